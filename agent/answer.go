@@ -27,7 +27,7 @@ func (s *Session) receive(u *utterance, c inference.Chunk, now time.Time) []infe
 	if len(c.Audio) > 0 && u.spoken && !u.wasCut {
 		u.held = append(u.held, c)
 	}
-	if judge(u.text, false) != says {
+	if inference.Judge(u.text, false) != inference.Says {
 		return nil
 	}
 	if u.announced && !u.released {
@@ -153,7 +153,7 @@ func (s *Session) lastAudio(u *utterance, cause error) []inference.Chunk {
 // keptLocked reports whether an answer is a comment: an error keeps one that is announced, a new instruction drops
 // the others.
 func (u *utterance) keptLocked(cause error) bool {
-	return judge(u.text, true) == says && u.replaced == nil && !u.repeated && (cause == nil || u.announced)
+	return inference.Judge(u.text, true) == inference.Says && u.replaced == nil && !u.repeated && (cause == nil || u.announced)
 }
 
 // closeCycle ends the cycle's generation. publish is set when there is no comment, so that its record is complete.

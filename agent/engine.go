@@ -146,12 +146,14 @@ func (e *engine) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inf
 	}
 }
 
-// Speak implements inference.Speaker. It yields nothing with a model that cannot.
-func (e *engine) Speak(ctx context.Context, text, language string) iter.Seq2[inference.Chunk, error] {
+// Speak implements inference.Speaker.
+func (e *engine) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		e.use(func(c *conversation) {
 			if speaker, ok := c.Session.(inference.Speaker); ok {
-				speaker.Speak(ctx, text, language)(yield)
+				speaker.Speak(ctx, text, voice, language)(yield)
+			} else {
+				yield(inference.Chunk{}, inference.ErrNoVoice)
 			}
 		})
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"touchline/inference"
@@ -206,31 +205,4 @@ func rulesSchema(rules []Rule) []byte {
 		`"properties":{"rule":{"type":"integer","minimum":%d,"maximum":%d},"reason":{"type":"string","maxLength":%d}},`+
 		`"required":["rule","reason"],"additionalProperties":false}}},"required":["fired"],"additionalProperties":false}`,
 		len(rules), rules[0].Number, rules[len(rules)-1].Number, maxReason)
-}
-
-// verdict is the classification of an answer so far.
-type verdict uint8
-
-const (
-	undecided verdict = iota
-	says              // there are words
-	silent            // complete, without words
-)
-
-// speakAfter is the length, in bytes, above which an unfinished answer with a
-// letter counts as words rather than "...", which a speech program must not get.
-// Two Chinese characters are longer.
-const speakAfter = 5
-
-// judge decides whether an answer is speech or silence.
-func judge(text string, complete bool) verdict {
-	trimmed := strings.TrimSpace(text)
-	words := strings.ContainsFunc(trimmed, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
-	switch {
-	case words && (complete || len(trimmed) > speakAfter):
-		return says
-	case complete:
-		return silent
-	}
-	return undecided
 }

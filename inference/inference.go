@@ -50,7 +50,8 @@ type Prompt struct {
 	MaxSlices int
 	// Pronunciations are what the voice reads in place of a word, by the word in lower case. The text keeps the word.
 	Pronunciations map[string]string
-	// Voice of a speech program, such as "flite:slt"; "auto" chooses by the language, "" is the configured one.
+	// Voice of the answer: VoiceModel, or that of a speech program such as "flite:slt"; VoiceAuto is the model's
+	// if it has one, else a program for the language; "" is the configured one.
 	Voice string
 	// Rules are the sentences of the alert rules that a structured prompt asks for,
 	// numbered from 1, for engines that read no Text.
@@ -121,10 +122,18 @@ type Chunk struct {
 	// Words holds the times of the words in Audio, relative to its first sample;
 	// nil if unknown.
 	Words []WordTime
+
+	// VoiceFailed ends the sound of an answer whose text may go on; nil otherwise. No Audio follows it.
+	VoiceFailed *VoiceFailure
 }
 
-// Silence is the answer for "nothing new". It is never spoken or shown.
-const Silence = "..."
+// VoiceFailure is the end of an engine's own voice within an answer.
+type VoiceFailure struct {
+	// From is the byte of the answer's whole text from which there is no sound: the begin of the first sentence
+	// that was not spoken. It may lie beyond the text so far.
+	From int
+	Err  error
+}
 
 // Model is a loaded engine, shared by all rooms. Safe for concurrent use.
 type Model interface {
@@ -148,8 +157,9 @@ type Capabilities struct {
 	Instructions bool
 	// Structured is set if its answers to a prompt with a schema are JSON.
 	Structured bool
-	// Speech is set if its answers have sound when a prompt requests it.
-	Speech bool
+	// Speech is set if its answers have sound when a prompt requests it; OwnVoice if that is the model's own, not a program's,
+	// which only a model with a program beside it (package voice) sets.
+	Speech, OwnVoice bool
 	// Languages are the BCP 47 primary languages of its answers; nil means any.
 	Languages []string
 	// MaxFrames returns the largest number of pictures of a size in a prompt with Prompt.MaxSlices;
@@ -236,12 +246,23 @@ type Session interface {
 	Close() error
 }
 
-// Speaker is an optional interface of a Session: it speaks a text that is not an
-// answer. Speak may run beside Generate. The voice, and how it pronounces words, are those of the last prompt.
+// Speaker speaks texts. It is also an optional interface of a Session, for texts that are not answers: there Speak may
+// run beside Generate, and words are pronounced as the last prompt says.
 type Speaker interface {
-	// Speak yields the text, then its audio. A voice that fails leaves the text alone.
-	Speak(ctx context.Context, text, language string) iter.Seq2[Chunk, error]
+	// Speak yields the text and its audio, in any order of the two. The voice is named as in Prompt.Voice, the language
+	// by a BCP 47 tag; "" means the configured ones. The sequence ends with the text, or with an error as its
+	// last element: ErrNoVoice from one that cannot speak.
+	Speak(ctx context.Context, text, voice, language string) iter.Seq2[Chunk, error]
 }
+
+// Voices that are no speech program's.
+const (
+	VoiceAuto  = "auto"
+	VoiceModel = "model"
+)
+
+// ErrNoVoice is returned for speech that is asked of a model without a voice.
+var ErrNoVoice = errors.New("this model has no voice")
 
 // Phase is a state of a model.
 type Phase uint8

@@ -146,7 +146,7 @@ func (s engineSession) Close() error {
 const speechRate = 24000
 
 // Speak implements inference.Speaker: a second of sound after a tenth of a second.
-func (s engineSession) Speak(ctx context.Context, text, _ string) iter.Seq2[inference.Chunk, error] {
+func (s engineSession) Speak(ctx context.Context, text, _, _ string) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		if !yield(inference.Chunk{Text: text}, nil) {
 			return

@@ -113,7 +113,7 @@ func (s *gatedSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 }
 
 // Speak implements inference.Speaker: like a cycle, it ends with a record.
-func (s *gatedSession) Speak(ctx context.Context, text, language string) iter.Seq2[inference.Chunk, error] {
+func (s *gatedSession) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		speaker, ok := s.Session.(inference.Speaker)
 		s.g.mu.Lock()
@@ -126,10 +126,10 @@ func (s *gatedSession) Speak(ctx context.Context, text, language string) iter.Se
 			yield(inference.Chunk{}, errTakenOver)
 			return
 		case !ok:
-			yield(inference.Chunk{Text: text}, nil)
+			yield(inference.Chunk{}, inference.ErrNoVoice)
 			return
 		}
-		for c, err := range speaker.Speak(ctx, text, language) {
+		for c, err := range speaker.Speak(ctx, text, voice, language) {
 			if !yield(c, err) {
 				return
 			}

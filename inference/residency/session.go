@@ -27,24 +27,46 @@ type session struct {
 // inference.ErrNotReady and the reason if the model cannot be loaded, with
 // inference.ErrOverloaded if the queue is full, with ErrClosed after Close.
 func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
+	return s.answer(ctx, p.Urgent, func(ctx context.Context, inner inference.Session) iter.Seq2[inference.Chunk, error] {
+		return inner.Generate(ctx, p)
+	})
+}
+
+var _ inference.Speaker = (*session)(nil)
+
+// Speak implements inference.Speaker with the voice of a loaded model, if it has one; it goes ahead of the prompts that wait.
+func (s *session) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
+	return s.answer(ctx, true, func(ctx context.Context, inner inference.Session) iter.Seq2[inference.Chunk, error] {
+		speaker, ok := inner.(inference.Speaker)
+		if !ok {
+			return func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{}, inference.ErrNoVoice) }
+		}
+		return speaker.Speak(ctx, text, voice, language)
+	})
+}
+
+// answer waits for the model and a place, then yields what f asks the session of the loaded model for.
+func (s *session) answer(ctx context.Context, urgent bool,
+	f func(ctx context.Context, inner inference.Session) iter.Seq2[inference.Chunk, error],
+) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		k := s.k
 		asked := ctx
 		ctx, cancel := context.WithCancelCause(asked)
 		defer cancel(nil)
-		mine := &prompt{cancel: cancel, urgent: p.Urgent, settled: make(chan struct{})}
+		mine := &prompt{cancel: cancel, urgent: urgent, settled: make(chan struct{})}
 		if err := k.enter(ctx, mine); err != nil {
 			yield(inference.Chunk{}, err)
 			return
 		}
 		defer k.leave(mine) // deferred in case the model or the caller panics
 
-		model, err := s.open()
+		inner, err := s.open()
 		if err != nil {
 			yield(inference.Chunk{}, err)
 			return
 		}
-		for c, err := range model.Generate(ctx, p) {
+		for c, err := range f(ctx, inner) {
 			if err != nil && asked.Err() == nil && ctx.Err() != nil {
 				err = context.Cause(ctx) // ended by the Keeper, not the caller
 			}

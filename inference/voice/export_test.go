@@ -1,5 +1,7 @@
 package voice
 
+import "context"
+
 // ParseWAV is parseWAV.
 func ParseWAV(b []byte) (rate int, pcm []int16, err error) { return parseWAV(b) }
 
@@ -26,3 +28,8 @@ func ScriptWith(text string, pronunciations map[string]string) string {
 // FliteVoices and EspeakVoices read lists of voices.
 func FliteVoices(list string) []Voice  { return fliteVoices(list) }
 func EspeakVoices(list string) []Voice { return espeakVoices(list) }
+
+// Sentence speaks one sentence.
+func (s *Synthesizer) Sentence(ctx context.Context, text, lang string) (Speech, error) {
+	return s.sentence(ctx, text, lang, nil)
+}

@@ -5,29 +5,52 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
 	"touchline/inference"
 )
 
+var _ inference.Speaker = (*Synthesizer)(nil)
+
+// Speak implements inference.Speaker: the text comes first, then the sound of each sentence as soon as it is made. The first
+// sentence that cannot be spoken ends it, with the error of its program.
+func (s *Synthesizer) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		if !yield(inference.Chunk{Text: text}, nil) {
+			return
+		}
+		synth := s.as(voice)
+		var cutter splitter
+		for _, piece := range append(cutter.push(text), cutter.end()...) {
+			sp, err := synth.sentence(ctx, piece, language, nil)
+			switch {
+			case errors.Is(err, ErrNothingToSay):
+			case err != nil:
+				yield(inference.Chunk{}, err)
+				return
+			case !yield(tighten(sp, piece), nil):
+				return
+			}
+		}
+	}
+}
+
 // Say converts a text of any length to sound as a room hears it: sentence by sentence, with their pauses. lang is BCP 47; ""
-// means the configured language. The error is that of Speak, or names a voice that the program does not have.
+// means the configured language. The error is that of a sentence, or names a voice that the program does not have.
 func (s *Synthesizer) Say(ctx context.Context, text, lang string) (Speech, error) {
 	if err := s.checkVoice(ctx, cmp.Or(lang, s.cfg.Language)); err != nil {
 		return Speech{}, err
 	}
 	var out Speech
-	var cutter splitter
-	for _, piece := range append(cutter.push(text), cutter.end()...) {
-		sp, err := s.Speak(ctx, piece, lang)
-		if errors.Is(err, ErrNothingToSay) {
-			continue
-		}
+	for c, err := range s.Speak(ctx, text, "", lang) {
 		if err != nil {
 			return Speech{}, err
 		}
-		out = out.then(tighten(sp, piece))
+		if len(c.Audio) > 0 {
+			out = out.then(c)
+		}
 	}
 	if len(out.Audio) == 0 {
 		return Speech{}, ErrNothingToSay

@@ -19,7 +19,7 @@ func TestSay(t *testing.T) {
 	t.Parallel()
 	const text = "Red attack down the left. The keeper, far from his line, has no chance at all!\n\nOne nil."
 	for _, program := range []string{"flite", "espeak-ng"} {
-		one, err := synth(t, program).Speak(t.Context(), "Red attack down the left.", "")
+		one, err := synth(t, program).Sentence(t.Context(), "Red attack down the left.", "")
 		require.NoError(t, err)
 		all, err := synth(t, program).Say(t.Context(), text, "")
 		require.NoError(t, err)

@@ -19,8 +19,6 @@ const (
 	longest = 180
 	// maxMute bounds the unspeakable text before a piece, in bytes; longer text is dropped.
 	maxMute = 500
-	// certain is the longest text that may still become inference.Silence, in characters.
-	certain = 5
 )
 
 // splitter cuts streamed text into pieces for speech: sentences, or clauses of
@@ -36,7 +34,7 @@ type splitter struct {
 func (s *splitter) push(delta string) []string {
 	s.rest.WriteString(delta)
 	if !s.certain {
-		if utf8.RuneCountInString(strings.TrimSpace(s.rest.String())) <= certain {
+		if inference.Judge(s.rest.String(), false) != inference.Says {
 			return nil
 		}
 		s.certain = true
@@ -44,8 +42,13 @@ func (s *splitter) push(delta string) []string {
 	return s.cut(false)
 }
 
-// end returns the remaining pieces.
-func (s *splitter) end() []string { return s.cut(true) }
+// end returns the remaining pieces; none of a silent text.
+func (s *splitter) end() []string {
+	if !s.certain && inference.Judge(s.rest.String(), true) != inference.Says {
+		return nil
+	}
+	return s.cut(true)
+}
 
 func (s *splitter) cut(last bool) []string {
 	text := s.rest.String()
@@ -82,7 +85,7 @@ func (s *splitter) cut(last bool) []string {
 
 // speaks reports whether a piece has a word to speak.
 func speaks(piece string) bool {
-	return piece != inference.Silence && slices.ContainsFunc(tokenize(piece), token.sounds)
+	return slices.ContainsFunc(tokenize(piece), token.sounds)
 }
 
 // cutPoint returns the end of the first piece of text in bytes, 0 if unknown. last

@@ -1,9 +1,9 @@
-// Package voice adds speech to engines without a voice: it runs flite (English)
-// or espeak-ng (about a hundred languages) once per sentence.
+// Package voice speaks for engines without a voice, and where an engine's own voice fails or is not chosen: it runs
+// flite (English) or espeak-ng (about a hundred languages) once per sentence.
 //
-// It owns the speech programs, their input and the times of the spoken words. It
-// does not play sound and does not change the text. Without a working program,
-// comments have text only.
+// It owns the speech programs, their input and the times of the spoken words, and the choice between them and the
+// model's own voice. It does not play sound and does not change the text. Without a working program, comments have
+// text only.
 package voice
 
 import (
@@ -61,10 +61,10 @@ type Synthesizer struct {
 func New(cfg inference.VoiceConfig, log zerolog.Logger) (*Synthesizer, error) {
 	switch cfg.Program {
 	case "":
-		cfg.Program = "auto"
-	case "auto", flite, espeak:
+		cfg.Program = inference.VoiceAuto
+	case inference.VoiceAuto, inference.VoiceModel, flite, espeak:
 	default:
-		return nil, fmt.Errorf(`expected inference.voice.program to be "auto", "flite" or "espeak-ng", got %q`, cfg.Program)
+		return nil, fmt.Errorf(`expected inference.voice.program to be "auto", "model", "flite" or "espeak-ng", got %q`, cfg.Program)
 	}
 	for _, s := range []struct{ name, value string }{{"name", cfg.Name}, {"language", cfg.Language}} {
 		if !plain(s.value) {
@@ -89,7 +89,7 @@ func plain(name string) bool {
 
 // programFor returns the program for a language.
 func (s *Synthesizer) programFor(lang string) string {
-	if s.cfg.Program != "auto" {
+	if s.cfg.Program != inference.VoiceAuto && s.cfg.Program != inference.VoiceModel {
 		return s.cfg.Program
 	}
 	if base, _, _ := strings.Cut(strings.ToLower(strings.ReplaceAll(lang, "_", "-")), "-"); base == "" || base == "en" {
@@ -113,31 +113,41 @@ func (s *Synthesizer) Check(langs ...string) error {
 	return errors.Join(missing[flite], missing[espeak])
 }
 
-// Speak converts one sentence of at most 2000 bytes to sound. lang is BCP 47; ""
-// means the configured language. The error is *MissingError, ErrNothingToSay,
-// ctx's error, or the program's message.
-func (s *Synthesizer) Speak(ctx context.Context, text, lang string) (Speech, error) {
-	return s.speak(ctx, text, lang, nil)
+// sentence converts one sentence of at most 2000 bytes to sound. lang is BCP 47; ""
+// means the configured language. The words have pronunciations by the word in lower case. The error is *MissingError,
+// ErrNothingToSay, inference.ErrNoVoice, ctx's error, or the program's message.
+func (s *Synthesizer) sentence(ctx context.Context, text, lang string, pronunciations map[string]string) (Speech, error) {
+	tokens, lang, err := s.prepare(text, lang, pronunciations)
+	if err != nil {
+		return Speech{}, err
+	}
+	return s.local(ctx, tokens, lang)
 }
 
-// speak is Speak with pronunciations, by the word in lower case.
-func (s *Synthesizer) speak(ctx context.Context, text, lang string, pronunciations map[string]string) (Speech, error) {
+// prepare returns the words of a sentence and its language.
+func (s *Synthesizer) prepare(text, lang string, pronunciations map[string]string) ([]token, string, error) {
+	if s.cfg.Program == inference.VoiceModel {
+		return nil, "", inference.ErrNoVoice
+	}
 	if len(text) > maxText {
-		return Speech{}, fmt.Errorf("expected at most %d bytes to speak at once, got %d: cut it into sentences",
-			maxText, len(text))
+		return nil, "", fmt.Errorf("expected at most %d bytes to speak at once, got %d: cut it into sentences", maxText, len(text))
 	}
 	tokens := tokenize(strings.ToValidUTF8(text, ""))
 	pronounce(tokens, pronunciations)
 	if !slices.ContainsFunc(tokens, token.sounds) {
-		return Speech{}, ErrNothingToSay
+		return nil, "", ErrNothingToSay
 	}
 	lang = cmp.Or(lang, s.cfg.Language)
 	if !plain(lang) {
-		return Speech{}, fmt.Errorf("expected a language like en or pt-BR, got %q", lang)
+		return nil, "", fmt.Errorf("expected a language like en or pt-BR, got %q", lang)
 	}
+	return tokens, lang, nil
+}
+
+// local speaks words with a program of this machine.
+func (s *Synthesizer) local(ctx context.Context, tokens []token, lang string) (Speech, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("the speech program did not finish within %v", maxTime))
 	defer cancel()
-
 	var sp Speech
 	var err error
 	if s.programFor(lang) == flite {

@@ -163,7 +163,7 @@ func TestEspeakWordTimes(t *testing.T) {
 		}
 		text := strings.Join(words, " ")
 		t.Run(tt.lang+" "+text, func(t *testing.T) {
-			sp, err := synth(t, "espeak-ng").Speak(t.Context(), text, tt.lang)
+			sp, err := synth(t, "espeak-ng").Sentence(t.Context(), text, tt.lang)
 			require.NoError(t, err)
 			require.Equal(t, 22050, sp.Rate)
 			requireTimes(t, tt.want, sp.Words)
@@ -202,7 +202,7 @@ func TestFliteWordTimes(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.text, func(t *testing.T) {
-			sp, err := synth(t, "auto").Speak(t.Context(), tt.text, "en-GB")
+			sp, err := synth(t, "auto").Sentence(t.Context(), tt.text, "en-GB")
 			require.NoError(t, err)
 			require.Equal(t, 16000, sp.Rate)
 			requireTimes(t, tt.want, sp.Words)
@@ -214,7 +214,7 @@ func TestFliteWordTimes(t *testing.T) {
 func TestWordTimesAgreeWithTheSound(t *testing.T) {
 	for _, program := range []string{"flite", "espeak-ng"} {
 		t.Run(program, func(t *testing.T) {
-			sp, err := synth(t, program).Speak(t.Context(), "Red, blue, the goal, nobody, *again*, goodbye.", "en")
+			sp, err := synth(t, program).Sentence(t.Context(), "Red, blue, the goal, nobody, *again*, goodbye.", "en")
 			require.NoError(t, err)
 			var onsets []time.Duration
 			quiet := time.Hour
@@ -244,7 +244,7 @@ func TestWordTimesAgreeWithTheSound(t *testing.T) {
 func TestMissingProgramSaysWhatToInstall(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	s := synth(t, "auto")
-	_, err := s.Speak(t.Context(), "Hello.", "en")
+	_, err := s.Sentence(t.Context(), "Hello.", "en")
 	var missing *voice.MissingError
 	require.ErrorAs(t, err, &missing)
 	require.Equal(t, "flite", missing.Program)
@@ -272,23 +272,23 @@ func TestHangingProgramIsKilled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	_, err := synth(t, "flite").Speak(ctx, "Hello.", "en")
+	_, err := synth(t, "flite").Sentence(ctx, "Hello.", "en")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Less(t, time.Since(begin), 5*time.Second)
 }
 
 func TestFailingProgramSaysWhy(t *testing.T) {
 	program(t, "flite", "echo no voice today >&2; exit 3")
-	_, err := synth(t, "flite").Speak(t.Context(), "Hello.", "en")
+	_, err := synth(t, "flite").Sentence(t.Context(), "Hello.", "en")
 	require.ErrorContains(t, err, "no voice today")
 	require.ErrorContains(t, err, "exit status 3")
 
 	program(t, "flite", "echo no sound at all")
-	_, err = synth(t, "flite").Speak(t.Context(), "Hello.", "en")
+	_, err = synth(t, "flite").Sentence(t.Context(), "Hello.", "en")
 	require.ErrorContains(t, err, "read flite's sound")
 
 	program(t, "flite", "cat /dev/zero >&3")
-	_, err = synth(t, "flite").Speak(t.Context(), "Hello.", "en")
+	_, err = synth(t, "flite").Sentence(t.Context(), "Hello.", "en")
 	require.Error(t, err, "endless output is cut off")
 }
 
@@ -299,7 +299,7 @@ func TestProgramsAreConfined(t *testing.T) {
 	program(t, "flite", `all='cpu time +20 |core file size +0 |open files +64 |address space +1073741824 '
 until [ "$(grep -cE "$all" /proc/$$/limits)" = 4 ]; do sleep 0.05; done
 { env; cat /proc/self/limits; } >&2; exit 3`)
-	_, err := synth(t, "flite").Speak(t.Context(), "Hello.", "en")
+	_, err := synth(t, "flite").Sentence(t.Context(), "Hello.", "en")
 	require.ErrorContains(t, err, "PATH=")
 	require.NotContains(t, err.Error(), "hunter2")
 	for _, limit := range []string{
@@ -317,7 +317,7 @@ func TestTimesAreEstimatedWithoutPhones(t *testing.T) {
 		require.NoError(t, err)
 		hide := `for a in "$@"; do case "$a" in -ps|-x) exit 0;; esac; done; exec ` + path + ` "$@"`
 		program(t, name, hide)
-		sp, err := synth(t, name).Speak(t.Context(), "The red team attacks, but the keeper holds it.", "en")
+		sp, err := synth(t, name).Sentence(t.Context(), "The red team attacks, but the keeper holds it.", "en")
 		require.NoError(t, err)
 		require.Len(t, sp.Words, 9)
 		truth := synthTruth(t, name, path)
@@ -340,7 +340,7 @@ func findProgram(name string) (string, error) {
 func synthTruth(t *testing.T, name, path string) []inference.WordTime {
 	t.Helper()
 	program(t, name, "exec "+path+` "$@"`)
-	sp, err := synth(t, name).Speak(t.Context(), "The red team attacks, but the keeper holds it.", "en")
+	sp, err := synth(t, name).Sentence(t.Context(), "The red team attacks, but the keeper holds it.", "en")
 	require.NoError(t, err)
 	return sp.Words
 }
@@ -350,7 +350,7 @@ func TestTextIsNeverAnOption(t *testing.T) {
 	t.Chdir(dir)
 	for _, p := range []string{"flite", "espeak-ng"} {
 		for _, text := range []string{"-o stolen.wav", "--help", "-w stolen.wav hello", "-f /etc/hostname", "$(touch stolen.wav) `touch x`"} {
-			sp, err := synth(t, p).Speak(t.Context(), text, "en")
+			sp, err := synth(t, p).Sentence(t.Context(), text, "en")
 			require.NoError(t, err, "%s %q", p, text)
 			require.Greater(t, len(sp.Audio), sp.Rate/4, "%s %q", p, text)
 		}
@@ -372,17 +372,17 @@ func TestBadInput(t *testing.T) {
 	}
 	s := synth(t, "auto")
 	for _, text := range []string{"", "   ", "...", "…", "🎉🎉", "***", "\x00\x01", "\xff\xfe"} {
-		_, err := s.Speak(t.Context(), text, "en")
+		_, err := s.Sentence(t.Context(), text, "en")
 		require.ErrorIs(t, err, voice.ErrNothingToSay, "%q", text)
 	}
-	_, err := s.Speak(t.Context(), strings.Repeat("word ", 1000), "en")
+	_, err := s.Sentence(t.Context(), strings.Repeat("word ", 1000), "en")
 	require.ErrorContains(t, err, "cut it into sentences")
-	_, err = s.Speak(t.Context(), "Saluton", "-q/../x")
+	_, err = s.Sentence(t.Context(), "Saluton", "-q/../x")
 	require.ErrorContains(t, err, "language")
-	_, err = s.Speak(t.Context(), "Qapla", "qqq")
+	_, err = s.Sentence(t.Context(), "Qapla", "qqq")
 	require.ErrorContains(t, err, "does not exist")
 	// Broken characters and control codes are skipped.
-	sp, err := s.Speak(t.Context(), "Go\xffal \x00\x1b[31mnow", "en")
+	sp, err := s.Sentence(t.Context(), "Go\xffal \x00\x1b[31mnow", "en")
 	require.NoError(t, err)
 	require.Len(t, sp.Words, 2)
 }
@@ -423,7 +423,7 @@ func BenchmarkSpeak(b *testing.B) {
 			s := synth(b, bb.program)
 			var sound time.Duration
 			for b.Loop() {
-				sp, err := s.Speak(b.Context(), bb.text, bb.lang)
+				sp, err := s.Sentence(b.Context(), bb.text, bb.lang)
 				require.NoError(b, err)
 				sound = time.Duration(len(sp.Audio)) * time.Second / time.Duration(sp.Rate)
 			}

@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-)
 
-// Auto is the choice of a voice by the language.
-const Auto = "auto"
+	"touchline/inference"
+)
 
 // Voice is a voice of an installed speech program.
 type Voice struct {
@@ -70,9 +69,10 @@ func (v Voice) Speaks(language string) bool {
 	return first(espeakVoice(v.Language)) == first(espeakVoice(cmp.Or(language, "en")))
 }
 
-// Check returns the error of a voice, of Installed or Auto, that is not in the list or does not speak the language.
+// Check returns the error of a voice that is not in the list of Installed or does not speak the language. VoiceAuto and
+// VoiceModel pass.
 func Check(list []Voice, id, language string) error {
-	if id == Auto || id == "" {
+	if id == inference.VoiceAuto || id == inference.VoiceModel || id == "" {
 		return nil
 	}
 	i := slices.IndexFunc(list, func(v Voice) bool { return v.ID == id })
@@ -88,7 +88,7 @@ func Check(list []Voice, id, language string) error {
 // as returns the Synthesizer with another voice, an ID; "" is its own.
 func (s *Synthesizer) as(id string) *Synthesizer {
 	program, name, _ := strings.Cut(id, ":")
-	if id == "" || !plain(name) || !slices.Contains([]string{Auto, flite, espeak}, program) {
+	if id == "" || !plain(name) || !slices.Contains([]string{inference.VoiceAuto, inference.VoiceModel, flite, espeak}, program) {
 		return s
 	}
 	other := *s

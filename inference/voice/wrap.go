@@ -1,12 +1,16 @@
 package voice
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 
@@ -27,10 +31,12 @@ const (
 // Wrap adds the voice of synth to a model: for a prompt with Speech it speaks
 // each sentence of the answer as soon as its text is complete. Chunks of text pass
 // unchanged and at once; each piece of audio follows in its own chunk, in order,
-// with the times of its words. If the engine yields audio itself, Wrap adds none.
+// with the times of its words. Nothing of a silent answer is spoken.
 //
-// When the speech program fails, the piece has text only; each new problem is
-// logged once, and Status returns it.
+// A model that speaks (Capabilities.Speech) speaks for itself where the voice is "auto" or "model". Where its voice fails,
+// synth speaks on from that sentence.
+//
+// When a voice fails, Status returns the problem, and each new one is logged once. What no voice speaks has text only.
 func Wrap(model inference.Model, synth *Synthesizer) inference.Model {
 	return &voiced{Model: model, synth: synth, log: synth.log}
 }
@@ -41,8 +47,8 @@ type voiced struct {
 	synth *Synthesizer
 	log   zerolog.Logger
 
-	mu      sync.Mutex
-	problem string // of the speech program; "" without one
+	mu       sync.Mutex
+	problems [2]string // of the model's voice and of the speech program; "" without one
 }
 
 // NewSession opens a session of the inner model with the voice.
@@ -57,8 +63,20 @@ func (v *voiced) NewSession() (inference.Session, error) {
 // Capabilities returns those of the inner model with speech.
 func (v *voiced) Capabilities() inference.Capabilities {
 	can := v.Model.Capabilities()
-	can.Speech = true
+	can.Speech, can.OwnVoice = true, can.Speech
 	return can
+}
+
+// speaker returns the programs that speak with a voice, and whether the model itself does.
+func (v *voiced) speaker(voice string) (synth *Synthesizer, own bool) {
+	synth = v.synth.as(voice)
+	switch synth.cfg.Program {
+	case inference.VoiceAuto, inference.VoiceModel:
+		if v.Model.Capabilities().Speech {
+			return synth.as(inference.VoiceAuto), true
+		}
+	}
+	return synth, false
 }
 
 // Status returns the inner model's status with the problem of the voice.
@@ -66,24 +84,30 @@ func (v *voiced) Status() inference.Status {
 	st := v.Model.Status()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	st.VoiceProblem = v.problem
+	st.VoiceProblem = cmp.Or(v.problems[ofProgram], v.problems[ofModel])
 	return st
 }
 
-// report sets the problem and logs each change.
-func (v *voiced) report(err error) {
+// Whose problem it is.
+const (
+	ofModel = iota
+	ofProgram
+)
+
+// report sets the problem of a voice and logs each change.
+func (v *voiced) report(whose int, err error) {
 	problem := ""
 	if err != nil {
 		problem = err.Error()
 	}
 	v.mu.Lock()
-	changed := problem != v.problem
-	v.problem = problem
+	changed := problem != v.problems[whose]
+	v.problems[whose] = problem
 	v.mu.Unlock()
 	switch {
 	case !changed:
 	case err != nil:
-		v.log.Warn().Err(err).Msg("speech failed: comments have text only")
+		v.log.Warn().Err(err).Msg("speech failed")
 	default:
 		v.log.Info().Msg("speech works again")
 	}
@@ -93,67 +117,103 @@ var _ inference.Speaker = (*session)(nil)
 
 type session struct {
 	inference.Session
-	v *voiced
-	// manner is that of the last prompt.
-	manner atomic.Pointer[manner]
-}
-
-// manner is how a prompt wants its answer spoken.
-type manner struct {
-	pronunciations map[string]string
-	voice          string
+	v    *voiced
+	says atomic.Pointer[map[string]string] // pronunciations of the last prompt
 }
 
 // item is a chunk or an error, of the inner engine or of the speech program.
 type item struct {
 	chunk inference.Chunk
 	err   error
+	last  bool // the program has spoken its piece
 }
 
 // Generate yields the inner engine's answer with speech.
 func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
-	s.manner.Store(&manner{p.Pronunciations, p.Voice})
+	s.says.Store(&p.Pronunciations)
 	if !p.Speech {
 		return s.Session.Generate(ctx, p)
 	}
-	return s.voiced(ctx, p.Language, func(ctx context.Context) iter.Seq2[inference.Chunk, error] { return s.Session.Generate(ctx, p) })
+	synth, own := s.v.speaker(p.Voice)
+	if !own && s.v.Model.Capabilities().Speech {
+		p.Speech = false // it would be made for nothing
+	}
+	how := speaking{synth: synth, own: own, language: p.Language, says: p.Pronunciations}
+	return s.voiced(ctx, how, func(ctx context.Context) iter.Seq2[inference.Chunk, error] { return s.Session.Generate(ctx, p) })
 }
 
-// Speak implements inference.Speaker with the speech program, also for an engine
-// with a voice of its own, which speaks nothing but its answers.
-func (s *session) Speak(ctx context.Context, text, language string) iter.Seq2[inference.Chunk, error] {
-	return s.voiced(ctx, language, func(context.Context) iter.Seq2[inference.Chunk, error] {
+// Speak implements inference.Speaker. A model with a voice that speaks nothing but its answers leaves it to the programs. What
+// cannot be spoken has text only.
+func (s *session) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
+	how := speaking{language: language}
+	how.synth, how.own = s.v.speaker(voice)
+	if says := s.says.Load(); says != nil {
+		how.says = *says
+	}
+	speaker, ok := s.Session.(inference.Speaker)
+	how.own = how.own && ok
+	return s.voiced(ctx, how, func(ctx context.Context) iter.Seq2[inference.Chunk, error] {
+		if how.own {
+			return orText(text, speaker.Speak(ctx, text, voice, language))
+		}
 		return func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: text}, nil) }
 	})
 }
 
+// orText yields speech. If it fails before its first sound, a failure of the voice and the text take the place of the error.
+func orText(text string, speech iter.Seq2[inference.Chunk, error]) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		said, sounds := 0, false
+		for c, err := range speech {
+			if err != nil && !sounds && said <= len(text) {
+				failure := &inference.VoiceFailure{Err: err}
+				if errors.Is(err, inference.ErrNoVoice) {
+					failure.Err = nil // it speaks nothing but answers
+				}
+				c, err = inference.Chunk{Text: text[said:], VoiceFailed: failure}, nil
+			}
+			said += len(c.Text)
+			sounds = sounds || len(c.Audio) > 0
+			if !yield(c, err) || c.VoiceFailed != nil {
+				return
+			}
+		}
+	}
+}
+
+// speaking is how a text is spoken.
+type speaking struct {
+	synth    *Synthesizer
+	own      bool // by the model
+	language string
+	says     map[string]string // pronunciations
+}
+
 // voiced yields the chunks of answer with speech.
-func (s *session) voiced(ctx context.Context, language string, answer func(context.Context) iter.Seq2[inference.Chunk, error],
+func (s *session) voiced(ctx context.Context, how speaking, answer func(context.Context) iter.Seq2[inference.Chunk, error],
 ) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		items := make(chan item)
-		jobs := make(chan string, 1)
-		done := make(chan item)
+		m := &mixer{v: s.v, own: how.own, yield: yield, items: make(chan item), jobs: make(chan string, 1), done: make(chan item)}
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		defer cancel()
 		wg.Go(func() {
-			defer close(items)
+			defer close(m.items)
 			err := rescue.Call(func() error {
 				for c, err := range answer(ctx) {
-					if !send(ctx, items, item{c, err}) {
+					if !send(ctx, m.items, item{chunk: c, err: err}) {
 						return nil
 					}
 				}
 				return nil
 			})
 			if err != nil {
-				send(ctx, items, item{err: err})
+				send(ctx, m.items, item{err: err})
 			}
 		})
-		wg.Go(func() { s.speak(ctx, language, jobs, done) })
-		s.mix(ctx, items, jobs, done, yield)
+		wg.Go(func() { how.speak(ctx, m.jobs, m.done) })
+		m.run(ctx)
 	}
 }
 
@@ -168,12 +228,7 @@ func send(ctx context.Context, to chan<- item, it item) bool {
 }
 
 // speak converts pieces to sound, one after another, until ctx ends.
-func (s *session) speak(ctx context.Context, lang string, jobs <-chan string, done chan<- item) {
-	var how manner
-	if m := s.manner.Load(); m != nil {
-		how = *m
-	}
-	synth := s.v.synth.as(how.voice)
+func (how speaking) speak(ctx context.Context, jobs <-chan string, done chan<- item) {
 	for {
 		var piece string
 		select {
@@ -181,94 +236,180 @@ func (s *session) speak(ctx context.Context, lang string, jobs <-chan string, do
 		case <-ctx.Done():
 			return
 		}
-		var out item
-		out.err = rescue.Call(func() error {
-			sp, err := synth.speak(ctx, piece, lang, how.pronunciations)
+		err := rescue.Call(func() error {
+			sp, err := how.synth.sentence(ctx, piece, how.language, how.says)
 			if err == nil {
-				out.chunk = tighten(sp, piece)
+				send(ctx, done, item{chunk: tighten(sp, piece)})
 			}
 			return err
 		})
-		if !send(ctx, done, out) {
+		if !send(ctx, done, item{err: err, last: true}) {
 			return
 		}
 	}
 }
 
-// mix yields text when it arrives and sound when it is ready.
-func (s *session) mix(ctx context.Context, items <-chan item, jobs chan<- string, done <-chan item,
-	yield func(inference.Chunk, error) bool,
-) {
-	var (
-		cutter  splitter
-		pending []string
-		busy    int  // pieces at the speech program
-		own     bool // the engine yields audio
-		failed  error
-	)
-	for items != nil || busy > 0 || len(pending) > 0 {
+// mixer joins an answer with its sound: that of the engine, or of the speech program.
+type mixer struct {
+	v     *voiced
+	yield func(inference.Chunk, error) bool
+	items chan item   // of the engine; nil after its end
+	jobs  chan string // pieces for the speech program
+	done  chan item   // of the speech program
+
+	own     bool              // the engine speaks
+	sounds  bool              // it has
+	held    []inference.Chunk // the engine's sound until the answer is no silence
+	text    strings.Builder   // of the answer
+	from    int               // byte of text from which the program speaks
+	cutter  splitter
+	pending []string
+	busy    int // pieces at the speech program
+	failed  error
+}
+
+// run yields text when it arrives and sound when it is ready.
+func (m *mixer) run(ctx context.Context) {
+	for m.items != nil || m.busy > 0 || len(m.pending) > 0 {
 		var to chan<- string
 		var next string
-		if len(pending) > 0 {
-			to, next = jobs, pending[0]
+		if len(m.pending) > 0 {
+			to, next = m.jobs, m.pending[0]
 		}
+		goOn := true
 		select {
-		case it, ok := <-items:
-			switch {
-			case !ok:
-				items = nil
-				if !own && failed == nil {
-					pending = append(pending, cutter.end()...)
-				}
-			case it.err != nil:
-				failed = it.err
-			default:
-				if len(it.chunk.Audio) > 0 && !own {
-					own, pending = true, nil
-				}
-				if !yield(it.chunk, nil) {
-					return
-				}
-				if !own {
-					pending = append(pending, cutter.push(it.chunk.Text)...)
-				}
-			}
-			if over := len(pending) - maxPending; over > 0 {
-				pending = pending[:maxPending]
-				s.v.log.Warn().Int("pieces", over).Msg("answer too long to speak: the rest has text only")
+		case it, ok := <-m.items:
+			if ok {
+				goOn = m.take(it)
+			} else {
+				goOn = m.end()
 			}
 		case to <- next:
-			pending = pending[1:]
-			busy++
-		case sp := <-done:
-			busy--
-			if sp.err != nil && ctx.Err() != nil {
-				continue
-			}
-			if !s.pass(sp, own, yield) {
-				return
-			}
+			m.pending = m.pending[1:]
+			m.busy++
+		case it := <-m.done:
+			goOn = m.pass(ctx, it)
 		case <-ctx.Done():
-			yield(inference.Chunk{}, ctx.Err())
+			m.yield(inference.Chunk{}, ctx.Err())
 			return
 		}
+		if !goOn {
+			return
+		}
+		if over := len(m.pending) - maxPending; over > 0 {
+			m.pending = m.pending[:maxPending]
+			m.v.log.Warn().Int("pieces", over).Msg("answer too long to speak: the rest has text only")
+		}
 	}
-	if failed != nil {
-		yield(inference.Chunk{}, failed)
+	if m.failed != nil {
+		m.yield(inference.Chunk{}, m.failed)
 	}
 }
 
-// pass yields a spoken piece unless the engine yields audio itself, and reports
-// whether the answer continues.
-func (s *session) pass(sp item, own bool, yield func(inference.Chunk, error) bool) bool {
-	if _, crash := rescue.Of(sp.err); crash {
-		yield(inference.Chunk{}, sp.err)
+// take passes on what the engine yields, and reports whether the answer continues.
+func (m *mixer) take(it item) bool {
+	if it.err != nil {
+		m.failed = it.err
+		return true
+	}
+	c := it.chunk
+	audio := c
+	c.Audio, c.AudioRate, c.Words, c.VoiceFailed = nil, 0, nil, nil
+	before := m.text.Len()
+	m.text.WriteString(c.Text)
+	if m.own && len(audio.Audio) > 0 {
+		audio.Text, audio.VoiceFailed = "", nil
+		m.held = append(m.held, audio)
+	}
+	if c.Text != "" && !m.yield(c, nil) {
 		return false
 	}
-	if !errors.Is(sp.err, ErrNothingToSay) {
-		s.v.report(sp.err)
+	if !m.release(false) {
+		return false
 	}
-	return sp.err != nil || own || yield(sp.chunk, nil)
+	if f := it.chunk.VoiceFailed; f != nil && m.own {
+		m.fail(*f)
+	} else if !m.own {
+		m.feed(before)
+	}
+	return true
+}
+
+// release passes the engine's sound on unless the answer may be silence.
+func (m *mixer) release(complete bool) bool {
+	if len(m.held) == 0 || inference.Judge(m.text.String(), complete) != inference.Says {
+		return true
+	}
+	held := m.held
+	m.held, m.sounds = nil, true
+	for _, c := range held {
+		if !m.yield(c, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// fail lets the speech program go on in place of the engine.
+func (m *mixer) fail(f inference.VoiceFailure) {
+	if f.Err != nil {
+		m.v.report(ofModel, fmt.Errorf("the model's voice failed: %w", f.Err))
+	}
+	m.own, m.from = false, max(f.From, 0)
+	m.feed(0)
+}
+
+// feed passes the text after a byte to the speech program, as far as it has to speak it.
+func (m *mixer) feed(after int) {
+	text := m.text.String()
+	start := max(after, m.from)
+	for start > 0 && start < len(text) && !utf8.RuneStart(text[start]) {
+		start-- // within a character
+	}
+	if start < len(text) {
+		m.pending = append(m.pending, m.cutter.push(text[start:])...)
+	}
+}
+
+// end takes the end of the engine's answer.
+func (m *mixer) end() bool {
+	m.items = nil
+	if m.failed != nil {
+		return true
+	}
+	if !m.release(true) {
+		return false
+	}
+	switch {
+	case m.own && m.sounds:
+		m.v.report(ofModel, nil)
+		return true
+	case m.own && inference.Judge(m.text.String(), true) == inference.Says:
+		m.fail(inference.VoiceFailure{Err: errMute})
+	}
+	if !m.own {
+		m.pending = append(m.pending, m.cutter.end()...)
+	}
+	return true
+}
+
+// errMute is the failure of a model that yields no sound for words.
+var errMute = errors.New("the answer had no sound")
+
+// pass yields what the speech program made, and reports whether the answer continues.
+func (m *mixer) pass(ctx context.Context, it item) bool {
+	if !it.last {
+		return m.yield(it.chunk, nil)
+	}
+	m.busy--
+	if _, crash := rescue.Of(it.err); crash {
+		m.yield(inference.Chunk{}, it.err)
+		return false
+	}
+	if (it.err == nil || ctx.Err() == nil) && !errors.Is(it.err, ErrNothingToSay) {
+		m.v.report(ofProgram, it.err)
+	}
+	return true
 }
 
 // tighten shortens the silence around a piece to that of natural speech.

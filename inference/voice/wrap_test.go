@@ -25,20 +25,35 @@ type engine struct {
 	before func(ctx context.Context, i int) // runs before chunk i
 	closed bool
 	seen   int // frames
+	speaks bool
+	silent []inference.Prompt                                  // those without speech
+	speak  func(text string) iter.Seq2[inference.Chunk, error] // of Speak; nil for one that cannot
 }
 
 func (e *engine) Name() string                           { return "test" }
 func (e *engine) NewSession() (inference.Session, error) { return e, nil }
 func (e *engine) Close() error                           { e.closed = true; return nil }
 func (e *engine) Observe(inference.Frame)                { e.seen++ }
-func (e *engine) Capabilities() inference.Capabilities   { return inference.Capabilities{} }
+func (e *engine) Capabilities() inference.Capabilities {
+	return inference.Capabilities{Speech: e.speaks}
+}
+
+func (e *engine) Speak(_ context.Context, text, _, _ string) iter.Seq2[inference.Chunk, error] {
+	if e.speak == nil {
+		return func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{}, inference.ErrNoVoice) }
+	}
+	return e.speak(text)
+}
 
 func (e *engine) Status() inference.Status {
 	return inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: "ready"}
 }
 
-func (e *engine) Generate(ctx context.Context, _ inference.Prompt) iter.Seq2[inference.Chunk, error] {
+func (e *engine) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
+		if !p.Speech {
+			e.silent = append(e.silent, p)
+		}
 		for i, c := range e.chunks {
 			if e.before != nil {
 				e.before(ctx, i)
@@ -164,6 +179,10 @@ func FuzzSplit(f *testing.F) {
 			deltas = append(deltas, c.Text)
 		}
 		pieces := voice.Split(deltas...)
+		if inference.Judge(text, true) != inference.Says {
+			require.Empty(t, pieces, "nothing of a silent answer is spoken")
+			return
+		}
 		for _, p := range pieces {
 			require.NotEmpty(t, voice.Script(p))
 		}
@@ -251,22 +270,103 @@ func TestWrapKeepsSilence(t *testing.T) {
 	}
 }
 
-func TestWrapPassesWhatNeedsNoVoice(t *testing.T) {
+// modelRate is the rate of the model's voice; no program has it.
+const modelRate = 24000
+
+// sound is a chunk of a model's voice.
+func sound(samples ...int16) inference.Chunk {
+	return inference.Chunk{Audio: samples, AudioRate: modelRate}
+}
+
+func TestWrapPassesTheModelsVoice(t *testing.T) {
 	own := []inference.Chunk{
-		{Text: "What a goal! "},
-		{Audio: []int16{1, 2, 3}, AudioRate: 24000},
-		{Text: "And more. And more.", Audio: []int16{4, 5}, AudioRate: 24000},
+		{Text: "What a goal! "}, sound(1, 2, 3), {Text: "And more. And more.", Audio: []int16{4, 5}, AudioRate: modelRate},
 	}
-	a := ask(t, voice.Wrap(&engine{chunks: own}, synth(t, "flite")), inference.Prompt{Speech: true})
-	require.NoError(t, a.err)
-	require.Equal(t, "What a goal! And more. And more.", a.text.String())
+	e := &engine{chunks: own, speaks: true}
+	m := voice.Wrap(e, synth(t, "auto"))
+	require.True(t, m.Capabilities().OwnVoice)
+	for _, name := range []string{"", "auto", "model"} {
+		a := ask(t, m, inference.Prompt{Speech: true, Voice: name})
+		require.NoError(t, a.err)
+		require.Equal(t, "What a goal! And more. And more.", a.text.String())
+		require.Equal(t, []inference.Chunk{sound(1, 2, 3), sound(4, 5)}, a.spoken)
+	}
+	require.Empty(t, e.silent)
+
+	a := ask(t, m, inference.Prompt{Speech: true, Voice: "flite:slt"})
+	require.Len(t, e.silent, 1, "the model makes no sound for nothing")
+	require.Equal(t, "What a goal! And more. And more.", a.words())
 	for _, c := range a.spoken {
-		require.NotEqual(t, 16000, c.AudioRate, "two voices at once")
+		require.Equal(t, 16000, c.AudioRate)
 	}
 
 	a = ask(t, voice.Wrap(&engine{chunks: letters("What a goal!", 3)}, synth(t, "flite")), inference.Prompt{})
 	require.Equal(t, "What a goal!", a.text.String())
 	require.Empty(t, a.spoken)
+}
+
+// TestWrapSpeaksOnWhereTheModelsVoiceFails: no word is lost or said twice, wherever the voice fails.
+func TestWrapSpeaksOnWhereTheModelsVoiceFails(t *testing.T) {
+	const text = "What a goal! The keeper é cried. And so it ends"
+	broken := errors.New("the vocoder has no memory")
+	for _, tt := range []struct {
+		name   string
+		chunks []inference.Chunk
+		own    int // chunks of the model
+		want   string
+	}{
+		{"at once", []inference.Chunk{{VoiceFailed: &inference.VoiceFailure{Err: broken}}, {Text: text}}, 0, text},
+		{"after the first sentence", []inference.Chunk{
+			{Text: text[:20]}, sound(1), {Text: text[20:30], VoiceFailed: &inference.VoiceFailure{From: 13, Err: broken}},
+			sound(9), {Text: text[30:]},
+		}, 1, text[13:]},
+		{"beyond the text so far", []inference.Chunk{
+			{Text: text[:10]}, sound(1), {VoiceFailed: &inference.VoiceFailure{From: 13, Err: broken}}, {Text: text[10:]},
+		}, 1, text[13:]},
+		{"within a character", []inference.Chunk{
+			{Text: text}, sound(1), {VoiceFailed: &inference.VoiceFailure{From: 25, Err: broken}},
+		}, 1, text[24:]},
+		{"at the end", []inference.Chunk{
+			{Text: text}, sound(1), {VoiceFailed: &inference.VoiceFailure{From: len(text), Err: broken}},
+		}, 1, ""},
+		{"without a word", []inference.Chunk{{Text: text}}, 0, text},
+		{"before it is no silence", []inference.Chunk{
+			{Text: "Wha"}, sound(1), {VoiceFailed: &inference.VoiceFailure{From: 13, Err: broken}}, {Text: text[3:]},
+		}, 1, text[13:]},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := voice.Wrap(&engine{chunks: tt.chunks, speaks: true}, synth(t, "auto"))
+			a := ask(t, m, inference.Prompt{Speech: true})
+			require.NoError(t, a.err)
+			require.Equal(t, text, a.text.String())
+			require.Equal(t, tt.want, a.words())
+			for i, c := range a.spoken {
+				require.Equal(t, i < tt.own, c.AudioRate == modelRate, "chunk %d", i)
+			}
+			require.Contains(t, m.Status().VoiceProblem, "the model's voice failed: ")
+		})
+	}
+}
+
+// TestWrapKeepsTheModelsSilence: sound for an answer that says nothing is not passed on.
+func TestWrapKeepsTheModelsSilence(t *testing.T) {
+	for _, text := range []string{"...", "…", " . ", ""} {
+		m := voice.Wrap(&engine{chunks: []inference.Chunk{sound(1), {Text: text}, sound(2)}, speaks: true}, synth(t, "flite"))
+		a := ask(t, m, inference.Prompt{Speech: true})
+		require.NoError(t, a.err)
+		require.Equal(t, text, a.text.String())
+		require.Empty(t, a.spoken)
+	}
+}
+
+// TestNoVoice: the model's voice is asked for, and there is none.
+func TestNoVoice(t *testing.T) {
+	m := voice.Wrap(&engine{chunks: letters("What a goal!", 3)}, synth(t, "model"))
+	require.False(t, m.Capabilities().OwnVoice)
+	a := ask(t, m, inference.Prompt{Speech: true})
+	require.Equal(t, "What a goal!", a.text.String())
+	require.Empty(t, a.spoken)
+	require.Equal(t, inference.ErrNoVoice.Error(), m.Status().VoiceProblem)
 }
 
 func TestWrapSpeaksThePromptsLanguage(t *testing.T) {
@@ -300,20 +400,54 @@ func TestPronunciations(t *testing.T) {
 	require.GreaterOrEqual(t, scores.Start, xi.End)
 }
 
-// TestSpeak: a text that is no answer is spoken, and not by the engine.
+// TestSpeak: a text that is no answer is spoken by whoever has the voice.
 func TestSpeak(t *testing.T) {
-	e := &engine{err: errors.New("asked")}
-	s, err := voice.Wrap(e, synth(t, "auto")).NewSession()
-	require.NoError(t, err)
-	var text strings.Builder
-	var sound int
-	for c, err := range s.(inference.Speaker).Speak(t.Context(), "Somebody enters by the left door.", "en") {
-		require.NoError(t, err)
-		text.WriteString(c.Text)
-		sound += len(c.Audio)
+	const text = "Somebody enters by the left door."
+	own := func(chunks ...inference.Chunk) func(string) iter.Seq2[inference.Chunk, error] {
+		return func(string) iter.Seq2[inference.Chunk, error] {
+			return func(yield func(inference.Chunk, error) bool) {
+				for _, c := range chunks {
+					if !yield(c, nil) {
+						return
+					}
+				}
+				yield(inference.Chunk{}, errors.New("the voice broke"))
+			}
+		}
 	}
-	require.Equal(t, "Somebody enters by the left door.", text.String())
-	require.Greater(t, sound, 16000)
+	for _, tt := range []struct {
+		name, voice string
+		e           *engine
+		rates       []int
+		err         string
+	}{
+		{"a program", "", &engine{err: errors.New("asked")}, []int{16000}, ""},
+		{"a named voice", "espeak-ng:en", &engine{}, []int{22050}, ""},
+		{"a model that speaks answers only", "model", &engine{speaks: true}, []int{16000}, ""},
+		{"a model that fails", "", &engine{speaks: true, speak: own(inference.Chunk{Text: text[:9]})}, []int{16000}, ""},
+		{"a model that fails late", "", &engine{speaks: true, speak: own(inference.Chunk{Text: text}, sound(1))}, []int{modelRate}, "the voice broke"},
+		{"not the model", "flite:slt", &engine{speaks: true, speak: own(inference.Chunk{Text: text}, sound(1))}, []int{16000}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, err := voice.Wrap(tt.e, synth(t, "auto")).NewSession()
+			require.NoError(t, err)
+			var said strings.Builder
+			var rates []int
+			for c, err := range s.(inference.Speaker).Speak(t.Context(), text, tt.voice, "en") {
+				if tt.err != "" && err != nil {
+					require.ErrorContains(t, err, tt.err)
+					continue
+				}
+				require.NoError(t, err)
+				said.WriteString(c.Text)
+				if len(c.Audio) > 0 {
+					rates = append(rates, c.AudioRate)
+				}
+			}
+			require.Equal(t, text, said.String())
+			require.Equal(t, tt.rates, rates)
+		})
+	}
 }
 
 func TestWrapTextGoesOnWithoutAVoice(t *testing.T) {
