@@ -55,11 +55,11 @@ type EngineChange struct {
 	Pauses bool `json:"pauses,omitempty"`
 }
 
-// VoiceOption is a voice of an installed speech program.
+// VoiceOption is a voice: the model's own, or one of a speech program.
 type VoiceOption struct {
 	// ID is a value of Settings.Voice.
 	ID string `json:"id"`
-	// Language is its BCP 47 tag; Speaks reports whether it speaks that of the comments.
+	// Language is its BCP 47 tag, "" for several; Speaks reports whether it speaks that of the comments.
 	Language string `json:"language"`
 	Speaks   bool   `json:"speaks"`
 }
@@ -191,11 +191,14 @@ func (s *Session) SetModel(ctx context.Context, m inference.Model, note string) 
 	return nil
 }
 
+// OwnVoice reports whether the engine has a voice of its own.
+func (s *Session) OwnVoice() bool { return s.engine.Capabilities().OwnVoice }
+
 // Fits returns the errors of settings in force that a model cannot meet.
 func (s *Session) Fits(m inference.Model) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.checkModelLocked(m, Settings{Language: &s.infer.Voice.Language, Frames: &s.agent.Frames})
+	return s.checkModelLocked(m, Settings{Language: &s.infer.Voice.Language, Frames: &s.agent.Frames, Voice: new(s.voiceLocked())})
 }
 
 // startAgainLocked ends a cycle without a comment yet, and forgets what is known of the engine.

@@ -152,6 +152,12 @@ func TestVoiceChangesLive(t *testing.T) {
 		r.stop()
 		require.Equal(t, "flite:rms", r.engine.Questions()[before+1].Voice)
 		require.Equal(t, "flite:rms", *r.Live().Settings.Voice)
+		_, err = r.Change(agent.Change{Settings: agent.Settings{Voice: new("model")}}, "test")
+		require.ErrorContains(t, err, "voice: expected another one, as the scripted engine has no voice of its own")
+		r.engine.Become(inference.Capabilities{Instructions: true, Speech: true, OwnVoice: true})
+		_, err = r.Change(agent.Change{Settings: agent.Settings{Voice: new("model")}}, "test")
+		require.NoError(t, err)
+		require.ErrorContains(t, r.Fits(&agenttest.Engine{Called: "mute"}), "the mute engine has no voice of its own")
 		for _, bad := range []string{"", "flite", "flite:", "sapi:anna", "espeak-ng:" + string(make([]byte, 65))} {
 			_, err = r.Change(agent.Change{Settings: agent.Settings{Voice: &bad}}, "test")
 			require.ErrorContains(t, err, `voice: expected "auto"`)

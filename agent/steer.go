@@ -175,6 +175,10 @@ func (s *Session) checkModelLocked(m inference.Model, v Settings) error {
 		want := fmt.Sprintf("one of %q, as the %s engine speaks nothing else", can.Languages, m.Name())
 		errs = append(errs, &RangeError{"language", want, fmt.Sprintf("%q", *v.Language)})
 	}
+	if v.Voice != nil && *v.Voice == inference.VoiceModel && !can.OwnVoice {
+		want := fmt.Sprintf("another one, as the %s engine has no voice of its own", m.Name())
+		errs = append(errs, &RangeError{"voice", want, fmt.Sprintf("%q", *v.Voice)})
+	}
 	if v.MaxSlices != nil && !can.Slices {
 		want := fmt.Sprintf("no value, as the %s engine cuts no pictures into tiles", m.Name())
 		errs = append(errs, &RangeError{"max_slices", want, *v.MaxSlices})
@@ -363,7 +367,7 @@ func (v Settings) check() error {
 		errs = append(errs, &RangeError{"repeats", repeatsRule, fmt.Sprintf("%q", *v.Repeats)})
 	}
 	if v.Voice != nil && !isVoice(*v.Voice) {
-		const want = `"auto", or a program and a voice such as "flite:slt" or "espeak-ng:nl"`
+		const want = `"auto", "model", or a program and a voice such as "flite:slt" or "espeak-ng:nl"`
 		errs = append(errs, &RangeError{"voice", want, fmt.Sprintf("%.80q", *v.Voice)})
 	}
 	return errors.Join(errs...)
@@ -376,7 +380,7 @@ func (s *Session) voiceLocked() string {
 	case s.voice != "":
 		return s.voice
 	case configured.Name == "":
-		return cmp.Or(configured.Program, "auto")
+		return cmp.Or(configured.Program, inference.VoiceAuto)
 	}
 	return configured.Program + ":" + configured.Name
 }
@@ -384,7 +388,8 @@ func (s *Session) voiceLocked() string {
 // isVoice reports whether s has the form of Settings.Voice. Bot.Check knows the installed ones.
 func isVoice(s string) bool {
 	program, name, _ := strings.Cut(s, ":")
-	return s == "auto" || (program == "flite" || program == "espeak-ng") && name != "" && len(name) <= 64
+	return s == inference.VoiceAuto || s == inference.VoiceModel ||
+		(program == "flite" || program == "espeak-ng") && name != "" && len(name) <= 64
 }
 
 // repeatsRule names the values of the setting.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/inference"
 	"touchline/inference/voice"
 	"touchline/media"
 )
@@ -130,10 +131,13 @@ func (b *Bot) checkVoice(v agent.Settings) error {
 	}
 }
 
-// Voices lists the installed voices.
+// Voices lists the voices that the room can have.
 func (b *Bot) Voices() []agent.VoiceOption {
 	language := *b.Session.Snapshot().Settings.Language
 	var out []agent.VoiceOption
+	if b.Session.OwnVoice() {
+		out = append(out, agent.VoiceOption{ID: inference.VoiceModel, Speaks: true})
+	}
 	for _, v := range b.changer.engines.voices() {
 		out = append(out, agent.VoiceOption{ID: v.ID, Language: v.Language, Speaks: v.Speaks(language)})
 	}

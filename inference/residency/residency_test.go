@@ -118,6 +118,11 @@ func (c *conversation) Generate(ctx context.Context, p inference.Prompt) iter.Se
 	}
 }
 
+// Speak implements inference.Speaker when the engine has a voice.
+func (c *conversation) Speak(_ context.Context, text, voice, _ string) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: voice + ": " + text}, nil) }
+}
+
 func (c *conversation) Observe(inference.Frame) { c.e.set(func() { c.e.observed++ }) }
 
 func (c *conversation) Close() error {
@@ -202,6 +207,22 @@ func TestPromptWaitsForTheModel(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "hello", text)
 		require.Equal(t, 6*time.Second, time.Since(begin), "5 s of loading, 1 s of thought")
+	})
+}
+
+// TestSpeakLoadsTheModel: a text that is no answer waits for the model and a place as a prompt does.
+func TestSpeakLoadsTheModel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, k := start(t, residency.Options{})
+		s := open(t, k)
+		defer s.Close()
+		begin := time.Now()
+		for c, err := range s.(inference.Speaker).Speak(t.Context(), "hello", "model", "en") {
+			require.NoError(t, err)
+			require.Equal(t, "model: hello", c.Text)
+		}
+		require.Equal(t, 5*time.Second, time.Since(begin))
+		require.Equal(t, 1, e.loads)
 	})
 }
 

@@ -317,8 +317,11 @@ func TestWrapSpeaksOnWhereTheModelsVoiceFails(t *testing.T) {
 	}{
 		{"at once", []inference.Chunk{{VoiceFailed: &inference.VoiceFailure{Err: broken}}, {Text: text}}, 0, text},
 		{"after the first sentence", []inference.Chunk{
-			{Text: text[:20]}, sound(1), {Text: text[20:30], VoiceFailed: &inference.VoiceFailure{From: 13, Err: broken}},
-			sound(9), {Text: text[30:]},
+			{Text: text[:20]},
+			sound(1),
+			{Text: text[20:30], VoiceFailed: &inference.VoiceFailure{From: 13, Err: broken}},
+			sound(9),
+			{Text: text[30:]},
 		}, 1, text[13:]},
 		{"beyond the text so far", []inference.Chunk{
 			{Text: text[:10]}, sound(1), {VoiceFailed: &inference.VoiceFailure{From: 13, Err: broken}}, {Text: text[10:]},
