@@ -69,6 +69,13 @@ func (s tensors) bytes(w graph.Weight, scales map[string][]float32) ([]byte, err
 	if w.Rule == graph.RuleQueries {
 		return floats(w.Type, s.queries(w)), nil
 	}
+	if w.Rule == graph.RuleFormula {
+		if err := w.Formula.Check(s); err != nil {
+			return nil, err
+		}
+		values, err := w.Formula.Compute(s)
+		return floats(w.Type, values), err
+	}
 	key := fmt.Sprint(w.Sources, w.Bits, w.Block)
 	if w.Rule == graph.RuleScales { // after the quants in every graph
 		return floats(w.Type, scales[key]), nil
@@ -92,6 +99,18 @@ func (s tensors) bytes(w graph.Weight, scales map[string][]float32) ([]byte, err
 		m = t
 	}
 	return floats(w.Type, m.values), nil
+}
+
+// Info and Rows make the checkpoint a graph.Tensors.
+func (s tensors) Info(name string) (models.TensorInfo, bool) {
+	t, ok := s[name]
+	return models.TensorInfo{Type: models.Float32, Shape: []int{t.rows, t.cols}}, ok
+}
+
+func (s tensors) Rows(dst []float32, name string, from, to int) error {
+	t := s[name]
+	copy(dst, t.values[from*t.cols:to*t.cols])
+	return nil
 }
 
 // packed returns the checkpoint with the packed form of its int4 layers.

@@ -141,8 +141,8 @@ func (m *machine) read(c *cache, name string, row, count int) []float32 {
 	return out
 }
 
-// run runs the graph and returns all outputs except keys and values, which are rows
-// [first, first+count) of the cache.
+// run runs the graph and returns all outputs except those of a cache, which are rows
+// [first, first+count) of c; nil is none.
 func (n *network) run(in map[string]array, c *cache, first, count int) map[string]array {
 	n.tb.Helper()
 	var held []interface{ Close() error }
@@ -179,7 +179,7 @@ func (n *network) run(in map[string]array, c *cache, first, count int) map[strin
 	}
 	results := map[string]*ort.Tensor{}
 	for _, p := range n.Outputs {
-		if name, ok := strings.CutPrefix(p.Name, "present."); ok {
+		if name, ok := strings.CutPrefix(p.Name, "present."); ok && c != nil {
 			require.NoError(n.tb, b.BindOutput(p.Name, slots(name)), p.Name)
 			continue
 		}

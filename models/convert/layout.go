@@ -51,8 +51,9 @@ type region struct {
 // job produces one weight of a set of tensors, or several views of one rounding.
 type job struct {
 	rule    graph.Rule
-	stack   *stack   // nil for values and queries
-	queries *queries // of graph.RuleQueries
+	stack   *stack                    // nil for values, queries and formulas
+	queries *queries                  // of graph.RuleQueries
+	formula func() ([]float32, error) // of graph.RuleFormula
 	weight  graph.Weight
 	format  quant.Format // of a rounding
 	outputs []output
@@ -133,6 +134,15 @@ func (l *layout) make(w graph.Weight, at region) error {
 			return err
 		}
 		values = j.queries.count * j.queries.heads * j.queries.out
+	case graph.RuleFormula:
+		if err := w.Formula.Check(l.src); err != nil {
+			return err
+		}
+		j.formula = func() ([]float32, error) { return w.Formula.Compute(l.src) }
+		values = 1
+		for _, d := range w.Formula.Shape() {
+			values *= d
+		}
 	default:
 		if j.stack, err = newStack(l.src, w); err != nil {
 			return err

@@ -49,8 +49,14 @@ func (w *worker) do(t task) error {
 	switch {
 	case t.queries != nil:
 		return w.queries(t)
+	case t.formula != nil:
+		values, err := t.formula()
+		if err != nil {
+			return err
+		}
+		return w.value(t, values)
 	case t.stack == nil:
-		return w.value(t)
+		return w.value(t, t.weight.Floats)
 	case t.rule == graph.RuleTranspose:
 		return w.transpose(t)
 	case t.rule == graph.RuleCopy:
@@ -61,10 +67,10 @@ func (w *worker) do(t task) error {
 	return w.round(t)
 }
 
-// value writes values that the graph description computed.
-func (w *worker) value(t task) error {
+// value writes computed values.
+func (w *worker) value(t task, values []float32) error {
 	o := t.outputs[0]
-	if err := w.encode(t, o.typ, t.weight.Floats, 0); err != nil {
+	if err := w.encode(t, o.typ, values, 0); err != nil {
 		return err
 	}
 	return o.write(w.bytes, 0)

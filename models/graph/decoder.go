@@ -21,7 +21,6 @@ const headBlock = 32
 const (
 	embedName = "llm.model.embed_tokens.weight"
 	headName  = "llm.lm_head.weight"
-	normName  = "llm.model.norm.weight"
 )
 
 // Decoder describes the language model (Qwen3: RMSNorm before and inside
@@ -58,7 +57,7 @@ func Decoder(d models.Dims, o Options) (*Description, error) {
 	if err := errors.Join(d.Validate(), checkDecoder(o)); err != nil {
 		return nil, fmt.Errorf("describe decoder: %w", err)
 	}
-	b := decoder{network: newNetwork("decoder", o), Decoder: c}
+	b := decoder{network: newNetwork("decoder", o), Decoder: c, model: "llm.model."}
 	return b.build(), nil
 }
 
@@ -77,10 +76,12 @@ func checkDecoder(o Options) error {
 	return checkFloat(o)
 }
 
-// decoder builds the graph of the language model.
+// decoder builds the graph of a language model.
 type decoder struct {
 	*network
 	models.Decoder
+
+	model string // the prefix of its tensors
 }
 
 func (b *decoder) build() *Description {
@@ -88,29 +89,34 @@ func (b *decoder) build() *Description {
 	cos, sin := b.rotary()
 	residual := "inputs_embeds"
 	x := b.node("SimplifiedLayerNormalization", "layers.0.norm",
-		[]string{residual, b.vector("layers.0.norm.weight", b.Hidden, layerName(0)+"input_layernorm.weight")},
+		[]string{residual, b.vector("layers.0.norm.weight", b.Hidden, b.before(0))},
 		b.epsilon(), onnx.Int("axis", -1))
 	for i := range b.Layers {
 		b.checkpoint(i, residual)
-		p, source := "layers."+strconv.Itoa(i)+".", layerName(i)
+		p, source := "layers."+strconv.Itoa(i)+".", b.layer(i)
 		a := b.attention(i, x, cos, sin)
 		if b.lastOnly(i) {
 			residual = b.last("last.residual", residual)
 		}
 		x, residual = b.skipNorm(p+"ffn_norm", residual, a, source+"post_attention_layernorm.weight")
 		f := b.feedForward(i, x)
-		next := normName
-		if i+1 < b.Layers {
-			next = layerName(i+1) + "input_layernorm.weight"
-		}
-		x, residual = b.skipNorm("layers."+strconv.Itoa(i+1)+".norm", residual, f, next)
+		x, residual = b.skipNorm("layers."+strconv.Itoa(i+1)+".norm", residual, f, b.before(i+1))
 	}
 	b.checkpoint(b.Layers, residual)
 	b.head(x)
 	return b.describe(models.KindDecoder)
 }
 
-func layerName(i int) string { return "llm.model.layers." + strconv.Itoa(i) + "." }
+// layer returns the prefix of a layer's tensors.
+func (b *decoder) layer(i int) string { return b.model + "layers." + strconv.Itoa(i) + "." }
+
+// before returns the norm before layer i, the last one for i = Layers.
+func (b *decoder) before(i int) string {
+	if i == b.Layers {
+		return b.model + "norm.weight"
+	}
+	return b.layer(i) + "input_layernorm.weight"
+}
 
 func (b *decoder) epsilon() onnx.Attribute { return onnx.Real("epsilon", b.Epsilon) }
 
@@ -124,12 +130,7 @@ func (b *decoder) ports() {
 	b.output("top_values", models.Float32, "B", 1, min(TopK, b.Vocab))
 	b.output("top_ids", models.Int64, "B", 1, min(TopK, b.Vocab))
 	b.output("hidden_states", b.float, "B", 1, b.Hidden)
-	for i := range b.Layers {
-		for _, side := range []string{".key", ".value"} {
-			b.input("past_key_values."+strconv.Itoa(i)+side, b.float, "B", b.KVHeads, "M", b.HeadDim)
-			b.output("present."+strconv.Itoa(i)+side, b.float, "B", b.KVHeads, "M", b.HeadDim)
-		}
-	}
+	b.cachePorts()
 	if !b.options.Check {
 		return
 	}
@@ -137,6 +138,15 @@ func (b *decoder) ports() {
 	b.output("all_hidden", b.float, "B", "S", b.Hidden)
 	for i := range b.Layers + 1 {
 		b.output("layer."+strconv.Itoa(i), b.float, "B", "S", b.Hidden)
+	}
+}
+
+func (b *decoder) cachePorts() {
+	for i := range b.Layers {
+		for _, side := range []string{".key", ".value"} {
+			b.input("past_key_values."+strconv.Itoa(i)+side, b.float, "B", b.KVHeads, "M", b.HeadDim)
+			b.output("present."+strconv.Itoa(i)+side, b.float, "B", b.KVHeads, "M", b.HeadDim)
+		}
 	}
 }
 
@@ -172,7 +182,7 @@ func (b *decoder) linear(name, x string, in, out int, sources ...string) string 
 // skipNorm adds y to the residual and norms the sum in one pass over memory.
 func (b *decoder) skipNorm(name, residual, y, source string) (normed, sum string) {
 	normed, sum = name, name+".sum"
-	if source == normName && !b.options.Check {
+	if source == b.before(b.Layers) && !b.options.Check {
 		normed = "hidden_states"
 	}
 	b.nodes("SkipSimplifiedLayerNormalization", name,
@@ -183,7 +193,7 @@ func (b *decoder) skipNorm(name, residual, y, source string) (normed, sum string
 
 // attention adds a layer's attention with its projections.
 func (b *decoder) attention(i int, x, cos, sin string) string {
-	p, source, layer := "layers."+strconv.Itoa(i)+".", layerName(i)+"self_attn.", strconv.Itoa(i)
+	p, source, layer := "layers."+strconv.Itoa(i)+".", b.layer(i)+"self_attn.", strconv.Itoa(i)
 	queries, keys := b.Heads*b.HeadDim, b.KVHeads*b.HeadDim
 	qkv := b.linear(p+"qkv", x, b.Hidden, queries+2*keys,
 		source+"q_proj.weight", source+"k_proj.weight", source+"v_proj.weight")
@@ -231,7 +241,7 @@ func (b *decoder) headNorm(x, weight string, heads int) string {
 // feedForward adds a layer's SwiGLU: down(silu(gate(x)) * up(x)). QuickGelu with
 // alpha 1 is SiLU, x*sigmoid(x), in one kernel.
 func (b *decoder) feedForward(i int, x string) string {
-	p, source := "layers."+strconv.Itoa(i)+".", layerName(i)+"mlp."
+	p, source := "layers."+strconv.Itoa(i)+".", b.layer(i)+"mlp."
 	both := b.linear(p+"gate_up", x, b.Hidden, 2*b.FFN, source+"gate_proj.weight", source+"up_proj.weight")
 	b.nodes("Split", p+"gate_up.split", []string{both}, []string{p + "gate", p + "up"},
 		onnx.Int("axis", -1), onnx.Int("num_outputs", 2))
@@ -274,7 +284,7 @@ func (b *decoder) logits(name, x string) {
 		b.network.linear(raw, x, m)
 	}
 	if raw != name {
-		b.node("Cast", name, []string{raw}, onnx.Int("to", int(models.Float32)))
+		b.cast(name, raw, models.Float32)
 	}
 }
 

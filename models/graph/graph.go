@@ -1,10 +1,10 @@
 // Package graph describes the networks of a bundle as ONNX graphs: the vision
-// tower with its resampler, the decoder, and the embedding lookup, one file
-// each. A description lists each weight with the rule that derives its bytes
-// from the checkpoint's tensors. Package convert applies the rules and encodes
-// the description as an ONNX file.
+// tower with its resampler, the decoder, the embedding lookup, and those of the
+// model's own voice, one file each. A description lists each weight with the rule
+// that derives its bytes from the checkpoint's tensors. Package convert applies the
+// rules and encodes the description as an ONNX file.
 //
-// It reads no weights and writes no files.
+// It reads weights only to compute a Formula, and writes no files.
 package graph
 
 import (
@@ -50,6 +50,8 @@ const (
 	//
 	//	Scale * (norm(query q) . Wq' + bq)[head h] . Wk[head h]
 	RuleQueries
+	// RuleFormula writes the result of Formula.
+	RuleFormula
 )
 
 // Weight is one initializer of a graph, stored in a data file.
@@ -71,6 +73,7 @@ type Weight struct {
 	Bits, Block int
 	Packed      bool
 	Floats      []float32 // of RuleValue
+	Formula     *Formula  // of RuleFormula
 }
 
 // Fold merges a LayerNorm's weight g and bias b, and the bias c of the linear
@@ -115,6 +118,9 @@ func (w Weight) Key() string {
 	if w.Fold != nil {
 		fold = *w.Fold
 	}
+	if w.Formula != nil {
+		_, _ = value.Write([]byte(w.Formula.text))
+	}
 	return fmt.Sprintf("%v %v %d %q %d:%d %d/%d %t %q %d %g %g %x", w.Type, w.Shape, w.Rule, w.Sources,
 		w.From, w.To, w.Bits, w.Block, w.Packed, fmt.Sprint(fold), w.Heads, w.Epsilon, w.Scale, value.Sum(nil))
 }
@@ -154,6 +160,7 @@ type Description struct {
 	Weights []Weight // with unique names
 
 	graph onnx.Graph // without weights, inputs and outputs
+	opset int64
 }
 
 // WeightBytes returns the size of all weights.

@@ -23,6 +23,17 @@ func dims() models.Dims {
 			Layers: 26, Hidden: 1152, Heads: 16, FFN: 4304, Patch: 14, Grid: 70, Epsilon: 1e-6,
 			Queries: 64, Out: 4096, ResamplerHeads: 32, MaxSide: 1024,
 		},
+		Speech: &models.Speech{
+			TTS: models.TTS{
+				Layers: 20, Hidden: 768, Heads: 12, FFN: 3072, Codes: 6562, TextRows: 152064, Epsilon: 1e-6, RopeTheta: 1e4,
+				MaxPositions: 4096, AudioBOS: 151687, TextEOS: 151692,
+			},
+			Flow: models.Flow{
+				Codes: 6561, Hidden: 512, Heads: 8, FFN: 2048, Blocks: 6, UpBlocks: 4, Mel: 80, Speaker: 192, MaxPrompt: 425,
+				DiT: models.DiT{Layers: 16, Hidden: 512, Heads: 8, HeadDim: 64, FFN: 2048, Time: 256, Steps: 10, Guidance: 0.7},
+			},
+			Vocoder: models.Vocoder{Channels: 512, Pitch: 512},
+		},
 	}
 }
 
@@ -59,6 +70,9 @@ func TestPublishedSizes(t *testing.T) {
 		{"decoder fp32", graph.Decoder, cpu, 30.27},
 		{"vision", graph.Vision, cudaHalf, 0.94},
 		{"embedding", graph.Embed, cudaHalf, 1.24},
+		{"TTS condition", graph.TTSCondition, cudaHalf, 0.24},
+		{"TTS", graph.TTS, cudaHalf, 0.40},
+		{"flow encoder", graph.FlowEncoder, cudaHalf, 0.08},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -229,6 +243,8 @@ func TestRefuses(t *testing.T) {
 		{"vision heads", graph.Vision, with(func(d *models.Dims) { d.Vision.Heads = 7 }), cudaHalf, "dims.vision.hidden: must be a multiple of heads, is 1152"},
 		{"resampler heads", graph.Vision, with(func(d *models.Dims) { d.Vision.ResamplerHeads = 3 }), cudaHalf, "dims.vision.out: must be a multiple of resampler_heads, is 4096"},
 		{"vision epsilon", graph.Vision, with(func(d *models.Dims) { d.Vision.Epsilon = -1 }), cudaHalf, "dims.vision.epsilon: must be a number above 0, is -1"},
+		{"no voice", graph.TTS, with(func(d *models.Dims) { d.Speech = nil }), cudaHalf, "the checkpoint has no voice"},
+		{"voice in int4", graph.FlowEncoder, dims(), cudaInt4, `weights: must be fp16 for CUDA, is "int4"`},
 		{"embedding width", graph.Embed, with(func(d *models.Dims) { d.Decoder.Hidden = -4 }), cudaHalf, "dims.decoder.hidden: must be a number from 1 to"},
 	}
 	for _, tt := range tests {

@@ -3,16 +3,15 @@ package graph
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strconv"
 
 	"touchline/models"
 	"touchline/models/onnx"
 )
 
-// opsets returns the operator versions of the graphs.
-func opsets() []onnx.Opset {
-	return []onnx.Opset{{Domain: "", Version: 21}, {Domain: onnx.Microsoft, Version: 1}}
-}
+// standard is the operator version of graphs that need no newer one.
+const standard = 21
 
 // domain returns the domain of an operator. ONNX Runtime registers its own
 // SimplifiedLayerNormalization under the standard domain.
@@ -34,6 +33,7 @@ type network struct {
 	outputs []models.Port
 	weights []Weight
 	known   map[string]bool // names of weights and constants
+	opset   int64
 }
 
 func newNetwork(name string, o Options) *network {
@@ -41,7 +41,7 @@ func newNetwork(name string, o Options) *network {
 	if o.Device == models.DeviceCUDA {
 		float = models.Float16
 	}
-	return &network{options: o, float: float, graph: onnx.Graph{Name: name}, known: map[string]bool{}}
+	return &network{options: o, float: float, graph: onnx.Graph{Name: name}, known: map[string]bool{}, opset: standard}
 }
 
 // input adds an input. A dimension is a number, or a name if it is free.
@@ -75,6 +75,11 @@ func (n *network) nodes(op, name string, inputs, outputs []string, attributes ..
 	})
 }
 
+// cast converts x to a type; the runtime drops casts without effect.
+func (n *network) cast(name, x string, t models.Type) string {
+	return n.node("Cast", name, []string{x}, onnx.Int("to", int(t)))
+}
+
 // weight adds a weight unless the network has it already.
 func (n *network) weight(w Weight) string {
 	if !n.known[w.Name] {
@@ -87,6 +92,11 @@ func (n *network) weight(w Weight) string {
 // vector adds a weight that concatenates the sources unchanged.
 func (n *network) vector(name string, size int, sources ...string) string {
 	return n.weight(Weight{Name: name, Type: n.float, Shape: []int{size}, Rule: RuleCopy, Sources: sources})
+}
+
+// formula adds a weight that is computed.
+func (n *network) formula(name string, f *Formula) string {
+	return n.weight(Weight{Name: name, Type: n.float, Shape: f.shape, Rule: RuleFormula, Formula: f})
 }
 
 // constant adds a small list of integers to the ONNX file itself, where the
@@ -104,6 +114,29 @@ func (n *network) constant(name string, values ...int64) string {
 		Name: name, Type: models.Int64, Shape: []int64{int64(len(values))}, Raw: raw,
 	})
 	return name
+}
+
+// end is the end of an axis.
+const end = math.MaxInt64
+
+// slice selects rows [from, to) along an axis; negative numbers count from its end.
+func (n *network) slice(name, x string, axis, from, to int) string {
+	number := func(v int) string { return n.constant("at."+strconv.Itoa(v), int64(v)) }
+	return n.node("Slice", name, []string{x, number(from), number(to), number(axis)})
+}
+
+// taps puts each row of x [B,T,K] and those after it, size in all, side by side:
+// [B,T-size+1,size*K].
+func (n *network) taps(name, x string, size int) string {
+	rows := make([]string, size)
+	for k := range rows {
+		to := k - size + 1
+		if to == 0 {
+			to = end
+		}
+		rows[k] = n.slice(name+".tap."+strconv.Itoa(k), x, 1, k, to)
+	}
+	return n.node("Concat", name+".taps", rows, onnx.Int("axis", -1))
 }
 
 // matrix is a linear layer's weights in the checkpoint: the stacked sources
@@ -149,7 +182,8 @@ func (n *network) linearBits(name, x string, m matrix, bits, block int, packed b
 // describe returns the finished network.
 func (n *network) describe(kind models.Kind) *Description {
 	return &Description{
-		Kind: kind, Options: n.options, Inputs: n.inputs, Outputs: n.outputs, Weights: n.weights, graph: n.graph,
+		Kind: kind, Options: n.options, Inputs: n.inputs, Outputs: n.outputs, Weights: n.weights,
+		graph: n.graph, opset: n.opset,
 	}
 }
 
@@ -168,7 +202,8 @@ func (d *Description) Encode(place func(Weight) (Location, error)) ([]byte, erro
 }
 
 func (d *Description) model(place func(Weight) (Location, error)) (onnx.Model, error) {
-	m := onnx.Model{Producer: "touchline", Opsets: opsets(), Graph: d.graph}
+	opsets := []onnx.Opset{{Domain: "", Version: d.opset}, {Domain: onnx.Microsoft, Version: 1}}
+	m := onnx.Model{Producer: "touchline", Opsets: opsets, Graph: d.graph}
 	for _, w := range d.Weights {
 		at, err := place(w)
 		if err != nil {
