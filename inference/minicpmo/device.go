@@ -31,8 +31,9 @@ type device struct {
 	decoder  *networks.Decoder
 	vision   *visionRunner
 
-	bias, logitsRows, values, ids, states *networks.Rows // of the decoder
-	hostLogits                            *ort.Memory    // of one slot
+	// Rows of the decoder.
+	fed, prompt, bias, logitsRows, values, ids, states *networks.Rows
+	hostLogits                                         *ort.Memory // of one slot
 
 	top256    int
 	masks     []*sample.Set // of each slot's row of bias
@@ -92,7 +93,7 @@ func (d *device) allocate() (err error) {
 	c, k := d.sel.dims.Decoder, int64(d.top256)
 	d.decoder, err = networks.NewDecoder(d.runtime, d.dev, networks.DecoderOptions{
 		Sessions: d.sessions, Captured: d.sel.captured, Layout: d.sel.layout, Float: d.float, Chunk: d.sel.chunk,
-		Fed:    networks.Port{Name: "inputs_embeds", Type: d.float, Shape: []int64{int64(c.Hidden)}},
+		Fed:    []networks.Port{{Name: "inputs_embeds", Type: d.float, Shape: []int64{int64(c.Hidden)}, Host: true}},
 		Inputs: []networks.Port{{Name: "logits_bias", Type: models.Float32, Shape: []int64{int64(c.Vocab)}}},
 		Outputs: []networks.Port{
 			{Name: "logits", Type: models.Float32, Shape: []int64{1, int64(c.Vocab)}},
@@ -105,6 +106,7 @@ func (d *device) allocate() (err error) {
 		return err
 	}
 	rows := d.decoder.Rows
+	d.fed, d.prompt = rows("inputs_embeds"), d.decoder.Prompt("inputs_embeds")
 	d.bias, d.logitsRows, d.states = rows("logits_bias"), rows("logits"), rows("hidden_states")
 	d.values, d.ids = rows("top_values"), rows("top_ids")
 	d.hostLogits = d.decoder.Host("logits", int64(c.Vocab)*4)

@@ -31,10 +31,9 @@ func (d *device) padded(from, n int) int {
 }
 
 func (d *device) decode(set int, r kvcache.Range, tokens, lengths []int32, hidden bool) error {
-	fed := d.decoder.Fed()
 	for slot := r.Start; slot < r.Start+r.Size; slot++ {
 		if tokens[slot] >= 0 {
-			d.table.copy(fed.Host(slot), tokens[slot])
+			d.table.copy(d.fed.Host(slot, 1), tokens[slot])
 		}
 	}
 	if !d.lastRun.IsZero() {
@@ -58,7 +57,7 @@ func (d *device) fetch(r kvcache.Range, hidden bool) error {
 }
 
 func (d *device) top(slot int) ([]float32, []int64) {
-	return ort.Slice[float32](d.values.Host(slot)), ort.Slice[int64](d.ids.Host(slot))
+	return ort.Slice[float32](d.values.Host(slot, 1)), ort.Slice[int64](d.ids.Host(slot, 1))
 }
 
 func (d *device) logits(slot int) ([]float32, error) {
@@ -75,7 +74,7 @@ func (d *device) hidden(slot int) []float32 {
 	if !d.hasHidden {
 		return nil
 	}
-	b := d.states.Host(slot)
+	b := d.states.Host(slot, 1)
 	if d.elem == 4 {
 		return ort.Slice[float32](b)
 	}
@@ -123,7 +122,7 @@ func (d *device) prefill(set, slot int, p *prompt, from, to int, hidden bool) er
 		return fmt.Errorf("feed a prompt: expected 1 to %d positions, has %d", d.sel.chunk, n)
 	}
 	length := d.padded(from, n)
-	rows := d.decoder.Prompt(length)
+	rows := d.prompt.Host(0, length)
 	if err := d.fill(rows, p, from, to); err != nil {
 		return err
 	}

@@ -29,8 +29,10 @@ type Rows struct {
 	memory, host *ort.Memory
 }
 
-// Host returns a slot's row on the host. Of an output it is the row of the last Fetch.
-func (r *Rows) Host(slot int) []byte { return r.host.Bytes()[int64(slot)*r.width:][:r.width] }
+// Host returns n rows on the host. Of an output they are those of the last Fetch.
+func (r *Rows) Host(from, n int) []byte {
+	return r.host.Bytes()[int64(from)*r.width : int64(from+n)*r.width]
+}
 
 // At returns the place of a slot's row on the device.
 func (r *Rows) At(slot int) ort.Pointer { return r.memory.At(int64(slot) * r.width) }
@@ -45,10 +47,13 @@ type DecoderOptions struct {
 	Captured []int
 	Layout   kvcache.Layout
 	Float    models.Type // of keys and values
-	// Fed is the input with a row for each position, of shape [positions] and
-	// Fed.Shape for a slot: one position in a step. Inputs and Outputs are the others.
-	Fed             Port
+	// Fed are the inputs with a row for each position, whose shape is the number of
+	// slots, the positions, then Shape: one position in a step. Inputs and Outputs
+	// are the others.
+	Fed             []Port
 	Inputs, Outputs []Port
+	// Fixed are the values of inputs that never change, float32 vectors.
+	Fixed map[string][]float32
 	// Chunk is the maximum number of positions of a prompt in one run.
 	Chunk int
 }
@@ -68,12 +73,12 @@ type Decoder struct {
 	o DecoderOptions
 
 	kv                         []*ort.Memory
-	fed                        *Rows
-	inputs, outputs            []*Rows
+	fed, inputs, outputs       []*Rows
+	prompts                    []*Rows // of the fed inputs, a row for each position
+	fixed                      map[string]*ort.Tensor
 	lengths, hostLengths       *ort.Memory
 	first                      *ort.Memory // last_position of a step
 	total, chunkTotal          *ort.Tensor
-	chunk, hostChunk           *ort.Memory
 	chunkLength, hostChunkSize *ort.Memory
 
 	views    []*view  // by kvcache index, made when needed
@@ -83,9 +88,9 @@ type Decoder struct {
 
 // view holds the tensors of a range of slots.
 type view struct {
-	kv              []*ort.Tensor
-	fed, lengths    *ort.Tensor
-	inputs, outputs []*ort.Tensor
+	kv                   []*ort.Tensor
+	lengths              *ort.Tensor
+	fed, inputs, outputs []*ort.Tensor
 }
 
 // NewDecoder allocates the decoder's memory: keys and values, and rows for all slots.
@@ -102,32 +107,36 @@ func (d *Decoder) allocate() error {
 	for range l.Buffers() {
 		d.kv = append(d.kv, d.Memory("keys and values", l.BufferBytes()))
 	}
-	d.o.Fed.Host = true
-	d.fed = d.rows(d.o.Fed)
-	for _, p := range d.o.Inputs {
-		d.inputs = append(d.inputs, d.rows(p))
+	all := func(ports []Port, n int64) (out []*Rows) {
+		for _, p := range ports {
+			out = append(out, d.rows(p, n))
+		}
+		return out
 	}
-	for _, p := range d.o.Outputs {
-		d.outputs = append(d.outputs, d.rows(p))
-	}
+	d.fed, d.inputs, d.outputs = all(d.o.Fed, slots), all(d.o.Inputs, slots), all(d.o.Outputs, slots)
+	d.prompts = all(d.o.Fed, int64(d.o.Chunk))
 	d.lengths, d.hostLengths = d.Memory("lengths", slots*4), d.Host("lengths", slots*4)
-	d.chunk, d.hostChunk = d.Memory("a prompt", int64(d.o.Chunk)*d.fed.width), d.Host("a prompt", int64(d.o.Chunk)*d.fed.width)
 	d.chunkLength, d.hostChunkSize = d.Memory("a length", chunkNumbers), d.Host("a length", chunkNumbers)
 	d.first = d.Memory("a position", 8)
 	if err := d.Err(); err != nil {
 		return err
 	}
 	zeroed := append(slices.Clone(d.kv), d.first)
-	for _, r := range d.inputs {
+	for _, r := range slices.Concat(d.fed, d.inputs) {
 		zeroed = append(zeroed, r.memory)
+		if r.host != nil {
+			clear(r.host.Bytes())
+		}
 	}
 	for _, m := range zeroed {
 		if err := d.dev.Memset(m.At(0), 0, m.Size()); err != nil {
 			return err
 		}
 	}
-	clear(d.fed.host.Bytes())
 	clear(d.hostLengths.Bytes())
+	if err := d.fix(); err != nil {
+		return err
+	}
 	var err error
 	if d.total, err = d.Scalar(l.MaxLen); err != nil {
 		return err
@@ -143,26 +152,44 @@ func (d *Decoder) allocate() error {
 	return d.dev.Synchronize()
 }
 
-// rows allocates the memory of a port.
-func (d *Decoder) rows(p Port) *Rows {
-	r := &Rows{port: p, width: int64(p.Type.Size())}
-	for _, n := range p.Shape {
-		r.width *= n
+// fix allocates the inputs that never change.
+func (d *Decoder) fix() error {
+	d.fixed = map[string]*ort.Tensor{}
+	for name, values := range d.o.Fixed {
+		m, t, err := d.Tensor(name, models.Float32, int64(len(values)))
+		if err != nil {
+			return err
+		}
+		if err := d.dev.CopyIn(m.At(0), ort.Bytes(values)); err != nil {
+			return err
+		}
+		d.fixed[name] = t
 	}
-	bytes := int64(d.o.Layout.Slots) * r.width
-	r.memory = d.Memory(p.Name, bytes)
+	return nil
+}
+
+// rows allocates n rows of a port.
+func (d *Decoder) rows(p Port, n int64) *Rows {
+	r := &Rows{port: p, width: int64(p.Type.Size())}
+	for _, size := range p.Shape {
+		r.width *= size
+	}
+	r.memory = d.Memory(p.Name, n*r.width)
 	if p.Host {
-		r.host = d.Host(p.Name, bytes)
+		r.host = d.Host(p.Name, n*r.width)
 	}
 	return r
 }
 
-// Fed returns the rows of the fed input.
-func (d *Decoder) Fed() *Rows { return d.fed }
-
 // Rows returns the rows of an input or output.
-func (d *Decoder) Rows(name string) *Rows {
-	for _, r := range slices.Concat(d.inputs, d.outputs) {
+func (d *Decoder) Rows(name string) *Rows { return find(name, d.fed, d.inputs, d.outputs) }
+
+// Prompt returns the rows of a fed input for the next Prefill, one for each
+// position. Without memory on the host they are written on the device.
+func (d *Decoder) Prompt(name string) *Rows { return find(name, d.prompts) }
+
+func find(name string, lists ...[]*Rows) *Rows {
+	for _, r := range slices.Concat(lists...) {
 		if r.port.Name == name {
 			return r
 		}
@@ -170,19 +197,16 @@ func (d *Decoder) Rows(name string) *Rows {
 	return nil
 }
 
-// Step runs a range of slots, each with the row of Fed and of the other inputs on
-// the host. The fed position of a slot is lengths[slot].
+// Step runs a range of slots with the inputs on the host. The fed position of a slot
+// is lengths[slot].
 func (d *Decoder) Step(set int, r kvcache.Range, lengths []int32) error {
 	run, err := d.step(set, r)
 	if err != nil {
 		return err
 	}
 	copy(ort.Slice[int32](d.hostLengths.Bytes())[r.Start:], lengths[r.Start:r.Start+r.Size])
-	if err := d.copyIn(d.fed, r); err != nil {
-		return err
-	}
-	for _, in := range d.inputs {
-		if err := d.copyIn(in, r); err != nil {
+	for _, in := range slices.Concat(d.fed, d.inputs) {
+		if err := in.copyIn(d.dev, r.Start, r.Size); err != nil {
 			return err
 		}
 	}
@@ -193,13 +217,13 @@ func (d *Decoder) Step(set int, r kvcache.Range, lengths []int32) error {
 	return run.Do()
 }
 
-// copyIn queues the copy of a range of rows to the device.
-func (d *Decoder) copyIn(rows *Rows, r kvcache.Range) error {
-	if rows.host == nil {
+// copyIn queues the copy of n rows to the device.
+func (r *Rows) copyIn(dev *ort.Device, from, n int) error {
+	if r.host == nil {
 		return nil
 	}
-	from, to := int64(r.Start)*rows.width, int64(r.Start+r.Size)*rows.width
-	return d.dev.CopyIn(rows.memory.At(from), rows.host.Bytes()[from:to])
+	begin, end := int64(from)*r.width, int64(from+n)*r.width
+	return dev.CopyIn(r.memory.At(begin), r.host.Bytes()[begin:end])
 }
 
 // Fetch copies outputs of a range of slots to the host, and waits for them.
@@ -213,10 +237,7 @@ func (d *Decoder) Fetch(r kvcache.Range, outputs ...*Rows) error {
 	return d.dev.Synchronize()
 }
 
-// Prompt returns the memory on the host for n positions of the next Prefill.
-func (d *Decoder) Prompt(n int) []byte { return d.hostChunk.Bytes()[:int64(n)*d.fed.width] }
-
-// Prefill feeds the first length positions of Prompt to a slot that holds from
+// Prefill feeds the first length rows of each Prompt to a slot that holds from
 // positions. The outputs are those of the count-th of them; the next run must
 // overwrite or ignore the keys and values of later ones.
 func (d *Decoder) Prefill(set, slot, from, length, count int) error {
@@ -233,17 +254,17 @@ func (d *Decoder) Prefill(set, slot, from, length, count int) error {
 	if err := SetScalar(d.chunkTotal, from+length); err != nil {
 		return err
 	}
-	shape := append([]int64{1, int64(length)}, d.o.Fed.Shape...)
-	input, err := d.dev.TensorAt(d.chunk.At(0), d.o.Fed.Type, shape...)
-	if err != nil {
-		return err
+	err = errors.Join(d.dev.CopyIn(d.chunkLength.At(0), numbers), run.BindInput("total_sequence_length", d.chunkTotal))
+	for _, p := range d.prompts {
+		input, failed := d.dev.TensorAt(p.At(0), p.port.Type, append([]int64{1, int64(length)}, p.port.Shape...)...)
+		if failed != nil {
+			return failed
+		}
+		defer func() { _ = input.Close() }()
+		err = errors.Join(err, p.copyIn(d.dev, 0, length), run.BindInput(p.port.Name, input))
 	}
-	defer func() { _ = input.Close() }()
-	err = errors.Join(
-		d.dev.CopyIn(d.chunk.At(0), d.Prompt(length)), d.dev.CopyIn(d.chunkLength.At(0), numbers),
-		run.BindInput(d.o.Fed.Name, input), run.BindInput("total_sequence_length", d.chunkTotal))
 	for _, in := range d.inputs {
-		err = errors.Join(err, d.copyIn(in, kvcache.Range{Start: slot, Size: 1}))
+		err = errors.Join(err, in.copyIn(d.dev, slot, 1))
 	}
 	if err != nil {
 		return err
@@ -278,7 +299,10 @@ func (d *Decoder) view(r kvcache.Range) (*view, error) {
 	rows := func(x *Rows, shape ...int64) *ort.Tensor {
 		return at(x.At(r.Start), x.port.Type, append(shape, x.port.Shape...)...)
 	}
-	v := &view{fed: rows(d.fed, n, 1), lengths: at(d.lengths.At(int64(r.Start)*4), models.Int32, n)}
+	v := &view{lengths: at(d.lengths.At(int64(r.Start)*4), models.Int32, n)}
+	for _, x := range d.fed {
+		v.fed = append(v.fed, rows(x, n, 1))
+	}
 	for _, x := range d.inputs {
 		v.inputs = append(v.inputs, rows(x, n))
 	}
@@ -307,6 +331,9 @@ func (d *Decoder) bind(set, graph int, v *view) (*Run, error) {
 	}
 	for i, r := range d.outputs {
 		err = errors.Join(err, run.BindOutput(r.port.Name, v.outputs[i]))
+	}
+	for name, t := range d.fixed {
+		err = errors.Join(err, run.BindInput(name, t))
 	}
 	for i, t := range v.kv {
 		name := strconv.Itoa(i/2) + [...]string{".key", ".value"}[i%2]
@@ -337,8 +364,11 @@ func (d *Decoder) step(set int, r kvcache.Range) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(run.BindInput(d.o.Fed.Name, v.fed), run.BindInput("seqlens_k", v.lengths),
-		run.BindInput("total_sequence_length", d.total), run.BindInput("last_position", first))
+	err = errors.Join(run.BindInput("seqlens_k", v.lengths), run.BindInput("total_sequence_length", d.total),
+		run.BindInput("last_position", first))
+	for i, r := range d.fed {
+		err = errors.Join(err, run.BindInput(r.port.Name, v.fed[i]))
+	}
 	if err != nil {
 		return nil, err
 	}
