@@ -1,5 +1,5 @@
 // Package resample converts mono sound between sample rates by a polyphase windowed-sinc
-// filter: flat to 0.8 of the lower Nyquist frequency, half at 0.92, about 80 dB of stop band.
+// filter. That of NewFilter is flat to 0.8 of the lower Nyquist frequency, half at 0.92, about 80 dB of stop band.
 package resample
 
 import (
@@ -28,6 +28,30 @@ type Filter struct {
 // NewFilter computes the table of a conversion, in a millisecond or two. It fails for
 // unusual rates.
 func NewFilter(from, to int) (*Filter, error) {
+	return newFilter(from, to, func(t, scale, half float64) float64 {
+		cut := filterCut * scale
+		return sinc(cut*t) * kaiser(t/half, filterBeta)
+	}, true)
+}
+
+// NewTorchFilter computes the table of torchaudio's default conversion: a shorter filter
+// that reaches higher, and lets more of what is beyond through. It is for networks that
+// were trained with it.
+func NewTorchFilter(from, to int) (*Filter, error) {
+	const cut, lobes = 0.99, 6
+	return newFilter(from, to, func(t, scale, _ float64) float64 {
+		t *= cut * scale
+		if math.Abs(t) >= lobes {
+			return 0
+		}
+		window := math.Cos(math.Pi / 2 * t / lobes)
+		return cut * scale * sinc(t) * window * window
+	}, false)
+}
+
+// newFilter fills the table with a response at a time in input samples, for a pass band
+// of scale and a filter of half the taps on each side.
+func newFilter(from, to int, response func(t, scale, half float64) float64, level bool) (*Filter, error) {
 	for _, rate := range []int{from, to} {
 		if rate < minRate || rate > maxRate {
 			return nil, fmt.Errorf("sample rate %d Hz: must be between %d and %d Hz; convert the sound first", rate, minRate, maxRate)
@@ -46,17 +70,18 @@ func NewFilter(from, to int) (*Filter, error) {
 	scale := min(1, float64(f.up)/float64(f.down))
 	f.taps = filterTaps * int(math.Ceil(1/scale))
 	half := float64(f.taps / 2)
-	cut := filterCut * scale
 	f.coef = make([]float32, f.up*f.taps)
 	row := make([]float64, f.taps)
 	for p := range f.up {
 		sum := 0.0
 		for j := range row {
 			t := float64(p)/float64(f.up) - float64(j-f.taps/2+1)
-			row[j] = cut * sinc(cut*t) * kaiser(t/half, filterBeta)
+			row[j] = response(t, scale, half)
 			sum += row[j]
 		}
-		// Every phase passes DC unchanged, which avoids a tone at the phase rate.
+		if !level {
+			sum = 1
+		} // or else every phase passes DC unchanged, which avoids a tone at the phase rate
 		for j, v := range row {
 			f.coef[p*f.taps+j] = float32(v / sum)
 		}
@@ -98,7 +123,7 @@ func bessel0(x float64) float64 {
 // Sample is a sample of sound: 16 bits, or a float of any scale.
 type Sample interface{ int16 | float32 }
 
-// All converts a whole sound, without a filter in common with others. The number of
+// All converts a whole sound by NewFilter's filter. The number of
 // samples is that of the input times to/from, rounded up.
 func All[S Sample](samples []S, from, to int) ([]S, error) {
 	f, err := NewFilter(from, to)
@@ -106,8 +131,7 @@ func All[S Sample](samples []S, from, to int) ([]S, error) {
 		return nil, err
 	}
 	r := New[S](f)
-	dst := make([]S, 0, (len(samples)*f.up+f.down-1)/f.down)
-	return r.Flush(r.Append(dst, samples)), nil
+	return r.Flush(r.Append(make([]S, 0, (len(samples)*f.up+f.down-1)/f.down), samples)), nil
 }
 
 // Resampler converts one stream of sound. Its output does not depend on how the input

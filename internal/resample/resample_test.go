@@ -188,6 +188,36 @@ func TestFloatsAreNotRounded(t *testing.T) {
 	require.Greater(t, slices.Max(loud), float32(8), "no limit")
 }
 
+// TestTorchFilter compares with torchaudio.transforms.Resample of two samples (torchaudio 2.11.0).
+func TestTorchFilter(t *testing.T) {
+	in := make([]float32, 40)
+	in[20], in[21] = 1, -0.5
+	for _, tt := range []struct {
+		from, to int
+		first    int
+		want     []float32
+	}{
+		{16000, 24000, 21, []float32{
+			-0.000002, -0.001615, 0.008198, -0.002951, -0.038023, 0.077588, -0.010076, -0.216618, 0.476209, 0.985329,
+			-0.001877, -0.586354, -0.012211, 0.134294, -0.070763, -0.00512, 0.02139, -0.007053, -0.000369, 0.000275,
+		}},
+		{48000, 16000, 1, []float32{
+			-0.000183, 0.002519, -0.008547, 0.020529, -0.045524, 0.133789, 0.106943, -0.061037, 0.026709, -0.011707, 0.004056, -0.000661,
+		}},
+		{44100, 16000, 2, []float32{
+			-0.000431, 0.001808, -0.004729, 0.01105, -0.028977, 0.23569, -0.028852, -0.007077, 0.004258, -0.001647, 0.000181, 0.000169,
+		}},
+	} {
+		f, err := resample.NewTorchFilter(tt.from, tt.to)
+		require.NoError(t, err)
+		r := resample.New[float32](f)
+		out := r.Flush(r.Append(nil, in))
+		want := make([]float32, len(out))
+		copy(want[tt.first:], tt.want)
+		require.InDeltaSlice(t, want, out, 1e-6, "%d to %d", tt.from, tt.to)
+	}
+}
+
 func TestUnusualRates(t *testing.T) {
 	for _, tt := range []struct {
 		from, to int
