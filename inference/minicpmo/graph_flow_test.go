@@ -119,7 +119,7 @@ func TestFlowEncoder(t *testing.T) {
 		count, before := len(codes), flowEncoder{e.network, m, maps.Clone(e.state), maps.Clone(e.filled)}
 		codes = append(slices.Clip(codes), 0, 0, 0)
 		within(t, "end", want, e.encode(codes, count, 0), 1e-5)
-		full := append(codes, make([]int64, 28-len(codes))...)
+		full := slices.Concat(codes, make([]int64, 28-len(codes)))
 		padded := before.encode(full, count, 25-count)
 		within(t, "padded end", want, padded[:len(want)], 1e-5)
 		require.Len(t, padded, 50*m.Speech.Flow.Mel)

@@ -2,6 +2,7 @@ package minicpmo_test
 
 import (
 	"flag"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -86,6 +87,7 @@ type network struct {
 	bundle
 
 	session *ort.Session
+	sizes   map[string]int64 // of free dimensions that only outputs have
 }
 
 func (m *machine) load(b bundle) *network {
@@ -93,7 +95,7 @@ func (m *machine) load(b bundle) *network {
 	s, err := m.runtime.NewSession(b.path, m.device, ort.SessionOptions{Threads: 1, NoMemoryPattern: true})
 	require.NoError(m.tb, err)
 	m.tb.Cleanup(func() { require.NoError(m.tb, s.Close()) })
-	return &network{m, b, s}
+	return &network{m, b, s, map[string]int64{}}
 }
 
 // cache is a buffer of keys and values for some rows.
@@ -161,7 +163,7 @@ func (n *network) run(in map[string]array, c *cache, first, count int) map[strin
 		held = append(held, t)
 		return t
 	}
-	sizes := map[string]int64{} // of the free dimensions
+	sizes := maps.Clone(n.sizes)
 	for _, p := range n.Inputs {
 		var t *ort.Tensor
 		if name, ok := strings.CutPrefix(p.Name, "past_key_values."); ok {

@@ -89,8 +89,10 @@ func appendAttribute(b []byte, a Attribute) ([]byte, error) {
 			b = appendInt(b, attrInts, i)
 		}
 		b = appendInt(b, attrType, typeInts)
+	case string:
+		b = appendInt(appendString(b, attrText, v), attrType, typeText)
 	default:
-		return nil, fmt.Errorf("attribute %q: the value must be int64, float32 or []int64, is %T", a.Name, a.Value)
+		return nil, fmt.Errorf("attribute %q: the value must be int64, float32, []int64 or string, is %T", a.Name, a.Value)
 	}
 	return b, nil
 }

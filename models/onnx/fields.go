@@ -26,6 +26,7 @@ const (
 	attrName  = 1
 	attrFloat = 2
 	attrInt   = 3
+	attrText  = 4
 	attrInts  = 8
 	attrType  = 20
 
@@ -53,6 +54,7 @@ const (
 const (
 	typeFloat = 1
 	typeInt   = 2
+	typeText  = 3
 	typeInts  = 7
 
 	locationExternal = 1

@@ -46,7 +46,8 @@ type Node struct {
 	Attributes []Attribute
 }
 
-// Attribute is a setting of a node. Its Value is an int64, a float32 or an []int64.
+// Attribute is a setting of a node. Its Value is an int64, a float32, an []int64 or a
+// string.
 type Attribute struct {
 	Name  string
 	Value any
@@ -60,6 +61,9 @@ func Real(name string, v float64) Attribute { return Attribute{name, float32(v)}
 
 // Ints returns an attribute that is a list of integers.
 func Ints(name string, v ...int64) Attribute { return Attribute{name, v} }
+
+// Text returns an attribute that is a string.
+func Text(name, v string) Attribute { return Attribute{name, v} }
 
 // Value is an input or output of the graph.
 type Value struct {

@@ -28,7 +28,7 @@ func sample() *onnx.Model {
 					Name: "a", Op: "Gemm", Inputs: []string{"x", "", "w"}, Outputs: []string{"", "h"},
 					Attributes: []onnx.Attribute{
 						onnx.Int("axis", -1), onnx.Real("epsilon", 1e-6),
-						onnx.Ints("axes", 0, -2, math.MaxInt64),
+						onnx.Ints("axes", 0, -2, math.MaxInt64), onnx.Text("mode", "reflect"),
 					},
 				},
 				{Name: "b", Op: "QuickGelu", Domain: onnx.Microsoft, Inputs: []string{"h", "k"}, Outputs: []string{"y"}},

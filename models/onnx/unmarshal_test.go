@@ -83,8 +83,11 @@ func readAttribute(b []byte) (a Attribute, err error) {
 	var kind, i int64
 	var x float32
 	var ints []int64
+	var text string
 	err = fields(b, func(f field) error {
 		switch f.number {
+		case attrText:
+			text = string(f.bytes)
 		case attrName:
 			a.Name = string(f.bytes)
 		case attrType:
@@ -98,7 +101,7 @@ func readAttribute(b []byte) (a Attribute, err error) {
 		}
 		return nil
 	})
-	a.Value = map[int64]any{typeInt: i, typeFloat: x, typeInts: ints}[kind]
+	a.Value = map[int64]any{typeInt: i, typeFloat: x, typeInts: ints, typeText: text}[kind]
 	return a, err
 }
 
