@@ -1,4 +1,4 @@
-package codes_test
+package tts_test
 
 import (
 	"encoding/json"
@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
-	"touchline/inference/internal/codes"
+	"touchline/inference/internal/tts"
 )
 
 // TestWindows cuts the codes of two turns of the official code as it did.
@@ -32,7 +32,7 @@ func TestWindows(t *testing.T) {
 	require.NoError(t, json.Unmarshal(raw, &turns))
 	require.Len(t, turns, 2)
 	for _, turn := range turns {
-		w := codes.NewWindows(silence)
+		w := tts.NewWindows(silence)
 		var got [][]int32
 		for _, c := range turn.Drawn {
 			if c == end {
@@ -53,7 +53,7 @@ func TestWindows(t *testing.T) {
 }
 
 // reference is the sampling of the official code, without any shortcut.
-func reference(set codes.Settings, logits []float32, history []int32, u float64) int32 {
+func reference(set tts.Settings, logits []float32, history []int32, u float64) int32 {
 	n := len(logits)
 	row := make([]float32, n)
 	for i, v := range logits {
@@ -120,7 +120,7 @@ func row(r *rand.Rand, n int) []float32 {
 }
 
 // best is what a device returns of a row.
-func best(set codes.Settings, logits []float32, history []int32) codes.Row {
+func best(set tts.Settings, logits []float32, history []int32) tts.Row {
 	ids := make([]int64, len(logits))
 	for i := range ids {
 		ids[i] = int64(i)
@@ -130,7 +130,7 @@ func best(set codes.Settings, logits []float32, history []int32) codes.Row {
 	for _, v := range logits {
 		sum += math.Exp(float64(v-logits[ids[0]]) / set.Temperature)
 	}
-	r := codes.Row{IDs: ids[:codes.BestCodes], Prob: float32(1 / sum)}
+	r := tts.Row{IDs: ids[:tts.BestCodes], Prob: float32(1 / sum)}
 	for _, id := range r.IDs {
 		r.Logits = append(r.Logits, logits[id])
 	}
@@ -143,8 +143,8 @@ func best(set codes.Settings, logits []float32, history []int32) codes.Row {
 func TestDraw(t *testing.T) {
 	t.Parallel()
 	const n = 4250
-	set := codes.Official()
-	s := codes.New(set)
+	set := tts.Official()
+	s := tts.New(set)
 	r := rand.New(rand.NewPCG(1, 2))
 	for k := range 600 {
 		logits := row(r, n)
@@ -173,18 +173,18 @@ func TestDraw(t *testing.T) {
 
 func TestDrawRefuses(t *testing.T) {
 	t.Parallel()
-	s := codes.New(codes.Official())
+	s := tts.New(tts.Official())
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for _, bad := range [][]float32{{1, nan}, {inf, 0}, {-inf, -inf}, nil} {
 		_, err := s.Full(bad, nil, 0.5)
-		require.ErrorIs(t, err, codes.ErrNotFinite)
+		require.ErrorIs(t, err, tts.ErrNotFinite)
 	}
-	good := best(codes.Official(), row(rand.New(rand.NewPCG(3, 4)), 100), []int32{1})
-	for name, change := range map[string]func(*codes.Row){
-		"no probability": func(r *codes.Row) { r.Prob = nan },
-		"not a number":   func(r *codes.Row) { r.Logits = append([]float32{nan}, r.Logits[1:]...) },
-		"few":            func(r *codes.Row) { r.Logits, r.IDs = r.Logits[:30], r.IDs[:30] },
-		"no past":        func(r *codes.Row) { r.Past = nil },
+	good := best(tts.Official(), row(rand.New(rand.NewPCG(3, 4)), 100), []int32{1})
+	for name, change := range map[string]func(*tts.Row){
+		"no probability": func(r *tts.Row) { r.Prob = nan },
+		"not a number":   func(r *tts.Row) { r.Logits = append([]float32{nan}, r.Logits[1:]...) },
+		"few":            func(r *tts.Row) { r.Logits, r.IDs = r.Logits[:30], r.IDs[:30] },
+		"no past":        func(r *tts.Row) { r.Past = nil },
 	} {
 		r := good
 		change(&r)
@@ -203,7 +203,7 @@ func TestTimeline(t *testing.T) {
 		}
 		return texts, starts
 	}
-	var line codes.Timeline
+	var line tts.Timeline
 	line.Begin("Red kick off", 0)
 	texts, starts := ms(line.Words())
 	require.Equal(t, []string{"Red"}, texts, "only the chunk's first word has a time")
@@ -229,8 +229,8 @@ func TestTimeline(t *testing.T) {
 }
 
 func BenchmarkDraw(b *testing.B) {
-	set := codes.Official()
-	s := codes.New(set)
+	set := tts.Official()
+	s := tts.New(set)
 	logits := row(rand.New(rand.NewPCG(5, 6)), 6562)
 	history := []int32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
 	short := best(set, logits, history)

@@ -1,11 +1,12 @@
-// Package codes is the part of the model's own voice that needs no device: it
+// Package tts is the schedule of the model's own voice, without its networks: it
 // draws audio codes from rows of logits, cuts a turn's codes into the windows that
-// become sound, and places the words of the text in that sound.
+// become sound, and places the words of the text in that sound, for many turns at
+// once.
 //
-// A code is 40 ms of speech. It follows MiniCPM-o 4.5's TTSStreamingGenerator and
-// the Token2wav of minicpmo-utils 1.0.5. It starts no goroutines and keeps no
-// time; random draws are arguments.
-package codes
+// A code is 40 ms of speech. The package follows MiniCPM-o 4.5's
+// TTSStreamingGenerator and the Token2wav of minicpmo-utils 1.0.5. A Talker works
+// on the goroutine that owns the device, a Sounder on its own.
+package tts
 
 import (
 	"cmp"

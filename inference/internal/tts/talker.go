@@ -1,0 +1,390 @@
+package tts
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"touchline/inference/internal/kvcache"
+)
+
+// LM is the language model of codes, with a slot of keys and values for each turn.
+// All calls come from the goroutine that owns its device. Results are valid until
+// the next call.
+type LM interface {
+	// Clear zeroes a slot.
+	Clear(slot int) error
+	// Feed reads a piece in a slot that holds length positions, and returns how many it added.
+	Feed(slot, length int, p Piece) (int, error)
+	// Step feeds codes[slot] at position lengths[slot] to each slot of a range. A slot that draws nothing has code -1; its position
+	// receives data that no step reads.
+	Step(r kvcache.Range, codes, lengths []int32) error
+	// Logits returns a slot's whole row of the last Feed or Step.
+	Logits(slot int) ([]float32, error)
+	// Best returns the slot's row of the last Step in short. ok is false for steps of few slots, which have whole rows.
+	Best(slot int) (r Row, ok bool)
+}
+
+// TalkerOptions of a talker.
+type TalkerOptions struct {
+	LM       LM
+	Layout   kvcache.Layout
+	Settings Settings
+	// End is the code that ends a piece, Silence that of silence.
+	End, Silence int32
+	// Fatal reports an error after which the device is lost.
+	Fatal func(error) bool
+	Now   func() time.Time
+	// Wake is called when there is new work, from any goroutine.
+	Wake func()
+}
+
+const (
+	// pieceCodes is the largest number of codes of a piece.
+	pieceCodes = 500
+	// lead is how far the codes of a turn may be ahead of its voice: a cancelled
+	// comment should not have cost much.
+	lead = 5 * time.Second
+)
+
+// Talker draws the codes of all turns. The goroutine that owns the device calls
+// all of its methods but Submit.
+type Talker struct {
+	o       TalkerOptions
+	sounder *Sounder
+	pool    *kvcache.Pool
+	sampler *Sampler
+
+	turns          []*Turn // by slot
+	codes, lengths []int32 // of the next step; -1 for none
+	waiting        []*Turn // without a slot, in order of arrival
+
+	feedCost, stepCost average
+
+	mu       sync.Mutex
+	incoming []*Turn
+	stopped  error
+}
+
+// average follows a duration.
+type average time.Duration
+
+func (a *average) learn(d time.Duration) {
+	if *a == 0 {
+		*a = average(d)
+		return
+	}
+	*a += (average(d) - *a) / 4
+}
+
+// NewTalker returns a talker that hands its windows to a sounder.
+func NewTalker(o TalkerOptions, s *Sounder) (*Talker, error) {
+	pool, err := kvcache.NewPool(o.Layout)
+	if err != nil {
+		return nil, err
+	}
+	n := o.Layout.Slots
+	k := &Talker{
+		o: o, sounder: s, pool: pool, sampler: New(o.Settings),
+		turns: make([]*Turn, n), codes: make([]int32, n), lengths: make([]int32, n),
+	}
+	for i := range k.codes {
+		k.codes[i] = -1
+	}
+	return k, nil
+}
+
+// Submit queues a turn. The error is that of Stop.
+func (k *Talker) Submit(t *Turn) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.stopped != nil {
+		return k.stopped
+	}
+	t.mu.Lock()
+	t.changed = k.o.Wake
+	t.mu.Unlock()
+	k.incoming = append(k.incoming, t)
+	k.o.Wake()
+	return nil
+}
+
+// Intake takes in new turns and lets go of ended ones.
+func (k *Talker) Intake() error {
+	k.mu.Lock()
+	k.waiting = append(k.waiting, k.incoming...)
+	clear(k.incoming)
+	k.incoming = k.incoming[:0]
+	k.mu.Unlock()
+	for slot, t := range k.turns {
+		if t == nil {
+			continue
+		}
+		if t.cancelled.Load() || t.ended.Load() {
+			k.finish(t, ErrCancelled)
+		}
+		if t.complete && t.left.Load() == 0 {
+			k.turns[slot] = nil
+			if err := k.pool.Release(slot); err != nil {
+				return err
+			}
+		}
+	}
+	k.waiting = slices.DeleteFunc(k.waiting, func(t *Turn) bool {
+		if t.cancelled.Load() {
+			t.end(ErrCancelled)
+		}
+		return t.cancelled.Load()
+	})
+	return k.place()
+}
+
+// place gives free slots to waiting turns that have something to say.
+func (k *Talker) place() error {
+	for i := 0; i < len(k.waiting) && k.pool.Free() > 0; {
+		t := k.waiting[i]
+		if !t.hasPiece() {
+			i++
+			continue
+		}
+		k.waiting = slices.Delete(k.waiting, i, i+1)
+		slot, dirty, _ := k.pool.Take()
+		t.slot, t.windows = slot, NewWindows(k.o.Silence)
+		k.turns[slot] = t
+		k.sounder.speaking.Add(1)
+		if !dirty {
+			continue
+		}
+		if err := k.o.LM.Clear(slot); err != nil {
+			if k.o.Fatal(err) {
+				return err
+			}
+			k.finish(t, err)
+		}
+	}
+	return nil
+}
+
+// Work does one piece of work: the first of a round in any case, a further one if it
+// fits into the time left. It reports whether it did any.
+func (k *Talker) Work(left time.Duration, further bool) (bool, error) {
+	now := k.o.Now()
+	fits := func(a average) bool { return !further || time.Duration(a) <= left }
+	if t := k.toFeed(now); t != nil {
+		if !fits(k.feedCost) {
+			return false, nil
+		}
+		err := k.feed(t)
+		k.feedCost.learn(k.o.Now().Sub(now))
+		return true, err
+	}
+	if !k.wanted(now) || !fits(k.stepCost) {
+		return false, nil
+	}
+	err := k.step()
+	k.stepCost.learn(k.o.Now().Sub(now))
+	return true, err
+}
+
+// Active reports whether a turn has a slot.
+func (k *Talker) Active() bool { return k.pool.InUse() > 0 }
+
+// toFeed returns the turn whose next piece is the most urgent.
+func (k *Talker) toFeed(now time.Time) *Turn {
+	var best *Turn
+	for _, t := range k.turns {
+		if t == nil || t.complete || t.drawing || !t.hasPiece() || t.ahead(now) > lead {
+			continue
+		}
+		if best == nil || t.sent == 0 && best.sent > 0 || cmp.Compare(t.ahead(now), best.ahead(now)) < 0 {
+			best = t
+		}
+	}
+	return best
+}
+
+// wanted reports whether some turn needs codes.
+func (k *Talker) wanted(now time.Time) bool {
+	return slices.ContainsFunc(k.turns, func(t *Turn) bool {
+		return t != nil && t.drawing && !t.complete && t.ahead(now) <= lead
+	})
+}
+
+// feed reads the next piece of a turn and draws its first code.
+func (k *Talker) feed(t *Turn) error {
+	p, ok := t.next()
+	if !ok {
+		return nil
+	}
+	const marks = 2 // around the text
+	if k.pool.Room(t.slot) < len(p.IDs)+marks {
+		k.flush(t, ErrTooLong)
+		return nil
+	}
+	t.line.Begin(p.Text, len(t.windows.Codes()))
+	n, err := k.o.LM.Feed(t.slot, t.length, p)
+	if err == nil {
+		err = k.pool.Advance(t.slot, n)
+	}
+	if err != nil {
+		return k.failed(t, err)
+	}
+	t.length += n
+	t.drawing, t.last, t.inPiece = true, p.Last, 0
+	return k.draw(t)
+}
+
+// step feeds the last code of every turn and draws the next.
+func (k *Talker) step() error {
+	low, high := -1, -1
+	for slot, t := range k.turns {
+		if t != nil && k.codes[slot] >= 0 {
+			if low < 0 {
+				low = slot
+			}
+			high = slot
+		}
+	}
+	if low < 0 {
+		return nil
+	}
+	r := k.o.Layout.Cover(low, high)
+	for slot := r.Start; slot < r.Start+r.Size; slot++ {
+		k.lengths[slot] = int32(k.pool.Length(slot)) //nolint:gosec // bounded by the layout
+	}
+	err := k.o.LM.Step(r, k.codes, k.lengths)
+	for slot := r.Start; slot < r.Start+r.Size; slot++ {
+		t := k.turns[slot]
+		if t == nil || k.codes[slot] < 0 {
+			continue
+		}
+		failed := err
+		if err != nil && !k.o.Fatal(err) && r.Size > 1 { // once more, alone: only what fails then ends
+			failed = k.o.LM.Step(kvcache.Range{Start: slot, Size: 1}, k.codes, k.lengths)
+		}
+		if failed == nil {
+			failed = k.pool.Advance(slot, 1)
+		}
+		if failed == nil {
+			t.length++
+			failed = k.draw(t)
+		} else {
+			failed = k.failed(t, failed)
+		}
+		if failed != nil {
+			return failed
+		}
+	}
+	return nil
+}
+
+// draw draws a turn's next code.
+func (k *Talker) draw(t *Turn) error {
+	k.codes[t.slot] = -1
+	code, err := k.choose(t)
+	if err != nil {
+		return k.failed(t, err)
+	}
+	if code != k.o.End {
+		if window := t.windows.Push(code); window != nil {
+			k.hand(t, window, false)
+		}
+		t.inPiece++
+		switch {
+		case t.inPiece >= pieceCodes:
+		case k.pool.Room(t.slot) == 0:
+			k.flush(t, ErrTooLong)
+			return nil
+		default:
+			k.codes[t.slot] = code
+			return nil
+		}
+	}
+	t.drawing = false
+	t.line.End(len(t.windows.Codes()), t.last)
+	if t.last {
+		k.flush(t, nil)
+	}
+	return nil
+}
+
+// choose draws from the turn's row.
+func (k *Talker) choose(t *Turn) (int32, error) {
+	history := t.windows.Codes()
+	u := t.random.Float64()
+	if t.inPiece > 0 && len(history) > 0 {
+		if row, ok := k.o.LM.Best(t.slot); ok {
+			return k.sampler.Best(row, history, u)
+		}
+	}
+	row, err := k.o.LM.Logits(t.slot)
+	if err != nil {
+		return 0, err
+	}
+	return k.sampler.Full(row, history, u)
+}
+
+// hand gives a window to the sounder.
+func (k *Talker) hand(t *Turn, codes []int32, last bool) {
+	if t.sent == 0 {
+		t.started = k.o.Now()
+	}
+	t.sent++
+	t.left.Add(1)
+	k.sounder.submit(&window{turn: t, codes: codes, words: t.line.Words(), first: t.sent == 1, last: last})
+}
+
+// flush hands over the last window of a turn, which then ends with err.
+func (k *Talker) flush(t *Turn, err error) {
+	if len(t.windows.Codes()) == 0 {
+		k.finish(t, err)
+		t.end(err)
+		return
+	}
+	t.line.End(len(t.windows.Codes()), true)
+	t.err = err
+	k.hand(t, t.windows.End(), true)
+	k.finish(t, nil)
+}
+
+// finish ends the drawing of a turn. With an error its reader gets that at once.
+func (k *Talker) finish(t *Turn, err error) {
+	if t.complete {
+		return
+	}
+	t.complete, t.drawing = true, false
+	k.codes[t.slot] = -1
+	k.sounder.speaking.Add(-1)
+	if err != nil {
+		t.end(err)
+	}
+	k.sounder.wake.Set()
+	k.o.Wake() // its slot may be free
+}
+
+// failed ends a turn with an error. It returns the error only if the device is lost.
+func (k *Talker) failed(t *Turn, err error) error {
+	if k.o.Fatal(err) {
+		return err
+	}
+	k.finish(t, err)
+	return nil
+}
+
+// Stop ends every turn and refuses new ones.
+func (k *Talker) Stop(err error) {
+	k.mu.Lock()
+	k.stopped = cmp.Or(err, errors.New("stopped"))
+	k.waiting = append(k.waiting, k.incoming...)
+	k.incoming = nil
+	k.mu.Unlock()
+	for _, t := range slices.Concat(k.waiting, k.turns) {
+		if t != nil {
+			t.end(err)
+		}
+	}
+	k.waiting = nil
+	clear(k.turns)
+}

@@ -1,0 +1,146 @@
+package tts
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"touchline/inference"
+	"touchline/inference/internal/device"
+)
+
+// ErrTooLong ends a turn whose slot is full. What was said up to then is whole.
+var ErrTooLong = errors.New("the answer is too long for the model's voice")
+
+// ErrCancelled ends a cancelled turn.
+var ErrCancelled = errors.New("cancelled")
+
+// Piece is a part of a turn's text with the language model's states for it. The
+// voice reads it at once and only knows the pieces before it.
+type Piece struct {
+	IDs []int32
+	// Hidden is [len(IDs), hidden], after the final norm.
+	Hidden []float32
+	// Text that the ids completed. All together are the turn's text.
+	Text string
+	// Last is set if no piece follows. Such a piece may have no ids.
+	Last bool
+}
+
+// Sound is a part of a turn's speech.
+type Sound struct {
+	// Samples are mono at Rate.
+	Samples []int16
+	// Words whose times became known, from the first sample on. Words of an
+	// earlier sound have negative times.
+	Words []inference.WordTime
+}
+
+// Rate of the samples in Hz.
+const Rate = 24000
+
+// Turn is one answer that is spoken.
+type Turn struct {
+	// Voice and Seed of the random draws: equal pieces with an equal seed sound equal.
+	Voice string
+	Seed  uint64
+
+	out       device.Outbox[Sound]
+	cancelled atomic.Bool
+
+	mu      sync.Mutex
+	pieces  []Piece
+	changed func() // wakes the talker
+
+	// Owned by the talker.
+	slot     int
+	length   int // positions in the slot
+	windows  *Windows
+	line     Timeline
+	random   *rand.Rand
+	drawing  bool // codes of a piece, which is the last one if last is set
+	last     bool
+	inPiece  int  // codes of this piece
+	complete bool // nothing more is handed over
+	sent     int  // windows handed over
+	started  time.Time
+	err      error // that the turn ends with after its last window
+
+	left  atomic.Int32 // windows that are not sound yet
+	ended atomic.Bool  // the outbox is closed
+
+	// Owned by the sounder.
+	sounded  int       // samples
+	soundsAt time.Time // of the first of them
+}
+
+// NewTurn returns a turn to submit.
+func NewTurn(voice string, seed uint64) *Turn {
+	t := &Turn{Voice: voice, Seed: seed, slot: -1, random: rand.New(rand.NewPCG(seed, 1))}
+	t.out.Init(32)
+	return t
+}
+
+// Feed adds a piece of the text.
+func (t *Turn) Feed(p Piece) {
+	t.mu.Lock()
+	t.pieces = append(t.pieces, p)
+	changed := t.changed
+	t.mu.Unlock()
+	if changed != nil {
+		changed()
+	}
+}
+
+// Cancel ends the turn within one step of the device.
+func (t *Turn) Cancel() {
+	t.cancelled.Store(true)
+	t.mu.Lock()
+	changed := t.changed
+	t.mu.Unlock()
+	if changed != nil {
+		changed()
+	}
+}
+
+// Take returns the next sound. ok is false if there is none yet; ended reports that
+// none will come, and why. Wake is set when there may be something new.
+func (t *Turn) Take() (s Sound, ok, ended bool, err error) { return t.out.Take() }
+
+// Wake returns the signal of Take.
+func (t *Turn) Wake() <-chan struct{} { return t.out.Wake() }
+
+// next returns the next piece.
+func (t *Turn) next() (Piece, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.pieces) == 0 {
+		return Piece{}, false
+	}
+	p := t.pieces[0]
+	t.pieces = t.pieces[1:]
+	return p, true
+}
+
+func (t *Turn) hasPiece() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.pieces) > 0
+}
+
+// end closes the outbox.
+func (t *Turn) end(err error) {
+	t.ended.Store(true)
+	t.out.End(err)
+}
+
+// ahead returns how long the codes that were handed over last from now on, if the
+// first of them are heard at once.
+func (t *Turn) ahead(now time.Time) time.Duration {
+	if t.sent == 0 {
+		return 0
+	}
+	return t.started.Add(time.Duration(t.sent*Burst) * Duration).Sub(now)
+}

@@ -1,0 +1,401 @@
+package tts_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/inference"
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/tts"
+	"touchline/internal/wake"
+)
+
+const (
+	toyEnd     = 99
+	toySilence = 98
+	toyCodes   = 100
+)
+
+var errLost = errors.New("device lost")
+
+// toy is a scripted voice: a piece of text gets as many codes as its first id says, code 0, 1, 2 and so on over
+// the turn. Its sound has the place of each code in the turn, over 1000, for 960 samples. Times are those of an H200.
+type toy struct {
+	t     *testing.T
+	slots []toySlot
+
+	mu    sync.Mutex
+	runs  []int // windows of each run
+	steps int
+	fail  func(what string, slot int) error
+	bad   int // slot whose sound is not finite, if it is not negative
+}
+
+type toySlot struct {
+	written, left, next int
+	taken, sounded      int // codes of the windows, and those that became sound
+}
+
+func (y *toy) fault(what string, slot int) error {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.fail != nil {
+		return y.fail(what, slot)
+	}
+	return nil
+}
+
+func (y *toy) Clear(slot int) error { return y.fault("clear", slot) }
+
+func (y *toy) Feed(slot, length int, p tts.Piece) (int, error) {
+	time.Sleep(3700 * time.Microsecond)
+	if length == 0 {
+		y.slots[slot] = toySlot{}
+	}
+	s := &y.slots[slot]
+	require.Equal(y.t, s.written, length)
+	s.left = 0
+	if len(p.IDs) > 0 {
+		s.left = int(p.IDs[0])
+	}
+	n := len(p.IDs) + 1
+	s.written += n
+	return n, y.fault("feed", slot)
+}
+
+func (y *toy) Step(r kvcache.Range, codes, lengths []int32) error {
+	time.Sleep(time.Millisecond)
+	y.mu.Lock()
+	y.steps++
+	y.mu.Unlock()
+	for slot := r.Start; slot < r.Start+r.Size; slot++ {
+		if err := y.fault("step", slot); err != nil {
+			return err
+		}
+	}
+	for slot := r.Start; slot < r.Start+r.Size; slot++ {
+		if codes[slot] < 0 {
+			continue
+		}
+		s := &y.slots[slot]
+		require.EqualValues(y.t, (s.next-1)%toyEnd%toySilence, codes[slot])
+		s.written++
+		require.EqualValues(y.t, s.written, lengths[slot]+1)
+	}
+	return nil
+}
+
+func (y *toy) Logits(slot int) ([]float32, error) {
+	row := slices.Repeat([]float32{-100}, toyCodes)
+	s := &y.slots[slot]
+	code := toyEnd
+	if s.left > 0 {
+		code = s.next % toyEnd % toySilence
+		s.left--
+		s.next++
+	}
+	row[code] = 100
+	return row, nil
+}
+
+func (y *toy) Best(int) (tts.Row, bool) { return tts.Row{}, false }
+
+func (y *toy) Begin(slot int, voice string) error {
+	if voice == "missing" {
+		return errors.New("no such voice")
+	}
+	y.slots[slot].taken, y.slots[slot].sounded = 0, 0
+	return nil
+}
+
+func (y *toy) Run(jobs []tts.Job) ([][]float32, error) {
+	time.Sleep(16 * time.Millisecond)
+	y.mu.Lock()
+	y.runs = append(y.runs, len(jobs))
+	y.mu.Unlock()
+	for _, j := range jobs {
+		if err := y.fault("sound", j.Slot); err != nil {
+			return nil, err
+		}
+	}
+	var out [][]float32
+	for _, j := range jobs {
+		s := &y.slots[j.Slot]
+		if !j.Last {
+			require.Len(y.t, j.Codes, tts.WindowCodes)
+			j.Codes = j.Codes[:tts.Burst]
+		}
+		s.taken += len(j.Codes)
+		until := s.taken
+		if !j.Last {
+			until -= 4 // the last 160 ms come with the next window
+		}
+		var wave []float32
+		for ; s.sounded < until; s.sounded++ {
+			wave = append(wave, slices.Repeat([]float32{float32(s.sounded) / 1000}, 960)...)
+		}
+		if j.Slot == y.bad {
+			wave[0] = float32(math.NaN())
+		}
+		out = append(out, wave)
+	}
+	return out, nil
+}
+
+// stage runs a talker and a sounder, as an engine does.
+type stage struct {
+	*tts.Talker
+	toy *toy
+}
+
+func newStage(t *testing.T, slots, positions int) *stage {
+	t.Helper()
+	y := &toy{t: t, slots: make([]toySlot, slots), bad: -1}
+	ctx, cancel := context.WithCancel(t.Context())
+	w := wake.New()
+	fatal := func(err error) bool { return errors.Is(err, errLost) }
+	sounder := tts.NewSounder(y, time.Now, fatal, w.Set)
+	talker, err := tts.NewTalker(tts.TalkerOptions{
+		LM: y, Layout: kvcache.Layout{Layers: 1, Slots: slots, KVHeads: 1, MaxLen: positions, HeadDim: 1, ElemSize: 2},
+		Settings: tts.Official(), End: toyEnd, Silence: toySilence, Fatal: fatal, Now: time.Now, Wake: w.Set,
+	}, sounder)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := sounder.Run(ctx); err != nil {
+			cancel()
+		}
+	})
+	wg.Go(func() {
+		defer talker.Stop(errLost)
+		for {
+			if talker.Intake() != nil {
+				return
+			}
+			did, err := talker.Work(0, false)
+			if err != nil {
+				return
+			}
+			if did {
+				continue
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-w:
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return &stage{talker, y}
+}
+
+// heard is what came out of a turn.
+type heard struct {
+	samples []int16
+	words   []inference.WordTime // from the first sample
+	first   time.Duration        // until the first sound
+	err     error
+}
+
+func (s *stage) say(turn *tts.Turn, pieces ...tts.Piece) heard {
+	begin := time.Now()
+	if err := s.Submit(turn); err != nil {
+		return heard{err: err}
+	}
+	for _, p := range pieces {
+		turn.Feed(p)
+	}
+	return listen(turn, begin)
+}
+
+func listen(turn *tts.Turn, begin time.Time) (h heard) {
+	for {
+		sound, ok, ended, err := turn.Take()
+		switch {
+		case ok:
+			if h.samples == nil {
+				h.first = time.Since(begin)
+			}
+			at := time.Duration(len(h.samples)) * time.Second / tts.Rate
+			for _, w := range sound.Words {
+				h.words = append(h.words, inference.WordTime{Text: w.Text, Start: w.Start + at, End: w.End + at})
+			}
+			h.samples = append(h.samples, sound.Samples...)
+		case ended:
+			h.err = err
+			return h
+		default:
+			<-turn.Wake()
+		}
+	}
+}
+
+// piece is a piece of n codes.
+func piece(n int32, text string, last bool) tts.Piece {
+	return tts.Piece{IDs: []int32{n}, Text: text, Last: last}
+}
+
+// TestTurn speaks three pieces: the first word of each is where its first code sounds.
+func TestTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newStage(t, 4, 1024).say(tts.NewTurn("", 1), piece(61, "Red kick off", false), piece(1, "side, and", false), piece(40, " a shot!", true))
+		require.NoError(t, h.err)
+		require.Equal(t, (3+61+1+40)*960, len(h.samples)) //nolint:testifylint // too long to print
+		codeAt := func(at time.Duration) int {
+			return int(math.Round(float64(h.samples[int(at*tts.Rate/time.Second)]) / math.MaxInt16 * 1000))
+		}
+		var text []string
+		for _, w := range h.words {
+			text = append(text, w.Text)
+		}
+		require.Equal(t, "Red kick offside, and a shot!", strings.Join(text, " "))
+		require.Equal(t, 3, codeAt(h.words[0].Start), "after three codes of silence")
+		require.Equal(t, 3+61+1, codeAt(h.words[4].Start))
+		require.IsNonDecreasing(t, starts(h.words))
+		require.Equal(t, 3700*time.Microsecond+24*time.Millisecond+16*time.Millisecond, h.first, "a piece, 25 codes, a window")
+	})
+}
+
+func starts(words []inference.WordTime) (out []time.Duration) {
+	for _, w := range words {
+		out = append(out, w.Start)
+	}
+	return out
+}
+
+// TestManyTurns speaks in more turns than there are slots. All of them are whole, and later windows share runs.
+func TestManyTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 8, 1024)
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				n := int32(30 + 7*i)
+				h := s.say(tts.NewTurn("", uint64(i)), piece(n, "One two", false), piece(n, " three", true))
+				if h.err != nil || len(h.samples) != int(3+2*n)*960 || len(h.words) != 3 {
+					t.Errorf("turn %d: %v, %d samples, %d words", i, h.err, len(h.samples), len(h.words))
+				}
+			})
+		}
+		wg.Wait()
+		s.toy.mu.Lock()
+		defer s.toy.mu.Unlock()
+		require.Greater(t, slices.Max(s.toy.runs), 2, "runs: %v", s.toy.runs)
+	})
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 1, 1024)
+		turn := tts.NewTurn("", 1)
+		require.NoError(t, s.Submit(turn))
+		turn.Feed(piece(90, "A long piece", false))
+		time.Sleep(30 * time.Millisecond)
+		turn.Cancel()
+		require.ErrorIs(t, listen(turn, time.Now()).err, tts.ErrCancelled)
+		require.NoError(t, s.say(tts.NewTurn("", 2), piece(10, "Next", true)).err, "its slot is free")
+
+		waits := tts.NewTurn("", 3) // for a piece, and for a slot
+		require.NoError(t, s.Submit(waits))
+		waits.Cancel()
+		require.ErrorIs(t, listen(waits, time.Now()).err, tts.ErrCancelled)
+	})
+}
+
+// TestTurnFails ends a turn that fails, and no other.
+func TestTurnFails(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"feed", "step", "sound", "not finite", "voice"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 2, 1024)
+				broken := errors.New("broken")
+				s.toy.fail = func(w string, slot int) error {
+					if w == what && slot == 1 {
+						return broken
+					}
+					return nil
+				}
+				voice := ""
+				switch what {
+				case "not finite":
+					s.toy.bad = 1
+				case "voice":
+					voice = "missing"
+				}
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					if h := s.say(tts.NewTurn("", 1), piece(60, "Good", true)); h.err != nil || len(h.samples) != 63*960 {
+						t.Errorf("the other turn: %v, %d samples", h.err, len(h.samples))
+					}
+				})
+				time.Sleep(time.Millisecond)
+				h := s.say(tts.NewTurn(voice, 2), piece(60, "Bad", true))
+				require.Error(t, h.err)
+				wg.Wait()
+				s.toy.mu.Lock()
+				s.toy.fail, s.toy.bad = nil, -1
+				s.toy.mu.Unlock()
+				for range 4 {
+					require.NoError(t, s.say(tts.NewTurn("", 3), piece(5, "Again", true)).err)
+				}
+			})
+		})
+	}
+}
+
+func TestLostDevice(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"feed", "step", "clear"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStage(t, 1, 1024)
+			require.NoError(t, s.say(tts.NewTurn("", 1), piece(5, "Fine", true)).err)
+			s.toy.fail = func(w string, _ int) error {
+				if w == what {
+					return fmt.Errorf("%s: %w", w, errLost)
+				}
+				return nil
+			}
+			require.ErrorIs(t, s.say(tts.NewTurn("", 2), piece(50, "Lost", true)).err, errLost, what)
+			require.ErrorIs(t, s.say(tts.NewTurn("", 3), piece(50, "After", true)).err, errLost, what)
+		})
+	}
+}
+
+// TestFullSlot ends the speech where the slot is full, after the sound up to there.
+func TestFullSlot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 1, 64)
+		h := s.say(tts.NewTurn("", 1), piece(90, "Too long", true))
+		require.ErrorIs(t, h.err, tts.ErrTooLong)
+		require.InDelta(t, 64*960, len(h.samples), 4*960)
+		require.NoError(t, s.say(tts.NewTurn("", 1), piece(20, "Short", true)).err)
+	})
+}
+
+// TestSilentTurn has no codes, and no sound.
+func TestSilentTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newStage(t, 1, 64).say(tts.NewTurn("", 1), tts.Piece{Last: true})
+		require.NoError(t, h.err)
+		require.Empty(t, h.samples)
+	})
+}
