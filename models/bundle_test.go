@@ -22,7 +22,7 @@ func manifest() *models.Manifest {
 	port := []models.Port{{Name: "x", Type: models.Float32, Shape: []string{"B", "16"}}}
 	sum := "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 	return &models.Manifest{
-		Format: models.FormatVersion, Name: "tiny", Creator: "test",
+		Format: 2, Name: "tiny", Creator: "test",
 		Dims: models.Dims{
 			Decoder: models.Decoder{
 				Layers: 3, Hidden: 256, Heads: 6, KVHeads: 3, HeadDim: 64, FFN: 384, Vocab: 1362,
@@ -60,11 +60,25 @@ func manifest() *models.Manifest {
 				File: "embed-fp32-cpu.onnx", Inputs: port, Outputs: port,
 			},
 		},
-		Files: []models.File{{Name: "embed-fp32-cpu.onnx", SHA256: sum}, {Name: "embed-fp32-cpu.data", SHA256: sum}},
+		Voice: &models.Voice{Speaker: "campplus.onnx", Codes: "codes.onnx", Sound: "voice.wav"},
+		Files: []models.File{
+			{Name: "embed-fp32-cpu.onnx", SHA256: sum},
+			{Name: "embed-fp32-cpu.data", SHA256: sum},
+			{Name: "campplus.onnx", SHA256: sum},
+			{Name: "codes.onnx", SHA256: sum},
+			{Name: "voice.wav", SHA256: sum},
+		},
 	}
 }
 
-// folder writes a bundle with the manifest and two empty files.
+// silent returns a valid manifest of format 1.
+func silent() *models.Manifest {
+	m := manifest()
+	m.Format, m.Dims.Speech, m.Voice = 1, nil, nil
+	return m
+}
+
+// folder writes a bundle with the manifest and empty files.
 func folder(tb testing.TB, m *models.Manifest) string {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -76,6 +90,10 @@ func folder(tb testing.TB, m *models.Manifest) string {
 }
 
 func TestBundle(t *testing.T) {
+	old, err := models.OpenBundle(folder(t, silent()))
+	require.NoError(t, err)
+	require.Equal(t, *silent(), old.Manifest)
+
 	want := manifest()
 	dir := folder(t, want)
 	b, err := models.OpenBundle(dir)
@@ -123,7 +141,9 @@ func TestVerifyNamesDamagedFiles(t *testing.T) {
 	}
 	sum, err := models.HashFile(t.Context(), filepath.Join(dir, m.Files[0].Name), nil)
 	require.NoError(t, err)
-	m.Files[0].SHA256, m.Files[1].SHA256 = sum, sum
+	for i := range m.Files {
+		m.Files[i].SHA256 = sum
+	}
 	require.NoError(t, models.WriteManifest(dir, m))
 	b, err := models.OpenBundle(dir)
 	require.NoError(t, err)
@@ -134,9 +154,9 @@ func TestVerifyNamesDamagedFiles(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		last = max(last, done)
-		require.Equal(t, int64(10<<20), total)
+		require.Equal(t, int64(25<<20), total)
 	}))
-	require.Equal(t, int64(10<<20), last)
+	require.Equal(t, int64(25<<20), last)
 
 	content[4<<20] ^= 1
 	require.NoError(t, os.WriteFile(filepath.Join(dir, m.Files[1].Name), content, 0o600))
@@ -203,6 +223,12 @@ var badManifests = []struct {
 	{func(m *models.Manifest) { m.Dims.Speech.Flow.DiT.Guidance = -1 }, "dims.speech.flow.dit.guidance: must be a number from 0 to 100, is -1"},
 	{func(m *models.Manifest) { m.Dims.Speech.Vocoder.Channels = 36 }, "dims.speech.vocoder.channels: must be a multiple of 8, is 36"},
 	{func(m *models.Manifest) { m.Graphs[0].Kind, m.Dims.Speech = models.KindTTS, nil }, "graphs[0].kind: must be another kind without dims.speech"},
+	{func(m *models.Manifest) { m.Format = 1 }, "format: must be 2 with dims.speech, is 1"},
+	{func(m *models.Manifest) { m.Dims.Speech = nil }, "voice: must be present with dims.speech, and only with it, is true"},
+	{func(m *models.Manifest) { m.Voice = nil }, "voice: must be present with dims.speech, and only with it, is false"},
+	{func(m *models.Manifest) { m.Voice.Speaker = "" }, `voice.speaker: must be a name in files, is ""`},
+	{func(m *models.Manifest) { m.Voice.Codes = "x" }, `voice.codes: must be a name in files, is "x"`},
+	{func(m *models.Manifest) { m.Voice.Sound = "../x" }, `voice.sound: must be a name in files, is "../x"`},
 	{func(m *models.Manifest) { m.Image.Patch = 16 }, "image.patch: must be dims.vision.patch (14), is 16"},
 	{func(m *models.Manifest) { m.Image.Std[1] = 0 }, "image.std[1]: must be a number above 0, is 0"},
 	{func(m *models.Manifest) { m.Tokens["x"] = 1362 }, `tokens["x"]: must be an id below dims.decoder.vocab (1362), is 1362`},
@@ -255,7 +281,7 @@ func TestParseManifestRefuses(t *testing.T) {
 		{"[]", "expected a manifest"},
 		{"{}", "format: missing"},
 		{`{"format":"x"}`, "format: expected int, got a JSON string"},
-		{`{"format":2,"new":{}}`, "this program reads format 1, the bundle has 2: use a newer program"},
+		{`{"format":3,"new":{}}`, "this program reads formats 1 to 2, the bundle has 3: use a newer program"},
 		{`{"format":0}`, "the bundle has 0: convert the checkpoint again"},
 		{`{"format":1,"colour":1}`, `unknown field "colour"`},
 		{strings.Replace(string(good), `"hidden":256`, `"hidden":"wide"`, 1), "dims.decoder.hidden: expected int, got a JSON string"},

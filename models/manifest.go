@@ -1,7 +1,9 @@
 package models
 
-// FormatVersion is the bundle format that this code writes and reads.
-const FormatVersion = 1
+// FormatVersion is the newest bundle format that this code writes and reads. It
+// reads all older ones too. Format 2 added the voice (Dims.Speech, Voice); a
+// bundle without one is written in format 1, for older programs.
+const FormatVersion = 2
 
 // ManifestName is the manifest's file name in a bundle.
 const ManifestName = "manifest.json"
@@ -24,9 +26,10 @@ type Manifest struct {
 	Forbidden []int32  `json:"forbidden,omitempty"`
 	Template  Template `json:"template"`
 	Image     Image    `json:"image"`
+	Voice     *Voice   `json:"voice,omitempty"` // nil without Dims.Speech
 	Graphs    []Graph  `json:"graphs"`
 	Files     []File   `json:"files"`
-	// Missing lists the parts that the checkpoint lacks ("vision", "tokenizer").
+	// Missing lists the parts that the checkpoint lacks ("vision", "speech", "token2wav", "tokenizer").
 	Missing []string `json:"missing,omitempty"`
 	// Random marks synthetic weights, whose answers are meaningless.
 	Random bool `json:"random,omitempty"`
@@ -47,6 +50,14 @@ type Dims struct {
 	Decoder Decoder `json:"decoder"`
 	Vision  *Vision `json:"vision,omitempty"` // nil without a vision tower
 	Speech  *Speech `json:"speech,omitempty"` // nil without a voice
+}
+
+// Format returns the bundle format that the networks need.
+func (d Dims) Format() int {
+	if d.Speech != nil {
+		return 2
+	}
+	return 1
 }
 
 // Decoder is a Qwen3 language model.
@@ -173,6 +184,16 @@ type Image struct {
 	UseImageID      bool       `json:"use_image_id"`
 	Mean            [3]float64 `json:"mean"`
 	Std             [3]float64 `json:"std"`
+}
+
+// Voice names the files from which a voice is made, as they were published.
+type Voice struct {
+	// Speaker and Codes are ONNX models of the sound of a voice: to its speaker
+	// embedding (Flow.Speaker wide), and to its codes.
+	Speaker string `json:"speaker"`
+	Codes   string `json:"codes"`
+	// Sound is the published voice, a WAV file. Empty if the checkpoint lacks it.
+	Sound string `json:"sound,omitempty"`
 }
 
 // Kind is the network that a graph implements.

@@ -21,7 +21,7 @@ import (
 // of the real model take 60 kB.
 const maxManifest = 16 << 20
 
-// FormatError is returned for a bundle of another format than FormatVersion.
+// FormatError is returned for a bundle of an unknown format.
 type FormatError struct{ Format int }
 
 // Error names both formats and the remedy.
@@ -30,7 +30,7 @@ func (e *FormatError) Error() string {
 	if e.Format > FormatVersion {
 		remedy = "use a newer program, or " + remedy
 	}
-	return fmt.Sprintf("format: this program reads format %d, the bundle has %d: %s", FormatVersion, e.Format, remedy)
+	return fmt.Sprintf("format: this program reads formats 1 to %d, the bundle has %d: %s", FormatVersion, e.Format, remedy)
 }
 
 // ParseManifest parses and validates a manifest.json. Errors name the field.
@@ -44,7 +44,7 @@ func ParseManifest(content []byte) (*Manifest, error) {
 	if version.Format == nil {
 		return nil, errors.New("format: missing")
 	}
-	if *version.Format != FormatVersion {
+	if !known(*version.Format) {
 		return nil, &FormatError{*version.Format}
 	}
 	d := json.NewDecoder(bytes.NewReader(content))
@@ -58,6 +58,8 @@ func ParseManifest(content []byte) (*Manifest, error) {
 	}
 	return &m, nil
 }
+
+func known(format int) bool { return format >= 1 && format <= FormatVersion }
 
 // jsonError adds the position in the JSON to an error.
 func jsonError(err error) error {
@@ -93,7 +95,7 @@ const (
 // Validate returns all invalid fields, joined.
 func (m *Manifest) Validate() error {
 	c := &checker{}
-	if m.Format != FormatVersion {
+	if !known(m.Format) {
 		return &FormatError{m.Format}
 	}
 	c.That(m.Name != "" && len(m.Name) <= 256, "name", "1 to 256 characters", strconv.Quote(m.Name))
@@ -103,6 +105,7 @@ func (m *Manifest) Validate() error {
 	}
 	c.tokens(m)
 	files := c.files(m.Files)
+	c.voice(m, files)
 	c.graphs(m, files)
 	return c.Err()
 }
@@ -272,6 +275,17 @@ func (c *checker) files(files []File) map[string]bool {
 		c.That(hexSum.MatchString(f.SHA256), p+"sha256", "64 hexadecimal digits", strconv.Quote(f.SHA256))
 	}
 	return names
+}
+
+// voice checks the files of the voice, which a model with speech needs.
+func (c *checker) voice(m *Manifest, files map[string]bool) {
+	c.That(m.Format >= m.Dims.Format(), "format", fmt.Sprintf("%d with dims.speech", m.Dims.Format()), m.Format)
+	c.That((m.Voice == nil) == (m.Dims.Speech == nil), "voice", "present with dims.speech, and only with it", m.Voice != nil)
+	if v := m.Voice; v != nil {
+		c.That(files[v.Speaker], "voice.speaker", "a name in files", strconv.Quote(v.Speaker))
+		c.That(files[v.Codes], "voice.codes", "a name in files", strconv.Quote(v.Codes))
+		c.That(v.Sound == "" || files[v.Sound], "voice.sound", "a name in files", strconv.Quote(v.Sound))
+	}
 }
 
 func (c *checker) graphs(m *Manifest, files map[string]bool) {

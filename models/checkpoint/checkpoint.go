@@ -1,6 +1,6 @@
 // Package checkpoint reads a model's folder as published on the Hugging Face
-// hub: config.json, safetensors in one file or in shards, and the tokenizer's
-// files. It supports MiniCPM-o 4.5, its AWQ variant, and plain Qwen3.
+// hub: config.json, safetensors in one file or in shards, the tokenizer's files,
+// and the voice's in the folder assets. It supports MiniCPM-o 4.5, its AWQ variant, and plain Qwen3.
 //
 // A Checkpoint is a models.Source of named tensors. The int4 layers of AWQ
 // appear as plain weights. Describe returns the manifest that the engine needs.
@@ -102,6 +102,9 @@ func (c *Checkpoint) open() error {
 			}
 		}
 	}
+	if err := c.openVoice(); err != nil {
+		return err
+	}
 	return c.arrange(owner)
 }
 
@@ -116,6 +119,9 @@ func (c *Checkpoint) arrange(owner map[string]int) error {
 		t, _ := c.files[i].Tensor(name)
 		if plainQwen && (strings.HasPrefix(name, "model.") || strings.HasPrefix(name, "lm_head.")) {
 			name = "llm." + name
+		}
+		if _, ok := c.plain[name]; ok {
+			return fmt.Errorf("%s: tensor %q is also in %s or %s", c.dir, name, flowName, vocoderName)
 		}
 		if isPacked(name) {
 			parts[name] = t

@@ -91,11 +91,11 @@ func TestTiny(t *testing.T) {
 	for _, id := range []int32{2, 7, 8, 9, 14, 25, 31, 58, 60, 198, 1067} {
 		require.Contains(t, m.Forbidden, id)
 	}
-	require.Empty(t, m.Missing)
+	require.Equal(t, []string{"token2wav (assets/token2wav/flow.pt is missing)"}, m.Missing)
+	require.Equal(t, 1, m.Format)
 	require.Equal(t, tiny, m.Source.Path)
-	require.Len(t, m.Source.Skipped, 2)
+	require.Len(t, m.Source.Skipped, 1)
 	require.Contains(t, m.Source.Skipped[0], "audio encoder (apm, audio_projection_layer): 26 tensors")
-	require.Contains(t, m.Source.Skipped[1], "speech (tts)")
 
 	// Every tensor can be read, including those of unsupported parts.
 	for _, name := range c.Names() {
@@ -177,9 +177,10 @@ func TestAWQ(t *testing.T) {
 	m, err := c.Describe()
 	require.NoError(t, err)
 	require.Nil(t, m.Dims.Vision)
-	require.Len(t, m.Missing, 2)
+	require.Len(t, m.Missing, 3)
 	require.Regexp(t, `^vision \(\d+ of its \d+ tensors are missing, for example vpm\.`, m.Missing[0])
-	require.Equal(t, "tokenizer", m.Missing[1])
+	require.Regexp(t, `^speech \(\d+ of its \d+ tensors are missing, for example tts\.`, m.Missing[1])
+	require.Equal(t, "tokenizer", m.Missing[2])
 	require.Empty(t, m.Tokens)
 	require.Equal(t, models.Template{}, m.Template)
 
@@ -353,7 +354,9 @@ func TestMissingParts(t *testing.T) {
 	}
 	m, err := open(t, dir).Describe()
 	require.NoError(t, err)
-	require.Equal(t, []string{"vision (preprocessor_config.json is missing)", "tokenizer"}, m.Missing)
+	require.Equal(t, []string{
+		"vision (preprocessor_config.json is missing)", "token2wav (assets/token2wav/flow.pt is missing)", "tokenizer",
+	}, m.Missing)
 	require.Nil(t, m.Dims.Vision)
 }
 

@@ -32,6 +32,7 @@ type config struct {
 	Queries    *int          `json:"query_num"`
 	DropLast   *bool         `json:"drop_vision_last_layer"`
 	Vision     *visionConfig `json:"vision_config"`
+	TTS        *ttsConfig    `json:"tts_config"`
 	UseImageID *bool         `json:"use_image_id"`
 
 	Quantization *quantization `json:"quantization_config"`
@@ -53,6 +54,32 @@ type visionConfig struct {
 	Channels   *int     `json:"num_channels"`
 	Epsilon    *float64 `json:"layer_norm_eps"`
 	Activation string   `json:"hidden_act"`
+}
+
+// ttsConfig is the language model of speech codes. It is checked only if the
+// checkpoint has it.
+type ttsConfig struct {
+	Hidden       *int     `json:"hidden_size"`
+	Layers       *int     `json:"num_hidden_layers"`
+	Heads        *int     `json:"num_attention_heads"`
+	KVHeads      *int     `json:"num_key_value_heads"`
+	FFN          *int     `json:"intermediate_size"`
+	Codes        *int     `json:"num_audio_tokens"`
+	TextRows     *int     `json:"num_text_tokens"`
+	AudioBOS     *int     `json:"audio_bos_token_id"`
+	TextEOS      *int     `json:"text_eos_token_id"`
+	MaxPositions *int     `json:"max_position_embeddings"`
+	Epsilon      *float64 `json:"rms_norm_eps"`
+	RopeTheta    *float64 `json:"rope_theta"`
+	Steps        *int     `json:"s3_stream_n_timesteps"`
+	Books        *int     `json:"num_vq"`
+
+	Activation string `json:"hidden_act"`
+	Backbone   string `json:"backbone_model"`
+	Projector  string `json:"projector_type"`
+	Condition  string `json:"condition_type"`
+	Tokenizer  string `json:"audio_tokenizer_type"`
+	Normalize  *bool  `json:"normalize_projected_hidden"`
 }
 
 type quantization struct {
@@ -165,6 +192,58 @@ func (c *config) checkVision() error {
 		return fmt.Errorf("vision_config.image_size: must be at least patch_size %d, is %d", *v.Patch, *v.ImageSize)
 	case *c.DropLast && *v.Layers < 2:
 		return errors.New("vision_config.num_hidden_layers: must be at least 2 with drop_vision_last_layer, is 1")
+	}
+	return nil
+}
+
+// check fills in the defaults and checks the fields, for a checkpoint with speech.
+func (t *ttsConfig) check() error {
+	setDefault(&t.Layers, 20)
+	setDefault(&t.Hidden, 768)
+	setDefault(&t.Heads, 12)
+	setDefault(&t.KVHeads, *t.Heads)
+	setDefault(&t.FFN, 3072)
+	setDefault(&t.MaxPositions, 4096)
+	setDefault(&t.Epsilon, 1e-6)
+	setDefault(&t.RopeTheta, 10000)
+	setDefault(&t.Steps, 10)
+	setDefault(&t.Books, 1)
+	setDefault(&t.Normalize, true)
+	const p = "tts_config."
+	err := errors.Join(
+		size(p+"hidden_size", t.Hidden, maxSize),
+		size(p+"num_hidden_layers", t.Layers, 1000),
+		size(p+"num_attention_heads", t.Heads, 1<<12),
+		size(p+"intermediate_size", t.FFN, maxSize),
+		size(p+"num_audio_tokens", t.Codes, maxSize),
+		size(p+"num_text_tokens", t.TextRows, maxSize),
+		size(p+"audio_bos_token_id", t.AudioBOS, maxSize),
+		size(p+"text_eos_token_id", t.TextEOS, maxSize),
+		size(p+"max_position_embeddings", t.MaxPositions, maxSize),
+		size(p+"s3_stream_n_timesteps", t.Steps, 1000),
+		positive(p+"rms_norm_eps", *t.Epsilon),
+		positive(p+"rope_theta", *t.RopeTheta),
+		oneOf(p+"hidden_act", t.Activation, "silu"),
+		oneOf(p+"backbone_model", t.Backbone, "llama"),
+		oneOf(p+"projector_type", t.Projector, "mlp"),
+		oneOf(p+"condition_type", t.Condition, "hidden_text_merge"),
+		oneOf(p+"audio_tokenizer_type", t.Tokenizer, "s3tokenizer_step_audio"),
+	)
+	if err != nil {
+		return err
+	}
+	switch {
+	case *t.Hidden%(16**t.Heads) != 0:
+		return fmt.Errorf("tts_config.hidden_size: must be a multiple of 16 times num_attention_heads %d, is %d", *t.Heads, *t.Hidden)
+	case *t.KVHeads != *t.Heads:
+		return fmt.Errorf("tts_config.num_key_value_heads: must be num_attention_heads (%d), is %d", *t.Heads, *t.KVHeads)
+	case *t.Books != 1:
+		return fmt.Errorf("tts_config.num_vq: must be 1, is %d", *t.Books)
+	case !*t.Normalize:
+		return errors.New("tts_config.normalize_projected_hidden: must be true, is false")
+	case *t.AudioBOS >= *t.TextRows || *t.TextEOS >= *t.TextRows:
+		return fmt.Errorf("tts_config.audio_bos_token_id, text_eos_token_id: must be below num_text_tokens %d, are %d and %d",
+			*t.TextRows, *t.AudioBOS, *t.TextEOS)
 	}
 	return nil
 }

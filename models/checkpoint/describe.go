@@ -30,12 +30,12 @@ const (
 const marks = ":#@*()[]&/$"
 
 // Describe returns a bundle's manifest without its graphs, files and creator:
-// source, sizes, tokens, template, image constants and missing parts. Vision and
-// tokenizer are optional. If the files contradict each other, the error names
+// source, sizes, tokens, template, image constants and missing parts. Vision, voice
+// and tokenizer are optional. If the files contradict each other, the error names
 // file and field.
 func (c *Checkpoint) Describe() (models.Manifest, error) {
 	m := models.Manifest{
-		Format: models.FormatVersion,
+		Format: 1,
 		Name:   filepath.Base(filepath.Clean(c.dir)),
 		Source: c.Origin(),
 	}
@@ -46,6 +46,9 @@ func (c *Checkpoint) Describe() (models.Manifest, error) {
 	if err := c.describeVision(&m); err != nil {
 		return m, err
 	}
+	if err := c.describeSpeech(&m); err != nil {
+		return m, err
+	}
 	return m, c.describeTokens(&m)
 }
 
@@ -54,7 +57,7 @@ func (c *Checkpoint) describeVision(m *models.Manifest) error {
 	if err == nil {
 		m.Image, err = c.image(v)
 	}
-	if none, ok := errors.AsType[noVisionError](err); ok {
+	if none, ok := errors.AsType[missingError](err); ok {
 		m.Missing = append(m.Missing, none.Error())
 		return nil
 	}
@@ -84,7 +87,7 @@ func (c *Checkpoint) image(v *models.Vision) (models.Image, error) {
 	const name = "preprocessor_config.json"
 	content, err := c.File(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return models.Image{}, noVisionError("vision (" + name + " is missing)")
+		return models.Image{}, missingError("vision (" + name + " is missing)")
 	}
 	if err != nil {
 		return models.Image{}, err

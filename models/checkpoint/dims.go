@@ -17,7 +17,7 @@ const maxCache = 8192
 type expected struct {
 	name  string
 	shape []int
-	field string // the config's fields, for the error
+	field string // the config's fields, for the error; empty if no config has the sizes
 }
 
 // decoder returns the decoder's sizes. It compares the shape of every tensor with them.
@@ -83,17 +83,11 @@ func decoderTensors(d models.Decoder) []expected {
 	return list
 }
 
-// noVisionError is the reason for a missing vision tower; its text goes into the
-// manifest.
-type noVisionError string
-
-func (e noVisionError) Error() string { return string(e) }
-
 // vision returns the sizes of the vision tower and the resampler, or a
-// noVisionError if the checkpoint lacks them or a part of them.
+// missingError if the checkpoint lacks them or a part of them.
 func (c *Checkpoint) vision() (*models.Vision, error) {
 	if !slices.ContainsFunc(c.names, func(n string) bool { return strings.HasPrefix(n, "vpm.") }) {
-		return nil, noVisionError("vision")
+		return nil, missingError("vision")
 	}
 	g := c.config
 	if g.Vision == nil {
@@ -112,15 +106,12 @@ func (c *Checkpoint) vision() (*models.Vision, error) {
 		return nil, fmt.Errorf("%s: hidden_size: must be a multiple of 4 and of hidden_size/%d (the resampler's heads), is %d",
 			c.path("config.json"), resamplerWidth, v.Out)
 	}
-	missing, err := c.compare(visionTensors(v))
+	list := visionTensors(v)
+	missing, err := c.compare(list)
 	if err != nil {
 		return nil, err
 	}
-	if len(missing) > 0 {
-		return nil, noVisionError(fmt.Sprintf("vision (%d of its %d tensors are missing, for example %s)",
-			len(missing), len(visionTensors(v)), missing[0]))
-	}
-	return v, nil
+	return v, incomplete("vision", missing, len(list))
 }
 
 // resamplerWidth is the width of a resampler head. The official code fixes it.
@@ -176,6 +167,8 @@ func (c *Checkpoint) compare(list []expected) (missing []string, err error) {
 		switch {
 		case !ok:
 			missing = append(missing, e.name)
+		case !slices.Equal(info.Shape, e.shape) && e.field == "":
+			errs = append(errs, fmt.Errorf("%s: tensor %q has shape %d, expected %d", c.dir, e.name, info.Shape, e.shape))
 		case !slices.Equal(info.Shape, e.shape):
 			errs = append(errs, fmt.Errorf("%s: %s: tensor %q has shape %d, expected %d",
 				c.path("config.json"), e.field, e.name, info.Shape, e.shape))

@@ -37,7 +37,7 @@ func (c *Checkpoint) sources() []string {
 	names := slices.Clone(c.shards)
 	for _, name := range []string{
 		"config.json", "generation_config.json", "preprocessor_config.json", indexName,
-		"tokenizer.json", "tokenizer_config.json",
+		"tokenizer.json", "tokenizer_config.json", flowName, vocoderName, flowConfig, speakerName, codesName, soundName,
 	} {
 		if _, err := os.Stat(c.path(name)); err == nil {
 			names = append(names, name)
@@ -53,7 +53,13 @@ func (c *Checkpoint) skipped() []string {
 	_, err := c.vision()
 	for _, name := range c.names {
 		part, _, _ := strings.Cut(name, ".")
-		if part != "llm" && (err != nil || part != "vpm" && part != "resampler") {
+		switch part {
+		case "llm", "tts", "flow", "hift": // an incomplete voice is among the missing parts
+		case "vpm", "resampler":
+			if err != nil {
+				counts[part]++
+			}
+		default:
 			counts[part]++
 		}
 	}
@@ -69,7 +75,6 @@ func (c *Checkpoint) skipped() []string {
 		}
 	}
 	add("audio encoder (apm, audio_projection_layer): %d tensors; audio input is not supported", "apm", "audio_projection_layer")
-	add("speech (tts): %d tensors; not supported", "tts")
 	add("vision (vpm, resampler): %d tensors; incomplete", "vpm", "resampler")
 	add("%d tensors of unknown parts", slices.Collect(maps.Keys(counts))...)
 	return s

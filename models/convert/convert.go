@@ -14,6 +14,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -31,6 +32,12 @@ import (
 type Source interface {
 	models.Source
 	Describe() (models.Manifest, error)
+}
+
+// voiced is a Source with the files of models.Manifest.Voice, which a bundle takes
+// as they are.
+type voiced interface {
+	OpenFile(name string) (content io.ReadCloser, size int64, err error)
 }
 
 // hasher is a Source that can hash its files.
@@ -137,7 +144,7 @@ func convert(ctx context.Context, src Source, dst string, o Options, m machine) 
 	}
 	defer func() { err = errors.Join(err, out.close()) }()
 	c := &conversion{Options: o, src: src, layout: l, folder: out, manifest: &manifest}
-	if err := c.small(graphs); err != nil {
+	if err := errors.Join(c.small(graphs), c.large()); err != nil {
 		return err
 	}
 	if err := c.checkSpace(m.free); err != nil {
@@ -172,6 +179,7 @@ type conversion struct {
 	folder   *folder
 	manifest *models.Manifest
 	files    []smallFile
+	voice    []models.File // copied
 }
 
 // smallFile is a file that is written from memory.
@@ -229,7 +237,7 @@ func (c *conversion) small(graphs []*graph.Description) error {
 const manifestRoom = 4 << 20
 
 func (c *conversion) checkSpace(free func(dir string) (int64, error)) error {
-	need := c.layout.bytes() + manifestRoom
+	need := c.layout.bytes() + c.voiceBytes() + manifestRoom
 	for _, f := range c.files {
 		need += int64(len(f.content))
 	}
@@ -254,8 +262,9 @@ func (c *conversion) run(ctx context.Context) error {
 			return err
 		})
 	}
-	progress := newMeter(c.Options, c.layout.work(), c.layout.bytes())
+	progress := newMeter(c.Options, c.layout.work(), c.layout.bytes()+c.voiceBytes())
 	group.Go(func() error { return c.writeData(ctx, progress) })
+	group.Go(func() error { return c.copyVoice(ctx, progress) })
 	group.Go(func() error {
 		for _, f := range c.files {
 			if err := os.WriteFile(c.folder.file(f.name), f.content, 0o644); err != nil { //nolint:gosec // to be shared
@@ -275,6 +284,7 @@ func (c *conversion) run(ctx context.Context) error {
 	for _, f := range c.layout.files {
 		c.manifest.Files = append(c.manifest.Files, models.File{Name: f.name, Size: f.size, SHA256: f.sum})
 	}
+	c.manifest.Files = append(c.manifest.Files, c.voice...)
 	for _, text := range c.layout.clamped() {
 		c.Note(text)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -257,7 +258,8 @@ func TestBundleHoldsTheCheckpoint(t *testing.T) {
 	for _, g := range b.Manifest.Graphs {
 		compare(t, src, b, g, seen)
 	}
-	require.Contains(t, notes[0], "audio encoder")
+	require.Contains(t, notes[0], "token2wav")
+	require.Contains(t, notes[1], "audio encoder")
 	require.Equal(t, "test", b.Manifest.Creator)
 	require.NotEmpty(t, b.Manifest.Source.Files["config.json"])
 	require.Equal(t, int32(1259), b.Manifest.Tokens["<|im_end|>"])
@@ -324,9 +326,10 @@ func TestPackedCheckpoint(t *testing.T) {
 		}
 		compare(t, src, b, g, seen)
 	}
-	require.Len(t, b.Manifest.Missing, 2)
+	require.Len(t, b.Manifest.Missing, 3)
 	require.Contains(t, b.Manifest.Missing[0], "vision")
-	require.Equal(t, "tokenizer", b.Manifest.Missing[1])
+	require.Contains(t, b.Manifest.Missing[1], "speech")
+	require.Equal(t, "tokenizer", b.Manifest.Missing[2])
 	require.Nil(t, b.Manifest.Dims.Vision)
 }
 
@@ -441,9 +444,10 @@ func TestValuesThatDoNotFit(t *testing.T) {
 	var notes []string
 	fp16.Clamp, fp16.Note = true, func(text string) { notes = append(notes, text) }
 	require.NoError(t, convert.Convert(t.Context(), altered{tiny(t), up, 300, 7, 70000}, dst, fp16))
-	require.Len(t, notes, 1)
-	require.Contains(t, notes[0], "1 values of")
-	require.Contains(t, notes[0], up)
+	require.Len(t, notes, 2)
+	require.Equal(t, "missing in the checkpoint: speech", notes[0])
+	require.Contains(t, notes[1], "1 values of")
+	require.Contains(t, notes[1], up)
 
 	dst = filepath.Join(t.TempDir(), "x")
 	require.NoError(t, convert.Convert(t.Context(), altered{tiny(t), up, 300, 7, 70000}, dst,
@@ -542,5 +546,33 @@ func TestCancelLeavesNothing(t *testing.T) {
 		}
 		require.ErrorIs(t, convert.Convert(ctx, tiny(t), dst, o), os.ErrDeadlineExceeded)
 		requireNothing(t, dst)
+	}
+}
+
+// TestSpeech copies the files of a voice into the bundle.
+func TestSpeech(t *testing.T) {
+	shape, err := synth.Find("tiny")
+	require.NoError(t, err)
+	src, err := synth.New(shape.WithSpeech(), 1)
+	require.NoError(t, err)
+	dst := filepath.Join(t.TempDir(), "x")
+	var last convert.Progress
+	require.NoError(t, convert.Convert(t.Context(), src, dst, convert.Options{
+		Weights: []models.Weights{models.WeightsFloat32}, Progress: func(p convert.Progress) { last = p },
+	}))
+	require.Equal(t, last.Total, last.Done)
+	b, err := models.OpenBundle(dst)
+	require.NoError(t, err)
+	require.NoError(t, b.Verify(t.Context(), nil))
+	require.Equal(t, 2, b.Manifest.Format)
+	require.Equal(t, shape.WithSpeech().Speech, b.Manifest.Dims.Speech)
+	for _, name := range []string{b.Manifest.Voice.Speaker, b.Manifest.Voice.Codes, b.Manifest.Voice.Sound} {
+		f, _, err := src.OpenFile(name)
+		require.NoError(t, err)
+		want, err := io.ReadAll(f)
+		require.NoError(t, err)
+		got, err := os.ReadFile(b.Path(name))
+		require.NoError(t, err)
+		require.Equal(t, want, got, name)
 	}
 }

@@ -225,12 +225,14 @@ func isHex(s string, n int) bool {
 }
 
 // ForConversion reports whether a converter reads the file: configs, tokenizer,
-// weights and licence at the root of the folder. It excludes code, audio assets
-// and weights in other formats.
+// weights and licence at the root of the folder, and the voice in assets. It
+// excludes code, other assets and weights in other formats.
 func ForConversion(file string) bool {
 	switch file {
 	case "config.json", "generation_config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json",
-		"chat_template.jinja", "model.safetensors", "model.safetensors.index.json":
+		"chat_template.jinja", "model.safetensors", "model.safetensors.index.json",
+		"assets/token2wav/flow.pt", "assets/token2wav/hift.pt", "assets/token2wav/flow.yaml", "assets/token2wav/campplus.onnx",
+		"assets/token2wav/speech_tokenizer_v2_25hz.onnx", "assets/HT_ref_audio.wav":
 		return true
 	}
 	if strings.Contains(file, "/") {

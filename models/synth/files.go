@@ -201,5 +201,18 @@ func (s Shape) config() object {
 			"layer_norm_eps": v.Epsilon, "hidden_act": "gelu_pytorch_tanh",
 		}
 	}
+	if speech := s.Speech; speech != nil {
+		t := speech.TTS
+		c["init_tts"] = true
+		c["tts_config"] = object{
+			"model_type": "minicpmtts", "llm_dim": d.Hidden, "hidden_size": t.Hidden, "num_hidden_layers": t.Layers,
+			"num_attention_heads": t.Heads, "num_key_value_heads": t.Heads, "intermediate_size": t.FFN, "num_vq": 1,
+			"num_audio_tokens": t.Codes, "num_text_tokens": t.TextRows, "audio_bos_token_id": t.AudioBOS,
+			"text_eos_token_id": t.TextEOS, "max_position_embeddings": t.MaxPositions, "hidden_act": "silu",
+			"backbone_model": "llama", "projector_type": "mlp", "condition_type": "hidden_text_merge",
+			"normalize_projected_hidden": true, "audio_tokenizer_type": "s3tokenizer_step_audio",
+			"attention_type": "full_attention", "s3_stream_n_timesteps": speech.Flow.DiT.Steps,
+		}
+	}
 	return c
 }

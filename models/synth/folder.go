@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"touchline/models"
 	"touchline/models/quant"
 	"touchline/models/safetensors"
 )
@@ -38,6 +40,11 @@ func (s *Source) Write(ctx context.Context, dir string, shardBytes int64, progre
 		}
 		group.Go(func() error { return s.writeShard(ctx, filepath.Join(dir, file), names, progress) })
 	}
+	for _, v := range voiceFiles() {
+		if names := s.namesOf(v.prefix); len(names) > 0 {
+			group.Go(func() error { return s.writeVoice(ctx, filepath.Join(dir, v.file), v, names, progress) })
+		}
+	}
 	index, err := json.Marshal(object{"metadata": object{"total_size": total}, "weight_map": weights})
 	if err != nil {
 		return errors.Join(err, group.Wait())
@@ -50,7 +57,11 @@ func (s *Source) Write(ctx context.Context, dir string, shardBytes int64, progre
 		files[name] = content
 	}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil { //nolint:gosec // to be shared
+		err := writeFile(filepath.Join(dir, name), func(out io.Writer) error {
+			_, err := out.Write(content)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -66,13 +77,18 @@ func (s *Source) Bytes() int64 {
 	return n
 }
 
-func (t *tensor) bytes() int64 { return int64(t.info.Rows()) * int64(t.info.Cols()) * 2 }
+func (t *tensor) bytes() int64 {
+	return int64(t.info.Rows()) * int64(t.info.Cols()) * int64(t.info.Type.Size())
+}
 
 // shards distributes the tensors over files.
 func (s *Source) shards(limit int64) [][]string {
 	var shards [][]string
 	var size int64
 	for _, p := range s.shape.specs() {
+		if p.typ() != models.BFloat16 {
+			continue // in a file of its own
+		}
 		n := s.tensors[p.name].bytes()
 		if len(shards) == 0 || size+n > limit {
 			shards, size = append(shards, nil), 0
@@ -86,21 +102,36 @@ func (s *Source) shards(limit int64) [][]string {
 // pieceValues is the number of values that are computed at once.
 const pieceValues = 1 << 18
 
-func (s *Source) writeShard(ctx context.Context, path string, names []string, progress func(n int)) (err error) {
+func (s *Source) writeShard(ctx context.Context, path string, names []string, progress func(n int)) error {
+	entries := make([]safetensors.Entry, len(names))
+	for i, name := range names {
+		entries[i] = safetensors.Entry{Name: name, TensorInfo: s.tensors[name].info}
+	}
+	return writeFile(path, func(out io.Writer) error {
+		w, err := safetensors.NewWriter(out, entries, map[string]string{"format": "pt"})
+		if err != nil {
+			return err
+		}
+		return errors.Join(s.writeTensors(ctx, w, names, progress), w.Close())
+	})
+}
+
+// writeFile creates a file and its folder.
+func writeFile(path string, write func(out io.Writer) error) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // to be shared
+		return err
+	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644) //nolint:gosec // to be shared
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	out := bufio.NewWriterSize(f, 1<<20)
-	entries := make([]safetensors.Entry, len(names))
-	for i, name := range names {
-		entries[i] = safetensors.Entry{Name: name, TensorInfo: s.tensors[name].info}
-	}
-	w, err := safetensors.NewWriter(out, entries, map[string]string{"format": "pt"})
-	if err != nil {
-		return err
-	}
+	return errors.Join(write(out), out.Flush())
+}
+
+// writeTensors writes the values of tensors in their types.
+func (s *Source) writeTensors(ctx context.Context, w io.Writer, names []string, progress func(n int)) error {
 	var values []float32
 	var bytes []byte
 	for _, name := range names {
@@ -118,6 +149,9 @@ func (s *Source) writeShard(ctx context.Context, path string, names []string, pr
 			bytes = bytes[:0]
 			for _, v := range values {
 				b := quant.BFloat16(v)
+				if info.Type == models.Float32 {
+					bytes = append(bytes, 0, 0) // the values are those of bfloat16
+				}
 				bytes = append(bytes, byte(b), byte(b>>8))
 			}
 			if _, err := w.Write(bytes); err != nil {
@@ -128,5 +162,5 @@ func (s *Source) writeShard(ctx context.Context, path string, names []string, pr
 			}
 		}
 	}
-	return errors.Join(w.Close(), out.Flush())
+	return nil
 }

@@ -16,18 +16,37 @@ type Shape struct {
 
 	ScaleResolution int // of an image's slices
 	MaxSlices       int
+
+	voice models.Speech // for WithSpeech
 }
 
 // Shapes returns the named shapes: "minicpm-o-4.5", the published model (decoder,
-// vision tower and resampler; about 17.5 GB), and "tiny", a model for tests.
+// vision tower and resampler; about 17.5 GB, and 1.35 GB more with speech), and "tiny", a
+// model for tests.
 func Shapes() []Shape {
 	return []Shape{
 		published("minicpm-o-4.5",
 			models.Decoder{Layers: 36, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 12288, Vocab: 151748},
-			models.Vision{Layers: 26, Hidden: 1152, Heads: 16, FFN: 4304, ResamplerHeads: 32}),
+			models.Vision{Layers: 26, Hidden: 1152, Heads: 16, FFN: 4304, ResamplerHeads: 32},
+			models.Speech{
+				TTS: models.TTS{Layers: 20, Hidden: 768, Heads: 12, FFN: 3072, Codes: 6562, TextRows: 152064},
+				Flow: models.Flow{
+					Codes: 6561, Hidden: 512, Heads: 8, FFN: 2048, Blocks: 6, UpBlocks: 4,
+					DiT: models.DiT{Layers: 16, Hidden: 512, Heads: 8, HeadDim: 64, FFN: 2048},
+				},
+				Vocoder: models.Vocoder{Channels: 512, Pitch: 512},
+			}),
 		published("tiny",
 			models.Decoder{Layers: 3, Hidden: 256, Heads: 6, KVHeads: 3, HeadDim: 64, FFN: 384, Vocab: 1362},
-			models.Vision{Layers: 2, Hidden: 96, Heads: 4, FFN: 200, ResamplerHeads: 2}),
+			models.Vision{Layers: 2, Hidden: 96, Heads: 4, FFN: 200, ResamplerHeads: 2},
+			models.Speech{
+				TTS: models.TTS{Layers: 3, Hidden: 64, Heads: 4, FFN: 160, Codes: 4250, TextRows: 1369},
+				Flow: models.Flow{
+					Codes: 4300, Hidden: 32, Heads: 2, FFN: 64, Blocks: 2, UpBlocks: 2,
+					DiT: models.DiT{Layers: 2, Hidden: 32, Heads: 2, HeadDim: 16, FFN: 128},
+				},
+				Vocoder: models.Vocoder{Channels: 32, Pitch: 24},
+			}),
 	}
 }
 
@@ -35,10 +54,23 @@ func Shapes() []Shape {
 const maxPositions = 8192
 
 // published completes a shape with the constants of the published model.
-func published(name string, d models.Decoder, v models.Vision) Shape {
+func published(name string, d models.Decoder, v models.Vision, voice models.Speech) Shape {
 	d.Epsilon, d.RopeTheta, d.MaxPositions = 1e-6, 1e6, maxPositions
 	v.Epsilon, v.Patch, v.Grid, v.Queries, v.Out, v.MaxSide = 1e-6, 14, 70, 64, d.Hidden, 1024
-	return Shape{Name: name, ScaleResolution: 448, MaxSlices: 9, Dims: models.Dims{Decoder: d, Vision: &v}}
+	voice.TTS.Epsilon, voice.TTS.RopeTheta, voice.TTS.MaxPositions = 1e-6, 1e4, 4096
+	f := &voice.Flow
+	f.Mel, f.Speaker, f.MaxPrompt = 80, 192, 425
+	f.DiT.Time, f.DiT.Steps, f.DiT.Guidance = 256, 10, 0.7
+	return Shape{Name: name, ScaleResolution: 448, MaxSlices: 9, Dims: models.Dims{Decoder: d, Vision: &v}, voice: voice}
+}
+
+// WithSpeech returns the shape with the model's own voice.
+func (s Shape) WithSpeech() Shape {
+	voice := s.voice
+	tokens := s.specialTokens() // their ids are also rows of the voice's text table
+	voice.TTS.AudioBOS, voice.TTS.TextEOS = int(tokens["<focus>"]), int(tokens["</perception>"])
+	s.Speech = &voice
+	return s
 }
 
 // Find returns a shape by its name.
@@ -107,6 +139,9 @@ func (s Shape) specs() []spec {
 	}
 	if s.Vision != nil {
 		list = append(list, s.visionSpecs()...)
+	}
+	if s.Speech != nil {
+		list = append(list, s.speechSpecs()...)
 	}
 	return list
 }

@@ -13,13 +13,15 @@ import (
 	"io/fs"
 	"maps"
 	"math"
+	"path"
 	"slices"
 
 	"touchline/models"
 	"touchline/models/quant"
 )
 
-// Source is a checkpoint of random weights in bfloat16.
+// Source is a checkpoint of random weights in bfloat16, or those of the flow and
+// the vocoder in float32, as published.
 type Source struct {
 	shape   Shape
 	seed    uint64
@@ -67,7 +69,7 @@ func New(shape Shape, seed uint64) (*Source, error) {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(p.name))
 		t := &tensor{
-			spec: p, info: models.TensorInfo{Type: models.BFloat16, Shape: p.shape},
+			spec: p, info: models.TensorInfo{Type: p.typ(), Shape: p.shape},
 			key: mix(h.Sum64() ^ mix(seed)), table: table(p.mean, p.std),
 		}
 		t.below = table(p.mean*quietFactor, p.std*quietFactor)
@@ -75,7 +77,9 @@ func New(shape Shape, seed uint64) (*Source, error) {
 	}
 	s.names = slices.Sorted(maps.Keys(s.tensors))
 	var err error
-	s.files, err = shape.files()
+	if s.files, err = shape.files(); err == nil && shape.Speech != nil {
+		err = s.addVoice()
+	}
 	return s, err
 }
 
@@ -177,7 +181,7 @@ func (s *Source) Close() error { return nil }
 func (s *Source) Describe() (models.Manifest, error) {
 	tokens := s.shape.specialTokens()
 	m := models.Manifest{
-		Format: models.FormatVersion, Name: s.shape.Name, Source: s.Origin(), Dims: s.shape.Dims,
+		Format: s.shape.Format(), Name: s.shape.Name, Source: s.Origin(), Dims: s.shape.Dims,
 		Tokens: tokens,
 		Stop:   []string{"<|im_end|>", "<|endoftext|>"}, StopSpeech: []string{"<|tts_eos|>", "<|im_end|>", "<unk>"},
 		Forbidden: s.shape.forbidden(),
@@ -195,6 +199,13 @@ func (s *Source) Describe() (models.Manifest, error) {
 		}
 	} else {
 		m.Missing = append(m.Missing, "vision")
+	}
+	if speech := s.shape.Speech; speech != nil {
+		copied := *speech
+		m.Dims.Speech = &copied
+		m.Voice = &models.Voice{Speaker: path.Base(speakerName), Codes: path.Base(codesName), Sound: path.Base(soundName)}
+	} else {
+		m.Missing = append(m.Missing, "speech")
 	}
 	if s.shape.firstToken() < len(alphabet()) {
 		return m, errors.New("vocab: too small for 256 bytes and the special tokens")

@@ -1,8 +1,12 @@
 package synth_test
 
 import (
+	"io"
+	"io/fs"
 	"math"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -91,13 +95,29 @@ func TestDistribution(t *testing.T) {
 	}
 }
 
+// speaking returns a checkpoint with a voice.
+func speaking(tb testing.TB, name string) *synth.Source {
+	tb.Helper()
+	shape, err := synth.Find(name)
+	require.NoError(tb, err)
+	s, err := synth.New(shape.WithSpeech(), 1)
+	require.NoError(tb, err)
+	return s
+}
+
 // TestFolder writes the checkpoint and reads it like a published one.
 func TestFolder(t *testing.T) {
-	s := source(t, "tiny")
+	for name, s := range map[string]*synth.Source{"silent": source(t, "tiny"), "speaking": speaking(t, "tiny")} {
+		t.Run(name, func(t *testing.T) { testFolder(t, s) })
+	}
+}
+
+func testFolder(t *testing.T, s *synth.Source) {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "x")
-	var written int64
-	require.NoError(t, s.Write(t.Context(), dir, s.Bytes()+1, func(n int) { written += int64(n) }))
-	require.Equal(t, s.Bytes(), written)
+	var written atomic.Int64
+	require.NoError(t, s.Write(t.Context(), dir, s.Bytes()+1, func(n int) { written.Add(int64(n)) }))
+	require.Equal(t, s.Bytes(), written.Load())
 	sharded := filepath.Join(t.TempDir(), "tiny")
 	require.NoError(t, s.Write(t.Context(), sharded, 2<<20, nil))
 	for _, dir := range []string{dir, sharded} {
@@ -114,19 +134,41 @@ func TestFolder(t *testing.T) {
 			require.NoError(t, c.Rows(b, name, 0, want.Rows()))
 			require.Equal(t, a, b, name)
 		}
-		if dir == sharded {
-			want, err := s.Describe()
-			require.NoError(t, err)
-			got, err := c.Describe()
-			require.NoError(t, err)
-			require.Contains(t, want.Source.Path, "synth:tiny")
-			want.Source, got.Source = models.Origin{}, models.Origin{}
-			require.Equal(t, want, got)
-			require.NoError(t, got.Validate())
+		want, err := s.Describe()
+		require.NoError(t, err)
+		got, err := c.Describe()
+		require.NoError(t, err)
+		require.Contains(t, want.Source.Path, "synth:tiny")
+		require.Empty(t, got.Source.Skipped)
+		want.Source, got.Source, want.Name, got.Name = models.Origin{}, models.Origin{}, "", ""
+		require.Equal(t, want, got)
+		if v := got.Voice; v != nil {
+			for _, name := range []string{v.Speaker, v.Codes, v.Sound} {
+				require.Equal(t, content(t, s, name), content(t, c, name))
+			}
+			_, _, err = c.OpenFile("flow.pt")
+			require.ErrorIs(t, err, fs.ErrNotExist)
+			_, _, err = s.OpenFile("../config.json")
+			require.ErrorIs(t, err, fs.ErrNotExist)
 		}
 		require.NoError(t, c.Close())
 	}
 	require.Error(t, s.Write(t.Context(), dir, 1, nil), "the folder is there already")
+}
+
+// content reads a file of a voice.
+func content(t *testing.T, s interface {
+	OpenFile(name string) (io.ReadCloser, int64, error)
+}, name string,
+) []byte {
+	t.Helper()
+	f, size, err := s.OpenFile(name)
+	require.NoError(t, err)
+	b, err := io.ReadAll(f)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	require.Len(t, b, int(size))
+	return b
 }
 
 // TestTokenizer: the engine's tokenizer accepts the generated one.
@@ -173,6 +215,23 @@ func TestRealShape(t *testing.T) {
 	require.Equal(t, models.TensorInfo{Type: models.BFloat16, Shape: []int{4096, 12288}}, info)
 	_, ok = s.Packed("llm.model.layers.35.mlp.down_proj.weight")
 	require.False(t, ok)
+	var speech, flow, vocoder int64
+	voiced := speaking(t, "minicpm-o-4.5")
+	for _, name := range voiced.Names() {
+		info, _ := voiced.Info(name)
+		n := int64(info.Rows() * info.Cols() * info.Type.Size())
+		switch part, _, _ := strings.Cut(name, "."); part {
+		case "tts":
+			speech += n
+		case "flow":
+			flow += n
+		case "hift":
+			vocoder += n
+		}
+	}
+	require.InDelta(t, 0.65e9, float64(speech), 0.03e9) // an unused table is smaller than the published one
+	require.InDelta(t, 595, float64(flow>>20), 2)       // as the published files, in MiB
+	require.InDelta(t, 80, float64(vocoder>>20), 2)
 	_, err := synth.Find("huge")
 	require.ErrorContains(t, err, `must be one of minicpm-o-4.5, tiny, is "huge"`)
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -29,13 +30,19 @@ const (
 // publish serves a folder with the hub's API.
 func publish(t *testing.T, dir string) (server *httptest.Server, requests *atomic.Int64) {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	files := map[string][]byte{"README.md": []byte("not needed"), "modeling.py": []byte("not needed")}
-	for _, e := range entries {
-		files[e.Name()], err = os.ReadFile(filepath.Join(dir, e.Name()))
-		require.NoError(t, err)
+	files := map[string][]byte{
+		"README.md": []byte("not needed"), "modeling.py": []byte("not needed"), "assets/other.wav": []byte("not needed"),
 	}
+	require.NoError(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err == nil {
+			files[name], err = os.ReadFile(path)
+		}
+		return err
+	}))
 	requests = new(atomic.Int64)
 	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := requests.Add(1)
@@ -85,7 +92,7 @@ func blob(b []byte) string {
 func TestPull(t *testing.T) {
 	dir := t.TempDir()
 	source, bundle, kept := filepath.Join(dir, "source"), filepath.Join(dir, "bundle"), filepath.Join(dir, "bundle.checkpoint")
-	_, err := run(t, "models", "synth", "--shape", "tiny", source, "--checkpoint")
+	_, err := run(t, "models", "synth", "--shape", "tiny", "--speech", source, "--checkpoint")
 	require.NoError(t, err)
 	server, requests := publish(t, source)
 	t.Setenv("HF_ENDPOINT", server.URL)
@@ -108,7 +115,12 @@ func TestPull(t *testing.T) {
 	require.Equal(t, hubCommit, m.Source.Revision)
 	require.Contains(t, m.Source.Files, "config.json")
 	require.False(t, m.Random)
-	require.NoFileExists(t, filepath.Join(kept, "modeling.py"), "what a conversion does not read stays there")
+	require.Contains(t, m.Source.Files, "assets/token2wav/flow.pt")
+	require.NotNil(t, m.Dims.Speech)
+	require.Empty(t, m.Missing)
+	for _, name := range []string{"modeling.py", "assets/other.wav"} {
+		require.NoFileExists(t, filepath.Join(kept, name), "what a conversion does not read stays there")
+	}
 	_, err = run(t, "models", "verify", bundle, "--ort", runtime, "--device", "cpu")
 	require.NoError(t, err)
 

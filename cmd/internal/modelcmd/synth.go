@@ -15,6 +15,7 @@ type SynthCmd struct {
 
 	Dest       string `arg:"" type:"path" help:"The folder to create."`
 	Shape      string `default:"minicpm-o-4.5" enum:"minicpm-o-4.5,tiny" help:"The model's sizes: minicpm-o-4.5 or tiny."`
+	Speech     bool   `help:"Add the model's own voice."`
 	Seed       uint64 `default:"1" help:"Seed of the weights."`
 	Checkpoint bool   `help:"Write a checkpoint in its published form instead of a bundle."`
 	ShardBytes int64  `default:"5000000000" help:"Maximum size of a checkpoint's weight files."`
@@ -25,6 +26,9 @@ func (c *SynthCmd) Run(ctx context.Context) error {
 	shape, err := synth.Find(c.Shape)
 	if err != nil {
 		return err
+	}
+	if c.Speech {
+		shape = shape.WithSpeech()
 	}
 	src, err := synth.New(shape, c.Seed)
 	if err != nil {
