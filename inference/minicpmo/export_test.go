@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/ort"
+	"touchline/inference/internal/tts"
+	"touchline/models"
 )
 
 // Faults are hooks before calls of the device. Each may be nil. An error of a hook
@@ -110,4 +113,15 @@ func (o Options) WithPad(n int) Options {
 func (o Options) WithFree(n int64) Options {
 	o.test.free = n
 	return o
+}
+
+// OpenSpeechLM opens the voice's language model with its graphs.
+func OpenSpeechLM(
+	rt *ort.Runtime, dev *ort.Device, condition, lm string, d models.Dims, l kvcache.Layout,
+) (_ tts.LM, closeIt func() error, _ error) {
+	m, err := openSpeechLM(rt, dev, [2]string{condition, lm}, d, l, 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	return m, m.close, nil
 }

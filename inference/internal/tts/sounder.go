@@ -154,7 +154,7 @@ func (s *Sounder) sound(batch []*window) error {
 	var ready []*window
 	for _, w := range batch {
 		if w.first {
-			if err := s.wave.Begin(w.turn.slot, w.turn.Voice); err != nil {
+			if err := s.wave.Begin(w.turn.slot, w.turn.voice); err != nil {
 				if s.fatal(err) {
 					return err
 				}

@@ -18,9 +18,9 @@ type LM interface {
 	Clear(slot int) error
 	// Feed reads a piece in a slot that holds length positions, and returns how many it added.
 	Feed(slot, length int, p Piece) (int, error)
-	// Step feeds codes[slot] at position lengths[slot] to each slot of a range. A slot that draws nothing has code -1; its position
-	// receives data that no step reads.
-	Step(r kvcache.Range, codes, lengths []int32) error
+	// Step feeds the last code of history[slot] at position lengths[slot] to each slot of a range. A slot that draws nothing has no
+	// history; its position receives data that no step reads.
+	Step(r kvcache.Range, history [][]int32, lengths []int32) error
 	// Logits returns a slot's whole row of the last Feed or Step.
 	Logits(slot int) ([]float32, error)
 	// Best returns the slot's row of the last Step in short. ok is false for steps of few slots, which have whole rows.
@@ -57,9 +57,11 @@ type Talker struct {
 	pool    *kvcache.Pool
 	sampler *Sampler
 
-	turns          []*Turn // by slot
-	codes, lengths []int32 // of the next step; -1 for none
-	waiting        []*Turn // without a slot, in order of arrival
+	// By slot: turns, and for the next step their codes so far and positions.
+	turns   []*Turn
+	history [][]int32
+	lengths []int32
+	waiting []*Turn // without a slot, in order of arrival
 
 	feedCost, stepCost average
 
@@ -88,10 +90,7 @@ func NewTalker(o TalkerOptions, s *Sounder) (*Talker, error) {
 	n := o.Layout.Slots
 	k := &Talker{
 		o: o, sounder: s, pool: pool, sampler: New(o.Settings),
-		turns: make([]*Turn, n), codes: make([]int32, n), lengths: make([]int32, n),
-	}
-	for i := range k.codes {
-		k.codes[i] = -1
+		turns: make([]*Turn, n), history: make([][]int32, n), lengths: make([]int32, n),
 	}
 	return k, nil
 }
@@ -240,7 +239,7 @@ func (k *Talker) feed(t *Turn) error {
 func (k *Talker) step() error {
 	low, high := -1, -1
 	for slot, t := range k.turns {
-		if t != nil && k.codes[slot] >= 0 {
+		if t != nil && k.history[slot] != nil {
 			if low < 0 {
 				low = slot
 			}
@@ -254,15 +253,15 @@ func (k *Talker) step() error {
 	for slot := r.Start; slot < r.Start+r.Size; slot++ {
 		k.lengths[slot] = int32(k.pool.Length(slot)) //nolint:gosec // bounded by the layout
 	}
-	err := k.o.LM.Step(r, k.codes, k.lengths)
+	err := k.o.LM.Step(r, k.history, k.lengths)
 	for slot := r.Start; slot < r.Start+r.Size; slot++ {
 		t := k.turns[slot]
-		if t == nil || k.codes[slot] < 0 {
+		if t == nil || k.history[slot] == nil {
 			continue
 		}
 		failed := err
 		if err != nil && !k.o.Fatal(err) && r.Size > 1 { // once more, alone: only what fails then ends
-			failed = k.o.LM.Step(kvcache.Range{Start: slot, Size: 1}, k.codes, k.lengths)
+			failed = k.o.LM.Step(kvcache.Range{Start: slot, Size: 1}, k.history, k.lengths)
 		}
 		if failed == nil {
 			failed = k.pool.Advance(slot, 1)
@@ -282,7 +281,7 @@ func (k *Talker) step() error {
 
 // draw draws a turn's next code.
 func (k *Talker) draw(t *Turn) error {
-	k.codes[t.slot] = -1
+	k.history[t.slot] = nil
 	code, err := k.choose(t)
 	if err != nil {
 		return k.failed(t, err)
@@ -298,7 +297,7 @@ func (k *Talker) draw(t *Turn) error {
 			k.flush(t, ErrTooLong)
 			return nil
 		default:
-			k.codes[t.slot] = code
+			k.history[t.slot] = t.windows.Codes()
 			return nil
 		}
 	}
@@ -313,7 +312,7 @@ func (k *Talker) draw(t *Turn) error {
 // choose draws from the turn's row.
 func (k *Talker) choose(t *Turn) (int32, error) {
 	history := t.windows.Codes()
-	u := t.random.Float64()
+	u := t.draw()
 	if t.inPiece > 0 && len(history) > 0 {
 		if row, ok := k.o.LM.Best(t.slot); ok {
 			return k.sampler.Best(row, history, u)
@@ -355,7 +354,7 @@ func (k *Talker) finish(t *Turn, err error) {
 		return
 	}
 	t.complete, t.drawing = true, false
-	k.codes[t.slot] = -1
+	k.history[t.slot] = nil
 	k.sounder.speaking.Add(-1)
 	if err != nil {
 		t.end(err)

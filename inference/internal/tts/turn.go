@@ -2,7 +2,6 @@ package tts
 
 import (
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,8 +24,8 @@ type Piece struct {
 	Hidden []float32
 	// Text that the ids completed. All together are the turn's text.
 	Text string
-	// Last is set if no piece follows. Such a piece may have no ids.
-	Last bool
+	// Last is set if no piece follows. Such a piece may have no ids. Cut is set besides if the text stops before its end.
+	Last, Cut bool
 }
 
 // Sound is a part of a turn's speech.
@@ -43,9 +42,8 @@ const Rate = 24000
 
 // Turn is one answer that is spoken.
 type Turn struct {
-	// Voice and Seed of the random draws: equal pieces with an equal seed sound equal.
-	Voice string
-	Seed  uint64
+	voice string
+	draw  func() float64
 
 	out       device.Outbox[Sound]
 	cancelled atomic.Bool
@@ -59,7 +57,6 @@ type Turn struct {
 	length   int // positions in the slot
 	windows  *Windows
 	line     Timeline
-	random   *rand.Rand
 	drawing  bool // codes of a piece, which is the last one if last is set
 	last     bool
 	inPiece  int  // codes of this piece
@@ -76,9 +73,10 @@ type Turn struct {
 	soundsAt time.Time // of the first of them
 }
 
-// NewTurn returns a turn to submit.
-func NewTurn(voice string, seed uint64) *Turn {
-	t := &Turn{Voice: voice, Seed: seed, slot: -1, random: rand.New(rand.NewPCG(seed, 1))}
+// NewTurn returns a turn to submit. draw returns the random numbers, from 0 to below
+// 1: equal pieces with equal numbers sound equal.
+func NewTurn(voice string, draw func() float64) *Turn {
+	t := &Turn{voice: voice, draw: draw, slot: -1}
 	t.out.Init(32)
 	return t
 }

@@ -73,7 +73,7 @@ func (y *toy) Feed(slot, length int, p tts.Piece) (int, error) {
 	return n, y.fault("feed", slot)
 }
 
-func (y *toy) Step(r kvcache.Range, codes, lengths []int32) error {
+func (y *toy) Step(r kvcache.Range, history [][]int32, lengths []int32) error {
 	time.Sleep(time.Millisecond)
 	y.mu.Lock()
 	y.steps++
@@ -84,11 +84,13 @@ func (y *toy) Step(r kvcache.Range, codes, lengths []int32) error {
 		}
 	}
 	for slot := r.Start; slot < r.Start+r.Size; slot++ {
-		if codes[slot] < 0 {
+		codes := history[slot]
+		if codes == nil {
 			continue
 		}
 		s := &y.slots[slot]
-		require.EqualValues(y.t, (s.next-1)%toyEnd%toySilence, codes[slot])
+		require.Len(y.t, codes, s.next)
+		require.EqualValues(y.t, (s.next-1)%toyEnd%toySilence, codes[len(codes)-1])
 		s.written++
 		require.EqualValues(y.t, s.written, lengths[slot]+1)
 	}
@@ -201,6 +203,9 @@ func newStage(t *testing.T, slots, positions int) *stage {
 	return &stage{talker, y}
 }
 
+// newTurn returns a turn of a toy, whose codes do not depend on the draws.
+func newTurn(voice string) *tts.Turn { return tts.NewTurn(voice, func() float64 { return 0.5 }) }
+
 // heard is what came out of a turn.
 type heard struct {
 	samples []int16
@@ -251,7 +256,7 @@ func piece(n int32, text string, last bool) tts.Piece {
 func TestTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newStage(t, 4, 1024).say(tts.NewTurn("", 1), piece(61, "Red kick off", false), piece(1, "side, and", false), piece(40, " a shot!", true))
+		h := newStage(t, 4, 1024).say(newTurn(""), piece(61, "Red kick off", false), piece(1, "side, and", false), piece(40, " a shot!", true))
 		require.NoError(t, h.err)
 		require.Equal(t, (3+61+1+40)*960, len(h.samples)) //nolint:testifylint // too long to print
 		codeAt := func(at time.Duration) int {
@@ -285,7 +290,7 @@ func TestManyTurns(t *testing.T) {
 		for i := range 20 {
 			wg.Go(func() {
 				n := int32(30 + 7*i)
-				h := s.say(tts.NewTurn("", uint64(i)), piece(n, "One two", false), piece(n, " three", true))
+				h := s.say(newTurn(""), piece(n, "One two", false), piece(n, " three", true))
 				if h.err != nil || len(h.samples) != int(3+2*n)*960 || len(h.words) != 3 {
 					t.Errorf("turn %d: %v, %d samples, %d words", i, h.err, len(h.samples), len(h.words))
 				}
@@ -302,15 +307,15 @@ func TestCancel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 1, 1024)
-		turn := tts.NewTurn("", 1)
+		turn := newTurn("")
 		require.NoError(t, s.Submit(turn))
 		turn.Feed(piece(90, "A long piece", false))
 		time.Sleep(30 * time.Millisecond)
 		turn.Cancel()
 		require.ErrorIs(t, listen(turn, time.Now()).err, tts.ErrCancelled)
-		require.NoError(t, s.say(tts.NewTurn("", 2), piece(10, "Next", true)).err, "its slot is free")
+		require.NoError(t, s.say(newTurn(""), piece(10, "Next", true)).err, "its slot is free")
 
-		waits := tts.NewTurn("", 3) // for a piece, and for a slot
+		waits := newTurn("") // for a piece, and for a slot
 		require.NoError(t, s.Submit(waits))
 		waits.Cancel()
 		require.ErrorIs(t, listen(waits, time.Now()).err, tts.ErrCancelled)
@@ -341,19 +346,19 @@ func TestTurnFails(t *testing.T) {
 				}
 				var wg sync.WaitGroup
 				wg.Go(func() {
-					if h := s.say(tts.NewTurn("", 1), piece(60, "Good", true)); h.err != nil || len(h.samples) != 63*960 {
+					if h := s.say(newTurn(""), piece(60, "Good", true)); h.err != nil || len(h.samples) != 63*960 {
 						t.Errorf("the other turn: %v, %d samples", h.err, len(h.samples))
 					}
 				})
 				time.Sleep(time.Millisecond)
-				h := s.say(tts.NewTurn(voice, 2), piece(60, "Bad", true))
+				h := s.say(newTurn(voice), piece(60, "Bad", true))
 				require.Error(t, h.err)
 				wg.Wait()
 				s.toy.mu.Lock()
 				s.toy.fail, s.toy.bad = nil, -1
 				s.toy.mu.Unlock()
 				for range 4 {
-					require.NoError(t, s.say(tts.NewTurn("", 3), piece(5, "Again", true)).err)
+					require.NoError(t, s.say(newTurn(""), piece(5, "Again", true)).err)
 				}
 			})
 		})
@@ -365,15 +370,15 @@ func TestLostDevice(t *testing.T) {
 	for _, what := range []string{"feed", "step", "clear"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStage(t, 1, 1024)
-			require.NoError(t, s.say(tts.NewTurn("", 1), piece(5, "Fine", true)).err)
+			require.NoError(t, s.say(newTurn(""), piece(5, "Fine", true)).err)
 			s.toy.fail = func(w string, _ int) error {
 				if w == what {
 					return fmt.Errorf("%s: %w", w, errLost)
 				}
 				return nil
 			}
-			require.ErrorIs(t, s.say(tts.NewTurn("", 2), piece(50, "Lost", true)).err, errLost, what)
-			require.ErrorIs(t, s.say(tts.NewTurn("", 3), piece(50, "After", true)).err, errLost, what)
+			require.ErrorIs(t, s.say(newTurn(""), piece(50, "Lost", true)).err, errLost, what)
+			require.ErrorIs(t, s.say(newTurn(""), piece(50, "After", true)).err, errLost, what)
 		})
 	}
 }
@@ -383,10 +388,10 @@ func TestFullSlot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 1, 64)
-		h := s.say(tts.NewTurn("", 1), piece(90, "Too long", true))
+		h := s.say(newTurn(""), piece(90, "Too long", true))
 		require.ErrorIs(t, h.err, tts.ErrTooLong)
 		require.InDelta(t, 64*960, len(h.samples), 4*960)
-		require.NoError(t, s.say(tts.NewTurn("", 1), piece(20, "Short", true)).err)
+		require.NoError(t, s.say(newTurn(""), piece(20, "Short", true)).err)
 	})
 }
 
@@ -394,7 +399,7 @@ func TestFullSlot(t *testing.T) {
 func TestSilentTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newStage(t, 1, 64).say(tts.NewTurn("", 1), tts.Piece{Last: true})
+		h := newStage(t, 1, 64).say(newTurn(""), tts.Piece{Last: true})
 		require.NoError(t, h.err)
 		require.Empty(t, h.samples)
 	})

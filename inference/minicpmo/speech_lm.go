@@ -1,0 +1,240 @@
+package minicpmo
+
+import (
+	"errors"
+	"fmt"
+
+	networks "touchline/inference/internal/device"
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/ort"
+	"touchline/inference/internal/tts"
+	"touchline/models"
+)
+
+const (
+	// pieceTokens is the longest piece of text that the voice reads at once, with
+	// the marks after it.
+	pieceTokens = 64
+	// wholeRows is the largest number of slots of a step that returns whole rows.
+	wholeRows = 4
+)
+
+// speechLM is the voice's language model on ONNX Runtime (TTSCondition and TTS of
+// package graph).
+type speechLM struct {
+	dims   models.TTS
+	hidden int // width of the decoder's states
+	half   bool
+	dev    *ort.Device
+
+	sessions  []*ort.Session // of the condition, of the model
+	decoder   *networks.Decoder
+	condition *networks.Run
+
+	inputs                     []*networks.Rows // codes, history, and the prompt's inputs_embeds
+	whole, short               []*networks.Rows
+	ids, states, said          *ort.Memory
+	hostIDs, hostStates, hostS *ort.Memory
+	all                        bool // the last run returned whole rows
+	past                       []int
+}
+
+var _ tts.LM = (*speechLM)(nil)
+
+// openSpeechLM loads the graphs of the condition and of the language model.
+func openSpeechLM(
+	rt *ort.Runtime, dev *ort.Device, files [2]string, d models.Dims, l kvcache.Layout, threads int,
+) (_ *speechLM, err error) {
+	t := d.Speech.TTS
+	m := &speechLM{dims: t, hidden: d.Decoder.Hidden, dev: dev, half: dev.Kind() == ort.CUDA, past: make([]int, l.Slots)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.close())
+		}
+	}()
+	for _, f := range files {
+		s, err := rt.NewSession(f, dev, ort.SessionOptions{CUDAGraph: true, Threads: threads, NoMemoryPattern: true})
+		if err != nil {
+			return nil, err
+		}
+		m.sessions = append(m.sessions, s)
+	}
+	float := models.Float32
+	if m.half {
+		float = models.Float16
+	}
+	best, past := int64(min(tts.BestCodes, t.Codes)), int64(tts.Official().Past)
+	m.decoder, err = networks.NewDecoder(rt, dev, networks.DecoderOptions{
+		Sessions: m.sessions[1:], Captured: []int{l.Slots}, Layout: l, Float: float, Chunk: pieceTokens,
+		Fed: []networks.Port{
+			{Name: "codes", Type: models.Int64, Host: true},
+			{Name: "inputs_embeds", Type: float, Shape: []int64{int64(t.Hidden)}},
+		},
+		Inputs: []networks.Port{{Name: "history", Type: models.Int64, Shape: []int64{1, past}, Host: true}},
+		Fixed:  map[string][]float32{"temperature": {float32(tts.Official().Temperature)}},
+		Outputs: []networks.Port{
+			{Name: "logits", Type: models.Float32, Shape: []int64{1, int64(t.Codes)}, Host: true},
+			{Name: "top_values", Type: models.Float32, Shape: []int64{1, best}, Host: true},
+			{Name: "top_ids", Type: models.Int64, Shape: []int64{1, best}, Host: true},
+			{Name: "top_shares", Type: models.Float32, Shape: []int64{1, best}, Host: true},
+			{Name: "history_values", Type: models.Float32, Shape: []int64{1, past}, Host: true},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	rows := m.decoder.Rows
+	m.inputs = []*networks.Rows{rows("codes"), rows("history"), m.decoder.Prompt("inputs_embeds")}
+	m.whole = []*networks.Rows{rows("logits")}
+	m.short = []*networks.Rows{rows("top_values"), rows("top_ids"), rows("top_shares"), rows("history_values")}
+	return m, m.prepare(float)
+}
+
+// prepare allocates the inputs of the condition.
+func (m *speechLM) prepare(float models.Type) (err error) {
+	a, width := m.decoder.Arena, int64(m.hidden*float.Size())
+	m.ids, m.hostIDs = a.Memory("a text", pieceTokens*8), a.Host("a text", pieceTokens*8)
+	m.states, m.hostStates = a.Memory("a text", pieceTokens*width), a.Host("a text", pieceTokens*width)
+	m.said, m.hostS = a.Memory("a text", pieceTokens*4), a.Host("a text", pieceTokens*4)
+	if err := a.Err(); err != nil {
+		return err
+	}
+	for i, codes := 0, ort.Slice[int64](m.decoder.Prompt("codes").Host(0, pieceTokens)); i < len(codes); i++ {
+		codes[i] = int64(m.dims.Codes - 1) // has no embedding of its own
+	}
+	m.condition, err = a.NewRun(m.sessions[0], ort.NoGraph)
+	return err
+}
+
+// close frees everything.
+func (m *speechLM) close() error {
+	var err error
+	if m.decoder != nil {
+		err = m.decoder.Close()
+	}
+	for _, s := range m.sessions {
+		err = errors.Join(err, s.Close())
+	}
+	return err
+}
+
+// Clear implements tts.LM.
+func (m *speechLM) Clear(slot int) error { return m.decoder.Clear(slot) }
+
+// Feed implements tts.LM: the text, the mark of its end, and
+// the mark before codes.
+func (m *speechLM) Feed(slot, length int, p tts.Piece) (int, error) {
+	n := len(p.IDs)
+	if n > pieceTokens-2 || len(p.Hidden) != n*m.hidden {
+		return 0, fmt.Errorf("read a piece of text: expected at most %d tokens with a state of %d each, has %d and %d values",
+			pieceTokens-2, m.hidden, n, len(p.Hidden))
+	}
+	ids := ort.Slice[int64](m.hostIDs.Bytes())
+	said := ort.Slice[float32](m.hostS.Bytes())
+	clear(said)
+	for i, id := range p.IDs {
+		ids[i], said[i] = int64(id), 1
+	}
+	if m.half {
+		for i, v := range p.Hidden {
+			ort.Slice[uint16](m.hostStates.Bytes())[i] = models.Float16Bits(v)
+		}
+	} else {
+		copy(ort.Slice[float32](m.hostStates.Bytes()), p.Hidden)
+	}
+	if p.Last && !p.Cut {
+		ids[n] = int64(m.dims.TextEOS)
+		n++
+	}
+	ids[n] = int64(m.dims.AudioBOS)
+	n++
+	if err := m.conditioned(int64(n)); err != nil {
+		return 0, err
+	}
+	if err := m.decoder.Prefill(0, slot, length, n, n); err != nil {
+		return 0, err
+	}
+	m.all = true
+	return n, m.decoder.Fetch(kvcache.Range{Start: slot, Size: 1}, m.whole...)
+}
+
+// conditioned computes the first n rows of the prompt's inputs_embeds.
+func (m *speechLM) conditioned(n int64) (err error) {
+	out := m.inputs[2]
+	float, width := models.Float32, int64(4)
+	if m.half {
+		float, width = models.Float16, 2
+	}
+	for _, in := range []struct {
+		name     string
+		to, from *ort.Memory
+		typ      models.Type
+		row      int64 // bytes
+		shape    []int64
+	}{
+		{"input_ids", m.ids, m.hostIDs, models.Int64, 8, []int64{n}},
+		{"hidden_states", m.states, m.hostStates, float, int64(m.hidden) * width, []int64{n, int64(m.hidden)}},
+		{"said", m.said, m.hostS, models.Float32, 4, []int64{n, 1}},
+	} {
+		t, failed := m.dev.TensorAt(in.to.At(0), in.typ, in.shape...)
+		if failed != nil {
+			return failed
+		}
+		defer func() { _ = t.Close() }()
+		err = errors.Join(err, m.dev.CopyIn(in.to.At(0), in.from.Bytes()[:n*in.row]), m.condition.BindInput(in.name, t))
+	}
+	t, failed := m.dev.TensorAt(out.At(0), float, n, int64(m.dims.Hidden))
+	if failed != nil {
+		return failed
+	}
+	defer func() { _ = t.Close() }()
+	if err := errors.Join(err, m.condition.BindOutput("condition", t)); err != nil {
+		return err
+	}
+	return m.condition.Do()
+}
+
+// Step implements tts.LM.
+func (m *speechLM) Step(r kvcache.Range, history [][]int32, lengths []int32) error {
+	for slot := r.Start; slot < r.Start+r.Size; slot++ {
+		h := history[slot]
+		m.past[slot] = min(len(h), tts.Official().Past)
+		if len(h) == 0 {
+			continue
+		}
+		ort.Slice[int64](m.inputs[0].Host(slot, 1))[0] = int64(h[len(h)-1])
+		row := ort.Slice[int64](m.inputs[1].Host(slot, 1))
+		clear(row)
+		for i, c := range h[len(h)-m.past[slot]:] {
+			row[i] = int64(c)
+		}
+	}
+	if err := m.decoder.Step(0, r, lengths); err != nil {
+		return err
+	}
+	if m.all = r.Size <= wholeRows; m.all {
+		return m.decoder.Fetch(r, m.whole...)
+	}
+	return m.decoder.Fetch(r, m.short...)
+}
+
+// Logits implements tts.LM.
+func (m *speechLM) Logits(slot int) ([]float32, error) {
+	if !m.all { // of a large step
+		if err := m.decoder.Fetch(kvcache.Range{Start: slot, Size: 1}, m.whole...); err != nil {
+			return nil, err
+		}
+	}
+	return ort.Slice[float32](m.whole[0].Host(slot, 1)), nil
+}
+
+// Best implements tts.LM.
+func (m *speechLM) Best(slot int) (tts.Row, bool) {
+	if m.all {
+		return tts.Row{}, false
+	}
+	floats := func(i int) []float32 { return ort.Slice[float32](m.short[i].Host(slot, 1)) }
+	return tts.Row{
+		Logits: floats(0), IDs: ort.Slice[int64](m.short[1].Host(slot, 1)), Prob: floats(2)[0], Past: floats(3)[:m.past[slot]],
+	}, true
+}
