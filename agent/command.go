@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"touchline/inference"
 	"touchline/media/window"
 )
 
@@ -149,12 +150,8 @@ func Order(to Steerer, text, by string) (*Done, error) {
 	return nil, err
 }
 
-// The level of the voice, dB: what louder and softer change, and its bounds.
-const (
-	gainStep = 6
-	minGain  = -24
-	maxGain  = 12
-)
+// gainStep is what louder and softer change, dB.
+const gainStep = 6
 
 // maxUndo bounds the orders that can be taken back.
 const maxUndo = 16
@@ -295,9 +292,9 @@ func (s *Session) gainByLocked(step float64) (string, error) {
 	if s.opts.Audio == nil || !s.infer.Voice.Enabled {
 		return "", fmt.Errorf("%w: speech is off", ErrNothingTo)
 	}
-	to := min(max(s.gain+step, minGain), maxGain)
+	to := min(max(s.gain+step, inference.MinGain), inference.MaxGain)
 	if to == s.gain {
-		return "", fmt.Errorf("%w: the voice is at %+g dB, and goes from %+d to %+d", ErrNothingTo, s.gain, minGain, maxGain)
+		return "", fmt.Errorf("%w: the voice is at %+g dB, and goes from %+d to %+d", ErrNothingTo, s.gain, inference.MinGain, inference.MaxGain)
 	}
 	s.rememberLocked()
 	s.configureLocked(Settings{VoiceGain: &to})

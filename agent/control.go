@@ -38,7 +38,8 @@ type Settings struct {
 	Talkativeness *int `json:"talkativeness,omitempty"`
 	// VoiceGain is the level of the voice, dB; 0 as the engine makes it.
 	VoiceGain *float64 `json:"voice_gain,omitempty"`
-	// Voice is "auto", "model" (the engine's own), or a voice of a speech program, such as "flite:slt" or "espeak-ng:nl".
+	// Voice is "auto", "model" (the engine's own), "remote" (the speech server's), or a voice of a
+	// program, such as "flite:slt", "espeak-ng:nl" or "remote:af_heart".
 	Voice *string `json:"voice,omitempty"`
 }
 

@@ -164,3 +164,16 @@ func TestVoiceChangesLive(t *testing.T) {
 		}
 	})
 }
+
+// TestGainAtTheStart is that of the settings, and louder goes on from there.
+func TestGainAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, time.Second), func(o *agent.Options) { o.Inference.Voice.Gain = -6 })
+		require.Equal(t, -6.0, *r.Snapshot().Settings.VoiceGain)
+		require.Equal(t, -6.0, r.voice.Gain)
+		_, err := r.Command(agent.CommandLouder, "test")
+		require.NoError(t, err)
+		require.Zero(t, r.voice.Gain)
+		r.stop()
+	})
+}

@@ -105,7 +105,7 @@ type Session struct {
 	infer         inference.Config
 	sampling      inference.Sampling // what was set here
 	gain          float64            // of the voice, dB
-	voice         string             // of a speech program; \"\" is the configured one
+	voice         string             // as in inference.Prompt; \"\" is the configured one
 	preset        string
 	ladder        *pacing.Ladder // of PresetAuto; nil without it
 	presetReason  string
@@ -171,6 +171,7 @@ func New(opts Options) (*Session, error) {
 		pace:        opts.Pacing,
 		media:       opts.Media,
 		infer:       opts.Inference,
+		gain:        opts.Inference.Voice.Gain,
 		instruction: opts.Agent.Instruction,
 		active:      opts.Agent.AutoStart || opts.Agent.Instruction != "",
 		delays:      pacing.NewDelayEstimator(opts.Pacing),
@@ -206,6 +207,9 @@ func New(opts Options) (*Session, error) {
 		return nil, err
 	}
 	s.engine = &engine{now: talk}
+	if opts.Audio != nil && s.gain != 0 {
+		opts.Audio.SetGain(s.gain)
+	}
 	if language := s.infer.Voice.Language; !opts.Model.Capabilities().Speaks(language) {
 		s.log.Warn().Str("engine", opts.Model.Name()).Str("language", language).
 			Strs("engine_languages", opts.Model.Capabilities().Languages).Msg("language not spoken by the engine")

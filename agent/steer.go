@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"touchline/inference"
+	"touchline/internal/check"
 )
 
 // RangeError is the error for a setting or an instruction that is out of bounds.
@@ -359,7 +360,7 @@ func (v Settings) check() error {
 	whole("max_tokens", v.MaxTokens, 1, 8192)
 	whole("speech_max_tokens", v.SpeechMaxTokens, 1, 8192)
 	whole("talkativeness", v.Talkativeness, 1, 5)
-	num("voice_gain", v.VoiceGain, minGain, maxGain)
+	num("voice_gain", v.VoiceGain, inference.MinGain, inference.MaxGain)
 	if v.Language != nil && !isLanguage(*v.Language) {
 		errs = append(errs, &RangeError{"language", "a BCP 47 tag such as en or pt-BR", fmt.Sprintf("%q", *v.Language)})
 	}
@@ -367,7 +368,7 @@ func (v Settings) check() error {
 		errs = append(errs, &RangeError{"repeats", repeatsRule, fmt.Sprintf("%q", *v.Repeats)})
 	}
 	if v.Voice != nil && !isVoice(*v.Voice) {
-		const want = `"auto", "model", or a program and a voice such as "flite:slt" or "espeak-ng:nl"`
+		const want = `"auto", "model", "remote", or a program and a voice such as "flite:slt" or "espeak-ng:nl"`
 		errs = append(errs, &RangeError{"voice", want, fmt.Sprintf("%.80q", *v.Voice)})
 	}
 	return errors.Join(errs...)
@@ -388,8 +389,13 @@ func (s *Session) voiceLocked() string {
 // isVoice reports whether s has the form of Settings.Voice. Bot.Check knows the installed ones.
 func isVoice(s string) bool {
 	program, name, _ := strings.Cut(s, ":")
-	return s == inference.VoiceAuto || s == inference.VoiceModel ||
-		(program == "flite" || program == "espeak-ng") && name != "" && len(name) <= 64
+	switch program {
+	case inference.VoiceAuto, inference.VoiceModel, "remote":
+		return s == program || program == "remote" && name != "" && check.Name(name) && len(name) <= 64
+	case "flite", "espeak-ng":
+		return name != "" && len(name) <= 64
+	}
+	return false
 }
 
 // repeatsRule names the values of the setting.

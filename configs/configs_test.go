@@ -132,6 +132,7 @@ func TestEverySettingHasARule(t *testing.T) {
 		"media.watch.identity":         "any identity",
 		"inference.remote.model":       "the server knows its names",
 		"inference.voice.name":         "the program knows its voices",
+		"inference.voice.model":        "the server knows its models",
 		"inference.minicpmo.runtime":   "a path",
 		"agent.state.path":             "a path",
 		"agent.mqtt.user":              "required with a password, which no file has",
@@ -405,7 +406,7 @@ func TestOddButRightFiles(t *testing.T) {
 
 func TestPrint(t *testing.T) {
 	environ := []string{
-		"LIVEKIT_API_KEY=visible-key", "LIVEKIT_API_SECRET=hunter2", "TOUCHLINE_INFERENCE_REMOTE_API_KEY=hunter3",
+		"LIVEKIT_API_KEY=visible-key", "LIVEKIT_API_SECRET=hunter2", "TOUCHLINE_INFERENCE_REMOTE_API_KEY=hunter3", "TOUCHLINE_INFERENCE_VOICE_API_KEY=hunter4",
 		"TOUCHLINE_AGENT_CONSOLE_TOKEN=hunter4-hunter4-", "TOUCHLINE_AGENT_LIVEKIT_TOKEN=hunter5", "TOUCHLINE_LOG_LEVEL=debug",
 	}
 	c, err := load(t, "preset: owl\nagent:\n  instruction: \"say \\\"hi\\\"\\nand # more: é\\t\"\n  frame_stride: 3\n"+

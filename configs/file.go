@@ -138,7 +138,7 @@ var removed = map[string]string{ //nolint:gochecknoglobals // a table
 	"agent.worker.namespace":     "LiveKit servers dispatch by agent_name and deployment; delete it",
 }
 
-const noOwnVoice = "the model has no voice of its own; delete it and see inference.voice"
+const noOwnVoice = "the voice is chosen by inference.voice; delete it"
 
 func (l *loader) applyGroup(doc document, n ast.Node, g *group, layer string) {
 	ok := doc.entries(n, func(e *ast.MappingValueNode) {

@@ -1,12 +1,16 @@
 package inference
 
 import (
+	"errors"
+	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
 	"time"
 
 	"touchline/internal/check"
+	"touchline/internal/redact"
 )
 
 // Config chooses and sets the engine.
@@ -26,14 +30,29 @@ type Config struct {
 	Voice VoiceConfig `yaml:"voice" envPrefix:"VOICE_"`
 }
 
+// The bounds of the voice's level, dB.
+const (
+	MinGain = -24
+	MaxGain = 12
+)
+
 // VoiceConfig sets the speech programs.
 type VoiceConfig struct {
 	// Enabled turns speech on.
 	Enabled bool `yaml:"enabled" env:"ENABLED"`
-	// Program is "auto" (flite for English, espeak-ng for the rest), "flite" or "espeak-ng".
+	// Program is "auto" (the model if it has a voice, else flite for English, espeak-ng for the rest), "model", "flite",
+	// "espeak-ng" or "remote".
 	Program string `yaml:"program" env:"PROGRAM"`
 	// Name of the program's voice; "" selects its default (flite: slt).
 	Name string `yaml:"name" env:"NAME"`
+	// Gain is the level of the voice at the start, dB; 0 as the engine makes it.
+	Gain float64 `yaml:"gain" env:"GAIN"`
+	// URL of the speech server of program remote, up to and including /v1.
+	URL string `yaml:"url" env:"URL"`
+	// Model of the speech server; "" is "tts-1".
+	Model string `yaml:"model" env:"MODEL"`
+	// APIKey of the speech server is read from the environment only.
+	APIKey redact.Secret `yaml:"-" env:"API_KEY"`
 	// Language, BCP 47.
 	Language string `yaml:"language" env:"LANGUAGE"`
 	// MaxTokens is the limit of a spoken answer, in tokens.
@@ -69,9 +88,28 @@ var languageTag = regexp.MustCompile(`^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$`)
 // Validate is Config.Validate for the settings below "inference.voice".
 func (c VoiceConfig) Validate() error {
 	var s check.Settings
-	s.That(slices.Contains([]string{"auto", "flite", "espeak-ng"}, c.Program), "program",
-		"auto, flite or espeak-ng", strconv.Quote(c.Program))
+	s.That(slices.Contains([]string{"auto", "model", "flite", "espeak-ng", "remote"}, c.Program), "program",
+		"auto, model, flite, espeak-ng or remote", strconv.Quote(c.Program))
+	s.That(c.Gain >= MinGain && c.Gain <= MaxGain, "gain", fmt.Sprintf("between %d and %d dB", MinGain, MaxGain), c.Gain)
+	s.Add(c.checkURL())
 	s.That(languageTag.MatchString(c.Language), "language", "a language tag such as en, nl or pt-BR", strconv.Quote(c.Language))
 	s.That(check.Within(c.MaxTokens, 1, 8192), "max_tokens", "between 1 and 8192 tokens", c.MaxTokens)
 	return s.Err()
+}
+
+// checkURL returns the violation of the speech server's address.
+func (c VoiceConfig) checkURL() error {
+	u, err := url.Parse(c.URL)
+	switch {
+	case c.URL == "" && c.Program == "remote":
+		return errors.New("url: must be the address of a speech server, such as http://127.0.0.1:8880/v1, as program is remote")
+	case c.URL == "":
+		return nil
+	case err != nil || u.User != nil:
+		// The message omits the value, which may contain a password.
+		return errors.New("url: must be an address without name and password in it; a key goes into TOUCHLINE_INFERENCE_VOICE_API_KEY")
+	case (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("url: must be http:// or https:// with a host, such as http://127.0.0.1:8880/v1, is %q", c.URL)
+	}
+	return nil
 }

@@ -51,7 +51,7 @@ type Prompt struct {
 	// Pronunciations are what the voice reads in place of a word, by the word in lower case. The text keeps the word.
 	Pronunciations map[string]string
 	// Voice of the answer: VoiceModel, or that of a speech program such as "flite:slt"; VoiceAuto is the model's
-	// if it has one, else a program for the language; "" is the configured one.
+	// if it has one, else a program for the language; "remote" and "remote:af_heart" are a speech server's; "" is the configured one.
 	Voice string
 	// Rules are the sentences of the alert rules that a structured prompt asks for,
 	// numbered from 1, for engines that read no Text.

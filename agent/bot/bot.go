@@ -238,7 +238,7 @@ func (b *Bot) makeRoom() (err error) {
 func (b *Bot) makeEngine() error {
 	b.changer = &changer{bot: b, engines: b.opts.Engines, wake: wake.New()}
 	if b.changer.engines == nil {
-		b.changer.engines = NewEngines(b.log)
+		b.changer.engines = NewEngines(b.opts.Settings.Engine.Voice, b.log)
 	}
 	kept, err := b.keptEngine()
 	if err != nil {

@@ -145,6 +145,9 @@ func WithVoice(m inference.Model, cfg inference.VoiceConfig, log zerolog.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the voice program: %w", err)
 	}
+	if cfg.Enabled && cfg.Program == inference.VoiceModel && !m.Capabilities().Speech {
+		return nil, fmt.Errorf("inference.voice.program model: %w (%s); choose auto, flite, espeak-ng or remote", inference.ErrNoVoice, m.Name())
+	}
 	if err := synth.Check(cfg.Language); err != nil {
 		log.Warn().Err(err).Msg("comments are shown, but not spoken")
 	}

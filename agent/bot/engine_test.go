@@ -35,3 +35,12 @@ func TestAutomaticEngine(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	require.Equal(t, "scene", e.Name())
 }
+
+// An engine without a voice cannot be given its own.
+func TestModelWithoutAVoice(t *testing.T) {
+	cfg := configs.Default()
+	cfg.Inference.Voice.Program = "model"
+	require.NoError(t, cfg.Validate())
+	_, err := bot.NewEngine(cfg.Bot(), zerolog.Nop())
+	require.ErrorContains(t, err, "inference.voice.program model: this model has no voice (scene); choose auto, flite, espeak-ng or remote")
+}

@@ -15,6 +15,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/remote"
 	"touchline/inference/voice"
+	"touchline/internal/metrics"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
 )
@@ -50,12 +51,12 @@ type sharedEngine struct {
 	failed  error // of Run
 }
 
-// NewEngines returns Engines without any; Run runs them.
-func NewEngines(log zerolog.Logger) *Engines {
+// NewEngines returns Engines without any; Run runs them. cfg has the speech server, if any.
+func NewEngines(cfg inference.VoiceConfig, log zerolog.Logger) *Engines {
 	return &Engines{log: log, make: NewEngine, discover: remote.Discover, wake: wake.New(), voices: sync.OnceValue(func() []voice.Voice {
 		ctx, cancel := context.WithTimeout(context.Background(), listVoices)
 		defer cancel()
-		return voice.Installed(ctx)
+		return voice.Installed(ctx, cfg)
 	})}
 }
 
@@ -261,7 +262,16 @@ func (*Engines) Describe(chan<- *prometheus.Desc) {}
 func (r *Engines) Collect(ch chan<- prometheus.Metric) {
 	r.mu.Lock()
 	var remote, local prometheus.Collector
+	spoken := map[string]uint64{}
+	var failovers uint64
 	for _, e := range slices.Backward(r.shared) {
+		if v, ok := e.Model.(interface{ VoiceStats() voice.Stats }); ok {
+			stats := v.VoiceStats()
+			for program, n := range stats.Spoken {
+				spoken[program] += n
+			}
+			failovers += stats.Failovers
+		}
 		if e.choice.Engine == engineRemote {
 			remote = e.Metrics
 		} else if e.Metrics != nil {
@@ -269,6 +279,13 @@ func (r *Engines) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	r.mu.Unlock()
+	out := metrics.Writer{Out: ch, Prefix: "touchline_voice_"}
+	for program, n := range spoken {
+		out.Counter("sentences_total", "Sentences spoken, by the program.", float64(n), "program", program)
+	}
+	if len(spoken) > 0 {
+		out.Counter("failovers_total", "Sentences that a program of this machine spoke as the speech server failed.", float64(failovers))
+	}
 	for _, c := range []prometheus.Collector{remote, local} {
 		if c != nil {
 			c.Collect(ch)

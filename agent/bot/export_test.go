@@ -7,6 +7,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/webhook"
+	"touchline/inference"
 	"touchline/inference/minicpmo"
 	"touchline/inference/remote"
 	"touchline/inference/residency"
@@ -39,7 +40,7 @@ func NewLocalEngine(load residency.Load, cfg minicpmo.Settings) (*Engine, error)
 
 // ScriptedEngines makes engines by build, and finds servers by discover.
 func ScriptedEngines(build func(Settings, zerolog.Logger) (*Engine, error), discover func(context.Context, ...string) []remote.Found) *Engines {
-	r := NewEngines(zerolog.Nop())
+	r := NewEngines(inference.VoiceConfig{}, zerolog.Nop())
 	r.make, r.discover = build, discover
 	r.voices = func() []voice.Voice {
 		return []voice.Voice{{ID: "flite:rms", Language: "en"}, {ID: "espeak-ng:nl", Language: "nl"}}

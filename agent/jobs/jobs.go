@@ -55,7 +55,7 @@ type Manager struct {
 
 // New makes the engine that the settings name, so that its errors end the start and not the first room.
 func New(o Options) (*Manager, error) {
-	j := &Manager{opts: o, engines: bot.NewEngines(o.Log)}
+	j := &Manager{opts: o, engines: bot.NewEngines(o.Settings.Engine.Voice, o.Log)}
 	var err error
 	j.first, err = j.engines.Pin(o.Settings)
 	return j, err

@@ -192,15 +192,17 @@ func weight(word string) float64 {
 	return w
 }
 
+// level is -50 dBFS.
+const level = 104
+
 // sounding finds the parts of the audio above -50 dBFS that are separated by
 // at least gap.
 func sounding(rate int, pcm []int16, gap time.Duration) []span {
-	const level = 104
 	step := max(rate/200, 1)
 	var regions []span
 	for from := 0; from < len(pcm); from += step {
 		to := min(from+step, len(pcm))
-		if !slices.ContainsFunc(pcm[from:to], func(v int16) bool { return v >= level || v <= -level }) {
+		if !slices.ContainsFunc(pcm[from:to], loud) {
 			continue
 		}
 		start, end := duration(from, rate), duration(to, rate)

@@ -1,6 +1,9 @@
 package voice
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // ParseWAV is parseWAV.
 func ParseWAV(b []byte) (rate int, pcm []int16, err error) { return parseWAV(b) }
@@ -30,6 +33,18 @@ func FliteVoices(list string) []Voice  { return fliteVoices(list) }
 func EspeakVoices(list string) []Voice { return espeakVoices(list) }
 
 // Sentence speaks one sentence.
-func (s *Synthesizer) Sentence(ctx context.Context, text, lang string) (Speech, error) {
-	return s.sentence(ctx, text, lang, nil)
+func (s *Synthesizer) Sentence(ctx context.Context, text, lang string) (sp Speech, err error) {
+	tokens, lang, err := s.prepare(text, lang, nil)
+	if err != nil {
+		return Speech{}, err
+	}
+	return s.local(ctx, tokens, lang)
 }
+
+// Hurry sets how long the server may take for sound, and its clock.
+func (s *Synthesizer) Hurry(patience time.Duration, now func() time.Time) {
+	s.server.patience, s.server.now = patience, now
+}
+
+// ParseVoices reads a server's list of voices.
+func ParseVoices(body []byte) []string { return parseVoices(body) }

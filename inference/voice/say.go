@@ -15,7 +15,7 @@ import (
 var _ inference.Speaker = (*Synthesizer)(nil)
 
 // Speak implements inference.Speaker: the text comes first, then the sound of each sentence as soon as it is made. The first
-// sentence that cannot be spoken ends it, with the error of its program.
+// sentence that cannot be spoken ends it, with the error of its program. The rate may change where a speech server fails.
 func (s *Synthesizer) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		if !yield(inference.Chunk{Text: text}, nil) {
@@ -24,13 +24,19 @@ func (s *Synthesizer) Speak(ctx context.Context, text, voice, language string) i
 		synth := s.as(voice)
 		var cutter splitter
 		for _, piece := range append(cutter.push(text), cutter.end()...) {
-			sp, err := synth.sentence(ctx, piece, language, nil)
+			goOn := true
+			err := synth.sentence(ctx, piece, language, nil, func(c inference.Chunk) bool {
+				goOn = goOn && yield(c, nil)
+				return goOn
+			})
+			failover := (*FailoverError)(nil)
 			switch {
-			case errors.Is(err, ErrNothingToSay):
-			case err != nil:
-				yield(inference.Chunk{}, err)
+			case !goOn:
 				return
-			case !yield(tighten(sp, piece), nil):
+			case errors.As(err, &failover):
+				s.log.Warn().Err(err).Msg("speech failed")
+			case err != nil && !errors.Is(err, ErrNothingToSay):
+				yield(inference.Chunk{}, err)
 				return
 			}
 		}
@@ -44,7 +50,9 @@ func (s *Synthesizer) Say(ctx context.Context, text, lang string) (Speech, error
 		return Speech{}, err
 	}
 	var out Speech
-	for c, err := range s.Speak(ctx, text, "", lang) {
+	one := *s
+	one.strict = true // the parts of two voices are no file
+	for c, err := range one.Speak(ctx, text, "", lang) {
 		if err != nil {
 			return Speech{}, err
 		}
@@ -71,7 +79,7 @@ func (sp Speech) then(c inference.Chunk) Speech {
 
 // checkVoice returns an error for a voice that flite does not have: it would speak with another one.
 func (s *Synthesizer) checkVoice(ctx context.Context, lang string) error {
-	if s.cfg.Name == "" || s.programFor(lang) != flite {
+	if s.cfg.Name == "" || s.cfg.Program == remote || s.programFor(lang) != flite {
 		return nil
 	}
 	list, err := run(ctx, flite, "", false, "-lv")

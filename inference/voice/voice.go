@@ -1,5 +1,5 @@
 // Package voice speaks for engines without a voice, and where an engine's own voice fails or is not chosen: it runs
-// flite (English) or espeak-ng (about a hundred languages) once per sentence.
+// flite (English) or espeak-ng (about a hundred languages) once per sentence, or asks a speech server with OpenAI's API.
 //
 // It owns the speech programs, their input and the times of the spoken words, and the choice between them and the
 // model's own voice. It does not play sound and does not change the text. Without a working program, comments have
@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -28,6 +29,7 @@ const (
 
 	flite  = "flite"
 	espeak = "espeak-ng"
+	remote = "remote"
 )
 
 // ErrNothingToSay is returned by Speak for a text without a word.
@@ -53,8 +55,30 @@ type Speech struct {
 
 // Synthesizer speaks. Safe for concurrent use.
 type Synthesizer struct {
-	cfg inference.VoiceConfig
-	log zerolog.Logger
+	cfg    inference.VoiceConfig
+	log    zerolog.Logger
+	server *server // nil without an address
+	strict bool    // a server that fails is not replaced
+	counts *counts
+}
+
+// counts are the sentences spoken, by program, and those of a server that another program had to speak.
+type counts struct{ flite, espeak, remote, failovers atomic.Uint64 }
+
+// Stats counts sentences.
+type Stats struct {
+	// Spoken by each program.
+	Spoken map[string]uint64
+	// Failovers are sentences that a program of this machine spoke, wholly or to the end, as the speech server failed.
+	Failovers uint64
+}
+
+// Stats returns the counts since New.
+func (s *Synthesizer) Stats() Stats {
+	return Stats{
+		Spoken:    map[string]uint64{flite: s.counts.flite.Load(), espeak: s.counts.espeak.Load(), remote: s.counts.remote.Load()},
+		Failovers: s.counts.failovers.Load(),
+	}
 }
 
 // New checks the settings, not the programs; see Check.
@@ -63,15 +87,23 @@ func New(cfg inference.VoiceConfig, log zerolog.Logger) (*Synthesizer, error) {
 	case "":
 		cfg.Program = inference.VoiceAuto
 	case inference.VoiceAuto, inference.VoiceModel, flite, espeak:
+	case remote:
+		if cfg.URL == "" {
+			return nil, errors.New("inference.voice.program remote needs inference.voice.url, such as http://127.0.0.1:8880/v1")
+		}
 	default:
-		return nil, fmt.Errorf(`expected inference.voice.program to be "auto", "model", "flite" or "espeak-ng", got %q`, cfg.Program)
+		return nil, fmt.Errorf(`expected inference.voice.program to be "auto", "model", "flite", "espeak-ng" or "remote", got %q`, cfg.Program)
 	}
 	for _, s := range []struct{ name, value string }{{"name", cfg.Name}, {"language", cfg.Language}} {
-		if !plain(s.value) {
+		if !plain(s.value) && (cfg.Program != remote || s.name != "name" || !serverVoice(s.value)) {
 			return nil, fmt.Errorf("expected inference.voice.%s to be a plain name, got %q", s.name, s.value)
 		}
 	}
-	return &Synthesizer{cfg: cfg, log: log.With().Str("component", "voice").Logger()}, nil
+	s := &Synthesizer{cfg: cfg, log: log.With().Str("component", "voice").Logger(), counts: &counts{}}
+	if cfg.URL != "" {
+		s.server = newServer(cfg)
+	}
+	return s, nil
 }
 
 // plain reports whether a name cannot be an option or a path.
@@ -87,9 +119,9 @@ func plain(name string) bool {
 	return len(name) <= 64
 }
 
-// programFor returns the program for a language.
+// programFor returns the program of this machine for a language.
 func (s *Synthesizer) programFor(lang string) string {
-	if s.cfg.Program != inference.VoiceAuto && s.cfg.Program != inference.VoiceModel {
+	if s.cfg.Program == flite || s.cfg.Program == espeak {
 		return s.cfg.Program
 	}
 	if base, _, _ := strings.Cut(strings.ToLower(strings.ReplaceAll(lang, "_", "-")), "-"); base == "" || base == "en" {
@@ -99,11 +131,14 @@ func (s *Synthesizer) programFor(lang string) string {
 }
 
 // Check checks that the programs for some languages (BCP 47; none means the
-// configured one) are installed. It returns *MissingError for each missing one,
+// configured one) are installed; a speech server needs none. It returns *MissingError for each missing one,
 // joined.
 func (s *Synthesizer) Check(langs ...string) error {
 	if len(langs) == 0 {
 		langs = []string{s.cfg.Language}
+	}
+	if s.cfg.Program == remote {
+		return nil
 	}
 	missing := map[string]error{}
 	for _, l := range langs {
@@ -113,15 +148,61 @@ func (s *Synthesizer) Check(langs ...string) error {
 	return errors.Join(missing[flite], missing[espeak])
 }
 
-// sentence converts one sentence of at most 2000 bytes to sound. lang is BCP 47; ""
-// means the configured language. The words have pronunciations by the word in lower case. The error is *MissingError,
-// ErrNothingToSay, inference.ErrNoVoice, ctx's error, or the program's message.
-func (s *Synthesizer) sentence(ctx context.Context, text, lang string, pronunciations map[string]string) (Speech, error) {
+// sentence converts one sentence of at most 2000 bytes to sound, and passes it to emit, which returns false to end it, as soon as
+// there is some. lang is BCP 47; "" means the configured language. The words have pronunciations by the word in lower
+// case. The error is *MissingError, ErrNothingToSay, inference.ErrNoVoice, ctx's error, or the program's message. It is a
+// *FailoverError after a sentence that was spoken, but not by the speech server.
+func (s *Synthesizer) sentence(ctx context.Context, text, lang string, pronunciations map[string]string, emit func(inference.Chunk) bool,
+) error {
 	tokens, lang, err := s.prepare(text, lang, pronunciations)
 	if err != nil {
-		return Speech{}, err
+		return err
 	}
-	return s.local(ctx, tokens, lang)
+	if s.cfg.Program != remote {
+		return s.emitLocal(ctx, tokens, lang, text, emit)
+	}
+	rest, err := s.server.speak(ctx, s.cfg.Name, tokens, pauseAfter(text), emit)
+	switch {
+	case err == nil:
+		s.counts.remote.Add(1)
+		return nil
+	case ctx.Err() != nil || s.strict:
+		return err
+	}
+	s.counts.failovers.Add(1)
+	if slices.ContainsFunc(rest, token.sounds) {
+		local := s.as(inference.VoiceAuto)
+		if lerr := local.emitLocal(ctx, rest, lang, text, emit); lerr != nil {
+			return errors.Join(err, lerr)
+		}
+	}
+	return &FailoverError{err}
+}
+
+// FailoverError is the failure of a speech server that a program of this machine made up for.
+type FailoverError struct{ Err error }
+
+// Error returns that of the server.
+func (e *FailoverError) Error() string {
+	return fmt.Sprintf("%v; a program of this machine speaks instead", e.Err)
+}
+
+// Unwrap returns the server's error.
+func (e *FailoverError) Unwrap() error { return e.Err }
+
+// emitLocal speaks words of a sentence with a program of this machine.
+func (s *Synthesizer) emitLocal(ctx context.Context, tokens []token, lang, text string, emit func(inference.Chunk) bool) error {
+	sp, err := s.local(ctx, tokens, lang)
+	if err != nil {
+		return err
+	}
+	if s.programFor(lang) == flite {
+		s.counts.flite.Add(1)
+	} else {
+		s.counts.espeak.Add(1)
+	}
+	emit(tighten(sp, text))
+	return nil
 }
 
 // prepare returns the words of a sentence and its language.

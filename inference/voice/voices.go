@@ -3,6 +3,7 @@ package voice
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,16 +15,23 @@ import (
 type Voice struct {
 	// ID is the program and the voice's name, such as "flite:slt" or "espeak-ng:en-gb"; a value of Prompt.Voice.
 	ID string
-	// Language is its BCP 47 tag.
+	// Language is its BCP 47 tag; "" for any, as a speech server's voices have.
 	Language string
 }
 
 // limited are flite's voices that speak of one subject only.
 var limited = []string{"awb_time"} //nolint:gochecknoglobals // a table
 
-// Installed lists the voices of the installed speech programs: of flite, then of espeak-ng.
-func Installed(ctx context.Context) []Voice {
+// Installed lists the voices of the configured speech server, whose default is "remote", then those of the installed speech
+// programs: of flite, then of espeak-ng.
+func Installed(ctx context.Context, cfg inference.VoiceConfig) []Voice {
 	var out []Voice
+	if cfg.URL != "" {
+		out = append(out, Voice{ID: remote})
+		for _, name := range newServer(cfg).voices(ctx) {
+			out = append(out, Voice{ID: remote + ":" + name})
+		}
+	}
 	if list, err := run(ctx, flite, "", false, "-lv"); err == nil {
 		out = append(out, fliteVoices(string(list.stdout))...)
 	}
@@ -66,7 +74,7 @@ func (v Voice) Speaks(language string) bool {
 		base, _, _ := strings.Cut(strings.ToLower(tag), "-")
 		return base
 	}
-	return first(espeakVoice(v.Language)) == first(espeakVoice(cmp.Or(language, "en")))
+	return v.Language == "" || first(espeakVoice(v.Language)) == first(espeakVoice(cmp.Or(language, "en")))
 }
 
 // Check returns the error of a voice that is not in the list of Installed or does not speak the language. VoiceAuto and
@@ -75,7 +83,13 @@ func Check(list []Voice, id, language string) error {
 	if id == inference.VoiceAuto || id == inference.VoiceModel || id == "" {
 		return nil
 	}
+	if name, ok := strings.CutPrefix(id, remote+":"); ok && name != "" && serverVoice(name) {
+		id = remote // it need not list all of its voices
+	}
 	i := slices.IndexFunc(list, func(v Voice) bool { return v.ID == id })
+	if i < 0 && id == remote {
+		return errors.New("there is no speech server: set inference.voice.url")
+	}
 	if i < 0 {
 		return fmt.Errorf("the voice %.80q is not installed", id)
 	}
@@ -88,7 +102,16 @@ func Check(list []Voice, id, language string) error {
 // as returns the Synthesizer with another voice, an ID; "" is its own.
 func (s *Synthesizer) as(id string) *Synthesizer {
 	program, name, _ := strings.Cut(id, ":")
-	if id == "" || !plain(name) || !slices.Contains([]string{inference.VoiceAuto, inference.VoiceModel, flite, espeak}, program) {
+	switch program {
+	case inference.VoiceAuto, inference.VoiceModel, flite, espeak:
+		if !plain(name) {
+			return s
+		}
+	case remote:
+		if s.server == nil || !serverVoice(name) {
+			return s
+		}
+	default:
 		return s
 	}
 	other := *s

@@ -65,7 +65,7 @@ func FuzzVoices(f *testing.F) {
 // TestVoiceOfAPrompt: each prompt may name another voice. An unknown program leaves the configured one.
 func TestVoiceOfAPrompt(t *testing.T) {
 	t.Parallel()
-	list := voice.Installed(t.Context())
+	list := voice.Installed(t.Context(), inference.VoiceConfig{})
 	require.Contains(t, list, voice.Voice{ID: "flite:rms", Language: "en"})
 	require.Contains(t, list, voice.Voice{ID: "espeak-ng:nl", Language: "nl"})
 	synth, err := voice.New(inference.VoiceConfig{Program: "flite", Name: "slt", Language: "en"}, zerolog.Nop())

@@ -1,6 +1,7 @@
 package voice
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,40 +12,87 @@ import (
 // errNotWAV is returned for bytes that are not a supported WAV file.
 var errNotWAV = errors.New("expected a RIFF WAVE file with 16-bit PCM")
 
+// The rates that are read, in Hz.
+const minRate, maxRate = 4000, 192000
+
 // parseWAV parses a WAV file of 16-bit PCM with one or two channels, of which it
 // returns the mean. Lengths beyond the data mean "to the end", as espeak-ng
 // writes the header first.
 func parseWAV(b []byte) (rate int, pcm []int16, err error) {
-	if len(b) < 12 || string(b[:4]) != "RIFF" || string(b[8:12]) != "WAVE" {
-		return 0, nil, fmt.Errorf("%w, got %d bytes of something else", errNotWAV, len(b))
+	in := bytes.NewReader(b)
+	rate, channels, size, err := readWAV(in)
+	if err != nil {
+		return 0, nil, err
 	}
-	channels := 0
-	for b = b[12:]; len(b) >= 8; {
-		id, size := string(b[:4]), uint64(binary.LittleEndian.Uint32(b[4:]))
-		b = b[8:]
-		body := b[:min(size, uint64(len(b)))]
+	rest := b[len(b)-in.Len():]
+	return rate, samples16(rest[:min(size, int64(len(rest)))], channels), nil
+}
+
+// endless is the length in bytes of sound whose end is that of its stream.
+const endless = math.MaxInt64
+
+// readWAVHead reads a WAV stream up to its samples, and returns their length in bytes: endless where its head, which was
+// written first, does not know it.
+func readWAVHead(in io.Reader) (rate, channels int, size int64, err error) {
+	rate, channels, size, err = readWAV(in)
+	const lies = 0x7ff00000
+	if size == 0 || size >= lies {
+		size = endless
+	}
+	return rate, channels, size, err
+}
+
+// maxSkipped bounds the chunks before the samples, in bytes.
+const maxSkipped = 64 << 10
+
+// readWAV reads a WAV file up to its samples, and returns their length in bytes as it is in the file.
+func readWAV(in io.Reader) (rate, channels int, size int64, err error) {
+	var head [12]byte
+	if n, err := io.ReadFull(in, head[:]); err != nil || string(head[:4]) != "RIFF" || string(head[8:]) != "WAVE" {
+		return 0, 0, 0, fmt.Errorf("%w, got %d bytes of something else", errNotWAV, n)
+	}
+	for skipped := int64(0); ; {
+		if _, err := io.ReadFull(in, head[:8]); err != nil {
+			return 0, 0, 0, fmt.Errorf("%w, got no data", errNotWAV)
+		}
+		id, size := string(head[:4]), int64(binary.LittleEndian.Uint32(head[4:]))
+		padded := size + size&1
 		switch id {
 		case "fmt ":
-			if len(body) < 16 {
-				return 0, nil, fmt.Errorf("%w, got a format of %d bytes", errNotWAV, len(body))
+			var format [16]byte
+			if n, err := io.ReadFull(in, format[:min(size, 16)]); err != nil || size < 16 {
+				return 0, 0, 0, fmt.Errorf("%w, got a format of %d bytes", errNotWAV, n)
 			}
-			format := binary.LittleEndian.Uint16(body)
-			channels = int(binary.LittleEndian.Uint16(body[2:]))
-			rate = int(binary.LittleEndian.Uint32(body[4:]))
-			bits := binary.LittleEndian.Uint16(body[14:])
-			if (format != 1 && format != 0xfffe) || bits != 16 || channels < 1 || channels > 2 || rate < 4000 || rate > 192000 {
-				return 0, nil, fmt.Errorf("%w, 1 or 2 channels, 4 to 192 kHz, got format %d, %d bits, %d channels, %d Hz",
-					errNotWAV, format, bits, channels, rate)
+			if rate, channels, err = parseFormat(format); err != nil {
+				return 0, 0, 0, err
 			}
+			padded -= 16
 		case "data":
 			if channels == 0 {
-				return 0, nil, fmt.Errorf("%w, got data before the format", errNotWAV)
+				return 0, 0, 0, fmt.Errorf("%w, got data before the format", errNotWAV)
 			}
-			return rate, samples16(body, channels), nil
+			return rate, channels, size, nil
 		}
-		b = b[min(size+size&1, uint64(len(b))):]
+		if skipped += padded; skipped > maxSkipped {
+			return 0, 0, 0, fmt.Errorf("%w, got no data in the first %d bytes", errNotWAV, maxSkipped)
+		}
+		if _, err := io.CopyN(io.Discard, in, padded); err != nil {
+			return 0, 0, 0, fmt.Errorf("%w, got no data", errNotWAV)
+		}
 	}
-	return 0, nil, fmt.Errorf("%w, got no data", errNotWAV)
+}
+
+// parseFormat reads the format chunk.
+func parseFormat(b [16]byte) (rate, channels int, err error) {
+	format := binary.LittleEndian.Uint16(b[:])
+	channels = int(binary.LittleEndian.Uint16(b[2:]))
+	rate = int(binary.LittleEndian.Uint32(b[4:]))
+	bits := binary.LittleEndian.Uint16(b[14:])
+	if (format != 1 && format != 0xfffe) || bits != 16 || channels < 1 || channels > 2 || rate < minRate || rate > maxRate {
+		return 0, 0, fmt.Errorf("%w, 1 or 2 channels, 4 to 192 kHz, got format %d, %d bits, %d channels, %d Hz",
+			errNotWAV, format, bits, channels, rate)
+	}
+	return rate, channels, nil
 }
 
 func samples16(body []byte, channels int) []int16 {

@@ -79,6 +79,9 @@ func (v *voiced) speaker(voice string) (synth *Synthesizer, own bool) {
 	return synth, false
 }
 
+// VoiceStats counts the sentences of its speech programs.
+func (v *voiced) VoiceStats() Stats { return v.synth.Stats() }
+
 // Status returns the inner model's status with the problem of the voice.
 func (v *voiced) Status() inference.Status {
 	st := v.Model.Status()
@@ -237,11 +240,9 @@ func (how speaking) speak(ctx context.Context, jobs <-chan string, done chan<- i
 			return
 		}
 		err := rescue.Call(func() error {
-			sp, err := how.synth.sentence(ctx, piece, how.language, how.says)
-			if err == nil {
-				send(ctx, done, item{chunk: tighten(sp, piece)})
-			}
-			return err
+			return how.synth.sentence(ctx, piece, how.language, how.says, func(c inference.Chunk) bool {
+				return send(ctx, done, item{chunk: c})
+			})
 		})
 		if !send(ctx, done, item{err: err, last: true}) {
 			return
@@ -412,6 +413,14 @@ func (m *mixer) pass(ctx context.Context, it item) bool {
 	return true
 }
 
+// pauseAfter returns the silence behind a piece.
+func pauseAfter(piece string) time.Duration {
+	if n := len(piece); n > 0 && closing(piece, n-1) == n {
+		return sentencePause
+	}
+	return clausePause
+}
+
 // tighten shortens the silence around a piece to that of natural speech.
 func tighten(sp Speech, piece string) inference.Chunk {
 	c := inference.Chunk{Audio: sp.Audio, AudioRate: sp.Rate, Words: sp.Words}
@@ -419,10 +428,7 @@ func tighten(sp Speech, piece string) inference.Chunk {
 	if len(regions) == 0 {
 		return c
 	}
-	after := clausePause
-	if n := len(piece); closing(piece, n-1) == n {
-		after = sentencePause
-	}
+	after := pauseAfter(piece)
 	total := duration(len(sp.Audio), sp.Rate)
 	from := max(0, regions[0].start-leadKept)
 	to := min(total, regions[len(regions)-1].end+after)

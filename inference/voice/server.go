@@ -1,0 +1,409 @@
+package voice
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"touchline/inference"
+)
+
+const (
+	// serverRate is the rate of raw sound without a rate in its content type, as OpenAI sends it.
+	serverRate = 24000
+	// dialTimeout bounds the connection, soundTimeout the wait for the first sound and for each next piece of it.
+	dialTimeout  = 3 * time.Second
+	soundTimeout = 6 * time.Second
+	// maxSentence bounds the sound of one sentence.
+	maxSentence = 2 * time.Minute
+	// readStep is the size of the pieces in which sound is read: 85 ms at 24 kHz.
+	readStep = 4096
+	// maxAnswer bounds the read part of an error, in bytes.
+	maxAnswer = 4 << 10
+	// firstRest and longestRest bound the time in which a server that failed is not asked again.
+	firstRest, longestRest = 2 * time.Second, time.Minute
+
+	// defaultModel and defaultVoice are the names that every such server knows.
+	defaultModel = "tts-1"
+	defaultVoice = "alloy"
+)
+
+// ServerError is the failure of a speech server, with its address and what to do.
+type ServerError struct {
+	Server string
+	Err    error
+}
+
+// Error names the server.
+func (e *ServerError) Error() string { return fmt.Sprintf("the speech server %s: %v", e.Server, e.Err) }
+
+// Unwrap returns the cause.
+func (e *ServerError) Unwrap() error { return e.Err }
+
+// errResting is the failure of a sentence that a server which failed before is not asked for.
+var errResting = errors.New("it failed and rests; it is asked again within a minute")
+
+// server is a speech server with OpenAI's API. Safe for concurrent use.
+type server struct {
+	url, model, key string
+	client          *http.Client
+	now             func() time.Time
+	patience        time.Duration // soundTimeout
+
+	mu      sync.Mutex
+	pace    time.Duration // speech for one unit of weight, of the last sentences
+	restsTo time.Time
+	rest    time.Duration
+	failure error // that began the rest
+	wav     bool  // it refused raw sound
+}
+
+func newServer(cfg inference.VoiceConfig) *server {
+	return &server{
+		url: strings.TrimSuffix(cfg.URL, "/"), model: cmp.Or(cfg.Model, defaultModel), key: string(cfg.APIKey),
+		now: time.Now, patience: soundTimeout, pace: usualPace,
+		client: &http.Client{
+			Transport: &http.Transport{
+				DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+				TLSHandshakeTimeout: dialTimeout,
+				MaxIdleConnsPerHost: 8,
+				IdleConnTimeout:     30 * time.Second,
+				ForceAttemptHTTP2:   true,
+			},
+			CheckRedirect: func(r *http.Request, _ []*http.Request) error {
+				return fmt.Errorf("it redirects to %s: set that address as inference.voice.url if you trust it", r.URL.Redacted())
+			},
+		},
+	}
+}
+
+// speak speaks words and passes on their sound as it arrives. rest are the words without sound when it fails.
+func (s *server) speak(ctx context.Context, name string, tokens []token, after time.Duration, emit func(inference.Chunk) bool,
+) (rest []token, err error) {
+	if err := s.resting(); err != nil {
+		return tokens, &ServerError{s.url, err}
+	}
+	p := newPour(tokens, after, s.usual(), emit)
+	err = s.stream(ctx, name, script(tokens), p)
+	if errors.Is(err, errGone) {
+		return nil, nil
+	}
+	if err == nil && !p.heard {
+		err = errors.New("it sent no sound: check inference.voice.name and the server's log")
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	s.settle(p, err)
+	if err != nil {
+		return tokens[p.next:], &ServerError{s.url, err}
+	}
+	return nil, nil
+}
+
+// resting returns why the server is not asked now; nil when it is.
+func (s *server) resting() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.now().Before(s.restsTo) {
+		return fmt.Errorf("%w: %w", errResting, s.failure)
+	}
+	return nil
+}
+
+func (s *server) usual() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pace
+}
+
+// settle remembers how a sentence went.
+func (s *server) settle(p *pour, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.rest = min(max(2*s.rest, firstRest), longestRest)
+		s.restsTo, s.failure = s.now().Add(s.rest), err
+		return
+	}
+	s.rest, s.restsTo, s.failure = 0, time.Time{}, nil
+	if own := p.measured(); own > 0 {
+		s.pace += (own - s.pace) / 4
+	}
+}
+
+// stream requests the sound of a text and pours it.
+func (s *server) stream(ctx context.Context, name, text string, p *pour) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := fmt.Errorf("no sound within %v: it is overloaded, or too slow for live speech", s.patience)
+	timer := time.AfterFunc(s.patience, func() { cancel(late) })
+	defer timer.Stop()
+	res, err := s.request(ctx, name, text)
+	if err != nil {
+		return causeOr(ctx, err)
+	}
+	defer res.Body.Close()
+	in := bufio.NewReaderSize(res.Body, readStep)
+	rate, channels, size, err := soundOf(res.Header.Get("Content-Type"), in)
+	if err != nil {
+		return causeOr(ctx, err)
+	}
+	sound := io.LimitReader(in, size)
+	p.rate = rate
+	frame := 2 * channels
+	buf := make([]byte, readStep-readStep%frame)
+	for have := 0; ; {
+		n, err := sound.Read(buf[have:])
+		timer.Reset(s.patience)
+		have += n
+		whole := have - have%frame
+		if !p.push(samples16(buf[:whole], channels)) {
+			return errGone
+		}
+		have = copy(buf, buf[whole:have]) // bytes of a sample that is not complete
+		switch {
+		case errors.Is(err, io.EOF):
+			p.finish()
+			return nil
+		case err != nil:
+			return causeOr(ctx, fmt.Errorf("the sound ended early: %w", err))
+		case p.length() > maxSentence:
+			return fmt.Errorf("more than %v of sound for one sentence: is it endless?", maxSentence)
+		}
+	}
+}
+
+// errGone ends the sound for a listener that has gone.
+var errGone = errors.New("nobody listens")
+
+// causeOr returns why ctx ended, else err.
+func causeOr(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// request asks for the sound of a text, raw or, from a server that knows no raw sound, as WAV.
+func (s *server) request(ctx context.Context, name, text string) (*http.Response, error) {
+	s.mu.Lock()
+	wav := s.wav
+	s.mu.Unlock()
+	res, err := s.post(ctx, name, text, wav)
+	if refused := (*refusal)(nil); !wav && errors.As(err, &refused) && refused.status < http.StatusInternalServerError &&
+		strings.Contains(strings.ToLower(refused.text), "pcm") {
+		if res, err = s.post(ctx, name, text, true); err == nil {
+			s.mu.Lock()
+			s.wav = true
+			s.mu.Unlock()
+		}
+	}
+	return res, err
+}
+
+// refusal is an answer that is no success.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r *refusal) Error() string {
+	hint := ""
+	switch r.status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		hint = "; set its key in TOUCHLINE_INFERENCE_VOICE_API_KEY"
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		hint = "; check inference.voice.url, which ends in /v1, and inference.voice.model"
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		hint = "; check inference.voice.name and inference.voice.model"
+	}
+	return fmt.Sprintf("it answered %d: %s%s", r.status, cmp.Or(r.text, http.StatusText(r.status)), hint)
+}
+
+func (s *server) post(ctx context.Context, name, text string, wav bool) (*http.Response, error) {
+	format := "pcm"
+	if wav {
+		format = "wav"
+	}
+	body, err := json.Marshal(map[string]string{
+		"model": s.model, "input": text, "voice": cmp.Or(name, defaultVoice), "response_format": format,
+	})
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/audio/speech", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if s.key != "" {
+		req.Header.Set("Authorization", "Bearer "+s.key)
+	}
+	res, err := s.client.Do(req)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op == "dial" {
+			err = fmt.Errorf("%w: start it, or correct inference.voice.url", op)
+		}
+		return nil, err
+	}
+	if res.StatusCode == http.StatusOK {
+		return res, nil
+	}
+	defer res.Body.Close()
+	answer, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer)) // what is there suffices
+	return nil, &refusal{res.StatusCode, answerText(answer)}
+}
+
+// answerText returns the message of an error in OpenAI's form or another common one, shortened.
+func answerText(body []byte) string {
+	var known struct {
+		Error   json.RawMessage `json:"error"`
+		Message string          `json:"message"`
+		Detail  json.RawMessage `json:"detail"`
+	}
+	text := strings.TrimSpace(string(body))
+	switch {
+	case json.Unmarshal(body, &known) == nil:
+		var inner struct {
+			Message string `json:"message"`
+		}
+		for _, raw := range []json.RawMessage{known.Error, known.Detail} {
+			var plainText string
+			if json.Unmarshal(raw, &inner) == nil && inner.Message != "" {
+				known.Message = inner.Message
+			} else if json.Unmarshal(raw, &plainText) == nil && plainText != "" {
+				known.Message = plainText
+			} else if known.Message == "" && len(raw) > 0 {
+				known.Message = string(raw)
+			}
+		}
+		text = cmp.Or(known.Message, text)
+	case strings.HasPrefix(text, "<"):
+		return "an HTML page"
+	}
+	const most = 300
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	if text == "" {
+		return ""
+	}
+	return strconv.Quote(text)
+}
+
+// soundOf returns the rate and the channels of an answer, whose 16-bit samples follow in in, and the bound of their bytes.
+func soundOf(contentType string, in *bufio.Reader) (rate, channels int, size int64, err error) {
+	kind, params, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		kind = ""
+	}
+	head, err := in.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, 0, 0, fmt.Errorf("read the sound: %w", err)
+	}
+	switch other := foreign(head); {
+	case string(head) == "RIFF":
+		return readWAVHead(in)
+	case other != "":
+		return 0, 0, 0, fmt.Errorf("it sent %s, asked for pcm: choose a server that sends response_format pcm or wav", other)
+	}
+	switch kind {
+	case "audio/pcm", "audio/l16", "audio/raw", "audio/x-raw", "audio/x-pcm", "application/octet-stream", "":
+	default:
+		return 0, 0, 0, fmt.Errorf("expected sound, got %.60q: check inference.voice.url, which ends in /v1", contentType)
+	}
+	rate = serverRate
+	if v, ok := params["rate"]; ok {
+		if rate, err = strconv.Atoi(v); err != nil || rate < minRate || rate > maxRate {
+			return 0, 0, 0, fmt.Errorf("expected a rate from %d to %d Hz, got %.60q", minRate, maxRate, contentType)
+		}
+	}
+	channels = 1
+	if v, ok := params["channels"]; ok && v != "1" {
+		if v != "2" {
+			return 0, 0, 0, fmt.Errorf("expected 1 or 2 channels, got %.60q", contentType)
+		}
+		channels = 2
+	}
+	return rate, channels, endless, nil
+}
+
+// foreign names a compressed format or a page by its first bytes; "" for what may be raw sound.
+func foreign(head []byte) string {
+	for begin, name := range map[string]string{
+		"ID3": "MP3", "OggS": "Ogg", "fLaC": "FLAC", "<!DO": "an HTML page", "<htm": "an HTML page", "{\"er": "a JSON error",
+	} {
+		if bytes.HasPrefix(head, []byte(begin)) {
+			return name
+		}
+	}
+	return ""
+}
+
+// voices lists the voices that the server names; nil when it has no list.
+func (s *server) voices(ctx context.Context) []string {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/audio/voices", nil)
+	if err != nil {
+		return nil
+	}
+	if s.key != "" {
+		req.Header.Set("Authorization", "Bearer "+s.key)
+	}
+	res, err := s.client.Do(req)
+	if err != nil {
+		return nil
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxList))
+	if err != nil || res.StatusCode != http.StatusOK {
+		return nil
+	}
+	return parseVoices(body)
+}
+
+// maxList bounds a list of voices, in bytes, and maxVoices their number.
+const (
+	maxList   = 256 << 10
+	maxVoices = 500
+)
+
+// parseVoices reads {"voices": ["af_heart", ...]} or {"voices": [{"id": "af_heart"}, ...]}.
+func parseVoices(body []byte) (out []string) {
+	var list struct {
+		Voices []json.RawMessage `json:"voices"`
+	}
+	if json.Unmarshal(body, &list) != nil {
+		return nil
+	}
+	for _, raw := range list.Voices {
+		var name string
+		var named struct{ ID, Name string }
+		if json.Unmarshal(raw, &name) != nil && json.Unmarshal(raw, &named) == nil {
+			name = cmp.Or(named.ID, named.Name)
+		}
+		if serverVoice(name) && name != "" && len(out) < maxVoices {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// serverVoice reports whether a name may be that of a server's voice. Such names have more forms than those of programs:
+// "af_bella(2)+af_sky(1)", "en_US-lessac-medium".
+func serverVoice(name string) bool {
+	return len(name) <= 64 && !strings.ContainsFunc(name, func(r rune) bool { return r < 0x21 || r > 0x7e || r == '"' || r == '\\' })
+}
