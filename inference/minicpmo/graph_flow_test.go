@@ -114,6 +114,9 @@ func TestFlowEncoder(t *testing.T) {
 		codes, want := f.ints("codes"), f.floats("mu")
 		if i+1 < fixtureRuns {
 			within(t, fmt.Sprint("chunk ", i), want, e.encode(codes, len(codes), 0), 1e-5)
+			if i == 0 {
+				e.rooms(map[string]int64{"keep.25": promptRows/2 + 75, "keep.50": promptRows + 150})
+			}
 			continue
 		}
 		count, before := len(codes), flowEncoder{e.network, m, maps.Clone(e.state), maps.Clone(e.filled)}

@@ -88,6 +88,7 @@ type network struct {
 
 	session *ort.Session
 	sizes   map[string]int64 // of free dimensions that only outputs have
+	fed     map[string]array // the inputs of the last run
 }
 
 func (m *machine) load(b bundle) *network {
@@ -95,7 +96,7 @@ func (m *machine) load(b bundle) *network {
 	s, err := m.runtime.NewSession(b.path, m.device, ort.SessionOptions{Threads: 1, NoMemoryPattern: true})
 	require.NoError(m.tb, err)
 	m.tb.Cleanup(func() { require.NoError(m.tb, s.Close()) })
-	return &network{m, b, s, map[string]int64{}}
+	return &network{m, b, s, map[string]int64{}, nil}
 }
 
 // cache is a buffer of keys and values for some rows.
@@ -164,6 +165,7 @@ func (n *network) run(in map[string]array, c *cache, first, count int) map[strin
 		return t
 	}
 	sizes := maps.Clone(n.sizes)
+	n.fed = in
 	for _, p := range n.Inputs {
 		var t *ort.Tensor
 		if name, ok := strings.CutPrefix(p.Name, "past_key_values."); ok {

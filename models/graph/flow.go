@@ -135,7 +135,7 @@ func (b *encoder) ports() {
 // norms them. The norm is followed by a factor of sqrt(width).
 func (b *encoder) embed() string {
 	h := b.Hidden
-	table := product(tensor("flow.input_embedding.weight", b.Codes, h), turned(tensor("flow.encoder.embed.out.0.weight", h, h)))
+	table := product(tensor("flow.input_embedding.weight", b.Codes, h), tensor("flow.encoder.embed.out.0.weight", h, h))
 	table = add(table, tensor("flow.encoder.embed.out.0.bias", h).row())
 	x := b.node("Gather", "code", []string{b.formula("table", table), "codes"}, onnx.Int("axis", 0))
 	x = b.embedNorm("embed", x)
@@ -241,10 +241,10 @@ func (b *encoder) attention(p, x, rate, source string) (branch, bias string) {
 	}
 	a := b.node("MultiHeadAttention", p+"attention", []string{query("u"), sides["key"], sides["value"], "", "", scores},
 		onnx.Int("num_heads", b.Heads))
-	out := turned(tensor(source+"linear_out.weight", h, h))
+	out := tensor(source+"linear_out.weight", h, h)
 	values := product(tensor(source+"linear_v.bias", h).row(), out)
 	bias = b.formula(p+"o.bias", add(tensor(source+"linear_out.bias", h), shaped(values, h)))
-	return b.node("MatMul", p+"o", []string{a, b.formula(p+"o.weight", out)}), bias
+	return b.node("MatMul", p+"o", []string{a, b.formula(p+"o.weight", turned(out))}), bias
 }
 
 // distances returns the embeddings of the distances, the farthest first: a sine and a
@@ -264,7 +264,7 @@ func (b *encoder) distances(up bool) *Formula {
 // positions computes the scores of the distances and of the mask.
 func (b *encoder) positions(p, q, rate, source string) string {
 	h, head := b.Hidden, b.Hidden/b.Heads
-	table := product(b.embedded[rate], turned(tensor(source+"linear_pos.weight", h, h)))
+	table := product(b.embedded[rate], tensor(source+"linear_pos.weight", h, h))
 	table = scaled(turned(shaped(table, table.shape[0], b.Heads, head), 1, 2, 0), 1/math.Sqrt(float64(head)))
 	q = b.node("Reshape", p+"q.v.heads", []string{q, b.constant("heads", 0, 0, int64(b.Heads), int64(head))})
 	q = b.node("Transpose", p+"q.v.rows", []string{q}, onnx.Ints("perm", 0, 2, 1, 3))

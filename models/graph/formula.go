@@ -187,21 +187,34 @@ func strides(shape []int) []int {
 	return s
 }
 
-// product is the matrix product of a [M,K] and b [K,N].
+// product has the products of all rows of a [M,K] with all rows of b [N,K]: [M,N].
 func product(a, b *Formula) *Formula {
-	m, k, n := a.shape[0], a.shape[1], b.shape[1]
+	m, k, n := a.shape[0], a.shape[1], b.shape[0]
 	return operation("product", "", []int{m, n}, func(args [][]float64) []float64 {
-		out := make([]float64, m*n)
+		out := make([]float64, 0, m*n)
 		for i := range m {
-			row := out[i*n:][:n]
-			for j, x := range args[0][i*k:][:k] {
-				for c, y := range args[1][j*n:][:n] {
-					row[c] += x * y
+			row := args[0][i*k:][:k]
+			for j := range n {
+				var sum float64
+				for c, y := range args[1][j*k:][:k] {
+					sum += row[c] * y
 				}
+				out = append(out, sum)
 			}
 		}
 		return out
 	}, a, b)
+}
+
+// columns is columns [from, to) of a matrix.
+func columns(a *Formula, from, to int) *Formula {
+	return operation("columns", []int{from, to}, []int{a.shape[0], to - from}, func(args [][]float64) []float64 {
+		out := make([]float64, 0, a.shape[0]*(to-from))
+		for r := range a.shape[0] {
+			out = append(out, args[0][r*a.shape[1]:][from:to]...)
+		}
+		return out
+	}, a)
 }
 
 // turned has the axes of a in another order; without one they are reversed.

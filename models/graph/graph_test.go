@@ -73,6 +73,8 @@ func TestPublishedSizes(t *testing.T) {
 		{"TTS condition", graph.TTSCondition, cudaHalf, 0.24},
 		{"TTS", graph.TTS, cudaHalf, 0.40},
 		{"flow encoder", graph.FlowEncoder, cudaHalf, 0.08},
+		{"flow", graph.FlowDiT, cudaHalf, 0.76},
+		{"flow once", graph.FlowDiTOnce, cudaHalf, 0.76},
 		{"vocoder", graph.Vocoder, cudaHalf, 0.04},
 	}
 	for _, tt := range tests {
