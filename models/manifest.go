@@ -1,5 +1,7 @@
 package models
 
+import "strconv"
+
 // FormatVersion is the newest bundle format that this code writes and reads. It
 // reads all older ones too. Format 2 added the voice (Dims.Speech, Voice); a
 // bundle without one is written in format 1, for older programs.
@@ -188,12 +190,33 @@ type Image struct {
 
 // Voice names the files from which a voice is made, as they were published.
 type Voice struct {
-	// Speaker and Codes are ONNX models of the sound of a voice: to its speaker
-	// embedding (Flow.Speaker wide), and to its codes.
+	// Speaker and Codes are ONNX models of the sound of a voice: from a filter bank to
+	// its speaker embedding (Flow.Speaker wide), and from a mel spectrogram to its
+	// codes. See Manifest.VoiceGraphs.
 	Speaker string `json:"speaker"`
 	Codes   string `json:"codes"`
 	// Sound is the published voice, a WAV file. Empty if the checkpoint lacks it.
 	Sound string `json:"sound,omitempty"`
+}
+
+// FramesPerCode is the frames of a Voice's mel spectrogram per code.
+const FramesPerCode = 4
+
+// VoiceGraphs returns the models of Voice as graphs for the CPU. They have no kind.
+func (m *Manifest) VoiceGraphs() []Graph {
+	v, s := m.Voice, m.Dims.Speech
+	if v == nil || s == nil {
+		return nil
+	}
+	graph := func(file string, output Port, inputs ...Port) Graph {
+		return Graph{Weights: WeightsFloat32, Device: DeviceCPU, File: file, Inputs: inputs, Outputs: []Port{output}}
+	}
+	return []Graph{
+		graph(v.Speaker, Port{"output", Float32, []string{"B", strconv.Itoa(s.Flow.Speaker)}},
+			Port{"input", Float32, []string{"B", "T", "80"}}),
+		graph(v.Codes, Port{"indices", Int32, []string{"B", "C"}},
+			Port{"feats", Float32, []string{"B", "128", "T"}}, Port{"feats_length", Int32, []string{"B"}}),
+	}
 }
 
 // Kind is the network that a graph implements.

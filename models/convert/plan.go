@@ -8,6 +8,14 @@ import (
 	"touchline/models/graph"
 )
 
+// describe is a function that describes a network.
+type describe func(models.Dims, graph.Options) (*graph.Description, error)
+
+// voiceGraphs returns the networks of a voice.
+func voiceGraphs() []describe {
+	return []describe{graph.TTSCondition, graph.TTS, graph.FlowEncoder, graph.Vocoder}
+}
+
 // plan describes the graphs of a bundle.
 func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description, error) {
 	targets, err := targets(o)
@@ -15,7 +23,7 @@ func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description,
 		return nil, err
 	}
 	var graphs []*graph.Description
-	add := func(describe func(models.Dims, graph.Options) (*graph.Description, error), g graph.Options) {
+	add := func(describe describe, g graph.Options) {
 		var d *graph.Description
 		if err == nil {
 			d, err = describe(dims, g)
@@ -50,6 +58,11 @@ func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description,
 			}
 			if dims.Vision != nil {
 				add(graph.Vision, g)
+			}
+			if dims.Speech != nil && !check {
+				for _, describe := range voiceGraphs() {
+					add(describe, g)
+				}
 			}
 		}
 	}

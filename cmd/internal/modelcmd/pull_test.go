@@ -121,8 +121,9 @@ func TestPull(t *testing.T) {
 	for _, name := range []string{"modeling.py", "assets/other.wav"} {
 		require.NoFileExists(t, filepath.Join(kept, name), "what a conversion does not read stays there")
 	}
-	_, err = run(t, "models", "verify", bundle, "--ort", runtime, "--device", "cpu")
+	out, err = run(t, "models", "verify", bundle, "--ort", runtime, "--device", "cpu")
 	require.NoError(t, err)
+	require.Contains(t, out, fmt.Sprintf("%d graphs ran once", len(m.Graphs)+2), "and both models of the voice")
 
 	before := requests.Load()
 	_, err = run(t, pull...)

@@ -27,6 +27,7 @@ type network struct {
 	session *ort.Session
 	binding *ort.Binding
 	sizes   map[string]int // of the free dimensions in the last run
+	free    map[string]int // of those that no input has
 	held    map[string]*ort.Tensor
 }
 
@@ -104,6 +105,9 @@ func (n *network) shape(p models.Port) ([]int64, error) {
 		if err != nil {
 			var ok bool
 			if size, ok = n.sizes[d]; !ok {
+				size, ok = n.free[d]
+			}
+			if !ok {
 				return nil, fmt.Errorf("%s: the size of %s is unknown", p.Name, d)
 			}
 		}
@@ -309,6 +313,12 @@ func read(t *ort.Tensor) (value, error) {
 	case models.Int64:
 		data, err := ort.Data[int64](t)
 		v.ints = slices.Clone(data)
+		return v, err
+	case models.Int32:
+		data, err := ort.Data[int32](t)
+		for _, i := range data {
+			v.ints = append(v.ints, int64(i))
+		}
 		return v, err
 	}
 	return v, fmt.Errorf("outputs of type %s are not supported", t.Type())

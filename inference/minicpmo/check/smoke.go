@@ -9,12 +9,37 @@ import (
 	"strings"
 
 	"touchline/models"
+	"touchline/models/graph"
 )
 
 // smokeSize is the size of a graph's free dimensions in a smoke run.
 const smokeSize = 8
 
-// Smoke runs each graph of a bundle for the devices once on random numbers: every
+// smokeSizes returns the free dimensions of another size than smokeSize: the rooms,
+// and those that depend on each other. A run of the voice's networks is a chunk.
+func smokeSizes(kind models.Kind) map[string]int {
+	const frames, cached = graph.ChunkFrames, graph.ChunkFrames + smokeSize
+	sizes := map[string]int{"B": 1, "BM": 1, "B2": 2}
+	sizes["C"] = smokeSize / models.FramesPerCode
+	switch kind {
+	case models.KindFlowEncoder:
+		sizes["N"] = frames/2 + graph.Lookahead
+		for rate, rows := range map[string]int{"25": frames / 2, "50": frames} {
+			sizes["T"+rate], sizes["C"+rate], sizes["S"+rate] = rows, smokeSize, rows+smokeSize
+		}
+	case models.KindFlowDiT:
+		sizes["S"], sizes["R"] = cached, cached
+	case models.KindFlowDiTOnce:
+		sizes["T"], sizes["K"] = frames, frames+smokeSize
+	case models.KindVocoder:
+		sizes["N"], sizes["T"] = frames, frames
+		sizes["E"], sizes["W"] = 8*frames, graph.FrameSamples*frames
+	case models.KindDecoder, models.KindVision, models.KindEmbed, models.KindTTSCondition, models.KindTTS:
+	}
+	return sizes
+}
+
+// Smoke runs each graph of a bundle, and the models of its voice, for the devices once on random numbers: every
 // output must be finite. It returns the number of graphs. library is as in Options.
 func Smoke(b *models.Bundle, library string, devices ...models.Device) (ran int, err error) {
 	m, err := openMachine(library, 0)
@@ -22,7 +47,7 @@ func Smoke(b *models.Bundle, library string, devices ...models.Device) (ran int,
 		return 0, err
 	}
 	defer m.close()
-	for _, g := range b.Manifest.Graphs {
+	for _, g := range slices.Concat(b.Manifest.Graphs, b.Manifest.VoiceGraphs()) {
 		if !slices.Contains(devices, g.Device) {
 			continue
 		}
@@ -42,6 +67,7 @@ func (m *machine) smoke(b *models.Bundle, g models.Graph) error {
 	defer n.close()
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // not a secret
 	in := map[string]value{}
+	n.free = smokeSizes(g.Kind)
 	for _, p := range g.Inputs {
 		if strings.HasPrefix(p.Name, "past_key_values.") {
 			if err := n.hold(p.Name, map[string]int{"B": 1, "M": 2 * smokeSize}); err != nil {
@@ -49,7 +75,7 @@ func (m *machine) smoke(b *models.Bundle, g models.Graph) error {
 			}
 			continue
 		}
-		in[p.Name] = smokeInput(p, rng)
+		in[p.Name] = smokeInput(p, n.free, rng)
 	}
 	var want []string
 	for _, p := range g.Outputs {
@@ -71,17 +97,16 @@ func (m *machine) smoke(b *models.Bundle, g models.Graph) error {
 	return nil
 }
 
-func smokeInput(p models.Port, rng *rand.Rand) value {
+func smokeInput(p models.Port, sizes map[string]int, rng *rand.Rand) value {
 	v := value{shape: []int{}}
 	count := 1
 	for _, d := range p.Shape {
 		size, err := strconv.Atoi(d)
-		switch {
-		case err == nil:
-		case d == "B" || d == "BM":
-			size = 1
-		default:
-			size = smokeSize
+		if err != nil {
+			var ok bool
+			if size, ok = sizes[d]; !ok {
+				size = smokeSize
+			}
 		}
 		v.shape = append(v.shape, size)
 		count *= size
@@ -89,7 +114,7 @@ func smokeInput(p models.Port, rng *rand.Rand) value {
 	switch {
 	case p.Name == "seqlens_k":
 		v.ints = []int64{smokeSize - 1}
-	case p.Name == "total_sequence_length":
+	case p.Name == "total_sequence_length" || p.Name == "feats_length":
 		v.ints = []int64{smokeSize}
 	case p.Name == "last_position":
 		v.ints = []int64{smokeSize - 1}
@@ -97,6 +122,8 @@ func smokeInput(p models.Port, rng *rand.Rand) value {
 		v.ints = make([]int64, count) // ids and positions 0
 	case p.Name == "logits_bias":
 		v.floats = make([]float32, count)
+	case p.Name == "temperature":
+		v.floats = []float32{1}
 	default:
 		v.floats = make([]float32, count)
 		for i := range v.floats {
