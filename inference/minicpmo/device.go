@@ -105,10 +105,10 @@ func (d *device) allocate() (err error) {
 	if err != nil {
 		return err
 	}
-	rows := d.decoder.Rows
-	d.fed, d.prompt = rows("inputs_embeds"), d.decoder.Prompt("inputs_embeds")
-	d.bias, d.logitsRows, d.states = rows("logits_bias"), rows("logits"), rows("hidden_states")
-	d.values, d.ids = rows("top_values"), rows("top_ids")
+	d.fed, d.prompt = d.decoder.Input("inputs_embeds"), d.decoder.Prompt("inputs_embeds")
+	d.bias = d.decoder.Input("logits_bias")
+	out := d.decoder.Output
+	d.logitsRows, d.states, d.values, d.ids = out("logits"), out("hidden_states"), out("top_values"), out("top_ids")
 	d.hostLogits = d.decoder.Host("logits", int64(c.Vocab)*4)
 	return d.decoder.Err()
 }

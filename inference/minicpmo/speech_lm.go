@@ -83,10 +83,10 @@ func openSpeechLM(
 	if err != nil {
 		return nil, err
 	}
-	rows := m.decoder.Rows
-	m.inputs = []*networks.Rows{rows("codes"), rows("history"), m.decoder.Prompt("inputs_embeds")}
-	m.whole = []*networks.Rows{rows("logits")}
-	m.short = []*networks.Rows{rows("top_values"), rows("top_ids"), rows("top_shares"), rows("history_values")}
+	m.inputs = []*networks.Rows{m.decoder.Input("codes"), m.decoder.Input("history"), m.decoder.Prompt("inputs_embeds")}
+	out := m.decoder.Output
+	m.whole = []*networks.Rows{out("logits")}
+	m.short = []*networks.Rows{out("top_values"), out("top_ids"), out("top_shares"), out("history_values")}
 	return m, m.prepare(float)
 }
 

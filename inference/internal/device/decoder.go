@@ -3,39 +3,13 @@ package device
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"maps"
 	"strconv"
 
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/ort"
 	"touchline/models"
 )
-
-// Port is an input or output of a decoder's graph with a row for each slot: its
-// shape is the number of slots of a run, then Shape.
-type Port struct {
-	Name  string
-	Type  models.Type
-	Shape []int64
-	// Host gives the rows memory on the host. Such inputs are copied to the device
-	// before each step.
-	Host bool
-}
-
-// Rows is the memory of a port, a row for each slot.
-type Rows struct {
-	port         Port
-	width        int64 // bytes of a row
-	memory, host *ort.Memory
-}
-
-// Host returns n rows on the host. Of an output they are those of the last Fetch.
-func (r *Rows) Host(from, n int) []byte {
-	return r.host.Bytes()[int64(from)*r.width : int64(from+n)*r.width]
-}
-
-// At returns the place of a slot's row on the device.
-func (r *Rows) At(slot int) ort.Pointer { return r.memory.At(int64(slot) * r.width) }
 
 // DecoderOptions describe a decoder: a language model with a cache of keys and
 // values. Its graph has the inputs seqlens_k, total_sequence_length and
@@ -65,37 +39,33 @@ const (
 	lastAt       = 8
 )
 
-// Decoder runs a language model over slots. The inputs and outputs of a step have
-// fixed addresses, because a captured graph reads and writes the addresses of its
-// capture. A range of slots is a view of them. Results are complete after Fetch.
+// Decoder runs a language model over slots. Results are complete after Fetch.
 type Decoder struct {
 	*Arena
 	o DecoderOptions
 
-	kv                         []*ort.Memory
-	fed, inputs, outputs       []*Rows
-	prompts                    []*Rows // of the fed inputs, a row for each position
-	fixed                      map[string]*ort.Tensor
-	lengths, hostLengths       *ort.Memory
-	first                      *ort.Memory // last_position of a step
-	total, chunkTotal          *ort.Tensor
-	chunkLength, hostChunkSize *ort.Memory
+	kv      []*Rows
+	inputs  map[string]*Rows // of steps
+	outputs map[string]*Rows // without keys and values
+	prompts map[string]*Rows // of the fed inputs, a row for each position
+	fixed   map[string]*ort.Tensor
+	lengths *Rows
+	first   *ort.Tensor // last_position of a step
+	total   *ort.Tensor
 
-	views    []*view  // by kvcache index, made when needed
-	steps    [][]*Run // by set and index
-	prefills [][]*Run // by set and slot
-}
+	chunkTotal             *ort.Tensor
+	chunkLength, chunkHost *ort.Memory
 
-// view holds the tensors of a range of slots.
-type view struct {
-	kv                   []*ort.Tensor
-	lengths              *ort.Tensor
-	fed, inputs, outputs []*ort.Tensor
+	steps    []*Network // by set
+	prefills [][]*Run   // by set and slot
 }
 
 // NewDecoder allocates the decoder's memory: keys and values, and rows for all slots.
 func NewDecoder(rt *ort.Runtime, dev *ort.Device, o DecoderOptions) (*Decoder, error) {
-	d := &Decoder{Arena: NewArena(rt, dev), o: o}
+	d := &Decoder{
+		Arena: NewArena(rt, dev), o: o, inputs: map[string]*Rows{}, outputs: map[string]*Rows{}, prompts: map[string]*Rows{},
+		fixed: map[string]*ort.Tensor{},
+	}
 	if err := d.allocate(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -103,58 +73,52 @@ func NewDecoder(rt *ort.Runtime, dev *ort.Device, o DecoderOptions) (*Decoder, e
 }
 
 func (d *Decoder) allocate() error {
-	l, slots := d.o.Layout, int64(d.o.Layout.Slots)
+	l := d.o.Layout
 	for range l.Buffers() {
-		d.kv = append(d.kv, d.Memory("keys and values", l.BufferBytes()))
+		d.kv = append(d.kv, d.NewRows(Port{Name: "keys and values", Type: d.o.Float, Shape: l.Shape(kvcache.Range{})[1:]}, l.Slots))
 	}
-	all := func(ports []Port, n int64) (out []*Rows) {
-		for _, p := range ports {
-			out = append(out, d.rows(p, n))
-		}
-		return out
+	for _, p := range d.o.Fed {
+		d.prompts[p.Name] = d.NewRows(p, d.o.Chunk)
+		p.Shape = append([]int64{1}, p.Shape...) // one position
+		d.inputs[p.Name] = d.NewRows(p, l.Slots)
 	}
-	d.fed, d.inputs, d.outputs = all(d.o.Fed, slots), all(d.o.Inputs, slots), all(d.o.Outputs, slots)
-	d.prompts = all(d.o.Fed, int64(d.o.Chunk))
-	d.lengths, d.hostLengths = d.Memory("lengths", slots*4), d.Host("lengths", slots*4)
-	d.chunkLength, d.hostChunkSize = d.Memory("a length", chunkNumbers), d.Host("a length", chunkNumbers)
-	d.first = d.Memory("a position", 8)
+	for _, p := range d.o.Inputs {
+		d.inputs[p.Name] = d.NewRows(p, l.Slots)
+	}
+	for _, p := range d.o.Outputs {
+		d.outputs[p.Name] = d.NewRows(p, l.Slots)
+	}
+	d.lengths = d.NewRows(Port{Name: "lengths", Type: models.Int32, Host: true}, l.Slots)
+	d.chunkLength, d.chunkHost = d.Memory("a length", chunkNumbers), d.Host("a length", chunkNumbers)
 	if err := d.Err(); err != nil {
 		return err
 	}
-	zeroed := append(slices.Clone(d.kv), d.first)
-	for _, r := range slices.Concat(d.fed, d.inputs) {
-		zeroed = append(zeroed, r.memory)
-		if r.host != nil {
-			clear(r.host.Bytes())
+	if err := d.constants(); err != nil {
+		return err
+	}
+	for i, s := range d.o.Sessions {
+		shared := maps.Clone(d.fixed)
+		shared["total_sequence_length"], shared["last_position"] = d.total, d.first
+		inputs, outputs := maps.Clone(d.inputs), maps.Clone(d.outputs)
+		inputs["seqlens_k"] = d.lengths
+		for k, rows := range d.kv {
+			inputs["past_key_values."+side(k)], outputs["present."+side(k)] = rows, rows
 		}
-	}
-	for _, m := range zeroed {
-		if err := d.dev.Memset(m.At(0), 0, m.Size()); err != nil {
-			return err
-		}
-	}
-	clear(d.hostLengths.Bytes())
-	if err := d.fix(); err != nil {
-		return err
-	}
-	var err error
-	if d.total, err = d.Scalar(l.MaxLen); err != nil {
-		return err
-	}
-	if d.chunkTotal, err = d.Scalar(1); err != nil {
-		return err
-	}
-	d.views = make([]*view, len(l.Ranges(l.Slots)))
-	for range d.o.Sessions {
-		d.steps = append(d.steps, make([]*Run, len(d.views)))
+		d.steps = append(d.steps, d.NewNetwork(NetworkOptions{
+			Session: s, Layout: l, Captured: d.o.Captured[i], Inputs: inputs, Outputs: outputs, Shared: shared,
+		}))
 		d.prefills = append(d.prefills, make([]*Run, l.Slots))
 	}
 	return d.dev.Synchronize()
 }
 
-// fix allocates the inputs that never change.
-func (d *Decoder) fix() error {
-	d.fixed = map[string]*ort.Tensor{}
+// side returns the end of the name of a cache.
+func side(buffer int) string {
+	return strconv.Itoa(buffer/2) + [...]string{".key", ".value"}[buffer%2]
+}
+
+// constants allocates the inputs that never change.
+func (d *Decoder) constants() (err error) {
 	for name, values := range d.o.Fixed {
 		m, t, err := d.Tensor(name, models.Float32, int64(len(values)))
 		if err != nil {
@@ -165,76 +129,36 @@ func (d *Decoder) fix() error {
 		}
 		d.fixed[name] = t
 	}
-	return nil
+	m, t, err := d.Tensor("a position", models.Int64, 1)
+	if err != nil {
+		return err
+	}
+	d.first = t
+	if err := d.dev.Memset(m.At(0), 0, m.Size()); err != nil {
+		return err
+	}
+	if d.total, err = d.Scalar(d.o.Layout.MaxLen); err != nil {
+		return err
+	}
+	d.chunkTotal, err = d.Scalar(1)
+	return err
 }
 
-// rows allocates n rows of a port.
-func (d *Decoder) rows(p Port, n int64) *Rows {
-	r := &Rows{port: p, width: int64(p.Type.Size())}
-	for _, size := range p.Shape {
-		r.width *= size
-	}
-	r.memory = d.Memory(p.Name, n*r.width)
-	if p.Host {
-		r.host = d.Host(p.Name, n*r.width)
-	}
-	return r
-}
+// Input returns the rows of an input of steps, and Output those of an output.
+func (d *Decoder) Input(name string) *Rows { return d.inputs[name] }
 
-// Rows returns the rows of an input or output.
-func (d *Decoder) Rows(name string) *Rows { return find(name, d.fed, d.inputs, d.outputs) }
+// Output returns the rows of an output.
+func (d *Decoder) Output(name string) *Rows { return d.outputs[name] }
 
 // Prompt returns the rows of a fed input for the next Prefill, one for each
 // position. Without memory on the host they are written on the device.
-func (d *Decoder) Prompt(name string) *Rows { return find(name, d.prompts) }
-
-func find(name string, lists ...[]*Rows) *Rows {
-	for _, r := range slices.Concat(lists...) {
-		if r.port.Name == name {
-			return r
-		}
-	}
-	return nil
-}
+func (d *Decoder) Prompt(name string) *Rows { return d.prompts[name] }
 
 // Step runs a range of slots with the inputs on the host. The fed position of a slot
 // is lengths[slot].
 func (d *Decoder) Step(set int, r kvcache.Range, lengths []int32) error {
-	run, err := d.step(set, r)
-	if err != nil {
-		return err
-	}
-	copy(ort.Slice[int32](d.hostLengths.Bytes())[r.Start:], lengths[r.Start:r.Start+r.Size])
-	for _, in := range slices.Concat(d.fed, d.inputs) {
-		if err := in.copyIn(d.dev, r.Start, r.Size); err != nil {
-			return err
-		}
-	}
-	from, to := int64(r.Start)*4, int64(r.Start+r.Size)*4
-	if err := d.dev.CopyIn(d.lengths.At(from), d.hostLengths.Bytes()[from:to]); err != nil {
-		return err
-	}
-	return run.Do()
-}
-
-// copyIn queues the copy of n rows to the device.
-func (r *Rows) copyIn(dev *ort.Device, from, n int) error {
-	if r.host == nil {
-		return nil
-	}
-	begin, end := int64(from)*r.width, int64(from+n)*r.width
-	return dev.CopyIn(r.memory.At(begin), r.host.Bytes()[begin:end])
-}
-
-// Fetch copies outputs of a range of slots to the host, and waits for them.
-func (d *Decoder) Fetch(r kvcache.Range, outputs ...*Rows) error {
-	for _, rows := range outputs {
-		from, to := int64(r.Start)*rows.width, int64(r.Start+r.Size)*rows.width
-		if err := d.dev.CopyOut(rows.host.Bytes()[from:to], rows.memory.At(from)); err != nil {
-			return err
-		}
-	}
-	return d.dev.Synchronize()
+	copy(ort.Slice[int32](d.lengths.Host(r.Start, r.Size)), lengths[r.Start:])
+	return d.steps[set].Run(r)
 }
 
 // Prefill feeds the first length rows of each Prompt to a slot that holds from
@@ -248,23 +172,23 @@ func (d *Decoder) Prefill(set, slot, from, length, count int) error {
 	if err != nil {
 		return err
 	}
-	numbers := d.hostChunkSize.Bytes()
+	numbers := d.chunkHost.Bytes()
 	ort.Slice[int32](numbers)[0] = int32(from + length - 1) //nolint:gosec // bounded by the layout
 	ort.Slice[int64](numbers[lastAt:])[0] = int64(count - 1)
 	if err := SetScalar(d.chunkTotal, from+length); err != nil {
 		return err
 	}
 	err = errors.Join(d.dev.CopyIn(d.chunkLength.At(0), numbers), run.BindInput("total_sequence_length", d.chunkTotal))
-	for _, p := range d.prompts {
+	for name, p := range d.prompts {
 		input, failed := d.dev.TensorAt(p.At(0), p.port.Type, append([]int64{1, int64(length)}, p.port.Shape...)...)
 		if failed != nil {
 			return failed
 		}
 		defer func() { _ = input.Close() }()
-		err = errors.Join(err, p.copyIn(d.dev, 0, length), run.BindInput(p.port.Name, input))
+		err = errors.Join(err, p.copyIn(d.dev, 0, length), run.BindInput(name, input))
 	}
-	for _, in := range d.inputs {
-		err = errors.Join(err, in.copyIn(d.dev, slot, 1))
+	for _, p := range d.o.Inputs {
+		err = errors.Join(err, d.inputs[p.Name].copyIn(d.dev, slot, 1))
 	}
 	if err != nil {
 		return err
@@ -274,106 +198,12 @@ func (d *Decoder) Prefill(set, slot, from, length, count int) error {
 
 // Clear zeroes the keys and values of a slot.
 func (d *Decoder) Clear(slot int) error {
-	at, bytes := d.o.Layout.Offset(kvcache.Range{Start: slot, Size: 1}), d.o.Layout.SlotBytes()
-	for _, m := range d.kv {
-		if err := d.dev.Memset(m.At(at), 0, bytes); err != nil {
+	for _, rows := range d.kv {
+		if err := d.dev.Memset(rows.At(slot), 0, rows.width); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// view returns the tensors of a range.
-func (d *Decoder) view(r kvcache.Range) (*view, error) {
-	i := d.o.Layout.Index(r)
-	if d.views[i] != nil {
-		return d.views[i], nil
-	}
-	var failed error
-	at := func(p ort.Pointer, t models.Type, shape ...int64) *ort.Tensor {
-		v, err := d.TensorAt(p, t, shape...)
-		failed = errors.Join(failed, err)
-		return v
-	}
-	n := int64(r.Size)
-	rows := func(x *Rows, shape ...int64) *ort.Tensor {
-		return at(x.At(r.Start), x.port.Type, append(shape, x.port.Shape...)...)
-	}
-	v := &view{lengths: at(d.lengths.At(int64(r.Start)*4), models.Int32, n)}
-	for _, x := range d.fed {
-		v.fed = append(v.fed, rows(x, n, 1))
-	}
-	for _, x := range d.inputs {
-		v.inputs = append(v.inputs, rows(x, n))
-	}
-	for _, x := range d.outputs {
-		v.outputs = append(v.outputs, rows(x, n))
-	}
-	for _, m := range d.kv {
-		v.kv = append(v.kv, at(m.At(d.o.Layout.Offset(r)), d.o.Float, d.o.Layout.Shape(r)...))
-	}
-	if failed != nil {
-		return nil, fmt.Errorf("view slots %d to %d: %w", r.Start, r.Start+r.Size-1, failed)
-	}
-	d.views[i] = v
-	return v, nil
-}
-
-// bind returns a run with all inputs and outputs of a range but those that differ
-// between steps and prompts.
-func (d *Decoder) bind(set, graph int, v *view) (*Run, error) {
-	run, err := d.NewRun(d.o.Sessions[set], graph)
-	if err != nil {
-		return nil, err
-	}
-	for i, r := range d.inputs {
-		err = errors.Join(err, run.BindInput(r.port.Name, v.inputs[i]))
-	}
-	for i, r := range d.outputs {
-		err = errors.Join(err, run.BindOutput(r.port.Name, v.outputs[i]))
-	}
-	for name, t := range d.fixed {
-		err = errors.Join(err, run.BindInput(name, t))
-	}
-	for i, t := range v.kv {
-		name := strconv.Itoa(i/2) + [...]string{".key", ".value"}[i%2]
-		err = errors.Join(err, run.BindInput("past_key_values."+name, t), run.BindOutput("present."+name, t))
-	}
-	return run, err
-}
-
-// step returns the run of a decode step, with its own graph on CUDA.
-func (d *Decoder) step(set int, r kvcache.Range) (*Run, error) {
-	i := d.o.Layout.Index(r)
-	if run := d.steps[set][i]; run != nil {
-		return run, nil
-	}
-	v, err := d.view(r)
-	if err != nil {
-		return nil, err
-	}
-	graph := ort.NoGraph
-	if r.Size <= d.o.Captured[set] {
-		graph = i + 1
-	}
-	run, err := d.bind(set, graph, v)
-	if err != nil {
-		return nil, err
-	}
-	first, err := d.TensorAt(d.first.At(0), models.Int64, 1)
-	if err != nil {
-		return nil, err
-	}
-	err = errors.Join(run.BindInput("seqlens_k", v.lengths), run.BindInput("total_sequence_length", d.total),
-		run.BindInput("last_position", first))
-	for i, r := range d.fed {
-		err = errors.Join(err, run.BindInput(r.port.Name, v.fed[i]))
-	}
-	if err != nil {
-		return nil, err
-	}
-	d.steps[set][i] = run
-	return run, nil
 }
 
 // prefill returns the run of a slot's prompts, without a graph.
@@ -381,12 +211,11 @@ func (d *Decoder) prefill(set, slot int) (*Run, error) {
 	if run := d.prefills[set][slot]; run != nil {
 		return run, nil
 	}
-	v, err := d.view(kvcache.Range{Start: slot, Size: 1})
+	run, err := d.NewRun(d.o.Sessions[set], ort.NoGraph)
 	if err != nil {
 		return nil, err
 	}
-	run, err := d.bind(set, ort.NoGraph, v)
-	if err != nil {
+	if err := d.steps[set].bind(run, kvcache.Range{Start: slot, Size: 1}); err != nil {
 		return nil, err
 	}
 	length, err := d.TensorAt(d.chunkLength.At(0), models.Int32, 1)

@@ -1,0 +1,158 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/ort"
+	"touchline/models"
+)
+
+// Port describes the rows of an input or output: a row for each slot, of Shape.
+type Port struct {
+	Name  string
+	Type  models.Type
+	Shape []int64
+	// Per is the number of rows of a slot, if it is not 1.
+	Per int64
+	// Host gives the rows memory on the host. Such inputs are copied to the device before each run.
+	Host bool
+}
+
+// Rows is the memory of a port. Its address is fixed, because a captured graph reads
+// and writes the addresses of its capture.
+type Rows struct {
+	port         Port
+	width        int64 // bytes of a slot
+	memory, host *ort.Memory
+}
+
+// NewRows allocates zeroed rows for n slots. See Err.
+func (a *Arena) NewRows(p Port, n int) *Rows {
+	p.Per = max(p.Per, 1)
+	r := &Rows{port: p, width: p.Per * int64(p.Type.Size())}
+	for _, size := range p.Shape {
+		r.width *= size
+	}
+	r.memory = a.Memory(p.Name, int64(n)*r.width)
+	if p.Host {
+		r.host = a.Host(p.Name, int64(n)*r.width)
+	}
+	if a.failed != nil {
+		return r
+	}
+	_ = a.fail("zero "+p.Name, a.dev.Memset(r.memory.At(0), 0, r.memory.Size()))
+	if r.host != nil {
+		clear(r.host.Bytes())
+	}
+	return r
+}
+
+// Width returns the bytes of a slot.
+func (r *Rows) Width() int64 { return r.width }
+
+// Host returns the rows of n slots on the host. Of an output they are those of the last Fetch.
+func (r *Rows) Host(from, n int) []byte {
+	return r.host.Bytes()[int64(from)*r.width : int64(from+n)*r.width]
+}
+
+// At returns the place of a slot's rows on the device.
+func (r *Rows) At(slot int) ort.Pointer { return r.memory.At(int64(slot) * r.width) }
+
+// copyIn queues the copy of the rows of n slots to the device.
+func (r *Rows) copyIn(dev *ort.Device, from, n int) error {
+	if r.host == nil {
+		return nil
+	}
+	return dev.CopyIn(r.At(from), r.Host(from, n))
+}
+
+// Fetch copies the rows of a range of slots to the host, and waits for them.
+func (a *Arena) Fetch(r kvcache.Range, outputs ...*Rows) error {
+	for _, rows := range outputs {
+		if err := a.dev.CopyOut(rows.Host(r.Start, r.Size), rows.At(r.Start)); err != nil {
+			return err
+		}
+	}
+	return a.dev.Synchronize()
+}
+
+// NetworkOptions describe a network.
+type NetworkOptions struct {
+	Session *ort.Session
+	Layout  kvcache.Layout // of the slots
+	// Captured is the largest range that runs as a CUDA graph. Networks of one session differ in
+	// their Graphs, the number before that of their first graph.
+	Captured, Graphs int
+	// Inputs and Outputs by name. An input and an output may have the same rows.
+	Inputs, Outputs map[string]*Rows
+	// Shared are inputs that are the same for all slots and never change.
+	Shared map[string]*ort.Tensor
+}
+
+// Network runs a graph over ranges of slots.
+type Network struct {
+	arena *Arena
+	o     NetworkOptions
+	runs  []*Run // by kvcache index, made when needed
+}
+
+// NewNetwork returns a network whose handles close with the arena.
+func (a *Arena) NewNetwork(o NetworkOptions) *Network {
+	return &Network{arena: a, o: o, runs: make([]*Run, len(o.Layout.Ranges(o.Layout.Slots)))}
+}
+
+// Run copies the inputs of a range to the device and queues the run.
+func (n *Network) Run(r kvcache.Range) error {
+	run, err := n.run(r)
+	if err != nil {
+		return err
+	}
+	for _, in := range n.o.Inputs {
+		if err := in.copyIn(n.arena.dev, r.Start, r.Size); err != nil {
+			return err
+		}
+	}
+	return run.Do()
+}
+
+func (n *Network) run(r kvcache.Range) (*Run, error) {
+	i := n.o.Layout.Index(r)
+	if n.runs[i] != nil {
+		return n.runs[i], nil
+	}
+	graph := ort.NoGraph
+	if r.Size <= n.o.Captured {
+		graph = n.o.Graphs + i + 1
+	}
+	run, err := n.arena.NewRun(n.o.Session, graph)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.bind(run, r); err != nil {
+		return nil, fmt.Errorf("bind slots %d to %d: %w", r.Start, r.Start+r.Size-1, err)
+	}
+	n.runs[i] = run
+	return run, nil
+}
+
+// bind binds the rows of a range.
+func (n *Network) bind(run *Run, r kvcache.Range) error {
+	var err error
+	each := func(ports map[string]*Rows, bind func(string, *ort.Tensor) error) {
+		for name, rows := range ports {
+			t, failed := n.arena.TensorAt(rows.At(r.Start), rows.port.Type, append([]int64{int64(r.Size) * rows.port.Per}, rows.port.Shape...)...)
+			if failed == nil {
+				failed = bind(name, t)
+			}
+			err = errors.Join(err, failed)
+		}
+	}
+	each(n.o.Inputs, run.BindInput)
+	each(n.o.Outputs, run.BindOutput)
+	for name, t := range n.o.Shared {
+		err = errors.Join(err, run.BindInput(name, t))
+	}
+	return err
+}
