@@ -145,7 +145,8 @@ func (m *machine) read(c *cache, name string, row, count int) []float32 {
 }
 
 // run runs the graph and returns all outputs except those of a cache, which are rows
-// [first, first+count) of c; nil is none.
+// [first, first+count) of c; nil is none. An output "present.x" is in the memory of the
+// input "past.x" if they have the same shape.
 func (n *network) run(in map[string]array, c *cache, first, count int) map[string]array {
 	n.tb.Helper()
 	var held []interface{ Close() error }
@@ -166,6 +167,7 @@ func (n *network) run(in map[string]array, c *cache, first, count int) map[strin
 	}
 	sizes := maps.Clone(n.sizes)
 	n.fed = in
+	pasts := map[string]*ort.Tensor{}
 	for _, p := range n.Inputs {
 		var t *ort.Tensor
 		if name, ok := strings.CutPrefix(p.Name, "past_key_values."); ok {
@@ -178,6 +180,9 @@ func (n *network) run(in map[string]array, c *cache, first, count int) map[strin
 			}
 			t = n.upload(p, a)
 			held = append(held, t)
+			if name, ok := strings.CutPrefix(p.Name, "past."); ok {
+				pasts["present."+name] = t
+			}
 		}
 		require.NoError(n.tb, b.BindInput(p.Name, t), p.Name)
 	}
@@ -193,15 +198,25 @@ func (n *network) run(in map[string]array, c *cache, first, count int) map[strin
 				shape[i] = sizes[d]
 			}
 		}
-		t, err := n.device.NewHostTensor(p.Type, shape...)
-		require.NoError(n.tb, err)
-		held, results[p.Name] = append(held, t), t
+		t := pasts[p.Name]
+		if t == nil || !slices.Equal(t.Shape(), shape) {
+			t, err = n.device.NewHostTensor(p.Type, shape...)
+			require.NoError(n.tb, err)
+			held = append(held, t)
+		}
+		results[p.Name] = t
 		require.NoError(n.tb, b.BindOutput(p.Name, t), p.Name)
 	}
 	require.NoError(n.tb, n.session.Run(b, nil))
 	out := map[string]array{}
 	for name, t := range results {
-		out[name] = n.download(t)
+		if t != pasts[name] {
+			out[name] = n.download(t)
+			continue
+		}
+		raw := make([]byte, t.Size())
+		require.NoError(n.tb, n.device.CopyOut(raw, t.Pointer()))
+		out[name] = array{shape: t.Shape(), floats: decode(t.Type(), raw)}
 	}
 	return out
 }

@@ -37,7 +37,7 @@ const (
 //	past.r.i.key     F [B,Cr,H]     of block i at rate r, also .value
 //
 //	mu               F [B,T50,mel]
-//	present.ahead, .up, .r.i.key, .r.i.value   as past; can be the same memory
+//	present.ahead, .up, .r.i.key, .r.i.value   as past; can be the same memory: each depends on the value it replaces
 //
 // Here T25 = N-3, T50 = 2*T25 and Sr = Cr+Tr.
 //
@@ -155,8 +155,8 @@ func (b *encoder) ahead(x string) string {
 	const source = "flow.encoder.pre_lookahead_layer."
 	y := b.convolution("ahead1", x, Lookahead+1, source+"conv1")
 	y = b.node("LeakyRelu", "ahead1.relu", []string{y}, onnx.Real("alpha", 0.01))
-	b.slice("present.ahead", y, 1, -2, end)
 	y = b.node("Concat", "ahead2.rows", []string{"past.ahead", y}, onnx.Int("axis", 1))
+	b.slice("present.ahead", y, 1, -2, end)
 	y = b.convolution("ahead2", y, 3, source+"conv2")
 	return b.node("Add", "ahead", []string{b.slice("ahead.skip", x, 1, 0, -Lookahead), y})
 }
@@ -174,8 +174,8 @@ func (b *encoder) convolution(name, x string, size int, source string) string {
 func (b *encoder) double(x string) string {
 	x = b.node("Concat", "up.pairs", []string{x, x}, onnx.Int("axis", -1))
 	x = b.node("Reshape", "up.rows", []string{x, b.constant("up.shape", 0, -1, int64(b.Hidden))})
-	b.slice("present.up", x, 1, -4, end)
 	x = b.node("Concat", "up.extended", []string{"past.up", x}, onnx.Int("axis", 1))
+	b.slice("present.up", x, 1, -4, end)
 	x = b.convolution("up", x, 5, "flow.encoder.up_layer.conv")
 	x = b.linear("up_embed.product", x, matrix{
 		name: "up_embed", in: b.Hidden, out: b.Hidden, sources: []string{"flow.encoder.up_embed.out.0.weight"},
