@@ -310,19 +310,24 @@ func (b *dit) attention(s, i int, x, mask string, gate *Formula) branch {
 	b.nodes("Split", p+"qkv.split", []string{qkv}, []string{p + "q", p + "k", value}, onnx.Int("axis", -1), onnx.Int("num_outputs", 3))
 	head := func(name string) *Formula { return tensor(source+name, b.HeadDim) }
 	scale := head("k_norm.weight")
-	q := b.headNorm(p+"q.normed", p+"q", layer+"q", source+"to_q.bias", times(head("q_norm.weight"), scale), times(head("q_norm.bias"), scale))
+	weight := b.formula(layer+"q_norm.weight", times(head("q_norm.weight"), scale))
+	shift := b.formula(layer+"q_norm.bias", times(head("q_norm.bias"), scale))
+	bias := func(which string) string {
+		return b.formula(layer+which+".bias", tensor2(source+"to_"+which+".bias", b.Heads, b.HeadDim))
+	}
+	q := b.headNorm(p+"q.normed", p+"q", bias("q"), weight, shift)
 	key := p + "k.normed"
 	if b.once {
 		key = "present." + p + "key"
 	}
-	key = b.headNorm(key, p+"k", layer+"k", source+"to_k.bias", filled(1, b.HeadDim), filled(0, b.HeadDim))
+	key = b.headNorm(key, p+"k", bias("k"), b.formula("k_norm.weight", filled(1, b.HeadDim)), b.formula("k_norm.bias", filled(0, b.HeadDim)))
 	a := b.node("MultiHeadAttention", p+"attention", []string{
 		q, b.remember(p+"key", key), b.remember(p+"value", value), "", "", mask,
 	}, onnx.Int("num_heads", b.Heads))
 	out := tensor(source+"proj.weight", b.Hidden, width)
-	bias := shaped(product(tensor(source+"to_v.bias", width).row(), out), b.Hidden)
-	weight, sum := b.gated(p+"proj", out, add(tensor(source+"proj.bias", b.Hidden), bias), gate)
-	return branch{b.node("MatMul", p+"proj", []string{a, weight}), sum}
+	values := shaped(product(tensor(source+"to_v.bias", width).row(), out), b.Hidden)
+	matrix, sum := b.gated(p+"proj", out, add(tensor(source+"proj.bias", b.Hidden), values), gate)
+	return branch{b.node("MatMul", p+"proj", []string{a, matrix}), sum}
 }
 
 // remember adds the keys or values of a run to those of the ring.
@@ -334,12 +339,9 @@ func (b *dit) remember(name, x string) string {
 }
 
 // headNorm adds the bias of a projection and norms each head, in one pass.
-func (b *dit) headNorm(name, x, of, bias string, weight, shift *Formula) string {
+func (b *dit) headNorm(name, x, bias, weight, shift string) string {
 	heads := b.node("Reshape", name+".heads", []string{x, b.constant("heads", -1, int64(b.Heads), int64(b.HeadDim))})
-	heads = b.node("SkipLayerNormalization", name+".norm", []string{
-		heads, b.formula(of+".bias", tensor2(bias, b.Heads, b.HeadDim)),
-		b.formula(of+"_norm.weight", weight), b.formula(of+"_norm.bias", shift),
-	}, onnx.Real("epsilon", flowEpsilon))
+	heads = b.node("SkipLayerNormalization", name+".norm", []string{heads, bias, weight, shift}, onnx.Real("epsilon", flowEpsilon))
 	return b.rows(name, heads, b.Heads*b.HeadDim)
 }
 

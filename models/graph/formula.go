@@ -162,12 +162,13 @@ func broadcast(op string, a, b *Formula, f func(x, y float64) float64) *Formula 
 		left, right := strides(a.shape), strides(b.shape)
 		var walk func(axis, i, j int)
 		walk = func(axis, i, j int) {
-			if axis == len(shape) {
-				out = append(out, f(args[0][i], args[1][j]))
-				return
-			}
 			for k := range shape[axis] {
-				walk(axis+1, i+k*left[axis], j+k*right[axis])
+				x, y := i+k*left[axis], j+k*right[axis]
+				if axis+1 == len(shape) {
+					out = append(out, f(args[0][x], args[1][y]))
+				} else {
+					walk(axis+1, x, y)
+				}
 			}
 		}
 		walk(0, 0, 0)
@@ -195,15 +196,28 @@ func product(a, b *Formula) *Formula {
 		for i := range m {
 			row := args[0][i*k:][:k]
 			for j := range n {
-				var sum float64
-				for c, y := range args[1][j*k:][:k] {
-					sum += row[c] * y
-				}
-				out = append(out, sum)
+				out = append(out, dot(row, args[1][j*k:][:k]))
 			}
 		}
 		return out
 	}, a, b)
+}
+
+// dot is the sum of the products of two rows, in four sums that do not wait for each
+// other.
+func dot(a, b []float64) float64 {
+	var s0, s1, s2, s3 float64
+	for len(a) >= 4 && len(b) >= 4 {
+		s0 += a[0] * b[0]
+		s1 += a[1] * b[1]
+		s2 += a[2] * b[2]
+		s3 += a[3] * b[3]
+		a, b = a[4:], b[4:]
+	}
+	for i, x := range a {
+		s0 += x * b[i]
+	}
+	return s0 + s1 + (s2 + s3)
 }
 
 // columns is columns [from, to) of a matrix.
@@ -232,12 +246,13 @@ func turned(a *Formula, axes ...int) *Formula {
 		out := make([]float64, 0, elements(shape))
 		var walk func(axis, at int)
 		walk = func(axis, at int) {
-			if axis == len(shape) {
-				out = append(out, args[0][at])
-				return
-			}
 			for k := range shape[axis] {
-				walk(axis+1, at+k*steps[axis])
+				next := at + k*steps[axis]
+				if axis+1 == len(shape) {
+					out = append(out, args[0][next])
+				} else {
+					walk(axis+1, next)
+				}
 			}
 		}
 		walk(0, 0)

@@ -189,6 +189,12 @@ func TestKeys(t *testing.T) {
 	}
 	// The norms (4 a layer and the last) and the rotary tables.
 	require.EqualValues(t, 4*36+1+2, shared)
+	// The forms of the flow share all weights but that of the prompt.
+	chunk, once := keys(graph.FlowDiT(dims(), cudaHalf)), keys(graph.FlowDiTOnce(dims(), cudaHalf))
+	require.Len(t, once, len(chunk)+1)
+	for k := range chunk {
+		require.Contains(t, once, k)
+	}
 	for k := range keys(graph.Decoder(dims(), cpu)) {
 		require.NotContains(t, half, k, "float32 is not float16")
 	}
