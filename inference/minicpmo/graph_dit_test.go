@@ -24,8 +24,10 @@ type flow struct {
 	of          model
 	chunk, once *network
 	rings       map[string]array
-	filled      int // rows of keys and values, the first of the rings
-	conv        int // the next row of the convolutions' rings
+	prompt      int   // frames
+	order       []int // rows of the rings in use, the newest frame first
+	next        int   // the row of the rings to write to
+	conv        int   // the row of the convolutions' rings to write to
 	speaker     array
 	random      []float32
 }
@@ -33,7 +35,7 @@ type flow struct {
 func newFlow(on *machine, m model) *flow {
 	f := &flow{
 		of: m, chunk: on.speech(m, graph.FlowDiT, true), once: on.speech(m, graph.FlowDiTOnce, false), rings: map[string]array{},
-		random: hashNoise(30000*m.Speech.Flow.Mel, 20251),
+		random: hashNoise(30000*m.Speech.Flow.Mel, 20251), prompt: promptRows,
 	}
 	for _, p := range f.chunk.Inputs {
 		switch {
@@ -68,17 +70,16 @@ func (f *flow) noise(from, rows int) []float32 {
 	return out
 }
 
-// inputs returns what both forms of the network take: mask hides all but the filled rows
-// of the first keys.
-func (f *flow) inputs(noise, mu []float32, keys, filled, run int) map[string]array {
+// inputs returns what both forms of the network take. All keys but those in use and
+// count from first on are masked.
+func (f *flow) inputs(noise, mu []float32, keys, first, count int) map[string]array {
 	bins := f.of.Speech.Flow.Mel
 	frames := int64(len(mu) / bins)
-	mask := make([]float32, keys)
-	for i := range mask {
-		if i >= filled && i < keys-run {
-			mask[i] = forgotten
-		}
+	mask := slices.Repeat([]float32{forgotten}, keys)
+	for _, row := range f.order {
+		mask[row] = 0
 	}
+	clear(mask[first : first+count])
 	return map[string]array{
 		"noise": floatArray(noise, 1, frames, int64(bins)), "mu": floatArray(mu, 1, frames, int64(bins)),
 		"speaker": f.speaker, "mask": floatArray(slices.Concat(mask, mask), 2, 1, 1, int64(keys)),
@@ -88,7 +89,7 @@ func (f *flow) inputs(noise, mu []float32, keys, filled, run int) map[string]arr
 // single runs the form for any number of frames.
 func (f *flow) single(noise, mu, prompt []float32) map[string]array {
 	frames := len(mu) / f.of.Speech.Flow.Mel
-	in := f.inputs(noise, mu, ringRows+frames, f.filled, frames)
+	in := f.inputs(noise, mu, ringRows+frames, ringRows, frames)
 	maps.Copy(in, f.rings)
 	in["prompt"] = floatArray(prompt, 1, int64(frames), int64(f.of.Speech.Flow.Mel))
 	two := []int64{int64(f.conv+convRows-2) % convRows, int64(f.conv+convRows-1) % convRows}
@@ -111,16 +112,23 @@ func (f *flow) fill(out map[string]array) {
 			copy(ring.floats[(r*int(ring.shape[1])+at)*width:], from.floats[r*rows*width:(r+1)*rows*width])
 		}
 	}
-	f.filled = promptRows
+	f.use(f.prompt)
+}
+
+// use makes the first rows those in use.
+func (f *flow) use(rows int) {
+	f.order, f.next = nil, rows
+	for i := range rows {
+		f.order = append(f.order, i)
+	}
 }
 
 // run runs the form for a chunk, of which count frames are real.
 func (f *flow) run(noise, mu []float32, count int) map[string]array {
 	f.chunk.tb.Helper()
-	// The new rows come after the filled ones.
-	in := f.inputs(noise, mu, ringRows, f.filled+count, 0)
+	in := f.inputs(noise, mu, ringRows, f.next, count)
 	maps.Copy(in, f.rings)
-	in["write"] = intArray([]int64{int64(f.filled), int64(f.filled)}, 2)
+	in["write"] = intArray([]int64{int64(f.next), int64(f.next)}, 2)
 	in["conv_write"] = intArray([]int64{int64(f.conv), int64(f.conv)}, 2)
 	var rows []int64
 	for r := range 2 {
@@ -136,19 +144,35 @@ func (f *flow) run(noise, mu []float32, count int) map[string]array {
 	return out
 }
 
-// forget keeps the newest rows and the end of the prompt, as the official code: it moves
-// them to the front of the rings, the newest first.
-func (f *flow) forget() {
-	order := make([]int, 0, ringRows)
+// keep returns the rows to keep after a chunk, the newest first: as the official code,
+// as many as the prompt has, and the last 100 of the prompt. Others are dropped.
+func (f *flow) keep() (order, dropped []int) {
 	for i := range graph.ChunkFrames {
-		order = append(order, f.filled+i)
+		order = append(order, f.next+i)
 	}
-	for i := range f.filled {
-		order = append(order, i)
+	order = append(order, f.order...)
+	if n := len(order) - graph.FlowKept; n > f.prompt {
+		dropped = slices.Sorted(slices.Values(order[f.prompt:n]))
+		order = slices.Delete(order, f.prompt, n)
 	}
-	if len(order) > promptRows+100 {
-		order = append(order[:promptRows:promptRows], order[len(order)-100:]...)
+	f.conv = (f.conv + graph.ChunkFrames) % convRows
+	return order, dropped
+}
+
+// turn goes on to the rows that a chunk makes free. They are a range of the rings if the
+// prompt is a number of chunks long.
+func (f *flow) turn() {
+	order, dropped := f.keep()
+	f.order, f.next = order, f.next+graph.ChunkFrames
+	if len(dropped) > 0 {
+		require.Equal(f.chunk.tb, graph.ChunkFrames-1, dropped[len(dropped)-1]-dropped[0], "one range")
+		f.next = dropped[0]
 	}
+}
+
+// move goes on after a chunk with the rows to keep at the front of the rings.
+func (f *flow) move() {
+	order, _ := f.keep()
 	for name, ring := range f.rings {
 		if ring.shape[1] != ringRows {
 			continue
@@ -162,7 +186,7 @@ func (f *flow) forget() {
 		}
 		f.rings[name] = moved
 	}
-	f.filled, f.conv = len(order), (f.conv+graph.ChunkFrames)%convRows
+	f.use(len(order))
 }
 
 // melBound is the agreed error of a spectrogram.
@@ -179,13 +203,13 @@ func TestFlowDiT(t *testing.T) {
 		x := openFixture(t, fmt.Sprint("voice_chunk_", i))
 		mu, want := x.floats("mu"), rowsOf(x.floats("mel"), bins)
 		count := len(mu) / bins
-		noise := f.noise(f.filled, count)
+		noise := f.noise(len(f.order), count)
 		if i+1 < fixtureRuns {
 			within(t, fmt.Sprint("chunk ", i), want, f.run(noise, mu, count)["mel"].floats, melBound)
 			if i == 0 {
 				f.chunk.rooms(map[string]int64{"conv_rows": 2 * convRows})
 			}
-			f.forget()
+			f.move()
 			continue
 		}
 		exact := f.single(noise, mu, make([]float32, len(mu)))["mel"].floats
@@ -194,6 +218,29 @@ func TestFlowDiT(t *testing.T) {
 		padded := f.run(append(noise, padding...), append(mu, padding...), count)["mel"].floats[:len(want)]
 		within(t, "padded end", want, padded, melBound)
 		within(t, "padded end against the exact one", exact, padded, 1e-5)
+	}
+}
+
+// TestFlowDiTRing: with a prompt of two chunks, rings that are written where rows become
+// free give what moved rows give, and a repeated run gives the same.
+func TestFlowDiTRing(t *testing.T) {
+	m, on := voice(t), startMachine(t)
+	ring, prompt := newFlow(on, m), openFixture(t, "voice_prompt")
+	bins := m.Speech.Flow.Mel
+	ring.prompt = 2 * graph.ChunkFrames
+	n := ring.prompt * bins
+	ring.fill(ring.single(ring.noise(0, ring.prompt), prompt.floats("mu")[:n], prompt.floats("prompt_mel")[:n]))
+	moved := *ring
+	moved.rings = maps.Clone(ring.rings)
+	mu := openFixture(t, "voice_chunk_0").floats("mu")
+	for range 7 {
+		noise := ring.noise(len(ring.order), graph.ChunkFrames)
+		first := ring.run(noise, mu, graph.ChunkFrames)["mel"].floats
+		require.Equal(t, first, ring.run(noise, mu, graph.ChunkFrames)["mel"].floats)
+		require.Less(t, away(t, moved.run(noise, mu, graph.ChunkFrames)["mel"].floats, first), 1e-5)
+		ring.turn()
+		moved.move()
+		slices.Reverse(mu)
 	}
 }
 
@@ -233,7 +280,7 @@ func TestFlowDiTStep(t *testing.T) {
 			}
 		}
 	}
-	f.filled = promptRows
+	f.use(promptRows)
 	half := len(call.floats("in.x")) / 2 // both rows have the same noise, and one has the condition
 	out := f.run(rowsOf(call.floats("in.x")[:half], bins), rowsOf(call.floats("in.mu")[:half], bins), graph.ChunkFrames)
 	v := call.floats("out.v")

@@ -34,6 +34,10 @@ import (
 //
 // Options.Check adds velocity.s float32 [B2,T,mel], the network's output in step s.
 //
+// After a chunk a room keeps the newest rows, as many as its prompt has frames, and the
+// last FlowKept of the prompt. If the prompt is a number of chunks long, the rows that a
+// chunk makes free are a range, the one to write next, so S = prompt+FlowKept+T is enough.
+//
 // What the times of the steps decide is computed by the conversion: the shifts and
 // scales of the norms, and the gates, which are part of the matrices before them.
 func FlowDiT(d models.Dims, o Options) (*Description, error) { return describeDiT(d, o, false) }
