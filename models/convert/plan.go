@@ -13,7 +13,7 @@ type describe func(models.Dims, graph.Options) (*graph.Description, error)
 
 // voiceGraphs returns the networks of a voice.
 func voiceGraphs() []describe {
-	return []describe{graph.TTSCondition, graph.TTS, graph.FlowEncoder, graph.Vocoder}
+	return []describe{graph.TTSCondition, graph.TTS, graph.FlowEncoder, graph.FlowDiT, graph.FlowDiTOnce, graph.Vocoder}
 }
 
 // plan describes the graphs of a bundle.
