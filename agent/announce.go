@@ -1,12 +1,17 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"touchline/inference"
+	"touchline/internal/check"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
 	"touchline/media"
@@ -17,24 +22,93 @@ import (
 var (
 	errInterrupted = errors.New("an alert interrupted it")
 	errAgain       = errors.New("the last comment was asked for again")
+	errAnnounced   = errors.New("an announcement interrupted it")
 )
 
-// maxAnnouncements bounds those that wait for the voice; the rest are not spoken.
+// maxAnnouncements bounds those that wait for the voice; the rest are refused.
 const maxAnnouncements = 16
 
-// announcement is a text that is said at once and interrupts speech: the reason of an alert, or the last comment again.
+// MaxSaid is the longest text and MaxReason the longest reason of an Announcement, in characters.
+const (
+	MaxSaid   = 1000
+	MaxReason = 128
+)
+
+// ErrTooMuchToSay is returned by Say while too many announcements wait.
+var ErrTooMuchToSay = errors.New("too much waits to be said; try again when some of it was heard")
+
+// Announcement is a text that is said without a look at the picture, and does not wait for one.
+type Announcement struct {
+	Text string `json:"text"`
+	// Reason is why it is said, for the record.
+	Reason string `json:"reason,omitempty"`
+	// Interrupt cuts the comment that is being said; else the announcement waits for its end.
+	Interrupt bool `json:"interrupt,omitempty"`
+}
+
+// check returns the errors of an announcement, joined.
+func (a Announcement) check() error {
+	var errs []error
+	if n := utf8.RuneCountInString(a.Text); n == 0 || n > MaxSaid || !utf8.ValidString(a.Text) {
+		errs = append(errs, &RangeError{"text", fmt.Sprintf("1 to %d characters", MaxSaid), n})
+	} else if inference.Judge(a.Text, true) != inference.Says {
+		errs = append(errs, &RangeError{"text", "at least one word", fmt.Sprintf("%.40q", a.Text)})
+	}
+	if a.Reason != "" && (!check.Name(a.Reason) || len(a.Reason) > MaxReason) {
+		errs = append(errs, &RangeError{"reason", fmt.Sprintf("at most %d printable characters", MaxReason), fmt.Sprintf("%.40q", a.Reason)})
+	}
+	return errors.Join(errs...)
+}
+
+// Reasons of the session's own announcements, and of one without a reason.
+const (
+	reasonAlert = "alert"
+	reasonAgain = "again"
+	reasonSaid  = "said"
+)
+
+// announcement is an Announcement with what the session knows of it.
 type announcement struct {
-	text   string
-	alert  string       // id; "" for the last comment
-	anchor window.Frame // without its picture
+	Announcement
+
+	alert  string        // its id; "" for none
+	anchor *window.Frame // without its picture; nil for none
 }
 
 // cause returns the cause of a comment that the announcement cuts.
 func (a announcement) cause() error {
-	if a.alert == "" {
+	switch a.Reason {
+	case reasonAlert:
+		return errInterrupted
+	case reasonAgain:
 		return errAgain
 	}
-	return errInterrupted
+	return errAnnounced
+}
+
+// Say queues an announcement, which has captions and a record as a comment has. Without speech it is a caption alone. The
+// error joins a *RangeError for each bad part, or is ErrTooMuchToSay.
+func (s *Session) Say(a Announcement, by string) error {
+	a.Text = strings.TrimSpace(a.Text)
+	if err := a.check(); err != nil {
+		return err
+	}
+	a.Reason = cmp.Or(a.Reason, reasonSaid)
+	if err := s.queueAnnouncement(announcement{Announcement: a}); err != nil {
+		return err
+	}
+	s.log.Info().Str("by", by).Str("reason", a.Reason).Bool("interrupt", a.Interrupt).Msg("announcement")
+	return nil
+}
+
+// queueAnnouncement queues one for announce.
+func (s *Session) queueAnnouncement(a announcement) error {
+	select {
+	case s.spoken <- a:
+		return nil
+	default:
+		return ErrTooMuchToSay
+	}
 }
 
 // announceAlert gives the reason of an alert to announce.
@@ -44,10 +118,9 @@ func (s *Session) announceAlert(a Alert, anchor window.Frame) {
 	if !speaks {
 		return
 	}
-	select {
-	case s.spoken <- announcement{a.Reason, a.ID, anchor}:
-	default:
-		s.log.Warn().Str("alert", a.ID).Msg("alert not spoken: too many at once")
+	err := s.queueAnnouncement(announcement{Announcement{a.Reason, reasonAlert, true}, a.ID, &anchor})
+	if err != nil {
+		s.log.Warn().Err(err).Str("alert", a.ID).Msg("alert not spoken")
 	}
 }
 
@@ -58,13 +131,36 @@ func (s *Session) announce(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case a := <-s.spoken:
+			if !a.Interrupt && !s.awaitVoice(ctx) {
+				return ctx.Err()
+			}
 			err := s.say(ctx, a)
+			s.locked(func() { s.holding = false })
+			s.deliver.Set()
 			if _, crash := rescue.Of(err); crash {
 				return err
 			}
 			if err != nil && ctx.Err() == nil {
-				s.log.Warn().Err(err).Str("alert", a.alert).Msg("announcement not spoken")
+				s.log.Warn().Err(err).Str("reason", a.Reason).Msg("announcement not spoken")
 			}
+		}
+	}
+}
+
+// awaitVoice lets no further comment start, and waits for the end of the one that is spoken; false when ctx ended.
+func (s *Session) awaitVoice(ctx context.Context) bool {
+	s.locked(func() { s.holding = true })
+	for {
+		var free bool
+		s.locked(func() { free = s.speaking == nil })
+		if free {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-s.unspoken:
+		case <-time.After(recheck):
 		}
 	}
 }
@@ -142,14 +238,18 @@ func (s *Session) newAnnouncement(a announcement, now time.Time) (*utterance, st
 	defer s.mu.Unlock()
 	s.cycle++
 	u := &utterance{
-		changed: wake.New(), spoken: true, announced: true, released: true, text: a.text, frames: []window.Frame{a.anchor},
+		changed: wake.New(), spoken: true, announced: true, released: true, text: a.Text,
 		rec: Record{
-			Type: "cycle_end", Cycle: s.cycle, Alert: a.alert, Again: a.alert == "", Engine: s.engine.Name(), Profile: s.profile.Name,
-			InferenceStart: now, InferenceEnd: now,
+			Type: "cycle_end", Cycle: s.cycle, Announced: a.Reason, Alert: a.alert, Again: a.Reason == reasonAgain,
+			FrameIDs: []uint64{}, Engine: s.engine.Name(), Profile: s.profile.Name, InferenceStart: now, InferenceEnd: now,
 		},
 	}
-	u.describeFrames()
-	u.language = answersIn(s.engine.Capabilities(), s.infer.Voice.Language)
+	u.language = s.infer.Voice.Language
+	if a.anchor != nil { // the engine's own words
+		u.frames = []window.Frame{*a.anchor}
+		u.describeFrames()
+		u.language = answersIn(s.engine.Capabilities(), u.language)
+	}
 	if s.infer.Voice.Enabled && s.opts.Audio != nil {
 		u.speech = s.opts.Audio.NewUtterance(s.speechEvents(u))
 	}

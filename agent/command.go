@@ -309,10 +309,9 @@ func (s *Session) repeatLocked() (string, error) {
 	ids := s.latest.rec.FrameIDs
 	anchor := window.Frame{ID: ids[len(ids)-1], VideoFrame: s.latest.anchor}
 	anchor.Pix = nil
-	select {
-	case s.spoken <- announcement{text: strings.TrimSpace(s.latest.text), anchor: anchor}:
-		return "The last comment is said again.", nil
-	default:
-		return "", fmt.Errorf("%w: too much waits to be said", ErrNothingTo)
+	again := Announcement{Text: strings.TrimSpace(s.latest.text), Reason: reasonAgain, Interrupt: true}
+	if err := s.queueAnnouncement(announcement{Announcement: again, anchor: &anchor}); err != nil {
+		return "", fmt.Errorf("%w: %w", ErrNothingTo, err)
 	}
+	return "The last comment is said again.", nil
 }

@@ -85,6 +85,8 @@ type Steerer interface {
 	Stop(by string)
 	// Command does a command at once; an error that wraps ErrNothingTo if it has nothing to act on.
 	Command(c Command, by string) (Done, error)
+	// Say queues an announcement; see Session.Say.
+	Say(a Announcement, by string) error
 	// History returns the last comments, oldest first.
 	History() []Record
 }

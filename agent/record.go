@@ -16,6 +16,8 @@ type Record struct {
 	// Reason of an outcome other than spoken and shown, in words.
 	Reason string `json:"reason,omitempty"`
 
+	// Announced is why something that is no comment was said: "alert", "again", "said" or the reason in a request; "" for a comment.
+	Announced string `json:"announced,omitempty"`
 	// Alert is the id of the alert whose reason was said in place of a comment; "" for a comment.
 	Alert string `json:"alert,omitempty"`
 	// Again: the last comment was said again.

@@ -84,8 +84,10 @@ type Session struct {
 
 	wake    wake.Signal // wakes think
 	deliver wake.Signal // wakes deliverLoop
-	spoken  chan announcement
-	started time.Time // when Run began, guarded by mu
+	// unspoken wakes an announcement that waits for the voice.
+	unspoken wake.Signal
+	spoken   chan announcement
+	started  time.Time // when Run began, guarded by mu
 
 	transcodes bool // the source cannot be relayed as it is; only intake touches it
 
@@ -128,6 +130,7 @@ type Session struct {
 	inFlight      *utterance
 	queue         []*utterance // not started, oldest first
 	speaking      *utterance
+	holding       bool       // an announcement waits for the voice, and no comment starts
 	latest        *utterance // the last that started
 	before        []ordered  // the state before each of the last orders, oldest first
 	done          *Done      // the last command
@@ -166,6 +169,7 @@ func New(opts Options) (*Session, error) {
 		log:         opts.Log.With().Str("component", "agent").Logger(),
 		wake:        wake.New(),
 		deliver:     wake.New(),
+		unspoken:    wake.New(),
 		spoken:      make(chan announcement, maxAnnouncements),
 		agent:       opts.Agent,
 		pace:        opts.Pacing,

@@ -247,7 +247,7 @@ func (s *Session) startNext(ctx context.Context, now time.Time) time.Duration {
 		lead = speechLead
 	}
 	wait := at.Sub(now) - lead
-	if wait <= 0 && u.spoken && s.voiceLagsLocked(now) {
+	if wait <= 0 && u.spoken && (s.holding || s.voiceLagsLocked(now)) {
 		return recheck // its end wakes the loop
 	}
 	if wait <= 0 && s.mayRepeatLocked(u, now) {
@@ -317,6 +317,7 @@ func (s *Session) speechEvents(u *utterance) SpeechEvents {
 			if s.speaking == u {
 				s.speaking = nil
 				s.clock.Finish(end)
+				s.unspoken.Set()
 			}
 			s.mu.Unlock()
 			u.changed.Set()
@@ -447,6 +448,7 @@ func (s *Session) cutLocked(u *utterance, cause error, now time.Time) {
 		u.endAt, u.wasCut = now, true
 		if s.speaking == u {
 			s.speaking = nil
+			s.unspoken.Set()
 		}
 		u.changed.Set()
 	}
@@ -481,7 +483,7 @@ func (s *Session) measure(u *utterance) Record {
 		r.Outcome, r.Reason = OutcomeCut, s.room
 	}
 	shown, ok := s.line.Shown(u.anchor.Epoch, u.anchor.PTS)
-	if r.Alert == "" && !r.Again && ok && !shown.IsZero() && s.relays() && !u.onset.IsZero() { // zero: nothing was published yet
+	if r.Announced == "" && ok && !shown.IsZero() && s.relays() && !u.onset.IsZero() { // zero: nothing was published yet
 		off := u.onset.Sub(shown)
 		r.ShownAt, r.AlignmentError, r.Aligned = shown, off.Seconds(), true
 		if r.Late = off.Abs() > lateBy; r.Late {

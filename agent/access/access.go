@@ -27,7 +27,7 @@ const (
 	Sources
 	// Rules allows changing alert rules, and acknowledging alerts.
 	Rules
-	// Speak allows speaking to the commentator in the room.
+	// Speak allows speaking to the commentator in the room, and having its voice say a text.
 	Speak
 	// Transcribe allows the words that people say in the room.
 	Transcribe
@@ -110,6 +110,8 @@ func Needed(operation string) Rights {
 	case "POST /source", "GET /sources", "POST /sources", "GET /sources/{id}", "PATCH /sources/{id}", "DELETE /sources/{id}",
 		"POST /sources/{id}/select", "select_source":
 		return Sources
+	case "POST /say", "say":
+		return Speak
 	case "POST /rules", "PUT /rules/{id}", "DELETE /rules/{id}", "POST /rules/try", "POST /rules/{id}/snooze", "POST /rules/{id}/test",
 		"POST /alerts/{id}/ack", "DELETE /alerts/{id}",
 		"add_rule", "replace_rule", "remove_rule", "snooze_rule", "ack_alert":

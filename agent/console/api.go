@@ -121,6 +121,24 @@ func (s *Server) postCommand(h *hosted, w http.ResponseWriter, r *http.Request) 
 	})
 }
 
+// sayAgain is the time after which an announcement that was refused may be tried again, in seconds.
+const sayAgain = 5
+
+func (s *Server) postSay(h *hosted, w http.ResponseWriter, r *http.Request) error {
+	var in agent.Announcement
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	return h.order(w, func(b agent.Steerer) error {
+		err := b.Say(in, by(r))
+		if errors.Is(err, agent.ErrTooMuchToSay) {
+			w.Header().Set("Retry-After", strconv.Itoa(sayAgain))
+			return refuse(http.StatusTooManyRequests, "too_much_to_say", "%v", err)
+		}
+		return refuseOrder(err, "bad_announcement")
+	})
+}
+
 func (s *Server) deleteInstruction(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	return h.order(w, func(b agent.Steerer) error {
 		_, err := b.Change(agent.Change{Instruction: new("")}, by(r))

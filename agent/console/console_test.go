@@ -168,6 +168,19 @@ func (d *desk) Command(c agent.Command, by string) (agent.Done, error) {
 	return done, nil
 }
 
+func (d *desk) Say(a agent.Announcement, by string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch a.Text {
+	case "":
+		return &agent.RangeError{Name: "text", Want: "1 to 1000 characters", Got: 0}
+	case "busy":
+		return agent.ErrTooMuchToSay
+	}
+	d.note("say %q (%s, %v) by %s", a.Text, a.Reason, a.Interrupt, by)
+	return nil
+}
+
 func (d *desk) Stop(by string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -513,6 +526,10 @@ func TestEveryRowOfTheAPI(t *testing.T) {
 		{"bad source", "POST", "/api/start", `{"source":"file:///etc/passwd"}`, 400, "camera:IDENTITY"},
 		{"start with a camera that may come later", "POST", "/api/start", `{"source":"camera:anna"}`, 200, `"ACTIVE"`},
 		{"start again", "POST", "/api/start", `{"source":""}`, 409, "running"},
+		{"say", "POST", "/api/say", `{"text":"Half time.","reason":"desk","interrupt":true}`, 200, `"monitor_mode"`},
+		{"nothing to say", "POST", "/api/say", `{}`, 422, "text: expected 1 to 1000 characters"},
+		{"too much to say", "POST", "/api/say", `{"text":"busy"}`, 429, "too_much_to_say"},
+		{"say with a typo", "POST", "/api/say", `{"txt":"busy"}`, 400, "unknown_field"},
 		{"stop", "POST", "/api/stop", ``, 200, `"IDLE"`},
 		{"start without a body", "POST", "/api/start", ``, 200, `"ACTIVE"`},
 		{"source", "POST", "/api/source", `{"source":"scene"}`, 200, `"status"`},
@@ -549,5 +566,6 @@ func TestEveryRowOfTheAPI(t *testing.T) {
 		})
 	}
 	require.Contains(t, d.orders(), `instruction "only the keeper" by the page`)
+	require.Contains(t, d.orders(), `say "Half time." (desk, true) by the page`)
 	require.NotContains(t, string(r.ask("GET", "/api/history", "").body), `"cycle":8`, "a silent cycle is no comment")
 }

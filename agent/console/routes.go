@@ -125,6 +125,7 @@ func (s *Server) roomOperations() []endpoint {
 		{method: "GET", path: "/events", inRoom: s.getEvents, summary: "Events of the room", kind: sse},
 		{method: "POST", path: "/instruction", inRoom: s.postInstruction, summary: "Sets the instruction", in: instructionBody{}, out: snapshot},
 		{method: "POST", path: "/command", inRoom: s.postCommand, summary: "Does a command at once", in: commandBody{}, out: snapshot},
+		{method: "POST", path: "/say", inRoom: s.postSay, summary: "Has the voice say a text", in: agent.Announcement{}, out: snapshot},
 		{method: "DELETE", path: "/instruction", inRoom: s.deleteInstruction, summary: "Clears the instruction: idle", out: snapshot},
 		{method: "GET", path: "/profiles", inRoom: s.getProfiles, summary: "The prompt profiles", out: profileList{}},
 		{method: "POST", path: "/profiles", inRoom: s.postProfile, summary: "Chooses a profile", in: profileBody{}, out: snapshot},

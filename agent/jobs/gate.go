@@ -152,7 +152,7 @@ func (g *gate) Record(r agent.Record) {
 	defer g.mu.Unlock()
 	defer g.moved.Set()
 	g.at = time.Now()
-	if len(r.FrameIDs) > 0 && !r.Skipped {
+	if r.Announced != "" || len(r.FrameIDs) > 0 && !r.Skipped {
 		g.heard++
 	}
 }

@@ -163,6 +163,10 @@ func TestControl(t *testing.T) {
 		require.Equal(t, true, boss.ask(t, `{"method":"update_settings","params":{"settings":{"speech":false}}}`)["ok"])
 		require.Equal(t, true, boss.ask(t, `{"method":"stop"}`)["ok"])
 		require.Equal(t, true, boss.ask(t, `{"method":"start","params":{"source":"camera:x"}}`)["ok"])
+		_, err = boss.rpc("touchline.say", `{"text":"Half time.","reason":"desk","interrupt":true}`)
+		require.NoError(t, err)
+		_, err = boss.rpc("touchline.say", `{"text":"busy"}`)
+		require.ErrorContains(t, err, "too much waits to be said")
 		admin := adminToken(t, s.APIKey(), s.APISecret(), "match", true, time.Hour)
 		require.Equal(t, true, guest.ask(t, `{"method":"clear_instruction","token":"`+admin+`"}`)["ok"])
 		byHand := signed(s.APISecret(), fmt.Sprintf(
@@ -172,7 +176,7 @@ func TestControl(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{
 			"instruction the goalkeeper by room: boss", "profile sports by room: sure", "settings by room: boss",
-			"stop by room: boss", "start camera:x by room: boss", "clear by room: guest", "source camera:y by room: guest",
+			"stop by room: boss", "start camera:x by room: boss", `say "Half time." (desk, true) by room: boss`, "clear by room: guest", "source camera:y by room: guest",
 		}, st.all())
 	})
 

@@ -26,6 +26,7 @@ const (
 	methodStop             = "stop"
 	methodCommand          = "command"
 	methodSource           = "select_source"
+	methodSay              = "say"
 	methodHistory          = "history" // for all participants that may subscribe
 	methodRules            = "rules"
 	methodAddRule          = "add_rule"
@@ -38,7 +39,7 @@ const (
 func methods() []string {
 	return []string{
 		methodStatus, methodSetInstruction, methodClearInstruction, methodSetProfile,
-		methodUpdate, methodStart, methodStop, methodCommand, methodSource, methodHistory,
+		methodUpdate, methodStart, methodStop, methodCommand, methodSource, methodSay, methodHistory,
 		methodRules, methodAddRule, methodReplaceRule, methodRemoveRule, methodSnoozeRule, methodAckAlert,
 	}
 }
@@ -49,7 +50,7 @@ func codes(err error) (rpc lksdk.RpcErrorCode, reply string) {
 	switch {
 	case errors.Is(err, errRefused):
 		return 403, "forbidden"
-	case errors.Is(err, errBusy):
+	case errors.Is(err, errBusy), errors.Is(err, agent.ErrTooMuchToSay):
 		return 429, "rate_limited"
 	default:
 		return 400, "bad_request"
@@ -119,6 +120,8 @@ type params struct {
 	Settings    *agent.Settings `json:"settings"`
 	Limit       *int            `json:"limit"`
 
+	agent.Announcement // to say
+
 	ID    *string          `json:"id"`    // of a rule
 	Rule  *agent.AlertRule `json:"rule"`  // to add, or in place of another
 	For   *string          `json:"for"`   // how long a rule is snoozed
@@ -183,6 +186,8 @@ func (c *Control) do(method string, p params, who caller) (any, error) {
 		err = c.bot.Start(source, by)
 	case methodStop:
 		c.bot.Stop(by)
+	case methodSay:
+		err = c.bot.Say(p.Announcement, by)
 	case methodSource:
 		_, err = c.bot.Change(agent.Change{Source: &source}, by)
 	default:

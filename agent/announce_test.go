@@ -1,0 +1,129 @@
+package agent_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/agenttest"
+	"touchline/inference"
+)
+
+// announced returns the records of announcements.
+func announced(r *rig) (out []agent.Record) {
+	for _, rec := range r.reader.Records() {
+		if rec.Announced != "" {
+			out = append(out, rec)
+		}
+	}
+	return out
+}
+
+// TestSay: an announcement waits for the comment that is said or cuts it, and goes before the next; it has captions and a record.
+func TestSay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(n int, _ inference.Prompt) agenttest.Answer {
+			return agenttest.Answer{Latency: 200 * time.Millisecond, Text: fmt.Sprintf("Pass number %d to the left.", n), Speech: 4 * time.Second}
+		}, nil)
+		time.Sleep(20 * time.Second)
+		require.NoError(t, r.Say(agent.Announcement{Text: " Half time is near. "}, person))
+		require.NoError(t, r.Say(agent.Announcement{Text: "Tickets at the gate.", Reason: "advertisement"}, person))
+		time.Sleep(20 * time.Second)
+		require.Len(t, announced(r), 2)
+		for _, h := range r.voice.Utterances() {
+			require.False(t, h.Cut)
+		}
+		require.NoError(t, r.Say(agent.Announcement{Text: "Leave the hall now!", Interrupt: true}, person))
+		time.Sleep(20 * time.Second)
+		said, heard, captions := announced(r), r.voice.Utterances(), r.reader.Captions()
+		r.stop()
+		require.Len(t, said, 3)
+		texts := []string{"Half time is near.", "Tickets at the gate.", "Leave the hall now!"}
+		for i, reason := range []string{"said", "advertisement", "said"} {
+			require.Equal(t, agent.OutcomeSpoken, said[i].Outcome, said[i].Reason)
+			require.Equal(t, texts[i], said[i].Text)
+			require.Equal(t, reason, said[i].Announced)
+			require.Empty(t, said[i].FrameIDs)
+			require.NotNil(t, said[i].FrameIDs)
+			require.False(t, said[i].Aligned)
+			var last agenttest.ReadCaption
+			for _, c := range captions {
+				if c.Cycle == said[i].Cycle {
+					last = c
+				}
+			}
+			require.Equal(t, texts[i], last.Text)
+			require.True(t, last.Final)
+		}
+		for _, gap := range heardGaps(heard) {
+			require.GreaterOrEqual(t, gap, time.Duration(0), "no two voices at once")
+		}
+		require.Less(t, said[1].StartedAt.Sub(said[0].EndedAt), time.Second, "no comment comes between")
+		cuts := 0
+		for _, h := range heard {
+			if h.Cut {
+				cuts++
+				require.Less(t, said[2].StartedAt.Sub(h.To).Abs(), 40*time.Millisecond)
+			}
+		}
+		require.Equal(t, 1, cuts)
+		require.True(t, heard[len(heard)-1].From.After(said[2].EndedAt), "the commentary goes on")
+		for _, rec := range r.reader.Records() {
+			if rec.Outcome == agent.OutcomeCut {
+				require.Equal(t, "an announcement interrupted it", rec.Reason)
+			}
+		}
+	})
+}
+
+// TestSayWithoutSpeech is a caption alone, also while commenting is off.
+func TestSayWithoutSpeech(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
+		_, err := r.Change(agent.Change{Settings: agent.Settings{Speech: new(false)}}, person)
+		require.NoError(t, err)
+		r.Stop(person)
+		time.Sleep(5 * time.Second)
+		require.NoError(t, r.Say(agent.Announcement{Text: "Half time."}, person))
+		time.Sleep(5 * time.Second)
+		said := announced(r)
+		r.stop()
+		require.Len(t, said, 1)
+		require.Equal(t, agent.OutcomeShown, said[0].Outcome)
+		require.Equal(t, "Half time.", said[0].Text)
+	})
+}
+
+func TestSayRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
+		for _, tt := range []struct {
+			a    agent.Announcement
+			want string
+		}{
+			{agent.Announcement{}, "text: expected 1 to 1000 characters, got 0"},
+			{agent.Announcement{Text: strings.Repeat("ä", 1001)}, "text: expected 1 to 1000 characters, got 1001"},
+			{agent.Announcement{Text: "\xff\xfe"}, "text: expected 1 to 1000 characters"},
+			{agent.Announcement{Text: "..."}, `text: expected at least one word, got "..."`},
+			{agent.Announcement{Text: "Go!", Reason: "a\nb"}, "reason: expected at most 128 printable characters"},
+		} {
+			require.ErrorContains(t, r.Say(tt.a, person), tt.want)
+		}
+		require.NoError(t, r.Say(agent.Announcement{Text: strings.Repeat("ä", 1000)}, person))
+		var err error
+		n := 0
+		for ; err == nil; n++ {
+			err = r.Say(agent.Announcement{Text: "Half time."}, person)
+		}
+		require.ErrorIs(t, err, agent.ErrTooMuchToSay)
+		require.LessOrEqual(t, n, 18)
+		time.Sleep(90 * time.Second)
+		require.NoError(t, r.Say(agent.Announcement{Text: "Half time."}, person), "they were said")
+		r.stop()
+	})
+}
