@@ -103,17 +103,20 @@ func (e *flowEncoder) encode(codes []int64, coded, padding int) []float32 {
 
 // TestFlowEncoder: the prompt, four chunks of which the third trims the caches, and the
 // end of the speech, also with padding.
-func TestFlowEncoder(t *testing.T) {
-	m, on := voice(t), startMachine(t)
+func TestFlowEncoder(t *testing.T) { forms(t, testFlowEncoder) }
+
+func testFlowEncoder(t *testing.T, on *machine) {
+	const exact, half = 1e-5, 6e-3
+	m := voice(t)
 	e := newFlowEncoder(on, m)
 	prompt := openFixture(t, "voice_prompt")
 	codes := append(prompt.ints("prompt_codes"), silence, silence, silence)
-	within(t, "prompt", prompt.floats("mu"), e.encode(codes, len(codes), 0), 1e-5)
+	on.within(t, "prompt", prompt.floats("mu"), e.encode(codes, len(codes), 0), exact, half)
 	for i := range fixtureRuns {
 		f := openFixture(t, fmt.Sprint("voice_chunk_", i))
 		codes, want := f.ints("codes"), f.floats("mu")
 		if i+1 < fixtureRuns {
-			within(t, fmt.Sprint("chunk ", i), want, e.encode(codes, len(codes), 0), 1e-5)
+			on.within(t, fmt.Sprint("chunk ", i), want, e.encode(codes, len(codes), 0), exact, half)
 			if i == 0 {
 				e.rooms(map[string]int64{"keep.25": promptRows/2 + 75, "keep.50": promptRows + 150})
 			}
@@ -121,10 +124,10 @@ func TestFlowEncoder(t *testing.T) {
 		}
 		count, before := len(codes), flowEncoder{e.network, m, maps.Clone(e.state), maps.Clone(e.filled)}
 		codes = append(slices.Clip(codes), 0, 0, 0)
-		within(t, "end", want, e.encode(codes, count, 0), 1e-5)
+		on.within(t, "end", want, e.encode(codes, count, 0), exact, half)
 		full := slices.Concat(codes, make([]int64, 28-len(codes)))
 		padded := before.encode(full, count, 25-count)
-		within(t, "padded end", want, padded[:len(want)], 1e-5)
+		on.within(t, "padded end", want, padded[:len(want)], exact, half)
 		require.Len(t, padded, 50*m.Speech.Flow.Mel)
 	}
 }
