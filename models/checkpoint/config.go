@@ -107,6 +107,7 @@ func parseConfig(content []byte) (config, error) {
 	if err := json.Unmarshal(content, &c); err != nil {
 		return c, jsonError(err)
 	}
+	c.TTS.setDefaults()
 	return c, errors.Join(c.checkDecoder(), c.checkVision(), c.checkQuantization())
 }
 
@@ -196,8 +197,10 @@ func (c *config) checkVision() error {
 	return nil
 }
 
-// check fills in the defaults and checks the fields, for a checkpoint with speech.
-func (t *ttsConfig) check() error {
+func (t *ttsConfig) setDefaults() {
+	if t == nil {
+		return
+	}
 	setDefault(&t.Layers, 20)
 	setDefault(&t.Hidden, 768)
 	setDefault(&t.Heads, 12)
@@ -209,6 +212,10 @@ func (t *ttsConfig) check() error {
 	setDefault(&t.Steps, 10)
 	setDefault(&t.Books, 1)
 	setDefault(&t.Normalize, true)
+}
+
+// check checks the fields, for a checkpoint with speech.
+func (t *ttsConfig) check() error {
 	const p = "tts_config."
 	err := errors.Join(
 		size(p+"hidden_size", t.Hidden, maxSize),
