@@ -200,6 +200,7 @@ const (
 func TestFlowDiT(t *testing.T) { forms(t, testFlowDiT) }
 
 func testFlowDiT(t *testing.T, on *machine) {
+	t.Helper()
 	m := voice(t)
 	f, prompt := newFlow(on, m), openFixture(t, "voice_prompt")
 	bins := m.Speech.Flow.Mel

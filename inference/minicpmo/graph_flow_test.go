@@ -106,6 +106,7 @@ func (e *flowEncoder) encode(codes []int64, coded, padding int) []float32 {
 func TestFlowEncoder(t *testing.T) { forms(t, testFlowEncoder) }
 
 func testFlowEncoder(t *testing.T, on *machine) {
+	t.Helper()
 	const exact, half = 1e-5, 6e-3
 	m := voice(t)
 	e := newFlowEncoder(on, m)

@@ -131,6 +131,7 @@ func (n *network) rooms(later map[string]int64) {
 func TestTTSCondition(t *testing.T) { forms(t, testTTSCondition) }
 
 func testTTSCondition(t *testing.T, on *machine) {
+	t.Helper()
 	m, f := voice(t), openFixture(t, "tts_lm")
 	n := on.speech(m, graph.TTSCondition, false)
 	ids, hidden := f.ints("ids"), f.floats("hidden")
@@ -176,6 +177,7 @@ func (n *network) code(m model, codes []int64, inputs []float32, past []int, c *
 func TestTTS(t *testing.T) { forms(t, testTTS) }
 
 func testTTS(t *testing.T, on *machine) {
+	t.Helper()
 	m, f := voice(t), openFixture(t, "tts_lm")
 	n := on.speech(m, graph.TTS, false)
 	tts := m.Speech.TTS

@@ -53,6 +53,7 @@ func (n *network) noised(frames int, seed uint32) map[string]array {
 func TestVocoder(t *testing.T) { forms(t, testVocoder) }
 
 func testVocoder(t *testing.T, on *machine) {
+	t.Helper()
 	m := voice(t)
 	parts, n := on.speech(m, graph.Vocoder, true), on.speech(m, graph.Vocoder, false)
 	bins := m.Speech.Flow.Mel
