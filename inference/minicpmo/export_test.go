@@ -125,3 +125,47 @@ func OpenSpeechLM(
 	}
 	return m, m.close, nil
 }
+
+// Wave is the voice's sound, for tests.
+type Wave struct{ *speechWave }
+
+// VoicePrompt is a reference voice.
+type VoicePrompt struct {
+	Codes        []int32
+	Mel, Speaker []float32
+}
+
+// WaveNoise replaces the random noise.
+type WaveNoise struct {
+	Flow, Vocoder []float32
+	Rows          func(slot, n int) int
+}
+
+// OpenWave opens the networks of the voice's sound.
+func OpenWave(
+	rt *ort.Runtime, dev *ort.Device, files [4]string, d models.Speech, slots, prompt int, n WaveNoise,
+) (Wave, func() error, error) {
+	w, err := openSpeechWave(rt, dev, waveOptions{
+		files: files, dims: d, slots: slots, prompt: prompt, threads: 1, noise: waveNoise{n.Flow, n.Vocoder, n.Rows},
+	})
+	if err != nil {
+		return Wave{}, nil, err
+	}
+	return Wave{w}, w.close, nil
+}
+
+// Add adds a voice.
+func (w Wave) Add(name string, v VoicePrompt) error {
+	return w.AddVoice(name, voicePrompt{v.Codes, v.Mel, v.Speaker})
+}
+
+// RingRows returns the rows that count before the n-th window of a turn, and where that is written.
+func RingRows(prompt, n int) (rows []int, place int) {
+	w := &speechWave{prompt: prompt}
+	for i := range prompt + growth {
+		if w.counts(i, n) {
+			rows = append(rows, i)
+		}
+	}
+	return rows, w.place(n)
+}

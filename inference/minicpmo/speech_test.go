@@ -17,6 +17,7 @@ import (
 	"touchline/inference/internal/tts"
 	"touchline/inference/minicpmo"
 	"touchline/internal/wake"
+	"touchline/models"
 	"touchline/models/graph"
 )
 
@@ -28,11 +29,10 @@ type windows struct {
 
 func (w *windows) Begin(int, string) error { return nil }
 
-func (w *windows) Run(jobs []tts.Job) ([][]float32, error) {
+func (w *windows) Run(jobs []tts.Job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.jobs = append(w.jobs, jobs...)
-	return make([][]float32, len(jobs)), nil
 }
 
 // TestCodesOfTurns speaks two turns of the official streaming call: with its draws, the voice chooses its codes.
@@ -115,5 +115,132 @@ func TestCodesOfTurns(t *testing.T) {
 			want := slices.DeleteFunc(slices.Clone(turn.Drawn), func(c int32) bool { return c == end })
 			require.Equal(t, append([]int32{4218, 4218, 4218}, want...), codes[3:])
 		})
+	}
+}
+
+// waveFiles writes the graphs of the voice's sound.
+func waveFiles(t *testing.T, m model, on *machine) (files [4]string) {
+	t.Helper()
+	for i, describe := range []func(models.Dims, graph.Options) (*graph.Description, error){
+		graph.FlowEncoder, graph.FlowDiT, graph.FlowDiTOnce, graph.Vocoder,
+	} {
+		d, err := describe(m.Dims, graph.Options{Device: on.kind, Weights: on.float})
+		files[i] = write(t, d, err, m.weights).path
+	}
+	return files
+}
+
+// TestSoundOfWindows: the prompt and the first windows of the recorded turn, from codes to sound, in the second of four slots
+// beside other turns.
+func TestSoundOfWindows(t *testing.T) {
+	m, on := voice(t), startMachine(t)
+	mel := m.Speech.Flow.Mel
+	random := hashNoise(30000*mel, 20251)
+	noise := minicpmo.WaveNoise{}
+	for frame := range promptRows + 150 {
+		for b := range mel {
+			noise.Flow = append(noise.Flow, random[b*30000+frame])
+		}
+	}
+	const windows, slot = 3, 1
+	starts := map[int]int{} // in slot
+	for i := range windows {
+		frames := 58
+		if i == 0 {
+			frames = 50
+		}
+		starts[i] = len(noise.Vocoder) / graph.NoiseColumns
+		noise.Vocoder = append(noise.Vocoder, hashNoise(graph.FrameSamples*9*frames, uint32(1000*(i+1)))...)
+	}
+	at := 0
+	noise.Rows = func(of, _ int) int {
+		if of != slot {
+			return 0
+		}
+		at++
+		return starts[at-1]
+	}
+	w, done, err := minicpmo.OpenWave(on.runtime, on.device, waveFiles(t, m, on), *m.Speech, 4, promptRows, noise)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, done()) })
+	prompt := openFixture(t, "voice_prompt")
+	v := minicpmo.VoicePrompt{Mel: prompt.floats("prompt_mel"), Speaker: prompt.floats("spk_embedding")}
+	for _, c := range prompt.ints("prompt_codes") {
+		v.Codes = append(v.Codes, int32(c))
+	}
+	require.NoError(t, w.Add("default", v))
+	require.Error(t, w.Begin(slot, "other"))
+	bound := 3e-4
+	if *cuda {
+		bound = 4e-2 // noise of the spectrogram moves the phase
+	}
+	for _, s := range []int{slot, 0, 3} {
+		require.NoError(t, w.Begin(s, "default"))
+	}
+	for i := range windows {
+		f := openFixture(t, "voice_chunk_"+strconv.Itoa(i))
+		var window []int32
+		for _, c := range f.ints("codes") {
+			window = append(window, int32(c))
+		}
+		jobs := []tts.Job{{Slot: slot, Codes: window, First: i == 0}, {Slot: 0, Codes: window, First: i == 0}}
+		if i == 1 { // others in between
+			other := []tts.Job{{Slot: 3, Codes: window, First: true}}
+			w.Run(other)
+			require.NoError(t, other[0].Err)
+		}
+		w.Run(jobs)
+		require.NoError(t, jobs[0].Err)
+		name := "wav"
+		if f.has("wav_first6000") {
+			name = "wav_first6000"
+		}
+		want := f.floats(name)
+		if i == 0 {
+			want = want[8*graph.FrameSamples:] // the official code starts with silence
+		}
+		within(t, "sound of window "+strconv.Itoa(i), want, jobs[0].Wave[:len(want)], bound)
+	}
+	for n := 3; n < tts.WindowCodes; n++ { // every length of a turn's end
+		for _, first := range []bool{true, false} {
+			if first && n == tts.LeadSilence { // a turn without codes
+				continue
+			}
+			require.NoError(t, w.Begin(2, "default"))
+			samples := 0
+			if !first {
+				begin := []tts.Job{{Slot: 2, Codes: make([]int32, tts.WindowCodes), First: true}}
+				w.Run(begin)
+				require.NoError(t, begin[0].Err)
+				samples = len(begin[0].Wave) - tts.Burst*960
+			}
+			end := []tts.Job{{Slot: 2, Codes: make([]int32, n), First: first, Last: true}}
+			w.Run(end)
+			require.NoError(t, end[0].Err)
+			require.Equal(t, n*960, samples+len(end[0].Wave), "%d codes", n)
+		}
+	}
+}
+
+// TestRingRows compares the rows that the flow's rings keep with the official code's list, the newest first.
+func TestRingRows(t *testing.T) {
+	for _, prompt := range []int{100, 150, 300} {
+		var list []int // of ring rows
+		for i := range prompt {
+			list = append(list, i)
+		}
+		for n := range 40 {
+			rows, place := minicpmo.RingRows(prompt, n)
+			want := slices.Sorted(slices.Values(list))
+			require.Equal(t, want, rows, "a prompt of %d frames before window %d", prompt, n)
+			var fresh []int
+			for i := range graph.ChunkFrames {
+				require.NotContains(t, list, place+i)
+				fresh = append(fresh, place+i)
+			}
+			if list = append(fresh, list...); len(list) > prompt+graph.FlowKept {
+				list = slices.Concat(list[:prompt], list[len(list)-graph.FlowKept:])
+			}
+		}
 	}
 }

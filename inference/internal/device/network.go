@@ -49,6 +49,9 @@ func (a *Arena) NewRows(p Port, n int) *Rows {
 	return r
 }
 
+// Port returns the port of the rows.
+func (r *Rows) Port() Port { return r.port }
+
 // Width returns the bytes of a slot.
 func (r *Rows) Width() int64 { return r.width }
 
@@ -58,7 +61,12 @@ func (r *Rows) Host(from, n int) []byte {
 }
 
 // At returns the place of a slot's rows on the device.
-func (r *Rows) At(slot int) ort.Pointer { return r.memory.At(int64(slot) * r.width) }
+func (r *Rows) At(slot int) ort.Pointer { return r.Within(slot, 0) }
+
+// Within returns the place at an offset, in bytes, in a slot's rows on the device.
+func (r *Rows) Within(slot int, offset int64) ort.Pointer {
+	return r.memory.At(int64(slot)*r.width + offset)
+}
 
 // copyIn queues the copy of the rows of n slots to the device.
 func (r *Rows) copyIn(dev *ort.Device, from, n int) error {
@@ -139,20 +147,22 @@ func (n *Network) run(r kvcache.Range) (*Run, error) {
 
 // bind binds the rows of a range.
 func (n *Network) bind(run *Run, r kvcache.Range) error {
-	var err error
-	each := func(ports map[string]*Rows, bind func(string, *ort.Tensor) error) {
-		for name, rows := range ports {
-			t, failed := n.arena.TensorAt(rows.At(r.Start), rows.port.Type, append([]int64{int64(r.Size) * rows.port.Per}, rows.port.Shape...)...)
-			if failed == nil {
-				failed = bind(name, t)
-			}
-			err = errors.Join(err, failed)
-		}
-	}
-	each(n.o.Inputs, run.BindInput)
-	each(n.o.Outputs, run.BindOutput)
+	err := errors.Join(n.arena.Bind(n.o.Inputs, r, run.BindInput), n.arena.Bind(n.o.Outputs, r, run.BindOutput))
 	for name, t := range n.o.Shared {
 		err = errors.Join(err, run.BindInput(name, t))
+	}
+	return err
+}
+
+// Bind calls bind with the tensor of each port's rows of a range.
+func (a *Arena) Bind(ports map[string]*Rows, r kvcache.Range, bind func(string, *ort.Tensor) error) error {
+	var err error
+	for name, rows := range ports {
+		t, failed := a.TensorAt(rows.At(r.Start), rows.port.Type, append([]int64{int64(r.Size) * rows.port.Per}, rows.port.Shape...)...)
+		if failed == nil {
+			failed = bind(name, t)
+		}
+		err = errors.Join(err, failed)
 	}
 	return err
 }

@@ -2,7 +2,6 @@ package tts
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -16,9 +15,8 @@ import (
 type Wave interface {
 	// Begin starts a turn in a slot from a voice's template.
 	Begin(slot int, voice string) error
-	// Run turns one window of each of some turns into samples from -1 to 1 at Rate, without the silence before a turn's first sound.
-	// Repeating a run harms nothing. The samples are valid until the next call.
-	Run(jobs []Job) ([][]float32, error)
+	// Run turns one window of each of some turns into sound: it sets the Wave or the Err of each job. A job that failed can be run again.
+	Run(jobs []Job)
 }
 
 // Job is one window of a turn.
@@ -28,6 +26,10 @@ type Job struct {
 	First bool
 	// Last windows are shorter, and all of their codes become sound.
 	Last bool
+
+	// Wave are samples from -1 to 1 at Rate, without the silence before a turn's first sound. They are valid until the next run.
+	Wave []float32
+	Err  error
 }
 
 const (
@@ -43,6 +45,7 @@ type window struct {
 	codes       []int32
 	words       []inference.WordTime
 	first, last bool
+	err         error // of its last run
 }
 
 // Sounder turns the windows of all turns into sound, on a goroutine of its own.
@@ -149,7 +152,7 @@ func (s *Sounder) batch() (batch []*window, wait time.Duration) {
 	return batch, 0
 }
 
-// sound runs a batch; if that fails, each window alone. It returns only the loss of the device.
+// sound runs a batch. It returns only the loss of the device.
 func (s *Sounder) sound(batch []*window) error {
 	var ready []*window
 	for _, w := range batch {
@@ -164,43 +167,42 @@ func (s *Sounder) sound(batch []*window) error {
 		}
 		ready = append(ready, w)
 	}
-	if len(ready) == 0 {
-		return nil
-	}
-	waves, err := s.run(ready)
-	if err == nil {
-		for i, w := range ready {
-			w.done(waves[i], s.now())
-		}
-		return nil
-	}
-	if s.fatal(err) {
-		return err
-	}
-	for _, w := range ready {
-		waves, err := s.run([]*window{w})
-		if err != nil {
-			if s.fatal(err) {
+	failed, err := s.run(ready)
+	if err == nil && len(ready) > 1 { // once more, each alone
+		again := failed
+		failed = nil
+		for _, w := range again {
+			var alone []*window
+			if alone, err = s.run([]*window{w}); err != nil {
 				return err
 			}
-			w.fail(err)
-			continue
+			failed = append(failed, alone...)
 		}
-		w.done(waves[0], s.now())
 	}
-	return nil
+	for _, w := range failed {
+		w.fail(w.err)
+	}
+	return err
 }
 
-func (s *Sounder) run(batch []*window) ([][]float32, error) {
+// run runs windows and returns those that failed. The error is the loss of the device.
+func (s *Sounder) run(batch []*window) (failed []*window, _ error) {
 	jobs := make([]Job, len(batch))
 	for i, w := range batch {
 		jobs[i] = Job{Slot: w.turn.slot, Codes: w.codes, First: w.first, Last: w.last}
 	}
-	waves, err := s.wave.Run(jobs)
-	if err == nil && len(waves) != len(jobs) {
-		err = fmt.Errorf("sound of %d windows: expected as many waves, has %d", len(jobs), len(waves))
+	s.wave.Run(jobs)
+	for i, w := range batch {
+		switch w.err = jobs[i].Err; {
+		case w.err == nil:
+			w.done(jobs[i].Wave, s.now())
+		case s.fatal(w.err):
+			return nil, w.err
+		default:
+			failed = append(failed, w)
+		}
 	}
-	return waves, err
+	return failed, nil
 }
 
 // fail ends the turn of a window with an error.

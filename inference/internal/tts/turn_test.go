@@ -120,18 +120,16 @@ func (y *toy) Begin(slot int, voice string) error {
 	return nil
 }
 
-func (y *toy) Run(jobs []tts.Job) ([][]float32, error) {
+func (y *toy) Run(jobs []tts.Job) {
 	time.Sleep(16 * time.Millisecond)
 	y.mu.Lock()
 	y.runs = append(y.runs, len(jobs))
 	y.mu.Unlock()
-	for _, j := range jobs {
-		if err := y.fault("sound", j.Slot); err != nil {
-			return nil, err
+	for i := range jobs {
+		j := &jobs[i]
+		if j.Err = y.fault("sound", j.Slot); j.Err != nil {
+			continue
 		}
-	}
-	var out [][]float32
-	for _, j := range jobs {
 		s := &y.slots[j.Slot]
 		if !j.Last {
 			require.Len(y.t, j.Codes, tts.WindowCodes)
@@ -142,16 +140,13 @@ func (y *toy) Run(jobs []tts.Job) ([][]float32, error) {
 		if !j.Last {
 			until -= 4 // the last 160 ms come with the next window
 		}
-		var wave []float32
 		for ; s.sounded < until; s.sounded++ {
-			wave = append(wave, slices.Repeat([]float32{float32(s.sounded) / 1000}, 960)...)
+			j.Wave = append(j.Wave, slices.Repeat([]float32{float32(s.sounded) / 1000}, 960)...)
 		}
 		if j.Slot == y.bad {
-			wave[0] = float32(math.NaN())
+			j.Wave[0] = float32(math.NaN())
 		}
-		out = append(out, wave)
 	}
-	return out, nil
 }
 
 // stage runs a talker and a sounder, as an engine does.

@@ -1,0 +1,325 @@
+package minicpmo
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	networks "touchline/inference/internal/device"
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/ort"
+	"touchline/inference/internal/tts"
+	"touchline/models"
+	"touchline/models/graph"
+)
+
+// silenceCode is the code of silence in front of a turn and behind a prompt.
+const silenceCode = 4218
+
+// once binds one run of a graph for a slot, of any shape, and runs it. Its memory lives as long as the arena.
+type once struct {
+	w     *speechWave
+	arena *networks.Arena
+	run   *networks.Run
+	err   error
+}
+
+func (w *speechWave) newOnce(a *networks.Arena, s *ort.Session) *once {
+	run, err := a.NewRun(s, ort.NoGraph)
+	return &once{w, a, run, err}
+}
+
+// fail remembers the first error.
+func (o *once) fail(err error) bool {
+	if o.err == nil {
+		o.err = err
+	}
+	return o.err != nil
+}
+
+// input uploads an input.
+func (o *once) input(name string, t models.Type, b []byte, shape ...int64) {
+	if o.err != nil {
+		return
+	}
+	m, x, err := o.arena.Tensor(name, t, shape...)
+	if o.fail(err) || o.fail(o.w.Device().CopyIn(m.At(0), b)) {
+		return
+	}
+	o.fail(o.run.BindInput(name, x))
+}
+
+// floats uploads an input of the graphs' float.
+func (o *once) floats(name string, values []float32, shape ...int64) {
+	if o.w.float == models.Float32 {
+		o.input(name, o.w.float, ort.Bytes(values), shape...)
+		return
+	}
+	half := make([]uint16, len(values))
+	for i, v := range values {
+		half[i] = models.Float16Bits(v)
+	}
+	o.input(name, o.w.float, ort.Bytes(half), shape...)
+}
+
+func (o *once) ints(name string, values []int64, shape ...int64) {
+	o.input(name, models.Int64, ort.Bytes(values), shape...)
+}
+
+// output allocates an output.
+func (o *once) output(name string, t models.Type, shape ...int64) *ort.Memory {
+	if o.err != nil {
+		return nil
+	}
+	m, x, err := o.arena.Tensor(name, t, shape...)
+	if !o.fail(err) {
+		o.fail(o.run.BindOutput(name, x))
+	}
+	return m
+}
+
+// slot binds the rows of a slot.
+func (o *once) slot(slot int, in, out map[string]*networks.Rows) {
+	if o.err != nil {
+		return
+	}
+	r := kvcache.Range{Start: slot, Size: 1}
+	o.fail(errors.Join(o.arena.Bind(in, r, o.run.BindInput), o.arena.Bind(out, r, o.run.BindOutput)))
+}
+
+func (o *once) do() error {
+	if o.err == nil {
+		o.err = o.run.Do()
+	}
+	return o.err
+}
+
+// encodeOnce encodes codes of any number for a slot, of which coded are codes and the rest zeros. It returns mu of all but
+// the last three.
+func (w *speechWave) encodeOnce(a *networks.Arena, slot int, codes []int32, coded int, filled func(rate string) int) (*ort.Memory, error) {
+	n := len(codes)
+	ids, marks := make([]int64, n), make([]float32, n)
+	for i, c := range codes[:coded] {
+		ids[i], marks[i] = int64(c), 1
+	}
+	o := w.newOnce(a, w.encoder)
+	o.ints("codes", ids, 1, int64(n))
+	o.floats("coded", marks, 1, int64(n), 1)
+	for _, rate := range rates() {
+		cached, run := w.cached(rate)
+		run = run * (n - graph.Lookahead) / (chunkFrames / 2)
+		all := int64(cached + run)
+		o.floats("mask."+rate, maskOf(cached, filled(rate), run, 0), 1, 1, 1, all)
+		o.ints("distances."+rate, graph.FlowDistances(w.dims.Flow, rate == "50", run, cached), int64(run), all)
+		keep := make([]int64, cached)
+		w.keepRows(keep, rate, filled(rate), run, 0)
+		o.ints("keep."+rate, keep, 1, int64(cached))
+	}
+	in, out := map[string]*networks.Rows{}, map[string]*networks.Rows{}
+	w.caches(in, out, w.encoderCaches()...)
+	o.slot(slot, in, out)
+	mu := o.output("mu", w.float, 1, int64(2*(n-graph.Lookahead)), int64(w.dims.Flow.Mel))
+	return mu, o.do()
+}
+
+// transformOnce runs the flow for any number of frames after n windows of a slot; n is -1 for the prompt, with its
+// spectrogram. It returns the spectrogram and what the run adds to the rings, by name.
+func (w *speechWave) transformOnce(
+	a *networks.Arena, slot, n, frames int, mu *ort.Memory, prompt []float32,
+) (*ort.Memory, map[string]*ort.Memory, error) {
+	f, d, long := w.dims.Flow, w.dims.Flow.DiT, int64(frames)
+	o := w.newOnce(a, w.once)
+	mask, from, conv := make([]float32, w.ring+frames), 0, 0
+	for i := range w.ring {
+		if n < 0 || !w.counts(i, n) {
+			mask[i] = maskedOut
+		}
+	}
+	if n >= 0 {
+		from, conv = w.heard(n), n*chunkFrames%convRows
+	}
+	before := func(back int) int64 { return int64((conv - back + convRows) % convRows) }
+	if prompt == nil {
+		prompt = make([]float32, frames*f.Mel)
+	}
+	o.floats("prompt", prompt, 1, long, int64(f.Mel))
+	o.input("noise", models.Float32, ort.Bytes(w.noise.flow[from*f.Mel:(from+frames)*f.Mel]), 1, long, int64(f.Mel))
+	o.floats("mask", slices.Concat(mask, mask), 2, 1, 1, int64(w.ring+frames))
+	o.ints("conv_rows", []int64{before(2), before(1), convRows + before(2), convRows + before(1)}, 2, 2)
+	in, unused := w.pick("speaker"), map[string]*networks.Rows{}
+	w.caches(in, unused, w.flowCaches()...)
+	o.slot(slot, in, nil)
+	if o.err == nil {
+		x, err := a.TensorAt(mu.At(0), w.float, 1, long, int64(f.Mel))
+		if !o.fail(err) {
+			o.fail(o.run.BindInput("mu", x))
+		}
+	}
+	added := map[string]*ort.Memory{}
+	for s := range d.Steps {
+		for i := range d.Layers {
+			p := fmt.Sprintf("%d.%d.", s, i)
+			for _, name := range []string{"key", "value"} {
+				added[p+name] = o.output("present."+p+name, w.float, 2, long, int64(d.Heads*d.HeadDim))
+			}
+			for _, name := range []string{"conv1", "conv2"} {
+				added[p+name] = o.output("present."+p+name, w.float, 2, 2, int64(d.Hidden))
+			}
+		}
+	}
+	mel := o.output("mel", models.Float32, 1, long, int64(f.Mel))
+	return mel, added, o.do()
+}
+
+// end runs the last window of a turn, all of whose codes become sound.
+func (w *speechWave) end(j tts.Job) (wave []float32, err error) {
+	a := w.temporary()
+	defer func() { err = errors.Join(err, a.Close()) }()
+	n, slot := len(j.Codes), j.Slot
+	mel, rows := w.out["mel"].At(slot), chunkFrames
+	if n <= chunkFrames/2 {
+		w.window(slot, 0, j.Codes, n)
+		r := kvcache.Range{Start: slot, Size: 1}
+		if err := errors.Join(w.encode.Run(r), w.transform.Run(r)); err != nil {
+			return nil, err
+		}
+	} else {
+		codes := append(append([]int32{}, j.Codes...), 0, 0, 0)
+		mu, err := w.encodeOnce(a, slot, codes, n, func(rate string) int { return w.filled(rate, slot) })
+		if err != nil {
+			return nil, err
+		}
+		m, _, err := w.transformOnce(a, slot, w.turns[slot].windows, 2*n, mu, nil)
+		if err != nil {
+			return nil, err
+		}
+		mel, rows = m.At(0), 2*n
+	}
+	from := 0
+	if j.First {
+		from = graph.VocoderKept
+	}
+	used := counted(from, graph.VocoderKept+2*n)
+	frames := int64(len(used))
+	o := w.newOnce(a, w.vocoder)
+	noise := w.noise.rows(slot, 8*len(used))
+	o.ints("frames", used, frames)
+	o.ints("noise_rows", counted(noise, noise+8*len(used)), 1, 8*frames)
+	o.ints("resumed", []int64{int64(1 - from/graph.VocoderKept)}, 1, 1)
+	in, out := map[string]*networks.Rows{}, map[string]*networks.Rows{}
+	w.caches(in, out, "mel", "source", "wave")
+	o.slot(slot, in, out)
+	if o.err == nil {
+		x, err := a.TensorAt(mel, models.Float32, 1, int64(rows), int64(w.dims.Flow.Mel))
+		o.fail(err)
+		if err == nil {
+			o.fail(errors.Join(o.run.BindInput("mel", x), o.run.BindInput("noise", w.shared["noise"])))
+		}
+	}
+	sound := o.output("wave", models.Float32, 1, graph.FrameSamples*frames)
+	if err := o.do(); err != nil {
+		return nil, err
+	}
+	wave = make([]float32, graph.FrameSamples*frames)
+	return wave, w.Device().CopyOut(ort.Bytes(wave), sound.At(0))
+}
+
+// AddVoice prepares a voice: the state of a turn after its prompt. No turn may run.
+func (w *speechWave) AddVoice(name string, v voicePrompt) (err error) {
+	f := w.dims.Flow
+	if len(v.codes)*2 != w.prompt || len(v.mel) != w.prompt*f.Mel || len(v.speaker) != f.Speaker {
+		return fmt.Errorf("voice %q: expected %d codes, %d values of a spectrogram and %d of a speaker, has %d, %d and %d: add the voice again",
+			name, w.prompt/2, w.prompt*f.Mel, f.Speaker, len(v.codes), len(v.mel), len(v.speaker))
+	}
+	a := w.temporary()
+	defer func() { err = errors.Join(err, a.Close()) }()
+	const slot = 0
+	for _, n := range w.state() {
+		if err := w.Device().Memset(w.in[n].At(slot), 0, w.in[n].Width()); err != nil {
+			return err
+		}
+	}
+	if err := w.setSpeaker(slot, v.speaker); err != nil {
+		return err
+	}
+	codes := append(append([]int32{}, v.codes...), silenceCode, silenceCode, silenceCode)
+	mu, err := w.encodeOnce(a, slot, codes, len(codes), func(string) int { return 0 })
+	if err != nil {
+		return err
+	}
+	if err := w.keep(slot); err != nil {
+		return err
+	}
+	_, added, err := w.transformOnce(a, slot, -1, w.prompt, mu, v.mel)
+	if err != nil {
+		return err
+	}
+	for name, from := range added {
+		if err := w.fillRing(slot, name, from); err != nil {
+			return err
+		}
+	}
+	return w.store(name, slot)
+}
+
+// setSpeaker writes the direction of a speaker's embedding.
+func (w *speechWave) setSpeaker(slot int, embedding []float32) error {
+	unit := direction(embedding)
+	b := ort.Bytes(unit)
+	if w.float == models.Float16 {
+		half := make([]uint16, len(unit))
+		for i, x := range unit {
+			half[i] = models.Float16Bits(x)
+		}
+		b = ort.Bytes(half)
+	}
+	return w.Device().CopyIn(w.in["speaker"].At(slot), b)
+}
+
+// fillRing copies what a prompt adds to a ring of a slot: keys and values to its first rows, and the two frames of a
+// convolution to its last, before the first of a turn.
+func (w *speechWave) fillRing(slot int, name string, from *ort.Memory) error {
+	ring := w.in["past."+name]
+	half, count := ring.Width()/2, from.Size()/2 // of the two rows of a slot
+	var at int64
+	if count < half && ring.Port().Shape[0] == convRows {
+		at = half - count
+	}
+	for r := range int64(2) {
+		if err := w.Device().CopyDevice(ring.Within(slot, r*half+at), from.At(r*count), count); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// store keeps the state of a slot as a voice.
+func (w *speechWave) store(name string, slot int) error {
+	a := w.temporary()
+	rows := map[string]*networks.Rows{}
+	for _, n := range w.state() {
+		p := w.in[n].Port()
+		p.Host = false
+		rows[n] = a.NewRows(p, 1)
+	}
+	err := a.Err()
+	for n, r := range rows {
+		if err == nil {
+			err = w.Device().CopyDevice(r.At(0), w.in[n].At(slot), r.Width())
+		}
+	}
+	if err == nil {
+		err = w.Device().Synchronize()
+	}
+	if err != nil {
+		return errors.Join(err, a.Close())
+	}
+	if old := w.voices[name]; old != nil {
+		err = old.Close()
+	}
+	stored := maps.Clone(w.stored)
+	stored[name] = rows
+	w.voices[name], w.stored = a, stored
+	return err
+}

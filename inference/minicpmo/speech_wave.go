@@ -1,0 +1,571 @@
+package minicpmo
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	networks "touchline/inference/internal/device"
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/ort"
+	"touchline/inference/internal/tts"
+	"touchline/models"
+	"touchline/models/graph"
+)
+
+const (
+	// chunkFrames is the number of frames of the spectrogram of a window: two for each code.
+	chunkFrames = graph.ChunkFrames
+	// The rings of the flow keep the newest frames, as many as the voice's prompt has, and the last keptPrompt frames of the prompt.
+	keptPrompt = graph.FlowKept
+	// growth is the number of frames of a turn before the first are overwritten.
+	growth = keptPrompt + chunkFrames
+	// convRows is the length of the rings of the flow's convolutions, which look two frames back.
+	convRows = chunkFrames + 2
+	// maskedOut is the mask of rows that do not count.
+	maskedOut = -1e4
+	// overlap is the samples that a turn holds back for the next window.
+	overlap = graph.VocoderKept * graph.FrameSamples
+)
+
+// voicePrompt is what a reference voice needs: its prompt's codes, at 25 a second, their
+// spectrogram [2*codes,mel], and the embedding of the speaker.
+type voicePrompt struct {
+	codes   []int32
+	mel     []float32
+	speaker []float32
+}
+
+// waveNoise is the noise that sound starts from.
+type waveNoise struct {
+	flow    []float32 // [prompt+growth,mel], the same for every turn
+	vocoder []float32 // rows of graph.NoiseColumns
+	// rows returns the first of n rows of the vocoder's noise for a turn's next window.
+	rows func(slot, n int) int
+}
+
+// speechWave turns windows of codes into sound on ONNX Runtime (FlowEncoder, FlowDiT,
+// FlowDiTOnce and Vocoder of package graph).
+//
+// All turns have a prompt of one length, so that every ring has the same places. The rings
+// of the flow are written in place, where the next window of the turn belongs; the other
+// caches are written elsewhere, and kept when the window is sound. So repeating a window, or
+// running other slots along, harms nothing.
+type speechWave struct {
+	*networks.Arena
+
+	runtime *ort.Runtime
+	dims    models.Speech
+	float   models.Type
+	slots   kvcache.Layout
+	noise   waveNoise
+	prompt  int // frames
+	ring    int // rows of a ring of keys or values
+	single  bool
+
+	encoder, flow, once, vocoder *ort.Session
+
+	encode, transform *networks.Network
+	first, later      *networks.Network // of the vocoder
+
+	// in and out are the rows of all networks by name, state those that belong to turns, with the memory that a run writes them to.
+	in, out map[string]*networks.Rows
+	kept    map[string]*networks.Rows // past.x that a run writes elsewhere
+	rings   []string                  // past.x that a run writes in place
+	shared  map[string]*ort.Tensor
+
+	turns  []waveTurn
+	voices map[string]*networks.Arena
+	stored map[string]map[string]*networks.Rows // the state after a voice's prompt
+}
+
+// temporary returns an arena for one use.
+func (w *speechWave) temporary() *networks.Arena { return networks.NewArena(w.runtime, w.Device()) }
+
+// waveTurn is the state of a slot on the host.
+type waveTurn struct {
+	windows int // that became frames
+}
+
+var _ tts.Wave = (*speechWave)(nil)
+
+// waveOptions are the parameters of openSpeechWave.
+type waveOptions struct {
+	files   [4]string // of the encoder, the flow, the flow for any length, the vocoder
+	dims    models.Speech
+	slots   int
+	prompt  int // frames
+	threads int
+	noise   waveNoise
+}
+
+func openSpeechWave(rt *ort.Runtime, dev *ort.Device, o waveOptions) (_ *speechWave, err error) {
+	w := &speechWave{
+		Arena: networks.NewArena(rt, dev), runtime: rt, dims: o.dims, float: models.Float32,
+		slots: kvcache.Layout{Slots: o.slots}, noise: o.noise,
+		prompt: o.prompt, ring: (o.prompt + growth + 7) / 8 * 8, single: dev.Kind() == ort.CPU, turns: make([]waveTurn, o.slots),
+		in: map[string]*networks.Rows{}, out: map[string]*networks.Rows{}, kept: map[string]*networks.Rows{}, shared: map[string]*ort.Tensor{},
+		stored: map[string]map[string]*networks.Rows{}, voices: map[string]*networks.Arena{},
+	}
+	if !w.single {
+		w.float = models.Float16
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.close())
+		}
+	}()
+	for i, s := range []**ort.Session{&w.encoder, &w.flow, &w.once, &w.vocoder} {
+		if *s, err = rt.NewSession(o.files[i], dev, ort.SessionOptions{CUDAGraph: true, Threads: o.threads, NoMemoryPattern: true}); err != nil {
+			return nil, err
+		}
+	}
+	w.allocate()
+	if err := w.Err(); err != nil {
+		return nil, err
+	}
+	return w, w.connect()
+}
+
+// close frees everything.
+func (w *speechWave) close() error {
+	var err error
+	for _, a := range w.voices {
+		err = errors.Join(err, a.Close())
+	}
+	err = errors.Join(err, w.Arena.Close())
+	for _, s := range []*ort.Session{w.vocoder, w.once, w.flow, w.encoder} {
+		if s != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}
+	return err
+}
+
+// cached returns the rows of the encoder's caches at a rate, and the new ones of a window.
+func (w *speechWave) cached(rate string) (cached, run int) {
+	if rate == "25" {
+		return (w.prompt + keptPrompt) / 2, chunkFrames / 2
+	}
+	return w.prompt + keptPrompt, chunkFrames
+}
+
+// blocks returns the encoder's blocks at a rate.
+func (w *speechWave) blocks(rate string) int {
+	if rate == "25" {
+		return w.dims.Flow.Blocks
+	}
+	return w.dims.Flow.UpBlocks
+}
+
+// rates of the encoder's two parts.
+func rates() []string { return []string{"25", "50"} }
+
+// allocate allocates the rows of all slots.
+func (w *speechWave) allocate() {
+	f, d := w.dims.Flow, w.dims.Flow.DiT
+	row := func(to map[string]*networks.Rows, host bool, per int, name string, t models.Type, shape ...int) {
+		p := networks.Port{Name: name, Type: t, Host: host, Per: int64(per)}
+		for _, n := range shape {
+			p.Shape = append(p.Shape, int64(n))
+		}
+		to[name] = w.NewRows(p, w.slots.Slots)
+	}
+	input := func(name string, t models.Type, shape ...int) { row(w.in, true, 1, name, t, shape...) }
+	ring := func(name string, shape ...int) {
+		row(w.in, false, 2, "past."+name, w.float, shape...)
+		w.out["present."+name] = w.in["past."+name]
+		w.rings = append(w.rings, "past."+name)
+	}
+	keep := func(name string, t models.Type, shape ...int) {
+		row(w.in, false, 1, "past."+name, t, shape...)
+		row(w.out, false, 1, "present."+name, t, shape...)
+		w.kept["past."+name] = w.out["present."+name]
+	}
+
+	input("codes", models.Int64, tts.WindowCodes)
+	input("coded", w.float, tts.WindowCodes, 1)
+	keep("ahead", w.float, 2, f.Hidden)
+	keep("up", w.float, 4, f.Hidden)
+	for _, rate := range rates() {
+		cached, run := w.cached(rate)
+		input("mask."+rate, w.float, 1, 1, cached+run)
+		input("keep."+rate, models.Int64, cached)
+		for i := range w.blocks(rate) {
+			keep(rate+"."+strconv.Itoa(i)+".key", w.float, cached, f.Hidden)
+			keep(rate+"."+strconv.Itoa(i)+".value", w.float, cached, f.Hidden)
+		}
+	}
+	row(w.out, false, 1, "mu", w.float, chunkFrames, f.Mel)
+
+	input("noise", models.Float32, chunkFrames, f.Mel)
+	row(w.in, false, 1, "speaker", w.float, 1, f.Speaker)
+	row(w.in, true, 2, "mask", w.float, 1, 1, w.ring)
+	row(w.in, true, 2, "write", models.Int64)
+	row(w.in, true, 2, "conv_write", models.Int64)
+	row(w.in, true, 2, "conv_rows", models.Int64, chunkFrames, 3)
+	for s := range d.Steps {
+		for i := range d.Layers {
+			p := strconv.Itoa(s) + "." + strconv.Itoa(i) + "."
+			ring(p+"key", w.ring, d.Heads*d.HeadDim)
+			ring(p+"value", w.ring, d.Heads*d.HeadDim)
+			ring(p+"conv1", convRows, d.Hidden)
+			ring(p+"conv2", convRows, d.Hidden)
+		}
+	}
+	row(w.out, false, 1, "mel", models.Float32, chunkFrames, f.Mel)
+
+	for _, t := range []int{chunkFrames, chunkFrames + graph.VocoderKept} {
+		input("noise_rows."+strconv.Itoa(t), models.Int64, 8*t)
+		row(w.out, true, 1, "wave."+strconv.Itoa(t), models.Float32, graph.FrameSamples*t)
+	}
+	input("resumed", models.Int64, 1)
+	keep("mel", models.Float32, graph.VocoderKept, f.Mel)
+	keep("source", models.Float32, 1, overlap)
+	keep("wave", models.Float32, overlap)
+}
+
+// connect makes the networks.
+func (w *speechWave) connect() error {
+	for _, rate := range rates() {
+		cached, run := w.cached(rate)
+		places := graph.FlowDistances(w.dims.Flow, rate == "50", run, cached)
+		if err := w.share("distances."+rate, ort.Bytes(places), models.Int64, int64(run), int64(cached+run)); err != nil {
+			return err
+		}
+	}
+	if err := w.share("noise", ort.Bytes(w.noise.vocoder), models.Float32,
+		int64(len(w.noise.vocoder)/graph.NoiseColumns), graph.NoiseColumns); err != nil {
+		return err
+	}
+	for from, name := range map[int]string{graph.VocoderKept: "frames.first", 0: "frames.later"} {
+		if err := w.share(name, ort.Bytes(counted(from, graph.VocoderKept+chunkFrames)), models.Int64,
+			int64(graph.VocoderKept+chunkFrames-from)); err != nil {
+			return err
+		}
+	}
+	network := func(s *ort.Session, graphs int, o networks.NetworkOptions) *networks.Network {
+		o.Session, o.Layout, o.Captured, o.Graphs = s, w.slots, w.slots.Slots, graphs
+		return w.NewNetwork(o)
+	}
+	in, out := w.pick("codes", "coded", "mask.25", "mask.50", "keep.25", "keep.50"), map[string]*networks.Rows{"mu": w.out["mu"]}
+	w.caches(in, out, w.encoderCaches()...)
+	w.encode = network(w.encoder, 0, networks.NetworkOptions{
+		Inputs: in, Outputs: out,
+		Shared: map[string]*ort.Tensor{"distances.25": w.shared["distances.25"], "distances.50": w.shared["distances.50"]},
+	})
+	in, out = w.pick("noise", "speaker", "mask", "write", "conv_write", "conv_rows"), map[string]*networks.Rows{"mel": w.out["mel"]}
+	in["mu"] = w.out["mu"]
+	w.caches(in, out, w.flowCaches()...)
+	w.transform = network(w.flow, 0, networks.NetworkOptions{Inputs: in, Outputs: out})
+	vocoder := func(frames int, name string, graphs int) *networks.Network {
+		in, out := w.pick("resumed"), map[string]*networks.Rows{"wave": w.out["wave."+strconv.Itoa(frames)]}
+		in["mel"], in["noise_rows"] = w.out["mel"], w.in["noise_rows."+strconv.Itoa(frames)]
+		w.caches(in, out, "mel", "source", "wave")
+		return network(w.vocoder, graphs, networks.NetworkOptions{
+			Inputs: in, Outputs: out, Shared: map[string]*ort.Tensor{"noise": w.shared["noise"], "frames": w.shared[name]},
+		})
+	}
+	w.first = vocoder(chunkFrames, "frames.first", 0)
+	w.later = vocoder(chunkFrames+graph.VocoderKept, "frames.later", len(w.slots.Ranges(w.slots.Slots)))
+	return w.Device().Synchronize()
+}
+
+// share allocates an input that never changes.
+func (w *speechWave) share(name string, b []byte, t models.Type, shape ...int64) error {
+	m, tensor, err := w.Tensor(name, t, shape...)
+	if err != nil {
+		return err
+	}
+	w.shared[name] = tensor
+	return w.Device().CopyIn(m.At(0), b)
+}
+
+// pick returns some inputs.
+func (w *speechWave) pick(names ...string) map[string]*networks.Rows {
+	out := map[string]*networks.Rows{}
+	for _, n := range names {
+		out[n] = w.in[n]
+	}
+	return out
+}
+
+// caches adds inputs past.x and outputs present.x.
+func (w *speechWave) caches(in, out map[string]*networks.Rows, names ...string) {
+	for _, n := range names {
+		in["past."+n], out["present."+n] = w.in["past."+n], w.out["present."+n]
+	}
+}
+
+func (w *speechWave) encoderCaches() []string {
+	names := []string{"ahead", "up"}
+	for _, rate := range rates() {
+		for i := range w.blocks(rate) {
+			names = append(names, rate+"."+strconv.Itoa(i)+".key", rate+"."+strconv.Itoa(i)+".value")
+		}
+	}
+	return names
+}
+
+func (w *speechWave) flowCaches() (names []string) {
+	d := w.dims.Flow.DiT
+	for s := range d.Steps {
+		for i := range d.Layers {
+			p := strconv.Itoa(s) + "." + strconv.Itoa(i) + "."
+			names = append(names, p+"key", p+"value", p+"conv1", p+"conv2")
+		}
+	}
+	return names
+}
+
+// counted returns the numbers from a to before b.
+func counted(a, b int) []int64 {
+	out := make([]int64, 0, b-a)
+	for i := a; i < b; i++ {
+		out = append(out, int64(i))
+	}
+	return out
+}
+
+// put writes values to rows of floats on the host.
+func (w *speechWave) put(name string, slot int, values []float32) {
+	row := w.in[name].Host(slot, 1)
+	if w.float == models.Float32 || len(row) == 4*len(values) {
+		copy(ort.Slice[float32](row), values)
+		return
+	}
+	for i, v := range values {
+		ort.Slice[uint16](row)[i] = models.Float16Bits(v)
+	}
+}
+
+// ints returns a slot's row of integers on the host.
+func (w *speechWave) ints(name string, slot int) []int64 {
+	return ort.Slice[int64](w.in[name].Host(slot, 1))
+}
+
+// state returns the names of what a turn begins with.
+func (w *speechWave) state() []string {
+	names := append(slices.Clone(w.rings), "speaker")
+	for _, n := range w.encoderCaches() {
+		names = append(names, "past."+n)
+	}
+	return names
+}
+
+// Begin implements tts.Wave.
+func (w *speechWave) Begin(slot int, voice string) error {
+	from, ok := w.stored[voice]
+	if !ok {
+		return fmt.Errorf("the model has no voice %q", voice)
+	}
+	for name, rows := range from {
+		if err := w.Device().CopyDevice(w.in[name].At(slot), rows.At(0), rows.Width()); err != nil {
+			return err
+		}
+	}
+	w.turns[slot] = waveTurn{}
+	return nil
+}
+
+// Run implements tts.Wave.
+func (w *speechWave) Run(jobs []tts.Job) {
+	// Windows of one shape share a run. On a CPU that would gain nothing.
+	done := make([]bool, len(jobs))
+	for i := range jobs {
+		j := &jobs[i]
+		switch {
+		case done[i]:
+			continue
+		case j.Last:
+			j.Wave, j.Err = w.end(*j)
+			w.turns[j.Slot].windows++
+			continue
+		}
+		same := []*tts.Job{j}
+		for k := i + 1; k < len(jobs) && !w.single; k++ {
+			if !jobs[k].Last && jobs[k].First == j.First {
+				same = append(same, &jobs[k])
+				done[k] = true
+			}
+		}
+		if err := w.windows(same); err != nil {
+			for _, j := range same {
+				j.Err = err
+			}
+		}
+	}
+}
+
+// windows runs whole windows of one kind.
+func (w *speechWave) windows(jobs []*tts.Job) error {
+	low, high, first := jobs[0].Slot, jobs[0].Slot, jobs[0].First
+	for _, j := range jobs {
+		low, high = min(low, j.Slot), max(high, j.Slot)
+	}
+	r := w.slots.Cover(low, high)
+	for slot := r.Start; slot < r.Start+r.Size; slot++ { // the others run along
+		w.frames(slot, slot-r.Start, chunkFrames)
+	}
+	vocoder, frames := w.later, chunkFrames+graph.VocoderKept
+	if first {
+		vocoder, frames = w.first, chunkFrames
+	}
+	for _, j := range jobs {
+		w.window(j.Slot, j.Slot-r.Start, j.Codes, chunkFrames/2)
+		w.sounding(j.Slot, first, frames)
+	}
+	for _, n := range []*networks.Network{w.encode, w.transform, vocoder} {
+		if err := n.Run(r); err != nil {
+			return err
+		}
+	}
+	wave := w.out["wave."+strconv.Itoa(frames)]
+	if err := w.Fetch(r, wave); err != nil {
+		return err
+	}
+	for _, j := range jobs {
+		samples := ort.Slice[float32](wave.Host(j.Slot, 1))
+		j.Wave = slices.Clone(samples[:len(samples)-overlap])
+		if err := w.keep(j.Slot); err != nil {
+			return err
+		}
+		w.turns[j.Slot].windows++
+	}
+	return nil
+}
+
+// window sets the inputs of the encoder and of the flow, for a slot that is the at-th of a run: codes, of which rows become frames.
+func (w *speechWave) window(slot, at int, codes []int32, rows int) {
+	marks := make([]float32, tts.WindowCodes)
+	row := w.ints("codes", slot)
+	clear(row)
+	for i, c := range codes {
+		row[i], marks[i] = int64(c), 1
+	}
+	w.put("coded", slot, marks)
+	for _, rate := range rates() {
+		cached, run := w.cached(rate)
+		filled := w.filled(rate, slot)
+		w.put("mask."+rate, slot, maskOf(cached, filled, run, run-rows*run/(chunkFrames/2)))
+		w.keepRows(w.ints("keep."+rate, slot), rate, filled, run, at*(cached+run))
+	}
+	w.frames(slot, at, 2*rows)
+}
+
+// filled returns the rows of the encoder's caches at a rate that a slot has filled.
+func (w *speechWave) filled(rate string, slot int) int {
+	cached, run := w.cached(rate)
+	prompt := w.prompt
+	if rate == "25" {
+		prompt /= 2
+	}
+	return min(cached, prompt+w.turns[slot].windows*run)
+}
+
+// maskOf masks the rows of a cache that are not filled, which are the first, and the padding at the end of a run.
+func maskOf(cached, filled, run, padding int) []float32 {
+	mask := make([]float32, cached+run)
+	for i := range mask {
+		if i < cached-filled || i >= len(mask)-padding {
+			mask[i] = maskedOut
+		}
+	}
+	return mask
+}
+
+// keepRows sets which rows of cache and run are the next cache: the newest while there is room. Then the blocks at 25 rows a second
+// keep the oldest, and the others those of the prompt and the newest, as the official code.
+func (w *speechWave) keepRows(to []int64, rate string, filled, run, from int) {
+	for i := range to {
+		row := run + i
+		if filled+run > len(to) && (rate == "25" || i < w.prompt) {
+			row = i
+		}
+		to[i] = int64(from + row)
+	}
+}
+
+// place returns the first ring row of a turn's n-th window.
+func (w *speechWave) place(n int) int {
+	if n < growth/chunkFrames {
+		return w.prompt + n*chunkFrames
+	}
+	// The middle of the prompt from its end on, then the turn's windows again, in their order.
+	middle := (w.prompt - keptPrompt) / chunkFrames
+	n = (n - growth/chunkFrames) % (middle + growth/chunkFrames)
+	if n < middle {
+		return (middle - 1 - n) * chunkFrames
+	}
+	return w.prompt + (n-middle)*chunkFrames
+}
+
+// counts reports whether a ring row belongs to a turn before its n-th window.
+func (w *speechWave) counts(row, n int) bool {
+	if n < growth/chunkFrames {
+		return row < w.prompt+n*chunkFrames
+	}
+	at := w.place(n)
+	return row < w.prompt+growth && (row < at || row >= at+chunkFrames)
+}
+
+// heard returns the frames of noise before a turn's n-th window.
+func (w *speechWave) heard(n int) int { return w.prompt + min(n*chunkFrames, keptPrompt) }
+
+// frames sets the inputs of the flow for the slot that is the at-th of a run, of which count frames become sound.
+func (w *speechWave) frames(slot, at, count int) {
+	n, mel := w.turns[slot].windows, w.dims.Flow.Mel
+	copy(ort.Slice[float32](w.in["noise"].Host(slot, 1)), w.noise.flow[w.heard(n)*mel:])
+	write, conv := w.place(n), n*chunkFrames%convRows
+	mask := make([]float32, w.ring)
+	for i := range mask {
+		if !w.counts(i, n) && (i < write || i >= write+count) {
+			mask[i] = maskedOut
+		}
+	}
+	w.put("mask", slot, slices.Concat(mask, mask))
+	rows := w.ints("conv_rows", slot)[:0]
+	for r := range 2 {
+		w.ints("write", slot)[r], w.ints("conv_write", slot)[r] = int64(write), int64(conv)
+		for t := range chunkFrames {
+			for back := 2; back >= 0; back-- {
+				rows = append(rows, int64((2*at+r)*convRows+(conv+t-back+convRows)%convRows))
+			}
+		}
+	}
+}
+
+// sounding sets the inputs of the vocoder for a run of frames.
+func (w *speechWave) sounding(slot int, first bool, frames int) {
+	w.ints("resumed", slot)[0] = 1
+	if first {
+		w.ints("resumed", slot)[0] = 0
+	}
+	from := w.noise.rows(slot, 8*frames)
+	copy(w.ints("noise_rows."+strconv.Itoa(frames), slot), counted(from, from+8*frames))
+}
+
+// keep stores what the next window of a slot needs.
+func (w *speechWave) keep(slot int) error {
+	for name, rows := range w.kept {
+		if err := w.Device().CopyDevice(w.in[name].At(slot), rows.At(slot), rows.Width()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// direction returns a vector of length 1.
+func direction(v []float32) []float32 {
+	var sum float64
+	for _, x := range v {
+		sum += float64(x) * float64(x)
+	}
+	out := make([]float32, len(v))
+	for i, x := range v {
+		out[i] = float32(float64(x) / math.Sqrt(max(sum, 1e-24)))
+	}
+	return out
+}
