@@ -84,7 +84,7 @@ func (u *utterance) wrote(w written) {
 	u.audible = w.audible
 	base := u.written - w.lead
 	u.written += w.length
-	if len(w.words) > 0 {
+	if w.words != nil {
 		u.place(base, w.words)
 	} else {
 		u.spread(base, w.length)

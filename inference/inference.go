@@ -119,8 +119,9 @@ type Chunk struct {
 	// Audio is mono 16-bit at AudioRate, in playing order.
 	Audio     []int16
 	AudioRate int
-	// Words holds the times of the words in Audio, relative to its first sample;
-	// nil if unknown.
+	// Words holds the times of words in the answer's sound that are known now, relative
+	// to Audio's first sample, so words of an earlier chunk have negative ones; nil if
+	// times are unknown.
 	Words []WordTime
 
 	// VoiceFailed ends the sound of an answer whose text may go on; nil otherwise. No Audio follows it.

@@ -50,6 +50,8 @@ type testOptions struct {
 	pad   int                   // device.pad on the CPU
 	free  int64                 // memory of the device
 	both  stepCosts             // int4 and float32 on the CPU, with these costs
+	// voices in place of the bundle's.
+	voices map[string]voicePrompt
 }
 
 // Engine is a loaded model. Safe for concurrent use.
@@ -62,6 +64,7 @@ type Engine struct {
 	loop    *loop
 	workers *workers
 	cache   *pictures
+	voice   *speech // nil without a voice of its own
 	tokens  *tokenizer.Tokenizer
 	builder *tokenizer.Builder
 	// vocabulary returns the pieces for schemas, prepared at the first use.
@@ -128,7 +131,7 @@ func (e *Engine) Capabilities() inference.Capabilities {
 		r.Temperature = 0
 	}
 	return inference.Capabilities{
-		Instructions: true, Structured: true, Slices: true,
+		Instructions: true, Structured: true, Slices: true, Speech: e.voice != nil,
 		Sampling: &inference.Sampling{
 			Temperature: &r.Temperature, TopK: &r.TopK, TopP: &r.TopP, RepetitionPenalty: &r.RepetitionPenalty,
 		},

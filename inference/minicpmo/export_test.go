@@ -115,6 +115,15 @@ func (o Options) WithFree(n int64) Options {
 	return o
 }
 
+// WithVoices replaces the voices of the bundle.
+func (o Options) WithVoices(voices map[string]VoicePrompt) Options {
+	o.test.voices = map[string]voicePrompt{}
+	for name, v := range voices {
+		o.test.voices[name] = voicePrompt{v.Codes, v.Mel, v.Speaker}
+	}
+	return o
+}
+
 // OpenSpeechLM opens the voice's language model with its graphs.
 func OpenSpeechLM(
 	rt *ort.Runtime, dev *ort.Device, condition, lm string, d models.Dims, l kvcache.Layout,

@@ -10,6 +10,7 @@ import (
 
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/sample"
+	"touchline/inference/internal/tts"
 	"touchline/internal/wake"
 )
 
@@ -48,6 +49,8 @@ type loop struct {
 	behind  bool     // its next chunk did not fit into the last turn
 	images  []*image // prepared, not embedded, in order of arrival
 	batch   []*image // scratch
+
+	voice *tts.Talker // nil without a voice
 
 	prefillCost, visionCost cost
 	stall                   time.Duration // stallLimit less stallMargin, except in tests
@@ -158,7 +161,10 @@ func (l *loop) run(ctx context.Context) error {
 		}
 		worked := false
 		var err error
-		if l.active > 0 {
+		if l.voice != nil {
+			err = l.voice.Intake()
+		}
+		if err == nil && l.active > 0 {
 			worked = true
 			err = l.decode()
 		}
@@ -177,9 +183,21 @@ func (l *loop) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-l.inbox.wake:
+		case <-l.pause():
 		}
 	}
 }
+
+// pause returns a timer while a voice is far enough ahead to wait.
+func (l *loop) pause() <-chan time.Time {
+	if l.voice == nil || !l.voice.Active() {
+		return nil
+	}
+	return time.After(voicePause)
+}
+
+// voicePause is how often a voice that is ahead is looked after.
+const voicePause = 100 * time.Millisecond
 
 // intake takes in new work and ends cancelled answers.
 func (l *loop) intake() {
@@ -262,10 +280,25 @@ func (l *loop) others() (bool, error) {
 }
 
 // piece does one piece of work: the first of a turn in any case, a further one if
-// it fits into the time left. The order is: pictures that an answer waits for,
-// prompts, other pictures. A prompt that did not fit into the last turn goes
-// first.
+// it fits into the time left. The order is: voices that may soon fall silent,
+// pictures that an answer waits for, prompts, other pictures, other voices. A prompt
+// that did not fit into the last turn goes before pictures.
 func (l *loop) piece(left time.Duration, further bool) (bool, error) {
+	if l.voice == nil {
+		return l.look(left, further)
+	}
+	did, err := l.voice.Work(left, further, true)
+	if err == nil && !did {
+		did, err = l.look(left, further)
+	}
+	if err == nil && !did {
+		did, err = l.voice.Work(left, further, false)
+	}
+	return did, err
+}
+
+// look does one piece of work with pictures and prompts.
+func (l *loop) look(left time.Duration, further bool) (bool, error) {
 	most := l.visionCost.fitting(left, l.shape.images)
 	fits := func(t time.Duration) bool { return !further || t <= left }
 	if !l.behind || further {
@@ -359,6 +392,9 @@ func (l *loop) stop(err error) {
 		}
 	}
 	l.images = nil
+	if l.voice != nil {
+		l.voice.Stop(err)
+	}
 }
 
 // fatal reports whether an error ends the loop.

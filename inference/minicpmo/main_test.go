@@ -22,9 +22,10 @@ import (
 	"touchline/models/convert"
 )
 
-// tinyDir is the folder of the bundle that tests share; the first one creates it.
+// tinyDir is the folder of the bundle that tests share; the first one creates it. shared are more such folders.
 var (
 	tinyDir  string
+	shared   []string
 	tinyOnce sync.Once
 	errTiny  error
 )
@@ -33,7 +34,9 @@ func TestMain(m *testing.M) {
 	code := 0
 	func() {
 		defer func() {
-			_ = os.RemoveAll(tinyDir)
+			for _, dir := range append(shared, tinyDir) {
+				_ = os.RemoveAll(dir)
+			}
 			for _, c := range loaded {
 				_ = c.source.Close()
 			}

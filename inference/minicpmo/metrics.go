@@ -107,6 +107,8 @@ type Stats struct {
 	FailedRuns, WholeRows uint64
 	// Slots in use and answers Waiting for one now; the maximum in use so far; all slots.
 	Slots, SlotsMost, SlotsAll, Waiting int
+	// LongTurns and LostTurns count spoken answers whose end the voice did not say: too long, or a failure.
+	LongTurns, LostTurns uint64
 	// Busy is the device's working time.
 	Busy time.Duration
 	// Bytes planned for the model, used by loading it, and free on the device afterwards.
@@ -126,6 +128,7 @@ type counters struct {
 	hits, misses, early                      atomic.Uint64
 	completed, cancelled, failed, overloaded atomic.Uint64
 	failedRuns, wholeRows                    atomic.Uint64
+	longTurns, lostTurns                     atomic.Uint64
 	slots, slotsMost                         atomic.Int64
 	busy                                     atomic.Int64
 	switchAt                                 atomic.Int64
@@ -203,6 +206,7 @@ func (s *counters) read() Stats {
 		Hits:  s.hits.Load(), Misses: s.misses.Load(), Early: s.early.Load(),
 		Done: s.completed.Load(), Cancelled: s.cancelled.Load(), Failed: s.failed.Load(), Overloaded: s.overloaded.Load(),
 		FailedRuns: s.failedRuns.Load(), WholeRows: s.wholeRows.Load(),
+		LongTurns: s.longTurns.Load(), LostTurns: s.lostTurns.Load(),
 		Slots: int(s.slots.Load()), SlotsMost: int(s.slotsMost.Load()),
 		Busy:       time.Duration(s.busy.Load()),
 		MemoryUsed: s.memoryUsed.Load(), MemoryFree: s.memoryFree.Load(), Switch: int(s.switchAt.Load()),

@@ -268,6 +268,9 @@ func (e *Engine) own(opening, ctx context.Context, b *models.Bundle, sel *select
 		opened <- errors.Join(err, release())
 		return
 	}
+	if err := e.addVoice(ctx, b, sel, rt, dev, o); err != nil && !errors.Is(err, inference.ErrNoVoice) {
+		e.log.Warn().Err(err).Msg("answers have no sound of their own")
+	}
 	e.measureMemory(dev, sel)
 	opened <- nil
 	err = e.loop.run(ctx)
@@ -275,7 +278,7 @@ func (e *Engine) own(opening, ctx context.Context, b *models.Bundle, sel *select
 		e.fail(err)
 	}
 	e.once.Do(func() { close(e.done) })
-	err = errors.Join(d.close(), release())
+	err = errors.Join(e.voice.close(), d.close(), release())
 	e.mu.Lock()
 	e.err = errors.Join(e.err, err)
 	e.mu.Unlock()

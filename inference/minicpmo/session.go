@@ -43,18 +43,37 @@ func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 			return
 		}
 		r.Report = s.report
+		answer := s.written(ctx, r)
+		if r.Hidden {
+			answer = s.spoken(ctx, r, s.e.voiceName(p.Voice))
+		}
 		var x inference.Exchange
 		if p.Trace != nil {
 			x.Request = brief(r.Prompt.Text)
 			defer func() { p.Trace(x) }()
 		}
-		for t, err := range s.e.Answer(ctx, r) {
+		for c, err := range answer {
 			if err != nil {
 				x.Error = err.Error()
 				yield(inference.Chunk{}, err)
 				return
 			}
-			x.Answer += t.Text
+			x.Answer += c.Text
+			if !yield(c, nil) {
+				return
+			}
+		}
+	}
+}
+
+// written yields an answer without sound.
+func (s *Session) written(ctx context.Context, r Request) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		for t, err := range s.e.Answer(ctx, r) {
+			if err != nil {
+				yield(inference.Chunk{}, err)
+				return
+			}
 			if t.Text != "" && !yield(inference.Chunk{Text: t.Text}, nil) {
 				return
 			}
@@ -116,7 +135,7 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 	var err error
 	if p.Speech && e.speaks && !p.Structured() {
 		r.Prompt, err = e.streaming(system, parts)
-		r.Rules, r.Chunk = e.speech, SpeechChunk
+		r.Rules, r.Chunk, r.Hidden = e.speech, SpeechChunk, e.voice != nil
 	} else {
 		messages := []tokenizer.Message{
 			{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: system, Literal: true}}}, {Role: tokenizer.User, Parts: parts},

@@ -225,7 +225,7 @@ func (w *speechWave) end(j tts.Job) (wave []float32, err error) {
 	return wave, w.Device().CopyOut(ort.Bytes(wave), sound.At(0))
 }
 
-// AddVoice prepares a voice: the state of a turn after its prompt. No turn may run.
+// AddVoice prepares a voice: the state of a turn after its prompt. It works in the slot after those of turns.
 func (w *speechWave) AddVoice(name string, v voicePrompt) (err error) {
 	f := w.dims.Flow
 	if len(v.codes)*2 != w.prompt || len(v.mel) != w.prompt*f.Mel || len(v.speaker) != f.Speaker {
@@ -234,7 +234,7 @@ func (w *speechWave) AddVoice(name string, v voicePrompt) (err error) {
 	}
 	a := w.temporary()
 	defer func() { err = errors.Join(err, a.Close()) }()
-	const slot = 0
+	slot := w.slots.Slots
 	for _, n := range w.state() {
 		if err := w.Device().Memset(w.in[n].At(slot), 0, w.in[n].Width()); err != nil {
 			return err

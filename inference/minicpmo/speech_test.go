@@ -94,7 +94,7 @@ func TestCodesOfTurns(t *testing.T) {
 			}
 			for {
 				require.NoError(t, talker.Intake())
-				_, err := talker.Work(0, false)
+				_, err := talker.Work(0, false, false)
 				require.NoError(t, err)
 				if _, _, ended, err := spoken.Take(); ended {
 					require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestSoundOfWindows(t *testing.T) {
 	mel := m.Speech.Flow.Mel
 	random := hashNoise(30000*mel, 20251)
 	noise := minicpmo.WaveNoise{}
-	for frame := range promptRows + 150 {
+	for frame := range promptRows + 100 + 2*tts.WindowCodes {
 		for b := range mel {
 			noise.Flow = append(noise.Flow, random[b*30000+frame])
 		}

@@ -40,7 +40,7 @@ type voicePrompt struct {
 
 // waveNoise is the noise that sound starts from.
 type waveNoise struct {
-	flow    []float32 // [prompt+growth,mel], the same for every turn
+	flow    []float32 // [prompt+keptPrompt+2*tts.WindowCodes,mel], the same for every turn
 	vocoder []float32 // rows of graph.NoiseColumns
 	// rows returns the first of n rows of the vocoder's noise for a turn's next window.
 	rows func(slot, n int) int
@@ -105,7 +105,7 @@ func openSpeechWave(rt *ort.Runtime, dev *ort.Device, o waveOptions) (_ *speechW
 	w := &speechWave{
 		Arena: networks.NewArena(rt, dev), runtime: rt, dims: o.dims, float: models.Float32,
 		slots: kvcache.Layout{Slots: o.slots}, noise: o.noise,
-		prompt: o.prompt, ring: (o.prompt + growth + 7) / 8 * 8, single: dev.Kind() == ort.CPU, turns: make([]waveTurn, o.slots),
+		prompt: o.prompt, ring: (o.prompt + growth + 7) / 8 * 8, single: dev.Kind() == ort.CPU, turns: make([]waveTurn, o.slots+1),
 		in: map[string]*networks.Rows{}, out: map[string]*networks.Rows{}, kept: map[string]*networks.Rows{}, shared: map[string]*ort.Tensor{},
 		stored: map[string]map[string]*networks.Rows{}, voices: map[string]*networks.Arena{},
 	}
@@ -171,7 +171,7 @@ func (w *speechWave) allocate() {
 		for _, n := range shape {
 			p.Shape = append(p.Shape, int64(n))
 		}
-		to[name] = w.NewRows(p, w.slots.Slots)
+		to[name] = w.NewRows(p, w.slots.Slots+1) // the last is for the prompts of voices
 	}
 	input := func(name string, t models.Type, shape ...int) { row(w.in, true, 1, name, t, shape...) }
 	ring := func(name string, shape ...int) {

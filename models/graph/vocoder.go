@@ -95,10 +95,13 @@ func (b *vocoder) ports() {
 	b.input("mel", models.Float32, "B", "N", b.mel)
 	b.input("frames", models.Int64, "T")
 	b.input("resumed", models.Int64, "B", 1)
-	for name, shape := range map[string][]any{"mel": {"B", VocoderKept, b.mel}, "source": {"B", 1, overlap}, "wave": {"B", overlap}} {
+	both := func(name string, shape ...any) {
 		b.input("past."+name, models.Float32, shape...)
 		b.output("present."+name, models.Float32, shape...)
 	}
+	both("mel", "B", VocoderKept, b.mel)
+	both("source", "B", 1, overlap)
+	both("wave", "B", overlap)
 }
 
 // convolution is the weights of a convolution and the form of its node.

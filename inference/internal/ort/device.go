@@ -121,6 +121,9 @@ func (d *Device) Close() error {
 // Kind returns the kind of processor.
 func (d *Device) Kind() DeviceKind { return d.kind }
 
+// Index returns the number of the GPU.
+func (d *Device) Index() int { return d.index }
+
 // Name returns the driver's name of the GPU, or CPU.
 func (d *Device) Name() string { return d.name }
 

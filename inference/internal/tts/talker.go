@@ -45,8 +45,9 @@ const (
 	// pieceCodes is the largest number of codes of a piece.
 	pieceCodes = 500
 	// lead is how far the codes of a turn may be ahead of its voice: a cancelled
-	// comment should not have cost much.
-	lead = 5 * time.Second
+	// comment should not have cost much. With less than urgent they go before other work.
+	lead   = 5 * time.Second
+	urgent = time.Second
 )
 
 // Talker draws the codes of all turns. The goroutine that owns the device calls
@@ -167,11 +168,15 @@ func (k *Talker) place() error {
 }
 
 // Work does one piece of work: the first of a round in any case, a further one if it
-// fits into the time left. It reports whether it did any.
-func (k *Talker) Work(left time.Duration, further bool) (bool, error) {
-	now := k.o.Now()
+// fits into the time left. With hurry it works only for turns that may soon fall silent.
+// It reports whether it did any.
+func (k *Talker) Work(left time.Duration, further, hurry bool) (bool, error) {
+	now, ahead := k.o.Now(), lead
+	if hurry {
+		ahead = urgent
+	}
 	fits := func(a average) bool { return !further || time.Duration(a) <= left }
-	if t := k.toFeed(now); t != nil {
+	if t := k.toFeed(now, ahead); t != nil {
 		if !fits(k.feedCost) {
 			return false, nil
 		}
@@ -179,7 +184,7 @@ func (k *Talker) Work(left time.Duration, further bool) (bool, error) {
 		k.feedCost.learn(k.o.Now().Sub(now))
 		return true, err
 	}
-	if !k.wanted(now) || !fits(k.stepCost) {
+	if !k.wanted(now, ahead) || !fits(k.stepCost) {
 		return false, nil
 	}
 	err := k.step()
@@ -190,11 +195,11 @@ func (k *Talker) Work(left time.Duration, further bool) (bool, error) {
 // Active reports whether a turn has a slot.
 func (k *Talker) Active() bool { return k.pool.InUse() > 0 }
 
-// toFeed returns the turn whose next piece is the most urgent.
-func (k *Talker) toFeed(now time.Time) *Turn {
+// toFeed returns the turn whose next piece is the most urgent, of those that are at most most ahead.
+func (k *Talker) toFeed(now time.Time, most time.Duration) *Turn {
 	var best *Turn
 	for _, t := range k.turns {
-		if t == nil || t.complete || t.drawing || !t.hasPiece() || t.ahead(now) > lead {
+		if t == nil || t.complete || t.drawing || !t.hasPiece() || t.ahead(now) > most {
 			continue
 		}
 		if best == nil || t.sent == 0 && best.sent > 0 || cmp.Compare(t.ahead(now), best.ahead(now)) < 0 {
@@ -204,10 +209,10 @@ func (k *Talker) toFeed(now time.Time) *Turn {
 	return best
 }
 
-// wanted reports whether some turn needs codes.
-func (k *Talker) wanted(now time.Time) bool {
+// wanted reports whether some turn that is at most most ahead needs codes.
+func (k *Talker) wanted(now time.Time, most time.Duration) bool {
 	return slices.ContainsFunc(k.turns, func(t *Turn) bool {
-		return t != nil && t.drawing && !t.complete && t.ahead(now) <= lead
+		return t != nil && t.drawing && !t.complete && t.ahead(now) <= most
 	})
 }
 
@@ -215,6 +220,10 @@ func (k *Talker) wanted(now time.Time) bool {
 func (k *Talker) feed(t *Turn) error {
 	p, ok := t.next()
 	if !ok {
+		return nil
+	}
+	if p.Last && p.Cut && len(p.IDs) == 0 { // nothing more to read
+		k.flush(t, nil)
 		return nil
 	}
 	const marks = 2 // around the text

@@ -179,7 +179,7 @@ func newStage(t *testing.T, slots, positions int) *stage {
 			if talker.Intake() != nil {
 				return
 			}
-			did, err := talker.Work(0, false)
+			did, err := talker.Work(0, false, false)
 			if err != nil {
 				return
 			}

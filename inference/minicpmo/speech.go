@@ -1,0 +1,414 @@
+package minicpmo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"touchline/inference"
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/ort"
+	"touchline/inference/internal/tts"
+	"touchline/models"
+	"touchline/models/graph"
+)
+
+const (
+	// DefaultVoice is the name of the voice that comes with a checkpoint.
+	DefaultVoice = "default"
+	// maxVoiceSlots is the number of answers that the model speaks at once, if it is not set.
+	maxVoiceSlots = 16
+	// turnPositions is the longest turn: text and codes, about 38 s of speech.
+	turnPositions = 1024
+	// noiseRows is the length of the vocoder's noise, which repeats.
+	noiseRows = 8192
+)
+
+// speech is the model's own voice. Its language model works in the step loop, its sound on a thread and a stream of its own.
+type speech struct {
+	lm      *speechLM
+	sounder *tts.Sounder
+	talker  *tts.Talker
+	names   map[string]bool // of its voices
+
+	cancel context.CancelFunc
+	ended  chan struct{} // the goroutine of the sound
+}
+
+// close ends the sound and frees everything.
+func (v *speech) close() error {
+	if v == nil {
+		return nil
+	}
+	v.cancel()
+	<-v.ended
+	return v.lm.close()
+}
+
+// addVoice loads the voice of a bundle that has one.
+func (e *Engine) addVoice(ctx context.Context, b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device, o Options) error {
+	if !o.Config.Voice.Enabled {
+		return nil
+	}
+	s, err := chooseSpeech(b, sel, o.test.voices)
+	if err != nil {
+		return err
+	}
+	return e.openSpeech(ctx, s, rt, dev, o.Threads)
+}
+
+// voiceName returns the voice of a prompt: "model:NAME", else the default one.
+func (e *Engine) voiceName(voice string) string {
+	if name, ok := strings.CutPrefix(voice, inference.VoiceModel+":"); ok && e.voice.names[name] {
+		return name
+	}
+	return DefaultVoice
+}
+
+// speechSelection are the graphs and sizes of a voice.
+type speechSelection struct {
+	files  map[models.Kind]string
+	dims   models.Dims
+	layout kvcache.Layout // of its language model
+	prompt int            // frames
+	voices map[string]voicePrompt
+}
+
+// chooseSpeech returns the graphs of a bundle's voice, or an error that says why it has none.
+func chooseSpeech(b *models.Bundle, sel *selection, voices map[string]voicePrompt) (*speechSelection, error) {
+	if b.Manifest.Dims.Speech == nil {
+		return nil, inference.ErrNoVoice
+	}
+	v, ok := voices[DefaultVoice]
+	if !ok {
+		return nil, fmt.Errorf("%w: the bundle has no reference sound: add one with `touchline models voice add`", inference.ErrNoVoice)
+	}
+	weights := models.WeightsFloat32
+	if sel.device == models.DeviceCUDA {
+		weights = models.WeightsFloat16
+	}
+	s := &speechSelection{files: map[models.Kind]string{}, dims: b.Manifest.Dims, voices: voices, prompt: 2 * len(v.codes)}
+	for _, k := range []models.Kind{
+		models.KindTTSCondition, models.KindTTS, models.KindFlowEncoder, models.KindFlowDiT, models.KindFlowDiTOnce, models.KindVocoder,
+	} {
+		g, ok := b.Find(k, weights, sel.device)
+		if !ok {
+			return nil, fmt.Errorf("%w: %w", inference.ErrNoVoice, lacks(&b.Manifest, k, weights, sel.device))
+		}
+		s.files[k] = b.Path(g.File)
+	}
+	t := b.Manifest.Dims.Speech.TTS
+	s.layout = kvcache.Layout{
+		Layers: t.Layers, Slots: min(sel.layout.Slots, maxVoiceSlots), KVHeads: t.Heads, MaxLen: min(turnPositions, t.MaxPositions),
+		HeadDim: t.HeadDim(), ElemSize: int(sel.elem()),
+	}
+	return s, s.layout.Validate()
+}
+
+// openSpeech loads the voice. It is called by the goroutine that owns the device; the sound gets a goroutine of its own,
+// which ends with ctx.
+func (e *Engine) openSpeech(ctx context.Context, s *speechSelection, rt *ort.Runtime, dev *ort.Device, threads int) (err error) {
+	fatal := func(err error) bool { return errors.Is(err, ErrDeviceLost) }
+	lm, err := openSpeechLM(rt, dev, [2]string{s.files[models.KindTTSCondition], s.files[models.KindTTS]}, s.dims, s.layout, threads)
+	if err != nil {
+		return err
+	}
+	v := &speech{lm: lm, names: map[string]bool{}, ended: make(chan struct{})}
+	for name := range s.voices {
+		v.names[name] = true
+	}
+	ctx, v.cancel = context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, v.close())
+		}
+	}()
+	opened := make(chan error, 1)
+	e.wg.Go(func() {
+		defer close(v.ended)
+		e.sound(ctx, v, s, rt, dev, threads, fatal, opened)
+	})
+	if err := <-opened; err != nil {
+		return err
+	}
+	v.talker, err = tts.NewTalker(tts.TalkerOptions{
+		LM: lm, Layout: s.layout, Settings: tts.Official(), End: int32(s.dims.Speech.TTS.Codes - 1), //nolint:gosec // a vocabulary
+		Silence: silenceCode, Fatal: fatal, Now: e.now, Wake: e.loop.inbox.wake.Set,
+	}, v.sounder)
+	if err != nil {
+		return err
+	}
+	e.voice, e.loop.voice = v, v.talker
+	return nil
+}
+
+// sound is the goroutine of the voice's sound.
+func (e *Engine) sound(
+	ctx context.Context, v *speech, s *speechSelection, rt *ort.Runtime, beside *ort.Device, threads int, fatal func(error) bool,
+	opened chan<- error,
+) {
+	runtime.LockOSThread() // Never unlocked, as in own.
+	dev, err := rt.NewDevice(beside.Kind(), beside.Index())
+	if err != nil {
+		opened <- err
+		return
+	}
+	defer func() { _ = dev.Close() }()
+	w, err := openSpeechWave(rt, dev, waveOptions{
+		files: [4]string{
+			s.files[models.KindFlowEncoder], s.files[models.KindFlowDiT], s.files[models.KindFlowDiTOnce], s.files[models.KindVocoder],
+		},
+		dims: *s.dims.Speech, slots: s.layout.Slots, prompt: s.prompt, threads: threads,
+		noise: randomNoise(s.prompt, s.dims.Speech.Flow.Mel, e.seed),
+	})
+	if err != nil {
+		opened <- err
+		return
+	}
+	defer func() { _ = w.close() }()
+	for name, voice := range s.voices {
+		if err := w.AddVoice(name, voice); err != nil {
+			opened <- err
+			return
+		}
+	}
+	v.sounder = tts.NewSounder(w, e.now, fatal, e.loop.inbox.wake.Set)
+	opened <- nil
+	if err := v.sounder.Run(ctx); err != nil {
+		e.log.Error().Err(err).Msg("the voice is lost")
+	}
+}
+
+// randomNoise returns normal noise.
+func randomNoise(prompt, mel int, seed uint64) waveNoise {
+	random := rand.New(rand.NewPCG(seed, 2))
+	normal := func(n int) []float32 {
+		out := make([]float32, n)
+		for i := range out {
+			out[i] = float32(random.NormFloat64())
+		}
+		return out
+	}
+	return waveNoise{
+		flow: normal((prompt + keptPrompt + 2*tts.WindowCodes) * mel), vocoder: normal(noiseRows * graph.NoiseColumns),
+		rows: func(_, n int) int { return random.IntN(noiseRows - n + 1) },
+	}
+}
+
+// reader cuts the tokens of an answer into pieces for the voice, as the official streaming call: the state of a token comes with the
+// next one, so the last of an answer that was cut is not spoken.
+type reader struct {
+	turn  *tts.Turn
+	piece tts.Piece
+	held  *Token // its state is not known yet
+	text  strings.Builder
+	ready []tts.Piece // that wait until the answer is known to have words
+	says  bool
+}
+
+// take takes a token, and reports whether the answer has become one that is spoken.
+func (r *reader) take(t Token) (begins bool) {
+	r.text.WriteString(t.Text)
+	switch {
+	case t.ID < 0: // the end of a character
+		r.piece.Text += t.Text
+		return false
+	case r.held != nil:
+		r.piece.IDs = append(r.piece.IDs, r.held.ID)
+		r.piece.Hidden = append(r.piece.Hidden, t.Hidden...)
+		r.piece.Text += r.held.Text
+		r.held = nil
+	}
+	if t.Stop {
+		return r.end(false)
+	}
+	r.held = &t
+	if len(r.piece.IDs) == SpeechChunk {
+		return r.hand()
+	}
+	return false
+}
+
+// end hands over the rest. cut is set if the answer stopped before its end.
+func (r *reader) end(cut bool) bool {
+	if r.piece.Last {
+		return false
+	}
+	if r.held != nil { // it is shown, and not spoken
+		r.piece.Text += r.held.Text
+		r.held = nil
+	}
+	r.piece.Last, r.piece.Cut = true, cut
+	return r.hand()
+}
+
+// hand gives the piece to the turn, once the answer is known to have words.
+func (r *reader) hand() (begins bool) {
+	last := r.piece.Last
+	r.ready = append(r.ready, r.piece)
+	r.piece = tts.Piece{Last: last}
+	if !r.says {
+		r.says = inference.Judge(r.text.String(), last) == inference.Says
+		begins = r.says
+	}
+	if r.says {
+		for _, p := range r.ready {
+			r.turn.Feed(p)
+		}
+		r.ready = nil
+	}
+	return begins
+}
+
+// answered is a step of an answer.
+type answered struct {
+	token Token
+	err   error
+}
+
+// spoken yields an answer with its sound: the text at once, the sound as it is made, also after the text has ended.
+func (s *Session) spoken(ctx context.Context, r Request, voice string) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		tokens := make(chan answered)
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		wg.Go(func() {
+			defer close(tokens)
+			for t, err := range s.e.Answer(ctx, r) {
+				select {
+				case tokens <- answered{t, err}:
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+		draws := rand.New(rand.NewPCG(r.Seed, 3))
+		m := mouth{e: s.e, reader: reader{turn: tts.NewTurn(voice, draws.Float64)}, yield: yield}
+		defer m.reader.turn.Cancel() // no effect on one that has ended
+		m.run(ctx, tokens)
+	}
+}
+
+// mouth joins the tokens of an answer and the sound of its turn.
+type mouth struct {
+	e      *Engine
+	reader reader
+	yield  func(inference.Chunk, error) bool
+
+	speaking bool // the turn was submitted, and has not ended
+	sounded  time.Duration
+	words    []inference.WordTime // of the sound, from its first sample
+}
+
+func (m *mouth) run(ctx context.Context, tokens <-chan answered) {
+	var failed error
+	for tokens != nil || m.speaking {
+		var wake <-chan struct{}
+		if m.speaking {
+			wake = m.reader.turn.Wake()
+		}
+		select {
+		case t, ok := <-tokens:
+			begins := false
+			switch {
+			case !ok:
+				tokens = nil
+				begins = failed == nil && m.reader.end(true)
+			case t.err != nil:
+				failed = t.err
+				m.reader.turn.Cancel()
+			default:
+				if t.token.Text != "" && !m.yield(inference.Chunk{Text: t.token.Text}, nil) {
+					return
+				}
+				begins = m.reader.take(t.token)
+			}
+			if begins && !m.begin() {
+				return
+			}
+		case <-wake:
+			if !m.listen() {
+				return
+			}
+		case <-ctx.Done():
+			m.yield(inference.Chunk{}, ctx.Err())
+			return
+		}
+	}
+	if failed != nil {
+		m.yield(inference.Chunk{}, failed)
+	}
+}
+
+// begin submits the turn.
+func (m *mouth) begin() bool {
+	if err := m.e.voice.talker.Submit(m.reader.turn); err != nil {
+		return m.lost(err)
+	}
+	m.speaking = true
+	return true
+}
+
+// listen passes on what the turn has. It reports whether the reader goes on.
+func (m *mouth) listen() bool {
+	for {
+		sound, ok, ended, err := m.reader.turn.Take()
+		switch {
+		case ok:
+			c := inference.Chunk{Audio: sound.Samples, AudioRate: tts.Rate, Words: append([]inference.WordTime{}, sound.Words...)}
+			for _, w := range sound.Words {
+				m.words = append(m.words, inference.WordTime{Text: w.Text, Start: w.Start + m.sounded, End: w.End + m.sounded})
+			}
+			m.sounded += time.Duration(len(sound.Samples)) * time.Second / tts.Rate
+			if !m.yield(c, nil) {
+				return false
+			}
+		case ended:
+			m.speaking = false
+			if err == nil || errors.Is(err, tts.ErrCancelled) {
+				return true
+			}
+			if errors.Is(err, tts.ErrTooLong) { // the rest is text
+				m.e.stats.longTurns.Add(1)
+				return true
+			}
+			return m.lost(err)
+		default:
+			return true
+		}
+	}
+}
+
+// lost says from where on the answer has no sound.
+func (m *mouth) lost(err error) bool {
+	m.e.stats.lostTurns.Add(1)
+	text, at := m.reader.text.String(), 0
+	for _, w := range m.words {
+		if w.End > m.sounded {
+			break
+		}
+		if i := strings.Index(text[at:], w.Text); i >= 0 {
+			at += i + len(w.Text)
+		}
+	}
+	return m.yield(inference.Chunk{VoiceFailed: &inference.VoiceFailure{From: sentenceStart(text, at), Err: err}}, nil)
+}
+
+// sentenceStart returns where the sentence at a byte of a text begins; a sentence that ends there is over.
+func sentenceStart(text string, at int) int {
+	start := 0
+	for i, r := range text[:at] {
+		if strings.ContainsRune(".!?。！？", r) {
+			start = i + len(string(r))
+		}
+	}
+	return start
+}

@@ -1,0 +1,222 @@
+//go:build integration
+
+package minicpmo_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/inference"
+	"touchline/inference/internal/ort/orttest"
+	"touchline/inference/minicpmo"
+	"touchline/models"
+	"touchline/models/checkpoint"
+	"touchline/models/convert"
+	"touchline/models/safetensors"
+	"touchline/models/synth"
+	"touchline/models/torch"
+)
+
+// speaking is the bundle that tests of the voice share.
+var speaking struct {
+	sync.Once
+
+	dir string
+	err error
+}
+
+// speakingBundle returns the tiny checkpoint with its voice, for the CPU.
+func speakingBundle(t *testing.T) *models.Bundle {
+	t.Helper()
+	speaking.Do(func() { speaking.dir, speaking.err = makeSpeaking(t) })
+	require.NoError(t, speaking.err)
+	b, err := models.OpenBundle(speaking.dir)
+	require.NoError(t, err)
+	return b
+}
+
+func makeSpeaking(t *testing.T) (string, error) {
+	t.Helper()
+	shape, err := synth.Find("tiny")
+	require.NoError(t, err)
+	random, err := synth.New(shape.WithSpeech(), 1)
+	require.NoError(t, err)
+	dir := filepath.Join(t.TempDir(), "tiny")
+	require.NoError(t, random.Write(t.Context(), dir, 1<<30, nil)) // for its assets
+	published, err := filepath.Abs("../../models/testdata/tiny")
+	require.NoError(t, err)
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		if e.Name() != "assets" {
+			require.NoError(t, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	entries, err = os.ReadDir(published)
+	require.NoError(t, err)
+	for _, e := range entries {
+		require.NoError(t, os.Symlink(filepath.Join(published, e.Name()), filepath.Join(dir, e.Name())))
+	}
+	for file, fixture := range map[string]string{"flow.pt": "voice_flow", "hift.pt": "voice_hift"} {
+		writeTensors(t, filepath.Join(dir, "assets", "token2wav", file), openFixture(t, fixture))
+	}
+	src, err := checkpoint.Open(dir)
+	require.NoError(t, err)
+	defer src.Close()
+	out, err := os.MkdirTemp("", "speaking") //nolint:usetesting // outlives the test
+	require.NoError(t, err)
+	shared = append(shared, out)
+	to := filepath.Join(out, "b")
+	return to, convert.Convert(t.Context(), src, to, convert.Options{
+		Weights: []models.Weights{models.WeightsFloat32}, Devices: []models.Device{models.DeviceCPU},
+	})
+}
+
+// writeTensors writes a fixture as torch.save does.
+func writeTensors(t *testing.T, path string, f fixture) {
+	t.Helper()
+	var entries []safetensors.Entry
+	var data []byte
+	for _, name := range f.file.Names() {
+		x := f.tensor(name)
+		entries = append(entries, safetensors.Entry{Name: name, TensorInfo: x.TensorInfo})
+		data = append(data, x.Data...)
+	}
+	require.NoError(t, os.Remove(path))
+	out, err := os.Create(path)
+	require.NoError(t, err)
+	w, err := torch.NewWriter(out, entries)
+	require.NoError(t, err)
+	_, err = w.Write(data)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	require.NoError(t, out.Close())
+}
+
+// openSpeaking opens an engine with a voice.
+func openSpeaking(t *testing.T) *minicpmo.Engine {
+	t.Helper()
+	prompt := openFixture(t, "voice_prompt")
+	v := minicpmo.VoicePrompt{Mel: prompt.floats("prompt_mel"), Speaker: prompt.floats("spk_embedding")}
+	for _, c := range prompt.ints("prompt_codes") {
+		v.Codes = append(v.Codes, int32(c))
+	}
+	c := settings(t)
+	c.MaxTokens = 24
+	o := minicpmo.Options{Config: c, Threads: 1}
+	e, err := minicpmo.Open(t.Context(), speakingBundle(t), o.WithVoices(map[string]minicpmo.VoicePrompt{minicpmo.DefaultVoice: v}))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	return e
+}
+
+// said is what came of a prompt.
+type said struct {
+	text    string
+	samples int
+	words   []inference.WordTime
+	failure *inference.VoiceFailure
+	err     error
+}
+
+func say(t *testing.T, s inference.Session, text string) (out said) {
+	t.Helper()
+	p := inference.Prompt{Text: text, Frames: []inference.Frame{frame(t, "320x240.png", 0)}, Speech: true}
+	for c, err := range s.Generate(t.Context(), p) {
+		if err != nil {
+			out.err = err
+			return out
+		}
+		out.text += c.Text
+		if c.VoiceFailed != nil {
+			out.failure = c.VoiceFailed
+		}
+		at := time.Duration(out.samples) * time.Second / 24000
+		for _, w := range c.Words {
+			out.words = append(out.words, inference.WordTime{Text: w.Text, Start: w.Start + at, End: w.End + at})
+		}
+		if len(c.Audio) > 0 {
+			require.Equal(t, 24000, c.AudioRate)
+			require.NotNil(t, c.Words)
+		}
+		out.samples += len(c.Audio)
+	}
+	return out
+}
+
+// TestOwnVoice: answers of two rooms at once with their sound and the times of their words.
+func TestOwnVoice(t *testing.T) {
+	orttest.NoLeaks(t)
+	e := openSpeaking(t)
+	require.True(t, e.Capabilities().Speech)
+	var wg sync.WaitGroup
+	for room := range 2 {
+		wg.Go(func() {
+			s, err := e.NewSession()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			for range 2 {
+				got := say(t, s, "Tell me what you see.")
+				if got.err != nil || got.failure != nil || got.samples == 0 {
+					t.Errorf("room %d: %v, %+v, %d samples", room, got.err, got.failure, got.samples)
+					return
+				}
+				var words []string
+				for _, w := range got.words {
+					words = append(words, w.Text)
+				}
+				if strings.Join(words, " ") != strings.Join(strings.Fields(got.text), " ") {
+					t.Errorf("room %d: %q, and in time %q", room, got.text, words)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestVoiceCancelled leaves answers at their first word or in the middle of their sound; later ones are whole.
+func TestVoiceCancelled(t *testing.T) {
+	orttest.NoLeaks(t)
+	e := openSpeaking(t)
+	s, err := e.NewSession()
+	require.NoError(t, err)
+	defer s.Close()
+	p := inference.Prompt{Text: "What is it?", Frames: []inference.Frame{frame(t, "320x240.png", 0)}, Speech: true}
+	for i := range 40 {
+		for c, err := range s.Generate(t.Context(), p) {
+			require.NoError(t, err)
+			if i%2 == 0 || len(c.Audio) > 0 {
+				break
+			}
+		}
+	}
+	got := say(t, s, "And now?")
+	require.NoError(t, got.err)
+	require.Nil(t, got.failure)
+	require.Positive(t, got.samples)
+}
+
+// TestVoiceOff: without its voice the engine has no sound, and says so before an answer.
+func TestVoiceOff(t *testing.T) {
+	orttest.NoLeaks(t)
+	c := settings(t)
+	c.Voice.Enabled = false
+	e := open(t, speakingBundle(t), c)
+	require.False(t, e.Capabilities().Speech)
+	s, err := e.NewSession()
+	require.NoError(t, err)
+	defer s.Close()
+	got := say(t, s, "What is it?")
+	require.NoError(t, got.err)
+	require.Zero(t, got.samples)
+	require.NotEmpty(t, got.text)
+}
