@@ -27,7 +27,7 @@ const (
 	Sources
 	// Rules allows changing alert rules, and acknowledging alerts.
 	Rules
-	// Speak allows speaking to the commentator in the room, and having its voice say a text.
+	// Speak allows speaking to the commentator in the room, having its voice say a text, and speech as a service.
 	Speak
 	// Transcribe allows the words that people say in the room.
 	Transcribe
@@ -110,7 +110,7 @@ func Needed(operation string) Rights {
 	case "POST /source", "GET /sources", "POST /sources", "GET /sources/{id}", "PATCH /sources/{id}", "DELETE /sources/{id}",
 		"POST /sources/{id}/select", "select_source":
 		return Sources
-	case "POST /say", "say":
+	case "POST /say", "say", "POST /v1/audio/speech", "GET /v1/audio/voices":
 		return Speak
 	case "POST /rules", "PUT /rules/{id}", "DELETE /rules/{id}", "POST /rules/try", "POST /rules/{id}/snooze", "POST /rules/{id}/test",
 		"POST /alerts/{id}/ack", "DELETE /alerts/{id}",

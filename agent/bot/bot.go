@@ -330,10 +330,14 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 		}
 		players = server
 	}
+	speech, err := b.changer.engines.Speech(b.opts.Settings.Engine.Voice, func() inference.Model { return b.changer.inForce().Model }, b.log)
+	if err != nil {
+		return nil, err
+	}
 	s, err := console.New(console.Options{
 		Config: cfg, Room: b.Face(), SignalURL: b.opts.Settings.LiveKit.URL, WHEP: players,
-		Keys: access.Keys(b.opts.Keys),
-		WHIP: b.sources.handler(), Registry: registry, Announce: announce, Log: b.log,
+		Keys:   access.Keys(b.opts.Keys),
+		Speech: speech, WHIP: b.sources.handler(), Registry: registry, Announce: announce, Log: b.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the page: %w", err)

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"github.com/rs/zerolog"
+
+	"touchline/agent/audioapi"
 )
 
 // maxBody bounds every request's body, in bytes.
@@ -194,7 +196,7 @@ func internal() *problem {
 }
 
 // fail writes an error as JSON, if nothing was written yet.
-func fail(w *answered, id string, err error, log zerolog.Logger) {
+func fail(w *answered, r *http.Request, id string, err error, log zerolog.Logger) {
 	p, ok := errors.AsType[*problem](err)
 	if !ok {
 		log.Error().Err(err).Str("request_id", id).Msg("request failed")
@@ -203,9 +205,13 @@ func fail(w *answered, id string, err error, log zerolog.Logger) {
 	if w.status != 0 {
 		return
 	}
+	w.Header().Del("Content-Length")
+	if strings.HasPrefix(r.URL.Path, inOpenAI) {
+		(&audioapi.Error{Status: p.status, Code: p.Code, Message: p.Message}).Write(w)
+		return
+	}
 	out := *p
 	out.Request = id
-	w.Header().Del("Content-Length")
 	_ = writeJSON(w, out.status, out) // three strings always marshal
 }
 
@@ -222,12 +228,12 @@ func (s *Server) wrap(h apiFunc) http.HandlerFunc {
 				}
 				s.log.Error().Str("request_id", id).Str("path", r.URL.Path).
 					Interface("panic", v).Str("stack", string(debug.Stack())).Msg("handler panicked")
-				fail(w, id, internal(), s.log)
+				fail(w, r, id, internal(), s.log)
 			}
 			s.requests.WithLabelValues(r.Pattern, strconv.Itoa(cmp.Or(w.status, http.StatusOK))).Inc()
 		}()
 		if err := h(w, r); err != nil {
-			fail(w, id, err, s.log)
+			fail(w, r, id, err, s.log)
 		}
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent/access"
+	"touchline/agent/audioapi"
 	"touchline/agent/events"
 	"touchline/inference"
 	"touchline/media"
@@ -90,6 +91,8 @@ type Options struct {
 	WHEP Players
 	// WHIP serves senders at /whip/ROOM (RFC 9725) and checks their tokens; nil for none.
 	WHIP http.Handler
+	// Speech answers /v1/audio/; nil for none.
+	Speech *audioapi.Handler
 	// Keys sign the tokens of shared links; without them there are none.
 	Keys access.Keys
 	// SignalURL of the LiveKit server (ws, wss, http or https) that /rtc is proxied to.

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/access"
+	"touchline/agent/audioapi"
 	"touchline/agent/console"
 	"touchline/internal/redact"
 )
@@ -219,7 +220,10 @@ func TestEveryRight(t *testing.T) {
 	t.Parallel()
 	keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
 	for _, single := range []bool{false, true} {
-		o := console.Options{Keys: keys, Dispatcher: &exchange{}, SignalURL: "ws://127.0.0.1:1", Config: console.Config{Listen: "0.0.0.0:0"}}
+		o := console.Options{
+			Keys: keys, Dispatcher: &exchange{}, SignalURL: "ws://127.0.0.1:1", Config: console.Config{Listen: "0.0.0.0:0"},
+			Speech: audioapi.New(audioapi.Options{Voices: func() []audioapi.Voice { return nil }}),
+		}
 		if single {
 			o.Room = console.Room{Name: "final", Bot: newDesk(), Tokens: mint{}}
 		} else {

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/audioapi"
 	"touchline/agent/console"
 	"touchline/agent/events"
 )
@@ -163,7 +164,8 @@ func TestOpenAPI(t *testing.T) {
 	t.Parallel()
 	rooms := console.NewRooms(0, zerolog.Nop())
 	st := newStudio()
-	r := open(t, console.Options{Rooms: rooms, Dispatcher: &exchange{}, SignalURL: "ws://127.0.0.1:1"})
+	voices := audioapi.New(audioapi.Options{Voices: func() []audioapi.Voice { return []audioapi.Voice{{ID: "flite:slt"}} }})
+	r := open(t, console.Options{Rooms: rooms, Dispatcher: &exchange{}, SignalURL: "ws://127.0.0.1:1", Speech: voices})
 	d, hub := newDesk(), events.NewHub(events.Options{History: -1})
 	_, err := rooms.Add(console.Room{Name: "final", Bot: d, Hub: hub, Tokens: mint{}, Pictures: st, Sound: st})
 	require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/access"
+	"touchline/agent/audioapi"
 	"touchline/agent/events"
 	"touchline/media/signaling"
 	"touchline/media/source"
@@ -244,7 +245,7 @@ func (s *Server) inProcess() []endpoint {
 		prom.ServeHTTP(w, r)
 		return nil
 	}
-	return []endpoint{
+	return append(s.speechOperations(), []endpoint{
 		{
 			method: "POST", path: "/api/login", door: public, call: s.postLogin, summary: "Exchanges the token for a cookie",
 			in: loginBody{}, status: http.StatusNoContent,
@@ -256,6 +257,33 @@ func (s *Server) inProcess() []endpoint {
 		{method: "GET", path: "/metrics", door: guarded, call: metrics, summary: "Prometheus metrics", kind: "text/plain"},
 		{method: "GET", path: "/healthz", door: public, call: s.getHealth, summary: "The process is alive", out: health{}},
 		{method: "GET", path: "/readyz", door: public, call: s.getReady, summary: "The process is ready", out: health{}},
+	}...)
+}
+
+// inOpenAI begins the paths of OpenAI's API.
+const inOpenAI = "/v1/"
+
+// speechOperations returns OpenAI's operations, whose errors have its form.
+func (s *Server) speechOperations() []endpoint {
+	api := s.opts.Speech
+	if api == nil {
+		return nil
+	}
+	call := func(f http.HandlerFunc) apiFunc {
+		return func(w http.ResponseWriter, r *http.Request) error {
+			f(w, r)
+			return nil
+		}
+	}
+	return []endpoint{
+		{
+			method: "POST", path: inOpenAI + "audio/speech", door: guarded, call: call(api.ServeSpeech), summary: "Speaks a text, as OpenAI's API",
+			in: audioapi.SpeechBody{}, kind: "audio/*",
+		},
+		{
+			method: "GET", path: inOpenAI + "audio/voices", door: guarded, call: call(api.ServeVoices), summary: "The voices of the speech API",
+			out: audioapi.VoiceList{},
+		},
 	}
 }
 

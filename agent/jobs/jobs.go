@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/agent/audioapi"
 	"touchline/agent/bot"
 	"touchline/agent/room"
 	"touchline/agent/worker"
@@ -77,6 +78,11 @@ func (j *Manager) Ready() error {
 		return nil
 	}
 	return fmt.Errorf("engine %s: %v (%d %%) %s", j.first.Name(), s.Phase, s.Percent, s.Detail)
+}
+
+// Speech returns speech as a service, by the first engine's voices.
+func (j *Manager) Speech(log zerolog.Logger) (*audioapi.Handler, error) {
+	return j.engines.Speech(j.opts.Settings.Engine.Voice, func() inference.Model { return j.first.Model }, log)
 }
 
 // Metrics returns the metrics of the engines, which depend on the jobs.

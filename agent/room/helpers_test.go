@@ -129,6 +129,7 @@ func (s *steered) Command(c agent.Command, by string) (agent.Done, error) {
 	s.note("command "+string(c), by)
 	return agent.Done{Command: c, By: by}, nil
 }
+
 func (s *steered) Say(a agent.Announcement, by string) error {
 	if a.Text == "busy" {
 		return agent.ErrTooMuchToSay
@@ -136,6 +137,7 @@ func (s *steered) Say(a agent.Announcement, by string) error {
 	s.note(fmt.Sprintf("say %q (%s, %v)", a.Text, a.Reason, a.Interrupt), by)
 	return nil
 }
+
 func (s *steered) Check(agent.Change) error { return nil }
 func (s *steered) Change(c agent.Change, by string) (agent.Settings, error) {
 	switch {

@@ -1,5 +1,6 @@
 #include "libav.h"
 
+#include <libavutil/channel_layout.h>
 #include <libavutil/imgutils.h>
 #include <libavutil/opt.h>
 #include <limits.h>
@@ -264,5 +265,60 @@ int tl_encoded(tl_encoder *e, uint8_t **data, int *size, int *key) {
 	*data = e->pkt->data;
 	*size = e->pkt->size;
 	*key = (e->pkt->flags & AV_PKT_FLAG_KEY) != 0;
+	return 1;
+}
+
+int tl_sound_open(tl_sound *s, const char *name, int rate, int64_t bit_rate) {
+	const AVCodec *codec = avcodec_find_encoder_by_name(name);
+	if (!codec) return AVERROR_ENCODER_NOT_FOUND;
+	AVCodecContext *c = s->ctx = avcodec_alloc_context3(codec);
+	s->pkt = av_packet_alloc();
+	s->frame = av_frame_alloc();
+	if (!c || !s->pkt || !s->frame) return AVERROR(ENOMEM);
+	c->sample_fmt = strcmp(name, "aac") ? AV_SAMPLE_FMT_S16P : AV_SAMPLE_FMT_FLTP;
+	c->sample_rate = rate;
+	c->bit_rate = bit_rate;
+	c->thread_count = 1;
+	av_channel_layout_default(&c->ch_layout, 1);
+	int err = avcodec_open2(c, codec, NULL);
+	if (err < 0) return err;
+	s->frame->format = c->sample_fmt;
+	s->frame->sample_rate = rate;
+	s->frame->nb_samples = c->frame_size;
+	err = av_channel_layout_copy(&s->frame->ch_layout, &c->ch_layout);
+	return err < 0 ? err : av_frame_get_buffer(s->frame, 0);
+}
+
+void tl_sound_close(tl_sound *s) {
+	avcodec_free_context(&s->ctx);
+	av_packet_free(&s->pkt);
+	av_frame_free(&s->frame);
+}
+
+int tl_sound_frame(const tl_sound *s) { return s->ctx->frame_size; }
+
+int tl_sound_send(tl_sound *s, const int16_t *pcm) {
+	if (!pcm) return avcodec_send_frame(s->ctx, NULL);
+	AVFrame *f = s->frame;
+	int err = av_frame_make_writable(f);
+	if (err < 0) return err;
+	if (f->format == AV_SAMPLE_FMT_FLTP) {
+		float *to = (float *)f->data[0];
+		for (int i = 0; i < f->nb_samples; i++) to[i] = pcm[i] / 32768.0f;
+	} else {
+		memcpy(f->data[0], pcm, 2 * f->nb_samples);
+	}
+	f->pts = s->pts;
+	s->pts += f->nb_samples;
+	return avcodec_send_frame(s->ctx, f);
+}
+
+int tl_sound_next(tl_sound *s, uint8_t **data, int *size) {
+	av_packet_unref(s->pkt);
+	int err = avcodec_receive_packet(s->ctx, s->pkt);
+	if (err == AVERROR(EAGAIN) || err == AVERROR_EOF) return 0;
+	if (err < 0) return err;
+	*data = s->pkt->data;
+	*size = s->pkt->size;
 	return 1;
 }

@@ -191,3 +191,47 @@ func cBool(b bool) C.int {
 	}
 	return 0
 }
+
+// sound encodes mono sound of 16 bits.
+type sound struct{ c C.tl_sound }
+
+func openSound(name string, rate, bitRate int) (*sound, error) {
+	cname := C.CString(name)
+	defer C.free(unsafe.Pointer(cname))
+	s := &sound{}
+	if n := C.tl_sound_open(&s.c, cname, C.int(rate), C.int64_t(bitRate)); n < 0 {
+		s.close()
+		return nil, libavError("open the encoder "+name, n)
+	}
+	return s, nil
+}
+
+func (s *sound) close() { C.tl_sound_close(&s.c) }
+
+// frame returns the number of samples of each call of send.
+func (s *sound) frame() int { return int(C.tl_sound_frame(&s.c)) }
+
+// send encodes one frame; nil ends the sound.
+func (s *sound) send(pcm []int16) error {
+	var first *C.int16_t
+	if len(pcm) > 0 {
+		first = (*C.int16_t)(unsafe.Pointer(&pcm[0]))
+	}
+	if n := C.tl_sound_send(&s.c, first); n < 0 {
+		return libavError("encode sound", n)
+	}
+	return nil
+}
+
+// next returns the next packet, which is valid until the next call; nil when there is none yet.
+func (s *sound) next() ([]byte, error) {
+	var data *C.uint8_t
+	var size C.int
+	switch n := C.tl_sound_next(&s.c, &data, &size); {
+	case n < 0:
+		return nil, libavError("encode sound", n)
+	case n == 0:
+		return nil, nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(data)), int(size)), nil
+}

@@ -64,3 +64,21 @@ int tl_encoded(tl_encoder *e, uint8_t **data, int *size, int *key);
 // tl_confine gives up files, sockets and other programs, which a codec never
 // needs. It returns 0 or an errno.
 int tl_confine(void);
+
+// tl_sound encodes mono sound of 16 bits.
+typedef struct {
+	AVCodecContext *ctx;
+	AVPacket *pkt;
+	AVFrame *frame;
+	int64_t pts;
+} tl_sound;
+
+// tl_sound_open opens an encoder for a rate in Hz and a bit rate in bit/s.
+int tl_sound_open(tl_sound *s, const char *name, int rate, int64_t bit_rate);
+void tl_sound_close(tl_sound *s);
+// tl_sound_frame returns the samples of each frame.
+int tl_sound_frame(const tl_sound *s);
+// tl_sound_send encodes one whole frame; NULL ends the sound.
+int tl_sound_send(tl_sound *s, const int16_t *pcm);
+// tl_sound_next returns 1 with the next packet, which is valid until the next call; 0 when there is none yet.
+int tl_sound_next(tl_sound *s, uint8_t **data, int *size);

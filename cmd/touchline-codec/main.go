@@ -1,6 +1,6 @@
 // Command touchline-codec decodes, scales and encodes pictures for one bot. The
 // bot starts it and exchanges the messages of package wire with it on standard
-// input and output. Only -check is for use by hand.
+// input and output. With -sound it encodes the sound on standard input. Only -check is for use by hand.
 //
 // It is the only program of this project that links libavcodec, which keeps
 // faults of a codec and libavcodec's licence away from the bot. Before it reads
@@ -20,14 +20,16 @@ import (
 func main() {
 	avoid := flag.String("avoid", "", "comma-separated libav names of decoders and encoders that must not be used")
 	check := flag.Bool("check", false, "print the available decoders and encoders, and test the confinement")
+	format := flag.String("sound", "", "encode mono sound, s16le, from standard input: mp3 or aac")
+	rate := flag.Int("rate", 24000, "rate of the sound, Hz")
 	flag.Parse()
-	if err := run(*avoid, *check); err != nil {
+	if err := run(*avoid, *check, *format, *rate); err != nil {
 		fmt.Fprintln(os.Stderr, "touchline-codec:", err)
 		os.Exit(1)
 	}
 }
 
-func run(avoid string, check bool) error {
+func run(avoid string, check bool, format string, rate int) error {
 	setUpLibav()
 	choice := newChoice(strings.Split(avoid, ","))
 	confined := errors.Join(limitMemory(), confine())
@@ -36,6 +38,9 @@ func run(avoid string, check bool) error {
 	}
 	if confined != nil {
 		fmt.Fprintln(os.Stderr, "running without confinement:", confined)
+	}
+	if format != "" {
+		return encodeSound(format, rate, os.Stdin, os.Stdout)
 	}
 	return newServer(os.Stdin, os.Stdout, os.Stderr, choice).run()
 }

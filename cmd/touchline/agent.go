@@ -252,7 +252,12 @@ func agentPage(
 			return nil, fmt.Errorf("register the metrics of the process: %w", err)
 		}
 	}
+	speech, err := manager.Speech(show.Log)
+	if err != nil {
+		return nil, err
+	}
 	o := console.Options{
+		Speech: speech,
 		Config: cfg.Console.Config, Rooms: show.Rooms, Engine: manager.Status, Dispatcher: calls, SignalURL: cfg.LiveKit.URL, Registry: metrics,
 		Keys:     access.Keys(liveKitKeys(cfg)),
 		Announce: func(url string) { fmt.Fprintf(os.Stdout, "\n  The rooms of this worker: %s\n\n", url) },

@@ -56,11 +56,14 @@ var limits = map[int]uint64{ //nolint:gochecknoglobals // a table
 }
 
 // start starts a command with limits, which ends with this process. Go can set limits only after the start.
-func start(cmd *exec.Cmd) error {
+func start(cmd *exec.Cmd, nice int) error {
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8"} // without this process's secrets
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	if nice > 0 {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, nice) // a wish
 	}
 	for resource, most := range limits {
 		err := unix.Prlimit(cmd.Process.Pid, resource, &unix.Rlimit{Cur: most, Max: most}, nil)
@@ -72,8 +75,13 @@ func start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// run runs a program and reads its output. The end of ctx or of this process kills the program.
+// run runs a program of the machine in its usual priority.
 func run(ctx context.Context, program, stdin string, extra bool, args ...string) (result, error) {
+	return (&Synthesizer{}).run(ctx, program, stdin, extra, args...)
+}
+
+// run runs a program and reads its output. The end of ctx or of this process kills the program.
+func (s *Synthesizer) run(ctx context.Context, program, stdin string, extra bool, args ...string) (result, error) {
 	path, err := lookUp(program)
 	if err != nil {
 		return result{}, err
@@ -91,9 +99,9 @@ func run(ctx context.Context, program, stdin string, extra bool, args ...string)
 
 	var third bytes.Buffer
 	if extra {
-		err = startWithExtra(cmd, &third)
+		err = startWithExtra(cmd, s.nice, &third)
 	} else {
-		err = start(cmd)
+		err = start(cmd, s.nice)
 	}
 	if err != nil {
 		return result{}, err
@@ -110,14 +118,14 @@ func run(ctx context.Context, program, stdin string, extra bool, args ...string)
 
 // startWithExtra starts a command and reads its output on file descriptor 3 to the end. Beyond maxOutput the command
 // gets a broken pipe.
-func startWithExtra(cmd *exec.Cmd, into *bytes.Buffer) error {
+func startWithExtra(cmd *exec.Cmd, nice int, into *bytes.Buffer) error {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("make a pipe: %w", err)
 	}
 	defer r.Close()
 	cmd.ExtraFiles = []*os.File{w}
-	err = start(cmd)
+	err = start(cmd, nice)
 	w.Close()
 	if err != nil {
 		return err

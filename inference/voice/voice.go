@@ -59,7 +59,18 @@ type Synthesizer struct {
 	log    zerolog.Logger
 	server *server // nil without an address
 	strict bool    // a server that fails is not replaced
+	nice   int     // of the programs
 	counts *counts
+}
+
+// behind is the niceness of programs that live rooms go before.
+const behind = 10
+
+// Behind returns the Synthesizer for speech that is not live: its programs leave the CPU to others.
+func (s *Synthesizer) Behind() *Synthesizer {
+	other := *s
+	other.nice = behind
+	return &other
 }
 
 // counts are the sentences spoken, by program, and those of a server that another program had to speak.

@@ -1,0 +1,301 @@
+// Package audioapi is speech as a service: OpenAI's POST /v1/audio/speech, and the list of voices.
+//
+// It owns the requests, the formats of the sound and its stream. It does not speak, listen or check who may ask: an
+// inference.Speaker speaks, and package console serves it behind its own doors.
+package audioapi
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rs/zerolog"
+
+	"touchline/inference"
+)
+
+const (
+	// maxInput is the longest text, in characters, as at OpenAI.
+	maxInput = 4096
+	// maxBody bounds the body of a request, in bytes.
+	maxBody = 64 << 10
+	// maxTime bounds one answer, and writeTime the writing of one piece of it.
+	maxTime   = 5 * time.Minute
+	writeTime = 20 * time.Second
+	// usualSlots is how many texts are spoken at once, retryAfter the wait of a refused client in seconds.
+	usualSlots = 2
+	retryAfter = 2
+)
+
+// Voice is a voice to choose.
+type Voice struct {
+	ID       string `json:"id"`
+	Language string `json:"language,omitempty"` // BCP 47; "" for several
+}
+
+// Options of a Handler.
+type Options struct {
+	// Speaker speaks; texts go behind the comments of rooms where both use one program.
+	Speaker inference.Speaker
+	// Voices lists the voices, and Check returns the error of one that cannot speak a language.
+	Voices func() []Voice
+	Check  func(id, language string) error
+	// Language of a text without one.
+	Language string
+	// Codec is the path of touchline-codec; "" searches for it.
+	Codec string
+	// Slots is how many texts are spoken at once; 0 is 2.
+	Slots int
+	Log   zerolog.Logger
+}
+
+// Handler answers requests. Safe for concurrent use.
+type Handler struct {
+	opts  Options
+	slots chan struct{}
+	log   zerolog.Logger
+}
+
+// New returns a Handler.
+func New(o Options) *Handler {
+	return &Handler{
+		opts: o, slots: make(chan struct{}, cmp.Or(o.Slots, usualSlots)), log: o.Log.With().Str("component", "audioapi").Logger(),
+	}
+}
+
+// Error is an error in OpenAI's form.
+type Error struct {
+	Status  int    `json:"-"`
+	Message string `json:"message"`
+	Type    string `json:"type"`
+	Param   string `json:"param,omitempty"`
+	Code    string `json:"code,omitempty"`
+}
+
+// Error is the message.
+func (e *Error) Error() string { return e.Message }
+
+// Write answers with the error.
+func (e *Error) Write(w http.ResponseWriter) {
+	if e.Type == "" {
+		e.Type = "invalid_request_error"
+		if e.Status >= http.StatusInternalServerError {
+			e.Type = "server_error"
+		}
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(e.Status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": e}) // a failed write means that the client has gone
+}
+
+// bad refuses a parameter.
+func bad(param, format string, args ...any) *Error {
+	return &Error{Status: http.StatusBadRequest, Param: param, Code: "invalid_value", Message: param + ": " + fmt.Sprintf(format, args...)}
+}
+
+// SpeechBody is the body of POST /v1/audio/speech.
+type SpeechBody struct {
+	Model  string    `json:"model"`
+	Input  string    `json:"input"`
+	Voice  voiceName `json:"voice"`
+	Format string    `json:"response_format,omitempty" enum:"mp3,opus,aac,wav,pcm"`
+	Speed  *float64  `json:"speed,omitempty"`
+	Stream string    `json:"stream_format,omitempty" enum:"audio,sse"`
+	// Instructions have no effect on these voices.
+	Instructions string `json:"instructions,omitempty"`
+	// Language of the input, BCP 47; not of OpenAI's API.
+	Language string `json:"language,omitempty"`
+}
+
+// voiceName is a name, or {"id": "name"}.
+type voiceName string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (v *voiceName) UnmarshalJSON(b []byte) error {
+	var named struct {
+		ID string `json:"id"`
+	}
+	if len(b) > 0 && b[0] == '{' {
+		err := json.Unmarshal(b, &named)
+		*v = voiceName(named.ID)
+		return err
+	}
+	return json.Unmarshal(b, (*string)(v))
+}
+
+// builtIn are OpenAI's voices, which clients name by default; each is the configured one.
+var builtIn = []string{ //nolint:gochecknoglobals // a table
+	"alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse", "default",
+}
+
+// parse reads a body strictly.
+func parse(body []byte) (SpeechBody, error) {
+	var r SpeechBody
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		return r, &Error{Status: http.StatusBadRequest, Code: "invalid_json", Message: "read the body: " + err.Error()}
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return r, &Error{Status: http.StatusBadRequest, Code: "invalid_json", Message: "expected one JSON object, got more after it"}
+	}
+	r.Format, r.Stream = cmp.Or(r.Format, "mp3"), cmp.Or(r.Stream, "audio")
+	switch n := utf8.RuneCountInString(r.Input); {
+	case n > maxInput:
+		return r, bad("input", "at most %d characters, got %d; send it in parts", maxInput, n)
+	case inference.Judge(r.Input, true) != inference.Says:
+		return r, bad("input", "there is no word to say")
+	case r.Format == "flac":
+		return r, bad("response_format", "flac is not made here; choose wav, which is lossless too")
+	case formats()[r.Format] == nil:
+		return r, bad("response_format", "expected mp3, opus, aac, wav or pcm, got %.40q", r.Format)
+	case r.Speed != nil && *r.Speed != 1:
+		return r, bad("speed", "these voices have one speed; leave it out or send 1, got %v", *r.Speed)
+	case r.Stream != "audio" && r.Stream != "sse":
+		return r, bad("stream_format", "expected audio or sse, got %.40q", r.Stream)
+	case strings.TrimSpace(r.Instructions) != "":
+		return r, bad("instructions", "these voices take none; leave it out")
+	}
+	if slices.Contains(builtIn, string(r.Voice)) {
+		r.Voice = ""
+	}
+	return r, nil
+}
+
+// ServeSpeech answers POST /v1/audio/speech.
+func (h *Handler) ServeSpeech(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		(&Error{Status: http.StatusRequestEntityTooLarge, Code: "body_too_large", Message: fmt.Sprintf(
+			"the body was not read; it may have at most %d bytes", maxBody)}).Write(w)
+		return
+	}
+	req, err := parse(body)
+	if err == nil {
+		err = h.checkVoice(&req)
+	}
+	if err == nil {
+		err = h.serve(w, r, req)
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		e.Write(w)
+	}
+}
+
+// checkVoice checks the voice, and sets the language.
+func (h *Handler) checkVoice(req *SpeechBody) error {
+	id := string(req.Voice)
+	for _, v := range h.opts.Voices() {
+		if v.ID == id {
+			req.Language = cmp.Or(req.Language, v.Language)
+		}
+	}
+	req.Language = cmp.Or(req.Language, h.opts.Language)
+	if err := h.opts.Check(id, req.Language); err != nil {
+		return bad("voice", "%v; GET /v1/audio/voices lists them", err)
+	}
+	return nil
+}
+
+// serve speaks a checked request.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, req SpeechBody) error {
+	select {
+	case h.slots <- struct{}{}:
+		defer func() { <-h.slots }()
+	default:
+		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+		return &Error{
+			Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "rate_limit_exceeded",
+			Message: fmt.Sprintf("%d texts are being spoken; try again in %d s", cap(h.slots), retryAfter),
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(r.Context(), maxTime, fmt.Errorf("the text was not spoken within %v", maxTime))
+	defer cancel()
+	began := time.Now()
+	out := &stream{w: w, control: http.NewResponseController(w), kind: formats()[req.Format].kind, sse: req.Stream == "sse"}
+	length, err := h.speak(ctx, req, out)
+	switch {
+	case err == nil:
+		out.end()
+		h.log.Debug().Str("format", req.Format).Int64("took_ms", time.Since(began).Milliseconds()).
+			Int64("length_ms", length.Milliseconds()).Msg("text spoken")
+		return nil
+	case r.Context().Err() != nil:
+		return nil // the client has gone
+	}
+	h.log.Warn().Err(err).Str("format", req.Format).Msg("text not spoken")
+	if out.fail(err) {
+		return nil
+	}
+	return &Error{Status: http.StatusServiceUnavailable, Code: "voice_failed", Message: err.Error()}
+}
+
+// speak encodes the speech of a request into out, and returns its length.
+func (h *Handler) speak(ctx context.Context, req SpeechBody, out *stream) (length time.Duration, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	enc, err := formats()[req.Format].open(ctx, h.opts.Codec, out)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if err != nil {
+			cancel(err)
+			enc.Abort()
+		}
+	}()
+	var at tuner
+	for c, err := range h.opts.Speaker.Speak(ctx, req.Input, string(req.Voice), req.Language) {
+		if err != nil {
+			return length, causeOr(ctx, err)
+		}
+		if len(c.Audio) == 0 {
+			continue
+		}
+		length += time.Duration(len(c.Audio)) * time.Second / time.Duration(c.AudioRate)
+		pcm, err := at.tune(c.Audio, c.AudioRate, enc.Rate())
+		if err == nil {
+			err = enc.Encode(pcm)
+		}
+		if err != nil {
+			return length, causeOr(ctx, err)
+		}
+	}
+	if length == 0 {
+		return 0, errors.New("the voice made no sound")
+	}
+	if err := enc.Encode(at.end()); err != nil {
+		return length, causeOr(ctx, err)
+	}
+	return length, enc.Close()
+}
+
+// causeOr returns why ctx ended, else err.
+func causeOr(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// ServeVoices answers GET /v1/audio/voices.
+func (h *Handler) ServeVoices(w http.ResponseWriter, _ *http.Request) {
+	list := append([]Voice{}, h.opts.Voices()...)
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	_ = json.NewEncoder(w).Encode(VoiceList{list}) // a failed write means that the client has gone
+}
+
+// VoiceList is the answer of GET /v1/audio/voices.
+type VoiceList struct {
+	Voices []Voice `json:"voices"`
+}

@@ -1,0 +1,247 @@
+package audioapi
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"touchline/internal/resample"
+	"touchline/internal/rescue"
+	"touchline/media/codec"
+)
+
+// rate is that of the sound in all formats but Opus, Hz, as at OpenAI.
+const rate = 24000
+
+// encoder writes mono sound in a format.
+type encoder interface {
+	// Rate of the samples, Hz.
+	Rate() int
+	// Encode takes samples; what they make may be written later.
+	Encode(pcm []int16) error
+	// Close writes the rest.
+	Close() error
+	// Abort ends it without the rest, after the end of its context.
+	Abort()
+}
+
+// format is a response_format.
+type format struct {
+	kind string // content type
+	open func(ctx context.Context, path string, out io.Writer) (encoder, error)
+}
+
+// formats returns the formats by name.
+func formats() map[string]*format {
+	return map[string]*format{
+		"pcm": {"audio/pcm", func(_ context.Context, _ string, out io.Writer) (encoder, error) { return &raw{out: out}, nil }},
+		"wav": {"audio/wav", func(_ context.Context, _ string, out io.Writer) (encoder, error) {
+			return &raw{out: out, head: wavHead()}, nil
+		}},
+		"opus": {"audio/ogg", func(_ context.Context, _ string, out io.Writer) (encoder, error) {
+			return newOgg(out)
+		}},
+		"mp3": {"audio/mpeg", func(ctx context.Context, path string, out io.Writer) (encoder, error) {
+			return newPiped(ctx, path, codec.MP3, out), nil
+		}},
+		"aac": {"audio/aac", func(ctx context.Context, path string, out io.Writer) (encoder, error) {
+			return newPiped(ctx, path, codec.AAC, out), nil
+		}},
+	}
+}
+
+// raw writes samples as they are, after a head.
+type raw struct {
+	out  io.Writer
+	head []byte
+}
+
+// Rate implements encoder.
+func (*raw) Rate() int { return rate }
+
+// Encode implements encoder.
+func (r *raw) Encode(pcm []int16) error {
+	if len(pcm) == 0 {
+		return nil
+	}
+	b := r.head
+	r.head = nil
+	_, err := r.out.Write(s16le(b, pcm))
+	return err
+}
+
+// Close implements encoder.
+func (*raw) Close() error { return nil }
+
+// Abort implements encoder.
+func (*raw) Abort() {}
+
+// s16le appends samples to b.
+func s16le(b []byte, pcm []int16) []byte {
+	for _, v := range pcm {
+		b = binary.LittleEndian.AppendUint16(b, uint16(v)) //nolint:gosec // the same bits
+	}
+	return b
+}
+
+// wavHead begins a WAV stream, whose length is not known: players then read to the end.
+func wavHead() []byte {
+	const unknown = 0xffffffff
+	u16, u32 := binary.LittleEndian.AppendUint16, binary.LittleEndian.AppendUint32
+	b := u32([]byte("RIFF"), unknown)
+	b = u32(append(b, "WAVEfmt "...), 16)
+	b = u16(u16(b, 1), 1) // PCM, one channel
+	b = u32(u32(b, rate), 2*rate)
+	return u32(append(u16(u16(b, 2), 16), "data"...), unknown)
+}
+
+// piped encodes in a codec process.
+type piped struct {
+	in   *io.PipeWriter
+	done chan error
+}
+
+func newPiped(ctx context.Context, path string, f codec.SoundFormat, out io.Writer) *piped {
+	read, write := io.Pipe()
+	p := &piped{in: write, done: make(chan error, 1)}
+	go func() {
+		err := rescue.Call(func() error { return codec.EncodeSound(ctx, path, f, rate, read, out) })
+		why := err
+		if why == nil {
+			why = io.ErrClosedPipe
+		}
+		_ = read.CloseWithError(why) // a writer learns why
+		p.done <- err
+	}()
+	return p
+}
+
+// Rate implements encoder.
+func (*piped) Rate() int { return rate }
+
+// Encode implements encoder.
+func (p *piped) Encode(pcm []int16) error {
+	if len(pcm) == 0 {
+		return nil
+	}
+	_, err := p.in.Write(s16le(nil, pcm))
+	return err
+}
+
+// Close implements encoder. It returns after the process has ended.
+func (p *piped) Close() error {
+	_ = p.in.Close() // of a pipe: never fails
+	return <-p.done
+}
+
+// Abort implements encoder.
+func (p *piped) Abort() { _ = p.Close() }
+
+// tuner converts sound to one rate. Its input may change its rate.
+type tuner struct {
+	from int
+	conv *resample.Resampler[int16]
+}
+
+// tune returns the samples that are ready.
+func (t *tuner) tune(pcm []int16, from, to int) ([]int16, error) {
+	var out []int16
+	if from != t.from {
+		out = t.end()
+		t.from, t.conv = from, nil
+		if from != to {
+			f, err := resample.NewFilter(from, to)
+			if err != nil {
+				return nil, fmt.Errorf("convert the sound: %w", err)
+			}
+			t.conv = resample.New[int16](f)
+		}
+	}
+	if t.conv == nil {
+		return append(out, pcm...), nil
+	}
+	return t.conv.Append(out, pcm), nil
+}
+
+// end returns the last samples.
+func (t *tuner) end() []int16 {
+	if t.conv == nil {
+		return nil
+	}
+	return t.conv.Flush(nil)
+}
+
+// stream is the body of an answer, which begins with the first sound.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	kind    string
+	sse     bool
+	begun   atomic.Bool
+}
+
+// begin writes the head.
+func (s *stream) begin() {
+	if s.begun.Swap(true) {
+		return
+	}
+	kind := s.kind
+	if s.sse {
+		kind = "text/event-stream"
+	}
+	s.w.Header().Set("Content-Type", kind)
+	s.w.Header().Set("Cache-Control", "no-store")
+	s.w.WriteHeader(http.StatusOK)
+}
+
+// Write implements io.Writer: sound for the client at once.
+func (s *stream) Write(p []byte) (int, error) {
+	if s.sse {
+		err := s.event(map[string]any{"type": "speech.audio.delta", "audio": base64.StdEncoding.EncodeToString(p)})
+		return len(p), err
+	}
+	return len(p), s.send(p)
+}
+
+func (s *stream) send(p []byte) error {
+	s.begin()
+	_ = s.control.SetWriteDeadline(time.Now().Add(writeTime)) // a writer without deadlines has none
+	if _, err := s.w.Write(p); err != nil {
+		return err
+	}
+	return s.control.Flush()
+}
+
+func (s *stream) event(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return s.send(append(append([]byte("data: "), b...), "\n\n"...))
+}
+
+// end ends a whole answer. Nothing is counted in tokens here.
+func (s *stream) end() {
+	if s.sse {
+		usage := map[string]int{"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+		_ = s.event(map[string]any{"type": "speech.audio.done", "usage": usage}) // the client may have gone
+	}
+}
+
+// fail ends an answer that has begun, so that it does not pass for whole; false if it has not.
+func (s *stream) fail(err error) bool {
+	if !s.begun.Load() {
+		return false
+	}
+	if s.sse {
+		_ = s.event(map[string]any{"type": "error", "error": &Error{Message: err.Error(), Type: "server_error", Code: "voice_failed"}})
+		return true
+	}
+	panic(http.ErrAbortHandler)
+}

@@ -1,0 +1,74 @@
+package bot
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/rs/zerolog"
+
+	"touchline/agent/audioapi"
+	"touchline/inference"
+	"touchline/inference/voice"
+)
+
+// Speech returns speech as a service, with the configured voices; model returns the engine whose own voice it may use.
+func (r *Engines) Speech(cfg inference.VoiceConfig, model func() inference.Model, log zerolog.Logger) (*audioapi.Handler, error) {
+	synth, err := voice.New(cfg, log)
+	if err != nil {
+		return nil, fmt.Errorf("prepare speech as a service: %w", err)
+	}
+	own := func() bool { return model().Capabilities().OwnVoice }
+	return audioapi.New(audioapi.Options{
+		Speaker: speaker{synth.Behind(), cfg.Program, model},
+		Voices: func() (out []audioapi.Voice) {
+			if own() {
+				out = append(out, audioapi.Voice{ID: inference.VoiceModel})
+			}
+			for _, v := range r.voices() {
+				out = append(out, audioapi.Voice(v))
+			}
+			return out
+		},
+		Check: func(id, language string) error {
+			if id == inference.VoiceModel && !own() {
+				return inference.ErrNoVoice
+			}
+			return voice.Check(r.voices(), id, language)
+		},
+		Language: cfg.Language, Log: log,
+	}), nil
+}
+
+// speaker speaks texts that are of no room: by the programs, behind live rooms, or by the model.
+type speaker struct {
+	programs *voice.Synthesizer
+	program  string // of the settings
+	model    func() inference.Model
+}
+
+// Speak implements inference.Speaker.
+func (s speaker) Speak(ctx context.Context, text, name, language string) iter.Seq2[inference.Chunk, error] {
+	program := name
+	if program == "" {
+		program = s.program
+	}
+	model := s.model()
+	if program != inference.VoiceModel && program != inference.VoiceAuto || !model.Capabilities().OwnVoice {
+		return s.programs.Speak(ctx, text, name, language)
+	}
+	return func(yield func(inference.Chunk, error) bool) {
+		session, err := model.NewSession()
+		if err != nil {
+			yield(inference.Chunk{}, err)
+			return
+		}
+		defer session.Close() //nolint:errcheck // nothing depends on it
+		own, ok := session.(inference.Speaker)
+		if !ok {
+			yield(inference.Chunk{}, inference.ErrNoVoice)
+			return
+		}
+		own.Speak(ctx, text, program, language)(yield)
+	}
+}
