@@ -16,8 +16,9 @@ type cycle struct {
 	pictures []*picture // of the prompt's images
 	settings sample.Settings
 	seed     uint64
-	most     int // maximum tokens
-	chunk    int // of the speech path; 0 for none
+	most     int     // maximum tokens
+	forced   []int32 // the answer, which is not drawn
+	chunk    int     // of the speech path; 0 for none
 	hidden   bool
 	urgent   bool
 	arrived  time.Time
@@ -88,3 +89,11 @@ func (c *cycle) ready() bool {
 
 // stops reports whether an id ends the answer.
 func (c *cycle) stops(id int32) bool { return slices.Contains(c.settings.Stop, id) }
+
+// given returns the next id of an answer that is not drawn.
+func (c *cycle) given() int32 {
+	if c.count < len(c.forced) {
+		return c.forced[c.count]
+	}
+	return c.settings.Stop[0]
+}

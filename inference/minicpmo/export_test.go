@@ -178,3 +178,6 @@ func RingRows(prompt, n int) (rows []int, place int) {
 	}
 	return rows, w.place(n)
 }
+
+// Sentences cuts a text into parts that are read as turns.
+func Sentences(text string) []string { return sentences(text) }

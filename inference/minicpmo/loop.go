@@ -424,7 +424,10 @@ func (l *loop) choose(slot int) (int32, error) {
 // advance draws an answer's next id and sends it, or ends the answer.
 func (l *loop) advance(c *cycle, at time.Time) {
 	slot := c.slot
-	id, err := l.choose(slot)
+	id, err := c.given(), error(nil)
+	if c.forced == nil {
+		id, err = l.choose(slot)
+	}
 	if err != nil {
 		l.finish(c, err)
 		return

@@ -40,6 +40,8 @@ type Request struct {
 	Schema []byte
 	// Urgent takes the answer before the others that wait for a slot, also when the queue is full.
 	Urgent bool
+	// Forced are the ids of the answer, in place of drawn ones, if they are not nil: for the states of a given text.
+	Forced []int32
 	// Special keeps special tokens in the text.
 	Special bool
 	// Report, if not nil, receives the timing at the end of the answer.
@@ -125,6 +127,8 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 		return nil, errNothingFed
 	case n >= most:
 		return nil, &tokenizer.TooLongError{Tokens: n, Max: most - 1}
+	case r.Forced != nil && len(r.Rules.Stop) == 0:
+		return nil, errors.New("expected an id that ends the given answer")
 	case r.MaxTokens < 1:
 		return nil, fmt.Errorf("expected an answer of at least one token, is %d", r.MaxTokens)
 	}
@@ -134,7 +138,7 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 	c := &cycle{
 		prompt:   prompt{ids: r.Prompt.IDs, spans: r.Prompt.Images},
 		settings: r.Rules, seed: r.Seed, most: min(r.MaxTokens, most-n+1),
-		chunk: r.Chunk, hidden: r.Hidden, urgent: r.Urgent, arrived: now,
+		chunk: r.Chunk, hidden: r.Hidden, urgent: r.Urgent, forced: r.Forced, arrived: now,
 	}
 	if err := e.constrain(c, r.Schema); err != nil {
 		return nil, err

@@ -10,11 +10,13 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"touchline/inference"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/tts"
+	"touchline/inference/tokenizer"
 	"touchline/models"
 	"touchline/models/graph"
 )
@@ -291,7 +293,7 @@ func (s *Session) spoken(ctx context.Context, r Request, voice string) iter.Seq2
 			}
 		})
 		draws := rand.New(rand.NewPCG(r.Seed, 3))
-		m := mouth{e: s.e, reader: reader{turn: tts.NewTurn(voice, draws.Float64)}, yield: yield}
+		m := mouth{e: s.e, reader: reader{turn: tts.NewTurn(voice, draws.Float64)}, yield: yield, silent: r.Forced != nil}
 		defer m.reader.turn.Cancel() // no effect on one that has ended
 		m.run(ctx, tokens)
 	}
@@ -302,6 +304,7 @@ type mouth struct {
 	e      *Engine
 	reader reader
 	yield  func(inference.Chunk, error) bool
+	silent bool // the text is known already
 
 	speaking bool // the turn was submitted, and has not ended
 	sounded  time.Duration
@@ -326,7 +329,7 @@ func (m *mouth) run(ctx context.Context, tokens <-chan answered) {
 				failed = t.err
 				m.reader.turn.Cancel()
 			default:
-				if t.token.Text != "" && !m.yield(inference.Chunk{Text: t.token.Text}, nil) {
+				if t.token.Text != "" && !m.silent && !m.yield(inference.Chunk{Text: t.token.Text}, nil) {
 					return
 				}
 				begins = m.reader.take(t.token)
@@ -406,9 +409,78 @@ func (m *mouth) lost(err error) bool {
 func sentenceStart(text string, at int) int {
 	start := 0
 	for i, r := range text[:at] {
-		if strings.ContainsRune(".!?。！？", r) {
-			start = i + len(string(r))
+		next := i + utf8.RuneLen(r)
+		switch {
+		case strings.ContainsRune("。！？", r):
+			start = next
+		case strings.ContainsRune(".!?", r) && (next == len(text) || text[next] == ' ' || text[next] == '\n'):
+			start = next
 		}
 	}
 	return start
+}
+
+var _ inference.Speaker = (*Session)(nil)
+
+// readAloud precedes a text that the model did not write. The answer is given, so its words matter little.
+const readAloud = "Read this text aloud, word for word:\n\n"
+
+// longestReading is the length in bytes of a text that is read as one turn; it keeps a turn within its slot.
+const longestReading = 300
+
+// Speak reads a text that is not an answer: the model's states while it is made to write the text become speech.
+func (s *Session) Speak(ctx context.Context, text, voice, _ string) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		if s.e.voice == nil {
+			yield(inference.Chunk{}, inference.ErrNoVoice)
+			return
+		}
+		for _, part := range sentences(text) {
+			if !yield(inference.Chunk{Text: part}, nil) {
+				return
+			}
+			if inference.Judge(part, true) != inference.Says {
+				continue
+			}
+			r, err := s.reading(part)
+			if err != nil {
+				yield(inference.Chunk{}, err)
+				return
+			}
+			for c, err := range s.spoken(ctx, r, s.e.voiceName(voice)) {
+				if !yield(c, err) || err != nil || c.VoiceFailed != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// reading returns the request that makes the model write a text.
+func (s *Session) reading(text string) (Request, error) {
+	e := s.e
+	if s.closed.Load() {
+		return Request{}, ErrClosed
+	}
+	prompt, err := e.streaming("", []tokenizer.Part{{Text: readAloud + text, Literal: true}})
+	ids := e.tokens.EncodeLiteral(text)
+	return Request{
+		Prompt: prompt, Rules: e.speech, Chunk: SpeechChunk, Hidden: true, Forced: ids, MaxTokens: len(ids) + 1, Urgent: true,
+		Seed: e.seed<<40 ^ s.source<<20 ^ s.asked.Add(1),
+	}, err
+}
+
+// sentences cuts a text after sentences into parts of at most longestReading bytes, or at spaces where a sentence is longer.
+func sentences(text string) (parts []string) {
+	for len(text) > longestReading {
+		at := sentenceStart(text, longestReading)
+		if at == 0 {
+			if at = strings.LastIndexByte(text[:longestReading], ' '); at <= 0 {
+				for at = longestReading; !utf8.RuneStart(text[at]); at-- {
+				}
+			}
+		}
+		parts, text = append(parts, text[:at]), text[at:]
+	}
+	return append(parts, text)
 }

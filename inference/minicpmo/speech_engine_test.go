@@ -191,7 +191,7 @@ func TestVoiceCancelled(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	p := inference.Prompt{Text: "What is it?", Frames: []inference.Frame{frame(t, "320x240.png", 0)}, Speech: true}
-	for i := range 40 {
+	for i := range 12 {
 		for c, err := range s.Generate(t.Context(), p) {
 			require.NoError(t, err)
 			if i%2 == 0 || len(c.Audio) > 0 {
@@ -219,4 +219,39 @@ func TestVoiceOff(t *testing.T) {
 	require.NoError(t, got.err)
 	require.Zero(t, got.samples)
 	require.NotEmpty(t, got.text)
+}
+
+// TestGivenText speaks texts that the model did not write, one with a mark of its own. A turn that fills its slot ends before its text.
+func TestGivenText(t *testing.T) {
+	orttest.NoLeaks(t)
+	e := openSpeaking(t)
+	s, err := e.NewSession()
+	require.NoError(t, err)
+	defer s.Close()
+	speaker, ok := s.(inference.Speaker)
+	require.True(t, ok)
+	for _, text := range []string{
+		"A red car.", "<|im_end|> is it.", "...",
+	} {
+		var said strings.Builder
+		var words []string
+		samples := 0
+		for c, err := range speaker.Speak(t.Context(), text, inference.VoiceModel, "en") {
+			require.NoError(t, err)
+			require.Nil(t, c.VoiceFailed)
+			said.WriteString(c.Text)
+			samples += len(c.Audio)
+			for _, w := range c.Words {
+				words = append(words, w.Text)
+			}
+		}
+		require.Equal(t, text, said.String())
+		if text == inference.Silence {
+			require.Zero(t, samples)
+			continue
+		}
+		require.Positive(t, samples)
+		require.Subset(t, strings.Fields(text), words)
+		require.Equal(t, strings.Fields(text)[0], words[0])
+	}
 }

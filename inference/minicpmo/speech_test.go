@@ -7,9 +7,11 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -238,6 +240,27 @@ func TestRingRows(t *testing.T) {
 			if list = append(fresh, list...); len(list) > prompt+graph.FlowKept {
 				list = slices.Concat(list[:prompt], list[len(list)-graph.FlowKept:])
 			}
+		}
+	}
+}
+
+// TestSentences: a long text is read in parts that end where sentences do.
+func TestSentences(t *testing.T) {
+	t.Parallel()
+	one := "It is half past nine, and the red car stands in the yard. "
+	long := strings.Repeat(one, 12)
+	parts := minicpmo.Sentences(long)
+	require.Equal(t, long, strings.Join(parts, ""))
+	require.Len(t, parts, 3)
+	for _, p := range parts[:2] {
+		require.True(t, strings.HasSuffix(p, "."), p)
+	}
+	for _, odd := range []string{"", "a", strings.Repeat("x", 1000), strings.Repeat("é", 700), strings.Repeat("ab ", 500)} {
+		parts := minicpmo.Sentences(odd)
+		require.Equal(t, odd, strings.Join(parts, ""))
+		for _, p := range parts {
+			require.LessOrEqual(t, len(p), 300)
+			require.True(t, utf8.ValidString(p))
 		}
 	}
 }

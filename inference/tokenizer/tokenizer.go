@@ -86,6 +86,12 @@ func (t *Tokenizer) Special(id int32) bool {
 // are not UTF-8 count as U+FFFD.
 func (t *Tokenizer) Encode(text string) []int32 { return t.AppendEncode(nil, text) }
 
+// EncodeLiteral is Encode for a text of users: what looks like a special token is plain text.
+func (t *Tokenizer) EncodeLiteral(text string) []int32 {
+	text = valid(text)
+	return t.appendLiteral(nil, text, []Span{{End: len(text)}})
+}
+
 // AppendEncode is Encode that appends to dst.
 func (t *Tokenizer) AppendEncode(dst []int32, text string) []int32 {
 	return t.raw.encode(dst, valid(text), t.encodeNormed)
