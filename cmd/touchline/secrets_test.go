@@ -36,6 +36,7 @@ const (
 	secretAPI     = "APISECRETapisecretAPISECRETapisecret0"
 	secretConsole = "CONSOLETOKENconsoletoken0"
 	secretRemote  = "REMOTEKEYremotekeyREMOTEKEY0"
+	secretVoice   = "VOICEKEYvoicekeyVOICEKEY0000"
 	secretWhip    = "WHIPKEYwhipkeyWHIPKEY0"
 	secretPass    = "PASSWORDpasswordPASSWORD0"
 	secretQuery   = "QUERYKEYquerykeyQUERYKEY0"
@@ -47,7 +48,7 @@ const (
 
 func secrets() []string {
 	return []string{
-		secretAPI, secretConsole, secretRemote, secretWhip, secretPass, secretQuery, secretWorker, secretHook, secretStream,
+		secretAPI, secretConsole, secretRemote, secretVoice, secretWhip, secretPass, secretQuery, secretWorker, secretHook, secretStream,
 		"STREAMstreamSTREAMstream0",
 	}
 }
@@ -135,7 +136,7 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 	closed := freeAddress(t)
 
 	keys := []string{"LIVEKIT_URL=" + server.URL(), "LIVEKIT_API_KEY=key", "LIVEKIT_API_SECRET=" + secretAPI}
-	more := []string{"TOUCHLINE_AGENT_CONSOLE_TOKEN=" + secretConsole, "TOUCHLINE_INFERENCE_REMOTE_API_KEY=" + secretRemote}
+	more := []string{"TOUCHLINE_AGENT_CONSOLE_TOKEN=" + secretConsole, "TOUCHLINE_INFERENCE_REMOTE_API_KEY=" + secretRemote, "TOUCHLINE_INFERENCE_VOICE_API_KEY=" + secretVoice}
 	page := []string{
 		"GET /metrics", "GET /healthz", "GET /readyz", "GET /api/status", "GET /api/history", "GET /api/frames/0", "GET /api/events",
 		"POST /api/login", "POST /api/instruction", "POST /api/settings", "GET /rtc/validate?access_token=" + secretStream,
