@@ -3,14 +3,12 @@ package voice
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"math"
-)
 
-// errNotWAV is returned for bytes that are not a supported WAV file.
-var errNotWAV = errors.New("expected a RIFF WAVE file with 16-bit PCM")
+	"touchline/internal/wav"
+)
 
 // The rates that are read, in Hz.
 const minRate, maxRate = 4000, 192000
@@ -42,57 +40,21 @@ func readWAVHead(in io.Reader) (rate, channels int, size int64, err error) {
 	return rate, channels, size, err
 }
 
-// maxSkipped bounds the chunks before the samples, in bytes.
-const maxSkipped = 64 << 10
-
 // readWAV reads a WAV file up to its samples, and returns their length in bytes as it is in the file.
 func readWAV(in io.Reader) (rate, channels int, size int64, err error) {
-	var head [12]byte
-	if n, err := io.ReadFull(in, head[:]); err != nil || string(head[:4]) != "RIFF" || string(head[8:]) != "WAVE" {
-		return 0, 0, 0, fmt.Errorf("%w, got %d bytes of something else", errNotWAV, n)
+	f, size, err := wav.ReadHead(in)
+	if err != nil {
+		return 0, 0, 0, err
 	}
-	for skipped := int64(0); ; {
-		if _, err := io.ReadFull(in, head[:8]); err != nil {
-			return 0, 0, 0, fmt.Errorf("%w, got no data", errNotWAV)
+	if f.Float || f.Bits != 16 || f.Channels > 2 || f.Rate < minRate || f.Rate > maxRate {
+		kind := "PCM"
+		if f.Float {
+			kind = "floats"
 		}
-		id, size := string(head[:4]), int64(binary.LittleEndian.Uint32(head[4:]))
-		padded := size + size&1
-		switch id {
-		case "fmt ":
-			var format [16]byte
-			if n, err := io.ReadFull(in, format[:min(size, 16)]); err != nil || size < 16 {
-				return 0, 0, 0, fmt.Errorf("%w, got a format of %d bytes", errNotWAV, n)
-			}
-			if rate, channels, err = parseFormat(format); err != nil {
-				return 0, 0, 0, err
-			}
-			padded -= 16
-		case "data":
-			if channels == 0 {
-				return 0, 0, 0, fmt.Errorf("%w, got data before the format", errNotWAV)
-			}
-			return rate, channels, size, nil
-		}
-		if skipped += padded; skipped > maxSkipped {
-			return 0, 0, 0, fmt.Errorf("%w, got no data in the first %d bytes", errNotWAV, maxSkipped)
-		}
-		if _, err := io.CopyN(io.Discard, in, padded); err != nil {
-			return 0, 0, 0, fmt.Errorf("%w, got no data", errNotWAV)
-		}
+		return 0, 0, 0, fmt.Errorf("%w with 16-bit PCM, 1 or 2 channels, 4 to 192 kHz, got %s of %d bits, %d channels, %d Hz",
+			wav.ErrFormat, kind, f.Bits, f.Channels, f.Rate)
 	}
-}
-
-// parseFormat reads the format chunk.
-func parseFormat(b [16]byte) (rate, channels int, err error) {
-	format := binary.LittleEndian.Uint16(b[:])
-	channels = int(binary.LittleEndian.Uint16(b[2:]))
-	rate = int(binary.LittleEndian.Uint32(b[4:]))
-	bits := binary.LittleEndian.Uint16(b[14:])
-	if (format != 1 && format != 0xfffe) || bits != 16 || channels < 1 || channels > 2 || rate < minRate || rate > maxRate {
-		return 0, 0, fmt.Errorf("%w, 1 or 2 channels, 4 to 192 kHz, got format %d, %d bits, %d channels, %d Hz",
-			errNotWAV, format, bits, channels, rate)
-	}
-	return rate, channels, nil
+	return f.Rate, f.Channels, size, nil
 }
 
 func samples16(body []byte, channels int) []int16 {

@@ -1,0 +1,135 @@
+// Package wav reads WAV files: a head, and samples of any usual format.
+package wav
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+)
+
+// ErrFormat is returned for bytes that are not a WAV file, or of an unsupported format.
+var ErrFormat = errors.New("expected a RIFF WAVE file")
+
+// Format describes samples. Those of several channels alternate.
+type Format struct {
+	Rate, Channels int
+	Bits           int  // of a sample: 8, 16, 24 or 32; 32 or 64 of a float
+	Float          bool // from -1 to 1
+}
+
+// maxSkipped bounds the chunks before the samples, in bytes.
+const maxSkipped = 64 << 10
+
+// ReadHead reads a WAV file up to its samples, and returns their length in bytes as it is in the file. Programs that write
+// a stream do not know it: then it is 0 or beyond the end.
+func ReadHead(in io.Reader) (f Format, size int64, err error) {
+	var head [12]byte
+	if n, err := io.ReadFull(in, head[:]); err != nil || string(head[:4]) != "RIFF" || string(head[8:]) != "WAVE" {
+		return f, 0, fmt.Errorf("%w, got %d bytes of something else", ErrFormat, n)
+	}
+	for skipped := int64(0); ; {
+		if _, err := io.ReadFull(in, head[:8]); err != nil {
+			return f, 0, fmt.Errorf("%w, got no data", ErrFormat)
+		}
+		id, size := string(head[:4]), int64(binary.LittleEndian.Uint32(head[4:]))
+		padded := size + size&1
+		switch id {
+		case "fmt ":
+			var chunk [26]byte // an extension of the format begins with the format's number
+			n := min(int(size), len(chunk))
+			if got, err := io.ReadFull(in, chunk[:n]); err != nil || n < 16 {
+				return f, 0, fmt.Errorf("%w, got a format of %d bytes", ErrFormat, got)
+			}
+			if f, err = parseFormat(chunk, n); err != nil {
+				return f, 0, err
+			}
+			padded -= int64(n)
+		case "data":
+			if f.Channels == 0 {
+				return f, 0, fmt.Errorf("%w, got data before the format", ErrFormat)
+			}
+			return f, size, nil
+		}
+		if skipped += padded; skipped > maxSkipped {
+			return f, 0, fmt.Errorf("%w, got no data in the first %d bytes", ErrFormat, maxSkipped)
+		}
+		if _, err := io.CopyN(io.Discard, in, padded); err != nil {
+			return f, 0, fmt.Errorf("%w, got no data", ErrFormat)
+		}
+	}
+}
+
+// parseFormat reads the first n bytes of the format chunk.
+func parseFormat(b [26]byte, n int) (Format, error) {
+	const pcm, float, extensible = 1, 3, 0xfffe
+	kind := binary.LittleEndian.Uint16(b[:])
+	number := kind
+	if kind == extensible {
+		number = pcm
+		if n == len(b) {
+			number = binary.LittleEndian.Uint16(b[24:])
+		}
+	}
+	f := Format{
+		Channels: int(binary.LittleEndian.Uint16(b[2:])), Rate: int(binary.LittleEndian.Uint32(b[4:])),
+		Bits: int(binary.LittleEndian.Uint16(b[14:])), Float: number == float,
+	}
+	known := false
+	switch number {
+	case pcm:
+		known = f.Bits == 8 || f.Bits == 16 || f.Bits == 24 || f.Bits == 32
+	case float:
+		known = f.Bits == 32 || f.Bits == 64
+	}
+	if !known || f.Channels == 0 || f.Rate == 0 || f.Rate > math.MaxInt32 {
+		return Format{}, fmt.Errorf("%w of PCM (8 to 32 bits) or floats, got format %d, %d bits, %d channels, %d Hz",
+			ErrFormat, kind, f.Bits, f.Channels, f.Rate)
+	}
+	return f, nil
+}
+
+// Parse reads a WAV file. The samples are the mean of the channels, from -1 to 1 except those of floats beyond. A length of 0
+// or beyond the data means "to the end".
+func Parse(b []byte) (samples []float32, rate int, err error) {
+	in := bytes.NewReader(b)
+	f, size, err := ReadHead(in)
+	if err != nil {
+		return nil, 0, err
+	}
+	body := b[len(b)-in.Len():]
+	if size > 0 && size < int64(len(body)) {
+		body = body[:size]
+	}
+	width := f.Bits / 8
+	samples = make([]float32, len(body)/width/f.Channels)
+	for i := range samples {
+		sum := 0.0
+		for range f.Channels {
+			sum += f.sample(body)
+			body = body[width:]
+		}
+		samples[i] = float32(sum / float64(f.Channels))
+	}
+	return samples, f.Rate, nil
+}
+
+// sample returns the first sample of b.
+func (f Format) sample(b []byte) float64 {
+	le := binary.LittleEndian
+	switch {
+	case f.Float && f.Bits == 32:
+		return float64(math.Float32frombits(le.Uint32(b)))
+	case f.Float:
+		return math.Float64frombits(le.Uint64(b))
+	case f.Bits == 8:
+		return (float64(b[0]) - 128) / 128
+	case f.Bits == 16:
+		return float64(int16(le.Uint16(b))) / (1 << 15)
+	case f.Bits == 24:
+		return float64(int32(uint32(b[0])<<8|uint32(b[1])<<16|uint32(b[2])<<24)) / (1 << 31)
+	}
+	return float64(int32(le.Uint32(b))) / (1 << 31)
+}
