@@ -1,0 +1,11 @@
+package minicpmo
+
+import "touchline/models"
+
+// ParseVoice reads the content of a voice's file.
+func ParseVoice(content []byte, m *models.Manifest) (StoredVoice, error) {
+	return parseVoice("voice", content, m)
+}
+
+// AddMade adds a voice that MakeVoice made.
+func (w Wave) AddMade(name string, v Voice) error { return w.AddVoice(name, v.prompt()) }
