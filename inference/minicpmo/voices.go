@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"touchline/inference"
 	"touchline/inference/internal/mel"
 	"touchline/models"
 	"touchline/models/safetensors"
@@ -29,7 +30,7 @@ const (
 var ErrShortVoice = mel.ErrShort
 
 // errNoVoice is returned for a bundle that cannot speak.
-var errNoVoice = errors.New("the bundle has no voice of its own: convert a checkpoint with the tts tensors and the folder assets")
+var errNoVoice = fmt.Errorf("%w: convert a checkpoint that has the tts tensors and the folder assets", inference.ErrNoVoice)
 
 // Voice is what a reference voice needs: its prompt's codes, at 25 a second, their
 // spectrogram [2*codes,mel], and the embedding of the speaker.
@@ -90,9 +91,6 @@ const (
 	voiceModelKey               = "model" // the manifest's name
 	voiceSourceKey              = "source"
 )
-
-// ownVoice is the name of the voice that is made of the bundle's own sound.
-const ownVoice = "default"
 
 // StoredVoice is a voice in a bundle's folder.
 type StoredVoice struct {
@@ -199,7 +197,7 @@ func ReadVoice(b *models.Bundle, name string) (StoredVoice, error) {
 	var v StoredVoice
 	content, err := models.ReadFile(path, maxVoice)
 	if errors.Is(err, fs.ErrNotExist) {
-		return v, unknownVoice(b, name)
+		return v, unknDefaultVoice(b, name)
 	}
 	var failed *fs.PathError
 	if errors.As(err, &failed) {
@@ -214,7 +212,7 @@ func ReadVoice(b *models.Bundle, name string) (StoredVoice, error) {
 	return v, nil
 }
 
-func unknownVoice(b *models.Bundle, name string) error {
+func unknDefaultVoice(b *models.Bundle, name string) error {
 	names, err := Voices(b)
 	if err != nil {
 		return err
@@ -302,23 +300,24 @@ func LoadDefaultVoice(ctx context.Context, library string, b *models.Bundle, cod
 			sum = f.SHA256
 		}
 	}
-	if _, err := os.Stat(voicePath(b, ownVoice)); !errors.Is(err, fs.ErrNotExist) {
-		v, err := LoadVoice(b, ownVoice, codes)
+	if _, err := os.Stat(voicePath(b, DefaultVoice)); !errors.Is(err, fs.ErrNotExist) {
+		v, err := LoadVoice(b, DefaultVoice, codes)
 		if !errors.Is(err, ErrShortVoice) {
 			return v, err
 		}
-		if stored, readErr := ReadVoice(b, ownVoice); readErr != nil || stored.Source != sum {
+		if stored, readErr := ReadVoice(b, DefaultVoice); readErr != nil || stored.Source != sum {
 			return v, err
 		}
 	}
 	if m.Voice.Sound == "" {
-		return Voice{}, fmt.Errorf("the bundle has no sound for the voice %q: add the voice with `touchline models voice add`", ownVoice)
+		return Voice{}, fmt.Errorf("%w: the bundle has no sound for %q: add that voice with `touchline models voice add`",
+			inference.ErrNoVoice, DefaultVoice)
 	}
 	v, err := MakeVoiceOf(ctx, library, b, b.Path(m.Voice.Sound), codes)
 	if err != nil {
 		return Voice{}, err
 	}
-	_ = SaveVoice(b, ownVoice, v) // a bundle may be read-only: then the voice is made at every start
+	_ = SaveVoice(b, DefaultVoice, v) // a bundle may be read-only: then the voice is made at every start
 	return v.Voice, nil
 }
 
@@ -329,7 +328,7 @@ func RemoveVoice(b *models.Bundle, name string) error {
 	}
 	err := os.Remove(voicePath(b, name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return unknownVoice(b, name)
+		return unknDefaultVoice(b, name)
 	}
 	return err
 }

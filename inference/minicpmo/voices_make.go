@@ -105,7 +105,7 @@ func reference(samples []float32, rate, codes int) ([]float32, error) {
 	part := mel.CutReference(sound, codes)
 	if len(part) != codes*mel.Rate/25 {
 		return nil, fmt.Errorf("reference voice: %w: %.1f s, pauses included; %d codes need about %d s of speech: use a longer recording, "+
-			"or %d codes (3 s)", ErrShortVoice, float64(len(samples))/float64(rate), codes, codes/25, ShortVoice)
+			"or `--codes %d`", ErrShortVoice, float64(len(samples))/float64(rate), codes, codes/25, ShortVoice)
 	}
 	return part, nil
 }

@@ -23,8 +23,8 @@ import (
 	"touchline/models/synth"
 )
 
-// speaking converts the tiny random checkpoint with a voice, for one test.
-func speaking(tb testing.TB) *models.Bundle {
+// withVoice converts the tiny random checkpoint with a voice, for one test.
+func withVoice(tb testing.TB) *models.Bundle {
 	tb.Helper()
 	shape, err := synth.Find("tiny")
 	require.NoError(tb, err)
@@ -39,8 +39,8 @@ func speaking(tb testing.TB) *models.Bundle {
 	return b
 }
 
-// hum is a sound like speech, with a pause of half a second after every 2.5 s of it.
-func hum(seconds float64, rate int, pitch float64) []float32 {
+// hummed is a sound like speech, with a pause of half a second after every 2.5 s of it.
+func hummed(seconds float64, rate int, pitch float64) []float32 {
 	out := make([]float32, int(seconds*float64(rate)))
 	for i := range out {
 		at := float64(i) / float64(rate)
@@ -68,10 +68,10 @@ func wavFile(rate int, samples []float32) []byte {
 }
 
 func TestMakeVoice(t *testing.T) {
-	library, b := orttest.Library(t), speaking(t)
+	library, b := orttest.Library(t), withVoice(t)
 	orttest.NoLeaks(t)
 	flow := b.Manifest.Dims.Speech.Flow
-	speech := hum(9, mel.Rate, 120)
+	speech := hummed(9, mel.Rate, 120)
 	made := func(samples []float32, rate, codes int) minicpmo.Voice {
 		v, err := minicpmo.MakeVoice(t.Context(), library, b, samples, rate, codes)
 		require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestMakeVoice(t *testing.T) {
 
 	short := made(speech, mel.Rate, minicpmo.ShortVoice)
 	require.NotEqual(t, long.Speaker, short.Speaker)
-	other := made(hum(9, 44100, 90), 44100, minicpmo.LongVoice)
+	other := made(hummed(9, 44100, 90), 44100, minicpmo.LongVoice)
 	require.NotEqual(t, long.Speaker, other.Speaker)
 	require.NotEqual(t, long.Codes, other.Codes)
 	near := func(a, b []float32) (worst float64) {
@@ -98,14 +98,14 @@ func TestMakeVoice(t *testing.T) {
 		}
 		return worst
 	}
-	resampled := made(hum(9, 48000, 120), 48000, minicpmo.LongVoice)
+	resampled := made(hummed(9, 48000, 120), 48000, minicpmo.LongVoice)
 	require.Less(t, near(long.Speaker, resampled.Speaker), near(long.Speaker, other.Speaker)/4, "the same sound at another rate")
 }
 
 // TestMadeVoiceSpeaks: what MakeVoice makes is what the networks of the sound take.
 func TestMadeVoiceSpeaks(t *testing.T) {
-	b, on := speaking(t), startMachine(t)
-	v, err := minicpmo.MakeVoice(t.Context(), *library, b, hum(4, mel.Rate, 120), mel.Rate, minicpmo.ShortVoice)
+	b, on := withVoice(t), startMachine(t)
+	v, err := minicpmo.MakeVoice(t.Context(), *library, b, hummed(4, mel.Rate, 120), mel.Rate, minicpmo.ShortVoice)
 	require.NoError(t, err)
 	weights := models.WeightsFloat32
 	if *cuda {
@@ -139,9 +139,9 @@ func TestMadeVoiceSpeaks(t *testing.T) {
 const chunkAndKept = graph.ChunkFrames + graph.VocoderKept
 
 func TestMakeVoiceRefuses(t *testing.T) {
-	library, b := orttest.Library(t), speaking(t)
+	library, b := orttest.Library(t), withVoice(t)
 	orttest.NoLeaks(t)
-	good := hum(9, mel.Rate, 120)
+	good := hummed(9, mel.Rate, 120)
 	loud, soft := slices.Clone(good), slices.Clone(good)
 	for i := range good {
 		loud[i] = max(-1, min(1, 20*good[i]))
@@ -158,12 +158,12 @@ func TestMakeVoiceRefuses(t *testing.T) {
 	}{
 		{"nothing", nil, mel.Rate, 75, "too short"},
 		{"too short for any", good[:2*mel.Rate], mel.Rate, 75, "use 3 s of speech or more"},
-		{"too short for 150", good[:5*mel.Rate], mel.Rate, 150, "150 codes need about 6 s of speech: use a longer recording, or 75 codes"},
+		{"too short for 150", good[:5*mel.Rate], mel.Rate, 150, "150 codes need about 6 s of speech: use a longer recording, or `--codes 75`"},
 		{"clipped", loud, mel.Rate, 150, "clipped"},
 		{"silence", soft, mel.Rate, 150, "too soft"},
 		{"not numbers", broken, mel.Rate, 150, "not between -1 and 1"},
 		{"no rate", good, 0, 150, "sample rate 0 Hz"},
-		{"a rate of another kind", hum(9, 12347, 120), 12347, 150, "sample rate 12347 Hz"},
+		{"a rate of another kind", hummed(9, 12347, 120), 12347, 150, "sample rate 12347 Hz"},
 		{"endless", make([]float32, 601*4000), 4000, 150, "longer than 600 s"},
 		{"other codes", good, mel.Rate, 100, "codes must be 150 or 75, is 100"},
 	} {
@@ -178,7 +178,7 @@ func TestMakeVoiceRefuses(t *testing.T) {
 	_, err := minicpmo.MakeVoice(cancelled, library, b, good, mel.Rate, 150)
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = minicpmo.MakeVoice(t.Context(), library, tiny(t), good, mel.Rate, 150)
-	require.ErrorContains(t, err, "the bundle has no voice of its own")
+	require.ErrorContains(t, err, "this model has no voice: convert a checkpoint")
 	_, err = minicpmo.MakeVoice(t.Context(), t.TempDir(), b, good, mel.Rate, 150)
 	require.ErrorContains(t, err, "no ONNX Runtime")
 	limited := *b
@@ -212,7 +212,7 @@ func invented(m *models.Manifest, codes int) minicpmo.StoredVoice {
 }
 
 func TestStoredVoices(t *testing.T) {
-	b := speaking(t)
+	b := withVoice(t)
 	names, err := minicpmo.Voices(b)
 	require.NoError(t, err)
 	require.Empty(t, names)
@@ -259,7 +259,7 @@ func TestStoredVoices(t *testing.T) {
 		require.Error(t, minicpmo.RemoveVoice(b, name), name)
 	}
 	require.NoError(t, minicpmo.SaveVoice(b, strings.Repeat("a", 64), short))
-	require.ErrorContains(t, minicpmo.SaveVoice(tiny(t), "anna", short), "no voice of its own")
+	require.ErrorContains(t, minicpmo.SaveVoice(tiny(t), "anna", short), "this model has no voice")
 }
 
 // broken are changes to a voice's file, with what its error says.
@@ -293,7 +293,7 @@ func broken(m *models.Manifest) map[string]func(content []byte) []byte {
 }
 
 func TestBadVoicesAreRefused(t *testing.T) {
-	b := speaking(t)
+	b := withVoice(t)
 	for want, change := range broken(&b.Manifest) {
 		t.Run(want, func(t *testing.T) {
 			require.NoError(t, minicpmo.SaveVoice(b, "bad", invented(&b.Manifest, 75)))
@@ -331,7 +331,7 @@ func TestBadVoicesAreRefused(t *testing.T) {
 }
 
 func TestDefaultVoice(t *testing.T) {
-	library, b := orttest.Library(t), speaking(t)
+	library, b := orttest.Library(t), withVoice(t)
 	orttest.NoLeaks(t)
 	v, err := minicpmo.LoadDefaultVoice(t.Context(), library, b, 75)
 	require.NoError(t, err)
@@ -344,7 +344,7 @@ func TestDefaultVoice(t *testing.T) {
 
 	_, err = minicpmo.LoadDefaultVoice(t.Context(), library, b, 150)
 	require.ErrorIs(t, err, minicpmo.ErrShortVoice, "the published sound has 3 s")
-	sound := wavFile(22050, hum(9, 22050, 120))
+	sound := wavFile(22050, hummed(9, 22050, 120))
 	require.NoError(t, os.WriteFile(b.Path(b.Manifest.Voice.Sound), sound, 0o600))
 	v, err = minicpmo.LoadDefaultVoice(t.Context(), library, b, 150)
 	require.NoError(t, err, "made again with more codes")
@@ -365,12 +365,12 @@ func TestDefaultVoice(t *testing.T) {
 	_, err = minicpmo.LoadDefaultVoice(t.Context(), library, b, 75)
 	require.ErrorContains(t, err, "touchline models voice add")
 	_, err = minicpmo.LoadDefaultVoice(t.Context(), library, tiny(t), 75)
-	require.ErrorContains(t, err, "no voice of its own")
+	require.ErrorContains(t, err, "this model has no voice")
 }
 
 // TestDefaultVoiceOfAReadOnlyBundle: it is made, and not stored.
 func TestDefaultVoiceOfAReadOnlyBundle(t *testing.T) {
-	library, b := orttest.Library(t), speaking(t)
+	library, b := orttest.Library(t), withVoice(t)
 	require.NoError(t, os.Symlink("nowhere/voices", b.Path("voices"))) // root may write to any folder
 	v, err := minicpmo.LoadDefaultVoice(t.Context(), library, b, 75)
 	require.NoError(t, err)

@@ -25,6 +25,7 @@ type Models struct {
 	Pull    PullCmd    `cmd:"" help:"Download a checkpoint and convert it to a bundle."`
 	Synth   SynthCmd   `cmd:"" help:"Create a bundle with random weights, for benchmarks."`
 	Verify  VerifyCmd  `cmd:"" help:"Verify the checksums of a bundle and run each of its graphs once."`
+	Voice   VoiceCmd   `cmd:"" help:"Add, list and remove the voices of a bundle."`
 	Check   CheckCmd   `cmd:"" help:"Compare the engine with recorded inputs and outputs of the official code."`
 }
 

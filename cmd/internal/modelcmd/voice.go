@@ -1,0 +1,156 @@
+package modelcmd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"text/tabwriter"
+
+	"touchline/inference/minicpmo"
+	"touchline/models"
+)
+
+// VoiceCmd holds the commands on the voices of a bundle.
+type VoiceCmd struct {
+	Add    VoiceAddCmd    `cmd:"" help:"Add a voice from a recording of speech."`
+	List   VoiceListCmd   `cmd:"" help:"List the voices of a bundle."`
+	Remove VoiceRemoveCmd `cmd:"" help:"Remove a voice."`
+}
+
+// voiceRow is a voice as --json prints it.
+type voiceRow struct {
+	Name    string  `json:"name"`
+	Codes   int     `json:"codes"`
+	Seconds float64 `json:"seconds"`
+	Source  string  `json:"source_sha256"`
+	Error   string  `json:"error,omitempty"`
+}
+
+func rowOf(name string, v minicpmo.StoredVoice) voiceRow {
+	const rate = 25 // codes a second
+	return voiceRow{Name: name, Codes: len(v.Codes), Seconds: float64(len(v.Codes)) / rate, Source: v.Source}
+}
+
+// VoiceAddCmd makes a voice and stores it in the bundle's folder.
+type VoiceAddCmd struct {
+	runtimeFlags
+
+	Bundle  string `arg:"" type:"existingdir" help:"The bundle's folder."`
+	Name    string `arg:"" help:"Name of the voice: letters, digits, - and _. \"default\" is the one that speaks if no other is chosen."`
+	File    string `arg:"" type:"existingfile" help:"WAV file of one speaker without music; 6 to 20 s are best."`
+	Codes   int    `default:"150" enum:"150,75" help:"Length of the voice: 150 codes of 6 s of speech, or 75 of 3 s."`
+	Replace bool   `help:"Replace a voice of that name."`
+	JSON    bool   `name:"json" help:"Print one JSON object."`
+}
+
+// Run adds the voice.
+func (c *VoiceAddCmd) Run(ctx context.Context) error {
+	b, err := models.OpenBundle(c.Bundle)
+	if err != nil {
+		return err
+	}
+	if err := minicpmo.CheckVoiceName(c.Name); err != nil {
+		return err
+	}
+	names, err := minicpmo.Voices(b)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(names, c.Name) && !c.Replace {
+		return fmt.Errorf("the bundle has a voice %q already: choose another name, or add --replace", c.Name)
+	}
+	v, err := minicpmo.MakeVoiceOf(ctx, c.Library, b, c.File, c.Codes)
+	if err != nil {
+		return err
+	}
+	if err := minicpmo.SaveVoice(b, c.Name, v); err != nil {
+		return err
+	}
+	row := rowOf(c.Name, v)
+	if c.JSON {
+		return writeJSON(os.Stdout, row)
+	}
+	fmt.Printf("voice %q of %g s of %s\n", row.Name, row.Seconds, c.File)
+	return nil
+}
+
+// VoiceListCmd lists the voices of a bundle.
+type VoiceListCmd struct {
+	Bundle string `arg:"" type:"existingdir" help:"The bundle's folder."`
+	JSON   bool   `name:"json" help:"Print one JSON object."`
+}
+
+// Run prints a line per voice.
+func (c *VoiceListCmd) Run() error {
+	b, err := models.OpenBundle(c.Bundle)
+	if err != nil {
+		return err
+	}
+	names, err := minicpmo.Voices(b)
+	if err != nil {
+		return err
+	}
+	rows := make([]voiceRow, 0, len(names))
+	for _, name := range names {
+		v, err := minicpmo.ReadVoice(b, name)
+		row := rowOf(name, v)
+		if err != nil {
+			row.Error = err.Error()
+		}
+		rows = append(rows, row)
+	}
+	if c.JSON {
+		return writeJSON(os.Stdout, map[string]any{"voices": rows})
+	}
+	own := b.Manifest.Voice != nil && b.Manifest.Voice.Sound != "" && !slices.Contains(names, minicpmo.DefaultVoice)
+	return writeVoices(os.Stdout, rows, own)
+}
+
+// writeVoices writes the table; own adds the voice that the engine makes at its first start.
+func writeVoices(w io.Writer, rows []voiceRow, own bool) error {
+	if len(rows) == 0 && !own {
+		_, err := fmt.Fprintln(w, "no voices: add one with `touchline models voice add`")
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "voice\tlength\tSHA-256 of the sound\t")
+	if own {
+		fmt.Fprintf(t, "%s\t\tmade of the model's own sound at its first start\t\n", minicpmo.DefaultVoice)
+	}
+	for _, r := range rows {
+		if r.Error != "" {
+			fmt.Fprintf(t, "%s\t\tcannot be used: %s\t\n", r.Name, r.Error)
+			continue
+		}
+		fmt.Fprintf(t, "%s\t%g s\t%s\t\n", r.Name, r.Seconds, r.Source)
+	}
+	return t.Flush()
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// VoiceRemoveCmd removes a voice.
+type VoiceRemoveCmd struct {
+	Bundle string `arg:"" type:"existingdir" help:"The bundle's folder."`
+	Name   string `arg:"" help:"Name of the voice."`
+}
+
+// Run removes the voice's file.
+func (c *VoiceRemoveCmd) Run() error {
+	b, err := models.OpenBundle(c.Bundle)
+	if err != nil {
+		return err
+	}
+	if err := minicpmo.RemoveVoice(b, c.Name); err != nil {
+		return err
+	}
+	fmt.Printf("voice %q removed\n", c.Name)
+	return nil
+}
