@@ -89,11 +89,3 @@ func (c *cycle) ready() bool {
 
 // stops reports whether an id ends the answer.
 func (c *cycle) stops(id int32) bool { return slices.Contains(c.settings.Stop, id) }
-
-// given returns the next id of an answer that is not drawn.
-func (c *cycle) given() int32 {
-	if c.count < len(c.forced) {
-		return c.forced[c.count]
-	}
-	return c.settings.Stop[0]
-}

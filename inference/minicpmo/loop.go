@@ -421,13 +421,21 @@ func (l *loop) choose(slot int) (int32, error) {
 	return id, nil
 }
 
+// next returns the next id of an answer: drawn, or given.
+func (l *loop) next(c *cycle) (int32, error) {
+	switch {
+	case c.forced == nil:
+		return l.choose(c.slot)
+	case c.count < len(c.forced):
+		return c.forced[c.count], nil
+	}
+	return c.settings.Stop[0], nil
+}
+
 // advance draws an answer's next id and sends it, or ends the answer.
 func (l *loop) advance(c *cycle, at time.Time) {
 	slot := c.slot
-	id, err := c.given(), error(nil)
-	if c.forced == nil {
-		id, err = l.choose(slot)
-	}
+	id, err := l.next(c)
 	if err != nil {
 		l.finish(c, err)
 		return
