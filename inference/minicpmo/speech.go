@@ -58,11 +58,55 @@ func (e *Engine) addVoice(ctx context.Context, b *models.Bundle, sel *selection,
 	if !o.Config.Voice.Enabled {
 		return nil
 	}
-	s, err := chooseSpeech(b, sel, o.test.voices)
+	voices := o.test.voices
+	if voices == nil && b.Manifest.Dims.Speech != nil {
+		var err error
+		if voices, err = e.loadVoices(ctx, b, o.Config.MiniCPM.Runtime); err != nil {
+			return err
+		}
+	}
+	s, err := chooseSpeech(b, sel, voices)
 	if err != nil {
 		return err
 	}
 	return e.openSpeech(ctx, s, rt, dev, o.Threads)
+}
+
+// maxVoices is the number of voices of an engine: each takes 0.2 to 0.4 GB of the device's memory.
+const maxVoices = 8
+
+// loadVoices returns the voices of a bundle. Without a default one it fails; others that cannot be read are left out.
+func (e *Engine) loadVoices(ctx context.Context, b *models.Bundle, library string) (map[string]voicePrompt, error) {
+	codes := LongVoice
+	v, err := LoadDefaultVoice(ctx, library, b, codes)
+	if errors.Is(err, ErrShortVoice) {
+		codes = ShortVoice
+		v, err = LoadDefaultVoice(ctx, library, b, codes)
+	}
+	if err != nil {
+		return nil, err
+	}
+	voices := map[string]voicePrompt{DefaultVoice: v.prompt()}
+	names, err := Voices(b)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if name == DefaultVoice {
+			continue
+		}
+		if len(voices) == maxVoices {
+			e.log.Warn().Str("voice", name).Int("most", maxVoices).Msg("voice left out: there are too many")
+			continue
+		}
+		v, err := LoadVoice(b, name, codes)
+		if err != nil {
+			e.log.Warn().Err(err).Str("voice", name).Msg("voice left out")
+			continue
+		}
+		voices[name] = v.prompt()
+	}
+	return voices, nil
 }
 
 // voiceName returns the voice of a prompt: "model:NAME", else the default one.

@@ -183,6 +183,30 @@ func TestOwnVoice(t *testing.T) {
 	wg.Wait()
 }
 
+// TestPublishedVoice speaks in the voice of the bundle's sound, and in a stored one.
+func TestPublishedVoice(t *testing.T) {
+	orttest.NoLeaks(t)
+	b := speakingBundle(t)
+	voice, err := minicpmo.LoadDefaultVoice(t.Context(), orttest.Library(t), b, minicpmo.ShortVoice)
+	require.NoError(t, err)
+	require.NoError(t, minicpmo.SaveVoice(b, "other", minicpmo.StoredVoice{Voice: voice}))
+	t.Cleanup(func() { require.NoError(t, minicpmo.RemoveVoice(b, "other")) })
+	e := open(t, b, settings(t))
+	require.True(t, e.Capabilities().Speech)
+	s, err := e.NewSession()
+	require.NoError(t, err)
+	defer s.Close()
+	for _, name := range []string{"", inference.VoiceModel + ":other", inference.VoiceModel + ":missing"} {
+		samples := 0
+		for c, err := range s.(inference.Speaker).Speak(t.Context(), "A car.", name, "") { //nolint:forcetypeassert // a Session is one
+			require.NoError(t, err)
+			require.Nil(t, c.VoiceFailed)
+			samples += len(c.Audio)
+		}
+		require.Positive(t, samples, name)
+	}
+}
+
 // TestVoiceCancelled leaves answers at their first word or in the middle of their sound; later ones are whole.
 func TestVoiceCancelled(t *testing.T) {
 	orttest.NoLeaks(t)

@@ -197,7 +197,7 @@ func ReadVoice(b *models.Bundle, name string) (StoredVoice, error) {
 	var v StoredVoice
 	content, err := models.ReadFile(path, maxVoice)
 	if errors.Is(err, fs.ErrNotExist) {
-		return v, unknDefaultVoice(b, name)
+		return v, unknownVoice(b, name)
 	}
 	var failed *fs.PathError
 	if errors.As(err, &failed) {
@@ -212,7 +212,7 @@ func ReadVoice(b *models.Bundle, name string) (StoredVoice, error) {
 	return v, nil
 }
 
-func unknDefaultVoice(b *models.Bundle, name string) error {
+func unknownVoice(b *models.Bundle, name string) error {
 	names, err := Voices(b)
 	if err != nil {
 		return err
@@ -328,7 +328,7 @@ func RemoveVoice(b *models.Bundle, name string) error {
 	}
 	err := os.Remove(voicePath(b, name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return unknDefaultVoice(b, name)
+		return unknownVoice(b, name)
 	}
 	return err
 }
