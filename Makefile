@@ -8,7 +8,9 @@ export CGO_ENABLED := 1
 
 WEB     := agent/console/web
 WEB_SRC := $(shell find $(WEB) -path $(WEB)/node_modules -prune -o -path $(WEB)/dist -prune -o -type f -print 2>/dev/null)
-GO_SRC  := $(shell find . -name '*.go' -not -path '*/node_modules/*')
+# With the embedded files: settings, words, nano.
+GO_SRC  := $(shell find . -name '*.go' -not -path '*/node_modules/*') $(shell find configs models/nano/checkpoint -type f ! -name '*.go') \
+	$(wildcard media/toyworld/claims/words/* models/nano/train/words/*.txt)
 LINT_VERSION := v2.15.0
 
 .PHONY: help
