@@ -58,8 +58,8 @@ func (s *speaker) Speak(ctx context.Context, text, voice, language string) iter.
 	}
 }
 
-func serve(t testing.TB, s inference.Speaker) *httptest.Server {
-	t.Helper()
+func serve(tb testing.TB, s inference.Speaker) *httptest.Server {
+	tb.Helper()
 	h := audioapi.New(audioapi.Options{
 		Speaker: s, Language: "en", Codec: codectest.Program(), Log: zerolog.Nop(),
 		Voices: func() []audioapi.Voice {
@@ -76,17 +76,17 @@ func serve(t testing.TB, s inference.Speaker) *httptest.Server {
 	mux.HandleFunc("POST /v1/audio/speech", h.ServeSpeech)
 	mux.HandleFunc("GET /v1/audio/voices", h.ServeVoices)
 	srv := httptest.NewServer(mux)
-	t.Cleanup(srv.Close)
+	tb.Cleanup(srv.Close)
 	return srv
 }
 
-func post(t testing.TB, srv *httptest.Server, body string) *http.Response {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+"/v1/audio/speech", strings.NewReader(body))
-	require.NoError(t, err)
+func post(tb testing.TB, srv *httptest.Server, body string) *http.Response {
+	tb.Helper()
+	req, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, srv.URL+"/v1/audio/speech", strings.NewReader(body))
+	require.NoError(tb, err)
 	res, err := srv.Client().Do(req)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = res.Body.Close() })
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = res.Body.Close() })
 	return res
 }
 

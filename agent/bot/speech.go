@@ -63,7 +63,7 @@ func (s speaker) Speak(ctx context.Context, text, name, language string) iter.Se
 			yield(inference.Chunk{}, err)
 			return
 		}
-		defer session.Close() //nolint:errcheck // nothing depends on it
+		defer session.Close()
 		own, ok := session.(inference.Speaker)
 		if !ok {
 			yield(inference.Chunk{}, inference.ErrNoVoice)

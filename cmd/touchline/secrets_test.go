@@ -136,7 +136,10 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 	closed := freeAddress(t)
 
 	keys := []string{"LIVEKIT_URL=" + server.URL(), "LIVEKIT_API_KEY=key", "LIVEKIT_API_SECRET=" + secretAPI}
-	more := []string{"TOUCHLINE_AGENT_CONSOLE_TOKEN=" + secretConsole, "TOUCHLINE_INFERENCE_REMOTE_API_KEY=" + secretRemote, "TOUCHLINE_INFERENCE_VOICE_API_KEY=" + secretVoice}
+	more := []string{
+		"TOUCHLINE_AGENT_CONSOLE_TOKEN=" + secretConsole, "TOUCHLINE_INFERENCE_REMOTE_API_KEY=" + secretRemote,
+		"TOUCHLINE_INFERENCE_VOICE_API_KEY=" + secretVoice,
+	}
 	page := []string{
 		"GET /metrics", "GET /healthz", "GET /readyz", "GET /api/status", "GET /api/history", "GET /api/frames/0", "GET /api/events",
 		"POST /api/login", "POST /api/instruction", "POST /api/settings", "GET /rtc/validate?access_token=" + secretStream,
