@@ -282,7 +282,7 @@ func TestManyTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 8, 1024)
 		var wg sync.WaitGroup
-		for i := range 20 {
+		for i := range 12 {
 			wg.Go(func() {
 				n := int32(30 + 7*i)
 				h := s.say(newTurn(""), piece(n, "One two", false), piece(n, " three", true))
