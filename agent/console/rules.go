@@ -209,7 +209,7 @@ func (s *Server) getAlertFrame(h *hosted, w http.ResponseWriter, r *http.Request
 	if err != nil {
 		return err
 	}
-	data, ok := h.Hub.AlertFrame(r.PathValue("id"))
+	data, ok := h.Hub.AlertFrame(r.Context(), r.PathValue("id"))
 	if !ok {
 		return refuse(http.StatusNotFound, "no_picture", "alert %.40q has no picture, or no longer", r.PathValue("id"))
 	}

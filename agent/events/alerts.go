@@ -1,6 +1,7 @@
 package events
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -33,6 +34,7 @@ type alertStore struct {
 	list []KeptAlert // oldest first
 	past int         // of them are of an earlier run
 	keep func(id string, a *KeptAlert)
+	news chan struct{} // closed at the next frame; nil while nobody waits
 }
 
 // take keeps an alert, or a phase of a kept one.
@@ -74,6 +76,10 @@ func (s *alertStore) picture(id string, jpeg []byte, now time.Time) {
 		s.changed(i)
 	}
 	s.trim(now)
+	if s.news != nil {
+		close(s.news)
+		s.news = nil
+	}
 }
 
 func (s *alertStore) trim(now time.Time) {
@@ -131,16 +137,41 @@ func (h *Hub) Alerts() []KeptAlert {
 	return out
 }
 
-// AlertFrame returns the frame of a kept alert, as JPEG.
-func (h *Hub) AlertFrame(id string) ([]byte, bool) {
-	h.alerts.mu.Lock()
-	defer h.alerts.mu.Unlock()
-	h.alerts.trim(time.Now())
-	i := h.alerts.find(id)
-	if i < 0 || h.alerts.list[i].JPEG == nil {
-		return nil, false
+// encodes is the most time that the encoding of a frame takes.
+const encodes = 5 * time.Second
+
+// AlertFrame returns the frame of a kept alert, as JPEG. It waits for that of a new alert, which is still encoded when the alert is told.
+func (h *Hub) AlertFrame(ctx context.Context, id string) ([]byte, bool) {
+	for {
+		jpeg, news, wait := h.alerts.frame(id, time.Now())
+		if wait <= 0 {
+			return jpeg, jpeg != nil
+		}
+		select {
+		case <-news:
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, false
+		}
 	}
-	return h.alerts.list[i].JPEG, true
+}
+
+// frame returns the frame of an alert, or how long to wait for news about it.
+func (s *alertStore) frame(id string, now time.Time) (jpeg []byte, news <-chan struct{}, wait time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trim(now)
+	i := s.find(id)
+	if i < 0 || s.list[i].JPEG != nil || i < s.past || s.list[i].FrameID == 0 {
+		if i >= 0 {
+			jpeg = s.list[i].JPEG
+		}
+		return jpeg, nil, 0
+	}
+	if s.news == nil {
+		s.news = make(chan struct{})
+	}
+	return nil, s.news, s.list[i].At.Add(encodes).Sub(now)
 }
 
 // DeleteAlert forgets an alert and its frame; false if it is not kept.

@@ -131,7 +131,9 @@ func TestMosquitto(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 	stop()
 	late := subscriber(t, port, "#")
-	require.Eventually(t, func() bool { return containing(late(), "1 touchline/status/") == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return containing(late(), "1 touchline/status/") == 1 && containing(late(), "1 homeassistant/") >= 5
+	}, 10*time.Second, 10*time.Millisecond)
 	require.Equal(t, 1, containing(late(), "offline"), "the process, by its last will: %v", late())
 	require.Equal(t, 1, containing(late(), "1 touchline/match/bot/rule/r1 ON"))
 	require.Equal(t, 3, containing(late(), "1 homeassistant/")-2, "three entities of the rule, two of the commentator")

@@ -68,7 +68,12 @@ func TestAlertsOnThePage(t *testing.T) {
 	require.NoError(t, b.Reload())
 	require.NoError(t, b.Click("#open-alerts"))
 	require.NoError(t, b.Until(soon, `/seen by the page/.test(document.querySelector('.alerts').textContent)`), "the alerts from before the page was opened")
-	click(`.alerts [aria-label^="Delete"]`)
+	// A newer one may be above it.
+	require.NoError(t, b.Until(soon, `(() => {
+		const seen = [...document.querySelectorAll('.alerts li')].find((e) => /seen by the page/.test(e.textContent));
+		seen?.querySelector('[aria-label^="Delete"]').click();
+		return seen !== undefined;
+	})()`))
 	require.NoError(t, b.Until(soon, `fetch('/api/alerts').then((r) => r.json()).then((x) => x.alerts.every((a) => !a.acked_by))`))
 	require.NoError(t, b.Until(soon, `document.getElementById('rule-r1') !== null`))
 
