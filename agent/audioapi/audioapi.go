@@ -22,6 +22,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
+	"touchline/media"
 )
 
 const (
@@ -262,7 +263,7 @@ func (h *Handler) speak(ctx context.Context, req SpeechBody, out *stream) (lengt
 		if len(c.Audio) == 0 {
 			continue
 		}
-		length += time.Duration(len(c.Audio)) * time.Second / time.Duration(c.AudioRate)
+		length += media.TicksToDuration(int64(len(c.Audio)), int64(c.AudioRate))
 		pcm, err := at.tune(c.Audio, c.AudioRate, enc.Rate())
 		if err == nil {
 			err = enc.Encode(pcm)
