@@ -140,7 +140,8 @@ func (h *Hub) Alerts() []KeptAlert {
 // encodes is the most time that the encoding of a frame takes.
 const encodes = 5 * time.Second
 
-// AlertFrame returns the frame of a kept alert, as JPEG. It waits for that of a new alert, which is still encoded when the alert is told.
+// AlertFrame returns the frame of a kept alert, as JPEG. It waits for that of a new alert, which is still being
+// encoded when the alert is published.
 func (h *Hub) AlertFrame(ctx context.Context, id string) ([]byte, bool) {
 	for {
 		jpeg, news, wait := h.alerts.frame(id, time.Now())

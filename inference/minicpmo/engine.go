@@ -51,7 +51,7 @@ type testOptions struct {
 	free  int64                 // memory of the device
 	both  stepCosts             // int4 and float32 on the CPU, with these costs
 	// voices in place of the bundle's.
-	voices map[string]voicePrompt
+	voices map[string]Voice
 }
 
 // Engine is a loaded model. Safe for concurrent use.

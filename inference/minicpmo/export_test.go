@@ -116,11 +116,8 @@ func (o Options) WithFree(n int64) Options {
 }
 
 // WithVoices replaces the voices of the bundle.
-func (o Options) WithVoices(voices map[string]VoicePrompt) Options {
-	o.test.voices = map[string]voicePrompt{}
-	for name, v := range voices {
-		o.test.voices[name] = voicePrompt{v.Codes, v.Mel, v.Speaker}
-	}
+func (o Options) WithVoices(voices map[string]Voice) Options {
+	o.test.voices = voices
 	return o
 }
 
@@ -137,12 +134,6 @@ func OpenSpeechLM(
 
 // Wave is the voice's sound, for tests.
 type Wave struct{ *speechWave }
-
-// VoicePrompt is a reference voice.
-type VoicePrompt struct {
-	Codes        []int32
-	Mel, Speaker []float32
-}
 
 // WaveNoise replaces the random noise.
 type WaveNoise struct {
@@ -161,11 +152,6 @@ func OpenWave(
 		return Wave{}, nil, err
 	}
 	return Wave{w}, w.close, nil
-}
-
-// Add adds a voice.
-func (w Wave) Add(name string, v VoicePrompt) error {
-	return w.AddVoice(name, voicePrompt{v.Codes, v.Mel, v.Speaker})
 }
 
 // RingRows returns the rows that count before the n-th window of a turn, and where that is written.

@@ -76,7 +76,7 @@ func (e *Engine) addVoice(ctx context.Context, b *models.Bundle, sel *selection,
 const maxVoices = 8
 
 // loadVoices returns the voices of a bundle. Without a default one it fails; others that cannot be read are left out.
-func (e *Engine) loadVoices(ctx context.Context, b *models.Bundle, library string) (map[string]voicePrompt, error) {
+func (e *Engine) loadVoices(ctx context.Context, b *models.Bundle, library string) (map[string]Voice, error) {
 	codes := LongVoice
 	v, err := LoadDefaultVoice(ctx, library, b, codes)
 	if errors.Is(err, ErrShortVoice) {
@@ -86,7 +86,7 @@ func (e *Engine) loadVoices(ctx context.Context, b *models.Bundle, library strin
 	if err != nil {
 		return nil, err
 	}
-	voices := map[string]voicePrompt{DefaultVoice: v.prompt()}
+	voices := map[string]Voice{DefaultVoice: v}
 	names, err := Voices(b)
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (e *Engine) loadVoices(ctx context.Context, b *models.Bundle, library strin
 			e.log.Warn().Err(err).Str("voice", name).Msg("voice left out")
 			continue
 		}
-		voices[name] = v.prompt()
+		voices[name] = v
 	}
 	return voices, nil
 }
@@ -123,11 +123,11 @@ type speechSelection struct {
 	dims   models.Dims
 	layout kvcache.Layout // of its language model
 	prompt int            // frames
-	voices map[string]voicePrompt
+	voices map[string]Voice
 }
 
 // chooseSpeech returns the graphs of a bundle's voice, or an error that says why it has none.
-func chooseSpeech(b *models.Bundle, sel *selection, voices map[string]voicePrompt) (*speechSelection, error) {
+func chooseSpeech(b *models.Bundle, sel *selection, voices map[string]Voice) (*speechSelection, error) {
 	if b.Manifest.Dims.Speech == nil {
 		return nil, inference.ErrNoVoice
 	}
@@ -139,7 +139,7 @@ func chooseSpeech(b *models.Bundle, sel *selection, voices map[string]voicePromp
 	if sel.device == models.DeviceCUDA {
 		weights = models.WeightsFloat16
 	}
-	s := &speechSelection{files: map[models.Kind]string{}, dims: b.Manifest.Dims, voices: voices, prompt: 2 * len(v.codes)}
+	s := &speechSelection{files: map[models.Kind]string{}, dims: b.Manifest.Dims, voices: voices, prompt: 2 * len(v.Codes)}
 	for _, k := range []models.Kind{
 		models.KindTTSCondition, models.KindTTS, models.KindFlowEncoder, models.KindFlowDiT, models.KindFlowDiTOnce, models.KindVocoder,
 	} {

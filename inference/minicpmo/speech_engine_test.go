@@ -103,14 +103,14 @@ func writeTensors(t *testing.T, path string, f fixture) {
 func openSpeaking(t *testing.T) *minicpmo.Engine {
 	t.Helper()
 	prompt := openFixture(t, "voice_prompt")
-	v := minicpmo.VoicePrompt{Mel: prompt.floats("prompt_mel"), Speaker: prompt.floats("spk_embedding")}
+	v := minicpmo.Voice{Mel: prompt.floats("prompt_mel"), Speaker: prompt.floats("spk_embedding")}
 	for _, c := range prompt.ints("prompt_codes") {
 		v.Codes = append(v.Codes, int32(c))
 	}
 	c := settings(t)
 	c.MaxTokens = 24
 	o := minicpmo.Options{Config: c, Threads: 1}
-	e, err := minicpmo.Open(t.Context(), speakingBundle(t), o.WithVoices(map[string]minicpmo.VoicePrompt{minicpmo.DefaultVoice: v}))
+	e, err := minicpmo.Open(t.Context(), speakingBundle(t), o.WithVoices(map[string]minicpmo.Voice{minicpmo.DefaultVoice: v}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	return e

@@ -52,15 +52,7 @@ func (o *once) input(name string, t models.Type, b []byte, shape ...int64) {
 
 // floats uploads an input of the graphs' float.
 func (o *once) floats(name string, values []float32, shape ...int64) {
-	if o.w.float == models.Float32 {
-		o.input(name, o.w.float, ort.Bytes(values), shape...)
-		return
-	}
-	half := make([]uint16, len(values))
-	for i, v := range values {
-		half[i] = models.Float16Bits(v)
-	}
-	o.input(name, o.w.float, ort.Bytes(half), shape...)
+	o.input(name, o.w.float, floatBytes(o.w.float, values), shape...)
 }
 
 func (o *once) ints(name string, values []int64, shape ...int64) {
@@ -226,11 +218,11 @@ func (w *speechWave) end(j tts.Job) (wave []float32, err error) {
 }
 
 // AddVoice prepares a voice: the state of a turn after its prompt. It works in the slot after those of turns.
-func (w *speechWave) AddVoice(name string, v voicePrompt) (err error) {
+func (w *speechWave) AddVoice(name string, v Voice) (err error) {
 	f := w.dims.Flow
-	if len(v.codes)*2 != w.prompt || len(v.mel) != w.prompt*f.Mel || len(v.speaker) != f.Speaker {
+	if len(v.Codes)*2 != w.prompt || len(v.Mel) != w.prompt*f.Mel || len(v.Speaker) != f.Speaker {
 		return fmt.Errorf("voice %q: expected %d codes, %d values of a spectrogram and %d of a speaker, has %d, %d and %d: add the voice again",
-			name, w.prompt/2, w.prompt*f.Mel, f.Speaker, len(v.codes), len(v.mel), len(v.speaker))
+			name, w.prompt/2, w.prompt*f.Mel, f.Speaker, len(v.Codes), len(v.Mel), len(v.Speaker))
 	}
 	a := w.temporary()
 	defer func() { err = errors.Join(err, a.Close()) }()
@@ -240,10 +232,10 @@ func (w *speechWave) AddVoice(name string, v voicePrompt) (err error) {
 			return err
 		}
 	}
-	if err := w.setSpeaker(slot, v.speaker); err != nil {
+	if err := w.setSpeaker(slot, v.Speaker); err != nil {
 		return err
 	}
-	codes := append(append([]int32{}, v.codes...), silenceCode, silenceCode, silenceCode)
+	codes := append(append([]int32{}, v.Codes...), silenceCode, silenceCode, silenceCode)
 	mu, err := w.encodeOnce(a, slot, codes, len(codes), func(string) int { return 0 })
 	if err != nil {
 		return err
@@ -251,7 +243,7 @@ func (w *speechWave) AddVoice(name string, v voicePrompt) (err error) {
 	if err := w.keep(slot); err != nil {
 		return err
 	}
-	_, added, err := w.transformOnce(a, slot, -1, w.prompt, mu, v.mel)
+	_, added, err := w.transformOnce(a, slot, -1, w.prompt, mu, v.Mel)
 	if err != nil {
 		return err
 	}
@@ -265,16 +257,7 @@ func (w *speechWave) AddVoice(name string, v voicePrompt) (err error) {
 
 // setSpeaker writes the direction of a speaker's embedding.
 func (w *speechWave) setSpeaker(slot int, embedding []float32) error {
-	unit := direction(embedding)
-	b := ort.Bytes(unit)
-	if w.float == models.Float16 {
-		half := make([]uint16, len(unit))
-		for i, x := range unit {
-			half[i] = models.Float16Bits(x)
-		}
-		b = ort.Bytes(half)
-	}
-	return w.Device().CopyIn(w.in["speaker"].At(slot), b)
+	return w.Device().CopyIn(w.in["speaker"].At(slot), floatBytes(w.float, direction(embedding)))
 }
 
 // fillRing copies what a prompt adds to a ring of a slot: keys and values to its first rows, and the two frames of a

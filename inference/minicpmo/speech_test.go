@@ -168,11 +168,11 @@ func TestSoundOfWindows(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, done()) })
 	prompt := openFixture(t, "voice_prompt")
-	v := minicpmo.VoicePrompt{Mel: prompt.floats("prompt_mel"), Speaker: prompt.floats("spk_embedding")}
+	v := minicpmo.Voice{Mel: prompt.floats("prompt_mel"), Speaker: prompt.floats("spk_embedding")}
 	for _, c := range prompt.ints("prompt_codes") {
 		v.Codes = append(v.Codes, int32(c))
 	}
-	require.NoError(t, w.Add("default", v))
+	require.NoError(t, w.AddVoice("default", v))
 	require.Error(t, w.Begin(slot, "other"))
 	for _, s := range []int{slot, 0, 3} {
 		require.NoError(t, w.Begin(s, "default"))

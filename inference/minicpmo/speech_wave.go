@@ -30,14 +30,6 @@ const (
 	overlap = graph.VocoderKept * graph.FrameSamples
 )
 
-// voicePrompt is what a reference voice needs: its prompt's codes, at 25 a second, their
-// spectrogram [2*codes,mel], and the embedding of the speaker.
-type voicePrompt struct {
-	codes   []int32
-	mel     []float32
-	speaker []float32
-}
-
 // waveNoise is the noise that sound starts from.
 type waveNoise struct {
 	flow    []float32 // [prompt+keptPrompt+2*tts.WindowCodes,mel], the same for every turn
@@ -331,14 +323,7 @@ func counted(a, b int) []int64 {
 
 // put writes values to rows of floats on the host.
 func (w *speechWave) put(name string, slot int, values []float32) {
-	row := w.in[name].Host(slot, 1)
-	if w.float == models.Float32 || len(row) == 4*len(values) {
-		copy(ort.Slice[float32](row), values)
-		return
-	}
-	for i, v := range values {
-		ort.Slice[uint16](row)[i] = models.Float16Bits(v)
-	}
+	copy(w.in[name].Host(slot, 1), floatBytes(w.float, values))
 }
 
 // ints returns a slot's row of integers on the host.
@@ -568,4 +553,16 @@ func direction(v []float32) []float32 {
 		out[i] = float32(float64(x) / math.Sqrt(max(sum, 1e-24)))
 	}
 	return out
+}
+
+// floatBytes returns numbers in a graph's float. Those of float32 are not copied.
+func floatBytes(float models.Type, values []float32) []byte {
+	if float == models.Float32 {
+		return ort.Bytes(values)
+	}
+	half := make([]uint16, len(values))
+	for i, v := range values {
+		half[i] = models.Float16Bits(v)
+	}
+	return ort.Bytes(half)
 }

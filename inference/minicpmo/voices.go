@@ -43,9 +43,6 @@ type Voice struct {
 	Speaker []float32
 }
 
-// prompt returns the voice as the networks want it.
-func (v Voice) prompt() voicePrompt { return voicePrompt{v.Codes, v.Mel, v.Speaker} }
-
 // check returns an error unless the voice fits the networks.
 func (v Voice) check(f models.Flow) error {
 	finite := func(values []float32) bool {

@@ -6,6 +6,3 @@ import "touchline/models"
 func ParseVoice(content []byte, m *models.Manifest) (StoredVoice, error) {
 	return parseVoice("voice", content, m)
 }
-
-// AddMade adds a voice that MakeVoice made.
-func (w Wave) AddMade(name string, v Voice) error { return w.AddVoice(name, v.prompt()) }

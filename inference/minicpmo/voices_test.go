@@ -125,7 +125,7 @@ func TestMadeVoiceSpeaks(t *testing.T) {
 	w, done, err := minicpmo.OpenWave(on.runtime, on.device, files, s, 1, 2*minicpmo.ShortVoice, noise)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, done()) })
-	require.NoError(t, w.AddMade("made", v))
+	require.NoError(t, w.AddVoice("made", v))
 	require.NoError(t, w.Begin(0, "made"))
 	jobs := []tts.Job{{Codes: v.Codes[:tts.WindowCodes], First: true}}
 	w.Run(jobs)

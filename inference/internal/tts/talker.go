@@ -232,14 +232,13 @@ func (k *Talker) feed(t *Turn) error {
 		return nil
 	}
 	t.line.Begin(p.Text, len(t.windows.Codes()))
-	n, err := k.o.LM.Feed(t.slot, t.length, p)
+	n, err := k.o.LM.Feed(t.slot, k.pool.Length(t.slot), p)
 	if err == nil {
 		err = k.pool.Advance(t.slot, n)
 	}
 	if err != nil {
 		return k.failed(t, err)
 	}
-	t.length += n
 	t.drawing, t.last, t.inPiece = true, p.Last, 0
 	return k.draw(t)
 }
@@ -276,7 +275,6 @@ func (k *Talker) step() error {
 			failed = k.pool.Advance(slot, 1)
 		}
 		if failed == nil {
-			t.length++
 			failed = k.draw(t)
 		} else {
 			failed = k.failed(t, failed)

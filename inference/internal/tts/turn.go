@@ -54,7 +54,6 @@ type Turn struct {
 
 	// Owned by the talker.
 	slot     int
-	length   int // positions in the slot
 	windows  *Windows
 	line     Timeline
 	drawing  bool // codes of a piece, which is the last one if last is set
