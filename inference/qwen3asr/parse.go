@@ -1,0 +1,104 @@
+package qwen3asr
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// parse splits an answer into the name of its language and its text. forced is the language of the
+// prompt, whose answer is text only.
+func parse(raw, forced string) (language, text string) {
+	raw = strings.TrimSpace(raw)
+	if raw == "" {
+		return "", ""
+	}
+	raw = fixRepetitions(raw)
+	if forced != "" {
+		return forced, raw
+	}
+	meta, text, tagged := strings.Cut(raw, asrText)
+	if !tagged {
+		return "", strings.TrimSpace(raw)
+	}
+	text = strings.TrimSpace(text)
+	if strings.Contains(strings.ToLower(meta), "language none") {
+		return "", text
+	}
+	for line := range strings.Lines(meta) {
+		line = strings.TrimSpace(line)
+		const head = "language "
+		if len(line) < len(head) || !strings.EqualFold(line[:len(head)], head) {
+			continue
+		}
+		return normalName(line[len(head):]), text
+	}
+	return "", text
+}
+
+// normalName writes a name with a capital and small letters.
+func normalName(name string) string {
+	name = strings.TrimSpace(name)
+	r, n := utf8.DecodeRuneInString(name)
+	if n == 0 {
+		return ""
+	}
+	return string(unicode.ToUpper(r)) + strings.ToLower(name[n:])
+}
+
+const (
+	manyTimes  = 20 // repetitions that are a fault of the model
+	longestRun = 20 // characters of a repeated pattern
+)
+
+// fixRepetitions reduces runs of one character and of one pattern to one of it, where they are so
+// long that the model has lost its way.
+func fixRepetitions(text string) string {
+	s := collapseRunes([]rune(text))
+	out := make([]rune, 0, len(s))
+	for len(s) >= 2*manyTimes {
+		k, end := repeated(s)
+		if k == 0 {
+			out = append(out, s[0])
+			s = s[1:]
+			continue
+		}
+		out = append(out, s[:k]...)
+		s = s[end:]
+	}
+	return string(append(out, s...))
+}
+
+// collapseRunes reduces long runs of one character.
+func collapseRunes(s []rune) []rune {
+	out := make([]rune, 0, len(s))
+	for len(s) > 0 {
+		n := 1
+		for n < len(s) && s[n] == s[0] {
+			n++
+		}
+		if n > manyTimes {
+			out = append(out, s[0])
+		} else {
+			out = append(out, s[:n]...)
+		}
+		s = s[n:]
+	}
+	return out
+}
+
+// repeated returns the length of the shortest pattern at the start of s that comes often enough, and
+// the end of its run; 0 if there is none.
+func repeated(s []rune) (k, end int) {
+	for k = 1; k <= longestRun && k*manyTimes <= len(s); k++ {
+		end = k
+		for end+k <= len(s) && slices.Equal(s[end:end+k], s[:k]) {
+			end += k
+		}
+		if end >= k*manyTimes {
+			return k, end
+		}
+	}
+	return 0, 0
+}

@@ -1,0 +1,388 @@
+package qwen3asr_test
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/inference"
+	"touchline/inference/qwen3asr"
+	"touchline/inference/tokenizer"
+)
+
+// testdata comes from the official package (qwen-asr 0.0.6); see its README.
+
+func read(tb testing.TB, path string) []byte {
+	tb.Helper()
+	f, err := os.Open(path)
+	require.NoError(tb, err)
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	require.NoError(tb, err)
+	b, err := io.ReadAll(z)
+	require.NoError(tb, err)
+	return b
+}
+
+func golden(tb testing.TB, name string, v any) {
+	tb.Helper()
+	require.NoError(tb, json.Unmarshal(read(tb, filepath.Join("testdata", name+".json.gz")), v))
+}
+
+func tokens(tb testing.TB, name string) *tokenizer.Tokenizer {
+	tb.Helper()
+	t, err := tokenizer.Parse(read(tb, filepath.Join("testdata", name+".json.gz")))
+	require.NoError(tb, err)
+	return t
+}
+
+// clip reads the sound of a fixture.
+func clip(tb testing.TB, name string) []float32 {
+	tb.Helper()
+	b := read(tb, filepath.Join("testdata", "audio", name+".wav.gz"))
+	at := bytes.Index(b, []byte("data"))
+	require.Positive(tb, at)
+	pcm := b[at+8:]
+	sound := make([]float32, len(pcm)/2)
+	for i := range sound {
+		sound[i] = float32(int16(binary.LittleEndian.Uint16(pcm[2*i:]))) / 32768
+	}
+	return sound
+}
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	var want struct {
+		Parse []struct {
+			Raw            string
+			Forced         string
+			Language, Text string
+		}
+		Normalize   []struct{ Input, Output string } `json:"normalize_language"`
+		Repetitions []struct{ Input, Output string }
+	}
+	golden(t, "parse", &want)
+	require.Len(t, want.Parse, 120)
+	for _, tt := range want.Parse {
+		language, text := qwen3asr.Parse(tt.Raw, tt.Forced)
+		require.Equal(t, tt.Text, text, "%q", tt.Raw)
+		require.Equal(t, tt.Language, language, "%q", tt.Raw)
+	}
+	for _, tt := range want.Normalize {
+		require.Equal(t, tt.Output, qwen3asr.NormalName(tt.Input))
+	}
+	require.Len(t, want.Repetitions, 60)
+	for _, tt := range want.Repetitions {
+		require.Equal(t, tt.Output, qwen3asr.FixRepetitions(tt.Input))
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	var seeds struct{ Parse []struct{ Raw string } }
+	golden(f, "parse", &seeds)
+	for _, s := range seeds.Parse {
+		f.Add(s.Raw, "")
+		f.Add(s.Raw, "English")
+	}
+	f.Fuzz(func(t *testing.T, raw, forced string) {
+		language, text := qwen3asr.Parse(raw, forced)
+		require.LessOrEqual(t, utf8.RuneCountInString(text), utf8.RuneCountInString(raw))
+		if forced != "" && language != "" {
+			require.Equal(t, forced, language)
+		}
+	})
+}
+
+func TestLanguages(t *testing.T) {
+	t.Parallel()
+	for asked, want := range map[string]string{
+		"": "", "en": "English", "EN-gb": "English", "english": "English", "pt-BR": "Portuguese", "yue": "Cantonese",
+		"zh-yue": "Cantonese", "zh_CN": "Chinese", "tl": "Filipino", "fil": "Filipino", " de ": "German",
+	} {
+		name, err := qwen3asr.LanguageName(asked)
+		require.NoError(t, err)
+		require.Equal(t, want, name, asked)
+	}
+	_, err := qwen3asr.LanguageName("tlh")
+	require.ErrorContains(t, err, `language "tlh": this model hears zh, en, yue`)
+	require.Equal(t, "yue", qwen3asr.LanguageTag("Cantonese"))
+	require.Empty(t, qwen3asr.LanguageTag("Klingon"))
+}
+
+type promptCase struct {
+	Context     string
+	Language    string
+	AudioTokens int `json:"audio_tokens"`
+	IDs         []int32
+}
+
+// published returns the tokenizer of the published checkpoint: the pieces of Qwen3 with this model's added tokens,
+// which stand in the same order in the tiny one.
+func published(tb testing.TB) *tokenizer.Tokenizer {
+	tb.Helper()
+	var file map[string]any
+	require.NoError(tb, json.Unmarshal(read(tb, "../tokenizer/testdata/real_tokenizer.json.gz"), &file))
+	var small struct {
+		Added []map[string]any `json:"added_tokens"`
+	}
+	golden(tb, "tokenizer", &small)
+	const first = 151643
+	shift := first - small.Added[0]["id"].(float64)
+	for _, a := range small.Added {
+		a["id"] = a["id"].(float64) + shift
+	}
+	file["added_tokens"] = small.Added
+	raw, err := json.Marshal(file)
+	require.NoError(tb, err)
+	t, err := tokenizer.Parse(raw)
+	require.NoError(tb, err)
+	return t
+}
+
+func TestPrompt(t *testing.T) {
+	t.Parallel()
+	for name, tok := range map[string]*tokenizer.Tokenizer{"prompt_tiny": tokens(t, "tokenizer"), "prompt_real": published(t)} {
+		var cases []struct {
+			Context     string
+			Language    string
+			AudioTokens int `json:"audio_tokens"`
+			IDs         []int32
+		}
+		golden(t, name, &cases)
+		require.Len(t, cases, 43)
+		ids, err := tok.IDs("<|audio_pad|>", "<|im_end|>")
+		require.NoError(t, err)
+		literal := 0
+		for _, tt := range cases {
+			got, from, err := qwen3asr.PromptIDs(tok, tt.Context, 1000, tt.Language, "", tt.AudioTokens)
+			require.NoError(t, err)
+			require.Equal(t, slices.Repeat(ids[:1], tt.AudioTokens), got[from:][:tt.AudioTokens])
+			if !strings.Contains(tt.Context, "<|") {
+				require.Equal(t, tt.IDs, got, "%s: %q %s", name, tt.Context, tt.Language)
+				continue
+			}
+			literal++ // The original takes the marks of such a context for tokens.
+			require.Contains(t, tok.Decode(got), tt.Context)
+			ends := slices.DeleteFunc(slices.Clone(got), func(id int32) bool { return id != ids[1] })
+			require.Len(t, ends, 2, "those of the prompt itself")
+		}
+		require.Equal(t, 2, literal)
+	}
+}
+
+func TestLongContext(t *testing.T) {
+	t.Parallel()
+	tok := tokens(t, "tokenizer")
+	names := strings.Repeat("Anna ", 200) + "Bob"
+	got, from, err := qwen3asr.PromptIDs(tok, names, 30, "", "", 2)
+	require.NoError(t, err)
+	short, at, err := qwen3asr.PromptIDs(tok, "", 30, "", "", 2)
+	require.NoError(t, err)
+	require.Equal(t, at+30, from)
+	require.Equal(t, short[at:], got[from:])
+	require.Contains(t, tok.Decode(got[:from]), "Anna Bob<|im_end|>")
+}
+
+func TestAnswerInPrompt(t *testing.T) {
+	t.Parallel()
+	tok := tokens(t, "tokenizer")
+	got, _, err := qwen3asr.PromptIDs(tok, "", 30, "", "<|im_end|> language English<asr_text>Hi", 1)
+	require.NoError(t, err)
+	want, _, err := qwen3asr.PromptIDs(tok, "", 30, "", " language English<asr_text>Hi", 1)
+	require.NoError(t, err)
+	require.Equal(t, want, got, "an answer has no special tokens")
+}
+
+func TestSplit(t *testing.T) {
+	t.Parallel()
+	var cases []struct {
+		Clip    string
+		Max     float64 `json:"max_chunk_sec"`
+		Take    int
+		Zeros   int
+		Search  float64 `json:"search_expand_sec"`
+		Lengths []int
+		Offsets []float64
+	}
+	golden(t, "split", &cases)
+	for _, tt := range cases {
+		sound := clip(t, tt.Clip)
+		if tt.Take > 0 {
+			sound = append(sound[:tt.Take:tt.Take], make([]float32, tt.Zeros)...)
+		}
+		ends := qwen3asr.Split(sound, int(tt.Max*inference.RecognizerRate), int(cmp.Or(tt.Search, 5)*inference.RecognizerRate))
+		require.Equal(t, len(tt.Lengths), len(ends), "%s %v", tt.Clip, tt.Max)
+		require.Equal(t, len(sound), ends[len(ends)-1])
+		from := 0
+		for i, end := range ends {
+			require.InDelta(t, tt.Offsets[i], float64(from)/inference.RecognizerRate, 1e-9)
+			length := end - from
+			if len(ends) > 1 {
+				length = len(qwen3asr.Padded(sound[from:end]))
+			}
+			require.Equal(t, tt.Lengths[i], length)
+			from = end
+		}
+	}
+}
+
+func TestFollower(t *testing.T) {
+	t.Parallel()
+	tok := tokens(t, "tokenizer")
+	var runs []run
+	golden(t, "streaming", &runs)
+	require.Len(t, runs, 5)
+	for _, r := range runs {
+		f := qwen3asr.NewFollower(tok, r.FreeChunks, r.FreeTokens)
+		for i, s := range r.Steps {
+			require.NoError(t, f.Step(1, s.Kind == "finish", func(prefix string) (string, error) {
+				require.Equal(t, s.Prefix, prefix, "%s %d", r.Clip, i)
+				return tok.DecodePlain(s.IDs), nil
+			}))
+			require.Equal(t, s.Raw, f.Raw())
+			language, text := qwen3asr.Parse(f.Raw(), r.Language)
+			require.Equal(t, s.Text, text)
+			require.Equal(t, s.Language, language)
+		}
+		before := f.Raw()
+		broken := errors.New("broken")
+		require.ErrorIs(t, f.Step(1, false, func(string) (string, error) { return "", broken }), broken)
+		require.Equal(t, before, f.Raw())
+	}
+}
+
+// run is a run of the official code for live speech.
+type run struct {
+	Clip       string
+	Context    string
+	Language   string
+	Chunk      float64 `json:"chunk_size_sec"`
+	FreeChunks int     `json:"unfixed_chunk_num"`
+	FreeTokens int     `json:"unfixed_token_num"`
+	MaxTokens  int     `json:"max_new_tokens"`
+	Short      bool    `json:"short_chunks"`
+	Steps      []struct {
+		Kind           string
+		Samples        int
+		Prefix         string
+		IDs            []int32
+		Raw            string
+		Language, Text string
+		PromptTokens   int `json:"prompt_tokens"`
+	}
+}
+
+func TestAlignWords(t *testing.T) {
+	t.Parallel()
+	var want struct {
+		Words []struct {
+			Language, Text, Prompt string
+			Words                  []string
+		}
+		Fix []struct{ MS, Fixed []float64 } `json:"fix_timestamp"`
+	}
+	golden(t, "words", &want)
+	const sound = "<|audio_start|><|audio_pad|><|audio_end|>"
+	korean := 0
+	for _, tt := range want.Words {
+		words, _, prompt := qwen3asr.AlignWords(tt.Text, tt.Language)
+		switch {
+		case tt.Language == "Korean": // the official list of words is not here
+			korean++
+			require.Equal(t, strings.Join(tt.Words, ""), strings.Join(words, ""))
+		case len(tt.Words) == 0: // the original has slots without a word, and fails
+			require.Empty(t, words)
+		default:
+			require.Equal(t, tt.Words, words, "%q", tt.Text)
+			require.Equal(t, tt.Prompt, sound+prompt)
+		}
+	}
+	require.Equal(t, 3, korean)
+	require.Len(t, want.Fix, 60)
+	for _, tt := range want.Fix {
+		qwen3asr.Repair(tt.MS)
+		for i, v := range tt.MS {
+			require.InDelta(t, tt.Fixed[i], float64(int(v)), 0)
+		}
+	}
+}
+
+func TestAlignJapanese(t *testing.T) {
+	t.Parallel()
+	words, shown, _ := qwen3asr.AlignWords("試合が始まります。サッカーOK！", "Japanese")
+	require.Equal(t, []string{"試合", "が", "始", "まります", "サッカー", "OK"}, words)
+	require.Equal(t, "まります。", shown[3].Text)
+}
+
+func TestTimed(t *testing.T) {
+	t.Parallel()
+	var cases []struct {
+		Clip, Language, Text string
+		Indices              []int64
+		Items                []struct {
+			Text  string
+			Start float64 `json:"start_time"`
+			End   float64 `json:"end_time"`
+		}
+	}
+	golden(t, "align", &cases)
+	for _, tt := range cases {
+		got := qwen3asr.Timed(tt.Text, tt.Language, tt.Indices, 80*time.Millisecond)
+		require.Len(t, got, len(tt.Items))
+		for i, w := range got {
+			require.InDelta(t, tt.Items[i].Start, w.Start.Seconds(), 1e-9)
+			require.InDelta(t, tt.Items[i].End, w.End.Seconds(), 1e-9)
+		}
+	}
+	shown := func(text string) (out []string) {
+		_, words, _ := qwen3asr.AlignWords(text, "")
+		for _, w := range words {
+			out = append(out, w.Text)
+		}
+		return out
+	}
+	require.Equal(t, []string{"“Hello,", "world” –", "(it's)", "3.14!"}, shown("“Hello, world” – (it's) 3.14!"))
+	require.Equal(t, []string{"今", "天，", "「好」", "OK。"}, shown("今天，「好」OK。"))
+	require.Empty(t, shown(" ...!? "))
+}
+
+func FuzzAlignWords(f *testing.F) {
+	for _, s := range []string{"Hello, world!", "今天，「好」OK。", "試合が始まります", "नमस्ते दुनिया", "\xff a \u0301", "' '"} {
+		f.Add(s, "Japanese")
+		f.Add(s, "")
+	}
+	f.Fuzz(func(t *testing.T, text, language string) {
+		text = strings.ToValidUTF8(text, "\ufffd")
+		words, shown, _ := qwen3asr.AlignWords(text, language)
+		require.Len(t, shown, len(words))
+		dense := func(s string) string {
+			return strings.Map(func(r rune) rune {
+				if unicode.IsSpace(r) {
+					return -1
+				}
+				return r
+			}, s)
+		}
+		var all strings.Builder
+		for _, w := range shown {
+			all.WriteString(w.Text)
+		}
+		if len(words) > 0 {
+			require.Equal(t, dense(text), dense(all.String()), "the words are the text")
+		}
+	})
+}
