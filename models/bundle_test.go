@@ -223,7 +223,16 @@ var badManifests = []struct {
 	{func(m *models.Manifest) { m.Dims.Speech.Flow.DiT.Guidance = -1 }, "dims.speech.flow.dit.guidance: must be a number from 0 to 100, is -1"},
 	{func(m *models.Manifest) { m.Dims.Speech.Vocoder.Channels = 36 }, "dims.speech.vocoder.channels: must be a multiple of 8, is 36"},
 	{func(m *models.Manifest) { m.Graphs[0].Kind, m.Dims.Speech = models.KindTTS, nil }, "graphs[0].kind: must be another kind without dims.speech"},
-	{func(m *models.Manifest) { m.Format = 1 }, "format: must be 2 with dims.speech, is 1"},
+	{func(m *models.Manifest) { m.Format = 1 }, "format: must be 2 with these dims, is 1"},
+	{func(m *models.Manifest) { m.Task = models.TaskRecognition }, `task: must be "" by the dims, is "recognition"`},
+	{hears(func(*models.Hearing) {}), `task: must be "recognition" by the dims, is ""`},
+	{hears(func(*models.Hearing) {}), "format: must be 3 with these dims, is 2"},
+	{hears(func(h *models.Hearing) { h.Heads = 3 }), "dims.hearing.hidden: must be a multiple of 2*heads, is 64"},
+	{hears(func(h *models.Hearing) { h.Out = 64 }), "dims.hearing.out: must be dims.decoder.hidden (256), is 64"},
+	{hears(func(h *models.Hearing) { h.Mel = 127 }), "dims.hearing.mel: must be a multiple of 8, is 127"},
+	{hears(func(h *models.Hearing) { h.Window = 0 }), "dims.hearing.window"},
+	{hears(func(h *models.Hearing) { h.Classes = 5 }), "dims.hearing.step_ms: must be 1 to 10000 with classes, else 0, is 0"},
+	{func(m *models.Manifest) { m.Graphs[0].Kind = models.KindHearing }, "graphs[0].kind: must be another kind without dims.hearing"},
 	{func(m *models.Manifest) { m.Dims.Speech = nil }, "voice: must be present with dims.speech, and only with it, is true"},
 	{func(m *models.Manifest) { m.Voice = nil }, "voice: must be present with dims.speech, and only with it, is false"},
 	{func(m *models.Manifest) { m.Voice.Speaker = "" }, `voice.speaker: must be a name in files, is ""`},
@@ -243,7 +252,7 @@ var badManifests = []struct {
 	{func(m *models.Manifest) { m.Files[1].Name = m.Files[0].Name }, "files[1].name: must be unique"},
 	{func(m *models.Manifest) { m.Files[1].Size = -1 }, "files[1].size: must be a file size, is -1"},
 	{func(m *models.Manifest) { m.Files[1].SHA256 = "abc" }, `files[1].sha256: must be 64 hexadecimal digits, is "abc"`},
-	{func(m *models.Manifest) { m.Graphs[0].Kind = "audio" }, `graphs[0].kind: must be one of ["decoder" "vision" "embed" "a network of speech"], is "audio"`},
+	{func(m *models.Manifest) { m.Graphs[0].Kind = "audio" }, `graphs[0].kind: must be one of ["decoder" "vision" "embed" "a network of speech or hearing"], is "audio"`},
 	{func(m *models.Manifest) { m.Graphs[0].Device = "tpu" }, `graphs[0].device: must be one of`},
 	{func(m *models.Manifest) { m.Graphs[0].Weights = "int2" }, `graphs[0].weights: must be one of`},
 	{func(m *models.Manifest) { m.Graphs[0].File = "other.onnx" }, `graphs[0].file: must be a name in files, is "other.onnx"`},
@@ -257,6 +266,16 @@ var badManifests = []struct {
 	{func(m *models.Manifest) { m.Graphs[0].Inputs = nil }, "graphs[0].inputs: must be at least one, is empty"},
 	{func(m *models.Manifest) { m.Graphs[0].Inputs[0].Name = "" }, "graphs[0].inputs[0].name: must be unique and not empty"},
 	{func(m *models.Manifest) { m.Graphs[0].Outputs[0].Shape[1] = "-3" }, `graphs[0].outputs[0].shape[1]: must be a size or a name, is "-3"`},
+}
+
+// hears adds an encoder of sound.
+func hears(change func(*models.Hearing)) func(*models.Manifest) {
+	return func(m *models.Manifest) {
+		m.Dims.Hearing = &models.Hearing{
+			Layers: 2, Hidden: 64, Heads: 2, FFN: 96, Channels: 8, Out: 256, Mel: 128, Chunk: 100, Window: 8, Epsilon: 1e-5,
+		}
+		change(m.Dims.Hearing)
+	}
 }
 
 func TestManifestRules(t *testing.T) {
@@ -281,7 +300,7 @@ func TestParseManifestRefuses(t *testing.T) {
 		{"[]", "expected a manifest"},
 		{"{}", "format: missing"},
 		{`{"format":"x"}`, "format: expected int, got a JSON string"},
-		{`{"format":3,"new":{}}`, "this program reads formats 1 to 2, the bundle has 3: use a newer program"},
+		{`{"format":4,"new":{}}`, "this program reads formats 1 to 3, the bundle has 4: use a newer program"},
 		{`{"format":0}`, "the bundle has 0: convert the checkpoint again"},
 		{`{"format":1,"colour":1}`, `unknown field "colour"`},
 		{strings.Replace(string(good), `"hidden":256`, `"hidden":"wide"`, 1), "dims.decoder.hidden: expected int, got a JSON string"},

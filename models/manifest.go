@@ -3,9 +3,10 @@ package models
 import "strconv"
 
 // FormatVersion is the newest bundle format that this code writes and reads. It
-// reads all older ones too. Format 2 added the voice (Dims.Speech, Voice); a
-// bundle without one is written in format 1, for older programs.
-const FormatVersion = 2
+// reads all older ones too. Format 2 added the voice (Dims.Speech, Voice), format 3
+// speech recognition (Task, Dims.Hearing). A bundle is written in the oldest format
+// that can hold it, for older programs.
+const FormatVersion = 3
 
 // ManifestName is the manifest's file name in a bundle.
 const ManifestName = "manifest.json"
@@ -16,17 +17,22 @@ type Manifest struct {
 	Format  int    `json:"format"`
 	Name    string `json:"name"`
 	Creator string `json:"creator"` // program and version
-	Source  Origin `json:"source"`
-	Dims    Dims   `json:"dims"`
+	// Task is what the model does.
+	Task   Task   `json:"task,omitempty"`
+	Source Origin `json:"source"`
+	Dims   Dims   `json:"dims"`
 	// Tokens are the special tokens by name, as the tokenizer has them
 	// ("<|im_end|>": 151645). Empty without a tokenizer.
 	Tokens map[string]int32 `json:"tokens,omitempty"`
 	// Stop names the tokens that end an answer; StopSpeech those that end speech.
 	Stop       []string `json:"stop,omitempty"`
 	StopSpeech []string `json:"stop_speech,omitempty"`
-	// Forbidden lists the ids that speech must not use (bad_token_ids and punctuation).
+	// Forbidden lists the ids that speech must not use (bad_token_ids and punctuation),
+	// and those that TaskRecognition must not write: ids without a token.
 	Forbidden []int32  `json:"forbidden,omitempty"`
 	Template  Template `json:"template"`
+	// Languages are the English names of the languages that TaskRecognition knows.
+	Languages []string `json:"languages,omitempty"`
 	Image     Image    `json:"image"`
 	Voice     *Voice   `json:"voice,omitempty"` // nil without Dims.Speech
 	Graphs    []Graph  `json:"graphs"`
@@ -36,6 +42,16 @@ type Manifest struct {
 	// Random marks synthetic weights, whose answers are meaningless.
 	Random bool `json:"random,omitempty"`
 }
+
+// Task is what a model does.
+type Task string
+
+// The tasks.
+const (
+	TaskCommentary  Task = ""            // writes about pictures
+	TaskRecognition Task = "recognition" // writes what is said
+	TaskAligner     Task = "aligner"     // finds the times of the words of a known text
+)
 
 // Origin is the source of a checkpoint.
 type Origin struct {
@@ -52,14 +68,62 @@ type Dims struct {
 	Decoder Decoder `json:"decoder"`
 	Vision  *Vision `json:"vision,omitempty"` // nil without a vision tower
 	Speech  *Speech `json:"speech,omitempty"` // nil without a voice
+	// Hearing is the encoder of sound, nil without one.
+	Hearing *Hearing `json:"hearing,omitempty"`
 }
 
 // Format returns the bundle format that the networks need.
 func (d Dims) Format() int {
-	if d.Speech != nil {
+	switch {
+	case d.Hearing != nil:
+		return 3
+	case d.Speech != nil:
 		return 2
 	}
 	return 1
+}
+
+// Task returns what the networks are for.
+func (d Dims) Task() Task {
+	switch {
+	case d.Hearing == nil:
+		return TaskCommentary
+	case d.Hearing.Classes > 0:
+		return TaskAligner
+	}
+	return TaskRecognition
+}
+
+// Hearing is the encoder of sound of Qwen3-ASR and Qwen3-ForcedAligner: convolutions
+// over chunks of a mel spectrogram (100 frames a second), and a transformer over
+// windows of chunks. Its rows replace embeddings of the decoder. Tensors have the
+// prefix "audio_tower.".
+type Hearing struct {
+	Layers   int     `json:"layers"`
+	Hidden   int     `json:"hidden"`
+	Heads    int     `json:"heads"`
+	FFN      int     `json:"ffn"`
+	Channels int     `json:"channels"` // of the convolutions
+	Out      int     `json:"out"`      // width of the rows, the decoder's
+	Mel      int     `json:"mel"`      // bins of the spectrogram
+	Chunk    int     `json:"chunk"`    // frames of a chunk
+	Window   int     `json:"window"`   // chunks of a window
+	Epsilon  float64 `json:"epsilon"`  // of LayerNorm
+	// Classes are the times that an aligner can give, StepMS milliseconds apart. 0 for
+	// recognition.
+	Classes int `json:"classes,omitempty"`
+	StepMS  int `json:"step_ms,omitempty"`
+}
+
+// halved is the rows of frames after the three convolutions of stride 2.
+func halved(frames int) int { return (frames + 7) / 8 }
+
+// ChunkRows returns the rows of a whole chunk.
+func (h Hearing) ChunkRows() int { return halved(h.Chunk) }
+
+// Rows returns the rows of a number of frames: only the last chunk may be short.
+func (h Hearing) Rows(frames int) int {
+	return frames/h.Chunk*h.ChunkRows() + halved(frames%h.Chunk)
 }
 
 // Decoder is a Qwen3 language model.
@@ -175,6 +239,13 @@ type Template struct {
 	End       string `json:"end,omitempty"`       // "<|im_end|>\n"
 	NoThink   string `json:"no_think,omitempty"`  // "<think>\n\n</think>\n\n"
 	Speech    string `json:"speech,omitempty"`    // "<|tts_bos|>"
+
+	// Of recognition and alignment. A prompt has one AudioPad for each row of sound.
+	AudioStart string `json:"audio_start,omitempty"` // "<|audio_start|>"
+	AudioPad   string `json:"audio_pad,omitempty"`   // "<|audio_pad|>"
+	AudioEnd   string `json:"audio_end,omitempty"`   // "<|audio_end|>"
+	Transcript string `json:"transcript,omitempty"`  // "<asr_text>", between the language and the text
+	Timestamp  string `json:"timestamp,omitempty"`   // "<timestamp>", twice behind each word of an aligner's prompt
 }
 
 // Image holds the preprocessing constants (preprocessor_config.json).
@@ -237,14 +308,21 @@ const (
 	KindFlowDiT     Kind = "flow_dit"
 	KindFlowDiTOnce Kind = "flow_dit_once"
 	KindVocoder     Kind = "vocoder"
+
+	// The networks of Hearing.
+	KindHearing Kind = "hearing" // sound to rows of the decoder
+	KindAligner Kind = "aligner" // a whole prompt to times; the decoder of TaskAligner
 )
+
+// Hears reports whether a network belongs to Hearing.
+func (k Kind) Hears() bool { return k == KindHearing || k == KindAligner }
 
 // Speaks reports whether a network belongs to Speech.
 func (k Kind) Speaks() bool {
 	switch k {
 	case KindTTSCondition, KindTTS, KindFlowEncoder, KindFlowDiT, KindFlowDiTOnce, KindVocoder:
 		return true
-	case KindDecoder, KindVision, KindEmbed:
+	case KindDecoder, KindVision, KindEmbed, KindHearing, KindAligner:
 	}
 	return false
 }

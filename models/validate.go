@@ -103,6 +103,7 @@ func (m *Manifest) Validate() error {
 	if m.Dims.Vision != nil {
 		c.image(m)
 	}
+	c.That(m.Task == m.Dims.Task(), "task", fmt.Sprintf("%q by the dims", m.Dims.Task()), strconv.Quote(string(m.Task)))
 	c.tokens(m)
 	files := c.files(m.Files)
 	c.voice(m, files)
@@ -141,6 +142,29 @@ func (c *checker) dims(d Dims) {
 		c.size("dims.speech.vocoder.pitch", s.Vocoder.Pitch, maxSide)
 		c.That(s.Vocoder.Channels%8 == 0, "dims.speech.vocoder.channels", "a multiple of 8", s.Vocoder.Channels)
 	}
+	if h := d.Hearing; h != nil {
+		c.hearing(*h)
+		c.That(h.Out == d.Decoder.Hidden, "dims.hearing.out", fmt.Sprintf("dims.decoder.hidden (%d)", d.Decoder.Hidden), h.Out)
+	}
+}
+
+func (c *checker) hearing(h Hearing) {
+	const p = "dims.hearing."
+	c.size(p+"layers", h.Layers, maxLayers)
+	c.size(p+"hidden", h.Hidden, maxSide)
+	c.size(p+"heads", h.Heads, maxLayers)
+	c.size(p+"ffn", h.FFN, maxSide)
+	c.size(p+"channels", h.Channels, maxSide)
+	c.size(p+"out", h.Out, maxSide)
+	c.size(p+"mel", h.Mel, maxLayers)
+	c.size(p+"chunk", h.Chunk, maxLayers)
+	c.size(p+"window", h.Window, maxLayers)
+	c.above0(p+"epsilon", h.Epsilon)
+	c.That(h.Heads < 1 || h.Hidden%(2*h.Heads) == 0, p+"hidden", "a multiple of 2*heads", h.Hidden)
+	c.That(h.Mel%8 == 0, p+"mel", "a multiple of 8", h.Mel)
+	c.That(h.Classes >= 0 && h.Classes <= maxVocab, p+"classes", "a number of classes", h.Classes)
+	c.That(h.StepMS >= 0 && h.StepMS <= 10000 && (h.StepMS > 0) == (h.Classes > 0), p+"step_ms",
+		"1 to 10000 with classes, else 0", h.StepMS)
 }
 
 func (c *checker) decoder(d Decoder) {
@@ -246,7 +270,7 @@ func (c *checker) tokens(m *Manifest) {
 	for i, id := range m.Forbidden {
 		c.id(fmt.Sprintf("forbidden[%d]", i), id, vocab)
 	}
-	if len(m.Tokens) > 0 {
+	if len(m.Tokens) > 0 && m.Task != TaskAligner {
 		c.That(len(m.Stop) > 0, "stop", "at least one token", "empty")
 	}
 }
@@ -279,7 +303,7 @@ func (c *checker) files(files []File) map[string]bool {
 
 // voice checks the files of the voice, which a model with speech needs.
 func (c *checker) voice(m *Manifest, files map[string]bool) {
-	c.That(m.Format >= m.Dims.Format(), "format", fmt.Sprintf("%d with dims.speech", m.Dims.Format()), m.Format)
+	c.That(m.Format >= m.Dims.Format(), "format", fmt.Sprintf("%d with these dims", m.Dims.Format()), m.Format)
 	c.That((m.Voice == nil) == (m.Dims.Speech == nil), "voice", "present with dims.speech, and only with it", m.Voice != nil)
 	if v := m.Voice; v != nil {
 		c.That(files[v.Speaker], "voice.speaker", "a name in files", strconv.Quote(v.Speaker))
@@ -292,8 +316,8 @@ func (c *checker) graphs(m *Manifest, files map[string]bool) {
 	seen := map[string]bool{}
 	for i, g := range m.Graphs {
 		p := fmt.Sprintf("graphs[%d].", i)
-		if !g.Kind.Speaks() {
-			c.oneOf(p+"kind", string(g.Kind), string(KindDecoder), string(KindVision), string(KindEmbed), "a network of speech")
+		if !g.Kind.Speaks() && !g.Kind.Hears() {
+			c.oneOf(p+"kind", string(g.Kind), string(KindDecoder), string(KindVision), string(KindEmbed), "a network of speech or hearing")
 		}
 		c.oneOf(p+"weights", string(g.Weights), string(WeightsInt4), string(WeightsFloat16), string(WeightsFloat32))
 		c.oneOf(p+"device", string(g.Device), string(DeviceCPU), string(DeviceCUDA))
@@ -304,6 +328,7 @@ func (c *checker) graphs(m *Manifest, files map[string]bool) {
 		}
 		c.That(g.Kind != KindVision || m.Dims.Vision != nil, p+"kind", "another kind without dims.vision", g.Kind)
 		c.That(!g.Kind.Speaks() || m.Dims.Speech != nil, p+"kind", "another kind without dims.speech", g.Kind)
+		c.That(!g.Kind.Hears() || m.Dims.Hearing != nil, p+"kind", "another kind without dims.hearing", g.Kind)
 		c.That(g.WeightBytes >= 0, p+"weight_bytes", "at least 0", g.WeightBytes)
 		c.That(g.Head == 0 || g.Head == 4 || g.Head == 8 || g.Head == 16, p+"head", "4, 8 or 16 bits", g.Head)
 		c.That(g.Block >= 0 && g.Block <= 256 && g.Block&(g.Block-1) == 0, p+"block", "a power of two up to 256", g.Block)

@@ -1,6 +1,7 @@
 // Package checkpoint reads a model's folder as published on the Hugging Face
 // hub: config.json, safetensors in one file or in shards, the tokenizer's files,
-// and the voice's in the folder assets. It supports MiniCPM-o 4.5, its AWQ variant, and plain Qwen3.
+// and the voice's in the folder assets. It supports MiniCPM-o 4.5, its AWQ variant, plain Qwen3, Qwen3-ASR and
+// Qwen3-ForcedAligner.
 //
 // A Checkpoint is a models.Source of named tensors. The int4 layers of AWQ
 // appear as plain weights. Describe returns the manifest that the engine needs.
@@ -117,7 +118,10 @@ func (c *Checkpoint) arrange(owner map[string]int) error {
 	parts := map[string]safetensors.Tensor{} // of AWQ
 	for name, i := range owner {
 		t, _ := c.files[i].Tensor(name)
-		if plainQwen && (strings.HasPrefix(name, "model.") || strings.HasPrefix(name, "lm_head.")) {
+		switch {
+		case c.config.hearing != nil:
+			name = hearingName(name)
+		case plainQwen && (strings.HasPrefix(name, "model.") || strings.HasPrefix(name, "lm_head.")):
 			name = "llm." + name
 		}
 		if _, ok := c.plain[name]; ok {
@@ -131,6 +135,9 @@ func (c *Checkpoint) arrange(owner map[string]int) error {
 	}
 	if err := errors.Join(c.joinPacked(parts), c.joinInt8()); err != nil {
 		return err
+	}
+	if c.config.hearing != nil {
+		c.dropCopy()
 	}
 	c.names = slices.Concat(slices.Collect(maps.Keys(c.plain)), slices.Collect(maps.Keys(c.packed)), slices.Collect(maps.Keys(c.int8)))
 	slices.Sort(c.names)
@@ -197,12 +204,19 @@ func (c *Checkpoint) Packed(name string) (models.PackedLinear, bool) {
 	return l, true
 }
 
-// File returns a file of the folder, or fs.ErrNotExist.
+// File returns a file of the folder, or fs.ErrNotExist. A tokenizer.json that is missing
+// is made of vocab.json, merges.txt and tokenizer_config.json.
 func (c *Checkpoint) File(name string) ([]byte, error) {
 	if !safeName(name) {
 		return nil, fmt.Errorf("%s: %q is not a file name in the folder", c.dir, name)
 	}
-	return models.ReadFile(c.path(name), maxFile)
+	content, err := models.ReadFile(c.path(name), maxFile)
+	if name == models.TokenizerName && errors.Is(err, fs.ErrNotExist) && c.has(models.VocabName) {
+		if content, err = models.JoinTokenizer(c.File); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.dir, err)
+		}
+	}
+	return content, err
 }
 
 func (c *Checkpoint) path(name string) string { return filepath.Join(c.dir, name) }

@@ -36,6 +36,8 @@ type config struct {
 	UseImageID *bool         `json:"use_image_id"`
 
 	Quantization *quantization `json:"quantization_config"`
+
+	hearing *hearingConfig // nil unless the model hears
 }
 
 type rope struct {
@@ -103,6 +105,9 @@ const maxSize = 1 << 24
 // Published files omit defaults; these are those of the official configuration
 // classes.
 func parseConfig(content []byte) (config, error) {
+	if h, err := parseHearing(content); err != nil || h != nil {
+		return h.config(), err
+	}
 	var c config
 	if err := json.Unmarshal(content, &c); err != nil {
 		return c, jsonError(err)

@@ -43,6 +43,9 @@ func (c *Checkpoint) Describe() (models.Manifest, error) {
 	if m.Dims.Decoder, err = c.decoder(); err != nil {
 		return m, err
 	}
+	if c.config.hearing != nil {
+		return m, c.describeHearing(&m)
+	}
 	if err := c.describeVision(&m); err != nil {
 		return m, err
 	}

@@ -23,12 +23,17 @@ type expected struct {
 // decoder returns the decoder's sizes. It compares the shape of every tensor with them.
 func (c *Checkpoint) decoder() (models.Decoder, error) {
 	g := c.config
+	longest := maxCache
+	if g.hearing != nil {
+		longest = maxHearing
+	}
 	d := models.Decoder{
 		Layers: *g.Layers, Hidden: *g.Hidden, Heads: *g.Heads, KVHeads: *g.KVHeads, HeadDim: *g.HeadDim,
 		FFN: *g.FFN, Vocab: *g.Vocab, Epsilon: *g.Epsilon, RopeTheta: *g.RopeTheta,
-		MaxPositions: min(*g.MaxPositions, maxCache), TiedHead: g.TiedHead,
+		MaxPositions: min(*g.MaxPositions, longest), TiedHead: g.TiedHead,
 	}
-	list := decoderTensors(d)
+	classes, _ := g.hearing.classes()
+	list := decoderTensors(d, classes)
 	missing, err := c.compare(list)
 	if err != nil {
 		return d, err
@@ -50,8 +55,9 @@ func (c *Checkpoint) decoder() (models.Decoder, error) {
 	return d, nil
 }
 
-// decoderTensors lists the tensors of a Qwen3 decoder.
-func decoderTensors(d models.Decoder) []expected {
+// decoderTensors lists the tensors of a Qwen3 decoder, whose head has classes instead
+// of the vocabulary if there are any.
+func decoderTensors(d models.Decoder, classes int) []expected {
 	const (
 		hidden = "hidden_size"
 		vocab  = "vocab_size, hidden_size"
@@ -60,7 +66,10 @@ func decoderTensors(d models.Decoder) []expected {
 		{"llm.model.embed_tokens.weight", []int{d.Vocab, d.Hidden}, vocab},
 		{"llm.model.norm.weight", []int{d.Hidden}, hidden},
 	}
-	if !d.TiedHead {
+	switch {
+	case classes > 0:
+		list = append(list, expected{"llm.lm_head.weight", []int{classes, d.Hidden}, "classify_num, hidden_size"})
+	case !d.TiedHead:
 		list = append(list, expected{"llm.lm_head.weight", []int{d.Vocab, d.Hidden}, vocab})
 	}
 	q, kv := d.Heads*d.HeadDim, d.KVHeads*d.HeadDim

@@ -12,7 +12,7 @@ import (
 
 // A config is refused, or it matches the tensors.
 func FuzzConfig(f *testing.F) {
-	for _, dir := range []string{tiny, awq} {
+	for _, dir := range []string{tiny, awq, recognizer, aligner} {
 		content, err := os.ReadFile(filepath.Join(dir, "config.json"))
 		require.NoError(f, err)
 		f.Add(content)

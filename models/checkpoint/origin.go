@@ -35,10 +35,14 @@ func (c *Checkpoint) Hash(ctx context.Context, progress func(done, total int64))
 // sources returns the names of the model's files, sorted.
 func (c *Checkpoint) sources() []string {
 	names := slices.Clone(c.shards)
-	for _, name := range []string{
+	published := []string{
 		"config.json", "generation_config.json", "preprocessor_config.json", indexName,
-		"tokenizer.json", "tokenizer_config.json", flowName, vocoderName, flowConfig, speakerName, codesName, soundName,
-	} {
+		models.TokenizerName, models.TokenizerConfigName, flowName, vocoderName, flowConfig, speakerName, codesName, soundName,
+	}
+	if !c.has(models.TokenizerName) {
+		published = append(published, models.VocabName, models.MergesName)
+	}
+	for _, name := range published {
 		if _, err := os.Stat(c.path(name)); err == nil {
 			names = append(names, name)
 		}
@@ -55,6 +59,7 @@ func (c *Checkpoint) skipped() []string {
 		part, _, _ := strings.Cut(name, ".")
 		switch part {
 		case "llm", "tts", "flow", "hift": // an incomplete voice is among the missing parts
+		case "audio_tower": // complete, or Describe fails
 		case "vpm", "resampler":
 			if err != nil {
 				counts[part]++

@@ -230,7 +230,7 @@ func isHex(s string, n int) bool {
 func ForConversion(file string) bool {
 	switch file {
 	case "config.json", "generation_config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json",
-		"chat_template.jinja", "model.safetensors", "model.safetensors.index.json",
+		"vocab.json", "merges.txt", "chat_template.jinja", "model.safetensors", "model.safetensors.index.json",
 		"assets/token2wav/flow.pt", "assets/token2wav/hift.pt", "assets/token2wav/flow.yaml", "assets/token2wav/campplus.onnx",
 		"assets/token2wav/speech_tokenizer_v2_25hz.onnx", "assets/HT_ref_audio.wav":
 		return true

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"touchline/models"
 )
 
 // special returns the names of the special tokens in the published order. They
@@ -94,9 +96,6 @@ func word(n int) string {
 	return string(w)
 }
 
-// qwenSplit is the split expression of Qwen2's tokenizer.
-const qwenSplit = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-
 type object = map[string]any
 
 // files returns the checkpoint's small files.
@@ -108,7 +107,7 @@ func (s Shape) files() (map[string][]byte, error) {
 	tokens := s.specialTokens()
 	contents := map[string]any{
 		"config.json":    s.config(),
-		"tokenizer.json": tokenizer,
+		"tokenizer.json": json.RawMessage(tokenizer),
 		"tokenizer_config.json": object{
 			"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "unk_token": "<unk>",
 			"add_bos_token": false, "add_prefix_space": false, "bad_token_ids": []int{},
@@ -139,48 +138,29 @@ func (s Shape) files() (map[string][]byte, error) {
 // tokenizer returns tokenizer.json. Its vocabulary has single bytes, the special
 // tokens and, between them, made-up words: they appear in answers but never match
 // text.
-func (s Shape) tokenizer() (object, error) {
+func (s Shape) tokenizer() ([]byte, error) {
 	pieces := alphabet()
 	names, plain := special()
 	first := s.firstToken()
 	if first < len(pieces) {
 		return nil, fmt.Errorf("vocab: must hold %d bytes and %d special tokens, is %d", len(pieces), len(names), s.Decoder.Vocab)
 	}
-	vocab := make(map[string]int, first)
+	vocab := make(map[string]int32, first)
 	for i := range first {
 		if i < len(pieces) {
-			vocab[pieces[i]] = i
+			vocab[pieces[i]] = int32(i) //nolint:gosec // below the vocabulary's size
 		} else {
-			vocab[word(i-len(pieces))] = i
+			vocab[word(i-len(pieces))] = int32(i) //nolint:gosec // as above
 		}
 	}
 	if len(vocab) != first {
 		return nil, errors.New("vocab: duplicate pieces")
 	}
-	added := make([]object, len(names))
+	added := make([]models.AddedToken, len(names))
 	for i, name := range names {
-		added[i] = object{
-			"id": first + i, "content": name, "single_word": false, "lstrip": false, "rstrip": false,
-			"normalized": false, "special": !plain[name],
-		}
+		added[i] = models.AddedToken{ID: int32(first + i), Content: name, Special: !plain[name]} //nolint:gosec // below the vocabulary's size
 	}
-	bytes := func(prefix, trim, regex bool) object {
-		return object{"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": trim, "use_regex": regex}
-	}
-	return object{
-		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": added,
-		"normalizer": object{"type": "NFC"},
-		"pre_tokenizer": object{"type": "Sequence", "pretokenizers": []object{
-			{"type": "Split", "pattern": object{"Regex": qwenSplit}, "behavior": "Isolated", "invert": false},
-			bytes(false, true, false),
-		}},
-		"post_processor": bytes(true, false, true),
-		"decoder":        bytes(true, true, true),
-		"model": object{
-			"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": "", "end_of_word_suffix": "",
-			"fuse_unk": false, "byte_fallback": false, "ignore_merges": false, "vocab": vocab, "merges": []string{},
-		},
-	}, nil
+	return models.TokenizerJSON(vocab, nil, added)
 }
 
 // config returns config.json with the fields that package checkpoint reads.
