@@ -16,7 +16,7 @@ import (
 	"touchline/agent/room"
 	"touchline/agent/sfu"
 	"touchline/configs"
-	"touchline/inference/minicpmo/check"
+	"touchline/inference/check"
 )
 
 // demoCommand adds the demo to the command line, and with it the LiveKit server to the program. The build tag nodemo

@@ -10,8 +10,8 @@ import (
 
 	"touchline/cmd/internal/modelcmd"
 	"touchline/configs"
+	"touchline/inference/check"
 	"touchline/inference/minicpmo"
-	"touchline/inference/minicpmo/check"
 	"touchline/inference/remote"
 	"touchline/models"
 )

@@ -39,13 +39,13 @@ func TestJoinedRealTokenizer(t *testing.T) {
 		t.Skip("11 MB of JSON")
 	}
 	t.Parallel()
-	var real struct {
+	var published struct {
 		Model struct {
 			Vocab  map[string]int32
 			Merges [][]string
 		}
 	}
-	golden(t, "real_tokenizer.json.gz", &real)
+	golden(t, "real_tokenizer.json.gz", &published)
 	var config struct {
 		Added map[string]models.AddedToken `json:"added_tokens_decoder"`
 	}
@@ -61,10 +61,10 @@ func TestJoinedRealTokenizer(t *testing.T) {
 	}
 	var merges strings.Builder
 	merges.WriteString("#version: 0.2\n")
-	for _, m := range real.Model.Merges {
+	for _, m := range published.Model.Merges {
 		merges.WriteString(strings.Join(m, " ") + "\n")
 	}
-	vocab, err := json.Marshal(real.Model.Vocab)
+	vocab, err := json.Marshal(published.Model.Vocab)
 	require.NoError(t, err)
 	added, err := json.Marshal(map[string]any{"added_tokens_decoder": shifted})
 	require.NoError(t, err)

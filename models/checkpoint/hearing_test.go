@@ -79,7 +79,7 @@ func TestHearingRows(t *testing.T) {
 	require.Greater(t, len(want), 400)
 }
 
-func unzip(t testing.TB, name string) []byte {
+func unzip(t *testing.T, name string) []byte {
 	t.Helper()
 	f, err := os.Open(name)
 	require.NoError(t, err)

@@ -43,7 +43,9 @@ func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description,
 			if t.weights == models.WeightsInt4 {
 				g.Head, g.Block, g.ZeroPoints = o.Head, block, block != 0
 			}
-			add(graph.Decoder, g)
+			if dims.Task() != models.TaskAligner {
+				add(graph.Decoder, g)
+			}
 			if !slices.Contains(devices, t.device) {
 				devices = append(devices, t.device)
 			}
@@ -58,6 +60,12 @@ func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description,
 			}
 			if dims.Vision != nil {
 				add(graph.Vision, g)
+			}
+			if dims.Hearing != nil {
+				add(graph.Hearing, g)
+			}
+			if dims.Task() == models.TaskAligner {
+				add(graph.Aligner, g) // one pass over each prompt: int4 has no use
 			}
 			if dims.Speech != nil && !check {
 				for _, describe := range voiceGraphs() {

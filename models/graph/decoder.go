@@ -44,6 +44,9 @@ const (
 //	hidden_states           F [B,1,hidden]     after the last norm
 //	present.i.key, .value   as past
 //
+// The decoder of a model that hears is the same; its residual is float32 on CUDA too. The
+// rows of Hearing replace those of Embed where a prompt has Template.AudioPad.
+//
 // Options.Check adds all_logits, all_hidden and layer.i (the input of layer i, or
 // of the last norm for i = layers), for all positions.
 func Decoder(d models.Dims, o Options) (*Description, error) {
@@ -57,8 +60,16 @@ func Decoder(d models.Dims, o Options) (*Description, error) {
 	if err := errors.Join(d.Validate(), checkDecoder(o)); err != nil {
 		return nil, fmt.Errorf("describe decoder: %w", err)
 	}
-	b := decoder{network: newNetwork("decoder", o), Decoder: c, model: "llm.model."}
+	b := newDecoder("decoder", d, c, o)
 	return b.build(), nil
+}
+
+// newDecoder returns a decoder of the given sizes. The hidden states of models that hear
+// exceed what squares in float16 can hold, so their residual is float32.
+func newDecoder(name string, d models.Dims, c models.Decoder, o Options) decoder {
+	return decoder{
+		network: newNetwork(name, o), Decoder: c, model: "llm.model.", wide: d.Hearing != nil && o.Device == models.DeviceCUDA,
+	}
 }
 
 func checkDecoder(o Options) error {
@@ -81,16 +92,15 @@ type decoder struct {
 	*network
 	models.Decoder
 
-	model string // the prefix of its tensors
+	model     string // the prefix of its tensors
+	wide      bool   // the residual is float32 beside activations in float16
+	stateless bool   // without past and present keys and values
 }
 
 func (b *decoder) build() *Description {
 	b.ports()
 	cos, sin := b.rotary()
-	residual := "inputs_embeds"
-	x := b.node("SimplifiedLayerNormalization", "layers.0.norm",
-		[]string{residual, b.vector("layers.0.norm.weight", b.Hidden, b.before(0))},
-		b.epsilon(), onnx.Int("axis", -1))
+	x, residual := b.begin()
 	for i := range b.Layers {
 		b.checkpoint(i, residual)
 		p, source := "layers."+strconv.Itoa(i)+".", b.layer(i)
@@ -105,6 +115,22 @@ func (b *decoder) build() *Description {
 	b.checkpoint(b.Layers, residual)
 	b.head(x)
 	return b.describe(models.KindDecoder)
+}
+
+// begin norms the input of the first layer.
+func (b *decoder) begin() (normed, residual string) {
+	residual = "inputs_embeds"
+	if b.wide {
+		residual = b.cast("inputs_embeds.wide", residual, models.Float32)
+	}
+	return b.norm("layers.0.norm", "layers.0.norm", residual, b.before(0)), residual
+}
+
+// norm adds an RMSNorm, which computes in float32.
+func (b *decoder) norm(name, output, x, source string) string {
+	b.nodes("SimplifiedLayerNormalization", name, []string{x, b.vector(name+".weight", b.Hidden, source)}, []string{output},
+		b.epsilon(), onnx.Int("axis", -1))
+	return output
 }
 
 // layer returns the prefix of a layer's tensors.
@@ -185,6 +211,10 @@ func (b *decoder) skipNorm(name, residual, y, source string) (normed, sum string
 	if source == b.before(b.Layers) && !b.options.Check {
 		normed = "hidden_states"
 	}
+	if b.wide {
+		sum = b.node("Add", sum, []string{residual, b.cast(name+".skip", y, models.Float32)})
+		return b.norm(name, normed, sum, source), sum
+	}
 	b.nodes("SkipSimplifiedLayerNormalization", name,
 		[]string{residual, y, b.vector(name+".weight", b.Hidden, source)},
 		[]string{normed, "", "", sum}, b.epsilon())
@@ -207,6 +237,9 @@ func (b *decoder) attention(i int, x, cos, sin string) string {
 	inputs := []string{
 		qkv, "", "", "past_key_values." + layer + ".key", "past_key_values." + layer + ".value",
 		"seqlens_k", "total_sequence_length", cos, sin,
+	}
+	if b.stateless {
+		inputs[3], inputs[4] = "", ""
 	}
 	if b.options.Device == models.DeviceCUDA {
 		// Inputs 9 to 13 are omitted: positions, bias, sink and the scales of a
@@ -290,7 +323,7 @@ func (b *decoder) logits(name, x string) {
 
 // lastOnly reports whether layer i continues with the last position only, after
 // its keys and values: no later node reads the other positions.
-func (b *decoder) lastOnly(i int) bool { return i == b.Layers-1 && !b.options.Check }
+func (b *decoder) lastOnly(i int) bool { return i == b.Layers-1 && !b.options.Check && !b.stateless }
 
 // last selects the last position of x.
 func (b *decoder) last(name, x string) string {
@@ -300,6 +333,6 @@ func (b *decoder) last(name, x string) string {
 // checkpoint outputs the input of layer i for the conformance check.
 func (b *decoder) checkpoint(i int, residual string) {
 	if b.options.Check {
-		b.node("Identity", "layer."+strconv.Itoa(i), []string{residual})
+		b.cast("layer."+strconv.Itoa(i), residual, b.float)
 	}
 }

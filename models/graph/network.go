@@ -18,7 +18,7 @@ const standard = 21
 func domain(op string) string {
 	switch op {
 	case "GroupQueryAttention", "MultiHeadAttention", "MatMulNBits", "QuickGelu", "FastGelu",
-		"SkipSimplifiedLayerNormalization", "SkipLayerNormalization", "FusedMatMul":
+		"SkipSimplifiedLayerNormalization", "SkipLayerNormalization", "FusedMatMul", "BiasGelu":
 		return onnx.Microsoft
 	}
 	return ""

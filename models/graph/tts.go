@@ -99,10 +99,10 @@ func TTS(d models.Dims, o Options) (*Description, error) {
 	}
 	t := d.Speech.TTS
 	b := tts{
-		decoder{newNetwork("tts", o), models.Decoder{
+		decoder{network: newNetwork("tts", o), model: "tts.model.", Decoder: models.Decoder{
 			Layers: t.Layers, Hidden: t.Hidden, Heads: t.Heads, KVHeads: t.Heads, HeadDim: t.HeadDim(), FFN: t.FFN,
 			Vocab: t.Codes, Epsilon: t.Epsilon, RopeTheta: t.RopeTheta, MaxPositions: t.MaxPositions,
-		}, "tts.model."},
+		}},
 	}
 	return b.build(), nil
 }

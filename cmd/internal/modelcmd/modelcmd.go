@@ -14,7 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"touchline/inference/minicpmo/check"
+	"touchline/inference/check"
 	"touchline/models"
 )
 

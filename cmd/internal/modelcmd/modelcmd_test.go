@@ -16,8 +16,8 @@ import (
 	"go.uber.org/goleak"
 
 	"touchline/cmd/internal/modelcmd"
+	"touchline/inference/check"
 	"touchline/inference/minicpmo"
-	"touchline/inference/minicpmo/check"
 	"touchline/models"
 )
 

@@ -86,3 +86,15 @@ func triangle(n int, left, middle, right, height float64, place func(int) float6
 	}
 	return b
 }
+
+// SpeechFilters returns the bands of Speech as [201,SpeechBins], for the conformance check.
+func SpeechFilters() []float32 {
+	k := speechKind()
+	dense := make([]float32, (k.points/2+1)*SpeechBins)
+	for b, band := range k.bands {
+		for i, w := range band.weight {
+			dense[(band.first+i)*SpeechBins+b] = float32(w)
+		}
+	}
+	return dense
+}

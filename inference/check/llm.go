@@ -97,9 +97,20 @@ func largestDifference(a, b []float32) float64 {
 func tail(m []float32, width, rows int) []float32 { return m[max(0, len(m)-width*rows):] }
 
 // lookup compares the embeddings of the text with the fixture's, which has those of
-// pictures in their places.
+// pictures or sound in their places.
 func (d *decoder) lookup(t *tally, f *tensors) error {
-	ids, want, bounds := f.ids("input_ids"), f.floats("inputs_embeds"), f.ints("image_bound")
+	ids, want := f.ids("input_ids"), f.floats("inputs_embeds")
+	var bounds []int64
+	if f.has("image_bound") {
+		bounds = f.ints("image_bound")
+	} else {
+		var info struct {
+			Start int64 `json:"audio_start"`
+			Count int64 `json:"audio_tokens"`
+		}
+		f.info(&info)
+		bounds = []int64{info.Start, info.Start + info.Count}
+	}
 	if f.err != nil {
 		return f.err
 	}
@@ -113,7 +124,7 @@ func (d *decoder) lookup(t *tally, f *tensors) error {
 	for i := 0; i+1 < len(bounds); i += 2 {
 		from, to := int(bounds[i]), int(bounds[i+1])
 		if from < 0 || to < from || to > len(ids) {
-			return fmt.Errorf("image_bound: expected positions below %d, got %d to %d", len(ids), from, to)
+			return fmt.Errorf("pictures or sound: expected positions below %d, got %d to %d", len(ids), from, to)
 		}
 		copy(got[from*d.dims.Hidden:to*d.dims.Hidden], want[from*d.dims.Hidden:to*d.dims.Hidden])
 	}

@@ -15,6 +15,12 @@ import (
 // smokeSize is the size of a graph's free dimensions in a smoke run.
 const smokeSize = 8
 
+// A chunk of sound, in frames and rows.
+const (
+	hearingChunk = 100
+	hearingRows  = 13
+)
+
 // smokeSizes returns the free dimensions of another size than smokeSize: the rooms,
 // and those that depend on each other. A run of the voice's networks is a chunk.
 func smokeSizes(kind models.Kind) map[string]int {
@@ -34,7 +40,9 @@ func smokeSizes(kind models.Kind) map[string]int {
 	case models.KindVocoder:
 		sizes["N"], sizes["T"] = frames, frames
 		sizes["E"], sizes["W"] = 8*frames, graph.FrameSamples*frames
-	case models.KindDecoder, models.KindVision, models.KindEmbed, models.KindTTSCondition, models.KindTTS:
+	case models.KindHearing:
+		sizes["W"], sizes["T"], sizes["R"] = 2, 2*hearingChunk, 2*hearingRows
+	case models.KindDecoder, models.KindVision, models.KindEmbed, models.KindTTSCondition, models.KindTTS, models.KindAligner:
 	}
 	return sizes
 }
@@ -116,6 +124,8 @@ func smokeInput(p models.Port, sizes map[string]int, rng *rand.Rand) value {
 		v.ints = []int64{smokeSize - 1}
 	case p.Name == "total_sequence_length" || p.Name == "feats_length":
 		v.ints = []int64{smokeSize}
+	case p.Name == "rows" && p.Type == models.Int32:
+		v.ints = []int64{2 * hearingRows, 1}
 	case p.Name == "last_position":
 		v.ints = []int64{smokeSize - 1}
 	case p.Type == models.Int64 || p.Type == models.Int32:

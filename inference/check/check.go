@@ -1,12 +1,14 @@
-// Package check compares this engine with the official code. It recomputes fixtures
+// Package check compares the engines with the official code. It recomputes fixtures
 // that the official code computed on a small checkpoint, stage by stage, from the
 // tokenizer to whole answers through the engine's step loop, and compares every
 // difference with a bound.
 //
 // The folder has checkpoint/ (as published), checkpoint-awq/, and one folder per
-// stage with the inputs and outputs of the official code. Any checkpoint of the
+// stage with the inputs and outputs of the official code. Any checkpoint of an
 // architecture works: all sizes come from it. looks/ has answers of a trained
-// network about pictures of generated worlds, which are drawn for the check.
+// network about pictures of generated worlds, which are drawn for the check. If the
+// checkpoint is for speech recognition, the stages are others, and aligner/ has the
+// checkpoint of its aligner.
 package check
 
 import (
@@ -188,6 +190,9 @@ const (
 	stageSampler    = "sampler"
 	stageChat       = "chat"
 	stageLooks      = "looks"
+	stageFeatures   = "mel"
+	stageEncoder    = "encoder"
+	stageAlign      = "align"
 	stageFiles      = "files"
 )
 
@@ -212,7 +217,8 @@ func Run(ctx context.Context, o Options) (Report, error) {
 // leftovers adds a failed row for each file that no stage has read.
 func (c *checker) leftovers() {
 	for _, name := range c.files.unread() {
-		if stageOf(name) == "tts" || stageOf(name) == "token2wav" {
+		switch stageOf(name) {
+		case "tts", "token2wav", "text", "transcribe", "vad":
 			c.report.NotCovered = append(c.report.NotCovered, name)
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 
 	"touchline/inference/internal/vision"
 	"touchline/inference/tokenizer"
+	"touchline/models"
 )
 
 // tokenizers holds the tokenizers of a folder: "tiny", of the checkpoint, and
@@ -18,11 +19,18 @@ type tokenizers map[string]*tokenizer.Tokenizer
 func (c *checker) tokenizers() tokenizers {
 	out := tokenizers{}
 	for which, name := range map[string]string{"tiny": "checkpoint/tokenizer.json", "real": "tokenizer/real_tokenizer.json"} {
+		read := c.files.bytes
+		if vocab := path.Dir(name) + "/" + models.VocabName; !c.files.has(name) && c.files.has(vocab) {
+			dir := path.Dir(name) // published without tokenizer.json
+			name, read = vocab, func(string) ([]byte, error) {
+				return models.JoinTokenizer(func(name string) ([]byte, error) { return c.files.bytes(path.Join(dir, name)) })
+			}
+		}
 		if !c.files.has(name) {
 			continue
 		}
 		c.row(stageTokenizer, name, 0, func(t *tally) error {
-			b, err := c.files.bytes(name)
+			b, err := read(name)
 			if err != nil {
 				return err
 			}

@@ -46,6 +46,9 @@ func (c *checker) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if manifest.Dims.Hearing != nil {
+		return errors.Join(c.hears(ctx, m, src, ts), ctx.Err())
+	}
 	cfg := visionConfig(manifest)
 	c.progress("prompts")
 	c.prompt(ts, cfg, manifest.Image.Features)
@@ -73,7 +76,7 @@ func visionConfig(m models.Manifest) vision.Config {
 func (c *checker) checkpoint(dir string) *checkpoint.Checkpoint {
 	var src *checkpoint.Checkpoint
 	stage := stageCheckpoint
-	if dir != "checkpoint" {
+	if dir == "checkpoint-awq" {
 		stage = stageAWQ
 	}
 	if len(c.files.in(dir)) == 0 {
@@ -108,10 +111,15 @@ func (c *checker) used(dir, base string) bool {
 	switch base {
 	case "config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json", "added_tokens.json", "generation_config.json":
 		return true
-	case "merges.txt", "vocab.json", "special_tokens_map.json":
+	case "merges.txt", "vocab.json":
+		return true // the tokenizer, or another form of tokenizer.json
+	case "special_tokens_map.json":
 		// Other forms of the tokenizer; tokenizer.json takes precedence.
 		_, err := os.Stat(filepath.Join(c.Golden, dir, "tokenizer.json"))
 		return !errors.Is(err, fs.ErrNotExist)
+	case "chat_template.json": // the prompts have its text
+		_, err := os.Stat(filepath.Join(c.Golden, dir, "vocab.json"))
+		return err == nil
 	}
 	return strings.Contains(base, ".safetensors")
 }
