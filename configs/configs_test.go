@@ -75,7 +75,7 @@ func TestDefaultFileDocumentsEveryKey(t *testing.T) {
 	for _, v := range configs.Variables() {
 		delete(seen, v.Path)
 	}
-	require.Len(t, seen, 21, "only groups are left: %v", seen)
+	require.Len(t, seen, 22, "only groups are left: %v", seen)
 }
 
 // TestBadFiles loads each testdata/NAME.bad.yaml. The comments at its head hold the texts that the error must contain:
@@ -133,6 +133,7 @@ func TestEverySettingHasARule(t *testing.T) {
 		"inference.remote.model":       "the server knows its names",
 		"inference.voice.name":         "the program knows its voices",
 		"inference.voice.model":        "the server knows its models",
+		"inference.recognizer.model":   "the server knows its models",
 		"inference.minicpmo.runtime":   "a path",
 		"agent.state.path":             "a path",
 		"agent.mqtt.user":              "required with a password, which no file has",
@@ -407,6 +408,7 @@ func TestOddButRightFiles(t *testing.T) {
 func TestPrint(t *testing.T) {
 	environ := []string{
 		"LIVEKIT_API_KEY=visible-key", "LIVEKIT_API_SECRET=hunter2", "TOUCHLINE_INFERENCE_REMOTE_API_KEY=hunter3", "TOUCHLINE_INFERENCE_VOICE_API_KEY=hunter4",
+		"TOUCHLINE_INFERENCE_RECOGNIZER_API_KEY=hunter5",
 		"TOUCHLINE_AGENT_CONSOLE_TOKEN=hunter4-hunter4-", "TOUCHLINE_AGENT_LIVEKIT_TOKEN=hunter5", "TOUCHLINE_LOG_LEVEL=debug",
 	}
 	c, err := load(t, "preset: owl\nagent:\n  instruction: \"say \\\"hi\\\"\\nand # more: é\\t\"\n  frame_stride: 3\n"+

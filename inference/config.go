@@ -28,6 +28,31 @@ type Config struct {
 	IdleUnload time.Duration `yaml:"idle_unload" env:"IDLE_UNLOAD"`
 	// Voice sets the speech.
 	Voice VoiceConfig `yaml:"voice" envPrefix:"VOICE_"`
+	// Recognizer sets the recognition of speech.
+	Recognizer RecognizerConfig `yaml:"recognizer" envPrefix:"RECOGNIZER_"`
+}
+
+// The programs of RecognizerConfig.
+const (
+	RecognizerOff    = "off"
+	RecognizerModel  = "model"
+	RecognizerRemote = "remote"
+)
+
+// RecognizerConfig sets who turns speech into text.
+type RecognizerConfig struct {
+	// Program is "off", "model" (a bundle) or "remote" (a server).
+	Program string `yaml:"program" env:"PROGRAM"`
+	// Bundle is the folder of the model.
+	Bundle string `yaml:"bundle" env:"BUNDLE"`
+	// IdleUnload frees the model after this time without work and without an open session; 0 keeps it.
+	IdleUnload time.Duration `yaml:"idle_unload" env:"IDLE_UNLOAD"`
+	// URL of the server of program remote, up to and including /v1.
+	URL string `yaml:"url" env:"URL"`
+	// Model of the server; "" is "whisper-1".
+	Model string `yaml:"model" env:"MODEL"`
+	// APIKey of the server is read from the environment only.
+	APIKey redact.Secret `yaml:"-" env:"API_KEY"`
 }
 
 // The bounds of the voice's level, dB.
@@ -63,7 +88,8 @@ type VoiceConfig struct {
 func DefaultConfig() Config {
 	return Config{
 		Engine: "auto", MaxTokens: 512, MaxInputTokens: 8192, MaxSlices: 2,
-		Voice: VoiceConfig{Enabled: true, Program: "auto", Language: "en", MaxTokens: 96},
+		Voice:      VoiceConfig{Enabled: true, Program: "auto", Language: "en", MaxTokens: 96},
+		Recognizer: RecognizerConfig{Program: RecognizerOff},
 	}
 }
 
@@ -79,6 +105,7 @@ func (c Config) Validate() error {
 	s.That(c.IdleUnload == 0 || check.Within(c.IdleUnload, time.Second, 24*time.Hour), "idle_unload",
 		"0s to keep the model, or between 1s and 24h", c.IdleUnload)
 	s.Part("voice", c.Voice.Validate())
+	s.Part("recognizer", c.Recognizer.Validate())
 	return s.Err()
 }
 
@@ -91,25 +118,37 @@ func (c VoiceConfig) Validate() error {
 	s.That(slices.Contains([]string{"auto", "model", "flite", "espeak-ng", "remote"}, c.Program), "program",
 		"auto, model, flite, espeak-ng or remote", strconv.Quote(c.Program))
 	s.That(c.Gain >= MinGain && c.Gain <= MaxGain, "gain", fmt.Sprintf("between %d and %d dB", MinGain, MaxGain), c.Gain)
-	s.Add(c.checkURL())
+	s.Add(checkURL(c.URL, c.Program == "remote", "a speech server", "VOICE"))
 	s.That(languageTag.MatchString(c.Language), "language", "a language tag such as en, nl or pt-BR", strconv.Quote(c.Language))
 	s.That(check.Within(c.MaxTokens, 1, 8192), "max_tokens", "between 1 and 8192 tokens", c.MaxTokens)
 	return s.Err()
 }
 
-// checkURL returns the violation of the speech server's address.
-func (c VoiceConfig) checkURL() error {
-	u, err := url.Parse(c.URL)
+// Validate is Config.Validate for the settings below "inference.recognizer".
+func (c RecognizerConfig) Validate() error {
+	var s check.Settings
+	s.That(slices.Contains([]string{RecognizerOff, RecognizerModel, RecognizerRemote}, c.Program), "program",
+		"off, model or remote", strconv.Quote(c.Program))
+	s.That(c.Program != RecognizerModel || c.Bundle != "", "bundle", "the folder of a model, as program is model", strconv.Quote(c.Bundle))
+	s.That(c.IdleUnload == 0 || check.Within(c.IdleUnload, time.Second, 24*time.Hour), "idle_unload",
+		"0s to keep the model, or between 1s and 24h", c.IdleUnload)
+	s.Add(checkURL(c.URL, c.Program == RecognizerRemote, "a transcription server", "RECOGNIZER"))
+	return s.Err()
+}
+
+// checkURL returns the violation of a server's address. group is that of its key in the environment.
+func checkURL(address string, needed bool, server, group string) error {
+	u, err := url.Parse(address)
 	switch {
-	case c.URL == "" && c.Program == "remote":
-		return errors.New("url: must be the address of a speech server, such as http://127.0.0.1:8880/v1, as program is remote")
-	case c.URL == "":
+	case address == "" && needed:
+		return fmt.Errorf("url: must be the address of %s, such as http://127.0.0.1:8880/v1, as program is remote", server)
+	case address == "":
 		return nil
 	case err != nil || u.User != nil:
 		// The message omits the value, which may contain a password.
-		return errors.New("url: must be an address without name and password in it; a key goes into TOUCHLINE_INFERENCE_VOICE_API_KEY")
+		return errors.New("url: must be an address without name and password in it; a key goes into TOUCHLINE_INFERENCE_" + group + "_API_KEY")
 	case (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("url: must be http:// or https:// with a host, such as http://127.0.0.1:8880/v1, is %q", c.URL)
+		return fmt.Errorf("url: must be http:// or https:// with a host, such as http://127.0.0.1:8880/v1, is %q", address)
 	}
 	return nil
 }

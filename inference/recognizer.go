@@ -33,13 +33,19 @@ type Recognizer interface {
 	Close() error
 }
 
+// Translator is an optional interface of a Recognizer that also writes in English what is said in another language.
+type Translator interface {
+	// Translate is Transcribe with texts in English.
+	Translate(ctx context.Context, sound []float32, h Hearing) iter.Seq2[Transcript, error]
+}
+
 // Recognizes is what a recognizer can do.
 type Recognizes struct {
 	// Model is its name.
 	Model string
 	// Languages are its BCP 47 tags; empty means unknown.
 	Languages []string
-	// WordTimes says that Align works; Partials that an utterance answers before its end.
+	// WordTimes says that final parts can have words; Partials that an utterance answers before its end.
 	WordTimes, Partials bool
 }
 

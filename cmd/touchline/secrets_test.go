@@ -37,6 +37,7 @@ const (
 	secretConsole = "CONSOLETOKENconsoletoken0"
 	secretRemote  = "REMOTEKEYremotekeyREMOTEKEY0"
 	secretVoice   = "VOICEKEYvoicekeyVOICEKEY0000"
+	secretHearing = "HEARINGKEYhearingkeyHEARINGKEY00"
 	secretWhip    = "WHIPKEYwhipkeyWHIPKEY0"
 	secretPass    = "PASSWORDpasswordPASSWORD0"
 	secretQuery   = "QUERYKEYquerykeyQUERYKEY0"
@@ -48,7 +49,7 @@ const (
 
 func secrets() []string {
 	return []string{
-		secretAPI, secretConsole, secretRemote, secretVoice, secretWhip, secretPass, secretQuery, secretWorker, secretHook, secretStream,
+		secretAPI, secretConsole, secretRemote, secretVoice, secretHearing, secretWhip, secretPass, secretQuery, secretWorker, secretHook, secretStream,
 		"STREAMstreamSTREAMstream0",
 	}
 }
@@ -139,6 +140,7 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 	more := []string{
 		"TOUCHLINE_AGENT_CONSOLE_TOKEN=" + secretConsole, "TOUCHLINE_INFERENCE_REMOTE_API_KEY=" + secretRemote,
 		"TOUCHLINE_INFERENCE_VOICE_API_KEY=" + secretVoice,
+		"TOUCHLINE_INFERENCE_RECOGNIZER_API_KEY=" + secretHearing,
 	}
 	page := []string{
 		"GET /metrics", "GET /healthz", "GET /readyz", "GET /api/status", "GET /api/history", "GET /api/frames/0", "GET /api/events",

@@ -1,4 +1,4 @@
-// Package wav reads WAV files: a head, and samples of any usual format.
+// Package wav reads WAV files, a head and samples of any usual format, and writes simple ones.
 package wav
 
 import (
@@ -132,4 +132,23 @@ func (f Format) sample(b []byte) float64 {
 		return float64(int32(uint32(b[0])<<8|uint32(b[1])<<16|uint32(b[2])<<24)) / (1 << 31)
 	}
 	return float64(int32(le.Uint32(b))) / (1 << 31)
+}
+
+// Encode returns a file of one channel with 16 bits. Samples beyond [-1, 1] are cut to it, those that are no number are 0.
+func Encode(samples []float32, rate int) []byte {
+	u16, u32 := binary.LittleEndian.AppendUint16, binary.LittleEndian.AppendUint32
+	size := uint32(2 * len(samples)) //nolint:gosec // G115: a file beyond 4 GB has no length, as that of a stream
+	b := make([]byte, 0, 44+2*len(samples))
+	b = u32(append(b, "RIFF"...), 36+size)
+	b = u32(append(b, "WAVEfmt "...), 16)
+	b = u32(u16(u16(b, 1), 1), uint32(rate))    //nolint:gosec // G115: a rate
+	b = u16(u16(u32(b, uint32(2*rate)), 2), 16) //nolint:gosec // G115: a rate
+	for b = u32(append(b, "data"...), size); len(samples) > 0; samples = samples[1:] {
+		v := float64(samples[0])
+		if math.IsNaN(v) {
+			v = 0
+		}
+		b = u16(b, uint16(int16(math.Round(min(max(v*(1<<15), math.MinInt16), math.MaxInt16)))))
+	}
+	return b
 }

@@ -88,6 +88,13 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestEncode(t *testing.T) {
+	got, rate, err := wav.Parse(wav.Encode([]float32{-1, 0.5, 2, -7, float32(math.NaN())}, 16000))
+	require.NoError(t, err)
+	require.Equal(t, 16000, rate)
+	require.Equal(t, []float32{-1, 0.5, 32767.0 / 32768, -1, 0}, got)
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add(file(pcm, 1, 16000, 16, 0, 6, 1, 0, 2, 0))
 	f.Add(file(pcm, 3, 48000, 24, 0, 9, 1, 0, 2, 0, 1, 2, 3, 4, 5))

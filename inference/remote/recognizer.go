@@ -1,0 +1,467 @@
+package remote
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode"
+
+	"github.com/rs/zerolog"
+
+	"touchline/inference"
+	"touchline/internal/wav"
+)
+
+const (
+	// recognizerModel is the name that every transcription server knows.
+	recognizerModel = "whisper-1"
+	// recognizerParallel and recognizerRetries are as usual for a model server.
+	recognizerParallel = 4
+	recognizerRetries  = 2
+	// maxPart is the longest sound of one request, below the 25 MB that servers take; shorter sound than minPart is filled up
+	// with silence, as servers refuse it. In samples.
+	maxPart = 600 * inference.RecognizerRate
+	minPart = inference.RecognizerRate / 2
+	// A request may take partTime, and as long again as its sound is.
+	partTime = 30 * time.Second
+)
+
+// Recognizer hears speech by a server with OpenAI's POST /v1/audio/transcriptions. Safe for concurrent use.
+type Recognizer struct {
+	server, model, key string
+	client             *http.Client
+	limit              *limit
+	now                func() time.Time
+	log                zerolog.Logger
+	// noTimes is set when the server refuses verbose_json, and so has no times.
+	noTimes atomic.Bool
+
+	mu     sync.Mutex
+	status inference.Status
+}
+
+// NewRecognizer checks the address and returns the recognizer behind it. It sends nothing.
+func NewRecognizer(cfg inference.RecognizerConfig, log zerolog.Logger) (*Recognizer, error) {
+	u, err := parseURL(cfg.URL)
+	if err != nil {
+		return nil, fmt.Errorf("open transcription server: inference.recognizer.url: %w", err)
+	}
+	return &Recognizer{
+		server: u.String(), model: cmp.Or(cfg.Model, recognizerModel), key: string(cfg.APIKey),
+		client: newClient(), limit: newLimit(recognizerParallel), now: time.Now,
+		log:    log.With().Str("component", "recognizer").Str("server", u.String()).Logger(),
+		status: inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: "no request yet: " + u.String()},
+	}, nil
+}
+
+// Recognizes implements inference.Recognizer.
+func (r *Recognizer) Recognizes() inference.Recognizes {
+	return inference.Recognizes{Model: r.model, WordTimes: !r.noTimes.Load(), Partials: true}
+}
+
+// Status implements inference.Recognizer.
+func (r *Recognizer) Status() inference.Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.status
+}
+
+// Close implements inference.Recognizer.
+func (r *Recognizer) Close() error {
+	r.client.CloseIdleConnections()
+	return nil
+}
+
+// Align implements inference.Recognizer: such a server aligns no given text.
+func (*Recognizer) Align(context.Context, []float32, string, string) ([]inference.Word, error) {
+	return nil, inference.ErrNoWordTimes
+}
+
+// Transcribe implements inference.Recognizer.
+func (r *Recognizer) Transcribe(ctx context.Context, sound []float32, h inference.Hearing) iter.Seq2[inference.Transcript, error] {
+	return r.hear(ctx, "/audio/transcriptions", sound, h)
+}
+
+// Translate implements inference.Translator.
+func (r *Recognizer) Translate(ctx context.Context, sound []float32, h inference.Hearing) iter.Seq2[inference.Transcript, error] {
+	return r.hear(ctx, "/audio/translations", sound, h)
+}
+
+// hear sends a recording part by part.
+func (r *Recognizer) hear(ctx context.Context, path string, sound []float32, h inference.Hearing) iter.Seq2[inference.Transcript, error] {
+	return func(yield func(inference.Transcript, error) bool) {
+		at := time.Duration(0)
+		for _, part := range inference.SplitSound(sound, maxPart) {
+			if len(part) == 0 {
+				return
+			}
+			texts, err := r.part(ctx, path, part, h)
+			if err != nil {
+				yield(inference.Transcript{}, err)
+				return
+			}
+			for _, t := range texts {
+				t.Start, t.End = t.Start+at, t.End+at
+				for i := range t.Words {
+					t.Words[i].Start += at
+					t.Words[i].End += at
+				}
+				if !yield(t, nil) {
+					return
+				}
+			}
+			at += duration(len(part))
+		}
+	}
+}
+
+// duration is that of samples.
+func duration(samples int) time.Duration {
+	return time.Duration(samples) * time.Second / inference.RecognizerRate
+}
+
+// part transcribes sound with one request, and retries it as Generate does.
+func (r *Recognizer) part(ctx context.Context, path string, sound []float32, h inference.Hearing) ([]inference.Transcript, error) {
+	if h.WordTimes && r.noTimes.Load() {
+		return nil, fmt.Errorf("%s: %w", r.server, inference.ErrNoWordTimes)
+	}
+	if err := r.limit.acquire(ctx, h.Live); err != nil {
+		return nil, err
+	}
+	var good time.Duration
+	defer func() { r.limit.release(good) }()
+	wait := partTime + duration(len(sound))
+	timed, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for attempt := 0; ; attempt++ {
+		began := r.now()
+		texts, err := r.send(timed, path, sound, h)
+		if err == nil {
+			good = r.now().Sub(began)
+			r.report(fmt.Sprintf("%s on %s, %.1f s of sound in %.2f s", r.model, r.server, duration(len(sound)).Seconds(), good.Seconds()))
+			return texts, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if timed.Err() != nil {
+			err = fmt.Errorf("%s: %w: no text within %v", r.server, ErrTimeout, wait)
+		}
+		var refusal *statusError
+		if errors.As(err, &refusal) && slices.Contains([]int{http.StatusTooManyRequests, http.StatusServiceUnavailable}, refusal.code) {
+			r.limit.cut(r.now())
+		}
+		again, pause := retry(err, attempt)
+		if !again || attempt >= recognizerRetries || timed.Err() != nil {
+			r.report(err.Error())
+			return nil, err
+		}
+		r.log.Warn().Err(err).Int("attempt", attempt+1).Int64("retry_in_ms", pause.Milliseconds()).Msg("retrying the transcription server")
+		select {
+		case <-time.After(pause):
+		case <-timed.Done():
+		}
+	}
+}
+
+func (r *Recognizer) report(detail string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.Detail = detail
+}
+
+// send sends one request. A server that refuses verbose_json is asked for json.
+func (r *Recognizer) send(ctx context.Context, path string, sound []float32, h inference.Hearing) ([]inference.Transcript, error) {
+	verbose := !h.Live && !r.noTimes.Load() || h.WordTimes
+	texts, err := r.post(ctx, path, sound, h, verbose)
+	var refusal *statusError
+	if !verbose || !errors.As(err, &refusal) || refusal.code != http.StatusBadRequest && refusal.code != http.StatusUnprocessableEntity ||
+		!strings.Contains(refusal.text, "response_format") && !strings.Contains(refusal.text, "verbose_json") &&
+			!strings.Contains(refusal.text, "timestamp") {
+		return texts, err
+	}
+	r.noTimes.Store(true)
+	r.log.Warn().Err(err).Msg("the transcription server has no times of words")
+	if h.WordTimes {
+		return nil, fmt.Errorf("%s: %w", r.server, inference.ErrNoWordTimes)
+	}
+	return r.post(ctx, path, sound, h, false)
+}
+
+func (r *Recognizer) post(ctx context.Context, path string, sound []float32, h inference.Hearing, verbose bool,
+) ([]inference.Transcript, error) {
+	length := duration(len(sound))
+	body, kind := r.form(path, sound, h, verbose)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.server+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", kind)
+	if r.key != "" {
+		req.Header.Set("Authorization", "Bearer "+r.key)
+	}
+	res, err := r.client.Do(req)
+	if err != nil {
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err
+		}
+		return nil, fmt.Errorf("%s: %w: %w", r.server, ErrUnreachable, err)
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", r.server, ErrCut, err)
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %w: %w%s", r.server, ErrRefused, refusalOf(res, answer), recognizerHint(res.StatusCode))
+	}
+	texts, err := readTranscription(answer, length, h)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", r.server, ErrCut, err)
+	}
+	return texts, nil
+}
+
+// refusalOf reads an answer that is an error.
+func refusalOf(res *http.Response, body []byte) *statusError {
+	e := &statusError{code: res.StatusCode, text: errorText(body)}
+	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && s >= 0 && s < 3600 {
+		e.after = time.Duration(s) * time.Second
+	}
+	return e
+}
+
+func recognizerHint(status int) string {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return "; set its key in TOUCHLINE_INFERENCE_RECOGNIZER_API_KEY"
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		return "; check inference.recognizer.url, which ends in /v1, and inference.recognizer.model"
+	}
+	return ""
+}
+
+// form is the body of a request, and its content type.
+func (r *Recognizer) form(path string, sound []float32, h inference.Hearing, verbose bool) (body []byte, kind string) {
+	if len(sound) < minPart {
+		sound = append(slices.Clone(sound), make([]float32, minPart-len(sound))...)
+	}
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	file, err := w.CreatePart(textproto.MIMEHeader{
+		"Content-Disposition": {`form-data; name="file"; filename="sound.wav"`}, "Content-Type": {"audio/wav"},
+	})
+	if err == nil {
+		_, _ = file.Write(wav.Encode(sound, inference.RecognizerRate)) // a buffer takes all
+	}
+	field := func(name, value string) {
+		if value != "" {
+			_ = w.WriteField(name, value) // a buffer takes all
+		}
+	}
+	field("model", r.model)
+	field("prompt", strings.ToValidUTF8(h.Context, "\uFFFD"))
+	if h.Language != "" && strings.HasSuffix(path, "/transcriptions") {
+		field("language", inference.Primary(h.Language))
+	}
+	if h.Temperature > 0 {
+		field("temperature", strconv.FormatFloat(h.Temperature, 'g', -1, 64))
+	}
+	if verbose {
+		field("response_format", "verbose_json")
+		field("timestamp_granularities[]", "segment")
+	} else {
+		field("response_format", "json")
+	}
+	if h.WordTimes {
+		field("timestamp_granularities[]", "word")
+	}
+	_ = w.Close()
+	return b.Bytes(), w.FormDataContentType()
+}
+
+// transcription is an answer, json or verbose_json.
+type transcription struct {
+	Text     *string `json:"text"`
+	Language string  `json:"language"`
+	Segments []struct {
+		Start float64 `json:"start"`
+		End   float64 `json:"end"`
+		Text  string  `json:"text"`
+	} `json:"segments"`
+	Words []struct {
+		Word  string  `json:"word"`
+		Start float64 `json:"start"`
+		End   float64 `json:"end"`
+	} `json:"words"`
+}
+
+// readTranscription returns the parts of an answer about sound of a length: its segments, or all of it.
+func readTranscription(body []byte, length time.Duration, h inference.Hearing) ([]inference.Transcript, error) {
+	var a transcription
+	if err := json.Unmarshal(body, &a); err != nil || a.Text == nil {
+		return nil, fmt.Errorf(`expected JSON with "text", got %q`, shorten(string(body)))
+	}
+	seconds := func(s float64) time.Duration {
+		return time.Duration(min(max(s, 0), length.Seconds()) * float64(time.Second)).Round(time.Millisecond)
+	}
+	whole := inference.Transcript{
+		Text: strings.TrimSpace(*a.Text), Language: cmp.Or(inference.LanguageTag(a.Language), h.Language), End: length, Final: true,
+	}
+	var words []inference.Word
+	for _, v := range a.Words {
+		w := inference.Word{Text: strings.TrimSpace(v.Word), Start: seconds(v.Start)}
+		if w.End = max(w.Start, seconds(v.End)); w.Text != "" {
+			words = append(words, w)
+		}
+	}
+	var parts []inference.Transcript
+	for _, s := range a.Segments {
+		p := whole
+		p.Text, p.Start = strings.TrimSpace(s.Text), seconds(s.Start)
+		if p.End = max(p.Start, seconds(s.End)); p.Text != "" {
+			parts = append(parts, p)
+		}
+	}
+	if len(parts) == 0 {
+		parts = []inference.Transcript{whole}
+	}
+	if h.WordTimes {
+		share(words, parts)
+	}
+	return parts, nil
+}
+
+// share gives each word to the part in which its middle lies, and to the word the punctuation beside it in the text.
+func share(words []inference.Word, parts []inference.Transcript) {
+	for i := range parts {
+		n := len(words)
+		if i+1 < len(parts) {
+			n = 0
+			for n < len(words) && (words[n].Start+words[n].End)/2 < parts[i+1].Start {
+				n++
+			}
+		}
+		parts[i].Words, words = slices.Clone(words[:n]), words[n:]
+		punctuate(parts[i].Text, parts[i].Words)
+	}
+}
+
+// punctuate sets the words as they stand in a text: punctuation up to a space belongs to the word before, behind it to the
+// next one. Words that are not in the text stay as they are.
+func punctuate(text string, words []inference.Word) {
+	last := -1 // the word found last
+	for i := range words {
+		at := strings.Index(text, words[i].Text)
+		if at < 0 {
+			continue
+		}
+		before, behind := marks(text[:at])
+		if last >= 0 {
+			words[last].Text += before
+		} else {
+			behind = before + behind
+		}
+		text, last = text[at+len(words[i].Text):], i
+		words[i].Text = behind + words[i].Text
+	}
+	if before, behind := marks(text); last >= 0 {
+		words[last].Text += before + behind
+	}
+}
+
+// marks returns the punctuation before and behind the spaces of a text without letters; nothing of another.
+func marks(text string) (before, behind string) {
+	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) {
+		return "", ""
+	}
+	space := strings.IndexFunc(text, unicode.IsSpace)
+	if space < 0 {
+		return text, ""
+	}
+	return text[:space], strings.Join(strings.Fields(text[space:]), "")
+}
+
+// Listen implements inference.Recognizer. The server gets the whole sound again each time it has grown by half, and at the end.
+func (r *Recognizer) Listen(ctx context.Context, h inference.Hearing) (inference.Utterance, error) {
+	h.Live = true
+	ctx, cancel := context.WithCancel(ctx)
+	return &utterance{r: r, h: h, open: ctx, cancel: cancel}, nil
+}
+
+// utterance is the sound of one utterance so far.
+type utterance struct {
+	r      *Recognizer
+	h      inference.Hearing
+	open   context.Context //nolint:containedctx // ends with Close, beside that of each call
+	cancel context.CancelFunc
+	sound  []float32
+	sent   int // samples of the last request
+	last   inference.Transcript
+}
+
+// Hear implements inference.Utterance.
+func (u *utterance) Hear(ctx context.Context, sound []float32) (inference.Transcript, error) {
+	u.sound = append(u.sound, sound...)
+	if len(u.sound) < minPart || len(u.sound) < u.sent+u.sent/2 {
+		u.last.End = duration(len(u.sound))
+		return u.last, nil
+	}
+	h := u.h
+	h.WordTimes = false
+	t, err := u.ask(ctx, h)
+	t.Final = false
+	if err == nil {
+		u.last, u.sent = t, len(u.sound)
+	}
+	return t, err
+}
+
+// Finish implements inference.Utterance.
+func (u *utterance) Finish(ctx context.Context, sound []float32) (inference.Transcript, error) {
+	u.sound = append(u.sound, sound...)
+	if len(u.sound) == 0 {
+		return inference.Transcript{Language: u.h.Language, Final: true}, nil
+	}
+	return u.ask(ctx, u.h)
+}
+
+// ask transcribes all sound so far.
+func (u *utterance) ask(ctx context.Context, h inference.Hearing) (inference.Transcript, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	closed := func() { cancel(context.Canceled) }
+	defer context.AfterFunc(u.open, closed)() //nolint:contextcheck // ends with Close
+	out := inference.Transcript{Language: h.Language, End: duration(len(u.sound)), Final: true}
+	for t, err := range u.r.Transcribe(ctx, u.sound, h) {
+		if err != nil {
+			return inference.Transcript{}, err
+		}
+		out.Text = inference.JoinTranscripts(out.Text, t.Text)
+		out.Language = cmp.Or(t.Language, out.Language)
+		out.Words = append(out.Words, t.Words...)
+	}
+	return out, nil
+}
+
+// Close implements inference.Utterance.
+func (u *utterance) Close() error {
+	u.cancel()
+	return nil
+}

@@ -1,0 +1,270 @@
+package remote_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"touchline/inference"
+	"touchline/inference/remote"
+	"touchline/internal/wav"
+)
+
+// heard is a request that a transcription server got.
+type heard struct {
+	path, key string
+	fields    map[string][]string
+	sound     []float32
+}
+
+// transcriber is a server that answers requests one after the other; the last answer repeats.
+type transcriber struct {
+	mu      sync.Mutex
+	answers []string // JSON, or "STATUS text"
+	got     []heard
+}
+
+func (s *transcriber) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := r.ParseMultipartForm(64 << 20); err != nil {
+		http.Error(w, err.Error(), http.StatusTeapot)
+		return
+	}
+	file, _, err := r.FormFile("file")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusTeapot)
+		return
+	}
+	b, _ := io.ReadAll(file)
+	sound, _, err := wav.Parse(b)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusTeapot)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.got = append(s.got, heard{r.URL.Path, r.Header.Get("Authorization"), r.MultipartForm.Value, sound})
+	answer := s.answers[min(len(s.got), len(s.answers))-1]
+	var status int
+	if n, _ := fmt.Sscanf(answer, "%d ", &status); n == 1 {
+		http.Error(w, answer[4:], status)
+		return
+	}
+	_, _ = io.WriteString(w, answer)
+}
+
+func (s *transcriber) requests() []heard {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.got
+}
+
+func recognizer(t *testing.T, answers ...string) (*remote.Recognizer, *transcriber) {
+	t.Helper()
+	s := &transcriber{answers: answers}
+	srv := httptest.NewServer(s)
+	t.Cleanup(srv.Close)
+	r, err := remote.NewRecognizer(inference.RecognizerConfig{URL: srv.URL + "/v1", APIKey: "hunter2"}, zerolog.Nop())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	return r, s
+}
+
+func transcribe(ctx context.Context, r inference.Recognizer, samples int, h inference.Hearing) (out []inference.Transcript, err error) {
+	for p, err := range r.Transcribe(ctx, make([]float32, samples), h) {
+		if err != nil {
+			return out, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+const verbose = `{"task": "transcribe", "language": "english", "duration": 3, "text": "Well, \"no goal\". Out!",
+	"segments": [{"start": 0.2, "end": 1.5, "text": " Well, \"no goal\"."}, {"start": 1.6, "end": 2.5, "text": " Out!"}],
+	"words": [{"word": "Well", "start": 0.2, "end": 0.5}, {"word": "no", "start": 0.6, "end": 0.8}, {"word": "goal", "start": 0.8, "end": 1.5},
+	{"word": "Out", "start": 1.7, "end": 2.5}]}`
+
+func TestRecordingsAreTranscribed(t *testing.T) {
+	r, s := recognizer(t, verbose)
+	parts, err := transcribe(t.Context(), r, 3*16000, inference.Hearing{
+		Language: "en-GB", Context: "Touchline", WordTimes: true, Temperature: 0.25,
+	})
+	require.NoError(t, err)
+	const ms = time.Millisecond
+	require.Equal(t, []inference.Transcript{
+		{Text: `Well, "no goal".`, Language: "en", Start: 200 * ms, End: 1500 * ms, Final: true, Words: []inference.Word{
+			{Text: "Well,", Start: 200 * ms, End: 500 * ms},
+			{Text: `"no`, Start: 600 * ms, End: 800 * ms},
+			{Text: `goal".`, Start: 800 * ms, End: 1500 * ms},
+		}},
+		{Text: "Out!", Language: "en", Start: 1600 * ms, End: 2500 * ms, Final: true, Words: []inference.Word{
+			{Text: "Out!", Start: 1700 * ms, End: 2500 * ms},
+		}},
+	}, parts)
+	got := s.requests()
+	require.Len(t, got, 1)
+	require.Equal(t, "/v1/audio/transcriptions", got[0].path)
+	require.Equal(t, "Bearer hunter2", got[0].key)
+	require.Len(t, got[0].sound, 3*16000)
+	require.Equal(t, map[string][]string{
+		"model": {"whisper-1"}, "language": {"en"}, "prompt": {"Touchline"}, "temperature": {"0.25"},
+		"response_format": {"verbose_json"}, "timestamp_granularities[]": {"segment", "word"},
+	}, got[0].fields)
+	require.Contains(t, r.Status().Detail, "3.0 s of sound")
+}
+
+// TestLongRecordingsAreSplit: no request is longer than ten minutes and a little, and times go on.
+func TestLongRecordingsAreSplit(t *testing.T) {
+	r, s := recognizer(t, `{"text": "One."}`)
+	parts, err := transcribe(t.Context(), r, 1300*16000, inference.Hearing{})
+	require.NoError(t, err)
+	require.Len(t, parts, 3)
+	total := 0
+	for i, got := range s.requests() {
+		require.Equal(t, parts[i].Start, time.Duration(total)*time.Second/16000)
+		total += len(got.sound)
+		require.LessOrEqual(t, len(got.sound), 605*16000)
+	}
+	require.Equal(t, 1300*16000, total)
+	require.Equal(t, 1300*time.Second, parts[2].End)
+	parts, err = transcribe(t.Context(), r, 0, inference.Hearing{})
+	require.NoError(t, err)
+	require.Empty(t, parts)
+}
+
+func TestTranslations(t *testing.T) {
+	r, s := recognizer(t, `{"text": "The ball is out."}`)
+	for p, err := range r.Translate(t.Context(), make([]float32, 100), inference.Hearing{Language: "nl"}) {
+		require.NoError(t, err)
+		require.Equal(t, "The ball is out.", p.Text)
+	}
+	got := s.requests()[0]
+	require.Equal(t, "/v1/audio/translations", got.path)
+	require.NotContains(t, got.fields, "language", "it is no field there")
+	require.Len(t, got.sound, 8000, "short sound is filled up")
+}
+
+// TestServersWithoutTimes: verbose_json is refused by newer models; the next request does not ask for it.
+func TestServersWithoutTimes(t *testing.T) {
+	r, s := recognizer(t, `400 {"error": {"message": "response_format 'verbose_json' is not compatible with model"}}`, `{"text": "Out!"}`)
+	require.True(t, r.Recognizes().WordTimes)
+	for range 2 {
+		parts, err := transcribe(t.Context(), r, 16000, inference.Hearing{})
+		require.NoError(t, err)
+		require.Equal(t, []inference.Transcript{{Text: "Out!", End: time.Second, Final: true}}, parts)
+	}
+	require.Len(t, s.requests(), 3)
+	require.False(t, r.Recognizes().WordTimes)
+	_, err := transcribe(t.Context(), r, 16000, inference.Hearing{WordTimes: true})
+	require.ErrorIs(t, err, inference.ErrNoWordTimes)
+	_, err = r.Align(t.Context(), nil, "Out", "en")
+	require.ErrorIs(t, err, inference.ErrNoWordTimes)
+}
+
+func TestTranscriptionErrors(t *testing.T) {
+	for answer, want := range map[string]struct {
+		is    error
+		text  string
+		tries int
+	}{
+		`401 {"error": {"message": "no key"}}`: {remote.ErrRefused, "401 Unauthorized: no key; set its key in TOUCHLINE_INFERENCE_RECOGNIZER_API_KEY", 1},
+		`404 not here`:                         {remote.ErrRefused, "check inference.recognizer.url", 1},
+		`503 busy`:                             {remote.ErrRefused, "503 Service Unavailable: busy", 3},
+		`{"txt": 1}`:                           {remote.ErrCut, `expected JSON with "text", got "{\"txt\": 1}"`, 3},
+		`<html>`:                               {remote.ErrCut, `got "<html>"`, 3},
+	} {
+		t.Run(answer, func(t *testing.T) {
+			t.Parallel()
+			r, s := recognizer(t, answer)
+			_, err := transcribe(t.Context(), r, 16000, inference.Hearing{})
+			require.ErrorIs(t, err, want.is)
+			require.ErrorContains(t, err, want.text)
+			require.NotContains(t, err.Error(), "hunter2")
+			require.Len(t, s.requests(), want.tries)
+			require.Equal(t, err.Error(), r.Status().Detail)
+		})
+	}
+	r, err := remote.NewRecognizer(inference.RecognizerConfig{URL: "http://127.0.0.1:1/v1"}, zerolog.Nop())
+	require.NoError(t, err)
+	_, err = transcribe(t.Context(), r, 16000, inference.Hearing{})
+	require.ErrorIs(t, err, remote.ErrUnreachable)
+	_, err = remote.NewRecognizer(inference.RecognizerConfig{URL: "ftp://x"}, zerolog.Nop())
+	require.ErrorContains(t, err, "inference.recognizer.url")
+}
+
+func TestARetryHelps(t *testing.T) {
+	r, s := recognizer(t, "500 oops", `{"text": "Out!", "language": "Dutch"}`)
+	parts, err := transcribe(t.Context(), r, 16000, inference.Hearing{})
+	require.NoError(t, err)
+	require.Equal(t, "nl", parts[0].Language)
+	require.Len(t, s.requests(), 2)
+}
+
+// TestUtterances: the whole sound is sent again when it has grown by half, and at the end.
+func TestUtterances(t *testing.T) {
+	r, s := recognizer(t, `{"text": "The ball"}`, `{"text": "The ball is"}`, `{"text": "The ball is out."}`)
+	u, err := r.Listen(t.Context(), inference.Hearing{Language: "en"})
+	require.NoError(t, err)
+	var texts []string
+	for range 5 { // at 0.5, 1, 1.5, 2 and 2.5 s
+		p, err := u.Hear(t.Context(), make([]float32, 8000))
+		require.NoError(t, err)
+		require.False(t, p.Final)
+		texts = append(texts, p.Text)
+	}
+	require.Equal(t, []string{"The ball", "The ball is", "The ball is out.", "The ball is out.", "The ball is out."}, texts)
+	p, err := u.Finish(t.Context(), make([]float32, 100))
+	require.NoError(t, err)
+	require.Equal(t, inference.Transcript{Text: "The ball is out.", Language: "en", End: 40100 * time.Second / 16000, Final: true}, p)
+	var sent []int
+	for _, got := range s.requests() {
+		sent = append(sent, len(got.sound))
+		require.Equal(t, []string{"json"}, got.fields["response_format"])
+	}
+	require.Equal(t, []int{8000, 16000, 24000, 40000, 40100}, sent)
+	require.NoError(t, u.Close())
+	_, err = u.Finish(t.Context(), nil)
+	require.ErrorIs(t, err, context.Canceled)
+
+	empty, err := r.Listen(t.Context(), inference.Hearing{})
+	require.NoError(t, err)
+	p, err = empty.Finish(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, inference.Transcript{Final: true}, p)
+}
+
+func FuzzReadTranscription(f *testing.F) {
+	f.Add(verbose, int64(3*time.Second))
+	f.Add(`{"text": "a b", "segments": [{"start": -1e300, "end": 1e300, "text": "a"}], "words": [{"word": "b", "start": 9}]}`, int64(1))
+	f.Fuzz(func(t *testing.T, answer string, length int64) {
+		limit := time.Duration(max(0, length%int64(time.Hour)))
+		parts, err := remote.ReadTranscription([]byte(answer), limit, inference.Hearing{WordTimes: true})
+		if err != nil {
+			require.Empty(t, parts)
+			return
+		}
+		require.NotEmpty(t, parts)
+		for _, p := range parts {
+			require.True(t, p.Final)
+			require.GreaterOrEqual(t, p.Start, time.Duration(0))
+			require.LessOrEqual(t, p.Start, p.End)
+			require.LessOrEqual(t, p.End, limit+time.Millisecond)
+			for _, w := range p.Words {
+				require.LessOrEqual(t, w.Start, w.End)
+				require.NotEmpty(t, strings.TrimSpace(w.Text))
+			}
+		}
+		_, err = json.Marshal(parts)
+		require.NoError(t, err)
+	})
+}
