@@ -22,7 +22,7 @@ type device struct {
 
 	runtime *ort.Runtime
 	dev     *ort.Device
-	table   *table
+	table   *networks.Table
 	elem    int // bytes of F, the graphs' float
 	pad     int // lengths of prompt chunks are rounded up to a multiple of it
 	float   models.Type
@@ -63,7 +63,7 @@ func openDevice(b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Devi
 	var loaded int64
 	report := func(stage string) { o.progress(stage, loaded) }
 	report("embedding table")
-	if d.table, err = openTable(b, sel.embed, d.elem); err != nil {
+	if d.table, err = networks.OpenTable(b, sel.embed, d.elem); err != nil {
 		return nil, err
 	}
 	// A memory plan for each prompt length would only make the arenas grow.
@@ -135,5 +135,5 @@ func (d *device) close() error {
 		err = errors.Join(err, s.Close())
 	}
 	d.sessions = nil
-	return errors.Join(err, d.table.close())
+	return errors.Join(err, d.table.Close())
 }

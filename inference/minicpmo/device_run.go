@@ -33,7 +33,7 @@ func (d *device) padded(from, n int) int {
 func (d *device) decode(set int, r kvcache.Range, tokens, lengths []int32, hidden bool) error {
 	for slot := r.Start; slot < r.Start+r.Size; slot++ {
 		if tokens[slot] >= 0 {
-			d.table.copy(d.fed.Host(slot, 1), tokens[slot])
+			d.table.Copy(d.fed.Host(slot, 1), tokens[slot])
 		}
 	}
 	if !d.lastRun.IsZero() {
@@ -128,7 +128,7 @@ func (d *device) prefill(set, slot int, p *prompt, from, to int, hidden bool) er
 	}
 	// Padding leaves data in the cache after the prompt. Every step overwrites its
 	// position before it reads it, and reads no further.
-	clear(rows[n*d.table.row:])
+	clear(rows[n*d.table.Row():])
 	if err := d.decoder.Prefill(set, slot, from, length, n); err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (d *device) prefill(set, slot int, p *prompt, from, to int, hidden bool) er
 // fill writes the embeddings of positions [from, to): of images inside their
 // spans, of the table elsewhere.
 func (d *device) fill(dst []byte, p *prompt, from, to int) error {
-	width := d.table.row
+	width := d.table.Row()
 	for i := from; i < to; {
 		s := sort.Search(len(p.spans), func(s int) bool { return p.spans[s].End > i })
 		if s < len(p.spans) && i >= p.spans[s].Start {
@@ -151,7 +151,7 @@ func (d *device) fill(dst []byte, p *prompt, from, to int) error {
 			i = end
 			continue
 		}
-		d.table.copy(dst[(i-from)*width:], p.ids[i])
+		d.table.Copy(dst[(i-from)*width:], p.ids[i])
 		i++
 	}
 	return nil

@@ -3,8 +3,8 @@ package minicpmo
 import (
 	"errors"
 	"fmt"
-	"strings"
 
+	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/ort"
 )
 
@@ -42,18 +42,4 @@ func (e *ImageError) Error() string {
 func (e *ImageError) Unwrap() error { return e.Err }
 
 // DoesNotFitError is returned for a model that needs more memory than is free.
-type DoesNotFitError struct {
-	Plan Plan
-	Free int64
-	// Would are settings that fit, best first.
-	Would []string
-}
-
-// Error names the needed and the free memory, and settings that fit.
-func (e *DoesNotFitError) Error() string {
-	s := fmt.Sprintf("the model needs %s of memory on %s and %s are free", size(e.Plan.Total()), e.Plan.Device, size(e.Free))
-	if len(e.Would) == 0 {
-		return s + ": no setting would make it fit"
-	}
-	return s + ": it would fit with " + strings.Join(e.Would, ", or with ")
-}
+type DoesNotFitError = networks.DoesNotFitError

@@ -2,54 +2,17 @@ package minicpmo
 
 import (
 	"fmt"
-	"strings"
 
+	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/kvcache"
 	"touchline/models"
 )
 
 // Plan is the memory of a loaded model on its device.
-type Plan struct {
-	Device string // name
-	Parts  []PlanPart
-}
+type Plan = networks.Plan
 
 // PlanPart is one use of memory.
-type PlanPart struct {
-	Name  string
-	Bytes int64
-}
-
-// Total returns the bytes of all parts.
-func (p Plan) Total() int64 {
-	var n int64
-	for _, part := range p.Parts {
-		n += part.Bytes
-	}
-	return n
-}
-
-// String returns the plan as one line.
-func (p Plan) String() string {
-	parts := make([]string, len(p.Parts))
-	for i, part := range p.Parts {
-		parts[i] = part.Name + " " + size(part.Bytes)
-	}
-	return fmt.Sprintf("%s on %s: %s", size(p.Total()), p.Device, strings.Join(parts, ", "))
-}
-
-// size formats bytes.
-func size(n int64) string {
-	switch {
-	case n >= 10e9:
-		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
-	case n >= 1e9:
-		return fmt.Sprintf("%.2f GB", float64(n)/1e9)
-	case n >= 1e6:
-		return fmt.Sprintf("%.0f MB", float64(n)/1e6)
-	}
-	return fmt.Sprintf("%d bytes", n)
-}
+type PlanPart = networks.PlanPart
 
 func plural(n int, one, many string) string {
 	if n == 1 {
@@ -91,11 +54,7 @@ func (s *selection) names() []string {
 // plan returns the memory of the selection.
 func (s *selection) plan(device string) Plan {
 	p := Plan{Device: device}
-	add := func(name string, n int64) {
-		if n > 0 {
-			p.Parts = append(p.Parts, PlanPart{name, n})
-		}
-	}
+	add := p.Add
 	for _, g := range s.decoders {
 		add(string(g.Weights)+" weights", g.WeightBytes)
 	}

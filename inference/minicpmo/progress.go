@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	networks "touchline/inference/internal/device"
 )
 
 // loading reports the progress of loading: by stages and, between them, by the
@@ -41,7 +43,7 @@ func (l *loading) taken(bytes int64) {
 
 func (l *loading) send() {
 	percent := 1 + int(l.bytes*(loadingPercent-1)/max(l.total, 1))
-	l.report(min(percent, loadingPercent), fmt.Sprintf("loading: %s, %s of %s", l.stage, size(l.bytes), size(l.total)))
+	l.report(min(percent, loadingPercent), fmt.Sprintf("loading: %s, %s of %s", l.stage, networks.Bytes(l.bytes), networks.Bytes(l.total)))
 }
 
 // watch reads the memory in use every 250 ms until stop, which waits for its end.

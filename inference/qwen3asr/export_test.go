@@ -36,11 +36,11 @@ func AlignWords(text, language string) (words []string, shown []inference.Word, 
 	for _, w := range ws {
 		words = append(words, w.text)
 	}
-	return words, timed(text, ws, make([]int64, 2*len(ws)), time.Millisecond), alignPrompt(ws)
+	return words, timed(text, ws, make([]int32, 2*len(ws)), time.Millisecond), alignPrompt(ws)
 }
 
 // Timed returns the words of a text with the times of classes.
-func Timed(text, language string, classes []int64, segment time.Duration) []inference.Word {
+func Timed(text, language string, classes []int32, segment time.Duration) []inference.Word {
 	return timed(text, alignWords(text, language), classes, segment)
 }
 

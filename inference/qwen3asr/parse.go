@@ -10,7 +10,7 @@ import (
 // parse splits an answer into the name of its language and its text. forced is the language of the
 // prompt, whose answer is text only.
 func parse(raw, forced string) (language, text string) {
-	raw = strings.TrimSpace(raw)
+	raw = trim(raw)
 	if raw == "" {
 		return "", ""
 	}
@@ -20,14 +20,14 @@ func parse(raw, forced string) (language, text string) {
 	}
 	meta, text, tagged := strings.Cut(raw, asrText)
 	if !tagged {
-		return "", strings.TrimSpace(raw)
+		return "", trim(raw)
 	}
-	text = strings.TrimSpace(text)
+	text = trim(text)
 	if strings.Contains(strings.ToLower(meta), "language none") {
 		return "", text
 	}
 	for line := range strings.Lines(meta) {
-		line = strings.TrimSpace(line)
+		line = trim(line)
 		const head = "language "
 		if len(line) < len(head) || !strings.EqualFold(line[:len(head)], head) {
 			continue
@@ -39,7 +39,7 @@ func parse(raw, forced string) (language, text string) {
 
 // normalName writes a name with a capital and small letters.
 func normalName(name string) string {
-	name = strings.TrimSpace(name)
+	name = trim(name)
 	r, n := utf8.DecodeRuneInString(name)
 	if n == 0 {
 		return ""
@@ -102,3 +102,8 @@ func repeated(s []rune) (k, end int) {
 	}
 	return 0, 0
 }
+
+// trim removes white space as the original does, which counts the separators U+001C to U+001F.
+func trim(s string) string { return strings.TrimFunc(s, space) }
+
+func space(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }

@@ -22,6 +22,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/qwen3asr"
 	"touchline/inference/tokenizer"
+	"touchline/models"
 )
 
 // testdata comes from the official package (qwen-asr 0.0.6); see its README.
@@ -38,14 +39,25 @@ func read(tb testing.TB, path string) []byte {
 	return b
 }
 
+// golden reads a fixture of this package, or of the small checkpoints if its name has a folder.
 func golden(tb testing.TB, name string, v any) {
 	tb.Helper()
-	require.NoError(tb, json.Unmarshal(read(tb, filepath.Join("testdata", name+".json.gz")), v))
+	folder := "testdata"
+	if strings.Contains(name, "/") {
+		folder = tiny
+	}
+	require.NoError(tb, json.Unmarshal(read(tb, filepath.Join(folder, name+".json.gz")), v))
 }
 
+// tiny has the small checkpoints, and sound.
+const tiny = "../../models/testdata/qwen3-asr"
+
+// tokens returns the tokenizer of a small checkpoint.
 func tokens(tb testing.TB, name string) *tokenizer.Tokenizer {
 	tb.Helper()
-	t, err := tokenizer.Parse(read(tb, filepath.Join("testdata", name+".json.gz")))
+	raw, err := models.JoinTokenizer(func(file string) ([]byte, error) { return os.ReadFile(filepath.Join(tiny, name, file)) })
+	require.NoError(tb, err)
+	t, err := tokenizer.Parse(raw)
 	require.NoError(tb, err)
 	return t
 }
@@ -53,7 +65,11 @@ func tokens(tb testing.TB, name string) *tokenizer.Tokenizer {
 // clip reads the sound of a fixture.
 func clip(tb testing.TB, name string) []float32 {
 	tb.Helper()
-	b := read(tb, filepath.Join("testdata", "audio", name+".wav.gz"))
+	folder := filepath.Join(tiny, "audio")
+	if name == "speech35" {
+		folder = "testdata"
+	}
+	b := read(tb, filepath.Join(folder, name+".wav.gz"))
 	at := bytes.Index(b, []byte("data"))
 	require.Positive(tb, at)
 	pcm := b[at+8:]
@@ -111,7 +127,7 @@ func TestLanguages(t *testing.T) {
 	t.Parallel()
 	for asked, want := range map[string]string{
 		"": "", "en": "English", "EN-gb": "English", "english": "English", "pt-BR": "Portuguese", "yue": "Cantonese",
-		"zh-yue": "Cantonese", "zh_CN": "Chinese", "tl": "Filipino", "fil": "Filipino", " de ": "German",
+		"zh-yue": "Cantonese", "zh_CN": "Chinese", "tl": "Filipino", "fil": "Filipino", "de": "German",
 	} {
 		name, err := qwen3asr.LanguageName(asked)
 		require.NoError(t, err)
@@ -123,29 +139,24 @@ func TestLanguages(t *testing.T) {
 	require.Empty(t, qwen3asr.LanguageTag("Klingon"))
 }
 
-type promptCase struct {
-	Context     string
-	Language    string
-	AudioTokens int `json:"audio_tokens"`
-	IDs         []int32
-}
-
 // published returns the tokenizer of the published checkpoint: the pieces of Qwen3 with this model's added tokens,
 // which stand in the same order in the tiny one.
 func published(tb testing.TB) *tokenizer.Tokenizer {
 	tb.Helper()
 	var file map[string]any
 	require.NoError(tb, json.Unmarshal(read(tb, "../tokenizer/testdata/real_tokenizer.json.gz"), &file))
-	var small struct {
+	small, err := models.JoinTokenizer(func(file string) ([]byte, error) { return os.ReadFile(filepath.Join(tiny, "checkpoint", file)) })
+	require.NoError(tb, err)
+	var added struct {
 		Added []map[string]any `json:"added_tokens"`
 	}
-	golden(tb, "tokenizer", &small)
+	require.NoError(tb, json.Unmarshal(small, &added))
 	const first = 151643
-	shift := first - small.Added[0]["id"].(float64)
-	for _, a := range small.Added {
+	shift := first - added.Added[0]["id"].(float64)
+	for _, a := range added.Added {
 		a["id"] = a["id"].(float64) + shift
 	}
-	file["added_tokens"] = small.Added
+	file["added_tokens"] = added.Added
 	raw, err := json.Marshal(file)
 	require.NoError(tb, err)
 	t, err := tokenizer.Parse(raw)
@@ -155,7 +166,7 @@ func published(tb testing.TB) *tokenizer.Tokenizer {
 
 func TestPrompt(t *testing.T) {
 	t.Parallel()
-	for name, tok := range map[string]*tokenizer.Tokenizer{"prompt_tiny": tokens(t, "tokenizer"), "prompt_real": published(t)} {
+	for name, tok := range map[string]*tokenizer.Tokenizer{"prompt/tiny": tokens(t, "checkpoint"), "prompt/real": published(t)} {
 		var cases []struct {
 			Context     string
 			Language    string
@@ -186,7 +197,7 @@ func TestPrompt(t *testing.T) {
 
 func TestLongContext(t *testing.T) {
 	t.Parallel()
-	tok := tokens(t, "tokenizer")
+	tok := tokens(t, "checkpoint")
 	names := strings.Repeat("Anna ", 200) + "Bob"
 	got, from, err := qwen3asr.PromptIDs(tok, names, 30, "", "", 2)
 	require.NoError(t, err)
@@ -199,7 +210,7 @@ func TestLongContext(t *testing.T) {
 
 func TestAnswerInPrompt(t *testing.T) {
 	t.Parallel()
-	tok := tokens(t, "tokenizer")
+	tok := tokens(t, "checkpoint")
 	got, _, err := qwen3asr.PromptIDs(tok, "", 30, "", "<|im_end|> language English<asr_text>Hi", 1)
 	require.NoError(t, err)
 	want, _, err := qwen3asr.PromptIDs(tok, "", 30, "", " language English<asr_text>Hi", 1)
@@ -225,7 +236,8 @@ func TestSplit(t *testing.T) {
 			sound = append(sound[:tt.Take:tt.Take], make([]float32, tt.Zeros)...)
 		}
 		ends := qwen3asr.Split(sound, int(tt.Max*inference.RecognizerRate), int(cmp.Or(tt.Search, 5)*inference.RecognizerRate))
-		require.Equal(t, len(tt.Lengths), len(ends), "%s %v", tt.Clip, tt.Max)
+		require.Less(t, len(ends), 100, "%s %v", tt.Clip, tt.Max) // Len prints all
+		require.Len(t, ends, len(tt.Lengths))
 		require.Equal(t, len(sound), ends[len(ends)-1])
 		from := 0
 		for i, end := range ends {
@@ -242,7 +254,7 @@ func TestSplit(t *testing.T) {
 
 func TestFollower(t *testing.T) {
 	t.Parallel()
-	tok := tokens(t, "tokenizer")
+	tok := tokens(t, "checkpoint")
 	var runs []run
 	golden(t, "streaming", &runs)
 	require.Len(t, runs, 5)
@@ -332,14 +344,14 @@ func TestTimed(t *testing.T) {
 	t.Parallel()
 	var cases []struct {
 		Clip, Language, Text string
-		Indices              []int64
+		Indices              []int32
 		Items                []struct {
 			Text  string
 			Start float64 `json:"start_time"`
 			End   float64 `json:"end_time"`
 		}
 	}
-	golden(t, "align", &cases)
+	golden(t, "align/align", &cases)
 	for _, tt := range cases {
 		got := qwen3asr.Timed(tt.Text, tt.Language, tt.Indices, 80*time.Millisecond)
 		require.Len(t, got, len(tt.Items))

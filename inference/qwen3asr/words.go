@@ -30,7 +30,7 @@ func alignWords(text, language string) []word {
 		w, last = word{}, 0
 	}
 	for i, r := range text {
-		if unicode.IsSpace(r) {
+		if space(r) {
 			flush()
 			continue
 		}
@@ -162,7 +162,7 @@ func longestRising(ms []float64) []bool {
 
 // timed returns the words with the times of their slots, each as it stands in the text with what is
 // around it, so that together they are the text.
-func timed(text string, words []word, classes []int64, segment time.Duration) []inference.Word {
+func timed(text string, words []word, classes []int32, segment time.Duration) []inference.Word {
 	if len(words) == 0 {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package minicpmo
+package device
 
 import (
 	"fmt"
@@ -11,20 +11,19 @@ import (
 	"touchline/models/onnx"
 )
 
-// table holds the embeddings of the vocabulary, mapped from the bundle's data
-// file; the only copy is in the page cache. Feeding a token copies its row to the
-// device.
-type table struct {
+// Table holds the embeddings of a vocabulary, mapped from a bundle's data file; the
+// only copy is in the page cache. Feeding a token copies its row to the device.
+type Table struct {
 	mapped []byte
 	rows   []byte
 	row    int // bytes
 	count  int
 }
 
-// openTable maps the table of an embedding lookup.
-func openTable(b *models.Bundle, g models.Graph, elem int) (*table, error) {
+// OpenTable maps the table of an embedding lookup. elem is the bytes of a number.
+func OpenTable(b *models.Bundle, g models.Graph, elem int) (*Table, error) {
 	d := b.Manifest.Dims.Decoder
-	t := &table{row: d.Hidden * elem, count: d.Vocab}
+	t := &Table{row: d.Hidden * elem, count: d.Vocab}
 	at, err := tablePlace(b.Path(g.File), d)
 	if err == nil {
 		err = t.open(b.Path(at.Location), at)
@@ -53,7 +52,7 @@ func tablePlace(graph string, d models.Decoder) (*onnx.External, error) {
 	return nil, fmt.Errorf("no initializer of shape [%d,%d] in a data file", d.Vocab, d.Hidden)
 }
 
-func (t *table) open(path string, at *onnx.External) error {
+func (t *Table) open(path string, at *onnx.External) error {
 	want := int64(t.count) * int64(t.row)
 	if at.Length != want {
 		return fmt.Errorf("expected %d bytes for %d rows of %d, has %d", want, t.count, t.row, at.Length)
@@ -80,8 +79,11 @@ func (t *table) open(path string, at *onnx.External) error {
 	return nil
 }
 
-// copy copies the row of an id to dst, or zeros for an id outside the vocabulary.
-func (t *table) copy(dst []byte, id int32) {
+// Row returns the bytes of a row.
+func (t *Table) Row() int { return t.row }
+
+// Copy copies the row of an id to dst, or zeros for an id outside the vocabulary.
+func (t *Table) Copy(dst []byte, id int32) {
 	if id < 0 || int(id) >= t.count {
 		clear(dst[:t.row])
 		return
@@ -89,7 +91,8 @@ func (t *table) copy(dst []byte, id int32) {
 	copy(dst[:t.row], t.rows[int(id)*t.row:])
 }
 
-func (t *table) close() error {
+// Close unmaps the table; a nil one has nothing to unmap.
+func (t *Table) Close() error {
 	if t == nil || t.mapped == nil {
 		return nil
 	}

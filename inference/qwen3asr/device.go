@@ -1,0 +1,349 @@
+package qwen3asr
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	networks "touchline/inference/internal/device"
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/mel"
+	"touchline/inference/internal/ort"
+	"touchline/models"
+)
+
+// topK is the maximum number of best logits that the decoder returns.
+const topK = 256
+
+// forbiddenBias is added to the logits of ids without a token.
+const forbiddenBias = -1e30
+
+// On CUDA the length of a prompt's run is rounded up to a multiple of padTo, less padLess: see package minicpmo.
+const (
+	padTo   = 32
+	padLess = 2
+)
+
+// device is the backend on ONNX Runtime.
+type device struct {
+	sel     *selection
+	runtime *ort.Runtime
+	dev     *ort.Device
+	table   *networks.Table
+	float   models.Type
+	pad     int
+	options ort.SessionOptions
+
+	session *ort.Session // of the decoder
+	decoder *networks.Decoder
+	encoder *encoder
+	aligner *alignerDevice // nil before the first use
+
+	fed, prompt, logitsRows, values, ids *networks.Rows
+	hostLogits                           *ort.Memory // of one slot
+}
+
+// openDevice loads the recogniser's graphs and allocates the memory. progress receives what is being loaded.
+func openDevice(sel *selection, rt *ort.Runtime, dev *ort.Device, threads int, progress func(stage string)) (_ *device, err error) {
+	d := &device{
+		sel: sel, runtime: rt, dev: dev, float: models.Float32, pad: 1,
+		// A memory plan for each prompt length would only make the arenas grow.
+		options: ort.SessionOptions{CUDAGraph: true, Threads: threads, NoMemoryPattern: true},
+	}
+	if sel.device == models.DeviceCUDA {
+		d.float, d.pad = models.Float16, padTo
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.close())
+		}
+	}()
+	progress("embedding table")
+	if d.table, err = networks.OpenTable(sel.bundle, sel.embed, d.float.Size()); err != nil {
+		return nil, err
+	}
+	progress("encoder")
+	if d.encoder, err = d.openEncoder(sel.bundle, sel.encoder); err != nil {
+		return nil, err
+	}
+	progress("decoder")
+	if d.session, err = rt.NewSession(sel.bundle.Path(sel.decoder.File), dev, d.options); err != nil {
+		return nil, fmt.Errorf("load the decoder: %w", err)
+	}
+	progress("cache and buffers")
+	return d, d.allocate()
+}
+
+// allocate allocates the decoder's memory.
+func (d *device) allocate() (err error) {
+	c := d.sel.dims()
+	k := int64(min(topK, c.Vocab))
+	captured := 0
+	if d.sel.device == models.DeviceCUDA {
+		captured = d.sel.layout.Slots
+	}
+	d.decoder, err = networks.NewDecoder(d.runtime, d.dev, networks.DecoderOptions{
+		Sessions: []*ort.Session{d.session}, Captured: []int{captured}, Layout: d.sel.layout, Float: d.float, Chunk: d.sel.chunk,
+		Fed:    []networks.Port{{Name: "inputs_embeds", Type: d.float, Shape: []int64{int64(c.Hidden)}, Host: true}},
+		Inputs: []networks.Port{{Name: "logits_bias", Type: models.Float32, Shape: []int64{int64(c.Vocab)}}},
+		Outputs: []networks.Port{
+			{Name: "logits", Type: models.Float32, Shape: []int64{1, int64(c.Vocab)}},
+			{Name: "top_values", Type: models.Float32, Shape: []int64{1, k}, Host: true},
+			{Name: "top_ids", Type: models.Int64, Shape: []int64{1, k}, Host: true},
+			{Name: "hidden_states", Type: d.float, Shape: []int64{1, int64(c.Hidden)}},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	d.fed, d.prompt = d.decoder.Input("inputs_embeds"), d.decoder.Prompt("inputs_embeds")
+	d.logitsRows, d.values, d.ids = d.decoder.Output("logits"), d.decoder.Output("top_values"), d.decoder.Output("top_ids")
+	d.hostLogits = d.decoder.Host("logits", int64(c.Vocab)*4)
+	if err := d.decoder.Err(); err != nil {
+		return err
+	}
+	row := make([]float32, c.Vocab)
+	for _, id := range d.sel.bundle.Manifest.Forbidden {
+		row[id] = forbiddenBias
+	}
+	for slot := range d.sel.layout.Slots {
+		if err := d.dev.CopyIn(d.decoder.Input("logits_bias").At(slot), ort.Bytes(row)); err != nil {
+			return err
+		}
+	}
+	return d.dev.Synchronize()
+}
+
+// warm runs each captured range and each length of prompt, and zeroes the cache.
+func (d *device) warm() error {
+	l := d.sel.layout
+	ids := make([]int32, min(d.sel.chunk, l.MaxLen-1))
+	lengths := []int{len(ids)}
+	ranges := []kvcache.Range{{Start: 0, Size: 1}}
+	if d.sel.device == models.DeviceCUDA {
+		ranges = l.Ranges(l.Slots)
+		for n := len(ids); n > padTo; {
+			n = min(n-1, d.padded(0, n-padTo))
+			lengths = append(lengths, n)
+		}
+	}
+	for _, n := range lengths {
+		if err := d.prefill(&job{prompt: prompt{ids: ids[:n]}}, 0, n); err != nil {
+			return fmt.Errorf("warm up the prompt: %w", err)
+		}
+	}
+	tokens := make([]int32, l.Slots)
+	for _, r := range ranges {
+		if err := d.decode(r, tokens, tokens); err != nil {
+			return fmt.Errorf("warm up slots %d to %d: %w", r.Start, r.Start+r.Size-1, err)
+		}
+	}
+	for slot := range l.Slots {
+		if err := d.decoder.Clear(slot); err != nil {
+			return err
+		}
+	}
+	return d.dev.Synchronize()
+}
+
+// close frees everything, the sessions last.
+func (d *device) close() error {
+	var err error
+	if d.aligner != nil {
+		err = d.aligner.close()
+	}
+	if d.encoder != nil {
+		err = errors.Join(err, d.encoder.close())
+	}
+	if d.decoder != nil {
+		err = errors.Join(err, d.decoder.Close())
+	}
+	if d.session != nil {
+		err = errors.Join(err, d.session.Close())
+	}
+	return errors.Join(err, d.table.Close())
+}
+
+func (d *device) clear(slot int) error { return d.decoder.Clear(slot) }
+
+// padded returns the padded length of a run of n positions after from.
+func (d *device) padded(from, n int) int {
+	less := min(padLess, d.pad-1)
+	return max(n, min((n+less+d.pad-1)/d.pad*d.pad-less, d.sel.chunk, d.sel.layout.MaxLen-from))
+}
+
+func (d *device) prefill(j *job, from, to int) error {
+	n := to - from
+	length := d.padded(from, n)
+	rows := d.prompt.Host(0, length)
+	if err := fill(rows, d.table, j, from, to); err != nil {
+		return err
+	}
+	// Padding leaves data in the cache after the prompt. Every step overwrites its
+	// position before it reads it, and reads no further.
+	clear(rows[n*d.table.Row():])
+	slot := max(j.slot, 0)
+	if err := d.decoder.Prefill(0, slot, from, length, n); err != nil {
+		return err
+	}
+	return d.decoder.Fetch(kvcache.Range{Start: slot, Size: 1}, d.values, d.ids)
+}
+
+// fill writes the inputs of positions [from, to) of a job's prompt: rows of sound in their place, of the table elsewhere.
+func fill(dst []byte, table *networks.Table, j *job, from, to int) error {
+	width, p := table.Row(), j.prompt
+	for i := from; i < to; i++ {
+		if i < p.from || i >= p.from+p.rows {
+			table.Copy(dst[(i-from)*width:], p.ids[i])
+		}
+	}
+	at := p.from
+	for _, w := range j.windows {
+		if len(w.out) != w.rows*width {
+			return fmt.Errorf("feed sound: expected %d rows of %d bytes, has %d bytes", w.rows, width, len(w.out))
+		}
+		if low, high := max(from, at), min(to, at+w.rows); low < high {
+			copy(dst[(low-from)*width:], w.out[(low-at)*width:(high-at)*width])
+		}
+		at += w.rows
+	}
+	return nil
+}
+
+func (d *device) decode(r kvcache.Range, tokens, lengths []int32) error {
+	for slot := r.Start; slot < r.Start+r.Size; slot++ {
+		if tokens[slot] >= 0 {
+			d.table.Copy(d.fed.Host(slot, 1), tokens[slot])
+		}
+	}
+	if err := d.decoder.Step(0, r, lengths); err != nil {
+		return err
+	}
+	return d.decoder.Fetch(r, d.values, d.ids)
+}
+
+func (d *device) top(slot int) ([]float32, []int64) {
+	return ort.Slice[float32](d.values.Host(slot, 1)), ort.Slice[int64](d.ids.Host(slot, 1))
+}
+
+func (d *device) logits(slot int) ([]float32, error) {
+	if err := d.dev.CopyOut(d.hostLogits.Bytes(), d.logitsRows.At(slot)); err != nil {
+		return nil, err
+	}
+	if err := d.dev.Synchronize(); err != nil {
+		return nil, err
+	}
+	return ort.Slice[float32](d.hostLogits.Bytes()), nil
+}
+
+// encode runs the encoder of the windows, all of which are of one model and length.
+func (d *device) encode(windows []*window) error {
+	if !windows[0].aligner {
+		return d.encoder.run(windows)
+	}
+	if err := d.openAligner(); err != nil {
+		return err
+	}
+	return d.aligner.encoder.run(windows)
+}
+
+// alike reports whether two windows can be encoded in one run.
+func alike(a, b *window) bool {
+	return a.aligner == b.aligner && chunks(a.frames, chunkFrames) == chunks(b.frames, chunkFrames)
+}
+
+// chunkFrames is the number of frames of a chunk: the formulas of the published models hold for no other.
+const chunkFrames = 100
+
+// chunks returns the chunks of a run for so many frames, a power of two.
+func chunks(frames, chunk int) int {
+	n := (frames + chunk - 1) / chunk
+	return 1 << bits.Len(uint(max(n-1, 0))) //nolint:gosec // not negative
+}
+
+// encoder runs the encoder of sound for several windows at once.
+type encoder struct {
+	*networks.Arena
+	dims    models.Hearing
+	session *ort.Session
+	batch   kvcache.Layout
+	sizes   map[int]*encoderSize // by chunks, made when needed
+}
+
+// encoderSize has the memory for windows of so many chunks.
+type encoderSize struct {
+	mel, rows, audio *networks.Rows
+	network          *networks.Network
+}
+
+func (d *device) openEncoder(b *models.Bundle, g models.Graph) (*encoder, error) {
+	s, err := d.runtime.NewSession(b.Path(g.File), d.dev, d.options)
+	if err != nil {
+		return nil, fmt.Errorf("load the encoder: %w", err)
+	}
+	return &encoder{
+		Arena: networks.NewArena(d.runtime, d.dev), dims: *b.Manifest.Dims.Hearing, session: s,
+		batch: kvcache.Layout{Slots: d.sel.batch}, sizes: map[int]*encoderSize{},
+	}, nil
+}
+
+// size returns the network for windows of so many chunks.
+func (e *encoder) size(chunks int, float models.Type) (*encoderSize, error) {
+	if s := e.sizes[chunks]; s != nil {
+		return s, nil
+	}
+	rows := func(p networks.Port) *networks.Rows {
+		p.Host = true
+		return e.NewRows(p, e.batch.Slots)
+	}
+	s := &encoderSize{
+		mel:   rows(networks.Port{Name: "mel", Type: models.Float32, Shape: []int64{mel.SpeechBins, int64(chunks * e.dims.Chunk)}}),
+		rows:  rows(networks.Port{Name: "rows", Type: models.Int32}),
+		audio: rows(networks.Port{Name: "audio", Type: float, Shape: []int64{int64(chunks * e.dims.ChunkRows()), int64(e.dims.Out)}}),
+	}
+	if err := e.Err(); err != nil {
+		return nil, err
+	}
+	s.network = e.NewNetwork(networks.NetworkOptions{
+		Session: e.session, Layout: e.batch,
+		Inputs:  map[string]*networks.Rows{"mel": s.mel, "rows": s.rows},
+		Outputs: map[string]*networks.Rows{"audio": s.audio},
+	})
+	e.sizes[chunks] = s
+	return s, nil
+}
+
+func (e *encoder) run(windows []*window) error {
+	n := min(chunks(windows[0].frames, e.dims.Chunk), e.dims.Window)
+	float := models.Float32
+	if e.Device().Kind() == ort.CUDA {
+		float = models.Float16
+	}
+	s, err := e.size(n, float)
+	if err != nil {
+		return err
+	}
+	r := e.batch.Cover(0, len(windows)-1)
+	for i := range r.Size {
+		w := windows[min(i, len(windows)-1)] // the rest of the range repeats the last one
+		into := ort.Slice[float32](s.mel.Host(i, 1))
+		clear(into)
+		for b := range mel.SpeechBins {
+			copy(into[b*n*e.dims.Chunk:], w.mel[b*w.frames:][:w.frames])
+		}
+		ort.Slice[int32](s.rows.Host(i, 1))[0] = int32(w.rows) //nolint:gosec // at most those of a window
+	}
+	if err := s.network.Run(r); err != nil {
+		return err
+	}
+	if err := e.Fetch(r, s.audio); err != nil {
+		return err
+	}
+	for i, w := range windows {
+		w.out = slices.Clone(s.audio.Host(i, 1)[:w.rows*e.dims.Out*float.Size()])
+	}
+	return nil
+}
+
+func (e *encoder) close() error { return errors.Join(e.Arena.Close(), e.session.Close()) }

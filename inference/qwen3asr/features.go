@@ -1,0 +1,119 @@
+package qwen3asr
+
+import (
+	"slices"
+
+	"touchline/inference/internal/mel"
+	"touchline/models"
+)
+
+// risen is by how much, in powers of ten, the loudest sound must rise before windows that were heard are heard
+// again: louder sound raises the floor of everything before it.
+const risen = 0.05
+
+// window is the input of one run of the encoder, and its result.
+type window struct {
+	mel    []float32 // [mel.SpeechBins, frames]
+	frames int
+	rows   int // of the result
+	// aligner selects its encoder.
+	aligner bool
+
+	out []byte // owned by the loop; nil before the run
+}
+
+// features are those of a sound that grows, in windows of the encoder. The zero value is not usable.
+type features struct {
+	dims   models.Hearing
+	stream *mel.Stream
+	rows   []float32 // logarithms of the frames that are complete
+	peak   float32   // of rows
+	whole  []wholeWindow
+}
+
+// wholeWindow is a window that gets no more frames.
+type wholeWindow struct {
+	*window
+
+	low, floor float32 // its smallest logarithm, and the floor under which it was scaled
+}
+
+func newFeatures(dims models.Hearing) *features {
+	return &features{dims: dims, stream: mel.NewStream()}
+}
+
+// append adds sound.
+func (f *features) append(sound []float32) {
+	n := len(f.rows)
+	f.rows = f.stream.Append(f.rows, sound)
+	if n == 0 && len(f.rows) > 0 {
+		f.peak = f.rows[0]
+	}
+	f.peak = biggest(f.peak, f.rows[n:])
+}
+
+func biggest(most float32, values []float32) float32 {
+	for _, v := range values {
+		most = max(most, v)
+	}
+	return most
+}
+
+// windows returns those of all sound so far, of which there must be half a second. Windows of an earlier call are
+// returned again if they are still right: exactly, or within risen.
+func (f *features) windows(exact bool) []*window {
+	rows := f.stream.Tail(f.rows)
+	floor := biggest(f.peak, rows[len(f.rows):]) - dynamics
+	frames := f.dims.Chunk * f.dims.Window
+	var out []*window
+	for i := 0; len(rows) > 0; i++ {
+		n := min(frames, len(rows)/mel.SpeechBins)
+		mine := rows[:n*mel.SpeechBins]
+		rows = rows[n*mel.SpeechBins:]
+		if (i+1)*frames*mel.SpeechBins > len(f.rows) { // not complete
+			out = append(out, f.window(mine, n, floor))
+			continue
+		}
+		if i == len(f.whole) {
+			f.whole = append(f.whole, wholeWindow{low: slices.Min(mine)})
+		}
+		w := &f.whole[i]
+		if w.window == nil || w.low < floor && floor-w.floor > allowance(exact) {
+			w.window, w.floor = f.window(mine, n, floor), floor
+		}
+		out = append(out, w.window)
+	}
+	return out
+}
+
+// dynamics is what mel.Scale keeps below the peak.
+const dynamics = 8
+
+func allowance(exact bool) float32 {
+	if exact {
+		return 0
+	}
+	return risen
+}
+
+func (f *features) window(rows []float32, n int, floor float32) *window {
+	w := &window{mel: make([]float32, len(rows)), frames: n, rows: f.dims.Rows(n)}
+	mel.Scale(w.mel, n, rows, floor+dynamics)
+	return w
+}
+
+// hear returns the windows of a whole sound.
+func hear(dims models.Hearing, sound []float32) []*window {
+	f := newFeatures(dims)
+	f.append(padded(sound))
+	return f.windows(true)
+}
+
+// rowsOf returns the rows of all windows.
+func rowsOf(windows []*window) int {
+	n := 0
+	for _, w := range windows {
+		n += w.rows
+	}
+	return n
+}

@@ -1,0 +1,381 @@
+package qwen3asr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"touchline/inference"
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/ort"
+	"touchline/inference/internal/sample"
+	"touchline/internal/wake"
+)
+
+// backend is the loop's interface to the device: one call at a time, from the loop's thread.
+// Results are valid until the next call.
+type backend interface {
+	// encode sets the results of windows that fit together, at most shape.batch.
+	encode(windows []*window) error
+	// clear zeroes the keys and values of a slot.
+	clear(slot int) error
+	// prefill feeds positions [from, to) of a job's prompt to its slot, which holds those before.
+	prefill(j *job, from, to int) error
+	// decode feeds tokens[slot] at position lengths[slot] to each slot of a range. A slot that does not
+	// decode has token -1; its position receives data that no step reads.
+	decode(r kvcache.Range, tokens, lengths []int32) error
+	// top returns the largest logits of a slot of the last run, descending, with their ids.
+	top(slot int) (values []float32, ids []int64)
+	// logits returns the slot's whole row.
+	logits(slot int) ([]float32, error)
+	// align returns the classes of a job's slots.
+	align(j *job) ([]int32, error)
+	// close frees everything.
+	close() error
+}
+
+// shape holds the loop's parameters.
+type shape struct {
+	vocab  int
+	layout kvcache.Layout
+	chunk  int // maximum positions of one run
+	batch  int // maximum windows of one run
+	queue  int // maximum jobs without a slot
+	// alike reports whether two windows can be encoded in one run.
+	alike func(a, b *window) bool
+}
+
+// loop runs the jobs. Between two steps of the answers that decode it does one piece of other work: finals go
+// before partials, and these before files. Its methods belong to the goroutine of run, except submit.
+type loop struct {
+	dev     backend
+	shape   shape
+	stats   *counters
+	pool    *kvcache.Pool
+	sampler *sample.Sampler
+	states  []*sample.State // by slot
+
+	rows    []*job  // decoding, by slot
+	tokens  []int32 // the next id of each slot; -1 for none
+	lengths []int32
+	active  int
+	waiting []*job // not decoding, by class, then in order of arrival
+	batch   []*window
+
+	inbox struct {
+		mu      sync.Mutex
+		jobs    []*job
+		waiting int // jobs that do not decode
+		stopped error
+		wake    wake.Signal
+	}
+}
+
+func newLoop(dev backend, s shape, stats *counters) (*loop, error) {
+	pool, err := kvcache.NewPool(s.layout)
+	if err != nil {
+		return nil, err
+	}
+	n := s.layout.Slots
+	l := &loop{
+		dev: dev, shape: s, stats: stats, pool: pool, sampler: sample.New(s.vocab), states: make([]*sample.State, n),
+		rows: make([]*job, n), tokens: make([]int32, n), lengths: make([]int32, n), batch: make([]*window, 0, s.batch),
+	}
+	for i := range n {
+		l.states[i], l.tokens[i] = sample.NewState(s.vocab), -1
+	}
+	l.inbox.wake = wake.New()
+	return l, nil
+}
+
+// submit queues a job. A final is never refused: an utterance has one at most.
+func (l *loop) submit(j *job) error {
+	j.slot = -1
+	j.out.Init(max(j.most, len(j.slots)))
+	l.inbox.mu.Lock()
+	defer l.inbox.mu.Unlock()
+	switch {
+	case l.inbox.stopped != nil:
+		return l.inbox.stopped
+	case l.inbox.waiting >= l.shape.queue && j.class != final:
+		l.stats.overloaded.Add(1)
+		return fmt.Errorf("%w: %d wait", inference.ErrOverloaded, l.inbox.waiting)
+	}
+	l.inbox.waiting++
+	l.inbox.jobs = append(l.inbox.jobs, j)
+	l.inbox.wake.Set()
+	return nil
+}
+
+// run works until ctx ends or the device is lost, then ends every job. It returns nil if ctx ended.
+func (l *loop) run(ctx context.Context) error {
+	for {
+		l.intake()
+		select {
+		case <-ctx.Done():
+			l.stop(ErrClosed)
+			return nil
+		default:
+		}
+		worked := l.active > 0
+		var err error
+		if worked {
+			err = l.decode()
+		}
+		if err == nil {
+			var more bool
+			more, err = l.piece()
+			worked = worked || more
+		}
+		if err != nil {
+			l.stop(err)
+			return err
+		}
+		if worked {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-l.inbox.wake:
+		}
+	}
+}
+
+// intake takes in new jobs and ends cancelled ones.
+func (l *loop) intake() {
+	l.inbox.mu.Lock()
+	for _, j := range l.inbox.jobs {
+		at := len(l.waiting)
+		if i := slices.IndexFunc(l.waiting, func(o *job) bool { return o.class > j.class }); i >= 0 {
+			at = i
+		}
+		l.waiting = slices.Insert(l.waiting, at, j)
+	}
+	clear(l.inbox.jobs)
+	l.inbox.jobs = l.inbox.jobs[:0]
+	l.inbox.mu.Unlock()
+	for _, j := range slices.Clone(l.waiting) {
+		if j.cancelled.Load() {
+			l.finish(j, errCancelled)
+		}
+	}
+	for _, j := range l.rows {
+		if j != nil && j.cancelled.Load() {
+			l.finish(j, errCancelled)
+		}
+	}
+}
+
+// piece does one piece of work for the first job that can go on, and reports whether there was one.
+func (l *loop) piece() (bool, error) {
+	for _, j := range l.waiting {
+		switch {
+		case !j.encoded():
+			return true, l.encode(j)
+		case j.slots != nil:
+			return true, l.align(j)
+		case j.slot >= 0 || l.place(j):
+			return true, l.prefill(j)
+		}
+	}
+	return false, nil
+}
+
+// place gives a free slot to a job. Files leave a quarter of the slots to live speech.
+func (l *loop) place(j *job) bool {
+	least := 0
+	if j.class == file {
+		least = l.shape.layout.Slots / 4
+	}
+	if l.pool.Free() <= least {
+		return false
+	}
+	slot, _, _ := l.pool.Take()
+	j.slot = slot
+	l.states[slot].Reset(j.settings, j.seed, 0)
+	return true
+}
+
+// encode runs the encoder for the first window of a job that needs it, together with others that are alike.
+func (l *loop) encode(j *job) error {
+	l.batch = l.batch[:0]
+	add := func(j *job) {
+		for _, w := range j.windows {
+			if len(l.batch) < l.shape.batch && w.out == nil && !slices.Contains(l.batch, w) &&
+				(len(l.batch) == 0 || l.shape.alike(l.batch[0], w)) {
+				l.batch = append(l.batch, w)
+			}
+		}
+	}
+	add(j)
+	for _, o := range l.waiting {
+		add(o)
+	}
+	l.stats.windows.Add(uint64(len(l.batch)))
+	l.stats.encodes.Add(1)
+	return l.check(j, l.dev.encode(l.batch))
+}
+
+// check ends a job with an error of the device, and returns it if the device is lost.
+func (l *loop) check(j *job, err error) error {
+	if err == nil || errors.Is(err, ort.ErrDeviceLost) {
+		return err
+	}
+	l.finish(j, err)
+	return nil
+}
+
+// align runs the aligner.
+func (l *loop) align(j *job) error {
+	classes, err := l.dev.align(j)
+	if err != nil {
+		return l.check(j, err)
+	}
+	for _, c := range classes {
+		j.out.Push(c)
+	}
+	l.finish(j, nil)
+	return nil
+}
+
+// prefill feeds the next positions of a prompt and, after the last, chooses the first id.
+func (l *loop) prefill(j *job) error {
+	if j.filled == 0 {
+		// Old data behind the prompt is overwritten before a step reads it, but must be numbers.
+		if err := l.dev.clear(j.slot); err != nil {
+			return l.check(j, err)
+		}
+	}
+	to := min(j.filled+l.shape.chunk, len(j.prompt.ids))
+	err := l.dev.prefill(j, j.filled, to)
+	if err == nil {
+		err = l.pool.Advance(j.slot, to-j.filled)
+	}
+	if err != nil {
+		return l.check(j, err)
+	}
+	l.stats.prompt.Add(uint64(to - j.filled)) //nolint:gosec // not negative
+	if j.filled = to; to < len(j.prompt.ids) {
+		return nil
+	}
+	l.leave(j)
+	l.rows[j.slot] = j
+	l.active++
+	l.advance(j)
+	return nil
+}
+
+// leave removes a job from those that wait.
+func (l *loop) leave(j *job) {
+	i := slices.Index(l.waiting, j)
+	if i < 0 {
+		return
+	}
+	l.waiting = slices.Delete(l.waiting, i, i+1)
+	l.inbox.mu.Lock()
+	l.inbox.waiting--
+	l.inbox.mu.Unlock()
+}
+
+// decode runs one step of every active answer.
+func (l *loop) decode() error {
+	low, high := slices.IndexFunc(l.rows, func(j *job) bool { return j != nil }), len(l.rows)-1
+	for l.rows[high] == nil {
+		high--
+	}
+	r := l.shape.layout.Cover(low, high)
+	for slot := r.Start; slot < r.Start+r.Size; slot++ {
+		// The step writes a slot that is being filled at the start of its next chunk.
+		l.lengths[slot] = int32(l.pool.Length(slot)) //nolint:gosec // bounded by the layout
+	}
+	l.stats.steps.Add(1)
+	l.stats.tokens.Add(uint64(l.active)) //nolint:gosec // not negative
+	err := l.dev.decode(r, l.tokens, l.lengths)
+	if errors.Is(err, ort.ErrDeviceLost) {
+		return err
+	}
+	for slot := r.Start; slot < r.Start+r.Size; slot++ {
+		j := l.rows[slot]
+		if j == nil {
+			continue
+		}
+		failed := err
+		if failed == nil {
+			failed = l.pool.Advance(slot, 1)
+		}
+		if failed != nil {
+			l.finish(j, failed)
+			continue
+		}
+		l.advance(j)
+	}
+	return nil
+}
+
+// advance chooses an answer's next id and sends it, or ends the answer.
+func (l *loop) advance(j *job) {
+	id, err := l.choose(j.slot)
+	if err != nil || slices.Contains(j.settings.Stop, id) {
+		l.finish(j, err)
+		return
+	}
+	j.count++
+	l.states[j.slot].Accept(id)
+	j.out.Push(id)
+	if j.count >= j.most || l.pool.Room(j.slot) == 0 {
+		l.finish(j, nil)
+		return
+	}
+	l.tokens[j.slot] = id
+}
+
+// choose chooses the next id of a slot.
+func (l *loop) choose(slot int) (int32, error) {
+	st := l.states[slot]
+	values, ids := l.dev.top(slot)
+	id, ok, err := l.sampler.Top(st, values, ids, -1)
+	if err == nil && !ok {
+		var row []float32
+		if row, err = l.dev.logits(slot); err == nil {
+			id, err = l.sampler.Full(st, row, -1)
+		}
+	}
+	if errors.Is(err, sample.ErrNotFinite) {
+		return 0, ErrNotFinite
+	}
+	if err != nil {
+		return 0, fmt.Errorf("choose a token: %w", err)
+	}
+	return id, nil
+}
+
+// finish releases what a job holds and ends it.
+func (l *loop) finish(j *job, err error) {
+	l.leave(j)
+	if j.slot >= 0 {
+		if l.rows[j.slot] == j {
+			l.rows[j.slot], l.tokens[j.slot] = nil, -1
+			l.active--
+		}
+		err = errors.Join(err, l.pool.Release(j.slot))
+		j.slot = -1
+	}
+	l.stats.ended(j.class, err)
+	j.out.End(err)
+}
+
+// stop ends every job and refuses new ones.
+func (l *loop) stop(err error) {
+	l.inbox.mu.Lock()
+	l.inbox.stopped = err
+	jobs := l.inbox.jobs
+	l.inbox.jobs = nil
+	l.inbox.mu.Unlock()
+	for _, j := range slices.Concat(l.waiting, l.rows, jobs) {
+		if j != nil {
+			l.finish(j, err)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package qwen3asr
+
+import (
+	"errors"
+	"sync/atomic"
+)
+
+// Stats are the counters of an engine since it was opened.
+type Stats struct {
+	// Finals, Partials and Files that ended well, by their class.
+	Finals, Partials, Files uint64
+	// Cancelled, Failed, and Overloaded ones, which were refused.
+	Cancelled, Failed, Overloaded uint64
+	// Windows of 8 s of sound at most, and the Encodes that they took together.
+	Windows, Encodes uint64
+	// Prompt counts positions fed, Tokens those generated, in Steps.
+	Prompt, Tokens, Steps uint64
+	// Slots is the number of answers at once, Waiting that of jobs without one now.
+	Slots, Waiting int
+	// MemoryPlanned is in bytes.
+	MemoryPlanned int64
+}
+
+// counters collects Stats. Safe for concurrent use.
+type counters struct {
+	completed                     [file + 1]atomic.Uint64
+	cancelled, failed, overloaded atomic.Uint64
+	windows, encodes              atomic.Uint64
+	prompt, tokens, steps         atomic.Uint64
+}
+
+func (c *counters) ended(k class, err error) {
+	switch {
+	case err == nil:
+		c.completed[k].Add(1)
+	case errors.Is(err, errCancelled), errors.Is(err, ErrClosed):
+		c.cancelled.Add(1)
+	default:
+		c.failed.Add(1)
+	}
+}
+
+// Stats returns the engine's counters.
+func (e *Engine) Stats() Stats {
+	c := &e.stats
+	e.loop.inbox.mu.Lock()
+	waiting := e.loop.inbox.waiting
+	e.loop.inbox.mu.Unlock()
+	return Stats{
+		Finals: c.completed[final].Load(), Partials: c.completed[partial].Load(), Files: c.completed[file].Load(),
+		Cancelled: c.cancelled.Load(), Failed: c.failed.Load(), Overloaded: c.overloaded.Load(),
+		Windows: c.windows.Load(), Encodes: c.encodes.Load(),
+		Prompt: c.prompt.Load(), Tokens: c.tokens.Load(), Steps: c.steps.Load(),
+		Slots: e.loop.shape.layout.Slots, Waiting: waiting, MemoryPlanned: e.plan.Total(),
+	}
+}
