@@ -13,7 +13,18 @@ import (
 // special returns the names of the special tokens in the published order. They
 // have the last ids. A decoder that skips special tokens treats plain ones as
 // text.
-func special() (names []string, plain map[string]bool) {
+func (s Shape) special() (names []string, plain map[string]bool) {
+	plain = map[string]bool{}
+	if s.Hearing != nil {
+		names = s.hearingTokens()
+		for i, name := range names {
+			var text bool
+			if names[i], text = strings.CutPrefix(name, "*"); text {
+				plain[names[i]] = true
+			}
+		}
+		return names, plain
+	}
 	text := `<unk> <|endoftext|> <|im_start|> <|im_end|> <|object_ref_start|> <|object_ref_end|> <|box_start|> <|box_end|>
 		<|quad_start|> <|quad_end|> <|vision_start|> <|vision_end|> <|vision_pad|> <|image_pad|> <|video_pad|>
 		<tool_call> </tool_call> <|fim_prefix|> <|fim_middle|> <|fim_suffix|> <|fim_pad|> <|repo_name|> <|file_sep|>
@@ -28,7 +39,6 @@ func special() (names []string, plain map[string]bool) {
 	for i := 7; i <= 31; i++ {
 		names = append(names, fmt.Sprintf("<|timbre_%d|>", i))
 	}
-	plain = map[string]bool{}
 	for _, name := range names[slices.Index(names, "<tool_call>") : slices.Index(names, "</think>")+1] {
 		plain[name] = true
 	}
@@ -37,13 +47,13 @@ func special() (names []string, plain map[string]bool) {
 
 // firstToken returns the first id of a special token.
 func (s Shape) firstToken() int {
-	names, _ := special()
-	return s.Decoder.Vocab - len(names)
+	names, _ := s.special()
+	return s.Decoder.Vocab - s.spare - len(names)
 }
 
 // specialTokens returns the ids of the special tokens.
 func (s Shape) specialTokens() map[string]int32 {
-	names, _ := special()
+	names, _ := s.special()
 	tokens := make(map[string]int32, len(names))
 	for i, name := range names {
 		tokens[name] = int32(s.firstToken() + i) //nolint:gosec // below the vocabulary's size
@@ -100,7 +110,14 @@ type object = map[string]any
 
 // files returns the checkpoint's small files.
 func (s Shape) files() (map[string][]byte, error) {
-	tokenizer, err := s.tokenizer()
+	if s.Hearing != nil {
+		return s.hearingFiles()
+	}
+	vocab, added, err := s.pieces()
+	if err != nil {
+		return nil, err
+	}
+	tokenizer, err := models.TokenizerJSON(vocab, nil, added)
 	if err != nil {
 		return nil, err
 	}
@@ -124,43 +141,37 @@ func (s Shape) files() (map[string][]byte, error) {
 			"norm_mean": []float64{.5, .5, .5}, "norm_std": []float64{.5, .5, .5},
 		}
 	}
-	files := make(map[string][]byte, len(contents))
-	for name, content := range contents {
-		b, err := json.Marshal(content)
-		if err != nil {
-			return nil, err
-		}
-		files[name] = b
-	}
-	return files, nil
+	return marshal(contents)
 }
 
-// tokenizer returns tokenizer.json. Its vocabulary has single bytes, the special
-// tokens and, between them, made-up words: they appear in answers but never match
-// text.
-func (s Shape) tokenizer() ([]byte, error) {
+// pieces returns the tokenizer's vocabulary: single bytes, the special tokens and, between
+// them, made-up words, which appear in answers but never match text.
+func (s Shape) pieces() (vocab map[string]int32, added []models.AddedToken, err error) {
 	pieces := alphabet()
-	names, plain := special()
+	names, plain := s.special()
 	first := s.firstToken()
 	if first < len(pieces) {
-		return nil, fmt.Errorf("vocab: must hold %d bytes and %d special tokens, is %d", len(pieces), len(names), s.Decoder.Vocab)
+		return nil, nil, fmt.Errorf("vocab: must hold %d bytes and %d special tokens, is %d", len(pieces), len(names), s.Decoder.Vocab)
 	}
-	vocab := make(map[string]int32, first)
+	vocab = make(map[string]int32, first)
 	for i := range first {
+		piece := ""
 		if i < len(pieces) {
-			vocab[pieces[i]] = int32(i) //nolint:gosec // below the vocabulary's size
+			piece = pieces[i]
 		} else {
-			vocab[word(i-len(pieces))] = int32(i) //nolint:gosec // as above
+			piece = word(i - len(pieces))
 		}
+		vocab[piece] = int32(i) //nolint:gosec // below the vocabulary's size
 	}
 	if len(vocab) != first {
-		return nil, errors.New("vocab: duplicate pieces")
+		return nil, nil, errors.New("vocab: duplicate pieces")
 	}
-	added := make([]models.AddedToken, len(names))
 	for i, name := range names {
-		added[i] = models.AddedToken{ID: int32(first + i), Content: name, Special: !plain[name]} //nolint:gosec // below the vocabulary's size
+		added = append(added, models.AddedToken{
+			ID: int32(first + i), Content: name, Special: !plain[name], //nolint:gosec // below the vocabulary's size
+		})
 	}
-	return models.TokenizerJSON(vocab, nil, added)
+	return vocab, added, nil
 }
 
 // config returns config.json with the fields that package checkpoint reads.

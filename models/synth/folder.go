@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -35,7 +36,7 @@ func (s *Source) Write(ctx context.Context, dir string, shardBytes int64, progre
 	for i, names := range shards {
 		file := fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, len(shards))
 		for _, name := range names {
-			weights[name] = file
+			weights[s.publishedName(name)] = file
 			total += s.tensors[name].bytes()
 		}
 		group.Go(func() error { return s.writeShard(ctx, filepath.Join(dir, file), names, progress) })
@@ -99,13 +100,21 @@ func (s *Source) shards(limit int64) [][]string {
 	return shards
 }
 
+// publishedName returns the name of a tensor in its file.
+func (s *Source) publishedName(name string) string {
+	if s.shape.Hearing == nil {
+		return name
+	}
+	return "thinker." + strings.TrimPrefix(name, "llm.")
+}
+
 // pieceValues is the number of values that are computed at once.
 const pieceValues = 1 << 18
 
 func (s *Source) writeShard(ctx context.Context, path string, names []string, progress func(n int)) error {
 	entries := make([]safetensors.Entry, len(names))
 	for i, name := range names {
-		entries[i] = safetensors.Entry{Name: name, TensorInfo: s.tensors[name].info}
+		entries[i] = safetensors.Entry{Name: s.publishedName(name), TensorInfo: s.tensors[name].info}
 	}
 	return writeFile(path, func(out io.Writer) error {
 		w, err := safetensors.NewWriter(out, entries, map[string]string{"format": "pt"})

@@ -18,13 +18,14 @@ type Shape struct {
 	MaxSlices       int
 
 	voice models.Speech // for WithSpeech
+	spare int           // last ids of the vocabulary, without a token
 }
 
 // Shapes returns the named shapes: "minicpm-o-4.5", the published model (decoder,
 // vision tower and resampler; about 17.5 GB, and 1.35 GB more with speech), and "tiny", a
-// model for tests.
+// model for tests; and those of speech recognition.
 func Shapes() []Shape {
-	return []Shape{
+	return append([]Shape{
 		published("minicpm-o-4.5",
 			models.Decoder{Layers: 36, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 12288, Vocab: 151748},
 			models.Vision{Layers: 26, Hidden: 1152, Heads: 16, FFN: 4304, ResamplerHeads: 32},
@@ -47,7 +48,7 @@ func Shapes() []Shape {
 				},
 				Vocoder: models.Vocoder{Channels: 32, Pitch: 24},
 			}),
-	}
+	}, hearingShapes()...)
 }
 
 // maxPositions is the maximum cache length of a bundle.
@@ -114,13 +115,19 @@ func (s Shape) specs() []spec {
 	}
 	depth := math.Sqrt(2 * float64(d.Layers))
 	q, kv := d.Heads*d.HeadDim, d.KVHeads*d.HeadDim
-	head := matrix("llm.lm_head.weight", d.Vocab, d.Hidden, 2)
-	head.quiet = s.firstToken()
-	list := []spec{
-		{name: "llm.model.embed_tokens.weight", shape: []int{d.Vocab, d.Hidden}, std: 1},
-		norm("llm.model.norm.weight", d.Hidden),
-		head,
+	embed := spec{name: "llm.model.embed_tokens.weight", shape: []int{d.Vocab, d.Hidden}, std: 1}
+	list := []spec{norm("llm.model.norm.weight", d.Hidden)}
+	switch {
+	case d.TiedHead:
+		embed.std, embed.quiet = tiedStd, s.firstToken()
+	case s.Task() == models.TaskAligner:
+		list = append(list, matrix("llm.lm_head.weight", s.Hearing.Classes, d.Hidden, 2))
+	default:
+		head := matrix("llm.lm_head.weight", d.Vocab, d.Hidden, 2)
+		head.quiet = s.firstToken()
+		list = append(list, head)
 	}
+	list = append(list, embed)
 	for i := range d.Layers {
 		p := "llm.model.layers." + strconv.Itoa(i) + "."
 		list = append(list,
@@ -142,6 +149,9 @@ func (s Shape) specs() []spec {
 	}
 	if s.Speech != nil {
 		list = append(list, s.speechSpecs()...)
+	}
+	if s.Hearing != nil {
+		list = append(list, s.hearingSpecs()...)
 	}
 	return list
 }

@@ -162,6 +162,9 @@ func (s *Source) Packed(string) (models.PackedLinear, bool) { return nil, false 
 // File returns one of the checkpoint's small files, or fs.ErrNotExist.
 func (s *Source) File(name string) ([]byte, error) {
 	content, ok := s.files[name]
+	if !ok && name == models.TokenizerName {
+		return models.JoinTokenizer(s.File)
+	}
 	if !ok {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
@@ -179,6 +182,9 @@ func (s *Source) Close() error { return nil }
 // Describe returns the manifest without graphs and files, as for a published
 // checkpoint.
 func (s *Source) Describe() (models.Manifest, error) {
+	if s.shape.Hearing != nil {
+		return s.describeHearing()
+	}
 	tokens := s.shape.specialTokens()
 	m := models.Manifest{
 		Format: s.shape.Format(), Name: s.shape.Name, Source: s.Origin(), Dims: s.shape.Dims,

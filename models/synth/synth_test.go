@@ -107,7 +107,9 @@ func speaking(tb testing.TB, name string) *synth.Source {
 
 // TestFolder writes the checkpoint and reads it like a published one.
 func TestFolder(t *testing.T) {
-	for name, s := range map[string]*synth.Source{"silent": source(t, "tiny"), "speaking": speaking(t, "tiny")} {
+	for name, s := range map[string]*synth.Source{
+		"silent": source(t, "tiny"), "speaking": speaking(t, "tiny"), "recognizer": source(t, "tiny-asr"), "aligner": source(t, "tiny-aligner"),
+	} {
 		t.Run(name, func(t *testing.T) { testFolder(t, s) })
 	}
 }
@@ -233,7 +235,15 @@ func TestRealShape(t *testing.T) {
 	require.InDelta(t, 595, float64(flow>>20), 2)       // as the published files, in MiB
 	require.InDelta(t, 80, float64(vocoder>>20), 2)
 	_, err := synth.Find("huge")
-	require.ErrorContains(t, err, `must be one of minicpm-o-4.5, tiny, is "huge"`)
+	require.ErrorContains(t, err, `must be one of minicpm-o-4.5, tiny, qwen3-asr-0.6b`)
+	require.Equal(t, int64(2*(186376192+155582464+440467456)), source(t, "qwen3-asr-0.6b").Bytes())
+	require.Equal(t, int64(2*(317477504+311164928+1409410048)), source(t, "qwen3-asr-1.7b").Bytes())
+	aligner := source(t, "qwen3-aligner-0.6b")
+	require.Equal(t, int64(2*(316427904+155713536+440467456+5120000)), aligner.Bytes())
+	m, err := aligner.Describe()
+	require.NoError(t, err)
+	require.Equal(t, int32(151676), m.Tokens[m.Template.AudioPad])
+	require.Equal(t, int32(151705), m.Tokens[m.Template.Timestamp])
 }
 
 func TestTooSmallVocabulary(t *testing.T) {

@@ -14,7 +14,7 @@ type SynthCmd struct {
 	formatFlags
 
 	Dest       string `arg:"" type:"path" help:"The folder to create."`
-	Shape      string `default:"minicpm-o-4.5" enum:"minicpm-o-4.5,tiny" help:"The model's sizes: minicpm-o-4.5 or tiny."`
+	Shape      string `default:"minicpm-o-4.5" enum:"minicpm-o-4.5,tiny,qwen3-asr-0.6b,qwen3-asr-1.7b,qwen3-aligner-0.6b,tiny-asr,tiny-aligner" help:"The model's sizes: ${enum}."`
 	Speech     bool   `help:"Add the model's own voice."`
 	Seed       uint64 `default:"1" help:"Seed of the weights."`
 	Checkpoint bool   `help:"Write a checkpoint in its published form instead of a bundle."`
@@ -26,6 +26,9 @@ func (c *SynthCmd) Run(ctx context.Context) error {
 	shape, err := synth.Find(c.Shape)
 	if err != nil {
 		return err
+	}
+	if c.Speech && shape.Hearing != nil {
+		return fmt.Errorf("--speech: %s has no voice", c.Shape)
 	}
 	if c.Speech {
 		shape = shape.WithSpeech()
