@@ -45,7 +45,9 @@ func newBuiltIn(cfg minicpmo.Settings, frames int, log zerolog.Logger) (*builtIn
 		}
 		return e, nil
 	}
-	can := inference.Capabilities{Instructions: true, Structured: true}
+	can := inference.Capabilities{
+		Instructions: true, Structured: true, Speech: cfg.Voice.Enabled && bundle.Manifest.Dims.Speech != nil,
+	}
 	return &builtIn{name: bundle.Manifest.Name, note: note, can: can, load: load, log: log}, nil
 }
 

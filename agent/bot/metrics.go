@@ -61,6 +61,13 @@ func collectEngine(keeper *residency.Keeper, ch chan<- prometheus.Metric) {
 	out.Gauge("slots_used", "Answers being generated.", float64(s.Slots))
 	out.Gauge("slots_used_max", "The most answers that were generated at once.", float64(s.SlotsMost))
 	out.Gauge("queue_length", "Answers that wait for a slot.", float64(s.Waiting))
+	if s.VoiceSlotsAll > 0 {
+		out.Gauge("voice_slots", "Answers that the model's own voice can speak at once.", float64(s.VoiceSlotsAll))
+		out.Gauge("voice_slots_used", "Answers being spoken by the model's own voice.", float64(s.VoiceSlots))
+		const turns = "Answers whose end the model's own voice did not say: long (its slot was full) or lost (it failed)."
+		out.Counter("voice_cut_total", turns, float64(s.LongTurns), "reason", "long")
+		out.Counter("voice_cut_total", turns, float64(s.LostTurns), "reason", "lost")
+	}
 	out.Gauge("second_weights_from", "Answers at once from which the second set of weights decodes; 0 is never.", float64(s.Switch))
 	const memory = "Memory of the device: planned for the model, used by loading it, free afterwards."
 	out.Gauge("memory_bytes", memory, float64(s.MemoryPlanned), "kind", "planned")

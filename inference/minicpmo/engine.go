@@ -166,6 +166,9 @@ func (e *Engine) Stats() Stats {
 	s := e.stats.read()
 	s.SlotsAll = e.loop.shape.layout.Slots
 	s.Cached = e.cache.size()
+	if e.voice != nil {
+		s.VoiceSlots, s.VoiceSlotsAll = e.voice.talker.Held(), e.voice.slots
+	}
 	s.MemoryPlanned = e.plan.Total()
 	e.loop.inbox.mu.Lock()
 	s.Waiting = e.loop.inbox.waiting

@@ -1,15 +1,13 @@
 package minicpmo_test
 
 import (
-	"compress/gzip"
-	"io"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/inference/minicpmo/minicpmotest"
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/safetensors"
@@ -26,14 +24,7 @@ type fixture struct {
 
 func openFixture(tb testing.TB, name string) fixture {
 	tb.Helper()
-	file, err := os.Open(filepath.Join("testdata", name+".safetensors.gz"))
-	require.NoError(tb, err)
-	defer file.Close()
-	z, err := gzip.NewReader(file)
-	require.NoError(tb, err)
-	b, err := io.ReadAll(z)
-	require.NoError(tb, err)
-	f, err := safetensors.Parse(name, b)
+	f, err := minicpmotest.OpenFixture("../..", name)
 	require.NoError(tb, err)
 	return fixture{tb, f}
 }

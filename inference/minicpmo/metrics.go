@@ -109,6 +109,8 @@ type Stats struct {
 	Slots, SlotsMost, SlotsAll, Waiting int
 	// LongTurns and LostTurns count spoken answers whose end the voice did not say: too long, or a failure.
 	LongTurns, LostTurns uint64
+	// VoiceSlots in use now, and all: answers that are spoken at once.
+	VoiceSlots, VoiceSlotsAll int
 	// Busy is the device's working time.
 	Busy time.Duration
 	// Bytes planned for the model, used by loading it, and free on the device afterwards.

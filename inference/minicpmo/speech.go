@@ -38,6 +38,7 @@ type speech struct {
 	sounder *tts.Sounder
 	talker  *tts.Talker
 	names   map[string]bool // of its voices
+	slots   int
 
 	cancel context.CancelFunc
 	ended  chan struct{} // the goroutine of the sound
@@ -165,7 +166,7 @@ func (e *Engine) openSpeech(ctx context.Context, s *speechSelection, rt *ort.Run
 	if err != nil {
 		return err
 	}
-	v := &speech{lm: lm, names: map[string]bool{}, ended: make(chan struct{})}
+	v := &speech{lm: lm, names: map[string]bool{}, slots: s.layout.Slots, ended: make(chan struct{})}
 	for name := range s.voices {
 		v.names[name] = true
 	}

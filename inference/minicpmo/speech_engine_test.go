@@ -15,12 +15,8 @@ import (
 	"touchline/inference"
 	"touchline/inference/internal/ort/orttest"
 	"touchline/inference/minicpmo"
+	"touchline/inference/minicpmo/minicpmotest"
 	"touchline/models"
-	"touchline/models/checkpoint"
-	"touchline/models/convert"
-	"touchline/models/safetensors"
-	"touchline/models/synth"
-	"touchline/models/torch"
 )
 
 // speaking is the bundle that tests of the voice share.
@@ -43,60 +39,11 @@ func speakingBundle(t *testing.T) *models.Bundle {
 
 func makeSpeaking(t *testing.T) (string, error) {
 	t.Helper()
-	shape, err := synth.Find("tiny")
-	require.NoError(t, err)
-	random, err := synth.New(shape.WithSpeech(), 1)
-	require.NoError(t, err)
-	dir := filepath.Join(t.TempDir(), "tiny")
-	require.NoError(t, random.Write(t.Context(), dir, 1<<30, nil)) // for its assets
-	published, err := filepath.Abs("../../models/testdata/tiny")
-	require.NoError(t, err)
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	for _, e := range entries {
-		if e.Name() != "assets" {
-			require.NoError(t, os.RemoveAll(filepath.Join(dir, e.Name())))
-		}
-	}
-	entries, err = os.ReadDir(published)
-	require.NoError(t, err)
-	for _, e := range entries {
-		require.NoError(t, os.Symlink(filepath.Join(published, e.Name()), filepath.Join(dir, e.Name())))
-	}
-	for file, fixture := range map[string]string{"flow.pt": "voice_flow", "hift.pt": "voice_hift"} {
-		writeTensors(t, filepath.Join(dir, "assets", "token2wav", file), openFixture(t, fixture))
-	}
-	src, err := checkpoint.Open(dir)
-	require.NoError(t, err)
-	defer src.Close()
 	out, err := os.MkdirTemp("", "speaking") //nolint:usetesting // outlives the test
 	require.NoError(t, err)
 	shared = append(shared, out)
 	to := filepath.Join(out, "b")
-	return to, convert.Convert(t.Context(), src, to, convert.Options{
-		Weights: []models.Weights{models.WeightsFloat32}, Devices: []models.Device{models.DeviceCPU},
-	})
-}
-
-// writeTensors writes a fixture as torch.save does.
-func writeTensors(t *testing.T, path string, f fixture) {
-	t.Helper()
-	var entries []safetensors.Entry
-	var data []byte
-	for _, name := range f.file.Names() {
-		x := f.tensor(name)
-		entries = append(entries, safetensors.Entry{Name: name, TensorInfo: x.TensorInfo})
-		data = append(data, x.Data...)
-	}
-	require.NoError(t, os.Remove(path))
-	out, err := os.Create(path)
-	require.NoError(t, err)
-	w, err := torch.NewWriter(out, entries)
-	require.NoError(t, err)
-	_, err = w.Write(data)
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
-	require.NoError(t, out.Close())
+	return to, minicpmotest.Speaking(t.Context(), "../..", t.TempDir(), to)
 }
 
 // openSpeaking opens an engine with a voice.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"touchline/inference/internal/kvcache"
@@ -65,6 +66,7 @@ type Talker struct {
 	waiting []*Turn // without a slot, in order of arrival
 
 	feedCost, stepCost average
+	held               atomic.Int32 // slots
 
 	mu       sync.Mutex
 	incoming []*Turn
@@ -130,6 +132,7 @@ func (k *Talker) Intake() error {
 			if err := k.pool.Release(slot); err != nil {
 				return err
 			}
+			k.held.Add(-1)
 		}
 	}
 	k.waiting = slices.DeleteFunc(k.waiting, func(t *Turn) bool {
@@ -153,6 +156,7 @@ func (k *Talker) place() error {
 		slot, dirty, _ := k.pool.Take()
 		t.slot, t.windows = slot, NewWindows(k.o.Silence)
 		k.turns[slot] = t
+		k.held.Add(1)
 		k.sounder.speaking.Add(1)
 		if !dirty {
 			continue
@@ -191,6 +195,9 @@ func (k *Talker) Work(left time.Duration, further, hurry bool) (bool, error) {
 	k.stepCost.learn(k.o.Now().Sub(now))
 	return true, err
 }
+
+// Held returns the number of slots that turns have, from any goroutine.
+func (k *Talker) Held() int { return int(k.held.Load()) }
 
 // Active reports whether a turn has a slot.
 func (k *Talker) Active() bool { return k.pool.InUse() > 0 }

@@ -71,7 +71,15 @@ type ViewerOptions struct {
 	// Reader viewers receive captions and records alone, and leave when the connection breaks instead of reconnecting,
 	// so that their absence is known.
 	Reader bool
+	// Levels keeps the level of each 10 ms of the bot's voice.
+	Levels bool
 	Log    zerolog.Logger
+}
+
+// Level is the root mean square of 10 ms of the bot's voice.
+type Level struct {
+	At  time.Time
+	RMS float64
 }
 
 // Viewer is a viewer in the room.
@@ -98,6 +106,7 @@ type Viewer struct {
 	lastLoud time.Time
 	records  [][]byte
 	camera   []Noise
+	levels   []Level
 	wg       sync.WaitGroup
 }
 
@@ -272,12 +281,16 @@ func (v *Viewer) hear(at time.Time, block []int16) {
 	for _, s := range block {
 		sum += float64(s) * float64(s)
 	}
+	rms := math.Sqrt(sum / float64(len(block)))
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.opts.Levels {
+		v.levels = append(v.levels, Level{at, rms})
+	}
 	if v.loud && at.Sub(v.lastLoud) > quietBefore {
 		v.loud = false
 	}
-	if math.Sqrt(sum/float64(len(block))) < audibleRMS {
+	if rms < audibleRMS {
 		return
 	}
 	if !v.loud {
@@ -332,6 +345,8 @@ type Seen struct {
 	Records [][]byte
 	// Camera is the camera's sound.
 	Camera []Noise
+	// Levels of the voice, with ViewerOptions.Levels.
+	Levels []Level
 	// Frames counts complete access units, Packets and Lost RTP packets.
 	Frames, Packets, Lost uint64
 }
@@ -344,6 +359,7 @@ func (v *Viewer) Seen() Seen {
 		Joined: v.joined, In: v.in, Out: v.out,
 		Pictures: slices.Clone(v.pictures), Arrived: slices.Clone(v.arrived), Talks: slices.Clone(v.talks),
 		Words: slices.Clone(v.words), Closed: slices.Clone(v.closed), Records: slices.Clone(v.records), Camera: slices.Clone(v.camera),
+		Levels: slices.Clone(v.levels),
 		Frames: v.frames, Packets: v.packets, Lost: v.lost,
 	}
 }

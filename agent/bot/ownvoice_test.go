@@ -1,0 +1,369 @@
+//go:build integration
+
+package bot_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/bot"
+	"touchline/agent/room"
+	"touchline/configs"
+	"touchline/inference"
+	"touchline/inference/minicpmo"
+	"touchline/inference/minicpmo/minicpmotest"
+	"touchline/inference/residency"
+	"touchline/inference/voice"
+	"touchline/internal/e2e/stage"
+	"touchline/models"
+)
+
+// choir is a model with a voice of its own that keeps what it says, and whose faults a test switches on.
+type choir struct {
+	*minicpmo.Engine
+
+	dots  atomic.Bool // answers are no words, with sound
+	fails atomic.Bool // the voice of a text fails behind its first sound
+
+	mu    sync.Mutex
+	sound map[string][]int16 // by text
+}
+
+func (c *choir) NewSession() (inference.Session, error) {
+	s, err := c.Engine.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	return &singer{Session: s, c: c}, nil
+}
+
+type singer struct {
+	inference.Session
+
+	c *choir
+}
+
+var errTorn = errors.New("a torn string")
+
+func (s *singer) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
+	if s.c.dots.Load() {
+		return func(yield func(inference.Chunk, error) bool) {
+			_ = yield(inference.Chunk{Text: inference.Silence}, nil) &&
+				yield(inference.Chunk{Audio: slices.Repeat([]int16{20000, -20000}, 12000), AudioRate: 24000, Words: []inference.WordTime{}}, nil)
+		}
+	}
+	return s.heard(s.Session.Generate(ctx, p))
+}
+
+func (s *singer) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
+	return s.heard(s.Session.(inference.Speaker).Speak(ctx, text, voice, language)) //nolint:forcetypeassert // it is one
+}
+
+// heard keeps what is said, and puts a fault behind the first sound: the next sentence has none.
+func (s *singer) heard(said iter.Seq2[inference.Chunk, error]) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		var text string
+		var sound []int16
+		torn := false
+		for c, err := range said {
+			text += c.Text
+			sound = append(sound, c.Audio...)
+			s.c.mu.Lock()
+			s.c.sound[strings.TrimSpace(text)] = sound
+			s.c.mu.Unlock()
+			if torn {
+				c.Audio, c.Words = nil, nil
+			}
+			if !yield(c, err) {
+				return
+			}
+			if from := strings.Index(text, ". "); !torn && len(sound) > 0 && from > 0 && s.c.fails.Load() {
+				torn = true
+				if !yield(inference.Chunk{VoiceFailed: &inference.VoiceFailure{From: from + 1, Err: errTorn}}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// said returns the model's sound of a text.
+func (c *choir) said(text string) []int16 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sound[text]
+}
+
+// stall is a room with a bot of the choir and a viewer.
+type stall struct {
+	*bot.Bot
+
+	t       *testing.T
+	records *stage.Reader
+	viewer  *stage.Viewer
+}
+
+// next returns the first record since n that is right.
+func (s stall) next(n int, what string, right func(agent.Record) bool) (found agent.Record) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		all := s.records.Records()
+		i := slices.IndexFunc(all[min(n, len(all)):], right)
+		if i >= 0 {
+			found = all[n+i]
+		}
+		return i >= 0
+	}, 2*patience, 200*time.Millisecond, what)
+	return found
+}
+
+// says lets a text be said and returns its record.
+func (s stall) says(a agent.Announcement) agent.Record {
+	s.t.Helper()
+	n := len(s.records.Records())
+	require.NoError(s.t, s.Session.Say(a, "ana"))
+	return s.next(n, a.Text, func(r agent.Record) bool {
+		return r.Announced != "" && strings.HasPrefix(a.Text, strings.TrimSpace(r.Text))
+	})
+}
+
+// quiet waits until nothing is heard.
+func (s stall) quiet() {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		talks := s.viewer.Seen().Talks
+		return s.Snapshot().Status.Chip != "speaking" && (len(talks) == 0 || time.Since(talks[len(talks)-1].To) > time.Second)
+	}, patience, 20*time.Millisecond)
+}
+
+// spoken is a comment that was heard whole.
+func spoken(r agent.Record) bool { return r.Outcome == agent.OutcomeSpoken && r.Announced == "" }
+
+// programs returns the sentences that speech programs have spoken.
+func programs(e *bot.Engine) (n uint64) {
+	for _, some := range e.Model.(interface{ VoiceStats() voice.Stats }).VoiceStats().Spoken { //nolint:forcetypeassert // it has a voice
+		n += some
+	}
+	return n
+}
+
+// briefly lets a model say two or three words, which are some seconds of its sound.
+func briefly(cfg configs.Config) configs.Config {
+	cfg.Inference.MaxTokens, cfg.Inference.Voice.MaxTokens = 6, 6
+	return cfg
+}
+
+// newChoir loads the small model that speaks. The engine runs until the test ends.
+func newChoir(h *fixture) (*choir, *bot.Engine) {
+	h.t.Helper()
+	dir := filepath.Join(h.t.TempDir(), "speaking")
+	require.NoError(h.t, minicpmotest.Speaking(h.t.Context(), moduleRoot, h.t.TempDir(), dir))
+	cfg := briefly(withModel(dir))
+	bundle, err := models.OpenBundle(dir)
+	require.NoError(h.t, err)
+	own := cfg.Bot()
+	own.Engine.Voice.Program = inference.VoiceModel
+	unused, err := bot.NewEngine(own, zerolog.Nop())
+	require.NoError(h.t, err, "its voice is known before it is loaded")
+	require.NoError(h.t, unused.Close())
+	settings := minicpmo.Settings{Config: cfg.Inference.Config, MiniCPM: cfg.Inference.MiniCPM}
+	opened := make(chan *choir, 1)
+	engine, err := bot.NewLocalEngine(func(ctx context.Context, progress residency.Progress) (inference.Model, error) {
+		e, err := minicpmo.Open(ctx, bundle, minicpmo.Options{Config: settings, Progress: progress, Threads: 1})
+		if err != nil {
+			return nil, err
+		}
+		c := &choir{Engine: e, sound: map[string][]int16{}}
+		opened <- c
+		return c, nil
+	}, settings)
+	require.NoError(h.t, err)
+	h.run("engine", engine.Run)
+	select {
+	case c := <-opened:
+		require.True(h.t, c.Capabilities().Speech)
+		return c, engine
+	case <-time.After(patience):
+		require.FailNow(h.t, "the model is not loaded")
+	}
+	return nil, nil
+}
+
+// TestOwnVoiceInRooms lets a model comment in two rooms with its own voice, and disturbs it there.
+func TestOwnVoiceInRooms(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	c, engine := newChoir(h)
+	var rooms []stall
+	for _, name := range []string{"one", "two"} {
+		cfg := briefly(withModel(""))
+		b, records := h.bot(cfg, name, engine)
+		h.run("bot of "+name, b.Run)
+		rooms = append(rooms, stall{b, t, records, h.listener(name)})
+		h.camera(name, "")
+	}
+	t.Run("both rooms hear it in time", func(t *testing.T) {
+		for _, s := range rooms {
+			s.t = t
+			r := s.next(1, "a comment in time, in the model's voice, with its words", func(r agent.Record) bool {
+				return spoken(r) && r.AudioSec > 1 && r.Aligned && math.Abs(r.AlignmentError) < 0.2 && s.hears(r, c) && s.reads(r)
+			})
+			t.Logf("%q: %.1f s, %.0f ms beside its picture, ready after %.2f s", r.Text, r.AudioSec, 1000*r.AlignmentError, r.ReadySec)
+		}
+		require.Zero(t, programs(engine))
+		require.Empty(t, rooms[0].Snapshot().VoiceProblem)
+	})
+	s := rooms[0]
+	t.Run("dots are silent", func(t *testing.T) {
+		s.t = t
+		c.dots.Store(true)
+		n := len(s.records.Records())
+		r := s.next(n+1, "a silent look", func(r agent.Record) bool { return r.Outcome == agent.OutcomeSilent })
+		c.dots.Store(false)
+		require.Zero(t, r.AudioSec)
+		require.Zero(t, programs(engine))
+	})
+	t.Run("an instruction cuts it", func(t *testing.T) {
+		s.t = t
+		about := "Look at the keeper."
+		s.cuts(c, func() error { _, err := s.Change(agent.Change{Instruction: &about}, "ana"); return err })
+	})
+	t.Run("an announcement cuts it", func(t *testing.T) {
+		s.t = t
+		s.cuts(c, func() error { return s.Session.Say(agent.Announcement{Text: "A goal!", Interrupt: true}, "ana") })
+	})
+	stop := ""
+	for _, s := range rooms {
+		_, err := s.Change(agent.Change{Instruction: &stop}, "ana")
+		require.NoError(t, err)
+		s.quiet()
+	}
+	require.Eventually(t, func() bool { return c.Stats().VoiceSlots == 0 }, patience, 10*time.Millisecond, "all slots are free")
+	t.Run("the voice changes live", func(t *testing.T) {
+		s.t = t
+		for _, id := range []string{"flite:slt", inference.VoiceModel} {
+			before := programs(engine)
+			_, err := s.Change(agent.Change{Settings: agent.Settings{Voice: &id}}, "ana")
+			require.NoError(t, err)
+			r := s.says(agent.Announcement{Text: "A goal!", Interrupt: true})
+			require.Equal(t, agent.OutcomeSpoken, r.Outcome)
+			if id == inference.VoiceModel {
+				require.Equal(t, before, programs(engine))
+				s.next(0, "it is the model's sound", func(r agent.Record) bool { return r.Announced != "" && s.hears(r, c) })
+			} else {
+				require.Greater(t, programs(engine), before)
+			}
+		}
+	})
+	t.Run("another voice goes on where it fails", func(t *testing.T) {
+		s.t = t
+		c.fails.Store(true)
+		const text = "A dog. It has a stick."
+		before := programs(engine)
+		r := s.says(agent.Announcement{Text: text, Interrupt: true})
+		c.fails.Store(false)
+		require.Equal(t, agent.OutcomeSpoken, r.Outcome)
+		require.Equal(t, text, r.Text)
+		require.Equal(t, before+1, programs(engine), "the second sentence")
+		require.Contains(t, s.Snapshot().VoiceProblem, errTorn.Error())
+		s.next(0, "its words are shown once", func(r agent.Record) bool { return r.Text == text && s.reads(r) })
+		require.Equal(t, agent.OutcomeSpoken, s.says(agent.Announcement{Text: "Yes!"}).Outcome)
+		require.Empty(t, s.Snapshot().VoiceProblem)
+	})
+}
+
+// cuts disturbs the room while a comment is heard: it is cut, its slot is free soon, and the next one is whole.
+func (s stall) cuts(c *choir, disturb func() error) {
+	s.t.Helper()
+	for range 5 { // a comment may end in the same moment
+		n := len(s.records.Records())
+		require.Eventually(s.t, func() bool { return s.Snapshot().Status.Chip == "speaking" }, 2*patience, time.Millisecond)
+		require.NoError(s.t, disturb())
+		r := s.next(n, "the comment that was heard", func(r agent.Record) bool { return r.Announced == "" })
+		s.next(n, "a comment behind it", spoken)
+		if r.Outcome == agent.OutcomeCut {
+			return
+		}
+	}
+	require.FailNow(s.t, "no comment was cut")
+}
+
+// listener watches a room and keeps the levels of the voice.
+func (h *fixture) listener(roomName string) *stage.Viewer {
+	h.t.Helper()
+	token, err := room.ViewerToken(h.keys, room.Person{Room: roomName, Identity: "listener"})
+	require.NoError(h.t, err)
+	v, err := stage.NewViewer(stage.ViewerOptions{URL: h.url, Token: token, Levels: true, Log: zerolog.Nop()})
+	require.NoError(h.t, err)
+	h.run("listener of "+roomName, v.Run)
+	return v
+}
+
+// hears reports whether the viewer heard a record in the model's voice: its level rises and falls as the model's does.
+func (s stall) hears(r agent.Record, c *choir) bool {
+	const block = 240 // 10 ms
+	sound := c.said(strings.TrimSpace(r.Text))
+	if math.Abs(float64(len(sound))/24000-r.AudioSec) > 0.1 { // another sound of equal words
+		return false
+	}
+	var made, heard []float64
+	for i := 0; i+block <= len(sound) && len(made) < 200; i += block { // a packet may be lost later on
+		var sum float64
+		for _, v := range sound[i : i+block] {
+			sum += float64(v) * float64(v)
+		}
+		made = append(made, math.Sqrt(sum/block))
+	}
+	for _, l := range s.viewer.Seen().Levels {
+		if l.At.After(r.StartedAt.Add(-time.Second)) && l.At.Before(r.EndedAt.Add(2*time.Second)) {
+			heard = append(heard, l.RMS)
+		}
+	}
+	best := 0.0
+	for at := 0; at+len(made) <= len(heard); at++ {
+		best = max(best, alike(made, heard[at:at+len(made)]))
+	}
+	return best > 0.7
+}
+
+// alike returns the correlation of two rows.
+func alike(a, b []float64) float64 {
+	var sa, sb, aa, bb, ab float64
+	n := float64(len(a))
+	for i := range a {
+		sa, sb, aa, bb, ab = sa+a[i], sb+b[i], aa+a[i]*a[i], bb+b[i]*b[i], ab+a[i]*b[i]
+	}
+	return (n*ab - sa*sb) / math.Sqrt(max((n*aa-sa*sa)*(n*bb-sb*sb), 1))
+}
+
+// reads reports whether the words of a record came to the viewer while they were heard.
+func (s stall) reads(r agent.Record) bool {
+	seen := s.viewer.Seen()
+	want := strings.Fields(r.Text)
+	for _, closed := range slices.Backward(seen.Closed) {
+		if !slices.Equal(strings.Fields(closed.Text), want) || closed.At.Before(r.StartedAt) {
+			continue
+		}
+		words := slices.DeleteFunc(seen.Words, func(w stage.Word) bool { return w.Segment != closed.Segment })
+		if len(words) != len(want) {
+			continue
+		}
+		const late = time.Second // on a busy machine
+		first, last := words[0].At.Sub(r.StartedAt), r.EndedAt.Sub(words[len(words)-1].At)
+		return first > -50*time.Millisecond && first < r.EndedAt.Sub(r.StartedAt)/2+late && last > -late
+	}
+	return false
+}

@@ -1,0 +1,117 @@
+// Package minicpmotest makes a small bundle that speaks, for tests of packages that use the engine. Its networks are those of
+// models/testdata/tiny, its flow and vocoder the fixtures of the engine's tests: an answer of a few words becomes some
+// seconds of noise, on a CPU in a twentieth of that time.
+package minicpmotest
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+
+	"touchline/models"
+	"touchline/models/checkpoint"
+	"touchline/models/convert"
+	"touchline/models/safetensors"
+	"touchline/models/synth"
+	"touchline/models/torch"
+)
+
+// OpenFixture opens a file of tensors that the official code computed. root is the folder of the module.
+func OpenFixture(root, name string) (*safetensors.File, error) {
+	file, err := os.Open(filepath.Join(root, "inference", "minicpmo", "testdata", name+".safetensors.gz"))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	z, err := gzip.NewReader(file)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(z)
+	if err != nil {
+		return nil, err
+	}
+	return safetensors.Parse(name, b)
+}
+
+// Speaking writes the tiny checkpoint with its voice as a bundle for the CPU to the folder out, which must not exist. root is the
+// folder of the module, work one for temporary files.
+func Speaking(ctx context.Context, root, work, out string) error {
+	dir, err := published(ctx, root, filepath.Join(work, "checkpoint"))
+	if err != nil {
+		return err
+	}
+	src, err := checkpoint.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(convert.Convert(ctx, src, out, convert.Options{
+		Name: "tiny", Weights: []models.Weights{models.WeightsFloat32}, Devices: []models.Device{models.DeviceCPU},
+	}), src.Close())
+}
+
+// published writes a folder like the one that is published: the small checkpoint, and the assets of a random one with the weights
+// of the fixtures.
+func published(ctx context.Context, root, dir string) (string, error) {
+	shape, err := synth.Find("tiny")
+	if err != nil {
+		return "", err
+	}
+	random, err := synth.New(shape.WithSpeech(), 1)
+	if err != nil {
+		return "", err
+	}
+	if err := random.Write(ctx, dir, 1<<30, nil); err != nil {
+		return "", err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		if e.Name() != "assets" {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	tiny, failed := filepath.Abs(filepath.Join(root, "models", "testdata", "tiny"))
+	entries, listed := os.ReadDir(tiny)
+	if err = errors.Join(err, failed, listed); err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		err = errors.Join(err, os.Symlink(filepath.Join(tiny, e.Name()), filepath.Join(dir, e.Name())))
+	}
+	for file, fixture := range map[string]string{"flow.pt": "voice_flow", "hift.pt": "voice_hift"} {
+		f, failed := OpenFixture(root, fixture)
+		if err = errors.Join(err, failed); err != nil {
+			return "", err
+		}
+		err = writeTensors(filepath.Join(dir, "assets", "token2wav", file), f)
+	}
+	return dir, err
+}
+
+// writeTensors writes tensors as torch.save does, in place of a file.
+func writeTensors(path string, f *safetensors.File) (err error) {
+	var entries []safetensors.Entry
+	var data []byte
+	for _, name := range f.Names() {
+		x, _ := f.Tensor(name)
+		entries = append(entries, safetensors.Entry{Name: name, TensorInfo: x.TensorInfo})
+		data = append(data, x.Data...)
+	}
+	out, err := os.Create(path) //nolint:gosec // a folder of the caller
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	w, err := torch.NewWriter(out, entries)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(data)
+	return errors.Join(err, w.Close())
+}
