@@ -1,5 +1,5 @@
 #!/bin/sh
-# Downloads ONNX Runtime to a folder, with Python's pip.
+# Downloads ONNX Runtime, and the Silero network that finds speech, to a folder, with Python's pip.
 # usage: scripts/runtime.sh cpu|cuda DEST
 #   cpu   ONNX Runtime for the CPU; keeps an existing CUDA one, which supports both
 #   cuda  ONNX Runtime for CUDA 13, and the NVIDIA libraries that the system lacks (RUNTIME_NVIDIA=1: all of them)
@@ -14,11 +14,33 @@ case "$kind" in cpu | cuda) ;; *) echo "usage: $0 cpu|cuda DEST" >&2; exit 2 ;; 
 say() { echo "runtime: $*"; }
 die() { echo "runtime: $*" >&2; exit 1; }
 
+# silero adds the network that finds speech. Without it Touchline works by loudness, so its failure is no error.
+silero=silero_vad_16k_op15.onnx
+silero_sum=7ed98ddbad84ccac4cd0aeb3099049280713df825c610a8ed34543318f1b2c49
+has_silero() { echo "$silero_sum  $dest/$silero" | sha256sum -c --status 2>/dev/null; }
+silero() {
+	has_silero && return
+	say "downloading silero-vad 6.2.3"
+	rm -rf "$dest/silero"
+	python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$dest/silero" silero-vad==6.2.3 &&
+		python3 -m zipfile -e "$dest"/silero/*.whl "$dest/silero/tree" &&
+		mv "$dest/silero/tree/silero_vad-6.2.3.dist-info/licenses/LICENSE" "$dest/LICENSE.silero" &&
+		mv "$dest/silero/tree/silero_vad/data/$silero" "$dest/" || say "no $silero: speech will be found by its loudness" >&2
+	rm -rf "$dest/silero"
+	if [ -e "$dest/$silero" ] && ! has_silero; then
+		rm "$dest/$silero"
+		say "$silero is not the file that is expected: removed" >&2
+	fi
+}
+
 have=$(cat "$dest/VERSION" 2>/dev/null || true)
 library=$dest/libonnxruntime.so.$version
 if [ -s "$library" ]; then
 	case "$kind:$have" in
-	"cpu:cpu $version" | "cpu:cuda $version" | "cuda:cuda $version") exit 0 ;;
+	"cpu:cpu $version" | "cpu:cuda $version" | "cuda:cuda $version")
+		silero
+		exit 0
+		;;
 	esac
 fi
 
@@ -89,4 +111,5 @@ echo "$kind $version" >"$work/new/VERSION"
 chmod 755 "$work/new"
 if [ -e "$dest" ]; then mv "$dest" "$work/old"; fi
 mv "$work/new" "$dest"
+silero
 say "ONNX Runtime $version for $kind is in $dest: $(cd "$dest" && ls | grep -c '\.so') libraries, $(du -sh "$dest" | cut -f 1)"
