@@ -124,8 +124,10 @@ bench: setup-test build bin/touchline-slim bin/touchline-bench ## every timing f
 	./bin/touchline-bench run $(ARGS)
 
 .PHONY: soak
-soak: setup-test build bin/touchline-bench ## long runs (30 minutes unless ARGS says otherwise)
+soak: setup-test build bin/touchline-bench ## long runs (50 minutes unless ARGS and UTTERANCES say otherwise)
 	./bin/touchline-bench soak $(ARGS)
+	TOUCHLINE_UTTERANCES=$(or $(UTTERANCES),10000) go test -vet=off -tags=$(TAGS),integration -count=1 -timeout 4h -v \
+		-run '^TestManyUtterances$$' ./inference/minicpmo
 
 PRECISIONS ?= fp32 int4
 .PHONY: nano-precisions

@@ -46,18 +46,24 @@ func makeSpeaking(t *testing.T) (string, error) {
 	return to, minicpmotest.Speaking(t.Context(), "../..", t.TempDir(), to)
 }
 
-// openSpeaking opens an engine with a voice.
-func openSpeaking(t *testing.T) *minicpmo.Engine {
+// promptVoice is the voice of the official fixtures.
+func promptVoice(t *testing.T) minicpmo.Voice {
 	t.Helper()
 	prompt := openFixture(t, "voice_prompt")
 	v := minicpmo.Voice{Mel: prompt.floats("prompt_mel"), Speaker: prompt.floats("spk_embedding")}
 	for _, c := range prompt.ints("prompt_codes") {
 		v.Codes = append(v.Codes, int32(c))
 	}
+	return v
+}
+
+// openSpeaking opens an engine with a voice.
+func openSpeaking(t *testing.T) *minicpmo.Engine {
+	t.Helper()
 	c := settings(t)
 	c.MaxTokens = 24
 	o := minicpmo.Options{Config: c, Threads: 1}
-	e, err := minicpmo.Open(t.Context(), speakingBundle(t), o.WithVoices(map[string]minicpmo.Voice{minicpmo.DefaultVoice: v}))
+	e, err := minicpmo.Open(t.Context(), speakingBundle(t), o.WithVoices(map[string]minicpmo.Voice{minicpmo.DefaultVoice: promptVoice(t)}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	return e

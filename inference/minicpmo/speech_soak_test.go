@@ -1,0 +1,211 @@
+//go:build integration
+
+package minicpmo_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/inference"
+	"touchline/inference/internal/ort"
+	"touchline/inference/internal/ort/orttest"
+	"touchline/inference/minicpmo"
+)
+
+// utterances is the number of TestManyUtterances; `make soak` sets TOUCHLINE_UTTERANCES.
+const utterances = 200
+
+// speakers are the rooms that speak at once, more than there are slots of the voice.
+const speakers = 6
+
+// crowd lets rooms speak, with faults among them, and counts what came of it.
+type crowd struct {
+	t      *testing.T
+	e      *minicpmo.Engine
+	left   atomic.Int64
+	whole  atomic.Int64
+	broken atomic.Int64
+	cut    atomic.Int64
+	silent atomic.Int64
+	long   atomic.Int64
+}
+
+// use is what the process holds at a moment without work.
+type use struct {
+	heap    uint64
+	handles ort.Handles
+}
+
+// rest waits until all slots are free, and returns what is held.
+func (c *crowd) rest() use {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool { s := c.e.Stats(); return s.VoiceSlots == 0 && s.Slots == 0 && s.Waiting == 0 },
+		time.Minute, 10*time.Millisecond, "slots are free: %+v", c.e.Stats())
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return use{m.HeapAlloc, ort.Live()}
+}
+
+// run lets all rooms speak n times together.
+func (c *crowd) run(seed uint64, n int) {
+	c.left.Store(int64(n))
+	var rooms sync.WaitGroup
+	for room := range speakers {
+		rooms.Go(func() {
+			r := rand.New(rand.NewPCG(seed, uint64(room))) //nolint:gosec // a script
+			for c.left.Add(-1) >= 0 && !c.t.Failed() {
+				if err := c.one(r); err != nil {
+					c.t.Errorf("room %d: %v", room, err)
+				}
+			}
+		})
+	}
+	rooms.Wait()
+}
+
+// one opens a room and speaks once, with or without a fault.
+func (c *crowd) one(r *rand.Rand) error {
+	s, err := c.e.NewSession()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	speaker, _ := s.(inference.Speaker)
+	p := inference.Prompt{Text: "What is it?", Frames: []inference.Frame{frame(c.t, "320x240.png", 0)}, Speech: true}
+	ctx := c.t.Context()
+	switch n := r.IntN(20); {
+	case n < 4: // left in the middle, by its reader
+		c.cut.Add(1)
+		most := r.IntN(8)
+		for _, err := range s.Generate(ctx, p) {
+			if most--; most < 0 || err != nil {
+				return err
+			}
+		}
+		return nil
+	case n < 7: // left at any time, by its context
+		c.cut.Add(1)
+		ctx, stop := context.WithTimeout(ctx, time.Duration(r.IntN(200))*time.Millisecond)
+		defer stop()
+		for _, err := range s.Generate(ctx, p) {
+			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				return err
+			}
+		}
+		return nil
+	case n < 10:
+		return c.damaged(s, p)
+	case n < 12:
+		text := []string{"", "...", " ", "…", "\n"}[r.IntN(5)]
+		c.silent.Add(1)
+		for chunk, err := range speaker.Speak(ctx, text, "", "en") {
+			if err != nil || len(chunk.Audio) > 0 {
+				return errors.Join(err, errors.New("sound of "+strconv.Quote(text)))
+			}
+		}
+		return nil
+	case n < 13:
+		return c.lengthy(s)
+	}
+	c.whole.Add(1)
+	got := say(c.t, s, p.Text)
+	if got.err != nil || got.failure != nil || got.samples == 0 {
+		return errors.Join(got.err, errors.New("a sound was expected: "+got.text))
+	}
+	return nil
+}
+
+// damaged speaks in a voice that makes no numbers.
+func (c *crowd) damaged(s inference.Session, p inference.Prompt) error {
+	c.broken.Add(1)
+	p.Voice = inference.VoiceModel + ":broken"
+	var failure *inference.VoiceFailure
+	for chunk, err := range s.Generate(c.t.Context(), p) {
+		if err != nil {
+			return err
+		}
+		if chunk.VoiceFailed != nil {
+			failure = chunk.VoiceFailed
+		}
+		if len(chunk.Audio) > 0 {
+			return errors.New("sound of a damaged voice")
+		}
+	}
+	if failure == nil {
+		return errors.New("a damaged voice did not fail")
+	}
+	return nil
+}
+
+// lengthy speaks a text of several turns.
+func (c *crowd) lengthy(s inference.Session) error {
+	c.long.Add(1)
+	text := strings.Repeat("The reds go forward and the keeper waits for them. ", 8)
+	samples, said := 0, 0
+	speaker, _ := s.(inference.Speaker)
+	for chunk, err := range speaker.Speak(c.t.Context(), text, "", "en") {
+		if err != nil || chunk.VoiceFailed != nil {
+			return errors.Join(err, errors.New("a long text failed"))
+		}
+		samples, said = samples+len(chunk.Audio), said+len(chunk.Text)
+	}
+	if samples == 0 || said != len(text) {
+		return errors.New("a long text has no sound, or lacks words")
+	}
+	return nil
+}
+
+// TestManyUtterances: rooms speak at once, more than there are slots, and are disturbed. All that was not disturbed is whole, and nothing
+// is left behind.
+func TestManyUtterances(t *testing.T) {
+	orttest.NoLeaks(t)
+	n := utterances
+	if v, ok := os.LookupEnv("TOUCHLINE_UTTERANCES"); ok {
+		var err error
+		n, err = strconv.Atoi(v)
+		require.NoError(t, err)
+	}
+	b := speakingBundle(t)
+	b.Manifest.Dims.Speech.TTS.MaxPositions = 160 // small slots: turns end at 6 s
+	good := promptVoice(t)
+	bad := good
+	bad.Mel = make([]float32, len(good.Mel))
+	for i := range bad.Mel {
+		bad.Mel[i] = float32(math.NaN())
+	}
+	s := settings(t)
+	s.MaxTokens, s.MiniCPM.Slots, s.MiniCPM.Temperature = 6, 4, 0.7
+	began := time.Now()
+	o := minicpmo.Options{
+		Config: s, Threads: 1,
+		Now: func() time.Time { return began.Add(50 * time.Since(began)) }, // sound need not wait until it is heard
+	}
+	e, err := minicpmo.Open(t.Context(), b, o.WithVoices(map[string]minicpmo.Voice{minicpmo.DefaultVoice: good, "broken": bad}))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, e.Close()) }()
+	c := &crowd{t: t, e: e}
+	c.run(1, n/4)
+	before := c.rest()
+	c.run(2, n-n/4)
+	after := c.rest()
+	t.Logf("%d utterances in %v: %d whole, %d left, %d of a damaged voice, %d silent, %d long; heap %.1f, then %.1f MB; %d turns long, %d lost",
+		n, time.Since(began), c.whole.Load(), c.cut.Load(), c.broken.Load(), c.silent.Load(), c.long.Load(),
+		float64(before.heap)/1e6, float64(after.heap)/1e6, e.Stats().LongTurns, e.Stats().LostTurns)
+	require.Equal(t, before.handles, after.handles, "native handles")
+	require.Less(t, after.heap, before.heap+4e6, "bytes of the heap")
+	require.Less(t, e.Stats().Cached, 64, "pictures of closed rooms")
+}
