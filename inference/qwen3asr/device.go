@@ -11,10 +11,8 @@ import (
 	"touchline/inference/internal/mel"
 	"touchline/inference/internal/ort"
 	"touchline/models"
+	"touchline/models/graph"
 )
-
-// topK is the maximum number of best logits that the decoder returns.
-const topK = 256
 
 // forbiddenBias is added to the logits of ids without a token.
 const forbiddenBias = -1e30
@@ -78,7 +76,7 @@ func openDevice(sel *selection, rt *ort.Runtime, dev *ort.Device, threads int, p
 // allocate allocates the decoder's memory.
 func (d *device) allocate() (err error) {
 	c := d.sel.dims()
-	k := int64(min(topK, c.Vocab))
+	k := int64(min(graph.HearingTopK, c.Vocab))
 	captured := 0
 	if d.sel.device == models.DeviceCUDA {
 		captured = d.sel.layout.Slots

@@ -14,6 +14,9 @@ import (
 // vocabulary is smaller).
 const TopK = 256
 
+// HearingTopK is TopK of a decoder that hears. It needs fewer, because it is greedy.
+const HearingTopK = 32
+
 // headBlock is the inputs per scale of a quantised vocabulary matrix.
 const headBlock = 32
 
@@ -40,7 +43,7 @@ const (
 //	past_key_values.i.key   F [B,kv_heads,M,head_dim], also .value
 //
 //	logits                  float32 [B,1,vocab] without the bias
-//	top_values, top_ids     float32 and int64 [B,1,K], descending, with the bias
+//	top_values, top_ids     float32 and int64 [B,1,K], descending, with the bias; K is TopK or HearingTopK
 //	hidden_states           F [B,1,hidden]     after the last norm
 //	present.i.key, .value   as past
 //
@@ -67,9 +70,11 @@ func Decoder(d models.Dims, o Options) (*Description, error) {
 // newDecoder returns a decoder of the given sizes. The hidden states of models that hear
 // exceed what squares in float16 can hold, so their residual is float32.
 func newDecoder(name string, d models.Dims, c models.Decoder, o Options) decoder {
-	return decoder{
-		network: newNetwork(name, o), Decoder: c, model: "llm.model.", wide: d.Hearing != nil && o.Device == models.DeviceCUDA,
+	b := decoder{network: newNetwork(name, o), Decoder: c, model: "llm.model.", best: min(TopK, c.Vocab)}
+	if d.Hearing != nil {
+		b.wide, b.best, b.grouped = o.Device == models.DeviceCUDA, min(HearingTopK, c.Vocab), true
 	}
+	return b
 }
 
 func checkDecoder(o Options) error {
@@ -93,6 +98,8 @@ type decoder struct {
 	models.Decoder
 
 	model     string // the prefix of its tensors
+	best      int    // the number of best ids
+	grouped   bool   // they are looked for in groups
 	wide      bool   // the residual is float32 beside activations in float16
 	stateless bool   // without past and present keys and values
 }
@@ -153,8 +160,8 @@ func (b *decoder) ports() {
 	b.input("last_position", models.Int64, 1)
 	b.input("logits_bias", models.Float32, "BM", b.Vocab)
 	b.output("logits", models.Float32, "B", 1, b.Vocab)
-	b.output("top_values", models.Float32, "B", 1, min(TopK, b.Vocab))
-	b.output("top_ids", models.Int64, "B", 1, min(TopK, b.Vocab))
+	b.output("top_values", models.Float32, "B", 1, b.best)
+	b.output("top_ids", models.Int64, "B", 1, b.best)
 	b.output("hidden_states", b.float, "B", 1, b.Hidden)
 	b.cachePorts()
 	if !b.options.Check {
@@ -292,12 +299,54 @@ func (b *decoder) head(x string) {
 	// The bias gets an axis of positions, so that it is added row by row.
 	bias := b.node("Unsqueeze", "logits_bias.rows", []string{"logits_bias", b.constant("positions", 1)})
 	biased := b.node("Add", "logits.biased", []string{"logits", bias})
-	b.nodes("TopK", "top", []string{biased, b.constant("top.k", int64(min(TopK, b.Vocab)))},
-		[]string{"top_values", "top_ids"}, onnx.Int("axis", -1), onnx.Int("largest", 1), onnx.Int("sorted", 1))
+	if width := groupWidth(b.Vocab); b.grouped && width > 1 {
+		b.bestOfGroups(biased, width)
+	} else {
+		b.top("top", biased, b.best, "top_values", "top_ids")
+	}
 	if b.options.Check {
 		b.node("Identity", "all_hidden", []string{x})
 		b.logits("all_logits", x)
 	}
+}
+
+// top adds the k largest values of each row and their positions.
+func (b *decoder) top(name, x string, k int, values, positions string) {
+	b.nodes("TopK", name, []string{x, b.constant("top."+strconv.Itoa(k), int64(k))}, []string{values, positions},
+		onnx.Int("axis", -1), onnx.Int("largest", 1), onnx.Int("sorted", 1))
+}
+
+// groupWidth returns the largest power of two up to 128 that divides a vocabulary.
+func groupWidth(vocab int) int {
+	width := 1
+	for width < 128 && vocab%(2*width) == 0 {
+		width *= 2
+	}
+	return width
+}
+
+// bestOfGroups is top for a long row, of which the kernel of CUDA reads every value many
+// times in one block. The best k values are in the k groups of neighbours with the largest
+// maxima.
+func (b *decoder) bestOfGroups(x string, width int) {
+	k := min(b.best, b.Vocab/width)
+	last := b.constant("last", -1)
+	groups := b.node("Reshape", "groups", []string{x, b.constant("groups.shape", 0, -1, int64(width))})
+	peaks := b.node("ReduceMax", "groups.peaks", []string{groups, last}, onnx.Int("keepdims", 0))
+	b.top("groups.top", peaks, k, "groups.values", "groups.ids")
+	at := b.node("Unsqueeze", "groups.at", []string{"groups.ids", last})
+	few := b.node("GatherND", "few", []string{groups, at}, onnx.Int("batch_dims", 1))
+	few = b.node("Reshape", "few.row", []string{few, b.constant("few.shape", 0, 1, int64(k*width))})
+	b.top("top", few, min(b.best, k*width), "top_values", "top_positions")
+
+	offsets := make([]int64, width)
+	for i := range offsets {
+		offsets[i] = int64(i)
+	}
+	ids := b.node("Mul", "few.first", []string{at, b.constant("groups.width", int64(width))})
+	ids = b.node("Add", "few.ids", []string{ids, b.constant("groups.offsets", offsets...)})
+	ids = b.node("Reshape", "few.ids.row", []string{ids, "few.shape"})
+	b.node("GatherElements", "top_ids", []string{ids, "top_positions"}, onnx.Int("axis", 2))
 }
 
 // logits multiplies hidden states with the vocabulary matrix. Both uses (last
