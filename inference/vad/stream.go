@@ -215,3 +215,10 @@ func (s *Stream) cut() {
 		s.emit(Event{Kind: Heard, At: at, Sound: s.sound})
 	}
 }
+
+// Reset changes detector and settings, as NewStream. Time goes on.
+func (s *Stream) Reset(d Detector, c Config) {
+	now, emit := s.Now(), s.emit
+	*s = *NewStream(d, c, emit)
+	s.at = now
+}
