@@ -134,6 +134,7 @@ func TestEverySettingHasARule(t *testing.T) {
 		"inference.voice.name":         "the program knows its voices",
 		"inference.voice.model":        "the server knows its models",
 		"inference.recognizer.model":   "the server knows its models",
+		"inference.recognizer.aligner": "a path",
 		"inference.minicpmo.runtime":   "a path",
 		"agent.state.path":             "a path",
 		"agent.mqtt.user":              "required with a password, which no file has",

@@ -43,8 +43,17 @@ const (
 type RecognizerConfig struct {
 	// Program is "off", "model" (a bundle) or "remote" (a server).
 	Program string `yaml:"program" env:"PROGRAM"`
-	// Bundle is the folder of the model.
-	Bundle string `yaml:"bundle" env:"BUNDLE"`
+	// Bundle is the folder of the model, Aligner that of the one that finds the times of words; "" finds none.
+	Bundle  string `yaml:"bundle" env:"BUNDLE"`
+	Aligner string `yaml:"aligner" env:"ALIGNER"`
+	// Device of the model is "cuda" or "cpu", GPU the number of the GPU.
+	Device string `yaml:"device" env:"DEVICE"`
+	GPU    int    `yaml:"gpu" env:"GPU"`
+	// Slots is the number of parts of speech that the model hears at once: 1, 2, 4, ... 256; 0 means as many as fit
+	// the memory.
+	Slots int `yaml:"slots" env:"SLOTS"`
+	// Step is how much new speech makes the model answer while somebody speaks.
+	Step time.Duration `yaml:"step" env:"STEP"`
 	// IdleUnload frees the model after this time without work and without an open session; 0 keeps it.
 	IdleUnload time.Duration `yaml:"idle_unload" env:"IDLE_UNLOAD"`
 	// URL of the server of program remote, up to and including /v1.
@@ -89,7 +98,7 @@ func DefaultConfig() Config {
 	return Config{
 		Engine: "auto", MaxTokens: 512, MaxInputTokens: 8192, MaxSlices: 2,
 		Voice:      VoiceConfig{Enabled: true, Program: "auto", Language: "en", MaxTokens: 96},
-		Recognizer: RecognizerConfig{Program: RecognizerOff},
+		Recognizer: RecognizerConfig{Program: RecognizerOff, Device: "cuda", Step: 500 * time.Millisecond},
 	}
 }
 
@@ -130,6 +139,10 @@ func (c RecognizerConfig) Validate() error {
 	s.That(slices.Contains([]string{RecognizerOff, RecognizerModel, RecognizerRemote}, c.Program), "program",
 		"off, model or remote", strconv.Quote(c.Program))
 	s.That(c.Program != RecognizerModel || c.Bundle != "", "bundle", "the folder of a model, as program is model", strconv.Quote(c.Bundle))
+	s.That(c.Device == "cuda" || c.Device == "cpu", "device", "cuda or cpu", strconv.Quote(c.Device))
+	s.That(check.Within(c.GPU, 0, 63), "gpu", "between 0 and 63", c.GPU)
+	s.That(check.Within(c.Slots, 0, 256) && c.Slots&(c.Slots-1) == 0, "slots", "0, 1, 2, 4, 8, 16, 32, 64, 128 or 256", c.Slots)
+	s.That(check.Within(c.Step, 100*time.Millisecond, 10*time.Second), "step", "between 100ms and 10s", c.Step)
 	s.That(c.IdleUnload == 0 || check.Within(c.IdleUnload, time.Second, 24*time.Hour), "idle_unload",
 		"0s to keep the model, or between 1s and 24h", c.IdleUnload)
 	s.Add(checkURL(c.URL, c.Program == RecognizerRemote, "a transcription server", "RECOGNIZER"))

@@ -149,7 +149,7 @@ func (e *Engine) Transcribe(ctx context.Context, sound []float32, h inference.He
 		if h.Live {
 			k = final
 		}
-		ends := split(sound, samples(e.o.Part), cutSearch)
+		parts := inference.SplitSound(sound, samples(e.o.Part))
 		var jobs []*job
 		defer func() {
 			for _, j := range jobs {
@@ -157,10 +157,10 @@ func (e *Engine) Transcribe(ctx context.Context, sound []float32, h inference.He
 			}
 			e.loop.inbox.wake.Set()
 		}()
-		from, begun := 0, 0
-		for i, end := range ends {
-			for ; len(jobs) < min(len(ends), i+ahead); begun = ends[len(jobs)-1] {
-				j, err := e.answer(a, k, hear(e.dims, sound[begun:ends[len(jobs)]]), "", e.o.MaxTokens)
+		begin := 0
+		for i, part := range parts {
+			for len(jobs) < min(len(parts), i+ahead) {
+				j, err := e.answer(a, k, hear(e.dims, parts[len(jobs)]), "", e.o.MaxTokens)
 				if err != nil {
 					yield(inference.Transcript{}, err)
 					return
@@ -172,8 +172,9 @@ func (e *Engine) Transcribe(ctx context.Context, sound []float32, h inference.He
 				yield(inference.Transcript{}, err)
 				return
 			}
-			shift(&t, moment(from), moment(end))
-			jobs[i].windows, from = nil, end
+			jobs[i].windows = nil
+			shift(&t, moment(begin), moment(begin+len(part)))
+			begin += len(part)
 			if !yield(t, nil) {
 				return
 			}

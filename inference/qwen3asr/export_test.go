@@ -14,8 +14,6 @@ var (
 	NormalName     = normalName
 	LanguageName   = languageName
 	LanguageTag    = languageTag
-	Split          = split
-	Padded         = padded
 	Repair         = repair
 	AlignPrompt    = alignPrompt
 )

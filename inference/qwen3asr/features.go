@@ -3,9 +3,24 @@ package qwen3asr
 import (
 	"slices"
 
+	"touchline/inference"
 	"touchline/inference/internal/mel"
 	"touchline/models"
 )
+
+const (
+	rate       = inference.RecognizerRate
+	leastSound = rate / 2 // shorter sound is padded with silence
+	cutSearch  = 5 * rate // inference.SplitSound cuts so far from where it is asked to
+)
+
+// padded returns the sound with silence after it if it is shorter than the model takes.
+func padded(sound []float32) []float32 {
+	if len(sound) >= leastSound {
+		return sound
+	}
+	return append(make([]float32, 0, leastSound), sound...)[:leastSound]
+}
 
 // risen is by how much, in powers of ten, the loudest sound must rise before windows that were heard are heard
 // again: louder sound raises the floor of everything before it.

@@ -98,6 +98,15 @@ func (o Options) validate(dims models.Hearing) error {
 	return nil
 }
 
+// Describe returns what a bundle can do with the options. It reads no weights.
+func Describe(b *models.Bundle, o Options) (inference.Recognizes, error) {
+	e := &Engine{name: b.Manifest.Name, o: o.withDefaults()}
+	if err := e.check(b); err != nil {
+		return inference.Recognizes{}, fmt.Errorf("open %s: %w", b.Dir, err)
+	}
+	return e.Recognizes(), nil
+}
+
 // Open loads a bundle; the engine is ready when it returns. A model that does not fit the memory is
 // refused before loading (DoesNotFitError). The aligner is loaded at its first use.
 func Open(ctx context.Context, b *models.Bundle, o Options) (*Engine, error) {
@@ -105,7 +114,10 @@ func Open(ctx context.Context, b *models.Bundle, o Options) (*Engine, error) {
 		name: b.Manifest.Name, o: o.withDefaults(), log: o.Logger.With().Str("component", "qwen3asr").Logger(),
 		lost: make(chan struct{}),
 	}
-	err := e.prepare(b)
+	err := e.check(b)
+	if err == nil {
+		err = e.prepare(b)
+	}
 	if err == nil {
 		err = e.load(ctx, b)
 	}
@@ -115,8 +127,8 @@ func Open(ctx context.Context, b *models.Bundle, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// prepare reads what is not a network.
-func (e *Engine) prepare(b *models.Bundle) (err error) {
+// check reads the manifests.
+func (e *Engine) check(b *models.Bundle) (err error) {
 	m := &b.Manifest
 	if m.Task != models.TaskRecognition {
 		return fmt.Errorf("expected a model of speech recognition, such as Qwen3-ASR, it is %s", m.Name)
@@ -128,18 +140,21 @@ func (e *Engine) prepare(b *models.Bundle) (err error) {
 	if err := e.o.validate(e.dims); err != nil {
 		return err
 	}
+	if e.o.Aligner != "" {
+		e.aligner, err = openAligner(e.o.Aligner)
+	}
+	return err
+}
+
+// prepare reads the tokenizer.
+func (e *Engine) prepare(b *models.Bundle) (err error) {
 	if e.tokens, err = openTokenizer(b); err != nil {
 		return err
 	}
 	if e.prompts, err = newPrompter(e.tokens); err != nil {
 		return err
 	}
-	if e.stop, err = e.tokens.IDs(m.Stop...); err != nil {
-		return err
-	}
-	if e.o.Aligner != "" {
-		e.aligner, err = openAligner(e.o.Aligner)
-	}
+	e.stop, err = e.tokens.IDs(b.Manifest.Stop...)
 	return err
 }
 

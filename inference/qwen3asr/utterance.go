@@ -123,7 +123,7 @@ func (u *utterance) take(ctx context.Context, sound []float32) error {
 	u.sound = append(u.sound, sound...)
 	part := samples(u.e.o.Part)
 	for len(u.sound) >= part+cutSearch {
-		cut := split(u.sound, part, cutSearch)[0]
+		cut := len(inference.SplitSound(u.sound, part)[0])
 		t, err := u.whole(ctx, hear(u.e.dims, u.sound[:cut]), partial)
 		if err != nil {
 			return err

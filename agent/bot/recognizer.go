@@ -1,0 +1,77 @@
+package bot
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rs/zerolog"
+
+	"touchline/inference"
+	"touchline/inference/qwen3asr"
+	"touchline/inference/remote"
+	"touchline/inference/residency"
+	"touchline/models"
+)
+
+// Recognizer turns speech into text.
+type Recognizer struct {
+	inference.Recognizer
+
+	// Run loads and unloads the model until ctx ends. It also returns, with qwen3asr.ErrDeviceLost, when the GPU is lost.
+	Run func(ctx context.Context) error
+	// Note describes the limits of the model; "" without limits.
+	Note string
+}
+
+// NewRecognizer makes the configured recognizer; nil if there is none. runtime is the folder of ONNX Runtime, or "".
+func NewRecognizer(cfg inference.RecognizerConfig, runtime string, log zerolog.Logger) (*Recognizer, error) {
+	switch cfg.Program {
+	case inference.RecognizerModel:
+		r, err := newHearing(cfg, runtime, log)
+		if err != nil {
+			return nil, fmt.Errorf("prepare the recognizer: %w", err)
+		}
+		return r, nil
+	case inference.RecognizerRemote:
+		r, err := remote.NewRecognizer(cfg, log)
+		if err != nil {
+			return nil, err
+		}
+		return &Recognizer{Recognizer: r, Run: func(ctx context.Context) error { <-ctx.Done(); return r.Close() }}, nil
+	}
+	return nil, nil //nolint:nilnil // without an error there is none
+}
+
+// newHearing makes the recognizer of a bundle.
+func newHearing(cfg inference.RecognizerConfig, runtime string, log zerolog.Logger) (*Recognizer, error) {
+	bundle, err := models.OpenBundle(cfg.Bundle)
+	if err != nil {
+		return nil, err
+	}
+	o := qwen3asr.Options{
+		Aligner: cfg.Aligner, Runtime: runtime, Device: cfg.Device, GPU: cfg.GPU, Slots: cfg.Slots, Step: cfg.Step, Logger: log,
+	}
+	can, err := qwen3asr.Describe(bundle, o)
+	if err != nil {
+		return nil, err
+	}
+	keeper, err := residency.NewRecognizer(func(ctx context.Context, progress residency.Progress) (inference.Recognizer, error) {
+		log.Info().Str("bundle", bundle.Dir).Str("device", cfg.Device).Msg("loading the recognizer")
+		o := o
+		o.Progress = progress
+		return qwen3asr.Open(ctx, bundle, o)
+	}, can, residency.Options{
+		Preload: true, IdleUnload: cfg.IdleUnload, ErrLost: qwen3asr.ErrDeviceLost, Logger: log,
+		OnLost: func(err error) {
+			log.Error().Err(err).Msg("GPU lost; restart the program")
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &Recognizer{Recognizer: keeper, Run: keeper.Run}
+	if bundle.Manifest.Random {
+		r.Note = "The recognizer's weights are random: its words mean nothing."
+	}
+	return r, nil
+}
