@@ -286,27 +286,12 @@ const browserPage = `<!doctype html><title>viewer</title><link rel="icon" href="
   import { Room, RoomEvent, setLogLevel } from '/livekit-client.js';
   const q = new URLSearchParams(location.search);
   setLogLevel('error');
-  const video = document.getElementById('v'), canvas = new OffscreenCanvas(1, 1);
-  const pen = canvas.getContext('2d', { willReadFrequently: true });
-  // The strip of squares in the lower right corner: see package toyworld.
-  const crc = (n) => { let c = 0xff; for (const b of [n >> 16 & 255, n >> 8 & 255, n & 255]) { c ^= b;
-    for (let i = 0; i < 8; i++) c = c & 0x80 ? (c << 1 ^ 7) & 255 : c << 1 & 255; } return c; };
-  const counter = () => {
-    const w = video.videoWidth, h = video.videoHeight, u = w / 80, left = w - 19 * u, top = h - 5 * u;
-    canvas.width = Math.ceil(18 * u); canvas.height = Math.ceil(4 * u);
-    pen.drawImage(video, left, top, canvas.width, canvas.height, 0, 0, canvas.width, canvas.height);
-    const d = pen.getImageData(0, 0, canvas.width, canvas.height).data;
-    const bit = (i) => { const x = Math.floor((i % 16 + 1.5) * u), y = Math.floor((Math.floor(i / 16) + 1.5) * u);
-      return d[(y * canvas.width + x) * 4 + 1] > 127 ? 1 : 0; };
-    let n = 0, c = 0;
-    for (let i = 0; i < 24; i++) n = n * 2 + bit(i);
-    for (let i = 24; i < 32; i++) c = c * 2 + bit(i);
-    return crc(n) === c ? n : -1;
-  };
+  const video = document.getElementById('v');
+` + counterScript + `
   window.seen = [];
   const look = () => {
     const at = performance.timeOrigin + performance.now(); // now: the picture is up for presentation
-    window.seen.push([at, counter()]);
+    window.seen.push([at, counter(video, video.videoWidth, video.videoHeight)]);
     video.requestVideoFrameCallback(look);
   };
   video.requestVideoFrameCallback(look);

@@ -58,6 +58,7 @@ type runCmd struct {
 	Only     []string      `help:"Only these parts." placeholder:"PART"`
 	Markdown bool          `help:"Print Markdown, as in docs/benchmarks.md."`
 	Comments int           `help:"Comments of each alignment run." default:"60"`
+	Browser  int           `help:"Comments of each voice in each browser." default:"24"`
 	Relay    time.Duration `help:"Length of the relay run." default:"10m"`
 	Sound    bool          `help:"Camera with sound in alignment, steady and relay."`
 	Cost     time.Duration `help:"Length of each cost run." default:"40s"`
@@ -90,6 +91,9 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 		{"relay", "Relay of the delayed copy", func(ctx context.Context) ([]row, error) { return measureRelay(ctx, r.Relay, r.Sound, log) }},
 		{"sound", "The camera's sound beside the delayed picture", func(ctx context.Context) ([]row, error) {
 			return measureSound(ctx, 35*time.Second, log)
+		}},
+		{"browser", "The voice after its picture, in browsers that show the page", func(ctx context.Context) ([]row, error) {
+			return measureBrowser(ctx, r.Browser, log)
 		}},
 		{"instruction", "New instruction", func(ctx context.Context) ([]row, error) { return measureInstruction(ctx, log) }},
 		{"rules", "16 alert rules beside the commentary, model latency 150 ms", func(ctx context.Context) ([]row, error) {

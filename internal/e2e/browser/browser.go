@@ -42,6 +42,10 @@ type Options struct {
 	// OpenH264 is the folder of Firefox's plugin for H264 (gmpopenh264.info and its library). One that has a network
 	// fetches it by itself, later; this one does not.
 	OpenH264 string
+	// ShutIn leaves Firefox's block of media connections to this machine, which the tests lift otherwise.
+	ShutIn bool
+	// Env is added to Firefox's environment, such as the address of a sound server.
+	Env []string
 	// Dir is an empty folder for the profile; a temporary one, removed by Close, when "".
 	Dir string
 }

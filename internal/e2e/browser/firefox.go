@@ -71,10 +71,8 @@ func FindFirefox() (string, error) {
 	return "", errors.New("no firefox-esr or firefox (other than the snap) on the PATH: apt-get install firefox-esr")
 }
 
-// preferences for tests: no traffic but the page's own, a fake camera and microphone, and media connections to this
-// machine, which Firefox blocks by default.
-const preferences = `user_pref("media.peerconnection.ice.loopback", true);
-user_pref("media.peerconnection.ice.default_address_only", false);
+// preferences for tests: no traffic but the page's own, and a fake camera and microphone.
+const preferences = `user_pref("media.peerconnection.ice.default_address_only", false);
 user_pref("media.peerconnection.ice.obfuscate_host_addresses", false);
 user_pref("media.navigator.streams.fake", true);
 user_pref("media.navigator.permission.disabled", true);
@@ -102,7 +100,7 @@ user_pref("media.gmp-gmpopenh264.abi", "x86_64-gcc3");
 var listening = regexp.MustCompile(`WebDriver BiDi listening on (ws://\S+)`)
 
 // OpenFirefox starts a Firefox with an empty page; of the options it takes the size, Dark,
-// Script, NoAutoplay and OpenH264. It ends with ctx, or by Close.
+// Script, NoAutoplay, OpenH264, ShutIn and Env. It ends with ctx, or by Close.
 func OpenFirefox(ctx context.Context, o Options) (*Firefox, error) {
 	path, err := FindFirefox()
 	if err != nil {
@@ -122,7 +120,7 @@ func OpenFirefox(ctx context.Context, o Options) (*Firefox, error) {
 }
 
 func (f *Firefox) start(ctx context.Context, path string, o Options) error {
-	prefs := preferences
+	prefs := preferences + fmt.Sprintf("user_pref(\"media.peerconnection.ice.loopback\", %v);\n", !o.ShutIn)
 	if !o.NoAutoplay {
 		prefs += "user_pref(\"media.autoplay.default\", 0);\n"
 	}
@@ -143,6 +141,7 @@ func (f *Firefox) start(ctx context.Context, path string, o Options) error {
 	f.cmd = exec.CommandContext(ctx, path, "--headless", "--no-remote", "--profile", f.dir, "--remote-debugging-port", "0",
 		"--width", strconv.Itoa(o.Width), "--height", strconv.Itoa(o.Height), "about:blank")
 	f.cmd.Env = append(os.Environ(), "MOZ_CRASHREPORTER_DISABLE=1", "HOME="+f.dir, "MOZ_HEADLESS=1")
+	f.cmd.Env = append(f.cmd.Env, o.Env...)
 	f.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	f.cmd.Cancel = f.kill
 	stderr, err := f.cmd.StderrPipe()

@@ -127,11 +127,13 @@ export class NumbersPanel {
     const n = this.state.known.snapshot;
     if (!n) return;
     const last = comments.at(-1);
+    const apart = this.state.known.heardAfterSeen;
     const rows = [
       ['behind live', seconds(n.delay)],
       ['target', seconds(n.target_delay)],
       ['aligned, last', n.alignment_last >= 0 ? millis(n.alignment_last) : '–'],
       ['aligned, p95', n.alignment_p95 >= 0 ? millis(n.alignment_p95) : '–'],
+      ['heard after seen', millis(apart / 1000)],
       ['thinking, last', last ? seconds(last.inference_sec) : '–'],
       ['late / dropped', `${n.late} / ${n.dropped}`],
     ];

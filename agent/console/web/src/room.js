@@ -5,6 +5,7 @@
  */
 import * as api from './api.js';
 import { mending, pause, spread } from './backoff.js';
+import { Pair } from './pair.js';
 
 export const loadLiveKit = () => import('./vendor/livekit-client.js');
 
@@ -76,6 +77,7 @@ export class Viewer {
     this.onName = () => {};
     /** The room is reached, but not its media. */
     this.onShutIn = () => {};
+    this.pair = new Pair(el.video, (heardAfterSeen) => state.set({ heardAfterSeen }));
     this.#watchPicture();
   }
 
@@ -163,6 +165,7 @@ export class Viewer {
     this.el.video.srcObject = null;
     this.el.audio.srcObject = null;
     this.el.camera.srcObject = null;
+    for (const what of ['picture', 'voice', 'camera']) this.pair.set(what, undefined);
     this.#tellBlocked();
     this.state.set({ picture: 'none', cameraSound: false });
   }
@@ -255,10 +258,12 @@ export class Viewer {
     const { Track } = this.#lk;
     if (track.kind === Track.Kind.Video) {
       track.attach(this.el.video);
+      this.pair.set('picture', track.receiver);
       return;
     }
     const camera = pub.trackName === SOUND;
     track.attach(camera ? this.el.camera : this.el.audio);
+    this.pair.set(camera ? 'camera' : 'voice', track.receiver);
     if (camera) this.state.set({ cameraSound: true });
     this.setVolume(this.#volume, this.#muted);
     this.#tellBlocked();
@@ -268,10 +273,12 @@ export class Viewer {
     if (track.kind === this.#lk.Track.Kind.Audio) {
       const camera = pub.trackName === SOUND;
       track.detach(camera ? this.el.camera : this.el.audio);
+      this.pair.set(camera ? 'camera' : 'voice', undefined);
       if (camera) this.state.set({ cameraSound: false });
       return;
     }
     track.detach(this.el.video);
+    this.pair.set('picture', undefined);
     this.state.set({ picture: 'none' });
   }
 

@@ -35,6 +35,7 @@ export class State extends EventTarget {
     status: null,
     failure: null,
     publishing: false,
+    heardAfterSeen: NaN,
   };
 
   /** The time of the server, ms. */

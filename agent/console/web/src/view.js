@@ -18,6 +18,7 @@ import { ago } from './words.js';
  * @property {import('./types.js').Status | null} status
  * @property {{reason: string, at: number} | null} failure of the last cycle; at in ms
  * @property {boolean} publishing this browser's camera is on
+ * @property {number} [heardAfterSeen] ms from the picture on this screen to its voice; NaN if unknown
  * @property {string[]} [codecs] codecs that this browser plays, such as "H264"; unknown when empty
  *
  * @typedef {object} Act
