@@ -70,7 +70,13 @@ const (
 	MaxGain = 12
 )
 
-// VoiceConfig sets the speech programs.
+// The values of VoiceConfig.Prompt.
+const (
+	ShortPrompt = 3 * time.Second
+	LongPrompt  = 6 * time.Second
+)
+
+// VoiceConfig sets the voice.
 type VoiceConfig struct {
 	// Enabled turns speech on.
 	Enabled bool `yaml:"enabled" env:"ENABLED"`
@@ -87,6 +93,11 @@ type VoiceConfig struct {
 	Model string `yaml:"model" env:"MODEL"`
 	// APIKey of the speech server is read from the environment only.
 	APIKey redact.Secret `yaml:"-" env:"API_KEY"`
+	// Slots is the number of answers that a model speaks at once in its own voice: 1, 2, 4, ... 64; 0 is 16, or as many as answers are
+	// written at once. Fewer if the memory has no room for them.
+	Slots int `yaml:"slots" env:"SLOTS"`
+	// Prompt is how much of a reference sound the model's own voices follow: 3s or 6s.
+	Prompt time.Duration `yaml:"prompt" env:"PROMPT"`
 	// Language, BCP 47.
 	Language string `yaml:"language" env:"LANGUAGE"`
 	// MaxTokens is the limit of a spoken answer, in tokens.
@@ -97,7 +108,7 @@ type VoiceConfig struct {
 func DefaultConfig() Config {
 	return Config{
 		Engine: "auto", MaxTokens: 512, MaxInputTokens: 8192, MaxSlices: 2,
-		Voice:      VoiceConfig{Enabled: true, Program: "auto", Language: "en", MaxTokens: 96},
+		Voice:      VoiceConfig{Enabled: true, Program: "auto", Prompt: LongPrompt, Language: "en", MaxTokens: 96},
 		Recognizer: RecognizerConfig{Program: RecognizerOff, Device: "cuda", Step: 500 * time.Millisecond},
 	}
 }
@@ -127,6 +138,8 @@ func (c VoiceConfig) Validate() error {
 	s.That(slices.Contains([]string{"auto", "model", "flite", "espeak-ng", "remote"}, c.Program), "program",
 		"auto, model, flite, espeak-ng or remote", strconv.Quote(c.Program))
 	s.That(c.Gain >= MinGain && c.Gain <= MaxGain, "gain", fmt.Sprintf("between %d and %d dB", MinGain, MaxGain), c.Gain)
+	s.That(c.Slots >= 0 && c.Slots <= 64 && c.Slots&(c.Slots-1) == 0, "slots", "0, 1, 2, 4, 8, 16, 32 or 64", c.Slots)
+	s.That(c.Prompt == ShortPrompt || c.Prompt == LongPrompt, "prompt", "3s or 6s", c.Prompt)
 	s.Add(checkURL(c.URL, c.Program == "remote", "a speech server", "VOICE"))
 	s.That(languageTag.MatchString(c.Language), "language", "a language tag such as en, nl or pt-BR", strconv.Quote(c.Language))
 	s.That(check.Within(c.MaxTokens, 1, 8192), "max_tokens", "between 1 and 8192 tokens", c.MaxTokens)

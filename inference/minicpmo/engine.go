@@ -72,6 +72,8 @@ type Engine struct {
 	vision     vision.Config
 
 	sees, speaks             bool
+	ownVoice                 bool   // the settings ask for it
+	fewer                    string // what more speaking slots would need
 	maxSide, features        int
 	slices, maxTokens, queue int
 	maxPrompt, hiddenSize    int

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/sample"
 	"touchline/inference/internal/schema"
@@ -54,8 +55,9 @@ func prepare(b *models.Bundle, o Options) (*Engine, error) {
 		name: m.Name, log: o.Logger.With().Str("component", "minicpmo").Logger(), now: o.Now,
 		cache: newPictures(c.MiniCPM.VisionCache), slices: c.MaxSlices, maxTokens: c.MaxTokens,
 		queue: c.MiniCPM.Queue, hiddenSize: m.Dims.Decoder.Hidden, features: m.Image.Features,
-		seed: uint64(max(c.MiniCPM.Seed, 0)), //nolint:gosec // not negative
-		done: make(chan struct{}), lost: make(chan struct{}),
+		seed:     uint64(max(c.MiniCPM.Seed, 0)), //nolint:gosec // not negative
+		ownVoice: c.Voice.Program == inference.VoiceAuto || c.Voice.Program == inference.VoiceModel,
+		done:     make(chan struct{}), lost: make(chan struct{}),
 	}
 	raw, err := os.ReadFile(b.Path("tokenizer.json"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -144,6 +146,9 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	if o.test.both != nil {
 		options = both(options)
 	}
+	for i := range options {
+		e.chooseVoice(b, &options[i], o.Config.Voice)
+	}
 	rt, dev, err := openRuntime(c)
 	if err != nil {
 		return err
@@ -170,6 +175,7 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	}
 	ready := inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: e.describe(sel, dev)}
 	e.mu.Lock()
+	ready.VoiceProblem = e.status.VoiceProblem
 	if e.err == nil {
 		e.status = ready
 	}
@@ -204,7 +210,8 @@ func both(options []selection) []selection {
 	return []selection{s}
 }
 
-// fit returns the first selection that fits the device's memory.
+// fit returns the first selection that fits the device's memory. Each has as many speaking slots as fit with it; if no voice fits with
+// any of them, the first that fits without one.
 func (e *Engine) fit(options []selection, dev *ort.Device, test testOptions) (*selection, error) {
 	free, _, err := dev.MemInfo()
 	if err != nil {
@@ -214,14 +221,33 @@ func (e *Engine) fit(options []selection, dev *ort.Device, test testOptions) (*s
 		free = test.free
 	}
 	e.before = free
+	fits := func(s *selection) bool {
+		e.plan = s.plan(dev.Name())
+		e.log.Info().Str("plan", e.plan.String()).Int64("free", free).Msg("memory plan")
+		return e.plan.Total() <= free
+	}
 	for i := range options {
 		s := &options[i]
 		if test.chunk != 0 {
 			s.chunk = test.chunk
 		}
-		e.plan = s.plan(dev.Name())
-		e.log.Info().Str("plan", e.plan.String()).Int64("free", free).Msg("memory plan")
-		if e.plan.Total() <= free {
+		if s.voice == nil {
+			continue
+		}
+		if speaking, ok := s.speaking(free); ok && fits(speaking) {
+			if want := s.voice.layout.Slots; speaking.voice.layout.Slots < want {
+				e.fewer = fmt.Sprintf(" (%d would need %s more)", want, networks.Bytes(s.plan("").Total()-free))
+			}
+			return speaking, nil
+		}
+	}
+	for i := range options {
+		s, speechless := &options[i], error(nil)
+		if s.voice != nil {
+			speechless, s.voice = s.speechless(free), nil
+		}
+		if fits(s) {
+			e.mute(speechless)
 			return s, nil
 		}
 	}
@@ -229,11 +255,27 @@ func (e *Engine) fit(options []selection, dev *ort.Device, test testOptions) (*s
 	return nil, &DoesNotFitError{Plan: first.plan(dev.Name()), Free: free, Would: first.smaller(free)}
 }
 
+// mute keeps why answers have no sound, for the status, if the settings ask for the model's voice.
+func (e *Engine) mute(why error) {
+	if why == nil {
+		return
+	}
+	e.log.Warn().Err(why).Msg("answers have no sound of their own")
+	if e.ownVoice {
+		e.mu.Lock()
+		e.status.VoiceProblem = why.Error()
+		e.mu.Unlock()
+	}
+}
+
 func (e *Engine) describe(s *selection, dev *ort.Device) string {
 	text := fmt.Sprintf("%s in %s on %s, %s of %d tokens", e.name, strings.Join(s.names(), " and "), dev.Name(),
 		plural(s.layout.Slots, "slot", "slots"), s.layout.MaxLen)
 	if at := e.stats.switchAt.Load(); at > 0 {
 		text += fmt.Sprintf(", %s from %d rooms on", s.decoders[1].Weights, at)
+	}
+	if e.voice != nil {
+		text += fmt.Sprintf(", speaks %d at once%s", e.voice.slots, e.fewer)
 	}
 	return text
 }
@@ -268,9 +310,7 @@ func (e *Engine) own(opening, ctx context.Context, b *models.Bundle, sel *select
 		opened <- errors.Join(err, release())
 		return
 	}
-	if err := e.addVoice(ctx, b, sel, rt, dev, o); err != nil && !errors.Is(err, inference.ErrNoVoice) {
-		e.log.Warn().Err(err).Msg("answers have no sound of their own")
-	}
+	e.mute(e.addVoice(ctx, b, sel, rt, dev, o))
 	e.measureMemory(dev, sel)
 	opened <- nil
 	err = e.loop.run(ctx)

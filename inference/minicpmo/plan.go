@@ -1,7 +1,9 @@
 package minicpmo
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/kvcache"
@@ -32,6 +34,7 @@ type selection struct {
 	layout   kvcache.Layout
 	chunk    int
 	captured []int // by decoder: the largest range captured
+	voice    *speechSelection
 }
 
 // Memory of a CUDA process besides its allocations: the context with the kernels
@@ -76,7 +79,46 @@ func (s *selection) plan(device string) Plan {
 		add("graphs", graphs*graphBytes)
 		add("context", contextBytes)
 	}
+	if s.voice != nil {
+		s.voice.plan(&p, s.device)
+	}
 	return p
+}
+
+// plan adds the memory of a voice.
+func (v *speechSelection) plan(p *Plan, d models.Device) {
+	runs := int64(v.layout.Slots)
+	if d == models.DeviceCPU {
+		runs = 1
+	}
+	p.Add("voice", v.weights+runs*v.workspaceBytes())
+	state, turn := v.turnBytes()
+	p.Add(plural(v.known, "reference voice", "reference voices"), int64(v.known+1)*state) // and the place where they are made
+	p.Add(fmt.Sprintf("%s of %d s", plural(v.layout.Slots, "speaking slot", "speaking slots"), v.prompt/50),
+		int64(v.layout.Slots)*turn+v.layout.Bytes())
+}
+
+// workspaceBytes returns the size of the runtime's arenas and captured graphs for one turn. 1.3 GB for 32 turns of the published
+// model were measured.
+func (v *speechSelection) workspaceBytes() int64 {
+	const measured, channels = 41 << 20, 512
+	return measured * int64(v.dims.Speech.Vocoder.Channels) / channels
+}
+
+// turnBytes returns the size of what a turn begins with, and of all that it has beside its slot of the language model.
+func (v *speechSelection) turnBytes() (state, all int64) {
+	f := v.dims.Speech.Flow
+	d := f.DiT
+	frame := 2 * (ringRows(v.prompt)*d.Heads*d.HeadDim + convRows*d.Hidden) // keys and values; two convolutions
+	rings := d.Steps * d.Layers * 2 * frame                                 // with and without the condition
+	cached := 0
+	w := speechWave{dims: *v.dims.Speech, prompt: v.prompt}
+	for _, rate := range rates() {
+		rows, _ := w.cached(rate)
+		cached += w.blocks(rate) * 2 * rows * f.Hidden
+	}
+	state = int64(rings+cached) * int64(v.layout.ElemSize)
+	return state, state + int64(cached)*int64(v.layout.ElemSize) // the encoder's are written elsewhere
 }
 
 func (s *selection) elem() int64 {
@@ -170,4 +212,46 @@ func (s *selection) smaller(free int64) []string {
 		}
 	}
 	return out
+}
+
+// withVoice returns the selection with a voice of n slots that follows as many frames.
+func (s *selection) withVoice(n, prompt int) *selection {
+	out, v := *s, *s.voice
+	v.layout.Slots, v.prompt = n, prompt
+	out.voice = &v
+	return &out
+}
+
+// speaking returns the selection with as many speaking slots as fit the memory; ok is false if none does.
+func (s *selection) speaking(free int64) (_ *selection, ok bool) {
+	for n := s.voice.layout.Slots; n > 0; n /= 2 {
+		if fewer := s.withVoice(n, s.voice.prompt); fewer.plan("").Total() <= free {
+			return fewer, true
+		}
+	}
+	return nil, false
+}
+
+// speechless says why a selection has no memory for its voice, and which settings would leave some.
+func (s *selection) speechless(free int64) error {
+	least := s.withVoice(1, s.voice.prompt)
+	var would []string
+	if s.withVoice(1, 2*ShortVoice).plan("").Total() <= free {
+		would = append(would, "inference.voice.prompt: 3s")
+	}
+	for fewer := *least; fewer.layout.Slots > 1; {
+		if fewer.layout.Slots /= 2; fewer.plan("").Total() <= free {
+			would = append(would, fmt.Sprintf("inference.minicpmo.slots: %d", fewer.layout.Slots))
+			break
+		}
+	}
+	alone := *s
+	alone.voice = nil
+	model := alone.plan("").Total()
+	text := fmt.Sprintf("no memory for the model's own voice: it needs %s, and %s are free beside the model",
+		networks.Bytes(least.plan("").Total()-model), networks.Bytes(max(free-model, 0)))
+	if len(would) > 0 {
+		text += "; it fits with " + strings.Join(would, ", or with ")
+	}
+	return errors.New(text)
 }

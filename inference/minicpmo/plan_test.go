@@ -1,10 +1,13 @@
 package minicpmo
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/inference"
+	"touchline/inference/internal/ort"
 	"touchline/models"
 )
 
@@ -118,4 +121,102 @@ func TestMaxLen(t *testing.T) {
 	require.Equal(t, 700, maxLen(m, c, 4))
 	c.MiniCPM.MaxLen = 100_000
 	require.Equal(t, 8192, maxLen(m, c, 4), "no longer than the rotary tables")
+}
+
+// speaking is the published bundle with its voice.
+func speaking() *models.Bundle {
+	b := published()
+	b.Manifest.Dims.Speech = &models.Speech{
+		TTS: models.TTS{Layers: 20, Hidden: 768, Heads: 12, FFN: 3072, Codes: 6562, MaxPositions: 4096},
+		Flow: models.Flow{
+			Hidden: 512, Blocks: 6, UpBlocks: 4, Mel: 80, Speaker: 192,
+			DiT: models.DiT{Layers: 16, Hidden: 512, Heads: 8, HeadDim: 64, Steps: 10},
+		},
+		Vocoder: models.Vocoder{Channels: 512},
+	}
+	for _, k := range []models.Kind{
+		models.KindTTSCondition, models.KindTTS, models.KindFlowEncoder, models.KindFlowDiT, models.KindFlowDiTOnce, models.KindVocoder,
+	} {
+		b.Manifest.Graphs = append(b.Manifest.Graphs, models.Graph{
+			Kind: k, Weights: models.WeightsFloat16, Device: models.DeviceCUDA, WeightBytes: 300e6, File: string(k) + ".onnx",
+		})
+	}
+	return b
+}
+
+// TestPlanOfTheVoice: a speaking slot takes what the official shapes need, and with less memory there are fewer of them before there are
+// fewer rooms.
+func TestPlanOfTheVoice(t *testing.T) {
+	b, c := speaking(), DefaultSettings()
+	c.MiniCPM.Slots, c.MiniCPM.Weights = 32, "int4"
+	options := func(v inference.VoiceConfig) *selection {
+		all, err := choose(b, c.MiniCPM, 1024)
+		require.NoError(t, err)
+		s := &all[0]
+		s.voice, err = chooseSpeech(b, s, v)
+		require.NoError(t, err)
+		return s
+	}
+	s := options(c.Voice)
+	require.Equal(t, 16, s.voice.layout.Slots)
+	for prompt, want := range map[int]float64{300: 0.66e6*(300+156) + 40e6 + 61e3*1024, 150: 0.66e6*(150+156) + 40e6 + 61e3*1024} {
+		v := s.withVoice(1, prompt).voice
+		_, turn := v.turnBytes()
+		require.InEpsilon(t, want, turn+v.layout.Bytes(), 0.03, "a slot of %d frames", prompt)
+	}
+	v := c.Voice
+	v.Slots, v.Prompt = 4, inference.ShortPrompt
+	require.Equal(t, []int{4, 150}, []int{options(v).voice.layout.Slots, options(v).voice.prompt})
+
+	alone := *s
+	alone.voice = nil
+	model := alone.plan("").Total()
+	for extra, want := range map[int64]int{20e9: 16, 9e9: 8, 6e9: 4, 4e9: 2, 2e9: 0} {
+		fits, ok := s.speaking(model + extra)
+		require.Equal(t, want > 0, ok, "%d bytes beside the model", extra)
+		if ok {
+			require.Equal(t, want, fits.voice.layout.Slots, "%d bytes beside the model", extra)
+			require.Equal(t, 32, fits.layout.Slots)
+		}
+	}
+	require.EqualError(t, s.speechless(model+2e9), "no memory for the model's own voice: it needs 2.93 GB, and 2.00 GB are free beside the model; "+
+		"it fits with inference.minicpmo.slots: 16")
+	least := s.withVoice(1, 150).plan("").Total()
+	require.ErrorContains(t, s.speechless(least), "it fits with inference.voice.prompt: 3s, or with inference.minicpmo.slots: 16")
+}
+
+// TestVoiceWithoutMemory: the model is loaded without its voice, and the status says so if the settings ask for one.
+func TestVoiceWithoutMemory(t *testing.T) {
+	rt, err := ort.Open("../../bin/runtime")
+	if err != nil {
+		t.Skip("make runtime")
+	}
+	defer func() { require.NoError(t, rt.Close()) }()
+	dev, err := rt.NewDevice(ort.CPU, 0)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, dev.Close()) }()
+	for _, asked := range []bool{true, false} {
+		b, c := speaking(), DefaultSettings()
+		options, err := choose(b, c.MiniCPM, 1024)
+		require.NoError(t, err)
+		e := &Engine{ownVoice: asked}
+		for i := range options {
+			e.chooseVoice(b, &options[i], c.Voice)
+		}
+		last := options[len(options)-1]
+		last.voice = nil
+		s, err := e.fit(options, dev, testOptions{free: last.plan("").Total() + 1e8})
+		require.NoError(t, err)
+		require.Nil(t, s.voice)
+		require.Equal(t, 1, s.layout.Slots)
+		require.Equal(t, asked, e.status.VoiceProblem != "", e.status.VoiceProblem)
+
+		options, err = choose(b, c.MiniCPM, 1024)
+		require.NoError(t, err)
+		e.chooseVoice(b, &options[0], c.Voice)
+		with := options[0].withVoice(4, 300).plan("").Total()
+		s, err = (&Engine{}).fit(options[:1], dev, testOptions{free: with})
+		require.NoError(t, err)
+		require.Equal(t, "4 of "+strconv.Itoa(64), strconv.Itoa(s.voice.layout.Slots)+" of "+strconv.Itoa(s.layout.Slots))
+	}
 }

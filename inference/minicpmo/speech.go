@@ -1,12 +1,14 @@
 package minicpmo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -56,31 +58,44 @@ func (v *speech) close() error {
 
 // addVoice loads the voice of a bundle that has one.
 func (e *Engine) addVoice(ctx context.Context, b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device, o Options) error {
-	if !o.Config.Voice.Enabled {
+	s := sel.voice
+	if s == nil {
 		return nil
 	}
 	voices := o.test.voices
-	if voices == nil && b.Manifest.Dims.Speech != nil {
+	if voices == nil {
 		var err error
-		if voices, err = e.loadVoices(ctx, b, o.Config.MiniCPM.Runtime); err != nil {
+		if voices, err = e.loadVoices(ctx, b, o.Config.MiniCPM.Runtime, s.prompt/2); err != nil {
 			return err
 		}
 	}
-	s, err := chooseSpeech(b, sel, voices)
-	if err != nil {
-		return err
+	v, ok := voices[DefaultVoice]
+	if !ok {
+		return fmt.Errorf("%w: the bundle has no reference sound: add one with `touchline models voice add`", inference.ErrNoVoice)
 	}
+	s.voices, s.prompt = voices, 2*len(v.Codes)
 	return e.openSpeech(ctx, s, rt, dev, o.Threads)
+}
+
+// chooseVoice gives a selection the voice of the bundle, if it has one. A bundle whose voice is not whole has none.
+func (e *Engine) chooseVoice(b *models.Bundle, sel *selection, c inference.VoiceConfig) {
+	var err error
+	if sel.voice, err = chooseSpeech(b, sel, c); err == nil {
+		return
+	}
+	sel.voice = nil
+	if c.Enabled && b.Manifest.Dims.Speech != nil {
+		e.mute(err)
+	}
 }
 
 // maxVoices is the number of voices of an engine: each takes 0.2 to 0.4 GB of the device's memory.
 const maxVoices = 8
 
-// loadVoices returns the voices of a bundle. Without a default one it fails; others that cannot be read are left out.
-func (e *Engine) loadVoices(ctx context.Context, b *models.Bundle, library string) (map[string]Voice, error) {
-	codes := LongVoice
+// loadVoices returns the voices of a bundle, with as many codes if the default one has them. Without that it fails; others that cannot be read are left out.
+func (e *Engine) loadVoices(ctx context.Context, b *models.Bundle, library string, codes int) (map[string]Voice, error) {
 	v, err := LoadDefaultVoice(ctx, library, b, codes)
-	if errors.Is(err, ErrShortVoice) {
+	if errors.Is(err, ErrShortVoice) && codes > ShortVoice {
 		codes = ShortVoice
 		v, err = LoadDefaultVoice(ctx, library, b, codes)
 	}
@@ -120,27 +135,28 @@ func (e *Engine) voiceName(voice string) string {
 
 // speechSelection are the graphs and sizes of a voice.
 type speechSelection struct {
-	files  map[models.Kind]string
-	dims   models.Dims
-	layout kvcache.Layout // of its language model
-	prompt int            // frames
-	voices map[string]Voice
+	files   map[models.Kind]string
+	weights int64 // bytes, of all graphs
+	dims    models.Dims
+	layout  kvcache.Layout // of its language model
+	prompt  int            // frames
+	known   int            // voices of the bundle, before they are loaded
+	voices  map[string]Voice
 }
 
-// chooseSpeech returns the graphs of a bundle's voice, or an error that says why it has none.
-func chooseSpeech(b *models.Bundle, sel *selection, voices map[string]Voice) (*speechSelection, error) {
-	if b.Manifest.Dims.Speech == nil {
+// chooseSpeech returns the graphs of a bundle's voice, or an error that says why it has none. It has the slots of the settings.
+func chooseSpeech(b *models.Bundle, sel *selection, c inference.VoiceConfig) (*speechSelection, error) {
+	if !c.Enabled || b.Manifest.Dims.Speech == nil {
 		return nil, inference.ErrNoVoice
-	}
-	v, ok := voices[DefaultVoice]
-	if !ok {
-		return nil, fmt.Errorf("%w: the bundle has no reference sound: add one with `touchline models voice add`", inference.ErrNoVoice)
 	}
 	weights := models.WeightsFloat32
 	if sel.device == models.DeviceCUDA {
 		weights = models.WeightsFloat16
 	}
-	s := &speechSelection{files: map[models.Kind]string{}, dims: b.Manifest.Dims, voices: voices, prompt: 2 * len(v.Codes)}
+	s := &speechSelection{files: map[models.Kind]string{}, dims: b.Manifest.Dims, prompt: 2 * LongVoice, known: 1}
+	if c.Prompt == inference.ShortPrompt {
+		s.prompt = 2 * ShortVoice
+	}
 	for _, k := range []models.Kind{
 		models.KindTTSCondition, models.KindTTS, models.KindFlowEncoder, models.KindFlowDiT, models.KindFlowDiTOnce, models.KindVocoder,
 	} {
@@ -149,11 +165,15 @@ func chooseSpeech(b *models.Bundle, sel *selection, voices map[string]Voice) (*s
 			return nil, fmt.Errorf("%w: %w", inference.ErrNoVoice, lacks(&b.Manifest, k, weights, sel.device))
 		}
 		s.files[k] = b.Path(g.File)
+		s.weights += g.WeightBytes
+	}
+	if names, err := Voices(b); err == nil {
+		s.known = min(len(slices.DeleteFunc(names, func(n string) bool { return n == DefaultVoice }))+1, maxVoices)
 	}
 	t := b.Manifest.Dims.Speech.TTS
 	s.layout = kvcache.Layout{
-		Layers: t.Layers, Slots: min(sel.layout.Slots, maxVoiceSlots), KVHeads: t.Heads, MaxLen: min(turnPositions, t.MaxPositions),
-		HeadDim: t.HeadDim(), ElemSize: int(sel.elem()),
+		Layers: t.Layers, Slots: cmp.Or(c.Slots, min(sel.layout.Slots, maxVoiceSlots)), KVHeads: t.Heads,
+		MaxLen: min(turnPositions, t.MaxPositions), HeadDim: t.HeadDim(), ElemSize: int(sel.elem()),
 	}
 	return s, s.layout.Validate()
 }

@@ -76,6 +76,9 @@ type speechWave struct {
 // temporary returns an arena for one use.
 func (w *speechWave) temporary() *networks.Arena { return networks.NewArena(w.runtime, w.Device()) }
 
+// ringRows returns the rows of the flow's rings for a prompt of some frames.
+func ringRows(prompt int) int { return (prompt + growth + 7) / 8 * 8 }
+
 // waveTurn is the state of a slot on the host.
 type waveTurn struct {
 	windows int // that became frames
@@ -97,7 +100,7 @@ func openSpeechWave(rt *ort.Runtime, dev *ort.Device, o waveOptions) (_ *speechW
 	w := &speechWave{
 		Arena: networks.NewArena(rt, dev), runtime: rt, dims: o.dims, float: models.Float32,
 		slots: kvcache.Layout{Slots: o.slots}, noise: o.noise,
-		prompt: o.prompt, ring: (o.prompt + growth + 7) / 8 * 8, single: dev.Kind() == ort.CPU, turns: make([]waveTurn, o.slots+1),
+		prompt: o.prompt, ring: ringRows(o.prompt), single: dev.Kind() == ort.CPU, turns: make([]waveTurn, o.slots+1),
 		in: map[string]*networks.Rows{}, out: map[string]*networks.Rows{}, kept: map[string]*networks.Rows{}, shared: map[string]*ort.Tensor{},
 		stored: map[string]map[string]*networks.Rows{}, voices: map[string]*networks.Arena{},
 	}

@@ -87,7 +87,7 @@ func (v *voiced) Status() inference.Status {
 	st := v.Model.Status()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	st.VoiceProblem = cmp.Or(v.problems[ofProgram], v.problems[ofModel])
+	st.VoiceProblem = cmp.Or(v.problems[ofProgram], v.problems[ofModel], st.VoiceProblem)
 	return st
 }
 
