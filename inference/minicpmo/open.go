@@ -51,6 +51,9 @@ func Open(ctx context.Context, b *models.Bundle, o Options) (*Engine, error) {
 // prepare returns an engine without its networks.
 func prepare(b *models.Bundle, o Options) (*Engine, error) {
 	m, c := &b.Manifest, o.Config
+	if m.Task != models.TaskCommentary {
+		return nil, fmt.Errorf("the bundle's task is %q: it does not comment on pictures", m.Task)
+	}
 	e := &Engine{
 		name: m.Name, log: o.Logger.With().Str("component", "minicpmo").Logger(), now: o.Now,
 		cache: newPictures(c.MiniCPM.VisionCache), slices: c.MaxSlices, maxTokens: c.MaxTokens,

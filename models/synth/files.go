@@ -155,11 +155,9 @@ func (s Shape) pieces() (vocab map[string]int32, added []models.AddedToken, err 
 	}
 	vocab = make(map[string]int32, first)
 	for i := range first {
-		piece := ""
+		piece := word(max(0, i-len(pieces)))
 		if i < len(pieces) {
 			piece = pieces[i]
-		} else {
-			piece = word(i - len(pieces))
 		}
 		vocab[piece] = int32(i) //nolint:gosec // below the vocabulary's size
 	}

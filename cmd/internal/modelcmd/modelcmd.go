@@ -59,15 +59,15 @@ func (c *ListCmd) Run() error {
 
 func writeList(w io.Writer, found []models.Listed) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "folder\tmodel\tsize\tgraphs\tmissing\t")
+	fmt.Fprintln(t, "folder\tmodel\ttask\tsize\tgraphs\tmissing\t")
 	for _, f := range found {
 		if f.Err != nil {
-			fmt.Fprintf(t, "%s\tcannot be used: %v\t\t\t\t\n", f.Dir, f.Err)
+			fmt.Fprintf(t, "%s\tcannot be used: %v\t\t\t\t\t\n", f.Dir, f.Err)
 			continue
 		}
 		var graphs []string
 		for _, g := range f.Manifest.Graphs {
-			if g.Kind == models.KindDecoder && !g.Check {
+			if (g.Kind == models.KindDecoder || g.Kind == models.KindAligner) && !g.Check {
 				graphs = append(graphs, fmt.Sprintf("%s on %s", g.Weights, g.Device))
 			}
 		}
@@ -75,7 +75,7 @@ func writeList(w io.Writer, found []models.Listed) error {
 		if f.Manifest.Random {
 			name += " (random weights)"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t\n", f.Dir, name, size(f.Manifest.Bytes()),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", f.Dir, name, cmp.Or(f.Manifest.Task, "commentary"), size(f.Manifest.Bytes()),
 			strings.Join(graphs, ", "), strings.Join(f.Manifest.Missing, ", "))
 	}
 	return t.Flush()

@@ -122,7 +122,7 @@ func TestConvertVerifyList(t *testing.T) {
 
 	out, err = run(t, "models", "list", dir)
 	require.NoError(t, err)
-	require.Regexp(t, `publisher/tiny +Tiny +\S+ MB +int4 on cpu, fp32 on cpu|publisher/tiny +Tiny +\S+ MB +fp32 on cpu, int4 on cpu`, out)
+	require.Regexp(t, `publisher/tiny +Tiny +commentary +\S+ MB +(int4 on cpu, fp32 on cpu|fp32 on cpu, int4 on cpu)`, out)
 
 	damage(t, filepath.Join(bundle, m.Graphs[0].Data[0]))
 	out, err = run(t, "models", "verify", bundle, "--no-run")
@@ -192,6 +192,29 @@ func TestSynth(t *testing.T) {
 	for _, f := range manifest(t, again).Files {
 		require.Equal(t, same[f.Name], f.SHA256, "%s comes out the same by way of a checkpoint", f.Name)
 	}
+}
+
+func TestHearing(t *testing.T) {
+	const golden = "../../../models/testdata/qwen3-asr/"
+	dir := t.TempDir()
+	for name, task := range map[string]models.Task{"checkpoint": models.TaskRecognition, "aligner": models.TaskAligner} {
+		bundle := filepath.Join(dir, name)
+		_, err := run(t, "models", "convert", golden+name, bundle, "--weights", "fp32,int4", "--device", "cpu")
+		require.NoError(t, err)
+		m := manifest(t, bundle)
+		require.Equal(t, task, m.Task)
+		require.Equal(t, 3, m.Format)
+		out, err := run(t, "models", "verify", bundle, "--ort", runtime, "--device", "cpu")
+		require.NoError(t, err)
+		require.Contains(t, out, fmt.Sprintf("%d graphs ran once", len(m.Graphs)))
+		out, err = run(t, "models", "list", bundle)
+		require.NoError(t, err)
+		require.Contains(t, out, string(task))
+		require.Contains(t, out, "fp32 on cpu")
+	}
+	out, err := run(t, "models", "check", "--golden", golden, "--ort", runtime)
+	require.NoError(t, err, out)
+	require.Contains(t, out, "all rows pass")
 }
 
 func TestCheck(t *testing.T) {

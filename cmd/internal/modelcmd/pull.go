@@ -26,6 +26,27 @@ type PullCmd struct {
 	Token    string `env:"HF_TOKEN" help:"Token for models that require a login; preferably set in the environment."`
 }
 
+// unlikeTested notes files of a tokenizer whose content is not the one that this program
+// was tested with: they may have changed on the hub since.
+func unlikeTested(ctx context.Context, model, dir string, note func(string)) error {
+	switch model {
+	case "Qwen/Qwen3-ASR-0.6B", "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ForcedAligner-0.6B":
+	default:
+		return nil
+	}
+	tested := map[string]string{
+		models.VocabName:  "ca10d7e9fb3ed18575dd1e277a2579c16d108e32f27439684afa0e10b1440910",
+		models.MergesName: "8831e4f1a044471340f7c0a83d7bd71306a5b867e95fd870f74d0c5308a904d5",
+	}
+	sums, err := models.HashFiles(ctx, dir, []string{models.VocabName, models.MergesName}, nil)
+	for name, sum := range sums {
+		if sum != tested[name] {
+			note(name + " is another file than the one that this program was tested with")
+		}
+	}
+	return err
+}
+
 // Run downloads and converts.
 func (c *PullCmd) Run(ctx context.Context) error {
 	// Fail before the long download.
@@ -52,6 +73,9 @@ func (c *PullCmd) Run(ctx context.Context) error {
 	err = client.Pull(ctx, revision, dir, func(p hub.Progress) { progress.step("", p.Done, p.Total, p.Rate, max(0, p.ETA)) })
 	progress.end()
 	if err != nil {
+		return err
+	}
+	if err := unlikeTested(ctx, revision.Model, dir, progress.note); err != nil {
 		return err
 	}
 	src, err := checkpoint.Open(dir)
