@@ -1,10 +1,15 @@
 package qwen3asr
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"touchline/inference"
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/sample"
 	"touchline/inference/tokenizer"
+	"touchline/models"
 )
 
 // Parts of the engine without a graph.
@@ -57,3 +62,150 @@ func (f *Follower) Step(n int, last bool, generate func(prefix string) (string, 
 
 // Raw is the last answer.
 func (f *Follower) Raw() string { return f.raw }
+
+// Backend is a device without networks, for tests of the loop: windows encode to their frames, and an answer to a
+// prompt of n positions is n, n+1 and so on.
+type Backend struct {
+	// Before is called before each piece of work, whose error ends it; it may be nil.
+	Before func(work string, jobs int) error
+
+	next map[int]int32
+}
+
+func (b *Backend) before(work string, n int) error {
+	if b.Before == nil {
+		return nil
+	}
+	return b.Before(work, n)
+}
+
+func (b *Backend) encode(windows []*window) error {
+	if err := b.before("encode", len(windows)); err != nil {
+		return err
+	}
+	for _, w := range windows {
+		w.out = []byte{1}
+	}
+	return nil
+}
+
+func (b *Backend) clear(int) error { return nil }
+
+func (b *Backend) prefill(j *job, _, to int) error {
+	b.next[j.slot] = int32(to)
+	return b.before("prefill", to)
+}
+
+func (b *Backend) decode(r kvcache.Range, tokens, _ []int32) error {
+	n := 0
+	for slot := r.Start; slot < r.Start+r.Size; slot++ {
+		if tokens[slot] >= 0 {
+			b.next[slot] = tokens[slot] + 1
+			n++
+		}
+	}
+	return b.before("decode", n)
+}
+
+func (b *Backend) top(slot int) ([]float32, []int64) {
+	return []float32{1, 0}, []int64{int64(b.next[slot]), 0}
+}
+
+func (b *Backend) logits(int) ([]float32, error) { return nil, errors.New("no logits") }
+
+func (b *Backend) align(j *job) ([]int32, error) {
+	return make([]int32, len(j.slots)), b.before("align", 1)
+}
+
+func (b *Backend) close() error { return nil }
+
+// Loop is a loop on a Backend.
+type Loop struct {
+	e *Engine
+}
+
+// NewLoop runs a loop with so many slots until stop, which returns its error.
+func NewLoop(b *Backend, slots, queue int) (_ *Loop, stop func() error) {
+	b.next = map[int]int32{}
+	e := &Engine{}
+	var err error
+	e.loop, err = newLoop(b, shape{
+		vocab: 1000, chunk: 16, batch: 4, queue: queue, alike: alike,
+		layout: kvcache.Layout{Layers: 1, Slots: slots, KVHeads: 1, MaxLen: 64, HeadDim: 1, ElemSize: 4},
+	}, &e.stats)
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- e.loop.run(ctx) }()
+	return &Loop{e}, func() error {
+		cancel()
+		e.loop.inbox.wake.Set()
+		return <-ended
+	}
+}
+
+// The classes of jobs.
+const (
+	Final   = final
+	Partial = partial
+	File    = file
+)
+
+// Job is a job of a Loop.
+type Job struct {
+	l *Loop
+	j *job
+}
+
+// Submit queues an answer of most ids to a prompt of n positions with so many windows.
+func (l *Loop) Submit(k class, n, most, windows int) (*Job, error) {
+	j := &job{
+		class: k, prompt: prompt{ids: make([]int32, n)}, most: most,
+		settings: sample.Settings{Greedy: true, TopP: 1, RepetitionPenalty: 1, Stop: []int32{999}},
+	}
+	for range windows {
+		j.windows = append(j.windows, &window{frames: 800, rows: 1})
+	}
+	return &Job{l, j}, l.e.loop.submit(j)
+}
+
+// Align queues an alignment of n places.
+func (l *Loop) Align(n int) (*Job, error) {
+	j := &job{slots: make([]int64, n), windows: []*window{{frames: 800, aligner: true}}}
+	return &Job{l, j}, l.e.loop.submit(j)
+}
+
+// Wait returns the ids.
+func (j *Job) Wait(ctx context.Context) ([]int32, error) { return j.l.e.wait(ctx, j.j, nil) }
+
+// Stats returns the loop's counters.
+func (l *Loop) Stats() Stats { return l.e.Stats() }
+
+// Held is the number of slots in use. Call it after stop.
+func (l *Loop) Held() int { return l.e.loop.pool.InUse() }
+
+// Features are those of a sound that grows.
+type Features struct{ f *features }
+
+// NewFeatures returns features without sound.
+func NewFeatures(dims models.Hearing) *Features { return &Features{newFeatures(dims)} }
+
+// Append adds sound.
+func (f *Features) Append(sound []float32) { f.f.append(sound) }
+
+// Window is a window of features.
+type Window struct {
+	Mel          []float32
+	Frames, Rows int
+	ID           any // equal for a window that is returned again
+}
+
+// Windows returns those of all sound.
+func (f *Features) Windows(exact bool) (out []Window) {
+	for _, w := range f.f.windows(exact) {
+		out = append(out, Window{w.mel, w.frames, w.rows, w})
+	}
+	return out
+}

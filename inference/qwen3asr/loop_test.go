@@ -1,0 +1,327 @@
+package qwen3asr_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/inference"
+	"touchline/inference/internal/mel"
+	"touchline/inference/internal/ort"
+	"touchline/inference/qwen3asr"
+	"touchline/models"
+)
+
+// counting is n, n+1 and so on.
+func counting(n, most int) []int32 {
+	ids := make([]int32, most)
+	for i := range ids {
+		ids[i] = int32(n + i)
+	}
+	return ids
+}
+
+func TestLoopAnswersMany(t *testing.T) {
+	t.Parallel()
+	l, stop := qwen3asr.NewLoop(&qwen3asr.Backend{}, 4, 100)
+	var wg sync.WaitGroup
+	for i := range 60 {
+		wg.Go(func() {
+			n, most := 1+i%40, 1+i%20
+			k := qwen3asr.File
+			if i%3 == 0 {
+				k = qwen3asr.Final
+			}
+			j, err := l.Submit(k, n, most, i%3)
+			require.NoError(t, err)
+			ids, err := j.Wait(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, counting(n, most), ids)
+		})
+	}
+	wg.Wait()
+	j, err := l.Align(6)
+	require.NoError(t, err)
+	ids, err := j.Wait(t.Context())
+	require.NoError(t, err)
+	require.Len(t, ids, 6)
+	s := l.Stats()
+	require.EqualValues(t, 20+1, s.Finals)
+	require.EqualValues(t, 40, s.Files)
+	require.Zero(t, s.Waiting)
+	require.NoError(t, stop())
+	require.Zero(t, l.Held())
+	_, err = l.Submit(qwen3asr.Final, 1, 1, 0)
+	require.ErrorIs(t, err, qwen3asr.ErrClosed)
+}
+
+// stalled is a Backend that waits in its first piece of work until it is released.
+func stalled(work func(what string, n int) error) (b *qwen3asr.Backend, begun chan struct{}, release func()) {
+	begun, wait := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	return &qwen3asr.Backend{Before: func(what string, n int) error {
+		once.Do(func() { close(begun); <-wait })
+		return work(what, n)
+	}}, begun, func() { close(wait) }
+}
+
+// TestLoopOrder: finals go before partials, and these before files, whenever they came.
+func TestLoopOrder(t *testing.T) {
+	t.Parallel()
+	var fed []int
+	b, begun, release := stalled(func(what string, n int) error {
+		if what == "prefill" {
+			fed = append(fed, n)
+		}
+		return nil
+	})
+	l, stop := qwen3asr.NewLoop(b, 1, 100)
+	var jobs []*qwen3asr.Job
+	submit := func(f func() (*qwen3asr.Job, error)) {
+		j, err := f()
+		require.NoError(t, err)
+		jobs = append(jobs, j)
+	}
+	submit(func() (*qwen3asr.Job, error) { return l.Submit(qwen3asr.File, 9, 2, 0) })
+	<-begun
+	submit(func() (*qwen3asr.Job, error) { return l.Submit(qwen3asr.File, 3, 8, 0) })
+	submit(func() (*qwen3asr.Job, error) { return l.Submit(qwen3asr.Partial, 2, 8, 1) })
+	submit(func() (*qwen3asr.Job, error) { return l.Submit(qwen3asr.File, 4, 8, 0) })
+	submit(func() (*qwen3asr.Job, error) { return l.Submit(qwen3asr.Final, 1, 8, 2) })
+	release()
+	for _, j := range jobs {
+		_, err := j.Wait(t.Context())
+		require.NoError(t, err)
+	}
+	require.NoError(t, stop())
+	require.Equal(t, []int{9, 1, 2, 3, 4}, fed)
+}
+
+// TestLoopLeavesSlotsToLiveSpeech: files take three quarters of the slots.
+func TestLoopLeavesSlotsToLiveSpeech(t *testing.T) {
+	t.Parallel()
+	most := 0
+	b, begun, release := stalled(func(what string, n int) error {
+		if what == "decode" {
+			most = max(most, n)
+		}
+		return nil
+	})
+	l, stop := qwen3asr.NewLoop(b, 4, 100)
+	var jobs []*qwen3asr.Job
+	for range 8 {
+		j, err := l.Submit(qwen3asr.File, 2, 20, 0)
+		require.NoError(t, err)
+		jobs = append(jobs, j)
+	}
+	<-begun
+	release()
+	for _, j := range jobs {
+		_, err := j.Wait(t.Context())
+		require.NoError(t, err)
+	}
+	require.NoError(t, stop())
+	require.Equal(t, 3, most)
+}
+
+func TestLoopBatchesWindows(t *testing.T) {
+	t.Parallel()
+	var batches []int
+	b, begun, release := stalled(func(what string, n int) error {
+		if what == "encode" {
+			batches = append(batches, n)
+		}
+		return nil
+	})
+	l, stop := qwen3asr.NewLoop(b, 8, 100)
+	first, err := l.Submit(qwen3asr.Final, 1, 1, 0)
+	require.NoError(t, err)
+	<-begun
+	jobs := []*qwen3asr.Job{first}
+	for range 3 {
+		j, err := l.Submit(qwen3asr.File, 2, 2, 3)
+		require.NoError(t, err)
+		jobs = append(jobs, j)
+	}
+	release()
+	for _, j := range jobs {
+		_, err := j.Wait(t.Context())
+		require.NoError(t, err)
+	}
+	require.NoError(t, stop())
+	require.Equal(t, []int{4, 4, 1}, batches)
+}
+
+func TestLoopRefuses(t *testing.T) {
+	t.Parallel()
+	b, begun, release := stalled(func(string, int) error { return nil })
+	l, stop := qwen3asr.NewLoop(b, 1, 2)
+	first, err := l.Submit(qwen3asr.File, 1, 1, 0)
+	require.NoError(t, err)
+	<-begun
+	second, err := l.Submit(qwen3asr.File, 1, 1, 0)
+	require.NoError(t, err)
+	_, err = l.Submit(qwen3asr.Partial, 1, 1, 0)
+	require.ErrorIs(t, err, inference.ErrOverloaded)
+	last, err := l.Submit(qwen3asr.Final, 1, 1, 0)
+	require.NoError(t, err, "a final is not refused")
+	release()
+	for _, j := range []*qwen3asr.Job{first, second, last} {
+		_, err := j.Wait(t.Context())
+		require.NoError(t, err)
+	}
+	require.NoError(t, stop())
+	require.EqualValues(t, 1, l.Stats().Overloaded)
+}
+
+// TestLoopCancels: a cancelled job leaves its slot between two ids, and jobs that wait do not begin.
+func TestLoopCancels(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	steps, given := 0, make(chan struct{})
+	b := &qwen3asr.Backend{Before: func(what string, _ int) error {
+		if what == "decode" {
+			if steps++; steps == 3 {
+				cancel()
+				<-given
+			}
+		}
+		return nil
+	}}
+	l, stop := qwen3asr.NewLoop(b, 1, 10)
+	long, err := l.Submit(qwen3asr.File, 1, 60, 0)
+	require.NoError(t, err)
+	next, err := l.Submit(qwen3asr.File, 1, 60, 1)
+	require.NoError(t, err)
+	_, err = long.Wait(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = next.Wait(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	close(given)
+	after, err := l.Submit(qwen3asr.Final, 5, 2, 0)
+	require.NoError(t, err)
+	ids, err := after.Wait(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, counting(5, 2), ids)
+	require.NoError(t, stop())
+	require.Zero(t, l.Held())
+	require.EqualValues(t, 2, l.Stats().Cancelled)
+}
+
+func TestLoopErrors(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for _, what := range []string{"encode", "prefill", "decode", "align"} {
+		fail := true
+		l, stop := qwen3asr.NewLoop(&qwen3asr.Backend{Before: func(work string, _ int) error {
+			if work == what && fail {
+				fail = false
+				return broken
+			}
+			return nil
+		}}, 2, 10)
+		run := func() error {
+			j, err := l.Submit(qwen3asr.Final, 2, 5, 1)
+			if what == "align" {
+				j, err = l.Align(2)
+			}
+			require.NoError(t, err)
+			_, err = j.Wait(t.Context())
+			return err
+		}
+		require.ErrorIs(t, run(), broken, what)
+		require.NoError(t, run(), "only the one job fails")
+		require.NoError(t, stop())
+		require.Zero(t, l.Held())
+	}
+}
+
+func TestLoopDeviceLost(t *testing.T) {
+	t.Parallel()
+	l, stop := qwen3asr.NewLoop(&qwen3asr.Backend{Before: func(work string, _ int) error {
+		if work == "decode" {
+			return ort.ErrDeviceLost
+		}
+		return nil
+	}}, 2, 10)
+	var jobs []*qwen3asr.Job
+	for range 5 {
+		j, err := l.Submit(qwen3asr.Final, 2, 5, 0)
+		if err != nil {
+			require.ErrorIs(t, err, qwen3asr.ErrDeviceLost)
+			continue
+		}
+		jobs = append(jobs, j)
+	}
+	for _, j := range jobs {
+		_, err := j.Wait(t.Context())
+		require.ErrorIs(t, err, qwen3asr.ErrDeviceLost)
+	}
+	require.ErrorIs(t, stop(), qwen3asr.ErrDeviceLost)
+	_, err := l.Submit(qwen3asr.Final, 2, 5, 0)
+	require.ErrorIs(t, err, qwen3asr.ErrDeviceLost)
+}
+
+// sizes are those of the published encoder, as far as features depend on them.
+func sizes() models.Hearing { return models.Hearing{Chunk: 100, Window: 8, Mel: mel.SpeechBins} }
+
+// TestFeaturesOfGrowingSound: with all sound so far, the windows are those of the whole, whatever came before.
+func TestFeaturesOfGrowingSound(t *testing.T) {
+	t.Parallel()
+	sound := clip(t, "speech35")
+	f := qwen3asr.NewFeatures(sizes())
+	at := 0
+	for i, n := range []int{8000, 3, 120000, 1000, 127333, 64000, 160001} {
+		f.Append(sound[at : at+n])
+		at += n
+		want, err := mel.Speech(sound[:at])
+		require.NoError(t, err)
+		frames := at / 160
+		require.Len(t, want, frames*mel.SpeechBins)
+		from := 0
+		for _, w := range f.Windows(true) {
+			require.Equal(t, min(800, frames-from), w.Frames)
+			for b := range mel.SpeechBins {
+				require.Equal(t, want[b*frames+from:][:w.Frames], w.Mel[b*w.Frames:][:w.Frames], "step %d, frame %d, bin %d", i, from, b)
+			}
+			from += w.Frames
+		}
+		require.Equal(t, frames, from)
+	}
+}
+
+// TestFeaturesKeepWindows: a window is made again only if louder sound raises its floor, and by more than a little.
+func TestFeaturesKeepWindows(t *testing.T) {
+	t.Parallel()
+	tone := func(seconds int, level float32) []float32 {
+		s := make([]float32, seconds*inference.RecognizerRate)
+		for i := range s {
+			s[i] = level * float32((i*7919)%2001-1000) / 1000
+		}
+		return s
+	}
+	quiet := append(tone(4, 0.1), make([]float32, 4*inference.RecognizerRate)...) // half of it is under any floor
+	for name, tt := range map[string]struct {
+		first, next []float32
+		again, kept bool // within the bound; exactly
+	}{
+		"louder":            {quiet, tone(1, 0.9), false, false},
+		"a little louder":   {quiet, tone(1, 0.102), true, false},
+		"softer":            {quiet, tone(1, 0.05), true, true},
+		"louder, above all": {tone(8, 0.1), tone(1, 0.9), true, true},
+	} {
+		f := qwen3asr.NewFeatures(sizes())
+		f.Append(append(slices.Clone(tt.first), tone(1, 0.1)...))
+		before := f.Windows(true)
+		require.Len(t, before, 2)
+		f.Append(tt.next)
+		after := f.Windows(false)
+		require.Equal(t, tt.again, before[0].ID == after[0].ID, name)
+		require.NotEqual(t, before[1].ID, after[1].ID)
+		require.Equal(t, tt.kept, before[0].ID == f.Windows(true)[0].ID, name)
+	}
+}
