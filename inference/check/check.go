@@ -193,6 +193,7 @@ const (
 	stageFeatures   = "mel"
 	stageEncoder    = "encoder"
 	stageAlign      = "align"
+	stageTranscribe = "transcribe"
 	stageFiles      = "files"
 )
 
@@ -218,7 +219,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 func (c *checker) leftovers() {
 	for _, name := range c.files.unread() {
 		switch stageOf(name) {
-		case "tts", "token2wav", "text", "transcribe", "vad":
+		case "tts", "token2wav", "text", "vad":
 			c.report.NotCovered = append(c.report.NotCovered, name)
 			continue
 		}

@@ -48,7 +48,11 @@ func (c *checker) hears(ctx context.Context, m *machine, src *checkpoint.Checkpo
 		return err
 	}
 	c.progress("aligner")
-	return c.aligns(ctx, m)
+	aligner, err := c.aligns(ctx, m)
+	if err == nil {
+		c.recognized(ctx, b, aligner)
+	}
+	return err
 }
 
 // floatBundle converts a checkpoint to floats, and adds a row.
@@ -184,36 +188,100 @@ type hearing struct {
 	n *network
 }
 
-// hear returns the outputs for a clip: all of its windows as one batch, joined.
-func (h hearing) hear(samples []float32, want ...string) (map[string][]float32, error) {
+// window is a part of a clip that the encoder sees at once: [mel, frames].
+type window struct {
+	mel    []float32
+	frames int
+}
+
+// windows cuts a clip.
+func (h hearing) windows(samples []float32) ([]window, error) {
 	all, err := mel.Speech(samples)
 	if err != nil {
 		return nil, err
 	}
+	var out []window
 	frames, span := len(all)/h.Mel, h.Chunk*h.Window
-	windows := (frames + span - 1) / span
-	in := value{shape: []int{windows, h.Mel, span}, floats: make([]float32, windows*h.Mel*span)}
-	rows := value{shape: []int{windows}}
-	for w := range windows {
-		n := min(span, frames-w*span)
+	for from := 0; from < frames; from += span {
+		w := window{frames: min(span, frames-from)}
 		for b := range h.Mel {
-			copy(in.floats[(w*h.Mel+b)*span:][:n], all[b*frames+w*span:][:n])
+			w.mel = append(w.mel, all[b*frames+from:][:w.frames]...)
 		}
-		rows.ints = append(rows.ints, int64(h.Rows(n)))
+		out = append(out, w)
 	}
-	h.n.free = map[string]int{"R": h.Window * h.ChunkRows()}
+	return out, nil
+}
+
+// run runs windows as one batch of a number of chunks, and returns the valid rows of each.
+func (h hearing) run(windows []window, chunks int, want ...string) ([]map[string][]float32, error) {
+	span := chunks * h.Chunk
+	in := value{shape: []int{len(windows), h.Mel, span}, floats: make([]float32, len(windows)*h.Mel*span)}
+	rows := value{shape: []int{len(windows)}}
+	for i, w := range windows {
+		for b := range h.Mel {
+			copy(in.floats[(i*h.Mel+b)*span:][:span], w.mel[b*w.frames:][:w.frames])
+		}
+		rows.ints = append(rows.ints, int64(h.Rows(w.frames)))
+	}
+	h.n.free = map[string]int{"R": chunks * h.ChunkRows()}
 	out, err := h.n.run(map[string]value{"mel": in, "rows": rows}, want...)
 	if err != nil {
 		return nil, err
 	}
-	joined := map[string][]float32{}
-	for name, v := range out {
-		width := v.shape[2]
-		for w, valid := range rows.ints {
-			joined[name] = append(joined[name], v.floats[w*v.shape[1]*width:][:int(valid)*width]...)
+	results := make([]map[string][]float32, len(windows))
+	for i, valid := range rows.ints {
+		results[i] = map[string][]float32{}
+		for name, v := range out {
+			results[i][name] = v.floats[i*v.shape[1]*v.shape[2]:][:int(valid)*v.shape[2]]
 		}
 	}
-	return joined, nil
+	return results, nil
+}
+
+// hear returns the outputs for a clip: all of its windows as one batch, joined.
+func (h hearing) hear(samples []float32, want ...string) (map[string][]float32, error) {
+	windows, err := h.windows(samples)
+	if err != nil {
+		return nil, err
+	}
+	results, err := h.run(windows, h.Window, want...)
+	joined := map[string][]float32{}
+	for _, r := range results {
+		for name, values := range r {
+			joined[name] = append(joined[name], values...)
+		}
+	}
+	return joined, err
+}
+
+// together runs the windows of all clips as one batch, and short ones also with no more
+// chunks than they need: neither may change a row.
+func (c *checker) together(t *tally, h hearing, clips []string) error {
+	var windows []window
+	for _, clip := range clips {
+		samples, err := c.sound(clip)
+		if err != nil {
+			return err
+		}
+		some, err := h.windows(samples)
+		if err != nil {
+			return err
+		}
+		windows = append(windows, some...)
+	}
+	all, err := h.run(windows, h.Window, "audio")
+	if err != nil {
+		return err
+	}
+	for i, w := range windows {
+		chunks := (w.frames + h.Chunk - 1) / h.Chunk
+		alone, err := h.run(windows[i:i+1], chunks, "audio")
+		if err != nil {
+			return err
+		}
+		t.near(all[i]["audio"], alone[0]["audio"], fmt.Sprintf("window %d of %d chunks", i, chunks))
+	}
+	return nil
 }
 
 // encoders compares the encoder of sound, of the checkpoint or of the aligner.
@@ -229,11 +297,16 @@ func (c *checker) encoders(m *machine, b *models.Bundle, aligner bool) error {
 	if c.Device == models.DeviceCUDA {
 		bound = boundFloat16
 	}
+	var clips []string
 	for _, name := range c.files.in("encoder") {
 		clip, ofAligner := strings.CutPrefix(strings.TrimSuffix(path.Base(name), ".safetensors"), prefix)
 		if ofAligner == aligner {
+			clips = append(clips, clip)
 			c.row(stageEncoder, name, bound, func(t *tally) error { return c.encoder(t, h, name, clip) })
 		}
+	}
+	if !aligner && len(clips) > 0 {
+		c.row(stageEncoder, "all clips in one batch", bound, func(t *tally) error { return c.together(t, h, clips) })
 	}
 	return nil
 }
@@ -270,24 +343,31 @@ func (c *checker) encoder(t *tally, h hearing, name, clip string) error {
 	return f.err
 }
 
-// aligns compares the aligner, from sound and words to the classes of its marks.
-func (c *checker) aligns(ctx context.Context, m *machine) error {
+// aligns compares the aligner, from sound and words to the classes of its marks, and
+// returns its bundle, or nil without one.
+func (c *checker) aligns(ctx context.Context, m *machine) (*models.Bundle, error) {
 	src := c.checkpoint("aligner")
 	if src == nil {
-		return nil
+		return nil, nil //nolint:nilnil // a folder may lack an aligner
 	}
 	defer func() { _ = src.Close() }()
 	b := c.floatBundle(ctx, src, "aligner")
 	if b == nil {
-		return nil
+		return nil, nil //nolint:nilnil // its row has the error
 	}
 	if err := c.encoders(m, b, true); err != nil {
-		return err
+		return b, err
 	}
-	const alignName = "align/align.json"
 	if !c.files.has(alignName) {
-		return nil
+		return b, nil
 	}
+	return b, c.marks(m, src, b)
+}
+
+const alignName = "align/align.json"
+
+// marks compares the classes of the aligner's marks.
+func (c *checker) marks(m *machine, src *checkpoint.Checkpoint, b *models.Bundle) error {
 	float := floatWeights(c.Device)
 	a := aligner{bundle: b}
 	for kind, to := range map[models.Kind]**network{
