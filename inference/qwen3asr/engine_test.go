@@ -3,8 +3,10 @@
 package qwen3asr_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -272,4 +274,155 @@ func TestNoAligner(t *testing.T) {
 	require.ErrorIs(t, err, inference.ErrNoWordTimes)
 	_, err = e.Listen(t.Context(), inference.Hearing{Language: "tlh"})
 	require.ErrorContains(t, err, "this model hears")
+}
+
+func TestCancel(t *testing.T) {
+	orttest.NoLeaks(t)
+	o := options(t)
+	o.MaxTokens = 400
+	e := open(t, o)
+	sound := clip(t, "speech13")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, err := range e.Transcribe(ctx, sound, inference.Hearing{}) {
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	u, err := e.Listen(t.Context(), inference.Hearing{})
+	require.NoError(t, err)
+	_, err = u.Hear(ctx, sound[:32000])
+	require.ErrorIs(t, err, context.Canceled)
+	got, err := u.Hear(t.Context(), sound[32000:64000])
+	require.NoError(t, err, "the next call goes on")
+	require.Equal(t, 4*time.Second, got.End)
+	require.NotEmpty(t, got.Text)
+	hearing := make(chan error)
+	go func() {
+		_, err := u.Finish(t.Context(), nil)
+		hearing <- err
+	}()
+	require.NoError(t, u.Close())
+	require.NoError(t, u.Close())
+	if err := <-hearing; err != nil { // else it was quicker
+		require.ErrorContains(t, err, "was closed")
+	}
+	_, err = u.Finish(t.Context(), nil)
+	require.ErrorContains(t, err, "was closed")
+	for range e.Transcribe(t.Context(), append(slices.Clone(sound), sound...), inference.Hearing{}) {
+		break // leaves the rest
+	}
+	require.NoError(t, e.Close())
+	require.Zero(t, e.Stats().Waiting)
+}
+
+func TestClose(t *testing.T) {
+	orttest.NoLeaks(t)
+	o := options(t)
+	o.MaxTokens = 400
+	e := open(t, o)
+	require.Equal(t, inference.PhaseReady, e.Status().Phase)
+	require.Contains(t, e.Status().Detail, "8 slots of 1024 positions")
+	var wg sync.WaitGroup
+	sound := clip(t, "speech13")
+	for range 12 {
+		wg.Go(func() {
+			for _, err := range e.Transcribe(t.Context(), sound, inference.Hearing{}) {
+				if err != nil {
+					require.ErrorIs(t, err, qwen3asr.ErrClosed)
+				}
+			}
+		})
+	}
+	require.NoError(t, e.Close())
+	wg.Wait()
+	require.NoError(t, e.Close())
+	require.Equal(t, inference.PhaseUnloaded, e.Status().Phase)
+	_, err := e.Align(t.Context(), sound, "word", "en")
+	require.ErrorIs(t, err, inference.ErrNoWordTimes)
+	for _, err := range e.Transcribe(t.Context(), sound, inference.Hearing{}) {
+		require.ErrorIs(t, err, qwen3asr.ErrClosed)
+	}
+}
+
+// TestLongUtterance: speech that goes on is cut where it is quiet, and its text only grows by parts.
+func TestLongUtterance(t *testing.T) {
+	orttest.NoLeaks(t)
+	o := options(t)
+	o.Part, o.Step, o.Aligner = 10*time.Second, 2*time.Second, bundle(t, "aligner")
+	e := open(t, o)
+	sound := clip(t, "speech35")
+	u, err := e.Listen(t.Context(), inference.Hearing{WordTimes: true})
+	require.NoError(t, err)
+	defer u.Close()
+	step := 2 * inference.RecognizerRate
+	for from := 0; from+step <= len(sound); from += step {
+		got, err := u.Hear(t.Context(), sound[from:from+step])
+		require.NoError(t, err)
+		require.Equal(t, time.Duration(from+step)*time.Second/inference.RecognizerRate, got.End)
+	}
+	got, err := u.Finish(t.Context(), sound[len(sound)/step*step:])
+	require.NoError(t, err)
+	var texts []string
+	for part, err := range e.Transcribe(t.Context(), sound, inference.Hearing{WordTimes: true}) {
+		require.NoError(t, err)
+		texts = append(texts, part.Text)
+		for _, w := range part.Words {
+			require.LessOrEqual(t, part.Start, w.Start)
+			require.LessOrEqual(t, w.End, part.End)
+		}
+	}
+	require.Greater(t, len(texts), 3)
+	// A recording's last parts are cut again, the end of an utterance is not.
+	same := inference.JoinTranscripts(texts[:len(texts)-2]...)
+	require.Equal(t, same, got.Text[:len(same)])
+	require.NotEmpty(t, got.Words)
+	require.True(t, slices.IsSortedFunc(got.Words, func(a, b inference.Word) int { return int(a.Start - b.Start) }))
+}
+
+func TestTemperature(t *testing.T) {
+	orttest.NoLeaks(t)
+	e := open(t, options(t))
+	seen := map[string]bool{}
+	for range 4 {
+		for part, err := range e.Transcribe(t.Context(), clip(t, "speech2"), inference.Hearing{Temperature: 2}) {
+			require.NoError(t, err)
+			seen[part.Text] = true
+		}
+	}
+	require.Greater(t, len(seen), 1)
+	_, err := e.Listen(t.Context(), inference.Hearing{Temperature: -1})
+	require.ErrorContains(t, err, "temperature")
+}
+
+func TestOpenRefuses(t *testing.T) {
+	orttest.NoLeaks(t)
+	b, err := models.OpenBundle(bundle(t, "checkpoint"))
+	require.NoError(t, err)
+	aligner, err := models.OpenBundle(bundle(t, "aligner"))
+	require.NoError(t, err)
+	try := func(b *models.Bundle, change func(o *qwen3asr.Options)) error {
+		o := options(t)
+		change(&o)
+		_, err := qwen3asr.Open(t.Context(), b, o)
+		require.Error(t, err)
+		return err
+	}
+	require.ErrorContains(t, try(aligner, func(*qwen3asr.Options) {}), "expected a model of speech recognition")
+	require.ErrorContains(t, try(b, func(o *qwen3asr.Options) { o.Aligner = b.Dir }), "expected an aligner")
+	require.ErrorContains(t, try(b, func(o *qwen3asr.Options) { o.Slots = 3 }), "slots: must be a power of two")
+	require.ErrorContains(t, try(b, func(o *qwen3asr.Options) { o.Step = time.Millisecond }), "step: must be between 100ms and 10s")
+	require.ErrorContains(t, try(b, func(o *qwen3asr.Options) { o.Part = 3 * time.Minute }), "max_len: parts of 3m0s")
+	var no *qwen3asr.DoesNotFitError
+	require.ErrorAs(t, try(b, func(o *qwen3asr.Options) { o.SetFree(1000) }), &no)
+	require.ErrorContains(t, no, "the model needs")
+	require.Contains(t, no.Plan.String(), "8 slots of 1024 positions")
+	o := options(t)
+	o.Slots = 0
+	o.SetFree(1 << 40)
+	require.Equal(t, 4, open(t, o).Stats().Slots)
+	o.SetFree(no.Plan.Total() - 1)
+	require.LessOrEqual(t, open(t, o).Stats().Slots, 4, "as many as fit")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = qwen3asr.Open(ctx, b, options(t))
+	require.ErrorIs(t, err, context.Canceled)
 }

@@ -209,3 +209,6 @@ func (f *Features) Windows(exact bool) (out []Window) {
 	}
 	return out
 }
+
+// SetFree sets the free memory of the device.
+func (o *Options) SetFree(bytes int64) { o.test.free = bytes }
