@@ -335,7 +335,9 @@ func (b *decoder) bestOfGroups(x string, width int) {
 	peaks := b.node("ReduceMax", "groups.peaks", []string{groups, last}, onnx.Int("keepdims", 0))
 	b.top("groups.top", peaks, k, "groups.values", "groups.ids")
 	at := b.node("Unsqueeze", "groups.at", []string{"groups.ids", last})
-	few := b.node("GatherND", "few", []string{groups, at}, onnx.Int("batch_dims", 1))
+	// GatherND copies from the host, which a captured graph must not.
+	whole := b.node("Add", "groups.rows", []string{at, b.constant("groups.zeros", make([]int64, width)...)})
+	few := b.node("GatherElements", "few", []string{groups, whole}, onnx.Int("axis", 1))
 	few = b.node("Reshape", "few.row", []string{few, b.constant("few.shape", 0, 1, int64(k*width))})
 	b.top("top", few, min(b.best, k*width), "top_values", "top_positions")
 
