@@ -47,13 +47,15 @@ func (f *fanout) WriteFrame(frame delay.OutFrame) (time.Time, error) {
 	}
 	at, err := f.out.WriteFrame(frame)
 	lost := false
+	copied := frame.EncodedFrame
+	copied.Arrival = frame.Due
 	f.mu.Lock()
 	for r := range f.readers {
 		if r.skipping && !frame.KeyFrame {
 			continue
 		}
 		select {
-		case r.frames <- frame.EncodedFrame:
+		case r.frames <- copied:
 			r.skipping = false
 		default: // a slow reader: frames after a gap cannot be decoded
 			lost = lost || !r.skipping
@@ -67,7 +69,8 @@ func (f *fanout) WriteFrame(frame delay.OutFrame) (time.Time, error) {
 	return at, err
 }
 
-// subscribe requests a key frame. It returns the frames from there on, and a function that ends the subscription.
+// subscribe requests a key frame. It returns the frames from there on, whose Arrival is the moment that they are shown in the
+// room, and a function that ends the subscription.
 func (f *fanout) subscribe() (<-chan media.EncodedFrame, func()) {
 	r := &fanoutReader{frames: make(chan media.EncodedFrame, 64), skipping: true}
 	f.mu.Lock()

@@ -2,8 +2,29 @@ package console
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"touchline/media"
+	"touchline/media/speech"
 )
+
+const (
+	// audioRate of the voice, in Hz.
+	audioRate = 48000
+	// audioStart bounds the wait for the voice's first frame.
+	audioStart = 2 * time.Second
+	// audioGap is the longest gap that is filled with silence.
+	audioGap = time.Second
+)
+
+// timestamp writes a moment as seconds of the epoch, for the headers that let a player put picture and voice together.
+func timestamp(at time.Time) string {
+	return fmt.Sprintf("%d.%06d", at.Unix(), at.Nanosecond()/1000)
+}
 
 func (s *Server) getAudio(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	if h.Sound == nil {
@@ -17,7 +38,7 @@ func (s *Server) getAudio(h *hosted, w http.ResponseWriter, r *http.Request) err
 		return refuse(http.StatusNotFound, "no_speech", "speech is switched off")
 	}
 	head := w.Header()
-	head.Set("X-Audio-Rate", "48000")
+	head.Set("X-Audio-Rate", strconv.Itoa(audioRate))
 	head.Set("X-Audio-Channels", "1")
 	head.Set("X-Audio-Format", "s16le")
 	const contentType = "application/octet-stream"
@@ -30,14 +51,49 @@ func (s *Server) getAudio(h *hosted, w http.ResponseWriter, r *http.Request) err
 		return tooMany(w)
 	}
 	defer h.audio.Add(-1)
-	samples, end := h.Sound.Subscribe()
+	frames, end := h.Sound.Frames()
 	defer end()
-	var buf []byte
-	return relay(s.openStream(w, contentType), r, h.gone, samples, func(pcm []int16) []byte {
-		buf = buf[:0]
-		for _, v := range pcm {
-			buf = binary.LittleEndian.AppendUint16(buf, uint16(v))
-		}
-		return buf
-	})
+	var first speech.Frame
+	select {
+	case <-r.Context().Done():
+		return nil
+	case <-h.gone:
+		return nil
+	case first = <-frames:
+	case <-time.After(audioStart):
+	}
+	if first.PCM == nil {
+		w.Header().Set("Retry-After", "1")
+		return refuse(http.StatusServiceUnavailable, "no_voice_yet", "the voice has not started or has ended")
+	}
+	head.Set("X-Audio-Timestamp", timestamp(first.Due.Add(speech.EncoderDelay)))
+	out := s.openStream(w, contentType)
+	a := audioStream{next: first.Due, lost: &h.audioLost}
+	if out.write(a.encode(first)) != nil {
+		return nil // the reader disconnected
+	}
+	return relay(out, r, h.gone, frames, a.encode)
+}
+
+// audioStream makes frames a sound without gaps, so that a sample's place in it is its moment.
+type audioStream struct {
+	next time.Time // of the next sample
+	lost *atomic.Uint64
+	buf  []byte
+}
+
+// encode returns a frame after the silence for those that are missing before it; nil when too many are.
+func (a *audioStream) encode(f speech.Frame) []byte {
+	gap := f.Due.Sub(a.next)
+	samples := max(0, int(media.DurationToTicks(gap, audioRate)))
+	a.lost.Add(uint64((samples + len(f.PCM)/2) / max(1, len(f.PCM))))
+	if gap > audioGap {
+		return nil
+	}
+	a.buf = append(a.buf[:0], make([]byte, 2*samples)...)
+	for _, v := range f.PCM {
+		a.buf = binary.LittleEndian.AppendUint16(a.buf, uint16(v))
+	}
+	a.next = f.Due.Add(media.TicksToDuration(int64(len(f.PCM)), audioRate))
+	return a.buf
 }

@@ -35,6 +35,7 @@ import (
 	"touchline/agent/events"
 	"touchline/inference"
 	"touchline/media"
+	"touchline/media/speech"
 )
 
 // Pictures is the source of pictures for plain players.
@@ -42,15 +43,15 @@ type Pictures interface {
 	// Snapshot returns the newest picture.
 	Snapshot(ctx context.Context) (media.VideoFrame, error)
 	// Delayed yields the delayed pictures as they come due, until ctx ends or
-	// the caller stops. It is called only while there are watchers.
+	// the caller stops, with the moment of each in the room as Arrival. It is called only while there are watchers.
 	Delayed(ctx context.Context) iter.Seq[media.VideoFrame]
 }
 
 // Sound is the published voice: 48 kHz, mono.
 type Sound interface {
-	// Subscribe returns a channel of samples and a function that ends it. Samples
+	// Frames returns a channel of the sound as it is sent, silence included, and a function that ends it. Frames
 	// are dropped for a slow reader.
-	Subscribe() (<-chan []int16, func())
+	Frames() (<-chan speech.Frame, func())
 }
 
 // Grant admits a participant to the room.

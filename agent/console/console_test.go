@@ -29,6 +29,7 @@ import (
 	"touchline/agent/console"
 	"touchline/agent/events"
 	"touchline/media"
+	"touchline/media/speech"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -197,12 +198,12 @@ type studio struct {
 	frame   media.VideoFrame
 	none    bool
 	every   time.Duration
-	sound   chan []int16
+	sound   chan speech.Frame
 	ended   int
 }
 
 func newStudio() *studio {
-	return &studio{frame: picture(64, 36, 200), every: 5 * time.Millisecond, sound: make(chan []int16, 4)}
+	return &studio{frame: picture(64, 36, 200), every: 5 * time.Millisecond, sound: make(chan speech.Frame, 4)}
 }
 
 func picture(w, h int, red byte) media.VideoFrame {
@@ -255,7 +256,7 @@ func (s *studio) counts() (pulls, pulling, ended int) {
 	return s.pulls, s.pulling, s.ended
 }
 
-func (s *studio) Subscribe() (<-chan []int16, func()) {
+func (s *studio) Frames() (<-chan speech.Frame, func()) {
 	return s.sound, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -219,6 +219,7 @@ type counts struct {
 	lost          [events.Formats]float64
 	framesDropped float64
 	mjpegDropped  float64
+	audioLost     float64
 }
 
 // add reads one room.
@@ -228,6 +229,7 @@ func (c *counts) add(h *hosted) {
 	}
 	c.framesDropped += float64(h.Hub.FramesDropped())
 	c.mjpegDropped += float64(h.mjpeg.lost())
+	c.audioLost += float64(h.audioLost.Load())
 }
 
 // figures are the metrics of one room or of several: sums, and the largest delay and alignment.
@@ -297,6 +299,8 @@ func collectFigures(ch chan<- prometheus.Metric, cycles *cycleMetrics, t figures
 	out.Gauge("touchline_mjpeg_viewers", "Open readers of /api/mjpeg.", t.mjpeg)
 	out.Counter("touchline_mjpeg_dropped_frames_total", "Pictures that slow readers of /api/mjpeg did not get.", t.mjpegDropped)
 	out.Gauge("touchline_audio_listeners", "Open readers of /api/audio-stream.", t.listeners)
+	out.Counter("touchline_audio_lost_frames_total",
+		"Frames of 20 ms that readers of /api/audio-stream did not get, as they or the machine were too slow.", t.audioLost)
 	if t.counted > 0 {
 		out.Gauge("touchline_room_viewers", "People in the room.", t.viewers)
 	}

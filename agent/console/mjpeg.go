@@ -76,15 +76,15 @@ func (f *mjpegFan) pull(ctx context.Context) {
 		}
 		last = now
 		if data, err := events.JPEG(frame, 0, f.quality); err == nil {
-			f.send(data)
+			f.send(data, frame.Arrival)
 		}
 	}
 }
 
-func (f *mjpegFan) send(data []byte) {
+func (f *mjpegFan) send(data []byte, shown time.Time) {
 	var part bytes.Buffer
 	part.WriteString("--" + mjpegBoundary + "\r\nContent-Type: image/jpeg\r\nContent-Length: " +
-		strconv.Itoa(len(data)) + "\r\n\r\n")
+		strconv.Itoa(len(data)) + "\r\nX-Timestamp: " + timestamp(shown) + "\r\n\r\n")
 	part.Write(data)
 	part.WriteString("\r\n")
 	f.mu.Lock()

@@ -21,6 +21,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/console"
 	"touchline/agent/events"
+	"touchline/media/speech"
 )
 
 func TestNewestPicture(t *testing.T) {
@@ -230,27 +231,47 @@ func TestAudioStream(t *testing.T) {
 	t.Parallel()
 	d, st := newDesk(), newStudio()
 	r := open(t, console.Options{Room: console.Room{Bot: d, Sound: st}})
+	due := time.Unix(1_700_000_000, 250_000_000)
+	frame := func(after time.Duration, first int16) speech.Frame {
+		pcm := make([]int16, 960)
+		pcm[0] = first
+		return speech.Frame{Due: due.Add(after), PCM: pcm}
+	}
+	st.sound <- frame(0, -2)
 	resp := r.connect("/api/audio-stream")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	for name, want := range map[string]string{
 		"X-Audio-Rate": "48000", "X-Audio-Channels": "1", "X-Audio-Format": "s16le", "Content-Type": "application/octet-stream",
+		"X-Audio-Timestamp": "1700000000.256500", // with the encoder's delay in the room
 	} {
 		require.Equal(t, want, resp.Header.Get(name))
 	}
-	st.sound <- []int16{1, -2, 0x1234}
-	st.sound <- []int16{-32768}
-	got := make([]byte, 8)
+	st.sound <- frame(20*time.Millisecond, 0x1234)
+	st.sound <- frame(80*time.Millisecond, -32768) // two frames are missing
+	got := make([]byte, 5*1920)
 	_, err := io.ReadFull(resp.Body, got)
 	require.NoError(t, err)
-	require.True(t, bytes.Equal([]byte{1, 0, 0xfe, 0xff, 0x34, 0x12, 0, 0x80}, got), "%x", got)
+	want := make([]byte, len(got))
+	copy(want, []byte{0xfe, 0xff})
+	copy(want[1920:], []byte{0x34, 0x12})
+	copy(want[4*1920:], []byte{0, 0x80})
+	require.True(t, bytes.Equal(want, got), "a sample's place is its moment")
+	require.Contains(t, string(r.ask("GET", "/metrics", "").body), "touchline_audio_lost_frames_total 2")
 	require.Contains(t, string(r.ask("GET", "/metrics", "").body), "touchline_audio_listeners 1")
-	close(st.sound)
+	st.sound <- frame(1200*time.Millisecond, 1)
 	_, err = resp.Body.Read(got)
-	require.ErrorIs(t, err, io.EOF, "the voice's end is the answer's")
+	require.ErrorIs(t, err, io.EOF, "a reader more than a second behind connects again")
+
+	st.sound <- frame(2*time.Second, 1)
+	resp = r.connect("/api/audio-stream")
+	close(st.sound)
+	_, err = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, err, "the voice's end is the answer's")
 	require.Eventually(t, func() bool {
 		_, _, ended := st.counts()
-		return ended == 1
+		return ended == 2
 	}, wait, time.Millisecond)
+	require.Equal(t, http.StatusServiceUnavailable, r.ask("GET", "/api/audio-stream", "").status, "no voice")
 
 	d.change(func(s *agent.Snapshot) { s.TTSEnabled = false })
 	a := r.ask("GET", "/api/audio-stream", "")

@@ -285,6 +285,8 @@ type hosted struct {
 	wake   wake.Signal   // the snapshot has changed
 	gone   chan struct{} // closed when the room was removed
 	audio  atomic.Int64  // readers of its sound
+	// audioLost counts the frames that they got silence for.
+	audioLost atomic.Uint64
 }
 
 func newHosted(room Room) (*hosted, error) {

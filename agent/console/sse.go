@@ -50,7 +50,7 @@ func (s *stream) write(pieces ...[]byte) error {
 	return nil
 }
 
-// relay writes encoded values until next is closed, the client disconnects or the room is removed.
+// relay writes encoded values until next is closed, encode returns nil, the client disconnects or the room is removed.
 func relay[T any](out *stream, r *http.Request, gone <-chan struct{}, next <-chan T, encode func(T) []byte) error {
 	for {
 		select {
@@ -62,7 +62,11 @@ func relay[T any](out *stream, r *http.Request, gone <-chan struct{}, next <-cha
 			if !ok {
 				return nil
 			}
-			if err := out.write(encode(v)); err != nil {
+			piece := encode(v)
+			if piece == nil {
+				return nil
+			}
+			if err := out.write(piece); err != nil {
 				return nil //nolint:nilerr // the reader disconnected
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/console"
 	"touchline/agent/events"
+	"touchline/media/speech"
 )
 
 func record(cycle uint64, outcome, text string) agent.Record {
@@ -323,6 +324,7 @@ func TestRunEnds(t *testing.T) {
 	t.Parallel()
 	d, st := newDesk(), newStudio()
 	r := open(t, console.Options{Room: console.Room{Bot: d, Pictures: st, Sound: st}})
+	st.sound <- speech.Frame{PCM: make([]int16, 960)}
 	streams := []*http.Response{
 		r.connect("/api/events"), r.connect("/api/stream"), r.connect("/api/mjpeg"), r.connect("/api/audio-stream"),
 	}

@@ -163,27 +163,28 @@ func openChromium(ctx context.Context, o browser.Options) (b browser.Page, stop 
 
 // openFirefox opens a Firefox with a loudspeaker.
 func openFirefox(ctx context.Context, o browser.Options) (b browser.Page, stop func(), err error) {
-	speaker, stop, err := loudspeaker(ctx)
+	speaker, silence, err := loudspeaker(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	o.Env = append(o.Env, "PULSE_SERVER="+speaker)
 	page, err := browser.OpenFirefox(ctx, o)
 	if err != nil {
-		stop()
+		silence()
 		return nil, nil, err
 	}
-	return page, func() { page.Close(); stop() }, nil
+	return page, func() { page.Close(); silence() }, nil
 }
 
 // ways returns the ways to watch, those that are compared one after another.
 func ways() []watching {
-	inRoom := [2]float64{20, 60}
+	inRoom, overHTTP := [2]float64{20, 60}, [2]float64{100, 0}
 	return []watching{
 		{name: "Chromium, not steered", codec: media.H264, open: openChromium, script: unsteered},
 		{name: "Chromium", codec: media.H264, open: openChromium, most: inRoom},
 		{name: "Firefox, not steered", codec: media.VP8, open: openFirefox, script: unsteered}, // it has no H264 of its own
 		{name: "Firefox", codec: media.VP8, open: openFirefox, most: inRoom},
+		{name: "Firefox over HTTP", codec: media.VP8, open: openFirefox, shut: true, most: overHTTP},
 	}
 }
 
@@ -256,8 +257,8 @@ func loudspeaker(ctx context.Context) (address string, stop func(), err error) {
 		return "", nil, fmt.Errorf("make a folder for the sound server: %w", err)
 	}
 	socket := filepath.Join(dir, "native")
-	cmd := exec.CommandContext(ctx, "pulseaudio", "-n", "--daemonize=no", "--use-pid-file=no", "--exit-idle-time=-1", "--realtime=no", "--high-priority=no",
-		"--load=module-null-sink", "--load=module-native-protocol-unix auth-anonymous=1 socket="+socket)
+	cmd := exec.CommandContext(ctx, "pulseaudio", "-n", "--daemonize=no", "--use-pid-file=no", "--exit-idle-time=-1",
+		"--realtime=no", "--high-priority=no", "--load=module-null-sink", "--load=module-native-protocol-unix auth-anonymous=1 socket="+socket)
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_RUNTIME_DIR="+dir)
 	if err := cmd.Start(); err != nil {
 		return "", nil, errors.Join(fmt.Errorf("start a sound server: apt-get install pulseaudio: %w", err), os.RemoveAll(dir))

@@ -66,7 +66,7 @@ func TestFirefox(t *testing.T) {
 	heard(t, b, later)
 	if os.Getenv("TOUCHLINE_OPENH264") == "" { // only now: after a click on the page the voice needs none
 		require.NoError(t, b.ClickText("#curtain-actions button", "Picture without WebRTC"))
-		require.NoError(t, b.Until(soon, "document.getElementById('picture-http').naturalWidth > 0"))
+		require.NoError(t, b.Until(soon, "document.getElementById('picture-http').width === 640"))
 	}
 
 	require.NoError(t, b.Resize(1440, 900))

@@ -223,3 +223,23 @@ func clickText(selector, words string) chromedp.Action[chromedp.Void] {
 		return chromedp.MouseClickXY(at[0], at[1])(ctx, tab)
 	}
 }
+
+// TestPageWithoutWebRTC visits the demo with a browser that has none: picture and voice come over HTTP.
+func TestPageWithoutWebRTC(t *testing.T) {
+	t.Parallel()
+	_, url := start(t, nil, "demo", "--listen", "127.0.0.1:0")
+	b, err := browser.Open(context.WithoutCancel(t.Context()), browser.Options{Script: `delete window.RTCPeerConnection;
+		window.played = 0;
+		const start = AudioBufferSourceNode.prototype.start;
+		AudioBufferSourceNode.prototype.start = function (...when) { window.played++; return start.apply(this, when) };`})
+	require.NoError(t, err)
+	defer b.Close()
+	require.NoError(t, b.Navigate(url))
+	require.NoError(t, b.Until(later, "document.getElementById('picture-http').width === 640"), "console: %q", b.Problems())
+	says(t, b, soon, "banner", "This browser has no WebRTC.")
+	require.NoError(t, b.Until(later, "window.played > 50"), "pieces of the voice")
+	require.NoError(t, b.Click("#open-numbers"))
+	require.NoError(t, b.Until(soon, `[...document.querySelectorAll('.tiles div')].some((d) => /heard after seen\s*-?\d+ ms/i.test(d.innerText))`))
+	shoot(t, b, "page-without-webrtc")
+	require.Empty(t, b.Problems())
+}

@@ -71,23 +71,16 @@ type Frame struct {
 	PCM []int16
 }
 
-// Subscribe returns the sound as it is sent: one 20 ms frame of 48 kHz mono at a
-// time, silence included. The slices are shared: read only. A subscriber more
-// than a second behind loses frames. The channel is closed when Run returns.
-func (w *Writer) Subscribe() (frames <-chan []int16, cancel func()) {
-	return w.samples.Subscribe(backlog)
-}
-
-// Frames is Subscribe with the place of each frame in the schedule: skipped frames show as a gap.
+// Frames returns the sound as it is sent, silence included: one 20 ms frame at a time, with its place in the schedule, so that
+// skipped frames show as a gap. A subscriber more than a second behind loses frames. The channel is closed when Run returns.
 func (w *Writer) Frames() (frames <-chan Frame, cancel func()) { return w.frames.Subscribe(backlog) }
 
 // publish sends the frame to the subscribers.
 func (w *Writer) publish(due time.Time) {
-	if w.samples.Empty() && w.frames.Empty() {
+	if w.frames.Empty() {
 		return
 	}
-	pcm := slices.Clone(w.pcm[:])
-	w.stats.Lost += w.samples.Send(pcm) + w.frames.Send(Frame{due, pcm})
+	w.stats.Lost += w.frames.Send(Frame{due, slices.Clone(w.pcm[:])})
 }
 
 // notify calls the frame's events. Only Run's goroutine uses them after fill.

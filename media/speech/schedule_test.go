@@ -320,7 +320,7 @@ func TestRunEndsUtterances(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- w.Run(ctx) }()
-		frames, stop := w.Subscribe()
+		frames, stop := w.Frames()
 		defer stop()
 		var h, waiting heard
 		for _, ev := range []*heard{&h, &waiting} {
@@ -341,7 +341,7 @@ func TestRunEndsUtterances(t *testing.T) {
 			n++
 		}
 		require.Equal(t, 50, n)
-		late, _ := w.Subscribe()
+		late, _ := w.Frames()
 		require.Empty(t, late)
 		_, open := <-late
 		require.False(t, open)
@@ -351,8 +351,8 @@ func TestRunEndsUtterances(t *testing.T) {
 func TestSlowSubscriberLosesFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := track(t, cheap{}, &wire{})
-		frames, cancel := w.Subscribe()
-		slow, cancelSlow := w.Subscribe()
+		frames, cancel := w.Frames()
+		slow, cancelSlow := w.Frames()
 		defer cancelSlow()
 		u := w.NewUtterance(speech.Events{})
 		_, err := u.Write(tone(48000, 0, time.Second, 0))
@@ -361,7 +361,7 @@ func TestSlowSubscriberLosesFrames(t *testing.T) {
 		u.Start(time.Now())
 		var got []int16
 		for range 100 {
-			got = append(got, <-frames...)
+			got = append(got, (<-frames).PCM...)
 		}
 		cancel()
 		cancel()
@@ -436,7 +436,7 @@ func TestPanicInEvent(t *testing.T) {
 func TestGain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := track(t, cheap{}, &wire{})
-		frames, end := w.Subscribe()
+		frames, end := w.Frames()
 		defer end()
 		u := w.NewUtterance(speech.Events{})
 		_, err := u.Write(tone(48000, 0, 2*time.Second, 0))
@@ -448,7 +448,7 @@ func TestGain(t *testing.T) {
 			time.Sleep(d)
 			synctest.Wait()
 			for len(frames) > 0 {
-				f := <-frames
+				f := (<-frames).PCM
 				heard = append(heard, f...)
 				peak = max(peak, slices.Max(f))
 			}

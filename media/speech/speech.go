@@ -126,8 +126,7 @@ type Writer struct {
 	gain    float64 // a factor
 	applied float64 // to the last frame
 
-	samples Fanout[[]int16]
-	frames  Fanout[Frame]
+	frames Fanout[Frame]
 }
 
 // event is a call to make once its packet was written.
@@ -316,7 +315,6 @@ func (w *Writer) encode(sound bool) (size int, err error) {
 // close ends all utterances and subscriptions.
 func (w *Writer) close() {
 	w.finish()
-	w.samples.Close()
 	w.frames.Close()
 	w.notify(time.Now())
 }

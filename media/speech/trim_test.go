@@ -126,7 +126,7 @@ func TestSoftBeginningIsKept(t *testing.T) {
 		soft := sine(2880, 230)
 		pcm := slices.Concat(make([]int16, 14400), soft, sine(24000, 6000), make([]int16, 9600))
 		w := track(t, cheap{}, &wire{})
-		frames, cancel := w.Subscribe()
+		frames, cancel := w.Frames()
 		defer cancel()
 		var h heard
 		u := w.NewUtterance(h.events())
@@ -137,7 +137,7 @@ func TestSoftBeginningIsKept(t *testing.T) {
 		u.Start(time.Now().Add(200 * time.Millisecond))
 		var sent []int16
 		for range 49 {
-			sent = append(sent, <-frames...)
+			sent = append(sent, (<-frames).PCM...)
 		}
 		require.InDelta(t, 2880, first(sent, 328)-first(sent, 100), 50)
 	})

@@ -26,7 +26,7 @@ const $ = (id) => document.getElementById(id);
 const state = new State();
 const toast = new Toast();
 const confirm = new Confirm(state);
-const viewer = new Viewer(state, { video: $('picture'), audio: $('sound'), camera: $('camera-audio') });
+const viewer = new Viewer(state, { video: $('picture'), audio: $('sound'), camera: $('camera-audio'), plain: $('picture-http') });
 const captions = new Captions(state, { box: $('captions'), live: $('caption-live') });
 new Comments(state, { list: $('list'), now: $('now-words'), pill: $('pill') }, new FrameViewer(state));
 new ScoreSheet(state, { canvas: $('sheet'), tip: $('tip') });
@@ -86,7 +86,7 @@ async function readRights() {
 const ACTS = {
   retry: () => events.open(),
   join: () => void viewer.join(),
-  http: () => showHTTP(),
+  http: () => viewer.showHTTP(),
   rooms: () => location.assign('/'),
   camera: () => {
     panel.show('source');
@@ -97,18 +97,6 @@ const ACTS = {
     void source.choose('scene');
   },
 };
-
-/** The picture without WebRTC: fewer frames and no voice, but it works nearly everywhere. */
-function showHTTP() {
-  const img = $('picture-http');
-  img.onload = () => state.set({ http: true });
-  img.onerror = () => {
-    state.set({ http: false });
-    toast.say('The server has no picture.');
-  };
-  img.src = api.inRoom(`/mjpeg?${Date.now()}`);
-  state.set({ http: true });
-}
 
 function buttons(el, acts) {
   const key = acts.map((a) => a.id).join();
@@ -155,9 +143,7 @@ function draw() {
   }
   $('stage').classList.toggle('stale', Boolean(ban) && k.picture === 'stalled');
 
-  const img = $('picture-http');
-  if (!k.http && !img.hidden) img.removeAttribute('src');
-  img.hidden = !k.http;
+  $('picture-http').hidden = !k.http;
 
   const s = k.snapshot;
   text($('fig-delay'), s ? seconds(s.delay) : '–');
@@ -186,7 +172,7 @@ function redraw() {
 state.on('known', redraw);
 setInterval(redraw, 1000);
 state.on('lost', (n) => toast.say(`This page was too slow and missed ${n} ${n === 1 ? 'event' : 'events'}.`));
-viewer.onShutIn = () => showHTTP();
+viewer.onNoPicture = () => toast.say('The server has no picture.');
 viewer.onName = (name) => text($('room-name'), name ? `room “${name}”` : '');
 
 $('cc').addEventListener('click', () => toggleCaptions());

@@ -6,6 +6,7 @@
 import * as api from './api.js';
 import { mending, pause, spread } from './backoff.js';
 import { Pair } from './pair.js';
+import { Plain } from './plain.js';
 
 export const loadLiveKit = () => import('./vendor/livekit-client.js');
 
@@ -66,7 +67,7 @@ export class Viewer {
 
   /**
    * @param {import('./state.js').State} state
-   * @param {{video: HTMLVideoElement, audio: HTMLAudioElement, camera: HTMLAudioElement}} el
+   * @param {{video: HTMLVideoElement, audio: HTMLAudioElement, camera: HTMLAudioElement, plain: HTMLCanvasElement}} el
    */
   constructor(state, el) {
     this.state = state;
@@ -75,9 +76,20 @@ export class Viewer {
     this.onBlocked = () => {};
     /** @type {(name: string) => void} */
     this.onName = () => {};
-    /** The room is reached, but not its media. */
-    this.onShutIn = () => {};
-    this.pair = new Pair(el.video, (heardAfterSeen) => state.set({ heardAfterSeen }));
+    /** The server sends no picture over HTTP. */
+    this.onNoPicture = () => {};
+    const offset = (heardAfterSeen) => state.set({ heardAfterSeen });
+    this.pair = new Pair(el.video, offset);
+    this.plain = new Plain(el.plain, {
+      shown: () => state.known.http || state.set({ http: true }),
+      none: () => {
+        state.set({ http: false });
+        this.onNoPicture();
+      },
+      blocked: () => this.#tellBlocked(),
+      offset,
+      wanted: () => !el.audio.srcObject && state.known.snapshot?.tts_enabled === true,
+    });
     this.#watchPicture();
   }
 
@@ -90,6 +102,11 @@ export class Viewer {
     clearTimeout(this.#timer);
     const generation = ++this.#generation;
     await this.#leave();
+    if (!globalThis.RTCPeerConnection) {
+      this.state.set({ room: 'lost', roomError: 'This browser has no WebRTC.' });
+      this.showHTTP();
+      return;
+    }
     if (generation !== this.#generation) return;
     // The last error stays visible during the retry.
     this.state.set({ room: 'joining', roomError: this.#failed ? this.state.known.roomError : '' });
@@ -117,7 +134,7 @@ export class Viewer {
       const first = !this.#failed;
       this.#failed = true;
       this.#again(roomSentence(err));
-      if (first && unreachable(err) && shutIn(navigator.userAgent, location.hostname)) this.onShutIn();
+      if (first && unreachable(err) && shutIn(navigator.userAgent, location.hostname)) this.showHTTP();
     }
   }
 
@@ -129,9 +146,16 @@ export class Viewer {
     this.state.set({ room: 'waiting', agent: false, agentVideo: false });
   }
 
+  /** Shows the picture and plays the voice without WebRTC, until the room has a picture. */
+  showHTTP() {
+    this.plain.start();
+    this.state.set({ http: true });
+  }
+
   /** Sound may start only after a click. */
   async startAudio() {
     try {
+      void this.plain.resume();
       await this.#room?.startAudio();
       await this.el.audio.play().catch(() => {});
       if (this.el.camera.srcObject) await this.el.camera.play().catch(() => {});
@@ -148,6 +172,7 @@ export class Viewer {
     this.el.audio.muted = muted;
     this.el.camera.volume = volume * this.#cameraVolume;
     this.el.camera.muted = muted;
+    this.plain.setVolume(muted ? 0 : volume);
   }
 
   /** The camera's sound against the voice, on this page only. @param {number} volume 0 to 1 */
@@ -285,7 +310,7 @@ export class Viewer {
   /** Reports whether the browser blocks the sound, unless it does so for a moment only. */
   #tellBlocked() {
     clearTimeout(this.#blockedTimer);
-    const blocked = () => Boolean(this.#room && !this.#room.canPlaybackAudio);
+    const blocked = () => Boolean(this.plain.blocked || (this.#room && !this.#room.canPlaybackAudio));
     if (!blocked()) {
       this.onBlocked(false);
       return;
@@ -297,7 +322,9 @@ export class Viewer {
     const { video } = this.el;
     const seen = () => {
       this.#lastPicture = performance.now();
-      if (this.state.known.picture !== 'playing') this.state.set({ picture: 'playing', http: false });
+      if (this.state.known.picture === 'playing') return;
+      this.plain.stop();
+      this.state.set({ picture: 'playing', http: false });
     };
     if ('requestVideoFrameCallback' in video) {
       const next = () => {

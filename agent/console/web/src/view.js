@@ -177,7 +177,7 @@ export function banner(k, now) {
     };
   }
   if (pictured && source?.muted) return { words: 'The camera is paused by its owner.', tone: 'wait', acts: [] };
-  if (k.http && k.roomError) return { words: `Low frame rate, no audio. ${k.roomError}`, tone: 'wait', acts: [] };
+  if (k.http && k.roomError) return { words: `Low frame rate. ${k.roomError}`, tone: 'wait', acts: [] };
   if (!k.http && k.picture === 'stalled' && k.room === 'joined') {
     return { words: 'No new picture for several seconds.', tone: 'wait', acts: [] };
   }

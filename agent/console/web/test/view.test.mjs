@@ -57,7 +57,7 @@ test('every reason for no picture has its sentence, and a button where one helps
 });
 
 test('what goes wrong over a picture has one sentence', () => {
-  assert.match(banner(known({ picture: 'none', http: true, room: 'lost', roomError: 'No media here.' }), 0).words, /no audio\. No media here/);
+  assert.match(banner(known({ picture: 'none', http: true, room: 'lost', roomError: 'No media here.' }), 0).words, /frame rate\. No media here/);
   assert.equal(banner(known(), 0), null);
   assert.match(banner(known({ link: 'lost', retryIn: 0.4 }), 0).words, /does not answer\. Retrying in 1 s/);
   assert.match(banner(known({ room: 'reconnecting' }), 0).words, /Reconnecting/);
