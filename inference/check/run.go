@@ -57,6 +57,9 @@ func (c *checker) run(ctx context.Context) (err error) {
 	if err := c.networks(ctx, m, src, cfg); err != nil {
 		return err
 	}
+	if err := c.voice(ctx, m); err != nil {
+		return err
+	}
 	return ctx.Err()
 }
 

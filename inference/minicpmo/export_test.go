@@ -6,7 +6,6 @@ import (
 
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/ort"
-	"touchline/inference/internal/tts"
 	"touchline/models"
 )
 
@@ -119,17 +118,6 @@ func (o Options) WithFree(n int64) Options {
 func (o Options) WithVoices(voices map[string]Voice) Options {
 	o.test.voices = voices
 	return o
-}
-
-// OpenSpeechLM opens the voice's language model with its graphs.
-func OpenSpeechLM(
-	rt *ort.Runtime, dev *ort.Device, condition, lm string, d models.Dims, l kvcache.Layout,
-) (_ tts.LM, closeIt func() error, _ error) {
-	m, err := openSpeechLM(rt, dev, [2]string{condition, lm}, d, l, 1)
-	if err != nil {
-		return nil, nil, err
-	}
-	return m, m.close, nil
 }
 
 // Wave is the voice's sound, for tests.

@@ -320,18 +320,3 @@ func argmax(row []float32) int {
 	}
 	return best
 }
-
-// hashNoise returns the noise of the fixtures, whose generator is a hash of the index.
-func hashNoise(n int, seed uint32) []float32 {
-	values := make([]float32, n)
-	for i := range values {
-		x := uint32(i)*2654435761 + seed
-		x ^= x >> 16
-		x *= 0x85EBCA6B
-		x ^= x >> 13
-		x *= 0xC2B2AE35
-		x ^= x >> 16
-		values[i] = float32((2*(float64(x)/(1<<32)) - 1) * math.Sqrt(3))
-	}
-	return values
-}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/inference/minicpmo/stages"
 	"touchline/models"
 	"touchline/models/graph"
 )
@@ -130,27 +131,6 @@ func (n *network) rooms(later map[string]int64) {
 	}
 }
 
-func TestTTSCondition(t *testing.T) { forms(t, testTTSCondition) }
-
-func testTTSCondition(t *testing.T, on *machine) {
-	t.Helper()
-	m, f := voice(t), openFixture(t, "tts_lm")
-	n := on.speech(m, graph.TTSCondition, false)
-	ids, hidden := f.ints("ids"), f.floats("hidden")
-	count := int64(len(ids))
-	said := slices.Repeat([]float32{1}, len(ids))
-	// After the text its end and the audio BOS, which have no state.
-	ids = append(ids, int64(m.Speech.TTS.TextEOS), int64(m.Speech.TTS.AudioBOS))
-	hidden, said = append(hidden, hidden[:2*m.Decoder.Hidden]...), append(said, 0, 0)
-	have := n.run(map[string]array{
-		"input_ids":     intArray(ids, count+2),
-		"hidden_states": floatArray(hidden, count+2, int64(m.Decoder.Hidden)),
-		"said":          floatArray(said, count+2, 1),
-	}, nil, 0, 0)["condition"]
-	want := slices.Concat(f.floats("condition"), f.floats("text_eos_row"), f.floats("audio_bos_row"))
-	on.within(t, "condition", want, have.floats, 1e-5, 2e-3)
-}
-
 // code runs the TTS: inputs is nil for codes.
 func (n *network) code(m model, codes []int64, inputs []float32, past []int, c *cache, history []int64) map[string]array {
 	n.tb.Helper()
@@ -175,48 +155,36 @@ func (n *network) code(m model, codes []int64, inputs []float32, past []int, c *
 	}, c, 0, rows)
 }
 
-// TestTTS: a piece of text, then 60 codes.
-func TestTTS(t *testing.T) { forms(t, testTTS) }
+// codeLM is the language model of the codes for the stages. It checks the inputs of a sampler against each row of logits.
+type codeLM struct {
+	*network
 
-func testTTS(t *testing.T, on *machine) {
-	t.Helper()
-	m, f := voice(t), openFixture(t, "tts_lm")
-	n := on.speech(m, graph.TTS, false)
-	tts := m.Speech.TTS
-	end := int64(tts.Codes - 1)
-	dims := models.Decoder{Layers: tts.Layers, KVHeads: tts.Heads, HeadDim: tts.HeadDim()}
-	c := on.cache(dims, 1, 128)
-	history := make([]int64, graph.SpeechHistory)
-	inputs := slices.Concat(f.floats("condition"), f.floats("audio_bos_row"))
-	past := len(inputs) / tts.Hidden
-	out := n.code(m, slices.Repeat([]int64{end}, past), inputs, []int{0}, c, history)
-	on.within(t, "logits of the prefill", f.floats("prefill_logits_last"), out["logits"].floats, 1e-4, 5e-2)
-	requireChoice(t, out, history, 0.8)
-	if on.kind == models.DeviceCUDA {
-		return
-	}
-	best, values := f.ints("greedy_top5_codes"), f.floats("greedy_top5_logits")
-	var worst float64
-	for i, code := range f.ints("greedy_codes") {
-		requireChoice(t, out, history, 0.8)
-		// The recorded choice masks the end of speech.
-		ids, logits := out["top_ids"].ints[:6], out["top_values"].floats[:6]
-		if at := slices.Index(ids, end); at >= 0 {
-			ids, logits = slices.Delete(slices.Clone(ids), at, at+1), slices.Delete(slices.Clone(logits), at, at+1)
-		}
-		require.Equal(t, best[5*i:5*i+5], ids[:5], "step %d", i)
-		require.Equal(t, code, ids[0])
-		worst = max(worst, away(t, values[5*i:5*i+5], logits[:5]))
-		history[i%len(history)] = code
-		out = n.code(m, []int64{code}, nil, []int{past + i}, c, history)
-	}
-	t.Logf("logits of 60 codes: %.2g", worst)
-	require.LessOrEqual(t, worst, 1e-4)
+	t testing.TB
+	m model
+	c *cache
+}
+
+func (l codeLM) Feed(codes []int64, inputs []float32, past int, history []int64) (stages.Row, error) {
+	out := l.code(l.m, codes, inputs, []int{past}, l.c, history)
+	requireChoice(l.t, out, history, 0.8)
+	return stages.Row{Logits: out["logits"].floats, TopValues: out["top_values"].floats, TopIDs: out["top_ids"].ints}, nil
+}
+
+// TestTTS: a piece of text, then 60 codes.
+func TestTTS(t *testing.T) {
+	forms(t, func(t *testing.T, on *machine) {
+		t.Helper()
+		m := voice(t)
+		tts := m.Speech.TTS
+		c := on.cache(models.Decoder{Layers: tts.Layers, KVHeads: tts.Heads, HeadDim: tts.HeadDim()}, 1, 128)
+		lm := codeLM{on.speech(m, graph.TTS, false), t, m, c}
+		require.NoError(t, replay(t, on, m).Greedy(lm, on.kind == models.DeviceCPU))
+	})
 }
 
 // requireChoice checks the inputs of a sampler against the row of logits.
-func requireChoice(t *testing.T, out map[string]array, history []int64, temperature float64) {
-	t.Helper()
+func requireChoice(tb testing.TB, out map[string]array, history []int64, temperature float64) {
+	tb.Helper()
 	logits := out["logits"].floats
 	largest := float64(slices.Max(logits))
 	var sum float64
@@ -224,11 +192,11 @@ func requireChoice(t *testing.T, out map[string]array, history []int64, temperat
 		sum += math.Exp((float64(l) - largest) / temperature)
 	}
 	for k, id := range out["top_ids"].ints {
-		require.Equal(t, logits[id], out["top_values"].floats[k])
+		require.Equal(tb, logits[id], out["top_values"].floats[k])
 		share := math.Exp((float64(logits[id])-largest)/temperature) / sum
-		require.InDelta(t, share, out["top_shares"].floats[k], 1e-5)
+		require.InDelta(tb, share, out["top_shares"].floats[k], 1e-5)
 	}
 	for k, code := range history {
-		require.Equal(t, logits[code], out["history_values"].floats[k])
+		require.Equal(tb, logits[code], out["history_values"].floats[k])
 	}
 }

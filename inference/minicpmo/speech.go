@@ -92,7 +92,8 @@ func (e *Engine) chooseVoice(b *models.Bundle, sel *selection, c inference.Voice
 // maxVoices is the number of voices of an engine: each takes 0.2 to 0.4 GB of the device's memory.
 const maxVoices = 8
 
-// loadVoices returns the voices of a bundle, with as many codes if the default one has them. Without that it fails; others that cannot be read are left out.
+// loadVoices returns the voices of a bundle, with as many codes if the default one has them. Without that it fails;
+// others that cannot be read are left out.
 func (e *Engine) loadVoices(ctx context.Context, b *models.Bundle, library string, codes int) (map[string]Voice, error) {
 	v, err := LoadDefaultVoice(ctx, library, b, codes)
 	if errors.Is(err, ErrShortVoice) && codes > ShortVoice {
@@ -213,6 +214,17 @@ func (e *Engine) openSpeech(ctx context.Context, s *speechSelection, rt *ort.Run
 	}
 	e.voice, e.loop.voice = v, v.talker
 	return nil
+}
+
+// OpenSpeechLM opens the voice's language model alone, with its graphs, for the conformance check.
+func OpenSpeechLM(
+	rt *ort.Runtime, dev *ort.Device, condition, lm string, d models.Dims, l kvcache.Layout,
+) (_ tts.LM, closeIt func() error, _ error) {
+	m, err := openSpeechLM(rt, dev, [2]string{condition, lm}, d, l, 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	return m, m.close, nil
 }
 
 // sound is the goroutine of the voice's sound.

@@ -132,6 +132,7 @@ func (m *speechLM) Feed(slot, length int, p tts.Piece) (int, error) {
 	ids := ort.Slice[int64](m.hostIDs.Bytes())
 	said := ort.Slice[float32](m.hostS.Bytes())
 	clear(said)
+	clear(m.hostStates.Bytes()) // the marks have none: what is no number would be one for them too
 	for i, id := range p.IDs {
 		ids[i], said[i] = int64(id), 1
 	}

@@ -3,14 +3,14 @@
 package minicpmo_test
 
 import (
-	"context"
-	"encoding/json"
+	"compress/gzip"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -20,24 +20,10 @@ import (
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/tts"
 	"touchline/inference/minicpmo"
-	"touchline/internal/wake"
+	"touchline/inference/minicpmo/stages"
 	"touchline/models"
 	"touchline/models/graph"
 )
-
-// windows is a tts.Wave that keeps the codes.
-type windows struct {
-	mu   sync.Mutex
-	jobs []tts.Job
-}
-
-func (w *windows) Begin(int, string) error { return nil }
-
-func (w *windows) Run(jobs []tts.Job) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.jobs = append(w.jobs, jobs...)
-}
 
 // TestCodesOfTurns speaks two turns of the official streaming call: with its draws, the voice chooses its codes.
 func TestCodesOfTurns(t *testing.T) {
@@ -58,68 +44,28 @@ func TestCodesOfTurns(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, done()) })
 
-	raw, err := os.ReadFile("testdata/tts_turns.json")
+	turns, err := stages.ParseTurns(unpacked(t, "tts_turns.json.gz"), m.Speech.TTS.Codes)
 	require.NoError(t, err)
-	var turns []struct {
-		Pieces   [][]int32 `json:"pieces"`
-		Finished []bool    `json:"finished"`
-		U        []float64 `json:"u"`
-		Drawn    []int32   `json:"drawn"`
-	}
-	require.NoError(t, json.Unmarshal(raw, &turns))
-	end := int32(m.Speech.TTS.Codes - 1)
+	require.Len(t, turns, 2)
 	for i, turn := range turns {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
-			w, sound := wake.New(), &windows{}
-			never := func(error) bool { return false }
-			begin := time.Now()
-			fast := func() time.Time { return begin.Add(100 * time.Since(begin)) } // codes are never far ahead of the sound
-			sounder := tts.NewSounder(sound, fast, never, w.Set)
-			talker, err := tts.NewTalker(tts.TalkerOptions{
-				LM: model, Layout: layout, Settings: tts.Official(), End: end, Silence: 4218, Fatal: never, Now: fast, Wake: w.Set,
-			}, sounder)
-			require.NoError(t, err)
-			ctx, cancel := context.WithCancel(t.Context())
-			var wg sync.WaitGroup
-			wg.Go(func() { _ = sounder.Run(ctx) })
-			defer wg.Wait()
-			defer cancel()
-
-			f, draws := openFixture(t, fmt.Sprintf("tts_turn_%d", i)), 0
-			spoken := tts.NewTurn("", func() float64 { draws++; return turn.U[draws-1] })
-			require.NoError(t, talker.Submit(spoken))
-			ids := slices.Concat(turn.Pieces...)
-			for k := range turn.Pieces {
-				hidden := f.floats(fmt.Sprintf("llm_hidden.%d", k))
-				n := len(hidden) / m.Decoder.Hidden
-				last := k == len(turn.Pieces)-1
-				spoken.Feed(tts.Piece{IDs: ids[:n], Hidden: hidden, Last: last, Cut: last && !turn.Finished[k]})
-				ids = ids[n:]
-			}
-			for {
-				require.NoError(t, talker.Intake())
-				_, err := talker.Work(0, false, false)
-				require.NoError(t, err)
-				if _, _, ended, err := spoken.Take(); ended {
-					require.NoError(t, err)
-					break
-				}
-			}
-			t.Logf("%d codes in %v", draws, time.Since(begin))
-			require.Equal(t, len(turn.Drawn), draws)
-			sound.mu.Lock()
-			defer sound.mu.Unlock()
-			codes := []int32{4218, 4218, 4218}
-			for _, j := range sound.jobs {
-				if !j.Last {
-					j.Codes = j.Codes[:tts.Burst]
-				}
-				codes = append(codes[:len(codes):len(codes)], j.Codes...)
-			}
-			want := slices.DeleteFunc(slices.Clone(turn.Drawn), func(c int32) bool { return c == end })
-			require.Equal(t, append([]int32{4218, 4218, 4218}, want...), codes[3:])
+			states := recorded{openFixture(t, fmt.Sprintf("tts_turn_%d", i))}
+			require.NoError(t, turn.Speak(t.Context(), model, layout, int32(m.Speech.TTS.Codes-1), states, m.Decoder.Hidden, time.Now))
 		})
 	}
+}
+
+// unpacked returns the content of a fixture.
+func unpacked(t *testing.T, name string) []byte {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", name))
+	require.NoError(t, err)
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	b, err := io.ReadAll(z)
+	require.NoError(t, err)
+	return b
 }
 
 // waveFiles writes the graphs of the voice's sound.
@@ -139,7 +85,7 @@ func waveFiles(t *testing.T, m model, on *machine) (files [4]string) {
 func TestSoundOfWindows(t *testing.T) {
 	m, on := voice(t), startMachine(t)
 	mel := m.Speech.Flow.Mel
-	random := hashNoise(30000*mel, 20251)
+	random := stages.Noise(30000*mel, 20251)
 	noise := minicpmo.WaveNoise{}
 	for frame := range promptRows + 100 + 2*tts.WindowCodes {
 		for b := range mel {
@@ -154,7 +100,7 @@ func TestSoundOfWindows(t *testing.T) {
 			frames = 50
 		}
 		starts[i] = len(noise.Vocoder) / graph.NoiseColumns
-		noise.Vocoder = append(noise.Vocoder, hashNoise(graph.FrameSamples*9*frames, uint32(1000*(i+1)))...)
+		noise.Vocoder = append(noise.Vocoder, stages.Noise(graph.FrameSamples*9*frames, uint32(1000*(i+1)))...)
 	}
 	at := 0
 	noise.Rows = func(of, _ int) int {

@@ -17,6 +17,7 @@ import (
 	"touchline/inference/internal/ort/orttest"
 	"touchline/inference/internal/tts"
 	"touchline/inference/minicpmo"
+	"touchline/inference/minicpmo/stages"
 	"touchline/models"
 	"touchline/models/convert"
 	"touchline/models/graph"
@@ -119,8 +120,8 @@ func TestMadeVoiceSpeaks(t *testing.T) {
 	}
 	s := *b.Manifest.Dims.Speech
 	noise := minicpmo.WaveNoise{
-		Flow:    hashNoise((2*minicpmo.ShortVoice+150)*s.Flow.Mel, 1),
-		Vocoder: hashNoise(graph.FrameSamples*graph.NoiseColumns*chunkAndKept, 2), Rows: func(int, int) int { return 0 },
+		Flow:    stages.Noise((2*minicpmo.ShortVoice+150)*s.Flow.Mel, 1),
+		Vocoder: stages.Noise(graph.FrameSamples*graph.NoiseColumns*chunkAndKept, 2), Rows: func(int, int) int { return 0 },
 	}
 	w, done, err := minicpmo.OpenWave(on.runtime, on.device, files, s, 1, 2*minicpmo.ShortVoice, noise)
 	require.NoError(t, err)

@@ -12,7 +12,10 @@ import (
 type describe func(models.Dims, graph.Options) (*graph.Description, error)
 
 // voiceGraphs returns the networks of a voice.
-func voiceGraphs() []describe {
+func voiceGraphs(check bool) []describe {
+	if check {
+		return []describe{graph.FlowDiT, graph.Vocoder}
+	}
 	return []describe{graph.TTSCondition, graph.TTS, graph.FlowEncoder, graph.FlowDiT, graph.FlowDiTOnce, graph.Vocoder}
 }
 
@@ -67,8 +70,8 @@ func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description,
 			if dims.Task() == models.TaskAligner {
 				add(graph.Aligner, g) // one pass over each prompt: int4 has no use
 			}
-			if dims.Speech != nil && !check {
-				for _, describe := range voiceGraphs() {
+			if dims.Speech != nil {
+				for _, describe := range voiceGraphs(check) {
 					add(describe, g)
 				}
 			}

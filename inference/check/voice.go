@@ -1,0 +1,447 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/tts"
+	"touchline/inference/minicpmo"
+	"touchline/inference/minicpmo/stages"
+	"touchline/internal/rescue"
+	"touchline/models"
+	"touchline/models/checkpoint"
+	"touchline/models/convert"
+	"touchline/models/safetensors"
+	"touchline/models/torch"
+)
+
+// voice is the check of the model's own voice: its language model (tts/) and its sound (token2wav/).
+type voice struct {
+	*checker
+
+	m      *machine
+	bundle *models.Bundle
+	src    *checkpoint.Checkpoint
+	loaded map[string]*network
+}
+
+// voice compares the stages of the voice, if there are fixtures of them.
+func (c *checker) voice(ctx context.Context, m *machine) error {
+	if !c.files.has("token2wav/flow_weights.safetensors") || len(c.files.in("tts")) == 0 {
+		return nil
+	}
+	c.progress("voice")
+	v := &voice{checker: c, m: m, loaded: map[string]*network{}}
+	defer v.close()
+	float := floatWeights(c.Device)
+	c.row(stageToken2wav, "weights as "+string(float)+" for "+string(c.Device), 0, func(t *tally) (err error) {
+		dir, err := v.checkpoint()
+		if err != nil {
+			return err
+		}
+		if v.src, err = checkpoint.Open(dir); err != nil {
+			return err
+		}
+		b, err := c.bundle(ctx, v.src, "voice", convert.Options{Weights: []models.Weights{float}, Devices: []models.Device{c.Device}})
+		if err != nil {
+			return err
+		}
+		if b.Manifest.Dims.Speech == nil {
+			return fmt.Errorf("expected a checkpoint with a voice, lacks %s", strings.Join(b.Manifest.Missing, ", "))
+		}
+		v.bundle, t.row.Cases = b, len(v.src.Names())
+		return nil
+	})
+	if v.bundle == nil {
+		return nil // its row has the error
+	}
+	v.sound()
+	v.codes(ctx)
+	return ctx.Err()
+}
+
+func (v *voice) close() {
+	for _, n := range v.loaded {
+		n.close()
+	}
+	if v.src != nil {
+		_ = v.src.Close()
+	}
+}
+
+// checkpoint writes the checkpoint with the weights of its voice, as published. The files that make reference voices are empty.
+func (v *voice) checkpoint() (string, error) {
+	dir := filepath.Join(v.Work, "speaking")
+	assets := filepath.Join(dir, "assets", "token2wav")
+	if err := os.MkdirAll(assets, 0o750); err != nil {
+		return "", err
+	}
+	from, err := filepath.Abs(filepath.Join(v.Golden, "checkpoint"))
+	if err != nil {
+		return "", err
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		err = errors.Join(err, os.Symlink(filepath.Join(from, e.Name()), filepath.Join(dir, e.Name())))
+	}
+	for _, name := range []string{"campplus.onnx", "speech_tokenizer_v2_25hz.onnx"} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(assets, name), nil, 0o600))
+	}
+	for file, fixture := range map[string]string{"flow.pt": "flow_weights", "hift.pt": "hift_weights"} {
+		f, failed := v.tensors("token2wav/" + fixture + ".safetensors")
+		if err = errors.Join(err, failed); err != nil {
+			return "", err
+		}
+		err = writeTorch(filepath.Join(assets, file), f.file)
+	}
+	return dir, err
+}
+
+// writeTorch writes tensors as torch.save does.
+func writeTorch(path string, f *safetensors.File) (err error) {
+	var entries []safetensors.Entry
+	var data []byte
+	for _, name := range f.Names() {
+		x, _ := f.Tensor(name)
+		entries = append(entries, safetensors.Entry{Name: name, TensorInfo: x.TensorInfo})
+		data = append(data, x.Data...)
+	}
+	out, err := os.Create(path) //nolint:gosec // below the folder of the bundles
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	w, err := torch.NewWriter(out, entries)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(data)
+	return errors.Join(err, w.Close())
+}
+
+// voiceGraph is a network for the stages.
+type voiceGraph struct{ *network }
+
+func (g voiceGraph) Ports() []models.Port { return g.graph.Inputs }
+
+func (g voiceGraph) Run(in map[string]stages.Array, sizes map[string]int64) (map[string]stages.Array, error) {
+	values := map[string]value{}
+	for name, a := range in {
+		v := value{floats: a.Floats, ints: a.Ints}
+		for _, d := range a.Shape {
+			v.shape = append(v.shape, int(d))
+		}
+		values[name] = v
+	}
+	g.free = map[string]int{}
+	for name, n := range sizes {
+		g.free[name] = int(n)
+	}
+	var want []string
+	for _, p := range g.graph.Outputs {
+		want = append(want, p.Name)
+	}
+	read, err := g.run(values, want...)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]stages.Array{}
+	for name, v := range read {
+		a := stages.Array{Floats: v.floats, Ints: v.ints}
+		for _, d := range v.shape {
+			a.Shape = append(a.Shape, int64(d))
+		}
+		out[name] = a
+	}
+	return out, nil
+}
+
+// recorded is a fixture for the stages.
+type recorded struct{ *tensors }
+
+func (f recorded) Has(name string) bool         { return f.has(name) }
+func (f recorded) Floats(name string) []float32 { return f.floats(name) }
+func (f recorded) Ints(name string) []int64     { return f.ints(name) }
+
+// graph loads a graph of the bundle once.
+func (v *voice) graph(kind models.Kind, check bool) (*network, error) {
+	find, key := v.bundle.Find, string(kind)
+	if check {
+		find, key = v.bundle.FindCheck, key+" with parts"
+	}
+	if n := v.loaded[key]; n != nil {
+		return n, nil
+	}
+	g, ok := find(kind, floatWeights(v.Device), v.Device)
+	if !ok {
+		return nil, fmt.Errorf("expected a graph %s in %s", key, v.bundle.Dir)
+	}
+	n, err := v.m.open(v.bundle.Dir, g)
+	if err == nil {
+		v.loaded[key] = n
+	}
+	return n, err
+}
+
+// replay runs a stage as a row. Its fixtures are in a folder.
+func (v *voice) replay(stage, what, fixture string, run func(*stages.Replay, *tally) error) {
+	v.row(stage, what, 0, func(t *tally) error {
+		var open []*tensors
+		r := &stages.Replay{
+			Dims: v.bundle.Manifest.Dims,
+			Fixture: func(name string) (stages.Fixture, error) {
+				f, err := v.tensors(path.Join(fixture, name+".safetensors"))
+				if err == nil {
+					open = append(open, f)
+				}
+				return recorded{f}, err
+			},
+			Graph: func(kind models.Kind, check bool) (stages.Graph, error) {
+				n, err := v.graph(kind, check)
+				return voiceGraph{n}, err
+			},
+			Near: func(what string, want, got []float32, limit stages.Limit) {
+				most := limit.Exact
+				if v.Device == models.DeviceCUDA {
+					most = limit.Half
+				}
+				t.within(got, want, most, what)
+			},
+		}
+		err := rescue.Call(func() error { return run(r, t) }) // a fixture that is not whole
+		for _, f := range open {
+			if f.err != nil {
+				return f.err
+			}
+		}
+		return err
+	})
+}
+
+// within counts a case of numbers, whose largest difference must not exceed a bound. The row keeps the one that is nearest to its
+// bound.
+func (t *tally) within(got, want []float32, bound float64, what string) {
+	t.row.Cases++
+	if len(got) != len(want) {
+		t.fail(fmt.Errorf("%s: expected %d numbers, got %d", what, len(want), len(got)))
+		return
+	}
+	worst := 0.0
+	for i, w := range want {
+		d := math.Abs(float64(got[i]) - float64(w))
+		if math.IsNaN(d) {
+			t.fail(fmt.Errorf("%s: number %d: expected %g, got %g", what, i, w, got[i]))
+			return
+		}
+		worst = max(worst, d)
+	}
+	if t.row.Bound == 0 || worst/bound > t.row.Worst/t.row.Bound {
+		t.row.Worst, t.row.Bound = worst, bound
+	}
+	if worst > bound {
+		t.fail(fmt.Errorf("%s: differs by %.2e, the bound is %.0e", what, worst, bound))
+	}
+}
+
+// sound compares the encoder, the flow and the vocoder on their recorded inputs.
+func (v *voice) sound() {
+	const dir = "token2wav"
+	for _, s := range []struct {
+		what string
+		run  func(*stages.Replay) error
+	}{
+		{"codes to mu", (*stages.Replay).Encoder},
+		{"mu to spectrogram", (*stages.Replay).Flow},
+		{"first step of the flow", func(r *stages.Replay) error { return r.Step(v.weights) }},
+		{"vocoder on 6 frames", (*stages.Replay).Pitch},
+		{"spectrogram to sound", (*stages.Replay).Vocoder},
+	} {
+		v.replay(stageToken2wav, s.what, dir, func(r *stages.Replay, _ *tally) error { return s.run(r) })
+	}
+	if !v.files.has(dir + "/stream.json") {
+		return
+	}
+	v.row(stageToken2wav, dir+"/stream.json", 0, func(t *tally) error {
+		var sizes struct {
+			Config struct {
+				Hidden int `json:"dim"`
+				Blocks int `json:"blocks"`
+				Layers int `json:"dit_depth"`
+				Steps  int `json:"steps"`
+				Codes  int `json:"code_table"`
+			} `json:"config"`
+		}
+		if err := v.files.json(dir+"/stream.json", &sizes); err != nil {
+			return err
+		}
+		f, s := v.bundle.Manifest.Dims.Speech.Flow, sizes.Config
+		want, got := []int{s.Hidden, s.Blocks, s.Layers, s.Steps, s.Codes}, []int{f.Hidden, f.Blocks, f.DiT.Layers, f.DiT.Steps, f.Codes}
+		t.exact(slices.Equal(want, got), "expected the sizes %v, got %v", want, got)
+		return nil
+	})
+}
+
+// weights returns a tensor of the voice's weights.
+func (v *voice) weights(name string) ([]float32, error) {
+	info, ok := v.src.Info(name)
+	if !ok {
+		return nil, fmt.Errorf("expected a tensor %s", name)
+	}
+	out := make([]float32, info.Rows()*info.Cols())
+	return out, v.src.Rows(out, name, 0, info.Rows())
+}
+
+// codes compares the language model of the codes: its logits, and the codes that it chooses with recorded draws.
+func (v *voice) codes(ctx context.Context) {
+	const dir = "tts"
+	v.replay(stageTTS, "condition of "+dir+"/lm", dir, func(r *stages.Replay, _ *tally) error { return r.Condition() })
+	lm := &codeLM{v: v}
+	exact := v.Device == models.DeviceCPU
+	v.replay(stageTTS, dir+"/lm", dir, func(r *stages.Replay, _ *tally) error { return r.Greedy(lm, exact) })
+	if v.files.has(dir + "/stream.json") {
+		v.stream(dir, lm, exact)
+	}
+	if v.files.has(dir + "/turns.json") {
+		v.turns(ctx, dir, exact)
+	}
+}
+
+// stream compares the drawn codes of a piece.
+func (v *voice) stream(dir string, lm *codeLM, exact bool) {
+	v.replay(stageTTS, dir+"/stream", dir, func(r *stages.Replay, t *tally) error {
+		var stream struct {
+			Chunks []struct {
+				Codes []int64 `json:"codes"`
+			} `json:"chunks"`
+		}
+		if err := v.files.json(dir+"/stream.json", &stream); err != nil {
+			return err
+		}
+		f, err := v.tensors(dir + "/stream.safetensors")
+		if err != nil || len(stream.Chunks) == 0 {
+			return errors.Join(err, f.err)
+		}
+		if !exact {
+			t.row.Note = notOnCUDA
+			return nil
+		}
+		marks, err := r.Fixture("lm")
+		if err != nil {
+			return err
+		}
+		want, draws := stream.Chunks[0].Codes, f.doubles("u")
+		if f.err != nil {
+			return f.err
+		}
+		t.row.Cases, t.row.Note = len(want), "the first piece: later ones skip a position, as no other turn does"
+		return r.Stream(lm, recorded{f}, marks, draws, want)
+	})
+}
+
+// notOnCUDA is the note of rows whose draws depend on rounding.
+const notOnCUDA = "compared on the CPU only, because rounding changes draws"
+
+// turns compares the codes of whole turns, chosen by the engine's own language model and sampler.
+func (v *voice) turns(ctx context.Context, dir string, exact bool) {
+	d := v.bundle.Manifest.Dims
+	layout := kvcache.Layout{
+		Layers: d.Speech.TTS.Layers, Slots: 2, KVHeads: d.Speech.TTS.Heads, MaxLen: min(1024, d.Speech.TTS.MaxPositions),
+		HeadDim: d.Speech.TTS.HeadDim(), ElemSize: 4,
+	}
+	if !exact {
+		layout.ElemSize = 2
+	}
+	v.row(stageTTS, dir+"/turns.json", 0, func(t *tally) (err error) {
+		content, err := v.files.bytes(dir + "/turns.json")
+		if err != nil {
+			return err
+		}
+		turns, err := stages.ParseTurns(content, d.Speech.TTS.Codes)
+		if err != nil {
+			return err
+		}
+		lm, done, err := v.openLM(layout)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, done()) }()
+		for i, turn := range turns {
+			states, err := v.tensors(fmt.Sprintf("%s/turn_%d.safetensors", dir, i))
+			if err != nil {
+				return err
+			}
+			if t.row.Cases++; !exact {
+				t.row.Note = notOnCUDA
+				continue
+			}
+			err = rescue.Call(func() error {
+				end := int32(d.Speech.TTS.Codes - 1) //nolint:gosec // a vocabulary
+				return turn.Speak(ctx, lm, layout, end, recorded{states}, d.Decoder.Hidden, time.Now)
+			})
+			if states.err != nil || err != nil {
+				return fmt.Errorf("turn %d: %w", i, errors.Join(states.err, err))
+			}
+		}
+		return nil
+	})
+}
+
+// openLM opens the engine's language model of the codes.
+func (v *voice) openLM(layout kvcache.Layout) (lm tts.LM, done func() error, err error) {
+	dev, err := v.m.device(v.Device)
+	if err != nil {
+		return nil, nil, err
+	}
+	file := func(k models.Kind) string {
+		g, _ := v.bundle.Find(k, floatWeights(v.Device), v.Device)
+		return v.bundle.Path(g.File)
+	}
+	return minicpmo.OpenSpeechLM(v.m.runtime, dev, file(models.KindTTSCondition), file(models.KindTTS), v.bundle.Manifest.Dims, layout)
+}
+
+// codeLM runs the language model of the codes for one turn after another.
+type codeLM struct{ v *voice }
+
+// Feed implements stages.LM.
+func (l *codeLM) Feed(codes []int64, inputs []float32, past int, history []int64) (stages.Row, error) {
+	const positions = 256
+	n, err := l.v.graph(models.KindTTS, false)
+	if err != nil {
+		return stages.Row{}, err
+	}
+	t := l.v.bundle.Manifest.Dims.Speech.TTS
+	for i := range t.Layers {
+		for _, side := range []string{".key", ".value"} {
+			if err := n.hold("past_key_values."+strconv.Itoa(i)+side, map[string]int{"B": 1, "M": positions}); err != nil {
+				return stages.Row{}, err
+			}
+		}
+	}
+	if inputs == nil {
+		inputs = make([]float32, len(codes)*t.Hidden)
+	}
+	last := past + len(codes) - 1
+	out, err := n.run(map[string]value{
+		"codes":                 {shape: []int{1, len(codes)}, ints: codes},
+		"inputs_embeds":         {shape: []int{1, len(codes), t.Hidden}, floats: inputs},
+		"seqlens_k":             {shape: []int{1}, ints: []int64{int64(last)}},
+		"total_sequence_length": {shape: []int{}, ints: []int64{int64(last + 1)}},
+		"last_position":         {shape: []int{1}, ints: []int64{int64(len(codes) - 1)}},
+		"temperature":           {shape: []int{1}, floats: []float32{0.8}},
+		"history":               {shape: []int{1, 1, len(history)}, ints: history},
+	}, "logits", "top_values", "top_ids")
+	return stages.Row{Logits: out["logits"].floats, TopValues: out["top_values"].floats, TopIDs: out["top_ids"].ints}, err
+}

@@ -1,0 +1,218 @@
+package stages
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/tts"
+	"touchline/internal/wake"
+)
+
+// Row is what the language model of the codes returns for the last position.
+type Row struct {
+	Logits, TopValues []float32
+	TopIDs            []int64
+}
+
+// LM runs the language model of the codes for one turn.
+type LM interface {
+	// Feed feeds codes, or inputs in their place, behind past positions. history are the last codes.
+	Feed(codes []int64, inputs []float32, past int, history []int64) (Row, error)
+}
+
+// historyCodes is the length of LM's history.
+const historyCodes = 16
+
+// Greedy replays a piece of text and the most likely codes after it, the end of speech masked. exact also compares the codes, which
+// rounding changes.
+func (r *Replay) Greedy(lm LM, exact bool) error {
+	f, err := r.Fixture("lm")
+	if err != nil {
+		return err
+	}
+	end := int64(r.Dims.Speech.TTS.Codes - 1)
+	inputs := slices.Concat(f.Floats("condition"), f.Floats("audio_bos_row"))
+	past, history := len(inputs)/r.Dims.Speech.TTS.Hidden, make([]int64, historyCodes)
+	row, err := lm.Feed(slices.Repeat([]int64{end}, past), inputs, 0, history)
+	if err != nil {
+		return err
+	}
+	r.Near("logits of the prefill", f.Floats("prefill_logits_last"), row.Logits, Limit{1e-4, 5e-2})
+	if !exact {
+		return nil
+	}
+	best, values := f.Ints("greedy_top5_codes"), f.Floats("greedy_top5_logits")
+	for i, code := range f.Ints("greedy_codes") {
+		ids, logits := slices.Clone(row.TopIDs[:6]), slices.Clone(row.TopValues[:6])
+		if at := slices.Index(ids, end); at >= 0 {
+			ids, logits = slices.Delete(ids, at, at+1), slices.Delete(logits, at, at+1)
+		}
+		if !slices.Equal(ids[:5], best[5*i:5*i+5]) || ids[0] != code {
+			return fmt.Errorf("step %d: expected the codes %v, got %v", i, best[5*i:5*i+5], ids[:5])
+		}
+		r.Near(fmt.Sprintf("logits of code %d", i), values[5*i:5*i+5], logits[:5], Limit{1e-4, 5e-2})
+		history[i%len(history)] = code
+		if row, err = lm.Feed([]int64{code}, nil, past+i, history); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stream replays the drawn codes of the first piece of a turn from its condition. Later pieces of that recording skip a position,
+// as no other turn does.
+func (r *Replay) Stream(lm LM, f, marks Fixture, draws []float64, want []int64) error {
+	history, drawn := make([]int64, historyCodes), []int32(nil)
+	inputs := slices.Concat(f.Floats("condition.0"), marks.Floats("audio_bos_row"))
+	past := len(inputs) / r.Dims.Speech.TTS.Hidden
+	end := int64(r.Dims.Speech.TTS.Codes - 1)
+	row, err := lm.Feed(slices.Repeat([]int64{end}, past), inputs, 0, history)
+	if err != nil {
+		return err
+	}
+	s := tts.New(tts.Official())
+	for i, code := range want {
+		got, err := s.Full(row.Logits, drawn, draws[i])
+		if err != nil {
+			return err
+		}
+		if int64(got) != code {
+			return fmt.Errorf("draw %d: expected the code %d, got %d", i, code, got)
+		}
+		drawn = append(drawn, got)
+		history[i%len(history)] = code
+		if row, err = lm.Feed([]int64{code}, nil, past+i, history); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Turn is a recorded turn of the official streaming call.
+type Turn struct {
+	Pieces   [][]int32 // ids of the text
+	Finished []bool
+	// Draws are the random numbers, and Drawn the codes that they chose, with those that end a piece.
+	Draws []float64
+	Drawn []int32
+}
+
+// ParseTurns reads the recorded turns. Their draws are those of a vocabulary of some codes, among others.
+func ParseTurns(content []byte, codes int) ([]Turn, error) {
+	var recorded []struct {
+		Pieces   [][]int32 `json:"llm_chunk_ids"`
+		Finished []bool    `json:"llm_chunk_finished"`
+		Draws    []struct {
+			U       float64 `json:"u"`
+			ID      int32   `json:"id"`
+			Classes int     `json:"classes"`
+		} `json:"draws"`
+	}
+	if err := json.Unmarshal(content, &recorded); err != nil {
+		return nil, err
+	}
+	turns := make([]Turn, len(recorded))
+	for i, r := range recorded {
+		if len(r.Pieces) != len(r.Finished) {
+			return nil, fmt.Errorf("turn %d: expected as many ends as pieces, got %d and %d", i, len(r.Finished), len(r.Pieces))
+		}
+		turns[i] = Turn{Pieces: r.Pieces, Finished: r.Finished}
+		for _, d := range r.Draws {
+			if d.Classes == codes {
+				turns[i].Draws, turns[i].Drawn = append(turns[i].Draws, d.U), append(turns[i].Drawn, d.ID)
+			}
+		}
+	}
+	return turns, nil
+}
+
+// windows is a tts.Wave that keeps the codes.
+type windows struct {
+	mu   sync.Mutex
+	jobs []tts.Job
+}
+
+func (w *windows) Begin(int, string) error { return nil }
+
+func (w *windows) Run(jobs []tts.Job) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.jobs = append(w.jobs, jobs...)
+}
+
+// Speak lets a language model of the engine choose the codes of a turn with its draws, from the states of its text, and compares
+// them. end is the code that ends a piece.
+func (t Turn) Speak(
+	ctx context.Context, lm tts.LM, layout kvcache.Layout, end int32, states Fixture, width int, now func() time.Time,
+) error {
+	w, sound := wake.New(), &windows{}
+	begin := now()
+	fast := func() time.Time { return begin.Add(100 * now().Sub(begin)) } // codes are never far ahead of the sound
+	never := func(error) bool { return false }
+	sounder := tts.NewSounder(sound, fast, never, w.Set)
+	talker, err := tts.NewTalker(tts.TalkerOptions{
+		LM: lm, Layout: layout, Settings: tts.Official(), End: end, Silence: silence, Fatal: never, Now: fast, Wake: w.Set,
+	}, sounder)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = sounder.Run(ctx) })
+	defer wg.Wait()
+	defer cancel()
+	draws := 0
+	spoken := tts.NewTurn("", func() float64 {
+		draws++
+		return t.Draws[min(draws, len(t.Draws))-1]
+	})
+	if err := talker.Submit(spoken); err != nil {
+		return err
+	}
+	ids := slices.Concat(t.Pieces...)
+	for k := range t.Pieces {
+		hidden := states.Floats(fmt.Sprintf("llm_hidden.%d", k))
+		n, last := len(hidden)/width, k == len(t.Pieces)-1
+		spoken.Feed(tts.Piece{IDs: ids[:n], Hidden: hidden, Last: last, Cut: last && !t.Finished[k]})
+		ids = ids[n:]
+	}
+	for ended := false; !ended; {
+		if err := talker.Intake(); err != nil {
+			return err
+		}
+		if _, err := talker.Work(0, false, false); err != nil {
+			return err
+		}
+		if _, _, ended, err = spoken.Take(); err != nil {
+			return err
+		}
+	}
+	return t.compare(sound, draws, end)
+}
+
+// compare compares the windows with the codes of the turn.
+func (t Turn) compare(sound *windows, draws int, end int32) error {
+	if draws != len(t.Drawn) {
+		return fmt.Errorf("expected %d draws, got %d", len(t.Drawn), draws)
+	}
+	sound.mu.Lock()
+	defer sound.mu.Unlock()
+	var codes []int32
+	for _, j := range sound.jobs {
+		if !j.Last { // the next window repeats the last codes
+			j.Codes = j.Codes[:tts.Burst]
+		}
+		codes = append(codes, j.Codes...)
+	}
+	want := slices.DeleteFunc(slices.Clone(t.Drawn), func(c int32) bool { return c == end })
+	if len(codes) < tts.LeadSilence || !slices.Equal(codes[tts.LeadSilence:], want) {
+		return errors.New("the codes of the windows differ from those that were drawn")
+	}
+	return nil
+}

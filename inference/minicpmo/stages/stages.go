@@ -1,0 +1,156 @@
+// Package stages replays the recorded stages of the official voice on its graphs: the condition of its language model, the encoder of
+// codes, the flow and the vocoder. The conformance check and the tests of the graphs share it. It runs no graph itself.
+package stages
+
+import (
+	"math"
+	"strings"
+
+	"touchline/models"
+)
+
+// Limit is the largest difference allowed in float32 on a CPU, and in float16 on CUDA.
+type Limit struct{ Exact, Half float64 }
+
+// limits are the agreed ones: of the condition, mu, the velocity of the spectrogram, the spectrogram, the pitch (Hz), the source, the
+// spectrum, the sound, and that of a few frames.
+type limits struct{ condition, mu, velocity, mel, pitch, source, spectrum, wave, short Limit }
+
+func agreed() limits {
+	return limits{
+		condition: Limit{1e-5, 2e-3}, mu: Limit{1e-5, 6e-3},
+		velocity: Limit{5e-5, 6e-3}, // a tenth of it is added
+		mel:      Limit{5e-5, 4e-3}, pitch: Limit{2e-4, 1e-3}, source: Limit{1e-4, 1e-4},
+		spectrum: Limit{3e-4, 1e-2}, wave: Limit{3e-4, 4e-3}, short: Limit{3e-4, 9e-3},
+	}
+}
+
+// Array is a host tensor. Floats are float32 for any float type of the graph.
+type Array struct {
+	Shape  []int64
+	Floats []float32
+	Ints   []int64
+}
+
+// Floats returns an array of floats.
+func Floats(values []float32, shape ...int64) Array { return Array{Shape: shape, Floats: values} }
+
+// Ints returns an array of integers.
+func Ints(values []int64, shape ...int64) Array { return Array{Shape: shape, Ints: values} }
+
+// Zeros returns an array of zeros.
+func Zeros(shape ...int64) Array {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return Floats(make([]float32, n), shape...)
+}
+
+// Graph runs one graph.
+type Graph interface {
+	// Ports returns its inputs.
+	Ports() []models.Port
+	// Run returns all outputs. sizes are those of dimensions that no input has.
+	Run(in map[string]Array, sizes map[string]int64) (map[string]Array, error)
+}
+
+// Fixture is a file of recorded tensors.
+type Fixture interface {
+	Has(name string) bool
+	Floats(name string) []float32
+	Ints(name string) []int64
+}
+
+// Replay runs stages. A missing tensor of a fixture may end it with a panic; the caller turns that into an error.
+type Replay struct {
+	Dims models.Dims
+	// Fixture opens one by its name, such as "chunk_0".
+	Fixture func(name string) (Fixture, error)
+	// Graph loads one, with the outputs for checks.
+	Graph func(kind models.Kind, check bool) (Graph, error)
+	// Near compares.
+	Near func(what string, want, got []float32, limit Limit)
+	// Batch, if not nil, is called after a run, to compare it with one of several turns. later is what is added to the numbers of an
+	// input for the second turn.
+	Batch func(g Graph, later map[string]int64) error
+}
+
+const (
+	silence  = 4218 // a code
+	fixtures = 5    // chunks; the last one ends the speech
+)
+
+// batch calls Batch.
+func (r *Replay) batch(g Graph, later map[string]int64) error {
+	if r.Batch == nil {
+		return nil
+	}
+	return r.Batch(g, later)
+}
+
+// kept moves the caches of a run to the inputs of the next.
+func kept(state, out map[string]Array) {
+	for name, a := range out {
+		if name, ok := strings.CutPrefix(name, "present."); ok {
+			state["past."+name] = a
+		}
+	}
+}
+
+// Rows turns a recorded spectrogram [bins,T] to [T,bins].
+func Rows(values []float32, bins int) []float32 {
+	frames := len(values) / bins
+	out := make([]float32, len(values))
+	for b := range bins {
+		for t := range frames {
+			out[t*bins+b] = values[b*frames+t]
+		}
+	}
+	return out
+}
+
+// Noise returns the noise of the fixtures, whose generator is a hash of the index.
+func Noise(n int, seed uint32) []float32 {
+	values := make([]float32, n)
+	for i := range values {
+		x := uint32(i)*2654435761 + seed //nolint:gosec // wraps
+		x ^= x >> 16
+		x *= 0x85EBCA6B
+		x ^= x >> 13
+		x *= 0xC2B2AE35
+		x ^= x >> 16
+		values[i] = float32((2*(float64(x)/(1<<32)) - 1) * math.Sqrt(3))
+	}
+	return values
+}
+
+// Condition replays the condition of a piece of text for the language model of the codes, with the marks after it.
+func (r *Replay) Condition() error {
+	limit := agreed().condition
+	f, err := r.Fixture("lm")
+	if err != nil {
+		return err
+	}
+	g, err := r.Graph(models.KindTTSCondition, false)
+	if err != nil {
+		return err
+	}
+	ids, hidden, t := f.Ints("ids"), f.Floats("hidden"), r.Dims.Speech.TTS
+	n, width := int64(len(ids)), r.Dims.Decoder.Hidden
+	said := make([]float32, n+2)
+	for i := range ids {
+		said[i] = 1
+	}
+	ids = append(ids, int64(t.TextEOS), int64(t.AudioBOS)) // they have no state
+	hidden = append(hidden, hidden[:2*width]...)
+	out, err := g.Run(map[string]Array{
+		"input_ids": Ints(ids, n+2), "hidden_states": Floats(hidden, n+2, int64(width)), "said": Floats(said, n+2, 1),
+	}, nil)
+	if err != nil {
+		return err
+	}
+	want := append(append(f.Floats("condition"), f.Floats("text_eos_row")...), f.Floats("audio_bos_row")...)
+	r.Near("condition", want, out["condition"].Floats, limit)
+	return nil
+}

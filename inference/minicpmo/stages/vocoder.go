@@ -1,0 +1,132 @@
+package stages
+
+import (
+	"fmt"
+
+	"touchline/models"
+	"touchline/models/graph"
+)
+
+// noised returns the noise of frames and the lengths of outputs.
+func noised(frames int, seed uint32) (in map[string]Array, sizes map[string]int64) {
+	rows := make([]int64, 8*frames)
+	for i := range rows {
+		rows[i] = int64(i)
+	}
+	in = map[string]Array{
+		"noise":      Floats(Noise(graph.FrameSamples*9*frames, seed), int64(8*frames), graph.NoiseColumns),
+		"noise_rows": Ints(rows, 1, int64(8*frames)),
+	}
+	return in, map[string]int64{"W": int64(graph.FrameSamples * frames), "X": int64(120*frames + 1)}
+}
+
+// Pitch replays the parts of the vocoder on six frames.
+func (r *Replay) Pitch() error {
+	most := agreed()
+	f, err := r.Fixture("hift_6frames")
+	if err != nil {
+		return err
+	}
+	parts, err := r.Graph(models.KindVocoder, true)
+	if err != nil {
+		return err
+	}
+	bins := r.Dims.Speech.Flow.Mel
+	in, sizes := noised(6, 77)
+	in["mel"] = Floats(Rows(f.Floats("mel"), bins), 1, 6, int64(bins))
+	out, err := parts.Run(in, sizes)
+	if err != nil {
+		return err
+	}
+	r.Near("pitch of 6 frames", f.Floats("f0"), out["pitch"].Floats, most.pitch)
+	r.Near("source of 6 frames", f.Floats("source"), out["source"].Floats, most.source)
+	r.Near("spectrum of 6 frames", f.Floats("conv_post"), out["spectrum"].Floats, most.spectrum)
+	r.Near("wave of 6 frames", f.Floats("wav"), out["wave"].Floats, most.short)
+	return nil
+}
+
+// Vocoder replays the pitch and the sound of a turn on its recorded spectrograms.
+func (r *Replay) Vocoder() error {
+	most := agreed()
+	parts, err := r.Graph(models.KindVocoder, true)
+	if err != nil {
+		return err
+	}
+	g, err := r.Graph(models.KindVocoder, false)
+	if err != nil {
+		return err
+	}
+	bins := r.Dims.Speech.Flow.Mel
+	const left = graph.VocoderKept * graph.FrameSamples
+	state := map[string]Array{
+		"past.mel": Zeros(1, graph.VocoderKept, int64(bins)), "past.source": Zeros(1, 1, left), "past.wave": Zeros(1, left),
+	}
+	for i := range fixtures {
+		f, err := r.Fixture(fmt.Sprint("chunk_", i))
+		if err != nil {
+			return err
+		}
+		mel := Rows(f.Floats("mel"), bins)
+		count, from := len(mel)/bins, 0
+		if i == 0 {
+			from = graph.VocoderKept
+		}
+		all := append(append([]float32{}, state["past.mel"].Floats...), mel...)[from*bins:]
+		sound, err := r.vocode(g, state, mel, i, from)
+		if err != nil {
+			return err
+		}
+		name := "wav"
+		if f.Has("wav_first6000") {
+			name = "wav_first6000"
+		}
+		want := f.Floats(name)
+		r.Near(fmt.Sprintf("wave of chunk %d", i), want, sound[:len(want)], most.wave)
+
+		frames := graph.VocoderKept + count - from
+		in, sizes := noised(frames, uint32(1000*(i+1))) //nolint:gosec // small
+		in["mel"] = Floats(all, 1, int64(frames), int64(bins))
+		out, err := parts.Run(in, sizes)
+		if err != nil {
+			return err
+		}
+		r.Near(fmt.Sprintf("pitch of chunk %d", i), f.Floats("f0"), out["pitch"].Floats, most.pitch)
+	}
+	return nil
+}
+
+// vocode runs the i-th chunk of a turn and returns its sound, from the frame from on of what is kept and new.
+func (r *Replay) vocode(g Graph, state map[string]Array, mel []float32, i, from int) ([]float32, error) {
+	bins := r.Dims.Speech.Flow.Mel
+	count := len(mel) / bins
+	const left = graph.VocoderKept * graph.FrameSamples
+	var frames []int64
+	for k := from; k < graph.VocoderKept+count; k++ {
+		frames = append(frames, int64(k))
+	}
+	in, sizes := noised(len(frames), uint32(1000*(i+1))) //nolint:gosec // small
+	for name, a := range state {
+		in[name] = a
+	}
+	padded := append(append([]float32{}, mel...), make([]float32, (graph.ChunkFrames-count)*bins)...)
+	in["mel"], in["frames"] = Floats(padded, 1, graph.ChunkFrames, int64(bins)), Ints(frames, int64(len(frames)))
+	in["resumed"] = Ints([]int64{min(int64(i), 1)}, 1, 1)
+	out, err := g.Run(in, sizes)
+	if err != nil {
+		return nil, err
+	}
+	if i == 1 {
+		if err := r.batch(g, nil); err != nil {
+			return nil, err
+		}
+	}
+	kept(state, out)
+	wave := out["wave"].Floats
+	switch {
+	case i == 0: // the official code starts with silence
+		wave = append(make([]float32, left), wave[:len(wave)-left]...)
+	case i+1 < fixtures:
+		wave = wave[:len(wave)-left]
+	}
+	return wave, nil
+}
