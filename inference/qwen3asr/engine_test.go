@@ -307,7 +307,8 @@ func TestCancel(t *testing.T) {
 	}
 	_, err = u.Finish(t.Context(), nil)
 	require.ErrorContains(t, err, "was closed")
-	for range e.Transcribe(t.Context(), append(slices.Clone(sound), sound...), inference.Hearing{}) {
+	for _, err := range e.Transcribe(t.Context(), append(slices.Clone(sound), sound...), inference.Hearing{}) {
+		require.NoError(t, err)
 		break // leaves the rest
 	}
 	require.NoError(t, e.Close())
