@@ -130,7 +130,7 @@ func NewLoop(b *Backend, slots, queue int) (_ *Loop, stop func() error) {
 	e := &Engine{}
 	var err error
 	e.loop, err = newLoop(b, shape{
-		vocab: 1000, chunk: 16, batch: 4, queue: queue, alike: alike,
+		vocab: 1000, chunk: 16, batch: 4, queue: queue, now: func() time.Time { return time.Time{} }, alike: alike,
 		layout: kvcache.Layout{Layers: 1, Slots: slots, KVHeads: 1, MaxLen: 64, HeadDim: 1, ElemSize: 4},
 	}, &e.stats)
 	if err != nil {
@@ -145,6 +145,9 @@ func NewLoop(b *Backend, slots, queue int) (_ *Loop, stop func() error) {
 		return <-ended
 	}
 }
+
+// Class is that of a job.
+type Class = class
 
 // The classes of jobs.
 const (

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"touchline/inference"
 	"touchline/inference/internal/kvcache"
@@ -43,12 +44,13 @@ type shape struct {
 	chunk  int // maximum positions of one run
 	batch  int // maximum windows of one run
 	queue  int // maximum jobs without a slot
+	now    func() time.Time
 	// alike reports whether two windows can be encoded in one run.
 	alike func(a, b *window) bool
 }
 
-// loop runs the jobs. Between two steps of the answers that decode it does one piece of other work: finals go
-// before partials, and these before files. Its methods belong to the goroutine of run, except submit.
+// loop runs the jobs. Between two steps of the answers that decode it does other work: finals go before partials, and
+// these before files. Its methods belong to the goroutine of run, except submit.
 type loop struct {
 	dev     backend
 	shape   shape
@@ -126,7 +128,7 @@ func (l *loop) run(ctx context.Context) error {
 		}
 		if err == nil {
 			var more bool
-			more, err = l.piece()
+			more, err = l.pieces()
 			worked = worked || more
 		}
 		if err != nil {
@@ -168,10 +170,42 @@ func (l *loop) intake() {
 	}
 }
 
-// piece does one piece of work for the first job that can go on, and reports whether there was one.
-func (l *loop) piece() (bool, error) {
+// maxStall is for how long other work keeps the answers waiting that decode. Steps of many answers take hardly longer than those
+// of few, so it is best to begin many before the next step.
+const maxStall = 40 * time.Millisecond
+
+// pieces does other work between two steps, and reports whether there was any: one piece in any case, and more for jobs of
+// the highest class.
+func (l *loop) pieces() (worked bool, err error) {
+	for begin := l.shape.now(); ; l.intake() {
+		did, err := l.piece(worked)
+		if err != nil || !did {
+			return worked, err
+		}
+		if worked = true; l.shape.now().Sub(begin) >= maxStall {
+			return true, nil
+		}
+	}
+}
+
+// highest returns the highest class of the answers that decode.
+func (l *loop) highest() class {
+	highest := file
+	for _, j := range l.rows {
+		if j != nil {
+			highest = min(highest, j.class)
+		}
+	}
+	return highest
+}
+
+// piece does one piece of work for the first job that can go on, and reports whether there was one. A further piece is
+// not done for a job below the highest class that decodes.
+func (l *loop) piece(further bool) (bool, error) {
 	for _, j := range l.waiting {
 		switch {
+		case further && j.class > l.highest():
+			return false, nil
 		case !j.encoded():
 			return true, l.encode(j)
 		case j.slots != nil:

@@ -156,6 +156,42 @@ func TestLoopBatchesWindows(t *testing.T) {
 	require.Equal(t, []int{4, 4, 1}, batches)
 }
 
+// TestLoopBeginsManyBeforeAStep: answers of one class decode together from the start, but a final's steps wait for one prompt
+// of a partial at most.
+func TestLoopBeginsManyBeforeAStep(t *testing.T) {
+	t.Parallel()
+	for class, want := range map[qwen3asr.Class]int{qwen3asr.Partial: 6, qwen3asr.Final: 1} {
+		most, prompts := 0, 0
+		b, begun, release := stalled(func(what string, _ int) error {
+			switch what {
+			case "decode":
+				prompts = 0
+			case "prefill":
+				prompts++
+				most = max(most, prompts)
+			}
+			return nil
+		})
+		l, stop := qwen3asr.NewLoop(b, 8, 100)
+		j, err := l.Submit(class, 2, 50, 0)
+		require.NoError(t, err)
+		<-begun
+		jobs := []*qwen3asr.Job{j}
+		for range 5 {
+			j, err := l.Submit(qwen3asr.Partial, 2, 5, 0)
+			require.NoError(t, err)
+			jobs = append(jobs, j)
+		}
+		release()
+		for _, j := range jobs {
+			_, err := j.Wait(t.Context())
+			require.NoError(t, err)
+		}
+		require.NoError(t, stop())
+		require.Equal(t, want, most)
+	}
+}
+
 func TestLoopRefuses(t *testing.T) {
 	t.Parallel()
 	b, begun, release := stalled(func(string, int) error { return nil })

@@ -229,7 +229,7 @@ func (e *Engine) own(opening, ctx context.Context, sel *selection, rt *ort.Runti
 		}
 		if err == nil {
 			e.loop, err = newLoop(dev, shape{
-				vocab: sel.dims().Vocab, layout: sel.layout, chunk: sel.chunk, batch: sel.batch, queue: e.o.Queue, alike: alike,
+				vocab: sel.dims().Vocab, layout: sel.layout, chunk: sel.chunk, batch: sel.batch, queue: e.o.Queue, now: time.Now, alike: alike,
 			}, &e.stats)
 		}
 		if err != nil {
