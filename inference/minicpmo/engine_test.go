@@ -831,6 +831,7 @@ func TestBadBundles(t *testing.T) {
 		{"damaged decoder", func(dir string, _ *models.Manifest) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "decoder-fp32-cpu.onnx"), []byte{1, 2, 3}, 0o600))
 		}, "load the fp32 decoder"},
+		{"another task", func(_ string, m *models.Manifest) { m.Task = models.TaskRecognition }, `task is "recognition"`},
 		{"another vocabulary", func(_ string, m *models.Manifest) { m.Dims.Decoder.Vocab += 7 }, "embedding table"},
 		{"another width of the images", func(_ string, m *models.Manifest) {
 			v := *m.Dims.Vision

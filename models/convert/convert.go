@@ -47,7 +47,8 @@ type hasher interface {
 
 // Options select the contents of a bundle.
 type Options struct {
-	// Weights of the decoder, one graph each. Default int4 and fp16.
+	// Weights of the decoder, one graph each. Default int4 and fp16; of a model that
+	// hears the floats of the devices, CUDA's without any.
 	Weights []models.Weights
 	// Devices to write graphs for. Default: CUDA for int4 and fp16, the CPU
 	// for fp32. int4 runs on both devices, fp16 only on CUDA, fp32 only on the CPU.
@@ -127,7 +128,7 @@ func convert(ctx context.Context, src Source, dst string, o Options, m machine) 
 	if err != nil {
 		return err
 	}
-	o.setDefaults()
+	o.setDefaults(manifest.Task)
 	graphs, err := plan(src, manifest.Dims, o)
 	if err != nil {
 		return err
@@ -155,9 +156,9 @@ func convert(ctx context.Context, src Source, dst string, o Options, m machine) 
 
 const maxWorkers = 64
 
-func (o *Options) setDefaults() {
+func (o *Options) setDefaults(task models.Task) {
 	if len(o.Weights) == 0 {
-		o.Weights = []models.Weights{models.WeightsInt4, models.WeightsFloat16}
+		o.Weights = defaultWeights(task, o.Devices)
 	}
 	if o.Workers <= 0 {
 		o.Workers = min(runtime.GOMAXPROCS(0), maxWorkers)
@@ -168,6 +169,20 @@ func (o *Options) setDefaults() {
 	if o.Note == nil {
 		o.Note = func(string) {}
 	}
+}
+
+func defaultWeights(task models.Task, devices []models.Device) (w []models.Weights) {
+	if task == models.TaskCommentary {
+		return []models.Weights{models.WeightsInt4, models.WeightsFloat16}
+	}
+	// Of many voices at once, float16 is faster than int4.
+	if len(devices) == 0 || slices.Contains(devices, models.DeviceCUDA) {
+		w = append(w, models.WeightsFloat16)
+	}
+	if slices.Contains(devices, models.DeviceCPU) {
+		w = append(w, models.WeightsFloat32)
+	}
+	return w
 }
 
 // conversion is one run of Convert after its checks.

@@ -365,6 +365,46 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, []string{"decoder-int4-cuda.onnx", "decoder-fp16-cuda.onnx", "embed-fp16-cuda.onnx", "vision-fp16-cuda.onnx"}, files)
 }
 
+// A model that hears has floats by default. An aligner has no decoder, and floats for int4.
+func TestHearing(t *testing.T) {
+	t.Parallel()
+	cuda, cpu := models.DeviceCUDA, models.DeviceCPU
+	for _, tt := range []struct {
+		shape string
+		o     convert.Options
+		want  []string
+	}{
+		{"tiny-asr", convert.Options{}, []string{"decoder-fp16-cuda", "embed-fp16-cuda", "hearing-fp16-cuda"}},
+		{"tiny-asr", convert.Options{Devices: []models.Device{cpu}}, []string{"decoder-fp32-cpu", "embed-fp32-cpu", "hearing-fp32-cpu"}},
+		{"tiny-asr", convert.Options{Weights: []models.Weights{models.WeightsInt4}, Devices: []models.Device{cpu}}, []string{
+			"decoder-int4-cpu", "embed-fp32-cpu", "hearing-fp32-cpu",
+		}},
+		{"tiny-aligner", convert.Options{Devices: []models.Device{cuda, cpu}}, []string{
+			"embed-fp16-cuda", "hearing-fp16-cuda", "aligner-fp16-cuda", "embed-fp32-cpu", "hearing-fp32-cpu", "aligner-fp32-cpu",
+		}},
+		{"tiny-aligner", convert.Options{Weights: []models.Weights{models.WeightsInt4}}, []string{
+			"embed-fp16-cuda", "hearing-fp16-cuda", "aligner-fp16-cuda",
+		}},
+	} {
+		shape, err := synth.Find(tt.shape)
+		require.NoError(t, err)
+		shape.Decoder.MaxPositions = positions
+		src, err := synth.New(shape, 1)
+		require.NoError(t, err)
+		dst := filepath.Join(t.TempDir(), "x")
+		require.NoError(t, convert.Convert(t.Context(), src, dst, tt.o))
+		b, err := models.OpenBundle(dst)
+		require.NoError(t, err)
+		require.NoError(t, b.Verify(t.Context(), nil))
+		var graphs []string
+		for _, g := range b.Manifest.Graphs {
+			graphs = append(graphs, strings.TrimSuffix(g.File, ".onnx"))
+		}
+		require.Equal(t, tt.want, graphs)
+		require.FileExists(t, b.Path(models.TokenizerName))
+	}
+}
+
 func TestOptions(t *testing.T) {
 	tests := []struct {
 		o    convert.Options

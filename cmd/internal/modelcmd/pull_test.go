@@ -19,10 +19,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"touchline/models"
 )
 
 const (
 	hubModel  = "owner/model-1"
+	asrModel  = "Qwen/Qwen3-ASR-0.6B"
 	hubCommit = "0123456789abcdef0123456789abcdef01234567"
 	hubToken  = "hf_secret"
 )
@@ -51,7 +54,8 @@ func publish(t *testing.T, dir string) (server *httptest.Server, requests *atomi
 			http.Error(w, "login first", http.StatusUnauthorized)
 			return
 		}
-		if name, ok := strings.CutPrefix(r.URL.Path, "/api/models/"+hubModel+"/revision/"); ok && (name == "v1" || name == hubCommit) {
+		path := strings.Replace(r.URL.Path, asrModel, hubModel, 1)
+		if name, ok := strings.CutPrefix(path, "/api/models/"+hubModel+"/revision/"); ok && (name == "v1" || name == hubCommit) {
 			var list []map[string]any
 			for name, b := range files {
 				entry := map[string]any{"rfilename": name, "size": len(b), "blobId": blob(b)}
@@ -64,7 +68,7 @@ func publish(t *testing.T, dir string) (server *httptest.Server, requests *atomi
 			_ = json.NewEncoder(w).Encode(map[string]any{"sha": hubCommit, "siblings": list})
 			return
 		}
-		name, ok := strings.CutPrefix(r.URL.Path, "/"+hubModel+"/resolve/"+hubCommit+"/")
+		name, ok := strings.CutPrefix(path, "/"+hubModel+"/resolve/"+hubCommit+"/")
 		b, has := files[name]
 		if !ok || !has {
 			http.NotFound(w, r)
@@ -136,4 +140,26 @@ func TestPull(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, out, hubCommit)
 	require.Equal(t, before+1, requests.Load(), "only the list")
+}
+
+// A recognizer is published without tokenizer.json.
+func TestPullRecognizer(t *testing.T) {
+	dir := t.TempDir()
+	source, bundle := filepath.Join(dir, "source"), filepath.Join(dir, "bundle")
+	_, err := run(t, "models", "synth", "--shape", "tiny-asr", source, "--checkpoint")
+	require.NoError(t, err)
+	require.NoFileExists(t, filepath.Join(source, "tokenizer.json"))
+	server, _ := publish(t, source)
+	t.Setenv("HF_ENDPOINT", server.URL)
+	t.Setenv("HF_TOKEN", hubToken)
+	_, err = run(t, "models", "pull", asrModel, bundle, "--revision", "v1", "--device", "cpu")
+	require.NoError(t, err)
+	m := manifest(t, bundle)
+	require.Equal(t, "Qwen3-ASR-0.6B", m.Name)
+	require.Equal(t, models.TaskRecognition, m.Task)
+	require.Contains(t, m.Source.Files, "vocab.json")
+	require.FileExists(t, filepath.Join(bundle, "tokenizer.json"))
+	out, err := run(t, "models", "verify", bundle, "--ort", runtime, "--device", "cpu")
+	require.NoError(t, err)
+	require.Contains(t, out, "3 graphs ran once")
 }
