@@ -14,7 +14,7 @@ import (
 
 // formatFlags select the contents of a bundle.
 type formatFlags struct {
-	Weights []models.Weights `help:"Formats of the language model's weights: int4, fp16, fp32. Default: int4,fp16; floats for speech recognition." enum:"int4,fp16,fp32"`
+	Weights []models.Weights `help:"Weights of the language model: int4, fp16, fp32. Default: by the task." enum:"int4,fp16,fp32"`
 	Device  []models.Device  `help:"Devices to write graphs for: cuda, cpu. Default: cuda for int4 and fp16, cpu for fp32." enum:"cuda,cpu"`
 	Head    int              `help:"Bits of an int4 model's vocabulary matrix." enum:"8,4" default:"8"`
 	Clamp   bool             `help:"Limit weights that float16 cannot hold instead of failing."`
