@@ -24,6 +24,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/alert"
+	"touchline/agent/audioapi"
 	"touchline/agent/camera"
 	"touchline/agent/console"
 	"touchline/agent/history"
@@ -116,6 +117,8 @@ type Console struct {
 
 	// WHEP sets the players at /whep/ROOM, which need no LiveKit client.
 	WHEP whep.Config `yaml:"whep" envPrefix:"WHEP_"`
+	// Transcription sets the limits of transcription as a service.
+	Transcription audioapi.Config `yaml:"transcription" envPrefix:"TRANSCRIPTION_"`
 	// ICE lists the STUN and TURN servers of WHIP senders and WHEP players.
 	ICE signaling.ICEConfig `yaml:"ice" envPrefix:"ICE_"`
 }
@@ -136,7 +139,7 @@ func Default() Config {
 		Agent: Agent{
 			Config: agent.DefaultConfig(), State: state.DefaultConfig(), History: history.DefaultConfig(), Webhook: webhook.DefaultConfig(),
 			MQTT: mqtt.DefaultConfig(), Alert: alert.Default(),
-			LiveKit: room.DefaultConfig(), Console: Console{Config: console.DefaultConfig(), WHEP: whep.DefaultConfig()},
+			LiveKit: room.DefaultConfig(), Console: Console{Config: console.DefaultConfig(), WHEP: whep.DefaultConfig(), Transcription: audioapi.DefaultConfig()},
 			Worker: worker.DefaultConfig(),
 		},
 		Sources:  camera.DefaultConfig(),
@@ -374,6 +377,7 @@ func (c Console) Validate() error {
 	var s check.Settings
 	s.Add(c.Config.Validate())
 	s.Part("whep", c.WHEP.Validate())
+	s.Part("transcription", c.Transcription.Validate())
 	s.Part("ice", c.ICE.Validate())
 	return s.Err()
 }

@@ -29,7 +29,7 @@ const (
 	Rules
 	// Speak allows speaking to the commentator in the room, having its voice say a text, and speech as a service.
 	Speak
-	// Transcribe allows the words that people say in the room.
+	// Transcribe allows the words that people say in the room, and transcription as a service.
 	Transcribe
 	// Process allows what concerns more than one room: the list of rooms, dispatches, metrics. No token of a room has it.
 	Process
@@ -112,6 +112,9 @@ func Needed(operation string) Rights {
 		return Sources
 	case "POST /say", "say", "POST /v1/audio/speech", "GET /v1/audio/voices":
 		return Speak
+	case "POST /v1/audio/transcriptions", "POST /v1/audio/translations", "POST /v1/audio/subtitles", "GET /v1/models", "GET /v1/realtime",
+		"GET /ws/transcribe", "GET /health":
+		return Transcribe
 	case "POST /rules", "PUT /rules/{id}", "DELETE /rules/{id}", "POST /rules/try", "POST /rules/{id}/snooze", "POST /rules/{id}/test",
 		"POST /alerts/{id}/ack", "DELETE /alerts/{id}",
 		"add_rule", "replace_rule", "remove_rule", "snooze_rule", "ack_alert":

@@ -20,6 +20,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/access"
 	"touchline/agent/alert"
+	"touchline/agent/audioapi"
 	"touchline/agent/camera"
 	"touchline/agent/console"
 	"touchline/agent/events"
@@ -52,7 +53,9 @@ type Settings struct {
 	MiniCPM minicpmo.Config
 	Sources camera.Config
 	WHEP    whep.Config
-	ICE     signaling.ICEConfig
+	// Transcription sets the limits of transcription as a service.
+	Transcription audioapi.Config
+	ICE           signaling.ICEConfig
 	// Alert lists the alert rules that the room begins with.
 	Alert alert.Config
 	// Profiles to choose from, at least the one that Agent names.
@@ -334,10 +337,14 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 	if err != nil {
 		return nil, err
 	}
+	words, err := NewTranscription(b.opts.Settings.Engine.Recognizer, b.opts.Settings.MiniCPM.Runtime, b.opts.Settings.Transcription, b.log)
+	if err != nil {
+		return nil, err
+	}
 	s, err := console.New(console.Options{
 		Config: cfg, Room: b.Face(), SignalURL: b.opts.Settings.LiveKit.URL, WHEP: players,
 		Keys:   access.Keys(b.opts.Keys),
-		Speech: speech, WHIP: b.sources.handler(), Registry: registry, Announce: announce, Log: b.log,
+		Speech: speech, Transcription: words, WHIP: b.sources.handler(), Registry: registry, Announce: announce, Log: b.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the page: %w", err)

@@ -2,14 +2,17 @@ package bot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/rs/zerolog"
 
+	"touchline/agent/audioapi"
 	"touchline/inference"
 	"touchline/inference/qwen3asr"
 	"touchline/inference/remote"
 	"touchline/inference/residency"
+	"touchline/inference/vad"
 	"touchline/models"
 )
 
@@ -74,4 +77,27 @@ func newHearing(cfg inference.RecognizerConfig, runtime string, log zerolog.Logg
 		r.Note = "The recognizer's weights are random: its words mean nothing."
 	}
 	return r, nil
+}
+
+// NewTranscription returns transcription as a service, by the configured recognizer; nil if there is none. runtime is the folder
+// of ONNX Runtime, or "".
+func NewTranscription(cfg inference.RecognizerConfig, runtime string, limits audioapi.Config, log zerolog.Logger,
+) (*audioapi.Transcriber, error) {
+	r, err := NewRecognizer(cfg, runtime, log)
+	if r == nil || err != nil {
+		return nil, err
+	}
+	if r.Note != "" {
+		log.Warn().Msg(r.Note)
+	}
+	gate := vad.Open(runtime)
+	if err := gate.Err(); err != nil {
+		log.Warn().Err(err).Msg("speech is found by its loudness alone")
+	}
+	o := audioapi.TranscriberOptions{Config: limits, Recognizer: r.Recognizer, Gate: gate, Log: log}
+	if keeper, ok := r.Recognizer.(*residency.Recognizer); ok {
+		o.Hold = keeper.Hold
+	}
+	o.Run = func(ctx context.Context) error { return errors.Join(r.Run(ctx), gate.Close()) }
+	return audioapi.NewTranscriber(o), nil
 }

@@ -94,6 +94,8 @@ type Options struct {
 	WHIP http.Handler
 	// Speech answers /v1/audio/; nil for none.
 	Speech *audioapi.Handler
+	// Transcription answers the rest of /v1/ and /ws/transcribe while the Server runs; nil for none.
+	Transcription *audioapi.Transcriber
 	// Keys sign the tokens of shared links; without them there are none.
 	Keys access.Keys
 	// SignalURL of the LiveKit server (ws, wss, http or https) that /rtc is proxied to.
@@ -185,6 +187,11 @@ func New(opts Options) (*Server, error) {
 	if s.requests, err = registerMetrics(s.rooms, opts.Registry); err != nil {
 		return nil, err
 	}
+	if opts.Transcription != nil {
+		if err := opts.Registry.Register(opts.Transcription.Metrics()); err != nil {
+			return nil, fmt.Errorf("register the metrics of transcription: %w", err)
+		}
+	}
 	if s.handler, err = s.routes(); err != nil {
 		return nil, err
 	}
@@ -237,6 +244,9 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
 	if s.opts.WHEP != nil {
 		g.Go(func() error { return s.opts.WHEP.Run(ctx) })
+	}
+	if s.opts.Transcription != nil {
+		g.Go(func() error { return s.opts.Transcription.Run(ctx) })
 	}
 	g.Go(func() error {
 		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {

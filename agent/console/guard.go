@@ -266,7 +266,18 @@ func (g *guard) login(token string, secure bool, now time.Time) (*http.Cookie, e
 	}, nil
 }
 
+// socketKey begins the subprotocol that carries the token of a browser, which can send no header with a WebSocket.
+const socketKey = "openai-insecure-api-key."
+
+// bearer returns the token that a request carries.
 func bearer(r *http.Request) (string, bool) {
+	if r.Header.Get("Authorization") == "" {
+		for protocol := range strings.SplitSeq(r.Header.Get("Sec-Websocket-Protocol"), ",") {
+			if token, ok := strings.CutPrefix(strings.TrimSpace(protocol), socketKey); ok {
+				return token, true
+			}
+		}
+	}
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
 }

@@ -19,6 +19,8 @@ import (
 	"touchline/agent/access"
 	"touchline/agent/audioapi"
 	"touchline/agent/console"
+	"touchline/inference/live/livetest"
+	"touchline/inference/vad"
 	"touchline/internal/redact"
 )
 
@@ -222,7 +224,8 @@ func TestEveryRight(t *testing.T) {
 	for _, single := range []bool{false, true} {
 		o := console.Options{
 			Keys: keys, Dispatcher: &exchange{}, SignalURL: "ws://127.0.0.1:1", Config: console.Config{Listen: "0.0.0.0:0"},
-			Speech: audioapi.New(audioapi.Options{Voices: func() []audioapi.Voice { return nil }}),
+			Speech:        audioapi.New(audioapi.Options{Voices: func() []audioapi.Voice { return nil }}),
+			Transcription: transcriber(),
 		}
 		if single {
 			o.Room = console.Room{Name: "final", Bot: newDesk(), Tokens: mint{}}
@@ -278,6 +281,28 @@ func TestEveryRight(t *testing.T) {
 		}
 		require.Greater(t, tried, 250)
 	}
+}
+
+// transcriber is transcription as a service.
+func transcriber() *audioapi.Transcriber {
+	return audioapi.NewTranscriber(audioapi.TranscriberOptions{
+		Config: audioapi.DefaultConfig(), Recognizer: &livetest.Recognizer{}, Gate: vad.Loud(), Log: zerolog.Nop(),
+	})
+}
+
+// TestBrowserToken: a browser's WebSocket carries its token as a subprotocol.
+func TestBrowserToken(t *testing.T) {
+	t.Parallel()
+	keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
+	r := open(t, console.Options{
+		Keys: keys, SignalURL: "ws://127.0.0.1:1", Config: console.Config{Listen: "0.0.0.0:0"}, Transcription: transcriber(),
+		Room: console.Room{Name: "final", Bot: newDesk(), Tokens: mint{}},
+	}, console.Unlimited)
+	for right, want := range map[access.Rights]int{access.Transcribe: http.StatusOK, access.Watch: http.StatusForbidden} {
+		a := r.ask("GET", "/health", "", "Sec-WebSocket-Protocol", "realtime, openai-insecure-api-key."+granted(t, keys, right, "final"))
+		require.Equal(t, want, a.status)
+	}
+	require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/health", "", "Sec-WebSocket-Protocol", "openai-insecure-api-key.guess").status)
 }
 
 // granted makes a token.

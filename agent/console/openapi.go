@@ -187,14 +187,14 @@ func (d *document) describe(e endpoint) {
 			})
 		}
 	}
-	if e.inKind != "" {
+	if e.inKind != "" && e.in == nil {
 		op.RequestBody = &huma.RequestBody{
 			Required: true, Content: map[string]*huma.MediaType{e.inKind: {Schema: &huma.Schema{Type: huma.TypeString}}},
 		}
 	}
 	if e.in != nil {
 		op.RequestBody = &huma.RequestBody{
-			Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: d.schema(e.in)}},
+			Required: true, Content: map[string]*huma.MediaType{cmp.Or(e.inKind, "application/json"): {Schema: d.schema(e.in)}},
 		}
 	}
 	status := cmp.Or(e.status, http.StatusOK)

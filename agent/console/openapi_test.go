@@ -165,7 +165,7 @@ func TestOpenAPI(t *testing.T) {
 	rooms := console.NewRooms(0, zerolog.Nop())
 	st := newStudio()
 	voices := audioapi.New(audioapi.Options{Voices: func() []audioapi.Voice { return []audioapi.Voice{{ID: "flite:slt"}} }})
-	r := open(t, console.Options{Rooms: rooms, Dispatcher: &exchange{}, SignalURL: "ws://127.0.0.1:1", Speech: voices})
+	r := open(t, console.Options{Rooms: rooms, Dispatcher: &exchange{}, SignalURL: "ws://127.0.0.1:1", Speech: voices, Transcription: transcriber()})
 	d, hub := newDesk(), events.NewHub(events.Options{History: -1})
 	_, err := rooms.Add(console.Room{Name: "final", Bot: d, Hub: hub, Tokens: mint{}, Pictures: st, Sound: st})
 	require.NoError(t, err)

@@ -245,7 +245,7 @@ func (s *Server) inProcess() []endpoint {
 		prom.ServeHTTP(w, r)
 		return nil
 	}
-	return append(s.speechOperations(), []endpoint{
+	return append(slices.Concat(s.speechOperations(), s.transcriptionOperations()), []endpoint{
 		{
 			method: "POST", path: "/api/login", door: public, call: s.postLogin, summary: "Exchanges the token for a cookie",
 			in: loginBody{}, status: http.StatusNoContent,
@@ -269,21 +269,64 @@ func (s *Server) speechOperations() []endpoint {
 	if api == nil {
 		return nil
 	}
-	call := func(f http.HandlerFunc) apiFunc {
-		return func(w http.ResponseWriter, r *http.Request) error {
-			f(w, r)
-			return nil
-		}
-	}
 	return []endpoint{
 		{
-			method: "POST", path: inOpenAI + "audio/speech", door: guarded, call: call(api.ServeSpeech), summary: "Speaks a text, as OpenAI's API",
+			method: "POST", path: inOpenAI + "audio/speech", door: guarded, call: answers(api.ServeSpeech), summary: "Speaks a text, as OpenAI's API",
 			in: audioapi.SpeechBody{}, kind: "audio/*",
 		},
 		{
-			method: "GET", path: inOpenAI + "audio/voices", door: guarded, call: call(api.ServeVoices), summary: "The voices of the speech API",
+			method: "GET", path: inOpenAI + "audio/voices", door: guarded, call: answers(api.ServeVoices), summary: "The voices of the speech API",
 			out: audioapi.VoiceList{},
 		},
+	}
+}
+
+// transcriptionOperations returns the operations that turn speech into text.
+func (s *Server) transcriptionOperations() []endpoint {
+	api := s.opts.Transcription
+	if api == nil {
+		return nil
+	}
+	const form = "multipart/form-data"
+	list := []endpoint{
+		{
+			method: "POST", path: inOpenAI + "audio/transcriptions", call: answers(api.ServeTranscriptions),
+			summary: "Writes what is said in a recording, as OpenAI's API", in: audioapi.TranscriptionForm{}, inKind: form, out: audioapi.Transcription{},
+		},
+		{
+			method: "POST", path: inOpenAI + "audio/translations", call: answers(api.ServeTranslations),
+			summary: "Writes in English what is said in a recording, as OpenAI's API", in: audioapi.TranscriptionForm{}, inKind: form,
+			out: audioapi.Transcription{},
+		},
+		{
+			method: "POST", path: inOpenAI + "audio/subtitles", call: answers(api.ServeSubtitles), summary: "Subtitles of a recording: srt or vtt",
+			in: audioapi.TranscriptionForm{}, inKind: form, kind: "application/x-subrip",
+		},
+		{
+			method: "GET", path: inOpenAI + "models", call: answers(api.ServeModels), summary: "The model that transcribes, as OpenAI's API",
+			out: audioapi.ModelList{},
+		},
+		{
+			method: "GET", path: inOpenAI + "realtime", call: answers(api.ServeRealtime), status: http.StatusSwitchingProtocols,
+			summary: "WebSocket: transcription sessions of OpenAI's realtime API",
+		},
+		{
+			method: "GET", path: "/ws/transcribe", call: answers(api.ServePlain), status: http.StatusSwitchingProtocols,
+			summary: "WebSocket: 16-bit sound in, texts out",
+		},
+		{method: "GET", path: "/health", call: answers(api.ServeHealth), summary: "The state of transcription", out: audioapi.TranscriptionHealth{}},
+	}
+	for i := range list {
+		list[i].door = guarded
+	}
+	return list
+}
+
+// answers makes an apiFunc of a handler that writes its errors.
+func answers(f http.HandlerFunc) apiFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		f(w, r)
+		return nil
 	}
 }
 

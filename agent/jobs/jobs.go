@@ -85,6 +85,12 @@ func (j *Manager) Speech(log zerolog.Logger) (*audioapi.Handler, error) {
 	return j.engines.Speech(j.opts.Settings.Engine.Voice, func() inference.Model { return j.first.Model }, log)
 }
 
+// Transcription returns transcription as a service; nil if the settings want none.
+func (j *Manager) Transcription(log zerolog.Logger) (*audioapi.Transcriber, error) {
+	s := j.opts.Settings
+	return bot.NewTranscription(s.Engine.Recognizer, s.MiniCPM.Runtime, s.Transcription, log)
+}
+
 // Metrics returns the metrics of the engines, which depend on the jobs.
 func (j *Manager) Metrics() prometheus.Collector { return j.engines }
 

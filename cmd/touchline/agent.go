@@ -256,8 +256,12 @@ func agentPage(
 	if err != nil {
 		return nil, err
 	}
+	words, err := manager.Transcription(show.Log)
+	if err != nil {
+		return nil, err
+	}
 	o := console.Options{
-		Speech: speech,
+		Speech: speech, Transcription: words,
 		Config: cfg.Console.Config, Rooms: show.Rooms, Engine: manager.Status, Dispatcher: calls, SignalURL: cfg.LiveKit.URL, Registry: metrics,
 		Keys:     access.Keys(liveKitKeys(cfg)),
 		Announce: func(url string) { fmt.Fprintf(os.Stdout, "\n  The rooms of this worker: %s\n\n", url) },

@@ -210,6 +210,13 @@ func (s *Session) Detect(d vad.Detector, c vad.Config) error {
 	return err
 }
 
+// Pending returns the number of utterances without their final text.
+func (s *Session) Pending() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue)
+}
+
 // Now is the length of the sound so far, and Share how much of it was speech.
 func (s *Session) Now() time.Duration {
 	s.mu.Lock()

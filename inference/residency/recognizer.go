@@ -96,6 +96,15 @@ func (r *Recognizer) Stats() Stats { return r.keeper.Stats() }
 // Close is Keeper.Close.
 func (r *Recognizer) Close() error { return r.keeper.Close() }
 
+// Hold keeps a loaded recognizer from being unloaded until release is called, as an open utterance does. It loads nothing.
+func (r *Recognizer) Hold() (release func()) {
+	s, err := r.keeper.NewSession()
+	if err != nil {
+		return func() {} // closed: there is nothing to keep
+	}
+	return func() { _ = s.Close() } // it has no inner session
+}
+
 // hold waits for the recognizer and keeps it until release is called. The returned context ends with it.
 func (r *Recognizer) hold(ctx context.Context, urgent bool) (
 	_ context.Context, _ inference.Recognizer, release func(), err error,

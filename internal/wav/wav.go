@@ -103,17 +103,24 @@ func Parse(b []byte) (samples []float32, rate int, err error) {
 	if size > 0 && size < int64(len(body)) {
 		body = body[:size]
 	}
+	return f.Mono(make([]float32, 0, len(body)/f.Frame()), body), f.Rate, nil
+}
+
+// Frame is the length of one sample of all channels, in bytes.
+func (f Format) Frame() int { return f.Bits / 8 * f.Channels }
+
+// Mono appends the means of the channels of raw samples to dst. Bytes behind the last complete sample are ignored.
+func (f Format) Mono(dst []float32, raw []byte) []float32 {
 	width := f.Bits / 8
-	samples = make([]float32, len(body)/width/f.Channels)
-	for i := range samples {
+	for range len(raw) / f.Frame() {
 		sum := 0.0
 		for range f.Channels {
-			sum += f.sample(body)
-			body = body[width:]
+			sum += f.sample(raw)
+			raw = raw[width:]
 		}
-		samples[i] = float32(sum / float64(f.Channels))
+		dst = append(dst, float32(sum/float64(f.Channels)))
 	}
-	return samples, f.Rate, nil
+	return dst
 }
 
 // sample returns the first sample of b.

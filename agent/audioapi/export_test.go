@@ -1,0 +1,29 @@
+package audioapi
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"time"
+
+	"touchline/inference"
+)
+
+// Captions lays out a transcript: "START END LINE/LINE".
+func Captions(parts []inference.Transcript) (out []string) {
+	for _, c := range captions(parts) {
+		out = append(out, fmt.Sprintf("%v %v %s", seconds(c.start), seconds(c.end), strings.Join(c.lines, "/")))
+	}
+	return out
+}
+
+// DecodeWAV decodes a file.
+func DecodeWAV(file []byte, most time.Duration) ([]float32, error) {
+	return decodeWAV(bytes.NewReader(file), int64(len(file)), most)
+}
+
+// G711 decodes a sample of each law.
+func G711(u, a byte) (ulaw, alaw float32) { return fromULaw(u), fromALaw(a) }
+
+// Agreed is what two texts have in common.
+func Agreed(a, b string) string { return agreed(a, b) }

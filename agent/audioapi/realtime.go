@@ -1,0 +1,405 @@
+package audioapi
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"touchline/inference"
+	"touchline/inference/live"
+	"touchline/inference/vad"
+)
+
+// realtimeRate is the rate of pcm16 there unless a client names another.
+const realtimeRate = 24000
+
+// soundFormat is audio.input.format of a session.
+type soundFormat struct {
+	Type string `json:"type"`
+	Rate int    `json:"rate,omitempty"`
+}
+
+// listening is how a session transcribes.
+type listening struct {
+	Model    string `json:"model"`
+	Language string `json:"language"`
+	Prompt   string `json:"prompt"`
+}
+
+// sessionInput is audio.input of a session. A nil pointer or nil message changes nothing.
+type sessionInput struct {
+	Format    *soundFormat    `json:"format"`
+	Noise     json.RawMessage `json:"noise_reduction"`
+	Listening *listening      `json:"transcription"`
+	Turns     json.RawMessage `json:"turn_detection"`
+}
+
+// sessionChange is the session of session.update, and in its older form of transcription_session.update.
+type sessionChange struct {
+	Type  string `json:"type"`
+	Audio struct {
+		Input sessionInput `json:"input"`
+	} `json:"audio"`
+	Include []string `json:"include"`
+
+	OldFormat    string          `json:"input_audio_format"`
+	OldListening *listening      `json:"input_audio_transcription"`
+	sessionInput                 // noise_reduction is input_audio_noise_reduction there, and turn_detection at this level
+	OldNoise     json.RawMessage `json:"input_audio_noise_reduction"`
+}
+
+// realtimeSettings are what a client sets.
+type realtimeSettings struct {
+	model   string
+	format  soundFormat
+	hearing inference.Hearing
+	turns   *turns // nil for none
+}
+
+// realtime is a session of /v1/realtime.
+type realtime struct {
+	*socket
+	ctx  context.Context //nolint:containedctx // of the request
+	id   string
+	next atomic.Int64
+
+	set realtimeSettings // of the reading goroutine
+
+	mu     sync.Mutex
+	old    bool
+	manual bool
+	item   string            // of the last utterance that was committed
+	items  map[int]*realItem // by utterance
+}
+
+// realItem is an utterance on its way.
+type realItem struct {
+	id, last, sent string
+	manual         bool
+}
+
+// ServeRealtime answers GET /v1/realtime: transcription sessions of OpenAI's realtime API.
+func (t *Transcriber) ServeRealtime(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	model := cmp.Or(q.Get("model"), "default")
+	if v := q.Get("intent"); v != "" && v != "transcription" {
+		bad("intent", "only transcription is here, got %.40q", v).Write(w)
+		return
+	}
+	if e, ok := errors.AsType[*Error](t.model(model)); ok {
+		e.Write(w)
+		return
+	}
+	d, err := t.detector(true)
+	if err != nil {
+		problem(err).Write(w)
+		return
+	}
+	s := t.open(w, r, "realtime")
+	if s == nil {
+		_ = d.Close() // it was not used
+		return
+	}
+	s.in, _ = newIntake(pcm16, realtimeRate) // a usual rate
+	v := &realtime{
+		socket: s, ctx: r.Context(), id: "sess_" + rand.Text(), items: map[int]*realItem{}, set: realtimeSettings{
+			model: model, format: soundFormat{"audio/pcm", realtimeRate},
+			turns: &turns{Type: "server_vad", Threshold: new(0.5), Prefix: new(300), Silence: new(500)},
+		},
+	}
+	v.event("session.created", map[string]any{"session": v.describe()})
+	s.serve(r, live.Config{Detector: d}, v.heard, v.message)
+}
+
+// event sends an event with its fields.
+func (v *realtime) event(kind string, fields map[string]any) {
+	fields["type"], fields["event_id"] = kind, "event_"+v.id[5:17]+strconv.FormatInt(v.next.Add(1), 10)
+	v.send(fields)
+}
+
+// describe is the session as the client sees it.
+func (v *realtime) describe() map[string]any {
+	v.mu.Lock()
+	old := v.old
+	v.mu.Unlock()
+	how := listening{v.set.model, v.set.hearing.Language, v.set.hearing.Context}
+	if old {
+		names := map[string]string{"audio/pcm": pcm16, "audio/pcmu": ulaw, "audio/pcma": alaw}
+		return map[string]any{
+			"id": v.id, "object": "realtime.transcription_session", "input_audio_format": names[v.set.format.Type],
+			"input_audio_transcription": how, "turn_detection": v.set.turns,
+		}
+	}
+	return map[string]any{
+		"id": v.id, "object": "realtime.transcription_session", "type": "transcription", "include": nil,
+		"audio": map[string]any{"input": map[string]any{
+			"format": v.set.format, "transcription": how, "noise_reduction": nil, "turn_detection": v.set.turns,
+		}},
+	}
+}
+
+// complain sends an error event about a client's event.
+func (v *realtime) complain(err error, id string) {
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		e = problem(err)
+	}
+	v.event("error", map[string]any{"error": map[string]any{
+		"type": cmp.Or(e.Type, "invalid_request_error"), "code": e.Code, "message": e.Message, "param": nilOr(e.Param), "event_id": nilOr(id),
+	}})
+}
+
+func nilOr(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// message handles an event of the client.
+func (v *realtime) message(_ int, body []byte) error {
+	var m struct {
+		Type    string          `json:"type"`
+		ID      string          `json:"event_id"`
+		Audio   string          `json:"audio"`
+		Session json.RawMessage `json:"session"`
+	}
+	if err := json.Unmarshal(body, &m); err != nil {
+		v.complain(&Error{Status: http.StatusBadRequest, Code: "invalid_json", Message: "read the event: " + err.Error()}, "")
+		return nil
+	}
+	var err error
+	switch m.Type {
+	case "input_audio_buffer.append":
+		var b []byte
+		if b, err = base64.StdEncoding.DecodeString(m.Audio); err == nil {
+			return v.hear(v.ctx, b)
+		}
+		err = bad("audio", "expected base64: %v", err)
+	case "input_audio_buffer.commit":
+		var open bool
+		if open, err = v.session.Flush(); err == nil && !open {
+			err = &Error{
+				Status: http.StatusBadRequest, Code: "input_audio_buffer_commit_empty", Message: "there is no sound to commit",
+			}
+		}
+	case "input_audio_buffer.clear":
+		v.session.Clear()
+		v.event("input_audio_buffer.cleared", map[string]any{})
+	case "session.update", "transcription_session.update":
+		old := m.Type != "session.update"
+		if err = v.update(m.Session, old); err == nil {
+			v.event(strings.TrimSuffix(m.Type, ".update")+".updated", map[string]any{"session": v.describe()})
+		}
+	default:
+		err = bad("type", "transcription sessions have no event %.60q", m.Type)
+	}
+	if errors.Is(err, live.ErrClosed) {
+		return err
+	}
+	if err != nil {
+		v.complain(err, m.ID)
+	}
+	return nil
+}
+
+// update changes the session, wholly or not at all.
+func (v *realtime) update(raw json.RawMessage, old bool) error {
+	var c sessionChange
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return bad("session", "%v", err)
+	}
+	in := c.Audio.Input
+	if old {
+		in = sessionInput{Noise: c.OldNoise, Listening: c.OldListening, Turns: c.Turns}
+		if c.OldFormat != "" {
+			names := map[string]string{pcm16: "audio/pcm", ulaw: "audio/pcmu", alaw: "audio/pcma"}
+			in.Format = &soundFormat{Type: cmp.Or(names[c.OldFormat], c.OldFormat)}
+		}
+	} else if c.Type != "" && c.Type != "transcription" {
+		return bad("session.type", "only transcription is here, got %.40q", c.Type)
+	}
+	switch {
+	case len(c.Include) > 0:
+		return bad("session.include", "there are no logprobs here; leave it out")
+	case len(in.Noise) > 0 && string(in.Noise) != "null":
+		return bad("session.audio.input.noise_reduction", "there is none here; leave it out or send null")
+	}
+	next := v.set
+	intake, err := next.reformat(in.Format)
+	if err == nil {
+		err = next.relisten(v.t, in.Listening)
+	}
+	if err != nil {
+		return err
+	}
+	detect, how, err := next.detect(in.Turns)
+	if err != nil {
+		return err
+	}
+	v.set = next
+	if intake != nil {
+		v.in = intake
+	}
+	v.session.Set(next.hearing)
+	v.mu.Lock()
+	v.old = old
+	v.mu.Unlock()
+	if !detect {
+		return nil
+	}
+	d, err := v.t.detector(next.turns != nil)
+	if err == nil {
+		err = v.session.Detect(d, how)
+	}
+	v.mu.Lock()
+	v.manual = next.turns == nil
+	v.mu.Unlock()
+	return err
+}
+
+// reformat changes the format of the sound; a nil intake keeps it.
+func (s *realtimeSettings) reformat(f *soundFormat) (*intake, error) {
+	if f == nil {
+		return nil, nil //nolint:nilnil // it does not change
+	}
+	kind, rate := "", 8000
+	switch f.Type {
+	case "audio/pcm":
+		kind, rate = pcm16, cmp.Or(f.Rate, realtimeRate)
+	case "audio/pcmu":
+		kind = ulaw
+	case "audio/pcma":
+		kind = alaw
+	}
+	in, err := newIntake(kind, rate)
+	if kind == "" || err != nil {
+		return nil, bad("session.audio.input.format", "expected audio/pcm (with a usual rate), audio/pcmu or audio/pcma, got %.40q %d", f.Type, f.Rate)
+	}
+	s.format = soundFormat{f.Type, rate}
+	return in, nil
+}
+
+// relisten changes how utterances are transcribed.
+func (s *realtimeSettings) relisten(t *Transcriber, l *listening) error {
+	if l == nil {
+		return nil
+	}
+	s.model = cmp.Or(l.Model, s.model)
+	if err := t.model(s.model); err != nil {
+		return err
+	}
+	if len(l.Prompt) > maxPrompt {
+		return bad("prompt", "at most %d bytes", maxPrompt)
+	}
+	tag, err := t.language(l.Language)
+	s.hearing = inference.Hearing{Language: tag, Context: strings.TrimSpace(l.Prompt)}
+	return err
+}
+
+// detect changes the detection of turns.
+func (s *realtimeSettings) detect(raw json.RawMessage) (changed bool, how vad.Config, err error) {
+	switch string(raw) {
+	case "":
+		return false, how, nil
+	case "null":
+		s.turns = nil
+		return true, how, nil
+	}
+	next := turns{Type: "server_vad", Threshold: new(0.5), Prefix: new(300), Silence: new(500)}
+	if err := json.Unmarshal(raw, &next); err != nil {
+		return false, how, bad("session.audio.input.turn_detection", "%v", err)
+	}
+	how, err = next.config("session.audio.input.turn_detection")
+	s.turns = &next
+	return true, how, err
+}
+
+// heard passes on an event of the live session.
+func (v *realtime) heard(e live.Event) {
+	v.mu.Lock()
+	it := v.items[e.Utterance]
+	if it == nil {
+		it = &realItem{id: "item_" + v.id[5:13] + strconv.Itoa(e.Utterance), manual: v.manual}
+		v.items[e.Utterance] = it
+	}
+	before, old := v.item, v.old
+	switch e.Kind {
+	case live.EndOfSpeech:
+		v.item = it.id
+	case live.Final, live.Failed:
+		delete(v.items, e.Utterance)
+	case live.StartOfSpeech, live.Interim:
+	}
+	v.mu.Unlock()
+	const transcription = "conversation.item.input_audio_transcription."
+	switch e.Kind {
+	case live.StartOfSpeech:
+		if !it.manual {
+			v.event("input_audio_buffer.speech_started", map[string]any{"audio_start_ms": e.Begin.Milliseconds(), "item_id": it.id})
+		}
+	case live.Interim:
+		v.delta(it, agreed(it.last, e.Text))
+		it.last = e.Text
+	case live.EndOfSpeech:
+		v.committed(it, e, before, old)
+	case live.Final:
+		v.delta(it, e.Text)
+		v.event(transcription+"completed", map[string]any{
+			"item_id": it.id, "content_index": 0, "transcript": e.Text, "usage": usageFor(e.Audio, e.Tokens, e.End-e.Begin),
+		})
+	case live.Failed:
+		p := problem(e.Err)
+		v.event(transcription+"failed", map[string]any{"item_id": it.id, "content_index": 0, "error": map[string]any{
+			"type": p.Type, "code": p.Code, "message": p.Message, "param": nil,
+		}})
+	}
+}
+
+// committed tells that an utterance has all its sound.
+func (v *realtime) committed(it *realItem, e live.Event, before string, old bool) {
+	if !it.manual {
+		v.event("input_audio_buffer.speech_stopped", map[string]any{"audio_end_ms": e.End.Milliseconds(), "item_id": it.id})
+	}
+	v.event("input_audio_buffer.committed", map[string]any{"item_id": it.id, "previous_item_id": nilOr(before)})
+	kind := "conversation.item.added"
+	if old {
+		kind = "conversation.item.created"
+	}
+	v.event(kind, map[string]any{"previous_item_id": nilOr(before), "item": map[string]any{
+		"id": it.id, "object": "realtime.item", "type": "message", "role": "user", "status": "completed",
+		"content": []any{map[string]any{"type": "input_audio", "transcript": nil}},
+	}})
+}
+
+// delta sends what a text has beyond what was sent. A text that changed backwards has none: the last event has all of it.
+func (v *realtime) delta(it *realItem, text string) {
+	if !strings.HasPrefix(text, it.sent) || text == it.sent {
+		return
+	}
+	v.event("conversation.item.input_audio_transcription.delta", map[string]any{
+		"item_id": it.id, "content_index": 0, "delta": text[len(it.sent):],
+	})
+	it.sent = text
+}
+
+// agreed is what two texts have in common, up to the end of a word.
+func agreed(a, b string) string {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	ends := func(s string) bool { return n == len(s) || s[n] == ' ' }
+	if !ends(a) || !ends(b) {
+		n = max(0, strings.LastIndexByte(b[:n], ' '))
+	}
+	return b[:n]
+}

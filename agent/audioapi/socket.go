@@ -1,0 +1,352 @@
+package audioapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"touchline/inference"
+	"touchline/inference/live"
+	"touchline/inference/vad"
+	"touchline/internal/rescue"
+)
+
+const (
+	// maxMessage bounds a message of a client: 15 MiB of sound in base64.
+	maxMessage = 21 << 20
+	// pingEvery is between two pings, idleTime how long a silent client stays.
+	pingEvery = 20 * time.Second
+	idleTime  = 60 * time.Second
+	// lastTime is for the finals of a client that has gone, keepTime how long they are kept for it.
+	lastTime = 30 * time.Second
+	keepTime = 2 * time.Minute
+	maxKept  = 256
+)
+
+// socket is a WebSocket of a client with its live session.
+type socket struct {
+	t       *Transcriber
+	conn    *websocket.Conn
+	session *live.Session
+	in      *intake
+	done    chan error // of the session
+
+	mu   sync.Mutex // of writes
+	gone bool
+}
+
+// open upgrades a request and returns its socket; nil after a refusal, which was written.
+func (t *Transcriber) open(w http.ResponseWriter, r *http.Request, protocols ...string) *socket {
+	if n := t.sessions.Add(1); n > int64(t.opts.Config.Sessions) {
+		t.sessions.Add(-1)
+		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+		(&Error{
+			Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "rate_limit_exceeded",
+			Message: fmt.Sprintf("there are %d live sessions already (agent.console.transcription.sessions)", n-1),
+		}).Write(w)
+		return nil
+	}
+	// The origin was checked before.
+	up := websocket.Upgrader{CheckOrigin: func(*http.Request) bool { return true }, Subprotocols: protocols, WriteBufferPool: &sync.Pool{}}
+	conn, err := up.Upgrade(w, r, nil)
+	if err != nil { // it was answered
+		t.sessions.Add(-1)
+		return nil
+	}
+	conn.SetReadLimit(maxMessage)
+	return &socket{t: t, conn: conn, done: make(chan error, 1)}
+}
+
+// detector opens a detector of speech, or returns nil without speech.
+func (t *Transcriber) detector(on bool) (vad.Detector, error) {
+	if !on {
+		return nil, nil //nolint:nilnil // none
+	}
+	return t.opts.Gate.Detector()
+}
+
+// serve runs the session and reads messages until the client goes. Then the utterance ends and gets its final.
+func (s *socket) serve(r *http.Request, c live.Config, event func(live.Event), message func(kind int, body []byte) error) {
+	defer s.t.sessions.Add(-1)
+	defer s.conn.Close()
+	defer s.t.hold()()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	defer cancel()
+	s.session = live.New(s.t.opts.Recognizer, c, func(e live.Event) {
+		s.t.counts.live(e)
+		event(e)
+	})
+	go func() { s.done <- rescue.Call(func() error { return s.session.Run(ctx) }) }()
+	stop := context.AfterFunc(r.Context(), func() { _ = s.conn.Close() }) // the server ends
+	defer stop()
+	pings := time.NewTicker(pingEvery)
+	defer pings.Stop()
+	ended := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-pings.C:
+				_ = s.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeTime)) // its failure ends the reading
+			case <-ended:
+				return
+			}
+		}
+	}()
+	err := s.read(message)
+	close(ended)
+	s.leave()
+	late := time.AfterFunc(lastTime, cancel)
+	defer late.Stop()
+	err = errors.Join(err, s.session.Close(), <-s.done)
+	all, speech := s.session.Share()
+	s.t.counts.judged.Add(all.Seconds())
+	s.t.counts.speech.Add(speech.Seconds())
+	s.t.log.Debug().AnErr("reason", err).Int64("sound_ms", s.session.Now().Milliseconds()).Msg("live session ended")
+}
+
+// errBye ends a socket after its last message.
+var errBye = errors.New("ended by the server")
+
+// read handles messages until the client goes.
+func (s *socket) read(message func(kind int, body []byte) error) error {
+	s.conn.SetPongHandler(func(string) error { return s.conn.SetReadDeadline(time.Now().Add(idleTime)) })
+	for {
+		if err := s.conn.SetReadDeadline(time.Now().Add(idleTime)); err != nil {
+			return err
+		}
+		kind, body, err := s.conn.ReadMessage()
+		if err != nil {
+			return err
+		}
+		if err := message(kind, body); err != nil {
+			return err
+		}
+	}
+}
+
+// leave marks that nobody reads any more.
+func (s *socket) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = true
+}
+
+// send writes a message, and reports whether it may arrive.
+func (s *socket) send(v any) bool {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		return false
+	}
+	_ = s.conn.SetWriteDeadline(time.Now().Add(writeTime)) // of an open connection
+	if err := s.conn.WriteMessage(websocket.TextMessage, b); err != nil {
+		s.gone = true
+		_ = s.conn.Close() // ends the reading
+		return false
+	}
+	return true
+}
+
+// hear passes on sound.
+func (s *socket) hear(ctx context.Context, b []byte) error {
+	return s.session.Write(ctx, s.in.sound(b))
+}
+
+// plain is a message of /ws/transcribe.
+type plain struct {
+	Text    string `json:"text"`
+	Partial bool   `json:"is_partial"`
+	Final   bool   `json:"is_final"`
+}
+
+// plainError is an error there.
+type plainError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Status  int    `json:"statusCode"`
+}
+
+// hello is the first message there.
+type hello struct {
+	Status string  `json:"status"`
+	Rate   int     `json:"sample_rate"`
+	Format string  `json:"format"`
+	Buffer int     `json:"buffer_size"`
+	Window float64 `json:"window_max_s"`
+	VAD    bool    `json:"use_server_vad"`
+}
+
+// ServePlain answers GET /ws/transcribe: 16-bit sound in binary messages, texts in JSON.
+func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
+	s := t.open(w, r)
+	if s == nil {
+		return
+	}
+	q := r.URL.Query()
+	p := &plainSocket{socket: s, id: q.Get("request_id"), ctx: r.Context()}
+	p.vad = slices.Contains([]string{"true", "1", "yes"}, q.Get("use_server_vad"))
+	rate := 16000
+	if v := q.Get("sample_rate"); v != "" {
+		rate, _ = strconv.Atoi(v) // 0 is refused below
+	}
+	var err error
+	if s.in, err = newIntake(pcm16, rate); err != nil {
+		p.refuse("UNSUPPORTED_SAMPLE_RATE", http.StatusBadRequest, err.Error())
+	}
+	if err == nil {
+		if p.hearing.Language, err = t.language(q.Get("language")); err != nil {
+			p.refuse("INVALID_LANGUAGE", http.StatusBadRequest, err.Error())
+		}
+	}
+	var d vad.Detector
+	if err == nil {
+		if d, err = t.detector(p.vad); err != nil {
+			p.refuse("WORKER_STARTUP_FAILED", http.StatusServiceUnavailable, err.Error())
+		}
+	}
+	if err != nil {
+		t.sessions.Add(-1)
+		_ = s.conn.Close() // the error was sent
+		return
+	}
+	s.send(hello{"connected", rate, "pcm_s16le", rate * 2 * 45 / 100, 30, p.vad})
+	for _, text := range t.kept.take(p.id, time.Now()) {
+		s.send(plain{Text: text, Final: true})
+	}
+	s.serve(r, live.Config{Hearing: p.hearing, Detector: d}, p.event, p.message)
+}
+
+// plainSocket is a session of /ws/transcribe.
+type plainSocket struct {
+	*socket
+	id      string
+	ctx     context.Context //nolint:containedctx // of the request
+	hearing inference.Hearing
+	vad     bool
+}
+
+func (p *plainSocket) refuse(code string, status int, text string) {
+	p.send(plainError{code, text, status})
+}
+
+// event sends the texts. A final that cannot be sent is kept for the next connection with the same request_id.
+func (p *plainSocket) event(e live.Event) {
+	switch e.Kind {
+	case live.Interim:
+		p.send(plain{Text: e.Text, Partial: true})
+	case live.Final:
+		if !p.send(plain{Text: e.Text, Final: true}) && e.Text != "" {
+			p.t.kept.put(p.id, e.Text, time.Now())
+		}
+	case live.Failed:
+		p.refuse("TRANSCRIPTION_FAILED", http.StatusServiceUnavailable, e.Err.Error())
+	case live.StartOfSpeech, live.EndOfSpeech:
+	}
+}
+
+// message handles a message of the client.
+func (p *plainSocket) message(kind int, body []byte) error {
+	if kind == websocket.BinaryMessage {
+		return p.hear(p.ctx, body)
+	}
+	var m struct {
+		Action   string  `json:"action"`
+		Language *string `json:"language"`
+		VAD      *bool   `json:"use_server_vad"`
+	}
+	if err := json.Unmarshal(body, &m); err != nil {
+		p.refuse("INVALID_JSON", http.StatusBadRequest, err.Error())
+		return nil
+	}
+	switch m.Action {
+	case "flush":
+		open, err := p.session.Flush()
+		if err == nil && !open && p.session.Pending() == 0 {
+			p.send(plain{Final: true})
+		}
+		return err
+	case "reset":
+		p.session.Clear()
+		p.send(map[string]string{"status": "buffer_reset"})
+	case "config":
+		return p.configure(m.Language, m.VAD)
+	default:
+		p.refuse("UNKNOWN_ACTION", http.StatusBadRequest, fmt.Sprintf("expected flush, reset or config, got %.40q", m.Action))
+	}
+	return nil
+}
+
+func (p *plainSocket) configure(language *string, speech *bool) error {
+	if language != nil {
+		tag, err := p.t.language(*language)
+		if err != nil {
+			p.refuse("INVALID_LANGUAGE", http.StatusBadRequest, err.Error())
+			return nil
+		}
+		p.hearing.Language = tag
+		p.session.Set(p.hearing)
+	}
+	if speech != nil && *speech != p.vad {
+		d, err := p.t.detector(*speech)
+		if err == nil {
+			err = p.session.Detect(d, vad.Config{})
+		}
+		if err != nil {
+			return err
+		}
+		p.vad = *speech
+	}
+	name := p.hearing.Language
+	if name == "" {
+		name = "auto"
+	}
+	p.send(map[string]any{"status": "configured", "language": name, "use_server_vad": p.vad})
+	return nil
+}
+
+// kept are finals whose client had gone, by the id that it comes back with.
+type kept struct {
+	mu   sync.Mutex
+	list []keptText
+}
+
+type keptText struct {
+	id, text string
+	until    time.Time
+}
+
+// put keeps a text; without an id it cannot be asked for.
+func (k *kept) put(id, text string, now time.Time) {
+	if id == "" {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.list = slices.DeleteFunc(k.list, func(t keptText) bool { return now.After(t.until) })
+	k.list = append(k.list[max(0, len(k.list)+1-maxKept):], keptText{id, text, now.Add(keepTime)})
+}
+
+// take returns the texts of an id, once.
+func (k *kept) take(id string, now time.Time) (out []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.list = slices.DeleteFunc(k.list, func(t keptText) bool {
+		if t.id == id && now.Before(t.until) {
+			out = append(out, t.text)
+		}
+		return t.id == id || now.After(t.until)
+	})
+	return out
+}

@@ -1,0 +1,334 @@
+package audioapi_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/audioapi"
+	"touchline/inference/live/livetest"
+	"touchline/internal/resample"
+)
+
+// client is a WebSocket under test.
+type client struct {
+	*websocket.Conn
+	t *testing.T
+}
+
+func dial(t *testing.T, srv *httptest.Server, path string) client {
+	t.Helper()
+	conn, res, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http")+path, nil)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
+	return client{conn, t}
+}
+
+// next returns the next message.
+func (c client) next() map[string]any {
+	c.t.Helper()
+	var m map[string]any
+	require.NoError(c.t, c.ReadJSON(&m))
+	return m
+}
+
+// until returns the messages up to one that has a field with a value.
+func (c client) until(field string, value any) (all []map[string]any) {
+	c.t.Helper()
+	for {
+		m := c.next()
+		if all = append(all, m); m[field] == value {
+			return all
+		}
+	}
+}
+
+func (c client) say(v any) {
+	c.t.Helper()
+	require.NoError(c.t, c.WriteJSON(v))
+}
+
+// bytes16 is sound as 16-bit samples.
+func bytes16(sound []float32) (b []byte) {
+	for _, v := range sound {
+		b = binary.LittleEndian.AppendUint16(b, uint16(int16(v*32768)))
+	}
+	return b
+}
+
+// sound sends binary messages of 20 ms at 16 kHz.
+func (c client) sound(sound []float32) {
+	c.t.Helper()
+	for piece := range slices.Chunk(bytes16(sound), 640) {
+		require.NoError(c.t, c.WriteMessage(websocket.BinaryMessage, piece))
+	}
+}
+
+const half = 500 * time.Millisecond
+
+func TestPlainSocket(t *testing.T) {
+	r := &livetest.Recognizer{}
+	srv, _ := transcribe(t, r)
+	c := dial(t, srv, "/ws/transcribe?sample_rate=16000&use_server_vad=1&language=nl")
+	require.Equal(t, map[string]any{
+		"status": "connected", "sample_rate": 16000.0, "format": "pcm_s16le", "buffer_size": 14400.0, "window_max_s": 30.0, "use_server_vad": true,
+	}, c.next())
+	c.sound(livetest.Say(half, 0, 600, 500, 400, 0, 0))
+	texts := c.until("is_final", true)
+	require.Equal(t, map[string]any{"text": "w600 w500 w400", "is_partial": false, "is_final": true}, texts[len(texts)-1])
+	for _, m := range texts[:len(texts)-1] {
+		require.Equal(t, true, m["is_partial"])
+		require.True(t, strings.HasPrefix("w600 w500 w400", m["text"].(string)), "%v", m)
+	}
+	require.Equal(t, "nl", r.Calls()[0].Hearing.Language)
+
+	c.say(map[string]any{"action": "flush"})
+	require.Equal(t, map[string]any{"text": "", "is_partial": false, "is_final": true}, c.next(), "also without sound")
+	c.say(map[string]any{"action": "config", "language": "auto", "use_server_vad": false})
+	require.Equal(t, map[string]any{"status": "configured", "language": "auto", "use_server_vad": false}, c.next())
+	c.sound(livetest.Say(100*time.Millisecond, 0, 700))
+	c.say(map[string]any{"action": "reset"})
+	require.Equal(t, map[string]any{"status": "buffer_reset"}, c.next())
+	c.sound(livetest.Say(100*time.Millisecond, 0, 300))
+	c.say(map[string]any{"action": "flush"})
+	require.Equal(t, "w300", c.next()["text"], "what was reset is gone")
+
+	for text, code := range map[string]string{
+		`{`: "INVALID_JSON", `{"action": "dance"}`: "UNKNOWN_ACTION", `{"action": "config", "language": "xx"}`: "INVALID_LANGUAGE",
+	} {
+		require.NoError(t, c.WriteMessage(websocket.TextMessage, []byte(text)))
+		m := c.next()
+		require.Equal(t, code, m["code"])
+		require.Equal(t, 400.0, m["statusCode"])
+		require.NotEmpty(t, m["message"])
+	}
+	bad := dial(t, srv, "/ws/transcribe?sample_rate=11025")
+	require.Equal(t, "UNSUPPORTED_SAMPLE_RATE", bad.next()["code"])
+	_, _, err := bad.ReadMessage()
+	require.Error(t, err, "it is closed")
+}
+
+// TestFinalAfterDisconnect: who hangs up in the middle of a word gets its final at the next connection.
+func TestFinalAfterDisconnect(t *testing.T) {
+	r := &livetest.Recognizer{}
+	srv, h := transcribe(t, r)
+	c := dial(t, srv, "/ws/transcribe?use_server_vad=1&request_id=me")
+	c.next()
+	c.sound(livetest.Say(half, 600, 500))
+	c.until("is_partial", true)
+	require.NoError(t, c.Close())
+	require.Eventually(t, func() bool { return h.Health().Sessions == 0 }, 10*time.Second, time.Millisecond)
+	require.Zero(t, r.Open())
+	again := dial(t, srv, "/ws/transcribe?request_id=me")
+	require.Equal(t, "connected", again.next()["status"])
+	require.Equal(t, map[string]any{"text": "w600 w500", "is_partial": false, "is_final": true}, again.next())
+	once := dial(t, srv, "/ws/transcribe?request_id=me")
+	once.next()
+	once.say(map[string]any{"action": "flush"})
+	require.Empty(t, once.next()["text"])
+}
+
+// TestErrorsAreNoTexts: a failure is a message of its own.
+func TestErrorsAreNoTexts(t *testing.T) {
+	r := &livetest.Recognizer{NoPartials: true, Before: func(context.Context, livetest.Call) error { return errors.New("the graph failed") }}
+	srv, _ := transcribe(t, r)
+	c := dial(t, srv, "/ws/transcribe")
+	c.next()
+	c.sound(livetest.Say(half, 600))
+	c.say(map[string]any{"action": "flush"})
+	require.Equal(t, map[string]any{"code": "TRANSCRIPTION_FAILED", "message": "the graph failed", "statusCode": 503.0}, c.next())
+}
+
+func TestSessionsAreBounded(t *testing.T) {
+	var held atomic.Int32
+	srv, h := transcribe(t, &livetest.Recognizer{}, func(o *audioapi.TranscriberOptions) {
+		o.Config.Sessions = 1
+		o.Hold = func() func() { held.Add(1); return func() { held.Add(-1) } }
+	})
+	c := dial(t, srv, "/ws/transcribe")
+	c.next()
+	require.Eventually(t, func() bool { return held.Load() == 1 }, 10*time.Second, time.Millisecond, "it keeps the recognizer loaded")
+	_, res, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http")+"/v1/realtime", nil)
+	require.Error(t, err)
+	require.Equal(t, http.StatusTooManyRequests, res.StatusCode)
+	require.NoError(t, res.Body.Close())
+	require.NoError(t, c.Close())
+	require.Eventually(t, func() bool { return h.Health().Sessions == 0 && held.Load() == 0 }, 10*time.Second, time.Millisecond)
+}
+
+// append sends sound at a rate.
+func (c client) append(sound []float32, rate int) {
+	c.t.Helper()
+	at, err := resample.All(sound, 16000, rate)
+	require.NoError(c.t, err)
+	for piece := range slices.Chunk(bytes16(at), 4801) { // also half samples
+		c.say(map[string]any{"type": "input_audio_buffer.append", "audio": base64.StdEncoding.EncodeToString(piece)})
+	}
+}
+
+// kinds are the types of events, without repetitions of one.
+func kinds(all []map[string]any) (out []string) {
+	for _, m := range all {
+		out = append(out, m["type"].(string))
+	}
+	return slices.Compact(out)
+}
+
+const itemTranscription = "conversation.item.input_audio_transcription."
+
+func TestRealtime(t *testing.T) {
+	r := &livetest.Recognizer{}
+	srv, _ := transcribe(t, r)
+	c := dial(t, srv, "/v1/realtime?intent=transcription")
+	created := c.next()
+	require.Equal(t, "session.created", created["type"])
+	require.Contains(t, created["event_id"], "event_")
+	c.say(map[string]any{"type": "session.update", "session": map[string]any{"type": "transcription", "audio": map[string]any{"input": map[string]any{
+		"format":         map[string]any{"type": "audio/pcm", "rate": 16000},
+		"transcription":  map[string]any{"model": "gpt-4o-transcribe", "language": "nl", "prompt": "Ajax"},
+		"turn_detection": map[string]any{"type": "server_vad", "silence_duration_ms": 400, "prefix_padding_ms": 100},
+	}}}})
+	updated := c.next()
+	require.Equal(t, "session.updated", updated["type"])
+	text, err := json.Marshal(updated["session"])
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"silence_duration_ms":400`)
+	require.Contains(t, string(text), `"language":"nl"`)
+	c.append(livetest.Say(half, 0, 0, 600, 500, 0, 0), 16000)
+	all := c.until("type", itemTranscription+"completed")
+	require.Equal(t, []string{
+		"input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped",
+		"input_audio_buffer.committed", "conversation.item.added", itemTranscription + "completed",
+	}, slices.DeleteFunc(kinds(all), func(kind string) bool { return kind == itemTranscription+"delta" }))
+	deltas, id := "", all[0]["item_id"]
+	for _, m := range all {
+		if d, ok := m["delta"]; ok {
+			deltas += d.(string)
+		}
+		if v, ok := m["item_id"]; ok {
+			require.Equal(t, id, v)
+		}
+	}
+	require.Equal(t, "w600 w500", deltas)
+	last := all[len(all)-1]
+	require.Equal(t, "w600 w500", last["transcript"])
+	require.Equal(t, "tokens", last["usage"].(map[string]any)["type"])
+	require.InDelta(t, 892, all[0]["audio_start_ms"], 33)
+	require.Equal(t, "Ajax", r.Calls()[0].Hearing.Context)
+
+	// Without turns the client commits, and an empty buffer is an error.
+	c.say(map[string]any{"type": "session.update", "session": map[string]any{"audio": map[string]any{"input": map[string]any{"turn_detection": nil}}}})
+	require.Equal(t, "session.updated", c.next()["type"])
+	c.say(map[string]any{"type": "input_audio_buffer.commit", "event_id": "mine"})
+	m := c.next()
+	require.Equal(t, "error", m["type"])
+	require.Equal(t, "input_audio_buffer_commit_empty", m["error"].(map[string]any)["code"])
+	require.Equal(t, "mine", m["error"].(map[string]any)["event_id"])
+	c.append(livetest.Say(half, 300, 200), 16000)
+	c.say(map[string]any{"type": "input_audio_buffer.clear"})
+	require.Contains(t, kinds(c.until("type", "input_audio_buffer.cleared")), "input_audio_buffer.cleared")
+	c.append(livetest.Say(half, 400), 16000)
+	c.say(map[string]any{"type": "input_audio_buffer.commit"})
+	all = c.until("type", itemTranscription+"completed")
+	require.NotContains(t, kinds(all), "input_audio_buffer.speech_started")
+	require.Equal(t, "w400", all[len(all)-1]["transcript"])
+}
+
+// TestOlderRealtime: the older events, at 24 kHz and as G.711.
+func TestOlderRealtime(t *testing.T) {
+	r := &livetest.Recognizer{}
+	srv, _ := transcribe(t, r)
+	c := dial(t, srv, "/v1/realtime?model=whisper-1")
+	c.next()
+	c.say(map[string]any{"type": "transcription_session.update", "session": map[string]any{
+		"input_audio_format": "pcm16", "turn_detection": nil, "input_audio_transcription": map[string]any{"model": "whisper-1", "language": "en"},
+	}})
+	require.Equal(t, "transcription_session.updated", c.next()["type"])
+	c.append(livetest.Say(time.Second, 500), 24000)
+	c.say(map[string]any{"type": "input_audio_buffer.commit"})
+	all := c.until("type", itemTranscription+"completed")
+	require.Contains(t, kinds(all), "conversation.item.created")
+	require.InDelta(t, 16000, r.Calls()[len(r.Calls())-1].Samples, 200)
+	for _, format := range []string{"g711_ulaw", "g711_alaw"} {
+		c.say(map[string]any{"type": "transcription_session.update", "session": map[string]any{"input_audio_format": format}})
+		require.Equal(t, "transcription_session.updated", c.next()["type"])
+		c.say(map[string]any{"type": "input_audio_buffer.append", "audio": base64.StdEncoding.EncodeToString(make([]byte, 8000))})
+		c.say(map[string]any{"type": "input_audio_buffer.commit"})
+		c.until("type", itemTranscription+"completed")
+		require.InDelta(t, 16000, r.Calls()[len(r.Calls())-1].Samples, 200, "a second at 8 kHz")
+	}
+}
+
+func TestRealtimeErrors(t *testing.T) {
+	r := &livetest.Recognizer{NoPartials: true, Before: func(context.Context, livetest.Call) error { return errors.New("the graph failed") }}
+	srv, _ := transcribe(t, r)
+	c := dial(t, srv, "/v1/realtime")
+	c.next()
+	input := func(field string, v any) string {
+		b, err := json.Marshal(map[string]any{"type": "session.update", "session": map[string]any{"audio": map[string]any{"input": map[string]any{field: v}}}})
+		require.NoError(t, err)
+		return string(b)
+	}
+	for text, want := range map[string]string{
+		`{`:                           "read the event",
+		`{"type": "response.create"}`: `no event "response.create"`,
+		`{"type": "session.update"}`:  "session:",
+		`{"type": "session.update", "session": {"type": "realtime"}}`:                                     "only transcription",
+		`{"type": "session.update", "session": {"include": ["item.input_audio_transcription.logprobs"]}}`: "no logprobs",
+		`{"type": "input_audio_buffer.append", "audio": "%"}`:                                             "expected base64",
+		input("noise_reduction", map[string]any{"type": "near_field"}):                                    "noise_reduction",
+		input("format", map[string]any{"type": "audio/opus"}):                                             "expected audio/pcm",
+		input("format", map[string]any{"type": "audio/pcm", "rate": 7}):                                   "expected audio/pcm",
+		input("transcription", map[string]any{"model": "llama"}):                                          "is not here",
+		input("transcription", map[string]any{"language": "xx"}):                                          "expected a language",
+		input("turn_detection", map[string]any{"type": "semantic_vad"}):                                   "server_vad",
+		input("turn_detection", map[string]any{"type": "server_vad", "threshold": -1}):                    "threshold",
+	} {
+		require.NoError(t, c.WriteMessage(websocket.TextMessage, []byte(text)))
+		m := c.next()
+		require.Equal(t, "error", m["type"], "%s: %v", text, m)
+		require.Contains(t, m["error"].(map[string]any)["message"], want)
+	}
+	c.append(livetest.Say(half, 600, 0, 0), 24000)
+	all := c.until("type", itemTranscription+"failed")
+	require.Equal(t, "the graph failed", all[len(all)-1]["error"].(map[string]any)["message"])
+	for path, want := range map[string]int{"?intent=conversation": 400, "?model=llama": 404} {
+		_, res, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http")+"/v1/realtime"+path, nil)
+		require.Error(t, err)
+		require.Equal(t, want, res.StatusCode)
+		require.NoError(t, res.Body.Close())
+	}
+}
+
+func TestG711(t *testing.T) {
+	for _, c := range []struct {
+		ulaw, alaw byte
+		value      int16
+	}{{0xff, 0xd5, 0}, {0x80, 0xaa, 32124}, {0x00, 0x2a, -32124}, {0x8f, 0xa5, 16764}} {
+		u, a := audioapi.G711(c.ulaw, c.alaw)
+		require.Equal(t, float32(c.value)/32768, u)
+		require.InDelta(t, float64(c.value)/32768, float64(a), 0.035)
+	}
+}
+
+func TestAgreed(t *testing.T) {
+	for _, c := range [][3]string{
+		{"", "a", ""}, {"go", "goal", ""}, {"a go", "a goal", "a"}, {"a goal", "a goal kick", "a goal"}, {"a b c", "a x c", "a"}, {"a", "a", "a"},
+	} {
+		require.Equal(t, c[2], audioapi.Agreed(c[0], c[1]), "%v", c)
+	}
+}

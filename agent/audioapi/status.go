@@ -1,0 +1,166 @@
+package audioapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"touchline/inference"
+	"touchline/inference/live"
+	"touchline/inference/vad"
+)
+
+// ModelList is the answer of GET /v1/models.
+type ModelList struct {
+	Object string      `json:"object"`
+	Data   []ModelItem `json:"data"`
+}
+
+// ModelItem is one model.
+type ModelItem struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	Owner   string `json:"owned_by"`
+}
+
+// ServeModels answers GET /v1/models.
+func (t *Transcriber) ServeModels(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, ModelList{Object: "list", Data: []ModelItem{
+		{ID: t.opts.Recognizer.Recognizes().Model, Object: "model", Owner: "touchline"},
+	}})
+}
+
+// TranscriptionHealth is the answer of GET /health.
+type TranscriptionHealth struct {
+	Status   string `json:"status" doc:"ok, loading or failed."`
+	Loaded   bool   `json:"model_loaded"`
+	Model    string `json:"model_id"`
+	Detail   string `json:"detail,omitempty"`
+	Speech   string `json:"vad" doc:"silero, or loudness where its file is missing."`
+	Why      string `json:"vad_detail,omitempty"`
+	Sessions int64  `json:"sessions"`
+	Requests int64  `json:"requests" doc:"Recordings that are heard or wait."`
+}
+
+// Health returns the state.
+func (t *Transcriber) Health() TranscriptionHealth {
+	s := t.opts.Recognizer.Status()
+	h := TranscriptionHealth{
+		Status: "ok", Loaded: s.Phase == inference.PhaseReady, Model: t.opts.Recognizer.Recognizes().Model, Detail: s.Detail,
+		Speech: t.opts.Gate.String(), Sessions: t.sessions.Load(), Requests: t.waiting.Load(),
+	}
+	switch s.Phase {
+	case inference.PhaseFailed:
+		h.Status = "failed"
+	case inference.PhaseLoading:
+		h.Status = "loading"
+	default:
+	}
+	if err := t.opts.Gate.Err(); err != nil {
+		h.Why = err.Error()
+	}
+	return h
+}
+
+// ServeHealth answers GET /health.
+func (t *Transcriber) ServeHealth(w http.ResponseWriter, _ *http.Request) { writeJSON(w, t.Health()) }
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	_ = json.NewEncoder(w).Encode(v) // a failed write means that the client has gone
+}
+
+// transcriptionMetrics are those of a Transcriber.
+type transcriptionMetrics struct {
+	of             *Transcriber
+	refused        *prometheus.CounterVec
+	words          prometheus.Counter
+	sound, took    prometheus.Counter
+	judged, speech prometheus.Counter
+	failures       prometheus.Counter
+	lag            prometheus.Histogram
+	waiting, open  *prometheus.Desc
+	queue          *prometheus.Desc
+}
+
+func newTranscriptionMetrics(t *Transcriber) *transcriptionMetrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "touchline_transcription_" + name, Help: help})
+	}
+	gauge := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("touchline_transcription_"+name, help, nil, nil)
+	}
+	return &transcriptionMetrics{
+		of: t,
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "touchline_transcription_errors_total", Help: "Recordings that were refused or failed, by the code of the error.",
+		}, []string{"code"}),
+		words:    counter("words_total", "Words of final texts."),
+		sound:    counter("sound_seconds_total", "Sound of transcribed recordings."),
+		took:     counter("busy_seconds_total", "Time that the recordings took; its rate by that of the sound is the real-time factor."),
+		judged:   counter("judged_seconds_total", "Sound that was searched for speech."),
+		speech:   counter("speech_seconds_total", "Speech that was found in it."),
+		failures: counter("failed_utterances_total", "Live utterances without a text."),
+		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "touchline_transcription_lag_seconds", Help: "Time from the end of a live utterance to its final text.",
+			Buckets: []float64{0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30},
+		}),
+		waiting: gauge("requests", "Recordings that are heard or wait."),
+		queue:   gauge("queue", "Recordings that wait."),
+		open:    gauge("sessions", "Live sessions."),
+	}
+}
+
+func (m *transcriptionMetrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.refused, m.words, m.sound, m.took, m.judged, m.speech, m.failures, m.lag}
+}
+
+// Describe implements prometheus.Collector.
+func (m *transcriptionMetrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range m.all() {
+		c.Describe(ch)
+	}
+	ch <- m.waiting
+	ch <- m.queue
+	ch <- m.open
+}
+
+// Collect implements prometheus.Collector.
+func (m *transcriptionMetrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.all() {
+		c.Collect(ch)
+	}
+	waiting := float64(m.of.waiting.Load())
+	ch <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, waiting)
+	ch <- prometheus.MustNewConstMetric(m.queue, prometheus.GaugeValue, max(0, waiting-float64(len(m.of.slots))))
+	ch <- prometheus.MustNewConstMetric(m.open, prometheus.GaugeValue, float64(m.of.sessions.Load()))
+}
+
+func (m *transcriptionMetrics) done(sound, took time.Duration) {
+	m.sound.Add(sound.Seconds())
+	m.took.Add(took.Seconds())
+}
+
+func (m *transcriptionMetrics) share(frames, speech int64) {
+	m.judged.Add(length(int(frames) * vad.FrameSamples).Seconds())
+	m.speech.Add(length(int(speech) * vad.FrameSamples).Seconds())
+}
+
+// Metrics returns the metrics.
+func (t *Transcriber) Metrics() prometheus.Collector { return t.counts }
+
+// live counts an event of a live session.
+func (m *transcriptionMetrics) live(e live.Event) {
+	switch e.Kind {
+	case live.Final:
+		m.lag.Observe(e.Lag.Seconds())
+		m.words.Add(float64(len(strings.Fields(e.Text))))
+	case live.Failed:
+		m.failures.Inc()
+	case live.StartOfSpeech, live.Interim, live.EndOfSpeech:
+	}
+}

@@ -1,0 +1,688 @@
+package audioapi
+
+import (
+	"bytes"
+	"cmp"
+	"compress/zlib"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/inference"
+	"touchline/inference/vad"
+)
+
+const (
+	// maxPrompt bounds the context of a request, in bytes.
+	maxPrompt = 16 << 10
+	// hearTime bounds the recognition of one recording.
+	hearTime = 10 * time.Minute
+	// surely silent is a recording whose loudest frame has less than this probability of speech.
+	surelySilent = 0.2
+)
+
+// TranscriberOptions make a Transcriber.
+type TranscriberOptions struct {
+	Config     Config
+	Recognizer inference.Recognizer
+	// Hold keeps the recognizer loaded until release; nil if it always is.
+	Hold func() (release func())
+	// Run loads and unloads the recognizer until ctx ends; nil for nothing to do.
+	Run func(ctx context.Context) error
+	// Gate finds speech. The Transcriber closes it.
+	Gate *vad.Gate
+	// Decode decodes files that are not WAV; nil refuses them.
+	Decode Decoder
+	Log    zerolog.Logger
+}
+
+// Transcriber is transcription as a service. Safe for concurrent use.
+type Transcriber struct {
+	opts     TranscriberOptions
+	slots    chan struct{} // recordings that are heard
+	waiting  atomic.Int64  // and those that wait
+	sessions atomic.Int64
+	kept     kept
+	counts   *transcriptionMetrics
+	log      zerolog.Logger
+}
+
+// NewTranscriber returns a Transcriber.
+func NewTranscriber(o TranscriberOptions) *Transcriber {
+	t := &Transcriber{
+		opts: o, slots: make(chan struct{}, o.Config.Parallel), log: o.Log.With().Str("component", "transcription").Logger(),
+	}
+	t.counts = newTranscriptionMetrics(t)
+	return t
+}
+
+// Run serves until ctx ends.
+func (t *Transcriber) Run(ctx context.Context) error {
+	var err error
+	if t.opts.Run != nil {
+		err = t.opts.Run(ctx)
+	}
+	<-ctx.Done()
+	return err
+}
+
+// hold keeps the recognizer loaded.
+func (t *Transcriber) hold() (release func()) {
+	if t.opts.Hold == nil {
+		return func() {}
+	}
+	return t.opts.Hold()
+}
+
+// TranscriptionForm are the fields of POST /v1/audio/transcriptions, a form.
+type TranscriptionForm struct {
+	File        []byte   `json:"file" doc:"Sound of any usual format."`
+	Model       string   `json:"model" doc:"As listed by GET /v1/models, or a usual name such as whisper-1."`
+	Language    string   `json:"language,omitempty" doc:"BCP 47 tag or English name; found if left out."`
+	Prompt      string   `json:"prompt,omitempty" doc:"Names, terms and what was said before."`
+	Keywords    []string `json:"keywords[],omitempty" doc:"Words that may be said."`
+	Format      string   `json:"response_format,omitempty" enum:"json,text,srt,verbose_json,vtt"`
+	Temperature float64  `json:"temperature,omitempty" minimum:"0" maximum:"1"`
+	Times       []string `json:"timestamp_granularities[],omitempty" enum:"word,segment"`
+	Stream      bool     `json:"stream,omitempty" doc:"Events with the text as it comes; json and text only."`
+	Chunking    string   `json:"chunking_strategy,omitempty" doc:"auto, or an object of type server_vad as JSON."`
+}
+
+// order is a checked request.
+type order struct {
+	hearing   inference.Hearing
+	format    string
+	words     bool // timestamp_granularities
+	segments  bool
+	stream    bool
+	split     *vad.Config // by speech; nil for none
+	translate bool
+}
+
+// modelAliases are names that clients send by default.
+var modelAliases = []string{ //nolint:gochecknoglobals // a table
+	"whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe", "gpt-realtime", "default",
+}
+
+// model returns the error of a model that is not here.
+func (t *Transcriber) model(name string) error {
+	if own := t.opts.Recognizer.Recognizes().Model; name != own && !slices.Contains(modelAliases, name) {
+		return &Error{
+			Status: http.StatusNotFound, Param: "model", Code: "model_not_found",
+			Message: fmt.Sprintf("model: %.80q is not here; GET /v1/models lists what is", name),
+		}
+	}
+	return nil
+}
+
+// language returns the tag of a language in a request; "" and "auto" are "".
+func (t *Transcriber) language(name string) (string, error) {
+	if name == "" || name == "auto" {
+		return "", nil
+	}
+	tag := inference.LanguageTag(name)
+	known := t.opts.Recognizer.Recognizes().Languages
+	if tag == "" || len(known) > 0 && !slices.ContainsFunc(known, func(k string) bool { return inference.Primary(k) == inference.Primary(tag) }) {
+		return "", bad("language", "expected a language of the model, such as en, got %.40q", name)
+	}
+	return tag, nil
+}
+
+// orderOf checks the fields of a form.
+func (t *Transcriber) orderOf(f *form) (o order, err error) {
+	for _, name := range []string{"known_speaker_names", "known_speaker_references"} {
+		if len(f.list(name)) > 0 {
+			return o, bad(name, "speakers are not told apart here; leave it out")
+		}
+	}
+	if slices.Contains(f.list("include"), "logprobs") {
+		return o, bad("include", "there are no logprobs here; leave it out")
+	}
+	if f.first("model") == "" {
+		return o, bad("model", "a model is needed; GET /v1/models lists them")
+	}
+	if err := t.model(f.first("model")); err != nil {
+		return o, err
+	}
+	name := f.first("language")
+	if list := f.list("languages"); len(list) == 1 {
+		name = cmp.Or(name, list[0])
+	} else if len(list) > 1 {
+		return o, bad("languages", "name one language, or none to have it found")
+	}
+	if o.hearing.Language, err = t.language(name); err != nil {
+		return o, err
+	}
+	o.hearing.Context = strings.TrimSpace(f.first("prompt"))
+	if words := f.list("keywords"); len(words) > 0 {
+		o.hearing.Context = strings.TrimSpace(o.hearing.Context + "\n" + strings.Join(words, ", "))
+	}
+	if len(o.hearing.Context) > maxPrompt {
+		return o, bad("prompt", "at most %d bytes", maxPrompt)
+	}
+	if v := f.first("temperature"); v != "" {
+		o.hearing.Temperature, err = strconv.ParseFloat(v, 64)
+		if err != nil || !(o.hearing.Temperature >= 0 && o.hearing.Temperature <= 1) {
+			return o, bad("temperature", "expected 0 to 1, got %.40q", v)
+		}
+	}
+	if o.split, err = strategy(f.first("chunking_strategy")); err != nil {
+		return o, err
+	}
+	if v := f.first("stream"); v != "" {
+		if o.stream, err = strconv.ParseBool(v); err != nil {
+			return o, bad("stream", "expected true or false, got %.40q", v)
+		}
+	}
+	return o, t.formatOf(&o, f)
+}
+
+// formatOf checks the form of the answer.
+func (t *Transcriber) formatOf(o *order, f *form) error {
+	o.format = cmp.Or(f.first("response_format"), "json")
+	switch o.format {
+	case "json", "text", "srt", "vtt", "verbose_json":
+	case "diarized_json":
+		return bad("response_format", "speakers are not told apart here; choose verbose_json")
+	default:
+		return bad("response_format", "expected json, text, srt, verbose_json or vtt, got %.40q", o.format)
+	}
+	if o.stream && o.format != "json" && o.format != "text" {
+		return bad("stream", "a stream has text only; choose response_format json or text")
+	}
+	list := f.list("timestamp_granularities")
+	if len(list) > 0 && o.format != "verbose_json" {
+		return bad("timestamp_granularities", "only with response_format verbose_json")
+	}
+	for _, v := range list {
+		switch v {
+		case "word":
+			o.words = true
+		case "segment":
+			o.segments = true
+		default:
+			return bad("timestamp_granularities", "expected word or segment, got %.40q", v)
+		}
+	}
+	o.segments = o.segments || !o.words
+	can := t.opts.Recognizer.Recognizes().WordTimes
+	if o.words && !can {
+		return bad("timestamp_granularities", "%v", inference.ErrNoWordTimes)
+	}
+	times := o.format == "srt" || o.format == "vtt" || o.format == "verbose_json"
+	o.hearing.WordTimes = can && times && (o.words || o.format != "verbose_json")
+	if times && !o.hearing.WordTimes && o.split == nil {
+		o.split = &vad.Config{} // pauses give times at least
+	}
+	return nil
+}
+
+// turns is a chunking_strategy, or a turn_detection of a session.
+type turns struct {
+	Type      string   `json:"type"`
+	Threshold *float64 `json:"threshold"`
+	Prefix    *int     `json:"prefix_padding_ms"`
+	Silence   *int     `json:"silence_duration_ms"`
+}
+
+// config checks the settings of a field.
+func (v turns) config(field string) (vad.Config, error) {
+	var c vad.Config
+	switch {
+	case v.Type != "server_vad":
+		return c, bad(field, "expected the type server_vad, got %.40q", v.Type)
+	case v.Threshold != nil && !(*v.Threshold > 0 && *v.Threshold <= 1):
+		return c, bad(field, "threshold: expected above 0 to 1, got %v", *v.Threshold)
+	case v.Prefix != nil && (*v.Prefix < 0 || *v.Prefix > 5000):
+		return c, bad(field, "prefix_padding_ms: expected 0 to 5000, got %d", *v.Prefix)
+	case v.Silence != nil && (*v.Silence < 50 || *v.Silence > 10000):
+		return c, bad(field, "silence_duration_ms: expected 50 to 10000, got %d", *v.Silence)
+	}
+	if v.Threshold != nil {
+		c.Threshold = *v.Threshold
+	}
+	if v.Prefix != nil {
+		if c.Before = time.Duration(*v.Prefix) * time.Millisecond; c.Before == 0 {
+			c.Before = -1
+		}
+	}
+	if v.Silence != nil {
+		c.Pause = time.Duration(*v.Silence) * time.Millisecond
+	}
+	return c, nil
+}
+
+// strategy reads chunking_strategy.
+func strategy(text string) (*vad.Config, error) {
+	switch text {
+	case "":
+		return nil, nil //nolint:nilnil // none
+	case "auto":
+		return &vad.Config{}, nil
+	}
+	var v turns
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		return nil, bad("chunking_strategy", `expected "auto" or an object: %v`, err)
+	}
+	c, err := v.config("chunking_strategy")
+	return &c, err
+}
+
+// ServeTranscriptions answers POST /v1/audio/transcriptions.
+func (t *Transcriber) ServeTranscriptions(w http.ResponseWriter, r *http.Request) {
+	t.answer(w, r, func(*form) error { return nil })
+}
+
+// ServeTranslations answers POST /v1/audio/translations: the text is in English.
+func (t *Transcriber) ServeTranslations(w http.ResponseWriter, r *http.Request) {
+	if _, ok := t.opts.Recognizer.(inference.Translator); !ok {
+		(&Error{
+			Status: http.StatusNotImplemented, Code: "not_translated", Type: "invalid_request_error",
+			Message: "this model writes what is said in its own language; a transcription server can translate (inference.recognizer)",
+		}).Write(w)
+		return
+	}
+	t.answer(w, r, func(f *form) error {
+		for _, name := range []string{"language", "stream", "timestamp_granularities", "timestamp_granularities[]"} {
+			if _, ok := f.fields[name]; ok {
+				return bad(name, "it is no field of translations, which are in English")
+			}
+		}
+		f.fields["translate"] = []string{"true"}
+		return nil
+	})
+}
+
+// ServeSubtitles answers POST /v1/audio/subtitles: srt, or vtt.
+func (t *Transcriber) ServeSubtitles(w http.ResponseWriter, r *http.Request) {
+	t.answer(w, r, func(f *form) error {
+		f.fields["response_format"] = []string{cmp.Or(f.first("response_format"), "srt")}
+		f.fields["model"] = []string{cmp.Or(f.first("model"), "default")}
+		if v := f.first("response_format"); v != "srt" && v != "vtt" {
+			return bad("response_format", "expected srt or vtt, got %.40q", v)
+		}
+		return nil
+	})
+}
+
+// answer answers a request with a file. change checks and changes its fields.
+func (t *Transcriber) answer(w http.ResponseWriter, r *http.Request, change func(*form) error) {
+	err := t.serve(w, r, change)
+	e, ok := errors.AsType[*Error](err)
+	switch {
+	case err == nil || r.Context().Err() != nil: // or the client has gone
+		return
+	case !ok:
+		t.log.Warn().Err(err).Msg("recording not transcribed")
+		e = problem(err)
+	}
+	t.counts.refused.WithLabelValues(cmp.Or(e.Code, "error")).Inc()
+	e.Write(w)
+}
+
+// problem is an error of the recognizer in OpenAI's form.
+func problem(err error) *Error {
+	switch {
+	case errors.Is(err, inference.ErrNoWordTimes):
+		return bad("timestamp_granularities", "%v", inference.ErrNoWordTimes)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, errTooSlow):
+		return &Error{Status: http.StatusGatewayTimeout, Type: "server_error", Code: "transcription_timeout", Message: err.Error()}
+	}
+	return &Error{Status: http.StatusServiceUnavailable, Type: "server_error", Code: "transcription_failed", Message: err.Error()}
+}
+
+// errTooSlow ends what takes too long.
+var errTooSlow = fmt.Errorf("the recording was not transcribed within %v", hearTime)
+
+// serve handles a request up to its answer.
+func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(*form) error) error {
+	leave, err := t.enter(r.Context(), w)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	f, err := readForm(w, r, int64(t.opts.Config.MaxBytes))
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if err := change(f); err != nil {
+		return err
+	}
+	o, err := t.orderOf(f)
+	if err != nil {
+		return err
+	}
+	o.translate = f.first("translate") == "true"
+	ctx, cancel := context.WithTimeoutCause(r.Context(), hearTime, errTooSlow)
+	defer cancel()
+	defer t.hold()()
+	if err := t.turn(ctx); err != nil {
+		return causeOr(ctx, err)
+	}
+	defer func() { <-t.slots }()
+	sound, err := f.sound(ctx, t.opts.Decode, t.opts.Config.MaxDuration)
+	if err != nil {
+		return causeOr(ctx, err)
+	}
+	began := time.Now()
+	out := &textStream{stream: stream{w: w, control: http.NewResponseController(w), sse: true}, on: o.stream}
+	parts, err := t.hear(ctx, sound, o, out.part)
+	if err != nil {
+		err = causeOr(ctx, err)
+		if e, ok := errors.AsType[*Error](err); !ok && out.fail(problem(err)) || ok && out.fail(e) {
+			t.log.Warn().Err(err).Msg("recording not transcribed")
+			return nil
+		}
+		return err
+	}
+	t.counts.done(length(len(sound)), time.Since(began))
+	if o.stream {
+		out.done(usageOf(parts, length(len(sound))))
+		return nil
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime)) // a writer without deadlines has none
+	write(w, o, parts, length(len(sound)))
+	return nil
+}
+
+// enter takes a place in the queue.
+func (t *Transcriber) enter(ctx context.Context, w http.ResponseWriter) (leave func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	most := int64(t.opts.Config.Parallel + t.opts.Config.Queue)
+	if t.waiting.Add(1) > most {
+		t.waiting.Add(-1)
+		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+		return nil, &Error{
+			Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "rate_limit_exceeded",
+			Message: fmt.Sprintf("%d recordings are being transcribed or wait; try again in %d s", most, retryAfter),
+		}
+	}
+	return func() { t.waiting.Add(-1) }, nil
+}
+
+// turn waits until one more recording may be heard.
+func (t *Transcriber) turn(ctx context.Context) error {
+	select {
+	case t.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// span is a stretch of a recording.
+type span struct{ from, to int }
+
+// spans returns what to hear of a recording: its utterances, or all of it unless it is silent.
+func (t *Transcriber) spans(ctx context.Context, sound []float32, o order) (out []span, err error) {
+	d, err := t.opts.Gate.Detector()
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	speech := false
+	watched := detectorFunc(func(frame []float32) (float64, error) {
+		p, err := d.Detect(frame)
+		speech = speech || p >= surelySilent
+		return p, errors.Join(err, ctx.Err())
+	})
+	var c vad.Config
+	if o.split != nil {
+		c = *o.split
+	}
+	s := vad.NewStream(watched, c, func(e vad.Event) {
+		switch e.Kind {
+		case vad.Began:
+			out = append(out, span{int(e.At), 0})
+		case vad.Ended:
+			out[len(out)-1].to = min(int(e.At), len(sound))
+		case vad.Heard:
+		}
+	})
+	if err := errors.Join(s.Write(sound), s.Flush()); err != nil {
+		return nil, err
+	}
+	t.counts.share(s.Share())
+	if o.split != nil {
+		return out, nil
+	}
+	if !speech {
+		return nil, nil
+	}
+	return []span{{0, len(sound)}}, nil
+}
+
+// detectorFunc is a detector that needs no closing.
+type detectorFunc func(frame []float32) (float64, error)
+
+// Detect implements vad.Detector.
+func (f detectorFunc) Detect(frame []float32) (float64, error) { return f(frame) }
+
+// Close implements vad.Detector.
+func (detectorFunc) Close() error { return nil }
+
+// hear transcribes a recording. each gets the final parts as they come.
+func (t *Transcriber) hear(ctx context.Context, sound []float32, o order, each func(inference.Transcript) error,
+) (parts []inference.Transcript, err error) {
+	spans, err := t.spans(ctx, sound, o)
+	if err != nil {
+		return nil, err
+	}
+	do := t.opts.Recognizer.Transcribe
+	if translator, ok := t.opts.Recognizer.(inference.Translator); ok && o.translate {
+		do = translator.Translate
+	}
+	for _, s := range spans {
+		from := length(s.from)
+		for p, err := range do(ctx, sound[s.from:s.to], o.hearing) {
+			if err != nil {
+				return parts, err
+			}
+			if !p.Final {
+				continue
+			}
+			p.Start, p.End = p.Start+from, p.End+from
+			p.Words = slices.Clone(p.Words)
+			for i := range p.Words {
+				p.Words[i].Start += from
+				p.Words[i].End += from
+			}
+			parts = append(parts, p)
+			t.counts.words.Add(float64(len(strings.Fields(p.Text))))
+			if err := each(p); err != nil {
+				return parts, err
+			}
+		}
+	}
+	return parts, nil
+}
+
+// textStream is an answer as events.
+type textStream struct {
+	stream
+	on   bool
+	text string
+}
+
+// part sends the text that is new.
+func (s *textStream) part(p inference.Transcript) error {
+	if !s.on {
+		return nil
+	}
+	text := inference.JoinTranscripts(s.text, p.Text)
+	delta := text[len(s.text):]
+	if s.text = text; delta == "" {
+		return nil
+	}
+	return s.event(map[string]any{"type": "transcript.text.delta", "delta": delta})
+}
+
+func (s *textStream) done(use usage) {
+	_ = s.event(map[string]any{"type": "transcript.text.done", "text": s.text, "usage": use}) // the client may have gone
+}
+
+// fail ends a stream that has begun; false if it has not.
+func (s *textStream) fail(e *Error) bool {
+	if !s.begun.Load() {
+		return false
+	}
+	_ = s.event(map[string]any{"type": "error", "error": e}) // the client may have gone
+	return true
+}
+
+// usage is what was read and written.
+type usage struct {
+	Type    string       `json:"type"`
+	Seconds *float64     `json:"seconds,omitempty"`
+	Input   *int         `json:"input_tokens,omitempty"`
+	Output  *int         `json:"output_tokens,omitempty"`
+	Total   *int         `json:"total_tokens,omitempty"`
+	Detail  *inputTokens `json:"input_token_details,omitempty"`
+}
+
+type inputTokens struct {
+	Audio int `json:"audio_tokens"`
+	Text  int `json:"text_tokens"`
+}
+
+func usageOf(parts []inference.Transcript, sound time.Duration) usage {
+	var audio, tokens int
+	for _, p := range parts {
+		audio, tokens = audio+p.Audio, tokens+p.Tokens
+	}
+	return usageFor(audio, tokens, sound)
+}
+
+// usageFor is in tokens where they are known, else in seconds.
+func usageFor(audio, tokens int, sound time.Duration) usage {
+	if audio == 0 {
+		return usage{Type: "duration", Seconds: new(math.Ceil(sound.Seconds()))}
+	}
+	return usage{
+		Type: "tokens", Input: new(audio), Output: new(tokens), Total: new(audio + tokens), Detail: &inputTokens{Audio: audio},
+	}
+}
+
+// Transcription is the answer of POST /v1/audio/transcriptions as json; verbose_json has more.
+type Transcription struct {
+	Text  string `json:"text"`
+	Usage usage  `json:"usage"`
+}
+
+// verbose is an answer as verbose_json.
+type verbose struct {
+	Task     string           `json:"task"`
+	Language string           `json:"language"`
+	Duration float64          `json:"duration"`
+	Text     string           `json:"text"`
+	Words    []verboseWord    `json:"words,omitempty"`
+	Segments []verboseSegment `json:"segments,omitzero"`
+	Usage    usage            `json:"usage"`
+}
+
+type verboseWord struct {
+	Word  string  `json:"word"`
+	Start float64 `json:"start"`
+	End   float64 `json:"end"`
+}
+
+// verboseSegment has all fields that typed clients require. Those of the draws are not known here.
+type verboseSegment struct {
+	ID          int     `json:"id"`
+	Seek        int     `json:"seek"`
+	Start       float64 `json:"start"`
+	End         float64 `json:"end"`
+	Text        string  `json:"text"`
+	Tokens      []int   `json:"tokens"`
+	Temperature float64 `json:"temperature"`
+	AvgLogprob  float64 `json:"avg_logprob"`
+	Compression float64 `json:"compression_ratio"`
+	NoSpeech    float64 `json:"no_speech_prob"`
+}
+
+// whole is the text of all parts.
+func whole(parts []inference.Transcript) string {
+	texts := make([]string, len(parts))
+	for i, p := range parts {
+		texts[i] = p.Text
+	}
+	return inference.JoinTranscripts(texts...)
+}
+
+// write answers in the form of the order.
+func write(w http.ResponseWriter, o order, parts []inference.Transcript, sound time.Duration) {
+	kind, body := "text/plain; charset=utf-8", []byte(nil)
+	switch o.format {
+	case "text":
+		body = []byte(whole(parts) + "\n")
+	case "srt":
+		kind, body = "application/x-subrip; charset=utf-8", []byte(srt(parts))
+	case "vtt":
+		kind, body = "text/vtt; charset=utf-8", []byte(vtt(parts))
+	case "verbose_json":
+		kind = "application/json; charset=utf-8"
+		body, _ = json.Marshal(verboseOf(o, parts, sound)) // strings and finite numbers always marshal
+	default:
+		kind = "application/json; charset=utf-8"
+		body, _ = json.Marshal(Transcription{whole(parts), usageOf(parts, sound)}) // as above
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = w.Write(body) // a failed write means that the client has gone
+}
+
+// seconds rounds a time for JSON.
+func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }
+
+func verboseOf(o order, parts []inference.Transcript, sound time.Duration) verbose {
+	v := verbose{Task: "transcribe", Duration: seconds(sound), Text: whole(parts), Usage: usageOf(parts, sound)}
+	if o.translate {
+		v.Task = "translate"
+	}
+	tag := o.hearing.Language
+	for _, p := range parts {
+		tag = cmp.Or(tag, p.Language)
+	}
+	v.Language = inference.LanguageName(tag)
+	if o.segments {
+		v.Segments = []verboseSegment{}
+	}
+	for _, p := range parts {
+		if o.words {
+			for _, w := range p.Words {
+				v.Words = append(v.Words, verboseWord{w.Text, seconds(w.Start), seconds(w.End)})
+			}
+		}
+		if o.segments && p.Text != "" {
+			v.Segments = append(v.Segments, verboseSegment{
+				ID: len(v.Segments), Seek: int(p.Start / (10 * time.Millisecond)), Start: seconds(p.Start), End: seconds(p.End), Text: p.Text,
+				Tokens: []int{}, Temperature: o.hearing.Temperature, Compression: compression(p.Text),
+			})
+		}
+	}
+	return v
+}
+
+// compression is how much shorter a text gets by zlib, which shows repetitions.
+func compression(text string) float64 {
+	var b bytes.Buffer
+	z := zlib.NewWriter(&b)
+	_, _ = z.Write([]byte(text)) // a buffer takes all
+	_ = z.Close()                // as above
+	return math.Round(float64(len(text))/float64(b.Len())*1000) / 1000
+}

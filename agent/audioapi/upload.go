@@ -1,0 +1,236 @@
+package audioapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"mime/multipart"
+	"net/http"
+	"os"
+	"time"
+
+	"touchline/inference"
+	"touchline/internal/resample"
+	"touchline/internal/wav"
+)
+
+const (
+	// maxField bounds a field of a form, and maxFields their number.
+	maxField  = 64 << 10
+	maxFields = 200
+	// uploadStep is how long a client may take for the next piece of its upload.
+	uploadStep = 15 * time.Second
+	// minSound is the shortest sound, maxChannels the most channels.
+	minSound    = 100 * time.Millisecond
+	maxChannels = 8
+)
+
+// form is a multipart form with a file.
+type form struct {
+	fields map[string][]string
+	file   *os.File // has no name any more; nil for none
+	size   int64
+}
+
+// first returns the first value of a field.
+func (f *form) first(name string) string {
+	if v := f.fields[name]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// list returns the values of a field whose name may end in [].
+func (f *form) list(name string) []string { return append(f.fields[name+"[]"], f.fields[name]...) }
+
+func (f *form) close() {
+	if f.file != nil {
+		_ = f.file.Close() // it is gone with this
+	}
+}
+
+// readForm reads a form. Its file goes to an unlinked file.
+func readForm(w http.ResponseWriter, r *http.Request, most int64) (_ *form, err error) {
+	mr, err := r.MultipartReader()
+	if err != nil {
+		return nil, &Error{Status: http.StatusBadRequest, Code: "invalid_form", Message: "expected multipart/form-data with a file: " + err.Error()}
+	}
+	f := &form{fields: map[string][]string{}}
+	defer func() {
+		if err != nil {
+			f.close()
+		}
+	}()
+	control := http.NewResponseController(w)
+	for range maxFields {
+		_ = control.SetReadDeadline(time.Now().Add(uploadStep)) // a server without deadlines has none
+		part, err := mr.NextPart()
+		if errors.Is(err, io.EOF) {
+			return f, nil
+		}
+		if err == nil && part.FormName() == "file" {
+			err = f.spool(part, control, most)
+		} else if err == nil {
+			var value []byte
+			value, err = io.ReadAll(io.LimitReader(part, maxField+1))
+			f.fields[part.FormName()] = append(f.fields[part.FormName()], string(value))
+			if len(value) > maxField {
+				return f, bad(part.FormName(), "at most %d bytes", maxField)
+			}
+		}
+		if e, ok := errors.AsType[*Error](err); ok {
+			return f, e
+		}
+		if err != nil {
+			return f, &Error{Status: http.StatusBadRequest, Code: "invalid_form", Message: "the form was not read: " + err.Error()}
+		}
+	}
+	return f, &Error{Status: http.StatusBadRequest, Code: "invalid_form", Message: fmt.Sprintf("more than %d fields", maxFields)}
+}
+
+// spool copies the file of a form into one without a name.
+func (f *form) spool(part *multipart.Part, control *http.ResponseController, most int64) error {
+	if f.file != nil {
+		return bad("file", "one file at a time")
+	}
+	file, err := os.CreateTemp("", "touchline-sound-")
+	if err == nil {
+		err = os.Remove(file.Name())
+	}
+	if err != nil {
+		return &Error{Status: http.StatusInsufficientStorage, Code: "no_space", Message: "the file cannot be stored: " + err.Error()}
+	}
+	f.file = file
+	for {
+		_ = control.SetReadDeadline(time.Now().Add(uploadStep)) // a server without deadlines has none
+		n, err := io.CopyN(file, part, min(1<<20, most+1-f.size))
+		if f.size += n; f.size > most {
+			return &Error{
+				Status: http.StatusRequestEntityTooLarge, Param: "file", Code: "file_too_large",
+				Message: fmt.Sprintf("file: at most %d bytes (agent.console.transcription.max_bytes)", most),
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			_, err = file.Seek(0, io.SeekStart)
+			return err
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Decoder decodes a file of any usual format to mono sound of inference.RecognizerRate, at most of a length.
+type Decoder func(ctx context.Context, file *os.File, most time.Duration) ([]float32, error)
+
+// tooLong is the error for sound beyond the limit.
+func tooLong(most time.Duration) *Error {
+	return &Error{
+		Status: http.StatusRequestEntityTooLarge, Param: "file", Code: "audio_too_long",
+		Message: fmt.Sprintf("file: at most %v of sound (agent.console.transcription.max_duration)", most),
+	}
+}
+
+// undecodable is the error for a file that is no sound.
+func undecodable(format string, args ...any) *Error {
+	return &Error{
+		Status: http.StatusUnprocessableEntity, Param: "file", Code: "audio_decode_failed", Type: "invalid_request_error",
+		Message: "file: " + fmt.Sprintf(format, args...),
+	}
+}
+
+// sound decodes the file of a form.
+func (f *form) sound(ctx context.Context, decode Decoder, most time.Duration) ([]float32, error) {
+	if f.file == nil || f.size == 0 {
+		return nil, bad("file", "a file with sound is needed")
+	}
+	head := make([]byte, 12)
+	n, err := f.file.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	var sound []float32
+	switch isWAV := bytes.HasPrefix(head[:n], []byte("RIFF")) && bytes.HasSuffix(head[:n], []byte("WAVE")); {
+	case isWAV:
+		sound, err = decodeWAV(f.file, f.size, most)
+	case decode == nil:
+		return nil, undecodable("expected a WAV file")
+	default:
+		sound, err = decode(ctx, f.file, most)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return checked(sound)
+}
+
+// decodeWAV reads a WAV file of a size.
+func decodeWAV(file io.Reader, size int64, most time.Duration) ([]float32, error) {
+	f, length, err := wav.ReadHead(file)
+	switch {
+	case err != nil:
+		return nil, undecodable("%v", err)
+	case f.Channels > maxChannels:
+		return nil, undecodable("at most %d channels, got %d", maxChannels, f.Channels)
+	}
+	if length == 0 || length > size { // a stream, or a lie
+		length = size
+	}
+	filter, err := resample.NewFilter(f.Rate, inference.RecognizerRate)
+	if err != nil {
+		return nil, undecodable("%v", err)
+	}
+	if time.Duration(float64(length)/float64(f.Frame()*f.Rate)*float64(time.Second)) > most+time.Second {
+		return nil, tooLong(most)
+	}
+	conv := resample.New[float32](filter)
+	in := io.LimitReader(file, length)
+	raw, mono := make([]byte, 4096*f.Frame()), []float32(nil)
+	var sound []float32
+	for {
+		n, err := io.ReadFull(in, raw)
+		mono = f.Mono(mono[:0], raw[:n])
+		sound = conv.Append(sound, mono)
+		if len(sound) > samples(most) {
+			return nil, tooLong(most)
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return conv.Flush(sound), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// samples is the number of those in a time.
+func samples(d time.Duration) int { return int(d * inference.RecognizerRate / time.Second) }
+
+// length is the time of samples.
+func length(n int) time.Duration { return time.Duration(n) * time.Second / inference.RecognizerRate }
+
+// checked returns sound that is within [-1, 1], or the error of one that is no sound.
+func checked(sound []float32) ([]float32, error) {
+	peak := float32(0)
+	for _, v := range sound {
+		if v != v || math.IsInf(float64(v), 0) {
+			return nil, undecodable("it has samples that are no numbers")
+		}
+		peak = max(peak, v, -v)
+	}
+	if peak > 1 {
+		for i := range sound {
+			sound[i] /= peak
+		}
+	}
+	if d := length(len(sound)); d < minSound {
+		return nil, &Error{
+			Status: http.StatusBadRequest, Param: "file", Code: "audio_too_short",
+			Message: fmt.Sprintf("file: at least %v of sound, got %v", minSound, d.Round(time.Millisecond)),
+		}
+	}
+	return sound, nil
+}
