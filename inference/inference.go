@@ -247,6 +247,12 @@ type Session interface {
 	Close() error
 }
 
+// Husher is a Session whose answer can go on without its sound.
+type Husher interface {
+	// Hush ends the sound of the answer that is spoken; its text goes on. It does not wait.
+	Hush()
+}
+
 // Speaker speaks texts. It is also an optional interface of a Session, for texts that are not answers: there Speak may
 // run beside Generate, and words are pronounced as the last prompt says.
 type Speaker interface {

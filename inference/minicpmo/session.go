@@ -12,6 +12,7 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/internal/sample"
+	"touchline/inference/internal/tts"
 	"touchline/inference/tokenizer"
 )
 
@@ -27,6 +28,7 @@ type Session struct {
 	shown, used atomic.Int64 // frames embedded early, and those that a prompt showed
 	skipped     atomic.Int64
 	slices      atomic.Int32 // of the last prompt
+	speaking    atomic.Pointer[tts.Turn]
 }
 
 var _ inference.Session = (*Session)(nil)

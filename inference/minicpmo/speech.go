@@ -372,6 +372,7 @@ func (s *Session) spoken(ctx context.Context, r Request, voice string) iter.Seq2
 		draws := rand.New(rand.NewPCG(r.Seed, 3))
 		m := mouth{e: s.e, reader: reader{turn: tts.NewTurn(voice, draws.Float64)}, yield: yield, silent: r.Forced != nil}
 		defer m.reader.turn.Cancel() // no effect on one that has ended
+		s.speaking.Store(m.reader.turn)
 		m.run(ctx, tokens)
 	}
 }
@@ -497,7 +498,17 @@ func sentenceStart(text string, at int) int {
 	return start
 }
 
-var _ inference.Speaker = (*Session)(nil)
+var (
+	_ inference.Speaker = (*Session)(nil)
+	_ inference.Husher  = (*Session)(nil)
+)
+
+// Hush implements inference.Husher.
+func (s *Session) Hush() {
+	if t := s.speaking.Load(); t != nil {
+		t.Cancel()
+	}
+}
 
 // readAloud precedes a text that the model did not write. The answer is given, so its words matter little.
 const readAloud = "Read this text aloud, word for word:\n\n"

@@ -187,6 +187,28 @@ func TestVoiceCancelled(t *testing.T) {
 	require.Positive(t, got.samples)
 }
 
+// TestVoiceHushed: the text of an answer goes on without its sound.
+func TestVoiceHushed(t *testing.T) {
+	orttest.NoLeaks(t)
+	e := openSpeaking(t)
+	s, err := e.NewSession()
+	require.NoError(t, err)
+	defer s.Close()
+	s.(inference.Husher).Hush() // nothing to end
+	p := inference.Prompt{Text: "What is it?", Frames: []inference.Frame{frame(t, "320x240.png", 0)}, Speech: true}
+	whole := say(t, s, p.Text)
+	require.Positive(t, whole.samples)
+	var text strings.Builder
+	for c, err := range s.Generate(t.Context(), p) {
+		require.NoError(t, err)
+		require.Nil(t, c.VoiceFailed)
+		text.WriteString(c.Text)
+		s.(inference.Husher).Hush()
+	}
+	require.NotEmpty(t, text.String())
+	require.Eventually(t, func() bool { return e.Stats().VoiceSlots == 0 }, time.Minute, time.Millisecond)
+}
+
 // TestVoiceOff: without its voice the engine has no sound, and says so before an answer.
 func TestVoiceOff(t *testing.T) {
 	orttest.NoLeaks(t)

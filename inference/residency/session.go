@@ -32,7 +32,19 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 	})
 }
 
-var _ inference.Speaker = (*session)(nil)
+var (
+	_ inference.Speaker = (*session)(nil)
+	_ inference.Husher  = (*session)(nil)
+)
+
+// Hush implements inference.Husher for a loaded model whose sessions are one.
+func (s *session) Hush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h, ok := s.inner.(inference.Husher); ok {
+		h.Hush()
+	}
+}
 
 // Speak implements inference.Speaker with the voice of a loaded model, if it has one; it goes ahead of the prompts that wait.
 func (s *session) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {

@@ -36,16 +36,20 @@ const (
 // A model that speaks (Capabilities.Speech) speaks for itself where the voice is "auto" or "model". Where its voice fails,
 // synth speaks on from that sentence.
 //
+// Where the model's voice is slower than real time for some sentences in a row, the room that began to speak last goes on with synth
+// from its next sentence on, until the others keep up.
+//
 // When a voice fails, Status returns the problem, and each new one is logged once. What no voice speaks has text only.
 func Wrap(model inference.Model, synth *Synthesizer) inference.Model {
-	return &voiced{Model: model, synth: synth, log: synth.log}
+	return &voiced{Model: model, synth: synth, log: synth.log, strain: newStrain()}
 }
 
 // voiced is a model with the voice of a Synthesizer.
 type voiced struct {
 	inference.Model
-	synth *Synthesizer
-	log   zerolog.Logger
+	synth  *Synthesizer
+	log    zerolog.Logger
+	strain *strain
 
 	mu       sync.Mutex
 	problems [2]string // of the model's voice and of the speech program; "" without one
@@ -124,6 +128,12 @@ type session struct {
 	says atomic.Pointer[map[string]string] // pronunciations of the last prompt
 }
 
+// Close implements inference.Session.
+func (s *session) Close() error {
+	s.v.strain.leave(s)
+	return s.Session.Close()
+}
+
 // item is a chunk or an error, of the inner engine or of the speech program.
 type item struct {
 	chunk inference.Chunk
@@ -138,6 +148,7 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 		return s.Session.Generate(ctx, p)
 	}
 	synth, own := s.v.speaker(p.Voice)
+	own = own && s.v.strain.begin(s, time.Now())
 	if !own && s.v.Model.Capabilities().Speech {
 		p.Speech = false // it would be made for nothing
 	}
@@ -154,7 +165,7 @@ func (s *session) Speak(ctx context.Context, text, voice, language string) iter.
 		how.says = *says
 	}
 	speaker, ok := s.Session.(inference.Speaker)
-	how.own = how.own && ok
+	how.own = how.own && ok && s.v.strain.begin(s, time.Now())
 	return s.voiced(ctx, how, func(ctx context.Context) iter.Seq2[inference.Chunk, error] {
 		if how.own {
 			return orText(text, speaker.Speak(ctx, text, voice, language))
@@ -197,7 +208,8 @@ func (s *session) voiced(ctx context.Context, how speaking, answer func(context.
 ) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		m := &mixer{v: s.v, own: how.own, yield: yield, items: make(chan item), jobs: make(chan string, 1), done: make(chan item)}
+		defer s.v.strain.end(s)
+		m := &mixer{v: s.v, room: s, own: how.own, yield: yield, items: make(chan item), jobs: make(chan string, 1), done: make(chan item)}
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		defer cancel()
@@ -258,7 +270,9 @@ type mixer struct {
 	jobs  chan string // pieces for the speech program
 	done  chan item   // of the speech program
 
+	room    *session
 	own     bool              // the engine speaks
+	pace    pace              // of its sound
 	sounds  bool              // it has
 	held    []inference.Chunk // the engine's sound until the answer is no silence
 	text    strings.Builder   // of the answer
@@ -318,8 +332,10 @@ func (m *mixer) take(it item) bool {
 	c.Audio, c.AudioRate, c.Words, c.VoiceFailed = nil, 0, nil, nil
 	before := m.text.Len()
 	m.text.WriteString(c.Text)
+	rested := -1
 	if m.own && len(audio.Audio) > 0 {
 		audio.Text, audio.VoiceFailed = "", nil
+		rested = m.hear(&audio)
 		m.held = append(m.held, audio)
 	}
 	if c.Text != "" && !m.yield(c, nil) {
@@ -330,10 +346,39 @@ func (m *mixer) take(it item) bool {
 	}
 	if f := it.chunk.VoiceFailed; f != nil && m.own {
 		m.fail(*f)
+	} else if rested >= 0 {
+		m.rest(rested)
 	} else if !m.own {
 		m.feed(before)
 	}
 	return true
+}
+
+// hear follows the pace of the engine's sound. Where the room has to rest the engine's voice, it cuts the sound at the end of a
+// sentence, and returns the byte of the text behind it; else -1.
+func (m *mixer) hear(c *inference.Chunk) int {
+	now := time.Now()
+	m.pace.add(duration(len(c.Audio), c.AudioRate), now)
+	word, at := m.pace.pass(m.text.String(), *c, func() {
+		m.v.strain.sentence(m.pace.slow, now)
+		m.pace.slow = false
+	})
+	if word < 0 || !m.v.strain.resting(m.room) {
+		return -1
+	}
+	c.Audio = c.Audio[:int(c.Words[word].End*time.Duration(c.AudioRate)/time.Second)]
+	c.Words = c.Words[:word+1]
+	return at
+}
+
+// rest lets the speech program go on from a byte of the text, while the engine goes on writing.
+func (m *mixer) rest(from int) {
+	m.v.report(ofModel, errSlow)
+	if e, ok := m.room.Session.(inference.Husher); ok {
+		e.Hush()
+	}
+	m.own, m.from = false, from
+	m.feed(0)
 }
 
 // release passes the engine's sound on unless the answer may be silence.
@@ -383,7 +428,11 @@ func (m *mixer) end() bool {
 	}
 	switch {
 	case m.own && m.sounds:
-		m.v.report(ofModel, nil)
+		if m.v.strain.any() {
+			m.v.report(ofModel, errSlow)
+		} else {
+			m.v.report(ofModel, nil)
+		}
 		return true
 	case m.own && inference.Judge(m.text.String(), true) == inference.Says:
 		m.fail(inference.VoiceFailure{Err: errMute})

@@ -1,0 +1,149 @@
+package voice
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"touchline/inference"
+)
+
+const (
+	// slowSentences in a row that came slower than they are heard make a room rest its model's voice.
+	slowSentences = 3
+	// restFor is how long the model's voice must keep up before a room has it again.
+	restFor = 30 * time.Second
+	// lateness of a piece of sound that is not heard as a gap: the sound that waits in the room.
+	lateness = 100 * time.Millisecond
+)
+
+// errSlow is the problem of a model that speaks too slowly.
+var errSlow = errors.New("the model's voice is slower than real time: a speech program speaks in some rooms until it keeps up")
+
+// strain decides which rooms have the model's voice. Where it is too slow for all, the room that began to speak last rests it.
+type strain struct {
+	mu    sync.Mutex
+	slow  int // sentences in a row
+	last  time.Time
+	began map[*session]time.Time // rooms that speak
+	rests map[*session]bool
+}
+
+func newStrain() *strain { return &strain{began: map[*session]time.Time{}, rests: map[*session]bool{}} }
+
+// begin reports whether a room may speak in the model's voice now. One that rests has it again after a while without a slow sentence,
+// one room after another.
+func (s *strain) begin(room *session, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rests[room] {
+		if now.Sub(s.last) < restFor {
+			return false
+		}
+		delete(s.rests, room)
+		s.last = now
+	}
+	if _, ok := s.began[room]; !ok {
+		s.began[room] = now
+	}
+	return true
+}
+
+// end is the end of an answer of a room.
+func (s *strain) end(room *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.began, room)
+}
+
+// leave forgets a room.
+func (s *strain) leave(room *session) {
+	s.end(room)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.rests, room)
+}
+
+// sentence is the end of a sentence.
+func (s *strain) sentence(slow bool, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slow {
+		s.slow = 0
+		return
+	}
+	s.slow, s.last = s.slow+1, now
+	if s.slow < slowSentences {
+		return
+	}
+	s.slow = 0
+	var last *session
+	for room, began := range s.began {
+		if !s.rests[room] && (last == nil || began.After(s.began[last])) {
+			last = room
+		}
+	}
+	if last != nil {
+		s.rests[last] = true
+	}
+}
+
+// resting reports whether a room rests the model's voice, and any whether some room does.
+func (s *strain) resting(room *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rests[room]
+}
+
+func (s *strain) any() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.rests) > 0
+}
+
+// pace follows the sound of an answer as it comes.
+type pace struct {
+	from    time.Time // when its first sample would have been heard, later by each gap
+	sounded time.Duration
+	slow    bool // there was a gap in this sentence
+	at      int  // byte of the text behind the words that have a time
+}
+
+// add takes a piece of sound.
+func (p *pace) add(length time.Duration, now time.Time) {
+	if p.from.IsZero() {
+		p.from = now
+	} else if late := now.Sub(p.from) - p.sounded; late > lateness {
+		p.slow = true
+		p.from = p.from.Add(late)
+	}
+	p.sounded += length
+}
+
+// pass passes words of a text. It returns the first that ends a sentence within the sound, and the byte of the text behind it; -1 if none
+// does. ended is called for each end of a sentence.
+func (p *pace) pass(text string, c inference.Chunk, ended func()) (word, at int) {
+	word = -1
+	length := duration(len(c.Audio), c.AudioRate)
+	for i, w := range c.Words {
+		if k := strings.Index(text[p.at:], w.Text); k >= 0 {
+			p.at += k + len(w.Text)
+		}
+		if !ends(w.Text) {
+			continue
+		}
+		ended()
+		if word < 0 && w.End >= 0 && w.End <= length {
+			word, at = i, p.at
+		}
+	}
+	return word, at
+}
+
+// ends reports whether a word ends a sentence.
+func ends(word string) bool {
+	r, _ := utf8.DecodeLastRuneInString(strings.TrimRight(word, "\"')]”’»*_"))
+	return strings.ContainsRune(".!?…。！？", r)
+}
