@@ -113,8 +113,29 @@ func (d *device) allocate() (err error) {
 	return d.dev.Synchronize()
 }
 
-// warm runs each captured range and each length of prompt, and zeroes the cache.
+// warmEncoder runs the encoder for each length of windows, alone and together: the first run of a shape takes longer.
+func (d *device) warmEncoder() error {
+	longest, batches := 1, []int{1}
+	if d.sel.device == models.DeviceCUDA {
+		longest, batches = d.encoder.dims.Window, []int{1, d.sel.batch}
+	}
+	for n := 1; n <= longest; n *= 2 {
+		frames := n * d.encoder.dims.Chunk
+		w := &window{mel: make([]float32, mel.SpeechBins*frames), frames: frames, rows: d.encoder.dims.Rows(frames)}
+		for _, batch := range batches {
+			if err := d.encode(slices.Repeat([]*window{w}, batch)); err != nil {
+				return fmt.Errorf("warm up the encoder: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// warm runs the encoder, each captured range and each length of prompt, and zeroes the cache.
 func (d *device) warm() error {
+	if err := d.warmEncoder(); err != nil {
+		return err
+	}
 	l := d.sel.layout
 	ids := make([]int32, min(d.sel.chunk, l.MaxLen-1))
 	lengths := []int{len(ids)}

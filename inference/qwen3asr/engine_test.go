@@ -4,8 +4,10 @@ package qwen3asr_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -426,4 +428,55 @@ func TestOpenRefuses(t *testing.T) {
 	cancel()
 	_, err = qwen3asr.Open(ctx, b, options(t))
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// TestDisturbances: recordings are heard exactly beside speakers who stop, leave and come again at any moment.
+func TestDisturbances(t *testing.T) {
+	orttest.NoLeaks(t)
+	e := open(t, options(t))
+	sound := clip(t, "speech13")
+	var speakers, recordings sync.WaitGroup
+	for i := range 4 {
+		speakers.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(i)))
+			for range 3 {
+				ctx, cancel := context.WithCancel(t.Context())
+				u, err := e.Listen(ctx, inference.Hearing{})
+				require.NoError(t, err)
+				var leaves sync.WaitGroup
+				steps, stops, moment := random.IntN(18), random.IntN(2) == 0, random.IntN(500)
+				leave := func() {
+					for range moment {
+						runtime.Gosched()
+					}
+					if stops {
+						cancel()
+					}
+					_ = u.Close()
+				}
+				for n := range 18 {
+					if n == steps {
+						leaves.Go(leave)
+					}
+					if _, err := u.Hear(ctx, sound[n*12000:][:12000]); err != nil {
+						break
+					}
+				}
+				_, _ = u.Finish(ctx, nil)
+				leaves.Wait()
+				cancel()
+			}
+		})
+	}
+	for _, c := range transcripts(t) {
+		recordings.Go(func() { c.hear(t, e) })
+	}
+	recordings.Wait()
+	speakers.Wait()
+	require.NoError(t, e.Close())
+	require.Zero(t, e.Held(), "all slots are free")
+	s := e.Stats()
+	require.Zero(t, s.Waiting)
+	require.Zero(t, s.Failed)
+	require.Positive(t, s.Partials)
 }

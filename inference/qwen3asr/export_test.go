@@ -68,6 +68,8 @@ func (f *Follower) Raw() string { return f.raw }
 type Backend struct {
 	// Before is called before each piece of work, whose error ends it; it may be nil.
 	Before func(work string, jobs int) error
+	// Now is the loop's clock, which Before may move.
+	Now time.Time
 
 	next map[int]int32
 }
@@ -130,7 +132,7 @@ func NewLoop(b *Backend, slots, queue int) (_ *Loop, stop func() error) {
 	e := &Engine{}
 	var err error
 	e.loop, err = newLoop(b, shape{
-		vocab: 1000, chunk: 16, batch: 4, queue: queue, now: func() time.Time { return time.Time{} }, alike: alike,
+		vocab: 1000, chunk: 16, batch: 4, queue: queue, now: func() time.Time { return b.Now }, alike: alike,
 		layout: kvcache.Layout{Layers: 1, Slots: slots, KVHeads: 1, MaxLen: 64, HeadDim: 1, ElemSize: 4},
 	}, &e.stats)
 	if err != nil {
@@ -215,3 +217,6 @@ func (f *Features) Windows(exact bool) (out []Window) {
 
 // SetFree sets the free memory of the device.
 func (o *Options) SetFree(bytes int64) { o.test.free = bytes }
+
+// Held is the number of slots in use. Call it after Close.
+func (e *Engine) Held() int { return e.loop.pool.InUse() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/sample"
@@ -33,9 +34,11 @@ type job struct {
 	out       networks.Outbox[int32]
 
 	// Owned by the loop.
-	slot   int // of the cache; -1 without
-	filled int // positions of the prompt
-	count  int // ids
+	rank   class     // in the order of work: class, or better for a file that has waited long
+	since  time.Time // of its arrival
+	slot   int       // of the cache; -1 without
+	filled int       // positions of the prompt
+	count  int       // ids
 }
 
 // encoded reports whether all sound is encoded.

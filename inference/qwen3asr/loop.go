@@ -63,7 +63,7 @@ type loop struct {
 	tokens  []int32 // the next id of each slot; -1 for none
 	lengths []int32
 	active  int
-	waiting []*job // not decoding, by class, then in order of arrival
+	waiting []*job // not decoding, by rank, then in order of arrival
 	batch   []*window
 
 	inbox struct {
@@ -145,19 +145,28 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
+// patience is how long a file waits before it goes in turn with the partials, which may never end.
+const patience = 10 * time.Second
+
 // intake takes in new jobs and ends cancelled ones.
 func (l *loop) intake() {
+	now := l.shape.now()
 	l.inbox.mu.Lock()
 	for _, j := range l.inbox.jobs {
-		at := len(l.waiting)
-		if i := slices.IndexFunc(l.waiting, func(o *job) bool { return o.class > j.class }); i >= 0 {
-			at = i
-		}
-		l.waiting = slices.Insert(l.waiting, at, j)
+		j.rank, j.since = j.class, now
+		l.enqueue(j)
 	}
 	clear(l.inbox.jobs)
 	l.inbox.jobs = l.inbox.jobs[:0]
 	l.inbox.mu.Unlock()
+	for i, j := range l.waiting {
+		if j.rank == file && now.Sub(j.since) >= patience {
+			j.rank = partial
+			l.waiting = slices.Delete(l.waiting, i, i+1)
+			l.enqueue(j)
+			break // the others in later turns
+		}
+	}
 	for _, j := range slices.Clone(l.waiting) {
 		if j.cancelled.Load() {
 			l.finish(j, errCancelled)
@@ -173,6 +182,15 @@ func (l *loop) intake() {
 // maxStall is for how long other work keeps the answers waiting that decode. Steps of many answers take hardly longer than those
 // of few, so it is best to begin many before the next step.
 const maxStall = 40 * time.Millisecond
+
+// enqueue adds a job to those that wait, behind all of its rank.
+func (l *loop) enqueue(j *job) {
+	at := len(l.waiting)
+	if i := slices.IndexFunc(l.waiting, func(o *job) bool { return o.rank > j.rank }); i >= 0 {
+		at = i
+	}
+	l.waiting = slices.Insert(l.waiting, at, j)
+}
 
 // pieces does other work between two steps, and reports whether there was any: one piece in any case, and more for jobs of
 // the highest class.
@@ -193,7 +211,7 @@ func (l *loop) highest() class {
 	highest := file
 	for _, j := range l.rows {
 		if j != nil {
-			highest = min(highest, j.class)
+			highest = min(highest, j.rank)
 		}
 	}
 	return highest
@@ -204,7 +222,7 @@ func (l *loop) highest() class {
 func (l *loop) piece(further bool) (bool, error) {
 	for _, j := range l.waiting {
 		switch {
-		case further && j.class > l.highest():
+		case further && j.rank > l.highest():
 			return false, nil
 		case !j.encoded():
 			return true, l.encode(j)
@@ -406,6 +424,7 @@ func (l *loop) stop(err error) {
 	l.inbox.stopped = err
 	jobs := l.inbox.jobs
 	l.inbox.jobs = nil
+	l.inbox.waiting -= len(jobs)
 	l.inbox.mu.Unlock()
 	for _, j := range slices.Concat(l.waiting, l.rows, jobs) {
 		if j != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -190,6 +191,37 @@ func TestLoopBeginsManyBeforeAStep(t *testing.T) {
 		require.NoError(t, stop())
 		require.Equal(t, want, most)
 	}
+}
+
+// TestLoopFilesGetTheirTurn: partials without an end do not keep a file from being heard.
+func TestLoopFilesGetTheirTurn(t *testing.T) {
+	t.Parallel()
+	b := &qwen3asr.Backend{}
+	var l *qwen3asr.Loop
+	var stop func() error
+	before := 0
+	ready := make(chan struct{})
+	b.Before = func(what string, n int) error {
+		<-ready
+		if what == "prefill" && n == 2 { // a partial: the next one comes at once
+			b.Now = b.Now.Add(time.Second)
+			before++
+			_, err := l.Submit(qwen3asr.Partial, 2, 1, 0)
+			return err
+		}
+		return nil
+	}
+	l, stop = qwen3asr.NewLoop(b, 1, 100)
+	_, err := l.Submit(qwen3asr.Partial, 2, 1, 0)
+	require.NoError(t, err)
+	j, err := l.Submit(qwen3asr.File, 3, 4, 0)
+	require.NoError(t, err)
+	close(ready)
+	ids, err := j.Wait(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, counting(3, 4), ids)
+	require.NoError(t, stop())
+	require.GreaterOrEqual(t, before, 10)
 }
 
 func TestLoopRefuses(t *testing.T) {
