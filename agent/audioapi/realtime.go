@@ -174,7 +174,7 @@ func (v *realtime) message(_ int, body []byte) error {
 	}
 	if err := json.Unmarshal(body, &m); err != nil {
 		v.complain(&Error{Status: http.StatusBadRequest, Code: "invalid_json", Message: "read the event: " + err.Error()}, "")
-		return nil
+		return nil //nolint:nilerr // the client was told
 	}
 	var err error
 	switch m.Type {
@@ -282,7 +282,8 @@ func (s *realtimeSettings) reformat(f *soundFormat) (*intake, error) {
 	}
 	in, err := newIntake(kind, rate)
 	if kind == "" || err != nil {
-		return nil, bad("session.audio.input.format", "expected audio/pcm (with a usual rate), audio/pcmu or audio/pcma, got %.40q %d", f.Type, f.Rate)
+		return nil, bad("session.audio.input.format", "expected audio/pcm (with a usual rate), audio/pcmu or audio/pcma, got %.40q %d",
+			f.Type, f.Rate)
 	}
 	s.format = soundFormat{f.Type, rate}
 	return in, nil

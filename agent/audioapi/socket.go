@@ -112,9 +112,6 @@ func (s *socket) serve(r *http.Request, c live.Config, event func(live.Event), m
 	s.t.log.Debug().AnErr("reason", err).Int64("sound_ms", s.session.Now().Milliseconds()).Msg("live session ended")
 }
 
-// errBye ends a socket after its last message.
-var errBye = errors.New("ended by the server")
-
 // read handles messages until the client goes.
 func (s *socket) read(message func(kind int, body []byte) error) error {
 	s.conn.SetPongHandler(func(string) error { return s.conn.SetReadDeadline(time.Now().Add(idleTime)) })

@@ -164,3 +164,6 @@ func (m *transcriptionMetrics) live(e live.Event) {
 	case live.StartOfSpeech, live.Interim, live.EndOfSpeech:
 	}
 }
+
+// Status reports the loading of the recognizer.
+func (t *Transcriber) Status() inference.Status { return t.opts.Recognizer.Status() }

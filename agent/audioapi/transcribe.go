@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -132,7 +133,8 @@ func (t *Transcriber) language(name string) (string, error) {
 	}
 	tag := inference.LanguageTag(name)
 	known := t.opts.Recognizer.Recognizes().Languages
-	if tag == "" || len(known) > 0 && !slices.ContainsFunc(known, func(k string) bool { return inference.Primary(k) == inference.Primary(tag) }) {
+	same := func(k string) bool { return inference.Primary(k) == inference.Primary(tag) }
+	if tag == "" || len(known) > 0 && !slices.ContainsFunc(known, same) {
 		return "", bad("language", "expected a language of the model, such as en, got %.40q", name)
 	}
 	return tag, nil
@@ -624,23 +626,50 @@ func whole(parts []inference.Transcript) string {
 	return inference.JoinTranscripts(texts...)
 }
 
-// write answers in the form of the order.
-func write(w http.ResponseWriter, o order, parts []inference.Transcript, sound time.Duration) {
-	kind, body := "text/plain; charset=utf-8", []byte(nil)
+// written returns the parts in the form of the order, with its content type.
+func written(o order, parts []inference.Transcript, sound time.Duration) (kind string, body []byte) {
 	switch o.format {
 	case "text":
-		body = []byte(whole(parts) + "\n")
+		return "text/plain; charset=utf-8", []byte(whole(parts) + "\n")
 	case "srt":
-		kind, body = "application/x-subrip; charset=utf-8", []byte(srt(parts))
+		return "application/x-subrip; charset=utf-8", []byte(srt(parts))
 	case "vtt":
-		kind, body = "text/vtt; charset=utf-8", []byte(vtt(parts))
+		return "text/vtt; charset=utf-8", []byte(vtt(parts))
 	case "verbose_json":
-		kind = "application/json; charset=utf-8"
 		body, _ = json.Marshal(verboseOf(o, parts, sound)) // strings and finite numbers always marshal
 	default:
-		kind = "application/json; charset=utf-8"
 		body, _ = json.Marshal(Transcription{whole(parts), usageOf(parts, sound)}) // as above
 	}
+	return "application/json; charset=utf-8", body
+}
+
+// File transcribes a file by the fields of POST /v1/audio/transcriptions, and returns the body of the answer. Run must be running.
+func (t *Transcriber) File(ctx context.Context, file *os.File, fields map[string][]string) ([]byte, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	f := &form{fields: fields, file: file, size: info.Size()}
+	o, err := t.orderOf(f)
+	if err != nil {
+		return nil, err
+	}
+	defer t.hold()()
+	sound, err := f.sound(ctx, t.opts.Decode, t.opts.Config.MaxDuration)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := t.hear(ctx, sound, o, func(inference.Transcript) error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	_, body := written(o, parts, length(len(sound)))
+	return body, nil
+}
+
+// write answers in the form of the order.
+func write(w http.ResponseWriter, o order, parts []inference.Transcript, sound time.Duration) {
+	kind, body := written(o, parts, sound)
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-store")
 	_, _ = w.Write(body) // a failed write means that the client has gone

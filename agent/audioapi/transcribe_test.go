@@ -279,7 +279,7 @@ func TestBadFiles(t *testing.T) {
 			require.Contains(t, body, tt.want)
 		})
 	}
-	res, err := http.Post(srv.URL+transcriptions, "application/json", strings.NewReader("{}")) //nolint:noctx // a test
+	res, err := http.Post(srv.URL+transcriptions, "application/json", strings.NewReader("{}"))
 	require.NoError(t, err)
 	defer res.Body.Close()
 	require.Equal(t, http.StatusBadRequest, res.StatusCode)
@@ -390,7 +390,7 @@ func TestModelsAndHealth(t *testing.T) {
 		"/health": `{"status": "ok", "model_loaded": true, "model_id": "test", "vad": "loudness", "vad_detail": "chosen",
 			"sessions": 0, "requests": 0}`,
 	} {
-		res, err := http.Get(srv.URL + path) //nolint:noctx // a test
+		res, err := http.Get(srv.URL + path)
 		require.NoError(t, err)
 		body, err := io.ReadAll(res.Body)
 		require.NoError(t, err)

@@ -56,7 +56,9 @@ func (f *form) close() {
 func readForm(w http.ResponseWriter, r *http.Request, most int64) (_ *form, err error) {
 	mr, err := r.MultipartReader()
 	if err != nil {
-		return nil, &Error{Status: http.StatusBadRequest, Code: "invalid_form", Message: "expected multipart/form-data with a file: " + err.Error()}
+		return nil, &Error{
+			Status: http.StatusBadRequest, Code: "invalid_form", Message: "expected multipart/form-data with a file: " + err.Error(),
+		}
 	}
 	f := &form{fields: map[string][]string{}}
 	defer func() {

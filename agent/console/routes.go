@@ -271,8 +271,9 @@ func (s *Server) speechOperations() []endpoint {
 	}
 	return []endpoint{
 		{
-			method: "POST", path: inOpenAI + "audio/speech", door: guarded, call: answers(api.ServeSpeech), summary: "Speaks a text, as OpenAI's API",
-			in: audioapi.SpeechBody{}, kind: "audio/*",
+			method: "POST", path: inOpenAI + "audio/speech", door: guarded, call: answers(api.ServeSpeech),
+			summary: "Speaks a text, as OpenAI's API",
+			in:      audioapi.SpeechBody{}, kind: "audio/*",
 		},
 		{
 			method: "GET", path: inOpenAI + "audio/voices", door: guarded, call: answers(api.ServeVoices), summary: "The voices of the speech API",
@@ -291,7 +292,8 @@ func (s *Server) transcriptionOperations() []endpoint {
 	list := []endpoint{
 		{
 			method: "POST", path: inOpenAI + "audio/transcriptions", call: answers(api.ServeTranscriptions),
-			summary: "Writes what is said in a recording, as OpenAI's API", in: audioapi.TranscriptionForm{}, inKind: form, out: audioapi.Transcription{},
+			summary: "Writes what is said in a recording, as OpenAI's API", in: audioapi.TranscriptionForm{}, inKind: form,
+			out: audioapi.Transcription{},
 		},
 		{
 			method: "POST", path: inOpenAI + "audio/translations", call: answers(api.ServeTranslations),
@@ -314,7 +316,10 @@ func (s *Server) transcriptionOperations() []endpoint {
 			method: "GET", path: "/ws/transcribe", call: answers(api.ServePlain), status: http.StatusSwitchingProtocols,
 			summary: "WebSocket: 16-bit sound in, texts out",
 		},
-		{method: "GET", path: "/health", call: answers(api.ServeHealth), summary: "The state of transcription", out: audioapi.TranscriptionHealth{}},
+		{
+			method: "GET", path: "/health", call: answers(api.ServeHealth), summary: "The state of transcription",
+			out: audioapi.TranscriptionHealth{},
+		},
 	}
 	for i := range list {
 		list[i].door = guarded

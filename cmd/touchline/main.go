@@ -34,18 +34,20 @@ type cli struct {
 	ShowVersion versionFlag `name:"version" help:"Print the version."`
 
 	demoCommand
-	Join    joinCmd    `cmd:"" help:"Join a room of an existing LiveKit server and comment on a camera in it."`
-	Agent   agentCmd   `cmd:"" help:"Serve the rooms of a LiveKit server that ask for a commentator, as an agent worker."`
-	Camera  cameraCmd  `cmd:"" help:"Publish a camera, a stream, a file or a webcam in a room, without a bot; or accept WHIP senders."`
-	Ask     askCmd     `cmd:"" help:"Ask the configured engine a question about pictures, and measure it."`
-	Say     sayCmd     `cmd:"" help:"Speak a text with the configured voice into a WAV file."`
-	History historyCmd `cmd:"" help:"Print the comments of a room: text, JSON or subtitles (SRT, WebVTT)."`
-	Token   tokenCmd   `cmd:"" help:"Make a token for a link to a room's page: one that watches, or one that steers."`
-	Models  modelsCmd  `cmd:"" help:"Find model servers; make, check and list model bundles."`
-	Bench   benchCmd   `cmd:"" help:"Benchmark this machine."`
-	Check   checkCmd   `cmd:"" help:"Print the effective settings and what is missing on this machine."`
-	Health  healthCmd  `cmd:"" help:"Probe the agent worker of this machine; exit code 0 when it is healthy."`
-	Version versionCmd `cmd:"" help:"Print the version: release, commit and Go version."`
+	Join       joinCmd       `cmd:"" help:"Join a room of an existing LiveKit server and comment on a camera in it."`
+	Agent      agentCmd      `cmd:"" help:"Serve the rooms of a LiveKit server that ask for a commentator, as an agent worker."`
+	Camera     cameraCmd     `cmd:"" help:"Publish a camera, a stream, a file or a webcam in a room, without a bot; or accept WHIP senders."`
+	Ask        askCmd        `cmd:"" help:"Ask the configured engine a question about pictures, and measure it."`
+	Say        sayCmd        `cmd:"" help:"Speak a text with the configured voice into a WAV file."`
+	Transcribe transcribeCmd `cmd:"" help:"Write what is said in recordings, with the configured recognizer."`
+	Serve      serveCmd      `cmd:"" help:"Serve transcription with OpenAI's API, without LiveKit and cameras."`
+	History    historyCmd    `cmd:"" help:"Print the comments of a room: text, JSON or subtitles (SRT, WebVTT)."`
+	Token      tokenCmd      `cmd:"" help:"Make a token for a link to a room's page: one that watches, or one that steers."`
+	Models     modelsCmd     `cmd:"" help:"Find model servers; make, check and list model bundles."`
+	Bench      benchCmd      `cmd:"" help:"Benchmark this machine."`
+	Check      checkCmd      `cmd:"" help:"Print the effective settings and what is missing on this machine."`
+	Health     healthCmd     `cmd:"" help:"Probe the agent worker of this machine; exit code 0 when it is healthy."`
+	Version    versionCmd    `cmd:"" help:"Print the version: release, commit and Go version."`
 }
 
 // Exit codes besides those of modelcmd.ExitCode: invalid settings, and a panic, as of any Go program.

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sync/errgroup"
+
+	"touchline/agent/audioapi"
+	"touchline/agent/bot"
+	"touchline/agent/console"
+	"touchline/internal/rescue"
+)
+
+// errNoRecognizer is returned where nobody can turn speech into text.
+var errNoRecognizer = errors.New("there is no recognizer: set inference.recognizer.program to model or remote (docs/transcription.md)")
+
+// recognition returns transcription by the settings.
+func recognition(a *app) (*audioapi.Transcriber, error) {
+	s := a.cfg.Bot()
+	t, err := bot.NewTranscription(s.Engine.Recognizer, s.MiniCPM.Runtime, s.Transcription, a.log)
+	if t == nil && err == nil {
+		err = errNoRecognizer
+	}
+	return t, err
+}
+
+// transcribeCmd writes the texts of recordings.
+type transcribeCmd struct {
+	Files    []string `arg:"" help:"Recordings; - reads standard input."`
+	Format   string   `help:"Form of the text: text, srt, vtt or json." enum:"text,srt,vtt,json" default:"text"`
+	Language string   `help:"Language that is spoken, such as nl; found if left out." placeholder:"TAG"`
+	Context  string   `help:"Names and terms that may be said." placeholder:"TEXT"`
+	Words    bool     `help:"With --format json: the times of the words too."`
+}
+
+// Run writes the texts to standard output, one file after the other.
+func (c *transcribeCmd) Run(ctx context.Context, a *app) error {
+	t, err := recognition(a)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	g.Go(func() error { return t.Run(ctx) })
+	g.Go(func() error {
+		defer cancel()
+		for _, path := range c.Files {
+			if err := c.one(ctx, t, path, os.Stdin, os.Stdout); err != nil {
+				return fmt.Errorf("transcribe %s: %w", path, err)
+			}
+		}
+		return nil
+	})
+	return rescue.UnlessCanceled(g.Wait())
+}
+
+// one writes the text of a recording.
+func (c *transcribeCmd) one(ctx context.Context, t *audioapi.Transcriber, path string, stdin io.Reader, out io.Writer) error {
+	file, err := opened(path, stdin)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	fields := map[string][]string{
+		"model": {"default"}, "language": {c.Language}, "prompt": {c.Context}, "response_format": {c.Format},
+	}
+	if c.Format == "json" {
+		fields["response_format"], fields["timestamp_granularities"] = []string{"verbose_json"}, []string{"segment"}
+		if c.Words {
+			fields["timestamp_granularities"] = []string{"segment", "word"}
+		}
+	}
+	body, err := t.File(ctx, file, fields)
+	if err != nil {
+		return err
+	}
+	if c.Format == "json" {
+		body = append(body, '\n')
+	}
+	_, err = out.Write(body)
+	return err
+}
+
+// opened opens a file. Standard input goes to a file without a name.
+func opened(path string, stdin io.Reader) (*os.File, error) {
+	if path != "-" {
+		return os.Open(path)
+	}
+	file, err := os.CreateTemp("", "touchline-sound-")
+	if err != nil {
+		return nil, err
+	}
+	err = os.Remove(file.Name())
+	if err == nil {
+		_, err = io.Copy(file, stdin)
+	}
+	if err == nil {
+		_, err = file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// serveCmd serves transcription alone.
+type serveCmd struct {
+	pageFlags
+}
+
+// endless marks a command that serves until it is interrupted.
+func (*serveCmd) endless() {}
+
+// Run serves until Ctrl-C.
+func (c *serveCmd) Run(ctx context.Context, a *app) error {
+	cfg := a.cfg.Agent.Console.Config
+	c.apply(&cfg)
+	t, err := recognition(a)
+	if err != nil {
+		return err
+	}
+	s, err := console.New(console.Options{
+		Config: cfg, Rooms: console.NewRooms(0, a.log), Engine: t.Status, Transcription: t, Log: a.log,
+		Announce: func(url string) {
+			fmt.Fprintf(os.Stdout, "\n  Transcription is served at %s (docs/transcription.md)\n\n", url)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx)
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/internal/wav"
+)
+
+// TestTranscribe: the program writes the texts of files by a transcription server, and each error names what is wrong.
+func TestTranscribe(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("prompt") != "Ajax" || r.FormValue("language") != "nl" {
+			http.Error(w, "other fields", http.StatusBadRequest)
+			return
+		}
+		_, _ = io.WriteString(w, `{"text": "Een doelpunt!", "segments": [{"start": 0.5, "end": 2, "text": "Een doelpunt!"}],
+			"words": [{"word": "Een", "start": 0.5, "end": 1}, {"word": "doelpunt", "start": 1, "end": 2}]}`)
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	settings := filepath.Join(dir, "touchline.yaml")
+	require.NoError(t, os.WriteFile(settings, []byte("inference: {recognizer: {program: remote, url: "+server.URL+"/v1}}\n"), 0o600))
+	sound := make([]float32, 3*16000)
+	for i := 8000; i < 32000; i++ {
+		sound[i] = float32(i%50)/50 - 0.5
+	}
+	file := filepath.Join(dir, "goal.wav")
+	require.NoError(t, os.WriteFile(file, wav.Encode(sound, 16000), 0o600))
+	run := func(args ...string) (string, string, int) {
+		return touchline(t, append([]string{"--config", settings, "transcribe", "--language", "nl", "--context", "Ajax"}, args...)...)
+	}
+	for format, want := range map[string]string{
+		"srt":  "1\n00:00:00,500 --> 00:00:02,000\nEen doelpunt!\n\n",
+		"vtt":  "WEBVTT\n\n00:00:00.500 --> 00:00:02.000\nEen doelpunt!\n\n",
+		"json": `"words":[{"word":"Een","start":0.5,"end":1},{"word":"doelpunt!","start":1,"end":2}],"segments":[{"id":0`,
+	} {
+		stdout, stderr, code := run("--format", format, "--words", file)
+		require.Zero(t, code, stderr)
+		require.Contains(t, stdout, want)
+	}
+	text := filepath.Join(dir, "text.wav")
+	require.NoError(t, os.WriteFile(text, []byte("no sound"), 0o600))
+	for want, args := range map[string][]string{
+		"expected a WAV file":       {text},
+		"no such file or directory": {filepath.Join(dir, "none.wav")},
+		"a file with sound":         {os.DevNull},
+	} {
+		_, stderr, code := run(args...)
+		require.Equal(t, 1, code)
+		require.Contains(t, stderr, want)
+	}
+	_, stderr, code := touchline(t, "transcribe", file)
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "set inference.recognizer.program")
+	_, stderr, code = touchline(t, "serve")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "set inference.recognizer.program")
+}
+
+func TestTranscribeReadsStandardInput(t *testing.T) {
+	f, err := opened("-", strings.NewReader("sound"))
+	require.NoError(t, err)
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	require.NoError(t, err)
+	require.Equal(t, "sound", string(b))
+	require.NoFileExists(t, f.Name())
+}
