@@ -111,3 +111,29 @@ export function fragmentToken(hash) {
   // Ordinary anchors of the page are short words; a token is long and has no "=".
   return /^[\w.~-]{12,}$/.test(raw) ? raw : '';
 }
+
+/**
+ * Samples of a short text, spoken.
+ * @param {{input: string, voice: string, language: string}} speech
+ * @returns {Promise<Float32Array>} mono, 24 kHz
+ */
+export async function speech(speech) {
+  let res;
+  try {
+    res = await fetch('/v1/audio/speech', {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify({ ...speech, response_format: 'pcm' }),
+      signal: AbortSignal.timeout(30_000),
+    });
+  } catch {
+    throw new ApiError(0, 'The server does not answer.');
+  }
+  if (!res.ok) {
+    const data = await res.json().catch(() => null);
+    throw new ApiError(res.status, data?.error?.message || data?.message || `The server answered ${res.status}.`);
+  }
+  const pcm = await res.arrayBuffer().catch(() => null);
+  if (!pcm) throw new ApiError(0, 'The voice broke off.');
+  return Float32Array.from(new Int16Array(pcm, 0, pcm.byteLength >> 1), (v) => v / 32768);
+}

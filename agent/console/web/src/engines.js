@@ -48,6 +48,55 @@ export function voiceChoices(voices, now) {
   return out;
 }
 
+/** What a voice says to be tried, by language. */
+const SAMPLES = {
+  en: 'A goal for the reds!', nl: 'Een doelpunt voor rood!', de: 'Ein Tor für Rot!', fr: 'Un but pour les rouges !', es: '¡Gol de los rojos!',
+  it: 'Un gol per i rossi!', pt: 'Um gol dos vermelhos!',
+};
+
+/** A short sentence of a language; digits where none is known. @param {string} [language] */
+export const sample = (language) => SAMPLES[(language ?? 'en').toLowerCase().split('-')[0]] ?? '1, 2, 3.';
+
+/** A button that speaks a short sentence in a voice, in this browser only. */
+export class VoiceTrial {
+  /** @type {AudioContext | null} */
+  #audio = null;
+  /** @type {AudioBufferSourceNode | null} */
+  #playing = null;
+
+  /** @param {() => {voice: string, language?: string}} chosen @param {(tone: string, words: string) => void} say */
+  constructor(chosen, say) {
+    this.chosen = chosen;
+    this.say = say;
+    this.button = h('button', { class: 'link', type: 'button', id: 'voice-try', 'data-needs': 'speak', title: 'Hear this voice, in this browser only' }, 'Try it');
+    this.button.addEventListener('click', () => void (this.#playing ? this.#playing.stop() : this.#try()));
+  }
+
+  async #try() {
+    const { voice, language } = this.chosen();
+    this.button.disabled = true;
+    this.say('', '');
+    try {
+      this.#audio ??= new AudioContext();
+      const samples = await api.speech({ input: sample(language), voice, language: language ?? '' });
+      const sound = this.#audio.createBuffer(1, Math.max(samples.length, 1), 24000);
+      sound.copyToChannel(samples, 0);
+      this.#playing = new AudioBufferSourceNode(this.#audio, { buffer: sound });
+      this.#playing.connect(this.#audio.destination);
+      this.#playing.onended = () => {
+        this.#playing = null;
+        this.button.textContent = 'Try it';
+      };
+      await this.#audio.resume();
+      this.#playing.start();
+      this.button.textContent = 'Stop';
+    } catch (err) {
+      this.say('bad', err.message);
+    }
+    this.button.disabled = false;
+  }
+}
+
 export class Engines {
   #list = h('div', { class: 'picks', id: 'engines' });
   #note = h('p', { class: 'note', role: 'status', id: 'engine-said' });

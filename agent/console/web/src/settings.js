@@ -1,6 +1,6 @@
 /** The settings drawer, with the span and the cost of a cycle. */
 import * as api from './api.js';
-import { Engines, voiceChoices } from './engines.js';
+import { Engines, VoiceTrial, voiceChoices } from './engines.js';
 import { isCut, lookSpan, lookTokens, windowNeeds } from './formulas.js';
 import { h } from './panel.js';
 import { seconds } from './words.js';
@@ -21,7 +21,7 @@ import { seconds } from './words.js';
 export const GROUPS = [
   {
     title: 'Engine and voice',
-    fields: [{ key: 'voice', label: 'Voice', unit: '', type: 'choice', options: [['auto', 'automatic']], help: 'Of the installed speech programs, in the language of the comments.' }],
+    fields: [{ key: 'voice', label: 'Voice', unit: '', type: 'choice', options: [['auto', 'automatic']], help: 'The model’s own, or that of a speech program that speaks the language.' }],
   },
   {
     title: 'Preset',
@@ -90,6 +90,7 @@ export class SettingsPanel {
       const box = h('fieldset', {}, h('legend', {}, group.title));
       if (i === 0) box.append(this.engines.body);
       for (const f of group.fields) box.append(this.#field(f));
+      if (i === 0) this.#trial();
       if (i === 2) box.append(this.#sums());
       this.body.append(box);
     });
@@ -100,6 +101,18 @@ export class SettingsPanel {
   shown() {
     this.draw();
     void this.engines.load();
+  }
+
+  /** The voice can be heard before the room has it. */
+  #trial() {
+    const { input, row, note, f } = this.#fields.get('voice');
+    const trial = new VoiceTrial(
+      () => ({ voice: input.value, language: this.state.known.snapshot?.settings?.language }),
+      (tone, words) => {
+        row.dataset.tone = tone;
+        note.textContent = words || f.help;
+      });
+    row.insertBefore(trial.button, note);
   }
 
   #sums() {

@@ -1,6 +1,6 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { engineState, engineWords, voiceChoices } from '../src/engines.js';
+import { engineState, engineWords, sample, voiceChoices } from '../src/engines.js';
 
 const remote = { engine: 'remote', model: 'qwen2.5-vl', server: 'http://127.0.0.1:8000/v1', program: 'vLLM', in_force: false };
 
@@ -28,4 +28,10 @@ test('the voices of the language, and the one in force', () => {
   const voices = [{ id: 'flite:slt', language: 'en', speaks: true }, { id: 'espeak-ng:nl', language: 'nl', speaks: false }];
   assert.deepEqual(voiceChoices(voices, 'auto'), [['auto', 'automatic'], ['flite:slt', 'flite slt']]);
   assert.deepEqual(voiceChoices(voices, 'espeak-ng:nl')[2], ['espeak-ng:nl', 'espeak-ng nl']);
+});
+
+test('a voice is tried in its language', () => {
+  assert.equal(sample('en'), sample(undefined));
+  assert.match(sample('pt-BR'), /gol/);
+  assert.equal(sample('zh-HK'), '1, 2, 3.');
 });
