@@ -35,7 +35,7 @@ synth() {
 	shift
 	"$tool" models synth --shape minicpm-o-4.5 "$bundle" --device cuda "$@"
 }
-synth "$dir/head8" --weights int4,fp16 --head 8
+synth "$dir/head8" --weights int4,fp16 --head 8 --speech
 synth "$dir/head4" --weights int4 --head 4
 
 compare=

@@ -65,6 +65,7 @@ type runCmd struct {
 	Cameras  time.Duration `help:"Length of each run with WHIP senders." default:"30s"`
 	Decode   time.Duration `help:"Length of each decode run, best a multiple of 4 s." default:"16s"`
 	Clips    string        `help:"Folder of recordings for decode, for machines without a browser; filled when empty." type:"existingdir"`
+	Bundle   string        `help:"For rules: a bundle of the built-in model, instead of a model server." type:"existingdir"`
 	Off      time.Duration `help:"Downtime of the cameras that restart." default:"30s"`
 }
 
@@ -97,7 +98,7 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 		}},
 		{"instruction", "New instruction", func(ctx context.Context) ([]row, error) { return measureInstruction(ctx, log) }},
 		{"rules", "16 alert rules beside the commentary, model latency 150 ms", func(ctx context.Context) ([]row, error) {
-			return measureRules(ctx, r.Cost, log)
+			return measureRules(ctx, r.Cost, r.Bundle, log)
 		}},
 		{"mqtt", "Alerts at an MQTT subscriber, engine latency 300 ms, state on disk", func(ctx context.Context) ([]row, error) {
 			return measureMQTT(ctx, 100, log)

@@ -32,8 +32,6 @@ type modelServer struct {
 	mood atomic.Int32
 	// least and most bound the time to the first word.
 	least, most time.Duration
-	// structured counts the requests for JSON.
-	structured atomic.Int64
 	// text is the format of an answer; %d is its number.
 	text string
 
@@ -89,7 +87,6 @@ func (m *modelServer) answer(w http.ResponseWriter, r *http.Request) {
 	text, latency := m.next()
 	if bytes.Contains(body, []byte(`"json_schema"`)) {
 		text = `{"fired":[]}`
-		m.structured.Add(1)
 	}
 	if stage.Wait(r.Context(), latency) != nil {
 		return

@@ -25,8 +25,9 @@ type Stages struct {
 	// Prefill of a whole prompt by weight set; Decode of a step by set and rooms.
 	Prefill map[models.Weights]Runs
 	Decode  map[models.Weights]map[int]Runs
-	// Memory planned and used, in bytes.
+	// Memory planned and used, in bytes, without the voice.
 	Planned, Used int64
+	Speech        SpeechStages
 }
 
 // StageOptions are the parameters of TimeStages.
@@ -34,6 +35,7 @@ type StageOptions struct {
 	Runs          int   // of each kind, after three that are not counted
 	Prompt        int   // tokens
 	Images, Rooms []int // in one run
+	Speaking      []int // rooms of the voice's runs
 }
 
 // TimeStages loads a bundle and times each kind of run. The device must be
@@ -97,6 +99,11 @@ func timeStages(ctx context.Context, b *models.Bundle, o Options, so StageOption
 	t := timer{ctx: ctx, now: o.Now, runs: so.Runs}
 	t.vision(d, e.vision, so, &s)
 	t.decoders(d, so, &s)
+	if t.err == nil && len(so.Speaking) > 0 {
+		if err := t.speech(e, b, d, o, so, &s.Speech); err != nil {
+			return s, fmt.Errorf("the voice: %w", err)
+		}
+	}
 	return s, t.err
 }
 

@@ -50,7 +50,8 @@ type loop struct {
 	images  []*image // prepared, not embedded, in order of arrival
 	batch   []*image // scratch
 
-	voice *tts.Talker // nil without a voice
+	voice *tts.Talker   // nil without a voice
+	owed  time.Duration // that new voices may take before the next prompt or picture
 
 	prefillCost, visionCost cost
 	stall                   time.Duration // stallLimit less stallMargin, except in tests
@@ -282,19 +283,30 @@ func (l *loop) others() (bool, error) {
 // piece does one piece of work: the first of a turn in any case, a further one if
 // it fits into the time left. The order is: voices that may soon fall silent,
 // pictures that an answer waits for, prompts, other pictures, other voices. A prompt
-// that did not fit into the last turn goes before pictures.
-func (l *loop) piece(left time.Duration, further bool) (bool, error) {
+// that did not fit into the last turn goes before pictures. New voices, which all wait for
+// their first sound, and pictures and prompts take turns, of about the same time.
+func (l *loop) piece(left time.Duration, further bool) (did bool, err error) {
 	if l.voice == nil {
 		return l.look(left, further)
 	}
-	did, err := l.voice.Work(left, further, true)
-	if err == nil && !did {
-		did, err = l.look(left, further)
+	if did, err = l.voice.Work(left, further, tts.FallingVoice); did || err != nil {
+		return did, err
 	}
-	if err == nil && !did {
-		did, err = l.voice.Work(left, further, false)
+	begin := l.now()
+	if l.owed > 0 {
+		if did, err = l.voice.Work(left, further, tts.NewVoice); did || err != nil {
+			l.owed -= l.now().Sub(begin)
+			return did, err
+		}
 	}
-	return did, err
+	if did, err = l.look(left, further); did || err != nil {
+		l.owed = l.now().Sub(begin)
+		return did, err
+	}
+	if did, err = l.voice.Work(left, further, tts.NewVoice); did || err != nil {
+		return did, err
+	}
+	return l.voice.Work(left, further, tts.AnyVoice)
 }
 
 // look does one piece of work with pictures and prompts.

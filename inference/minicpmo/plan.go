@@ -93,7 +93,7 @@ func (v *speechSelection) plan(p *Plan, d models.Device) {
 	}
 	p.Add("voice", v.weights+runs*v.workspaceBytes())
 	state, turn := v.turnBytes()
-	p.Add(plural(v.known, "reference voice", "reference voices"), int64(v.known+1)*state) // and the place where they are made
+	p.Add(plural(v.known, "reference voice", "reference voices"), int64(v.known)*state)
 	p.Add(fmt.Sprintf("%s of %d s", plural(v.layout.Slots, "speaking slot", "speaking slots"), v.prompt/50),
 		int64(v.layout.Slots)*turn+v.layout.Bytes())
 }

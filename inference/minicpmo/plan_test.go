@@ -171,7 +171,7 @@ func TestPlanOfTheVoice(t *testing.T) {
 	alone := *s
 	alone.voice = nil
 	model := alone.plan("").Total()
-	for extra, want := range map[int64]int{20e9: 16, 9e9: 8, 6e9: 4, 4e9: 2, 2e9: 0} {
+	for extra, want := range map[int64]int{20e9: 16, 9e9: 8, 5.7e9: 4, 3.7e9: 2, 2e9: 0} {
 		fits, ok := s.speaking(model + extra)
 		require.Equal(t, want > 0, ok, "%d bytes beside the model", extra)
 		if ok {
@@ -179,7 +179,7 @@ func TestPlanOfTheVoice(t *testing.T) {
 			require.Equal(t, 32, fits.layout.Slots)
 		}
 	}
-	require.EqualError(t, s.speechless(model+2e9), "no memory for the model's own voice: it needs 2.93 GB, and 2.00 GB are free beside the model; "+
+	require.EqualError(t, s.speechless(model+2e9), "no memory for the model's own voice: it needs 2.59 GB, and 2.00 GB are free beside the model; "+
 		"it fits with inference.minicpmo.slots: 16")
 	least := s.withVoice(1, 150).plan("").Total()
 	require.ErrorContains(t, s.speechless(least), "it fits with inference.voice.prompt: 3s, or with inference.minicpmo.slots: 16")

@@ -179,13 +179,21 @@ func chooseSpeech(b *models.Bundle, sel *selection, c inference.VoiceConfig) (*s
 	return s, s.layout.Validate()
 }
 
+// lmFiles returns the graphs of the voice's language model.
+func (v *speechSelection) lmFiles() [2]string {
+	return [2]string{v.files[models.KindTTSCondition], v.files[models.KindTTS]}
+}
+
 // openSpeech loads the voice. It is called by the goroutine that owns the device; the sound gets a goroutine of its own,
 // which ends with ctx.
 func (e *Engine) openSpeech(ctx context.Context, s *speechSelection, rt *ort.Runtime, dev *ort.Device, threads int) (err error) {
 	fatal := func(err error) bool { return errors.Is(err, ErrDeviceLost) }
-	lm, err := openSpeechLM(rt, dev, [2]string{s.files[models.KindTTSCondition], s.files[models.KindTTS]}, s.dims, s.layout, threads)
+	lm, err := openSpeechLM(rt, dev, s.lmFiles(), s.dims, s.layout, threads)
 	if err != nil {
 		return err
+	}
+	if err := lm.warm(ctx, s.layout); err != nil {
+		return errors.Join(err, lm.close())
 	}
 	v := &speech{lm: lm, names: map[string]bool{}, slots: s.layout.Slots, ended: make(chan struct{})}
 	for name := range s.voices {
@@ -239,6 +247,21 @@ func (e *Engine) sound(
 		return
 	}
 	defer func() { _ = dev.Close() }()
+	w, err := e.openSound(ctx, s, rt, dev, threads)
+	if err != nil {
+		opened <- err
+		return
+	}
+	defer func() { _ = w.close() }()
+	v.sounder = tts.NewSounder(w, e.now, fatal, e.loop.inbox.wake.Set)
+	opened <- nil
+	if err := v.sounder.Run(ctx); err != nil {
+		e.log.Error().Err(err).Msg("the voice is lost")
+	}
+}
+
+// openSound opens the voice's sound with its voices, and warms it up.
+func (e *Engine) openSound(ctx context.Context, s *speechSelection, rt *ort.Runtime, dev *ort.Device, threads int) (*speechWave, error) {
 	w, err := openSpeechWave(rt, dev, waveOptions{
 		files: [4]string{
 			s.files[models.KindFlowEncoder], s.files[models.KindFlowDiT], s.files[models.KindFlowDiTOnce], s.files[models.KindVocoder],
@@ -247,21 +270,17 @@ func (e *Engine) sound(
 		noise: randomNoise(s.prompt, s.dims.Speech.Flow.Mel, e.seed),
 	})
 	if err != nil {
-		opened <- err
-		return
+		return nil, err
 	}
-	defer func() { _ = w.close() }()
 	for name, voice := range s.voices {
 		if err := w.AddVoice(name, voice); err != nil {
-			opened <- err
-			return
+			return nil, errors.Join(err, w.close())
 		}
 	}
-	v.sounder = tts.NewSounder(w, e.now, fatal, e.loop.inbox.wake.Set)
-	opened <- nil
-	if err := v.sounder.Run(ctx); err != nil {
-		e.log.Error().Err(err).Msg("the voice is lost")
+	if err := w.warm(ctx); err != nil {
+		return nil, errors.Join(err, w.close())
 	}
+	return w, nil
 }
 
 // randomNoise returns normal noise.

@@ -15,8 +15,6 @@ const (
 	// pieceTokens is the longest piece of text that the voice reads at once, with
 	// the marks after it.
 	pieceTokens = 64
-	// wholeRows is the largest number of slots of a step that returns whole rows.
-	wholeRows = 4
 )
 
 // speechLM is the voice's language model on ONNX Runtime (TTSCondition and TTS of
@@ -213,7 +211,7 @@ func (m *speechLM) Step(r kvcache.Range, history [][]int32, lengths []int32) err
 	if err := m.decoder.Step(0, r, lengths); err != nil {
 		return err
 	}
-	if m.all = r.Size <= wholeRows; m.all {
+	if m.all = !m.half; m.all { // a GPU's copies take longer than its search for the best
 		return m.decoder.Fetch(r, m.whole...)
 	}
 	return m.decoder.Fetch(r, m.short...)

@@ -17,17 +17,51 @@ import (
 // silenceCode is the code of silence in front of a turn and behind a prompt.
 const silenceCode = 4218
 
-// once binds one run of a graph for a slot, of any shape, and runs it. Its memory lives as long as the arena.
-type once struct {
-	w     *speechWave
-	arena *networks.Arena
-	run   *networks.Run
-	err   error
+// scratch is memory for runs of any shape: a buffer for each name, as large as its largest use so far. Memory is not given back
+// between the runs of turns, because that would hold up the whole device.
+type scratch struct {
+	memory  *networks.Arena
+	handles *networks.Arena // of the runs since the last reset
+	named   map[string]*ort.Memory
 }
 
-func (w *speechWave) newOnce(a *networks.Arena, s *ort.Session) *once {
-	run, err := a.NewRun(s, ort.NoGraph)
-	return &once{w, a, run, err}
+func (w *speechWave) newScratch() *scratch {
+	return &scratch{memory: w.temporary(), handles: w.temporary(), named: map[string]*ort.Memory{}}
+}
+
+// reset ends the use of all buffers, whose runs have ended.
+func (s *scratch) reset() error { return s.handles.Close() }
+
+func (s *scratch) close() error { return errors.Join(s.handles.Close(), s.memory.Close()) }
+
+// tensor returns a tensor in the buffer of a name.
+func (s *scratch) tensor(name string, t models.Type, shape ...int64) (*ort.Memory, *ort.Tensor, error) {
+	bytes := int64(t.Size())
+	for _, n := range shape {
+		bytes *= n
+	}
+	m := s.named[name]
+	if m == nil || m.Size() < bytes {
+		if m = s.memory.Memory(name, bytes); m == nil {
+			return nil, nil, s.memory.Err()
+		}
+		s.named[name] = m
+	}
+	x, err := s.handles.TensorAt(m.At(0), t, shape...)
+	return m, x, err
+}
+
+// once binds one run of a graph for a slot, of any shape, and runs it.
+type once struct {
+	w    *speechWave
+	from *scratch
+	run  *networks.Run
+	err  error
+}
+
+func (w *speechWave) newOnce(s *scratch, session *ort.Session) *once {
+	run, err := s.handles.NewRun(session, ort.NoGraph)
+	return &once{w, s, run, err}
 }
 
 // fail remembers the first error.
@@ -43,7 +77,7 @@ func (o *once) input(name string, t models.Type, b []byte, shape ...int64) {
 	if o.err != nil {
 		return
 	}
-	m, x, err := o.arena.Tensor(name, t, shape...)
+	m, x, err := o.from.tensor(name, t, shape...)
 	if o.fail(err) || o.fail(o.w.Device().CopyIn(m.At(0), b)) {
 		return
 	}
@@ -64,7 +98,7 @@ func (o *once) output(name string, t models.Type, shape ...int64) *ort.Memory {
 	if o.err != nil {
 		return nil
 	}
-	m, x, err := o.arena.Tensor(name, t, shape...)
+	m, x, err := o.from.tensor(name, t, shape...)
 	if !o.fail(err) {
 		o.fail(o.run.BindOutput(name, x))
 	}
@@ -77,7 +111,7 @@ func (o *once) slot(slot int, in, out map[string]*networks.Rows) {
 		return
 	}
 	r := kvcache.Range{Start: slot, Size: 1}
-	o.fail(errors.Join(o.arena.Bind(in, r, o.run.BindInput), o.arena.Bind(out, r, o.run.BindOutput)))
+	o.fail(errors.Join(o.from.handles.Bind(in, r, o.run.BindInput), o.from.handles.Bind(out, r, o.run.BindOutput)))
 }
 
 func (o *once) do() error {
@@ -89,7 +123,7 @@ func (o *once) do() error {
 
 // encodeOnce encodes codes of any number for a slot, of which coded are codes and the rest zeros. It returns mu of all but
 // the last three.
-func (w *speechWave) encodeOnce(a *networks.Arena, slot int, codes []int32, coded int, filled func(rate string) int) (*ort.Memory, error) {
+func (w *speechWave) encodeOnce(a *scratch, slot int, codes []int32, coded int, filled func(rate string) int) (*ort.Memory, error) {
 	n := len(codes)
 	ids, marks := make([]int64, n), make([]float32, n)
 	for i, c := range codes[:coded] {
@@ -118,7 +152,7 @@ func (w *speechWave) encodeOnce(a *networks.Arena, slot int, codes []int32, code
 // transformOnce runs the flow for any number of frames after n windows of a slot; n is -1 for the prompt, with its
 // spectrogram. It returns the spectrogram and what the run adds to the rings, by name.
 func (w *speechWave) transformOnce(
-	a *networks.Arena, slot, n, frames int, mu *ort.Memory, prompt []float32,
+	a *scratch, slot, n, frames int, mu *ort.Memory, prompt []float32,
 ) (*ort.Memory, map[string]*ort.Memory, error) {
 	f, d, long := w.dims.Flow, w.dims.Flow.DiT, int64(frames)
 	o := w.newOnce(a, w.once)
@@ -143,7 +177,7 @@ func (w *speechWave) transformOnce(
 	w.caches(in, unused, w.flowCaches()...)
 	o.slot(slot, in, nil)
 	if o.err == nil {
-		x, err := a.TensorAt(mu.At(0), w.float, 1, long, int64(f.Mel))
+		x, err := a.handles.TensorAt(mu.At(0), w.float, 1, long, int64(f.Mel))
 		if !o.fail(err) {
 			o.fail(o.run.BindInput("mu", x))
 		}
@@ -164,46 +198,40 @@ func (w *speechWave) transformOnce(
 	return mel, added, o.do()
 }
 
-// end runs the last window of a turn, all of whose codes become sound.
-func (w *speechWave) end(j tts.Job) (wave []float32, err error) {
-	a := w.temporary()
-	defer func() { err = errors.Join(err, a.Close()) }()
+// long runs the last window of a turn that is too long for the captured shapes.
+func (w *speechWave) long(j *tts.Job) (err error) {
 	n, slot := len(j.Codes), j.Slot
-	mel, rows := w.out["mel"].At(slot), chunkFrames
-	if n <= chunkFrames/2 {
-		w.window(slot, 0, j.Codes, n)
-		r := kvcache.Range{Start: slot, Size: 1}
-		if err := errors.Join(w.encode.Run(r), w.transform.Run(r)); err != nil {
-			return nil, err
-		}
-	} else {
-		codes := append(append([]int32{}, j.Codes...), 0, 0, 0)
-		mu, err := w.encodeOnce(a, slot, codes, n, func(rate string) int { return w.filled(rate, slot) })
-		if err != nil {
-			return nil, err
-		}
-		m, _, err := w.transformOnce(a, slot, w.turns[slot].windows, 2*n, mu, nil)
-		if err != nil {
-			return nil, err
-		}
-		mel, rows = m.At(0), 2*n
+	codes := append(append([]int32{}, j.Codes...), 0, 0, 0)
+	mu, err := w.encodeOnce(w.tails, slot, codes, n, func(rate string) int { return w.filled(rate, slot) })
+	if err != nil {
+		return errors.Join(err, w.tails.reset())
 	}
+	mel, _, err := w.transformOnce(w.tails, slot, w.turns[slot].windows, 2*n, mu, nil)
+	if err != nil {
+		return errors.Join(err, w.tails.reset())
+	}
+	return w.tail(j, mel.At(0), 2*n)
+}
+
+// tail turns the spectrogram of the last window of a turn, of some rows, into sound. All of its codes become sound.
+func (w *speechWave) tail(j *tts.Job, mel ort.Pointer, rows int) (err error) {
+	defer func() { err = errors.Join(err, w.tails.reset()) }()
 	from := 0
 	if j.First {
 		from = graph.VocoderKept
 	}
-	used := counted(from, graph.VocoderKept+2*n)
+	used := counted(from, graph.VocoderKept+2*len(j.Codes))
 	frames := int64(len(used))
-	o := w.newOnce(a, w.vocoder)
-	noise := w.noise.rows(slot, 8*len(used))
+	o := w.newOnce(w.tails, w.vocoder)
+	noise := w.noise.rows(j.Slot, 8*len(used))
 	o.ints("frames", used, frames)
 	o.ints("noise_rows", counted(noise, noise+8*len(used)), 1, 8*frames)
 	o.ints("resumed", []int64{int64(1 - from/graph.VocoderKept)}, 1, 1)
 	in, out := map[string]*networks.Rows{}, map[string]*networks.Rows{}
 	w.caches(in, out, "mel", "source", "wave")
-	o.slot(slot, in, out)
+	o.slot(j.Slot, in, out)
 	if o.err == nil {
-		x, err := a.TensorAt(mel, models.Float32, 1, int64(rows), int64(w.dims.Flow.Mel))
+		x, err := w.tails.handles.TensorAt(mel, models.Float32, 1, int64(rows), int64(w.dims.Flow.Mel))
 		o.fail(err)
 		if err == nil {
 			o.fail(errors.Join(o.run.BindInput("mel", x), o.run.BindInput("noise", w.shared["noise"])))
@@ -211,22 +239,28 @@ func (w *speechWave) end(j tts.Job) (wave []float32, err error) {
 	}
 	sound := o.output("wave", models.Float32, 1, graph.FrameSamples*frames)
 	if err := o.do(); err != nil {
-		return nil, err
+		return err
 	}
-	wave = make([]float32, graph.FrameSamples*frames)
-	return wave, w.Device().CopyOut(ort.Bytes(wave), sound.At(0))
+	wave := make([]float32, graph.FrameSamples*frames)
+	if err := errors.Join(w.Device().CopyOut(ort.Bytes(wave), sound.At(0)), w.Device().Synchronize()); err != nil {
+		return err
+	}
+	j.Wave = wave
+	w.turns[j.Slot].windows++
+	return nil
 }
 
-// AddVoice prepares a voice: the state of a turn after its prompt. It works in the slot after those of turns.
+// AddVoice prepares a voice: the state of a turn after its prompt. It works in the first slot, which must be free.
 func (w *speechWave) AddVoice(name string, v Voice) (err error) {
 	f := w.dims.Flow
 	if len(v.Codes)*2 != w.prompt || len(v.Mel) != w.prompt*f.Mel || len(v.Speaker) != f.Speaker {
 		return fmt.Errorf("voice %q: expected %d codes, %d values of a spectrogram and %d of a speaker, has %d, %d and %d: add the voice again",
 			name, w.prompt/2, w.prompt*f.Mel, f.Speaker, len(v.Codes), len(v.Mel), len(v.Speaker))
 	}
-	a := w.temporary()
-	defer func() { err = errors.Join(err, a.Close()) }()
-	slot := w.slots.Slots
+	a := w.newScratch()
+	defer func() { err = errors.Join(err, a.close()) }()
+	slot := 0
+	w.turns[slot] = waveTurn{}
 	for _, n := range w.state() {
 		if err := w.Device().Memset(w.in[n].At(slot), 0, w.in[n].Width()); err != nil {
 			return err

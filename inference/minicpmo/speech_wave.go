@@ -69,6 +69,7 @@ type speechWave struct {
 	shared  map[string]*ort.Tensor
 
 	turns  []waveTurn
+	tails  *scratch
 	voices map[string]*networks.Arena
 	stored map[string]map[string]*networks.Rows // the state after a voice's prompt
 }
@@ -100,7 +101,7 @@ func openSpeechWave(rt *ort.Runtime, dev *ort.Device, o waveOptions) (_ *speechW
 	w := &speechWave{
 		Arena: networks.NewArena(rt, dev), runtime: rt, dims: o.dims, float: models.Float32,
 		slots: kvcache.Layout{Slots: o.slots}, noise: o.noise,
-		prompt: o.prompt, ring: ringRows(o.prompt), single: dev.Kind() == ort.CPU, turns: make([]waveTurn, o.slots+1),
+		prompt: o.prompt, ring: ringRows(o.prompt), single: dev.Kind() == ort.CPU, turns: make([]waveTurn, o.slots),
 		in: map[string]*networks.Rows{}, out: map[string]*networks.Rows{}, kept: map[string]*networks.Rows{}, shared: map[string]*ort.Tensor{},
 		stored: map[string]map[string]*networks.Rows{}, voices: map[string]*networks.Arena{},
 	}
@@ -113,10 +114,12 @@ func openSpeechWave(rt *ort.Runtime, dev *ort.Device, o waveOptions) (_ *speechW
 		}
 	}()
 	for i, s := range []**ort.Session{&w.encoder, &w.flow, &w.once, &w.vocoder} {
-		if *s, err = rt.NewSession(o.files[i], dev, ort.SessionOptions{CUDAGraph: true, Threads: o.threads, NoMemoryPattern: true}); err != nil {
+		so := ort.SessionOptions{CUDAGraph: true, Threads: o.threads, NoMemoryPattern: true, NHWC: s == &w.vocoder}
+		if *s, err = rt.NewSession(o.files[i], dev, so); err != nil {
 			return nil, err
 		}
 	}
+	w.tails = w.newScratch()
 	w.allocate()
 	if err := w.Err(); err != nil {
 		return nil, err
@@ -127,6 +130,9 @@ func openSpeechWave(rt *ort.Runtime, dev *ort.Device, o waveOptions) (_ *speechW
 // close frees everything.
 func (w *speechWave) close() error {
 	var err error
+	if w.tails != nil {
+		err = w.tails.close()
+	}
 	for _, a := range w.voices {
 		err = errors.Join(err, a.Close())
 	}
@@ -161,23 +167,25 @@ func rates() []string { return []string{"25", "50"} }
 // allocate allocates the rows of all slots.
 func (w *speechWave) allocate() {
 	f, d := w.dims.Flow, w.dims.Flow.DiT
-	row := func(to map[string]*networks.Rows, host bool, per int, name string, t models.Type, shape ...int) {
+	var ports []networks.Port
+	var to []map[string]*networks.Rows
+	row := func(rows map[string]*networks.Rows, host bool, per int, name string, t models.Type, shape ...int) {
 		p := networks.Port{Name: name, Type: t, Host: host, Per: int64(per)}
 		for _, n := range shape {
 			p.Shape = append(p.Shape, int64(n))
 		}
-		to[name] = w.NewRows(p, w.slots.Slots+1) // the last is for the prompts of voices
+		ports, to = append(ports, p), append(to, rows)
 	}
 	input := func(name string, t models.Type, shape ...int) { row(w.in, true, 1, name, t, shape...) }
+	var kept []string
 	ring := func(name string, shape ...int) {
 		row(w.in, false, 2, "past."+name, w.float, shape...)
-		w.out["present."+name] = w.in["past."+name]
-		w.rings = append(w.rings, "past."+name)
+		w.rings = append(w.rings, name)
 	}
 	keep := func(name string, t models.Type, shape ...int) {
 		row(w.in, false, 1, "past."+name, t, shape...)
 		row(w.out, false, 1, "present."+name, t, shape...)
-		w.kept["past."+name] = w.out["present."+name]
+		kept = append(kept, name)
 	}
 
 	input("codes", models.Int64, tts.WindowCodes)
@@ -201,14 +209,12 @@ func (w *speechWave) allocate() {
 	row(w.in, true, 2, "write", models.Int64)
 	row(w.in, true, 2, "conv_write", models.Int64)
 	row(w.in, true, 2, "conv_rows", models.Int64, chunkFrames, 3)
-	for s := range d.Steps {
-		for i := range d.Layers {
-			p := strconv.Itoa(s) + "." + strconv.Itoa(i) + "."
-			ring(p+"key", w.ring, d.Heads*d.HeadDim)
-			ring(p+"value", w.ring, d.Heads*d.HeadDim)
-			ring(p+"conv1", convRows, d.Hidden)
-			ring(p+"conv2", convRows, d.Hidden)
-		}
+	attention, convolution := ringNames(d)
+	for _, name := range attention {
+		ring(name, w.ring, d.Heads*d.HeadDim)
+	}
+	for _, name := range convolution {
+		ring(name, convRows, d.Hidden)
 	}
 	row(w.out, false, 1, "mel", models.Float32, chunkFrames, f.Mel)
 
@@ -220,6 +226,42 @@ func (w *speechWave) allocate() {
 	keep("mel", models.Float32, graph.VocoderKept, f.Mel)
 	keep("source", models.Float32, 1, overlap)
 	keep("wave", models.Float32, overlap)
+
+	for i, r := range w.AllRows("turns", ports, w.slots.Slots) {
+		to[i][ports[i].Name] = r
+	}
+	for i, name := range w.rings {
+		w.rings[i], w.out["present."+name] = "past."+name, w.in["past."+name]
+	}
+	for _, name := range kept {
+		w.kept["past."+name] = w.out["present."+name]
+	}
+}
+
+// ringNames returns the names of the flow's rings of keys and values, and of its convolutions.
+func ringNames(d models.DiT) (attention, convolution []string) {
+	for s := range d.Steps {
+		for i := range d.Layers {
+			p := strconv.Itoa(s) + "." + strconv.Itoa(i) + "."
+			attention, convolution = append(attention, p+"key", p+"value"), append(convolution, p+"conv1", p+"conv2")
+		}
+	}
+	return attention, convolution
+}
+
+// slotBytes returns the memory of a turn.
+func (w *speechWave) slotBytes() int64 {
+	rows := map[*networks.Rows]bool{}
+	var n int64
+	for _, ports := range []map[string]*networks.Rows{w.in, w.out} {
+		for _, r := range ports {
+			if !rows[r] {
+				rows[r] = true
+				n += r.Width()
+			}
+		}
+	}
+	return n
 }
 
 // connect makes the networks.
@@ -304,16 +346,7 @@ func (w *speechWave) encoderCaches() []string {
 	return names
 }
 
-func (w *speechWave) flowCaches() (names []string) {
-	d := w.dims.Flow.DiT
-	for s := range d.Steps {
-		for i := range d.Layers {
-			p := strconv.Itoa(s) + "." + strconv.Itoa(i) + "."
-			names = append(names, p+"key", p+"value", p+"conv1", p+"conv2")
-		}
-	}
-	return names
-}
+func (w *speechWave) flowCaches() []string { return slices.Concat(ringNames(w.dims.Flow.DiT)) }
 
 // counted returns the numbers from a to before b.
 func counted(a, b int) []int64 {
@@ -360,55 +393,86 @@ func (w *speechWave) Begin(slot int, voice string) error {
 
 // Run implements tts.Wave.
 func (w *speechWave) Run(jobs []tts.Job) {
-	// Windows of one shape share a run. On a CPU that would gain nothing.
-	done := make([]bool, len(jobs))
+	var shared []*tts.Job
 	for i := range jobs {
 		j := &jobs[i]
 		switch {
-		case done[i]:
-			continue
-		case j.Last:
-			j.Wave, j.Err = w.end(*j)
-			w.turns[j.Slot].windows++
-			continue
+		case j.Last && len(j.Codes) > tts.Burst:
+			j.Err = w.long(j)
+		case w.single: // sharing a run gains nothing
+			w.all([]*tts.Job{j})
+		default:
+			shared = append(shared, j)
 		}
-		same := []*tts.Job{j}
-		for k := i + 1; k < len(jobs) && !w.single; k++ {
-			if !jobs[k].Last && jobs[k].First == j.First {
-				same = append(same, &jobs[k])
-				done[k] = true
-			}
-		}
-		if err := w.windows(same); err != nil {
-			for _, j := range same {
-				j.Err = err
-			}
+	}
+	if len(shared) > 0 {
+		w.all(shared)
+	}
+}
+
+// all runs windows that fit the captured shapes, together.
+func (w *speechWave) all(jobs []*tts.Job) {
+	if err := w.windows(jobs); err != nil {
+		for _, j := range jobs {
+			j.Err = err
 		}
 	}
 }
 
-// windows runs whole windows of one kind.
-func (w *speechWave) windows(jobs []*tts.Job) error {
-	low, high, first := jobs[0].Slot, jobs[0].Slot, jobs[0].First
+// cover returns the slots of a run: on CUDA those from the first on, which needs a captured graph for each size only. The first slots
+// are those that turns take first.
+func (w *speechWave) cover(jobs []*tts.Job) kvcache.Range {
+	low, high := jobs[0].Slot, jobs[0].Slot
 	for _, j := range jobs {
 		low, high = min(low, j.Slot), max(high, j.Slot)
 	}
-	r := w.slots.Cover(low, high)
+	if !w.single {
+		low = 0
+	}
+	return w.slots.Cover(low, high)
+}
+
+// windows runs windows of any kind: the encoder and the flow for all, then the vocoder for each kind.
+func (w *speechWave) windows(jobs []*tts.Job) error {
+	r := w.cover(jobs)
 	for slot := r.Start; slot < r.Start+r.Size; slot++ { // the others run along
 		w.frames(slot, slot-r.Start, chunkFrames)
 	}
-	vocoder, frames := w.later, chunkFrames+graph.VocoderKept
-	if first {
-		vocoder, frames = w.first, chunkFrames
-	}
+	var first, later, last []*tts.Job
 	for _, j := range jobs {
-		w.window(j.Slot, j.Slot-r.Start, j.Codes, chunkFrames/2)
-		w.sounding(j.Slot, first, frames)
+		rows := chunkFrames / 2
+		switch {
+		case j.Last:
+			last, rows = append(last, j), len(j.Codes)
+		case j.First:
+			first = append(first, j)
+		default:
+			later = append(later, j)
+		}
+		w.window(j.Slot, j.Slot-r.Start, j.Codes, rows)
 	}
-	for _, n := range []*networks.Network{w.encode, w.transform, vocoder} {
-		if err := n.Run(r); err != nil {
+	if err := errors.Join(w.encode.Run(r), w.transform.Run(r)); err != nil {
+		return err
+	}
+	for _, j := range last {
+		if err := w.tail(j, w.out["mel"].At(j.Slot), chunkFrames); err != nil {
 			return err
 		}
+	}
+	return errors.Join(w.sound(w.first, chunkFrames, first), w.sound(w.later, chunkFrames+graph.VocoderKept, later))
+}
+
+// sound runs the vocoder for whole windows of one kind.
+func (w *speechWave) sound(vocoder *networks.Network, frames int, jobs []*tts.Job) error {
+	if len(jobs) == 0 {
+		return nil
+	}
+	r := w.cover(jobs)
+	for _, j := range jobs {
+		w.sounding(j.Slot, j.First, frames)
+	}
+	if err := vocoder.Run(r); err != nil {
+		return err
 	}
 	wave := w.out["wave."+strconv.Itoa(frames)]
 	if err := w.Fetch(r, wave); err != nil {

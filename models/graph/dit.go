@@ -39,7 +39,7 @@ import (
 // chunk makes free are a range, the one to write next, so S = prompt+FlowKept+T is enough.
 //
 // What the times of the steps decide is computed by the conversion: the shifts and
-// scales of the norms, and the gates, which are part of the matrices before them.
+// scales of the norms, and the gates, which are part of the matrices before them (FlowDiTOnce: behind them).
 func FlowDiT(d models.Dims, o Options) (*Description, error) { return describeDiT(d, o, false) }
 
 // FlowDiTOnce describes the network of FlowDiT for any number of frames T of one room,
@@ -291,10 +291,20 @@ func (b *dit) block(s, i int, h string, last branch, mask string) (string, branc
 	return h, last
 }
 
-// gated returns the weights of the last layer of a branch, [in,out], times its gate.
-func (b *dit) gated(name string, weight, bias, gate *Formula) (matrix, vector string) {
-	// A row of weights belongs to an output.
-	return b.formula(name+".weight", turned(times(weight, shaped(gate, b.Hidden, 1)))), b.formula(name+".bias", times(bias, gate))
+// gated adds the last layer of a branch, times the gate of the step. The gate is part of the weights; in the graph that seldom runs it
+// comes behind them, so that all steps share them.
+func (b *dit) gated(p, layer, name, x string, weight, bias, gate *Formula) branch {
+	rows := []int{b.Hidden, 1} // a row of weights belongs to an output
+	turn := func(w *Formula) *Formula { return turned(w) }
+	if len(weight.shape) > len(rows) {
+		turn, rows = taps, append(rows, 1)
+	}
+	sum := b.formula(p+name+".bias", times(bias, gate))
+	if b.once {
+		y := b.node("MatMul", p+name+".open", []string{x, b.formula(layer+name+".weight", turn(weight))})
+		return branch{b.node("Mul", p+name, []string{y, b.formula(p+name+".gate", gate)}), sum}
+	}
+	return branch{b.node("MatMul", p+name, []string{x, b.formula(p+name+".weight", turn(times(weight, shaped(gate, rows...))))}), sum}
 }
 
 // attention adds attention to the frames of the ring and of the run. Queries and keys
@@ -330,8 +340,7 @@ func (b *dit) attention(s, i int, x, mask string, gate *Formula) branch {
 	}, onnx.Int("num_heads", b.Heads))
 	out := tensor(source+"proj.weight", b.Hidden, width)
 	values := shaped(product(tensor(source+"to_v.bias", width).row(), out), b.Hidden)
-	matrix, sum := b.gated(p+"proj", out, add(tensor(source+"proj.bias", b.Hidden), values), gate)
-	return branch{b.node("MatMul", p+"proj", []string{a, matrix}), sum}
+	return b.gated(p, layer, "proj", a, out, add(tensor(source+"proj.bias", b.Hidden), values), gate)
 }
 
 // remember adds the keys or values of a run to those of the ring.
@@ -368,9 +377,7 @@ func (b *dit) convolutions(s, i int, x string, gate *Formula) branch {
 	}, onnx.Real("epsilon", flowEpsilon))
 	mish := b.node("Tanh", p+"conv.tanh", []string{b.node("Softplus", p+"conv.softplus", []string{x})})
 	x = b.rows(p+"conv.mish.rows", b.node("Mul", p+"conv.mish", []string{x, mish}), h)
-	last := taps(times(weight("6"), shaped(gate, h, 1, 1)))
-	bias := b.formula(p+"conv2.bias", times(tensor(source+"6.bias", h), gate))
-	return branch{b.node("MatMul", p+"conv2", []string{b.before(p+"conv2", x), b.formula(p+"conv2.weight", last)}), bias}
+	return b.gated(p, layer, "conv2", b.before(p+"conv2", x), weight("6"), tensor(source+"6.bias", h), gate)
 }
 
 // before puts each frame behind the two before it: [B2,T,3*hidden].
@@ -394,6 +401,5 @@ func (b *dit) perceptron(s, i int, x string, gate *Formula) branch {
 	p, layer, source := layerOf(s, i), "layers."+strconv.Itoa(i)+".", ditSource+"blocks."+strconv.Itoa(i)+".mlp."
 	x = b.linear(p+"fc1", x, matrix{name: layer + "fc1", in: b.Hidden, out: b.FFN, sources: []string{source + "fc1.weight"}})
 	x = b.node("FastGelu", p+"gelu", []string{x, b.vector(layer+"fc1.bias", b.FFN, source+"fc1.bias")})
-	weight, bias := b.gated(p+"fc2", tensor(source+"fc2.weight", b.Hidden, b.FFN), tensor(source+"fc2.bias", b.Hidden), gate)
-	return branch{b.node("MatMul", p+"fc2", []string{x, weight}), bias}
+	return b.gated(p, layer, "fc2", x, tensor(source+"fc2.weight", b.Hidden, b.FFN), tensor(source+"fc2.bias", b.Hidden), gate)
 }

@@ -47,7 +47,7 @@ const (
 // and there are no frames, resumed, past and present; the outputs are pitch [B,T,1] in
 // Hz, source [B,1,480*T], spectrum [B,18,120*T+1] and wave.
 //
-// The pitch, the source, and the transforms to and from a spectrum compute in float32
+// The pitch, the source, the spectrum, and the transforms to and from it compute in float32
 // on all devices: at lower precision the phase drifts.
 func Vocoder(d models.Dims, o Options) (*Description, error) {
 	if err := checkSpeech(d, o); err != nil {
@@ -295,8 +295,9 @@ func (b *vocoder) stack(mel, source string) string {
 		channels /= 2
 	}
 	x = b.node("LeakyRelu", "post.relu", []string{x}, onnx.Real("alpha", 0.01))
-	x = b.convolve("Conv", "post", x, b.weights("conv_post", 2*bins, 2*bins, channels, 7).same())
-	return b.cast("spectrum", x, models.Float32)
+	c = b.weights("conv_post", 2*bins, 2*bins, channels, 7).same()
+	c.typ = models.Float32
+	return b.convolve("Conv", "spectrum", b.cast("post", x, models.Float32), c)
 }
 
 func (b *vocoder) stage(i int, s stage, x, source string, out int) string {

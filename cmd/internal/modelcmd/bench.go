@@ -105,6 +105,7 @@ const (
 	partHead4  = "head4"
 	partFloat  = "fp16"
 	partRooms  = "rooms"
+	partSpeech = "speech"
 )
 
 // Run measures and prints the tables.
@@ -150,7 +151,7 @@ func (b *bench) run(ctx context.Context) error {
 	if b.Device == "cuda" {
 		parts = append(parts, partFloat)
 	}
-	for _, part := range append(parts, partRooms) {
+	for _, part := range append(parts, partRooms, partSpeech) {
 		found, err := b.child(ctx, part)
 		if err != nil {
 			return fmt.Errorf("part %s: %w", part, err)
@@ -220,6 +221,8 @@ func (b *bench) part(ctx context.Context, part string) error {
 		return b.decode(ctx, b.Bundle, "fp16")
 	case partRooms:
 		return b.rooms(ctx)
+	case partSpeech:
+		return b.speech(ctx)
 	}
 	return fmt.Errorf("part %q is unknown", part)
 }

@@ -49,18 +49,23 @@ func (b *bench) config(weights string) minicpmo.Settings {
 	c.MaxSlices, c.MaxTokens = 1, b.Answer
 	c.MiniCPM.Device, c.MiniCPM.Weights, c.MiniCPM.Runtime = b.Device, weights, b.Library
 	c.MiniCPM.SuppressTokens = nil
+	c.Voice.Enabled = false
 	c.MiniCPM.Queue = 4096 // An open load counts waiting requests instead of dropping them.
 	return c
 }
 
 func (b *bench) open(ctx context.Context, bundle, weights string) (*minicpmo.Engine, error) {
+	return b.openWith(ctx, bundle, b.config(weights))
+}
+
+func (b *bench) openWith(ctx context.Context, bundle string, c minicpmo.Settings) (*minicpmo.Engine, error) {
 	m, err := models.OpenBundle(bundle)
 	if err != nil {
 		return nil, err
 	}
 	begin := time.Now()
 	e, err := minicpmo.Open(ctx, m, minicpmo.Options{
-		Config: b.config(weights), Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel), Workers: max(1, runtime.GOMAXPROCS(0)-2),
+		Config: c, Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel), Workers: max(1, runtime.GOMAXPROCS(0)-2),
 	})
 	if err != nil {
 		return nil, err
@@ -85,6 +90,7 @@ func (b *bench) stages(ctx context.Context) error {
 	}
 	s, err := minicpmo.TimeStages(ctx, m, minicpmo.Options{Config: b.config("auto")}, minicpmo.StageOptions{
 		Runs: b.Runs, Prompt: b.Prompt, Images: []int{1, 2, 4}, Rooms: []int{1, 2, 4, 8, 16, 32, 64},
+		Speaking: []int{1, 4, 8, 16, 32},
 	})
 	if err != nil {
 		return err
@@ -100,8 +106,27 @@ func (b *bench) stages(ctx context.Context) error {
 			b.add(fmt.Sprintf("decode step of %d, %s", n, w), "ms", "", milliseconds(s.Decode[w][n]), 0, true)
 		}
 	}
+	b.spoken(s.Speech)
 	b.found.Device, b.found.Planned, b.found.Used = s.Device, s.Planned, s.Used
 	return nil
+}
+
+// spoken adds the rows of the voice.
+func (b *bench) spoken(s minicpmo.SpeechStages) {
+	for _, n := range []int{1, 4, 8, 16, 32} {
+		b.add(fmt.Sprintf("voice: codes, a step of %d with draws", n), "ms", "", milliseconds(s.Step[n]),
+			map[int]float64{1: 1.05, 8: 1.2, 32: 1.5}[n], true)
+		b.add(fmt.Sprintf("voice: a second of sound of %d", n), "ms", "", milliseconds(s.Sound[n]),
+			map[int]float64{1: 18, 4: 23, 8: 28, 16: 42, 32: 71}[n], true)
+		b.add(fmt.Sprintf("voice: a second of sound of %d, beside an unbroken decode of %d", n, n), "ms", "", milliseconds(s.Beside[n]),
+			map[int]float64{32: 93}[n], true)
+	}
+	if s.Slots > 0 && b.Device == "cuda" {
+		const gigabyte = 1e9
+		b.add(fmt.Sprintf("voice: memory besides its %d slots", s.Slots), "GB", "",
+			[]float64{float64(s.Used-int64(s.Slots)*s.Slot) / gigabyte}, 3, true)
+		b.add("voice: memory of a slot", "GB", "", []float64{float64(s.Slot) / gigabyte}, .42, true)
+	}
 }
 
 // text returns a prompt of b.Prompt tokens with the frames.

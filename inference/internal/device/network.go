@@ -25,28 +25,43 @@ type Port struct {
 type Rows struct {
 	port         Port
 	width        int64 // bytes of a slot
+	base         int64 // of the first slot in memory
 	memory, host *ort.Memory
 }
 
 // NewRows allocates zeroed rows for n slots. See Err.
-func (a *Arena) NewRows(p Port, n int) *Rows {
-	p.Per = max(p.Per, 1)
-	r := &Rows{port: p, width: p.Per * int64(p.Type.Size())}
-	for _, size := range p.Shape {
-		r.width *= size
+func (a *Arena) NewRows(p Port, n int) *Rows { return a.AllRows(p.Name, []Port{p}, n)[0] }
+
+// AllRows is NewRows for several ports whose memory on the device is one piece: hundreds of small ones would each be rounded up.
+func (a *Arena) AllRows(what string, ports []Port, n int) []*Rows {
+	const aligned = 256
+	rows, total := make([]*Rows, len(ports)), int64(0)
+	for i, p := range ports {
+		p.Per = max(p.Per, 1)
+		r := &Rows{port: p, width: p.Per * int64(p.Type.Size()), base: total}
+		for _, size := range p.Shape {
+			r.width *= size
+		}
+		rows[i] = r
+		total += (int64(n)*r.width + aligned - 1) / aligned * aligned
 	}
-	r.memory = a.Memory(p.Name, int64(n)*r.width)
-	if p.Host {
-		r.host = a.Host(p.Name, int64(n)*r.width)
+	memory := a.Memory(what, total)
+	for _, r := range rows {
+		r.memory = memory
+		if r.port.Host {
+			r.host = a.Host(r.port.Name, int64(n)*r.width)
+		}
 	}
 	if a.failed != nil {
-		return r
+		return rows
 	}
-	_ = a.fail("zero "+p.Name, a.dev.Memset(r.memory.At(0), 0, r.memory.Size()))
-	if r.host != nil {
-		clear(r.host.Bytes())
+	_ = a.fail("zero "+what, a.dev.Memset(memory.At(0), 0, memory.Size()))
+	for _, r := range rows {
+		if r.host != nil {
+			clear(r.host.Bytes())
+		}
 	}
-	return r
+	return rows
 }
 
 // Port returns the port of the rows.
@@ -65,7 +80,7 @@ func (r *Rows) At(slot int) ort.Pointer { return r.Within(slot, 0) }
 
 // Within returns the place at an offset, in bytes, in a slot's rows on the device.
 func (r *Rows) Within(slot int, offset int64) ort.Pointer {
-	return r.memory.At(int64(slot)*r.width + offset)
+	return r.memory.At(r.base + int64(slot)*r.width + offset)
 }
 
 // copyIn queues the copy of the rows of n slots to the device.

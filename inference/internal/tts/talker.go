@@ -46,10 +46,32 @@ const (
 	// pieceCodes is the largest number of codes of a piece.
 	pieceCodes = 500
 	// lead is how far the codes of a turn may be ahead of its voice: a cancelled
-	// comment should not have cost much. With less than urgent they go before other work.
+	// comment should not have cost much. With less than urgent a voice may soon fall silent.
 	lead   = 5 * time.Second
-	urgent = time.Second
+	urgent = 600 * time.Millisecond
 )
+
+// Hurry says which voices Work is for.
+type Hurry uint8
+
+// All voices that are not far ahead; those without sound; those that may soon fall silent.
+const (
+	AnyVoice Hurry = iota
+	NewVoice
+	FallingVoice
+)
+
+// calls reports whether a turn is one that Work is for.
+func (h Hurry) calls(t *Turn, now time.Time) bool {
+	switch h {
+	case NewVoice:
+		return t.sent == 0
+	case FallingVoice:
+		return t.sent > 0 && t.ahead(now) <= urgent
+	case AnyVoice:
+	}
+	return t.ahead(now) <= lead
+}
 
 // Talker draws the codes of all turns. The goroutine that owns the device calls
 // all of its methods but Submit.
@@ -172,15 +194,12 @@ func (k *Talker) place() error {
 }
 
 // Work does one piece of work: the first of a round in any case, a further one if it
-// fits into the time left. With hurry it works only for turns that may soon fall silent.
-// It reports whether it did any.
-func (k *Talker) Work(left time.Duration, further, hurry bool) (bool, error) {
-	now, ahead := k.o.Now(), lead
-	if hurry {
-		ahead = urgent
-	}
+// fits into the time left. It works only if some voice of a kind needs it; a step is one of all
+// voices. It reports whether it did any.
+func (k *Talker) Work(left time.Duration, further bool, h Hurry) (bool, error) {
+	now := k.o.Now()
 	fits := func(a average) bool { return !further || time.Duration(a) <= left }
-	if t := k.toFeed(now, ahead); t != nil {
+	if t := k.toFeed(now, h); t != nil {
 		if !fits(k.feedCost) {
 			return false, nil
 		}
@@ -188,7 +207,7 @@ func (k *Talker) Work(left time.Duration, further, hurry bool) (bool, error) {
 		k.feedCost.learn(k.o.Now().Sub(now))
 		return true, err
 	}
-	if !k.wanted(now, ahead) || !fits(k.stepCost) {
+	if !k.wanted(now, h) || !fits(k.stepCost) {
 		return false, nil
 	}
 	err := k.step()
@@ -202,11 +221,11 @@ func (k *Talker) Held() int { return int(k.held.Load()) }
 // Active reports whether a turn has a slot.
 func (k *Talker) Active() bool { return k.pool.InUse() > 0 }
 
-// toFeed returns the turn whose next piece is the most urgent, of those that are at most most ahead.
-func (k *Talker) toFeed(now time.Time, most time.Duration) *Turn {
+// toFeed returns the turn whose next piece is the most urgent.
+func (k *Talker) toFeed(now time.Time, h Hurry) *Turn {
 	var best *Turn
 	for _, t := range k.turns {
-		if t == nil || t.complete || t.drawing || !t.hasPiece() || t.ahead(now) > most {
+		if t == nil || t.complete || t.drawing || !t.hasPiece() || !h.calls(t, now) {
 			continue
 		}
 		if best == nil || t.sent == 0 && best.sent > 0 || cmp.Compare(t.ahead(now), best.ahead(now)) < 0 {
@@ -216,10 +235,10 @@ func (k *Talker) toFeed(now time.Time, most time.Duration) *Turn {
 	return best
 }
 
-// wanted reports whether some turn that is at most most ahead needs codes.
-func (k *Talker) wanted(now time.Time, most time.Duration) bool {
+// wanted reports whether some turn needs codes.
+func (k *Talker) wanted(now time.Time, h Hurry) bool {
 	return slices.ContainsFunc(k.turns, func(t *Turn) bool {
-		return t != nil && t.drawing && !t.complete && t.ahead(now) <= most
+		return t != nil && t.drawing && !t.complete && h.calls(t, now)
 	})
 }
 

@@ -179,7 +179,7 @@ func newStage(t *testing.T, slots, positions int) *stage {
 			if talker.Intake() != nil {
 				return
 			}
-			did, err := talker.Work(0, false, false)
+			did, err := talker.Work(0, false, tts.AnyVoice)
 			if err != nil {
 				return
 			}

@@ -186,7 +186,7 @@ func (t Turn) Speak(
 		if err := talker.Intake(); err != nil {
 			return err
 		}
-		if _, err := talker.Work(0, false, false); err != nil {
+		if _, err := talker.Work(0, false, tts.AnyVoice); err != nil {
 			return err
 		}
 		if _, _, ended, err = spoken.Take(); err != nil {

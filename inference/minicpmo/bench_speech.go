@@ -1,0 +1,220 @@
+package minicpmo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"touchline/inference"
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/ort"
+	"touchline/inference/internal/tts"
+	"touchline/models"
+)
+
+// SpeechStages holds the durations of the runs of a model's own voice, by rooms.
+type SpeechStages struct {
+	// Step is a step of its language model with copies and draws, Sound a second of speech of each room from codes to samples, and
+	// Beside the same beside an unbroken decode of as many rooms.
+	Step, Sound, Beside map[int]Runs
+	// Used is the memory of the voice for Slots turns and one reference voice, in bytes, of which each slot has Slot.
+	Used, Slot int64
+	Slots      int
+}
+
+// speech times the voice of a bundle that has one. The sound works on a thread and a stream of its own, as in an engine.
+func (t *timer) speech(e *Engine, b *models.Bundle, d *device, o Options, so StageOptions, s *SpeechStages) error {
+	if b.Manifest.Dims.Speech == nil {
+		return nil
+	}
+	s.Slots = slices.Max(so.Speaking)
+	choice, err := chooseSpeech(b, d.sel, inference.VoiceConfig{Enabled: true, Slots: s.Slots, Prompt: o.Config.Voice.Prompt})
+	if err != nil {
+		return err
+	}
+	voices, err := e.loadVoices(t.ctx, b, o.Config.MiniCPM.Runtime, choice.prompt/2)
+	if err != nil {
+		return err
+	}
+	v := voices[DefaultVoice]
+	choice.voices, choice.prompt = map[string]Voice{DefaultVoice: v}, 2*len(v.Codes)
+	before, _, err := d.dev.MemInfo()
+	if err != nil {
+		return err
+	}
+	lm, err := openSpeechLM(d.runtime, d.dev, choice.lmFiles(), choice.dims, choice.layout, o.Threads)
+	if err != nil {
+		return err
+	}
+	defer func() { t.err = errors.Join(t.err, lm.close()) }()
+	if err := lm.warm(t.ctx, choice.layout); err != nil {
+		return err
+	}
+	w, on, done, err := e.soundAlone(t.ctx, choice, d, o.Threads)
+	if err != nil {
+		return err
+	}
+	defer func() { t.err = errors.Join(t.err, done()) }()
+	after, _, err := d.dev.MemInfo()
+	if err != nil {
+		return err
+	}
+	s.Used, s.Slot = before-after, w.slotBytes()+choice.layout.Bytes()/int64(choice.layout.Slots)
+	s.Step, s.Sound, s.Beside = map[int]Runs{}, map[int]Runs{}, map[int]Runs{}
+	for _, n := range so.Speaking {
+		if n > s.Slots {
+			continue
+		}
+		s.Step[n] = t.steps(lm, n)
+		on(func() { s.Sound[n] = t.sounds(w, n) })
+	}
+	for _, n := range so.Speaking {
+		if n > d.sel.layout.Slots || n > s.Slots || t.err != nil {
+			continue
+		}
+		timed := make(chan struct{})
+		go func() {
+			defer close(timed)
+			on(func() { s.Beside[n] = t.sounds(w, n) })
+		}()
+		if err := decodeUntil(d, n, timed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decodeUntil decodes steps of n rooms until a channel closes.
+func decodeUntil(d *device, n int, until <-chan struct{}) error {
+	l := d.sel.layout
+	tokens, lengths := make([]int32, l.Slots), make([]int32, l.Slots)
+	for i := range lengths {
+		lengths[i] = int32(min(l.MaxLen/2, 400)) //nolint:gosec // bounded by the layout
+	}
+	set := len(d.sel.decoders) - 1
+	for {
+		select {
+		case <-until:
+			return nil
+		default:
+			if err := d.decode(set, kvcache.Range{Start: 0, Size: n}, tokens, lengths, false); err != nil {
+				<-until
+				return err
+			}
+		}
+	}
+}
+
+// soundAlone opens the voice's sound on a thread of its own. on runs a function there and waits for it.
+func (e *Engine) soundAlone(ctx context.Context, c *speechSelection, d *device, threads int) (
+	w *speechWave, on func(func()), done func() error, err error,
+) {
+	work, ended := make(chan func()), make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread()
+		for f := range work {
+			f()
+		}
+	}()
+	on = func(f func()) {
+		finished := make(chan struct{})
+		work <- func() { defer close(finished); f() }
+		<-finished
+	}
+	var dev *ort.Device
+	done = func() (err error) {
+		on(func() {
+			if w != nil {
+				err = w.close()
+			}
+			if dev != nil {
+				err = errors.Join(err, dev.Close())
+			}
+		})
+		close(work)
+		<-ended
+		return err
+	}
+	on(func() {
+		if dev, err = d.runtime.NewDevice(d.dev.Kind(), d.dev.Index()); err != nil {
+			return
+		}
+		w, err = e.openSound(ctx, c, d.runtime, dev, threads)
+	})
+	if err != nil {
+		return nil, nil, nil, errors.Join(err, done())
+	}
+	return w, on, done, nil
+}
+
+// steps times steps of n turns of 300 positions, with the draws.
+func (t *timer) steps(lm *speechLM, n int) Runs {
+	const positions, drawn = 300, 50
+	sampler := tts.New(tts.Official())
+	history, lengths := make([][]int32, len(lm.past)), make([]int32, len(lm.past))
+	for i := range history {
+		lengths[i] = positions
+		for k := range drawn {
+			history[i] = append(history[i], int32((k*331+i)%(lm.dims.Codes-1))) //nolint:gosec // below the vocabulary
+		}
+	}
+	u := 0.0
+	return t.time(fmt.Sprintf("voice: a step of %d", n), func() error {
+		if err := lm.Step(kvcache.Range{Start: 0, Size: n}, history, lengths); err != nil {
+			return err
+		}
+		for slot := range n {
+			if u += 0.37; u >= 1 {
+				u--
+			}
+			if row, ok := lm.Best(slot); ok {
+				if _, err := sampler.Best(row, history[slot], u); err != nil {
+					return err
+				}
+				continue
+			}
+			row, err := lm.Logits(slot)
+			if err != nil {
+				return err
+			}
+			if _, err := sampler.Full(row, history[slot], u); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// sounds times windows of n turns after their first ones.
+func (t *timer) sounds(w *speechWave, n int) Runs {
+	jobs := make([]tts.Job, n)
+	run := func() error {
+		w.Run(jobs)
+		var err error
+		for i := range jobs {
+			err = errors.Join(err, jobs[i].Err)
+		}
+		return err
+	}
+	for i := range jobs {
+		if err := w.Begin(i, DefaultVoice); err != nil {
+			t.err = errors.Join(t.err, err)
+			return nil
+		}
+		jobs[i] = tts.Job{Slot: i, First: true}
+		for k := range tts.WindowCodes {
+			jobs[i].Codes = append(jobs[i].Codes, int32((k*331+i)%(w.dims.TTS.Codes-1))) //nolint:gosec // below the vocabulary
+		}
+	}
+	if err := run(); err != nil {
+		t.err = errors.Join(t.err, err)
+		return nil
+	}
+	for i := range jobs {
+		jobs[i].First = false
+	}
+	return t.time(fmt.Sprintf("voice: sound of %d", n), run)
+}
