@@ -17,20 +17,27 @@ import (
 // silenceCode is the code of silence in front of a turn and behind a prompt.
 const silenceCode = 4218
 
-// scratch is memory for runs of any shape: a buffer for each name, as large as its largest use so far. Memory is not given back
+// scratch is memory for runs of any shape: a buffer for each name, as large as its largest use so far. A GPU's memory is not given back
 // between the runs of turns, because that would hold up the whole device.
 type scratch struct {
+	keeps   bool
 	memory  *networks.Arena
 	handles *networks.Arena // of the runs since the last reset
 	named   map[string]*ort.Memory
 }
 
 func (w *speechWave) newScratch() *scratch {
-	return &scratch{memory: w.temporary(), handles: w.temporary(), named: map[string]*ort.Memory{}}
+	return &scratch{keeps: !w.single, memory: w.temporary(), handles: w.temporary(), named: map[string]*ort.Memory{}}
 }
 
 // reset ends the use of all buffers, whose runs have ended.
-func (s *scratch) reset() error { return s.handles.Close() }
+func (s *scratch) reset() error {
+	if s.keeps {
+		return s.handles.Close()
+	}
+	clear(s.named)
+	return s.close()
+}
 
 func (s *scratch) close() error { return errors.Join(s.handles.Close(), s.memory.Close()) }
 

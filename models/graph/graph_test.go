@@ -74,7 +74,7 @@ func TestPublishedSizes(t *testing.T) {
 		{"TTS", graph.TTS, cudaHalf, 0.40},
 		{"flow encoder", graph.FlowEncoder, cudaHalf, 0.08},
 		{"flow", graph.FlowDiT, cudaHalf, 0.76},
-		{"flow once", graph.FlowDiTOnce, cudaHalf, 0.76},
+		{"flow once", graph.FlowDiTOnce, cudaHalf, 0.15},
 		{"vocoder", graph.Vocoder, cudaHalf, 0.04},
 	}
 	for _, tt := range tests {
@@ -189,12 +189,21 @@ func TestKeys(t *testing.T) {
 	}
 	// The norms (4 a layer and the last) and the rotary tables.
 	require.EqualValues(t, 4*36+1+2, shared)
-	// The forms of the flow share all weights but that of the prompt.
+	// The forms of the flow share all weights but that of the prompt and those of gates: a matrix for each step and branch of a block is
+	// one for each branch, and a gate for each step.
+	d := dims().Speech.Flow.DiT
 	chunk, once := keys(graph.FlowDiT(dims(), cudaHalf)), keys(graph.FlowDiTOnce(dims(), cudaHalf))
-	require.Len(t, once, len(chunk)+1)
+	branches := 3 * d.Layers
+	require.Len(t, once, len(chunk)+1+branches)
+	var gated int
 	for k, w := range chunk {
-		require.Equal(t, k, once[k].Key(), w.Name)
+		if other, ok := once[k]; ok {
+			require.Equal(t, k, other.Key(), w.Name)
+		} else {
+			gated++
+		}
 	}
+	require.Equal(t, branches*d.Steps, gated)
 	for k := range keys(graph.Decoder(dims(), cpu)) {
 		require.NotContains(t, half, k, "float32 is not float16")
 	}
