@@ -164,76 +164,100 @@ func (w *speechWave) blocks(rate string) int {
 // rates of the encoder's two parts.
 func rates() []string { return []string{"25", "50"} }
 
-// allocate allocates the rows of all slots.
-func (w *speechWave) allocate() {
-	f, d := w.dims.Flow, w.dims.Flow.DiT
-	var ports []networks.Port
-	var to []map[string]*networks.Rows
-	row := func(rows map[string]*networks.Rows, host bool, per int, name string, t models.Type, shape ...int) {
-		p := networks.Port{Name: name, Type: t, Host: host, Per: int64(per)}
-		for _, n := range shape {
-			p.Shape = append(p.Shape, int64(n))
-		}
-		ports, to = append(ports, p), append(to, rows)
-	}
-	input := func(name string, t models.Type, shape ...int) { row(w.in, true, 1, name, t, shape...) }
-	var kept []string
-	ring := func(name string, shape ...int) {
-		row(w.in, false, 2, "past."+name, w.float, shape...)
-		w.rings = append(w.rings, name)
-	}
-	keep := func(name string, t models.Type, shape ...int) {
-		row(w.in, false, 1, "past."+name, t, shape...)
-		row(w.out, false, 1, "present."+name, t, shape...)
-		kept = append(kept, name)
-	}
+// waveRows lists the rows of all networks, which are allocated together.
+type waveRows struct {
+	*speechWave
 
-	input("codes", models.Int64, tts.WindowCodes)
-	input("coded", w.float, tts.WindowCodes, 1)
-	keep("ahead", w.float, 2, f.Hidden)
-	keep("up", w.float, 4, f.Hidden)
+	ports []networks.Port
+	to    []map[string]*networks.Rows
+	keeps []string
+}
+
+func (l *waveRows) row(rows map[string]*networks.Rows, host bool, per int, name string, t models.Type, shape ...int) {
+	p := networks.Port{Name: name, Type: t, Host: host, Per: int64(per)}
+	for _, n := range shape {
+		p.Shape = append(p.Shape, int64(n))
+	}
+	l.ports, l.to = append(l.ports, p), append(l.to, rows)
+}
+
+func (l *waveRows) input(name string, t models.Type, shape ...int) {
+	l.row(l.in, true, 1, name, t, shape...)
+}
+
+// ring is a cache that is written in place.
+func (l *waveRows) ring(name string, shape ...int) {
+	l.row(l.in, false, 2, "past."+name, l.float, shape...)
+	l.rings = append(l.rings, name)
+}
+
+// keep is a cache that is written elsewhere.
+func (l *waveRows) keep(name string, t models.Type, shape ...int) {
+	l.row(l.in, false, 1, "past."+name, t, shape...)
+	l.row(l.out, false, 1, "present."+name, t, shape...)
+	l.keeps = append(l.keeps, name)
+}
+
+func (l *waveRows) encoder() {
+	f := l.dims.Flow
+	l.input("codes", models.Int64, tts.WindowCodes)
+	l.input("coded", l.float, tts.WindowCodes, 1)
+	l.keep("ahead", l.float, 2, f.Hidden)
+	l.keep("up", l.float, 4, f.Hidden)
 	for _, rate := range rates() {
-		cached, run := w.cached(rate)
-		input("mask."+rate, w.float, 1, 1, cached+run)
-		input("keep."+rate, models.Int64, cached)
-		for i := range w.blocks(rate) {
-			keep(rate+"."+strconv.Itoa(i)+".key", w.float, cached, f.Hidden)
-			keep(rate+"."+strconv.Itoa(i)+".value", w.float, cached, f.Hidden)
+		cached, run := l.cached(rate)
+		l.input("mask."+rate, l.float, 1, 1, cached+run)
+		l.input("keep."+rate, models.Int64, cached)
+		for i := range l.blocks(rate) {
+			l.keep(rate+"."+strconv.Itoa(i)+".key", l.float, cached, f.Hidden)
+			l.keep(rate+"."+strconv.Itoa(i)+".value", l.float, cached, f.Hidden)
 		}
 	}
-	row(w.out, false, 1, "mu", w.float, chunkFrames, f.Mel)
+	l.row(l.out, false, 1, "mu", l.float, chunkFrames, f.Mel)
+}
 
-	input("noise", models.Float32, chunkFrames, f.Mel)
-	row(w.in, false, 1, "speaker", w.float, 1, f.Speaker)
-	row(w.in, true, 2, "mask", w.float, 1, 1, w.ring)
-	row(w.in, true, 2, "write", models.Int64)
-	row(w.in, true, 2, "conv_write", models.Int64)
-	row(w.in, true, 2, "conv_rows", models.Int64, chunkFrames, 3)
+func (l *waveRows) flow() {
+	f, d := l.dims.Flow, l.dims.Flow.DiT
+	l.input("noise", models.Float32, chunkFrames, f.Mel)
+	l.row(l.in, false, 1, "speaker", l.float, 1, f.Speaker)
+	l.row(l.in, true, 2, "mask", l.float, 1, 1, l.speechWave.ring)
+	l.row(l.in, true, 2, "write", models.Int64)
+	l.row(l.in, true, 2, "conv_write", models.Int64)
+	l.row(l.in, true, 2, "conv_rows", models.Int64, chunkFrames, 3)
 	attention, convolution := ringNames(d)
 	for _, name := range attention {
-		ring(name, w.ring, d.Heads*d.HeadDim)
+		l.ring(name, l.speechWave.ring, d.Heads*d.HeadDim)
 	}
 	for _, name := range convolution {
-		ring(name, convRows, d.Hidden)
+		l.ring(name, convRows, d.Hidden)
 	}
-	row(w.out, false, 1, "mel", models.Float32, chunkFrames, f.Mel)
+	l.row(l.out, false, 1, "mel", models.Float32, chunkFrames, f.Mel)
+}
 
+func (l *waveRows) vocoder() {
 	for _, t := range []int{chunkFrames, chunkFrames + graph.VocoderKept} {
-		input("noise_rows."+strconv.Itoa(t), models.Int64, 8*t)
-		row(w.out, true, 1, "wave."+strconv.Itoa(t), models.Float32, graph.FrameSamples*t)
+		l.input("noise_rows."+strconv.Itoa(t), models.Int64, 8*t)
+		l.row(l.out, true, 1, "wave."+strconv.Itoa(t), models.Float32, graph.FrameSamples*t)
 	}
-	input("resumed", models.Int64, 1)
-	keep("mel", models.Float32, graph.VocoderKept, f.Mel)
-	keep("source", models.Float32, 1, overlap)
-	keep("wave", models.Float32, overlap)
+	l.input("resumed", models.Int64, 1)
+	l.keep("mel", models.Float32, graph.VocoderKept, l.dims.Flow.Mel)
+	l.keep("source", models.Float32, 1, overlap)
+	l.keep("wave", models.Float32, overlap)
+}
 
-	for i, r := range w.AllRows("turns", ports, w.slots.Slots) {
-		to[i][ports[i].Name] = r
+// allocate allocates the rows of all slots.
+func (w *speechWave) allocate() {
+	l := &waveRows{speechWave: w}
+	l.encoder()
+	l.flow()
+	l.vocoder()
+	for i, r := range w.AllRows("turns", l.ports, w.slots.Slots) {
+		l.to[i][l.ports[i].Name] = r
 	}
 	for i, name := range w.rings {
 		w.rings[i], w.out["present."+name] = "past."+name, w.in["past."+name]
 	}
-	for _, name := range kept {
+	for _, name := range l.keeps {
 		w.kept["past."+name] = w.out["present."+name]
 	}
 }
