@@ -120,7 +120,7 @@ test-web: web
 	cd $(WEB) && npm test --silent
 
 .PHONY: bench
-bench: setup-test build bin/touchline-slim bin/touchline-bench ## every timing figure, in a table (about 40 minutes)
+bench: setup-test build bin/touchline-slim bin/touchline-bench ## every timing figure, in a table (about an hour)
 	./bin/touchline-bench run $(ARGS)
 
 .PHONY: soak

@@ -39,6 +39,10 @@ fi
 if [ "${1:-build}" = test ] && ! command -v firefox >/dev/null 2>&1 && grep -qx 'ID=debian' /etc/os-release; then
 	want="$want firefox-esr"
 fi
+# Firefox plays to a sound server, of which touchline-bench starts one; the package would replace a desktop's own.
+if [ "${1:-build}" = test ] && ! command -v pipewire >/dev/null 2>&1; then
+	want="$want pulseaudio"
+fi
 missing=
 for package in $want; do
 	dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing="$missing $package"

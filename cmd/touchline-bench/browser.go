@@ -105,7 +105,8 @@ const listen = async (ctx, connect) => {
   setInterval(() => {
     const t = ctx.getOutputTimestamp();
     if (!(t.contextTime > 0)) return;
-    ahead.push(epoch + t.performanceTime - t.contextTime * 1000);
+    ahead.push(epoch + Math.max(t.performanceTime - t.contextTime * 1000, // in Firefox it lacks the latency
+      performance.now() + (ctx.outputLatency - ctx.currentTime) * 1000));
     if (ahead.length > 20) ahead.shift();
   }, 100);
   tap.port.onmessage = ({ data }) => {
@@ -120,15 +121,16 @@ AudioNode.prototype.connect = function (to, ...rest) {
   return connect.call(this, to, ...rest);
 };
 addEventListener('DOMContentLoaded', () => {
-  watch(document.getElementById('picture'));
-  watchHTTP(document.getElementById('picture-http'));
-  const audio = document.getElementById('sound');
+  const video = document.getElementById('picture'), plain = document.getElementById('picture-http');
+  const audio = document.getElementById('sound') ?? video;
+  watch(video);
+  if (plain) watchHTTP(plain);
   let heard = null;
   setInterval(() => {
     const track = audio.srcObject?.getAudioTracks()[0];
     if (!track || track === heard) return;
     heard = track;
-    const ctx = new AudioContext({ sampleRate: 48000 });
+    const ctx = new AudioContext(); // at the rate of the element: Firefox puts a queue between two rates
     let source = null;
     listen(ctx, (tap) => { // anew at each onset: after a stall of the machine its queue stays longer
       const next = ctx.createMediaStreamSource(new MediaStream([track]));
@@ -140,6 +142,27 @@ addEventListener('DOMContentLoaded', () => {
 });
 })();`
 
+// playerPage is a WHEP player that leaves everything to the browser.
+const playerPage = `<!doctype html><title>player</title><link rel="icon" href="data:,"><video id="picture" autoplay playsinline></video>
+<script type="module">
+  const pc = new RTCPeerConnection();
+  for (const kind of ['video', 'audio']) pc.addTransceiver(kind, { direction: 'recvonly' });
+  pc.ontrack = (e) => { document.getElementById('picture').srcObject = e.streams[0]; };
+  await pc.setLocalDescription();
+  while (pc.iceGatheringState !== 'complete') await new Promise((done) => setTimeout(done, 50));
+  const ask = () => fetch('/whep/` + stage.RoomName + `', {
+    method: 'POST', body: pc.localDescription.sdp, headers: { 'Content-Type': 'application/sdp' } });
+  let answer = await ask();
+  while (answer.status === 409) { // no picture yet
+    await new Promise((done) => setTimeout(done, 1000));
+    answer = await ask();
+  }
+  await pc.setRemoteDescription({ type: 'answer', sdp: await answer.text() });
+  // Whether the browser itself puts picture and sound together shows in its statistics.
+  const times = async () => [...(await pc.getStats()).values()].filter((s) => s.estimatedPlayoutTimestamp > 0).length;
+  setInterval(async () => { window.probe.synced = await times() === 2; }, 1000);
+</script>`
+
 // unsteered keeps the page from steering the jitter buffers.
 const unsteered = `delete RTCRtpReceiver.prototype.jitterBufferTarget;`
 
@@ -150,6 +173,7 @@ type watching struct {
 	open   func(ctx context.Context, o browser.Options) (b browser.Page, stop func(), err error)
 	script string
 	shut   bool       // without media connections
+	player bool       // a WHEP player in place of the page
 	most   [2]float64 // the largest median and p95, in ms; 0 for no goal
 }
 
@@ -185,6 +209,8 @@ func ways() []watching {
 		{name: "Firefox, not steered", codec: media.VP8, open: openFirefox, script: unsteered}, // it has no H264 of its own
 		{name: "Firefox", codec: media.VP8, open: openFirefox, most: inRoom},
 		{name: "Firefox over HTTP", codec: media.VP8, open: openFirefox, shut: true, most: overHTTP},
+		{name: "WHEP player in Chromium", codec: media.H264, open: openChromium, player: true},
+		{name: "WHEP player in Firefox", codec: media.VP8, open: openFirefox, player: true},
 	}
 }
 
@@ -233,6 +259,9 @@ func (w watching) measure(ctx context.Context, comments int, log zerolog.Logger)
 		return nil, err
 	}
 	defer stop()
+	if w.player {
+		home += "/player"
+	}
 	if err := b.Navigate(home); err != nil {
 		return nil, err
 	}
@@ -247,7 +276,14 @@ func (w watching) measure(ctx context.Context, comments int, log zerolog.Logger)
 		}
 		rows = append(rows, w.rows(program, heard)...)
 	}
-	return append(rows, note(w.name+": load of the machine", loadAverage())), errors.Join(err, s.Errors())
+	if w.player {
+		synced, err := browser.Eval[bool](b, time.Minute, "probe.synced")
+		if err != nil {
+			return rows, err
+		}
+		rows = append(rows, note(w.name+": the browser puts both together", map[bool]string{true: "yes", false: "no"}[synced]))
+	}
+	return append(rows, note(w.name+": load of the machine", loadAverage())), s.Errors()
 }
 
 // loudspeaker runs a sound server without a device, which Firefox needs to play anything, and returns its address.
@@ -258,7 +294,8 @@ func loudspeaker(ctx context.Context) (address string, stop func(), err error) {
 	}
 	socket := filepath.Join(dir, "native")
 	cmd := exec.CommandContext(ctx, "pulseaudio", "-n", "--daemonize=no", "--use-pid-file=no", "--exit-idle-time=-1",
-		"--realtime=no", "--high-priority=no", "--load=module-null-sink", "--load=module-native-protocol-unix auth-anonymous=1 socket="+socket)
+		"--realtime=no", "--high-priority=no", "--load=module-null-sink rate=48000",
+		"--load=module-native-protocol-unix auth-anonymous=1 socket="+socket)
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_RUNTIME_DIR="+dir)
 	if err := cmd.Start(); err != nil {
 		return "", nil, errors.Join(fmt.Errorf("start a sound server: apt-get install pulseaudio: %w", err), os.RemoveAll(dir))
@@ -299,6 +336,10 @@ func servePage(ctx context.Context, s *stage.Stage) (string, error) {
 		mux.HandleFunc("/onset.js", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/javascript")
 			_, _ = w.Write([]byte(onsetModule)) // a browser that is gone
+		})
+		mux.HandleFunc("/player", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = w.Write([]byte(playerPage)) // a browser that is gone
 		})
 		mux.Handle("/", &httputil.ReverseProxy{
 			FlushInterval: -1,

@@ -58,7 +58,7 @@ type runCmd struct {
 	Only     []string      `help:"Only these parts." placeholder:"PART"`
 	Markdown bool          `help:"Print Markdown, as in docs/benchmarks.md."`
 	Comments int           `help:"Comments of each alignment run." default:"60"`
-	Browser  int           `help:"Comments of each voice in each browser." default:"24"`
+	Browser  int           `help:"Comments of each voice in each browser." default:"12"`
 	Relay    time.Duration `help:"Length of the relay run." default:"10m"`
 	Sound    bool          `help:"Camera with sound in alignment, steady and relay."`
 	Cost     time.Duration `help:"Length of each cost run." default:"40s"`

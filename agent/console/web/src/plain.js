@@ -160,7 +160,8 @@ export class Plain {
   /** What the moment of a sound at the loudspeaker is after its time in the context, ms. @param {AudioContext} context */
   #clock(context) {
     const t = context.getOutputTimestamp();
-    if (t.contextTime > 0) this.#ahead.push(performance.timeOrigin + t.performanceTime - t.contextTime * 1000);
+    const least = performance.now() + ((context.outputLatency || 0) - context.currentTime) * 1000; // Firefox's timestamp lacks it
+    if (t.contextTime > 0) this.#ahead.push(performance.timeOrigin + Math.max(least, t.performanceTime - t.contextTime * 1000));
     if (this.#ahead.length > 100) this.#ahead.shift();
     return this.#ahead.toSorted((a, b) => a - b)[this.#ahead.length >> 1] ?? NaN;
   }
