@@ -15,6 +15,7 @@ import (
 	"touchline/inference"
 	"touchline/internal/resample"
 	"touchline/internal/wav"
+	"touchline/media/codec"
 )
 
 const (
@@ -127,6 +128,37 @@ func (f *form) spool(part *multipart.Part, control *http.ResponseController, mos
 
 // Decoder decodes a file of any usual format to mono sound of inference.RecognizerRate, at most of a length.
 type Decoder func(ctx context.Context, file *os.File, most time.Duration) ([]float32, error)
+
+// NewDecoder returns a Decoder that runs touchline-codec; path is as in Options.
+func NewDecoder(path string) Decoder {
+	return func(ctx context.Context, file *os.File, most time.Duration) (sound []float32, err error) {
+		var conv *resample.Resampler[float32]
+		from := 0
+		err = codec.DecodeSound(ctx, path, file, func(mono []float32, rate int) error {
+			if rate != from {
+				f, err := resample.NewFilter(rate, inference.RecognizerRate)
+				if err != nil {
+					return undecodable("%v", err)
+				}
+				if conv != nil {
+					sound = conv.Flush(sound)
+				}
+				from, conv = rate, resample.New[float32](f)
+			}
+			if sound = conv.Append(sound, mono); len(sound) > samples(most) {
+				return tooLong(most)
+			}
+			return nil
+		})
+		if errors.Is(err, codec.ErrNoSound) {
+			err = undecodable("%v", err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return conv.Flush(sound), nil
+	}
+}
 
 // tooLong is the error for sound beyond the limit.
 func tooLong(most time.Duration) *Error {

@@ -94,7 +94,7 @@ func NewTranscription(cfg inference.RecognizerConfig, runtime string, limits aud
 	if err := gate.Err(); err != nil {
 		log.Warn().Err(err).Msg("speech is found by its loudness alone")
 	}
-	o := audioapi.TranscriberOptions{Config: limits, Recognizer: r.Recognizer, Gate: gate, Log: log}
+	o := audioapi.TranscriberOptions{Config: limits, Recognizer: r.Recognizer, Gate: gate, Decode: audioapi.NewDecoder(""), Log: log}
 	if keeper, ok := r.Recognizer.(*residency.Recognizer); ok {
 		o.Hold = keeper.Hold
 	}

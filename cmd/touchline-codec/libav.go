@@ -9,6 +9,7 @@ package main
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 	"unsafe"
@@ -234,4 +235,37 @@ func (s *sound) next() ([]byte, error) {
 		return nil, nil
 	}
 	return unsafe.Slice((*byte)(unsafe.Pointer(data)), int(size)), nil
+}
+
+// loadUnpacker loads what reads files of sound. Call it before confine.
+func loadUnpacker() error {
+	if C.tl_unpack_load() < 0 {
+		return errors.New("libavformat is missing or was missing at the build: install it (libavformat-dev for the build)")
+	}
+	return nil
+}
+
+// unpacker decodes the sound of a file.
+type unpacker struct{ c C.tl_unpack }
+
+func openUnpacker(fd int) (*unpacker, error) {
+	u := &unpacker{}
+	if err := C.tl_unpack_open(&u.c, C.int(fd)); err < 0 {
+		u.close()
+		return nil, libavError("open the file", err)
+	}
+	return u, nil
+}
+
+func (u *unpacker) close() { C.tl_unpack_close(&u.c) }
+
+// next returns the next samples, valid until the next call, and their rate; none at the end.
+func (u *unpacker) next() (mono []float32, rate int, err error) {
+	var data *C.float
+	var r C.int
+	n := C.tl_unpack_next(&u.c, &data, &r)
+	if n < 0 {
+		return nil, 0, libavError("decode the sound", n)
+	}
+	return unsafe.Slice((*float32)(unsafe.Pointer(data)), int(n)), int(r), nil
 }

@@ -82,3 +82,23 @@ int tl_sound_frame(const tl_sound *s);
 int tl_sound_send(tl_sound *s, const int16_t *pcm);
 // tl_sound_next returns 1 with the next packet, which is valid until the next call; 0 when there is none yet.
 int tl_sound_next(tl_sound *s, uint8_t **data, int *size);
+
+// tl_unpack decodes the sound of a file of any usual format.
+typedef struct {
+	void *format; // AVFormatContext
+	AVCodecContext *ctx;
+	AVPacket *pkt;
+	AVFrame *frame;
+	int stream;
+	float *mono;
+	int room;
+} tl_unpack;
+
+// tl_unpack_load loads libavformat. Call it before tl_confine.
+int tl_unpack_load(void);
+// tl_unpack_open opens the best sound of the file with a descriptor, and no other file.
+int tl_unpack_open(tl_unpack *u, int fd);
+// tl_unpack_next returns the number of the next samples, the means of the channels, which are valid until the next call; 0 at
+// the end.
+int tl_unpack_next(tl_unpack *u, float **mono, int *rate);
+void tl_unpack_close(tl_unpack *u);

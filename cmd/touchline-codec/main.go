@@ -1,6 +1,7 @@
 // Command touchline-codec decodes, scales and encodes pictures for one bot. The
 // bot starts it and exchanges the messages of package wire with it on standard
-// input and output. With -sound it encodes the sound on standard input. Only -check is for use by hand.
+// input and output. With -sound it encodes the sound on standard input, with -unpack it decodes that
+// of a file. Only -check is for use by hand.
 //
 // It is the only program of this project that links libavcodec, which keeps
 // faults of a codec and libavcodec's licence away from the bot. Before it reads
@@ -22,15 +23,20 @@ func main() {
 	check := flag.Bool("check", false, "print the available decoders and encoders, and test the confinement")
 	format := flag.String("sound", "", "encode mono sound, s16le, from standard input: mp3 or aac")
 	rate := flag.Int("rate", 24000, "rate of the sound, Hz")
+	unpack := flag.Bool("unpack", false, "decode the sound of the file on standard input, of any usual format")
 	flag.Parse()
-	if err := run(*avoid, *check, *format, *rate); err != nil {
+	if err := run(*avoid, *check, *unpack, *format, *rate); err != nil {
 		fmt.Fprintln(os.Stderr, "touchline-codec:", err)
 		os.Exit(1)
 	}
 }
 
-func run(avoid string, check bool, format string, rate int) error {
+func run(avoid string, check, unpack bool, format string, rate int) error {
 	setUpLibav()
+	var missing error
+	if unpack {
+		missing = loadUnpacker()
+	}
 	choice := newChoice(strings.Split(avoid, ","))
 	confined := errors.Join(limitMemory(), confine())
 	if check {
@@ -38,6 +44,12 @@ func run(avoid string, check bool, format string, rate int) error {
 	}
 	if confined != nil {
 		fmt.Fprintln(os.Stderr, "running without confinement:", confined)
+	}
+	if unpack {
+		if missing != nil {
+			return missing
+		}
+		return unpackSound(int(os.Stdin.Fd()), os.Stdout)
 	}
 	if format != "" {
 		return encodeSound(format, rate, os.Stdin, os.Stdout)

@@ -1,10 +1,15 @@
 package codec
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"math"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -57,4 +62,79 @@ func (w *limitedWriter) Write(p []byte) (int, error) {
 	w.left -= n
 	_, _ = w.to.Write(p[:n])
 	return len(p), nil
+}
+
+// maxPiece bounds the samples of a piece of decoded sound, and maxRate their rate.
+const (
+	maxPiece = 1 << 20
+	maxRate  = 768000
+)
+
+// ErrNoSound is returned by DecodeSound for a file without sound that can be decoded.
+var ErrNoSound = errors.New("decode the sound")
+
+// DecodeSound decodes the sound of a file of any usual format, in a codec process of its own that can open nothing else. emit
+// gets the means of the channels with their rate, piece by piece; its error ends the decoding and is returned. Path is as in Options.
+func DecodeSound(ctx context.Context, path string, file *os.File, emit func(mono []float32, rate int) error) error {
+	found, err := Find(path)
+	if err != nil {
+		return err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, found, "-unpack") //nolint:gosec // a configured path
+	cmd.Env = []string{"GOTRACEBACK=single", "GOMAXPROCS=1", "MALLOC_ARENA_MAX=1"}
+	cmd.WaitDelay = time.Second
+	var text bytes.Buffer
+	cmd.Stdin, cmd.Stderr = file, &limitedWriter{to: &text, left: maxSoundError}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the codec: %w", err)
+	}
+	if err := readPieces(bufio.NewReader(out), emit); err != nil {
+		cancel()
+		_ = cmd.Wait() // it was killed
+		return err
+	}
+	if err := cmd.Wait(); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		why := strings.TrimPrefix(strings.TrimSpace(text.String()), "touchline-codec: ")
+		return fmt.Errorf("%w: %q", ErrNoSound, why)
+	}
+	return nil
+}
+
+// readPieces reads what the process writes.
+func readPieces(in io.Reader, emit func(mono []float32, rate int) error) error {
+	var head [8]byte
+	var raw []byte
+	var mono []float32
+	for {
+		if _, err := io.ReadFull(in, head[:]); err != nil {
+			return nil //nolint:nilerr // the process says why it ended
+		}
+		rate, n := binary.LittleEndian.Uint32(head[:]), binary.LittleEndian.Uint32(head[4:])
+		if n == 0 || n > maxPiece || rate == 0 || rate > maxRate {
+			return fmt.Errorf("%w: expected up to %d samples, got %d at %d Hz", ErrNoSound, maxPiece, n, rate)
+		}
+		raw = append(raw[:0], make([]byte, 4*n)...)
+		if _, err := io.ReadFull(in, raw); err != nil {
+			return nil //nolint:nilerr // as above
+		}
+		mono = mono[:0]
+		for b := raw; len(b) > 0; b = b[4:] {
+			mono = append(mono, math.Float32frombits(binary.LittleEndian.Uint32(b)))
+		}
+		if err := emit(mono, int(rate)); err != nil {
+			return err
+		}
+	}
 }
