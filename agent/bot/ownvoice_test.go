@@ -242,11 +242,11 @@ func TestOwnVoiceInRooms(t *testing.T) {
 	t.Run("an instruction cuts it", func(t *testing.T) {
 		s.t = t
 		about := "Look at the keeper."
-		s.cuts(c, func() error { _, err := s.Change(agent.Change{Instruction: &about}, "ana"); return err })
+		s.cuts(func() error { _, err := s.Change(agent.Change{Instruction: &about}, "ana"); return err })
 	})
 	t.Run("an announcement cuts it", func(t *testing.T) {
 		s.t = t
-		s.cuts(c, func() error { return s.Session.Say(agent.Announcement{Text: "A goal!", Interrupt: true}, "ana") })
+		s.cuts(func() error { return s.Session.Say(agent.Announcement{Text: "A goal!", Interrupt: true}, "ana") })
 	})
 	stop := ""
 	for _, s := range rooms {
@@ -288,8 +288,8 @@ func TestOwnVoiceInRooms(t *testing.T) {
 	})
 }
 
-// cuts disturbs the room while a comment is heard: it is cut, its slot is free soon, and the next one is whole.
-func (s stall) cuts(c *choir, disturb func() error) {
+// cuts disturbs the room while a comment is heard: it is cut, and the next one is whole.
+func (s stall) cuts(disturb func() error) {
 	s.t.Helper()
 	for range 5 { // a comment may end in the same moment
 		n := len(s.records.Records())
