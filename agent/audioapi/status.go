@@ -11,6 +11,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/live"
 	"touchline/inference/vad"
+	"touchline/internal/metrics"
 )
 
 // ModelList is the answer of GET /v1/models.
@@ -150,8 +151,13 @@ func (m *transcriptionMetrics) share(frames, speech int64) {
 	m.speech.Add(length(int(speech) * vad.FrameSamples).Seconds())
 }
 
-// Metrics returns the metrics.
-func (t *Transcriber) Metrics() prometheus.Collector { return t.counts }
+// Metrics returns the metrics, with those of the recognizer.
+func (t *Transcriber) Metrics() prometheus.Collector {
+	if t.opts.Metrics == nil {
+		return t.counts
+	}
+	return metrics.Func(metrics.Bundle{t.counts, t.opts.Metrics}.Collect)
+}
 
 // live counts an event of a live session.
 func (m *transcriptionMetrics) live(e live.Event) {

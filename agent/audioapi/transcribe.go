@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
@@ -44,7 +45,9 @@ type TranscriberOptions struct {
 	Gate *vad.Gate
 	// Decode decodes files that are not WAV; nil refuses them.
 	Decode Decoder
-	Log    zerolog.Logger
+	// Metrics of the recognizer; nil for none.
+	Metrics prometheus.Collector
+	Log     zerolog.Logger
 }
 
 // Transcriber is transcription as a service. Safe for concurrent use.

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"touchline/inference/minicpmo"
+	"touchline/inference/qwen3asr"
 	"touchline/inference/remote"
 	"touchline/inference/residency"
 	"touchline/internal/metrics"
@@ -88,6 +89,33 @@ func collectRemote(keeper *residency.Keeper, ch chan<- prometheus.Metric) {
 	out.Gauge("remote_parallel", "Requests that may be sent to the model server at once; it adapts.", float64(limit))
 	out.Gauge("remote_requests", "Requests under way and waiting for the model server.", float64(running), "state", "running")
 	out.Gauge("remote_requests", "Requests under way and waiting for the model server.", float64(waiting), "state", "waiting")
+}
+
+// collectRecognizer sends the metrics of the model of speech recognition while it is loaded. The counters start again when it is
+// loaded again.
+func collectRecognizer(keeper *residency.Recognizer, ch chan<- prometheus.Metric) {
+	model, ok := keeper.Loaded().(*qwen3asr.Engine)
+	if !ok {
+		return
+	}
+	s := model.Stats()
+	out := metrics.Writer{Out: ch, Prefix: "touchline_recognizer_"}
+	const answers = "Answers of the model: of speech that ended, of speech that goes on, of parts of recordings, and alignments."
+	for kind, n := range map[string]uint64{"final": s.Finals, "partial": s.Partials, "file": s.Files} {
+		out.Counter("answers_total", answers, float64(n), "kind", kind)
+	}
+	const lost = "Answers without a result, by the reason; overloaded ones were refused."
+	for reason, n := range map[string]uint64{"cancelled": s.Cancelled, "failed": s.Failed, "overloaded": s.Overloaded} {
+		out.Counter("lost_answers_total", lost, float64(n), "reason", reason)
+	}
+	out.Counter("windows_total", "Encoded windows of sound, of 8 s at most.", float64(s.Windows))
+	out.Counter("encodes_total", "Runs of the encoder.", float64(s.Encodes))
+	out.Counter("prompt_tokens_total", "Tokens fed, those of sound included.", float64(s.Prompt))
+	out.Counter("tokens_total", "Tokens generated.", float64(s.Tokens))
+	out.Counter("steps_total", "Decoding runs.", float64(s.Steps))
+	out.Gauge("slots", "Answers that can be generated at once.", float64(s.Slots))
+	out.Gauge("queue_length", "Answers that wait.", float64(s.Waiting))
+	out.Gauge("memory_bytes", "Planned memory of the device.", float64(s.MemoryPlanned))
 }
 
 // bucketLimit bounds the buckets of a histogram, each of which is a series.

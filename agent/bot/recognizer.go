@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"touchline/agent/audioapi"
@@ -13,6 +14,7 @@ import (
 	"touchline/inference/remote"
 	"touchline/inference/residency"
 	"touchline/inference/vad"
+	"touchline/internal/metrics"
 	"touchline/models"
 )
 
@@ -24,6 +26,8 @@ type Recognizer struct {
 	Run func(ctx context.Context) error
 	// Note describes the limits of the model; "" without limits.
 	Note string
+	// Metrics of the model; nil without any.
+	Metrics prometheus.Collector
 }
 
 // NewRecognizer makes the configured recognizer; nil if there is none. runtime is the folder of ONNX Runtime, or "".
@@ -72,7 +76,9 @@ func newHearing(cfg inference.RecognizerConfig, runtime string, log zerolog.Logg
 	if err != nil {
 		return nil, err
 	}
-	r := &Recognizer{Recognizer: keeper, Run: keeper.Run}
+	r := &Recognizer{Recognizer: keeper, Run: keeper.Run, Metrics: metrics.Func(func(ch chan<- prometheus.Metric) {
+		collectRecognizer(keeper, ch)
+	})}
 	if bundle.Manifest.Random {
 		r.Note = "The recognizer's weights are random: its words mean nothing."
 	}
@@ -94,7 +100,9 @@ func NewTranscription(cfg inference.RecognizerConfig, runtime string, limits aud
 	if err := gate.Err(); err != nil {
 		log.Warn().Err(err).Msg("speech is found by its loudness alone")
 	}
-	o := audioapi.TranscriberOptions{Config: limits, Recognizer: r.Recognizer, Gate: gate, Decode: audioapi.NewDecoder(""), Log: log}
+	o := audioapi.TranscriberOptions{
+		Config: limits, Recognizer: r.Recognizer, Metrics: r.Metrics, Gate: gate, Decode: audioapi.NewDecoder(""), Log: log,
+	}
 	if keeper, ok := r.Recognizer.(*residency.Recognizer); ok {
 		o.Hold = keeper.Hold
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -48,6 +49,11 @@ func TestRecognizerOfABundle(t *testing.T) {
 		require.NotEmpty(t, part.Text)
 	}
 	require.Equal(t, inference.PhaseReady, r.Status().Phase)
+	registry := prometheus.NewRegistry()
+	require.NoError(t, registry.Register(r.Metrics))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	require.Len(t, families, 10)
 	cancel()
 	require.NoError(t, <-ended)
 }
