@@ -139,8 +139,9 @@ func Default() Config {
 		Agent: Agent{
 			Config: agent.DefaultConfig(), State: state.DefaultConfig(), History: history.DefaultConfig(), Webhook: webhook.DefaultConfig(),
 			MQTT: mqtt.DefaultConfig(), Alert: alert.Default(),
-			LiveKit: room.DefaultConfig(), Console: Console{Config: console.DefaultConfig(), WHEP: whep.DefaultConfig(), Transcription: audioapi.DefaultConfig()},
-			Worker: worker.DefaultConfig(),
+			LiveKit: room.DefaultConfig(),
+			Console: Console{Config: console.DefaultConfig(), WHEP: whep.DefaultConfig(), Transcription: audioapi.DefaultConfig()},
+			Worker:  worker.DefaultConfig(),
 		},
 		Sources:  camera.DefaultConfig(),
 		Profiles: profiles,

@@ -1,7 +1,7 @@
-// Package audioapi is speech as a service: OpenAI's POST /v1/audio/speech, and the list of voices.
+// Package audioapi is speech and transcription as a service: OpenAI's API for texts to speak, recordings and live sound.
 //
-// It owns the requests, the formats of the sound and its stream. It does not speak, listen or check who may ask: an
-// inference.Speaker speaks, and package console serves it behind its own doors.
+// It owns the requests, the formats of sound and texts, and their streams. It does not speak, recognize or check who may ask: an
+// inference.Speaker speaks, an inference.Recognizer hears, and package console serves both behind its own doors.
 package audioapi
 
 import (

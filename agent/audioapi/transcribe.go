@@ -29,7 +29,7 @@ const (
 	maxPrompt = 16 << 10
 	// hearTime bounds the recognition of one recording.
 	hearTime = 10 * time.Minute
-	// surely silent is a recording whose loudest frame has less than this probability of speech.
+	// surelySilent is a recording whose loudest frame has less than this probability of speech.
 	surelySilent = 0.2
 )
 
