@@ -153,8 +153,11 @@ func NewDecoder(path string) Decoder {
 		if errors.Is(err, codec.ErrNoSound) {
 			err = undecodable("%v", err)
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
+		case conv == nil:
+			return nil, undecodable("it has no sound")
 		}
 		return conv.Flush(sound), nil
 	}
