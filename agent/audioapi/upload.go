@@ -15,6 +15,7 @@ import (
 	"touchline/inference"
 	"touchline/internal/resample"
 	"touchline/internal/wav"
+	"touchline/media"
 	"touchline/media/codec"
 )
 
@@ -247,7 +248,7 @@ func decodeWAV(file io.Reader, size int64, most time.Duration) ([]float32, error
 func samples(d time.Duration) int { return int(d * inference.RecognizerRate / time.Second) }
 
 // length is the time of samples.
-func length(n int) time.Duration { return time.Duration(n) * time.Second / inference.RecognizerRate }
+func length(n int) time.Duration { return media.TicksToDuration(int64(n), inference.RecognizerRate) }
 
 // checked returns sound that is within [-1, 1], or the error of one that is no sound.
 func checked(sound []float32) ([]float32, error) {

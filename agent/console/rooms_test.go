@@ -129,7 +129,7 @@ func TestEventsOfAllRooms(t *testing.T) {
 	for len(seen) < 3 {
 		ev, err := all.next()
 		require.NoError(t, err)
-		if ev.name == "rooms" {
+		if ev.name == "rooms" || ev.name == "room" { // lists of a reader that is slow
 			continue
 		}
 		var data map[string]any

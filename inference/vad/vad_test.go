@@ -36,7 +36,7 @@ func unzip(t *testing.T, path string) []byte {
 // clip returns a recording of the recognizer's tests.
 func clip(t *testing.T, name string) []float32 {
 	t.Helper()
-	sound, rate, err := wav.Parse(unzip(t, "../qwen3asr/testdata/audio/"+name+".wav.gz"))
+	sound, rate, err := wav.Parse(unzip(t, "../../models/testdata/qwen3-asr/audio/"+name+".wav.gz"))
 	require.NoError(t, err)
 	require.Equal(t, inference.RecognizerRate, rate)
 	return sound

@@ -44,7 +44,7 @@ func hear(begin time.Time, speech iter.Seq2[inference.Chunk, error], most time.D
 			h.underruns++
 			started = now.Add(-h.sound)
 		}
-		h.sound += time.Duration(len(c.Audio)) * time.Second / time.Duration(c.AudioRate)
+		h.sound += time.Duration(float64(len(c.Audio)) / float64(c.AudioRate) * float64(time.Second))
 		if h.sound >= most {
 			break
 		}
