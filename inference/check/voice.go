@@ -21,7 +21,6 @@ import (
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/convert"
-	"touchline/models/safetensors"
 	"touchline/models/torch"
 )
 
@@ -105,31 +104,9 @@ func (v *voice) checkpoint() (string, error) {
 		if err = errors.Join(err, failed); err != nil {
 			return "", err
 		}
-		err = writeTorch(filepath.Join(assets, file), f.file)
+		err = torch.WriteFile(filepath.Join(assets, file), f.file)
 	}
 	return dir, err
-}
-
-// writeTorch writes tensors as torch.save does.
-func writeTorch(path string, f *safetensors.File) (err error) {
-	var entries []safetensors.Entry
-	var data []byte
-	for _, name := range f.Names() {
-		x, _ := f.Tensor(name)
-		entries = append(entries, safetensors.Entry{Name: name, TensorInfo: x.TensorInfo})
-		data = append(data, x.Data...)
-	}
-	out, err := os.Create(path) //nolint:gosec // below the folder of the bundles
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	w, err := torch.NewWriter(out, entries)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(data)
-	return errors.Join(err, w.Close())
 }
 
 // voiceGraph is a network for the stages.

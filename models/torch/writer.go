@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 
@@ -141,4 +142,26 @@ func (p *pickler) tensor(t safetensors.Entry, storage int) error {
 	p.global("collections", "OrderedDict")
 	p.op(opEmptyTuple, opCall, opTuple, opCall)
 	return nil
+}
+
+// WriteFile writes all tensors of a file as torch.save does, and replaces what is at the path.
+func WriteFile(path string, f *safetensors.File) (err error) {
+	var entries []safetensors.Entry
+	var data []byte
+	for _, name := range f.Names() {
+		x, _ := f.Tensor(name)
+		entries = append(entries, safetensors.Entry{Name: name, TensorInfo: x.TensorInfo})
+		data = append(data, x.Data...)
+	}
+	out, err := os.Create(path) //nolint:gosec // chosen by the caller
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	w, err := NewWriter(out, entries)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(data)
+	return errors.Join(err, w.Close())
 }

@@ -89,29 +89,7 @@ func published(ctx context.Context, root, dir string) (string, error) {
 		if err = errors.Join(err, failed); err != nil {
 			return "", err
 		}
-		err = writeTensors(filepath.Join(dir, "assets", "token2wav", file), f)
+		err = torch.WriteFile(filepath.Join(dir, "assets", "token2wav", file), f)
 	}
 	return dir, err
-}
-
-// writeTensors writes tensors as torch.save does, in place of a file.
-func writeTensors(path string, f *safetensors.File) (err error) {
-	var entries []safetensors.Entry
-	var data []byte
-	for _, name := range f.Names() {
-		x, _ := f.Tensor(name)
-		entries = append(entries, safetensors.Entry{Name: name, TensorInfo: x.TensorInfo})
-		data = append(data, x.Data...)
-	}
-	out, err := os.Create(path) //nolint:gosec // a folder of the caller
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	w, err := torch.NewWriter(out, entries)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(data)
-	return errors.Join(err, w.Close())
 }
