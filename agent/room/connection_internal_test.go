@@ -41,6 +41,10 @@ func (g *scripted) fail(what string) error {
 func (g *scripted) turn(inside, broken bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.turnLocked(inside, broken)
+}
+
+func (g *scripted) turnLocked(inside, broken bool) {
 	if inside != g.inside || broken != g.broken {
 		g.inside, g.broken, g.since = inside, broken, time.Now()
 	}
@@ -93,31 +97,47 @@ func (g *scripted) enter(ctx context.Context, _ *session, _ string) error {
 
 // do has the library say something, or something fail.
 func (g *scripted) do(event string) {
-	g.mu.Lock()
-	inside, cb := g.inside, g.cb
-	if event == "join" || event == "joined" || event == "reconnected" || event == "check" {
-		g.fails[event] = true
-	}
-	g.mu.Unlock()
-	if !inside {
+	cb := g.happen(event)
+	if cb == nil {
 		return
 	}
 	switch event {
 	case "reconnecting":
-		g.turn(true, true)
 		cb.OnReconnecting()
 	case "reconnected":
-		g.turn(true, false)
 		cb.OnReconnected()
 	case "reconnected and reconnecting":
-		g.turn(true, false)
 		cb.OnReconnected()
-		g.turn(true, true)
 		cb.OnReconnecting()
 	case "gone":
-		g.turn(false, false)
 		cb.OnDisconnected()
 	}
+}
+
+// happen changes the state, in one step: a session may end meanwhile. It returns the callbacks of the session, nil
+// where there is none.
+func (g *scripted) happen(event string) *lksdk.RoomCallback {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch event {
+	case "join", "joined", "reconnected", "check":
+		g.fails[event] = true
+	}
+	if !g.inside {
+		return nil
+	}
+	switch event {
+	case "reconnecting":
+		g.turnLocked(true, true)
+	case "reconnected and reconnecting":
+		g.turnLocked(true, false)
+		g.turnLocked(true, true)
+	case "reconnected":
+		g.turnLocked(true, false)
+	case "gone":
+		g.turnLocked(false, false)
+	}
+	return g.cb
 }
 
 // TestReportsAreTrue plays random sequences of events. Soon after each change, and at the end, the last report is
