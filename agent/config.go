@@ -34,6 +34,8 @@ type Config struct {
 	CycleTimeout time.Duration `yaml:"cycle_timeout" env:"CYCLE_TIMEOUT"`
 	// CopyToChat repeats each comment on lk.chat.
 	CopyToChat bool `yaml:"copy_to_chat" env:"COPY_TO_CHAT"`
+	// Hearing sets who is heard in the room.
+	Hearing HearingConfig `yaml:"hearing" envPrefix:"HEARING_"`
 }
 
 // DefaultConfig returns the settings of the sniper preset.
@@ -41,6 +43,7 @@ func DefaultConfig() Config {
 	return Config{
 		Profile: "default", AutoStart: true, Frames: 4, Stride: 1, CutOnInstruction: true, Repeats: RepeatsSilence,
 		Talkativeness: usualTalk, OrderHold: 3 * time.Second, CycleTimeout: 2 * time.Minute,
+		Hearing: DefaultHearing(),
 	}
 }
 
@@ -60,5 +63,6 @@ func (c Config) Validate() error {
 	s.That(check.Within(c.OrderHold, 0, time.Minute), "order_hold", "between 0s and 1m", c.OrderHold)
 	s.That(check.Within(c.CycleTimeout, time.Second, time.Hour), "cycle_timeout", "between 1s and 1h", c.CycleTimeout)
 	s.That(check.Within(c.ChangeThreshold, 0, 255), "change_threshold", "between 0 and 255", c.ChangeThreshold)
+	s.Part("hearing", c.Hearing.Validate())
 	return s.Err()
 }

@@ -41,6 +41,13 @@ type Settings struct {
 	// Voice is "auto", "model" (the engine's own), "remote" (the speech server's), or a voice of a
 	// program, such as "flite:slt", "espeak-ng:nl" or "remote:af_heart".
 	Voice *string `json:"voice,omitempty"`
+	// Hearing is HearingConfig.Mode; the other fields of it follow.
+	Hearing    *string   `json:"hearing,omitempty"`
+	WakeWords  *[]string `json:"wake_words,omitempty"`
+	Remarks    *bool     `json:"remarks,omitempty"`
+	HearCamera *bool     `json:"hear_camera,omitempty"`
+	Manners    *string   `json:"manners,omitempty"`
+	MaxWait    *float64  `json:"max_wait,omitempty"` // s
 }
 
 // Live is what people change while a Session runs.

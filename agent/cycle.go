@@ -289,7 +289,7 @@ func (s *Session) speaksLocked() bool { return s.infer.Voice.Enabled && s.opts.A
 func (s *Session) promptLocked(frames []window.Frame, change window.Change, spoken bool, now time.Time) inference.Prompt {
 	p := Look{
 		System: s.profile.Prompt, Sheet: s.sheet, Instruction: s.instruction, Spoken: spoken, Change: change,
-		Longer: s.talkLocked().longer, Said: s.said, Now: now, Frames: frames,
+		Longer: s.talkLocked().longer, Said: s.said, Remarks: s.remarksLocked(now), Now: now, Frames: frames,
 	}.Prompt(s.infer, s.engine.Capabilities())
 	p.Sampling, p.Voice = s.sampling, s.voice
 	return p

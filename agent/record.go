@@ -115,4 +115,6 @@ type Status struct {
 	// Chip is the page's state chip: waiting, loading, failed, watching, thinking,
 	// speaking, silent, idle, reconnecting.
 	Chip string `json:"chip"`
+	// Hearing is the mode in which people in the room are heard; "" while nobody is.
+	Hearing string `json:"hearing,omitempty"`
 }

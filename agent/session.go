@@ -47,6 +47,8 @@ type Options struct {
 	Commit func(a Alert, frame *SeenFrame)
 	// Alerts are the room's alert rules; nil for none.
 	Alerts Alerts
+	// Ears hear the room; nil where nobody can be heard.
+	Ears Ears
 	// OnChange is called after each change by people, perhaps concurrently; Live returns the result. May be nil.
 	OnChange func()
 
@@ -136,6 +138,9 @@ type Session struct {
 	done          *Done      // the last command
 	orderedAt     time.Time  // when the instruction began to act
 	waiting       []WaitingOrder
+	remarks       []Remark     // the last keptRemarks, oldest first
+	floor         bool         // somebody speaks who may instruct
+	floorSince    time.Time    // when that began
 	orders        []OrderEvent // nudge publishes them
 	unsent        []Record     // of comments dropped by a new instruction; nudge publishes them
 	lastEpoch     uint32       // of the last cycle's anchor
@@ -211,8 +216,8 @@ func New(opts Options) (*Session, error) {
 		return nil, err
 	}
 	s.engine = &engine{now: talk}
-	if opts.Audio != nil && s.gain != 0 {
-		opts.Audio.SetGain(s.gain)
+	if s.gain != 0 {
+		s.levelLocked()
 	}
 	if language := s.infer.Voice.Language; !opts.Model.Capabilities().Speaks(language) {
 		s.log.Warn().Str("engine", opts.Model.Name()).Str("language", language).

@@ -71,6 +71,9 @@ func (s *Session) newStatus(now time.Time) (st Status, changed bool) {
 func (s *Session) statusLocked(now time.Time) Status {
 	model := s.engine.Status()
 	st := Status{State: StateIdle, Percent: model.Percent}
+	if mode := s.agent.Hearing.Mode; mode != HearingOff && s.opts.Ears != nil {
+		st.Hearing = mode
+	}
 	switch {
 	case s.room != "":
 		st.Chip, st.Detail = ChipReconnecting, s.room

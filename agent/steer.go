@@ -146,7 +146,7 @@ func (s *Session) checkLocked(c Change) (Profile, error) {
 	err = errors.Join(err, v.check())
 	errs = append(errs, err)
 	if err == nil {
-		errs = append(errs, s.checkWindowLocked(v))
+		errs = append(errs, s.checkWindowLocked(v), s.checkHearingLocked(v))
 	}
 	return profile, errors.Join(append(errs, s.checkEngineLocked(v))...)
 }
@@ -256,10 +256,9 @@ func (s *Session) applyLocked(v Settings) {
 	set(&s.voice, v.Voice)
 	if v.VoiceGain != nil {
 		s.gain = *v.VoiceGain
-		if s.opts.Audio != nil {
-			s.opts.Audio.SetGain(s.gain)
-		}
 	}
+	s.agent.Hearing.change(v)
+	s.levelLocked()
 	set(&s.pace.Quantile, v.Quantile)
 	setSeconds(&s.pace.Margin, v.Margin)
 	set(&s.infer.MaxSlices, v.MaxSlices)
@@ -364,6 +363,16 @@ func (v Settings) check() error {
 	if v.Language != nil && !isLanguage(*v.Language) {
 		errs = append(errs, &RangeError{"language", "a BCP 47 tag such as en or pt-BR", fmt.Sprintf("%q", *v.Language)})
 	}
+	num("max_wait", v.MaxWait, 0, 60)
+	if v.Hearing != nil && !slices.Contains(hearingModes(), *v.Hearing) {
+		errs = append(errs, &RangeError{"hearing", hearingRule, fmt.Sprintf("%.40q", *v.Hearing)})
+	}
+	if v.Manners != nil && !slices.Contains(hearingManners(), *v.Manners) {
+		errs = append(errs, &RangeError{"manners", mannersRule, fmt.Sprintf("%.40q", *v.Manners)})
+	}
+	if v.WakeWords != nil && !areWakeWords(*v.WakeWords) {
+		errs = append(errs, &RangeError{"wake_words", wakeWordsRule, fmt.Sprintf("%.80q", *v.WakeWords)})
+	}
 	if v.Repeats != nil && !isRepeats(*v.Repeats) {
 		errs = append(errs, &RangeError{"repeats", repeatsRule, fmt.Sprintf("%q", *v.Repeats)})
 	}
@@ -449,6 +458,12 @@ func (s *Session) settingsLocked() Settings {
 		Talkativeness:    new(s.agent.Talkativeness),
 		VoiceGain:        new(s.gain),
 		Voice:            new(s.voiceLocked()),
+		Hearing:          new(s.agent.Hearing.Mode),
+		WakeWords:        new(slices.Clone(s.agent.Hearing.WakeWords)),
+		Remarks:          new(s.agent.Hearing.Remarks),
+		HearCamera:       new(s.agent.Hearing.Camera),
+		Manners:          new(s.agent.Hearing.Manners),
+		MaxWait:          seconds(s.agent.Hearing.MaxWait),
 		Temperature:      sampling.Temperature, TopK: sampling.TopK, TopP: sampling.TopP, RepetitionPenalty: sampling.RepetitionPenalty,
 	}
 	if len(s.opts.Presets) > 0 {

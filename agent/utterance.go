@@ -247,7 +247,7 @@ func (s *Session) startNext(ctx context.Context, now time.Time) time.Duration {
 		lead = speechLead
 	}
 	wait := at.Sub(now) - lead
-	if wait <= 0 && u.spoken && (s.holding || s.voiceLagsLocked(now)) {
+	if wait <= 0 && u.spoken && (s.holding || s.keepsQuietLocked(now) || s.voiceLagsLocked(now)) {
 		return recheck // its end wakes the loop
 	}
 	if wait <= 0 && s.mayRepeatLocked(u, now) {
