@@ -124,10 +124,12 @@ bench: setup-test build bin/touchline-slim bin/touchline-bench ## every timing f
 	./bin/touchline-bench run $(ARGS)
 
 .PHONY: soak
-soak: setup-test build bin/touchline-bench ## long runs (50 minutes unless ARGS and UTTERANCES say otherwise)
+soak: setup-test build bin/touchline-bench ## long runs (an hour unless ARGS, UTTERANCES and SESSIONS say otherwise)
 	./bin/touchline-bench soak $(ARGS)
 	TOUCHLINE_UTTERANCES=$(or $(UTTERANCES),10000) go test -vet=off -tags=$(TAGS),integration -count=1 -timeout 4h -v \
 		-run '^TestManyUtterances$$' ./inference/minicpmo
+	TOUCHLINE_SESSIONS=$(or $(SESSIONS),10000) TOUCHLINE_SESSIONS_TIME=10m go test -vet=off -tags=$(TAGS),integration -count=1 -v \
+		-timeout 30m -run '^TestManySessions$$' ./agent/audioapi
 
 PRECISIONS ?= fp32 int4
 .PHONY: nano-precisions

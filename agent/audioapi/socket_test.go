@@ -6,19 +6,25 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/audioapi"
+	"touchline/inference"
 	"touchline/inference/live/livetest"
+	"touchline/inference/residency"
+	"touchline/inference/vad"
 	"touchline/internal/resample"
 )
 
@@ -168,6 +174,92 @@ func TestSessionsAreBounded(t *testing.T) {
 	require.NoError(t, res.Body.Close())
 	require.NoError(t, c.Close())
 	require.Eventually(t, func() bool { return h.Health().Sessions == 0 && held.Load() == 0 }, 10*time.Second, time.Millisecond)
+}
+
+// piped is a listener whose connections are pipes, for a bubble of synctest.
+type piped struct {
+	conns chan net.Conn
+	ended chan struct{}
+}
+
+func (p *piped) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *piped) Close() error {
+	close(p.ended)
+	return nil
+}
+
+func (*piped) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (p *piped) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	p.conns <- server
+	return client, nil
+}
+
+// closing tells when it is closed.
+type closing struct {
+	inference.Recognizer
+
+	closed *atomic.Int32
+}
+
+func (c closing) Close() error {
+	c.closed.Add(1)
+	return c.Recognizer.Close()
+}
+
+// TestOpenSocketKeepsTheModel: an idle model is unloaded, but never while a socket is open, however little it says.
+func TestOpenSocketKeepsTheModel(t *testing.T) {
+	for _, path := range []string{"/ws/transcribe?use_server_vad=1", "/v1/realtime?intent=transcription"} {
+		synctest.Test(t, func(t *testing.T) {
+			var loads, closed atomic.Int32
+			keeper, err := residency.NewRecognizer(func(context.Context, residency.Progress) (inference.Recognizer, error) {
+				loads.Add(1)
+				return closing{&livetest.Recognizer{}, &closed}, nil
+			}, inference.Recognizes{Model: "test"}, residency.Options{Preload: true, IdleUnload: time.Minute})
+			require.NoError(t, err)
+			h := audioapi.NewTranscriber(audioapi.TranscriberOptions{
+				Config: audioapi.DefaultConfig(), Recognizer: keeper, Hold: keeper.Hold, Run: keeper.Run, Gate: vad.Loud(), Log: zerolog.Nop(),
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- h.Run(ctx) }()
+			mux := http.NewServeMux()
+			mux.HandleFunc("GET /v1/realtime", h.ServeRealtime)
+			mux.HandleFunc("GET /ws/transcribe", h.ServePlain)
+			in := &piped{make(chan net.Conn), make(chan struct{})}
+			srv := &http.Server{Handler: mux}
+			go func() { _ = srv.Serve(in) }()
+			dialer := websocket.Dialer{NetDialContext: in.dial}
+			conn, res, err := dialer.DialContext(ctx, "ws://pipe"+path, nil)
+			require.NoError(t, err)
+			require.NoError(t, res.Body.Close())
+			go func() { // it answers pings and says nothing
+				for {
+					if _, _, err := conn.ReadMessage(); err != nil {
+						return
+					}
+				}
+			}()
+			time.Sleep(3 * time.Hour)
+			require.EqualValues(t, 1, loads.Load())
+			require.Zero(t, closed.Load(), "a socket is open")
+			require.NoError(t, conn.Close())
+			time.Sleep(2 * time.Minute)
+			require.EqualValues(t, 1, closed.Load(), "nobody is there")
+			require.NoError(t, srv.Close())
+			cancel()
+			require.NoError(t, <-ended)
+		})
+	}
 }
 
 // append sends sound at a rate.

@@ -114,6 +114,7 @@ func collectRecognizer(keeper *residency.Recognizer, ch chan<- prometheus.Metric
 	out.Counter("tokens_total", "Tokens generated.", float64(s.Tokens))
 	out.Counter("steps_total", "Decoding runs.", float64(s.Steps))
 	out.Gauge("slots", "Answers that can be generated at once.", float64(s.Slots))
+	out.Gauge("busy_slots", "Answers that are generated now.", float64(s.Busy))
 	out.Gauge("queue_length", "Answers that wait.", float64(s.Waiting))
 	out.Gauge("memory_bytes", "Planned memory of the device.", float64(s.MemoryPlanned))
 }

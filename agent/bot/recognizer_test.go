@@ -53,7 +53,7 @@ func TestRecognizerOfABundle(t *testing.T) {
 	require.NoError(t, registry.Register(r.Metrics))
 	families, err := registry.Gather()
 	require.NoError(t, err)
-	require.Len(t, families, 10)
+	require.Len(t, families, 11)
 	cancel()
 	require.NoError(t, <-ended)
 }

@@ -246,6 +246,7 @@ func (l *loop) place(j *job) bool {
 	}
 	slot, _, _ := l.pool.Take()
 	j.slot = slot
+	l.stats.busy.Add(1)
 	l.states[slot].Reset(j.settings, j.seed, 0)
 	return true
 }
@@ -413,6 +414,7 @@ func (l *loop) finish(j *job, err error) {
 		}
 		err = errors.Join(err, l.pool.Release(j.slot))
 		j.slot = -1
+		l.stats.busy.Add(-1)
 	}
 	l.stats.ended(j.class, err)
 	j.out.End(err)

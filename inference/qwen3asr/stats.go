@@ -15,8 +15,8 @@ type Stats struct {
 	Windows, Encodes uint64
 	// Prompt counts positions fed, Tokens those generated, in Steps.
 	Prompt, Tokens, Steps uint64
-	// Slots is the number of answers at once, Waiting that of jobs without one now.
-	Slots, Waiting int
+	// Slots is the number of answers at once, Busy that of slots in use, Waiting that of jobs without one now.
+	Slots, Busy, Waiting int
 	// MemoryPlanned is in bytes.
 	MemoryPlanned int64
 }
@@ -27,6 +27,7 @@ type counters struct {
 	cancelled, failed, overloaded atomic.Uint64
 	windows, encodes              atomic.Uint64
 	prompt, tokens, steps         atomic.Uint64
+	busy                          atomic.Int64
 }
 
 func (c *counters) ended(k class, err error) {
@@ -51,6 +52,6 @@ func (e *Engine) Stats() Stats {
 		Cancelled: c.cancelled.Load(), Failed: c.failed.Load(), Overloaded: c.overloaded.Load(),
 		Windows: c.windows.Load(), Encodes: c.encodes.Load(),
 		Prompt: c.prompt.Load(), Tokens: c.tokens.Load(), Steps: c.steps.Load(),
-		Slots: e.loop.shape.layout.Slots, Waiting: waiting, MemoryPlanned: e.plan.Total(),
+		Slots: e.loop.shape.layout.Slots, Busy: int(c.busy.Load()), Waiting: waiting, MemoryPlanned: e.plan.Total(),
 	}
 }
