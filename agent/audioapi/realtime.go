@@ -27,13 +27,6 @@ type soundFormat struct {
 	Rate int    `json:"rate,omitempty"`
 }
 
-// listening is how a session transcribes.
-type listening struct {
-	Model    string `json:"model"`
-	Language string `json:"language"`
-	Prompt   string `json:"prompt"`
-}
-
 // sessionInput is audio.input of a session. A nil pointer or nil message changes nothing.
 type sessionInput struct {
 	Format    *soundFormat    `json:"format"`
@@ -58,10 +51,11 @@ type sessionChange struct {
 
 // realtimeSettings are what a client sets.
 type realtimeSettings struct {
-	model   string
 	format  soundFormat
+	listens listening
 	hearing inference.Hearing
 	turns   *turns // nil for none
+	asked   bool   // for turns or for none
 }
 
 // realtime is a session of /v1/realtime.
@@ -111,12 +105,20 @@ func (t *Transcriber) ServeRealtime(w http.ResponseWriter, r *http.Request) {
 	s.in, _ = newIntake(pcm16, realtimeRate) // a usual rate
 	v := &realtime{
 		socket: s, ctx: r.Context(), id: "sess_" + rand.Text(), items: map[int]*realItem{}, set: realtimeSettings{
-			model: model, format: soundFormat{"audio/pcm", realtimeRate},
-			turns: &turns{Type: "server_vad", Threshold: new(0.5), Prefix: new(300), Silence: new(500)},
+			listens: listening{Model: model}, format: soundFormat{"audio/pcm", realtimeRate}, turns: usualTurns(),
 		},
 	}
 	v.event("session.created", map[string]any{"session": v.describe()})
 	s.serve(r, live.Config{Detector: d}, v.heard, v.message)
+}
+
+func usualTurns() *turns {
+	return &turns{Type: "server_vad", Threshold: new(0.5), Prefix: new(300), Silence: new(500)}
+}
+
+// committing says that clients of a model end their turns themselves and do not ask for it: at OpenAI it finds none.
+func committing(model string) bool {
+	return strings.HasPrefix(model, "gpt-realtime-whisper") || strings.HasPrefix(model, "gpt-live-transcribe")
 }
 
 // event sends an event with its fields.
@@ -130,7 +132,7 @@ func (v *realtime) describe() map[string]any {
 	v.mu.Lock()
 	old := v.old
 	v.mu.Unlock()
-	how := listening{v.set.model, v.set.hearing.Language, v.set.hearing.Context}
+	how := v.set.listens
 	if old {
 		names := map[string]string{"audio/pcm": pcm16, "audio/pcmu": ulaw, "audio/pcma": alaw}
 		return map[string]any{
@@ -241,6 +243,9 @@ func (v *realtime) update(raw json.RawMessage, old bool) error {
 	if err != nil {
 		return err
 	}
+	if len(in.Turns) == 0 && !next.asked && next.turns != nil && committing(next.listens.Model) {
+		in.Turns = json.RawMessage("null")
+	}
 	detect, how, err := next.detect(in.Turns)
 	if err != nil {
 		return err
@@ -294,33 +299,31 @@ func (s *realtimeSettings) relisten(t *Transcriber, l *listening) error {
 	if l == nil {
 		return nil
 	}
-	s.model = cmp.Or(l.Model, s.model)
-	if err := t.model(s.model); err != nil {
-		return err
+	model := cmp.Or(l.Model, s.listens.Model)
+	s.listens = *l
+	s.listens.Model = model
+	err := t.model(model)
+	if err == nil {
+		s.hearing, err = t.hearingOf(s.listens)
 	}
-	if len(l.Prompt) > maxPrompt {
-		return bad("prompt", "at most %d bytes", maxPrompt)
-	}
-	tag, err := t.language(l.Language)
-	s.hearing = inference.Hearing{Language: tag, Context: strings.TrimSpace(l.Prompt)}
 	return err
 }
 
 // detect changes the detection of turns.
 func (s *realtimeSettings) detect(raw json.RawMessage) (changed bool, how vad.Config, err error) {
-	switch string(raw) {
-	case "":
+	if len(raw) == 0 {
 		return false, how, nil
-	case "null":
+	}
+	s.asked = true
+	if string(raw) == "null" {
 		s.turns = nil
 		return true, how, nil
 	}
-	next := turns{Type: "server_vad", Threshold: new(0.5), Prefix: new(300), Silence: new(500)}
-	if err := json.Unmarshal(raw, &next); err != nil {
+	s.turns = usualTurns()
+	if err := json.Unmarshal(raw, s.turns); err != nil {
 		return false, how, bad("session.audio.input.turn_detection", "%v", err)
 	}
-	how, err = next.config("session.audio.input.turn_detection")
-	s.turns = &next
+	how, err = s.turns.config("session.audio.input.turn_detection")
 	return true, how, err
 }
 
@@ -356,6 +359,7 @@ func (v *realtime) heard(e live.Event) {
 		v.delta(it, e.Text)
 		v.event(transcription+"completed", map[string]any{
 			"item_id": it.id, "content_index": 0, "transcript": e.Text, "usage": usageFor(e.Audio, e.Tokens, e.End-e.Begin),
+			"languages": languagesOf(inference.Transcript{Text: e.Text, Language: e.Language}),
 		})
 	case live.Failed:
 		p := problem(e.Err)

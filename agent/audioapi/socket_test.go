@@ -1,6 +1,7 @@
 package audioapi_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -363,6 +364,45 @@ func TestOlderRealtime(t *testing.T) {
 		c.say(map[string]any{"type": "input_audio_buffer.commit"})
 		c.until("type", itemTranscription+"completed")
 		require.InDelta(t, 16000, r.Calls()[len(r.Calls())-1].Samples, 200, "a second at 8 kHz")
+	}
+}
+
+// TestRealtimeOfLiveKit: what LiveKit's plugin sends. Of models that find no turns at OpenAI it asks for none, and commits.
+func TestRealtimeOfLiveKit(t *testing.T) {
+	for model, commits := range map[string]bool{
+		"gpt-4o-mini-transcribe": false, "gpt-transcribe": false, "gpt-realtime-whisper": true, "gpt-live-transcribe": true,
+	} {
+		t.Run(model, func(t *testing.T) {
+			r := &livetest.Recognizer{}
+			srv, _ := transcribe(t, r)
+			c := dial(t, srv, "/v1/realtime?intent=transcription&model="+model)
+			c.next()
+			input := map[string]any{
+				"format":        map[string]any{"type": "audio/pcm", "rate": 24000},
+				"transcription": map[string]any{"model": model, "keywords": []string{"Ajax", "PSV"}, "languages": []string{"nl", "en"}},
+			}
+			if !commits {
+				input["turn_detection"] = map[string]any{"type": "server_vad", "threshold": 0.5, "prefix_padding_ms": 600, "silence_duration_ms": 350}
+				input["transcription"] = map[string]any{"model": model, "prompt": "Football.", "language": "nl"}
+			}
+			c.say(map[string]any{"type": "session.update", "session": map[string]any{"type": "transcription", "audio": map[string]any{"input": input}}})
+			updated, err := json.Marshal(c.next())
+			require.NoError(t, err)
+			require.Equal(t, commits, strings.Contains(string(updated), `"turn_detection":null`), "%s", updated)
+			require.Equal(t, commits, strings.Contains(string(updated), `"keywords":["Ajax","PSV"]`))
+			c.append(livetest.Say(half, 0, 600, 500, 0, 0), 24000)
+			if commits {
+				c.say(map[string]any{"type": "input_audio_buffer.commit"})
+			}
+			all := c.until("type", itemTranscription+"completed")
+			require.Equal(t, !commits, slices.Contains(kinds(all), "input_audio_buffer.speech_started"))
+			want := inference.Hearing{Language: "nl", Context: "Football.", Live: true}
+			if commits {
+				want = inference.Hearing{Context: "Ajax, PSV", Live: true}
+			}
+			require.Equal(t, want, r.Calls()[0].Hearing)
+			require.Equal(t, []any{map[string]any{"code": cmp.Or(want.Language, "en")}}, all[len(all)-1]["languages"])
+		})
 	}
 }
 

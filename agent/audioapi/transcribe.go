@@ -95,10 +95,10 @@ type TranscriptionForm struct {
 	Language    string   `json:"language,omitempty" doc:"BCP 47 tag or English name; found if left out."`
 	Prompt      string   `json:"prompt,omitempty" doc:"Names, terms and what was said before."`
 	Keywords    []string `json:"keywords[],omitempty" doc:"Words that may be said."`
-	Format      string   `json:"response_format,omitempty" enum:"json,text,srt,verbose_json,vtt"`
+	Format      string   `json:"response_format,omitempty" enum:"json,text,srt,verbose_json,vtt,diarized_json"`
 	Temperature float64  `json:"temperature,omitempty" minimum:"0" maximum:"1"`
 	Times       []string `json:"timestamp_granularities[],omitempty" enum:"word,segment"`
-	Stream      bool     `json:"stream,omitempty" doc:"Events with the text as it comes; json and text only."`
+	Stream      bool     `json:"stream,omitempty" doc:"Events with the text as it comes; json, text and diarized_json only."`
 	Chunking    string   `json:"chunking_strategy,omitempty" doc:"auto, or an object of type server_vad as JSON."`
 }
 
@@ -111,16 +111,18 @@ type order struct {
 	stream    bool
 	split     *vad.Config // by speech; nil for none
 	translate bool
+	plain     bool // events in the form of /v1/audio/transcriptions/stream
 }
 
-// modelAliases are names that clients send by default.
-var modelAliases = []string{ //nolint:gochecknoglobals // a table
-	"whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe", "gpt-realtime", "default",
+// usualModel says that clients send a name by default: OpenAI's models that transcribe, with and without a date.
+func usualModel(name string) bool {
+	return name == "default" || name == "whisper-1" ||
+		strings.HasPrefix(name, "gpt-") && (strings.Contains(name, "transcribe") || strings.HasPrefix(name, "gpt-realtime"))
 }
 
 // model returns the error of a model that is not here.
 func (t *Transcriber) model(name string) error {
-	if own := t.opts.Recognizer.Recognizes().Model; name != own && !slices.Contains(modelAliases, name) {
+	if own := t.opts.Recognizer.Recognizes().Model; name != own && !usualModel(name) {
 		return &Error{
 			Status: http.StatusNotFound, Param: "model", Code: "model_not_found",
 			Message: fmt.Sprintf("model: %.80q is not here; GET /v1/models lists what is", name),
@@ -143,11 +145,43 @@ func (t *Transcriber) language(name string) (string, error) {
 	return tag, nil
 }
 
+// listening is how a client wants to be heard: the fields of a form, or the transcription of a session.
+type listening struct {
+	Model     string   `json:"model"`
+	Language  string   `json:"language"`
+	Prompt    string   `json:"prompt"`
+	Languages []string `json:"languages,omitempty"`
+	Keywords  []string `json:"keywords,omitempty"`
+}
+
+// hearingOf checks how a client wants to be heard. Of several languages the model finds the one.
+func (t *Transcriber) hearingOf(l listening) (h inference.Hearing, err error) {
+	for _, name := range l.Languages {
+		if h.Language, err = t.language(name); err != nil {
+			return h, err
+		}
+	}
+	if len(l.Languages) > 1 {
+		h.Language = ""
+	}
+	if l.Language != "" {
+		h.Language, err = t.language(l.Language)
+	}
+	h.Context = strings.TrimSpace(l.Prompt)
+	if len(l.Keywords) > 0 {
+		h.Context = strings.TrimSpace(h.Context + "\n" + strings.Join(l.Keywords, ", "))
+	}
+	if err == nil && len(h.Context) > maxPrompt {
+		err = bad("prompt", "at most %d bytes", maxPrompt)
+	}
+	return h, err
+}
+
 // orderOf checks the fields of a form.
 func (t *Transcriber) orderOf(f *form) (o order, err error) {
 	for _, name := range []string{"known_speaker_names", "known_speaker_references"} {
 		if len(f.list(name)) > 0 {
-			return o, bad(name, "speakers are not told apart here; leave it out")
+			return o, bad(name, "speakers are not told apart here, everybody is speaker A; leave it out")
 		}
 	}
 	if slices.Contains(f.list("include"), "logprobs") {
@@ -159,21 +193,11 @@ func (t *Transcriber) orderOf(f *form) (o order, err error) {
 	if err := t.model(f.first("model")); err != nil {
 		return o, err
 	}
-	name := f.first("language")
-	if list := f.list("languages"); len(list) == 1 {
-		name = cmp.Or(name, list[0])
-	} else if len(list) > 1 {
-		return o, bad("languages", "name one language, or none to have it found")
-	}
-	if o.hearing.Language, err = t.language(name); err != nil {
+	o.hearing, err = t.hearingOf(listening{
+		Language: f.first("language"), Prompt: f.first("prompt"), Languages: f.list("languages"), Keywords: f.list("keywords"),
+	})
+	if err != nil {
 		return o, err
-	}
-	o.hearing.Context = strings.TrimSpace(f.first("prompt"))
-	if words := f.list("keywords"); len(words) > 0 {
-		o.hearing.Context = strings.TrimSpace(o.hearing.Context + "\n" + strings.Join(words, ", "))
-	}
-	if len(o.hearing.Context) > maxPrompt {
-		return o, bad("prompt", "at most %d bytes", maxPrompt)
 	}
 	if v := f.first("temperature"); v != "" {
 		o.hearing.Temperature, err = strconv.ParseFloat(v, 64)
@@ -196,14 +220,12 @@ func (t *Transcriber) orderOf(f *form) (o order, err error) {
 func (t *Transcriber) formatOf(o *order, f *form) error {
 	o.format = cmp.Or(f.first("response_format"), "json")
 	switch o.format {
-	case "json", "text", "srt", "vtt", "verbose_json":
-	case "diarized_json":
-		return bad("response_format", "speakers are not told apart here; choose verbose_json")
+	case "json", "text", "srt", "vtt", "verbose_json", diarized:
 	default:
-		return bad("response_format", "expected json, text, srt, verbose_json or vtt, got %.40q", o.format)
+		return bad("response_format", "expected json, text, srt, verbose_json, vtt or diarized_json, got %.40q", o.format)
 	}
-	if o.stream && o.format != "json" && o.format != "text" {
-		return bad("stream", "a stream has text only; choose response_format json or text")
+	if o.stream && o.format != "json" && o.format != "text" && o.format != diarized {
+		return bad("stream", "a stream has text only; choose response_format json, text or diarized_json")
 	}
 	list := f.list("timestamp_granularities")
 	if len(list) > 0 && o.format != "verbose_json" {
@@ -224,8 +246,8 @@ func (t *Transcriber) formatOf(o *order, f *form) error {
 	if o.words && !can {
 		return bad("timestamp_granularities", "%v", inference.ErrNoWordTimes)
 	}
-	times := o.format == "srt" || o.format == "vtt" || o.format == "verbose_json"
-	o.hearing.WordTimes = can && times && (o.words || o.format != "verbose_json")
+	times := o.format == "srt" || o.format == "vtt" || o.format == "verbose_json" || o.format == diarized
+	o.hearing.WordTimes = can && (o.words || o.format == "srt" || o.format == "vtt")
 	if times && !o.hearing.WordTimes && o.split == nil {
 		o.split = &vad.Config{} // pauses give times at least
 	}
@@ -305,7 +327,24 @@ func (t *Transcriber) ServeTranslations(w http.ResponseWriter, r *http.Request) 
 				return bad(name, "it is no field of translations, which are in English")
 			}
 		}
-		f.fields["translate"] = []string{"true"}
+		f.translate = true
+		return nil
+	})
+}
+
+// ServeStream answers POST /v1/audio/transcriptions/stream: an event for each utterance, in the form of the server whose clients ask
+// for it.
+func (t *Transcriber) ServeStream(w http.ResponseWriter, r *http.Request) {
+	t.answer(w, r, func(f *form) error {
+		for name, value := range map[string]string{
+			"model": "default", "response_format": "json", "stream": "true", "chunking_strategy": "auto",
+		} {
+			f.fields[name] = []string{cmp.Or(f.first(name), value)}
+		}
+		if f.first("response_format") != "json" || f.first("stream") != "true" {
+			return bad("response_format", "this stream has one form; leave it out, with stream")
+		}
+		f.plain = true
 		return nil
 	})
 }
@@ -370,7 +409,7 @@ func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(
 	if err != nil {
 		return err
 	}
-	o.translate = f.first("translate") == "true"
+	o.translate, o.plain = f.translate, f.plain
 	ctx, cancel := context.WithTimeoutCause(r.Context(), hearTime, errTooSlow)
 	defer cancel()
 	defer t.hold()()
@@ -383,7 +422,7 @@ func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(
 		return causeOr(ctx, err)
 	}
 	began := time.Now()
-	out := &textStream{stream: stream{w: w, control: http.NewResponseController(w), sse: true}, on: o.stream}
+	out := &textStream{stream: stream{w: w, control: http.NewResponseController(w), sse: true}, order: o}
 	parts, err := t.hear(ctx, sound, o, out.part)
 	if err != nil {
 		err = causeOr(ctx, err)
@@ -520,13 +559,14 @@ func (t *Transcriber) hear(ctx context.Context, sound []float32, o order, each f
 // textStream is an answer as events.
 type textStream struct {
 	stream
-	on   bool
-	text string
+	order order
+	text  string
+	parts int // that had a text
 }
 
 // part sends the text that is new.
 func (s *textStream) part(p inference.Transcript) error {
-	if !s.on {
+	if !s.order.stream {
 		return nil
 	}
 	text := inference.JoinTranscripts(s.text, p.Text)
@@ -534,17 +574,42 @@ func (s *textStream) part(p inference.Transcript) error {
 	if s.text = text; delta == "" {
 		return nil
 	}
+	s.parts++
+	switch {
+	case s.order.plain:
+		return s.event(plainPart{p.Text, p.Language, true, s.parts - 1})
+	case s.order.format == diarized:
+		part := segmentOf(p, s.parts-1)
+		err := s.event(map[string]any{"type": "transcript.text.delta", "delta": delta, "segment_id": part.ID})
+		return errors.Join(err, s.event(part))
+	}
 	return s.event(map[string]any{"type": "transcript.text.delta", "delta": delta})
 }
 
+// plainPart is an event of /v1/audio/transcriptions/stream.
+type plainPart struct {
+	Text     string `json:"text"`
+	Language string `json:"language"`
+	Final    bool   `json:"is_final"`
+	Index    int    `json:"chunk_index"`
+}
+
 func (s *textStream) done(use usage) {
-	_ = s.event(map[string]any{"type": "transcript.text.done", "text": s.text, "usage": use}) // the client may have gone
+	if s.order.plain {
+		_ = s.event(map[string]bool{"done": true}) // the client may have gone
+		return
+	}
+	_ = s.event(map[string]any{"type": "transcript.text.done", "text": s.text, "usage": use}) // as above
 }
 
 // fail ends a stream that has begun; false if it has not.
 func (s *textStream) fail(e *Error) bool {
-	if !s.begun.Load() {
+	switch {
+	case !s.begun.Load():
 		return false
+	case s.order.plain:
+		_ = s.event(plainError{"SSE_STREAM_ERROR", e.Message, e.Status}) // the client may have gone
+		return true
 	}
 	_ = s.event(map[string]any{"type": "error", "error": e}) // the client may have gone
 	return true
@@ -585,8 +650,62 @@ func usageFor(audio, tokens int, sound time.Duration) usage {
 
 // Transcription is the answer of POST /v1/audio/transcriptions as json; verbose_json has more.
 type Transcription struct {
-	Text  string `json:"text"`
-	Usage usage  `json:"usage"`
+	Text      string     `json:"text"`
+	Languages []language `json:"languages,omitempty"`
+	Usage     usage      `json:"usage"`
+}
+
+// language is a language that was heard.
+type language struct {
+	Code string `json:"code"`
+}
+
+// languagesOf returns the languages of parts, in the order of their first words.
+func languagesOf(parts ...inference.Transcript) (out []language) {
+	for _, p := range parts {
+		if l := (language{p.Language}); p.Text != "" && p.Language != "" && !slices.Contains(out, l) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// diarized is the response_format with speakers. Here everybody is one.
+const diarized = "diarized_json"
+
+// diarization is an answer in that form.
+type diarization struct {
+	Task     string    `json:"task"`
+	Duration float64   `json:"duration"`
+	Text     string    `json:"text"`
+	Segments []segment `json:"segments"`
+	Usage    usage     `json:"usage"`
+}
+
+// segment is what a speaker said without a pause. It is an event too.
+type segment struct {
+	Type    string  `json:"type"`
+	ID      string  `json:"id"`
+	Start   float64 `json:"start"`
+	End     float64 `json:"end"`
+	Text    string  `json:"text"`
+	Speaker string  `json:"speaker"`
+}
+
+func segmentOf(p inference.Transcript, n int) segment {
+	return segment{"transcript.text.segment", "seg_" + strconv.Itoa(n), seconds(p.Start), seconds(p.End), p.Text, "A"}
+}
+
+func diarizationOf(parts []inference.Transcript, sound time.Duration) diarization {
+	d := diarization{
+		Task: "transcribe", Duration: seconds(sound), Text: whole(parts), Segments: []segment{}, Usage: usageOf(parts, sound),
+	}
+	for _, p := range parts {
+		if p.Text != "" {
+			d.Segments = append(d.Segments, segmentOf(p, len(d.Segments)))
+		}
+	}
+	return d
 }
 
 // verbose is an answer as verbose_json.
@@ -640,8 +759,10 @@ func written(o order, parts []inference.Transcript, sound time.Duration) (kind s
 		return "text/vtt; charset=utf-8", []byte(vtt(parts))
 	case "verbose_json":
 		body, _ = json.Marshal(verboseOf(o, parts, sound)) // strings and finite numbers always marshal
+	case diarized:
+		body, _ = json.Marshal(diarizationOf(parts, sound)) // as above
 	default:
-		body, _ = json.Marshal(Transcription{whole(parts), usageOf(parts, sound)}) // as above
+		body, _ = json.Marshal(Transcription{whole(parts), languagesOf(parts...), usageOf(parts, sound)}) // as above
 	}
 	return "application/json; charset=utf-8", body
 }

@@ -38,6 +38,7 @@ func transcribe(tb testing.TB, r inference.Recognizer, change ...func(*audioapi.
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/audio/transcriptions", h.ServeTranscriptions)
 	mux.HandleFunc("POST /v1/audio/translations", h.ServeTranslations)
+	mux.HandleFunc("POST /v1/audio/transcriptions/stream", h.ServeStream)
 	mux.HandleFunc("POST /v1/audio/subtitles", h.ServeSubtitles)
 	mux.HandleFunc("GET /v1/models", h.ServeModels)
 	mux.HandleFunc("GET /health", h.ServeHealth)
@@ -93,7 +94,7 @@ func TestFieldsOfTranscriptions(t *testing.T) {
 		want   string // of the body
 		heard  livetest.Call
 	}{
-		{"json", nil, `{"text":"w600 w500 w400","usage":{"type":"tokens","input_tokens":62,"output_tokens":3,"total_tokens":65,` +
+		{"json", nil, `{"text":"w600 w500 w400","languages":[{"code":"en"}],"usage":{"type":"tokens","input_tokens":62,"output_tokens":3,"total_tokens":65,` +
 			`"input_token_details":{"audio_tokens":62,"text_tokens":0}}}`, livetest.Call{Samples: 80000}},
 		{"text", map[string]string{"response_format": "text"}, "w600 w500 w400\n", livetest.Call{Samples: 80000}},
 		{
@@ -150,6 +151,22 @@ func TestFieldsOfTranscriptions(t *testing.T) {
 				`data: {"text":"w600 w500 w400","type":"transcript.text.done","usage":{"type":"tokens"`,
 			livetest.Call{Samples: 29376},
 		},
+		{
+			"diarized stream",
+			map[string]string{"stream": "true", "response_format": "diarized_json", "model": "gpt-4o-transcribe-diarize"},
+			`data: {"delta":"w600 w500","segment_id":"seg_0","type":"transcript.text.delta"}` + "\n\n" +
+				`data: {"type":"transcript.text.segment","id":"seg_0","start":0.692,"end":2.528,"text":"w600 w500","speaker":"A"}` + "\n\n",
+			livetest.Call{Samples: 29376},
+		},
+		{
+			"diarized",
+			map[string]string{"response_format": "diarized_json", "chunking_strategy": "auto"},
+			`{"task":"transcribe","duration":5,"text":"w600 w500 w400","segments":[{"type":"transcript.text.segment","id":"seg_0","start":0.692,` +
+				`"end":2.528,"text":"w600 w500","speaker":"A"},{"type":"transcript.text.segment","id":"seg_1"`,
+			livetest.Call{Samples: 29376},
+		},
+		{"several languages", map[string]string{"languages[]": "ja|nl"}, `"languages":[{"code":"en"}]`, livetest.Call{Samples: 80000}},
+		{"a model with a date", map[string]string{"model": "gpt-4o-mini-transcribe-2025-12-15"}, `{"text":"w600`, livetest.Call{Samples: 80000}},
 		{"no stream", map[string]string{"stream": "false", "include[]": "", "temperature": "0"}, `{"text":"w600`, livetest.Call{Samples: 80000}},
 	}
 	for _, tt := range tests {
@@ -178,13 +195,13 @@ func TestRefusedTranscriptions(t *testing.T) {
 		{map[string]string{"model": "llama"}, 404, `model: \"llama\" is not here`},
 		{map[string]string{"language": "xx"}, 400, `language: expected a language of the model, such as en, got \"xx\"`},
 		{map[string]string{"language": "de"}, 400, "language: expected a language of the model"},
-		{map[string]string{"languages[]": "en|nl"}, 400, "languages: name one language"},
+		{map[string]string{"languages[]": "en|xx"}, 400, "language: expected a language"},
 		{map[string]string{"prompt": strings.Repeat("a", 20<<10)}, 400, "prompt: at most 16384 bytes"},
 		{map[string]string{"prompt": strings.Repeat("a", 70<<10)}, 400, "prompt: at most 65536 bytes"},
 		{map[string]string{"temperature": "2"}, 400, "temperature: expected 0 to 1"},
 		{map[string]string{"temperature": "NaN"}, 400, "temperature: expected 0 to 1"},
-		{map[string]string{"response_format": "ass"}, 400, "response_format: expected json, text, srt, verbose_json or vtt"},
-		{map[string]string{"response_format": "diarized_json"}, 400, "speakers are not told apart here"},
+		{map[string]string{"response_format": "ass"}, 400, "response_format: expected json, text, srt, verbose_json, vtt or diarized_json"},
+		{map[string]string{"response_format": "diarized_json", "timestamp_granularities[]": "word"}, 400, "only with response_format verbose_json"},
 		{map[string]string{"timestamp_granularities[]": "word"}, 400, "timestamp_granularities: only with response_format verbose_json"},
 		{map[string]string{"timestamp_granularities[]": "letter", "response_format": "verbose_json"}, 400, "expected word or segment"},
 		{map[string]string{"timestamp_granularities[]": "word", "response_format": "verbose_json"}, 400, "gives no times of words"},
@@ -308,6 +325,10 @@ func TestTranslationsAndSubtitles(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, status)
 	require.Contains(t, body, "no field of translations")
 
+	_, body = upload(t, srv, transcriptions, speech(), map[string]string{"model": "test", "translate": "true"})
+	require.Contains(t, body, "w600")
+	require.Equal(t, "transcribe", r.Calls()[len(r.Calls())-1].Method, "a field cannot change the operation")
+
 	status, body = upload(t, srv, "/v1/audio/subtitles", speech(), map[string]string{"language": "en"})
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, body, "00:00:04,000 --> 00:00:05,000\nw400")
@@ -321,6 +342,28 @@ func TestTranslationsAndSubtitles(t *testing.T) {
 	status, body = upload(t, plain, "/v1/audio/translations", speech(), map[string]string{"model": "test"})
 	require.Equal(t, http.StatusNotImplemented, status)
 	require.Contains(t, body, "inference.recognizer")
+}
+
+// TestStreamOfOlderClients: an event for each utterance, and one at the end.
+func TestStreamOfOlderClients(t *testing.T) {
+	fail := false
+	r := &livetest.Recognizer{Before: func(_ context.Context, c livetest.Call) error {
+		if fail && c.Samples != 29376 {
+			return errors.New("the graph failed")
+		}
+		return nil
+	}}
+	srv, _ := transcribe(t, r)
+	const first = `data: {"text":"w600 w500","language":"en","is_final":true,"chunk_index":0}` + "\n\n"
+	status, body := upload(t, srv, transcriptions+"/stream", speech(), nil)
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, first+`data: {"text":"w400","language":"en","is_final":true,"chunk_index":1}`+"\n\n"+`data: {"done":true}`+"\n\n", body)
+	status, body = upload(t, srv, transcriptions+"/stream", speech(), map[string]string{"response_format": "srt"})
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Contains(t, body, "one form")
+	fail = true
+	_, body = upload(t, srv, transcriptions+"/stream", speech(), nil)
+	require.Equal(t, first+`data: {"code":"SSE_STREAM_ERROR","message":"the graph failed","statusCode":503}`+"\n\n", body)
 }
 
 // TestQueue: more recordings than may wait are refused, and those that nobody waits for give their place back.

@@ -35,6 +35,8 @@ type form struct {
 	fields map[string][]string
 	file   *os.File // has no name any more; nil for none
 	size   int64
+
+	translate, plain bool // of the operation: see order
 }
 
 // first returns the first value of a field.

@@ -296,6 +296,11 @@ func (s *Server) transcriptionOperations() []endpoint {
 			out: audioapi.Transcription{},
 		},
 		{
+			method: "POST", path: inOpenAI + "audio/transcriptions/stream", call: answers(api.ServeStream),
+			summary: "Writes what is said in a recording, one event for each utterance", in: audioapi.TranscriptionForm{}, inKind: form,
+			kind: "text/event-stream",
+		},
+		{
 			method: "POST", path: inOpenAI + "audio/translations", call: answers(api.ServeTranslations),
 			summary: "Writes in English what is said in a recording, as OpenAI's API", in: audioapi.TranscriptionForm{}, inKind: form,
 			out: audioapi.Transcription{},
