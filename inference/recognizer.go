@@ -47,6 +47,8 @@ type Recognizes struct {
 	Languages []string
 	// WordTimes says that final parts can have words; Partials that an utterance answers before its end.
 	WordTimes, Partials bool
+	// OrdersOnly says that it knows spoken orders and nothing else: the text of any other speech is "".
+	OrdersOnly bool
 }
 
 // Hearing says how to hear.
@@ -60,6 +62,10 @@ type Hearing struct {
 	WordTimes bool
 	// Temperature of the draws; 0 always takes the best.
 	Temperature float64
+	// WakeWords begin what is meant for the commentator, and Addressed says that this is meant for it without one: somebody pushes
+	// to talk, or said a wake word alone just before. They help a recognizer of orders.
+	WakeWords []string
+	Addressed bool
 	// Live says that somebody waits while speaking: it goes before recordings.
 	Live bool
 }

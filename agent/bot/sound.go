@@ -21,7 +21,7 @@ func newCameraSound(cfg Settings) (c cameraSound, err error) {
 		return c, nil // delayed sound belongs to a delayed picture
 	}
 	c.line = sound.NewLine(max(cfg.Pacing.MaxDelay, cfg.Pacing.FixedDelay), cfg.Media.DuckDB)
-	c.receiver, err = sound.NewReceiver(c.line)
+	c.receiver, err = sound.NewReceiver(c.line, sound.Rate)
 	return c, err
 }
 

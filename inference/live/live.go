@@ -182,12 +182,23 @@ func (s *Session) Clear() {
 	}
 }
 
-// Set changes how the next utterances are heard.
+// Set changes how the next utterances are heard, and the open one if the recognizer has heard nothing of it.
 func (s *Session) Set(h inference.Hearing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hearing = h
 	s.hearing.Live = true
+	if s.openLocked() {
+		s.queue[len(s.queue)-1].hearing = s.hearing
+	}
+}
+
+// listen opens an utterance at the recognizer.
+func (s *Session) listen(ctx context.Context, u *speech) (inference.Utterance, error) {
+	s.mu.Lock()
+	h := u.hearing
+	s.mu.Unlock()
+	return s.recognizer.Listen(ctx, h)
 }
 
 // Detect changes how utterances are found, after ending the one that is open. The Session closes the detector.
@@ -428,7 +439,7 @@ func (s *Session) interim(ctx context.Context, u *speech, out inference.Utteranc
 	ctx, cancel := context.WithTimeoutCause(ctx, textTimeout, fmt.Errorf("no text within %v", textTimeout))
 	defer cancel()
 	if out == nil {
-		if out, err = s.recognizer.Listen(context.WithoutCancel(ctx), u.hearing); err != nil {
+		if out, err = s.listen(context.WithoutCancel(ctx), u); err != nil {
 			return t, nil, err
 		}
 	}
@@ -488,7 +499,7 @@ func (s *Session) final(ctx context.Context, u *speech, out inference.Utterance,
 
 // whole hears an utterance from its begin.
 func (s *Session) whole(ctx context.Context, u *speech, sound []float32) (inference.Transcript, error) {
-	out, err := s.recognizer.Listen(ctx, u.hearing)
+	out, err := s.listen(ctx, u)
 	if err != nil {
 		return inference.Transcript{}, err
 	}

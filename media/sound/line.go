@@ -120,7 +120,7 @@ func NewLine(most time.Duration, duckDB float64) *Line {
 type Piece struct {
 	// Stream changes when media time restarts.
 	Stream uint32
-	// Media is the media time of the first sample, in samples.
+	// Media is the media time of the first sample, in ticks of Rate.
 	Media int64
 	// Arrival is Media on the local clock, without network jitter.
 	Arrival time.Time

@@ -34,10 +34,21 @@ type ReceiverStats struct {
 	Bad       uint64 // packets that could not be decoded
 }
 
+// Sink takes decoded sound.
+type Sink interface {
+	// Push adds a piece. It is called by one goroutine at a time.
+	Push(p Piece)
+	// Slack is how long a piece may be late and still be of use.
+	Slack() time.Duration
+}
+
 // Receiver decodes the RTP packets of Opus tracks (RFC 7587), one track after
-// another, into a Line. All methods are safe for concurrent use.
+// another, into a Sink. All methods are safe for concurrent use.
 type Receiver struct {
-	line *Line
+	out  Sink
+	rate int
+	// tick is the length of a decoded sample in ticks of the RTP clock, which runs at Rate.
+	tick int64
 
 	mu      sync.Mutex
 	dec     *opus.Decoder
@@ -50,7 +61,7 @@ type Receiver struct {
 	newest  uint32    // timestamp of the latest packet
 	came    time.Time // when that packet came
 	unwrap  int64     // newest, unwrapped
-	length  int       // samples of the newest packet
+	length  int       // of the newest packet, in ticks
 	gap     bool
 	pending map[uint16]waiting
 	pcm     [maxPacket]int16
@@ -62,13 +73,13 @@ type waiting struct {
 	at     time.Time
 }
 
-// NewReceiver makes a Receiver for a Line.
-func NewReceiver(line *Line) (*Receiver, error) {
-	dec, err := opus.NewDecoder(Rate, 1)
+// NewReceiver makes a Receiver that decodes to a rate that Opus has: 8000, 12000, 16000, 24000 or 48000 (RFC 6716).
+func NewReceiver(out Sink, rate int) (*Receiver, error) {
+	dec, err := opus.NewDecoder(rate, 1)
 	if err != nil {
 		return nil, fmt.Errorf("make the Opus decoder: %w", err)
 	}
-	return &Receiver{line: line, dec: dec, pending: map[uint16]waiting{}}, nil
+	return &Receiver{out: out, rate: rate, tick: int64(Rate / rate), dec: dec, pending: map[uint16]waiting{}}, nil
 }
 
 // Begin prepares for another track.
@@ -128,7 +139,7 @@ func (r *Receiver) begin(p *rtp.Packet) {
 	r.began, r.ssrc, r.next = true, p.SSRC, p.SequenceNumber
 	r.restart(p.Timestamp)
 	clear(r.pending)
-	_ = r.dec.Init(Rate, 1) // succeeded with these values before
+	_ = r.dec.Init(r.rate, 1) // succeeded with these values before
 }
 
 // restart begins a new stream at a timestamp.
@@ -143,7 +154,7 @@ func (r *Receiver) giveUp(now time.Time) bool {
 	if len(r.pending) >= maxPending {
 		return true
 	}
-	wait := min(maxWait, r.line.Slack())
+	wait := min(maxWait, r.out.Slack())
 	for _, w := range r.pending {
 		if now.Sub(w.at) >= wait {
 			return true
@@ -178,7 +189,8 @@ func (r *Receiver) decode(w waiting) {
 	}
 	r.stats.Packets++
 	r.push(media, arrival, r.pcm[:n])
-	r.media, r.length = media+int64(n), n
+	r.length = n * int(r.tick)
+	r.media = media + int64(r.length)
 }
 
 // conceal fills the gap of lost packets before the next one, with the help of its
@@ -189,7 +201,7 @@ func (r *Receiver) conceal(next []byte, media int64) {
 		return
 	}
 	for at := r.media; at < media; at += int64(r.length) {
-		pcm := r.pcm[:r.length]
+		pcm := r.pcm[:r.length/int(r.tick)]
 		var err error
 		if at+int64(r.length) == media {
 			err = r.dec.DecodeFEC(next, pcm)
@@ -199,7 +211,7 @@ func (r *Receiver) conceal(next []byte, media int64) {
 		if err != nil {
 			return
 		}
-		r.stats.Concealed += uint64(len(pcm))
+		r.stats.Concealed += uint64(r.length)
 		r.push(at, r.clock.At(span(at)), pcm)
 	}
 }
@@ -210,5 +222,5 @@ func (r *Receiver) push(media int64, arrival time.Time, pcm []int16) {
 	if !ntp.IsZero() {
 		ntp = ntp.Add(-early)
 	}
-	r.line.Push(Piece{Stream: r.stream, Media: media - decoderDelay, Arrival: arrival.Add(-early), NTP: ntp, PCM: pcm})
+	r.out.Push(Piece{Stream: r.stream, Media: media - decoderDelay, Arrival: arrival.Add(-early), NTP: ntp, PCM: pcm})
 }

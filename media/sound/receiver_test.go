@@ -52,7 +52,7 @@ func hear(l *sound.Line, n int64) []int16 {
 func TestLossAndDisorder(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	line := sound.NewLine(30*time.Second, 12)
-	r, err := sound.NewReceiver(line)
+	r, err := sound.NewReceiver(line, sound.Rate)
 	require.NoError(t, err)
 	all := packets(t, 20)
 	lost := 0
@@ -90,7 +90,7 @@ func TestLossAndDisorder(t *testing.T) {
 // TestPause leaves out packets without a gap in the sequence numbers, as DTX does: there is silence at that time.
 func TestPause(t *testing.T) {
 	line := sound.NewLine(30*time.Second, 12)
-	r, err := sound.NewReceiver(line)
+	r, err := sound.NewReceiver(line, sound.Rate)
 	require.NoError(t, err)
 	all := packets(t, 10)
 	var heard []int16
@@ -112,7 +112,7 @@ func TestPause(t *testing.T) {
 // TestRestart changes the SSRC in the middle.
 func TestRestart(t *testing.T) {
 	line := sound.NewLine(30*time.Second, 12)
-	r, err := sound.NewReceiver(line)
+	r, err := sound.NewReceiver(line, sound.Rate)
 	require.NoError(t, err)
 	var heard []int16
 	for n, p := range packets(t, 10) {
@@ -133,7 +133,7 @@ func FuzzReceiver(f *testing.F) {
 	}
 	f.Add([]byte{1, 2})
 	line := sound.NewLine(30*time.Second, 12)
-	r, err := sound.NewReceiver(line)
+	r, err := sound.NewReceiver(line, sound.Rate)
 	require.NoError(f, err)
 	n := int64(0)
 	f.Fuzz(func(_ *testing.T, data []byte) {
@@ -158,7 +158,7 @@ func TestFutureTimestamp(t *testing.T) {
 		t.Run(ahead.String(), func(t *testing.T) {
 			t.Parallel()
 			line := sound.NewLine(30*time.Second, 12)
-			r, err := sound.NewReceiver(line)
+			r, err := sound.NewReceiver(line, sound.Rate)
 			require.NoError(t, err)
 			all := packets(t, 12)
 			n := int64(0)

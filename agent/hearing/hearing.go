@@ -1,0 +1,323 @@
+// Package hearing hears the people in a room: it turns the sound of each microphone into texts, and spoken orders into
+// actions.
+//
+// Each microphone has a decoder, a detector of speech and a session of package live; the recognizer is shared. Ears choose which
+// microphones are heard, and give what was said to the commentator, which publishes it. The package knows neither LiveKit nor
+// how texts are shown.
+package hearing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/agent"
+	"touchline/inference"
+	"touchline/inference/vad"
+	"touchline/internal/rescue"
+)
+
+const (
+	// maxMicrophones bounds those that are received; of these the loudest are heard.
+	maxMicrophones = 100
+	// quietAfter is how long a level counts after it was reported.
+	quietAfter = 2 * time.Second
+	// maxHeld ends a push-to-talk that nobody ends.
+	maxHeld = time.Minute
+	// heldAfter is how long sound comes after the end of push-to-talk: it was on its way.
+	heldAfter = 250 * time.Millisecond
+	// openFor is how long an order may follow a wake word alone.
+	openFor = 6 * time.Second
+	// lastTexts bounds the wait for the texts of a microphone that has gone.
+	lastTexts = 10 * time.Second
+)
+
+// Commentator is who is spoken to.
+type Commentator interface {
+	agent.Steerer
+	// Hearing returns who is to be heard.
+	Hearing() agent.HearingConfig
+	// Hear takes what somebody said.
+	Hear(h agent.Heard)
+	// Floor tells whether somebody who may instruct is speaking.
+	Floor(taken bool, now time.Time)
+}
+
+// Options of Ears.
+type Options struct {
+	// Recognizer hears; Detector opens the detector of speech of a microphone.
+	Recognizer inference.Recognizer
+	Detector   func() (vad.Detector, error)
+	// Hold keeps the recognizer loaded until release, while there is a microphone; nil if it always is.
+	Hold func() (release func())
+	Log  zerolog.Logger
+}
+
+// Ears hear one room. They implement agent.Ears and agent.TextOutput. Safe for concurrent use.
+type Ears struct {
+	opts Options
+	log  zerolog.Logger
+	work *rescue.Group
+	ctx  context.Context //nolint:containedctx // of the goroutines of microphones
+	end  context.CancelFunc
+
+	// said is what the voice says, for echoes of it.
+	said said
+
+	counts counts
+
+	mu     sync.Mutex
+	bot    Commentator
+	mics   map[string]*microphone // by track
+	opened int                    // microphones since the start
+	held   map[string]time.Time   // by identity that pushes to talk: when it began
+	free   func()                 // releases the recognizer
+	floor  bool
+}
+
+// counts are the totals of Ears.
+type counts struct {
+	utterances, orders, refused, echoes, failed, skipped, dropped atomic.Uint64
+}
+
+// New returns Ears; Run runs them.
+func New(o Options) *Ears {
+	ctx, cancel := context.WithCancel(context.Background())
+	work, ctx := rescue.WithContext(ctx)
+	return &Ears{
+		opts: o, log: o.Log.With().Str("component", "hearing").Logger(), work: work, ctx: ctx, end: cancel,
+		mics: map[string]*microphone{}, held: map[string]time.Time{},
+	}
+}
+
+// Attach sets who is spoken to, before Run.
+func (e *Ears) Attach(bot Commentator) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.bot = bot
+}
+
+// Run hears until ctx ends, and then until the goroutines of all microphones have ended.
+func (e *Ears) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case <-e.ctx.Done(): // a microphone's goroutine panicked
+	}
+	e.end()
+	return rescue.UnlessCanceled(e.work.Wait())
+}
+
+// errOrdersOnly is the reason why a recognizer of orders makes no captions.
+var errOrdersOnly = errors.New(`this recognizer knows orders alone and makes no captions: "orders" works; ` +
+	"for captions set inference.recognizer.program to model or remote")
+
+// CheckHearing implements agent.Ears.
+func (e *Ears) CheckHearing(c agent.HearingConfig) error {
+	if c.Captions() && e.opts.Recognizer.Recognizes().OrdersOnly {
+		return errOrdersOnly
+	}
+	return nil
+}
+
+// wants reports whether a microphone is to be heard.
+func wants(c agent.HearingConfig, m agent.Microphone) bool {
+	switch {
+	case m.Instructs && c.Mode != agent.HearingOff:
+		return true // also for its captions, and for the manners
+	case !c.Captions():
+		return false
+	}
+	return !m.Watched || c.Camera
+}
+
+// Choose returns the tracks to receive, and decides which of the microphones are heard: at most MaxSpeakers, the loudest first.
+// It is called several times a second.
+func (e *Ears) Choose(all []agent.Microphone, now time.Time) []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.bot.Hearing()
+	var chosen []agent.Microphone
+	for _, m := range all {
+		if wants(c, m) {
+			chosen = append(chosen, m)
+		}
+	}
+	// Who was received stays, then come those who may instruct.
+	slices.SortStableFunc(chosen, func(a, b agent.Microphone) int {
+		rank := func(m agent.Microphone) int {
+			_, open := e.mics[m.Track]
+			switch {
+			case open && m.Instructs:
+				return 0
+			case open || m.Instructs:
+				return 1
+			}
+			return 2
+		}
+		return cmp.Compare(rank(a), rank(b))
+	})
+	chosen = chosen[:min(len(chosen), maxMicrophones)]
+	tracks := make([]string, len(chosen))
+	for i, m := range chosen {
+		tracks[i] = m.Track
+		if mic := e.mics[m.Track]; mic != nil {
+			mic.update(m, now)
+		}
+	}
+	e.chooseSpeakersLocked(c.MaxSpeakers)
+	for identity, since := range e.held {
+		if now.Sub(since) > maxHeld {
+			e.releaseLocked(identity, now)
+		}
+	}
+	return tracks
+}
+
+// chooseSpeakersLocked decides which microphones are heard.
+func (e *Ears) chooseSpeakersLocked(most int) {
+	open := make([]*microphone, 0, len(e.mics))
+	for _, m := range e.mics {
+		open = append(open, m)
+	}
+	if len(open) <= most {
+		for _, m := range open {
+			m.on.Store(true)
+		}
+		return
+	}
+	slices.SortFunc(open, func(a, b *microphone) int {
+		return cmp.Or(cmp.Compare(b.claim(e), a.claim(e)), cmp.Compare(a.number, b.number))
+	})
+	for i, m := range open {
+		m.on.Store(i < most)
+	}
+}
+
+// Open returns the sink of a microphone.
+func (e *Ears) Open(m agent.Microphone) (*Sink, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	mic, err := newMicrophone(e, m)
+	if err != nil {
+		return nil, err
+	}
+	e.opened++
+	mic.number = e.opened
+	if len(e.mics) == 0 && e.opts.Hold != nil {
+		e.free = e.opts.Hold()
+	}
+	mic.on.Store(len(e.mics) < e.bot.Hearing().MaxSpeakers)
+	e.mics[m.Track] = mic
+	e.work.Go(mic.run)
+	return &Sink{mic}, nil
+}
+
+// closed forgets a microphone whose goroutine ends.
+func (e *Ears) closed(m *microphone) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mics[m.track] == m {
+		delete(e.mics, m.track)
+	}
+	if len(e.mics) == 0 && e.free != nil {
+		e.free()
+		e.free = nil
+	}
+}
+
+var (
+	errNoOrders = errors.New("nobody is heard for orders in this room: set hearing to orders or all")
+	errNoTalk   = errors.New("push-to-talk has ended already")
+)
+
+// Talk begins or ends a push-to-talk: what a person says meanwhile is an order. It implements agent.Talker.
+func (e *Ears) Talk(identity string, held bool) error {
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, was := e.held[identity]
+	switch {
+	case !held && !was:
+		return errNoTalk
+	case !held:
+		e.releaseLocked(identity, now)
+		return nil
+	case !e.bot.Hearing().Orders():
+		return errNoOrders
+	}
+	e.held[identity] = now
+	for _, m := range e.mics {
+		if m.identity == identity {
+			m.hold()
+		}
+	}
+	return nil
+}
+
+func (e *Ears) releaseLocked(identity string, now time.Time) {
+	delete(e.held, identity)
+	for _, m := range e.mics {
+		if m.identity == identity {
+			m.release(now.Add(heldAfter))
+		}
+	}
+}
+
+// talks reports whether a person pushes to talk.
+func (e *Ears) talks(identity string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, held := e.held[identity]
+	return held
+}
+
+// takeFloor tells the commentator whether somebody speaks who may instruct it.
+func (e *Ears) takeFloor() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	taken := false
+	for _, m := range e.mics {
+		taken = taken || m.talking.Load()
+	}
+	if taken == e.floor {
+		return
+	}
+	e.floor = taken
+	e.bot.Floor(taken, time.Now())
+}
+
+// Stats are totals since the start, but for Microphones and Speakers.
+type Stats struct {
+	// Microphones that are received, and Speakers of them that are heard.
+	Microphones, Speakers int
+	// Utterances that got a text, Orders among them that acted and Refused that did not.
+	Utterances, Orders, Refused uint64
+	// Echoes of the voice; utterances that Failed to get a text.
+	Echoes, Failed uint64
+	// Skipped packets of microphones that were not heard, and Dropped pieces of sound that came faster than they were heard.
+	Skipped, Dropped uint64
+}
+
+// Stats returns the totals.
+func (e *Ears) Stats() Stats {
+	c := &e.counts
+	out := Stats{
+		Utterances: c.utterances.Load(), Orders: c.orders.Load(), Refused: c.refused.Load(), Echoes: c.echoes.Load(),
+		Failed: c.failed.Load(), Skipped: c.skipped.Load(), Dropped: c.dropped.Load(),
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out.Microphones = len(e.mics)
+	for _, m := range e.mics {
+		if m.on.Load() {
+			out.Speakers++
+		}
+	}
+	return out
+}

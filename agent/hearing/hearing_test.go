@@ -1,0 +1,474 @@
+package hearing_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/agent"
+	"touchline/agent/hearing"
+	"touchline/inference"
+	"touchline/inference/live/livetest"
+	"touchline/inference/vad"
+	"touchline/media/sound"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// commentator takes what is said to it.
+type commentator struct {
+	agent.Steerer
+
+	mu      sync.Mutex
+	cfg     agent.HearingConfig
+	can     bool
+	delay   float64
+	heard   []agent.Heard
+	heardAt []time.Time
+	orders  []string
+	said    []string
+	floor   []time.Time // when it was taken, given back, and so on
+}
+
+func (c *commentator) Hearing() agent.HearingConfig {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cfg
+}
+
+func (c *commentator) Hear(h agent.Heard) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard, c.heardAt = append(c.heard, h), append(c.heardAt, time.Now())
+}
+
+func (c *commentator) Floor(_ bool, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.floor = append(c.floor, now)
+}
+
+func (c *commentator) Snapshot() agent.Snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return agent.Snapshot{Delay: c.delay, Capabilities: agent.Capabilities{Instructions: c.can}}
+}
+
+func (c *commentator) Change(v agent.Change, by string) (agent.Settings, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.orders = append(c.orders, by+": "+*v.Instruction)
+	return agent.Settings{}, nil
+}
+
+func (c *commentator) Command(v agent.Command, by string) (agent.Done, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.orders = append(c.orders, by+": "+string(v))
+	return agent.Done{Command: v, Effect: "Done."}, nil
+}
+
+func (c *commentator) Say(a agent.Announcement, _ string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.said = append(c.said, a.Text)
+	return nil
+}
+
+// finals returns the texts that are final, each with its speaker.
+func (c *commentator) finals() (out []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range c.heard {
+		if h.Final {
+			out = append(out, h.Identity+": "+h.Text)
+		}
+	}
+	return out
+}
+
+// script is a recognizer that hears the next of its texts in each utterance.
+type script struct {
+	inference.Recognizer
+
+	mu    sync.Mutex
+	texts []string
+	asked []inference.Hearing
+	only  bool
+}
+
+func (s *script) Recognizes() inference.Recognizes {
+	return inference.Recognizes{Model: "script", Partials: true, OrdersOnly: s.only}
+}
+
+func (s *script) Transcribe(context.Context, []float32, inference.Hearing) iter.Seq2[inference.Transcript, error] {
+	return func(yield func(inference.Transcript, error) bool) {
+		yield(inference.Transcript{}, errors.ErrUnsupported)
+	}
+}
+
+func (s *script) Listen(_ context.Context, h inference.Hearing) (inference.Utterance, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, h)
+	text := "and what else?"
+	if len(s.texts) > 0 {
+		text, s.texts = s.texts[0], s.texts[1:]
+	}
+	return &scripted{text: text}, nil
+}
+
+type scripted struct {
+	text string
+	n    int
+}
+
+func (u *scripted) Hear(context.Context, []float32) (inference.Transcript, error) {
+	u.n = min(u.n+4, len(u.text))
+	return inference.Transcript{Text: u.text[:u.n]}, nil
+}
+
+func (u *scripted) Finish(context.Context, []float32) (inference.Transcript, error) {
+	return inference.Transcript{Text: u.text, Final: true, Language: "en"}, nil
+}
+func (*scripted) Close() error { return nil }
+
+// stage has Ears, a commentator and a recognizer.
+type stage struct {
+	t    *testing.T
+	ears *hearing.Ears
+	bot  *commentator
+	asr  *script
+	mics []agent.Microphone
+}
+
+// play runs f in a bubble with a stage, and ends the Ears afterwards.
+func play(t *testing.T, mode string, texts []string, f func(s *stage)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := agent.DefaultHearing()
+		cfg.Mode = mode
+		s := &stage{t: t, bot: &commentator{cfg: cfg, can: true}, asr: &script{texts: texts}}
+		held := 0
+		s.ears = hearing.New(hearing.Options{
+			Recognizer: s.asr, Detector: func() (vad.Detector, error) { return livetest.Detector{}, nil },
+			Hold: func() func() { held++; return func() { held-- } }, Log: zerolog.Nop(),
+		})
+		s.ears.Attach(s.bot)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.ears.Run(ctx) }()
+		f(s)
+		cancel()
+		require.NoError(t, <-done)
+		require.Zero(t, held, "the recognizer is free again")
+	})
+}
+
+// join opens the microphone of a person, who may instruct.
+func (s *stage) join(identity string, change func(*agent.Microphone)) *person {
+	m := agent.Microphone{Identity: identity, Name: "Ms " + identity, Track: "TR_" + identity, Instructs: true}
+	if change != nil {
+		change(&m)
+	}
+	s.mics = append(s.mics, m)
+	s.choose()
+	sink, err := s.ears.Open(m)
+	require.NoError(s.t, err)
+	s.choose()
+	return &person{stage: s, sink: sink, stream: 1, at: len(s.mics) - 1}
+}
+
+func (s *stage) choose() []string { return s.ears.Choose(s.mics, time.Now()) }
+
+// person speaks into a microphone.
+type person struct {
+	*stage
+	sink   *hearing.Sink
+	stream uint32
+	media  int64
+	at     int // of its microphone in the stage
+}
+
+// speak is loud for a time, quiet makes no packets, as a sender does that is silent.
+func (p *person) speak(d time.Duration) {
+	for range d / (20 * time.Millisecond) {
+		pcm := slices.Repeat([]int16{1000}, 320)
+		p.sink.Push(sound.Piece{Stream: p.stream, Media: p.media, Arrival: time.Now(), PCM: pcm})
+		p.media += 960
+		time.Sleep(20 * time.Millisecond)
+		synctest.Wait()
+	}
+}
+
+func (p *person) quiet(d time.Duration) {
+	p.media += 48 * d.Milliseconds()
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestCaptionsOfSpeakers(t *testing.T) {
+	play(t, agent.HearingCaptions, []string{"a fine day for it", "hey touchline, stop"}, func(s *stage) {
+		anna := s.join("anna", nil)
+		ben := s.join("ben", func(m *agent.Microphone) { m.Instructs = false })
+		began := time.Now()
+		anna.speak(2 * time.Second)
+		anna.quiet(time.Second)
+		ben.speak(time.Second)
+		ben.quiet(time.Second)
+		require.Equal(t, []string{"anna: a fine day for it", "ben: hey touchline, stop"}, s.bot.finals())
+		require.Empty(t, s.bot.orders, "captions alone")
+		var interims int
+		for i, h := range s.bot.heard {
+			require.True(t, h.Caption)
+			require.Equal(t, "TR_"+h.Identity, h.Track)
+			require.Equal(t, "Ms "+h.Identity, h.Name)
+			if h.Final {
+				require.Equal(t, "en", h.Language)
+				continue
+			}
+			interims++
+			require.Equal(t, s.bot.heard[i+1].Segment, h.Segment)
+		}
+		require.GreaterOrEqual(t, interims, 4)
+		final := s.bot.heard[slices.IndexFunc(s.bot.heard, func(h agent.Heard) bool { return h.Final })]
+		require.InDelta(t, 0, final.Began.Sub(began).Seconds(), 0.05)
+		require.InDelta(t, 2, final.Ended.Sub(began).Seconds(), 0.05)
+		require.Equal(t, hearing.Stats{Microphones: 2, Speakers: 2, Utterances: 2}, s.ears.Stats())
+	})
+}
+
+func TestWakeWords(t *testing.T) {
+	play(t, agent.HearingOrders, []string{
+		"nice pass", "Hey Touchline, only tell me about the goals.", "Hey Touchline!", "count the shots", "count the cards", "hey touchline stop",
+	}, func(s *stage) {
+		anna := s.join("anna", nil)
+		s.mics = append(s.mics, agent.Microphone{Identity: "ben", Track: "TR_ben"})
+		require.Equal(t, []string{"TR_anna"}, s.choose(), "who may not instruct is not heard for orders")
+		for range 4 {
+			anna.speak(time.Second)
+			anna.quiet(time.Second)
+		}
+		anna.quiet(8 * time.Second)
+		for range 2 {
+			anna.speak(time.Second)
+			anna.quiet(time.Second)
+		}
+		require.Equal(t, []string{
+			"room: anna: only tell me about the goals", "room: anna: count the shots", "room: anna: stop",
+		}, s.bot.orders)
+		require.Equal(t, []string{"Okay: only tell me about the goals", "Okay: count the shots"}, s.bot.said)
+		require.Equal(t, []string{
+			"anna: Hey Touchline, only tell me about the goals.", "anna: count the shots", "anna: hey touchline stop",
+		}, s.bot.finals(), "what is no order is nobody's business")
+		require.Equal(t, agent.CommandStop, s.bot.heard[2].Order.Command)
+		var addressed []bool
+		for _, h := range s.asr.asked {
+			addressed = append(addressed, h.Addressed)
+			require.Equal(t, []string{"hey touchline"}, h.WakeWords)
+		}
+		require.Equal(t, []bool{false, false, false, true, false, false}, addressed)
+	})
+}
+
+// TestPushToTalk: one order, whatever pauses it has, and at once when the button is released.
+func TestPushToTalk(t *testing.T) {
+	play(t, agent.HearingOrders, []string{"tell me about the keeper", "and then"}, func(s *stage) {
+		anna := s.join("anna", nil)
+		require.NoError(t, s.ears.Talk("anna", true))
+		anna.speak(time.Second)
+		anna.quiet(900 * time.Millisecond)
+		anna.speak(time.Second)
+		require.Empty(t, s.bot.orders)
+		require.NoError(t, s.ears.Talk("anna", false))
+		anna.quiet(300 * time.Millisecond)
+		require.Equal(t, []string{"room: anna: tell me about the keeper"}, s.bot.orders)
+		require.True(t, s.asr.asked[0].Addressed)
+		anna.speak(time.Second)
+		anna.quiet(time.Second)
+		require.Len(t, s.bot.orders, 1)
+		require.Error(t, s.ears.Talk("anna", false))
+		s.bot.mu.Lock()
+		s.bot.cfg.Mode = agent.HearingCaptions
+		s.bot.mu.Unlock()
+		require.ErrorContains(t, s.ears.Talk("anna", true), "set hearing to orders or all")
+	})
+}
+
+// TestSpeaksAlready: the button was pressed after the first word.
+func TestSpeaksAlready(t *testing.T) {
+	play(t, agent.HearingOrders, []string{"tell me about the keeper"}, func(s *stage) {
+		anna := s.join("anna", nil)
+		anna.speak(300 * time.Millisecond)
+		require.NoError(t, s.ears.Talk("anna", true))
+		anna.speak(time.Second)
+		anna.quiet(time.Second)
+		require.Equal(t, []string{"room: anna: tell me about the keeper"}, s.bot.orders)
+		time.Sleep(2 * time.Minute) // nobody released it
+		s.choose()
+		require.Error(t, s.ears.Talk("anna", false))
+	})
+}
+
+func TestEngineWithoutInstructions(t *testing.T) {
+	play(t, agent.HearingAll, []string{"hey touchline, only the goals", "hey touchline, louder"}, func(s *stage) {
+		s.bot.can = false
+		anna := s.join("anna", nil)
+		for range 2 {
+			anna.speak(time.Second)
+			anna.quiet(time.Second)
+		}
+		require.Equal(t, []string{"room: anna: louder"}, s.bot.orders)
+		require.Equal(t, []string{"I cannot follow instructions with this engine."}, s.bot.said)
+		refused := s.bot.heard[slices.IndexFunc(s.bot.heard, func(h agent.Heard) bool { return h.Final })].Order
+		require.Equal(t, "I cannot follow instructions with this engine", refused.Refused)
+	})
+}
+
+// TestEcho: what the voice says comes back through an open microphone.
+func TestEcho(t *testing.T) {
+	play(t, agent.HearingCaptions, []string{"oh what a say by the keeper", "a great save that was"}, func(s *stage) {
+		anna := s.join("anna", nil)
+		s.ears.Caption(agent.Caption{Segment: "1", Text: "Oh, what a save by the keeper!", Spoken: true})
+		anna.speak(2 * time.Second)
+		anna.quiet(time.Second)
+		anna.speak(2 * time.Second)
+		anna.quiet(time.Second)
+		require.Equal(t, []string{"anna: ", "anna: a great save that was"}, s.bot.finals(), "what was shown is taken back")
+		require.EqualValues(t, 1, s.ears.Stats().Echoes)
+	})
+}
+
+// TestMute: an utterance ends with its sound, and the text comes though nothing more is sent.
+func TestMute(t *testing.T) {
+	play(t, agent.HearingCaptions, []string{"one", "two", "three"}, func(s *stage) {
+		anna := s.join("anna", nil)
+		anna.speak(time.Second)
+		s.mics[anna.at].Muted = true
+		s.choose()
+		anna.quiet(60 * time.Millisecond)
+		require.Equal(t, []string{"anna: one"}, s.bot.finals())
+		s.mics[anna.at].Muted = false
+		s.choose()
+		anna.quiet(time.Hour)
+		anna.speak(time.Second)
+		anna.quiet(time.Second)
+		anna.stream, anna.media = 2, -7 // the sender begins anew
+		anna.speak(time.Second)
+		anna.sink.Close()
+		anna.sink.Close()
+		synctest.Wait()
+		require.Equal(t, []string{"anna: one", "anna: two", "anna: three"}, s.bot.finals())
+		require.Zero(t, s.ears.Stats().Microphones)
+	})
+}
+
+// TestLoudestFirst: more people than are heard; whoever is speaking is not cut off.
+func TestLoudestFirst(t *testing.T) {
+	play(t, agent.HearingCaptions, nil, func(s *stage) {
+		s.bot.cfg.MaxSpeakers = 2
+		var people []*person
+		for _, name := range []string{"anna", "ben", "cora", "dan"} {
+			people = append(people, s.join(name, nil))
+		}
+		heard := func() (out []bool) {
+			s.choose()
+			for _, p := range people {
+				out = append(out, p.sink.Heard())
+			}
+			return out
+		}
+		require.Equal(t, []bool{true, true, false, false}, heard())
+		s.mics[3].Level = 0.5
+		require.Equal(t, []bool{true, false, false, true}, heard())
+		people[0].speak(500 * time.Millisecond)
+		s.mics[2].Level = 0.9
+		require.Equal(t, []bool{true, false, true, false}, heard(), "anna is speaking")
+		people[0].quiet(time.Second)
+		s.mics[1].Level = 0.9
+		require.Equal(t, []bool{false, true, true, false}, heard())
+		s.mics[1].Level = 0
+		require.Equal(t, []bool{false, true, true, false}, heard(), "a breath")
+	})
+}
+
+// TestFloor: the commentator hears soon that somebody speaks who may instruct it, and that nobody does.
+func TestFloor(t *testing.T) {
+	play(t, agent.HearingAll, nil, func(s *stage) {
+		anna := s.join("anna", nil)
+		ben := s.join("ben", func(m *agent.Microphone) { m.Instructs = false })
+		began := time.Now()
+		ben.speak(time.Second)
+		ben.quiet(time.Second)
+		anna.speak(200 * time.Millisecond) // a cough
+		anna.quiet(time.Second)
+		require.Empty(t, s.bot.floor)
+		began = time.Now()
+		anna.speak(2 * time.Second)
+		anna.quiet(time.Second)
+		require.Len(t, s.bot.floor, 2)
+		require.InDelta(t, 0.33, s.bot.floor[0].Sub(began).Seconds(), 0.05)
+		require.InDelta(t, 2.65, s.bot.floor[1].Sub(began).Seconds(), 0.15)
+	})
+}
+
+// TestCameraSpeaks: what is said beside the camera comes with its picture.
+func TestCameraSpeaks(t *testing.T) {
+	play(t, agent.HearingCaptions, []string{"welcome to the ground"}, func(s *stage) {
+		s.bot.delay = 3
+		s.mics = []agent.Microphone{{Identity: "camera", Track: "TR_camera", Watched: true}}
+		require.Empty(t, s.choose())
+		s.mics = nil
+		s.bot.cfg.Camera = true
+		camera := s.join("camera", func(m *agent.Microphone) { m.Watched, m.Instructs = true, false })
+		began := time.Now()
+		camera.speak(time.Second)
+		camera.quiet(4 * time.Second)
+		require.Equal(t, []string{"camera: welcome to the ground"}, s.bot.finals())
+		for _, at := range s.bot.heardAt {
+			require.InDelta(t, 3, at.Sub(began).Seconds(), 0.1)
+		}
+	})
+}
+
+func TestOrdersOnly(t *testing.T) {
+	play(t, agent.HearingOrders, nil, func(s *stage) {
+		s.asr.only = true
+		c := agent.DefaultHearing()
+		c.Mode = agent.HearingOrders
+		require.NoError(t, s.ears.CheckHearing(c))
+		for _, mode := range []string{agent.HearingCaptions, agent.HearingAll} {
+			c.Mode = mode
+			require.ErrorContains(t, s.ears.CheckHearing(c), "knows orders alone")
+		}
+	})
+}
+
+// TestEverybodyUnmutes: a hundred and fifty people at once.
+func TestEverybodyUnmutes(t *testing.T) {
+	play(t, agent.HearingAll, nil, func(s *stage) {
+		for range 150 {
+			s.mics = append(s.mics, agent.Microphone{Track: "TR_" + time.Duration(len(s.mics)).String()})
+		}
+		s.mics[149].Instructs = true
+		tracks := s.choose()
+		require.Len(t, tracks, 100)
+		require.Contains(t, tracks, s.mics[149].Track)
+		for _, track := range tracks {
+			_, err := s.ears.Open(agent.Microphone{Track: track})
+			require.NoError(t, err)
+		}
+		require.Equal(t, tracks, s.choose())
+		require.Equal(t, hearing.Stats{Microphones: 100, Speakers: 12}, s.ears.Stats())
+	})
+}

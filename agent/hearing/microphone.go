@@ -1,0 +1,445 @@
+package hearing
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pion/rtp"
+
+	"touchline/agent"
+	"touchline/inference"
+	"touchline/inference/live"
+	"touchline/inference/vad"
+	"touchline/media"
+	"touchline/media/sound"
+)
+
+const (
+	rate = inference.RecognizerRate
+	// queue is how many pieces of sound may wait to be heard: two seconds of 20 ms.
+	queue = 100
+	// fillEvery spaces the looks for sound that does not come, as from a sender that is silent (DTX) or gone; sound counts as
+	// late after lateAfter, and silence takes its place for at most maxFill.
+	fillEvery = 50 * time.Millisecond
+	lateAfter = 150 * time.Millisecond
+	maxFill   = time.Second
+	// talksAfter is the speech after which somebody counts as speaking.
+	talksAfter = 300 * time.Millisecond
+	// interimEvery spaces the texts of one utterance.
+	interimEvery = 250 * time.Millisecond
+	// heldPause ends an utterance during push-to-talk.
+	heldPause = 5 * time.Second
+)
+
+// Sink takes the packets of one microphone.
+type Sink struct{ m *microphone }
+
+// Begin precedes the packets of another track.
+func (s *Sink) Begin() { s.m.receiver.Begin() }
+
+// WriteRTP takes a packet with its arrival.
+func (s *Sink) WriteRTP(p *rtp.Packet, at time.Time) {
+	if !s.m.on.Load() {
+		s.m.ears.counts.skipped.Add(1)
+		return
+	}
+	s.m.receiver.WriteRTP(p, at)
+}
+
+// SenderReport takes the two clocks of an RTCP sender report.
+func (*Sink) SenderReport(time.Time, uint32) {}
+
+// Close ends the microphone: what was said still gets its text.
+func (s *Sink) Close() { s.m.once.Do(func() { close(s.m.closed) }) }
+
+// microphone is one microphone that is received.
+type microphone struct {
+	ears     *Ears
+	number   int    // in the order of their opening
+	identity string // of its participant
+	track    string
+	receiver *sound.Receiver
+	session  *live.Session
+	pieces   chan sound.Piece
+	wake     chan struct{} // changes of release
+	closed   chan struct{}
+	once     sync.Once
+
+	on      atomic.Bool // it is heard
+	talking atomic.Bool // somebody speaks who may instruct
+
+	mu       sync.Mutex
+	info     agent.Microphone
+	level    float64
+	levelAt  time.Time
+	zero     time.Time // of the session's first sample
+	openTill time.Time // what begins until then follows a wake word
+	ends     time.Time // when push-to-talk ends; zero without
+	late     []agent.Heard
+
+	// Of the utterance that is open.
+	segment   string
+	began     time.Time
+	speech    time.Duration // of the session when it began
+	inside    bool
+	addressed bool
+	shown     time.Time // its last interim text
+
+	// Only run touches these.
+	stream uint32
+	base   int64 // tick of the stream's sample fed
+	from   int64 // samples that the session had then
+	fed    int64 // samples of the session
+	last   time.Time
+	filled int64
+}
+
+func newMicrophone(e *Ears, info agent.Microphone) (*microphone, error) {
+	d, err := e.opts.Detector()
+	if err != nil {
+		return nil, err
+	}
+	m := &microphone{
+		ears: e, identity: info.Identity, track: info.Track, info: info, pieces: make(chan sound.Piece, queue), wake: make(chan struct{}, 1), closed: make(chan struct{}),
+		zero: time.Now(),
+	}
+	if m.receiver, err = sound.NewReceiver(m, rate); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	m.session = live.New(e.opts.Recognizer, live.Config{Detector: d, Hearing: e.hearing(false)}, m.event)
+	return m, nil
+}
+
+// hearing says how the recognizer hears people here.
+func (e *Ears) hearing(addressed bool) inference.Hearing {
+	words := e.bot.Hearing().WakeWords
+	return inference.Hearing{Context: strings.Join(words, ", "), WakeWords: words, Addressed: addressed}
+}
+
+// update takes what the room knows of the microphone.
+func (m *microphone) update(info agent.Microphone, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if info.Muted && !m.info.Muted {
+		m.ends = now // its utterance ends
+		poke(m.wake)
+	}
+	m.info = info
+	if info.Level >= m.level || now.Sub(m.levelAt) > quietAfter {
+		m.level, m.levelAt = info.Level, now
+	}
+}
+
+// claim is how much a microphone should be heard: first who is being heard, then the loudest. The caller holds the lock of the
+// Ears.
+func (m *microphone) claim(e *Ears) float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := m.level
+	if _, held := e.held[m.identity]; held {
+		out += 4
+	}
+	if m.inside && m.on.Load() {
+		out += 2
+	}
+	if m.on.Load() {
+		out += 0.05 // no change for little
+	}
+	return out
+}
+
+// Slack implements sound.Sink.
+func (*microphone) Slack() time.Duration { return lateAfter / 2 }
+
+// Push implements sound.Sink; the room's reader calls it.
+func (m *microphone) Push(p sound.Piece) {
+	p.PCM = append([]int16(nil), p.PCM...)
+	select {
+	case m.pieces <- p:
+	default:
+		m.ears.counts.dropped.Add(1)
+	}
+}
+
+// run hears until the microphone is closed, and then to the last text.
+func (m *microphone) run() error {
+	defer m.ears.closed(m)
+	ctx, cancel := context.WithCancel(m.ears.ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	m.ears.work.Go(func() error {
+		err := m.session.Run(ctx)
+		done <- err
+		return nil
+	})
+	err := m.listen(ctx)
+	m.talking.Store(false)
+	m.ears.takeFloor()
+	late := time.AfterFunc(lastTexts, cancel)
+	defer late.Stop()
+	err = errors.Join(err, m.session.Close(), <-done)
+	m.sendLate(time.Time{})
+	m.ears.log.Debug().AnErr("reason", err).Str("participant", m.identity).Msg("microphone ended")
+	return nil
+}
+
+// listen feeds the session.
+func (m *microphone) listen(ctx context.Context) error {
+	tick := time.NewTicker(fillEvery)
+	defer tick.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.closed:
+			for len(m.pieces) > 0 {
+				if err = m.place(ctx, <-m.pieces); err != nil {
+					return err
+				}
+			}
+			return nil
+		case p := <-m.pieces:
+			err = m.place(ctx, p)
+		case <-m.wake:
+		case <-tick.C:
+			err = m.fill(ctx, time.Now())
+		}
+		if err == nil {
+			err = m.turn(time.Now())
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// place hears a piece where it belongs: silence takes the place of what is missing, and what comes again is left out.
+func (m *microphone) place(ctx context.Context, p sound.Piece) error {
+	const tick = sound.Rate / rate
+	m.last, m.filled = time.Now(), 0
+	if p.Stream != m.stream {
+		m.stream, m.base, m.from = p.Stream, p.Media, m.fed
+	}
+	at := m.from + (p.Media-m.base)/tick
+	if at-m.fed > samples(maxFill) { // a pause: the utterance is over
+		if err := m.write(ctx, make([]float32, samples(maxFill))); err != nil {
+			return err
+		}
+		m.base, m.from, at = p.Media, m.fed, m.fed
+	}
+	pcm := p.PCM
+	if at < m.fed {
+		pcm = pcm[min(m.fed-at, int64(len(pcm))):]
+	}
+	sound := make([]float32, max(0, at-m.fed), max(0, at-m.fed)+int64(len(pcm)))
+	for _, v := range pcm {
+		sound = append(sound, float32(v)/32768)
+	}
+	m.mu.Lock()
+	m.zero = p.Arrival.Add(-length(at))
+	m.mu.Unlock()
+	return m.write(ctx, sound)
+}
+
+// fill hears silence where no sound comes, so that an utterance ends.
+func (m *microphone) fill(ctx context.Context, now time.Time) error {
+	if m.last.IsZero() {
+		return nil
+	}
+	missing := min(samples(now.Sub(m.last)-lateAfter), samples(maxFill)) - m.filled
+	if missing <= 0 {
+		return nil
+	}
+	m.filled += missing
+	return m.write(ctx, make([]float32, missing))
+}
+
+func (m *microphone) write(ctx context.Context, sound []float32) error {
+	if len(sound) == 0 {
+		return nil
+	}
+	m.fed += int64(len(sound))
+	return m.session.Write(ctx, sound)
+}
+
+// turn follows who speaks, and ends push-to-talk.
+func (m *microphone) turn(now time.Time) error {
+	m.sendLate(now)
+	_, speech := m.session.Share()
+	m.mu.Lock()
+	talks := m.inside && m.info.Instructs && speech-m.speech >= talksAfter
+	closes := !m.openTill.IsZero() && !m.inside && now.After(m.openTill)
+	if closes {
+		m.openTill = time.Time{}
+	}
+	ends := !m.ends.IsZero() && !now.Before(m.ends)
+	if ends {
+		m.ends = time.Time{}
+	}
+	m.mu.Unlock()
+	if talks && m.talking.CompareAndSwap(false, true) {
+		m.ears.takeFloor()
+	}
+	if ends || closes {
+		m.session.Set(m.ears.hearing(m.ears.talks(m.identity)))
+	}
+	if !ends {
+		return nil
+	}
+	if _, err := m.session.Flush(); err != nil {
+		return err
+	}
+	return m.detect(vad.Config{})
+}
+
+// detect changes how utterances end.
+func (m *microphone) detect(c vad.Config) error {
+	d, err := m.ears.opts.Detector()
+	if err != nil {
+		return err
+	}
+	return m.session.Detect(d, c)
+}
+
+// hold begins push-to-talk. The lock of the Ears is held.
+func (m *microphone) hold() {
+	m.session.Set(m.ears.hearing(true))
+	m.mu.Lock()
+	m.ends = time.Time{}
+	m.addressed = m.addressed || m.inside
+	inside := m.inside
+	m.mu.Unlock()
+	if inside {
+		return
+	}
+	if err := m.detect(vad.Config{Pause: heldPause}); err != nil {
+		m.ears.log.Debug().Err(err).Msg("push-to-talk with the usual pauses")
+	}
+}
+
+// release ends push-to-talk at a time.
+func (m *microphone) release(at time.Time) {
+	m.mu.Lock()
+	m.ends = at
+	m.mu.Unlock()
+}
+
+// event takes a step of an utterance.
+func (m *microphone) event(v live.Event) {
+	switch v.Kind {
+	case live.StartOfSpeech:
+		m.begin(v)
+	case live.Interim:
+		m.interim(v)
+	case live.EndOfSpeech:
+		m.mu.Lock()
+		m.inside = false
+		m.mu.Unlock()
+		if m.talking.Swap(false) {
+			m.ears.takeFloor()
+		}
+	case live.Final:
+		m.final(v)
+	case live.Failed:
+		m.ears.counts.failed.Add(1)
+		m.ears.log.Warn().Err(v.Err).Str("participant", m.identity).Msg("speech got no text")
+	}
+}
+
+func (m *microphone) begin(v live.Event) {
+	_, speech := m.session.Share()
+	held := m.ears.talks(m.identity)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.segment, m.began, m.speech, m.inside, m.shown = "SG_"+rand.Text()[:12], m.zero.Add(v.Start), speech, true, time.Time{}
+	m.addressed = held || m.began.Before(m.openTill)
+}
+
+// said returns what the events of an utterance have in common.
+func (m *microphone) said(v live.Event) agent.Heard {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return agent.Heard{
+		Segment: m.segment, Identity: m.identity, Name: m.info.Name, Track: m.track, Text: v.Text, Language: v.Language,
+		Began: m.began,
+	}
+}
+
+func (m *microphone) interim(v live.Event) {
+	now := time.Now()
+	m.mu.Lock()
+	shows := m.inside && now.Sub(m.shown) >= interimEvery
+	if shows {
+		m.shown = now
+	}
+	m.mu.Unlock()
+	if h := m.said(v); shows && strings.TrimSpace(v.Text) != "" && m.captions() {
+		h.Caption = true
+		m.send(h)
+	}
+}
+
+// captions reports whether what is said here is for everybody.
+func (m *microphone) captions() bool {
+	c := m.ears.bot.Hearing()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return c.Captions() && (m.info.Instructs || !m.info.Watched || c.Camera)
+}
+
+// send gives what was said to the commentator; from the watched camera, with its picture.
+func (m *microphone) send(h agent.Heard) {
+	m.mu.Lock()
+	wait := m.info.Watched && !m.info.Instructs
+	if wait {
+		m.late = append(m.late, h)
+	}
+	m.mu.Unlock()
+	if !wait {
+		m.ears.bot.Hear(h)
+	}
+}
+
+// sendLate gives what was said in the watched camera's sound and is now shown to the commentator; all of it at the zero time.
+func (m *microphone) sendLate(now time.Time) {
+	m.mu.Lock()
+	waits := len(m.late) > 0
+	m.mu.Unlock()
+	if !waits {
+		return
+	}
+	delay := time.Duration(m.ears.bot.Snapshot().Delay * float64(time.Second))
+	for {
+		m.mu.Lock()
+		var h agent.Heard
+		due := false
+		if len(m.late) > 0 {
+			h = m.late[0]
+			if due = now.IsZero() || !now.Before(h.Began.Add(delay)); due {
+				m.late = m.late[1:]
+			}
+		}
+		m.mu.Unlock()
+		if !due {
+			return
+		}
+		m.ears.bot.Hear(h)
+	}
+}
+
+func samples(d time.Duration) int64 { return media.DurationToTicks(d, rate) }
+
+func length(n int64) time.Duration { return media.TicksToDuration(n, rate) }
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

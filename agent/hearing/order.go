@@ -1,0 +1,185 @@
+package hearing
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"touchline/agent"
+	"touchline/inference"
+	"touchline/inference/live"
+)
+
+// reasonOrder is the reason of what is said about an order.
+const reasonOrder = "order"
+
+// final takes the text of an utterance.
+func (m *microphone) final(v live.Event) {
+	h := m.said(v)
+	h.Final = true
+	m.mu.Lock()
+	h.Ended = m.zero.Add(v.End)
+	addressed, instructs := m.addressed, m.info.Instructs
+	m.addressed, m.openTill = false, time.Time{}
+	m.mu.Unlock()
+	m.session.Set(m.ears.hearing(m.ears.talks(h.Identity)))
+
+	text := strings.TrimSpace(v.Text)
+	c := m.ears.bot.Hearing()
+	h.Caption = m.captions()
+	order, woken := agent.Addressed(text, c.WakeWords)
+	if addressed && !woken {
+		order, woken = text, true
+	}
+	switch {
+	case inference.Judge(text, true) != inference.Says:
+		text = "" // nothing was said
+	case !addressed && !woken && m.ears.said.echoes(text, h.Began, h.Ended):
+		m.ears.counts.echoes.Add(1)
+		text = ""
+	}
+	if text == "" {
+		if h.Caption && m.wasShown() {
+			h.Text = "" // takes back what was shown
+			m.send(h)
+		}
+		return
+	}
+	m.ears.counts.utterances.Add(1)
+	if woken && instructs && c.Orders() {
+		if order == "" {
+			m.openLine(h.Ended)
+		} else {
+			h.Order = m.ears.act(order, h.Identity, c)
+		}
+	}
+	if h.Caption || h.Order != nil {
+		m.send(h)
+	}
+}
+
+// wasShown reports whether a text of the utterance was published.
+func (m *microphone) wasShown() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.shown.IsZero()
+}
+
+// openLine lets an order follow a wake word.
+func (m *microphone) openLine(from time.Time) {
+	m.mu.Lock()
+	m.openTill = from.Add(openFor)
+	m.mu.Unlock()
+	m.session.Set(m.ears.hearing(true))
+}
+
+// errDoesNotRead is the refusal of an instruction by an engine that reads none.
+var errDoesNotRead = errors.New("I cannot follow instructions with this engine")
+
+// act does an order and says what became of it.
+func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOrder {
+	out := &agent.SpokenOrder{Text: text}
+	by := "room: " + identity
+	done, err := e.order(text, by)
+	say := ""
+	switch {
+	case err != nil:
+		e.counts.refused.Add(1)
+		out.Refused = err.Error()
+		if say = out.Refused + "."; errors.Is(err, agent.ErrNothingTo) {
+			say = "" // it is as it was wanted
+		}
+	case done != nil:
+		e.counts.orders.Add(1)
+		out.Command, out.Effect = done.Command, done.Effect
+	default:
+		e.counts.orders.Add(1)
+		out.Effect = "It acts."
+		say = "Okay: " + text
+		waiting := e.bot.Snapshot().Waiting
+		if i := slices.IndexFunc(waiting, func(w agent.WaitingOrder) bool { return w.By == by }); i >= 0 {
+			out.Effect = "It waits until the instruction of somebody else has held."
+			say = "Okay, soon: " + text
+		}
+		if !c.Confirm {
+			say = ""
+		}
+	}
+	e.log.Info().Str("by", by).Str("command", string(out.Command)).Str("effect", out.Effect).Str("refused", out.Refused).Msg("spoken order")
+	if say == "" {
+		return out
+	}
+	if r := []rune(say); len(r) > agent.MaxSaid {
+		say = string(r[:agent.MaxSaid])
+	}
+	if err := e.bot.Say(agent.Announcement{Text: say, Reason: reasonOrder, Interrupt: true}, by); err != nil {
+		e.log.Debug().Err(err).Msg("order not confirmed")
+	}
+	return out
+}
+
+// order gives the order to the commentator.
+func (e *Ears) order(text, by string) (*agent.Done, error) {
+	if _, command := agent.ParseCommand(text); !command && !e.bot.Snapshot().Capabilities.Instructions {
+		return nil, errDoesNotRead
+	}
+	return agent.Order(e.bot, strings.TrimRight(text, ".!"), by)
+}
+
+// keptSaid is how long what the voice said may come back as an echo.
+const keptSaid = 10 * time.Second
+
+// said keeps what the voice says.
+type said struct {
+	mu    sync.Mutex
+	texts []saidText // oldest first
+}
+
+type saidText struct {
+	segment, text string
+	from, to      time.Time
+}
+
+// add takes a step of a caption.
+func (s *said) add(c agent.Caption, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.texts = slices.DeleteFunc(s.texts, func(t saidText) bool { return now.Sub(t.to) > keptSaid })
+	for i := range s.texts {
+		if s.texts[i].segment == c.Segment {
+			s.texts[i].text, s.texts[i].to = c.Text, now
+			return
+		}
+	}
+	s.texts = append(s.texts, saidText{c.Segment, c.Text, now, now})
+}
+
+// echoes reports whether a text heard in a time is what the voice said in it.
+func (s *said) echoes(text string, from, to time.Time) bool {
+	const reach = 2 * time.Second // of delays on the way
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var b strings.Builder
+	for _, t := range s.texts {
+		if t.from.Before(to.Add(reach)) && from.Before(t.to.Add(reach)) {
+			fmt.Fprintln(&b, t.text)
+		}
+	}
+	return agent.Repeated(text, b.String())
+}
+
+// Caption implements agent.TextOutput: it takes what the voice says.
+func (e *Ears) Caption(c agent.Caption) {
+	if c.Spoken {
+		e.said.add(c, time.Now())
+	}
+}
+
+// Record implements agent.TextOutput.
+func (*Ears) Record(agent.Record) {}
+
+// State implements agent.TextOutput.
+func (*Ears) State(agent.Status) {}

@@ -1,0 +1,64 @@
+package agent_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+)
+
+func TestAddressed(t *testing.T) {
+	t.Parallel()
+	wake := []string{"hey touchline", "commentator"}
+	for _, c := range []struct {
+		text, order string
+		ok          bool
+	}{
+		{"Hey Touchline, only tell me about the goals.", "only tell me about the goals", true},
+		{"hey touch line stop", "stop", true},
+		{"Hey, Touchline!", "", true},
+		{"Hé Touchlines: who leads?", "who leads?", true},
+		{"Um, hey Touchline, count the shots.", "count the shots", true},
+		{"That was close. Hey Touchline, more about Red.", "more about Red", true},
+		{"Commentator, silence.", "silence", true},
+		{"The ball crossed the touchline again.", "", false},
+		{"Did he hear the touchline judge?", "", false},
+		{"I never told anybody to say hey touchline to it.", "", false},
+		{"hey", "", false},
+		{"", "", false},
+	} {
+		order, ok := agent.Addressed(c.text, wake)
+		require.Equal(t, c.ok, ok, c.text)
+		require.Equal(t, c.order, order, c.text)
+	}
+}
+
+func TestRepeated(t *testing.T) {
+	t.Parallel()
+	const said = "Red win it back in midfield and look for the number nine. Oh, what a save!\n"
+	for text, echo := range map[string]bool{
+		"Red win it back in midfield":             true,
+		"read win it back and midfield":           true,
+		"look for the number nine oh what a save": true,
+		"What a save":                              true,
+		"Did you see what the keeper did there?":   false,
+		"only tell me about the goals":             false,
+		"what do you think about red this evening": false,
+		"": false,
+	} {
+		require.Equal(t, echo, agent.Repeated(text, said), text)
+	}
+	require.False(t, agent.Repeated("goal", ""))
+}
+
+func FuzzAddressed(f *testing.F) {
+	f.Add("Hey Touchline, stop.", "hey touchline")
+	f.Add("\xff. é?!", "x")
+	f.Fuzz(func(t *testing.T, text, wake string) {
+		if order, ok := agent.Addressed(text, []string{wake}); ok {
+			require.Contains(t, text, order)
+		}
+		agent.Repeated(text, wake)
+	})
+}
