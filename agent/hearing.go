@@ -179,7 +179,7 @@ func (s *Session) checkHearingLocked(v Settings) error {
 	if err == nil {
 		return nil
 	}
-	return &RangeError{"hearing", err.Error(), fmt.Sprintf("%q", next.Mode)}
+	return &RangeError{"hearing", fmt.Sprintf("another mode, as %v", err), fmt.Sprintf("%q", next.Mode)}
 }
 
 // change sets what is set in v.

@@ -187,9 +187,8 @@ func New(opts Options) (*Session, error) {
 		lexicon:     newLexicon(),
 		window:      window.New(opts.Media.WindowSize),
 	}
-	s.agent.Talkativeness = cmp.Or(s.agent.Talkativeness, usualTalk)
+	s.agent.Talkativeness, s.preset = cmp.Or(s.agent.Talkativeness, usualTalk), opts.Preset
 	s.window.Limit(windowNeeds(opts.Agent))
-	s.preset = opts.Preset
 	s.startLadder()
 	profile, err := s.findProfile(opts.Agent.Profile)
 	if err != nil {
@@ -216,6 +215,9 @@ func New(opts Options) (*Session, error) {
 		return nil, err
 	}
 	s.engine = &engine{now: talk}
+	if err := s.checkHearingLocked(Settings{Hearing: &opts.Agent.Hearing.Mode}); err != nil {
+		return nil, err
+	}
 	if s.gain != 0 {
 		s.levelLocked()
 	}

@@ -24,6 +24,7 @@ import (
 	"touchline/agent/camera"
 	"touchline/agent/console"
 	"touchline/agent/events"
+	"touchline/agent/hearing"
 	"touchline/agent/room"
 	"touchline/agent/whep"
 	"touchline/inference"
@@ -112,9 +113,10 @@ type Bot struct {
 	camera   cameraSound
 	player   *sound.Player
 	players  *whep.Feed
-	sources  *Sources // nil without NewSources
-	grader   *grader  // nil without Worlds
-	kept     *keeper  // nil when nothing is kept
+	ears     *hearing.Ears // nil without a recognizer
+	sources  *Sources      // nil without NewSources
+	grader   *grader       // nil without Worlds
+	kept     *keeper       // nil when nothing is kept
 	outputs  roomOutputs
 
 	announcing sync.Mutex // orders the lists of rules that outputs get
@@ -150,7 +152,10 @@ func New(opts Options) (_ *Bot, err error) {
 		return nil, err
 	}
 	texts := b.makeOutputs()
-	b.Session, err = agent.New(agent.Options{
+	if err := b.makeEars(); err != nil {
+		return nil, err
+	}
+	options := agent.Options{
 		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Engine,
 		Profiles: cfg.Profiles, Presets: cfg.Presets, Preset: cfg.Preset,
 		Model: b.changer.model(b.changer.lease), EngineNote: b.changer.lease.Note,
@@ -158,8 +163,12 @@ func New(opts Options) (_ *Bot, err error) {
 		Video: b.delayed, Audio: voiceOutput{b.Voice},
 		Texts: texts, Alerts: b.Alerts, Commit: b.outputs.commit, OnChange: b.save,
 		Log: opts.Log,
-	})
-	if err != nil {
+	}
+	if b.ears != nil { // a nil pointer in an interface is not nil
+		options.Ears, options.Texts = b.ears, append(options.Texts, b.ears)
+		b.ears.Attach(b)
+	}
+	if b.Session, err = agent.New(options); err != nil {
 		return nil, fmt.Errorf("prepare the session: %w", err)
 	}
 	if err := b.restore(); err != nil {
@@ -170,6 +179,26 @@ func New(opts Options) (_ *Bot, err error) {
 	b.suggestWorld(b.Live().Profile)
 	b.SetRoom("joining the room")
 	return b, nil
+}
+
+// makeEars makes what hears the room, if there is a recognizer.
+func (b *Bot) makeEars() error {
+	r, err := b.changer.engines.recognition(b.opts.Settings)
+	if r != nil && err == nil {
+		b.ears = r.ears(b.log)
+	}
+	return err
+}
+
+// errDeaf is returned for push-to-talk where nobody is heard.
+var errDeaf = errors.New("nobody is heard here: there is no recognizer")
+
+// Talk begins or ends a push-to-talk; see hearing.Ears.
+func (b *Bot) Talk(identity string, held bool) error {
+	if b.ears == nil {
+		return errDeaf
+	}
+	return b.ears.Talk(identity, held)
 }
 
 // makeOutputs makes the outputs of picture, texts and alerts, and returns those of texts.
@@ -297,6 +326,9 @@ func (b *Bot) Run(ctx context.Context) (err error) {
 	part(b.captions.Run)
 	part(b.Session.Run)
 	part(b.control.Run)
+	if b.ears != nil {
+		part(b.ears.Run)
+	}
 	part(func(ctx context.Context) error {
 		b.Hub.Remember(b.opts.Outputs.past(ctx, b.Room.RoomName(), b.opts.Settings.Comments))
 		return nil
@@ -337,7 +369,7 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 	if err != nil {
 		return nil, err
 	}
-	words, err := NewTranscription(b.opts.Settings.Engine.Recognizer, b.opts.Settings.MiniCPM.Runtime, b.opts.Settings.Transcription, b.log)
+	words, err := b.changer.engines.Transcription(b.opts.Settings)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/agent/audioapi"
 	"touchline/inference"
 	"touchline/inference/remote"
 	"touchline/inference/voice"
@@ -37,6 +38,11 @@ type Engines struct {
 
 	mu     sync.Mutex
 	shared []*sharedEngine // oldest first
+
+	// recognizer of the process, made for the first room or service that asks; nil without.
+	recognizer *Recognition
+	heard      bool // it was asked for
+	hears      bool // it runs
 }
 
 // sharedEngine is guarded by Engines.mu.
@@ -69,6 +75,9 @@ func (r *Engines) Run(ctx context.Context) error {
 			for _, e := range r.toRun() {
 				g.Go(func() error { return r.run(gctx, e) })
 			}
+			if ears := r.toHear(); ears != nil {
+				g.Go(func() error { return rescue.UnlessCanceled(ears.Run(gctx)) })
+			}
 			select {
 			case <-gctx.Done():
 				return nil
@@ -95,6 +104,42 @@ func (r *Engines) toRun() (out []*sharedEngine) {
 		}
 	}
 	return out
+}
+
+// recognition returns the recognizer of the process, nil if the settings of the first call want none.
+func (r *Engines) recognition(cfg Settings) (*Recognition, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.heard {
+		return r.recognizer, nil
+	}
+	var err error
+	if r.recognizer, err = NewRecognition(cfg.Engine.Recognizer, cfg.MiniCPM.Runtime, r.log); err != nil {
+		return nil, err
+	}
+	r.heard = true
+	r.wake.Set()
+	return r.recognizer, nil
+}
+
+// toHear returns the recognizer when it is to be run.
+func (r *Engines) toHear() *Recognition {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.recognizer == nil || r.hears {
+		return nil
+	}
+	r.hears = true
+	return r.recognizer
+}
+
+// Transcription returns transcription as a service while the Engines run; nil if the settings want none.
+func (r *Engines) Transcription(cfg Settings) (*audioapi.Transcriber, error) {
+	ears, err := r.recognition(cfg)
+	if ears == nil || err != nil {
+		return nil, err
+	}
+	return ears.service(cfg.Transcription, nil), nil
 }
 
 func (r *Engines) run(ctx context.Context, e *sharedEngine) error {

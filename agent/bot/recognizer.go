@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"touchline/agent/audioapi"
+	"touchline/agent/hearing"
 	"touchline/inference"
 	"touchline/inference/qwen3asr"
 	"touchline/inference/remote"
@@ -85,10 +87,16 @@ func newHearing(cfg inference.RecognizerConfig, runtime string, log zerolog.Logg
 	return r, nil
 }
 
-// NewTranscription returns transcription as a service, by the configured recognizer; nil if there is none. runtime is the folder
-// of ONNX Runtime, or "".
-func NewTranscription(cfg inference.RecognizerConfig, runtime string, limits audioapi.Config, log zerolog.Logger,
-) (*audioapi.Transcriber, error) {
+// Recognition is the recognizer of a process with its detectors of speech. Rooms and the service share it.
+type Recognition struct {
+	*Recognizer
+
+	gate func() *vad.Gate
+	log  zerolog.Logger
+}
+
+// NewRecognition makes the configured recognizer; nil if there is none. runtime is the folder of ONNX Runtime, or "".
+func NewRecognition(cfg inference.RecognizerConfig, runtime string, log zerolog.Logger) (*Recognition, error) {
 	r, err := NewRecognizer(cfg, runtime, log)
 	if r == nil || err != nil {
 		return nil, err
@@ -96,16 +104,50 @@ func NewTranscription(cfg inference.RecognizerConfig, runtime string, limits aud
 	if r.Note != "" {
 		log.Warn().Msg(r.Note)
 	}
-	gate := vad.Open(runtime)
-	if err := gate.Err(); err != nil {
-		log.Warn().Err(err).Msg("speech is found by its loudness alone")
+	return &Recognition{Recognizer: r, log: log, gate: sync.OnceValue(func() *vad.Gate {
+		gate := vad.Open(runtime)
+		if err := gate.Err(); err != nil {
+			log.Warn().Err(err).Msg("speech is found by its loudness alone")
+		}
+		return gate
+	})}, nil
+}
+
+// Run loads and unloads the recognizer until ctx ends, and closes all. It must outlive the rooms and the service.
+func (r *Recognition) Run(ctx context.Context) error {
+	return errors.Join(r.Recognizer.Run(ctx), r.gate().Close())
+}
+
+// hold keeps the recognizer loaded until release.
+func (r *Recognition) hold() (release func()) {
+	if keeper, ok := r.Recognizer.Recognizer.(*residency.Recognizer); ok {
+		return keeper.Hold()
 	}
-	o := audioapi.TranscriberOptions{
-		Config: limits, Recognizer: r.Recognizer, Metrics: r.Metrics, Gate: gate, Decode: audioapi.NewDecoder(""), Log: log,
+	return func() {}
+}
+
+// service returns transcription as a service. run is run beside it; nil if the recognizer runs already.
+func (r *Recognition) service(limits audioapi.Config, run func(context.Context) error) *audioapi.Transcriber {
+	return audioapi.NewTranscriber(audioapi.TranscriberOptions{
+		Config: limits, Recognizer: r.Recognizer, Metrics: r.Metrics, Gate: r.gate(), Decode: audioapi.NewDecoder(""), Hold: r.hold, Run: run,
+		Log: r.log,
+	})
+}
+
+// ears returns what hears one room.
+func (r *Recognition) ears(log zerolog.Logger) *hearing.Ears {
+	return hearing.New(hearing.Options{
+		Recognizer: r.Recognizer, Detector: func() (vad.Detector, error) { return r.gate().Detector() }, Hold: r.hold, Log: log,
+	})
+}
+
+// NewTranscription returns transcription as a service, by the configured recognizer; nil if there is none. runtime is the folder
+// of ONNX Runtime, or "".
+func NewTranscription(cfg inference.RecognizerConfig, runtime string, limits audioapi.Config, log zerolog.Logger,
+) (*audioapi.Transcriber, error) {
+	r, err := NewRecognition(cfg, runtime, log)
+	if r == nil || err != nil {
+		return nil, err
 	}
-	if keeper, ok := r.Recognizer.(*residency.Recognizer); ok {
-		o.Hold = keeper.Hold
-	}
-	o.Run = func(ctx context.Context) error { return errors.Join(r.Run(ctx), gate.Close()) }
-	return audioapi.NewTranscriber(o), nil
+	return r.service(limits, r.Run), nil
 }

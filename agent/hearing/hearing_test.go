@@ -329,9 +329,9 @@ func TestEngineWithoutInstructions(t *testing.T) {
 			anna.quiet(time.Second)
 		}
 		require.Equal(t, []string{"room: anna: louder"}, s.bot.orders)
-		require.Equal(t, []string{"I cannot follow instructions with this engine."}, s.bot.said)
+		require.Equal(t, []string{"This engine cannot follow instructions."}, s.bot.said)
 		refused := s.bot.heard[slices.IndexFunc(s.bot.heard, func(h agent.Heard) bool { return h.Final })].Order
-		require.Equal(t, "I cannot follow instructions with this engine", refused.Refused)
+		require.Equal(t, "this engine cannot follow instructions", refused.Refused)
 	})
 }
 
@@ -407,13 +407,12 @@ func TestFloor(t *testing.T) {
 	play(t, agent.HearingAll, nil, func(s *stage) {
 		anna := s.join("anna", nil)
 		ben := s.join("ben", func(m *agent.Microphone) { m.Instructs = false })
-		began := time.Now()
 		ben.speak(time.Second)
 		ben.quiet(time.Second)
 		anna.speak(200 * time.Millisecond) // a cough
 		anna.quiet(time.Second)
 		require.Empty(t, s.bot.floor)
-		began = time.Now()
+		began := time.Now()
 		anna.speak(2 * time.Second)
 		anna.quiet(time.Second)
 		require.Len(t, s.bot.floor, 2)

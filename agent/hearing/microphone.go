@@ -105,8 +105,8 @@ func newMicrophone(e *Ears, info agent.Microphone) (*microphone, error) {
 		return nil, err
 	}
 	m := &microphone{
-		ears: e, identity: info.Identity, track: info.Track, info: info, pieces: make(chan sound.Piece, queue), wake: make(chan struct{}, 1), closed: make(chan struct{}),
-		zero: time.Now(),
+		ears: e, identity: info.Identity, track: info.Track, info: info, zero: time.Now(),
+		pieces: make(chan sound.Piece, queue), wake: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
 	if m.receiver, err = sound.NewReceiver(m, rate); err != nil {
 		return nil, errors.Join(err, d.Close())

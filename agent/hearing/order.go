@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"touchline/agent"
 	"touchline/inference"
@@ -77,7 +79,7 @@ func (m *microphone) openLine(from time.Time) {
 }
 
 // errDoesNotRead is the refusal of an instruction by an engine that reads none.
-var errDoesNotRead = errors.New("I cannot follow instructions with this engine")
+var errDoesNotRead = errors.New("this engine cannot follow instructions")
 
 // act does an order and says what became of it.
 func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOrder {
@@ -89,7 +91,7 @@ func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOr
 	case err != nil:
 		e.counts.refused.Add(1)
 		out.Refused = err.Error()
-		if say = out.Refused + "."; errors.Is(err, agent.ErrNothingTo) {
+		if say = sentence(out.Refused); errors.Is(err, agent.ErrNothingTo) {
 			say = "" // it is as it was wanted
 		}
 	case done != nil:
@@ -119,6 +121,12 @@ func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOr
 		e.log.Debug().Err(err).Msg("order not confirmed")
 	}
 	return out
+}
+
+// sentence makes one of an error.
+func sentence(s string) string {
+	first, n := utf8.DecodeRuneInString(s)
+	return string(unicode.ToUpper(first)) + s[n:] + "."
 }
 
 // order gives the order to the commentator.

@@ -86,9 +86,8 @@ func (j *Manager) Speech(log zerolog.Logger) (*audioapi.Handler, error) {
 }
 
 // Transcription returns transcription as a service; nil if the settings want none.
-func (j *Manager) Transcription(log zerolog.Logger) (*audioapi.Transcriber, error) {
-	s := j.opts.Settings
-	return bot.NewTranscription(s.Engine.Recognizer, s.MiniCPM.Runtime, s.Transcription, log)
+func (j *Manager) Transcription() (*audioapi.Transcriber, error) {
+	return j.engines.Transcription(j.opts.Settings)
 }
 
 // Metrics returns the metrics of the engines, which depend on the jobs.

@@ -256,7 +256,7 @@ func agentPage(
 	if err != nil {
 		return nil, err
 	}
-	words, err := manager.Transcription(show.Log)
+	words, err := manager.Transcription()
 	if err != nil {
 		return nil, err
 	}
