@@ -12,7 +12,7 @@ import { seconds } from './words.js';
  * @property {string} unit
  * @property {string} [help]
  * @property {boolean} [own] of the engine, which may not say its value
- * @property {'number' | 'switch' | 'text' | 'choice'} [type]
+ * @property {'number' | 'switch' | 'text' | 'list' | 'choice'} [type]
  * @property {string[][]} [options] of a choice: value and words
  * @property {number} [min] @property {number} [max] @property {number | 'any'} [step]
  */
@@ -67,6 +67,17 @@ export const GROUPS = [
       { key: 'top_p', label: 'Top p', unit: '', min: 0.01, max: 1, step: 'any', own: true },
       { key: 'repetition_penalty', label: 'Repetition penalty', unit: '', min: 0.1, max: 10, step: 'any', own: true, help: '1 is off.' },
       { key: 'language', label: 'Language', unit: '', type: 'text', help: 'As in “en”, “nl”, “pt-BR”.' },
+    ],
+  },
+  {
+    title: 'Hearing the room',
+    fields: [
+      { key: 'hearing', label: 'Listen to people', unit: '', type: 'choice', options: [['off', 'off'], ['orders', 'for spoken orders'], ['captions', 'for captions'], ['all', 'for orders and captions']], help: 'Orders come after a wake word, or while “Hold to talk” is held. Captions show what people say.' },
+      { key: 'wake_words', label: 'Wake words', unit: '', type: 'list', help: 'Separated by commas; each of 4 to 40 letters.' },
+      { key: 'manners', label: 'While somebody speaks', unit: '', type: 'choice', options: [['talk', 'the voice goes on'], ['duck', 'the voice is lower'], ['wait', 'the next comment waits'], ['interrupt', 'the voice stops']], help: 'Only for people who may instruct.' },
+      { key: 'max_wait', label: 'Longest wait', unit: 's', min: 0, max: 60, step: 'any', help: 'Of a comment that waits.' },
+      { key: 'remarks', label: 'Comments may answer what people say', unit: '', type: 'switch', help: 'Never taken for an instruction. Needs captions.' },
+      { key: 'hear_camera', label: 'Hear the camera’s sound', unit: '', type: 'switch', help: 'Its captions come with the delayed picture.' },
     ],
   },
 ];
@@ -131,8 +142,8 @@ export class SettingsPanel {
       input = h('input', { type: 'checkbox', id });
     } else if (f.type === 'choice') {
       input = h('select', { id }, ...(f.options ?? []).map(([value, words]) => h('option', { value }, words)));
-    } else if (f.type === 'text') {
-      input = h('input', { type: 'text', id, maxLength: 35, autocomplete: 'off', spellcheck: false });
+    } else if (f.type === 'text' || f.type === 'list') {
+      input = h('input', { type: 'text', id, maxLength: f.type === 'text' ? 35 : 400, autocomplete: 'off', spellcheck: false });
     } else {
       input = h('input', { type: 'number', id, min: f.min, max: f.max, step: f.step, inputMode: 'decimal', placeholder: f.own ? 'own' : '' });
     }
@@ -151,6 +162,7 @@ export class SettingsPanel {
   #value(entry) {
     const { f, input } = entry;
     if (f.type === 'switch') return input.checked;
+    if (f.type === 'list') return listOf(input.value);
     return f.type ? input.value.trim() : Number(input.value);
   }
 
@@ -196,7 +208,7 @@ export class SettingsPanel {
       entry.input.disabled = v === undefined && !entry.f.own;
       if (v === undefined || entry.dirty || document.activeElement === entry.input && entry.f.type !== 'switch') continue;
       if (entry.f.type === 'switch') entry.input.checked = v;
-      else entry.input.value = typeof v === 'number' ? String(Math.round(v * 1000) / 1000) : v;
+      else entry.input.value = typeof v === 'number' ? String(Math.round(v * 1000) / 1000) : Array.isArray(v) ? v.join(', ') : v;
     }
     const { preset_in_force: now, preset_reason: why } = this.state.known.snapshot;
     const preset = this.#fields.get('preset');
@@ -229,7 +241,13 @@ export class SettingsPanel {
   }
 }
 
+/** The entries of a list with commas. @param {string} text */
+export function listOf(text) {
+  return text.split(',').map((entry) => entry.trim()).filter(Boolean);
+}
+
 /** @param {unknown} a @param {unknown} b */
 function same(a, b) {
+  if (Array.isArray(a) && Array.isArray(b)) return a.join() === b.join();
   return typeof a === 'number' && typeof b === 'number' ? Math.abs(a - b) < 1e-6 : a === b;
 }
