@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"touchline/internal/check"
@@ -56,7 +57,8 @@ type RecognizerConfig struct {
 	Step time.Duration `yaml:"step" env:"STEP"`
 	// IdleUnload frees the model after this time without work and without an open session; 0 keeps it.
 	IdleUnload time.Duration `yaml:"idle_unload" env:"IDLE_UNLOAD"`
-	// URL of the server of program remote, up to and including /v1.
+	// URL of the server of program remote, up to and including /v1. With ws:// or wss:// for http:// or https://, live speech goes
+	// through the server's /v1/realtime.
 	URL string `yaml:"url" env:"URL"`
 	// Model of the server; "" is "whisper-1".
 	Model string `yaml:"model" env:"MODEL"`
@@ -158,7 +160,11 @@ func (c RecognizerConfig) Validate() error {
 	s.That(check.Within(c.Step, 100*time.Millisecond, 10*time.Second), "step", "between 100ms and 10s", c.Step)
 	s.That(c.IdleUnload == 0 || check.Within(c.IdleUnload, time.Second, 24*time.Hour), "idle_unload",
 		"0s to keep the model, or between 1s and 24h", c.IdleUnload)
-	s.Add(checkURL(c.URL, c.Program == RecognizerRemote, "a transcription server", "RECOGNIZER"))
+	address := c.URL
+	if rest, live := strings.CutPrefix(address, "ws"); live { // ws:// and wss:// hear live speech by sessions
+		address = "http" + rest
+	}
+	s.Add(checkURL(address, c.Program == RecognizerRemote, "a transcription server", "RECOGNIZER"))
 	return s.Err()
 }
 

@@ -354,3 +354,25 @@ func TestManySessions(t *testing.T) {
 		require.LessOrEqual(t, after.goroutines, before.goroutines+clients, "idle connections at most")
 	})
 }
+
+// TestRemoteHearsTheModel: live speech of a recognizer of program remote, by a service with the small checkpoint.
+func TestRemoteHearsTheModel(t *testing.T) {
+	srv, h, keeper := tiny(t)
+	r, sound := caller(t, srv.URL), recorded(t, "speech13")
+	u, err := r.Listen(t.Context(), inference.Hearing{Language: "en"})
+	require.NoError(t, err)
+	for piece := range slices.Chunk(sound, inference.RecognizerRate/2) {
+		part, err := u.Hear(t.Context(), piece)
+		require.NoError(t, err)
+		require.False(t, part.Final)
+	}
+	last, err := u.Finish(t.Context(), nil)
+	require.NoError(t, err)
+	require.True(t, last.Final)
+	require.NotEmpty(t, last.Text)
+	require.Equal(t, "en", last.Language)
+	require.Greater(t, last.Audio, 100)
+	require.Positive(t, last.Tokens)
+	require.NoError(t, u.Close())
+	require.Eventually(t, func() bool { return h.Health().Sessions == 0 && keeper.Stats().Sessions == 0 }, 10*time.Second, time.Millisecond)
+}

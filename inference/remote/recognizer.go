@@ -41,9 +41,11 @@ const (
 	partTime = 30 * time.Second
 )
 
-// Recognizer hears speech by a server with OpenAI's POST /v1/audio/transcriptions. Safe for concurrent use.
+// Recognizer hears speech by a server with OpenAI's POST /v1/audio/transcriptions, and live speech also by its /v1/realtime. Safe for
+// concurrent use.
 type Recognizer struct {
 	server, model, key string
+	realtime           string // address of live sessions; "" hears live speech by recordings too
 	client             *http.Client
 	limit              *limit
 	now                func() time.Time
@@ -55,14 +57,23 @@ type Recognizer struct {
 	status inference.Status
 }
 
-// NewRecognizer checks the address and returns the recognizer behind it. It sends nothing.
+// NewRecognizer checks the address and returns the recognizer behind it. It sends nothing. Live speech goes through /v1/realtime where
+// the address begins with ws:// or wss://.
 func NewRecognizer(cfg inference.RecognizerConfig, log zerolog.Logger) (*Recognizer, error) {
-	u, err := parseURL(cfg.URL)
+	address, live := strings.CutPrefix(cfg.URL, "ws")
+	if live {
+		address = "http" + address
+	}
+	u, err := parseURL(address)
 	if err != nil {
 		return nil, fmt.Errorf("open transcription server: inference.recognizer.url: %w", err)
 	}
+	realtime := ""
+	if live {
+		realtime = realtimeURL(u, cmp.Or(cfg.Model, recognizerModel))
+	}
 	return &Recognizer{
-		server: u.String(), model: cmp.Or(cfg.Model, recognizerModel), key: string(cfg.APIKey),
+		server: u.String(), realtime: realtime, model: cmp.Or(cfg.Model, recognizerModel), key: string(cfg.APIKey),
 		client: newClient(), limit: newLimit(recognizerParallel), now: time.Now,
 		log:    log.With().Str("component", "recognizer").Str("server", u.String()).Logger(),
 		status: inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: "no request yet: " + u.String()},
@@ -398,10 +409,14 @@ func marks(text string) (before, behind string) {
 	return text[:space], strings.Join(strings.Fields(text[space:]), "")
 }
 
-// Listen implements inference.Recognizer. The server gets the whole sound again each time it has grown by half, and at the end.
+// Listen implements inference.Recognizer. A session hears the sound as it comes. Without sessions, and for the times of words, the server
+// gets the whole sound again each time it has grown by half, and at the end.
 func (r *Recognizer) Listen(ctx context.Context, h inference.Hearing) (inference.Utterance, error) {
 	h.Live = true
 	ctx, cancel := context.WithCancel(ctx)
+	if r.realtime != "" && !h.WordTimes {
+		return &spoken{r: r, h: h, open: ctx, cancel: cancel}, nil
+	}
 	return &utterance{r: r, h: h, open: ctx, cancel: cancel}, nil
 }
 

@@ -1,0 +1,442 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"touchline/inference"
+	"touchline/internal/resample"
+)
+
+const (
+	// realtimeRate is the rate of sound that every such server takes, Hz.
+	realtimeRate = 24000
+	// realtimePiece is the sound of one message, in samples.
+	realtimePiece = realtimeRate
+	// openTime is for the opening of a session, sendTime for one message.
+	openTime = 10 * time.Second
+	sendTime = 10 * time.Second
+	// transcriptionEvent begins the names of events with texts.
+	transcriptionEvent = "conversation.item.input_audio_transcription."
+)
+
+// realtimeURL returns the address of sessions below a server's. OpenAI's own takes no model there, gateways need it.
+func realtimeURL(server *url.URL, model string) string {
+	u := *server
+	u.Scheme = strings.Replace(u.Scheme, "http", "ws", 1)
+	u.Path += "/realtime"
+	q := url.Values{"intent": {"transcription"}}
+	if u.Hostname() != "api.openai.com" {
+		q.Set("model", model)
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// spoken is an utterance that is heard by a session of its own at the server's /realtime. Its sound is sent as it comes; a lost session
+// is opened again, with all of it.
+type spoken struct {
+	r      *Recognizer
+	h      inference.Hearing
+	open   context.Context //nolint:containedctx // ends with Close, beside that of each call
+	cancel context.CancelFunc
+	sound  []float32
+	last   inference.Transcript
+
+	session *channel // nil before the first sound, and after a loss
+	filter  *resample.Resampler[float32]
+	sent    int // samples of sound that the session has
+}
+
+// Hear implements inference.Utterance. It does not wait for a text: that of the sound so far comes with a later call.
+func (u *spoken) Hear(ctx context.Context, sound []float32) (inference.Transcript, error) {
+	u.sound = append(u.sound, sound...)
+	ctx, cancel := u.until(ctx, openTime+sendTime)
+	defer cancel()
+	if err := u.send(ctx); err != nil {
+		u.lose()
+		if fatal(err) || ctx.Err() != nil {
+			return inference.Transcript{}, u.reason(ctx, err)
+		}
+		if err = u.send(ctx); err != nil { // the session was lost: once more, with all the sound
+			u.lose()
+			return inference.Transcript{}, u.reason(ctx, err)
+		}
+	}
+	t, err := u.session.text()
+	if fatal(err) {
+		return inference.Transcript{}, err
+	}
+	if t.Text != "" {
+		u.last = t
+	}
+	t = u.last
+	t.Language = cmp.Or(t.Language, u.h.Language)
+	t.End, t.Audio, t.Tokens = duration(len(u.sound)), 0, 0
+	return t, nil
+}
+
+// Finish implements inference.Utterance.
+func (u *spoken) Finish(ctx context.Context, sound []float32) (inference.Transcript, error) {
+	if u.sound = append(u.sound, sound...); len(u.sound) == 0 {
+		return inference.Transcript{Language: u.h.Language, Final: true}, nil
+	}
+	ctx, cancel := u.until(ctx, partTime+duration(len(u.sound)))
+	defer cancel()
+	began := u.r.now()
+	for attempt := 0; ; attempt++ {
+		t, err := u.finish(ctx)
+		if err == nil {
+			t.Language, t.End, t.Final = cmp.Or(t.Language, u.h.Language), duration(len(u.sound)), true
+			u.r.report(fmt.Sprintf("%s on %s, %.1f s of live sound, its text %.2f s after it",
+				u.r.model, u.r.server, t.End.Seconds(), u.r.now().Sub(began).Seconds()))
+			return t, nil
+		}
+		u.lose()
+		again, pause := retry(err, attempt)
+		if !again || attempt >= recognizerRetries || ctx.Err() != nil {
+			err = u.reason(ctx, err)
+			u.r.report(err.Error())
+			return inference.Transcript{}, err
+		}
+		u.r.log.Warn().Err(err).Int("attempt", attempt+1).Int64("retry_in_ms", pause.Milliseconds()).Msg("opening the live session again")
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Close implements inference.Utterance.
+func (u *spoken) Close() error {
+	u.cancel()
+	return nil
+}
+
+// until bounds a call by a time and by Close.
+func (u *spoken) until(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("%s: %w: no text within %v", u.r.server, ErrTimeout, d))
+	stop := context.AfterFunc(u.open, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// reason is why a call ended with an error.
+func (u *spoken) reason(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// fatal says that a server refused, so that another session would not help.
+func fatal(err error) bool {
+	again, _ := retry(err, 0)
+	return err != nil && !again
+}
+
+// lose gives the session up.
+func (u *spoken) lose() {
+	if u.session != nil {
+		u.session.close()
+	}
+	u.session, u.sent = nil, 0
+}
+
+// send sends what the session does not have, and opens it before.
+func (u *spoken) send(ctx context.Context) error {
+	if u.session == nil {
+		s, err := u.r.openSession(ctx, u.open, u.h)
+		if err != nil {
+			return err
+		}
+		filter, err := resample.NewFilter(inference.RecognizerRate, realtimeRate)
+		if err != nil {
+			s.close()
+			return err
+		}
+		u.session, u.filter = s, resample.New[float32](filter)
+	}
+	out := u.filter.Append(nil, u.sound[u.sent:])
+	u.sent = len(u.sound)
+	return u.session.append(ctx, out)
+}
+
+// finish sends the rest and waits for the text.
+func (u *spoken) finish(ctx context.Context) (inference.Transcript, error) {
+	if err := u.send(ctx); err != nil {
+		return inference.Transcript{}, err
+	}
+	rest := u.filter.Flush(nil)
+	if missing := minPart - len(u.sound); missing > 0 {
+		rest = append(rest, make([]float32, missing*realtimeRate/inference.RecognizerRate)...)
+	}
+	if err := u.session.append(ctx, rest); err != nil {
+		return inference.Transcript{}, err
+	}
+	return u.session.commit(ctx)
+}
+
+// channel is one session: a WebSocket.
+type channel struct {
+	server string
+	conn   *websocket.Conn
+	stop   func() bool
+	ended  chan struct{} // of the reading
+
+	mu      sync.Mutex
+	items   []*item // in the order of their commits, or of their first text
+	asked   bool    // for the end
+	done    bool    // the last item is committed
+	err     error
+	changed chan struct{}
+}
+
+// item is a stretch of sound that the server made one text of.
+type item struct {
+	id, text, language string
+	audio, tokens      int
+	committed, ended   bool
+}
+
+// openSession opens a session until open ends; ctx bounds the opening alone.
+func (r *Recognizer) openSession(ctx, open context.Context, h inference.Hearing) (*channel, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	header := http.Header{}
+	if r.key != "" {
+		header.Set("Authorization", "Bearer "+r.key)
+	}
+	dialer := websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: openTime}
+	conn, res, err := dialer.DialContext(ctx, r.realtime, header)
+	if err != nil {
+		if res != nil && errors.Is(err, websocket.ErrBadHandshake) {
+			body, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal)) // the status suffices
+			_ = res.Body.Close()                                        // it was read
+			return nil, fmt.Errorf("%s: %w: %w%s", r.server, ErrRefused, refusalOf(res, body), recognizerHint(res.StatusCode))
+		}
+		return nil, fmt.Errorf("%s: %w: %w", r.server, ErrUnreachable, err)
+	}
+	_ = res.Body.Close() // has none
+	conn.SetReadLimit(maxBody)
+	s := &channel{server: r.server, conn: conn, ended: make(chan struct{}), changed: make(chan struct{}, 1)}
+	s.stop = context.AfterFunc(open, func() {
+		// The server may have gone, and nothing depends on it any more.
+		_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
+		_ = conn.Close()
+	})
+	go s.read()
+	transcription := map[string]string{"model": r.model}
+	if h.Language != "" {
+		transcription["language"] = inference.Primary(h.Language)
+	}
+	if h.Context != "" {
+		transcription["prompt"] = strings.ToValidUTF8(h.Context, "\uFFFD")
+	}
+	err = s.say(ctx, map[string]any{"type": "session.update", "session": map[string]any{
+		"type": "transcription", "audio": map[string]any{"input": map[string]any{
+			"format": map[string]any{"type": "audio/pcm", "rate": realtimeRate}, "transcription": transcription, "turn_detection": nil,
+		}},
+	}})
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// close ends the session and its reading.
+func (s *channel) close() {
+	s.stop()
+	_ = s.conn.Close() // nothing depends on it any more
+	<-s.ended
+}
+
+// say sends an event.
+func (s *channel) say(ctx context.Context, event map[string]any) error {
+	s.mu.Lock()
+	err := s.err
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	until := time.Now().Add(sendTime)
+	if d, ok := ctx.Deadline(); ok && d.Before(until) {
+		until = d
+	}
+	_ = s.conn.SetWriteDeadline(until) // of an open connection
+	if err := s.conn.WriteJSON(event); err != nil {
+		return s.failure(fmt.Errorf("%s: %w: %w", s.server, ErrCut, err))
+	}
+	return nil
+}
+
+// failure is the server's reason if it gave one, else err.
+func (s *channel) failure(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil || errors.Is(s.err, ErrCut) {
+		return err
+	}
+	return s.err
+}
+
+// append sends sound.
+func (s *channel) append(ctx context.Context, sound []float32) error {
+	for piece := range slices.Chunk(sound, realtimePiece) {
+		b := make([]byte, 0, 2*len(piece))
+		for _, v := range piece {
+			b = binary.LittleEndian.AppendUint16(b, uint16(int16(max(-1, min(1, v))*32767))) //nolint:gosec // the same bits
+		}
+		event := map[string]any{"type": "input_audio_buffer.append", "audio": base64.StdEncoding.EncodeToString(b)}
+		if err := s.say(ctx, event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commit ends the sound and waits for its text.
+func (s *channel) commit(ctx context.Context) (inference.Transcript, error) {
+	s.mu.Lock()
+	s.asked = true
+	s.mu.Unlock()
+	if err := s.say(ctx, map[string]any{"type": "input_audio_buffer.commit"}); err != nil {
+		return inference.Transcript{}, err
+	}
+	for {
+		t, err := s.text()
+		if err != nil || t.Final {
+			return t, err
+		}
+		select {
+		case <-s.changed:
+		case <-ctx.Done():
+			return t, ctx.Err()
+		}
+	}
+}
+
+// text is that of all items so far; final when the last one has ended.
+func (s *channel) text() (t inference.Transcript, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.Final = s.done
+	for _, it := range s.items {
+		t.Text = inference.JoinTranscripts(t.Text, it.text)
+		t.Language = cmp.Or(t.Language, it.language)
+		t.Audio, t.Tokens = t.Audio+it.audio, t.Tokens+it.tokens
+		t.Final = t.Final && it.ended
+	}
+	if t.Final {
+		return t, nil // what came later does not matter
+	}
+	return t, s.err
+}
+
+// serverEvent is an event of the server, with the fields that are read.
+type serverEvent struct {
+	Type       string `json:"type"`
+	Item       string `json:"item_id"`
+	Delta      string `json:"delta"`
+	Transcript string `json:"transcript"`
+	Languages  []struct {
+		Code string `json:"code"`
+	} `json:"languages"`
+	Usage struct {
+		Output int `json:"output_tokens"`
+		Input  struct {
+			Audio int `json:"audio_tokens"`
+		} `json:"input_token_details"`
+	} `json:"usage"`
+	Error *struct {
+		Type    string `json:"type"`
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// read handles events until the connection ends.
+func (s *channel) read() {
+	defer close(s.ended)
+	for {
+		_, body, err := s.conn.ReadMessage()
+		var e serverEvent
+		if err == nil {
+			if err = json.Unmarshal(body, &e); err != nil {
+				err = fmt.Errorf("expected an event, got %q", shorten(string(body)))
+			}
+		}
+		s.mu.Lock()
+		if err != nil {
+			s.err = fmt.Errorf("%s: %w: %w", s.server, ErrCut, err)
+		} else {
+			s.handleLocked(&e)
+		}
+		ended := s.err != nil
+		s.mu.Unlock()
+		select {
+		case s.changed <- struct{}{}:
+		default:
+		}
+		if ended {
+			_ = s.conn.Close() // writers learn it
+			return
+		}
+	}
+}
+
+// handleLocked takes in an event.
+func (s *channel) handleLocked(e *serverEvent) {
+	switch e.Type {
+	case "input_audio_buffer.committed":
+		s.itemLocked(e.Item).committed = true
+		s.done = s.asked
+	case transcriptionEvent + "delta":
+		it := s.itemLocked(e.Item)
+		it.text += e.Delta
+	case transcriptionEvent + "completed":
+		it := s.itemLocked(e.Item)
+		it.text, it.ended = strings.TrimSpace(e.Transcript), true
+		it.audio, it.tokens = e.Usage.Input.Audio, e.Usage.Output
+		if len(e.Languages) > 0 {
+			it.language = inference.LanguageTag(e.Languages[0].Code)
+		}
+	case transcriptionEvent + "failed", "error":
+		text, code := "no reason", http.StatusBadRequest
+		if e.Error != nil {
+			text = cmp.Or(shorten(e.Error.Message), e.Error.Code, e.Error.Type, text)
+			switch e.Error.Type {
+			case "server_error":
+				code = http.StatusInternalServerError
+			case "rate_limit_error":
+				code = http.StatusTooManyRequests
+			}
+		}
+		s.err = fmt.Errorf("%s: %w: %w", s.server, ErrRefused, &statusError{code: code, text: text})
+	}
+}
+
+// itemLocked returns the item of an id.
+func (s *channel) itemLocked(id string) *item {
+	for _, it := range s.items {
+		if it.id == id {
+			return it
+		}
+	}
+	s.items = append(s.items, &item{id: id})
+	return s.items[len(s.items)-1]
+}
