@@ -45,11 +45,11 @@ func TestRepeated(t *testing.T) {
 		"Did you see what the keeper did there?":   false,
 		"only tell me about the goals":             false,
 		"what do you think about red this evening": false,
-		"": false,
 	} {
 		require.Equal(t, echo, agent.Repeated(text, said), text)
 	}
 	require.False(t, agent.Repeated("goal", ""))
+	require.False(t, agent.Repeated("", said))
 }
 
 func FuzzAddressed(f *testing.F) {
