@@ -41,6 +41,33 @@ func (b *Bot) Sound() sound.Stats {
 	return b.camera.line.Stats()
 }
 
+// collect sends the metrics of the room.
+func (b *Bot) collect(ch chan<- prometheus.Metric) {
+	b.collectSound(ch)
+	b.collectHearing(ch)
+}
+
+// collectHearing sends the metrics of the people who are heard, none without a recognizer.
+func (b *Bot) collectHearing(ch chan<- prometheus.Metric) {
+	if b.ears == nil {
+		return
+	}
+	out, s := metrics.Writer{Out: ch, Prefix: "touchline_hearing_"}, b.ears.Stats()
+	out.Gauge("microphones", "Microphones that are received.", float64(s.Microphones))
+	out.Gauge("speakers", "Microphones that are heard: the loudest of those received.", float64(s.Speakers))
+	out.Gauge("lag_seconds", "Time from the end of speech to its text, the 95th percentile of the last 100.", s.Lag95.Seconds())
+	out.Counter("utterances_total", "Utterances with a text.", float64(s.Utterances))
+	const orders = "Spoken orders: those that acted and those that could not."
+	out.Counter("orders_total", orders, float64(s.Orders), "what", "acted")
+	out.Counter("orders_total", orders, float64(s.Refused), "what", "refused")
+	const lost = "Utterances without a text: echoes of the voice, and those that the recognizer failed at."
+	out.Counter("lost_total", lost, float64(s.Echoes), "what", "echo")
+	out.Counter("lost_total", lost, float64(s.Failed), "what", "failed")
+	const unheard = "Packets of microphones that were not heard as others were louder, and pieces of sound that came too fast."
+	out.Counter("unheard_total", unheard, float64(s.Skipped), "what", "quieter")
+	out.Counter("unheard_total", unheard, float64(s.Dropped), "what", "too_fast")
+}
+
 // collectSound sends the metrics of the camera's sound, none before the first sound.
 func (b *Bot) collectSound(ch chan<- prometheus.Metric) {
 	c := b.camera

@@ -1,6 +1,10 @@
 package hearing
 
-import "touchline/media/sound"
+import (
+	"runtime"
+
+	"touchline/media/sound"
+)
 
 // Push takes decoded sound.
 func (s *Sink) Push(p sound.Piece) {
@@ -11,3 +15,10 @@ func (s *Sink) Push(p sound.Piece) {
 
 // Heard reports whether the microphone is heard.
 func (s *Sink) Heard() bool { return s.m.on.Load() }
+
+// Wait returns when all sound was taken to the session.
+func (s *Sink) Wait() {
+	for len(s.m.pieces) > 0 {
+		runtime.Gosched()
+	}
+}

@@ -20,6 +20,7 @@ import (
 	"touchline/agent"
 	"touchline/inference"
 	"touchline/inference/vad"
+	"touchline/internal/quantile"
 	"touchline/internal/rescue"
 )
 
@@ -78,6 +79,7 @@ type Ears struct {
 	opened int                    // microphones since the start
 	held   map[string]time.Time   // by identity that pushes to talk: when it began
 	free   func()                 // releases the recognizer
+	lags   []time.Duration        // from the end of speech to its text, the last keptLags
 	floor  bool
 }
 
@@ -218,6 +220,16 @@ func (e *Ears) Open(m agent.Microphone) (*Sink, error) {
 	return &Sink{mic}, nil
 }
 
+// keptLags is how many lags count.
+const keptLags = 100
+
+// lagged notes the time from the end of speech to its text.
+func (e *Ears) lagged(d time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lags = append(e.lags[max(0, len(e.lags)+1-keptLags):], d)
+}
+
 // closed forgets a microphone whose goroutine ends.
 func (e *Ears) closed(m *microphone) {
 	e.mu.Lock()
@@ -300,6 +312,8 @@ type Stats struct {
 	Utterances, Orders, Refused uint64
 	// Echoes of the voice; utterances that Failed to get a text.
 	Echoes, Failed uint64
+	// Lag95 is the 95th percentile of the time from the end of speech to its text, of the last 100; 0 before the first.
+	Lag95 time.Duration
 	// Skipped packets of microphones that were not heard, and Dropped pieces of sound that came faster than they were heard.
 	Skipped, Dropped uint64
 }
@@ -314,6 +328,7 @@ func (e *Ears) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	out.Microphones = len(e.mics)
+	out.Lag95 = quantile.Of(e.lags, 0.95)
 	for _, m := range e.mics {
 		if m.on.Load() {
 			out.Speakers++

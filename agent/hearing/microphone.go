@@ -23,11 +23,12 @@ const (
 	rate = inference.RecognizerRate
 	// queue is how many pieces of sound may wait to be heard: two seconds of 20 ms.
 	queue = 100
-	// fillEvery spaces the looks for sound that does not come, as from a sender that is silent (DTX) or gone; sound counts as
-	// late after lateAfter, and silence takes its place for at most maxFill.
-	fillEvery = 50 * time.Millisecond
-	lateAfter = 150 * time.Millisecond
+	// fillEvery spaces the looks for sound that does not come, as from a sender that is silent (DTX) or gone; silence takes its
+	// place after lateAfter, for at most maxFill. Sound that comes after all, by more than overlap, follows the silence.
+	fillEvery = 25 * time.Millisecond
+	lateAfter = 120 * time.Millisecond
 	maxFill   = time.Second
+	overlap   = 40 * time.Millisecond
 	// talksAfter is the speech after which somebody counts as speaking.
 	talksAfter = 300 * time.Millisecond
 	// interimEvery spaces the texts of one utterance.
@@ -222,11 +223,15 @@ func (m *microphone) listen(ctx context.Context) error {
 // place hears a piece where it belongs: silence takes the place of what is missing, and what comes again is left out.
 func (m *microphone) place(ctx context.Context, p sound.Piece) error {
 	const tick = sound.Rate / rate
+	filled := m.filled
 	m.last, m.filled = time.Now(), 0
 	if p.Stream != m.stream {
 		m.stream, m.base, m.from = p.Stream, p.Media, m.fed
 	}
 	at := m.from + (p.Media-m.base)/tick
+	if filled > 0 && m.fed-at > samples(overlap) {
+		m.base, m.from, at = p.Media, m.fed, m.fed
+	}
 	if at-m.fed > samples(maxFill) { // a pause: the utterance is over
 		if err := m.write(ctx, make([]float32, samples(maxFill))); err != nil {
 			return err
@@ -249,10 +254,11 @@ func (m *microphone) place(ctx context.Context, p sound.Piece) error {
 
 // fill hears silence where no sound comes, so that an utterance ends.
 func (m *microphone) fill(ctx context.Context, now time.Time) error {
-	if m.last.IsZero() {
+	quiet := now.Sub(m.last)
+	if m.last.IsZero() || quiet < lateAfter {
 		return nil
 	}
-	missing := min(samples(now.Sub(m.last)-lateAfter), samples(maxFill)) - m.filled
+	missing := min(samples(quiet), samples(maxFill)) - m.filled
 	if missing <= 0 {
 		return nil
 	}

@@ -51,6 +51,7 @@ func (m *microphone) final(v live.Event) {
 		return
 	}
 	m.ears.counts.utterances.Add(1)
+	m.ears.lagged(time.Since(h.Ended))
 	if woken && instructs && c.Orders() {
 		if order == "" {
 			m.openLine(h.Ended)
