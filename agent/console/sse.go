@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"touchline/agent/access"
 	"touchline/agent/events"
 )
 
@@ -121,7 +122,8 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) err
 		return nil
 	}
 	after, _ := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64) // anything else: from the start
-	q, history := o.hub.Subscribe(o.format, after)
+	hears := visitorOf(r).rights.Allow(access.Needed("heard"))
+	q, history := o.hub.Subscribe(o.format, after, hears)
 	if q == nil {
 		return tooMany(w)
 	}

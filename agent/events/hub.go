@@ -24,6 +24,8 @@ const (
 	BacklogSize = 500
 	// MaxReaders bounds the readers of each format.
 	MaxReaders = 256
+	// HeardSize is the number of final texts of what people said that are kept for readers that join.
+	HeardSize = 20
 )
 
 // Format selects the server-sent events that a reader gets.
@@ -45,6 +47,7 @@ type item struct {
 	plain   []byte // nil for named readers only
 	key     string // see Event.Key
 	comment bool   // it is a comment's record, which the history has too
+	heard   bool   // it is what somebody said: only for readers that may have it
 }
 
 // Options make a Hub.
@@ -73,6 +76,7 @@ type Hub struct {
 	backlog  []*item
 	comments []agent.Record
 	last     agent.Record // the last comment
+	heard    []*item      // the last final texts of what people said, without ids
 	open     [Formats]map[*Reader]struct{}
 	lost     [Formats]uint64
 }
@@ -81,6 +85,7 @@ var (
 	_ agent.TextOutput  = (*Hub)(nil)
 	_ agent.FrameOutput = (*Hub)(nil)
 	_ agent.AlertOutput = (*Hub)(nil)
+	_ agent.HeardOutput = (*Hub)(nil)
 )
 
 // NewHub makes a Hub. It keeps pictures while Run runs.
@@ -167,6 +172,28 @@ func (h *Hub) Alert(a agent.Alert, frame *agent.SeenFrame) {
 	h.publishLocked(&item{named: SSE("alert", withRoom(h.room, JSON(a)))})
 }
 
+// Heard publishes what somebody said, to the readers that may have it. An interim text is a snapshot; a later text of its
+// segment replaces it.
+func (h *Hub) Heard(said agent.Heard) {
+	data := JSON(said)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	it := &item{named: SSE("heard", withRoom(h.room, data)), key: "heard " + h.room + " " + said.Segment, heard: true}
+	if !said.Final {
+		h.pushLocked(it)
+		if h.all != nil {
+			h.all.push(it)
+		}
+		return
+	}
+	h.heard = slices.DeleteFunc(h.heard, func(old *item) bool { return old.key == it.key })
+	if said.Text != "" { // else it takes back what was shown
+		kept := *it
+		h.heard = append(h.heard[max(0, len(h.heard)+1-HeardSize):], &kept)
+	}
+	h.publishLocked(it)
+}
+
 // Frames takes the pictures of a cycle. They are encoded later, by Run; when it
 // falls behind, they are dropped and counted. Unless Run runs, they are not kept.
 func (h *Hub) Frames(_ uint64, frames []agent.SeenFrame) { h.frames.offer(frames) }
@@ -246,15 +273,15 @@ func (h *Hub) Publish(events ...Event) {
 }
 
 // forward publishes an event of one room to the readers of all.
-func (h *Hub) forward(event []byte) {
+func (h *Hub) forward(it *item) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.publishLocked(&item{named: event})
+	h.publishLocked(&item{named: it.named, key: it.key, heard: it.heard})
 }
 
 func (h *Hub) publishLocked(it *item) {
 	if h.all != nil {
-		h.all.forward(it.named)
+		h.all.forward(it)
 	}
 	h.next++
 	it.id = h.next
@@ -263,6 +290,12 @@ func (h *Hub) publishLocked(it *item) {
 		h.backlog = slices.Delete(h.backlog, 0, 1)
 	}
 	h.backlog = append(h.backlog, it)
+	h.pushLocked(it)
+}
+
+func (h *Hub) push(it *item) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.pushLocked(it)
 }
 
@@ -295,14 +328,14 @@ func (h *Hub) Lost(f Format) uint64 {
 // Subscribe adds a reader, or returns nil when there are MaxReaders already. For
 // a named reader that reconnects, after is the last id it read (0: none): history
 // is then nil if the backlog holds all that it missed, else the comments to start
-// from.
-func (h *Hub) Subscribe(f Format, after uint64) (r *Reader, history []agent.Record) {
+// from. hears says that it gets what people say; a new one gets the last final texts first.
+func (h *Hub) Subscribe(f Format, after uint64, hears bool) (r *Reader, history []agent.Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.open[f]) >= MaxReaders {
 		return nil, nil
 	}
-	r = newReader(h, f)
+	r = newReader(h, f, hears)
 	h.open[f][r] = struct{}{}
 	if f != Named {
 		return r, nil
@@ -323,6 +356,11 @@ func (h *Hub) Subscribe(f Format, after uint64) (r *Reader, history []agent.Reco
 	}
 	if complete {
 		return r, nil
+	}
+	if !known {
+		for _, it := range h.heard {
+			r.push(it)
+		}
 	}
 	return r, append([]agent.Record{}, h.comments...)
 }

@@ -106,7 +106,7 @@ func FuzzDataLines(f *testing.F) {
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	hub := events.NewHub(events.Options{History: -1})
-	r, history := hub.Subscribe(events.Named, 0)
+	r, history := hub.Subscribe(events.Named, 0, false)
 	require.Empty(t, history)
 	hub.Publish(events.Event{Name: "snapshot", Data: []byte(`{"n":1}`), Key: "snapshot"})
 	for i := range uint64(events.QueueSize + 2) {
@@ -205,7 +205,7 @@ func TestAlerts(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- hub.Run(ctx) }()
 		synctest.Wait()
-		r, _ := hub.Subscribe(events.Named, 0)
+		r, _ := hub.Subscribe(events.Named, 0, false)
 		defer r.Close()
 		a := agent.Alert{Type: "alert", ID: "r1-x", Phase: agent.AlertNew, FrameID: 900, At: time.Now()}
 		hub.Alert(a, &agent.SeenFrame{ID: 900, Frame: picture(1280, 720, 90)})
@@ -259,7 +259,7 @@ func TestRoomsEventsAreNamed(t *testing.T) {
 	var observed []string
 	hub.Bind(`pitch "1"`, all, func(r agent.Record) { observed = append(observed, r.Outcome) })
 	for _, h := range []*events.Hub{all, hub} {
-		r, _ := h.Subscribe(events.Named, 0)
+		r, _ := h.Subscribe(events.Named, 0, false)
 		defer r.Close()
 		hub.Record(record(1, "silent", ""))
 		got := parse(t, r.Take().Events[0])
@@ -268,4 +268,72 @@ func TestRoomsEventsAreNamed(t *testing.T) {
 	}
 	require.Equal(t, []string{"silent", "silent"}, observed)
 	require.JSONEq(t, `{"error":"json: unsupported value: NaN"}`, string(events.JSON(agent.Record{AudioSec: math.NaN()})))
+}
+
+// TestHeard: interim texts replace each other, final ones stay whatever else comes, and only readers with the right get any.
+func TestHeard(t *testing.T) {
+	t.Parallel()
+	all, hub := events.NewHub(events.Options{}), events.NewHub(events.Options{})
+	hub.Bind("pitch", all)
+	wall, _ := all.Subscribe(events.Named, 0, true)
+	defer wall.Close()
+	r, _ := hub.Subscribe(events.Named, 0, true)
+	defer r.Close()
+	deaf, _ := hub.Subscribe(events.Named, 0, false)
+	defer deaf.Close()
+	texts := func(b events.Batch) (list []string) {
+		for _, e := range b.Events {
+			got := parse(t, e)
+			require.Equal(t, "heard", got.name)
+			var h struct {
+				Room string
+				agent.Heard
+			}
+			require.NoError(t, json.Unmarshal([]byte(got.data), &h))
+			require.Equal(t, "pitch", h.Room)
+			list = append(list, h.Text)
+		}
+		return list
+	}
+	said := func(segment, text string, final bool) agent.Heard {
+		return agent.Heard{Segment: segment, Identity: "ann", Text: text, Final: final, Caption: true}
+	}
+	hub.Heard(said("a", "hello", false))
+	hub.Heard(said("b", "who", false))
+	hub.Heard(said("a", "hello there", false))
+	hub.Heard(said("b", "who is it?", true))
+	batch := r.Take()
+	require.Equal(t, []string{"hello there", "who is it?"}, texts(batch))
+	require.Empty(t, parse(t, batch.Events[0]).id, "an interim text is a snapshot")
+	require.NotEmpty(t, parse(t, batch.Events[1]).id)
+	require.Equal(t, []string{"hello there", "who is it?"}, texts(wall.Take()))
+	require.Empty(t, deaf.Take().Events)
+
+	// A slow reader keeps the final texts.
+	hub.Heard(said("a", "hello there, all", true))
+	for i := range uint64(events.QueueSize - 1) {
+		hub.Record(record(i, "silent", ""))
+	}
+	hub.Heard(said("c", "one", false))
+	hub.Heard(said("c", "one two", false))
+	slow := r.Take()
+	require.Len(t, slow.Events, events.QueueSize)
+	require.Contains(t, string(slow.Events[0]), "hello there, all")
+
+	// Who joins gets the last ones, each once.
+	for i := range 2 * events.HeardSize {
+		hub.Heard(said(fmt.Sprint("s", i), fmt.Sprint("words ", i), true))
+	}
+	late, _ := hub.Subscribe(events.Named, 0, true)
+	defer late.Close()
+	list := texts(late.Take())
+	require.Len(t, list, events.HeardSize)
+	require.Equal(t, "words 20", list[0])
+	hub.Heard(said("s39", "", true))
+	other, _ := hub.Subscribe(events.Named, 0, true)
+	defer other.Close()
+	require.Len(t, texts(other.Take()), events.HeardSize-1, "one was taken back")
+	none, _ := hub.Subscribe(events.Named, 0, false)
+	defer none.Close()
+	require.Empty(t, none.Take().Events)
 }

@@ -12,6 +12,7 @@ import (
 type Reader struct {
 	hub    *Hub
 	format Format
+	hears  bool // it gets what people say
 	wake   wake.Signal
 
 	mu    sync.Mutex
@@ -32,7 +33,9 @@ type Batch struct {
 	Ended bool
 }
 
-func newReader(h *Hub, f Format) *Reader { return &Reader{hub: h, format: f, wake: wake.New()} }
+func newReader(h *Hub, f Format, hears bool) *Reader {
+	return &Reader{hub: h, format: f, hears: hears, wake: wake.New()}
+}
 
 // Ready is received from when there is something to take.
 func (r *Reader) Ready() <-chan struct{} { return r.wake }
@@ -45,15 +48,22 @@ func (r *Reader) Close() {
 }
 
 // push adds an item. When the queue is full it drops the oldest, and returns 1
-// unless that was a snapshot.
+// unless that was a snapshot. A full queue takes no interim text, which the final one follows.
 func (r *Reader) push(it *item) (lost uint64) {
+	if it.heard && !r.hears {
+		return 0
+	}
 	r.mu.Lock()
 	if it.key != "" {
 		r.queue = slices.DeleteFunc(r.queue, func(old *item) bool { return old.key == it.key })
 	}
+	if len(r.queue) >= QueueSize && it.heard && it.id == 0 {
+		r.mu.Unlock()
+		return 0
+	}
 	if len(r.queue) >= QueueSize {
 		r.stale = true
-		if r.queue[0].key == "" {
+		if r.queue[0].key == "" || r.queue[0].id != 0 {
 			lost = 1
 		}
 		r.queue = slices.Delete(r.queue, 0, 1)

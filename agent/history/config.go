@@ -18,6 +18,8 @@ type Config struct {
 	Path string `yaml:"path" env:"PATH"`
 	// OnlyComments leaves out cycles without a comment.
 	OnlyComments bool `yaml:"only_comments" env:"ONLY_COMMENTS"`
+	// Heard is HeardOff or HeardText: whether what people in the room say is kept. Spoken orders are kept either way.
+	Heard string `yaml:"heard" env:"HEARD"`
 	// MaxBytes bounds the store; the oldest records go first.
 	MaxBytes int `yaml:"max_bytes" env:"MAX_BYTES"`
 	// MaxAge bounds the age of records; 0 is no limit.
@@ -31,9 +33,15 @@ const (
 	StoreSQLite = "sqlite" // a SQLite database
 )
 
+// What is kept of what people say.
+const (
+	HeardOff  = "off"  // spoken orders alone
+	HeardText = "text" // all texts
+)
+
 // DefaultConfig stores nothing.
 func DefaultConfig() Config {
-	return Config{Comments: 20, MaxBytes: 256 << 20, MaxAge: 30 * 24 * time.Hour}
+	return Config{Comments: 20, Heard: HeardOff, MaxBytes: 256 << 20, MaxAge: 30 * 24 * time.Hour}
 }
 
 // rotation returns the maximum size and age of one file of StoreFile. Records are
@@ -60,6 +68,7 @@ func (c Config) Validate() error {
 	default:
 		s.That(false, "store", `file, sqlite or "" for none`, strconv.Quote(c.Store))
 	}
+	s.That(c.Heard == HeardOff || c.Heard == HeardText, "heard", "off or text", strconv.Quote(c.Heard))
 	s.That(c.MaxBytes >= 1<<20 && c.MaxBytes <= 1<<40, "max_bytes", "between 1048576 (1 MiB) and 1099511627776 (1 TiB) bytes", c.MaxBytes)
 	s.That(c.MaxAge == 0 || c.MaxAge >= time.Minute, "max_age", "0s for no limit, or at least 1m", c.MaxAge)
 	return s.Err()

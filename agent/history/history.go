@@ -15,15 +15,17 @@ import (
 	"touchline/agent"
 )
 
-// Entry is one cycle of one commentator, or one phase of an alert.
+// Entry is one cycle of one commentator, one phase of an alert, or what somebody in the room said.
 type Entry struct {
-	// At is the start of the comment; of a cycle without one, the time of its record.
+	// At is the start of the comment, or of what was said; of a cycle without one, the time of its record.
 	At       time.Time    `json:"at"`
 	Room     string       `json:"room"`
 	Identity string       `json:"identity"` // of the commentator
 	Record   agent.Record `json:"record,omitzero"`
 	// Alert is the phase of an alert; nil for a cycle.
 	Alert *agent.Alert `json:"alert,omitempty"`
+	// Heard is what somebody said; nil for a cycle.
+	Heard *agent.Heard `json:"heard,omitempty"`
 	// Words are the pieces of the comment's text as they were shown; joined, they are the whole text.
 	Words []Word `json:"words,omitempty"`
 }
@@ -49,10 +51,14 @@ type Query struct {
 	Comments bool
 	// Alerts leaves out cycles.
 	Alerts bool
+	// Heard chooses what people said, and nothing else; without it that is left out.
+	Heard bool
+	// By bounds what people said to one identity; "" is everybody.
+	By string
 }
 
 func (q Query) takes(e *Entry) bool {
-	return e.Room == q.Room && (!q.Comments || e.IsComment()) && (!q.Alerts || e.Alert != nil) &&
+	return e.Room == q.Room && (e.Heard != nil) == q.Heard && (q.By == "" || e.Heard != nil && e.Heard.Identity == q.By) && (!q.Comments || e.IsComment()) && (!q.Alerts || e.Alert != nil) &&
 		(q.From.IsZero() || !e.At.Before(q.From)) && (q.To.IsZero() || e.At.Before(q.To))
 }
 

@@ -556,3 +556,94 @@ func FuzzFolder(f *testing.F) {
 		require.NoError(t, r.Close())
 	})
 }
+
+// TestHeard: what people say is kept where that is set, spoken orders always, apart from comments, and can be deleted.
+func TestHeard(t *testing.T) {
+	t.Parallel()
+	said := func(segment, who, text string, after time.Duration) agent.Heard {
+		return agent.Heard{
+			Segment: segment, Identity: who, Name: strings.ToUpper(who), Text: text, Final: true, Caption: true,
+			Began: start.Add(after), Ended: start.Add(after + time.Second),
+		}
+	}
+	texts := func(list []history.Entry) (out []string) {
+		for _, e := range list {
+			out = append(out, e.Heard.Text)
+		}
+		return out
+	}
+	for store, name := range stores {
+		for _, kept := range []string{history.HeardOff, history.HeardText} {
+			t.Run(store+" "+kept, func(t *testing.T) {
+				cfg := config(store, filepath.Join(t.TempDir(), name))
+				cfg.Heard = kept
+				log, stop := open(t, cfg)
+				o := log.Output("a", "bot")
+				hears, ok := o.(agent.HeardOutput)
+				require.True(t, ok)
+				interim := said("1", "ann", "who", 0)
+				interim.Final = false
+				hears.Heard(interim)
+				hears.Heard(said("1", "ann", "who has the ball?", 0))
+				order := said("2", "ben", "hey touchline, be quiet", time.Second)
+				order.Caption, order.Order = false, &agent.SpokenOrder{Text: "be quiet", Command: agent.CommandStop, Effect: "Commenting has stopped."}
+				hears.Heard(order)
+				vain := said("3", "ben", "hey touchline", 2*time.Second)
+				vain.Caption = false
+				hears.Heard(vain)
+				o.Record(record(1))
+				hears.Heard(said("4", "ann", "reds", 3*time.Second))
+				stop()
+				want := []string{"hey touchline, be quiet"}
+				if kept == history.HeardText {
+					want = []string{"who has the ball?", "hey touchline, be quiet", "reds"}
+				}
+				require.Equal(t, want, texts(read(t, cfg.Path, history.Query{Room: "a", Heard: true})))
+				require.Equal(t, []uint64{1}, cycles(read(t, cfg.Path, history.Query{Room: "a"})), "not among the records")
+				require.Equal(t, order.Order, read(t, cfg.Path, history.Query{Room: "a", Heard: true, By: "ben"})[0].Heard.Order)
+
+				n, err := history.Forget(t.Context(), cfg.Path, history.Query{Room: "a", By: "ann", To: start.Add(time.Second)})
+				require.NoError(t, err)
+				require.Equal(t, len(want)/2, n)
+				n, err = history.Forget(t.Context(), cfg.Path, history.Query{Room: "b"})
+				require.NoError(t, err)
+				require.Zero(t, n)
+				n, err = history.Forget(t.Context(), cfg.Path, history.Query{Room: "a"})
+				require.NoError(t, err)
+				require.Equal(t, len(want)-len(want)/2, n)
+				require.Empty(t, read(t, cfg.Path, history.Query{Room: "a", Heard: true}))
+				require.Equal(t, []uint64{1}, cycles(read(t, cfg.Path, history.Query{Room: "a"})), "the comment stays")
+				for _, file := range []string{cfg.Path, filepath.Join(cfg.Path, "history.jsonl"), cfg.Path + "-wal"} {
+					text, _ := os.ReadFile(file) // those that the store has
+					require.NotContains(t, string(text), "be quiet")
+				}
+				open(t, cfg) // a writer takes it as it is
+			})
+		}
+	}
+}
+
+// TestForgetClosedFiles: closed files are written anew, and a folder with a writer is left alone.
+func TestForgetClosedFiles(t *testing.T) {
+	t.Parallel()
+	cfg := config(history.StoreFile, filepath.Join(t.TempDir(), "records"))
+	cfg.Heard = history.HeardText
+	log, stop := open(t, cfg)
+	log.RotateAt(1000)
+	o := log.Output("a", "bot")
+	for i := range uint64(1500) {
+		o.Record(record(i))
+		o.(agent.HeardOutput).Heard(agent.Heard{Segment: fmt.Sprint(i), Identity: "ann", Text: text(i), Final: true, Caption: true, Began: start})
+	}
+	_, err := history.Forget(t.Context(), cfg.Path, history.Query{Room: "a"})
+	require.ErrorContains(t, err, "another process writes to this folder")
+	stop()
+	packed, err := filepath.Glob(filepath.Join(cfg.Path, "*.gz"))
+	require.NoError(t, err)
+	require.NotEmpty(t, packed)
+	n, err := history.Forget(t.Context(), cfg.Path, history.Query{Room: "a"})
+	require.NoError(t, err)
+	require.Equal(t, 1500, n)
+	require.Empty(t, read(t, cfg.Path, history.Query{Room: "a", Heard: true}))
+	require.Len(t, read(t, cfg.Path, history.Query{Room: "a"}), 1500)
+}

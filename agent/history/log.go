@@ -318,6 +318,15 @@ func (o *output) Alert(a agent.Alert, _ *agent.SeenFrame) {
 	o.log.put(Entry{At: a.At.Round(0), Room: o.room, Identity: o.identity, Alert: &a})
 }
 
+// Heard implements agent.HeardOutput: spoken orders, and with HeardText all final texts.
+func (o *output) Heard(h agent.Heard) {
+	defer rescue.Guard(o.log.crashed)
+	if !h.Final || h.Text == "" || h.Order == nil && (!h.Caption || o.log.cfg.Heard != HeardText) {
+		return
+	}
+	o.log.put(Entry{At: h.Began.Round(0), Room: o.room, Identity: o.identity, Heard: &h})
+}
+
 // State implements agent.TextOutput; states are not kept.
 func (o *output) State(agent.Status) {}
 

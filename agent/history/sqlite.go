@@ -167,26 +167,42 @@ func (d *database) used(ctx context.Context) (int64, error) {
 	return size * (pages - free), err
 }
 
+// where returns the condition of a query, and its values.
+func (q Query) where() (condition string, args []any) {
+	condition = " WHERE room = ? AND comment >= ? AND at >= ? AND at < ?"
+	from, to, comments := int64(-1<<63), int64(1<<63-1), 0
+	if !q.From.IsZero() {
+		from = q.From.UnixMicro()
+	}
+	if !q.To.IsZero() {
+		to = q.To.UnixMicro()
+	}
+	if q.Comments {
+		comments = 1
+	}
+	if q.Alerts {
+		condition += " AND json_extract(entry, '$.alert') IS NOT NULL"
+	}
+	args = []any{q.Room, comments, from, to}
+	switch {
+	case q.Heard:
+		condition += " AND json_extract(entry, '$.heard') IS NOT NULL"
+	case !q.Comments:
+		condition += " AND json_extract(entry, '$.heard') IS NULL"
+	}
+	if q.By != "" {
+		condition += " AND json_extract(entry, '$.heard.identity') = ?"
+		args = append(args, q.By)
+	}
+	return condition, args
+}
+
 // Entries implements Reader.
 func (d *database) Entries(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		const fields = "SELECT at, id, entry FROM records"
-		where := " WHERE room = ? AND comment >= ? AND at >= ? AND at < ?"
-		from, to, comments := int64(-1<<63), int64(1<<63-1), 0
-		if !q.From.IsZero() {
-			from = q.From.UnixMicro()
-		}
-		if !q.To.IsZero() {
-			to = q.To.UnixMicro()
-		}
-		if q.Comments {
-			comments = 1
-		}
-		if q.Alerts {
-			where += " AND json_extract(entry, '$.alert') IS NOT NULL"
-		}
+		where, args := q.where()
 		statement := fields + where + " ORDER BY at, id"
-		args := []any{q.Room, comments, from, to}
 		if q.Last > 0 {
 			statement = "SELECT * FROM (" + fields + where + " ORDER BY at DESC, id DESC LIMIT ?) ORDER BY at, id"
 			args = append(args, q.Last)

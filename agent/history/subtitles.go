@@ -2,6 +2,7 @@ package history
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"touchline/agent"
 	"touchline/media"
 )
 
@@ -29,7 +31,7 @@ type cue struct {
 	lines    []string
 }
 
-// WriteSRT writes comments as SubRip, timed from zero, or from the start of the
+// WriteSRT writes comments, or what people said after their names, as SubRip, timed from zero, or from the start of the
 // first comment when that is the zero time. The format has no escapes: a word
 // joiner (U+2060) breaks what looks like a tag in the text.
 func WriteSRT(w io.Writer, entries iter.Seq2[Entry, error], zero time.Time) error {
@@ -73,6 +75,7 @@ func stamp(d time.Duration, point byte) string {
 // are left out; one under way at zero begins there.
 func eachCue(entries iter.Seq2[Entry, error], zero time.Time, put func(cue)) error {
 	var last []cue // of the previous comment, until the start of the next is known
+	var said []cue // what people said may overlap
 	flush := func(before time.Duration) {
 		for _, c := range last {
 			c.to = min(c.to, before)
@@ -87,6 +90,9 @@ func eachCue(entries iter.Seq2[Entry, error], zero time.Time, put func(cue)) err
 		if err != nil {
 			return err
 		}
+		if h := e.Heard; h != nil {
+			e.Record.Outcome, e.Record.Text, e.Record.StartedAt, e.Record.EndedAt = agent.OutcomeShown, speech(h), h.Began, h.Ended
+		}
 		if !e.IsComment() || e.Record.StartedAt.IsZero() {
 			continue
 		}
@@ -97,9 +103,16 @@ func eachCue(entries iter.Seq2[Entry, error], zero time.Time, put func(cue)) err
 		if len(cues) == 0 {
 			continue
 		}
+		if e.Heard != nil {
+			said = append(said, cues...)
+			continue
+		}
 		flush(cues[0].from)
 		last = cues
 	}
+	flush(1<<63 - 1)
+	slices.SortStableFunc(said, func(a, b cue) int { return cmp.Compare(a.from, b.from) })
+	last = said
 	flush(1<<63 - 1)
 	return nil
 }

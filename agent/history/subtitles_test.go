@@ -184,3 +184,39 @@ func TestTextAndJSON(t *testing.T) {
 	require.NoError(t, history.WriteJSON(&b, entries()))
 	require.JSONEq(t, "[]", b.String())
 }
+
+// TestWhatPeopleSaid: it has the names of its speakers; two may speak at once.
+func TestWhatPeopleSaid(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 5, 1, 20, 15, 0, 0, time.UTC)
+	said := func(name, text string, from, to time.Duration, order *agent.SpokenOrder) history.Entry {
+		return history.Entry{At: at.Add(from), Room: "a", Heard: &agent.Heard{
+			Identity: "id", Name: name, Text: text, Began: at.Add(from), Ended: at.Add(to), Order: order,
+		}}
+	}
+	all := []history.Entry{
+		said("Ann", "who is <that>?", 0, 4*time.Second, nil),
+		said("", "stop", time.Second, 2*time.Second, &agent.SpokenOrder{Text: "stop", Effect: "Commenting has stopped."}),
+		said("Ben", "louder", 5*time.Second, 6*time.Second, &agent.SpokenOrder{Text: "louder", Refused: "ben may not instruct"}),
+	}
+	var b bytes.Buffer
+	require.NoError(t, history.WriteText(&b, entries(all...), time.UTC))
+	require.Equal(t, `2026-05-01 20:15:00  Ann: who is <that>?
+2026-05-01 20:15:01  id: stop  [order: Commenting has stopped.]
+2026-05-01 20:15:05  Ben: louder  [order refused: ben may not instruct]
+`, b.String())
+	b.Reset()
+	require.NoError(t, history.WriteVTT(&b, entries(all...), time.Time{}))
+	require.Equal(t, `WEBVTT
+
+00:00:00.000 --> 00:00:04.000
+Ann: who is &lt;that&gt;?
+
+00:00:01.000 --> 00:00:02.000
+id: stop
+
+00:00:05.000 --> 00:00:06.000
+Ben: louder
+
+`, b.String())
+}

@@ -2,6 +2,7 @@ package history
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -28,6 +29,10 @@ func WriteText(w io.Writer, entries iter.Seq2[Entry, error], zone *time.Location
 			fmt.Fprintln(out, oneLine(fmt.Sprintf("%s[alert %s, %s, %s] %s", line, a.Name, a.Level, a.Phase, a.Reason)))
 			continue
 		}
+		if said := e.Heard; said != nil {
+			fmt.Fprintln(out, oneLine(line+speech(said)+became(said.Order)))
+			continue
+		}
 		if e.IsComment() {
 			line += r.Text
 		}
@@ -44,6 +49,20 @@ func WriteText(w io.Writer, entries iter.Seq2[Entry, error], zone *time.Location
 		return fmt.Errorf("write the history: %w", err)
 	}
 	return nil
+}
+
+// speech returns what somebody said, after the speaker's name.
+func speech(h *agent.Heard) string { return cmp.Or(h.Name, h.Identity) + ": " + h.Text }
+
+// became returns what became of a spoken order.
+func became(o *agent.SpokenOrder) string {
+	switch {
+	case o == nil:
+		return ""
+	case o.Refused != "":
+		return "  [order refused: " + o.Refused + "]"
+	}
+	return "  [order: " + o.Effect + "]"
 }
 
 // oneLine replaces characters that begin a line or control a terminal.

@@ -83,19 +83,20 @@ const (
 	EventStateChanged    = "state_changed"    // another state or chip
 	EventError           = "error"            // a cycle, the engine or the bot failed
 	EventAlert           = "alert"            // an alert began or ended
+	EventHeard           = "heard"            // somebody in the room said something; not by default
 )
 
 // AllEvents are all events.
 func AllEvents() []string {
-	return []string{EventCommentFinished, EventStateChanged, EventError, EventAlert}
+	return []string{EventCommentFinished, EventStateChanged, EventError, EventAlert, EventHeard}
 }
 
 // maxURLs bounds the URLs, each of which has a queue.
 const maxURLs = 16
 
-// DefaultConfig posts every event, once there are URLs.
+// DefaultConfig posts every event but what people say, once there are URLs.
 func DefaultConfig() Config {
-	return Config{Events: AllEvents(), Timeout: 5 * time.Second, Retries: 5}
+	return Config{Events: []string{EventCommentFinished, EventStateChanged, EventError, EventAlert}, Timeout: 5 * time.Second, Retries: 5}
 }
 
 // Validate checks every setting and reports all that are wrong, joined. Each

@@ -31,6 +31,7 @@ type event struct {
 	State  *state        `json:"state,omitempty"`
 	Error  *failure      `json:"error,omitempty"`
 	Alert  *agent.Alert  `json:"alert,omitempty"`
+	Heard  *agent.Heard  `json:"heard,omitempty"`
 }
 
 type roomName struct {

@@ -217,7 +217,10 @@ type Output struct {
 	last agent.Status
 }
 
-var _ agent.TextOutput = (*Output)(nil)
+var (
+	_ agent.TextOutput  = (*Output)(nil)
+	_ agent.HeardOutput = (*Output)(nil)
+)
 
 func (o *Output) event(name string) event {
 	return event{
@@ -242,6 +245,17 @@ func (o *Output) Record(r agent.Record) {
 		e.Record, e.Error = &r, &failure{r.Reason}
 		o.s.publish(e)
 	}
+}
+
+// Heard implements agent.HeardOutput: final texts, and orders with what became of them.
+func (o *Output) Heard(h agent.Heard) {
+	defer rescue.Guard(o.s.crashed)
+	if !h.Final || h.Text == "" || !h.Caption && h.Order == nil {
+		return
+	}
+	e := o.event(EventHeard)
+	e.Heard = &h
+	o.s.publish(e)
 }
 
 // State implements agent.TextOutput. Only a change of state or chip is an event.

@@ -223,6 +223,7 @@ func TestEvents(t *testing.T) {
 	o.Record(agent.Record{Cycle: 4, Outcome: agent.OutcomeCut, Text: "and", Reason: "stopped"})
 	o.Record(agent.Record{Cycle: 5, Outcome: agent.OutcomeFailed, Reason: "x" + strings.Repeat("ü", 3000)})
 	o.State(agent.Status{State: "listening", Chip: "failed", Detail: "no such model"})
+	o.Heard(agent.Heard{Identity: "ann", Text: "hello", Final: true, Caption: true})
 	o.Failed(errors.New("the room is gone"))
 	stop()
 	var got []string
@@ -631,4 +632,28 @@ func TestCrash(t *testing.T) {
 		require.Contains(t, log.String(), "(*crashing).RoundTrip", "the stack")
 		require.NotContains(t, log.String(), "hunter2")
 	})
+}
+
+// TestHeard: what people say is posted where it is asked for: final texts, and orders with what became of them.
+func TestHeard(t *testing.T) {
+	r := &receiver{}
+	server := httptest.NewServer(r)
+	defer server.Close()
+	cfg := config(server.URL)
+	cfg.Events = []string{webhook.EventHeard}
+	s, stop := open(t, webhook.Options{Config: cfg})
+	o := s.Output("match", "bot")
+	o.Heard(agent.Heard{Identity: "ann", Text: "who", Caption: true})
+	o.Heard(agent.Heard{Identity: "ann", Text: "who is it?", Caption: true, Final: true})
+	o.Heard(agent.Heard{Identity: "ann", Text: "hey touchline", Final: true})
+	o.Heard(agent.Heard{Identity: "ann", Caption: true, Final: true})
+	o.Heard(agent.Heard{Identity: "ben", Text: "stop", Final: true, Order: &agent.SpokenOrder{Text: "stop", Refused: "ben may not instruct"}})
+	stop()
+	taken := r.taken()
+	require.Len(t, taken, 2)
+	first, second := taken[0]["heard"].(map[string]any), taken[1]["heard"].(map[string]any)
+	require.Equal(t, "heard", taken[0]["event"])
+	require.Equal(t, "who is it?", first["text"])
+	require.Nil(t, first["order"])
+	require.Equal(t, map[string]any{"text": "stop", "refused": "ben may not instruct"}, second["order"])
 }

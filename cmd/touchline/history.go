@@ -23,6 +23,9 @@ type historyCmd struct {
 	Last   int    `help:"Only the newest N comments." placeholder:"N"`
 	All    bool   `help:"Include cycles without a comment (text and json)."`
 	Alerts bool   `help:"Alerts in place of comments (text and json)."`
+	Heard  bool   `help:"What people in the room said, in place of comments."`
+	By     string `help:"Only what this identity said, with --heard." placeholder:"IDENTITY"`
+	Delete bool   `help:"Delete what --heard selects, spoken orders included, in place of printing it."`
 	Zero   string `help:"Start of the subtitles; the first comment without it." placeholder:"TIME"`
 	Store  string `help:"Folder or database; overrides agent.history.path." placeholder:"PATH" type:"path"`
 }
@@ -39,12 +42,26 @@ func (h *historyCmd) Run(ctx context.Context, a *app) (err error) {
 	if h.Last < 0 {
 		return fmt.Errorf("--last %d: must not be negative", h.Last)
 	}
+	if !h.Heard && (h.Delete || h.By != "") || h.Heard && (h.Alerts || h.Room == "") || h.Delete && h.Last > 0 {
+		return errors.New("--delete and --by go with --heard and a room; --heard without --alerts; --delete without --last")
+	}
 	now := time.Now()
 	times := map[string]time.Time{}
 	for flag, text := range map[string]string{"from": h.From, "to": h.To, "zero": h.Zero} {
 		if times[flag], err = parseMoment(text, now); err != nil {
 			return fmt.Errorf("--%s: %w", flag, err)
 		}
+	}
+	q := history.Query{
+		Room: h.Room, From: times["from"], To: times["to"], Last: h.Last,
+		Comments: !h.Heard && (!h.All && !h.Alerts || h.Format == "srt" || h.Format == "vtt"), Alerts: h.Alerts, Heard: h.Heard, By: h.By,
+	}
+	if h.Delete {
+		n, err := history.Forget(ctx, path, q)
+		if err == nil {
+			_, err = fmt.Printf("deleted: %d\n", n)
+		}
+		return err
 	}
 	store, err := history.OpenReader(ctx, path)
 	if err != nil {
@@ -55,10 +72,7 @@ func (h *historyCmd) Run(ctx context.Context, a *app) (err error) {
 		return h.rooms(ctx, os.Stdout, store)
 	}
 	var damaged error
-	entries := whole(store.Entries(ctx, history.Query{
-		Room: h.Room, From: times["from"], To: times["to"], Last: h.Last,
-		Comments: !h.All && !h.Alerts || h.Format == "srt" || h.Format == "vtt", Alerts: h.Alerts,
-	}), &damaged)
+	entries := whole(store.Entries(ctx, q), &damaged)
 	switch h.Format {
 	case "json":
 		err = history.WriteJSON(os.Stdout, entries)

@@ -48,6 +48,9 @@ func TestHistoryRefuses(t *testing.T) {
 		{"no path", historyCmd{Room: "match"}, "--store"},
 		{"no store", historyCmd{Room: "match", Store: none}, none},
 		{"negative number", historyCmd{Room: "match", Store: none, Last: -1}, "--last"},
+		{"deletes comments", historyCmd{Room: "match", Store: none, Delete: true}, "--heard"},
+		{"deletes in every room", historyCmd{Store: none, Heard: true, Delete: true}, "a room"},
+		{"nothing to delete from", historyCmd{Room: "match", Store: none, Heard: true, Delete: true}, none},
 		{"no time", historyCmd{Room: "match", Store: none, From: "yesterday"}, "--from: expected a time"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
