@@ -98,6 +98,13 @@ type Steerer interface {
 	History() []Record
 }
 
+// Talker is an optional interface of a Steerer that hears people.
+type Talker interface {
+	// Talk tells that a participant holds the button that makes its words an order, or lets it go. It may come again
+	// unchanged. The error says why the participant is not heard.
+	Talk(identity string, held bool) error
+}
+
 // Snapshot is the full state of a commentator, as the page shows it.
 type Snapshot struct {
 	Status     Status `json:"status"`

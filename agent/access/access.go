@@ -102,7 +102,7 @@ func Needed(operation string) Rights {
 		return Watch
 	case "POST /instruction", "DELETE /instruction", "POST /profiles", "POST /start", "POST /stop", "POST /command",
 		"GET /looks", "GET /looks/next",
-		"set_instruction", "clear_instruction", "set_profile", "start", "stop", "command":
+		"set_instruction", "clear_instruction", "set_profile", "start", "stop", "command", "talk":
 		return Instruct
 	case "POST /settings", "PUT /profiles/{id}", "DELETE /profiles/{id}", "PUT /sheet", "DELETE /sheet",
 		"GET /engines", "POST /engine", "update_settings":

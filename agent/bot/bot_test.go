@@ -52,4 +52,12 @@ func TestVisitorsGoWhereTheReadyTokenGoes(t *testing.T) {
 	ready, err := room.ReadToken(grant.Token)
 	require.NoError(t, err)
 	require.Equal(t, "from the token", ready.Room)
+	require.True(t, ready.Voice, "who may instruct may speak")
+	require.False(t, ready.Picture)
+
+	grant, err = b.Tokens.Mint("viewer", "Vera", access.AllInRoom&^access.Instruct)
+	require.NoError(t, err)
+	ready, err = room.ReadToken(grant.Token)
+	require.NoError(t, err)
+	require.False(t, ready.Voice)
 }

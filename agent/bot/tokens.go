@@ -27,7 +27,7 @@ func (m *minter) Mint(role, name string, rights access.Rights) (console.Grant, e
 	var err error
 	switch role {
 	case "viewer":
-		who.Attributes = room.Attributes(rights)
+		who.Attributes, who.Speaks = room.Attributes(rights), rights.Allow(access.Instruct)
 		token, err = room.ViewerToken(m.keys, who)
 	case "camera":
 		token, err = room.CameraToken(m.keys, who)

@@ -3,6 +3,7 @@ package room
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -200,4 +201,46 @@ func TestHandlerOf(t *testing.T) {
 	dc.OnMessage(func(webrtc.DataChannelMessage) { called = true })
 	handlerOf(dc)(webrtc.DataChannelMessage{})
 	require.True(t, called)
+}
+
+// talkingBot hears people.
+type talkingBot struct {
+	quietBot
+
+	held map[string]bool
+}
+
+func (b *talkingBot) Talk(identity string, held bool) error {
+	if identity == "mute" {
+		return errors.New("no microphone")
+	}
+	b.held[identity] = held
+	return nil
+}
+
+func TestTalk(t *testing.T) {
+	t.Parallel()
+	hold := func(b agent.Steerer, identity, payload string) (any, error) {
+		c := NewControl(ControlConfig{}, Keys{}, b, nil, zerolog.Nop())
+		p, err := readParams([]byte(payload))
+		require.NoError(t, err)
+		return c.do("talk", p, caller{identity: identity})
+	}
+	_, err := hold(&quietBot{}, "ann", `{"held":true}`)
+	require.ErrorIs(t, err, errDeaf)
+	rpc, code := codes(err)
+	require.EqualValues(t, 400, rpc)
+	require.Equal(t, "bad_request", code)
+
+	b := &talkingBot{held: map[string]bool{}}
+	for _, held := range []bool{true, false} {
+		got, err := hold(b, "ann", fmt.Sprintf(`{"held":%v}`, held))
+		require.NoError(t, err)
+		require.Equal(t, talking{held}, got)
+		require.Equal(t, map[string]bool{"ann": held}, b.held)
+	}
+	_, err = hold(b, "ann", "")
+	require.ErrorContains(t, err, `"held"`)
+	_, err = hold(b, "mute", `{"held":true}`)
+	require.ErrorContains(t, err, "no microphone")
 }

@@ -27,6 +27,7 @@ const (
 	methodCommand          = "command"
 	methodSource           = "select_source"
 	methodSay              = "say"
+	methodTalk             = "talk"
 	methodHistory          = "history" // for all participants that may subscribe
 	methodRules            = "rules"
 	methodAddRule          = "add_rule"
@@ -39,7 +40,7 @@ const (
 func methods() []string {
 	return []string{
 		methodStatus, methodSetInstruction, methodClearInstruction, methodSetProfile,
-		methodUpdate, methodStart, methodStop, methodCommand, methodSource, methodSay, methodHistory,
+		methodUpdate, methodStart, methodStop, methodCommand, methodSource, methodSay, methodTalk, methodHistory,
 		methodRules, methodAddRule, methodReplaceRule, methodRemoveRule, methodSnoozeRule, methodAckAlert,
 	}
 }
@@ -119,6 +120,7 @@ type params struct {
 	Source      *string         `json:"source"`
 	Settings    *agent.Settings `json:"settings"`
 	Limit       *int            `json:"limit"`
+	Held        *bool           `json:"held"`
 
 	agent.Announcement // to say
 
@@ -153,6 +155,8 @@ func (c *Control) do(method string, p params, who caller) (any, error) {
 	switch method {
 	case methodHistory:
 		return c.history(p.Limit)
+	case methodTalk:
+		return c.talk(p.Held, who.identity)
 	case methodRules, methodAddRule, methodReplaceRule, methodRemoveRule, methodSnoozeRule, methodAckAlert:
 		return c.doRules(method, p, by)
 	case methodStatus:
@@ -199,6 +203,29 @@ func (c *Control) do(method string, p params, who caller) (any, error) {
 	s := c.bot.Snapshot()
 	s.Profiles = nil // they would not fit an RPC answer
 	return s, nil
+}
+
+// errDeaf answers calls of methodTalk where nobody is heard.
+var errDeaf = errors.New("talk: nobody is heard in this room; set hearing to orders or all, and a recognizer")
+
+// talking is the answer of the method "talk".
+type talking struct {
+	Held bool `json:"held"`
+}
+
+// talk begins or ends a spoken order of a caller, who holds a button meanwhile.
+func (c *Control) talk(held *bool, identity string) (any, error) {
+	if held == nil {
+		return nil, missing(methodTalk, "held")
+	}
+	talker, ok := c.bot.(agent.Talker)
+	if !ok {
+		return nil, errDeaf
+	}
+	if err := talker.Talk(identity, *held); err != nil {
+		return nil, err
+	}
+	return talking{*held}, nil
 }
 
 // maxAnswer bounds the comments of an answer, in bytes of JSON; LiveKit's bound

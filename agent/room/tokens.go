@@ -27,6 +27,8 @@ type Person struct {
 	Name     string // display name, may be empty
 	// Attributes are set from the start.
 	Attributes map[string]string
+	// Speaks lets a viewer publish a microphone, and nothing else.
+	Speaks bool
 	// Agents are dispatched to the room if this participant creates it.
 	Agents []*livekit.RoomAgentDispatch
 }
@@ -43,10 +45,14 @@ func AgentToken(keys Keys, who Person) (string, error) {
 	return mint(keys, who, livekit.ParticipantInfo_AGENT, grant)
 }
 
-// ViewerToken returns a token with rights to subscribe and send data, but not to publish.
+// ViewerToken returns a token with rights to subscribe and send data. It does not allow publishing, but for the microphone
+// of a person that speaks.
 func ViewerToken(keys Keys, who Person) (string, error) {
 	grant := &auth.VideoGrant{RoomJoin: true, Room: who.Room}
-	grant.SetCanPublish(false)
+	grant.SetCanPublish(who.Speaks)
+	if who.Speaks {
+		grant.SetCanPublishSources([]livekit.TrackSource{livekit.TrackSource_MICROPHONE})
+	}
 	grant.SetCanSubscribe(true)
 	grant.SetCanPublishData(true)
 	return mint(keys, who, livekit.ParticipantInfo_STANDARD, grant)
