@@ -127,6 +127,41 @@ func TestNewParticipantsGetTheState(t *testing.T) {
 	require.Empty(t, due(402), "speech ends by itself")
 }
 
+// TestHearingComesWithTheWord: LiveKit's hooks take the attributes that change for all there are.
+func TestHearingComesWithTheWord(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1000, 0)
+	b := room.NewStateAttribute(start)
+	due := func(s float64) map[string]string {
+		return b.DueAttributes(start.Add(time.Duration(s * float64(time.Second))))
+	}
+	set := func(state, hearing string) { b.Set(agent.Status{State: state, Hearing: hearing}, start) }
+	word := func(w string) map[string]string { return map[string]string{"lk.agent.state": w} }
+	both := func(w, hearing string) map[string]string {
+		return map[string]string{"lk.agent.state": w, "touchline.hearing": hearing}
+	}
+	set(agent.StateIdle, "")
+	require.Equal(t, both("listening", ""), due(0), "what an earlier connection left is removed")
+	require.Empty(t, due(1))
+
+	set(agent.StateIdle, "orders")
+	require.Equal(t, both("thinking", "orders"), due(2), "with another word")
+	require.Equal(t, word("listening"), due(2.1), "and back")
+	require.Empty(t, due(3))
+
+	set(agent.StateThinking, "all")
+	require.Equal(t, both("thinking", "all"), due(4), "the word changes anyway")
+	require.Empty(t, due(5))
+
+	set(agent.StateSpeaking, "all")
+	require.Equal(t, word("speaking"), due(6))
+	set(agent.StateSpeaking, "")
+	require.Empty(t, due(7), "speech ends by itself")
+	set(agent.StateListening, "")
+	require.Equal(t, both("listening", ""), due(8))
+	require.Empty(t, due(9))
+}
+
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	keys := room.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
@@ -147,6 +182,18 @@ func TestTokens(t *testing.T) {
 	require.True(t, got.Picture)
 	require.False(t, got.OwnAttributes)
 	require.Len(t, got.Lost, 4)
+
+	for _, speaks := range []bool{false, true} {
+		viewer, err := room.ViewerToken(keys, room.Person{Room: "match", Identity: "x", Speaks: speaks})
+		require.NoError(t, err)
+		got, err = room.ReadToken(viewer)
+		require.NoError(t, err)
+		require.True(t, got.Watch)
+		require.Equal(t, speaks, got.Voice)
+		require.False(t, got.Picture || got.Sound || got.OwnAttributes, "nothing but a microphone")
+		_, err = room.VerifySender(keys, viewer, "match")
+		require.ErrorIs(t, err, room.ErrNoRight)
+	}
 
 	for _, bad := range []string{"", "a.b", "a.b.c", bot[:20], "eyJhbGciOiJIUzI1NiJ9.e30.x"} {
 		_, err := room.ReadToken(bad)

@@ -7,25 +7,29 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
+	"touchline/internal/limit"
 	"touchline/internal/rescue"
 	"touchline/media/packet"
 )
 
 const (
 	soundName = "touchline-sound"
-	// audioTimeout is the time without a packet after which a subscription to sound is repeated.
-	audioTimeout = 4 * time.Second
+	// audioTimeout is the time without a packet after which a subscription to sound is repeated; it doubles with each
+	// time, up to maxAudioTimeout: an open microphone may send nothing.
+	audioTimeout    = 4 * time.Second
+	maxAudioTimeout = time.Minute
+	// soundRate and soundBurst bound the packets of one track. Opus has 400 a second at most.
+	soundRate, soundBurst = 500, 500
 )
 
-// SoundSink takes the packets of the watched participant's sound, Opus only. It
-// must not block for long.
+// SoundSink takes the packets of one audio track at a time, Opus only. Its methods are not called at once. It must not
+// block for long.
 type SoundSink interface {
 	// Begin precedes the packets of another track.
 	Begin()
@@ -65,75 +69,93 @@ func (t *SoundTrack) ensure(ses *session) error {
 	return nil
 }
 
-// audioSubscription is the subscription to the watched participant's sound.
+// outlet is one of the sinks of a subscription.
+type outlet struct {
+	sink  SoundSink // nil for none
+	begun *audioReader
+}
+
+// audioSubscription is the subscription to one audio track. It serves the sink of the camera's sound, and that of a
+// microphone.
 type audioSubscription struct {
 	session *session
-	pub     *lksdk.RemoteTrackPublication
 	sid     string
-	since   time.Time
-	again   time.Time // when to subscribe again; zero when not pending
+	log     zerolog.Logger
+	fail    func(error)    // takes a panic
+	lost    *atomic.Uint64 // packets beyond the bounds
 
-	mu     sync.Mutex
+	// Only the connection's goroutine touches these.
+	pub   *lksdk.RemoteTrackPublication
+	since time.Time
+	again time.Time // when to subscribe; zero when not pending
+	stale bool      // the library has reconnected, which may drop subscriptions
+	tries int       // repeated subscriptions in a row
+	quit  bool      // unsubscribed for good: nothing of it can be used
+
+	mu     sync.Mutex // guards the two below
 	reader *audioReader
 	over   bool
+
+	sinks sync.Mutex // guards the rest, and is held while a sink is called
+	sound outlet
+	heard outlet
+	open  func() MicrophoneSink // of heard, at the first packet
+	rate  *limit.Limiter[struct{}]
+	// The newest sender report, for a sink that begins later.
+	report struct {
+		ntp       time.Time
+		timestamp uint32
+		of        *audioReader
+	}
+	flooded bool
 }
 
-// followAudio keeps a subscription to the sound that belongs to the watched picture.
-func (s *Supervisor) followAudio(ses *session, sub *subscription, now time.Time) {
-	var pub *lksdk.RemoteTrackPublication
-	if sub != nil && s.opts.Sound != nil {
-		pub = soundOf(sub)
+// subscribe asks for the track.
+func (h *audioSubscription) subscribe(now time.Time) {
+	h.again, h.since = time.Time{}, now
+	if err := h.pub.SetSubscribed(true); err != nil {
+		h.log.Warn().Err(err).Msg("sound subscription failed")
 	}
-	h := s.audio.Load()
-	if h != nil && h.pub != pub {
-		s.dropAudio()
-		h = nil
-	}
+}
+
+// check repeats a subscription that brings nothing, and follows new objects of the library.
+func (h *audioSubscription) check(pub *lksdk.RemoteTrackPublication, now time.Time) {
+	reader := h.newest()
 	switch {
-	case pub == nil:
-	case h == nil:
-		h = &audioSubscription{session: ses, pub: pub, sid: pub.SID(), since: now}
-		s.audio.Store(h)
-		s.opts.Log.Info().Str("participant", sub.who.Identity()).Str("track", h.sid).Msg("listening to the camera")
-		h.subscribe(s.opts.Log)
-	case !h.again.IsZero() && !now.Before(h.again):
-		h.again, h.since = time.Time{}, now
-		h.subscribe(s.opts.Log)
-	case h.again.IsZero() && h.broken() && now.Sub(h.since) > audioTimeout && !pub.IsMuted():
+	case h.quit:
+	case pub != h.pub || h.stale:
+		if reader != nil && reader.pub != pub { // a full reconnect made new objects
+			reader.stop()
+		}
+		h.pub, h.stale = pub, false
+		h.subscribe(now)
+	case !h.again.IsZero():
+		if !now.Before(h.again) {
+			h.subscribe(now)
+		}
+	case reader != nil && reader.foreign.Load():
+		h.quit = true
+		_ = pub.SetSubscribed(false) // fails only without a connection
+	case reader != nil && !reader.ended.Load():
+		h.tries = 0
+	case pub.IsMuted():
+		h.since = now
+	case now.Sub(h.since) > min(audioTimeout<<min(h.tries, 8), maxAudioTimeout):
 		_ = pub.SetSubscribed(false)
 		h.again = now.Add(resubscribePause)
+		h.tries++
 	}
 }
 
-// soundOf finds the sound of a picture: the microphone of a camera's participant, the sound of a shared screen.
-func soundOf(sub *subscription) *lksdk.RemoteTrackPublication {
-	want := livekit.TrackSource_MICROPHONE
-	if sub.pub.Source() == livekit.TrackSource_SCREEN_SHARE {
-		want = livekit.TrackSource_SCREEN_SHARE_AUDIO
-	}
-	for _, p := range sub.who.TrackPublications() {
-		if pub, ok := p.(*lksdk.RemoteTrackPublication); ok && pub.Kind() == lksdk.TrackKindAudio && pub.Source() == want && pub.SID() != "" {
-			return pub
-		}
-	}
-	return nil
-}
-
-func (h *audioSubscription) subscribe(log zerolog.Logger) {
-	if err := h.pub.SetSubscribed(true); err != nil {
-		log.Warn().Err(err).Msg("sound subscription failed")
-	}
-}
-
-// broken reports whether nothing is read.
-func (h *audioSubscription) broken() bool {
+// newest returns the reader of the newest subscription; nil before its first packet.
+func (h *audioSubscription) newest() *audioReader {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.reader == nil || h.reader.ended.Load()
+	return h.reader
 }
 
 // start reads a track that the library has subscribed to.
-func (h *audioSubscription) start(track *webrtc.TrackRemote, sink SoundSink, fail func(error), log zerolog.Logger) {
+func (h *audioSubscription) start(track *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over {
@@ -142,64 +164,123 @@ func (h *audioSubscription) start(track *webrtc.TrackRemote, sink SoundSink, fai
 	if h.reader != nil {
 		h.reader.stop()
 	}
-	h.reader = startAudioReader(track, sink, fail, log)
-	h.pub.OnRTCP(h.reader.rtcp)
+	h.reader = startAudioReader(track, pub, h)
+	pub.OnRTCP(h.reader.rtcp)
 }
 
-// stop ends the reading.
+// stop ends the reading and the sinks.
 func (h *audioSubscription) stop() {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.over = true
 	if h.reader != nil {
 		h.reader.stop()
 	}
+	h.mu.Unlock()
+	h.setSound(nil)
+	h.setMicrophone(nil)
 }
 
-// dropAudio ends the present subscription.
-func (s *Supervisor) dropAudio() {
-	h := s.audio.Swap(nil)
-	if h == nil {
+// setSound sets the sink of the camera's sound; nil for none.
+func (h *audioSubscription) setSound(sink SoundSink) {
+	h.sinks.Lock()
+	defer h.sinks.Unlock()
+	if h.sound.sink != sink {
+		h.sound = outlet{sink: sink}
+	}
+}
+
+// setMicrophone sets what opens the sink of a microphone; nil closes it.
+func (h *audioSubscription) setMicrophone(open func() MicrophoneSink) {
+	h.sinks.Lock()
+	h.open = open
+	sink, opened := h.heard.sink.(MicrophoneSink)
+	if open == nil {
+		h.heard = outlet{}
+	}
+	h.sinks.Unlock()
+	if open == nil && opened {
+		defer rescue.Guard(h.fail)
+		sink.Close()
+	}
+}
+
+// deliver passes a packet on. The sinks own what they get.
+func (h *audioSubscription) deliver(r *audioReader, p *rtp.Packet, at time.Time) {
+	h.sinks.Lock()
+	defer h.sinks.Unlock()
+	if _, ok := h.rate.Allow(struct{}{}, at); !ok {
+		h.lost.Add(1)
+		if !h.flooded {
+			h.flooded = true
+			h.log.Warn().Int("bound", soundRate).Msg("more sound packets a second than Opus has; the rest is dropped")
+		}
 		return
 	}
-	if !h.session.over.Load() {
-		_ = h.pub.SetSubscribed(false) // fails only without a connection
+	if !hasMedia(p) {
+		p.Payload = nil
+	} else if h.open != nil && h.heard.sink == nil {
+		if sink := h.open(); sink != nil {
+			h.heard = outlet{sink: sink}
+		}
 	}
-	h.stop()
+	both := h.sound.sink != nil && h.heard.sink != nil
+	for _, o := range []*outlet{&h.sound, &h.heard} {
+		if o.sink == nil {
+			continue
+		}
+		if o.begun != r {
+			o.begun = r
+			o.sink.Begin()
+			if h.report.of == r {
+				o.sink.SenderReport(h.report.ntp, h.report.timestamp)
+			}
+		}
+		if both && o == &h.sound {
+			o.sink.WriteRTP(p.Clone(), at)
+			continue
+		}
+		o.sink.WriteRTP(p, at)
+	}
+}
+
+// reported passes a sender report on.
+func (h *audioSubscription) reported(r *audioReader, ntp time.Time, timestamp uint32) {
+	h.sinks.Lock()
+	defer h.sinks.Unlock()
+	h.report.ntp, h.report.timestamp, h.report.of = ntp, timestamp, r
+	for _, o := range []*outlet{&h.sound, &h.heard} {
+		if o.sink != nil && o.begun == r {
+			o.sink.SenderReport(ntp, timestamp)
+		}
+	}
 }
 
 // audioReader reads one subscription's packets, in one goroutine.
 type audioReader struct {
-	track  *webrtc.TrackRemote
-	sink   SoundSink
-	fail   func(err error) // takes a panic
-	cancel context.CancelFunc
-	done   chan struct{}
-	ended  atomic.Bool
+	track   *webrtc.TrackRemote
+	pub     *lksdk.RemoteTrackPublication
+	to      *audioSubscription
+	cancel  context.CancelFunc
+	done    chan struct{}
+	ended   atomic.Bool
+	foreign atomic.Bool // not Opus
 }
 
-// startAudioReader reads track until stop. fail receives its panics.
-func startAudioReader(track *webrtc.TrackRemote, sink SoundSink, fail func(error), log zerolog.Logger) *audioReader {
+// startAudioReader reads track until stop.
+func startAudioReader(track *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication, to *audioSubscription) *audioReader {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &audioReader{track: track, sink: sink, fail: fail, cancel: cancel, done: make(chan struct{})}
+	r := &audioReader{track: track, pub: pub, to: to, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
 		defer r.ended.Store(true)
-		defer rescue.Guard(fail)
-		if track.Codec().MimeType != webrtc.MimeTypeOpus {
-			log.Warn().Str("codec", track.Codec().MimeType).Msg("camera sound ignored: not Opus")
-			<-ctx.Done()
+		defer rescue.Guard(to.fail)
+		if codec := track.Codec().MimeType; codec != webrtc.MimeTypeOpus {
+			to.log.Warn().Str("codec", codec).Msg("sound ignored: not Opus")
+			r.foreign.Store(true)
 			return
 		}
-		sink.Begin()
-		err := readPackets(ctx, track, func(p *rtp.Packet, at time.Time) {
-			if !hasMedia(p) {
-				p.Payload = nil
-			}
-			sink.WriteRTP(p, at)
-		})
-		if err != nil {
-			log.Warn().Err(err).Msg("camera sound unreadable")
+		if err := readPackets(ctx, track, func(p *rtp.Packet, at time.Time) { to.deliver(r, p, at) }); err != nil {
+			to.log.Warn().Err(err).Msg("sound unreadable")
 		}
 	}()
 	return r
@@ -211,8 +292,8 @@ func (r *audioReader) stop() {
 }
 
 func (r *audioReader) rtcp(p rtcp.Packet) {
-	defer rescue.Guard(r.fail)
+	defer rescue.Guard(r.to.fail)
 	if sr, ok := p.(*rtcp.SenderReport); ok && sr.SSRC == uint32(r.track.SSRC()) && !r.ended.Load() {
-		r.sink.SenderReport(packet.NTPTime(sr.NTPTime), sr.RTPTime)
+		r.to.reported(r, packet.NTPTime(sr.NTPTime), sr.RTPTime)
 	}
 }

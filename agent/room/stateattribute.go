@@ -11,6 +11,8 @@ import (
 const (
 	// attrAgentState is the attribute that LiveKit front ends read.
 	attrAgentState = "lk.agent.state"
+	// AttributeHearing of the bot is the mode in which people are heard (agent.HearingConfig); it is absent while nobody is.
+	AttributeHearing = "touchline.hearing"
 	// initializingFor bounds the state "initializing": front ends give up on an agent that takes longer.
 	initializingFor = 10 * time.Second
 	// detailEvery spaces updates of the detail alone (loading percent).
@@ -19,11 +21,11 @@ const (
 	settled = time.Second
 )
 
-// stateAttribute is the published state: LiveKit's word for it as an attribute,
-// and the whole agent.Status as JSON in the metadata.
+// stateAttribute is the published state: LiveKit's word for it and whether people
+// are heard as attributes, and the whole agent.Status as JSON in the metadata.
 //
 // Three habits of LiveKit's React hooks shape it. They take the changed
-// attributes for all attributes, so the word is the only one that changes. They
+// attributes for all attributes, so none changes without the word. They
 // see changes alone, so after a join the word changes to another one and back.
 // They give up on an agent that is not listening, thinking or speaking within
 // 20 s, so a waiting agent is "listening", not "idle".
@@ -34,14 +36,16 @@ type stateAttribute struct {
 
 	word     string // as the present room has it; "" before the first
 	wordAt   time.Time
+	hearing  string // as the present room has it
 	detail   string
 	detailAt time.Time
 	cameAt   time.Time // newest join of a participant without the word; zero for none
 }
 
-// update is the unsent change; "" where nothing has changed.
+// update is the unsent change; empty where nothing has changed.
 type update struct {
-	word, detail string
+	attributes map[string]string
+	detail     string
 }
 
 func newStateAttribute(now time.Time) *stateAttribute {
@@ -64,7 +68,11 @@ func (b *stateAttribute) set(s agent.Status, now time.Time) {
 func (b *stateAttribute) attributes(now time.Time) map[string]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return map[string]string{attrAgentState: b.wordLocked(now)}
+	out := map[string]string{attrAgentState: b.wordLocked(now)}
+	if b.status.Hearing != "" {
+		out[AttributeHearing] = b.status.Hearing
+	}
+	return out
 }
 
 func (b *stateAttribute) wordLocked(now time.Time) string {
@@ -86,14 +94,22 @@ func (b *stateAttribute) due(now time.Time) update {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var n update
-	if word := b.newWordLocked(now); word != b.word {
-		n.word, b.word, b.wordAt = word, word, now
+	word, hearing := b.newWordLocked(now), b.status.Hearing
+	if word == b.word && hearing != b.hearing {
+		word = otherWord(word) // for a moment
+	}
+	if word != b.word {
+		n.attributes = map[string]string{attrAgentState: word}
+		if hearing != b.hearing || b.word == "" {
+			n.attributes[AttributeHearing] = hearing // "" removes it
+		}
+		b.word, b.wordAt, b.hearing = word, now, hearing
 	}
 	detail, err := json.Marshal(b.status)
 	if err != nil { // strings and a number always marshal
 		detail = []byte("{}")
 	}
-	if string(detail) != b.detail && (n.word != "" || now.Sub(b.detailAt) >= detailEvery) {
+	if string(detail) != b.detail && (n.attributes != nil || now.Sub(b.detailAt) >= detailEvery) {
 		n.detail, b.detail, b.detailAt = string(detail), string(detail), now
 	}
 	return n
@@ -108,15 +124,21 @@ func (b *stateAttribute) newWordLocked(now time.Time) string {
 	}
 	came := b.cameAt
 	b.cameAt = time.Time{}
-	switch {
-	case word != b.word || b.wordAt.Sub(came) >= settled/2:
+	if word != b.word || b.wordAt.Sub(came) >= settled/2 {
 		return word // new participants see this change or saw a recent one
-	case word == agent.StateListening:
+	}
+	return otherWord(word)
+}
+
+// otherWord returns a word that may stand for another one for a moment; the word itself if that changes within seconds.
+func otherWord(word string) string {
+	switch word {
+	case agent.StateListening:
 		return agent.StateThinking
-	case word == agent.StateThinking:
+	case agent.StateThinking:
 		return agent.StateListening
 	default:
-		return word // it changes by itself within seconds
+		return word
 	}
 }
 

@@ -42,6 +42,8 @@ type Options struct {
 	LongSide int
 	// Sound takes the sound of the watched participant; nil does not listen to it.
 	Sound SoundSink
+	// Microphones hears the people in the room; nil hears nobody.
+	Microphones Microphones
 	// ReconnectDelay is the first wait of an outage, and doubles with each attempt: up to 2 s in the first three
 	// minutes, up to MaxReconnectDelay after them. 100 ms and 15 s when 0. Each wait is between half and all of
 	// that at random.
@@ -103,12 +105,13 @@ type Supervisor struct {
 	stall   stall // of the watched track
 	traffic traffic
 	muted   bool
+	hears   string // SID of the watched picture's sound
 
 	// rating is the newest of the watched participant.
 	rating atomic.Pointer[rating]
 
-	// audio is the subscription to the sound; only the connection's goroutine changes it.
-	audio atomic.Pointer[audioSubscription]
+	// listening has the subscriptions to sound.
+	listening listener
 
 	// subMu guards sub: subscriptions are made by the connection and completed by the library.
 	subMu sync.Mutex
@@ -125,9 +128,10 @@ func New(opts Options) (*Supervisor, error) {
 	}
 	s := &Supervisor{
 		opts: opts, identity: opts.Identity,
-		state: newStateAttribute(time.Now()),
-		seen:  map[string]uint64{},
-		ended: make(chan struct{}),
+		state:     newStateAttribute(time.Now()),
+		seen:      map[string]uint64{},
+		listening: listener{subs: map[string]*audioSubscription{}, ended: map[string]time.Time{}},
+		ended:     make(chan struct{}),
 	}
 	s.watcher = newWatcher(opts.Watch, s.wakeUp, opts.Log)
 	token, err := s.tokens()
@@ -276,8 +280,8 @@ func (s *Supervisor) roomCallback(ses *session) *lksdk.RoomCallback {
 	cb.OnTrackUnmuted = func(lksdk.TrackPublication, lksdk.Participant) { ses.wake.Set() }
 	cb.OnTrackSubscribed = func(t *webrtc.TrackRemote, p *lksdk.RemoteTrackPublication, _ *lksdk.RemoteParticipant) {
 		defer rescue.Guard(s.conn.fail)
-		if h := s.audio.Load(); h != nil && h.session == ses && h.sid == p.SID() {
-			h.start(t, s.opts.Sound, s.conn.fail, s.opts.Log)
+		if h := s.listening.of(ses, p.SID()); h != nil {
+			h.start(t, p)
 			return
 		}
 		s.subscribed(ses, t, p)
@@ -330,9 +334,8 @@ func (s *Supervisor) reconnected(ses *session) error {
 	s.voice.republished()
 	s.sound.republished()
 	s.relay.republished()
-	if h := s.audio.Load(); h != nil {
-		h.since = time.Now()
-		h.subscribe(s.opts.Log)
+	for _, h := range s.listening.subs {
+		h.stale = true
 	}
 	if sub := s.watched(); sub != nil {
 		s.stall.begin(time.Now())
@@ -351,7 +354,8 @@ func (s *Supervisor) reconnected(ses *session) error {
 // left implements callbacks.
 func (s *Supervisor) left(ses *session) {
 	s.session.CompareAndSwap(ses, nil)
-	s.dropAudio()
+	s.listening.drop(func(*audioSubscription) bool { return true }, time.Now())
+	s.hears = ""
 	s.unwatch()
 	s.voice.drop()
 	s.sound.drop()
@@ -367,7 +371,7 @@ func (s *Supervisor) check(ses *session, now time.Time) error {
 		s.opts.Control.gate.check(ses.room)
 	}
 	sub := s.follow(ses, now)
-	s.followAudio(ses, sub, now)
+	s.listen(ses, sub, now)
 	s.countViewers(ses, sub)
 	if err := s.watchdog(ses, sub, now); err != nil {
 		return err
@@ -399,8 +403,8 @@ func (s *Supervisor) showState(ses *session, now time.Time) {
 		return
 	}
 	n := s.state.due(now)
-	if n.word != "" {
-		ses.room.LocalParticipant.SetAttributes(map[string]string{attrAgentState: n.word})
+	if n.attributes != nil {
+		ses.room.LocalParticipant.SetAttributes(n.attributes)
 	}
 	if n.detail != "" {
 		ses.room.LocalParticipant.SetMetadata(n.detail)
