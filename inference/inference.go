@@ -36,7 +36,7 @@ type Prompt struct {
 	Text string
 	// Instruction is the viewer's instruction alone, for engines that read no Text.
 	Instruction string
-	// Frames are oldest first, at least one.
+	// Frames are oldest first, at least one; none with a Text alone, of engines that read it.
 	Frames []Frame
 	// MaxTokens is the limit of the answer; 0 means the engine's own limit.
 	MaxTokens int

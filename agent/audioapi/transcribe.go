@@ -43,6 +43,8 @@ type TranscriberOptions struct {
 	Run func(ctx context.Context) error
 	// Gate finds speech. The Transcriber closes it.
 	Gate *vad.Gate
+	// Text returns a model that answers texts, for translations; nil without one. It may be nil.
+	Text func() inference.Model
 	// Decode decodes files that are not WAV; nil refuses them.
 	Decode Decoder
 	// Metrics of the recognizer; nil for none.
@@ -109,9 +111,10 @@ type order struct {
 	words     bool // timestamp_granularities
 	segments  bool
 	stream    bool
-	split     *vad.Config // by speech; nil for none
-	translate bool
-	plain     bool // events in the form of /v1/audio/transcriptions/stream
+	split     *vad.Config     // by speech; nil for none
+	translate string          // into a language; "" does not
+	text      inference.Model // translates; nil for the recognizer
+	plain     bool            // events in the form of /v1/audio/transcriptions/stream
 }
 
 // usualModel says that clients send a name by default: OpenAI's models that transcribe, with and without a date.
@@ -213,6 +216,7 @@ func (t *Transcriber) orderOf(f *form) (o order, err error) {
 			return o, bad("stream", "expected true or false, got %.40q", v)
 		}
 	}
+	o.translate, o.text = f.translate, f.translator
 	return o, t.formatOf(&o, f)
 }
 
@@ -247,8 +251,8 @@ func (t *Transcriber) formatOf(o *order, f *form) error {
 		return bad("timestamp_granularities", "%v", inference.ErrNoWordTimes)
 	}
 	times := o.format == "srt" || o.format == "vtt" || o.format == "verbose_json" || o.format == diarized
-	o.hearing.WordTimes = can && (o.words || o.format == "srt" || o.format == "vtt")
-	if times && !o.hearing.WordTimes && o.split == nil {
+	o.hearing.WordTimes = can && o.text == nil && (o.words || o.format == "srt" || o.format == "vtt")
+	if (times || o.text != nil) && !o.hearing.WordTimes && o.split == nil {
 		o.split = &vad.Config{} // pauses give times at least
 	}
 	return nil
@@ -310,26 +314,6 @@ func strategy(text string) (*vad.Config, error) {
 // ServeTranscriptions answers POST /v1/audio/transcriptions.
 func (t *Transcriber) ServeTranscriptions(w http.ResponseWriter, r *http.Request) {
 	t.answer(w, r, func(*form) error { return nil })
-}
-
-// ServeTranslations answers POST /v1/audio/translations: the text is in English.
-func (t *Transcriber) ServeTranslations(w http.ResponseWriter, r *http.Request) {
-	if _, ok := t.opts.Recognizer.(inference.Translator); !ok {
-		(&Error{
-			Status: http.StatusNotImplemented, Code: "not_translated", Type: "invalid_request_error",
-			Message: "this model writes what is said in its own language; a transcription server can translate (inference.recognizer)",
-		}).Write(w)
-		return
-	}
-	t.answer(w, r, func(f *form) error {
-		for _, name := range []string{"language", "stream", "timestamp_granularities", "timestamp_granularities[]"} {
-			if _, ok := f.fields[name]; ok {
-				return bad(name, "it is no field of translations, which are in English")
-			}
-		}
-		f.translate = true
-		return nil
-	})
 }
 
 // ServeStream answers POST /v1/audio/transcriptions/stream: an event for each utterance, in the form of the server whose clients ask
@@ -409,7 +393,7 @@ func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(
 	if err != nil {
 		return err
 	}
-	o.translate, o.plain = f.translate, f.plain
+	o.plain = f.plain
 	ctx, cancel := context.WithTimeoutCause(r.Context(), hearTime, errTooSlow)
 	defer cancel()
 	defer t.hold()()
@@ -528,7 +512,7 @@ func (t *Transcriber) hear(ctx context.Context, sound []float32, o order, each f
 		return nil, err
 	}
 	do := t.opts.Recognizer.Transcribe
-	if translator, ok := t.opts.Recognizer.(inference.Translator); ok && o.translate {
+	if translator, ok := t.opts.Recognizer.(inference.Translator); ok && o.translate != "" && o.text == nil {
 		do = translator.Translate
 	}
 	for _, s := range spans {
@@ -539,6 +523,11 @@ func (t *Transcriber) hear(ctx context.Context, sound []float32, o order, each f
 			}
 			if !p.Final {
 				continue
+			}
+			if o.text != nil {
+				if p, err = translated(ctx, o.text, p, o.translate); err != nil {
+					return parts, err
+				}
 			}
 			p.Start, p.End = p.Start+from, p.End+from
 			p.Words = slices.Clone(p.Words)
@@ -804,7 +793,7 @@ func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 10
 
 func verboseOf(o order, parts []inference.Transcript, sound time.Duration) verbose {
 	v := verbose{Task: "transcribe", Duration: seconds(sound), Text: whole(parts), Usage: usageOf(parts, sound)}
-	if o.translate {
+	if o.translate != "" {
 		v.Task = "translate"
 	}
 	tag := o.hearing.Language

@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/agenttest"
 	"touchline/agent/audioapi"
 	"touchline/inference"
 	"touchline/inference/live/livetest"
@@ -321,9 +322,11 @@ func TestTranslationsAndSubtitles(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, body, `{"task":"translate","language":"english"`)
 	require.Equal(t, "translate", r.Calls()[0].Method)
-	status, body = upload(t, srv, "/v1/audio/translations", speech(), map[string]string{"model": "test", "language": "nl"})
-	require.Equal(t, http.StatusBadRequest, status)
-	require.Contains(t, body, "no field of translations")
+	for field, want := range map[string]string{"language": "into English only", "stream": "no field of translations"} {
+		status, body = upload(t, srv, "/v1/audio/translations", speech(), map[string]string{"model": "test", field: "nl"})
+		require.Equal(t, http.StatusBadRequest, status)
+		require.Contains(t, body, want)
+	}
 
 	_, body = upload(t, srv, transcriptions, speech(), map[string]string{"model": "test", "translate": "true"})
 	require.Contains(t, body, "w600")
@@ -342,6 +345,57 @@ func TestTranslationsAndSubtitles(t *testing.T) {
 	status, body = upload(t, plain, "/v1/audio/translations", speech(), map[string]string{"model": "test"})
 	require.Equal(t, http.StatusNotImplemented, status)
 	require.Contains(t, body, "inference.recognizer")
+}
+
+// TestTranslationsByAModel: what cannot be translated by the recognizer is translated by a model of texts, utterance by utterance.
+func TestTranslationsByAModel(t *testing.T) {
+	for name, structured := range map[string]bool{"structured": true, "plain": false} {
+		t.Run(name, func(t *testing.T) {
+			engine := &agenttest.Engine{
+				Can: &inference.Capabilities{Instructions: true, Structured: structured}, Answer: func(_ int, p inference.Prompt) agenttest.Answer {
+					text := strings.ReplaceAll(p.Text, "w", "v")
+					if structured {
+						text = ` {"translation": "` + text + `"}`
+					}
+					return agenttest.Answer{Text: text}
+				},
+			}
+			r := &livetest.Recognizer{}
+			srv, _ := transcribe(t, struct{ inference.Recognizer }{r}, func(o *audioapi.TranscriberOptions) {
+				o.Text = func() inference.Model { return engine }
+			})
+			status, body := upload(t, srv, "/v1/audio/translations", speech(), map[string]string{
+				"model": "whisper-1", "language": "Dutch", "response_format": "verbose_json",
+			})
+			require.Equal(t, http.StatusOK, status, body)
+			require.Contains(t, body, `{"task":"translate","language":"dutch","duration":5,"text":"v600 v500 v400"`)
+			require.Contains(t, body, `"start":0.692,"end":2.528,"text":"v600 v500"`)
+			require.Empty(t, r.Calls()[0].Hearing.Language, "that of the speech is found")
+			p := engine.Questions()[0]
+			require.Equal(t, "w600 w500", p.Text)
+			require.Contains(t, p.System, "into dutch")
+			require.Equal(t, "nl", p.Language)
+			require.Equal(t, structured, p.Structured())
+			require.Zero(t, engine.Sessions())
+			_, body = upload(t, srv, "/v1/audio/translations", speech(), map[string]string{"model": "whisper-1", "response_format": "srt", "language": "ja"})
+			require.Contains(t, body, "v600 v500")
+			n := len(engine.Questions())
+			_, body = upload(t, srv, "/v1/audio/translations", speech(), map[string]string{"model": "whisper-1"})
+			require.Contains(t, body, "w600 w500 w400", "it was English")
+			require.Len(t, engine.Questions(), n)
+			status, body = upload(t, srv, "/v1/audio/translations", speech(), map[string]string{"model": "whisper-1", "language": "tlh"})
+			require.Equal(t, http.StatusBadRequest, status)
+			require.Contains(t, body, "the language of the translation")
+		})
+	}
+	srv, _ := transcribe(t, struct{ inference.Recognizer }{&livetest.Recognizer{}}, func(o *audioapi.TranscriberOptions) {
+		o.Text = func() inference.Model {
+			return &agenttest.Engine{Answer: func(int, inference.Prompt) agenttest.Answer { return agenttest.Answer{Err: errors.New("lost")} }}
+		}
+	})
+	status, body := upload(t, srv, "/v1/audio/translations", speech(), map[string]string{"model": "whisper-1", "language": "nl"})
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, body, "translate: lost")
 }
 
 // TestStreamOfOlderClients: an event for each utterance, and one at the end.

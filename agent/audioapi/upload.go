@@ -36,7 +36,9 @@ type form struct {
 	file   *os.File // has no name any more; nil for none
 	size   int64
 
-	translate, plain bool // of the operation: see order
+	translate  string // of the operation: see order
+	translator inference.Model
+	plain      bool
 }
 
 // first returns the first value of a field.

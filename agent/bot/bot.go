@@ -369,7 +369,7 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 	if err != nil {
 		return nil, err
 	}
-	words, err := b.changer.engines.Transcription(b.opts.Settings)
+	words, err := b.changer.engines.Transcription(b.opts.Settings, func() inference.Model { return b.changer.inForce().Model })
 	if err != nil {
 		return nil, err
 	}

@@ -133,13 +133,14 @@ func (r *Engines) toHear() *Recognition {
 	return r.recognizer
 }
 
-// Transcription returns transcription as a service while the Engines run; nil if the settings want none.
-func (r *Engines) Transcription(cfg Settings) (*audioapi.Transcriber, error) {
+// Transcription returns transcription as a service while the Engines run; nil if the settings want none. model is the engine in force,
+// which translates if it can.
+func (r *Engines) Transcription(cfg Settings, model func() inference.Model) (*audioapi.Transcriber, error) {
 	ears, err := r.recognition(cfg)
 	if ears == nil || err != nil {
 		return nil, err
 	}
-	return ears.service(cfg.Transcription, nil), nil
+	return ears.service(cfg.Transcription, nil, func() inference.Model { return texts(model()) }), nil
 }
 
 func (r *Engines) run(ctx context.Context, e *sharedEngine) error {

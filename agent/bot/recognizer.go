@@ -18,6 +18,7 @@ import (
 	"touchline/inference/vad"
 	"touchline/internal/metrics"
 	"touchline/models"
+	"touchline/models/nano"
 )
 
 // Recognizer turns speech into text.
@@ -126,11 +127,22 @@ func (r *Recognition) hold() (release func()) {
 	return func() {}
 }
 
-// service returns transcription as a service. run is run beside it; nil if the recognizer runs already.
-func (r *Recognition) service(limits audioapi.Config, run func(context.Context) error) *audioapi.Transcriber {
+// texts returns a model that answers a text without a picture; nil for one that does not.
+func texts(m inference.Model) inference.Model {
+	if m == nil || !m.Capabilities().Instructions || m.Name() == nano.Name {
+		return nil
+	}
+	return m
+}
+
+// service returns transcription as a service. run is run beside it; nil if the recognizer runs already. text is the model that
+// translates.
+func (r *Recognition) service(
+	limits audioapi.Config, run func(context.Context) error, text func() inference.Model,
+) *audioapi.Transcriber {
 	return audioapi.NewTranscriber(audioapi.TranscriberOptions{
 		Config: limits, Recognizer: r.Recognizer, Metrics: r.Metrics, Gate: r.gate(), Decode: audioapi.NewDecoder(""), Hold: r.hold, Run: run,
-		Log: r.log,
+		Text: text, Log: r.log,
 	})
 }
 
@@ -141,13 +153,20 @@ func (r *Recognition) ears(log zerolog.Logger) *hearing.Ears {
 	})
 }
 
-// NewTranscription returns transcription as a service, by the configured recognizer; nil if there is none. runtime is the folder
-// of ONNX Runtime, or "".
-func NewTranscription(cfg inference.RecognizerConfig, runtime string, limits audioapi.Config, log zerolog.Logger,
-) (*audioapi.Transcriber, error) {
-	r, err := NewRecognition(cfg, runtime, log)
+// NewTranscription returns transcription as a service, by the configured recognizer; nil if there is none. A remote engine translates;
+// other engines are not loaded for that.
+func NewTranscription(cfg Settings, log zerolog.Logger) (*audioapi.Transcriber, error) {
+	r, err := NewRecognition(cfg.Engine.Recognizer, cfg.MiniCPM.Runtime, log)
 	if r == nil || err != nil {
 		return nil, err
 	}
-	return r.service(limits, r.Run), nil
+	if cfg.Engine.Engine != "remote" {
+		return r.service(cfg.Transcription, r.Run, nil), nil
+	}
+	m, err := remote.New(cfg.Remote, cfg.Engine.MaxTokens, log)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the remote engine: %w", err)
+	}
+	run := func(ctx context.Context) error { return errors.Join(r.Run(ctx), m.Close()) }
+	return r.service(cfg.Transcription, run, func() inference.Model { return m }), nil
 }

@@ -87,7 +87,7 @@ func (j *Manager) Speech(log zerolog.Logger) (*audioapi.Handler, error) {
 
 // Transcription returns transcription as a service; nil if the settings want none.
 func (j *Manager) Transcription() (*audioapi.Transcriber, error) {
-	return j.engines.Transcription(j.opts.Settings)
+	return j.engines.Transcription(j.opts.Settings, func() inference.Model { return j.first.Model })
 }
 
 // Metrics returns the metrics of the engines, which depend on the jobs.

@@ -20,8 +20,7 @@ var errNoRecognizer = errors.New("there is no recognizer: set inference.recogniz
 
 // recognition returns transcription by the settings.
 func recognition(a *app) (*audioapi.Transcriber, error) {
-	s := a.cfg.Bot()
-	t, err := bot.NewTranscription(s.Engine.Recognizer, s.MiniCPM.Runtime, s.Transcription, a.log)
+	t, err := bot.NewTranscription(a.cfg.Bot(), a.log)
 	if t == nil && err == nil {
 		err = errNoRecognizer
 	}

@@ -243,7 +243,7 @@ func TestRefusedBeforeTheDevice(t *testing.T) {
 	require.ErrorAs(t, fail(inference.Prompt{Text: strings.Repeat("long ", 200), Frames: []inference.Frame{small}}), &long)
 	require.Equal(t, 127, long.Max)
 	require.ErrorAs(t, fail(inference.Prompt{Text: "x", Frames: []inference.Frame{small, small, small}, Speech: true}), &long)
-	require.ErrorContains(t, fail(inference.Prompt{Text: "x"}), "at least one frame")
+	require.ErrorContains(t, fail(inference.Prompt{Text: " "}), "a frame or a text")
 	var bad *minicpmo.ImageError
 	require.ErrorAs(t, fail(inference.Prompt{Text: "x", Frames: []inference.Frame{{Width: 3, Height: 3, Pix: make([]byte, 5)}}}), &bad)
 	require.ErrorAs(t, fail(inference.Prompt{Text: "x", Frames: []inference.Frame{{Width: 0, Height: 3}}}), &bad)
@@ -594,6 +594,28 @@ func TestSession(t *testing.T) {
 	require.Equal(t, texts[0], texts[1], "the same seed")
 	require.NotContains(t, texts[0], "<|")
 	t.Log(texts[0])
+}
+
+// TestTextAlone: a prompt without pictures has an answer, in the form of its schema too.
+func TestTextAlone(t *testing.T) {
+	orttest.NoLeaks(t)
+	e := open(t, tiny(t), settings(t))
+	s, err := e.NewSession()
+	require.NoError(t, err)
+	defer s.Close()
+	const schema = `{"type": "object", "properties": {"translation": {"type": "string", "maxLength": 40}}, "required": ["translation"],
+		"additionalProperties": false}`
+	for _, form := range []string{"", schema} {
+		p := inference.Prompt{System: "You translate.", Text: "Een doelpunt!", MaxTokens: 120, Schema: []byte(form)}
+		text := ""
+		for c, err := range s.Generate(t.Context(), p) {
+			require.NoError(t, err)
+			text += c.Text
+		}
+		require.NotEmpty(t, text)
+		require.True(t, form == "" || strings.HasPrefix(text, `{`), text)
+	}
+	require.Zero(t, e.Stats().Misses, "no picture")
 }
 
 // TestPromptSettings: a prompt sets its draws and the tiles of its pictures.

@@ -33,7 +33,7 @@ type Session struct {
 
 var _ inference.Session = (*Session)(nil)
 
-var errNoFrames = errors.New("expected at least one frame in the prompt, has none")
+var errNoFrames = errors.New("expected a frame or a text in the prompt, has neither")
 
 // Generate answers one prompt like the official chat call or, for a spoken answer,
 // like the official streaming call.
@@ -108,7 +108,7 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 	if s.closed.Load() {
 		return Request{}, ErrClosed
 	}
-	if len(p.Frames) == 0 {
+	if len(p.Frames) == 0 && strings.TrimSpace(p.Text) == "" {
 		return Request{}, errNoFrames
 	}
 	r := Request{Frames: p.Frames, Source: s.source, MaxTokens: e.maxTokens, Slices: p.MaxSlices, Schema: p.Schema, Urgent: p.Urgent}
