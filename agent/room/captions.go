@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,7 +54,8 @@ func (p rawPacket) ToProto() *livekit.DataPacket { return p.DataPacket }
 // lk.transcription with the older Transcription packet beside it, a JSON record
 // per cycle on touchline.cycle, alerts on touchline.alert, instructions
 // that act or wait on touchline.control, by setting a copy on lk.chat, and the state as
-// attributes. It implements agent.TextOutput. Run must run.
+// attributes. What people say it publishes as their own captions. It implements
+// agent.TextOutput. Run must run.
 type Captions struct {
 	sup  *Supervisor
 	chat bool
@@ -61,13 +63,15 @@ type Captions struct {
 	post func(room *lksdk.Room, p *livekit.DataPacket) error
 
 	mu    sync.Mutex
-	queue []any // agent.Caption, agent.Record, agent.Alert, agent.OrderEvent
+	queue []any // agent.Caption, agent.Record, agent.Alert, agent.OrderEvent, agent.Heard
 	wake  wake.Signal
 	lost  atomic.Uint64
 
 	// Only Run touches these. Each utterance has a stream: its end may come after the first word of the next.
-	streams   map[string]stream // by open segment
-	streamsIn *lksdk.Room       // the room of the streams
+	streams    map[string]stream // by open segment
+	streamsIn  *lksdk.Room       // the room of the streams
+	heardTexts uint64            // streams of people's words so far
+	mute       sync.Once         // says that nobody's words can be shown
 }
 
 // stream counts the sent part of one segment.
@@ -97,6 +101,9 @@ func (c *Captions) Order(e agent.OrderEvent) { c.offer(e) }
 // Alert implements agent.AlertOutput.
 func (c *Captions) Alert(a agent.Alert, _ *agent.SeenFrame) { c.offer(a) }
 
+// Heard implements agent.HeardOutput.
+func (c *Captions) Heard(h agent.Heard) { c.offer(h) }
+
 // State implements agent.TextOutput.
 func (c *Captions) State(s agent.Status) { c.sup.SetState(s) }
 
@@ -110,12 +117,28 @@ type orderMessage struct {
 	agent.OrderEvent
 }
 
+// heardMessage tells on TopicControl what was made of a spoken order.
+type heardMessage struct {
+	Type string `json:"type"` // "heard"
+	agent.Heard
+}
+
 // offer queues an item. A full queue drops its oldest unfinished step, whose text comes again with the
 // next one of its segment. The final step of a segment and alerts are never lost.
 func (c *Captions) offer(item any) {
 	defer c.wake.Set()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if h, ok := item.(agent.Heard); ok {
+		earlier := func(queued any) bool {
+			was, ok := queued.(agent.Heard)
+			return ok && was.Segment == h.Segment && !was.Final
+		}
+		if i := slices.IndexFunc(c.queue, earlier); i >= 0 {
+			c.queue[i] = h // has its words too
+			return
+		}
+	}
 	if len(c.queue) >= captionQueue {
 		c.lost.Add(1)
 		drop := slices.IndexFunc(c.queue, unfinished)
@@ -136,6 +159,8 @@ func droppable(item any) bool {
 	switch v := item.(type) {
 	case agent.Caption:
 		return !v.Final
+	case agent.Heard:
+		return !v.Final
 	case agent.Alert, agent.OrderEvent:
 		return false
 	default:
@@ -144,8 +169,14 @@ func droppable(item any) bool {
 }
 
 func unfinished(queued any) bool {
-	step, ok := queued.(agent.Caption)
-	return ok && !step.Final
+	switch v := queued.(type) {
+	case agent.Caption:
+		return !v.Final
+	case agent.Heard:
+		return !v.Final
+	default:
+		return false
+	}
 }
 
 // next takes the oldest item off the queue.
@@ -199,6 +230,8 @@ func (c *Captions) publish(ctx context.Context) {
 			c.data(room, TopicAlert, v)
 		case agent.OrderEvent:
 			c.data(room, TopicControl, orderMessage{"order", v})
+		case agent.Heard:
+			c.heard(room, v)
 		}
 	}
 }
@@ -244,8 +277,47 @@ func (c *Captions) caption(room *lksdk.Room, step agent.Caption) {
 	}
 }
 
-// data sends a value as JSON on a data topic.
-func (c *Captions) data(room *lksdk.Room, topic string, v any) {
+// heard publishes what a participant said: the whole text so far as a stream of its own in the participant's name, as
+// LiveKit's agents do. An order goes to its speaker and to all who may instruct.
+func (c *Captions) heard(room *lksdk.Room, h agent.Heard) {
+	if h.Order != nil {
+		c.data(room, TopicControl, heardMessage{"heard", h}, append(c.sup.instructors(room), h.Identity)...)
+	}
+	if !h.Caption || h.Identity == "" {
+		return
+	}
+	if !c.sup.may.Agent {
+		c.mute.Do(func() { c.log.Warn().Msg("captions of people not published: the token is not an agent's") })
+		return
+	}
+	attributes := map[string]string{attrSegment: h.Segment, attrFinal: strconv.FormatBool(h.Final)}
+	if h.Track != "" {
+		attributes[attrTrack] = h.Track
+	}
+	if h.Language != "" {
+		attributes[AttributeLanguage] = h.Language
+	}
+	text := h.Text
+	if len(text) > maxPayload {
+		text = strings.ToValidUTF8(text[:maxPayload], "")
+	}
+	c.heardTexts++
+	id := h.Segment + "-" + strconv.FormatUint(c.heardTexts, 10)
+	header := streamHeader(id, topicTranscription, attributes, time.Now())
+	header.ParticipantIdentity = h.Identity
+	c.send(room, header)
+	if text != "" {
+		c.send(room, streamChunk(id, 0, text))
+	}
+	c.send(room, streamTrailer(id, nil))
+	c.send(room, &livekit.DataPacket{Value: &livekit.DataPacket_Transcription{Transcription: &livekit.Transcription{
+		TranscribedParticipantIdentity: h.Identity, TrackId: h.Track,
+		Segments: []*livekit.TranscriptionSegment{{Id: h.Segment, Text: text, Final: h.Final, Language: h.Language}},
+	}}})
+}
+
+// data sends a value as JSON on a data topic, to some participants or to all.
+func (c *Captions) data(room *lksdk.Room, topic string, v any, to ...string) {
 	b, err := json.Marshal(v)
 	if err != nil || len(b) > maxPayload {
 		c.log.Warn().Err(err).Int("bytes", len(b)).Str("topic", topic).Msg("record too large for a data packet")
@@ -253,7 +325,9 @@ func (c *Captions) data(room *lksdk.Room, topic string, v any) {
 	}
 	packet := lksdk.UserData(b)
 	packet.Topic = topic
-	c.send(room, packet.ToProto())
+	p := packet.ToProto()
+	p.DestinationIdentities = to
+	c.send(room, p)
 }
 
 func (c *Captions) send(room *lksdk.Room, p *livekit.DataPacket) {
@@ -263,7 +337,8 @@ func (c *Captions) send(room *lksdk.Room, p *livekit.DataPacket) {
 }
 
 func publishReliably(room *lksdk.Room, p *livekit.DataPacket) error {
-	return room.LocalParticipant.PublishDataPacket(rawPacket{p}, lksdk.WithDataPublishReliable(true))
+	return room.LocalParticipant.PublishDataPacket(rawPacket{p}, lksdk.WithDataPublishReliable(true),
+		lksdk.WithDataPublishDestination(p.GetDestinationIdentities()))
 }
 
 func streamHeader(id, topic string, attributes map[string]string, now time.Time) *livekit.DataPacket {

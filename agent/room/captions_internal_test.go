@@ -1,8 +1,11 @@
 package room
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -98,5 +101,66 @@ func TestCaptionOfOneLongSegment(t *testing.T) {
 		})
 		require.Equal(t, map[string]string{"a": text}, got.text)
 		require.True(t, got.ended["a"])
+	})
+}
+
+// TestHeardOverflow: more words of people than the queue holds lose no final text, and mix up nobody's.
+func TestHeardOverflow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const people, words = captionQueue + 10, 30
+		got, _ := postCaptions(t, func(c *Captions) {
+			for word := range words {
+				for who := range people {
+					c.Heard(agent.Heard{
+						Segment: fmt.Sprint("s", who), Identity: fmt.Sprint("p", who), Caption: true,
+						Text: fmt.Sprintf("p%d says %d", who, word), Final: word == words-1,
+					})
+				}
+			}
+			for i := range captionQueue {
+				c.Record(agent.Record{Cycle: uint64(i)})
+			}
+		})
+		finals := map[string]bool{}
+		for _, text := range got.text {
+			var who, word int
+			_, err := fmt.Sscanf(text, "p%d says %d", &who, &word)
+			require.NoError(t, err)
+			if word == words-1 {
+				finals[fmt.Sprint("p", who)] = true
+			}
+		}
+		require.Len(t, finals, people)
+		require.Len(t, got.ended, len(got.text), "every stream ends")
+	})
+}
+
+// TestHeardWithoutAnAgentsToken: the server would put the bot's name under the words; that is said once.
+func TestHeardWithoutAnAgentsToken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		got, _ := postCaptions(t, func(c *Captions) {
+			c.sup.may.Agent = false
+			c.log = zerolog.New(&log)
+			for n := range 3 {
+				c.Heard(agent.Heard{Segment: strconv.Itoa(n), Identity: "ann", Text: "Hello.", Caption: true, Final: true})
+			}
+		})
+		require.Empty(t, got.text)
+		require.Equal(t, 1, strings.Count(log.String(), "\n"))
+		require.Contains(t, log.String(), "the token is not an agent's")
+	})
+}
+
+// TestHeardIsBounded: a text longer than a packet is cut between letters.
+func TestHeardIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		got, _ := postCaptions(t, func(c *Captions) {
+			c.Heard(agent.Heard{Segment: "a", Identity: "ann", Text: "x" + strings.Repeat("é", maxPayload), Caption: true, Final: true})
+		})
+		require.Equal(t, map[string]string{"a-1": "x" + strings.Repeat("é", maxPayload/2-1)}, got.text)
 	})
 }

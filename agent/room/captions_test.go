@@ -5,38 +5,54 @@ package room_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/webrtc/v4"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/access"
 	"touchline/agent/room"
 )
 
 // streamed is a text stream as a front end gets it.
 type streamed struct {
-	topic, text string
-	attributes  map[string]string
+	topic, text, from string
+	attributes        map[string]string
 }
 
 // captionReader is a stock LiveKit client that collects the captions.
 type captionReader struct {
-	mu      sync.Mutex
-	streams []streamed
-	legacy  []*lksdk.TranscriptionSegment
-	records []agent.Record
+	room *lksdk.Room
+
+	mu       sync.Mutex
+	streams  []streamed
+	legacy   []*lksdk.TranscriptionSegment
+	legacyOf []string // participant and track of each
+	records  []agent.Record
+	heard    []agent.Heard
 }
 
 func joinCaptionReader(t *testing.T, s *server) *captionReader {
 	t.Helper()
+	return joinCaptionReaderAs(t, s, room.Person{Room: "match", Identity: "reader"})
+}
+
+func joinCaptionReaderAs(t *testing.T, s *server, who room.Person) *captionReader {
+	t.Helper()
 	r := &captionReader{}
 	cb := lksdk.NewRoomCallback()
-	cb.OnTranscriptionReceived = func(segments []*lksdk.TranscriptionSegment, _ lksdk.Participant, _ lksdk.TrackPublication) {
+	cb.OnTranscriptionReceived = func(segments []*lksdk.TranscriptionSegment, p lksdk.Participant, pub lksdk.TrackPublication) {
 		r.mu.Lock()
 		r.legacy = append(r.legacy, segments...)
+		if pub, ok := pub.(*lksdk.RemoteTrackPublication); ok && pub != nil {
+			r.legacyOf = append(r.legacyOf, p.Identity()+" "+pub.SID())
+		}
 		r.mu.Unlock()
 	}
 	cb.OnDataPacket = func(data lksdk.DataPacket, _ lksdk.DataReceiveParams) {
@@ -46,23 +62,39 @@ func joinCaptionReader(t *testing.T, s *server) *captionReader {
 			r.records = append(r.records, rec)
 			r.mu.Unlock()
 		}
+		var h struct {
+			Type string `json:"type"`
+			agent.Heard
+		}
+		if u, ok := data.(*lksdk.UserDataPacket); ok && u.Topic == room.TopicControl && json.Unmarshal(u.Payload, &h) == nil && h.Type == "heard" {
+			r.mu.Lock()
+			r.heard = append(r.heard, h.Heard)
+			r.mu.Unlock()
+		}
 	}
 	person := lksdk.NewRoom(cb)
+	r.room = person
 	for _, topic := range []string{"lk.transcription", "lk.chat"} {
-		require.NoError(t, person.RegisterTextStreamHandler(topic, func(tr *lksdk.TextStreamReader, _ string) {
+		require.NoError(t, person.RegisterTextStreamHandler(topic, func(tr *lksdk.TextStreamReader, from string) {
 			text := tr.ReadAll()
 			r.mu.Lock()
-			r.streams = append(r.streams, streamed{topic, text, tr.Info.Attributes})
+			r.streams = append(r.streams, streamed{topic, text, from, tr.Info.Attributes})
 			r.mu.Unlock()
 		}))
 	}
-	token, err := room.ViewerToken(s.keys(), room.Person{Room: "match", Identity: "reader"})
+	token, err := room.ViewerToken(s.keys(), who)
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	require.NoError(t, person.JoinWithContextAndToken(ctx, s.URL(), token, lksdk.WithAutoSubscribe(false), lksdk.WithDisableTURN()))
 	t.Cleanup(person.Disconnect)
 	return r
+}
+
+// knows reports whether the reader sees a track.
+func (r *captionReader) knows(identity, sid string) bool {
+	p := r.room.GetParticipantByIdentity(identity)
+	return p != nil && slices.ContainsFunc(p.TrackPublications(), func(pub lksdk.TrackPublication) bool { return pub.SID() == sid })
 }
 
 func (r *captionReader) got() (streams []streamed, legacy []*lksdk.TranscriptionSegment, records []agent.Record) {
@@ -147,4 +179,64 @@ func TestCaptionsOverlap(t *testing.T) {
 	}
 	require.Len(t, streams, 2)
 	require.Equal(t, map[string]string{"a": "Red shoots.", "b": "Saved!"}, texts)
+}
+
+// TestHeard: what somebody says arrives in the speaker's name, as LiveKit's agents send it; spoken orders reach those who may
+// instruct.
+func TestHeard(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	control := room.NewControl(room.ControlConfig{}, s.keys(), &steered{}, nil, testLog(t))
+	bot := startBot(t, s, func(o *room.Options) { o.Control = control })
+	captions := room.NewCaptions(bot, true, testLog(t))
+	run(t, func(ctx context.Context) error { _ = captions.Run(ctx); return nil })
+	r := joinCaptionReader(t, s)
+	boss := joinCaptionReaderAs(t, s, room.Person{Room: "match", Identity: "boss", Attributes: room.Attributes(access.Instruct)})
+	ann := joinSpeaker(t, s, speakerToken(t, s, "ann", 0), 2, webrtc.MimeTypeOpus, voicePace)
+	eventually(t, func() bool {
+		in := bot.CurrentRoom()
+		return in != nil && in.GetParticipantByIdentity("reader") != nil && in.GetParticipantByIdentity("boss") != nil
+	}, "the bot sees all")
+	eventually(t, func() bool { return r.knows("ann", ann.pub.SID()) }, "the reader sees the microphone")
+
+	track := ann.pub.SID()
+	say := func(text string, final bool, order *agent.SpokenOrder) {
+		captions.Heard(agent.Heard{
+			Segment: "SG_1", Identity: "ann", Track: track, Text: text, Language: "en", Final: final, Caption: true, Order: order,
+		})
+	}
+	arrived := func(n int) {
+		eventually(t, func() bool {
+			streams, legacy, _ := r.got()
+			return len(streams) == n && len(legacy) == n
+		}, "a text")
+	}
+	say("Hey", false, nil)
+	arrived(1)
+	say("Hey touchline", false, nil)
+	arrived(2)
+	say("Hey Touchline, shorter.", true, &agent.SpokenOrder{Text: "shorter", Command: agent.CommandShorter})
+	arrived(3)
+	captions.Heard(agent.Heard{Segment: "SG_2", Identity: "ann", Text: "Hey Touchline, longer.", Final: true, Order: &agent.SpokenOrder{Text: "longer"}})
+
+	streams, legacy, _ := r.got()
+	for i, text := range []string{"Hey", "Hey touchline", "Hey Touchline, shorter."} {
+		require.Equal(t, streamed{"lk.transcription", text, "ann", map[string]string{
+			"lk.segment_id": "SG_1", "lk.transcription_final": strconv.FormatBool(i == 2), "lk.transcribed_track_id": track,
+			room.AttributeLanguage: "en",
+		}}, streams[i])
+		require.Equal(t, text, legacy[i].Text)
+		require.Equal(t, i == 2, legacy[i].Final)
+		require.Equal(t, "en", legacy[i].Language)
+		require.Equal(t, "SG_1", legacy[i].ID)
+	}
+	eventually(t, func() bool { boss.mu.Lock(); defer boss.mu.Unlock(); return len(boss.heard) == 2 }, "both orders")
+	require.Equal(t, agent.CommandShorter, boss.heard[0].Order.Command)
+	require.Equal(t, "Hey Touchline, longer.", boss.heard[1].Text)
+	streams, _, _ = r.got()
+	require.Len(t, streams, 3, "an order alone is no caption")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	require.Empty(t, r.heard, "a viewer gets no orders")
+	require.Equal(t, []string{"ann " + track, "ann " + track, "ann " + track}, r.legacyOf)
 }

@@ -200,6 +200,16 @@ func (s *Supervisor) instructs(p *lksdk.RemoteParticipant) bool {
 	return c != nil && c.rightsOf(callerOf(p, p.Identity())).Allow(access.Instruct)
 }
 
+// instructors lists the participants that may instruct the commentator.
+func (s *Supervisor) instructors(room *lksdk.Room) (out []string) {
+	for _, p := range room.GetRemoteParticipants() {
+		if s.instructs(p) {
+			out = append(out, p.Identity())
+		}
+	}
+	return out
+}
+
 // soundOf finds the sound of a picture: the microphone of a camera's participant, the sound of a shared screen.
 func soundOf(sub *subscription) *lksdk.RemoteTrackPublication {
 	want := livekit.TrackSource_MICROPHONE

@@ -171,7 +171,7 @@ func TestTokens(t *testing.T) {
 	got, err := room.ReadToken(bot)
 	require.NoError(t, err)
 	require.Equal(t, room.ReadyToken{
-		Identity: "x", Room: "match", OwnAttributes: true, Watch: true, Voice: true, Picture: true, Sound: true,
+		Identity: "x", Room: "match", OwnAttributes: true, Watch: true, Voice: true, Picture: true, Sound: true, Agent: true,
 	}, got)
 
 	camera, err := room.CameraToken(keys, who)

@@ -173,7 +173,7 @@ func New(opts Options) (*Supervisor, error) {
 func (s *Supervisor) tokens() (func() (string, error), error) {
 	opts := &s.opts
 	if opts.Token == "" {
-		s.may = ReadyToken{OwnAttributes: true, Watch: true, Voice: true, Picture: true, Sound: true}
+		s.may = ReadyToken{OwnAttributes: true, Watch: true, Voice: true, Picture: true, Sound: true, Agent: true}
 		token := func() (string, error) {
 			return AgentToken(opts.Keys, Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name})
 		}

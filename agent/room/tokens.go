@@ -157,6 +157,8 @@ type ReadyToken struct {
 	Room     string
 	// OwnAttributes: it may set its own attributes. Watch: it may subscribe. Voice, Picture, Sound: it may publish them.
 	OwnAttributes, Watch, Voice, Picture, Sound bool
+	// Agent: the server lets it send text in the name of others.
+	Agent bool
 	// Lost lists the missing rights and their effects in words.
 	Lost []string
 }
@@ -186,6 +188,7 @@ func ReadToken(token string) (ReadyToken, error) {
 		Voice:   video.GetCanPublishSource(livekit.TrackSource_MICROPHONE),
 		Picture: video.GetCanPublishSource(livekit.TrackSource_CAMERA),
 		Sound:   video.GetCanPublishSource(livekit.TrackSource_SCREEN_SHARE_AUDIO),
+		Agent:   claims.GetParticipantKind() == livekit.ParticipantInfo_AGENT || video.Agent,
 	}
 	for _, right := range []struct {
 		has  bool
