@@ -104,11 +104,6 @@ func (f *folder) unread() []string {
 	return out
 }
 
-func stageOf(name string) string {
-	stage, _, _ := strings.Cut(name, "/")
-	return stage
-}
-
 // maxFixture is the maximum size of an unpacked fixture in bytes.
 const maxFixture = 1 << 31
 

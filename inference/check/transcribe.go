@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"path"
@@ -11,6 +12,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/internal/mel"
 	"touchline/inference/qwen3asr"
+	"touchline/inference/vad"
 	"touchline/models"
 )
 
@@ -32,6 +34,55 @@ func (c *checker) recognized(ctx context.Context, recognizer, aligner *models.Bu
 				return err
 			}
 			return run(ctx, t, name, recognizer, aligner)
+		})
+	}
+}
+
+// texts compares what needs no network: the reading of answers, and the words of the aligner.
+func (c *checker) texts() {
+	for _, name := range c.files.in(stageText) {
+		run, known := map[string]func([]byte, qwen3asr.Same) (int, error){
+			"parse.json": func(raw []byte, same qwen3asr.Same) (int, error) { return 0, qwen3asr.ReplayAnswers(raw, same) },
+			"align.json": qwen3asr.ReplayWords,
+		}[path.Base(name)]
+		if !known {
+			continue
+		}
+		c.row(stageText, name, 0, func(t *tally) error {
+			raw, err := c.files.bytes(name)
+			if err != nil {
+				return err
+			}
+			korean, err := run(raw, t.exact)
+			if korean > 0 {
+				t.row.Note = fmt.Sprintf("%d Korean texts by their letters only", korean)
+			}
+			return err
+		})
+	}
+}
+
+// speech compares the network that finds speech, where its file is.
+func (c *checker) speech() {
+	for _, name := range c.files.in(stageVAD) {
+		c.row(stageVAD, name, 1e-5, func(t *tally) (err error) {
+			raw, err := c.files.bytes(name)
+			if err != nil {
+				return err
+			}
+			g := vad.Open(c.Library)
+			defer func() { err = errors.Join(err, g.Close()) }()
+			if g.Err() != nil {
+				t.row.Note = "not compared: " + g.Err().Error()
+				return nil
+			}
+			return vad.Replay(g, raw, c.sound, func(got, want float64, clip string, frame int) {
+				t.row.Cases++
+				t.row.Worst = max(t.row.Worst, math.Abs(got-want))
+				if !(math.Abs(got-want) <= t.row.Bound) {
+					t.fail(fmt.Errorf("%s: frame %d: expected %g, got %g", clip, frame, want, got))
+				}
+			})
 		})
 	}
 }

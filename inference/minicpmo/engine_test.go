@@ -607,13 +607,13 @@ func TestTextAlone(t *testing.T) {
 		"additionalProperties": false}`
 	for _, form := range []string{"", schema} {
 		p := inference.Prompt{System: "You translate.", Text: "Een doelpunt!", MaxTokens: 120, Schema: []byte(form)}
-		text := ""
+		var text strings.Builder
 		for c, err := range s.Generate(t.Context(), p) {
 			require.NoError(t, err)
-			text += c.Text
+			text.WriteString(c.Text)
 		}
-		require.NotEmpty(t, text)
-		require.True(t, form == "" || strings.HasPrefix(text, `{`), text)
+		require.NotEmpty(t, text.String())
+		require.True(t, form == "" || strings.HasPrefix(text.String(), `{`), text.String())
 	}
 	require.Zero(t, e.Stats().Misses, "no picture")
 }

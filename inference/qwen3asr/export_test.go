@@ -14,13 +14,9 @@ import (
 
 // Parts of the engine without a graph.
 var (
-	Parse          = parse
-	FixRepetitions = fixRepetitions
-	NormalName     = normalName
-	LanguageName   = languageName
-	LanguageTag    = languageTag
-	Repair         = repair
-	AlignPrompt    = alignPrompt
+	Parse        = parse
+	LanguageName = languageName
+	LanguageTag  = languageTag
 )
 
 // PromptIDs returns the ids of a prompt.

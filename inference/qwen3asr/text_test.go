@@ -79,31 +79,22 @@ func clip(tb testing.TB, name string) []float32 {
 	return sound
 }
 
+// replay counts the cases of a recording, each of which must be equal.
+func replay(t *testing.T) (same qwen3asr.Same, cases *int) {
+	t.Helper()
+	cases = new(int)
+	return func(equal bool, format string, args ...any) {
+		*cases++
+		require.True(t, equal, append([]any{format}, args...)...)
+	}, cases
+}
+
 func TestParse(t *testing.T) {
 	t.Parallel()
-	var want struct {
-		Parse []struct {
-			Raw            string
-			Forced         string
-			Language, Text string
-		}
-		Normalize   []struct{ Input, Output string } `json:"normalize_language"`
-		Repetitions []struct{ Input, Output string }
-	}
-	golden(t, "parse", &want)
-	require.Len(t, want.Parse, 120)
-	for _, tt := range want.Parse {
-		language, text := qwen3asr.Parse(tt.Raw, tt.Forced)
-		require.Equal(t, tt.Text, text, "%q", tt.Raw)
-		require.Equal(t, tt.Language, language, "%q", tt.Raw)
-	}
-	for _, tt := range want.Normalize {
-		require.Equal(t, tt.Output, qwen3asr.NormalName(tt.Input))
-	}
-	require.Len(t, want.Repetitions, 60)
-	for _, tt := range want.Repetitions {
-		require.Equal(t, tt.Output, qwen3asr.FixRepetitions(tt.Input))
-	}
+	same, cases := replay(t)
+	require.NoError(t, qwen3asr.ReplayAnswers(read(t, "testdata/parse.json.gz"), same))
+	require.GreaterOrEqual(t, *cases, 120+60)
+	require.Error(t, qwen3asr.ReplayAnswers([]byte("["), same))
 }
 
 func FuzzParse(f *testing.F) {
@@ -294,37 +285,13 @@ type run struct {
 
 func TestAlignWords(t *testing.T) {
 	t.Parallel()
-	var want struct {
-		Words []struct {
-			Language, Text, Prompt string
-			Words                  []string
-		}
-		Fix []struct{ MS, Fixed []float64 } `json:"fix_timestamp"`
-	}
-	golden(t, "words", &want)
-	const sound = "<|audio_start|><|audio_pad|><|audio_end|>"
-	korean := 0
-	for _, tt := range want.Words {
-		words, _, prompt := qwen3asr.AlignWords(tt.Text, tt.Language)
-		switch {
-		case tt.Language == "Korean": // the official list of words is not here
-			korean++
-			require.Equal(t, strings.Join(tt.Words, ""), strings.Join(words, ""))
-		case len(tt.Words) == 0: // the original has slots without a word, and fails
-			require.Empty(t, words)
-		default:
-			require.Equal(t, tt.Words, words, "%q", tt.Text)
-			require.Equal(t, tt.Prompt, sound+prompt)
-		}
-	}
+	same, cases := replay(t)
+	korean, err := qwen3asr.ReplayWords(read(t, "testdata/words.json.gz"), same)
+	require.NoError(t, err)
 	require.Equal(t, 3, korean)
-	require.Len(t, want.Fix, 60)
-	for _, tt := range want.Fix {
-		qwen3asr.Repair(tt.MS)
-		for i, v := range tt.MS {
-			require.InDelta(t, tt.Fixed[i], float64(int(v)), 0)
-		}
-	}
+	require.Greater(t, *cases, 60)
+	_, err = qwen3asr.ReplayWords([]byte("{}"), same)
+	require.Error(t, err)
 }
 
 func TestAlignJapanese(t *testing.T) {

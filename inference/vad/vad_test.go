@@ -2,7 +2,6 @@ package vad_test
 
 import (
 	"compress/gzip"
-	"encoding/json"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -60,47 +59,17 @@ func network(t *testing.T) *vad.Gate {
 // TestSilero compares the probabilities with those of the network's own package, of several streams in turn.
 func TestSilero(t *testing.T) {
 	g := network(t)
-	var golden struct {
-		Clips []struct {
-			Clip  string
-			Probs []float64
-		}
-	}
-	require.NoError(t, json.Unmarshal(unzip(t, "testdata/silero.json.gz"), &golden))
-	type stream struct {
-		d     vad.Detector
-		sound []float32
-		want  []float64
-	}
-	var streams []stream
-	for _, c := range golden.Clips {
-		d, err := g.Detector()
-		require.NoError(t, err)
-		defer func() { require.NoError(t, d.Close()) }()
-		streams = append(streams, stream{d, clip(t, c.Clip), c.Probs})
-	}
-	require.NotEmpty(t, streams)
 	checked := 0
-	for i := 0; ; i++ {
-		done := true
-		for _, s := range streams {
-			if i >= len(s.want) {
-				continue
-			}
-			done = false
-			frame := make([]float32, vad.FrameSamples)
-			copy(frame, s.sound[i*vad.FrameSamples:])
-			p, err := s.d.Detect(frame)
-			require.NoError(t, err)
-			require.InDelta(t, s.want[i], p, 1e-5, "frame %d", i)
-			checked++
-		}
-		if done {
-			break
-		}
-	}
+	sound := func(name string) ([]float32, error) { return clip(t, name), nil }
+	require.NoError(t, vad.Replay(g, unzip(t, "testdata/silero.json.gz"), sound, func(got, want float64, name string, frame int) {
+		require.InDelta(t, want, got, 1e-5, "%s %d", name, frame)
+		checked++
+	}))
 	require.Greater(t, checked, 500)
-	_, err := streams[0].d.Detect(make([]float32, 7200))
+	d, err := g.Detector()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, d.Close()) }()
+	_, err = d.Detect(make([]float32, 7200))
 	require.ErrorContains(t, err, "expected 512 samples, got 7200", "an error, never speech")
 }
 

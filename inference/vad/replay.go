@@ -1,0 +1,53 @@
+package vad
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Replay compares the probabilities of a Gate's network with recorded ones of the network's own package, of several streams in turn. clip
+// returns the sound of a name, and near gets each pair.
+func Replay(
+	g *Gate, raw []byte, clip func(name string) ([]float32, error), near func(got, want float64, name string, frame int),
+) (err error) {
+	var golden struct {
+		Clips []struct {
+			Clip  string
+			Probs []float64
+		}
+	}
+	if err := json.Unmarshal(raw, &golden); err != nil {
+		return err
+	}
+	detectors, sounds := make([]Detector, len(golden.Clips)), make([][]float32, len(golden.Clips))
+	frames := 0
+	for i, c := range golden.Clips {
+		if sounds[i], err = clip(c.Clip); err != nil {
+			return err
+		}
+		if len(sounds[i]) <= (len(c.Probs)-1)*FrameSamples {
+			return fmt.Errorf("%s: expected sound of %d frames, got %d samples", c.Clip, len(c.Probs), len(sounds[i]))
+		}
+		if detectors[i], err = g.Detector(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, detectors[i].Close()) }()
+		frames = max(frames, len(c.Probs))
+	}
+	for at := range frames {
+		for i, c := range golden.Clips {
+			if at >= len(c.Probs) {
+				continue
+			}
+			frame := make([]float32, FrameSamples)
+			copy(frame, sounds[i][at*FrameSamples:])
+			p, err := detectors[i].Detect(frame)
+			if err != nil {
+				return fmt.Errorf("%s: frame %d: %w", c.Clip, at, err)
+			}
+			near(p, c.Probs[at], c.Clip, at)
+		}
+	}
+	return nil
+}
