@@ -6,6 +6,7 @@ import { Captions } from './captions.js';
 import { Comments } from './comments.js';
 import { Confirm, InstructionBox, Profiles, Toast, Voice } from './controls.js';
 import { Events } from './events.js';
+import { HeardStrip } from './heard.js';
 import { helpBody } from './help.js';
 import { NumbersPanel } from './numbers.js';
 import { Panel } from './panel.js';
@@ -16,6 +17,7 @@ import { Share, mays, terms } from './share.js';
 import { SettingsPanel } from './settings.js';
 import { SourcePanel } from './source.js';
 import { State } from './state.js';
+import { Talk } from './talk.js';
 import { FrameViewer } from './viewer.js';
 import { banner, chip, curtain, engine, tally } from './view.js';
 import { millis, seconds } from './words.js';
@@ -39,6 +41,11 @@ const source = new SourcePanel(state, confirm);
 const settings = new SettingsPanel(state, confirm);
 const prompts = new PromptsPanel(state);
 const numbers = new NumbersPanel(state, panel);
+let rights = /** @type {string[]} */ ([]);
+const talk = new Talk(state, confirm, viewer, () => rights);
+new HeardStrip(state, {
+  strip: $('heard'), list: $('heard-list'), live: $('heard-live'), glyph: $('ears'), words: $('ears-words'), desk: $('desk'),
+}, () => viewer.identity);
 const alerts = new Alerts(state, panel, () => $('mute').getAttribute('aria-pressed') === 'true');
 panel.add('alerts', 'Alerts', alerts.body, () => alerts.shown());
 panel.add('source', 'Source', source.body, () => source.shown());
@@ -80,6 +87,8 @@ async function readRights() {
   const who = await api.rights().catch(() => null);
   if (!who) return;
   document.body.dataset.may = mays(who.rights);
+  rights = who.rights;
+  talk.draw();
   text($('terms'), terms(who));
 }
 
@@ -232,10 +241,17 @@ addEventListener('keydown', (e) => {
     case 'n':
       $('open-numbers').click();
       break;
+    case 't':
+      if (!e.repeat) talk.press();
+      break;
     case '?':
       $('open-help').click();
       break;
   }
+});
+
+addEventListener('keyup', (e) => {
+  if (e.key.toLowerCase() === 't') talk.release();
 });
 
 // The token in the address' fragment becomes a cookie and is removed from the address.

@@ -5,7 +5,7 @@
 import * as api from './api.js';
 import { pause, spread } from './backoff.js';
 
-const NAMES = ['snapshot', 'history', 'status', 'caption', 'record', 'alert', 'lost'];
+const NAMES = ['snapshot', 'history', 'status', 'caption', 'record', 'alert', 'heard', 'lost'];
 const LOOK = 2; // s between checks for a removed room
 const DOUBT = 20_000; // ms without an event after which the server is checked
 

@@ -11,6 +11,7 @@ import { Plain } from './plain.js';
 export const loadLiveKit = () => import('./vendor/livekit-client.js');
 
 const STALL = 3000; // ms without a new picture
+const HEARD = 2000; // ms until a published microphone counts as heard
 const SOUND = 'touchline-sound'; // the camera's sound, delayed
 
 /** The address to connect to: that of the server's answer, or this host. @param {string} [url] */
@@ -48,6 +49,9 @@ export function roomSentence(err, agent = globalThis.navigator?.userAgent ?? '',
   return 'The LiveKit server does not answer.';
 }
 
+/** A failure with a sentence for the reader. */
+export class RoomError extends Error {}
+
 export class Viewer {
   /** @type {import('livekit-client').Room | null} */
   #room = null;
@@ -64,6 +68,8 @@ export class Viewer {
   #cameraVolume = 1;
   /** @type {string} */
   name = '';
+  /** In the room. */
+  identity = '';
 
   /**
    * @param {import('./state.js').State} state
@@ -121,12 +127,13 @@ export class Viewer {
       this.#listen(room, generation);
       this.name = grant.room;
       this.#agent = grant.agent ?? '';
+      this.identity = grant.identity ?? '';
       this.onName(grant.room);
       await room.connect(signalURL(grant.url), grant.token, { autoSubscribe: false });
       if (generation !== this.#generation) return;
       this.#attempt = 0;
       this.#failed = false;
-      this.state.set({ room: 'joined', roomError: '', codecs: playable() });
+      this.state.set({ room: 'joined', roomError: '', codecs: playable(), mayTalk: room.localParticipant.permissions?.canPublish });
       this.#look();
     } catch (err) {
       if (generation !== this.#generation) return;
@@ -179,6 +186,44 @@ export class Viewer {
   setCameraVolume(volume) {
     this.#cameraVolume = volume;
     this.setVolume(this.#volume, this.#muted);
+  }
+
+  /**
+   * Publishes a microphone, and tells the commentator that it is held.
+   * @param {MediaStreamTrack} track
+   * @returns {Promise<{heard: Promise<void>, end: () => Promise<void>}>} heard: somebody receives it
+   */
+  async talk(track) {
+    const room = this.#room;
+    const agent = [...(room?.remoteParticipants.values() ?? [])].find((p) => this.#isAgent(p));
+    if (!room || !agent) throw new RoomError('The commentator is not in the room.');
+    const { RoomEvent, Track } = this.#lk;
+    const heard = new Promise((done) => {
+      room.once(RoomEvent.LocalTrackSubscribed, () => done(undefined));
+      setTimeout(done, HEARD);
+    });
+    const me = room.localParticipant;
+    const held = (on) => me.performRpc({ destinationIdentity: agent.identity, method: 'touchline.talk', payload: JSON.stringify({ held: on }) })
+      .catch((err) => {
+        throw new RoomError(err?.message || 'The commentator does not answer.');
+      });
+    try {
+      await me.publishTrack(track, { source: Track.Source.Microphone, name: 'talk', audioPreset: { maxBitrate: 32_000 }, dtx: false, red: false });
+      await held(true);
+    } catch (err) {
+      await me.unpublishTrack(track, true).catch(() => {});
+      throw err;
+    }
+    return {
+      heard,
+      end: async () => {
+        try {
+          await held(false);
+        } finally {
+          await me.unpublishTrack(track, true).catch(() => {});
+        }
+      },
+    };
   }
 
   async #leave() {

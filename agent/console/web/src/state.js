@@ -90,6 +90,9 @@ export class State extends EventTarget {
       case 'alert':
         this.#tell('alert', data);
         break;
+      case 'heard':
+        this.#tell('heard', data);
+        break;
       case 'lost':
         this.lost += data?.count ?? 0;
         this.#tell('lost', data?.count ?? 0);

@@ -6,6 +6,7 @@
  * @property {string} state LiveKit's agent state
  * @property {string} [detail] the reason
  * @property {number} percent of the model's loading
+ * @property {string} [hearing] the mode in which people are heard: orders, captions, all
  * @property {string} chip waiting, loading, failed, watching, thinking, speaking, silent, idle, reconnecting
  *
  * @typedef {object} Profile
@@ -118,6 +119,16 @@
  * @property {number} max_slices
  * @property {number} window_size pictures
  * @property {SourceInfo} source
+ *
+ * @typedef {object} SpokenOrder
+ * @property {string} text @property {string} [command] @property {string} [effect] a sentence @property {string} [refused] why not
+ *
+ * @typedef {object} Heard what somebody in the room said
+ * @property {string} segment of an utterance; a later text replaces an earlier one
+ * @property {string} identity @property {string} [name] @property {string} [language]
+ * @property {string} text "" takes it back
+ * @property {boolean} final @property {boolean} caption
+ * @property {SpokenOrder} [order]
  *
  * @typedef {object} Caption
  * @property {string} segment

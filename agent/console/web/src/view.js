@@ -19,6 +19,7 @@ import { ago } from './words.js';
  * @property {{reason: string, at: number} | null} failure of the last cycle; at in ms
  * @property {boolean} publishing this browser's camera is on
  * @property {number} [heardAfterSeen] ms from the picture on this screen to its voice; NaN if unknown
+ * @property {boolean} [mayTalk] the room allows a microphone on this page
  * @property {string[]} [codecs] codecs that this browser plays, such as "H264"; unknown when empty
  *
  * @typedef {object} Act

@@ -1,0 +1,127 @@
+/** Who said what: the words of the people in the room, in a strip of their own. */
+import { h } from './panel.js';
+
+const KEPT = 30; // lines
+const SILENT = 20_000; // ms after which an interim text without a final one is dropped: its speaker left
+
+/** The words of the bar for a mode of hearing; "" while nobody is heard. @param {string} [mode] */
+export function hearingWords(mode) {
+  return { orders: 'hears orders', captions: 'hears people', all: 'hears people and orders' }[mode ?? ''] ?? '';
+}
+
+/** The sentence of its tooltip. @param {string} [mode] */
+export function hearingTitle(mode) {
+  return {
+    orders: 'The commentator listens to this room for spoken orders. Other words are neither shown nor kept.',
+    captions: 'The commentator listens to this room. It shows what people say, and takes no spoken orders.',
+    all: 'The commentator listens to this room. It shows what people say, and acts on spoken orders.',
+  }[mode ?? ''] ?? '';
+}
+
+/**
+ * What became of a spoken order; null for other words.
+ * @param {import('./types.js').SpokenOrder} [order]
+ * @returns {{tone: string, words: string} | null}
+ */
+export function became(order) {
+  if (!order) return null;
+  if (order.refused) return { tone: 'bad', words: `not done: ${order.refused}` };
+  return { tone: 'on', words: order.effect || 'done' };
+}
+
+/** The lines of the strip, oldest first; one for each utterance. */
+export class HeardLines {
+  /** @type {(import('./types.js').Heard & {at: number})[]} */
+  list = [];
+
+  /** @param {import('./types.js').Heard} heard @param {number} now ms */
+  take(heard, now) {
+    const i = this.list.findIndex((l) => l.segment === heard.segment);
+    if (i >= 0 && this.list[i].final && !heard.final) return; // it came late
+    const line = { ...heard, at: now };
+    if (!heard.text) {
+      if (i >= 0) this.list.splice(i, 1); // taken back
+    } else if (i >= 0) {
+      this.list[i] = line;
+    } else {
+      this.list.push(line);
+    }
+    this.list = this.list.filter((l) => l.final || now - l.at < SILENT).slice(-KEPT);
+  }
+}
+
+export class HeardStrip {
+  #lines = new HeardLines();
+  /** @type {Map<string, {row: any, words: any, note: any}>} */
+  #rows = new Map();
+
+  /**
+   * @param {import('./state.js').State} state
+   * @param {{strip: HTMLElement, list: HTMLElement, live: HTMLElement, glyph: HTMLElement, words: HTMLElement, desk: HTMLElement}} el
+   * @param {() => string} self the identity of this page in the room
+   */
+  constructor(state, el, self) {
+    Object.assign(this, { state, el, self });
+    state.on('heard', (heard) => {
+      this.#lines.take(heard, performance.now());
+      this.#draw();
+      if (heard.final && heard.text) this.#tell(heard);
+    });
+    state.on('known', () => this.#mode());
+  }
+
+  #mode() {
+    const mode = this.state.known.status?.hearing ?? '';
+    if (this.el.glyph.dataset.mode === mode) return;
+    this.el.glyph.dataset.mode = mode;
+    this.el.glyph.hidden = !mode;
+    this.el.glyph.title = hearingTitle(mode);
+    this.el.words.textContent = hearingWords(mode);
+    this.#draw();
+  }
+
+  #name(heard) {
+    return heard.identity === this.self() ? 'You' : heard.name || heard.identity;
+  }
+
+  /** Tells screen readers. @param {import('./types.js').Heard} heard */
+  #tell(heard) {
+    const end = became(heard.order);
+    this.el.live.textContent = `${this.#name(heard)}: ${heard.text}${end ? ` – ${end.words}` : ''}`;
+  }
+
+  #draw() {
+    const lines = this.#lines.list;
+    const shown = lines.length > 0 || Boolean(this.state.known.status?.hearing);
+    this.el.strip.hidden = !shown;
+    this.el.desk.classList.toggle('hears', shown);
+    this.el.list.dataset.empty = this.state.known.status?.hearing === 'orders' ? 'Spoken orders appear here.' : 'What people say appears here.';
+    const { list } = this.el;
+    const follow = list.scrollHeight - list.scrollTop - list.clientHeight < 24;
+    for (const [segment, { row }] of this.#rows) {
+      if (lines.some((l) => l.segment === segment)) continue;
+      row.remove();
+      this.#rows.delete(segment);
+    }
+    for (const line of lines) this.#line(line);
+    if (follow) list.scrollTop = list.scrollHeight;
+  }
+
+  #line(line) {
+    let r = this.#rows.get(line.segment);
+    if (!r) {
+      const words = h('span', { class: 'heard-words' });
+      const note = h('small', {});
+      r = { row: h('li', {}, h('b', {}, this.#name(line)), ' ', words, ' ', note), words, note };
+      this.#rows.set(line.segment, r);
+      this.el.list.append(r.row);
+    }
+    const end = became(line.order);
+    const draft = String(!line.final);
+    if (r.row.dataset.draft !== draft) r.row.dataset.draft = draft;
+    if (r.words.textContent !== line.text) r.words.textContent = line.text;
+    if (line.language) r.words.lang = line.language;
+    r.row.dataset.tone = end?.tone ?? '';
+    r.note.textContent = end ? `order – ${end.words}` : '';
+  }
+}

@@ -1,0 +1,120 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { HeardLines, became, hearingTitle, hearingWords } from '../src/heard.js';
+import { Hold, microphoneSentence, talkState } from '../src/talk.js';
+import { RoomError } from '../src/room.js';
+
+const said = (segment, text, final = false, more = {}) => ({ segment, identity: 'ann', text, final, caption: true, ...more });
+
+test('a line for each utterance, whose texts replace each other', () => {
+  const lines = new HeardLines();
+  const texts = () => lines.list.map((l) => l.text);
+  lines.take(said('a', 'who'), 0);
+  lines.take(said('b', 'the', false, { identity: 'ben' }), 10);
+  lines.take(said('a', 'who has the ball?', true), 20);
+  lines.take(said('a', 'who has'), 30); // late
+  assert.deepEqual(texts(), ['who has the ball?', 'the']);
+  lines.take(said('b', '', true), 40); // taken back
+  assert.deepEqual(texts(), ['who has the ball?']);
+  lines.take(said('c', 'never ended'), 50);
+  lines.take(said('d', 'later', true), 60_000);
+  assert.deepEqual(texts(), ['who has the ball?', 'later']);
+  for (let i = 0; i < 50; i++) lines.take(said(`s${i}`, `line ${i}`, true), 60_000);
+  assert.equal(lines.list.length, 30);
+  assert.equal(lines.list.at(-1).text, 'line 49');
+});
+
+test('what became of an order', () => {
+  assert.equal(became(undefined), null);
+  assert.deepEqual(became({ text: 'stop', command: 'stop', effect: 'Commenting has stopped.' }), { tone: 'on', words: 'Commenting has stopped.' });
+  assert.deepEqual(became({ text: 'stop', refused: 'commenting is off' }), { tone: 'bad', words: 'not done: commenting is off' });
+});
+
+test('the words of a mode', () => {
+  assert.equal(hearingWords(undefined), '');
+  for (const mode of ['orders', 'captions', 'all']) assert.ok(hearingWords(mode) && hearingTitle(mode), mode);
+});
+
+test('why the button does not work, the first reason first', () => {
+  const all = ['watch', 'instruct', 'settings'];
+  const here = { secure: true, microphone: true, rights: all };
+  const k = (more = {}, hearing = 'orders') => ({ link: 'open', status: { hearing }, room: 'joined', agent: true, mayTalk: true, ...more });
+  assert.deepEqual(talkState(k(), here), { able: true, reason: '', offer: '' });
+  assert.match(talkState(k({}, ''), { ...here, secure: false }).reason, /https/);
+  assert.match(talkState(k(), { ...here, microphone: false }).reason, /no microphone/);
+  assert.match(talkState(k({ link: 'lost' }), here).reason, /server/);
+  assert.match(talkState(k(), { ...here, rights: ['watch'] }).reason, /does not allow orders/);
+  assert.match(talkState(k({ room: 'lost' }), here).reason, /not in the room/);
+  assert.match(talkState(k({ agent: false }), here).reason, /not in the room/);
+  assert.match(talkState(k({ mayTalk: false }), here).reason, /does not allow a microphone/);
+  assert.equal(talkState(k({}, ''), here).offer, 'orders');
+  assert.equal(talkState(k({}, 'captions'), here).offer, 'all');
+  assert.deepEqual(talkState(k({}, ''), { ...here, rights: ['watch', 'instruct'] }), { able: false, reason: 'The commentator does not listen for orders.', offer: '' });
+});
+
+test('refusals of the microphone', () => {
+  assert.match(microphoneSentence(Object.assign(new Error('x'), { name: 'NotAllowedError' })), /not allowed/);
+  assert.match(microphoneSentence(Object.assign(new Error('x'), { name: 'NotFoundError' })), /no microphone/);
+  assert.match(microphoneSentence(Object.assign(new Error('x'), { name: 'NotReadableError' })), /in use/);
+  assert.equal(microphoneSentence(new RoomError('talk: nobody is heard')), 'talk: nobody is heard');
+  assert.match(microphoneSentence(new TypeError('x')), /could not be used/);
+});
+
+/** A room that says what is done to it; gate delays the microphone. */
+function stand(gate = Promise.resolve()) {
+  const log = [];
+  const room = {
+    async open() {
+      await gate;
+      log.push('open');
+      return { stop: () => log.push('stop') };
+    },
+    async publish() {
+      log.push('held');
+      return { heard: Promise.resolve(), end: async () => void log.push('let go') };
+    },
+  };
+  const hold = new Hold(room, (stage, err) => log.push(err ? `${stage}: ${err.message}` : stage));
+  return { log, room, hold };
+}
+const settle = () => new Promise((done) => setTimeout(done));
+
+test('a hold publishes the microphone until it is let go', async () => {
+  const { log, hold } = stand();
+  hold.press();
+  hold.press(); // a second finger
+  await settle();
+  assert.deepEqual(log, ['opening', 'open', 'held', 'on']);
+  hold.release();
+  await hold.over;
+  assert.deepEqual(log.slice(4), ['let go', 'off', 'stop']);
+  hold.release();
+  hold.press();
+  await settle();
+  assert.ok(hold.held);
+  hold.release();
+  await hold.over;
+  assert.equal(log.filter((l) => l === 'let go').length, 2);
+});
+
+test('a hold that ends before the microphone opens publishes nothing', async () => {
+  let open;
+  const { log, hold } = stand(new Promise((done) => (open = done)));
+  hold.press();
+  await settle();
+  hold.release();
+  open();
+  await hold.over;
+  assert.deepEqual(log, ['opening', 'open', 'off', 'stop']);
+});
+
+test('a refused microphone ends the hold', async () => {
+  const { log, room, hold } = stand();
+  room.publish = async () => {
+    throw new Error('nobody is heard');
+  };
+  hold.press();
+  await hold.over;
+  assert.deepEqual(log, ['opening', 'open', 'failed: nobody is heard', 'stop']);
+  assert.ok(!hold.held);
+});
