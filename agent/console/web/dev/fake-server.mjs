@@ -4,6 +4,7 @@
 //   npm run build && node dev/fake-server.mjs [--port 8198] [--state ok]
 //     --rooms 6   the page of many rooms at "/", each room's at /rooms/NAME; without it, one room
 //     --state  ok, loading, waiting, gone, idle, silent, failed, broken, late, empty, locked
+//     --hears     two people speak in the room
 //     --livekit ws://127.0.0.1:7880 --key K --secret S   hand out real room tokens
 import { createHmac, randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -15,7 +16,7 @@ import { parseArgs } from 'node:util';
 const { values: opt } = parseArgs({
   options: {
     port: { type: 'string', default: '8198' }, rooms: { type: 'string', default: '0' }, state: { type: 'string', default: 'ok' },
-    livekit: { type: 'string' }, key: { type: 'string', default: 'devkey' }, secret: { type: 'string', default: 'secret' },
+    hears: { type: 'boolean', default: false }, livekit: { type: 'string' }, key: { type: 'string', default: 'devkey' }, secret: { type: 'string', default: 'secret' },
   },
 });
 const dist = join(dirname(fileURLToPath(import.meta.url)), '..', 'dist');
@@ -247,6 +248,31 @@ setInterval(() => {
 }, 1000);
 for (let i = 0; i < Number(opt.rooms); i++) open(NAMES[i] ?? `room ${i + 1}`, ['watching', 'waiting', 'watching', 'loading', 'failed'][i] ?? 'watching');
 void play();
+
+/** Two people speak in turn, one of them an order. */
+async function chat() {
+  snapshot.status.hearing = 'all';
+  const names = { ann: 'Ann', ben: 'Ben' };
+  const say = async (identity, text, order) => {
+    const heard = { segment: `heard-${++cycle}-${identity}`, identity, name: names[identity], track: 'TR_9', caption: true, final: false, began: iso(Date.now()) };
+    const words = text.split(' ');
+    for (let i = 1; i <= words.length; i++) {
+      all('heard', { ...heard, text: words.slice(0, i).join(' ') });
+      await wait(220);
+    }
+    await wait(300);
+    all('heard', { ...heard, text, final: true, ended: iso(Date.now()), order });
+  };
+  for (;;) {
+    await say('ann', 'Did you see that tackle?');
+    void say('ben', 'Hey touchline, who has the ball now?', { text: 'who has the ball now?', effect: 'It acts.' });
+    await say('ann', 'I think the reds are going to score in a minute.');
+    await wait(1500);
+    await say('ann', 'Hey touchline, go on.', { text: 'go on', refused: 'commenting is on' });
+    await wait(2500);
+  }
+}
+if (opt.hears) void chat();
 
 const b64 = (x) => Buffer.from(x).toString('base64url');
 function token(role, name) {
