@@ -12,8 +12,10 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/rtp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
@@ -77,6 +79,8 @@ type Options struct {
 	Engines *Engines
 	// Engine takes the place of the one that the settings name. The caller runs and closes it. May be nil.
 	Engine *Engine
+	// Recognition takes the place of the one that the settings name. The caller runs it. May be nil.
+	Recognition *Recognition
 	// Through returns the room's access to an engine; nil for the engine itself.
 	Through func(*Engine) inference.Model
 	// LoopbackOnly keeps media sockets on 127.0.0.1, for a server in this process.
@@ -134,6 +138,10 @@ func New(opts Options) (_ *Bot, err error) {
 	if err := b.makeRules(); err != nil {
 		return nil, err
 	}
+	b.makeEngines()
+	if err := b.makeEars(); err != nil {
+		return nil, err
+	}
 	if err := b.makeRoom(); err != nil {
 		return nil, err
 	}
@@ -152,9 +160,6 @@ func New(opts Options) (_ *Bot, err error) {
 		return nil, err
 	}
 	texts := b.makeOutputs()
-	if err := b.makeEars(); err != nil {
-		return nil, err
-	}
 	options := agent.Options{
 		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Engine,
 		Profiles: cfg.Profiles, Presets: cfg.Presets, Preset: cfg.Preset,
@@ -183,12 +188,40 @@ func New(opts Options) (_ *Bot, err error) {
 
 // makeEars makes what hears the room, if there is a recognizer.
 func (b *Bot) makeEars() error {
-	r, err := b.changer.engines.recognition(b.opts.Settings)
+	r, err := b.opts.Recognition, error(nil)
+	if r == nil {
+		r, err = b.changer.engines.recognition(b.opts.Settings)
+	}
 	if r != nil && err == nil {
 		b.ears = r.ears(b.log)
 	}
 	return err
 }
+
+// microphones gives the room's microphones to the ears.
+type microphones struct {
+	*hearing.Ears
+
+	log zerolog.Logger
+}
+
+// Open implements room.Microphones.
+func (m microphones) Open(mic agent.Microphone) room.MicrophoneSink {
+	sink, err := m.Ears.Open(mic)
+	if err != nil {
+		m.log.Warn().Err(err).Str("participant", mic.Identity).Msg("microphone not heard")
+		return deaf{}
+	}
+	return sink
+}
+
+// deaf drops the sound of a microphone.
+type deaf struct{}
+
+func (deaf) Begin()                          {}
+func (deaf) WriteRTP(*rtp.Packet, time.Time) {}
+func (deaf) SenderReport(time.Time, uint32)  {}
+func (deaf) Close()                          {}
 
 // errDeaf is returned for push-to-talk where nobody is heard.
 var errDeaf = errors.New("nobody is heard here: there is no recognizer")
@@ -244,7 +277,7 @@ func (b *Bot) makeRoom() (err error) {
 	}
 	b.control = room.NewControl(cfg.Control, opts.Keys, b, b.Alerts, opts.Log)
 	back := func(*lksdk.Room) { b.SetRoom("") }
-	b.Room, err = room.New(room.Options{
+	options := room.Options{
 		URL: lk.URL, Keys: opts.Keys, Token: string(lk.Token),
 		Room: lk.Room, Identity: lk.Identity, Name: lk.Name,
 		Watch: cfg.Media.Watch, Relay: cfg.Media.Relay, LongSide: cfg.Media.LongSide, LoopbackOnly: opts.LoopbackOnly,
@@ -259,19 +292,26 @@ func (b *Bot) makeRoom() (err error) {
 		Control: b.control,
 		Hooks:   append([]room.Hooks{{Joined: back, Reconnected: back}}, opts.Hooks...),
 		Log:     opts.Log,
-	})
-	if err != nil {
+	}
+	if b.ears != nil {
+		options.Microphones = microphones{b.ears, opts.Log}
+	}
+	if b.Room, err = room.New(options); err != nil {
 		return fmt.Errorf("prepare the room: %w", err)
 	}
 	return nil
 }
 
-// makeEngine takes the first engine.
-func (b *Bot) makeEngine() error {
+// makeEngines makes the engines of this bot, unless it shares those of others.
+func (b *Bot) makeEngines() {
 	b.changer = &changer{bot: b, engines: b.opts.Engines, wake: wake.New()}
 	if b.changer.engines == nil {
 		b.changer.engines = NewEngines(b.opts.Settings.Engine.Voice, b.log)
 	}
+}
+
+// makeEngine takes the first engine.
+func (b *Bot) makeEngine() error {
 	kept, err := b.keptEngine()
 	if err != nil {
 		return err

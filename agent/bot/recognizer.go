@@ -105,13 +105,18 @@ func NewRecognition(cfg inference.RecognizerConfig, runtime string, log zerolog.
 	if r.Note != "" {
 		log.Warn().Msg(r.Note)
 	}
+	return RecognitionBy(r, runtime, log), nil
+}
+
+// RecognitionBy adds detectors of speech to a recognizer.
+func RecognitionBy(r *Recognizer, runtime string, log zerolog.Logger) *Recognition {
 	return &Recognition{Recognizer: r, log: log, gate: sync.OnceValue(func() *vad.Gate {
 		gate := vad.Open(runtime)
 		if err := gate.Err(); err != nil {
 			log.Warn().Err(err).Msg("speech is found by its loudness alone")
 		}
 		return gate
-	})}, nil
+	})}
 }
 
 // Run loads and unloads the recognizer until ctx ends, and closes all. It must outlive the rooms and the service.

@@ -150,3 +150,12 @@ func (l lines) Write(b []byte) (int, error) {
 	l.t.Log(strings.TrimSpace(string(b)))
 	return len(b), nil
 }
+
+// TestHearing is short: a few people, whose every sentence gets its texts.
+func TestHearing(t *testing.T) {
+	_, heard, err := hear(t.Context(), 2, 8*time.Second, zerolog.Nop())
+	require.NoError(t, err)
+	require.Positive(t, heard.spoken)
+	require.Len(t, heard.finals, heard.spoken)
+	require.Len(t, heard.firsts, heard.spoken)
+}

@@ -100,6 +100,9 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 		{"rules", "16 alert rules beside the commentary, model latency 150 ms", func(ctx context.Context) ([]row, error) {
 			return measureRules(ctx, r.Cost, r.Bundle, log)
 		}},
+		{"hearing", "People who speak in the room, recognizer latency 20 ms", func(ctx context.Context) ([]row, error) {
+			return measureHearing(ctx, r.Cost, log)
+		}},
 		{"mqtt", "Alerts at an MQTT subscriber, engine latency 300 ms, state on disk", func(ctx context.Context) ([]row, error) {
 			return measureMQTT(ctx, 100, log)
 		}},

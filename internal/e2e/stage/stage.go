@@ -31,6 +31,8 @@ import (
 type Options struct {
 	// Model of the bot, with a voice when the settings ask for speech; nil for the engine of the settings.
 	Model inference.Model
+	// Recognizer of the bot; nil for that of the settings.
+	Recognizer inference.Recognizer
 	// Config of the bot; the defaults when nil.
 	Config *configs.Config
 	// Width, Height and FPS of the camera; 640, 360 and 30 when 0.
@@ -137,8 +139,16 @@ func (s *Stage) start(ctx context.Context) error {
 				engine.Model = s.sounds
 			}
 		}
+		var ears *bot.Recognition
+		if r := s.opts.Recognizer; r != nil {
+			ears = bot.RecognitionBy(&bot.Recognizer{Recognizer: r, Run: func(ctx context.Context) error {
+				<-ctx.Done()
+				return r.Close()
+			}}, cfg.Inference.MiniCPM.Runtime, s.Log)
+			s.Run(ears.Run)
+		}
 		s.Bot, err = bot.New(bot.Options{
-			Settings: cfg.Bot(), Keys: s.Keys, Engine: engine, BuiltIn: "camera", LoopbackOnly: true,
+			Settings: cfg.Bot(), Keys: s.Keys, Engine: engine, Recognition: ears, BuiltIn: "camera", LoopbackOnly: true,
 			Texts: append([]agent.TextOutput{s.Reader}, s.opts.Texts...), Outputs: s.opts.Outputs, Log: s.Log,
 		})
 		if err != nil {

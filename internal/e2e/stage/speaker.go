@@ -1,0 +1,84 @@
+package stage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/webrtc/v4"
+	pionmedia "github.com/pion/webrtc/v4/pkg/media"
+	opus "gopkg.in/hraban/opus.v2"
+
+	"touchline/agent/room"
+)
+
+// soundStep is the length of a packet of sound.
+const soundStep = 20 * time.Millisecond
+
+// Speaker is a person in the room with a microphone.
+type Speaker struct {
+	Identity string
+
+	room  *lksdk.Room
+	track *lksdk.LocalTrack
+	next  time.Time // of the next packet
+}
+
+// AddSpeaker joins the room of the stage as somebody with attributes and a microphone, until leave is called.
+func (s *Stage) AddSpeaker(ctx context.Context, identity string, attributes map[string]string) (p *Speaker, leave func(), err error) {
+	token, err := room.CameraToken(s.Keys, room.Person{Room: RoomName, Identity: identity, Name: identity, Attributes: attributes})
+	if err != nil {
+		return nil, nil, fmt.Errorf("mint a speaker's token: %w", err)
+	}
+	p = &Speaker{Identity: identity, room: lksdk.NewRoom(lksdk.NewRoomCallback())}
+	if err := p.room.JoinWithContextAndToken(ctx, s.URL(), token, lksdk.WithAutoSubscribe(false)); err != nil {
+		return nil, nil, fmt.Errorf("join as %s: %w", identity, err)
+	}
+	p.track, err = lksdk.NewLocalTrack(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: sampleRate, Channels: 2})
+	if err == nil {
+		_, err = p.room.LocalParticipant.PublishTrack(p.track, &lksdk.TrackPublicationOptions{Name: "microphone"})
+	}
+	if err != nil {
+		p.room.Disconnect()
+		return nil, nil, fmt.Errorf("publish the microphone of %s: %w", identity, err)
+	}
+	return p, p.room.Disconnect, nil
+}
+
+// Opus returns the packets of mono sound of 48 kHz, 20 ms each.
+func Opus(pcm []int16) (packets [][]byte, err error) {
+	enc, err := opus.NewEncoder(sampleRate, 1, opus.AppVoIP)
+	if err != nil {
+		return nil, fmt.Errorf("make a speaker's encoder: %w", err)
+	}
+	const frame = sampleRate / 50
+	for part := range slices.Chunk(pcm, frame) {
+		step, packet := make([]int16, frame), make([]byte, 1275)
+		copy(step, part)
+		n, err := enc.Encode(step, packet)
+		if err != nil {
+			return nil, fmt.Errorf("encode speech: %w", err)
+		}
+		packets = append(packets, packet[:n])
+	}
+	return packets, nil
+}
+
+// Say sends packets of 20 ms as fast as they sound, and returns when the last one was sent.
+func (p *Speaker) Say(ctx context.Context, packets [][]byte) error {
+	if now := time.Now(); p.next.Before(now) {
+		p.next = now
+	}
+	for _, packet := range packets {
+		if err := Wait(ctx, time.Until(p.next)); err != nil {
+			return err
+		}
+		if err := p.track.WriteSample(pionmedia.Sample{Data: packet, Duration: soundStep, Timestamp: p.next}, nil); err != nil {
+			return fmt.Errorf("send speech: %w", err)
+		}
+		p.next = p.next.Add(soundStep)
+	}
+	return nil
+}
