@@ -1,6 +1,9 @@
 package models
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // FormatVersion is the newest bundle format that this code writes and reads. It
 // reads all older ones too. Format 2 added the voice (Dims.Speech, Voice), format 3
@@ -366,6 +369,17 @@ type Graph struct {
 	ZeroPoints bool `json:"zero_points,omitempty"`
 	// Check marks a graph with the extra outputs of the conformance check.
 	Check bool `json:"check,omitempty"`
+}
+
+// SeveralRows is the free size of a decoder's last_position and hidden_states.
+const SeveralRows = "R"
+
+// Several reports whether a run of a decoder can return the hidden states of several positions. Decoders with a
+// voice that were converted before it could return only one.
+func (g *Graph) Several() bool {
+	return slices.ContainsFunc(g.Inputs, func(p Port) bool {
+		return p.Name == "last_position" && slices.Equal(p.Shape, []string{SeveralRows})
+	})
 }
 
 // Port is an input or output of a graph.

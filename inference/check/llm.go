@@ -37,15 +37,24 @@ func (d *decoder) prefill(embeds []float32, want ...string) (map[string]value, e
 
 // step runs further tokens after past ones in the cache.
 func (d *decoder) step(embeds []float32, past int, want ...string) (map[string]value, error) {
+	return d.feed(embeds, past, 1, want...)
+}
+
+// feed is step with the outputs of the last positions, if rows is not 1.
+func (d *decoder) feed(embeds []float32, past, rows int, want ...string) (map[string]value, error) {
 	tokens := len(embeds) / d.dims.Hidden
 	if tokens == 0 || tokens*d.dims.Hidden != len(embeds) {
 		return nil, fmt.Errorf("expected rows of %d numbers, got %d", d.dims.Hidden, len(embeds))
+	}
+	last := make([]int64, rows)
+	for i := range last {
+		last[i] = int64(tokens - rows + i)
 	}
 	return d.llm.run(map[string]value{
 		"inputs_embeds":         {shape: []int{1, tokens, d.dims.Hidden}, floats: embeds},
 		"seqlens_k":             {shape: []int{1}, ints: []int64{int64(past + tokens - 1)}},
 		"total_sequence_length": {shape: []int{}, ints: []int64{int64(past + tokens)}},
-		"last_position":         {shape: []int{1}, ints: []int64{int64(tokens - 1)}},
+		"last_position":         {shape: []int{rows}, ints: last},
 		"logits_bias":           {shape: []int{1, d.dims.Vocab}, floats: make([]float32, d.dims.Vocab)},
 	}, want...)
 }
@@ -146,6 +155,9 @@ func (d *decoder) compare(t *tally, f *tensors, embeds []float32, exact bool) er
 	}
 	vocab, logits := d.dims.Vocab, out["all_logits"].floats
 	d.outputs(t, f, out)
+	if err := d.several(t, f, embeds); err != nil {
+		return err
+	}
 	if err := d.caches(t, f, tokens); err != nil {
 		return err
 	}
@@ -190,6 +202,24 @@ func (d *decoder) outputs(t *tally, f *tensors, out map[string]value) {
 			break
 		}
 	}
+}
+
+// several compares the hidden states of several positions of a run, which a voice reads a given text from.
+func (d *decoder) several(t *tally, f *tensors, embeds []float32) error {
+	if !d.llm.graph.Several() {
+		return nil
+	}
+	want := f.floats("hidden_after_norm_last16")
+	if f.err != nil {
+		return f.err
+	}
+	out, err := d.feed(embeds, 0, len(want)/d.dims.Hidden, "hidden_states", "logits")
+	if err != nil {
+		return err
+	}
+	t.near(out["hidden_states"].floats, want, "hidden_states of several positions")
+	t.near(out["logits"].floats, tail(f.floats("logits_last8"), d.dims.Vocab, 1), "logits beside them")
+	return nil
 }
 
 // caches compares keys (after norm and rotation) and values.

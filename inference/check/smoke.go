@@ -127,7 +127,9 @@ func smokeInput(p models.Port, sizes map[string]int, rng *rand.Rand) value {
 	case p.Name == "rows" && p.Type == models.Int32:
 		v.ints = []int64{2 * hearingRows, 1}
 	case p.Name == "last_position":
-		v.ints = []int64{smokeSize - 1}
+		for i := range count {
+			v.ints = append(v.ints, int64(smokeSize-count+i))
+		}
 	case p.Type == models.Int64 || p.Type == models.Int32:
 		v.ints = make([]int64, count) // ids and positions 0
 	case p.Name == "logits_bias":

@@ -20,8 +20,9 @@ type backend interface {
 	// mask lowers the logits of ids that a slot's answer must not use.
 	mask(slot int, forbidden *sample.Set) error
 	// prefill feeds positions [from, to) of a prompt to a slot that holds
-	// those before from. Then top, logits and hidden are those of to-1.
-	prefill(set, slot int, p *prompt, from, to int, hidden bool) error
+	// those before from. Then top and logits are those of to-1, and hidden the last states of that many
+	// positions. More than one, which needs shape.several, leaves top and logits undefined.
+	prefill(set, slot int, p *prompt, from, to, hidden int) error
 	// decode feeds tokens[slot] at position lengths[slot] to each slot of a
 	// range. A slot that does not decode has token -1; its position receives
 	// data that no step reads.
@@ -31,7 +32,7 @@ type backend interface {
 	top(slot int) (values []float32, ids []int64)
 	// logits returns the slot's whole row, not masked.
 	logits(slot int) ([]float32, error)
-	// hidden returns the slot's state after the final norm, if the run requested it.
+	// hidden returns the slot's states after the final norm, as many as the run requested.
 	hidden(slot int) []float32
 	// see embeds images of one grid, at most batchLimit.
 	see(images []*image) error
@@ -71,4 +72,5 @@ type shape struct {
 	prefillSet int      // the weight set of prompts
 	chunk      int      // maximum positions of one prefill run
 	images     int      // maximum images of one run of the vision tower
+	several    bool     // prompts can return the states of several positions
 }

@@ -168,7 +168,7 @@ func (t *timer) decoders(d *device, so StageOptions, s *Stages) {
 		p.ids[i] = int32(i % d.sel.dims.Decoder.Vocab) //nolint:gosec // below the vocabulary
 	}
 	for set, g := range d.sel.decoders {
-		s.Prefill[g.Weights] = t.time("prefill", func() error { return d.prefill(set, 0, p, 0, len(p.ids), false) })
+		s.Prefill[g.Weights] = t.time("prefill", func() error { return d.prefill(set, 0, p, 0, len(p.ids), 0) })
 		s.Decode[g.Weights] = map[int]Runs{}
 		tokens, lengths := make([]int32, l.Slots), make([]int32, l.Slots)
 		for i := range lengths {

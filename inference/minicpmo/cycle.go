@@ -18,6 +18,8 @@ type cycle struct {
 	seed     uint64
 	most     int     // maximum tokens
 	forced   []int32 // the answer, which is not drawn
+	given    int     // tokens of the answer at the end of the prompt, whose states its run returns
+	whole    bool    // they are the whole answer
 	chunk    int     // of the speech path; 0 for none
 	hidden   bool
 	urgent   bool
@@ -40,6 +42,21 @@ type cycle struct {
 type step struct {
 	id     int32
 	hidden []float32
+}
+
+// from returns the first position of the prompt whose state is wanted.
+func (c *cycle) from() int { return len(c.prompt.ids) - 1 - c.given }
+
+// say sends an answer that was given, whose states are complete.
+func (c *cycle) say(width int) {
+	state := func(i int) []float32 { return c.hiddens[i*width : (i+1)*width : (i+1)*width] }
+	for i, id := range c.prompt.ids[c.from()+1:] {
+		c.out.Push(step{id, state(i)})
+	}
+	if c.whole {
+		c.out.Push(step{c.settings.Stop[0], state(c.given)})
+	}
+	c.count = c.given
 }
 
 // push sends a step to the reader.

@@ -35,12 +35,12 @@ type device struct {
 	fed, prompt, bias, logitsRows, values, ids, states *networks.Rows
 	hostLogits                                         *ort.Memory // of one slot
 
-	top256    int
-	masks     []*sample.Set // of each slot's row of bias
-	biasRows  map[*sample.Set][]float32
-	row       []float32 // a hidden state
-	lastRun   time.Time // end of the last decode step; zero if other work followed
-	hasHidden bool
+	top256   int
+	masks    []*sample.Set // of each slot's row of bias
+	biasRows map[*sample.Set][]float32
+	wide     []float32 // hidden states
+	lastRun  time.Time // end of the last decode step; zero if other work followed
+	fetched  int       // hidden states of each slot of the last run
 }
 
 // openDevice loads the graphs and allocates the memory. progress receives the
@@ -49,7 +49,7 @@ func openDevice(b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Devi
 	d := &device{
 		sel: sel, bundle: b, runtime: rt, dev: dev, now: o.now, stats: o.stats, elem: int(sel.elem()),
 		float: models.Float32, biasRows: map[*sample.Set][]float32{}, top256: min(topK, sel.dims.Decoder.Vocab),
-		masks: make([]*sample.Set, sel.layout.Slots), row: make([]float32, sel.dims.Decoder.Hidden),
+		masks: make([]*sample.Set, sel.layout.Slots),
 	}
 	d.pad = max(o.pad, 1)
 	if sel.device == models.DeviceCUDA {
@@ -91,15 +91,21 @@ func openDevice(b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Devi
 // allocate allocates the decoder's memory.
 func (d *device) allocate() (err error) {
 	c, k := d.sel.dims.Decoder, int64(d.top256)
+	states := networks.Port{Name: "hidden_states", Type: d.float, Shape: []int64{1, int64(c.Hidden)}, Host: true}
+	var several *networks.Port
+	if d.sel.several() {
+		several = &networks.Port{Name: states.Name, Type: d.float, Shape: states.Shape[1:], Host: true}
+	}
 	d.decoder, err = networks.NewDecoder(d.runtime, d.dev, networks.DecoderOptions{
 		Sessions: d.sessions, Captured: d.sel.captured, Layout: d.sel.layout, Float: d.float, Chunk: d.sel.chunk,
-		Fed:    []networks.Port{{Name: "inputs_embeds", Type: d.float, Shape: []int64{int64(c.Hidden)}, Host: true}},
-		Inputs: []networks.Port{{Name: "logits_bias", Type: models.Float32, Shape: []int64{int64(c.Vocab)}}},
+		Several: several,
+		Fed:     []networks.Port{{Name: "inputs_embeds", Type: d.float, Shape: []int64{int64(c.Hidden)}, Host: true}},
+		Inputs:  []networks.Port{{Name: "logits_bias", Type: models.Float32, Shape: []int64{int64(c.Vocab)}}},
 		Outputs: []networks.Port{
 			{Name: "logits", Type: models.Float32, Shape: []int64{1, int64(c.Vocab)}},
 			{Name: "top_values", Type: models.Float32, Shape: []int64{1, k}, Host: true},
 			{Name: "top_ids", Type: models.Int64, Shape: []int64{1, k}, Host: true},
-			{Name: "hidden_states", Type: d.float, Shape: []int64{1, int64(c.Hidden)}, Host: true},
+			states,
 		},
 	})
 	if err != nil {

@@ -49,8 +49,9 @@ func (d *device) decode(set int, r kvcache.Range, tokens, lengths []int32, hidde
 
 // fetch copies the largest logits of a range, and its hidden states, to the host.
 func (d *device) fetch(r kvcache.Range, hidden bool) error {
-	d.hasHidden = hidden
+	d.fetched = 0
 	if hidden {
+		d.fetched = 1
 		return d.decoder.Fetch(r, d.values, d.ids, d.states)
 	}
 	return d.decoder.Fetch(r, d.values, d.ids)
@@ -71,17 +72,23 @@ func (d *device) logits(slot int) ([]float32, error) {
 }
 
 func (d *device) hidden(slot int) []float32 {
-	if !d.hasHidden {
+	var b []byte
+	switch d.fetched {
+	case 0:
 		return nil
+	case 1:
+		b = d.states.Host(slot, 1)
+	default:
+		b = d.decoder.Several().Host(0, d.fetched)
 	}
-	b := d.states.Host(slot, 1)
 	if d.elem == 4 {
 		return ort.Slice[float32](b)
 	}
-	for i, h := range ort.Slice[uint16](b) {
-		d.row[i] = models.Float16FromBits(h)
+	d.wide = d.wide[:0]
+	for _, h := range ort.Slice[uint16](b) {
+		d.wide = append(d.wide, models.Float16FromBits(h))
 	}
-	return d.row
+	return d.wide
 }
 
 func (d *device) clear(slot int) error {
@@ -115,7 +122,7 @@ func (d *device) mask(slot int, forbidden *sample.Set) error {
 	return nil
 }
 
-func (d *device) prefill(set, slot int, p *prompt, from, to int, hidden bool) error {
+func (d *device) prefill(set, slot int, p *prompt, from, to, hidden int) error {
 	d.lastRun = time.Time{}
 	n := to - from
 	if n < 1 || n > d.sel.chunk {
@@ -129,10 +136,17 @@ func (d *device) prefill(set, slot int, p *prompt, from, to int, hidden bool) er
 	// Padding leaves data in the cache after the prompt. Every step overwrites its
 	// position before it reads it, and reads no further.
 	clear(rows[n*d.table.Row():])
-	if err := d.decoder.Prefill(set, slot, from, length, n); err != nil {
+	if hidden <= 1 {
+		if err := d.decoder.Prefill(set, slot, from, length, n); err != nil {
+			return err
+		}
+		return d.fetch(kvcache.Range{Start: slot, Size: 1}, hidden == 1)
+	}
+	if err := d.decoder.PrefillSeveral(set, slot, from, length, n, hidden); err != nil {
 		return err
 	}
-	return d.fetch(kvcache.Range{Start: slot, Size: 1}, hidden)
+	d.fetched = hidden
+	return d.decoder.Fetch(kvcache.Range{Start: 0, Size: hidden}, d.decoder.Several())
 }
 
 // fill writes the embeddings of positions [from, to): of images inside their

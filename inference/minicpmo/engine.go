@@ -44,12 +44,13 @@ type Options struct {
 
 // testOptions are seams for this package's tests.
 type testOptions struct {
-	wrap  func(backend) backend // around the device
-	chunk int                   // positions of one prefill run
-	stall time.Duration         // in place of stallLimit
-	pad   int                   // device.pad on the CPU
-	free  int64                 // memory of the device
-	both  stepCosts             // int4 and float32 on the CPU, with these costs
+	wrap   func(backend) backend // around the device
+	chunk  int                   // positions of one prefill run
+	stall  time.Duration         // in place of stallLimit
+	pad    int                   // device.pad on the CPU
+	free   int64                 // memory of the device
+	both   stepCosts             // int4 and float32 on the CPU, with these costs
+	single bool                  // shape.several is false
 	// voices in place of the bundle's.
 	voices map[string]Voice
 }

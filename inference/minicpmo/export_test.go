@@ -27,7 +27,7 @@ type faulty struct {
 	f *Faults
 }
 
-func (d faulty) prefill(set, slot int, p *prompt, from, to int, hidden bool) error {
+func (d faulty) prefill(set, slot int, p *prompt, from, to, hidden int) error {
 	if d.f.Prefill != nil {
 		if err := d.f.Prefill(slot, from, to); err != nil {
 			return err
@@ -99,6 +99,12 @@ func (o Options) WithChunk(n int) Options {
 // set and by range size as a power of two).
 func (o Options) WithBoth(costs [][]time.Duration) Options {
 	o.test.both = costs
+	return o
+}
+
+// TokenByToken has the states of given texts as of a bundle whose decoder returns one state of a run.
+func (o Options) TokenByToken() Options {
+	o.test.single = true
 	return o
 }
 

@@ -46,17 +46,29 @@ func (n *network) biased(
 	m model, embeds []float32, past []int, c *cache, first int, bias array,
 ) map[string]array {
 	n.tb.Helper()
+	return n.positioned(m, embeds, past, c, first, bias, 1)
+}
+
+// positioned returns the hidden states of the last of several positions.
+func (n *network) positioned(
+	m model, embeds []float32, past []int, c *cache, first int, bias array, several int,
+) map[string]array {
+	n.tb.Helper()
 	rows := len(past)
 	tokens := len(embeds) / rows / m.Decoder.Hidden
 	last := make([]int64, rows)
 	for i, p := range past {
 		last[i] = int64(p + tokens - 1)
 	}
+	var at []int64
+	for i := range several {
+		at = append(at, int64(tokens-several+i))
+	}
 	return n.run(map[string]array{
 		"inputs_embeds":         floatArray(embeds, int64(rows), int64(tokens), int64(m.Decoder.Hidden)),
 		"seqlens_k":             intArray(last, int64(rows)),
 		"total_sequence_length": intArray([]int64{slices.Max(last) + 1}),
-		"last_position":         intArray([]int64{int64(tokens - 1)}, 1),
+		"last_position":         intArray(at, int64(several)),
 		"logits_bias":           bias,
 	}, c, first, rows)
 }

@@ -44,6 +44,27 @@ func voice(tb testing.TB) model {
 	return m
 }
 
+// TestDecoderStates: the decoder of a model with a voice returns the states of several positions of one run, beside the
+// logits of the last.
+func TestDecoderStates(t *testing.T) {
+	parallel(t)
+	m := voice(t)
+	on := startMachine(t)
+	n := on.decoder(m, graph.Options{})
+	vocab := m.Decoder.Vocab
+	none := floatArray(make([]float32, vocab), 1, int64(vocab))
+	for _, name := range []string{"text", "two_images", "sliced"} {
+		f := openFixture(t, "llm_"+name)
+		embeds := f.floats("inputs_embeds")
+		for _, several := range []int{16, 1} {
+			c := on.cache(m.Decoder, 1, len(embeds)/m.Decoder.Hidden)
+			out := n.positioned(m, embeds, []int{0}, c, 0, none, several)
+			on.near(name+" hidden", f.floats("hidden_after_norm_last16")[(16-several)*m.Decoder.Hidden:], out["hidden_states"].floats)
+			on.near(name+" logits", f.floats("logits_last8")[7*vocab:], out["logits"].floats)
+		}
+	}
+}
+
 // away returns the largest difference.
 func away(tb testing.TB, want, have []float32) float64 {
 	tb.Helper()

@@ -113,7 +113,7 @@ func (d *toy) clear(slot int) error {
 
 func (d *toy) mask(int, *sample.Set) error { return nil }
 
-func (d *toy) prefill(set, slot int, p *prompt, from, to int, _ bool) error {
+func (d *toy) prefill(set, slot int, p *prompt, from, to, _ int) error {
 	require.Equal(d.t, 1, set, "prompts go through fp16")
 	require.Equal(d.t, p.ids[:from], d.cells[slot][:from], "slot %d was written to while it was being filled", slot)
 	time.Sleep(toyPrefill(to - from))

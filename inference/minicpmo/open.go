@@ -331,7 +331,7 @@ func (e *Engine) own(opening, ctx context.Context, b *models.Bundle, sel *select
 func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, o Options, names []string) error {
 	s := shape{
 		vocab: sel.dims.Decoder.Vocab, layout: sel.layout, sets: names, prefillSet: sel.prefill, chunk: sel.chunk,
-		images: sel.images(),
+		images: sel.images(), several: sel.several() && !o.test.single,
 	}
 	var err error
 	var dev backend = d

@@ -45,6 +45,9 @@ const (
 	graphBytes   = 640 << 10
 )
 
+// several reports whether a given text, which only a voice reads, can have its states from one run.
+func (s *selection) several() bool { return s.voice != nil && s.decoders[s.prefill].Several() }
+
 // names returns the names of the weight sets.
 func (s *selection) names() []string {
 	names := make([]string, len(s.decoders))
@@ -136,6 +139,9 @@ func (s *selection) bufferBytes() int64 {
 	n += slots * min(topK, vocab) * 12
 	n += slots * hidden * s.elem() * 2
 	n += int64(s.chunk) * hidden * s.elem()
+	if s.several() {
+		n += int64(s.chunk) * hidden * s.elem()
+	}
 	if v := s.dims.Vision; v != nil && s.vision != nil {
 		most := int64(s.images())
 		images := most * (most + 1) / 2 // one to most per run, of one grid

@@ -69,7 +69,11 @@ func (l *loop) prefill(c *cycle, n int) error {
 	begin := l.now()
 	to := c.filled + n
 	last := to == len(c.prompt.ids)
-	if err := l.dev.prefill(l.shape.prefillSet, c.slot, &c.prompt, c.filled, to, c.hidden && last); err != nil {
+	hidden := 0
+	if c.hidden {
+		hidden = max(0, to-max(c.filled, c.from()))
+	}
+	if err := l.dev.prefill(l.shape.prefillSet, c.slot, &c.prompt, c.filled, to, hidden); err != nil {
 		return l.drop(err)
 	}
 	at := l.now()
@@ -79,11 +83,20 @@ func (l *loop) prefill(c *cycle, n int) error {
 		return l.drop(err)
 	}
 	c.filled = to
+	if c.given > 0 && hidden > 0 {
+		c.hiddens = append(c.hiddens, l.dev.hidden(c.slot)...)
+	}
 	if !last {
 		return nil
 	}
 	l.filling = nil
 	c.report.Prefill = at.Sub(c.arrived) - c.report.Wait
+	if c.given > 0 {
+		c.report.FirstToken = at.Sub(c.arrived)
+		c.say(len(c.hiddens) / (c.given + 1))
+		l.finish(c, nil)
+		return nil
+	}
 	c.lastStep = at
 	l.rows[c.slot] = c
 	l.active++

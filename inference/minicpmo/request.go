@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"touchline/inference"
 	"touchline/inference/internal/sample"
@@ -40,7 +41,8 @@ type Request struct {
 	Schema []byte
 	// Urgent takes the answer before the others that wait for a slot, also when the queue is full.
 	Urgent bool
-	// Forced are the ids of the answer, in place of drawn ones, if they are not nil: for the states of a given text.
+	// Forced are the ids of the answer, in place of drawn ones, if they are not nil: for the states of a given text. Where
+	// the bundle's decoder can return several states of a run, they are read like a prompt.
 	Forced []int32
 	// Special keeps special tokens in the text.
 	Special bool
@@ -148,6 +150,11 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 		return nil, err
 	}
 	c.report.Prompt, c.report.Pictures = n, len(r.Frames)
+	if e.loop.shape.several && r.Hidden && len(r.Forced) > 0 {
+		c.given = min(len(r.Forced), r.MaxTokens, most-n)
+		c.whole = c.given == len(r.Forced) && c.given < c.most
+		c.prompt.ids = slices.Concat(r.Prompt.IDs, r.Forced[:c.given])
+	}
 	c.out.Init(c.most + 1) // with the id that ends the answer
 	if r.Hidden {
 		c.hiddens = make([]float32, 0, (c.most+1)*e.hiddenSize)

@@ -259,3 +259,70 @@ func TestGivenText(t *testing.T) {
 		require.Equal(t, strings.Fields(text)[0], words[0])
 	}
 }
+
+// TestGivenStates: the states of a given text from the run of its prompt, also in pieces and padded, are those of its tokens
+// one by one, and so is what is heard of it.
+func TestGivenStates(t *testing.T) {
+	orttest.NoLeaks(t)
+	const text = "A red car waits at the corner, and two people cross the street before it."
+	c := settings(t)
+	open := func(change func(minicpmo.Options) minicpmo.Options) *minicpmo.Engine {
+		o := minicpmo.Options{Config: c, Threads: 1}.WithVoices(map[string]minicpmo.Voice{minicpmo.DefaultVoice: promptVoice(t)})
+		e, err := minicpmo.Open(t.Context(), speakingBundle(t), change(o))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, e.Close()) })
+		return e
+	}
+	want := open(minicpmo.Options.TokenByToken)
+	tokens, sound := givenStates(t, want, text)
+	require.NotZero(t, want.Stats().Tokens)
+	require.Equal(t, text, joined(tokens))
+	for _, change := range []func(minicpmo.Options) minicpmo.Options{
+		func(o minicpmo.Options) minicpmo.Options { return o },
+		func(o minicpmo.Options) minicpmo.Options { return o.WithChunk(5) },
+		func(o minicpmo.Options) minicpmo.Options { return o.WithPad(32) },
+	} {
+		e := open(change)
+		got, heard := givenStates(t, e, text)
+		require.Zero(t, e.Stats().Tokens, "nothing is written token by token")
+		require.Len(t, got, len(tokens))
+		for i, g := range got {
+			require.Equal(t, tokens[i].ID, g.ID)
+			require.Equal(t, tokens[i].Stop, g.Stop)
+			require.Equal(t, tokens[i].Text, g.Text)
+			require.InDeltaSlice(t, tokens[i].Hidden, g.Hidden, 1e-4, "state before token %d", i)
+		}
+		require.InDeltaSlice(t, sound, heard, 64, "the codes are the same")
+	}
+}
+
+func joined(tokens []minicpmo.Token) (text string) {
+	for _, t := range tokens {
+		text += t.Text
+	}
+	return text
+}
+
+// givenStates returns the steps of a text that is given, and the first sound of reading it.
+func givenStates(t *testing.T, e *minicpmo.Engine, text string) (tokens []minicpmo.Token, sound []int16) {
+	t.Helper()
+	r := chat(t, e, "Read it.", 100)
+	r.Hidden, r.Forced = true, e.Tokenizer().EncodeLiteral(text)
+	for tok, err := range e.Answer(t.Context(), r) {
+		require.NoError(t, err)
+		tokens = append(tokens, tok)
+	}
+	require.True(t, tokens[len(tokens)-1].Stop)
+	s, err := e.NewSession()
+	require.NoError(t, err)
+	defer s.Close()
+	for c, err := range s.(inference.Speaker).Speak(t.Context(), text, inference.VoiceModel, "en") { //nolint:forcetypeassert // a Session is one
+		require.NoError(t, err)
+		require.Nil(t, c.VoiceFailed)
+		if sound = append(sound, c.Audio...); len(sound) > 2*24000 {
+			break // the rest is made no faster than it is heard
+		}
+	}
+	require.Greater(t, len(sound), 2*24000)
+	return tokens, sound[:2*24000]
+}

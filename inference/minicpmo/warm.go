@@ -69,10 +69,17 @@ func (d *device) warmPrefill() (cost, error) {
 	long := min(d.sel.chunk, d.sel.layout.MaxLen-1)
 	short := min(padTo, long)
 	p := &prompt{ids: make([]int32, long)}
+	if d.sel.several() {
+		for _, n := range []int{long, short} {
+			if err := d.prefill(d.sel.prefill, 0, p, 0, n, n); err != nil {
+				return cost{}, err
+			}
+		}
+	}
 	if d.sel.device == models.DeviceCUDA {
 		// The longest first: it grows the arena for all others.
 		for n := long; n > 0; n = min(n-1, d.padded(0, n-padTo)) {
-			if err := d.prefill(d.sel.prefill, 0, p, 0, n, false); err != nil {
+			if err := d.prefill(d.sel.prefill, 0, p, 0, n, 0); err != nil {
 				return cost{}, err
 			}
 		}
@@ -81,7 +88,7 @@ func (d *device) warmPrefill() (cost, error) {
 	for i, n := range []int{long, short} {
 		for range 3 { // the first of a length takes longer
 			begin := d.now()
-			if err := d.prefill(d.sel.prefill, 0, p, 0, n, false); err != nil {
+			if err := d.prefill(d.sel.prefill, 0, p, 0, n, 0); err != nil {
 				return cost{}, err
 			}
 			took[i] = d.now().Sub(begin)

@@ -38,13 +38,14 @@ const (
 //	seqlens_k               int32 [B]          filled positions after this run, less 1
 //	total_sequence_length   int32 []           on the CPU: the largest of them, plus 1, or M
 //	last_position           int64 [1]          the position of S whose logits are returned. Later ones are padding; the
-//	                                           next run must overwrite or ignore their keys and values
+//	                                           next run must overwrite or ignore their keys and values. With a voice it is
+//	                                           [R]: the positions whose hidden states are returned, and the logits of the last
 //	logits_bias             float32 [BM,vocab] BM is 1 or B: 0, or very negative for forbidden ids
 //	past_key_values.i.key   F [B,kv_heads,M,head_dim], also .value
 //
 //	logits                  float32 [B,1,vocab] without the bias
 //	top_values, top_ids     float32 and int64 [B,1,K], descending, with the bias; K is TopK or HearingTopK
-//	hidden_states           F [B,1,hidden]     after the last norm
+//	hidden_states           F [B,1,hidden]     after the last norm; with a voice [B,R,hidden]
 //	present.i.key, .value   as past
 //
 // The decoder of a model that hears is the same; its residual is float32 on CUDA too. The
@@ -70,7 +71,9 @@ func Decoder(d models.Dims, o Options) (*Description, error) {
 // newDecoder returns a decoder of the given sizes. The hidden states of models that hear
 // exceed what squares in float16 can hold, so their residual is float32.
 func newDecoder(name string, d models.Dims, c models.Decoder, o Options) decoder {
-	b := decoder{network: newNetwork(name, o), Decoder: c, model: "llm.model.", best: min(TopK, c.Vocab)}
+	b := decoder{
+		network: newNetwork(name, o), Decoder: c, model: "llm.model.", best: min(TopK, c.Vocab), several: d.Speech != nil,
+	}
 	if d.Hearing != nil {
 		b.wide, b.best, b.grouped = o.Device == models.DeviceCUDA, min(HearingTopK, c.Vocab), true
 	}
@@ -101,6 +104,7 @@ type decoder struct {
 	best      int    // the number of best ids
 	grouped   bool   // they are looked for in groups
 	wide      bool   // the residual is float32 beside activations in float16
+	several   bool   // hidden states of several positions
 	stateless bool   // without past and present keys and values
 }
 
@@ -157,12 +161,16 @@ func (b *decoder) ports() {
 	b.input("inputs_embeds", b.float, "B", "S", b.Hidden)
 	b.input("seqlens_k", models.Int32, "B")
 	b.input("total_sequence_length", models.Int32)
-	b.input("last_position", models.Int64, 1)
+	rows := any(1)
+	if b.several {
+		rows = models.SeveralRows
+	}
+	b.input("last_position", models.Int64, rows)
 	b.input("logits_bias", models.Float32, "BM", b.Vocab)
 	b.output("logits", models.Float32, "B", 1, b.Vocab)
 	b.output("top_values", models.Float32, "B", 1, b.best)
 	b.output("top_ids", models.Int64, "B", 1, b.best)
-	b.output("hidden_states", b.float, "B", 1, b.Hidden)
+	b.output("hidden_states", b.float, "B", rows, b.Hidden)
 	b.cachePorts()
 	if !b.options.Check {
 		return
@@ -295,7 +303,11 @@ func (b *decoder) head(x string) {
 	if b.options.Check {
 		b.last("hidden_states", x)
 	}
-	b.logits("logits", "hidden_states")
+	last := "hidden_states"
+	if b.several {
+		last = b.node("Gather", "last.hidden", []string{last, b.constant("last", -1)}, onnx.Int("axis", 1))
+	}
+	b.logits("logits", last)
 	// The bias gets an axis of positions, so that it is added row by row.
 	bias := b.node("Unsqueeze", "logits_bias.rows", []string{"logits_bias", b.constant("positions", 1)})
 	biased := b.node("Add", "logits.biased", []string{"logits", bias})

@@ -100,7 +100,7 @@ func TestPorts(t *testing.T) {
 		{Name: "inputs_embeds", Type: models.Float16, Shape: []string{"B", "S", "4096"}},
 		{Name: "seqlens_k", Type: models.Int32, Shape: []string{"B"}},
 		{Name: "total_sequence_length", Type: models.Int32, Shape: []string{}},
-		{Name: "last_position", Type: models.Int64, Shape: []string{"1"}},
+		{Name: "last_position", Type: models.Int64, Shape: []string{models.SeveralRows}},
 		{Name: "logits_bias", Type: models.Float32, Shape: []string{"BM", "151748"}},
 		{Name: "past_key_values.0.key", Type: models.Float16, Shape: []string{"B", "8", "M", "128"}},
 		{Name: "past_key_values.0.value", Type: models.Float16, Shape: []string{"B", "8", "M", "128"}},
@@ -109,10 +109,17 @@ func TestPorts(t *testing.T) {
 		{Name: "logits", Type: models.Float32, Shape: []string{"B", "1", "151748"}},
 		{Name: "top_values", Type: models.Float32, Shape: []string{"B", "1", "256"}},
 		{Name: "top_ids", Type: models.Int64, Shape: []string{"B", "1", "256"}},
-		{Name: "hidden_states", Type: models.Float16, Shape: []string{"B", "1", "4096"}},
+		{Name: "hidden_states", Type: models.Float16, Shape: []string{"B", models.SeveralRows, "4096"}},
 		{Name: "present.0.key", Type: models.Float16, Shape: []string{"B", "8", "M", "128"}},
 	}, d.Outputs[:5])
 	require.Len(t, d.Inputs, 5+2*36)
+
+	require.True(t, (&models.Graph{Inputs: d.Inputs}).Several())
+	silent := dims()
+	silent.Speech = nil
+	d2, err := graph.Decoder(silent, cudaInt4)
+	require.NoError(t, err)
+	require.False(t, (&models.Graph{Inputs: d2.Inputs}).Several(), "without a voice nobody asks for several positions")
 
 	check := cudaInt4
 	check.Check = true
@@ -123,10 +130,11 @@ func TestPorts(t *testing.T) {
 }
 
 // TestLastPosition: after the last layer's keys and values the graph computes only the
-// last position, and the check's graph all positions.
+// positions that are asked for, and the check's graph all positions. A decoder with a voice has logits of the last of them.
 func TestLastPosition(t *testing.T) {
+	sizes := dims()
 	gathers := func(o graph.Options) []string {
-		d, err := graph.Decoder(dims(), o)
+		d, err := graph.Decoder(sizes, o)
 		require.NoError(t, err)
 		m, err := d.Model(place(t))
 		require.NoError(t, err)
@@ -140,6 +148,9 @@ func TestLastPosition(t *testing.T) {
 	}
 	check := cudaInt4
 	check.Check = true
+	require.Equal(t, []string{"layers.35.attention", "layers.35.norm.sum", "hidden_states"}, gathers(cudaInt4))
+	require.Equal(t, []string{"layers.36.norm", "hidden_states"}, gathers(check))
+	sizes.Speech = nil
 	require.Equal(t, []string{"layers.35.attention", "layers.35.norm.sum"}, gathers(cudaInt4))
 	require.Equal(t, []string{"layers.36.norm"}, gathers(check))
 }

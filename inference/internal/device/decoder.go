@@ -30,14 +30,12 @@ type DecoderOptions struct {
 	Fixed map[string][]float32
 	// Chunk is the maximum number of positions of a prompt in one run.
 	Chunk int
+	// Several is the output with a row for each of last_position; nil if the graph has one position only.
+	Several *Port
 }
 
-// chunkNumbers is the size of the numbers of a prompt's run: seqlens_k (int32)
-// and, at lastAt, last_position (int64).
-const (
-	chunkNumbers = 16
-	lastAt       = 8
-)
+// The numbers of a prompt's run are seqlens_k (int32) and, at lastAt, last_position (int64).
+const lastAt = 8
 
 // Decoder runs a language model over slots. Results are complete after Fetch.
 type Decoder struct {
@@ -48,6 +46,7 @@ type Decoder struct {
 	inputs  map[string]*Rows // of steps
 	outputs map[string]*Rows // without keys and values
 	prompts map[string]*Rows // of the fed inputs, a row for each position
+	several *Rows            // of a prompt, a row for each position; nil if the graph has one only
 	fixed   map[string]*ort.Tensor
 	lengths *Rows
 	first   *ort.Tensor // last_position of a step
@@ -56,8 +55,9 @@ type Decoder struct {
 	chunkTotal             *ort.Tensor
 	chunkLength, chunkHost *ort.Memory
 
-	steps    []*Network // by set
-	prefills [][]*Run   // by set and slot
+	steps []*Network // by set
+	// prefills are by set and slot, for the last position and for several.
+	prefills [2][][]*Run
 }
 
 // NewDecoder allocates the decoder's memory: keys and values, and rows for all slots.
@@ -89,7 +89,13 @@ func (d *Decoder) allocate() error {
 		d.outputs[p.Name] = d.NewRows(p, l.Slots)
 	}
 	d.lengths = d.NewRows(Port{Name: "lengths", Type: models.Int32, Host: true}, l.Slots)
-	d.chunkLength, d.chunkHost = d.Memory("a length", chunkNumbers), d.Host("a length", chunkNumbers)
+	positions := 1
+	if d.o.Several != nil {
+		positions = d.o.Chunk
+		d.several = d.NewRows(*d.o.Several, positions)
+	}
+	numbers := int64(lastAt + 8*positions)
+	d.chunkLength, d.chunkHost = d.Memory("a length", numbers), d.Host("a length", numbers)
 	if err := d.Err(); err != nil {
 		return err
 	}
@@ -107,7 +113,9 @@ func (d *Decoder) allocate() error {
 		d.steps = append(d.steps, d.NewNetwork(NetworkOptions{
 			Session: s, Layout: l, Captured: d.o.Captured[i], Inputs: inputs, Outputs: outputs, Shared: shared,
 		}))
-		d.prefills = append(d.prefills, make([]*Run, l.Slots))
+		for i := range d.prefills {
+			d.prefills[i] = append(d.prefills[i], make([]*Run, l.Slots))
+		}
 	}
 	return d.dev.Synchronize()
 }
@@ -154,6 +162,9 @@ func (d *Decoder) Output(name string) *Rows { return d.outputs[name] }
 // position. Without memory on the host they are written on the device.
 func (d *Decoder) Prompt(name string) *Rows { return d.prompts[name] }
 
+// Several returns the rows of the output of several positions, those of the last PrefillSeveral first; nil without one.
+func (d *Decoder) Several() *Rows { return d.several }
+
 // Step runs a range of slots with the inputs on the host. The fed position of a slot
 // is lengths[slot].
 func (d *Decoder) Step(set int, r kvcache.Range, lengths []int32) error {
@@ -165,20 +176,55 @@ func (d *Decoder) Step(set int, r kvcache.Range, lengths []int32) error {
 // positions. The outputs are those of the count-th of them; the next run must
 // overwrite or ignore the keys and values of later ones.
 func (d *Decoder) Prefill(set, slot, from, length, count int) error {
-	if length < 1 || length > d.o.Chunk || count < 1 || count > length {
-		return fmt.Errorf("feed a prompt: expected 1 to %d positions, has %d of %d", d.o.Chunk, count, length)
-	}
-	run, err := d.prefill(set, slot)
+	run, err := d.prefill(set, slot, false)
 	if err != nil {
 		return err
 	}
-	numbers := d.chunkHost.Bytes()
+	return d.feed(run, slot, from, length, count, 1)
+}
+
+// PrefillSeveral is Prefill with the rows of Several for the n positions up to the count-th. Other outputs are undefined,
+// except keys and values.
+func (d *Decoder) PrefillSeveral(set, slot, from, length, count, n int) error {
+	if d.several == nil || n < 1 || n > count {
+		return fmt.Errorf("feed a prompt: expected rows for 1 to %d positions, has %d", count, n)
+	}
+	run, err := d.prefill(set, slot, true)
+	if err != nil {
+		return err
+	}
+	last, err := d.dev.TensorAt(d.chunkLength.At(lastAt), models.Int64, int64(n))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = last.Close() }()
+	shape := append([]int64{1, int64(n)}, d.several.port.Shape...)
+	rows, err := d.dev.TensorAt(d.several.At(0), d.several.port.Type, shape...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	if err := errors.Join(run.BindInput("last_position", last), run.BindOutput(d.several.port.Name, rows)); err != nil {
+		return err
+	}
+	return d.feed(run, slot, from, length, count, n)
+}
+
+// feed runs a prompt that has the outputs of the n positions up to the count-th.
+func (d *Decoder) feed(run *Run, slot, from, length, count, n int) error {
+	if length < 1 || length > d.o.Chunk || count < 1 || count > length {
+		return fmt.Errorf("feed a prompt: expected 1 to %d positions, has %d of %d", d.o.Chunk, count, length)
+	}
+	numbers := d.chunkHost.Bytes()[:lastAt+8*n]
 	ort.Slice[int32](numbers)[0] = int32(from + length - 1) //nolint:gosec // bounded by the layout
-	ort.Slice[int64](numbers[lastAt:])[0] = int64(count - 1)
+	positions := ort.Slice[int64](numbers[lastAt:])
+	for i := range positions {
+		positions[i] = int64(count - n + i)
+	}
 	if err := SetScalar(d.chunkTotal, from+length); err != nil {
 		return err
 	}
-	err = errors.Join(d.dev.CopyIn(d.chunkLength.At(0), numbers), run.BindInput("total_sequence_length", d.chunkTotal))
+	err := errors.Join(d.dev.CopyIn(d.chunkLength.At(0), numbers), run.BindInput("total_sequence_length", d.chunkTotal))
 	for name, p := range d.prompts {
 		input, failed := d.dev.TensorAt(p.At(0), p.port.Type, append([]int64{1, int64(length)}, p.port.Shape...)...)
 		if failed != nil {
@@ -207,8 +253,12 @@ func (d *Decoder) Clear(slot int) error {
 }
 
 // prefill returns the run of a slot's prompts, without a graph.
-func (d *Decoder) prefill(set, slot int) (*Run, error) {
-	if run := d.prefills[set][slot]; run != nil {
+func (d *Decoder) prefill(set, slot int, several bool) (*Run, error) {
+	runs := d.prefills[0]
+	if several {
+		runs = d.prefills[1]
+	}
+	if run := runs[set][slot]; run != nil {
 		return run, nil
 	}
 	run, err := d.NewRun(d.o.Sessions[set], ort.NoGraph)
@@ -229,6 +279,6 @@ func (d *Decoder) prefill(set, slot int) (*Run, error) {
 	if err := errors.Join(run.BindInput("seqlens_k", length), run.BindInput("last_position", last)); err != nil {
 		return nil, err
 	}
-	d.prefills[set][slot] = run
+	runs[set][slot] = run
 	return run, nil
 }
