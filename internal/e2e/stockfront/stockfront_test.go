@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent"
 	"touchline/agent/bot"
 	"touchline/agent/room"
 	"touchline/agent/sfu/sfutest"
@@ -98,7 +99,7 @@ func open(t *testing.T, s *stage.Stage, more ...string) *browser.Browser {
 	t.Helper()
 	server := httptest.NewServer(http.FileServer(http.Dir(filepath.Join("web", "dist"))))
 	t.Cleanup(server.Close)
-	token, err := room.ViewerToken(s.Keys, room.Person{Room: stage.RoomName, Identity: "vera" + strings.Join(more, "")})
+	token, err := room.ViewerToken(s.Keys, room.Person{Room: stage.RoomName, Identity: "vera" + strings.Join(more, ""), Speaks: true})
 	require.NoError(t, err)
 	b, err := browser.Open(t.Context(), browser.Options{Width: 1000, Height: 1100, Dark: true, Script: spy})
 	require.NoError(t, err)
@@ -239,4 +240,50 @@ func TestPlaysTheAgentAlone(t *testing.T) {
 	until(t, all, "the camera's microphone, the voice, the sound", playing+" === 3")
 	until(t, agent, "the voice, the sound", playing+" === 2")
 	require.Empty(t, agent.Problems())
+}
+
+// TestUsersWords: what a user says shows as that user's words, with the user and with the others; whether people are heard
+// costs the hooks no state.
+func TestUsersWords(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, false)
+	user, other := open(t, s, "microphone=on"), open(t, s)
+	const identity = "veramicrophone=on"
+	for _, b := range []*browser.Browser{user, other} {
+		until(t, b, "the agent is found", `document.getElementById('agent-connected').textContent === 'true' && spy.assistant.includes('speaking')`)
+	}
+	until(t, user, "the microphone is on", `document.getElementById('microphone').textContent !== ''`)
+	track := text(t, user, "microphone")
+	say := func(text string, final bool) {
+		s.Bot.Hear(agent.Heard{Segment: "SG_1", Identity: identity, Track: track, Text: text, Final: final, Caption: true})
+	}
+	shown := func(want string) string {
+		return `(() => { const mine = [...document.querySelectorAll('#captions li')].filter((e) => e.dataset.from === '` + identity + `');
+			return mine.length === 1 && mine[0].textContent === '` + want + `' })()`
+	}
+	for _, words := range []string{"What a", "What a goal!"} {
+		say(words, words == "What a goal!")
+		until(t, user, "the user sees "+words, shown(words))
+		until(t, other, "the other sees "+words, shown(words))
+	}
+	until(t, user, "useSessionMessages has the words as the user's", `[...document.querySelectorAll('#messages li')].some(
+		(e) => e.dataset.type === 'userTranscript' && e.textContent === 'What a goal!')`)
+	until(t, user, "the agent's words are its own", `[...document.querySelectorAll('#captions li')].some(
+		(e) => e.dataset.from === '`+s.Bot.Room.Identity()+`')`)
+
+	s.Bot.Room.SetState(agent.Status{State: agent.StateListening, Hearing: agent.HearingAll}) // until the next state of the session
+	for _, b := range []*browser.Browser{user, other} {
+		until(t, b, "the state goes on", `(spy.had ??= [spy.assistant.length, spy.agent.length],
+			spy.assistant.length > spy.had[0] + 4 && spy.agent.length > spy.had[1] + 4)`)
+		for _, hook := range []string{"assistant", "agent"} {
+			list := words(t, b, hook)
+			first := slices.Index(list, "speaking")
+			for _, word := range list[first:] {
+				require.Contains(t, []string{"listening", "thinking", "speaking"}, word, "the %s hook lost the state: %q", hook, list)
+			}
+		}
+		require.Empty(t, text(t, b, "agent-failures"))
+		require.Empty(t, b.Problems())
+	}
+	shoot(t, user, "stock-front-end-words")
 }

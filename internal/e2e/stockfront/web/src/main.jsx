@@ -1,10 +1,12 @@
 // A front end for any LiveKit agent, of @livekit/components-react alone. Server and token come in the
 // address: #url=...&token=..., and &only=agent plays nothing of anybody else, as docs/watching.md says how.
+// &microphone=on publishes the visitor's microphone.
 import {
   RoomAudioRenderer,
   SessionProvider,
   VideoTrack,
   useAgent,
+  useLocalParticipant,
   useSession,
   useSessionMessages,
   useTranscriptions,
@@ -19,9 +21,9 @@ const tokens = TokenSource.literal({
   serverUrl: address.get('url'),
   participantToken: address.get('token'),
 });
-const withoutDevices = { tracks: { microphone: { enabled: false } } };
+const devices = { tracks: { microphone: { enabled: address.get('microphone') === 'on' } } };
 const agentOnly = address.get('only') === 'agent';
-const start = agentOnly ? { ...withoutDevices, roomConnectOptions: { autoSubscribe: false } } : withoutDevices;
+const start = agentOnly ? { ...devices, roomConnectOptions: { autoSubscribe: false } } : devices;
 
 function subscribeToAgent(room) {
   const look = () => {
@@ -42,10 +44,18 @@ function Agent() {
     participantIdentities: [assistant.agent?.identity ?? ''],
     trackSids: [assistant.audioTrack?.publication.trackSid ?? ''],
   });
+  const all = useTranscriptions();
+  const { microphoneTrack } = useLocalParticipant();
   return (
     <>
       {assistant.videoTrack && <VideoTrack id="picture" trackRef={assistant.videoTrack} />}
       <p id="caption">{captions.at(-1)?.text}</p>
+      <p id="microphone">{microphoneTrack?.trackSid}</p>
+      <ol id="captions">
+        {all.map((c) => (
+          <li key={c.streamInfo.id} data-from={c.participantInfo.identity}>{c.text}</li>
+        ))}
+      </ol>
       <dl>
         <dt>useVoiceAssistant</dt>
         <dd id="assistant-state">{assistant.state}</dd>
