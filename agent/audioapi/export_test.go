@@ -7,7 +7,11 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/inference/vad"
 )
+
+// Speech is how utterances are found.
+func Speech() vad.Config { return speechConfig() }
 
 // Captions lays out a transcript: "START END LINE/LINE".
 func Captions(parts []inference.Transcript) (out []string) {

@@ -109,7 +109,7 @@ func (t *Transcriber) ServeRealtime(w http.ResponseWriter, r *http.Request) {
 		},
 	}
 	v.event("session.created", map[string]any{"session": v.describe()})
-	s.serve(r, live.Config{Detector: d}, v.heard, v.message)
+	s.serve(r, live.Config{Detector: d, Speech: speechConfig()}, v.heard, v.message)
 }
 
 func usualTurns() *turns {

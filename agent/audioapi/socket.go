@@ -222,7 +222,7 @@ func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
 	for _, text := range t.kept.take(p.id, time.Now()) {
 		s.send(plain{Text: text, Final: true})
 	}
-	s.serve(r, live.Config{Hearing: p.hearing, Detector: d}, p.event, p.message)
+	s.serve(r, live.Config{Hearing: p.hearing, Detector: d, Speech: speechConfig()}, p.event, p.message)
 }
 
 // plainSocket is a session of /ws/transcribe.
@@ -298,7 +298,7 @@ func (p *plainSocket) configure(language *string, speech *bool) error {
 	if speech != nil && *speech != p.vad {
 		d, err := p.t.detector(*speech)
 		if err == nil {
-			err = p.session.Detect(d, vad.Config{})
+			err = p.session.Detect(d, speechConfig())
 		}
 		if err != nil {
 			return err

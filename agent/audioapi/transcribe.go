@@ -253,7 +253,8 @@ func (t *Transcriber) formatOf(o *order, f *form) error {
 	times := o.format == "srt" || o.format == "vtt" || o.format == "verbose_json" || o.format == diarized
 	o.hearing.WordTimes = can && o.text == nil && (o.words || o.format == "srt" || o.format == "vtt")
 	if (times || o.text != nil) && !o.hearing.WordTimes && o.split == nil {
-		o.split = &vad.Config{} // pauses give times at least
+		c := speechConfig() // pauses give times at least
+		o.split = &c
 	}
 	return nil
 }
@@ -266,9 +267,12 @@ type turns struct {
 	Silence   *int     `json:"silence_duration_ms"`
 }
 
+// speechConfig is how utterances are found. Less than a quarter of a second is a cough.
+func speechConfig() vad.Config { return vad.Config{Least: 250 * time.Millisecond} }
+
 // config checks the settings of a field.
 func (v turns) config(field string) (vad.Config, error) {
-	var c vad.Config
+	c := speechConfig()
 	switch {
 	case v.Type != "server_vad":
 		return c, bad(field, "expected the type server_vad, got %.40q", v.Type)
@@ -299,7 +303,8 @@ func strategy(text string) (*vad.Config, error) {
 	case "":
 		return nil, nil //nolint:nilnil // none
 	case "auto":
-		return &vad.Config{}, nil
+		c := speechConfig()
+		return &c, nil
 	}
 	var v turns
 	d := json.NewDecoder(strings.NewReader(text))

@@ -20,9 +20,14 @@ type Config struct {
 	// Pause ends an utterance; 0 is 500 ms. Before is the sound before the first speech that belongs to it; 0 is 300 ms,
 	// negative is none.
 	Pause, Before time.Duration
+	// Least is how long speech must last until there is an utterance, with breaks of less than 100 ms; 0 is any speech.
+	Least time.Duration
 	// Most is the length at which an utterance is cut where it is quiet; 0 is 30 s.
 	Most time.Duration
 }
+
+// maxBreak is the break in speech that is too short for an utterance, in samples.
+const maxBreak = int64(100 * time.Millisecond * inference.RecognizerRate / time.Second)
 
 // Kind is the kind of an Event.
 type Kind int
@@ -52,6 +57,7 @@ type Stream struct {
 	cfg      Config
 	before   int
 	pause    int64
+	least    int64
 	most     int
 	emit     func(Event)
 
@@ -61,6 +67,7 @@ type Stream struct {
 	inside bool
 	speech int64 // end of the last speech
 	silent int64 // begin of the silence; -1 for none
+	first  int64 // begin of the speech before an utterance; -1 for none
 	frames int64
 	active int64 // frames with speech
 }
@@ -77,7 +84,7 @@ func NewStream(d Detector, c Config, emit func(Event)) *Stream {
 		c.Threshold = 0.5
 	}
 	return &Stream{
-		detector: d, cfg: c, emit: emit, silent: -1,
+		detector: d, cfg: c, emit: emit, silent: -1, first: -1, least: int64(or(c.Least, 0)),
 		before: or(c.Before, 300*time.Millisecond), pause: int64(or(c.Pause, 500*time.Millisecond)),
 		most: max(or(c.Most, 30*time.Second), 2*FrameSamples),
 	}
@@ -126,7 +133,7 @@ func (s *Stream) Flush() error {
 func (s *Stream) Clear() bool {
 	s.at, s.sound, s.rest = s.Now(), s.sound[:0], s.rest[:0]
 	was := s.inside
-	s.inside, s.silent = false, -1
+	s.inside, s.silent, s.first = false, -1, -1
 	return was
 }
 
@@ -151,21 +158,12 @@ func (s *Stream) frame(frame []float32, n int) error {
 	}
 	from := s.at + int64(len(s.sound))
 	s.sound = append(s.sound, frame[:n]...)
-	if !s.inside {
-		if !speech {
-			s.forget()
-			return nil
-		}
-		if drop := int(from-s.at) - s.before; drop > 0 {
-			s.drop(drop)
-		}
-		s.inside, s.silent = true, -1
-		s.emit(Event{Kind: Began, At: s.at, Speech: from})
-		s.emit(Event{Kind: Heard, At: s.at, Sound: s.sound})
-	} else {
-		s.emit(Event{Kind: Heard, At: from, Sound: s.sound[len(s.sound)-n:]})
-	}
 	now := from + int64(n)
+	if s.inside {
+		s.emit(Event{Kind: Heard, At: from, Sound: s.sound[len(s.sound)-n:]})
+	} else if !s.begins(p, from, now) {
+		return nil
+	}
 	switch {
 	case speech:
 		s.speech, s.silent = now, -1
@@ -182,6 +180,34 @@ func (s *Stream) frame(frame []float32, n int) error {
 		s.cut()
 	}
 	return nil
+}
+
+// begins reports whether an utterance begins, by a frame outside of one.
+func (s *Stream) begins(p float64, from, now int64) bool {
+	switch {
+	case p >= s.cfg.Threshold:
+		if s.first < 0 {
+			s.first = from
+		}
+		s.speech = now
+	case s.first >= 0 && now-s.speech >= maxBreak:
+		s.first = -1
+	}
+	if s.first < 0 {
+		s.forget()
+		return false
+	}
+	if s.detector != nil && (p < s.cfg.Threshold || now-s.first < s.least) {
+		return false
+	}
+	if drop := int(s.first-s.at) - s.before; drop > 0 {
+		s.drop(drop)
+	}
+	s.inside, s.silent = true, -1
+	s.emit(Event{Kind: Began, At: s.at, Speech: s.first})
+	s.emit(Event{Kind: Heard, At: s.at, Sound: s.sound})
+	s.first = -1
+	return true
 }
 
 // forget keeps the last sound before an utterance.

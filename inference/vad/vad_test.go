@@ -225,6 +225,23 @@ func TestStream(t *testing.T) {
 			[]utterance{{begin: 10*f - 4800, speech: 10 * f, end: 36 * f, last: 20 * f}, {begin: 36 * f, speech: 37 * f, end: 56 * f, last: 40 * f}},
 		},
 		{
+			"a cough is no utterance", spoken([2]int{20, 26}, [2]int{40, 50}),
+			vad.Config{Least: 250 * time.Millisecond},
+			100,
+			[]utterance{{begin: 40*f - 4800, speech: 40 * f, end: 66 * f, last: 50 * f}},
+		},
+		{
+			"speech with short breaks is one", spoken([2]int{20, 23}, [2]int{25, 30}),
+			vad.Config{Least: 250 * time.Millisecond},
+			100,
+			[]utterance{{begin: 20*f - 4800, speech: 20 * f, end: 46 * f, last: 30 * f}},
+		},
+		{
+			"a cough at the end", spoken([2]int{97, 100}),
+			vad.Config{Least: 250 * time.Millisecond},
+			100, nil,
+		},
+		{
 			"other settings", spoken([2]int{10, 20}),
 			vad.Config{Threshold: 0.85, Pause: 64 * time.Millisecond, Before: -1},
 			100,
