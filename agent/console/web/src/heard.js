@@ -112,7 +112,7 @@ export class HeardStrip {
     if (!r) {
       const words = h('span', { class: 'heard-words' });
       const note = h('small', {});
-      r = { row: h('li', {}, h('b', {}, this.#name(line)), ' ', words, ' ', note), words, note };
+      r = { row: h('li', {}, h('b', {}, `${this.#name(line)}:`), ' ', words, ' ', note), words, note };
       this.#rows.set(line.segment, r);
       this.el.list.append(r.row);
     }
