@@ -63,9 +63,10 @@ func (b *Bot) collectHearing(ch chan<- prometheus.Metric) {
 	const lost = "Utterances without a text: echoes of the voice, and those that the recognizer failed at."
 	out.Counter("lost_total", lost, float64(s.Echoes), "what", "echo")
 	out.Counter("lost_total", lost, float64(s.Failed), "what", "failed")
-	const unheard = "Packets of microphones that were not heard as others were louder, and pieces of sound that came too fast."
+	const unheard = "Packets of microphones that were not heard: others were louder, sound came too fast, or far too many packets."
 	out.Counter("unheard_total", unheard, float64(s.Skipped), "what", "quieter")
 	out.Counter("unheard_total", unheard, float64(s.Dropped), "what", "too_fast")
+	out.Counter("unheard_total", unheard, float64(b.Room.SoundLost()), "what", "flood")
 }
 
 // collectSound sends the metrics of the camera's sound, none before the first sound.

@@ -16,7 +16,7 @@ import (
 )
 
 // maxMicrophones bounds the microphones that are subscribed to at once, whatever Microphones choose.
-const maxMicrophones = 64
+const maxMicrophones = 100
 
 // Microphones hears the people in the room.
 type Microphones interface {
