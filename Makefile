@@ -8,9 +8,9 @@ export CGO_ENABLED := 1
 
 WEB     := agent/console/web
 WEB_SRC := $(shell find $(WEB) -path $(WEB)/node_modules -prune -o -path $(WEB)/dist -prune -o -type f -print 2>/dev/null)
-# With the embedded files: settings, words, nano.
+# With the embedded files: settings, words, nano, Korean words.
 GO_SRC  := $(shell find . -name '*.go' -not -path '*/node_modules/*') $(shell find configs models/nano/checkpoint -type f ! -name '*.go') \
-	$(wildcard media/toyworld/claims/words/* models/nano/train/words/*.txt)
+	$(wildcard media/toyworld/claims/words/* models/nano/train/words/*.txt inference/qwen3asr/*.gz)
 LINT_VERSION := v2.15.0
 
 .PHONY: help

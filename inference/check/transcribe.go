@@ -41,9 +41,8 @@ func (c *checker) recognized(ctx context.Context, recognizer, aligner *models.Bu
 // texts compares what needs no network: the reading of answers, and the words of the aligner.
 func (c *checker) texts() {
 	for _, name := range c.files.in(stageText) {
-		run, known := map[string]func([]byte, qwen3asr.Same) (int, error){
-			"parse.json": func(raw []byte, same qwen3asr.Same) (int, error) { return 0, qwen3asr.ReplayAnswers(raw, same) },
-			"align.json": qwen3asr.ReplayWords,
+		run, known := map[string]func([]byte, qwen3asr.Same) error{
+			"parse.json": qwen3asr.ReplayAnswers, "align.json": qwen3asr.ReplayWords,
 		}[path.Base(name)]
 		if !known {
 			continue
@@ -53,11 +52,7 @@ func (c *checker) texts() {
 			if err != nil {
 				return err
 			}
-			korean, err := run(raw, t.exact)
-			if korean > 0 {
-				t.row.Note = fmt.Sprintf("%d Korean texts by their letters only", korean)
-			}
-			return err
+			return run(raw, t.exact)
 		})
 	}
 }

@@ -18,7 +18,7 @@ type word struct {
 
 // alignWords returns the words of a text as the aligner reads them: letters, numbers and apostrophes
 // between spaces, and each ideograph by itself. Japanese is cut where the script changes, which is
-// coarser than the official tagger; Korean only at spaces, without the official list of words.
+// coarser than the official tagger; Korean also behind the words of a list.
 func alignWords(text, language string) []word {
 	var words []word
 	var w word
@@ -29,11 +29,18 @@ func alignWords(text, language string) []word {
 		}
 		w, last = word{}, 0
 	}
+	piece, cut := true, -1 // a new piece begins; the end of a word in it
 	for i, r := range text {
-		if space(r) {
+		if space(r) || i == cut {
 			flush()
+		}
+		if piece = piece || space(r); space(r) {
 			continue
 		}
+		if piece && language == "Korean" {
+			cut = i + koreanWord(text[i:])
+		}
+		piece = false
 		if !unicode.IsLetter(r) && !unicode.IsNumber(r) && r != '\'' {
 			continue
 		}
@@ -44,7 +51,7 @@ func alignWords(text, language string) []word {
 				flush()
 			}
 			last = now
-		case now == ideograph:
+		case now == ideograph && language != "Korean":
 			flush()
 		}
 		if w.text == "" {
@@ -52,7 +59,7 @@ func alignWords(text, language string) []word {
 		}
 		w.text += string(r)
 		w.end = i + utf8.RuneLen(r)
-		if now == ideograph && language != "Japanese" {
+		if now == ideograph && language != "Japanese" && language != "Korean" {
 			flush()
 		}
 	}
