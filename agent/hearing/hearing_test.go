@@ -339,6 +339,22 @@ func TestEngineWithoutInstructions(t *testing.T) {
 	})
 }
 
+// TestWhoMayNotInstruct: its words are shown, and its order is not followed.
+func TestWhoMayNotInstruct(t *testing.T) {
+	play(t, agent.HearingAll, []string{"hey touchline, only the goals", "hey touchline", "stop"}, func(s *stage) {
+		ben := s.join("ben", func(m *agent.Microphone) { m.Instructs = false })
+		for range 3 {
+			ben.speak(time.Second)
+			ben.quiet(time.Second)
+		}
+		require.Empty(t, s.bot.orders)
+		require.Empty(t, s.bot.said)
+		require.Len(t, s.bot.finals(), 3)
+		refused := s.bot.heard[slices.IndexFunc(s.bot.heard, func(h agent.Heard) bool { return h.Final })].Order
+		require.Equal(t, "who said it may not instruct the commentator", refused.Refused)
+	})
+}
+
 // TestEcho: what the voice says comes back through an open microphone.
 func TestEcho(t *testing.T) {
 	play(t, agent.HearingCaptions, []string{"oh what a say by the keeper", "a great save that was"}, func(s *stage) {

@@ -52,12 +52,15 @@ func (m *microphone) final(v live.Event) {
 	}
 	m.ears.counts.utterances.Add(1)
 	m.ears.lagged(time.Since(h.Ended))
-	if woken && instructs && c.Orders() {
-		if order == "" {
-			m.openLine(h.Ended)
-		} else {
-			h.Order = m.ears.act(order, h.Identity, c)
-		}
+	switch {
+	case !woken || !c.Orders():
+	case order == "" && instructs:
+		m.openLine(h.Ended)
+	case order != "" && instructs:
+		h.Order = m.ears.act(order, h.Identity, c)
+	case order != "":
+		m.ears.counts.refused.Add(1)
+		h.Order = &agent.SpokenOrder{Text: order, Refused: "who said it may not instruct the commentator"}
 	}
 	if h.Caption || h.Order != nil {
 		m.send(h)
