@@ -35,7 +35,7 @@ func Forget(ctx context.Context, path string, q Query) (n int, err error) {
 
 // forgetRows is Forget for a database. The deleted texts are overwritten.
 func forgetRows(ctx context.Context, path string, q Query) (int, error) {
-	db, err := format().Open(path)
+	db, err := format().Open(path) //nolint:contextcheck // opening takes none
 	if err != nil {
 		return 0, err
 	}

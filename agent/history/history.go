@@ -58,7 +58,10 @@ type Query struct {
 }
 
 func (q Query) takes(e *Entry) bool {
-	return e.Room == q.Room && (e.Heard != nil) == q.Heard && (q.By == "" || e.Heard != nil && e.Heard.Identity == q.By) && (!q.Comments || e.IsComment()) && (!q.Alerts || e.Alert != nil) &&
+	if (e.Heard != nil) != q.Heard || q.By != "" && (e.Heard == nil || e.Heard.Identity != q.By) {
+		return false
+	}
+	return e.Room == q.Room && (!q.Comments || e.IsComment()) && (!q.Alerts || e.Alert != nil) &&
 		(q.From.IsZero() || !e.At.Before(q.From)) && (q.To.IsZero() || e.At.Before(q.To))
 }
 

@@ -633,7 +633,7 @@ func TestForgetClosedFiles(t *testing.T) {
 	o := log.Output("a", "bot")
 	for i := range uint64(1500) {
 		o.Record(record(i))
-		o.(agent.HeardOutput).Heard(agent.Heard{Segment: fmt.Sprint(i), Identity: "ann", Text: text(i), Final: true, Caption: true, Began: start})
+		o.(agent.HeardOutput).Heard(agent.Heard{Segment: strconv.FormatUint(i, 10), Identity: "ann", Text: text(i), Final: true, Caption: true, Began: start})
 	}
 	_, err := history.Forget(t.Context(), cfg.Path, history.Query{Room: "a"})
 	require.ErrorContains(t, err, "another process writes to this folder")

@@ -11,6 +11,7 @@ import { seconds } from './words.js';
  * @property {string} label
  * @property {string} unit
  * @property {string} [help]
+ * @property {boolean} [wide] its values are long
  * @property {boolean} [own] of the engine, which may not say its value
  * @property {'number' | 'switch' | 'text' | 'list' | 'choice'} [type]
  * @property {string[][]} [options] of a choice: value and words
@@ -72,10 +73,10 @@ export const GROUPS = [
   {
     title: 'Hearing the room',
     fields: [
-      { key: 'hearing', label: 'Listen to people', unit: '', type: 'choice', options: [['off', 'off'], ['orders', 'for spoken orders'], ['captions', 'for captions'], ['all', 'for orders and captions']], help: 'Orders come after a wake word, or while “Hold to talk” is held. Captions show what people say.' },
-      { key: 'wake_words', label: 'Wake words', unit: '', type: 'list', help: 'Separated by commas; each of 4 to 40 letters.' },
-      { key: 'manners', label: 'While somebody speaks', unit: '', type: 'choice', options: [['talk', 'the voice goes on'], ['duck', 'the voice is lower'], ['wait', 'the next comment waits'], ['interrupt', 'the voice stops']], help: 'Only for people who may instruct.' },
-      { key: 'max_wait', label: 'Longest wait', unit: 's', min: 0, max: 60, step: 'any', help: 'Of a comment that waits.' },
+      { key: 'hearing', label: 'Listen to people', unit: '', type: 'choice', wide: true, options: [['off', 'off'], ['orders', 'for orders'], ['captions', 'for captions'], ['all', 'for both']], help: 'Orders come after a wake word, or while “Hold to talk” is held. Captions show what people say.' },
+      { key: 'wake_words', label: 'Wake words', unit: '', type: 'list', wide: true, help: 'Separated by commas; each of 4 to 40 letters.' },
+      { key: 'manners', label: 'The voice, while somebody speaks', unit: '', type: 'choice', wide: true, options: [['talk', 'goes on'], ['duck', 'is lower'], ['wait', 'waits'], ['interrupt', 'stops']], help: 'Somebody who may instruct. “Waits” ends its comment first.' },
+      { key: 'max_wait', label: 'Longest wait', unit: 's', min: 0, max: 60, step: 'any', help: 'Where the voice waits.' },
       { key: 'remarks', label: 'Comments may answer what people say', unit: '', type: 'switch', help: 'Never taken for an instruction. Needs captions.' },
       { key: 'hear_camera', label: 'Hear the camera’s sound', unit: '', type: 'switch', help: 'Its captions come with the delayed picture.' },
     ],
@@ -148,7 +149,7 @@ export class SettingsPanel {
       input = h('input', { type: 'number', id, min: f.min, max: f.max, step: f.step, inputMode: 'decimal', placeholder: f.own ? 'own' : '' });
     }
     const unit = h('span', { class: 'unit', role: 'status' }, f.unit);
-    const row = h('p', { class: 'field' }, h('label', { for: id }, f.label), input, unit, note);
+    const row = h('p', { class: f.wide ? 'field wide' : 'field' }, h('label', { for: id }, f.label), input, unit, note);
     const entry = { f, input, unit, note, row, dirty: false };
     this.#fields.set(f.key, entry);
     input.addEventListener('input', () => {
