@@ -29,6 +29,8 @@ const (
 	lateAfter = 120 * time.Millisecond
 	maxFill   = time.Second
 	overlap   = 40 * time.Millisecond
+	// leastSpeech is the speech that makes an utterance.
+	leastSpeech = 250 * time.Millisecond
 	// talksAfter is the speech after which somebody counts as speaking.
 	talksAfter = 300 * time.Millisecond
 	// interimEvery spaces the texts of one utterance.
@@ -112,9 +114,12 @@ func newMicrophone(e *Ears, info agent.Microphone) (*microphone, error) {
 	if m.receiver, err = sound.NewReceiver(m, rate); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	m.session = live.New(e.opts.Recognizer, live.Config{Detector: d, Hearing: e.hearing(false)}, m.event)
+	m.session = live.New(e.opts.Recognizer, live.Config{Detector: d, Hearing: e.hearing(false), Speech: usual()}, m.event)
 	return m, nil
 }
+
+// usual is how utterances begin and end: a cough opens none.
+func usual() vad.Config { return vad.Config{Least: leastSpeech} }
 
 // hearing says how the recognizer hears people here.
 func (e *Ears) hearing(addressed bool) inference.Hearing {
@@ -301,7 +306,7 @@ func (m *microphone) turn(now time.Time) error {
 	if _, err := m.session.Flush(); err != nil {
 		return err
 	}
-	return m.detect(vad.Config{})
+	return m.detect(usual())
 }
 
 // detect changes how utterances end.
@@ -360,6 +365,7 @@ func (m *microphone) event(v live.Event) {
 
 func (m *microphone) begin(v live.Event) {
 	_, speech := m.session.Share()
+	speech -= m.session.Now() - v.Start // of this utterance
 	held := m.ears.talks(m.identity)
 	m.mu.Lock()
 	defer m.mu.Unlock()
