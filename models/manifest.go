@@ -7,9 +7,10 @@ import (
 
 // FormatVersion is the newest bundle format that this code writes and reads. It
 // reads all older ones too. Format 2 added the voice (Dims.Speech, Voice), format 3
-// speech recognition (Task, Dims.Hearing). A bundle is written in the oldest format
-// that can hold it, for older programs.
-const FormatVersion = 3
+// speech recognition (Task, Dims.Hearing), format 4 a vocoder for the end of a speech
+// (KindVocoderTail). A bundle is written in the oldest format that can hold it, for older
+// programs.
+const FormatVersion = 4
 
 // ManifestName is the manifest's file name in a bundle.
 const ManifestName = "manifest.json"
@@ -311,6 +312,7 @@ const (
 	KindFlowDiT     Kind = "flow_dit"
 	KindFlowDiTOnce Kind = "flow_dit_once"
 	KindVocoder     Kind = "vocoder"
+	KindVocoderTail Kind = "vocoder_tail" // for the end of a speech, of any length
 
 	// The networks of Hearing.
 	KindHearing Kind = "hearing" // sound to rows of the decoder
@@ -323,11 +325,21 @@ func (k Kind) Hears() bool { return k == KindHearing || k == KindAligner }
 // Speaks reports whether a network belongs to Speech.
 func (k Kind) Speaks() bool {
 	switch k {
-	case KindTTSCondition, KindTTS, KindFlowEncoder, KindFlowDiT, KindFlowDiTOnce, KindVocoder:
+	case KindTTSCondition, KindTTS, KindFlowEncoder, KindFlowDiT, KindFlowDiTOnce, KindVocoder,
+		KindVocoderTail:
 		return true
 	case KindDecoder, KindVision, KindEmbed, KindHearing, KindAligner:
 	}
 	return false
+}
+
+// Format returns the oldest bundle format that can hold a network, which is newer than Dims.Format for those that came
+// later.
+func (k Kind) Format() int {
+	if k == KindVocoderTail {
+		return 4
+	}
+	return 1
 }
 
 // Weights is the storage format of a graph's matrices.

@@ -40,6 +40,10 @@ func smokeSizes(kind models.Kind) map[string]int {
 	case models.KindVocoder:
 		sizes["N"], sizes["T"] = frames, frames
 		sizes["E"], sizes["W"] = 8*frames, graph.FrameSamples*frames
+	case models.KindVocoderTail:
+		_, _, heard := graph.TailInputs(frames, frames)
+		sizes["N"], sizes["T"], sizes["H"] = frames, frames, len(heard)
+		sizes["E"], sizes["W"] = 8*frames, graph.FrameSamples*frames
 	case models.KindHearing:
 		sizes["W"], sizes["T"], sizes["R"] = 2, 2*hearingChunk, 2*hearingRows
 	case models.KindDecoder, models.KindVision, models.KindEmbed, models.KindTTSCondition, models.KindTTS, models.KindAligner:

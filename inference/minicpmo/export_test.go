@@ -137,7 +137,7 @@ type WaveNoise struct {
 
 // OpenWave opens the networks of the voice's sound.
 func OpenWave(
-	rt *ort.Runtime, dev *ort.Device, files [4]string, d models.Speech, slots, prompt int, n WaveNoise,
+	rt *ort.Runtime, dev *ort.Device, files [5]string, d models.Speech, slots, prompt int, n WaveNoise,
 ) (Wave, func() error, error) {
 	w, err := openSpeechWave(rt, dev, waveOptions{
 		files: files, dims: d, slots: slots, prompt: prompt, threads: 1, noise: waveNoise{n.Flow, n.Vocoder, n.Rows},

@@ -58,6 +58,7 @@ func replay(t *testing.T, on *machine, m model) *stages.Replay {
 			describe := map[models.Kind]func(models.Dims, graph.Options) (*graph.Description, error){
 				models.KindTTSCondition: graph.TTSCondition, models.KindFlowEncoder: graph.FlowEncoder, models.KindFlowDiT: graph.FlowDiT,
 				models.KindFlowDiTOnce: graph.FlowDiTOnce, models.KindVocoder: graph.Vocoder,
+				models.KindVocoderTail: graph.VocoderTail,
 			}[kind]
 			key := string(kind)
 			if check {

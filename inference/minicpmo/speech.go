@@ -168,6 +168,10 @@ func chooseSpeech(b *models.Bundle, sel *selection, c inference.VoiceConfig) (*s
 		s.files[k] = b.Path(g.File)
 		s.weights += g.WeightBytes
 	}
+	if g, ok := b.Find(models.KindVocoderTail, weights, sel.device); ok { // older bundles have none
+		s.files[g.Kind] = b.Path(g.File)
+		s.weights += g.WeightBytes
+	}
 	if names, err := Voices(b); err == nil {
 		s.known = min(len(slices.DeleteFunc(names, func(n string) bool { return n == DefaultVoice }))+1, maxVoices)
 	}
@@ -263,8 +267,9 @@ func (e *Engine) sound(
 // openSound opens the voice's sound with its voices, and warms it up.
 func (e *Engine) openSound(ctx context.Context, s *speechSelection, rt *ort.Runtime, dev *ort.Device, threads int) (*speechWave, error) {
 	w, err := openSpeechWave(rt, dev, waveOptions{
-		files: [4]string{
+		files: [5]string{
 			s.files[models.KindFlowEncoder], s.files[models.KindFlowDiT], s.files[models.KindFlowDiTOnce], s.files[models.KindVocoder],
+			s.files[models.KindVocoderTail],
 		},
 		dims: *s.dims.Speech, slots: s.layout.Slots, prompt: s.prompt, threads: threads,
 		noise: randomNoise(s.prompt, s.dims.Speech.Flow.Mel, e.seed),

@@ -228,14 +228,22 @@ func (w *speechWave) tail(j *tts.Job, mel ort.Pointer, rows int) (err error) {
 		from = graph.VocoderKept
 	}
 	used := counted(from, graph.VocoderKept+2*len(j.Codes))
-	frames := int64(len(used))
-	o := w.newOnce(w.tails, w.vocoder)
-	noise := w.noise.rows(j.Slot, 8*len(used))
-	o.ints("frames", used, frames)
-	o.ints("noise_rows", counted(noise, noise+8*len(used)), 1, 8*frames)
-	o.ints("resumed", []int64{int64(1 - from/graph.VocoderKept)}, 1, 1)
+	frames, noise := len(used), w.noise.rows(j.Slot, 8*len(used))
+	rows8 := counted(noise, noise+8*frames)
+	session, length := w.vocoder, frames
 	in, out := map[string]*networks.Rows{}, map[string]*networks.Rows{}
 	w.caches(in, out, "mel", "source", "wave")
+	if w.ending != nil {
+		session, length, out = w.ending, longestEnd, nil
+		used, rows8 = repeated(used, length), repeated(rows8, 8*length)
+	}
+	o := w.newOnce(w.tails, session)
+	if w.ending != nil {
+		o.ending(frames)
+	}
+	o.ints("frames", used, int64(length))
+	o.ints("noise_rows", rows8, 1, int64(8*length))
+	o.ints("resumed", []int64{int64(1 - from/graph.VocoderKept)}, 1, 1)
 	o.slot(j.Slot, in, out)
 	if o.err == nil {
 		x, err := w.tails.handles.TensorAt(mel, models.Float32, 1, int64(rows), int64(w.dims.Flow.Mel))
@@ -244,7 +252,7 @@ func (w *speechWave) tail(j *tts.Job, mel ort.Pointer, rows int) (err error) {
 			o.fail(errors.Join(o.run.BindInput("mel", x), o.run.BindInput("noise", w.shared["noise"])))
 		}
 	}
-	sound := o.output("wave", models.Float32, 1, graph.FrameSamples*frames)
+	sound := o.output("wave", models.Float32, 1, int64(graph.FrameSamples*length))
 	if err := o.do(); err != nil {
 		return err
 	}
@@ -255,6 +263,25 @@ func (w *speechWave) tail(j *tts.Job, mel ort.Pointer, rows int) (err error) {
 	j.Wave = wave
 	w.turns[j.Slot].windows++
 	return nil
+}
+
+// longestEnd is the frames of the longest end of a turn.
+const longestEnd = graph.VocoderKept + 2*(tts.WindowCodes-1)
+
+// ending sets the inputs of VocoderTail for a number of frames.
+func (o *once) ending(frames int) {
+	counts, edges, heard := graph.TailInputs(frames, longestEnd)
+	o.input("counts", models.Float32, ort.Bytes(counts), 1, 1, longestEnd)
+	o.input("edges", models.Float32, ort.Bytes(edges), int64(len(edges)))
+	o.ints("heard", heard, int64(len(heard)))
+}
+
+// repeated returns n numbers: those given, then the last of them again.
+func repeated(v []int64, n int) []int64 {
+	for len(v) < n {
+		v = append(v, v[len(v)-1])
+	}
+	return v
 }
 
 // AddVoice prepares a voice: the state of a turn after its prompt. It works in the first slot, which must be free.

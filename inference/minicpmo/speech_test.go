@@ -69,10 +69,10 @@ func unpacked(t *testing.T, name string) []byte {
 }
 
 // waveFiles writes the graphs of the voice's sound.
-func waveFiles(t *testing.T, m model, on *machine) (files [4]string) {
+func waveFiles(t *testing.T, m model, on *machine) (files [5]string) {
 	t.Helper()
 	for i, describe := range []func(models.Dims, graph.Options) (*graph.Description, error){
-		graph.FlowEncoder, graph.FlowDiT, graph.FlowDiTOnce, graph.Vocoder,
+		graph.FlowEncoder, graph.FlowDiT, graph.FlowDiTOnce, graph.Vocoder, graph.VocoderTail,
 	} {
 		d, err := describe(m.Dims, graph.Options{Device: on.kind, Weights: on.float})
 		files[i] = write(t, d, err, m.weights).path
@@ -148,25 +148,63 @@ func TestSoundOfWindows(t *testing.T) {
 		// In float16, noise of the spectrogram moves the phase, and more so with every window: TestVocoder has the bounds of the sound.
 		on.within(t, "sound of window "+strconv.Itoa(i), want, jobs[0].Wave[:len(want)], 3e-4, 0.15)
 	}
-	for n := 3; n < tts.WindowCodes; n++ { // every length of a turn's end
+}
+
+// TestTurnEnds: the sound of every length of a turn's end, from the vocoder that pads them, is that of its exact length.
+func TestTurnEnds(t *testing.T) {
+	m, on := voice(t), startMachine(t)
+	files := waveFiles(t, m, on)
+	padded, exact := openEnds(t, m, on, files), openEnds(t, m, on, [5]string(append(files[:4:4], "")))
+	worst := 0.0
+	for n := tts.LeadSilence; n < tts.WindowCodes; n++ {
 		for _, first := range []bool{true, false} {
 			if first && n == tts.LeadSilence { // a turn without codes
 				continue
 			}
-			require.NoError(t, w.Begin(2, "default"))
-			samples := 0
-			if !first {
-				begin := []tts.Job{{Slot: 2, Codes: make([]int32, tts.WindowCodes), First: true}}
-				w.Run(begin)
-				require.NoError(t, begin[0].Err)
-				samples = len(begin[0].Wave) - tts.Burst*960
-			}
-			end := []tts.Job{{Slot: 2, Codes: make([]int32, n), First: first, Last: true}}
-			w.Run(end)
-			require.NoError(t, end[0].Err)
-			require.Equal(t, n*960, samples+len(end[0].Wave), "%d codes", n)
+			want, got := turnEnd(t, exact, n, first), turnEnd(t, padded, n, first)
+			worst = max(worst, away(t, want, got))
+			require.Greater(t, slices.Max(want), float32(1e-3), "a sound")
+			on.within(t, fmt.Sprintf("an end of %d codes, first %t", n, first), want, got, 1e-4, 0.15)
 		}
 	}
+	t.Logf("the largest difference is %.2g", worst)
+}
+
+// openEnds opens the networks of the sound with a voice.
+func openEnds(t *testing.T, m model, on *machine, files [5]string) minicpmo.Wave {
+	t.Helper()
+	noise := minicpmo.WaveNoise{
+		Flow: stages.Noise((promptRows+150)*m.Speech.Flow.Mel, 1), Rows: func(slot, n int) int { return 7*slot + n },
+		Vocoder: stages.Noise(graph.FrameSamples*9*200, 2),
+	}
+	w, done, err := minicpmo.OpenWave(on.runtime, on.device, files, *m.Speech, 4, promptRows, noise)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, done()) })
+	require.NoError(t, w.AddVoice("default", promptVoice(t)))
+	return w
+}
+
+// turnEnd returns the sound of a turn's end of n codes, in its first window or in its second.
+func turnEnd(t *testing.T, w minicpmo.Wave, n int, first bool) []float32 {
+	t.Helper()
+	codes := make([]int32, 2*tts.WindowCodes)
+	for i := range codes {
+		codes[i] = int32(i * 71 % 4000) //nolint:gosec // small
+	}
+	require.NoError(t, w.Begin(2, "default"))
+	samples := 0
+	if !first {
+		begin := []tts.Job{{Slot: 2, Codes: codes[:tts.WindowCodes], First: true}}
+		w.Run(begin)
+		require.NoError(t, begin[0].Err)
+		samples = len(begin[0].Wave) - tts.Burst*960
+		codes = codes[tts.Burst:]
+	}
+	end := []tts.Job{{Slot: 2, Codes: codes[:n], First: first, Last: true}}
+	w.Run(end)
+	require.NoError(t, end[0].Err)
+	require.Equal(t, n*960, samples+len(end[0].Wave), "%d codes", n)
+	return end[0].Wave
 }
 
 // TestRingRows compares the rows that the flow's rings keep with the official code's list, the newest first.

@@ -58,6 +58,7 @@ type speechWave struct {
 	single  bool
 
 	encoder, flow, once, vocoder *ort.Session
+	ending                       *ort.Session // the vocoder of a turn's end of any length; nil in older bundles
 
 	encode, transform *networks.Network
 	first, later      *networks.Network // of the vocoder
@@ -89,7 +90,8 @@ var _ tts.Wave = (*speechWave)(nil)
 
 // waveOptions are the parameters of openSpeechWave.
 type waveOptions struct {
-	files   [4]string // of the encoder, the flow, the flow for any length, the vocoder
+	// files are those of the encoder, the flow, the flow for any length, the vocoder, and that of a turn's end: "" for none.
+	files   [5]string
 	dims    models.Speech
 	slots   int
 	prompt  int // frames
@@ -113,8 +115,11 @@ func openSpeechWave(rt *ort.Runtime, dev *ort.Device, o waveOptions) (_ *speechW
 			err = errors.Join(err, w.close())
 		}
 	}()
-	for i, s := range []**ort.Session{&w.encoder, &w.flow, &w.once, &w.vocoder} {
-		so := ort.SessionOptions{CUDAGraph: true, Threads: o.threads, NoMemoryPattern: true, NHWC: s == &w.vocoder}
+	for i, s := range []**ort.Session{&w.encoder, &w.flow, &w.once, &w.vocoder, &w.ending} {
+		if o.files[i] == "" {
+			continue
+		}
+		so := ort.SessionOptions{CUDAGraph: true, Threads: o.threads, NoMemoryPattern: true, NHWC: s == &w.vocoder || s == &w.ending}
 		if *s, err = rt.NewSession(o.files[i], dev, so); err != nil {
 			return nil, err
 		}
@@ -137,7 +142,7 @@ func (w *speechWave) close() error {
 		err = errors.Join(err, a.Close())
 	}
 	err = errors.Join(err, w.Arena.Close())
-	for _, s := range []*ort.Session{w.vocoder, w.once, w.flow, w.encoder} {
+	for _, s := range []*ort.Session{w.ending, w.vocoder, w.once, w.flow, w.encoder} {
 		if s != nil {
 			err = errors.Join(err, s.Close())
 		}

@@ -112,8 +112,8 @@ func TestMadeVoiceSpeaks(t *testing.T) {
 	if *cuda {
 		t.Skip("the bundle is for the CPU")
 	}
-	var files [4]string
-	for i, kind := range []models.Kind{models.KindFlowEncoder, models.KindFlowDiT, models.KindFlowDiTOnce, models.KindVocoder} {
+	var files [5]string
+	for i, kind := range []models.Kind{models.KindFlowEncoder, models.KindFlowDiT, models.KindFlowDiTOnce, models.KindVocoder, models.KindVocoderTail} {
 		g, ok := b.Find(kind, weights, on.kind)
 		require.True(t, ok, kind)
 		files[i] = b.Path(g.File)

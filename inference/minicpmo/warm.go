@@ -162,8 +162,8 @@ func (m *speechLM) warm(ctx context.Context, l kvcache.Layout) error {
 	return m.dev.Synchronize()
 }
 
-// warm runs every captured size of the voice's sound and every length of a turn's end: the first run of a shape takes up to half a
-// second.
+// warm runs every captured size of the voice's sound and every shape of a turn's end: the first run of a shape takes up to half a
+// second. Ends of up to tts.Burst codes have one, and a shape for each longer one; in older bundles each has its own.
 func (w *speechWave) warm(ctx context.Context) error {
 	if w.single { // the CPU captures nothing
 		return nil
@@ -189,6 +189,9 @@ func (w *speechWave) warm(ctx context.Context) error {
 	for n := tts.WindowCodes - 1; n >= tts.LeadSilence; n-- {
 		for _, first := range []bool{true, false} {
 			if first && n == tts.LeadSilence { // a turn without codes
+				continue
+			}
+			if w.ending != nil && (first || n < tts.Burst) { // of one shape
 				continue
 			}
 			w.turns[0] = waveTurn{}

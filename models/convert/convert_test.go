@@ -604,7 +604,7 @@ func TestSpeech(t *testing.T) {
 	b, err := models.OpenBundle(dst)
 	require.NoError(t, err)
 	require.NoError(t, b.Verify(t.Context(), nil))
-	require.Equal(t, 2, b.Manifest.Format)
+	require.Equal(t, 4, b.Manifest.Format)
 	require.Equal(t, shape.WithSpeech().Speech, b.Manifest.Dims.Speech)
 	for _, name := range []string{b.Manifest.Voice.Speaker, b.Manifest.Voice.Codes, b.Manifest.Voice.Sound} {
 		f, _, err := src.OpenFile(name)

@@ -16,7 +16,9 @@ func voiceGraphs(check bool) []describe {
 	if check {
 		return []describe{graph.FlowDiT, graph.Vocoder}
 	}
-	return []describe{graph.TTSCondition, graph.TTS, graph.FlowEncoder, graph.FlowDiT, graph.FlowDiTOnce, graph.Vocoder}
+	return []describe{
+		graph.TTSCondition, graph.TTS, graph.FlowEncoder, graph.FlowDiT, graph.FlowDiTOnce, graph.Vocoder, graph.VocoderTail,
+	}
 }
 
 // plan describes the graphs of a bundle.

@@ -76,6 +76,7 @@ func TestPublishedSizes(t *testing.T) {
 		{"flow", graph.FlowDiT, cudaHalf, 0.76},
 		{"flow once", graph.FlowDiTOnce, cudaHalf, 0.15},
 		{"vocoder", graph.Vocoder, cudaHalf, 0.04},
+		{"vocoder of ends", graph.VocoderTail, cudaHalf, 0.04},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -204,6 +205,13 @@ func TestKeys(t *testing.T) {
 	// one for each branch, and a gate for each step.
 	d := dims().Speech.Flow.DiT
 	chunk, once := keys(graph.FlowDiT(dims(), cudaHalf)), keys(graph.FlowDiTOnce(dims(), cudaHalf))
+	// The vocoders share all weights, but not the gains at the edges.
+	tail := keys(graph.VocoderTail(dims(), cudaHalf))
+	for k, w := range keys(graph.Vocoder(dims(), cudaHalf)) {
+		if _, ok := tail[k]; !ok {
+			require.Contains(t, w.Name, "istft.")
+		}
+	}
 	branches := 3 * d.Layers
 	require.Len(t, once, len(chunk)+1+branches)
 	var gated int

@@ -49,11 +49,29 @@ const (
 //
 // The pitch, the source, the spectrum, and the transforms to and from it compute in float32
 // on all devices: at lower precision the phase drifts.
-func Vocoder(d models.Dims, o Options) (*Description, error) {
+func Vocoder(d models.Dims, o Options) (*Description, error) { return describeVocoder(d, o, false) }
+
+// VocoderTail describes the network of Vocoder for the end of a speech, which has any number t of frames up to T, so
+// that one shape serves all: what follows the t frames is 0 before every convolution, as beyond the end of a run of t.
+// Only the first 480*t samples are sound. It has no present outputs, and these inputs besides:
+//
+//	counts           float32 [1,1,T]         1 for the first t frames, then 0
+//	heard            int64 [480*T+16]        the sample of the source at each place of its transform, which begins 8
+//	                                         samples before the first: it is reflected at both ends
+//	edges            float32 [480*T]         1, and more at the first and the last samples of the 480*t
+//
+// TailInputs returns them.
+func VocoderTail(d models.Dims, o Options) (*Description, error) { return describeVocoder(d, o, true) }
+
+func describeVocoder(d models.Dims, o Options, tail bool) (*Description, error) {
 	if err := checkSpeech(d, o); err != nil {
 		return nil, fmt.Errorf("describe the vocoder: %w", err)
 	}
-	b := vocoder{newNetwork("vocoder", o), d.Speech.Vocoder, d.Speech.Flow.Mel}
+	name := "vocoder"
+	if tail {
+		name, o.Check = "vocoder_tail", false
+	}
+	b := vocoder{newNetwork(name, o), d.Speech.Vocoder, d.Speech.Flow.Mel, tail}
 	return b.build(), nil
 }
 
@@ -62,7 +80,8 @@ type vocoder struct {
 	*network
 	models.Vocoder
 
-	mel int
+	mel  int
+	tail bool
 }
 
 func (b *vocoder) build() *Description {
@@ -71,14 +90,64 @@ func (b *vocoder) build() *Description {
 	if !b.options.Check {
 		all := b.node("Concat", "mel.all", []string{"past.mel", "mel"}, onnx.Int("axis", 1))
 		mel = b.node("Gather", "mel.used", []string{all, "frames"}, onnx.Int("axis", 1))
-		b.slice("present.mel", mel, 1, -VocoderKept, end)
+		b.keep("present.mel", mel, 1, -VocoderKept)
 	}
 	columns := b.node("Transpose", "mel.columns", []string{mel}, onnx.Ints("perm", 0, 2, 1))
+	columns = b.counted(columns, 1, models.Float32)
 	pitch := b.pitch(columns)
 	source := b.source(b.phases(pitch), pitch)
 	spectrum := b.stack(columns, b.transform(source))
 	b.join(b.inverse(spectrum))
+	if b.tail {
+		return b.describe(models.KindVocoderTail)
+	}
 	return b.describe(models.KindVocoder)
+}
+
+// keep adds the last of x as an output for the next run.
+func (b *vocoder) keep(name, x string, axis, from int) {
+	if !b.tail {
+		b.slice(name, x, axis, from, end)
+	}
+}
+
+// columnsOf is the rate of the transform, which has one column more.
+const columnsOf = FrameSamples / hop
+
+// counted is x, of type t and with rate columns a frame, with 0 behind the frames of a tail.
+func (b *vocoder) counted(x string, rate int, t models.Type) string {
+	if !b.tail {
+		return x
+	}
+	name := "counts." + strconv.Itoa(rate)
+	if typed := name + "." + t.String(); !b.known[typed] {
+		b.known[typed] = true
+		b.cast(typed, b.counts(name, rate), t)
+	}
+	return b.node("Mul", x+".counted", []string{x, name + "." + t.String()})
+}
+
+// counts adds the mask of a rate, once.
+func (b *vocoder) counts(name string, rate int) string {
+	if rate == 1 {
+		return "counts"
+	}
+	if b.known[name] {
+		return name
+	}
+	b.known[name] = true
+	ones := make([]float64, rate)
+	for i := range ones {
+		ones[i] = 1
+	}
+	m := b.node("Unsqueeze", name+".each", []string{"counts", b.constant("axis.columns", 3)})
+	m = b.node("Mul", name+".all", []string{m, b.numbers(name+".ones", ones, rate)})
+	line := b.constant("source.shape", 0, 1, -1)
+	if rate != columnsOf {
+		return b.node("Reshape", name, []string{m, line})
+	}
+	m = b.node("Reshape", name+".line", []string{m, line})
+	return b.node("Concat", name, []string{b.numbers(name+".first", []float64{1}, 1, 1, 1), m}, onnx.Int("axis", 2))
 }
 
 func (b *vocoder) ports() {
@@ -97,7 +166,14 @@ func (b *vocoder) ports() {
 	b.input("resumed", models.Int64, "B", 1)
 	both := func(name string, shape ...any) {
 		b.input("past."+name, models.Float32, shape...)
-		b.output("present."+name, models.Float32, shape...)
+		if !b.tail {
+			b.output("present."+name, models.Float32, shape...)
+		}
+	}
+	if b.tail {
+		b.input("counts", models.Float32, 1, 1, "T")
+		b.input("heard", models.Int64, "H")
+		b.input("edges", models.Float32, "W")
 	}
 	both("mel", "B", VocoderKept, b.mel)
 	both("source", "B", 1, overlap)
@@ -156,6 +232,7 @@ func (b *vocoder) pitch(x string) string {
 		c := b.weights("f0_predictor.condnet."+k, b.Pitch, b.Pitch, in, 3).same()
 		c.typ = models.Float32
 		x = b.node("Elu", "pitch."+k+".elu", []string{b.convolve("Conv", "pitch."+k, x, c)})
+		x = b.counted(x, 1, c.typ)
 		in = b.Pitch
 	}
 	x = b.node("Transpose", "pitch.rows", []string{x}, onnx.Ints("perm", 0, 2, 1))
@@ -192,7 +269,12 @@ func (b *vocoder) phases(pitch string) string {
 
 	// The way from each middle to the next; before the first and after the last there is none.
 	way := b.node("Mul", "phase.way.wide", []string{b.slice("phase.way.turns", turns, 1, 1, end), samples})
-	way = b.node("Pad", "phase.ways", []string{b.cast("phase.way", way, models.Float32), b.constant("phase.pads", 0, 1, 0, 0, 1, 0)})
+	way = b.cast("phase.way", way, models.Float32)
+	if b.tail {
+		rows := b.node("Transpose", "counts.rows", []string{"counts"}, onnx.Ints("perm", 0, 2, 1))
+		way = b.node("Mul", "phase.way.counted", []string{way, b.slice("counts.rows.next", rows, 1, 1, end)})
+	}
+	way = b.node("Pad", "phase.ways", []string{way, b.constant("phase.pads", 0, 1, 0, 0, 1, 0)})
 	sum = b.node("Concat", "phase.starts", []string{b.slice("phase.first", sum, 1, 0, 1), sum}, onnx.Int("axis", 1))
 	share := make([]float64, FrameSamples)
 	for i := range share {
@@ -242,15 +324,22 @@ func (b *vocoder) source(phases, pitch string) string {
 	resumed := b.node("Unsqueeze", "resumed.source", []string{b.cast("resumed.bool", "resumed", boolean), between})
 	first = b.node("Where", "source.start", []string{resumed, "past.source", first})
 	x = b.node("Concat", "source.all", []string{first, rest}, onnx.Int("axis", 2))
-	b.slice("present.source", x, 2, -overlap, end)
+	b.keep("present.source", x, 2, -overlap)
 	return x
 }
 
 // transform adds the short-time Fourier transform of the source: the real and the
 // imaginary parts, [B,2*bins,120*T+1].
 func (b *vocoder) transform(source string) string {
-	x := b.node("Pad", "stft.padded", []string{source, b.constant("stft.pads", 0, 0, window/2, 0, 0, window/2)}, onnx.Text("mode", "reflect"))
+	var x string
+	if b.tail {
+		x = b.node("Gather", "stft.padded", []string{source, "heard"}, onnx.Int("axis", 2))
+	} else {
+		pads := b.constant("stft.pads", 0, 0, window/2, 0, 0, window/2)
+		x = b.node("Pad", "stft.padded", []string{source, pads}, onnx.Text("mode", "reflect"))
+	}
 	x = b.convolve("Conv", "stft.wide", x, convolution{weight: fixed(waves(nil), 2*bins, 1, window), typ: models.Float32, stride: hop})
+	x = b.counted(x, columnsOf, models.Float32)
 	return b.cast("stft", x, b.float)
 }
 
@@ -279,6 +368,7 @@ func hann(n int) float64 { return 0.5 - 0.5*math.Cos(2*math.Pi*float64(n)/window
 
 // stage is a step of the stack: it multiplies the length and halves the channels.
 type stage struct {
+	from                     int // columns of its input in a frame
 	rate, size               int // of the transposed convolution
 	sourceStride, sourceSize int // of the source's convolution
 	block                    int // size in the source's block
@@ -290,11 +380,12 @@ func (b *vocoder) stack(mel, source string) string {
 	channels := b.Channels
 	c := b.weights("conv_pre", channels, channels, b.mel, 7).same()
 	x := b.convolve("Conv", "pre", b.cast("mel.float", mel, b.float), c)
-	for i, s := range []stage{{8, 16, 15, 30, 7}, {5, 11, 3, 6, 7}, {3, 7, 1, 1, 11}} {
+	for i, s := range []stage{{1, 8, 16, 15, 30, 7}, {8, 5, 11, 3, 6, 7}, {40, 3, 7, 1, 1, 11}} {
 		x = b.stage(i, s, x, source, channels/2)
 		channels /= 2
 	}
 	x = b.node("LeakyRelu", "post.relu", []string{x}, onnx.Real("alpha", 0.01))
+	x = b.counted(x, columnsOf, b.float)
 	c = b.weights("conv_post", 2*bins, 2*bins, channels, 7).same()
 	c.typ = models.Float32
 	return b.convolve("Conv", "spectrum", b.cast("post", x, models.Float32), c)
@@ -303,6 +394,7 @@ func (b *vocoder) stack(mel, source string) string {
 func (b *vocoder) stage(i int, s stage, x, source string, out int) string {
 	n := strconv.Itoa(i)
 	x = b.node("LeakyRelu", "ups."+n+".relu", []string{x}, onnx.Real("alpha", 0.1))
+	x = b.counted(x, s.from, b.float)
 	up := b.weights("ups."+n, out, 2*out, out, s.size)
 	up.stride, up.pad = s.rate, (s.size-s.rate)/2
 	x = b.convolve("ConvTranspose", "ups."+n, x, up)
@@ -314,10 +406,10 @@ func (b *vocoder) stage(i int, s stage, x, source string, out int) string {
 	down.weight = tensor("hift."+name+".weight", out, 2*bins, s.sourceSize)
 	down.stride, down.pad = s.sourceStride, s.sourceStride/2
 	y := b.convolve("Conv", name, source, down)
-	x = b.node("Add", "stage."+n, []string{x, b.block("source_resblocks."+n, y, out, s.block)})
+	x = b.node("Add", "stage."+n, []string{x, b.block("source_resblocks."+n, y, out, s.block, s.from*s.rate)})
 	parts := make([]string, 3)
 	for j, size := range []int{3, 7, 11} {
-		parts[j] = b.block("resblocks."+strconv.Itoa(3*i+j), x, out, size)
+		parts[j] = b.block("resblocks."+strconv.Itoa(3*i+j), x, out, size, s.from*s.rate)
 	}
 	sum := b.node("Add", "stage."+n+".pair", parts[:2])
 	sum = b.node("Add", "stage."+n+".sum", []string{sum, parts[2]})
@@ -328,7 +420,7 @@ func (b *vocoder) stage(i int, s stage, x, source string, out int) string {
 // snake(x) = x + sin(a*x)^2/a with a per channel (arXiv:2006.08195). The convolution
 // before a snake computes u = a*x, and the one after it takes u + sin(u)^2, so a is part
 // of their weights.
-func (b *vocoder) block(name, x string, channels, size int) string {
+func (b *vocoder) block(name, x string, channels, size, rate int) string {
 	for j, dilation := range []int{1, 3, 5} {
 		p, n := name+"."+strconv.Itoa(j)+".", strconv.Itoa(j)
 		alpha := func(which string) *Formula { return tensor("hift."+name+".activations"+which+"."+n+".alpha", channels) }
@@ -339,7 +431,9 @@ func (b *vocoder) block(name, x string, channels, size int) string {
 		c.weight = over(times(c.weight, shaped(second, channels, 1, 1)), along(first))
 		c.bias, c.dilation = times(c.bias, second), dilation
 		u := b.node("Mul", p+"scaled", []string{x, b.formula(p+"alpha", along(first))})
+		u = b.counted(u, rate, b.float)
 		u = b.convolve("Conv", p+"conv1", b.snake(p+"snake1", u), c.same())
+		u = b.counted(u, rate, b.float)
 
 		c = b.weights(name+".convs2."+n, channels, channels, channels, size)
 		c.weight = over(c.weight, along(second))
@@ -367,6 +461,7 @@ func (b *vocoder) inverse(spectrum string) string {
 		return b.node("Mul", "istft."+f, []string{size, b.node(f, "istft."+f+".phase", []string{phase})})
 	}
 	x := b.node("Concat", "istft.parts", []string{part("Cos"), part("Sin")}, onnx.Int("axis", 1))
+	x = b.counted(x, columnsOf, models.Float32)
 	filters := waves(func(bin int) float64 {
 		if bin%(window/2) == 0 {
 			return 1. / window / covered
@@ -377,22 +472,56 @@ func (b *vocoder) inverse(spectrum string) string {
 		weight: fixed(filters, 2*bins, 1, window), typ: models.Float32, stride: hop, pad: window / 2,
 	})
 	x = b.node("Reshape", "istft.line", []string{x, b.constant("line", 0, -1)})
-	// One window less covers each of the first and last samples.
-	first, last := make([]float64, hop), make([]float64, hop)
-	for i := range hop {
-		first[i] = covered / (covered - hann(window-hop+i)*hann(window-hop+i))
-		last[i] = covered / (covered - hann(i)*hann(i))
+	first, last := edgeGains()
+	if b.tail {
+		x = b.node("Mul", "istft", []string{x, "edges"})
+	} else {
+		x = b.node("Concat", "istft", []string{
+			b.node("Mul", "istft.first", []string{b.slice("istft.first.raw", x, 1, 0, hop), b.numbers("istft.first.gain", first, hop)}),
+			b.slice("istft.middle", x, 1, hop, -hop),
+			b.node("Mul", "istft.last", []string{b.slice("istft.last.raw", x, 1, -hop, end), b.numbers("istft.last.gain", last, hop)}),
+		}, onnx.Int("axis", 1))
 	}
-	x = b.node("Concat", "istft", []string{
-		b.node("Mul", "istft.first", []string{b.slice("istft.first.raw", x, 1, 0, hop), b.numbers("istft.first.gain", first, hop)}),
-		b.slice("istft.middle", x, 1, hop, -hop),
-		b.node("Mul", "istft.last", []string{b.slice("istft.last.raw", x, 1, -hop, end), b.numbers("istft.last.gain", last, hop)}),
-	}, onnx.Int("axis", 1))
 	name := "wave"
 	if !b.options.Check {
 		name = "wave.new"
 	}
 	return b.node("Clip", name, []string{x, b.numbers("clip.low", []float64{-0.99}), b.numbers("clip.high", []float64{0.99})})
+}
+
+// edgeGains returns the gains of the first and of the last samples of a run, which one window less covers than the others.
+func edgeGains() (first, last []float64) {
+	first, last = make([]float64, hop), make([]float64, hop)
+	for i := range hop {
+		first[i] = covered / (covered - hann(window-hop+i)*hann(window-hop+i))
+		last[i] = covered / (covered - hann(i)*hann(i))
+	}
+	return first, last
+}
+
+// TailInputs returns the inputs of VocoderTail that depend on its number of frames, t of most.
+func TailInputs(t, most int) (counts, edges []float32, heard []int64) {
+	samples := t * FrameSamples
+	counts, edges = make([]float32, most), make([]float32, most*FrameSamples)
+	for i := range t {
+		counts[i] = 1
+	}
+	for i := range edges {
+		edges[i] = 1
+	}
+	first, last := edgeGains()
+	for i := range hop {
+		edges[i], edges[samples-hop+i] = float32(first[i]), float32(last[i])
+	}
+	heard = make([]int64, 0, most*FrameSamples+window)
+	for i := -window / 2; i < most*FrameSamples+window/2; i++ {
+		at := max(i, -i)
+		if at >= samples {
+			at = max(2*(samples-1)-at, 0)
+		}
+		heard = append(heard, int64(at))
+	}
+	return counts, edges, heard
 }
 
 // join fades from the sound that the last run left to the new sound.
@@ -412,5 +541,5 @@ func (b *vocoder) join(x string) {
 	})
 	first = b.node("Where", "wave.start", []string{"resumed.bool", faded, first})
 	b.node("Concat", "wave", []string{first, rest}, onnx.Int("axis", 1))
-	b.slice("present.wave", "wave", 1, -overlap, end)
+	b.keep("present.wave", "wave", 1, -overlap)
 }

@@ -127,10 +127,10 @@ func (t *Turn) hasPiece() bool {
 	return len(t.pieces) > 0
 }
 
-// end closes the outbox.
+// end closes the outbox. Who sees that it has ended must not end it with another error before.
 func (t *Turn) end(err error) {
-	t.ended.Store(true)
 	t.out.End(err)
+	t.ended.Store(true)
 }
 
 // ahead returns how long the codes that were handed over last from now on, if the

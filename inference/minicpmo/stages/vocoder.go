@@ -2,6 +2,8 @@ package stages
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"touchline/models"
 	"touchline/models/graph"
@@ -122,6 +124,11 @@ func (r *Replay) vocode(g Graph, state map[string]Array, mel []float32, i, from 
 	}
 	kept(state, out)
 	wave := out["wave"].Floats
+	if i+1 == fixtures {
+		if err := r.ending(in, wave); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case i == 0: // the official code starts with silence
 		wave = append(make([]float32, left), wave[:len(wave)-left]...)
@@ -129,4 +136,34 @@ func (r *Replay) vocode(g Graph, state map[string]Array, mel []float32, i, from 
 		wave = wave[:len(wave)-left]
 	}
 	return wave, nil
+}
+
+// ending runs the last chunk of a turn, whose sound is wave, through the vocoder that pads it.
+func (r *Replay) ending(in map[string]Array, wave []float32) error {
+	g, err := r.Graph(models.KindVocoderTail, false)
+	if err != nil {
+		return err
+	}
+	const padding = 7
+	frames := len(wave) / graph.FrameSamples
+	most := frames + padding
+	counts, edges, heard := graph.TailInputs(frames, most)
+	padded := maps.Clone(in)
+	longer := func(name string, n int, shape ...int64) {
+		v := slices.Clone(in[name].Ints)
+		for range n {
+			v = append(v, v[len(v)-1])
+		}
+		padded[name] = Ints(v, append(shape, int64(len(v)))...)
+	}
+	longer("frames", padding)
+	longer("noise_rows", 8*padding, 1)
+	padded["counts"], padded["edges"] = Floats(counts, 1, 1, int64(most)), Floats(edges, int64(len(edges)))
+	padded["heard"] = Ints(heard, int64(len(heard)))
+	out, err := g.Run(padded, map[string]int64{"W": int64(graph.FrameSamples * most)})
+	if err != nil {
+		return err
+	}
+	r.Near("wave of the end of a turn, padded", wave, out["wave"].Floats[:len(wave)], agreed().wave)
+	return nil
 }
