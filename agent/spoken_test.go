@@ -37,16 +37,15 @@ func TestAddressed(t *testing.T) {
 func TestRepeated(t *testing.T) {
 	t.Parallel()
 	const said = "Red win it back in midfield and look for the number nine. Oh, what a save!\n"
-	for text, echo := range map[string]bool{
-		"Red win it back in midfield":             true,
-		"read win it back and midfield":           true,
-		"look for the number nine oh what a save": true,
-		"What a save":                              true,
-		"Did you see what the keeper did there?":   false,
-		"only tell me about the goals":             false,
-		"what do you think about red this evening": false,
+	for _, echo := range []string{
+		"Red win it back in midfield", "read win it back and midfield", "look for the number nine oh what a save", "What a save",
 	} {
-		require.Equal(t, echo, agent.Repeated(text, said), text)
+		require.True(t, agent.Repeated(echo, said), echo)
+	}
+	for _, text := range []string{
+		"Did you see what the keeper did there?", "only tell me about the goals", "what do you think about red this evening",
+	} {
+		require.False(t, agent.Repeated(text, said), text)
 	}
 	require.False(t, agent.Repeated("goal", ""))
 	require.False(t, agent.Repeated("", said))

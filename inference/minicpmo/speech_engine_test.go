@@ -296,11 +296,12 @@ func TestGivenStates(t *testing.T) {
 	}
 }
 
-func joined(tokens []minicpmo.Token) (text string) {
+func joined(tokens []minicpmo.Token) string {
+	var b strings.Builder
 	for _, t := range tokens {
-		text += t.Text
+		b.WriteString(t.Text)
 	}
-	return text
+	return b.String()
 }
 
 // givenStates returns the steps of a text that is given, and the first sound of reading it.

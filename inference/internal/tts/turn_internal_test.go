@@ -15,7 +15,7 @@ func TestEnded(t *testing.T) {
 		turn := NewTurn("", nil)
 		var other sync.WaitGroup
 		other.Go(func() {
-			for !turn.ended.Load() { //nolint:revive // it only takes the time of end
+			for !turn.ended.Load() {
 			}
 			turn.end(ErrCancelled)
 		})
