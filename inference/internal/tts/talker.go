@@ -371,8 +371,7 @@ func (k *Talker) hand(t *Turn, codes []int32, last bool) {
 // flush hands over the last window of a turn, which then ends with err.
 func (k *Talker) flush(t *Turn, err error) {
 	if len(t.windows.Codes()) == 0 {
-		k.finish(t, err)
-		t.end(err)
+		k.finish(t, cmp.Or(err, ErrMute))
 		return
 	}
 	t.line.End(len(t.windows.Codes()), true)

@@ -13,6 +13,9 @@ import (
 // ErrTooLong ends a turn whose slot is full. What was said up to then is whole.
 var ErrTooLong = errors.New("the answer is too long for the model's voice")
 
+// ErrMute ends a turn for which the model drew no code: its text has no sound.
+var ErrMute = errors.New("the model's voice made no sound of the text")
+
 // ErrCancelled ends a cancelled turn.
 var ErrCancelled = errors.New("cancelled")
 

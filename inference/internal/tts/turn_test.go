@@ -390,12 +390,12 @@ func TestFullSlot(t *testing.T) {
 	})
 }
 
-// TestSilentTurn has no codes, and no sound.
+// TestSilentTurn has no codes, and no sound: its text is for another voice.
 func TestSilentTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newStage(t, 1, 64).say(newTurn(""), tts.Piece{Last: true})
-		require.NoError(t, h.err)
+		require.ErrorIs(t, h.err, tts.ErrMute)
 		require.Empty(t, h.samples)
 	})
 }
