@@ -47,44 +47,113 @@ type Done struct {
 	At      time.Time `json:"at"`
 }
 
-// phrases returns the words of each command in English and Spanish, as fold leaves them.
+// phrases returns the words of each command in English, as fold leaves them.
 func phrases() map[Command][]string {
 	return map[Command][]string{
 		CommandStop: {
 			"stop", "stop it", "stop talking", "stop commenting", "be quiet", "quiet", "silence", "shut up", "hush", "pause", "enough",
-			"para", "detente", "alto", "callate", "calla", "silencio", "deja de hablar", "basta", "pausa",
 		},
 		CommandGoOn: {
 			"go on", "continue", "carry on", "resume", "keep going", "keep talking", "start again", "talk again",
-			"sigue", "continua", "adelante", "reanuda", "sigue hablando", "vuelve a hablar",
 		},
 		CommandUndo: {
 			"never mind", "nevermind", "undo", "undo that", "undo it", "forget it", "forget that", "take that back", "cancel that",
-			"olvidalo", "dejalo", "deshaz", "deshazlo", "deshacer", "no importa", "cancelalo",
 		},
 		CommandShorter: {
 			"shorter", "be shorter", "be brief", "briefer", "be briefer", "less", "talk less", "say less", "keep it short", "make it shorter",
-			"mas corto", "mas breve", "se breve", "se mas breve", "habla menos", "di menos", "menos",
 		},
 		CommandLonger: {
 			"longer", "be longer", "more", "talk more", "say more", "more detail", "more details", "make it longer",
-			"mas largo", "habla mas", "di mas", "mas detalle", "mas detalles", "mas",
 		},
 		CommandRepeat: {
 			"repeat", "repeat that", "repeat it", "say that again", "say it again", "again", "once more", "what did you say", "come again",
-			"repite", "repitelo", "otra vez", "dilo otra vez", "de nuevo", "que has dicho", "que dijiste",
 		},
 		CommandLouder: {
 			"louder", "be louder", "speak up", "speak louder", "talk louder", "turn it up", "volume up", "turn up the volume",
-			"mas alto", "mas fuerte", "habla mas alto", "habla mas fuerte", "sube el volumen", "sube la voz",
 		},
 		CommandSofter: {
 			"softer", "be softer", "quieter", "be quieter", "speak softer", "speak softly", "talk softer", "turn it down", "volume down",
 			"turn down the volume", "lower your voice",
+		},
+	}
+}
+
+// frases returns those in Spanish.
+func frases() map[Command][]string {
+	return map[Command][]string{
+		CommandStop: {
+			"para", "detente", "alto", "callate", "calla", "silencio", "deja de hablar", "basta", "pausa",
+		},
+		CommandGoOn: {
+			"sigue", "continua", "adelante", "reanuda", "sigue hablando", "vuelve a hablar",
+		},
+		CommandUndo: {
+			"olvidalo", "dejalo", "deshaz", "deshazlo", "deshacer", "no importa", "cancelalo",
+		},
+		CommandShorter: {
+			"mas corto", "mas breve", "se breve", "se mas breve", "habla menos", "di menos", "menos",
+		},
+		CommandLonger: {
+			"mas largo", "habla mas", "di mas", "mas detalle", "mas detalles", "mas",
+		},
+		CommandRepeat: {
+			"repite", "repitelo", "otra vez", "dilo otra vez", "de nuevo", "que has dicho", "que dijiste",
+		},
+		CommandLouder: {
+			"mas alto", "mas fuerte", "habla mas alto", "habla mas fuerte", "sube el volumen", "sube la voz",
+		},
+		CommandSofter: {
 			"mas bajo", "mas suave", "habla mas bajo", "habla mas suave", "baja la voz", "baja el volumen",
 		},
 	}
 }
+
+// SpokenOrders returns the sentences that a recognizer of orders shall know: the commands in English, and the orders and questions
+// that the page offers about the generated worlds.
+func SpokenOrders() []string {
+	var out []string
+	for _, command := range Commands() {
+		out = append(out, phrases()[command]...)
+	}
+	for line := range strings.Lines(knownOrders) {
+		out = append(out, strings.TrimSpace(line))
+	}
+	return out
+}
+
+// knownOrders are wordings that nano was trained on (models/nano/train/words) and that the page offers (console/web/src/ask-words.js).
+const knownOrders = `only tell me about goals
+tell me the score every minute
+tell me the score
+tell me when somebody shoots
+tell me when someone scores
+tell me when the lights change
+comment on the match
+what's the score
+who has the ball
+who is ahead
+how many goals have there been
+only talk about red
+only talk about blue
+only talk about yellow
+only talk about white
+only talk about orange
+only talk about violet
+only talk about sky blue
+tell me when somebody comes
+only tell me about red coats
+only tell me about parcels
+ignore the dog
+watch the gate
+tell me when the lamp fails
+watch the yard
+who is at the gate
+is there a parcel at the door
+how many people are there
+what colour is the car
+is it raining
+what is happening
+what has changed`
 
 // manners returns words around a command that change nothing.
 func manners() (before, after []string) {
@@ -116,9 +185,11 @@ func ParseCommand(text string) (Command, bool) {
 			}
 		}
 	}
-	for command, list := range phrases() {
-		if slices.Contains(list, folded) {
-			return command, true
+	for _, language := range []map[Command][]string{phrases(), frases()} {
+		for command, list := range language {
+			if slices.Contains(list, folded) {
+				return command, true
+			}
 		}
 	}
 	return "", false

@@ -38,11 +38,12 @@ const (
 	RecognizerOff    = "off"
 	RecognizerModel  = "model"
 	RecognizerRemote = "remote"
+	RecognizerSphinx = "sphinx"
 )
 
 // RecognizerConfig sets who turns speech into text.
 type RecognizerConfig struct {
-	// Program is "off", "model" (a bundle) or "remote" (a server).
+	// Program is "off", "model" (a bundle), "remote" (a server) or "sphinx" (spoken orders only).
 	Program string `yaml:"program" env:"PROGRAM"`
 	// Bundle is the folder of the model, Aligner that of the one that finds the times of words; "" finds none.
 	Bundle  string `yaml:"bundle" env:"BUNDLE"`
@@ -151,8 +152,8 @@ func (c VoiceConfig) Validate() error {
 // Validate is Config.Validate for the settings below "inference.recognizer".
 func (c RecognizerConfig) Validate() error {
 	var s check.Settings
-	s.That(slices.Contains([]string{RecognizerOff, RecognizerModel, RecognizerRemote}, c.Program), "program",
-		"off, model or remote", strconv.Quote(c.Program))
+	s.That(slices.Contains([]string{RecognizerOff, RecognizerModel, RecognizerRemote, RecognizerSphinx}, c.Program), "program",
+		"off, model, remote or sphinx", strconv.Quote(c.Program))
 	s.That(c.Program != RecognizerModel || c.Bundle != "", "bundle", "the folder of a model, as program is model", strconv.Quote(c.Bundle))
 	s.That(c.Device == "cuda" || c.Device == "cpu", "device", "cuda or cpu", strconv.Quote(c.Device))
 	s.That(check.Within(c.GPU, 0, 63), "gpu", "between 0 and 63", c.GPU)

@@ -4,7 +4,7 @@
 //
 // It has no media transport and no room. Its subpackages are the engines: scene
 // (no model), remote (an OpenAI-compatible server), minicpmo (the built-in
-// model), qwen3asr (speech recognition), and voice (speech for engines without).
+// model), qwen3asr (speech recognition), sphinx (spoken orders), and voice (speech for engines without).
 package inference
 
 import (

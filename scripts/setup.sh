@@ -3,7 +3,7 @@
 # usage: scripts/setup.sh build|test|runtime
 set -eu
 
-want="gcc libc6-dev pkg-config libopus-dev libavcodec-dev libavformat-dev libavutil-dev libswscale-dev ffmpeg flite espeak-ng"
+want="gcc libc6-dev pkg-config libopus-dev libavcodec-dev libavformat-dev libavutil-dev libswscale-dev ffmpeg flite espeak-ng pocketsphinx pocketsphinx-en-us"
 case "${1:-build}" in
 build) ;;
 test) want="$want chromium sox mosquitto mosquitto-clients" ;;

@@ -140,6 +140,10 @@ func (r *Engines) Transcription(cfg Settings, model func() inference.Model) (*au
 	if ears == nil || err != nil {
 		return nil, err
 	}
+	if ears.Recognizes().OrdersOnly {
+		r.log.Info().Err(ErrOrdersOnly).Msg("transcription service off")
+		return nil, nil //nolint:nilnil // the rooms are heard, for orders
+	}
 	return ears.service(cfg.Transcription, nil, func() inference.Model { return texts(model()) }), nil
 }
 

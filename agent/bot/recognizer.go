@@ -9,12 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"touchline/agent"
 	"touchline/agent/audioapi"
 	"touchline/agent/hearing"
 	"touchline/inference"
 	"touchline/inference/qwen3asr"
 	"touchline/inference/remote"
 	"touchline/inference/residency"
+	"touchline/inference/sphinx"
 	"touchline/inference/vad"
 	"touchline/internal/metrics"
 	"touchline/models"
@@ -46,6 +48,12 @@ func NewRecognizer(cfg inference.RecognizerConfig, runtime string, log zerolog.L
 		r, err := remote.NewRecognizer(cfg, log)
 		if err != nil {
 			return nil, err
+		}
+		return &Recognizer{Recognizer: r, Run: func(ctx context.Context) error { <-ctx.Done(); return r.Close() }}, nil
+	case inference.RecognizerSphinx:
+		r, err := sphinx.Open(sphinx.Options{Orders: agent.SpokenOrders()})
+		if err != nil {
+			return nil, fmt.Errorf("prepare the recognizer: %w", err)
 		}
 		return &Recognizer{Recognizer: r, Run: func(ctx context.Context) error { <-ctx.Done(); return r.Close() }}, nil
 	}
@@ -158,12 +166,19 @@ func (r *Recognition) ears(log zerolog.Logger) *hearing.Ears {
 	})
 }
 
+// ErrOrdersOnly is returned for transcription by a recognizer that has no text for other speech than orders.
+var ErrOrdersOnly = errors.New(
+	"inference.recognizer.program sphinx knows spoken orders only and cannot transcribe; choose model or remote (docs/transcription.md)")
+
 // NewTranscription returns transcription as a service, by the configured recognizer; nil if there is none. A remote engine translates;
 // other engines are not loaded for that.
 func NewTranscription(cfg Settings, log zerolog.Logger) (*audioapi.Transcriber, error) {
 	r, err := NewRecognition(cfg.Engine.Recognizer, cfg.MiniCPM.Runtime, log)
 	if r == nil || err != nil {
 		return nil, err
+	}
+	if r.Recognizes().OrdersOnly {
+		return nil, errors.Join(ErrOrdersOnly, r.Close())
 	}
 	if cfg.Engine.Engine != "remote" {
 		return r.service(cfg.Transcription, r.Run, nil), nil

@@ -32,6 +32,8 @@ type cli struct {
 	Run  runCmd  `cmd:"" help:"Measure everything once and print tables."`
 	Soak soakCmd `cmd:"" help:"Run under faults for long and print what happened."`
 
+	Orders ordersCmd `cmd:"" help:"Measure the recognizer of spoken orders with synthetic voices, and print a table."`
+
 	World worldCmd      `cmd:"" help:"Write a film of a generated world, and a record of what each picture shows."`
 	Truth truth.Command `cmd:"" help:"Let an engine comment on generated worlds, and judge what it says by their truth."`
 

@@ -26,6 +26,11 @@ func atMost(name string, got, most float64, unit string) row {
 	return row{Name: name, Figure: number(got, unit), Goal: "<= " + number(most, unit), Met: got <= most, Got: got}
 }
 
+// atLeast makes a row of a figure whose goal is not to fall below a bound.
+func atLeast(name string, got, least float64, unit string) row {
+	return row{Name: name, Figure: number(got, unit), Goal: ">= " + number(least, unit), Met: got >= least, Got: got}
+}
+
 // between makes a row of a figure whose goal is to lie between two bounds.
 func between(name string, got, least, most float64, unit string) row {
 	return row{

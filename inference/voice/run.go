@@ -10,10 +10,9 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"touchline/internal/child"
 )
 
 const (
@@ -32,47 +31,10 @@ func lookUp(program string) (string, error) {
 	return path, nil
 }
 
-// bounded keeps the first max bytes written to it.
-type bounded struct {
-	bytes.Buffer
-	max int
-}
-
-// Write implements io.Writer.
-func (b *bounded) Write(p []byte) (int, error) {
-	_, _ = b.Buffer.Write(p[:min(len(p), b.max-b.Len())])
-	return len(p), nil
-}
-
 // result is the output of a program.
 type result struct {
 	stdout []byte
 	extra  []byte // on file descriptor 3
-}
-
-// limits are the resource limits of a program, whose old C code parses a model's output.
-var limits = map[int]uint64{ //nolint:gochecknoglobals // a table
-	unix.RLIMIT_AS: 1 << 30, unix.RLIMIT_CPU: 20, unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: 64,
-}
-
-// start starts a command with limits, which ends with this process. Go can set limits only after the start.
-func start(cmd *exec.Cmd, nice int) error {
-	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8"} // without this process's secrets
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", cmd.Path, err)
-	}
-	if nice > 0 {
-		_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, nice) // a wish
-	}
-	for resource, most := range limits {
-		err := unix.Prlimit(cmd.Process.Pid, resource, &unix.Rlimit{Cur: most, Max: most}, nil)
-		if err != nil && !errors.Is(err, unix.ESRCH) {
-			_ = cmd.Process.Kill()
-			return errors.Join(fmt.Errorf("limit %s: %w", cmd.Path, err), cmd.Wait())
-		}
-	}
-	return nil
 }
 
 // run runs a program of the machine in its usual priority.
@@ -94,14 +56,14 @@ func (s *Synthesizer) run(ctx context.Context, program, stdin string, extra bool
 	if stdin != "" {
 		cmd.Stdin = strings.NewReader(stdin)
 	}
-	out, stderr := &bounded{max: maxOutput}, &bounded{max: maxStderr}
+	out, stderr := &child.Bounded{Max: maxOutput}, &child.Bounded{Max: maxStderr}
 	cmd.Stdout, cmd.Stderr = out, stderr
 
 	var third bytes.Buffer
 	if extra {
 		err = startWithExtra(cmd, s.nice, &third)
 	} else {
-		err = start(cmd, s.nice)
+		err = child.Start(cmd, s.nice)
 	}
 	if err != nil {
 		return result{}, err
@@ -125,7 +87,7 @@ func startWithExtra(cmd *exec.Cmd, nice int, into *bytes.Buffer) error {
 	}
 	defer r.Close()
 	cmd.ExtraFiles = []*os.File{w}
-	err = start(cmd, nice)
+	err = child.Start(cmd, nice)
 	w.Close()
 	if err != nil {
 		return err

@@ -1,0 +1,119 @@
+package sphinx
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// ErrPronunciation is wrapped by the error of a word without a known pronunciation.
+var ErrPronunciation = errors.New("no pronunciation is known")
+
+// Fold returns a sentence as the grammar has it: small letters and apostrophes, its words one space apart.
+func Fold(sentence string) string {
+	return strings.Join(strings.FieldsFunc(strings.ToLower(strings.ReplaceAll(sentence, "’", "'")), func(r rune) bool {
+		return !unicode.IsLetter(r) && r != '\''
+	}), " ")
+}
+
+// polite are words around an order that change nothing.
+func polite() (before, after string) {
+	return "[ please ]", "[ please | now | thanks ]"
+}
+
+// words are all words of sentences and of politeness, sorted.
+func words(sentences ...[]string) []string {
+	out := strings.Fields("please now thanks")
+	for _, list := range sentences {
+		for _, s := range list {
+			out = append(out, strings.Fields(s)...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// grammar returns the JSGF grammar of orders. Without addressed a wake word comes first, which may stand alone.
+func grammar(wake, orders []string, addressed bool) string {
+	before, after := polite()
+	order := fmt.Sprintf("( %s <order> %s )", before, after)
+	first, rest := "<wake>", "["+order+"]"
+	if addressed {
+		first, rest = "[ <wake> ]", order
+	}
+	return fmt.Sprintf("#JSGF V1.0;\ngrammar orders;\npublic <said> = %s %s;\n<wake> = %s;\n<order> = %s;\n",
+		first, rest, strings.Join(wake, " | "), strings.Join(orders, " | "))
+}
+
+// dictionary has the pronunciations of words.
+type dictionary map[string][]string
+
+// minPart is the length of the shortest part of a compound.
+const minPart = 3
+
+// parts calls f with both parts of each way to cut a word in two.
+func parts(word string, f func(first, second string)) {
+	for i := minPart; i <= len(word)-minPart; i++ {
+		f(word[:i], word[i:])
+	}
+}
+
+// readDictionary reads the pronunciations of words from a dictionary file. A word that it does not have is made of two that it
+// has ("touch", "line"). The error wraps ErrPronunciation and names the words that have none.
+func readDictionary(r io.Reader, wanted []string) (dictionary, error) {
+	look := map[string][]string{}
+	for _, w := range wanted {
+		look[w] = nil
+		parts(w, func(a, b string) { look[a], look[b] = nil, nil })
+	}
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		entry, sounds, _ := strings.Cut(lines.Text(), " ")
+		name, _, _ := strings.Cut(entry, "(")
+		if list, ok := look[name]; ok {
+			look[name] = append(list, sounds)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read the dictionary: %w", err)
+	}
+	out := dictionary{}
+	var missing []string
+	for _, w := range wanted {
+		if out[w] = look[w]; len(out[w]) > 0 {
+			continue
+		}
+		best := 0 // the cut whose shorter part is longest
+		parts(w, func(a, b string) {
+			if n := min(len(a), len(b)); n > best && len(look[a]) > 0 && len(look[b]) > 0 {
+				best, out[w] = n, []string{look[a][0] + " " + look[b][0]}
+			}
+		})
+		if best == 0 {
+			missing = append(missing, w)
+		}
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("%w of %q; choose English words", ErrPronunciation, missing)
+	}
+	return out, nil
+}
+
+// file returns the dictionary as pocketsphinx reads it.
+func (d dictionary) file(words []string) string {
+	var b strings.Builder
+	for _, w := range words {
+		for i, sounds := range d[w] {
+			if i == 0 {
+				fmt.Fprintf(&b, "%s %s\n", w, sounds)
+			} else {
+				fmt.Fprintf(&b, "%s(%d) %s\n", w, i+1, sounds)
+			}
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,150 @@
+package sphinx_test
+
+import (
+	"context"
+	"os/exec"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/inference"
+	"touchline/inference/sphinx"
+	"touchline/inference/voice"
+	"touchline/internal/resample"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var orders = []string{"stop", "stop talking", "be quiet", "go on", "louder", "What's the score?", "who has the ball", "tell me the score every minute"}
+
+// open returns a recognizer; the test is skipped where the programs are not installed.
+func open(t *testing.T) *sphinx.Recognizer {
+	t.Helper()
+	for _, p := range []string{"pocketsphinx_batch", "flite"} {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Skip(p + " is not installed")
+		}
+	}
+	r, err := sphinx.Open(sphinx.Options{Orders: orders})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	return r
+}
+
+// say returns a sentence by a voice of flite, with digital silence around it.
+func say(t *testing.T, name, text string) []float32 {
+	t.Helper()
+	cfg := inference.DefaultConfig().Voice
+	cfg.Program, cfg.Name = "flite", name
+	synth, err := voice.New(cfg, zerolog.Nop())
+	require.NoError(t, err)
+	speech, err := synth.Say(t.Context(), text, "en")
+	require.NoError(t, err)
+	sound := make([]float32, len(speech.Audio))
+	for i, v := range speech.Audio {
+		sound[i] = float32(v) / 32768
+	}
+	sound, err = resample.All(sound, speech.Rate, inference.RecognizerRate)
+	require.NoError(t, err)
+	return append(append(make([]float32, 4800), sound...), make([]float32, 8000)...)
+}
+
+func TestSpokenOrders(t *testing.T) {
+	r := open(t)
+	for _, c := range []struct {
+		voice, said string
+		hearing     inference.Hearing
+		want        string
+	}{
+		{"slt", "hey touchline, stop talking", inference.Hearing{}, "hey touchline stop talking"},
+		{"rms", "hey touchline, what's the score?", inference.Hearing{Language: "en-GB"}, "hey touchline what's the score"},
+		{"slt", "hey touchline", inference.Hearing{}, "hey touchline"},
+		{"awb", "tell me the score every minute", inference.Hearing{Addressed: true}, "tell me the score every minute"},
+		{"slt", "tell me the score every minute", inference.Hearing{}, ""},
+		{"rms", "hello computer, be quiet", inference.Hearing{WakeWords: []string{"Hello, computer!"}}, "hello computer be quiet"},
+		{"slt", "the ball goes over the touchline in the second half", inference.Hearing{}, ""},
+		{"rms", "my daughter plays the violin but not on Sundays", inference.Hearing{Addressed: true}, ""},
+	} {
+		u, err := r.Listen(t.Context(), c.hearing)
+		require.NoError(t, err)
+		sound := say(t, c.voice, c.said)
+		partial, err := u.Hear(t.Context(), sound[:8000])
+		require.NoError(t, err)
+		require.Empty(t, partial.Text)
+		got, err := u.Finish(t.Context(), sound[8000:])
+		require.NoError(t, err)
+		require.NoError(t, u.Close())
+		require.Equal(t, c.want, got.Text, "%s: %s", c.voice, c.said)
+		require.True(t, got.Final)
+	}
+	for got, err := range r.Transcribe(t.Context(), make([]float32, inference.RecognizerRate), inference.Hearing{}) {
+		require.NoError(t, err)
+		require.Empty(t, got.Text, "digital silence")
+	}
+}
+
+func TestWhatItRefuses(t *testing.T) {
+	r := open(t)
+	require.True(t, r.Recognizes().OrdersOnly)
+	_, err := r.Listen(t.Context(), inference.Hearing{Language: "es"})
+	require.ErrorIs(t, err, sphinx.ErrLanguage)
+	_, err = r.Listen(t.Context(), inference.Hearing{WakeWords: []string{"hey xqzrt"}})
+	require.ErrorIs(t, err, sphinx.ErrPronunciation)
+	require.ErrorContains(t, err, "xqzrt")
+	require.NoError(t, r.CheckWakeWords([]string{"okay touchline"}))
+	_, err = r.Align(t.Context(), nil, "", "en")
+	require.ErrorIs(t, err, inference.ErrNoWordTimes)
+	_, err = sphinx.Open(sphinx.Options{Orders: orders, Model: t.TempDir()})
+	require.ErrorIs(t, err, sphinx.ErrMissing)
+	require.ErrorContains(t, err, "pocketsphinx-en-us")
+	_, err = sphinx.Open(sphinx.Options{})
+	require.Error(t, err)
+
+	u, err := r.Listen(t.Context(), inference.Hearing{})
+	require.NoError(t, err)
+	require.NoError(t, u.Close())
+	_, err = u.Finish(t.Context(), make([]float32, 16000))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestMissingProgram(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := sphinx.Open(sphinx.Options{Orders: orders})
+	require.ErrorIs(t, err, sphinx.ErrMissing)
+	require.ErrorContains(t, err, "install the packages pocketsphinx")
+}
+
+func TestGrammar(t *testing.T) {
+	require.Equal(t, "what's the score", sphinx.Fold(" What’s the score?; "))
+	require.Contains(t, sphinx.Grammar([]string{"hey touchline"}, []string{"stop", "go on"}, false),
+		"public <said> = <wake> [( [ please ] <order> [ please | now | thanks ] )];\n<wake> = hey touchline;\n<order> = stop | go on;\n")
+}
+
+func FuzzSegments(f *testing.F) {
+	f.Add("4 S 0 T -22308 A -21971 L -337 0 -2673 -337 <sil> 46 -5391 0 tell 97 -6973 0 the(2) 189\n")
+	f.Add("slt S 0 T -2210 A -2210 L 0 14 -2210 0 hey touchline  124")
+	f.Add("4 S 0 T 0 A 0 L 0 0")
+	f.Add("")
+	f.Fuzz(func(t *testing.T, line string) {
+		words, ends, err := sphinx.Segments(line)
+		if err != nil {
+			return
+		}
+		for i, w := range words {
+			if i > 0 && ends[i] < 0 {
+				t.Fatalf("%q ends at %d", w, ends[i])
+			}
+		}
+	})
+}
+
+func TestSegments(t *testing.T) {
+	words, ends, err := sphinx.Segments("slt S 0 T -2210 A -2210 L 0 14 -2210 0 hey touchline  124")
+	require.NoError(t, err)
+	require.Equal(t, []string{"hey touchline"}, words)
+	require.Equal(t, []int{124}, ends)
+	_, _, err = sphinx.Segments("INFO: nothing")
+	require.Error(t, err)
+}
