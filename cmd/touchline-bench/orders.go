@@ -58,7 +58,7 @@ type speaker struct {
 	synth *voice.Synthesizer
 }
 
-func speakers(log zerolog.Logger) ([]speaker, error) {
+func orderVoices(log zerolog.Logger) ([]speaker, error) {
 	var out []speaker
 	for _, name := range []string{"slt", "rms", "awb", "kal16", "en", "en-us", "en-gb-scotland"} {
 		cfg := inference.DefaultConfig().Voice
@@ -132,7 +132,7 @@ func (c *ordersCmd) measure(ctx context.Context, log zerolog.Logger) ([]row, err
 		return nil, err
 	}
 	defer r.Close()
-	list, err := speakers(log)
+	list, err := orderVoices(log)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func parseSegments(line string) ([]segment, error) {
 	for f = f[head:]; len(f) > 1; {
 		start, err1 := strconv.Atoi(f[0])
 		score, err2 := strconv.Atoi(f[1])
-		if len(f) < 5 || err1 != nil || err2 != nil || start < 0 || start > maxFrames {
+		if len(f) < 5 || err1 != nil || err2 != nil || start < -1 || start > maxFrames {
 			return nil, fmt.Errorf("expected a frame, scores and a word, got %.80q", strings.Join(f, " "))
 		}
 		f = f[3:]
@@ -47,7 +47,7 @@ func parseSegments(line string) ([]segment, error) {
 		if end < start || end > maxFrames {
 			return nil, fmt.Errorf("expected a frame after %d, got %d", start, end)
 		}
-		out = append(out, segment{strings.Join(f[:n], " "), start, end, score})
+		out = append(out, segment{strings.Join(f[:n], " "), max(0, start), max(0, end), score})
 		f = f[n:]
 	}
 	return out, nil

@@ -126,6 +126,7 @@ func FuzzSegments(f *testing.F) {
 	f.Add("4 S 0 T -22308 A -21971 L -337 0 -2673 -337 <sil> 46 -5391 0 tell 97 -6973 0 the(2) 189\n")
 	f.Add("slt S 0 T -2210 A -2210 L 0 14 -2210 0 hey touchline  124")
 	f.Add("4 S 0 T 0 A 0 L 0 0")
+	f.Add("4 S 0 T 0 A 0 L 0 -1 0 0 (NULL) 0 -796 -337 <sil> 58 -754 0 tell 83")
 	f.Add("")
 	f.Fuzz(func(t *testing.T, line string) {
 		words, ends, err := sphinx.Segments(line)
