@@ -100,8 +100,11 @@ func newHearing(cfg inference.RecognizerConfig, runtime string, log zerolog.Logg
 type Recognition struct {
 	*Recognizer
 
-	gate func() *vad.Gate
-	log  zerolog.Logger
+	runtime string
+	log     zerolog.Logger
+
+	mu   sync.Mutex
+	open *vad.Gate // nil before the first use
 }
 
 // NewRecognition makes the configured recognizer; nil if there is none. runtime is the folder of ONNX Runtime, or "".
@@ -118,18 +121,31 @@ func NewRecognition(cfg inference.RecognizerConfig, runtime string, log zerolog.
 
 // RecognitionBy adds detectors of speech to a recognizer.
 func RecognitionBy(r *Recognizer, runtime string, log zerolog.Logger) *Recognition {
-	return &Recognition{Recognizer: r, log: log, gate: sync.OnceValue(func() *vad.Gate {
-		gate := vad.Open(runtime)
-		if err := gate.Err(); err != nil {
-			log.Warn().Err(err).Msg("speech is found by its loudness alone")
+	return &Recognition{Recognizer: r, runtime: runtime, log: log}
+}
+
+// gate returns the detectors of speech.
+func (r *Recognition) gate() *vad.Gate {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open == nil {
+		r.open = vad.Open(r.runtime)
+		if err := r.open.Err(); err != nil {
+			r.log.Warn().Err(err).Msg("speech is found by its loudness alone")
 		}
-		return gate
-	})}
+	}
+	return r.open
 }
 
 // Run loads and unloads the recognizer until ctx ends, and closes all. It must outlive the rooms and the service.
 func (r *Recognition) Run(ctx context.Context) error {
-	return errors.Join(r.Recognizer.Run(ctx), r.gate().Close())
+	err := r.Recognizer.Run(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open != nil {
+		err = errors.Join(err, r.open.Close())
+	}
+	return err
 }
 
 // hold keeps the recognizer loaded until release.

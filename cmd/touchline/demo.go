@@ -11,12 +11,15 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"touchline/agent"
 	"touchline/agent/bot"
 	"touchline/agent/camera"
 	"touchline/agent/room"
 	"touchline/agent/sfu"
 	"touchline/configs"
+	"touchline/inference"
 	"touchline/inference/check"
+	"touchline/inference/sphinx"
 )
 
 // demoCommand adds the demo to the command line, and with it the LiveKit server to the program. The build tag nodemo
@@ -30,6 +33,7 @@ type demoCmd struct {
 	Profile string `help:"Prompt profile, such as sports or security; overrides the settings." placeholder:"NAME"`
 	Seed    uint64 `help:"Seed of the generated world, without a source." default:"1"`
 	Sound   bool   `help:"Add sound to the generated world, such as crowd and whistle."`
+	Hearing string `help:"Who is heard in the room: off, orders, captions or all. Orders, on a page for this machine alone, unless the settings name one." default:"" enum:",off,orders,captions,all"` //nolint:lll // tags
 	Counter bool   `help:"Draw the frame counter into the generated world, for measurements."`
 
 	sourceFlags
@@ -64,6 +68,7 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 	}
 	defer d.chooseEngine(&cfg, a.log)()
 	d.pageFlags.apply(&cfg.Agent.Console.Config)
+	d.chooseHearing(&cfg, a.log)
 	// The page proxies signalling, but media goes straight to the server. Camera and bot of this process use loopback.
 	ip, err := mediaIP(ctx, cfg.Agent.Console.Listen)
 	if err != nil {
@@ -128,6 +133,31 @@ func (d *demoCmd) chooseEngine(cfg *configs.Config, log zerolog.Logger) (release
 	}
 	cfg.Inference.Engine = "nano"
 	return release
+}
+
+// chooseHearing lets the demo hear orders where nobody but the person at this machine can speak, with the recognizer of the
+// settings or else with that of orders.
+func (d *demoCmd) chooseHearing(cfg *configs.Config, log zerolog.Logger) {
+	hearing := &cfg.Agent.Hearing
+	if d.Hearing != "" {
+		hearing.Mode = d.Hearing
+	}
+	own := d.Hearing == "" && hearing.Mode == agent.HearingOff && bot.OnLoopback(cfg.Agent.Console.Listen)
+	if own {
+		hearing.Mode = agent.HearingOrders
+	}
+	if hearing.Mode != agent.HearingOrders || cfg.Inference.Recognizer.Program != inference.RecognizerOff {
+		return
+	}
+	cfg.Inference.Recognizer.Program = inference.RecognizerSphinx
+	r, err := sphinx.Open(sphinx.Options{Orders: agent.SpokenOrders()})
+	if err == nil {
+		err = r.Close()
+	}
+	if err != nil && own {
+		log.Info().Err(err).Msg("spoken orders off")
+		hearing.Mode, cfg.Inference.Recognizer.Program = agent.HearingOff, inference.RecognizerOff
+	}
 }
 
 // runDemo runs the page, and the camera and the bot once the server is up. The server stops last, after its participants
