@@ -178,7 +178,7 @@ func (r *Recognition) service(
 // ears returns what hears one room.
 func (r *Recognition) ears(log zerolog.Logger) *hearing.Ears {
 	return hearing.New(hearing.Options{
-		Recognizer: r.Recognizer, Detector: func() (vad.Detector, error) { return r.gate().Detector() }, Hold: r.hold, Log: log,
+		Recognizer: r.Recognizer.Recognizer, Detector: func() (vad.Detector, error) { return r.gate().Detector() }, Hold: r.hold, Log: log,
 	})
 }
 

@@ -124,6 +124,9 @@ func (e *Ears) CheckHearing(c agent.HearingConfig) error {
 	if c.Captions() && e.opts.Recognizer.Recognizes().OrdersOnly {
 		return errOrdersOnly
 	}
+	if r, ok := e.opts.Recognizer.(interface{ CheckWakeWords([]string) error }); ok {
+		return r.CheckWakeWords(c.WakeWords) // it may not know how they sound
+	}
 	return nil
 }
 

@@ -111,6 +111,14 @@ func (s *script) Recognizes() inference.Recognizes {
 	return inference.Recognizes{Model: "script", Partials: true, OrdersOnly: s.only}
 }
 
+// CheckWakeWords knows one word without a sound.
+func (*script) CheckWakeWords(list []string) error {
+	if slices.Contains(list, "xyzzy") {
+		return errors.New("xyzzy has no sound")
+	}
+	return nil
+}
+
 func (s *script) Transcribe(context.Context, []float32, inference.Hearing) iter.Seq2[inference.Transcript, error] {
 	return func(yield func(inference.Transcript, error) bool) {
 		yield(inference.Transcript{}, errors.ErrUnsupported)
@@ -506,6 +514,8 @@ func TestOrdersOnly(t *testing.T) {
 			c.Mode = mode
 			require.ErrorContains(t, s.ears.CheckHearing(c), "knows orders alone")
 		}
+		c.Mode, c.WakeWords = agent.HearingOrders, []string{"xyzzy"}
+		require.ErrorContains(t, s.ears.CheckHearing(c), "has no sound")
 	})
 }
 
