@@ -13,7 +13,7 @@ func length(samples int) time.Duration {
 }
 
 // The least scores of an order, below those of free sounds in the same frames: the mean of all frames, and that of the worst
-// word. Orders of synthetic voices had means above -16 and other speech had means below -22.
+// word. In trials with synthetic voices orders had means above -16, and other speech below -22.
 const (
 	leastMean  = -18
 	leastWorst = -60
