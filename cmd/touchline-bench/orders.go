@@ -20,6 +20,7 @@ import (
 	"touchline/inference/voice"
 	"touchline/internal/resample"
 	"touchline/internal/rescue"
+	"touchline/media"
 	"touchline/media/toyworld"
 )
 
@@ -288,7 +289,7 @@ func (c *ordersCmd) mistaken(ctx context.Context, r *sphinx.Recognizer, list []s
 		got, err := listen(ctx, r, sound, inference.Hearing{Language: "en"})
 		mu.Lock()
 		defer mu.Unlock()
-		length[kind] += time.Duration(len(sound)) * time.Second / inference.RecognizerRate
+		length[kind] += media.TicksToDuration(int64(len(sound)), inference.RecognizerRate)
 		if got != "" {
 			taken[kind]++
 			if c.Details {

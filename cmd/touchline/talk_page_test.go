@@ -68,11 +68,11 @@ func TestHoldToTalk(t *testing.T) {
 		"TOUCHLINE_AGENT_CONSOLE_TOKEN=" + token, "TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH=" + records,
 		"TOUCHLINE_INFERENCE_ENGINE=auto", "XDG_CACHE_HOME=" + t.TempDir(),
 		"TOUCHLINE_INFERENCE_RECOGNIZER_PROGRAM=remote", "TOUCHLINE_INFERENCE_RECOGNIZER_URL=" + transcribes(t, &words),
-	}, "demo", "--listen", "127.0.0.1:0")
+	}, "demo", "--hearing", "off", "--listen", "127.0.0.1:0")
 	b := open(t, url+"#token="+token, browser.Options{Audio: sound + "%noloop"})
 	plays(t, b, later)
 
-	// It is off by default; who may change settings turns it on.
+	// It is off; who may change settings turns it on.
 	require.NoError(t, b.Until(soon, `/does not listen for orders/.test(document.getElementById('talk').title)`), "it says %q", text(t, b, "#talk-reason"))
 	require.NoError(t, b.Click("#talk"))
 	require.NoError(t, b.Until(soon, `getComputedStyle(document.getElementById('talk-note')).visibility === 'visible' && document.getElementById('ears').hidden`))
