@@ -552,3 +552,38 @@ func FuzzDecodeWAV(f *testing.F) {
 		require.LessOrEqual(t, len(sound), 2*16000+600)
 	})
 }
+
+// deadlines is an answer that keeps the last deadline of its request.
+type deadlines struct {
+	*httptest.ResponseRecorder
+
+	last time.Time
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error {
+	d.last = t
+	return nil
+}
+
+// TestNoDeadlineIsLeft: while the answer is made no deadline of the upload runs, which would end it.
+func TestNoDeadlineIsLeft(t *testing.T) {
+	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	left := time.Now()
+	_, h := transcribe(t, &livetest.Recognizer{Before: func(context.Context, livetest.Call) error {
+		left = w.last
+		return nil
+	}})
+	var b bytes.Buffer
+	form := multipart.NewWriter(&b)
+	require.NoError(t, form.WriteField("model", "test"))
+	file, err := form.CreateFormFile("file", "sound.wav")
+	require.NoError(t, err)
+	_, err = file.Write(speech())
+	require.NoError(t, err)
+	require.NoError(t, form.Close())
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, transcriptions, &b)
+	r.Header.Set("Content-Type", form.FormDataContentType())
+	h.ServeTranscriptions(w, r)
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	require.Zero(t, left)
+}

@@ -73,6 +73,8 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64) (_ *form, err 
 		}
 	}()
 	control := http.NewResponseController(w)
+	// The server watches the connection while it answers: a deadline that is left would end that like a client who goes.
+	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
 	for range maxFields {
 		_ = control.SetReadDeadline(time.Now().Add(uploadStep)) // a server without deadlines has none
 		part, err := mr.NextPart()
