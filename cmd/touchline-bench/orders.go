@@ -153,7 +153,7 @@ type orderWay struct {
 }
 
 // orderWays are all of them.
-var orderWays = []orderWay{ //nolint:gochecknoglobals // a table
+var orderWays = []orderWay{
 	{"after the wake word, clean", false, false, cleanGoal},
 	{"after the wake word, noise at 15 dB", true, false, noisyGoal},
 	{"push-to-talk, noise at 15 dB", true, true, pushGoal},
@@ -199,7 +199,9 @@ func (c *ordersCmd) understood(ctx context.Context, r *sphinx.Recognizer, list [
 }
 
 // voice lets a voice speak all orders, and returns which are understood and the time that each took.
-func (c *ordersCmd) voice(ctx context.Context, r *sphinx.Recognizer, s speaker, way orderWay) (right []bool, took []time.Duration, err error) {
+func (c *ordersCmd) voice(
+	ctx context.Context, r *sphinx.Recognizer, s speaker, way orderWay,
+) (right []bool, took []time.Duration, err error) {
 	orders := spokenOrders()
 	right, took = make([]bool, len(orders)), make([]time.Duration, len(orders))
 	err = each(ctx, len(orders), func(ctx context.Context, i int) error {

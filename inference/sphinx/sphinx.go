@@ -235,7 +235,7 @@ func (u *utterance) Finish(ctx context.Context, sound []float32) (inference.Tran
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(u.closed, cancel)()
+	defer context.AfterFunc(u.closed, cancel)() //nolint:contextcheck // it ends with either
 	text, err := u.recognizer.understand(ctx, u.sound, u.hearing)
 	return transcript(text, 0, len(u.sound)), err
 }
