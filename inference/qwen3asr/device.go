@@ -37,6 +37,7 @@ type device struct {
 	decoder *networks.Decoder
 	encoder *encoder
 	aligner *alignerDevice // nil before the first use
+	apart   error          // why prompts are fed one at a time; nil if they are not
 
 	fed, prompt, logitsRows, values, ids *networks.Rows
 	hostLogits                           *ort.Memory // of one slot
@@ -83,8 +84,9 @@ func (d *device) allocate() (err error) {
 	}
 	d.decoder, err = networks.NewDecoder(d.runtime, d.dev, networks.DecoderOptions{
 		Sessions: []*ort.Session{d.session}, Captured: []int{captured}, Layout: d.sel.layout, Float: d.float, Chunk: d.sel.chunk,
-		Fed:    []networks.Port{{Name: "inputs_embeds", Type: d.float, Shape: []int64{int64(c.Hidden)}, Host: true}},
-		Inputs: []networks.Port{{Name: "logits_bias", Type: models.Float32, Shape: []int64{int64(c.Vocab)}}},
+		Together: d.sel.together,
+		Fed:      []networks.Port{{Name: "inputs_embeds", Type: d.float, Shape: []int64{int64(c.Hidden)}, Host: true}},
+		Inputs:   []networks.Port{{Name: "logits_bias", Type: models.Float32, Shape: []int64{int64(c.Vocab)}}},
 		Outputs: []networks.Port{
 			{Name: "logits", Type: models.Float32, Shape: []int64{1, int64(c.Vocab)}},
 			{Name: "top_values", Type: models.Float32, Shape: []int64{1, k}, Host: true},
@@ -152,6 +154,11 @@ func (d *device) warm() error {
 			return fmt.Errorf("warm up the prompt: %w", err)
 		}
 	}
+	if err := d.warmTogether(); errors.Is(err, ort.ErrDeviceLost) {
+		return err
+	} else if err != nil { // slower, but as right
+		d.sel.together, d.apart = 0, err
+	}
 	tokens := make([]int32, l.Slots)
 	for _, r := range ranges {
 		if err := d.decode(r, tokens, tokens); err != nil {
@@ -207,6 +214,53 @@ func (d *device) prefill(j *job, from, to int) error {
 		return err
 	}
 	return d.decoder.Fetch(kvcache.Range{Start: slot, Size: 1}, d.values, d.ids)
+}
+
+// alignedTo is what the length of several prompts in one run is rounded up to a multiple of, less padLess.
+const alignedTo = 64
+
+// aligned returns the length to which so many prompts of up to n positions are padded.
+func (d *device) aligned(size, n int) int {
+	if d.pad > 1 {
+		n = max(n, (n+padLess+alignedTo-1)/alignedTo*alignedTo-padLess)
+	}
+	return min(n, d.sel.chunk, d.sel.together/size)
+}
+
+func (d *device) begin(jobs []*job, r kvcache.Range) error {
+	longest := 0
+	for _, j := range jobs {
+		longest = max(longest, len(j.prompt.ids)-1)
+	}
+	length := d.aligned(r.Size, longest)
+	for i, j := range jobs {
+		rows, n := d.prompt.Host(i*length, length), len(j.prompt.ids)-1
+		if err := fill(rows, d.table, j, 0, n); err != nil {
+			return err
+		}
+		clear(rows[n*d.table.Row():])
+	}
+	if err := d.decoder.PrefillFirst(0, r, length); err != nil {
+		return err
+	}
+	return d.dev.Synchronize() // the next prompts use the same memory on the host
+}
+
+// warmTogether runs each number and length of prompts that begin together.
+func (d *device) warmTogether() error {
+	for size := 2; size <= min(d.sel.layout.Slots, d.sel.together); size *= 2 {
+		for n := 1; ; n++ {
+			n = d.aligned(size, n)
+			jobs := slices.Repeat([]*job{{prompt: prompt{ids: make([]int32, n+1)}}}, size)
+			if err := d.begin(jobs, kvcache.Range{Start: 0, Size: size}); err != nil {
+				return fmt.Errorf("warm up %d prompts of %d positions: %w", size, n, err)
+			}
+			if d.sel.device == models.DeviceCPU || n >= min(d.sel.chunk, d.sel.together/size) {
+				break
+			}
+		}
+	}
+	return nil
 }
 
 // fill writes the inputs of positions [from, to) of a job's prompt: rows of sound in their place, of the table elsewhere.

@@ -139,6 +139,7 @@ func TestTranscribeManyAtOnce(t *testing.T) {
 	s := e.Stats()
 	require.EqualValues(t, 42, s.Files)
 	require.Less(t, s.Encodes, s.Windows, "windows of several recordings were encoded at once")
+	require.Less(t, s.Prompts, s.Files, "several prompts were fed at once")
 	require.Less(t, s.Steps, s.Tokens, "several answers were written at once")
 	require.Zero(t, s.Waiting)
 }

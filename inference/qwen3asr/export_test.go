@@ -66,6 +66,10 @@ type Backend struct {
 	Before func(work string, jobs int) error
 	// Now is the loop's clock, which Before may move.
 	Now time.Time
+	// Together is shape.together.
+	Together int
+	// Cleared is the number of slots that were zeroed.
+	Cleared int
 
 	next map[int]int32
 }
@@ -87,11 +91,21 @@ func (b *Backend) encode(windows []*window) error {
 	return nil
 }
 
-func (b *Backend) clear(int) error { return nil }
+func (b *Backend) clear(int) error {
+	b.Cleared++
+	return nil
+}
 
 func (b *Backend) prefill(j *job, _, to int) error {
 	b.next[j.slot] = int32(to)
 	return b.before("prefill", to)
+}
+
+func (b *Backend) begin(jobs []*job, r kvcache.Range) error {
+	if len(jobs) != r.Size {
+		return errors.New("a job for each slot")
+	}
+	return b.before("begin", r.Size)
 }
 
 func (b *Backend) decode(r kvcache.Range, tokens, _ []int32) error {
@@ -128,7 +142,7 @@ func NewLoop(b *Backend, slots, queue int) (_ *Loop, stop func() error) {
 	e := &Engine{}
 	var err error
 	e.loop, err = newLoop(b, shape{
-		vocab: 1000, chunk: 16, batch: 4, queue: queue, now: func() time.Time { return b.Now }, alike: alike,
+		vocab: 1000, chunk: 16, batch: 4, queue: queue, now: func() time.Time { return b.Now }, alike: alike, together: b.Together,
 		layout: kvcache.Layout{Layers: 1, Slots: slots, KVHeads: 1, MaxLen: 64, HeadDim: 1, ElemSize: 4},
 	}, &e.stats)
 	if err != nil {
@@ -166,11 +180,15 @@ func (l *Loop) Submit(k class, n, most, windows int) (*Job, error) {
 		class: k, prompt: prompt{ids: make([]int32, n)}, most: most,
 		settings: sample.Settings{Greedy: true, TopP: 1, RepetitionPenalty: 1, Stop: []int32{999}},
 	}
+	j.prompt.ids[n-1] = int32(n - 1) // a step that feeds it answers n
 	for range windows {
 		j.windows = append(j.windows, &window{frames: 800, rows: 1})
 	}
 	return &Job{l, j}, l.e.loop.submit(j)
 }
+
+// Positions is the length of the prompt.
+func (j *Job) Positions() int { return len(j.j.prompt.ids) }
 
 // Align queues an alignment of n places.
 func (l *Loop) Align(n int) (*Job, error) {

@@ -38,6 +38,7 @@ type job struct {
 	since  time.Time // of its arrival
 	slot   int       // of the cache; -1 without
 	filled int       // positions of the prompt
+	alone  bool      // it is not fed together with others, as that failed
 	count  int       // ids
 }
 

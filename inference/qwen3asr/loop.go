@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"sync"
 	"time"
@@ -24,6 +25,8 @@ type backend interface {
 	clear(slot int) error
 	// prefill feeds positions [from, to) of a job's prompt to its slot, which holds those before.
 	prefill(j *job, from, to int) error
+	// begin feeds all positions but the last of the jobs' prompts, one to each slot of a range.
+	begin(jobs []*job, r kvcache.Range) error
 	// decode feeds tokens[slot] at position lengths[slot] to each slot of a range. A slot that does not
 	// decode has token -1; its position receives data that no step reads.
 	decode(r kvcache.Range, tokens, lengths []int32) error
@@ -43,8 +46,10 @@ type shape struct {
 	layout kvcache.Layout
 	chunk  int // maximum positions of one run
 	batch  int // maximum windows of one run
-	queue  int // maximum jobs without a slot
-	now    func() time.Time
+	// together is the maximum positions of one run of several prompts, each as long as the longest; 0 for one prompt a run.
+	together int
+	queue    int // maximum jobs without a slot
+	now      func() time.Time
 	// alike reports whether two windows can be encoded in one run.
 	alike func(a, b *window) bool
 }
@@ -65,6 +70,8 @@ type loop struct {
 	active  int
 	waiting []*job // not decoding, by rank, then in order of arrival
 	batch   []*window
+	firsts  []*job // that begin together
+	unclean []bool // slots whose last job failed, by slot: what it left may not be numbers
 
 	inbox struct {
 		mu      sync.Mutex
@@ -84,6 +91,7 @@ func newLoop(dev backend, s shape, stats *counters) (*loop, error) {
 	l := &loop{
 		dev: dev, shape: s, stats: stats, pool: pool, sampler: sample.New(s.vocab), states: make([]*sample.State, n),
 		rows: make([]*job, n), tokens: make([]int32, n), lengths: make([]int32, n), batch: make([]*window, 0, s.batch),
+		unclean: make([]bool, n),
 	}
 	for i := range n {
 		l.states[i], l.tokens[i] = sample.NewState(s.vocab), -1
@@ -228,27 +236,130 @@ func (l *loop) piece(further bool) (bool, error) {
 			return true, l.encode(j)
 		case j.slots != nil:
 			return true, l.align(j)
-		case j.slot >= 0 || l.place(j):
+		case j.slot < 0 && l.gather(j) > 1:
+			if i := slices.IndexFunc(l.firsts, func(o *job) bool { return !o.encoded() }); i >= 0 {
+				return true, l.encode(l.firsts[i])
+			}
+			if r, ok := l.places(); ok {
+				return true, l.begin(r)
+			}
+		}
+		if j.slot >= 0 || l.place(j) {
 			return true, l.prefill(j)
 		}
 	}
 	return false, nil
 }
 
-// place gives a free slot to a job. Files leave a quarter of the slots to live speech.
-func (l *loop) place(j *job) bool {
-	least := 0
-	if j.class == file {
-		least = l.shape.layout.Slots / 4
+// gather collects the jobs that can begin in one run with j, in their order: those of its class whose whole prompts fit. It
+// returns their number.
+func (l *loop) gather(j *job) int {
+	l.firsts = l.firsts[:0]
+	longest, most := 0, l.room(j)
+	for _, o := range l.waiting[slices.Index(l.waiting, j):] {
+		n := len(o.prompt.ids) - 1 // a step feeds the last one
+		if o.rank != j.rank || o.class != j.class || o.slots != nil || o.slot >= 0 || o.alone || n < 1 || n > l.shape.chunk {
+			if o == j {
+				break
+			}
+			continue
+		}
+		if longest = max(longest, n); len(l.firsts) == most || longest*(len(l.firsts)+1) > l.shape.together {
+			break
+		}
+		l.firsts = append(l.firsts, o)
 	}
-	if l.pool.Free() <= least {
+	return len(l.firsts)
+}
+
+// room is the number of slots that jobs like j can have now. Files leave a quarter of the slots to live speech.
+func (l *loop) room(j *job) int {
+	if j.class == file {
+		return max(l.pool.Free()-l.shape.layout.Slots/4, 0)
+	}
+	return l.pool.Free()
+}
+
+// place gives a free slot to a job.
+func (l *loop) place(j *job) bool {
+	if l.room(j) == 0 {
 		return false
 	}
 	slot, _, _ := l.pool.Take()
+	l.occupy(j, slot)
+	return true
+}
+
+// places gives slots to as many of the collected jobs as there are free neighbours.
+func (l *loop) places() (r kvcache.Range, ok bool) {
+	size := 1 << (bits.Len(uint(len(l.firsts))) - 1)
+	for ; size > 1; size /= 2 {
+		if r, ok = l.pool.TakeRange(size); ok {
+			break
+		}
+	}
+	if !ok {
+		return r, false
+	}
+	l.firsts = l.firsts[:size]
+	for i, j := range l.firsts {
+		l.occupy(j, r.Start+i)
+	}
+	return r, true
+}
+
+func (l *loop) occupy(j *job, slot int) {
 	j.slot = slot
 	l.stats.busy.Add(1)
 	l.states[slot].Reset(j.settings, j.seed, 0)
-	return true
+}
+
+// begin feeds the prompts of the collected jobs but for their last ids, which the next step feeds. If that fails, each is fed alone.
+func (l *loop) begin(r kvcache.Range) error {
+	var err error
+	for slot := r.Start; slot < r.Start+r.Size && err == nil; slot++ {
+		err = l.clean(slot)
+	}
+	if err == nil {
+		err = l.dev.begin(l.firsts, r)
+	}
+	if errors.Is(err, ort.ErrDeviceLost) {
+		return err
+	}
+	for _, j := range l.firsts {
+		n := len(j.prompt.ids) - 1
+		if err == nil {
+			if failed := l.pool.Advance(j.slot, n); failed != nil {
+				l.finish(j, failed)
+				continue
+			}
+			l.stats.prompt.Add(uint64(n)) //nolint:gosec // not negative
+			j.filled, l.tokens[j.slot] = n, j.prompt.ids[n]
+			l.start(j)
+			continue
+		}
+		j.alone, l.unclean[j.slot] = true, true
+	}
+	l.stats.prompts.Add(1)
+	clear(l.firsts)
+	return nil
+}
+
+// clean zeroes a slot if what its last job left may not be numbers. Steps overwrite the rest before they read it.
+func (l *loop) clean(slot int) error {
+	if !l.unclean[slot] {
+		return nil
+	}
+	err := l.dev.clear(slot)
+	l.unclean[slot] = err != nil
+	return err
+}
+
+// start makes a job decode.
+func (l *loop) start(j *job) {
+	l.leave(j)
+	l.rows[j.slot] = j
+	l.active++
 }
 
 // encode runs the encoder for the first window of a job that needs it, together with others that are alike.
@@ -296,8 +407,7 @@ func (l *loop) align(j *job) error {
 // prefill feeds the next positions of a prompt and, after the last, chooses the first id.
 func (l *loop) prefill(j *job) error {
 	if j.filled == 0 {
-		// Old data behind the prompt is overwritten before a step reads it, but must be numbers.
-		if err := l.dev.clear(j.slot); err != nil {
+		if err := l.clean(j.slot); err != nil {
 			return l.check(j, err)
 		}
 	}
@@ -309,13 +419,12 @@ func (l *loop) prefill(j *job) error {
 	if err != nil {
 		return l.check(j, err)
 	}
+	l.stats.prompts.Add(1)
 	l.stats.prompt.Add(uint64(to - j.filled)) //nolint:gosec // not negative
 	if j.filled = to; to < len(j.prompt.ids) {
 		return nil
 	}
-	l.leave(j)
-	l.rows[j.slot] = j
-	l.active++
+	l.start(j)
 	l.advance(j)
 	return nil
 }
@@ -412,6 +521,7 @@ func (l *loop) finish(j *job, err error) {
 			l.rows[j.slot], l.tokens[j.slot] = nil, -1
 			l.active--
 		}
+		l.unclean[j.slot] = err != nil
 		err = errors.Join(err, l.pool.Release(j.slot))
 		j.slot = -1
 		l.stats.busy.Add(-1)

@@ -393,3 +393,110 @@ func TestFeaturesKeepWindows(t *testing.T) {
 		require.Equal(t, tt.kept, before[0].ID == f.Windows(true)[0].ID, name)
 	}
 }
+
+// begun runs jobs that came while a first one was encoded, and returns the sizes of the runs of their prompts.
+func begun(t *testing.T, b *qwen3asr.Backend, slots int, submit func(l *qwen3asr.Loop) []*qwen3asr.Job) (together, alone []int, l *qwen3asr.Loop) {
+	t.Helper()
+	before := b.Before
+	hold, begun, release := stalled(func(what string, n int) error {
+		switch what {
+		case "begin":
+			together = append(together, n)
+		case "prefill":
+			alone = append(alone, n)
+		}
+		if before != nil {
+			return before(what, n)
+		}
+		return nil
+	})
+	b.Before = hold.Before
+	l, stop := qwen3asr.NewLoop(b, slots, 100)
+	first, err := l.Align(1)
+	require.NoError(t, err)
+	<-begun
+	jobs := submit(l)
+	release()
+	_, err = first.Wait(t.Context())
+	require.NoError(t, err)
+	for _, j := range jobs {
+		ids, err := j.Wait(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, counting(j.Positions(), 5), ids)
+	}
+	require.NoError(t, stop())
+	require.Zero(t, l.Held())
+	return together, alone, l
+}
+
+func submitted(t *testing.T, l *qwen3asr.Loop, k qwen3asr.Class, positions ...int) (jobs []*qwen3asr.Job) {
+	t.Helper()
+	for _, n := range positions {
+		j, err := l.Submit(k, n, 5, 1)
+		require.NoError(t, err)
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
+// TestLoopBeginsTogether: prompts of one class that fit one run are fed in it, and encoded before.
+func TestLoopBeginsTogether(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		class           qwen3asr.Class
+		together, slots int
+		positions       []int
+		runs, alone     []int
+	}{
+		"all":                     {qwen3asr.Partial, 64, 8, []int{5, 9, 3, 2}, []int{4}, nil},
+		"more than an encoding":   {qwen3asr.Final, 64, 8, []int{5, 3, 4, 2, 3, 2, 6, 7}, []int{8}, nil},
+		"a power of two":          {qwen3asr.Partial, 64, 8, []int{2, 3, 4}, []int{2}, []int{4}},
+		"as long as fits":         {qwen3asr.Partial, 16, 8, []int{9, 9, 9, 5, 5}, []int{2, 2}, []int{5}},
+		"not in pieces":           {qwen3asr.Partial, 64, 8, []int{18, 5, 5}, []int{2}, []int{16, 18}},
+		"files leave some slots":  {qwen3asr.File, 64, 4, []int{5, 5, 5}, []int{2}, []int{5}},
+		"one prompt in each run":  {qwen3asr.Partial, 0, 8, []int{5, 6}, nil, []int{5, 6}},
+		"a prompt of one is none": {qwen3asr.Partial, 64, 8, []int{1, 6}, nil, []int{1, 6}},
+	} {
+		together, alone, l := begun(t, &qwen3asr.Backend{Together: tt.together}, tt.slots, func(l *qwen3asr.Loop) []*qwen3asr.Job {
+			return submitted(t, l, tt.class, tt.positions...)
+		})
+		slices.Sort(alone) // what is fed in pieces may wait for others
+		require.Equal(t, tt.runs, together, name)
+		require.Equal(t, tt.alone, alone, name)
+		require.EqualValues(t, len(together)+len(alone), l.Stats().Prompts)
+	}
+}
+
+// TestLoopKeepsClassesApart: a final does not wait for the prompts of partials.
+func TestLoopKeepsClassesApart(t *testing.T) {
+	t.Parallel()
+	var order []string
+	b := &qwen3asr.Backend{Together: 64, Before: func(what string, _ int) error {
+		order = append(order, what)
+		return nil
+	}}
+	together, alone, _ := begun(t, b, 8, func(l *qwen3asr.Loop) []*qwen3asr.Job {
+		return slices.Concat(submitted(t, l, qwen3asr.Partial, 3, 4), submitted(t, l, qwen3asr.Final, 5))
+	})
+	require.Equal(t, []int{2}, together)
+	require.Equal(t, []int{5}, alone)
+	require.Less(t, slices.Index(order, "prefill"), slices.Index(order, "begin"))
+}
+
+// TestLoopBeginsAloneAfterAFailure: if a run of several prompts fails, each is fed alone, and only what fails then ends.
+func TestLoopBeginsAloneAfterAFailure(t *testing.T) {
+	t.Parallel()
+	b := &qwen3asr.Backend{Together: 64, Before: func(what string, _ int) error {
+		if what == "begin" {
+			return errors.New("broken")
+		}
+		return nil
+	}}
+	together, alone, l := begun(t, b, 8, func(l *qwen3asr.Loop) []*qwen3asr.Job {
+		return submitted(t, l, qwen3asr.Partial, 2, 3, 4, 5)
+	})
+	require.Equal(t, []int{4}, together)
+	require.Equal(t, []int{2, 3, 4, 5}, alone)
+	require.Equal(t, 4, b.Cleared)
+	require.Zero(t, l.Stats().Failed)
+}

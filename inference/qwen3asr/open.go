@@ -223,13 +223,17 @@ func (e *Engine) own(opening, ctx context.Context, sel *selection, rt *ort.Runti
 		if err = opening.Err(); err == nil {
 			err = d.warm()
 		}
+		if d.apart != nil {
+			e.log.Warn().Err(d.apart).Msg("prompts cannot be fed together, only one at a time")
+		}
 		var dev backend = d
 		if e.o.test.wrap != nil {
 			dev = e.o.test.wrap(d)
 		}
 		if err == nil {
 			e.loop, err = newLoop(dev, shape{
-				vocab: sel.dims().Vocab, layout: sel.layout, chunk: sel.chunk, batch: sel.batch, queue: e.o.Queue, now: time.Now, alike: alike,
+				vocab: sel.dims().Vocab, layout: sel.layout, chunk: sel.chunk, batch: sel.batch, together: sel.together,
+				queue: e.o.Queue, now: time.Now, alike: alike,
 			}, &e.stats)
 		}
 		if err != nil {
@@ -296,6 +300,8 @@ type selection struct {
 	layout  kvcache.Layout
 	chunk   int // positions of a run
 	batch   int // windows of a run
+	// together is the maximum positions of a run of several prompts.
+	together int
 }
 
 const (
@@ -304,14 +310,17 @@ const (
 	slotsCPU    = 4
 	batchCUDA   = 8
 	batchCPU    = 4
+
+	togetherCUDA = 4096 // maximum positions of one run of several prompts
+	togetherCPU  = chunkTokens
 )
 
 // choose returns the selection that the options ask for, with as many slots as fit the device's memory.
 func (e *Engine) choose(b *models.Bundle, dev *ort.Device) (*selection, error) {
 	device, slots, elem := models.DeviceCUDA, slotsCUDA, 2
-	s := &selection{batch: batchCUDA}
+	s := &selection{batch: batchCUDA, together: togetherCUDA}
 	if dev.Kind() == ort.CPU {
-		device, slots, elem, s.batch = models.DeviceCPU, slotsCPU, 4, batchCPU
+		device, slots, elem, s.batch, s.together = models.DeviceCPU, slotsCPU, 4, batchCPU, togetherCPU
 	}
 	g, err := find(b, device, models.KindDecoder)
 	if err != nil {
@@ -366,7 +375,7 @@ func (s *selection) plan(name string) networks.Plan {
 	}
 	p.Add(fmt.Sprintf("%d slots of %d positions", s.layout.Slots, s.layout.MaxLen), s.layout.Bytes())
 	vocab, slots := int64(c.Vocab), int64(s.layout.Slots)
-	p.Add("buffers", slots*vocab*4*2+int64(s.chunk)*int64(c.Hidden)*elem)
+	p.Add("buffers", slots*vocab*4*2+int64(max(s.chunk, s.together))*int64(c.Hidden)*elem)
 	p.Add("workspace", s.workspace())
 	if s.device == models.DeviceCUDA {
 		p.Add("context", contextBytes)
@@ -378,7 +387,7 @@ func (s *selection) plan(name string) networks.Plan {
 func (s *selection) workspace() int64 {
 	c, h, elem := s.dims(), *s.bundle.Manifest.Dims.Hearing, int64(s.layout.ElemSize)
 	widest := int64(max(2*c.FFN, (c.Heads+2*c.KVHeads)*c.HeadDim))
-	decoder := int64(s.chunk)*(3*int64(c.Hidden)+2*widest)*elem + int64(s.layout.Slots)*int64(c.Vocab)*4*2
+	decoder := int64(max(s.chunk, s.together))*(3*int64(c.Hidden)+2*widest)*elem + int64(s.layout.Slots)*int64(c.Vocab)*4*2
 	// The first convolution halves both axes; its result, that of its activation and the next one's are the most.
 	const lives = 3
 	frames := int64(h.Chunk * h.Window)

@@ -13,8 +13,8 @@ type Stats struct {
 	Cancelled, Failed, Overloaded uint64
 	// Windows of 8 s of sound at most, and the Encodes that they took together.
 	Windows, Encodes uint64
-	// Prompt counts positions fed, Tokens those generated, in Steps.
-	Prompt, Tokens, Steps uint64
+	// Prompt counts positions fed in the runs Prompts, Tokens those generated in Steps.
+	Prompt, Prompts, Tokens, Steps uint64
 	// Slots is the number of answers at once, Busy that of slots in use, Waiting that of jobs without one now.
 	Slots, Busy, Waiting int
 	// MemoryPlanned is in bytes.
@@ -26,7 +26,8 @@ type counters struct {
 	completed                     [file + 1]atomic.Uint64
 	cancelled, failed, overloaded atomic.Uint64
 	windows, encodes              atomic.Uint64
-	prompt, tokens, steps         atomic.Uint64
+	prompt, prompts               atomic.Uint64
+	tokens, steps                 atomic.Uint64
 	busy                          atomic.Int64
 }
 
@@ -51,7 +52,7 @@ func (e *Engine) Stats() Stats {
 		Finals: c.completed[final].Load(), Partials: c.completed[partial].Load(), Files: c.completed[file].Load(),
 		Cancelled: c.cancelled.Load(), Failed: c.failed.Load(), Overloaded: c.overloaded.Load(),
 		Windows: c.windows.Load(), Encodes: c.encodes.Load(),
-		Prompt: c.prompt.Load(), Tokens: c.tokens.Load(), Steps: c.steps.Load(),
+		Prompt: c.prompt.Load(), Prompts: c.prompts.Load(), Tokens: c.tokens.Load(), Steps: c.steps.Load(),
 		Slots: e.loop.shape.layout.Slots, Busy: int(c.busy.Load()), Waiting: waiting, MemoryPlanned: e.plan.Total(),
 	}
 }

@@ -28,8 +28,8 @@ type DecoderOptions struct {
 	Inputs, Outputs []Port
 	// Fixed are the values of inputs that never change, float32 vectors.
 	Fixed map[string][]float32
-	// Chunk is the maximum number of positions of a prompt in one run.
-	Chunk int
+	// Chunk is the maximum number of positions of a prompt in one run, and Together that of all prompts of a run of several slots.
+	Chunk, Together int
 	// Several is the output with a row for each of last_position; nil if the graph has one position only.
 	Several *Port
 }
@@ -58,6 +58,8 @@ type Decoder struct {
 	steps []*Network // by set
 	// prefills are by set and slot, for the last position and for several.
 	prefills [2][][]*Run
+	// firsts are by set and kvcache index, for the prompts of several slots.
+	firsts [][]*Run
 }
 
 // NewDecoder allocates the decoder's memory: keys and values, and rows for all slots.
@@ -78,7 +80,7 @@ func (d *Decoder) allocate() error {
 		d.kv = append(d.kv, d.NewRows(Port{Name: "keys and values", Type: d.o.Float, Shape: l.Shape(kvcache.Range{})[1:]}, l.Slots))
 	}
 	for _, p := range d.o.Fed {
-		d.prompts[p.Name] = d.NewRows(p, d.o.Chunk)
+		d.prompts[p.Name] = d.NewRows(p, max(d.o.Chunk, d.o.Together))
 		p.Shape = append([]int64{1}, p.Shape...) // one position
 		d.inputs[p.Name] = d.NewRows(p, l.Slots)
 	}
@@ -116,6 +118,7 @@ func (d *Decoder) allocate() error {
 		for i := range d.prefills {
 			d.prefills[i] = append(d.prefills[i], make([]*Run, l.Slots))
 		}
+		d.firsts = append(d.firsts, make([]*Run, len(l.Ranges(l.Slots))))
 	}
 	return d.dev.Synchronize()
 }
@@ -224,22 +227,57 @@ func (d *Decoder) feed(run *Run, slot, from, length, count, n int) error {
 	if err := SetScalar(d.chunkTotal, from+length); err != nil {
 		return err
 	}
-	err := errors.Join(d.dev.CopyIn(d.chunkLength.At(0), numbers), run.BindInput("total_sequence_length", d.chunkTotal))
+	if err := d.dev.CopyIn(d.chunkLength.At(0), numbers); err != nil {
+		return err
+	}
+	return d.runPrompts(run, kvcache.Range{Start: slot, Size: 1}, length)
+}
+
+// runPrompts runs the prompts of a range of slots, all of one length.
+func (d *Decoder) runPrompts(run *Run, r kvcache.Range, length int) error {
+	err := run.BindInput("total_sequence_length", d.chunkTotal)
 	for name, p := range d.prompts {
-		input, failed := d.dev.TensorAt(p.At(0), p.port.Type, append([]int64{1, int64(length)}, p.port.Shape...)...)
+		input, failed := d.dev.TensorAt(p.At(0), p.port.Type, append([]int64{int64(r.Size), int64(length)}, p.port.Shape...)...)
 		if failed != nil {
 			return failed
 		}
 		defer func() { _ = input.Close() }()
-		err = errors.Join(err, p.copyIn(d.dev, 0, length), run.BindInput(name, input))
+		err = errors.Join(err, p.copyIn(d.dev, 0, r.Size*length), run.BindInput(name, input))
 	}
 	for _, p := range d.o.Inputs {
-		err = errors.Join(err, d.inputs[p.Name].copyIn(d.dev, slot, 1))
+		err = errors.Join(err, d.inputs[p.Name].copyIn(d.dev, r.Start, r.Size))
 	}
 	if err != nil {
 		return err
 	}
 	return run.Do()
+}
+
+// PrefillFirst feeds length rows of each Prompt to every slot of a range, those of the first slot first. The slots must be
+// empty, and so the next run must overwrite or ignore the keys and values of padding. Other outputs are undefined.
+func (d *Decoder) PrefillFirst(set int, r kvcache.Range, length int) error {
+	if length < 1 || length > d.o.Chunk || r.Size*length > d.o.Together {
+		return fmt.Errorf("feed %d prompts: expected 1 to %d positions and %d in all, has %d", r.Size, d.o.Chunk, d.o.Together, length)
+	}
+	run := d.firsts[set][d.o.Layout.Index(r)]
+	if run == nil {
+		var err error
+		if run, err = d.NewRun(d.o.Sessions[set], ort.NoGraph); err != nil {
+			return err
+		}
+		if err := d.steps[set].bind(run, r); err != nil {
+			return err
+		}
+		d.firsts[set][d.o.Layout.Index(r)] = run
+	}
+	lengths := ort.Slice[int32](d.lengths.Host(r.Start, r.Size))
+	for i := range lengths {
+		lengths[i] = int32(length - 1) //nolint:gosec // bounded by the layout
+	}
+	if err := errors.Join(SetScalar(d.chunkTotal, length), d.lengths.copyIn(d.dev, r.Start, r.Size)); err != nil {
+		return err
+	}
+	return d.runPrompts(run, r, length)
 }
 
 // Clear zeroes the keys and values of a slot.

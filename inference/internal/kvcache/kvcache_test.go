@@ -75,6 +75,29 @@ func TestPool(t *testing.T) {
 	require.Zero(t, p.Length(2))
 }
 
+func TestPoolTakesRanges(t *testing.T) {
+	p, err := kvcache.NewPool(kvcache.Layout{Layers: 1, Slots: 8, KVHeads: 1, MaxLen: 10, HeadDim: 16, ElemSize: 4})
+	require.NoError(t, err)
+	_, _, ok := p.Take()
+	require.True(t, ok)
+	r, ok := p.TakeRange(4)
+	require.True(t, ok)
+	require.Equal(t, kvcache.Range{Start: 4, Size: 4}, r)
+	_, ok = p.TakeRange(4)
+	require.False(t, ok)
+	r, ok = p.TakeRange(2)
+	require.True(t, ok)
+	require.Equal(t, kvcache.Range{Start: 2, Size: 2}, r)
+	require.Equal(t, 7, p.InUse())
+	require.NoError(t, p.Advance(3, 10))
+	require.NoError(t, p.Release(3))
+	slot, _, ok := p.Take()
+	require.True(t, ok)
+	require.Equal(t, 1, slot, "the lowest")
+	_, ok = p.TakeRange(2)
+	require.False(t, ok)
+}
+
 // The pool stays consistent for any order of Take and Release.
 func TestPoolNeverLosesASlot(t *testing.T) {
 	for _, slots := range []int{1, 8, 64, 256} {

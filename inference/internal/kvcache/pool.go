@@ -42,6 +42,26 @@ func (p *Pool) Take() (slot int, dirty, ok bool) {
 	return 0, false, false
 }
 
+// TakeRange takes the lowest free range of so many slots, a power of two. Dirty slots must be zeroed first. ok is false if there is none.
+func (p *Pool) TakeRange(size int) (r Range, ok bool) {
+	for r = (Range{0, size}); r.Start+size <= p.layout.Slots; r.Start += size {
+		ok = true
+		for slot := r.Start; slot < r.Start+size; slot++ {
+			ok = ok && !p.Held(slot)
+		}
+		if !ok {
+			continue
+		}
+		for slot := r.Start; slot < r.Start+size; slot++ {
+			p.held[slot>>6] |= 1 << (slot & 63)
+			p.dirty[slot], p.length[slot] = true, 0
+		}
+		p.inUse += size
+		return r, true
+	}
+	return Range{}, false
+}
+
 // Release frees a slot. Its length becomes 0, the cheapest for a run that covers it.
 func (p *Pool) Release(slot int) error {
 	if !p.Held(slot) {
