@@ -1,8 +1,8 @@
 #!/bin/sh
 # Times the built-in model on this machine's GPU, with random weights of the real shape, and the same work in Hugging Face
-# transformers if PyTorch with CUDA is installed. Both are in one table.
+# transformers if PyTorch with CUDA is installed. Both are in one table. Speech recognition has a table for each of its two sizes.
 # usage: scripts/bench-gpu.sh [flags of `touchline-model bench model`]
-#   MODEL_DIR  folder that keeps the bundles (about 28 GB); default: a temporary one
+#   MODEL_DIR  folder that keeps the bundles (about 36 GB); default: a temporary one
 #   BENCH_OUT  file for the table; default: bin/bench-gpu.md
 #   PYTHON     a Python with PyTorch and transformers; default: python3
 #   TOUCHLINE_ORT  ONNX Runtime; default: bin/runtime
@@ -29,14 +29,18 @@ fi
 
 # A bundle with a manifest is complete.
 synth() {
-	[ -e "$1/manifest.json" ] && return
-	say "making $1"
-	bundle=$1
-	shift
-	"$tool" models synth --shape minicpm-o-4.5 "$bundle" --device cuda "$@"
+	shape=$1 bundle=$2
+	shift 2
+	[ -e "$bundle/manifest.json" ] && return
+	say "making $bundle"
+	"$tool" models synth --shape "$shape" "$bundle" --device cuda "$@"
 }
-synth "$dir/head8" --weights int4,fp16 --head 8 --speech
-synth "$dir/head4" --weights int4 --head 4
+synth minicpm-o-4.5 "$dir/head8" --weights int4,fp16 --head 8 --speech
+synth minicpm-o-4.5 "$dir/head4" --weights int4 --head 4
+for size in 0.6b 1.7b; do
+	synth qwen3-asr-$size "$dir/asr-$size" --weights fp16
+done
+synth qwen3-aligner-0.6b "$dir/aligner" --weights fp16
 
 compare=
 if "$python" -c 'import sys, torch, transformers; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
@@ -53,4 +57,7 @@ fi
 set -- bench model "$dir/head8" --head-4 "$dir/head4" ${compare:+--compare "$compare"} --out "$out" "$@"
 say "touchline-model $*"
 "$tool" "$@"
-say "the table is in $out"
+for size in 0.6b 1.7b; do
+	"$tool" bench model "$dir/asr-$size" --aligner "$dir/aligner" --out "${out%.md}-asr-$size.md"
+done
+say "the tables are in $out and ${out%.md}-asr-*.md"

@@ -28,6 +28,7 @@ type BenchModelCmd struct {
 
 	Bundle   string        `arg:"" type:"existingdir" help:"The bundle, with int4 and fp16 weights."`
 	Head4    string        `type:"existingdir" help:"A bundle with an int4 vocabulary matrix, for an additional row."`
+	Aligner  string        `type:"existingdir" help:"The aligner's bundle, for a row of a bundle of speech recognition."`
 	Device   string        `enum:"cuda,cpu" default:"cuda" help:"The device to run on."`
 	Runs     int           `default:"30" help:"Runs per row."`
 	Prompt   int           `default:"414" help:"Tokens of a prompt."`
@@ -139,7 +140,18 @@ func (c *BenchModelCmd) Run(ctx context.Context) error {
 			return fmt.Errorf("read %s: %w", c.Compare, err)
 		}
 	}
-	return b.run(ctx)
+	ears, err := c.recognizes()
+	switch {
+	case err != nil:
+		return err
+	case ears == nil:
+		return b.run(ctx)
+	}
+	if err := b.ears(ctx, ears); err != nil {
+		return err
+	}
+	b.write()
+	return nil
 }
 
 // run measures all parts and writes the tables.
@@ -268,7 +280,7 @@ func (b *bench) write() {
 		fmt.Fprintln(b.out, text)
 	}
 	fmt.Fprintf(b.out, "\nmemory: planned %s", size(f.Planned))
-	if b.Device == "cuda" && f.Planned > 0 { // on the CPU other processes change the free memory
+	if b.Device == "cuda" && f.Planned > 0 && f.Used > 0 { // on the CPU other processes change the free memory
 		fmt.Fprintf(b.out, ", used %s (%+.1f %%)", size(f.Used), 100*(float64(f.Used)/float64(f.Planned)-1))
 	}
 	if f.Switch > 0 {
