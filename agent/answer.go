@@ -27,7 +27,7 @@ func (s *Session) receive(u *utterance, c inference.Chunk, now time.Time) []infe
 	if len(c.Audio) > 0 && u.spoken && !u.wasCut {
 		u.held = append(u.held, c)
 	}
-	if inference.Judge(u.text, false) != inference.Says {
+	if inference.Judge(u.text, u.complete) != inference.Says {
 		return nil
 	}
 	if u.announced && !u.released {
@@ -78,7 +78,7 @@ func (s *Session) placeAudio(u *utterance, w written, err error, now time.Time) 
 	if u.audible == 0 {
 		return false
 	}
-	if !u.announced {
+	if !u.ready {
 		u.rec.FirstAudioSec = now.Sub(u.anchor.Arrival).Seconds()
 		s.announceLocked(u, now)
 	} else if u == s.speaking {
@@ -90,14 +90,25 @@ func (s *Session) placeAudio(u *utterance, w written, err error, now time.Time) 
 // announceLocked queues a comment that is ready to be published and updates the
 // target delay.
 func (s *Session) announceLocked(u *utterance, now time.Time) {
-	if u.announced {
+	s.queueLocked(u)
+	if u.ready {
 		return
 	}
-	u.announced = true
+	u.ready = true
 	ready := now.Sub(u.anchor.Arrival)
 	u.rec.ReadySec = ready.Seconds()
 	s.delays.Observe(ready)
 	s.line.SetTarget(s.delays.Target())
+	s.deliver.Set()
+}
+
+// queueLocked queues a comment, which waits for its first sound there if it has none yet: comments are said in the order of their
+// texts.
+func (s *Session) queueLocked(u *utterance) {
+	if u.announced {
+		return
+	}
+	u.announced = true
 	s.queue = append(s.queue, u)
 	s.showFramesLocked(u)
 	s.deliver.Set()
@@ -124,14 +135,27 @@ func (s *Session) showFramesLocked(u *utterance) {
 	})
 }
 
-// endCycle closes a cycle; cause is nil when the answer is complete.
-func (s *Session) endCycle(u *utterance, cause error) {
+// endLook ends the look of a cycle; cause is nil when the answer's text is complete. It reports whether there is a comment, whose
+// sound is wanted. Another call does nothing.
+func (s *Session) endLook(u *utterance, cause error) (said bool) {
+	if u.complete {
+		return false
+	}
 	s.writeAudio(u, s.lastAudio(u, cause))
+	said = s.closeLook(u, cause, time.Now())
+	u.changed.Set()
+	s.deliver.Set()
+	s.wake.Set()
+	return said
+}
+
+// endSound ends a cycle after its last sound; cause is nil when all of it came. Without a comment it publishes the record.
+func (s *Session) endSound(u *utterance, cause error) {
 	var audible time.Duration
 	if u.speech != nil {
 		audible = u.speech.End()
 	}
-	rec, publish := s.closeCycle(u, cause, audible, time.Now())
+	rec, publish := s.closeSound(u, cause, audible, time.Now())
 	u.changed.Set()
 	s.deliver.Set()
 	s.wake.Set()
@@ -156,8 +180,8 @@ func (u *utterance) keptLocked(cause error) bool {
 	return inference.Judge(u.text, true) == inference.Says && u.replaced == nil && !u.repeated && (cause == nil || u.announced)
 }
 
-// closeCycle ends the cycle's generation. publish is set when there is no comment, so that its record is complete.
-func (s *Session) closeCycle(u *utterance, cause error, audible time.Duration, now time.Time) (rec Record, publish bool) {
+// closeLook ends the cycle's text. It reports whether there is a comment.
+func (s *Session) closeLook(u *utterance, cause error, now time.Time) (said bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u.rec.InferenceEnd = now
@@ -175,26 +199,46 @@ func (s *Session) closeCycle(u *utterance, cause error, audible time.Duration, n
 	}
 	u.repeated = s.endsInRepeatLocked(u, now)
 	if u.keptLocked(cause) {
-		u.spoken = u.spoken && u.announced // without audio: text
-		s.announceLocked(u, now)
+		if !u.spoken {
+			s.announceLocked(u, now)
+		}
+		s.queueLocked(u)
 	}
-	u.generated = true
-	if u.speech != nil {
-		u.audible = audible
-		u.rec.AudioSec = audible.Seconds()
-	}
+	u.complete = true
 	if err := s.gate.Finish(u.announced); err != nil {
 		s.log.Error().Err(err).Msg("cycle ended out of turn")
 	}
 	if !u.announced {
 		s.nothingSaidLocked(u, cause, now)
-		return u.rec, true
+		return false
 	}
 	s.quiet, s.failures = "", 0
 	if u.replaced == nil && !u.superseded && u.anchor.Epoch == s.source.epoch {
 		s.said = append(s.said[max(0, len(s.said)+1-keptComments):], Said{strings.TrimSpace(u.text), now})
 	}
 	if cause != nil {
+		u.rec.Reason = cause.Error()
+	}
+	return !u.silenced
+}
+
+// closeSound ends the cycle's sound. publish is set when there is no comment, so that its record is complete.
+func (s *Session) closeSound(u *utterance, cause error, audible time.Duration, now time.Time) (rec Record, publish bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u.generated = true
+	if u.speech != nil {
+		u.audible = audible
+		u.rec.AudioSec = audible.Seconds()
+	}
+	if !u.announced {
+		return u.rec, true
+	}
+	if u.spoken && !u.ready && !u.silenced {
+		u.spoken = false // without audio: text
+		s.announceLocked(u, now)
+	}
+	if cause != nil && !u.silenced && u.rec.Reason == "" {
 		u.rec.Reason = cause.Error()
 	}
 	return u.rec, false

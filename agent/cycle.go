@@ -109,9 +109,14 @@ func (s *Session) delayAheadLocked(now time.Time) time.Duration {
 // there is none.
 func (s *Session) voiceEndLocked(now time.Time) time.Time {
 	end := s.clock.End()
+	if u := s.speaking; u != nil && u.complete && !u.generated {
+		if at := u.startAt.Add(u.expected()); at.After(end) {
+			end = at
+		}
+	}
 	for _, u := range s.queue {
 		if u.spoken {
-			end = s.startOfLocked(u, now, end).Add(u.audible)
+			end = s.startOfLocked(u, now, end).Add(u.expected())
 		}
 	}
 	return end
@@ -134,9 +139,28 @@ func (s *Session) beginCycleLocked(now time.Time) *utterance {
 	return u
 }
 
-// runCycle runs one cycle: newest picture, scene check, prompt, answer. It returns
-// the engine's error.
+// runCycle runs one cycle: newest picture, scene check, prompt, answer. It returns when the look has ended, with the engine's
+// error; the sound of the answer goes on behind it.
 func (s *Session) runCycle(ctx context.Context, u *utterance) error {
+	ended := make(chan error, 1)
+	s.work.Go(func() error {
+		err := rescue.Call(func() error { return s.answer(ctx, u, func() { ended <- nil }) })
+		select {
+		case ended <- err:
+			return nil
+		default: // the look had ended before
+		}
+		if _, crash := rescue.Of(err); crash {
+			return err
+		}
+		return nil
+	})
+	return <-ended
+}
+
+// answer runs one cycle to the last sound of its answer. It calls looked if the look ends before that, and returns the engine's
+// error.
+func (s *Session) answer(ctx context.Context, u *utterance, looked func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s.locked(func() {
@@ -149,26 +173,42 @@ func (s *Session) runCycle(ctx context.Context, u *utterance) error {
 	prompt, err := s.prepare(ctx, u)
 	switch {
 	case err != nil:
-		s.endCycle(u, err)
+		s.endLook(u, err)
+		s.endSound(u, nil)
 		return nil
 	case u.rec.Skipped:
-		s.endCycle(u, nil)
+		s.endLook(u, nil)
+		s.endSound(u, nil)
 		return nil
 	}
-	if err = s.generate(ctx, u, LookComment, prompt); err == nil && ctx.Err() == nil && s.retries(u) {
+	again := false
+	err = s.generate(ctx, u, LookComment, prompt, func() (goOn bool) {
+		if again = s.retries(u); !again {
+			goOn = s.endLook(u, nil)
+			looked()
+		}
+		return goOn
+	})
+	if again = again || err == nil && ctx.Err() == nil && s.retries(u); again {
 		prompt.Text += retryHint
-		err = s.generate(ctx, u, LookRetry, prompt)
+		err = s.generate(ctx, u, LookRetry, prompt, func() (goOn bool) {
+			goOn = s.endLook(u, nil)
+			looked()
+			return goOn
+		})
 	}
-	if err != nil {
-		s.endCycle(u, causeOf(ctx, err))
-		return err
+	cause := causeOf(ctx, err)
+	if err == nil {
+		cause = causeOf(ctx, ctx.Err())
 	}
-	s.endCycle(u, causeOf(ctx, ctx.Err()))
-	return nil
+	s.endLook(u, cause)
+	s.endSound(u, cause)
+	return err
 }
 
-// generate passes one answer of the engine on. It returns the engine's error.
-func (s *Session) generate(ctx context.Context, u *utterance, kind string, prompt inference.Prompt) error {
+// generate passes one answer of the engine on. Where sound may follow its text, it calls complete after the text, which reports
+// whether the sound is wanted. It returns the engine's error.
+func (s *Session) generate(ctx context.Context, u *utterance, kind string, prompt inference.Prompt, complete func() bool) error {
 	for chunk, err := range s.ask(ctx, s.engine, kind, u.rec.Cycle, u.looked, prompt) {
 		if err != nil {
 			return err
@@ -178,6 +218,9 @@ func (s *Session) generate(ctx context.Context, u *utterance, kind string, promp
 		}
 		s.writeAudio(u, s.receive(u, chunk, time.Now()))
 		u.changed.Set()
+		if chunk.TextEnds && !u.complete && !complete() {
+			return nil
+		}
 	}
 	return nil
 }

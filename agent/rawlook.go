@@ -200,13 +200,14 @@ func (s *Session) ask(ctx context.Context, engine inference.Session, kind string
 		l := newRawLook(kind, cycle, s.engine.Name(), frames, p, began)
 		p.Trace = func(x inference.Exchange) { l.Exchanges = append(l.Exchanges, x) }
 		var answer strings.Builder
-		defer func() {
+		keep := sync.OnceFunc(func() {
 			l.Answer, l.AnswerSec = answer.String(), time.Since(began).Seconds()
 			if l.Error == "" && ctx.Err() != nil {
 				l.Error = context.Cause(ctx).Error()
 			}
 			s.raw.add(l)
-		}()
+		})
+		defer keep()
 		for c, err := range engine.Generate(ctx, p) {
 			if err != nil {
 				l.Error = causeOf(ctx, err).Error()
@@ -215,6 +216,9 @@ func (s *Session) ask(ctx context.Context, engine inference.Session, kind string
 				l.FirstWordSec = time.Since(began).Seconds()
 			}
 			answer.WriteString(c.Text)
+			if c.TextEnds {
+				keep() // before the outcome of the cycle
+			}
 			if !yield(c, err) {
 				return
 			}

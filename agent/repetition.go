@@ -35,7 +35,7 @@ const retryHint = "\nYou said that before. Say something else, or answer only wi
 
 // mayRepeatLocked reports whether a comment that is still generated must wait, because its words so far repeat.
 func (s *Session) mayRepeatLocked(u *utterance, now time.Time) bool {
-	if u.generated || len(s.comparedLocked(now)) == 0 {
+	if u.complete || len(s.comparedLocked(now)) == 0 {
 		return false
 	}
 	words := wholeWords(u.text)
@@ -78,7 +78,7 @@ func (s *Session) repeatedLocked(text string, now time.Time) string {
 
 // endsInRepeatLocked compares a complete answer, and withdraws one that repeats a comment and has not started.
 func (s *Session) endsInRepeatLocked(u *utterance, now time.Time) bool {
-	if u.released || u.replaced != nil {
+	if u.complete || u.released || u.replaced != nil {
 		return false
 	}
 	said := s.repeatedLocked(u.text, now)
@@ -87,7 +87,7 @@ func (s *Session) endsInRepeatLocked(u *utterance, now time.Time) bool {
 	}
 	u.rec.Repeats = said
 	s.queue = slices.DeleteFunc(s.queue, func(q *utterance) bool { return q == u })
-	u.announced = false
+	u.announced, u.ready = false, false
 	if u.speech != nil {
 		u.speech.Cut()
 		u.speech = nil

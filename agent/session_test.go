@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -326,6 +327,79 @@ func TestSpeechStillGeneratedGoesOnWhenNotToBeCut(t *testing.T) {
 		require.Contains(t, next.Text, "the referee")
 		require.NotContains(t, next.Text, "you said", "comments on the old instruction are not in the prompt")
 	})
+}
+
+// behind answers each look at once, and its sound of 2 s comes 3 s later.
+func behind(n int, _ inference.Prompt) agenttest.Answer {
+	return agenttest.Answer{
+		Latency: 200 * time.Millisecond, Text: "Red attacks down the left " + strconv.Itoa(n) + ".", TimedWords: true,
+		Speech: 2 * time.Second, Behind: 3 * time.Second,
+	}
+}
+
+// TestLookEndsWithItsText: the next look does not wait for the sound of the last; comments are heard in the order of their looks.
+func TestLookEndsWithItsText(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, behind, func(o *agent.Options) { o.Pacing.FixedDelay = 6 * time.Second })
+		time.Sleep(40 * time.Second)
+		require.LessOrEqual(t, r.engine.Answering(), 3, "sound does not pile up")
+		r.stop()
+		asked := r.engine.Questions()
+		require.Less(t, asked[1].At.Sub(asked[0].At), 2700*time.Millisecond, "before the first sound")
+		var spoken []agent.Record
+		for _, rec := range r.reader.Records() {
+			if rec.Outcome == agent.OutcomeSpoken {
+				require.InDelta(t, 0.2, rec.InferenceSec, 0.05)
+				require.InDelta(t, 3.2, rec.FirstAudioSec, 0.1)
+				require.InDelta(t, 0, rec.AlignmentError, 0.02)
+				spoken = append(spoken, rec)
+			}
+		}
+		require.Greater(t, len(spoken), 5)
+		heard := r.voice.Utterances()
+		for i, rec := range spoken {
+			require.Equal(t, uint64(i+1), rec.Cycle)
+			require.Equal(t, heard[i].From, rec.StartedAt)
+			require.Equal(t, 2*time.Second, heard[i].To.Sub(heard[i].From))
+		}
+		for _, gap := range heardGaps(heard) {
+			require.Positive(t, gap, "comments do not overlap")
+		}
+	})
+}
+
+// TestSoundBehindItsTextIsCancelled: an order, an announcement, silence and the end free the answers whose sound was to come.
+func TestSoundBehindItsTextIsCancelled(t *testing.T) {
+	for name, end := range map[string]func(r *rig) error{
+		"an order": func(r *rig) error { return r.instruct("only the goalkeeper") },
+		"stop":     func(r *rig) error { r.Stop("test"); return nil },
+		"speech off": func(r *rig) error {
+			_, err := r.Change(agent.Change{Settings: agent.Settings{Speech: new(false)}}, "test")
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, behind, func(o *agent.Options) { o.Pacing.FixedDelay = 6 * time.Second })
+				time.Sleep(900 * time.Millisecond) // behind the text of the first look
+				require.Positive(t, r.engine.Answering())
+				before := len(r.engine.Questions())
+				require.NoError(t, end(r))
+				time.Sleep(time.Millisecond)
+				require.LessOrEqual(t, r.engine.Answering(), len(r.engine.Questions())-before, "of the looks before")
+				time.Sleep(20 * time.Second)
+				r.stop()
+				require.Zero(t, r.engine.Answering())
+				first := r.reader.Records()[0]
+				if name == "speech off" {
+					require.Equal(t, agent.OutcomeShown, first.Outcome)
+				} else {
+					require.Equal(t, agent.OutcomeDropped, first.Outcome)
+				}
+				require.NotContains(t, first.Reason, "canceled")
+			})
+		})
+	}
 }
 
 func TestSilenceIsNeitherSpokenNorShown(t *testing.T) {

@@ -501,7 +501,7 @@ func (s *Session) endTalkLocked(cause error, cut bool) {
 	for _, u := range s.queue {
 		u.drop(cause)
 		if u == s.inFlight {
-			u.announced = false
+			u.announced, u.ready = false, false
 			continue
 		}
 		s.releaseLocked(u)
@@ -522,6 +522,7 @@ func (s *Session) silenceLocked() {
 			continue
 		}
 		u.spoken, u.held = false, nil
+		u.hush(nil)
 		if u.speech != nil {
 			u.speech.Cut()
 		}

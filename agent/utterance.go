@@ -35,8 +35,10 @@ type utterance struct {
 	speech    SpokenUtterance
 	audible   time.Duration
 	announced bool // in the queue, or has left it
+	ready     bool // it has what it starts with: its first sound, or text
 	released  bool // left the queue
-	generated bool // its generation has ended
+	complete  bool // its text has ended
+	generated bool // its generation has ended, with all of its sound
 	startAt   time.Time
 	onset     time.Time
 	endAt     time.Time
@@ -77,6 +79,14 @@ type written struct {
 	lead    time.Duration // trimmed from its front so far
 	length  time.Duration
 	words   []inference.WordTime
+}
+
+// expected returns the length of its speech when all of its text is said.
+func (u *utterance) expected() time.Duration {
+	if u.generated {
+		return u.audible
+	}
+	return u.audible + speechTime(len(u.text)-u.placed)
 }
 
 // wrote places the words of a chunk.
@@ -178,9 +188,18 @@ func letters(s string) string {
 	}, s)
 }
 
+// hush ends the rest of its sound, for a cause that may be nil; a text that goes on goes on.
+func (u *utterance) hush(cause error) {
+	u.silenced = true
+	if u.complete && u.cancel != nil {
+		u.cancel(cause)
+	}
+}
+
 // drop marks a comment as dropped.
 func (u *utterance) drop(cause error) {
 	u.cutCause = cause
+	u.hush(cause)
 	if u.speech != nil {
 		u.speech.Cut()
 	}
@@ -247,6 +266,9 @@ func (s *Session) startNext(ctx context.Context, now time.Time) time.Duration {
 		lead = speechLead
 	}
 	wait := at.Sub(now) - lead
+	if u.spoken && !u.ready {
+		return recheck // its first sound wakes the loop
+	}
 	if wait <= 0 && u.spoken && (s.holding || s.keepsQuietLocked(now) || s.voiceLagsLocked(now)) {
 		return recheck // its end wakes the loop
 	}
@@ -262,11 +284,14 @@ func (s *Session) startNext(ctx context.Context, now time.Time) time.Duration {
 // maxVoiceLag is how late a comment may end before the voice counts as behind.
 const maxVoiceLag = 200 * time.Millisecond
 
-// voiceLagsLocked reports whether the spoken comment should have ended. On an
+// voiceLagsLocked reports whether the spoken comment should have ended, or has sound to come. On an
 // overloaded machine the voice falls behind, and further comments must not pile up
 // in it.
 func (s *Session) voiceLagsLocked(now time.Time) bool {
 	u := s.speaking
+	if u != nil && !u.generated {
+		return true
+	}
 	return u != nil && now.After(s.clock.End().Add(maxVoiceLag)) && now.Before(u.startAt.Add(u.audible+2*maxLateness))
 }
 
@@ -441,7 +466,8 @@ func (s *Session) cutLocked(u *utterance, cause error, now time.Time) {
 	if u.speech == nil {
 		return
 	}
-	u.cutCause, u.silenced = cause, true
+	u.cutCause = cause
+	u.hush(cause)
 	u.speech.Cut()
 	s.clock.Cut(now)
 	if u.onset.IsZero() { // it never started, so Ended will not follow

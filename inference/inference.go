@@ -66,8 +66,8 @@ type Prompt struct {
 	// (but for maxLength) and asks once for a repair; its answer is valid or an error.
 	// Others ignore it.
 	Schema []byte
-	// Trace, if not nil, receives each exchange with the model when it ends, and all before Generate ends. Engines without a
-	// model do not call it.
+	// Trace, if not nil, receives each exchange with the model when it ends, and all before the answer's text ends. Engines
+	// without a model do not call it.
 	Trace func(Exchange)
 }
 
@@ -123,6 +123,9 @@ type Chunk struct {
 	// to Audio's first sample, so words of an earlier chunk have negative ones; nil if
 	// times are unknown.
 	Words []WordTime
+
+	// TextEnds is set if no Text follows while Audio still may. An answer that ends with its text need not set it.
+	TextEnds bool
 
 	// VoiceFailed ends the sound of an answer whose text may go on; nil otherwise. No Audio follows it.
 	VoiceFailed *VoiceFailure
@@ -234,7 +237,7 @@ func AskFor(tag string) string {
 }
 
 // Session is one conversation. Not safe for concurrent use, except that
-// Observe may run beside Generate.
+// Observe may run beside Generate, and Generate beside the sound of answers whose text has ended.
 type Session interface {
 	// Generate answers one prompt. The sequence ends with the answer, or with a
 	// non-nil error as its last element: ctx's error if ctx ended. Breaking out
@@ -249,7 +252,7 @@ type Session interface {
 
 // Husher is a Session whose answer can go on without its sound.
 type Husher interface {
-	// Hush ends the sound of the answer that is spoken; its text goes on. It does not wait.
+	// Hush ends the sound of the answer that Generate was last called for; its text goes on. It does not wait.
 	Hush()
 }
 

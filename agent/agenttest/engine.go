@@ -18,6 +18,8 @@ type Answer struct {
 	Latency time.Duration // to the first word and sound
 	Text    string
 	Speech  time.Duration // length of the audio, sent in two halves
+	// Behind is the time from the end of the text, which is then reported, to the first sound.
+	Behind time.Duration
 	// Second is the time between the halves.
 	Second time.Duration
 	Err    error // after the text
@@ -61,6 +63,13 @@ func (e *Engine) count(open, using int) {
 	defer e.mu.Unlock()
 	e.open += open
 	e.using += using
+}
+
+// Answering returns the number of answers under way.
+func (e *Engine) Answering() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.using
 }
 
 // Sessions returns the number of open sessions.
@@ -181,6 +190,9 @@ func (s engineSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 			return
 		}
 		if !yield(inference.Chunk{Text: a.Text}, nil) {
+			return
+		}
+		if a.Behind > 0 && (!yield(inference.Chunk{TextEnds: true}, nil) || sleep(ctx, a.Behind) != nil) {
 			return
 		}
 		if p.Speech && a.Speech > 0 {

@@ -103,8 +103,12 @@ func (s *gatedSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 			return
 		}
 		s.g.busy.change(time.Now(), s.share)
-		defer func() { s.g.busy.change(time.Now(), -s.share) }()
+		written := sync.OnceFunc(func() { s.g.busy.change(time.Now(), -s.share) })
+		defer written()
 		for c, err := range s.Session.Generate(ctx, p) {
+			if c.TextEnds {
+				written()
+			}
 			if !yield(c, err) {
 				return
 			}

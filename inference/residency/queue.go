@@ -14,7 +14,8 @@ type queue struct {
 	free    int  // places
 	room    int  // the largest number of waiting prompts
 	running map[*prompt]struct{}
-	line    []*prompt // urgent ones, then the others, oldest first
+	sounds  map[*prompt]struct{} // those that have given up their place: only sound is left of their answers
+	line    []*prompt            // urgent ones, then the others, oldest first
 }
 
 // prompt is a waiting or running prompt.
@@ -60,6 +61,27 @@ func (q *queue) admit() {
 		q.running[p] = struct{}{}
 		p.settle(nil)
 	}
+}
+
+// idle reports whether no prompt needs the model.
+func (q *queue) idle() bool { return len(q.running) == 0 && len(q.sounds) == 0 }
+
+// pass gives the place of a running prompt to the next one.
+func (q *queue) pass(p *prompt) {
+	if _, ok := q.running[p]; !ok {
+		return
+	}
+	if q.sounds == nil {
+		q.sounds = map[*prompt]struct{}{}
+	}
+	q.sounds[p] = struct{}{}
+	q.leave(p)
+}
+
+// end removes a prompt. Further calls do nothing.
+func (q *queue) end(p *prompt) {
+	delete(q.sounds, p)
+	q.leave(p)
 }
 
 // leave removes a waiting or running prompt. Further calls do nothing.

@@ -134,12 +134,12 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 		k.loadModel(ctx)
 		return k.step(ctx)
 	case k.broken:
-		if len(k.queue.running) == 0 {
+		if k.queue.idle() {
 			k.mu.Unlock()
 			k.unload("it failed")
 			return k.step(ctx)
 		}
-	case k.opts.IdleUnload > 0 && len(k.sessions) == 0 && len(k.queue.running) == 0:
+	case k.opts.IdleUnload > 0 && len(k.sessions) == 0 && k.queue.idle():
 		if wait := k.idleSince.Add(k.opts.IdleUnload).Sub(now); wait > 0 {
 			k.mu.Unlock()
 			return wait
@@ -231,7 +231,7 @@ func (k *Keeper) progress(phase inference.Phase, from, share int) Progress {
 // unload closes the model. No prompt runs, and none starts meanwhile.
 func (k *Keeper) unload(why string) {
 	k.mu.Lock()
-	if len(k.queue.running) > 0 || (!k.broken && !k.closed && len(k.sessions) > 0) {
+	if !k.queue.idle() || (!k.broken && !k.closed && len(k.sessions) > 0) {
 		k.mu.Unlock()
 		return // A session or prompt has started since.
 	}
@@ -264,7 +264,7 @@ func (k *Keeper) unload(why string) {
 func (k *Keeper) end() {
 	k.mu.Lock()
 	k.endLocked()
-	for len(k.queue.running) > 0 {
+	for !k.queue.idle() {
 		k.mu.Unlock()
 		<-k.wake // set by the end of each prompt
 		k.mu.Lock()
@@ -285,6 +285,9 @@ func (k *Keeper) endLocked() {
 	k.queue.open = false
 	k.queue.fail(ErrClosed)
 	for p := range k.queue.running {
+		p.cancel(ErrClosed)
+	}
+	for p := range k.queue.sounds {
 		p.cancel(ErrClosed)
 	}
 }

@@ -82,6 +82,9 @@ func (s *session) answer(ctx context.Context, urgent bool,
 			if err != nil && asked.Err() == nil && ctx.Err() != nil {
 				err = context.Cause(ctx) // ended by the Keeper, not the caller
 			}
+			if c.TextEnds {
+				k.pass(mine)
+			}
 			if !yield(c, err) {
 				return
 			}
@@ -200,11 +203,18 @@ func (k *Keeper) enter(ctx context.Context, p *prompt) error {
 	}
 }
 
+// pass lets the next prompt run beside the sound of one.
+func (k *Keeper) pass(p *prompt) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.queue.pass(p)
+}
+
 // leave ends a waiting or running prompt.
 func (k *Keeper) leave(p *prompt) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.queue.leave(p)
+	k.queue.end(p)
 	if k.model != nil && k.model.Status().Phase == inference.PhaseFailed {
 		k.breakLocked(k.model)
 	}

@@ -27,11 +27,17 @@ type strain struct {
 	mu    sync.Mutex
 	slow  int // sentences in a row
 	last  time.Time
-	began map[*session]time.Time // rooms that speak
+	began map[*session]speaker // rooms that speak
 	rests map[*session]bool
 }
 
-func newStrain() *strain { return &strain{began: map[*session]time.Time{}, rests: map[*session]bool{}} }
+// speaker is a room that speaks.
+type speaker struct {
+	since   time.Time
+	answers int
+}
+
+func newStrain() *strain { return &strain{began: map[*session]speaker{}, rests: map[*session]bool{}} }
 
 // begin reports whether a room may speak in the model's voice now. One that rests has it again after a while without a slow sentence,
 // one room after another.
@@ -45,9 +51,11 @@ func (s *strain) begin(room *session, now time.Time) bool {
 		delete(s.rests, room)
 		s.last = now
 	}
-	if _, ok := s.began[room]; !ok {
-		s.began[room] = now
+	speaks := s.began[room]
+	if speaks.answers++; speaks.answers == 1 {
+		speaks.since = now
 	}
+	s.began[room] = speaks
 	return true
 }
 
@@ -55,14 +63,19 @@ func (s *strain) begin(room *session, now time.Time) bool {
 func (s *strain) end(room *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.began, room)
+	speaks := s.began[room]
+	if speaks.answers--; speaks.answers > 0 {
+		s.began[room] = speaks
+	} else {
+		delete(s.began, room)
+	}
 }
 
 // leave forgets a room.
 func (s *strain) leave(room *session) {
-	s.end(room)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.began, room)
 	delete(s.rests, room)
 }
 
@@ -81,7 +94,7 @@ func (s *strain) sentence(slow bool, now time.Time) {
 	s.slow = 0
 	var last *session
 	for room, began := range s.began {
-		if !s.rests[room] && (last == nil || began.After(s.began[last])) {
+		if !s.rests[room] && (last == nil || began.since.After(s.began[last].since)) {
 			last = room
 		}
 	}

@@ -208,15 +208,22 @@ func (s *session) voiced(ctx context.Context, how speaking, answer func(context.
 ) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		defer s.v.strain.end(s)
-		m := &mixer{v: s.v, room: s, own: how.own, yield: yield, items: make(chan item), jobs: make(chan string, 1), done: make(chan item)}
+		if how.own {
+			defer s.v.strain.end(s)
+		}
+		inner, hush := context.WithCancel(ctx)
+		defer hush()
+		m := &mixer{v: s.v, room: s, own: how.own, hush: hush, yield: yield, items: make(chan item), jobs: make(chan string, 1), done: make(chan item)}
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		defer cancel()
 		wg.Go(func() {
 			defer close(m.items)
 			err := rescue.Call(func() error {
-				for c, err := range answer(ctx) {
+				for c, err := range answer(inner) {
+					if err != nil && inner.Err() != nil && ctx.Err() == nil {
+						return nil // only its sound was ended
+					}
 					if !send(ctx, m.items, item{chunk: c, err: err}) {
 						return nil
 					}
@@ -271,6 +278,8 @@ type mixer struct {
 	done  chan item   // of the speech program
 
 	room    *session
+	hush    func()            // ends the engine's answer
+	wrote   bool              // its text has ended
 	own     bool              // the engine speaks
 	pace    pace              // of its sound
 	sounds  bool              // it has
@@ -329,19 +338,22 @@ func (m *mixer) take(it item) bool {
 	}
 	c := it.chunk
 	audio := c
-	c.Audio, c.AudioRate, c.Words, c.VoiceFailed = nil, 0, nil, nil
+	c.Audio, c.AudioRate, c.Words, c.VoiceFailed, c.TextEnds = nil, 0, nil, nil, false
 	before := m.text.Len()
 	m.text.WriteString(c.Text)
 	rested := -1
 	if m.own && len(audio.Audio) > 0 {
-		audio.Text, audio.VoiceFailed = "", nil
+		audio.Text, audio.VoiceFailed, audio.TextEnds = "", nil, false
 		rested = m.hear(&audio)
 		m.held = append(m.held, audio)
 	}
 	if c.Text != "" && !m.yield(c, nil) {
 		return false
 	}
-	if !m.release(false) {
+	if !m.release(it.chunk.TextEnds || m.wrote) {
+		return false
+	}
+	if it.chunk.TextEnds && !m.written() {
 		return false
 	}
 	if f := it.chunk.VoiceFailed; f != nil && m.own {
@@ -352,6 +364,15 @@ func (m *mixer) take(it item) bool {
 		m.feed(before)
 	}
 	return true
+}
+
+// written says once that the text has ended.
+func (m *mixer) written() bool {
+	if m.wrote {
+		return true
+	}
+	m.wrote = true
+	return m.yield(inference.Chunk{TextEnds: true}, nil)
 }
 
 // hear follows the pace of the engine's sound. Where the room has to rest the engine's voice, it cuts the sound at the end of a
@@ -374,7 +395,9 @@ func (m *mixer) hear(c *inference.Chunk) int {
 // rest lets the speech program go on from a byte of the text, while the engine goes on writing.
 func (m *mixer) rest(from int) {
 	m.v.report(ofModel, errSlow)
-	if e, ok := m.room.Session.(inference.Husher); ok {
+	if e, ok := m.room.Session.(inference.Husher); m.wrote {
+		m.hush()
+	} else if ok {
 		e.Hush()
 	}
 	m.own, m.from = false, from
@@ -439,6 +462,9 @@ func (m *mixer) end() bool {
 	}
 	if !m.own {
 		m.pending = append(m.pending, m.cutter.end()...)
+	}
+	if m.busy > 0 || len(m.pending) > 0 {
+		return m.written()
 	}
 	return true
 }
