@@ -213,7 +213,9 @@ func (s *session) voiced(ctx context.Context, how speaking, answer func(context.
 		}
 		inner, hush := context.WithCancel(ctx)
 		defer hush()
-		m := &mixer{v: s.v, room: s, own: how.own, hush: hush, yield: yield, items: make(chan item), jobs: make(chan string, 1), done: make(chan item)}
+		m := &mixer{
+			v: s.v, room: s, own: how.own, hush: hush, yield: yield, items: make(chan item), jobs: make(chan string, 1), done: make(chan item),
+		}
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		defer cancel()
