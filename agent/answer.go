@@ -230,6 +230,9 @@ func (s *Session) closeSound(u *utterance, cause error, audible time.Duration, n
 	if u.speech != nil {
 		u.audible = audible
 		u.rec.AudioSec = audible.Seconds()
+		if cause == nil && audible > 0 && u.announced && !u.silenced && !u.wasCut {
+			s.rate.learn(len(u.text), audible)
+		}
 	}
 	if !u.announced {
 		return u.rec, true

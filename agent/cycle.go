@@ -110,13 +110,13 @@ func (s *Session) delayAheadLocked(now time.Time) time.Duration {
 func (s *Session) voiceEndLocked(now time.Time) time.Time {
 	end := s.clock.End()
 	if u := s.speaking; u != nil && u.complete && !u.generated {
-		if at := u.startAt.Add(u.expected()); at.After(end) {
+		if at := u.startAt.Add(u.expected(s.rate)); at.After(end) {
 			end = at
 		}
 	}
 	for _, u := range s.queue {
 		if u.spoken {
-			end = s.startOfLocked(u, now, end).Add(u.expected())
+			end = s.startOfLocked(u, now, end).Add(u.expected(s.rate))
 		}
 	}
 	return end

@@ -216,4 +216,5 @@ func (s *Session) startAgainLocked(cause error) {
 	s.failures, s.retryAt, s.quiet = 0, time.Time{}, ""
 	s.lastSign = nil
 	s.delays.Forget()
+	s.rate = speechRate{}
 }

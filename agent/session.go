@@ -123,6 +123,7 @@ type Session struct {
 	set           Settings // those that were set since the start
 	gate          pacing.Gate
 	delays        *pacing.DelayEstimator
+	rate          speechRate
 	clock         pacing.PlaybackClock
 	window        *window.Window
 	lastSign      *window.Signature

@@ -368,6 +368,34 @@ func TestLookEndsWithItsText(t *testing.T) {
 	})
 }
 
+// TestRateOfSpeechIsLearned: the next look begins before the length of the sound is known. With the rate of the last comments it fits,
+// for a slow voice and for a quick one.
+func TestRateOfSpeechIsLearned(t *testing.T) {
+	for more, length := range map[string]time.Duration{
+		"": 4 * time.Second, " The keeper comes out of the box and shouts at the wall.": 3 * time.Second,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, func(n int, p inference.Prompt) agenttest.Answer {
+				a := behind(n, p)
+				a.Text, a.Speech = a.Text+more, length
+				return a
+			}, func(o *agent.Options) { o.Pacing.FixedDelay = 6 * time.Second })
+			time.Sleep(60 * time.Second)
+			r.stop()
+			heard := r.voice.Utterances()
+			require.Greater(t, len(heard), 8)
+			for _, gap := range heardGaps(heard)[2:] {
+				require.InDelta(t, pacing.DefaultConfig().PauseAfter.Seconds(), gap.Seconds(), 0.2)
+			}
+			for _, rec := range r.reader.Records()[2:] {
+				if rec.Outcome == agent.OutcomeSpoken {
+					require.InDelta(t, 0, rec.AlignmentError, 0.02, rec.Text)
+				}
+			}
+		})
+	}
+}
+
 // TestSoundBehindItsTextIsCancelled: an order, an announcement, silence and the end free the answers whose sound was to come.
 func TestSoundBehindItsTextIsCancelled(t *testing.T) {
 	for name, end := range map[string]func(r *rig) error{

@@ -81,12 +81,34 @@ type written struct {
 	words   []inference.WordTime
 }
 
-// expected returns the length of its speech when all of its text is said.
-func (u *utterance) expected() time.Duration {
+// expected returns the length of its speech when all of its text is said, with the rest at a rate.
+func (u *utterance) expected(r speechRate) time.Duration {
 	if u.generated {
 		return u.audible
 	}
-	return u.audible + speechTime(len(u.text)-u.placed)
+	return u.audible + r.time(len(u.text)-u.placed)
+}
+
+// speechRate is how fast a room's voice speaks: the last comments, later ones more, count before a usual rate. It bounds nothing: it
+// places the next look until the sound is there.
+type speechRate struct {
+	letters int
+	sound   time.Duration
+}
+
+// learn adds what was said.
+func (r *speechRate) learn(letters int, sound time.Duration) {
+	usual := speechTime(letters)
+	r.letters = r.letters*3/4 + letters
+	r.sound = r.sound*3/4 + min(max(sound, usual/4), 4*usual)
+}
+
+// time returns how long it takes to say a number of letters.
+func (r speechRate) time(letters int) time.Duration {
+	if r.letters == 0 {
+		return speechTime(letters)
+	}
+	return time.Duration(int64(r.sound) * int64(letters) / int64(r.letters))
 }
 
 // wrote places the words of a chunk.
