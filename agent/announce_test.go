@@ -81,6 +81,37 @@ func TestSay(t *testing.T) {
 	})
 }
 
+// TestSayCutsSoundBehindItsText: an announcement ends a comment's sound that is still made, and the engine's work for it. Comments whose
+// sound is still to come are heard after it.
+func TestSayCutsSoundBehindItsText(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(n int, p inference.Prompt) agenttest.Answer {
+			a := behind(n, p)
+			a.Speech, a.Behind, a.Second = 12*time.Second, 500*time.Millisecond, 4*time.Second
+			return a
+		}, func(o *agent.Options) { o.Pacing.FixedDelay = time.Second })
+		time.Sleep(3 * time.Second)
+		before := len(r.engine.Questions())
+		require.Equal(t, 1, r.engine.Answering(), "its second half is still made")
+		require.NoError(t, r.Say(agent.Announcement{Text: "Leave the hall now!", Interrupt: true}, person))
+		time.Sleep(150 * time.Millisecond) // its first sound
+		require.LessOrEqual(t, r.engine.Answering(), len(r.engine.Questions())-before, "none of the comment that was cut")
+		time.Sleep(30 * time.Second)
+		said, heard := announced(r), r.voice.Utterances()
+		r.stop()
+		require.Len(t, said, 1)
+		require.Equal(t, agent.OutcomeSpoken, said[0].Outcome)
+		first := r.reader.Records()[0]
+		require.Equal(t, agent.OutcomeCut, first.Outcome)
+		require.Equal(t, "an announcement interrupted it", first.Reason)
+		require.True(t, heard[0].Cut)
+		require.Greater(t, len(heard), 3, "the commentary goes on")
+		for _, gap := range heardGaps(heard) {
+			require.GreaterOrEqual(t, gap, time.Duration(0), "no two voices at once")
+		}
+	})
+}
+
 // TestSayWithoutSpeech is a caption alone, also while commenting is off.
 func TestSayWithoutSpeech(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -372,12 +372,12 @@ func TestLookEndsWithItsText(t *testing.T) {
 // for a slow voice and for a quick one.
 func TestRateOfSpeechIsLearned(t *testing.T) {
 	for more, length := range map[string]time.Duration{
-		"": 4 * time.Second, " The keeper comes out of the box and shouts at the wall.": 3 * time.Second,
+		"Slow.": 4 * time.Second, "The keeper comes out of the box and shouts at the wall.": 3 * time.Second,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, func(n int, p inference.Prompt) agenttest.Answer {
 				a := behind(n, p)
-				a.Text, a.Speech = a.Text+more, length
+				a.Text, a.Speech = a.Text+" "+more, length
 				return a
 			}, func(o *agent.Options) { o.Pacing.FixedDelay = 6 * time.Second })
 			time.Sleep(60 * time.Second)
@@ -425,6 +425,37 @@ func TestSoundBehindItsTextIsCancelled(t *testing.T) {
 					require.Equal(t, agent.OutcomeDropped, first.Outcome)
 				}
 				require.NotContains(t, first.Reason, "canceled")
+			})
+		})
+	}
+}
+
+// TestEngineFailsDuringSound: what was heard of a comment stays, one without sound is shown, and the reason is in the record. Later
+// looks are not delayed.
+func TestEngineFailsDuringSound(t *testing.T) {
+	for outcome, length := range map[string]time.Duration{agent.OutcomeSpoken: 2 * time.Second, agent.OutcomeShown: 0} {
+		t.Run(outcome, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, func(n int, p inference.Prompt) agenttest.Answer {
+					a := behind(n, p)
+					if n == 0 {
+						a.Speech, a.Err = length, errors.New("the device is lost")
+					}
+					return a
+				}, func(o *agent.Options) { o.Pacing.FixedDelay = 6 * time.Second })
+				time.Sleep(20 * time.Second)
+				r.stop()
+				recs := r.reader.Records()
+				require.Greater(t, len(recs), 2)
+				require.Equal(t, outcome, recs[0].Outcome)
+				require.Equal(t, "Red attacks down the left 0.", recs[0].Text)
+				require.Equal(t, "the device is lost", recs[0].Reason)
+				for _, rec := range recs[1:3] {
+					require.Equal(t, agent.OutcomeSpoken, rec.Outcome)
+					require.Empty(t, rec.Reason)
+				}
+				require.Zero(t, r.Snapshot().Failed)
+				require.Less(t, r.engine.Questions()[1].At.Sub(r.engine.Questions()[0].At), 3*time.Second)
 			})
 		})
 	}

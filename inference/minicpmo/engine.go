@@ -116,7 +116,7 @@ func (e *Engine) NewSession() (inference.Session, error) {
 		return nil, ErrClosed
 	default:
 	}
-	return &Session{e: e, source: e.sources.Add(1)}, nil
+	return &Session{e: e, voice: make(chan struct{}, 1), source: e.sources.Add(1)}, nil
 }
 
 // Status returns ready, or failed after the device was lost.

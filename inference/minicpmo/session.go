@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"touchline/inference"
@@ -27,8 +28,9 @@ type Session struct {
 
 	shown, used atomic.Int64 // frames embedded early, and those that a prompt showed
 	skipped     atomic.Int64
-	slices      atomic.Int32 // of the last prompt
-	speaking    atomic.Pointer[tts.Turn]
+	slices      atomic.Int32             // of the last prompt
+	speaking    atomic.Pointer[tts.Turn] // of the last answer
+	voice       chan struct{}            // held by the answer whose sound is made: one answer of a room after another
 }
 
 var _ inference.Session = (*Session)(nil)
@@ -50,10 +52,12 @@ func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 			answer = s.spoken(ctx, r, s.e.voiceName(p.Voice))
 		}
 		var x inference.Exchange
+		trace := func() {}
 		if p.Trace != nil {
 			x.Request = brief(r.Prompt.Text)
-			defer func() { p.Trace(x) }()
+			trace = sync.OnceFunc(func() { p.Trace(x) })
 		}
+		defer trace()
 		for c, err := range answer {
 			if err != nil {
 				x.Error = err.Error()
@@ -61,6 +65,9 @@ func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 				return
 			}
 			x.Answer += c.Text
+			if c.TextEnds {
+				trace()
+			}
 			if !yield(c, nil) {
 				return
 			}

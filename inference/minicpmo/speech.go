@@ -375,7 +375,8 @@ type answered struct {
 	err   error
 }
 
-// spoken yields an answer with its sound: the text at once, the sound as it is made, also after the text has ended.
+// spoken yields an answer with its sound: the text at once, the sound as it is made, also after the text has ended. Sound waits for the
+// end of that of the room's last answer.
 func (s *Session) spoken(ctx context.Context, r Request, voice string) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -395,8 +396,11 @@ func (s *Session) spoken(ctx context.Context, r Request, voice string) iter.Seq2
 		})
 		draws := rand.New(rand.NewPCG(r.Seed, 3))
 		m := mouth{e: s.e, reader: reader{turn: tts.NewTurn(voice, draws.Float64)}, yield: yield, silent: r.Forced != nil}
-		defer m.reader.turn.Cancel() // no effect on one that has ended
-		s.speaking.Store(m.reader.turn)
+		if !m.silent { // a given text does not wait
+			m.voice = s.voice
+			s.speaking.Store(m.reader.turn)
+		}
+		defer m.leave()
 		m.run(ctx, tokens)
 	}
 }
@@ -408,6 +412,9 @@ type mouth struct {
 	yield  func(inference.Chunk, error) bool
 	silent bool // the text is known already
 
+	voice    chan struct{} // of the room; nil if it need not be held
+	waits    bool          // the turn is to be submitted when the voice is held
+	holds    bool
 	speaking bool // the turn was submitted, and has not ended
 	sounded  time.Duration
 	words    []inference.WordTime // of the sound, from its first sample
@@ -415,10 +422,14 @@ type mouth struct {
 
 func (m *mouth) run(ctx context.Context, tokens <-chan answered) {
 	var failed error
-	for tokens != nil || m.speaking {
+	for tokens != nil || m.speaking || m.waits {
 		var wake <-chan struct{}
 		if m.speaking {
 			wake = m.reader.turn.Wake()
+		}
+		var free chan<- struct{}
+		if m.waits {
+			free = m.voice
 		}
 		select {
 		case t, ok := <-tokens:
@@ -429,6 +440,7 @@ func (m *mouth) run(ctx context.Context, tokens <-chan answered) {
 				begins = failed == nil && m.reader.end(true)
 			case t.err != nil:
 				failed = t.err
+				m.waits = false
 				m.reader.turn.Cancel()
 			default:
 				if t.token.Text != "" && !m.silent && !m.yield(inference.Chunk{Text: t.token.Text}, nil) {
@@ -437,6 +449,14 @@ func (m *mouth) run(ctx context.Context, tokens <-chan answered) {
 				begins = m.reader.take(t.token)
 			}
 			if begins && !m.begin() {
+				return
+			}
+			if tokens == nil && failed == nil && !m.silent && (m.speaking || m.waits) && !m.yield(inference.Chunk{TextEnds: true}, nil) {
+				return
+			}
+		case free <- struct{}{}:
+			m.waits, m.holds = false, true
+			if !m.submit() {
 				return
 			}
 		case <-wake:
@@ -453,8 +473,24 @@ func (m *mouth) run(ctx context.Context, tokens <-chan answered) {
 	}
 }
 
-// begin submits the turn.
+// begin submits the turn, when the room's last one has ended.
 func (m *mouth) begin() bool {
+	if m.voice == nil {
+		return m.submit()
+	}
+	m.waits = true
+	return true
+}
+
+// leave cancels the turn, which has no effect on one that has ended, and lets the room's next one begin.
+func (m *mouth) leave() {
+	m.reader.turn.Cancel()
+	if m.holds {
+		<-m.voice
+	}
+}
+
+func (m *mouth) submit() bool {
 	if err := m.e.voice.talker.Submit(m.reader.turn); err != nil {
 		return m.lost(err)
 	}

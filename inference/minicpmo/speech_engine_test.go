@@ -3,10 +3,12 @@
 package minicpmo_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,9 +62,14 @@ func promptVoice(t *testing.T) minicpmo.Voice {
 // openSpeaking opens an engine with a voice.
 func openSpeaking(t *testing.T) *minicpmo.Engine {
 	t.Helper()
+	return openSpeakingWith(t, &minicpmo.Faults{})
+}
+
+func openSpeakingWith(t *testing.T, f *minicpmo.Faults) *minicpmo.Engine {
+	t.Helper()
 	c := settings(t)
 	c.MaxTokens = 24
-	o := minicpmo.Options{Config: c, Threads: 1}
+	o := minicpmo.Options{Config: c, Threads: 1}.WithFaults(f)
 	e, err := minicpmo.Open(t.Context(), speakingBundle(t), o.WithVoices(map[string]minicpmo.Voice{minicpmo.DefaultVoice: promptVoice(t)}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
@@ -185,6 +192,118 @@ func TestVoiceCancelled(t *testing.T) {
 	require.NoError(t, got.err)
 	require.Nil(t, got.failure)
 	require.Positive(t, got.samples)
+}
+
+// TestSoundBehindItsText: the next answer is written while the last one is still heard, and its sound follows that one's. An answer
+// that is left behind its text frees what it held.
+func TestSoundBehindItsText(t *testing.T) {
+	orttest.NoLeaks(t)
+	e := openSpeaking(t)
+	s, err := e.NewSession()
+	require.NoError(t, err)
+	defer s.Close()
+	p := inference.Prompt{Text: "What is it?", Frames: []inference.Frame{frame(t, "320x240.png", 0)}, Speech: true}
+	written, left := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	second := func() {
+		for c, err := range s.Generate(t.Context(), p) {
+			if err != nil || c.VoiceFailed != nil {
+				t.Error(err, c.VoiceFailed)
+				return
+			}
+			if c.TextEnds {
+				close(written)
+			}
+			if len(c.Audio) == 0 {
+				continue
+			}
+			select {
+			case <-left:
+			default:
+				t.Error("two answers of a room sound at once")
+			}
+			return // all of the sound takes as long as it is heard
+		}
+		t.Error("no sound")
+	}
+	traces, ended := 0, 0
+	p.Trace = func(inference.Exchange) { traces++ }
+	for c, err := range s.Generate(t.Context(), p) {
+		require.NoError(t, err)
+		switch {
+		case c.TextEnds:
+			require.Equal(t, 1, traces, "before the answer has its sound")
+			ended++
+			p.Trace = nil
+			wg.Go(second)
+			<-written // beside the first one's sound
+		case ended > 0:
+			require.Empty(t, c.Text)
+			require.NotEmpty(t, c.Audio)
+			close(left)
+		}
+		if ended > 0 && len(c.Audio) > 0 {
+			break
+		}
+	}
+	wg.Wait()
+	require.Equal(t, 1, ended)
+	for c, err := range s.Generate(t.Context(), p) {
+		require.NoError(t, err)
+		if c.TextEnds {
+			break
+		}
+	}
+	require.Eventually(t, func() bool { return e.Stats().VoiceSlots == 0 && e.Stats().Slots == 0 }, time.Minute, time.Millisecond)
+}
+
+// TestEngineLostDuringSound: two answers whose texts have ended, one heard and one that waits for it, end with a failure of the voice, and
+// hold nothing.
+func TestEngineLostDuringSound(t *testing.T) {
+	orttest.NoLeaks(t)
+	var dead atomic.Bool
+	e := openSpeakingWith(t, &minicpmo.Faults{Decode: func(int, int) error {
+		if dead.Load() {
+			return fmt.Errorf("run: %w", minicpmo.ErrDeviceLost)
+		}
+		return nil
+	}})
+	s, err := e.NewSession()
+	require.NoError(t, err)
+	defer s.Close()
+	p := inference.Prompt{Text: "What is it?", Frames: []inference.Frame{frame(t, "320x240.png", 0)}, Speech: true}
+	var failures [2]*inference.VoiceFailure
+	written := make(chan struct{})
+	var wg sync.WaitGroup
+	answer := func(i int, ends func()) {
+		for c, err := range s.Generate(t.Context(), p) {
+			if err != nil {
+				t.Error(i, err) // its text is whole
+			}
+			if c.TextEnds {
+				ends()
+			}
+			if c.VoiceFailed != nil {
+				failures[i] = c.VoiceFailed
+			}
+		}
+	}
+	answer(0, func() {
+		wg.Go(func() { answer(1, func() { close(written) }) })
+		<-written
+		dead.Store(true)
+		var last error
+		for _, err := range s.Generate(t.Context(), inference.Prompt{Text: "And now?"}) {
+			last = err
+		}
+		require.ErrorIs(t, last, minicpmo.ErrDeviceLost)
+	})
+	wg.Wait()
+	for _, f := range failures {
+		require.NotNil(t, f)
+		require.ErrorIs(t, f.Err, minicpmo.ErrDeviceLost)
+	}
 }
 
 // TestVoiceHushed: the text of an answer goes on without its sound.

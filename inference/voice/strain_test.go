@@ -22,6 +22,8 @@ type slowly struct {
 
 	takes  atomic.Int64 // to make a sentence
 	hushed atomic.Int64
+	behind bool         // the end of the text is reported before the sound
+	left   atomic.Int64 // answers that were not heard to their end
 }
 
 func (e *slowly) NewSession() (inference.Session, error) {
@@ -38,24 +40,89 @@ func (r *slowRoom) Hush() { r.e.hushed.Add(1) }
 
 const fourSentences = "One two three. Four five six. Seven eight nine. Ten eleven twelve."
 
-func (r *slowRoom) Generate(_ context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
+func (r *slowRoom) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		if !yield(inference.Chunk{Text: fourSentences}, nil) || !p.Speech {
 			return
 		}
+		if r.e.behind && !yield(inference.Chunk{TextEnds: true}, nil) {
+			return
+		}
 		for _, s := range strings.SplitAfter(fourSentences, ". ") {
-			time.Sleep(time.Duration(r.e.takes.Load()))
-			c := inference.Chunk{Audio: make([]int16, modelRate), AudioRate: modelRate}
-			for i, w := range strings.Fields(s) {
-				c.Words = append(c.Words, inference.WordTime{
-					Text: w, Start: time.Duration(i) * 300 * time.Millisecond, End: time.Duration(i+1) * 300 * time.Millisecond,
-				})
-			}
-			if !yield(c, nil) {
+			if !r.sentence(ctx, s, yield) {
+				r.e.left.Add(1)
 				return
 			}
 		}
 	}
+}
+
+// Speak yields each sentence with its sound.
+func (r *slowRoom) Speak(ctx context.Context, text, _, _ string) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		for _, s := range strings.SplitAfter(text, ". ") {
+			if !yield(inference.Chunk{Text: s}, nil) || !r.sentence(ctx, s, yield) {
+				r.e.left.Add(1)
+				return
+			}
+		}
+	}
+}
+
+// sentence yields the sound of a sentence after a while.
+func (r *slowRoom) sentence(ctx context.Context, s string, yield func(inference.Chunk, error) bool) bool {
+	select {
+	case <-ctx.Done():
+		yield(inference.Chunk{}, ctx.Err())
+		return false
+	case <-time.After(time.Duration(r.e.takes.Load())):
+	}
+	c := inference.Chunk{Audio: make([]int16, modelRate), AudioRate: modelRate}
+	for i, w := range strings.Fields(s) {
+		c.Words = append(c.Words, inference.WordTime{
+			Text: w, Start: time.Duration(i) * 300 * time.Millisecond, End: time.Duration(i+1) * 300 * time.Millisecond,
+		})
+	}
+	return yield(c, nil)
+}
+
+func twoRooms(t *testing.T, m inference.Model) (rooms [2]inference.Session) {
+	t.Helper()
+	for i := range rooms {
+		var err error
+		rooms[i], err = m.NewSession()
+		require.NoError(t, err)
+	}
+	return rooms
+}
+
+// whole reads an answer with its sound, and its end of the text.
+func whole(t *testing.T, chunks iter.Seq2[inference.Chunk, error]) *answer {
+	t.Helper()
+	a := &answer{}
+	for c, err := range chunks {
+		require.NoError(t, err)
+		a.text.WriteString(c.Text)
+		if c.TextEnds {
+			a.ends++
+		}
+		if len(c.Audio) > 0 {
+			a.spoken = append(a.spoken, c)
+		}
+	}
+	require.Equal(t, fourSentences, a.text.String())
+	require.Equal(t, fourSentences, a.words(), "no word is lost or said twice")
+	return a
+}
+
+// ownChunks counts the chunks of sound in the model's voice.
+func ownChunks(a *answer) (n int) {
+	for _, c := range a.spoken {
+		if c.AudioRate == modelRate {
+			n++
+		}
+	}
+	return n
 }
 
 // TestSlowVoiceRestsInTheLastRoom: where the model's voice is too slow for two rooms, the one that began last goes on with another voice
@@ -65,32 +132,9 @@ func TestSlowVoiceRestsInTheLastRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &slowly{engine: engine{speaks: true}}
 		m := voice.Wrap(e, speech)
-		var rooms [2]inference.Session
-		for i := range rooms {
-			var err error
-			rooms[i], err = m.NewSession()
-			require.NoError(t, err)
-		}
+		rooms := twoRooms(t, m)
 		say := func(room int) *answer {
-			a := &answer{}
-			for c, err := range rooms[room].Generate(t.Context(), inference.Prompt{Speech: true}) {
-				require.NoError(t, err)
-				a.text.WriteString(c.Text)
-				if len(c.Audio) > 0 {
-					a.spoken = append(a.spoken, c)
-				}
-			}
-			require.Equal(t, fourSentences, a.text.String())
-			require.Equal(t, fourSentences, a.words(), "no word is lost or said twice")
-			return a
-		}
-		own := func(a *answer) (n int) {
-			for _, c := range a.spoken {
-				if c.AudioRate == modelRate {
-					n++
-				}
-			}
-			return n
+			return whole(t, rooms[room].Generate(t.Context(), inference.Prompt{Speech: true}))
 		}
 		e.takes.Store(int64(1500 * time.Millisecond))
 		var both [2]*answer
@@ -102,23 +146,63 @@ func TestSlowVoiceRestsInTheLastRoom(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		require.Equal(t, 4, own(both[0]), "the first goes on")
-		last := own(both[1])
+		require.Equal(t, 4, ownChunks(both[0]), "the first goes on")
+		last := ownChunks(both[1])
 		require.True(t, last > 0 && last < 4, "%d sentences of the model, then another voice", last)
 		require.Less(t, len(both[1].spoken[last-1].Audio), modelRate, "cut behind its last word")
 		require.EqualValues(t, 1, e.hushed.Load())
 		require.Contains(t, m.Status().VoiceProblem, "slower than real time")
 
 		e.takes.Store(int64(900 * time.Millisecond))
-		require.Zero(t, own(say(1)), "it rests")
+		require.Zero(t, ownChunks(say(1)), "it rests")
 		for range 10 { // 36 s
-			require.Equal(t, 4, own(say(0)))
+			require.Equal(t, 4, ownChunks(say(0)))
 		}
 		require.Contains(t, m.Status().VoiceProblem, "slower than real time", "one room rests")
-		require.Equal(t, 4, own(say(1)), "it is back")
+		require.Equal(t, 4, ownChunks(say(1)), "it is back")
 		require.Empty(t, m.Status().VoiceProblem)
 		for _, s := range rooms {
 			require.NoError(t, s.Close())
 		}
 	})
+}
+
+// TestVoiceRestsBehindItsText: a room that rests the model's voice after the text of an answer, or in a given text, ends the model's
+// sound, and another voice says the rest. The room's other answers are not hushed.
+func TestVoiceRestsBehindItsText(t *testing.T) {
+	speech := synth(t, "auto")
+	p := inference.Prompt{Speech: true}
+	for name, last := range map[string]func(context.Context, inference.Session) iter.Seq2[inference.Chunk, error]{
+		"an answer": func(ctx context.Context, s inference.Session) iter.Seq2[inference.Chunk, error] {
+			return s.Generate(ctx, p)
+		},
+		"a given text": func(ctx context.Context, s inference.Session) iter.Seq2[inference.Chunk, error] {
+			return s.(inference.Speaker).Speak(ctx, fourSentences, "", "en") //nolint:forcetypeassert // a wrapped session is one
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &slowly{engine: engine{speaks: true}, behind: true}
+				e.takes.Store(int64(1500 * time.Millisecond))
+				rooms := twoRooms(t, voice.Wrap(e, speech))
+				var both [2]*answer
+				var wg sync.WaitGroup
+				wg.Go(func() { both[0] = whole(t, rooms[0].Generate(t.Context(), p)) })
+				wg.Go(func() {
+					time.Sleep(100 * time.Millisecond)
+					both[1] = whole(t, last(t.Context(), rooms[1]))
+				})
+				wg.Wait()
+				require.Equal(t, 4, ownChunks(both[0]), "the first goes on")
+				require.Less(t, ownChunks(both[1]), 4)
+				require.Equal(t, 1, both[0].ends)
+				require.LessOrEqual(t, both[1].ends, 1)
+				require.EqualValues(t, 1, e.left.Load())
+				require.Zero(t, e.hushed.Load())
+				for _, s := range rooms {
+					require.NoError(t, s.Close())
+				}
+			})
+		})
+	}
 }

@@ -159,7 +159,7 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 // Speak implements inference.Speaker. A model with a voice that speaks nothing but its answers leaves it to the programs. What
 // cannot be spoken has text only.
 func (s *session) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
-	how := speaking{language: language}
+	how := speaking{given: text, language: language}
 	how.synth, how.own = s.v.speaker(voice)
 	if says := s.says.Load(); says != nil {
 		how.says = *says
@@ -198,7 +198,8 @@ func orText(text string, speech iter.Seq2[inference.Chunk, error]) iter.Seq2[inf
 // speaking is how a text is spoken.
 type speaking struct {
 	synth    *Synthesizer
-	own      bool // by the model
+	own      bool   // by the model
+	given    string // the text, if it is known; "" for an answer
 	language string
 	says     map[string]string // pronunciations
 }
@@ -213,27 +214,29 @@ func (s *session) voiced(ctx context.Context, how speaking, answer func(context.
 		}
 		inner, hush := context.WithCancel(ctx)
 		defer hush()
+		items := make(chan item)
 		m := &mixer{
-			v: s.v, room: s, own: how.own, hush: hush, yield: yield, items: make(chan item), jobs: make(chan string, 1), done: make(chan item),
+			v: s.v, room: s, own: how.own, given: how.given, hush: hush, yield: yield,
+			items: items, jobs: make(chan string, 1), done: make(chan item),
 		}
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		defer cancel()
 		wg.Go(func() {
-			defer close(m.items)
+			defer close(items)
 			err := rescue.Call(func() error {
 				for c, err := range answer(inner) {
 					if err != nil && inner.Err() != nil && ctx.Err() == nil {
 						return nil // only its sound was ended
 					}
-					if !send(ctx, m.items, item{chunk: c, err: err}) {
+					if !send(inner, items, item{chunk: c, err: err}) {
 						return nil
 					}
 				}
 				return nil
 			})
 			if err != nil {
-				send(ctx, m.items, item{err: err})
+				send(ctx, items, item{err: err})
 			}
 		})
 		wg.Go(func() { how.speak(ctx, m.jobs, m.done) })
@@ -281,6 +284,7 @@ type mixer struct {
 
 	room    *session
 	hush    func()            // ends the engine's answer
+	given   string            // its text, if it was known before
 	wrote   bool              // its text has ended
 	own     bool              // the engine speaks
 	pace    pace              // of its sound
@@ -361,7 +365,7 @@ func (m *mixer) take(it item) bool {
 	if f := it.chunk.VoiceFailed; f != nil && m.own {
 		m.fail(*f)
 	} else if rested >= 0 {
-		m.rest(rested)
+		return m.rest(rested)
 	} else if !m.own {
 		m.feed(before)
 	}
@@ -394,16 +398,30 @@ func (m *mixer) hear(c *inference.Chunk) int {
 	return at
 }
 
-// rest lets the speech program go on from a byte of the text, while the engine goes on writing.
-func (m *mixer) rest(from int) {
+// rest lets the speech program go on from a byte of the text. An engine that still writes goes on writing.
+func (m *mixer) rest(from int) bool {
 	m.v.report(ofModel, errSlow)
-	if e, ok := m.room.Session.(inference.Husher); m.wrote {
+	m.own, m.from = false, from
+	goOn := true
+	e, ok := m.room.Session.(inference.Husher)
+	switch {
+	case m.given != "":
 		m.hush()
-	} else if ok {
+		m.items = nil // what it still sends is not read
+		if left := m.given[min(m.text.Len(), len(m.given)):]; left != "" {
+			m.text.WriteString(left)
+			goOn = m.yield(inference.Chunk{Text: left}, nil)
+		}
+		m.feed(0)
+		m.pending = append(m.pending, m.cutter.end()...)
+		return goOn
+	case m.wrote:
+		m.hush()
+	case ok:
 		e.Hush()
 	}
-	m.own, m.from = false, from
 	m.feed(0)
+	return goOn
 }
 
 // release passes the engine's sound on unless the answer may be silence.

@@ -87,6 +87,7 @@ func letters(text string, n int) []inference.Chunk {
 type answer struct {
 	text   strings.Builder
 	spoken []inference.Chunk
+	ends   int // of its text
 	err    error
 }
 
