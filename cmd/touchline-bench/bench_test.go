@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/room"
+	"touchline/configs"
+	"touchline/inference/minicpmo/minicpmotest"
 	"touchline/media/codec/codectest"
 )
 
@@ -67,6 +69,19 @@ func TestAlignment(t *testing.T) {
 	require.NotEmpty(t, res.Comments, "comments were seen and heard")
 	require.NotEmpty(t, res.Words, "captions were compared")
 	require.NotEmpty(t, res.Final, "and their ends")
+}
+
+// TestOwnVoice: a small model's voice, too.
+func TestOwnVoice(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "speaking")
+	require.NoError(t, minicpmotest.Speaking(t.Context(), "../..", t.TempDir(), dir))
+	cfg := configs.Default()
+	cfg.Media.CaptureFPS, cfg.Inference.MaxTokens, cfg.Inference.Voice.MaxTokens = 2, 6, 6
+	m := &cfg.Inference.MiniCPM
+	m.Path, m.Device, m.Runtime, m.Slots = dir, "cpu", "../../bin/runtime", 8
+	res, err := measureOwnVoice(t.Context(), 3, cfg, false, zerolog.Nop())
+	figures(t, res.Rows(time.Second), err)
+	require.NotEmpty(t, res.Comments, "comments were seen and heard")
 }
 
 func TestSound(t *testing.T) {

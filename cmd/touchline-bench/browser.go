@@ -388,7 +388,7 @@ func (w watching) listen(
 	for _, t := range probed.Onsets {
 		seen.Talks = append(seen.Talks, stage.Talk{From: at(t)})
 	}
-	matched := matchComments(s.Reader.Records()[from:], seen, engine)
+	matched := matchComments(s.Reader.Records()[from:], seen, engine.CounterOf)
 	if len(matched) < (comments+1)/2 {
 		return matched, fmt.Errorf("%s: %d of %d comments were seen and heard", program, len(matched), comments)
 	}

@@ -22,11 +22,11 @@ type comment struct {
 const heardWithin = 800 * time.Millisecond
 
 // matchComments joins the bot's records with a viewer's perception, without the comments that the viewer did not
-// receive whole.
-func matchComments(records []agent.Record, seen stage.Seen, engine *stage.Engine) []comment {
+// receive whole. counterOf returns the frame counter of the newest picture in the prompt of an answer.
+func matchComments(records []agent.Record, seen stage.Seen, counterOf func(text string) (uint32, bool)) []comment {
 	var out []comment
 	for _, r := range records {
-		counter, ok := engine.CounterOf(r.Text)
+		counter, ok := counterOf(r.Text)
 		if !ok || r.Outcome != agent.OutcomeSpoken {
 			continue
 		}

@@ -24,6 +24,7 @@ import (
 
 	"touchline/agent/room"
 	"touchline/cmd/internal/truth"
+	"touchline/configs"
 )
 
 type cli struct {
@@ -67,7 +68,7 @@ type runCmd struct {
 	Cameras  time.Duration `help:"Length of each run with WHIP senders." default:"30s"`
 	Decode   time.Duration `help:"Length of each decode run, best a multiple of 4 s." default:"16s"`
 	Clips    string        `help:"Folder of recordings for decode, for machines without a browser; filled when empty." type:"existingdir"`
-	Bundle   string        `help:"For rules: a bundle of the built-in model, instead of a model server." type:"existingdir"`
+	Bundle   string        `help:"For rules, instead of a model server, and for own-voice: a bundle of the built-in model." type:"existingdir"`
 	Off      time.Duration `help:"Downtime of the cameras that restart." default:"30s"`
 }
 
@@ -90,6 +91,9 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 			"steady", "Alignment, model latency steady at 1.2 s, 640x360",
 			align(1200*time.Millisecond, 1200*time.Millisecond, 150*time.Millisecond),
 		},
+		{"own-voice", "Alignment in the model's own voice, 640x360; needs --bundle", func(ctx context.Context) ([]row, error) {
+			return r.ownVoice(ctx, log)
+		}},
 		{"delay", "D forced 2 -> 5 -> 2 s", func(ctx context.Context) ([]row, error) { return measureDelay(ctx, 3*time.Second, log) }},
 		{"relay", "Relay of the delayed copy", func(ctx context.Context) ([]row, error) { return measureRelay(ctx, r.Relay, r.Sound, log) }},
 		{"sound", "The camera's sound beside the delayed picture", func(ctx context.Context) ([]row, error) {
@@ -133,6 +137,17 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 			return append(rows, more...), err
 		}},
 	}
+}
+
+// ownVoice measures the alignment with the model of the bundle; nothing without one.
+func (r *runCmd) ownVoice(ctx context.Context, log zerolog.Logger) ([]row, error) {
+	if r.Bundle == "" {
+		return nil, nil
+	}
+	cfg := configs.Default()
+	cfg.Inference.MiniCPM.Path = r.Bundle
+	res, err := measureOwnVoice(ctx, r.Comments, cfg, r.Sound, log)
+	return res.Rows(500 * time.Millisecond), err
 }
 
 // Run measures the parts one after another.

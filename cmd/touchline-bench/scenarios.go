@@ -12,9 +12,12 @@ import (
 
 	"touchline/agent"
 	"touchline/configs"
+	"touchline/inference"
+	"touchline/inference/minicpmo"
 	"touchline/internal/e2e/stage"
 	"touchline/internal/quantile"
 	"touchline/media/sound"
+	"touchline/models"
 )
 
 // unsettled is the number of first comments that do not count.
@@ -39,15 +42,47 @@ type alignmentResult struct {
 func measureAlignment(
 	ctx context.Context, comments int, least, most time.Duration, say func(n int) string, crowd bool, log zerolog.Logger,
 ) (alignmentResult, error) {
-	var res alignmentResult
 	engine := stage.NewEngine(7, least, most)
 	engine.Text = say
-	s, v, err := watchedStage(ctx, stage.Options{Model: engine, Seed: 3, Crowd: crowd, Log: log})
+	return alignmentOf(ctx, comments, 6*time.Second+most, engine.CounterOf, stage.Options{Model: engine, Seed: 3, Crowd: crowd, Log: log})
+}
+
+// measureOwnVoice is measureAlignment with the model of a bundle that speaks.
+func measureOwnVoice(
+	ctx context.Context, comments int, cfg configs.Config, crowd bool, log zerolog.Logger,
+) (res alignmentResult, err error) {
+	bundle, err := models.OpenBundle(cfg.Inference.MiniCPM.Path)
+	if err != nil {
+		return res, err
+	}
+	cfg.Inference.Voice.Program = inference.VoiceModel
+	settings := minicpmo.Settings{Config: cfg.Inference.Config, MiniCPM: cfg.Inference.MiniCPM}
+	model, err := minicpmo.Open(ctx, bundle, minicpmo.Options{Config: settings, Logger: log})
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, model.Close()) }()
+	if !model.Capabilities().Speech {
+		return res, fmt.Errorf("the model of %s does not speak: %w", cfg.Inference.MiniCPM.Path, inference.ErrNoVoice)
+	}
+	counted := stage.NewCounted(model)
+	o := stage.Options{Model: counted, Config: &cfg, Seed: 3, Crowd: crowd, Log: log}
+	return alignmentOf(ctx, comments, longestComment, counted.CounterOf, o)
+}
+
+// longestComment is the longest time of a comment of a model.
+const longestComment = 40 * time.Second
+
+// alignmentOf watches a bot until it has made a number of comments, each within perComment.
+func alignmentOf(
+	ctx context.Context, comments int, perComment time.Duration, counterOf func(text string) (uint32, bool), o stage.Options,
+) (alignmentResult, error) {
+	var res alignmentResult
+	s, v, err := watchedStage(ctx, o)
 	if err != nil {
 		return res, err
 	}
 	defer s.Close()
-	perComment := 6*time.Second + most
 	_, err = stage.Until(ctx, time.Duration(comments+unsettled)*perComment, "the comments", func() bool {
 		return len(s.Reader.Records()) >= comments+unsettled
 	})
@@ -56,7 +91,7 @@ func measureAlignment(
 	res.Records = s.Reader.Records()
 	res.Sound = s.Bot.Sound()
 	if len(res.Records) > unsettled {
-		res.Comments = matchComments(res.Records[unsettled:], seen, engine)
+		res.Comments = matchComments(res.Records[unsettled:], seen, counterOf)
 		res.Words, res.Final, res.Unmatched, res.Unflagged = captionErrors(res.Comments, seen, s.WordTimes)
 	}
 	for i := unsettled; i < len(seen.Talks); i++ {

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -110,8 +111,7 @@ func (e *Engine) ask(p inference.Prompt) (text string, latency time.Duration) {
 	defer e.mu.Unlock()
 	n := e.asked
 	e.asked++
-	newest := p.Frames[len(p.Frames)-1]
-	count, _ := toyworld.ReadCounter(media.VideoFrame{Width: newest.Width, Height: newest.Height, Pix: newest.Pix})
+	count, _ := counterOf(p)
 	switch {
 	case len(p.Rules) > 0:
 		n := e.rules
@@ -131,4 +131,82 @@ func (e *Engine) ask(p inference.Prompt) (text string, latency time.Duration) {
 		latency += time.Duration(e.rand.Int64N(int64(e.Most - e.Least)))
 	}
 	return text, latency
+}
+
+// Counted is a model whose answers it keeps with the frame counter of the newest picture in their prompts.
+type Counted struct {
+	inference.Model
+
+	mu      sync.Mutex
+	counter map[string]uint32 // by answer
+}
+
+// NewCounted returns a model with its counters.
+func NewCounted(m inference.Model) *Counted { return &Counted{Model: m, counter: map[string]uint32{}} }
+
+// NewSession implements inference.Model.
+func (c *Counted) NewSession() (inference.Session, error) {
+	s, err := c.Model.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	return countedSession{s, c}, nil
+}
+
+// CounterOf returns the frame counter of the newest picture in the prompt of an answer.
+func (c *Counted) CounterOf(text string) (uint32, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, ok := c.counter[text]
+	return n, ok
+}
+
+type countedSession struct {
+	inference.Session
+
+	c *Counted
+}
+
+var _ inference.Husher = countedSession{}
+
+// Hush implements inference.Husher.
+func (s countedSession) Hush() {
+	if h, ok := s.Session.(inference.Husher); ok {
+		h.Hush()
+	}
+}
+
+// Speak implements inference.Speaker.
+func (s countedSession) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
+	if speaker, ok := s.Session.(inference.Speaker); ok {
+		return speaker.Speak(ctx, text, voice, language)
+	}
+	return func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{}, inference.ErrNoVoice) }
+}
+
+// Generate implements inference.Session.
+func (s countedSession) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		count, read := counterOf(p)
+		var text strings.Builder
+		for c, err := range s.Session.Generate(ctx, p) {
+			if text.WriteString(c.Text); read && c.Text != "" {
+				s.c.mu.Lock()
+				s.c.counter[strings.TrimSpace(text.String())] = count
+				s.c.mu.Unlock()
+			}
+			if !yield(c, err) {
+				return
+			}
+		}
+	}
+}
+
+// counterOf reads the counter of a prompt's newest picture.
+func counterOf(p inference.Prompt) (count uint32, ok bool) {
+	if len(p.Frames) == 0 {
+		return 0, false
+	}
+	newest := p.Frames[len(p.Frames)-1]
+	return toyworld.ReadCounter(media.VideoFrame{Width: newest.Width, Height: newest.Height, Pix: newest.Pix})
 }
