@@ -78,8 +78,8 @@ func TestOwnVoice(t *testing.T) {
 	cfg := configs.Default()
 	cfg.Media.CaptureFPS, cfg.Inference.MaxTokens, cfg.Inference.Voice.MaxTokens = 2, 6, 6
 	m := &cfg.Inference.MiniCPM
-	m.Path, m.Device, m.Runtime, m.Slots = dir, "cpu", "../../bin/runtime", 8
-	res, err := measureOwnVoice(t.Context(), 3, cfg, false, zerolog.Nop())
+	m.Path, m.Runtime, m.Slots = dir, "../../bin/runtime", 8
+	res, err := measureOwnVoice(t.Context(), 4, cfg, false, zerolog.Nop())
 	figures(t, res.Rows(time.Second), err)
 	require.NotEmpty(t, res.Comments, "comments were seen and heard")
 }

@@ -5,7 +5,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -147,6 +149,9 @@ func (r *runCmd) ownVoice(ctx context.Context, log zerolog.Logger) ([]row, error
 	cfg := configs.Default()
 	cfg.Inference.MiniCPM.Path = r.Bundle
 	res, err := measureOwnVoice(ctx, r.Comments, cfg, r.Sound, log)
+	if len(res.Comments) == 0 {
+		return nil, cmp.Or(err, errors.New("no comment was seen and heard: see the log for the cycles"))
+	}
 	return res.Rows(500 * time.Millisecond), err
 }
 

@@ -55,6 +55,10 @@ func measureOwnVoice(
 	if err != nil {
 		return res, err
 	}
+	onGPU := func(g models.Graph) bool { return g.Device == models.DeviceCUDA }
+	if !slices.ContainsFunc(bundle.Manifest.Graphs, onGPU) {
+		cfg.Inference.MiniCPM.Device = "cpu"
+	}
 	cfg.Inference.Voice.Program = inference.VoiceModel
 	settings := minicpmo.Settings{Config: cfg.Inference.Config, MiniCPM: cfg.Inference.MiniCPM}
 	model, err := minicpmo.Open(ctx, bundle, minicpmo.Options{Config: settings, Logger: log})

@@ -138,11 +138,13 @@ type Counted struct {
 	inference.Model
 
 	mu      sync.Mutex
-	counter map[string]uint32 // by answer
+	counter map[string][]uint32 // by answer, which may come more than once
 }
 
 // NewCounted returns a model with its counters.
-func NewCounted(m inference.Model) *Counted { return &Counted{Model: m, counter: map[string]uint32{}} }
+func NewCounted(m inference.Model) *Counted {
+	return &Counted{Model: m, counter: map[string][]uint32{}}
+}
 
 // NewSession implements inference.Model.
 func (c *Counted) NewSession() (inference.Session, error) {
@@ -153,12 +155,20 @@ func (c *Counted) NewSession() (inference.Session, error) {
 	return countedSession{s, c}, nil
 }
 
-// CounterOf returns the frame counter of the newest picture in the prompt of an answer.
+// CounterOf returns the frame counter of the newest picture in the prompt of an answer that came once.
 func (c *Counted) CounterOf(text string) (uint32, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n, ok := c.counter[text]
-	return n, ok
+	if n := c.counter[text]; len(n) == 1 {
+		return n[0], true
+	}
+	return 0, false
+}
+
+func (c *Counted) note(text string, count uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counter[text] = append(c.counter[text], count)
 }
 
 type countedSession struct {
@@ -189,12 +199,13 @@ func (s countedSession) Generate(ctx context.Context, p inference.Prompt) iter.S
 	return func(yield func(inference.Chunk, error) bool) {
 		count, read := counterOf(p)
 		var text strings.Builder
-		for c, err := range s.Session.Generate(ctx, p) {
-			if text.WriteString(c.Text); read && c.Text != "" {
-				s.c.mu.Lock()
-				s.c.counter[strings.TrimSpace(text.String())] = count
-				s.c.mu.Unlock()
+		defer func() {
+			if read {
+				s.c.note(strings.TrimSpace(text.String()), count)
 			}
+		}()
+		for c, err := range s.Session.Generate(ctx, p) {
+			text.WriteString(c.Text)
 			if !yield(c, err) {
 				return
 			}
