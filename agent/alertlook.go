@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"touchline/inference"
@@ -90,7 +91,23 @@ func (s *Session) askRules(ctx context.Context, frames []window.Frame) error {
 	if len(rules) == 0 {
 		return nil
 	}
+	return s.askFor(ctx, rules, frames)
+}
+
+// askFor is askRules for some rules; in several looks if one prompt cannot hold them.
+func (s *Session) askFor(ctx context.Context, rules []Rule, frames []window.Frame) error {
 	answer, err := s.answerRules(ctx, rules, frames)
+	if long := new(inference.TooLongError); errors.As(err, &long) && len(rules) > 1 {
+		for half := range slices.Chunk(rules, (len(rules)+1)/2) {
+			for i := range half {
+				half[i].Number = i + 1
+			}
+			if err := s.askFor(ctx, half, frames); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	if _, crash := rescue.Of(err); crash {
 		return err
 	}

@@ -1,6 +1,8 @@
 package agent_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -387,5 +389,39 @@ func TestAlertsNeedAnEngineThatReads(t *testing.T) {
 			require.False(t, p.Structured())
 		}
 		r.stop()
+	})
+}
+
+// TestRulesInSeveralLooks has an engine that takes at most three rules at once: all of them are asked for, and a rule that holds
+// fires by its number in its look.
+func TestRulesInSeveralLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []alert.Rule
+		for _, who := range strings.Split("ABCDEFGHIJ", "") {
+			all = append(all, alert.Rule{Name: who, When: who + " falls"})
+		}
+		set := rules(t, all...)
+		r := newRig(t, watching(func(p inference.Prompt) agenttest.Answer {
+			i := slices.Index(p.Rules, "H falls")
+			switch {
+			case len(p.Rules) > 3:
+				return agenttest.Answer{Err: &inference.TooLongError{Tokens: 1709, Max: 1407}}
+			case i >= 0:
+				return replies(fmt.Sprintf(`{"fired":[{"rule":%d,"reason":"on the grass"}]}`, i+1))(p)
+			}
+			return replies(`{"fired":[]}`)(p)
+		}), func(o *agent.Options) { o.Alerts = set })
+		time.Sleep(30 * time.Second)
+		alerts, _ := r.reader.Alerts()
+		asked := set.List(time.Now())
+		r.stop()
+		require.NotEmpty(t, alerts)
+		for _, a := range alerts {
+			require.Equal(t, "H", a.Name)
+		}
+		for _, rule := range asked {
+			require.Positive(t, rule.Looks, rule.Name)
+			require.Zero(t, rule.Unanswered, rule.Name)
+		}
 	})
 }

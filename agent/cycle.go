@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -182,13 +183,18 @@ func (s *Session) answer(ctx context.Context, u *utterance, looked func()) error
 		return nil
 	}
 	again := false
-	err = s.generate(ctx, u, LookComment, prompt, func() (goOn bool) {
+	first := func() (goOn bool) {
 		if again = s.retries(u); !again {
 			goOn = s.endLook(u, nil)
 			looked()
 		}
 		return goOn
-	})
+	}
+	err = s.generate(ctx, u, LookComment, prompt, first)
+	if long := new(inference.TooLongError); errors.As(err, &long) {
+		prompt = s.promptAfresh(u, long)
+		err = s.generate(ctx, u, LookComment, prompt, first)
+	}
 	if again = again || err == nil && ctx.Err() == nil && s.retries(u); again {
 		prompt.Text += retryHint
 		err = s.generate(ctx, u, LookRetry, prompt, func() (goOn bool) {
@@ -317,6 +323,15 @@ func (s *Session) prompt(u *utterance, sign *window.Signature) (inference.Prompt
 	s.log.Debug().Uint64("cycle", u.rec.Cycle).Str("system", p.System).Str("prompt", p.Text).
 		Int("pictures", len(p.Frames)).Msg("prompt")
 	return p, nil
+}
+
+// promptAfresh forgets what was said, and writes a prompt that was too long again without it.
+func (s *Session) promptAfresh(u *utterance, long error) inference.Prompt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log.Warn().Err(long).Int("comments", len(s.said)).Int("remarks", len(s.remarks)).Msg("the last comments do not fit into the prompt")
+	s.said, s.remarks = nil, nil
+	return s.promptLocked(u.frames, s.lastChange, u.spoken, time.Now())
 }
 
 // unchangedLocked reports whether a change is too small to ask the engine.

@@ -60,21 +60,26 @@ type Said struct {
 	At   time.Time
 }
 
-// Bounds of the comments in a prompt. The newest is in it whatever its length.
+// Bounds of the comments in a prompt.
 const (
 	promptComments = 6
 	promptLetters  = 400 // characters of all of them
 )
 
-// recent returns the newest comments that fit into a prompt.
+// recent returns the newest comments that fit into a prompt; of a newest one that does not fit, its beginning.
 func recent(said []Said) []Said {
 	from, letters := len(said), 0
 	for from > max(0, len(said)-promptComments) {
 		letters += utf8.RuneCountInString(said[from-1].Text)
-		if letters > promptLetters && from < len(said) {
+		if letters > promptLetters {
 			break
 		}
 		from--
+	}
+	if n := len(said); n > 0 && from == n {
+		last := said[n-1]
+		last.Text = strings.TrimSpace(string([]rune(last.Text)[:promptLetters])) + "…"
+		return []Said{last}
 	}
 	return said[from:]
 }

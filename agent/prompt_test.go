@@ -63,6 +63,41 @@ func TestCarryOver(t *testing.T) {
 	})
 }
 
+// TestTooLongPrompt has an engine that takes no prompt with the last comment in it: the room forgets the comment and goes on.
+func TestTooLongPrompt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(n int, p inference.Prompt) agenttest.Answer {
+			if strings.Contains(p.Text, "you said") {
+				return agenttest.Answer{Err: &inference.TooLongError{Tokens: 1709, Max: 1407}}
+			}
+			return agenttest.Answer{Latency: time.Second, Text: fmt.Sprintf("Number %d runs.", n), Speech: 2 * time.Second}
+		}, nil)
+		time.Sleep(time.Minute)
+		r.stop()
+		comments := 0
+		for _, rec := range r.reader.Records() {
+			require.NotEqual(t, agent.OutcomeFailed, rec.Outcome)
+			comments++
+		}
+		require.Greater(t, comments, 8)
+	})
+}
+
+// TestTooLongWithoutComments: where nothing is left to leave out, the error says what to do.
+func TestTooLongWithoutComments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(int, inference.Prompt) agenttest.Answer {
+			return agenttest.Answer{Err: &inference.TooLongError{Tokens: 1709, Max: 1407}}
+		}, nil)
+		time.Sleep(10 * time.Second)
+		r.stop()
+		recs := r.reader.Records()
+		require.NotEmpty(t, recs)
+		require.Equal(t, agent.OutcomeFailed, recs[0].Outcome)
+		require.Contains(t, recs[0].Reason, "less text")
+	})
+}
+
 // TestCommentsInPrompt expects one line for each of the last comments, oldest first, in the form that nano is trained on.
 func TestCommentsInPrompt(t *testing.T) {
 	const end = "Comment on the newest picture. If nothing new happened, answer only with " + inference.Silence
@@ -101,8 +136,8 @@ func TestCommentsInPrompt(t *testing.T) {
 8 seconds ago you said: "` + long + `".
 4 seconds ago you said: "B.". Do not say it again; tell only what is new since then.
 ` + end},
-		{"a long one alone", []string{"A.", long + long + long}, `4 seconds ago you said: "` + long + long + long +
-			`". Do not say it again; tell only what is new since then.` + "\n" + end},
+		{"of a long one its beginning", []string{"A.", long + long + long}, `4 seconds ago you said: "` + strings.Repeat("好", 400) +
+			`…". Do not say it again; tell only what is new since then.` + "\n" + end},
 	} {
 		t.Run(tt.name, func(t *testing.T) { require.Equal(t, tt.want, lines(tt.said...)) })
 	}

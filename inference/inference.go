@@ -321,6 +321,15 @@ var ErrNotReady = errors.New("the model is not ready")
 // ErrOverloaded is returned when the queue of prompts is full.
 var ErrOverloaded = errors.New("the model has too much to do")
 
+// TooLongError is returned for a prompt with more tokens than a model takes. It comes before any other answer. Prompts are not
+// truncated, because the instruction is at the end.
+type TooLongError struct{ Tokens, Max int }
+
+// Error returns both lengths and the remedy.
+func (e *TooLongError) Error() string {
+	return fmt.Sprintf("expected a prompt of at most %d tokens, has %d: use fewer pictures, fewer slices or less text", e.Max, e.Tokens)
+}
+
 // ModelMissingError is returned when a server answers but does not have the model.
 type ModelMissingError struct {
 	Server, Model string

@@ -239,7 +239,7 @@ func TestRefusedBeforeTheDevice(t *testing.T) {
 		}
 		return nil
 	}
-	var long *tokenizer.TooLongError
+	var long *inference.TooLongError
 	require.ErrorAs(t, fail(inference.Prompt{Text: strings.Repeat("long ", 200), Frames: []inference.Frame{small}}), &long)
 	require.Equal(t, 127, long.Max)
 	require.ErrorAs(t, fail(inference.Prompt{Text: "x", Frames: []inference.Frame{small, small, small}, Speech: true}), &long)

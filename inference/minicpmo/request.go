@@ -128,7 +128,7 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 	case n == 0:
 		return nil, errNothingFed
 	case n >= most:
-		return nil, &tokenizer.TooLongError{Tokens: n, Max: most - 1}
+		return nil, &inference.TooLongError{Tokens: n, Max: most - 1}
 	case r.Forced != nil && len(r.Rules.Stop) == 0:
 		return nil, errors.New("expected an id that ends the given answer")
 	case r.MaxTokens < 1:
@@ -189,6 +189,10 @@ func (e *Engine) constrain(c *cycle, text []byte) error {
 	s, err := schema.Parse(text)
 	if err != nil {
 		return err
+	}
+	// The slot is full before the shortest answer closes: a shorter prompt helps, more tokens do not.
+	if n, most := len(c.prompt.ids), e.loop.shape.layout.MaxLen+1; s.Shortest() > most-n {
+		return &inference.TooLongError{Tokens: n, Max: max(most-s.Shortest(), 0)}
 	}
 	vocabulary, err := e.vocabulary()
 	if err != nil {

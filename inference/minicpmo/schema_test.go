@@ -75,9 +75,10 @@ func TestSchema(t *testing.T) {
 	s, err := e.NewSession()
 	require.NoError(t, err)
 	defer s.Close()
+	question := "Which rules hold?"
 	say := func(schema string, most int, pts time.Duration) (text string, err error) {
 		for c, err := range s.Generate(t.Context(), inference.Prompt{
-			Text: "Which rules hold?", Frames: []inference.Frame{frame(t, "320x240.png", pts)}, MaxTokens: most,
+			Text: question, Frames: []inference.Frame{frame(t, "320x240.png", pts)}, MaxTokens: most,
 			Schema: []byte(schema), Speech: most%2 == 1,
 		}) {
 			if err != nil {
@@ -103,6 +104,21 @@ func TestSchema(t *testing.T) {
 	require.ErrorContains(t, err, "may need 12 tokens, and the limit is 11")
 	_, err = say(`{"type": "number"}`, 20, 0)
 	require.ErrorContains(t, err, `type "number" is not supported`)
+	require.Zero(t, e.Stats().Slots)
+
+	question = strings.Repeat("?", 5000)
+	_, err = say(firedSchema, 40, 0)
+	var long *inference.TooLongError
+	require.ErrorAs(t, err, &long)
+	question = question[long.Tokens-long.Max+2:] // the shortest answer needs more than that
+	_, err = say(firedSchema, 40, 0)
+	most := long.Max
+	require.ErrorAs(t, err, &long, "a shorter prompt helps, a larger max_tokens does not")
+	require.Less(t, long.Max, most)
+	question = question[long.Tokens-long.Max:]
+	text, err = say(firedSchema, 40, 0)
+	require.NoError(t, err)
+	requireFired(t, text)
 	require.Zero(t, e.Stats().Slots)
 }
 

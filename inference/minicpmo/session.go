@@ -198,7 +198,7 @@ func (e *Engine) streaming(system string, parts []tokenizer.Part) (tokenizer.Pro
 		return whole, err
 	}
 	if len(whole.IDs) > e.maxPrompt {
-		return whole, &tokenizer.TooLongError{Tokens: len(whole.IDs), Max: e.maxPrompt}
+		return whole, &inference.TooLongError{Tokens: len(whole.IDs), Max: e.maxPrompt}
 	}
 	return whole, nil
 }

@@ -117,7 +117,7 @@ func (e *Engine) answer(a asked, k class, windows []*window, prefix string, most
 	p := e.prompts.prompt(a.Context, e.o.ContextTokens, a.name, prefix, rowsOf(windows))
 	room := e.loop.shape.layout.MaxLen - len(p.ids) + 1 // the last id is not fed
 	if room < 1 {
-		return nil, &tokenizer.TooLongError{Tokens: len(p.ids), Max: e.loop.shape.layout.MaxLen}
+		return nil, &inference.TooLongError{Tokens: len(p.ids), Max: e.loop.shape.layout.MaxLen}
 	}
 	j := &job{
 		class: k, prompt: p, windows: windows, most: min(most, room), settings: a.settings, seed: e.seed.Add(1),
@@ -315,7 +315,7 @@ func (m *alignerModel) job(words []word, windows []*window) (*job, error) {
 		return nil, fmt.Errorf("align %d words: the prompt has %d places for times", len(words), len(j.slots))
 	}
 	if most := m.bundle.Manifest.Dims.Decoder.MaxPositions; len(j.prompt.ids) > most {
-		return nil, &tokenizer.TooLongError{Tokens: len(j.prompt.ids), Max: most}
+		return nil, &inference.TooLongError{Tokens: len(j.prompt.ids), Max: most}
 	}
 	return j, nil
 }

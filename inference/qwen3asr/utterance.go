@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"touchline/inference"
-	"touchline/inference/tokenizer"
 )
 
 // utterance is one stretch of live speech.
@@ -148,7 +147,7 @@ func (u *utterance) listen(ctx context.Context, to, n int, last bool, k class) e
 		}
 		return u.e.tokens.DecodePlain(ids), err
 	})
-	if long := new(tokenizer.TooLongError); errors.As(err, &long) {
+	if long := new(inference.TooLongError); errors.As(err, &long) {
 		return nil // The text stays as it is; the next cut or the end hears the sound without a prefix.
 	}
 	if err != nil {

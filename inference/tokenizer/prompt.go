@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"touchline/inference"
 )
 
 // Role is the speaker of a Message.
@@ -57,15 +59,6 @@ type Prompt struct {
 	Text     string  // with the placeholders of the pictures
 	IDs      []int32 // of Text
 	Images   []Span  // positions in IDs for the embeddings of the image blocks, in order
-}
-
-// TooLongError is returned for a prompt that exceeds Options.MaxLen. Prompts are
-// not truncated, because the instruction is at the end.
-type TooLongError struct{ Tokens, Max int }
-
-// Error returns both lengths and the remedy.
-func (e *TooLongError) Error() string {
-	return fmt.Sprintf("expected a prompt of at most %d tokens, has %d: use fewer pictures, fewer slices or less text", e.Max, e.Tokens)
 }
 
 // ErrReserved is returned when a text contains the markup of a picture.
@@ -283,7 +276,7 @@ func (b *Builder) fill(template string, marked []Part, o Options) (Prompt, error
 		p.IDs = slices.DeleteFunc(p.IDs, func(id int32) bool { return id == b.listen })
 	}
 	if o.MaxLen > 0 && len(p.IDs) > o.MaxLen {
-		return p, &TooLongError{Tokens: len(p.IDs), Max: o.MaxLen}
+		return p, &inference.TooLongError{Tokens: len(p.IDs), Max: o.MaxLen}
 	}
 	spans, ok := b.spans(p.IDs)
 	if !ok || len(spans) != f.blocks {
@@ -326,7 +319,7 @@ func (f *filler) literal(s string) {
 func (f *filler) image(m Image) error {
 	f.blocks += m.Blocks() // of features positions and two marks each
 	if n := f.blocks * (f.b.features + 2); f.o.MaxLen > 0 && n > f.o.MaxLen {
-		return &TooLongError{Tokens: n, Max: f.o.MaxLen}
+		return &inference.TooLongError{Tokens: n, Max: f.o.MaxLen}
 	}
 	if f.o.ImageIDs {
 		f.out.WriteString("<image_id>" + strconv.Itoa(f.images) + "</image_id>")

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/text/unicode/norm"
 
+	"touchline/inference"
 	"touchline/inference/tokenizer"
 )
 
@@ -244,7 +245,7 @@ func TestRefusedPrompts(t *testing.T) {
 	require.NoError(t, err)
 	for _, limit := range []int{len(p.IDs) - 1, 200, 1} {
 		_, err = b.Chat([]tokenizer.Message{long}, tokenizer.Options{MaxLen: limit})
-		var tooLong *tokenizer.TooLongError
+		var tooLong *inference.TooLongError
 		require.ErrorAs(t, err, &tooLong)
 		require.Equal(t, limit, tooLong.Max)
 		require.Greater(t, tooLong.Tokens, limit)

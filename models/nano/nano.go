@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -36,6 +37,27 @@ func Write(dir string) error {
 		return fmt.Errorf("write nano's checkpoint: %w", err)
 	}
 	return nil
+}
+
+// Merges returns the merges of nano's tokenizer, which learned them from its comments: two pieces each, with a space between them.
+func Merges() ([]string, error) {
+	content, err := checkpointFiles.ReadFile("checkpoint/tokenizer.json")
+	if err != nil {
+		return nil, fmt.Errorf("read nano's tokenizer: %w", err)
+	}
+	var file struct {
+		Model struct {
+			Merges [][2]string `json:"merges"`
+		} `json:"model"`
+	}
+	if err := json.Unmarshal(content, &file); err != nil {
+		return nil, fmt.Errorf("read nano's tokenizer: %w", err)
+	}
+	merges := make([]string, len(file.Model.Merges))
+	for i, m := range file.Model.Merges {
+		merges[i] = m[0] + " " + m[1]
+	}
+	return merges, nil
 }
 
 // What nano needs for one room: slots of the decoder, and embedded pictures to keep.

@@ -2,7 +2,6 @@ package synth
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -117,7 +116,7 @@ func (s Shape) files() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	tokenizer, err := models.TokenizerJSON(vocab, nil, added)
+	tokenizer, err := models.TokenizerJSON(vocab, s.merges, added)
 	if err != nil {
 		return nil, err
 	}
@@ -144,25 +143,29 @@ func (s Shape) files() (map[string][]byte, error) {
 	return marshal(contents)
 }
 
-// pieces returns the tokenizer's vocabulary: single bytes, the special tokens and, between
+// pieces returns the tokenizer's vocabulary: single bytes, merged ones, the special tokens and, between
 // them, made-up words, which appear in answers but never match text.
 func (s Shape) pieces() (vocab map[string]int32, added []models.AddedToken, err error) {
 	pieces := alphabet()
+	for _, m := range s.merges {
+		pieces = append(pieces, strings.Replace(m, " ", "", 1))
+	}
 	names, plain := s.special()
 	first := s.firstToken()
 	if first < len(pieces) {
 		return nil, nil, fmt.Errorf("vocab: must hold %d bytes and %d special tokens, is %d", len(pieces), len(names), s.Decoder.Vocab)
 	}
 	vocab = make(map[string]int32, first)
-	for i := range first {
-		piece := word(max(0, i-len(pieces)))
-		if i < len(pieces) {
-			piece = pieces[i]
+	add := func(piece string) {
+		if _, ok := vocab[piece]; !ok {
+			vocab[piece] = int32(len(vocab)) //nolint:gosec // below the vocabulary's size
 		}
-		vocab[piece] = int32(i) //nolint:gosec // below the vocabulary's size
 	}
-	if len(vocab) != first {
-		return nil, nil, errors.New("vocab: duplicate pieces")
+	for _, piece := range pieces {
+		add(piece)
+	}
+	for n := 0; len(vocab) < first; n++ {
+		add(word(n))
 	}
 	for i, name := range names {
 		added = append(added, models.AddedToken{

@@ -17,8 +17,9 @@ type Shape struct {
 	ScaleResolution int // of an image's slices
 	MaxSlices       int
 
-	voice models.Speech // for WithSpeech
-	spare int           // last ids of the vocabulary, without a token
+	voice  models.Speech // for WithSpeech
+	spare  int           // last ids of the vocabulary, without a token
+	merges []string      // of the tokenizer
 }
 
 // Shapes returns the named shapes: "minicpm-o-4.5", the published model (decoder,
@@ -71,6 +72,15 @@ func (s Shape) WithSpeech() Shape {
 	tokens := s.specialTokens() // their ids are also rows of the voice's text table
 	voice.TTS.AudioBOS, voice.TTS.TextEOS = int(tokens["<focus>"]), int(tokens["</perception>"])
 	s.Speech = &voice
+	return s
+}
+
+// WithMerges returns the shape with the pieces of a trained tokenizer behind the bytes, in its order, so that English takes as few
+// tokens as there. A shape with a vocabulary too small for them stays as it is.
+func (s Shape) WithMerges(merges []string) Shape {
+	if s.firstToken() >= len(alphabet())+len(merges) {
+		s.merges = merges
+	}
 	return s
 }
 

@@ -15,6 +15,7 @@ import (
 	"touchline/inference/tokenizer"
 	"touchline/models"
 	"touchline/models/checkpoint"
+	"touchline/models/nano"
 	"touchline/models/quant"
 	"touchline/models/synth"
 )
@@ -206,6 +207,33 @@ func TestTokenizer(t *testing.T) {
 		}
 		_, err = tokenizer.NewBuilder(tok, m.Image.Features)
 		require.NoError(t, err)
+	}
+}
+
+// TestMerges: with a trained tokenizer's merges English takes its tokens; a small vocabulary has no room for them.
+func TestMerges(t *testing.T) {
+	merges, err := nano.Merges()
+	require.NoError(t, err)
+	const said = "player number 9 scores a goal"
+	for name, most := range map[string]int{"tiny": len(said), "minicpm-o-4.5": 10} {
+		shape, err := synth.Find(name)
+		require.NoError(t, err)
+		s, err := synth.New(shape.WithMerges(merges), 1)
+		require.NoError(t, err)
+		text, err := s.File("tokenizer.json")
+		require.NoError(t, err)
+		tok, err := tokenizer.Parse(text)
+		require.NoError(t, err)
+		ids := tok.Encode(said)
+		require.Equal(t, said, tok.Decode(ids))
+		require.LessOrEqual(t, len(ids), most, name)
+		m, err := s.Describe()
+		require.NoError(t, err)
+		for token, id := range m.Tokens {
+			got, ok := tok.ID(token)
+			require.True(t, ok)
+			require.Equal(t, id, got)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"touchline/models/nano"
 	"touchline/models/synth"
 )
 
@@ -29,6 +30,13 @@ func (c *SynthCmd) Run(ctx context.Context) error {
 	}
 	if c.Speech && shape.Hearing != nil {
 		return fmt.Errorf("--speech: %s has no voice", c.Shape)
+	}
+	if shape.Hearing == nil {
+		merges, err := nano.Merges()
+		if err != nil {
+			return err
+		}
+		shape = shape.WithMerges(merges)
 	}
 	if c.Speech {
 		shape = shape.WithSpeech()
