@@ -119,7 +119,10 @@ func (d *device) allocate() (err error) {
 func (d *device) warmEncoder() error {
 	longest, batches := 1, []int{1}
 	if d.sel.device == models.DeviceCUDA {
-		longest, batches = d.encoder.dims.Window, []int{1, d.sel.batch}
+		longest, batches = d.encoder.dims.Window, []int{1}
+		for n := 2; n <= d.sel.batch; n *= 2 {
+			batches = append(batches, n)
+		}
 	}
 	for n := 1; n <= longest; n *= 2 {
 		frames := n * d.encoder.dims.Chunk
@@ -310,7 +313,7 @@ func (d *device) logits(slot int) ([]float32, error) {
 	return ort.Slice[float32](d.hostLogits.Bytes()), nil
 }
 
-// encode runs the encoder of the windows, all of which are of one model and length.
+// encode runs the encoder of the windows, all of which are of one model. Shorter ones are padded.
 func (d *device) encode(windows []*window) error {
 	if !windows[0].aligner {
 		return d.encoder.run(windows)
@@ -321,7 +324,7 @@ func (d *device) encode(windows []*window) error {
 	return d.aligner.encoder.run(windows)
 }
 
-// alike reports whether two windows can be encoded in one run.
+// alike reports whether two windows are of one length for the encoder, and can be encoded in one run.
 func alike(a, b *window) bool {
 	return a.aligner == b.aligner && chunks(a.frames, chunkFrames) == chunks(b.frames, chunkFrames)
 }
@@ -341,7 +344,9 @@ type encoder struct {
 	dims    models.Hearing
 	session *ort.Session
 	batch   kvcache.Layout
-	sizes   map[int]*encoderSize // by chunks, made when needed
+	// captured is the largest number of windows that run as a CUDA graph.
+	captured int
+	sizes    map[int]*encoderSize // by chunks, made when needed
 }
 
 // encoderSize has the memory for windows of so many chunks.
@@ -355,10 +360,14 @@ func (d *device) openEncoder(b *models.Bundle, g models.Graph) (*encoder, error)
 	if err != nil {
 		return nil, fmt.Errorf("load the encoder: %w", err)
 	}
-	return &encoder{
+	e := &encoder{
 		Arena: networks.NewArena(d.runtime, d.dev), dims: *b.Manifest.Dims.Hearing, session: s,
 		batch: kvcache.Layout{Slots: d.sel.batch}, sizes: map[int]*encoderSize{},
-	}, nil
+	}
+	if d.sel.device == models.DeviceCUDA {
+		e.captured = d.sel.batch
+	}
+	return e, nil
 }
 
 // size returns the network for windows of so many chunks.
@@ -379,7 +388,7 @@ func (e *encoder) size(chunks int, float models.Type) (*encoderSize, error) {
 		return nil, err
 	}
 	s.network = e.NewNetwork(networks.NetworkOptions{
-		Session: e.session, Layout: e.batch,
+		Session: e.session, Layout: e.batch, Captured: e.captured, Graphs: len(e.sizes) * len(e.batch.Ranges(e.batch.Slots)),
 		Inputs:  map[string]*networks.Rows{"mel": s.mel, "rows": s.rows},
 		Outputs: map[string]*networks.Rows{"audio": s.audio},
 	})
@@ -388,7 +397,10 @@ func (e *encoder) size(chunks int, float models.Type) (*encoderSize, error) {
 }
 
 func (e *encoder) run(windows []*window) error {
-	n := min(chunks(windows[0].frames, e.dims.Chunk), e.dims.Window)
+	n := 0
+	for _, w := range windows {
+		n = max(n, min(chunks(w.frames, e.dims.Chunk), e.dims.Window))
+	}
 	float := models.Float32
 	if e.Device().Kind() == ort.CUDA {
 		float = models.Float16

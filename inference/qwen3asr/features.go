@@ -1,6 +1,7 @@
 package qwen3asr
 
 import (
+	"runtime"
 	"slices"
 
 	"touchline/inference"
@@ -86,7 +87,7 @@ func (f *features) windows(exact bool) []*window {
 		mine := rows[:n*mel.SpeechBins]
 		rows = rows[n*mel.SpeechBins:]
 		if (i+1)*frames*mel.SpeechBins > len(f.rows) { // not complete
-			out = append(out, f.window(mine, n, floor))
+			out = append(out, newWindow(f.dims, mine, n, floor+dynamics))
 			continue
 		}
 		if i == len(f.whole) {
@@ -94,7 +95,7 @@ func (f *features) windows(exact bool) []*window {
 		}
 		w := &f.whole[i]
 		if w.window == nil || w.low < floor && floor-w.floor > allowance(exact) {
-			w.window, w.floor = f.window(mine, n, floor), floor
+			w.window, w.floor = newWindow(f.dims, mine, n, floor+dynamics), floor
 		}
 		out = append(out, w.window)
 	}
@@ -111,17 +112,22 @@ func allowance(exact bool) float32 {
 	return risen
 }
 
-func (f *features) window(rows []float32, n int, floor float32) *window {
-	w := &window{mel: make([]float32, len(rows)), frames: n, rows: f.dims.Rows(n)}
-	mel.Scale(w.mel, n, rows, floor+dynamics)
+// newWindow returns the window of n frames in a sound with so much at its loudest.
+func newWindow(dims models.Hearing, rows []float32, n int, peak float32) *window {
+	w := &window{mel: make([]float32, len(rows)), frames: n, rows: dims.Rows(n)}
+	mel.Scale(w.mel, n, rows, peak)
 	return w
 }
 
 // hear returns the windows of a whole sound.
 func hear(dims models.Hearing, sound []float32) []*window {
-	f := newFeatures(dims)
-	f.append(padded(sound))
-	return f.windows(true)
+	rows := mel.SpeechRows(padded(sound), runtime.GOMAXPROCS(0))
+	peak := slices.Max(rows)
+	var out []*window
+	for part := range slices.Chunk(rows, dims.Chunk*dims.Window*mel.SpeechBins) {
+		out = append(out, newWindow(dims, part, len(part)/mel.SpeechBins, peak))
+	}
+	return out
 }
 
 // rowsOf returns the rows of all windows.

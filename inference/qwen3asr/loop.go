@@ -50,8 +50,10 @@ type shape struct {
 	together int
 	queue    int // maximum jobs without a slot
 	now      func() time.Time
-	// alike reports whether two windows can be encoded in one run.
+	// alike reports whether two windows can be encoded in one run at no cost; those of one job always are if mixed is set, because
+	// one run of more takes less time than two.
 	alike func(a, b *window) bool
+	mixed bool
 }
 
 // loop runs the jobs. Between two steps of the answers that decode it does other work: finals go before partials, and
@@ -365,17 +367,17 @@ func (l *loop) start(j *job) {
 // encode runs the encoder for the first window of a job that needs it, together with others that are alike.
 func (l *loop) encode(j *job) error {
 	l.batch = l.batch[:0]
-	add := func(j *job) {
-		for _, w := range j.windows {
+	add := func(windows []*window, mixed bool) {
+		for _, w := range windows {
 			if len(l.batch) < l.shape.batch && w.out == nil && !slices.Contains(l.batch, w) &&
-				(len(l.batch) == 0 || l.shape.alike(l.batch[0], w)) {
+				(len(l.batch) == 0 || mixed || l.shape.alike(l.batch[0], w)) {
 				l.batch = append(l.batch, w)
 			}
 		}
 	}
-	add(j)
+	add(j.windows, l.shape.mixed)
 	for _, o := range l.waiting {
-		add(o)
+		add(o.windows, false)
 	}
 	l.stats.windows.Add(uint64(len(l.batch)))
 	l.stats.encodes.Add(1)

@@ -233,7 +233,7 @@ func (e *Engine) own(opening, ctx context.Context, sel *selection, rt *ort.Runti
 		if err == nil {
 			e.loop, err = newLoop(dev, shape{
 				vocab: sel.dims().Vocab, layout: sel.layout, chunk: sel.chunk, batch: sel.batch, together: sel.together,
-				queue: e.o.Queue, now: time.Now, alike: alike,
+				queue: e.o.Queue, now: time.Now, alike: alike, mixed: sel.device == models.DeviceCUDA,
 			}, &e.stats)
 		}
 		if err != nil {

@@ -15,13 +15,14 @@
 // second of sound takes 0.4 ms (Speaker, Speech) or 0.8 ms (Prompt) on one core of an
 // AMD EPYC, half of it in the transforms: 2 µs for 400 points, 10 µs for 1920.
 //
-// It runs no model and starts no goroutines.
+// It runs no model. Only SpeechRows uses several cores.
 package mel
 
 import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"touchline/internal/resample"
 )
@@ -220,6 +221,32 @@ func Speaker(samples []float32) ([]float32, error) {
 		}
 	}
 	return rows, nil
+}
+
+// SpeechRows returns what a Stream returns for a whole sound of at least 201 samples, computed on so many cores at most.
+func SpeechRows(samples []float32, cores int) []float32 {
+	const least = 100 // frames for a core
+	k := speechKind()
+	frames := len(samples) / k.hop
+	cores = max(min(cores, frames/least), 1)
+	rows := make([]float32, frames*len(k.bands))
+	var wg sync.WaitGroup
+	for i := range cores {
+		from, to := frames*i/cores, frames*(i+1)/cores
+		wg.Go(func() {
+			// A frame is of the samples around its beginning. The first frames of a piece would see its reflected edge.
+			begin := max(from-2, 0)
+			end := min(to*k.hop+k.pad, len(samples))
+			s := newStream(speechKind())
+			part := s.Append(make([]float32, 0, (to-begin+2)*len(k.bands)), samples[begin*k.hop:end])
+			if end == len(samples) {
+				part = s.Tail(part)
+			}
+			copy(rows[from*len(k.bands):to*len(k.bands)], part[(from-begin)*len(k.bands):])
+		})
+	}
+	wg.Wait()
+	return rows
 }
 
 // Speech returns Whisper's features as [SpeechBins, frames]: a frame for each

@@ -171,6 +171,18 @@ func TestStreamIsSpeech(t *testing.T) {
 	}
 }
 
+// TestRowsOnCores: pieces of a sound on several cores have the rows of a stream, bit for bit.
+func TestRowsOnCores(t *testing.T) {
+	for _, n := range []int{201, 8000, 32000, 48160, 48359, 100001} {
+		samples := noise(n)
+		s := mel.NewStream()
+		want := s.Tail(s.Append(nil, samples))
+		for _, cores := range []int{1, 2, 3, 16} {
+			require.True(t, slices.Equal(want, mel.SpeechRows(samples, cores)), "%d samples on %d cores", n, cores)
+		}
+	}
+}
+
 func TestStreamDoesNotAllocate(t *testing.T) {
 	for name, open := range streams {
 		s, in := open(), noise(6000)
@@ -226,6 +238,18 @@ var streams = map[string]func() *mel.Stream{
 }
 
 // BenchmarkStream measures a second of sound.
+// BenchmarkRows measures 10 s of sound.
+func BenchmarkRows(b *testing.B) {
+	samples := noise(160000)
+	for _, cores := range []int{1, 2} {
+		b.Run(strconv.Itoa(cores), func(b *testing.B) {
+			for b.Loop() {
+				mel.SpeechRows(samples, cores)
+			}
+		})
+	}
+}
+
 func BenchmarkStream(b *testing.B) {
 	for name, open := range streams {
 		b.Run(name, func(b *testing.B) {
