@@ -102,6 +102,46 @@ func TestLoopOrder(t *testing.T) {
 	require.Equal(t, []int{9, 1, 2, 3, 4}, fed)
 }
 
+// TestLoopStall: while live speech decodes, little is begun between two steps; while only files do, much is.
+func TestLoopStall(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		class qwen3asr.Class
+		most  int
+	}{{qwen3asr.Partial, 3}, {qwen3asr.File, 14}} {
+		var between, most, steps int
+		var b *qwen3asr.Backend
+		b, begun, release := stalled(func(what string, _ int) error {
+			switch what {
+			case "prefill":
+				b.Now = b.Now.Add(3 * time.Millisecond)
+				between++
+			case "decode":
+				if steps++; steps > 1 { // the first begins before any answer decodes
+					most = max(most, between)
+				}
+				between = 0
+			}
+			return nil
+		})
+		l, stop := qwen3asr.NewLoop(b, 64, 100)
+		var jobs []*qwen3asr.Job
+		for range 40 {
+			j, err := l.Submit(tt.class, 2, 20, 0)
+			require.NoError(t, err)
+			jobs = append(jobs, j)
+		}
+		<-begun
+		release()
+		for _, j := range jobs {
+			_, err := j.Wait(t.Context())
+			require.NoError(t, err)
+		}
+		require.NoError(t, stop())
+		require.Equal(t, tt.most, most)
+	}
+}
+
 // TestLoopLeavesSlotsToLiveSpeech: files take three quarters of the slots.
 func TestLoopLeavesSlotsToLiveSpeech(t *testing.T) {
 	t.Parallel()
