@@ -24,7 +24,6 @@ import (
 	"touchline/inference"
 	"touchline/inference/internal/ort/orttest"
 	"touchline/inference/minicpmo"
-	"touchline/inference/tokenizer"
 	"touchline/models"
 )
 
