@@ -86,23 +86,52 @@ func (s Shape) forbidden() []int32 {
 	return append(ids, s.specialTokens()["<unk>"])
 }
 
+// What made-up words are made of.
+const (
+	consonants, vowels = "bdfghklmnprstvwz", "aeiou"
+	syllables          = len(consonants) * len(vowels)
+	space              = "Ġ"
+)
+
+func syllable(n int) string {
+	return string([]byte{consonants[n%len(consonants)], vowels[n/len(consonants)%len(vowels)]})
+}
+
 // word returns a made-up word of two syllables or more with a leading space,
 // unique for n.
 func word(n int) string {
-	const consonants, vowels = "bdfghklmnprstvwz", "aeiou"
-	const syllables = len(consonants) * len(vowels)
-	w := []byte("Ġ") // the space
-	syllable := func() {
-		w = append(w, consonants[n%len(consonants)], vowels[n/len(consonants)%len(vowels)])
-		n /= syllables
-	}
-	syllable()
-	syllable()
-	for n > 0 {
+	w := space + syllable(n) + syllable(n/syllables)
+	for n /= syllables * syllables; n > 0; n /= syllables {
 		n--
-		syllable()
+		w += syllable(n)
 	}
-	return string(w)
+	return w
+}
+
+// wordMerges returns n merges that make syllables, and of them the words.
+func wordMerges(n int) []string {
+	merges := make([]string, 0, n)
+	for i := range syllables {
+		s := syllable(i)
+		merges = append(merges, s[:1]+" "+s[1:])
+	}
+	for i := range syllables {
+		merges = append(merges, space+" "+syllable(i))
+	}
+	for i := 0; len(merges) < n; i++ {
+		w := word(i)
+		merges = append(merges, w[:len(w)-2]+" "+w[len(w)-2:])
+	}
+	return merges
+}
+
+// tokenizerMerges returns the merges of the tokenizer. A published model of speech recognition reads its own answers again with each
+// live step, so its words are tokens again when they are read.
+func (s Shape) tokenizerMerges() []string {
+	if s.Hearing != nil && s.spare > 0 {
+		return wordMerges(s.firstToken() - len(alphabet()))
+	}
+	return s.merges
 }
 
 type object = map[string]any
@@ -116,7 +145,7 @@ func (s Shape) files() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	tokenizer, err := models.TokenizerJSON(vocab, s.merges, added)
+	tokenizer, err := models.TokenizerJSON(vocab, s.tokenizerMerges(), added)
 	if err != nil {
 		return nil, err
 	}
@@ -144,10 +173,10 @@ func (s Shape) files() (map[string][]byte, error) {
 }
 
 // pieces returns the tokenizer's vocabulary: single bytes, merged ones, the special tokens and, between
-// them, made-up words, which appear in answers but never match text.
+// them, made-up words, which appear in answers and, without merges of them, never match text.
 func (s Shape) pieces() (vocab map[string]int32, added []models.AddedToken, err error) {
 	pieces := alphabet()
-	for _, m := range s.merges {
+	for _, m := range s.tokenizerMerges() {
 		pieces = append(pieces, strings.Replace(m, " ", "", 1))
 	}
 	names, plain := s.special()

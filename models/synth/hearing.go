@@ -183,7 +183,7 @@ func (s Shape) hearingFiles() (map[string][]byte, error) {
 		},
 	})
 	if err == nil {
-		files[models.MergesName] = []byte("#version: 0.2\n")
+		files[models.MergesName] = []byte(strings.Join(append([]string{"#version: 0.2"}, s.tokenizerMerges()...), "\n") + "\n")
 	}
 	return files, err
 }

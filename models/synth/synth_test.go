@@ -237,6 +237,25 @@ func TestMerges(t *testing.T) {
 	}
 }
 
+// TestWordsAreRead: of a published model of speech recognition, an answer has as many tokens when it is read again.
+func TestWordsAreRead(t *testing.T) {
+	s := source(t, "qwen3-asr-0.6b")
+	text, err := models.JoinTokenizer(s.File)
+	require.NoError(t, err)
+	tok, err := tokenizer.Parse(text)
+	require.NoError(t, err)
+	m, err := s.Describe()
+	require.NoError(t, err)
+	var ids []int32
+	for id := int32(256); id < m.Tokens["<|endoftext|>"]; id += 97 {
+		if strings.HasPrefix(tok.Decode([]int32{id}), " ") {
+			ids = append(ids, id)
+		}
+	}
+	require.Greater(t, len(ids), 1500)
+	require.Equal(t, ids, tok.Encode(tok.Decode(ids)))
+}
+
 func TestRealShape(t *testing.T) {
 	s := source(t, "minicpm-o-4.5")
 	require.InDelta(t, 17.5e9, float64(s.Bytes()), 0.3e9)
