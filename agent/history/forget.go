@@ -13,12 +13,13 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Forget deletes what people said, of the room, the times and the identity of a query, from the store at a path, and
 // returns the number of texts. Spoken orders are deleted too. A folder must not have a writer; a database may.
 func Forget(ctx context.Context, path string, q Query) (n int, err error) {
-	q.Heard, q.Comments, q.Alerts, q.Last = true, false, false, 0
+	q = q.ofHeard()
 	info, err := os.Stat(path)
 	if err == nil {
 		if info.IsDir() {
@@ -33,14 +34,24 @@ func Forget(ctx context.Context, path string, q Query) (n int, err error) {
 	return n, nil
 }
 
-// forgetRows is Forget for a database. The deleted texts are overwritten.
+// ofHeard returns the query of what people said in the room, the times and the identity of another.
+func (q Query) ofHeard() Query {
+	return Query{Room: q.Room, From: q.From, To: q.To, By: q.By, Heard: true}
+}
+
+// forgetRows is Forget for a database.
 func forgetRows(ctx context.Context, path string, q Query) (int, error) {
 	db, err := format().Open(path) //nolint:contextcheck // opening takes none
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = db.Close() }()
-	conn, err := db.Conn(ctx)
+	return (&database{db: db}).forget(ctx, time.Time{}, q)
+}
+
+// forget implements store. The deleted texts are overwritten.
+func (d *database) forget(ctx context.Context, _ time.Time, q Query) (int, error) {
+	conn, err := d.db.Conn(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -72,7 +83,25 @@ func forgetFiles(ctx context.Context, dir string, q Query) (n int, err error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return 0, fmt.Errorf("another process writes to this folder: stop it first: %w", err)
 	}
-	closed, err := (&files{dir: dir}).closed()
+	return (&files{dir: dir}).rewrite(ctx, q)
+}
+
+// forget implements store. The growing file is closed while it is written anew.
+func (f *files) forget(ctx context.Context, now time.Time, q Query) (int, error) {
+	if f.file != nil {
+		if err := errors.Join(f.file.Sync(), f.file.Close()); err != nil {
+			f.file = nil
+			return 0, err
+		}
+		f.file = nil
+	}
+	n, err := f.rewrite(ctx, q)
+	return n, errors.Join(err, f.openCurrent(now))
+}
+
+// rewrite writes each file anew that has texts of a query.
+func (f *files) rewrite(ctx context.Context, q Query) (n int, err error) {
+	closed, err := f.closed()
 	if err != nil {
 		return 0, err
 	}
@@ -84,7 +113,7 @@ func forgetFiles(ctx context.Context, dir string, q Query) (n int, err error) {
 		if err := ctx.Err(); err != nil {
 			return n, err
 		}
-		dropped, err := forgetLines(filepath.Join(dir, name), q)
+		dropped, err := forgetLines(filepath.Join(f.dir, name), q)
 		if n += dropped; err != nil {
 			return n, fmt.Errorf("%s: %w", name, err)
 		}

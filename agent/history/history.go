@@ -93,6 +93,8 @@ type store interface {
 	add(now time.Time, rows []row) error
 	// expire removes entries older than before.
 	expire(before time.Time) error
+	// forget deletes what people said.
+	forget(ctx context.Context, now time.Time, q Query) (n int, err error)
 	// newest returns the time of the newest entry, zero for an empty store.
 	newest() (time.Time, error)
 }

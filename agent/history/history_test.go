@@ -566,12 +566,6 @@ func TestHeard(t *testing.T) {
 			Began: start.Add(after), Ended: start.Add(after + time.Second),
 		}
 	}
-	texts := func(list []history.Entry) (out []string) {
-		for _, e := range list {
-			out = append(out, e.Heard.Text)
-		}
-		return out
-	}
 	for store, name := range stores {
 		for _, kept := range []string{history.HeardOff, history.HeardText} {
 			t.Run(store+" "+kept, func(t *testing.T) {
@@ -623,6 +617,14 @@ func TestHeard(t *testing.T) {
 	}
 }
 
+// texts returns what people said.
+func texts(list []history.Entry) (out []string) {
+	for _, e := range list {
+		out = append(out, e.Heard.Text)
+	}
+	return out
+}
+
 // TestForgetClosedFiles: closed files are written anew, and a folder with a writer is left alone.
 func TestForgetClosedFiles(t *testing.T) {
 	t.Parallel()
@@ -637,13 +639,58 @@ func TestForgetClosedFiles(t *testing.T) {
 	}
 	_, err := history.Forget(t.Context(), cfg.Path, history.Query{Room: "a"})
 	require.ErrorContains(t, err, "another process writes to this folder")
+	n, err := log.Forget(t.Context(), history.Query{Room: "b"})
+	require.NoError(t, err)
+	require.Zero(t, n)
+	n, err = log.Forget(t.Context(), history.Query{Room: "a", By: "ann", To: start})
+	require.NoError(t, err)
+	require.Zero(t, n)
 	stop()
+	_, err = log.Forget(t.Context(), history.Query{Room: "a"})
+	require.ErrorContains(t, err, "closed")
 	packed, err := filepath.Glob(filepath.Join(cfg.Path, "*.gz"))
 	require.NoError(t, err)
 	require.NotEmpty(t, packed)
-	n, err := history.Forget(t.Context(), cfg.Path, history.Query{Room: "a"})
+	n, err = history.Forget(t.Context(), cfg.Path, history.Query{Room: "a"})
 	require.NoError(t, err)
 	require.Equal(t, 1500, n)
 	require.Empty(t, read(t, cfg.Path, history.Query{Room: "a", Heard: true}))
 	require.Len(t, read(t, cfg.Path, history.Query{Room: "a"}), 1500)
+}
+
+// TestForgetWhileWriting: the writer deletes, of one person or of all, and goes on.
+func TestForgetWhileWriting(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{history.StoreFile, history.StoreSQLite} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(kind, filepath.Join(t.TempDir(), "records"))
+			cfg.Heard = history.HeardText
+			log, stop := open(t, cfg)
+			o := log.Output("a", "bot")
+			say := func(by, text string) {
+				o.(agent.HeardOutput).Heard(agent.Heard{Segment: text, Identity: by, Text: text, Final: true, Caption: true, Began: start})
+			}
+			o.Record(record(1))
+			say("ann", "my number is secret")
+			say("ben", "so is mine")
+			n, err := log.Forget(t.Context(), history.Query{Room: "a", By: "ann"})
+			require.NoError(t, err)
+			require.Equal(t, 1, n, "what was said just now too")
+			require.Equal(t, []string{"so is mine"}, texts(read(t, cfg.Path, history.Query{Room: "a", Heard: true})))
+			o.Record(record(2))
+			say("ann", "who has the ball?")
+			n, err = log.Forget(t.Context(), history.Query{Room: "a"})
+			require.NoError(t, err)
+			require.Equal(t, 2, n)
+			say("ben", "goal")
+			stop()
+			require.Equal(t, []string{"goal"}, texts(read(t, cfg.Path, history.Query{Room: "a", Heard: true})))
+			require.Equal(t, []uint64{1, 2}, cycles(read(t, cfg.Path, history.Query{Room: "a"})))
+			for _, file := range []string{cfg.Path, filepath.Join(cfg.Path, "history.jsonl"), cfg.Path + "-wal"} {
+				text, _ := os.ReadFile(file) // those that the store has
+				require.NotContains(t, string(text), "secret")
+			}
+		})
+	}
 }

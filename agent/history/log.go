@@ -43,6 +43,9 @@ type Log struct {
 	log   zerolog.Logger
 	wake  wake.Signal
 
+	forgets chan forgetting
+	ended   chan struct{} // closed at the end of Run
+
 	written atomic.Uint64
 	lost    atomic.Uint64
 	off     atomic.Bool // after a panic
@@ -53,7 +56,10 @@ type Log struct {
 
 // Open opens or creates the store of the settings. Run must run; it closes the store.
 func Open(cfg Config, log zerolog.Logger) (*Log, error) {
-	l := &Log{cfg: cfg, log: log.With().Str("component", "history").Logger(), wake: wake.New()}
+	l := &Log{
+		cfg: cfg, log: log.With().Str("component", "history").Logger(), wake: wake.New(),
+		forgets: make(chan forgetting), ended: make(chan struct{}),
+	}
 	var err error
 	switch cfg.Store {
 	case StoreFile:
@@ -78,6 +84,7 @@ func Open(cfg Config, log zerolog.Logger) (*Log, error) {
 // Run writes until ctx ends, then writes the queue and closes the store. Neither a
 // full or missing disk nor a panic ends it; after a panic it writes nothing.
 func (l *Log) Run(ctx context.Context) error {
+	defer close(l.ended)
 	err := rescue.Call(func() error {
 		left := l.write(ctx)
 		if n := l.drop(); n > 0 {
@@ -130,6 +137,8 @@ func (l *Log) write(ctx context.Context) error {
 			return l.flush()
 		case <-expire.C:
 			l.expire(time.Now(), time.Since(began))
+		case f := <-l.forgets:
+			f.done <- l.forget(f)
 		case <-l.wake:
 			if !armed {
 				armed = true
@@ -184,6 +193,54 @@ func (l *Log) flush() error {
 			l.queue = nil
 		}
 		l.mu.Unlock()
+	}
+}
+
+// forgetting is a call of Forget.
+type forgetting struct {
+	ctx  context.Context //nolint:containedctx // of the call, for the goroutine that does its work
+	q    Query
+	done chan forgotten
+}
+
+type forgotten struct {
+	n   int
+	err error
+}
+
+// forget deletes from the store, after what was said before is in it.
+func (l *Log) forget(f forgetting) (out forgotten) {
+	if out.err = l.flush(); out.err == nil {
+		out.n, out.err = l.store.forget(f.ctx, time.Now(), f.q.ofHeard())
+	}
+	return out
+}
+
+// errClosed is returned by Forget of a Log that does not run.
+var errClosed = errors.New("the history is closed or off")
+
+// Forget deletes what people said, as the function of this name does, from a store that is being written, and returns the number
+// of texts. Run must run.
+func (l *Log) Forget(ctx context.Context, q Query) (int, error) {
+	f := forgetting{ctx, q, make(chan forgotten, 1)}
+	if l.off.Load() {
+		return 0, errClosed
+	}
+	select {
+	case l.forgets <- f:
+	case <-l.ended:
+		return 0, errClosed
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	select {
+	case out := <-f.done:
+		if out.err != nil {
+			return out.n, fmt.Errorf("delete from the history: %w", out.err)
+		}
+		return out.n, nil
+	case <-l.ended:
+		return 0, errClosed
 	}
 }
 
