@@ -120,6 +120,8 @@ func Needed(operation string) Rights {
 		"POST /alerts/{id}/ack", "DELETE /alerts/{id}",
 		"add_rule", "replace_rule", "remove_rule", "snooze_rule", "ack_alert":
 		return Rules
+	case "DELETE /heard": // by those who may read it and may steer
+		return Transcribe | Instruct
 	case "PATCH /": // the room as a whole
 		return Instruct | Settings | Sources
 	case "POST /links":

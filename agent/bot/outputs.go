@@ -240,6 +240,18 @@ func (o *Outputs) past(ctx context.Context, room string, n int) []agent.Record {
 	return records
 }
 
+// forget deletes what an identity said in a room from the history, or what everybody said if it is "".
+func (o *Outputs) forget(ctx context.Context, room, by string) error {
+	if o == nil || o.history == nil {
+		return nil
+	}
+	n, err := o.history.Forget(ctx, history.Query{Room: room, By: by})
+	if err == nil {
+		o.log.Info().Str("room", room).Str("by", by).Int("texts", n).Msg("what was said is deleted")
+	}
+	return err
+}
+
 // Describe sends nothing: the metrics depend on the settings, so Collect checks them.
 func (*Outputs) Describe(chan<- *prometheus.Desc) {}
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"net/netip"
@@ -262,6 +263,19 @@ func (s *Server) postSource(h *hosted, w http.ResponseWriter, r *http.Request) e
 
 func (s *Server) getHistory(h *hosted, w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, h.Hub.History())
+}
+
+// deleteHeard deletes what people said from memory and from what is kept on disk.
+func (s *Server) deleteHeard(h *hosted, w http.ResponseWriter, r *http.Request) error {
+	by := r.URL.Query().Get("by")
+	h.Hub.ForgetHeard(by)
+	if h.Forget != nil {
+		if err := h.Forget(r.Context(), by); err != nil {
+			return fmt.Errorf("delete what was said: %w", err)
+		}
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 // inSlot encodes a picture in one of a few slots, so that many requests leave

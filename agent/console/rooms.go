@@ -42,6 +42,8 @@ type Room struct {
 	Engines  Engines
 	// TryRule tries an alert rule, as agent.Session does; may be nil.
 	TryRule func(ctx context.Context, r agent.AlertRule, past int) ([]agent.Trial, error)
+	// Forget deletes what an identity said, or everybody if it is "", from what is kept on disk; nil if nothing is.
+	Forget func(ctx context.Context, by string) error
 	// Viewers returns the number of people in the room; may be nil.
 	Viewers func() int
 	// Metrics are further ones about the room; may be nil.

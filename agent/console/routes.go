@@ -135,6 +135,12 @@ func (s *Server) roomOperations() []endpoint {
 		{method: "POST", path: "/stop", inRoom: s.postStop, summary: "Stops commenting", out: snapshot},
 		{method: "POST", path: "/source", inRoom: s.postSource, summary: "Selects the source", in: sourceBody{}, out: snapshot},
 		{method: "GET", path: "/history", inRoom: s.getHistory, summary: "The last comments, oldest first", out: []agent.Record{}},
+		{
+			method: "DELETE", path: "/heard", inRoom: s.deleteHeard, summary: "Deletes what people in the room said", status: http.StatusNoContent,
+			query: []*huma.Param{{
+				Name: "by", In: "query", Description: "Identity of one of them.", Schema: &huma.Schema{Type: huma.TypeString},
+			}},
+		},
 		{method: "GET", path: "/frame", inRoom: s.getFrame, summary: "The newest picture", kind: "image/jpeg", query: widthParam()},
 		{
 			method: "GET", path: "/frames/{id}", inRoom: s.getSeenFrame, summary: "A picture that the model saw", kind: "image/jpeg",

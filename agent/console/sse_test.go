@@ -2,7 +2,9 @@ package console_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/access"
 	"touchline/agent/console"
 	"touchline/agent/events"
 	"touchline/media/speech"
@@ -344,4 +347,35 @@ func TestRunEnds(t *testing.T) {
 	_, pulling, ended := st.counts()
 	require.Zero(t, pulling)
 	require.Equal(t, 1, ended, "the sound is given back")
+}
+
+// TestForgetHeard: what people said is deleted from the hub and, by the room's own function, from the disk.
+func TestForgetHeard(t *testing.T) {
+	t.Parallel()
+	hub := events.NewHub(events.Options{})
+	var forgotten []string
+	full := errors.New("the disk is full")
+	var failed error
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk(), Hub: hub, Forget: func(_ context.Context, by string) error {
+		forgotten = append(forgotten, by)
+		return failed
+	}}})
+	e := r.events("/api/events")
+	e.want("snapshot")
+	e.want("history")
+	for _, by := range []string{"ann", "ben"} {
+		hub.Heard(agent.Heard{Segment: by, Identity: by, Text: "I am " + by, Final: true, Caption: true})
+		require.Contains(t, e.want("heard").data, "I am "+by)
+	}
+	require.Equal(t, http.StatusNoContent, r.ask("DELETE", "/api/heard?by=ann", "").status)
+	require.NotContains(t, e.want("heard").data, "I am")
+	late := r.events("/api/events")
+	late.want("snapshot")
+	late.want("history")
+	require.Contains(t, late.want("heard").data, "I am ben")
+	require.Equal(t, http.StatusNoContent, r.ask("DELETE", "/api/heard", "").status)
+	require.Equal(t, []string{"ann", ""}, forgotten)
+	failed = full
+	require.Equal(t, http.StatusInternalServerError, r.ask("DELETE", "/api/heard", "").status)
+	require.Equal(t, access.Transcribe|access.Instruct, access.Needed("DELETE /heard"))
 }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,6 +49,7 @@ type item struct {
 	key     string // see Event.Key
 	comment bool   // it is a comment's record, which the history has too
 	heard   bool   // it is what somebody said: only for readers that may have it
+	by      string // who said it
 }
 
 // Options make a Hub.
@@ -76,7 +78,7 @@ type Hub struct {
 	backlog  []*item
 	comments []agent.Record
 	last     agent.Record // the last comment
-	heard    []*item      // the last final texts of what people said, without ids
+	heard    []heardText  // the last final texts of what people said
 	open     [Formats]map[*Reader]struct{}
 	lost     [Formats]uint64
 }
@@ -178,7 +180,7 @@ func (h *Hub) Heard(said agent.Heard) {
 	data := JSON(said)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	it := &item{named: SSE("heard", withRoom(h.room, data)), key: "heard " + h.room + " " + said.Segment, heard: true}
+	it := &item{named: SSE("heard", withRoom(h.room, data)), key: heardKey(h.room) + said.Segment, heard: true, by: said.Identity}
 	if !said.Final {
 		h.pushLocked(it)
 		if h.all != nil {
@@ -186,12 +188,49 @@ func (h *Hub) Heard(said agent.Heard) {
 		}
 		return
 	}
-	h.heard = slices.DeleteFunc(h.heard, func(old *item) bool { return old.key == it.key })
+	h.heard = slices.DeleteFunc(h.heard, func(old heardText) bool { return old.said.Segment == said.Segment })
 	if said.Text != "" { // else it takes back what was shown
 		kept := *it
-		h.heard = append(h.heard[max(0, len(h.heard)+1-HeardSize):], &kept)
+		h.heard = append(h.heard[max(0, len(h.heard)+1-HeardSize):], heardText{&kept, said})
 	}
 	h.publishLocked(it)
+}
+
+// heardText is a final text of what somebody said, as an item without an id.
+type heardText struct {
+	item *item
+	said agent.Heard
+}
+
+func heardKey(room string) string { return "heard " + room + " " }
+
+// ForgetHeard takes back what an identity said, or everybody if it is "": readers get each kept text again without words, and those
+// that reconnect get no other.
+func (h *Hub) ForgetHeard(by string) {
+	h.mu.Lock()
+	kept, room, all := slices.Clone(h.heard), h.room, h.all
+	h.mu.Unlock()
+	h.clearHeard(room, by)
+	if all != nil {
+		all.clearHeard(room, by)
+	}
+	for _, k := range kept {
+		if by == "" || k.said.Identity == by {
+			k.said.Text, k.said.Order = "", nil
+			h.Heard(k.said)
+		}
+	}
+}
+
+// clearHeard empties the events that are kept for readers that reconnect.
+func (h *Hub) clearHeard(room, by string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, it := range h.backlog {
+		if it.heard && strings.HasPrefix(it.key, heardKey(room)) && (by == "" || it.by == by) {
+			h.backlog[i] = &item{id: it.id, named: []byte("id: " + strconv.FormatUint(it.id, 10) + "\n\n"), heard: true}
+		}
+	}
 }
 
 // Frames takes the pictures of a cycle. They are encoded later, by Run; when it
@@ -276,7 +315,7 @@ func (h *Hub) Publish(events ...Event) {
 func (h *Hub) forward(it *item) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.publishLocked(&item{named: it.named, key: it.key, heard: it.heard})
+	h.publishLocked(&item{named: it.named, key: it.key, heard: it.heard, by: it.by})
 }
 
 func (h *Hub) publishLocked(it *item) {
@@ -358,8 +397,8 @@ func (h *Hub) Subscribe(f Format, after uint64, hears bool) (r *Reader, history 
 		return r, nil
 	}
 	if !known {
-		for _, it := range h.heard {
-			r.push(it)
+		for _, k := range h.heard {
+			r.push(k.item)
 		}
 	}
 	return r, append([]agent.Record{}, h.comments...)

@@ -336,4 +336,24 @@ func TestHeard(t *testing.T) {
 	none, _ := hub.Subscribe(events.Named, 0, false)
 	defer none.Close()
 	require.Empty(t, none.Take().Events)
+
+	// What one person said is taken back: on open pages, for those that open, and for those that reconnect.
+	bens := said("ben 1", "my secret", true)
+	bens.Identity = "ben"
+	hub.Heard(bens)
+	late.Take()
+	hub.ForgetHeard("ben")
+	require.Equal(t, []string{""}, texts(late.Take()))
+	fresh, _ := hub.Subscribe(events.Named, 0, true)
+	defer fresh.Close()
+	require.Len(t, texts(fresh.Take()), events.HeardSize-1, "all but his")
+	back, _ := hub.Subscribe(events.Named, uint64(events.HeardSize), true)
+	defer back.Close()
+	for _, e := range back.Take().Events {
+		require.NotContains(t, string(e), "secret")
+	}
+	hub.ForgetHeard("")
+	empty, _ := hub.Subscribe(events.Named, 0, true)
+	defer empty.Close()
+	require.Empty(t, texts(empty.Take()))
 }
