@@ -100,12 +100,12 @@ func syllable(n int) string {
 // word returns a made-up word of two syllables or more with a leading space,
 // unique for n.
 func word(n int) string {
-	w := space + syllable(n) + syllable(n/syllables)
+	w := []byte(space + syllable(n) + syllable(n/syllables))
 	for n /= syllables * syllables; n > 0; n /= syllables {
 		n--
-		w += syllable(n)
+		w = append(w, syllable(n)...)
 	}
-	return w
+	return string(w)
 }
 
 // wordMerges returns n merges that make syllables, and of them the words.
