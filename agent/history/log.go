@@ -241,6 +241,8 @@ func (l *Log) Forget(ctx context.Context, q Query) (int, error) {
 		return out.n, nil
 	case <-l.ended:
 		return 0, errClosed
+	case <-ctx.Done():
+		return 0, ctx.Err()
 	}
 }
 
