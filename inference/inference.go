@@ -327,7 +327,7 @@ type TooLongError struct{ Tokens, Max int }
 
 // Error returns both lengths and the remedy.
 func (e *TooLongError) Error() string {
-	return fmt.Sprintf("expected a prompt of at most %d tokens, has %d: use fewer pictures, fewer slices or less text", e.Max, e.Tokens)
+	return fmt.Sprintf("the prompt has %d tokens, and at most %d fit: use fewer pictures, fewer slices or less text", e.Tokens, e.Max)
 }
 
 // ModelMissingError is returned when a server answers but does not have the model.

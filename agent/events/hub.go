@@ -196,7 +196,7 @@ func (h *Hub) Heard(said agent.Heard) {
 	h.publishLocked(it)
 }
 
-// heardText is a final text of what somebody said, as an item without an id.
+// heardText is what somebody said, and the event of it for readers that join.
 type heardText struct {
 	item *item
 	said agent.Heard

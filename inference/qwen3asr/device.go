@@ -78,12 +78,8 @@ func openDevice(sel *selection, rt *ort.Runtime, dev *ort.Device, threads int, p
 func (d *device) allocate() (err error) {
 	c := d.sel.dims()
 	k := int64(min(graph.HearingTopK, c.Vocab))
-	captured := 0
-	if d.sel.device == models.DeviceCUDA {
-		captured = d.sel.layout.Slots
-	}
 	d.decoder, err = networks.NewDecoder(d.runtime, d.dev, networks.DecoderOptions{
-		Sessions: []*ort.Session{d.session}, Captured: []int{captured}, Layout: d.sel.layout, Float: d.float, Chunk: d.sel.chunk,
+		Sessions: []*ort.Session{d.session}, Captured: []int{d.captured(d.sel.layout.Slots)}, Layout: d.sel.layout, Float: d.float, Chunk: d.sel.chunk,
 		Together: d.sel.together,
 		Fed:      []networks.Port{{Name: "inputs_embeds", Type: d.float, Shape: []int64{int64(c.Hidden)}, Host: true}},
 		Inputs:   []networks.Port{{Name: "logits_bias", Type: models.Float32, Shape: []int64{int64(c.Vocab)}}},
@@ -115,19 +111,24 @@ func (d *device) allocate() (err error) {
 	return d.dev.Synchronize()
 }
 
+// captured returns the largest range of so many that runs as a CUDA graph: all of them, or none on the CPU.
+func (d *device) captured(all int) int {
+	if d.sel.device == models.DeviceCUDA {
+		return all
+	}
+	return 0
+}
+
 // warmEncoder runs the encoder for each length of windows, alone and together: the first run of a shape takes longer.
 func (d *device) warmEncoder() error {
-	longest, batches := 1, []int{1}
+	longest := 1
 	if d.sel.device == models.DeviceCUDA {
-		longest, batches = d.encoder.dims.Window, []int{1}
-		for n := 2; n <= d.sel.batch; n *= 2 {
-			batches = append(batches, n)
-		}
+		longest = d.encoder.dims.Window
 	}
 	for n := 1; n <= longest; n *= 2 {
 		frames := n * d.encoder.dims.Chunk
 		w := &window{mel: make([]float32, mel.SpeechBins*frames), frames: frames, rows: d.encoder.dims.Rows(frames)}
-		for _, batch := range batches {
+		for batch := 1; batch <= max(d.encoder.captured, 1); batch *= 2 {
 			if err := d.encode(slices.Repeat([]*window{w}, batch)); err != nil {
 				return fmt.Errorf("warm up the encoder: %w", err)
 			}
@@ -360,14 +361,10 @@ func (d *device) openEncoder(b *models.Bundle, g models.Graph) (*encoder, error)
 	if err != nil {
 		return nil, fmt.Errorf("load the encoder: %w", err)
 	}
-	e := &encoder{
+	return &encoder{
 		Arena: networks.NewArena(d.runtime, d.dev), dims: *b.Manifest.Dims.Hearing, session: s,
-		batch: kvcache.Layout{Slots: d.sel.batch}, sizes: map[int]*encoderSize{},
-	}
-	if d.sel.device == models.DeviceCUDA {
-		e.captured = d.sel.batch
-	}
-	return e, nil
+		batch: kvcache.Layout{Slots: d.sel.batch}, captured: d.captured(d.sel.batch), sizes: map[int]*encoderSize{},
+	}, nil
 }
 
 // size returns the network for windows of so many chunks.

@@ -102,6 +102,23 @@ func TestLoopOrder(t *testing.T) {
 	require.Equal(t, []int{9, 1, 2, 3, 4}, fed)
 }
 
+// answered submits n jobs to a stalled loop, releases it and waits for all answers.
+func answered(t *testing.T, l *qwen3asr.Loop, class qwen3asr.Class, n int, begun <-chan struct{}, release func()) {
+	t.Helper()
+	jobs := make([]*qwen3asr.Job, n)
+	for i := range jobs {
+		j, err := l.Submit(class, 2, 20, 0)
+		require.NoError(t, err)
+		jobs[i] = j
+	}
+	<-begun
+	release()
+	for _, j := range jobs {
+		_, err := j.Wait(t.Context())
+		require.NoError(t, err)
+	}
+}
+
 // TestLoopStall: while live speech decodes, little is begun between two steps; while only files do, much is.
 func TestLoopStall(t *testing.T) {
 	t.Parallel()
@@ -125,18 +142,7 @@ func TestLoopStall(t *testing.T) {
 			return nil
 		})
 		l, stop := qwen3asr.NewLoop(b, 64, 100)
-		var jobs []*qwen3asr.Job
-		for range 40 {
-			j, err := l.Submit(tt.class, 2, 20, 0)
-			require.NoError(t, err)
-			jobs = append(jobs, j)
-		}
-		<-begun
-		release()
-		for _, j := range jobs {
-			_, err := j.Wait(t.Context())
-			require.NoError(t, err)
-		}
+		answered(t, l, tt.class, 40, begun, release)
 		require.NoError(t, stop())
 		require.Equal(t, tt.most, most)
 	}
@@ -153,18 +159,7 @@ func TestLoopLeavesSlotsToLiveSpeech(t *testing.T) {
 		return nil
 	})
 	l, stop := qwen3asr.NewLoop(b, 4, 100)
-	var jobs []*qwen3asr.Job
-	for range 8 {
-		j, err := l.Submit(qwen3asr.File, 2, 20, 0)
-		require.NoError(t, err)
-		jobs = append(jobs, j)
-	}
-	<-begun
-	release()
-	for _, j := range jobs {
-		_, err := j.Wait(t.Context())
-		require.NoError(t, err)
-	}
+	answered(t, l, qwen3asr.File, 8, begun, release)
 	require.NoError(t, stop())
 	require.Equal(t, 3, most)
 }

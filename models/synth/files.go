@@ -141,11 +141,11 @@ func (s Shape) files() (map[string][]byte, error) {
 	if s.Hearing != nil {
 		return s.hearingFiles()
 	}
-	vocab, added, err := s.pieces()
+	vocab, merges, added, err := s.pieces()
 	if err != nil {
 		return nil, err
 	}
-	tokenizer, err := models.TokenizerJSON(vocab, s.tokenizerMerges(), added)
+	tokenizer, err := models.TokenizerJSON(vocab, merges, added)
 	if err != nil {
 		return nil, err
 	}
@@ -172,17 +172,18 @@ func (s Shape) files() (map[string][]byte, error) {
 	return marshal(contents)
 }
 
-// pieces returns the tokenizer's vocabulary: single bytes, merged ones, the special tokens and, between
+// pieces returns the tokenizer's vocabulary and merges: single bytes, merged ones, the special tokens and, between
 // them, made-up words, which appear in answers and, without merges of them, never match text.
-func (s Shape) pieces() (vocab map[string]int32, added []models.AddedToken, err error) {
+func (s Shape) pieces() (vocab map[string]int32, merges []string, added []models.AddedToken, err error) {
 	pieces := alphabet()
-	for _, m := range s.tokenizerMerges() {
+	merges = s.tokenizerMerges()
+	for _, m := range merges {
 		pieces = append(pieces, strings.Replace(m, " ", "", 1))
 	}
 	names, plain := s.special()
 	first := s.firstToken()
 	if first < len(pieces) {
-		return nil, nil, fmt.Errorf("vocab: must hold %d bytes and %d special tokens, is %d", len(pieces), len(names), s.Decoder.Vocab)
+		return nil, nil, nil, fmt.Errorf("vocab: must hold %d bytes and %d special tokens, is %d", len(pieces), len(names), s.Decoder.Vocab)
 	}
 	vocab = make(map[string]int32, first)
 	add := func(piece string) {
@@ -201,7 +202,7 @@ func (s Shape) pieces() (vocab map[string]int32, added []models.AddedToken, err 
 			ID: int32(first + i), Content: name, Special: !plain[name], //nolint:gosec // below the vocabulary's size
 		})
 	}
-	return vocab, added, nil
+	return vocab, merges, added, nil
 }
 
 // config returns config.json with the fields that package checkpoint reads.

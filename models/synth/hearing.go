@@ -165,7 +165,7 @@ func languages() []string { return []string{"Chinese", "English", "German", "Spa
 
 // hearingFiles returns the small files: the tokenizer is published in parts.
 func (s Shape) hearingFiles() (map[string][]byte, error) {
-	vocab, added, err := s.pieces()
+	vocab, merges, added, err := s.pieces()
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func (s Shape) hearingFiles() (map[string][]byte, error) {
 		},
 	})
 	if err == nil {
-		files[models.MergesName] = []byte(strings.Join(append([]string{"#version: 0.2"}, s.tokenizerMerges()...), "\n") + "\n")
+		files[models.MergesName] = []byte(strings.Join(append([]string{"#version: 0.2"}, merges...), "\n") + "\n")
 	}
 	return files, err
 }

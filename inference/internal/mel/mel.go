@@ -237,7 +237,7 @@ func SpeechRows(samples []float32, cores int) []float32 {
 			// A frame is of the samples around its beginning. The first frames of a piece would see its reflected edge.
 			begin := max(from-2, 0)
 			end := min(to*k.hop+k.pad, len(samples))
-			s := newStream(speechKind())
+			s := newStream(k)
 			part := s.Append(make([]float32, 0, (to-begin+2)*len(k.bands)), samples[begin*k.hop:end])
 			if end == len(samples) {
 				part = s.Tail(part)
