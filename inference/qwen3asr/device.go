@@ -79,10 +79,10 @@ func (d *device) allocate() (err error) {
 	c := d.sel.dims()
 	k := int64(min(graph.HearingTopK, c.Vocab))
 	d.decoder, err = networks.NewDecoder(d.runtime, d.dev, networks.DecoderOptions{
-		Sessions: []*ort.Session{d.session}, Captured: []int{d.captured(d.sel.layout.Slots)}, Layout: d.sel.layout, Float: d.float, Chunk: d.sel.chunk,
-		Together: d.sel.together,
-		Fed:      []networks.Port{{Name: "inputs_embeds", Type: d.float, Shape: []int64{int64(c.Hidden)}, Host: true}},
-		Inputs:   []networks.Port{{Name: "logits_bias", Type: models.Float32, Shape: []int64{int64(c.Vocab)}}},
+		Sessions: []*ort.Session{d.session}, Captured: []int{d.captured(d.sel.layout.Slots)}, Layout: d.sel.layout, Float: d.float,
+		Chunk: d.sel.chunk, Together: d.sel.together,
+		Fed:    []networks.Port{{Name: "inputs_embeds", Type: d.float, Shape: []int64{int64(c.Hidden)}, Host: true}},
+		Inputs: []networks.Port{{Name: "logits_bias", Type: models.Float32, Shape: []int64{int64(c.Vocab)}}},
 		Outputs: []networks.Port{
 			{Name: "logits", Type: models.Float32, Shape: []int64{1, int64(c.Vocab)}},
 			{Name: "top_values", Type: models.Float32, Shape: []int64{1, k}, Host: true},
