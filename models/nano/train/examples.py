@@ -17,6 +17,7 @@ from words import HINTS, LANGUAGES, SILENCE, News, Order
 PROFILES = Path(__file__).parents[3] / "configs" / "profiles"
 FPS = 5
 WORLDS: dict[str, ModuleType] = {"match": match, "yard": yard}
+KINDS = list(dict.fromkeys(k for w in WORLDS for k in words.kinds(f"{w}.en")))  # of orders and rules
 ANSWER_IN = {"en": ["Answer in English."],
              "es": ['Answer in the language that has the BCP 47 tag "es", whatever the language of this text.', "Answer in Spanish.", "Responde en español."]}  # fmt: skip
 
@@ -51,11 +52,14 @@ def rules_text(rules: dict[int, str]) -> str:
 
 @dataclass
 class Text:
-    """One prompt and its answer about a window."""
+    """One prompt and its answer about a window. asked has, of its order or of each of its rules, the index of the kind, and whether the rule holds; -1 where
+    that is not known. at is where in the ids their lines end."""
 
     system: str
     text: str
     answer: str
+    asked: list[tuple[int, int]] = field(default_factory=list)
+    at: list[int] = field(default_factory=list)
 
 
 class Prompts:
@@ -86,7 +90,10 @@ class Prompts:
         for _ in range(pictures):
             ids += [self.image, *[self.unk] * self.queries, self.image_end]
             ids += line if not speech else []
-        ids += [*self.encode(t.text), self.end, *line, self.start, *self.cached("assistant\n"), self.think, *lines, self.think_end, *lines]
+        text = self.tok.encode(t.text, add_special_tokens=False)
+        ends = [len(ids) + j for j, (a, b) in enumerate(text.offsets) if "\n" in t.text[a:b]]
+        t.at = ends[len(ends) - len(t.asked) :]
+        ids += [*text.ids, self.end, *line, self.start, *self.cached("assistant\n"), self.think, *lines, self.think_end, *lines]
         return ids + [self.speech] if speech else ids
 
     def weights(self, answer: list[int]) -> list[int]:
@@ -175,7 +182,7 @@ def make(rng: random.Random, film: Film, i: int, pictures: int, step: int) -> Te
     """An example on the window that ends with picture i, after a commentary that led there."""
     lo, lang, win = step * (pictures - 1), language(rng), film.window(i, pictures, step)
     profile, system = _system(rng, lang)
-    if rng.random() < 0.16:
+    if rng.random() < (0.26 if film.world.moments(win) else 0.12):
         return _alerts(rng, film.world, win, lang, system)
     hint = rng.choices(list(HINTS), [5, 4, 3, 4])[0]
     order = _order(rng, film.world, win, lang) if rng.random() < 0.5 else None
@@ -199,7 +206,8 @@ def make(rng: random.Random, film: Film, i: int, pictures: int, step: int) -> Te
             c.told = News("other") if c.told else None
         c.order = order
     said = [(max(0.5, (i - at) / FPS + rng.uniform(-0.1, 0.1)), text) for at, text in c.past[-rng.choices([1, 2, 3, 4, 6], [5, 2, 1, 1, 1])[0] :]]
-    return Text(system, prompt_text(order.text if order else "", said, hint), c.look(rng, i, limit))
+    asked = [(KINDS.index(order.kind), -1)] if order else []
+    return Text(system, prompt_text(order.text if order else "", said, hint), c.look(rng, i, limit), asked)
 
 
 def _order(rng: random.Random, world: ModuleType, win: list[Any], lang: str) -> Order:
@@ -219,28 +227,34 @@ def _order(rng: random.Random, world: ModuleType, win: list[Any], lang: str) -> 
 
 
 def _alerts(rng: random.Random, world: ModuleType, win: list[Any], lang: str, system: str) -> Text:
-    """A look for alert rules, with their numbers, of which some may hold."""
-    wanted = rng.choice([1, 1, 2, 3, 4, 6, 8])
+    """A look for alert rules, with their numbers, of which some may hold. Many are near to one that holds: what tells them apart must be learnt."""
+    wanted = rng.choice([1, 1, 2, 3, 3, 4, 6, 8])
     rules: list[Order] = []
-    while len(rules) < wanted:
-        o = world.order(rng, lang, rng.choice(world.RULES), win, rule=True)
-        for _ in range(12 if not rules and rng.random() < 0.4 else 0):  # most rules hold seldom
+    alone = rng.random() < 0.4  # the near ones, without the one that holds
+    while len(rules) < wanted + alone:
+        near = next(kinds for kinds in world.NEAR if rules[0].kind in kinds) if rules and rng.random() < (0.9 if alone else 0.4) else world.RULES
+        o = world.order(rng, lang, rng.choice(near), win, rule=True)
+        for _ in range(12 if not rules and rng.random() < 0.6 else 0):  # most rules hold seldom
             if world.holds(rng, o, win):
                 break
             o = world.order(rng, lang, rng.choice(world.RULES), win, rule=True)
         if all(o.text != r.text for r in rules) and not world.unclear(o, win):
             rules.append(o)
+    rules = rules[alone:]
+    rng.shuffle(rules)
     numbers = sorted(rng.sample(range(1, max(wanted, rng.choice([wanted, 9, 16])) + 1), wanted))
     if rng.random() < 0.1:  # a rule about the other world never holds
         other = next(w for w in WORLDS.values() if w is not world)
         rules[0] = other.order(rng, lang, rng.choice([k for k in other.ELSEWHERE if k in other.RULES]), rule=True)
         rules[0].kind = ""
-    fired = []
+    fired, asked = [], []
     for k, o in zip(numbers, rules, strict=True):
-        if o.kind and (n := world.holds(rng, o, win)):
+        n = world.holds(rng, o, win) if o.kind else None
+        asked.append((KINDS.index(o.kind) if o.kind else -1, int(n is not None)))
+        if n:
             fired.append({"rule": k, "reason": world.word(rng, win, n, lang, "calm", 8)})
     answer = json.dumps({"fired": fired}, ensure_ascii=False, separators=(",", ":"))
-    return Text(system, rules_text({k: o.text for k, o in zip(numbers, rules, strict=True)}), answer)
+    return Text(system, rules_text({k: o.text for k, o in zip(numbers, rules, strict=True)}), answer, asked)
 
 
 def stranger(rng: random.Random, dark: bool) -> Text:

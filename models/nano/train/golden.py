@@ -68,7 +68,7 @@ def answer(model: Nano, prompts: examples.Prompts, ids: list[int], pictures: np.
     out: list[int] = []
     lead = float("inf")
     while len(out) < MOST:
-        logits: Tensor = model.llm.lm_head(model.llm(x)[0, -1])
+        logits: Tensor = model.llm.lm_head(model.llm(x)[0][0, -1])
         best = logits.topk(2)
         lead = min(lead, float(best.values[0] - best.values[1]))
         if (token := int(best.indices[0])) in (prompts.end, prompts.pad):

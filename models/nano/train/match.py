@@ -262,6 +262,8 @@ QUESTIONS = {"q_score": "state", "q_leads": "lead", "q_goals": "goals_count", "q
 
 # Of the orders, how often each is given; 2 is the default. And orders for the other world, which cannot be followed here.
 WEIGHTS = {"goals": 4, "score": 3, "ball": 3, "team": 3, "q_score": 4, "q_leads": 5, "q_goals": 5, "q_clock": 4, "q_ball": 4, "cannot": 3}
+# Rules that are easily taken for each other.
+NEAR = tuple(s.split() for s in ("goals shots keepers", "lights dim bright", "crowd replays", "restarts free half_time kick_off"))
 ELSEWHERE = ("goals", "q_score", "q_leads", "q_goals", "q_clock", "q_ball", "q_shots", "shots", "keepers", "replays", "score", "ball", "team")
 RULES = tuple(k for k in FILTERS if k not in ("player", "team", "danger"))
 
@@ -353,8 +355,10 @@ def answer(rng: random.Random, kind: str, now: Fact) -> News | None:
 
 
 def holds(rng: random.Random, o: Order, win: list[Fact]) -> News | None:
-    """What fires an alert rule in a window."""
-    return _passing(rng, o, win)
+    """What fires an alert rule in a window; a shot also while it is not plain what becomes of it."""
+    now, a = win[-1], win[-1].attempt
+    shot = a and o.kind == "shots" and now.live and now.state not in ("half_time", "full_time") and a[3] > 0.2 and a[4] <= 2.6
+    return _passing(rng, o, win) or (News("shot", a[0], a[1] if now.plate else None) if a and shot else None)
 
 
 def unclear(_: Order, __: list[Fact]) -> bool:

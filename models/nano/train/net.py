@@ -169,15 +169,32 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat([-b, a], -1) * sin
 
 
+def four_bits(weight: Tensor) -> Tensor:
+    """A matrix in 4 bits, as the engine's int4 has it: blocks of 32 inputs, whose largest weight takes the code -8."""
+    blocks = weight.reshape(-1, 32)
+    step = blocks.gather(1, blocks.abs().argmax(1, keepdim=True)) / -8
+    return ((blocks / torch.where(step == 0, 1, step)).round().clamp(-8, 7) * step).view_as(weight)
+
+
+class Rounded(nn.Linear):
+    """A linear layer that trains with its weights in 4 bits."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        w = self.weight
+        return F.linear(x, w + (four_bits(w) - w).detach() if self.training else w)
+
+
 class DecoderAttention(nn.Module):
     """Qwen3's attention: grouped queries, norms of queries and keys, rotary positions."""
 
     def __init__(self, c: Config) -> None:
         super().__init__()
         self.c = c
-        self.q_proj = nn.Linear(c.hidden, c.heads * c.head_dim, bias=False)
-        self.k_proj, self.v_proj = (nn.Linear(c.hidden, c.kv_heads * c.head_dim, bias=False) for _ in range(2))
-        self.o_proj = nn.Linear(c.heads * c.head_dim, c.hidden, bias=False)
+        self.q_proj, self.o_proj = Rounded(c.hidden, c.heads * c.head_dim), Rounded(c.heads * c.head_dim, c.hidden)
+        self.k_proj, self.v_proj = (Rounded(c.hidden, c.kv_heads * c.head_dim) for _ in range(2))
         self.q_norm, self.k_norm = RMSNorm(c.head_dim), RMSNorm(c.head_dim)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -194,8 +211,8 @@ class GatedMLP(nn.Module):
 
     def __init__(self, c: Config) -> None:
         super().__init__()
-        self.gate_proj, self.up_proj = (nn.Linear(c.hidden, c.ffn, bias=False) for _ in range(2))
-        self.down_proj = nn.Linear(c.ffn, c.hidden, bias=False)
+        self.gate_proj, self.up_proj = (Rounded(c.hidden, c.ffn) for _ in range(2))
+        self.down_proj = Rounded(c.ffn, c.hidden)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
@@ -225,14 +242,15 @@ class Decoder(nn.Module):
         self.model.norm = RMSNorm(c.hidden)
         self.lm_head = nn.Linear(c.hidden, c.vocab, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Embeddings [B, T, hidden] to hidden states of the same shape."""
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings [B, T, hidden] to hidden states of the same shape, and what the last layer reads."""
         inverse = self.c.theta ** (-torch.arange(0, self.c.head_dim, 2, device=x.device, dtype=torch.float32) / self.c.head_dim)
         a = (torch.arange(x.shape[1], device=x.device)[:, None] * inverse).repeat(1, 2)
         cos, sin = a.cos()[None, :, None].to(x.dtype), a.sin()[None, :, None].to(x.dtype)
+        before = x
         for layer in self.model.layers:
-            x = layer(x, cos, sin)
-        return self.model.norm(x)
+            before, x = x, layer(x, cos, sin)
+        return self.model.norm(x), before
 
 
 class Nano(nn.Module):
@@ -269,6 +287,7 @@ def export(model: Nano, folder: Path, tokenizer: Path) -> None:
     tensors: dict[str, Tensor] = {}
     for name, p in model.state_dict().items():
         p = p.detach().float().cpu()
+        p = four_bits(p) if name.startswith("llm.model.layers.") and p.dim() == 2 else p
         if p.dim() >= 2 and name.endswith("weight") and "position" not in name:
             rows = p.flatten(1)
             scale = (rows.abs().amax(1, keepdim=True).clamp(min=1e-6) / 127).to(torch.float16)

@@ -112,7 +112,7 @@ class Commentary(unittest.TestCase):
     def test_alerts(self) -> None:
         """Looks for alerts are answered in JSON, with rules that were asked for."""
         rng = random.Random(4)
-        fired = 0
+        fired = rules = first = firsts = 0
         for world in examples.WORLDS:
             for film in films(world):
                 for _ in range(1500):
@@ -120,9 +120,12 @@ class Commentary(unittest.TestCase):
                     if t.text.startswith("Rules:"):
                         asked = {int(n) for n in re.findall(r"^(\d+)\. ", t.text, re.M)}
                         got = json.loads(t.answer)["fired"]
-                        fired += len(got)
+                        fired, rules = fired + len(got), rules + len(asked)
                         self.assertTrue({f["rule"] for f in got} <= asked and all(f["reason"] for f in got))
+                        self.assertEqual((len(t.asked), sum(holds for _, holds in t.asked)), (len(asked), len(got)))
+                        first, firsts = first + t.asked[0][1], firsts + 1
         self.assertGreater(fired, 20)
+        self.assertLess(first / firsts, 1.5 * fired / rules)  # where a rule stands does not tell whether it holds
 
 
 if __name__ == "__main__":

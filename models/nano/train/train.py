@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import examples
+import golden
 import match
 import negatives
 from net import Config, Nano, export
@@ -35,6 +36,7 @@ WORLDS = list(examples.WORLDS.values())
 # Truth of all worlds: of one world's pictures, the classes of the others are not known.
 PICTURE_HEADS = {f"{w.NAME} {k}": n for w in WORLDS for k, n in w.PICTURE_HEADS.items()}
 TEXT_HEADS = {f"{w.NAME} {k}": n for w in WORLDS for k, n in w.TEXT_HEADS.items()}
+ASKED_HEADS = {"asked": len(examples.KINDS), "holds": 2}  # where the line of an order or a rule ends: what it is about, whether it holds
 PLACES = [f"{w.NAME} {k}" for w in WORLDS for k in w.PLACES]
 POINTS = [f"{w.NAME} {k}" for w in WORLDS for k in w.POINTS]  # what is somewhere in the picture
 SHIRTS = len(match.POINTS)
@@ -60,6 +62,7 @@ def work(seed: int, films: list[examples.Film], loaded: Any, out: Any, prompts: 
         texts = TEXTS if n > 2 else 1
         frames = np.full((pictures // n, n), -1, np.int64)
         rows: list[tuple[list[int], list[int], list[int]]] = []
+        lines: list[tuple[int, int, int, int]] = []  # row, place, and classes of ASKED_HEADS
         for b in range(len(frames)):
             strange, dark = rng.random() < 0.09, rng.random() < 0.12
             step = rng.choices([1, 2, 3, 5], [62, 18, 6, 14])[0]
@@ -75,18 +78,20 @@ def work(seed: int, films: list[examples.Film], loaded: Any, out: Any, prompts: 
                 t = examples.stranger(rng, dark) if strange else examples.make(rng, films[film], i, n, step)
                 world = films[film].world
                 truth = [-1] * len(TEXT_HEADS) if strange else among(world, "TEXT_HEADS", world.text_truth(films[film].window(i, n, step)), -1)
-                rows.append((prompts.ids(t, n, rng.random() < 0.5), [*prompts.cached(t.answer), prompts.end], truth))
+                ids = prompts.ids(t, n, rng.random() < 0.5)
+                lines += [(len(rows), at, *asked) for at, asked in zip(t.at, t.asked, strict=True)]
+                rows.append((ids, [*prompts.cached(t.answer), prompts.end], truth))
         longest = max(len(p) + len(a) for p, a, _ in rows) - 1
         length = (longest + 31) // 32 * 32
-        ids, labels = np.full((len(rows), length), prompts.pad, np.int16), np.full((len(rows), length), -1, np.int16)
+        inputs, labels = np.full((len(rows), length), prompts.pad, np.int16), np.full((len(rows), length), -1, np.int16)
         weights = np.zeros((len(rows), length), np.int8)
         ends, truths = np.zeros(len(rows), np.int64), np.zeros((len(rows), len(TEXT_HEADS)), np.int8)
         for r, (p, a, truth) in enumerate(rows):
-            ids[r, : len(p) + len(a) - 1] = (p + a)[:-1]
+            inputs[r, : len(p) + len(a) - 1] = (p + a)[:-1]
             labels[r, len(p) - 1 : len(p) + len(a) - 1] = a
             weights[r, len(p) - 1 : len(p) + len(a) - 1] = prompts.weights(a)
             ends[r], truths[r] = len(p) - 1, truth
-        out.put((n, texts, frames, ids, labels, weights, ends, truths))
+        out.put((n, texts, frames, inputs, labels, weights, ends, truths, np.array(lines or [(0, 0, -1, -1)])))
 
 
 def to_rgb(yuv: Tensor) -> Tensor:
@@ -139,6 +144,7 @@ class Heads(nn.Module):
         self.norm = nn.LayerNorm(c.hidden)
         self.picture = nn.Linear(c.queries * c.hidden, sum(PICTURE_HEADS.values()) + len(PLACES) + 2)
         self.text = nn.Linear(c.hidden, sum(TEXT_HEADS.values()))
+        self.asked = nn.Sequential(nn.LayerNorm(c.hidden), nn.Linear(c.hidden, sum(ASKED_HEADS.values())))
         self.patch = nn.Linear(c.vision, len(POINTS) + SHIRTS + 3)  # points in the patch; the shirt on the ball there; ball: here, and where in the patch
 
 
@@ -241,6 +247,7 @@ def main() -> None:
     ap.add_argument("--rate", type=float, default=1.5e-3)
     ap.add_argument("--workers", type=int, default=8)
     ap.add_argument("--no-compile", action="store_true")
+    ap.add_argument("--start", type=Path, help="a checkpoint to train on, instead of nothing")
     ap.add_argument("--state", type=Path, help="file to keep an unfinished training in, and to go on from")
     ap.add_argument("--stop", type=float, default=math.inf, help="seconds from the start after which to keep it there")
     a = ap.parse_args()
@@ -257,7 +264,7 @@ def main() -> None:
         mp.Process(target=work, args=(i, t.films, loaded, batches, prompts, a.pictures), daemon=True).start()
     threading.Thread(target=t.load, args=(loaded,), daemon=True).start()
     bank = negatives.bank(1500 if DEVICE == "cuda" else 30, 1, DEVICE)
-    model, heads = Nano(c).to(DEVICE), Heads(c).to(DEVICE)
+    model, heads = (golden.load(a.start).train() if a.start else Nano(c)).to(DEVICE), Heads(c).to(DEVICE)
     log(c, "tower", c.size(W, H), {n: sum(p.numel() for p in m.parameters()) for n, m in {"all": model, **dict(model.named_children())}.items()})
     groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
     for name, p in [*model.named_parameters(), *heads.named_parameters()]:
@@ -289,7 +296,7 @@ def main() -> None:
         n, texts, *arrays = batches.get()
         waited += time.time() - w0
         spent, last = spent + min(1, w0 - last), w0  # compiling is not training
-        frames, ids, labels, weights, ends, truths = (torch.from_numpy(x).to(DEVICE).long() for x in arrays)
+        frames, ids, labels, weights, ends, truths, lines = (torch.from_numpy(x).to(DEVICE).long() for x in arrays)
         reading = done >= a.first_stage
         texts_from = texts_from or (step if reading else 0)
         rate = a.rate * min(1, (step + 1) / 150) * (0.5 * (1 + math.cos(math.pi * done)) * 0.98 + 0.02)
@@ -309,10 +316,11 @@ def main() -> None:
             dense = heads.patch(patches).float()
             if reading:
                 e = seen.view(len(frames), n, *seen.shape[1:]).repeat_interleave(texts, 0).reshape(-1, seen.shape[-1])
-                h = decode(model.embed(ids, e, prompts.unk))
+                h, before = decode(model.embed(ids, e, prompts.unk))
                 asked = labels >= 0
                 logits = model.llm.lm_head(h[asked]).float()
                 said = heads.text(h[torch.arange(len(h), device=DEVICE), ends]).float()
+                understood = heads.asked(before[lines[:, 0], lines[:, 1]]).float()
         loss, places = patch_loss(dense, t, flat, warp, c, right)
         known = torch.where((flat >= 0)[:, None], t.classes[flat.clamp(min=0)].long(), -1)
         split = sum(PICTURE_HEADS.values())
@@ -325,7 +333,7 @@ def main() -> None:
             weight = weights[asked].float()
             text = (F.cross_entropy(logits, labels[asked], reduction="none") * weight).sum() / weight.sum()
             after: dict[str, float] | None = {} if right is not None else None
-            loss = loss + text + 0.05 * classes_loss(said, truths, TEXT_HEADS, after)
+            loss = loss + text + 0.05 * classes_loss(said, truths, TEXT_HEADS, after) + 0.15 * classes_loss(understood, lines[:, 2:], ASKED_HEADS, after)
         opt.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(params, 1.0)

@@ -185,6 +185,9 @@ FILTERS: dict[str, tuple[str, ...]] = {
     **{k: (k,) for k in ("parcel_left", "parcel_taken", "car_arrive", "car_leave", *ANIMALS, *RAIN, *LIGHT)},
 }  # fmt: skip
 WEIGHTS = {"people": 3, "coat": 5, "nodog": 3, "q_gate": 4, "q_people": 4, "q_coat": 4, "q_car": 3, "cannot": 3}
+# Rules that are easily taken for each other.
+NEAR = tuple(s.split() for s in ("people coming going coat door gate", "parcels parcel_left parcel_taken", "cars car_arrive car_leave", "animals dog cat",
+                                 "rain rain_start rain_end", "light lamp_fails lamp_on dusk dawn"))  # fmt: skip
 ELSEWHERE = ("parcels", "cars", "gate", "door", "coat", "q_gate", "q_door", "q_cars", "q_car", "q_parcel", "q_coat", "q_animal", "animals")
 RULES = tuple(FILTERS)
 
