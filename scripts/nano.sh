@@ -14,14 +14,14 @@ mkdir -p "$work"
 draw() { # world, folder, more arguments
 	world=$1 out=$2/$1
 	shift 2
-	"$render" -world "$world" -out "$out" -first 10000 -seeds 120 -seconds 120 -counter 0.08 -clock-every 20 "$@"
-	"$render" -world "$world" -out "$out" -first 10120 -seeds 60 -seconds 120 -counter 0.08 "$@"
-	"$render" -world "$world" -out "$out" -first 10180 -seeds 60 -seconds 120 -counter 0.08 -source 1280x720 "$@"
+	"$render" -world "$world" -out "$out" -first 10000 -seeds 108 -seconds 120 -counter 0.08 -clock-every 20 "$@"
+	"$render" -world "$world" -out "$out" -first 10108 -seeds 56 -seconds 120 -counter 0.08 "$@"
+	"$render" -world "$world" -out "$out" -first 10164 -seeds 56 -seconds 120 -counter 0.08 -source 1280x720 "$@"
 }
 
 train() {
 	python3 models/nano/train/train.py --data "$work/truth" --pixels "$work/pictures" --out "$work/checkpoint" \
-		--tokenizer "$work/tokenizer.json" --seconds "${SECONDS_OF_TRAINING:-1300}" --first-stage 0.15 --workers 13 "$@"
+		--tokenizer "$work/tokenizer.json" --seconds "${SECONDS_OF_TRAINING:-1200}" --first-stage 0.15 --workers 12 "$@"
 }
 
 [ -e "$work/tokenizer.json" ] || python3 models/nano/train/tokenizer.py 2304 "$work/tokenizer.json"

@@ -175,14 +175,14 @@ class Commentator:
 
 def language(rng: random.Random) -> str:
     """A language, English more often."""
-    return rng.choices(LANGUAGES, [62, 38])[0]
+    return rng.choices(LANGUAGES, [57, 43])[0]
 
 
 def make(rng: random.Random, film: Film, i: int, pictures: int, step: int) -> Text:
     """An example on the window that ends with picture i, after a commentary that led there."""
     lo, lang, win = step * (pictures - 1), language(rng), film.window(i, pictures, step)
     profile, system = _system(rng, lang)
-    if rng.random() < (0.26 if film.world.moments(win) else 0.12):
+    if rng.random() < (0.3 if film.world.moments(win) else 0.15):
         return _alerts(rng, film.world, win, lang, system)
     hint = rng.choices(list(HINTS), [5, 4, 3, 4])[0]
     order = _order(rng, film.world, win, lang) if rng.random() < 0.5 else None
@@ -206,8 +206,13 @@ def make(rng: random.Random, film: Film, i: int, pictures: int, step: int) -> Te
             c.told = News("other") if c.told else None
         c.order = order
     said = [(max(0.5, (i - at) / FPS + rng.uniform(-0.1, 0.1)), text) for at, text in c.past[-rng.choices([1, 2, 3, 4, 6], [5, 2, 1, 1, 1])[0] :]]
-    asked = [(KINDS.index(order.kind), -1)] if order else []
+    asked = [(KINDS.index(order.kind), _here(rng, film.world, order, win))] if order else []
     return Text(system, prompt_text(order.text if order else "", said, hint), c.look(rng, i, limit), asked)
+
+
+def _here(rng: random.Random, world: ModuleType, o: Order, win: list[Any]) -> int:
+    """Whether a window has what an order is about; -1 where that is not known."""
+    return -1 if o.kind not in world.RULES or world.unclear(o, win) else int(world.holds(rng, o, win) is not None)
 
 
 def _order(rng: random.Random, world: ModuleType, win: list[Any], lang: str) -> Order:

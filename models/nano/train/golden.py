@@ -44,9 +44,9 @@ class Look:
 
 def load(folder: Path) -> Nano:
     """The checkpoint in float32, int8 rows times their scales."""
-    raw = load_file(folder / "model.safetensors")
-    size = {k: raw[n].shape for k, n in {"embed": "llm.model.embed_tokens.weight", "query": "resampler.query"}.items()}
-    model = Nano(Config(vocab=size["embed"][0], queries=size["query"][0]))
+    raw, config = load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text())
+    sizes = {"vocab": "vocab_size", "queries": "query_num", "layers": "num_hidden_layers", "ffn": "intermediate_size"}
+    model = Nano(Config(**{ours: config[name] for ours, name in sizes.items()}))
     weights = {n: w.float() * raw[n + "_scale"].float().view(-1, *[1] * (w.dim() - 1)) if n + "_scale" in raw else w.float()
                for n, w in raw.items() if not n.endswith("_scale")}  # fmt: skip
     model.load_state_dict(weights)

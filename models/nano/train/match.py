@@ -384,7 +384,8 @@ def style(o: Order | None, rng: random.Random, profile: str, n: News) -> str:
 
 # Truth per picture, read from the resampler's rows while training, and per text, read from the language model's last state before the answer: classes.
 PICTURE_HEADS = {"state": 10, "camera": 6, "team": 3, "s0": 10, "s1": 10, "m10": 10, "m1": 10, "kit0": 7, "kit1": 7, "dim": 2, "tint": 4, "zone": 4, "attempt": 6, "number": 12}
-TEXT_HEADS = {"state": 10, "team": 3, "kit": 8, "s0": 10, "s1": 10, "lead": 3, "m10": 10, "m1": 10, "light": 5, "attempt": 6, "turned": 2, "zone": 4, "still": 2, "number": 12}
+TEXT_HEADS = {"state": 10, "team": 3, "kit": 8, "s0": 10, "s1": 10, "lead": 3, "m10": 10, "m1": 10, "light": 5, "attempt": 6, "turned": 2, "zone": 4, "still": 2, "number": 12,
+              "moved": 3, "moved along": 3}
 PLACES = ("ball x", "ball y", "pitch x", "pitch y", "flow")
 
 
@@ -410,6 +411,10 @@ def text_truth(win: list[Fact]) -> list[int]:
     a, b = now.score
     turned = -1 if first.team is None or now.team is None or now.state != "play" else int(first.team != now.team)
     kit = -1 if c["team"] < 0 else 7 if c["team"] == 0 else TEAMS.index(now.teams[c["team"] - 1])
-    values = c | {"kit": kit, "lead": 0 if a == b else 1 if a > b else 2, "turned": turned, "still": int(now.still),
+    live = first.live and now.live and first.camera == now.camera and not now.covered and not first.covered
+    along, across = now.pitch[0] - first.pitch[0], now.pitch[1] - first.pitch[1]
+    far = along * along + across * across
+    moved = {"moved": (far > 0.25) + (far > 9), "moved along": 0 if abs(along) < 0.5 else 1 + (along > 0)} if live else {"moved": -1, "moved along": -1}
+    values = c | moved | {"kit": kit, "lead": 0 if a == b else 1 if a > b else 2, "turned": turned, "still": int(now.still),
                   "light": ["dim", "bright", "tint", "white"].index(light.kind) + 1 if light else 0}  # fmt: skip
     return [values[k] for k in TEXT_HEADS]

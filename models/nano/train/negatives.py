@@ -1,7 +1,9 @@
 """Pictures of neither world: textures, gradients, bars, drawings, screens of text, darkness."""
 
 import random
+from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -70,10 +72,16 @@ def bank(count: int, seed: int, device: str) -> Tensor:
     return torch.stack([_picture(rng, rng.choice(kinds), device).clamp(0, 255).to(torch.uint8) for _ in range(count)])
 
 
-def insert(windows: Tensor, codes: Tensor, bank_: Tensor) -> None:
+def to_gpu(x: np.ndarray, device: Any) -> Tensor:
+    """A copy on the device, for which the computer does not wait."""
+    t = torch.from_numpy(x)
+    return (t.pin_memory() if "cuda" in str(device) else t).to(device, non_blocking=True)
+
+
+def insert(windows: Tensor, codes: np.ndarray, bank_: Tensor) -> None:
     """Puts strange pictures where codes are -1, still or drifting, and darkness where they are -2. windows is [B, n, 3, H, W] in 0..255."""
     n, device = windows.shape[1], windows.device
-    strange, dark = (codes == -1).nonzero()[:, 0], (codes == -2).nonzero()[:, 0]
+    strange, dark = (to_gpu(np.flatnonzero(codes == code), device) for code in (-1, -2))
     if len(strange):
         picked = bank_[torch.randint(len(bank_), (len(strange),), device=device)].float()
         if random.random() < 0.3:

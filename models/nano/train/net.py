@@ -24,11 +24,11 @@ class Config:
     vision_ffn: int = 768
     queries: int = 16
     hidden: int = 256
-    layers: int = 4
+    layers: int = 6
     heads: int = 4
     kv_heads: int = 2
     head_dim: int = 64
-    ffn: int = 768
+    ffn: int = 448
     vocab: int = 0
     theta: float = 10000.0
 
@@ -242,15 +242,15 @@ class Decoder(nn.Module):
         self.model.norm = RMSNorm(c.hidden)
         self.lm_head = nn.Linear(c.hidden, c.vocab, bias=False)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Embeddings [B, T, hidden] to hidden states of the same shape, and what the last layer reads."""
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Embeddings [B, T, hidden] to hidden states of the same shape, what the last layer reads, and what the middle one does."""
         inverse = self.c.theta ** (-torch.arange(0, self.c.head_dim, 2, device=x.device, dtype=torch.float32) / self.c.head_dim)
         a = (torch.arange(x.shape[1], device=x.device)[:, None] * inverse).repeat(1, 2)
         cos, sin = a.cos()[None, :, None].to(x.dtype), a.sin()[None, :, None].to(x.dtype)
-        before = x
+        states = [x]
         for layer in self.model.layers:
-            before, x = x, layer(x, cos, sin)
-        return self.model.norm(x), before
+            states.append(layer(states[-1], cos, sin))
+        return self.model.norm(states[-1]), states[-2], states[len(states) // 2]
 
 
 class Nano(nn.Module):

@@ -5,6 +5,7 @@ state per picture): without it a ball of five pixels is not found. Then the lang
 """
 
 import argparse
+import gc
 import json
 import math
 import multiprocessing as mp
@@ -12,6 +13,7 @@ import os
 import random
 import threading
 import time
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -61,7 +63,8 @@ def work(seed: int, films: list[examples.Film], loaded: Any, out: Any, prompts: 
         n = rng.choices([4, 2, 1, 8], [76, 8, 10, 6])[0]
         texts = TEXTS if n > 2 else 1
         frames = np.full((pictures // n, n), -1, np.int64)
-        rows: list[tuple[list[int], list[int], list[int]]] = []
+        truths = np.full((len(frames), n, len(TEXT_HEADS)), -1, np.int8)
+        rows: list[tuple[list[int], list[int]]] = []
         lines: list[tuple[int, int, int, int]] = []  # row, place, and classes of ASKED_HEADS
         for b in range(len(frames)):
             strange, dark = rng.random() < 0.09, rng.random() < 0.12
@@ -74,24 +77,25 @@ def work(seed: int, films: list[examples.Film], loaded: Any, out: Any, prompts: 
                 frames[b] = -2 if dark else -1
             else:
                 frames[b] = [film * long + i - step * (n - 1 - j) for j in range(n)]
+                world, win = films[film].world, films[film].window(i, n, step)
+                truths[b] = [among(world, "TEXT_HEADS", world.text_truth(win[: j + 1]), -1) for j in range(n)]
             for _ in range(texts):
                 t = examples.stranger(rng, dark) if strange else examples.make(rng, films[film], i, n, step)
-                world = films[film].world
-                truth = [-1] * len(TEXT_HEADS) if strange else among(world, "TEXT_HEADS", world.text_truth(films[film].window(i, n, step)), -1)
                 ids = prompts.ids(t, n, rng.random() < 0.5)
                 lines += [(len(rows), at, *asked) for at, asked in zip(t.at, t.asked, strict=True)]
-                rows.append((ids, [*prompts.cached(t.answer), prompts.end], truth))
-        longest = max(len(p) + len(a) for p, a, _ in rows) - 1
+                rows.append((ids, [*prompts.cached(t.answer), prompts.end]))
+        longest = max(len(p) + len(a) for p, a in rows) - 1
         length = (longest + 31) // 32 * 32
-        inputs, labels = np.full((len(rows), length), prompts.pad, np.int16), np.full((len(rows), length), -1, np.int16)
-        weights = np.zeros((len(rows), length), np.int8)
-        ends, truths = np.zeros(len(rows), np.int64), np.zeros((len(rows), len(TEXT_HEADS)), np.int8)
-        for r, (p, a, truth) in enumerate(rows):
+        inputs = np.full((len(rows), length), prompts.pad, np.int16)
+        said: list[tuple[int, int, int]] = []  # place, token and weight of each token of the answers
+        ends, images = np.zeros(len(rows), np.int64), np.zeros((len(rows), n), np.int64)  # places in the flattened inputs
+        for r, (p, a) in enumerate(rows):
             inputs[r, : len(p) + len(a) - 1] = (p + a)[:-1]
-            labels[r, len(p) - 1 : len(p) + len(a) - 1] = a
-            weights[r, len(p) - 1 : len(p) + len(a) - 1] = prompts.weights(a)
-            ends[r], truths[r] = len(p) - 1, truth
-        out.put((n, texts, frames, inputs, labels, weights, ends, truths, np.array(lines or [(0, 0, -1, -1)])))
+            ends[r] = r * length + len(p) - 1
+            said += zip(range(ends[r], ends[r] + len(a)), a, prompts.weights(a), strict=True)
+            images[r] = r * length + np.flatnonzero(inputs[r] == prompts.image_end)
+        asked = np.array([(r * length + at, kind, holds) for r, at, kind, holds in lines] or [(0, -1, -1)])
+        out.put((n, texts, frames, inputs, np.array(said), ends, images, truths, asked))
 
 
 def to_rgb(yuv: Tensor) -> Tensor:
@@ -136,6 +140,52 @@ def prepare(x: Tensor, c: Config) -> Tensor:
     return x / 127.5 - 1
 
 
+class Muon(torch.optim.Optimizer):
+    """Muon for the hidden layers' matrices (Jordan et al. 2024; as large as AdamW's steps by Liu et al. 2025, section 2.2), AdamW for the rest."""
+
+    def __init__(self, groups: list[dict[str, Any]], rate: float) -> None:
+        super().__init__(groups, {"lr": rate})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One step."""
+        for g in self.param_groups:
+            params = [p for p in g["params"] if p.grad is not None]
+            for p in params:
+                if not (s := self.state[p]):
+                    s |= {"mean": torch.zeros_like(p), "step": 0} | ({} if g["turned"] else {"square": torch.zeros_like(p)})
+                s["step"] += 1
+            if not params:
+                continue
+            grads, means = [p.grad for p in params], [self.state[p]["mean"] for p in params]
+            torch._foreach_mul_(params, 1 - g["lr"] * g["decay"])
+            if g["turned"]:
+                torch._foreach_lerp_(means, grads, 0.05)
+                torch._foreach_lerp_(grads, means, 0.95)  # Nesterov's momentum
+                for shape in {tuple(sorted(p.shape)) for p in params}:
+                    some = [(p, d if d.shape == shape else d.T) for p, d in zip(params, grads, strict=True) if tuple(sorted(p.shape)) == shape]
+                    turned = orthogonal(torch.stack([d for _, d in some])) * (0.2 * max(shape) ** 0.5)
+                    torch._foreach_add_([p for p, _ in some], [t if t.shape == p.shape else t.T for (p, _), t in zip(some, turned, strict=True)], alpha=-g["lr"])
+                continue
+            squares, steps = [self.state[p]["square"] for p in params], [self.state[p]["step"] for p in params]
+            torch._foreach_lerp_(means, grads, 0.1)
+            torch._foreach_mul_(squares, 0.97)
+            torch._foreach_addcmul_(squares, grads, grads, 0.03)
+            roots = torch._foreach_sqrt(torch._foreach_div(squares, [1 - 0.97**n for n in steps]))
+            torch._foreach_add_(roots, 1e-8)
+            torch._foreach_addcdiv_(params, means, roots, [-g["lr"] / (1 - 0.9**n) for n in steps])
+
+
+def orthogonal(x: Tensor) -> Tensor:
+    """The matrices [N, a, b], a <= b, with singular values near 1: five steps of Newton and Schulz, with Jordan's coefficients."""
+    x = x.bfloat16()
+    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    for _ in range(5):
+        square = x @ x.mT
+        x = 3.4445 * x + (-4.775 * square + 2.0315 * square @ square) @ x
+    return x.float()
+
+
 class Heads(nn.Module):
     """What is read from the model while it trains."""
 
@@ -144,21 +194,26 @@ class Heads(nn.Module):
         self.norm = nn.LayerNorm(c.hidden)
         self.picture = nn.Linear(c.queries * c.hidden, sum(PICTURE_HEADS.values()) + len(PLACES) + 2)
         self.text = nn.Linear(c.hidden, sum(TEXT_HEADS.values()))
+        self.along = nn.Sequential(nn.LayerNorm(c.hidden), nn.Linear(c.hidden, sum(TEXT_HEADS.values())))  # where a picture ends in the language model
         self.asked = nn.Sequential(nn.LayerNorm(c.hidden), nn.Linear(c.hidden, sum(ASKED_HEADS.values())))
         self.patch = nn.Linear(c.vision, len(POINTS) + SHIRTS + 3)  # points in the patch; the shirt on the ball there; ball: here, and where in the patch
 
 
+@cache
+def columns(sizes: tuple[int, ...]) -> Tensor:
+    """Where the logits of heads of different sizes stand, when each has as many places as the largest."""
+    return torch.tensor([j * max(sizes) + k for j, n in enumerate(sizes) for k in range(n)], device=DEVICE)
+
+
 def classes_loss(out: Tensor, truth: Tensor, heads: dict[str, int], right: dict[str, float] | None = None) -> Tensor:
-    """Sum of the heads' cross entropies; fills right with their accuracies."""
-    loss, at = out.new_zeros(()), 0
-    for j, (name, n) in enumerate(heads.items()):
-        logits, want = out[:, at : at + n], truth[:, j]
-        at += n
-        known = (want >= 0).sum()
-        loss = loss + F.cross_entropy(logits, want, ignore_index=-1, reduction="sum") / known.clamp(min=1)
-        if right is not None:
-            right[name] = float(((logits.argmax(-1) == want) & (want >= 0)).sum() / known.clamp(min=1))
-    return loss
+    """Sum of the heads' cross entropies; fills right with their accuracies. A truth of -1 is not known."""
+    most, sizes = max(heads.values()), list(heads.values())
+    logits = out.new_full((len(out), len(sizes) * most), -1e4).index_copy(1, columns(tuple(sizes)), out).view(len(out), len(sizes), most)
+    known = (truth >= 0).sum(0).clamp(min=1)
+    losses = F.cross_entropy(logits.flatten(0, 1), truth.flatten(), ignore_index=-1, reduction="none").view_as(truth)
+    if right is not None:
+        right |= dict(zip(heads, (((logits.argmax(-1) == truth) & (truth >= 0)).sum(0) / known).tolist(), strict=True))
+    return (losses.sum(0) / known).sum()
 
 
 class Truth:
@@ -211,26 +266,33 @@ def patch_loss(out: Tensor, t: Truth, frames: Tensor, warp: tuple[Tensor, Tensor
     points = points.view(n, -1, len(POINTS))[:, :-1]
     shown = (frames >= 0) & ~t.covered[at]
     split = len(POINTS)
-    loss = F.binary_cross_entropy_with_logits(out[shown][..., :split], points[shown], weight=(1 + 11 * points)[shown])
+    dots = F.binary_cross_entropy_with_logits(out[..., :split], points, weight=1 + 11 * points, reduction="none").mean((1, 2))
+    loss = mean_of(dots, shown)
     places = t.places[at].clone()
     ball = places[:, 0] > -5
     places[:, 0] = torch.where(ball, move(places[:, 0], zoom, tx), places[:, 0])
     places[:, 1] = torch.where(ball, move(places[:, 1], zoom, ty), places[:, 1])
     ball &= shown & (places[:, :2] > 0).all(1) & (places[:, :2] < 1).all(1)
     px, py = places[:, 0] * gw, places[:, 1] * gh
-    where = py.long().clamp(0, gh - 1) * gw + px.long().clamp(0, gw - 1)
-    loss = loss + 0.2 * F.cross_entropy(out[ball][..., -3], where[ball])
-    there = out[ball, where[ball]]
-    loss = loss + F.mse_loss(there[:, -2:], torch.stack([px % 1, py % 1], 1)[ball])
+    where = torch.where(ball, py.long().clamp(0, gh - 1) * gw + px.long().clamp(0, gw - 1), 0)
+    loss = loss + 0.2 * mean_of(F.cross_entropy(out[..., -3], where, reduction="none"), ball)
+    there = out[torch.arange(n, device=DEVICE), where]
+    loss = loss + mean_of(((there[:, -2:] - torch.stack([px % 1, py % 1], 1)) ** 2).mean(1), ball)
     team, kit0, kit1 = (t.classes[at][:, list(match.PICTURE_HEADS).index(k)].long() for k in ("team", "kit0", "kit1"))
     kit = torch.where(team > 0, torch.where(team == 2, kit1, kit0), -1)
-    loss = loss + 0.1 * F.cross_entropy(there[:, split:-3], kit[ball], ignore_index=-1)
+    loss = loss + 0.1 * mean_of(F.cross_entropy(there[:, split:-3], kit.clamp(min=0), reduction="none"), ball & (kit >= 0))
     if right is not None:
-        seen = out[shown][..., :split].sigmoid() > 0.5
-        right["points"] = float((seen & (points[shown] > 0)).sum() / (seen | (points[shown] > 0)).sum().clamp(min=1))
-        right["ball patch"] = float((out[ball][..., -3].argmax(-1) == where[ball]).float().mean())
-        right["shirt on the ball"] = float((there[:, split:-3].argmax(-1) == kit[ball])[kit[ball] >= 0].float().mean())
+        seen = (out[..., :split].sigmoid() > 0.5) & shown[:, None, None]
+        true = (points > 0) & shown[:, None, None]
+        right["points"] = float((seen & true).sum() / (seen | true).sum().clamp(min=1))
+        right["ball patch"] = float(mean_of((out[..., -3].argmax(-1) == where).float(), ball))
+        right["shirt on the ball"] = float(mean_of((there[:, split:-3].argmax(-1) == kit).float(), ball & (kit >= 0)))
     return loss, places
+
+
+def mean_of(values: Tensor, some: Tensor) -> Tensor:
+    """Mean of some of the values, 0 of none; without waiting for the GPU, as an index of unknown size would."""
+    return torch.where(some, values, 0.0).sum() / some.sum().clamp(min=1)
 
 
 def main() -> None:
@@ -266,14 +328,14 @@ def main() -> None:
     bank = negatives.bank(1500 if DEVICE == "cuda" else 30, 1, DEVICE)
     model, heads = (golden.load(a.start).train() if a.start else Nano(c)).to(DEVICE), Heads(c).to(DEVICE)
     log(c, "tower", c.size(W, H), {n: sum(p.numel() for p in m.parameters()) for n, m in {"all": model, **dict(model.named_children())}.items()})
-    groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
-    for name, p in [*model.named_parameters(), *heads.named_parameters()]:
-        decay = 0.05 if p.dim() >= 2 and "embed_tokens" not in name and "position" not in name else 0.0
-        groups.setdefault((name.startswith("llm"), decay), []).append(p)
-    params = [p for ps in groups.values() for p in ps]
-    opt = torch.optim.AdamW(
-        [{"params": ps, "weight_decay": wd, "late": late} for (late, wd), ps in groups.items()], lr=a.rate, betas=(0.9, 0.97), fused=DEVICE == "cuda"
-    )
+    named = dict([*model.named_parameters(), *heads.named_parameters()])
+    params = list(named.values())
+    hidden = {n for n, p in named.items() if p.dim() == 2 and n.startswith(("vpm.encoder", "resampler", "llm.model.layers")) and n != "resampler.query"}
+    plain = {n for n, p in named.items() if p.dim() < 2 or "embed_tokens" in n or "position" in n or n in ("resampler.query", "vpm.embeddings.patch_embedding.weight")}
+    groups: dict[tuple[bool, bool, bool], list[nn.Parameter]] = {}
+    for n, p in named.items():
+        groups.setdefault((n.startswith("llm"), n not in plain, n in hidden), []).append(p)
+    opt = Muon([{"params": ps, "late": late, "decay": 0.05 * decay, "turned": turned} for (late, decay, turned), ps in groups.items()], a.rate)
     look, pixels, decode = model.look, lambda *args: prepare(augment(*args), c), model.llm.forward
     if not a.no_compile:
         torch._dynamo.config.cache_size_limit = 32
@@ -286,6 +348,8 @@ def main() -> None:
         spent, step, texts_from = saved["at"]
         for part, name in ((model, "model"), (heads, "heads"), (opt, "opt")):
             part.load_state_dict(saved[name])
+    gc.freeze()  # millions of facts
+    gc.disable()
     log("training from step", step)
     while (done := spent / a.seconds) < 1:
         if time.time() - T0 > a.stop:
@@ -296,7 +360,7 @@ def main() -> None:
         n, texts, *arrays = batches.get()
         waited += time.time() - w0
         spent, last = spent + min(1, w0 - last), w0  # compiling is not training
-        frames, ids, labels, weights, ends, truths, lines = (torch.from_numpy(x).to(DEVICE).long() for x in arrays)
+        frames, ids, answers, ends, images, truths, asked = (negatives.to_gpu(x, DEVICE).long() for x in arrays)
         reading = done >= a.first_stage
         texts_from = texts_from or (step if reading else 0)
         rate = a.rate * min(1, (step + 1) / 150) * (0.5 * (1 + math.cos(math.pi * done)) * 0.98 + 0.02)
@@ -306,7 +370,7 @@ def main() -> None:
         flat = frames.view(-1)
         with torch.no_grad():
             x = to_rgb(t.pixels[flat.clamp(min=0)])
-            negatives.insert(x.view(len(frames), n, 3, H, W), frames[:, 0], bank)
+            negatives.insert(x.view(len(frames), n, 3, H, W), arrays[0][:, 0], bank)
             first = torch.arange(len(flat), device=DEVICE) // n * n
             warp = warps(first)
             x = pixels(x, first, *warp)
@@ -316,11 +380,12 @@ def main() -> None:
             dense = heads.patch(patches).float()
             if reading:
                 e = seen.view(len(frames), n, *seen.shape[1:]).repeat_interleave(texts, 0).reshape(-1, seen.shape[-1])
-                h, before = decode(model.embed(ids, e, prompts.unk))
-                asked = labels >= 0
-                logits = model.llm.lm_head(h[asked]).float()
-                said = heads.text(h[torch.arange(len(h), device=DEVICE), ends]).float()
-                understood = heads.asked(before[lines[:, 0], lines[:, 1]]).float()
+                h, before, middle = decode(model.embed(ids, e, prompts.unk))
+                h, before, middle = h.flatten(0, 1), before.flatten(0, 1), middle.flatten(0, 1)
+                logits = model.llm.lm_head(h[answers[:, 0]]).float()
+                said = heads.text(h[ends]).float()
+                along = heads.along(middle[images.flatten()]).float()
+                understood = heads.asked(before[asked[:, 0]]).float()
         loss, places = patch_loss(dense, t, flat, warp, c, right)
         known = torch.where((flat >= 0)[:, None], t.classes[flat.clamp(min=0)].long(), -1)
         split = sum(PICTURE_HEADS.values())
@@ -330,10 +395,12 @@ def main() -> None:
         off = torch.where(there, rows[:, split : split + len(PLACES)] - places, 0.0)
         loss = loss + 0.8 * F.smooth_l1_loss(off, torch.zeros_like(off), reduction="sum", beta=0.1) / there.sum().clamp(min=1)
         if reading:
-            weight = weights[asked].float()
-            text = (F.cross_entropy(logits, labels[asked], reduction="none") * weight).sum() / weight.sum()
+            weight = answers[:, 2].float()
+            text = (F.cross_entropy(logits, answers[:, 1], reduction="none") * weight).sum() / weight.sum()
             after: dict[str, float] | None = {} if right is not None else None
-            loss = loss + text + 0.05 * classes_loss(said, truths, TEXT_HEADS, after) + 0.15 * classes_loss(understood, lines[:, 2:], ASKED_HEADS, after)
+            truths = truths.repeat_interleave(texts, 0)
+            loss = loss + text + 0.05 * classes_loss(said, truths[:, -1], TEXT_HEADS, after) + 0.15 * classes_loss(understood, asked[:, 1:], ASKED_HEADS, after)
+            loss = loss + 0.05 * classes_loss(along, truths.flatten(0, 1), TEXT_HEADS)
         opt.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(params, 1.0)

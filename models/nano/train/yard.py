@@ -272,7 +272,10 @@ def holds(rng: random.Random, o: Order, win: list[Fact]) -> News | None:
 
 
 def unclear(o: Order, win: list[Fact]) -> bool:
-    """Whether an alert rule is about an event of the last seconds or the next: only its first seconds decide clearly."""
+    """Whether an alert rule is about an event of the last seconds or the next: only its first seconds decide clearly. A car that passes the gate is
+    news of the gate or is not, by the rule's words."""
+    if o.kind == "gate" and any(n.kind.startswith("car") for n in win[-1].events):
+        return True
     if o.kind in ("people", "coat", "door", "gate", "animals"):
         return False  # who is there decides
     age = [win[-1].t - n.at - SHOWS[n.kind][0] for n in win[-1].events if _passes(o, n)]
@@ -300,9 +303,8 @@ def style(o: Order | None, rng: random.Random, profile: str, n: News) -> str:
 # Truth per picture and per text while training, as in match.py. Of each coat and car: 0 is out of sight.
 PICTURE_HEADS = {**{f"{c} coat": 6 for c in COATS}, **{f"{c} car": 3 for c in CARS}, "parcels": 3, "dog": 2, "cat": 2, "lamp": 2, "day": 8, "rain": 2, "twilight": 3}
 TEXT_HEADS = {**{f"{c} coat does": 7 for c in COATS}, **{f"{c} coat is": 6 for c in COATS}, **{f"{c} car": 3 for c in CARS}, "people": 4, "cars": 3, "parcels": 3, "dog": 2,
-              "cat": 2, "lamp": 2, "night": 2, "rain": 2, "oldest news": 21, "newest news": 21}  # fmt: skip
+              "cat": 2, "lamp": 2, "night": 2, "rain": 2, **{f"{k} shows": 2 for k in SHOWS}}  # fmt: skip
 PLACES = ("light", "since rain began", "since rain ended")
-KINDS = list(SHOWS)
 
 
 def picture_truth(f: Fact) -> tuple[list[int], list[float]]:
@@ -316,10 +318,10 @@ def picture_truth(f: Fact) -> tuple[list[int], list[float]]:
 
 def text_truth(win: list[Fact]) -> list[int]:
     """Classes of TEXT_HEADS."""
-    now, shown = win[-1], news(win)
+    now = win[-1]
     doing = {p["coat"]: DOINGS.index(p["doing"]) + 1 for p in now.people.values()}
     seen = dict(zip(PICTURE_HEADS, picture_truth(now)[0], strict=True))
     values = seen | {f"{c} coat does": doing.get(c, 0) for c in COATS} | {f"{c} coat is": seen[f"{c} coat"] for c in COATS}
     values |= {"people": min(3, len(now.people)), "cars": min(2, len(now.cars)), "night": int(now.night)}
-    values |= {f"{which} news": KINDS.index(shown[j].kind) + 1 if shown else 0 for which, j in (("oldest", 0), ("newest", -1))}
+    values |= {f"{k} shows": 0 for k in SHOWS} | {f"{n.kind} shows": 1 for n in news(win)}
     return [values[k] for k in TEXT_HEADS]
