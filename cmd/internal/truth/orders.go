@@ -61,7 +61,9 @@ func (c *Command) order(v *viewing, dice *rand.Rand, kind string) order {
 	o := order{kind: kind, at: margin + time.Duration(dice.Int64N(int64(v.length-2*margin)))}
 	o.colour = anyCoat(dice)
 	if e := v.happened(kind, o.colour, margin, v.length-margin); len(e) > 0 && dice.IntN(2) == 0 {
-		o.at = e[dice.IntN(len(e))].At() + 600*time.Millisecond + time.Duration(dice.Int64N(int64(time.Second)))
+		one := e[dice.IntN(len(e))]
+		from, to := plain(one.Kind())
+		o.at = one.At() + from + time.Duration(dice.Int64N(int64(to-from)))
 	}
 	truth := v.world.Truth(o.at)
 	name := ""
@@ -225,9 +227,6 @@ func (v *viewing) played(at time.Duration) bool {
 		slices.Contains([]match.Phase{match.Play, match.AtFreeKick, match.AfterSave, match.AtGoalKick}, t.Phase)
 }
 
-// plain is for how long after it happened, and from when, an event must be told under an order for it.
-const plainFrom, plainTo = 600 * time.Millisecond, 1600 * time.Millisecond
-
 // maySilent reports whether silence is right.
 func (v *viewing) maySilent(o order, at time.Duration) bool {
 	switch {
@@ -238,7 +237,34 @@ func (v *viewing) maySilent(o order, at time.Duration) bool {
 	case o.kind == "danger":
 		return !slices.ContainsFunc(v.near(at), func(t toyworld.Truth) bool { return v.played(at) && claims.InBox(t.Match) })
 	}
-	return len(v.happened(o.kind, o.colour, at-plainTo, at-plainFrom)) == 0
+	return !slices.ContainsFunc(v.happened(o.kind, o.colour, at-plainMost, at+plainMost), func(e toyworld.Event) bool {
+		from, to := plain(e.Kind())
+		return e.At()+from <= at && at <= e.At()+to
+	})
+}
+
+// plainMost is the latest and the earliest that an event shows plainly, before and after it begins.
+const plainMost = 3 * time.Second
+
+// plain returns from when to when, after it begins, an event must be told under an order for it: while it shows plainly in a look. A change
+// shows only in a look that has pictures from before it.
+func plain(kind string) (from, to time.Duration) {
+	const ms = time.Millisecond
+	switch kind {
+	case string(match.Dim), string(match.Brighten), string(match.Tint): // within 0.6 s
+		return 500 * ms, 700 * ms
+	case string(match.FreeKick): // all stand
+		return time.Second, 2 * time.Second
+	case string(yard.LampOn):
+		return 200 * ms, 500 * ms
+	case string(yard.LampFails): // it flickers for 0.9 s
+		return 600 * ms, 1200 * ms
+	case string(yard.Dusk), string(yard.Dawn): // slow
+		return 1500 * ms, 2500 * ms
+	case string(yard.Leave): // then the person is gone
+		return -300 * ms, 400 * ms
+	}
+	return 600 * ms, 1600 * ms
 }
 
 // goalNews is for how long a goal is news.

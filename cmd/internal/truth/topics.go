@@ -98,6 +98,9 @@ func yardTopics() map[string]topic {
 	animals := []claims.Kind{claims.Dog, claims.Cat, claims.Animal}
 	light := []claims.Kind{claims.LampFails, claims.LampOn, claims.LampLit, claims.NoLit, claims.Dusk, claims.Dawn, claims.Night, claims.Day}
 	rain := []claims.Kind{claims.RainStart, claims.RainEnd, claims.Rain, claims.Dry}
+	driving := func(t toyworld.Truth) bool {
+		return slices.ContainsFunc(t.Yard.Cars, func(c yard.Car) bool { return c.Doing != "parked" })
+	}
 	out := map[string]topic{
 		"people": {news: people, events: []string{"arrive", "leave"}, holds: person(func(yard.Person) bool { return true })},
 		"coming": {news: people, events: []string{"arrive"}, holds: person(func(p yard.Person) bool { return p.Doing == "coming" })},
@@ -126,8 +129,8 @@ func yardTopics() map[string]topic {
 		},
 		"gate": {
 			news:   append(people, claims.CarArrive, claims.CarLeave, claims.Car),
-			events: []string{"arrive", "leave", "car_arrive", "car_leave"},
-			holds:  at("gate"),
+			events: []string{"arrive", "leave"},
+			holds:  func(t toyworld.Truth) bool { return at("gate")(t) || driving(t) }, // words for the gate may mean people only
 		},
 		"light":  {news: light, events: []string{"lamp_fails", "lamp_on", "dusk", "dawn"}},
 		"rain":   {news: rain, events: []string{"rain_start", "rain_end"}, holds: func(t toyworld.Truth) bool { return *t.Rain }},
