@@ -97,7 +97,7 @@ def _fact(d: dict[str, Any]) -> Fact:
 def tell(rng: random.Random, win: list[Fact], told: News | None = None, age: float = 99.0) -> News | None:
     """The piece of news in a window, told being what the last comment said, age seconds ago; None if there is nothing new."""
     now, kind = win[-1], told.kind if told else ""
-    if now.state in ("free", "kick_off", "goal_kick") and kind in SCORELINES and age < 10:
+    if now.state in ("free", "kick_off", "goal_kick") and kind in SCORELINES and age < 4:
         return None
     if now.state in ("free", "kick_off", "goal_kick") and kind in (now.state, "kick_score") and 2.5 < age < 8 and rng.random() < 0.4:
         return scoreline(rng, now)  # a pause is when people ask for it
@@ -251,7 +251,7 @@ def word(rng: random.Random, win: list[Fact], n: News, lang: str, register: str,
 
 # Orders that let some news through, with the kinds that pass.
 FILTERS = {
-    "goals": GOALS, "shots": ("shot", "save", "post", "wide"), "keepers": ("save",),
+    "goals": GOALS, "shots": ("shot", "save", "post", "wide", *GOALS), "keepers": ("save",),
     "lights": ("dim", "bright", "tint", "white"), "crowd": ("crowd",), "replays": ("replay", "replay_goal", "replay_other"),
     "restarts": ("free", "goal_kick", "kick_off", "kick_score", "half_time", "full_time"), "danger": ("box",), "team": (), "player": (),
     "dim": ("dim",), "bright": ("bright",), "free": ("free",), "half_time": ("half_time",), "kick_off": ("kick_off", "kick_score"),
@@ -298,7 +298,7 @@ def follow(rng: random.Random, o: Order, win: list[Fact], told: News | None, age
         if n is None or told and (kind, told.key) == (n.kind, n.key) and (n.kind not in ("ball", "way") or told.team == n.team):
             return None
         return n
-    fresh = _passing(rng, o, win)
+    fresh = holds(rng, o, win) if o.kind == "shots" else _passing(rng, o, win)
     if fresh is None or told and fresh.kind == told.kind and fresh.key is not None and fresh.key == told.key:
         return None
     if told and told.kind in GOALS and fresh.kind in GOALS and told.key == fresh.key:

@@ -24,6 +24,7 @@ _ONES = {
 }  # fmt: skip
 _TENS = {"en": "_ _ twenty thirty forty fifty sixty seventy eighty ninety", "es": "_ _ _ treinta cuarenta cincuenta sesenta setenta ochenta noventa"}
 _JOIN = {"en": "-", "es": " y "}
+_LITTLE = frozenset("the a an to of for me it is are el la los las un una de me lo se por".split())
 _NIL = {"en": "nil", "es": "cero"}
 
 
@@ -172,12 +173,28 @@ def order(rng: random.Random, world: str, lang: str, kind: str, held_out: bool =
     text = ""
     for _ in range(20):
         text = _order(rng, f"{world}.{lang}", kind, held_out)
+        if not held_out and rng.random() < 0.2:
+            text = slip(rng, text)
         if held_out or bare(text) not in _barred(f"{world}.{lang}", kind):
             break
     if not held_out and rng.random() < 0.15:  # as people type
         text = text.rstrip(".!?").lstrip("¿¡")
         text = text[:1].lower() + text[1:] if rng.random() < 0.5 and not text.startswith(("I ", "I'", "{T}")) else text
     return text
+
+
+def slip(rng: random.Random, text: str) -> str:
+    """A text with one slip, as people make them: an article or the like is left out, or two letters of a longer word change places. Slots stay whole."""
+    words = text.split(" ")
+    little = [k for k, w in enumerate(words) if w in _LITTLE]
+    long = [k for k, w in enumerate(words) if w.isalpha() and len(w) > 3]
+    if little and len(words) > 4 and rng.random() < 0.5:
+        del words[rng.choice(little)]
+    elif long:
+        k = rng.choice(long)
+        at = rng.randrange(1, len(words[k]) - 1)
+        words[k] = words[k][:at] + words[k][at : at + 2][::-1] + words[k][at + 2 :]
+    return " ".join(words)
 
 
 def bare(text: str) -> str:
