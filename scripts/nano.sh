@@ -10,13 +10,19 @@ render=${RENDER:-$work/render}
 mkdir -p "$work"
 [ -x "$render" ] || go build -o "$render" ./models/nano/render
 
-# Films of a world: half of them show another clock and score every four seconds, a quarter is drawn at full size.
-draw() { # world, folder, more arguments
-	world=$1 out=$2/$1
-	shift 2
-	"$render" -world "$world" -out "$out" -first 10000 -seeds 108 -seconds 120 -counter 0.08 -clock-every 20 "$@"
-	"$render" -world "$world" -out "$out" -first 10108 -seeds 56 -seconds 120 -counter 0.08 "$@"
-	"$render" -world "$world" -out "$out" -first 10164 -seeds 56 -seconds 120 -counter 0.08 -source 1280x720 "$@"
+# Films: half of them show another clock and score every four seconds, a quarter is drawn at full size. Those of the yard are shorter, and of its first
+# minutes: later, a parcel nearly always lies at the door.
+draw() { # world, films, seconds of each, folder, more arguments
+	world=$1 films=$2 seconds=$3 out=$4/$1
+	shift 4
+	some() { # first film, films, more arguments
+		first=$1 count=$2
+		shift 2
+		"$render" -world "$world" -out "$out" -first $((10000 + first)) -seeds "$count" -seconds "$seconds" -counter 0.08 "$@"
+	}
+	some 0 $((films / 2)) -clock-every 20 "$@"
+	some $((films / 2)) $((films / 4)) "$@"
+	some $((films / 2 + films / 4)) $((films / 4)) -source 1280x720 "$@"
 }
 
 train() {
@@ -26,10 +32,10 @@ train() {
 
 [ -e "$work/tokenizer.json" ] || python3 models/nano/train/tokenizer.py 2304 "$work/tokenizer.json"
 if [ ! -e "$work/drawn" ]; then
-	draw match "$work/truth" -pixels=false
-	draw yard "$work/truth" -pixels=false
-	draw match "$work/pictures" &
-	draw yard "$work/pictures" &
+	draw match 220 120 "$work/truth" -pixels=false
+	draw yard 440 60 "$work/truth" -offset 300 -pixels=false
+	draw match 220 120 "$work/pictures" &
+	draw yard 440 60 "$work/pictures" -offset 300 &
 	touch "$work/drawn"
 fi
 train "$@"

@@ -13,7 +13,9 @@ import os
 import random
 import threading
 import time
+from bisect import bisect_left
 from functools import cache
+from itertools import accumulate, zip_longest
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -58,7 +60,8 @@ def among(world: ModuleType, table: str, values: list[Any], unknown: Any) -> lis
 def work(seed: int, films: list[examples.Film], loaded: Any, out: Any, prompts: examples.Prompts, pictures: int) -> None:
     """Makes batches for ever: windows of one size, TEXTS texts about each."""
     rng = random.Random(seed)
-    long = len(films[0].facts)
+    starts = [0, *accumulate(len(f.facts) for f in films)]
+    by_world = [[k for k, f in enumerate(films) if f.world is w] for w in (match, examples.yard)]
     while True:
         n = rng.choices([4, 2, 1, 8], [76, 8, 10, 6])[0]
         texts = TEXTS if n > 2 else 1
@@ -70,13 +73,13 @@ def work(seed: int, films: list[examples.Film], loaded: Any, out: Any, prompts: 
             strange, dark = rng.random() < 0.09, rng.random() < 0.12
             step = rng.choices([1, 2, 3, 5], [62, 18, 6, 14])[0]
             lo = step * (n - 1)
-            ready = max(2, loaded.value)
-            film = rng.randrange(0, ready, 2) if rng.random() < 0.58 else rng.randrange(1, ready, 2)  # match and yard take turns
+            some = by_world[rng.random() < 0.42]
+            film = some[rng.randrange(max(1, bisect_left(some, loaded.value)))]
             i = films[film].pick(rng, lo)
             if strange:
                 frames[b] = -2 if dark else -1
             else:
-                frames[b] = [film * long + i - step * (n - 1 - j) for j in range(n)]
+                frames[b] = [starts[film] + i - step * (n - 1 - j) for j in range(n)]
                 world, win = films[film].world, films[film].window(i, n, step)
                 truths[b] = [among(world, "TEXT_HEADS", world.text_truth(win[: j + 1]), -1) for j in range(n)]
             for _ in range(texts):
@@ -221,7 +224,7 @@ class Truth:
 
     def __init__(self, folder: Path, pixels: Path | None = None) -> None:
         by_world = [sorted((folder / w.NAME).glob("*.jsonl"), key=lambda p: int(p.stem)) for w in WORLDS]
-        self.paths, self.films = [p for pair in zip(*by_world, strict=True) for p in pair], []
+        self.paths, self.films = [p for pair in zip_longest(*by_world) for p in pair if p], []
         points, classes, places = [], [], []
         for p in self.paths:
             world = examples.WORLDS[p.parent.name]
@@ -232,18 +235,20 @@ class Truth:
             truth = [world.picture_truth(f) for f in facts]
             classes.append(np.array([among(world, "PICTURE_HEADS", c, -1) for c, _ in truth], np.int8))
             places.append(np.array([among(world, "PLACES", v, -9) for _, v in truth], np.float32))
-        self.folder, self.long = pixels or folder, len(self.films[0].facts)
+        self.folder = pixels or folder
         self.points, self.classes, self.places = (torch.from_numpy(np.concatenate(x)).to(DEVICE) for x in (points, classes, places))
         self.covered = torch.tensor([getattr(f, "covered", False) for film in self.films for f in film.facts], device=DEVICE)
         self.pixels = torch.empty(len(self.covered), BYTES, dtype=torch.uint8, device=DEVICE)
 
     def load(self, loaded: Any = None) -> None:
         """Reads the pictures as they are rendered."""
-        for k, truth in enumerate(self.paths):
-            path = self.folder / truth.parent.name / f"{truth.stem}.i420"
-            while not (path.exists() and path.stat().st_size == self.long * BYTES):
+        start = 0
+        for k, (truth, film) in enumerate(zip(self.paths, self.films, strict=True)):
+            path, long = self.folder / truth.parent.name / f"{truth.stem}.i420", len(film.facts)
+            while not (path.exists() and path.stat().st_size == long * BYTES):
                 time.sleep(0.05)
-            self.pixels[k * self.long : (k + 1) * self.long] = torch.from_numpy(np.fromfile(path, np.uint8).reshape(self.long, BYTES)).to(DEVICE)
+            self.pixels[start : start + long] = torch.from_numpy(np.fromfile(path, np.uint8).reshape(long, BYTES)).to(DEVICE)
+            start += long
             if loaded is not None:
                 loaded.value = k + 1
         log(len(self.paths), "films on the GPU")
