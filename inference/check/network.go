@@ -3,7 +3,6 @@ package check
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,12 +68,14 @@ func (m *machine) close() {
 }
 
 // open loads a graph of a bundle.
-func (m *machine) open(folder string, g models.Graph) (*network, error) {
+func (m *machine) open(b *models.Bundle, g models.Graph) (*network, error) {
 	device, err := m.device(g.Device)
 	if err != nil {
 		return nil, err
 	}
-	session, err := m.runtime.NewSession(filepath.Join(folder, g.File), device, ort.SessionOptions{NoMemoryPattern: true})
+	session, err := m.runtime.NewSession(b.Path(g.File), device, ort.SessionOptions{
+		NoMemoryPattern: true, StrictNorm: b.Manifest.Dims.Hearing != nil,
+	})
 	if err != nil {
 		return nil, err
 	}

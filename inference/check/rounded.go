@@ -85,6 +85,10 @@ func (r *rounded) layer(w graph.Weight, all map[string]graph.Weight, read func(s
 		}
 	}
 	outputs, blocks := w.Shape[0], w.Shape[1]
+	factor := float32(1)
+	if w.Scale != 0 {
+		factor = float32(1 / w.Scale)
+	}
 	scale := func(i int) float32 {
 		if all[base+".scales"].Type == models.Float16 {
 			return models.Float16FromBits(binary.LittleEndian.Uint16(rawScales[2*i:]))
@@ -113,7 +117,7 @@ func (r *rounded) layer(w graph.Weight, all map[string]graph.Weight, read func(s
 					zero = at(zeros[row*perRow:], k/w.Block)
 				}
 				q := at(quants[row*blocks*w.Block*w.Bits/8:], k)
-				values = append(values, float32(q-zero)*scale(row*blocks+k/w.Block))
+				values = append(values, float32(q-zero)*scale(row*blocks+k/w.Block)*factor)
 			}
 			row++
 		}

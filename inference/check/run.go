@@ -146,7 +146,7 @@ func (c *checker) network(m *machine, b *models.Bundle, kind models.Kind, w mode
 			return nil, fmt.Errorf("expected a graph %s %s for %s in %s", kind, w, d, b.Dir)
 		}
 	}
-	return m.open(b.Dir, g)
+	return m.open(b, g)
 }
 
 // decoder opens the language model of a bundle.

@@ -72,7 +72,7 @@ func Smoke(b *models.Bundle, library string, devices ...models.Device) (ran int,
 }
 
 func (m *machine) smoke(b *models.Bundle, g models.Graph) error {
-	n, err := m.open(b.Dir, g)
+	n, err := m.open(b, g)
 	if err != nil {
 		return err
 	}

@@ -166,7 +166,7 @@ func (v *voice) graph(kind models.Kind, check bool) (*network, error) {
 	if !ok {
 		return nil, fmt.Errorf("expected a graph %s in %s", key, v.bundle.Dir)
 	}
-	n, err := v.m.open(v.bundle.Dir, g)
+	n, err := v.m.open(v.bundle, g)
 	if err == nil {
 		v.loaded[key] = n
 	}

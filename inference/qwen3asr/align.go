@@ -34,7 +34,7 @@ func (d *device) openAligner() (err error) {
 	if a.encoder, err = d.openEncoder(s.bundle, s.encoder); err != nil {
 		return err
 	}
-	if a.session, err = d.runtime.NewSession(s.bundle.Path(s.decoder.File), d.dev, d.options); err != nil {
+	if a.session, err = d.runtime.NewSession(s.bundle.Path(s.decoder.File), d.dev, d.decoding()); err != nil {
 		return err
 	}
 	d.aligner = a

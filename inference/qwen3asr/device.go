@@ -67,11 +67,18 @@ func openDevice(sel *selection, rt *ort.Runtime, dev *ort.Device, threads int, p
 		return nil, err
 	}
 	progress("decoder")
-	if d.session, err = rt.NewSession(sel.bundle.Path(sel.decoder.File), dev, d.options); err != nil {
+	if d.session, err = rt.NewSession(sel.bundle.Path(sel.decoder.File), dev, d.decoding()); err != nil {
 		return nil, fmt.Errorf("load the decoder: %w", err)
 	}
 	progress("cache and buffers")
 	return d, d.allocate()
+}
+
+// decoding returns the options of decoders: their norms square what float16 cannot hold.
+func (d *device) decoding() ort.SessionOptions {
+	o := d.options
+	o.StrictNorm = true
+	return o
 }
 
 // allocate allocates the decoder's memory.
@@ -80,7 +87,7 @@ func (d *device) allocate() (err error) {
 	k := int64(min(graph.HearingTopK, c.Vocab))
 	d.decoder, err = networks.NewDecoder(d.runtime, d.dev, networks.DecoderOptions{
 		Sessions: []*ort.Session{d.session}, Captured: []int{d.captured(d.sel.layout.Slots)}, Layout: d.sel.layout, Float: d.float,
-		Chunk: d.sel.chunk, Together: d.sel.together,
+		Chunk: d.sel.chunk, Together: d.sel.together, Async: true,
 		Fed:    []networks.Port{{Name: "inputs_embeds", Type: d.float, Shape: []int64{int64(c.Hidden)}, Host: true}},
 		Inputs: []networks.Port{{Name: "logits_bias", Type: models.Float32, Shape: []int64{int64(c.Vocab)}}},
 		Outputs: []networks.Port{

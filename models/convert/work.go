@@ -91,7 +91,15 @@ func (w *worker) copy(t task) error {
 // read reads rows to w.values.
 func (w *worker) read(t task, from, to int) error {
 	w.values = grow(w.values, (to-from)*t.stack.cols)
-	return t.stack.read(w.values, from, to)
+	if err := t.stack.read(w.values, from, to); err != nil {
+		return err
+	}
+	if scale := float32(t.weight.Scale); scale != 0 {
+		for i := range w.values {
+			w.values[i] *= scale
+		}
+	}
+	return nil
 }
 
 // encode writes values to w.bytes, starting at the beginning of a row.

@@ -48,7 +48,7 @@ const (
 //	hidden_states           F [B,1,hidden]     after the last norm; with a voice [B,R,hidden]
 //	present.i.key, .value   as past
 //
-// The decoder of a model that hears is the same; its residual is float32 on CUDA too. The
+// The decoder of a model that hears is the same; on CUDA its residual is smaller by residualScale. The
 // rows of Hearing replace those of Embed where a prompt has Template.AudioPad.
 //
 // Options.Check adds all_logits, all_hidden and layer.i (the input of layer i, or
@@ -68,14 +68,21 @@ func Decoder(d models.Dims, o Options) (*Description, error) {
 	return b.build(), nil
 }
 
-// newDecoder returns a decoder of the given sizes. The hidden states of models that hear
-// exceed what squares in float16 can hold, so their residual is float32.
+// residualScale multiplies the residual of models that hear, in float16. Their hidden states exceed 10,000: what is added to the
+// residual could leave float16, which ends at 65,504. As it is a power of two, and the norms undo it, no digit is lost.
+// The squares in the norms exceed float16 all the same: sessions of these graphs need ort.SessionOptions.StrictNorm.
+const residualScale = 1.0 / 16
+
+// newDecoder returns a decoder of the given sizes.
 func newDecoder(name string, d models.Dims, c models.Decoder, o Options) decoder {
 	b := decoder{
 		network: newNetwork(name, o), Decoder: c, model: "llm.model.", best: min(TopK, c.Vocab), several: d.Speech != nil,
 	}
 	if d.Hearing != nil {
-		b.wide, b.best, b.grouped = o.Device == models.DeviceCUDA, min(HearingTopK, c.Vocab), true
+		b.best, b.grouped = min(HearingTopK, c.Vocab), true
+		if o.Device == models.DeviceCUDA && !o.ZeroPoints { // packed layers stay as they are
+			b.scale = residualScale
+		}
 	}
 	return b
 }
@@ -100,12 +107,12 @@ type decoder struct {
 	*network
 	models.Decoder
 
-	model     string // the prefix of its tensors
-	best      int    // the number of best ids
-	grouped   bool   // they are looked for in groups
-	wide      bool   // the residual is float32 beside activations in float16
-	several   bool   // hidden states of several positions
-	stateless bool   // without past and present keys and values
+	model     string  // the prefix of its tensors
+	best      int     // the number of best ids
+	grouped   bool    // they are looked for in groups
+	scale     float64 // of the residual; 0 is 1
+	several   bool    // hidden states of several positions
+	stateless bool    // without past and present keys and values
 }
 
 func (b *decoder) build() *Description {
@@ -131,8 +138,9 @@ func (b *decoder) build() *Description {
 // begin norms the input of the first layer.
 func (b *decoder) begin() (normed, residual string) {
 	residual = "inputs_embeds"
-	if b.wide {
-		residual = b.cast("inputs_embeds.wide", residual, models.Float32)
+	if b.scale != 0 {
+		scale := b.weight(Weight{Name: "residual.scale", Type: b.float, Shape: []int{1}, Rule: RuleValue, Floats: []float32{float32(b.scale)}})
+		residual = b.node("Mul", "inputs_embeds.scaled", []string{residual, scale})
 	}
 	return b.norm("layers.0.norm", "layers.0.norm", residual, b.before(0)), residual
 }
@@ -155,7 +163,13 @@ func (b *decoder) before(i int) string {
 	return b.layer(i) + "input_layernorm.weight"
 }
 
-func (b *decoder) epsilon() onnx.Attribute { return onnx.Real("epsilon", b.Epsilon) }
+// epsilon returns that of the norms of the residual.
+func (b *decoder) epsilon() onnx.Attribute {
+	if b.scale != 0 {
+		return onnx.Real("epsilon", b.Epsilon*b.scale*b.scale)
+	}
+	return onnx.Real("epsilon", b.Epsilon)
+}
 
 func (b *decoder) ports() {
 	b.input("inputs_embeds", b.float, "B", "S", b.Hidden)
@@ -213,11 +227,15 @@ func (b *decoder) rotary() (cos, sin string) {
 
 // linear multiplies x with a matrix in the graph's weight format.
 func (b *decoder) linear(name, x string, in, out int, sources ...string) string {
-	m := matrix{name: name, in: in, out: out, sources: sources}
+	return b.multiply(x, matrix{name: name, in: in, out: out, sources: sources})
+}
+
+// multiply multiplies x with a matrix in the graph's weight format.
+func (b *decoder) multiply(x string, m matrix) string {
 	if b.options.Weights == models.WeightsInt4 {
-		return b.linearBits(name, x, m, 4, b.options.Block, b.options.ZeroPoints)
+		return b.linearBits(m.name, x, m, 4, b.options.Block, b.options.ZeroPoints)
 	}
-	return b.network.linear(name, x, m)
+	return b.network.linear(m.name, x, m)
 }
 
 // skipNorm adds y to the residual and norms the sum in one pass over memory.
@@ -225,10 +243,6 @@ func (b *decoder) skipNorm(name, residual, y, source string) (normed, sum string
 	normed, sum = name, name+".sum"
 	if source == b.before(b.Layers) && !b.options.Check {
 		normed = "hidden_states"
-	}
-	if b.wide {
-		sum = b.node("Add", sum, []string{residual, b.cast(name+".skip", y, models.Float32)})
-		return b.norm(name, normed, sum, source), sum
 	}
 	b.nodes("SkipSimplifiedLayerNormalization", name,
 		[]string{residual, y, b.vector(name+".weight", b.Hidden, source)},
@@ -274,7 +288,9 @@ func (b *decoder) attention(i int, x, cos, sin string) string {
 	if b.lastOnly(i) {
 		heads = b.last("last.attention", heads)
 	}
-	return b.linear(p+"o", heads, queries, b.Hidden, source+"o_proj.weight")
+	return b.multiply(heads, matrix{
+		name: p + "o", in: queries, out: b.Hidden, sources: []string{source + "o_proj.weight"}, scale: b.scale,
+	})
 }
 
 // headNorm norms each head of x separately.
@@ -295,7 +311,9 @@ func (b *decoder) feedForward(i int, x string) string {
 		onnx.Int("axis", -1), onnx.Int("num_outputs", 2))
 	act := b.node("QuickGelu", p+"silu", []string{p + "gate"}, onnx.Real("alpha", 1))
 	act = b.node("Mul", p+"act", []string{act, p + "up"})
-	return b.linear(p+"down", act, b.FFN, b.Hidden, source+"down_proj.weight")
+	return b.multiply(act, matrix{
+		name: p + "down", in: b.FFN, out: b.Hidden, sources: []string{source + "down_proj.weight"}, scale: b.scale,
+	})
 }
 
 // head computes the logits and best ids of the last position.
@@ -395,7 +413,12 @@ func (b *decoder) last(name, x string) string {
 
 // checkpoint outputs the input of layer i for the conformance check.
 func (b *decoder) checkpoint(i int, residual string) {
-	if b.options.Check {
-		b.cast("layer."+strconv.Itoa(i), residual, b.float)
+	if !b.options.Check {
+		return
 	}
+	if b.scale != 0 {
+		name := "layer." + strconv.Itoa(i)
+		residual = b.node("Div", name+".whole", []string{residual, "residual.scale"})
+	}
+	b.cast("layer."+strconv.Itoa(i), residual, b.float)
 }

@@ -66,7 +66,7 @@ type Weight struct {
 	From, To int
 	// Fold merges the preceding norm into the matrix; nil merges none.
 	Fold *Fold
-	// Heads, Epsilon and Scale belong to RuleQueries.
+	// Heads and Epsilon belong to RuleQueries. Scale does too; elsewhere the stacked sources are multiplied by it unless it is 0.
 	Heads          int
 	Epsilon, Scale float64
 	// Bits, Block and Packed belong to RuleQuants, RuleScales and RuleZeros.

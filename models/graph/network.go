@@ -146,13 +146,14 @@ type matrix struct {
 	in, out int
 	sources []string
 	fold    *Fold
+	scale   float64 // by which the weights are multiplied; 0 leaves them
 }
 
 // linear multiplies x with a matrix.
 func (n *network) linear(name, x string, m matrix) string {
 	w := n.weight(Weight{
 		Name: m.name + ".weight", Type: n.float, Shape: []int{m.in, m.out}, Rule: RuleTranspose, Sources: m.sources,
-		Fold: m.fold,
+		Fold: m.fold, Scale: m.scale,
 	})
 	return n.node("MatMul", name, []string{x, w})
 }
@@ -164,7 +165,7 @@ func (n *network) linearBits(name, x string, m matrix, bits, block int, packed b
 	add := func(suffix string, rule Rule, t models.Type, shape ...int) string {
 		return n.weight(Weight{
 			Name: m.name + suffix, Type: t, Shape: shape, Rule: rule, Sources: m.sources,
-			Bits: bits, Block: block, Packed: packed,
+			Bits: bits, Block: block, Packed: packed, Scale: m.scale,
 		})
 	}
 	inputs := []string{

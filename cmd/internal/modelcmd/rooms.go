@@ -198,13 +198,7 @@ func (b *bench) many(ctx context.Context, e *minicpmo.Engine) error {
 	}
 	for n, rooms := range b.Rooms {
 		before := e.Stats()
-		load := openLoad{Rooms: rooms, Interval: b.Interval, Duration: b.Duration, Frames: 4, New: 2, Seed: 1}
-		row, err := load.run(ctx, func(ctx context.Context, room int, frames []inference.Frame, first func()) error {
-			r := request(e, p, b.Answer, uint64(room)) //nolint:gosec // not negative
-			r.Frames, r.Source = frames, uint64(n+1)<<32|uint64(room)
-			_, err := ask(ctx, e, r, first)
-			return err
-		})
+		row, err := b.comment(ctx, e, p, rooms, n)
 		if err != nil {
 			return err
 		}

@@ -30,6 +30,8 @@ type DecoderOptions struct {
 	Fixed map[string][]float32
 	// Chunk is the maximum number of positions of a prompt in one run, and Together that of all prompts of a run of several slots.
 	Chunk, Together int
+	// Async makes steps return once they are queued. See NetworkOptions.
+	Async bool
 	// Several is the output with a row for each of last_position; nil if the graph has one position only.
 	Several *Port
 }
@@ -114,6 +116,7 @@ func (d *Decoder) allocate() error {
 		}
 		d.steps = append(d.steps, d.NewNetwork(NetworkOptions{
 			Session: s, Layout: l, Captured: d.o.Captured[i], Inputs: inputs, Outputs: outputs, Shared: shared,
+			Async: d.o.Async,
 		}))
 		for i := range d.prefills {
 			d.prefills[i] = append(d.prefills[i], make([]*Run, l.Slots))

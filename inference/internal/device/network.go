@@ -108,6 +108,8 @@ type NetworkOptions struct {
 	// Captured is the largest range that runs as a CUDA graph. Networks of one session differ in
 	// their Graphs, the number before that of their first graph.
 	Captured, Graphs int
+	// Async makes runs return once they are queued: their inputs on the host must not change before the next Fetch.
+	Async bool
 	// Inputs and Outputs by name. An input and an output may have the same rows.
 	Inputs, Outputs map[string]*Rows
 	// Shared are inputs that are the same for all slots and never change.
@@ -151,6 +153,9 @@ func (n *Network) run(r kvcache.Range) (*Run, error) {
 	}
 	run, err := n.arena.NewRun(n.o.Session, graph)
 	if err != nil {
+		return nil, err
+	}
+	if err := run.options.SetAsync(n.o.Async); err != nil {
 		return nil, err
 	}
 	if err := n.bind(run, r); err != nil {

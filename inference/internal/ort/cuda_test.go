@@ -137,3 +137,37 @@ func TestCUDAOptionsRefused(t *testing.T) {
 	_, err = r.NewSession(write(t, affine().model()), d, ort.SessionOptions{}.WithCUDA(map[string]string{"no_such_option": "1"}))
 	require.ErrorContains(t, err, "no_such_option")
 }
+
+// With StrictNorm a norm squares what float16 cannot hold.
+func TestCUDAStrictNorm(t *testing.T) {
+	r := orttest.Open(t)
+	d := gpu(t, r)
+	const width = 1024
+	half := func(v float32) []uint16 {
+		all := make([]uint16, width)
+		for i := range all {
+			all[i] = models.Float16Bits(v)
+		}
+		return all
+	}
+	g := graph{
+		nodes: []message{node("com.microsoft", "SkipSimplifiedLayerNormalization", []string{"x", "skip", "scale"}, []string{"y", "", "", "sum"},
+			attributeFloat("epsilon", 1e-9))},
+		weights: []message{weight("scale", models.Float16, ort.Bytes(half(2)), width)},
+		inputs: []message{
+			value("x", int(models.Float16), 1, 1, width), value("skip", int(models.Float16), 1, 1, width),
+		},
+		outputs: []message{value("y", int(models.Float16), 1, 1, width), value("sum", int(models.Float16), 1, 1, width)},
+	}
+	s := session(t, r, d, g, ort.SessionOptions{StrictNorm: true})
+	b := binding(t, s)
+	x, skip := tensor(t, d, models.Float16, 1, 1, width), tensor(t, d, models.Float16, 1, 1, width)
+	y, sum := tensor(t, d, models.Float16, 1, 1, width), tensor(t, d, models.Float16, 1, 1, width)
+	put(t, d, x, half(1000)...)
+	put(t, d, skip, half(-3000)...)
+	for _, err := range []error{b.BindInput("x", x), b.BindInput("skip", skip), b.BindOutput("y", y), b.BindOutput("sum", sum), s.Run(b, nil)} {
+		require.NoError(t, err)
+	}
+	require.Equal(t, half(-2), get[uint16](t, d, y))
+	require.Equal(t, half(-2000), get[uint16](t, d, sum))
+}

@@ -22,6 +22,9 @@ type SessionOptions struct {
 	// NHWC runs convolutions with the channels last on CUDA, which is faster for long one-dimensional ones.
 	NHWC bool
 
+	// StrictNorm makes norms with a residual in float16 compute in float32 on CUDA. Without it they square in float16.
+	StrictNorm bool
+
 	cuda map[string]string // more options of the CUDA provider, for tests
 }
 
@@ -74,6 +77,9 @@ func (o SessionOptions) addCUDA(d *Device, s *C.OrtSessionOptions) error {
 	}
 	if o.NHWC {
 		want["prefer_nhwc"] = "1"
+	}
+	if o.StrictNorm {
+		want["enable_skip_layer_norm_strict_mode"] = "1"
 	}
 	maps.Copy(want, o.cuda)
 	var keys, values []*C.char
