@@ -267,8 +267,10 @@ type turns struct {
 	Silence   *int     `json:"silence_duration_ms"`
 }
 
-// speechConfig is how utterances are found. Less than a quarter of a second is a cough.
-func speechConfig() vad.Config { return vad.Config{Least: 250 * time.Millisecond} }
+// speechConfig is how utterances are found: a cough or a laugh is none.
+func speechConfig() vad.Config {
+	return vad.Config{Least: 250 * time.Millisecond, Steady: vad.SteadySpeech}
+}
 
 // config checks the settings of a field.
 func (v turns) config(field string) (vad.Config, error) {

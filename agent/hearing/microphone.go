@@ -118,8 +118,8 @@ func newMicrophone(e *Ears, info agent.Microphone) (*microphone, error) {
 	return m, nil
 }
 
-// usual is how utterances begin and end: a cough opens none.
-func usual() vad.Config { return vad.Config{Least: leastSpeech} }
+// usual is how utterances begin and end: a cough or a laugh opens none.
+func usual() vad.Config { return vad.Config{Least: leastSpeech, Steady: vad.SteadySpeech} }
 
 // hearing says how the recognizer hears people here.
 func (e *Ears) hearing(addressed bool) inference.Hearing {

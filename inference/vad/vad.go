@@ -197,6 +197,7 @@ const (
 	// quietest frame of the last floorFrames, 3 s.
 	quiet, loud = -50.0, -30.0
 	distance    = 10.0
+	slope       = 2.0 // of the probability, for each dB: 0.9 is 1.1 dB louder than 0.5
 	floorFrames = 94
 )
 
@@ -223,7 +224,7 @@ func (l *loudness) Detect(frame []float32) (float64, error) {
 		floor = min(floor, v)
 	}
 	least := min(max(floor+distance, quiet), loud)
-	return 1 / (1 + math.Exp(least-level)), nil
+	return 1 / (1 + math.Exp(slope*(least-level))), nil
 }
 
 // Close implements Detector.

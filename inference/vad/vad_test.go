@@ -247,6 +247,29 @@ func TestStream(t *testing.T) {
 			100,
 			[]utterance{{begin: 10 * f, speech: 10 * f, end: 22 * f, last: 20 * f}},
 		},
+		{
+			"steady speech", spoken([2]int{20, 30}),
+			vad.Config{Steady: vad.SteadySpeech},
+			100,
+			[]utterance{{begin: 20*f - 4800, speech: 20 * f, end: 46 * f, last: 30 * f}},
+		},
+		{
+			"syllables of a laugh", spoken([2]int{20, 24}, [2]int{26, 31}, [2]int{33, 39}),
+			vad.Config{Steady: vad.SteadySpeech},
+			100, nil,
+		},
+		{
+			"a short word before steady speech belongs to it", spoken([2]int{20, 23}, [2]int{33, 40}),
+			vad.Config{Steady: vad.SteadySpeech},
+			100,
+			[]utterance{{begin: 20*f - 4800, speech: 20 * f, end: 56 * f, last: 40 * f}},
+		},
+		{
+			"a short word long before does not", spoken([2]int{20, 23}, [2]int{43, 50}),
+			vad.Config{Steady: vad.SteadySpeech},
+			100,
+			[]utterance{{begin: 43*f - 4800, speech: 43 * f, end: 66 * f, last: 50 * f}},
+		},
 		{"under the threshold", spoken([2]int{10, 20}), vad.Config{Threshold: 0.95}, 100, nil},
 	}
 	for _, tt := range tests {
@@ -258,6 +281,50 @@ func TestStream(t *testing.T) {
 			require.Equal(t, tt.want, got)
 		})
 	}
+}
+
+// TestSteady: speech is steady where its loudness has no dip, though it may rise and fall.
+func TestSteady(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		levels []float64 // of each half of a frame, in dB
+		want   int
+	}{
+		{"even", []float64{0}, 1},
+		{"small dips", []float64{0, 0, 0, -3, -3, 0}, 1},
+		{"dips of a laugh", []float64{0, 0, 0, 0, 0, -5, -12, -12, 0}, 0},
+		{"one deep dip each 200 ms", []float64{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -6}, 0},
+		{"one deep dip each 300 ms", []float64{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -6}, 1},
+		{"falls and falls", []float64{0, -3, -6, -9, -12, -15, -18, -21, -24, -27, -30, -33, -36, -39, -42}, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sound := ramp(100 * f)
+			for i := range sound {
+				at := max(0, i-20*f) / (f / 2)
+				sound[i] = float32(math.Pow(10, tt.levels[at%len(tt.levels)]/20) * 0.3)
+			}
+			require.Len(t, run(t, spoken([2]int{20, 60}), vad.Config{Steady: vad.SteadySpeech}, sound, 1000), tt.want)
+		})
+	}
+}
+
+// TestLongLaugh: what is no utterance is not kept.
+func TestLongLaugh(t *testing.T) {
+	d := &script{speech: map[int]float64{}}
+	for i := range 3000 {
+		d.speech[i] = 0.6
+	}
+	c := &collector{tb: t}
+	s := vad.NewStream(d, vad.Config{Steady: vad.SteadySpeech, Most: 2 * time.Second}, c.event)
+	require.NoError(t, s.Write(ramp(3000*f)))
+	require.Empty(t, c.all)
+	require.Equal(t, int64(3000*f), s.Now())
+	for i := range 20 {
+		d.speech[3000+i] = 0.9
+	}
+	require.NoError(t, s.Write(ramp(20*f)))
+	require.NotEmpty(t, c.all)
+	require.GreaterOrEqual(t, c.all[0].begin, int64(3000*f-3*16000))
 }
 
 // TestHysteresis: an utterance goes on between the thresholds, and does not begin there.
