@@ -71,6 +71,7 @@ type runCmd struct {
 	Decode   time.Duration `help:"Length of each decode run, best a multiple of 4 s." default:"16s"`
 	Clips    string        `help:"Folder of recordings for decode, for machines without a browser; filled when empty." type:"existingdir"`
 	Bundle   string        `help:"For rules, instead of a model server, and for own-voice: a bundle of the built-in model." type:"existingdir"`
+	Ears     string        `help:"For ears, instead of a scripted recognizer: a bundle of speech recognition." type:"existingdir"`
 	Off      time.Duration `help:"Downtime of the cameras that restart." default:"30s"`
 }
 
@@ -110,6 +111,9 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 		}},
 		{"hearing", "People who speak in the room, recognizer latency 20 ms", func(ctx context.Context) ([]row, error) {
 			return measureHearing(ctx, r.Cost, log)
+		}},
+		{"ears", "The transcription service: what a partial text costs outside of the model", func(ctx context.Context) ([]row, error) {
+			return measureEars(ctx, r.Ears, log)
 		}},
 		{"mqtt", "Alerts at an MQTT subscriber, engine latency 300 ms, state on disk", func(ctx context.Context) ([]row, error) {
 			return measureMQTT(ctx, 100, log)

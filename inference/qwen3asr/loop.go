@@ -91,7 +91,7 @@ func newLoop(dev backend, s shape, stats *counters) (*loop, error) {
 	}
 	n := s.layout.Slots
 	l := &loop{
-		dev: dev, shape: s, stats: stats, pool: pool, sampler: sample.New(s.vocab), states: make([]*sample.State, n),
+		dev: clocked{dev, s.now, stats}, shape: s, stats: stats, pool: pool, sampler: sample.New(s.vocab), states: make([]*sample.State, n),
 		rows: make([]*job, n), tokens: make([]int32, n), lengths: make([]int32, n), batch: make([]*window, 0, s.batch),
 		unclean: make([]bool, n),
 	}

@@ -3,6 +3,9 @@ package qwen3asr
 import (
 	"errors"
 	"sync/atomic"
+	"time"
+
+	"touchline/inference/internal/kvcache"
 )
 
 // Stats are the counters of an engine since it was opened.
@@ -19,6 +22,8 @@ type Stats struct {
 	Slots, Busy, Waiting int
 	// MemoryPlanned is in bytes.
 	MemoryPlanned int64
+	// Device is how long the device worked.
+	Device time.Duration
 }
 
 // counters collects Stats. Safe for concurrent use.
@@ -29,6 +34,7 @@ type counters struct {
 	prompt, prompts               atomic.Uint64
 	tokens, steps                 atomic.Uint64
 	busy                          atomic.Int64
+	device                        atomic.Int64 // ns
 }
 
 func (c *counters) ended(k class, err error) {
@@ -53,6 +59,40 @@ func (e *Engine) Stats() Stats {
 		Cancelled: c.cancelled.Load(), Failed: c.failed.Load(), Overloaded: c.overloaded.Load(),
 		Windows: c.windows.Load(), Encodes: c.encodes.Load(),
 		Prompt: c.prompt.Load(), Prompts: c.prompts.Load(), Tokens: c.tokens.Load(), Steps: c.steps.Load(),
-		Slots: e.loop.shape.layout.Slots, Busy: int(c.busy.Load()), Waiting: waiting, MemoryPlanned: e.plan.Total(),
+		Slots: e.loop.shape.layout.Slots, Busy: int(c.busy.Load()), Waiting: waiting, MemoryPlanned: e.plan.Total(), Device: time.Duration(c.device.Load()),
 	}
 }
+
+// clocked is a backend whose runs are timed.
+type clocked struct {
+	backend
+	now   func() time.Time
+	stats *counters
+}
+
+func (t clocked) encode(windows []*window) error {
+	defer t.since(t.now())
+	return t.backend.encode(windows)
+}
+
+func (t clocked) prefill(j *job, from, to int) error {
+	defer t.since(t.now())
+	return t.backend.prefill(j, from, to)
+}
+
+func (t clocked) begin(jobs []*job, r kvcache.Range) error {
+	defer t.since(t.now())
+	return t.backend.begin(jobs, r)
+}
+
+func (t clocked) decode(r kvcache.Range, tokens, lengths []int32) error {
+	defer t.since(t.now())
+	return t.backend.decode(r, tokens, lengths)
+}
+
+func (t clocked) align(j *job) ([]int32, error) {
+	defer t.since(t.now())
+	return t.backend.align(j)
+}
+
+func (t clocked) since(begin time.Time) { t.stats.device.Add(int64(t.now().Sub(begin))) }
