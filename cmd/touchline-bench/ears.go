@@ -142,7 +142,7 @@ func (w *partialWatch) overheads(ctx context.Context, n int, log zerolog.Logger)
 	go func() { served <- srv.Serve(listener) }()
 	defer func() {
 		_ = srv.Close()
-		<-served
+		_ = <-served // it was closed
 	}()
 	var mu sync.Mutex
 	var all []time.Duration
