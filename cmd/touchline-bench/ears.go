@@ -142,7 +142,9 @@ func (w *partialWatch) overheads(ctx context.Context, n int, log zerolog.Logger)
 	go func() { served <- srv.Serve(listener) }()
 	defer func() {
 		_ = srv.Close()
-		_ = <-served // it was closed
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			log.Warn().Err(err).Msg("the service failed")
+		}
 	}()
 	var mu sync.Mutex
 	var all []time.Duration

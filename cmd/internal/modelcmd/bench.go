@@ -29,7 +29,7 @@ type BenchModelCmd struct {
 	Bundle   string        `arg:"" type:"existingdir" help:"The bundle, with int4 and fp16 weights."`
 	Head4    string        `type:"existingdir" help:"A bundle with an int4 vocabulary matrix, for an additional row."`
 	Aligner  string        `type:"existingdir" help:"The aligner's bundle, for a row of a bundle of speech recognition."`
-	Ears     string        `type:"existingdir" help:"A bundle of speech recognition: measure the first of --rooms alone and beside 64 who speak."`
+	Ears     string        `type:"existingdir" help:"A bundle of speech recognition: measure --rooms alone and beside 64 who speak."`
 	Device   string        `enum:"cuda,cpu" default:"cuda" help:"The device to run on."`
 	Runs     int           `default:"30" help:"Runs per row."`
 	Prompt   int           `default:"414" help:"Tokens of a prompt."`

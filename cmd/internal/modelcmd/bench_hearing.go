@@ -175,7 +175,9 @@ func live(ctx context.Context, e *qwen3asr.Engine, n, seconds int) (took []float
 			for i := 0; failed == nil && i < len(sound); i += liveStep {
 				due := begin.Add(every*time.Duration(k)/time.Duration(n) + every*time.Duration(i/liveStep+1))
 				<-time.After(time.Until(due))
-				_, failed = u.Hear(ctx, sound[i:i+liveStep])
+				if _, failed = u.Hear(ctx, sound[i:i+liveStep]); failed != nil {
+					break
+				}
 				mu.Lock()
 				took = append(took, milli(time.Since(due)))
 				mu.Unlock()

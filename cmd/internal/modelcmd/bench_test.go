@@ -63,6 +63,22 @@ func TestBenchHearing(t *testing.T) {
 	}
 }
 
+func TestBenchBeside(t *testing.T) {
+	rooms, ears := filepath.Join(t.TempDir(), "rooms"), filepath.Join(t.TempDir(), "ears")
+	for dir, shape := range map[string]string{rooms: "tiny", ears: "tiny-asr"} {
+		_, err := run(t, "models", "synth", "--shape", shape, dir, "--weights", "fp32", "--device", "cpu")
+		require.NoError(t, err)
+	}
+	out, err := run(t, "bench", "model", rooms, "--ears", ears, "--device", "cpu", "--ort", runtime, "--prompt", "300", "--answer", "12",
+		"--rooms", "2", "--duration", "2s", "--interval", "1s")
+	require.NoError(t, err)
+	for _, row := range []string{
+		"2 rooms alone: cycle", "2 rooms beside 64 who speak: cycle", "p95 of a cycle to that alone", "live text each 0.5 s, 64 speakers beside 2 rooms",
+	} {
+		require.Contains(t, out, row)
+	}
+}
+
 func TestBenchRefuses(t *testing.T) {
 	dir := t.TempDir()
 	cuda, source, silent := filepath.Join(dir, "cuda"), filepath.Join(dir, "source"), filepath.Join(dir, "silent")

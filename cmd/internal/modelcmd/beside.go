@@ -95,10 +95,7 @@ func chatter(ctx context.Context, ears *qwen3asr.Engine) (stop func() ([]float64
 	go func() {
 		for ctx.Err() == nil {
 			more, err := live(ctx, ears, manySpeakers, liveSeconds)
-			if ctx.Err() != nil {
-				break
-			}
-			if took = append(took, more...); err != nil {
+			if took = append(took, more...); err != nil && ctx.Err() == nil {
 				ended <- err
 				return
 			}
