@@ -1,6 +1,7 @@
 #!/bin/sh
 # Times the built-in model on this machine's GPU, with random weights of the real shape, and the same work in Hugging Face
-# transformers if PyTorch with CUDA is installed. Both are in one table. Speech recognition has a table for each of its two sizes.
+# transformers if PyTorch with CUDA is installed. Both are in one table. Speech recognition has a table for each of its two sizes,
+# and one beside the commentary of 64 rooms.
 # usage: scripts/bench-gpu.sh [flags of `touchline-model bench model`]
 #   MODEL_DIR  folder that keeps the bundles (about 36 GB); default: a temporary one
 #   BENCH_OUT  file for the table; default: bin/bench-gpu.md
@@ -58,6 +59,14 @@ set -- bench model "$dir/head8" --head-4 "$dir/head4" ${compare:+--compare "$com
 say "touchline-model $*"
 "$tool" "$@"
 for size in 0.6b 1.7b; do
-	"$tool" bench model "$dir/asr-$size" --aligner "$dir/aligner" --out "${out%.md}-asr-$size.md"
+	other=
+	if [ -n "$compare" ] && "$python" "$here/bench/hf_asr.py" --size $size >"$hf.asr"; then
+		other=$hf.asr
+	else
+		say "no column of transformers for qwen3-asr-$size: it needs PyTorch with CUDA and transformers 5.17"
+	fi
+	"$tool" bench model "$dir/asr-$size" --aligner "$dir/aligner" ${other:+--compare "$other"} --out "${out%.md}-asr-$size.md"
+	rm -f "$hf.asr"
 done
-say "the tables are in $out and ${out%.md}-asr-*.md"
+"$tool" bench model "$dir/head8" --ears "$dir/asr-0.6b" --rooms 64 --out "${out%.md}-beside.md"
+say "the tables are in $out, ${out%.md}-asr-*.md and ${out%.md}-beside.md"

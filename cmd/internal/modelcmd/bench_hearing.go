@@ -56,7 +56,7 @@ func (b *bench) ears(ctx context.Context, bundle *models.Bundle) error {
 				return err
 			}
 			what := fmt.Sprintf("first token of a clip of %d s, %d at once, p95", firstSeconds, n)
-			b.add(what, "ms", "", []float64{quantile.Of(took, .95)}, ofN(n, 20, 200), true)
+			b.add(what, "ms", fmt.Sprintf("first_10s_%d", n), []float64{quantile.Of(took, .95)}, ofN(n, 20, 200), true)
 		}
 		return nil
 	})
@@ -70,7 +70,7 @@ func (b *bench) ears(ctx context.Context, bundle *models.Bundle) error {
 				return err
 			}
 			what := fmt.Sprintf("clip of %d s with %d tokens, %d at once", clipSeconds, clipTokens, n)
-			b.add(what, "x real time", "", speeds, ofN(n, goal(165, 110), goal(2000, 1350)), false)
+			b.add(what, "x real time", fmt.Sprintf("clip_30s_%d", n), speeds, ofN(n, goal(165, 110), goal(2000, 1350)), false)
 		}
 		for _, n := range []int{1, manySpeakers} {
 			took, err := live(ctx, e, n, seconds)
@@ -79,7 +79,7 @@ func (b *bench) ears(ctx context.Context, bundle *models.Bundle) error {
 			}
 			what := fmt.Sprintf("live text each 0.5 s of %d s, %d speakers", seconds, n)
 			b.add(what, "ms", "", took, 0, true)
-			b.add(what+", p95", "ms", "", []float64{quantile.Of(took, .95)}, ofN(n, 40, 150), true)
+			b.add(what+", p95", "ms", fmt.Sprintf("live_8s_%d", n), []float64{quantile.Of(took, .95)}, ofN(n, 40, 150), true)
 		}
 		if b.Aligner == "" {
 			return nil
@@ -95,7 +95,7 @@ func (b *bench) ears(ctx context.Context, bundle *models.Bundle) error {
 				speeds = append(speeds, 60/time.Since(begin).Seconds())
 			}
 		}
-		b.add("alignment of 60 s", "x real time", "", speeds, 1000, false)
+		b.add("alignment of 60 s", "x real time", "align_60s", speeds, 1000, false)
 		return nil
 	})
 }
