@@ -3,6 +3,7 @@ package qwen3asr
 import (
 	"runtime"
 	"slices"
+	"sync"
 
 	"touchline/inference"
 	"touchline/inference/internal/mel"
@@ -123,10 +124,13 @@ func newWindow(dims models.Hearing, rows []float32, n int, peak float32) *window
 func hear(dims models.Hearing, sound []float32) []*window {
 	rows := mel.SpeechRows(padded(sound), runtime.GOMAXPROCS(0))
 	peak := slices.Max(rows)
-	var out []*window
-	for part := range slices.Chunk(rows, dims.Chunk*dims.Window*mel.SpeechBins) {
-		out = append(out, newWindow(dims, part, len(part)/mel.SpeechBins, peak))
+	parts := slices.Collect(slices.Chunk(rows, dims.Chunk*dims.Window*mel.SpeechBins))
+	out := make([]*window, len(parts))
+	var work sync.WaitGroup
+	for i, part := range parts {
+		work.Go(func() { out[i] = newWindow(dims, part, len(part)/mel.SpeechBins, peak) })
 	}
+	work.Wait()
 	return out
 }
 
