@@ -8,9 +8,9 @@ import (
 // FormatVersion is the newest bundle format that this code writes and reads. It
 // reads all older ones too. Format 2 added the voice (Dims.Speech, Voice), format 3
 // speech recognition (Task, Dims.Hearing), format 4 a vocoder for the end of a speech
-// (KindVocoderTail). A bundle is written in the oldest format that can hold it, for older
-// programs.
-const FormatVersion = 4
+// (KindVocoderTail), format 5 decoders on CUDA whose norms must compute in float32. A bundle
+// is written in the oldest format that can hold it, for older programs.
+const FormatVersion = 5
 
 // ManifestName is the manifest's file name in a bundle.
 const ManifestName = "manifest.json"

@@ -226,7 +226,7 @@ func (c *conversion) small(graphs []*graph.Description) error {
 		if g.Weights == models.WeightsInt4 {
 			g.Head, g.Block, g.ZeroPoints = d.Options.Head, d.Options.Block, d.Options.ZeroPoints
 		}
-		c.manifest.Format = max(c.manifest.Format, g.Kind.Format())
+		c.manifest.Format = max(c.manifest.Format, d.Format())
 		c.manifest.Graphs = append(c.manifest.Graphs, g)
 		c.files = append(c.files, smallFile{name, content})
 	}

@@ -120,6 +120,11 @@ func matrix(tb testing.TB, src models.Source, w graph.Weight) (values []float32,
 	if w.To > 0 {
 		values, rows = values[w.From*cols:w.To*cols], w.To-w.From
 	}
+	if w.Scale != 0 && w.Rule != graph.RuleQueries {
+		for i := range values {
+			values[i] *= float32(w.Scale)
+		}
+	}
 	return values, rows, cols
 }
 
@@ -305,6 +310,29 @@ func TestDataGoesOnInFurtherFiles(t *testing.T) {
 	for _, g := range b.Manifest.Graphs {
 		compare(t, src, b, g, seen)
 	}
+}
+
+// TestScaledWeights: on CUDA what a model that hears adds to its residual is smaller.
+func TestScaledWeights(t *testing.T) {
+	t.Parallel()
+	shape, err := synth.Find("tiny-asr")
+	require.NoError(t, err)
+	src, err := synth.New(shape, 1)
+	require.NoError(t, err)
+	dst := filepath.Join(t.TempDir(), "x")
+	require.NoError(t, convert.Convert(t.Context(), src, dst, convert.Options{
+		Weights: []models.Weights{models.WeightsFloat16, models.WeightsInt4}, Devices: []models.Device{models.DeviceCUDA},
+	}))
+	b, err := models.OpenBundle(dst)
+	require.NoError(t, err)
+	require.Equal(t, 5, b.Manifest.Format)
+	seen := map[string][]byte{}
+	for _, g := range b.Manifest.Graphs {
+		if g.Kind == models.KindDecoder {
+			compare(t, src, b, g, seen)
+		}
+	}
+	require.NotEmpty(t, seen)
 }
 
 func TestPackedCheckpoint(t *testing.T) {

@@ -68,9 +68,9 @@ func Decoder(d models.Dims, o Options) (*Description, error) {
 	return b.build(), nil
 }
 
-// residualScale multiplies the residual of models that hear, in float16. Their hidden states exceed 10,000: what is added to the
-// residual could leave float16, which ends at 65,504. As it is a power of two, and the norms undo it, no digit is lost.
-// The squares in the norms exceed float16 all the same: sessions of these graphs need ort.SessionOptions.StrictNorm.
+// residualScale multiplies the residual of models that hear, in float16. Their hidden states exceed 10,000, and float16 ends at
+// 65,504. It is a power of two, and the norms undo it. A sum has 11 bits then; the official code, in bfloat16, has 8. A residual in
+// float32 took two more launches for each norm. Squares exceed float16 all the same: sessions need ort.SessionOptions.StrictNorm.
 const residualScale = 1.0 / 16
 
 // newDecoder returns a decoder of the given sizes.
@@ -79,8 +79,8 @@ func newDecoder(name string, d models.Dims, c models.Decoder, o Options) decoder
 		network: newNetwork(name, o), Decoder: c, model: "llm.model.", best: min(TopK, c.Vocab), several: d.Speech != nil,
 	}
 	if d.Hearing != nil {
-		b.best, b.grouped = min(HearingTopK, c.Vocab), true
-		if o.Device == models.DeviceCUDA && !o.ZeroPoints { // packed layers stay as they are
+		b.best, b.grouped, b.strict = min(HearingTopK, c.Vocab), true, o.Device == models.DeviceCUDA
+		if b.strict && !o.ZeroPoints { // packed layers stay as they are
 			b.scale = residualScale
 		}
 	}
