@@ -228,7 +228,7 @@ func (d *device) prefill(j *job, from, to int) error {
 }
 
 // alignedTo is what the length of several prompts in one run is rounded up to a multiple of, less padLess.
-const alignedTo = 64
+const alignedTo = 32
 
 // aligned returns the length to which so many prompts of up to n positions are padded.
 func (d *device) aligned(size, n int) int {
