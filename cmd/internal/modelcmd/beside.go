@@ -79,7 +79,8 @@ func (b *bench) beside(ctx context.Context) error {
 	if err = errors.Join(err, failed); err != nil {
 		return err
 	}
-	b.found.Detail, b.found.Device = e.Status().Detail+", "+ears.Status().Detail, "one GPU"
+	b.found.Detail, b.found.Device = e.Status().Detail+", "+ears.Status().Detail, "one device"
+	b.found.Planned = e.Stats().MemoryPlanned + ears.Plan().Total()
 	b.add(fmt.Sprintf("%d rooms beside %d who speak: p95 of a cycle to that alone", b.Rooms[0], manySpeakers), "x", "",
 		[]float64{both / alone}, 1.3, true)
 	b.add(fmt.Sprintf("live text each 0.5 s, %d speakers beside %d rooms, p95", manySpeakers, b.Rooms[0]), "ms", "",
