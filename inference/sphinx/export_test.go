@@ -7,9 +7,15 @@ func Segments(line string) (words []string, ends []int, err error) {
 		words, ends = append(words, s.text()), append(ends, s.end)
 	}
 	spread(list)
-	compare(list, list)
+	compare(list, list, nil)
 	return words, ends, err
 }
 
 // Grammar is grammar.
 func Grammar(wake, orders []string, addressed bool) string { return grammar(wake, orders, addressed) }
+
+// ReduceNoise is reduceNoise.
+func ReduceNoise(sound []float32) []float32 { return reduceNoise(sound) }
+
+// Samples is samples.
+func Samples(sound []float32) []byte { return samples(sound) }

@@ -20,14 +20,28 @@ func Fold(sentence string) string {
 	}), " ")
 }
 
+// aside is the probability of a word that an order does not need.
+const aside = 0.02
+
 // polite are words around an order that change nothing.
-func polite() (before, after string) {
-	return "[ please ]", "[ please | now | thanks ]"
+func polite() (before, after []string) {
+	return []string{"please"}, []string{"please", "now", "thanks"}
+}
+
+// maybe returns the expansion of words that may be said, each with the probability aside. An optional expansion of JSGF would
+// make them as likely as none, so that noise is heard as "please".
+func maybe(words ...string) string {
+	out := fmt.Sprintf("/%.2f/ <NULL>", 1-aside*float64(len(words)))
+	for _, w := range words {
+		out += fmt.Sprintf(" | /%.2f/ %s", aside, w)
+	}
+	return "( " + out + " )"
 }
 
 // words are all words of sentences and of politeness, sorted.
 func words(sentences ...[]string) []string {
-	out := strings.Fields("please now thanks")
+	before, after := polite()
+	out := slices.Concat(before, after)
 	for _, list := range sentences {
 		for _, s := range list {
 			out = append(out, strings.Fields(s)...)
@@ -40,13 +54,14 @@ func words(sentences ...[]string) []string {
 // grammar returns the JSGF grammar of orders. Without addressed a wake word comes first, which may stand alone.
 func grammar(wake, orders []string, addressed bool) string {
 	before, after := polite()
-	order := fmt.Sprintf("( %s <order> %s )", before, after)
-	first, rest := "<wake>", "["+order+"]"
+	said := fmt.Sprintf("%s <order> %s", maybe(before...), maybe(after...))
 	if addressed {
-		first, rest = "[ <wake> ]", order
+		said = maybe("<wake>") + " " + said
+	} else {
+		said = "<wake> ( <NULL> | " + said + " )"
 	}
-	return fmt.Sprintf("#JSGF V1.0;\ngrammar orders;\npublic <said> = %s %s;\n<wake> = %s;\n<order> = %s;\n",
-		first, rest, strings.Join(wake, " | "), strings.Join(orders, " | "))
+	return fmt.Sprintf("#JSGF V1.0;\ngrammar orders;\npublic <said> = %s;\n<wake> = %s;\n<order> = %s;\n",
+		said, strings.Join(wake, " | "), strings.Join(orders, " | "))
 }
 
 // dictionary has the pronunciations of words.

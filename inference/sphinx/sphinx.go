@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -134,8 +133,10 @@ func (r *Recognizer) searchesFor(wake []string) (*searches, error) {
 	}
 	s := &searches{wake: folded}
 	text := dict.file(list)
-	s.orders = search{args: []string{"-jsgf", fd(searchFile)}, words: text, text: grammar(folded, r.orders, false)}
-	s.addressed = search{args: []string{"-jsgf", fd(searchFile)}, words: text, text: grammar(folded, r.orders, true)}
+	// Wide beams: the usual ones lose long orders in noise.
+	args := []string{"-jsgf", fd(searchFile), "-beam", "1e-80", "-pbeam", "1e-80", "-wbeam", "1e-60"}
+	s.orders = search{args: args, words: text, text: grammar(folded, r.orders, false)}
+	s.addressed = search{args: args, words: text, text: grammar(folded, r.orders, true)}
 	if len(r.searches) >= maxSearches {
 		clear(r.searches)
 	}
@@ -260,19 +261,19 @@ func (r *Recognizer) understand(ctx context.Context, sound []float32, h inferenc
 	r.running.Add(1)
 	r.mu.Unlock()
 	defer r.running.Done()
-	grammar := s.orders
+	grammar, good := s.orders, judgement.good
 	if h.Addressed {
-		grammar = s.addressed
+		grammar, good = s.addressed, judgement.goodAddressed
 	}
-	j, err := r.judge(ctx, samples(sound), grammar)
-	if err != nil || !j.good() {
+	j, err := r.judge(ctx, samples(sound), grammar, s.wake)
+	if err != nil || !good(j) {
 		return "", err
 	}
 	return j.text, nil
 }
 
 // judge compares the grammar with any sequence of sounds.
-func (r *Recognizer) judge(ctx context.Context, pcm []byte, grammar search) (judgement, error) {
+func (r *Recognizer) judge(ctx context.Context, pcm []byte, grammar search, wake []string) (judgement, error) {
 	var known, free []segment
 	g, gctx := rescue.WithContext(ctx)
 	g.Go(func() (err error) {
@@ -289,32 +290,5 @@ func (r *Recognizer) judge(ctx context.Context, pcm []byte, grammar search) (jud
 	if err := g.Wait(); err != nil {
 		return judgement{}, err
 	}
-	return compare(known, free), nil
-}
-
-// floor is the level of the noise that is added to all sound, in units of 16-bit sound. The model makes nothing of digital silence.
-const floor = 3
-
-// around is the noise before and after a sound, in frames.
-const around = 15
-
-// samples returns sound as 16-bit PCM with a faint noise.
-func samples(sound []float32) []byte {
-	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // noise
-	const pad = around * inference.RecognizerRate / frameRate
-	out := make([]byte, 0, 2*(len(sound)+2*pad))
-	add := func(v float32) {
-		n := int16(min(max(v*32767+float32(rng.NormFloat64())*floor, -32768), 32767))
-		out = append(out, byte(n), byte(n>>8)) //nolint:gosec // the halves of a number
-	}
-	for range pad {
-		add(0)
-	}
-	for _, v := range sound {
-		add(v)
-	}
-	for range pad {
-		add(0)
-	}
-	return out
+	return compare(known, free, wake), nil
 }

@@ -2,7 +2,9 @@ package sphinx_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -22,7 +24,7 @@ var orders = []string{"stop", "stop talking", "be quiet", "go on", "louder", "Wh
 // open returns a recognizer; the test is skipped where the programs are not installed.
 func open(t *testing.T) *sphinx.Recognizer {
 	t.Helper()
-	for _, p := range []string{"pocketsphinx_batch", "flite"} {
+	for _, p := range []string{"pocketsphinx_batch", "flite", "espeak-ng"} {
 		if _, err := exec.LookPath(p); err != nil {
 			t.Skip(p + " is not installed")
 		}
@@ -33,11 +35,14 @@ func open(t *testing.T) *sphinx.Recognizer {
 	return r
 }
 
-// say returns a sentence by a voice of flite, with digital silence around it.
+// say returns a sentence by a voice, with digital silence around it.
 func say(t *testing.T, name, text string) []float32 {
 	t.Helper()
 	cfg := inference.DefaultConfig().Voice
 	cfg.Program, cfg.Name = "flite", name
+	if strings.HasPrefix(name, "en") {
+		cfg.Program = "espeak-ng"
+	}
 	synth, err := voice.New(cfg, zerolog.Nop())
 	require.NoError(t, err)
 	speech, err := synth.Say(t.Context(), text, "en")
@@ -66,6 +71,9 @@ func TestSpokenOrders(t *testing.T) {
 		{"rms", "hello computer, be quiet", inference.Hearing{WakeWords: []string{"Hello, computer!"}}, "hello computer be quiet"},
 		{"slt", "the ball goes over the touchline in the second half", inference.Hearing{}, ""},
 		{"rms", "my daughter plays the violin but not on Sundays", inference.Hearing{Addressed: true}, ""},
+		{"en-us", "hey touchline, who has the ball?", inference.Hearing{}, "hey touchline who has the ball"},
+		{"en-gb-scotland", "what's the score?", inference.Hearing{Addressed: true}, "what's the score"},
+		{"slt", "I hate touchline talk for no reason", inference.Hearing{}, ""},
 	} {
 		u, err := r.Listen(t.Context(), c.hearing)
 		require.NoError(t, err)
@@ -78,6 +86,15 @@ func TestSpokenOrders(t *testing.T) {
 		require.NoError(t, u.Close())
 		require.Equal(t, c.want, got.Text, "%s: %s", c.voice, c.said)
 		require.True(t, got.Final)
+	}
+	noisy := say(t, "slt", "hey touchline, tell me the score every minute")
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := range noisy {
+		noisy[i] += 0.02 * float32(rng.NormFloat64()) // 15 dB below the voice
+	}
+	for got, err := range r.Transcribe(t.Context(), noisy, inference.Hearing{}) {
+		require.NoError(t, err)
+		require.Equal(t, "hey touchline tell me the score every minute", got.Text, "in noise")
 	}
 	for got, err := range r.Transcribe(t.Context(), make([]float32, inference.RecognizerRate), inference.Hearing{}) {
 		require.NoError(t, err)
@@ -119,7 +136,10 @@ func TestMissingProgram(t *testing.T) {
 func TestGrammar(t *testing.T) {
 	require.Equal(t, "what's the score", sphinx.Fold(" What’s the score?; "))
 	require.Contains(t, sphinx.Grammar([]string{"hey touchline"}, []string{"stop", "go on"}, false),
-		"public <said> = <wake> [( [ please ] <order> [ please | now | thanks ] )];\n<wake> = hey touchline;\n<order> = stop | go on;\n")
+		"public <said> = <wake> ( <NULL> | ( /0.98/ <NULL> | /0.02/ please ) <order> "+
+			"( /0.94/ <NULL> | /0.02/ please | /0.02/ now | /0.02/ thanks ) );\n<wake> = hey touchline;\n<order> = stop | go on;\n")
+	require.Contains(t, sphinx.Grammar([]string{"hey touchline"}, []string{"stop"}, true),
+		"public <said> = ( /0.98/ <NULL> | /0.02/ <wake> ) ( /0.98/ <NULL> | /0.02/ please ) <order> ")
 }
 
 func FuzzSegments(f *testing.F) {
