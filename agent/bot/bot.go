@@ -234,6 +234,23 @@ func (b *Bot) Talk(identity string, held bool) error {
 	return b.ears.Talk(identity, held)
 }
 
+// hearVoice gives the voice to the ears, which tell its echo from people.
+func (b *Bot) hearVoice(ctx context.Context) error {
+	frames, cancel := b.Voice.Frames()
+	defer cancel()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case f, ok := <-frames:
+			if !ok {
+				return nil
+			}
+			b.ears.Voice(f.PCM, f.Due)
+		}
+	}
+}
+
 // makeOutputs makes the outputs of picture, texts and alerts, and returns those of texts.
 func (b *Bot) makeOutputs() []agent.TextOutput {
 	cfg := b.opts.Settings
@@ -368,6 +385,7 @@ func (b *Bot) Run(ctx context.Context) (err error) {
 	part(b.control.Run)
 	if b.ears != nil {
 		part(b.ears.Run)
+		part(b.hearVoice)
 	}
 	part(func(ctx context.Context) error {
 		b.Hub.Remember(b.opts.Outputs.past(ctx, b.Room.RoomName(), b.opts.Settings.Comments))

@@ -2,6 +2,7 @@ package hearing
 
 import (
 	"runtime"
+	"time"
 
 	"touchline/media/sound"
 )
@@ -20,5 +21,20 @@ func (s *Sink) Heard() bool { return s.m.on.Load() }
 func (s *Sink) Wait() {
 	for len(s.m.pieces) > 0 {
 		runtime.Gosched()
+	}
+}
+
+// Comparison compares the levels of a microphone with those of the voice, in dB.
+func Comparison(voice, mic []float64) func() {
+	v, m := voiceLevels{zero: time.Now()}, ownLevels{}
+	for i, db := range voice {
+		v.set(int64(i), db)
+	}
+	for i, db := range mic {
+		m.set(int64(i), db)
+	}
+	return func() {
+		m.asked = -1
+		v.echoes(&m, 0, v.zero)
 	}
 }

@@ -68,8 +68,9 @@ type Ears struct {
 	ctx  context.Context //nolint:containedctx // of the goroutines of microphones
 	end  context.CancelFunc
 
-	// said is what the voice says, for echoes of it.
-	said said
+	// said is what the voice says and voice how loud it is, for echoes of it.
+	said  said
+	voice voiceLevels
 
 	counts counts
 
@@ -94,7 +95,7 @@ func New(o Options) *Ears {
 	work, ctx := rescue.WithContext(ctx)
 	return &Ears{
 		opts: o, log: o.Log.With().Str("component", "hearing").Logger(), work: work, ctx: ctx, end: cancel,
-		mics: map[string]*microphone{}, held: map[string]time.Time{},
+		mics: map[string]*microphone{}, held: map[string]time.Time{}, voice: voiceLevels{zero: time.Now()},
 	}
 }
 

@@ -88,6 +88,7 @@ type microphone struct {
 	// Of the utterance that is open.
 	segment   string
 	began     time.Time
+	start     int64         // sample of the session
 	speech    time.Duration // of the session when it began
 	inside    bool
 	addressed bool
@@ -100,6 +101,7 @@ type microphone struct {
 	fed    int64 // samples of the session
 	last   time.Time
 	filled int64
+	levels ownLevels
 }
 
 func newMicrophone(e *Ears, info agent.Microphone) (*microphone, error) {
@@ -276,6 +278,7 @@ func (m *microphone) write(ctx context.Context, sound []float32) error {
 		return nil
 	}
 	m.fed += int64(len(sound))
+	m.levels.add(sound)
 	return m.session.Write(ctx, sound)
 }
 
@@ -293,8 +296,9 @@ func (m *microphone) turn(now time.Time) error {
 	if ends {
 		m.ends = time.Time{}
 	}
+	start, zero := m.start, m.zero
 	m.mu.Unlock()
-	if talks && m.talking.CompareAndSwap(false, true) {
+	if talks && !m.talking.Load() && !m.ears.voice.echoes(&m.levels, start, zero) && m.talking.CompareAndSwap(false, true) {
 		m.ears.takeFloor()
 	}
 	if ends || closes {
@@ -370,6 +374,7 @@ func (m *microphone) begin(v live.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.segment, m.began, m.speech, m.inside, m.shown = "SG_"+rand.Text()[:12], m.zero.Add(v.Start), speech, true, time.Time{}
+	m.start = samples(v.Start)
 	m.addressed = held || m.began.Before(m.openTill)
 }
 
