@@ -1,5 +1,7 @@
 package sphinx
 
+import "errors"
+
 // Segments returns the words of a line of results and their ends.
 func Segments(line string) (words []string, ends []int, err error) {
 	list, err := parseSegments(line)
@@ -19,3 +21,11 @@ func ReduceNoise(sound []float32) []float32 { return reduceNoise(sound) }
 
 // Samples is samples.
 func Samples(sound []float32) []byte { return samples(sound) }
+
+// Judge judges a line of results by that of free sounds, behind the wake word "hey touchline" and addressed.
+func Judge(known, free string) (good, addressed bool, err error) {
+	a, err1 := parseSegments(known)
+	b, err2 := parseSegments(free)
+	j := compare(a, b, []string{DefaultWake})
+	return j.good(), j.goodAddressed(), errors.Join(err1, err2)
+}

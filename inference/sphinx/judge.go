@@ -21,19 +21,28 @@ type judgement struct {
 	mean, words, order, worst float64
 	// pauses is the sum of the worst pause: words that the grammar does not know are heard as a pause.
 	pauses float64
+	// longest is the frames of the longest word, pause those of the longest pause.
+	longest, pause int
 }
+
+const (
+	// longestWord is longer than any word of an order: a crowd's noise is heard as "hush" or "come" that lasts for seconds.
+	longestWord = 120
+	// longestPause is longer than any within or around an order behind a wake word, which ends where its speaker pauses.
+	longestPause = 150
+)
 
 // In trials with other sentences than those of touchline-bench, seven synthetic voices, without noise and with noise at 15 dB,
 // orders were above these limits, and at least one of the scores of other speech was below.
 
 // good reports whether the text was said, behind a wake word.
 func (j judgement) good() bool {
-	return j.text != "" && j.mean >= -16 && j.words >= -25 && j.order >= -27 && j.worst >= -60 && j.pauses >= -850
+	return j.text != "" && j.longest <= longestWord && j.pause <= longestPause && j.mean >= -16 && j.words >= -25 && j.order >= -27 && j.worst >= -60 && j.pauses >= -850
 }
 
 // goodAddressed reports whether the text was said to the commentator: who pushes to talk says an order.
 func (j judgement) goodAddressed() bool {
-	return j.text != "" && j.mean >= -19 && j.words >= -42 && j.pauses >= -1500
+	return j.text != "" && j.longest <= longestWord && j.mean >= -19 && j.words >= -42 && j.pauses >= -1500
 }
 
 // compare judges the words of the grammar by the scores of free sounds in the same frames.
@@ -57,6 +66,7 @@ func compare(known, free []segment, wake []string) judgement {
 		}
 	}
 	var all, words, order mean
+	spoke := 0 // the end of the last word
 	for _, s := range known {
 		part := mean{frames: s.end - s.start}
 		for i := s.start; i < min(s.end, n); i++ {
@@ -65,8 +75,10 @@ func compare(known, free []segment, wake []string) judgement {
 		all.add(part)
 		if s.silent() {
 			j.pauses = min(j.pauses, part.sum)
+			j.pause = max(j.pause, s.end-spoke)
 			continue
 		}
+		spoke, j.longest = s.end, max(j.longest, part.frames)
 		words.add(part)
 		if first--; first < 0 {
 			order.add(part)
