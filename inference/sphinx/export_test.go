@@ -14,7 +14,9 @@ func Segments(line string) (words []string, ends []int, err error) {
 }
 
 // Grammar is grammar.
-func Grammar(wake, orders []string, addressed bool) string { return grammar(wake, orders, addressed) }
+func Grammar(wake, orders []string, addressed, polite bool) string {
+	return grammar(wake, orders, addressed, polite)
+}
 
 // ReduceNoise is reduceNoise.
 func ReduceNoise(sound []float32) []float32 { return reduceNoise(sound) }

@@ -23,8 +23,8 @@ func Fold(sentence string) string {
 // aside is the probability of a word that an order does not need.
 const aside = 0.02
 
-// polite are words around an order that change nothing.
-func polite() (before, after []string) {
+// politeWords are words around an order that change nothing.
+func politeWords() (before, after []string) {
 	return []string{"please"}, []string{"please", "now", "thanks"}
 }
 
@@ -40,7 +40,7 @@ func maybe(words ...string) string {
 
 // words are all words of sentences and of politeness, sorted.
 func words(sentences ...[]string) []string {
-	before, after := polite()
+	before, after := politeWords()
 	out := slices.Concat(before, after)
 	for _, list := range sentences {
 		for _, s := range list {
@@ -51,14 +51,19 @@ func words(sentences ...[]string) []string {
 	return slices.Compact(out)
 }
 
-// grammar returns the JSGF grammar of orders. Without addressed a wake word comes first, which may stand alone.
-func grammar(wake, orders []string, addressed bool) string {
-	before, after := polite()
-	said := fmt.Sprintf("%s <order> %s", maybe(before...), maybe(after...))
-	if addressed {
-		said = maybe("<wake>") + " " + said
-	} else {
+// grammar returns the JSGF grammar of orders, with words of politeness if polite. Without addressed a wake word comes first, which
+// may stand alone.
+func grammar(wake, orders []string, addressed, polite bool) string {
+	said := "<order>"
+	if polite {
+		before, after := politeWords()
+		said = fmt.Sprintf("%s <order> %s", maybe(before...), maybe(after...))
+	}
+	switch {
+	case !addressed:
 		said = "<wake> ( <NULL> | " + said + " )"
+	case polite:
+		said = maybe("<wake>") + " " + said
 	}
 	return fmt.Sprintf("#JSGF V1.0;\ngrammar orders;\npublic <said> = %s;\n<wake> = %s;\n<order> = %s;\n",
 		said, strings.Join(wake, " | "), strings.Join(orders, " | "))

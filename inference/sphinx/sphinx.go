@@ -1,8 +1,8 @@
 // Package sphinx recognizes spoken orders on the CPU with Debian's pocketsphinx and its English model. It knows a list of
 // sentences and hears nothing else; it has no text for other speech.
 //
-// Two processes hear each utterance: one by a grammar of the wake words and orders, the other as any sequence of sounds. The order
-// counts where its scores come near those of the free sounds. Both are confined like the speech programs (internal/child).
+// Two or three processes hear each utterance: one or two by a grammar of the wake words and orders, another as any sequence of
+// sounds. The order counts where its scores come near those of the free sounds. All are confined like the speech programs (internal/child).
 package sphinx
 
 import (
@@ -94,8 +94,10 @@ func (r *Recognizer) CheckWakeWords(list []string) error {
 
 // searches are those for some wake words.
 type searches struct {
-	wake              []string // folded
-	orders, addressed search
+	wake []string // folded
+	// orders begin with a wake word, addressed need none. The first of them knows no words of politeness, which are heard in noise
+	// where nobody says them; the second counts where the first finds nothing.
+	orders, addressed [2]search
 }
 
 // maxSearches bounds the lists of wake words that are kept.
@@ -135,8 +137,10 @@ func (r *Recognizer) searchesFor(wake []string) (*searches, error) {
 	text := dict.file(list)
 	// Wide beams: the usual ones lose long orders in noise.
 	args := []string{"-jsgf", fd(searchFile), "-beam", "1e-80", "-pbeam", "1e-80", "-wbeam", "1e-60"}
-	s.orders = search{args: args, words: text, text: grammar(folded, r.orders, false)}
-	s.addressed = search{args: args, words: text, text: grammar(folded, r.orders, true)}
+	for i := range s.orders {
+		s.orders[i] = search{args: args, words: text, text: grammar(folded, r.orders, false, i > 0)}
+		s.addressed[i] = search{args: args, words: text, text: grammar(folded, r.orders, true, i > 0)}
+	}
 	if len(r.searches) >= maxSearches {
 		clear(r.searches)
 	}
@@ -261,34 +265,45 @@ func (r *Recognizer) understand(ctx context.Context, sound []float32, h inferenc
 	r.running.Add(1)
 	r.mu.Unlock()
 	defer r.running.Done()
-	grammar, good := s.orders, judgement.good
+	grammars, good := s.orders, judgement.good
 	if h.Addressed {
-		grammar, good = s.addressed, judgement.goodAddressed
+		grammars, good = s.addressed, judgement.goodAddressed
 	}
-	j, err := r.judge(ctx, samples(sound), grammar, s.wake)
-	if err != nil || !good(j) {
-		return "", err
-	}
-	return j.text, nil
+	return r.first(ctx, samples(sound), grammars, func(known, free []segment) (string, bool) {
+		j := compare(known, free, s.wake)
+		return j.text, good(j)
+	})
 }
 
-// judge compares the grammar with any sequence of sounds.
-func (r *Recognizer) judge(ctx context.Context, pcm []byte, grammar search, wake []string) (judgement, error) {
+// first returns the text of the first grammar that is good beside any sequence of sounds.
+func (r *Recognizer) first(
+	ctx context.Context, pcm []byte, grammars [2]search, judge func(known, free []segment) (string, bool),
+) (string, error) {
 	var known, free []segment
 	g, gctx := rescue.WithContext(ctx)
 	g.Go(func() (err error) {
-		known, err = r.run(gctx, pcm, grammar)
+		known, err = r.run(gctx, pcm, grammars[0])
 		return err
 	})
 	g.Go(func() (err error) {
 		// Narrow beams and sounds without their neighbours make it as fast as the grammar.
-		free, err = r.run(gctx, pcm, search{words: grammar.words, args: []string{
+		free, err = r.run(gctx, pcm, search{words: grammars[0].words, args: []string{
 			"-allphone", filepath.Join(r.model, phonesFile), "-allphone_ci", "yes", "-beam", "1e-20", "-pbeam", "1e-20", "-lw", "2.0",
 		}})
 		return err
 	})
 	if err := g.Wait(); err != nil {
-		return judgement{}, err
+		return "", err
 	}
-	return compare(known, free, wake), nil
+	if text, good := judge(known, free); good {
+		return text, nil
+	}
+	known, err := r.run(ctx, pcm, grammars[1])
+	if err != nil {
+		return "", err
+	}
+	if text, good := judge(known, free); good {
+		return text, nil
+	}
+	return "", nil
 }

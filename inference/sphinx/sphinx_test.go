@@ -71,6 +71,7 @@ func TestSpokenOrders(t *testing.T) {
 		{"rms", "hello computer, be quiet", inference.Hearing{WakeWords: []string{"Hello, computer!"}}, "hello computer be quiet"},
 		{"slt", "the ball goes over the touchline in the second half", inference.Hearing{}, ""},
 		{"rms", "my daughter plays the violin but not on Sundays", inference.Hearing{Addressed: true}, ""},
+		{"slt", "hey touchline, please be quiet now", inference.Hearing{}, "hey touchline please be quiet now"},
 		{"en-us", "hey touchline, who has the ball?", inference.Hearing{}, "hey touchline who has the ball"},
 		{"en-gb-scotland", "what's the score?", inference.Hearing{Addressed: true}, "what's the score"},
 		{"slt", "I hate touchline talk for no reason", inference.Hearing{}, ""},
@@ -135,10 +136,12 @@ func TestMissingProgram(t *testing.T) {
 
 func TestGrammar(t *testing.T) {
 	require.Equal(t, "what's the score", sphinx.Fold(" What’s the score?; "))
-	require.Contains(t, sphinx.Grammar([]string{"hey touchline"}, []string{"stop", "go on"}, false),
+	require.Contains(t, sphinx.Grammar([]string{"hey touchline"}, []string{"stop", "go on"}, false, true),
 		"public <said> = <wake> ( <NULL> | ( /0.98/ <NULL> | /0.02/ please ) <order> "+
 			"( /0.94/ <NULL> | /0.02/ please | /0.02/ now | /0.02/ thanks ) );\n<wake> = hey touchline;\n<order> = stop | go on;\n")
-	require.Contains(t, sphinx.Grammar([]string{"hey touchline"}, []string{"stop"}, true),
+	require.Contains(t, sphinx.Grammar([]string{"hey touchline"}, []string{"stop"}, true, false), "public <said> = <order>;\n")
+	require.Contains(t, sphinx.Grammar([]string{"hey touchline"}, []string{"stop"}, false, false), "= <wake> ( <NULL> | <order> );\n")
+	require.Contains(t, sphinx.Grammar([]string{"hey touchline"}, []string{"stop"}, true, true),
 		"public <said> = ( /0.98/ <NULL> | /0.02/ <wake> ) ( /0.98/ <NULL> | /0.02/ please ) <order> ")
 }
 
