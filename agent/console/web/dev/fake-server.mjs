@@ -349,6 +349,8 @@ async function api(req, res, url) {
       return json(s, 201);
     }
     case 'GET /api/status': return json(snapshot);
+    case 'GET /api/rights': return json({ rights: ['watch', 'instruct', 'settings', 'sources', 'rules', 'speak', 'transcribe', 'process'] });
+    case 'DELETE /api/heard': return res.writeHead(204).end();
     case 'GET /api/events':
       res.writeHead(200, { 'Content-Type': 'text/event-stream', 'Cache-Control': 'no-store' });
       if (many && !room) {

@@ -45,7 +45,8 @@ let rights = /** @type {string[]} */ ([]);
 const talk = new Talk(state, confirm, viewer, () => rights);
 new HeardStrip(state, {
   strip: $('heard'), list: $('heard-list'), live: $('heard-live'), glyph: $('ears'), words: $('ears-words'), desk: $('desk'),
-}, () => viewer.identity);
+  remove: $('heard-delete'),
+}, () => viewer.identity, () => rights);
 const alerts = new Alerts(state, panel, () => $('mute').getAttribute('aria-pressed') === 'true');
 panel.add('alerts', 'Alerts', alerts.body, () => alerts.shown());
 panel.add('source', 'Source', source.body, () => source.shown());

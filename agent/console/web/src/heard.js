@@ -1,7 +1,9 @@
 /** Who said what: the words of the people in the room, in a strip of their own. */
+import * as api from './api.js';
 import { h } from './panel.js';
 
-const KEPT = 30; // lines
+const KEPT = 20; // lines; the server keeps as many for pages that open
+const DOUBT = 5000; // ms in which a deletion is confirmed
 const SILENT = 20_000; // ms after which an interim text without a final one is dropped: its speaker left
 
 /** The words of the bar for a mode of hearing; "" while nobody is heard. @param {string} [mode] */
@@ -50,6 +52,61 @@ export class HeardLines {
   }
 }
 
+/** Whether a client may delete what was said. @param {string[]} rights */
+export const mayDelete = (rights) => rights.includes('transcribe') && rights.includes('instruct');
+
+/** The words of the button that deletes. @param {Deletion['stage']} stage */
+export function deleteWords(stage) {
+  return { off: 'Delete', asked: 'Delete all of it?', sent: 'Deleting…', failed: 'Not deleted. Try again?' }[stage];
+}
+
+/** A deletion that is asked for twice. Without a DOM. */
+export class Deletion {
+  /** @type {'off' | 'asked' | 'sent' | 'failed'} */
+  stage = 'off';
+  #timer = /** @type {any} */ (0);
+
+  /**
+   * @param {() => Promise<unknown>} send
+   * @param {(stage: Deletion['stage'], err?: unknown, done?: boolean) => void} tell of each stage; done: all is deleted
+   */
+  constructor(send, tell) {
+    Object.assign(this, { send, tell });
+  }
+
+  press() {
+    if (this.stage === 'sent') return undefined;
+    clearTimeout(this.#timer);
+    if (this.stage !== 'off') return this.#send();
+    this.#to('asked');
+    this.#timer = setTimeout(() => this.reset(), DOUBT);
+    return undefined;
+  }
+
+  /** The button is left alone. */
+  reset() {
+    clearTimeout(this.#timer);
+    if (this.stage === 'asked' || this.stage === 'failed') this.#to('off');
+  }
+
+  async #send() {
+    this.#to('sent');
+    try {
+      await this.send();
+      this.#to('off');
+    } catch (err) {
+      this.#to('failed', err);
+    }
+  }
+
+  /** @param {Deletion['stage']} stage @param {unknown} [err] */
+  #to(stage, err) {
+    const ended = this.stage === 'sent' && stage === 'off';
+    this.stage = stage;
+    this.tell(stage, err, ended);
+  }
+}
+
 export class HeardStrip {
   #lines = new HeardLines();
   /** @type {Map<string, {row: any, words: any, note: any}>} */
@@ -57,11 +114,15 @@ export class HeardStrip {
 
   /**
    * @param {import('./state.js').State} state
-   * @param {{strip: HTMLElement, list: HTMLElement, live: HTMLElement, glyph: HTMLElement, words: HTMLElement, desk: HTMLElement}} el
+   * @param {{strip: HTMLElement, list: HTMLElement, live: HTMLElement, glyph: HTMLElement, words: HTMLElement, desk: HTMLElement, remove: HTMLElement}} el
    * @param {() => string} self the identity of this page in the room
+   * @param {() => string[]} rights of this client
    */
-  constructor(state, el, self) {
-    Object.assign(this, { state, el, self });
+  constructor(state, el, self, rights) {
+    Object.assign(this, { state, el, self, rights });
+    this.deletion = new Deletion(api.deleteHeard, (stage, err, done) => this.#deletes(stage, err, done));
+    el.remove.addEventListener('click', () => void this.deletion.press());
+    el.remove.addEventListener('blur', () => this.deletion.reset());
     state.on('heard', (heard) => {
       this.#lines.take(heard, performance.now());
       this.#draw();
@@ -80,6 +141,19 @@ export class HeardStrip {
     this.#draw();
   }
 
+  #deletes(stage, err, done) {
+    const { remove, live, list } = this.el;
+    remove.textContent = deleteWords(stage);
+    remove.dataset.stage = stage;
+    remove.title = stage === 'failed' ? err.message : 'Delete what people said, here and in the store';
+    if (stage === 'failed') live.textContent = `Not deleted: ${err.message}`;
+    if (!done) return;
+    this.#lines.list = [];
+    live.textContent = 'What people said is deleted.';
+    list.focus({ preventScroll: true });
+    this.#draw();
+  }
+
   #name(heard) {
     return heard.identity === this.self() ? 'You' : heard.name || heard.identity;
   }
@@ -94,6 +168,7 @@ export class HeardStrip {
     const lines = this.#lines.list;
     const shown = lines.length > 0 || Boolean(this.state.known.status?.hearing);
     this.el.strip.hidden = !shown;
+    this.el.remove.hidden = lines.length === 0 || !mayDelete(this.rights());
     this.el.desk.classList.toggle('hears', shown);
     this.el.list.dataset.empty = this.state.known.status?.hearing === 'orders' ? 'Spoken orders appear here.' : 'What people say appears here.';
     const { list } = this.el;

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { HeardLines, became, hearingTitle, hearingWords } from '../src/heard.js';
+import { Deletion, HeardLines, became, deleteWords, hearingTitle, hearingWords, mayDelete } from '../src/heard.js';
 import { Hold, microphoneSentence, talkState } from '../src/talk.js';
 import { RoomError } from '../src/room.js';
 
@@ -20,8 +20,46 @@ test('a line for each utterance, whose texts replace each other', () => {
   lines.take(said('d', 'later', true), 60_000);
   assert.deepEqual(texts(), ['who has the ball?', 'later']);
   for (let i = 0; i < 50; i++) lines.take(said(`s${i}`, `line ${i}`, true), 60_000);
-  assert.equal(lines.list.length, 30);
+  assert.equal(lines.list.length, 20);
   assert.equal(lines.list.at(-1).text, 'line 49');
+});
+
+test('what was said is deleted after a second click', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  assert.ok(mayDelete(['watch', 'transcribe', 'instruct']));
+  assert.ok(!mayDelete(['watch', 'transcribe']));
+  assert.ok(!mayDelete(['watch', 'instruct']));
+  const log = [];
+  let sent = 0;
+  let answer = async () => {};
+  const d = new Deletion(() => (sent++, answer()), (stage, err, done) => log.push(stage + (err ? `: ${err.message}` : '') + (done ? ', done' : '')));
+  d.press();
+  t.mock.timers.tick(4999);
+  assert.equal(d.stage, 'asked');
+  t.mock.timers.tick(1); // no second click
+  assert.equal(d.stage, 'off');
+  d.press();
+  d.reset(); // the focus goes elsewhere
+  assert.equal(d.stage, 'off');
+  assert.equal(sent, 0);
+  d.press();
+  const end = d.press();
+  d.press(); // while it is sent
+  await end;
+  assert.equal(sent, 1);
+  answer = async () => {
+    throw new Error('the store is full');
+  };
+  d.press();
+  await d.press();
+  assert.equal(d.stage, 'failed');
+  answer = async () => {};
+  await d.press(); // again
+  assert.equal(sent, 3);
+  assert.deepEqual(log, [
+    'asked', 'off', 'asked', 'off', 'asked', 'sent', 'off, done', 'asked', 'sent', 'failed: the store is full', 'sent', 'off, done',
+  ]);
+  for (const stage of ['off', 'asked', 'sent', 'failed']) assert.ok(deleteWords(stage), stage);
 });
 
 test('what became of an order', () => {
