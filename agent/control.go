@@ -46,8 +46,10 @@ type Settings struct {
 	WakeWords  *[]string `json:"wake_words,omitempty"`
 	Remarks    *bool     `json:"remarks,omitempty"`
 	HearCamera *bool     `json:"hear_camera,omitempty"`
-	Manners    *string   `json:"manners,omitempty"`
-	MaxWait    *float64  `json:"max_wait,omitempty"` // s
+	// ConfirmOrders is HearingConfig.Confirm.
+	ConfirmOrders *bool    `json:"confirm_orders,omitempty"`
+	Manners       *string  `json:"manners,omitempty"`
+	MaxWait       *float64 `json:"max_wait,omitempty"` // s
 }
 
 // Live is what people change while a Session runs.

@@ -188,6 +188,7 @@ func (c *HearingConfig) change(v Settings) {
 	set(&c.WakeWords, v.WakeWords)
 	set(&c.Remarks, v.Remarks)
 	set(&c.Camera, v.HearCamera)
+	set(&c.Confirm, v.ConfirmOrders)
 	set(&c.Manners, v.Manners)
 	setSeconds(&c.MaxWait, v.MaxWait)
 }

@@ -186,6 +186,9 @@ func TestWhoCanBeHeard(t *testing.T) {
 		require.NoError(t, change(agent.Settings{Hearing: new("off"), WakeWords: &[]string{"oye comentarista"}}))
 		require.Empty(t, r.Status().Hearing)
 		require.Equal(t, []string{"oye comentarista"}, r.Hearing().WakeWords)
+		require.True(t, *r.Snapshot().Settings.ConfirmOrders)
+		require.NoError(t, change(agent.Settings{ConfirmOrders: new(false)}))
+		require.False(t, r.Hearing().Confirm)
 		r.stop()
 	})
 	opts := agent.Options{

@@ -462,6 +462,7 @@ func (s *Session) settingsLocked() Settings {
 		WakeWords:        new(slices.Clone(s.agent.Hearing.WakeWords)),
 		Remarks:          new(s.agent.Hearing.Remarks),
 		HearCamera:       new(s.agent.Hearing.Camera),
+		ConfirmOrders:    new(s.agent.Hearing.Confirm),
 		Manners:          new(s.agent.Hearing.Manners),
 		MaxWait:          seconds(s.agent.Hearing.MaxWait),
 		Temperature:      sampling.Temperature, TopK: sampling.TopK, TopP: sampling.TopP, RepetitionPenalty: sampling.RepetitionPenalty,

@@ -332,6 +332,29 @@ func TestSpeaksAlready(t *testing.T) {
 	})
 }
 
+// TestConfirm: the confirmation can be turned off while people are heard; a refusal is said all the same.
+func TestConfirm(t *testing.T) {
+	play(t, agent.HearingOrders, []string{"hey touchline, only the goals", "hey touchline, only the cards", "hey touchline, red"}, func(s *stage) {
+		anna := s.join("anna", nil)
+		set := func(confirm, can bool) {
+			s.bot.mu.Lock()
+			defer s.bot.mu.Unlock()
+			s.bot.cfg.Confirm, s.bot.can = confirm, can
+		}
+		for _, confirm := range []bool{true, false} {
+			set(confirm, true)
+			anna.speak(time.Second)
+			anna.quiet(time.Second)
+		}
+		require.Len(t, s.bot.orders, 2)
+		require.Equal(t, []string{"Okay: only the goals"}, s.bot.said)
+		set(false, false)
+		anna.speak(time.Second)
+		anna.quiet(time.Second)
+		require.Equal(t, "This engine cannot follow instructions.", s.bot.said[1])
+	})
+}
+
 func TestEngineWithoutInstructions(t *testing.T) {
 	play(t, agent.HearingAll, []string{"hey touchline, only the goals", "hey touchline, louder"}, func(s *stage) {
 		s.bot.can = false

@@ -77,6 +77,7 @@ export const GROUPS = [
       { key: 'wake_words', label: 'Wake words', unit: '', type: 'list', wide: true, help: 'Separated by commas; each of 4 to 40 letters.' },
       { key: 'manners', label: 'The voice, while somebody speaks', unit: '', type: 'choice', wide: true, options: [['talk', 'goes on'], ['duck', 'is lower'], ['wait', 'waits'], ['interrupt', 'stops']], help: 'Somebody who may instruct. “Waits” ends its comment first.' },
       { key: 'max_wait', label: 'Longest wait', unit: 's', min: 0, max: 60, step: 'any', help: 'Where the voice waits.' },
+      { key: 'confirm_orders', label: 'The voice confirms spoken orders', unit: '', type: 'switch', help: 'As in “Okay: only the goals”.' },
       { key: 'remarks', label: 'Comments may answer what people say', unit: '', type: 'switch', help: 'Never taken for an instruction. Needs captions.' },
       { key: 'hear_camera', label: 'Hear the camera’s sound', unit: '', type: 'switch', help: 'Its captions come with the delayed picture.' },
     ],
