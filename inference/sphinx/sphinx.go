@@ -2,7 +2,8 @@
 // sentences and hears nothing else; it has no text for other speech.
 //
 // Two or three processes hear each utterance: one or two by a grammar of the wake words and orders, another as any sequence of
-// sounds. The order counts where its scores come near those of the free sounds. All are confined like the speech programs (internal/child).
+// sounds. The order counts where its scores come near those of the free sounds. All are confined like the speech programs
+// (internal/child).
 package sphinx
 
 import (
