@@ -50,8 +50,7 @@ type loop struct {
 	images  []*image // prepared, not embedded, in order of arrival
 	batch   []*image // scratch
 
-	voice *tts.Talker   // nil without a voice
-	owed  time.Duration // that new voices may take before the next prompt or picture
+	voice *tts.Talker // nil without a voice
 
 	prefillCost, visionCost cost
 	stall                   time.Duration // stallLimit less stallMargin, except in tests
@@ -281,29 +280,19 @@ func (l *loop) others() (bool, error) {
 }
 
 // piece does one piece of work: the first of a turn in any case, a further one if
-// it fits into the time left. The order is: voices that may soon fall silent,
-// pictures that an answer waits for, prompts, other pictures, other voices. A prompt
-// that did not fit into the last turn goes before pictures. New voices, which all wait for
-// their first sound, and pictures and prompts take turns, of about the same time.
+// it fits into the time left. The order is: voices that may soon fall silent, voices without sound, pictures that an
+// answer waits for, prompts, other pictures. A voice without sound is nearer to its end than a prompt, and
+// there are never more of them than answers. Voices that are ahead have the time in which no answer decodes.
 func (l *loop) piece(left time.Duration, further bool) (did bool, err error) {
 	if l.voice == nil {
 		return l.look(left, further)
 	}
-	if did, err = l.voice.Work(left, further, tts.FallingVoice); did || err != nil {
-		return did, err
-	}
-	begin := l.now()
-	if l.owed > 0 {
-		if did, err = l.voice.Work(left, further, tts.NewVoice); did || err != nil {
-			l.owed -= l.now().Sub(begin)
+	for _, h := range []tts.Hurry{tts.FallingVoice, tts.NewVoice} {
+		if did, err = l.voice.Work(left, further, h); did || err != nil {
 			return did, err
 		}
 	}
-	if did, err = l.look(left, further); did || err != nil {
-		l.owed = l.now().Sub(begin)
-		return did, err
-	}
-	if did, err = l.voice.Work(left, further, tts.NewVoice); did || err != nil {
+	if did, err = l.look(left, further); did || err != nil || l.active > 0 {
 		return did, err
 	}
 	return l.voice.Work(left, further, tts.AnyVoice)

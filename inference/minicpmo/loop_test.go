@@ -28,6 +28,8 @@ type toy struct {
 	cells  [][]int32 // by slot and position; -1 is zeroed
 	last   []int32
 
+	sleep func(time.Duration) // a run
+
 	mu     sync.Mutex
 	events []string
 	fail   func(event string) error
@@ -56,7 +58,7 @@ func toyCosts() stepCosts {
 
 func newToy(t *testing.T, slots int) *toy {
 	t.Helper()
-	d := &toy{t: t, layout: kvcache.Layout{Layers: 1, Slots: slots, KVHeads: 1, MaxLen: 2048, HeadDim: 16, ElemSize: 2}}
+	d := &toy{t: t, sleep: time.Sleep, layout: kvcache.Layout{Layers: 1, Slots: slots, KVHeads: 1, MaxLen: 2048, HeadDim: 16, ElemSize: 2}}
 	d.cells, d.last = make([][]int32, slots), make([]int32, slots)
 	for i := range d.cells {
 		d.cells[i] = make([]int32, d.layout.MaxLen)
@@ -116,7 +118,7 @@ func (d *toy) mask(int, *sample.Set) error { return nil }
 func (d *toy) prefill(set, slot int, p *prompt, from, to, _ int) error {
 	require.Equal(d.t, 1, set, "prompts go through fp16")
 	require.Equal(d.t, p.ids[:from], d.cells[slot][:from], "slot %d was written to while it was being filled", slot)
-	time.Sleep(toyPrefill(to - from))
+	d.sleep(toyPrefill(to - from))
 	if err := d.event("prefill %d %d-%d", slot, from, to); err != nil {
 		return err
 	}
@@ -129,7 +131,7 @@ func (d *toy) prefill(set, slot int, p *prompt, from, to, _ int) error {
 }
 
 func (d *toy) decode(set int, r kvcache.Range, tokens, lengths []int32, _ bool) error {
-	time.Sleep(toyCosts()[set][slices.Index([]int{1, 2, 4, 8, 16, 32, 64}, r.Size)])
+	d.sleep(toyCosts()[set][slices.Index([]int{1, 2, 4, 8, 16, 32, 64}, r.Size)])
 	if err := d.event("decode %d+%d", r.Start, r.Size); err != nil {
 		return err
 	}
@@ -165,7 +167,7 @@ func (d *toy) see(images []*image) error {
 		require.Equal(d.t, [2]int{images[0].rows, images[0].cols}, [2]int{m.rows, m.cols}, "a batch is of one grid")
 		require.NotNil(d.t, m.patches)
 	}
-	time.Sleep(toySee(len(images)))
+	d.sleep(toySee(len(images)))
 	if err := d.event("see %d", len(images)); err != nil {
 		return err
 	}
@@ -187,6 +189,16 @@ type rig struct {
 func start(t *testing.T, slots int) *rig {
 	t.Helper()
 	d := newToy(t, slots)
+	l := d.loop(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = l.run(ctx) })
+	return &rig{loop: l, toy: d, stop: func() { cancel(); wg.Wait() }}
+}
+
+// loop returns a loop on the device.
+func (d *toy) loop(t *testing.T) *loop {
+	t.Helper()
 	s := shape{vocab: toyVocab, layout: d.layout, sets: []string{"int4", "fp16"}, prefillSet: 1, chunk: 512, images: batchLimit}
 	l, err := newLoop(d, s, time.Now, newCounters(s.sets))
 	require.NoError(t, err)
@@ -194,10 +206,7 @@ func start(t *testing.T, slots int) *rig {
 	l.weights.costs = toyCosts()
 	l.prefillCost = lineThrough(32, toyPrefill(32), 512, toyPrefill(512))
 	l.visionCost = lineThrough(1, toySee(1), 4, toySee(4))
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = l.run(ctx) })
-	return &rig{loop: l, toy: d, stop: func() { cancel(); wg.Wait() }}
+	return l
 }
 
 // reply is an answer with the times of its tokens.
@@ -207,6 +216,7 @@ type reply struct {
 	times []time.Time
 	err   error
 	done  chan struct{}
+	seen  func(n int) // called with each token; may be nil
 }
 
 // ask submits an answer of n tokens for a prompt of that length.
@@ -237,6 +247,9 @@ func (r *rig) ask(first int32, prompt, n int, pictures ...*picture) *reply {
 			case ok:
 				out.ids = append(out.ids, s.id)
 				out.times = append(out.times, time.Now())
+				if out.seen != nil {
+					out.seen(len(out.ids))
+				}
 			case ended:
 				out.err = err
 				return

@@ -461,6 +461,14 @@ func (w *speechWave) cover(jobs []*tts.Job) kvcache.Range {
 	return w.slots.Cover(low, high)
 }
 
+// Along implements tts.Wave.
+func (w *speechWave) Along(slot int) int {
+	if w.single {
+		return 0
+	}
+	return w.slots.Cover(0, slot).Size
+}
+
 // windows runs windows of any kind: the encoder and the flow for all, then the vocoder for each kind.
 func (w *speechWave) windows(jobs []*tts.Job) error {
 	r := w.cover(jobs)

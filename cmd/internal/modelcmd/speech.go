@@ -225,6 +225,37 @@ func speakOn(ctx context.Context, e *minicpmo.Engine, after time.Duration) (all 
 	return all, nil
 }
 
+// idle holds the sessions of a room that have no comment: usually one, which has seen the room's earlier frames. A comment that
+// begins before the last one has ended gets another, because the comments of a session sound one after another.
+type idle struct {
+	mu       sync.Mutex
+	sessions []inference.Session
+}
+
+func (r *idle) take(e *minicpmo.Engine) (inference.Session, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := len(r.sessions)
+	if n == 0 {
+		return e.NewSession()
+	}
+	s := r.sessions[n-1]
+	r.sessions = r.sessions[:n-1]
+	return s, nil
+}
+
+func (r *idle) give(s inference.Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sessions = append(r.sessions, s)
+}
+
+func (r *idle) close() {
+	for _, s := range r.sessions {
+		_ = s.Close()
+	}
+}
+
 // comments measures spoken comments that rooms make at random.
 func (b *bench) comments(ctx context.Context, e *minicpmo.Engine) error {
 	load := openLoad{Rooms: commenting, Interval: commentPause, Duration: b.Duration, Frames: 4, New: 2, Seed: 1}
@@ -232,12 +263,18 @@ func (b *bench) comments(ctx context.Context, e *minicpmo.Engine) error {
 	var mu sync.Mutex
 	var firsts []time.Duration
 	underruns := 0
-	row, err := load.run(ctx, func(ctx context.Context, _ int, frames []inference.Frame, first func()) error {
-		s, err := e.NewSession()
+	rooms := make([]idle, commenting)
+	defer func() {
+		for i := range rooms {
+			rooms[i].close()
+		}
+	}()
+	row, err := load.run(ctx, func(ctx context.Context, room int, frames []inference.Frame, first func()) error {
+		s, err := rooms[room].take(e)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = s.Close() }()
+		defer rooms[room].give(s)
 		p := inference.Prompt{Frames: frames, Text: text, Speech: true, MaxSlices: 1, MaxTokens: commentTokens}
 		h, err := hear(time.Now(), s.Generate(ctx, p), commentLength)
 		if err != nil {

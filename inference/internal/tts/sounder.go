@@ -1,8 +1,10 @@
 package tts
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +19,9 @@ type Wave interface {
 	Begin(slot int, voice string) error
 	// Run turns one window of each of some turns into sound: it sets the Wave or the Err of each job. A job that failed can be run again.
 	Run(jobs []Job)
+	// Along returns up to which slot others can share a run with a slot at no cost: those below the number. 0 is for none: a run
+	// of several would be as long as theirs together.
+	Along(slot int) int
 }
 
 // Job is one window of a turn.
@@ -45,6 +50,7 @@ type window struct {
 	codes       []int32
 	words       []inference.WordTime
 	first, last bool
+	ends        bool  // the last window of the turn is queued
 	err         error // of its last run
 }
 
@@ -58,6 +64,7 @@ type Sounder struct {
 	fatal func(error) bool
 
 	speaking atomic.Int32 // turns that will hand over windows
+	short    atomic.Bool  // turns wait for a slot
 	wake     wake.Signal
 
 	mu    sync.Mutex
@@ -107,49 +114,76 @@ func (s *Sounder) batch() (batch []*window, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	kept := s.queue[:0]
-	seen := map[*Turn]bool{}
-	urgent, turns := false, 0
-	wait = -1
-	for _, w := range s.queue {
-		if w.turn.cancelled.Load() || w.turn.ended.Load() {
-			w.turn.left.Add(-1)
-			s.ended() // its slot may be free
-			continue
-		}
-		kept = append(kept, w)
-		if seen[w.turn] {
-			continue
-		}
-		seen[w.turn] = true
-		turns++
-		if spare := w.turn.spare(now) - unheard; w.first || spare <= 0 {
-			urgent = true
-		} else if wait < 0 || spare < wait {
-			wait = spare
-		}
-	}
-	clear(s.queue[len(kept):])
-	s.queue = kept
-	if turns == 0 {
+	s.forget()
+	turns, spare := s.next(), func(w *window) time.Duration { return w.turn.spare(now) - unheard }
+	if len(turns) == 0 {
 		return nil, 0
 	}
-	if !urgent && turns < int(s.speaking.Load()) {
-		return nil, wait
+	share := 0 // slots below share the run
+	run := func(w *window) {
+		batch = append(batch, w)
+		share = max(share, s.wave.Along(w.turn.slot))
 	}
-	clear(seen)
-	rest := s.queue[:0]
-	for _, w := range s.queue {
-		if len(batch) < maxBatch && !seen[w.turn] {
-			seen[w.turn] = true
-			batch = append(batch, w)
-		} else {
-			rest = append(rest, w)
+	short := s.short.Load()
+	for _, w := range turns {
+		if w.first || spare(w) <= 0 || short && w.ends {
+			run(w)
 		}
 	}
-	clear(s.queue[len(rest):])
-	s.queue = rest
+	if len(batch) == 0 {
+		least := slices.MinFunc(turns, func(a, b *window) int { return cmp.Compare(spare(a), spare(b)) })
+		more := int(s.speaking.Load()) // turns that will hand over more
+		for _, w := range turns {
+			if !w.ends {
+				more--
+			}
+		}
+		if more > 0 {
+			return nil, spare(least)
+		}
+		run(least)
+		for _, w := range turns {
+			share = max(share, s.wave.Along(w.turn.slot))
+		}
+	}
+	for _, w := range turns {
+		if w.turn.slot < share && !slices.Contains(batch, w) {
+			batch = append(batch, w)
+		}
+	}
+	if share == 0 { // one after another: the next to be heard need not wait for all
+		batch = batch[:1]
+	}
+	batch = batch[:min(len(batch), maxBatch)]
+	s.queue = slices.DeleteFunc(s.queue, func(w *window) bool { return slices.Contains(batch, w) })
 	return batch, 0
+}
+
+// forget removes the windows of turns that have ended.
+func (s *Sounder) forget() {
+	s.queue = slices.DeleteFunc(s.queue, func(w *window) bool {
+		gone := w.turn.cancelled.Load() || w.turn.ended.Load()
+		if gone {
+			w.turn.left.Add(-1)
+			s.ended() // its slot may be free
+		}
+		return gone
+	})
+}
+
+// next returns the next window of each turn.
+func (s *Sounder) next() (turns []*window) {
+	of := map[*Turn]*window{}
+	for _, w := range s.queue {
+		if first := of[w.turn]; first != nil {
+			first.ends = w.last
+			continue
+		}
+		w.ends = w.last
+		of[w.turn] = w
+		turns = append(turns, w)
+	}
+	return turns
 }
 
 // sound runs a batch. It returns only the loss of the device.

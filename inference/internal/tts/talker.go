@@ -54,7 +54,7 @@ const (
 // Hurry says which voices Work is for.
 type Hurry uint8
 
-// All voices that are not far ahead; those without sound; those that may soon fall silent.
+// All voices that are not far ahead; of these those without sound or with a piece to read; those that may soon fall silent.
 const (
 	AnyVoice Hurry = iota
 	NewVoice
@@ -168,6 +168,11 @@ func (k *Talker) Intake() error {
 
 // place gives free slots to waiting turns that have something to say.
 func (k *Talker) place() error {
+	defer func() {
+		if short := k.pool.Free() == 0 && slices.ContainsFunc(k.waiting, (*Turn).hasPiece); k.sounder.short.Swap(short) != short {
+			k.sounder.wake.Set()
+		}
+	}()
 	for i := 0; i < len(k.waiting) && k.pool.Free() > 0; {
 		t := k.waiting[i]
 		if !t.hasPiece() {
@@ -221,8 +226,12 @@ func (k *Talker) Held() int { return int(k.held.Load()) }
 // Active reports whether a turn has a slot.
 func (k *Talker) Active() bool { return k.pool.InUse() > 0 }
 
-// toFeed returns the turn whose next piece is the most urgent.
+// toFeed returns the turn whose next piece is the most urgent. Pieces are read early, because their codes then come with the steps
+// for others, and turns end sooner.
 func (k *Talker) toFeed(now time.Time, h Hurry) *Turn {
+	if h == NewVoice {
+		h = AnyVoice
+	}
 	var best *Turn
 	for _, t := range k.turns {
 		if t == nil || t.complete || t.drawing || !t.hasPiece() || !h.calls(t, now) {

@@ -39,6 +39,7 @@ type toy struct {
 	steps int
 	fail  func(what string, slot int) error
 	bad   int // slot whose sound is not finite, if it is not negative
+	alone bool
 }
 
 type toySlot struct {
@@ -118,6 +119,13 @@ func (y *toy) Begin(slot int, voice string) error {
 	}
 	y.slots[slot].taken, y.slots[slot].sounded = 0, 0
 	return nil
+}
+
+func (y *toy) Along(int) int {
+	if y.alone {
+		return 0
+	}
+	return len(y.slots)
 }
 
 func (y *toy) Run(jobs []tts.Job) {
@@ -295,6 +303,46 @@ func TestManyTurns(t *testing.T) {
 		s.toy.mu.Lock()
 		defer s.toy.mu.Unlock()
 		require.Greater(t, slices.Max(s.toy.runs), 2, "runs: %v", s.toy.runs)
+	})
+}
+
+// TestFewSlots has more comments than slots: one that is drawn does not keep its slot until it is heard.
+func TestFewSlots(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 2, 1024)
+		begin := time.Now()
+		var wg sync.WaitGroup
+		for i := range 10 {
+			wg.Go(func() {
+				if h := s.say(newTurn(""), piece(120, "Five seconds", true)); h.err != nil || len(h.samples) != 123*960 {
+					t.Errorf("turn %d: %v, %d samples", i, h.err, len(h.samples))
+				}
+			})
+		}
+		wg.Wait()
+		require.Less(t, time.Since(begin), 4*time.Second, "of 25 s of speech in each slot")
+	})
+}
+
+// TestOneAfterAnother has a device whose runs gain nothing from several windows: each turn begins as soon as it can.
+func TestOneAfterAnother(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 4, 1024)
+		s.toy.alone = true
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if h := s.say(newTurn(""), piece(60, "Some words", true)); h.err != nil {
+					t.Error(h.err)
+				}
+			})
+		}
+		wg.Wait()
+		s.toy.mu.Lock()
+		defer s.toy.mu.Unlock()
+		require.Equal(t, 1, slices.Max(s.toy.runs), "runs: %v", s.toy.runs)
 	})
 }
 

@@ -140,6 +140,8 @@ type windows struct {
 
 func (w *windows) Begin(int, string) error { return nil }
 
+func (w *windows) Along(int) int { return 0 }
+
 func (w *windows) Run(jobs []tts.Job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
