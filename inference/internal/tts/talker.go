@@ -49,6 +49,8 @@ const (
 	// comment should not have cost much. With less than urgent a voice may soon fall silent.
 	lead   = 5 * time.Second
 	urgent = 600 * time.Millisecond
+	// wordMargin is how much later than usual a window may come without a late word.
+	wordMargin = 100 * time.Millisecond
 )
 
 // Hurry says which voices Work is for.
@@ -88,6 +90,7 @@ type Talker struct {
 	waiting []*Turn // without a slot, in order of arrival
 
 	feedCost, stepCost average
+	window             average      // between two windows of a turn that is not far ahead
 	held               atomic.Int32 // slots
 
 	mu       sync.Mutex
@@ -266,7 +269,10 @@ func (k *Talker) feed(t *Turn) error {
 		k.flush(t, ErrTooLong)
 		return nil
 	}
-	t.line.Begin(p.Text, len(t.windows.Codes()))
+	t.line.Begin(p.Text, len(t.windows.Codes()), p.Last)
+	if t.sent == 0 {
+		t.handed = k.o.Now()
+	}
 	n, err := k.o.LM.Feed(t.slot, k.pool.Length(t.slot), p)
 	if err == nil {
 		err = k.pool.Advance(t.slot, n)
@@ -369,12 +375,20 @@ func (k *Talker) choose(t *Turn) (int32, error) {
 
 // hand gives a window to the sounder.
 func (k *Talker) hand(t *Turn, codes []int32, last bool) {
-	if t.sent == 0 {
-		t.started = k.o.Now()
+	now := k.o.Now()
+	switch {
+	case t.sent == 0:
+		t.started = now
+		k.window.learn(now.Sub(t.handed))
+	case t.ahead(now) < lead/2:
+		k.window.learn(now.Sub(t.handed))
 	}
+	t.handed = now
 	t.sent++
 	t.left.Add(1)
-	k.sounder.submit(&window{turn: t, codes: codes, words: t.line.Words(), first: t.sent == 1, last: last})
+	// What is heard before the next window, of what is drawn.
+	due := min(now.Sub(t.started)+time.Duration(k.window)+wordMargin, Start(len(t.windows.Codes())))
+	k.sounder.submit(&window{turn: t, codes: codes, words: t.line.Words(due), first: t.sent == 1, last: last})
 }
 
 // flush hands over the last window of a turn, which then ends with err.

@@ -204,28 +204,50 @@ func TestTimeline(t *testing.T) {
 		return texts, starts
 	}
 	var line tts.Timeline
-	line.Begin("Red kick off", 0)
-	texts, starts := ms(line.Words())
+	line.Begin("Red kick off", 0, false)
+	texts, starts := ms(line.Words(0))
 	require.Equal(t, []string{"Red"}, texts, "only the chunk's first word has a time")
 	require.Equal(t, []int64{120}, starts)
 
 	// 10 letters in 50 codes: 200 ms each; the last word may go on.
-	line.Begin("side, and", 50)
-	texts, starts = ms(line.Words())
+	line.Begin("side, and", 50, false)
+	texts, starts = ms(line.Words(0))
 	require.Equal(t, []string{"kick", "offside,"}, texts)
 	require.Equal(t, []int64{120 + 3*200, 120 + 7*200}, starts)
 
-	line.Begin("", 70) // a pause
-	line.Begin(" a shot!", 80)
+	line.Begin("", 70, false) // a pause
+	line.Begin(" a shot!", 80, false)
 	line.End(105, true)
-	words := line.Words()
+	words := line.Words(0)
 	texts, starts = ms(words)
 	require.Equal(t, []string{"and", "a", "shot!"}, texts)
 	perLetter := 20.0 * 40 / 7
 	require.InDelta(t, 2120+4*perLetter, starts[0], 1)
 	require.Equal(t, []int64{3320, 3520}, starts[1:])
 	require.Equal(t, 4320*time.Millisecond, words[2].End)
-	require.Empty(t, line.Words())
+	require.Empty(t, line.Words(0))
+}
+
+// TestEstimatedTimes has a chunk whose codes are drawn slowly: words that would come too late have times at the rate so far, and the
+// rest of the chunk is spread over what is left of it.
+func TestEstimatedTimes(t *testing.T) {
+	t.Parallel()
+	var line tts.Timeline
+	line.Begin("Four seconds long ", 0, false) // 15 letters
+	line.Begin("a slow word comes late", 100, true)
+	require.Len(t, line.Words(0), 4, "and the first of the open chunk")
+	perLetter := 4 * time.Second / 15
+	words := line.Words(4120*time.Millisecond + 6*perLetter)
+	require.Len(t, words, 2)
+	require.Equal(t, "slow", words[0].Text)
+	require.InDelta(t, 4120*time.Millisecond+perLetter, words[0].Start, 10)
+	require.InDelta(t, 4120*time.Millisecond+5*perLetter, words[1].Start, 10)
+	require.Empty(t, line.Words(4120*time.Millisecond+6*perLetter))
+	line.End(250, true)
+	rest := line.Words(0)
+	require.Len(t, rest, 2)
+	require.Greater(t, rest[0].Start, words[1].Start)
+	require.Equal(t, 10120*time.Millisecond, rest[1].End)
 }
 
 func BenchmarkDraw(b *testing.B) {

@@ -61,11 +61,12 @@ type Turn struct {
 	line     Timeline
 	drawing  bool // codes of a piece, which is the last one if last is set
 	last     bool
-	inPiece  int  // codes of this piece
-	complete bool // nothing more is handed over
-	sent     int  // windows handed over
-	started  time.Time
-	err      error // that the turn ends with after its last window
+	inPiece  int       // codes of this piece
+	complete bool      // nothing more is handed over
+	sent     int       // windows handed over
+	started  time.Time // the first window was handed over
+	handed   time.Time // the last one; before, the first piece was read
+	err      error     // that the turn ends with after its last window
 
 	left  atomic.Int32 // windows that are not sound yet
 	ended atomic.Bool  // the outbox is closed

@@ -1,6 +1,7 @@
 package tts_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,7 @@ type toy struct {
 	fail  func(what string, slot int) error
 	bad   int // slot whose sound is not finite, if it is not negative
 	alone bool
+	slow  time.Duration // of a step, if it is set
 }
 
 type toySlot struct {
@@ -75,7 +77,7 @@ func (y *toy) Feed(slot, length int, p tts.Piece) (int, error) {
 }
 
 func (y *toy) Step(r kvcache.Range, history [][]int32, lengths []int32) error {
-	time.Sleep(time.Millisecond)
+	time.Sleep(cmp.Or(y.slow, time.Millisecond))
 	y.mu.Lock()
 	y.steps++
 	y.mu.Unlock()
@@ -282,6 +284,42 @@ func starts(words []inference.WordTime) (out []time.Duration) {
 		out = append(out, w.Start)
 	}
 	return out
+}
+
+// TestSlowWords has a device that is hardly faster than the sound, and a piece of 20 s: no word is known much later than it is heard.
+func TestSlowWords(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 2, 1024)
+		s.toy.slow = 37 * time.Millisecond
+		turn := newTurn("")
+		require.NoError(t, s.Submit(turn))
+		turn.Feed(piece(500, "The red side kicks off and plays it back to their own half", true))
+		var begin time.Time
+		var sounded, worst time.Duration
+		words := 0
+		for {
+			sound, ok, ended, err := turn.Take()
+			switch {
+			case ok:
+				if begin.IsZero() {
+					begin = time.Now()
+				}
+				for _, w := range sound.Words {
+					worst = max(worst, time.Since(begin)-(sounded+w.Start))
+					words++
+				}
+				sounded += time.Duration(len(sound.Samples)) * time.Second / tts.Rate
+			case ended:
+				require.NoError(t, err)
+				require.Equal(t, 13, words)
+				require.LessOrEqual(t, worst, 100*time.Millisecond)
+				return
+			default:
+				<-turn.Wake()
+			}
+		}
+	})
 }
 
 // TestManyTurns speaks in more turns than there are slots. All of them are whole, and later windows share runs.
