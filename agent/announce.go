@@ -227,9 +227,7 @@ func (s *Session) speak(ctx context.Context, u *utterance, language string) iter
 	if u.speech == nil {
 		return func(func(inference.Chunk, error) bool) {}
 	}
-	var voice string
-	s.locked(func() { voice = s.voice })
-	return s.engine.Speak(ctx, u.text, voice, language)
+	return s.engine.Speak(ctx, u.text, s.voiceNow(), language)
 }
 
 // newAnnouncement returns the utterance of an announcement, and its language. It has a number and a record as a comment has.

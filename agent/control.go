@@ -238,6 +238,8 @@ type Profile struct {
 	Suggestion string `json:"suggestion" yaml:"suggestion"`
 	// Language of the comments while the profile is in force (BCP 47); "" leaves the setting as it is.
 	Language string `json:"language,omitempty" yaml:"language,omitempty"`
+	// Voice of the comments meanwhile, as Settings.Voice; "" leaves the setting as it is.
+	Voice string `json:"voice,omitempty" yaml:"voice,omitempty"`
 	// Suggestions in other languages than Suggestion's, by BCP 47 primary language.
 	Suggestions map[string]string `json:"suggestions,omitempty" yaml:"suggestions,omitempty"`
 	// Kind is ProfileBuiltIn, ProfileChanged or ProfileOwn.

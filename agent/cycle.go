@@ -343,13 +343,19 @@ func (s *Session) unchangedLocked(change window.Change) bool {
 // speaksLocked reports whether the comment of a cycle that begins now is spoken.
 func (s *Session) speaksLocked() bool { return s.infer.Voice.Enabled && s.opts.Audio != nil }
 
+// voiceNow returns the voice in force, as in inference.Prompt.
+func (s *Session) voiceNow() (voice string) {
+	s.locked(func() { voice = s.voice })
+	return voice
+}
+
 // promptLocked writes the prompt of a cycle.
 func (s *Session) promptLocked(frames []window.Frame, change window.Change, spoken bool, now time.Time) inference.Prompt {
 	p := Look{
 		System: s.profile.Prompt, Sheet: s.sheet, Instruction: s.instruction, Spoken: spoken, Change: change,
 		Longer: s.talkLocked().longer, Said: s.said, Remarks: s.remarksLocked(now), Now: now, Frames: frames,
 	}.Prompt(s.infer, s.engine.Capabilities())
-	p.Sampling, p.Voice = s.sampling, s.voice
+	p.Sampling, p.Voice, p.VoiceNow = s.sampling, s.voice, s.voiceNow
 	return p
 }
 

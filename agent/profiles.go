@@ -39,7 +39,7 @@ var profileName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,39}$`)
 // Trimmed returns the profile without white space around its texts, and all that is wrong with it, joined.
 func (p Profile) Trimmed() (Profile, error) {
 	p.Prompt, p.Suggestion, p.Label = strings.TrimSpace(p.Prompt), strings.TrimSpace(p.Suggestion), strings.TrimSpace(p.Label)
-	p.Language, p.Kind = strings.TrimSpace(p.Language), ""
+	p.Language, p.Voice, p.Kind = strings.TrimSpace(p.Language), strings.TrimSpace(p.Voice), ""
 	var s check.Settings
 	s.That(profileName.MatchString(p.Name), "name", "up to 40 lower-case letters, digits, - and _", fmt.Sprintf("%.60q", p.Name))
 	chars := utf8.RuneCountInString
@@ -47,6 +47,7 @@ func (p Profile) Trimmed() (Profile, error) {
 	s.That(p.Prompt != "" && chars(p.Prompt) <= 8000, "prompt", "1 to 8000 characters", chars(p.Prompt))
 	s.That(chars(p.Suggestion) <= MaxInstruction, "suggestion", fmt.Sprintf("at most %d characters", MaxInstruction), chars(p.Suggestion))
 	s.That(p.Language == "" || isLanguage(p.Language), "language", "a BCP 47 tag such as en or pt-BR", fmt.Sprintf("%.40q", p.Language))
+	s.That(p.Voice == "" || isVoice(p.Voice), "voice", wantVoice, fmt.Sprintf("%.80q", p.Voice))
 	for language, text := range p.Suggestions {
 		s.That(isLanguage(language), "suggestions", "by BCP 47 language", fmt.Sprintf("%.40q", language))
 		s.That(chars(text) <= MaxInstruction, "suggestions."+language, fmt.Sprintf("at most %d characters", MaxInstruction), chars(text))
@@ -63,7 +64,7 @@ func ReadProfile(name string, text []byte) (Profile, error) {
 	}
 	var b binder
 	p := Profile{Name: name}
-	for field, v := range b.fields("", root, "name", "label", "prompt", "suggestion", "language", "suggestions") {
+	for field, v := range b.fields("", root, "name", "label", "prompt", "suggestion", "language", "voice", "suggestions") {
 		if field == "suggestions" {
 			p.Suggestions = b.texts(field, v)
 			continue
@@ -75,6 +76,7 @@ func ReadProfile(name string, text []byte) (Profile, error) {
 		}
 		*map[string]*string{
 			"name": &p.Name, "label": &p.Label, "prompt": &p.Prompt, "suggestion": &p.Suggestion, "language": &p.Language,
+			"voice": &p.Voice,
 		}[field] = value
 	}
 	if err := b.bad.Err(); err != nil {
@@ -195,14 +197,18 @@ func (s *Session) DeleteProfile(name, by string) (err error) {
 	return nil
 }
 
-// useProfileLocked makes a profile the active one, with its language or else the one that was set.
+// useProfileLocked makes a profile the active one, with its language and voice or else those that were set.
 func (s *Session) useProfileLocked(p Profile) {
-	s.profile, s.infer.Voice.Language = p, cmp.Or(p.Language, s.language)
+	s.profile, s.infer.Voice.Language, s.voice = p, cmp.Or(p.Language, s.language), cmp.Or(p.Voice, s.chosenVoice)
 }
 
-// checkProfileLocked returns the error of a profile whose language the engine does not speak.
+// checkProfileLocked returns the error of a profile whose language the engine does not speak, or whose voice it lacks.
 func (s *Session) checkProfileLocked(p Profile) error {
 	can := s.engine.Capabilities()
+	if p.Voice == inference.VoiceModel && !can.OwnVoice {
+		want := fmt.Sprintf("one with another voice, as the %s engine has no voice of its own", s.engine.Name())
+		return &RangeError{"profile", want, fmt.Sprintf("%q with %q", p.Name, p.Voice)}
+	}
 	if p.Language == "" || can.Speaks(p.Language) {
 		return nil
 	}

@@ -110,3 +110,39 @@ func TestProfileLanguage(t *testing.T) {
 		r.stop()
 	})
 }
+
+// TestProfileVoice: a profile brings its voice, also to the answer that is written, and takes it away.
+func TestProfileVoice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, 2*time.Second), nil)
+		_, err := r.PutProfile(agent.Profile{Name: "night", Label: "Night", Prompt: "call it", Voice: "flite:rms"}, true, "ana")
+		require.NoError(t, err)
+		use := func(name, voice string) {
+			_, err := r.Change(agent.Change{Profile: &name}, "ana")
+			require.NoError(t, err)
+			time.Sleep(5 * time.Second)
+			asked := r.engine.Questions()
+			last := asked[len(asked)-1].Prompt
+			require.Equal(t, voice, last.Voice)
+			require.Equal(t, voice, last.VoiceNow())
+		}
+		use("default", "")
+		asked := r.engine.Questions()
+		use("night", "flite:rms")
+		require.Equal(t, "flite:rms", asked[len(asked)-1].Prompt.VoiceNow(), "of an answer before the change")
+		require.Equal(t, "flite:rms", *r.Snapshot().Settings.Voice)
+		_, err = r.Change(agent.Change{Settings: agent.Settings{Voice: new("espeak-ng:en")}}, "ana")
+		require.NoError(t, err)
+		require.Equal(t, "espeak-ng:en", *r.Snapshot().Settings.Voice)
+		use("night", "flite:rms")
+		use("default", "espeak-ng:en")
+
+		_, err = r.PutProfile(agent.Profile{Name: "x", Label: "x", Prompt: "x", Voice: "cello"}, false, "ana")
+		require.ErrorContains(t, err, `voice: must be "auto", "model"`)
+		_, err = r.PutProfile(agent.Profile{Name: "own", Label: "own", Prompt: "x", Voice: "model"}, true, "ana")
+		require.NoError(t, err)
+		_, err = r.Change(agent.Change{Profile: new("own")}, "ana")
+		require.ErrorContains(t, err, "no voice of its own")
+		r.stop()
+	})
+}

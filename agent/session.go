@@ -109,7 +109,8 @@ type Session struct {
 	infer         inference.Config
 	sampling      inference.Sampling // what was set here
 	gain          float64            // of the voice, dB
-	voice         string             // as in inference.Prompt; \"\" is the configured one
+	voice         string             // as in inference.Prompt; "" is the configured one
+	chosenVoice   string             // as it was set; a profile may have another one
 	preset        string
 	ladder        *pacing.Ladder // of PresetAuto; nil without it
 	presetReason  string

@@ -253,7 +253,9 @@ func (s *Session) applyLocked(v Settings) {
 		s.language, s.infer.Voice.Language = *v.Language, *v.Language
 	}
 	set(&s.agent.Talkativeness, v.Talkativeness)
-	set(&s.voice, v.Voice)
+	if v.Voice != nil {
+		s.chosenVoice, s.voice = *v.Voice, *v.Voice
+	}
 	if v.VoiceGain != nil {
 		s.gain = *v.VoiceGain
 	}
@@ -377,8 +379,7 @@ func (v Settings) check() error {
 		errs = append(errs, &RangeError{"repeats", repeatsRule, fmt.Sprintf("%q", *v.Repeats)})
 	}
 	if v.Voice != nil && !isVoice(*v.Voice) {
-		const want = `"auto", "model", "remote", or a program and a voice such as "flite:slt" or "espeak-ng:nl"`
-		errs = append(errs, &RangeError{"voice", want, fmt.Sprintf("%.80q", *v.Voice)})
+		errs = append(errs, &RangeError{"voice", wantVoice, fmt.Sprintf("%.80q", *v.Voice)})
 	}
 	return errors.Join(errs...)
 }
@@ -394,6 +395,9 @@ func (s *Session) voiceLocked() string {
 	}
 	return configured.Program + ":" + configured.Name
 }
+
+// wantVoice describes the values of Settings.Voice.
+const wantVoice = `"auto", "model", "remote", or a program and a voice such as "flite:slt" or "espeak-ng:nl"`
 
 // isVoice reports whether s has the form of Settings.Voice. Bot.Check knows the installed ones.
 func isVoice(s string) bool {

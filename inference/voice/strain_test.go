@@ -3,6 +3,7 @@ package voice_test
 import (
 	"context"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -205,4 +206,66 @@ func TestVoiceRestsBehindItsText(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestVoiceChangesBetweenSentences: another voice that is chosen while an answer is spoken says the rest of it, from its next sentence
+// on. The model's own voice waits for the next answer.
+func TestVoiceChangesBetweenSentences(t *testing.T) {
+	speech := synth(t, "auto")
+	var chosen atomic.Value
+	now := func() string { return chosen.Load().(string) } //nolint:forcetypeassert // set in this test only
+
+	t.Run("from the model", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			e := &slowly{engine: engine{speaks: true}, behind: true}
+			e.takes.Store(int64(900 * time.Millisecond))
+			m := voice.Wrap(e, speech)
+			s, err := m.NewSession()
+			require.NoError(t, err)
+			chosen.Store("model")
+			go func() {
+				time.Sleep(time.Second)
+				chosen.Store("espeak-ng:en")
+			}()
+			a := whole(t, s.Generate(t.Context(), inference.Prompt{Speech: true, Voice: "model", VoiceNow: now}))
+			require.Equal(t, 2, ownChunks(a), "one sentence before the choice, one that was being spoken")
+			require.Empty(t, m.Status().VoiceProblem)
+			require.NoError(t, s.Close())
+		})
+	})
+
+	t.Run("from a program", func(t *testing.T) {
+		sentences := strings.SplitAfter(fourSentences, ". ")
+		e := &engine{speaks: true}
+		for _, text := range sentences {
+			e.chunks = append(e.chunks, inference.Chunk{Text: text})
+		}
+		const flite, espeak = 16000, 22050 // Hz
+		first := map[int]chan struct{}{flite: make(chan struct{}), espeak: make(chan struct{})}
+		e.before = func(_ context.Context, i int) {
+			switch i {
+			case 2:
+				<-first[flite]
+				chosen.Store("espeak-ng:en")
+			case 3:
+				<-first[espeak]
+				chosen.Store("model")
+			}
+		}
+		s, err := voice.Wrap(e, speech).NewSession()
+		require.NoError(t, err)
+		chosen.Store("flite:slt")
+		var heard []int
+		for c, err := range s.Generate(t.Context(), inference.Prompt{Speech: true, Voice: "flite:slt", VoiceNow: now}) {
+			require.NoError(t, err)
+			if len(c.Audio) > 0 {
+				if !slices.Contains(heard, c.AudioRate) {
+					close(first[c.AudioRate])
+				}
+				heard = append(heard, c.AudioRate)
+			}
+		}
+		require.Equal(t, []int{flite, flite, espeak, espeak}, heard, "a sentence each")
+		require.NoError(t, s.Close())
+	})
 }

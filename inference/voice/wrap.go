@@ -153,6 +153,9 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 		p.Speech = false // it would be made for nothing
 	}
 	how := speaking{synth: synth, own: own, language: p.Language, says: p.Pronunciations}
+	if p.VoiceNow != nil {
+		how.now = func() (*Synthesizer, bool) { return s.v.speaker(p.VoiceNow()) }
+	}
 	return s.voiced(ctx, how, func(ctx context.Context) iter.Seq2[inference.Chunk, error] { return s.Session.Generate(ctx, p) })
 }
 
@@ -198,8 +201,9 @@ func orText(text string, speech iter.Seq2[inference.Chunk, error]) iter.Seq2[inf
 // speaking is how a text is spoken.
 type speaking struct {
 	synth    *Synthesizer
-	own      bool   // by the model
-	given    string // the text, if it is known; "" for an answer
+	own      bool                        // by the model
+	now      func() (*Synthesizer, bool) // synth and own for the next sentence; may be nil
+	given    string                      // the text, if it is known; "" for an answer
 	language string
 	says     map[string]string // pronunciations
 }
@@ -216,7 +220,7 @@ func (s *session) voiced(ctx context.Context, how speaking, answer func(context.
 		defer hush()
 		items := make(chan item)
 		m := &mixer{
-			v: s.v, room: s, own: how.own, given: how.given, hush: hush, yield: yield,
+			v: s.v, room: s, own: how.own, now: how.now, given: how.given, hush: hush, yield: yield,
 			items: items, jobs: make(chan string, 1), done: make(chan item),
 		}
 		var wg sync.WaitGroup
@@ -256,6 +260,7 @@ func send(ctx context.Context, to chan<- item, it item) bool {
 
 // speak converts pieces to sound, one after another, until ctx ends.
 func (how speaking) speak(ctx context.Context, jobs <-chan string, done chan<- item) {
+	synth := how.synth
 	for {
 		var piece string
 		select {
@@ -263,8 +268,13 @@ func (how speaking) speak(ctx context.Context, jobs <-chan string, done chan<- i
 		case <-ctx.Done():
 			return
 		}
+		if how.now != nil {
+			if other, own := how.now(); !own {
+				synth = other
+			}
+		}
 		err := rescue.Call(func() error {
-			return how.synth.sentence(ctx, piece, how.language, how.says, func(c inference.Chunk) bool {
+			return synth.sentence(ctx, piece, how.language, how.says, func(c inference.Chunk) bool {
 				return send(ctx, done, item{chunk: c})
 			})
 		})
@@ -283,10 +293,11 @@ type mixer struct {
 	done  chan item   // of the speech program
 
 	room    *session
-	hush    func()            // ends the engine's answer
-	given   string            // its text, if it was known before
-	wrote   bool              // its text has ended
-	own     bool              // the engine speaks
+	hush    func() // ends the engine's answer
+	given   string // its text, if it was known before
+	wrote   bool   // its text has ended
+	own     bool   // the engine speaks
+	now     func() (*Synthesizer, bool)
 	pace    pace              // of its sound
 	sounds  bool              // it has
 	held    []inference.Chunk // the engine's sound until the answer is no silence
@@ -381,8 +392,8 @@ func (m *mixer) written() bool {
 	return m.yield(inference.Chunk{TextEnds: true}, nil)
 }
 
-// hear follows the pace of the engine's sound. Where the room has to rest the engine's voice, it cuts the sound at the end of a
-// sentence, and returns the byte of the text behind it; else -1.
+// hear follows the pace of the engine's sound. Where the room has to rest the engine's voice, or has chosen another one, it cuts
+// the sound at the end of a sentence, and returns the byte of the text behind it; else -1.
 func (m *mixer) hear(c *inference.Chunk) int {
 	now := time.Now()
 	m.pace.add(duration(len(c.Audio), c.AudioRate), now)
@@ -390,7 +401,7 @@ func (m *mixer) hear(c *inference.Chunk) int {
 		m.v.strain.sentence(m.pace.slow, now)
 		m.pace.slow = false
 	})
-	if word < 0 || !m.v.strain.resting(m.room) {
+	if word < 0 || !m.v.strain.resting(m.room) && !m.left() {
 		return -1
 	}
 	c.Audio = c.Audio[:int(c.Words[word].End*time.Duration(c.AudioRate)/time.Second)]
@@ -398,9 +409,20 @@ func (m *mixer) hear(c *inference.Chunk) int {
 	return at
 }
 
+// left reports whether the room has chosen another voice than the engine's.
+func (m *mixer) left() bool {
+	if m.now == nil {
+		return false
+	}
+	_, own := m.now()
+	return !own
+}
+
 // rest lets the speech program go on from a byte of the text. An engine that still writes goes on writing.
 func (m *mixer) rest(from int) bool {
-	m.v.report(ofModel, errSlow)
+	if m.v.strain.resting(m.room) {
+		m.v.report(ofModel, errSlow)
+	}
 	m.own, m.from = false, from
 	goOn := true
 	e, ok := m.room.Session.(inference.Husher)

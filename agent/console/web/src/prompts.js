@@ -52,6 +52,7 @@ export class PromptsPanel {
   #label = h('input', { id: 'profile-label', maxLength: 40, required: true, autocomplete: 'off' });
   #prompt = h('textarea', { id: 'profile-prompt', maxLength: 8000, required: true, rows: 9, spellcheck: true });
   #language = h('input', { id: 'profile-language', maxLength: 35, autocomplete: 'off', placeholder: 'as set' });
+  #voice = h('input', { id: 'profile-voice', maxLength: 80, autocomplete: 'off', spellcheck: false, placeholder: 'as set' });
   #suggestion = h('input', { id: 'profile-suggestion', maxLength: 2000, autocomplete: 'off' });
   #remove = h('button', { class: 'quiet', type: 'button', id: 'profile-remove' }, 'Delete');
   #copy = h('button', { class: 'quiet', type: 'button', id: 'profile-copy' }, 'Copy');
@@ -70,7 +71,7 @@ export class PromptsPanel {
     const field = (label, input) => h('p', {}, h('label', { for: input.id }, label), input);
     const form = h('form', { class: 'prompts' }, field('Profile', this.#pick), h('div', { class: 'row' }, fresh, imported, this.#file),
       field('Name', this.#name), field('Label', this.#label), field('Prompt', this.#prompt), field('Suggested instruction', this.#suggestion),
-      field('Language', this.#language),
+      field('Language', this.#language), field('Voice', this.#voice),
       h('div', { class: 'row' }, h('button', { class: 'act', id: 'profile-save' }, 'Save'), this.#copy, this.#export, this.#remove), this.#said);
     const drop = h('button', { class: 'quiet', type: 'button', id: 'sheet-remove' }, 'Remove');
     const sheet = h('form', { class: 'prompts' }, h('label', { for: 'match-sheet' }, 'Names, numbers, colours, terms and facts'), this.#sheet,
@@ -85,7 +86,7 @@ export class PromptsPanel {
       if (e.target !== this.#pick) this.#dirty = true;
     });
     this.#pick.addEventListener('change', () => this.#choose(this.#pick.value));
-    fresh.addEventListener('click', () => this.#begin({ name: '', label: '', prompt: '', suggestion: '', language: '' }));
+    fresh.addEventListener('click', () => this.#begin({ name: '', label: '', prompt: '', suggestion: '', language: '', voice: '' }));
     this.#copy.addEventListener('click', () => {
       const taken = this.#profiles().map((p) => p.name);
       this.#begin({ ...this.#form(), name: copyName(this.#chosen || this.#name.value || 'profile', taken), label: `${this.#label.value} copy`.slice(0, 40) });
@@ -116,7 +117,7 @@ export class PromptsPanel {
   }
 
   #form() {
-    return { label: this.#label.value, prompt: this.#prompt.value, suggestion: this.#suggestion.value, language: this.#language.value };
+    return { label: this.#label.value, prompt: this.#prompt.value, suggestion: this.#suggestion.value, language: this.#language.value, voice: this.#voice.value };
   }
 
   #draw() {
@@ -142,6 +143,7 @@ export class PromptsPanel {
     this.#prompt.value = p.prompt;
     this.#suggestion.value = p.suggestion;
     this.#language.value = p.language ?? '';
+    this.#voice.value = p.voice ?? '';
   }
 
   #buttons() {

@@ -14,6 +14,7 @@
  * @property {string} label
  * @property {string} prompt
  * @property {string} suggestion
+ * @property {string} [language] @property {string} [voice] while it is in force
  * @property {string} [kind] built-in, changed, own
  *
  * @typedef {object} Settings
