@@ -268,6 +268,14 @@ type Speaker interface {
 	Speak(ctx context.Context, text, voice, language string) iter.Seq2[Chunk, error]
 }
 
+type behind struct{}
+
+// Behind returns a context whose work goes behind that of live rooms: for texts that a Speaker speaks for no room.
+func Behind(ctx context.Context) context.Context { return context.WithValue(ctx, behind{}, true) }
+
+// IsBehind reports whether work goes behind that of live rooms.
+func IsBehind(ctx context.Context) bool { return ctx.Value(behind{}) != nil }
+
 // Voices that are no speech program's.
 const (
 	VoiceAuto  = "auto"

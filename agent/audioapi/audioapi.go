@@ -214,11 +214,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, req SpeechBody) 
 	case h.slots <- struct{}{}:
 		defer func() { <-h.slots }()
 	default:
-		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
-		return &Error{
-			Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "rate_limit_exceeded",
-			Message: fmt.Sprintf("%d texts are being spoken; try again in %d s", cap(h.slots), retryAfter),
-		}
+		return busy(w, fmt.Sprintf("%d texts are being spoken", cap(h.slots)))
 	}
 	ctx, cancel := context.WithTimeoutCause(r.Context(), maxTime, fmt.Errorf("the text was not spoken within %v", maxTime))
 	defer cancel()
@@ -238,7 +234,19 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, req SpeechBody) 
 	if out.fail(err) {
 		return nil
 	}
+	if errors.Is(err, inference.ErrOverloaded) {
+		return busy(w, "live rooms need the voice")
+	}
 	return &Error{Status: http.StatusServiceUnavailable, Code: "voice_failed", Message: err.Error()}
+}
+
+// busy returns the error of a request for which there is no room now.
+func busy(w http.ResponseWriter, why string) error {
+	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+	return &Error{
+		Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "rate_limit_exceeded",
+		Message: fmt.Sprintf("%s; try again in %d s", why, retryAfter),
+	}
 }
 
 // speak encodes the speech of a request into out, and returns its length.

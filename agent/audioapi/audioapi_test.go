@@ -178,6 +178,14 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// TestOverloaded: a text that the model has no time for, because of live rooms, is to be sent again.
+func TestOverloaded(t *testing.T) {
+	srv := serve(t, &speaker{before: func(context.Context, int) error { return fmt.Errorf("%w: 64 wait", inference.ErrOverloaded) }})
+	res := post(t, srv, `{"model": "m", "input": "One two", "response_format": "pcm"}`)
+	require.Equal(t, http.StatusTooManyRequests, res.StatusCode)
+	require.Equal(t, "2", res.Header.Get("Retry-After"))
+}
+
 // TestBusy: more texts at once than slots are refused, and a client that goes frees its slot.
 func TestBusy(t *testing.T) {
 	began := make(chan struct{}, 8)

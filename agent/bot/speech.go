@@ -40,7 +40,7 @@ func (r *Engines) Speech(cfg inference.VoiceConfig, model func() inference.Model
 	}), nil
 }
 
-// speaker speaks texts that are of no room: by the programs, behind live rooms, or by the model.
+// speaker speaks texts that are of no room: by the programs or by the model, behind live rooms.
 type speaker struct {
 	programs *voice.Synthesizer
 	program  string // of the settings
@@ -69,6 +69,6 @@ func (s speaker) Speak(ctx context.Context, text, name, language string) iter.Se
 			yield(inference.Chunk{}, inference.ErrNoVoice)
 			return
 		}
-		own.Speak(ctx, text, program, language)(yield)
+		own.Speak(inference.Behind(ctx), text, program, language)(yield)
 	}
 }

@@ -396,6 +396,9 @@ func (s *Session) spoken(ctx context.Context, r Request, voice string) iter.Seq2
 		})
 		draws := rand.New(rand.NewPCG(r.Seed, 3))
 		m := mouth{e: s.e, reader: reader{turn: tts.NewTurn(voice, draws.Float64)}, yield: yield, silent: r.Forced != nil}
+		if inference.IsBehind(ctx) {
+			m.reader.turn.Behind()
+		}
 		if !m.silent { // a given text does not wait
 			m.voice = s.voice
 			s.speaking.Store(m.reader.turn)
@@ -590,7 +593,7 @@ func (s *Session) Speak(ctx context.Context, text, voice, _ string) iter.Seq2[in
 			if inference.Judge(part, true) != inference.Says {
 				continue
 			}
-			r, err := s.reading(part)
+			r, err := s.reading(part, !inference.IsBehind(ctx))
 			if err != nil {
 				yield(inference.Chunk{}, err)
 				return
@@ -605,7 +608,7 @@ func (s *Session) Speak(ctx context.Context, text, voice, _ string) iter.Seq2[in
 }
 
 // reading returns the request that makes the model write a text.
-func (s *Session) reading(text string) (Request, error) {
+func (s *Session) reading(text string, urgent bool) (Request, error) {
 	e := s.e
 	if s.closed.Load() {
 		return Request{}, ErrClosed
@@ -613,7 +616,7 @@ func (s *Session) reading(text string) (Request, error) {
 	prompt, err := e.streaming("", []tokenizer.Part{{Text: readAloud + text, Literal: true}})
 	ids := e.tokens.EncodeLiteral(text)
 	return Request{
-		Prompt: prompt, Rules: e.speech, Chunk: SpeechChunk, Hidden: true, Forced: ids, MaxTokens: len(ids) + 1, Urgent: true,
+		Prompt: prompt, Rules: e.speech, Chunk: SpeechChunk, Hidden: true, Forced: ids, MaxTokens: len(ids) + 1, Urgent: urgent,
 		Seed: e.seed<<40 ^ s.source<<20 ^ s.asked.Add(1),
 	}, err
 }

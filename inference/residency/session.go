@@ -46,9 +46,10 @@ func (s *session) Hush() {
 	}
 }
 
-// Speak implements inference.Speaker with the voice of a loaded model, if it has one; it goes ahead of the prompts that wait.
+// Speak implements inference.Speaker with the voice of a loaded model, if it has one; it goes ahead of the prompts that wait, unless
+// it goes behind live rooms.
 func (s *session) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
-	return s.answer(ctx, true, func(ctx context.Context, inner inference.Session) iter.Seq2[inference.Chunk, error] {
+	return s.answer(ctx, !inference.IsBehind(ctx), func(ctx context.Context, inner inference.Session) iter.Seq2[inference.Chunk, error] {
 		speaker, ok := inner.(inference.Speaker)
 		if !ok {
 			return func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{}, inference.ErrNoVoice) }

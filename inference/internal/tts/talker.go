@@ -176,9 +176,10 @@ func (k *Talker) place() error {
 			k.sounder.wake.Set()
 		}
 	}()
+	slices.SortStableFunc(k.waiting, func(a, b *Turn) int { return cmp.Compare(a.rank(), b.rank()) })
 	for i := 0; i < len(k.waiting) && k.pool.Free() > 0; {
 		t := k.waiting[i]
-		if !t.hasPiece() {
+		if !t.hasPiece() || t.behind && k.pool.InUse() > 0 && k.pool.Free() == 1 { // the last one is for others
 			i++
 			continue
 		}

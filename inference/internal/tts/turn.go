@@ -45,8 +45,9 @@ const Rate = 24000
 
 // Turn is one answer that is spoken.
 type Turn struct {
-	voice string
-	draw  func() float64
+	voice  string
+	draw   func() float64
+	behind bool
 
 	out       device.Outbox[Sound]
 	cancelled atomic.Bool
@@ -83,6 +84,9 @@ func NewTurn(voice string, draw func() float64) *Turn {
 	t.out.Init(32)
 	return t
 }
+
+// Behind lets other turns have slots first, before it is submitted.
+func (t *Turn) Behind() { t.behind = true }
 
 // Feed adds a piece of the text.
 func (t *Turn) Feed(p Piece) {
@@ -129,6 +133,14 @@ func (t *Turn) hasPiece() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.pieces) > 0
+}
+
+// rank orders the turns that wait for a slot.
+func (t *Turn) rank() int {
+	if t.behind {
+		return 1
+	}
+	return 0
 }
 
 // end closes the outbox. Who sees that it has ended must not end it with another error before.

@@ -363,6 +363,40 @@ func TestFewSlots(t *testing.T) {
 	})
 }
 
+// TestBehind has turns that go behind others: those have the free slots, and the last slot is kept for them.
+func TestBehind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 2, 1024)
+		var mu sync.Mutex
+		var order []string
+		var wg sync.WaitGroup
+		say := func(name string, behind bool) {
+			turn := newTurn("")
+			if behind {
+				turn.Behind()
+			}
+			wg.Go(func() {
+				h := s.say(turn, piece(60, "Some words", true))
+				mu.Lock()
+				defer mu.Unlock()
+				if order = append(order, name); h.err != nil {
+					t.Error(h.err)
+				}
+			})
+			synctest.Wait()
+		}
+		say("first", false)
+		say("behind", true)
+		say("second", false)
+		say("third", false)
+		wg.Wait()
+		require.Equal(t, "behind", order[3])
+		say("alone", true)
+		wg.Wait()
+	})
+}
+
 // TestOneAfterAnother has a device whose runs gain nothing from several windows: each turn begins as soon as it can.
 func TestOneAfterAnother(t *testing.T) {
 	t.Parallel()
