@@ -74,8 +74,8 @@ func measureOwnVoice(
 	return alignmentOf(ctx, comments, longestComment, counted.CounterOf, o)
 }
 
-// longestComment is the longest time of a comment of a model.
-const longestComment = 40 * time.Second
+// longestComment is the longest time of a comment of a model, whose voice has 40 s for it.
+const longestComment = 45 * time.Second
 
 // alignmentOf watches a bot until it has made a number of comments, each within perComment.
 func alignmentOf(

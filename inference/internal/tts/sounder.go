@@ -67,13 +67,39 @@ type Sounder struct {
 	short    atomic.Bool  // turns wait for a slot
 	wake     wake.Signal
 
-	mu    sync.Mutex
-	queue []*window // in order of arrival
+	mu     sync.Mutex
+	starts []*Turn   // that have a slot, and no voice in it yet
+	queue  []*window // in order of arrival
 }
 
 // NewSounder returns a sounder. ended is called after each run, from its goroutine.
 func NewSounder(w Wave, now func() time.Time, fatal func(error) bool, ended func()) *Sounder {
 	return &Sounder{wave: w, now: now, fatal: fatal, ended: ended, wake: wake.New()}
+}
+
+// start prepares a slot for a turn, before its first window comes.
+func (s *Sounder) start(t *Turn) {
+	s.mu.Lock()
+	s.starts = append(s.starts, t)
+	s.mu.Unlock()
+	s.wake.Set()
+}
+
+// begin starts the turns that have got a slot. It returns only the loss of the device.
+func (s *Sounder) begin() error {
+	s.mu.Lock()
+	starts := s.starts
+	s.starts = nil
+	s.mu.Unlock()
+	for _, t := range starts {
+		if t.ended.Load() {
+			continue // another one may have its slot
+		}
+		if t.begun = s.wave.Begin(t.slot, t.voice); t.begun != nil && s.fatal(t.begun) {
+			return t.begun
+		}
+	}
+	return nil
 }
 
 // submit queues a window.
@@ -87,6 +113,9 @@ func (s *Sounder) submit(w *window) {
 // Run works until ctx ends, or the device is lost, whose error it returns.
 func (s *Sounder) Run(ctx context.Context) error {
 	for {
+		if err := s.begin(); err != nil {
+			return err
+		}
 		batch, wait := s.batch()
 		if len(batch) > 0 {
 			if err := s.sound(batch); err != nil {
@@ -188,16 +217,14 @@ func (s *Sounder) next() (turns []*window) {
 
 // sound runs a batch. It returns only the loss of the device.
 func (s *Sounder) sound(batch []*window) error {
+	if err := s.begin(); err != nil { // of turns that came with their windows
+		return err
+	}
 	var ready []*window
 	for _, w := range batch {
-		if w.first {
-			if err := s.wave.Begin(w.turn.slot, w.turn.voice); err != nil {
-				if s.fatal(err) {
-					return err
-				}
-				w.fail(err)
-				continue
-			}
+		if w.turn.begun != nil {
+			w.fail(w.turn.begun)
+			continue
 		}
 		ready = append(ready, w)
 	}

@@ -189,6 +189,7 @@ func (k *Talker) place() error {
 		k.turns[slot] = t
 		k.held.Add(1)
 		k.sounder.speaking.Add(1)
+		k.sounder.start(t)
 		if !dirty {
 			continue
 		}

@@ -73,6 +73,7 @@ type Turn struct {
 	ended atomic.Bool  // the outbox is closed
 
 	// Owned by the sounder.
+	begun    error     // of the start from the voice's template
 	sounded  int       // samples
 	soundsAt time.Time // of the first of them
 }

@@ -34,6 +34,7 @@ var errLost = errors.New("device lost")
 type toy struct {
 	t     *testing.T
 	slots []toySlot
+	waves []toyWave
 
 	mu    sync.Mutex
 	runs  []int // windows of each run
@@ -44,10 +45,11 @@ type toy struct {
 	slow  time.Duration // of a step, if it is set
 }
 
-type toySlot struct {
-	written, left, next int
-	taken, sounded      int // codes of the windows, and those that became sound
-}
+// toySlot is what the language model knows of a turn, and toyWave what the sound does.
+type (
+	toySlot struct{ written, left, next int }
+	toyWave struct{ taken, sounded int } // codes of the windows, and those that became sound
+)
 
 func (y *toy) fault(what string, slot int) error {
 	y.mu.Lock()
@@ -119,7 +121,7 @@ func (y *toy) Begin(slot int, voice string) error {
 	if voice == "missing" {
 		return errors.New("no such voice")
 	}
-	y.slots[slot].taken, y.slots[slot].sounded = 0, 0
+	y.waves[slot] = toyWave{}
 	return nil
 }
 
@@ -140,7 +142,7 @@ func (y *toy) Run(jobs []tts.Job) {
 		if j.Err = y.fault("sound", j.Slot); j.Err != nil {
 			continue
 		}
-		s := &y.slots[j.Slot]
+		s := &y.waves[j.Slot]
 		if !j.Last {
 			require.Len(y.t, j.Codes, tts.WindowCodes)
 			j.Codes = j.Codes[:tts.Burst]
@@ -167,7 +169,7 @@ type stage struct {
 
 func newStage(t *testing.T, slots, positions int) *stage {
 	t.Helper()
-	y := &toy{t: t, slots: make([]toySlot, slots), bad: -1}
+	y := &toy{t: t, slots: make([]toySlot, slots), waves: make([]toyWave, slots), bad: -1}
 	ctx, cancel := context.WithCancel(t.Context())
 	w := wake.New()
 	fatal := func(err error) bool { return errors.Is(err, errLost) }
