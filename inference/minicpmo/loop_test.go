@@ -227,7 +227,7 @@ func (r *rig) ask(first int32, prompt, n int, pictures ...*picture) *reply {
 	}
 	set := sample.Chat()
 	set.Greedy, set.RepetitionPenalty = true, 1
-	c := &cycle{settings: set, most: n, arrived: time.Now(), pictures: pictures}
+	c := &cycle{settings: set, most: n, arrived: time.Now(), pictures: pictures, chunk: SpeechChunk, hidden: r.loop.voice != nil}
 	c.prompt.ids = ids
 	for _, p := range pictures {
 		p.wanted.Add(1)

@@ -169,15 +169,15 @@ type spokenReply struct {
 	err   error
 }
 
-// speak speaks an answer of 12 tokens whose pieces have codes, as a room does, and listens until most is heard.
-func (r *voiced) speak(first int32, codes [2]int, most time.Duration) (out spokenReply) {
+// speak speaks an answer of some tokens whose first piece and rest have codes, as a room does, and listens until most is heard.
+func (r *voiced) speak(first int32, tokens int, codes [2]int, most time.Duration) (out spokenReply) {
 	begin := time.Now()
 	photos := []*picture{r.photo(24, 43, 1), r.photo(24, 43, 1)}
 	for _, p := range photos {
 		r.prepared(p)
 	}
 	turn := tts.NewTurn("", func() float64 { return .5 })
-	answer := r.ask(first, 414, 12, photos...)
+	answer := r.ask(first, 414, tokens, photos...)
 	ended := make(chan struct{})
 	answer.seen = func(n int) {
 		if n == SpeechChunk+1 {
@@ -222,6 +222,20 @@ func hear(turn *tts.Turn, begin time.Time, most time.Duration) (out spokenReply)
 	}
 }
 
+// TestFirstSound has one room: its first sound comes as soon as the runs before it are done, with one step of the text within the
+// burst of the first codes, which must not stall the text.
+func TestFirstSound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startVoiced(t, 4, 4)
+		defer r.stop()
+		h := r.speak(1, 40, [2]int{63, 12}, time.Hour)
+		require.NoError(t, h.err)
+		text, step := toySee(2)+toyPrefill(414), toyCosts()[0][0]
+		voice := 3700*time.Microsecond + 24*time.Millisecond + bySize(1, 16*1.3) // a piece, 24 steps, a window beside the text
+		require.Equal(t, text+10*step+voice+step, h.first)
+	})
+}
+
 // TestManyRoomsSpeak has 64 rooms that comment at random times, 3 s of speech each 6 s. The first sound comes soon and no sound is late.
 func TestManyRoomsSpeak(t *testing.T) {
 	for name, codes := range map[string][2]int{"comments of 3 s": {63, 12}, "endless comments, cut after 3 s": {500, 500}} {
@@ -238,7 +252,7 @@ func TestManyRoomsSpeak(t *testing.T) {
 					time.Sleep(time.Duration(rng.ExpFloat64() * float64(6*time.Second/64)))
 					first := rng.Int32N(50)
 					wg.Go(func() {
-						h := r.speak(first, codes, 3*time.Second)
+						h := r.speak(first, 12, codes, 3*time.Second)
 						mu.Lock()
 						defer mu.Unlock()
 						if h.err != nil {
