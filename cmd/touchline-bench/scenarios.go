@@ -60,6 +60,7 @@ func measureOwnVoice(
 		cfg.Inference.MiniCPM.Device = "cpu"
 	}
 	cfg.Inference.Voice.Program = inference.VoiceModel
+	cfg.Inference.Voice.MaxTokens = ownVoiceTokens
 	settings := minicpmo.Settings{Config: cfg.Inference.Config, MiniCPM: cfg.Inference.MiniCPM}
 	model, err := minicpmo.Open(ctx, bundle, minicpmo.Options{Config: settings, Logger: log})
 	if err != nil {
@@ -73,6 +74,10 @@ func measureOwnVoice(
 	o := stage.Options{Model: counted, Config: &cfg, Seed: 3, Crowd: crowd, Log: log}
 	return alignmentOf(ctx, comments, longestComment, counted.CounterOf, o)
 }
+
+// ownVoiceTokens is the length of an answer. A model of random weights speaks 20 s for each piece of that many tokens, and has no
+// room for a third one.
+const ownVoiceTokens = 10
 
 // longestComment is the longest time of a comment of a model, whose voice has 40 s for it.
 const longestComment = 45 * time.Second
