@@ -9,6 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"touchline/agent/bot"
+	"touchline/configs"
+	"touchline/inference"
 	"touchline/inference/voice"
 )
 
@@ -16,8 +22,10 @@ import (
 type sayCmd struct {
 	Text     string `arg:"" help:"Text to speak; - reads it from standard input."`
 	Out      string `arg:"" name:"out.wav" help:"WAV file to write: mono, 16 bits, the rate of the voice." type:"path"`
-	Voice    string `help:"Voice of the speech program (flite -lv, espeak-ng --voices); overrides the settings." placeholder:"NAME"`
+	Voice    string `help:"Voice of the speech program (flite -lv, espeak-ng --voices) or of the model; overrides the settings." placeholder:"NAME"`
 	Language string `help:"Language of the text, such as en or nl; overrides the settings." placeholder:"TAG"`
+
+	modelFlags
 }
 
 // maxSaid bounds the text, in bytes: more than an hour of speech.
@@ -25,7 +33,14 @@ const maxSaid = 64 << 10
 
 // Run writes the file and prints its length.
 func (c *sayCmd) Run(ctx context.Context, a *app) error {
-	cfg := a.cfg.Inference.Voice
+	settings := a.cfg
+	if err := c.modelFlags.apply(&settings); err != nil {
+		return err
+	}
+	if c.Model != "" {
+		settings.Inference.Voice.Program = inference.VoiceModel
+	}
+	cfg := settings.Inference.Voice
 	if c.Voice != "" {
 		cfg.Name = c.Voice
 	}
@@ -39,22 +54,89 @@ func (c *sayCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	synth, err := voice.New(cfg, a.log)
+	var sp voice.Speech
+	var took time.Duration
+	if cfg.Program == inference.VoiceModel {
+		settings.Inference.Voice = cfg
+		sp, took, err = c.byModel(ctx, settings, text, a.log)
+	} else {
+		sp, took, err = byProgram(ctx, cfg, text, a.log)
+	}
 	if err != nil {
 		return err
 	}
-	began := time.Now()
-	sp, err := synth.Say(ctx, text, "")
-	if err != nil {
-		return err
-	}
-	took := time.Since(began)
 	if err := writeFile(c.Out, sp); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(os.Stdout, "%s: %.2f s at %d Hz, made in %.2f s\n",
 		c.Out, float64(len(sp.Audio))/float64(sp.Rate), sp.Rate, took.Seconds())
 	return err
+}
+
+// byProgram speaks a text by the speech programs, and returns how long that took.
+func byProgram(ctx context.Context, cfg inference.VoiceConfig, text string, log zerolog.Logger) (voice.Speech, time.Duration, error) {
+	synth, err := voice.New(cfg, log)
+	if err != nil {
+		return voice.Speech{}, 0, err
+	}
+	began := time.Now()
+	sp, err := synth.Say(ctx, text, "")
+	return sp, time.Since(began), err
+}
+
+// byModel loads the engine of the settings, which speaks the text in its own voice, and returns how long the speech took.
+func (c *sayCmd) byModel(ctx context.Context, cfg configs.Config, text string, log zerolog.Logger) (sp voice.Speech, took time.Duration, _ error) {
+	engine, err := bot.NewEngine(cfg.Bot(), log)
+	if err != nil {
+		return sp, 0, err
+	}
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := engine.Run(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() (err error) {
+		defer done()
+		if err := ready(ctx, engine.Model); err != nil {
+			return err
+		}
+		began := time.Now()
+		sp, err = ownSpeech(ctx, engine.Model, text, inference.VoiceModel+":"+cfg.Inference.Voice.Name)
+		took = time.Since(began)
+		return err
+	})
+	return sp, took, g.Wait()
+}
+
+// ownSpeech returns a text as a model speaks it.
+func ownSpeech(ctx context.Context, model inference.Model, text, name string) (sp voice.Speech, err error) {
+	session, err := model.NewSession()
+	if err != nil {
+		return sp, err
+	}
+	defer func() { err = errors.Join(err, session.Close()) }()
+	speaker, ok := session.(inference.Speaker)
+	if !ok {
+		return sp, inference.ErrNoVoice
+	}
+	for c, err := range speaker.Speak(ctx, text, name, "") {
+		switch {
+		case err != nil:
+			return sp, err
+		case c.VoiceFailed != nil:
+			return sp, fmt.Errorf("the model's voice failed: %w", c.VoiceFailed.Err)
+		case len(c.Audio) > 0:
+			sp.Audio, sp.Rate = append(sp.Audio, c.Audio...), c.AudioRate
+		}
+	}
+	if len(sp.Audio) == 0 {
+		return sp, voice.ErrNothingToSay
+	}
+	return sp, nil
 }
 
 // text returns the text to speak.
