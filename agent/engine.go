@@ -191,8 +191,8 @@ func (s *Session) SetModel(ctx context.Context, m inference.Model, note string) 
 	return nil
 }
 
-// OwnVoice reports whether the engine has a voice of its own.
-func (s *Session) OwnVoice() bool { return s.engine.Capabilities().OwnVoice }
+// OwnVoices returns the voices of the engine itself, as in Settings.Voice; none without one.
+func (s *Session) OwnVoices() []string { return s.engine.Capabilities().OwnVoiceIDs() }
 
 // Fits returns the errors of settings in force that a model cannot meet.
 func (s *Session) Fits(m inference.Model) error {

@@ -158,7 +158,16 @@ func TestVoiceChangesLive(t *testing.T) {
 		_, err = r.Change(agent.Change{Settings: agent.Settings{Voice: new("model")}}, "test")
 		require.NoError(t, err)
 		require.ErrorContains(t, r.Fits(&agenttest.Engine{Called: "mute"}), "the mute engine has no voice of its own")
-		for _, bad := range []string{"", "flite", "flite:", "sapi:anna", "espeak-ng:" + string(make([]byte, 65))} {
+		anna := agent.Settings{Voice: new("model:anna")}
+		_, err = r.Change(agent.Change{Settings: anna}, "test")
+		require.ErrorContains(t, err, `has the voice "model" only`)
+		r.engine.Become(inference.Capabilities{Instructions: true, Speech: true, OwnVoice: true, OwnVoices: []string{"anna"}})
+		require.Equal(t, []string{"model", "model:anna"}, r.OwnVoices())
+		_, err = r.Change(agent.Change{Settings: anna}, "test")
+		require.NoError(t, err)
+		_, err = r.Change(agent.Change{Settings: agent.Settings{Voice: new("model:bob")}}, "test")
+		require.ErrorContains(t, err, `has "model" and ["anna"], got "model:bob"`)
+		for _, bad := range []string{"", "flite", "flite:", "sapi:anna", "model:", "auto:x", "espeak-ng:" + string(make([]byte, 65))} {
 			_, err = r.Change(agent.Change{Settings: agent.Settings{Voice: &bad}}, "test")
 			require.ErrorContains(t, err, `voice: expected "auto"`)
 		}

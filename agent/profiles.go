@@ -205,9 +205,8 @@ func (s *Session) useProfileLocked(p Profile) {
 // checkProfileLocked returns the error of a profile whose language the engine does not speak, or whose voice it lacks.
 func (s *Session) checkProfileLocked(p Profile) error {
 	can := s.engine.Capabilities()
-	if p.Voice == inference.VoiceModel && !can.OwnVoice {
-		want := fmt.Sprintf("one with another voice, as the %s engine has no voice of its own", s.engine.Name())
-		return &RangeError{"profile", want, fmt.Sprintf("%q with %q", p.Name, p.Voice)}
+	if can.CheckVoice(p.Voice) != nil {
+		return &RangeError{"profile", "one with another voice, as " + wantOwn(s.engine), fmt.Sprintf("%q with %q", p.Name, p.Voice)}
 	}
 	if p.Language == "" || can.Speaks(p.Language) {
 		return nil

@@ -176,9 +176,8 @@ func (s *Session) checkModelLocked(m inference.Model, v Settings) error {
 		want := fmt.Sprintf("one of %q, as the %s engine speaks nothing else", can.Languages, m.Name())
 		errs = append(errs, &RangeError{"language", want, fmt.Sprintf("%q", *v.Language)})
 	}
-	if v.Voice != nil && *v.Voice == inference.VoiceModel && !can.OwnVoice {
-		want := fmt.Sprintf("another one, as the %s engine has no voice of its own", m.Name())
-		errs = append(errs, &RangeError{"voice", want, fmt.Sprintf("%q", *v.Voice)})
+	if v.Voice != nil && can.CheckVoice(*v.Voice) != nil {
+		errs = append(errs, &RangeError{"voice", "another one, as " + wantOwn(m), fmt.Sprintf("%q", *v.Voice)})
 	}
 	if v.MaxSlices != nil && !can.Slices {
 		want := fmt.Sprintf("no value, as the %s engine cuts no pictures into tiles", m.Name())
@@ -397,14 +396,28 @@ func (s *Session) voiceLocked() string {
 }
 
 // wantVoice describes the values of Settings.Voice.
-const wantVoice = `"auto", "model", "remote", or a program and a voice such as "flite:slt" or "espeak-ng:nl"`
+const wantVoice = `"auto", "model", "remote", or one of these or a program with a voice, such as "model:anna", "flite:slt" or "espeak-ng:nl"`
+
+// wantOwn says which voices of its own a model has.
+func wantOwn(m inference.Model) string {
+	can := m.Capabilities()
+	switch {
+	case !can.OwnVoice:
+		return fmt.Sprintf("the %s engine has no voice of its own", m.Name())
+	case len(can.OwnVoices) == 0:
+		return fmt.Sprintf(`the %s engine has the voice "model" only`, m.Name())
+	}
+	return fmt.Sprintf(`the %s engine has "model" and %q`, m.Name(), can.OwnVoices)
+}
 
 // isVoice reports whether s has the form of Settings.Voice. Bot.Check knows the installed ones.
 func isVoice(s string) bool {
 	program, name, _ := strings.Cut(s, ":")
 	switch program {
-	case inference.VoiceAuto, inference.VoiceModel, "remote":
-		return s == program || program == "remote" && name != "" && check.Name(name) && len(name) <= 64
+	case inference.VoiceAuto:
+		return s == program
+	case inference.VoiceModel, "remote":
+		return s == program || name != "" && check.Name(name) && len(name) <= 64
 	case "flite", "espeak-ng":
 		return name != "" && len(name) <= 64
 	}

@@ -50,8 +50,9 @@ type Prompt struct {
 	MaxSlices int
 	// Pronunciations are what the voice reads in place of a word, by the word in lower case. The text keeps the word.
 	Pronunciations map[string]string
-	// Voice of the answer: VoiceModel, or that of a speech program such as "flite:slt"; VoiceAuto is the model's
-	// if it has one, else a program for the language; "remote" and "remote:af_heart" are a speech server's; "" is the configured one.
+	// Voice of the answer: VoiceModel, or one of its OwnVoices such as "model:anna"; that of a speech program such as
+	// "flite:slt"; VoiceAuto is the model's if it has one, else a program for the language; "remote" and "remote:af_heart"
+	// are a speech server's; "" is the configured one.
 	Voice string
 	// VoiceNow returns the Voice for the next sentence, from any goroutine; nil for one voice. A change from a program to the model's
 	// own voice acts with the next answer.
@@ -167,6 +168,8 @@ type Capabilities struct {
 	// Speech is set if its answers have sound when a prompt requests it; OwnVoice if that is the model's own, not a program's,
 	// which only a model with a program beside it (package voice) sets.
 	Speech, OwnVoice bool
+	// OwnVoices are the names of its voices besides the usual one.
+	OwnVoices []string
 	// Languages are the BCP 47 primary languages of its answers; nil means any.
 	Languages []string
 	// MaxFrames returns the largest number of pictures of a size in a prompt with Prompt.MaxSlices;
@@ -181,6 +184,32 @@ type Capabilities struct {
 	// such that it answers.
 	CheckRule func(when string) error
 	RuleNames []string
+}
+
+// OwnVoiceIDs returns the model's own voices, as in Prompt.Voice; none without one.
+func (c Capabilities) OwnVoiceIDs() []string {
+	if !c.OwnVoice {
+		return nil
+	}
+	ids := []string{VoiceModel}
+	for _, name := range c.OwnVoices {
+		ids = append(ids, VoiceModel+":"+name)
+	}
+	return ids
+}
+
+// CheckVoice returns the error of a voice, as in Prompt.Voice, that would be the model's own and that it does not have.
+func (c Capabilities) CheckVoice(id string) error {
+	program, name, _ := strings.Cut(id, ":")
+	switch {
+	case program != VoiceModel:
+		return nil
+	case !c.OwnVoice:
+		return ErrNoVoice
+	case name != "" && !slices.Contains(c.OwnVoices, name):
+		return fmt.Errorf("the model has no voice %.80q", name)
+	}
+	return nil
 }
 
 // Rules reports whether the engine can be asked for alert rules.

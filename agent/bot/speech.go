@@ -1,9 +1,11 @@
 package bot
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
+	"strings"
 
 	"github.com/rs/zerolog"
 
@@ -18,12 +20,11 @@ func (r *Engines) Speech(cfg inference.VoiceConfig, model func() inference.Model
 	if err != nil {
 		return nil, fmt.Errorf("prepare speech as a service: %w", err)
 	}
-	own := func() bool { return model().Capabilities().OwnVoice }
 	return audioapi.New(audioapi.Options{
-		Speaker: speaker{synth.Behind(), cfg.Program, model},
+		Speaker: speaker{synth.Behind(), configuredVoice(cfg), model},
 		Voices: func() (out []audioapi.Voice) {
-			if own() {
-				out = append(out, audioapi.Voice{ID: inference.VoiceModel})
+			for _, id := range model().Capabilities().OwnVoiceIDs() {
+				out = append(out, audioapi.Voice{ID: id})
 			}
 			for _, v := range r.voices() {
 				out = append(out, audioapi.Voice(v))
@@ -31,8 +32,8 @@ func (r *Engines) Speech(cfg inference.VoiceConfig, model func() inference.Model
 			return out
 		},
 		Check: func(id, language string) error {
-			if id == inference.VoiceModel && !own() {
-				return inference.ErrNoVoice
+			if err := model().Capabilities().CheckVoice(id); err != nil {
+				return err
 			}
 			return voice.Check(r.voices(), id, language)
 		},
@@ -40,19 +41,25 @@ func (r *Engines) Speech(cfg inference.VoiceConfig, model func() inference.Model
 	}), nil
 }
 
+// configuredVoice returns the voice of the settings, as in inference.Prompt.
+func configuredVoice(cfg inference.VoiceConfig) string {
+	if cfg.Name == "" {
+		return cfg.Program
+	}
+	return cfg.Program + ":" + cfg.Name
+}
+
 // speaker speaks texts that are of no room: by the programs or by the model, behind live rooms.
 type speaker struct {
 	programs *voice.Synthesizer
-	program  string // of the settings
+	voice    string // of the settings
 	model    func() inference.Model
 }
 
 // Speak implements inference.Speaker.
 func (s speaker) Speak(ctx context.Context, text, name, language string) iter.Seq2[inference.Chunk, error] {
-	program := name
-	if program == "" {
-		program = s.program
-	}
+	name = cmp.Or(name, s.voice)
+	program, _, _ := strings.Cut(name, ":")
 	model := s.model()
 	if program != inference.VoiceModel && program != inference.VoiceAuto || !model.Capabilities().OwnVoice {
 		return s.programs.Speak(ctx, text, name, language)
@@ -69,6 +76,6 @@ func (s speaker) Speak(ctx context.Context, text, name, language string) iter.Se
 			yield(inference.Chunk{}, inference.ErrNoVoice)
 			return
 		}
-		own.Speak(inference.Behind(ctx), text, program, language)(yield)
+		own.Speak(inference.Behind(ctx), text, name, language)(yield)
 	}
 }

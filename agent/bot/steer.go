@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"touchline/agent"
-	"touchline/inference"
 	"touchline/inference/voice"
 	"touchline/media"
 )
@@ -135,8 +134,8 @@ func (b *Bot) checkVoice(v agent.Settings) error {
 func (b *Bot) Voices() []agent.VoiceOption {
 	language := *b.Session.Snapshot().Settings.Language
 	var out []agent.VoiceOption
-	if b.Session.OwnVoice() {
-		out = append(out, agent.VoiceOption{ID: inference.VoiceModel, Speaks: true})
+	for _, id := range b.Session.OwnVoices() {
+		out = append(out, agent.VoiceOption{ID: id, Speaks: true})
 	}
 	for _, v := range b.changer.engines.voices() {
 		out = append(out, agent.VoiceOption{ID: v.ID, Language: v.Language, Speaks: v.Speaks(language)})

@@ -139,7 +139,7 @@ func (e *Engine) soundAlone(ctx context.Context, c *speechSelection, d *device, 
 		return err
 	}
 	on(func() {
-		if dev, err = d.runtime.NewDevice(d.dev.Kind(), d.dev.Index()); err != nil {
+		if dev, err = d.dev.Beside(); err != nil {
 			return
 		}
 		w, err = e.openSound(ctx, c, d.runtime, dev, threads)

@@ -10,6 +10,7 @@ package minicpmo
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -133,8 +134,17 @@ func (e *Engine) Capabilities() inference.Capabilities {
 	if r.Greedy {
 		r.Temperature = 0
 	}
+	var voices []string
+	if e.voice != nil {
+		for name := range e.voice.names {
+			if name != DefaultVoice {
+				voices = append(voices, name)
+			}
+		}
+		slices.Sort(voices)
+	}
 	return inference.Capabilities{
-		Instructions: true, Structured: true, Slices: true, Speech: e.voice != nil,
+		Instructions: true, Structured: true, Slices: true, Speech: e.voice != nil, OwnVoices: voices,
 		Sampling: &inference.Sampling{
 			Temperature: &r.Temperature, TopK: &r.TopK, TopP: &r.TopP, RepetitionPenalty: &r.RepetitionPenalty,
 		},

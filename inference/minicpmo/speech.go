@@ -245,7 +245,7 @@ func (e *Engine) sound(
 	opened chan<- error,
 ) {
 	runtime.LockOSThread() // Never unlocked, as in own.
-	dev, err := rt.NewDevice(beside.Kind(), beside.Index())
+	dev, err := beside.Beside()
 	if err != nil {
 		opened <- err
 		return

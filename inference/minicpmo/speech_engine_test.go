@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -377,6 +378,33 @@ func TestGivenText(t *testing.T) {
 		require.Subset(t, strings.Fields(text), words)
 		require.Equal(t, strings.Fields(text)[0], words[0])
 	}
+}
+
+// TestNamedVoice speaks in a further voice of the bundle, which sounds different.
+func TestNamedVoice(t *testing.T) {
+	orttest.NoLeaks(t)
+	anna := promptVoice(t)
+	anna.Speaker = slices.Clone(anna.Speaker)
+	slices.Reverse(anna.Speaker)
+	o := minicpmo.Options{Config: settings(t), Threads: 1}.WithVoices(map[string]minicpmo.Voice{
+		minicpmo.DefaultVoice: promptVoice(t), "anna": anna,
+	})
+	e, err := minicpmo.Open(t.Context(), speakingBundle(t), o)
+	require.NoError(t, err)
+	defer e.Close()
+	require.Equal(t, []string{"anna"}, e.Capabilities().OwnVoices)
+	said := map[string][]int16{}
+	for _, voice := range []string{inference.VoiceModel, "model:anna"} {
+		s, err := e.NewSession()
+		require.NoError(t, err)
+		for c, err := range s.(inference.Speaker).Speak(t.Context(), "A red car.", voice, "en") { //nolint:forcetypeassert // it is one
+			require.NoError(t, err)
+			said[voice] = append(said[voice], c.Audio...)
+		}
+		require.NoError(t, s.Close())
+		require.NotEmpty(t, said[voice])
+	}
+	require.NotEqual(t, said[inference.VoiceModel], said["model:anna"])
 }
 
 // TestGivenStates: the states of a given text from the run of its prompt, also in pieces and padded, are those of its tokens

@@ -180,7 +180,7 @@ func (w *speechWave) warm(ctx context.Context) error {
 		return nil
 	}
 	for size := w.slots.Slots; size > 0; size /= 2 { // the largest first: the others use its memory
-		for _, first := range []bool{true, false} {
+		for _, first := range []bool{false, true} { // the longer sound first, as above
 			if err := run(size-1, tts.WindowCodes, first, false); err != nil {
 				return err
 			}

@@ -80,8 +80,8 @@ func (v Voice) Speaks(language string) bool {
 // Check returns the error of a voice that is not in the list of Installed or does not speak the language. VoiceAuto and
 // VoiceModel pass.
 func Check(list []Voice, id, language string) error {
-	if id == inference.VoiceAuto || id == inference.VoiceModel || id == "" {
-		return nil
+	if id == inference.VoiceAuto || id == inference.VoiceModel || id == "" || strings.HasPrefix(id, inference.VoiceModel+":") {
+		return nil // the model knows its own
 	}
 	if name, ok := strings.CutPrefix(id, remote+":"); ok && name != "" && serverVoice(name) {
 		id = remote // it need not list all of its voices

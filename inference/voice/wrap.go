@@ -71,6 +71,14 @@ func (v *voiced) Capabilities() inference.Capabilities {
 	return can
 }
 
+// ownVoice returns a voice of the model, as in inference.Prompt, for one that was asked for: "" is the configured one.
+func (v *voiced) ownVoice(voice string) string {
+	if cfg := v.synth.as(voice).cfg; cfg.Program == inference.VoiceModel && cfg.Name != "" {
+		return cfg.Program + ":" + cfg.Name
+	}
+	return voice
+}
+
 // speaker returns the programs that speak with a voice, and whether the model itself does.
 func (v *voiced) speaker(voice string) (synth *Synthesizer, own bool) {
 	synth = v.synth.as(voice)
@@ -152,6 +160,7 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 	if !own && s.v.Model.Capabilities().Speech {
 		p.Speech = false // it would be made for nothing
 	}
+	p.Voice = s.v.ownVoice(p.Voice)
 	how := speaking{synth: synth, own: own, language: p.Language, says: p.Pronunciations}
 	if p.VoiceNow != nil {
 		how.now = func() (*Synthesizer, bool) { return s.v.speaker(p.VoiceNow()) }
@@ -171,7 +180,7 @@ func (s *session) Speak(ctx context.Context, text, voice, language string) iter.
 	how.own = how.own && ok && s.v.strain.begin(s, time.Now())
 	return s.voiced(ctx, how, func(ctx context.Context) iter.Seq2[inference.Chunk, error] {
 		if how.own {
-			return orText(text, speaker.Speak(ctx, text, voice, language))
+			return orText(text, speaker.Speak(ctx, text, s.v.ownVoice(voice), language))
 		}
 		return func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: text}, nil) }
 	})

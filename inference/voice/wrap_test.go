@@ -27,6 +27,7 @@ type engine struct {
 	seen   int // frames
 	speaks bool
 	silent []inference.Prompt                                  // those without speech
+	voices []string                                            // of those with speech
 	speak  func(text string) iter.Seq2[inference.Chunk, error] // of Speak; nil for one that cannot
 }
 
@@ -53,6 +54,8 @@ func (e *engine) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inf
 	return func(yield func(inference.Chunk, error) bool) {
 		if !p.Speech {
 			e.silent = append(e.silent, p)
+		} else {
+			e.voices = append(e.voices, p.Voice)
 		}
 		for i, c := range e.chunks {
 			if e.before != nil {
@@ -293,6 +296,14 @@ func TestWrapPassesTheModelsVoice(t *testing.T) {
 		require.Equal(t, []inference.Chunk{sound(1, 2, 3), sound(4, 5)}, a.spoken)
 	}
 	require.Empty(t, e.silent)
+
+	named, err := voice.New(inference.VoiceConfig{Program: "model", Name: "anna", Language: "en"}, zerolog.Nop())
+	require.NoError(t, err)
+	e.voices = nil
+	for _, name := range []string{"", "model", "model:bob", "auto"} {
+		require.NoError(t, ask(t, voice.Wrap(e, named), inference.Prompt{Speech: true, Voice: name}).err)
+	}
+	require.Equal(t, []string{"model:anna", "model", "model:bob", "auto"}, e.voices)
 
 	a := ask(t, m, inference.Prompt{Speech: true, Voice: "flite:slt"})
 	require.Len(t, e.silent, 1, "the model makes no sound for nothing")

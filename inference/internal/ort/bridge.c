@@ -163,7 +163,7 @@ const char *tl_cuda_bind(tl_cuda *c, void *runtime, void *driver) {
   } want[] = {
       {(void **)&c->set_device, "cudaSetDevice"},
       {(void **)&c->device_count, "cudaGetDeviceCount"},
-      {(void **)&c->stream_create, "cudaStreamCreateWithFlags"},
+      {(void **)&c->stream_create, "cudaStreamCreateWithPriority"},
       {(void **)&c->stream_destroy, "cudaStreamDestroy"},
       {(void **)&c->stream_sync, "cudaStreamSynchronize"},
       {(void **)&c->malloc, "cudaMalloc"},
@@ -203,10 +203,10 @@ int tl_cuda_name(const tl_cuda *c, int device, char *name, int max) { return c->
     if (e_) return e_;              \
   } while (0)
 
-int tl_cuda_stream(const tl_cuda *c, int device, uintptr_t *stream) {
+int tl_cuda_stream(const tl_cuda *c, int device, int priority, uintptr_t *stream) {
   void *s = NULL;
   ON(device);
-  int e = c->stream_create(&s, 1);  // cudaStreamNonBlocking: does not wait for the legacy stream
+  int e = c->stream_create(&s, 1, priority);  // cudaStreamNonBlocking: does not wait for the legacy stream
   *stream = (uintptr_t)s;
   return e;
 }

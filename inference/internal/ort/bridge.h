@@ -77,7 +77,7 @@ OrtStatus *tl_run(const OrtApi *a, OrtSession *s, const OrtRunOptions *o, const 
 typedef struct tl_cuda {
   int (*set_device)(int);
   int (*device_count)(int *);
-  int (*stream_create)(void **, unsigned);
+  int (*stream_create)(void **, unsigned, int);
   int (*stream_destroy)(void *);
   int (*stream_sync)(void *);
   int (*malloc)(void **, size_t);
@@ -105,7 +105,7 @@ typedef struct tl_cuda {
 const char *tl_cuda_bind(tl_cuda *c, void *runtime, void *driver);
 int tl_cuda_count(const tl_cuda *c, int *n);
 int tl_cuda_name(const tl_cuda *c, int device, char *name, int max);
-int tl_cuda_stream(const tl_cuda *c, int device, uintptr_t *stream);
+int tl_cuda_stream(const tl_cuda *c, int device, int priority, uintptr_t *stream);
 int tl_cuda_stream_free(const tl_cuda *c, int device, uintptr_t stream);
 int tl_cuda_sync(const tl_cuda *c, int device, uintptr_t stream);
 int tl_cuda_malloc(const tl_cuda *c, int device, size_t n, uintptr_t *p);
