@@ -396,7 +396,7 @@ func (s *Session) voiceLocked() string {
 }
 
 // wantVoice describes the values of Settings.Voice.
-const wantVoice = `"auto", "model", "remote", or one of these or a program with a voice, such as "model:anna", "flite:slt" or "espeak-ng:nl"`
+const wantVoice = `"auto", "model", "remote", or a program and a voice such as "flite:slt", "espeak-ng:nl" or "model:anna"`
 
 // wantOwn says which voices of its own a model has.
 func wantOwn(m inference.Model) string {

@@ -22,7 +22,7 @@ import (
 type sayCmd struct {
 	Text     string `arg:"" help:"Text to speak; - reads it from standard input."`
 	Out      string `arg:"" name:"out.wav" help:"WAV file to write: mono, 16 bits, the rate of the voice." type:"path"`
-	Voice    string `help:"Voice of the speech program (flite -lv, espeak-ng --voices) or of the model; overrides the settings." placeholder:"NAME"`
+	Voice    string `help:"Voice of the speech program (flite -lv, espeak-ng --voices) or the model; overrides the settings." placeholder:"NAME"`
 	Language string `help:"Language of the text, such as en or nl; overrides the settings." placeholder:"TAG"`
 
 	modelFlags
@@ -85,7 +85,8 @@ func byProgram(ctx context.Context, cfg inference.VoiceConfig, text string, log 
 }
 
 // byModel loads the engine of the settings, which speaks the text in its own voice, and returns how long the speech took.
-func (c *sayCmd) byModel(ctx context.Context, cfg configs.Config, text string, log zerolog.Logger) (sp voice.Speech, took time.Duration, _ error) {
+func (c *sayCmd) byModel(ctx context.Context, cfg configs.Config, text string, log zerolog.Logger,
+) (sp voice.Speech, took time.Duration, _ error) {
 	engine, err := bot.NewEngine(cfg.Bot(), log)
 	if err != nil {
 		return sp, 0, err
