@@ -22,7 +22,7 @@ import (
 type sayCmd struct {
 	Text     string `arg:"" help:"Text to speak; - reads it from standard input."`
 	Out      string `arg:"" name:"out.wav" help:"WAV file to write: mono, 16 bits, the rate of the voice." type:"path"`
-	Voice    string `help:"Voice of the speech program (flite -lv, espeak-ng --voices) or the model; overrides the settings." placeholder:"NAME"`
+	Voice    string `help:"Voice of the speech program (flite -lv, espeak-ng --voices) or model; overrides the settings." placeholder:"NAME"`
 	Language string `help:"Language of the text, such as en or nl; overrides the settings." placeholder:"TAG"`
 
 	modelFlags

@@ -221,6 +221,11 @@ type reply struct {
 
 // ask submits an answer of n tokens for a prompt of that length.
 func (r *rig) ask(first int32, prompt, n int, pictures ...*picture) *reply {
+	return r.askSeen(nil, first, prompt, n, pictures...)
+}
+
+// askSeen is ask, and calls seen with the number of each token.
+func (r *rig) askSeen(seen func(n int), first int32, prompt, n int, pictures ...*picture) *reply {
 	ids := make([]int32, prompt)
 	for i := range ids {
 		ids[i] = (first + int32(i)) % toyVocab
@@ -234,7 +239,7 @@ func (r *rig) ask(first int32, prompt, n int, pictures ...*picture) *reply {
 		c.prompt.images = append(c.prompt.images, p.images...)
 	}
 	c.out.Init(n)
-	out := &reply{c: c, done: make(chan struct{})}
+	out := &reply{c: c, done: make(chan struct{}), seen: seen}
 	if out.err = r.submit(c, 1000); out.err != nil {
 		close(out.done)
 		return out

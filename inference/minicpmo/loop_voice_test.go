@@ -177,14 +177,13 @@ func (r *voiced) speak(first int32, tokens int, codes [2]int, most time.Duration
 		r.prepared(p)
 	}
 	turn := tts.NewTurn("", func() float64 { return .5 })
-	answer := r.ask(first, 414, tokens, photos...)
 	ended := make(chan struct{})
-	answer.seen = func(n int) {
+	answer := r.askSeen(func(n int) {
 		if n == SpeechChunk+1 {
 			turn.Feed(tts.Piece{IDs: []int32{int32(codes[0])}, Text: "One two three"}) //nolint:gosec // small
 			_ = r.loop.voice.Submit(turn)
 		}
-	}
+	}, first, 414, tokens, photos...)
 	go func() {
 		defer close(ended)
 		<-answer.done
@@ -291,10 +290,10 @@ func TestRoomsSpeakOn(t *testing.T) {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		late, comments := 0, 0
-		for range rooms {
-			phase := time.Duration(rng.Int64N(int64(time.Second)))
+		for room := range rooms {
 			wg.Go(func() {
-				time.Sleep(phase)
+				rng := rand.New(rand.NewPCG(5, uint64(room)))
+				time.Sleep(time.Duration(rng.Int64N(int64(time.Second))))
 				for time.Since(begin) < time.Minute {
 					turn := tts.NewTurn("", func() float64 { return .5 })
 					for i := range 3 { // a given text of 7 s
