@@ -265,9 +265,11 @@ func TestManyRoomsSpeak(t *testing.T) {
 				slices.Sort(firsts)
 				at := func(q float64) time.Duration { return firsts[int(q*float64(len(firsts)-1))].Round(time.Millisecond) }
 				sizes := map[int]int{}
+				r.voice.mu.Lock()
 				for _, n := range r.voice.runs {
 					sizes[n]++
 				}
+				r.voice.mu.Unlock()
 				t.Logf("%d comments: first sound p50 %v, p95 %v, %d late; runs of the sound by slots %v", len(firsts), at(.5), at(.95), late, sizes)
 				require.Zero(t, late)
 				// 469 and 754 ms for the endless, 2.6 and 3.5 s for the others, while voices that were ahead took the time between
