@@ -60,7 +60,7 @@ func measureOwnVoice(
 		cfg.Inference.MiniCPM.Device = "cpu"
 	}
 	cfg.Inference.Voice.Program = inference.VoiceModel
-	cfg.Inference.Voice.MaxTokens = ownVoiceTokens
+	cfg.Inference.Voice.MaxTokens = min(cfg.Inference.Voice.MaxTokens, ownVoiceTokens)
 	settings := minicpmo.Settings{Config: cfg.Inference.Config, MiniCPM: cfg.Inference.MiniCPM}
 	model, err := minicpmo.Open(ctx, bundle, minicpmo.Options{Config: settings, Logger: log})
 	if err != nil {
@@ -75,7 +75,7 @@ func measureOwnVoice(
 	return alignmentOf(ctx, comments, longestComment, counted.CounterOf, o)
 }
 
-// ownVoiceTokens is the length of an answer. A model of random weights speaks 20 s for each piece of that many tokens, and has no
+// ownVoiceTokens is the longest answer. A model of random weights speaks 20 s for each piece of that many tokens, and has no
 // room for a third one.
 const ownVoiceTokens = 10
 
