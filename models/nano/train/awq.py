@@ -32,7 +32,7 @@ def quantise(weight: Tensor, group: int) -> dict[str, Tensor]:
 
 def main() -> None:
     """Reads nano's checkpoint and writes the folder."""
-    folder, group = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 128
+    folder, group = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 64
     shutil.copytree(NANO / "checkpoint", folder)
     tensors: dict[str, Tensor] = {}
     for name, w in load(folder).state_dict().items():
