@@ -31,11 +31,11 @@ func politeWords() (before, after []string) {
 // maybe returns the expansion of words that may be said, each with the probability aside. An optional expansion of JSGF would
 // make them as likely as none, so that noise is heard as "please".
 func maybe(words ...string) string {
-	out := fmt.Sprintf("/%.2f/ <NULL>", 1-aside*float64(len(words)))
+	list := []string{fmt.Sprintf("/%.2f/ <NULL>", 1-aside*float64(len(words)))}
 	for _, w := range words {
-		out += fmt.Sprintf(" | /%.2f/ %s", aside, w)
+		list = append(list, fmt.Sprintf("/%.2f/ %s", aside, w))
 	}
-	return "( " + out + " )"
+	return "( " + strings.Join(list, " | ") + " )"
 }
 
 // words are all words of sentences and of politeness, sorted.

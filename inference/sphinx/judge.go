@@ -6,11 +6,10 @@ import (
 	"time"
 
 	"touchline/inference"
-	"touchline/media"
 )
 
 func length(samples int) time.Duration {
-	return media.TicksToDuration(int64(samples), inference.RecognizerRate)
+	return time.Duration(samples) * time.Second / inference.RecognizerRate
 }
 
 // judgement is how well the words of the grammar fit a sound. All scores are those of the grammar less those of free sounds in the
@@ -61,7 +60,7 @@ func compare(known, free []segment, wake []string) judgement {
 	j := judgement{text: strings.Join(text, " "), worst: math.Inf(1)}
 	first := 0 // word of the order
 	for _, w := range wake {
-		if w = w + " "; strings.HasPrefix(j.text+" ", w) {
+		if w += " "; strings.HasPrefix(j.text+" ", w) {
 			first = max(first, len(strings.Fields(w)))
 		}
 	}

@@ -34,19 +34,19 @@ func energy(a, b []float32) (sum float64) {
 }
 
 func TestReduceNoise(t *testing.T) {
-	clear := tones(2)
+	plain := tones(2)
 	rng := rand.New(rand.NewPCG(1, 1))
-	noisy := make([]float32, len(clear))
+	noisy := make([]float32, len(plain))
 	for i := range noisy {
-		noisy[i] = clear[i] + 0.05*float32(rng.NormFloat64())
+		noisy[i] = plain[i] + 0.05*float32(rng.NormFloat64())
 	}
-	before, after := energy(noisy, clear), energy(sphinx.ReduceNoise(noisy), clear)
+	before, after := energy(noisy, plain), energy(sphinx.ReduceNoise(noisy), plain)
 	require.Less(t, after, before/10, "10 dB less noise")
 
-	require.Less(t, energy(sphinx.ReduceNoise(clear), clear), energy(clear, nil)/1e5, "a sound without noise stays")
+	require.Less(t, energy(sphinx.ReduceNoise(plain), plain), energy(plain, nil)/1e5, "a sound without noise stays")
 	require.Zero(t, energy(sphinx.ReduceNoise(make([]float32, 8000)), nil))
 	for _, n := range []int{0, 1, 511, 513, 2000, 3000} {
-		require.Len(t, sphinx.ReduceNoise(clear[:n]), n)
+		require.Len(t, sphinx.ReduceNoise(plain[:n]), n)
 	}
 }
 
