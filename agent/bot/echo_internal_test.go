@@ -1,0 +1,132 @@
+package bot
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pion/rtp"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/hearing"
+	"touchline/inference"
+	"touchline/inference/vad"
+	"touchline/internal/rescue"
+	"touchline/media"
+	"touchline/media/speech"
+)
+
+// loudspeaker plays the voice beside a microphone: its packets come back after a while.
+type loudspeaker struct {
+	late time.Duration
+	mic  *hearing.Sink
+	n    uint16
+}
+
+func (l *loudspeaker) WriteOpus(payload []byte, timestamp uint32, _ bool) (time.Time, error) {
+	l.n++
+	p := &rtp.Packet{Header: rtp.Header{SSRC: 7, SequenceNumber: l.n, Timestamp: timestamp}, Payload: payload}
+	time.AfterFunc(l.late, func() { l.mic.WriteRTP(p, time.Now()) })
+	return time.Now(), nil
+}
+
+// listener counts how often the floor is taken.
+type listener struct {
+	agent.Steerer
+
+	taken int
+}
+
+func (*listener) Hearing() agent.HearingConfig {
+	c := agent.DefaultHearing()
+	c.Mode = agent.HearingOrders
+	return c
+}
+
+func (*listener) Hear(agent.Heard) {}
+
+func (l *listener) Floor(taken bool, _ time.Time) {
+	if taken {
+		l.taken++
+	}
+}
+
+// noWords hears speech without words.
+type noWords struct{ inference.Recognizer }
+
+func (noWords) Recognizes() inference.Recognizes { return inference.Recognizes{Model: "none"} }
+
+func (noWords) Listen(context.Context, inference.Hearing) (inference.Utterance, error) {
+	return noWords{}, nil
+}
+
+func (noWords) Hear(context.Context, []float32) (inference.Transcript, error) {
+	return inference.Transcript{}, nil
+}
+
+func (noWords) Finish(context.Context, []float32) (inference.Transcript, error) {
+	return inference.Transcript{Final: true}, nil
+}
+
+func (noWords) Close() error { return nil }
+
+// babble is sound at 24 kHz with the loudness of speech: syllables of 60 to 260 ms, some of them soft.
+func babble(length time.Duration) media.PCM {
+	const rate = 24000
+	random := rand.New(rand.NewPCG(4, 2))
+	pcm := make([]int16, media.DurationToTicks(length, rate))
+	left, level := 0, 0.0
+	for i := range pcm {
+		if left--; left < 0 {
+			left = rate*6/100 + random.IntN(rate/5)
+			level = math.Pow(10, -(10+30*random.Float64())/20)
+		}
+		pcm[i] = int16(32767 * level * math.Sin(2*math.Pi*220*float64(i)/rate))
+	}
+	return media.PCM{Rate: rate, Samples: pcm}
+}
+
+// TestEchoOfTheVoice: the packets of the voice come back through a microphone, 280 ms late. The floor stays free, unless the ears
+// are not told of the voice.
+func TestEchoOfTheVoice(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			out := &loudspeaker{late: 280 * time.Millisecond}
+			voice, err := speech.New(speech.Options{Out: out})
+			require.NoError(t, err)
+			who := &listener{}
+			gate := vad.Loud()
+			ears := hearing.New(hearing.Options{Recognizer: noWords{}, Detector: gate.Detector, Log: zerolog.Nop()})
+			ears.Attach(who)
+			out.mic, err = ears.Open(agent.Microphone{Identity: "anna", Track: "TR_a", Instructs: true})
+			require.NoError(t, err)
+			b := &Bot{Voice: voice, ears: ears}
+			ctx, cancel := context.WithCancel(t.Context())
+			g, ctx := rescue.WithContext(ctx)
+			g.Go(func() error { return voice.Run(ctx) })
+			g.Go(func() error { return ears.Run(ctx) })
+			if told {
+				g.Go(func() error { return b.hearVoice(ctx) })
+			}
+			u := voice.NewUtterance(speech.Events{})
+			_, err = u.Write(babble(5 * time.Second))
+			require.NoError(t, err)
+			u.End()
+			u.Start(time.Now().Add(time.Second))
+			time.Sleep(8 * time.Second)
+			cancel()
+			require.NoError(t, g.Wait())
+			time.Sleep(time.Second) // the last packets
+			if told {
+				require.Zero(t, who.taken)
+			} else {
+				require.NotZero(t, who.taken)
+			}
+		})
+	}
+}
