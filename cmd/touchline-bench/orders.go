@@ -356,21 +356,28 @@ func (c *ordersCmd) mistaken(ctx context.Context, r *sphinx.Recognizer, list []s
 		return rows, nil
 	}
 	length[0], taken[0] = 0, 0
+	err := eachPiece(ctx, c.Match, func(ctx context.Context, i int, sound []float32) error {
+		return hear(ctx, 0, fmt.Sprintf("match, piece %d", i), sound)
+	})
+	return append(rows, none("sound of the match", 0)), err
+}
+
+// eachPiece calls f for the sound of a match, in pieces.
+func eachPiece(ctx context.Context, length time.Duration, f func(ctx context.Context, i int, sound []float32) error) error {
 	world, err := toyworld.New(toyworld.Options{})
 	if err != nil {
-		return rows, err
+		return err
 	}
 	const piece = 8 * time.Second
-	err = each(ctx, int(c.Match/piece), func(ctx context.Context, i int) error {
+	return each(ctx, int(length/piece), func(ctx context.Context, i int) error {
 		pcm := make([]int16, toyworld.SoundRate*int(piece/time.Second))
 		world.Sound(int64(i)*int64(len(pcm)), pcm)
 		sound, err := heard(pcm, toyworld.SoundRate)
 		if err != nil {
 			return err
 		}
-		return hear(ctx, 0, fmt.Sprintf("match, piece %d", i), sound)
+		return f(ctx, i, sound)
 	})
-	return append(rows, none("sound of the match", 0)), err
 }
 
 // otherSentence returns a sentence that is no order. The n-th is always the same.
