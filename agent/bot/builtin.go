@@ -3,6 +3,7 @@ package bot
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rs/zerolog"
@@ -47,6 +48,13 @@ func newBuiltIn(cfg minicpmo.Settings, frames int, log zerolog.Logger) (*builtIn
 	}
 	can := inference.Capabilities{
 		Instructions: true, Structured: true, Speech: cfg.Voice.Enabled && bundle.Manifest.Dims.Speech != nil,
+	}
+	if can.Speech {
+		voices, err := minicpmo.Voices(bundle) // the loaded model may have fewer
+		if err != nil {
+			return nil, err
+		}
+		can.OwnVoices = slices.DeleteFunc(voices, func(name string) bool { return name == minicpmo.DefaultVoice })
 	}
 	return &builtIn{name: bundle.Manifest.Name, note: note, can: can, load: load, log: log}, nil
 }

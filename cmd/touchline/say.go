@@ -86,7 +86,7 @@ func byProgram(ctx context.Context, cfg inference.VoiceConfig, text string, log 
 
 // byModel loads the engine of the settings, which speaks the text in its own voice, and returns how long the speech took.
 func (c *sayCmd) byModel(ctx context.Context, cfg configs.Config, text string, log zerolog.Logger,
-) (sp voice.Speech, took time.Duration, _ error) {
+) (sp voice.Speech, took time.Duration, err error) {
 	engine, err := bot.NewEngine(cfg.Bot(), log)
 	if err != nil {
 		return sp, 0, err
@@ -110,7 +110,8 @@ func (c *sayCmd) byModel(ctx context.Context, cfg configs.Config, text string, l
 		took = time.Since(began)
 		return err
 	})
-	return sp, took, g.Wait()
+	err = g.Wait()
+	return sp, took, err
 }
 
 // ownSpeech returns a text as a model speaks it.
