@@ -16,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/inference"
 	"touchline/inference/minicpmo"
+	"touchline/inference/minicpmo/minicpmotest"
 	"touchline/models"
 	"touchline/models/convert"
 	"touchline/models/synth"
@@ -136,4 +138,22 @@ func TestModelCommands(t *testing.T) {
 		})
 	}
 	require.Equal(t, 71, minicpmo.ExitDeviceLost, "as docs/models.md has it")
+}
+
+// TestSayInTheModelsVoice: a model that speaks says the text in its own voice, and one that does not is refused.
+func TestSayInTheModelsVoice(t *testing.T) {
+	t.Parallel()
+	_, flags := onTiny(t)
+	path := filepath.Join(t.TempDir(), "own.wav")
+	_, stderr, code := touchline(t, append([]string{"say", "A goal!", path}, flags...)...)
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, inference.ErrNoVoice.Error())
+	require.NoFileExists(t, path)
+
+	bundle := filepath.Join(t.TempDir(), "speaking")
+	require.NoError(t, minicpmotest.Speaking(t.Context(), moduleRoot, t.TempDir(), bundle))
+	flags[1] = bundle
+	stdout, stderr, code := touchline(t, append([]string{"say", "A goal!", path}, flags...)...)
+	require.Zero(t, code, stderr)
+	require.Regexp(t, `own\.wav: \d+\.\d\d s at 24000 Hz, made in `, stdout)
 }

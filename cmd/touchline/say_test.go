@@ -8,9 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"touchline/inference"
-	"touchline/inference/minicpmo/minicpmotest"
 )
 
 // TestSay: the program writes a WAV file of the voice, and each error names what is wrong.
@@ -40,24 +37,6 @@ func TestSay(t *testing.T) {
 		require.Contains(t, stderr, want)
 		require.NoFileExists(t, none)
 	}
-}
-
-// TestSayInTheModelsVoice: a model that speaks says the text in its own voice, and one that does not is refused.
-func TestSayInTheModelsVoice(t *testing.T) {
-	t.Parallel()
-	_, flags := onTiny(t)
-	path := filepath.Join(t.TempDir(), "own.wav")
-	_, stderr, code := touchline(t, append([]string{"say", "A goal!", path}, flags...)...)
-	require.Equal(t, 1, code)
-	require.Contains(t, stderr, inference.ErrNoVoice.Error())
-	require.NoFileExists(t, path)
-
-	bundle := filepath.Join(t.TempDir(), "speaking")
-	require.NoError(t, minicpmotest.Speaking(t.Context(), moduleRoot, t.TempDir(), bundle))
-	flags[1] = bundle
-	stdout, stderr, code := touchline(t, append([]string{"say", "A goal!", path}, flags...)...)
-	require.Zero(t, code, stderr)
-	require.Regexp(t, `own\.wav: \d+\.\d\d s at 24000 Hz, made in `, stdout)
 }
 
 func TestSayReadsStandardInput(t *testing.T) {

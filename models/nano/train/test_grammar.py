@@ -43,6 +43,12 @@ class Grammar(unittest.TestCase):
                         held = {words.bare(module.order(rng, lang, kind, held_out=True).text) for _ in range(60)}
                         self.assertFalse(trained & held)
 
+    def test_frames(self) -> None:
+        """Every text of a frame has its topic."""
+        for lang in LANGUAGES:
+            for texts in words.frames(lang):
+                self.assertFalse([t for f in texts for t in words.expand(f) if len(re.findall(r"\{[XW]\}", t)) != 1])
+
     def test_texts(self) -> None:
         """Orders and rules have every slot filled."""
         rng = random.Random(2)
