@@ -78,6 +78,13 @@ func (c *askCmd) Run(ctx context.Context, a *app) error {
 		return fmt.Errorf("the %s engine reads no questions; set inference.engine to remote, nano or minicpmo, or name a model with --model",
 			engine.Name())
 	}
+	return with(ctx, engine, func(ctx context.Context) error {
+		return c.ask(ctx, engine.Model, cfg.Inference.Config, out, os.Stdout)
+	})
+}
+
+// with runs an engine until f returns, and returns the first error of both.
+func with(ctx context.Context, engine *bot.Engine, f func(ctx context.Context) error) error {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	g, ctx := errgroup.WithContext(ctx)
@@ -89,7 +96,7 @@ func (c *askCmd) Run(ctx context.Context, a *app) error {
 	})
 	g.Go(func() error {
 		defer done()
-		return c.ask(ctx, engine.Model, cfg.Inference.Config, out, os.Stdout)
+		return f(ctx)
 	})
 	return g.Wait()
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/errgroup"
 
 	"touchline/agent/bot"
 	"touchline/configs"
@@ -91,17 +90,7 @@ func (c *sayCmd) byModel(ctx context.Context, cfg configs.Config, text string, l
 	if err != nil {
 		return sp, 0, err
 	}
-	ctx, done := context.WithCancel(ctx)
-	defer done()
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		if err := engine.Run(ctx); err != nil && ctx.Err() == nil {
-			return err
-		}
-		return nil
-	})
-	g.Go(func() (err error) {
-		defer done()
+	err = with(ctx, engine, func(ctx context.Context) (err error) {
 		if err := ready(ctx, engine.Model); err != nil {
 			return err
 		}
@@ -110,7 +99,6 @@ func (c *sayCmd) byModel(ctx context.Context, cfg configs.Config, text string, l
 		took = time.Since(began)
 		return err
 	})
-	err = g.Wait()
 	return sp, took, err
 }
 

@@ -144,7 +144,8 @@ def prepare(x: Tensor, c: Config) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for the hidden layers' matrices (Jordan et al. 2024; as large as AdamW's steps by Liu et al. 2025, section 2.2), AdamW for the rest."""
+    """Muon for the hidden layers' matrices (Jordan et al. 2024; as large as AdamW's steps by Liu et al. 2025, section 2.2), AdamW for the rest.
+    Matrices of one shape turn together; torch.optim.Muon takes one after another."""
 
     def __init__(self, groups: list[dict[str, Any]], rate: float) -> None:
         super().__init__(groups, {"lr": rate})
