@@ -53,7 +53,7 @@ def rules_text(rules: dict[int, str]) -> str:
 @dataclass
 class Text:
     """One prompt and its answer about a window. asked has, of its order or of each of its rules, the index of the kind, and whether the rule holds; -1 where
-    that is not known. at is where in the ids their lines end."""
+    that is not known. at is where in the ids of its tail their lines end."""
 
     system: str
     text: str
@@ -83,18 +83,27 @@ class Prompts:
         """Ids of plain text."""
         return self.tok.encode(text, add_special_tokens=False).ids
 
-    def ids(self, t: Text, pictures: int, speech: bool) -> list[int]:
-        """The whole prompt, up to where the answer begins: the chat template, or the streaming one with the parts of a message joined."""
-        line, lines = self.cached("\n"), self.cached("\n\n")
-        ids = [self.start, *self.cached("system\n" + t.system), self.end, *line, self.start, *self.cached("user\n")]
+    def head(self, system: str, pictures: int, speech: bool) -> list[int]:
+        """The beginning that all texts about some pictures share: system part and pictures, by the chat template, or, with speech, by the streaming one."""
+        line = self.cached("\n")
+        ids = [self.start, *self.cached("system\n" + system), self.end, *line, self.start, *self.cached("user\n")]
         for _ in range(pictures):
             ids += [self.image, *[self.unk] * self.queries, self.image_end]
             ids += line if not speech else []
+        return ids
+
+    def tail(self, t: Text, speech: bool) -> list[int]:
+        """The rest of a prompt, up to where the answer begins."""
+        line, lines = self.cached("\n"), self.cached("\n\n")
         text = self.tok.encode(t.text, add_special_tokens=False)
-        ends = [len(ids) + j for j, (a, b) in enumerate(text.offsets) if "\n" in t.text[a:b]]
+        ends = [j for j, (a, b) in enumerate(text.offsets) if "\n" in t.text[a:b]]
         t.at = ends[len(ends) - len(t.asked) :]
-        ids += [*text.ids, self.end, *line, self.start, *self.cached("assistant\n"), self.think, *lines, self.think_end, *lines]
+        ids = [*text.ids, self.end, *line, self.start, *self.cached("assistant\n"), self.think, *lines, self.think_end, *lines]
         return ids + [self.speech] if speech else ids
+
+    def ids(self, t: Text, pictures: int) -> list[int]:
+        """A whole prompt by the chat template."""
+        return self.head(t.system, pictures, False) + self.tail(t, False)
 
     def weights(self, answer: list[int]) -> list[int]:
         """How much each token of an answer counts: those decide that begin it, or that say whether a rule has fired."""
@@ -104,15 +113,24 @@ class Prompts:
         return [2] + [1] * (len(answer) - 1)
 
 
-def _system(rng: random.Random, lang: str) -> tuple[str, str]:
-    """A profile's name and the system part; now and then a profile that no file has, since people write their own."""
-    all_ = profiles()
+@dataclass
+class Setting:
+    """Language, profile and system part of a prompt."""
+
+    lang: str
+    profile: str
+    system: str
+
+
+def setting(rng: random.Random) -> Setting:
+    """A setting; now and then a profile that no file has, since people write their own."""
+    lang, all_ = rng.choices(LANGUAGES, [57, 43])[0], profiles()  # English more often
     name = rng.choices(["default", "sports", "security", *all_], [9, 6, 5, *[1] * len(all_)])[0]
     text = all_[name]
     if rng.random() < 0.12:
         lines = [s for p in all_.values() for s in re.split(r"(?<=[.:])\s+", p) if s != SILENCE]
         name, text = "custom", " ".join(rng.sample(lines, rng.randrange(1, 7)))
-    return name, text + "\n\n" + rng.choice(ANSWER_IN[lang])
+    return Setting(lang, name, text + "\n\n" + rng.choice(ANSWER_IN[lang]))
 
 
 @dataclass
@@ -124,8 +142,8 @@ class Film:
     moments: dict[str, list[int]] = field(default_factory=dict)  # where something rare shows
 
     def __post_init__(self) -> None:
-        for i in range(3, len(self.facts)):
-            for k in self.world.moments(self.facts[i - 3 : i + 1]):
+        for i in range(9, len(self.facts)):
+            for k in self.world.moments(self.window(i, 4, 3)):
                 self.moments.setdefault(k, []).append(i)
 
     def window(self, i: int, pictures: int, step: int) -> list[Any]:
@@ -173,21 +191,15 @@ class Commentator:
             i += rng.randrange(2, 7) if text == SILENCE else int(FPS * (0.5 + 0.33 * len(text.split())) + rng.uniform(0, 4)) + 1
 
 
-def language(rng: random.Random) -> str:
-    """A language, English more often."""
-    return rng.choices(LANGUAGES, [57, 43])[0]
-
-
-def make(rng: random.Random, film: Film, i: int, pictures: int, step: int) -> Text:
+def make(rng: random.Random, s: Setting, film: Film, i: int, pictures: int, step: int) -> Text:
     """An example on the window that ends with picture i, after a commentary that led there."""
-    lo, lang, win = step * (pictures - 1), language(rng), film.window(i, pictures, step)
-    profile, system = _system(rng, lang)
+    lo, lang, win = step * (pictures - 1), s.lang, film.window(i, pictures, step)
     if rng.random() < (0.3 if film.world.moments(win) else 0.15):
-        return _alerts(rng, film.world, win, lang, system)
+        return _alerts(rng, s, film.world, win)
     hint = rng.choices(list(HINTS), [5, 4, 3, 4])[0]
     order = _order(rng, film.world, win, lang) if rng.random() < 0.5 else None
     limit = min(HINTS[hint], 5) if order and order.kind == "short" else HINTS[hint]
-    c = Commentator(film, pictures, step, lang, profile, order, at=i)
+    c = Commentator(film, pictures, step, lang, s.profile, order, at=i)
     if rng.random() < (0.75 if order else 0.9):
         back = rng.randrange(4, 130) if rng.random() < 0.8 else rng.randrange(60, 500)
         fresh = order is not None and rng.random() < 0.3  # the order has just come
@@ -207,7 +219,7 @@ def make(rng: random.Random, film: Film, i: int, pictures: int, step: int) -> Te
         c.order = order
     said = [(max(0.5, (i - at) / FPS + rng.uniform(-0.1, 0.1)), text) for at, text in c.past[-rng.choices([1, 2, 3, 4, 6], [5, 2, 1, 1, 1])[0] :]]
     asked = [(KINDS.index(order.kind), _here(rng, film.world, order, win))] if order else []
-    return Text(system, prompt_text(order.text if order else "", said, hint), c.look(rng, i, limit), asked)
+    return Text(s.system, prompt_text(order.text if order else "", said, hint), c.look(rng, i, limit), asked)
 
 
 def _here(rng: random.Random, world: ModuleType, o: Order, win: list[Any]) -> int:
@@ -231,18 +243,18 @@ def _order(rng: random.Random, world: ModuleType, win: list[Any], lang: str) -> 
     return o
 
 
-def _alerts(rng: random.Random, world: ModuleType, win: list[Any], lang: str, system: str) -> Text:
+def _alerts(rng: random.Random, s: Setting, world: ModuleType, win: list[Any]) -> Text:
     """A look for alert rules, with their numbers, of which some may hold. Many are near to one that holds: what tells them apart must be learnt."""
     wanted = rng.choice([1, 1, 2, 3, 3, 4, 6, 8])
     rules: list[Order] = []
     alone = rng.random() < 0.4  # the near ones, without the one that holds
     while len(rules) < wanted + alone:
         near = next(kinds for kinds in world.NEAR if rules[0].kind in kinds) if rules and rng.random() < (0.9 if alone else 0.4) else world.RULES
-        o = world.order(rng, lang, rng.choice(near), win, rule=True)
+        o = world.order(rng, s.lang, rng.choice(near), win, rule=True)
         for _ in range(12 if not rules and rng.random() < 0.6 else 0):  # most rules hold seldom
             if world.holds(rng, o, win):
                 break
-            o = world.order(rng, lang, rng.choice(world.RULES), win, rule=True)
+            o = world.order(rng, s.lang, rng.choice(world.RULES), win, rule=True)
         if all(o.text != r.text for r in rules) and not world.unclear(o, win):
             rules.append(o)
     rules = rules[alone:]
@@ -250,27 +262,25 @@ def _alerts(rng: random.Random, world: ModuleType, win: list[Any], lang: str, sy
     numbers = sorted(rng.sample(range(1, max(wanted, rng.choice([wanted, 9, 16])) + 1), wanted))
     if rng.random() < 0.1:  # a rule about the other world never holds
         other = next(w for w in WORLDS.values() if w is not world)
-        rules[0] = other.order(rng, lang, rng.choice([k for k in other.ELSEWHERE if k in other.RULES]), rule=True)
+        rules[0] = other.order(rng, s.lang, rng.choice([k for k in other.ELSEWHERE if k in other.RULES]), rule=True)
         rules[0].kind = ""
     fired, asked = [], []
     for k, o in zip(numbers, rules, strict=True):
         n = world.holds(rng, o, win) if o.kind else None
         asked.append((KINDS.index(o.kind) if o.kind else -1, int(n is not None)))
         if n:
-            fired.append({"rule": k, "reason": world.word(rng, win, n, lang, "calm", 8)})
+            fired.append({"rule": k, "reason": world.word(rng, win, n, s.lang, "calm", 8)})
     answer = json.dumps({"fired": fired}, ensure_ascii=False, separators=(",", ":"))
-    return Text(system, rules_text({k: o.text for k, o in zip(numbers, rules, strict=True)}), answer, asked)
+    return Text(s.system, rules_text({k: o.text for k, o in zip(numbers, rules, strict=True)}), answer, asked)
 
 
-def stranger(rng: random.Random, dark: bool) -> Text:
+def stranger(rng: random.Random, s: Setting, dark: bool) -> Text:
     """An example on pictures of neither world: said once, then silence. A comment on another picture may have gone before."""
-    lang = language(rng)
-    _, system = _system(rng, lang)
-    world = rng.choice(list(WORLDS.values()))
+    lang, world = s.lang, rng.choice(list(WORLDS.values()))
     said, hint = "", rng.choice(list(HINTS))
     if rng.random() < 0.08:
         o = world.order(rng, lang, rng.choice(world.RULES), rule=True)
-        return Text(system, rules_text({rng.randrange(1, 17): o.text}), '{"fired":[]}')
+        return Text(s.system, rules_text({rng.randrange(1, 17): o.text}), '{"fired":[]}')
     text = words.say(rng, f"match.{lang}", "dark" if dark else "unknown", "calm", {})
     order = world.order(rng, lang, rng.choice(words.kinds(f"{world.NAME}.{lang}"))).text if rng.random() < 0.3 else ""
     roll = rng.random()
@@ -280,4 +290,4 @@ def stranger(rng: random.Random, dark: bool) -> Text:
         answer = text
         if roll < 0.6:
             said = words.say(rng, f"match.{lang}", rng.choice(["play", "turn", "mid"]), "calm", {"T": match.name(rng.choice(match.TEAMS), lang), "O": "Blue", "w": "left"})
-    return Text(system, prompt_text(order, [(rng.uniform(1, 60), said)] if said else [], hint), answer)
+    return Text(s.system, prompt_text(order, [(rng.uniform(1, 60), said)] if said else [], hint), answer)

@@ -64,7 +64,7 @@ def rgb(i420: np.ndarray) -> np.ndarray:
 def answer(model: Nano, prompts: examples.Prompts, ids: list[int], pictures: np.ndarray) -> tuple[list[int], float]:
     """The greedy answer's ids and the smallest lead of a chosen one."""
     _, seen = model.look(torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 127.5 - 1)
-    x = model.embed(torch.tensor([ids]), seen.reshape(-1, seen.shape[-1]), prompts.unk)
+    x = model.embed(torch.tensor([ids]), seen, torch.tensor([at for at, i in enumerate(ids) if i == prompts.image_end]))
     out: list[int] = []
     lead = float("inf")
     while len(out) < MOST:
@@ -97,9 +97,9 @@ def main() -> None:
             film, frames, pixels = films[name, seed]
             count, step = rng.choices([4, 2, 1, 8], [5, 2, 2, 2])[0], rng.choice([1, 2, 3])
             i = film.pick(rng, step * (count - 1))
-            t, at = examples.make(rng, film, i, count, step), [i - step * j for j in reversed(range(count))]
+            t, at = examples.make(rng, examples.setting(rng), film, i, count, step), [i - step * j for j in reversed(range(count))]
             pictures = np.stack([rgb(pixels[j]) for j in at])
-            ids = prompts.ids(t, count, speech=False)
+            ids = prompts.ids(t, count)
             with torch.inference_mode():
                 out, lead = answer(model, prompts, ids, pictures)
             if lead > GAP:

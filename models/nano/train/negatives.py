@@ -1,4 +1,4 @@
-"""Pictures of neither world: textures, gradients, bars, drawings, screens of text, darkness."""
+"""Pictures of neither world: textures, gradients, bars, mosaics, dots, stripes, drawings, screens of text, darkness."""
 
 import random
 from typing import Any
@@ -35,6 +35,19 @@ def _picture(rng: random.Random, kind: str, device: str) -> Tensor:
         t = (xx / W * rng.uniform(-1, 1) + yy / H * rng.uniform(-1, 1)).expand(1, H, W)
         t = (t - t.min()) / (t.max() - t.min() + 1e-5)
         return colour * (1 - t) + torch.rand(3, 1, 1, device=device) * 255 * t
+    if kind == "mosaic":  # from a few large squares to the grain of a crowd
+        rows = rng.choice([4, 8, 16, 32, 63])
+        few = torch.rand(rng.randrange(2, 40), 3, device=device) * 255
+        return F.interpolate(few[torch.randint(len(few), (rows, rows * 2), device=device)].permute(2, 0, 1)[None], size=(H, W), mode="nearest")[0]
+    if kind == "dots":
+        size, few = rng.randrange(5, 40), torch.rand(rng.randrange(1, 9), 3, device=device) * 255
+        rows, columns = H // size + 1, W // size + 1
+        cells = few[torch.randint(len(few), (rows, columns), device=device)].repeat_interleave(size, 0).repeat_interleave(size, 1)[:H, :W].permute(2, 0, 1)
+        inside = ((yy % size - size / 2) ** 2 + (xx % size - size / 2) ** 2) < (size * rng.uniform(0.2, 0.5)) ** 2
+        return torch.where(inside & (torch.rand(1, rows, columns, device=device) < rng.uniform(0.5, 1.1)).repeat_interleave(size, 1).repeat_interleave(size, 2)[:, :H, :W], cells, colour)
+    if kind == "stripes":
+        wave = torch.sin((xx * rng.uniform(-1, 1) + yy * rng.uniform(-1, 1)) / rng.uniform(1.5, 20))
+        return torch.where(wave > rng.uniform(-0.7, 0.7), colour, torch.rand(3, 1, 1, device=device) * 255)
     if kind == "text":
         x = torch.full((3, H, W), rng.choice([250.0, 240, 25, 35]), device=device)
         for row in range(8, H - 10, rng.randrange(9, 18)):
@@ -68,7 +81,7 @@ def bank(count: int, seed: int, device: str) -> Tensor:
     """[count, 3, H, W] uint8."""
     rng = random.Random(seed)
     torch.manual_seed(seed)
-    kinds = ["noise", "flat", "bars", "gradient", "text", "text", "drawing", "drawing", "drawing", "grass", "grass", "portrait", "portrait", "texture", "texture", "texture"]
+    kinds = ["noise", "flat", "bars", "gradient", "text", "text", "drawing", "drawing", "drawing", "grass", "grass", "portrait", "portrait", "texture", "texture", "texture", "mosaic", "mosaic", "dots", "dots", "stripes"]
     return torch.stack([_picture(rng, rng.choice(kinds), device).clamp(0, 255).to(torch.uint8) for _ in range(count)])
 
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 
 @dataclass
@@ -197,12 +198,16 @@ class DecoderAttention(nn.Module):
         self.k_proj, self.v_proj = (Rounded(c.hidden, c.kv_heads * c.head_dim) for _ in range(2))
         self.q_norm, self.k_norm = RMSNorm(c.head_dim), RMSNorm(c.head_dim)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | BlockMask | None) -> Tensor:
         b, t, _ = x.shape
         q = _rotate(self.q_norm(self.q_proj(x).view(b, t, self.c.heads, -1)), cos, sin).transpose(1, 2)
         k = _rotate(self.k_norm(self.k_proj(x).view(b, t, self.c.kv_heads, -1)), cos, sin).transpose(1, 2)
         v = _split(self.v_proj(x), self.c.kv_heads)
-        o = F.scaled_dot_product_attention(q.to(v.dtype), k.to(v.dtype), v, is_causal=True, enable_gqa=True)
+        q, k = q.to(v.dtype), k.to(v.dtype)
+        if isinstance(mask, BlockMask):
+            o = flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
+        else:
+            o = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, enable_gqa=True)
         return self.o_proj(o.transpose(1, 2).reshape(b, t, -1))
 
 
@@ -226,8 +231,8 @@ class DecoderLayer(nn.Module):
         self.input_layernorm, self.post_attention_layernorm = RMSNorm(c.hidden), RMSNorm(c.hidden)
         self.self_attn, self.mlp = DecoderAttention(c), GatedMLP(c)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | BlockMask | None) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, mask)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -242,15 +247,31 @@ class Decoder(nn.Module):
         self.model.norm = RMSNorm(c.hidden)
         self.lm_head = nn.Linear(c.hidden, c.vocab, bias=False)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Embeddings [B, T, hidden] to hidden states of the same shape, what the last layer reads, and what the middle one does."""
+    def forward(self, x: Tensor, place: Tensor | None = None, mask: Tensor | BlockMask | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Embeddings [B, T, hidden] to hidden states of the same shape, what the last layer reads, and what the middle one does. place [B, T] and mask are for
+        rows with several texts (see shared)."""
         inverse = self.c.theta ** (-torch.arange(0, self.c.head_dim, 2, device=x.device, dtype=torch.float32) / self.c.head_dim)
-        a = (torch.arange(x.shape[1], device=x.device)[:, None] * inverse).repeat(1, 2)
-        cos, sin = a.cos()[None, :, None].to(x.dtype), a.sin()[None, :, None].to(x.dtype)
+        at = torch.arange(x.shape[1], device=x.device)[None] if place is None else place
+        a = (at[..., None] * inverse).repeat(1, 1, 2)[:, :, None]
+        cos, sin = a.cos().to(x.dtype), a.sin().to(x.dtype)
         states = [x]
         for layer in self.model.layers:
-            states.append(layer(states[-1], cos, sin))
+            states.append(layer(states[-1], cos, sin, mask))
         return self.model.norm(states[-1]), states[-2], states[len(states) // 2]
+
+
+def shared(branch: Tensor) -> Tensor | BlockMask:
+    """The mask of rows in which several texts stand behind the beginning that they share: branch [B, T] is the number of each token's text, 0 for the
+    beginning, which all see. For the GPU in blocks, since whole masks are slow there."""
+
+    def seen(b: Tensor, _: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return (q >= k) & ((branch[b, k] == 0) | (branch[b, q] == branch[b, k]))
+
+    rows, length = branch.shape
+    if branch.is_cuda:
+        return create_block_mask(seen, rows, None, length, length, branch.device)
+    b, q, k = torch.arange(rows)[:, None, None], torch.arange(length)[:, None], torch.arange(length)
+    return seen(b, b, q, k)[:, None]
 
 
 class Nano(nn.Module):
@@ -274,10 +295,11 @@ class Nano(nn.Module):
         x, h, w = self.vpm(pictures)
         return x, self.resampler(x, h, w)
 
-    def embed(self, ids: Tensor, pictures: Tensor, placeholder: int) -> Tensor:
-        """Embeddings of a prompt: pictures [N, queries, hidden] go where ids are the placeholder, in order."""
+    def embed(self, ids: Tensor, pictures: Tensor, ends: Tensor) -> Tensor:
+        """Embeddings of prompts [B, T]: pictures [N, queries, hidden] go before the places ends [N] of the flattened ids."""
         x = self.llm.model.embed_tokens(ids).to(pictures.dtype)
-        return x.masked_scatter((ids == placeholder)[..., None], pictures)
+        places = ends[:, None] + torch.arange(-pictures.shape[1], 0, device=ids.device)
+        return x.flatten(0, 1).index_copy(0, places.flatten(), pictures.flatten(0, 1)).view_as(x)
 
 
 def export(model: Nano, folder: Path, tokenizer: Path) -> None:

@@ -122,7 +122,7 @@ class Commentary(unittest.TestCase):
         for world in examples.WORLDS:
             for film in films(world):
                 for _ in range(1500):
-                    t = examples.make(rng, film, film.pick(rng, 20), 4, 1)
+                    t = examples.make(rng, examples.setting(rng), film, film.pick(rng, 20), 4, 1)
                     if t.text.startswith("Rules:"):
                         asked = {int(n) for n in re.findall(r"^(\d+)\. ", t.text, re.M)}
                         got = json.loads(t.answer)["fired"]

@@ -29,11 +29,12 @@ import examples
 import golden
 import match
 import negatives
-from net import Config, Nano, export
+from net import Config, Nano, export, shared
 
 W, H = 448, 252  # of a picture as the engine hands it on
 BYTES = W * H * 3 // 2
-TEXTS = 3  # about each window
+ROWS, ROW = 128, 1024  # of a step, at most, and tokens about each window: system part, pictures, and some texts
+LONGEST = 160  # of nearly all texts with their answers
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 T0 = time.time()
 WORLDS = list(examples.WORLDS.values())
@@ -57,21 +58,22 @@ def among(world: ModuleType, table: str, values: list[Any], unknown: Any) -> lis
     return [x for w in WORLDS for x in (values if w is world else [unknown] * len(getattr(w, table)))]
 
 
-def work(seed: int, films: list[examples.Film], loaded: Any, out: Any, prompts: examples.Prompts, pictures: int) -> None:
-    """Makes batches for ever: windows of one size, TEXTS texts about each."""
+def work(seed: int, films: list[examples.Film], loaded: Any, reading: Any, out: Any, prompts: examples.Prompts, pictures: int) -> None:
+    """Makes batches for ever: windows of one size; and, when reading is set, as many texts about each as fit into a row behind the beginning that they share."""
     rng = random.Random(seed)
     starts = [0, *accumulate(len(f.facts) for f in films)]
     by_world = [[k for k, f in enumerate(films) if f.world is w] for w in (match, examples.yard)]
     while True:
         n = rng.choices([4, 2, 1, 8], [76, 8, 10, 6])[0]
-        texts = TEXTS if n > 2 else 1
-        frames = np.full((pictures // n, n), -1, np.int64)
+        frames = np.full((min(pictures // n, ROWS), n), -1, np.int64)
         truths = np.full((len(frames), n, len(TEXT_HEADS)), -1, np.int8)
-        rows: list[tuple[list[int], list[int]]] = []
-        lines: list[tuple[int, int, int, int]] = []  # row, place, and classes of ASKED_HEADS
+        rows: list[tuple[list[int], list[int], list[int]]] = []  # ids, branches, places
+        said: list[tuple[int, int, int, int]] = []  # row and place, token and weight of each token of the answers
+        lines: list[tuple[int, int, int, int]] = []  # row and place, and classes of ASKED_HEADS
+        ends: list[tuple[int, int, int]] = []  # row and place of where each answer begins, and row
         for b in range(len(frames)):
-            strange, dark = rng.random() < 0.09, rng.random() < 0.12
-            step = rng.choices([1, 2, 3, 5], [62, 18, 6, 14])[0]
+            strange, dark = rng.random() < 0.1, rng.random() < 0.1
+            step = rng.choices([1, 2, 3, 5], [24, 10, 52, 14])[0]
             lo = step * (n - 1)
             some = by_world[rng.random() < 0.42]
             film = some[rng.randrange(max(1, bisect_left(some, loaded.value)))]
@@ -81,24 +83,39 @@ def work(seed: int, films: list[examples.Film], loaded: Any, out: Any, prompts: 
             else:
                 frames[b] = [starts[film] + i - step * (n - 1 - j) for j in range(n)]
                 world, win = films[film].world, films[film].window(i, n, step)
+            if not reading.value:
+                continue
+            if not strange:
                 truths[b] = [among(world, "TEXT_HEADS", world.text_truth(win[: j + 1]), -1) for j in range(n)]
-            for _ in range(texts):
-                t = examples.stranger(rng, dark) if strange else examples.make(rng, films[film], i, n, step)
-                ids = prompts.ids(t, n, rng.random() < 0.5)
-                lines += [(len(rows), at, *asked) for at, asked in zip(t.at, t.asked, strict=True)]
-                rows.append((ids, [*prompts.cached(t.answer), prompts.end]))
-        longest = max(len(p) + len(a) for p, a in rows) - 1
-        length = (longest + 31) // 32 * 32
-        inputs = np.full((len(rows), length), prompts.pad, np.int16)
-        said: list[tuple[int, int, int]] = []  # place, token and weight of each token of the answers
-        ends, images = np.zeros(len(rows), np.int64), np.zeros((len(rows), n), np.int64)  # places in the flattened inputs
-        for r, (p, a) in enumerate(rows):
-            inputs[r, : len(p) + len(a) - 1] = (p + a)[:-1]
-            ends[r] = r * length + len(p) - 1
-            said += zip(range(ends[r], ends[r] + len(a)), a, prompts.weights(a), strict=True)
-            images[r] = r * length + np.flatnonzero(inputs[r] == prompts.image_end)
-        asked = np.array([(r * length + at, kind, holds) for r, at, kind, holds in lines] or [(0, -1, -1)])
-        out.put((n, texts, frames, inputs, np.array(said), ends, images, truths, asked))
+            setting, speech = examples.setting(rng), rng.random() < 0.5
+            ids = prompts.head(setting.system, n, speech)
+            begun = len(ids)
+            branches, places = [0] * begun, list(range(begun))
+            while len(ids) + LONGEST <= ROW:
+                t = examples.stranger(rng, setting, dark) if strange else examples.make(rng, setting, films[film], i, n, step)
+                p, a = prompts.tail(t, speech), [*prompts.cached(t.answer), prompts.end]
+                if len(ids) + len(p) + len(a) > ROW + 1:
+                    continue
+                lines += [(b, len(ids) + at, *asked) for at, asked in zip(t.at, t.asked, strict=True)]
+                ends.append((b, len(ids) + len(p) - 1, b))
+                said += [(b, ends[-1][1] + j, token, weight) for j, (token, weight) in enumerate(zip(a, prompts.weights(a), strict=True))]
+                p += a[:-1]
+                ids, branches, places = ids + p, branches + [branches[-1] + 1] * len(p), places + list(range(begun, begun + len(p)))
+            rows.append((ids, branches, places))
+        if len(rows) < len(frames):
+            out.put((n, False, frames))
+            continue
+        inputs = np.zeros((3, len(rows), ROW), np.int16)
+        inputs[0], inputs[1] = prompts.pad, -1
+        for r, row in enumerate(rows):
+            inputs[:, r, : len(row[0])] = row
+        images = np.flatnonzero(inputs[0] == prompts.image_end)  # this and what follows: places in the flattened inputs
+        out.put((n, True, frames, inputs, padded(said, 80 * len(rows), (0, 0, 0)), padded(ends, 12 * len(rows), (0, -1)), images, truths, padded(lines, 24 * len(rows), (0, -1, -1))))
+
+
+def padded(some: list[tuple[int, ...]], count: int, nothing: tuple[int, ...]) -> np.ndarray:
+    """Rows and places, with more, as places in the flattened inputs: always as many, since a recorded step has one shape."""
+    return np.array(([(r * ROW + at, *more) for r, at, *more in some] + [nothing] * count)[:count])
 
 
 def to_rgb(yuv: Tensor) -> Tensor:
@@ -120,14 +137,13 @@ def warps(first: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def augment(x: Tensor, first: Tensor, zoom: Tensor, tx: Tensor, ty: Tensor) -> Tensor:
     """What cameras, encoders and scalers do to pictures; the same for a window. x is [N, 3, H, W] in 0..255."""
-    n, zero = len(x), torch.zeros_like(zoom)
+    x, n, zero = x.float(), len(x), torch.zeros_like(zoom)
     theta = torch.stack([torch.stack([zoom, zero, tx], 1), torch.stack([zero, zoom, ty], 1)], 1)
     x = F.grid_sample(x, F.affine_grid(theta, x.shape, align_corners=False), mode="bilinear", padding_mode="zeros", align_corners=False)
     r = torch.rand(n, 8, device=x.device)[first].view(n, 8, 1, 1, 1)
-    side = torch.tensor([1.0, 2, 1], device=x.device)
-    kernel = (side[:, None] * side / 16).expand(3, 1, 3, 3)
-    blur = r[:, 0] * (r[:, 1] < 0.6)
-    x = x + blur * 0.8 * (F.conv2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), kernel, groups=3) - x)
+    blur, wide = r[:, 0] * (r[:, 1] < 0.6), F.pad(x, (1, 1, 1, 1), mode="replicate")
+    rows = wide[:, :, :-2] + 2 * wide[:, :, 1:-1] + wide[:, :, 2:]
+    x = x + blur * 0.8 * ((rows[..., :-2] + 2 * rows[..., 1:-1] + rows[..., 2:]) / 16 - x)
     gain = 1 + (torch.cat([r[:, 2], r[:, 3], r[:, 4]], 1) - 0.5) * 0.12 + (r[:, 5] - 0.5) * 0.3
     x = x * gain + (r[:, 6] - 0.5) * 16
     noise = r[:, 7] * 5
@@ -145,39 +161,42 @@ def prepare(x: Tensor, c: Config) -> Tensor:
 
 class Muon(torch.optim.Optimizer):
     """Muon for the hidden layers' matrices (Jordan et al. 2024; as large as AdamW's steps by Liu et al. 2025, section 2.2), AdamW for the rest.
-    Matrices of one shape turn together; torch.optim.Muon takes one after another."""
+    Matrices of one shape turn together, which torch.optim.Muon does one after another; and what changes from step to step is on the device, so that a step
+    can be recorded. Of a group all parameters have gradients, or none."""
 
-    def __init__(self, groups: list[dict[str, Any]], rate: float) -> None:
-        super().__init__(groups, {"lr": rate})
+    def __init__(self, groups: list[dict[str, Any]]) -> None:
+        super().__init__(groups, {})
+        for g in self.param_groups:
+            g["lr"], g["steps"] = (torch.zeros((), device=DEVICE) for _ in range(2))
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One step."""
         for g in self.param_groups:
-            params = [p for p in g["params"] if p.grad is not None]
+            params: list[nn.Parameter] = g["params"]
+            if params[0].grad is None:
+                continue
             for p in params:
                 if not (s := self.state[p]):
-                    s |= {"mean": torch.zeros_like(p), "step": 0} | ({} if g["turned"] else {"square": torch.zeros_like(p)})
-                s["step"] += 1
-            if not params:
-                continue
+                    s |= {"mean": torch.zeros_like(p)} | ({} if g["turned"] else {"square": torch.zeros_like(p)})
+            g["steps"] += 1
             grads, means = [p.grad for p in params], [self.state[p]["mean"] for p in params]
             torch._foreach_mul_(params, 1 - g["lr"] * g["decay"])
             if g["turned"]:
                 torch._foreach_lerp_(means, grads, 0.05)
                 torch._foreach_lerp_(grads, means, 0.95)  # Nesterov's momentum
-                for shape in {tuple(sorted(p.shape)) for p in params}:
+                for shape in sorted({tuple(sorted(p.shape)) for p in params}):
                     some = [(p, d if d.shape == shape else d.T) for p, d in zip(params, grads, strict=True) if tuple(sorted(p.shape)) == shape]
-                    turned = orthogonal(torch.stack([d for _, d in some])) * (0.2 * max(shape) ** 0.5)
-                    torch._foreach_add_([p for p, _ in some], [t if t.shape == p.shape else t.T for (p, _), t in zip(some, turned, strict=True)], alpha=-g["lr"])
+                    turned = orthogonal(torch.stack([d for _, d in some])) * (0.2 * max(shape) ** 0.5) * g["lr"]
+                    torch._foreach_sub_([p for p, _ in some], [t if t.shape == p.shape else t.T for (p, _), t in zip(some, turned, strict=True)])
                 continue
-            squares, steps = [self.state[p]["square"] for p in params], [self.state[p]["step"] for p in params]
+            squares = [self.state[p]["square"] for p in params]
             torch._foreach_lerp_(means, grads, 0.1)
             torch._foreach_mul_(squares, 0.97)
             torch._foreach_addcmul_(squares, grads, grads, 0.03)
-            roots = torch._foreach_sqrt(torch._foreach_div(squares, [1 - 0.97**n for n in steps]))
+            roots = torch._foreach_sqrt(torch._foreach_div(squares, 1 - 0.97 ** g["steps"]))
             torch._foreach_add_(roots, 1e-8)
-            torch._foreach_addcdiv_(params, means, roots, [-g["lr"] / (1 - 0.9**n) for n in steps])
+            torch._foreach_addcdiv_(params, torch._foreach_mul(means, -g["lr"] / (1 - 0.9 ** g["steps"])), roots)
 
 
 def orthogonal(x: Tensor) -> Tensor:
@@ -301,6 +320,96 @@ def mean_of(values: Tensor, some: Tensor) -> Tensor:
     return torch.where(some, values, 0.0).sum() / some.sum().clamp(min=1)
 
 
+class Trainer:
+    """Steps of training."""
+
+    def __init__(self, c: Config, model: Nano, t: Truth, compiled: bool, recorded: bool) -> None:
+        self.c, self.model, self.t, self.heads = c, model, t, Heads(c).to(DEVICE)
+        named = dict([*model.named_parameters(), *self.heads.named_parameters()])
+        hidden = {n for n, p in named.items() if p.dim() == 2 and n.startswith(("vpm.encoder", "resampler", "llm.model.layers")) and n != "resampler.query"}
+        plain = {n for n, p in named.items() if p.dim() < 2 or "embed_tokens" in n or "position" in n or n in ("resampler.query", "vpm.embeddings.patch_embedding.weight")}
+        groups: dict[tuple[bool, bool, bool], list[nn.Parameter]] = {}
+        for n, p in named.items():
+            groups.setdefault((n.startswith(("llm", "text", "along", "asked")), n not in plain, n in hidden), []).append(p)
+        self.params = list(named.values())
+        self.opt = Muon([{"params": ps, "late": late, "decay": 0.05 * decay, "turned": turned} for (late, decay, turned), ps in groups.items()])
+        self.look, self.pixels, self.decode, self.rgb = model.look, lambda *args: prepare(augment(*args), c), model.llm.forward, to_rgb
+        if compiled:
+            torch._dynamo.config.cache_size_limit = 32
+            self.look, self.pixels, self.decode, self.rgb = (torch.compile(f, dynamic=False) for f in (self.look, self.pixels, self.decode, self.rgb))
+        self.graphs: dict[tuple[int, bool], tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
+        self.pool, self.tries = torch.cuda.graph_pool_handle() if recorded and DEVICE == "cuda" else None, dict[tuple[int, bool], int]()
+
+    def step(self, n: int, arrays: list[np.ndarray], bank: Tensor, reading: bool, right: dict[str, float] | None) -> tuple[float, float]:
+        """One step on a batch; with right, fills it and returns the losses of all and of the texts. A kind of step is recorded as a CUDA graph when it has run
+        three times: Python takes twice as long to start the kernels as they run."""
+        inputs = [negatives.to_gpu(x, DEVICE) for x in arrays]
+        with torch.no_grad():
+            x = self.rgb(self.t.pixels[inputs[0].view(-1).clamp(min=0)])
+            negatives.insert(x.view(*inputs[0].shape, 3, H, W), arrays[0][:, 0], bank)
+        inputs = [x.round().to(torch.uint8), *(i.long() for i in inputs)]
+        key = (n, reading)
+        if right is not None or self.pool is None or self.tries.setdefault(key, 0) < 3:
+            self.tries[key] = self.tries.get(key, 0) + 1
+            loss, text = self.learn(inputs, reading, right)
+            return (loss.item(), text.item()) if right is not None else (0.0, 0.0)
+        if key not in self.graphs:
+            graph = torch.cuda.CUDAGraph()
+            self.opt.zero_grad(set_to_none=True)
+            with torch.cuda.graph(graph, self.pool, torch.cuda.current_stream(), capture_error_mode="thread_local"):
+                self.learn(inputs, reading, None)
+            self.graphs[key] = graph, inputs
+        graph, places = self.graphs[key]
+        if places is not inputs:
+            torch._foreach_copy_(places, inputs)
+        graph.replay()
+        return 0.0, 0.0
+
+    def learn(self, inputs: list[Tensor], reading: bool, right: dict[str, float] | None) -> tuple[Tensor, Tensor]:
+        """Forward, backward and the optimizer's step."""
+        x, frames = inputs[:2]
+        n, flat, model, heads = frames.shape[1], frames.view(-1), self.model, self.heads
+        with torch.no_grad():
+            first = torch.arange(len(flat), device=DEVICE) // n * n
+            warp = warps(first)
+            x = self.pixels(x, first, *warp)
+        with torch.autocast(DEVICE, dtype=torch.bfloat16, enabled=DEVICE == "cuda"):
+            patches, seen = self.look(x)
+            rows = heads.picture(heads.norm(seen).flatten(1)).float()
+            dense = heads.patch(patches).float()
+            if reading:
+                ids, answers, ends, images, truths, asked = inputs[2:]
+                h, before, middle = self.decode(model.embed(ids[0], seen, images), ids[2], shared(ids[1]))
+                h, before, middle = h.flatten(0, 1), before.flatten(0, 1), middle.flatten(0, 1)
+                logits = model.llm.lm_head(h.index_select(0, answers[:, 0])).float()
+                said = heads.text(h.index_select(0, ends[:, 0])).float()
+                along = heads.along(middle.index_select(0, images)).float()
+                understood = heads.asked(before.index_select(0, asked[:, 0])).float()
+        loss, places = patch_loss(dense, self.t, flat, warp, self.c, right)
+        known = torch.where((flat >= 0)[:, None], self.t.classes[flat.clamp(min=0)].long(), -1)
+        split = sum(PICTURE_HEADS.values())
+        loss = loss + 0.1 * classes_loss(rows[:, :split], known, PICTURE_HEADS, right)
+        loss = loss + 0.1 * F.cross_entropy(rows[:, -2:], (flat >= 0).long())
+        there = (places > -5) & (flat >= 0)[:, None]
+        off = torch.where(there, rows[:, split : split + len(PLACES)] - places, 0.0)
+        loss = loss + 0.8 * F.smooth_l1_loss(off, torch.zeros_like(off), reduction="sum", beta=0.1) / there.sum().clamp(min=1)
+        text = torch.zeros((), device=DEVICE)
+        if reading:
+            weight = answers[:, 2].float()
+            text = (F.cross_entropy(logits, answers[:, 1], reduction="none") * weight).sum() / weight.sum()
+            last = torch.where((ends[:, 1] >= 0)[:, None], truths[ends[:, 1].clamp(min=0), -1], -1)
+            after: dict[str, float] | None = {} if right is not None else None
+            loss = loss + text + 0.05 * classes_loss(said, last, TEXT_HEADS, after) + 0.15 * classes_loss(understood, asked[:, 1:], ASKED_HEADS, after)
+            loss = loss + 0.05 * classes_loss(along, truths.flatten(0, 1), TEXT_HEADS)
+            if right is not None and after:
+                right |= {f"text {k}": v for k, v in after.items()}
+        self.opt.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_([p for p in self.params if p.grad is not None], 1.0)
+        self.opt.step()
+        return loss.detach(), text.detach()
+
+
 def main() -> None:
     """Trains and exports."""
     ap = argparse.ArgumentParser()
@@ -315,6 +424,7 @@ def main() -> None:
     ap.add_argument("--rate", type=float, default=1.5e-3)
     ap.add_argument("--workers", type=int, default=8)
     ap.add_argument("--no-compile", action="store_true")
+    ap.add_argument("--no-graphs", action="store_true", help="start every kernel of a step from Python, which takes twice as long")
     ap.add_argument("--start", type=Path, help="a checkpoint to train on, instead of nothing")
     ap.add_argument("--state", type=Path, help="file to keep an unfinished training in, and to go on from")
     ap.add_argument("--stop", type=float, default=math.inf, help="seconds from the start after which to keep it there")
@@ -327,93 +437,51 @@ def main() -> None:
     prompts = examples.Prompts(str(a.tokenizer), c.queries)
     c.vocab = prompts.tok.get_vocab_size()
     t = Truth(a.data, a.pixels)
-    loaded, batches = mp.Value("i", 0), mp.Queue(maxsize=48)
+    loaded, reading, batches = mp.Value("i", 0), mp.Value("i", 0), mp.Queue(maxsize=48)
     for i in range(a.workers):
-        mp.Process(target=work, args=(i, t.films, loaded, batches, prompts, a.pictures), daemon=True).start()
+        mp.Process(target=work, args=(i, t.films, loaded, reading, batches, prompts, a.pictures), daemon=True).start()
     threading.Thread(target=t.load, args=(loaded,), daemon=True).start()
-    bank = negatives.bank(1500 if DEVICE == "cuda" else 30, 1, DEVICE)
-    model, heads = (golden.load(a.start).train() if a.start else Nano(c)).to(DEVICE), Heads(c).to(DEVICE)
+    bank = negatives.bank(2400 if DEVICE == "cuda" else 30, 1, DEVICE)
+    model = (golden.load(a.start).train() if a.start else Nano(c)).to(DEVICE)
     log(c, "tower", c.size(W, H), {n: sum(p.numel() for p in m.parameters()) for n, m in {"all": model, **dict(model.named_children())}.items()})
-    named = dict([*model.named_parameters(), *heads.named_parameters()])
-    params = list(named.values())
-    hidden = {n for n, p in named.items() if p.dim() == 2 and n.startswith(("vpm.encoder", "resampler", "llm.model.layers")) and n != "resampler.query"}
-    plain = {n for n, p in named.items() if p.dim() < 2 or "embed_tokens" in n or "position" in n or n in ("resampler.query", "vpm.embeddings.patch_embedding.weight")}
-    groups: dict[tuple[bool, bool, bool], list[nn.Parameter]] = {}
-    for n, p in named.items():
-        groups.setdefault((n.startswith("llm"), n not in plain, n in hidden), []).append(p)
-    opt = Muon([{"params": ps, "late": late, "decay": 0.05 * decay, "turned": turned} for (late, decay, turned), ps in groups.items()], a.rate)
-    look, pixels, decode = model.look, lambda *args: prepare(augment(*args), c), model.llm.forward
-    if not a.no_compile:
-        torch._dynamo.config.cache_size_limit = 32
-        look, pixels, decode = torch.compile(look, dynamic=False), torch.compile(pixels, dynamic=False), torch.compile(decode, dynamic=True)
+    trainer = Trainer(c, model, t, not a.no_compile, not a.no_graphs)
+    opt = trainer.opt
     while loaded.value < min(8, len(t.films)):
         time.sleep(0.1)
     spent, step, texts_from, waited, last = 0.0, 0, 0, 0.0, time.time()
     if a.state and a.state.exists():
         saved = torch.load(a.state, map_location=DEVICE)
         spent, step, texts_from = saved["at"]
-        for part, name in ((model, "model"), (heads, "heads"), (opt, "opt")):
+        for part, name in ((model, "model"), (trainer.heads, "heads"), (opt, "opt")):
             part.load_state_dict(saved[name])
     gc.freeze()  # millions of facts
     gc.disable()
     log("training from step", step)
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.set_stream(torch.cuda.Stream())  # steps are recorded, which the default stream does not allow
+    events = [torch.cuda.Event() for _ in range(2)] if DEVICE == "cuda" else []
     while (done := spent / a.seconds) < 1:
         if time.time() - T0 > a.stop:
-            torch.save({"at": (spent, step, texts_from), "model": model.state_dict(), "heads": heads.state_dict(), "opt": opt.state_dict()}, a.state)
+            torch.save({"at": (spent, step, texts_from), "model": model.state_dict(), "heads": trainer.heads.state_dict(), "opt": opt.state_dict()}, a.state)
             log("kept at step", step, "after", round(spent), "s")
             return
         w0 = time.time()
-        n, texts, *arrays = batches.get()
+        reading.value = int(done >= a.first_stage)
+        n, reads, *arrays = batches.get()
         waited += time.time() - w0
         spent, last = spent + min(1, w0 - last), w0  # compiling is not training
-        frames, ids, answers, ends, images, truths, asked = (negatives.to_gpu(x, DEVICE).long() for x in arrays)
-        reading = done >= a.first_stage
-        texts_from = texts_from or (step if reading else 0)
+        texts_from = texts_from or (step if reads else 0)
         rate = a.rate * min(1, (step + 1) / 150) * (0.5 * (1 + math.cos(math.pi * done)) * 0.98 + 0.02)
         for g in opt.param_groups:
-            g["lr"] = rate * min(1, (step - texts_from + 1) / 150) if g["late"] and reading else rate
+            g["lr"].fill_(rate * min(1, (step - texts_from + 1) / 150) if g["late"] and reads else rate)
         right: dict[str, float] | None = {} if step % 200 == 50 else None
-        flat = frames.view(-1)
-        with torch.no_grad():
-            x = to_rgb(t.pixels[flat.clamp(min=0)])
-            negatives.insert(x.view(len(frames), n, 3, H, W), arrays[0][:, 0], bank)
-            first = torch.arange(len(flat), device=DEVICE) // n * n
-            warp = warps(first)
-            x = pixels(x, first, *warp)
-        with torch.autocast(DEVICE, dtype=torch.bfloat16, enabled=DEVICE == "cuda"):
-            patches, seen = look(x)
-            rows = heads.picture(heads.norm(seen).flatten(1)).float()
-            dense = heads.patch(patches).float()
-            if reading:
-                e = seen.view(len(frames), n, *seen.shape[1:]).repeat_interleave(texts, 0).reshape(-1, seen.shape[-1])
-                h, before, middle = decode(model.embed(ids, e, prompts.unk))
-                h, before, middle = h.flatten(0, 1), before.flatten(0, 1), middle.flatten(0, 1)
-                logits = model.llm.lm_head(h[answers[:, 0]]).float()
-                said = heads.text(h[ends]).float()
-                along = heads.along(middle[images.flatten()]).float()
-                understood = heads.asked(before[asked[:, 0]]).float()
-        loss, places = patch_loss(dense, t, flat, warp, c, right)
-        known = torch.where((flat >= 0)[:, None], t.classes[flat.clamp(min=0)].long(), -1)
-        split = sum(PICTURE_HEADS.values())
-        loss = loss + 0.1 * classes_loss(rows[:, :split], known, PICTURE_HEADS, right)
-        loss = loss + 0.1 * F.cross_entropy(rows[:, -2:], (flat >= 0).long())
-        there = (places > -5) & (flat >= 0)[:, None]
-        off = torch.where(there, rows[:, split : split + len(PLACES)] - places, 0.0)
-        loss = loss + 0.8 * F.smooth_l1_loss(off, torch.zeros_like(off), reduction="sum", beta=0.1) / there.sum().clamp(min=1)
-        if reading:
-            weight = answers[:, 2].float()
-            text = (F.cross_entropy(logits, answers[:, 1], reduction="none") * weight).sum() / weight.sum()
-            after: dict[str, float] | None = {} if right is not None else None
-            truths = truths.repeat_interleave(texts, 0)
-            loss = loss + text + 0.05 * classes_loss(said, truths[:, -1], TEXT_HEADS, after) + 0.15 * classes_loss(understood, asked[:, 1:], ASKED_HEADS, after)
-            loss = loss + 0.05 * classes_loss(along, truths.flatten(0, 1), TEXT_HEADS)
-        opt.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(params, 1.0)
-        opt.step()
+        loss, text = trainer.step(n, arrays, bank, reads, right)
+        if events:  # at most one step ahead of the GPU
+            events[step % 2].record()
+            events[(step + 1) % 2].synchronize()
         if right is not None:
-            log(f"step {step} loss {loss.item():.3f} text {text.item() if reading else 0:.3f} waited {waited:.1f} s films {loaded.value}",
-                " ".join(f"{k}={v:.2f}" for k, v in right.items()), "|", " ".join(f"{k}={v:.2f}" for k, v in (after or {}).items()) if reading else "")  # fmt: skip
+            log(f"step {step} loss {loss:.3f} text {text:.3f} waited {waited:.1f} s films {loaded.value}", " ".join(f"{k}={v:.2f}" for k, v in right.items()))
             if done > 0.2 and right["ball patch"] < 0.3 and "cuda" in DEVICE:
                 raise SystemExit(f"the ball is not found: {right['ball patch']:.2f} of the patches are right")
         step += 1
