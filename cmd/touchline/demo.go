@@ -20,6 +20,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/check"
 	"touchline/inference/sphinx"
+	"touchline/models/nano"
 )
 
 // demoCommand adds the demo to the command line, and with it the LiveKit server to the program. The build tag nodemo
@@ -132,6 +133,7 @@ func (d *demoCmd) chooseEngine(cfg *configs.Config, log zerolog.Logger) (release
 		return func() {}
 	}
 	cfg.Inference.Engine = "nano"
+	cfg.Agent.Stride = max(cfg.Agent.Stride, nano.Stride)
 	return release
 }
 
