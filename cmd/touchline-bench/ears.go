@@ -39,10 +39,10 @@ const (
 )
 
 // measureEars measures what a partial text costs outside of the model: from the message with the sound that it waited for to the
-// message with the text, less the time that the model worked. The service is spoken to over HTTP on loopback.
+// message with the text, less the time that the model worked meanwhile. The service is spoken to over HTTP on loopback.
 func measureEars(ctx context.Context, bundle string, log zerolog.Logger) (rows []row, err error) {
 	model := &partialWatch{Recognizer: counter{}, calls: map[string]partialCall{}}
-	counts, name := []int{1, manyEars}, fmt.Sprintf("recognizer of %v", hearingTime)
+	name := fmt.Sprintf("recognizer of %v", hearingTime)
 	if bundle != "" {
 		b, err := models.OpenBundle(bundle)
 		if err != nil {
@@ -53,10 +53,11 @@ func measureEars(ctx context.Context, bundle string, log zerolog.Logger) (rows [
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, e.Close()) }()
+		// The device works for all: a partial text waits while the device works for others, which is time of the model too.
 		model.Recognizer, model.device = e, func() time.Duration { return e.Stats().Device }
-		counts, name = []int{1}, b.Manifest.Name // the time of the device belongs to all
+		name = b.Manifest.Name
 	}
-	for _, n := range counts {
+	for _, n := range []int{1, manyEars} {
 		took, err := model.overheads(ctx, n, log)
 		if err != nil {
 			return rows, err

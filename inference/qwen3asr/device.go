@@ -244,12 +244,14 @@ func (d *device) begin(jobs []*job, r kvcache.Range) error {
 		longest = max(longest, len(j.prompt.ids)-1)
 	}
 	length := d.aligned(r.Size, longest)
-	for i, j := range jobs {
-		rows, n := d.prompt.Host(i*length, length), len(j.prompt.ids)-1
-		if err := fill(rows, d.table, j, 0, n); err != nil {
-			return err
-		}
+	failed := make([]error, len(jobs))
+	each(len(jobs), func(i int) {
+		rows, n := d.prompt.Host(i*length, length), len(jobs[i].prompt.ids)-1
+		failed[i] = fill(rows, d.table, jobs[i], 0, n)
 		clear(rows[n*d.table.Row():])
+	})
+	if err := errors.Join(failed...); err != nil {
+		return err
 	}
 	if err := d.decoder.PrefillFirst(0, r, length); err != nil {
 		return err
@@ -414,7 +416,7 @@ func (e *encoder) run(windows []*window) error {
 		return err
 	}
 	r := e.batch.Cover(0, len(windows)-1)
-	for i := range r.Size {
+	each(r.Size, func(i int) {
 		w := windows[min(i, len(windows)-1)] // the rest of the range repeats the last one
 		into := ort.Slice[float32](s.mel.Host(i, 1))
 		clear(into)
@@ -422,16 +424,16 @@ func (e *encoder) run(windows []*window) error {
 			copy(into[b*n*e.dims.Chunk:], w.mel[b*w.frames:][:w.frames])
 		}
 		ort.Slice[int32](s.rows.Host(i, 1))[0] = int32(w.rows) //nolint:gosec // at most those of a window
-	}
+	})
 	if err := s.network.Run(r); err != nil {
 		return err
 	}
 	if err := e.Fetch(r, s.audio); err != nil {
 		return err
 	}
-	for i, w := range windows {
-		w.out = slices.Clone(s.audio.Host(i, 1)[:w.rows*e.dims.Out*float.Size()])
-	}
+	each(len(windows), func(i int) {
+		windows[i].out = slices.Clone(s.audio.Host(i, 1)[:windows[i].rows*e.dims.Out*float.Size()])
+	})
 	return nil
 }
 

@@ -41,6 +41,7 @@ type Engine struct {
 	stop    []int32
 	aligner *alignerModel // nil without one
 	seed    atomic.Uint64
+	ears    listeners
 
 	cancel context.CancelFunc
 	lost   chan struct{}
@@ -112,6 +113,9 @@ func (e *Engine) ask(h inference.Hearing) (asked, error) {
 	return asked{h, name, s}, nil
 }
 
+// hear returns the windows of a whole sound.
+func (e *Engine) hear(sound []float32) []*window { return e.ears.hear(e.dims, sound) }
+
 // answer submits a job for the text of windows, which begins with prefix.
 func (e *Engine) answer(a asked, k class, windows []*window, prefix string, most int) (*job, error) {
 	p := e.prompts.prompt(a.Context, e.o.ContextTokens, a.name, prefix, rowsOf(windows))
@@ -160,7 +164,7 @@ func (e *Engine) Transcribe(ctx context.Context, sound []float32, h inference.He
 		begin := 0
 		for i, part := range parts {
 			for len(jobs) < min(len(parts), i+ahead) {
-				j, err := e.answer(a, k, hear(e.dims, parts[len(jobs)]), "", e.o.MaxTokens)
+				j, err := e.answer(a, k, e.hear(parts[len(jobs)]), "", e.o.MaxTokens)
 				if err != nil {
 					yield(inference.Transcript{}, err)
 					return
@@ -225,7 +229,7 @@ func (e *Engine) Align(ctx context.Context, sound []float32, text, language stri
 	if err != nil {
 		return nil, err
 	}
-	words, err := e.align(ctx, file, hear(e.dims, sound), text, languageTag(name), nil)
+	words, err := e.align(ctx, file, e.hear(sound), text, languageTag(name), nil)
 	end := moment(len(sound))
 	for i := range words {
 		words[i].Start, words[i].End = min(words[i].Start, end), min(words[i].End, end)

@@ -120,18 +120,38 @@ func newWindow(dims models.Hearing, rows []float32, n int, peak float32) *window
 	return w
 }
 
+// soundsAtOnce is the number of whole sounds whose features are computed at once, with half of the cores each. With all of 64 clips at
+// once the first features would be complete when nearly all are, the GPU would wait until then, and the loop for a core.
+const soundsAtOnce = 2
+
+// listeners bounds the whole sounds whose features are computed at once.
+type listeners chan struct{}
+
+func newListeners() listeners { return make(listeners, soundsAtOnce) }
+
 // hear returns the windows of a whole sound.
-func hear(dims models.Hearing, sound []float32) []*window {
-	rows := mel.SpeechRows(padded(sound), runtime.GOMAXPROCS(0))
+func (l listeners) hear(dims models.Hearing, sound []float32) []*window {
+	l <- struct{}{}
+	defer func() { <-l }()
+	rows := mel.SpeechRows(padded(sound), max((runtime.GOMAXPROCS(0)-1)/soundsAtOnce, 1))
 	peak := slices.Max(rows)
 	parts := slices.Collect(slices.Chunk(rows, dims.Chunk*dims.Window*mel.SpeechBins))
 	out := make([]*window, len(parts))
-	var work sync.WaitGroup
-	for i, part := range parts {
-		work.Go(func() { out[i] = newWindow(dims, part, len(part)/mel.SpeechBins, peak) })
-	}
-	work.Wait()
+	each(len(parts), func(i int) { out[i] = newWindow(dims, parts[i], len(parts[i])/mel.SpeechBins, peak) })
 	return out
+}
+
+// each calls work with 0 to n-1, on several cores, and returns when all calls have.
+func each(n int, work func(i int)) {
+	if n == 1 {
+		work(0)
+		return
+	}
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { work(i) })
+	}
+	all.Wait()
 }
 
 // rowsOf returns the rows of all windows.

@@ -112,7 +112,7 @@ func Describe(b *models.Bundle, o Options) (inference.Recognizes, error) {
 func Open(ctx context.Context, b *models.Bundle, o Options) (*Engine, error) {
 	e := &Engine{
 		name: b.Manifest.Name, o: o.withDefaults(), log: o.Logger.With().Str("component", "qwen3asr").Logger(),
-		lost: make(chan struct{}),
+		lost: make(chan struct{}), ears: newListeners(),
 	}
 	err := e.check(b)
 	if err == nil {
@@ -308,7 +308,7 @@ const (
 	chunkTokens = 512 // maximum positions of one run
 	slotsCUDA   = 64
 	slotsCPU    = 4
-	batchCUDA   = 8
+	batchCUDA   = 16
 	batchCPU    = 4
 
 	togetherCUDA = 4096 // maximum positions of one run of several prompts

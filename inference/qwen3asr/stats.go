@@ -2,6 +2,7 @@ package qwen3asr
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +23,7 @@ type Stats struct {
 	Slots, Busy, Waiting int
 	// MemoryPlanned is in bytes.
 	MemoryPlanned int64
-	// Device is how long the device worked.
+	// Device is how long the device worked, with the run that is under way.
 	Device time.Duration
 }
 
@@ -34,7 +35,36 @@ type counters struct {
 	prompt, prompts               atomic.Uint64
 	tokens, steps                 atomic.Uint64
 	busy                          atomic.Int64
-	device                        atomic.Int64 // ns
+	device                        stopwatch
+}
+
+// stopwatch measures how long runs took, one at a time. Safe for concurrent use.
+type stopwatch struct {
+	mu    sync.Mutex
+	total time.Duration // of the runs that ended
+	since time.Time     // begin of the run that is under way; zero for none
+}
+
+func (w *stopwatch) start(now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.since = now
+}
+
+func (w *stopwatch) stop(now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.total, w.since = w.total+now.Sub(w.since), time.Time{}
+}
+
+// read returns the time of all runs until now.
+func (w *stopwatch) read(now time.Time) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.since.IsZero() {
+		return w.total
+	}
+	return w.total + max(now.Sub(w.since), 0)
 }
 
 func (c *counters) ended(k class, err error) {
@@ -60,7 +90,7 @@ func (e *Engine) Stats() Stats {
 		Windows: c.windows.Load(), Encodes: c.encodes.Load(),
 		Prompt: c.prompt.Load(), Prompts: c.prompts.Load(), Tokens: c.tokens.Load(), Steps: c.steps.Load(),
 		Slots: e.loop.shape.layout.Slots, Busy: int(c.busy.Load()), Waiting: waiting, MemoryPlanned: e.plan.Total(),
-		Device: time.Duration(c.device.Load()),
+		Device: c.device.read(e.loop.shape.now()),
 	}
 }
 
@@ -72,28 +102,32 @@ type clocked struct {
 }
 
 func (t clocked) encode(windows []*window) error {
-	defer t.since(t.now())
+	defer t.timed()()
 	return t.backend.encode(windows)
 }
 
 func (t clocked) prefill(j *job, from, to int) error {
-	defer t.since(t.now())
+	defer t.timed()()
 	return t.backend.prefill(j, from, to)
 }
 
 func (t clocked) begin(jobs []*job, r kvcache.Range) error {
-	defer t.since(t.now())
+	defer t.timed()()
 	return t.backend.begin(jobs, r)
 }
 
 func (t clocked) decode(r kvcache.Range, tokens, lengths []int32) error {
-	defer t.since(t.now())
+	defer t.timed()()
 	return t.backend.decode(r, tokens, lengths)
 }
 
 func (t clocked) align(j *job) ([]int32, error) {
-	defer t.since(t.now())
+	defer t.timed()()
 	return t.backend.align(j)
 }
 
-func (t clocked) since(begin time.Time) { t.stats.device.Add(int64(t.now().Sub(begin))) }
+// timed starts the time of a run, until done.
+func (t clocked) timed() (done func()) {
+	t.stats.device.start(t.now())
+	return func() { t.stats.device.stop(t.now()) }
+}

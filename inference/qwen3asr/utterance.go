@@ -105,7 +105,7 @@ func (u *utterance) whole(ctx context.Context, windows []*window, k class) (infe
 // all returns the windows of all sound since the last cut, most of which are encoded.
 func (u *utterance) all() []*window {
 	if len(u.sound) < leastSound {
-		return hear(u.e.dims, u.sound)
+		return u.e.hear(u.sound)
 	}
 	u.features.append(u.sound[u.heard:])
 	u.heard = len(u.sound)
@@ -123,7 +123,7 @@ func (u *utterance) take(ctx context.Context, sound []float32) error {
 	part := samples(u.e.o.Part)
 	for len(u.sound) >= part+cutSearch {
 		cut := len(inference.SplitSound(u.sound, part)[0])
-		t, err := u.whole(ctx, hear(u.e.dims, u.sound[:cut]), partial)
+		t, err := u.whole(ctx, u.e.hear(u.sound[:cut]), partial)
 		if err != nil {
 			return err
 		}
