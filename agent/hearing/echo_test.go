@@ -82,8 +82,11 @@ func TestEchoTakesNoFloor(t *testing.T) {
 				anna.quiet(time.Second)
 				if c.latest == never {
 					require.Empty(t, s.bot.floor)
+					require.Empty(t, s.asr.asked, "the recognizer hears nothing of it")
+					require.NotZero(t, s.ears.Stats().Echoes)
 					return
 				}
+				require.Len(t, s.asr.asked, 1)
 				require.Len(t, s.bot.floor, 2)
 				took := s.bot.floor[0].Sub(began)
 				require.GreaterOrEqual(t, took, c.soonest)

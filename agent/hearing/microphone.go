@@ -75,6 +75,7 @@ type microphone struct {
 
 	on      atomic.Bool // it is heard
 	talking atomic.Bool // somebody speaks who may instruct
+	pushed  atomic.Bool // push-to-talk
 
 	mu       sync.Mutex
 	info     agent.Microphone
@@ -102,6 +103,7 @@ type microphone struct {
 	last   time.Time
 	filled int64
 	levels ownLevels
+	gate   echoGate
 }
 
 func newMicrophone(e *Ears, info agent.Microphone) (*microphone, error) {
@@ -116,7 +118,7 @@ func newMicrophone(e *Ears, info agent.Microphone) (*microphone, error) {
 	if m.receiver, err = sound.NewReceiver(m, rate); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	m.session = live.New(e.opts.Recognizer, live.Config{Detector: d, Hearing: e.hearing(false), Speech: usual()}, m.event)
+	m.session = live.New(e.opts.Recognizer, live.Config{Detector: d, Hearing: e.hearing(false), Speech: usual(), Admit: m.admit}, m.event)
 	return m, nil
 }
 
@@ -307,7 +309,9 @@ func (m *microphone) turn(now time.Time) error {
 	if !ends {
 		return nil
 	}
-	if _, err := m.session.Flush(); err != nil {
+	_, err := m.session.Flush()
+	m.pushed.Store(false)
+	if err != nil {
 		return err
 	}
 	return m.detect(usual())
@@ -324,6 +328,7 @@ func (m *microphone) detect(c vad.Config) error {
 
 // hold begins push-to-talk. The lock of the Ears is held.
 func (m *microphone) hold() {
+	m.pushed.Store(true)
 	m.session.Set(m.ears.hearing(true))
 	m.mu.Lock()
 	m.ends = time.Time{}
@@ -390,13 +395,17 @@ func (m *microphone) said(v live.Event) agent.Heard {
 
 func (m *microphone) interim(v live.Event) {
 	now := time.Now()
+	h := m.said(v)
+	if strings.TrimSpace(v.Text) == "" || !m.captions() || m.ears.said.echoes(v.Text, h.Began, now) {
+		return
+	}
 	m.mu.Lock()
 	shows := m.inside && now.Sub(m.shown) >= interimEvery
 	if shows {
 		m.shown = now
 	}
 	m.mu.Unlock()
-	if h := m.said(v); shows && strings.TrimSpace(v.Text) != "" && m.captions() {
+	if shows {
 		h.Caption = true
 		m.send(h)
 	}

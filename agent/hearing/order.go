@@ -37,6 +37,8 @@ func (m *microphone) final(v live.Event) {
 		order, woken = text, true
 	}
 	switch {
+	case v.Refused:
+		m.ears.counts.echoes.Add(1)
 	case inference.Judge(text, true) != inference.Says:
 		text = "" // nothing was said
 	case !addressed && !woken && m.ears.said.echoes(text, h.Began, h.Ended):

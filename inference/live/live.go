@@ -66,7 +66,9 @@ type Event struct {
 	Audio, Tokens int
 	// Lag of a Final is from the end of the utterance's sound to its text.
 	Lag time.Duration
-	Err error
+	// Refused is set in a Final whose utterance was never admitted.
+	Refused bool
+	Err     error
 }
 
 // Config are the settings of a Session.
@@ -77,6 +79,10 @@ type Config struct {
 	Speech   vad.Config
 	// Every is the sound between two interim texts; 0 is 500 ms, negative makes none.
 	Every time.Duration
+	// Admit decides whether the recognizer may hear an utterance; nil admits all. It is asked whenever sound comes, with the sample of
+	// the first speech, until it returns true, and once more at the end. The recognizer hears nothing before. An utterance that is not
+	// admitted has an empty Final. Admit is called from within Write, Flush, Detect and Close, and must not call the Session.
+	Admit func(start int64, ended bool) bool
 }
 
 // Session is one stream of sound. Write, Flush, Clear and Set may be called by one goroutine beside Run.
@@ -85,6 +91,7 @@ type Session struct {
 	detector   vad.Detector
 	stream     *vad.Stream
 	every      int
+	admit      func(start int64, ended bool) bool
 	emit       func(Event)
 
 	mu      sync.Mutex
@@ -111,12 +118,13 @@ type speech struct {
 	end     int64 // of the speech
 	endedAt time.Time
 	dropped bool
+	held    bool // it is not admitted
 }
 
 // New returns a Session, which Run runs. emit is called by one goroutine at a time, and may wait: then interim texts are left out.
 func New(r inference.Recognizer, c Config, emit func(Event)) *Session {
 	s := &Session{
-		recognizer: r, detector: c.Detector, hearing: c.Hearing, emit: emit,
+		recognizer: r, detector: c.Detector, hearing: c.Hearing, admit: c.Admit, emit: emit,
 		every: int(cmp.Or(c.Every, usualEvery) * inference.RecognizerRate / time.Second),
 		work:  make(chan struct{}, 1), news: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}
@@ -297,14 +305,15 @@ func (s *Session) found(e vad.Event) {
 	switch e.Kind {
 	case vad.Began:
 		s.count++
-		u := &speech{number: s.count, hearing: s.hearing, begin: e.At, start: e.Speech}
+		u := &speech{number: s.count, hearing: s.hearing, begin: e.At, start: e.Speech, held: s.admit != nil}
 		s.queue = append(s.queue, u)
 		s.sayLocked(Event{Kind: StartOfSpeech, Utterance: u.number, Begin: at(e.At), Start: at(e.Speech)})
 	case vad.Heard:
 		u := s.queue[len(s.queue)-1]
 		u.sound = append(u.sound, e.Sound...)
 		s.backlog += len(e.Sound)
-		if len(u.sound)-u.heard >= s.every {
+		u.held = u.held && !s.admit(u.start, false)
+		if !u.held && len(u.sound)-u.heard >= s.every {
 			poke(s.work)
 		}
 	case vad.Ended:
@@ -313,6 +322,7 @@ func (s *Session) found(e vad.Event) {
 		s.backlog -= len(u.sound) - max(n, u.heard) // what goes on in the next utterance
 		u.sound = u.sound[:n]
 		u.ended, u.end, u.endedAt = true, e.Speech, time.Now()
+		u.held = u.held && !s.admit(u.start, true)
 		s.sayLocked(Event{Kind: EndOfSpeech, Utterance: u.number, Begin: at(u.begin), Start: at(u.start), End: at(u.end)})
 		poke(s.work)
 	}
@@ -397,10 +407,14 @@ func (s *Session) hear(ctx context.Context, u *speech) error {
 	var sums inference.Transcript
 	for {
 		s.mu.Lock()
-		sound, ended, dropped, fresh := u.sound, u.ended, u.dropped, len(u.sound)-sent
+		sound, ended, dropped, held, fresh := u.sound, u.ended, u.dropped, u.held, len(u.sound)-sent
 		s.mu.Unlock()
 		switch {
 		case dropped:
+			return nil
+		case held && ended:
+			s.took(u, len(sound))
+			s.say(u, Event{Kind: Final, End: at(u.end), Refused: true})
 			return nil
 		case ended:
 			if out != nil && sent > len(sound) { // it was cut: the rest belongs to the next one
@@ -409,7 +423,7 @@ func (s *Session) hear(ctx context.Context, u *speech) error {
 			}
 			s.final(ctx, u, out, sound, sent, sums)
 			return ctx.Err()
-		case partials && fresh >= s.every:
+		case partials && !held && fresh >= s.every:
 			t, opened, err := s.interim(ctx, u, out, sound[sent:])
 			sums.Audio, sums.Tokens = sums.Audio+t.Audio, sums.Tokens+t.Tokens
 			out, sent = opened, len(sound)

@@ -127,6 +127,37 @@ func TestSession(t *testing.T) {
 	})
 }
 
+// TestAdmit: the recognizer hears nothing of an utterance before it is admitted, and nothing at all of one that never is.
+func TestAdmit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked, ends int
+		h := listen(t, slow(10*ms), func(c *live.Config) {
+			c.Admit = func(start int64, ended bool) bool {
+				asked++
+				if ended {
+					ends++
+				}
+				return start > 32000 && asked > 150
+			}
+		})
+		h.speak(silence(time.Second))
+		h.speak(livetest.Say(time.Second, 1, 2))
+		h.speak(silence(time.Second))
+		require.Empty(t, h.r.Calls())
+		asked = 100
+		h.speak(livetest.Say(time.Second, 3, 4, 5))
+		events := h.end()
+		require.Equal(t, []string{"1 start_of_speech", "1 end_of_speech", "1 final", "2 start_of_speech"}, lines(events[:4]))
+		require.True(t, events[2].Refused)
+		last := events[len(events)-1]
+		require.Equal(t, "2 final w3 w4 w5", lines([]live.Event{last})[0], "with the sound before it was admitted")
+		require.False(t, last.Refused)
+		require.Equal(t, 1, ends)
+		require.Equal(t, "hear", h.r.Calls()[0].Method)
+		require.Greater(t, h.r.Calls()[0].Samples, 24000)
+	})
+}
+
 // TestSlowRecognizer: interim texts are left out, the newest sound is heard next, and finals come in order.
 func TestSlowRecognizer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
