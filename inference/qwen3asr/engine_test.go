@@ -268,10 +268,21 @@ func TestAlign(t *testing.T) {
 	require.Empty(t, words)
 	_, err = e.Align(t.Context(), make([]float32, 181*inference.RecognizerRate), "long", "en")
 	require.ErrorContains(t, err, "align it in parts")
-	for part, err := range e.Transcribe(t.Context(), clip(t, "speech13"), inference.Hearing{WordTimes: true}) {
+	// Each part of a long recording has its own words.
+	parts := 0
+	for part, err := range e.Transcribe(t.Context(), slices.Repeat(clip(t, "speech13"), 6), inference.Hearing{WordTimes: true}) {
 		require.NoError(t, err)
-		require.NotEmpty(t, part.Words)
+		parts++
+		said := ""
+		for _, w := range part.Words {
+			require.GreaterOrEqual(t, w.Start, part.Start)
+			require.LessOrEqual(t, w.End, part.End)
+			said += w.Text
+		}
+		require.NotEmpty(t, said)
+		require.Equal(t, strings.Join(strings.Fields(part.Text), ""), strings.Join(strings.Fields(said), ""))
 	}
+	require.Greater(t, parts, 1)
 }
 
 func TestNoAligner(t *testing.T) {
