@@ -764,7 +764,9 @@ func written(o order, parts []inference.Transcript, sound time.Duration) (kind s
 }
 
 // File transcribes a file by the fields of POST /v1/audio/transcriptions, and returns the body of the answer. Run must be running.
-func (t *Transcriber) File(ctx context.Context, file *os.File, fields map[string][]string) ([]byte, error) {
+// progress receives how much of the sound was heard.
+func (t *Transcriber) File(ctx context.Context, file *os.File, fields map[string][]string, progress func(heard, all time.Duration),
+) ([]byte, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
@@ -779,10 +781,16 @@ func (t *Transcriber) File(ctx context.Context, file *os.File, fields map[string
 	if err != nil {
 		return nil, err
 	}
-	parts, err := t.hear(ctx, sound, o, func(inference.Transcript) error { return nil })
+	all := length(len(sound))
+	progress(0, all)
+	parts, err := t.hear(ctx, sound, o, func(p inference.Transcript) error {
+		progress(min(p.End, all), all)
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
+	progress(all, all)
 	_, body := written(o, parts, length(len(sound)))
 	return body, nil
 }

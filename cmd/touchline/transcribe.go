@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
+	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -29,7 +32,7 @@ func recognition(a *app) (*audioapi.Transcriber, error) {
 
 // transcribeCmd writes the texts of recordings.
 type transcribeCmd struct {
-	Files    []string `arg:"" help:"Recordings; - reads standard input."`
+	Files    []string `arg:"" help:"Recordings: files, or addresses with http:// or https://; - reads standard input."`
 	Format   string   `help:"Form of the text: text, srt, vtt or json." enum:"text,srt,vtt,json" default:"text"`
 	Language string   `help:"Language that is spoken, such as nl; found if left out." placeholder:"TAG"`
 	Context  string   `help:"Names and terms that may be said." placeholder:"TEXT"`
@@ -48,7 +51,7 @@ func (c *transcribeCmd) Run(ctx context.Context, a *app) error {
 	g.Go(func() error {
 		defer cancel()
 		for _, path := range c.Files {
-			if err := c.one(ctx, t, path, os.Stdin, os.Stdout); err != nil {
+			if err := c.one(ctx, t, path, a.cfg.Agent.Console.Transcription.MaxBytes); err != nil {
 				return fmt.Errorf("transcribe %s: %w", path, err)
 			}
 		}
@@ -58,8 +61,8 @@ func (c *transcribeCmd) Run(ctx context.Context, a *app) error {
 }
 
 // one writes the text of a recording.
-func (c *transcribeCmd) one(ctx context.Context, t *audioapi.Transcriber, path string, stdin io.Reader, out io.Writer) error {
-	file, err := opened(path, stdin)
+func (c *transcribeCmd) one(ctx context.Context, t *audioapi.Transcriber, path string, most int) error {
+	file, err := opened(ctx, path, os.Stdin, int64(most))
 	if err != nil {
 		return err
 	}
@@ -73,29 +76,85 @@ func (c *transcribeCmd) one(ctx context.Context, t *audioapi.Transcriber, path s
 			fields["timestamp_granularities"] = []string{"segment", "word"}
 		}
 	}
-	body, err := t.File(ctx, file, fields)
+	m := meter{out: os.Stderr, on: isTerminal(os.Stderr)}
+	body, err := t.File(ctx, file, fields, m.show)
+	m.end()
 	if err != nil {
 		return err
 	}
 	if c.Format == "json" {
 		body = append(body, '\n')
 	}
-	_, err = out.Write(body)
+	_, err = os.Stdout.Write(body)
 	return err
 }
 
-// opened opens a file. Standard input goes to a file without a name.
-func opened(path string, stdin io.Reader) (*os.File, error) {
-	if path != "-" {
-		return os.Open(path)
+// meter shows on a terminal how much of a recording was heard.
+type meter struct {
+	out   io.Writer
+	on    bool
+	shown bool
+}
+
+func (m *meter) show(heard, all time.Duration) {
+	if !m.on {
+		return
 	}
+	const width = 30
+	share := float64(heard) / float64(max(all, 1))
+	full := int(share * width)
+	fmt.Fprintf(m.out, "\r\x1b[K%s%s %3.0f %% of %v", strings.Repeat("█", full), strings.Repeat("░", width-full), 100*share, all.Round(time.Second))
+	m.shown = true
+}
+
+// end removes the line.
+func (m *meter) end() {
+	if m.shown {
+		fmt.Fprint(m.out, "\r\x1b[K")
+	}
+}
+
+// opened opens a recording. Standard input, and what an address gives, at most so many bytes, go to a file without a name.
+func opened(ctx context.Context, path string, stdin io.Reader, most int64) (*os.File, error) {
+	switch {
+	case path == "-":
+		return spooled(stdin)
+	case strings.HasPrefix(path, "http://"), strings.HasPrefix(path, "https://"):
+		return fetched(ctx, path, most)
+	}
+	return os.Open(path)
+}
+
+// fetched gets a recording from a web server.
+func fetched(ctx context.Context, url string, most int64) (*os.File, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("expected a recording, got status %s", res.Status)
+	}
+	file, err := spooled(http.MaxBytesReader(nil, res.Body, most))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return nil, fmt.Errorf("it has more than %d bytes: agent.console.transcription.max_bytes", most)
+	}
+	return file, err
+}
+
+// spooled copies a recording to a file without a name.
+func spooled(from io.Reader) (*os.File, error) {
 	file, err := os.CreateTemp("", "touchline-sound-")
 	if err != nil {
 		return nil, err
 	}
 	err = os.Remove(file.Name())
 	if err == nil {
-		_, err = io.Copy(file, stdin)
+		_, err = io.Copy(file, from)
 	}
 	if err == nil {
 		_, err = file.Seek(0, io.SeekStart)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -62,11 +63,49 @@ func TestTranscribe(t *testing.T) {
 }
 
 func TestTranscribeReadsStandardInput(t *testing.T) {
-	f, err := opened("-", strings.NewReader("sound"))
+	f, err := opened(t.Context(), "-", strings.NewReader("sound"), 1)
 	require.NoError(t, err)
 	defer f.Close()
 	b, err := io.ReadAll(f)
 	require.NoError(t, err)
 	require.Equal(t, "sound", string(b))
 	require.NoFileExists(t, f.Name())
+}
+
+// TestTranscribeAddress: a recording of a web server, of a bounded size.
+func TestTranscribeAddress(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/talk.wav" {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, "sound")
+	}))
+	defer web.Close()
+	f, err := opened(t.Context(), web.URL+"/talk.wav", nil, 5)
+	require.NoError(t, err)
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	require.NoError(t, err)
+	require.Equal(t, "sound", string(b))
+	_, err = opened(t.Context(), web.URL+"/talk.wav", nil, 4)
+	require.ErrorContains(t, err, "more than 4 bytes: agent.console.transcription.max_bytes")
+	_, err = opened(t.Context(), web.URL+"/none.wav", nil, 5)
+	require.ErrorContains(t, err, "404")
+	web.Close()
+	_, err = opened(t.Context(), web.URL+"/talk.wav", nil, 5)
+	require.Error(t, err)
+}
+
+func TestMeter(t *testing.T) {
+	var out strings.Builder
+	m := meter{out: &out, on: true}
+	m.show(30*time.Second, time.Minute)
+	m.end()
+	require.Equal(t, "\r\x1b[K███████████████░░░░░░░░░░░░░░░  50 % of 1m0s\r\x1b[K", out.String())
+	out.Reset()
+	m = meter{out: &out}
+	m.show(0, time.Minute)
+	m.end()
+	require.Empty(t, out.String(), "no terminal")
 }
