@@ -53,20 +53,37 @@ const (
 	ortRuntime = "../../bin/runtime" // of `make runtime`
 )
 
-// tiny opens the small checkpoint of speech recognition behind a keeper, and serves it.
-func tiny(t *testing.T) (*httptest.Server, *audioapi.Transcriber, *residency.Recognizer) {
+// converted makes a bundle of a small checkpoint and returns its folder.
+func converted(t *testing.T, name string) string {
 	t.Helper()
-	src, err := checkpoint.Open(qwen + "checkpoint")
+	src, err := checkpoint.Open(qwen + name)
 	require.NoError(t, err)
 	dir := filepath.Join(t.TempDir(), "bundle")
 	require.NoError(t, convert.Convert(t.Context(), src, dir, convert.Options{
 		Weights: []models.Weights{models.WeightsFloat32}, Devices: []models.Device{models.DeviceCPU},
 	}))
 	require.NoError(t, src.Close())
-	b, err := models.OpenBundle(dir)
+	return dir
+}
+
+// tiny opens the small checkpoint of speech recognition behind a keeper, and serves it.
+func tiny(t *testing.T) (*httptest.Server, *audioapi.Transcriber, *residency.Recognizer) {
+	t.Helper()
+	keeper := small(t)
+	srv, h := served(t, keeper, keeper, vad.Open(ortRuntime))
+	return srv, h, keeper
+}
+
+// small opens the small checkpoint behind a keeper.
+func small(t *testing.T, change ...func(*qwen3asr.Options)) *residency.Recognizer {
+	t.Helper()
+	b, err := models.OpenBundle(converted(t, "checkpoint"))
 	require.NoError(t, err)
 	o := qwen3asr.Options{
 		Runtime: ortRuntime, Device: "cpu", Threads: 1, Slots: 4, Part: time.Minute, ContextTokens: 64, MaxTokens: 40,
+	}
+	for _, f := range change {
+		f(&o)
 	}
 	can, err := qwen3asr.Describe(b, o)
 	require.NoError(t, err)
@@ -74,8 +91,13 @@ func tiny(t *testing.T) (*httptest.Server, *audioapi.Transcriber, *residency.Rec
 		return qwen3asr.Open(ctx, b, o)
 	}, can, residency.Options{Preload: true})
 	require.NoError(t, err)
-	gate := vad.Open(o.Runtime)
-	srv, h := transcribe(t, keeper, func(o *audioapi.TranscriberOptions) {
+	return keeper
+}
+
+// served serves a recognizer that a keeper has, once it is loaded.
+func served(t *testing.T, keeper *residency.Recognizer, r inference.Recognizer, gate *vad.Gate) (*httptest.Server, *audioapi.Transcriber) {
+	t.Helper()
+	srv, h := transcribe(t, r, func(o *audioapi.TranscriberOptions) {
 		o.Hold, o.Run, o.Gate = keeper.Hold, keeper.Run, gate
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -88,7 +110,7 @@ func tiny(t *testing.T) (*httptest.Server, *audioapi.Transcriber, *residency.Rec
 		require.NoError(t, gate.Close())
 	})
 	require.Eventually(t, func() bool { return keeper.Status().Phase == inference.PhaseReady }, time.Minute, time.Millisecond)
-	return srv, h, keeper
+	return srv, h
 }
 
 // recorded is a recording of the recognizer's tests.
