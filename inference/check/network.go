@@ -74,7 +74,7 @@ func (m *machine) open(b *models.Bundle, g models.Graph) (*network, error) {
 		return nil, err
 	}
 	session, err := m.runtime.NewSession(b.Path(g.File), device, ort.SessionOptions{
-		NoMemoryPattern: true, StrictNorm: b.Manifest.Dims.Hearing != nil,
+		NoMemoryPattern: true, StrictNorm: b.Manifest.Dims.Hearing != nil, NoXQA: b.Manifest.Dims.Hearing != nil,
 	})
 	if err != nil {
 		return nil, err

@@ -74,10 +74,10 @@ func openDevice(sel *selection, rt *ort.Runtime, dev *ort.Device, threads int, p
 	return d, d.allocate()
 }
 
-// decoding returns the options of decoders: their norms square what float16 cannot hold.
+// decoding returns the options of decoders: their norms square what float16 cannot hold, and their steps are many small launches.
 func (d *device) decoding() ort.SessionOptions {
 	o := d.options
-	o.StrictNorm = true
+	o.StrictNorm, o.NoXQA = true, true
 	return o
 }
 

@@ -6,6 +6,7 @@ import "C"
 import (
 	"fmt"
 	"maps"
+	"os"
 	"strconv"
 	"strings"
 )
@@ -24,6 +25,10 @@ type SessionOptions struct {
 
 	// StrictNorm makes norms with a residual in float16 compute in float32 on CUDA. Without it they square in float16.
 	StrictNorm bool
+
+	// NoXQA decodes attention with cuDNN instead of ONNX Runtime's XQA kernels on CUDA: fewer launches, which are what a step of a
+	// small model waits for. The environment's ORT_ENABLE_XQA goes before it.
+	NoXQA bool
 
 	cuda map[string]string // more options of the CUDA provider, for tests
 }
@@ -106,4 +111,22 @@ func (o SessionOptions) addCUDA(d *Device, s *C.OrtSessionOptions) error {
 		return fmt.Errorf("%w: load the CUDA provider: %w", ErrNoCUDA, err)
 	}
 	return nil
+}
+
+// envXQA is how ONNX Runtime lets the attention be chosen, while a session is made.
+const envXQA = "ORT_ENABLE_XQA"
+
+// attention chooses the attention of the session that is made until done.
+func (l *library) attention(o SessionOptions) (done func()) {
+	l.making.Lock()
+	if _, set := os.LookupEnv(envXQA); set && !l.chooses {
+		return l.making.Unlock
+	}
+	l.chooses = true
+	value := "1" // the default
+	if o.NoXQA {
+		value = "0"
+	}
+	_ = os.Setenv(envXQA, value) // of valid names
+	return l.making.Unlock
 }

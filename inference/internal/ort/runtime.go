@@ -28,6 +28,9 @@ type library struct {
 	env     *C.OrtEnv
 	joined  bool // onnxruntime_go owns the environment
 	cuda    cudaLibrary
+
+	making  sync.Mutex // of sessions, whose attention the environment chooses
+	chooses bool       // ours is in the environment, not one of the user
 }
 
 var process library //nolint:gochecknoglobals // ONNX Runtime has one environment per process

@@ -55,7 +55,13 @@ func (s *Session) load(op string, o SessionOptions) error {
 	defer C.tl_options_free(lib.api, options)
 	path := C.CString(s.path)
 	defer freeString(path)
-	if err := s.device.failure(lib.check(op, C.tl_session(lib.api, lib.env, path, options, &s.handle))); err != nil {
+	done := func() {}
+	if s.device.kind == CUDA {
+		done = lib.attention(o)
+	}
+	err = s.device.failure(lib.check(op, C.tl_session(lib.api, lib.env, path, options, &s.handle)))
+	done()
+	if err != nil {
 		return err
 	}
 	if s.inputs, err = s.values(0); err != nil {
