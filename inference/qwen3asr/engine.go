@@ -41,7 +41,7 @@ type Engine struct {
 	stop    []int32
 	aligner *alignerModel // nil without one
 	seed    atomic.Uint64
-	ears    listeners
+	ears    *listeners
 
 	cancel context.CancelFunc
 	lost   chan struct{}

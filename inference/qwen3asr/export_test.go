@@ -158,6 +158,31 @@ func NewLoop(b *Backend, slots, queue int) (_ *Loop, stop func() error) {
 	}
 }
 
+// NewTimedLoop runs a loop with 64 slots in real time, whose interim texts wait for others, so long for each of them.
+func NewTimedLoop(b *Backend, linger time.Duration) (_ *Loop, stop func() error) {
+	b.next = map[int]int32{}
+	e := &Engine{}
+	var err error
+	e.loop, err = newLoop(b, shape{
+		vocab: 1000, chunk: 16, batch: 16, queue: 1000, now: time.Now, alike: alike, together: 4096, mixed: true, linger: linger,
+		layout: kvcache.Layout{Layers: 1, Slots: 64, KVHeads: 1, MaxLen: 64, HeadDim: 1, ElemSize: 4},
+	}, &e.stats)
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- e.loop.run(ctx) }()
+	return &Loop{e}, func() error {
+		cancel()
+		e.loop.inbox.wake.Set()
+		return <-ended
+	}
+}
+
+// LingerEach is the usual time for that.
+const LingerEach = lingerEach
+
 // Class is that of a job.
 type Class = class
 

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"touchline/inference"
 	"touchline/inference/internal/mel"
@@ -120,20 +121,26 @@ func newWindow(dims models.Hearing, rows []float32, n int, peak float32) *window
 	return w
 }
 
-// soundsAtOnce is the number of whole sounds whose features are computed at once, with half of the cores each. With all of 64 clips at
-// once the first features would be complete when nearly all are, the GPU would wait until then, and the loop for a core.
-const soundsAtOnce = 2
+// listeners bounds the whole sounds whose features are computed at once, to as many as there are cores but for one. With all of 64 clips
+// at once the first features would be complete when nearly all are: the GPU would wait for them, and the loop for a core.
+type listeners struct {
+	places chan struct{}
+	active atomic.Int32
+}
 
-// listeners bounds the whole sounds whose features are computed at once.
-type listeners chan struct{}
+func newListeners() *listeners {
+	return &listeners{places: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1))}
+}
 
-func newListeners() listeners { return make(listeners, soundsAtOnce) }
-
-// hear returns the windows of a whole sound.
-func (l listeners) hear(dims models.Hearing, sound []float32) []*window {
-	l <- struct{}{}
-	defer func() { <-l }()
-	rows := mel.SpeechRows(padded(sound), max((runtime.GOMAXPROCS(0)-1)/soundsAtOnce, 1))
+// hear returns the windows of a whole sound, computed on its share of the cores.
+func (l *listeners) hear(dims models.Hearing, sound []float32) []*window {
+	l.places <- struct{}{}
+	share := max(cap(l.places)/int(l.active.Add(1)), 1)
+	defer func() {
+		l.active.Add(-1)
+		<-l.places
+	}()
+	rows := mel.SpeechRows(padded(sound), share)
 	peak := slices.Max(rows)
 	parts := slices.Collect(slices.Chunk(rows, dims.Chunk*dims.Window*mel.SpeechBins))
 	out := make([]*window, len(parts))

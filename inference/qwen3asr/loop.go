@@ -54,6 +54,8 @@ type shape struct {
 	// one run of more takes less time than two.
 	alike func(a, b *window) bool
 	mixed bool
+	// linger is lingerEach, or 0: interim texts do not wait for each other.
+	linger time.Duration
 }
 
 // loop runs the jobs. Between two steps of the answers that decode it does other work: finals go before partials, and
@@ -72,8 +74,9 @@ type loop struct {
 	active  int
 	waiting []*job // not decoding, by rank, then in order of arrival
 	batch   []*window
-	firsts  []*job // that begin together
-	unclean []bool // slots whose last job failed, by slot: what it left may not be numbers
+	firsts  []*job      // that begin together
+	recent  []time.Time // arrivals of interim texts, of the last half second
+	unclean []bool      // slots whose last job failed, by slot: what it left may not be numbers
 
 	inbox struct {
 		mu      sync.Mutex
@@ -151,6 +154,7 @@ func (l *loop) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-l.inbox.wake:
+		case <-l.soonest():
 		}
 	}
 }
@@ -165,10 +169,14 @@ func (l *loop) intake() {
 	for _, j := range l.inbox.jobs {
 		j.rank, j.since = j.class, now
 		l.enqueue(j)
+		if j.class == partial && l.shape.linger > 0 {
+			l.recent = append(l.recent, now)
+		}
 	}
 	clear(l.inbox.jobs)
 	l.inbox.jobs = l.inbox.jobs[:0]
 	l.inbox.mu.Unlock()
+	l.recent = slices.DeleteFunc(l.recent, func(at time.Time) bool { return now.Sub(at) > recently })
 	for i, j := range l.waiting {
 		if j.rank == file && now.Sub(j.since) >= patience {
 			j.rank = partial
@@ -239,6 +247,42 @@ func (l *loop) highest() class {
 	return highest
 }
 
+// Interim texts of many speakers come evenly, each a few milliseconds after the other. One by one they keep the device busy all the time,
+// which commentary on the same GPU feels; four together take two thirds of that. So an interim text waits until there are four, or for
+// lingerEach times the number of those of the last half second, that is of those who speak: one alone hardly waits.
+const (
+	lingerEach = 600 * time.Microsecond
+	recently   = 500 * time.Millisecond
+	company    = 4 // a power of two: a run takes no other number
+)
+
+// lingers returns how much longer an interim text waits for others, to be encoded and fed with them.
+func (l *loop) lingers(j *job) time.Duration {
+	if j.class != partial || l.shape.linger == 0 {
+		return 0
+	}
+	n := 0
+	for _, o := range l.waiting {
+		if o.class == partial {
+			n++
+		}
+	}
+	if n >= company {
+		return 0
+	}
+	return max(time.Duration(len(l.recent))*l.shape.linger-l.shape.now().Sub(j.since), 0)
+}
+
+// soonest returns when the next interim text has waited for others; nil if none does.
+func (l *loop) soonest() <-chan time.Time {
+	for _, j := range l.waiting {
+		if left := l.lingers(j); left > 0 {
+			return time.After(left)
+		}
+	}
+	return nil
+}
+
 // piece does one piece of work for the first job that can go on, and reports whether there was one. A further piece is
 // not done for a job below the highest class that decodes.
 func (l *loop) piece(further bool) (bool, error) {
@@ -246,6 +290,8 @@ func (l *loop) piece(further bool) (bool, error) {
 		switch {
 		case further && j.rank > l.highest():
 			return false, nil
+		case l.lingers(j) > 0:
+			continue
 		case !j.encoded():
 			return true, l.encode(j)
 		case j.slots != nil:

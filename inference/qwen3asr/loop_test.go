@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -226,6 +227,61 @@ func TestLoopBeginsManyBeforeAStep(t *testing.T) {
 		require.NoError(t, stop())
 		require.Equal(t, want, most)
 	}
+}
+
+// TestLoopSharesRuns: interim texts of 64 who speak wait a little for each other, which leaves the device more time. One who speaks
+// alone hardly waits. The times of runs are those of the 0.6B on an H200.
+func TestLoopSharesRuns(t *testing.T) {
+	t.Parallel()
+	speak := func(speakers int, linger time.Duration) (p95 time.Duration, busy float64) {
+		synctest.Test(t, func(t *testing.T) {
+			ms := func(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
+			b := &qwen3asr.Backend{Before: func(what string, n int) error {
+				took := map[string]float64{"encode": 1 + .4*float64(n), "begin": 2 + .35*float64(n), "prefill": 2.5, "decode": 1.5 + .012*float64(n)}[what]
+				time.Sleep(ms(took + .15)) // on the host
+				return nil
+			}}
+			l, stop := qwen3asr.NewTimedLoop(b, linger)
+			var all sync.WaitGroup
+			var mu sync.Mutex
+			var took []time.Duration
+			const length, every = 8 * time.Second, 500 * time.Millisecond
+			for i := range speakers {
+				all.Go(func() {
+					time.Sleep(every * time.Duration(i) / time.Duration(speakers))
+					for range length / every {
+						begin := time.Now()
+						j, err := l.Submit(qwen3asr.Partial, 10, 8, 1)
+						if err == nil {
+							_, err = j.Wait(t.Context())
+						}
+						if err != nil {
+							t.Errorf("no text: %v", err)
+							return
+						}
+						mu.Lock()
+						took = append(took, time.Since(begin))
+						mu.Unlock()
+						time.Sleep(time.Until(begin.Add(every)))
+					}
+				})
+			}
+			all.Wait()
+			busy = l.Stats().Device.Seconds() / length.Seconds()
+			require.NoError(t, stop())
+			slices.Sort(took)
+			p95 = took[len(took)*95/100]
+		})
+		return p95, busy
+	}
+	p95, busy := speak(64, 0)
+	later, less := speak(64, qwen3asr.LingerEach)
+	alone, _ := speak(1, 0)
+	same, _ := speak(1, qwen3asr.LingerEach)
+	t.Logf("64 speakers: text after p95 %v, device busy %.0f %%; waiting for each other %v, %.0f %%; one alone %v, %v", p95, 100*busy, later, 100*less, alone, same)
+	require.Less(t, less, .75*busy)
+	require.Less(t, later, 80*time.Millisecond)
+	require.Less(t, same, alone+2*time.Millisecond)
 }
 
 // TestLoopFilesGetTheirTurn: partials without an end do not keep a file from being heard.

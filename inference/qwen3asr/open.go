@@ -180,7 +180,7 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle) error {
 	if e.o.Device == string(models.DeviceCPU) {
 		kind = ort.CPU
 	}
-	dev, err := rt.NewDevice(kind, e.o.GPU)
+	dev, err := rt.NewDeviceBehind(kind, e.o.GPU) // commentary on the same GPU goes first
 	if err != nil {
 		return errors.Join(err, rt.Close())
 	}
@@ -233,7 +233,7 @@ func (e *Engine) own(opening, ctx context.Context, sel *selection, rt *ort.Runti
 		if err == nil {
 			e.loop, err = newLoop(dev, shape{
 				vocab: sel.dims().Vocab, layout: sel.layout, chunk: sel.chunk, batch: sel.batch, together: sel.together,
-				queue: e.o.Queue, now: time.Now, alike: alike, mixed: sel.device == models.DeviceCUDA,
+				queue: e.o.Queue, now: time.Now, alike: alike, mixed: sel.device == models.DeviceCUDA, linger: linger(sel.device),
 			}, &e.stats)
 		}
 		if err != nil {
@@ -252,6 +252,14 @@ func (e *Engine) own(opening, ctx context.Context, sel *selection, rt *ort.Runti
 	e.mu.Lock()
 	e.err = errors.Join(e.err, err)
 	e.mu.Unlock()
+}
+
+// linger is how long interim texts wait for others.
+func linger(d models.Device) time.Duration {
+	if d == models.DeviceCUDA {
+		return lingerEach
+	}
+	return 0
 }
 
 // fail marks the engine as failed.

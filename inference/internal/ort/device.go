@@ -36,7 +36,7 @@ type Device struct {
 	runtime *Runtime
 	kind    DeviceKind
 	index   int
-	first   bool // its work goes before that of others
+	order   order
 	name    string
 	cuda    *C.tl_cuda // nil on the CPU
 	stream  C.uintptr_t
@@ -44,20 +44,34 @@ type Device struct {
 	lost    atomic.Bool
 }
 
+// order is that of the work of devices on one GPU: the priority of a CUDA stream. CUDA takes the nearest that a GPU has.
+type order C.int
+
+const (
+	last  order = 0
+	usual order = -2
+	first order = -5
+)
+
 // NewDevice opens a device. index counts the GPUs visible to the process; it must be 0 for the CPU. Without such a GPU, its driver or
 // libraries the error wraps ErrNoCUDA and names the missing part.
 func (r *Runtime) NewDevice(k DeviceKind, index int) (*Device, error) {
-	return r.newDevice(k, index, false)
+	return r.newDevice(k, index, usual)
+}
+
+// NewDeviceBehind is NewDevice for work that goes after that of other devices on the same GPU.
+func (r *Runtime) NewDeviceBehind(k DeviceKind, index int) (*Device, error) {
+	return r.newDevice(k, index, last)
 }
 
 // Beside opens the device once more. On a GPU its work goes before d's, where both have some.
-func (d *Device) Beside() (*Device, error) { return d.runtime.newDevice(d.kind, d.index, true) }
+func (d *Device) Beside() (*Device, error) { return d.runtime.newDevice(d.kind, d.index, first) }
 
-func (r *Runtime) newDevice(k DeviceKind, index int, first bool) (*Device, error) {
+func (r *Runtime) newDevice(k DeviceKind, index int, o order) (*Device, error) {
 	if !r.life.use() {
 		return nil, closedError("runtime")
 	}
-	d := &Device{runtime: r, kind: k, index: index, first: first}
+	d := &Device{runtime: r, kind: k, index: index, order: o}
 	if err := d.open(); err != nil {
 		r.life.drop()
 		return nil, err
@@ -96,11 +110,7 @@ func (d *Device) open() error {
 	if d.index < 0 || d.index >= int(n) {
 		return fmt.Errorf("%w: GPU %d of %d visible ones does not exist", ErrNoCUDA, d.index, int(n))
 	}
-	priority := C.int(0)
-	if d.first {
-		priority = -5 // the highest; CUDA takes the nearest that a GPU has
-	}
-	if err := cudaError(cuda, "make a CUDA stream", C.tl_cuda_stream(cuda, C.int(d.index), priority, &d.stream)); err != nil {
+	if err := cudaError(cuda, "make a CUDA stream", C.tl_cuda_stream(cuda, C.int(d.index), C.int(d.order), &d.stream)); err != nil {
 		return fmt.Errorf("open GPU %d: %w", d.index, err)
 	}
 	if err := d.runtime.lib.check("describe the GPU's memory", C.tl_memory_info(d.runtime.lib.api, 1, C.int(d.index), &d.where)); err != nil {
