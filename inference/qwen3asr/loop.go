@@ -54,8 +54,9 @@ type shape struct {
 	// one run of more takes less time than two.
 	alike func(a, b *window) bool
 	mixed bool
-	// linger is lingerEach, or 0: interim texts do not wait for each other.
+	// linger is lingerEach, or 0: interim texts do not wait for each other. They do while shared reports that others use the device.
 	linger time.Duration
+	shared func() bool
 }
 
 // loop runs the jobs. Between two steps of the answers that decode it does other work: finals go before partials, and
@@ -248,7 +249,7 @@ func (l *loop) highest() class {
 }
 
 // Interim texts of many speakers come evenly, each a few milliseconds after the other. One by one they keep the device busy all the time,
-// which commentary on the same GPU feels; four together take two thirds of that. So an interim text waits until there are four, or for
+// which commentary on the same GPU feels; four together take two thirds of that. So on a shared GPU an interim text waits until there are four, or for
 // lingerEach times the number of those of the last half second, that is of those who speak: one alone hardly waits.
 const (
 	lingerEach = 600 * time.Microsecond
@@ -258,7 +259,7 @@ const (
 
 // lingers returns how much longer an interim text waits for others, to be encoded and fed with them.
 func (l *loop) lingers(j *job) time.Duration {
-	if j.class != partial || l.shape.linger == 0 {
+	if j.class != partial || l.shape.linger == 0 || !l.shape.shared() {
 		return 0
 	}
 	n := 0

@@ -226,14 +226,15 @@ func (e *Engine) own(opening, ctx context.Context, sel *selection, rt *ort.Runti
 		if d.apart != nil {
 			e.log.Warn().Err(d.apart).Msg("prompts cannot be fed together, only one at a time")
 		}
-		var dev backend = d
+		var worker backend = d
 		if e.o.test.wrap != nil {
-			dev = e.o.test.wrap(d)
+			worker = e.o.test.wrap(d)
 		}
 		if err == nil {
-			e.loop, err = newLoop(dev, shape{
+			e.loop, err = newLoop(worker, shape{
 				vocab: sel.dims().Vocab, layout: sel.layout, chunk: sel.chunk, batch: sel.batch, together: sel.together,
-				queue: e.o.Queue, now: time.Now, alike: alike, mixed: sel.device == models.DeviceCUDA, linger: linger(sel.device),
+				queue: e.o.Queue, now: time.Now, alike: alike, mixed: sel.device == models.DeviceCUDA,
+				linger: lingerEach, shared: dev.Shared,
 			}, &e.stats)
 		}
 		if err != nil {
@@ -252,14 +253,6 @@ func (e *Engine) own(opening, ctx context.Context, sel *selection, rt *ort.Runti
 	e.mu.Lock()
 	e.err = errors.Join(e.err, err)
 	e.mu.Unlock()
-}
-
-// linger is how long interim texts wait for others.
-func linger(d models.Device) time.Duration {
-	if d == models.DeviceCUDA {
-		return lingerEach
-	}
-	return 0
 }
 
 // fail marks the engine as failed.

@@ -123,13 +123,37 @@ func (d *Device) open() error {
 		d.name = C.GoString(&name[0])
 	}
 	d.cuda = cuda
+	d.count(1)
 	return nil
+}
+
+// count counts the open devices of the GPU.
+func (d *Device) count(n int) {
+	lib := d.runtime.lib
+	lib.mu.Lock()
+	defer lib.mu.Unlock()
+	if lib.gpus == nil {
+		lib.gpus = map[int]int{}
+	}
+	lib.gpus[d.index] += n
+}
+
+// Shared reports whether the process has other devices open on the same GPU.
+func (d *Device) Shared() bool {
+	if d.cuda == nil {
+		return false
+	}
+	lib := d.runtime.lib
+	lib.mu.Lock()
+	defer lib.mu.Unlock()
+	return lib.gpus[d.index] > 1
 }
 
 func (d *Device) free() {
 	C.tl_memory_info_free(d.runtime.lib.api, d.where)
 	if d.cuda != nil {
 		C.tl_cuda_stream_free(d.cuda, C.int(d.index), d.stream)
+		d.count(-1)
 	}
 	d.runtime.life.drop()
 }
