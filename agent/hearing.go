@@ -257,29 +257,51 @@ const duckedBy = 12
 // errTalkedOver is the cause of speech that somebody interrupted.
 var errTalkedOver = errors.New("somebody began to speak")
 
-// Floor tells that somebody who may instruct the commentator is speaking, or that nobody is any more. The voice behaves as the
-// manners say.
-func (s *Session) Floor(taken bool, now time.Time) {
+// Floor is who speaks in the room of those who may instruct the commentator.
+type Floor uint8
+
+const (
+	// FloorFree: nobody.
+	FloorFree Floor = iota
+	// FloorDoubtful: somebody, or the voice's own echo.
+	FloorDoubtful
+	// FloorTaken: somebody.
+	FloorTaken
+)
+
+// Floor takes who speaks. The voice behaves as the manners say: with "interrupt" it pauses in doubt, goes on if it was its own echo,
+// and is cut if somebody speaks.
+func (s *Session) Floor(f Floor, now time.Time) {
 	s.locked(func() {
-		if taken == s.floor {
+		if f == s.floor {
 			return
 		}
-		s.floor = taken
-		if taken {
+		s.floor = f
+		if f == FloorTaken {
 			s.floorSince = now
 			if s.agent.Hearing.Manners == MannersInterrupt && s.speaking != nil {
 				s.cutLocked(s.speaking, errTalkedOver, now)
 			}
 		}
-		s.levelLocked()
+		s.behaveLocked(now)
 	})
 	s.deliver.Set()
+}
+
+// behaveLocked pauses the voice or lets it go on, and sets its level.
+func (s *Session) behaveLocked(now time.Time) {
+	if s.floor == FloorDoubtful && s.agent.Hearing.Manners == MannersInterrupt {
+		s.pauseVoiceLocked(now)
+	} else {
+		s.resumeVoiceLocked(now)
+	}
+	s.levelLocked()
 }
 
 // levelLocked sets the level of the voice.
 func (s *Session) levelLocked() {
 	gain := s.gain
-	if s.floor && s.agent.Hearing.Manners == MannersDuck {
+	if s.floor == FloorTaken && s.agent.Hearing.Manners == MannersDuck {
 		gain -= duckedBy
 	}
 	if s.opts.Audio != nil {
@@ -290,11 +312,9 @@ func (s *Session) levelLocked() {
 // keepsQuietLocked reports whether no comment may start, because somebody is speaking.
 func (s *Session) keepsQuietLocked(now time.Time) bool {
 	switch h := s.agent.Hearing; {
-	case !s.floor:
-		return false
 	case h.Manners == MannersInterrupt:
-		return true
-	case h.Manners == MannersWait:
+		return s.floor != FloorFree
+	case h.Manners == MannersWait && s.floor == FloorTaken:
 		return now.Sub(s.floorSince) < h.MaxWait
 	}
 	return false

@@ -44,11 +44,11 @@ func TestManners(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		from = time.Now()
-		r.Floor(true, from)
-		r.Floor(true, from)
+		r.Floor(agent.FloorTaken, from)
+		r.Floor(agent.FloorTaken, from)
 		time.Sleep(4 * time.Second)
 		to = time.Now()
-		r.Floor(false, to)
+		r.Floor(agent.FloorFree, to)
 		time.Sleep(10 * time.Second)
 		r.stop()
 		return from, to
@@ -101,6 +101,77 @@ func TestManners(t *testing.T) {
 	}
 }
 
+// TestDoubt: with "interrupt", what may be an echo of the voice pauses it at once. It goes on where it was after an echo, with its
+// words, and is cut when somebody speaks after all. The other manners take no notice.
+func TestDoubt(t *testing.T) {
+	answer := func(int, inference.Prompt) agenttest.Answer {
+		return agenttest.Answer{Latency: 300 * time.Millisecond, Text: "Red attacks down the left wing and shoots.", Speech: 3 * time.Second}
+	}
+	const pause = 1200 * time.Millisecond
+	for _, c := range []struct {
+		manners string
+		then    agent.Floor
+	}{
+		{agent.MannersInterrupt, agent.FloorFree},
+		{agent.MannersInterrupt, agent.FloorTaken},
+		{agent.MannersDuck, agent.FloorFree},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, answer, withManners(c.manners))
+			time.Sleep(20 * time.Second)
+			for _, speaks := range []bool{false, true} { // the beginning of a comment
+				for (r.Status().State == agent.StateSpeaking) != speaks {
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+			time.Sleep(time.Second)
+			from, n := time.Now(), len(r.voice.Utterances())
+			r.Floor(agent.FloorDoubtful, from)
+			time.Sleep(pause)
+			to := time.Now()
+			state := r.Status().State
+			r.Floor(c.then, to)
+			time.Sleep(5 * time.Second)
+			r.Floor(agent.FloorFree, time.Now())
+			time.Sleep(10 * time.Second)
+			r.stop()
+			heard := r.voice.Utterances()
+			require.Greater(t, len(heard), n+2, "the commentary goes on")
+			for i, h := range heard[n+1:] {
+				require.False(t, h.From.Before(heard[n+i].To), "one after the other")
+			}
+			first := heard[n]
+			if c.manners != agent.MannersInterrupt {
+				require.Empty(t, first.Pauses)
+				return
+			}
+			require.NotEqual(t, agent.StateSpeaking, state)
+			require.Len(t, first.Pauses, 1)
+			require.WithinDuration(t, from, first.Pauses[0].From, 20*time.Millisecond)
+			rec := r.reader.Records()[n]
+			if c.then == agent.FloorTaken {
+				require.True(t, first.Cut)
+				require.WithinDuration(t, from, first.To, 20*time.Millisecond)
+				require.Equal(t, agent.OutcomeCut, rec.Outcome)
+				require.Equal(t, "Red attacks down", rec.Text, "the words that were heard")
+				return
+			}
+			require.False(t, first.Cut)
+			require.WithinDuration(t, first.From.Add(3*time.Second+pause), first.To, 20*time.Millisecond)
+			require.Equal(t, agent.OutcomeSpoken, rec.Outcome)
+			require.Equal(t, "Red attacks down the left wing and shoots.", rec.Text)
+			words := 0
+			for _, w := range r.reader.Captions() {
+				if w.Delta != "" && w.At.After(from) && w.At.Before(first.To) {
+					require.False(t, w.At.Before(to), "no word in the pause")
+					words++
+				}
+			}
+			require.Greater(t, words, 2)
+		})
+	}
+}
+
 // TestDuck: the voice is lower while somebody speaks, whatever its level is, and as before afterwards.
 func TestDuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -110,7 +181,7 @@ func TestDuck(t *testing.T) {
 			synctest.Wait()
 			require.InDelta(t, want, r.voice.Gain, 0)
 		}
-		r.Floor(true, time.Now())
+		r.Floor(agent.FloorTaken, time.Now())
 		gain(-12)
 		_, err := r.Change(agent.Change{Settings: agent.Settings{VoiceGain: new(3.0)}}, person)
 		require.NoError(t, err)
@@ -118,7 +189,7 @@ func TestDuck(t *testing.T) {
 		_, err = r.Change(agent.Change{Settings: agent.Settings{Manners: new(agent.MannersTalk)}}, person)
 		require.NoError(t, err)
 		gain(3)
-		r.Floor(false, time.Now())
+		r.Floor(agent.FloorFree, time.Now())
 		gain(3)
 		r.stop()
 	})
@@ -131,7 +202,7 @@ func TestSomebodyTalksOn(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		n := len(r.voice.Utterances())
 		from := time.Now()
-		r.Floor(true, from)
+		r.Floor(agent.FloorTaken, from)
 		time.Sleep(20 * time.Second)
 		heard := r.voice.Utterances()
 		r.stop()

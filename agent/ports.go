@@ -94,6 +94,9 @@ type SpokenUtterance interface {
 	End() time.Duration
 	// Start schedules the first audible sample for the given time, or as soon as possible after it.
 	Start(at time.Time)
+	// Pause silences it within 40 ms, and Resume goes on from where it was.
+	Pause()
+	Resume()
 	// Cut silences it within 40 ms. Ended is called if Started was.
 	Cut()
 }

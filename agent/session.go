@@ -140,9 +140,9 @@ type Session struct {
 	done          *Done      // the last command
 	orderedAt     time.Time  // when the instruction began to act
 	waiting       []WaitingOrder
-	remarks       []Remark     // the last keptRemarks, oldest first
-	floor         bool         // somebody speaks who may instruct
-	floorSince    time.Time    // when that began
+	remarks       []Remark // the last keptRemarks, oldest first
+	floor         Floor
+	floorSince    time.Time    // when somebody began to speak
 	orders        []OrderEvent // nudge publishes them
 	unsent        []Record     // of comments dropped by a new instruction; nudge publishes them
 	lastEpoch     uint32       // of the last cycle's anchor

@@ -1001,6 +1001,8 @@ func (s *slowSpeech) Write(pcm media.PCM) (time.Duration, error) {
 func (s *slowSpeech) LeadTrimmed() time.Duration { return 0 }
 func (s *slowSpeech) End() time.Duration         { return s.audible }
 func (s *slowSpeech) Cut()                       {}
+func (s *slowSpeech) Pause()                     {}
+func (s *slowSpeech) Resume()                    {}
 
 func (s *slowSpeech) Start(at time.Time) {
 	s.v.mu.Lock()

@@ -77,7 +77,7 @@ func (s *Session) statusLocked(now time.Time) Status {
 	switch {
 	case s.room != "":
 		st.Chip, st.Detail = ChipReconnecting, s.room
-	case s.speaking != nil && !s.speaking.onset.IsZero():
+	case s.speaking != nil && !s.speaking.onset.IsZero() && s.speaking.pausedAt.IsZero():
 		st.State, st.Chip = StateSpeaking, ChipSpeaking
 	case model.Phase == inference.PhaseLoading || model.Phase == inference.PhaseWarming:
 		st.Chip, st.Detail = ChipLoading, model.Detail

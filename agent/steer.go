@@ -259,7 +259,7 @@ func (s *Session) applyLocked(v Settings) {
 		s.gain = *v.VoiceGain
 	}
 	s.agent.Hearing.change(v)
-	s.levelLocked()
+	s.behaveLocked(time.Now())
 	set(&s.pace.Quantile, v.Quantile)
 	setSeconds(&s.pace.Margin, v.Margin)
 	set(&s.infer.MaxSlices, v.MaxSlices)

@@ -45,6 +45,8 @@ type utterance struct {
 	wasCut    bool
 	cutCause  error
 	silenced  bool                    // the voice has cut it
+	pausedAt  time.Time               // when the pause under way began; zero without
+	paused    time.Duration           // of its words so far, by pauses
 	cancel    context.CancelCauseFunc // ends its generation
 	repeated  bool                    // it repeats a comment, and was withdrawn
 	replaced  error                   // a new instruction came during its generation
@@ -468,18 +470,46 @@ func (u *utterance) dueWords(now time.Time) (string, time.Duration) {
 	if u.onset.IsZero() {
 		return "", recheck
 	}
+	if !u.pausedAt.IsZero() {
+		now = u.pausedAt
+	}
 	var b strings.Builder
 	seen := 0
 	for _, w := range u.words {
 		if seen += len(w.text); seen <= u.emitted {
 			continue
 		}
-		if left := u.onset.Add(w.at - wordLead).Sub(now); left > 0 {
+		if left := u.onset.Add(u.paused + w.at - wordLead).Sub(now); left > 0 {
 			return b.String(), min(left, recheck)
 		}
 		b.WriteString(w.text)
 	}
 	return b.String(), recheck
+}
+
+// pauseVoiceLocked pauses what the voice says.
+func (s *Session) pauseVoiceLocked(now time.Time) {
+	if u := s.speaking; u != nil && u.pausedAt.IsZero() {
+		u.pausedAt = now
+		u.speech.Pause()
+		u.changed.Set()
+	}
+}
+
+// resumeVoiceLocked goes on with what was paused.
+func (s *Session) resumeVoiceLocked(now time.Time) {
+	u := s.speaking
+	if u == nil || u.pausedAt.IsZero() || u.silenced {
+		return
+	}
+	pause := now.Sub(u.pausedAt)
+	u.pausedAt, u.startAt = time.Time{}, u.startAt.Add(pause)
+	if !u.onset.IsZero() { // else it begins now
+		u.paused += pause
+	}
+	s.clock.Finish(s.clock.End().Add(pause))
+	u.speech.Resume()
+	u.changed.Set()
 }
 
 // cutLocked silences a comment that the voice has. With a nil cause, its text is

@@ -54,7 +54,11 @@ type Voice struct {
 type Heard struct {
 	From, To time.Time
 	Cut      bool
+	Pauses   []Pause
 }
+
+// Pause is a pause within an utterance; one that ends with a cut has no end.
+type Pause struct{ From, To time.Time }
 
 // NewVoice returns a silent voice.
 func NewVoice() *Voice { return &Voice{wake: wake.New()} }
@@ -66,6 +70,7 @@ type speech struct {
 	ended   bool
 	at      time.Time
 	cut     bool
+	paused  bool
 	changed wake.Signal
 }
 
@@ -119,6 +124,19 @@ func (s *speech) Cut() {
 	s.changed.Set()
 }
 
+// Pause implements agent.SpokenUtterance.
+func (s *speech) Pause() { s.pause(true) }
+
+// Resume implements agent.SpokenUtterance.
+func (s *speech) Resume() { s.pause(false) }
+
+func (s *speech) pause(on bool) {
+	s.v.mu.Lock()
+	defer s.v.mu.Unlock()
+	s.paused = on
+	s.changed.Set()
+}
+
 // Run plays started utterances until ctx ends.
 func (v *Voice) Run(ctx context.Context) {
 	for {
@@ -153,11 +171,28 @@ func (v *Voice) play(ctx context.Context, s *speech) {
 		return
 	}
 	s.ev.Started(onset)
+	var pauses []Pause
+	rested := time.Duration(0)
 	for {
 		v.mu.Lock()
-		end, done := onset.Add(s.audible), s.ended
-		if s.cut {
-			end, done = time.Now(), true
+		end, done := onset.Add(s.audible+rested), s.ended
+		now, rests := time.Now(), len(pauses) > 0 && pauses[len(pauses)-1].To.IsZero()
+		switch {
+		case s.cut && rests:
+			end, done = pauses[len(pauses)-1].From, true
+		case s.cut:
+			end, done = now, true
+		case s.paused && !rests && end.After(now):
+			pauses = append(pauses, Pause{From: now})
+			done, rests = false, true
+		case !s.paused && rests:
+			p := &pauses[len(pauses)-1]
+			p.To, rests = now, false
+			rested += now.Sub(p.From)
+			end = end.Add(now.Sub(p.From))
+		}
+		if rests && !s.cut {
+			done = false
 		}
 		cut := s.cut
 		v.mu.Unlock()
@@ -171,7 +206,7 @@ func (v *Voice) play(ctx context.Context, s *speech) {
 			continue
 		}
 		v.mu.Lock()
-		v.Heard = append(v.Heard, Heard{onset, end, cut})
+		v.Heard = append(v.Heard, Heard{onset, end, cut, pauses})
 		v.mu.Unlock()
 		s.ev.Ended(end, cut)
 		return

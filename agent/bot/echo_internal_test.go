@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,11 +36,13 @@ func (l *loudspeaker) WriteOpus(payload []byte, timestamp uint32, _ bool) (time.
 	return time.Now(), nil
 }
 
-// listener counts how often the floor is taken.
+// listener counts how often the floor is taken or in doubt. In doubt the speech pauses.
 type listener struct {
 	agent.Steerer
 
-	taken int
+	mu            sync.Mutex
+	speech        *speech.Utterance
+	taken, doubts int
 }
 
 func (*listener) Hearing() agent.HearingConfig {
@@ -50,10 +53,33 @@ func (*listener) Hearing() agent.HearingConfig {
 
 func (*listener) Hear(agent.Heard) {}
 
-func (l *listener) Floor(taken bool, _ time.Time) {
-	if taken {
+func (l *listener) Floor(f agent.Floor, _ time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch f {
+	case agent.FloorTaken:
 		l.taken++
+	case agent.FloorDoubtful:
+		l.doubts++
+		l.speech.Pause()
+	case agent.FloorFree:
+		l.speech.Resume()
 	}
+}
+
+// say says something of a length.
+func (l *listener) say(t *testing.T, voice *speech.Writer, length time.Duration) {
+	t.Helper()
+	ended := make(chan bool, 1)
+	u := voice.NewUtterance(speech.Events{Ended: func(_ time.Time, cut bool) { ended <- cut }})
+	l.mu.Lock()
+	l.speech = u
+	l.mu.Unlock()
+	_, err := u.Write(babble(length))
+	require.NoError(t, err)
+	u.End()
+	u.Start(time.Now().Add(time.Second))
+	require.False(t, <-ended)
 }
 
 // noWords hears speech without words.
@@ -91,8 +117,8 @@ func babble(length time.Duration) media.PCM {
 	return media.PCM{Rate: rate, Samples: pcm}
 }
 
-// TestEchoOfTheVoice: the packets of the voice come back through a microphone, 280 ms late. The floor stays free, unless the ears
-// are not told of the voice.
+// TestEchoOfTheVoice: the packets of the voice come back through a microphone, 280 ms late. The floor is not taken, unless the ears
+// are not told of the voice. The first echo leaves doubt, in which the voice pauses; no later one does.
 func TestEchoOfTheVoice(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -113,17 +139,20 @@ func TestEchoOfTheVoice(t *testing.T) {
 			if told {
 				g.Go(func() error { return b.hearVoice(ctx) })
 			}
-			u := voice.NewUtterance(speech.Events{})
-			_, err = u.Write(babble(5 * time.Second))
-			require.NoError(t, err)
-			u.End()
-			u.Start(time.Now().Add(time.Second))
-			time.Sleep(8 * time.Second)
+			began := time.Now()
+			for range 3 {
+				who.say(t, voice, 5*time.Second)
+				time.Sleep(2 * time.Second)
+			}
+			took := time.Since(began)
 			cancel()
 			require.NoError(t, g.Wait())
 			time.Sleep(time.Second) // the last packets
 			if told {
 				require.Zero(t, who.taken)
+				require.Equal(t, 1, who.doubts)
+				require.Greater(t, took, 24*time.Second+500*time.Millisecond)
+				require.Less(t, took, 26*time.Second)
 			} else {
 				require.NotZero(t, who.taken)
 			}

@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"touchline/agent"
 )
 
 // An open microphone hears the voice of the commentator from a loudspeaker. Text tells an echo from speech, but comes at the end;
@@ -11,7 +13,9 @@ import (
 //
 // The limits are from a trial with sentences of five synthetic voices: 150 echoes, 50 to 900 ms late, 10 to 25 dB lower, with
 // reverberation and noise, and 150 people who speak while the voice does. After 300 ms of speech 98 % of the echoes are above
-// echoLikeness; after 500 ms 90 % of the people have been below it, and after 800 ms 97 %.
+// echoLikeness; after 500 ms 90 % of the people have been below it, and after 800 ms 97 %. So speech like an echo leaves doubt
+// (agent.FloorDoubtful), until it goes on otherwise or has a text. Doubt that was an echo tells its delay: from then on speech that
+// is like an echo of that delay leaves none.
 const (
 	// levelStep is the time of a level.
 	levelStep = 20 * time.Millisecond
@@ -84,7 +88,8 @@ type ownLevels struct {
 	sum   float64
 	n     int
 	asked int64 // level up to which echoes answered
-	echo  bool  // the answer
+	late  int64 // the answer
+	echo  bool
 }
 
 func (l *ownLevels) add(sound []float32) {
@@ -98,16 +103,16 @@ func (l *ownLevels) add(sound []float32) {
 	}
 }
 
-// echoes reports whether what a microphone hears, from a sample of its session on, follows the voice. zero is the time of the
-// session's first sample.
-func (v *voiceLevels) echoes(mic *ownLevels, from int64, zero time.Time) bool {
+// echoes reports whether what a microphone hears, from a sample of its session on, follows the voice, and how many levels late. zero
+// is the time of the session's first sample.
+func (v *voiceLevels) echoes(mic *ownLevels, from int64, zero time.Time) (late int64, echo bool) {
 	if mic.asked == mic.end {
-		return mic.echo
+		return mic.late, mic.echo
 	}
-	mic.asked, mic.echo = mic.end, false
+	mic.asked, mic.late, mic.echo = mic.end, 0, false
 	first := max(from/(rate/50), mic.end-compared, 0)
 	if mic.end-first < fewest {
-		return false
+		return 0, false
 	}
 	heard := make([]float64, mic.end-first)
 	for i := range heard {
@@ -117,16 +122,95 @@ func (v *voiceLevels) echoes(mic *ownLevels, from int64, zero time.Time) bool {
 	defer v.mu.Unlock()
 	start := first + int64(math.Round(float64(zero.Sub(v.zero))/float64(levelStep)))
 	said := make([]float64, len(heard))
+	best := float64(echoLikeness)
 	for late := range int64(latestEcho/levelStep) + 1 {
 		for i := range said {
 			said[i] = v.at(start - late + int64(i))
 		}
-		if correlation(heard, said) >= echoLikeness {
-			mic.echo = true
-			return true
+		if c := correlation(heard, said); c >= best {
+			best, mic.late, mic.echo = c, late, true
 		}
 	}
-	return false
+	return mic.late, mic.echo
+}
+
+// echoPath is the delay of the voice's echo in a microphone, where there is one.
+type echoPath struct {
+	late  int64 // levels, of the last speech like an echo
+	known bool  // it was one
+}
+
+const (
+	// pathSlack is how much the delay of an echo varies, in levels.
+	pathSlack = 2
+	// judgedIn bounds the doubt after the end of speech.
+	judgedIn = 2 * time.Second
+)
+
+// is reports whether speech like an echo of a delay is one.
+func (p echoPath) is(late int64) bool {
+	return p.known && late >= p.late-pathSlack && late <= p.late+pathSlack
+}
+
+// follow decides whether somebody speaks who may instruct, or the voice's echo.
+func (m *microphone) follow(now time.Time) {
+	held := m.ears.talks(m.identity)
+	m.mu.Lock()
+	floor, start, zero, path := m.floor, m.start, m.zero, m.echo
+	talks := m.inside && m.info.Instructs && m.fed-start >= samples(talksAfter)
+	expired := floor == agent.FloorDoubtful && !m.inside && now.Sub(m.ended) > judgedIn
+	m.mu.Unlock()
+	if expired { // its text does not come
+		m.judge(false)
+	}
+	if !talks || floor == agent.FloorTaken {
+		return
+	}
+	late, echo := m.ears.voice.echoes(&m.levels, start, zero)
+	switch {
+	case !echo || held:
+		floor = agent.FloorTaken
+	case !path.is(late):
+		floor = agent.FloorDoubtful
+	default:
+		return
+	}
+	m.mu.Lock()
+	if m.inside {
+		m.floor, m.took = floor, floor == agent.FloorTaken
+		if echo {
+			m.echo.late = late
+		}
+	}
+	m.mu.Unlock()
+	m.ears.takeFloor()
+}
+
+// judge ends the doubt about who spoke: a person, or the voice's echo.
+func (m *microphone) judge(person bool) {
+	m.mu.Lock()
+	doubtful := m.floor == agent.FloorDoubtful
+	switch {
+	case person && !m.took:
+		m.echo.known = false
+	case doubtful && !person:
+		m.echo.known = true
+	}
+	m.mu.Unlock()
+	if doubtful && person {
+		m.setFloor(agent.FloorTaken) // also if it is over by now
+	}
+	if doubtful {
+		m.setFloor(agent.FloorFree)
+	}
+}
+
+// setFloor says who speaks into the microphone.
+func (m *microphone) setFloor(f agent.Floor) {
+	m.mu.Lock()
+	m.floor = f
+	m.mu.Unlock()
+	m.ears.takeFloor()
 }
 
 // correlation returns that of two lists of levels, 0 where either does not change.

@@ -43,7 +43,8 @@ func at(levels []float64, since time.Duration) float64 {
 	return 0
 }
 
-// TestEchoTakesNoFloor: the voice sounds from a loudspeaker beside an open microphone, 15 dB lower; people are told from it.
+// TestEchoTakesNoFloor: the voice sounds from a loudspeaker beside an open microphone, 15 dB lower; people are told from it. The first
+// echo leaves doubt, the second none.
 func TestEchoTakesNoFloor(t *testing.T) {
 	const never = time.Hour
 	for _, c := range []struct {
@@ -63,9 +64,12 @@ func TestEchoTakesNoFloor(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			play(t, agent.HearingOrders, nil, func(s *stage) {
 				anna := s.join("anna", nil)
+				if c.person == never {
+					s.asr.texts = []string{"", "", "", ""}
+				}
 				anna.quiet(2 * time.Second)
 				began := time.Now()
-				for n := range 200 {
+				step := func(n int) {
 					now := time.Duration(n) * 20 * time.Millisecond
 					out := int16(32767 * at(voiceSays(), now))
 					s.ears.Voice(slices.Repeat([]int16{out, -out}, 480), began.Add(now))
@@ -79,11 +83,21 @@ func TestEchoTakesNoFloor(t *testing.T) {
 					time.Sleep(20 * time.Millisecond)
 					synctest.Wait()
 				}
+				for n := range 200 {
+					step(n)
+				}
 				anna.quiet(time.Second)
 				if c.latest == never {
 					require.Empty(t, s.bot.floor)
 					require.Empty(t, s.asr.asked, "the recognizer hears nothing of it")
 					require.NotZero(t, s.ears.Stats().Echoes)
+					require.Equal(t, []agent.Floor{agent.FloorDoubtful, agent.FloorFree}, s.bot.floors)
+					began = time.Now()
+					for n := range 200 {
+						step(n)
+					}
+					anna.quiet(time.Second)
+					require.Len(t, s.bot.floors, 2)
 					return
 				}
 				require.Len(t, s.asr.asked, 1)
@@ -102,5 +116,41 @@ func BenchmarkEcho(b *testing.B) {
 	compare := hearing.Comparison(voiceSays(), personSays())
 	for b.Loop() {
 		compare()
+	}
+}
+
+// TestSilenceForAPerson: while the voice says a sentence somebody says something for 300 ms, at any moment of it. The floor leaves the
+// voice no more than 450 ms from the first sound, so that with its own 40 ms it is silent within 200 ms of the last; in doubt the text
+// takes it for good.
+func TestSilenceForAPerson(t *testing.T) {
+	said := slices.Concat(voiceSays(), voiceSays())
+	for from := time.Duration(0); from < 2400*time.Millisecond; from += 60 * time.Millisecond {
+		t.Run(from.String(), func(t *testing.T) {
+			play(t, agent.HearingOrders, []string{"wait a moment"}, func(s *stage) {
+				anna := s.join("anna", nil)
+				anna.quiet(2 * time.Second)
+				began := time.Now()
+				for n := range 250 {
+					now := time.Duration(n) * 20 * time.Millisecond
+					out := int16(32767 * at(said, now))
+					s.ears.Voice(slices.Repeat([]int16{out, -out}, 480), began.Add(now))
+					pcm := int16(0)
+					if now >= from && now < from+300*time.Millisecond {
+						pcm = 3000
+					}
+					anna.sink.Push(sound.Piece{
+						Stream: 1, Media: anna.media, Arrival: time.Now(), PCM: slices.Repeat([]int16{pcm, -pcm}, 160),
+					})
+					anna.media += 960
+					time.Sleep(20 * time.Millisecond)
+					synctest.Wait()
+				}
+				anna.quiet(time.Second)
+				require.NotEmpty(t, s.bot.floors)
+				require.Less(t, s.bot.firstFloor.Sub(began)-from, 450*time.Millisecond)
+				require.Contains(t, s.bot.floors, agent.FloorTaken)
+				require.Equal(t, agent.FloorFree, s.bot.floors[len(s.bot.floors)-1])
+			})
+		})
 	}
 }

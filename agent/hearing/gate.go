@@ -29,7 +29,7 @@ func (m *microphone) admit(start int64, ended bool) bool {
 	if mic.end-start/(rate/50) < fewest { // too short to tell
 		return ended
 	}
-	if v.echoes(mic, start, zero) {
+	if _, echo := v.echoes(mic, start, zero); echo {
 		g.clear, g.until = 0, mic.end
 		return false
 	}

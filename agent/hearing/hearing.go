@@ -46,8 +46,8 @@ type Commentator interface {
 	Hearing() agent.HearingConfig
 	// Hear takes what somebody said.
 	Hear(h agent.Heard)
-	// Floor tells whether somebody who may instruct is speaking.
-	Floor(taken bool, now time.Time)
+	// Floor takes who speaks of those who may instruct.
+	Floor(f agent.Floor, now time.Time)
 }
 
 // Options of Ears.
@@ -81,7 +81,7 @@ type Ears struct {
 	held   map[string]time.Time   // by identity that pushes to talk: when it began
 	free   func()                 // releases the recognizer
 	lags   []time.Duration        // from the end of speech to its text, the last keptLags
-	floor  bool
+	floor  agent.Floor
 }
 
 // counts are the totals of Ears.
@@ -293,19 +293,21 @@ func (e *Ears) talks(identity string) bool {
 	return held
 }
 
-// takeFloor tells the commentator whether somebody speaks who may instruct it.
+// takeFloor tells the commentator who speaks of those who may instruct it.
 func (e *Ears) takeFloor() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	taken := false
+	floor := agent.FloorFree
 	for _, m := range e.mics {
-		taken = taken || m.talking.Load()
+		m.mu.Lock()
+		floor = max(floor, m.floor)
+		m.mu.Unlock()
 	}
-	if taken == e.floor {
+	if floor == e.floor {
 		return
 	}
-	e.floor = taken
-	e.bot.Floor(taken, time.Now())
+	e.floor = floor
+	e.bot.Floor(floor, time.Now())
 }
 
 // Stats are totals since the start, but for Microphones and Speakers.

@@ -29,15 +29,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type commentator struct {
 	agent.Steerer
 
-	mu      sync.Mutex
-	cfg     agent.HearingConfig
-	can     bool
-	delay   float64
-	heard   []agent.Heard
-	heardAt []time.Time
-	orders  []string
-	said    []string
-	floor   []time.Time // when it was taken, given back, and so on
+	mu         sync.Mutex
+	cfg        agent.HearingConfig
+	can        bool
+	delay      float64
+	heard      []agent.Heard
+	heardAt    []time.Time
+	orders     []string
+	said       []string
+	floor      []time.Time // when it was taken, given back, and so on
+	floors     []agent.Floor
+	firstFloor time.Time
 }
 
 func (c *commentator) Hearing() agent.HearingConfig {
@@ -52,10 +54,16 @@ func (c *commentator) Hear(h agent.Heard) {
 	c.heard, c.heardAt = append(c.heard, h), append(c.heardAt, time.Now())
 }
 
-func (c *commentator) Floor(_ bool, now time.Time) {
+func (c *commentator) Floor(f agent.Floor, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.floor = append(c.floor, now)
+	if len(c.floors) == 0 {
+		c.firstFloor = now
+	}
+	c.floors = append(c.floors, f)
+	if taken := len(c.floor)%2 == 1; taken != (f == agent.FloorTaken) {
+		c.floor = append(c.floor, now)
+	}
 }
 
 func (c *commentator) Snapshot() agent.Snapshot {

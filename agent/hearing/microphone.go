@@ -73,9 +73,8 @@ type microphone struct {
 	closed   chan struct{}
 	once     sync.Once
 
-	on      atomic.Bool // it is heard
-	talking atomic.Bool // somebody speaks who may instruct
-	pushed  atomic.Bool // push-to-talk
+	on     atomic.Bool // it is heard
+	pushed atomic.Bool // push-to-talk
 
 	mu       sync.Mutex
 	info     agent.Microphone
@@ -85,13 +84,16 @@ type microphone struct {
 	openTill time.Time // what begins until then follows a wake word
 	ends     time.Time // when push-to-talk ends; zero without
 	late     []agent.Heard
+	floor    agent.Floor
+	echo     echoPath
+	ended    time.Time // the last speech
 
 	// Of the utterance that is open.
 	segment   string
 	began     time.Time
-	start     int64         // sample of the session
-	speech    time.Duration // of the session when it began
+	start     int64 // sample of the session
 	inside    bool
+	took      bool // the floor
 	addressed bool
 	shown     time.Time // its last interim text
 
@@ -188,8 +190,7 @@ func (m *microphone) run() error {
 		return nil
 	})
 	err := m.listen(ctx)
-	m.talking.Store(false)
-	m.ears.takeFloor()
+	m.setFloor(agent.FloorFree)
 	late := time.AfterFunc(lastTexts, cancel)
 	defer late.Stop()
 	err = errors.Join(err, m.session.Close(), <-done)
@@ -287,9 +288,8 @@ func (m *microphone) write(ctx context.Context, sound []float32) error {
 // turn follows who speaks, and ends push-to-talk.
 func (m *microphone) turn(now time.Time) error {
 	m.sendLate(now)
-	_, speech := m.session.Share()
+	m.follow(now)
 	m.mu.Lock()
-	talks := m.inside && m.info.Instructs && speech-m.speech >= talksAfter
 	closes := !m.openTill.IsZero() && !m.inside && now.After(m.openTill)
 	if closes {
 		m.openTill = time.Time{}
@@ -298,11 +298,7 @@ func (m *microphone) turn(now time.Time) error {
 	if ends {
 		m.ends = time.Time{}
 	}
-	start, zero := m.start, m.zero
 	m.mu.Unlock()
-	if talks && !m.talking.Load() && !m.ears.voice.echoes(&m.levels, start, zero) && m.talking.CompareAndSwap(false, true) {
-		m.ears.takeFloor()
-	}
 	if ends || closes {
 		m.session.Set(m.ears.hearing(m.ears.talks(m.identity)))
 	}
@@ -359,26 +355,26 @@ func (m *microphone) event(v live.Event) {
 		m.interim(v)
 	case live.EndOfSpeech:
 		m.mu.Lock()
-		m.inside = false
-		m.mu.Unlock()
-		if m.talking.Swap(false) {
-			m.ears.takeFloor()
+		m.inside, m.ended = false, time.Now()
+		if m.floor == agent.FloorTaken {
+			m.floor = agent.FloorFree
 		}
+		m.mu.Unlock()
+		m.ears.takeFloor()
 	case live.Final:
 		m.final(v)
 	case live.Failed:
+		m.judge(false)
 		m.ears.counts.failed.Add(1)
 		m.ears.log.Warn().Err(v.Err).Str("participant", m.identity).Msg("speech got no text")
 	}
 }
 
 func (m *microphone) begin(v live.Event) {
-	_, speech := m.session.Share()
-	speech -= m.session.Now() - v.Start // of this utterance
 	held := m.ears.talks(m.identity)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.segment, m.began, m.speech, m.inside, m.shown = "SG_"+rand.Text()[:12], m.zero.Add(v.Start), speech, true, time.Time{}
+	m.segment, m.began, m.inside, m.shown, m.took = "SG_"+rand.Text()[:12], m.zero.Add(v.Start), true, time.Time{}, false
 	m.start = samples(v.Start)
 	m.addressed = held || m.began.Before(m.openTill)
 }

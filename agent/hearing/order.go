@@ -45,6 +45,7 @@ func (m *microphone) final(v live.Event) {
 		m.ears.counts.echoes.Add(1)
 		text = ""
 	}
+	m.judge(text != "")
 	if text == "" {
 		if h.Caption && m.wasShown() {
 			h.Text = "" // takes back what was shown

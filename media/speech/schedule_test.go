@@ -227,6 +227,83 @@ func TestCutIsSilentWithin40ms(t *testing.T) {
 	}
 }
 
+// TestPauseGoesOnWhereItWas: all of the sound is heard, but for the pause.
+func TestPauseGoesOnWhereItWas(t *testing.T) {
+	const length, pause = 2 * time.Second, 1300 * time.Millisecond
+	for _, cut := range []bool{false, true} {
+		for _, after := range []int{-50, 301, 307, 313, 319} {
+			synctest.Test(t, func(t *testing.T) {
+				w := track(t, cheap{}, &wire{})
+				frames, _ := w.Frames() // its end closes them
+				var sound []int16
+				go func() {
+					for f := range frames {
+						sound = append(sound, f.PCM...)
+					}
+				}()
+				var h, next heard
+				ramp := media.PCM{Rate: 48000, Samples: make([]int16, length/time.Second*48000)}
+				for i := range ramp.Samples {
+					ramp.Samples[i] = int16(1000 + i/4)
+				}
+				u := w.NewUtterance(h.events())
+				_, err := u.Write(ramp)
+				require.NoError(t, err)
+				u.End()
+				begin := time.Now().Add(100 * time.Millisecond)
+				u.Start(begin)
+				v := w.NewUtterance(next.events())
+				_, err = v.Write(tone(48000, 0, 100*time.Millisecond, 0))
+				require.NoError(t, err)
+				v.End()
+				v.Start(begin)
+				time.Sleep(time.Duration(after+100) * time.Millisecond)
+				synctest.Wait()
+				paused := time.Now()
+				from := len(sound)
+				u.Pause()
+				u.Pause()
+				time.Sleep(pause)
+				synctest.Wait()
+				quiet := sound[min(len(sound), from+48*40):]
+				require.Greater(t, len(quiet), 48*1200)
+				require.Zero(t, rms(quiet), "silent within 40 ms")
+				require.Zero(t, next.started, "the next one waits")
+				if cut {
+					u.Cut()
+				} else {
+					u.Resume()
+				}
+				time.Sleep(3 * time.Second)
+				synctest.Wait()
+				require.Equal(t, 1, next.stopped)
+				if cut {
+					require.Zero(t, rms(sound[len(sound)-48*2900:len(sound)-48*2850]), "nothing more of it")
+					if after > 0 {
+						require.True(t, h.cut)
+						require.WithinDuration(t, paused, h.end, 40*time.Millisecond)
+					}
+					return
+				}
+				require.False(t, h.cut)
+				require.Equal(t, 1, h.stopped)
+				require.WithinDuration(t, begin.Add(length+pause), h.end, 60*time.Millisecond)
+				heard := map[int16]bool{}
+				for _, v := range sound {
+					heard[v] = true
+				}
+				missing := 0 // in the fades
+				for v := int16(1100); v < 1000+int16(len(ramp.Samples)/4)-100; v++ {
+					if !heard[v] {
+						missing++
+					}
+				}
+				require.LessOrEqual(t, missing, 8*48/4+1, "after %d ms", after)
+			})
+		}
+	}
+}
+
 func TestCutBeforeTheOnsetIsWithoutAWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &wire{}

@@ -336,11 +336,14 @@ func (w *Writer) fill(at int64) (sound, begins bool) {
 	clear(w.pcm[:])
 	for pos := 0; pos < frameLen && len(w.queue) > 0; {
 		u := w.queue[0]
+		if u.state != statePlaying && u.silentEnd() {
+			u.finish()
+			continue
+		}
+		if u.waits() {
+			break
+		}
 		if u.state != statePlaying {
-			if u.silentEnd() {
-				u.finish()
-				continue
-			}
 			from, ok := u.begin(w.placeOf(u.at)-lookahead, at+int64(pos), at+frameLen)
 			if !ok {
 				break
