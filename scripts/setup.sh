@@ -59,3 +59,9 @@ if [ -n "$missing" ]; then
 	# shellcheck disable=SC2086
 	DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null
 fi
+# LiveKit's Python SDK, for one test.
+if [ "${1:-build}" = test ] && [ ! -d bin/livekit-python/livekit ]; then
+	echo "setup: downloading LiveKit's Python SDK to bin/livekit-python"
+	python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --only-binary=:all: \
+		--target bin/livekit-python livekit==1.2.1
+fi
