@@ -18,6 +18,9 @@ func Grammar(wake, orders []string, addressed, polite bool) string {
 	return grammar(wake, orders, addressed, polite)
 }
 
+// British is british.
+func British(sounds string) string { return british(sounds) }
+
 // ReduceNoise is reduceNoise.
 func ReduceNoise(sound []float32) []float32 { return reduceNoise(sound) }
 

@@ -120,7 +120,31 @@ func readDictionary(r io.Reader, wanted []string) (dictionary, error) {
 	if len(missing) > 0 {
 		return nil, fmt.Errorf("%w of %q; choose English words", ErrPronunciation, missing)
 	}
+	for w, list := range out {
+		for _, sounds := range list {
+			if v := british(sounds); !slices.Contains(out[w], v) {
+				out[w] = append(out[w], v)
+			}
+		}
+	}
 	return out, nil
+}
+
+// british returns a pronunciation as in much of Great Britain, where the dictionary has American ones: an open vowel in "back", a
+// short one before the r of "turn", and none of the r at the end of "louder".
+func british(sounds string) string {
+	list := strings.Fields(sounds)
+	for i, s := range list {
+		switch {
+		case s == "AE":
+			list[i] = "AA"
+		case s == "ER" && i == len(list)-1:
+			list[i] = "AH"
+		case s == "ER":
+			list[i] = "AH R"
+		}
+	}
+	return strings.Join(list, " ")
 }
 
 // file returns the dictionary as pocketsphinx reads it.

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var orders = []string{"stop", "stop talking", "be quiet", "go on", "louder", "What's the score?", "who has the ball", "tell me the score every minute"}
+var orders = []string{"undo that", "turn it down", "stop", "stop talking", "be quiet", "go on", "louder", "What's the score?", "who has the ball", "tell me the score every minute"}
 
 // open returns a recognizer; the test is skipped where the programs are not installed.
 func open(t *testing.T) *sphinx.Recognizer {
@@ -74,6 +74,8 @@ func TestSpokenOrders(t *testing.T) {
 		{"slt", "hey touchline, please be quiet now", inference.Hearing{}, "hey touchline please be quiet now"},
 		{"en-us", "hey touchline, who has the ball?", inference.Hearing{}, "hey touchline who has the ball"},
 		{"en-gb-scotland", "what's the score?", inference.Hearing{Addressed: true}, "what's the score"},
+		{"en-gb-scotland", "undo that", inference.Hearing{Addressed: true}, "undo that"},
+		{"en-gb-scotland", "turn it down", inference.Hearing{Addressed: true}, "turn it down"},
 		{"slt", "I hate touchline talk for no reason", inference.Hearing{}, ""},
 	} {
 		u, err := r.Listen(t.Context(), c.hearing)
@@ -143,6 +145,14 @@ func TestGrammar(t *testing.T) {
 	require.Contains(t, sphinx.Grammar([]string{"hey touchline"}, []string{"stop"}, false, false), "= <wake> ( <NULL> | <order> );\n")
 	require.Contains(t, sphinx.Grammar([]string{"hey touchline"}, []string{"stop"}, true, true),
 		"public <said> = ( /0.98/ <NULL> | /0.02/ <wake> ) ( /0.98/ <NULL> | /0.02/ please ) <order> ")
+}
+
+func TestBritish(t *testing.T) {
+	for american, want := range map[string]string{
+		"B AE K": "B AA K", "T ER N": "T AH R N", "L AW D ER": "L AW D AH", "ER L IY ER": "AH R L IY AH", "G OW": "G OW",
+	} {
+		require.Equal(t, want, sphinx.British(american))
+	}
 }
 
 func FuzzSegments(f *testing.F) {
