@@ -120,6 +120,15 @@ func TestHoldToTalk(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, wide, "a phone scrolls downwards only")
 	shoot(t, phone, "talk-phone")
+
+	// What one person said is deleted, after a second click, on all pages and in the history.
+	require.NoError(t, b.Click("#heard-list li:last-child .heard-one"))
+	require.NoError(t, b.Until(soon, `/^Delete all that viewer-\S+ said\?$/.test(document.querySelector('#heard-list li:last-child .heard-one').textContent)`))
+	shoot(t, b, "heard-delete-one")
+	require.NoError(t, b.Click("#heard-list li:last-child .heard-one"))
+	for _, page := range []*browser.Browser{b, phone} {
+		require.NoError(t, page.Until(soon, `document.querySelectorAll('#heard-list li').length === 1 && /Shorter, please/.test(document.getElementById('heard-list').textContent)`))
+	}
 	for _, b := range []*browser.Browser{b, phone, viewer} {
 		assert.Empty(t, b.Problems(), "errors on the console")
 	}
@@ -128,4 +137,5 @@ func TestHoldToTalk(t *testing.T) {
 	stdout, stderr, code := touchline(t, "history", "demo", "--heard", "--store", records)
 	require.Zero(t, code, stderr)
 	require.Regexp(t, `: Shorter, please\.  \[order: `, stdout)
+	require.NotContains(t, stdout, "Do you see the ball?")
 }

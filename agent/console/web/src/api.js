@@ -85,7 +85,8 @@ export const testRule = (id) => call('POST', inRoom(`/rules/${id}/test`));
 export const alerts = () => call('GET', inRoom('/alerts'));
 export const ackAlert = (id) => call('POST', inRoom(`/alerts/${id}/ack`));
 export const deleteAlert = (id) => call('DELETE', inRoom(`/alerts/${id}`));
-export const deleteHeard = () => call('DELETE', inRoom('/heard'));
+/** @param {string} [by] an identity; everybody without */
+export const deleteHeard = (by) => call('DELETE', inRoom('/heard') + (by ? `?by=${encodeURIComponent(by)}` : ''));
 export const rights = () => call('GET', inRoom('/rights'));
 export const makeLink = (rights, life) => call('POST', inRoom('/links'), { rights, for: life });
 export const start = (source) => call('POST', inRoom('/start'), { source });

@@ -50,14 +50,20 @@ export class HeardLines {
     }
     this.list = this.list.filter((l) => l.final || now - l.at < SILENT).slice(-KEPT);
   }
+
+  /** Forgets what somebody said. @param {string} identity */
+  forget(identity) {
+    this.list = this.list.filter((l) => l.identity !== identity);
+  }
 }
 
 /** Whether a client may delete what was said. @param {string[]} rights */
 export const mayDelete = (rights) => rights.includes('transcribe') && rights.includes('instruct');
 
-/** The words of the button that deletes. @param {Deletion['stage']} stage */
-export function deleteWords(stage) {
-  return { off: 'Delete', asked: 'Delete all of it?', sent: 'Deleting…', failed: 'Not deleted. Try again?' }[stage];
+/** The words of the button that deletes all, or what one person said. @param {Deletion['stage']} stage @param {string} [name] */
+export function deleteWords(stage, name) {
+  const [off, asked] = name ? ['×', `Delete all that ${name} said?`] : ['Delete', 'Delete all of it?'];
+  return { off, asked, sent: 'Deleting…', failed: 'Not deleted. Try again?' }[stage];
 }
 
 /** A deletion that is asked for twice. Without a DOM. */
@@ -109,7 +115,7 @@ export class Deletion {
 
 export class HeardStrip {
   #lines = new HeardLines();
-  /** @type {Map<string, {row: any, words: any, note: any}>} */
+  /** @type {Map<string, {row: any, words: any, note: any, remove: any}>} */
   #rows = new Map();
 
   /**
@@ -120,7 +126,7 @@ export class HeardStrip {
    */
   constructor(state, el, self, rights) {
     Object.assign(this, { state, el, self, rights });
-    this.deletion = new Deletion(api.deleteHeard, (stage, err, done) => this.#deletes(stage, err, done));
+    this.deletion = new Deletion(() => api.deleteHeard(), (stage, err, done) => this.#deletes(stage, err, done));
     el.remove.addEventListener('click', () => void this.deletion.press());
     el.remove.addEventListener('blur', () => this.deletion.reset());
     state.on('heard', (heard) => {
@@ -182,12 +188,38 @@ export class HeardStrip {
     if (follow) list.scrollTop = list.scrollHeight;
   }
 
+  /** The button of a line that deletes what its speaker said. */
+  #remover({ identity, name }) {
+    const who = name || identity;
+    const button = h('button', { class: 'link heard-one', type: 'button' });
+    const show = (stage, err) => {
+      button.textContent = deleteWords(stage, who);
+      button.dataset.stage = stage;
+      button.ariaLabel = stage === 'off' ? `Delete all that ${who} said` : null;
+      button.title = err?.message ?? `Delete all that ${who} said, here and in the store`;
+    };
+    const deletion = new Deletion(() => api.deleteHeard(identity), (stage, err, done) => {
+      show(stage, err);
+      if (err) this.el.live.textContent = `Not deleted: ${err.message}`;
+      if (!done) return;
+      this.#lines.forget(identity);
+      this.el.live.textContent = `All that ${who} said is deleted.`;
+      this.el.list.focus({ preventScroll: true });
+      this.#draw();
+    });
+    show('off');
+    button.addEventListener('click', () => void deletion.press());
+    button.addEventListener('blur', () => deletion.reset());
+    return button;
+  }
+
   #line(line) {
     let r = this.#rows.get(line.segment);
     if (!r) {
       const words = h('span', { class: 'heard-words' });
       const note = h('small', {});
-      r = { row: h('li', {}, h('b', {}, `${this.#name(line)}:`), ' ', words, ' ', note), words, note };
+      const remove = this.#remover(line);
+      r = { row: h('li', {}, h('b', {}, `${this.#name(line)}:`), ' ', words, ' ', note, ' ', remove), words, note, remove };
       this.#rows.set(line.segment, r);
       this.el.list.append(r.row);
     }
@@ -196,6 +228,7 @@ export class HeardStrip {
     if (r.row.dataset.draft !== draft) r.row.dataset.draft = draft;
     if (r.words.textContent !== line.text) r.words.textContent = line.text;
     if (line.language) r.words.lang = line.language;
+    r.remove.hidden = !mayDelete(this.rights());
     r.row.dataset.tone = end?.tone ?? '';
     r.note.textContent = end ? `order – ${end.words}` : '';
   }

@@ -19,6 +19,9 @@ test('a line for each utterance, whose texts replace each other', () => {
   lines.take(said('c', 'never ended'), 50);
   lines.take(said('d', 'later', true), 60_000);
   assert.deepEqual(texts(), ['who has the ball?', 'later']);
+  lines.take(said('e', 'and I', true, { identity: 'ben' }), 60_000);
+  lines.forget('ann');
+  assert.deepEqual(texts(), ['and I']);
   for (let i = 0; i < 50; i++) lines.take(said(`s${i}`, `line ${i}`, true), 60_000);
   assert.equal(lines.list.length, 20);
   assert.equal(lines.list.at(-1).text, 'line 49');
@@ -59,7 +62,8 @@ test('what was said is deleted after a second click', async (t) => {
   assert.deepEqual(log, [
     'asked', 'off', 'asked', 'off', 'asked', 'sent', 'off, done', 'asked', 'sent', 'failed: the store is full', 'sent', 'off, done',
   ]);
-  for (const stage of ['off', 'asked', 'sent', 'failed']) assert.ok(deleteWords(stage), stage);
+  for (const stage of ['off', 'asked', 'sent', 'failed']) assert.ok(deleteWords(stage) && deleteWords(stage, 'Ann'), stage);
+  assert.equal(deleteWords('asked', 'Ann'), 'Delete all that Ann said?');
 });
 
 test('what became of an order', () => {
