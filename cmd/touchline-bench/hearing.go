@@ -41,11 +41,11 @@ const (
 // measureHearing measures the texts of people who speak at once, with a recognizer that takes a fixed time, and what they cost the
 // commentary.
 func measureHearing(ctx context.Context, length time.Duration, log zerolog.Logger) ([]row, error) {
-	alone, _, err := hear(ctx, 0, length, log)
+	alone, _, err := hear(ctx, 0, false, length, log)
 	if err != nil {
 		return nil, err
 	}
-	some, heard, err := hear(ctx, speakers, length, log)
+	some, heard, err := hear(ctx, speakers, false, length, log)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,14 @@ func measureHearing(ctx context.Context, length time.Duration, log zerolog.Logge
 		note("alignment p95 without speakers", number(alone, "ms")),
 		atMost(fmt.Sprintf("alignment p95, more with %d speakers", speakers), some-alone, unhurt, "ms"),
 	}
-	all, heard, err := hear(ctx, everybody, length, log)
+	flooded, heard, err := hear(ctx, speakers, true, length, log)
+	if err != nil {
+		return rows, err
+	}
+	rows = append(rows,
+		atMost(fmt.Sprintf("alignment p95, more with %d speakers and a microphone that floods", speakers), flooded-alone, unhurt, "ms"),
+		note("packets of the flood that were dropped", strconv.FormatUint(heard.flood, 10)))
+	all, heard, err := hear(ctx, everybody, false, length, log)
 	if err != nil {
 		return rows, err
 	}
@@ -69,11 +76,13 @@ func measureHearing(ctx context.Context, length time.Duration, log zerolog.Logge
 // hearings are the times of what was heard.
 type hearings struct {
 	spoken         int
+	flood          uint64 // packets dropped
 	finals, firsts []time.Duration
 }
 
-// hear returns the p95 of the alignment in ms, and the times of the texts, in a room where people speak for a time.
-func hear(ctx context.Context, people int, length time.Duration, log zerolog.Logger) (float64, hearings, error) {
+// hear returns the p95 of the alignment in ms, and the times of the texts, in a room where people unmute and speak for a time, perhaps
+// beside a microphone that floods.
+func hear(ctx context.Context, people int, flood bool, length time.Duration, log zerolog.Logger) (float64, hearings, error) {
 	var out hearings
 	cfg := configs.Default()
 	cfg.Agent.Hearing.Mode, cfg.Agent.Hearing.Manners = agent.HearingCaptions, agent.MannersTalk
@@ -86,7 +95,7 @@ func hear(ctx context.Context, people int, length time.Duration, log zerolog.Log
 		return 0, out, err
 	}
 	defer s.Close()
-	pcm, err := speech(ctx, log)
+	pcm, err := speechOf(ctx, "They look for the number nine on the far side.", log)
 	if err != nil {
 		return 0, out, err
 	}
@@ -97,7 +106,22 @@ func hear(ctx context.Context, people int, length time.Duration, log zerolog.Log
 			return 0, out, err
 		}
 		defer leave()
+		p.Mute(true)
 		voices = append(voices, p)
+	}
+	if flood {
+		p, leave, err := s.AddSpeaker(ctx, "flood", nil)
+		if err != nil {
+			return 0, out, err
+		}
+		defer leave()
+		fctx, stop := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = p.Flood(fctx, make([]byte, 60)) // until it is stopped
+		}()
+		defer func() { stop(); <-ended }()
 	}
 	// Joining costs more than speaking.
 	if err := stage.Wait(ctx, settled); err != nil {
@@ -108,6 +132,7 @@ func hear(ctx context.Context, people int, length time.Duration, log zerolog.Log
 	if err != nil {
 		return 0, out, err
 	}
+	out.flood = s.Bot.Room.SoundLost()
 	for name, list := range said {
 		out.spoken += len(list)
 		texts.match(name, list, &out)
@@ -136,6 +161,7 @@ func talk(ctx context.Context, voices []*stage.Speaker, pcm []int16, length time
 	g.Go(func() error { return stage.Wait(ctx, length) })
 	for i, p := range voices {
 		g.Go(func() error {
+			p.Mute(false)
 			from := time.Now()
 			for n := i; time.Since(from) < length; n++ {
 				begin := time.Now()
@@ -205,15 +231,15 @@ func (t *heardTexts) match(name string, said []spoke, out *hearings) {
 	}
 }
 
-// speech returns a spoken sentence at 48 kHz.
-func speech(ctx context.Context, log zerolog.Logger) ([]int16, error) {
+// speechOf returns a spoken sentence at 48 kHz.
+func speechOf(ctx context.Context, text string, log zerolog.Logger) ([]int16, error) {
 	synth, err := voice.New(inference.VoiceConfig{Program: "flite", Language: "en"}, log)
 	if err != nil {
 		return nil, err
 	}
 	var pcm []int16
 	rate := 0
-	for c, err := range synth.Speak(ctx, "They look for the number nine on the far side.", "flite:slt", "en") {
+	for c, err := range synth.Speak(ctx, text, "flite:slt", "en") {
 		if err != nil {
 			return nil, err
 		}

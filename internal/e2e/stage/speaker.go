@@ -7,6 +7,7 @@ import (
 	"time"
 
 	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 	pionmedia "github.com/pion/webrtc/v4/pkg/media"
 	opus "gopkg.in/hraban/opus.v2"
@@ -23,6 +24,7 @@ type Speaker struct {
 
 	room  *lksdk.Room
 	track *lksdk.LocalTrack
+	pub   *lksdk.LocalTrackPublication
 	next  time.Time // of the next packet
 }
 
@@ -38,13 +40,33 @@ func (s *Stage) AddSpeaker(ctx context.Context, identity string, attributes map[
 	}
 	p.track, err = lksdk.NewLocalTrack(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: sampleRate, Channels: 2})
 	if err == nil {
-		_, err = p.room.LocalParticipant.PublishTrack(p.track, &lksdk.TrackPublicationOptions{Name: "microphone"})
+		p.pub, err = p.room.LocalParticipant.PublishTrack(p.track, &lksdk.TrackPublicationOptions{Name: "microphone"})
 	}
 	if err != nil {
 		p.room.Disconnect()
 		return nil, nil, fmt.Errorf("publish the microphone of %s: %w", identity, err)
 	}
 	return p, p.room.Disconnect, nil
+}
+
+// Mute mutes or unmutes the microphone.
+func (p *Speaker) Mute(muted bool) { p.pub.SetMuted(muted) }
+
+// Flood sends a packet 2,000 times a second until ctx ends.
+func (p *Speaker) Flood(ctx context.Context, packet []byte) error {
+	for n := uint32(1); ; n++ {
+		if n%20 == 0 {
+			if err := Wait(ctx, 10*time.Millisecond); err != nil {
+				return err
+			}
+		}
+		if err := p.track.WriteRTP(&rtp.Packet{
+			Header:  rtp.Header{Version: 2, SequenceNumber: uint16(n), Timestamp: n * 960}, //nolint:gosec // it wraps around
+			Payload: packet,
+		}, nil); err != nil {
+			return fmt.Errorf("send a flood: %w", err)
+		}
+	}
 }
 
 // Opus returns the packets of mono sound of 48 kHz, 20 ms each.
