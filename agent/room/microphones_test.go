@@ -221,6 +221,7 @@ func TestMicrophones(t *testing.T) {
 	ann := joinSpeaker(t, s, speakerToken(t, s, "ann", access.Watch|access.Instruct), 2, opus, voicePace)
 	joinSpeaker(t, s, speakerToken(t, s, "bob", access.Watch), 3, opus, voicePace)
 	joinSpeaker(t, s, kindToken(t, s, "phone", livekit.ParticipantInfo_SIP), 4, opus, voicePace)
+	joinSpeaker(t, s, kindToken(t, s, "ingress", livekit.ParticipantInfo_INGRESS), 8, opus, voicePace)
 	joinSpeaker(t, s, kindToken(t, s, "other bot", livekit.ParticipantInfo_AGENT), 5, opus, voicePace)
 	joinSpeaker(t, s, kindToken(t, s, "recorder", livekit.ParticipantInfo_EGRESS), 6, opus, voicePace)
 
@@ -229,12 +230,12 @@ func TestMicrophones(t *testing.T) {
 	})), &lksdk.TrackPublicationOptions{Source: livekit.TrackSource_CAMERA})
 	require.Error(t, err, "its token allows a microphone alone")
 
-	for identity, mark := range map[string]byte{"cam": 1, "ann": 2, "bob": 3, "phone": 4} {
+	for identity, mark := range map[string]byte{"cam": 1, "ann": 2, "bob": 3, "phone": 4, "ingress": 8} {
 		l.open(t, identity).hears(t, mark, identity+" is heard")
 	}
 	e.hears(t, 1, "the camera's sound goes on beside it")
 	all := l.seen()
-	require.Equal(t, []string{"ann", "bob", "cam", "phone"}, identities(all))
+	require.Equal(t, []string{"ann", "bob", "cam", "ingress", "phone"}, identities(all))
 	for i, m := range all {
 		require.NotEmpty(t, m.Track)
 		require.False(t, m.Muted)

@@ -38,7 +38,13 @@ func measureInterrupt(ctx context.Context, log zerolog.Logger) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.Close()
+	frames, _ := s.Bot.Voice.Frames() // the end of the stage closes them
+	voice, ended := &loudness{}, make(chan struct{})
+	go func() {
+		defer close(ended)
+		voice.follow(frames)
+	}()
+	defer func() { s.Close(); <-ended }()
 	pcm, err := speech300(ctx, log)
 	if err != nil {
 		return nil, err
@@ -52,15 +58,11 @@ func measureInterrupt(ctx context.Context, log zerolog.Logger) ([]row, error) {
 		return nil, err
 	}
 	defer leave()
-	frames, cancel := s.Bot.Voice.Frames()
-	defer cancel()
-	voice := &loudness{}
-	go voice.follow(frames)
 	var took []time.Duration
 	missed := 0
 	for n := range interruptions {
-		// Somewhere in a comment.
-		if _, err := stage.Until(ctx, time.Minute, "the voice", func() bool { return voice.soundsFor(time.Duration(1+n%5) * 200 * time.Millisecond) }); err != nil {
+		within := time.Duration(1+n%5) * 200 * time.Millisecond // a comment
+		if _, err := stage.Until(ctx, time.Minute, "the voice", func() bool { return voice.soundsFor(within) }); err != nil {
 			return nil, err
 		}
 		end := time.Now().Add(saidFor)

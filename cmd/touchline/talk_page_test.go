@@ -123,7 +123,7 @@ func TestHoldToTalk(t *testing.T) {
 
 	// What one person said is deleted, after a second click, on all pages and in the history.
 	require.NoError(t, b.Click("#heard-list li:last-child .heard-one"))
-	require.NoError(t, b.Until(soon, `/^Delete all that viewer-\S+ said\?$/.test(document.querySelector('#heard-list li:last-child .heard-one').textContent)`))
+	require.NoError(t, b.Until(soon, `/^Delete all that viewer-\S+ said\?$/.test(document.querySelector('#heard-list li:last-child .heard-one').ariaLabel)`))
 	shoot(t, b, "heard-delete-one")
 	require.NoError(t, b.Click("#heard-list li:last-child .heard-one"))
 	for _, page := range []*browser.Browser{b, phone} {

@@ -60,9 +60,9 @@ export class HeardLines {
 /** Whether a client may delete what was said. @param {string[]} rights */
 export const mayDelete = (rights) => rights.includes('transcribe') && rights.includes('instruct');
 
-/** The words of the button that deletes all, or what one person said. @param {Deletion['stage']} stage @param {string} [name] */
-export function deleteWords(stage, name) {
-  const [off, asked] = name ? ['×', `Delete all that ${name} said?`] : ['Delete', 'Delete all of it?'];
+/** The words of the button that deletes all, or all of one person. @param {Deletion['stage']} stage @param {boolean} [one] */
+export function deleteWords(stage, one) {
+  const [off, asked] = one ? ['×', 'Delete all of theirs?'] : ['Delete', 'Delete all of it?'];
   return { off, asked, sent: 'Deleting…', failed: 'Not deleted. Try again?' }[stage];
 }
 
@@ -193,10 +193,11 @@ export class HeardStrip {
     const who = name || identity;
     const button = h('button', { class: 'link heard-one', type: 'button' });
     const show = (stage, err) => {
-      button.textContent = deleteWords(stage, who);
+      button.textContent = deleteWords(stage, true);
       button.dataset.stage = stage;
-      button.ariaLabel = stage === 'off' ? `Delete all that ${who} said` : null;
+      button.ariaLabel = { off: `Delete all that ${who} said`, asked: `Delete all that ${who} said?` }[stage] ?? null;
       button.title = err?.message ?? `Delete all that ${who} said, here and in the store`;
+      if (stage !== 'off') button.scrollIntoView({ block: 'nearest' }); // its words may take another line
     };
     const deletion = new Deletion(() => api.deleteHeard(identity), (stage, err, done) => {
       show(stage, err);

@@ -62,8 +62,7 @@ test('what was said is deleted after a second click', async (t) => {
   assert.deepEqual(log, [
     'asked', 'off', 'asked', 'off', 'asked', 'sent', 'off, done', 'asked', 'sent', 'failed: the store is full', 'sent', 'off, done',
   ]);
-  for (const stage of ['off', 'asked', 'sent', 'failed']) assert.ok(deleteWords(stage) && deleteWords(stage, 'Ann'), stage);
-  assert.equal(deleteWords('asked', 'Ann'), 'Delete all that Ann said?');
+  for (const stage of ['off', 'asked', 'sent', 'failed']) assert.ok(deleteWords(stage) && deleteWords(stage, true), stage);
 });
 
 test('what became of an order', () => {
