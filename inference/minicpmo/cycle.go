@@ -44,6 +44,9 @@ type step struct {
 	hidden []float32
 }
 
+// spoken reports whether the model's own voice reads the answer.
+func (c *cycle) spoken() bool { return c.hidden && c.chunk > 0 }
+
 // from returns the first position of the prompt whose state is wanted.
 func (c *cycle) from() int { return len(c.prompt.ids) - 1 - c.given }
 

@@ -22,6 +22,7 @@ func (l *loop) decode() error {
 		return l.alone(set, err)
 	}
 	at := l.now()
+	l.stepAt = at
 	l.stats.step(l.active, set, at.Sub(begin))
 	for slot := r.Start; slot < r.Start+r.Size; slot++ {
 		if c := l.rows[slot]; c != nil {

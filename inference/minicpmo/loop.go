@@ -21,9 +21,12 @@ const stallLimit = 30 * time.Millisecond
 // room makes the next step longer.
 const stallMargin = 3 * time.Millisecond
 
+// restLimit is the maximum pause of answers that the model speaks itself. Their words are shown when they are heard, much later.
+const restLimit = 60 * time.Millisecond
+
 // loop owns the device and batches continuously. Each turn decodes every active
 // answer in one run, then does as many bounded pieces of other work (a batch of
-// images, a chunk of one prompt) as fit into stallLimit. The goroutine of run owns
+// images, a chunk of one prompt) as fit into stallLimit or restLimit. The goroutine of run owns
 // everything but the inbox.
 type loop struct {
 	dev     backend
@@ -51,6 +54,7 @@ type loop struct {
 	batch   []*image // scratch
 
 	voice  *tts.Talker // nil without a voice
+	stepAt time.Time   // end of the last step of the answers
 	pieces bool        // an answer has completed its first piece, which its reader has not handed over yet
 
 	prefillCost, visionCost cost
@@ -165,7 +169,8 @@ func (l *loop) run(ctx context.Context) error {
 		if l.voice != nil {
 			err = l.voice.Intake()
 		}
-		if err == nil && l.active > 0 {
+		rest := l.rest()
+		if err == nil && l.active > 0 && rest <= 0 {
 			worked = true
 			select { // so that it tells of something new; the next round takes in the rest
 			case <-l.inbox.wake:
@@ -190,7 +195,7 @@ func (l *loop) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-l.inbox.wake:
-		case <-l.pause():
+		case <-l.pause(rest):
 		}
 	}
 }
@@ -209,12 +214,33 @@ func (l *loop) awaitPiece(ctx context.Context) error {
 	return l.voice.Intake()
 }
 
-// pause returns a timer while a voice is far enough ahead to wait.
-func (l *loop) pause() <-chan time.Time {
-	if l.voice == nil || !l.voice.Active() {
-		return nil
+// pause returns a timer while answers rest, or a voice is far enough ahead to wait.
+func (l *loop) pause(rest time.Duration) <-chan time.Time {
+	switch {
+	case rest > 0:
+		return time.After(rest)
+	case l.voice != nil && l.voice.Active():
+		return time.After(voicePause)
 	}
-	return time.After(voicePause)
+	return nil
+}
+
+// rest returns how long the answers may still rest, so that a voice has the device for itself until its first sound. They do not if a
+// reader waits for their words, or a voice for a first piece of them.
+func (l *loop) rest() time.Duration {
+	waits := func(c *cycle) bool { return c != nil && (!c.spoken() || c.count <= c.chunk) }
+	if l.active == 0 || l.voice == nil || !l.voice.Opening() || slices.ContainsFunc(l.rows, waits) {
+		return 0
+	}
+	return restLimit - l.now().Sub(l.stepAt)
+}
+
+// limit returns the maximum pause of the answers: restLimit if the model speaks all of them.
+func (l *loop) limit() time.Duration {
+	if l.voice == nil || slices.ContainsFunc(l.rows, func(c *cycle) bool { return c != nil && !c.spoken() }) {
+		return l.stall
+	}
+	return max(l.stall, restLimit)
 }
 
 // voicePause is how often a voice that is ahead is looked after.
@@ -287,7 +313,7 @@ func (l *loop) others() (bool, error) {
 	for {
 		left := time.Duration(1 << 60)
 		if l.active > 0 {
-			left = l.stall - l.weights.step(l.cover().Size) - l.now().Sub(begin)
+			left = l.limit() - l.weights.step(l.cover().Size) - l.now().Sub(begin)
 		}
 		did, err := l.piece(left, worked)
 		if err != nil || !did {

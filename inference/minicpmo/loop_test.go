@@ -224,7 +224,7 @@ func (r *rig) ask(first int32, prompt, n int, pictures ...*picture) *reply {
 	return r.askSeen(nil, first, prompt, n, pictures...)
 }
 
-// askSeen is ask, and calls seen with the number of each token.
+// askSeen is ask for an answer that is spoken, and calls seen with the number of each token.
 func (r *rig) askSeen(seen func(n int), first int32, prompt, n int, pictures ...*picture) *reply {
 	ids := make([]int32, prompt)
 	for i := range ids {
@@ -232,7 +232,7 @@ func (r *rig) askSeen(seen func(n int), first int32, prompt, n int, pictures ...
 	}
 	set := sample.Chat()
 	set.Greedy, set.RepetitionPenalty = true, 1
-	c := &cycle{settings: set, most: n, arrived: time.Now(), pictures: pictures, chunk: SpeechChunk, hidden: r.loop.voice != nil}
+	c := &cycle{settings: set, most: n, arrived: time.Now(), pictures: pictures, chunk: SpeechChunk, hidden: seen != nil}
 	c.prompt.ids = ids
 	for _, p := range pictures {
 		p.wanted.Add(1)

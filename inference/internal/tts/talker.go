@@ -231,6 +231,13 @@ func (k *Talker) Held() int { return int(k.held.Load()) }
 // Active reports whether a turn has a slot.
 func (k *Talker) Active() bool { return k.pool.InUse() > 0 }
 
+// Opening reports whether a turn has words and no sound yet.
+func (k *Talker) Opening() bool {
+	return slices.ContainsFunc(k.turns, func(t *Turn) bool {
+		return t != nil && (t.sent == 0 && !t.complete && (t.drawing || t.hasPiece()) || t.sent == 1 && t.left.Load() > 0)
+	})
+}
+
 // toFeed returns the turn whose next piece is the most urgent. Pieces are read early, because their codes then come with the steps
 // for others, and turns end sooner.
 func (k *Talker) toFeed(now time.Time, h Hurry) *Turn {
