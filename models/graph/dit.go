@@ -39,7 +39,7 @@ import (
 // chunk makes free are a range, the one to write next, so S = prompt+FlowKept+T is enough.
 //
 // What the times of the steps decide is computed by the conversion: the shifts and
-// scales of the norms, and the gates, which are part of the matrices before them (FlowDiTOnce: behind them).
+// scales of the norms, and the gates. Those of attention are part of the matrix before them (FlowDiTOnce: behind it, as the others).
 func FlowDiT(d models.Dims, o Options) (*Description, error) { return describeDiT(d, o, false) }
 
 // FlowDiTOnce describes the network of FlowDiT for any number of frames T of one room,
@@ -291,16 +291,17 @@ func (b *dit) block(s, i int, h string, last branch, mask string) (string, branc
 	return h, last
 }
 
-// gated adds the last layer of a branch, times the gate of the step. The gate is part of the weights; in the graph that seldom runs it
-// comes behind them, so that all steps share them.
+// gated adds the last layer of a branch, times the gate of the step. As a part of the weights a gate costs no time, and as many
+// matrices as there are steps. So it is behind the large ones, which all steps then share, and behind all in the graph that seldom runs.
 func (b *dit) gated(p, layer, name, x string, weight, bias, gate *Formula) branch {
+	part := !b.once && elements(weight.shape) <= b.Hidden*b.Hidden
 	rows := []int{b.Hidden, 1} // a row of weights belongs to an output
 	turn := func(w *Formula) *Formula { return turned(w) }
 	if len(weight.shape) > len(rows) {
 		turn, rows = taps, append(rows, 1)
 	}
 	sum := b.formula(p+name+".bias", times(bias, gate))
-	if b.once {
+	if !part {
 		y := b.node("MatMul", p+name+".open", []string{x, b.formula(layer+name+".weight", turn(weight))})
 		return branch{b.node("Mul", p+name, []string{y, b.formula(p+name+".gate", gate)}), sum}
 	}

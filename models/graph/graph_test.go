@@ -73,7 +73,7 @@ func TestPublishedSizes(t *testing.T) {
 		{"TTS condition", graph.TTSCondition, cudaHalf, 0.24},
 		{"TTS", graph.TTS, cudaHalf, 0.40},
 		{"flow encoder", graph.FlowEncoder, cudaHalf, 0.08},
-		{"flow", graph.FlowDiT, cudaHalf, 0.76},
+		{"flow", graph.FlowDiT, cudaHalf, 0.23},
 		{"flow once", graph.FlowDiTOnce, cudaHalf, 0.15},
 		{"vocoder", graph.Vocoder, cudaHalf, 0.04},
 		{"vocoder of ends", graph.VocoderTail, cudaHalf, 0.04},
@@ -201,8 +201,8 @@ func TestKeys(t *testing.T) {
 	}
 	// The norms (4 a layer and the last) and the rotary tables.
 	require.EqualValues(t, 4*36+1+2, shared)
-	// The forms of the flow share all weights but that of the prompt and those of gates: a matrix for each step and branch of a block is
-	// one for each branch, and a gate for each step.
+	// The forms of the flow share all weights but that of the prompt and those of attention's gates: a matrix for each step of a block is
+	// one, and a gate for each step.
 	d := dims().Speech.Flow.DiT
 	chunk, once := keys(graph.FlowDiT(dims(), cudaHalf)), keys(graph.FlowDiTOnce(dims(), cudaHalf))
 	// The vocoders share all weights, but not the gains at the edges.
@@ -212,8 +212,7 @@ func TestKeys(t *testing.T) {
 			require.Contains(t, w.Name, "istft.")
 		}
 	}
-	branches := 3 * d.Layers
-	require.Len(t, once, len(chunk)+1+branches)
+	require.Len(t, once, len(chunk)+1+d.Layers)
 	var gated int
 	for k, w := range chunk {
 		if other, ok := once[k]; ok {
@@ -222,7 +221,7 @@ func TestKeys(t *testing.T) {
 			gated++
 		}
 	}
-	require.Equal(t, branches*d.Steps, gated)
+	require.Equal(t, d.Layers*d.Steps, gated)
 	for k := range keys(graph.Decoder(dims(), cpu)) {
 		require.NotContains(t, half, k, "float32 is not float16")
 	}
