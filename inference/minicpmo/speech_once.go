@@ -347,16 +347,16 @@ func (w *speechWave) fillRing(slot int, name string, from *ort.Memory) error {
 
 // store keeps the state of a slot as a voice.
 func (w *speechWave) store(name string, slot int) error {
-	a, state := w.temporary(), w.began()
-	ports := make([]networks.Port, len(state))
-	for i, r := range state {
+	a := w.temporary()
+	ports := make([]networks.Port, len(w.begun))
+	for i, r := range w.begun {
 		ports[i] = r.Port()
 		ports[i].Host = false
 	}
 	rows := a.AllRows("voice "+name, ports, 1)
 	err := a.Err()
 	if err == nil {
-		err = w.CopySlots(rows, 0, state, kvcache.Range{Start: slot, Size: 1})
+		err = w.CopySlots(rows, 0, w.begun, kvcache.Range{Start: slot, Size: 1})
 	}
 	if err == nil {
 		err = w.Device().Synchronize()

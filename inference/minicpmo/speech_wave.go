@@ -70,6 +70,7 @@ type speechWave struct {
 	in, out map[string]*networks.Rows
 	kept    [2][]*networks.Rows // present.x that a run writes, and past.x that they become
 	rings   []string            // past.x that a run writes in place
+	begun   []*networks.Rows    // what a turn begins with: those of state
 	shared  map[string]*ort.Tensor
 
 	turns  []waveTurn
@@ -268,6 +269,9 @@ func (w *speechWave) allocate() {
 	for _, name := range l.keeps {
 		w.kept[0], w.kept[1] = append(w.kept[0], w.out["present."+name]), append(w.kept[1], w.in["past."+name])
 	}
+	for _, name := range w.state() {
+		w.begun = append(w.begun, w.in[name])
+	}
 }
 
 // ringNames returns the names of the flow's rings of keys and values, and of its convolutions.
@@ -408,15 +412,6 @@ func (w *speechWave) state() []string {
 	return names
 }
 
-// began returns the rows of state.
-func (w *speechWave) began() []*networks.Rows {
-	var rows []*networks.Rows
-	for _, n := range w.state() {
-		rows = append(rows, w.in[n])
-	}
-	return rows
-}
-
 // Begin implements tts.Wave.
 func (w *speechWave) Begin(slot int, voice string) error {
 	from, ok := w.stored[voice]
@@ -424,7 +419,7 @@ func (w *speechWave) Begin(slot int, voice string) error {
 		return fmt.Errorf("the model has no voice %q", voice)
 	}
 	w.turns[slot] = waveTurn{}
-	return w.CopySlots(w.began(), slot, from, kvcache.Range{Size: 1})
+	return w.CopySlots(w.begun, slot, from, kvcache.Range{Size: 1})
 }
 
 // Run implements tts.Wave.
