@@ -21,6 +21,7 @@ import (
 
 	"touchline/agent"
 	"touchline/configs"
+	"touchline/inference"
 	"touchline/inference/voice"
 	"touchline/internal/e2e/browser"
 	"touchline/internal/e2e/stage"
@@ -214,19 +215,46 @@ func ways() []watching {
 	}
 }
 
+// narrator is a model of the bot, with the voices to listen to.
+type narrator struct {
+	model      inference.Model
+	cfg        *configs.Config // nil for the defaults
+	counterOf  func(text string) (uint32, bool)
+	voices     []string
+	perComment time.Duration // the longest
+}
+
 // measureBrowser lets browsers show the page of a bot, and compares the moment of each comment's picture on screen
-// with the onset of its speech: with each installed voice program, and with and without the page's steering.
-func measureBrowser(ctx context.Context, comments int, log zerolog.Logger) ([]row, error) {
-	var rows []row
-	var errs []error
+// with the onset of its speech: with each installed voice program, that of the model of a bundle if there is one, and with and without
+// the page's steering.
+func measureBrowser(ctx context.Context, comments int, bundle string, log zerolog.Logger) (rows []row, err error) {
+	var own *narrator
+	if bundle != "" {
+		cfg := configs.Default()
+		cfg.Inference.MiniCPM.Path = bundle
+		model, cfg, failed := openOwnVoice(ctx, cfg, log)
+		if failed != nil {
+			return nil, failed
+		}
+		defer func() { err = errors.Join(err, model.Close()) }()
+		counted := stage.NewCounted(model)
+		own = &narrator{counted, &cfg, counted.CounterOf, []string{inference.VoiceModel}, longestComment}
+	}
 	for _, w := range ways() {
-		more, err := w.measure(ctx, comments, log)
-		rows = append(rows, more...)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", w.name, err))
+		engine := stage.NewEngine(7, 400*time.Millisecond, 1200*time.Millisecond)
+		of := []*narrator{{engine, nil, engine.CounterOf, programs(ctx), 8 * time.Second}}
+		if own != nil {
+			of = append(of, own)
+		}
+		for _, n := range of {
+			more, failed := w.measure(ctx, n, comments, log)
+			rows = append(rows, more...)
+			if failed != nil {
+				err = errors.Join(err, fmt.Errorf("%s: %w", w.name, failed))
+			}
 		}
 	}
-	return rows, errors.Join(errs...)
+	return rows, err
 }
 
 // programs returns an English voice of each installed program.
@@ -243,9 +271,8 @@ func programs(ctx context.Context) []string {
 }
 
 // measure opens the page and measures each voice.
-func (w watching) measure(ctx context.Context, comments int, log zerolog.Logger) ([]row, error) {
-	engine := stage.NewEngine(7, 400*time.Millisecond, 1200*time.Millisecond)
-	s, err := stage.New(ctx, stage.Options{Model: engine, Seed: 3, Codec: w.codec, Log: log})
+func (w watching) measure(ctx context.Context, n *narrator, comments int, log zerolog.Logger) ([]row, error) {
+	s, err := stage.New(ctx, stage.Options{Model: n.model, Config: n.cfg, Seed: 3, Codec: w.codec, Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -269,8 +296,8 @@ func (w watching) measure(ctx context.Context, comments int, log zerolog.Logger)
 		return nil, errors.Join(err, fmt.Errorf("errors of the page: %q", b.Problems()))
 	}
 	var rows []row
-	for _, program := range programs(ctx) {
-		heard, err := w.listen(ctx, s, b, engine, program, comments)
+	for _, program := range n.voices {
+		heard, err := w.listen(ctx, s, b, n, program, comments)
 		if err != nil {
 			return rows, err
 		}
@@ -361,13 +388,13 @@ func servePage(ctx context.Context, s *stage.Stage) (string, error) {
 
 // listen returns a number of comments as the page showed and played them, after the first few.
 func (w watching) listen(
-	ctx context.Context, s *stage.Stage, b browser.Page, engine *stage.Engine, program string, comments int,
+	ctx context.Context, s *stage.Stage, b browser.Page, n *narrator, program string, comments int,
 ) ([]comment, error) {
 	if _, err := s.Bot.Change(agent.Change{Settings: agent.Settings{Voice: &program}}, "measurement"); err != nil {
 		return nil, err
 	}
 	from := len(s.Reader.Records()) + unsettled
-	_, err := stage.Until(ctx, time.Duration(comments+unsettled)*8*time.Second, "the comments", func() bool {
+	_, err := stage.Until(ctx, time.Duration(comments+unsettled)*n.perComment, "the comments", func() bool {
 		return len(s.Reader.Records()) >= from+comments
 	})
 	if err != nil {
@@ -388,7 +415,7 @@ func (w watching) listen(
 	for _, t := range probed.Onsets {
 		seen.Talks = append(seen.Talks, stage.Talk{From: at(t)})
 	}
-	matched := matchComments(s.Reader.Records()[from:], seen, engine.CounterOf)
+	matched := matchComments(s.Reader.Records()[from:], seen, n.counterOf)
 	if len(matched) < (comments+1)/2 {
 		return matched, fmt.Errorf("%s: %d of %d comments were seen and heard", program, len(matched), comments)
 	}

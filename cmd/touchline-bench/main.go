@@ -70,7 +70,7 @@ type runCmd struct {
 	Cameras  time.Duration `help:"Length of each run with WHIP senders." default:"30s"`
 	Decode   time.Duration `help:"Length of each decode run, best a multiple of 4 s." default:"16s"`
 	Clips    string        `help:"Folder of recordings for decode, for machines without a browser; filled when empty." type:"existingdir"`
-	Bundle   string        `help:"For rules, instead of a model server, and for own-voice: a bundle of the built-in model." type:"existingdir"`
+	Bundle   string        `help:"For rules, instead of a model server, and for own-voice and browser: a bundle of the built-in model." type:"existingdir"`
 	Ears     string        `help:"For ears, instead of a scripted recognizer: a bundle of speech recognition." type:"existingdir"`
 	Off      time.Duration `help:"Downtime of the cameras that restart." default:"30s"`
 }
@@ -103,7 +103,7 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 			return measureSound(ctx, 35*time.Second, log)
 		}},
 		{"browser", "The voice after its picture, in browsers that show the page", func(ctx context.Context) ([]row, error) {
-			return measureBrowser(ctx, r.Browser, log)
+			return measureBrowser(ctx, r.Browser, r.Bundle, log)
 		}},
 		{"instruction", "New instruction", func(ctx context.Context) ([]row, error) { return measureInstruction(ctx, log) }},
 		{"rules", "16 alert rules beside the commentary, model latency 150 ms", func(ctx context.Context) ([]row, error) {

@@ -51,9 +51,22 @@ func measureAlignment(
 func measureOwnVoice(
 	ctx context.Context, comments int, cfg configs.Config, crowd bool, log zerolog.Logger,
 ) (res alignmentResult, err error) {
-	bundle, err := models.OpenBundle(cfg.Inference.MiniCPM.Path)
+	model, cfg, err := openOwnVoice(ctx, cfg, log)
 	if err != nil {
 		return res, err
+	}
+	defer func() { err = errors.Join(err, model.Close()) }()
+	counted := stage.NewCounted(model)
+	o := stage.Options{Model: counted, Config: &cfg, Seed: 3, Crowd: crowd, Log: log}
+	return alignmentOf(ctx, comments, longestComment, counted.CounterOf, o)
+}
+
+// openOwnVoice opens the bundle of the settings, which speaks, and returns the settings of a bot that uses it.
+func openOwnVoice(ctx context.Context, cfg configs.Config, log zerolog.Logger) (*minicpmo.Engine, configs.Config, error) {
+	path := cfg.Inference.MiniCPM.Path
+	bundle, err := models.OpenBundle(path)
+	if err != nil {
+		return nil, cfg, err
 	}
 	onGPU := func(g models.Graph) bool { return g.Device == models.DeviceCUDA }
 	if !slices.ContainsFunc(bundle.Manifest.Graphs, onGPU) {
@@ -64,15 +77,12 @@ func measureOwnVoice(
 	settings := minicpmo.Settings{Config: cfg.Inference.Config, MiniCPM: cfg.Inference.MiniCPM}
 	model, err := minicpmo.Open(ctx, bundle, minicpmo.Options{Config: settings, Logger: log})
 	if err != nil {
-		return res, err
+		return nil, cfg, err
 	}
-	defer func() { err = errors.Join(err, model.Close()) }()
 	if !model.Capabilities().Speech {
-		return res, fmt.Errorf("the model of %s does not speak: %w", cfg.Inference.MiniCPM.Path, inference.ErrNoVoice)
+		return nil, cfg, errors.Join(fmt.Errorf("the model of %s does not speak: %w", path, inference.ErrNoVoice), model.Close())
 	}
-	counted := stage.NewCounted(model)
-	o := stage.Options{Model: counted, Config: &cfg, Seed: 3, Crowd: crowd, Log: log}
-	return alignmentOf(ctx, comments, longestComment, counted.CounterOf, o)
+	return model, cfg, nil
 }
 
 // ownVoiceTokens is the longest answer. A model of random weights speaks 20 s for each piece of that many tokens, and has no
