@@ -168,7 +168,7 @@ func (l lines) Write(b []byte) (int, error) {
 
 // TestHearing is short: a few people, whose every sentence gets its texts.
 func TestHearing(t *testing.T) {
-	_, heard, err := hear(t.Context(), 2, 8*time.Second, zerolog.Nop())
+	_, heard, err := hear(t.Context(), crowd{people: 2, unmute: true}, 8*time.Second, zerolog.Nop())
 	require.NoError(t, err)
 	require.Positive(t, heard.spoken)
 	require.Len(t, heard.finals, heard.spoken)
