@@ -259,7 +259,7 @@ const (
 
 // lingers returns how much longer an interim text waits for others, to be encoded and fed with them.
 func (l *loop) lingers(j *job) time.Duration {
-	if j.class != partial || l.shape.linger == 0 || !l.shape.shared() {
+	if j.class != partial || j.slot >= 0 || l.shape.linger == 0 || !l.shape.shared() {
 		return 0
 	}
 	n := 0
