@@ -55,7 +55,8 @@ func TestOfficialRecordings(t *testing.T) {
 		}
 		sound := recorded(t, c.Clip)
 		status, body := upload(t, srv, transcriptions, wav.Encode(sound, inference.RecognizerRate), map[string]string{
-			"model": "whisper-1", "language": c.Language, "prompt": c.Context, "response_format": "verbose_json", "timestamp_granularities[]": "word",
+			"model": "whisper-1", "language": c.Language, "prompt": c.Context, "response_format": "verbose_json",
+			"timestamp_granularities[]": "word",
 		})
 		require.Equal(t, http.StatusOK, status, body)
 		var got struct {

@@ -103,7 +103,8 @@ func (m *meter) show(heard, all time.Duration) {
 	const width = 30
 	share := float64(heard) / float64(max(all, 1))
 	full := int(share * width)
-	fmt.Fprintf(m.out, "\r\x1b[K%s%s %3.0f %% of %v", strings.Repeat("█", full), strings.Repeat("░", width-full), 100*share, all.Round(time.Second))
+	fmt.Fprintf(m.out, "\r\x1b[K%s%s %3.0f %% of %v", strings.Repeat("█", full), strings.Repeat("░", width-full), 100*share,
+		all.Round(time.Second))
 	m.shown = true
 }
 

@@ -164,7 +164,8 @@ func NewTimedLoop(b *Backend, linger time.Duration) (_ *Loop, stop func() error)
 	e := &Engine{}
 	var err error
 	e.loop, err = newLoop(b, shape{
-		vocab: 1000, chunk: 16, batch: 16, queue: 1000, now: time.Now, alike: alike, together: 4096, mixed: true, linger: linger, shared: func() bool { return true },
+		vocab: 1000, chunk: 16, batch: 16, queue: 1000, now: time.Now, alike: alike, together: 4096, mixed: true,
+		linger: linger, shared: func() bool { return true },
 		layout: kvcache.Layout{Layers: 1, Slots: 64, KVHeads: 1, MaxLen: 64, HeadDim: 1, ElemSize: 4},
 	}, &e.stats)
 	if err != nil {

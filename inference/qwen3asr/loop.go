@@ -249,8 +249,8 @@ func (l *loop) highest() class {
 }
 
 // Interim texts of many speakers come evenly, each a few milliseconds after the other. One by one they keep the device busy all the time,
-// which commentary on the same GPU feels; four together take two thirds of that. So on a shared GPU an interim text waits until there are four, or for
-// lingerEach times the number of those of the last half second, that is of those who speak: one alone hardly waits.
+// which commentary on the same GPU feels; four together take two thirds of that. So on a shared GPU an interim text waits until there are
+// four, or for lingerEach times the number of those of the last half second, that is of those who speak: one alone hardly waits.
 const (
 	lingerEach = 600 * time.Microsecond
 	recently   = 500 * time.Millisecond

@@ -237,8 +237,9 @@ func TestLoopSharesRuns(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ms := func(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
 			b := &qwen3asr.Backend{Before: func(what string, n int) error {
-				took := map[string]float64{"encode": 1 + .4*float64(n), "begin": 2 + .35*float64(n), "prefill": 2.5, "decode": 1.5 + .012*float64(n)}[what]
-				time.Sleep(ms(took + .15)) // on the host
+				more := float64(n)
+				took := map[string]float64{"encode": 1 + .4*more, "begin": 2 + .35*more, "prefill": 2.5, "decode": 1.5 + .012*more}
+				time.Sleep(ms(took[what] + .15)) // on the host
 				return nil
 			}}
 			l, stop := qwen3asr.NewTimedLoop(b, linger)
@@ -278,7 +279,8 @@ func TestLoopSharesRuns(t *testing.T) {
 	later, less := speak(64, qwen3asr.LingerEach)
 	alone, _ := speak(1, 0)
 	same, _ := speak(1, qwen3asr.LingerEach)
-	t.Logf("64 speakers: text after p95 %v, device busy %.0f %%; waiting for each other %v, %.0f %%; one alone %v, %v", p95, 100*busy, later, 100*less, alone, same)
+	t.Logf("64 speakers: text after p95 %v, device busy %.0f %%; waiting for each other %v, %.0f %%; one alone %v, %v",
+		p95, 100*busy, later, 100*less, alone, same)
 	require.Less(t, less, .75*busy)
 	require.Less(t, later, 80*time.Millisecond)
 	require.Less(t, same, alone+2*time.Millisecond)
