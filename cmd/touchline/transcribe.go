@@ -76,7 +76,7 @@ func (c *transcribeCmd) one(ctx context.Context, t *audioapi.Transcriber, path s
 			fields["timestamp_granularities"] = []string{"segment", "word"}
 		}
 	}
-	m := meter{out: os.Stderr, on: isTerminal(os.Stderr)}
+	m := hearingMeter{out: os.Stderr, on: isTerminal(os.Stderr)}
 	body, err := t.File(ctx, file, fields, m.show)
 	m.end()
 	if err != nil {
@@ -89,14 +89,14 @@ func (c *transcribeCmd) one(ctx context.Context, t *audioapi.Transcriber, path s
 	return err
 }
 
-// meter shows on a terminal how much of a recording was heard.
-type meter struct {
+// hearingMeter shows on a terminal how much of a recording was heard.
+type hearingMeter struct {
 	out   io.Writer
 	on    bool
 	shown bool
 }
 
-func (m *meter) show(heard, all time.Duration) {
+func (m *hearingMeter) show(heard, all time.Duration) {
 	if !m.on {
 		return
 	}
@@ -109,7 +109,7 @@ func (m *meter) show(heard, all time.Duration) {
 }
 
 // end removes the line.
-func (m *meter) end() {
+func (m *hearingMeter) end() {
 	if m.shown {
 		fmt.Fprint(m.out, "\r\x1b[K")
 	}

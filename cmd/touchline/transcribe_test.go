@@ -97,14 +97,14 @@ func TestTranscribeAddress(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestMeter(t *testing.T) {
+func TestHearingMeter(t *testing.T) {
 	var out strings.Builder
-	m := meter{out: &out, on: true}
+	m := hearingMeter{out: &out, on: true}
 	m.show(30*time.Second, time.Minute)
 	m.end()
 	require.Equal(t, "\r\x1b[K███████████████░░░░░░░░░░░░░░░  50 % of 1m0s\r\x1b[K", out.String())
 	out.Reset()
-	m = meter{out: &out}
+	m = hearingMeter{out: &out}
 	m.show(0, time.Minute)
 	m.end()
 	require.Empty(t, out.String(), "no terminal")
