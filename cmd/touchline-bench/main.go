@@ -70,7 +70,7 @@ type runCmd struct {
 	Cameras  time.Duration `help:"Length of each run with WHIP senders." default:"30s"`
 	Decode   time.Duration `help:"Length of each decode run, best a multiple of 4 s." default:"16s"`
 	Clips    string        `help:"Folder of recordings for decode, for machines without a browser; filled when empty." type:"existingdir"`
-	Bundle   string        `help:"For rules, instead of a model server, and for own-voice and browser: a bundle of the built-in model." type:"existingdir"`
+	Bundle   string        `help:"For rules, own-voice and browser: a bundle of the built-in model." type:"existingdir"`
 	Ears     string        `help:"For ears, instead of a scripted recognizer: a bundle of speech recognition." type:"existingdir"`
 	Off      time.Duration `help:"Downtime of the cameras that restart." default:"30s"`
 }
