@@ -30,7 +30,8 @@ type library struct {
 	cuda    cudaLibrary
 	gpus    map[int]int // open devices by GPU
 
-	making  sync.RWMutex // held for writing while sessions without XQA kernels are made
+	making  sync.Mutex // of sessions, whose attention the environment chooses
+	chooses bool       // ours is in the environment, not one of the user
 }
 
 var process library //nolint:gochecknoglobals // ONNX Runtime has one environment per process
