@@ -62,7 +62,7 @@ func soundAtRest(ctx context.Context, length time.Duration, log zerolog.Logger) 
 	if err := stage.Wait(ctx, length); err != nil {
 		return nil, nil, err
 	}
-	_, err = stage.Until(ctx, 30*time.Second, "5 beeps and 2 comments", func() bool {
+	_, err = stage.Until(ctx, time.Minute, "5 beeps and 2 comments", func() bool {
 		seen := v.Seen()
 		offsets, lower = stage.BeepOffsets(seen, soundFPS), stage.Ducking(seen)
 		return len(offsets) >= 5 && len(lower) >= 2

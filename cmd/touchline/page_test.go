@@ -41,10 +41,14 @@ window.spy = { pcs: [], shift: 0, shifts: [] };
   };
   window.RTCPeerConnection.prototype = Native.prototype;
   Object.setPrototypeOf(window.RTCPeerConnection, Native);
+  // Cumulative Layout Shift: the worst burst of shifts, less than 1 s from one to the next and at most 5 s together.
+  let burst = 0, began = -Infinity, last = -Infinity;
   new PerformanceObserver((list) => {
     for (const e of list.getEntries()) {
       if (e.hadRecentInput) continue;
-      window.spy.shift += e.value;
+      if (e.startTime - last > 1000 || e.startTime - began > 5000) [burst, began] = [0, e.startTime];
+      [burst, last] = [burst + e.value, e.startTime];
+      window.spy.shift = Math.max(window.spy.shift, burst);
       window.spy.shifts.push(e.value.toFixed(4) + ' ' + e.sources.map((s) => s.node?.id || s.node?.className || s.node?.nodeName).join(','));
     }
   }).observe({ type: 'layout-shift', buffered: true });
