@@ -261,11 +261,11 @@ var errTalkedOver = errors.New("somebody began to speak")
 type Floor uint8
 
 const (
-	// FloorFree: nobody.
+	// FloorFree is nobody.
 	FloorFree Floor = iota
-	// FloorDoubtful: somebody, or the voice's own echo.
+	// FloorDoubtful is somebody, or the voice's own echo.
 	FloorDoubtful
-	// FloorTaken: somebody.
+	// FloorTaken is somebody.
 	FloorTaken
 )
 

@@ -169,6 +169,7 @@ func TestOwnVoiceInARoom(t *testing.T) {
 
 // newRoom makes a room in which the voice says comments, and people speak beside each of them if they shall.
 func newRoom(t *testing.T, length time.Duration, people bool) *room {
+	t.Helper()
 	const second = inference.RecognizerRate
 	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a script
 	n := int(length.Seconds())
@@ -213,6 +214,7 @@ func newRoom(t *testing.T, length time.Duration, people bool) *room {
 
 // hear lets Ears hear the room. With tell they know what the voice says.
 func (o *room) hear(t *testing.T, gate *vad.Gate, tell bool) (p *parrot, published int, stats hearing.Stats) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		p = &parrot{begun: time.Now()}
 		bot := &commentator{cfg: agent.DefaultHearing()}

@@ -123,18 +123,11 @@ func hear(ctx context.Context, c crowd, length time.Duration, log zerolog.Logger
 		voices = append(voices, p)
 	}
 	if c.flood {
-		p, leave, err := s.AddSpeaker(ctx, "flood", nil)
+		stop, err := flood(ctx, s)
 		if err != nil {
 			return 0, out, err
 		}
-		defer leave()
-		fctx, stop := context.WithCancel(ctx)
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_ = p.Flood(fctx, make([]byte, 60)) // until it is stopped
-		}()
-		defer func() { stop(); <-ended }()
+		defer stop()
 	}
 	// Joining costs more than speaking.
 	if err := stage.Wait(ctx, settled); err != nil {
@@ -160,6 +153,21 @@ func hear(ctx context.Context, c crowd, length time.Duration, log zerolog.Logger
 		return 0, out, fmt.Errorf("expected comments, got %d", len(errors))
 	}
 	return ms(quantile.Of(errors, 0.95)), out, s.Errors()
+}
+
+// flood adds a microphone that floods until stop is called.
+func flood(ctx context.Context, s *stage.Stage) (stop func(), err error) {
+	p, leave, err := s.AddSpeaker(ctx, "flood", nil)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = p.Flood(ctx, make([]byte, 60)) // until it is stopped
+	}()
+	return func() { cancel(); <-ended; leave() }, nil
 }
 
 // talk lets everybody speak, with pauses, for a time.

@@ -112,9 +112,7 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 		{"hearing", "People who speak in the room, recognizer latency 20 ms", func(ctx context.Context) ([]row, error) {
 			return measureHearing(ctx, r.Cost, log)
 		}},
-		{"interrupt", "Somebody speaks while the voice does, manners interrupt", func(ctx context.Context) ([]row, error) {
-			return measureInterrupt(ctx, log)
-		}},
+		{"interrupt", "Somebody speaks while the voice does", func(ctx context.Context) ([]row, error) { return measureInterrupt(ctx, log) }},
 		{"ears", "A partial text, without the model", func(ctx context.Context) ([]row, error) { return measureEars(ctx, r.Ears, log) }},
 		{"mqtt", "Alerts at an MQTT subscriber, engine latency 300 ms, state on disk", func(ctx context.Context) ([]row, error) {
 			return measureMQTT(ctx, 100, log)

@@ -273,14 +273,14 @@ func TestAlign(t *testing.T) {
 	for part, err := range e.Transcribe(t.Context(), slices.Repeat(clip(t, "speech13"), 6), inference.Hearing{WordTimes: true}) {
 		require.NoError(t, err)
 		parts++
-		said := ""
+		var said strings.Builder
 		for _, w := range part.Words {
 			require.GreaterOrEqual(t, w.Start, part.Start)
 			require.LessOrEqual(t, w.End, part.End)
-			said += w.Text
+			said.WriteString(w.Text)
 		}
-		require.NotEmpty(t, said)
-		require.Equal(t, strings.Join(strings.Fields(part.Text), ""), strings.Join(strings.Fields(said), ""))
+		require.NotEmpty(t, said.String())
+		require.Equal(t, strings.Join(strings.Fields(part.Text), ""), strings.Join(strings.Fields(said.String()), ""))
 	}
 	require.Greater(t, parts, 1)
 }
