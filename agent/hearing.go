@@ -261,11 +261,11 @@ var errTalkedOver = errors.New("somebody began to speak")
 type Floor uint8
 
 const (
-	// FloorFree is nobody.
+	// FloorFree means that nobody speaks.
 	FloorFree Floor = iota
-	// FloorDoubtful is somebody, or the voice's own echo.
+	// FloorDoubtful means that somebody speaks, or that a microphone hears the voice.
 	FloorDoubtful
-	// FloorTaken is somebody.
+	// FloorTaken means that somebody speaks.
 	FloorTaken
 )
 

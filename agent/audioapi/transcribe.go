@@ -791,7 +791,7 @@ func (t *Transcriber) File(ctx context.Context, file *os.File, fields map[string
 		return nil, err
 	}
 	progress(all, all)
-	_, body := written(o, parts, length(len(sound)))
+	_, body := written(o, parts, all)
 	return body, nil
 }
 

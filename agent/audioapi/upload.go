@@ -101,15 +101,24 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64) (_ *form, err 
 	return f, &Error{Status: http.StatusBadRequest, Code: "invalid_form", Message: fmt.Sprintf("more than %d fields", maxFields)}
 }
 
+// NewSpool makes a file without a name for a recording, which is gone when it is closed.
+func NewSpool() (*os.File, error) {
+	file, err := os.CreateTemp("", "touchline-sound-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(file.Name()); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
 // spool copies the file of a form into one without a name.
 func (f *form) spool(part *multipart.Part, control *http.ResponseController, most int64) error {
 	if f.file != nil {
 		return bad("file", "one file at a time")
 	}
-	file, err := os.CreateTemp("", "touchline-sound-")
-	if err == nil {
-		err = os.Remove(file.Name())
-	}
+	file, err := NewSpool()
 	if err != nil {
 		return &Error{Status: http.StatusInsufficientStorage, Code: "no_space", Message: "the file cannot be stored: " + err.Error()}
 	}

@@ -3,13 +3,8 @@
 package audioapi_test
 
 import (
-	"context"
 	"math"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -18,9 +13,7 @@ import (
 	"touchline/agent/audioapi"
 	"touchline/inference"
 	"touchline/inference/vad"
-	"touchline/internal/resample"
-	"touchline/internal/wav"
-	"touchline/media/toyworld/match"
+	"touchline/internal/e2e/sounds"
 )
 
 // silero opens the network that finds speech, or skips.
@@ -48,42 +41,6 @@ func found(t *testing.T, g *vad.Gate, sound []float32) (n int) {
 	require.NoError(t, s.Flush())
 	require.NoError(t, d.Close())
 	return n
-}
-
-// crowd is the sound of the generated match.
-func crowd(t *testing.T, d time.Duration) []float32 {
-	t.Helper()
-	pcm := make([]int16, int(d*match.SoundRate/time.Second))
-	match.New(1, 640, 360, true).Sound(0, pcm)
-	sound := make([]float32, len(pcm))
-	for i, v := range pcm {
-		sound[i] = float32(v) / (1 << 15)
-	}
-	sound, err := resample.All(sound, match.SoundRate, inference.RecognizerRate)
-	require.NoError(t, err)
-	return sound
-}
-
-// say speaks a text with a program into a sound.
-func say(t *testing.T, text string, program ...string) []float32 {
-	t.Helper()
-	if _, err := exec.LookPath(program[0]); err != nil {
-		t.Skipf("needs %s", program[0])
-	}
-	file := filepath.Join(t.TempDir(), "said.wav")
-	args := slices.Concat(program[1:], []string{"-w", file, text}) // of espeak-ng
-	if program[0] == "flite" {
-		args = slices.Concat(program[1:], []string{"-o", file, "-t", text})
-	}
-	out, err := exec.CommandContext(context.WithoutCancel(t.Context()), program[0], args...).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	b, err := os.ReadFile(file)
-	require.NoError(t, err)
-	sound, rate, err := wav.Parse(b)
-	require.NoError(t, err)
-	sound, err = resample.All(sound, rate, inference.RecognizerRate)
-	require.NoError(t, err)
-	return sound
 }
 
 // loud is the effective value of a sound.
@@ -168,7 +125,7 @@ const burstCount = 280
 // TestWhatOpensTheDetector measures Silero's network with the usual settings: how much speech it finds in noise, and what else passes.
 func TestWhatOpensTheDetector(t *testing.T) {
 	g := silero(t)
-	noise := crowd(t, 10*time.Minute)
+	noise := sounds.Crowd(t, 10*time.Minute)
 	require.Zero(t, found(t, g, noise), "the crowd of ten minutes")
 	at := 0
 	background := func() []float32 {
@@ -185,7 +142,7 @@ func TestWhatOpensTheDetector(t *testing.T) {
 	said := func(voices [][]string, texts ...string) (out [][]float32) {
 		for _, voice := range voices {
 			for _, text := range texts {
-				out = append(out, say(t, text, voice...))
+				out = append(out, sounds.Say(t, text, voice...))
 			}
 		}
 		return out

@@ -152,7 +152,7 @@ func (p echoPath) is(late int64) bool {
 	return p.known && late >= p.late-pathSlack && late <= p.late+pathSlack
 }
 
-// follow decides whether somebody speaks who may instruct, or the voice's echo.
+// follow decides whether a person who may instruct speaks, or the microphone hears the voice.
 func (m *microphone) follow(now time.Time) {
 	held := m.ears.talks(m.identity)
 	m.mu.Lock()

@@ -6,9 +6,6 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,41 +20,10 @@ import (
 	"touchline/agent/hearing"
 	"touchline/inference"
 	"touchline/inference/vad"
+	"touchline/internal/e2e/sounds"
 	"touchline/internal/quantile"
-	"touchline/internal/resample"
-	"touchline/internal/wav"
 	"touchline/media/sound"
-	"touchline/media/toyworld/match"
 )
-
-// say speaks a text with a voice of flite, at the rate of a recognizer.
-func say(t *testing.T, text, voice string) []float32 {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "said.wav")
-	out, err := exec.CommandContext(t.Context(), "flite", "-voice", voice, "-o", file, "-t", text).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	b, err := os.ReadFile(file)
-	require.NoError(t, err)
-	pcm, rate, err := wav.Parse(b)
-	require.NoError(t, err)
-	pcm, err = resample.All(pcm, rate, inference.RecognizerRate)
-	require.NoError(t, err)
-	return pcm
-}
-
-// crowd is the sound of the generated match.
-func crowd(t *testing.T, d time.Duration) []float32 {
-	t.Helper()
-	pcm := make([]int16, int(d*match.SoundRate/time.Second))
-	match.New(1, 640, 360, true).Sound(0, pcm)
-	out := make([]float32, len(pcm))
-	for i, v := range pcm {
-		out[i] = float32(v) / (1 << 15)
-	}
-	out, err := resample.All(out, match.SoundRate, inference.RecognizerRate)
-	require.NoError(t, err)
-	return out
-}
 
 // parrot is a recognizer that hears what is being said, and counts the sound that it gets.
 type parrot struct {
@@ -133,9 +99,6 @@ type room struct {
 // 600 ms late. Silero's network finds speech in it. The recognizer hears hardly anything of it, and nothing is published.
 // People who speak meanwhile are heard.
 func TestOwnVoiceInARoom(t *testing.T) {
-	if _, err := exec.LookPath("flite"); err != nil {
-		t.Skip("needs flite")
-	}
 	gate := vad.Open("../../bin/runtime")
 	t.Cleanup(func() { require.NoError(t, gate.Close()) })
 	if gate.Err() != nil {
@@ -180,7 +143,7 @@ func newRoom(t *testing.T, length time.Duration, people bool) *room {
 			late = (30 + r.IntN(570)) * second / 1000 // another one each minute
 		}
 		text, name := comments()[r.IntN(len(comments()))], []string{"slt", "rms", "awb", "kal16", "kal"}[r.IntN(5)]
-		pcm := say(t, text, name)
+		pcm := sounds.Say(t, text, "flite", "-voice", name)
 		if at+len(pcm)+late+6*second > len(room.voice) {
 			break
 		}
@@ -196,7 +159,7 @@ func newRoom(t *testing.T, length time.Duration, people bool) *room {
 		if people {
 			begin := at + r.IntN(len(pcm))
 			room.people = append(room.people, time.Duration(begin)*time.Second/second)
-			other := say(t, "Please tell us who has the ball now.", "awb")
+			other := sounds.Say(t, "Please tell us who has the ball now.", "flite", "-voice", "awb")
 			for i, v := range other {
 				room.mic[begin+i] += 0.6 * v
 			}
@@ -204,7 +167,7 @@ func newRoom(t *testing.T, length time.Duration, people bool) *room {
 		}
 		at = end + (700+r.IntN(2300))*second/1000
 	}
-	noise := crowd(t, length)
+	noise := sounds.Crowd(t, length)
 	ducked := 0.25 * float32(math.Pow(10, -12.0/20)) // as the match's sound is under the voice
 	for i := range room.mic {
 		room.mic[i] += ducked * noise[i]

@@ -149,14 +149,11 @@ func fetched(ctx context.Context, url string, most int64) (*os.File, error) {
 
 // spooled copies a recording to a file without a name.
 func spooled(from io.Reader) (*os.File, error) {
-	file, err := os.CreateTemp("", "touchline-sound-")
+	file, err := audioapi.NewSpool()
 	if err != nil {
 		return nil, err
 	}
-	err = os.Remove(file.Name())
-	if err == nil {
-		_, err = io.Copy(file, from)
-	}
+	_, err = io.Copy(file, from)
 	if err == nil {
 		_, err = file.Seek(0, io.SeekStart)
 	}

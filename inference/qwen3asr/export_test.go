@@ -138,36 +138,24 @@ type Loop struct {
 
 // NewLoop runs a loop with so many slots until stop, which returns its error.
 func NewLoop(b *Backend, slots, queue int) (_ *Loop, stop func() error) {
-	b.next = map[int]int32{}
-	e := &Engine{}
-	var err error
-	e.loop, err = newLoop(b, shape{
-		vocab: 1000, chunk: 16, batch: 4, queue: queue, now: func() time.Time { return b.Now }, alike: alike, together: b.Together,
-		layout: kvcache.Layout{Layers: 1, Slots: slots, KVHeads: 1, MaxLen: 64, HeadDim: 1, ElemSize: 4},
-	}, &e.stats)
-	if err != nil {
-		panic(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- e.loop.run(ctx) }()
-	return &Loop{e}, func() error {
-		cancel()
-		e.loop.inbox.wake.Set()
-		return <-ended
-	}
+	return startLoop(b, slots, shape{batch: 4, queue: queue, now: func() time.Time { return b.Now }, together: b.Together})
 }
 
 // NewTimedLoop runs a loop with 64 slots in real time, whose interim texts wait for others, so long for each of them.
 func NewTimedLoop(b *Backend, linger time.Duration) (_ *Loop, stop func() error) {
+	return startLoop(b, 64, shape{
+		batch: 16, queue: 1000, now: time.Now, together: 4096, mixed: true, linger: linger, shared: func() bool { return true },
+	})
+}
+
+// startLoop runs a loop of a small model.
+func startLoop(b *Backend, slots int, s shape) (_ *Loop, stop func() error) {
+	s.vocab, s.chunk, s.alike = 1000, 16, alike
+	s.layout = kvcache.Layout{Layers: 1, Slots: slots, KVHeads: 1, MaxLen: 64, HeadDim: 1, ElemSize: 4}
 	b.next = map[int]int32{}
 	e := &Engine{}
 	var err error
-	e.loop, err = newLoop(b, shape{
-		vocab: 1000, chunk: 16, batch: 16, queue: 1000, now: time.Now, alike: alike, together: 4096, mixed: true,
-		linger: linger, shared: func() bool { return true },
-		layout: kvcache.Layout{Layers: 1, Slots: 64, KVHeads: 1, MaxLen: 64, HeadDim: 1, ElemSize: 4},
-	}, &e.stats)
+	e.loop, err = newLoop(b, s, &e.stats)
 	if err != nil {
 		panic(err)
 	}

@@ -21,6 +21,12 @@ def _texture(rng: random.Random, device: str) -> Tensor:
     return (x - x.mean()) / (x.std() + 1e-5) * rng.uniform(20, 60) + 127 + (torch.rand(3, 1, 1, device=device) - 0.5) * 120
 
 
+def _cells(colours: int, rows: int, columns: int, device: str) -> Tensor:
+    """[3, rows, columns] of a few colours, in 0..255."""
+    few = torch.rand(colours, 3, device=device) * 255
+    return few[torch.randint(colours, (rows, columns), device=device)].permute(2, 0, 1)
+
+
 def _picture(rng: random.Random, kind: str, device: str) -> Tensor:
     """One picture [3, H, W] in 0..255."""
     yy, xx = torch.arange(H, device=device).view(1, H, 1), torch.arange(W, device=device).view(1, 1, W)
@@ -37,14 +43,15 @@ def _picture(rng: random.Random, kind: str, device: str) -> Tensor:
         return colour * (1 - t) + torch.rand(3, 1, 1, device=device) * 255 * t
     if kind == "mosaic":  # from a few large squares to the grain of a crowd
         rows = rng.choice([4, 8, 16, 32, 63])
-        few = torch.rand(rng.randrange(2, 40), 3, device=device) * 255
-        return F.interpolate(few[torch.randint(len(few), (rows, rows * 2), device=device)].permute(2, 0, 1)[None], size=(H, W), mode="nearest")[0]
+        return F.interpolate(_cells(rng.randrange(2, 40), rows, rows * 2, device)[None], size=(H, W), mode="nearest")[0]
     if kind == "dots":
-        size, few = rng.randrange(5, 40), torch.rand(rng.randrange(1, 9), 3, device=device) * 255
+        size = rng.randrange(5, 40)
         rows, columns = H // size + 1, W // size + 1
-        cells = few[torch.randint(len(few), (rows, columns), device=device)].repeat_interleave(size, 0).repeat_interleave(size, 1)[:H, :W].permute(2, 0, 1)
+        cells = _cells(rng.randrange(1, 9), rows, columns, device)
         inside = ((yy % size - size / 2) ** 2 + (xx % size - size / 2) ** 2) < (size * rng.uniform(0.2, 0.5)) ** 2
-        return torch.where(inside & (torch.rand(1, rows, columns, device=device) < rng.uniform(0.5, 1.1)).repeat_interleave(size, 1).repeat_interleave(size, 2)[:, :H, :W], cells, colour)
+        some = torch.rand(1, rows, columns, device=device) < rng.uniform(0.5, 1.1)
+        cells, some = (x.repeat_interleave(size, 1).repeat_interleave(size, 2)[:, :H, :W] for x in (cells, some))
+        return torch.where(inside & some, cells, colour)
     if kind == "stripes":
         wave = torch.sin((xx * rng.uniform(-1, 1) + yy * rng.uniform(-1, 1)) / rng.uniform(1.5, 20))
         return torch.where(wave > rng.uniform(-0.7, 0.7), colour, torch.rand(3, 1, 1, device=device) * 255)
@@ -81,7 +88,8 @@ def bank(count: int, seed: int, device: str) -> Tensor:
     """[count, 3, H, W] uint8."""
     rng = random.Random(seed)
     torch.manual_seed(seed)
-    kinds = ["noise", "flat", "bars", "gradient", "text", "text", "drawing", "drawing", "drawing", "grass", "grass", "portrait", "portrait", "texture", "texture", "texture", "mosaic", "mosaic", "dots", "dots", "stripes"]
+    kinds = ["noise", "flat", "bars", "gradient", "text", "text", "drawing", "drawing", "drawing", "grass", "grass", "portrait", "portrait", "texture", "texture", "texture",
+             "mosaic", "mosaic", "dots", "dots", "stripes"]  # fmt: skip
     return torch.stack([_picture(rng, rng.choice(kinds), device).clamp(0, 255).to(torch.uint8) for _ in range(count)])
 
 
