@@ -15,6 +15,7 @@ import (
 	"touchline/configs"
 	"touchline/internal/e2e/stage"
 	"touchline/internal/quantile"
+	"touchline/media"
 	"touchline/media/speech"
 )
 
@@ -115,7 +116,7 @@ func (l *loudness) follow(frames <-chan speech.Frame) {
 			if f.PCM[i] <= quietBelow && f.PCM[i] >= -quietBelow {
 				continue
 			}
-			at := f.Due.Add(speech.EncoderDelay + time.Duration(i)*time.Second/48000)
+			at := f.Due.Add(speech.EncoderDelay + media.TicksToDuration(int64(i), 48000))
 			l.mu.Lock()
 			if at.Sub(l.last) > pauseMost {
 				l.since = at
