@@ -18,6 +18,7 @@ type Shape struct {
 	MaxSlices       int
 
 	voice  models.Speech // for WithSpeech
+	sound  int           // seconds of its reference sound
 	spare  int           // last ids of the vocabulary, without a token
 	merges []string      // of the tokenizer
 }
@@ -26,6 +27,18 @@ type Shape struct {
 // vision tower and resampler; about 17.5 GB, and 1.35 GB more with speech), and "tiny", a
 // model for tests; and those of speech recognition.
 func Shapes() []Shape {
+	tiny := published("tiny",
+		models.Decoder{Layers: 3, Hidden: 256, Heads: 6, KVHeads: 3, HeadDim: 64, FFN: 384, Vocab: 1362},
+		models.Vision{Layers: 2, Hidden: 96, Heads: 4, FFN: 200, ResamplerHeads: 2},
+		models.Speech{
+			TTS: models.TTS{Layers: 3, Hidden: 64, Heads: 4, FFN: 160, Codes: 4250, TextRows: 1369},
+			Flow: models.Flow{
+				Codes: 4300, Hidden: 32, Heads: 2, FFN: 64, Blocks: 2, UpBlocks: 2,
+				DiT: models.DiT{Layers: 2, Hidden: 32, Heads: 2, HeadDim: 16, FFN: 128},
+			},
+			Vocoder: models.Vocoder{Channels: 32, Pitch: 24},
+		})
+	tiny.sound = 3
 	return append([]Shape{
 		published("minicpm-o-4.5",
 			models.Decoder{Layers: 36, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 12288, Vocab: 151748},
@@ -38,17 +51,7 @@ func Shapes() []Shape {
 				},
 				Vocoder: models.Vocoder{Channels: 512, Pitch: 512},
 			}),
-		published("tiny",
-			models.Decoder{Layers: 3, Hidden: 256, Heads: 6, KVHeads: 3, HeadDim: 64, FFN: 384, Vocab: 1362},
-			models.Vision{Layers: 2, Hidden: 96, Heads: 4, FFN: 200, ResamplerHeads: 2},
-			models.Speech{
-				TTS: models.TTS{Layers: 3, Hidden: 64, Heads: 4, FFN: 160, Codes: 4250, TextRows: 1369},
-				Flow: models.Flow{
-					Codes: 4300, Hidden: 32, Heads: 2, FFN: 64, Blocks: 2, UpBlocks: 2,
-					DiT: models.DiT{Layers: 2, Hidden: 32, Heads: 2, HeadDim: 16, FFN: 128},
-				},
-				Vocoder: models.Vocoder{Channels: 32, Pitch: 24},
-			}),
+		tiny,
 	}, hearingShapes()...)
 }
 
@@ -63,7 +66,7 @@ func published(name string, d models.Decoder, v models.Vision, voice models.Spee
 	f := &voice.Flow
 	f.Mel, f.Speaker, f.MaxPrompt = 80, 192, 425
 	f.DiT.Time, f.DiT.Steps, f.DiT.Guidance = 256, 10, 0.7
-	return Shape{Name: name, ScaleResolution: 448, MaxSlices: 9, Dims: models.Dims{Decoder: d, Vision: &v}, voice: voice}
+	return Shape{Name: name, ScaleResolution: 448, MaxSlices: 9, Dims: models.Dims{Decoder: d, Vision: &v}, voice: voice, sound: 6}
 }
 
 // WithSpeech returns the shape with the model's own voice.

@@ -91,7 +91,7 @@ func (s *Source) addVoice() error {
 	if err != nil {
 		return err
 	}
-	s.files[speakerName], s.files[codesName], s.files[soundName] = speaker, codes, sound()
+	s.files[speakerName], s.files[codesName], s.files[soundName] = speaker, codes, sound(s.shape.sound)
 	s.files[flowConfig] = fmt.Appendf(nil, "flow:\n  decoder:\n    inference_cfg_rate: %g\n", s.shape.Speech.Flow.DiT.Guidance)
 	return nil
 }
@@ -178,9 +178,9 @@ func (s *Source) codesModel() ([]byte, error) {
 	return m.Marshal()
 }
 
-// sound returns three seconds of a hum with overtones as a WAV file of 16 kHz.
-func sound() []byte {
-	const rate, seconds, pitch, overtones = 16000, 3, 120, 20
+// sound returns seconds of a hum with overtones as a WAV file of 16 kHz.
+func sound(seconds int) []byte {
+	const rate, pitch, overtones = 16000, 120, 20
 	var samples []byte
 	for i := range rate * seconds {
 		t := float64(i) / rate
