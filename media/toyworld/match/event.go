@@ -112,7 +112,7 @@ const (
 	Wide Kind = "wide"
 	// KickOff: the ball is played from the centre spot.
 	KickOff Kind = "kick_off"
-	// FreeKick: the referee blows, and everybody comes to a stand.
+	// FreeKick: the referee blows and raises an arm, and everybody comes to a stand.
 	FreeKick Kind = "free_kick"
 	// Turn: the other team has the ball, and the players stream the other way.
 	Turn Kind = "turn"

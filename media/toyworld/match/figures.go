@@ -20,6 +20,7 @@ type figure struct {
 	hop        float64
 	index      int
 	stride     float64 // -1 to 1
+	signal     float64 // how far the right arm is up, 0 to 1
 	lean       float64 // angle to the right, in radians
 }
 
@@ -34,6 +35,12 @@ func (f *figure) spot(right, up float64) (x, y float64) {
 const (
 	torsoUp = 0.55
 	lying   = 1.3 // radians
+)
+
+// Where a raised hand is, in parts of the figure's height: to its right, and up. The arm is larger than life, as all is.
+const (
+	handRight = 0.2
+	handUp    = 1.28
 )
 
 // cast places all figures of a moment on the picture.
@@ -52,6 +59,9 @@ func (m *Match) cast(cam paint.Camera, t int64) []figure {
 		if m.script.at(t).moving() {
 			_, _, played := m.script.anchor(t - m.team[i].lag)
 			f.stride = math.Sin(played*9 + m.team[i].phaseX)
+		}
+		if i == referee {
+			f.signal = m.script.signal(t)
 		}
 		out = append(out, f)
 	}
@@ -90,8 +100,12 @@ func (m *Match) drawPlay(c *paint.Canvas, s Shot, t int64) {
 	}
 }
 
-func (m *Match) drawFigure(c *paint.Canvas, f figure) {
-	who := &m.team[f.index]
+// kit is what a figure wears.
+func (m *Match) kit(who *footballer) kit {
+	if who.team == official {
+		black := paint.RGB{16, 16, 20}
+		return kit{shirt: black, sleeve: black, shorts: black}
+	}
 	k := m.kits[who.team]
 	if who.keeper {
 		k.shirt, k.sleeve, k.shorts = paint.RGB{54, 196, 120}, paint.RGB{20, 90, 50}, paint.RGB{20, 60, 40}
@@ -99,6 +113,11 @@ func (m *Match) drawFigure(c *paint.Canvas, f figure) {
 			k.shirt = paint.RGB{250, 150, 200}
 		}
 	}
+	return k
+}
+
+func (m *Match) drawFigure(c *paint.Canvas, f figure) {
+	k := m.kit(&m.team[f.index])
 	skin := []paint.RGB{{232, 190, 160}, {196, 146, 110}, {120, 82, 60}}[f.index%3]
 	s, step, lift := f.size, 0.1*f.stride, 0.0
 	if f.hop > 0 {
@@ -114,9 +133,13 @@ func (m *Match) drawFigure(c *paint.Canvas, f figure) {
 	limb(0.05, 0.40, 0.07+step, 0.03, 0.05, skin)
 	limb(-0.06, 0.36, 0.06, 0.36, 0.085, k.shorts)
 	limb(-0.13, 0.68, -0.21+step*0.6, 0.45+lift, 0.045, k.sleeve)
-	limb(0.13, 0.68, 0.21-step*0.6, 0.45+lift, 0.045, k.sleeve)
+	handX, handY, sleeve := 0.21-step*0.6, 0.45+lift, 0.045
+	if f.signal > 0 {
+		handX, handY, sleeve = handX+(handRight-handX)*f.signal, handY+(handUp-handY)*f.signal, 0.065
+	}
+	limb(0.13, 0.68, handX, handY, sleeve, k.sleeve)
 	limb(0, 0.67, 0, 0.46, 0.145, k.shirt)
-	if s >= numberFrom*float64(m.width) && s >= numberLeast && f.lean == 0 {
+	if s >= numberFrom*float64(m.width) && s >= numberLeast && f.lean == 0 && f.index != referee {
 		m.drawNumber(c, f, k.shirt)
 	}
 	x, y := f.spot(0, 0.87*s)

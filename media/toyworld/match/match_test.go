@@ -2,6 +2,7 @@ package match_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -238,4 +239,55 @@ func TestShiftScore(t *testing.T) {
 		}
 		require.Equal(t, a, b)
 	}
+}
+
+// The referee is in the picture, clear of the ball, and keeps an arm up from the whistle for a free kick until the ball has been touched.
+func TestReferee(t *testing.T) {
+	const frame, look = time.Second / 30, 600 * time.Millisecond
+	kicks, seen, frames, beside := 0, 0, 0, 0
+	for seed := range uint64(15) {
+		m := newMatch(seed)
+		pix := make([]byte, paint.I420Size(width, height))
+		c := paint.NewCanvas(pix, width, height)
+		dark := func(at [2]float64) bool {
+			i := int(at[1]*height)*width + int(at[0]*width)
+			return slices.Min(c.Y.Pix[i-1:i+2]) < 60
+		}
+		within := func(at [2]float64) bool { return at[0] > 0.01 && at[0] < 0.99 && at[1] > 0.01 && at[1] < 0.99 }
+		for _, e := range m.Events(0, 9*time.Minute) {
+			if e.Kind != match.FreeKick || m.Lamps(e.At).Level < 1 { // in less light the grass is dark too
+				continue
+			}
+			require.Nil(t, m.Truth(e.At-frame).Signal)
+			kicks++
+			shows := false
+			at := e.At + look
+			for ; m.Truth(at).Phase == match.AtFreeKick; at += look {
+				now := m.Truth(at)
+				require.NotNil(t, now.Signal, "seed %d at %v", seed, at)
+				m.Draw(at, &c)
+				shows = shows || within(*now.Signal) && dark(*now.Signal) && dark(*now.Referee)
+			}
+			if shows {
+				seen++
+			}
+			require.Nil(t, m.Truth(at+2*time.Second).Signal, "seed %d at %v", seed, at)
+		}
+		for at := time.Second; at < 9*time.Minute; at += 730 * time.Millisecond {
+			now := m.Truth(at)
+			if now.Referee == nil || !now.Live {
+				require.Equal(t, now.Camera == match.ShotCrowd, now.Referee == nil)
+				continue
+			}
+			frames++
+			near := math.Hypot(now.Referee[0]-now.Ball[0], (now.Referee[1]-now.Ball[1])*height/width)
+			if within(*now.Referee) && near > 0.02 {
+				beside++
+			}
+			require.True(t, now.Signal == nil || now.Phase == match.AtFreeKick || now.Phase == match.Play && now.Since < 0.5)
+		}
+	}
+	require.Greater(t, kicks, 40)
+	require.GreaterOrEqual(t, seen*100, kicks*97, "%d of %d", seen, kicks)
+	require.Greater(t, beside*100, frames*94, "%d of %d", beside, frames)
 }

@@ -12,13 +12,18 @@ import (
 
 const (
 	teamSize = 11
-	figures  = 2 * teamSize
+	referee  = 2 * teamSize // the last figure
+	figures  = referee + 1
 	passMS   = 900 // between two passes
 	flightMS = 420 // of a pass
 	longMS   = 650 // of a first pass from an empty spot
 	shotMS   = 700 // of a shot at the goal
 	heldMS   = 150 // for which a player has the ball at least before a shot or a turn
+	raiseMS  = 300 // in which the referee's arm goes up, or down
 )
+
+// official is the team of the referee.
+const official = -1
 
 // footballer is what does not change about a figure.
 type footballer struct {
@@ -31,7 +36,8 @@ type footballer struct {
 	phaseX, phaseY float64
 }
 
-// line-up: a back four, a middle four and two strikers.
+// line-up: a back four, a middle four and two strikers; and the referee, who runs behind play, beyond the ball as the
+// camera sees it.
 func lineUp(seed uint64) [figures]footballer {
 	homes := [teamSize][2]float64{
 		{-48, 0},
@@ -47,7 +53,8 @@ func lineUp(seed uint64) [figures]footballer {
 		{12, 11},
 	}
 	var out [figures]footballer
-	for i := range out {
+	out[referee] = footballer{team: official, homeY: 6, lag: 2 * lagMS, swing: 0.8, rateX: 0.7, rateY: 0.8}
+	for i := range referee {
 		n := i % teamSize
 		f := footballer{team: i / teamSize, keeper: n == 0}
 		roll := func(k uint64) float64 { return paint.Chance(seed, uint64(i), k) }
@@ -112,8 +119,11 @@ func (s *script) place(figure int, t int64) paint.Vec {
 	}
 	x, y, played := s.anchor(when)
 	k, ky := 0.72, 0.45
-	if f.keeper {
+	switch {
+	case f.keeper:
 		k, ky = 0.06, 0.25
+	case f.team == official:
+		k, ky = 1, 1
 	}
 	p := paint.At(
 		midX+f.homeX+k*(x-midX)+f.swing*math.Sin(played*f.rateX+f.phaseX),
@@ -145,6 +155,19 @@ func (s *script) dive(team int, t int64) (shift, lean float64) {
 	}
 	shift = a.side * step * a.reach * (ease(-380, -20) - ease(900, 1700))
 	return shift, a.reach * (ease(-260, 40) - ease(900, 1400))
+}
+
+// signal is how far the referee's arm is up, from 0 to 1: from the whistle for a free kick until the ball has been
+// touched again, as for an indirect one.
+func (s *script) signal(t int64) float64 {
+	p := s.at(t)
+	if p.phase == AtFreeKick {
+		return min(1, float64(t-p.start)/raiseMS)
+	}
+	if p.start > 0 && p.moving() && s.at(p.start-1).phase == AtFreeKick {
+		return max(0, min(1, float64(p.start+flightMS+raiseMS-t)/raiseMS))
+	}
+	return 0
 }
 
 // lastPass is the number of the last pass: its receiver has the ball a moment before play turns or a shot is struck.

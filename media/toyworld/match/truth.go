@@ -103,8 +103,12 @@ type Truth struct {
 	BallWay Direction   `json:"ball_way"`
 	// Pitch is the ball's place on the pitch in metres: from the left goal line, and from the near touchline.
 	Pitch [2]float64 `json:"pitch"`
-	// Torsos are the places of the 22 figures' shirts on the picture, team 0 first; keepers are 0 and 11. Empty in the crowd shot.
+	// Torsos are the places of the 22 players' shirts on the picture, team 0 first; keepers are 0 and 11. Empty in the crowd shot.
 	Torsos [][2]float64 `json:"torsos"`
+	// Referee is the place of the referee's shirt, nil in the crowd shot. Signal is that of the raised hand, from a free
+	// kick's whistle until the ball has been touched; nil while the arm is down.
+	Referee *[2]float64 `json:"referee"`
+	Signal  *[2]float64 `json:"signal"`
 	// Flow is where the figures in sight stream, None when they do not move
 	// together; Speed is their mean speed in picture widths a second.
 	Flow  Direction `json:"flow"`
@@ -193,8 +197,11 @@ func (m *Match) graphics(t int64, out *Truth) {
 	}
 }
 
-// changing reports whether graphics or a keeper are on the move. The lights change during play only.
+// changing reports whether graphics, a keeper or the referee's arm are on the move. The lights change during play only.
 func (m *Match) changing(t int64, now showing) bool {
+	if m.script.signal(now.moment) != m.script.signal(now.moment-100) {
+		return true
+	}
 	for team := range 2 {
 		_, before := m.script.dive(team, now.moment-100)
 		if _, lean := m.script.dive(team, now.moment); lean != before {
@@ -231,10 +238,20 @@ func (m *Match) play(now showing, p *passage, out *Truth) {
 	ball := m.script.ballAt(t)
 	out.Pitch = [2]float64{round(ball.X, 1), round(ball.Y, 1)}
 	size, tall := float64(m.width), float64(m.height)
-	out.Torsos = make([][2]float64, figures)
+	out.Torsos = make([][2]float64, 2*teamSize)
 	for _, f := range m.cast(now.shot.camera(), t) {
-		x, y := f.spot(0, torsoUp*f.size)
-		out.Torsos[f.index] = [2]float64{round(x/size, 4), round(y/tall, 4)}
+		at := func(right, up float64) [2]float64 {
+			x, y := f.spot(right*f.size, up*f.size)
+			return [2]float64{round(x/size, 4), round(y/tall, 4)}
+		}
+		if f.index != referee {
+			out.Torsos[f.index] = at(0, torsoUp)
+			continue
+		}
+		out.Referee = new(at(0, torsoUp))
+		if f.signal == 1 {
+			out.Signal = new(at(handRight, handUp))
+		}
 	}
 }
 

@@ -49,6 +49,7 @@ class Fact:
     pitch: tuple[float, float]
     flow: int
     still: bool
+    signal: bool  # the referee's arm is up
 
     @property
     def live(self) -> bool:
@@ -62,16 +63,21 @@ class Fact:
         return "own" if x < 40 else "mid" if x < 64 else "final" if x < 80 else "box"
 
 
-POINTS = (*TEAMS, "keeper")
+POINTS = (*TEAMS, "keeper", "referee", "signal")
 
 
 def facts(lines: list[str]) -> tuple[list[Fact], list[list[tuple[float, float, int]]]]:
-    """The truth of a film, and where the shirts are in each picture: x, y and the class of POINTS."""
+    """The truth of a film, and where the shirts and the raised hand are in each picture: x, y and the class of POINTS."""
     records = [json.loads(line) for line in lines]
     out = [_fact(d) for d in records]
     a, b = (TEAMS.index(t) for t in out[0].teams)
     kits = [7] + [a] * 10 + [7] + [b] * 10
-    return out, [[(x, y, k) for (x, y), k in zip(d["match"]["torsos"], kits, strict=False)] for d in records]
+    return out, [_points(d["match"], kits) for d in records]
+
+
+def _points(m: dict[str, Any], kits: list[int]) -> list[tuple[float, float, int]]:
+    shirts = [(x, y, k) for (x, y), k in zip(m["torsos"], kits, strict=False)]
+    return shirts + [(*m[what], POINTS.index(what)) for what in ("referee", "signal") if m[what]]
 
 
 def _team(short: str) -> str:
@@ -91,6 +97,7 @@ def _fact(d: dict[str, Any]) -> Fact:
         attempt=(a["team"], a["number"], a["outcome"], a["age"], a["contact"]) if a else None,
         goal=(g["team"], g["number"], g["age"]) if g else None, shots=tuple(m["shots"]), covered=m["banner"] or m["flash"] > 0.3,
         light=d["light"], tint=TINTS.index(d["tint"]), ball=tuple(m["ball"]) if m.get("ball") else None, pitch=tuple(m["pitch"]), flow=m["flow"], still=m["still"],
+        signal=m["signal"] is not None,
     )  # fmt: skip
 
 
@@ -383,9 +390,10 @@ def style(o: Order | None, rng: random.Random, profile: str, n: News) -> str:
 
 
 # Truth per picture, read from the resampler's rows while training, and per text, read from the language model's last state before the answer: classes.
-PICTURE_HEADS = {"state": 10, "camera": 6, "team": 3, "s0": 10, "s1": 10, "m10": 10, "m1": 10, "kit0": 7, "kit1": 7, "dim": 2, "tint": 4, "zone": 4, "attempt": 6, "number": 12}
+PICTURE_HEADS = {"state": 10, "camera": 6, "team": 3, "s0": 10, "s1": 10, "m10": 10, "m1": 10, "kit0": 7, "kit1": 7, "dim": 2, "tint": 4, "zone": 4, "attempt": 6, "number": 12,
+                 "signal": 2}
 TEXT_HEADS = {"state": 10, "team": 3, "kit": 8, "s0": 10, "s1": 10, "lead": 3, "m10": 10, "m1": 10, "light": 5, "attempt": 6, "turned": 2, "zone": 4, "still": 2, "number": 12,
-              "moved": 3, "moved along": 3}
+              "signal": 2, "moved": 3, "moved along": 3}
 PLACES = ("ball x", "ball y", "pitch x", "pitch y", "flow")
 
 
@@ -397,7 +405,7 @@ def picture_truth(f: Fact) -> tuple[list[int], list[float]]:
     number = f.goal[1] if f.state == "goal" and f.goal and f.goal[2] > 0.7 else f.attempt[1] if f.attempt and f.plate else 0  # in the graphics
     kits = [TEAMS.index(t) for t in f.teams]
     classes = [STATES.index(f.state), CAMERAS.index(f.camera), f.team + 1 if played and f.team is not None else 0 if f.state == "crowd" else -1,
-               *f.score, minute // 10, minute % 10, *kits, int(f.light < 0.9), f.tint, ZONES.index(f.zone) if played else -1, flight, number]  # fmt: skip
+               *f.score, minute // 10, minute % 10, *kits, int(f.light < 0.9), f.tint, ZONES.index(f.zone) if played else -1, flight, number, int(f.signal)]  # fmt: skip
     seen = f.ball is not None and not f.covered and 0 < f.ball[0] < 1 and 0 < f.ball[1] < 1
     places = [*(f.ball if seen and f.ball else (-9, -9)), *((f.pitch[0] / 105, f.pitch[1] / 68) if played else (-9, -9)), f.flow if f.state == "play" else -9]
     return classes, places
