@@ -260,10 +260,12 @@ def _alerts(rng: random.Random, s: Setting, world: ModuleType, win: list[Any]) -
     rules = rules[alone:]
     rng.shuffle(rules)
     numbers = sorted(rng.sample(range(1, max(wanted, rng.choice([wanted, 9, 16])) + 1), wanted))
-    if rng.random() < 0.1:  # a rule about the other world never holds
+    if rng.random() < 0.2:  # a rule that never holds: about the other world, or about what neither has
         other = next(w for w in WORLDS.values() if w is not world)
-        rules[0] = other.order(rng, s.lang, rng.choice([k for k in other.ELSEWHERE if k in other.RULES]), rule=True)
-        rules[0].kind = ""
+        elsewhere = [k for k in other.ELSEWHERE if k in other.RULES]
+        never = world.order(rng, s.lang, "cannot", rule=True) if rng.random() < 0.5 else other.order(rng, s.lang, rng.choice(elsewhere), rule=True)
+        never.kind = ""
+        rules[rng.randrange(len(rules))] = never
     fired, asked = [], []
     for k, o in zip(numbers, rules, strict=True):
         n = world.holds(rng, o, win) if o.kind else None

@@ -43,6 +43,15 @@ class Grammar(unittest.TestCase):
                         held = {words.bare(module.order(rng, lang, kind, held_out=True).text) for _ in range(60)}
                         self.assertFalse(trained & held)
 
+    def test_rules_held_out(self) -> None:
+        """No rule that is held out is trained on."""
+        for world in examples.WORLDS:
+            for lang in LANGUAGES:
+                for kind, topic in words.topics(f"{world}.{lang}").items():
+                    for slot in "XW":
+                        trained, held = ({t for p in part[slot] for t in words.expand(p)} for part in topic)
+                        self.assertFalse(trained & held, f"{world} {lang} {kind}")
+
     def test_frames(self) -> None:
         """Every text of a frame has its topic."""
         for lang in LANGUAGES:

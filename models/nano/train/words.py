@@ -205,7 +205,8 @@ def bare(text: str) -> str:
 def _order(rng: random.Random, name: str, kind: str, held_out: bool) -> str:
     trained, held = orders(name).get(kind, ([], []))
     topic = topics(name).get(kind)
-    if not topic or rng.random() > (0.6 if held_out else 0.8) and (held if held_out else trained):
+    framed = 0.6 if held_out else 0.8 if topic and topic[0]["X"] else 0.3
+    if not topic or rng.random() > framed and (held if held_out else trained):
         return rng.choice(held) if held_out else rng.choice(rng.choice(trained))
     usable = [[f for f in fs if topic[0]["X"] or "{X}" not in f] for fs in frames(name.split(".")[1])]
     new_frame = held_out and bool(usable[1]) and rng.random() < 0.5
