@@ -12,7 +12,7 @@ from typing import Any
 import match
 import words
 import yard
-from words import HINTS, LANGUAGES, SILENCE, News, Order
+from words import HINTS, LANGUAGES, REGISTERS, SILENCE, STYLES, News, Order
 
 PROFILES = Path(__file__).parents[3] / "configs" / "profiles"
 FPS = 5
@@ -174,14 +174,26 @@ class Commentator:
 
     def look(self, rng: random.Random, i: int, limit: int) -> str:
         """The answer to a look at picture i."""
-        win, world, age = self.film.window(i, self.pictures, self.step), self.film.world, (i - self.at) / FPS
-        n = world.follow(rng, self.order, win, self.told, age) if self.order else world.tell(rng, win, self.told, age)
-        text = world.word(rng, win, n, self.lang, world.style(self.order, rng, self.profile, n), limit, self.said) if n else SILENCE
-        if text in (self.said, SILENCE):
+        win, world, o = self.film.window(i, self.pictures, self.step), self.film.world, self.order
+        n = self.news(rng, win, (i - self.at) / FPS)
+        if n is None:
+            return SILENCE
+        register = o.kind if o and o.kind in REGISTERS else world.style(rng, self.profile, n)
+        text = world.word(rng, win, n, self.lang, register, limit, self.said)
+        if text == self.said:
             return SILENCE
         self.told, self.said, self.at = n, text, i
         self.past.append((i, text))
         return text
+
+    def news(self, rng: random.Random, win: list[Any], age: float) -> News | None:
+        """What is worth saying of a window, age seconds after the last comment."""
+        o, world = self.order, self.film.world
+        if o is None or o.kind in STYLES:
+            return world.tell(rng, win, self.told, age)
+        if o.kind == "quiet" or o.kind == "cannot" and self.told and self.told.kind == "cannot":
+            return None
+        return News("cannot") if o.kind == "cannot" else world.follow(rng, o, win, self.told, age)
 
     def run(self, rng: random.Random, start: int, end: int) -> None:
         """Comments on the pictures from start until shortly before end, at the engine's pace."""

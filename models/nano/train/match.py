@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import words
-from words import STYLES, News, Order
+from words import News, Order
 
 NAME = "match"
 TEAMS = ["Red", "Blue", "Yellow", "White", "Violet", "Sky Blue", "Orange"]
@@ -259,7 +259,7 @@ def word(rng: random.Random, win: list[Fact], n: News, lang: str, register: str,
 # Orders that let some news through, with the kinds that pass.
 FILTERS = {
     "goals": GOALS, "shots": ("shot", "save", "post", "wide", *GOALS), "keepers": ("save",),
-    "lights": ("dim", "bright", "tint", "white"), "crowd": ("crowd",), "replays": ("replay", "replay_goal", "replay_other"),
+    "lights": ("dim", "bright", "tint", "white"), "crowd": ("crowd",), "replays": ("replay", "replay_goal"),
     "restarts": ("free", "goal_kick", "kick_off", "kick_score", "half_time", "full_time"), "danger": ("box",), "team": (), "player": (),
     "dim": ("dim",), "bright": ("bright",), "free": ("free",), "half_time": ("half_time",), "kick_off": ("kick_off", "kick_score"),
 }  # fmt: skip
@@ -292,12 +292,6 @@ def order(rng: random.Random, lang: str, kind: str, win: list[Fact] | None = Non
 def follow(rng: random.Random, o: Order, win: list[Fact], told: News | None, age: float) -> News | None:
     """The news that an order lets through, or its answer. told is the last comment under the order."""
     now, kind = win[-1], told.kind if told else ""
-    if o.kind in STYLES:
-        return tell(rng, win, told, age)
-    if o.kind == "quiet":
-        return None
-    if o.kind == "cannot":
-        return None if kind == "cannot" else News("cannot")
     if o.kind == "score":
         return None if told and kind in ("state", "lead", "level", "none") and age < 55 else scoreline(rng, now, False)
     if o.kind == "ball" or o.kind in QUESTIONS:
@@ -380,10 +374,8 @@ def moments(win: list[Fact]) -> list[str]:
     return [now.state] * (now.state != "play") + ["light" if n is news[1] else n.kind for n in news if n]
 
 
-def style(o: Order | None, rng: random.Random, profile: str, n: News) -> str:
-    """The register of a comment: what the order asks for, or what fits profile and event."""
-    if o and o.kind in ("calm", "boil"):
-        return o.kind
+def style(rng: random.Random, profile: str, n: News) -> str:
+    """The register that fits profile and event."""
     big = n.kind in (*GOALS, "joy", "save", "post", "wide", "shot", "crowd")
     weights = {"sports": (1, 5, 5) if big else (5, 5, 1), "default": (3, 6, 2) if big else (6, 4, 0)}.get(profile, (7, 3, 0) if big else (9, 1, 0))
     return rng.choices(words.REGISTERS, weights)[0]

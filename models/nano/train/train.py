@@ -26,7 +26,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import examples
-import golden
 import match
 import negatives
 from net import Config, Nano, export, shared
@@ -35,6 +34,7 @@ W, H = 448, 252  # of a picture as the engine hands it on
 BYTES = W * H * 3 // 2
 ROWS, ROW = 128, 1024  # of a step, at most, and tokens about each window: system part, pictures, and some texts
 LONGEST = 160  # of nearly all texts with their answers
+RATE = 1.5e-3  # of learning, at its highest
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 T0 = time.time()
 WORLDS = list(examples.WORLDS.values())
@@ -323,7 +323,7 @@ def mean_of(values: Tensor, some: Tensor) -> Tensor:
 class Trainer:
     """Steps of training."""
 
-    def __init__(self, c: Config, model: Nano, t: Truth, compiled: bool, recorded: bool) -> None:
+    def __init__(self, c: Config, model: Nano, t: Truth, compiled: bool) -> None:
         self.c, self.model, self.t, self.heads = c, model, t, Heads(c).to(DEVICE)
         named = dict([*model.named_parameters(), *self.heads.named_parameters()])
         hidden = {n for n, p in named.items() if p.dim() == 2 and n.startswith(("vpm.encoder", "resampler", "llm.model.layers")) and n != "resampler.query"}
@@ -338,7 +338,7 @@ class Trainer:
             torch._dynamo.config.cache_size_limit = 32
             self.look, self.pixels, self.decode, self.rgb = (torch.compile(f, dynamic=False) for f in (self.look, self.pixels, self.decode, self.rgb))
         self.graphs: dict[tuple[int, bool], tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
-        self.pool, self.tries = torch.cuda.graph_pool_handle() if recorded and DEVICE == "cuda" else None, dict[tuple[int, bool], int]()
+        self.pool, self.tries = torch.cuda.graph_pool_handle() if compiled and DEVICE == "cuda" else None, dict[tuple[int, bool], int]()
 
     def step(self, n: int, arrays: list[np.ndarray], bank: Tensor, reading: bool, right: dict[str, float] | None) -> tuple[float, float]:
         """One step on a batch; with right, fills it and returns the losses of all and of the texts. A kind of step is recorded as a CUDA graph when it has run
@@ -421,11 +421,8 @@ def main() -> None:
     ap.add_argument("--first-stage", type=float, default=0.25, help="share of the time for pictures alone")
     ap.add_argument("--config", type=json.loads, default={})
     ap.add_argument("--pictures", type=int, default=512, help="a step")
-    ap.add_argument("--rate", type=float, default=1.5e-3)
     ap.add_argument("--workers", type=int, default=8)
-    ap.add_argument("--no-compile", action="store_true")
-    ap.add_argument("--no-graphs", action="store_true", help="start every kernel of a step from Python, which takes twice as long")
-    ap.add_argument("--start", type=Path, help="a checkpoint to train on, instead of nothing")
+    ap.add_argument("--no-compile", action="store_true", help="start every kernel of a step from Python, which is slower")
     ap.add_argument("--state", type=Path, help="file to keep an unfinished training in, and to go on from")
     ap.add_argument("--stop", type=float, default=math.inf, help="seconds from the start after which to keep it there")
     a = ap.parse_args()
@@ -442,9 +439,9 @@ def main() -> None:
         mp.Process(target=work, args=(i, t.films, loaded, reading, batches, prompts, a.pictures), daemon=True).start()
     threading.Thread(target=t.load, args=(loaded,), daemon=True).start()
     bank = negatives.bank(2400 if DEVICE == "cuda" else 30, 1, DEVICE)
-    model = (golden.load(a.start).train() if a.start else Nano(c)).to(DEVICE)
+    model = Nano(c).to(DEVICE)
     log(c, "tower", c.size(W, H), {n: sum(p.numel() for p in m.parameters()) for n, m in {"all": model, **dict(model.named_children())}.items()})
-    trainer = Trainer(c, model, t, not a.no_compile, not a.no_graphs)
+    trainer = Trainer(c, model, t, not a.no_compile)
     opt = trainer.opt
     while loaded.value < min(8, len(t.films)):
         time.sleep(0.1)
@@ -472,7 +469,7 @@ def main() -> None:
         waited += time.time() - w0
         spent, last = spent + min(1, w0 - last), w0  # compiling is not training
         texts_from = texts_from or (step if reads else 0)
-        rate = a.rate * min(1, (step + 1) / 150) * (0.5 * (1 + math.cos(math.pi * done)) * 0.98 + 0.02)
+        rate = RATE * min(1, (step + 1) / 150) * (0.5 * (1 + math.cos(math.pi * done)) * 0.98 + 0.02)
         for g in opt.param_groups:
             g["lr"].fill_(rate * min(1, (step - texts_from + 1) / 150) if g["late"] and reads else rate)
         right: dict[str, float] | None = {} if step % 200 == 50 else None

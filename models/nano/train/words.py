@@ -3,6 +3,7 @@
 import itertools
 import random
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -114,20 +115,30 @@ def sayings(name: str) -> dict[str, dict[str, list[str]]]:
     return out
 
 
+def _sections(name: str) -> Iterator[tuple[str, int, str, str]]:
+    """The lines of a file about orders, with their kind, 1 if they are held out of training, and what they are: "X" for nouns and texts, "W" for clauses."""
+    kind, held, slot = "", 0, "X"
+    for line in _lines(name):
+        if head := re.fullmatch(r"\[(\w+)\]", line):
+            kind, held, slot = head[1], 0, "X"
+        elif line == "= held out":
+            held, slot = 1, "X"
+        elif line == "when":
+            slot = "W"
+        else:
+            yield kind, held, slot, line
+
+
 @lru_cache
 def orders(name: str) -> dict[str, tuple[list[list[str]], list[str]]]:
     """Kind -> (texts of each pattern for training, texts held out of it) of a file of orders."""
     out: dict[str, tuple[list[list[str]], list[str]]] = {}
-    held = False
-    for line in _lines(f"orders.{name}"):
-        if head := re.fullmatch(r"\[(\w+)\]", line):
-            out[head[1]], held = ([], []), False
-        elif line == "= held out":
-            held = True
-        elif held:
-            list(out.values())[-1][1].extend(expand(line))
+    for kind, held, _, line in _sections(f"orders.{name}"):
+        trained, tests = out.setdefault(kind, ([], []))
+        if held:
+            tests += expand(line)
         else:
-            list(out.values())[-1][0].append(expand(line))
+            trained.append(expand(line))
     return out
 
 
@@ -135,25 +146,18 @@ def orders(name: str) -> dict[str, tuple[list[list[str]], list[str]]]:
 def topics(name: str) -> dict[str, tuple[dict[str, list[str]], dict[str, list[str]]]]:
     """Kind -> nouns and clauses ("X", "W") for the frames, for training and held out of it."""
     out: dict[str, tuple[dict[str, list[str]], dict[str, list[str]]]] = {}
-    held, slot = 0, "X"
-    for line in _lines(f"topics.{name}"):
-        if head := re.fullmatch(r"\[(\w+)\]", line):
-            out[head[1]], held, slot = ({"X": [], "W": []}, {"X": [], "W": []}), 0, "X"
-        elif line == "= held out":
-            held, slot = 1, "X"
-        elif line == "when":
-            slot = "W"
-        else:
-            list(out.values())[-1][held][slot].append(line)
+    for kind, held, slot, line in _sections(f"topics.{name}"):
+        out.setdefault(kind, ({"X": [], "W": []}, {"X": [], "W": []}))[held][slot].append(line)
     return out
 
 
 @lru_cache
 def frames(lang: str) -> tuple[list[str], list[str]]:
     """Frames for training and held out of it."""
-    lines = _lines(f"frames.{lang}")
-    at = lines.index("= held out")
-    return lines[:at], lines[at + 1 :]
+    out: tuple[list[str], list[str]] = ([], [])
+    for _, held, _, line in _sections(f"frames.{lang}"):
+        out[held].append(line)
+    return out
 
 
 @lru_cache

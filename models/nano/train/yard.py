@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import words
-from words import STYLES, News, Order
+from words import News, Order
 
 NAME = "yard"
 COATS = ["red", "blue", "green", "yellow", "white", "black", "orange"]
@@ -206,15 +206,9 @@ def order(rng: random.Random, lang: str, kind: str, win: list[Fact] | None = Non
 
 def follow(rng: random.Random, o: Order, win: list[Fact], told: News | None, age: float) -> News | None:
     """The news that an order lets through, or its answer. told is the last comment under the order."""
-    if o.kind in STYLES:
-        return tell(rng, win, told, age)
     if o.kind in ("nodog", "nocat"):
         n = tell(rng, win, told, age)
         return None if n and n.kind == o.kind[2:] else n
-    if o.kind == "quiet":
-        return None
-    if o.kind == "cannot":
-        return None if told and told.kind == "cannot" else News("cannot")
     if o.kind.startswith("q_"):
         n = answer(o, win[-1])
         return None if told and (told.kind, told.key) == (n.kind, n.key) else n
@@ -292,10 +286,8 @@ def moments(win: list[Fact]) -> list[str]:
     return [n.kind for n in shown] + fresh + ["someone"] * bool(win[-1].people) + ["both"] * (len(win[-1].people) > 1) + ["twilight"] * (0.1 < win[-1].light < 0.9)
 
 
-def style(o: Order | None, rng: random.Random, profile: str, n: News) -> str:
-    """The register of a comment: what the order asks for, or what fits profile and event."""
-    if o and o.kind in ("calm", "boil"):
-        return o.kind
+def style(rng: random.Random, profile: str, _: News) -> str:
+    """The register that fits the profile."""
     weights = {"sports": (2, 5, 4), "default": (5, 5, 1), "security": (9, 1, 0)}.get(profile, (7, 3, 0))
     return rng.choices(words.REGISTERS, weights)[0]
 
