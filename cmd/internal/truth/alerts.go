@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	alertEvery = 600 * time.Millisecond // between two looks with rules: the time from a look's first picture to its last
+	alertEvery = 600 * time.Millisecond // between two looks with rules
 	rulesFor   = 30 * time.Second       // for which a look has the same rules
 	rulesOnce  = 3                      // in a look
 	alertShows = 600 * time.Millisecond // after an event, until it shows plainly
@@ -185,7 +185,7 @@ func (v *viewing) causes(r rule, at time.Duration) bool {
 	if len(v.happened(r.kind, r.colour, at-alertNews, at+alertEarly)) > 0 {
 		return true
 	}
-	for _, t := range v.near(at) {
+	for _, t := range v.shown(at) {
 		if r.kind == "coat" {
 			for _, p := range t.Yard.People {
 				if p.Coat == r.colour {

@@ -62,7 +62,7 @@ func (c *Command) order(v *viewing, dice *rand.Rand, kind string) order {
 	o.colour = anyCoat(dice)
 	if e := v.happened(kind, o.colour, margin, v.length-margin); len(e) > 0 && dice.IntN(2) == 0 {
 		one := e[dice.IntN(len(e))]
-		from, to := plain(one.Kind())
+		from, to := plain(one)
 		o.at = one.At() + from + time.Duration(dice.Int64N(int64(to-from)))
 	}
 	truth := v.world.Truth(o.at)
@@ -235,10 +235,10 @@ func (v *viewing) maySilent(o order, at time.Duration) bool {
 	case o.kind == "ball":
 		return !v.played(at)
 	case o.kind == "danger":
-		return !slices.ContainsFunc(v.near(at), func(t toyworld.Truth) bool { return v.played(at) && claims.InBox(t.Match) })
+		return !v.played(at) || !claims.InBox(v.world.Truth(at).Match)
 	}
 	return !slices.ContainsFunc(v.happened(o.kind, o.colour, at-plainMost, at+plainMost), func(e toyworld.Event) bool {
-		from, to := plain(e.Kind())
+		from, to := plain(e)
 		return e.At()+from <= at && at <= e.At()+to
 	})
 }
@@ -248,12 +248,12 @@ const plainMost = 3 * time.Second
 
 // plain returns from when to when, after it begins, an event must be told under an order for it: while it shows plainly in a look. A change
 // shows only in a look that has pictures from before it.
-func plain(kind string) (from, to time.Duration) {
+func plain(e toyworld.Event) (from, to time.Duration) {
 	const ms = time.Millisecond
-	switch kind {
+	switch e.Kind() {
 	case string(match.Dim), string(match.Brighten), string(match.Tint): // within 0.6 s
 		return 500 * ms, 700 * ms
-	case string(match.FreeKick): // all stand
+	case string(match.FreeKick): // all stand, and the referee has an arm up
 		return time.Second, 2 * time.Second
 	case string(yard.LampOn):
 		return 200 * ms, 500 * ms
@@ -261,6 +261,10 @@ func plain(kind string) (from, to time.Duration) {
 		return 600 * ms, 1200 * ms
 	case string(yard.Dusk), string(yard.Dawn): // slow
 		return 1500 * ms, 2500 * ms
+	case string(yard.Arrive):
+		if e.Yard.Place == "parking" { // at first, getting out of a car looks like getting in
+			return time.Second, 2 * time.Second
+		}
 	case string(yard.Leave): // then the person is gone
 		return -300 * ms, 400 * ms
 	}
@@ -270,10 +274,14 @@ func plain(kind string) (from, to time.Duration) {
 // goalNews is for how long a goal is news.
 const goalNews = 20 * time.Second
 
-// near is the truth of what a look shows.
-func (v *viewing) near(at time.Duration) []toyworld.Truth {
-	const reach = 600 * time.Millisecond // of a look's pictures
-	return []toyworld.Truth{v.world.Truth(max(0, at-reach)), v.world.Truth(max(0, at-reach/2)), v.world.Truth(at)}
+// shown is the truth of a look's pictures, the newest first.
+func (v *viewing) shown(at time.Duration) (out []toyworld.Truth) {
+	apart := time.Duration(float64(v.cfg.Agent.Stride) / v.cfg.Media.CaptureFPS * float64(time.Second))
+	for range v.cfg.Agent.Frames {
+		out = append(out, v.world.Truth(max(0, at)))
+		at -= apart
+	}
+	return out
 }
 
 // addOrders adds what came of a film's orders.

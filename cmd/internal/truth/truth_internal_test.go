@@ -6,6 +6,7 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"touchline/media"
 	"touchline/media/toyworld"
 	"touchline/media/toyworld/claims"
+	"touchline/media/toyworld/yard"
 	"touchline/media/window"
 	"touchline/models/nano/train/words"
 )
@@ -137,6 +139,63 @@ func TestFollowsInTheYard(t *testing.T) {
 	} {
 		require.Equal(t, tt.want, v.follows(order{kind: tt.kind, colour: coat}, tt.answer, at), "%s: %s", tt.kind, tt.answer)
 	}
+}
+
+// Danger is told once the ball is plainly in the box, and a rule may fire for what any picture of the look shows.
+func TestWhatShows(t *testing.T) {
+	t.Parallel()
+	ball := func(lo, hi float64) func(toyworld.Truth) bool {
+		return func(x toyworld.Truth) bool {
+			at := x.Match.Pitch[0]
+			if x.Match.Direction < 0 {
+				at = 105 - at
+			}
+			return x.Match.Live && x.Match.Phase == "play" && x.Match.Since > 1.5 && at > lo && at < hi
+		}
+	}
+	v, at := ask(t, toyworld.Match, ball(77, 79))
+	require.True(t, v.follows(order{kind: "danger"}, "...", at), "hardly there")
+	v, at = ask(t, toyworld.Match, ball(84, 95))
+	require.False(t, v.follows(order{kind: "danger"}, "...", at))
+
+	someone := func(x toyworld.Truth) bool { return len(x.Yard.People) > 0 }
+	v, at = ask(t, toyworld.Yard, func(x toyworld.Truth) bool { return someone(x) && x.Yard.People[0].Place == "path" })
+	for someone(v.world.Truth(at)) {
+		at += 200 * time.Millisecond
+	}
+	v.cfg.Agent.Frames, v.cfg.Agent.Stride, v.cfg.Media.CaptureFPS = 4, 3, 5
+	people := func(at time.Duration) bool { return slices.ContainsFunc(v.shown(at), someone) }
+	require.True(t, people(at+1500*time.Millisecond))
+	require.False(t, people(at+1900*time.Millisecond))
+}
+
+// Silence is wrong while an event of the order shows plainly, and only then.
+func TestMaySilent(t *testing.T) {
+	t.Parallel()
+	v, _ := ask(t, toyworld.Yard, func(toyworld.Truth) bool { return true })
+	event := func(fits func(yard.Event) bool) time.Duration {
+		for _, e := range v.world.Events(10*time.Second, 2*time.Hour) {
+			alone := len(v.happened("people", "", e.At()-6*time.Second, e.At()+6*time.Second)) <= 1
+			if alone && len(v.happened("light", "", e.At()-6*time.Second, e.At()+6*time.Second)) <= 1 && fits(*e.Yard) {
+				return e.At()
+			}
+		}
+		require.FailNow(t, "no such event")
+		return 0
+	}
+	silent := func(kind string, at time.Duration) bool { return v.follows(order{kind: kind}, "...", at) }
+	car := event(func(e yard.Event) bool { return e.Kind == yard.Arrive && e.Place == "parking" })
+	require.True(t, silent("coming", car+700*time.Millisecond), "getting in or out")
+	require.False(t, silent("coming", car+1500*time.Millisecond))
+	require.True(t, silent("going", car+1500*time.Millisecond))
+	gate := event(func(e yard.Event) bool { return e.Kind == yard.Arrive && e.Place == "gate" })
+	require.False(t, silent("coming", gate+700*time.Millisecond))
+
+	fails := event(func(e yard.Event) bool { return e.Kind == yard.LampFails }) + 800*time.Millisecond
+	require.False(t, silent("light", fails))
+	require.False(t, silent("lamp_fails", fails))
+	require.True(t, silent("dusk", fails))
+	require.True(t, silent("lamp_on", fails))
 }
 
 // Every kind of order is known, and every text is filled.

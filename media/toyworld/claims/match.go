@@ -293,7 +293,7 @@ func attacks(x *match.Truth) match.Direction {
 
 // InBox reports whether play is plainly near the goal.
 func InBox(x *match.Truth) bool {
-	const plain = 10 // m beyond where a claim begins to hold
+	const plain = 15 // m beyond where a claim begins to hold
 	y := *x
 	y.Pitch[0] -= plain * float64(attacks(x))
 	return x.Since > 1 && zone(Box, &y)
