@@ -17,7 +17,7 @@ DRIVES = ["arriving", "parked", "leaving"]
 SPANISH = {"red": "rojo", "blue": "azul", "green": "verde", "yellow": "amarillo", "white": "blanco", "black": "negro", "orange": "naranja", "silver": "plateado"}
 # When an event shows plainly: from and to, in seconds after it begins, as long as its person, car or animal is in sight.
 SHOWS = {"arrive_gate": (0.3, 4.5), "arrive_parcel": (0.3, 4.5), "arrive_door": (0.3, 4.0), "arrive_car": (1.0, 5), "leave_gate": (-0.8, 3), "leave_parcel": (-0.8, 3),
-         "leave_door": (-0.2, 3), "leave_car": (-0.5, 3), "parcel_left": (0.4, 4.5), "parcel_taken": (0.4, 4.5), "car_arrive": (0.4, 7.5), "car_leave": (0.3, 7),
+         "leave_door": (-0.3, 3), "leave_car": (-0.5, 3), "parcel_left": (0.4, 4.5), "parcel_taken": (0.4, 4.5), "car_arrive": (0.4, 7.5), "car_leave": (0.3, 7),
          "dog": (0.3, 6), "cat": (0.3, 6), "rain_start": (0.5, 6), "rain_end": (0.3, 6), "lamp_fails": (0.3, 3), "lamp_on": (0.2, 6), "dusk": (1.2, 9), "dawn": (1.2, 9)}  # fmt: skip
 
 
