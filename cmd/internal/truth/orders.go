@@ -257,8 +257,8 @@ func plain(e toyworld.Event) (from, to time.Duration) {
 		return time.Second, 2 * time.Second
 	case string(yard.LampOn):
 		return 200 * ms, 500 * ms
-	case string(yard.LampFails): // it flickers for 0.9 s
-		return 600 * ms, 1200 * ms
+	case string(yard.LampFails): // it flickers for 2.5 s
+		return 600 * ms, 2000 * ms
 	case string(yard.Dusk), string(yard.Dawn): // slow
 		return 1500 * ms, 2500 * ms
 	case string(yard.Arrive):

@@ -19,6 +19,7 @@ const (
 	wetOutMS    = 40_000
 	rainShowsMS = 300 // after the first drops
 	lampRampMS  = 240
+	flickerMS   = 2500 // of the lamp dying
 )
 
 // Steps of the light. Each one is a background of its own.
@@ -170,7 +171,7 @@ func (p *phase) lampAt(t int64) (int, string) {
 	for _, f := range p.failures {
 		if f.holds(t) {
 			// It flickers as it dies.
-			if gone := t - f.start; gone < 900 && gone/150%2 == 1 {
+			if gone := t - f.start; gone < flickerMS && gone/150%2 == 1 {
 				return lampSteps / 2, "broken"
 			}
 			return 0, "broken"

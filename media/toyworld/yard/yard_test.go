@@ -302,6 +302,25 @@ func TestWeatherShows(t *testing.T) {
 	require.Greater(t, bright["true on"], 1.2*bright["true broken"])
 }
 
+// A lamp that fails flickers long enough for two looks.
+func TestLampFlickers(t *testing.T) {
+	y := yard.New(2, seenWidth, seenHeight, false)
+	count := 0
+	for _, e := range y.Events(10*time.Second, time.Hour) {
+		if e.Kind != yard.LampFails || y.Weather(e.At).Light > 0 {
+			continue
+		}
+		count++
+		levels := map[int]bool{}
+		for at := 1200 * time.Millisecond; at < 2400*time.Millisecond; at += 100 * time.Millisecond {
+			level, _, _ := mean(draw(y, e.At+at, seenWidth, seenHeight), 0.35, 0.3, 0.65, 0.6)
+			levels[int(level+0.5)] = true
+		}
+		require.Greater(t, len(levels), 1, "%v", e.At)
+	}
+	require.Greater(t, count, 1)
+}
+
 func TestStillYardNeverMoves(t *testing.T) {
 	y := yard.New(3, seenWidth, seenHeight, true)
 	below := func(at time.Duration) []byte {

@@ -18,7 +18,7 @@ SPANISH = {"red": "rojo", "blue": "azul", "green": "verde", "yellow": "amarillo"
 # When an event shows plainly: from and to, in seconds after it begins, as long as its person, car or animal is in sight.
 SHOWS = {"arrive_gate": (0.3, 4.5), "arrive_parcel": (0.3, 4.5), "arrive_door": (0.3, 4.0), "arrive_car": (1.0, 5), "leave_gate": (-0.8, 3), "leave_parcel": (-0.8, 3),
          "leave_door": (-0.3, 3), "leave_car": (-0.5, 3), "parcel_left": (0.4, 4.5), "parcel_taken": (0.4, 4.5), "car_arrive": (0.4, 7.5), "car_leave": (0.3, 7),
-         "dog": (0.3, 6), "cat": (0.3, 6), "rain_start": (0.5, 6), "rain_end": (0.3, 6), "lamp_fails": (0.3, 3), "lamp_on": (0.2, 6), "dusk": (1.2, 9), "dawn": (1.2, 9)}  # fmt: skip
+         "dog": (0.3, 6), "cat": (0.3, 6), "rain_start": (0.5, 6), "rain_end": (0.3, 6), "lamp_fails": (0.3, 4.5), "lamp_on": (0.2, 6), "dusk": (1.2, 9), "dawn": (1.2, 9)}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -95,7 +95,8 @@ def news(win: list[Fact]) -> list[News]:
         if not lo <= now.t - e.at <= hi:
             continue
         if e.kind.startswith("arrive") or e.kind.startswith("parcel"):
-            shown = e.key in now.people and (e.kind[0] == "p" or now.people[e.key]["doing"] != "standing" or now.t - e.at < 2)
+            still = 4 if e.kind == "arrive_car" else 2  # s for which standing is a part of coming
+            shown = e.key in now.people and (e.kind[0] == "p" or now.people[e.key]["doing"] != "standing" or now.t - e.at < still)
         elif e.kind.startswith("leave"):
             shown = e.key in seen and (now.t > e.at or e.key in now.people)
             if e.kind == "leave_car" and now.t < e.at + 0.1:  # standing beside a car: only who came to it gets in
@@ -106,8 +107,8 @@ def news(win: list[Fact]) -> list[News]:
             shown = e.key in now.animals
         elif e.kind == "lamp_on":
             shown = now.lamp == "on" and (first.lamp != "on" or 0.2 < now.light < 0.5)
-        elif e.kind == "lamp_fails":  # it flickers for 0.9 s
-            shown = now.lamp == "broken" and (first.lamp == "on" or first.t - e.at < 0.9)
+        elif e.kind == "lamp_fails":  # it flickers for 2.5 s
+            shown = now.lamp == "broken" and (first.lamp == "on" or first.t - e.at < 2.3)
         else:
             shown = e.kind != "rain_start" or now.rain
         if shown:
