@@ -3,7 +3,8 @@
 import json
 import random
 import re
-from dataclasses import dataclass, field
+from collections import deque
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,7 @@ from words import HINTS, LANGUAGES, REGISTERS, SILENCE, STYLES, News, Order
 
 PROFILES = Path(__file__).parents[3] / "configs" / "profiles"
 FPS = 5
+PAIR = 10  # words that tell of two people
 WORLDS: dict[str, ModuleType] = {"match": match, "yard": yard}
 KINDS = list(dict.fromkeys(k for w in WORLDS for k in words.kinds(f"{w}.en")))  # of orders and rules
 ANSWER_IN = {"en": ["Answer in English."],
@@ -169,6 +171,7 @@ class Commentator:
     order: Order | None = None
     told: News | None = None
     said: str = ""
+    recent: deque[list[tuple[str, Any]]] = field(default_factory=lambda: deque(maxlen=3))  # what the last comments told
     at: float = 0.0  # picture of the last comment
     past: list[tuple[float, str]] = field(default_factory=list)  # all comments, with the pictures
 
@@ -178,11 +181,14 @@ class Commentator:
         n = self.news(rng, win, (i - self.at) / FPS)
         if n is None:
             return SILENCE
+        if limit < PAIR:
+            n = replace(n, also=None)
         register = o.kind if o and o.kind in REGISTERS else world.style(rng, self.profile, n)
         text = world.word(rng, win, n, self.lang, register, limit, self.said)
         if text == self.said:
             return SILENCE
-        self.told, self.said, self.at = n, text, i
+        self.recent.append([(x.kind, x.key) for x in (n, n.also) if x])
+        self.told, self.said, self.at = replace(n, known=frozenset(k for kinds in self.recent for k in kinds)), text, i
         self.past.append((i, text))
         return text
 
@@ -229,7 +235,7 @@ def make(rng: random.Random, s: Setting, film: Film, i: int, pictures: int, step
         if fresh and order and order.kind.startswith(("q_", "score")):
             c.told = News("other") if c.told else None
         c.order = order
-    said = [(max(0.5, (i - at) / FPS + rng.uniform(-0.1, 0.1)), text) for at, text in c.past[-rng.choices([1, 2, 3, 4, 6], [5, 2, 1, 1, 1])[0] :]]
+    said = [(max(0.5, (i - at) / FPS + rng.uniform(-0.1, 0.1)), text) for at, text in c.past[-rng.choices([1, 2, 3, 4, 6], [3, 2, 3, 1, 2])[0] :]]
     asked = [(KINDS.index(order.kind), _here(rng, film.world, order, win))] if order else []
     return Text(s.system, prompt_text(order.text if order else "", said, hint), c.look(rng, i, limit), asked)
 

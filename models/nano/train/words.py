@@ -40,6 +40,8 @@ class News:
     zone: str = ""
     at: float = 0.0  # when it happened
     slots: dict[str, str] = field(default_factory=dict)
+    also: "News | None" = None  # what else the same comment tells
+    known: frozenset[tuple[str, Any]] = frozenset()  # kinds and keys of what this comment and the two before it told
 
 
 @dataclass(slots=True)
@@ -241,6 +243,14 @@ def fill(template: str, slots: dict[str, str]) -> str | None:
     if slots.get("m") in ("one", "un"):
         text = text.replace("minutes", "minute").replace("minutos", "minuto")
     return re.sub(r"(^[¿¡]?|[.!?] [¿¡]?)([a-zñáéíóú])", lambda m: m[1] + m[2].upper(), text)
+
+
+def both(first: str, second: str, lang: str) -> str:
+    """Two wordings in one sentence where the first is one, else in two."""
+    if re.search(r"[.!?].", first) or first[0] == "¡" or second[0] == "¡":
+        return first + " " + second
+    second = second[0].lower() + second[1:]
+    return first[:-1] + (", and " if lang == "en" else " e " if re.match(r"h?i(?!e)", second) else " y ") + second
 
 
 def say(rng: random.Random, name: str, kind: str, register: str, slots: dict[str, str], limit: int = 0, avoid: str = "") -> str:

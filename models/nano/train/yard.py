@@ -2,7 +2,7 @@
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import words
@@ -19,6 +19,8 @@ SPANISH = {"red": "rojo", "blue": "azul", "green": "verde", "yellow": "amarillo"
 SHOWS = {"arrive_gate": (0.3, 4.5), "arrive_parcel": (0.3, 4.5), "arrive_door": (0.3, 4.0), "arrive_car": (1.0, 5), "leave_gate": (-0.8, 3), "leave_parcel": (-0.8, 3),
          "leave_door": (-0.3, 3), "leave_car": (-0.5, 3), "parcel_left": (0.4, 4.5), "parcel_taken": (0.4, 4.5), "car_arrive": (0.4, 7.5), "car_leave": (0.3, 7),
          "dog": (0.3, 6), "cat": (0.3, 6), "rain_start": (0.5, 6), "rain_end": (0.3, 6), "lamp_fails": (0.3, 4.5), "lamp_on": (0.2, 6), "dusk": (1.2, 9), "dawn": (1.2, 9)}  # fmt: skip
+
+MISSED = 7  # s after which nobody is missed any more
 
 
 @dataclass(slots=True)
@@ -116,12 +118,30 @@ def news(win: list[Fact]) -> list[News]:
     return out
 
 
+def _untold(win: list[Fact], told: News | None) -> list[News]:
+    """The events that the last comments have not told, first what goes first: those that show in a window, and that somebody of whom they told has gone
+    since. Somebody of whom they told needs no arrival."""
+    now, known = win[-1], told.known if told else frozenset()
+    named = {key for kind, key in known if kind in PEOPLE + NARRATED}
+    out = news(win)
+    out += [e for e in now.events if e.kind.startswith("leave") and 0 < now.t - e.at < MISSED and e.key in named and e not in out]
+    out = [e for e in out if (e.kind, e.key) not in known and not (e.kind.startswith("arrive") and e.key in named)]
+    return sorted(out, key=lambda e: e.at + SHOWS[e.kind][1])
+
+
+def _pair(events: list[News]) -> News | None:
+    """The first event; one of a person takes another person's along, which would be gone before the next comment."""
+    n = events[0] if events else None
+    if n is None or n.kind not in PEOPLE:
+        return n
+    return replace(n, also=next((e for e in events[1:] if e.kind in PEOPLE and e.key != n.key), None))
+
+
 def tell(rng: random.Random, win: list[Fact], told: News | None = None, age: float = 99.0) -> News | None:
     """The piece of news in a window, told being what the last comment said, age seconds ago; None if there is nothing new."""
     now = win[-1]
-    for e in news(win):
-        if not told or e.at > told.at and (e.kind, e.key) != (told.kind, told.key):
-            return e
+    if n := _pair(_untold(win, told)):
+        return n
     # What is said must be likelier than silence, or sampling never says it: so it depends on what shows, and on the age of the last comment.
     if told and age < 4:
         return None
@@ -158,6 +178,8 @@ def filler(rng: random.Random, now: Fact) -> News:
 
 def word(rng: random.Random, win: list[Fact], n: News, lang: str, register: str, limit: int, avoid: str = "") -> str:
     """The news in words. With room for it a second sentence follows, which is as true."""
+    if n.also:
+        return words.both(*(word(rng, win, replace(x, also=None), lang, register, limit // 2, avoid) for x in (n, n.also)), lang)
     now, s = win[-1], {}
     for k, v in n.slots.items():
         s[k] = v if lang == "en" or k not in "ck" else SPANISH[v]
@@ -213,9 +235,8 @@ def follow(rng: random.Random, o: Order, win: list[Fact], told: News | None, age
     if o.kind.startswith("q_"):
         n = answer(o, win[-1])
         return None if told and (told.kind, told.key) == (n.kind, n.key) else n
-    for n in news(win):
-        if _passes(o, n) and (not told or (n.kind, n.key) != (told.kind, told.key) and n.at > told.at):
-            return n
+    if n := _pair([e for e in _untold(win, told) if _passes(o, e)]):
+        return n
     n = _doing(win[-1])
     if n is None or not _passes(o, n) or told and (age < 4 or (told.kind, told.key) == (n.kind, n.key)):
         return None
