@@ -73,6 +73,8 @@ func (m *moment) tellsMatch(c Claim, e toyworld.Event) bool {
 		return x.Kind == match.KickOff && (acts < 0 || acts == p.Team)
 	case FreeKick:
 		return x.Kind == match.FreeKick && (acts < 0 || acts == p.Team)
+	case Still: // a stop of play
+		return x.Kind == match.FreeKick
 	case Cut:
 		return x.Kind == match.Cut && c.Place == ""
 	case Flash:

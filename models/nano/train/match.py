@@ -335,7 +335,7 @@ def answer(rng: random.Random, kind: str, now: Fact) -> News | None:
     if kind in ("q_ball", "ball", "q_way"):
         if now.state == "crowd":
             return News("noball") if kind != "ball" else None
-        if now.team is None or not now.live or now.state not in ("play", "free", "save", "goal_kick") or now.state == "play" and now.since < 0.5:
+        if now.team is None or not now.live or now.state not in ("play", "free", "save", "goal_kick") or kind == "ball" and now.state == "play" and now.since < 0.5:
             return None if kind == "ball" else tell(rng, [now]) or News("state", key=now.score)
         return News("ball" if kind != "q_way" or now.way == 0 else "way", now.team, key=now.team)
     n = News(QUESTIONS[kind], None, key=(kind, now.score))
