@@ -106,15 +106,17 @@ func TestRestarts(t *testing.T) {
 	require.Len(t, rows, 4)
 }
 
+// roleOfTest runs the test program as a process with a role.
+func roleOfTest(ctx context.Context, role processRole) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(os.Environ(), roleEnv+"="+string(role))
+	return cmd
+}
+
 // TestCameras sends to viewers in Go and in a browser, here and to MediaMTX.
 func TestCameras(t *testing.T) {
 	t.Parallel()
-	roles := func(ctx context.Context, role processRole) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, os.Args[0])
-		cmd.Env = append(os.Environ(), roleEnv+"="+string(role))
-		return cmd
-	}
-	rows, err := measureCameras(t.Context(), roles, 3*time.Second)
+	rows, err := measureCameras(t.Context(), roleOfTest, 3*time.Second)
 	figures(t, rows, err)
 	require.Len(t, rows, 15)
 }
@@ -168,7 +170,7 @@ func (l lines) Write(b []byte) (int, error) {
 
 // TestHearing is short: a few people, whose every sentence gets its texts.
 func TestHearing(t *testing.T) {
-	_, heard, err := hear(t.Context(), crowd{people: 2, unmute: true}, 8*time.Second, zerolog.Nop())
+	_, heard, err := hear(t.Context(), roleOfTest, crowd{People: 2, Unmute: true, Length: 8 * time.Second}, zerolog.Nop())
 	require.NoError(t, err)
 	require.Positive(t, heard.spoken)
 	require.Len(t, heard.finals, heard.spoken)

@@ -34,18 +34,20 @@ const (
 	hearingTime = 20 * time.Millisecond
 	// settled is the time from the last join to the measurement.
 	settled = 5 * time.Second
+	// unmuteEvery spaces the moments when all unmute; comments have another period.
+	unmuteEvery = 3500 * time.Millisecond
 	// quietBelow is the amplitude below which nobody speaks.
 	quietBelow = 300
 )
 
 // measureHearing measures the texts of people who speak at once, with a recognizer that takes a fixed time, and what they cost the
 // commentary.
-func measureHearing(ctx context.Context, length time.Duration, log zerolog.Logger) ([]row, error) {
-	alone, _, err := hear(ctx, crowd{}, length, log)
+func measureHearing(ctx context.Context, roles roleRunner, length time.Duration, log zerolog.Logger) ([]row, error) {
+	alone, quiet, err := hear(ctx, roles, crowd{Length: length}, log)
 	if err != nil {
 		return nil, err
 	}
-	some, heard, err := hear(ctx, crowd{people: speakers}, length, log)
+	some, heard, err := hear(ctx, roles, crowd{People: speakers, Length: length}, log)
 	if err != nil {
 		return nil, err
 	}
@@ -57,24 +59,26 @@ func measureHearing(ctx context.Context, length time.Duration, log zerolog.Logge
 		note("alignment p95 without speakers", number(alone, "ms")),
 		atMost(fmt.Sprintf("alignment p95, more with %d speakers", speakers), some-alone, unhurt, "ms"),
 	}
-	flooded, heard, err := hear(ctx, crowd{people: speakers, flood: true}, length, log)
+	flooded, heard, err := hear(ctx, roles, crowd{People: speakers, Flood: true, Length: length}, log)
 	if err != nil {
 		return rows, err
 	}
 	rows = append(rows,
 		atMost(fmt.Sprintf("alignment p95, more with %d speakers and a microphone that floods", speakers), flooded-alone, unhurt, "ms"),
 		note("packets of the flood that were dropped", strconv.FormatUint(heard.flood, 10)))
-	all, heard, err := hear(ctx, crowd{people: everybody}, length, log)
+	all, heard, err := hear(ctx, roles, crowd{People: everybody, Length: length}, log)
 	if err != nil {
 		return rows, err
 	}
-	unmuted, _, err := hear(ctx, crowd{people: everybody, unmute: true}, length, log)
+	unmuted, busy, err := hear(ctx, roles, crowd{People: everybody, Unmute: true, Length: length}, log)
 	if err != nil {
 		return rows, err
 	}
 	return append(rows,
 		atMost(fmt.Sprintf("alignment p95, more when %d begin to speak at once", everybody), all-alone, unhurt, "ms"),
-		atMost("the same, who unmute in that moment", unmuted-alone, unhurt, "ms"),
+		atMost(fmt.Sprintf("the same, who unmute at once every %v", unmuteEvery), unmuted-alone, unhurt, "ms"),
+		note("the voice behind its sound at the end of a comment, at most: without them, with them",
+			fmt.Sprintf("%.0f ms, %.0f ms", ms(quiet.behind), ms(busy.behind))),
 		note(fmt.Sprintf("texts of %d who speak at once, of whom %d are heard", everybody, speakers), strconv.Itoa(len(heard.finals)))), nil
 }
 
@@ -83,60 +87,50 @@ type hearings struct {
 	spoken         int
 	flood          uint64 // packets dropped
 	finals, firsts []time.Duration
+	// behind is how late a comment's voice ended by the length of its sound, at most. A busy machine delays it, and the next comment as much.
+	behind time.Duration
 }
 
-// crowd is who speaks in a room.
+// crowd is who speaks in a room, and for how long.
 type crowd struct {
-	people int
-	unmute bool // when they begin; else they are unmuted
-	flood  bool // beside them a microphone floods
+	People int           `json:"people"`
+	Unmute bool          `json:"unmute"` // all at once, for each sentence; else they are unmuted
+	Flood  bool          `json:"flood"`  // beside them a microphone floods
+	Length time.Duration `json:"length"`
 }
 
-// hear returns the p95 of the alignment in ms, and the times of the texts, in a room where people speak for a time.
-func hear(ctx context.Context, c crowd, length time.Duration, log zerolog.Logger) (float64, hearings, error) {
+// hear returns the p95 of the alignment in ms, and the times of the texts, in a room where people speak. The server and the people
+// have processes of their own.
+func hear(ctx context.Context, roles roleRunner, c crowd, log zerolog.Logger) (float64, hearings, error) {
 	var out hearings
+	server, at, err := startRole(ctx, roles, roleServer, location{Crowd: c})
+	if err != nil {
+		return 0, out, err
+	}
+	defer server.stop()
 	cfg := configs.Default()
 	cfg.Agent.Hearing.Mode, cfg.Agent.Hearing.Manners = agent.HearingCaptions, agent.MannersTalk
 	texts := &heardTexts{}
 	s, err := stage.New(ctx, stage.Options{
 		Config: &cfg, Model: stage.NewEngine(5, 400*time.Millisecond, time.Second), Recognizer: counter{}, Seed: 5,
-		Texts: []agent.TextOutput{texts}, Log: log,
+		Texts: []agent.TextOutput{texts}, At: at.URL, Keys: at.keys(), Log: log,
 	})
 	if err != nil {
 		return 0, out, err
 	}
 	defer s.Close()
-	pcm, err := speechOf(ctx, "They look for the number nine on the far side.", log)
+	people, _, err := startRole(ctx, roles, rolePeople, at)
 	if err != nil {
 		return 0, out, err
 	}
-	var voices []*stage.Speaker
-	for i := range c.people {
-		p, leave, err := s.AddSpeaker(ctx, fmt.Sprintf("speaker-%d", i), nil)
-		if err != nil {
-			return 0, out, err
-		}
-		defer leave()
-		if c.unmute {
-			p.Mute(true)
-		}
-		voices = append(voices, p)
-	}
-	if c.flood {
-		stop, err := flood(ctx, s)
-		if err != nil {
-			return 0, out, err
-		}
-		defer stop()
-	}
-	// Joining costs more than speaking.
+	defer people.stop()
 	if err := stage.Wait(ctx, settled); err != nil {
 		return 0, out, err
 	}
-	before := len(s.Reader.Records())
-	said, err := talk(ctx, voices, pcm, length)
-	if err != nil {
-		return 0, out, err
+	from := time.Now()
+	var said map[string][]spoke
+	if err := people.says.Decode(&said); err != nil {
+		return 0, out, fmt.Errorf("read what was said: %w", err)
 	}
 	out.flood = s.Bot.Room.SoundLost()
 	for name, list := range said {
@@ -144,15 +138,60 @@ func hear(ctx context.Context, c crowd, length time.Duration, log zerolog.Logger
 		texts.match(name, list, &out)
 	}
 	var errors []time.Duration
-	for _, r := range s.Reader.Records()[before:] {
-		if r.Aligned {
+	for _, r := range s.Reader.Records() {
+		if r.Aligned && r.StartedAt.After(from) {
 			errors = append(errors, time.Duration(r.AlignmentError*float64(time.Second)).Abs())
+			out.behind = max(out.behind, r.EndedAt.Sub(r.StartedAt)-time.Duration(r.AudioSec*float64(time.Second)))
 		}
 	}
 	if len(errors) == 0 {
 		return 0, out, fmt.Errorf("expected comments, got %d", len(errors))
 	}
 	return ms(quantile.Of(errors, 0.95)), out, s.Errors()
+}
+
+// playCrowd joins a crowd to the room of the stage, lets it speak, and writes the location when all are there, and then what was said.
+func playCrowd(ctx context.Context, s *stage.Stage, at location, write func(any) error) error {
+	c := at.Crowd
+	pcm, err := speechOf(ctx, "They look for the number nine on the far side.", s.Log)
+	if err != nil {
+		return err
+	}
+	var voices []*stage.Speaker
+	for i := range c.People {
+		p, leave, err := s.AddSpeaker(ctx, fmt.Sprintf("speaker-%d", i), nil)
+		if err != nil {
+			return err
+		}
+		defer leave()
+		if c.Unmute {
+			p.Mute(true)
+		}
+		voices = append(voices, p)
+	}
+	if c.Flood {
+		stop, err := flood(ctx, s)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	if err := write(at); err != nil {
+		return fmt.Errorf("write the location: %w", err)
+	}
+	// Joining costs more than speaking.
+	if err := stage.Wait(ctx, settled); err != nil {
+		return err
+	}
+	said, err := talk(ctx, voices, pcm, c)
+	if err != nil {
+		return err
+	}
+	if err := write(said); err != nil {
+		return fmt.Errorf("write what was said: %w", err)
+	}
+	<-ctx.Done()
+	return nil
 }
 
 // flood adds a microphone that floods until stop is called.
@@ -170,29 +209,36 @@ func flood(ctx context.Context, s *stage.Stage) (stop func(), err error) {
 	return func() { cancel(); <-ended; leave() }, nil
 }
 
-// talk lets everybody speak, with pauses, for a time.
-func talk(ctx context.Context, voices []*stage.Speaker, pcm []int16, length time.Duration) (map[string][]spoke, error) {
+// talk lets everybody speak, with pauses.
+func talk(ctx context.Context, voices []*stage.Speaker, pcm []int16, c crowd) (map[string][]spoke, error) {
 	var mu sync.Mutex
 	said := map[string][]spoke{}
 	packets, err := stage.Opus(pcm)
 	if err != nil {
 		return nil, err
 	}
+	from := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return stage.Wait(ctx, length) })
+	g.Go(func() error { return stage.Wait(ctx, c.Length) })
 	for i, p := range voices {
 		g.Go(func() error {
-			p.Mute(false)
-			from := time.Now()
-			for n := i; time.Since(from) < length; n++ {
+			for n := 1; time.Since(from) < c.Length; n++ {
+				if c.Unmute {
+					p.Mute(false)
+				}
 				begin := time.Now()
 				if err := p.Say(ctx, packets); err != nil {
 					return err
 				}
 				mu.Lock()
-				said[p.Identity] = append(said[p.Identity], spoke{begin.Add(firstLoud(pcm)), begin.Add(lastLoud(pcm))})
+				said[p.Identity] = append(said[p.Identity], spoke{From: begin.Add(firstLoud(pcm)), To: begin.Add(lastLoud(pcm))})
 				mu.Unlock()
-				if err := stage.Wait(ctx, 1200*time.Millisecond+time.Duration(n%7)*170*time.Millisecond); err != nil {
+				pause := 1200*time.Millisecond + time.Duration((i+n)%7)*170*time.Millisecond
+				if c.Unmute {
+					p.Mute(true)
+					pause = time.Until(from.Add(time.Duration(n) * unmuteEvery))
+				}
+				if err := stage.Wait(ctx, pause); err != nil {
 					return err
 				}
 			}
@@ -203,7 +249,10 @@ func talk(ctx context.Context, voices []*stage.Speaker, pcm []int16, length time
 }
 
 // spoke is when somebody spoke.
-type spoke struct{ from, to time.Time }
+type spoke struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+}
 
 // heardTexts keeps what was heard, and when.
 type heardTexts struct {
@@ -230,11 +279,11 @@ func (t *heardTexts) match(name string, said []spoke, out *hearings) {
 	for i, u := range said {
 		next := time.Now()
 		if i+1 < len(said) {
-			next = said[i+1].from
+			next = said[i+1].From
 		}
 		var first, final time.Time
 		for j, h := range t.heard {
-			if at := t.at[j]; h.Identity == name && at.After(u.from) && at.Before(next) {
+			if at := t.at[j]; h.Identity == name && at.After(u.From) && at.Before(next) {
 				if !h.Final && first.IsZero() {
 					first = at
 				}
@@ -244,10 +293,10 @@ func (t *heardTexts) match(name string, said []spoke, out *hearings) {
 			}
 		}
 		if !first.IsZero() {
-			out.firsts = append(out.firsts, first.Sub(u.from))
+			out.firsts = append(out.firsts, first.Sub(u.From))
 		}
 		if !final.IsZero() {
-			out.finals = append(out.finals, final.Sub(u.to))
+			out.finals = append(out.finals, final.Sub(u.To))
 		}
 	}
 }

@@ -110,7 +110,7 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 			return measureRules(ctx, r.Cost, r.Bundle, log)
 		}},
 		{"hearing", "People who speak in the room, recognizer latency 20 ms", func(ctx context.Context) ([]row, error) {
-			return measureHearing(ctx, r.Cost, log)
+			return measureHearing(ctx, roleCommand, r.Cost, log)
 		}},
 		{"interrupt", "Somebody speaks while the voice does", func(ctx context.Context) ([]row, error) { return measureInterrupt(ctx, log) }},
 		{"ears", "A partial text, without the model", func(ctx context.Context) ([]row, error) { return measureEars(ctx, r.Ears, log) }},
@@ -218,7 +218,7 @@ func roleCommand(ctx context.Context, role processRole) *exec.Cmd {
 }
 
 type roleCmd struct {
-	Role string `arg:"" enum:"server,cameras,viewers,whip"`
+	Role string `arg:"" enum:"server,cameras,viewers,whip,people"`
 }
 
 // Run plays a role until it is interrupted.

@@ -24,6 +24,7 @@ type process struct {
 	ended chan struct{} // closed at its end
 	err   error         // of its end
 	stop  func()        // interrupts it and waits for its end
+	says  *json.Decoder // of the output of a role, after its location
 }
 
 // startProcess starts a command. The end of ctx interrupts it.
@@ -45,12 +46,13 @@ func startProcess(ctx context.Context, command func(ctx context.Context) *exec.C
 // processRole is the part of a process beside the bots.
 type processRole string
 
-// Roles: the LiveKit server, all cameras, all viewers, a server for WHIP senders.
+// Roles: the LiveKit server, all cameras, all viewers, a server for WHIP senders, people who speak.
 const (
 	roleServer  processRole = "server"
 	roleCameras processRole = "cameras"
 	roleViewers processRole = "viewers"
 	roleWHIP    processRole = "whip"
+	rolePeople  processRole = "people"
 )
 
 // location is a server with its keys and rooms, as it is passed between processes.
@@ -60,12 +62,13 @@ type location struct {
 	APISecret string   `json:"api_secret"`
 	WHIP      string   `json:"whip"` // endpoint without the room
 	Rooms     []string `json:"rooms"`
+	Crowd     crowd    `json:"crowd"` // of the people
 }
 
 func (l location) keys() room.Keys { return room.Keys{APIKey: l.APIKey, APISecret: l.APISecret} }
 
 // roleRunner makes the command line of a process with a role. The process reads a location from standard input (the
-// servers use its rooms at most), writes one when it is ready, and runs until it is interrupted.
+// servers use its rooms at most), writes one when it is ready, and runs until it is interrupted. People also write what they said.
 type roleRunner func(ctx context.Context, role processRole) *exec.Cmd
 
 // startRole starts a process and waits until it is ready.
@@ -84,7 +87,8 @@ func startRole(ctx context.Context, command roleRunner, role processRole, at loc
 	if err != nil {
 		return nil, at, err
 	}
-	if err := json.NewDecoder(out).Decode(&at); err != nil {
+	p.says = json.NewDecoder(out)
+	if err := p.says.Decode(&at); err != nil {
 		p.stop()
 		return nil, at, fmt.Errorf("wait for the %s: %w", role, err)
 	}
@@ -111,21 +115,24 @@ func playRole(ctx context.Context, role processRole, in io.Reader, out io.Writer
 		return err
 	}
 	defer s.Close()
+	at.URL, at.APIKey, at.APISecret = s.URL(), s.Keys.APIKey, s.Keys.APISecret
+	if role == rolePeople {
+		return playCrowd(ctx, s, at, announce)
+	}
 	for _, name := range at.Rooms {
 		switch role {
-		case roleServer, roleWHIP:
+		case roleServer, roleWHIP, rolePeople:
 		case roleCameras:
 			err = s.AddReplayedCamera(name, false)
 		case roleViewers:
 			_, err = s.AddViewerTo(name)
 		default:
-			err = fmt.Errorf("role %q: unknown; choose server, cameras, viewers or whip", role)
+			err = fmt.Errorf("role %q: unknown; choose server, cameras, viewers, whip or people", role)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	at.URL, at.APIKey, at.APISecret = s.URL(), s.Keys.APIKey, s.Keys.APISecret
 	if err := announce(at); err != nil {
 		return fmt.Errorf("write the location: %w", err)
 	}

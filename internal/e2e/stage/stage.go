@@ -120,7 +120,7 @@ func (s *Stage) start(ctx context.Context) error {
 		if s.opts.Config != nil {
 			cfg = *s.opts.Config
 		}
-		cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = s.Server.URL(), RoomName
+		cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = s.URL(), RoomName
 		cfg.Agent.Repeats = agent.RepeatsAllow // each comment counts, and scripted engines have few sentences
 		if s.opts.Network {
 			if err := s.addNetwork(ctx); err != nil {
@@ -248,7 +248,7 @@ func (s *Stage) AddCamera(identity string, seed uint64) (stop func(), err error)
 	s.mu.Unlock()
 	var cam *camera.Demo
 	cam, err = camera.NewDemo(camera.DemoOptions{
-		URL: s.Server.URL(), Keys: s.Keys, Room: RoomName, Identity: identity, Seed: seed,
+		URL: s.URL(), Keys: s.Keys, Room: RoomName, Identity: identity, Seed: seed,
 		Width: s.opts.Width, Height: s.opts.Height, FPS: s.opts.FPS, Codec: s.opts.Codec,
 		Crowd: s.opts.Crowd, Sound: s.opts.Sound, LoopbackOnly: true, Counter: true, Log: s.Log,
 		OnSent: func(pts time.Duration) {
