@@ -6,6 +6,13 @@ import "time"
 // speech for a moment.
 const clearFor = 6 * levelStep
 
+// apartFor is for how long the voice must sound and a microphone hear no speech, with no echo between, until it is known to hear none: a
+// headset, or an echo canceller. Speech that follows the voice by chance need not wait there.
+const apartFor = 6 * time.Second
+
+// plain is how many levels seldom follow the voice by chance.
+const plain = 40
+
 // echoGate keeps echoes of the voice from the recognizer. Only the goroutine that feeds the session touches it.
 type echoGate struct {
 	start int64         // of the utterance that is judged
@@ -26,16 +33,35 @@ func (m *microphone) admit(start int64, ended bool) bool {
 	if m.pushed.Load() || !v.soundsSince(zero.Add(length(start)-latestEcho)) {
 		return true
 	}
-	if mic.end-start/(rate/50) < fewest { // too short to tell
-		return ended
+	spoken, apart := mic.end-start/(rate/50), m.apart.Load() >= int64(apartFor)
+	if spoken < fewest { // too short to tell
+		return ended || apart
 	}
 	if _, echo := v.echoes(mic, start, zero); echo {
-		g.clear, g.until = 0, mic.end
-		return false
+		if g.clear, g.until = 0, mic.end; spoken >= plain {
+			m.apart.Store(0)
+		}
+		return apart
 	}
 	g.clear += time.Duration(mic.end-g.until) * levelStep
 	g.until = mic.end
-	return ended || g.clear >= clearFor
+	return ended || apart || g.clear >= clearFor
+}
+
+// listenApart counts the time of new samples if the voice sounds in it and nobody speaks.
+func (m *microphone) listenApart(n int) {
+	m.mu.Lock()
+	zero, inside := m.zero, m.inside
+	m.mu.Unlock()
+	if !inside && m.ears.voice.soundsSince(zero.Add(length(m.fed-int64(n)))) {
+		m.apart.Add(int64(length(int64(n))))
+	}
+}
+
+// heardEcho counts an utterance that was the voice's.
+func (m *microphone) heardEcho() {
+	m.ears.counts.echoes.Add(1)
+	m.apart.Store(0)
 }
 
 // soundsSince reports whether the voice has sounded since a time.

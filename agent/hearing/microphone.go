@@ -73,8 +73,9 @@ type microphone struct {
 	closed   chan struct{}
 	once     sync.Once
 
-	on     atomic.Bool // it is heard
-	pushed atomic.Bool // push-to-talk
+	on     atomic.Bool  // it is heard
+	pushed atomic.Bool  // push-to-talk
+	apart  atomic.Int64 // ns for which the voice sounded and it heard no speech, since the last echo
 
 	mu       sync.Mutex
 	info     agent.Microphone
@@ -282,6 +283,7 @@ func (m *microphone) write(ctx context.Context, sound []float32) error {
 	}
 	m.fed += int64(len(sound))
 	m.levels.add(sound)
+	m.listenApart(len(sound))
 	return m.session.Write(ctx, sound)
 }
 

@@ -38,11 +38,11 @@ func (m *microphone) final(v live.Event) {
 	}
 	switch {
 	case v.Refused:
-		m.ears.counts.echoes.Add(1)
+		m.heardEcho()
 	case inference.Judge(text, true) != inference.Says:
 		text = "" // nothing was said
 	case !addressed && !woken && m.ears.said.echoes(text, h.Began, h.Ended):
-		m.ears.counts.echoes.Add(1)
+		m.heardEcho()
 		text = ""
 	}
 	m.judge(text != "")
