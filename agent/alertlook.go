@@ -82,6 +82,7 @@ func (s *Session) lookForRules(ctx context.Context) error {
 	if len(frames) == 0 {
 		return nil
 	}
+	defer s.packLooks()
 	return s.askRules(ctx, frames)
 }
 

@@ -145,6 +145,7 @@ func (s *Session) beginCycleLocked(now time.Time) *utterance {
 func (s *Session) runCycle(ctx context.Context, u *utterance) error {
 	ended := make(chan error, 1)
 	s.work.Go(func() error {
+		defer s.packLooks()
 		err := rescue.Call(func() error { return s.answer(ctx, u, func() { ended <- nil }) })
 		select {
 		case ended <- err:

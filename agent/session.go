@@ -155,7 +155,7 @@ type Session struct {
 	grid     window.Grid
 	source   sourceMeter
 	alerts   alerting
-	looks    [][]window.Frame // pictures of the last looks, oldest first
+	looks    [][]*pastPicture // of the last looks, oldest first
 	room     string           // why the room is away; "" when connected
 	last     Status
 	counters counters

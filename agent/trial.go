@@ -10,6 +10,7 @@ import (
 
 	"touchline/inference"
 	"touchline/internal/rescue"
+	"touchline/media"
 	"touchline/media/window"
 )
 
@@ -36,8 +37,11 @@ const (
 // MaxTrials is the largest number of past looks that a rule is tried on.
 const MaxTrials = 20
 
-// pastBytes bounds the pictures of past looks: 20 looks of 4 pictures of 448x252.
-const pastBytes = 28 << 20
+// pastBytes bounds the pictures of past looks. 20 looks of four pictures of 448x252 take about 2 MiB.
+const pastBytes = 8 << 20
+
+// pastQuality is the JPEG quality of these pictures.
+const pastQuality = 90
 
 // trialTimeout bounds one call of TryRule.
 const trialTimeout = time.Minute
@@ -52,22 +56,77 @@ var (
 	ErrNoPicture = errors.New("there is no picture yet; wait for a camera")
 )
 
+// pastPicture is a picture of past looks.
+type pastPicture struct {
+	window.Frame        // without pixels when packed
+	packed       []byte // JPEG
+}
+
+// unpacked returns the pictures of a look with their pixels.
+func unpacked(look []pastPicture) ([]window.Frame, error) {
+	frames := make([]window.Frame, len(look))
+	for i, p := range look {
+		frames[i] = p.Frame
+		if p.packed != nil {
+			var err error
+			if frames[i].Pix, err = window.Pixels(p.packed); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return frames, nil
+}
+
 // rememberLookLocked keeps the pictures of a look for TryRule. Looks share their pictures with each other.
 func (s *Session) rememberLookLocked(frames []window.Frame) {
-	s.looks = append(s.looks, frames)
-	seen := map[uint64]bool{}
+	known := map[uint64]*pastPicture{}
+	for _, look := range s.looks {
+		for _, p := range look {
+			known[p.ID] = p
+		}
+	}
+	look := make([]*pastPicture, len(frames))
+	for i, f := range frames {
+		if look[i] = known[f.ID]; look[i] == nil {
+			look[i] = &pastPicture{Frame: f}
+		}
+	}
+	s.looks = append(s.looks, look)
+	seen := map[*pastPicture]bool{}
 	total := 0
 	for i, look := range slices.Backward(s.looks) {
-		for _, f := range look {
-			if !seen[f.ID] {
-				seen[f.ID] = true
-				total += len(f.Pix)
+		for _, p := range look {
+			if !seen[p] {
+				seen[p] = true
+				total += len(p.packed)
 			}
 		}
 		if i < len(s.looks)-MaxTrials || total > pastBytes && i < len(s.looks)-1 {
 			s.looks = slices.Delete(s.looks, 0, i+1)
 			return
 		}
+	}
+}
+
+// packLooks compresses the pictures of past looks that the newest one does not have: pixels take ten times the memory.
+func (s *Session) packLooks() {
+	var todo []*pastPicture
+	var frames []media.VideoFrame
+	s.locked(func() {
+		for _, look := range s.looks {
+			for _, p := range look {
+				if p.packed == nil && !slices.Contains(s.looks[len(s.looks)-1], p) {
+					todo, frames = append(todo, p), append(frames, p.VideoFrame)
+				}
+			}
+		}
+	})
+	for i, p := range todo {
+		data, err := window.JPEG(frames[i], pastQuality)
+		if err != nil {
+			continue // it stays as it is
+		}
+		s.locked(func() { p.packed, p.Pix = data, nil })
 	}
 }
 
@@ -88,7 +147,7 @@ func (s *Session) TryRule(ctx context.Context, r AlertRule, past int) ([]Trial, 
 		return nil, ErrTrying
 	}
 	defer s.trying.Unlock()
-	var looks [][]window.Frame
+	var looks [][]pastPicture
 	s.locked(func() { looks = s.triedLooksLocked(past) })
 	if len(looks) == 0 {
 		return nil, ErrNoPicture
@@ -96,7 +155,11 @@ func (s *Session) TryRule(ctx context.Context, r AlertRule, past int) ([]Trial, 
 	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
 	defer cancel()
 	out := make([]Trial, 0, len(looks))
-	for _, frames := range looks {
+	for _, look := range looks {
+		frames, err := unpacked(look)
+		if err != nil {
+			return out, err
+		}
 		t, err := s.try(ctx, strings.TrimSpace(r.When), frames)
 		if _, crash := rescue.Of(err); crash {
 			s.work.Go(func() error { return err }) // it ends Run
@@ -111,17 +174,24 @@ func (s *Session) TryRule(ctx context.Context, r AlertRule, past int) ([]Trial, 
 }
 
 // triedLooksLocked returns the pictures to try a rule on: the newest ones, then those of past looks.
-func (s *Session) triedLooksLocked(past int) [][]window.Frame {
+func (s *Session) triedLooksLocked(past int) [][]pastPicture {
 	present := s.window.Select(s.agent.Frames, s.agent.Stride)
 	if len(present) == 0 {
 		return nil
 	}
-	out := [][]window.Frame{present}
+	out := [][]pastPicture{make([]pastPicture, len(present))}
+	for i, f := range present {
+		out[0][i].Frame = f
+	}
 	for _, look := range slices.Backward(s.looks) {
 		if len(out) > past {
 			break
 		}
-		out = append(out, look)
+		pictures := make([]pastPicture, len(look))
+		for i, p := range look {
+			pictures[i] = *p
+		}
+		out = append(out, pictures)
 	}
 	return out
 }

@@ -7,29 +7,17 @@ import (
 	"image/jpeg"
 
 	"touchline/media"
+	"touchline/media/window"
 )
 
 // JPEG encodes a picture, scaled down so that no side is longer than side
 // pixels; 0 leaves its size.
 func JPEG(f media.VideoFrame, side, quality int) ([]byte, error) {
-	if f.Width <= 0 || f.Height <= 0 || len(f.Pix) != f.Width*f.Height*3 {
+	if f.Width <= 0 || f.Height <= 0 || len(f.Pix) != f.Width*f.Height*3 { // before it is scaled
 		return nil, fmt.Errorf("encode picture: expected %dx%dx3 bytes, got %d", f.Width, f.Height, len(f.Pix))
 	}
 	w, h := fit(f.Width, f.Height, side)
-	return encode(shrink(f, w, h), quality)
-}
-
-// encode writes a valid picture.
-func encode(f media.VideoFrame, quality int) ([]byte, error) {
-	img := image.NewRGBA(image.Rect(0, 0, f.Width, f.Height))
-	for i, o := 0, 0; i < len(f.Pix); i, o = i+3, o+4 {
-		img.Pix[o], img.Pix[o+1], img.Pix[o+2], img.Pix[o+3] = f.Pix[i], f.Pix[i+1], f.Pix[i+2], 255
-	}
-	var b bytes.Buffer
-	if err := jpeg.Encode(&b, img, &jpeg.Options{Quality: quality}); err != nil {
-		return nil, fmt.Errorf("encode picture: %w", err)
-	}
-	return b.Bytes(), nil
+	return window.JPEG(shrink(f, w, h), quality)
 }
 
 // FromImage returns an image as a picture without times, scaled down so that no side is longer than side pixels; 0 leaves its size.
@@ -62,7 +50,7 @@ func Thumbnail(data []byte, width, quality int) ([]byte, error) {
 	if size.X <= width {
 		return data, nil
 	}
-	return encode(shrink(pixels(img), width, max(1, (size.Y*width+size.X/2)/size.X)), quality)
+	return window.JPEG(shrink(pixels(img), width, max(1, (size.Y*width+size.X/2)/size.X)), quality)
 }
 
 // fit returns the size with the same shape whose longer side is at most side.

@@ -28,6 +28,7 @@ import (
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/codec/codectest"
+	"touchline/media/window"
 )
 
 const soon = 20 * time.Second // generous: the machine may be busy
@@ -361,7 +362,7 @@ func TestJPEGStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, codec.Options{})
 	for n := range 3 {
-		data, err := codec.JPEG(media.VideoFrame{Width: 320, Height: 180, Pix: drawBars(320, 180, n)}, 95, 0)
+		data, err := window.JPEG(media.VideoFrame{Width: 320, Height: 180, Pix: drawBars(320, 180, n)}, 95)
 		require.NoError(t, err)
 		require.NoError(t, r.Decode(media.EncodedFrame{Codec: codec.MJPEG, Data: data, PTS: time.Duration(n)}, true))
 		p := receive(t, r.pictures, "a picture")

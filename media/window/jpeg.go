@@ -1,4 +1,4 @@
-package codec
+package window
 
 import (
 	"bytes"
@@ -9,17 +9,13 @@ import (
 	"touchline/media"
 )
 
-// JPEG encodes a picture as JPEG of quality 1 to 100, scaled down to a width of
-// maxWidth pixels; 0 keeps the size.
-func JPEG(f media.VideoFrame, quality, maxWidth int) ([]byte, error) {
+// JPEG encodes a picture as JPEG of quality 1 to 100.
+func JPEG(f media.VideoFrame, quality int) ([]byte, error) {
 	if f.Width < 1 || f.Height < 1 || len(f.Pix) != 3*f.Width*f.Height {
 		return nil, fmt.Errorf("write a JPEG: expected %d x %d pixels of 3 bytes, got %d bytes", f.Width, f.Height, len(f.Pix))
 	}
-	if quality < 1 || quality > 100 || maxWidth < 0 {
-		return nil, fmt.Errorf("write a JPEG: quality %d: must be between 1 and 100; width %d: must not be negative", quality, maxWidth)
-	}
-	if maxWidth > 0 && f.Width > maxWidth {
-		f = shrink(f, maxWidth, max(1, (f.Height*maxWidth+f.Width/2)/f.Width))
+	if quality < 1 || quality > 100 {
+		return nil, fmt.Errorf("write a JPEG: quality %d: must be between 1 and 100", quality)
 	}
 	var out bytes.Buffer
 	if err := jpeg.Encode(&out, planes(f), &jpeg.Options{Quality: quality}); err != nil {
@@ -28,33 +24,21 @@ func JPEG(f media.VideoFrame, quality, maxWidth int) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// shrink scales f down to w x h by averaging.
-func shrink(f media.VideoFrame, w, h int) media.VideoFrame {
-	out := media.VideoFrame{Width: w, Height: h, Pix: make([]byte, 3*w*h)}
-	sums := make([]uint32, 3*w)
-	for y := range h {
-		clear(sums)
-		top, bottom := y*f.Height/h, (y+1)*f.Height/h
-		for row := top; row < bottom; row++ {
-			line := f.Pix[3*row*f.Width:]
-			for x := range w {
-				var r, g, b uint32
-				for i := 3 * (x * f.Width / w); i < 3*((x+1)*f.Width/w); i += 3 {
-					r, g, b = r+uint32(line[i]), g+uint32(line[i+1]), b+uint32(line[i+2])
-				}
-				sums[3*x] += r
-				sums[3*x+1] += g
-				sums[3*x+2] += b
-			}
-		}
-		for x := range w {
-			n := uint32(bottom-top) * uint32((x+1)*f.Width/w-x*f.Width/w) //nolint:gosec // a few pixels
-			for c := range 3 {
-				out.Pix[3*(y*w+x)+c] = byte((sums[3*x+c] + n/2) / n) //nolint:gosec // a mean of bytes
-			}
+// Pixels returns the pixels of a JPEG, 3 bytes each.
+func Pixels(data []byte) ([]byte, error) {
+	img, err := jpeg.Decode(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("read a JPEG: %w", err)
+	}
+	from, to := img.Bounds().Min, img.Bounds().Max
+	pix := make([]byte, 0, 3*(to.X-from.X)*(to.Y-from.Y))
+	for y := from.Y; y < to.Y; y++ {
+		for x := from.X; x < to.X; x++ {
+			r, g, b, _ := img.At(x, y).RGBA()
+			pix = append(pix, byte(r>>8), byte(g>>8), byte(b>>8))
 		}
 	}
-	return out
+	return pix, nil
 }
 
 // planes converts to the full-range BT.601 4:2:0 of JFIF, the encoder's native format.
