@@ -367,8 +367,17 @@ func (e *Engine) join(w warmth) {
 	e.loop.workers = e.workers
 }
 
+// Pictures that may wait before a prompt shows them. On a CPU, which may be busy, each would only hold its memory.
+const (
+	earlyCPU = 4
+	earlyGPU = 64
+)
+
 func (e *Engine) startWorkers(ctx context.Context, half bool, n int) error {
-	e.workers.half = half
+	e.workers.half, e.workers.early = half, earlyCPU
+	if half {
+		e.workers.early = earlyGPU
+	}
 	e.workers.embedSize = e.features * e.hiddenSize * 4
 	if half {
 		e.workers.embedSize /= 2

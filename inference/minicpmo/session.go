@@ -217,11 +217,11 @@ func Join(a, b tokenizer.Prompt) tokenizer.Prompt {
 }
 
 // Observe embeds a frame in idle time of the device, before a prompt shows it. It
-// never waits: with a full queue it drops the frame. While prompts show few of the
+// never waits: while others wait it takes none. While prompts show few of the
 // room's frames, it takes only some.
 func (s *Session) Observe(f inference.Frame) {
 	e := s.e
-	if !e.sees || e.cache.limit == 0 || s.closed.Load() || !s.worth() {
+	if !e.sees || e.cache.limit == 0 || s.closed.Load() || e.workers.behind() || !s.worth() {
 		return
 	}
 	p, fresh, err := e.picture(s.source, f, int(s.slices.Load()), false)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"touchline/inference"
@@ -26,13 +27,15 @@ type workers struct {
 	now       func() time.Time
 
 	urgent, idle chan *picture
+	early        int          // the most pictures that wait before a prompt shows them
+	prepared     atomic.Int32 // images that wait for the vision tower
 	wg           sync.WaitGroup
 	buffers      sync.Pool // of *[]byte
 }
 
 // start runs n workers until ctx ends.
 func (w *workers) start(ctx context.Context, cfg vision.Config, n int) error {
-	w.urgent, w.idle = make(chan *picture, 256), make(chan *picture, 64)
+	w.urgent, w.idle = make(chan *picture, 256), make(chan *picture, w.early)
 	for range n {
 		pre, err := vision.New(cfg)
 		if err != nil {
@@ -92,10 +95,14 @@ func (w *workers) prepare(pre *vision.Preprocessor, scratch []vision.Image, p *p
 			to.patches = w.buffer(4 * n)
 			pre.Patches(ort.Slice[float32](to.patches), m)
 		}
+		w.prepared.Add(1)
 		to.embeds = make([]byte, w.embedSize)
 	}
 	return images
 }
+
+// behind reports whether the vision tower has enough to do, so that pictures wait until a prompt shows them.
+func (w *workers) behind() bool { return len(w.idle)+int(w.prepared.Load()) >= w.early }
 
 // buffer returns n bytes, if possible of a used buffer.
 func (w *workers) buffer(n int) []byte {
@@ -109,6 +116,7 @@ func (w *workers) buffer(n int) []byte {
 func (w *workers) done(m *image) {
 	if b := m.patches; b != nil {
 		m.patches = nil
+		w.prepared.Add(-1)
 		w.buffers.Put(&b)
 	}
 }
