@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -109,6 +110,12 @@ func run(c *cli, kctx *kong.Context) int {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if isEndless(kctx) {
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer stop()
+		wg.Go(func() { releasePagesAfter(ctx, started) })
+	}
 	done := make(chan error, 1)
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	go func() { done <- kctx.Run(&app{cfg: cfg, log: log}) }()
