@@ -68,10 +68,11 @@ func unpacked(look []pastPicture) ([]window.Frame, error) {
 	for i, p := range look {
 		frames[i] = p.Frame
 		if p.packed != nil {
-			var err error
-			if frames[i].Pix, err = window.Pixels(p.packed); err != nil {
+			f, err := window.FromJPEG(p.packed)
+			if err != nil {
 				return nil, err
 			}
+			frames[i].Pix = f.Pix
 		}
 	}
 	return frames, nil

@@ -1,10 +1,8 @@
 package events
 
 import (
-	"bytes"
 	"fmt"
 	"image"
-	"image/jpeg"
 
 	"touchline/media"
 	"touchline/media/window"
@@ -22,35 +20,21 @@ func JPEG(f media.VideoFrame, side, quality int) ([]byte, error) {
 
 // FromImage returns an image as a picture without times, scaled down so that no side is longer than side pixels; 0 leaves its size.
 func FromImage(img image.Image, side int) media.VideoFrame {
-	f := pixels(img)
+	f := window.FromImage(img)
 	w, h := fit(f.Width, f.Height, side)
 	return shrink(f, w, h)
 }
 
-// pixels returns an image as a picture of its size.
-func pixels(img image.Image) media.VideoFrame {
-	at, size := img.Bounds().Min, img.Bounds().Size()
-	f := media.VideoFrame{Width: size.X, Height: size.Y, Pix: make([]byte, 0, size.X*size.Y*3)}
-	for y := range size.Y {
-		for x := range size.X {
-			r, g, b, _ := img.At(at.X+x, at.Y+y).RGBA()
-			f.Pix = append(f.Pix, byte(r>>8), byte(g>>8), byte(b>>8))
-		}
-	}
-	return f
-}
-
 // Thumbnail scales a JPEG down to a width in pixels. One that is no wider is returned unchanged.
 func Thumbnail(data []byte, width, quality int) ([]byte, error) {
-	img, err := jpeg.Decode(bytes.NewReader(data))
+	f, err := window.FromJPEG(data)
 	if err != nil {
-		return nil, fmt.Errorf("read picture: %w", err)
+		return nil, err
 	}
-	size := img.Bounds().Size()
-	if size.X <= width {
+	if f.Width <= width {
 		return data, nil
 	}
-	return window.JPEG(shrink(pixels(img), width, max(1, (size.Y*width+size.X/2)/size.X)), quality)
+	return window.JPEG(shrink(f, width, max(1, (f.Height*width+f.Width/2)/f.Width)), quality)
 }
 
 // fit returns the size with the same shape whose longer side is at most side.

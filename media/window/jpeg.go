@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"image"
+	"image/color"
 	"image/jpeg"
 
 	"touchline/media"
@@ -24,21 +25,33 @@ func JPEG(f media.VideoFrame, quality int) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Pixels returns the pixels of a JPEG, 3 bytes each.
-func Pixels(data []byte) ([]byte, error) {
+// FromJPEG decodes a JPEG to a picture without times.
+func FromJPEG(data []byte) (media.VideoFrame, error) {
 	img, err := jpeg.Decode(bytes.NewReader(data))
 	if err != nil {
-		return nil, fmt.Errorf("read a JPEG: %w", err)
+		return media.VideoFrame{}, fmt.Errorf("read a JPEG: %w", err)
 	}
-	from, to := img.Bounds().Min, img.Bounds().Max
-	pix := make([]byte, 0, 3*(to.X-from.X)*(to.Y-from.Y))
-	for y := from.Y; y < to.Y; y++ {
-		for x := from.X; x < to.X; x++ {
+	return FromImage(img), nil
+}
+
+// FromImage returns an image as a picture without times.
+func FromImage(img image.Image) media.VideoFrame {
+	at, size := img.Bounds().Min, img.Bounds().Size()
+	f := media.VideoFrame{Width: size.X, Height: size.Y, Pix: make([]byte, 0, 3*size.X*size.Y)}
+	coded, _ := img.(*image.YCbCr)
+	for y := at.Y; y < at.Y+size.Y; y++ {
+		for x := at.X; x < at.X+size.X; x++ {
+			if coded != nil { // without an allocation for each pixel
+				c := coded.COffset(x, y)
+				r, g, b := color.YCbCrToRGB(coded.Y[coded.YOffset(x, y)], coded.Cb[c], coded.Cr[c])
+				f.Pix = append(f.Pix, r, g, b)
+				continue
+			}
 			r, g, b, _ := img.At(x, y).RGBA()
-			pix = append(pix, byte(r>>8), byte(g>>8), byte(b>>8))
+			f.Pix = append(f.Pix, byte(r>>8), byte(g>>8), byte(b>>8))
 		}
 	}
-	return pix, nil
+	return f
 }
 
 // planes converts to the full-range BT.601 4:2:0 of JFIF, the encoder's native format.

@@ -28,8 +28,10 @@ func TestJPEG(t *testing.T) {
 		data, err := window.JPEG(f, 90)
 		require.NoError(t, err)
 		require.Less(t, len(data), 2000+len(f.Pix)/5)
-		pix, err := window.Pixels(data)
+		back, err := window.FromJPEG(data)
 		require.NoError(t, err)
+		require.Equal(t, size, [2]int{back.Width, back.Height})
+		pix := back.Pix
 		require.Len(t, pix, len(f.Pix))
 		off := 0
 		for i := range pix {
@@ -41,7 +43,7 @@ func TestJPEG(t *testing.T) {
 	require.ErrorContains(t, err, "got 11 bytes")
 	_, err = window.JPEG(media.VideoFrame{Width: 1, Height: 1, Pix: make([]byte, 3)}, 0)
 	require.ErrorContains(t, err, "must be between 1 and 100")
-	_, err = window.Pixels([]byte("no picture"))
+	_, err = window.FromJPEG([]byte("no picture"))
 	require.ErrorContains(t, err, "read a JPEG")
 }
 

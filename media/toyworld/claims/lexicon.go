@@ -4,6 +4,7 @@ import (
 	"embed"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -153,12 +154,22 @@ func (l *lexicon) take(heading, line string) error {
 
 // mentions reports whether a pattern has a word of a list.
 func (l *lexicon) mentions(line, list string) bool {
-	for _, w := range append(l.lists[list], list, "nobody") {
-		if regexp.MustCompile(`(^|[ |_])` + regexp.QuoteMeta(w) + `($|[ |?_])`).MatchString(line) {
+	return slices.ContainsFunc(slices.Concat(l.lists[list], []string{list, "nobody"}), func(word string) bool { return hasWord(line, word) })
+}
+
+// hasWord reports whether a pattern has a word between blanks, bars and underscores, or as an optional one.
+func hasWord(line, word string) bool {
+	for from := 0; ; {
+		i := strings.Index(line[from:], word)
+		if i < 0 {
+			return false
+		}
+		begin, end := from+i, from+i+len(word)
+		if (begin == 0 || strings.Contains(" |_", line[begin-1:begin])) && (end == len(line) || strings.Contains(" |?_", line[end:end+1])) {
 			return true
 		}
+		from = begin + 1
 	}
-	return false
 }
 
 // slots are the places for names and numbers in a pattern.
