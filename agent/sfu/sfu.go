@@ -26,6 +26,7 @@ import (
 	"github.com/livekit/protocol/livekit"
 	"github.com/livekit/protocol/logger"
 	"github.com/rs/zerolog"
+	"github.com/ua-parser/uap-go/uaparser"
 )
 
 // loopback is the address of signalling, and the default address of media.
@@ -70,6 +71,8 @@ var (
 	})
 	// Its logger is a package variable that is read without a lock.
 	loggerOnce sync.Once //nolint:gochecknoglobals // as above
+	// Its rules for browsers are a package variable that is read once.
+	browsersOnce sync.Once //nolint:gochecknoglobals // as above
 )
 
 // New checks the options, chooses ports and keys, and returns a server that
@@ -109,6 +112,7 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	browsersOnce.Do(func() { uaparser.DefinitionYaml = []byte(browsers) })
 	return &Server{opts: opts, conf: conf, ready: make(chan struct{})}, nil
 }
 
