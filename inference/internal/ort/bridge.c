@@ -5,7 +5,9 @@
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 void *tl_open(const char *path, const char **why) {
   void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
@@ -285,9 +287,27 @@ int tl_copy_out(const tl_cuda *c, int device, void *dst, uintptr_t src, size_t n
   return tl_copy(c, device, (uintptr_t)dst, src, n, TL_COPY_ANY, stream);
 }
 
+// zero gives whole pages back to the kernel, which clears them when they are used: much of a cache never is.
+static void zero(char *p, size_t n) {
+#ifdef __linux__
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  size_t head = -(uintptr_t)p % page;
+  if (n >= head + 16 * page) {
+    size_t whole = (n - head) / page * page;
+    if (!madvise(p + head, whole, MADV_DONTNEED)) {
+      memset(p, 0, head);
+      memset(p + head + whole, 0, n - head - whole);
+      return;
+    }
+  }
+#endif
+  memset(p, 0, n);
+}
+
 int tl_set(const tl_cuda *c, int device, uintptr_t dst, int value, size_t n, uintptr_t stream) {
   if (!c) {
-    memset((void *)dst, value, n);
+    if (value) memset((void *)dst, value, n);
+    else zero((char *)dst, n);
     return 0;
   }
   ON(device);
