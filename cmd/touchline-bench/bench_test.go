@@ -141,6 +141,26 @@ func TestDispatches(t *testing.T) {
 	require.Len(t, rows, 6)
 }
 
+// TestDemo measures the demo for a moment, with each engine and with a browser that shows its page.
+func TestDemo(t *testing.T) {
+	program, err := exec.LookPath("touchline")
+	require.NoError(t, err, "make build makes it")
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	demo := func(ctx context.Context, engine, history string) *exec.Cmd {
+		cmd := demoOf(ctx, program, engine, history)
+		// The variable is for tests and not a setting.
+		cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "TOUCHLINE_BIN=") })
+		return cmd
+	}
+	rows, err := measureDemo(t.Context(), demo, 15*time.Second, 5*time.Second)
+	byName := figures(t, rows, err)
+	for _, name := range []string{
+		"demo with nano and one viewer, CPU", "demo with nano, memory of the main process", "nano, look to whole answer, median",
+	} {
+		require.Positive(t, byName[name].Got, name)
+	}
+}
+
 // TestRounds connects and disconnects a WHIP sender; make soak does it more often.
 func TestRounds(t *testing.T) {
 	rows, err := measureRounds(t.Context(), 20, time.Second, zerolog.Nop())

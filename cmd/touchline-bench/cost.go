@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,8 +17,11 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"touchline/agent"
 	"touchline/agent/room"
+	"touchline/internal/e2e/browser"
 	"touchline/internal/e2e/stage"
+	"touchline/internal/quantile"
 	"touchline/media"
 )
 
@@ -24,7 +30,7 @@ const clockTicks = 100
 
 // usage is the resources of a process and its children.
 type usage struct {
-	CPU time.Duration // user and system, of running processes
+	CPU time.Duration // user and system, ended children included
 	RSS int64         // bytes, of running processes
 	// Files is the part of RSS that maps program files. The kernel shares and reclaims these pages; how many count
 	// depends on how a file came into its cache.
@@ -81,7 +87,7 @@ func usageOfOne(pid int) (usage, error) {
 	}
 	// The second field, the name in brackets, may hold anything.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	const utime, stime, rss = 11, 12, 21 // fields after the name (proc(5))
+	const utime, cstime, rss = 11, 14, 21 // fields after the name (proc(5)); from utime to cstime are times
 	if len(fields) <= rss {
 		return usage{}, fmt.Errorf("read the usage of process %d: expected more than %d fields in stat, got %d", pid, rss, len(fields))
 	}
@@ -89,9 +95,9 @@ func usageOfOne(pid int) (usage, error) {
 		n, _ := strconv.ParseInt(fields[i], 10, 64) // the kernel writes numbers
 		return n
 	}
-	u := usage{
-		CPU: media.TicksToDuration(num(utime)+num(stime), clockTicks),
-		RSS: num(rss) * int64(os.Getpagesize()),
+	u := usage{RSS: num(rss) * int64(os.Getpagesize())}
+	for i := utime; i <= cstime; i++ {
+		u.CPU += media.TicksToDuration(num(i), clockTicks)
 	}
 	if b, err = os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)); err != nil {
 		return usage{}, fmt.Errorf("read the usage of process %d: %w", pid, err)
@@ -115,6 +121,147 @@ func usageDuring(ctx context.Context, pid int, length time.Duration) (cpu float6
 	}
 	u, err = usageOf(pid)
 	return (u.CPU - before.CPU).Seconds() / time.Since(start).Seconds(), u, err
+}
+
+// demoRunner makes the command line of a demo with an engine, which keeps its history in a folder.
+type demoRunner func(ctx context.Context, engine, history string) *exec.Cmd
+
+// demoCost is what a demo takes with and without a viewer.
+type demoCost struct {
+	alone, watched usage // CPU during the measurement; memory of the main process alone, at its end
+	length         time.Duration
+	looks          []time.Duration // from the look to the whole answer
+}
+
+// share returns a usage's share of a core, in percent.
+func (c demoCost) share(u usage) float64 { return 100 * u.CPU.Seconds() / c.length.Seconds() }
+
+// memory returns the larger memory of the main process, in MB.
+func (c demoCost) memory() float64 { return float64(max(c.alone.RSS, c.watched.RSS)) / 1e6 }
+
+func (c demoCost) rows(engine string) []row {
+	mb := func(bytes int64) float64 { return float64(bytes) / 1e6 }
+	return []row{
+		note(engine+", CPU: no viewer, one viewer", fmt.Sprintf("%.1f, %.1f %% of a core", c.share(c.alone), c.share(c.watched))),
+		note(engine+", memory of the main process: no viewer, one viewer", fmt.Sprintf("%.0f, %.0f MB", mb(c.alone.RSS), mb(c.watched.RSS))),
+		note("of it pages of program files", fmt.Sprintf("%.0f, %.0f MB", mb(c.alone.Files), mb(c.watched.Files))),
+	}
+}
+
+// costOfDemo runs a demo, and shows its page in Chromium for the second half.
+func costOfDemo(ctx context.Context, demo demoRunner, engine string, settle, length time.Duration) (res demoCost, err error) {
+	history, err := os.MkdirTemp("", "touchline-demo-")
+	if err != nil {
+		return res, fmt.Errorf("make a folder for the history: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(history)) }()
+	var stderr bytes.Buffer
+	var out io.Reader
+	p, err := startProcess(ctx, func(ctx context.Context) *exec.Cmd {
+		cmd := demo(ctx, engine, history)
+		out, _ = cmd.StdoutPipe() // fails only when it is set already
+		return cmd
+	}, &stderr)
+	if err != nil {
+		return res, err
+	}
+	res.length = length
+	err = func() error {
+		home, err := addressOf(out)
+		if err != nil {
+			return err
+		}
+		if err := stage.Wait(ctx, settle); err != nil {
+			return err
+		}
+		pid := p.cmd.Process.Pid
+		if res.alone, err = demoUsage(ctx, pid, length); err != nil {
+			return err
+		}
+		b, err := browser.Open(ctx, browser.Options{Width: 1280, Height: 800})
+		if err != nil {
+			return err
+		}
+		defer b.Close()
+		if err := b.Navigate(home); err != nil {
+			return err
+		}
+		if err := b.Until(time.Minute, "document.getElementById('picture')?.currentTime > 5"); err != nil {
+			return errors.Join(err, fmt.Errorf("errors of the page: %q", b.Problems()))
+		}
+		res.watched, err = demoUsage(ctx, pid, length)
+		return err
+	}()
+	p.stop()
+	if err != nil {
+		return res, errors.Join(err, errors.New(stderr.String()))
+	}
+	res.looks, err = lookTimes(filepath.Join(history, "history.jsonl"))
+	return res, err
+}
+
+// addressOf reads the address of the page from what a demo prints.
+func addressOf(out io.Reader) (string, error) {
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if _, address, ok := strings.Cut(lines.Text(), "on the air: "); ok {
+			return address, nil
+		}
+	}
+	return "", errors.Join(errors.New("the demo ended before it printed its address"), lines.Err())
+}
+
+// demoUsage returns the CPU time of a demo during length, and the memory of its main process at the end.
+func demoUsage(ctx context.Context, pid int, length time.Duration) (usage, error) {
+	cpu, _, err := usageDuring(ctx, pid, length)
+	if err != nil {
+		return usage{}, err
+	}
+	u, err := usageOfOne(pid)
+	u.CPU = time.Duration(cpu * float64(length))
+	return u, err
+}
+
+// lookTimes reads from a history how long each look took to its whole answer.
+func lookTimes(path string) (took []time.Duration, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the demo's history: %w", err)
+	}
+	for line := range bytes.Lines(b) {
+		var entry struct {
+			Record *agent.Record `json:"record"`
+		}
+		if err := json.Unmarshal(line, &entry); err != nil {
+			return nil, fmt.Errorf("read the demo's history: %w", err)
+		}
+		if r := entry.Record; r != nil && r.InferenceSec > 0 && r.Announced == "" && !r.Skipped {
+			took = append(took, seconds(r.InferenceSec))
+		}
+	}
+	return took, nil
+}
+
+// measureDemo measures the demo with the scene engine and with nano: once it is settled, without and then with a viewer.
+func measureDemo(ctx context.Context, demo demoRunner, settle, length time.Duration) ([]row, error) {
+	scene, err := costOfDemo(ctx, demo, "scene", settle, length)
+	if err != nil {
+		return nil, fmt.Errorf("scene: %w", err)
+	}
+	nano, err := costOfDemo(ctx, demo, "nano", settle, length)
+	if err != nil {
+		return nil, fmt.Errorf("nano: %w", err)
+	}
+	return append(append(scene.rows("scene"), nano.rows("nano")...),
+		atMost("demo with nano and one viewer, CPU", nano.share(nano.watched), 85, "% of a core"),
+		atMost("demo with nano, memory of the main process", nano.memory(), 200, "MB"),
+		atMost("nano above scene, CPU without a viewer", nano.share(nano.alone)-scene.share(scene.alone), 40, "% of a core"),
+		atMost("nano above scene, memory", nano.memory()-scene.memory(), 90, "MB"),
+		note("looks of nano", strconv.Itoa(len(nano.looks))),
+		atMost("nano, look to whole answer, median", ms(quantile.Of(nano.looks, 0.5)), 100, "ms"),
+		atMost("nano, look to whole answer, p90", ms(quantile.Of(nano.looks, 0.9)), 200, "ms"),
+		note("load of the machine", loadAverage()),
+	), nil
 }
 
 // workerRunner makes the command line of an agent worker at a server, with keys in its environment, that

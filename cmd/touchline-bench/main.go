@@ -124,6 +124,9 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 		{"cost", "Cost of whole bots (scene engine, speech, relay, one viewer each)", func(ctx context.Context) ([]row, error) {
 			return measureCost(ctx, slimWorker, r.Cost, log)
 		}},
+		{"demo", "Cost of the demo (server, world, encoder, bot, voice): scene engine and nano", func(ctx context.Context) ([]row, error) {
+			return measureDemo(ctx, demoCommand, 80*time.Second, r.Cost)
+		}},
 		{
 			"rooms", "Rooms of 720p30 in one process (scene engine, speech, relay, one viewer each)",
 			func(ctx context.Context) ([]row, error) {
@@ -194,11 +197,27 @@ func buildInfo() *debug.BuildInfo {
 
 // slimWorker is the agent worker of touchline-slim, the program for an existing server.
 func slimWorker(ctx context.Context, url string, keys room.Keys, agentName string) *exec.Cmd {
-	path := "touchline-slim"
+	return workerOf(ctx, beside("touchline-slim"), url, keys, agentName)
+}
+
+// demoCommand runs the demo of the program beside this one.
+func demoCommand(ctx context.Context, engine, history string) *exec.Cmd {
+	return demoOf(ctx, beside("touchline"), engine, history)
+}
+
+func demoOf(ctx context.Context, program, engine, history string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, "--log-level=error", "demo", "--listen", "127.0.0.1:0")
+	cmd.Env = append(os.Environ(), "TOUCHLINE_INFERENCE_ENGINE="+engine,
+		"TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH="+history)
+	return cmd
+}
+
+// beside returns the path of a program in the folder of this one.
+func beside(program string) string {
 	if self, err := os.Executable(); err == nil {
-		path = filepath.Join(filepath.Dir(self), path)
+		return filepath.Join(filepath.Dir(self), program)
 	}
-	return workerOf(ctx, path, url, keys, agentName)
+	return program
 }
 
 func workerOf(ctx context.Context, program, url string, keys room.Keys, agentName string) *exec.Cmd {
