@@ -131,6 +131,7 @@ type demoCost struct {
 	alone, watched usage // CPU during the measurement; memory of the main process alone, at its end
 	length         time.Duration
 	looks          []time.Duration // from the look to the whole answer
+	engine         string          // of the looks
 }
 
 // share returns a usage's share of a core, in percent.
@@ -196,7 +197,7 @@ func costOfDemo(ctx context.Context, demo demoRunner, engine string, settle, len
 	if err != nil {
 		return res, errors.Join(err, errors.New(stderr.String()))
 	}
-	res.looks, err = lookTimes(filepath.Join(history, "history.jsonl"))
+	res.looks, res.engine, err = lookTimes(filepath.Join(history, "history.jsonl"))
 	return res, err
 }
 
@@ -222,24 +223,24 @@ func demoUsage(ctx context.Context, pid int, length time.Duration) (usage, error
 	return u, err
 }
 
-// lookTimes reads from a history how long each look took to its whole answer.
-func lookTimes(path string) (took []time.Duration, err error) {
+// lookTimes reads from a history how long each look took to its whole answer, and the engine of the last.
+func lookTimes(path string) (took []time.Duration, engine string, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the demo's history: %w", err)
+		return nil, "", fmt.Errorf("read the demo's history: %w", err)
 	}
 	for line := range bytes.Lines(b) {
 		var entry struct {
 			Record *agent.Record `json:"record"`
 		}
 		if err := json.Unmarshal(line, &entry); err != nil {
-			return nil, fmt.Errorf("read the demo's history: %w", err)
+			return nil, "", fmt.Errorf("read the demo's history: %w", err)
 		}
 		if r := entry.Record; r != nil && r.InferenceSec > 0 && r.Announced == "" && !r.Skipped {
-			took = append(took, seconds(r.InferenceSec))
+			took, engine = append(took, seconds(r.InferenceSec)), r.Engine
 		}
 	}
-	return took, nil
+	return took, engine, nil
 }
 
 // measureDemo measures the demo with the scene engine and with nano: once it is settled, without and then with a viewer.
@@ -248,9 +249,12 @@ func measureDemo(ctx context.Context, demo demoRunner, settle, length time.Durat
 	if err != nil {
 		return nil, fmt.Errorf("scene: %w", err)
 	}
-	nano, err := costOfDemo(ctx, demo, "nano", settle, length)
+	nano, err := costOfDemo(ctx, demo, "auto", settle, length) // which is nano, with the settings of the demo for it
 	if err != nil {
 		return nil, fmt.Errorf("nano: %w", err)
+	}
+	if nano.engine != "nano" {
+		return nil, fmt.Errorf("the demo chose the engine %q: make runtime fetches what nano needs", nano.engine)
 	}
 	return append(append(scene.rows("scene"), nano.rows("nano")...),
 		atMost("demo with nano and one viewer, CPU", nano.share(nano.watched), 85, "% of a core"),
