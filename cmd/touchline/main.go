@@ -11,7 +11,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -110,12 +109,6 @@ func run(c *cli, kctx *kong.Context) int {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if isEndless(kctx) {
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		defer stop()
-		wg.Go(func() { releasePagesAfter(ctx, started) })
-	}
 	done := make(chan error, 1)
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	go func() { done <- kctx.Run(&app{cfg: cfg, log: log}) }()
