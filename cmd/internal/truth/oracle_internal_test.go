@@ -132,7 +132,7 @@ func (c *Command) ask(t *testing.T, render string, seed uint64) *viewing {
 	out, err := exec.CommandContext(t.Context(), render, "-world", c.World, "-first", fmt.Sprint(seed), "-seeds", "1", //nolint:gosec // a test
 		"-seconds", fmt.Sprint(60*c.Minutes), "-offset", "0", "-pixels=false", "-out", dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	cfg, err := c.settings()
+	cfg, err := c.settings(nil)
 	require.NoError(t, err)
 	profile, err := findProfile(cfg)
 	require.NoError(t, err)

@@ -63,7 +63,7 @@ func (c *Command) Run(ctx context.Context, log zerolog.Logger) error {
 	if c.Seeds < 1 || c.Minutes < 1 || c.Parallel < 1 {
 		return errors.New("--seeds, --minutes and --parallel: must be positive")
 	}
-	cfg, err := c.settings()
+	cfg, err := c.settings(os.Environ())
 	if err != nil {
 		return err
 	}
@@ -89,9 +89,9 @@ func (c *Command) Run(ctx context.Context, log zerolog.Logger) error {
 	return nil
 }
 
-// settings are those of the file and of the environment, with the command's own.
-func (c *Command) settings() (configs.Config, error) {
-	cfg, err := configs.Load(c.Config, os.Environ())
+// settings are those of the file and of an environment, with the command's own.
+func (c *Command) settings(environ []string) (configs.Config, error) {
+	cfg, err := configs.Load(c.Config, environ)
 	if err != nil {
 		return cfg, err
 	}
