@@ -90,10 +90,7 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 	}
 	return []part{
 		{"alignment", "Alignment, model latency 0.4 to 3 s at random, 640x360", align(400*time.Millisecond, 3*time.Second, 300*time.Millisecond)},
-		{
-			"steady", "Alignment, model latency steady at 1.2 s, 640x360",
-			align(1200*time.Millisecond, 1200*time.Millisecond, 150*time.Millisecond),
-		},
+		{"steady", "Alignment, model latency always 1.2 s, 640x360", align(1200*time.Millisecond, 1200*time.Millisecond, 150*time.Millisecond)},
 		{"own-voice", "Alignment in the model's own voice, 640x360; needs --bundle", func(ctx context.Context) ([]row, error) {
 			return r.ownVoice(ctx, log)
 		}},
@@ -127,12 +124,9 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 		{"demo", "Cost of the demo (server, world, encoder, bot, voice): scene engine and nano", func(ctx context.Context) ([]row, error) {
 			return measureDemo(ctx, demoCommand, 80*time.Second, r.Cost)
 		}},
-		{
-			"rooms", "Rooms of 720p30 in one process (scene engine, speech, relay, one viewer each)",
-			func(ctx context.Context) ([]row, error) {
-				return measureRooms(ctx, slimWorker, roleCommand, r.Cost)
-			},
-		},
+		{"rooms", "Rooms of 720p30 in one process (scene engine, speech, relay, one viewer each)", func(ctx context.Context) ([]row, error) {
+			return measureRooms(ctx, slimWorker, roleCommand, r.Cost)
+		}},
 		{"dispatch", "Dispatch of agents in three ways, 25 rooms each", func(ctx context.Context) ([]row, error) {
 			return measureDispatches(ctx, slimWorker, 25, log)
 		}},

@@ -30,7 +30,8 @@ func TestJPEG(t *testing.T) {
 		require.Less(t, len(data), 2000+len(f.Pix)/5)
 		back, err := window.FromJPEG(data)
 		require.NoError(t, err)
-		require.Equal(t, size, [2]int{back.Width, back.Height})
+		require.Equal(t, size[0], back.Width)
+		require.Equal(t, size[1], back.Height)
 		pix := back.Pix
 		require.Len(t, pix, len(f.Pix))
 		off := 0

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -67,7 +68,7 @@ func (o *oracle) Generate(_ context.Context, p inference.Prompt) iter.Seq2[infer
 	if len(p.Rules) > 0 {
 		look.Rules = map[string]asked{}
 		for _, r := range o.v.alerts.rules {
-			look.Rules[fmt.Sprint(r.Number)] = asked{Kind: r.kind, Colour: r.colour}
+			look.Rules[strconv.Itoa(r.Number)] = asked{Kind: r.kind, Colour: r.colour}
 		}
 	}
 	return func(yield func(inference.Chunk, error) bool) {
@@ -129,8 +130,8 @@ func TestOracle(t *testing.T) {
 func (c *Command) ask(t *testing.T, render string, seed uint64) *viewing {
 	t.Helper()
 	dir := t.TempDir()
-	out, err := exec.CommandContext(t.Context(), render, "-world", c.World, "-first", fmt.Sprint(seed), "-seeds", "1", //nolint:gosec // a test
-		"-seconds", fmt.Sprint(60*c.Minutes), "-offset", "0", "-pixels=false", "-out", dir).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), render, "-world", c.World, "-first", strconv.FormatUint(seed, 10), "-seeds", "1", //nolint:gosec // a test
+		"-seconds", strconv.Itoa(60*c.Minutes), "-offset", "0", "-pixels=false", "-out", dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	cfg, err := c.settings(nil)
 	require.NoError(t, err)

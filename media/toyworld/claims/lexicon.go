@@ -165,7 +165,7 @@ func hasWord(line, word string) bool {
 			return false
 		}
 		begin, end := from+i, from+i+len(word)
-		if (begin == 0 || strings.Contains(" |_", line[begin-1:begin])) && (end == len(line) || strings.Contains(" |?_", line[end:end+1])) {
+		if (begin == 0 || strings.IndexByte(" |_", line[begin-1]) >= 0) && (end == len(line) || strings.IndexByte(" |?_", line[end]) >= 0) {
 			return true
 		}
 		from = begin + 1
