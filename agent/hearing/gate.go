@@ -48,7 +48,7 @@ func (m *microphone) admit(start int64, ended bool) bool {
 	return ended || apart || g.clear >= clearFor
 }
 
-// listenApart counts the time of new samples if the voice sounds in it and nobody speaks.
+// listenApart adds the length of n new samples to apart if the voice sounds while the microphone hears no speech.
 func (m *microphone) listenApart(n int) {
 	m.mu.Lock()
 	zero, inside := m.zero, m.inside

@@ -113,6 +113,12 @@ func roleOfTest(ctx context.Context, role processRole) *exec.Cmd {
 	return cmd
 }
 
+// withSettingsAlone takes the variable of tests, which is no setting, from a program's environment.
+func withSettingsAlone(cmd *exec.Cmd) *exec.Cmd {
+	cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "TOUCHLINE_BIN=") })
+	return cmd
+}
+
 // TestCameras sends to viewers in Go and in a browser, here and to MediaMTX.
 func TestCameras(t *testing.T) {
 	t.Parallel()
@@ -131,10 +137,7 @@ func TestDispatches(t *testing.T) {
 		require.NoError(t, err, string(out))
 	}
 	worker := func(ctx context.Context, url string, keys room.Keys, agentName string) *exec.Cmd {
-		cmd := workerOf(ctx, program, url, keys, agentName)
-		// The variable is for tests and not a setting.
-		cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "TOUCHLINE_BIN=") })
-		return cmd
+		return withSettingsAlone(workerOf(ctx, program, url, keys, agentName))
 	}
 	rows, err := measureDispatches(t.Context(), worker, 1, zerolog.Nop())
 	figures(t, rows, err)
@@ -147,10 +150,7 @@ func TestDemo(t *testing.T) {
 	require.NoError(t, err, "make build makes it")
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	demo := func(ctx context.Context, engine, history string) *exec.Cmd {
-		cmd := demoOf(ctx, program, engine, history)
-		// The variable is for tests and not a setting.
-		cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "TOUCHLINE_BIN=") })
-		return cmd
+		return withSettingsAlone(demoOf(ctx, program, engine, history))
 	}
 	rows, err := measureDemo(t.Context(), demo, 15*time.Second, 5*time.Second)
 	byName := figures(t, rows, err)

@@ -121,7 +121,7 @@ func playRole(ctx context.Context, role processRole, in io.Reader, out io.Writer
 	}
 	for _, name := range at.Rooms {
 		switch role {
-		case roleServer, roleWHIP, rolePeople:
+		case roleServer:
 		case roleCameras:
 			err = s.AddReplayedCamera(name, false)
 		case roleViewers:

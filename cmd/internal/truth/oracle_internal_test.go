@@ -4,6 +4,7 @@ package truth
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -77,7 +78,7 @@ func (o *oracle) Generate(_ context.Context, p inference.Prompt) iter.Seq2[infer
 			_, err = o.in.Write(append(line, '\n'))
 		}
 		if err != nil || !o.out.Scan() {
-			yield(inference.Chunk{}, fmt.Errorf("ask the oracle: %w", err))
+			yield(inference.Chunk{}, fmt.Errorf("ask the oracle: %w", cmp.Or(err, o.out.Err(), io.ErrUnexpectedEOF)))
 			return
 		}
 		yield(inference.Chunk{Text: o.out.Text()}, nil)
