@@ -255,8 +255,8 @@ func plain(e toyworld.Event) (from, to time.Duration) {
 		return 500 * ms, 700 * ms
 	case string(match.FreeKick): // all stand, and the referee has an arm up
 		return time.Second, 2 * time.Second
-	case string(yard.LampOn):
-		return 200 * ms, 500 * ms
+	case string(yard.LampOn): // it warms up for 3 s
+		return 400 * ms, 1500 * ms
 	case string(yard.LampFails): // it flickers for 2.5 s
 		return 600 * ms, 2000 * ms
 	case string(yard.Dusk), string(yard.Dawn): // slow

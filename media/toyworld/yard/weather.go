@@ -18,7 +18,7 @@ const (
 	wetInMS     = 12_000
 	wetOutMS    = 40_000
 	rainShowsMS = 300 // after the first drops
-	lampRampMS  = 240
+	lampRampMS  = 3000 // a gas lamp warms up
 	flickerMS   = 2500 // of the lamp dying
 )
 
@@ -180,7 +180,7 @@ func (p *phase) lampAt(t int64) (int, string) {
 			since = t - f.end
 		}
 	}
-	return int(share(since, lampRampMS) * lampSteps), "on"
+	return 1 + int(share(since, lampRampMS)*(lampSteps-1)), "on"
 }
 
 // raining says whether drops show.

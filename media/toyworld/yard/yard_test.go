@@ -303,22 +303,24 @@ func TestWeatherShows(t *testing.T) {
 }
 
 // A lamp that fails flickers long enough for two looks.
+// The lamp flickers as it dies, and warms up as it comes on: for longer than a look lasts.
 func TestLampFlickers(t *testing.T) {
 	y := yard.New(2, seenWidth, seenHeight, false)
-	count := 0
+	count := map[yard.Kind]int{}
 	for _, e := range y.Events(10*time.Second, time.Hour) {
-		if e.Kind != yard.LampFails || y.Weather(e.At).Light > 0 {
+		if e.Kind != yard.LampFails && e.Kind != yard.LampOn || y.Weather(e.At).Light > 0 {
 			continue
 		}
-		count++
+		count[e.Kind]++
 		levels := map[int]bool{}
 		for at := 1200 * time.Millisecond; at < 2400*time.Millisecond; at += 100 * time.Millisecond {
 			level, _, _ := mean(draw(y, e.At+at, seenWidth, seenHeight), 0.35, 0.3, 0.65, 0.6)
 			levels[int(level+0.5)] = true
 		}
-		require.Greater(t, len(levels), 1, "%v", e.At)
+		require.Greater(t, len(levels), 1, "%v", e)
 	}
-	require.Greater(t, count, 1)
+	require.Greater(t, count[yard.LampFails], 1)
+	require.Greater(t, count[yard.LampOn], 1)
 }
 
 func TestStillYardNeverMoves(t *testing.T) {

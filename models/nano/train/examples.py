@@ -1,7 +1,6 @@
 """Examples for training: windows of the worlds' truth, each with a prompt as the engine writes it and a truthful answer."""
 
 import json
-import random
 import re
 from collections import deque
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from typing import Any
 import match
 import words
 import yard
-from words import HINTS, LANGUAGES, REGISTERS, SILENCE, STYLES, News, Order
+from words import HINTS, LANGUAGES, REGISTERS, SILENCE, STYLES, News, Order, Random
 
 PROFILES = Path(__file__).parents[3] / "configs" / "profiles"
 FPS = 5
@@ -124,10 +123,10 @@ class Setting:
     system: str
 
 
-def setting(rng: random.Random) -> Setting:
+def setting(rng: Random) -> Setting:
     """A setting; now and then a profile that no file has, since people write their own."""
-    lang, all_ = rng.choices(LANGUAGES, [57, 43])[0], profiles()  # English more often
-    name = rng.choices(["default", "sports", "security", *all_], [9, 6, 5, *[1] * len(all_)])[0]
+    lang, all_ = rng.weighted(LANGUAGES, [57, 43]), profiles()  # English more often
+    name = rng.weighted(["default", "sports", "security", *all_], [9, 6, 5, *[1] * len(all_)])
     text = all_[name]
     if rng.random() < 0.12:
         lines = [s for p in all_.values() for s in re.split(r"(?<=[.:])\s+", p) if s != SILENCE]
@@ -152,7 +151,7 @@ class Film:
         """The pictures up to i."""
         return [self.facts[i - step * j] for j in range(pictures - 1, -1, -1)]
 
-    def pick(self, rng: random.Random, lo: int) -> int:
+    def pick(self, rng: Random, lo: int) -> int:
         """A moment: mostly any, so that what is rare is learnt as rare, but not so rare that it is not learnt."""
         if self.moments and rng.random() < (0.25 if self.world is match else 0.4):
             return max(lo, rng.choice(self.moments[rng.choice(list(self.moments))]))
@@ -175,7 +174,7 @@ class Commentator:
     at: float = 0.0  # picture of the last comment
     past: list[tuple[float, str]] = field(default_factory=list)  # all comments, with the pictures
 
-    def look(self, rng: random.Random, i: int, limit: int) -> str:
+    def look(self, rng: Random, i: int, limit: int) -> str:
         """The answer to a look at picture i."""
         win, world, o = self.film.window(i, self.pictures, self.step), self.film.world, self.order
         n = self.news(rng, win, (i - self.at) / FPS)
@@ -192,7 +191,7 @@ class Commentator:
         self.past.append((i, text))
         return text
 
-    def news(self, rng: random.Random, win: list[Any], age: float) -> News | None:
+    def news(self, rng: Random, win: list[Any], age: float) -> News | None:
         """What is worth saying of a window, age seconds after the last comment."""
         o, world = self.order, self.film.world
         if o is None or o.kind in STYLES:
@@ -201,7 +200,7 @@ class Commentator:
             return None
         return News("cannot") if o.kind == "cannot" else world.follow(rng, o, win, self.told, age)
 
-    def run(self, rng: random.Random, start: int, end: int) -> None:
+    def run(self, rng: Random, start: int, end: int) -> None:
         """Comments on the pictures from start until shortly before end, at the engine's pace."""
         i = start
         while i <= end - 4:
@@ -209,12 +208,12 @@ class Commentator:
             i += rng.randrange(2, 7) if text == SILENCE else int(FPS * (0.5 + 0.33 * len(text.split())) + rng.uniform(0, 4)) + 1
 
 
-def make(rng: random.Random, s: Setting, film: Film, i: int, pictures: int, step: int) -> Text:
+def make(rng: Random, s: Setting, film: Film, i: int, pictures: int, step: int) -> Text:
     """An example on the window that ends with picture i, after a commentary that led there."""
     lo, lang, win = step * (pictures - 1), s.lang, film.window(i, pictures, step)
     if rng.random() < (0.3 if film.world.moments(win) else 0.15):
         return _alerts(rng, s, film.world, win)
-    hint = rng.choices(list(HINTS), [5, 4, 3, 4])[0]
+    hint = rng.weighted(list(HINTS), [5, 4, 3, 4])
     order = _order(rng, film.world, win, lang) if rng.random() < 0.5 else None
     limit = min(HINTS[hint], 5) if order and order.kind == "short" else HINTS[hint]
     c = Commentator(film, pictures, step, lang, s.profile, order, at=i)
@@ -235,17 +234,17 @@ def make(rng: random.Random, s: Setting, film: Film, i: int, pictures: int, step
         if fresh and order and order.kind.startswith(("q_", "score")):
             c.told = News("other") if c.told else None
         c.order = order
-    said = [(max(0.5, (i - at) / FPS + rng.uniform(-0.1, 0.1)), text) for at, text in c.past[-rng.choices([1, 2, 3, 4, 6], [3, 2, 3, 1, 2])[0] :]]
+    said = [(max(0.5, (i - at) / FPS + rng.uniform(-0.1, 0.1)), text) for at, text in c.past[-rng.weighted([1, 2, 3, 4, 6], [3, 2, 3, 1, 2]) :]]
     asked = [(KINDS.index(order.kind), _here(rng, film.world, order, win))] if order else []
     return Text(s.system, prompt_text(order.text if order else "", said, hint), c.look(rng, i, limit), asked)
 
 
-def _here(rng: random.Random, world: ModuleType, o: Order, win: list[Any]) -> int:
+def _here(rng: Random, world: ModuleType, o: Order, win: list[Any]) -> int:
     """Whether a window has what an order is about; -1 where that is not known."""
     return -1 if o.kind not in world.RULES or world.unclear(o, win) else int(world.holds(rng, o, win) is not None)
 
 
-def _order(rng: random.Random, world: ModuleType, win: list[Any], lang: str) -> Order:
+def _order(rng: Random, world: ModuleType, win: list[Any], lang: str) -> Order:
     """An order; half of the time one that this window lets through, if it is of a kind that lets little through."""
     kinds = words.kinds(f"{world.NAME}.{lang}")
     weights = [world.WEIGHTS.get(k, 2) for k in kinds]
@@ -255,13 +254,13 @@ def _order(rng: random.Random, world: ModuleType, win: list[Any], lang: str) -> 
     if world is yard and rng.random() < 0.03:  # the yard has no wordings of its own for it
         return Order("boil", match.order(rng, lang, "boil").text)
     for attempt in range(4):
-        o: Order = world.order(rng, lang, rng.choices(kinds, weights)[0], win)
+        o: Order = world.order(rng, lang, rng.weighted(kinds, weights), win)
         if attempt == 3 or o.kind not in world.FILTERS or rng.random() < 0.5 or world.follow(rng, o, win, None, 99):
             break
     return o
 
 
-def _alerts(rng: random.Random, s: Setting, world: ModuleType, win: list[Any]) -> Text:
+def _alerts(rng: Random, s: Setting, world: ModuleType, win: list[Any]) -> Text:
     """A look for alert rules, with their numbers, of which some may hold. Many are near to one that holds: what tells them apart must be learnt."""
     wanted = rng.choice([1, 1, 2, 3, 3, 4, 6, 8])
     rules: list[Order] = []
@@ -294,7 +293,7 @@ def _alerts(rng: random.Random, s: Setting, world: ModuleType, win: list[Any]) -
     return Text(s.system, rules_text({k: o.text for k, o in zip(numbers, rules, strict=True)}), answer, asked)
 
 
-def stranger(rng: random.Random, s: Setting, dark: bool) -> Text:
+def stranger(rng: Random, s: Setting, dark: bool) -> Text:
     """An example on pictures of neither world: said once, then silence. A comment on another picture may have gone before."""
     lang, world = s.lang, rng.choice(list(WORLDS.values()))
     said, hint = "", rng.choice(list(HINTS))

@@ -6,7 +6,6 @@ The pictures are not stored: the world draws them again, by seed and frame.
 import gzip
 import hashlib
 import json
-import random
 import subprocess
 import tempfile
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import examples
+import words
 from net import Config, Nano
 
 ROOT = Path(__file__).parents[3]
@@ -81,7 +81,7 @@ def answer(model: Nano, prompts: examples.Prompts, ids: list[int], pictures: np.
 def main() -> None:
     """Draws the films, asks and writes the fixture."""
     torch.set_num_threads(1)  # faster on a busy machine, and one order of every sum
-    model, rng, looks = load(NANO / "checkpoint"), random.Random(1), list[Look]()
+    model, rng, looks = load(NANO / "checkpoint"), words.Random(1), list[Look]()
     prompts = examples.Prompts(str(NANO / "checkpoint" / "tokenizer.json"), model.c.queries)
     with tempfile.TemporaryDirectory() as work:
         films: dict[tuple[str, int], tuple[examples.Film, list[int], np.ndarray]] = {}
@@ -95,7 +95,7 @@ def main() -> None:
         while len(looks) < LOOKS:
             name, seed = list(films)[len(looks) % len(films)]
             film, frames, pixels = films[name, seed]
-            count, step = rng.choices([4, 2, 1, 8], [5, 2, 2, 2])[0], rng.choice([1, 2, 3])
+            count, step = rng.weighted([4, 2, 1, 8], [5, 2, 2, 2]), rng.choice([1, 2, 3])
             i = film.pick(rng, step * (count - 1))
             t, at = examples.make(rng, examples.setting(rng), film, i, count, step), [i - step * j for j in reversed(range(count))]
             pictures = np.stack([rgb(pixels[j]) for j in at])

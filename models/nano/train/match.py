@@ -4,12 +4,11 @@ A window is a list of Facts, oldest first; the last is now. Only what shows plai
 """
 
 import json
-import random
 from dataclasses import dataclass, replace
 from typing import Any
 
 import words
-from words import News, Order
+from words import News, Order, Random
 
 NAME = "match"
 TEAMS = ["Red", "Blue", "Yellow", "White", "Violet", "Sky Blue", "Orange"]
@@ -101,7 +100,7 @@ def _fact(d: dict[str, Any]) -> Fact:
     )  # fmt: skip
 
 
-def tell(rng: random.Random, win: list[Fact], told: News | None = None, age: float = 99.0) -> News | None:
+def tell(rng: Random, win: list[Fact], told: News | None = None, age: float = 99.0) -> News | None:
     """The piece of news in a window, told being what the last comment said, age seconds ago; None if there is nothing new."""
     now, kind = win[-1], told.kind if told else ""
     if now.state in ("free", "kick_off", "goal_kick") and kind in SCORELINES and age < 4:
@@ -137,7 +136,7 @@ def tell(rng: random.Random, win: list[Fact], told: News | None = None, age: flo
     return _play(rng, win, told, age)
 
 
-def _goal(rng: random.Random, now: Fact, told: News | None, age: float) -> News | None:
+def _goal(rng: Random, now: Fact, told: News | None, age: float) -> News | None:
     assert now.goal
     team, number, ago = now.goal
     shown = number if ago > 0.7 else None  # the banner names it
@@ -178,7 +177,7 @@ def lighting(win: list[Fact]) -> News | None:
     return None
 
 
-def _play(rng: random.Random, win: list[Fact], told: News | None, age: float) -> News | None:
+def _play(rng: Random, win: list[Fact], told: News | None, age: float) -> News | None:
     now, first, kind = win[-1], win[0], told.kind if told else ""
     if now.team is None or now.state == "play" and now.since < 0.5:
         return None
@@ -203,7 +202,7 @@ PLAYED = ("play", "own", "mid", "final", "box", "turn", "on", "shot", "ball", "w
 SCORELINES = ("none", "level", "state", "lead", "clock", "clock_zero", "clock_score")
 
 
-def scoreline(rng: random.Random, now: Fact, clock: bool = True) -> News:
+def scoreline(rng: Random, now: Fact, clock: bool = True) -> News:
     """A statement of score or time."""
     a, b = now.score
     kinds = ["none"] if a == b == 0 else ["level", "state"] if a == b else ["lead", "lead", "state"]
@@ -234,7 +233,7 @@ def slots(f: Fact, n: News, lang: str) -> dict[str, str]:
     return {k: v for k, v in out.items() if v}
 
 
-def word(rng: random.Random, win: list[Fact], n: News, lang: str, register: str, limit: int, avoid: str = "") -> str:
+def word(rng: Random, win: list[Fact], n: News, lang: str, register: str, limit: int, avoid: str = "") -> str:
     """The news in words. With room for it a second sentence follows, which is as true."""
     now, file = win[-1], f"{NAME}.{lang}"
     if n.kind in GOALS and now.goal and now.state == "goal":
@@ -275,7 +274,7 @@ ELSEWHERE = ("goals", "q_score", "q_leads", "q_goals", "q_clock", "q_ball", "q_s
 RULES = tuple(k for k in FILTERS if k not in ("player", "team", "danger"))
 
 
-def order(rng: random.Random, lang: str, kind: str, win: list[Fact] | None = None, held_out: bool = False, rule: bool = False) -> Order:
+def order(rng: Random, lang: str, kind: str, win: list[Fact] | None = None, held_out: bool = False, rule: bool = False) -> Order:
     """An order in a person's words, or an alert rule; with a window, its team and player are often those that play there."""
     o = Order(kind, "", rng.randrange(2), rng.randrange(1, 12))
     if win and kind == "player" and (a := win[-1].attempt) and rng.random() < 0.7:
@@ -289,7 +288,7 @@ def order(rng: random.Random, lang: str, kind: str, win: list[Fact] | None = Non
     return o
 
 
-def follow(rng: random.Random, o: Order, win: list[Fact], told: News | None, age: float) -> News | None:
+def follow(rng: Random, o: Order, win: list[Fact], told: News | None, age: float) -> News | None:
     """The news that an order lets through, or its answer. told is the last comment under the order."""
     now, kind = win[-1], told.kind if told else ""
     if o.kind == "score":
@@ -311,7 +310,7 @@ def follow(rng: random.Random, o: Order, win: list[Fact], told: News | None, age
     return fresh
 
 
-def _passing(rng: random.Random, o: Order, win: list[Fact]) -> News | None:
+def _passing(rng: Random, o: Order, win: list[Fact]) -> News | None:
     now = win[-1]
     found: list[News | None] = [attempt(win), lighting(win)]
     if now.state == "play" and now.team is not None and now.since >= 0.5 and now.live and not now.covered:
@@ -330,7 +329,7 @@ def _passing(rng: random.Random, o: Order, win: list[Fact]) -> News | None:
     return None
 
 
-def answer(rng: random.Random, kind: str, now: Fact) -> News | None:
+def answer(rng: Random, kind: str, now: Fact) -> News | None:
     """The answer to a question, and what "ball" follows."""
     if kind in ("q_ball", "ball", "q_way"):
         if now.state == "crowd":
@@ -355,7 +354,7 @@ def answer(rng: random.Random, kind: str, now: Fact) -> News | None:
     return n
 
 
-def holds(rng: random.Random, o: Order, win: list[Fact]) -> News | None:
+def holds(rng: Random, o: Order, win: list[Fact]) -> News | None:
     """What fires an alert rule in a window; a shot also while it is not plain what becomes of it."""
     now, a = win[-1], win[-1].attempt
     shot = a and o.kind == "shots" and now.live and now.state not in ("half_time", "full_time") and a[3] > 0.2 and a[4] <= 2.6
@@ -374,11 +373,11 @@ def moments(win: list[Fact]) -> list[str]:
     return [now.state] * (now.state != "play") + ["light" if n is news[1] else n.kind for n in news if n]
 
 
-def style(rng: random.Random, profile: str, n: News) -> str:
+def style(rng: Random, profile: str, n: News) -> str:
     """The register that fits profile and event."""
     big = n.kind in (*GOALS, "joy", "save", "post", "wide", "shot", "crowd")
     weights = {"sports": (1, 5, 5) if big else (5, 5, 1), "default": (3, 6, 2) if big else (6, 4, 0)}.get(profile, (7, 3, 0) if big else (9, 1, 0))
-    return rng.choices(words.REGISTERS, weights)[0]
+    return rng.weighted(words.REGISTERS, weights)
 
 
 # Truth per picture, read from the resampler's rows while training, and per text, read from the language model's last state before the answer: classes.

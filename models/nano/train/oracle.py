@@ -1,7 +1,6 @@
 """A commentator without faults, for the test of package truth: it answers looks, a JSON object a line, by the world's truth in a file of the render command."""
 
 import json
-import random
 import sys
 from pathlib import Path
 
@@ -13,7 +12,7 @@ STEP, PICTURES = 3, 4
 
 def main(world: str, truth: str, lang: str, profile: str) -> None:
     """Answers until standard input ends."""
-    module, rng = examples.WORLDS[world], random.Random(1)
+    module, rng = examples.WORLDS[world], words.Random(1)
     film = examples.Film(module, module.facts(Path(truth).read_text().splitlines())[0])
     commentary = examples.Commentator(film, PICTURES, STEP, lang, profile)
 

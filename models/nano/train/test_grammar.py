@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import unittest
 from itertools import pairwise
@@ -33,7 +32,7 @@ class Grammar(unittest.TestCase):
 
     def test_held_out(self) -> None:
         """No wording that is held out is trained on; there are ten wordings of every kind of order."""
-        rng = random.Random(1)
+        rng = words.Random(1)
         for world, module in examples.WORLDS.items():
             for lang in LANGUAGES:
                 for kind in words.kinds(f"{world}.{lang}"):
@@ -60,7 +59,7 @@ class Grammar(unittest.TestCase):
 
     def test_texts(self) -> None:
         """Orders and rules have every slot filled."""
-        rng = random.Random(2)
+        rng = words.Random(2)
         for module in examples.WORLDS.values():
             for lang in LANGUAGES:
                 for kind in words.kinds(f"{module.NAME}.{lang}"):
@@ -88,7 +87,7 @@ class Commentary(unittest.TestCase):
 
     def comments(self, world: str, lang: str, film: examples.Film) -> list[tuple[int, words.News, str]]:
         """A commentary on a film as (picture, news, text)."""
-        rng, out = random.Random(3), []
+        rng, out = words.Random(3), []
         c, i = examples.Commentator(film, 4, 3, lang, "sports"), 10
         while i < len(film.facts):
             text = c.look(rng, i, rng.choice([6, 6, 10, 18]))
@@ -126,7 +125,7 @@ class Commentary(unittest.TestCase):
 
     def test_alerts(self) -> None:
         """Looks for alerts are answered in JSON, with rules that were asked for."""
-        rng = random.Random(4)
+        rng = words.Random(4)
         fired = rules = first = firsts = 0
         for world in examples.WORLDS:
             for film in films(world):

@@ -1,7 +1,6 @@
 """Trains nano's tokenizer, in the file format of the published one: its pre-tokenizer and special tokens, own merges."""
 
 import json
-import random
 import sys
 from pathlib import Path
 
@@ -34,7 +33,7 @@ SPECIAL = (
 PLAIN = set(SPECIAL[SPECIAL.index("<tool_call>") : SPECIAL.index("</think>") + 1])
 
 
-def _slots(rng: random.Random, lang: str) -> dict[str, str]:
+def _slots(rng: words.Random, lang: str) -> dict[str, str]:
     score = (rng.randrange(10), rng.randrange(10))
     teams = [match.name(t, lang) for t in rng.sample(match.TEAMS, 2)]
     coat, car = (c if lang == "en" else yard.SPANISH[c] for c in (rng.choice(yard.COATS), rng.choice(yard.CARS)))
@@ -46,7 +45,7 @@ def _slots(rng: random.Random, lang: str) -> dict[str, str]:
             "a": "a", "A": "a", "p": "two people", "q": "two cars"} | ({"c": coat} if rng.random() < 0.7 else {})  # fmt: skip
 
 
-def corpus(rng: random.Random) -> list[str]:
+def corpus(rng: words.Random) -> list[str]:
     """Texts in about the shares in which they are fed: prompts, orders, rules, comments."""
     out = [p for p in examples.profiles().values() for _ in range(60)]
     for lang in words.LANGUAGES:
@@ -77,7 +76,7 @@ def main(vocabulary: int, out: Path) -> None:
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary - len(SPECIAL), initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), min_frequency=2, show_progress=False
     )
-    tok.train_from_iterator(corpus(random.Random(0)), trainer)
+    tok.train_from_iterator(corpus(words.Random(0)), trainer)
     d, n = json.loads(tok.to_str()), tok.get_vocab_size()
     d["added_tokens"] = [
         {"id": n + i, "content": c, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": c not in PLAIN}

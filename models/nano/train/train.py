@@ -28,6 +28,7 @@ from torch import Tensor, nn
 import examples
 import match
 import negatives
+import words
 from net import Config, Nano, export, shared
 
 W, H = 448, 252  # of a picture as the engine hands it on
@@ -60,11 +61,11 @@ def among(world: ModuleType, table: str, values: list[Any], unknown: Any) -> lis
 
 def work(seed: int, films: list[examples.Film], loaded: Any, reading: Any, out: Any, prompts: examples.Prompts, pictures: int) -> None:
     """Makes batches for ever: windows of one size; and, when reading is set, as many texts about each as fit into a row behind the beginning that they share."""
-    rng = random.Random(seed)
+    rng = words.Random(seed)
     starts = [0, *accumulate(len(f.facts) for f in films)]
     by_world = [[k for k, f in enumerate(films) if f.world is w] for w in (match, examples.yard)]
     while True:
-        n = rng.choices([4, 2, 1, 8], [76, 8, 10, 6])[0]
+        n = rng.weighted([4, 2, 1, 8], [76, 8, 10, 6])
         frames = np.full((min(pictures // n, ROWS), n), -1, np.int64)
         truths = np.full((len(frames), n, len(TEXT_HEADS)), -1, np.int8)
         rows: list[tuple[list[int], list[int], list[int]]] = []  # ids, branches, places
@@ -73,7 +74,7 @@ def work(seed: int, films: list[examples.Film], loaded: Any, reading: Any, out: 
         ends: list[tuple[int, int, int]] = []  # row and place of where each answer begins, and row
         for b in range(len(frames)):
             strange, dark = rng.random() < 0.1, rng.random() < 0.1
-            step = rng.choices([1, 2, 3, 5], [24, 10, 52, 14])[0]
+            step = rng.weighted([1, 2, 3, 5], [24, 10, 52, 14])
             lo = step * (n - 1)
             some = by_world[rng.random() < 0.42]
             film = some[rng.randrange(max(1, bisect_left(some, loaded.value)))]

@@ -1,13 +1,12 @@
 """Wordings: text files of patterns in two languages, filled with names, numbers and scores."""
 
 import itertools
-import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 HERE = Path(__file__).parent / "words"
 LANGUAGES = ("en", "es")
@@ -27,6 +26,75 @@ _TENS = {"en": "_ _ twenty thirty forty fifty sixty seventy eighty ninety", "es"
 _JOIN = {"en": "-", "es": " y "}
 _LITTLE = frozenset("the a an to of for me it is are el la los las un una de me lo se por".split())
 _NIL = {"en": "nil", "es": "cero"}
+
+
+T = TypeVar("T")
+_LOW, _WORD = (1 << 128) - 1, (1 << 64) - 1
+
+
+class Random:
+    """PCG-DXSM, and the draws of math/rand/v2 of Go: rand.New(rand.NewPCG(seed, 0)) gives the same."""
+
+    def __init__(self, seed: int) -> None:
+        self.state = seed << 64
+
+    def _next(self) -> int:
+        self.state = s = (self.state * 47026247687942121848144207491837523525 + 117397592171526113268558934119004209487) & _LOW
+        high = s >> 64
+        high = ((high ^ high >> 32) * 0xDA942042E4DD58B5) & _WORD
+        return ((high ^ high >> 48) * (s & _WORD | 1)) & _WORD
+
+    def below(self, n: int) -> int:
+        """From 0 to n-1, as IntN."""
+        if n & (n - 1) == 0:
+            return self._next() & (n - 1)
+        product = (self._next() >> 32) * n
+        while product & 0xFFFFFFFF < (1 << 32) % n:
+            product = (self._next() >> 32) * n
+        return product >> 32
+
+    def random(self) -> float:
+        """From 0 to under 1, as Float64."""
+        return (self._next() & ((1 << 53) - 1)) / (1 << 53)
+
+    def uniform(self, a: float, b: float) -> float:
+        """From a to b."""
+        return a + (b - a) * self.random()
+
+    def randrange(self, a: int, b: int | None = None) -> int:
+        """From a to b-1, or from 0 to a-1."""
+        return self.below(a) if b is None else a + self.below(b - a)
+
+    def choice(self, some: Sequence[T]) -> T:
+        """One of some."""
+        return some[self.below(len(some))]
+
+    def weighted(self, some: Sequence[T], weights: Sequence[int]) -> T:
+        """One of some, as often as its weight says."""
+        x = self.random() * sum(weights)
+        for value, weight in zip(some, weights, strict=True):
+            if x < weight:
+                return value
+            x -= weight
+        return some[-1]
+
+    def shuffled(self, some: Sequence[T]) -> Iterator[T]:
+        """Some in any order, drawn as they are asked for."""
+        left = list(some)
+        for i in range(len(left)):
+            k = i + self.below(len(left) - i)
+            left[i], left[k] = left[k], left[i]
+            yield left[i]
+
+    def sample(self, some: Sequence[T], k: int) -> list[T]:
+        """k of some, in any order."""
+        return list(itertools.islice(self.shuffled(some), k))
+
+    def shuffle(self, some: MutableSequence[T]) -> None:
+        """Puts some in any order, as Shuffle."""
+        for i in range(len(some) - 1, 0, -1):
+            k = self.below(i + 1)
+            some[i], some[k] = some[k], some[i]
 
 
 @dataclass(slots=True)
@@ -92,7 +160,7 @@ def expand(pattern: str) -> list[str]:
     """Every text of a pattern with (a|b) in it; parentheses do not nest."""
     pieces = re.split(r"\(([^()]*\|[^()]*)\)", pattern)
     parts = [[p] if i % 2 == 0 else p.split("|") for i, p in enumerate(pieces)]
-    return [t for t in ("".join(c).strip() for c in itertools.product(*parts)) if t]
+    return [t for t in (re.sub(" +", " ", "".join(c)).strip() for c in itertools.product(*parts)) if t]
 
 
 def _lines(name: str) -> list[str]:
@@ -173,7 +241,7 @@ def kinds(name: str) -> list[str]:
     return list(dict.fromkeys([*orders(name), *topics(name)]))
 
 
-def order(rng: random.Random, world: str, lang: str, kind: str, held_out: bool = False) -> str:
+def order(rng: Random, world: str, lang: str, kind: str, held_out: bool = False) -> str:
     """One wording of an order: a pattern of its own, or a frame around its topic. Each pattern is as likely as another, however many
     texts it has. Held out of training is a pattern, a frame, or a topic's name."""
     text = ""
@@ -189,7 +257,7 @@ def order(rng: random.Random, world: str, lang: str, kind: str, held_out: bool =
     return text
 
 
-def slip(rng: random.Random, text: str) -> str:
+def slip(rng: Random, text: str) -> str:
     """A text with one slip, as people make them: an article or the like is left out, or two letters of a longer word change places. Slots stay whole."""
     words = text.split(" ")
     little = [k for k, w in enumerate(words) if w in _LITTLE]
@@ -208,7 +276,7 @@ def bare(text: str) -> str:
     return text.rstrip(".!? ").lstrip("¿¡").lower().removesuffix(", please").removesuffix(", por favor")
 
 
-def _order(rng: random.Random, name: str, kind: str, held_out: bool) -> str:
+def _order(rng: Random, name: str, kind: str, held_out: bool) -> str:
     trained, held = orders(name).get(kind, ([], []))
     topic = topics(name).get(kind)
     framed = 0.6 if held_out else 0.8 if topic and topic[0]["X"] else 0.3
@@ -222,7 +290,7 @@ def _order(rng: random.Random, name: str, kind: str, held_out: bool) -> str:
     return re.sub(r"^([¿¡]*)(\w)", lambda m: m[1] + m[2].upper(), text)
 
 
-def rule(rng: random.Random, world: str, lang: str, kind: str, held_out: bool = False) -> str:
+def rule(rng: Random, world: str, lang: str, kind: str, held_out: bool = False) -> str:
     """An alert rule in free words: a clause about a topic."""
     return rng.choice(expand(rng.choice(topics(f"{world}.{lang}")[kind][held_out]["W"])))
 
@@ -253,11 +321,11 @@ def both(first: str, second: str, lang: str) -> str:
     return first[:-1] + (", and " if lang == "en" else " e " if re.match(r"h?i(?!e)", second) else " y ") + second
 
 
-def say(rng: random.Random, name: str, kind: str, register: str, slots: dict[str, str], limit: int = 0, avoid: str = "") -> str:
+def say(rng: Random, name: str, kind: str, register: str, slots: dict[str, str], limit: int = 0, avoid: str = "") -> str:
     """A wording of a kind in a file, of at most limit words where there is one (0 means no limit), and not the one to avoid."""
     pool = sayings("match." + name.split(".")[1] if kind in SHARED else name)[kind][register]
     best = ""
-    for template in rng.sample(pool, len(pool)):
+    for template in rng.shuffled(pool):
         text = fill(template, slots)
         if text is None or text == avoid:
             continue

@@ -1,12 +1,11 @@
 """What a truthful watcher says about a few pictures of the yard, by the world's truth. A window is a list of Facts, oldest first; the last is now."""
 
 import json
-import random
 from dataclasses import dataclass, replace
 from typing import Any
 
 import words
-from words import News, Order
+from words import News, Order, Random
 
 NAME = "yard"
 COATS = ["red", "blue", "green", "yellow", "white", "black", "orange"]
@@ -108,7 +107,7 @@ def news(win: list[Fact]) -> list[News]:
         elif e.kind in ("dog", "cat"):
             shown = e.key in now.animals
         elif e.kind == "lamp_on":
-            shown = now.lamp == "on" and (first.lamp != "on" or 0.2 < now.light < 0.5)
+            shown = now.lamp == "on" and (first.lamp != "on" or first.t - e.at < 2.8 or 0.2 < now.light < 0.5)  # it warms up for 3 s
         elif e.kind == "lamp_fails":  # it flickers for 2.5 s
             shown = now.lamp == "broken" and (first.lamp == "on" or first.t - e.at < 2.3)
         else:
@@ -137,7 +136,7 @@ def _pair(events: list[News]) -> News | None:
     return replace(n, also=next((e for e in events[1:] if e.kind in PEOPLE and e.key != n.key), None))
 
 
-def tell(rng: random.Random, win: list[Fact], told: News | None = None, age: float = 99.0) -> News | None:
+def tell(rng: Random, win: list[Fact], told: News | None = None, age: float = 99.0) -> News | None:
     """The piece of news in a window, told being what the last comment said, age seconds ago; None if there is nothing new."""
     now = win[-1]
     if n := _pair(_untold(win, told)):
@@ -166,7 +165,7 @@ def _doing(now: Fact) -> News | None:
     return None
 
 
-def filler(rng: random.Random, now: Fact) -> News:
+def filler(rng: Random, now: Fact) -> News:
     """What can be said when nothing happens."""
     kinds, slots = ["empty"], {}
     parked = [c["colour"] for c in now.cars.values() if c["doing"] == "parked"]
@@ -176,7 +175,7 @@ def filler(rng: random.Random, now: Fact) -> News:
     return News(rng.choice(kinds), key="quiet", at=now.t - 0.5, slots=slots)
 
 
-def word(rng: random.Random, win: list[Fact], n: News, lang: str, register: str, limit: int, avoid: str = "") -> str:
+def word(rng: Random, win: list[Fact], n: News, lang: str, register: str, limit: int, avoid: str = "") -> str:
     """The news in words. With room for it a second sentence follows, which is as true."""
     if n.also:
         return words.both(*(word(rng, win, replace(x, also=None), lang, register, limit // 2, avoid) for x in (n, n.also)), lang)
@@ -215,7 +214,7 @@ ELSEWHERE = ("parcels", "cars", "gate", "door", "coat", "q_gate", "q_door", "q_c
 RULES = tuple(FILTERS)
 
 
-def order(rng: random.Random, lang: str, kind: str, win: list[Fact] | None = None, held_out: bool = False, rule: bool = False) -> Order:
+def order(rng: Random, lang: str, kind: str, win: list[Fact] | None = None, held_out: bool = False, rule: bool = False) -> Order:
     """An order in a person's words, or an alert rule; with a window, its coat is often one that shows there."""
     here = [p["coat"] for p in win[-1].people.values()] if win else []
     coat = rng.choice(here) if here and rng.random() < 0.6 else rng.choice(COATS)
@@ -227,7 +226,7 @@ def order(rng: random.Random, lang: str, kind: str, win: list[Fact] | None = Non
     return Order(kind, text, who=coat)
 
 
-def follow(rng: random.Random, o: Order, win: list[Fact], told: News | None, age: float) -> News | None:
+def follow(rng: Random, o: Order, win: list[Fact], told: News | None, age: float) -> News | None:
     """The news that an order lets through, or its answer. told is the last comment under the order."""
     if o.kind in ("nodog", "nocat"):
         n = tell(rng, win, told, age)
@@ -276,7 +275,7 @@ def answer(o: Order, now: Fact) -> News:
     return News(yes if {"parcel": bool(now.parcels), "lamp": now.lamp == "on", "rain": now.rain, "night": now.night}[kind] else no)
 
 
-def holds(rng: random.Random, o: Order, win: list[Fact]) -> News | None:
+def holds(rng: Random, o: Order, win: list[Fact]) -> News | None:
     """What fires an alert rule in a window: an event, or somebody in sight if the rule is about that."""
     now = win[-1]
     for who, p in now.people.items():
@@ -308,10 +307,10 @@ def moments(win: list[Fact]) -> list[str]:
     return [n.kind for n in shown] + fresh + ["someone"] * bool(win[-1].people) + ["both"] * (len(win[-1].people) > 1) + ["twilight"] * (0.1 < win[-1].light < 0.9)
 
 
-def style(rng: random.Random, profile: str, _: News) -> str:
+def style(rng: Random, profile: str, _: News) -> str:
     """The register that fits the profile."""
     weights = {"sports": (2, 5, 4), "default": (5, 5, 1), "security": (9, 1, 0)}.get(profile, (7, 3, 0))
-    return rng.choices(words.REGISTERS, weights)[0]
+    return rng.weighted(words.REGISTERS, weights)
 
 
 # Truth per picture and per text while training, as in match.py. Of each coat and car: 0 is out of sight.
