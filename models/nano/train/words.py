@@ -160,7 +160,7 @@ def expand(pattern: str) -> list[str]:
     """Every text of a pattern with (a|b) in it; parentheses do not nest."""
     pieces = re.split(r"\(([^()]*\|[^()]*)\)", pattern)
     parts = [[p] if i % 2 == 0 else p.split("|") for i, p in enumerate(pieces)]
-    return [t for t in (re.sub(" +", " ", "".join(c)).strip() for c in itertools.product(*parts)) if t]
+    return [t for t in (" ".join("".join(c).split()) for c in itertools.product(*parts)) if t]
 
 
 def _lines(name: str) -> list[str]:
