@@ -172,6 +172,9 @@ func chooseSpeech(b *models.Bundle, sel *selection, c inference.VoiceConfig) (*s
 		s.files[g.Kind] = b.Path(g.File)
 		s.weights += g.WeightBytes
 	}
+	if t := s.dims.Speech.TTS; sel.device == models.DeviceCUDA { // the table of the text's embeddings stays on the host
+		s.weights -= int64(t.TextRows) * int64(t.Hidden) * sel.elem()
+	}
 	if names, err := Voices(b); err == nil {
 		s.known = min(len(slices.DeleteFunc(names, func(n string) bool { return n == DefaultVoice }))+1, maxVoices)
 	}

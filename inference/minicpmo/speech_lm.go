@@ -3,12 +3,16 @@ package minicpmo
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/tts"
 	"touchline/models"
+	"touchline/models/graph"
+	"touchline/models/onnx"
 )
 
 const (
@@ -50,8 +54,14 @@ func openSpeechLM(
 			err = errors.Join(err, m.close())
 		}
 	}()
-	for _, f := range files {
-		s, err := rt.NewSession(f, dev, ort.SessionOptions{CUDAGraph: true, Threads: threads, NoMemoryPattern: true})
+	for i, f := range files {
+		so := ort.SessionOptions{CUDAGraph: true, Threads: threads, NoMemoryPattern: true, NoXQA: true}
+		if i == 0 && m.half {
+			if so.Hosted, err = textTable(f); err != nil {
+				return nil, err
+			}
+		}
+		s, err := rt.NewSession(f, dev, so)
 		if err != nil {
 			return nil, err
 		}
@@ -86,6 +96,42 @@ func openSpeechLM(
 	m.whole = []*networks.Rows{out("logits")}
 	m.short = []*networks.Rows{out("top_values"), out("top_ids"), out("top_shares"), out("history_values")}
 	return m, m.prepare(float)
+}
+
+// textTable returns the condition's table of embeddings. A GPU reads its few rows of a piece of text from the host's memory.
+func textTable(file string) (map[string]ort.Hosted, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	weights, err := onnx.Constants(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	for _, w := range weights {
+		if w.Name != graph.TextTable || w.External == nil {
+			continue
+		}
+		f, err := os.Open(filepath.Join(filepath.Dir(file), w.External.Location))
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return nil, err
+		}
+		at, n := w.External.Offset, w.External.Length
+		if at < 0 || n < 0 || at > info.Size()-n {
+			return nil, fmt.Errorf("read the table of %s: expected %d bytes at %d in %s, it has %d", file, n, at, w.External.Location, info.Size())
+		}
+		b := make([]byte, n)
+		if _, err := f.ReadAt(b, at); err != nil {
+			return nil, fmt.Errorf("read the table of %s: %w", file, err)
+		}
+		return map[string]ort.Hosted{w.Name: {Type: w.Type, Shape: w.Shape, Bytes: b}}, nil
+	}
+	return nil, fmt.Errorf("%s has no %s", file, graph.TextTable)
 }
 
 // prepare allocates the inputs of the condition.

@@ -308,7 +308,7 @@ func (w *speechWave) AddVoice(name string, v Voice) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := w.keep(slot); err != nil {
+	if err := w.keep([]*tts.Job{{Slot: slot}}); err != nil {
 		return err
 	}
 	_, added, err := w.transformOnce(a, slot, -1, w.prompt, mu, v.Mel)
@@ -348,17 +348,15 @@ func (w *speechWave) fillRing(slot int, name string, from *ort.Memory) error {
 // store keeps the state of a slot as a voice.
 func (w *speechWave) store(name string, slot int) error {
 	a := w.temporary()
-	rows := map[string]*networks.Rows{}
-	for _, n := range w.state() {
-		p := w.in[n].Port()
-		p.Host = false
-		rows[n] = a.NewRows(p, 1)
+	ports := make([]networks.Port, len(w.begun))
+	for i, r := range w.begun {
+		ports[i] = r.Port()
+		ports[i].Host = false
 	}
+	rows := a.AllRows("voice "+name, ports, 1)
 	err := a.Err()
-	for n, r := range rows {
-		if err == nil {
-			err = w.Device().CopyDevice(r.At(0), w.in[n].At(slot), r.Width())
-		}
+	if err == nil {
+		err = w.CopySlots(rows, 0, w.begun, kvcache.Range{Start: slot, Size: 1})
 	}
 	if err == nil {
 		err = w.Device().Synchronize()

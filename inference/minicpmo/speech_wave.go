@@ -26,6 +26,9 @@ const (
 	convRows = chunkFrames + 2
 	// maskedOut is the mask of rows that do not count.
 	maskedOut = -1e4
+	// together is the largest number of slots of a run of the encoder or the vocoder. Runs of more save little time, and take as much more
+	// memory.
+	together = 16
 	// overlap is the samples that a turn holds back for the next window.
 	overlap = graph.VocoderKept * graph.FrameSamples
 )
@@ -65,14 +68,15 @@ type speechWave struct {
 
 	// in and out are the rows of all networks by name, state those that belong to turns, with the memory that a run writes them to.
 	in, out map[string]*networks.Rows
-	kept    map[string]*networks.Rows // past.x that a run writes elsewhere
-	rings   []string                  // past.x that a run writes in place
+	kept    [2][]*networks.Rows // present.x that a run writes, and past.x that they become
+	rings   []string            // past.x that a run writes in place
+	begun   []*networks.Rows    // what a turn begins with: those of state
 	shared  map[string]*ort.Tensor
 
 	turns  []waveTurn
 	tails  *scratch
 	voices map[string]*networks.Arena
-	stored map[string]map[string]*networks.Rows // the state after a voice's prompt
+	stored map[string][]*networks.Rows // the state after a voice's prompt
 }
 
 // temporary returns an arena for one use.
@@ -104,8 +108,8 @@ func openSpeechWave(rt *ort.Runtime, dev *ort.Device, o waveOptions) (_ *speechW
 		Arena: networks.NewArena(rt, dev), runtime: rt, dims: o.dims, float: models.Float32,
 		slots: kvcache.Layout{Slots: o.slots}, noise: o.noise,
 		prompt: o.prompt, ring: ringRows(o.prompt), single: dev.Kind() == ort.CPU, turns: make([]waveTurn, o.slots),
-		in: map[string]*networks.Rows{}, out: map[string]*networks.Rows{}, kept: map[string]*networks.Rows{}, shared: map[string]*ort.Tensor{},
-		stored: map[string]map[string]*networks.Rows{}, voices: map[string]*networks.Arena{},
+		in: map[string]*networks.Rows{}, out: map[string]*networks.Rows{}, shared: map[string]*ort.Tensor{},
+		stored: map[string][]*networks.Rows{}, voices: map[string]*networks.Arena{},
 	}
 	if !w.single {
 		w.float = models.Float16
@@ -263,7 +267,10 @@ func (w *speechWave) allocate() {
 		w.rings[i], w.out["present."+name] = "past."+name, w.in["past."+name]
 	}
 	for _, name := range l.keeps {
-		w.kept["past."+name] = w.out["present."+name]
+		w.kept[0], w.kept[1] = append(w.kept[0], w.out["present."+name]), append(w.kept[1], w.in["past."+name])
+	}
+	for _, name := range w.state() {
+		w.begun = append(w.begun, w.in[name])
 	}
 }
 
@@ -411,13 +418,8 @@ func (w *speechWave) Begin(slot int, voice string) error {
 	if !ok {
 		return fmt.Errorf("the model has no voice %q", voice)
 	}
-	for name, rows := range from {
-		if err := w.Device().CopyDevice(w.in[name].At(slot), rows.At(0), rows.Width()); err != nil {
-			return err
-		}
-	}
 	w.turns[slot] = waveTurn{}
-	return nil
+	return w.CopySlots(w.begun, slot, from, kvcache.Range{Size: 1})
 }
 
 // Run implements tts.Wave.
@@ -486,9 +488,13 @@ func (w *speechWave) windows(jobs []*tts.Job) error {
 		default:
 			later = append(later, j)
 		}
-		w.window(j.Slot, j.Slot-r.Start, j.Codes, rows)
+		w.window(j.Slot, j.Codes, rows, (j.Slot-r.Start)%together)
+		w.frames(j.Slot, j.Slot-r.Start, 2*rows)
 	}
-	if err := errors.Join(w.encode.Run(r), w.transform.Run(r)); err != nil {
+	if err := w.parts(r, jobs, w.encode.Run); err != nil {
+		return err
+	}
+	if err := w.transform.Run(r); err != nil {
 		return err
 	}
 	for _, j := range last {
@@ -508,26 +514,37 @@ func (w *speechWave) sound(vocoder *networks.Network, frames int, jobs []*tts.Jo
 	for _, j := range jobs {
 		w.sounding(j.Slot, j.First, frames)
 	}
-	if err := vocoder.Run(r); err != nil {
-		return err
-	}
 	wave := w.out["wave."+strconv.Itoa(frames)]
-	if err := w.Fetch(r, wave); err != nil {
+	err := w.parts(r, jobs, func(r kvcache.Range) error { return errors.Join(vocoder.Run(r), w.Copy(r, wave)) })
+	if err == nil {
+		err = w.Device().Synchronize()
+	}
+	if err != nil {
 		return err
 	}
 	for _, j := range jobs {
 		samples := ort.Slice[float32](wave.Host(j.Slot, 1))
 		j.Wave = slices.Clone(samples[:len(samples)-overlap])
-		if err := w.keep(j.Slot); err != nil {
+		w.turns[j.Slot].windows++
+	}
+	return w.keep(jobs)
+}
+
+// parts runs the parts of a range that have a job.
+func (w *speechWave) parts(r kvcache.Range, jobs []*tts.Job, run func(kvcache.Range) error) error {
+	for part := (kvcache.Range{Start: r.Start, Size: min(r.Size, together)}); part.Start < r.Start+r.Size; part.Start += part.Size {
+		if !slices.ContainsFunc(jobs, func(j *tts.Job) bool { return part.Has(j.Slot) }) {
+			continue
+		}
+		if err := run(part); err != nil {
 			return err
 		}
-		w.turns[j.Slot].windows++
 	}
 	return nil
 }
 
-// window sets the inputs of the encoder and of the flow, for a slot that is the at-th of a run: codes, of which rows become frames.
-func (w *speechWave) window(slot, at int, codes []int32, rows int) {
+// window sets the inputs of the encoder for a slot that is the at-th of its run: codes, of which rows become frames.
+func (w *speechWave) window(slot int, codes []int32, rows, at int) {
 	marks := make([]float32, tts.WindowCodes)
 	row := w.ints("codes", slot)
 	clear(row)
@@ -541,7 +558,6 @@ func (w *speechWave) window(slot, at int, codes []int32, rows int) {
 		w.put("mask."+rate, slot, maskOf(cached, filled, run, run-rows*run/(chunkFrames/2)))
 		w.keepRows(w.ints("keep."+rate, slot), rate, filled, run, at*(cached+run))
 	}
-	w.frames(slot, at, 2*rows)
 }
 
 // filled returns the rows of the encoder's caches at a rate that a slot has filled.
@@ -636,12 +652,21 @@ func (w *speechWave) sounding(slot int, first bool, frames int) {
 	copy(w.ints("noise_rows."+strconv.Itoa(frames), slot), counted(from, from+8*frames))
 }
 
-// keep stores what the next window of a slot needs.
-func (w *speechWave) keep(slot int) error {
-	for name, rows := range w.kept {
-		if err := w.Device().CopyDevice(w.in[name].At(slot), rows.At(slot), rows.Width()); err != nil {
+// keep stores what the next windows of turns need.
+func (w *speechWave) keep(jobs []*tts.Job) error {
+	slots := make([]int, len(jobs))
+	for i, j := range jobs {
+		slots[i] = j.Slot
+	}
+	slices.Sort(slots)
+	for i := 0; i < len(slots); {
+		n := 1
+		for ; i+n < len(slots) && slots[i+n] == slots[i]+n; n++ {
+		}
+		if err := w.CopySlots(w.kept[1], slots[i], w.kept[0], kvcache.Range{Start: slots[i], Size: n}); err != nil {
 			return err
 		}
+		i += n
 	}
 	return nil
 }

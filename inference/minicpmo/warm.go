@@ -180,9 +180,11 @@ func (w *speechWave) warm(ctx context.Context) error {
 		return nil
 	}
 	for size := w.slots.Slots; size > 0; size /= 2 { // the largest first: the others use its memory
-		for _, first := range []bool{false, true} { // the longer sound first, as above
-			if err := run(size-1, tts.WindowCodes, first, false); err != nil {
-				return err
+		for slot := size - 1; slot >= size/2; slot -= together {
+			for _, first := range []bool{false, true} { // the longer sound first, as above
+				if err := run(slot, tts.WindowCodes, first, false); err != nil {
+					return err
+				}
 			}
 		}
 	}

@@ -17,6 +17,9 @@ const (
 	SpeechHistory = 16
 )
 
+// TextTable is the name of TTSCondition's table of embeddings.
+const TextTable = "table"
+
 // TTSCondition describes the input of the TTS for a piece of text: the embedding of
 // each token, plus the direction of its projected hidden state in the decoder. Two
 // marks, the audio BOS and the end of the text, have an embedding only. With F as in
@@ -54,7 +57,7 @@ func TTSCondition(d models.Dims, o Options) (*Description, error) {
 	x = n.node("Mul", "direction.said", []string{x, "said"})
 	x = n.cast("direction.float", x, n.float)
 	table := n.weight(Weight{
-		Name: "table", Type: n.float, Shape: []int{t.TextRows, t.Hidden}, Rule: RuleCopy, Sources: []string{"tts.emb_text.weight"},
+		Name: TextTable, Type: n.float, Shape: []int{t.TextRows, t.Hidden}, Rule: RuleCopy, Sources: []string{"tts.emb_text.weight"},
 	})
 	text := n.node("Gather", "text", []string{table, "input_ids"}, onnx.Int("axis", 0))
 	n.node("Add", "condition", []string{text, x})

@@ -83,6 +83,41 @@ func (r *Rows) Within(slot int, offset int64) ort.Pointer {
 	return r.memory.At(r.base + int64(slot)*r.width + offset)
 }
 
+// CopySlots queues copies of some slots of rows to as many slots of others, from to on, in few pieces where many rows lie at equal
+// distances in both.
+func (a *Arena) CopySlots(dst []*Rows, to int, src []*Rows, r kvcache.Range) error {
+	step := func(rows []*Rows, i int) int64 {
+		if rows[i].memory != rows[i-1].memory {
+			return -1
+		}
+		return rows[i].base - rows[i-1].base
+	}
+	for i := 0; i < len(src); {
+		bytes, n := int64(r.Size)*src[i].width, 1
+		if dst[i].width != src[i].width {
+			return fmt.Errorf("copy %s to %s: expected rows of equal size", src[i].port.Name, dst[i].port.Name)
+		}
+		dstStep, srcStep := bytes, bytes
+		for ; i+n < len(src) && src[i+n].width == src[i].width && dst[i+n].width == dst[i].width; n++ {
+			d, s := step(dst, i+n), step(src, i+n)
+			if n == 1 {
+				dstStep, srcStep = d, s
+			}
+			if d != dstStep || s != srcStep || min(d, s) < bytes {
+				break
+			}
+		}
+		if n == 1 {
+			dstStep, srcStep = bytes, bytes
+		}
+		if err := a.dev.CopyRows(dst[i].At(to), dstStep, src[i].At(r.Start), srcStep, bytes, n); err != nil {
+			return err
+		}
+		i += n
+	}
+	return nil
+}
+
 // copyIn queues the copy of the rows of n slots to the device.
 func (r *Rows) copyIn(dev *ort.Device, from, n int) error {
 	if r.host == nil {
@@ -94,11 +129,16 @@ func (r *Rows) copyIn(dev *ort.Device, from, n int) error {
 // Fetch copies the rows of a range of slots to the host, and waits for them.
 func (a *Arena) Fetch(r kvcache.Range, outputs ...*Rows) error {
 	for _, rows := range outputs {
-		if err := a.dev.CopyOut(rows.Host(r.Start, r.Size), rows.At(r.Start)); err != nil {
+		if err := a.Copy(r, rows); err != nil {
 			return err
 		}
 	}
 	return a.dev.Synchronize()
+}
+
+// Copy queues the copy of the rows of a range of slots to the host.
+func (a *Arena) Copy(r kvcache.Range, rows *Rows) error {
+	return a.dev.CopyOut(rows.Host(r.Start, r.Size), rows.At(r.Start))
 }
 
 // NetworkOptions describe a network.

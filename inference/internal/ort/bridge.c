@@ -60,6 +60,10 @@ OrtStatus *tl_options(const OrtApi *a, int threads, int pattern, int arena, OrtS
   return s;
 }
 
+OrtStatus *tl_options_initializer(const OrtApi *a, OrtSessionOptions *o, const char *name, const OrtValue *v) {
+  return a->AddInitializer(o, name, v);
+}
+
 void tl_options_free(const OrtApi *a, OrtSessionOptions *o) { a->ReleaseSessionOptions(o); }
 
 OrtStatus *tl_cuda_options(const OrtApi *a, OrtCUDAProviderOptionsV2 **out) { return a->CreateCUDAProviderOptions(out); }
@@ -173,6 +177,7 @@ const char *tl_cuda_bind(tl_cuda *c, void *runtime, void *driver) {
       {(void **)&c->malloc_host, "cudaHostAlloc"},
       {(void **)&c->free_host, "cudaFreeHost"},
       {(void **)&c->copy, "cudaMemcpyAsync"},
+      {(void **)&c->copy_rows, "cudaMemcpy2DAsync"},
       {(void **)&c->set, "cudaMemsetAsync"},
       {(void **)&c->mem_info, "cudaMemGetInfo"},
       {(void **)&c->event_create, "cudaEventCreateWithFlags"},
@@ -274,6 +279,16 @@ int tl_copy(const tl_cuda *c, int device, uintptr_t dst, uintptr_t src, size_t n
   }
   ON(device);
   return c->copy((void *)dst, (const void *)src, n, kind, (void *)stream);
+}
+
+int tl_copy_rows(const tl_cuda *c, int device, uintptr_t dst, size_t dst_step, uintptr_t src, size_t src_step, size_t n, size_t rows,
+                 uintptr_t stream) {
+  if (!c) {
+    for (size_t i = 0; i < rows; i++) memmove((void *)(dst + i * dst_step), (const void *)(src + i * src_step), n);
+    return 0;
+  }
+  ON(device);
+  return c->copy_rows((void *)dst, dst_step, (const void *)src, src_step, n, rows, 3, (void *)stream);
 }
 
 // cudaMemcpyDefault: the addresses tell which way. A Pointer may be host memory as well.

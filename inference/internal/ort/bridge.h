@@ -33,6 +33,8 @@ void tl_env_free(const OrtApi *a, OrtEnv *env);
 // tl_options makes session options: pattern and arena are 0 or 1.
 OrtStatus *tl_options(const OrtApi *a, int threads, int pattern, int arena, OrtSessionOptions **out);
 void tl_options_free(const OrtApi *a, OrtSessionOptions *o);
+// tl_options_initializer makes a session use a value, which must outlive it, in place of an initializer of its file.
+OrtStatus *tl_options_initializer(const OrtApi *a, OrtSessionOptions *o, const char *name, const OrtValue *v);
 OrtStatus *tl_cuda_options(const OrtApi *a, OrtCUDAProviderOptionsV2 **out);
 void tl_cuda_options_free(const OrtApi *a, OrtCUDAProviderOptionsV2 *o);
 // tl_cuda_options_update resets the options that it is not given.
@@ -85,6 +87,7 @@ typedef struct tl_cuda {
   int (*malloc_host)(void **, size_t, unsigned);
   int (*free_host)(void *);
   int (*copy)(void *, const void *, size_t, int, void *);
+  int (*copy_rows)(void *, size_t, const void *, size_t, size_t, size_t, int, void *);
   int (*set)(void *, int, size_t, void *);
   int (*mem_info)(size_t *, size_t *);
   int (*event_create)(void **, unsigned);
@@ -121,6 +124,9 @@ const char *tl_cuda_error_text(const tl_cuda *c, int code);
 
 // Copies: c NULL means the CPU, where they are done on return. kind: 1 host to device, 2 device to host, 3 device to device.
 int tl_copy(const tl_cuda *c, int device, uintptr_t dst, uintptr_t src, size_t n, int kind, uintptr_t stream);
+// tl_copy_rows copies rows of n bytes inside the device, each a step after the last one.
+int tl_copy_rows(const tl_cuda *c, int device, uintptr_t dst, size_t dst_step, uintptr_t src, size_t src_step, size_t n, size_t rows,
+                 uintptr_t stream);
 int tl_copy_in(const tl_cuda *c, int device, uintptr_t dst, const void *src, size_t n, uintptr_t stream);
 int tl_copy_out(const tl_cuda *c, int device, void *dst, uintptr_t src, size_t n, uintptr_t stream);
 int tl_set(const tl_cuda *c, int device, uintptr_t dst, int value, size_t n, uintptr_t stream);

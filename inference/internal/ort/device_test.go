@@ -96,6 +96,16 @@ func TestCopies(t *testing.T) {
 			require.Equal(t, make([]float32, n/8), got[:n/8])
 			require.Equal(t, numbers[n/8:], got[n/8:])
 
+			require.NoError(t, d.CopyIn(m.At(0), in.Bytes()))
+			require.NoError(t, d.CopyRows(m.At(n), 8, m.At(0), 32, 4, 3)) // the numbers 0, 8 and 16
+			rows := make([]float32, 5)
+			require.NoError(t, d.CopyOut(ort.Bytes(rows), m.At(n)))
+			require.NoError(t, d.Synchronize())
+			require.Equal(t, []float32{0, 8, 16}, []float32{rows[0], rows[2], rows[4]})
+			require.ErrorContains(t, d.CopyRows(m.At(n), 4, m.At(0), 32, 8, 2), "at most a step")
+			require.ErrorContains(t, d.CopyRows(m.At(2*n-8), 8, m.At(0), 8, 8, 2), "the memory has 2097152")
+
+			require.NoError(t, d.Memset(m.At(2*n-24), 0xff, 24))
 			small := make([]int64, 3)
 			require.NoError(t, d.CopyOut(ort.Bytes(small), m.At(2*n-24)))
 			require.NoError(t, d.Synchronize())

@@ -167,6 +167,30 @@ func (d *Device) CopyDevice(dst, src Pointer, bytes int64) error {
 	return d.result("copy", C.tl_copy(d.cuda, C.int(d.index), to, from, C.size_t(bytes), deviceToDevice, d.stream))
 }
 
+// CopyRows queues a copy inside the device of rows of some bytes, each a step after the last one.
+func (d *Device) CopyRows(dst Pointer, dstStep int64, src Pointer, srcStep, bytes int64, rows int) error {
+	if rows < 1 || bytes < 0 || bytes > min(dstStep, srcStep) && rows > 1 {
+		return fmt.Errorf("copy rows: expected rows of at most a step, has %d of %d bytes in steps of %d and %d", rows, bytes, srcStep, dstStep)
+	}
+	if err := d.begin("copy rows"); err != nil {
+		return err
+	}
+	defer d.life.drop()
+	more := int64(rows - 1)
+	to, err := dst.hold("copy rows", more*dstStep+bytes)
+	if err != nil {
+		return err
+	}
+	defer dst.release()
+	from, err := src.hold("copy rows", more*srcStep+bytes)
+	if err != nil {
+		return err
+	}
+	defer src.release()
+	return d.result("copy rows", C.tl_copy_rows(d.cuda, C.int(d.index), to, C.size_t(dstStep), from, C.size_t(srcStep), C.size_t(bytes),
+		C.size_t(rows), d.stream))
+}
+
 // Memset queues filling device memory with one byte value.
 func (d *Device) Memset(dst Pointer, value byte, bytes int64) error {
 	if err := d.begin("fill memory"); err != nil {

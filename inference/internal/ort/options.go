@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"touchline/models"
 )
 
 // SessionOptions are the settings of a session. The zero value suits the CPU, and CUDA without graphs.
@@ -30,7 +32,17 @@ type SessionOptions struct {
 	// small model waits for. The environment's ORT_ENABLE_XQA goes before it.
 	NoXQA bool
 
+	// Hosted are initializers by name that stay in the memory of the host, from which a GPU reads what a run needs: a few rows of a table.
+	Hosted map[string]Hosted
+
 	cuda map[string]string // more options of the CUDA provider, for tests
+}
+
+// Hosted is the value of an initializer.
+type Hosted struct {
+	Type  models.Type
+	Shape []int64
+	Bytes []byte // is copied
 }
 
 // native returns ONNX Runtime's options for a device. The caller frees them.

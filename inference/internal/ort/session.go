@@ -26,6 +26,7 @@ type Session struct {
 	handle  *C.OrtSession
 	inputs  []ValueInfo
 	outputs []ValueInfo
+	hosted  []*Tensor
 }
 
 // NewSession loads a graph file with its data files. On CUDA all nodes with a GPU kernel run on the device's stream.
@@ -53,6 +54,11 @@ func (s *Session) load(op string, o SessionOptions) error {
 	}
 	lib := s.device.runtime.lib
 	defer C.tl_options_free(lib.api, options)
+	for name, h := range o.Hosted {
+		if err := s.host(options, name, h); err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+	}
 	path := C.CString(s.path)
 	defer freeString(path)
 	done := func() {}
@@ -73,9 +79,35 @@ func (s *Session) load(op string, o SessionOptions) error {
 	return nil
 }
 
+// host copies an initializer to the host's memory, which has the same address on a GPU.
+func (s *Session) host(options *C.OrtSessionOptions, name string, h Hosted) error {
+	op, d := "host "+name, s.device
+	if n, err := bytesOf(h.Type, h.Shape); err != nil || n != int64(len(h.Bytes)) {
+		return fmt.Errorf("%s: expected %d bytes for %s%v, has %d", op, n, h.Type, h.Shape, len(h.Bytes))
+	}
+	m, err := d.HostAlloc(int64(len(h.Bytes)))
+	if err != nil {
+		return err
+	}
+	copy(m.Bytes(), h.Bytes)
+	t, err := d.tensorAt(op, d.where, m.At(0), m.size, h.Type, h.Shape)
+	if err != nil {
+		_ = m.Close()
+		return err
+	}
+	t.owned = m
+	s.hosted = append(s.hosted, t)
+	lib, text := d.runtime.lib, C.CString(name)
+	defer freeString(text)
+	return lib.check(op, C.tl_options_initializer(lib.api, options, text, t.value))
+}
+
 func (s *Session) free() {
 	if s.handle != nil {
 		C.tl_session_free(s.device.runtime.lib.api, s.handle)
+	}
+	for _, t := range s.hosted {
+		_ = t.Close()
 	}
 	s.device.life.drop()
 }

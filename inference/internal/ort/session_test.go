@@ -99,6 +99,27 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// An initializer of the host's memory takes the place of that of the file.
+func TestHostedInitializer(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			r, d := open(t, kind)
+			ten := ort.Hosted{Type: models.Float32, Bytes: ort.Bytes([]float32{10})}
+			s := session(t, r, d, affine(), ort.SessionOptions{Hosted: map[string]ort.Hosted{"one": ten}, NoXQA: true})
+			b := binding(t, s)
+			x, y := tensor(t, d, models.Float32, 1, 4), tensor(t, d, models.Float32, 1, 4)
+			require.NoError(t, b.BindInput("x", x))
+			require.NoError(t, b.BindOutput("y", y))
+			put(t, d, x, 1, 2, 3, float32(4))
+			require.NoError(t, s.Run(b, nil))
+			require.Equal(t, []float32{12, 14, 16, 18}, get[float32](t, d, y))
+			ten.Bytes = ten.Bytes[:2]
+			_, err := r.NewSession(write(t, affine().model()), d, ort.SessionOptions{Hosted: map[string]ort.Hosted{"one": ten}})
+			require.ErrorContains(t, err, "host one: expected 4 bytes")
+		})
+	}
+}
+
 func TestViewsOfOneBuffer(t *testing.T) {
 	for _, kind := range devices(t) {
 		t.Run(kind.String(), func(t *testing.T) {

@@ -76,16 +76,21 @@ func (d *Device) TensorAt(p Pointer, t models.Type, shape ...int64) (*Tensor, er
 		return nil, err
 	}
 	op := fmt.Sprintf("make a tensor %s%v", t, shape)
+	where := d.where
+	if p.memory != nil && p.memory.host {
+		where = d.runtime.cpu
+	}
+	return d.tensorAt(op, where, p, n, t, shape)
+}
+
+// tensorAt returns a view of n bytes of memory that ONNX Runtime takes for memory of some device.
+func (d *Device) tensorAt(op string, where *C.OrtMemoryInfo, p Pointer, n int64, t models.Type, shape []int64) (*Tensor, error) {
 	if p.memory != nil && p.memory.device != d {
 		return nil, fmt.Errorf("%s on %s: the memory is on another device", op, d.name)
 	}
 	address, err := p.hold(op, n)
 	if err != nil {
 		return nil, err
-	}
-	where := d.where
-	if p.memory.host {
-		where = d.runtime.cpu
 	}
 	v := &Tensor{typ: t, shape: slices.Clone(shape), place: p, lib: d.runtime.lib}
 	status := C.tl_value(v.lib.api, where, address, C.size_t(n), dims(v.shape), C.size_t(len(shape)), C.int(t), &v.value)
