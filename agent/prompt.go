@@ -134,7 +134,7 @@ func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) infere
 		p.Frames = append(p.Frames, engineFrame(f.VideoFrame))
 	}
 	if len(l.Rules) > 0 {
-		p.Text, p.Schema = rulesText(l.Rules), rulesSchema(l.Rules)
+		p.Text, p.Schema = RulesText(l.Rules), rulesSchema(l.Rules)
 		p.MaxTokens = alertTokens + alertRuleTokens*len(l.Rules)
 		for _, r := range l.Rules {
 			p.Rules = append(p.Rules, r.When)
@@ -142,7 +142,7 @@ func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) infere
 		p.Urgent = slices.ContainsFunc(l.Rules, func(r Rule) bool { return r.Urgent })
 		return p
 	}
-	p.Text = promptText(l.Instruction, recent(l.Said), l.Remarks, l.Now, hint.in(p.Language))
+	p.Text = PromptText(l.Instruction, recent(l.Said), l.Remarks, l.Now, hint.in(p.Language))
 	return p
 }
 
@@ -155,8 +155,8 @@ func answersIn(engine inference.Capabilities, tag string) string {
 	return engine.Languages[0]
 }
 
-// promptText returns the text of a prompt, which follows the frames. Each comment is one line: a newline or quote in it is escaped.
-func promptText(instruction string, said []Said, remarks []Remark, now time.Time, hint string) string {
+// PromptText returns the text of a prompt, which follows the frames. Each comment is one line: a newline or quote in it is escaped.
+func PromptText(instruction string, said []Said, remarks []Remark, now time.Time, hint string) string {
 	var b strings.Builder
 	for i, c := range said {
 		if i > 0 {
@@ -198,9 +198,9 @@ const (
 	alertRuleTokens = 64
 )
 
-// rulesText returns the text of a structured look, which follows the frames and asks which of one or more alert rules hold. The
+// RulesText returns the text of a structured look, which follows the frames and asks which of one or more alert rules hold. The
 // answer is JSON: {"fired":[{"rule":1,"reason":"..."}]}, and {"fired":[]} if none holds.
-func rulesText(rules []Rule) string {
+func RulesText(rules []Rule) string {
 	var b strings.Builder
 	b.WriteString("Rules:\n")
 	for _, r := range rules {
@@ -210,7 +210,7 @@ func rulesText(rules []Rule) string {
 	return b.String()
 }
 
-// rulesSchema returns the JSON schema of the answer to rulesText, for rules that are
+// rulesSchema returns the JSON schema of the answer to RulesText, for rules that are
 // numbered without gaps.
 func rulesSchema(rules []Rule) []byte {
 	const maxReason = 160 // characters

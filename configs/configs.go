@@ -34,6 +34,7 @@ import (
 	"touchline/agent/webhook"
 	"touchline/agent/whep"
 	"touchline/agent/worker"
+	"touchline/configs/profiles"
 	"touchline/inference"
 	"touchline/inference/minicpmo"
 	"touchline/inference/remote"
@@ -126,9 +127,9 @@ type Console struct {
 // Default returns the default settings: the sniper preset with the scene engine.
 // default.yaml documents them.
 func Default() Config {
-	profiles, err := builtinProfiles()
+	builtIn, err := profiles.BuiltIn()
 	if err != nil {
-		profiles = nil // cannot happen: a test loads every built-in profile
+		builtIn = nil // cannot happen: a test loads every built-in profile
 	}
 	return Config{
 		Preset:    "sniper",
@@ -144,7 +145,7 @@ func Default() Config {
 			Worker:  worker.DefaultConfig(),
 		},
 		Sources:  camera.DefaultConfig(),
-		Profiles: profiles,
+		Profiles: builtIn,
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"touchline/agent"
 )
 
-//go:embed presets/*.yaml detail/*.yaml profiles/*.yaml
+//go:embed presets/*.yaml detail/*.yaml
 var files embed.FS
 
 // presetSet is a folder of presets, selected by name.

@@ -9,27 +9,6 @@ import (
 	"touchline/agent"
 )
 
-// builtinNames returns the names in display order.
-func builtinNames() []string {
-	return []string{"default", "sports", "security", "nature", "descriptive"}
-}
-
-func builtinProfiles() ([]agent.Profile, error) {
-	var out []agent.Profile
-	for _, name := range builtinNames() {
-		text, err := files.ReadFile("profiles/" + name + ".yaml")
-		if err != nil {
-			return nil, err
-		}
-		p, err := agent.ReadProfile(name, text)
-		if err != nil {
-			return nil, fmt.Errorf("profile %s: %w", name, err)
-		}
-		out = append(out, p)
-	}
-	return out, nil
-}
-
 // readProfiles reads a file, or all *.yaml and *.yml files of a folder.
 func readProfiles(path string) ([]agent.Profile, error) {
 	info, err := os.Stat(path)

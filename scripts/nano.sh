@@ -2,13 +2,17 @@
 # Trains nano from nothing, into models/nano/checkpoint: scripts/nano.sh [option of train.py ...]
 #
 # It needs an NVIDIA GPU with 80 GB of memory, 16 cores, 50 GB of disk under WORK, and Python with PyTorch, tokenizers,
-# safetensors and numpy; Go only where RENDER names no program. A training that --stop ended goes on from its --state.
+# safetensors and numpy; Go only where RENDER and EXAMPLES do not name the built programs of models/nano. A training that
+# --stop ended goes on from its --state.
 set -eu
 cd "$(dirname "$0")/.."
 work=${WORK:-${TMPDIR:-/tmp}/nano}
 render=${RENDER:-$work/render}
+EXAMPLES=${EXAMPLES:-$work/examples}
+export EXAMPLES
 mkdir -p "$work"
-[ -x "$render" ] || go build -o "$render" ./models/nano/render
+[ -x "$render" ] || CGO_ENABLED=0 go build -o "$render" ./models/nano/render
+[ -x "$EXAMPLES" ] || CGO_ENABLED=0 go build -o "$EXAMPLES" ./models/nano/examples
 
 # Films: half of them show another clock and score every four seconds, a quarter is drawn at full size. Those of the yard are shorter, and of its first
 # minutes: later, a parcel nearly always lies at the door.

@@ -3,17 +3,10 @@
 package truth
 
 import (
-	"bufio"
-	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
 	"iter"
-	"os/exec"
-	"path/filepath"
+	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +16,7 @@ import (
 	"touchline/inference"
 	"touchline/media/toyworld"
 	"touchline/media/toyworld/claims"
+	"touchline/models/nano/grammar"
 )
 
 // oracle is a session of a commentator without faults: the grammar of nano's training, which knows the truth.
@@ -30,12 +24,17 @@ type oracle struct {
 	inference.Model
 	inference.Session
 
-	v      *viewing
-	orders map[string]order // by their texts
-	at     time.Duration
-	in     io.Writer
-	out    *bufio.Scanner
+	v          *viewing
+	orders     map[string]order // by their texts
+	at         time.Duration
+	film       *grammar.Film
+	records    []toyworld.Truth
+	dice       grammar.Dice
+	commentary *grammar.Commentator
 }
+
+// The windows of the settings: pictures, and how many of the film's pictures they are apart.
+const oraclePictures, oracleStep = 4, 3
 
 func (o *oracle) Capabilities() inference.Capabilities {
 	return inference.Capabilities{Instructions: true, Structured: true, Languages: []string{"en", "es"}}
@@ -46,50 +45,60 @@ func (o *oracle) Close() error { return nil }
 func (o *oracle) Observe(f inference.Frame) { o.at = f.PTS }
 
 func (o *oracle) Generate(_ context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
-	type asked struct {
-		Kind   string `json:"kind"`
-		Team   string `json:"team"`
-		Number int    `json:"number"`
-		Colour string `json:"colour"`
-	}
-	look := struct {
-		At    float64          `json:"at"`
-		Text  string           `json:"text"`
-		Order *asked           `json:"order"`
-		Rules map[string]asked `json:"rules"`
-	}{At: o.at.Seconds(), Text: p.Text}
+	at := o.at
 	if len(p.Frames) > 0 {
-		look.At = p.Frames[len(p.Frames)-1].PTS.Seconds()
+		at = p.Frames[len(p.Frames)-1].PTS
 	}
-	if _, after, ok := strings.Cut(p.Text, "Focus: "); ok {
-		text, _, _ := strings.Cut(after, "\n")
-		x := o.orders[text]
-		look.Order = &asked{x.kind, x.team, x.number, x.colour}
-	}
+	last := int(math.RoundToEven(at.Seconds() * grammar.FPS))
+	text := o.answer(min(len(o.film.Facts)-1, max(oracleStep*(oraclePictures-1), last)), p)
+	return func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: text}, nil) }
+}
+
+// answer is the one to a look at picture i of the film.
+func (o *oracle) answer(i int, p inference.Prompt) string {
 	if len(p.Rules) > 0 {
-		look.Rules = map[string]asked{}
-		for _, r := range o.v.alerts.rules {
-			look.Rules[strconv.Itoa(r.Number)] = asked{Kind: r.kind, Colour: r.colour}
+		return o.rules(i)
+	}
+	_, after, ordered := strings.Cut(p.Text, "Focus: ")
+	if !ordered {
+		return o.commentary.Look(o.dice, i, grammar.Limit(p.Text))
+	}
+	text, _, _ := strings.Cut(after, "\n")
+	given := o.orders[text]
+	asked, limit := o.order(i, given), 18
+	if given.kind == "short" {
+		limit = 5
+	}
+	c := grammar.NewCommentator(o.film, oraclePictures, oracleStep, o.v.language, o.v.profile.Name, &asked, i)
+	return c.Look(o.dice, i, limit)
+}
+
+// rules answers which alert rules hold.
+func (o *oracle) rules(i int) string {
+	var fired []grammar.Fired
+	w := o.film.Window(i, oraclePictures, oracleStep)
+	for _, r := range o.v.alerts.rules {
+		if n := o.film.World.Holds(o.dice, o.order(i, order{kind: r.kind, colour: r.colour}), w); n != nil {
+			reason := o.film.World.Word(o.dice, w, n, grammar.Voice{Language: o.v.language, Register: "calm"}, 8, "")
+			fired = append(fired, grammar.Fired{Rule: r.Number, Reason: reason})
 		}
 	}
-	return func(yield func(inference.Chunk, error) bool) {
-		line, err := json.Marshal(look)
-		if err == nil {
-			_, err = o.in.Write(append(line, '\n'))
-		}
-		if err != nil || !o.out.Scan() {
-			yield(inference.Chunk{}, fmt.Errorf("ask the oracle: %w", cmp.Or(err, o.out.Err(), io.ErrUnexpectedEOF)))
-			return
-		}
-		yield(inference.Chunk{Text: o.out.Text()}, nil)
+	return grammar.FiredText(fired...)
+}
+
+// order is one as the grammar has it.
+func (o *oracle) order(i int, x order) grammar.Order {
+	var team *int
+	if m := o.records[i].Match; m != nil && x.team != "" {
+		team = new(slices.IndexFunc(m.Teams[:], func(name string) bool { return strings.EqualFold(name, x.team) }))
 	}
+	return grammar.NewOrder(x.kind, team, x.number, x.colour)
 }
 
 // TestOracle: what training calls right, truth does too, and what happens can be told.
 func TestOracle(t *testing.T) {
-	render := filepath.Join(t.TempDir(), "render")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", render, "touchline/models/nano/render").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	g, err := grammar.New()
+	require.NoError(t, err)
 	// In Spanish, which takes longer to say, more that is small goes by while the voice speaks of something else.
 	due := map[string][]string{toyworld.Match: {"goal", "save", "post", "shot", "wide", "kick_off", "free_kick", "half_time"}}
 	for _, world := range toyworld.Worlds() {
@@ -99,7 +108,7 @@ func TestOracle(t *testing.T) {
 				c := &Command{Engine: "nano", World: world, Language: language, FirstSeed: 1000, Seeds: 2, Minutes: 6, NoCodec: true, Orders: 20, Alerts: true}
 				result := &Result{Report: claims.Report{}}
 				for seed := range uint64(c.Seeds) {
-					v := c.ask(t, render, 1000+seed)
+					v := c.ask(t, g, 1000+seed)
 					result.Report.Add(v.tally.Report(0, v.length))
 					result.addOrders(v)
 					result.addAlerts(v.alerts)
@@ -128,27 +137,21 @@ func TestOracle(t *testing.T) {
 }
 
 // ask shows a film to the oracle.
-func (c *Command) ask(t *testing.T, render string, seed uint64) *viewing {
+func (c *Command) ask(t *testing.T, g *grammar.Grammar, seed uint64) *viewing {
 	t.Helper()
-	dir := t.TempDir()
-	out, err := exec.CommandContext(t.Context(), render, "-world", c.World, "-first", strconv.FormatUint(seed, 10), "-seeds", "1", //nolint:gosec // a test
-		"-seconds", strconv.Itoa(60*c.Minutes), "-offset", "0", "-pixels=false", "-out", dir).CombinedOutput()
-	require.NoError(t, err, "%s", out)
 	cfg, err := c.settings(nil)
 	require.NoError(t, err)
 	profile, err := findProfile(cfg)
 	require.NoError(t, err)
 	w, err := toyworld.New(toyworld.Options{World: c.World, Seed: seed, Width: 160, Height: 90})
 	require.NoError(t, err)
-	python := exec.CommandContext(t.Context(), "python3", "oracle.py", c.World, filepath.Join(dir, fmt.Sprint(seed, ".jsonl")), c.Language, cfg.Agent.Profile) //nolint:gosec // a test
-	python.Dir = filepath.Join("..", "..", "..", "models", "nano", "train")
-	python.Stderr = t.Output()
-	in, err := python.StdinPipe()
-	require.NoError(t, err)
-	answers, err := python.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, python.Start())
-	o := &oracle{in: in, out: bufio.NewScanner(answers), orders: map[string]order{}}
+	const apart = 30 / grammar.FPS // frames
+	o := &oracle{orders: map[string]order{}, dice: grammar.NewDice(1)}
+	for n := range uint32(60 * c.Minutes * grammar.FPS) { //nolint:gosec // some thousands
+		o.records = append(o.records, w.Record(n*apart, n*apart-min(n*apart, apart)))
+	}
+	o.film = grammar.NewFilm(g.World(c.World), o.records)
+	o.commentary = grammar.NewCommentator(o.film, oraclePictures, oracleStep, c.Language, cfg.Agent.Profile, nil, 0)
 	o.v = &viewing{
 		cfg: cfg, profile: profile, model: o, session: o, length: time.Duration(c.Minutes) * time.Minute, seed: seed,
 		tally: claims.NewTally(w, c.Language, c.World), world: w, language: c.Language, topics: topics(c.World),
@@ -161,7 +164,5 @@ func (c *Command) ask(t *testing.T, render string, seed uint64) *viewing {
 	film, err := newFilm(t.Context(), w, 32, o.v.length, false)
 	require.NoError(t, err)
 	require.NoError(t, o.v.watch(t.Context(), film))
-	require.NoError(t, in.Close())
-	require.NoError(t, python.Wait())
 	return o.v
 }

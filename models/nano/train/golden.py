@@ -14,14 +14,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 from torch import Tensor
 
-import examples
-import words
+import feed
 from net import Config, Nano
 
-ROOT = Path(__file__).parents[3]
-NANO = ROOT / "models" / "nano"
+NANO = feed.ROOT / "models" / "nano"
 WIDTH, HEIGHT, FPS = 448, 252, 30
 LOOKS, FIRST, FILMS, SECONDS, MOST = 200, 5000, 4, 60, 160
 GAP = 1e-3  # smallest lead of a chosen token: below it, rounding chooses
@@ -61,17 +60,18 @@ def rgb(i420: np.ndarray) -> np.ndarray:
     return np.clip((np.stack([y + 409 * v, y - 100 * u - 208 * v, y + 516 * u], -1) + 128) >> 8, 0, 255).astype(np.uint8)
 
 
-def answer(model: Nano, prompts: examples.Prompts, ids: list[int], pictures: np.ndarray) -> tuple[list[int], float]:
+def answer(model: Nano, tokens: Tokenizer, ids: list[int], pictures: np.ndarray) -> tuple[list[int], float]:
     """The greedy answer's ids and the smallest lead of a chosen one."""
+    end, pad, image_end = (tokens.token_to_id(t) for t in ("<|im_end|>", "<|endoftext|>", "</image>"))
     _, seen = model.look(torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 127.5 - 1)
-    x = model.embed(torch.tensor([ids]), seen, torch.tensor([at for at, i in enumerate(ids) if i == prompts.image_end]))
+    x = model.embed(torch.tensor([ids]), seen, torch.tensor([at for at, i in enumerate(ids) if i == image_end]))
     out: list[int] = []
     lead = float("inf")
     while len(out) < MOST:
         logits: Tensor = model.llm.lm_head(model.llm(x)[0][0, -1])
         best = logits.topk(2)
         lead = min(lead, float(best.values[0] - best.values[1]))
-        if (token := int(best.indices[0])) in (prompts.end, prompts.pad):
+        if (token := int(best.indices[0])) in (end, pad):
             return out, lead
         out.append(token)
         x = torch.cat([x, model.llm.model.embed_tokens(torch.tensor([[token]]))], 1)
@@ -81,30 +81,26 @@ def answer(model: Nano, prompts: examples.Prompts, ids: list[int], pictures: np.
 def main() -> None:
     """Draws the films, asks and writes the fixture."""
     torch.set_num_threads(1)  # faster on a busy machine, and one order of every sum
-    model, rng, looks = load(NANO / "checkpoint"), words.Random(1), list[Look]()
-    prompts = examples.Prompts(str(NANO / "checkpoint" / "tokenizer.json"), model.c.queries)
+    model, looks, path = load(NANO / "checkpoint"), list[Look](), NANO / "checkpoint" / "tokenizer.json"
+    tokens = Tokenizer.from_file(str(path))
     with tempfile.TemporaryDirectory() as work:
-        films: dict[tuple[str, int], tuple[examples.Film, list[int], np.ndarray]] = {}
-        for name, world in examples.WORLDS.items():
-            command = f"go run ./models/nano/render -world {name} -out {work}/{name} -first {FIRST} -seeds {FILMS} -seconds {SECONDS}"
-            subprocess.run([*command.split(), "-source", f"{WIDTH}x{HEIGHT}", "-size", f"{WIDTH}x{HEIGHT}"], check=True, cwd=ROOT)
+        films: dict[str, np.ndarray] = {}
+        for world in ("match", "yard"):
+            command = f"go run ./models/nano/render -world {world} -out {work}/{world} -first {FIRST} -seeds {FILMS} -seconds {SECONDS}"
+            subprocess.run([*command.split(), "-source", f"{WIDTH}x{HEIGHT}", "-size", f"{WIDTH}x{HEIGHT}"], check=True, cwd=feed.ROOT)
             for seed in range(FIRST, FIRST + FILMS):
-                lines = Path(f"{work}/{name}/{seed}.jsonl").read_text().splitlines()
-                pixels = np.memmap(f"{work}/{name}/{seed}.i420", np.uint8, "r").reshape(len(lines), -1)
-                films[name, seed] = examples.Film(world, world.facts(lines)[0]), [json.loads(line)["frame"] for line in lines], pixels
+                films[f"{world}/{seed}"] = np.memmap(f"{work}/{world}/{seed}.i420", np.uint8, "r").reshape(-1, WIDTH * HEIGHT * 3 // 2)
+        prompts = feed.start("looks", data=Path(work), tokenizer=path, queries=model.c.queries, seed=1)
         while len(looks) < LOOKS:
-            name, seed = list(films)[len(looks) % len(films)]
-            film, frames, pixels = films[name, seed]
-            count, step = rng.weighted([4, 2, 1, 8], [5, 2, 2, 2]), rng.choice([1, 2, 3])
-            i = film.pick(rng, step * (count - 1))
-            t, at = examples.make(rng, examples.setting(rng), film, i, count, step), [i - step * j for j in reversed(range(count))]
-            pictures = np.stack([rgb(pixels[j]) for j in at])
-            ids = prompts.ids(t, count)
+            film = list(films)[len(looks) % len(films)]
+            asked = json.loads(feed.ask(prompts, film).readline())
+            pictures = np.stack([rgb(films[film][i]) for i in asked["pictures"]])
             with torch.inference_mode():
-                out, lead = answer(model, prompts, ids, pictures)
+                out, lead = answer(model, tokens, asked["ids"], pictures)
             if lead > GAP:
-                looks.append(Look(name, seed, [frames[j] for j in at], hashlib.sha256(pictures.tobytes()).hexdigest(), t.system, t.text,
-                                  ids, out, prompts.tok.decode(out, skip_special_tokens=False)))  # fmt: skip
+                world, number = film.split("/")
+                looks.append(Look(world, int(number), asked["frames"], hashlib.sha256(pictures.tobytes()).hexdigest(), asked["system"], asked["text"],
+                                  asked["ids"], out, tokens.decode(out, skip_special_tokens=False)))  # fmt: skip
     weights = hashlib.sha256((NANO / "checkpoint" / "model.safetensors").read_bytes()).hexdigest()
     content = {"width": WIDTH, "height": HEIGHT, "fps": FPS, "weights": weights, "looks": [asdict(look) for look in looks]}
     path = NANO / "golden" / "looks" / "nano.json.gz"

@@ -14,10 +14,7 @@ from tokenizers import (
     trainers,
 )
 
-import examples
-import match
-import words
-import yard
+import feed
 
 SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 SPECIAL = (
@@ -33,38 +30,6 @@ SPECIAL = (
 PLAIN = set(SPECIAL[SPECIAL.index("<tool_call>") : SPECIAL.index("</think>") + 1])
 
 
-def _slots(rng: words.Random, lang: str) -> dict[str, str]:
-    score = (rng.randrange(10), rng.randrange(10))
-    teams = [match.name(t, lang) for t in rng.sample(match.TEAMS, 2)]
-    coat, car = (c if lang == "en" else yard.SPANISH[c] for c in (rng.choice(yard.COATS), rng.choice(yard.CARS)))
-    tint = rng.choice(match.TINTS)
-    return {"T": teams[0], "O": teams[1], "0": teams[0], "1": teams[1], "n": words.number(rng.randrange(1, 12), lang), "hl": words.result(score, lang),
-            "w": rng.choice(["left", "right"] if lang == "en" else ["izquierda", "derecha"]), "j": words.number(rng.randrange(9), lang),
-            "st": f"{teams[0]} {words.goals(score[0], lang)}, {teams[1]} {words.goals(score[1], lang)}", "m": words.number(rng.randrange(100), lang),
-            "k": car if rng.random() < 0.5 else words.number(rng.randrange(9), lang), "c": tint if lang == "en" else match.TINTS_ES[tint],
-            "a": "a", "A": "a", "p": "two people", "q": "two cars"} | ({"c": coat} if rng.random() < 0.7 else {})  # fmt: skip
-
-
-def corpus(rng: words.Random) -> list[str]:
-    """Texts in about the shares in which they are fed: prompts, orders, rules, comments."""
-    out = [p for p in examples.profiles().values() for _ in range(60)]
-    for lang in words.LANGUAGES:
-        out += [line for line in examples.ANSWER_IN[lang] for _ in range(100)]
-        for world in examples.WORLDS:
-            for _ in range(26000 if lang == "en" else 20000):
-                kind, by = rng.choice(list(words.sayings(f"{world}.{lang}").items()))
-                text = words.fill(rng.choice(rng.choice(list(by.values()))), _slots(rng, lang)) or kind
-                out += [text, f' "{text}']
-            for kind in words.kinds(f"{world}.{lang}"):
-                for _ in range(150):
-                    order = examples.WORLDS[world].order(rng, lang, kind)
-                    out.append(examples.prompt_text(order.text, [(rng.uniform(0, 100), words.SILENCE)], rng.choice(list(words.HINTS))))
-            for kind in examples.WORLDS[world].RULES:
-                rules = {i: examples.WORLDS[world].order(rng, lang, kind, rule=True).text for i in range(1, 9)}
-                out += [examples.rules_text(rules), '{"fired":[{"rule":3,"reason":"', '"},{"rule":12,"reason":"', '"}]}', '{"fired":[]}'] * 4
-    return out
-
-
 def main(vocabulary: int, out: Path) -> None:
     """Writes tokenizer.json with that many entries, special ones included."""
     tok = Tokenizer(models.BPE())
@@ -76,7 +41,7 @@ def main(vocabulary: int, out: Path) -> None:
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary - len(SPECIAL), initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), min_frequency=2, show_progress=False
     )
-    tok.train_from_iterator(corpus(words.Random(0)), trainer)
+    tok.train_from_iterator(feed.corpus(), trainer)
     d, n = json.loads(tok.to_str()), tok.get_vocab_size()
     d["added_tokens"] = [
         {"id": n + i, "content": c, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": c not in PLAIN}

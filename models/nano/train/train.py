@@ -8,115 +8,34 @@ import argparse
 import gc
 import json
 import math
-import multiprocessing as mp
 import os
 import random
 import threading
 import time
-from bisect import bisect_left
 from functools import cache
-from itertools import accumulate, zip_longest
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-import examples
-import match
+import feed
 import negatives
-import words
 from net import Config, Nano, export, shared
 
 W, H = 448, 252  # of a picture as the engine hands it on
 BYTES = W * H * 3 // 2
-ROWS, ROW = 128, 1024  # of a step, at most, and tokens about each window: system part, pictures, and some texts
-LONGEST = 160  # of nearly all texts with their answers
 RATE = 1.5e-3  # of learning, at its highest
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 T0 = time.time()
-WORLDS = list(examples.WORLDS.values())
-# Truth of all worlds: of one world's pictures, the classes of the others are not known.
-PICTURE_HEADS = {f"{w.NAME} {k}": n for w in WORLDS for k, n in w.PICTURE_HEADS.items()}
-TEXT_HEADS = {f"{w.NAME} {k}": n for w in WORLDS for k, n in w.TEXT_HEADS.items()}
-ASKED_HEADS = {"asked": len(examples.KINDS), "holds": 2}  # where the line of an order or a rule ends: what it is about, whether it holds
-PLACES = [f"{w.NAME} {k}" for w in WORLDS for k in w.PLACES]
-POINTS = [f"{w.NAME} {k}" for w in WORLDS for k in w.POINTS]  # what is somewhere in the picture
-SHIRTS = len(match.POINTS)
-MOST = 24  # points in a picture
 
 
 def log(*a: object) -> None:
     """Prints with the seconds since the start."""
     print(f"[{time.time() - T0:6.1f}]", *a, flush=True)
-
-
-def among(world: ModuleType, table: str, values: list[Any], unknown: Any) -> list[Any]:
-    """One world's truth among those of all worlds."""
-    return [x for w in WORLDS for x in (values if w is world else [unknown] * len(getattr(w, table)))]
-
-
-def work(seed: int, films: list[examples.Film], loaded: Any, reading: Any, out: Any, prompts: examples.Prompts, pictures: int) -> None:
-    """Makes batches for ever: windows of one size; and, when reading is set, as many texts about each as fit into a row behind the beginning that they share."""
-    rng = words.Random(seed)
-    starts = [0, *accumulate(len(f.facts) for f in films)]
-    by_world = [[k for k, f in enumerate(films) if f.world is w] for w in (match, examples.yard)]
-    while True:
-        n = rng.weighted([4, 2, 1, 8], [76, 8, 10, 6])
-        frames = np.full((min(pictures // n, ROWS), n), -1, np.int64)
-        truths = np.full((len(frames), n, len(TEXT_HEADS)), -1, np.int8)
-        rows: list[tuple[list[int], list[int], list[int]]] = []  # ids, branches, places
-        said: list[tuple[int, int, int, int]] = []  # row and place, token and weight of each token of the answers
-        lines: list[tuple[int, int, int, int]] = []  # row and place, and classes of ASKED_HEADS
-        ends: list[tuple[int, int, int]] = []  # row and place of where each answer begins, and row
-        for b in range(len(frames)):
-            strange, dark = rng.random() < 0.1, rng.random() < 0.1
-            step = rng.weighted([1, 2, 3, 5], [24, 10, 52, 14])
-            lo = step * (n - 1)
-            some = by_world[rng.random() < 0.42]
-            film = some[rng.randrange(max(1, bisect_left(some, loaded.value)))]
-            i = films[film].pick(rng, lo)
-            if strange:
-                frames[b] = -2 if dark else -1
-            else:
-                frames[b] = [starts[film] + i - step * (n - 1 - j) for j in range(n)]
-                world, win = films[film].world, films[film].window(i, n, step)
-            if not reading.value:
-                continue
-            if not strange:
-                truths[b] = [among(world, "TEXT_HEADS", world.text_truth(win[: j + 1]), -1) for j in range(n)]
-            setting, speech = examples.setting(rng), rng.random() < 0.5
-            ids = prompts.head(setting.system, n, speech)
-            begun = len(ids)
-            branches, places = [0] * begun, list(range(begun))
-            while len(ids) + LONGEST <= ROW:
-                t = examples.stranger(rng, setting, dark) if strange else examples.make(rng, setting, films[film], i, n, step)
-                p, a = prompts.tail(t, speech), [*prompts.cached(t.answer), prompts.end]
-                if len(ids) + len(p) + len(a) > ROW + 1:
-                    continue
-                lines += [(b, len(ids) + at, *asked) for at, asked in zip(t.at, t.asked, strict=True)]
-                ends.append((b, len(ids) + len(p) - 1, b))
-                said += [(b, ends[-1][1] + j, token, weight) for j, (token, weight) in enumerate(zip(a, prompts.weights(a), strict=True))]
-                p += a[:-1]
-                ids, branches, places = ids + p, branches + [branches[-1] + 1] * len(p), places + list(range(begun, begun + len(p)))
-            rows.append((ids, branches, places))
-        if len(rows) < len(frames):
-            out.put((n, False, frames))
-            continue
-        inputs = np.zeros((3, len(rows), ROW), np.int16)
-        inputs[0], inputs[1] = prompts.pad, -1
-        for r, row in enumerate(rows):
-            inputs[:, r, : len(row[0])] = row
-        images = np.flatnonzero(inputs[0] == prompts.image_end)  # this and what follows: places in the flattened inputs
-        out.put((n, True, frames, inputs, padded(said, 80 * len(rows), (0, 0, 0)), padded(ends, 12 * len(rows), (0, -1)), images, truths, padded(lines, 24 * len(rows), (0, -1, -1))))
-
-
-def padded(some: list[tuple[int, ...]], count: int, nothing: tuple[int, ...]) -> np.ndarray:
-    """Rows and places, with more, as places in the flattened inputs: always as many, since a recorded step has one shape."""
-    return np.array(([(r * ROW + at, *more) for r, at, *more in some] + [nothing] * count)[:count])
 
 
 def to_rgb(yuv: Tensor) -> Tensor:
@@ -213,14 +132,14 @@ def orthogonal(x: Tensor) -> Tensor:
 class Heads(nn.Module):
     """What is read from the model while it trains."""
 
-    def __init__(self, c: Config) -> None:
+    def __init__(self, c: Config, t: "Truth") -> None:
         super().__init__()
         self.norm = nn.LayerNorm(c.hidden)
-        self.picture = nn.Linear(c.queries * c.hidden, sum(PICTURE_HEADS.values()) + len(PLACES) + 2)
-        self.text = nn.Linear(c.hidden, sum(TEXT_HEADS.values()))
-        self.along = nn.Sequential(nn.LayerNorm(c.hidden), nn.Linear(c.hidden, sum(TEXT_HEADS.values())))  # where a picture ends in the language model
-        self.asked = nn.Sequential(nn.LayerNorm(c.hidden), nn.Linear(c.hidden, sum(ASKED_HEADS.values())))
-        self.patch = nn.Linear(c.vision, len(POINTS) + SHIRTS + 3)  # points in the patch; the shirt on the ball there; ball: here, and where in the patch
+        self.picture = nn.Linear(c.queries * c.hidden, sum(t.picture_heads.values()) + t.places.shape[1] + 2)
+        self.text = nn.Linear(c.hidden, sum(t.text_heads.values()))
+        self.along = nn.Sequential(nn.LayerNorm(c.hidden), nn.Linear(c.hidden, sum(t.text_heads.values())))  # where a picture ends in the language model
+        self.asked = nn.Sequential(nn.LayerNorm(c.hidden), nn.Linear(c.hidden, sum(t.asked_heads.values())))
+        self.patch = nn.Linear(c.vision, t.things + t.shirts + 3)  # points in the patch; the shirt on the ball there; ball: here, and where in the patch
 
 
 @cache
@@ -244,35 +163,25 @@ class Truth:
     """Rendered pictures of all worlds on the GPU, in turn, with what they show."""
 
     def __init__(self, folder: Path, pixels: Path | None = None) -> None:
-        by_world = [sorted((folder / w.NAME).glob("*.jsonl"), key=lambda p: int(p.stem)) for w in WORLDS]
-        self.paths, self.films = [p for pair in zip_longest(*by_world) for p in pair if p], []
-        points, classes, places = [], [], []
-        for p in self.paths:
-            world = examples.WORLDS[p.parent.name]
-            facts, there = world.facts(p.read_text().splitlines())
-            self.films.append(examples.Film(world, facts))
-            shift = 0 if world is match else SHIRTS
-            points.append(np.array([[(x, y, k + shift) for x, y, k in at] + [(-9, -9, 0)] * (MOST - len(at)) for at in there], np.float32))
-            truth = [world.picture_truth(f) for f in facts]
-            classes.append(np.array([among(world, "PICTURE_HEADS", c, -1) for c, _ in truth], np.int8))
-            places.append(np.array([among(world, "PLACES", v, -9) for _, v in truth], np.float32))
-        self.folder = pixels or folder
-        self.points, self.classes, self.places = (torch.from_numpy(np.concatenate(x)).to(DEVICE) for x in (points, classes, places))
-        self.covered = torch.tensor([getattr(f, "covered", False) for film in self.films for f in film.facts], device=DEVICE)
+        tables, arrays = feed.tables(folder)
+        self.picture_heads, self.text_heads = ({h["name"]: h["size"] for h in tables[k]} for k in ("picture_heads", "text_heads"))
+        self.asked_heads = {"asked": len(tables["kinds"]), "holds": 2}  # where the line of an order or a rule ends: what it is about, whether it holds
+        self.things, self.shirts = len(tables["points"]), sum(p.startswith("match ") for p in tables["points"])  # somewhere in the picture
+        self.films, self.folder = tables["films"], pixels or folder
+        self.points, self.classes, self.places, self.covered = (torch.from_numpy(x).to(DEVICE) for x in arrays)
         self.pixels = torch.empty(len(self.covered), BYTES, dtype=torch.uint8, device=DEVICE)
 
-    def load(self, loaded: Any = None) -> None:
+    def load(self, batches: feed.Feed) -> None:
         """Reads the pictures as they are rendered."""
         start = 0
-        for k, (truth, film) in enumerate(zip(self.paths, self.films, strict=True)):
-            path, long = self.folder / truth.parent.name / f"{truth.stem}.i420", len(film.facts)
+        for film in self.films:
+            path, long = self.folder / f"{film['name']}.i420", film["pictures"]
             while not (path.exists() and path.stat().st_size == long * BYTES):
                 time.sleep(0.05)
             self.pixels[start : start + long] = torch.from_numpy(np.fromfile(path, np.uint8).reshape(long, BYTES)).to(DEVICE)
             start += long
-            if loaded is not None:
-                loaded.value = k + 1
-        log(len(self.paths), "films on the GPU")
+            batches.loaded += 1
+        log(len(self.films), "films on the GPU")
 
 
 def patch_loss(out: Tensor, t: Truth, frames: Tensor, warp: tuple[Tensor, Tensor, Tensor], c: Config, right: dict[str, float] | None) -> tuple[Tensor, Tensor]:
@@ -287,11 +196,11 @@ def patch_loss(out: Tensor, t: Truth, frames: Tensor, warp: tuple[Tensor, Tensor
     x, y = move(t.points[at][..., 0], zoom[:, None], tx[:, None]), move(t.points[at][..., 1], zoom[:, None], ty[:, None])
     inside = (x > 0) & (x < 1) & (y > 0) & (y < 1)
     cell = torch.where(inside, (y * gh).long().clamp(0, gh - 1) * gw + (x * gw).long().clamp(0, gw - 1), gh * gw)
-    points = torch.zeros(n, (gh * gw + 1) * len(POINTS), device=DEVICE)
-    points.scatter_(1, cell * len(POINTS) + t.points[at][..., 2].long(), 1.0)
-    points = points.view(n, -1, len(POINTS))[:, :-1]
+    points = torch.zeros(n, (gh * gw + 1) * t.things, device=DEVICE)
+    points.scatter_(1, cell * t.things + t.points[at][..., 2].long(), 1.0)
+    points = points.view(n, -1, t.things)[:, :-1]
     shown = (frames >= 0) & ~t.covered[at]
-    split = len(POINTS)
+    split = t.things
     dots = F.binary_cross_entropy_with_logits(out[..., :split], points, weight=1 + 11 * points, reduction="none").mean((1, 2))
     loss = mean_of(dots, shown)
     places = t.places[at].clone()
@@ -304,7 +213,7 @@ def patch_loss(out: Tensor, t: Truth, frames: Tensor, warp: tuple[Tensor, Tensor
     loss = loss + 0.2 * mean_of(F.cross_entropy(out[..., -3], where, reduction="none"), ball)
     there = out[torch.arange(n, device=DEVICE), where]
     loss = loss + mean_of(((there[:, -2:] - torch.stack([px % 1, py % 1], 1)) ** 2).mean(1), ball)
-    team, kit0, kit1 = (t.classes[at][:, list(match.PICTURE_HEADS).index(k)].long() for k in ("team", "kit0", "kit1"))
+    team, kit0, kit1 = (t.classes[at][:, list(t.picture_heads).index(k)].long() for k in ("match team", "match kit0", "match kit1"))
     kit = torch.where(team > 0, torch.where(team == 2, kit1, kit0), -1)
     loss = loss + 0.1 * mean_of(F.cross_entropy(there[:, split:-3], kit.clamp(min=0), reduction="none"), ball & (kit >= 0))
     if right is not None:
@@ -325,7 +234,7 @@ class Trainer:
     """Steps of training."""
 
     def __init__(self, c: Config, model: Nano, t: Truth, compiled: bool) -> None:
-        self.c, self.model, self.t, self.heads = c, model, t, Heads(c).to(DEVICE)
+        self.c, self.model, self.t, self.heads = c, model, t, Heads(c, t).to(DEVICE)
         named = dict([*model.named_parameters(), *self.heads.named_parameters()])
         hidden = {n for n, p in named.items() if p.dim() == 2 and n.startswith(("vpm.encoder", "resampler", "llm.model.layers")) and n != "resampler.query"}
         plain = {n for n, p in named.items() if p.dim() < 2 or "embed_tokens" in n or "position" in n or n in ("resampler.query", "vpm.embeddings.patch_embedding.weight")}
@@ -388,11 +297,11 @@ class Trainer:
                 understood = heads.asked(before.index_select(0, asked[:, 0])).float()
         loss, places = patch_loss(dense, self.t, flat, warp, self.c, right)
         known = torch.where((flat >= 0)[:, None], self.t.classes[flat.clamp(min=0)].long(), -1)
-        split = sum(PICTURE_HEADS.values())
-        loss = loss + 0.1 * classes_loss(rows[:, :split], known, PICTURE_HEADS, right)
+        split = sum(self.t.picture_heads.values())
+        loss = loss + 0.1 * classes_loss(rows[:, :split], known, self.t.picture_heads, right)
         loss = loss + 0.1 * F.cross_entropy(rows[:, -2:], (flat >= 0).long())
         there = (places > -5) & (flat >= 0)[:, None]
-        off = torch.where(there, rows[:, split : split + len(PLACES)] - places, 0.0)
+        off = torch.where(there, rows[:, split : split + self.t.places.shape[1]] - places, 0.0)
         loss = loss + 0.8 * F.smooth_l1_loss(off, torch.zeros_like(off), reduction="sum", beta=0.1) / there.sum().clamp(min=1)
         text = torch.zeros((), device=DEVICE)
         if reading:
@@ -400,8 +309,8 @@ class Trainer:
             text = (F.cross_entropy(logits, answers[:, 1], reduction="none") * weight).sum() / weight.sum()
             last = torch.where((ends[:, 1] >= 0)[:, None], truths[ends[:, 1].clamp(min=0), -1], -1)
             after: dict[str, float] | None = {} if right is not None else None
-            loss = loss + text + 0.05 * classes_loss(said, last, TEXT_HEADS, after) + 0.15 * classes_loss(understood, asked[:, 1:], ASKED_HEADS, after)
-            loss = loss + 0.05 * classes_loss(along, truths.flatten(0, 1), TEXT_HEADS)
+            loss = loss + text + 0.05 * classes_loss(said, last, self.t.text_heads, after) + 0.15 * classes_loss(understood, asked[:, 1:], self.t.asked_heads, after)
+            loss = loss + 0.05 * classes_loss(along, truths.flatten(0, 1), self.t.text_heads)
             if right is not None and after:
                 right |= {f"text {k}": v for k, v in after.items()}
         self.opt.zero_grad(set_to_none=True)
@@ -432,19 +341,16 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
 
     c = Config(**a.config)
-    prompts = examples.Prompts(str(a.tokenizer), c.queries)
-    c.vocab = prompts.tok.get_vocab_size()
+    c.vocab = Tokenizer.from_file(str(a.tokenizer)).get_vocab_size()
+    batches = feed.Feed(a.data, a.tokenizer, c.queries, a.pictures, a.workers)
     t = Truth(a.data, a.pixels)
-    loaded, reading, batches = mp.Value("i", 0), mp.Value("i", 0), mp.Queue(maxsize=48)
-    for i in range(a.workers):
-        mp.Process(target=work, args=(i, t.films, loaded, reading, batches, prompts, a.pictures), daemon=True).start()
-    threading.Thread(target=t.load, args=(loaded,), daemon=True).start()
+    threading.Thread(target=t.load, args=(batches,), daemon=True).start()
     bank = negatives.bank(2400 if DEVICE == "cuda" else 30, 1, DEVICE)
     model = Nano(c).to(DEVICE)
     log(c, "tower", c.size(W, H), {n: sum(p.numel() for p in m.parameters()) for n, m in {"all": model, **dict(model.named_children())}.items()})
     trainer = Trainer(c, model, t, not a.no_compile)
     opt = trainer.opt
-    while loaded.value < min(8, len(t.films)):
+    while batches.loaded < min(8, len(t.films)):
         time.sleep(0.1)
     spent, step, texts_from, waited, last = 0.0, 0, 0, 0.0, time.time()
     if a.state and a.state.exists():
@@ -452,8 +358,7 @@ def main() -> None:
         spent, step, texts_from = saved["at"]
         for part, name in ((model, "model"), (trainer.heads, "heads"), (opt, "opt")):
             part.load_state_dict(saved[name])
-    gc.freeze()  # millions of facts
-    gc.disable()
+    gc.disable()  # no pauses
     log("training from step", step)
     if DEVICE == "cuda":
         torch.cuda.synchronize()
@@ -465,8 +370,9 @@ def main() -> None:
             log("kept at step", step, "after", round(spent), "s")
             return
         w0 = time.time()
-        reading.value = int(done >= a.first_stage)
-        n, reads, *arrays = batches.get()
+        batches.reading = done >= a.first_stage
+        batch, arrays = batches.next()
+        n, reads = batch["pictures"], batch["reading"]
         waited += time.time() - w0
         spent, last = spent + min(1, w0 - last), w0  # compiling is not training
         texts_from = texts_from or (step if reads else 0)
@@ -479,7 +385,7 @@ def main() -> None:
             events[step % 2].record()
             events[(step + 1) % 2].synchronize()
         if right is not None:
-            log(f"step {step} loss {loss:.3f} text {text:.3f} waited {waited:.1f} s films {loaded.value}", " ".join(f"{k}={v:.2f}" for k, v in right.items()))
+            log(f"step {step} loss {loss:.3f} text {text:.3f} waited {waited:.1f} s films {batches.loaded}", " ".join(f"{k}={v:.2f}" for k, v in right.items()))
             if done > 0.2 and right["ball patch"] < 0.3 and "cuda" in DEVICE:
                 raise SystemExit(f"the ball is not found: {right['ball patch']:.2f} of the patches are right")
         step += 1
@@ -489,6 +395,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    for worker in mp.active_children():  # they never end, and would keep what reads our output waiting
-        worker.kill()
-    os._exit(0)
+    os._exit(0)  # the threads never end

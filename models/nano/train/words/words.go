@@ -1,18 +1,13 @@
 // Package words holds the wordings that nano is trained on, and those that are held out for tests: text files, which
-// their first lines explain. It draws orders, questions and alert rules from them; the training itself reads the files
-// in Python.
+// their first lines explain. It reads them, and draws orders, questions and alert rules for package truth; those of the
+// training are drawn by package grammar.
 package words
 
 import (
-	"embed"
-	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"strings"
 )
-
-//go:embed *.txt
-var files embed.FS
 
 // pool has the patterns of a kind for training, and those held out of it.
 type pool struct{ trained, heldOut []string }
@@ -22,6 +17,16 @@ func (p pool) of(heldOut bool) []string {
 		return p.heldOut
 	}
 	return p.trained
+}
+
+// with returns the pool with one more pattern.
+func (p pool) with(l Line) pool {
+	if l.HeldOut {
+		p.heldOut = append(p.heldOut, l.Text)
+	} else {
+		p.trained = append(p.trained, l.Text)
+	}
+	return p
 }
 
 // Book has the orders and rules about a world in a language.
@@ -35,54 +40,35 @@ type Book struct {
 // Open reads the files of a world ("match" or "yard") and a language ("en" or "es").
 func Open(world, language string) (*Book, error) {
 	b := &Book{orders: map[string]pool{}, nouns: map[string]pool{}, clauses: map[string]pool{}}
-	kind, heldOut, clause := "", false, false
-	read := func(name string, add func(line string)) error {
-		text, err := files.ReadFile(name + "." + language + ".txt")
-		if err != nil {
-			return fmt.Errorf("read the wordings of the %s in %q: %w", world, language, err)
-		}
-		kind, heldOut, clause = "", false, false
-		for line := range strings.Lines(string(text)) {
-			switch line = strings.TrimRight(line, "\n"); {
-			case line == "" || line[0] == '#':
-			case line[0] == '[':
-				kind, heldOut, clause = strings.Trim(line, "[]"), false, false
-			case line == "= held out":
-				heldOut, clause = true, false
-			case line == "when":
-				clause = true
-			default:
-				add(line)
-			}
-		}
-		return nil
-	}
-	put := func(p pool, line string) pool {
-		if heldOut {
-			p.heldOut = append(p.heldOut, line)
-		} else {
-			p.trained = append(p.trained, line)
-		}
-		return p
-	}
-	if err := read("orders."+world, func(line string) {
-		if _, known := b.orders[kind]; !known {
-			b.kinds = append(b.kinds, kind)
-		}
-		b.orders[kind] = put(b.orders[kind], line)
-	}); err != nil {
+	orders, err := Sections("orders." + world + "." + language)
+	if err != nil {
 		return nil, err
 	}
-	if err := read("topics."+world, func(line string) {
-		if clause {
-			b.clauses[kind] = put(b.clauses[kind], line)
-		} else {
-			b.nouns[kind] = put(b.nouns[kind], line)
+	for _, l := range orders {
+		if _, known := b.orders[l.Kind]; !known {
+			b.kinds = append(b.kinds, l.Kind)
 		}
-	}); err != nil {
+		b.orders[l.Kind] = b.orders[l.Kind].with(l)
+	}
+	topics, err := Sections("topics." + world + "." + language)
+	if err != nil {
 		return nil, err
 	}
-	return b, read("frames", func(line string) { b.frames = put(b.frames, line) })
+	for _, l := range topics {
+		names := b.nouns
+		if l.Clause {
+			names = b.clauses
+		}
+		names[l.Kind] = names[l.Kind].with(l)
+	}
+	frames, err := Sections("frames." + language)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range frames {
+		b.frames = b.frames.with(l)
+	}
+	return b, nil
 }
 
 // Kinds lists the kinds of orders.

@@ -1,0 +1,74 @@
+package grammar
+
+import (
+	"iter"
+	"math/rand/v2"
+)
+
+// Dice draws. The same seed gives the same draws on any machine.
+type Dice struct{ *rand.Rand }
+
+// NewDice returns the dice of a seed.
+func NewDice(seed uint64) Dice {
+	return Dice{rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // reproducible
+}
+
+// chance is true in a share p of the draws.
+func (d Dice) chance(p float64) bool { return d.Float64() < p }
+
+// between draws a number from a to b.
+func (d Dice) between(a, b float64) float64 { return a + float64((b-a)*d.Float64()) }
+
+// from draws an integer from a to b-1.
+func (d Dice) from(a, b int) int { return a + d.IntN(b-a) }
+
+// Pick draws one of some.
+func Pick[T any](d Dice, some []T) T { return some[d.IntN(len(some))] }
+
+// Weighted draws one of some, as often as its weight says.
+func Weighted[T any](d Dice, some []T, weights []int) T {
+	sum := 0
+	for _, w := range weights {
+		sum += w
+	}
+	x := d.Float64() * float64(sum)
+	for i, w := range weights {
+		if x < float64(w) {
+			return some[i]
+		}
+		x -= float64(w)
+	}
+	return some[len(some)-1]
+}
+
+// shuffled lists the integers from 0 to n-1 in any order. It draws each when it is asked for.
+func (d Dice) shuffled(n int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		moved := map[int]int{} // where another integer stands than at first
+		at := func(i int) int {
+			if v, ok := moved[i]; ok {
+				return v
+			}
+			return i
+		}
+		for i := range n {
+			k := i + d.IntN(n-i)
+			chosen := at(k)
+			moved[k] = at(i)
+			if !yield(chosen) {
+				return
+			}
+		}
+	}
+}
+
+// sample draws k of some, in any order.
+func sample[T any](d Dice, some []T, k int) []T {
+	out := make([]T, 0, k)
+	for i := range d.shuffled(len(some)) {
+		if out = append(out, some[i]); len(out) == k {
+			break
+		}
+	}
+	return out
+}

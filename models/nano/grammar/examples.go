@@ -1,0 +1,243 @@
+package grammar
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"touchline/agent"
+)
+
+// shortWords are those of a comment under the order to be short.
+const shortWords = 5
+
+// hint is one about the length of a comment, as the engine writes it, with the words that it allows.
+type hint struct {
+	text  string
+	limit int
+}
+
+func hints() []hint {
+	return []hint{{"Say it in six words or fewer.", 6}, {"One short sentence.", 10}, {"One or two short sentences.", 18}, {"", 18}}
+}
+
+// Limit is the number of words that the hint in a prompt allows.
+func Limit(prompt string) int {
+	all := hints()
+	return all[slices.IndexFunc(all, func(h hint) bool { return strings.Contains(prompt, h.text) })].limit
+}
+
+// Text is one prompt and its answer about a window.
+type Text struct {
+	System, Text, Answer string
+	// Asked has what is asked of its order, or of each of its rules.
+	Asked []Asked
+}
+
+// Asked is what an order or a rule is about.
+type Asked struct {
+	// Kind is its index among the kinds, -1 if it has none.
+	Kind int
+	// Holds is 1 if the window has it, 0 if not, and -1 where that is not known.
+	Holds int
+}
+
+// Setting is the language, profile and system part of a prompt.
+type Setting struct{ Language, Profile, System string }
+
+// answerIn are the system part's last words, by language.
+func answerIn(language string) []string {
+	if language == english {
+		return []string{"Answer in English."}
+	}
+	return []string{
+		`Answer in the language that has the BCP 47 tag "es", whatever the language of this text.`, "Answer in Spanish.", "Responde en español.",
+	}
+}
+
+// Setting draws a setting; now and then a profile that no file has, since people write their own.
+func (g *Grammar) Setting(d Dice) Setting {
+	language := Weighted(d, Languages(), []int{57, 43}) // English more often
+	names, weights := []string{"default", "sports", "security"}, []int{9, 6, 5}
+	for _, p := range g.profiles {
+		names, weights = append(names, p.Name), append(weights, 1)
+	}
+	name := Weighted(d, names, weights)
+	i := slices.IndexFunc(g.profiles, func(p agent.Profile) bool { return p.Name == name })
+	text := g.profiles[i].Prompt
+	if d.chance(0.12) {
+		name, text = "custom", strings.Join(sample(d, g.sentences, d.from(1, 7)), " ")
+	}
+	return Setting{language, name, text + "\n\n" + Pick(d, answerIn(language))}
+}
+
+// said is a comment with its age in seconds.
+type said struct {
+	age  float64
+	text string
+}
+
+// promptText is the text after the pictures; comments are oldest first.
+func promptText(order string, comments []said, h hint) string {
+	now := time.Unix(0, 0)
+	var all []agent.Said
+	for _, c := range comments {
+		all = append(all, agent.Said{Text: c.text, At: now.Add(-time.Duration(c.age * float64(time.Second)))})
+	}
+	return agent.PromptText(order, all, nil, now, h.text)
+}
+
+// Make draws an example on the window that ends with picture i, after a commentary that led there.
+func (g *Grammar) Make(d Dice, s Setting, f *Film, i, pictures, step int) Text {
+	w := f.Window(i, pictures, step)
+	alerts := 0.15
+	if len(f.World.moments(w)) > 0 {
+		alerts = 0.3
+	}
+	if d.chance(alerts) {
+		return g.alerts(d, s, f.World, w)
+	}
+	h := Weighted(d, hints(), []int{5, 4, 3, 4})
+	limit := h.limit
+	var order *Order
+	if d.chance(0.5) {
+		o := g.order(d, f.World, w, s.Language)
+		order = &o
+		if o.Kind == shortOrder {
+			limit = min(limit, shortWords)
+		}
+	}
+	c := NewCommentator(f, pictures, step, s.Language, s.Profile, order, i)
+	g.before(d, c, i)
+	comments := c.reported(d, i)
+	t := Text{System: s.System}
+	text := ""
+	if order != nil {
+		text = order.Text
+		t.Asked = []Asked{{slices.Index(g.kinds, order.Kind), here(d, f.World, *order, w)}}
+	}
+	t.Text = promptText(text, comments, h)
+	t.Answer = c.Look(d, i, limit)
+	return t
+}
+
+// before draws the commentary that led to picture i.
+func (g *Grammar) before(d Dice, c *Commentator, i int) {
+	order, some := c.order, 0.9
+	if order != nil {
+		some = 0.75
+	}
+	if !d.chance(some) {
+		return
+	}
+	shortest, longest := 60, 500
+	if d.chance(0.8) {
+		shortest, longest = 4, 130
+	}
+	back := d.from(shortest, longest)
+	fresh := order != nil && d.chance(0.3) // the order has just come
+	if fresh {
+		c.order = nil
+	}
+	lo := c.step * (c.pictures - 1)
+	start := max(lo, i-back)
+	if d.chance(0.4) && start > lo { // something was said before
+		kept := c.order
+		c.order, c.at = nil, start
+		c.Look(d, d.from(lo, start), 18)
+		c.order, c.at = kept, start-d.from(4, 300)
+		for k := range c.past {
+			c.past[k].at = c.at
+		}
+		c.forget(kept)
+	}
+	c.run(d, start, i)
+	if fresh {
+		c.forget(order)
+	}
+	c.order = order
+}
+
+// reported draws how many of the last comments the prompt of picture i reports, and their ages.
+func (c *Commentator) reported(d Dice, i int) []said {
+	n := Weighted(d, []int{1, 2, 3, 4, 6}, []int{3, 2, 3, 1, 2})
+	var out []said
+	for _, x := range c.past[max(0, len(c.past)-n):] {
+		out = append(out, said{max(0.5, float64(i-x.at)/FPS+d.between(-0.1, 0.1)), x.text})
+	}
+	return out
+}
+
+// here reports whether a window has what an order is about; -1 where that is not known.
+func here(d Dice, world World, o Order, w Window) int {
+	if !slices.Contains(world.orders().rules, o.Kind) || world.unclear(o, w) {
+		return -1
+	}
+	return one(world.Holds(d, o, w) != nil)
+}
+
+// order draws an order; half of the time one that this window lets through, if it is of a kind that lets little through.
+func (g *Grammar) order(d Dice, world World, w Window, language string) Order {
+	kinds, tables := world.wordings(language).kinds, world.orders()
+	other := g.elsewhere(world)
+	if d.chance(0.05) { // what only the other world has
+		kind := Pick(d, other.orders().elsewhere)
+		return Order{Kind: cannotOrder, Text: other.order(d, kind, asking{language: language}).Text}
+	}
+	for _, kind := range tables.borrowed {
+		if d.chance(0.03) {
+			return Order{Kind: kind, Text: other.order(d, kind, asking{language: language}).Text}
+		}
+	}
+	weights := make([]int, len(kinds))
+	for i, kind := range kinds {
+		weights[i] = tables.weight(kind)
+	}
+	const tries = 4
+	for try := 1; ; try++ {
+		o := world.order(d, Weighted(d, kinds, weights), asking{language: language, window: w})
+		if _, filters := tables.filters[o.Kind]; try == tries || !filters || d.chance(0.5) || world.follow(d, o, w, nil, long) != nil {
+			return o
+		}
+	}
+}
+
+// Stranger draws an example on pictures of neither world, or on dark ones: said once, then silence. A comment on another picture may have
+// gone before.
+func (g *Grammar) Stranger(d Dice, s Setting, dark bool) Text {
+	world, texts := Pick(d, g.worlds), g.worlds[0].wordings(s.Language)
+	h := Pick(d, hints())
+	t := Text{System: s.System}
+	if d.chance(0.08) {
+		o := world.order(d, Pick(d, world.orders().rules), asking{language: s.Language, rule: true})
+		t.Text, t.Answer = agent.RulesText([]agent.Rule{{Number: d.from(1, 17), When: o.Text}}), FiredText()
+		return t
+	}
+	kind := "unknown"
+	if dark {
+		kind = "dark"
+	}
+	text := texts.say(d, kind, calm, nil, 0, "")
+	order := ""
+	if d.chance(0.3) {
+		order = world.order(d, Pick(d, world.wordings(s.Language).kinds), asking{language: s.Language}).Text
+	}
+	last := ""
+	switch roll := d.Float64(); {
+	case roll < 0.45:
+		last, t.Answer = text, Silence
+	case roll < 0.6:
+		t.Answer = text
+		kind := Pick(d, []string{"play", "turn", "mid"})
+		fill := values{"T": teamName(Pick(d, teamNames()), s.Language), "O": "Blue", "w": "left"}
+		last = texts.say(d, kind, calm, fill, 0, "")
+	default:
+		t.Answer = text
+	}
+	var comments []said
+	if last != "" {
+		comments = []said{{d.between(1, 60), last}}
+	}
+	t.Text = promptText(order, comments, h)
+	return t
+}

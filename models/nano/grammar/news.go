@@ -1,0 +1,97 @@
+package grammar
+
+// side is one of the two teams of a match.
+type side int8
+
+// The sides; the zero value is neither.
+const (
+	neither side = iota
+	home
+	away
+)
+
+// sideOf returns the side with an index, 0 or 1; neither of nil.
+func sideOf(index *int) side {
+	if index == nil {
+		return neither
+	}
+	return side(*index + 1) //nolint:gosec // 0 or 1
+}
+
+// index of a side that is not neither.
+func (s side) index() int { return int(s) - 1 }
+
+// other is the other team.
+func (s side) other() side { return home + away - s }
+
+// key makes news another piece of news than the last of its kind. The zero key is that of news without one.
+type key struct {
+	text    string
+	count   int
+	numbers [3]int
+}
+
+func keyOf(numbers ...int) key {
+	k := key{count: len(numbers)}
+	copy(k.numbers[:], numbers)
+	return k
+}
+
+// id is the number of a person, car or animal in a key of one number.
+func (k key) id() int { return k.numbers[0] }
+
+// told is a kind of news with its key.
+type told struct {
+	kind string
+	key  key
+}
+
+// News is what is worth saying: a kind of wording, and what fills it. A nil *News stands for none.
+type News struct {
+	Kind string
+
+	key       key
+	team      side
+	number    int // of a shirt; 0 for none
+	zone      string
+	at        float64 // when it happened, in seconds
+	coat, car string  // colours
+	also      *News   // what else the same comment tells
+	known     []told  // what this comment and the two before it told
+}
+
+func (n *News) told() told { return told{n.Kind, n.key} }
+
+// is reports whether news tells what other news tells.
+func (n *News) is(other *News) bool { return n != nil && n.told() == other.told() }
+
+// kindOf is the kind of news; "" of none.
+func kindOf(n *News) string {
+	if n == nil {
+		return ""
+	}
+	return n.Kind
+}
+
+// as returns the news with another kind of wording.
+func (n *News) as(kind string) *News {
+	out := *n
+	out.Kind = kind
+	return &out
+}
+
+// Order is what a person asked for.
+type Order struct {
+	Kind string
+	Text string
+	// Coat is the colour of the coat that a yard's order is about.
+	Coat string
+
+	team   side
+	number int
+}
+
+// NewOrder returns an order about a team, 0 or 1 or nil for none, a shirt number, and a coat, as far as its kind is about them.
+func NewOrder(kind string, team *int, number int, coat string) Order {
+	return Order{Kind: kind, Coat: coat, team: sideOf(team), number: number}
+}
