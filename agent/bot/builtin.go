@@ -22,8 +22,8 @@ type builtIn struct {
 	log        zerolog.Logger
 }
 
-// newBuiltIn reads the bundle's manifest; load reads the weights.
-func newBuiltIn(cfg minicpmo.Settings, frames int, log zerolog.Logger) (*builtIn, error) {
+// newBuiltIn reads the bundle's manifest; load reads the weights. threads of one operator on the CPU: 0 is one per core.
+func newBuiltIn(cfg minicpmo.Settings, frames, threads int, log zerolog.Logger) (*builtIn, error) {
 	bundle, err := models.OpenBundle(cfg.MiniCPM.Path)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func newBuiltIn(cfg minicpmo.Settings, frames int, log zerolog.Logger) (*builtIn
 	}
 	load := func(ctx context.Context, progress residency.Progress) (inference.Model, error) {
 		log.Info().Str("bundle", bundle.Dir).Str("device", cfg.MiniCPM.Device).Msg("loading the model")
-		e, err := minicpmo.Open(ctx, bundle, minicpmo.Options{Config: cfg, Frames: frames, Progress: progress, Logger: log})
+		e, err := minicpmo.Open(ctx, bundle, minicpmo.Options{Config: cfg, Frames: frames, Threads: threads, Progress: progress, Logger: log})
 		if err != nil {
 			return nil, err
 		}

@@ -74,7 +74,7 @@ func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 		}
 	case "minicpmo":
 		settings := minicpmo.Settings{Config: in, MiniCPM: cfg.MiniCPM}
-		local, err := newBuiltIn(settings, cfg.Agent.Frames, log)
+		local, err := newBuiltIn(settings, cfg.Agent.Frames, 0, log)
 		if err != nil {
 			return nil, fmt.Errorf("prepare the model: %w", err)
 		}
@@ -130,7 +130,7 @@ func newNano(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	}
 	c.Device, c.Weights, c.Slots, c.VisionCache = "cpu", "fp32", cmp.Or(c.Slots, nano.Slots), min(c.VisionCache, nano.VisionCache)
 	settings := minicpmo.Settings{Config: cfg.Engine, MiniCPM: c}
-	local, err := newBuiltIn(settings, cfg.Agent.Frames, log)
+	local, err := newBuiltIn(settings, cfg.Agent.Frames, nano.Threads, log)
 	if err != nil {
 		return nil, fmt.Errorf("prepare nano: %w", err)
 	}

@@ -64,6 +64,14 @@ type prompt struct {
 	images []*image // of the spans, in order
 }
 
+// words returns the tokens before the first picture.
+func (p *prompt) words() []int32 {
+	if len(p.spans) == 0 {
+		return p.ids
+	}
+	return p.ids[:p.spans[0].Start]
+}
+
 // shape holds the loop's parameters of a model.
 type shape struct {
 	vocab      int
@@ -73,4 +81,5 @@ type shape struct {
 	chunk      int      // maximum positions of one prefill run
 	images     int      // maximum images of one run of the vision tower
 	several    bool     // prompts can return the states of several positions
+	keeps      bool     // a slot keeps the beginning of its prompt for the next one
 }

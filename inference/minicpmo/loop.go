@@ -44,6 +44,7 @@ type loop struct {
 	rows    []*cycle // decoding, by slot
 	tokens  []int32  // the next token of each slot; -1 for none
 	lengths []int32
+	kept    [][]int32 // tokens whose states a free slot keeps
 	active  int
 	hiddens int // active answers with hidden states
 
@@ -117,7 +118,7 @@ func newLoop(dev backend, s shape, now func() time.Time, stats *counters) (*loop
 	n := s.layout.Slots
 	l := &loop{
 		dev: dev, shape: s, now: now, stats: stats, pool: pool, sampler: sample.New(s.vocab),
-		states: make([]*sample.State, n), rows: make([]*cycle, n), tokens: make([]int32, n), lengths: make([]int32, n),
+		states: make([]*sample.State, n), rows: make([]*cycle, n), tokens: make([]int32, n), lengths: make([]int32, n), kept: make([][]int32, n),
 		batch: make([]*image, 0, batchLimit), stall: stallLimit - stallMargin,
 	}
 	for i := range n {
@@ -403,7 +404,12 @@ func (l *loop) finish(c *cycle, err error) {
 			l.hiddens--
 		}
 	}
-	if e := l.pool.Release(c.slot); e != nil {
+	e := l.pool.Release(c.slot)
+	if l.shape.keeps && e == nil && (err == nil || errors.Is(err, errCancelled)) {
+		l.kept[c.slot] = c.prompt.words()[:min(c.filled, len(c.prompt.words()))]
+		e = l.pool.Keep(c.slot, len(l.kept[c.slot]))
+	}
+	if e != nil {
 		err = errors.Join(err, e)
 	}
 	l.stats.held(l.pool.InUse())

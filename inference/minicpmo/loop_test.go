@@ -288,6 +288,58 @@ func (r *rig) photo(rows, cols, images int) *picture {
 	return p
 }
 
+// A prompt that begins as the last one of a slot is fed from where they differ, and its answer is the same.
+func TestPromptsKeepTheirBeginning(t *testing.T) {
+	for _, slots := range []int{1, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newToy(t, slots)
+			l := d.loop(t)
+			l.shape.keeps = true
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			wg.Go(func() { _ = l.run(ctx) })
+			r := &rig{loop: l, toy: d, stop: func() { cancel(); wg.Wait() }}
+			defer r.stop()
+			same := func(p *reply, first int32, prompt, n int) {
+				t.Helper()
+				<-p.done
+				require.NoError(t, p.err)
+				require.Equal(t, toyAnswer(first, prompt, n), p.ids)
+			}
+			same(r.ask(3, 300, 5), 3, 300, 5)
+			same(r.ask(3, 400, 5), 3, 400, 5)
+			same(r.ask(3, 400, 5), 3, 400, 5)
+			same(r.ask(3, 200, 5), 3, 200, 5)
+			log := slices.DeleteFunc(d.log(), func(e string) bool { return !strings.HasPrefix(e, "prefill") })
+			require.Equal(t, []string{"prefill 0 0-300", "prefill 0 300-400", "prefill 0 399-400", "prefill 0 199-200"}, log)
+
+			lost := errors.New("no run")
+			d.failing(func(e string) error {
+				if strings.HasPrefix(e, "decode") {
+					return lost
+				}
+				return nil
+			})
+			p := r.ask(3, 200, 5)
+			<-p.done
+			require.ErrorIs(t, p.err, lost)
+			d.failing(nil)
+			same(r.ask(3, 200, 5), 3, 200, 5)
+			log = slices.DeleteFunc(d.log(), func(e string) bool { return !strings.HasPrefix(e, "prefill") })
+			require.Equal(t, "prefill 0 0-200", log[len(log)-1], "what a failed run has written is not kept")
+
+			var replies []*reply
+			for i := range 40 { // more than slots, of two beginnings
+				replies = append(replies, r.ask(int32(i%2), 100+i*37%300, 1+i%9))
+				time.Sleep(time.Duration(i%7) * 3 * time.Millisecond)
+			}
+			for i, p := range replies {
+				same(p, int32(i%2), 100+i*37%300, 1+i%9)
+			}
+		})
+	}
+}
+
 func TestManyRoomsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, 64)

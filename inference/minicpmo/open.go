@@ -332,6 +332,7 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	s := shape{
 		vocab: sel.dims.Decoder.Vocab, layout: sel.layout, sets: names, prefillSet: sel.prefill, chunk: sel.chunk,
 		images: sel.images(), several: sel.several() && !o.test.single,
+		keeps: d.dev.Kind() == ort.CPU,
 	}
 	var err error
 	var dev backend = d

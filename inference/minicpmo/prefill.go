@@ -20,21 +20,54 @@ func (l *loop) place() error {
 		c.report.Vision = c.seenAt.Sub(c.arrived)
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 		l.left()
-		slot, dirty, _ := l.pool.Take()
-		c.slot, l.filling = slot, c
+		dirty, err := l.take(c)
+		if err != nil {
+			return err
+		}
+		l.filling = c
 		l.stats.held(l.pool.InUse())
 		c.report.Wait = l.now().Sub(c.arrived)
-		l.states[slot].Reset(c.settings, c.seed, 0)
-		var err error
+		l.states[c.slot].Reset(c.settings, c.seed, 0)
 		if dirty {
-			err = l.dev.clear(slot)
+			err = l.dev.clear(c.slot)
 		}
 		if err == nil {
-			err = l.dev.mask(slot, c.settings.Forbidden)
+			err = l.dev.mask(c.slot, c.settings.Forbidden)
 		}
 		return l.drop(err)
 	}
 	return nil
+}
+
+// take gives an answer the free slot whose prompt begins with the most of the answer's tokens: the states of these are not computed again. dirty is
+// whether the slot must be zeroed.
+func (l *loop) take(c *cycle) (dirty bool, err error) {
+	words := c.prompt.words()
+	words = words[:min(len(words), len(c.prompt.ids)-1)] // one token at least is fed
+	if c.hidden {
+		words = words[:min(len(words), c.from())]
+	}
+	for slot, kept := range l.kept {
+		if n := common(kept, words); n > c.filled && !l.pool.Held(slot) {
+			c.slot, c.filled = slot, n
+		}
+	}
+	if c.filled > 0 {
+		l.kept[c.slot] = nil
+		return false, l.pool.TakeAt(c.slot, c.filled)
+	}
+	c.slot, dirty, _ = l.pool.Take()
+	l.kept[c.slot] = nil
+	return dirty, nil
+}
+
+// common returns the number of tokens at the beginning that are the same.
+func common(a, b []int32) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 // drop ends the answer that is being filled with an error. It returns the error

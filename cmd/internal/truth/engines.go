@@ -118,6 +118,9 @@ func (e *engines) open(ctx context.Context) (inference.Model, error) {
 	o := minicpmo.Options{Config: minicpmo.Settings{Config: in.Config, MiniCPM: in.MiniCPM}, Frames: e.cfg.Agent.Frames, Logger: e.log}
 	if in.MiniCPM.Device == string(models.DeviceCPU) {
 		o.Workers, o.Threads = 1, max(1, runtime.GOMAXPROCS(0)/e.most)
+		if in.Engine == "nano" {
+			o.Threads = nano.Threads
+		}
 	}
 	m, err := minicpmo.Open(ctx, bundle, o)
 	if err != nil {
