@@ -81,5 +81,8 @@ type shape struct {
 	chunk      int      // maximum positions of one prefill run
 	images     int      // maximum images of one run of the vision tower
 	several    bool     // prompts can return the states of several positions
-	keeps      bool     // a slot keeps the beginning of its prompt for the next one
+
+	// keeps is whether a slot keeps the beginning of its prompt for the next one: 266 of 423 tokens of nano, whose answer takes 55 instead of
+	// 83 ms with one core of an AMD EPYC. Not tried on a GPU.
+	keeps bool
 }

@@ -39,8 +39,8 @@ func (l *loop) place() error {
 	return nil
 }
 
-// take gives an answer the free slot whose prompt begins with the most of the answer's tokens: the states of these are not computed again. dirty is
-// whether the slot must be zeroed.
+// take gives an answer the free slot whose prompt begins with the most of the answer's tokens: the states of these are not
+// computed again. dirty reports whether the slot must be zeroed.
 func (l *loop) take(c *cycle) (dirty bool, err error) {
 	words := c.prompt.words()
 	words = words[:min(len(words), len(c.prompt.ids)-1)] // one token at least is fed

@@ -17,7 +17,7 @@ const (
 	rainOutMS   = 2500
 	wetInMS     = 12_000
 	wetOutMS    = 40_000
-	rainShowsMS = 300 // after the first drops
+	rainShowsMS = 300  // after the first drops
 	lampRampMS  = 3000 // a gas lamp warms up
 	flickerMS   = 2500 // of the lamp dying
 )
