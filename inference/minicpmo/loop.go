@@ -406,7 +406,8 @@ func (l *loop) finish(c *cycle, err error) {
 	}
 	e := l.pool.Release(c.slot)
 	if l.shape.keeps && e == nil && (err == nil || errors.Is(err, errCancelled)) {
-		l.kept[c.slot] = c.prompt.words()[:min(c.filled, len(c.prompt.words()))]
+		words := c.prompt.words()
+		l.kept[c.slot] = words[:min(c.filled, len(words))]
 		e = l.pool.Keep(c.slot, len(l.kept[c.slot]))
 	}
 	if e != nil {

@@ -189,7 +189,12 @@ type rig struct {
 func start(t *testing.T, slots int) *rig {
 	t.Helper()
 	d := newToy(t, slots)
-	l := d.loop(t)
+	return d.start(t, d.loop(t))
+}
+
+// start runs a loop on the device until stop.
+func (d *toy) start(t *testing.T, l *loop) *rig {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = l.run(ctx) })
@@ -295,10 +300,7 @@ func TestPromptsKeepTheirBeginning(t *testing.T) {
 			d := newToy(t, slots)
 			l := d.loop(t)
 			l.shape.keeps = true
-			ctx, cancel := context.WithCancel(t.Context())
-			var wg sync.WaitGroup
-			wg.Go(func() { _ = l.run(ctx) })
-			r := &rig{loop: l, toy: d, stop: func() { cancel(); wg.Wait() }}
+			r := d.start(t, l)
 			defer r.stop()
 			same := func(p *reply, first int32, prompt, n int) {
 				t.Helper()
