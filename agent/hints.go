@@ -8,11 +8,17 @@ func (h lengthHint) in(tag string) string {
 	if h == hintNone {
 		return ""
 	}
+	return LengthHints(tag)[h-hintMinimal]
+}
+
+// LengthHints returns what a prompt says of the length of a comment, from the shortest to the longest, in the language of a BCP 47
+// tag, or in English if there is none in that language.
+func LengthHints(tag string) [4]string {
 	words, ok := hintWords()[inference.Primary(tag)]
 	if !ok {
 		words = hintWords()["en"]
 	}
-	return words[h-hintMinimal]
+	return words
 }
 
 // hintWords returns the hints from hintMinimal to hintLong by language.

@@ -142,7 +142,7 @@ func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) infere
 		p.Urgent = slices.ContainsFunc(l.Rules, func(r Rule) bool { return r.Urgent })
 		return p
 	}
-	p.Text = PromptText(l.Instruction, recent(l.Said), l.Remarks, l.Now, hint.in(p.Language))
+	p.Text = PromptText(l.Instruction, l.Said, l.Remarks, l.Now, hint.in(p.Language))
 	return p
 }
 
@@ -155,9 +155,11 @@ func answersIn(engine inference.Capabilities, tag string) string {
 	return engine.Languages[0]
 }
 
-// PromptText returns the text of a prompt, which follows the frames. Each comment is one line: a newline or quote in it is escaped.
+// PromptText returns the text of a prompt, which follows the frames. It has the newest of the comments, which are given oldest first.
+// Each is one line: a newline or quote in it is escaped.
 func PromptText(instruction string, said []Said, remarks []Remark, now time.Time, hint string) string {
 	var b strings.Builder
+	said = recent(said)
 	for i, c := range said {
 		if i > 0 {
 			b.WriteByte('\n')

@@ -14,8 +14,8 @@ mkdir -p "$work"
 [ -x "$render" ] || CGO_ENABLED=0 go build -o "$render" ./models/nano/render
 [ -x "$EXAMPLES" ] || CGO_ENABLED=0 go build -o "$EXAMPLES" ./models/nano/examples
 
-# Films: half of them show another clock and score every four seconds, a quarter is drawn at full size. Those of the yard are shorter, and of its first
-# minutes: later, a parcel nearly always lies at the door.
+# Films: half of them show another clock and score every four seconds, a quarter is drawn at full size. Those of the yard are shorter and of its first ten
+# minutes: later, a parcel nearly always lies at the door. In half of them several people are about most of the time.
 draw() { # world, films, seconds of each, folder, more arguments
 	world=$1 films=$2 seconds=$3 out=$4/$1
 	shift 4
@@ -31,15 +31,15 @@ draw() { # world, films, seconds of each, folder, more arguments
 
 train() {
 	python3 models/nano/train/train.py --data "$work/truth" --pixels "$work/pictures" --out "$work/checkpoint" \
-		--tokenizer "$work/tokenizer.json" --seconds "${SECONDS_OF_TRAINING:-1050}" --first-stage 0.08 --workers 14 "$@"
+		--tokenizer "$work/tokenizer.json" --seconds "${SECONDS_OF_TRAINING:-1180}" --first-stage 0.08 --workers 14 "$@"
 }
 
 [ -e "$work/tokenizer.json" ] || python3 models/nano/train/tokenizer.py 2304 "$work/tokenizer.json"
 if [ ! -e "$work/drawn" ]; then
-	draw match 220 120 "$work/truth" -pixels=false
-	draw yard 440 60 "$work/truth" -offset 300 -pixels=false
-	draw match 220 120 "$work/pictures" &
-	draw yard 440 60 "$work/pictures" -offset 300 &
+	draw match 160 120 "$work/truth" -pixels=false
+	draw yard 560 60 "$work/truth" -offset 540 -busy 0.5 -pixels=false
+	draw match 160 120 "$work/pictures" &
+	draw yard 560 60 "$work/pictures" -offset 540 -busy 0.5 &
 	touch "$work/drawn"
 fi
 train "$@"

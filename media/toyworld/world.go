@@ -186,6 +186,15 @@ func (w *World) ShiftClock(by time.Duration) {
 	}
 }
 
+// Hurry lets more happen in the yard at the same time, for training; see yard.Yard. Call it before anything else.
+func (w *World) Hurry() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s, ok := w.scene.(interface{ Hurry() }); ok {
+		s.Hurry()
+	}
+}
+
 // ShiftScore adds to the goals and shots that a match shows, and changes nothing
 // else; see ShiftClock.
 func (w *World) ShiftScore(goals, shots [2]int) {

@@ -61,7 +61,7 @@ func (o *oracle) answer(i int, p inference.Prompt) string {
 	}
 	_, after, ordered := strings.Cut(p.Text, "Focus: ")
 	if !ordered {
-		return o.commentary.Look(o.dice, i, grammar.Limit(p.Text))
+		return o.commentary.Look(o.dice, i, grammar.Limit(p.Text, o.v.language))
 	}
 	text, _, _ := strings.Cut(after, "\n")
 	given := o.orders[text]

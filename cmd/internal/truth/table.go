@@ -49,6 +49,7 @@ func (c *Command) print(out io.Writer, r *Result) error {
 	}
 	c.printMore(out, r)
 	some("wrong", out, p.Examples)
+	some("not told", out, p.Missed)
 	some("not obeyed", out, r.Disobeyed)
 	some("strangers taken for the world", out, r.Taken)
 	return nil

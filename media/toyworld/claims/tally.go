@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -95,6 +96,8 @@ type Report struct {
 	Events map[string]Told `json:"events"`
 	// Examples of wrong comments.
 	Examples []string `json:"examples"`
+	// Missed has the events that no comment told.
+	Missed []string `json:"missed"`
 }
 
 // distinctIn is the time in which distinct sentences are counted.
@@ -212,6 +215,8 @@ func (t *Tally) events(r *Report, from, to time.Duration) {
 		k.Count(ok)
 		if ok {
 			k.Lags = append(k.Lags, (l.at - e.At()).Seconds())
+		} else {
+			r.Missed = append(r.Missed, fmt.Sprintf("%.1f s, %s: %s", e.At().Seconds(), e.Kind(), e.Text()))
 		}
 		r.Events[e.Kind()] = k
 		if ok && e.Kind() == string(match.Goal) {
@@ -278,6 +283,7 @@ func (r *Report) Add(o Report) {
 	r.Score = r.Score.Plus(o.Score)
 	r.GoalScore = r.GoalScore.Plus(o.GoalScore)
 	r.Examples = append(r.Examples, o.Examples...)
+	r.Missed = append(r.Missed, o.Missed...)
 	if r.Claims == nil {
 		r.Claims, r.Events = map[Kind]Share{}, map[string]Told{}
 	}

@@ -101,6 +101,7 @@ type act struct {
 type script struct {
 	rng      *rand.Rand
 	still    bool
+	busy     bool // acts follow each other without long pauses
 	acts     []*act
 	ids      int
 	inside   []guest // people in the house
@@ -150,7 +151,7 @@ func (s *script) extend() {
 		over = max(over, a.end)
 	}
 	t := over + s.between(18_000, 30_000)
-	if s.rng.IntN(7) == 0 {
+	if s.rng.IntN(7) == 0 || s.busy && s.rng.IntN(4) > 0 {
 		t = max(prev.start, 0) + s.between(4000, 10_000)
 	}
 	quiet := prev.end // since the last event
@@ -247,19 +248,27 @@ func (s *script) play(a *act) {
 	}
 }
 
-// somebody makes up a person whose coat is not to be seen and not in the house.
+// somebody makes up a person whose coat is not in the house, and was not to be seen for some acts; or at least is not to be seen.
 func (s *script) somebody() look {
-	used := map[int]bool{}
+	used, about := map[int]bool{}, map[int]bool{}
 	for _, l := range s.inside {
-		used[l.coat] = true
+		used[l.coat], about[l.coat] = true, true
 	}
-	for _, a := range s.acts[max(0, len(s.acts)-6):] {
-		for _, p := range a.people {
-			used[p.look.coat] = true
+	for k := range min(len(s.acts), 12) { // newest first
+		for _, p := range s.acts[len(s.acts)-1-k].people {
+			if k < 6 {
+				used[p.look.coat] = true
+			}
+			if p.end() > s.newest().start {
+				about[p.look.coat] = true
+			}
 		}
 	}
 	n := len(Coats())
 	coat := s.rng.IntN(n)
+	if len(used) == n {
+		used = about
+	}
 	for i := 0; used[coat] && i < n; i++ {
 		coat = (coat + 1) % n
 	}

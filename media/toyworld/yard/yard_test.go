@@ -109,6 +109,9 @@ func gone(now, then yard.Truth) []yard.Parcel {
 func TestEventsAgreeWithTheTruth(t *testing.T) {
 	for seed := range uint64(8) {
 		y := yard.New(seed, seenWidth, seenHeight, false)
+		if seed%2 == 1 {
+			y.Hurry()
+		}
 		for _, e := range y.Events(3*time.Second, 20*time.Minute) {
 			before, soon, later := y.Truth(e.At-400*time.Millisecond), y.Truth(e.At+500*time.Millisecond), y.Truth(e.At+4*time.Second)
 			person := func(tr yard.Truth) *yard.Person {
@@ -189,6 +192,33 @@ func TestSizes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// In a yard that hurries several people are about much more often, and no two of them in the same coat.
+func TestHurry(t *testing.T) {
+	company := func(hurry bool) (share float64) {
+		const looks = 2000
+		for seed := range uint64(4) {
+			y := yard.New(seed, seenWidth, seenHeight, false)
+			if hurry {
+				y.Hurry()
+			}
+			for n := range looks / 4 {
+				people := y.Truth(time.Duration(n) * time.Second).People
+				coats := map[string]bool{}
+				for _, p := range people {
+					require.False(t, coats[p.Coat], "seed %d at %d s: two in %s", seed, n, p.Coat)
+					coats[p.Coat] = true
+				}
+				if len(people) > 1 {
+					share += 1.0 / looks
+				}
+			}
+		}
+		return share
+	}
+	require.Less(t, company(false), 0.1)
+	require.Greater(t, company(true), 0.2)
 }
 
 // A shifted clock changes the clock only.

@@ -98,7 +98,7 @@ func isStyle(kind string) bool { return oneOf(kind, "all", shortOrder, boil, cal
 // run comments on the pictures from start until shortly before end, at the engine's pace.
 func (c *Commentator) run(d Dice, start, end int) {
 	for i := start; i <= end-4; {
-		limit := Pick(d, hints()).limit
+		limit := Weighted(d, hints(c.language), hintWeights()).limit
 		if c.order != nil && c.order.Kind == shortOrder {
 			limit = min(limit, shortWords)
 		}

@@ -11,19 +11,27 @@ import (
 // shortWords are those of a comment under the order to be short.
 const shortWords = 5
 
+// anyWords are those of a comment whose length is free.
+const anyWords = 18
+
 // hint is one about the length of a comment, as the engine writes it, with the words that it allows.
 type hint struct {
 	text  string
 	limit int
 }
 
-func hints() []hint {
-	return []hint{{"Say it in six words or fewer.", 6}, {"One short sentence.", 10}, {"One or two short sentences.", 18}, {"", 18}}
+// hints are those of a language, the last one for none.
+func hints(language string) []hint {
+	all := agent.LengthHints(language)
+	return []hint{{all[0], 6}, {all[1], 10}, {all[2], anyWords}, {all[3], anyWords}, {"", anyWords}}
 }
 
+// hintWeights say how often each hint is drawn.
+func hintWeights() []int { return []int{10, 8, 6, 1, 7} }
+
 // Limit is the number of words that the hint in a prompt allows.
-func Limit(prompt string) int {
-	all := hints()
+func Limit(prompt, language string) int {
+	all := hints(language)
 	return all[slices.IndexFunc(all, func(h hint) bool { return strings.Contains(prompt, h.text) })].limit
 }
 
@@ -57,7 +65,7 @@ func answerIn(language string) []string {
 
 // Setting draws a setting; now and then a profile that no file has, since people write their own.
 func (g *Grammar) Setting(d Dice) Setting {
-	language := Weighted(d, Languages(), []int{57, 43}) // English more often
+	language := Pick(d, Languages())
 	names, weights := []string{"default", "sports", "security"}, []int{9, 6, 5}
 	for _, p := range g.profiles {
 		names, weights = append(names, p.Name), append(weights, 1)
@@ -97,7 +105,7 @@ func (g *Grammar) Make(d Dice, s Setting, f *Film, i, pictures, step int) Text {
 	if d.chance(alerts) {
 		return g.alerts(d, s, f.World, w)
 	}
-	h := Weighted(d, hints(), []int{5, 4, 3, 4})
+	h := Weighted(d, hints(s.Language), hintWeights())
 	limit := h.limit
 	var order *Order
 	if d.chance(0.5) {
@@ -144,7 +152,7 @@ func (g *Grammar) before(d Dice, c *Commentator, i int) {
 	if d.chance(0.4) && start > lo { // something was said before
 		kept := c.order
 		c.order, c.at = nil, start
-		c.Look(d, d.from(lo, start), 18)
+		c.Look(d, d.from(lo, start), anyWords)
 		c.order, c.at = kept, start-d.from(4, 300)
 		for k := range c.past {
 			c.past[k].at = c.at
@@ -160,7 +168,7 @@ func (g *Grammar) before(d Dice, c *Commentator, i int) {
 
 // reported draws how many of the last comments the prompt of picture i reports, and their ages.
 func (c *Commentator) reported(d Dice, i int) []said {
-	n := Weighted(d, []int{1, 2, 3, 4, 6}, []int{3, 2, 3, 1, 2})
+	n := Weighted(d, []int{1, 2, 3, 4, 5, 6}, []int{2, 2, 2, 1, 1, 4}) // a session soon has as many as a prompt holds
 	var out []said
 	for _, x := range c.past[max(0, len(c.past)-n):] {
 		out = append(out, said{max(0.5, float64(i-x.at)/FPS+d.between(-0.1, 0.1)), x.text})
@@ -206,7 +214,7 @@ func (g *Grammar) order(d Dice, world World, w Window, language string) Order {
 // gone before.
 func (g *Grammar) Stranger(d Dice, s Setting, dark bool) Text {
 	world, texts := Pick(d, g.worlds), g.worlds[0].wordings(s.Language)
-	h := Pick(d, hints())
+	h := Pick(d, hints(s.Language))
 	t := Text{System: s.System}
 	if d.chance(0.08) {
 		o := world.order(d, Pick(d, world.orders().rules), asking{language: s.Language, rule: true})

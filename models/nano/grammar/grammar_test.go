@@ -177,10 +177,12 @@ func TestExamplesRepeat(t *testing.T) {
 // The hints are those that the engine writes.
 func TestHints(t *testing.T) {
 	t.Parallel()
-	engine := inference.Capabilities{Languages: []string{"en"}}
-	for mean, words := range map[float64]int{0: 6, 20: 10, 100: 18} {
-		look := agent.Look{Spoken: true, Change: window.Change{Mean: mean}}
-		require.Equal(t, words, grammar.Limit(look.Prompt(inference.Config{}, engine).Text))
+	for _, language := range grammar.Languages() {
+		engine := inference.Capabilities{Languages: []string{language}}
+		for mean, words := range map[float64]int{0: 6, 20: 10, 100: 18} {
+			look := agent.Look{Spoken: true, Change: window.Change{Mean: mean}}
+			require.Equal(t, words, grammar.Limit(look.Prompt(inference.Config{}, engine).Text, language))
+		}
+		require.Equal(t, 18, grammar.Limit(agent.Look{}.Prompt(inference.Config{}, engine).Text, language))
 	}
-	require.Equal(t, 18, grammar.Limit(agent.Look{}.Prompt(inference.Config{}, engine).Text))
 }

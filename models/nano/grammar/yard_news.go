@@ -115,7 +115,11 @@ func (*yardWorld) tell(d Dice, w Window, last *News, age float64) *News {
 		return n
 	}
 	// What is said must be likelier than silence, or sampling never says it: so it depends on what shows, and on the age of the last comment.
-	if last != nil && age < 4 {
+	pause := 4.0
+	if len(now.people) > 1 {
+		pause = 8 // then events follow each other
+	}
+	if last != nil && age < pause {
 		return nil
 	}
 	if n := doing(now); n != nil {

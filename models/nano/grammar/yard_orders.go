@@ -215,7 +215,7 @@ func (y *yardWorld) unclear(o Order, w Window) bool {
 	return unclear
 }
 
-// moments has an event twice if it has just begun to show.
+// moments has an event twice if it has just begun to show, and once more if it is about one of several people.
 func (*yardWorld) moments(w Window) []string {
 	var out, begun []string
 	now := w.now()
@@ -223,6 +223,9 @@ func (*yardWorld) moments(w Window) []string {
 		out = append(out, n.Kind)
 		if now.t-n.at < shows(n.Kind).from+fresh/2 {
 			begun = append(begun, n.Kind+" now")
+		}
+		if isPerson(n.Kind) && slices.ContainsFunc(now.people, func(p yard.Person) bool { return p.ID != n.key.id() }) {
+			begun = append(begun, n.Kind+" in company")
 		}
 	}
 	out = append(out, begun...)

@@ -42,7 +42,7 @@ func (y *yardWorld) Word(d Dice, w Window, n *News, v Voice, limit int, avoid st
 	for n.key == quiet() && answers(text) {
 		text = texts.say(d, n.Kind, v.Register, fill, limit, avoid)
 	}
-	if limit < 18 || n.at == 0 || n.key == quiet() || d.chance(0.7) {
+	if limit < anyWords || n.at == 0 || n.key == quiet() || d.chance(0.7) {
 		return text
 	}
 	more := filler(d, now)

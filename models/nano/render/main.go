@@ -47,6 +47,7 @@ type settings struct {
 	offset       int
 	clockEvery   int
 	counter      float64
+	busy         float64
 	pixels       bool
 }
 
@@ -92,6 +93,7 @@ func parse(args []string, log io.Writer) (settings, error) {
 	flags.IntVar(&s.offset, "offset", 2000, "latest start of a film in its world, in `seconds`; it depends on the seed")
 	flags.IntVar(&s.clockEvery, "clock-every", 0, "show another clock and score every `N` pictures; 0 for the true ones")
 	flags.Float64Var(&s.counter, "counter", 0, "`share` of the seeds that show the frame counter")
+	flags.Float64Var(&s.busy, "busy", 0, "`share` of the seeds in whose yards more happens at the same time")
 	flags.BoolVar(&s.pixels, "pixels", true, "write pictures, not only the truth")
 	if err := flags.Parse(args); err != nil {
 		return s, err
@@ -152,6 +154,9 @@ func (s *settings) film(ctx context.Context, seed uint64) (n int, err error) {
 	})
 	if err != nil {
 		return 0, err
+	}
+	if dice.Float64() < s.busy {
+		world.Hurry()
 	}
 	name := filepath.Join(s.out, strconv.FormatUint(seed, 10))
 	truth, err := create(name + ".jsonl")

@@ -104,10 +104,11 @@ func pick(dice *rand.Rand, patterns []string) string {
 	if len(patterns) == 0 {
 		return ""
 	}
-	return strings.TrimSpace(either.ReplaceAllStringFunc(patterns[dice.IntN(len(patterns))], func(s string) string {
+	text := either.ReplaceAllStringFunc(patterns[dice.IntN(len(patterns))], func(s string) string {
 		all := strings.Split(s[1:len(s)-1], "|")
 		return all[dice.IntN(len(all))]
-	}))
+	})
+	return strings.Join(strings.Fields(text), " ") // no double spaces where a choice is empty
 }
 
 // capital begins a text with a capital letter.
