@@ -15,7 +15,7 @@ mkdir -p "$work"
 [ -x "$EXAMPLES" ] || CGO_ENABLED=0 go build -o "$EXAMPLES" ./models/nano/examples
 
 # Films: half of them show another clock and score every four seconds, a quarter is drawn at full size. Those of the yard are shorter and of its first ten
-# minutes: later, a parcel nearly always lies at the door. In half of them several people are about most of the time.
+# minutes: later, a parcel nearly always lies at the door. In half of them several people are often about.
 draw() { # world, films, seconds of each, folder, more arguments
 	world=$1 films=$2 seconds=$3 out=$4/$1
 	shift 4

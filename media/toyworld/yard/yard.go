@@ -54,7 +54,7 @@ func New(seed uint64, width, height int, still bool) *Yard {
 // reader of the clock meets other times than those that belong to the scene.
 func (y *Yard) ShiftClock(by time.Duration) { y.shift = by }
 
-// Hurry makes acts follow each other without long pauses, so that several people are about most of the time. Call it before anything else.
+// Hurry makes acts follow each other without long pauses, so that several people are often about. Call it before anything else.
 func (y *Yard) Hurry() { y.script.busy = true }
 
 // shows is what the camera's clock shows.
