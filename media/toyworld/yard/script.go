@@ -115,13 +115,13 @@ type script struct {
 func newScript(seed uint64, still bool) *script {
 	s := &script{rng: rand.New(rand.NewPCG(seed, 0x79617264)), still: still, waits: map[string]int{}}
 	first := &act{start: -longestMS}
+	s.acts = []*act{first}
 	s.inside = append(s.inside, guest{s.somebody(), -forever})
 	if s.rng.IntN(2) == 0 || still {
 		s.cars = append(s.cars, &car{id: s.id(), colour: s.rng.IntN(len(carNames())), bay: s.rng.IntN(bays), arrive: -forever, leave: forever})
 	}
 	first.cars = slices.Clone(s.cars)
 	first.end = s.rng.Int64N(3000) - 8000
-	s.acts = []*act{first}
 	return s
 }
 
@@ -161,12 +161,8 @@ func (s *script) extend() {
 	t = max(min(t, quiet+longestQuietMS), prev.start+2500)
 	// No more than two people are about when somebody comes.
 	var ends []int64
-	for _, a := range s.recent(t) {
-		for _, p := range a.people {
-			if p.end() > t {
-				ends = append(ends, p.end())
-			}
-		}
+	for _, p := range s.about(t) {
+		ends = append(ends, p.end())
 	}
 	slices.Sort(ends)
 	if n := len(ends); n >= maxPeople {
@@ -189,6 +185,19 @@ func (s *script) recent(t int64) []*act {
 	from := sort.Search(len(s.acts), func(i int) bool { return s.acts[i].start > t-longestMS })
 	to := sort.Search(len(s.acts), func(i int) bool { return s.acts[i].start > t })
 	return s.acts[from:max(from, to)]
+}
+
+// about lists the people of these acts who are not gone yet.
+func (s *script) about(t int64) []*person {
+	var out []*person
+	for _, a := range s.recent(t) {
+		for _, p := range a.people {
+			if p.end() > t {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
 }
 
 // current is the newest act that has begun.
@@ -248,26 +257,24 @@ func (s *script) play(a *act) {
 	}
 }
 
-// somebody makes up a person whose coat is not in the house, and was not to be seen for some acts; or at least is not to be seen.
+// somebody makes up a person. Nobody in the house or in the last few acts wears the same coat; where all coats are worn, nobody in sight does.
 func (s *script) somebody() look {
-	used, about := map[int]bool{}, map[int]bool{}
+	used, seen := map[int]bool{}, map[int]bool{}
 	for _, l := range s.inside {
-		used[l.coat], about[l.coat] = true, true
+		used[l.coat], seen[l.coat] = true, true
 	}
-	for k := range min(len(s.acts), 12) { // newest first
-		for _, p := range s.acts[len(s.acts)-1-k].people {
-			if k < 6 {
-				used[p.look.coat] = true
-			}
-			if p.end() > s.newest().start {
-				about[p.look.coat] = true
-			}
+	for _, a := range s.acts[max(0, len(s.acts)-6):] {
+		for _, p := range a.people {
+			used[p.look.coat] = true
 		}
+	}
+	for _, p := range s.about(s.newest().start) {
+		seen[p.look.coat] = true
 	}
 	n := len(Coats())
 	coat := s.rng.IntN(n)
 	if len(used) == n {
-		used = about
+		used = seen
 	}
 	for i := 0; used[coat] && i < n; i++ {
 		coat = (coat + 1) % n
