@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"time"
 
 	"touchline/inference"
 	"touchline/inference/internal/kvcache"
@@ -17,7 +18,7 @@ import (
 // SpeechStages holds the durations of the runs of a model's own voice, by rooms.
 type SpeechStages struct {
 	// Step is a step of its language model with copies and draws, Sound a second of speech of each room from codes to samples, and
-	// Beside the same beside an unbroken decode of as many rooms.
+	// Beside the same beside a saturated decode of as many rooms, which rests beside sound as an engine's does.
 	Step, Sound, Beside map[int]Runs
 	// Used is the memory of the voice for Slots turns and one reference voice, in bytes, of which each slot has Slot.
 	Used, Slot int64
@@ -86,7 +87,7 @@ func (t *timer) speech(e *Engine, b *models.Bundle, d *device, o Options, so Sta
 	return nil
 }
 
-// decodeUntil decodes steps of n rooms until a channel closes.
+// decodeUntil decodes steps of n rooms beside sound until a channel closes.
 func decodeUntil(d *device, n int, until <-chan struct{}) error {
 	l := d.sel.layout
 	tokens, lengths := make([]int32, l.Slots), make([]int32, l.Slots)
@@ -99,10 +100,12 @@ func decodeUntil(d *device, n int, until <-chan struct{}) error {
 		case <-until:
 			return nil
 		default:
+			begin := time.Now()
 			if err := d.decode(set, kvcache.Range{Start: 0, Size: n}, tokens, lengths, false); err != nil {
 				<-until
 				return err
 			}
+			time.Sleep(besideSound(time.Since(begin)))
 		}
 	}
 }

@@ -22,8 +22,8 @@ func (l *loop) decode() error {
 		return l.alone(set, err)
 	}
 	at := l.now()
-	l.stepAt = at
-	l.stats.step(l.active, set, at.Sub(begin))
+	l.stepAt, l.took = at, at.Sub(begin)
+	l.stats.step(l.active, set, l.took)
 	for slot := r.Start; slot < r.Start+r.Size; slot++ {
 		if c := l.rows[slot]; c != nil {
 			l.stepped(c, at)

@@ -27,7 +27,7 @@ const (
 )
 
 // Measured on an H200: steps beside the sound of any rooms take 1.6 times as long, the sound beside steps 1.3 (8 rooms) to 1.7 (32).
-const besideSound = 1.6
+const slowedBySound = 1.6
 
 func besideText(size int) float64 {
 	return map[bool]float64{true: 1.3, false: 1.3 + .4*float64(size-8)/24}[size <= 8]
@@ -59,8 +59,9 @@ type toyVoice struct {
 	slots kvcache.Layout
 
 	mu   sync.Mutex
-	left []int // codes of the slot's piece
-	runs []int // slots of each run of the sound
+	left []int           // codes of the slot's piece
+	runs []int           // slots of each run of the sound
+	took []time.Duration // of each run of the sound
 }
 
 const (
@@ -71,7 +72,7 @@ const (
 func (v *toyVoice) Clear(int) error { return nil }
 
 func (v *toyVoice) Feed(slot, _ int, p tts.Piece) (int, error) {
-	v.card.run(textStream, 3700*time.Microsecond, besideSound)
+	v.card.run(textStream, 3700*time.Microsecond, slowedBySound)
 	v.left[slot] = 0
 	if len(p.IDs) > 0 {
 		v.left[slot] = int(p.IDs[0])
@@ -86,7 +87,7 @@ func bySize(size int, ms ...float64) time.Duration {
 }
 
 func (v *toyVoice) Step(r kvcache.Range, _ [][]int32, _ []int32) error {
-	v.card.run(textStream, bySize(r.Size, 1, 1.03, 1.05, 1.08, 1.33, 1.67), besideSound)
+	v.card.run(textStream, bySize(r.Size, 1, 1.03, 1.05, 1.08, 1.33, 1.67), slowedBySound)
 	return nil
 }
 
@@ -113,9 +114,10 @@ func (v *toyVoice) Run(jobs []tts.Job) {
 		high = max(high, j.Slot)
 	}
 	size := v.slots.Cover(0, high).Size
+	begin := time.Now()
 	v.card.run(soundStream, bySize(size, 16, 18, 20.7, 26.7, 39.7, 66.5), besideText(size))
 	v.mu.Lock()
-	v.runs = append(v.runs, size)
+	v.runs, v.took = append(v.runs, size), append(v.took, time.Since(begin))
 	v.mu.Unlock()
 	for i := range jobs {
 		n := len(jobs[i].Codes)
@@ -141,7 +143,7 @@ func startVoiced(t *testing.T, rooms, slots int) *voiced {
 	t.Helper()
 	c := &card{}
 	d := newToy(t, rooms)
-	d.sleep = func(took time.Duration) { c.run(textStream, took, besideSound) }
+	d.sleep = func(took time.Duration) { c.run(textStream, took, slowedBySound) }
 	v := &toyVoice{
 		card: c, left: make([]int, slots),
 		slots: kvcache.Layout{Layers: 1, Slots: slots, KVHeads: 1, MaxLen: 1024, HeadDim: 1, ElemSize: 2},
@@ -341,5 +343,28 @@ func TestRoomsSpeakOn(t *testing.T) {
 		t.Logf("%d comments, %d late; %d answers, between two words p50 %v, p99 %v", comments, late, len(replies), gaps[len(gaps)/2], p99)
 		require.Zero(t, late)
 		require.Less(t, p99, 50*time.Millisecond)
+	})
+}
+
+// TestRestsBesideSound has one room that writes while another speaks: beside sound its answer rests as long after a step as that took.
+func TestRestsBesideSound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startVoiced(t, 4, 4)
+		defer r.stop()
+		turn := tts.NewTurn("", func() float64 { return .5 })
+		turn.Feed(tts.Piece{IDs: []int32{120}, Text: "One two three", Last: true})
+		require.NoError(t, r.loop.voice.Submit(turn))
+		answer := r.ask(1, 40, 400)
+		h := hear(turn, time.Now(), time.Hour)
+		require.NoError(t, h.err)
+		require.Zero(t, h.late)
+		<-answer.done
+		require.NoError(t, answer.err)
+		for i := range answer.times[1:] {
+			require.LessOrEqual(t, answer.times[i+1].Sub(answer.times[i]), r.loop.stall+stallMargin)
+		}
+		require.Less(t, answer.times[399].Sub(answer.times[0]), 400*toyCosts()[0][0]+time.Second/2)
+		slices.Sort(r.voice.took) // 16 ms alone, 20.8 beside steps without a pause
+		require.Less(t, r.voice.took[len(r.voice.took)/2], 20*time.Millisecond)
 	})
 }

@@ -163,6 +163,9 @@ func (w *speechWave) transformOnce(
 ) (*ort.Memory, map[string]*ort.Memory, error) {
 	f, d, long := w.dims.Flow, w.dims.Flow.DiT, int64(frames)
 	o := w.newOnce(a, w.once)
+	if n < 0 && !w.single && o.err == nil { // the prompt is far longer than any end of a turn
+		o.fail(o.run.GiveBack(w.Device().Index()))
+	}
 	mask, from, conv := make([]float32, w.ring+frames), 0, 0
 	for i := range w.ring {
 		if n < 0 || !w.counts(i, n) {

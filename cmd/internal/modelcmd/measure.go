@@ -118,7 +118,7 @@ func (b *bench) spoken(s minicpmo.SpeechStages) {
 			map[int]float64{1: 1.05, 8: 1.2, 32: 1.5}[n], true)
 		b.add(fmt.Sprintf("voice: a second of sound of %d", n), "ms", "", milliseconds(s.Sound[n]),
 			map[int]float64{1: 18, 4: 23, 8: 28, 16: 42, 32: 71}[n], true)
-		b.add(fmt.Sprintf("voice: a second of sound of %d, beside an unbroken decode of %d", n, n), "ms", "", milliseconds(s.Beside[n]),
+		b.add(fmt.Sprintf("voice: a second of sound of %d, beside a saturated decode of %d", n, n), "ms", "", milliseconds(s.Beside[n]),
 			map[int]float64{32: 93}[n], true)
 	}
 	if s.Slots > 0 && b.Device == "cuda" {

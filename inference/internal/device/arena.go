@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"touchline/inference/internal/ort"
 	"touchline/models"
@@ -149,6 +150,12 @@ func (a *Arena) NewRun(s *ort.Session, graph int) (*Run, error) {
 	}
 	a.keep(b)
 	return &Run{session: s, options: o, Binding: b}, nil
+}
+
+// GiveBack makes the run give memory that it needs no more back to the GPU. No run of the session may have a graph: it would use that
+// memory still.
+func (r *Run) GiveBack(gpu int) error {
+	return r.options.Set("memory.enable_memory_arena_shrinkage", "gpu:"+strconv.Itoa(gpu))
 }
 
 // Do queues the run on the device.

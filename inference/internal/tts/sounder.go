@@ -65,6 +65,7 @@ type Sounder struct {
 
 	speaking atomic.Int32 // turns that will hand over windows
 	short    atomic.Bool  // turns wait for a slot
+	running  atomic.Bool  // a run is under way
 	wake     wake.Signal
 
 	mu     sync.Mutex
@@ -118,7 +119,10 @@ func (s *Sounder) Run(ctx context.Context) error {
 		}
 		batch, wait := s.batch()
 		if len(batch) > 0 {
-			if err := s.sound(batch); err != nil {
+			s.running.Store(true)
+			err := s.sound(batch)
+			s.running.Store(false)
+			if err != nil {
 				return err
 			}
 			s.ended()

@@ -231,6 +231,9 @@ func (k *Talker) Held() int { return int(k.held.Load()) }
 // Active reports whether a turn has a slot.
 func (k *Talker) Active() bool { return k.pool.InUse() > 0 }
 
+// Sounding reports whether windows are being turned into sound right now.
+func (k *Talker) Sounding() bool { return k.sounder.running.Load() }
+
 // Opening reports whether a turn has words and no sound yet.
 func (k *Talker) Opening() bool {
 	return slices.ContainsFunc(k.turns, func(t *Turn) bool {
