@@ -64,6 +64,7 @@ func collectEngine(keeper *residency.Keeper, ch chan<- prometheus.Metric) {
 	out.Gauge("queue_length", "Answers that wait for a slot.", float64(s.Waiting))
 	if s.VoiceSlotsAll > 0 {
 		out.Gauge("voice_slots", "Answers that the model's own voice can speak at once.", float64(s.VoiceSlotsAll))
+		out.Counter("voice_busy_seconds_total", "Time the device worked for the model's own voice.", s.VoiceBusy.Seconds())
 		out.Gauge("voice_slots_used", "Answers being spoken by the model's own voice.", float64(s.VoiceSlots))
 		const turns = "Answers whose end the model's own voice did not say: long (its slot was full) or lost (it failed)."
 		out.Counter("voice_cut_total", turns, float64(s.LongTurns), "reason", "long")

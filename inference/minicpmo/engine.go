@@ -180,7 +180,7 @@ func (e *Engine) Stats() Stats {
 	s.SlotsAll = e.loop.shape.layout.Slots
 	s.Cached = e.cache.size()
 	if e.voice != nil {
-		s.VoiceSlots, s.VoiceSlotsAll = e.voice.talker.Held(), e.voice.slots
+		s.VoiceSlots, s.VoiceSlotsAll, s.VoiceBusy = e.voice.talker.Held(), e.voice.slots, e.voice.talker.Busy()
 	}
 	s.MemoryPlanned = e.plan.Total()
 	e.loop.inbox.mu.Lock()

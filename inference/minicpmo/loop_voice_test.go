@@ -2,6 +2,7 @@ package minicpmo
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -62,6 +63,7 @@ type toyVoice struct {
 	left []int           // codes of the slot's piece
 	runs []int           // slots of each run of the sound
 	took []time.Duration // of each run of the sound
+	err  error           // of the next runs of the sound
 }
 
 const (
@@ -118,8 +120,10 @@ func (v *toyVoice) Run(jobs []tts.Job) {
 	v.card.run(soundStream, bySize(size, 16, 18, 20.7, 26.7, 39.7, 66.5), besideText(size))
 	v.mu.Lock()
 	v.runs, v.took = append(v.runs, size), append(v.took, time.Since(begin))
+	err := v.err
 	v.mu.Unlock()
 	for i := range jobs {
+		jobs[i].Err = err
 		n := len(jobs[i].Codes)
 		if !jobs[i].Last {
 			n = tts.Burst
@@ -149,7 +153,6 @@ func startVoiced(t *testing.T, rooms, slots int) *voiced {
 		slots: kvcache.Layout{Layers: 1, Slots: slots, KVHeads: 1, MaxLen: 1024, HeadDim: 1, ElemSize: 2},
 	}
 	l := d.loop(t)
-	fatal := func(error) bool { return false }
 	sounder := tts.NewSounder(v, time.Now, fatal, l.inbox.wake.Set)
 	var err error
 	l.voice, err = tts.NewTalker(tts.TalkerOptions{
@@ -343,6 +346,25 @@ func TestRoomsSpeakOn(t *testing.T) {
 		t.Logf("%d comments, %d late; %d answers, between two words p50 %v, p99 %v", comments, late, len(replies), gaps[len(gaps)/2], p99)
 		require.Zero(t, late)
 		require.Less(t, p99, 50*time.Millisecond)
+	})
+}
+
+// TestDeviceLostInSound loses the device in a run of the sound, while nothing else works: turns end, and the loop takes no more.
+func TestDeviceLostInSound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startVoiced(t, 4, 4)
+		defer r.stop()
+		r.voice.err = fmt.Errorf("run: %w", ErrDeviceLost)
+		for range 2 {
+			turn := tts.NewTurn("", func() float64 { return .5 })
+			turn.Feed(tts.Piece{IDs: []int32{60}, Text: "One two three", Last: true})
+			if err := r.loop.voice.Submit(turn); err != nil {
+				require.ErrorIs(t, err, ErrDeviceLost)
+				continue
+			}
+			require.ErrorIs(t, hear(turn, time.Now(), time.Hour).err, ErrDeviceLost)
+		}
+		require.ErrorIs(t, r.ask(1, 1, 1).err, ErrDeviceLost)
 	})
 }
 

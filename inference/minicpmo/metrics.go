@@ -111,8 +111,8 @@ type Stats struct {
 	LongTurns, LostTurns uint64
 	// VoiceSlots in use now, and all: answers that are spoken at once.
 	VoiceSlots, VoiceSlotsAll int
-	// Busy is the device's working time.
-	Busy time.Duration
+	// Busy is the device's working time for text, VoiceBusy that for voices, at the same time.
+	Busy, VoiceBusy time.Duration
 	// Bytes planned for the model, used by loading it, and free on the device afterwards.
 	MemoryPlanned, MemoryUsed, MemoryFree int64
 	// Switch is the batch size from which the second weight set decodes; 0 means never.

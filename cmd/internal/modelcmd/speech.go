@@ -170,13 +170,17 @@ func (b *bench) speakers(ctx context.Context, e *minicpmo.Engine, beside bool) e
 		}
 	}
 	wg.Wait()
+	after := e.Stats()
 	if failed != nil {
 		return fmt.Errorf("%d speaking rooms: %w", speakers, failed)
 	}
 	what := fmt.Sprintf("voice: %d rooms speak for %v", speakers, b.Duration)
 	if beside {
 		what += fmt.Sprintf(" beside %d that write", speakers)
-		b.add(what+": between two tokens, p99", "ms", "", []float64{1e3 * between(before.Gap, e.Stats().Gap).Quantile(.99)}, 50, true)
+		b.add(what+": between two tokens, p99", "ms", "", []float64{1e3 * between(before.Gap, after.Gap).Quantile(.99)}, 50, true)
+	} else {
+		busy := after.VoiceBusy + after.Busy - before.VoiceBusy - before.Busy
+		b.add(what+": share of the device's time", "%", "", []float64{100 * busy.Seconds() / b.Duration.Seconds()}, 15, true)
 	}
 	b.add(what+": sound that was late", "times", "", []float64{float64(underruns.Load())}, .5, true)
 	b.add(what+": seconds of sound for each second", "s", "", []float64{sound.Seconds() / b.Duration.Seconds()}, 0, true)

@@ -65,7 +65,9 @@ type Sounder struct {
 
 	speaking atomic.Int32 // turns that will hand over windows
 	short    atomic.Bool  // turns wait for a slot
+	lost     atomic.Pointer[error]
 	running  atomic.Bool  // a run is under way
+	busy     atomic.Int64 // time that runs took
 	wake     wake.Signal
 
 	mu     sync.Mutex
@@ -111,17 +113,25 @@ func (s *Sounder) submit(w *window) {
 	s.wake.Set()
 }
 
-// Run works until ctx ends, or the device is lost, whose error it returns.
-func (s *Sounder) Run(ctx context.Context) error {
+// Run works until ctx ends, or the device is lost, whose error it returns, and the talker's Intake too.
+func (s *Sounder) Run(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			s.lost.Store(&err)
+			s.ended()
+		}
+	}()
 	for {
 		if err := s.begin(); err != nil {
 			return err
 		}
 		batch, wait := s.batch()
 		if len(batch) > 0 {
+			begin := s.now()
 			s.running.Store(true)
 			err := s.sound(batch)
 			s.running.Store(false)
+			s.busy.Add(int64(s.now().Sub(begin)))
 			if err != nil {
 				return err
 			}

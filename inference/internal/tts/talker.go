@@ -92,6 +92,7 @@ type Talker struct {
 	feedCost, stepCost average
 	window             average      // between two windows of a turn that is not far ahead
 	held               atomic.Int32 // slots
+	busy               atomic.Int64 // time that codes took
 
 	mu       sync.Mutex
 	incoming []*Turn
@@ -138,8 +139,11 @@ func (k *Talker) Submit(t *Turn) error {
 	return nil
 }
 
-// Intake takes in new turns and lets go of ended ones.
+// Intake takes in new turns and lets go of ended ones. It returns only the loss of the device.
 func (k *Talker) Intake() error {
+	if err := k.sounder.lost.Load(); err != nil {
+		return *err
+	}
 	k.mu.Lock()
 	k.waiting = append(k.waiting, k.incoming...)
 	clear(k.incoming)
@@ -214,16 +218,26 @@ func (k *Talker) Work(left time.Duration, further bool, h Hurry) (bool, error) {
 			return false, nil
 		}
 		err := k.feed(t)
-		k.feedCost.learn(k.o.Now().Sub(now))
+		k.took(now, &k.feedCost)
 		return true, err
 	}
 	if !k.wanted(now, h) || !fits(k.stepCost) {
 		return false, nil
 	}
 	err := k.step()
-	k.stepCost.learn(k.o.Now().Sub(now))
+	k.took(now, &k.stepCost)
 	return true, err
 }
+
+// took counts work that began at a time.
+func (k *Talker) took(begin time.Time, of *average) {
+	d := k.o.Now().Sub(begin)
+	of.learn(d)
+	k.busy.Add(int64(d))
+}
+
+// Busy returns how long the device has worked for voices, from any goroutine. Codes and sound at the same time count twice.
+func (k *Talker) Busy() time.Duration { return time.Duration(k.busy.Load() + k.sounder.busy.Load()) }
 
 // Held returns the number of slots that turns have, from any goroutine.
 func (k *Talker) Held() int { return int(k.held.Load()) }
