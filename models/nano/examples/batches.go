@@ -125,7 +125,7 @@ func (m *maker) row(pictures, loaded int) row {
 	strange, dark := m.dice.Float64() < 0.1, m.dice.Float64() < 0.1
 	r := row{dark: dark, pictures: pictures, gap: grammar.Weighted(m.dice, []int{1, 2, 3, 5}, []int{24, 10, 52, 14})}
 	some := m.byWorld[0]
-	if m.dice.Float64() < 0.48 {
+	if m.dice.Float64() < 0.56 {
 		some = m.byWorld[1]
 	}
 	there, _ := slices.BinarySearch(some, loaded)

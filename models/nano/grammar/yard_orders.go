@@ -24,7 +24,7 @@ func yardOrders() *orderTables {
 		elsewhere:   list("parcels cars gate door coat q_gate q_door q_cars q_car q_parcel q_coat q_animal animals"),
 		rules:       list("people coming going coat parcels cars animals door gate light rain"),
 		borrowed:    []string{boil},
-		momentShare: 0.4,
+		momentShare: 0.5,
 	}
 	for _, kind := range eventKinds()[len(ofPeople())-2:] { // those of one kind of event
 		t.filters[kind] = []string{kind}
