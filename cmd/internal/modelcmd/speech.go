@@ -100,7 +100,7 @@ func (b *bench) speech(ctx context.Context) error {
 
 // filler returns a text that has about b.Prompt tokens together with four pictures.
 func (b *bench) filler(e *minicpmo.Engine) string {
-	const pictures = 318 // with the template around them
+	const pictures = 300 // with the template around them
 	words := strings.Repeat("Say in one sentence what is going on. ", b.Prompt/4)
 	return words[:sort.Search(len(words), func(n int) bool {
 		return len(e.Tokenizer().EncodeLiteral(words[:n])) > b.Prompt-pictures

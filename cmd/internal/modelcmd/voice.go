@@ -1,8 +1,10 @@
 package modelcmd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -41,7 +43,7 @@ type VoiceAddCmd struct {
 	Bundle  string `arg:"" type:"existingdir" help:"The bundle's folder."`
 	Name    string `arg:"" help:"Name of the voice: letters, digits, - and _. \"default\" is the one that speaks if no other is chosen."`
 	File    string `arg:"" type:"existingfile" help:"WAV file of one speaker without music; 6 to 20 s are best."`
-	Codes   int    `default:"150" enum:"150,75" help:"Length of the voice: 150 codes of 6 s of speech, or 75 of 3 s."`
+	Codes   int    `default:"0" enum:"0,150,75" help:"Length of the voice: 150 codes of 6 s of speech, or 75 of 3 s. Default: 150 if the recording is long enough."`
 	Replace bool   `help:"Replace a voice of that name."`
 	JSON    bool   `name:"json" help:"Print one JSON object."`
 }
@@ -62,7 +64,11 @@ func (c *VoiceAddCmd) Run(ctx context.Context) error {
 	if slices.Contains(names, c.Name) && !c.Replace {
 		return fmt.Errorf("the bundle has a voice %q already: choose another name, or add --replace", c.Name)
 	}
-	v, err := minicpmo.MakeVoiceOf(ctx, c.Library, b, c.File, c.Codes)
+	v, err := minicpmo.MakeVoiceOf(ctx, c.Library, b, c.File, cmp.Or(c.Codes, minicpmo.LongVoice))
+	short := c.Codes == 0 && errors.Is(err, minicpmo.ErrShortVoice)
+	if short {
+		v, err = minicpmo.MakeVoiceOf(ctx, c.Library, b, c.File, minicpmo.ShortVoice)
+	}
 	if err != nil {
 		return err
 	}
@@ -74,6 +80,9 @@ func (c *VoiceAddCmd) Run(ctx context.Context) error {
 		return writeJSON(os.Stdout, row)
 	}
 	fmt.Printf("voice %q of %g s of %s\n", row.Name, row.Seconds, c.File)
+	if short {
+		fmt.Println("The recording has less than 6 s of speech: an engine uses this voice with inference.voice.prompt 3s, or if its default voice is as short.")
+	}
 	return nil
 }
 

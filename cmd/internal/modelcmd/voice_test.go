@@ -61,11 +61,18 @@ func TestVoice(t *testing.T) {
 	_, err = add("anna", good, "--codes", "75", "--replace")
 	require.NoError(t, err)
 
+	out, err = add("of-4-s", recording(t, 4, 1))
+	require.NoError(t, err)
+	require.Contains(t, out, `voice "of-4-s" of 3 s`)
+	require.Contains(t, out, "inference.voice.prompt 3s")
+	_, err = run(t, "models", "voice", "remove", bundle, "of-4-s")
+	require.NoError(t, err)
+
 	text := filepath.Join(t.TempDir(), "text.wav")
 	require.NoError(t, os.WriteFile(text, []byte("no sound"), 0o600))
 	for reason, refused := range map[string]func() (string, error){
 		"too short: 2.0 s":        func() (string, error) { return add("other", recording(t, 2, 1)) },
-		"`--codes 75`":            func() (string, error) { return add("other", recording(t, 4, 1)) },
+		"`--codes 75`":            func() (string, error) { return add("other", recording(t, 4, 1), "--codes", "150") },
 		"too soft":                func() (string, error) { return add("other", recording(t, 8, 0.001)) },
 		"clipped":                 func() (string, error) { return add("other", recording(t, 8, 30)) },
 		"RIFF WAVE":               func() (string, error) { return add("other", text) },
