@@ -27,6 +27,7 @@ import (
 	"touchline/agent/room"
 	"touchline/cmd/internal/truth"
 	"touchline/configs"
+	"touchline/inference/minicpmo/minicpmotest"
 )
 
 type cli struct {
@@ -70,7 +71,7 @@ type runCmd struct {
 	Cameras  time.Duration `help:"Length of each run with WHIP senders." default:"30s"`
 	Decode   time.Duration `help:"Length of each decode run, best a multiple of 4 s." default:"16s"`
 	Clips    string        `help:"Folder of recordings for decode, for machines without a browser; filled when empty." type:"existingdir"`
-	Bundle   string        `help:"For rules, own-voice and browser: a bundle of the built-in model." type:"existingdir"`
+	Bundle   string        `help:"For rules, own-voice and browser: a bundle of the built-in model. Default: none for rules, a small one for the others." type:"existingdir"`
 	Ears     string        `help:"For ears, instead of a scripted recognizer: a bundle of speech recognition." type:"existingdir"`
 	Off      time.Duration `help:"Downtime of the cameras that restart." default:"30s"`
 }
@@ -91,7 +92,7 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 	return []part{
 		{"alignment", "Alignment, model latency 0.4 to 3 s at random, 640x360", align(400*time.Millisecond, 3*time.Second, 300*time.Millisecond)},
 		{"steady", "Alignment, model latency always 1.2 s, 640x360", align(1200*time.Millisecond, 1200*time.Millisecond, 150*time.Millisecond)},
-		{"own-voice", "Alignment in the model's own voice, 640x360; needs --bundle", func(ctx context.Context) ([]row, error) {
+		{"own-voice", "Alignment in the model's own voice, 640x360", func(ctx context.Context) ([]row, error) {
 			return r.ownVoice(ctx, log)
 		}},
 		{"delay", "D forced 2 -> 5 -> 2 s", func(ctx context.Context) ([]row, error) { return measureDelay(ctx, 3*time.Second, log) }},
@@ -100,7 +101,12 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 			return measureSound(ctx, 35*time.Second, log)
 		}},
 		{"browser", "The voice after its picture, in browsers that show the page", func(ctx context.Context) ([]row, error) {
-			return measureBrowser(ctx, r.Browser, r.Bundle, log)
+			bundle, done, err := r.speaking(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer done()
+			return measureBrowser(ctx, r.Browser, bundle, log)
 		}},
 		{"instruction", "New instruction", func(ctx context.Context) ([]row, error) { return measureInstruction(ctx, log) }},
 		{"rules", "16 alert rules beside the commentary, model latency 150 ms", func(ctx context.Context) ([]row, error) {
@@ -141,13 +147,34 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 	}
 }
 
-// ownVoice measures the alignment with the model of the bundle; nothing without one.
-func (r *runCmd) ownVoice(ctx context.Context, log zerolog.Logger) ([]row, error) {
-	if r.Bundle == "" {
-		return nil, nil
+// speaking returns a bundle with a voice of its own: that of the settings, or the small one of the tests, which the source of the
+// program has. done removes it.
+func (r *runCmd) speaking(ctx context.Context) (bundle string, done func(), err error) {
+	if r.Bundle != "" {
+		return r.Bundle, func() {}, nil
 	}
+	dir, err := os.MkdirTemp("", "touchline-voice-")
+	if err != nil {
+		return "", nil, err
+	}
+	done = func() { _ = os.RemoveAll(dir) }
+	bundle = filepath.Join(dir, "bundle")
+	if err := minicpmotest.Speaking(ctx, ".", dir, bundle); err != nil {
+		done()
+		return "", nil, fmt.Errorf("make a small model with a voice: %w: run the bench in the folder of its source, or give --bundle", err)
+	}
+	return bundle, done, nil
+}
+
+// ownVoice measures the alignment with the model's own voice.
+func (r *runCmd) ownVoice(ctx context.Context, log zerolog.Logger) ([]row, error) {
+	bundle, done, err := r.speaking(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	cfg := configs.Default()
-	cfg.Inference.MiniCPM.Path = r.Bundle
+	cfg.Inference.MiniCPM.Path = bundle
 	res, err := measureOwnVoice(ctx, r.Comments, cfg, r.Sound, log)
 	if len(res.Comments) == 0 {
 		return nil, cmp.Or(err, errors.New("no comment was seen and heard: see the log for the cycles"))
