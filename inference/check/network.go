@@ -73,8 +73,10 @@ func (m *machine) open(b *models.Bundle, g models.Graph) (*network, error) {
 	if err != nil {
 		return nil, err
 	}
-	session, err := m.runtime.NewSession(b.Path(g.File), device, ort.SessionOptions{
-		NoMemoryPattern: true, StrictNorm: b.Manifest.Dims.Hearing != nil, NoXQA: b.Manifest.Dims.Hearing != nil,
+	hears := b.Manifest.Dims.Hearing != nil
+	session, err := m.runtime.NewSession(b.Path(g.File), device, ort.SessionOptions{ // as the engines
+		NoMemoryPattern: true, StrictNorm: hears, NoXQA: hears || g.Kind == models.KindTTS,
+		NHWC: g.Kind == models.KindVocoder || g.Kind == models.KindVocoderTail,
 	})
 	if err != nil {
 		return nil, err
