@@ -1,6 +1,7 @@
 package minicpmo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,10 @@ type SpeechStages struct {
 	// Step is a step of its language model with copies and draws, Sound a second of speech of each room from codes to samples, and
 	// Beside the same beside a saturated decode of as many rooms, which rests beside sound as an engine's does.
 	Step, Sound, Beside map[int]Runs
+	// Ends is the longest run of an end of a turn, as a multiple of the median of ends of its length; Ready the time until the voice is
+	// loaded and warm.
+	Ends  float64
+	Ready time.Duration
 	// Used is the memory of the voice for Slots turns and one reference voice, in bytes, of which each slot has Slot.
 	Used, Slot int64
 	Slots      int
@@ -45,6 +50,7 @@ func (t *timer) speech(e *Engine, b *models.Bundle, d *device, o Options, so Sta
 	if err != nil {
 		return err
 	}
+	begin := time.Now()
 	lm, err := openSpeechLM(d.runtime, d.dev, choice.lmFiles(), choice.dims, choice.layout, o.Threads)
 	if err != nil {
 		return err
@@ -58,6 +64,7 @@ func (t *timer) speech(e *Engine, b *models.Bundle, d *device, o Options, so Sta
 		return err
 	}
 	defer func() { t.err = errors.Join(t.err, done()) }()
+	s.Ready = time.Since(begin)
 	after, _, err := d.dev.MemInfo()
 	if err != nil {
 		return err
@@ -71,6 +78,7 @@ func (t *timer) speech(e *Engine, b *models.Bundle, d *device, o Options, so Sta
 		s.Step[n] = t.steps(lm, n)
 		on(func() { s.Sound[n] = t.sounds(w, n) })
 	}
+	on(func() { s.Ends = t.ends(w) })
 	for _, n := range so.Speaking {
 		if n > d.sel.layout.Slots || n > s.Slots || t.err != nil {
 			continue
@@ -189,6 +197,25 @@ func (t *timer) steps(lm *speechLM, n int) Runs {
 		}
 		return nil
 	})
+}
+
+// ends times ends of a turn of every length, from the first one on.
+func (t *timer) ends(w *speechWave) (worst float64) {
+	for n := tts.LeadSilence + 1; n < tts.WindowCodes; n++ {
+		t.err = errors.Join(t.err, w.Begin(0, DefaultVoice))
+		var took Runs
+		for range t.runs {
+			begin, job := t.now(), []tts.Job{{Codes: make([]int32, n), Last: true}}
+			w.Run(job)
+			if t.err = cmp.Or(t.err, job[0].Err, t.ctx.Err()); t.err != nil {
+				return 0
+			}
+			took = append(took, t.now().Sub(begin))
+		}
+		slices.Sort(took)
+		worst = max(worst, float64(took[len(took)-1])/float64(took[len(took)/2]))
+	}
+	return worst
 }
 
 // sounds times windows of n turns after their first ones.
