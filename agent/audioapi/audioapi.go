@@ -33,6 +33,8 @@ const (
 	// maxTime bounds one answer, and writeTime the writing of one piece of it.
 	maxTime   = 5 * time.Minute
 	writeTime = 20 * time.Second
+	// soundTime bounds the wait for the first sound, which is long only while live rooms have all of the voice.
+	soundTime = 10 * time.Second
 	// usualSlots is how many texts are spoken at once, retryAfter the wait of a refused client in seconds.
 	usualSlots = 2
 	retryAfter = 2
@@ -62,15 +64,17 @@ type Options struct {
 
 // Handler answers requests. Safe for concurrent use.
 type Handler struct {
-	opts  Options
-	slots chan struct{}
-	log   zerolog.Logger
+	opts      Options
+	slots     chan struct{}
+	soundTime time.Duration
+	log       zerolog.Logger
 }
 
 // New returns a Handler.
 func New(o Options) *Handler {
 	return &Handler{
-		opts: o, slots: make(chan struct{}, cmp.Or(o.Slots, usualSlots)), log: o.Log.With().Str("component", "audioapi").Logger(),
+		opts: o, slots: make(chan struct{}, cmp.Or(o.Slots, usualSlots)), soundTime: soundTime,
+		log: o.Log.With().Str("component", "audioapi").Logger(),
 	}
 }
 
@@ -263,6 +267,8 @@ func (h *Handler) speak(ctx context.Context, req SpeechBody, out *stream) (lengt
 			enc.Abort()
 		}
 	}()
+	silent := time.AfterFunc(h.soundTime, func() { cancel(fmt.Errorf("%w: no sound within %v", inference.ErrOverloaded, h.soundTime)) })
+	defer silent.Stop()
 	var at tuner
 	for c, err := range h.opts.Speaker.Speak(ctx, req.Input, string(req.Voice), req.Language) {
 		if err != nil {
@@ -271,6 +277,7 @@ func (h *Handler) speak(ctx context.Context, req SpeechBody, out *stream) (lengt
 		if len(c.Audio) == 0 {
 			continue
 		}
+		silent.Stop()
 		length += media.TicksToDuration(int64(len(c.Audio)), int64(c.AudioRate))
 		pcm, err := at.tune(c.Audio, c.AudioRate, enc.Rate())
 		if err == nil {

@@ -60,6 +60,12 @@ func (s *speaker) Speak(ctx context.Context, text, voice, language string) iter.
 
 func serve(tb testing.TB, s inference.Speaker) *httptest.Server {
 	tb.Helper()
+	return serveWithin(tb, s, 0)
+}
+
+// serveWithin bounds the wait for the first sound, if within is not 0.
+func serveWithin(tb testing.TB, s inference.Speaker, within time.Duration) *httptest.Server {
+	tb.Helper()
 	h := audioapi.New(audioapi.Options{
 		Speaker: s, Language: "en", Codec: codectest.Program(), Log: zerolog.Nop(),
 		Voices: func() []audioapi.Voice {
@@ -72,6 +78,7 @@ func serve(tb testing.TB, s inference.Speaker) *httptest.Server {
 			return nil
 		},
 	})
+	h.SoundWithin(within)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/audio/speech", h.ServeSpeech)
 	mux.HandleFunc("GET /v1/audio/voices", h.ServeVoices)
@@ -184,6 +191,21 @@ func TestOverloaded(t *testing.T) {
 	res := post(t, srv, `{"model": "m", "input": "One two", "response_format": "pcm"}`)
 	require.Equal(t, http.StatusTooManyRequests, res.StatusCode)
 	require.Equal(t, "2", res.Header.Get("Retry-After"))
+}
+
+// TestNoSoundInTime: so is one that waits long for its first sound, because live rooms speak.
+func TestNoSoundInTime(t *testing.T) {
+	srv := serveWithin(t, &speaker{before: func(ctx context.Context, i int) error {
+		if i == 0 {
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	}}, 50*time.Millisecond)
+	res := post(t, srv, `{"model": "m", "input": "One two", "response_format": "pcm"}`)
+	require.Equal(t, http.StatusTooManyRequests, res.StatusCode)
+	answer, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(answer), "live rooms need the voice")
 }
 
 // TestBusy: more texts at once than slots are refused, and a client that goes frees its slot.

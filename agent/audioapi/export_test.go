@@ -2,6 +2,7 @@ package audioapi
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -31,3 +32,6 @@ func G711(u, a byte) (ulaw, alaw float32) { return fromULaw(u), fromALaw(a) }
 
 // Agreed is what two texts have in common.
 func Agreed(a, b string) string { return agreed(a, b) }
+
+// SoundWithin bounds the wait for the first sound, if d is not 0.
+func (h *Handler) SoundWithin(d time.Duration) { h.soundTime = cmp.Or(d, h.soundTime) }
