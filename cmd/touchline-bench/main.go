@@ -71,7 +71,7 @@ type runCmd struct {
 	Cameras  time.Duration `help:"Length of each run with WHIP senders." default:"30s"`
 	Decode   time.Duration `help:"Length of each decode run, best a multiple of 4 s." default:"16s"`
 	Clips    string        `help:"Folder of recordings for decode, for machines without a browser; filled when empty." type:"existingdir"`
-	Bundle   string        `help:"For rules, own-voice and browser: a bundle of the built-in model. Default: none for rules, a small one for the others." type:"existingdir"`
+	Bundle   string        `help:"For rules, own-voice and browser: a bundle of the built-in model." type:"existingdir"`
 	Ears     string        `help:"For ears, instead of a scripted recognizer: a bundle of speech recognition." type:"existingdir"`
 	Off      time.Duration `help:"Downtime of the cameras that restart." default:"30s"`
 }
@@ -101,12 +101,7 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 			return measureSound(ctx, 35*time.Second, log)
 		}},
 		{"browser", "The voice after its picture, in browsers that show the page", func(ctx context.Context) ([]row, error) {
-			bundle, done, err := r.speaking(ctx)
-			if err != nil {
-				return nil, err
-			}
-			defer done()
-			return measureBrowser(ctx, r.Browser, bundle, log)
+			return r.browser(ctx, log)
 		}},
 		{"instruction", "New instruction", func(ctx context.Context) ([]row, error) { return measureInstruction(ctx, log) }},
 		{"rules", "16 alert rules beside the commentary, model latency 150 ms", func(ctx context.Context) ([]row, error) {
@@ -164,6 +159,16 @@ func (r *runCmd) speaking(ctx context.Context) (bundle string, done func(), err 
 		return "", nil, fmt.Errorf("make a small model with a voice: %w: run the bench in the folder of its source, or give --bundle", err)
 	}
 	return bundle, done, nil
+}
+
+// browser measures every voice in browsers.
+func (r *runCmd) browser(ctx context.Context, log zerolog.Logger) ([]row, error) {
+	bundle, done, err := r.speaking(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return measureBrowser(ctx, r.Browser, bundle, log)
 }
 
 // ownVoice measures the alignment with the model's own voice.

@@ -83,20 +83,20 @@ func (t *timer) speech(e *Engine, b *models.Bundle, d *device, o Options, so Sta
 		if n > d.sel.layout.Slots || n > s.Slots || t.err != nil {
 			continue
 		}
-		timed := make(chan struct{})
-		go func() {
-			defer close(timed)
-			on(func() { s.Beside[n] = t.sounds(w, n) })
-		}()
-		if err := decodeUntil(d, n, timed); err != nil {
+		if err := decodeBeside(d, n, func() { on(func() { s.Beside[n] = t.sounds(w, n) }) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// decodeUntil decodes steps of n rooms beside sound until a channel closes.
-func decodeUntil(d *device, n int, until <-chan struct{}) error {
+// decodeBeside decodes steps of n rooms as long as a function makes sound.
+func decodeBeside(d *device, n int, sounds func()) error {
+	until := make(chan struct{})
+	go func() {
+		defer close(until)
+		sounds()
+	}()
 	l := d.sel.layout
 	tokens, lengths := make([]int32, l.Slots), make([]int32, l.Slots)
 	for i := range lengths {
@@ -113,7 +113,10 @@ func decodeUntil(d *device, n int, until <-chan struct{}) error {
 				<-until
 				return err
 			}
-			time.Sleep(besideSound(time.Since(begin)))
+			select {
+			case <-until:
+			case <-time.After(besideSound(time.Since(begin))):
+			}
 		}
 	}
 }

@@ -270,7 +270,8 @@ func TestStreamedSound(t *testing.T) {
 	codes = codes[tts.LeadSilence:]
 	w := recordedWave(t, startMachine(t), 0, windows)
 	whole := speakScripted(t, w, codes, []int{len(codes)})
-	require.Equal(t, last.at+len(last.golden), len(whole), "samples")
+	samples := len(whole)
+	require.Equal(t, last.at+len(last.golden), samples)
 	for i, p := range golden[:3] {
 		worst := 0.0
 		for k, want := range p.golden {

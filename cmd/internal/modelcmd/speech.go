@@ -179,8 +179,8 @@ func (b *bench) speakers(ctx context.Context, e *minicpmo.Engine, beside bool) e
 		what += fmt.Sprintf(" beside %d that write", speakers)
 		b.add(what+": between two tokens, p99", "ms", "", []float64{1e3 * between(before.Gap, after.Gap).Quantile(.99)}, 50, true)
 	} else if sound > 0 {
-		busy := (after.VoiceBusy - before.VoiceBusy).Seconds() / sound.Seconds()
-		b.add(what+": share of the device's time for codes and sound of as many rooms, in real time", "%", "", []float64{100 * speakers * busy}, 15, true)
+		share := 100 * speakers * (after.VoiceBusy - before.VoiceBusy).Seconds() / sound.Seconds()
+		b.add(what+": share of the device's time for codes and sound, in real time", "%", "", []float64{share}, 15, true)
 	}
 	b.add(what+": sound that was late", "times", "", []float64{float64(underruns.Load())}, .5, true)
 	b.add(what+": seconds of sound for each second", "s", "", []float64{sound.Seconds() / b.Duration.Seconds()}, 0, true)

@@ -43,7 +43,7 @@ type VoiceAddCmd struct {
 	Bundle  string `arg:"" type:"existingdir" help:"The bundle's folder."`
 	Name    string `arg:"" help:"Name of the voice: letters, digits, - and _. \"default\" is the one that speaks if no other is chosen."`
 	File    string `arg:"" type:"existingfile" help:"WAV file of one speaker without music; 6 to 20 s are best."`
-	Codes   int    `default:"0" enum:"0,150,75" help:"Length of the voice: 150 codes of 6 s of speech, or 75 of 3 s. Default: 150 if the recording is long enough."`
+	Codes   int    `default:"0" enum:"0,150,75" help:"Length of the voice: 150 codes of 6 s, or 75 of 3 s. Default: by the recording."`
 	Replace bool   `help:"Replace a voice of that name."`
 	JSON    bool   `name:"json" help:"Print one JSON object."`
 }
@@ -81,7 +81,7 @@ func (c *VoiceAddCmd) Run(ctx context.Context) error {
 	}
 	fmt.Printf("voice %q of %g s of %s\n", row.Name, row.Seconds, c.File)
 	if short {
-		fmt.Println("The recording has less than 6 s of speech: an engine uses this voice with inference.voice.prompt 3s, or if its default voice is as short.")
+		fmt.Println("The recording has less than 6 s of speech: the voice needs inference.voice.prompt 3s, or a default voice that is as short.")
 	}
 	return nil
 }
