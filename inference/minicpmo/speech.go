@@ -194,7 +194,6 @@ func (v *speechSelection) lmFiles() [2]string {
 // openSpeech loads the voice. It is called by the goroutine that owns the device; the sound gets a goroutine of its own,
 // which ends with ctx.
 func (e *Engine) openSpeech(ctx context.Context, s *speechSelection, rt *ort.Runtime, dev *ort.Device, threads int) (err error) {
-	fatal := func(err error) bool { return errors.Is(err, ErrDeviceLost) }
 	lm, err := openSpeechLM(rt, dev, s.lmFiles(), s.dims, s.layout, threads)
 	if err != nil {
 		return err
@@ -215,7 +214,7 @@ func (e *Engine) openSpeech(ctx context.Context, s *speechSelection, rt *ort.Run
 	opened := make(chan error, 1)
 	e.wg.Go(func() {
 		defer close(v.ended)
-		e.sound(ctx, v, s, rt, dev, threads, fatal, opened)
+		e.sound(ctx, v, s, rt, dev, threads, opened)
 	})
 	if err := <-opened; err != nil {
 		return err
@@ -244,7 +243,7 @@ func OpenSpeechLM(
 
 // sound is the goroutine of the voice's sound.
 func (e *Engine) sound(
-	ctx context.Context, v *speech, s *speechSelection, rt *ort.Runtime, beside *ort.Device, threads int, fatal func(error) bool,
+	ctx context.Context, v *speech, s *speechSelection, rt *ort.Runtime, beside *ort.Device, threads int,
 	opened chan<- error,
 ) {
 	runtime.LockOSThread() // Never unlocked, as in own.

@@ -3,6 +3,7 @@
 package minicpmo_test
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 	"touchline/inference/internal/tts"
 	"touchline/inference/minicpmo"
 	"touchline/inference/minicpmo/stages"
+	"touchline/internal/wake"
 	"touchline/models"
 	"touchline/models/graph"
 )
@@ -98,10 +100,7 @@ func recordedWave(t *testing.T, on *machine, slot, windows int) minicpmo.Wave {
 	}
 	starts := map[int]int{} // in slot
 	for i := range windows {
-		frames := map[int]int{0: 50, 4: 36}[i]
-		if frames == 0 {
-			frames = 58
-		}
+		frames := cmp.Or(map[int]int{0: 50, 4: 36}[i], 58)
 		starts[i] = len(noise.Vocoder) / graph.NoiseColumns
 		noise.Vocoder = append(noise.Vocoder, stages.Noise(graph.FrameSamples*9*frames, uint32(1000*(i+1)))...)
 	}
@@ -200,17 +199,11 @@ func (l *scripted) Logits(int) ([]float32, error) {
 // speakScripted speaks codes that come with pieces of a text, as many with each as pieces says.
 func speakScripted(t *testing.T, w tts.Wave, codes []int32, pieces []int) (sound []int16) {
 	t.Helper()
-	never, wakes := func(error) bool { return false }, make(chan struct{}, 1)
-	wake := func() {
-		select {
-		case wakes <- struct{}{}:
-		default:
-		}
-	}
-	sounder := tts.NewSounder(w, time.Now, never, wake)
+	never, wakes := func(error) bool { return false }, wake.New()
+	sounder := tts.NewSounder(w, time.Now, never, wakes.Set)
 	talker, err := tts.NewTalker(tts.TalkerOptions{
 		LM: &scripted{codes: codes}, Layout: kvcache.Layout{Layers: 1, Slots: 4, KVHeads: 1, MaxLen: 1024, HeadDim: 1, ElemSize: 4},
-		Settings: tts.Official(), End: scriptedEnd, Silence: 4218, Fatal: never, Now: time.Now, Wake: wake,
+		Settings: tts.Official(), End: scriptedEnd, Silence: 4218, Fatal: never, Now: time.Now, Wake: wakes.Set,
 	}, sounder)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
