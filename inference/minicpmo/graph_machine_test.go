@@ -99,6 +99,14 @@ func (m *machine) load(b bundle) *network {
 	return &network{m, b, s, map[string]int64{}, nil}
 }
 
+// floatType returns the type of the graphs' floats.
+func (m *machine) floatType() models.Type {
+	if m.float == models.WeightsFloat16 {
+		return models.Float16
+	}
+	return models.Float32
+}
+
 // cache is a buffer of keys and values for some rows.
 type cache struct {
 	rows, heads, positions, width int64
@@ -110,10 +118,7 @@ func (m *machine) cache(d models.Decoder, rows, positions int) *cache {
 	m.tb.Helper()
 	c := &cache{
 		rows: int64(rows), heads: int64(d.KVHeads), positions: int64(positions), width: int64(d.HeadDim),
-		memory: map[string]*ort.Memory{}, float: models.Float32,
-	}
-	if m.kind == models.DeviceCUDA {
-		c.float = models.Float16
+		memory: map[string]*ort.Memory{}, float: m.floatType(),
 	}
 	for i := range d.Layers {
 		for _, side := range []string{".key", ".value"} {

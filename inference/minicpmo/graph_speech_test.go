@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -85,7 +86,7 @@ func away(tb testing.TB, want, have []float32) float64 {
 func (m *machine) within(tb testing.TB, what string, want, have []float32, exact, half float64) {
 	tb.Helper()
 	most := exact
-	if m.kind == models.DeviceCUDA {
+	if m.float == models.WeightsFloat16 {
 		most = half
 	}
 	worst := away(tb, want, have)
@@ -93,20 +94,19 @@ func (m *machine) within(tb testing.TB, what string, want, have []float32, exact
 	require.LessOrEqual(tb, worst, most, what)
 }
 
-// forms runs a test with the graphs for the CPU and, with rounding to float16, those for
-// CUDA.
+// forms runs a test with the graphs for the CPU and those for CUDA in float16 and in float32.
 func forms(t *testing.T, run func(t *testing.T, on *machine)) {
 	t.Helper()
-	if *cuda {
-		run(t, startMachine(t))
-		return
+	if !*cuda {
+		t.Run("cpu", func(t *testing.T) { run(t, startMachine(t)) })
 	}
-	t.Run("cpu", func(t *testing.T) { run(t, startMachine(t)) })
-	t.Run("cuda", func(t *testing.T) {
-		on := startMachine(t)
-		on.kind, on.float, on.bound = models.DeviceCUDA, models.WeightsFloat16, halfBound
-		run(t, on)
-	})
+	for float, bound := range map[models.Weights]float64{models.WeightsFloat16: halfBound, models.WeightsFloat32: exactBound} {
+		t.Run("cuda "+string(float), func(t *testing.T) {
+			on := startMachine(t)
+			on.kind, on.float, on.bound = models.DeviceCUDA, float, bound
+			run(t, on)
+		})
+	}
 }
 
 // speech loads a graph of the voice.
@@ -199,7 +199,35 @@ func TestTTS(t *testing.T) {
 		tts := m.Speech.TTS
 		c := on.cache(models.Decoder{Layers: tts.Layers, KVHeads: tts.Heads, HeadDim: tts.HeadDim()}, 1, 128)
 		lm := codeLM{on.speech(m, graph.TTS, false), t, m, c}
-		require.NoError(t, replay(t, on, m).Greedy(lm, on.kind == models.DeviceCPU))
+		require.NoError(t, replay(t, on, m).Greedy(lm, on.float == models.WeightsFloat32))
+	})
+}
+
+// TestTTSSlots: codes of slots with past of different lengths in one run give what each gives alone. Keys of later positions in the
+// cache, here of padding, do not count.
+func TestTTSSlots(t *testing.T) {
+	forms(t, func(t *testing.T, on *machine) {
+		t.Helper()
+		m := voice(t)
+		s := m.Speech.TTS
+		sizes := models.Decoder{Layers: s.Layers, KVHeads: s.Heads, HeadDim: s.HeadDim()}
+		lm := on.speech(m, graph.TTS, false)
+		codes := func(n, from int) (out []int64) {
+			for i := range n {
+				out = append(out, int64((from+37*i)%s.Codes))
+			}
+			return out
+		}
+		history := make([]int64, graph.SpeechHistory)
+		lengths, together := []int{5, 9}, on.cache(sizes, 2, 64)
+		lm.code(m, slices.Concat(codes(9, 100), codes(9, 200)), nil, []int{0, 0}, together, slices.Repeat(history, 2))
+		both := lm.code(m, []int64{7, 8}, nil, lengths, together, slices.Repeat(history, 2))
+		for i, n := range lengths {
+			alone := on.cache(sizes, 1, 64)
+			lm.code(m, codes(n, 100*(i+1)), nil, []int{0}, alone, history)
+			want := lm.code(m, []int64{int64(7 + i)}, nil, []int{n}, alone, history)["logits"].floats
+			on.near("logits of slot "+strconv.Itoa(i), want, both["logits"].floats[i*s.Codes:(i+1)*s.Codes])
+		}
 	})
 }
 

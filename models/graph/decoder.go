@@ -32,7 +32,7 @@ const (
 // prefill (one row of many tokens, after any past) and decoding (many rows of
 // one token). Past and present keys and values share buffers of M positions.
 //
-// Inputs and outputs, with F float16 on CUDA and float32 on the CPU:
+// Inputs and outputs, with F float16 on CUDA and float32 on the CPU (see Options):
 //
 //	inputs_embeds           F [B,S,hidden]
 //	seqlens_k               int32 [B]          filled positions after this run, less 1

@@ -128,7 +128,8 @@ func (w Weight) Key() string {
 // Options select the form of a network.
 type Options struct {
 	// Device and Weights of the graph. Floats are float32 on the CPU and float16
-	// on CUDA. WeightsInt4 is for the decoder only.
+	// on CUDA; those of a voice on CUDA are float32 with WeightsFloat32. WeightsInt4 is
+	// for the decoder only.
 	Device  models.Device
 	Weights models.Weights
 	// Block is the inputs per scale of the int4 layers: 16, 32, 64 or 128.

@@ -17,7 +17,7 @@ const standard = 21
 // SimplifiedLayerNormalization under the standard domain.
 func domain(op string) string {
 	switch op {
-	case "GroupQueryAttention", "MultiHeadAttention", "MatMulNBits", "QuickGelu", "FastGelu",
+	case "GroupQueryAttention", "MultiHeadAttention", "RotaryEmbedding", "MatMulNBits", "QuickGelu", "FastGelu",
 		"SkipSimplifiedLayerNormalization", "SkipLayerNormalization", "FusedMatMul", "BiasGelu":
 		return onnx.Microsoft
 	}
@@ -39,7 +39,7 @@ type network struct {
 
 func newNetwork(name string, o Options) *network {
 	float := models.Float32
-	if o.Device == models.DeviceCUDA {
+	if o.Device == models.DeviceCUDA && o.Weights != models.WeightsFloat32 {
 		float = models.Float16
 	}
 	return &network{options: o, float: float, graph: onnx.Graph{Name: name}, known: map[string]bool{}, opset: standard}

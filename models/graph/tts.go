@@ -69,6 +69,9 @@ func checkSpeech(d models.Dims, o Options) error {
 	if d.Speech == nil {
 		return errors.New("the checkpoint has no voice")
 	}
+	if o.Device == models.DeviceCUDA && o.Weights == models.WeightsFloat32 {
+		return d.Validate()
+	}
 	return errors.Join(d.Validate(), checkFloat(o))
 }
 
@@ -116,6 +119,9 @@ type tts struct{ decoder }
 func (b *tts) build() *Description {
 	b.ports()
 	cos, sin := b.rotary()
+	if b.plain() {
+		b.places()
+	}
 	x, residual := b.embed()
 	for i := range b.Layers {
 		p := "layers." + strconv.Itoa(i) + "."
@@ -155,15 +161,70 @@ func (b *tts) embed() (normed, sum string) {
 func (b *tts) attention(i int, x, cos, sin string) string {
 	p, source, layer := "layers."+strconv.Itoa(i)+".", b.layer(i)+"self_attn.", strconv.Itoa(i)
 	qkv := b.linear(p+"qkv", x, b.Hidden, 3*b.Hidden, source+"q_proj.weight", source+"k_proj.weight", source+"v_proj.weight")
-	b.nodes("GroupQueryAttention", p+"attention",
-		[]string{
-			qkv, "", "", "past_key_values." + layer + ".key", "past_key_values." + layer + ".value",
-			"seqlens_k", "total_sequence_length", cos, sin,
-		},
-		[]string{p + "attention", "present." + layer + ".key", "present." + layer + ".value"},
-		onnx.Int("num_heads", b.Heads), onnx.Int("kv_num_heads", b.Heads),
-		onnx.Real("scale", 1/math.Sqrt(float64(b.HeadDim))), onnx.Int("do_rotary", 1))
+	if b.plain() {
+		b.plainAttention(p, layer, qkv, cos, sin)
+	} else {
+		b.nodes("GroupQueryAttention", p+"attention",
+			[]string{
+				qkv, "", "", "past_key_values." + layer + ".key", "past_key_values." + layer + ".value",
+				"seqlens_k", "total_sequence_length", cos, sin,
+			},
+			[]string{p + "attention", "present." + layer + ".key", "present." + layer + ".value"},
+			onnx.Int("num_heads", b.Heads), onnx.Int("kv_num_heads", b.Heads),
+			onnx.Real("scale", 1/math.Sqrt(float64(b.HeadDim))), onnx.Int("do_rotary", 1))
+	}
 	return b.linear(p+"o", p+"attention", b.Hidden, b.Hidden, source+"o_proj.weight")
+}
+
+// plain reports whether attention consists of standard operators: on CUDA, GroupQueryAttention has no float32.
+func (b *tts) plain() bool { return b.options.Device == models.DeviceCUDA && b.float == models.Float32 }
+
+// places adds what plainAttention of all layers shares: the position of each code [B,S], the cache's row of each key
+// [B,heads,S,head_dim], and the mask of the rows of later positions [B,1,S,M]. All of it stays on the device, so that runs can be
+// captured.
+func (b *tts) places() {
+	count := func(name, x string, axis int64, attributes ...onnx.Attribute) string {
+		x = b.node("Mul", name+".zeros", []string{x, b.constant("zero", 0)})
+		x = b.node("Add", name+".ones", []string{x, b.constant("one", 1)})
+		return b.node("CumSum", name, []string{x, b.constant("axis."+strconv.FormatInt(axis, 10), axis)},
+			append(attributes, onnx.Int("exclusive", 1))...)
+	}
+	last := b.node("Unsqueeze", "positions.last", []string{b.cast("seqlens", "seqlens_k", models.Int64), b.constant("axis.1", 1)})
+	position := b.node("Sub", "positions", []string{last, count("positions.after", "codes", 1, onnx.Int("reverse", 1))})
+	position = b.node("Unsqueeze", "positions.rows", []string{position, b.constant("axes.heads", 1, 3)})
+	b.node("Expand", "cache.rows", []string{position, b.constant("cache.rows.shape", 1, int64(b.Heads), 1, int64(b.HeadDim))})
+
+	row := b.slice("cache.first", b.slice("cache.head", "past_key_values.0.key", 1, 0, 1), 3, 0, 1)
+	row = count("cache.counted", b.cast("cache.whole", row, models.Int64), 2)
+	row = b.node("Transpose", "cache.positions", []string{row}, onnx.Ints("perm", 0, 1, 3, 2))
+	number := func(name string, v float32) string {
+		return b.weight(Weight{Name: name, Type: b.float, Shape: []int{1}, Rule: RuleValue, Floats: []float32{v}})
+	}
+	later := b.node("Greater", "mask.later", []string{row, position})
+	b.node("Where", "mask", []string{later, number("mask.out", -1e30), number("mask.in", 0)})
+}
+
+// plainAttention adds GroupQueryAttention in standard operators. Keys and values are written to the cache in place.
+func (b *tts) plainAttention(p, layer, qkv, cos, sin string) {
+	b.nodes("Split", p+"qkv.split", []string{qkv}, []string{p + "q", p + "k", p + "v"}, onnx.Int("axis", -1), onnx.Int("num_outputs", 3))
+	heads := func(name, x string, rotated bool) string {
+		if rotated {
+			x = b.node("RotaryEmbedding", name+".rotated", []string{x, "positions", cos, sin})
+		}
+		x = b.node("Reshape", name+".heads", []string{x, b.constant("heads", 0, 0, int64(b.Heads), int64(b.HeadDim))})
+		return b.node("Transpose", name+".rows", []string{x}, onnx.Ints("perm", 0, 2, 1, 3))
+	}
+	cached := func(side, x string) string {
+		name := layer + side
+		return b.node("ScatterElements", "present."+name, []string{"past_key_values." + name, "cache.rows", x}, onnx.Int("axis", 2))
+	}
+	key, value := cached(".key", heads(p+"k", p+"k", true)), cached(".value", heads(p+"v", p+"v", false))
+	scores := b.node("FusedMatMul", p+"scores.all", []string{heads(p+"q", p+"q", true), key},
+		onnx.Int("transB", 1), onnx.Real("alpha", 1/math.Sqrt(float64(b.HeadDim))))
+	shares := b.node("Softmax", p+"shares", []string{b.node("Add", p+"scores", []string{scores, "mask"})}, onnx.Int("axis", -1))
+	x := b.node("MatMul", p+"attention.heads", []string{shares, value})
+	x = b.node("Transpose", p+"attention.rows", []string{x}, onnx.Ints("perm", 0, 2, 1, 3))
+	b.node("Reshape", p+"attention", []string{x, b.constant("width", 0, 0, int64(b.Hidden))})
 }
 
 // choice computes the logits and what a sampler needs of them.
