@@ -9,6 +9,7 @@
 package convert
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -53,6 +54,9 @@ type Options struct {
 	// Devices to write graphs for. Default: CUDA for int4 and fp16, the CPU
 	// for fp32. int4 runs on both devices, fp16 only on CUDA, fp32 only on the CPU.
 	Devices []models.Device
+	// VoiceWeights are the floats of a voice's graphs for CUDA: fp16 (the default) or
+	// fp32. On the CPU they are fp32.
+	VoiceWeights models.Weights
 	// Head is the bits of an int4 decoder's vocabulary matrix: 4, 8, or 16 for
 	// unrounded floats. Default 8.
 	Head int
@@ -160,6 +164,7 @@ func (o *Options) setDefaults(task models.Task) {
 	if len(o.Weights) == 0 {
 		o.Weights = defaultWeights(task, o.Devices)
 	}
+	o.VoiceWeights = cmp.Or(o.VoiceWeights, models.WeightsFloat16)
 	if o.Workers <= 0 {
 		o.Workers = min(runtime.GOMAXPROCS(0), maxWorkers)
 	}

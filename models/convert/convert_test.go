@@ -644,3 +644,30 @@ func TestSpeech(t *testing.T) {
 		require.Equal(t, want, got, name)
 	}
 }
+
+// TestVoiceWeights: the voice on CUDA can be in fp32 while the rest is not.
+func TestVoiceWeights(t *testing.T) {
+	shape, err := synth.Find("tiny")
+	require.NoError(t, err)
+	src, err := synth.New(shape.WithSpeech(), 1)
+	require.NoError(t, err)
+	o := convert.Options{Weights: []models.Weights{models.WeightsInt4}, VoiceWeights: models.WeightsFloat32}
+	dst := filepath.Join(t.TempDir(), "x")
+	require.NoError(t, convert.Convert(t.Context(), src, dst, o))
+	b, err := models.OpenBundle(dst)
+	require.NoError(t, err)
+	voices := 0
+	for _, g := range b.Manifest.Graphs {
+		require.Equal(t, models.DeviceCUDA, g.Device)
+		require.Equal(t, g.Kind.Speaks(), g.Weights == models.WeightsFloat32, g.File)
+		if g.Kind.Speaks() {
+			voices++
+			for _, p := range append(g.Inputs, g.Outputs...) {
+				require.NotEqual(t, models.Float16, p.Type, "%s: %s", g.File, p.Name)
+			}
+		}
+	}
+	require.Equal(t, 7, voices)
+	o.VoiceWeights = models.WeightsInt4
+	require.ErrorContains(t, convert.Convert(t.Context(), src, dst, o), `voice weights: must be fp16 or fp32, is "int4"`)
+}

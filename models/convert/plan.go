@@ -73,6 +73,9 @@ func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description,
 				add(graph.Aligner, g) // one pass over each prompt: int4 has no use
 			}
 			if dims.Speech != nil {
+				if device == models.DeviceCUDA {
+					g.Weights = o.VoiceWeights
+				}
 				for _, describe := range voiceGraphs(check) {
 					add(describe, g)
 				}
@@ -127,6 +130,9 @@ func targets(o Options) ([]target, error) {
 				list = append(list, t)
 			}
 		}
+	}
+	if o.VoiceWeights != models.WeightsFloat16 && o.VoiceWeights != models.WeightsFloat32 {
+		return nil, fmt.Errorf("voice weights: must be fp16 or fp32, is %q", o.VoiceWeights)
 	}
 	if o.Head != 4 && o.Head != 8 && o.Head != 16 {
 		return nil, fmt.Errorf("head: must be 4, 8 or 16 bits, is %d", o.Head)
