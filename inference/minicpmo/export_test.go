@@ -135,12 +135,12 @@ type WaveNoise struct {
 	Rows          func(slot, n int) int
 }
 
-// OpenWave opens the networks of the voice's sound.
+// OpenWave opens the networks of the voice's sound, of a type of floats.
 func OpenWave(
-	rt *ort.Runtime, dev *ort.Device, files [5]string, d models.Speech, slots, prompt int, n WaveNoise,
+	rt *ort.Runtime, dev *ort.Device, files [5]string, float models.Type, d models.Speech, slots, prompt int, n WaveNoise,
 ) (Wave, func() error, error) {
 	w, err := openSpeechWave(rt, dev, waveOptions{
-		files: files, dims: d, slots: slots, prompt: prompt, threads: 1, noise: waveNoise{n.Flow, n.Vocoder, n.Rows},
+		files: files, float: float, dims: d, slots: slots, prompt: prompt, threads: 1, noise: waveNoise{n.Flow, n.Vocoder, n.Rows},
 	})
 	if err != nil {
 		return Wave{}, nil, err

@@ -164,6 +164,20 @@ func TestPlanOfTheVoice(t *testing.T) {
 		_, turn := v.turnBytes()
 		require.InEpsilon(t, want, turn+v.layout.Bytes(), 0.03, "a slot of %d frames", prompt)
 	}
+	half := s.voice
+	for i := range b.Manifest.Graphs {
+		if g := &b.Manifest.Graphs[i]; g.Kind.Speaks() {
+			g.Weights = models.WeightsFloat32
+		}
+	}
+	exact := options(c.Voice).voice
+	require.Equal(t, []models.Type{models.Float16, models.Float32}, []models.Type{half.float, exact.float})
+	require.Equal(t, 2*half.layout.Bytes(), exact.layout.Bytes())
+	_, halfTurn := half.turnBytes()
+	_, exactTurn := exact.turnBytes()
+	require.Equal(t, 2*halfTurn, exactTurn)
+	b = speaking()
+
 	v := c.Voice
 	v.Slots, v.Prompt = 4, inference.ShortPrompt
 	require.Equal(t, []int{4, 150}, []int{options(v).voice.layout.Slots, options(v).voice.prompt})

@@ -137,6 +137,7 @@ func (e *Engine) voiceName(voice string) string {
 // speechSelection are the graphs and sizes of a voice.
 type speechSelection struct {
 	files   map[models.Kind]string
+	float   models.Type
 	weights int64 // bytes, of all graphs
 	dims    models.Dims
 	layout  kvcache.Layout // of its language model
@@ -150,11 +151,11 @@ func chooseSpeech(b *models.Bundle, sel *selection, c inference.VoiceConfig) (*s
 	if !c.Enabled || b.Manifest.Dims.Speech == nil {
 		return nil, inference.ErrNoVoice
 	}
-	weights := models.WeightsFloat32
-	if sel.device == models.DeviceCUDA {
-		weights = models.WeightsFloat16
+	weights, float := models.WeightsFloat16, models.Float16
+	if _, exact := b.Find(models.KindTTS, models.WeightsFloat32, sel.device); exact || sel.device == models.DeviceCPU {
+		weights, float = models.WeightsFloat32, models.Float32
 	}
-	s := &speechSelection{files: map[models.Kind]string{}, dims: b.Manifest.Dims, prompt: 2 * LongVoice, known: 1}
+	s := &speechSelection{files: map[models.Kind]string{}, float: float, dims: b.Manifest.Dims, prompt: 2 * LongVoice, known: 1}
 	if c.Prompt == inference.ShortPrompt {
 		s.prompt = 2 * ShortVoice
 	}
@@ -173,7 +174,7 @@ func chooseSpeech(b *models.Bundle, sel *selection, c inference.VoiceConfig) (*s
 		s.weights += g.WeightBytes
 	}
 	if t := s.dims.Speech.TTS; sel.device == models.DeviceCUDA { // the table of the text's embeddings stays on the host
-		s.weights -= int64(t.TextRows) * int64(t.Hidden) * sel.elem()
+		s.weights -= int64(t.TextRows) * int64(t.Hidden) * int64(float.Size())
 	}
 	if names, err := Voices(b); err == nil {
 		s.known = min(len(slices.DeleteFunc(names, func(n string) bool { return n == DefaultVoice }))+1, maxVoices)
@@ -181,7 +182,7 @@ func chooseSpeech(b *models.Bundle, sel *selection, c inference.VoiceConfig) (*s
 	t := b.Manifest.Dims.Speech.TTS
 	s.layout = kvcache.Layout{
 		Layers: t.Layers, Slots: cmp.Or(c.Slots, min(sel.layout.Slots, maxVoiceSlots)), KVHeads: t.Heads,
-		MaxLen: min(turnPositions, t.MaxPositions), HeadDim: t.HeadDim(), ElemSize: int(sel.elem()),
+		MaxLen: min(turnPositions, t.MaxPositions), HeadDim: t.HeadDim(), ElemSize: float.Size(),
 	}
 	return s, s.layout.Validate()
 }
@@ -273,7 +274,7 @@ func (e *Engine) openSound(ctx context.Context, s *speechSelection, rt *ort.Runt
 			s.files[models.KindFlowEncoder], s.files[models.KindFlowDiT], s.files[models.KindFlowDiTOnce], s.files[models.KindVocoder],
 			s.files[models.KindVocoderTail],
 		},
-		dims: *s.dims.Speech, slots: s.layout.Slots, prompt: s.prompt, threads: threads,
+		float: s.float, dims: *s.dims.Speech, slots: s.layout.Slots, prompt: s.prompt, threads: threads,
 		noise: randomNoise(s.prompt, s.dims.Speech.Flow.Mel, e.seed),
 	})
 	if err != nil {

@@ -25,8 +25,8 @@ const (
 // package graph).
 type speechLM struct {
 	dims   models.TTS
-	hidden int // width of the decoder's states
-	half   bool
+	hidden int         // width of the decoder's states
+	float  models.Type // of the graphs
 	dev    *ort.Device
 
 	sessions  []*ort.Session // of the condition, of the model
@@ -48,7 +48,10 @@ func openSpeechLM(
 	rt *ort.Runtime, dev *ort.Device, files [2]string, d models.Dims, l kvcache.Layout, threads int,
 ) (_ *speechLM, err error) {
 	t := d.Speech.TTS
-	m := &speechLM{dims: t, hidden: d.Decoder.Hidden, dev: dev, half: dev.Kind() == ort.CUDA, past: make([]int, l.Slots)}
+	m := &speechLM{dims: t, hidden: d.Decoder.Hidden, float: models.Float32, dev: dev, past: make([]int, l.Slots)}
+	if l.ElemSize == models.Float16.Size() {
+		m.float = models.Float16
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.close())
@@ -56,7 +59,7 @@ func openSpeechLM(
 	}()
 	for i, f := range files {
 		so := ort.SessionOptions{CUDAGraph: true, Threads: threads, NoMemoryPattern: true, NoXQA: true}
-		if i == 0 && m.half {
+		if i == 0 && m.onGPU() {
 			if so.Hosted, err = textTable(f); err != nil {
 				return nil, err
 			}
@@ -67,16 +70,12 @@ func openSpeechLM(
 		}
 		m.sessions = append(m.sessions, s)
 	}
-	float := models.Float32
-	if m.half {
-		float = models.Float16
-	}
 	best, past := int64(min(tts.BestCodes, t.Codes)), int64(tts.Official().Past)
 	m.decoder, err = networks.NewDecoder(rt, dev, networks.DecoderOptions{
-		Sessions: m.sessions[1:], Captured: []int{l.Slots}, Layout: l, Float: float, Chunk: pieceTokens,
+		Sessions: m.sessions[1:], Captured: []int{l.Slots}, Layout: l, Float: m.float, Chunk: pieceTokens,
 		Fed: []networks.Port{
 			{Name: "codes", Type: models.Int64, Host: true},
-			{Name: "inputs_embeds", Type: float, Shape: []int64{int64(t.Hidden)}},
+			{Name: "inputs_embeds", Type: m.float, Shape: []int64{int64(t.Hidden)}},
 		},
 		Inputs: []networks.Port{{Name: "history", Type: models.Int64, Shape: []int64{1, past}, Host: true}},
 		Fixed:  map[string][]float32{"temperature": {float32(tts.Official().Temperature)}},
@@ -95,8 +94,11 @@ func openSpeechLM(
 	out := m.decoder.Output
 	m.whole = []*networks.Rows{out("logits")}
 	m.short = []*networks.Rows{out("top_values"), out("top_ids"), out("top_shares"), out("history_values")}
-	return m, m.prepare(float)
+	return m, m.prepare()
 }
+
+// onGPU reports whether the device is a GPU, which captures runs.
+func (m *speechLM) onGPU() bool { return m.dev.Kind() == ort.CUDA }
 
 // textTable returns the condition's table of embeddings. A GPU reads its few rows of a piece of text from the host's memory.
 func textTable(file string) (map[string]ort.Hosted, error) {
@@ -135,8 +137,8 @@ func textTable(file string) (map[string]ort.Hosted, error) {
 }
 
 // prepare allocates the inputs of the condition.
-func (m *speechLM) prepare(float models.Type) (err error) {
-	a, width := m.decoder.Arena, int64(m.hidden*float.Size())
+func (m *speechLM) prepare() (err error) {
+	a, width := m.decoder.Arena, int64(m.hidden*m.float.Size())
 	m.ids, m.hostIDs = a.Memory("a text", pieceTokens*8), a.Host("a text", pieceTokens*8)
 	m.states, m.hostStates = a.Memory("a text", pieceTokens*width), a.Host("a text", pieceTokens*width)
 	m.said, m.hostS = a.Memory("a text", pieceTokens*4), a.Host("a text", pieceTokens*4)
@@ -180,13 +182,7 @@ func (m *speechLM) Feed(slot, length int, p tts.Piece) (int, error) {
 	for i, id := range p.IDs {
 		ids[i], said[i] = int64(id), 1
 	}
-	if m.half {
-		for i, v := range p.Hidden {
-			ort.Slice[uint16](m.hostStates.Bytes())[i] = models.Float16Bits(v)
-		}
-	} else {
-		copy(ort.Slice[float32](m.hostStates.Bytes()), p.Hidden)
-	}
+	copy(m.hostStates.Bytes(), floatBytes(m.float, p.Hidden))
 	if p.Last && !p.Cut {
 		ids[n] = int64(m.dims.TextEOS)
 		n++
@@ -206,10 +202,6 @@ func (m *speechLM) Feed(slot, length int, p tts.Piece) (int, error) {
 // conditioned computes the first n rows of the prompt's inputs_embeds.
 func (m *speechLM) conditioned(n int64) (err error) {
 	out := m.inputs[2]
-	float, width := models.Float32, int64(4)
-	if m.half {
-		float, width = models.Float16, 2
-	}
 	for _, in := range []struct {
 		name     string
 		to, from *ort.Memory
@@ -218,7 +210,7 @@ func (m *speechLM) conditioned(n int64) (err error) {
 		shape    []int64
 	}{
 		{"input_ids", m.ids, m.hostIDs, models.Int64, 8, []int64{n}},
-		{"hidden_states", m.states, m.hostStates, float, int64(m.hidden) * width, []int64{n, int64(m.hidden)}},
+		{"hidden_states", m.states, m.hostStates, m.float, int64(m.hidden * m.float.Size()), []int64{n, int64(m.hidden)}},
 		{"said", m.said, m.hostS, models.Float32, 4, []int64{n, 1}},
 	} {
 		t, failed := m.dev.TensorAt(in.to.At(0), in.typ, in.shape...)
@@ -228,7 +220,7 @@ func (m *speechLM) conditioned(n int64) (err error) {
 		defer func() { _ = t.Close() }()
 		err = errors.Join(err, m.dev.CopyIn(in.to.At(0), in.from.Bytes()[:n*in.row]), m.condition.BindInput(in.name, t))
 	}
-	t, failed := m.dev.TensorAt(out.At(0), float, n, int64(m.dims.Hidden))
+	t, failed := m.dev.TensorAt(out.At(0), m.float, n, int64(m.dims.Hidden))
 	if failed != nil {
 		return failed
 	}
@@ -257,7 +249,7 @@ func (m *speechLM) Step(r kvcache.Range, history [][]int32, lengths []int32) err
 	if err := m.decoder.Step(0, r, lengths); err != nil {
 		return err
 	}
-	if m.all = !m.half; m.all { // a GPU's copies take longer than its search for the best
+	if m.all = !m.onGPU(); m.all { // a GPU's copies take longer than its search for the best
 		return m.decoder.Fetch(r, m.whole...)
 	}
 	return m.decoder.Fetch(r, m.short...)

@@ -33,10 +33,18 @@ import (
 
 // TestCodesOfTurns speaks two turns of the official streaming call: with its draws, the voice chooses its codes.
 func TestCodesOfTurns(t *testing.T) {
-	if *cuda {
-		t.Skip("in float16 a turn's codes part at the first near tie; TestTTS compares the logits")
-	}
-	m, on := voice(t), startMachine(t)
+	forms(t, func(t *testing.T, on *machine) {
+		t.Helper()
+		if on.float == models.WeightsFloat16 {
+			t.Skip("in float16 a turn's codes part at the first near tie; TestTTS compares the logits")
+		}
+		codesOfTurns(t, on)
+	})
+}
+
+func codesOfTurns(t *testing.T, on *machine) {
+	t.Helper()
+	m := voice(t)
 	m.Speech.TTS.MaxPositions = 1024
 	layout := kvcache.Layout{
 		Layers: m.Speech.TTS.Layers, Slots: 2, KVHeads: m.Speech.TTS.Heads, MaxLen: 1024, HeadDim: m.Speech.TTS.HeadDim(), ElemSize: 4,
@@ -112,7 +120,7 @@ func recordedWave(t *testing.T, on *machine, slot, windows int) minicpmo.Wave {
 		at++
 		return starts[(at-1)%windows]
 	}
-	w, done, err := minicpmo.OpenWave(on.runtime, on.device, waveFiles(t, m, on), *m.Speech, 4, promptRows, noise)
+	w, done, err := minicpmo.OpenWave(on.runtime, on.device, waveFiles(t, m, on), on.floatType(), *m.Speech, 4, promptRows, noise)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, done()) })
 	prompt := openFixture(t, "voice_prompt")
@@ -145,8 +153,12 @@ func recordedSound(t *testing.T, i int) (codes []int32, sound []float32) {
 // TestSoundOfWindows: the prompt and the first windows of the recorded turn, from codes to sound, in the second of four slots
 // beside other turns.
 func TestSoundOfWindows(t *testing.T) {
+	forms(t, soundOfWindows)
+}
+
+func soundOfWindows(t *testing.T, on *machine) {
+	t.Helper()
 	const windows, slot = 3, 1
-	on := startMachine(t)
 	w := recordedWave(t, on, slot, windows)
 	require.Error(t, w.Begin(slot, "other"))
 	for _, s := range []int{slot, 0, 3} {
@@ -321,7 +333,7 @@ func openEnds(t *testing.T, m model, on *machine, files [5]string) minicpmo.Wave
 		Flow: stages.Noise((promptRows+150)*m.Speech.Flow.Mel, 1), Rows: func(slot, n int) int { return 7*slot + n },
 		Vocoder: stages.Noise(graph.FrameSamples*9*200, 2),
 	}
-	w, done, err := minicpmo.OpenWave(on.runtime, on.device, files, *m.Speech, 4, promptRows, noise)
+	w, done, err := minicpmo.OpenWave(on.runtime, on.device, files, on.floatType(), *m.Speech, 4, promptRows, noise)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, done()) })
 	require.NoError(t, w.AddVoice("default", promptVoice(t)))

@@ -96,6 +96,7 @@ var _ tts.Wave = (*speechWave)(nil)
 type waveOptions struct {
 	// files are those of the encoder, the flow, the flow for any length, the vocoder, and that of a turn's end: "" for none.
 	files   [5]string
+	float   models.Type // of the graphs
 	dims    models.Speech
 	slots   int
 	prompt  int // frames
@@ -105,14 +106,11 @@ type waveOptions struct {
 
 func openSpeechWave(rt *ort.Runtime, dev *ort.Device, o waveOptions) (_ *speechWave, err error) {
 	w := &speechWave{
-		Arena: networks.NewArena(rt, dev), runtime: rt, dims: o.dims, float: models.Float32,
+		Arena: networks.NewArena(rt, dev), runtime: rt, dims: o.dims, float: o.float,
 		slots: kvcache.Layout{Slots: o.slots}, noise: o.noise,
 		prompt: o.prompt, ring: ringRows(o.prompt), single: dev.Kind() == ort.CPU, turns: make([]waveTurn, o.slots),
 		in: map[string]*networks.Rows{}, out: map[string]*networks.Rows{}, shared: map[string]*ort.Tensor{},
 		stored: map[string][]*networks.Rows{}, voices: map[string]*networks.Arena{},
-	}
-	if !w.single {
-		w.float = models.Float16
 	}
 	defer func() {
 		if err != nil {

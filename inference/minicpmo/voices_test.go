@@ -123,7 +123,7 @@ func TestMadeVoiceSpeaks(t *testing.T) {
 		Flow:    stages.Noise((2*minicpmo.ShortVoice+150)*s.Flow.Mel, 1),
 		Vocoder: stages.Noise(graph.FrameSamples*graph.NoiseColumns*chunkAndKept, 2), Rows: func(int, int) int { return 0 },
 	}
-	w, done, err := minicpmo.OpenWave(on.runtime, on.device, files, s, 1, 2*minicpmo.ShortVoice, noise)
+	w, done, err := minicpmo.OpenWave(on.runtime, on.device, files, models.Float32, s, 1, 2*minicpmo.ShortVoice, noise)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, done()) })
 	require.NoError(t, w.AddVoice("made", v))

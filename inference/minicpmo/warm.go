@@ -133,7 +133,7 @@ func (d *device) time(set int, r kvcache.Range, tokens, lengths []int32) (time.D
 
 // warm runs every captured range of the voice's language model, and a piece of every length.
 func (m *speechLM) warm(ctx context.Context, l kvcache.Layout) error {
-	if !m.half { // the CPU captures nothing
+	if !m.onGPU() { // the CPU captures nothing
 		return nil
 	}
 	for n := SpeechChunk; n >= 0; n-- { // the longest first: it grows the arena for all others

@@ -9,7 +9,7 @@ import (
 	"touchline/models"
 )
 
-// Limit is the largest difference allowed in float32 on a CPU, and in float16 on CUDA.
+// Limit is the largest difference allowed in float32 and in float16. On CUDA, float32 is without TF32.
 type Limit struct{ Exact, Half float64 }
 
 // limits are the agreed ones: of the condition, mu, the velocity of the spectrogram, the spectrogram, the pitch (Hz), the source, the
