@@ -27,7 +27,7 @@ type Options struct {
 	// Golden is the folder of fixtures.
 	Golden string
 	// Device runs the graphs: the bounds are those of float32 on the CPU, of float16
-	// and int4 on CUDA.
+	// and int4 on CUDA. The model's own voice runs on CUDA in float16 and in float32.
 	Device models.Device
 	// DeviceIndex is the GPU's number.
 	DeviceIndex int

@@ -29,6 +29,7 @@ type voice struct {
 	*checker
 
 	m      *machine
+	float  models.Weights // of its graphs
 	bundle *models.Bundle
 	src    *checkpoint.Checkpoint
 	loaded map[string]*network
@@ -39,10 +40,23 @@ func (c *checker) voice(ctx context.Context, m *machine) error {
 	if !c.files.has("token2wav/flow_weights.safetensors") || len(c.files.in("tts")) == 0 {
 		return nil
 	}
-	c.progress("voice")
-	v := &voice{checker: c, m: m, loaded: map[string]*network{}}
+	floats := []models.Weights{floatWeights(c.Device)}
+	if c.Device == models.DeviceCUDA {
+		floats = append(floats, models.WeightsFloat32)
+	}
+	for _, float := range floats {
+		if err := c.voiceIn(ctx, m, float); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// voiceIn compares the stages of the voice in a float format.
+func (c *checker) voiceIn(ctx context.Context, m *machine, float models.Weights) error {
+	c.progress("voice in " + string(float))
+	v := &voice{checker: c, m: m, float: float, loaded: map[string]*network{}}
 	defer v.close()
-	float := floatWeights(c.Device)
 	c.row(stageToken2wav, "weights as "+string(float)+" for "+string(c.Device), 0, func(t *tally) (err error) {
 		dir, err := v.checkpoint()
 		if err != nil {
@@ -51,7 +65,9 @@ func (c *checker) voice(ctx context.Context, m *machine) error {
 		if v.src, err = checkpoint.Open(dir); err != nil {
 			return err
 		}
-		b, err := c.bundle(ctx, v.src, "voice", convert.Options{Weights: []models.Weights{float}, Devices: []models.Device{c.Device}})
+		b, err := c.bundle(ctx, v.src, "voice-"+string(float), convert.Options{
+			Weights: []models.Weights{floatWeights(c.Device)}, Devices: []models.Device{c.Device}, VoiceWeights: float,
+		})
 		if err != nil {
 			return err
 		}
@@ -69,6 +85,17 @@ func (c *checker) voice(ctx context.Context, m *machine) error {
 	return ctx.Err()
 }
 
+// exact reports whether the bounds are those of float32.
+func (v *voice) exact() bool { return v.float == models.WeightsFloat32 }
+
+// row is checker.row. On CUDA the rows in float32, which follow those in float16, say so.
+func (v *voice) row(stage, fixture string, bound float64, work func(t *tally) error) {
+	if v.float != floatWeights(v.Device) {
+		fixture += " in " + string(v.float)
+	}
+	v.checker.row(stage, fixture, bound, work)
+}
+
 func (v *voice) close() {
 	for _, n := range v.loaded {
 		n.close()
@@ -80,7 +107,7 @@ func (v *voice) close() {
 
 // checkpoint writes the checkpoint with the weights of its voice, as published. The files that make reference voices are empty.
 func (v *voice) checkpoint() (string, error) {
-	dir := filepath.Join(v.Work, "speaking")
+	dir := filepath.Join(v.Work, "speaking-"+string(v.float))
 	assets := filepath.Join(dir, "assets", "token2wav")
 	if err := os.MkdirAll(assets, 0o750); err != nil {
 		return "", err
@@ -162,7 +189,7 @@ func (v *voice) graph(kind models.Kind, check bool) (*network, error) {
 	if n := v.loaded[key]; n != nil {
 		return n, nil
 	}
-	g, ok := find(kind, floatWeights(v.Device), v.Device)
+	g, ok := find(kind, v.float, v.Device)
 	if !ok {
 		return nil, fmt.Errorf("expected a graph %s in %s", key, v.bundle.Dir)
 	}
@@ -192,7 +219,7 @@ func (v *voice) replay(stage, what, fixture string, run func(*stages.Replay, *ta
 			},
 			Near: func(what string, want, got []float32, limit stages.Limit) {
 				most := limit.Exact
-				if v.Device == models.DeviceCUDA {
+				if !v.exact() {
 					most = limit.Half
 				}
 				t.within(got, want, most, what)
@@ -286,18 +313,17 @@ func (v *voice) codes(ctx context.Context) {
 	const dir = "tts"
 	v.replay(stageTTS, "condition of "+dir+"/lm", dir, func(r *stages.Replay, _ *tally) error { return r.Condition() })
 	lm := &codeLM{v: v}
-	exact := v.Device == models.DeviceCPU
-	v.replay(stageTTS, dir+"/lm", dir, func(r *stages.Replay, _ *tally) error { return r.Greedy(lm, exact) })
+	v.replay(stageTTS, dir+"/lm", dir, func(r *stages.Replay, _ *tally) error { return r.Greedy(lm, v.exact()) })
 	if v.files.has(dir + "/stream.json") {
-		v.stream(dir, lm, exact)
+		v.stream(dir, lm)
 	}
 	if v.files.has(dir + "/turns.json") {
-		v.turns(ctx, dir, exact)
+		v.turns(ctx, dir)
 	}
 }
 
 // stream compares the drawn codes of a piece.
-func (v *voice) stream(dir string, lm *codeLM, exact bool) {
+func (v *voice) stream(dir string, lm *codeLM) {
 	v.replay(stageTTS, dir+"/stream", dir, func(r *stages.Replay, t *tally) error {
 		var stream struct {
 			Chunks []struct {
@@ -311,8 +337,8 @@ func (v *voice) stream(dir string, lm *codeLM, exact bool) {
 		if err != nil || len(stream.Chunks) == 0 {
 			return errors.Join(err, f.err)
 		}
-		if !exact {
-			t.row.Note = notOnCUDA
+		if !v.exact() {
+			t.row.Note = onlyExact
 			return nil
 		}
 		marks, err := r.Fixture("lm")
@@ -328,17 +354,17 @@ func (v *voice) stream(dir string, lm *codeLM, exact bool) {
 	})
 }
 
-// notOnCUDA is the note of rows whose draws depend on rounding.
-const notOnCUDA = "compared on the CPU only, because rounding changes draws"
+// onlyExact is the note of rows whose draws depend on rounding.
+const onlyExact = "compared in fp32 only, because rounding changes draws"
 
 // turns compares the codes of whole turns, chosen by the engine's own language model and sampler.
-func (v *voice) turns(ctx context.Context, dir string, exact bool) {
+func (v *voice) turns(ctx context.Context, dir string) {
 	d := v.bundle.Manifest.Dims
 	layout := kvcache.Layout{
 		Layers: d.Speech.TTS.Layers, Slots: 2, KVHeads: d.Speech.TTS.Heads, MaxLen: min(1024, d.Speech.TTS.MaxPositions),
 		HeadDim: d.Speech.TTS.HeadDim(), ElemSize: 4,
 	}
-	if !exact {
+	if !v.exact() {
 		layout.ElemSize = 2
 	}
 	v.row(stageTTS, dir+"/turns.json", 0, func(t *tally) (err error) {
@@ -360,8 +386,8 @@ func (v *voice) turns(ctx context.Context, dir string, exact bool) {
 			if err != nil {
 				return err
 			}
-			if t.row.Cases++; !exact {
-				t.row.Note = notOnCUDA
+			if t.row.Cases++; !v.exact() {
+				t.row.Note = onlyExact
 				continue
 			}
 			err = rescue.Call(func() error {
@@ -383,7 +409,7 @@ func (v *voice) openLM(layout kvcache.Layout) (lm tts.LM, done func() error, err
 		return nil, nil, err
 	}
 	file := func(k models.Kind) string {
-		g, _ := v.bundle.Find(k, floatWeights(v.Device), v.Device)
+		g, _ := v.bundle.Find(k, v.float, v.Device)
 		return v.bundle.Path(g.File)
 	}
 	return minicpmo.OpenSpeechLM(v.m.runtime, dev, file(models.KindTTSCondition), file(models.KindTTS), v.bundle.Manifest.Dims, layout)
