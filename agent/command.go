@@ -314,10 +314,10 @@ func (s *Session) undoLocked(by string, now time.Time) (string, error) {
 	}
 	was := s.before[n-1]
 	s.before = s.before[:n-1]
-	s.configureLocked(s.changedSinceLocked(was))
-	if p, err := s.findProfile(was.profile); err == nil { // else it was deleted
+	if p, err := s.findProfile(was.profile); err == nil && p.Name != s.profile.Name { // else it was deleted, or is in force
 		s.useProfileLocked(p)
 	}
+	s.configureLocked(s.changedSinceLocked(was)) // after the profile, whose level may differ
 	if was.instruction != "" && was.instruction != s.instruction {
 		s.orders = append(s.orders, OrderEvent{WaitingOrder{was.instruction, was.by, now}, OrderActs})
 	}

@@ -240,6 +240,9 @@ type Profile struct {
 	Language string `json:"language,omitempty" yaml:"language,omitempty"`
 	// Voice of the comments meanwhile, as Settings.Voice; "" leaves the setting as it is.
 	Voice string `json:"voice,omitempty" yaml:"voice,omitempty"`
+	// Speech and VoiceGain meanwhile, as in Settings; nil leaves the setting as it is.
+	Speech    *bool    `json:"speech,omitempty" yaml:"speech,omitempty"`
+	VoiceGain *float64 `json:"voice_gain,omitempty" yaml:"voice_gain,omitempty"`
 	// Suggestions in other languages than Suggestion's, by BCP 47 primary language.
 	Suggestions map[string]string `json:"suggestions,omitempty" yaml:"suggestions,omitempty"`
 	// Kind is ProfileBuiltIn, ProfileChanged or ProfileOwn.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -48,6 +49,10 @@ func (p Profile) Trimmed() (Profile, error) {
 	s.That(chars(p.Suggestion) <= MaxInstruction, "suggestion", fmt.Sprintf("at most %d characters", MaxInstruction), chars(p.Suggestion))
 	s.That(p.Language == "" || isLanguage(p.Language), "language", "a BCP 47 tag such as en or pt-BR", fmt.Sprintf("%.40q", p.Language))
 	s.That(p.Voice == "" || isVoice(p.Voice), "voice", wantVoice, fmt.Sprintf("%.80q", p.Voice))
+	if g := p.VoiceGain; g != nil {
+		s.That(*g >= inference.MinGain && *g <= inference.MaxGain, "voice_gain",
+			fmt.Sprintf("between %d and %d dB", inference.MinGain, inference.MaxGain), *g)
+	}
 	for language, text := range p.Suggestions {
 		s.That(isLanguage(language), "suggestions", "by BCP 47 language", fmt.Sprintf("%.40q", language))
 		s.That(chars(text) <= MaxInstruction, "suggestions."+language, fmt.Sprintf("at most %d characters", MaxInstruction), chars(text))
@@ -64,9 +69,17 @@ func ReadProfile(name string, text []byte) (Profile, error) {
 	}
 	var b binder
 	p := Profile{Name: name}
-	for field, v := range b.fields("", root, "name", "label", "prompt", "suggestion", "language", "voice", "suggestions") {
-		if field == "suggestions" {
+	for field, v := range b.fields("", root, "name", "label", "prompt", "suggestion", "language", "voice", "speech", "voice_gain",
+		"suggestions") {
+		switch field {
+		case "suggestions":
 			p.Suggestions = b.texts(field, v)
+			continue
+		case "speech":
+			p.Speech = parsed(&b, field, v, "true or false", strconv.ParseBool)
+			continue
+		case "voice_gain":
+			p.VoiceGain = parsed(&b, field, v, "a number of dB", func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
 			continue
 		}
 		value, ok := v.(string)
@@ -83,6 +96,19 @@ func ReadProfile(name string, text []byte) (Profile, error) {
 		return Profile{}, err
 	}
 	return p.Trimmed()
+}
+
+// parsed returns a value that is optional; nil without it.
+func parsed[T any](b *binder, path string, v any, want string, parse func(string) (T, error)) *T {
+	text, ok := v.(string)
+	if ok && strings.TrimSpace(text) == "" {
+		return nil
+	}
+	value, err := parse(strings.TrimSpace(text))
+	if b.bad.That(ok && err == nil, path, want, kindOf(v)); !ok || err != nil {
+		return nil
+	}
+	return &value
 }
 
 // YAML returns the profile as ReadProfile reads it.
@@ -197,9 +223,18 @@ func (s *Session) DeleteProfile(name, by string) (err error) {
 	return nil
 }
 
-// useProfileLocked makes a profile the active one, with its language and voice or else those that were set.
+// useProfileLocked makes a profile the active one, with its language and its settings of the voice, or else those that were set.
 func (s *Session) useProfileLocked(p Profile) {
 	s.profile, s.infer.Voice.Language, s.voice = p, cmp.Or(p.Language, s.language), cmp.Or(p.Voice, s.chosenVoice)
+	configured := s.opts.Inference.Voice
+	if on := *cmp.Or(p.Speech, s.set.Speech, &configured.Enabled); on != s.infer.Voice.Enabled {
+		s.infer.Voice.Enabled = on
+		s.speechChangedLocked()
+	}
+	if gain := *cmp.Or(p.VoiceGain, s.set.VoiceGain, &configured.Gain); gain != s.gain {
+		s.gain = gain
+		s.levelLocked()
+	}
 }
 
 // checkProfileLocked returns the error of a profile whose language the engine does not speak, or whose voice it lacks.

@@ -23,6 +23,20 @@ func TestProfileText(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, p, again)
 
+	p.Speech, p.VoiceGain = new(false), new(-3.5)
+	text, err = p.YAML()
+	require.NoError(t, err)
+	again, err = agent.ReadProfile("other", text)
+	require.NoError(t, err)
+	require.Equal(t, p, again)
+
+	again, err = agent.ReadProfile("other", []byte(`{"label": "A", "prompt": "x", "speech": true, "voice_gain": 2}`))
+	require.NoError(t, err)
+	require.Equal(t, agent.Profile{Name: "other", Label: "A", Prompt: "x", Speech: new(true), VoiceGain: new(2.0)}, again)
+	again, err = agent.ReadProfile("other", []byte("label: A\nprompt: x\nspeech: ''\nvoice_gain: ''"))
+	require.NoError(t, err)
+	require.Equal(t, agent.Profile{Name: "other", Label: "A", Prompt: "x"}, again)
+
 	again, err = agent.ReadProfile("other", []byte("label: 7\nprompt: x"))
 	require.NoError(t, err)
 	require.Equal(t, agent.Profile{Name: "other", Label: "7", Prompt: "x"}, again)
@@ -32,6 +46,11 @@ func TestProfileText(t *testing.T) {
 		"label: A\nprompts: x":           `unknown field "prompts"; known are name, label, prompt, suggestion`,
 		"label: A\nprompt: [x]":          "prompt: must be text, is a list",
 		"label: &a A\nprompt: *a":        "anchors, aliases",
+		"speech: maybe":                  `speech: must be true or false, is "maybe"`,
+		"voice_gain: [1]":                "voice_gain: must be a number of dB, is a list",
+		"voice_gain: 13":                 "voice_gain: must be between -24 and 12 dB, is 13",
+		"voice_gain: .nan":               `voice_gain: must be a number of dB, is ".nan"`,
+		"voice_gain: NaN":                "voice_gain: must be between -24 and 12 dB, is NaN",
 		"name: A B\nlabel: A\nprompt: x": `name: must be up to 40 lower-case letters, digits, - and _, is "A B"`,
 		"label: A\nprompt: " + strings.Repeat("x", 8001): "prompt: must be 1 to 8000 characters, is 8001",
 	} {
@@ -143,6 +162,69 @@ func TestProfileVoice(t *testing.T) {
 		require.NoError(t, err)
 		_, err = r.Change(agent.Change{Profile: new("own")}, "ana")
 		require.ErrorContains(t, err, "no voice of its own")
+		r.stop()
+	})
+}
+
+// TestProfileSpeech: a profile turns the voice on or off and sets its level, also while a comment is spoken, and takes both away.
+func TestProfileSpeech(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, 2*time.Second), func(o *agent.Options) { o.Inference.Voice.Gain = 3 })
+		require.NoError(t, r.instruct("Follow the ball."))
+		put := func(p agent.Profile) {
+			p.Label, p.Prompt = "One", "call it"
+			_, err := r.PutProfile(p, false, "ana")
+			require.NoError(t, err)
+		}
+		use := func(name string) {
+			_, err := r.Change(agent.Change{Profile: &name}, "ana")
+			require.NoError(t, err)
+		}
+		set := func(v agent.Settings) {
+			_, err := r.Change(agent.Change{Settings: v}, "ana")
+			require.NoError(t, err)
+		}
+		inForce := func(speech bool, gain float64) {
+			t.Helper()
+			now := r.Snapshot()
+			require.Equal(t, speech, *now.Settings.Speech)
+			require.Equal(t, speech, now.TTSEnabled)
+			require.Equal(t, gain, *now.Settings.VoiceGain)
+			require.Equal(t, gain, r.voice.Gain)
+			time.Sleep(10 * time.Second)
+			asked := r.engine.Questions()
+			require.Equal(t, speech, asked[len(asked)-1].Prompt.Speech)
+		}
+		put(agent.Profile{Name: "mute", Speech: new(false)})
+		put(agent.Profile{Name: "quiet", VoiceGain: new(-9.0)})
+		time.Sleep(5 * time.Second)
+		for r.Snapshot().Status.State != agent.StateSpeaking {
+			time.Sleep(10 * time.Millisecond)
+		}
+		use("mute")
+		time.Sleep(100 * time.Millisecond)
+		require.NotEqual(t, agent.StateSpeaking, r.Snapshot().Status.State)
+		inForce(false, 3)
+		use("quiet")
+		inForce(true, -9)
+		put(agent.Profile{Name: "quiet", VoiceGain: new(-12.0), Speech: new(false)})
+		inForce(false, -12)
+		set(agent.Settings{Speech: new(true), VoiceGain: new(6.0)}) // by hand
+		inForce(true, 6)
+		use("quiet")
+		inForce(false, -12)
+		use("default")
+		inForce(true, 6)
+
+		use("quiet")
+		_, err := r.Command(agent.CommandUndo, "ana")
+		require.NoError(t, err)
+		inForce(true, 6)
+		set(agent.Settings{Speech: new(false)})
+		use("mute")
+		inForce(false, 6)
+		use("default")
+		inForce(false, 6)
 		r.stop()
 	})
 }

@@ -274,15 +274,20 @@ func (s *Session) applyLocked(v Settings) {
 		}
 	}
 	if v.Speech != nil {
-		// The observed times are of either first words or first audio.
-		s.delays.Forget()
-		if !*v.Speech {
-			s.silenceLocked()
-		}
+		s.speechChangedLocked()
 	}
 	s.delays.Configure(s.pace)
 	if v.Speech == nil || s.pace.FixedDelay > 0 {
 		s.line.SetTarget(s.delays.Target())
+	}
+}
+
+// speechChangedLocked acts on speech that was turned on or off.
+func (s *Session) speechChangedLocked() {
+	// The observed times are of either first words or first audio.
+	s.delays.Forget()
+	if !s.infer.Voice.Enabled {
+		s.silenceLocked()
 	}
 }
 

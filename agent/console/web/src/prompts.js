@@ -53,6 +53,8 @@ export class PromptsPanel {
   #prompt = h('textarea', { id: 'profile-prompt', maxLength: 8000, required: true, rows: 9, spellcheck: true });
   #language = h('input', { id: 'profile-language', maxLength: 35, autocomplete: 'off', placeholder: 'as set' });
   #voice = h('input', { id: 'profile-voice', maxLength: 80, autocomplete: 'off', spellcheck: false, placeholder: 'as set' });
+  #speech = h('select', { id: 'profile-speech' }, h('option', { value: '' }, 'as set'), h('option', { value: 'true' }, 'on'), h('option', { value: 'false' }, 'off'));
+  #gain = h('input', { id: 'profile-gain', type: 'number', min: -24, max: 12, step: 'any', placeholder: 'as set' });
   #suggestion = h('input', { id: 'profile-suggestion', maxLength: 2000, autocomplete: 'off' });
   #remove = h('button', { class: 'quiet', type: 'button', id: 'profile-remove' }, 'Delete');
   #copy = h('button', { class: 'quiet', type: 'button', id: 'profile-copy' }, 'Copy');
@@ -71,7 +73,7 @@ export class PromptsPanel {
     const field = (label, input) => h('p', {}, h('label', { for: input.id }, label), input);
     const form = h('form', { class: 'prompts' }, field('Profile', this.#pick), h('div', { class: 'row' }, fresh, imported, this.#file),
       field('Name', this.#name), field('Label', this.#label), field('Prompt', this.#prompt), field('Suggested instruction', this.#suggestion),
-      field('Language', this.#language), field('Voice', this.#voice),
+      field('Language', this.#language), field('Voice', this.#voice), field('Speech', this.#speech), field('Level of the voice, dB', this.#gain),
       h('div', { class: 'row' }, h('button', { class: 'act', id: 'profile-save' }, 'Save'), this.#copy, this.#export, this.#remove), this.#said);
     const drop = h('button', { class: 'quiet', type: 'button', id: 'sheet-remove' }, 'Remove');
     const sheet = h('form', { class: 'prompts' }, h('label', { for: 'match-sheet' }, 'Names, numbers, colours, terms and facts'), this.#sheet,
@@ -86,7 +88,7 @@ export class PromptsPanel {
       if (e.target !== this.#pick) this.#dirty = true;
     });
     this.#pick.addEventListener('change', () => this.#choose(this.#pick.value));
-    fresh.addEventListener('click', () => this.#begin({ name: '', label: '', prompt: '', suggestion: '', language: '', voice: '' }));
+    fresh.addEventListener('click', () => this.#begin({ name: '', label: '', prompt: '', suggestion: '', language: '', voice: '', speech: '', voice_gain: '' }));
     this.#copy.addEventListener('click', () => {
       const taken = this.#profiles().map((p) => p.name);
       this.#begin({ ...this.#form(), name: copyName(this.#chosen || this.#name.value || 'profile', taken), label: `${this.#label.value} copy`.slice(0, 40) });
@@ -117,7 +119,10 @@ export class PromptsPanel {
   }
 
   #form() {
-    return { label: this.#label.value, prompt: this.#prompt.value, suggestion: this.#suggestion.value, language: this.#language.value, voice: this.#voice.value };
+    return {
+      label: this.#label.value, prompt: this.#prompt.value, suggestion: this.#suggestion.value, language: this.#language.value, voice: this.#voice.value,
+      speech: this.#speech.value, voice_gain: this.#gain.value,
+    };
   }
 
   #draw() {
@@ -144,6 +149,8 @@ export class PromptsPanel {
     this.#suggestion.value = p.suggestion;
     this.#language.value = p.language ?? '';
     this.#voice.value = p.voice ?? '';
+    this.#speech.value = String(p.speech ?? '');
+    this.#gain.value = p.voice_gain ?? '';
   }
 
   #buttons() {

@@ -15,6 +15,7 @@
  * @property {string} prompt
  * @property {string} suggestion
  * @property {string} [language] @property {string} [voice] while it is in force
+ * @property {boolean} [speech] @property {number} [voice_gain] meanwhile, dB
  * @property {string} [kind] built-in, changed, own
  *
  * @typedef {object} Settings
