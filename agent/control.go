@@ -151,7 +151,7 @@ type Snapshot struct {
 	Late     uint64 `json:"late"`
 	Dropped  uint64 `json:"dropped"`
 	Failed   uint64 `json:"failed"`
-	// VoiceProblem is why speech fails; "" when it works.
+	// VoiceProblem is why speech fails, with the engine or in this room alone; "" when it works.
 	VoiceProblem string `json:"voice_problem,omitempty"`
 	// LongSide (pixels), MaxSlices and WindowSize are settings that bound a cycle's cost and window.
 	LongSide   int `json:"long_side"`

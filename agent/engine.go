@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -132,6 +133,16 @@ func (e *engine) Name() string { return e.current().model.Name() }
 
 // Status implements inference.Model.
 func (e *engine) Status() inference.Status { return e.current().model.Status() }
+
+// voiceProblem returns why speech fails: with the model, or in this room alone.
+func (e *engine) voiceProblem() string {
+	c := e.current()
+	problem := c.model.Status().VoiceProblem
+	if r, ok := c.Session.(inference.VoiceReporter); ok {
+		problem = cmp.Or(problem, r.VoiceProblem())
+	}
+	return problem
+}
 
 // Capabilities implements inference.Model.
 func (e *engine) Capabilities() inference.Capabilities { return e.current().model.Capabilities() }

@@ -186,3 +186,40 @@ func TestGainAtTheStart(t *testing.T) {
 		r.stop()
 	})
 }
+
+// tired is a model whose voice rests in the first of its sessions.
+type tired struct {
+	*agenttest.Engine
+
+	sessions int
+}
+
+func (m *tired) NewSession() (inference.Session, error) {
+	s, err := m.Engine.NewSession()
+	if m.sessions++; m.sessions == 1 {
+		return tiredSession{s}, err
+	}
+	return s, err
+}
+
+type tiredSession struct{ inference.Session }
+
+func (tiredSession) VoiceProblem() string { return "too slow" }
+
+// TestVoiceProblemOfOneRoom: what the voice lacks in a room is in that room's status, and what the engine lacks in all.
+func TestVoiceProblemOfOneRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &tired{Engine: &agenttest.Engine{Answer: steady(500*time.Millisecond, time.Second)}}
+		var rooms [2]*rig
+		for i := range rooms {
+			rooms[i] = newRig(t, nil, func(o *agent.Options) { o.Model = m })
+		}
+		require.Equal(t, "too slow", rooms[0].Snapshot().VoiceProblem)
+		require.Empty(t, rooms[1].Snapshot().VoiceProblem)
+		m.Phase = func() inference.Status { return inference.Status{VoiceProblem: "no program"} }
+		for _, r := range rooms {
+			require.Equal(t, "no program", r.Snapshot().VoiceProblem)
+			r.stop()
+		}
+	})
+}

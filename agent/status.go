@@ -164,7 +164,7 @@ func (s *Session) Snapshot() Snapshot {
 		Profiles:       s.suggestedLocked(),
 		CycleCount:     s.cycle,
 		FramesBuffered: s.window.Len(),
-		VoiceProblem:   s.engine.Status().VoiceProblem,
+		VoiceProblem:   s.engine.voiceProblem(),
 		LongSide:       s.media.LongSide,
 		MaxSlices:      s.infer.MaxSlices,
 		WindowSize:     s.media.WindowSize,

@@ -288,6 +288,12 @@ type Husher interface {
 	Hush()
 }
 
+// VoiceReporter is a Session that may lack the model's voice while others have it.
+type VoiceReporter interface {
+	// VoiceProblem is Status.VoiceProblem of this session alone. It may be called at any time.
+	VoiceProblem() string
+}
+
 // Speaker speaks texts. It is also an optional interface of a Session, for texts that are not answers: there Speak may
 // run beside Generate, and words are pronounced as the last prompt says.
 type Speaker interface {

@@ -20,7 +20,7 @@ const (
 )
 
 // errSlow is the problem of a model that speaks too slowly.
-var errSlow = errors.New("the model's voice is slower than real time: a speech program speaks in some rooms until it keeps up")
+var errSlow = errors.New("the model's voice is slower than real time: a speech program speaks in this room until it keeps up")
 
 // strain decides which rooms have the model's voice. Where it is too slow for all, the room that began to speak last rests it.
 type strain struct {
@@ -103,17 +103,11 @@ func (s *strain) sentence(slow bool, now time.Time) {
 	}
 }
 
-// resting reports whether a room rests the model's voice, and any whether some room does.
+// resting reports whether a room rests the model's voice.
 func (s *strain) resting(room *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rests[room]
-}
-
-func (s *strain) any() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.rests) > 0
 }
 
 // pace follows the sound of an answer as it comes.

@@ -39,7 +39,8 @@ const (
 // Where the model's voice is slower than real time for some sentences in a row, the room that began to speak last goes on with synth
 // from its next sentence on, until the others keep up.
 //
-// When a voice fails, Status returns the problem, and each new one is logged once. What no voice speaks has text only.
+// When a voice fails, Status returns the problem, and each new one is logged once; that of a room whose model's voice rests is returned by
+// its session's VoiceProblem alone. What no voice speaks has text only.
 func Wrap(model inference.Model, synth *Synthesizer) inference.Model {
 	return &voiced{Model: model, synth: synth, log: synth.log, strain: newStrain()}
 }
@@ -128,12 +129,41 @@ func (v *voiced) report(whose int, err error) {
 	}
 }
 
-var _ inference.Speaker = (*session)(nil)
+var (
+	_ inference.Speaker       = (*session)(nil)
+	_ inference.VoiceReporter = (*session)(nil)
+)
 
 type session struct {
 	inference.Session
-	v    *voiced
-	says atomic.Pointer[map[string]string] // pronunciations of the last prompt
+	v     *voiced
+	says  atomic.Pointer[map[string]string] // pronunciations of the last prompt
+	rests atomic.Bool                       // a program speaks in place of the model, which is too slow
+}
+
+// VoiceProblem implements inference.VoiceReporter.
+func (s *session) VoiceProblem() string {
+	if s.rests.Load() {
+		return errSlow.Error()
+	}
+	return ""
+}
+
+// own reports whether the model speaks, if it is to speak.
+func (s *session) own(wanted bool) bool {
+	own := wanted && s.v.strain.begin(s, time.Now())
+	s.rest(wanted && !own)
+	return own
+}
+
+// rest sets whether a program speaks in place of the model, and logs each change.
+func (s *session) rest(now bool) {
+	switch before := s.rests.Swap(now); {
+	case now && !before:
+		s.v.log.Warn().Err(errSlow).Msg("voice fell back")
+	case before && !now:
+		s.v.log.Info().Msg("voice fallback ended")
+	}
 }
 
 // Close implements inference.Session.
@@ -156,7 +186,7 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 		return s.Session.Generate(ctx, p)
 	}
 	synth, own := s.v.speaker(p.Voice)
-	own = own && s.v.strain.begin(s, time.Now())
+	own = s.own(own)
 	if !own && s.v.Model.Capabilities().Speech {
 		p.Speech = false // it would be made for nothing
 	}
@@ -177,7 +207,7 @@ func (s *session) Speak(ctx context.Context, text, voice, language string) iter.
 		how.says = *says
 	}
 	speaker, ok := s.Session.(inference.Speaker)
-	how.own = how.own && ok && s.v.strain.begin(s, time.Now())
+	how.own = s.own(how.own && ok)
 	return s.voiced(ctx, how, func(ctx context.Context) iter.Seq2[inference.Chunk, error] {
 		if how.own {
 			return orText(text, speaker.Speak(ctx, text, s.v.ownVoice(voice), language))
@@ -430,7 +460,7 @@ func (m *mixer) left() bool {
 // rest lets the speech program go on from a byte of the text. An engine that still writes goes on writing.
 func (m *mixer) rest(from int) bool {
 	if m.v.strain.resting(m.room) {
-		m.v.report(ofModel, errSlow)
+		m.room.rest(true)
 	}
 	m.own, m.from = false, from
 	goOn := true
@@ -502,11 +532,7 @@ func (m *mixer) end() bool {
 	}
 	switch {
 	case m.own && m.sounds:
-		if m.v.strain.any() {
-			m.v.report(ofModel, errSlow)
-		} else {
-			m.v.report(ofModel, nil)
-		}
+		m.v.report(ofModel, nil)
 		return true
 	case m.own && inference.Judge(m.text.String(), true) == inference.Says:
 		m.fail(inference.VoiceFailure{Err: errMute})
