@@ -295,7 +295,7 @@ type VoiceReporter interface {
 }
 
 // Speaker speaks texts. It is also an optional interface of a Session, for texts that are not answers: there Speak may
-// run beside Generate, and words are pronounced as the last prompt says.
+// run beside Generate, words are pronounced as the last prompt says, and its VoiceNow changes the voice between sentences.
 type Speaker interface {
 	// Speak yields the text and its audio, in any order of the two. The voice is named as in Prompt.Voice, the language
 	// by a BCP 47 tag; "" means the configured ones. The sequence ends with the text, or with an error as its

@@ -37,6 +37,7 @@ type choir struct {
 
 	dots  atomic.Bool // answers are no words, with sound
 	fails atomic.Bool // the voice of a text fails behind its first sound
+	slow  atomic.Bool // sound comes slower than it is heard
 
 	mu    sync.Mutex
 	sound map[string][]int16 // by text
@@ -79,6 +80,9 @@ func (s *singer) heard(said iter.Seq2[inference.Chunk, error]) iter.Seq2[inferen
 		var sound []int16
 		torn := false
 		for c, err := range said {
+			if s.c.slow.Load() {
+				time.Sleep(time.Duration(len(c.Audio))*time.Second/24000 + 200*time.Millisecond)
+			}
 			text += c.Text
 			sound = append(sound, c.Audio...)
 			s.c.mu.Lock()
@@ -271,6 +275,39 @@ func TestOwnVoiceInRooms(t *testing.T) {
 			}
 		}
 	})
+	const story = "A dog runs over there. It has a stick. A man waits for it. He has a ball. They play in the yard. All is well."
+	t.Run("another voice is chosen while it speaks", func(t *testing.T) {
+		s.t = t
+		id, own := "flite:slt", inference.VoiceModel
+		before, n := programs(engine), len(s.records.Records())
+		require.NoError(t, s.Session.Say(agent.Announcement{Text: story, Interrupt: true}, "ana"))
+		require.Eventually(t, func() bool { return s.Snapshot().Status.Chip == "speaking" }, patience, time.Millisecond)
+		_, err := s.Change(agent.Change{Settings: agent.Settings{Voice: &id}}, "ana")
+		require.NoError(t, err)
+		r := s.next(n, "the whole text", func(r agent.Record) bool { return r.Announced != "" })
+		require.Equal(t, agent.OutcomeSpoken, r.Outcome)
+		require.Equal(t, story, r.Text)
+		said := programs(engine) - before
+		require.True(t, said > 0 && said < 6, "%d sentences of the chosen voice", said)
+		gaps := r.EndedAt.Sub(r.StartedAt).Seconds() - r.AudioSec
+		t.Logf("%d sentences of another voice, %.0f ms of gaps", said, 1000*gaps)
+		require.Less(t, gaps, 0.3)
+		_, err = s.Change(agent.Change{Settings: agent.Settings{Voice: &own}}, "ana")
+		require.NoError(t, err)
+	})
+	t.Run("another voice goes on where it is too slow, in one room", func(t *testing.T) {
+		s.t = t
+		c.slow.Store(true)
+		defer c.slow.Store(false)
+		before := programs(engine)
+		r := s.says(agent.Announcement{Text: story, Interrupt: true})
+		require.Equal(t, agent.OutcomeSpoken, r.Outcome)
+		require.Equal(t, story, r.Text)
+		require.Greater(t, programs(engine), before)
+		require.Contains(t, s.Snapshot().VoiceProblem, "slower than real time")
+		require.Empty(t, rooms[1].Snapshot().VoiceProblem)
+	})
+	s = rooms[1]
 	t.Run("another voice goes on where it fails", func(t *testing.T) {
 		s.t = t
 		c.fails.Store(true)

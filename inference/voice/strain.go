@@ -116,6 +116,9 @@ type pace struct {
 	sounded time.Duration
 	slow    bool // there was a gap in this sentence
 	at      int  // byte of the text behind the words that have a time
+	// open is the end of a sentence whose last word goes on beyond its piece of sound, from the first sample on; 0 for none. No later
+	// word has a time yet.
+	open time.Duration
 }
 
 // add takes a piece of sound.
@@ -129,11 +132,17 @@ func (p *pace) add(length time.Duration, now time.Time) {
 	p.sounded += length
 }
 
-// pass passes words of a text. It returns the first that ends a sentence within the sound, and the byte of the text behind it; -1 if none
-// does. ended is called for each end of a sentence.
-func (p *pace) pass(text string, c inference.Chunk, ended func()) (word, at int) {
-	word = -1
-	length := duration(len(c.Audio), c.AudioRate)
+// pass passes words of a text with their piece of sound, the one that was added last. It returns how much of the sound, how many of
+// the words and how many bytes of the text are up to the first end of a sentence within the sound; no text if none ends there. ended is called
+// for each end of a sentence.
+func (p *pace) pass(text string, c inference.Chunk, ended func()) (sound time.Duration, words, at int) {
+	from := p.sounded - duration(len(c.Audio), c.AudioRate)
+	if p.open > 0 && p.open <= p.sounded {
+		sound, at = p.open-from, p.at
+	}
+	if p.open <= p.sounded || len(c.Words) > 0 {
+		p.open = 0
+	}
 	for i, w := range c.Words {
 		if k := strings.Index(text[p.at:], w.Text); k >= 0 {
 			p.at += k + len(w.Text)
@@ -142,11 +151,14 @@ func (p *pace) pass(text string, c inference.Chunk, ended func()) (word, at int)
 			continue
 		}
 		ended()
-		if word < 0 && w.End >= 0 && w.End <= length {
-			word, at = i, p.at
+		switch end := from + w.End; {
+		case end > p.sounded && i == len(c.Words)-1:
+			p.open = end
+		case at == 0 && w.End >= 0 && end <= p.sounded:
+			sound, words, at = w.End, i+1, p.at
 		}
 	}
-	return word, at
+	return sound, words, at
 }
 
 // ends reports whether a word ends a sentence.

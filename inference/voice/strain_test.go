@@ -24,6 +24,7 @@ type slowly struct {
 	takes  atomic.Int64 // to make a sentence
 	hushed atomic.Int64
 	behind bool         // the end of the text is reported before the sound
+	early  bool         // the words of a sentence come with the first part of its sound
 	left   atomic.Int64 // answers that were not heard to their end
 }
 
@@ -84,7 +85,11 @@ func (r *slowRoom) sentence(ctx context.Context, s string, yield func(inference.
 			Text: w, Start: time.Duration(i) * 300 * time.Millisecond, End: time.Duration(i+1) * 300 * time.Millisecond,
 		})
 	}
-	return yield(c, nil)
+	rest := c.Audio[:0]
+	if r.e.early {
+		c.Audio, rest = c.Audio[:modelRate/2], c.Audio[modelRate/2:]
+	}
+	return yield(c, nil) && (len(rest) == 0 || yield(inference.Chunk{Audio: rest, AudioRate: modelRate, Words: []inference.WordTime{}}, nil))
 }
 
 func twoRooms(t *testing.T, m inference.Model) (rooms [2]inference.Session) {
@@ -101,6 +106,7 @@ func twoRooms(t *testing.T, m inference.Model) (rooms [2]inference.Session) {
 func whole(t *testing.T, chunks iter.Seq2[inference.Chunk, error]) *answer {
 	t.Helper()
 	a := &answer{}
+	var began time.Time
 	for c, err := range chunks {
 		require.NoError(t, err)
 		a.text.WriteString(c.Text)
@@ -108,6 +114,10 @@ func whole(t *testing.T, chunks iter.Seq2[inference.Chunk, error]) *answer {
 			a.ends++
 		}
 		if len(c.Audio) > 0 {
+			if began.IsZero() {
+				began = time.Now()
+			}
+			a.gap = max(a.gap, time.Since(began)-a.duration())
 			a.spoken = append(a.spoken, c)
 		}
 	}
@@ -218,23 +228,62 @@ func TestVoiceChangesBetweenSentences(t *testing.T) {
 	var chosen atomic.Value
 	now := func() string { return chosen.Load().(string) } //nolint:forcetypeassert // set in this test only
 
-	t.Run("from the model", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			e := &slowly{engine: engine{speaks: true}, behind: true}
-			e.takes.Store(int64(900 * time.Millisecond))
-			m := voice.Wrap(e, speech)
-			s, err := m.NewSession()
-			require.NoError(t, err)
-			chosen.Store("model")
-			go func() {
-				time.Sleep(time.Second)
-				chosen.Store("espeak-ng:en")
-			}()
-			a := whole(t, s.Generate(t.Context(), inference.Prompt{Speech: true, Voice: "model", VoiceNow: now}))
-			require.Equal(t, 2, ownChunks(a), "one sentence before the choice, one that was being spoken")
-			require.Empty(t, m.Status().VoiceProblem)
-			require.NoError(t, s.Close())
+	generate := func(ctx context.Context, s inference.Session) iter.Seq2[inference.Chunk, error] {
+		return s.Generate(ctx, inference.Prompt{Speech: true, Voice: "model", VoiceNow: now})
+	}
+	for name, tt := range map[string]struct {
+		e   *slowly
+		say func(context.Context, inference.Session) iter.Seq2[inference.Chunk, error]
+	}{
+		"from the model":                        {&slowly{}, generate},
+		"from the model, behind the text":       {&slowly{behind: true}, generate},
+		"from the model, in parts of sentences": {&slowly{early: true}, generate},
+		"from the model, in a given text": {&slowly{}, func(ctx context.Context, s inference.Session) iter.Seq2[inference.Chunk, error] {
+			for range generate(ctx, s) { // the room's voice is known from its comments
+				break
+			}
+			return s.(inference.Speaker).Speak(ctx, fourSentences, "model", "en") //nolint:forcetypeassert // a wrapped session is one
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tt.e.speaks = true
+				tt.e.takes.Store(int64(900 * time.Millisecond))
+				m := voice.Wrap(tt.e, speech)
+				s, err := m.NewSession()
+				require.NoError(t, err)
+				chosen.Store("model")
+				said := tt.say(t.Context(), s)
+				go func() {
+					time.Sleep(time.Second)
+					chosen.Store("espeak-ng:en")
+				}()
+				a := whole(t, said)
+				own := ownChunks(a)
+				if tt.e.early {
+					own /= 2
+				}
+				require.Equal(t, 2, own, "one sentence before the choice, one that was being spoken")
+				require.Zero(t, a.gap)
+				require.Empty(t, m.Status().VoiceProblem)
+				require.NoError(t, s.Close())
+			})
 		})
+	}
+
+	t.Run("without a gap", func(t *testing.T) { // in real time, as the program's work takes some
+		e := &slowly{engine: engine{speaks: true}}
+		e.takes.Store(int64(200 * time.Millisecond))
+		s, err := voice.Wrap(e, speech).NewSession()
+		require.NoError(t, err)
+		chosen.Store("model")
+		changing := time.AfterFunc(300*time.Millisecond, func() { chosen.Store("espeak-ng:en") })
+		defer changing.Stop()
+		a := whole(t, generate(t.Context(), s))
+		own := ownChunks(a)
+		require.True(t, own > 0 && own < 4, "%d sentences of the model", own)
+		require.Less(t, a.gap, 100*time.Millisecond)
+		require.NoError(t, s.Close())
 	})
 
 	t.Run("from a program", func(t *testing.T) {

@@ -92,6 +92,14 @@ func (v *voiced) speaker(voice string) (synth *Synthesizer, own bool) {
 	return synth, false
 }
 
+// speakerNow returns speaker for the voice that is chosen at the time; nil for one voice.
+func (v *voiced) speakerNow(voice func() string) func() (*Synthesizer, bool) {
+	if voice == nil {
+		return nil
+	}
+	return func() (*Synthesizer, bool) { return v.speaker(voice()) }
+}
+
 // VoiceStats counts the sentences of its speech programs.
 func (v *voiced) VoiceStats() Stats { return v.synth.Stats() }
 
@@ -137,8 +145,14 @@ var (
 type session struct {
 	inference.Session
 	v     *voiced
-	says  atomic.Pointer[map[string]string] // pronunciations of the last prompt
-	rests atomic.Bool                       // a program speaks in place of the model, which is too slow
+	last  atomic.Pointer[told] // of the last prompt
+	rests atomic.Bool          // a program speaks in place of the model, which is too slow
+}
+
+// told is what a prompt tells the voice, also for texts that are not answers.
+type told struct {
+	says map[string]string // pronunciations
+	now  func() string     // Prompt.VoiceNow
 }
 
 // VoiceProblem implements inference.VoiceReporter.
@@ -181,7 +195,7 @@ type item struct {
 
 // Generate yields the inner engine's answer with speech.
 func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
-	s.says.Store(&p.Pronunciations)
+	s.last.Store(&told{p.Pronunciations, p.VoiceNow})
 	if !p.Speech {
 		return s.Session.Generate(ctx, p)
 	}
@@ -191,10 +205,7 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 		p.Speech = false // it would be made for nothing
 	}
 	p.Voice = s.v.ownVoice(p.Voice)
-	how := speaking{synth: synth, own: own, language: p.Language, says: p.Pronunciations}
-	if p.VoiceNow != nil {
-		how.now = func() (*Synthesizer, bool) { return s.v.speaker(p.VoiceNow()) }
-	}
+	how := speaking{synth: synth, own: own, language: p.Language, says: p.Pronunciations, now: s.v.speakerNow(p.VoiceNow)}
 	return s.voiced(ctx, how, func(ctx context.Context) iter.Seq2[inference.Chunk, error] { return s.Session.Generate(ctx, p) })
 }
 
@@ -203,8 +214,8 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 func (s *session) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
 	how := speaking{given: text, language: language}
 	how.synth, how.own = s.v.speaker(voice)
-	if says := s.says.Load(); says != nil {
-		how.says = *says
+	if last := s.last.Load(); last != nil {
+		how.says, how.now = last.says, s.v.speakerNow(last.now)
 	}
 	speaker, ok := s.Session.(inference.Speaker)
 	how.own = s.own(how.own && ok)
@@ -436,15 +447,15 @@ func (m *mixer) written() bool {
 func (m *mixer) hear(c *inference.Chunk) int {
 	now := time.Now()
 	m.pace.add(duration(len(c.Audio), c.AudioRate), now)
-	word, at := m.pace.pass(m.text.String(), *c, func() {
+	sound, words, at := m.pace.pass(m.text.String(), *c, func() {
 		m.v.strain.sentence(m.pace.slow, now)
 		m.pace.slow = false
 	})
-	if word < 0 || !m.v.strain.resting(m.room) && !m.left() {
+	if at == 0 || !m.v.strain.resting(m.room) && !m.left() {
 		return -1
 	}
-	c.Audio = c.Audio[:int(c.Words[word].End*time.Duration(c.AudioRate)/time.Second)]
-	c.Words = c.Words[:word+1]
+	c.Audio = c.Audio[:int(sound*time.Duration(c.AudioRate)/time.Second)]
+	c.Words = c.Words[:words]
 	return at
 }
 

@@ -90,7 +90,8 @@ func letters(text string, n int) []inference.Chunk {
 type answer struct {
 	text   strings.Builder
 	spoken []inference.Chunk
-	ends   int // of its text
+	ends   int           // of its text
+	gap    time.Duration // how much later than its time a piece of sound came, at most
 	err    error
 }
 
