@@ -7,6 +7,7 @@ import (
 	"errors"
 	"iter"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,6 +27,7 @@ import (
 	"touchline/inference/minicpmo"
 	"touchline/inference/minicpmo/minicpmotest"
 	"touchline/inference/residency"
+	"touchline/inference/tokenizer"
 	"touchline/inference/voice"
 	"touchline/internal/e2e/stage"
 	"touchline/models"
@@ -35,7 +37,6 @@ import (
 type choir struct {
 	*minicpmo.Engine
 
-	dots  atomic.Bool // answers are no words, with sound
 	fails atomic.Bool // the voice of a text fails behind its first sound
 	slow  atomic.Bool // sound comes slower than it is heard
 
@@ -60,12 +61,6 @@ type singer struct {
 var errTorn = errors.New("a torn string")
 
 func (s *singer) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
-	if s.c.dots.Load() {
-		return func(yield func(inference.Chunk, error) bool) {
-			_ = yield(inference.Chunk{Text: inference.Silence}, nil) &&
-				yield(inference.Chunk{Audio: slices.Repeat([]int16{20000, -20000}, 12000), AudioRate: 24000, Words: []inference.WordTime{}}, nil)
-		}
-	}
 	return s.heard(s.Session.Generate(ctx, p))
 }
 
@@ -170,14 +165,56 @@ func briefly(cfg configs.Config) configs.Config {
 	return cfg
 }
 
+// speakingBundle writes the small model that speaks.
+func speakingBundle(t *testing.T) *models.Bundle {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "speaking")
+	require.NoError(t, minicpmotest.Speaking(t.Context(), moduleRoot, t.TempDir(), dir))
+	bundle, err := models.OpenBundle(dir)
+	require.NoError(t, err)
+	return bundle
+}
+
+// TestOwnVoiceKeepsSilent: answers of dots are silent looks of a room, and nothing is heard. The model can answer nothing else.
+func TestOwnVoiceKeepsSilent(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	bundle := speakingBundle(t)
+	cfg := withModel(bundle.Dir)
+	text, err := os.ReadFile(bundle.Path("tokenizer.json"))
+	require.NoError(t, err)
+	words, err := tokenizer.Parse(text)
+	require.NoError(t, err)
+	dots := words.EncodeLiteral(inference.Silence)
+	require.Equal(t, slices.Repeat(dots[:1], len(inference.Silence)), dots)
+	cfg.Inference.Voice.MaxTokens, cfg.Inference.MiniCPM.SuppressTokens = len(dots), nil
+	for id := range bundle.Manifest.Dims.Decoder.Vocab {
+		if id != int(dots[0]) {
+			cfg.Inference.MiniCPM.SuppressTokens = append(cfg.Inference.MiniCPM.SuppressTokens, id)
+		}
+	}
+	engine, err := bot.NewEngine(cfg.Bot(), zerolog.Nop())
+	require.NoError(t, err)
+	h.run("engine", engine.Run)
+	b, records := h.bot(cfg, "dots", engine)
+	h.run("bot", b.Run)
+	s := stall{b, t, records, h.listener("dots")}
+	h.camera("dots", "")
+	for n := range 3 {
+		r := s.next(n, "a silent look", func(r agent.Record) bool { return r.Announced == "" })
+		require.Equal(t, agent.OutcomeSilent, r.Outcome, r.Reason)
+		require.Zero(t, r.AudioSec)
+	}
+	require.True(t, engine.Capabilities().OwnVoice)
+	require.Zero(t, programs(engine))
+	require.Empty(t, s.viewer.Seen().Talks)
+}
+
 // newChoir loads the small model that speaks. The engine runs until the test ends.
 func newChoir(h *fixture) (*choir, *bot.Engine) {
 	h.t.Helper()
-	dir := filepath.Join(h.t.TempDir(), "speaking")
-	require.NoError(h.t, minicpmotest.Speaking(h.t.Context(), moduleRoot, h.t.TempDir(), dir))
-	cfg := briefly(withModel(dir))
-	bundle, err := models.OpenBundle(dir)
-	require.NoError(h.t, err)
+	bundle := speakingBundle(h.t)
+	cfg := briefly(withModel(bundle.Dir))
 	own := cfg.Bot()
 	own.Engine.Voice.Program = inference.VoiceModel
 	unused, err := bot.NewEngine(own, zerolog.Nop())
@@ -234,15 +271,6 @@ func TestOwnVoiceInRooms(t *testing.T) {
 		require.Empty(t, rooms[0].Snapshot().VoiceProblem)
 	})
 	s := rooms[0]
-	t.Run("dots are silent", func(t *testing.T) {
-		s.t = t
-		c.dots.Store(true)
-		n := len(s.records.Records())
-		r := s.next(n+1, "a silent look", func(r agent.Record) bool { return r.Outcome == agent.OutcomeSilent })
-		c.dots.Store(false)
-		require.Zero(t, r.AudioSec)
-		require.Zero(t, programs(engine))
-	})
 	t.Run("an instruction cuts it", func(t *testing.T) {
 		s.t = t
 		about := "Look at the keeper."
