@@ -132,9 +132,9 @@ func (p *pace) add(length time.Duration, now time.Time) {
 	p.sounded += length
 }
 
-// pass passes words of a text with their piece of sound, the one that was added last. It returns how much of the sound, how many of
-// the words and how many bytes of the text are up to the first end of a sentence within the sound; no text if none ends there. ended is called
-// for each end of a sentence.
+// pass passes words of a text with their piece of sound, the one that was added last. It returns the time in the sound, the number of
+// words and the byte of the text behind the first sentence that ends within the sound; byte 0 if none does. ended is called for each end
+// of a sentence.
 func (p *pace) pass(text string, c inference.Chunk, ended func()) (sound time.Duration, words, at int) {
 	from := p.sounded - duration(len(c.Audio), c.AudioRate)
 	if p.open > 0 && p.open <= p.sounded {

@@ -239,7 +239,8 @@ func TestVoiceChangesBetweenSentences(t *testing.T) {
 		"from the model, behind the text":       {&slowly{behind: true}, generate},
 		"from the model, in parts of sentences": {&slowly{early: true}, generate},
 		"from the model, in a given text": {&slowly{}, func(ctx context.Context, s inference.Session) iter.Seq2[inference.Chunk, error] {
-			for range generate(ctx, s) { // the room's voice is known from its comments
+			for _, err := range generate(ctx, s) { // the room's voice is known from its comments
+				require.NoError(t, err)
 				break
 			}
 			return s.(inference.Speaker).Speak(ctx, fourSentences, "model", "en") //nolint:forcetypeassert // a wrapped session is one
