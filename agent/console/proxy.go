@@ -34,6 +34,8 @@ func (s *Server) signalProxy() (apiFunc, error) {
 			r.SetURL(target)
 			r.SetXForwarded()
 			hideSecrets(r.Out.Header, s.guard)
+			// Compression takes the server 1 MB and more for each connection, and signalling is short.
+			r.Out.Header.Del("Sec-WebSocket-Extensions")
 		},
 		ModifyResponse: func(resp *http.Response) error {
 			// The guard checks access, and enter has set the headers.
