@@ -22,6 +22,9 @@ import (
 
 const (
 	joinTimeout = 5 * time.Second
+	// resendable is the number of packets of a track that are kept for receivers that miss some, of 1.5 kB each: about as many
+	// as the LiveKit server keeps, and half of the library's default.
+	resendable = 512
 	// reconnectGrace is how long the client library may try to reconnect by itself.
 	reconnectGrace = 3 * time.Second
 	// noticeAfter is how long it may try before the room counts as away.
@@ -276,6 +279,7 @@ func (c *connection) join(ctx context.Context, ses *session, token string) error
 	opts := []lksdk.ConnectOption{
 		lksdk.WithAutoSubscribe(false),
 		lksdk.WithConnectTimeout(joinTimeout),
+		lksdk.WithRetransmitBufferSize(resendable),
 		lksdk.WithLogger(libraryLogger(c.log, ses.quiet)),
 	}
 	if c.reports != nil {
