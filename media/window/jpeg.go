@@ -22,7 +22,7 @@ func JPEG(f media.VideoFrame, quality int) ([]byte, error) {
 	if err := jpeg.Encode(&out, planes(f), &jpeg.Options{Quality: quality}); err != nil {
 		return nil, fmt.Errorf("write a JPEG: %w", err)
 	}
-	return out.Bytes(), nil
+	return bytes.Clone(out.Bytes()), nil // without the buffer's spare half: the caller may keep many
 }
 
 // FromJPEG decodes a JPEG to a picture without times.
