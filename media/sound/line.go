@@ -82,7 +82,7 @@ type Line struct {
 	held int64   // capacity in samples
 
 	mu   sync.Mutex
-	ring []int16 // by position modulo its length
+	ring []int16 // by position modulo held; none before the first sound, which many cameras never send: 96 kB for a second
 	loud []bool  // by block
 	base time.Time
 	end  int64 // position after the newest sample
@@ -113,7 +113,7 @@ type Line struct {
 // NewLine makes a Line for delays up to most that lowers its sound by duckDB decibels under speech.
 func NewLine(most time.Duration, duckDB float64) *Line {
 	blocks := (count(max(0, most)) + spare) / block
-	return &Line{duck: max(0, duckDB), held: blocks * block, ring: make([]int16, blocks*block), loud: make([]bool, blocks)}
+	return &Line{duck: max(0, duckDB), held: blocks * block, loud: make([]bool, blocks)}
 }
 
 // Piece is decoded sound.
@@ -193,6 +193,9 @@ func span(n int64) time.Duration { return media.TicksToDuration(n, Rate) }
 
 // store writes samples to the ring.
 func (l *Line) store(at int64, pcm []int16) {
+	if l.ring == nil {
+		l.ring = make([]int16, l.held)
+	}
 	if at > l.end {
 		l.clear(max(l.end, at-l.held), at)
 	}
@@ -236,7 +239,7 @@ func floor(p int64) int64 { return p - ((p%block)+block)%block }
 
 // sample returns the sample of a position, 0 if there is none.
 func (l *Line) sample(p int64) int16 {
-	if p >= l.end || p < l.end-l.held {
+	if l.ring == nil || p >= l.end || p < l.end-l.held {
 		return 0
 	}
 	return l.ring[l.index(p)]
