@@ -18,7 +18,7 @@ type yardFact struct {
 	parcels     int
 	twilight    int        // 1 at dusk, 2 at dawn
 	rained      [2]float64 // how long it has rained, 1 being 12 s, and how long it has not since, 1 being 40 s; -9 where it is not so
-	events      []*News    // of the last 10 s and the next second, oldest first; the key has the id of the person, car or animal
+	events      []*News    // of the last 10 s and the next second, and what shows for longer, oldest first; the key has the id of the person, car or animal
 }
 
 // person returns the person with an id, nil if out of sight.
@@ -85,7 +85,9 @@ func shows(kind string) span {
 	case "car_leave":
 		return span{0.3, 7}
 	case "rain_start":
-		return span{0.5, 6}
+		return span{0.5, 7.5}
+	case "rain_end":
+		return span{0.3, 7.5}
 	case "lamp_fails":
 		return span{0.3, 4.5}
 	case "lamp_on":
@@ -100,6 +102,8 @@ func shows(kind string) span {
 const (
 	missed = 7   // after which the absence of a person is no news
 	fresh  = 2.5 // since an event has begun to show
+
+	twilightFor = 18 // after dusk or dawn, in which it may be told
 )
 
 // carColours are those of the cars.
@@ -193,7 +197,7 @@ func (*yardWorld) facts(records []toyworld.Truth) []Fact {
 			if e.at <= t {
 				ages[e.Kind] = t - e.at
 			}
-			if age := t - e.at; -1 <= age && age <= 10 {
+			if age := t - e.at; -1 <= age && age <= 10 || slowly(e.Kind) && age <= twilightFor {
 				f.events = append(f.events, e)
 			}
 		}

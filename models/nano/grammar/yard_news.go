@@ -49,6 +49,29 @@ func visible(w Window, e *News) bool {
 	return e.Kind != "rain_start" || now.rain
 }
 
+// slowly reports whether an event goes on for half a minute.
+func slowly(kind string) bool { return kind == "dusk" || kind == "dawn" }
+
+// lingers reports whether an event that no longer shows as one may still be told: twilight goes on, and a lamp is not as one of the last
+// comments said.
+func lingers(now *Fact, e *News, known []told) bool {
+	age := now.t - e.at
+	said := func(kinds ...string) bool {
+		return slices.ContainsFunc(known, func(t told) bool { return slices.Contains(kinds, t.kind) })
+	}
+	switch e.Kind {
+	case "dusk":
+		return shows("dusk").to < age && age <= twilightFor && now.twilight == 1
+	case "dawn":
+		return shows("dawn").to < age && age <= twilightFor && now.twilight == 2
+	case "lamp_on":
+		return 0.3 < age && age < 7.5 && now.lamp == "on" && said("lamp_fails", "lamp_is_off")
+	case "lamp_fails":
+		return 0.3 < age && age < 7.5 && now.lamp == "broken" && said("lamp_on", "lamp_is_on")
+	}
+	return false
+}
+
 // leaving reports whether a window shows a person who leaves.
 func leaving(w Window, e *News) bool {
 	now, id := w.now(), e.key.id()
@@ -63,8 +86,8 @@ func leaving(w Window, e *News) bool {
 	return slices.ContainsFunc(w, func(f *Fact) bool { return f.person(id) != nil })
 }
 
-// untold lists the events that the last comments have not told, the one that ends first first: those that show in a window, and the
-// departures of persons in those comments. A person in those comments needs no arrival.
+// untold lists the events that the last comments have not told, the one that ends first first: those that show in a window, the
+// departures of persons in those comments, and what lingers. A person in those comments needs no arrival.
 func untold(w Window, last *News) []*News {
 	now := w.now()
 	var known []told
@@ -76,15 +99,28 @@ func untold(w Window, last *News) []*News {
 	}
 	out := showing(w)
 	for _, e := range now.events {
-		if age := now.t - e.at; strings.HasPrefix(e.Kind, "leave") && 0 < age && age < missed && named(e) && !slices.Contains(out, e) {
+		age := now.t - e.at
+		gone := strings.HasPrefix(e.Kind, "leave") && 0 < age && age < missed && named(e)
+		if (gone || lingers(now, e, known)) && !slices.Contains(out, e) {
 			out = append(out, e)
 		}
 	}
 	out = slices.DeleteFunc(out, func(e *News) bool {
 		return slices.Contains(known, e.told()) || strings.HasPrefix(e.Kind, "arrive") && named(e)
 	})
-	slices.SortStableFunc(out, func(a, b *News) int { return cmp.Compare(a.at+shows(a.Kind).to, b.at+shows(b.Kind).to) })
+	slices.SortStableFunc(out, func(a, b *News) int { return cmp.Compare(a.at+due(a.Kind), b.at+due(b.Kind)) })
 	return out
+}
+
+// due is for how long after it begins an event of a kind surely shows, in seconds.
+func due(kind string) float64 {
+	switch {
+	case kind == "car_arrive":
+		return 4 // then a short way is driven
+	case slowly(kind):
+		return twilightFor
+	}
+	return shows(kind).to
 }
 
 // pair is the first event; one of a person takes another person's along, which would be gone before the next comment.
