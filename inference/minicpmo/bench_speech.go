@@ -22,9 +22,9 @@ type SpeechStages struct {
 	// Beside the same beside a saturated decode of as many rooms, which rests beside sound as an engine's does.
 	Step, Sound, Beside map[int]Runs
 	// Ends is the longest run of an end of a turn, as a multiple of the median of ends of its length; Ready the time until the voice is
-	// loaded and warm.
-	Ends  float64
-	Ready time.Duration
+	// loaded and warm, of which EndsReady went to ends of turns.
+	Ends             float64
+	Ready, EndsReady time.Duration
 	// Used is the memory of the voice for Slots turns and one reference voice, in bytes, of which each slot has Slot.
 	Used, Slot int64
 	Slots      int
@@ -64,7 +64,7 @@ func (t *timer) speech(e *Engine, b *models.Bundle, d *device, o Options, so Sta
 		return err
 	}
 	defer func() { t.err = errors.Join(t.err, done()) }()
-	s.Ready = time.Since(begin)
+	s.Ready, s.EndsReady = time.Since(begin), w.endsTook
 	after, _, err := d.dev.MemInfo()
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/kvcache"
@@ -51,14 +52,15 @@ type waveNoise struct {
 type speechWave struct {
 	*networks.Arena
 
-	runtime *ort.Runtime
-	dims    models.Speech
-	float   models.Type
-	slots   kvcache.Layout
-	noise   waveNoise
-	prompt  int // frames
-	ring    int // rows of a ring of keys or values
-	single  bool
+	runtime  *ort.Runtime
+	dims     models.Speech
+	float    models.Type
+	slots    kvcache.Layout
+	noise    waveNoise
+	prompt   int           // frames
+	ring     int           // rows of a ring of keys or values
+	endsTook time.Duration // to run the ends of turns at warm-up
+	single   bool
 
 	encoder, flow, once, vocoder *ort.Session
 	ending                       *ort.Session // the vocoder of a turn's end of any length; nil in older bundles

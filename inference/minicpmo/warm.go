@@ -188,6 +188,7 @@ func (w *speechWave) warm(ctx context.Context) error {
 			}
 		}
 	}
+	begin := time.Now()
 	for n := tts.WindowCodes - 1; n >= tts.LeadSilence; n-- {
 		for _, first := range []bool{true, false} {
 			if first && n == tts.LeadSilence { // a turn without codes
@@ -203,5 +204,6 @@ func (w *speechWave) warm(ctx context.Context) error {
 		}
 	}
 	clear(w.turns)
+	w.endsTook = time.Since(begin)
 	return nil
 }

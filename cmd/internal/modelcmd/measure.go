@@ -124,7 +124,8 @@ func (b *bench) spoken(s minicpmo.SpeechStages) {
 	if s.Slots > 0 && b.Device == "cuda" {
 		const gigabyte = 1e9
 		b.add("voice: longest run of an end of a turn, against the median of its length", "times", "", []float64{s.Ends}, 2, true)
-		b.add("voice: time until it is loaded and warm", "s", "", []float64{s.Ready.Seconds()}, 15, true)
+		b.add("voice: time until it is loaded and warm", "s", "", []float64{s.Ready.Seconds()}, 0, true)
+		b.add("voice: of it for ends of turns of every length", "s", "", []float64{s.EndsReady.Seconds()}, 15, true)
 		b.add(fmt.Sprintf("voice: memory besides its %d slots", s.Slots), "GB", "",
 			[]float64{float64(s.Used-int64(s.Slots)*s.Slot) / gigabyte}, 3, true)
 		b.add("voice: memory of a slot", "GB", "", []float64{float64(s.Slot) / gigabyte}, .42, true)

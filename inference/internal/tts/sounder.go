@@ -66,13 +66,47 @@ type Sounder struct {
 	speaking atomic.Int32 // turns that will hand over windows
 	short    atomic.Bool  // turns wait for a slot
 	lost     atomic.Pointer[error]
-	running  atomic.Bool  // a run is under way
-	busy     atomic.Int64 // time that runs took
+	running  atomic.Bool // a run is under way
+	busy     usage       // of the device, by runs and by codes
 	wake     wake.Signal
 
 	mu     sync.Mutex
 	starts []*Turn   // that have a slot, and no voice in it yet
 	queue  []*window // in order of arrival
+}
+
+// usage counts the time in which one user or more work.
+type usage struct {
+	mu    sync.Mutex
+	users int
+	since time.Time // if there are users
+	total time.Duration
+}
+
+func (u *usage) begin(now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.users == 0 {
+		u.since = now
+	}
+	u.users++
+}
+
+func (u *usage) end(now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.users--; u.users == 0 {
+		u.total += now.Sub(u.since)
+	}
+}
+
+func (u *usage) sum(now time.Time) time.Duration {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.users > 0 {
+		return u.total + now.Sub(u.since)
+	}
+	return u.total
 }
 
 // NewSounder returns a sounder. ended is called after each run, from its goroutine.
@@ -127,11 +161,11 @@ func (s *Sounder) Run(ctx context.Context) (err error) {
 		}
 		batch, wait := s.batch()
 		if len(batch) > 0 {
-			begin := s.now()
+			s.busy.begin(s.now())
 			s.running.Store(true)
 			err := s.sound(batch)
 			s.running.Store(false)
-			s.busy.Add(int64(s.now().Sub(begin)))
+			s.busy.end(s.now())
 			if err != nil {
 				return err
 			}

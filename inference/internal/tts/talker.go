@@ -92,7 +92,6 @@ type Talker struct {
 	feedCost, stepCost average
 	window             average      // between two windows of a turn that is not far ahead
 	held               atomic.Int32 // slots
-	busy               atomic.Int64 // time that codes took
 
 	mu       sync.Mutex
 	incoming []*Turn
@@ -217,6 +216,7 @@ func (k *Talker) Work(left time.Duration, further bool, h Hurry) (bool, error) {
 		if !fits(k.feedCost) {
 			return false, nil
 		}
+		k.sounder.busy.begin(now)
 		err := k.feed(t)
 		k.took(now, &k.feedCost)
 		return true, err
@@ -224,6 +224,7 @@ func (k *Talker) Work(left time.Duration, further bool, h Hurry) (bool, error) {
 	if !k.wanted(now, h) || !fits(k.stepCost) {
 		return false, nil
 	}
+	k.sounder.busy.begin(now)
 	err := k.step()
 	k.took(now, &k.stepCost)
 	return true, err
@@ -231,13 +232,13 @@ func (k *Talker) Work(left time.Duration, further bool, h Hurry) (bool, error) {
 
 // took counts work that began at a time.
 func (k *Talker) took(begin time.Time, of *average) {
-	d := k.o.Now().Sub(begin)
-	of.learn(d)
-	k.busy.Add(int64(d))
+	now := k.o.Now()
+	of.learn(now.Sub(begin))
+	k.sounder.busy.end(now)
 }
 
-// Busy returns how long the device has worked for voices, from any goroutine. Codes and sound at the same time count twice.
-func (k *Talker) Busy() time.Duration { return time.Duration(k.busy.Load() + k.sounder.busy.Load()) }
+// Busy returns how long the device has worked for voices, from any goroutine. Codes and sound at the same time count once.
+func (k *Talker) Busy() time.Duration { return k.sounder.busy.sum(k.o.Now()) }
 
 // Held returns the number of slots that turns have, from any goroutine.
 func (k *Talker) Held() int { return int(k.held.Load()) }
