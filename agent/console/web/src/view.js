@@ -253,7 +253,7 @@ export function instructionState(stage, sent, failure, s) {
  * @param {import('./types.js').Snapshot | null} s
  */
 export function voiceNote(s) {
-  return s?.voice_problem ? `no voice: ${s.voice_problem.trim()}` : '';
+  return s?.voice_problem ? `voice: ${s.voice_problem.trim()}` : '';
 }
 
 /** The engine's failure; why has the reason and the remedy. @param {string} [why] */
