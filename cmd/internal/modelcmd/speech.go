@@ -23,11 +23,13 @@ type heard struct {
 	first     time.Duration // from the beginning to the first sound
 	sound     time.Duration
 	underruns int // times that the sound was late
+	end       time.Time
 }
 
 // hear listens to speech, at most to a length of it; then the rest is cancelled.
 func hear(begin time.Time, speech iter.Seq2[inference.Chunk, error], most time.Duration) (h heard, err error) {
 	var started time.Time
+	defer func() { h.end = started.Add(h.sound) }()
 	for c, err := range speech {
 		switch {
 		case err != nil:
@@ -216,7 +218,7 @@ func (b *bench) written(ctx context.Context, e *minicpmo.Engine) error {
 	return err
 }
 
-// speakOn speaks texts one after another until ctx ends.
+// speakOn speaks texts until ctx ends, each when the last one was heard.
 func speakOn(ctx context.Context, e *minicpmo.Engine, text string, after time.Duration) (all heard, err error) {
 	s, err := e.NewSession()
 	if err != nil {
@@ -235,6 +237,7 @@ func speakOn(ctx context.Context, e *minicpmo.Engine, text string, after time.Du
 		if err != nil && ctx.Err() == nil {
 			return all, err
 		}
+		waitUntil(ctx, h.end)
 	}
 	return all, nil
 }
