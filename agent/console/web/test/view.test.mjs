@@ -113,7 +113,7 @@ test('between comments the place of the current one says what goes on', () => {
 });
 
 test('a voice that is missing is told in words', () => {
-  assert.equal(voiceNote(snapshot({ voice_problem: 'the program flite was not found' })), 'no voice: the program flite was not found');
+  assert.equal(voiceNote(snapshot({ voice_problem: 'the program flite was not found' })), 'voice: the program flite was not found');
   assert.equal(voiceNote(snapshot()), '');
   assert.equal(voiceNote(null), '');
 });
