@@ -328,9 +328,11 @@ func TestOwnVoiceInRooms(t *testing.T) {
 		c.slow.Store(true)
 		defer c.slow.Store(false)
 		before := programs(engine)
-		r := s.says(agent.Announcement{Text: story, Interrupt: true})
-		require.Equal(t, agent.OutcomeSpoken, r.Outcome)
-		require.Equal(t, story, r.Text)
+		for tries := 3; tries > 0 && programs(engine) == before; tries-- { // short sentences may share a piece of sound
+			r := s.says(agent.Announcement{Text: story, Interrupt: true})
+			require.Equal(t, agent.OutcomeSpoken, r.Outcome)
+			require.Equal(t, story, r.Text)
+		}
 		require.Greater(t, programs(engine), before)
 		require.Contains(t, s.Snapshot().VoiceProblem, "slower than real time")
 		require.Empty(t, rooms[1].Snapshot().VoiceProblem)

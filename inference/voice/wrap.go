@@ -447,9 +447,12 @@ func (m *mixer) written() bool {
 func (m *mixer) hear(c *inference.Chunk) int {
 	now := time.Now()
 	m.pace.add(duration(len(c.Audio), c.AudioRate), now)
+	counted := false // a second sentence that ends in the piece tells nothing of its pace
 	sound, words, at := m.pace.pass(m.text.String(), *c, func() {
-		m.v.strain.sentence(m.pace.slow, now)
-		m.pace.slow = false
+		if !counted {
+			m.v.strain.sentence(m.pace.slow, now)
+		}
+		m.pace.slow, counted = false, true
 	})
 	if at == 0 || !m.v.strain.resting(m.room) && !m.left() {
 		return -1
