@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -209,14 +210,21 @@ func (tiredSession) VoiceProblem() string { return "too slow" }
 // TestVoiceProblemOfOneRoom: what the voice lacks in a room is in that room's status, and what the engine lacks in all.
 func TestVoiceProblemOfOneRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &tired{Engine: &agenttest.Engine{Answer: steady(500*time.Millisecond, time.Second)}}
+		var problem atomic.Pointer[string]
+		problem.Store(new(string))
+		m := &tired{Engine: &agenttest.Engine{
+			Answer: steady(500*time.Millisecond, time.Second),
+			Phase: func() inference.Status {
+				return inference.Status{Phase: inference.PhaseReady, VoiceProblem: *problem.Load()}
+			},
+		}}
 		var rooms [2]*rig
 		for i := range rooms {
 			rooms[i] = newRig(t, nil, func(o *agent.Options) { o.Model = m })
 		}
 		require.Equal(t, "too slow", rooms[0].Snapshot().VoiceProblem)
 		require.Empty(t, rooms[1].Snapshot().VoiceProblem)
-		m.Phase = func() inference.Status { return inference.Status{VoiceProblem: "no program"} }
+		problem.Store(new("no program"))
 		for _, r := range rooms {
 			require.Equal(t, "no program", r.Snapshot().VoiceProblem)
 			r.stop()
