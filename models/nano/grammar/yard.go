@@ -18,7 +18,7 @@ type yardFact struct {
 	parcels     int
 	twilight    int        // 1 at dusk, 2 at dawn
 	rained      [2]float64 // how long it has rained, 1 being 12 s, and how long it has not since, 1 being 40 s; -9 where it is not so
-	events      []*News    // of the last 10 s and the next second, and what shows for longer, oldest first; the key has the id of the person, car or animal
+	events      []*News    // of 10 s (twilight: twilightFor) and the next second, oldest first; keys have ids of persons, cars and animals
 }
 
 // person returns the person with an id, nil if out of sight.
