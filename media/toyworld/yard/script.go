@@ -257,8 +257,8 @@ func (s *script) play(a *act) {
 	}
 }
 
-// somebody makes up a person in a coat that nobody in the house or in the last six acts wears. If every coat was worn there, it is one that
-// nobody in the house or in sight wears.
+// somebody makes up a person. Nobody in the house or in the last six acts has a coat of that colour; if all colours are taken, nobody in
+// the house or in sight has one.
 func (s *script) somebody() look {
 	used, seen := map[int]bool{}, map[int]bool{}
 	for _, l := range s.inside {

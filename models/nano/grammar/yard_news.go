@@ -60,10 +60,8 @@ func lingers(now *Fact, e *News, known []told) bool {
 		return slices.ContainsFunc(known, func(t told) bool { return slices.Contains(kinds, t.kind) })
 	}
 	switch e.Kind {
-	case "dusk":
-		return shows("dusk").to < age && age <= twilightFor && now.twilight == 1
-	case "dawn":
-		return shows("dawn").to < age && age <= twilightFor && now.twilight == 2
+	case "dusk", "dawn":
+		return shows(e.Kind).to < age && age <= twilightFor && now.twilight == 1+one(e.Kind == "dawn")
 	case "lamp_on":
 		return 0.3 < age && age < 7.5 && now.lamp == "on" && said("lamp_fails", "lamp_is_off")
 	case "lamp_fails":
