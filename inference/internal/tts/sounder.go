@@ -58,8 +58,8 @@ type window struct {
 type Sounder struct {
 	wave Wave
 	now  func() time.Time
-	// ended is called after each run.
-	ended func()
+	// changed is called when a run begins and when it has ended.
+	changed func()
 	// fatal reports an error after which the device is lost.
 	fatal func(error) bool
 
@@ -109,9 +109,9 @@ func (u *usage) sum(now time.Time) time.Duration {
 	return u.total
 }
 
-// NewSounder returns a sounder. ended is called after each run, from its goroutine.
-func NewSounder(w Wave, now func() time.Time, fatal func(error) bool, ended func()) *Sounder {
-	return &Sounder{wave: w, now: now, fatal: fatal, ended: ended, wake: wake.New()}
+// NewSounder returns a sounder. changed is called when a run begins and when it has ended, from its goroutine.
+func NewSounder(w Wave, now func() time.Time, fatal func(error) bool, changed func()) *Sounder {
+	return &Sounder{wave: w, now: now, fatal: fatal, changed: changed, wake: wake.New()}
 }
 
 // start prepares a slot for a turn, before its first window comes.
@@ -152,7 +152,7 @@ func (s *Sounder) Run(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
 			s.lost.Store(&err)
-			s.ended()
+			s.changed()
 		}
 	}()
 	for {
@@ -163,13 +163,14 @@ func (s *Sounder) Run(ctx context.Context) (err error) {
 		if len(batch) > 0 {
 			s.busy.begin(s.now())
 			s.running.Store(true)
+			s.changed()
 			err := s.sound(batch)
 			s.running.Store(false)
 			s.busy.end(s.now())
 			if err != nil {
 				return err
 			}
-			s.ended()
+			s.changed()
 			continue
 		}
 		var timer <-chan time.Time
@@ -242,7 +243,7 @@ func (s *Sounder) forget() {
 		gone := w.turn.cancelled.Load() || w.turn.ended.Load()
 		if gone {
 			w.turn.left.Add(-1)
-			s.ended() // its slot may be free
+			s.changed() // its slot may be free
 		}
 		return gone
 	})

@@ -47,7 +47,10 @@ const (
 	pieceCodes = 500
 	// lead is how far the codes of a turn may be ahead of its voice: a cancelled
 	// comment should not have cost much. With less than urgent a voice may soon fall silent.
+	// With more than enough it draws only while sound is made: the device is busy then anyway, and the
+	// fewer steps have more voices (32 that speak on an H200: 11.8 instead of 16.3 % of its time).
 	lead   = 5 * time.Second
+	enough = time.Second
 	urgent = 600 * time.Millisecond
 	// wordMargin is how much later than usual a window may come without a late word.
 	wordMargin = 100 * time.Millisecond
@@ -56,7 +59,8 @@ const (
 // Hurry says which voices Work is for.
 type Hurry uint8
 
-// All voices that are not far ahead; of these those without sound or with a piece to read; those that may soon fall silent.
+// All voices that are not far ahead, or little while no sound is made; those without sound or with a piece to read; those that may soon
+// fall silent.
 const (
 	AnyVoice Hurry = iota
 	NewVoice
@@ -64,7 +68,7 @@ const (
 )
 
 // calls reports whether a turn is one that Work is for.
-func (h Hurry) calls(t *Turn, now time.Time) bool {
+func (k *Talker) calls(h Hurry, t *Turn, now time.Time) bool {
 	switch h {
 	case NewVoice:
 		return t.sent == 0
@@ -72,7 +76,7 @@ func (h Hurry) calls(t *Turn, now time.Time) bool {
 		return t.sent > 0 && t.ahead(now) <= urgent
 	case AnyVoice:
 	}
-	return t.ahead(now) <= lead
+	return t.ahead(now) <= enough || k.Sounding() && t.ahead(now) <= lead
 }
 
 // Talker draws the codes of all turns. The goroutine that owns the device calls
@@ -264,7 +268,7 @@ func (k *Talker) toFeed(now time.Time, h Hurry) *Turn {
 	}
 	var best *Turn
 	for _, t := range k.turns {
-		if t == nil || t.complete || t.drawing || !t.hasPiece() || !h.calls(t, now) {
+		if t == nil || t.complete || t.drawing || !t.hasPiece() || !k.calls(h, t, now) {
 			continue
 		}
 		if best == nil || t.sent == 0 && best.sent > 0 || cmp.Compare(t.ahead(now), best.ahead(now)) < 0 {
@@ -277,7 +281,7 @@ func (k *Talker) toFeed(now time.Time, h Hurry) *Turn {
 // wanted reports whether some turn needs codes.
 func (k *Talker) wanted(now time.Time, h Hurry) bool {
 	return slices.ContainsFunc(k.turns, func(t *Turn) bool {
-		return t != nil && t.drawing && !t.complete && h.calls(t, now)
+		return t != nil && t.drawing && !t.complete && k.calls(h, t, now)
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
@@ -321,6 +322,25 @@ func TestSlowWords(t *testing.T) {
 				<-turn.Wake()
 			}
 		}
+	})
+}
+
+// TestSharedSteps: voices that begin one after another draw most of their codes in the same steps.
+func TestSharedSteps(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const voices, codes = 8, 450
+		s := newStage(t, voices, 1024)
+		var wg sync.WaitGroup
+		for i := range voices {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 2 * time.Second)
+				h := s.say(newTurn(""), piece(codes, "Red kick off", true))
+				assert.NoError(t, h.err)
+			})
+		}
+		wg.Wait()
+		require.Less(t, s.toy.steps, 1300)
 	})
 }
 
