@@ -86,9 +86,14 @@ type said struct {
 	err     error
 }
 
-func say(t *testing.T, s inference.Session, text string) (out said) {
+func say(t *testing.T, s inference.Session, text string) said {
 	t.Helper()
-	p := inference.Prompt{Text: text, Frames: []inference.Frame{frame(t, "320x240.png", 0)}, Speech: true}
+	return answer(t, s, inference.Prompt{Text: text, Frames: []inference.Frame{frame(t, "320x240.png", 0)}, Speech: true})
+}
+
+// answer lets a room answer a prompt.
+func answer(t *testing.T, s inference.Session, p inference.Prompt) (out said) {
+	t.Helper()
 	for c, err := range s.Generate(t.Context(), p) {
 		if err != nil {
 			out.err = err

@@ -33,15 +33,16 @@ const speakers = 6
 
 // crowd lets rooms speak, with faults among them, and counts what came of it.
 type crowd struct {
-	t      *testing.T
-	e      *minicpmo.Engine
-	left   atomic.Int64
-	whole  atomic.Int64
-	broken atomic.Int64
-	cut    atomic.Int64
-	silent atomic.Int64
-	long   atomic.Int64
-	mute   atomic.Int64
+	t       *testing.T
+	e       *minicpmo.Engine
+	picture inference.Frame // that all prompts show; each room has it seen anew
+	left    atomic.Int64
+	whole   atomic.Int64
+	broken  atomic.Int64
+	cut     atomic.Int64
+	silent  atomic.Int64
+	long    atomic.Int64
+	mute    atomic.Int64
 }
 
 // use is what the process holds at a moment without work.
@@ -87,7 +88,7 @@ func (c *crowd) one(r *rand.Rand) error {
 	}
 	defer s.Close()
 	speaker, _ := s.(inference.Speaker)
-	p := inference.Prompt{Text: "What is it?", Frames: []inference.Frame{frame(c.t, "320x240.png", 0)}, Speech: true}
+	p := inference.Prompt{Text: "What is it?", Frames: []inference.Frame{c.picture}, Speech: true}
 	ctx := c.t.Context()
 	switch n := r.IntN(20); {
 	case n < 4: // left in the middle, by its reader
@@ -124,7 +125,7 @@ func (c *crowd) one(r *rand.Rand) error {
 		return c.lengthy(s)
 	}
 	c.whole.Add(1)
-	got := say(c.t, s, p.Text)
+	got := answer(c.t, s, p)
 	if f := got.failure; f != nil && errors.Is(f.Err, tts.ErrMute) && got.samples == 0 && f.From == 0 {
 		c.mute.Add(1) // rare: the fallback speaks it
 		return got.err
@@ -210,7 +211,7 @@ func TestManyUtterances(t *testing.T) {
 	e, err := minicpmo.Open(t.Context(), b, o.WithVoices(map[string]minicpmo.Voice{minicpmo.DefaultVoice: good, "broken": bad}))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, e.Close()) }()
-	c := &crowd{t: t, e: e}
+	c := &crowd{t: t, e: e, picture: frame(t, "320x240.png", 0)}
 	c.run(1, n/4)
 	before := c.rest()
 	c.run(2, n-n/4)
