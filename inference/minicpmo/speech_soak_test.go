@@ -28,13 +28,16 @@ import (
 // utterances is the number of TestManyUtterances; `make soak` sets TOUCHLINE_UTTERANCES.
 const utterances = 200
 
-// speakers are the rooms that speak at once, more than there are slots of the voice.
+// speakers are the rooms of an engine that speak at once, more than there are slots of the voice.
 const speakers = 6
+
+// crowds are the engines. The sound of one is made on one thread, which leaves half a core of two idle.
+const crowds = 2
 
 // crowd lets rooms speak, with faults among them, and counts what came of it.
 type crowd struct {
 	t       *testing.T
-	e       *minicpmo.Engine
+	engines []*minicpmo.Engine
 	picture inference.Frame // that all prompts show; each room has it seen anew
 	left    atomic.Int64
 	whole   atomic.Int64
@@ -54,8 +57,10 @@ type use struct {
 // rest waits until all slots are free, and returns what is held.
 func (c *crowd) rest() use {
 	c.t.Helper()
-	require.Eventually(c.t, func() bool { s := c.e.Stats(); return s.VoiceSlots == 0 && s.Slots == 0 && s.Waiting == 0 },
-		time.Minute, 10*time.Millisecond, "slots are free: %+v", c.e.Stats())
+	for _, e := range c.engines {
+		require.Eventually(c.t, func() bool { s := e.Stats(); return s.VoiceSlots == 0 && s.Slots == 0 && s.Waiting == 0 },
+			time.Minute, 10*time.Millisecond, "slots are free: %+v", e.Stats())
+	}
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
@@ -67,11 +72,11 @@ func (c *crowd) rest() use {
 func (c *crowd) run(seed uint64, n int) {
 	c.left.Store(int64(n))
 	var rooms sync.WaitGroup
-	for room := range speakers {
+	for room := range speakers * len(c.engines) {
 		rooms.Go(func() {
 			r := rand.New(rand.NewPCG(seed, uint64(room))) //nolint:gosec // a script
 			for c.left.Add(-1) >= 0 && !c.t.Failed() {
-				if err := c.one(r); err != nil {
+				if err := c.one(c.engines[room%len(c.engines)], r); err != nil {
 					c.t.Errorf("room %d: %v", room, err)
 				}
 			}
@@ -80,9 +85,9 @@ func (c *crowd) run(seed uint64, n int) {
 	rooms.Wait()
 }
 
-// one opens a room and speaks once, with or without a fault.
-func (c *crowd) one(r *rand.Rand) error {
-	s, err := c.e.NewSession()
+// one opens a room of an engine and speaks once, with or without a fault.
+func (c *crowd) one(e *minicpmo.Engine, r *rand.Rand) error {
+	s, err := e.NewSession()
 	if err != nil {
 		return err
 	}
@@ -183,16 +188,9 @@ func (c *crowd) lengthy(s inference.Session) error {
 	return nil
 }
 
-// TestManyUtterances: rooms speak at once, more than there are slots, and are disturbed. All that was not disturbed is whole, and nothing
-// is left behind.
-func TestManyUtterances(t *testing.T) {
-	orttest.NoLeaks(t)
-	n := utterances
-	if v, ok := os.LookupEnv("TOUCHLINE_UTTERANCES"); ok {
-		var err error
-		n, err = strconv.Atoi(v)
-		require.NoError(t, err)
-	}
+// openCrowd opens the engines, which have a voice that makes no numbers besides.
+func openCrowd(t *testing.T, began time.Time) *crowd {
+	t.Helper()
 	b := speakingBundle(t)
 	b.Manifest.Dims.Speech.TTS.MaxPositions = 160 // small slots: turns end at 6 s
 	good := promptVoice(t)
@@ -203,25 +201,48 @@ func TestManyUtterances(t *testing.T) {
 	}
 	s := settings(t)
 	s.MaxTokens, s.MiniCPM.Slots, s.MiniCPM.Temperature = 6, 4, 0.7
-	began := time.Now()
 	o := minicpmo.Options{
 		Config: s, Threads: 1,
 		Now: func() time.Time { return began.Add(50 * time.Since(began)) }, // sound need not wait until it is heard
 	}
-	e, err := minicpmo.Open(t.Context(), b, o.WithVoices(map[string]minicpmo.Voice{minicpmo.DefaultVoice: good, "broken": bad}))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, e.Close()) }()
-	c := &crowd{t: t, e: e, picture: frame(t, "320x240.png", 0)}
+	o = o.WithVoices(map[string]minicpmo.Voice{minicpmo.DefaultVoice: good, "broken": bad})
+	c := &crowd{t: t, picture: frame(t, "320x240.png", 0)}
+	for range crowds {
+		e, err := minicpmo.Open(t.Context(), b, o)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, e.Close()) })
+		c.engines = append(c.engines, e)
+	}
+	return c
+}
+
+// TestManyUtterances: rooms speak at once, more than there are slots, and are disturbed. All that was not disturbed is whole, and nothing
+// is left behind.
+func TestManyUtterances(t *testing.T) {
+	orttest.NoLeaks(t)
+	n := utterances
+	if v, ok := os.LookupEnv("TOUCHLINE_UTTERANCES"); ok {
+		var err error
+		n, err = strconv.Atoi(v)
+		require.NoError(t, err)
+	}
+	began := time.Now()
+	c := openCrowd(t, began)
 	c.run(1, n/4)
 	before := c.rest()
 	c.run(2, n-n/4)
 	after := c.rest()
+	var long, lost uint64
+	for _, e := range c.engines {
+		s := e.Stats()
+		long, lost = long+s.LongTurns, lost+s.LostTurns
+		require.Less(t, s.Cached, 64, "pictures of closed rooms")
+	}
 	t.Logf("%d utterances in %v: %d whole, %d left, %d of a damaged voice, %d silent, %d long, %d without a code; heap %.1f, then %.1f MB; %d turns long, %d lost",
 		n, time.Since(began), c.whole.Load(), c.cut.Load(), c.broken.Load(), c.silent.Load(), c.long.Load(), c.mute.Load(),
-		float64(before.heap)/1e6, float64(after.heap)/1e6, e.Stats().LongTurns, e.Stats().LostTurns)
+		float64(before.heap)/1e6, float64(after.heap)/1e6, long, lost)
 	// A range of slots that was not used before gets a binding.
-	require.InDelta(t, before.handles.Bindings, after.handles.Bindings, 8, "native handles: %+v, %+v", before.handles, after.handles)
+	require.InDelta(t, before.handles.Bindings, after.handles.Bindings, 8*crowds, "native handles: %+v, %+v", before.handles, after.handles)
 	require.Equal(t, before.handles.Memories, after.handles.Memories)
 	require.Less(t, after.heap, before.heap+4e6, "bytes of the heap")
-	require.Less(t, e.Stats().Cached, 64, "pictures of closed rooms")
 }
