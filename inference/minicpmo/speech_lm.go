@@ -249,15 +249,13 @@ func (m *speechLM) Step(r kvcache.Range, history [][]int32, lengths []int32) err
 	if err := m.decoder.Step(0, r, lengths); err != nil {
 		return err
 	}
-	if m.all = !m.onGPU(); m.all { // a GPU's copies take longer than its search for the best
-		return m.decoder.Fetch(r, m.whole...)
-	}
+	m.all = false // on a GPU the copies of whole rows take longer than the search for the best, on a CPU the draws from them
 	return m.decoder.Fetch(r, m.short...)
 }
 
 // Logits implements tts.LM.
 func (m *speechLM) Logits(slot int) ([]float32, error) {
-	if !m.all { // of a large step
+	if !m.all { // of a step
 		if err := m.decoder.Fetch(kvcache.Range{Start: slot, Size: 1}, m.whole...); err != nil {
 			return nil, err
 		}

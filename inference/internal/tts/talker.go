@@ -24,7 +24,7 @@ type LM interface {
 	Step(r kvcache.Range, history [][]int32, lengths []int32) error
 	// Logits returns a slot's whole row of the last Feed or Step.
 	Logits(slot int) ([]float32, error)
-	// Best returns the slot's row of the last Step in short. ok is false for steps of few slots, which have whole rows.
+	// Best returns the slot's row of the last Step in short. ok is false if there is only the whole row, as after Feed.
 	Best(slot int) (r Row, ok bool)
 }
 
