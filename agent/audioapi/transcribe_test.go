@@ -284,7 +284,7 @@ func TestBadFiles(t *testing.T) {
 		"9 channels":        {channels(9, 8000), 422, "at most 8 channels, got 9"},
 		"192 kHz":           {channels(1, 192000), 200, ""},
 		"an unlikely rate":  {wav.Encode(second, 7), 422, "sample rate 7 Hz"},
-		"an odd rate":       {wav.Encode(second, 16001), 422, "cannot be converted"},
+		"an odd rate":       {wav.Encode(second, 16001), 200, ""},
 		"10 ms":             {wav.Encode(second[:160], 16000), 400, "at least 100ms of sound, got 10ms"},
 		"NaN":               {floats(16000, nan...), 422, "samples that are no numbers"},
 		"louder than sound": {floats(16000, second...), 200, ""},

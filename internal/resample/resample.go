@@ -12,21 +12,26 @@ const (
 	filterBeta = 8.0  // Kaiser window: about 80 dB of stop band
 	filterCut  = 0.92 // of the lower Nyquist frequency, half way down the slope
 
-	// maxPhases bounds the filter table: every usual rate needs 640 or fewer.
+	// maxPhases bounds the table of a filter with a row for each phase: every usual rate needs 640 or fewer.
 	maxPhases = 1920
-	minRate   = 4000
-	maxRate   = 192000
+	// oddPhases is the table of other rates, whose phases lie between two rows: a straight line between
+	// these is within (pi/oddPhases)^2/8 of the filter, or -106 dB.
+	oddPhases = 512
+
+	minRate = 4000
+	maxRate = 192000
 )
 
 // Filter is the table of one conversion; read-only, so it may be shared.
 type Filter struct {
 	up, down int // output and input steps: to/from in lowest terms
 	taps     int
-	coef     []float32 // up phases of taps coefficients
+	rows     int       // up, or oddPhases
+	coef     []float32 // rows of taps coefficients, and the one after them for oddPhases
 }
 
-// NewFilter computes the table of a conversion, in a millisecond or two. It fails for
-// unusual rates.
+// NewFilter computes the table of a conversion, in a few milliseconds. All rates from
+// 4000 to 192000 Hz are converted by their exact ratio; other rates are errors.
 func NewFilter(from, to int) (*Filter, error) {
 	return newFilter(from, to, func(t, scale, half float64) float64 {
 		cut := filterCut * scale
@@ -59,9 +64,6 @@ func newFilter(from, to int, response func(t, scale, half float64) float64, leve
 	}
 	g := gcd(to, from)
 	f := &Filter{up: to / g, down: from / g}
-	if f.up > maxPhases {
-		return nil, fmt.Errorf("sample rate %d Hz: cannot be converted; use 8000, 16000, 22050, 24000, 44100 or 48000 Hz", from)
-	}
 	if f.up == f.down {
 		return f, nil
 	}
@@ -70,12 +72,17 @@ func newFilter(from, to int, response func(t, scale, half float64) float64, leve
 	scale := min(1, float64(f.up)/float64(f.down))
 	f.taps = filterTaps * int(math.Ceil(1/scale))
 	half := float64(f.taps / 2)
-	f.coef = make([]float32, f.up*f.taps)
+	f.rows = f.up
+	rows := f.up
+	if f.up > maxPhases {
+		f.rows, rows = oddPhases, oddPhases+1
+	}
+	f.coef = make([]float32, rows*f.taps)
 	row := make([]float64, f.taps)
-	for p := range f.up {
+	for p := range rows {
 		sum := 0.0
 		for j := range row {
-			t := float64(p)/float64(f.up) - float64(j-f.taps/2+1)
+			t := float64(p)/float64(f.rows) - float64(j-f.taps/2+1)
 			row[j] = response(t, scale, half)
 			sum += row[j]
 		}
@@ -87,6 +94,17 @@ func newFilter(from, to int, response func(t, scale, half float64) float64, leve
 		}
 	}
 	return f, nil
+}
+
+// at returns the output at a phase, for the input from tap 0 on.
+func (f *Filter) at(phase int, in []float32) float32 {
+	if f.rows == f.up {
+		return dot(f.coef[phase*f.taps:][:f.taps], in)
+	}
+	row, part := phase*f.rows/f.up, phase*f.rows%f.up
+	below := dot(f.coef[row*f.taps:][:f.taps], in)
+	above := dot(f.coef[(row+1)*f.taps:][:f.taps], in)
+	return below + (above-below)*float32(part)/float32(f.up)
 }
 
 func gcd(a, b int) int {
@@ -195,7 +213,7 @@ func (r *Resampler[S]) run(dst []S, limit int) []S {
 	f := r.f
 	pos := 0
 	for limit != 0 && pos+f.taps <= len(r.in) {
-		dst = append(dst, round[S](dot(f.coef[r.phase*f.taps:][:f.taps], r.in[pos:])))
+		dst = append(dst, round[S](f.at(r.phase, r.in[pos:])))
 		limit--
 		r.flush -= f.down
 		r.phase += f.down

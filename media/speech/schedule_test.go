@@ -474,7 +474,7 @@ func TestBadInput(t *testing.T) {
 	w, err := speech.New(speech.Options{Out: &wire{}})
 	require.NoError(t, err)
 	u := w.NewUtterance(speech.Events{})
-	for _, rate := range []int{-1, 0, 1, 47999, 1 << 30} {
+	for _, rate := range []int{-1, 0, 1, 3999, 192001, 1 << 30} {
 		_, err = u.Write(media.PCM{Rate: rate, Samples: make([]int16, 10)})
 		require.ErrorContains(t, err, "sample rate", "%d", rate)
 	}

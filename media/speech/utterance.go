@@ -95,10 +95,10 @@ const (
 	stateDone
 )
 
-// Write appends audio of any usual rate and returns the audible time so far: from
+// Write appends audio of any rate from 4 to 192 kHz and returns the audible time so far: from
 // the onset to the end of the last sound. Silence at the end is held back until
 // more sound follows or End is called. It fails with ErrEnded, ErrTooLong, or for
-// a rate that cannot be converted.
+// another rate.
 func (u *Utterance) Write(pcm media.PCM) (audible time.Duration, err error) {
 	u.in.Lock()
 	defer u.in.Unlock()

@@ -15,10 +15,14 @@ import (
 // recording writes a WAV file of a sound like speech, times a gain.
 func recording(t *testing.T, seconds, gain float64) string {
 	t.Helper()
-	const rate = 22050
-	pcm := make([]int16, int(seconds*rate))
+	return recordingAt(t, 22050, seconds, gain)
+}
+
+func recordingAt(t *testing.T, rate int, seconds, gain float64) string {
+	t.Helper()
+	pcm := make([]int16, int(seconds*float64(rate)))
 	for i := range pcm {
-		at := float64(i) / rate
+		at := float64(i) / float64(rate)
 		x := 0.0
 		for k := 1.0; k < 20; k++ {
 			x += math.Sin(2*math.Pi*k*120*at) / k
@@ -65,8 +69,13 @@ func TestVoice(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, out, `voice "of-4-s" of 3 s`)
 	require.Contains(t, out, "inference.voice.prompt 3s")
-	_, err = run(t, "models", "voice", "remove", bundle, "of-4-s")
+	out, err = add("odd", recordingAt(t, 12347, 8, 1))
 	require.NoError(t, err)
+	require.Contains(t, out, `voice "odd" of 6 s`)
+	for _, name := range []string{"of-4-s", "odd"} {
+		_, err = run(t, "models", "voice", "remove", bundle, name)
+		require.NoError(t, err)
+	}
 
 	text := filepath.Join(t.TempDir(), "text.wav")
 	require.NoError(t, os.WriteFile(text, []byte("no sound"), 0o600))
