@@ -54,8 +54,7 @@ type Prompt struct {
 	// "flite:slt"; VoiceAuto is the model's if it has one, else a program for the language; "remote" and "remote:af_heart"
 	// are a speech server's; "" is the configured one.
 	Voice string
-	// VoiceNow returns the Voice for the next sentence, from any goroutine; nil for one voice. A change to one of the model's
-	// own voices acts with the next answer.
+	// VoiceNow returns the Voice for the next sentence, from any goroutine; nil for one voice.
 	VoiceNow func() string
 	// Rules are the sentences of the alert rules that a structured prompt asks for,
 	// numbered from 1, for engines that read no Text.

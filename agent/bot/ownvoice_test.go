@@ -323,6 +323,10 @@ func TestOwnVoiceInRooms(t *testing.T) {
 		_, err = s.Change(agent.Change{Settings: agent.Settings{Voice: &own}}, "ana")
 		require.NoError(t, err)
 	})
+	t.Run("it is chosen while another voice speaks", func(t *testing.T) {
+		s.t = t
+		s.takesOver(c, engine)
+	})
 	t.Run("another voice goes on where it is too slow, in one room", func(t *testing.T) {
 		s.t = t
 		c.slow.Store(true)
@@ -369,6 +373,48 @@ func (s stall) cuts(disturb func() error) {
 		}
 	}
 	require.FailNow(s.t, "no comment was cut")
+}
+
+// takesOver chooses the model's voice while a program speaks a text, and the program's again: the model reads whole sentences within
+// it, without a gap, and the words are shown once.
+func (s stall) takesOver(c *choir, engine *bot.Engine) {
+	s.t.Helper()
+	choose := func(id string) {
+		s.t.Helper()
+		_, err := s.Change(agent.Change{Settings: agent.Settings{Voice: &id}}, "ana")
+		require.NoError(s.t, err)
+	}
+	speaks := func() bool { return s.Snapshot().Status.Chip == "speaking" }
+	var lines []string
+	for _, who := range []string{"man", "woman", "child", "farmer", "driver", "keeper"} { // short ones, as the small model speaks slowly
+		lines = append(lines, "The "+who+" comes.", "There he waits for the "+who+".")
+	}
+	text := strings.Join(lines, " ")
+	read := func() (read []string) {
+		for _, line := range lines {
+			if len(c.said(line)) > 0 {
+				read = append(read, line)
+			}
+		}
+		return read
+	}
+	choose("flite:slt")
+	before, n := programs(engine), len(s.records.Records())
+	require.NoError(s.t, s.Session.Say(agent.Announcement{Text: text, Interrupt: true}, "ana"))
+	require.Eventually(s.t, speaks, patience, time.Millisecond)
+	choose(inference.VoiceModel)
+	require.Eventually(s.t, func() bool { return len(read()) > 0 }, patience, time.Millisecond)
+	choose("flite:slt")
+	r := s.next(n, "the whole text", func(r agent.Record) bool { return r.Announced != "" })
+	choose(inference.VoiceModel)
+	require.Equal(s.t, agent.OutcomeSpoken, r.Outcome)
+	require.Equal(s.t, text, r.Text)
+	require.Equal(s.t, uint64(len(lines)), programs(engine)-before+uint64(len(read())), "each sentence is spoken once, by one of them")
+	gaps := r.EndedAt.Sub(r.StartedAt).Seconds() - r.AudioSec
+	s.t.Logf("%d of %d sentences read by the model, %.1f s, %.0f ms of gaps", len(read()), len(lines), r.AudioSec, 1000*gaps)
+	require.Less(s.t, gaps, 0.5, "on a busy machine")
+	require.Empty(s.t, s.Snapshot().VoiceProblem)
+	s.next(0, "its words are shown once", func(r agent.Record) bool { return r.Text == text && s.reads(r) })
 }
 
 // listener watches a room and keeps the levels of the voice.

@@ -589,7 +589,10 @@ func (s *Session) Speak(ctx context.Context, text, voice, _ string) iter.Seq2[in
 			yield(inference.Chunk{}, inference.ErrNoVoice)
 			return
 		}
+		from := 0
 		for _, part := range sentences(text) {
+			at := from
+			from += len(part)
 			if !yield(inference.Chunk{Text: part}, nil) {
 				return
 			}
@@ -602,6 +605,9 @@ func (s *Session) Speak(ctx context.Context, text, voice, _ string) iter.Seq2[in
 				return
 			}
 			for c, err := range s.spoken(ctx, r, s.e.voiceName(voice)) {
+				if f := c.VoiceFailed; f != nil {
+					c.VoiceFailed = &inference.VoiceFailure{From: at + f.From, Err: f.Err}
+				}
 				if !yield(c, err) || err != nil || c.VoiceFailed != nil {
 					return
 				}

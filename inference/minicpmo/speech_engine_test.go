@@ -312,6 +312,42 @@ func TestEngineLostDuringSound(t *testing.T) {
 	}
 }
 
+// TestEngineLostInALongText: the failure of a text that is read as two turns says where in the text it is.
+func TestEngineLostInALongText(t *testing.T) {
+	orttest.NoLeaks(t)
+	var dead atomic.Bool
+	e := openSpeakingWith(t, &minicpmo.Faults{Decode: func(int, int) error {
+		if dead.Load() {
+			return fmt.Errorf("run: %w", minicpmo.ErrDeviceLost)
+		}
+		return nil
+	}})
+	s, err := e.NewSession()
+	require.NoError(t, err)
+	defer s.Close()
+	first := strings.Repeat(" ", 290) + "." // no sound
+	var failure *inference.VoiceFailure
+	said := ""
+	for c, err := range s.(inference.Speaker).Speak(t.Context(), first+" And a man sees it.", inference.VoiceModel, "en") { //nolint:forcetypeassert // it is one
+		require.NoError(t, err)
+		if c.VoiceFailed != nil {
+			failure = c.VoiceFailed
+		}
+		said += c.Text
+		if said != first && len(c.Audio) > 0 && !dead.Swap(true) {
+			var last error
+			for _, err := range s.Generate(t.Context(), inference.Prompt{Text: "And now?"}) {
+				last = err
+			}
+			require.ErrorIs(t, last, minicpmo.ErrDeviceLost)
+		}
+	}
+	require.True(t, dead.Load())
+	require.NotNil(t, failure)
+	require.ErrorIs(t, failure.Err, minicpmo.ErrDeviceLost)
+	require.Equal(t, len(first), failure.From)
+}
+
 // TestVoiceHushed: the text of an answer goes on without its sound.
 func TestVoiceHushed(t *testing.T) {
 	orttest.NoLeaks(t)

@@ -39,6 +39,9 @@ const (
 // Where the model's voice is slower than real time for some sentences in a row, the room that began to speak last goes on with synth
 // from its next sentence on, until the others keep up.
 //
+// Where a room chooses another voice, it takes over from the next sentence on. The model reads what it did not speak as it wrote. For that,
+// synth speaks at most a few seconds ahead in rooms of a model that speaks.
+//
 // When a voice fails, Status returns the problem, and each new one is logged once; that of a room whose model's voice rests is returned by
 // its session's VoiceProblem alone. What no voice speaks has text only.
 func Wrap(model inference.Model, synth *Synthesizer) inference.Model {
@@ -92,12 +95,23 @@ func (v *voiced) speaker(voice string) (synth *Synthesizer, own bool) {
 	return synth, false
 }
 
-// speakerNow returns speaker for the voice that is chosen at the time; nil for one voice.
-func (v *voiced) speakerNow(voice func() string) func() (*Synthesizer, bool) {
+// choice is a voice that a room has chosen.
+type choice struct {
+	voice string       // of the model, as in inference.Prompt
+	synth *Synthesizer // the programs
+	own   bool         // the model is to speak
+}
+
+// chosenNow returns the choice at the time; nil for one voice.
+func (v *voiced) chosenNow(voice func() string) func() choice {
 	if voice == nil {
 		return nil
 	}
-	return func() (*Synthesizer, bool) { return v.speaker(voice()) }
+	return func() choice {
+		id := voice()
+		synth, own := v.speaker(id)
+		return choice{v.ownVoice(id), synth, own}
+	}
 }
 
 // VoiceStats counts the sentences of its speech programs.
@@ -199,13 +213,15 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 	if !p.Speech {
 		return s.Session.Generate(ctx, p)
 	}
-	synth, own := s.v.speaker(p.Voice)
-	own = s.own(own)
+	synth, wanted := s.v.speaker(p.Voice)
+	own := s.own(wanted)
 	if !own && s.v.Model.Capabilities().Speech {
 		p.Speech = false // it would be made for nothing
 	}
 	p.Voice = s.v.ownVoice(p.Voice)
-	how := speaking{synth: synth, own: own, language: p.Language, says: p.Pronunciations, now: s.v.speakerNow(p.VoiceNow)}
+	how := speaking{
+		synth: synth, own: own, refused: wanted && !own, language: p.Language, says: p.Pronunciations, now: s.v.chosenNow(p.VoiceNow),
+	}
 	return s.voiced(ctx, how, func(ctx context.Context) iter.Seq2[inference.Chunk, error] { return s.Session.Generate(ctx, p) })
 }
 
@@ -213,12 +229,14 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 // cannot be spoken has text only.
 func (s *session) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
 	how := speaking{given: text, language: language}
-	how.synth, how.own = s.v.speaker(voice)
+	synth, wanted := s.v.speaker(voice)
+	how.synth = synth
 	if last := s.last.Load(); last != nil {
-		how.says, how.now = last.says, s.v.speakerNow(last.now)
+		how.says, how.now = last.says, s.v.chosenNow(last.now)
 	}
 	speaker, ok := s.Session.(inference.Speaker)
-	how.own = s.own(how.own && ok)
+	how.own = s.own(wanted && ok)
+	how.refused = wanted && !how.own
 	return s.voiced(ctx, how, func(ctx context.Context) iter.Seq2[inference.Chunk, error] {
 		if how.own {
 			return orText(text, speaker.Speak(ctx, text, s.v.ownVoice(voice), language))
@@ -251,9 +269,10 @@ func orText(text string, speech iter.Seq2[inference.Chunk, error]) iter.Seq2[inf
 // speaking is how a text is spoken.
 type speaking struct {
 	synth    *Synthesizer
-	own      bool                        // by the model
-	now      func() (*Synthesizer, bool) // synth and own for the next sentence; may be nil
-	given    string                      // the text, if it is known; "" for an answer
+	own      bool          // by the model
+	refused  bool          // the model was to speak, but cannot now
+	now      func() choice // for the next sentence; may be nil
+	given    string        // the text, if it is known; "" for an answer
 	language string
 	says     map[string]string // pronunciations
 }
@@ -273,6 +292,7 @@ func (s *session) voiced(ctx context.Context, how speaking, answer func(context.
 			v: s.v, room: s, own: how.own, now: how.now, given: how.given, hush: hush, yield: yield,
 			items: items, jobs: make(chan string, 1), done: make(chan item),
 		}
+		m.unread.Store(how.refused)
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		defer cancel()
@@ -293,7 +313,11 @@ func (s *session) voiced(ctx context.Context, how speaking, answer func(context.
 				send(ctx, items, item{err: err})
 			}
 		})
-		wg.Go(func() { how.speak(ctx, m.jobs, m.done) })
+		wg.Go(func() {
+			r := &reciter{speaking: how, room: s, unread: &m.unread, done: m.done}
+			defer r.leave()
+			r.run(ctx, m.jobs)
+		})
 		m.run(ctx)
 	}
 }
@@ -308,32 +332,6 @@ func send(ctx context.Context, to chan<- item, it item) bool {
 	}
 }
 
-// speak converts pieces to sound, one after another, until ctx ends.
-func (how speaking) speak(ctx context.Context, jobs <-chan string, done chan<- item) {
-	synth := how.synth
-	for {
-		var piece string
-		select {
-		case piece = <-jobs:
-		case <-ctx.Done():
-			return
-		}
-		if how.now != nil {
-			if other, own := how.now(); !own {
-				synth = other
-			}
-		}
-		err := rescue.Call(func() error {
-			return synth.sentence(ctx, piece, how.language, how.says, func(c inference.Chunk) bool {
-				return send(ctx, done, item{chunk: c})
-			})
-		})
-		if !send(ctx, done, item{err: err, last: true}) {
-			return
-		}
-	}
-}
-
 // mixer joins an answer with its sound: that of the engine, or of the speech program.
 type mixer struct {
 	v     *voiced
@@ -343,11 +341,12 @@ type mixer struct {
 	done  chan item   // of the speech program
 
 	room    *session
-	hush    func() // ends the engine's answer
-	given   string // its text, if it was known before
-	wrote   bool   // its text has ended
-	own     bool   // the engine speaks
-	now     func() (*Synthesizer, bool)
+	hush    func()      // ends the engine's answer
+	given   string      // its text, if it was known before
+	wrote   bool        // its text has ended
+	own     bool        // the engine speaks
+	unread  atomic.Bool // the engine's voice failed, or is too slow: it does not read the rest
+	now     func() choice
 	pace    pace              // of its sound
 	sounds  bool              // it has
 	held    []inference.Chunk // the engine's sound until the answer is no silence
@@ -364,8 +363,9 @@ func (m *mixer) run(ctx context.Context) {
 	for m.items != nil || m.busy > 0 || len(m.pending) > 0 {
 		var to chan<- string
 		var next string
-		if len(m.pending) > 0 {
-			to, next = m.jobs, m.pending[0]
+		pieces := m.ready()
+		if pieces > 0 {
+			to, next = m.jobs, join(m.pending[:pieces])
 		}
 		goOn := true
 		select {
@@ -376,7 +376,7 @@ func (m *mixer) run(ctx context.Context) {
 				goOn = m.end()
 			}
 		case to <- next:
-			m.pending = m.pending[1:]
+			m.pending = m.pending[pieces:]
 			m.busy++
 		case it := <-m.done:
 			goOn = m.pass(ctx, it)
@@ -395,6 +395,24 @@ func (m *mixer) run(ctx context.Context) {
 	if m.failed != nil {
 		m.yield(inference.Chunk{}, m.failed)
 	}
+}
+
+// ready returns how many of the pieces that wait are spoken at once: one by a program; by the engine, the clauses of a sentence, whose
+// end it waits for.
+func (m *mixer) ready() int {
+	if len(m.pending) == 0 || m.now == nil || m.unread.Load() || !m.now().own {
+		return min(1, len(m.pending))
+	}
+	length := 0
+	for i, piece := range m.pending {
+		if length += utf8.RuneCountInString(piece); !isClause(piece) || length > longest {
+			return i + 1
+		}
+	}
+	if m.items == nil {
+		return len(m.pending)
+	}
+	return 0
 }
 
 // take passes on what the engine yields, and reports whether the answer continues.
@@ -424,7 +442,7 @@ func (m *mixer) take(it item) bool {
 		return false
 	}
 	if f := it.chunk.VoiceFailed; f != nil && m.own {
-		m.fail(*f)
+		return m.fail(*f)
 	} else if rested >= 0 {
 		return m.rest(rested)
 	} else if !m.own {
@@ -464,17 +482,14 @@ func (m *mixer) hear(c *inference.Chunk) int {
 
 // left reports whether the room has chosen another voice than the engine's.
 func (m *mixer) left() bool {
-	if m.now == nil {
-		return false
-	}
-	_, own := m.now()
-	return !own
+	return m.now != nil && !m.now().own
 }
 
 // rest lets the speech program go on from a byte of the text. An engine that still writes goes on writing.
 func (m *mixer) rest(from int) bool {
 	if m.v.strain.resting(m.room) {
 		m.room.rest(true)
+		m.unread.Store(true)
 	}
 	m.own, m.from = false, from
 	goOn := true
@@ -483,10 +498,7 @@ func (m *mixer) rest(from int) bool {
 	case m.given != "":
 		m.hush()
 		m.items = nil // what it still sends is not read
-		if left := m.given[min(m.text.Len(), len(m.given)):]; left != "" {
-			m.text.WriteString(left)
-			goOn = m.yield(inference.Chunk{Text: left}, nil)
-		}
+		goOn = m.complete()
 		m.feed(0)
 		m.pending = append(m.pending, m.cutter.end()...)
 		return goOn
@@ -497,6 +509,16 @@ func (m *mixer) rest(from int) bool {
 	}
 	m.feed(0)
 	return goOn
+}
+
+// complete passes on what is left of a given text.
+func (m *mixer) complete() bool {
+	left := m.given[min(m.text.Len(), len(m.given)):]
+	if left == "" {
+		return true
+	}
+	m.text.WriteString(left)
+	return m.yield(inference.Chunk{Text: left}, nil)
 }
 
 // release passes the engine's sound on unless the answer may be silence.
@@ -515,13 +537,18 @@ func (m *mixer) release(complete bool) bool {
 }
 
 // fail lets the speech program go on in place of the engine.
-func (m *mixer) fail(f inference.VoiceFailure) {
+func (m *mixer) fail(f inference.VoiceFailure) bool {
 	if f.Err != nil {
-		m.v.report(ofModel, fmt.Errorf("the model's voice failed: %w", f.Err))
+		m.v.report(ofModel, failedVoice(f.Err))
 	}
 	m.own, m.from = false, max(f.From, 0)
+	m.unread.Store(true)
+	goOn := m.complete()
 	m.feed(0)
+	return goOn
 }
+
+func failedVoice(err error) error { return fmt.Errorf("the model's voice failed: %w", err) }
 
 // feed passes the text after a byte to the speech program, as far as it has to speak it.
 func (m *mixer) feed(after int) {
@@ -548,8 +575,8 @@ func (m *mixer) end() bool {
 	case m.own && m.sounds:
 		m.v.report(ofModel, nil)
 		return true
-	case m.own && inference.Judge(m.text.String(), true) == inference.Says:
-		m.fail(inference.VoiceFailure{Err: errMute})
+	case m.own && inference.Judge(m.text.String(), true) == inference.Says && !m.fail(inference.VoiceFailure{Err: errMute}):
+		return false
 	}
 	if !m.own {
 		m.pending = append(m.pending, m.cutter.end()...)
