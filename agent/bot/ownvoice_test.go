@@ -4,9 +4,12 @@ package bot_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"io"
 	"iter"
 	"math"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -241,6 +244,71 @@ func newChoir(h *fixture) (*choir, *bot.Engine) {
 		require.FailNow(h.t, "the model is not loaded")
 	}
 	return nil, nil
+}
+
+// TestOwnVoiceIsTried: "Try it" on the page is heard in the model's own voice, by the person who tries it and not in the room, which goes on
+// with another voice or with the model's.
+func TestOwnVoiceIsTried(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	c, engine := newChoir(h)
+	cfg := briefly(withModel(""))
+	cfg.Inference.Voice.Program = "flite"
+	b, records := h.bot(cfg, "tried", engine)
+	h.run("bot", b.Run)
+	s := stall{b, t, records, h.listener("tried")}
+	page := strings.TrimSuffix(h.page(b, cfg), "/")
+	h.camera("tried", "")
+	_, known := get(t, page+"/api/engines")
+	require.Contains(t, known, `{"id":"model"`, "it can be selected")
+
+	const text = "A goal for the reds!" // what the page says in English
+	for _, own := range []bool{false, true} {
+		if own {
+			_, err := s.Change(agent.Change{Settings: agent.Settings{Voice: new(inference.VoiceModel)}}, "ana")
+			require.NoError(t, err)
+		}
+		n := len(records.Records())
+		s.next(n, "a comment", spoken)
+		began := time.Now()
+		sound := tried(t, page, `{"input":"`+text+`","voice":"model","language":"en","response_format":"pcm"}`)
+		t.Logf("%.1f s of sound in %.1f s", float64(len(sound))/24000, time.Since(began).Seconds())
+		require.Greater(t, len(sound), 24000/4, "a quarter of a second at least")
+		require.Less(t, len(sound), 60*24000)
+		var sum float64
+		for _, v := range sound {
+			sum += float64(v) * float64(v)
+		}
+		require.Greater(t, math.Sqrt(sum/float64(len(sound))), 100.0, "it is no silence")
+		require.Equal(t, c.said(text), sound, "all of the model's sound")
+		s.next(len(records.Records()), "a comment after it", spoken)
+	}
+	require.False(t, slices.ContainsFunc(records.Records(), func(r agent.Record) bool { return strings.Contains(r.Text, text) }))
+	require.Empty(t, b.Snapshot().VoiceProblem)
+}
+
+// tried posts what "Try it" posts, and returns the sound. It tries again while live rooms need the voice, as a person does.
+func tried(t *testing.T, page, body string) (sound []int16) {
+	t.Helper()
+	for range 10 {
+		res, err := http.Post(page+"/v1/audio/speech", "application/json", strings.NewReader(body))
+		require.NoError(t, err)
+		pcm, err := io.ReadAll(res.Body)
+		require.NoError(t, errors.Join(err, res.Body.Close()))
+		http.DefaultClient.CloseIdleConnections()
+		if res.StatusCode == http.StatusTooManyRequests {
+			t.Logf("%s", pcm)
+			time.Sleep(time.Second)
+			continue
+		}
+		require.Equal(t, http.StatusOK, res.StatusCode, "%s", pcm)
+		for ; len(pcm) > 1; pcm = pcm[2:] {
+			sound = append(sound, int16(binary.LittleEndian.Uint16(pcm)))
+		}
+		return sound
+	}
+	require.FailNow(t, "live rooms have all of the voice")
+	return nil
 }
 
 // TestOwnVoiceInRooms lets a model comment in two rooms with its own voice, and disturbs it there.
