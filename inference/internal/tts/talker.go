@@ -47,8 +47,8 @@ const (
 	pieceCodes = 500
 	// lead is how far the codes of a turn may be ahead of its voice: a cancelled
 	// comment should not have cost much. With less than urgent a voice may soon fall silent.
-	// With more than enough it draws only while sound is made: the device is busy then anyway, and the
-	// fewer steps have more voices (32 that speak on an H200: 11.8 instead of 16.3 % of its time).
+	// With more than enough it draws only while sound is made, unless turns wait for slots: the device is busy
+	// then anyway, and the fewer steps have more voices (32 that speak on an H200: 11.8 instead of 16.3 % of its time).
 	lead   = 5 * time.Second
 	enough = time.Second
 	urgent = 600 * time.Millisecond
@@ -76,7 +76,7 @@ func (k *Talker) calls(h Hurry, t *Turn, now time.Time) bool {
 		return t.sent > 0 && t.ahead(now) <= urgent
 	case AnyVoice:
 	}
-	return t.ahead(now) <= enough || k.Sounding() && t.ahead(now) <= lead
+	return t.ahead(now) <= enough || (k.Sounding() || k.sounder.short.Load()) && t.ahead(now) <= lead
 }
 
 // Talker draws the codes of all turns. The goroutine that owns the device calls
