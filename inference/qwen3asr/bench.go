@@ -89,7 +89,10 @@ func (s *Stages) measure(d *device, sizes []int, timed func(work func() error) (
 	l, h := d.sel.layout, d.encoder.dims
 	s.Positions = min(126, d.sel.chunk-1)
 	frames := h.Chunk * h.Window
-	whole := &window{mel: make([]float32, mel.SpeechBins*frames), frames: frames, rows: h.Rows(frames)}
+	whole := make([]*window, d.sel.batch)
+	for i := range whole {
+		whole[i] = &window{mel: make([]float32, mel.SpeechBins*frames), frames: frames, rows: h.Rows(frames)}
+	}
 	asked := &job{prompt: prompt{ids: make([]int32, s.Positions+1)}}
 	tokens, lengths := make([]int32, l.Slots), make([]int32, l.Slots)
 	for i := range lengths {
@@ -106,7 +109,7 @@ func (s *Stages) measure(d *device, sizes []int, timed func(work func() error) (
 	for _, n := range sizes {
 		r := kvcache.Range{Start: 0, Size: n}
 		if n <= d.sel.batch {
-			add("encode", s.Encode, n, func() error { return d.encode(slices.Repeat([]*window{whole}, n)) })
+			add("encode", s.Encode, n, func() error { return d.encode(whole[:n]) })
 		}
 		switch {
 		case n == 1:
