@@ -8,7 +8,7 @@
 const VOICE_MOST = 400; // target of the voice's buffer
 const PICTURE_MOST = 800; // target of the picture's buffer
 const STEP = 150; // a change of the picture's target at once
-const NEAR = 12; // an offset that is left alone
+const NEAR = 6; // an offset that is left alone
 const FAR = 60; // an offset that is corrected by few readings
 const SETTLE = 2500; // after a change, until readings count again
 const FEW = 4; // readings for a correction
