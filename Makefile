@@ -139,7 +139,7 @@ nano-precisions: bin/touchline-bench $(if $(filter awq,$(PRECISIONS)),nano-awq) 
 		./bin/touchline-bench truth $$how --json bin/nano-$$p.json $(ARGS) || exit 1; \
 	done
 
-bin/touchline-bench: $(GO_SRC) go.mod go.sum
+bin/touchline-bench: $(GO_SRC) go.mod go.sum $(WEB)/dist/index.html
 	go build -o $@ ./cmd/touchline-bench
 
 .PHONY: fuzz
