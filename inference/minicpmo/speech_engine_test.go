@@ -264,20 +264,33 @@ func TestSoundBehindItsText(t *testing.T) {
 	require.Eventually(t, func() bool { return e.Stats().VoiceSlots == 0 && e.Stats().Slots == 0 }, time.Minute, time.Millisecond)
 }
 
-// TestEngineLostDuringSound: two answers whose texts have ended, one heard and one that waits for it, end with a failure of the voice, and
-// hold nothing.
-func TestEngineLostDuringSound(t *testing.T) {
-	orttest.NoLeaks(t)
+// openMortal opens a room of an engine that speaks, whose device lose takes away.
+func openMortal(t *testing.T) (s inference.Session, lose func()) {
+	t.Helper()
 	var dead atomic.Bool
-	e := openSpeakingWith(t, &minicpmo.Faults{Decode: func(int, int) error {
+	s, err := openSpeakingWith(t, &minicpmo.Faults{Decode: func(int, int) error {
 		if dead.Load() {
 			return fmt.Errorf("run: %w", minicpmo.ErrDeviceLost)
 		}
 		return nil
-	}})
-	s, err := e.NewSession()
+	}}).NewSession()
 	require.NoError(t, err)
-	defer s.Close()
+	t.Cleanup(func() { _ = s.Close() })
+	return s, func() {
+		dead.Store(true)
+		var last error
+		for _, err := range s.Generate(t.Context(), inference.Prompt{Text: "And now?"}) {
+			last = err
+		}
+		require.ErrorIs(t, last, minicpmo.ErrDeviceLost)
+	}
+}
+
+// TestEngineLostDuringSound: two answers whose texts have ended, one heard and one that waits for it, end with a failure of the voice, and
+// hold nothing.
+func TestEngineLostDuringSound(t *testing.T) {
+	orttest.NoLeaks(t)
+	s, lose := openMortal(t)
 	p := inference.Prompt{Text: "What is it?", Frames: []inference.Frame{frame(t, "320x240.png", 0)}, Speech: true}
 	var failures [2]*inference.VoiceFailure
 	written := make(chan struct{})
@@ -298,12 +311,7 @@ func TestEngineLostDuringSound(t *testing.T) {
 	answer(0, func() {
 		wg.Go(func() { answer(1, func() { close(written) }) })
 		<-written
-		dead.Store(true)
-		var last error
-		for _, err := range s.Generate(t.Context(), inference.Prompt{Text: "And now?"}) {
-			last = err
-		}
-		require.ErrorIs(t, last, minicpmo.ErrDeviceLost)
+		lose()
 	})
 	wg.Wait()
 	for _, f := range failures {
@@ -315,34 +323,22 @@ func TestEngineLostDuringSound(t *testing.T) {
 // TestEngineLostInALongText: the failure of a text that is read as two turns says where in the text it is.
 func TestEngineLostInALongText(t *testing.T) {
 	orttest.NoLeaks(t)
-	var dead atomic.Bool
-	e := openSpeakingWith(t, &minicpmo.Faults{Decode: func(int, int) error {
-		if dead.Load() {
-			return fmt.Errorf("run: %w", minicpmo.ErrDeviceLost)
-		}
-		return nil
-	}})
-	s, err := e.NewSession()
-	require.NoError(t, err)
-	defer s.Close()
+	s, lose := openMortal(t)
 	first := strings.Repeat(" ", 290) + "." // no sound
 	var failure *inference.VoiceFailure
-	said := ""
+	said, lost := "", false
 	for c, err := range s.(inference.Speaker).Speak(t.Context(), first+" And a man sees it.", inference.VoiceModel, "en") { //nolint:forcetypeassert // it is one
 		require.NoError(t, err)
 		if c.VoiceFailed != nil {
 			failure = c.VoiceFailed
 		}
 		said += c.Text
-		if said != first && len(c.Audio) > 0 && !dead.Swap(true) {
-			var last error
-			for _, err := range s.Generate(t.Context(), inference.Prompt{Text: "And now?"}) {
-				last = err
-			}
-			require.ErrorIs(t, last, minicpmo.ErrDeviceLost)
+		if said != first && len(c.Audio) > 0 && !lost {
+			lost = true
+			lose()
 		}
 	}
-	require.True(t, dead.Load())
+	require.True(t, lost)
 	require.NotNil(t, failure)
 	require.ErrorIs(t, failure.Err, minicpmo.ErrDeviceLost)
 	require.Equal(t, len(first), failure.From)

@@ -146,9 +146,7 @@ func (r *reciter) read(ctx context.Context, piece string) (left string) {
 			continue
 		}
 		for _, w := range c.Words {
-			if k := strings.Index(piece[at:], w.Text); k >= 0 {
-				at += k + len(w.Text)
-			}
+			at = pastWord(piece, at, w.Text)
 		}
 		if !r.emit(ctx, inference.Chunk{Audio: c.Audio, AudioRate: c.AudioRate, Words: c.Words}) {
 			return ""

@@ -144,9 +144,7 @@ func (p *pace) pass(text string, c inference.Chunk, ended func()) (sound time.Du
 		p.open = 0
 	}
 	for i, w := range c.Words {
-		if k := strings.Index(text[p.at:], w.Text); k >= 0 {
-			p.at += k + len(w.Text)
-		}
+		p.at = pastWord(text, p.at, w.Text)
 		if !ends(w.Text) {
 			continue
 		}
@@ -165,4 +163,12 @@ func (p *pace) pass(text string, c inference.Chunk, ended func()) (sound time.Du
 func ends(word string) bool {
 	r, _ := utf8.DecodeLastRuneInString(strings.TrimRight(word, "\"')]”’»*_"))
 	return strings.ContainsRune(".!?…。！？", r)
+}
+
+// pastWord returns the byte of a text behind the next place of a word, from a byte on; that byte if the word does not follow.
+func pastWord(text string, at int, word string) int {
+	if k := strings.Index(text[at:], word); k >= 0 {
+		return at + k + len(word)
+	}
+	return at
 }

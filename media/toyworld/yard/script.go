@@ -257,8 +257,8 @@ func (s *script) play(a *act) {
 	}
 }
 
-// somebody makes up a person. Nobody in the house or in the last six acts has a coat of that colour; if all colours are taken, nobody in
-// the house or in sight has one.
+// somebody makes up a person in a coat of another colour than those of the people in the house and in the last six acts. If that leaves no
+// colour, only the people in the house and in sight count.
 func (s *script) somebody() look {
 	used, seen := map[int]bool{}, map[int]bool{}
 	for _, l := range s.inside {
