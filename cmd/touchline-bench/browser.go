@@ -98,7 +98,8 @@ const watchHTTP = (img) => { // an image or a canvas
   };
   requestAnimationFrame(look);
 };
-// The moments of context and page, some of the last seconds: single ones are off on a busy machine.
+// The moments of context and page, some of the last seconds: single ones are off on a busy machine. Firefox waits
+// for another process to answer, so not often.
 const listen = async (ctx, connect) => {
   await ctx.audioWorklet.addModule('/onset.js');
   const tap = new AudioWorkletNode(ctx, 'onset', { numberOfOutputs: 0, channelCount: 1, channelCountMode: 'explicit' });
@@ -109,7 +110,7 @@ const listen = async (ctx, connect) => {
     ahead.push(epoch + Math.max(t.performanceTime - t.contextTime * 1000, // in Firefox it lacks the latency
       performance.now() + (ctx.outputLatency - ctx.currentTime) * 1000));
     if (ahead.length > 20) ahead.shift();
-  }, 100);
+  }, 500);
   tap.port.onmessage = ({ data }) => {
     if (ahead.length) probe.onsets.push(data.at * 1000 + ahead.toSorted((a, b) => a - b)[ahead.length >> 1]);
     setTimeout(() => connect(tap), 1000);
