@@ -9,6 +9,7 @@ const VOICE_MOST = 400; // target of the voice's buffer
 const PICTURE_MOST = 800; // target of the picture's buffer
 const STEP = 150; // a change of the picture's target at once
 const NEAR = 6; // an offset that is left alone
+const HALF_FRAME = 20; // the most by which the nearer of two frames is off, at 25 a second
 const FAR = 60; // an offset that is corrected by few readings
 const SETTLE = 2500; // after a change, until readings count again
 const FEW = 4; // readings for a correction
@@ -79,12 +80,14 @@ export function heardAfterSeen(r) {
  * @property {number} calm target of the voice's buffer that covers its own targets of late, ms
  * @property {number} shift ms that the picture waits for the voice; less than 0: the voice for the picture
  * @property {number[]} offsets readings since the last change
+ * @property {{shift: number, off: number} | null} from shift and offset before the last correction; null once it was right
+ * @property {number} kept offset of the nearer of two frames, which is left alone; NaN: none
  * @property {number} changed ms
  * @property {{at: number, least: number}[]} past the voice's own target
  */
 
 /** @returns {Steering} */
-export const straight = () => ({ voice: 0, picture: 0, calm: 0, shift: 0, offsets: [], changed: -Infinity, past: [] });
+export const straight = () => ({ voice: 0, picture: 0, calm: 0, shift: 0, offsets: [], from: null, kept: NaN, changed: -Infinity, past: [] });
 
 /**
  * The targets after one more reading, about one a second.
@@ -97,19 +100,31 @@ export function steer(s, offset, least, now) {
   const want = GRAIN * Math.ceil(Math.max(0, ...past.map((p) => p.least)) / GRAIN);
   // Up at once, down only by more than a step.
   const calm = want > s.calm || want < s.calm - GRAIN ? want : s.calm;
-  let { shift } = s;
-  let offsets = s.offsets;
+  let { shift, from, kept, offsets } = s;
   if (now - s.changed >= SETTLE) {
     offsets = [...offsets, offset].filter(Number.isFinite).slice(-KEPT);
     const off = median(offsets);
-    if (Math.abs(off) > NEAR && offsets.length >= (Math.abs(off) > FAR ? FEW : KEPT)) {
-      shift = Math.round(bound(shift + bound(off, -STEP, STEP), -VOICE_MOST, PICTURE_MOST));
+    const size = Math.abs(off);
+    if (offsets.length >= (size > FAR ? FEW : KEPT)) {
+      const crossed = from && off * from.off < 0 && size > NEAR && size <= HALF_FRAME;
+      if (crossed) {
+        // A picture is shown with one of the screen's frames, so the correction went too far. The nearer frame is kept.
+        kept = off;
+        if (size > Math.abs(from.off)) [shift, kept] = [from.shift, from.off];
+        from = null;
+      } else if (size <= NEAR) {
+        from = null;
+      } else if (!(Math.abs(off - kept) <= NEAR)) {
+        from = { shift, off };
+        kept = NaN;
+        shift = Math.round(bound(shift + bound(off, -STEP, STEP), -VOICE_MOST, PICTURE_MOST));
+      }
     }
   }
   const voice = bound(calm - Math.min(0, shift), 0, VOICE_MOST);
   const picture = Math.max(0, shift);
-  if (voice === s.voice && picture === s.picture) return { ...s, calm, shift, offsets, past };
-  return { voice, picture, calm, shift, offsets: [], changed: now, past };
+  if (voice === s.voice && picture === s.picture) return { ...s, calm, shift, offsets, from, kept, past };
+  return { voice, picture, calm, shift, offsets: [], from, kept, changed: now, past };
 }
 
 /** @param {number} v @param {number} least @param {number} most */

@@ -40,12 +40,12 @@ test('heardAfterSeen takes the capture times where the browser knows them', () =
 });
 
 /** Players whose buffers follow their targets: the voice is heard, and the picture seen, some ms after arrival. */
-function play(s, seconds, { own = 60, extra = 40, picture: work = 30, noise = () => 0, from = 0 } = {}) {
+function play(s, seconds, { own = 60, extra = 40, picture: work = 30, noise = () => 0, from = 0, frame = 1 } = {}) {
   let changes = 0;
   let off = 0;
   for (let i = 0; i < seconds; i++) {
     const heard = Math.max(own, s.voice) + extra;
-    const seen = Math.max(0, s.picture) + work;
+    const seen = Math.ceil((Math.max(0, s.picture) + work) / frame) * frame;
     off = heard - seen + noise(i);
     const next = steer(s, off, own, from + i * 1000);
     if (next.picture !== s.picture || next.voice !== s.voice) changes++;
@@ -81,6 +81,16 @@ test('steer delays the voice where the picture is the later one', () => {
   const later = play(s, 200, { own: 20, extra: 10, picture: 180, from: 30_000 });
   assert.ok(Math.abs(later.off) <= 12, `${later.off} ms apart`);
   assert.equal(later.changes, 0, 'the target of its own does not undo it');
+});
+
+test('steer keeps the nearer of two frames of the screen', () => {
+  for (const extra of [0, 8, 16, 24, 32, 40]) {
+    const { s, off } = play(straight(), 90, { extra, frame: 33 });
+    assert.ok(Math.abs(off) <= 17, `${off} ms apart`);
+    assert.equal(play(s, 300, { extra, frame: 33, from: 90_000 }).changes, 0);
+    const later = play(s, 90, { own: 140, extra, frame: 33, from: 90_000 });
+    assert.ok(Math.abs(later.off) <= 20, `${later.off} ms apart when the voice's buffer has grown`);
+  }
 });
 
 test('steer stays within its bounds, whatever it reads', () => {
