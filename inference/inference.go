@@ -197,6 +197,9 @@ func (c Capabilities) OwnVoiceIDs() []string {
 	return ids
 }
 
+// usualVoice is the name of the model's usual voice among those that are stored.
+const usualVoice = "default"
+
 // CheckVoice returns the error of a voice, as in Prompt.Voice, that would be the model's own and that it does not have.
 func (c Capabilities) CheckVoice(id string) error {
 	program, name, _ := strings.Cut(id, ":")
@@ -205,8 +208,8 @@ func (c Capabilities) CheckVoice(id string) error {
 		return nil
 	case !c.OwnVoice:
 		return ErrNoVoice
-	case name != "" && !slices.Contains(c.OwnVoices, name):
-		return fmt.Errorf("the model has no voice %.80q", name)
+	case name != "" && name != usualVoice && !slices.Contains(c.OwnVoices, name):
+		return fmt.Errorf("the model has no voice %.80q: choose one of %s", name, strings.Join(c.OwnVoiceIDs(), ", "))
 	}
 	return nil
 }

@@ -153,7 +153,14 @@ func TestSayInTheModelsVoice(t *testing.T) {
 	bundle := filepath.Join(t.TempDir(), "speaking")
 	require.NoError(t, minicpmotest.Speaking(t.Context(), moduleRoot, t.TempDir(), bundle))
 	flags[1] = bundle
-	stdout, stderr, code := touchline(t, append([]string{"say", "A goal!", path}, flags...)...)
+	stdout, stderr, code := touchline(t, append([]string{"say", "--voice", "default", "A goal!", path}, flags...)...)
 	require.Zero(t, code, stderr)
 	require.Regexp(t, `own\.wav: \d+\.\d\d s at 24000 Hz, made in `, stdout)
+	require.NoError(t, os.Remove(path))
+	for _, voice := range []string{"anna", "model:anna"} {
+		_, stderr, code = touchline(t, append([]string{"say", "--voice", voice, "A goal!", path}, flags...)...)
+		require.Equal(t, 1, code)
+		require.Contains(t, stderr, `the model has no voice "anna": choose one of model`)
+		require.NoFileExists(t, path)
+	}
 }

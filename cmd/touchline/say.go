@@ -21,7 +21,7 @@ import (
 type sayCmd struct {
 	Text     string `arg:"" help:"Text to speak; - reads it from standard input."`
 	Out      string `arg:"" name:"out.wav" help:"WAV file to write: mono, 16 bits, the rate of the voice." type:"path"`
-	Voice    string `help:"Voice of the speech program (flite -lv, espeak-ng --voices) or model; overrides the settings." placeholder:"NAME"`
+	Voice    string `help:"Voice of the program or model, such as slt, flite:slt or model:anna; overrides the settings." placeholder:"NAME"`
 	Language string `help:"Language of the text, such as en or nl; overrides the settings." placeholder:"TAG"`
 
 	modelFlags
@@ -42,6 +42,9 @@ func (c *sayCmd) Run(ctx context.Context, a *app) error {
 	cfg := settings.Inference.Voice
 	if c.Voice != "" {
 		cfg.Name = c.Voice
+		if program, name, ok := strings.Cut(c.Voice, ":"); ok || program == inference.VoiceModel { // as the page lists it
+			cfg.Program, cfg.Name = program, name
+		}
 	}
 	if c.Language != "" {
 		cfg.Language = c.Language
@@ -94,8 +97,15 @@ func (c *sayCmd) byModel(ctx context.Context, cfg configs.Config, text string, l
 		if err := ready(ctx, engine.Model); err != nil {
 			return err
 		}
+		id := inference.VoiceModel
+		if name := cfg.Inference.Voice.Name; name != "" {
+			id += ":" + name
+		}
+		if err := engine.Model.Capabilities().CheckVoice(id); err != nil {
+			return err
+		}
 		began := time.Now()
-		sp, err = ownSpeech(ctx, engine.Model, text, inference.VoiceModel+":"+cfg.Inference.Voice.Name)
+		sp, err = ownSpeech(ctx, engine.Model, text, id)
 		took = time.Since(began)
 		return err
 	})

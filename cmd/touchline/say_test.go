@@ -27,6 +27,7 @@ func TestSay(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none.wav")
 	for want, args := range map[string][]string{
 		`flite has no voice "nope"`:       {"--voice", "nope", "A goal!", none},
+		`flite has no voice "nobody"`:     {"--voice", "flite:nobody", "A goal!", none},
 		"inference.voice.language: must":  {"--language", "../nl", "A goal!", none},
 		"nothing to say":                  {"...", none},
 		"no such file or directory":       {"A goal!", filepath.Join(none, "goal.wav")},
