@@ -197,8 +197,8 @@ func (c Capabilities) OwnVoiceIDs() []string {
 	return ids
 }
 
-// usualVoice is the name of the model's usual voice among those that are stored.
-const usualVoice = "default"
+// DefaultVoice is the name of the voice that comes with a checkpoint: "model:default" is "model".
+const DefaultVoice = "default"
 
 // CheckVoice returns the error of a voice, as in Prompt.Voice, that would be the model's own and that it does not have.
 func (c Capabilities) CheckVoice(id string) error {
@@ -208,7 +208,7 @@ func (c Capabilities) CheckVoice(id string) error {
 		return nil
 	case !c.OwnVoice:
 		return ErrNoVoice
-	case name != "" && name != usualVoice && !slices.Contains(c.OwnVoices, name):
+	case name != "" && name != DefaultVoice && !slices.Contains(c.OwnVoices, name):
 		return fmt.Errorf("the model has no voice %.80q: choose one of %s", name, strings.Join(c.OwnVoiceIDs(), ", "))
 	}
 	return nil

@@ -54,7 +54,7 @@ func newBuiltIn(cfg minicpmo.Settings, frames, threads int, log zerolog.Logger) 
 		if err != nil {
 			return nil, err
 		}
-		can.OwnVoices = slices.DeleteFunc(voices, func(name string) bool { return name == minicpmo.DefaultVoice })
+		can.OwnVoices = slices.DeleteFunc(voices, func(name string) bool { return name == inference.DefaultVoice })
 	}
 	return &builtIn{name: bundle.Manifest.Name, note: note, can: can, load: load, log: log}, nil
 }

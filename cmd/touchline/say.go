@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,10 +98,7 @@ func (c *sayCmd) byModel(ctx context.Context, cfg configs.Config, text string, l
 		if err := ready(ctx, engine.Model); err != nil {
 			return err
 		}
-		id := inference.VoiceModel
-		if name := cfg.Inference.Voice.Name; name != "" {
-			id += ":" + name
-		}
+		id := inference.VoiceModel + ":" + cmp.Or(cfg.Inference.Voice.Name, inference.DefaultVoice)
 		if err := engine.Model.Capabilities().CheckVoice(id); err != nil {
 			return err
 		}

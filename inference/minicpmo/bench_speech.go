@@ -44,8 +44,8 @@ func (t *timer) speech(e *Engine, b *models.Bundle, d *device, o Options, so Sta
 	if err != nil {
 		return err
 	}
-	v := voices[DefaultVoice]
-	choice.voices, choice.prompt = map[string]Voice{DefaultVoice: v}, 2*len(v.Codes)
+	v := voices[inference.DefaultVoice]
+	choice.voices, choice.prompt = map[string]Voice{inference.DefaultVoice: v}, 2*len(v.Codes)
 	before, _, err := d.dev.MemInfo()
 	if err != nil {
 		return err
@@ -205,7 +205,7 @@ func (t *timer) steps(lm *speechLM, n int) Runs {
 // ends times ends of a turn of every length, from the first one on.
 func (t *timer) ends(w *speechWave) (worst float64) {
 	for n := tts.LeadSilence + 1; n < tts.WindowCodes; n++ {
-		t.err = errors.Join(t.err, w.Begin(0, DefaultVoice))
+		t.err = errors.Join(t.err, w.Begin(0, inference.DefaultVoice))
 		var took Runs
 		for range t.runs {
 			begin, job := t.now(), []tts.Job{{Codes: make([]int32, n), Last: true}}
@@ -233,7 +233,7 @@ func (t *timer) sounds(w *speechWave, n int) Runs {
 		return err
 	}
 	for i := range jobs {
-		if err := w.Begin(i, DefaultVoice); err != nil {
+		if err := w.Begin(i, inference.DefaultVoice); err != nil {
 			t.err = errors.Join(t.err, err)
 			return nil
 		}

@@ -137,7 +137,7 @@ func (e *Engine) Capabilities() inference.Capabilities {
 	var voices []string
 	if e.voice != nil {
 		for name := range e.voice.names {
-			if name != DefaultVoice {
+			if name != inference.DefaultVoice {
 				voices = append(voices, name)
 			}
 		}

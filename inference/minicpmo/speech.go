@@ -24,8 +24,6 @@ import (
 )
 
 const (
-	// DefaultVoice is the name of the voice that comes with a checkpoint.
-	DefaultVoice = "default"
 	// maxVoiceSlots is the number of answers that the model speaks at once, if it is not set.
 	maxVoiceSlots = 16
 	// turnPositions is the longest turn: text and codes, about 38 s of speech.
@@ -69,7 +67,7 @@ func (e *Engine) addVoice(ctx context.Context, b *models.Bundle, sel *selection,
 			return err
 		}
 	}
-	v, ok := voices[DefaultVoice]
+	v, ok := voices[inference.DefaultVoice]
 	if !ok {
 		return fmt.Errorf("%w: the bundle has no reference sound: add one with `touchline models voice add`", inference.ErrNoVoice)
 	}
@@ -103,13 +101,13 @@ func (e *Engine) loadVoices(ctx context.Context, b *models.Bundle, library strin
 	if err != nil {
 		return nil, err
 	}
-	voices := map[string]Voice{DefaultVoice: v}
+	voices := map[string]Voice{inference.DefaultVoice: v}
 	names, err := Voices(b)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		if name == DefaultVoice {
+		if name == inference.DefaultVoice {
 			continue
 		}
 		if len(voices) == maxVoices {
@@ -131,7 +129,7 @@ func (e *Engine) voiceName(voice string) string {
 	if name, ok := strings.CutPrefix(voice, inference.VoiceModel+":"); ok && e.voice.names[name] {
 		return name
 	}
-	return DefaultVoice
+	return inference.DefaultVoice
 }
 
 // speechSelection are the graphs and sizes of a voice.
@@ -177,7 +175,7 @@ func chooseSpeech(b *models.Bundle, sel *selection, c inference.VoiceConfig) (*s
 		s.weights -= int64(t.TextRows) * int64(t.Hidden) * int64(float.Size())
 	}
 	if names, err := Voices(b); err == nil {
-		s.known = min(len(slices.DeleteFunc(names, func(n string) bool { return n == DefaultVoice }))+1, maxVoices)
+		s.known = min(len(slices.DeleteFunc(names, func(n string) bool { return n == inference.DefaultVoice }))+1, maxVoices)
 	}
 	t := b.Manifest.Dims.Speech.TTS
 	s.layout = kvcache.Layout{

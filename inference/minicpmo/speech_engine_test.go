@@ -71,7 +71,7 @@ func openSpeakingWith(t *testing.T, f *minicpmo.Faults) *minicpmo.Engine {
 	c := settings(t)
 	c.MaxTokens = 24
 	o := minicpmo.Options{Config: c, Threads: 1}.WithFaults(f)
-	e, err := minicpmo.Open(t.Context(), speakingBundle(t), o.WithVoices(map[string]minicpmo.Voice{minicpmo.DefaultVoice: promptVoice(t)}))
+	e, err := minicpmo.Open(t.Context(), speakingBundle(t), o.WithVoices(map[string]minicpmo.Voice{inference.DefaultVoice: promptVoice(t)}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	return e
@@ -424,7 +424,7 @@ func TestNamedVoice(t *testing.T) {
 	anna.Speaker = slices.Clone(anna.Speaker)
 	slices.Reverse(anna.Speaker)
 	o := minicpmo.Options{Config: settings(t), Threads: 1}.WithVoices(map[string]minicpmo.Voice{
-		minicpmo.DefaultVoice: promptVoice(t), "anna": anna,
+		inference.DefaultVoice: promptVoice(t), "anna": anna,
 	})
 	e, err := minicpmo.Open(t.Context(), speakingBundle(t), o)
 	require.NoError(t, err)
@@ -451,7 +451,7 @@ func TestGivenStates(t *testing.T) {
 	const text = "A red car waits at the corner, and two people cross the street before it."
 	c := settings(t)
 	open := func(change func(minicpmo.Options) minicpmo.Options) *minicpmo.Engine {
-		o := minicpmo.Options{Config: c, Threads: 1}.WithVoices(map[string]minicpmo.Voice{minicpmo.DefaultVoice: promptVoice(t)})
+		o := minicpmo.Options{Config: c, Threads: 1}.WithVoices(map[string]minicpmo.Voice{inference.DefaultVoice: promptVoice(t)})
 		e, err := minicpmo.Open(t.Context(), speakingBundle(t), change(o))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, e.Close()) })

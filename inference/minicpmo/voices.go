@@ -297,24 +297,24 @@ func LoadDefaultVoice(ctx context.Context, library string, b *models.Bundle, cod
 			sum = f.SHA256
 		}
 	}
-	if _, err := os.Stat(voicePath(b, DefaultVoice)); !errors.Is(err, fs.ErrNotExist) {
-		v, err := LoadVoice(b, DefaultVoice, codes)
+	if _, err := os.Stat(voicePath(b, inference.DefaultVoice)); !errors.Is(err, fs.ErrNotExist) {
+		v, err := LoadVoice(b, inference.DefaultVoice, codes)
 		if !errors.Is(err, ErrShortVoice) {
 			return v, err
 		}
-		if stored, readErr := ReadVoice(b, DefaultVoice); readErr != nil || stored.Source != sum {
+		if stored, readErr := ReadVoice(b, inference.DefaultVoice); readErr != nil || stored.Source != sum {
 			return v, err
 		}
 	}
 	if m.Voice.Sound == "" {
 		return Voice{}, fmt.Errorf("%w: the bundle has no sound for %q: add that voice with `touchline models voice add`",
-			inference.ErrNoVoice, DefaultVoice)
+			inference.ErrNoVoice, inference.DefaultVoice)
 	}
 	v, err := MakeVoiceOf(ctx, library, b, b.Path(m.Voice.Sound), codes)
 	if err != nil {
 		return Voice{}, err
 	}
-	_ = SaveVoice(b, DefaultVoice, v) // a bundle may be read-only: then the voice is made at every start
+	_ = SaveVoice(b, inference.DefaultVoice, v) // a bundle may be read-only: then the voice is made at every start
 	return v.Voice, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"touchline/inference"
 	"touchline/inference/minicpmo"
 	"touchline/models"
 )
@@ -114,7 +115,7 @@ func (c *VoiceListCmd) Run() error {
 	if c.JSON {
 		return writeJSON(os.Stdout, map[string]any{"voices": rows})
 	}
-	own := b.Manifest.Voice != nil && b.Manifest.Voice.Sound != "" && !slices.Contains(names, minicpmo.DefaultVoice)
+	own := b.Manifest.Voice != nil && b.Manifest.Voice.Sound != "" && !slices.Contains(names, inference.DefaultVoice)
 	return writeVoices(os.Stdout, rows, own)
 }
 
@@ -127,7 +128,7 @@ func writeVoices(w io.Writer, rows []voiceRow, own bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "voice\tlength\tSHA-256 of the sound\t")
 	if own {
-		fmt.Fprintf(t, "%s\t\tmade of the model's own sound at its first start\t\n", minicpmo.DefaultVoice)
+		fmt.Fprintf(t, "%s\t\tmade of the model's own sound at its first start\t\n", inference.DefaultVoice)
 	}
 	for _, r := range rows {
 		if r.Error != "" {

@@ -257,8 +257,8 @@ func (s *script) play(a *act) {
 	}
 }
 
-// somebody makes up a person in a coat of another colour than those of the people in the house and in the last six acts. If that leaves no
-// colour, only the people in the house and in sight count.
+// somebody makes up a person. The coat has a colour that nobody in the house or in the last six acts wears; if they wear all of them, one
+// that nobody in the house or in sight wears.
 func (s *script) somebody() look {
 	used, seen := map[int]bool{}, map[int]bool{}
 	for _, l := range s.inside {

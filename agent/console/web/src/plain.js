@@ -2,6 +2,7 @@
 import * as api from './api.js';
 import { pause, spread } from './backoff.js';
 import { Parts, VoicePlan, join } from './plain-time.js';
+import { median } from './sync.js';
 
 const RATE = 48000; // Hz
 const PIECE = 960; // samples that are played at once
@@ -18,7 +19,7 @@ export class Plain {
   #volume = 1;
   #told = 0; // when the offset was, ms
   #ahead = []; // ms from the clock of the context to that of the page, of late
-  #read = -Infinity; // when the last of them was read, ms
+  #read = 0; // when the last of them was read, ms
 
   /**
    * @param {HTMLCanvasElement} canvas
@@ -161,13 +162,13 @@ export class Plain {
 
   /** What the moment of a sound at the loudspeaker is after its time in the context, ms. @param {AudioContext} context */
   #clock(context) {
-    if (performance.now() - this.#read >= READ) {
+    if (!this.#ahead.length || performance.now() - this.#read >= READ) {
       this.#read = performance.now();
       const t = context.getOutputTimestamp();
       const least = performance.now() + ((context.outputLatency || 0) - context.currentTime) * 1000; // Firefox's timestamp lacks it
       if (t.contextTime > 0) this.#ahead.push(performance.timeOrigin + Math.max(least, t.performanceTime - t.contextTime * 1000));
       if (this.#ahead.length > 20) this.#ahead.shift();
     }
-    return this.#ahead.toSorted((a, b) => a - b)[this.#ahead.length >> 1] ?? NaN;
+    return median(this.#ahead);
   }
 }

@@ -106,13 +106,12 @@ export function steer(s, offset, least, now) {
     const off = median(offsets);
     const size = Math.abs(off);
     if (offsets.length >= (size > FAR ? FEW : KEPT)) {
-      const crossed = from && off * from.off < 0 && size > NEAR && size <= HALF_FRAME;
-      if (crossed) {
+      if (size <= NEAR) {
+        from = null;
+      } else if (from && off * from.off < 0 && size <= HALF_FRAME) {
         // A picture is shown with one of the screen's frames, so the correction went too far. The nearer frame is kept.
         kept = off;
         if (size > Math.abs(from.off)) [shift, kept] = [from.shift, from.off];
-        from = null;
-      } else if (size <= NEAR) {
         from = null;
       } else if (!(Math.abs(off - kept) <= NEAR)) {
         from = { shift, off };
@@ -123,8 +122,8 @@ export function steer(s, offset, least, now) {
   }
   const voice = bound(calm - Math.min(0, shift), 0, VOICE_MOST);
   const picture = Math.max(0, shift);
-  if (voice === s.voice && picture === s.picture) return { ...s, calm, shift, offsets, from, kept, past };
-  return { voice, picture, calm, shift, offsets: [], from, kept, changed: now, past };
+  const next = { ...s, voice, picture, calm, shift, offsets, from, kept, past };
+  return voice === s.voice && picture === s.picture ? next : { ...next, offsets: [], changed: now };
 }
 
 /** @param {number} v @param {number} least @param {number} most */
