@@ -22,7 +22,7 @@ type digest struct {
 func readChallenge(headers []string) (best *digest) {
 	for _, h := range headers {
 		scheme, rest, _ := strings.Cut(strings.TrimSpace(h), " ")
-		if !strings.EqualFold(scheme, "Digest") || len(h) > 4096 {
+		if !strings.EqualFold(scheme, "Digest") || len(h) > 4096 || strings.ContainsFunc(h, breaks) {
 			continue
 		}
 		p := parameters(rest)
@@ -42,6 +42,9 @@ func readChallenge(headers []string) (best *digest) {
 	}
 	return best
 }
+
+// breaks reports whether no header may have a character (RFC 9110, section 5.5): the answer repeats the realm and the nonce.
+func breaks(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
 // parameters parses a list of name=value and name="value", separated by commas.
 func parameters(s string) map[string]string {
