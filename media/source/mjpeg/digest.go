@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // digest answers a challenge of HTTP digest authentication (RFC 7616).
@@ -18,11 +20,12 @@ type digest struct {
 	count                           int
 }
 
-// readChallenge returns the best digest challenge, nil for none.
+// readChallenge returns the best digest challenge, nil for none. One that is no valid header (RFC 9110, section 5.5) is
+// passed over, as the answer repeats its realm and nonce.
 func readChallenge(headers []string) (best *digest) {
 	for _, h := range headers {
 		scheme, rest, _ := strings.Cut(strings.TrimSpace(h), " ")
-		if !strings.EqualFold(scheme, "Digest") || len(h) > 4096 || strings.ContainsFunc(h, breaks) {
+		if !strings.EqualFold(scheme, "Digest") || len(h) > 4096 || !httpguts.ValidHeaderFieldValue(h) {
 			continue
 		}
 		p := parameters(rest)
@@ -42,9 +45,6 @@ func readChallenge(headers []string) (best *digest) {
 	}
 	return best
 }
-
-// breaks reports whether no header may have a character (RFC 9110, section 5.5): the answer repeats the realm and the nonce.
-func breaks(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
 // parameters parses a list of name=value and name="value", separated by commas.
 func parameters(s string) map[string]string {
