@@ -257,8 +257,8 @@ func (s *script) play(a *act) {
 	}
 }
 
-// somebody makes up a person. The coat differs in colour from those in the house and in the last six acts; if that leaves no colour, from
-// those in the house and in sight.
+// somebody makes up a person. Their coat has a colour that nobody in the house or in the last six acts wears. When no
+// colour is left, one that nobody in the house or in sight wears will do.
 func (s *script) somebody() look {
 	used, seen := map[int]bool{}, map[int]bool{}
 	for _, l := range s.inside {
