@@ -14,8 +14,8 @@ mkdir -p "$work"
 [ -x "$render" ] || CGO_ENABLED=0 go build -o "$render" ./models/nano/render
 [ -x "$EXAMPLES" ] || CGO_ENABLED=0 go build -o "$EXAMPLES" ./models/nano/examples
 
-# Films: half of them show another clock and score every four seconds, a quarter is drawn at full size. Those of the yard are shorter and of its first ten
-# minutes: later, a parcel nearly always lies at the door. In half of them several people are often about.
+# Films: half of them show another clock and score every two seconds, a quarter is drawn at full size. In half of them more happens. Those of the yard are
+# shorter and of its first ten minutes: later, a parcel nearly always lies at the door.
 draw() { # world, films, seconds of each, folder, more arguments
 	world=$1 films=$2 seconds=$3 out=$4/$1
 	shift 4
@@ -24,7 +24,7 @@ draw() { # world, films, seconds of each, folder, more arguments
 		shift 2
 		"$render" -world "$world" -out "$out" -first $((10000 + first)) -seeds "$count" -seconds "$seconds" -counter 0.08 "$@"
 	}
-	some 0 $((films / 2)) -clock-every 20 "$@"
+	some 0 $((films / 2)) -clock-every 10 "$@"
 	some $((films / 2)) $((films / 4)) "$@"
 	some $((films / 2 + films / 4)) $((films / 4)) -source 1280x720 "$@"
 }
@@ -36,9 +36,9 @@ train() {
 
 [ -e "$work/tokenizer.json" ] || python3 models/nano/train/tokenizer.py 2304 "$work/tokenizer.json"
 if [ ! -e "$work/drawn" ]; then
-	draw match 160 120 "$work/truth" -pixels=false
+	draw match 200 120 "$work/truth" -busy 0.5 -pixels=false
 	draw yard 560 60 "$work/truth" -offset 540 -busy 0.5 -pixels=false
-	draw match 160 120 "$work/pictures" &
+	draw match 200 120 "$work/pictures" -busy 0.5 &
 	draw yard 560 60 "$work/pictures" -offset 540 -busy 0.5 &
 	touch "$work/drawn"
 fi

@@ -93,7 +93,7 @@ func parse(args []string, log io.Writer) (settings, error) {
 	flags.IntVar(&s.offset, "offset", 2000, "latest start of a film in its world, in `seconds`; it depends on the seed")
 	flags.IntVar(&s.clockEvery, "clock-every", 0, "show another clock and score every `N` pictures; 0 for the true ones")
 	flags.Float64Var(&s.counter, "counter", 0, "`share` of the seeds that show the frame counter")
-	flags.Float64Var(&s.busy, "busy", 0, "`share` of the seeds in whose yards more happens at the same time")
+	flags.Float64Var(&s.busy, "busy", 0, "`share` of the seeds in which more happens")
 	flags.BoolVar(&s.pixels, "pixels", true, "write pictures, not only the truth")
 	if err := flags.Parse(args); err != nil {
 		return s, err

@@ -29,6 +29,7 @@ from net import Config, Nano, export, shared
 W, H = 448, 252  # of a picture as the engine hands it on
 BYTES = W * H * 3 // 2
 RATE = 1.5e-3  # of learning, at its highest
+SMALL = ("match m10", "match m1", "match number", "match signal")  # heads of what is small: digits, the referee's arm
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 T0 = time.time()
 
@@ -148,15 +149,21 @@ def columns(sizes: tuple[int, ...]) -> Tensor:
     return torch.tensor([j * max(sizes) + k for j, n in enumerate(sizes) for k in range(n)], device=DEVICE)
 
 
+@cache
+def weights(heads: tuple[str, ...]) -> Tensor:
+    """Of the heads' losses: what is small in the picture counts more."""
+    return torch.tensor([3.0 if h in SMALL else 1.0 for h in heads], device=DEVICE)
+
+
 def classes_loss(out: Tensor, truth: Tensor, heads: dict[str, int], right: dict[str, float] | None = None) -> Tensor:
-    """Sum of the heads' cross entropies; fills right with their accuracies. A truth of -1 is not known."""
+    """Weighted sum of the heads' cross entropies; fills right with their accuracies. A truth of -1 is not known."""
     most, sizes = max(heads.values()), list(heads.values())
     logits = out.new_full((len(out), len(sizes) * most), -1e4).index_copy(1, columns(tuple(sizes)), out).view(len(out), len(sizes), most)
     known = (truth >= 0).sum(0).clamp(min=1)
     losses = F.cross_entropy(logits.flatten(0, 1), truth.flatten(), ignore_index=-1, reduction="none").view_as(truth)
     if right is not None:
         right |= dict(zip(heads, (((logits.argmax(-1) == truth) & (truth >= 0)).sum(0) / known).tolist(), strict=True))
-    return (losses.sum(0) / known).sum()
+    return (losses.sum(0) / known * weights(tuple(heads))).sum()
 
 
 class Truth:
@@ -167,6 +174,7 @@ class Truth:
         self.picture_heads, self.text_heads = ({h["name"]: h["size"] for h in tables[k]} for k in ("picture_heads", "text_heads"))
         self.asked_heads = {"asked": len(tables["kinds"]), "holds": 2}  # where the line of an order or a rule ends: what it is about, whether it holds
         self.things, self.shirts = len(tables["points"]), sum(p.startswith("match ") for p in tables["points"])  # somewhere in the picture
+        self.worth = torch.tensor([44.0 if p == "match signal" else 11.0 for p in tables["points"]], device=DEVICE)  # of a point that is there
         self.films, self.folder = tables["films"], pixels or folder
         self.points, self.classes, self.places, self.covered = (torch.from_numpy(x).to(DEVICE) for x in arrays)
         self.pixels = torch.empty(len(self.covered), BYTES, dtype=torch.uint8, device=DEVICE)
@@ -201,7 +209,7 @@ def patch_loss(out: Tensor, t: Truth, frames: Tensor, warp: tuple[Tensor, Tensor
     points = points.view(n, -1, t.things)[:, :-1]
     shown = (frames >= 0) & ~t.covered[at]
     split = t.things
-    dots = F.binary_cross_entropy_with_logits(out[..., :split], points, weight=1 + 11 * points, reduction="none").mean((1, 2))
+    dots = F.binary_cross_entropy_with_logits(out[..., :split], points, weight=1 + t.worth * points, reduction="none").mean((1, 2))
     loss = mean_of(dots, shown)
     places = t.places[at].clone()
     ball = places[:, 0] > -5
