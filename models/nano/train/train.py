@@ -49,9 +49,9 @@ def to_rgb(yuv: Tensor) -> Tensor:
 
 
 def warps(first: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Zoom and shift of each picture, the same for a window: a third a little, one in four as black bars or a crop would."""
+    """Zoom and shift of each picture, the same for a window: a third a little, a third as black bars or a crop would."""
     r = torch.rand(len(first), 5, device=first.device)[first]
-    little, much = (r[:, 0] < 0.35).float(), (r[:, 4] < 0.25).float()
+    little, much = (r[:, 0] < 0.35).float(), (r[:, 4] < 0.33).float()
     zoom = 1 + little * (r[:, 1] - 0.5) * 0.06 + much * (r[:, 1] - 0.2) * 0.36
     return zoom, (little + much) * (r[:, 2] - 0.5) * 0.05, (little + much) * (r[:, 3] - 0.5) * 0.05
 
