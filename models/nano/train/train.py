@@ -353,7 +353,7 @@ def main() -> None:
     batches = feed.Feed(a.data, a.tokenizer, c.queries, a.pictures, a.workers)
     t = Truth(a.data, a.pixels)
     threading.Thread(target=t.load, args=(batches,), daemon=True).start()
-    bank = negatives.bank(2400 if DEVICE == "cuda" else 30, 1, DEVICE)
+    bank = negatives.bank(3000 if DEVICE == "cuda" else 30, 1, DEVICE)
     model = Nano(c).to(DEVICE)
     log(c, "tower", c.size(W, H), {n: sum(p.numel() for p in m.parameters()) for n, m in {"all": model, **dict(model.named_children())}.items()})
     trainer = Trainer(c, model, t, not a.no_compile)
