@@ -31,7 +31,7 @@ draw() { # world, films, seconds of each, folder, more arguments
 
 train() {
 	python3 models/nano/train/train.py --data "$work/truth" --pixels "$work/pictures" --out "$work/checkpoint" \
-		--tokenizer "$work/tokenizer.json" --seconds "${SECONDS_OF_TRAINING:-1200}" --first-stage 0.16 --workers 14 "$@"
+		--tokenizer "$work/tokenizer.json" --seconds "${SECONDS_OF_TRAINING:-1100}" --first-stage 0.16 --workers 14 "$@"
 }
 
 [ -e "$work/tokenizer.json" ] || python3 models/nano/train/tokenizer.py 2304 "$work/tokenizer.json"
