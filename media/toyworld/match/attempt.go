@@ -56,7 +56,8 @@ func pickOutcome(pick int) Outcome {
 	return noOutcome
 }
 
-// shooters are the figures of a team that shoot at the goal, as often as they are listed: mostly the strikers, but all as often in a busy match.
+// shooters are the figures of a team that shoot at the goal, as often as they are listed: mostly the strikers, but all
+// as often in a busy match.
 func (s *script) shooters() []int {
 	if s.busy {
 		return []int{5, 6, 7, 8, 9, 10}
