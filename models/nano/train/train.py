@@ -29,7 +29,7 @@ from net import Config, Nano, export, shared
 W, H = 448, 252  # of a picture as the engine hands it on
 BYTES = W * H * 3 // 2
 RATE = 1.5e-3  # of learning, at its highest
-HARD = ("match m10", "match m1", "match number", "match signal", "match team")  # heads of what is hard to see: digits, the referee's arm, who has the ball
+HARD = {"match m10": 6.0, "match m1": 6.0, "match number": 3.0, "match signal": 3.0, "match team": 3.0}  # digits, the referee's arm, who has the ball
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 T0 = time.time()
 
@@ -152,7 +152,7 @@ def columns(sizes: tuple[int, ...]) -> Tensor:
 @cache
 def weights(heads: tuple[str, ...]) -> Tensor:
     """Of the heads' losses: what is hard to see counts more."""
-    return torch.tensor([3.0 if h in HARD else 1.0 for h in heads], device=DEVICE)
+    return torch.tensor([HARD.get(h, 1.0) for h in heads], device=DEVICE)
 
 
 def classes_loss(out: Tensor, truth: Tensor, heads: dict[str, int], right: dict[str, float] | None = None) -> Tensor:
