@@ -181,7 +181,7 @@ func (s *settings) film(ctx context.Context, seed uint64) (n int, err error) {
 		}
 		frame := offset + uint32(n)*step //nolint:gosec // some thousands
 		if s.clockEvery > 0 && n%s.clockEvery == 0 {
-			world.ShiftClock(time.Duration(dice.IntN(45*60)) * time.Second)
+			shiftClock(world, world.PTS(frame), dice)
 			shiftScore(world, world.PTS(frame), world.PTS(frame+uint32(s.clockEvery)*step), dice) //nolint:gosec // some thousands
 		}
 		if err := lines.Encode(world.Record(frame, frame-min(frame, step))); err != nil {
@@ -234,6 +234,17 @@ func (f *file) finish() error {
 func (f *file) abandon() {
 	_ = f.f.Close()
 	_ = os.Remove(f.f.Name())
+}
+
+// shiftClock shows another time of the half, every third time one of its first ten minutes: these have words of their own.
+func shiftClock(world *toyworld.World, at time.Duration, dice *rand.Rand) {
+	const half = 45 * 60
+	by := dice.IntN(half)
+	world.ShiftClock(0)
+	if m := world.Truth(at).Match; m != nil && dice.IntN(3) == 0 {
+		by = half - m.Clock%half + dice.IntN(10*60)
+	}
+	world.ShiftClock(time.Duration(by) * time.Second)
 }
 
 // shiftScore shows another score from one moment to another, such that the goals of the time between still count up.

@@ -73,12 +73,15 @@ func TestRenderInFullSize(t *testing.T) {
 func TestRenderTruth(t *testing.T) {
 	common := []string{"-first", "5", "-seeds", "1", "-seconds", "120", "-pixels=false"}
 	plain := truths(t, filepath.Join(render(t, common...), "5.jsonl"))
-	shifted := truths(t, filepath.Join(render(t, append(common, "-clock-every", "20")...), "5.jsonl"))
+	shifted := truths(t, filepath.Join(render(t, append(common, "-clock-every", "4")...), "5.jsonl"))
 	require.Len(t, plain, 600)
-	clocks, events := 0, 0
+	clocks, early, events := 0, 0, 0
 	for i := range plain {
 		if plain[i].Match.Clock != shifted[i].Match.Clock {
 			clocks++
+			if shifted[i].Match.Clock%(45*60) < 10*60 {
+				early++
+			}
 		}
 		a, b := plain[i].Match, shifted[i].Match
 		b.Clock, b.Score, b.Shots, b.Plate = a.Clock, a.Score, a.Shots, a.Plate
@@ -86,6 +89,7 @@ func TestRenderTruth(t *testing.T) {
 		events += len(plain[i].Events)
 	}
 	require.Greater(t, clocks, 100)
+	require.InDelta(t, 0.48, float64(early)/float64(clocks), 0.1)
 	w, err := toyworld.New(toyworld.Options{Seed: 5})
 	require.NoError(t, err)
 	step := 200 * time.Millisecond

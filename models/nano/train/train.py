@@ -397,7 +397,7 @@ def main() -> None:
             if done > 0.2 and right["ball patch"] < 0.3 and "cuda" in DEVICE:
                 raise SystemExit(f"the ball is not found: {right['ball patch']:.2f} of the patches are right")
         step += 1
-    log("trained", step, "steps; waited for data", round(waited, 1), "s")
+    log("trained", step, "steps; waited for data", round(waited, 1), "s;", torch.cuda.max_memory_reserved() >> 30, "GiB")
     export(model, a.out, a.tokenizer)
 
 
