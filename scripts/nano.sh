@@ -1,7 +1,7 @@
 #!/bin/sh
 # Trains nano from nothing, into models/nano/checkpoint: scripts/nano.sh [option of train.py ...]
 #
-# It needs an NVIDIA GPU with 141 GB of memory, 16 cores, 110 GB of disk under WORK, and Python with PyTorch, tokenizers,
+# It needs an NVIDIA GPU with 141 GB of memory, 16 cores, 100 GB of disk under WORK, and Python with PyTorch, tokenizers,
 # safetensors and numpy; Go only where RENDER and EXAMPLES do not name the built programs of models/nano. A training that
 # --stop ended goes on from its --state.
 set -eu
@@ -36,10 +36,10 @@ train() {
 
 [ -e "$work/tokenizer.json" ] || python3 models/nano/train/tokenizer.py 2304 "$work/tokenizer.json"
 if [ ! -e "$work/drawn" ]; then
-	draw match 260 120 "$work/truth" -busy 0.5 -pixels=false
-	draw yard 1500 60 "$work/truth" -offset 540 -busy 0.5 -pixels=false
-	draw match 260 120 "$work/pictures" -busy 0.5 &
-	draw yard 1500 60 "$work/pictures" -offset 540 -busy 0.5 &
+	draw match 240 120 "$work/truth" -busy 0.5 -pixels=false
+	draw yard 1300 60 "$work/truth" -offset 540 -busy 0.5 -pixels=false
+	draw match 240 120 "$work/pictures" -busy 0.5 &
+	draw yard 1300 60 "$work/pictures" -offset 540 -busy 0.5 &
 	touch "$work/drawn"
 fi
 train "$@"
