@@ -15,18 +15,29 @@ mkdir -p "$work"
 [ -x "$EXAMPLES" ] || CGO_ENABLED=0 go build -o "$EXAMPLES" ./models/nano/examples
 
 # Films: half of them show another clock and score every two seconds, a quarter is drawn at full size. In half of them more happens. Those of the yard are
-# shorter and of its first ten minutes: later, a parcel nearly always lies at the door.
-draw() { # world, films, seconds of each, folder, more arguments
-	world=$1 films=$2 seconds=$3 out=$4/$1
-	shift 4
+# shorter and of its first ten minutes: later, a parcel nearly always lies at the door. Of most films only every third picture is drawn, as far apart as the
+# engine looks: what happens in few films is learnt by heart.
+draw() { # world, first film, films, seconds of each, folder, more arguments
+	world=$1 start=$2 films=$3 seconds=$4 out=$5/$1
+	shift 5
 	some() { # first film, films, more arguments
 		first=$1 count=$2
 		shift 2
-		"$render" -world "$world" -out "$out" -first $((10000 + first)) -seeds "$count" -seconds "$seconds" -counter 0.08 "$@"
+		"$render" -world "$world" -out "$out" -first $((start + first)) -seeds "$count" -seconds "$seconds" -counter 0.08 "$@"
 	}
 	some 0 $((films / 2)) -clock-every 10 "$@"
 	some $((films / 2)) $((films / 4)) "$@"
 	some $((films / 2 + films / 4)) $((films / 4)) -source 1280x720 "$@"
+}
+
+match() { # folder, more arguments
+	draw match 10000 160 120 "$@" -busy 0.5
+	draw match 10160 240 120 "$@" -busy 0.5 -every 3
+}
+
+yard() { # folder, more arguments
+	draw yard 10000 480 60 "$@" -offset 540 -busy 0.5
+	draw yard 10480 2000 60 "$@" -offset 540 -busy 0.5 -every 3
 }
 
 train() {
@@ -36,10 +47,10 @@ train() {
 
 [ -e "$work/tokenizer.json" ] || python3 models/nano/train/tokenizer.py 2304 "$work/tokenizer.json"
 if [ ! -e "$work/drawn" ]; then
-	draw match 240 120 "$work/truth" -busy 0.5 -pixels=false
-	draw yard 1300 60 "$work/truth" -offset 540 -busy 0.5 -pixels=false
-	draw match 240 120 "$work/pictures" -busy 0.5 &
-	draw yard 1300 60 "$work/pictures" -offset 540 -busy 0.5 &
+	match "$work/truth" -pixels=false
+	yard "$work/truth" -pixels=false
+	match "$work/pictures" &
+	yard "$work/pictures" &
 	touch "$work/drawn"
 fi
 train "$@"

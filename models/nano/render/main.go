@@ -46,6 +46,7 @@ type settings struct {
 	size, source size
 	offset       int
 	clockEvery   int
+	every        int
 	counter      float64
 	busy         float64
 	pixels       bool
@@ -94,6 +95,7 @@ func parse(args []string, log io.Writer) (settings, error) {
 	flags.IntVar(&s.clockEvery, "clock-every", 0, "show another clock and score every `N` pictures; 0 for the true ones")
 	flags.Float64Var(&s.counter, "counter", 0, "`share` of the seeds that show the frame counter")
 	flags.Float64Var(&s.busy, "busy", 0, "`share` of the seeds in which more happens")
+	flags.IntVar(&s.every, "every", 1, "write the pixels of every `N`th picture only; the names of such films end in -N")
 	flags.BoolVar(&s.pixels, "pixels", true, "write pictures, not only the truth")
 	if err := flags.Parse(args); err != nil {
 		return s, err
@@ -105,8 +107,8 @@ func parse(args []string, log io.Writer) (settings, error) {
 		return s, errors.New("-out: must name a folder")
 	case s.fps < 1 || worldFPS%s.fps != 0:
 		return s, fmt.Errorf("-fps: must be a divisor of %d, is %d", worldFPS, s.fps)
-	case s.seeds < 1 || s.seconds < 1 || s.offset < 0 || s.clockEvery < 0:
-		return s, errors.New("-seeds and -seconds: must be positive; -offset and -clock-every: must not be negative")
+	case s.seeds < 1 || s.seconds < 1 || s.every < 1 || s.offset < 0 || s.clockEvery < 0:
+		return s, errors.New("-seeds, -seconds and -every: must be positive; -offset and -clock-every: must not be negative")
 	case s.size.width > s.source.width || s.size.height > s.source.height:
 		return s, fmt.Errorf("-size: must not be larger than -source %s, is %s", &s.source, &s.size)
 	case s.size.width < 2 || s.size.height < 2 || s.size.width%2+s.size.height%2 != 0:
@@ -159,6 +161,9 @@ func (s *settings) film(ctx context.Context, seed uint64) (n int, err error) {
 		world.Hurry()
 	}
 	name := filepath.Join(s.out, strconv.FormatUint(seed, 10))
+	if s.every > 1 {
+		name += "-" + strconv.Itoa(s.every)
+	}
 	truth, err := create(name + ".jsonl")
 	if err != nil {
 		return 0, err
@@ -187,7 +192,7 @@ func (s *settings) film(ctx context.Context, seed uint64) (n int, err error) {
 		if err := lines.Encode(world.Record(frame, frame-min(frame, step))); err != nil {
 			return n, fmt.Errorf("write the truth: %w", err)
 		}
-		if film == nil {
+		if film == nil || n%s.every != 0 {
 			continue
 		}
 		if err := world.Render(frame, drawn); err != nil {

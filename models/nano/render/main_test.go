@@ -56,6 +56,15 @@ func TestRender(t *testing.T) {
 		require.Equal(t, lines[i-1].Frame+6, lines[i].Frame)
 	}
 	require.NotEqual(t, lines[0].Frame, truths(t, filepath.Join(a, "8.jsonl"))[0].Frame)
+
+	third := render(t, append(small, "-every", "3")...)
+	require.Equal(t, lines, truths(t, filepath.Join(third, "7-3.jsonl")))
+	dense, sparse := read(t, filepath.Join(a, "7.i420")), read(t, filepath.Join(third, "7-3.i420"))
+	size := len(dense) / 10
+	require.Len(t, sparse, 4*size)
+	for i := range 4 {
+		require.Equal(t, dense[3*i*size:][:size], sparse[i*size:][:size])
+	}
 }
 
 // Pictures of full size are the world's own.
@@ -114,7 +123,7 @@ func TestArgumentsAreChecked(t *testing.T) {
 		{[]string{"-out", "x", "-fps", "7"}, "-fps: must be a divisor of 30, is 7"},
 		{[]string{"-out", "x", "-size", "800x600"}, "-size: must not be larger than -source 640x360, is 800x600"},
 		{[]string{"-out", "x", "-size", "wide"}, `size "wide": must be WIDTHxHEIGHT`},
-		{[]string{"-out", "x", "-seeds", "0"}, "-seeds and -seconds: must be positive"},
+		{[]string{"-out", "x", "-seeds", "0"}, "-seeds, -seconds and -every: must be positive"},
 		{[]string{"-out", "x", "more"}, `unexpected argument "more"`},
 	}
 	for _, tt := range tests {
