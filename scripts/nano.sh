@@ -31,13 +31,13 @@ draw() { # world, first film, films, seconds of each, folder, more arguments
 }
 
 match() { # folder, more arguments
-	draw match 10000 160 120 "$@" -busy 0.5
-	draw match 10160 240 120 "$@" -busy 0.5 -every 3
+	draw match 10000 100 120 "$@" -busy 0.5
+	draw match 10100 240 120 "$@" -busy 0.5 -every 3
 }
 
 yard() { # folder, more arguments
 	draw yard 10000 480 60 "$@" -offset 540 -busy 0.5
-	draw yard 10480 2000 60 "$@" -offset 540 -busy 0.5 -every 3
+	draw yard 10480 2400 60 "$@" -offset 540 -busy 0.5 -every 3
 }
 
 train() {
