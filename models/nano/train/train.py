@@ -250,7 +250,7 @@ class Trainer:
         for n, p in named.items():
             groups.setdefault((n.startswith(("llm", "text", "along", "asked")), n not in plain, n in hidden), []).append(p)
         self.params = list(named.values())
-        self.opt = Muon([{"params": ps, "late": late, "decay": 0.05 * decay, "turned": turned} for (late, decay, turned), ps in groups.items()])
+        self.opt = Muon([{"params": ps, "late": late, "decay": 0.1 * decay, "turned": turned} for (late, decay, turned), ps in groups.items()])
         self.look, self.pixels, self.decode, self.rgb = model.look, lambda *args: prepare(augment(*args), c), model.llm.forward, to_rgb
         if compiled:
             torch._dynamo.config.cache_size_limit = 32
