@@ -186,7 +186,7 @@ func (w *World) ShiftClock(by time.Duration) {
 	}
 }
 
-// Hurry lets more happen in the yard at the same time, for training; see yard.Yard. Call it before anything else.
+// Hurry lets more happen, for training; see match.Match and yard.Yard. Call it before anything else.
 func (w *World) Hurry() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

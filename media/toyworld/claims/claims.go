@@ -232,6 +232,9 @@ func (l *lexicon) claim(p pattern, line string, at []int) (Claim, bool) {
 	if happens(c.Kind) && !p.hedged && hoped {
 		return Claim{}, false
 	}
+	if c.Kind == ShotsCount && p.negative { // "none"
+		c.Count, c.More = max(c.Count, 0), max(c.More, 0)
+	}
 	return c, p.kind != ignored
 }
 

@@ -56,8 +56,14 @@ func pickOutcome(pick int) Outcome {
 	return noOutcome
 }
 
-// shooters are the figures of a team that shoot at the goal, as often as they are listed: mostly the strikers.
-func shooters() []int { return []int{5, 6, 7, 8, 8, 9, 9, 9, 10, 10, 10} }
+// shooters are the figures of a team that shoot at the goal, as often as they are listed: mostly the strikers, but all
+// as often in a busy match.
+func (s *script) shooters() []int {
+	if s.busy {
+		return []int{5, 6, 7, 8, 9, 10}
+	}
+	return []int{5, 6, 7, 8, 8, 9, 9, 9, 10, 10, 10}
+}
 
 // attempt ends the last stretch of play with a shot at the goal.
 func (s *script) attempt(outcome Outcome) {
@@ -72,7 +78,7 @@ func (s *script) attempt(outcome Outcome) {
 	if outcome == InGoal && a.score[a.team] == mostGoals {
 		a.outcome = Saved
 	}
-	who := shooters()
+	who := s.shooters()
 	a.figure = q.team*teamSize + who[s.rng.IntN(len(who))]
 	q.shooter = a.figure
 	a.shots[a.team]++

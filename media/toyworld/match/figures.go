@@ -40,7 +40,7 @@ const (
 // Where a raised hand is, in parts of the figure's height: to its right, and up. The arm is larger than life, as all is.
 const (
 	handRight = 0.2
-	handUp    = 1.28
+	handUp    = 1.42
 )
 
 // cast places all figures of a moment on the picture.
@@ -135,7 +135,7 @@ func (m *Match) drawFigure(c *paint.Canvas, f figure) {
 	limb(-0.13, 0.68, -0.21+step*0.6, 0.45+lift, 0.045, k.sleeve)
 	handX, handY, sleeve := 0.21-step*0.6, 0.45+lift, 0.045
 	if f.signal > 0 {
-		handX, handY, sleeve = handX+(handRight-handX)*f.signal, handY+(handUp-handY)*f.signal, 0.065
+		handX, handY, sleeve = handX+(handRight-handX)*f.signal, handY+(handUp-handY)*f.signal, 0.045+0.04*f.signal
 	}
 	limb(0.13, 0.68, handX, handY, sleeve, k.sleeve)
 	limb(0, 0.67, 0, 0.46, 0.145, k.shirt)

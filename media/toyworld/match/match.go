@@ -54,6 +54,10 @@ func New(seed uint64, width, height int, still bool) *Match {
 	return m
 }
 
+// Hurry makes free kicks more frequent, and lets all players of the attack shoot equally often. Training pictures use it
+// to show what is rare. Call it before anything else.
+func (m *Match) Hurry() { m.script.busy = true }
+
 // ShiftClock moves the clock on the board on by a time, within the half and
 // while it runs, and nothing else. Training pictures use it to show times
 // other than those of the play.

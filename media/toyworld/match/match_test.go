@@ -291,3 +291,29 @@ func TestReferee(t *testing.T) {
 	require.GreaterOrEqual(t, seen*100, kicks*97, "%d of %d", seen, kicks)
 	require.Greater(t, beside*100, frames*94, "%d of %d", beside, frames)
 }
+
+// A match that hurries has more free kicks, and all of the attack shoot.
+func TestHurry(t *testing.T) {
+	count := func(hurry bool) (kicks int, shots [12]int) {
+		for seed := range uint64(6) {
+			m := newMatch(seed)
+			if hurry {
+				m.Hurry()
+			}
+			for _, e := range m.Events(0, 20*time.Minute) {
+				if e.Kind == match.FreeKick {
+					kicks++
+				}
+				if e.Kind == match.ShotAtGoal {
+					shots[e.Number]++
+				}
+			}
+		}
+		return kicks, shots
+	}
+	kicks, shots := count(false)
+	more, even := count(true)
+	require.Greater(t, more*10, kicks*16, "%d of %d", more, kicks)
+	require.Less(t, shots[6]*2, shots[11])
+	require.Greater(t, even[6]*2, even[11])
+}

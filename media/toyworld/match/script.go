@@ -65,6 +65,7 @@ type whistle struct {
 type script struct {
 	rng      *rand.Rand
 	still    bool
+	busy     bool // more free kicks, and all shoot as often
 	team     *[figures]footballer
 	names    [2]string
 	passages []passage
@@ -165,7 +166,7 @@ func (s *script) extend() {
 	case p.end >= whole:
 	case near && outcome != noOutcome:
 		s.attempt(outcome)
-	case pick >= 74:
+	case pick >= 74, s.busy && pick >= 40:
 		s.freeKick()
 	}
 }

@@ -30,6 +30,7 @@ const (
 type maker struct {
 	g       *grammar.Grammar
 	films   []*grammar.Film
+	paths   []filmPath
 	starts  []int   // the films' first pictures among all pictures
 	byWorld [][]int // films by world
 	heads   []int   // of texts, the first of each world, and the number of all
@@ -44,11 +45,11 @@ func (s *settings) batches(g *grammar.Grammar, in io.Reader, out *bufio.Writer) 
 	if err != nil {
 		return err
 	}
-	_, films, err := readFilms(s.data, g)
+	paths, films, err := readFilms(s.data, g)
 	if err != nil {
 		return err
 	}
-	m := newMaker(g, films)
+	m := newMaker(g, paths, films)
 	m.prompts, m.dice, m.most = p, grammar.NewDice(s.seed), s.pictures
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		var loaded, reading int
@@ -69,12 +70,12 @@ func (s *settings) batches(g *grammar.Grammar, in io.Reader, out *bufio.Writer) 
 	return nil
 }
 
-func newMaker(g *grammar.Grammar, films []*grammar.Film) *maker {
-	m := &maker{g: g, films: films, byWorld: make([][]int, len(g.Worlds())), heads: []int{0}}
+func newMaker(g *grammar.Grammar, paths []filmPath, films []*grammar.Film) *maker {
+	m := &maker{g: g, films: films, paths: paths, byWorld: make([][]int, len(g.Worlds())), heads: []int{0}}
 	start := 0
 	for i, f := range films {
 		m.starts = append(m.starts, start)
-		start += len(f.Facts)
+		start += paths[i].pictures(len(f.Facts))
 		w := slices.Index(g.Worlds(), f.World)
 		m.byWorld[w] = append(m.byWorld[w], i)
 	}
@@ -88,7 +89,8 @@ func newMaker(g *grammar.Grammar, films []*grammar.Film) *maker {
 type row struct {
 	film          *grammar.Film // nil for strange and dark pictures
 	dark          bool
-	first, i      int // the film's first picture, and the window's last one in the film
+	first, every  int // the film's first picture, and how many records have one
+	i             int // the window's last record in the film
 	pictures, gap int
 }
 
@@ -123,14 +125,20 @@ func (m *maker) batch(loaded int, reading bool) (message, error) {
 // row draws a window of some pictures.
 func (m *maker) row(pictures, loaded int) row {
 	strange, dark := m.dice.Float64() < 0.1, m.dice.Float64() < 0.1
-	r := row{dark: dark, pictures: pictures, gap: grammar.Weighted(m.dice, []int{1, 2, 3, 5}, []int{24, 10, 52, 14})}
+	r := row{dark: dark, pictures: pictures, gap: grammar.Weighted(m.dice, []int{1, 2, 3, 5}, []int{16, 8, 64, 12})}
 	some := m.byWorld[0]
 	if m.dice.Float64() < 0.56 {
 		some = m.byWorld[1]
 	}
 	there, _ := slices.BinarySearch(some, loaded)
 	film := some[m.dice.IntN(max(1, there))]
+	for tries := 0; tries < 30 && pictures > 1 && r.gap%m.paths[film].every != 0; tries++ { // it lacks pictures of such a window
+		film = some[m.dice.IntN(max(1, there))]
+	}
+	r.every = m.paths[film].every
+	r.gap += (r.every - r.gap%r.every) % r.every
 	r.i = m.films[film].Pick(m.dice, r.gap*(pictures-1))
+	r.i -= r.i % r.every
 	if !strange {
 		r.film, r.first = m.films[film], m.starts[film]
 	}
@@ -143,7 +151,7 @@ func (r row) frames() []int64 {
 	for j := range out {
 		switch {
 		case r.film != nil:
-			out[j] = int64(r.first + r.i - r.gap*(r.pictures-1-j))
+			out[j] = int64(r.first + (r.i-r.gap*(r.pictures-1-j))/r.every)
 		case r.dark:
 			out[j] = darkPicture
 		default:

@@ -22,19 +22,21 @@ import (
 
 const checkpoint = "../checkpoint/tokenizer.json"
 
-// data makes a folder with a short film of each world.
+// data makes a folder with two short films of each world; of the second, every third picture is there.
 func data(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range toyworld.Worlds() {
-		w, err := toyworld.New(toyworld.Options{World: name, Seed: 3, Width: 160, Height: 90})
-		require.NoError(t, err)
-		var lines bytes.Buffer
-		for n := range uint32(40 * grammar.FPS) {
-			require.NoError(t, json.NewEncoder(&lines).Encode(w.Record(6*n, 6*n-min(6*n, 6))))
-		}
 		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o750))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name, "3.jsonl"), lines.Bytes(), 0o600))
+		for seed, file := range map[uint64]string{3: "3.jsonl", 4: "4-3.jsonl"} {
+			w, err := toyworld.New(toyworld.Options{World: name, Seed: seed, Width: 160, Height: 90})
+			require.NoError(t, err)
+			var lines bytes.Buffer
+			for n := range uint32(40 * grammar.FPS) {
+				require.NoError(t, json.NewEncoder(&lines).Encode(w.Record(6*n, 6*n-min(6*n, 6))))
+			}
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name, file), lines.Bytes(), 0o600))
+		}
 	}
 	return dir
 }
@@ -92,16 +94,16 @@ func output(t *testing.T, requests string, args ...string) *bufio.Reader {
 func TestTables(t *testing.T) {
 	t.Parallel()
 	m := receive(t, output(t, "", "tables", "-data", data(t)))
-	require.Equal(t, []film{{"match/3", 200}, {"yard/3", 200}}, m.Films)
-	require.Equal(t, []int{400, maxPoints, 3}, m.Arrays[0].Shape)
+	require.Equal(t, []film{{"match/3", 200}, {"yard/3", 200}, {"match/4-3", 67}, {"yard/4-3", 67}}, m.Films)
+	require.Equal(t, []int{534, maxPoints, 3}, m.Arrays[0].Shape)
 	heads := len(m.PictureHeads)
-	require.Equal(t, []int{400, heads}, m.Arrays[1].Shape)
-	require.Equal(t, []int{400, len(m.Places)}, m.Arrays[2].Shape)
-	require.Equal(t, []int{400}, m.Arrays[3].Shape)
+	require.Equal(t, []int{534, heads}, m.Arrays[1].Shape)
+	require.Equal(t, []int{534, len(m.Places)}, m.Arrays[2].Shape)
+	require.Equal(t, []int{534}, m.Arrays[3].Shape)
 	for i, class := range m.values[1] {
 		head := m.PictureHeads[i%heads]
 		require.Less(t, class, int64(head.Size), head.Name)
-		if known := strings.HasPrefix(head.Name, "match ") == (i/heads < 200); !known {
+		if known := strings.HasPrefix(head.Name, "match ") == (i/heads < 200 || 400 <= i/heads && i/heads < 467); !known {
 			require.EqualValues(t, -1, class, head.Name)
 		}
 	}
@@ -111,7 +113,7 @@ func TestBatches(t *testing.T) {
 	t.Parallel()
 	dir := data(t)
 	args := []string{"batches", "-data", dir, "-tokenizer", checkpoint, "-queries", "16", "-pictures", "32", "-seed", "5"}
-	const requests = "2 0\n2 1\n0 1\n2 1\n"
+	const requests = "4 0\n4 1\n0 1\n2 1\n"
 	a, b := output(t, requests, args...), output(t, requests, args...)
 	p, err := newPrompts(checkpoint, 16)
 	require.NoError(t, err)
@@ -121,12 +123,45 @@ func TestBatches(t *testing.T) {
 		require.Equal(t, k > 0, m.Reading)
 		require.Equal(t, []int{min(32/m.Pictures, maxRows), m.Pictures}, m.Arrays[0].Shape)
 		for _, frame := range m.values[0] {
-			require.Less(t, frame, int64(400))
+			require.Less(t, frame, int64([]int{534, 534, 400, 400}[k]))
 		}
 		if m.Reading {
 			checkTexts(t, p, m)
 		}
 	}
+}
+
+// Windows of a film with every third picture have neighbours among these, and are told of as what they show.
+func TestWindowsOfFewPictures(t *testing.T) {
+	t.Parallel()
+	g, err := grammar.New()
+	require.NoError(t, err)
+	paths, films, err := readFilms(data(t), g)
+	require.NoError(t, err)
+	m := newMaker(g, paths, films)
+	m.dice = grammar.NewDice(1)
+	require.Equal(t, []int{0, 200, 400, 467}, m.starts)
+	few, all := 0, 0
+	for range 2000 {
+		r := m.row(4, 4)
+		frames := r.frames()
+		if r.film == nil {
+			continue
+		}
+		all++
+		start, end := m.starts[slices.Index(m.films, r.film)], r.i
+		if r.every == 1 {
+			require.EqualValues(t, start+end, frames[3])
+			continue
+		}
+		few++
+		require.EqualValues(t, start, frames[3]-int64(end/3))
+		require.Zero(t, end%3)
+		require.Equal(t, 3, r.gap)
+		require.Equal(t, []int64{frames[0], frames[0] + 1, frames[0] + 2, frames[0] + 3}, frames)
+		require.GreaterOrEqual(t, frames[0], int64(start))
+	}
+	require.InDelta(t, 0.32, float64(few)/float64(all), 0.05) // half of the windows with that gap
 }
 
 // checkTexts checks that the places in a batch are those of images, answers and lines.

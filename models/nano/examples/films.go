@@ -15,15 +15,39 @@ import (
 	"touchline/models/nano/grammar"
 )
 
-// filmPath names a film by its world and seed.
+// filmPath names a film by its world and seed, and by which of its pictures there are.
 type filmPath struct {
 	folder string
 	world  string
 	seed   uint64
+	every  int // there are the pictures of every so manieth record
 }
 
-// String is the name without the folder, as in "match/10000".
-func (p filmPath) String() string { return p.world + "/" + strconv.FormatUint(p.seed, 10) }
+// String is the name without the folder, as in "match/10000" or, with every third picture, "match/10000-3".
+func (p filmPath) String() string {
+	name := p.world + "/" + strconv.FormatUint(p.seed, 10)
+	if p.every > 1 {
+		name += "-" + strconv.Itoa(p.every)
+	}
+	return name
+}
+
+// pictures is how many of a film's records have one.
+func (p filmPath) pictures(records int) int { return (records + p.every - 1) / p.every }
+
+// parseFilm reads a film's name.
+func parseFilm(folder, world, name string) (filmPath, error) {
+	p := filmPath{folder: folder, world: world, every: 1}
+	seed, every, sparse := strings.Cut(strings.TrimSuffix(filepath.Base(name), ".jsonl"), "-")
+	var err error
+	if p.seed, err = strconv.ParseUint(seed, 10, 64); err == nil && sparse {
+		p.every, err = strconv.Atoi(every)
+	}
+	if err != nil || p.every < 1 {
+		return p, fmt.Errorf("film %s: its name must be a seed, or a seed and every how manieth picture there is", name)
+	}
+	return p, nil
+}
 
 // films lists those of a folder, in turn by world.
 func films(folder string, worlds []grammar.World) ([]filmPath, error) {
@@ -34,11 +58,11 @@ func films(folder string, worlds []grammar.World) ([]filmPath, error) {
 			return nil, fmt.Errorf("list the films: %w", err)
 		}
 		for _, name := range names {
-			seed, err := strconv.ParseUint(strings.TrimSuffix(filepath.Base(name), ".jsonl"), 10, 64)
+			p, err := parseFilm(folder, w.Name(), name)
 			if err != nil {
-				return nil, fmt.Errorf("film %s: its name must be a seed: %w", name, err)
+				return nil, err
 			}
-			byWorld[i] = append(byWorld[i], filmPath{folder, w.Name(), seed})
+			byWorld[i] = append(byWorld[i], p)
 		}
 		slices.SortFunc(byWorld[i], func(a, b filmPath) int { return cmp.Compare(a.seed, b.seed) })
 	}

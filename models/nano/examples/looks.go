@@ -31,7 +31,9 @@ func (s *settings) looks(g *grammar.Grammar, in io.Reader, out *bufio.Writer) er
 	}
 	byName := map[string]*grammar.Film{}
 	for i, path := range paths {
-		byName[path.String()] = films[i]
+		if path.every == 1 {
+			byName[path.String()] = films[i]
+		}
 	}
 	dice, write := grammar.NewDice(s.seed), json.NewEncoder(out)
 	write.SetEscapeHTML(false)

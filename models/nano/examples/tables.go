@@ -23,7 +23,7 @@ type tables struct {
 	Films        []film         `json:"films"`
 }
 
-// film is one by its name, with its number of pictures.
+// film is one by its name, with the number of its pictures that there are.
 type film struct {
 	Name     string `json:"name"`
 	Pictures int    `json:"pictures"`
@@ -50,12 +50,15 @@ func (s *settings) tables(g *grammar.Grammar, w *bufio.Writer) error {
 		}
 		world := g.World(p.world)
 		f := grammar.NewFilm(world, records)
-		t.Films = append(t.Films, film{p.String(), len(f.Facts)})
+		t.Films = append(t.Films, film{p.String(), p.pictures(len(f.Facts))})
 		at := starts[0]
 		if world != g.Worlds()[0] {
 			at = starts[1]
 		}
 		for i, points := range grammar.Points(world, records) {
+			if i%p.every != 0 {
+				continue
+			}
 			if err := truth.add(at, &f.Facts[i], world, points); err != nil {
 				return fmt.Errorf("film %s, picture %d: %w", p, i, err)
 			}

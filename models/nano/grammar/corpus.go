@@ -2,6 +2,7 @@ package grammar
 
 import (
 	"slices"
+	"strconv"
 
 	"touchline/agent"
 	"touchline/media/toyworld/yard"
@@ -64,8 +65,8 @@ func anyValues(d Dice, language string) values {
 	}
 	out["n"] = number(d.from(1, 12), language)
 	out["w"] = Pick(d, ways)
-	out["j"] = number(d.IntN(9), language)
-	out["m"] = number(d.IntN(100), language)
+	out["j"] = strconv.Itoa(d.IntN(20))
+	out["m"] = strconv.Itoa(d.IntN(100))
 	out["k"] = car
 	if !d.chance(0.5) {
 		out["k"] = number(d.IntN(9), language)

@@ -33,6 +33,10 @@ func (*matchWorld) Tables() Tables {
 			{"attempt", 6},
 			{"number", 12},
 			{"signal", 2},
+			{"shots0 tens", 10},
+			{"shots0", 10},
+			{"shots1 tens", 10},
+			{"shots1", 10},
 		},
 		Texts: []Head{
 			{"state", 10},
@@ -52,6 +56,10 @@ func (*matchWorld) Tables() Tables {
 			{"signal", 2},
 			{"moved", 3},
 			{"moved along", 3},
+			{"shots0 tens", 10},
+			{"shots0", 10},
+			{"shots1 tens", 10},
+			{"shots1", 10},
 		},
 		Places: []string{"ball x", "ball y", "pitch x", "pitch y", "flow"},
 		Points: append(slices.Clone(teamNames()), "keeper", "referee", "signal"),
@@ -94,12 +102,14 @@ func kitsOf(m *match.Truth) []int {
 // matchClasses are those of a picture, in the table's order.
 type matchClasses struct {
 	state, camera, team, score0, score1, tens, minute, kit0, kit1, dim, tint, stage, attempt, number, signal int
+
+	shots [4]int // digits of each team's shots
 }
 
 // list returns them in the table's order.
 func (c matchClasses) list() []int8 {
 	return bytesOf(c.state, c.camera, c.team, c.score0, c.score1, c.tens, c.minute, c.kit0, c.kit1, c.dim, c.tint, c.stage, c.attempt,
-		c.number, c.signal)
+		c.number, c.signal, c.shots[0], c.shots[1], c.shots[2], c.shots[3])
 }
 
 // bytesOf are small classes as they are written.
@@ -130,7 +140,11 @@ func (f *Fact) classes() matchClasses {
 	c := matchClasses{
 		state: slices.Index(states(), f.state), camera: int(f.camera), team: -1, score0: f.score[0], score1: f.score[1],
 		tens: minute / 10, minute: minute % 10, kit0: slices.Index(teamNames(), f.teams[0]), kit1: slices.Index(teamNames(), f.teams[1]),
-		dim: one(f.light < 0.9), tint: f.tint, stage: -1, signal: one(f.signal),
+		dim: one(f.light < 0.9), tint: f.tint, stage: -1, signal: one(f.signal), shots: [4]int{-1, -1, -1, -1},
+	}
+	if f.plate {
+		a, b := f.shots[0]%100, f.shots[1]%100
+		c.shots = [4]int{a / 10, a % 10, b / 10, b % 10}
 	}
 	if f.teamShows() {
 		c.team, c.stage = int(f.team), slices.Index(stages(), f.stage())
@@ -190,7 +204,7 @@ func (*matchWorld) TextTruth(w Window) []int8 {
 	}
 	moved, along := movement(first, now)
 	return bytesOf(c.state, c.team, kit, c.score0, c.score1, int(leader(now)), c.tens, c.minute, light, c.attempt, turned, c.stage,
-		one(now.still), c.number, c.signal, moved, along)
+		one(now.still), c.number, c.signal, moved, along, c.shots[0], c.shots[1], c.shots[2], c.shots[3])
 }
 
 // movement is how far the ball has gone, and whether to the left or to the right; -1 where a cut lies between.

@@ -187,7 +187,7 @@ func tooSoon(now *Fact, last *News, age float64) bool {
 	if last.team == neither || !isPlayed(last.Kind) {
 		return age < 1.5
 	}
-	return age < 3 || last.zone == now.stage() && age < 6
+	return age < 3 || last.zone == now.stage() && age < 5
 }
 
 // scoreline states score or time.

@@ -20,7 +20,8 @@ func matchOrders() *orderTables {
 			"kick_off": list("kick_off kick_score"),
 		},
 		weights: map[string]int{
-			"goals": 4, "score": 3, "ball": 3, "team": 3, "q_score": 4, "q_leads": 5, "q_goals": 5, "q_clock": 4, "q_ball": 4, "cannot": 3,
+			"goals": 4, "score": 3, "ball": 3, "team": 3, "q_score": 4, "q_leads": 5, "q_goals": 5, "q_clock": 5, "q_ball": 4, "cannot": 3,
+			"q_shots": 3, "q_way": 2, "q_teams": 2, "restarts": 2,
 		},
 		near:        split("goals shots keepers", "lights dim bright", "crowd replays", "restarts free half_time kick_off"),
 		elsewhere:   list("goals q_score q_leads q_goals q_clock q_ball q_shots shots keepers replays score ball team"),

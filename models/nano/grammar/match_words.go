@@ -1,6 +1,8 @@
 package grammar
 
 import (
+	"strconv"
+
 	"touchline/media/toyworld/match"
 )
 
@@ -16,7 +18,7 @@ func (*matchWorld) values(f *matchFact, n *News, way match.Direction, language s
 	}
 	out := values{
 		"st": teams[0] + " " + score[0] + ", " + teams[1] + " " + score[1], "hl": result(f.score, language),
-		"m": beforeNoun(f.clock/60%100, language), "c": tint, "0": teams[0], "1": teams[1],
+		"m": strconv.Itoa(f.clock / 60 % 100), "c": tint, "0": teams[0], "1": teams[1],
 		"k": things.counted(f.score[0]+f.score[1], language),
 	}
 	if n.team != neither {
@@ -30,7 +32,7 @@ func (*matchWorld) values(f *matchFact, n *News, way match.Direction, language s
 		case match.None:
 		}
 		if n.Kind == "shots_count" {
-			out["k"], out["j"] = numberOr(f.shots[mine], language, none), numberOr(f.shots[other], language, none)
+			out["k"], out["j"] = digitsOr(f.shots[mine], none), digitsOr(f.shots[other], none)
 		}
 	}
 	if n.number > 0 {
@@ -39,12 +41,12 @@ func (*matchWorld) values(f *matchFact, n *News, way match.Direction, language s
 	return out
 }
 
-// numberOr is a number in words, or a word for none.
-func numberOr(n int, language, none string) string {
+// digitsOr is a number in digits, or a word for none.
+func digitsOr(n int, none string) string {
 	if n == 0 {
 		return none
 	}
-	return number(n, language)
+	return strconv.Itoa(n)
 }
 
 // Word implements World.

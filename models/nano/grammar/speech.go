@@ -145,7 +145,7 @@ func (t template) fill(v values) (text string, ok bool) {
 	}
 	b.WriteString(t.texts[len(t.slots)])
 	text = b.String()
-	if m := v["m"]; m == "one" || m == "un" {
+	if v["m"] == "1" {
 		text = strings.ReplaceAll(strings.ReplaceAll(text, "minutes", "minute"), "minutos", "minuto")
 	}
 	return capitals(text), true

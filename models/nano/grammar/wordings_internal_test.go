@@ -4,6 +4,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,6 +38,21 @@ func TestKinds(t *testing.T) {
 			require.Contains(t, a.kinds, kind)
 		}
 	}
+}
+
+// No comment has a mark that the engine forbids in what is spoken (models/checkpoint, as MiniCPM-o's code): it would learn to say what it may not, and go astray.
+func TestSpokenMarks(t *testing.T) {
+	t.Parallel()
+	loaded(t, func(t *testing.T, _ World, texts *wordings) {
+		t.Helper()
+		for kind, s := range texts.byKind {
+			for _, r := range s.registers {
+				for _, template := range r.pool {
+					require.NotRegexp(t, `[:#@*()\[\]&/$]`, strings.Join(template.texts, ""), kind)
+				}
+			}
+		}
+	})
 }
 
 // No wording that is held out is trained on; there are ten wordings of every kind of order.

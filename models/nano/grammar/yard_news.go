@@ -148,6 +148,9 @@ func (*yardWorld) tell(d Dice, w Window, last *News, age float64) *News {
 	if n := pair(untold(w, last)); n != nil {
 		return n
 	}
+	if n := overlooked(now, last); n != nil {
+		return n
+	}
 	// What is said must be likelier than silence, or sampling never says it: so it depends on what shows, and on the age of the last comment.
 	pause := 4.0
 	if len(now.people) > 1 {
@@ -166,6 +169,21 @@ func (*yardWorld) tell(d Dice, w Window, last *News, age float64) *News {
 		return nil
 	}
 	return filler(d, now)
+}
+
+// overlooked tells what an event left behind that the last comments did not tell: a lamp that is out, or a parcel that somebody brought.
+func overlooked(now *Fact, last *News) *News {
+	said := func(kinds ...string) bool {
+		return last != nil && slices.ContainsFunc(last.known, func(t told) bool { return slices.Contains(kinds, t.kind) })
+	}
+	n := &News{key: quiet(), at: now.t - 0.5}
+	switch {
+	case now.lamp == "broken" && now.light < 0.5 && !said("lamp_fails", "lamp_is_off"):
+		return n.as("lamp_is_off")
+	case now.parcels > 0 && len(now.people) == 0 && said("arrive_parcel") && !said("parcel_left", "empty_parcel"):
+		return n.as("empty_parcel")
+	}
+	return nil
 }
 
 // doing tells what the newest person in the picture does.

@@ -46,6 +46,7 @@ type settings struct {
 	size, source size
 	offset       int
 	clockEvery   int
+	every        int
 	counter      float64
 	busy         float64
 	pixels       bool
@@ -93,7 +94,8 @@ func parse(args []string, log io.Writer) (settings, error) {
 	flags.IntVar(&s.offset, "offset", 2000, "latest start of a film in its world, in `seconds`; it depends on the seed")
 	flags.IntVar(&s.clockEvery, "clock-every", 0, "show another clock and score every `N` pictures; 0 for the true ones")
 	flags.Float64Var(&s.counter, "counter", 0, "`share` of the seeds that show the frame counter")
-	flags.Float64Var(&s.busy, "busy", 0, "`share` of the seeds in whose yards more happens at the same time")
+	flags.Float64Var(&s.busy, "busy", 0, "`share` of the seeds in which more happens")
+	flags.IntVar(&s.every, "every", 1, "write the pixels of every `N`th picture only; the names of such films end in -N")
 	flags.BoolVar(&s.pixels, "pixels", true, "write pictures, not only the truth")
 	if err := flags.Parse(args); err != nil {
 		return s, err
@@ -105,8 +107,8 @@ func parse(args []string, log io.Writer) (settings, error) {
 		return s, errors.New("-out: must name a folder")
 	case s.fps < 1 || worldFPS%s.fps != 0:
 		return s, fmt.Errorf("-fps: must be a divisor of %d, is %d", worldFPS, s.fps)
-	case s.seeds < 1 || s.seconds < 1 || s.offset < 0 || s.clockEvery < 0:
-		return s, errors.New("-seeds and -seconds: must be positive; -offset and -clock-every: must not be negative")
+	case s.seeds < 1 || s.seconds < 1 || s.every < 1 || s.offset < 0 || s.clockEvery < 0:
+		return s, errors.New("-seeds, -seconds and -every: must be positive; -offset and -clock-every: must not be negative")
 	case s.size.width > s.source.width || s.size.height > s.source.height:
 		return s, fmt.Errorf("-size: must not be larger than -source %s, is %s", &s.source, &s.size)
 	case s.size.width < 2 || s.size.height < 2 || s.size.width%2+s.size.height%2 != 0:
@@ -159,6 +161,9 @@ func (s *settings) film(ctx context.Context, seed uint64) (n int, err error) {
 		world.Hurry()
 	}
 	name := filepath.Join(s.out, strconv.FormatUint(seed, 10))
+	if s.every > 1 {
+		name += "-" + strconv.Itoa(s.every)
+	}
 	truth, err := create(name + ".jsonl")
 	if err != nil {
 		return 0, err
@@ -181,13 +186,13 @@ func (s *settings) film(ctx context.Context, seed uint64) (n int, err error) {
 		}
 		frame := offset + uint32(n)*step //nolint:gosec // some thousands
 		if s.clockEvery > 0 && n%s.clockEvery == 0 {
-			world.ShiftClock(time.Duration(dice.IntN(45*60)) * time.Second)
+			shiftClock(world, world.PTS(frame), dice)
 			shiftScore(world, world.PTS(frame), world.PTS(frame+uint32(s.clockEvery)*step), dice) //nolint:gosec // some thousands
 		}
 		if err := lines.Encode(world.Record(frame, frame-min(frame, step))); err != nil {
 			return n, fmt.Errorf("write the truth: %w", err)
 		}
-		if film == nil {
+		if film == nil || n%s.every != 0 {
 			continue
 		}
 		if err := world.Render(frame, drawn); err != nil {
@@ -234,6 +239,17 @@ func (f *file) finish() error {
 func (f *file) abandon() {
 	_ = f.f.Close()
 	_ = os.Remove(f.f.Name())
+}
+
+// shiftClock shows another time of the half, every third time one of its first ten minutes: these have words of their own.
+func shiftClock(world *toyworld.World, at time.Duration, dice *rand.Rand) {
+	const half = 45 * 60
+	by := dice.IntN(half)
+	world.ShiftClock(0)
+	if m := world.Truth(at).Match; m != nil && dice.IntN(3) == 0 {
+		by = half - m.Clock%half + dice.IntN(10*60)
+	}
+	world.ShiftClock(time.Duration(by) * time.Second)
 }
 
 // shiftScore shows another score from one moment to another, such that the goals of the time between still count up.

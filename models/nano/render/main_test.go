@@ -56,6 +56,15 @@ func TestRender(t *testing.T) {
 		require.Equal(t, lines[i-1].Frame+6, lines[i].Frame)
 	}
 	require.NotEqual(t, lines[0].Frame, truths(t, filepath.Join(a, "8.jsonl"))[0].Frame)
+
+	third := render(t, append(small, "-every", "3")...)
+	require.Equal(t, lines, truths(t, filepath.Join(third, "7-3.jsonl")))
+	dense, sparse := read(t, filepath.Join(a, "7.i420")), read(t, filepath.Join(third, "7-3.i420"))
+	size := len(dense) / 10
+	require.Len(t, sparse, 4*size)
+	for i := range 4 {
+		require.Equal(t, dense[3*i*size:][:size], sparse[i*size:][:size])
+	}
 }
 
 // Pictures of full size are the world's own.
@@ -73,12 +82,15 @@ func TestRenderInFullSize(t *testing.T) {
 func TestRenderTruth(t *testing.T) {
 	common := []string{"-first", "5", "-seeds", "1", "-seconds", "120", "-pixels=false"}
 	plain := truths(t, filepath.Join(render(t, common...), "5.jsonl"))
-	shifted := truths(t, filepath.Join(render(t, append(common, "-clock-every", "20")...), "5.jsonl"))
+	shifted := truths(t, filepath.Join(render(t, append(common, "-clock-every", "4")...), "5.jsonl"))
 	require.Len(t, plain, 600)
-	clocks, events := 0, 0
+	clocks, early, events := 0, 0, 0
 	for i := range plain {
 		if plain[i].Match.Clock != shifted[i].Match.Clock {
 			clocks++
+			if shifted[i].Match.Clock%(45*60) < 10*60 {
+				early++
+			}
 		}
 		a, b := plain[i].Match, shifted[i].Match
 		b.Clock, b.Score, b.Shots, b.Plate = a.Clock, a.Score, a.Shots, a.Plate
@@ -86,6 +98,7 @@ func TestRenderTruth(t *testing.T) {
 		events += len(plain[i].Events)
 	}
 	require.Greater(t, clocks, 100)
+	require.InDelta(t, 0.48, float64(early)/float64(clocks), 0.1)
 	w, err := toyworld.New(toyworld.Options{Seed: 5})
 	require.NoError(t, err)
 	step := 200 * time.Millisecond
@@ -110,7 +123,7 @@ func TestArgumentsAreChecked(t *testing.T) {
 		{[]string{"-out", "x", "-fps", "7"}, "-fps: must be a divisor of 30, is 7"},
 		{[]string{"-out", "x", "-size", "800x600"}, "-size: must not be larger than -source 640x360, is 800x600"},
 		{[]string{"-out", "x", "-size", "wide"}, `size "wide": must be WIDTHxHEIGHT`},
-		{[]string{"-out", "x", "-seeds", "0"}, "-seeds and -seconds: must be positive"},
+		{[]string{"-out", "x", "-seeds", "0"}, "-seeds, -seconds and -every: must be positive"},
 		{[]string{"-out", "x", "more"}, `unexpected argument "more"`},
 	}
 	for _, tt := range tests {

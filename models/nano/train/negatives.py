@@ -1,4 +1,4 @@
-"""Pictures of neither world: textures, gradients, bars, mosaics, dots, stripes, drawings, screens of text, darkness."""
+"""Pictures of neither world: textures, shapes that hide each other, gradients, bars, mosaics, dots, stripes, drawings, screens of text, darkness."""
 
 import random
 from typing import Any
@@ -13,10 +13,11 @@ SKIN = [[232.0, 190, 160], [196.0, 146, 110], [120.0, 82, 60]]
 
 
 def _texture(rng: random.Random, device: str) -> Tensor:
-    """Noise of six octaves, in a colour."""
-    x, amplitude = torch.zeros(3, H, W, device=device), 1.0
+    """Noise of six octaves, in a colour; one in five is of streaks."""
+    x, amplitude, streaks = torch.zeros(3, H, W, device=device), 1.0, rng.random() < 0.2
     for octave in range(6):
-        x += amplitude * F.interpolate(torch.rand(1, 3, 2 + 2**octave, 3 + 2 ** (octave + 1), device=device) - 0.5, size=(H, W), mode="bilinear")[0]
+        columns = 4 if streaks else 3 + 2 ** (octave + 1)
+        x += amplitude * F.interpolate(torch.rand(1, 3, 2 + 2**octave, columns, device=device) - 0.5, size=(H, W), mode="bilinear")[0]
         amplitude *= rng.uniform(0.4, 0.8)
     return (x - x.mean()) / (x.std() + 1e-5) * rng.uniform(20, 60) + 127 + (torch.rand(3, 1, 1, device=device) - 0.5) * 120
 
@@ -25,6 +26,22 @@ def _cells(colours: int, rows: int, columns: int, device: str) -> Tensor:
     """[3, rows, columns] of a few colours, in 0..255."""
     few = torch.rand(colours, 3, device=device) * 255
     return few[torch.randint(colours, (rows, columns), device=device)].permute(2, 0, 1)
+
+
+def _leaves(rng: random.Random, texture: Tensor, device: str) -> Tensor:
+    """Shaded shapes of all sizes that hide each other, the "dead leaves" whose statistics are those of photographs (Lee, Mumford and Huang 2001)."""
+    n = rng.randrange(20, 140)
+    at, turn, square = torch.rand(3, n, 1, 1, device=device), torch.rand(n, 1, 1, device=device) * 6.28, torch.rand(n, 1, 1, device=device) < 0.4
+    size = (rng.uniform(4, 14) / (1 - torch.rand(2, n, 1, 1, device=device) * 0.995) ** 0.5).clamp(max=150)
+    dy, dx = torch.arange(H, device=device).view(H, 1) - at[0] * H, torch.arange(W, device=device) - at[1] * W
+    u, v = (dx * turn.cos() + dy * turn.sin()) / size[0], (dy * turn.cos() - dx * turn.sin()) / size[1]
+    inside = torch.where(square, torch.maximum(u.abs(), v.abs()), u**2 + v**2) < 1
+    top = (inside * torch.arange(1, n + 1, device=device).view(n, 1, 1)).amax(0).sub(1).clamp(min=0)
+    colours = torch.rand(3, 1, device=device) * 160 + 40 + torch.randn(3, n, device=device) * rng.uniform(15, 60) + torch.randn(1, n, device=device) * 30
+    shade = u.gather(0, top[None]).clamp(-2, 2) * (torch.randn(n, device=device) * rng.uniform(5, 35))[top]
+    x = colours[:, top] + shade + (texture - 127) * rng.uniform(0.05, 0.4)
+    size = rng.choice([1, 1, 3, 3, 5, 9])
+    return F.avg_pool2d(x, size, 1, size // 2, count_include_pad=False)
 
 
 def _picture(rng: random.Random, kind: str, device: str) -> Tensor:
@@ -65,6 +82,8 @@ def _picture(rng: random.Random, kind: str, device: str) -> Tensor:
                 at += wide + 6
         return x
     x = _texture(rng, device)
+    if kind == "leaves":
+        return _leaves(rng, x, device)
     if kind == "grass":
         x = x * 0.15 + torch.tensor([48.0, 124, 58], device=device).view(3, 1, 1) * rng.uniform(0.7, 1.3)
     if kind in ("drawing", "grass"):
@@ -89,8 +108,13 @@ def bank(count: int, seed: int, device: str) -> Tensor:
     rng = random.Random(seed)
     torch.manual_seed(seed)
     kinds = ["noise", "flat", "bars", "gradient", "text", "text", "drawing", "drawing", "drawing", "grass", "grass", "portrait", "portrait", "texture", "texture", "texture",
-             "mosaic", "mosaic", "dots", "dots", "stripes"]  # fmt: skip
-    return torch.stack([_picture(rng, rng.choice(kinds), device).clamp(0, 255).to(torch.uint8) for _ in range(count)])
+             "mosaic", "mosaic", "dots", "dots", "stripes", "leaves", "leaves", "leaves", "leaves", "leaves", "leaves"]  # fmt: skip
+    pictures = []
+    for _ in range(count):
+        x = _picture(rng, rng.choice(kinds), device).float()
+        grey = x.mean(0, keepdim=True)
+        pictures.append((grey + (x - grey) * rng.choice([1, rng.random()])).clamp(0, 255).to(torch.uint8))  # photographs are seldom of pure colours
+    return torch.stack(pictures)
 
 
 def to_gpu(x: np.ndarray, device: Any) -> Tensor:

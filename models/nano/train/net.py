@@ -170,10 +170,16 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat([-b, a], -1) * sin
 
 
+UNITS = 120  # of a row's unit are its largest weight in 4 bits, so that int8 holds every product of a code and a step
+
+
 def four_bits(weight: Tensor) -> Tensor:
-    """A matrix in 4 bits, as the engine's int4 has it: blocks of 32 inputs, whose largest weight takes the code -8."""
-    blocks = weight.reshape(-1, 32)
-    step = blocks.gather(1, blocks.abs().argmax(1, keepdim=True)) / -8
+    """A matrix in 4 bits, as the engine's int4 has it: blocks of 32 inputs, whose largest weight takes the code -8. A block's step is 1 to 15 units of its row,
+    rounded down, so that a checkpoint of int8 rows holds just these weights."""
+    blocks = weight.reshape(len(weight), -1, 32)
+    largest = blocks.gather(2, blocks.abs().argmax(2, keepdim=True))
+    unit = largest.abs().amax(1, keepdim=True).clamp(min=1e-6) / UNITS
+    step = (largest.abs() / (8 * unit) + 1e-3).floor().clamp(min=1) * unit * -largest.sign()
     return ((blocks / torch.where(step == 0, 1, step)).round().clamp(-8, 7) * step).view_as(weight)
 
 
@@ -309,10 +315,12 @@ def export(model: Nano, folder: Path, tokenizer: Path) -> None:
     tensors: dict[str, Tensor] = {}
     for name, p in model.state_dict().items():
         p = p.detach().float().cpu()
-        p = four_bits(p) if name.startswith("llm.model.layers.") and p.dim() == 2 else p
+        units = 127
+        if name.startswith("llm.model.layers.") and p.dim() == 2:
+            p, units = four_bits(p), UNITS
         if p.dim() >= 2 and name.endswith("weight") and "position" not in name:
             rows = p.flatten(1)
-            scale = (rows.abs().amax(1, keepdim=True).clamp(min=1e-6) / 127).to(torch.float16)
+            scale = (rows.abs().amax(1, keepdim=True) / units).clamp(min=1e-7).to(torch.float16)
             tensors[name] = (rows / scale.float()).round().clamp(-127, 127).to(torch.int8).view(p.shape)
             tensors[name + "_scale"] = scale
         else:
