@@ -63,6 +63,8 @@ type scene interface {
 	Sound(from int64, pcm []int16)
 	// Prepare paints background n ahead of its first use and reports whether there is one.
 	Prepare(n int) bool
+	// Hurry lets more happen; before anything else.
+	Hurry()
 	// events lists what happens from one moment (included) to another (not included), in order.
 	events(from, to time.Duration) []Event
 	// truth fills in what the picture of a moment shows.
@@ -190,9 +192,7 @@ func (w *World) ShiftClock(by time.Duration) {
 func (w *World) Hurry() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s, ok := w.scene.(interface{ Hurry() }); ok {
-		s.Hurry()
-	}
+	w.scene.Hurry()
 }
 
 // ShiftScore adds to the goals and shots that a match shows, and changes nothing

@@ -257,8 +257,8 @@ func (s *script) play(a *act) {
 	}
 }
 
-// somebody makes up a person. Their coat has a colour that nobody in the house or in the last six acts wears. When no
-// colour is left, one that nobody in the house or in sight wears will do.
+// somebody makes up a person. It avoids the colours of coats in the house and in the last six acts. If that rules out
+// every colour, it avoids only those in the house and in sight.
 func (s *script) somebody() look {
 	used, seen := map[int]bool{}, map[int]bool{}
 	for _, l := range s.inside {

@@ -89,7 +89,7 @@ func newMaker(g *grammar.Grammar, paths []filmPath, films []*grammar.Film) *make
 type row struct {
 	film          *grammar.Film // nil for strange and dark pictures
 	dark          bool
-	first, every  int // the film's first picture, and how many records have one
+	first, every  int // the film's first picture; every Nth record has one
 	i             int // the window's last record in the film
 	pictures, gap int
 }

@@ -131,7 +131,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// Windows of a film with every third picture have neighbours among these, and are told of as what they show.
+// A film may have every third picture only. Its windows are then of pictures next to each other, and end with the picture of their last record.
 func TestWindowsOfFewPictures(t *testing.T) {
 	t.Parallel()
 	g, err := grammar.New()

@@ -20,7 +20,7 @@ type filmPath struct {
 	folder string
 	world  string
 	seed   uint64
-	every  int // there are the pictures of every so manieth record
+	every  int // every Nth record has a picture
 }
 
 // String is the name without the folder, as in "match/10000" or, with every third picture, "match/10000-3".
@@ -44,7 +44,7 @@ func parseFilm(folder, world, name string) (filmPath, error) {
 		p.every, err = strconv.Atoi(every)
 	}
 	if err != nil || p.every < 1 {
-		return p, fmt.Errorf("film %s: its name must be a seed, or a seed and every how manieth picture there is", name)
+		return p, fmt.Errorf("film %s: its name must be SEED.jsonl, or SEED-N.jsonl with a picture of every Nth record", name)
 	}
 	return p, nil
 }

@@ -171,7 +171,7 @@ func (*yardWorld) tell(d Dice, w Window, last *News, age float64) *News {
 	return filler(d, now)
 }
 
-// overlooked tells what an event left behind that the last comments did not tell: a lamp that is out, or a parcel that somebody brought.
+// overlooked tells of traces of events that the last comments left out: the lamp is off, or a parcel was brought.
 func overlooked(now *Fact, last *News) *News {
 	said := func(kinds ...string) bool {
 		return last != nil && slices.ContainsFunc(last.known, func(t told) bool { return slices.Contains(kinds, t.kind) })

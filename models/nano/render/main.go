@@ -32,7 +32,7 @@ import (
 	"touchline/media/toyworld"
 )
 
-// worldFPS is the frame rate of the worlds; pictures are every so manieth frame.
+// worldFPS is the frame rate of the worlds; pictures are of every Nth frame.
 const worldFPS = 30
 
 // settings of a run.

@@ -40,8 +40,8 @@ def _leaves(rng: random.Random, texture: Tensor, device: str) -> Tensor:
     colours = torch.rand(3, 1, device=device) * 160 + 40 + torch.randn(3, n, device=device) * rng.uniform(15, 60) + torch.randn(1, n, device=device) * 30
     shade = u.gather(0, top[None]).clamp(-2, 2) * (torch.randn(n, device=device) * rng.uniform(5, 35))[top]
     x = colours[:, top] + shade + (texture - 127) * rng.uniform(0.05, 0.4)
-    size = rng.choice([1, 1, 3, 3, 5, 9])
-    return F.avg_pool2d(x, size, 1, size // 2, count_include_pad=False)
+    blur = rng.choice([1, 1, 3, 3, 5, 9])
+    return F.avg_pool2d(x, blur, 1, blur // 2, count_include_pad=False)
 
 
 def _picture(rng: random.Random, kind: str, device: str) -> Tensor:
