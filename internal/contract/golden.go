@@ -1,0 +1,124 @@
+// Package contract holds characterisation tests of what others build on: the HTTP API, the settings, RPC replies, data
+// topics, metrics, MQTT topics, command lines, environment variables, and files of earlier versions.
+//
+// Each test compares what the program does with a file in testdata, written by commit 9b77654 with -update. A difference
+// is a change that users see: it needs a reason and a line in the changelog. The files hold no times, paths, ports or
+// random names; Scrub replaces them.
+package contract
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+//nolint:gochecknoglobals // a flag of the test program
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
+// Compare fails the test if got is not the text of the golden file at path. With -update it writes the file.
+func Compare(t testing.TB, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := string(text); want != got {
+		t.Errorf("%s: the contract changed; if it should, run the test with -update\n%s", path, difference(want, got))
+	}
+}
+
+// difference lists the lines that are in one text only, with their numbers.
+func difference(want, got string) string {
+	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
+	var out strings.Builder
+	list := func(sign string, lines, others []string) {
+		for i, line := range lines {
+			if !slices.Contains(others, line) {
+				out.WriteString(sign + " " + strconv.Itoa(i+1) + ": " + line + "\n")
+			}
+		}
+	}
+	list("-", a, b)
+	list("+", b, a)
+	if out.Len() == 0 {
+		return "the same lines in another order"
+	}
+	return out.String()
+}
+
+// width is the length up to which a JSON value stays on one line.
+const width = 140
+
+// JSON writes a JSON text with one line for each value that fits on it, in the order of the text.
+func JSON(text []byte) string {
+	var out strings.Builder
+	writeJSON(&out, bytes.TrimSpace(text), "")
+	return out.String() + "\n"
+}
+
+func writeJSON(out *strings.Builder, text json.RawMessage, indent string) {
+	var flat bytes.Buffer
+	if err := json.Compact(&flat, text); err != nil {
+		out.WriteString(strconv.Quote(string(text)))
+		return
+	}
+	opens := flat.Bytes()[0]
+	if flat.Len()+len(indent) <= width || opens != '{' && opens != '[' {
+		out.Write(flat.Bytes())
+		return
+	}
+	d := json.NewDecoder(&flat)
+	_, _ = d.Token() // the text is valid, as Compact has read it
+	out.WriteByte(opens)
+	for first := true; d.More(); first = false {
+		if !first {
+			out.WriteByte(',')
+		}
+		out.WriteString("\n" + indent + " ")
+		if opens == '{' {
+			name, _ := d.Token()
+			out.WriteString(strconv.Quote(name.(string)) + ": ") //nolint:forcetypeassert // names are strings
+		}
+		var value json.RawMessage
+		_ = d.Decode(&value)
+		writeJSON(out, value, indent+" ")
+	}
+	out.WriteString("\n" + indent + string(opens+2)) // the closing bracket
+}
+
+// Scrub replaces what differs from run to run: times, addresses with ports, tokens, random ids.
+func Scrub(text string) string {
+	for _, r := range scrubbed() {
+		text = r.find.ReplaceAllString(text, r.with)
+	}
+	return text
+}
+
+type replacement struct {
+	find *regexp.Regexp
+	with string
+}
+
+func scrubbed() []replacement {
+	return []replacement{
+		{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`), "TIME"},
+		{regexp.MustCompile(`127\.0\.0\.1:\d+`), "127.0.0.1:PORT"},
+		{regexp.MustCompile(`eyJ[\w-]+\.[\w-]+\.[\w-]+`), "JWT"},
+	}
+}
