@@ -135,3 +135,28 @@ func scrubbed(text string) string {
 	}
 	return text
 }
+
+// TestOldHistoryContract: `touchline history` prints the same of both stores that 9b77654 wrote.
+func TestOldHistoryContract(t *testing.T) {
+	t.Parallel()
+	dir := contract.Unpack(t, "../../internal/contract/testdata/9b77654.tar.gz")
+	for _, store := range []string{"history", "history.db"} {
+		var out strings.Builder
+		for _, args := range [][]string{
+			{"-f", "json"},
+			{"match", "-f", "json"},
+			{"süd yard", "-f", "json", "--all", "--from", "2000-01-02T06:00:00Z", "--last", "3"},
+			{"match", "-f", "json", "--alerts"},
+			{"match", "-f", "json", "--heard"},
+			{"match", "-f", "json", "--heard", "--by", "ana", "--to", "2000-01-02T00:00:00Z"},
+			{"match", "-f", "srt", "--from", "2000-01-03T00:00:00Z"},
+			{"süd yard", "-f", "vtt", "--last", "2", "--zero", "2000-01-03T12:00:00Z"},
+			{"nowhere", "-f", "json"},
+		} {
+			stdout, stderr, code := touchline(t, append([]string{"history", "--store", filepath.Join(dir, store)}, args...)...)
+			require.Zero(t, code, stderr)
+			out.WriteString("$ touchline history " + strings.Join(args, " ") + "\n" + stdout + stderr + "\n")
+		}
+		contract.Compare(t, "testdata/contract/history.txt", out.String())
+	}
+}

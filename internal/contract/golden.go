@@ -4,12 +4,20 @@
 // Each test compares what the program does with a file in testdata, written by commit 9b77654 with -update. A difference
 // is a change that users see: it needs a reason and a line in the changelog. The files hold no times, paths, ports or
 // random names; Scrub replaces them.
+//
+// 9b77654.tar.gz has files that commit 9b77654 wrote, and is not written again: state.db with a room for each way to change
+// something, and the same history in both stores of that time, history.db and the folder history, in which a compression
+// and the last line were interrupted.
 package contract
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"flag"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -120,5 +128,50 @@ func scrubbed() []replacement {
 		{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`), "TIME"},
 		{regexp.MustCompile(`127\.0\.0\.1:\d+`), "127.0.0.1:PORT"},
 		{regexp.MustCompile(`eyJ[\w-]+\.[\w-]+\.[\w-]+`), "JWT"},
+	}
+}
+
+// Unpack extracts the files that commit 9b77654 wrote into a folder of the test and returns it. archive is the path of
+// 9b77654.tar.gz.
+func Unpack(t testing.TB, archive string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := unpack(archive, dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func unpack(archive, dir string) error {
+	packed, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer packed.Close()
+	plain, err := gzip.NewReader(packed)
+	if err != nil {
+		return err
+	}
+	for in := tar.NewReader(plain); ; {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		path := filepath.Join(dir, filepath.FromSlash(h.Name))
+		if h.Typeflag == tar.TypeDir {
+			if err := os.MkdirAll(path, 0o750); err != nil {
+				return err
+			}
+			continue
+		}
+		text, err := io.ReadAll(in)
+		if err == nil {
+			err = os.WriteFile(path, text, 0o600)
+		}
+		if err != nil {
+			return err
+		}
 	}
 }
