@@ -271,8 +271,8 @@ func (s *Session) voiceAnnouncement(u *utterance, w written, cause error, now ti
 		s.clock.Start(now, u.audible)
 		s.speaking = u
 		u.speech.Start(now)
-	case u == s.speaking:
-		s.clock.Finish(u.startAt.Add(u.audible))
+	default:
+		s.followVoiceLocked(u)
 	}
 	return true
 }

@@ -81,8 +81,8 @@ func (s *Session) placeAudio(u *utterance, w written, err error, now time.Time) 
 	if !u.ready {
 		u.rec.FirstAudioSec = now.Sub(u.anchor.Arrival).Seconds()
 		s.announceLocked(u, now)
-	} else if u == s.speaking {
-		s.clock.Finish(u.startAt.Add(u.audible))
+	} else {
+		s.followVoiceLocked(u)
 	}
 	return false
 }

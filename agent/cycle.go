@@ -111,13 +111,16 @@ func (s *Session) delayAheadLocked(now time.Time) time.Duration {
 func (s *Session) voiceEndLocked(now time.Time) time.Time {
 	end := s.clock.End()
 	if u := s.speaking; u != nil && u.complete && !u.generated {
-		if at := u.startAt.Add(u.expected(s.rate)); at.After(end) {
+		if at := u.startAt.Add(u.expected(s.rate) + u.lost); at.After(end) {
 			end = at
 		}
 	}
+	if end.After(now) {
+		end = now.Add(s.clock.Expect(end.Sub(now)))
+	}
 	for _, u := range s.queue {
 		if u.spoken {
-			end = s.startOfLocked(u, now, end).Add(u.expected(s.rate))
+			end = s.startOfLocked(u, now, end).Add(s.clock.Expect(u.expected(s.rate)))
 		}
 	}
 	return end

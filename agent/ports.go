@@ -68,6 +68,9 @@ type SpeechEvents struct {
 	// Started: the packet with the first audible sample was written; onset is
 	// that sample's scheduled time.
 	Started func(onset time.Time)
+	// Slipped: the rest is heard later by lost in total since the onset, as the machine is too busy for the voice track or
+	// the sound came too late. Pauses do not count.
+	Slipped func(lost time.Duration)
 	// Ended: the packet with the last audible sample was written; end is when its playback ends.
 	// cut is set when the utterance was stopped before its end.
 	Ended func(end time.Time, cut bool)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -970,63 +969,6 @@ func TestRoomLostInTheMiddle(t *testing.T) {
 		require.Equal(t, "the room is away: gone", second[0].Reason)
 		require.NotEmpty(t, second[0].Text)
 		r.SetRoom("")
-	})
-}
-
-// slowVoice plays everything at half speed, one after the other, as on a
-// machine that is too busy.
-type slowVoice struct {
-	mu   sync.Mutex
-	free time.Time
-	late []time.Duration // of each onset, after the moment asked for
-}
-
-type slowSpeech struct {
-	v       *slowVoice
-	ev      agent.SpeechEvents
-	audible time.Duration
-}
-
-func (v *slowVoice) SetGain(float64) {}
-
-func (v *slowVoice) NewUtterance(ev agent.SpeechEvents) agent.SpokenUtterance {
-	return &slowSpeech{v: v, ev: ev}
-}
-
-func (s *slowSpeech) Write(pcm media.PCM) (time.Duration, error) {
-	s.audible += pcm.Duration()
-	return s.audible, nil
-}
-func (s *slowSpeech) LeadTrimmed() time.Duration { return 0 }
-func (s *slowSpeech) End() time.Duration         { return s.audible }
-func (s *slowSpeech) Cut()                       {}
-func (s *slowSpeech) Pause()                     {}
-func (s *slowSpeech) Resume()                    {}
-
-func (s *slowSpeech) Start(at time.Time) {
-	s.v.mu.Lock()
-	defer s.v.mu.Unlock()
-	onset := at
-	if onset.Before(s.v.free) {
-		onset = s.v.free
-	}
-	end := onset.Add(2 * s.audible)
-	s.v.free = end
-	s.v.late = append(s.v.late, onset.Sub(at))
-	time.AfterFunc(time.Until(onset), func() { s.ev.Started(onset) })
-	time.AfterFunc(time.Until(end), func() { s.ev.Ended(end, false) })
-}
-
-// TestVoiceThatFallsBehind: comments do not pile up in a slow voice.
-func TestVoiceThatFallsBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := &slowVoice{}
-		r := newRig(t, steady(500*time.Millisecond, 4*time.Second), func(o *agent.Options) { o.Audio = v })
-		time.Sleep(10 * time.Minute)
-		r.stop()
-		time.Sleep(time.Minute) // the rest of the voice's queue
-		require.Greater(t, len(v.late), 40)
-		require.Less(t, slices.Max(v.late), time.Second)
 	})
 }
 

@@ -47,6 +47,7 @@ type utterance struct {
 	silenced  bool                    // the voice has cut it
 	pausedAt  time.Time               // when the pause under way began; zero without
 	paused    time.Duration           // of its words so far, by pauses
+	lost      time.Duration           // of its words so far, as the voice slipped
 	cancel    context.CancelCauseFunc // ends its generation
 	repeated  bool                    // it repeats a comment, and was withdrawn
 	replaced  error                   // a new instruction came during its generation
@@ -305,19 +306,15 @@ func (s *Session) startNext(ctx context.Context, now time.Time) time.Duration {
 	return max(wait, 0)
 }
 
-// maxVoiceLag is how late a comment may end before the voice counts as behind.
-const maxVoiceLag = 200 * time.Millisecond
-
-// voiceLagsLocked reports whether the spoken comment should have ended, or has sound to come. On an
-// overloaded machine the voice falls behind, and further comments must not pile up
-// in it.
+// voiceLagsLocked reports whether the voice has not ended the last comment. On an overloaded machine it falls behind, and
+// the time of the next comment is known when that one has ended.
 func (s *Session) voiceLagsLocked(now time.Time) bool {
 	u := s.speaking
-	if u != nil && !u.generated {
-		return true
-	}
-	return u != nil && now.After(s.clock.End().Add(maxVoiceLag)) && now.Before(u.startAt.Add(u.audible+2*maxLateness))
+	return u != nil && (!u.generated || now.Before(u.endsLocked().Add(2*maxLateness)))
 }
+
+// endsLocked returns the end of the speech that the voice has.
+func (u *utterance) endsLocked() time.Time { return u.startAt.Add(u.audible + u.lost) }
 
 // startLocked removes the first comment from the queue and performs it.
 func (s *Session) startLocked(ctx context.Context, u *utterance, at, now time.Time) {
@@ -356,9 +353,21 @@ func (s *Session) speechEvents(u *utterance) SpeechEvents {
 	return SpeechEvents{
 		Started: func(onset time.Time) {
 			s.mu.Lock()
-			u.onset = onset
+			u.onset, u.startAt = onset, onset
+			s.followVoiceLocked(u)
 			s.mu.Unlock()
 			u.changed.Set()
+		},
+		Slipped: func(lost time.Duration) {
+			s.mu.Lock()
+			u.lost = lost
+			s.followVoiceLocked(u)
+			if u == s.speaking {
+				s.clock.Slip(time.Since(u.onset)-u.paused-lost, lost)
+			}
+			s.mu.Unlock()
+			u.changed.Set()
+			s.wake.Set()
 		},
 		Ended: func(end time.Time, cut bool) {
 			s.mu.Lock()
@@ -366,6 +375,9 @@ func (s *Session) speechEvents(u *utterance) SpeechEvents {
 			if s.speaking == u {
 				s.speaking = nil
 				s.clock.Finish(end)
+				if !cut {
+					s.clock.Slip(u.audible, u.lost)
+				}
 				s.unspoken.Set()
 			}
 			s.mu.Unlock()
@@ -373,6 +385,13 @@ func (s *Session) speechEvents(u *utterance) SpeechEvents {
 			s.wake.Set()
 			s.deliver.Set()
 		},
+	}
+}
+
+// followVoiceLocked sets the end of speech by what was really sent.
+func (s *Session) followVoiceLocked(u *utterance) {
+	if u == s.speaking && !u.silenced {
+		s.clock.Finish(u.endsLocked())
 	}
 }
 
@@ -479,7 +498,7 @@ func (u *utterance) dueWords(now time.Time) (string, time.Duration) {
 		if seen += len(w.text); seen <= u.emitted {
 			continue
 		}
-		if left := u.onset.Add(u.paused + w.at - wordLead).Sub(now); left > 0 {
+		if left := u.onset.Add(u.paused + u.lost + w.at - wordLead).Sub(now); left > 0 {
 			return b.String(), min(left, recheck)
 		}
 		b.WriteString(w.text)

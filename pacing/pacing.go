@@ -19,6 +19,7 @@ package pacing
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -92,7 +93,38 @@ func (e *DelayEstimator) clamp(d time.Duration) time.Duration {
 // PlaybackClock tracks the end of speech. It counts audible time, without the
 // silence around speech.
 type PlaybackClock struct {
-	end time.Time
+	end    time.Time
+	losses [keptLosses]loss // of the last utterances
+	latest int              // index of the latest utterance's
+}
+
+// loss is the time that an utterance lost.
+type loss struct{ audible, lost time.Duration }
+
+// keptLosses is the number of utterances whose lost time counts. leastAudible is the
+// least audible time that it is compared with: a gap in one word says little.
+const (
+	keptLosses   = 8
+	leastAudible = time.Second
+)
+
+// Slip sets how much time the latest utterance has lost so far, because the machine
+// was too busy for its voice, in how much audible time.
+func (c *PlaybackClock) Slip(audible, lost time.Duration) {
+	c.losses[c.latest] = loss{audible, lost}
+}
+
+// Expect returns the time to plan for speech of a length that is not heard yet. It is
+// longer after utterances that lost time, by the worst of them: the next comment
+// is late if too little is planned, and follows a longer pause if too much is.
+func (c *PlaybackClock) Expect(audible time.Duration) time.Duration {
+	audible = max(audible, 0)
+	worst := time.Duration(0)
+	for _, l := range c.losses {
+		part := audible.Seconds() / max(l.audible, leastAudible).Seconds()
+		worst = max(worst, time.Duration(float64(l.lost)*max(part, math.Sqrt(part))))
+	}
+	return audible + worst
 }
 
 // Start adds an utterance with its audible time so far, at a time that may be in
@@ -100,6 +132,8 @@ type PlaybackClock struct {
 func (c *PlaybackClock) Start(at time.Time, audible time.Duration) (begin time.Time) {
 	at = latest(at, c.end)
 	c.end = at.Add(max(audible, 0))
+	c.latest = (c.latest + 1) % keptLosses
+	c.losses[c.latest] = loss{}
 	return at
 }
 

@@ -75,6 +75,29 @@ func TestPlaybackClock(t *testing.T) {
 	require.Equal(t, now.Add(9*time.Second), c.Start(now.Add(9*time.Second), time.Second), "a clock that ran dry begins anew")
 }
 
+// TestPlaybackClockPlansForLosses: the worst of the last eight utterances counts.
+func TestPlaybackClockPlansForLosses(t *testing.T) {
+	var c pacing.PlaybackClock
+	now := start()
+	require.Equal(t, 3*time.Second, c.Expect(3*time.Second), "nothing was lost yet")
+	require.Zero(t, c.Expect(-time.Second))
+	c.Start(now, 4*time.Second)
+	c.Slip(2*time.Second, time.Second)
+	require.Equal(t, 6*time.Second, c.Expect(4*time.Second), "as much of the rest, during the utterance")
+	c.Slip(4*time.Second, time.Second)
+	require.Equal(t, 5*time.Second, c.Expect(4*time.Second))
+	require.Equal(t, 10*time.Second, c.Expect(8*time.Second))
+	require.Equal(t, 1500*time.Millisecond, c.Expect(time.Second), "a short rest can lose more than its share")
+	require.Zero(t, c.Expect(0))
+	c.Start(now, 100*time.Millisecond)
+	c.Slip(100*time.Millisecond, 200*time.Millisecond)
+	require.Equal(t, 5*time.Second, c.Expect(4*time.Second), "a gap in a word is no rate")
+	for range 8 {
+		c.Start(now, time.Second)
+	}
+	require.Equal(t, 4*time.Second, c.Expect(4*time.Second), "forgotten")
+}
+
 func TestRelease(t *testing.T) {
 	now := start()
 	pause := 500 * time.Millisecond

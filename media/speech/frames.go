@@ -88,6 +88,10 @@ func (w *Writer) notify(at time.Time) {
 	for i, e := range w.events {
 		when := at.Add(duration(int64(e.place + lookahead)))
 		switch {
+		case e.lost > 0:
+			if e.u.ev.Slipped != nil {
+				e.u.ev.Slipped(e.lost)
+			}
 		case !e.end && e.u.ev.Started != nil:
 			e.u.ev.Started(when)
 		case e.end && e.u.ev.Ended != nil:

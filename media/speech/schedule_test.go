@@ -287,6 +287,7 @@ func TestPauseGoesOnWhereItWas(t *testing.T) {
 				}
 				require.False(t, h.cut)
 				require.Equal(t, 1, h.stopped)
+				require.Empty(t, h.slipped, "a pause is no loss")
 				require.WithinDuration(t, begin.Add(length+pause), h.end, 60*time.Millisecond)
 				heard := map[int16]bool{}
 				for _, v := range sound {
@@ -344,6 +345,42 @@ func TestUnderrunGoesOnWhereItStopped(t *testing.T) {
 		require.Equal(t, 1, h.stopped)
 		require.InDelta(t, 2.5, h.end.Sub(h.onset).Seconds(), 0.05)
 		require.Equal(t, uint64(1), w.Stats().Underruns)
+		require.Len(t, h.slipped, 1)
+		require.InDelta(t, 1.5, h.slipped[0].Seconds(), 0.05)
+	})
+}
+
+// TestSkippedFramesAreTold: an utterance tells by how much its rest has moved after each stall of the track, and pauses do not count.
+func TestSkippedFramesAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pause = 700 * time.Millisecond
+		n := 0
+		// A frame is due 20 ms after each stall begins. The second one skips none.
+		stall := map[int]time.Duration{20: 105 * time.Millisecond, 30: 15 * time.Millisecond, 90: 225 * time.Millisecond}
+		var h heard
+		w := track(t, loud{}, writerFunc(func([]byte, uint32, bool) (time.Time, error) {
+			now := time.Now()
+			if h.started > 0 {
+				n++
+			}
+			time.Sleep(stall[n])
+			return now, nil
+		}))
+		u := w.NewUtterance(h.events())
+		_, err := u.Write(tone(48000, 0, 3*time.Second, 0))
+		require.NoError(t, err)
+		require.Equal(t, 3*time.Second, u.End())
+		u.Start(time.Now().Add(100 * time.Millisecond))
+		for range 2 {
+			time.Sleep(800 * time.Millisecond)
+			u.Pause()
+			time.Sleep(pause)
+			u.Resume()
+		}
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		require.Equal(t, []time.Duration{80 * time.Millisecond, 280 * time.Millisecond}, h.slipped, "in total")
+		require.InDelta(t, (3*time.Second + 2*pause + h.slipped[1]).Seconds(), h.end.Sub(h.onset).Seconds(), 0.06)
 	})
 }
 

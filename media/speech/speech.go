@@ -135,6 +135,7 @@ type event struct {
 	place int // sample within the frame; may be negative or beyond it
 	end   bool
 	cut   bool
+	lost  time.Duration // in total, when the rest has moved
 }
 
 // EncoderDelay of the Opus encoders here: from a sample's place in the schedule to its sound.

@@ -94,11 +94,13 @@ type heard struct {
 	cut                bool
 	startedAt, endedAt time.Time
 	started, stopped   int
+	slipped            []time.Duration
 }
 
 func (h *heard) events() speech.Events {
 	return speech.Events{
 		Started: func(at time.Time) { h.onset, h.startedAt = at, time.Now(); h.started++ },
+		Slipped: func(lost time.Duration) { h.slipped = append(h.slipped, lost) },
 		Ended:   func(at time.Time, cut bool) { h.end, h.cut, h.endedAt = at, cut, time.Now(); h.stopped++ },
 	}
 }

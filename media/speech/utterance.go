@@ -33,11 +33,14 @@ var ErrEnded = errors.New("the utterance has ended; make a new one")
 var ErrTooLong = errors.New("180 s of audio are queued; write it in step with the playback")
 
 // Events are called from the goroutine of Writer.Run after the packet was written;
-// they must not block. Either may be nil.
+// they must not block. Any may be nil.
 type Events struct {
 	// Started: the packet with the onset was written. onset is the time of hearing
 	// (see the package comment).
 	Started func(onset time.Time)
+	// Slipped: frames were skipped or the audio came too late, and the rest is heard
+	// later by lost in total since the onset. Pauses do not count.
+	Slipped func(lost time.Duration)
 	// Ended: the packet with the last audible sample was written. end is when that
 	// sample has been played. cut is set when it was stopped before its end.
 	Ended func(end time.Time, cut bool)
@@ -75,6 +78,7 @@ type Utterance struct {
 	scan    int64 // the onset is not before this
 	cursor  int64 // next sample to play
 	offset  int64 // place in the schedule minus position, of the latest render
+	origin  int64 // offset at the onset, plus all pauses since
 	heard   int64 // place of the end of the last sound rendered
 	at      time.Time
 	state   state
@@ -370,19 +374,19 @@ func (u *Utterance) render(dst []int16, at int64) (n int, more bool) {
 		fade(dst[:n])
 		end = u.cursor + int64(n) // the rest is not played
 	}
+	next := u.cursor + int64(n)
+	w := u.w
+	if n > 0 {
+		u.slip(at - u.cursor)
+		u.starved = false
+	}
 	if u.rests && n > 0 {
 		rise(dst[:min(n, fadeLen)])
 		u.rests = false
 	}
-	next := u.cursor + int64(n)
-	if n > 0 {
-		u.offset = at - u.cursor
-		u.starved = false
-	}
-	w := u.w
 	frame := at - int64(frameLen-len(dst)) // place of the frame's first sample
 	if u.onset >= u.cursor && u.onset < next {
-		u.began = true
+		u.began, u.origin = true, u.offset
 		w.events = append(w.events, event{u: u, place: int(u.offset + u.onset - frame)})
 	}
 	if u.audible > u.cursor || u.cut {
@@ -405,6 +409,19 @@ func (u *Utterance) render(dst []int16, at int64) (n int, more bool) {
 	}
 	u.finish()
 	return n, false
+}
+
+// slip moves the utterance in the schedule; a move after the onset that is no pause is lost time.
+func (u *Utterance) slip(offset int64) {
+	moved := offset - u.offset
+	u.offset = offset
+	switch {
+	case !u.began || moved == 0:
+	case u.rests:
+		u.origin += moved
+	default:
+		u.w.events = append(u.w.events, event{u: u, lost: duration(offset - u.origin)})
+	}
 }
 
 // rest begins a pause. What fades out in it is heard again after it.
