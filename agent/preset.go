@@ -60,22 +60,35 @@ func (s *Session) withPreset(v Settings) (Settings, error) {
 	return out, err
 }
 
-// choosePresetLocked begins or ends PresetAuto. Without a preset in v, a setting of one made by hand ends the preset.
+// choosePresetLocked begins or ends a preset. One that begins replaces the settings made by hand before. A setting of a
+// preset made by hand, or the name "", ends it: its other settings stay in force, as if made by hand.
 func (s *Session) choosePresetLocked(v Settings) {
 	switch {
-	case v.Preset != nil:
-		s.preset = *v.Preset
-		for _, p := range s.opts.Presets { // what was set by hand before is over
+	case v.Preset != nil && *v.Preset != "":
+		for _, p := range s.opts.Presets {
 			s.set.clear(p.Settings)
 		}
-		s.set.merge(v)
-	case s.preset != "" && touches(v, s.opts.Presets):
+		s.preset = *v.Preset
+	case v.Preset != nil, s.preset != "" && touches(v, s.opts.Presets):
+		if s.set.Preset != nil || s.ladder != nil { // else the configuration has them
+			p, _ := s.findPreset(s.presetInForceLocked()) // checked when it began
+			p.Settings.merge(s.set)
+			s.set = p.Settings
+		}
 		s.preset = ""
 	default:
 		return
 	}
 	s.set.Preset = new(s.preset)
 	s.startLadder()
+}
+
+// presetInForceLocked returns the name of the preset whose settings are in force.
+func (s *Session) presetInForceLocked() string {
+	if s.ladder != nil {
+		return s.ladder.Rung().Name
+	}
+	return s.preset
 }
 
 // startLadder begins or ends PresetAuto as the preset says.
@@ -132,6 +145,7 @@ func (s *Session) stepPresetLocked(cycle time.Duration, now time.Time) {
 		return
 	}
 	s.presetReason = why
+	s.set.clear(p.Settings)
 	s.applyLocked(p.Settings)
 	s.log.Info().Str("preset", name).Str("reason", why).Msg("preset changed by itself")
 }

@@ -226,8 +226,8 @@ func (s *Session) configureLocked(v Settings) {
 	if v == (Settings{}) {
 		return
 	}
-	s.set.merge(v)
 	s.choosePresetLocked(v)
+	s.set.merge(v)
 	if v, err := s.withPreset(v); err == nil { // checked before
 		s.applyLocked(v)
 	}

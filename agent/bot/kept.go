@@ -59,10 +59,11 @@ type keeper struct {
 	rules  json.RawMessage
 	active bool
 
-	mu       sync.Mutex
-	off      bool
-	settings map[string]json.RawMessage // as kept, also those that are not valid today
-	seen     map[string]json.RawMessage // by name; what the file has, or what replaces it after the next change
+	mu      sync.Mutex
+	off     bool
+	invalid map[string]json.RawMessage // settings of the file that are not valid today
+	preset  string                     // chosen; "" for none
+	seen    map[string]json.RawMessage // by name; what the file has, or what replaces it after the next change
 }
 
 // restore applies what is kept to a bot without any change, and keeps what changes from now on. A value that is not
@@ -72,7 +73,7 @@ func (b *Bot) restore() error {
 	if room == nil {
 		return nil
 	}
-	k := &keeper{bot: b, room: room, rules: marshal(b.Alerts.Kept()), active: b.Live().Active, settings: map[string]json.RawMessage{}}
+	k := &keeper{bot: b, room: room, rules: marshal(b.Alerts.Kept()), active: b.Live().Active, invalid: map[string]json.RawMessage{}}
 	values, err := room.Load()
 	if err != nil {
 		return err
@@ -163,41 +164,74 @@ func (k *keeper) restoreAlerts(values map[string]json.RawMessage) {
 	})
 }
 
-// restoreSettings applies the valid settings: together, or each by itself if they do not fit together.
+// restoreSettings applies the settings that are valid, the preset first, and then each that fits those before it.
 func (k *keeper) restoreSettings(value json.RawMessage) error {
-	if err := json.Unmarshal(value, &k.settings); err != nil {
+	if err := json.Unmarshal(value, &k.invalid); err != nil {
 		return err
 	}
 	var errs []error
-	var all agent.Change
-	var each []agent.Change
-	for _, name := range slices.Sorted(maps.Keys(k.settings)) {
-		text := marshal(map[string]json.RawMessage{name: k.settings[name]})
-		var one agent.Change
-		d := json.NewDecoder(bytes.NewReader(text))
+	var valid agent.Change
+	names := slices.Sorted(maps.Keys(k.invalid))
+	if i := slices.Index(names, "preset"); i > 0 {
+		names = slices.Insert(slices.Delete(names, i, i+1), 0, "preset")
+	}
+	for _, name := range names {
+		next := valid
+		d := json.NewDecoder(bytes.NewReader(marshal(map[string]json.RawMessage{name: k.invalid[name]})))
 		d.DisallowUnknownFields()
-		err := d.Decode(&one.Settings)
+		err := d.Decode(&next.Settings)
 		if err == nil {
-			err = k.bot.Check(one)
-		}
-		if err == nil {
-			err = json.Unmarshal(text, &all.Settings)
+			err = k.bot.Check(next)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("setting %s: %w", name, err))
 			continue
 		}
-		each = append(each, one)
+		valid = next
+		delete(k.invalid, name)
 	}
-	if _, err := k.bot.Change(all, byState); err == nil {
-		return errors.Join(errs...)
+	_, err := k.bot.Change(valid, byState)
+	k.preset = presetOf(k.bot.Live().Settings)
+	return errors.Join(append(errs, err)...)
+}
+
+func presetOf(v agent.Settings) string {
+	if v.Preset == nil {
+		return ""
 	}
-	for _, one := range each {
-		if _, err := k.bot.Change(one, byState); err != nil {
-			errs = append(errs, err)
+	return *v.Preset
+}
+
+// settings returns the settings to keep: those that people made, and those of the file that are not valid today until a
+// new value or preset replaces them.
+func (k *keeper) settings(live agent.Settings) map[string]json.RawMessage {
+	out := fields(live)
+	if preset := presetOf(live); preset != k.preset {
+		k.preset = preset
+		for _, p := range k.bot.opts.Settings.Presets {
+			for name := range fields(p.Settings) {
+				if preset != "" {
+					delete(k.invalid, name)
+				}
+			}
 		}
 	}
-	return errors.Join(errs...)
+	for name, value := range k.invalid {
+		if _, ok := out[name]; ok {
+			delete(k.invalid, name)
+		} else {
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// fields returns the settings that are set, by name.
+func fields(v agent.Settings) (out map[string]json.RawMessage) {
+	if err := json.Unmarshal(marshal(v), &out); err != nil {
+		panic(err)
+	}
+	return out
 }
 
 func (k *keeper) restoreProfiles(value json.RawMessage) error {
@@ -285,8 +319,8 @@ func (k *keeper) values() map[string]json.RawMessage {
 	if live.Profile != configured.Profile {
 		out[keptProfile] = marshal(keptChoice{live.Profile, configured.Profile})
 	}
-	if err := json.Unmarshal(marshal(live.Settings), &k.settings); err == nil && len(k.settings) > 0 { // it adds to the map
-		out[keptSettings] = marshal(k.settings)
+	if settings := k.settings(live.Settings); len(settings) > 0 {
+		out[keptSettings] = marshal(settings)
 	}
 	return out
 }

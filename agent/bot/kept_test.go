@@ -5,6 +5,9 @@ package bot_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -131,4 +134,108 @@ func TestKept(t *testing.T) {
 	require.Contains(t, said, "state of all rooms forgotten")
 	err := bot.WithOutputs(t.Context(), bot.OutputSettings{Forget: true}, zerolog.Nop(), nil)
 	require.ErrorContains(t, err, "--forget: nothing is kept; name the folder with --state DIR")
+}
+
+// settingsAfterRestarts makes changes, each by a bot of its own if restarts is set, and returns the settings in force in the next one.
+func settingsAfterRestarts(t *testing.T, cfg bot.Settings, changes []agent.Settings, restarts bool) (before, after agent.Settings) {
+	t.Helper()
+	to := bot.OutputSettings{State: state.Config{Path: t.TempDir()}}
+	for step := range slices.Chunk(changes, map[bool]int{true: 1, false: max(1, len(changes))}[restarts]) {
+		begin(t, to, cfg, func(b *bot.Bot) {
+			for _, c := range step {
+				change(t, b, agent.Change{Settings: c})
+			}
+			before = b.Snapshot().Settings
+		})
+	}
+	begin(t, to, cfg, func(b *bot.Bot) { after = b.Snapshot().Settings })
+	return before, after
+}
+
+// TestPresetsAreKept: a restart changes no setting, whatever the order of presets and of settings made by hand.
+func TestPresetsAreKept(t *testing.T) {
+	hand := func(fps float64, frames int) agent.Settings { return agent.Settings{CaptureFPS: &fps, Frames: &frames} }
+	preset := func(name string) agent.Settings { return agent.Settings{Preset: &name} }
+	for name, tt := range map[string]struct {
+		configured string
+		changes    []agent.Settings
+		preset     string
+		fps        float64
+		frames     int
+	}{
+		"a preset replaces settings made by hand": {changes: []agent.Settings{hand(10, 3), preset("owl")}, preset: "owl", fps: 4, frames: 8},
+		"a setting made by hand ends a preset":    {changes: []agent.Settings{preset("owl"), {CaptureFPS: new(10.0)}}, fps: 10, frames: 8},
+		"a preset with settings of its own": {
+			changes: []agent.Settings{{Preset: new("owl"), Frames: new(3)}}, preset: "owl", fps: 4, frames: 3,
+		},
+		"no preset":                         {changes: []agent.Settings{preset("owl"), preset("")}, fps: 4, frames: 8},
+		"the preset of the configuration":   {configured: "beast", changes: []agent.Settings{{Frames: new(3)}}, fps: 5, frames: 3},
+		"another than in the configuration": {configured: "beast", changes: []agent.Settings{preset("sentry"), {Stride: new(3)}}, fps: 2, frames: 4},
+		"automatic":                         {configured: "beast", changes: []agent.Settings{preset("auto"), {Stride: new(3)}}, fps: 5, frames: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := configs.Load("", []string{"TOUCHLINE_PRESET=" + tt.configured})
+			require.NoError(t, err)
+			before, after := settingsAfterRestarts(t, cfg.Bot(), tt.changes, false)
+			require.Equal(t, before, after)
+			require.Equal(t, []any{tt.preset, tt.fps, tt.frames}, []any{*after.Preset, *after.CaptureFPS, *after.Frames})
+		})
+	}
+
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 10 {
+		var changes []agent.Settings
+		for range 1 + r.IntN(5) {
+			names := []string{"", "auto", "beast", "owl", "sentry", "sniper"}
+			switch r.IntN(3) {
+			case 0:
+				changes = append(changes, hand(1+float64(r.IntN(20)), 1+r.IntN(20)))
+			case 1:
+				changes = append(changes, agent.Settings{PauseAfter: new(float64(r.IntN(9)))})
+			case 2:
+				changes = append(changes, preset(names[r.IntN(len(names))]))
+			}
+		}
+		before, after := settingsAfterRestarts(t, configs.Default().Bot(), changes, r.IntN(2) == 0)
+		require.Equal(t, before, after, "%s", encoded(t, changes))
+	}
+}
+
+// TestOlderStateOfSettings: settings as earlier versions have written them keep their meaning.
+func TestOlderStateOfSettings(t *testing.T) {
+	to := bot.OutputSettings{State: state.Config{Path: t.TempDir()}}
+	cfg := configs.Default().Bot()
+	store, err := state.Open(to.State, zerolog.Nop())
+	require.NoError(t, err)
+	store.Room(cfg.LiveKit.Room, cfg.LiveKit.Identity).Keep("settings",
+		json.RawMessage(`{"capture_fps":10,"preset":"owl","frame_stride":99,"unheard_of":1,"voice_gain":-3}`))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, store.Run(ctx)) // writes it
+	begin(t, to, cfg, func(b *bot.Bot) {
+		s := b.Snapshot().Settings
+		require.Equal(t, []any{"owl", 10.0, 8, 2, -3.0}, []any{*s.Preset, *s.CaptureFPS, *s.Frames, *s.Stride, *s.VoiceGain})
+		change(t, b, agent.Change{Settings: agent.Settings{VoiceGain: new(2.0)}})
+	})
+	require.JSONEq(t, `{"capture_fps":10,"preset":"owl","frame_stride":99,"unheard_of":1,"voice_gain":2}`, keptSettings(t, to, cfg), "invalid ones stay")
+	begin(t, to, cfg, func(b *bot.Bot) { change(t, b, agent.Change{Settings: agent.Settings{Preset: new("beast")}}) })
+	require.JSONEq(t, `{"preset":"beast","unheard_of":1,"voice_gain":2}`, keptSettings(t, to, cfg), "until they are replaced")
+}
+
+func encoded(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// keptSettings returns the settings in the state file.
+func keptSettings(t *testing.T, to bot.OutputSettings, cfg bot.Settings) string {
+	t.Helper()
+	store, err := state.Open(to.State, zerolog.Nop())
+	require.NoError(t, err)
+	values, err := store.Room(cfg.LiveKit.Room, cfg.LiveKit.Identity).Load()
+	require.NoError(t, err)
+	require.NoError(t, store.Close())
+	return string(values["settings"])
 }
