@@ -246,7 +246,7 @@ func (s *Session) rememberLocked() {
 }
 
 // Command does a command at once. The error is a *RangeError for one that does not exist, and wraps ErrNothingTo for one
-// that has nothing to act on.
+// that has nothing to act on. CommandRepeat may return ErrTooMuchToSay.
 func (s *Session) Command(c Command, by string) (Done, error) {
 	done := Done{Command: c, By: by, At: time.Now()}
 	var err error
@@ -382,7 +382,7 @@ func (s *Session) repeatLocked() (string, error) {
 	anchor.Pix = nil
 	again := Announcement{Text: strings.TrimSpace(s.latest.text), Reason: reasonAgain, Interrupt: true}
 	if err := s.queueAnnouncement(announcement{Announcement: again, anchor: &anchor}); err != nil {
-		return "", fmt.Errorf("%w: %w", ErrNothingTo, err)
+		return "", err
 	}
 	return "The last comment is said again.", nil
 }

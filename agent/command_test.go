@@ -176,6 +176,21 @@ func TestCommandBounds(t *testing.T) {
 	})
 }
 
+// TestRepeatIsRefused: a full queue refuses the command as it refuses an announcement.
+func TestRepeatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
+		time.Sleep(20 * time.Second)
+		require.NoError(t, r.Say(agent.Announcement{Text: strings.Repeat("ä", 1000)}, person))
+		for r.Say(agent.Announcement{Text: "Half time."}, person) == nil {
+		}
+		_, err := r.Session.Command(agent.CommandRepeat, person)
+		require.ErrorIs(t, err, agent.ErrTooMuchToSay)
+		require.NotErrorIs(t, err, agent.ErrNothingTo)
+		r.stop()
+	})
+}
+
 // TestRepeat: the last comment is heard again, or read again with speech off; the record says so.
 func TestRepeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

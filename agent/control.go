@@ -92,7 +92,8 @@ type Steerer interface {
 	Start(source, by string) error
 	// Stop ends commenting and clears the instruction.
 	Stop(by string)
-	// Command does a command at once; an error that wraps ErrNothingTo if it has nothing to act on.
+	// Command does a command at once; an error that wraps ErrNothingTo if it has nothing to act on. CommandRepeat may
+	// return ErrTooMuchToSay.
 	Command(c Command, by string) (Done, error)
 	// Say queues an announcement; see Session.Say.
 	Say(a Announcement, by string) error

@@ -96,15 +96,21 @@ func (s *Server) postInstruction(h *hosted, w http.ResponseWriter, r *http.Reque
 	}
 	return h.order(w, func(b agent.Steerer) error {
 		_, err := agent.Order(b, *in.Instruction, by(r))
-		return refuseOrder(err, "bad_instruction")
+		return refuseOrder(w, err, "bad_instruction")
 	})
 }
 
+// sayAgain is the time after which a refused announcement may be tried again, in seconds.
+const sayAgain = 5
+
 // refuseOrder returns the answer to a refused order; nil without an error.
-func refuseOrder(err error, code string) error {
+func refuseOrder(w http.ResponseWriter, err error, code string) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, agent.ErrTooMuchToSay):
+		w.Header().Set("Retry-After", strconv.Itoa(sayAgain))
+		return refuse(http.StatusTooManyRequests, "too_much_to_say", "%v", err)
 	case errors.Is(err, agent.ErrNothingTo):
 		return refuse(http.StatusConflict, "nothing_to_do", "%v", err)
 	}
@@ -118,12 +124,9 @@ func (s *Server) postCommand(h *hosted, w http.ResponseWriter, r *http.Request) 
 	}
 	return h.order(w, func(b agent.Steerer) error {
 		_, err := b.Command(in.Command, by(r))
-		return refuseOrder(err, "bad_command")
+		return refuseOrder(w, err, "bad_command")
 	})
 }
-
-// sayAgain is the time after which an announcement that was refused may be tried again, in seconds.
-const sayAgain = 5
 
 func (s *Server) postSay(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	var in agent.Announcement
@@ -131,12 +134,7 @@ func (s *Server) postSay(h *hosted, w http.ResponseWriter, r *http.Request) erro
 		return err
 	}
 	return h.order(w, func(b agent.Steerer) error {
-		err := b.Say(in, by(r))
-		if errors.Is(err, agent.ErrTooMuchToSay) {
-			w.Header().Set("Retry-After", strconv.Itoa(sayAgain))
-			return refuse(http.StatusTooManyRequests, "too_much_to_say", "%v", err)
-		}
-		return refuseOrder(err, "bad_announcement")
+		return refuseOrder(w, b.Say(in, by(r)), "bad_announcement")
 	})
 }
 

@@ -163,6 +163,9 @@ func (d *desk) Command(c agent.Command, by string) (agent.Done, error) {
 	if c == agent.CommandRepeat {
 		return agent.Done{}, fmt.Errorf("%w: there is no comment yet", agent.ErrNothingTo)
 	}
+	if c == agent.CommandGoOn { // as a full queue answers CommandRepeat
+		return agent.Done{}, agent.ErrTooMuchToSay
+	}
 	d.note("command %s by %s", c, by)
 	done := agent.Done{Command: c, By: by, Effect: "Done."}
 	d.snap.Command = &done
@@ -529,6 +532,7 @@ func TestEveryRowOfTheAPI(t *testing.T) {
 		{"start again", "POST", "/api/start", `{"source":""}`, 409, "running"},
 		{"say", "POST", "/api/say", `{"text":"Half time.","reason":"desk","interrupt":true}`, 200, `"monitor_mode"`},
 		{"nothing to say", "POST", "/api/say", `{}`, 422, "text: expected 1 to 1000 characters"},
+		{"too much to repeat", "POST", "/api/command", `{"command":"go_on"}`, 429, "too_much_to_say"},
 		{"too much to say", "POST", "/api/say", `{"text":"busy"}`, 429, "too_much_to_say"},
 		{"say with a typo", "POST", "/api/say", `{"txt":"busy"}`, 400, "unknown_field"},
 		{"stop", "POST", "/api/stop", ``, 200, `"IDLE"`},
