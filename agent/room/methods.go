@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	lksdk "github.com/livekit/server-sdk-go/v2"
@@ -164,9 +163,6 @@ func (c *Control) do(method string, p params, who caller) (any, error) {
 	case methodSetInstruction:
 		if p.Instruction == nil {
 			return nil, missing(method, "instruction")
-		}
-		if strings.TrimSpace(*p.Instruction) == "" {
-			return nil, &agent.RangeError{Name: "instruction", Want: "some text (clear it to go idle)", Got: `""`}
 		}
 		_, err = agent.Order(c.bot, *p.Instruction, by)
 	case methodCommand:
