@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -227,22 +228,34 @@ const gainStep = 6
 // maxUndo bounds the orders that can be taken back.
 const maxUndo = 16
 
-// ordered is what an order changes, as it was before.
+// ordered is what an order can change.
 type ordered struct {
 	instruction, by string
 	active          bool
 	profile         string
-	talkativeness   int
-	gain            float64
+	inForce, made   Settings // made by people
 }
 
-// rememberLocked keeps the state before an order, for CommandUndo.
-func (s *Session) rememberLocked() {
-	now := ordered{s.instruction, s.instructionBy, s.active, s.profile.Name, s.agent.Talkativeness, s.gain}
-	if n := len(s.before); n > 0 && s.before[n-1] == now {
-		return
+// order is the state before and after an order that acted.
+type order struct {
+	before, after ordered
+	waits         string // an instruction of the same Change that does not act yet; "" without
+}
+
+func (s *Session) orderedLocked() ordered {
+	return ordered{s.instruction, s.instructionBy, s.active, s.profile.Name, s.settingsLocked(), s.set}
+}
+
+// rememberLocked carries out one order and keeps what it changed for CommandUndo. It reports whether that is anything.
+func (s *Session) rememberLocked(act func()) bool {
+	before := s.orderedLocked()
+	act()
+	after := s.orderedLocked()
+	if reflect.DeepEqual(before, after) {
+		return false
 	}
-	s.before = append(s.before[max(0, len(s.before)+1-maxUndo):], now)
+	s.past = append(s.past[max(0, len(s.past)+1-maxUndo):], order{before: before, after: after})
+	return true
 }
 
 // Command does a command at once. The error is a *RangeError for one that does not exist, and wraps ErrNothingTo for one
@@ -251,7 +264,12 @@ func (s *Session) Command(c Command, by string) (Done, error) {
 	done := Done{Command: c, By: by, At: time.Now()}
 	var err error
 	s.locked(func() {
-		if done.Effect, err = s.commandLocked(c, by, done.At); err == nil {
+		if c == CommandUndo {
+			done.Effect, err = s.undoLocked(by, done.At)
+		} else {
+			s.rememberLocked(func() { done.Effect, err = s.commandLocked(c) })
+		}
+		if err == nil {
 			s.done = &done
 		}
 	})
@@ -263,25 +281,22 @@ func (s *Session) Command(c Command, by string) (Done, error) {
 	return done, nil
 }
 
-func (s *Session) commandLocked(c Command, by string, now time.Time) (effect string, err error) {
+func (s *Session) commandLocked(c Command) (effect string, err error) {
 	switch c {
 	case CommandStop:
 		if !s.active && s.speaking == nil {
 			return "", fmt.Errorf("%w: commenting is off already", ErrNothingTo)
 		}
-		s.rememberLocked()
 		s.pauseLocked()
 		return "Commenting is off. Say “go on” to hear more.", nil
 	case CommandGoOn:
 		if s.active {
 			return "", fmt.Errorf("%w: commenting is on already", ErrNothingTo)
 		}
-		s.rememberLocked()
 		s.active = true
 		s.actNowLocked(errReplaced)
 		return "Commenting is on again.", nil
-	case CommandUndo:
-		return s.undoLocked(by, now)
+	case CommandUndo: // see Command
 	case CommandShorter:
 		return s.talkByLocked(-1)
 	case CommandLonger:
@@ -303,21 +318,31 @@ func (s *Session) pauseLocked() {
 	s.endTalkLocked(errStopped, true)
 }
 
-// undoLocked takes back the last order.
+// undoLocked takes back the last order: what it changed, and nobody has changed since.
 func (s *Session) undoLocked(by string, now time.Time) (string, error) {
-	if w, ok := s.dropWaitingLocked(by); ok {
+	n := len(s.past)
+	w, waited := s.dropWaitingLocked(by)
+	switch {
+	case waited && (n == 0 || s.past[n-1].waits != w.Instruction):
 		return fmt.Sprintf("The waiting instruction “%s” is dropped.", w.Instruction), nil
-	}
-	n := len(s.before)
-	if n == 0 {
+	case n == 0:
 		return "", fmt.Errorf("%w: there is no order to take back", ErrNothingTo)
 	}
-	was := s.before[n-1]
-	s.before = s.before[:n-1]
-	if p, err := s.findProfile(was.profile); err == nil && p.Name != s.profile.Name { // else it was deleted, or is in force
-		s.useProfileLocked(p)
+	was, after, current := s.past[n-1].before, s.past[n-1].after, s.orderedLocked()
+	s.past = s.past[:n-1]
+	if was.profile != after.profile {
+		if p, err := s.findProfile(was.profile); err == nil { // else it was deleted
+			s.useProfileLocked(p)
+		}
 	}
-	s.configureLocked(s.changedSinceLocked(was)) // after the profile, whose level may differ
+	// After the profile, which may have other values.
+	back := current.inForce.revert(was.inForce, after.inForce)
+	s.applyLocked(back.differing(s.settingsLocked()))
+	s.set = current.made.revert(was.made, after.made)
+	if back.Preset != nil && *back.Preset != s.preset {
+		s.preset = *back.Preset
+		s.startLadder()
+	}
 	if was.instruction != "" && was.instruction != s.instruction {
 		s.orders = append(s.orders, OrderEvent{WaitingOrder{was.instruction, was.by, now}, OrderActs})
 	}
@@ -334,23 +359,11 @@ func (s *Session) undoLocked(by string, now time.Time) (string, error) {
 	return fmt.Sprintf("The last order is taken back. The instruction is “%s”.", s.instruction), nil
 }
 
-// changedSinceLocked returns the settings of was that differ now.
-func (s *Session) changedSinceLocked(was ordered) (out Settings) {
-	if was.talkativeness != s.agent.Talkativeness {
-		out.Talkativeness = &was.talkativeness
-	}
-	if was.gain != s.gain {
-		out.VoiceGain = &was.gain
-	}
-	return out
-}
-
 func (s *Session) talkByLocked(step int) (string, error) {
 	to := s.agent.Talkativeness + step
 	if to < 1 || to > 5 {
 		return "", fmt.Errorf("%w: talkativeness is %d, and goes from 1 to 5", ErrNothingTo, s.agent.Talkativeness)
 	}
-	s.rememberLocked()
 	s.configureLocked(Settings{Talkativeness: &to})
 	words := "Shorter"
 	if step > 0 {
@@ -367,7 +380,6 @@ func (s *Session) gainByLocked(step float64) (string, error) {
 	if to == s.gain {
 		return "", fmt.Errorf("%w: the voice is at %+g dB, and goes from %+d to %+d", ErrNothingTo, s.gain, inference.MinGain, inference.MaxGain)
 	}
-	s.rememberLocked()
 	s.configureLocked(Settings{VoiceGain: &to})
 	return fmt.Sprintf("The voice is at %+g dB.", to), nil
 }

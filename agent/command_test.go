@@ -144,6 +144,51 @@ func TestUndo(t *testing.T) {
 	})
 }
 
+// TestUndoOfAChange: what comes together is taken back together, and nothing that was changed by itself.
+func TestUndoOfAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, time.Second), func(o *agent.Options) {
+			o.Agent.OrderHold = time.Minute
+			o.Profiles = append(o.Profiles, agent.Profile{Name: "quiet", Label: "Quiet", Prompt: "You whisper.", VoiceGain: new(-6.0)})
+		})
+		state := func() string {
+			s := r.Snapshot()
+			return fmt.Sprintf("%s; %s; %d, %g dB, %d", s.Instruction, s.Profile, *s.Settings.Talkativeness, *s.Settings.VoiceGain, *s.Settings.Frames)
+		}
+		change := func(c agent.Change, by string) {
+			_, err := r.Change(c, by)
+			require.NoError(t, err)
+		}
+		first := state()
+		kept := r.Live().Settings
+
+		both := agent.Change{Instruction: new("the goals"), Profile: new("quiet"), Settings: agent.Settings{Talkativeness: new(4), Frames: new(2)}}
+		change(both, person)
+		require.Equal(t, "the goals; quiet; 4, -6 dB, 2", state())
+		mustCommand(t, r.Session, agent.CommandUndo, person)
+		require.Equal(t, first, state())
+		require.Equal(t, kept, r.Live().Settings, "nothing more is kept than before")
+
+		change(both, person)
+		change(agent.Change{Settings: agent.Settings{Talkativeness: new(1), VoiceGain: new(3.0)}}, person) // in the drawer
+		mustCommand(t, r.Session, agent.CommandUndo, person)
+		require.Equal(t, strings.Replace(first, "3, 0 dB", "1, 3 dB", 1), state())
+		mustCommand(t, r.Session, agent.CommandLouder, person)
+		change(agent.Change{Settings: agent.Settings{Talkativeness: new(2)}}, person)
+		mustCommand(t, r.Session, agent.CommandUndo, person)
+		require.Equal(t, strings.Replace(first, "3, 0 dB", "2, 3 dB", 1), state())
+
+		instruct(t, r.Session, "the crowd", person)
+		change(agent.Change{Instruction: new("the referee"), Profile: new("quiet")}, other) // its instruction waits
+		require.Len(t, r.Snapshot().Waiting, 1)
+		mustCommand(t, r.Session, agent.CommandUndo, other)
+		require.Empty(t, r.Snapshot().Waiting)
+		require.NotEqual(t, "quiet", r.Snapshot().Profile)
+		require.Equal(t, "the crowd", r.Snapshot().Instruction)
+		r.stop()
+	})
+}
+
 func TestCommandBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)

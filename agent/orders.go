@@ -62,7 +62,6 @@ func (s *Session) scheduleLocked() {
 
 // actOnLocked makes an instruction the one in force.
 func (s *Session) actOnLocked(text, by string, now time.Time) {
-	s.rememberLocked()
 	s.instruction, s.instructionBy, s.active, s.orderedAt = text, by, true, now
 	s.actNowLocked(errReplaced)
 	s.orders = append(s.orders, OrderEvent{WaitingOrder{text, by, now}, OrderActs})
@@ -96,7 +95,7 @@ func (s *Session) takeOrders(now time.Time) {
 		}
 		w := s.waiting[0]
 		s.waiting = slices.Clone(s.waiting[1:])
-		s.actOnLocked(w.Instruction, w.By, now)
+		s.rememberLocked(func() { s.actOnLocked(w.Instruction, w.By, now) })
 		s.scheduleLocked()
 		acted = true
 	})

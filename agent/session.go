@@ -136,7 +136,7 @@ type Session struct {
 	speaking      *utterance
 	holding       bool       // an announcement waits for the voice, and no comment starts
 	latest        *utterance // the last that started
-	before        []ordered  // the state before each of the last orders, oldest first
+	past          []order    // the last orders, oldest first
 	done          *Done      // the last command
 	orderedAt     time.Time  // when the instruction began to act
 	waiting       []WaitingOrder

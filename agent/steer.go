@@ -36,8 +36,7 @@ func (s *Session) Start(by string) error {
 			err = ErrRunning
 			return
 		}
-		s.rememberLocked()
-		s.active = true
+		s.rememberLocked(func() { s.active = true })
 		s.actNowLocked(errReplaced)
 	})
 	if err != nil {
@@ -50,13 +49,12 @@ func (s *Session) Start(by string) error {
 
 // Stop ends commenting at once and clears the instruction.
 func (s *Session) Stop(by string) {
-	s.locked(func() { s.stopLocked(by) })
+	s.locked(func() { s.rememberLocked(func() { s.stopLocked(by) }) })
 	s.log.Info().Str("by", by).Msg("commenting stopped")
 	s.nudge()
 }
 
 func (s *Session) stopLocked(by string) {
-	s.rememberLocked()
 	s.instruction, s.instructionBy, s.active = "", by, false
 	s.dropAllWaitingLocked()
 	s.endTalkLocked(errStopped, true)
@@ -83,18 +81,13 @@ func (s *Session) Change(c Change, by string) (out Settings, err error) {
 		if profile, err = s.checkLocked(c); err != nil {
 			return
 		}
-		if c.Profile != nil {
-			s.rememberLocked()
-			s.useProfileLocked(profile)
-		}
-		s.configureLocked(c.Settings)
-		switch {
-		case stop:
-			s.stopLocked(by)
-		case c.Instruction != nil:
-			waits = s.orderLocked(strings.TrimSpace(*c.Instruction), by, time.Now())
-		case c.Profile != nil && s.active:
-			s.actNowLocked(errReplaced)
+		if c.Profile == nil && c.Instruction == nil {
+			s.configureLocked(c.Settings) // not an order
+		} else {
+			changed := s.rememberLocked(func() { waits = s.changeLocked(c, profile, by) })
+			if changed && waits {
+				s.past[len(s.past)-1].waits = strings.TrimSpace(*c.Instruction)
+			}
 		}
 		out = s.settingsLocked()
 	})
@@ -115,6 +108,23 @@ func (s *Session) Change(c Change, by string) (out Settings, err error) {
 	}
 	s.nudge()
 	return out, nil
+}
+
+// changeLocked applies a checked change. It reports whether its instruction waits.
+func (s *Session) changeLocked(c Change, profile Profile, by string) (waits bool) {
+	if c.Profile != nil {
+		s.useProfileLocked(profile)
+	}
+	s.configureLocked(c.Settings)
+	switch {
+	case c.Instruction != nil && strings.TrimSpace(*c.Instruction) == "":
+		s.stopLocked(by)
+	case c.Instruction != nil:
+		return s.orderLocked(strings.TrimSpace(*c.Instruction), by, time.Now())
+	case c.Profile != nil && s.active:
+		s.actNowLocked(errReplaced)
+	}
+	return false
 }
 
 // locked runs f with the lock held and releases it even when f, which calls the
@@ -309,6 +319,29 @@ func (v *Settings) clear(others Settings) {
 			to.FieldByIndex(field.Index).SetZero()
 		}
 	}
+}
+
+// revert returns settings with those put back that a change replaced, and that are still as it left them.
+func (v Settings) revert(before, after Settings) Settings {
+	was, is, out := reflect.ValueOf(before), reflect.ValueOf(after), reflect.ValueOf(&v).Elem()
+	for i := range out.NumField() {
+		changed := !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface())
+		if changed && reflect.DeepEqual(out.Field(i).Interface(), is.Field(i).Interface()) {
+			out.Field(i).Set(was.Field(i))
+		}
+	}
+	return v
+}
+
+// differing returns the settings that are not the same in others.
+func (v Settings) differing(others Settings) Settings {
+	to, out := reflect.ValueOf(others), reflect.ValueOf(&v).Elem()
+	for i := range out.NumField() {
+		if reflect.DeepEqual(out.Field(i).Interface(), to.Field(i).Interface()) {
+			out.Field(i).SetZero()
+		}
+	}
+	return v
 }
 
 // overlaps reports whether a setting is set in both.
