@@ -227,13 +227,13 @@ func (s *Session) expireAlerts(ctx context.Context, now time.Time) {
 func (s *Session) publishAlert(a Alert, frame *SeenFrame) {
 	s.log.Info().Str("alert", a.ID).Str("phase", a.Phase).Str("rule", a.Rule).Str("alert_level", a.Level).
 		Float64("latency_s", a.LatencySec).Bool("test", a.Test).Msg("alert")
-	if s.opts.Commit != nil {
-		s.opts.Commit(a, frame)
-	}
 	for _, t := range s.opts.Texts {
 		if out, ok := t.(AlertOutput); ok {
 			out.Alert(a, frame)
 		}
+	}
+	if s.opts.Commit != nil {
+		s.opts.Commit(a, frame)
 	}
 }
 

@@ -1,7 +1,11 @@
 package agent_test
 
 import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +19,8 @@ import (
 	"touchline/agent/alert"
 	"touchline/inference"
 	"touchline/inference/scene"
+	"touchline/internal/outbox"
+	"touchline/internal/sqlite"
 )
 
 func rules(t *testing.T, rules ...alert.Rule) *alert.Set {
@@ -424,4 +430,77 @@ func TestRulesInSeveralLooks(t *testing.T) {
 			require.Zero(t, rule.Unanswered, rule.Name)
 		}
 	})
+}
+
+// disk is a database whose transactions hang until it answers.
+type disk struct {
+	driver.Connector
+
+	path    string
+	opens   driver.Driver
+	answers chan struct{} // nil: at once
+}
+
+func (d *disk) Connect(context.Context) (driver.Conn, error) {
+	if d.answers != nil {
+		<-d.answers
+	}
+	return d.opens.Open(d.path)
+}
+
+// TestAlertsBesideAHangingDisk: a disk that hangs changes neither the moments of comments and alerts nor the order of what waits for it.
+func TestAlertsBesideAHangingDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	file, err := sqlite.Format{Name: "state", ID: 1, Versions: []string{outbox.Schema}, Mode: 0o600, Durable: true}.Open(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = file.Close() })
+	run := func(t *testing.T, hangs bool) (moments []string) {
+		synctest.Test(t, func(t *testing.T) {
+			d := &disk{path: path, opens: file.Driver()}
+			db := sql.OpenDB(d)
+			defer func() { _ = db.Close() }()
+			db.SetMaxIdleConns(0)
+			box := outbox.New(db)
+			q, err := box.Queue("receiver")
+			require.NoError(t, err)
+			if hangs {
+				d.answers = make(chan struct{})
+			}
+			began := time.Now()
+			set := rules(t, alert.Rule{Name: "goal", When: "a goal is scored"})
+			r := newRig(t, watching(func(inference.Prompt) agenttest.Answer {
+				if time.Since(began)%(2*time.Minute) < 20*time.Second {
+					return replies(holds)(inference.Prompt{})
+				}
+				return replies(`{"fired":[]}`)(inference.Prompt{})
+			}), func(o *agent.Options) {
+				o.Alerts = set
+				o.Commit = func(a agent.Alert, _ *agent.SeenFrame) {
+					box.Put(outbox.Message{Target: "receiver", At: time.Now(), Body: []byte(a.Phase + " of " + a.ID)})
+				}
+			})
+			time.Sleep(10 * time.Minute)
+			alerts, _ := r.reader.Alerts()
+			for _, c := range commentsOf(r) {
+				moments = append(moments, fmt.Sprint(c.InferenceStart.Sub(began)))
+			}
+			r.stop()
+			if hangs {
+				close(d.answers)
+			}
+			box.Flush()
+			for _, a := range alerts {
+				moments = append(moments, fmt.Sprint(a.Phase, a.At.Sub(began)))
+				m, ok := q.Try()
+				require.True(t, ok)
+				require.Equal(t, a.Phase+" of "+a.ID, string(m.Body))
+				q.Done(m)
+			}
+			require.Greater(t, len(alerts), 10)
+			require.Zero(t, box.Uncommitted())
+			box.Flush()
+		})
+		return moments
+	}
+	require.Equal(t, run(t, false), run(t, true))
 }

@@ -42,8 +42,8 @@ type Options struct {
 	Video VideoOutput
 	Audio AudioOutput
 	Texts []TextOutput
-	// Commit is called with each phase of an alert before an output gets it, with the frame of a new one, so that it can
-	// be delivered also after a crash. It may wait for the disk. May be nil.
+	// Commit is called with each phase of an alert after the outputs got it, with the frame of a new one, so that it can
+	// be delivered also after a crash. It must not wait for the disk. May be nil.
 	Commit func(a Alert, frame *SeenFrame)
 	// Alerts are the room's alert rules; nil for none.
 	Alerts Alerts

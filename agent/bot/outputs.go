@@ -64,6 +64,7 @@ func WithOutputs(ctx context.Context, to OutputSettings, log zerolog.Logger, bod
 	if o.outbox = outbox.New(nil); o.state != nil {
 		o.outbox, keep = outbox.New(o.state.DB()), o.state.Run
 	}
+	o.outbox.Failed = func(err error) { log.Error().Err(err).Msg("alert not kept; it is delivered from memory") }
 	runs, err := o.open(to) //nolint:contextcheck // as above
 	if err != nil {
 		if o.state != nil {
@@ -81,6 +82,7 @@ func WithOutputs(ctx context.Context, to OutputSettings, log zerolog.Logger, bod
 		g.Go(func() error { return run(octx) })
 	}
 	err = body(o)
+	o.outbox.Flush() // what it queues is delivered now
 	stop()
 	err = errors.Join(err, g.Wait())
 	o.outbox.Flush() //nolint:contextcheck // it bounds its wait itself
@@ -185,11 +187,8 @@ func (r roomOutputs) commit(a agent.Alert, frame *agent.SeenFrame) {
 	if r.mqtt != nil {
 		messages = append(messages, r.mqtt.Queue(a, frame)...)
 	}
-	if len(messages) == 0 {
-		return
-	}
-	if err := r.outputs.outbox.Put(messages...); err != nil {
-		r.outputs.log.Error().Err(err).Str("alert", a.ID).Msg("alert not kept; it is delivered from memory")
+	if len(messages) > 0 {
+		r.outputs.outbox.Put(messages...)
 	}
 }
 

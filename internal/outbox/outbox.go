@@ -21,7 +21,7 @@ const (
 	Limit = 1000
 	// MaxAge bounds the age of a message; an older one is dropped.
 	MaxAge = 24 * time.Hour
-	// commitTime bounds the wait for the disk.
+	// commitTime is how long a message waits for the disk before it is delivered from memory.
 	commitTime = 2 * time.Second
 	// deleteAfter is the time after which a delivered message leaves the database, if no other one is committed before:
 	// new messages do not wait for it.
@@ -54,15 +54,31 @@ type Message struct {
 
 // Outbox is the queues of a process. It is safe for concurrent use.
 type Outbox struct {
+	// Failed is called with the error of messages that the database did not take, or not within two seconds; nil for
+	// none. Set it before the first Put.
+	Failed func(error)
+
 	db *sql.DB // nil: memory only
 
 	dropped, uncommitted atomic.Uint64
 
-	mu      sync.Mutex
-	queues  map[string]*Queue
-	problem string
-	gone    []string    // keys of rows to delete
-	timer   *time.Timer // deletes them; nil when there are none
+	mu        sync.Mutex
+	queues    map[string]*Queue
+	problem   string
+	held      []held        // for their queues, oldest first; until they are written, or commitTime has passed
+	unwritten []Message     // oldest first
+	gone      []string      // keys of rows to delete
+	sweep     bool          // delete them now
+	writer    chan struct{} // closed when the goroutine that writes ends; nil without one
+	overdue   *time.Timer   // queues what waits too long; nil when nothing is held
+	timer     *time.Timer   // has rows deleted; nil when there are none
+}
+
+// held is a message that is not in its queue yet.
+type held struct {
+	Message
+
+	until time.Time
 }
 
 // New returns an Outbox that keeps messages in a database with the table of Schema; in memory only if db is nil. The
@@ -74,8 +90,6 @@ func (o *Outbox) Durable() bool { return o.db != nil }
 
 // Queue returns the queue of a target, with the messages that earlier runs left, oldest first.
 func (o *Outbox) Queue(target string) (*Queue, error) {
-	var over []Message
-	defer func() { o.forget(over...) }()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if q := o.queues[target]; q != nil {
@@ -87,7 +101,7 @@ func (o *Outbox) Queue(target string) (*Queue, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the alerts that are not delivered: %w", err)
 		}
-		over = q.put(left)
+		o.forgetLocked(q.put(left)...)
 	}
 	o.queues[target] = q
 	return q, nil
@@ -112,112 +126,191 @@ func (o *Outbox) load(target string) (out []Message, err error) {
 	return out, rows.Err()
 }
 
-// Put commits messages and then queues them; those for a target without a queue are left out. It waits for the disk for
-// at most two seconds. After an error the messages are queued in memory only.
-func (o *Outbox) Put(messages ...Message) error {
-	o.mu.Lock()
-	messages = slices.DeleteFunc(slices.Clone(messages), func(m Message) bool { return o.queues[m.Target] == nil })
-	o.mu.Unlock()
-	if len(messages) == 0 {
-		return nil
-	}
-	for i := range messages {
-		messages[i].key = rand.Text()
-	}
-	var over []Message
-	defer func() { o.forget(over...) }()
-	err := o.commit(messages)
+// Put has messages committed and then queued, in order; those for a target without a queue are left out. It does not
+// wait: a message that is not committed within two seconds is queued all the same, and committed when the disk answers.
+func (o *Outbox) Put(messages ...Message) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.problem = ""
-	if err != nil {
-		o.problem = "alerts are not kept: " + err.Error()
-		o.uncommitted.Add(uint64(len(messages)))
-	}
 	for _, m := range messages {
-		over = append(over, o.queues[m.Target].put([]Message{m})...)
-	}
-	return err
-}
-
-// commit writes messages. It leaves a disk that hangs to itself after commitTime.
-func (o *Outbox) commit(messages []Message) error {
-	if o.db == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), commitTime)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- o.insert(ctx, messages) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return errors.New("the disk does not answer")
-	}
-}
-
-func (o *Outbox) insert(ctx context.Context, messages []Message) error {
-	gone := o.takeGone()
-	err := o.write(ctx, func(tx *sql.Tx) error {
-		for _, m := range messages {
-			if _, err := tx.ExecContext(ctx, "INSERT INTO outbox (key, target, topic, at, body) VALUES (?, ?, ?, ?, ?)",
-				m.key, m.Target, m.Topic, m.At.UnixMicro(), m.Body); err != nil {
-				return err
-			}
+		q := o.queues[m.Target]
+		switch {
+		case q == nil:
+			continue
+		case o.db == nil:
+			m.key = rand.Text()
+			q.put([]Message{m})
+			continue
 		}
-		return remove(ctx, tx, gone)
-	})
-	if err != nil && len(gone) > 0 { // they are deleted with the next ones
-		o.mu.Lock()
-		o.gone = append(o.gone, gone...)
-		o.mu.Unlock()
+		m.key = rand.Text()
+		o.held = append(o.held, held{m, time.Now().Add(commitTime)})
+		o.unwritten = append(o.unwritten, m)
 	}
-	return err
+	if n := len(o.unwritten) - Limit; n > 0 {
+		o.unwritten = slices.Delete(o.unwritten, 0, n)
+		o.uncommitted.Add(uint64(n))
+		o.queueLocked(len(o.held) - Limit)
+	}
+	o.workLocked()
+}
+
+// queueLocked gives the first n held messages to their queues.
+func (o *Outbox) queueLocked(n int) {
+	if n > 0 {
+		for _, m := range o.held[:n] {
+			o.forgetLocked(o.queues[m.Target].put([]Message{m.Message})...)
+		}
+		o.held = slices.Delete(o.held, 0, n)
+	}
+	if o.overdue != nil {
+		o.overdue.Stop()
+		o.overdue = nil
+	}
+	if len(o.held) > 0 {
+		o.overdue = time.AfterFunc(time.Until(o.held[0].until), o.queueOverdue)
+	}
+}
+
+var errHangs = errors.New("the disk does not answer")
+
+// queueOverdue queues the messages that the disk makes wait too long.
+func (o *Outbox) queueOverdue() {
+	now, n := time.Now(), 0
+	o.mu.Lock()
+	for n < len(o.held) && !o.held[n].until.After(now) {
+		n++
+	}
+	o.queueLocked(n)
+	if n > 0 {
+		o.problem = notKept(errHangs)
+	}
+	o.mu.Unlock()
+	if n > 0 && o.Failed != nil {
+		o.Failed(errHangs)
+	}
+}
+
+func notKept(err error) string { return "alerts are not kept: " + err.Error() }
+
+// workLocked has waiting work written by one goroutine, which ends when there is none.
+func (o *Outbox) workLocked() {
+	if o.overdue == nil {
+		o.queueLocked(0) // starts the timer
+	}
+	if o.writer == nil && (len(o.unwritten) > 0 || o.sweep) {
+		o.writer = make(chan struct{})
+		go o.work(o.writer)
+	}
+}
+
+// work writes until nothing is left to write. A disk that hangs keeps it waiting, and nobody else.
+func (o *Outbox) work(done chan struct{}) {
+	defer close(done)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.unwritten) > 0 || o.sweep {
+		messages, gone := o.unwritten, o.gone
+		o.unwritten, o.gone, o.sweep = nil, nil, false
+		if o.timer != nil {
+			o.timer.Stop()
+			o.timer = nil
+		}
+		o.mu.Unlock()
+		err := o.write(messages, gone)
+		if err != nil && len(messages) > 0 && o.Failed != nil {
+			o.Failed(err)
+		}
+		o.mu.Lock()
+		o.settleLocked(messages, gone, err)
+	}
+	o.writer = nil
+}
+
+// settleLocked notes the result of a transaction and queues its messages.
+func (o *Outbox) settleLocked(messages []Message, gone []string, err error) {
+	switch {
+	case err == nil:
+		o.problem = ""
+	case len(messages) > 0:
+		o.problem = notKept(err)
+		o.uncommitted.Add(uint64(len(messages)))
+		o.gone = append(o.gone, gone...) // they are deleted with the next ones
+	default:
+		o.problem = "delivered alerts may be sent again after a restart: " + err.Error()
+	}
+	for i := len(messages) - 1; i >= 0; i-- { // the last of them that is held, and all before it
+		if n := slices.IndexFunc(o.held, func(h held) bool { return h.key == messages[i].key }); n >= 0 {
+			o.queueLocked(n + 1)
+			return
+		}
+	}
 }
 
 // forget has the rows of messages deleted soon. A row that is not deleted is delivered again after a restart.
 func (o *Outbox) forget(messages ...Message) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.forgetLocked(messages...)
+}
+
+func (o *Outbox) forgetLocked(messages ...Message) {
 	if o.db == nil || len(messages) == 0 {
 		return
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	for _, m := range messages {
-		o.gone = append(o.gone, m.key)
+		if i := slices.IndexFunc(o.unwritten, func(x Message) bool { return x.key == m.key }); i >= 0 {
+			o.unwritten = slices.Delete(o.unwritten, i, i+1)
+		} else {
+			o.gone = append(o.gone, m.key)
+		}
 	}
-	if o.timer == nil {
-		o.timer = time.AfterFunc(deleteAfter, o.Flush)
-	}
-}
-
-// Flush deletes the rows of delivered messages. It must be called before the database is closed.
-func (o *Outbox) Flush() {
-	ctx, cancel := context.WithTimeout(context.Background(), commitTime)
-	defer cancel()
-	gone := o.takeGone()
-	if len(gone) == 0 {
-		return
-	}
-	err := o.write(ctx, func(tx *sql.Tx) error { return remove(ctx, tx, gone) })
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.problem = ""; err != nil {
-		o.problem = "delivered alerts may be sent again after a restart: " + err.Error()
+	if o.timer == nil && len(o.gone) > 0 {
+		o.timer = time.AfterFunc(deleteAfter, o.startSweep)
 	}
 }
 
-// takeGone returns the rows to delete and stops the timer.
-func (o *Outbox) takeGone() []string {
+func (o *Outbox) startSweep() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	gone := o.gone
-	o.gone = nil
 	if o.timer != nil {
 		o.timer.Stop()
-		o.timer = nil
 	}
-	return gone
+	o.timer, o.sweep = nil, len(o.gone) > 0
+	o.workLocked()
+}
+
+// Flush writes what is not written, for at most two seconds. It must be called before the database is closed.
+func (o *Outbox) Flush() {
+	o.startSweep()
+	o.mu.Lock()
+	writer := o.writer
+	o.mu.Unlock()
+	if writer == nil {
+		return
+	}
+	select {
+	case <-writer:
+	case <-time.After(commitTime):
+	}
+}
+
+// write inserts messages and deletes rows, in one transaction.
+func (o *Outbox) write(messages []Message, gone []string) error {
+	ctx := context.Background()
+	tx, err := o.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
+	for _, m := range messages {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO outbox (key, target, topic, at, body) VALUES (?, ?, ?, ?, ?)",
+			m.key, m.Target, m.Topic, m.At.UnixMicro(), m.Body); err != nil {
+			return err
+		}
+	}
+	if err := remove(ctx, tx, gone); err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 func remove(ctx context.Context, tx *sql.Tx, keys []string) error {
@@ -227,19 +320,6 @@ func remove(ctx context.Context, tx *sql.Tx, keys []string) error {
 		}
 	}
 	return nil
-}
-
-// write runs a transaction.
-func (o *Outbox) write(ctx context.Context, body func(*sql.Tx) error) error {
-	tx, err := o.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // no effect after Commit
-	if err := body(tx); err != nil {
-		return err
-	}
-	return tx.Commit()
 }
 
 // Problem returns why messages are not kept at present; "" when they are.
@@ -253,6 +333,7 @@ func (o *Outbox) Problem() string {
 func (o *Outbox) Waiting() (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	n = len(o.held)
 	for _, q := range o.queues {
 		n += q.Len()
 	}

@@ -3,9 +3,11 @@ package outbox_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,8 +59,9 @@ func TestRestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	o := outbox.New(open(t, path))
 	a, b := queue(t, o, "a"), queue(t, o, "b")
-	require.NoError(t, o.Put(message("a", 1), message("b", 1), message("none", 1)))
-	require.NoError(t, o.Put(message("a", 2), message("b", 2)))
+	o.Put(message("a", 1), message("b", 1), message("none", 1))
+	o.Put(message("a", 2), message("b", 2))
+	o.Flush()
 	first, err := a.Next(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "1", string(first.Body))
@@ -92,11 +95,11 @@ func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := outbox.New(nil)
 		q := queue(t, o, "a")
-		require.NoError(t, o.Put(message("a", 0)))
+		o.Put(message("a", 0))
 		first, ok := q.Try()
 		require.True(t, ok)
 		for i := 1; i <= outbox.Limit+4; i++ {
-			require.NoError(t, o.Put(message("a", i)))
+			o.Put(message("a", i))
 		}
 		require.EqualValues(t, 5, o.Dropped())
 		require.Equal(t, outbox.Limit, q.Len())
@@ -106,7 +109,7 @@ func TestBounds(t *testing.T) {
 		require.Equal(t, "6", string(next.Body))
 
 		time.Sleep(outbox.MaxAge - time.Minute)
-		require.NoError(t, o.Put(message("a", 2000)))
+		o.Put(message("a", 2000))
 		time.Sleep(2 * time.Minute)
 		require.Equal(t, []string{"2000"}, bodies(q))
 		require.EqualValues(t, 5+outbox.Limit-1, o.Dropped())
@@ -115,7 +118,7 @@ func TestBounds(t *testing.T) {
 		defer cancel()
 		_, err := q.Next(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		go func() { _ = o.Put(message("a", 1)) }()
+		go func() { o.Put(message("a", 1)) }()
 		_, err = q.Next(t.Context())
 		require.NoError(t, err, "a waiting reader wakes up")
 	})
@@ -132,7 +135,8 @@ func TestOverfullFile(t *testing.T) {
 		many[i] = message("a", i)
 	}
 	for part := range slices.Chunk(many, 100) {
-		require.NoError(t, o.Put(part...))
+		o.Put(part...)
+		o.Flush()
 	}
 	require.Equal(t, outbox.Limit, q.Len())
 	o.Flush()
@@ -152,14 +156,19 @@ func TestBrokenFile(t *testing.T) {
 	q := queue(t, o, "a")
 	_, err := db.ExecContext(t.Context(), "ALTER TABLE outbox RENAME TO away")
 	require.NoError(t, err)
-	require.Error(t, o.Put(message("a", 1)))
+	var failed error
+	o.Failed = func(err error) { failed = err }
+	o.Put(message("a", 1))
+	o.Flush()
+	require.Error(t, failed)
 	require.Contains(t, o.Problem(), "alerts are not kept")
 	_, err = o.Queue("b")
 	require.Error(t, err)
 	require.Equal(t, []string{"1"}, bodies(q))
 	_, err = db.ExecContext(t.Context(), "ALTER TABLE away RENAME TO outbox")
 	require.NoError(t, err)
-	require.NoError(t, o.Put(message("a", 2)))
+	o.Put(message("a", 2))
+	o.Flush()
 	require.Empty(t, o.Problem())
 	require.Equal(t, []string{"2"}, bodies(q))
 	require.Eventually(t, func() bool { // delivered messages leave the file by themselves
@@ -167,4 +176,127 @@ func TestBrokenFile(t *testing.T) {
 		err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM outbox").Scan(&n)
 		return err == nil && n == 0
 	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// disk is a database whose connections hang while it does.
+type disk struct {
+	driver.Connector
+
+	path  string
+	opens driver.Driver
+
+	mu      sync.Mutex
+	hangs   chan struct{} // nil when it does not
+	waiting int
+	most    int // that waited at once
+}
+
+func (d *disk) Connect(context.Context) (driver.Conn, error) {
+	d.mu.Lock()
+	hangs := d.hangs
+	d.waiting++
+	d.most = max(d.most, d.waiting)
+	d.mu.Unlock()
+	if hangs != nil {
+		<-hangs
+	}
+	d.mu.Lock()
+	d.waiting--
+	d.mu.Unlock()
+	return d.opens.Open(d.path)
+}
+
+func (d *disk) hang(until chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hangs = until
+}
+
+// TestHangingDisk: Put never waits, messages are delivered in order after two seconds, nothing that was not delivered is lost
+// when the disk answers again, and the end of the program waits two seconds at most.
+func TestHangingDisk(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	file := open(t, path)
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{path: path, opens: file.Driver()}
+		db := sql.OpenDB(d)
+		defer func() { _ = db.Close() }()
+		db.SetMaxIdleConns(0) // each transaction connects
+		o := outbox.New(db)
+		var failed []error
+		o.Failed = func(err error) { failed = append(failed, err) }
+		q := queue(t, o, "a")
+		o.Put(message("a", 0))
+		o.Flush()
+		require.Equal(t, []string{"0"}, bodies(q))
+		o.Flush()
+
+		answers := make(chan struct{})
+		d.hang(answers)
+		began := time.Now()
+		for i := 1; i <= 100; i++ {
+			o.Put(message("a", i))
+		}
+		require.Zero(t, time.Since(began))
+		require.Equal(t, 100, o.Waiting())
+		m, err := q.Next(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 2*time.Second, time.Since(began))
+		synctest.Wait()
+		require.Equal(t, "alerts are not kept: the disk does not answer", o.Problem())
+		require.Len(t, failed, 1)
+		for i := 1; i <= 50; i++ {
+			require.Equal(t, fmt.Sprint(i), string(m.Body))
+			q.Done(m)
+			m, _ = q.Try()
+		}
+		began = time.Now()
+		o.Flush()
+		require.Equal(t, 2*time.Second, time.Since(began))
+		require.Equal(t, 1, d.most, "one goroutine waits for the disk")
+
+		o.Put(message("a", 101))
+		d.hang(nil)
+		close(answers)
+		synctest.Wait()
+		require.Empty(t, o.Problem())
+		require.Zero(t, o.Uncommitted())
+		o.Flush()
+		o = outbox.New(db) // of the next run
+		left := bodies(queue(t, o, "a"))
+		require.Len(t, left, 51)
+		require.Equal(t, []string{"51", "101"}, []string{left[0], left[50]})
+		o.Flush()
+	})
+}
+
+// TestHangingDiskIsBounded: of more than 1000 messages that wait for the disk, the oldest are kept in memory alone.
+func TestHangingDiskIsBounded(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	file := open(t, path)
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{path: path, opens: file.Driver()}
+		db := sql.OpenDB(d)
+		defer func() { _ = db.Close() }()
+		db.SetMaxIdleConns(0)
+		o := outbox.New(db)
+		q := queue(t, o, "a")
+		answers := make(chan struct{})
+		d.hang(answers)
+		for i := range outbox.Limit + 10 {
+			o.Put(message("a", i))
+			synctest.Wait()
+		}
+		require.EqualValues(t, 9, o.Uncommitted(), "one is being written")
+		require.Equal(t, outbox.Limit+10, o.Waiting())
+		require.Equal(t, 10, q.Len())
+		d.hang(nil)
+		close(answers)
+		synctest.Wait()
+		require.Equal(t, outbox.Limit, q.Len())
+		require.EqualValues(t, 10, o.Dropped())
+		o.Flush()
+	})
 }
