@@ -209,11 +209,11 @@ func TestPresets(t *testing.T) {
 		span                  float64 // s
 		lookTokens, lookLarge int     // at 448 and at 1280 pixels
 	}{
-		{"sentry", 2, 4, 2, 32, 5, time.Second, time.Second, 150, 4, 264, 792},
-		{"auto", 5, 4, 1, 64, 0, time.Second / 2, time.Second / 2, 96, 0.8, 264, 792},
-		{"sniper", 5, 4, 1, 48, 0, time.Second / 2, time.Second / 2, 96, 0.8, 264, 792},
-		{"owl", 4, 8, 2, 48, 1, time.Second / 2, time.Second / 2, 120, 4, 528, 1584},
-		{"beast", 5, 10, 2, 64, 0, time.Second / 2, 300 * time.Millisecond, 96, 4, 660, 1980},
+		{"sentry", 2, 4, 2, 32, 5, time.Second, time.Second, 150, 3, 264, 792},
+		{"auto", 5, 4, 1, 64, 0, time.Second / 2, time.Second / 2, 96, 0.6, 264, 792},
+		{"sniper", 5, 4, 1, 48, 0, time.Second / 2, time.Second / 2, 96, 0.6, 264, 792},
+		{"owl", 4, 8, 2, 48, 1, time.Second / 2, time.Second / 2, 120, 3.5, 528, 1584},
+		{"beast", 5, 10, 2, 64, 0, time.Second / 2, 300 * time.Millisecond, 96, 3.6, 660, 1980},
 	}
 	files, err := filepath.Glob("presets/*.yaml")
 	require.NoError(t, err)
@@ -441,11 +441,13 @@ func TestPrint(t *testing.T) {
 func TestExplain(t *testing.T) {
 	c := configs.Default()
 	require.Equal(t, []string{
-		"a cycle covers 0.8 s: 4 pictures, every one of 5 per second",
+		"a cycle covers 0.6 s: 4 pictures, every one of 5 per second",
 		"its pictures cost at most 264 tokens, of 8192 (inference.max_input_tokens)",
 		"a cycle can cover at most 9.4 s (media.window_size)",
 		"the picture is delayed by 4s at first, then as comments need, between 0s and 15s",
 	}, c.Explain())
+	c.Media.WindowSize = (c.Agent.Frames-1)*c.Agent.Stride + 1 // all of it
+	require.Contains(t, c.Explain()[2], "can cover at most 0.6 s")
 	c.Agent.Stride, c.Pacing.InitialDelay = 22, 0
 	require.Contains(t, c.Explain()[0], "every 22nd of 5")
 	require.Contains(t, c.Explain()[3], "is not delayed")

@@ -16,10 +16,9 @@ const (
 	promptTokens = 1024
 )
 
-// cycleSpan returns the time that the pictures of a cycle cover, in seconds: frames
-// x stride / fps.
+// cycleSpan returns the time from the oldest to the newest picture of a cycle, in seconds.
 func (c Config) cycleSpan() float64 {
-	return float64(c.Agent.Frames*c.Agent.Stride) / c.Media.CaptureFPS
+	return float64((c.Agent.Frames-1)*c.Agent.Stride) / c.Media.CaptureFPS
 }
 
 // cycleTokens returns the maximum input tokens of a cycle's pictures, for 16:9: one

@@ -10,12 +10,12 @@ export const TOKENS_PER_TILE = 66;
 export const TILE_SIDE = 448;
 
 /**
- * The span of a cycle, s.
+ * The time from the oldest to the newest picture of a cycle, s.
  * @param {number} frames @param {number} stride @param {number} fps
  */
 export function lookSpan(frames, stride, fps) {
   if (!(frames >= 1) || !(stride >= 1) || !(fps > 0)) return NaN;
-  return (frames * stride) / fps;
+  return ((frames - 1) * stride) / fps;
 }
 
 /**

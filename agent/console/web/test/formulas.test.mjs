@@ -5,7 +5,7 @@ import { isCut, lookSpan, lookTokens, windowNeeds } from '../src/formulas.js';
 
 test('the presets come to what docs/tuning.md and `touchline check` say', () => {
   const doc = readFileSync(new URL('../../../../docs/tuning.md', import.meta.url), 'utf8');
-  // | `sniper` | 5 | 4 | 1 | 48 | 4 x 1 / 5 = 0.8 s | 4 x 66 = 264 | 792 |
+  // | `sniper` | 5 | 4 | 1 | 48 | 3 x 1 / 5 = 0.6 s | 4 x 66 = 264 | 792 |
   const rows = doc.split('\n').map((l) => l.split('|').slice(1, -1).map((c) => c.trim())).filter((c) => c.length === 8 && c[0].startsWith('`'));
   assert.deepEqual(rows.map((r) => r[0]), ['`sentry`', '`sniper`', '`owl`', '`beast`']);
   for (const [name, fps, frames, stride, size, span, small, large] of rows) {
