@@ -336,7 +336,7 @@ func (s *Session) undoLocked(by string, now time.Time) (string, error) {
 		}
 	}
 	// After the profile, which may have other values.
-	back := current.inForce.revert(was.inForce, after.inForce)
+	back := s.settingsLocked().takeBack(was.inForce, after.inForce, current.inForce, after.made, current.made)
 	s.applyLocked(back.differing(s.settingsLocked()))
 	s.set = current.made.revert(was.made, after.made)
 	if back.Preset != nil && *back.Preset != s.preset {

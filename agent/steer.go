@@ -333,6 +333,22 @@ func (v Settings) revert(before, after Settings) Settings {
 	return v
 }
 
+// takeBack returns settings after the undo of a change from was to after: what people have set since stays as it is now, what
+// else the change replaced is as it was, and the rest is as it is in v.
+func (v Settings) takeBack(was, after, now, madeThen, madeNow Settings) Settings {
+	field := func(s Settings, i int) any { return reflect.ValueOf(s).Field(i).Interface() }
+	out := reflect.ValueOf(&v).Elem()
+	for i := range out.NumField() {
+		switch {
+		case !reflect.DeepEqual(field(madeThen, i), field(madeNow, i)):
+			out.Field(i).Set(reflect.ValueOf(now).Field(i))
+		case !reflect.DeepEqual(field(was, i), field(after, i)):
+			out.Field(i).Set(reflect.ValueOf(was).Field(i))
+		}
+	}
+	return v
+}
+
 // differing returns the settings that are not the same in others.
 func (v Settings) differing(others Settings) Settings {
 	to, out := reflect.ValueOf(others), reflect.ValueOf(&v).Elem()
