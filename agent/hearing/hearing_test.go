@@ -37,7 +37,8 @@ type commentator struct {
 	heardAt    []time.Time
 	orders     []string
 	said       []string
-	floor      []time.Time // when it was taken, given back, and so on
+	blocked    chan struct{} // Hear waits for its end; nil for none
+	floor      []time.Time   // when it was taken, given back, and so on
 	floors     []agent.Floor
 	firstFloor time.Time
 }
@@ -49,6 +50,12 @@ func (c *commentator) Hearing() agent.HearingConfig {
 }
 
 func (c *commentator) Hear(h agent.Heard) {
+	c.mu.Lock()
+	blocked := c.blocked
+	c.mu.Unlock()
+	if blocked != nil {
+		<-blocked
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.heard, c.heardAt = append(c.heard, h), append(c.heardAt, time.Now())
@@ -338,6 +345,60 @@ func TestSpeaksAlready(t *testing.T) {
 		s.choose()
 		require.Error(t, s.ears.Talk("anna", false))
 	})
+}
+
+// TestTalkWhileEventsWait: the button was pressed after the first word, and the commentator was not told of that word yet. The order
+// is one utterance.
+func TestTalkWhileEventsWait(t *testing.T) {
+	play(t, agent.HearingAll, []string{"a fine day for it", "tell me about the keeper"}, func(s *stage) {
+		anna := s.join("anna", nil)
+		anna.speak(time.Second)
+		s.bot.mu.Lock()
+		s.bot.blocked = make(chan struct{})
+		s.bot.mu.Unlock()
+		anna.quiet(time.Second)
+		anna.speak(time.Second)
+		require.NoError(t, s.ears.Talk("anna", true))
+		anna.speak(time.Second)
+		require.NoError(t, s.ears.Talk("anna", false))
+		anna.quiet(400 * time.Millisecond)
+		close(s.bot.blocked)
+		synctest.Wait()
+		require.Equal(t, []string{"anna: a fine day for it", "anna: tell me about the keeper"}, s.bot.finals())
+		require.Equal(t, []string{"room: anna: tell me about the keeper"}, s.bot.orders)
+	})
+}
+
+// TestDetectorsOpenWithoutALock: the opening of a speech detector, which may take long, holds nobody else up.
+func TestDetectorsOpenWithoutALock(t *testing.T) {
+	t.Parallel()
+	cfg := agent.DefaultHearing()
+	cfg.Mode = agent.HearingAll
+	var ears *hearing.Ears
+	free := make(chan bool, 8)
+	ears = hearing.New(hearing.Options{Recognizer: &script{}, Log: zerolog.Nop(), Detector: func() (vad.Detector, error) {
+		others := make(chan struct{})
+		go func() { defer close(others); ears.Stats() }()
+		select {
+		case <-others:
+			free <- true
+		case <-time.After(5 * time.Second):
+			free <- false
+		}
+		return livetest.Detector{}, nil
+	}})
+	ears.Attach(&commentator{cfg: cfg})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- ears.Run(ctx) }()
+	sink, err := ears.Open(agent.Microphone{Identity: "anna", Track: "TR"})
+	require.NoError(t, err)
+	require.True(t, <-free, "of a new microphone")
+	require.NoError(t, ears.Talk("anna", true))
+	require.True(t, <-free, "of push-to-talk")
+	sink.Close()
+	cancel()
+	require.NoError(t, <-done)
 }
 
 // TestConfirm: the confirmation can be turned off while people are heard; a refusal is said all the same.

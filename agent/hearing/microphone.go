@@ -69,7 +69,7 @@ type microphone struct {
 	receiver *sound.Receiver
 	session  *live.Session
 	pieces   chan sound.Piece
-	wake     chan struct{} // changes of release
+	wake     chan struct{} // changes of holds, stale and ends
 	closed   chan struct{}
 	once     sync.Once
 
@@ -81,6 +81,8 @@ type microphone struct {
 	info     agent.Microphone
 	level    float64
 	levelAt  time.Time
+	holds    bool      // push-to-talk is to begin
+	stale    bool      // how the recognizer hears is to be set anew
 	zero     time.Time // of the session's first sample
 	openTill time.Time // what begins until then follows a wake word
 	ends     time.Time // when push-to-talk ends; zero without
@@ -89,13 +91,15 @@ type microphone struct {
 	echo     echoPath
 	ended    time.Time // the last speech
 
-	// Of the utterance that is open.
+	// Of the utterance whose events come.
+	utterance int // its number in the session
 	segment   string
 	began     time.Time
 	start     int64 // sample of the session
 	inside    bool
 	took      bool // the floor
 	addressed bool
+	pressed   int       // the utterance during which push-to-talk began
 	shown     time.Time // its last interim text
 
 	// Only run touches these.
@@ -107,21 +111,23 @@ type microphone struct {
 	filled int64
 	levels ownLevels
 	gate   echoGate
+
+	// The speech detector, which only run touches.
+	speech vad.Config // how utterances begin and end
+	opens  bool       // one is to be opened
 }
 
 func newMicrophone(e *Ears, info agent.Microphone) (*microphone, error) {
-	d, err := e.opts.Detector()
-	if err != nil {
-		return nil, err
-	}
 	m := &microphone{
 		ears: e, identity: info.Identity, track: info.Track, info: info, zero: time.Now(),
 		pieces: make(chan sound.Piece, queue), wake: make(chan struct{}, 1), closed: make(chan struct{}),
+		speech: usual(), opens: true,
 	}
+	var err error
 	if m.receiver, err = sound.NewReceiver(m, rate); err != nil {
-		return nil, errors.Join(err, d.Close())
+		return nil, err
 	}
-	m.session = live.New(e.opts.Recognizer, live.Config{Detector: d, Hearing: e.hearing(false), Speech: usual(), Admit: m.admit}, m.event)
+	m.session = live.New(e.opts.Recognizer, live.Config{Hearing: e.hearing(false), Admit: m.admit}, m.event)
 	return m, nil
 }
 
@@ -200,12 +206,15 @@ func (m *microphone) run() error {
 	return nil
 }
 
-// listen feeds the session.
+// listen feeds the session until the microphone is closed.
 func (m *microphone) listen(ctx context.Context) error {
 	tick := time.NewTicker(fillEvery)
 	defer tick.Stop()
 	for {
-		var err error
+		err := m.openDetector()
+		if err != nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -229,6 +238,19 @@ func (m *microphone) listen(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// openDetector opens a speech detector when one is wanted.
+func (m *microphone) openDetector() error {
+	if !m.opens {
+		return nil
+	}
+	m.opens = false
+	d, err := m.ears.opts.Detector()
+	if err != nil {
+		return err
+	}
+	return m.session.Detect(d, m.speech)
 }
 
 // place hears a piece where it belongs: silence takes the place of what is missing, and what comes again is left out.
@@ -296,49 +318,66 @@ func (m *microphone) turn(now time.Time) error {
 	if closes {
 		m.openTill = time.Time{}
 	}
+	open := !m.openTill.IsZero()
 	ends := !m.ends.IsZero() && !now.Before(m.ends)
 	if ends {
 		m.ends = time.Time{}
 	}
+	begins := m.holds
+	sets := begins || ends || closes || m.stale
+	m.holds, m.stale = false, false
 	m.mu.Unlock()
-	if ends || closes {
-		m.session.Set(m.ears.hearing(m.ears.talks(m.identity)))
+	if sets {
+		m.session.Set(m.ears.hearing(open || m.ears.talks(m.identity)))
+	}
+	if begins {
+		m.push()
 	}
 	if !ends {
 		return nil
 	}
 	_, err := m.session.Flush()
 	m.pushed.Store(false)
-	if err != nil {
-		return err
-	}
-	return m.detect(usual())
+	m.detect(usual())
+	return err
 }
 
-// detect changes how utterances end.
-func (m *microphone) detect(c vad.Config) error {
-	d, err := m.ears.opts.Detector()
-	if err != nil {
-		return err
-	}
-	return m.session.Detect(d, c)
-}
-
-// hold begins push-to-talk. The lock of the Ears is held.
-func (m *microphone) hold() {
-	m.pushed.Store(true)
-	m.session.Set(m.ears.hearing(true))
-	m.mu.Lock()
-	m.ends = time.Time{}
-	m.addressed = m.addressed || m.inside
-	inside := m.inside
-	m.mu.Unlock()
-	if inside {
+// detect changes how utterances begin and end.
+func (m *microphone) detect(c vad.Config) {
+	if m.speech == c {
 		return
 	}
-	if err := m.detect(vad.Config{Pause: heldPause}); err != nil {
-		m.ears.log.Debug().Err(err).Msg("push-to-talk with the usual pauses")
+	m.speech, m.opens = c, true
+}
+
+// push begins push-to-talk. An utterance that is open goes on, and is an order.
+func (m *microphone) push() {
+	m.pushed.Store(true)
+	open := m.session.Open()
+	if open == 0 {
+		m.detect(vad.Config{Pause: heldPause})
+		return
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pressed = open
+	m.addressed = m.addressed || m.utterance == open
+}
+
+// hold begins push-to-talk, in the goroutine of listen.
+func (m *microphone) hold() {
+	m.mu.Lock()
+	m.ends, m.holds = time.Time{}, true
+	m.mu.Unlock()
+	poke(m.wake)
+}
+
+// renew sets anew how the recognizer hears, in the goroutine of listen.
+func (m *microphone) renew() {
+	m.mu.Lock()
+	m.stale = true
+	m.mu.Unlock()
+	poke(m.wake)
 }
 
 // release ends push-to-talk at a time.
@@ -377,8 +416,8 @@ func (m *microphone) begin(v live.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.segment, m.began, m.inside, m.shown, m.took = "SG_"+rand.Text()[:12], m.zero.Add(v.Start), true, time.Time{}, false
-	m.start = samples(v.Start)
-	m.addressed = held || m.began.Before(m.openTill)
+	m.start, m.utterance = samples(v.Start), v.Utterance
+	m.addressed = held || m.began.Before(m.openTill) || m.pressed == v.Utterance
 }
 
 // said returns what the events of an utterance have in common.

@@ -27,7 +27,7 @@ func (m *microphone) final(v live.Event) {
 	addressed, instructs := m.addressed, m.info.Instructs
 	m.addressed, m.openTill = false, time.Time{}
 	m.mu.Unlock()
-	m.session.Set(m.ears.hearing(m.ears.talks(h.Identity)))
+	m.renew()
 
 	text := strings.TrimSpace(v.Text)
 	c := m.ears.bot.Hearing()
@@ -82,7 +82,7 @@ func (m *microphone) openLine(from time.Time) {
 	m.mu.Lock()
 	m.openTill = from.Add(openFor)
 	m.mu.Unlock()
-	m.session.Set(m.ears.hearing(true))
+	m.renew()
 }
 
 // errDoesNotRead is the refusal of an instruction by an engine that reads none.

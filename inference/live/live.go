@@ -85,7 +85,7 @@ type Config struct {
 	Admit func(start int64, ended bool) bool
 }
 
-// Session is one stream of sound. Write, Flush, Clear and Set may be called by one goroutine beside Run.
+// Session is one stream of sound. Write, Flush, Clear, Set and Detect may be called by one goroutine beside Run.
 type Session struct {
 	recognizer inference.Recognizer
 	detector   vad.Detector
@@ -227,6 +227,16 @@ func (s *Session) Detect(d vad.Detector, c vad.Config) error {
 		err = errors.Join(err, old.Close())
 	}
 	return err
+}
+
+// Open returns the number of the open utterance, whose StartOfSpeech may not have been emitted yet; 0 without one.
+func (s *Session) Open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.openLocked() {
+		return 0
+	}
+	return s.queue[len(s.queue)-1].number
 }
 
 // Pending returns the number of utterances without their final text.
