@@ -12,10 +12,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	lksdk "github.com/livekit/server-sdk-go/v2"
-	"github.com/pion/rtp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
@@ -210,18 +208,10 @@ func (m microphones) Open(mic agent.Microphone) room.MicrophoneSink {
 	sink, err := m.Ears.Open(mic)
 	if err != nil {
 		m.log.Warn().Err(err).Str("participant", mic.Identity).Msg("microphone not heard")
-		return deaf{}
+		return nil
 	}
 	return sink
 }
-
-// deaf drops the sound of a microphone.
-type deaf struct{}
-
-func (deaf) Begin()                          {}
-func (deaf) WriteRTP(*rtp.Packet, time.Time) {}
-func (deaf) SenderReport(time.Time, uint32)  {}
-func (deaf) Close()                          {}
 
 // errDeaf is returned for push-to-talk where nobody is heard.
 var errDeaf = errors.New("nobody is heard here: there is no recognizer")

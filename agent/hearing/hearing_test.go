@@ -1,6 +1,7 @@
 package hearing_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"iter"
@@ -173,6 +174,9 @@ type stage struct {
 	bot  *commentator
 	asr  *script
 	mics []agent.Microphone
+	log  bytes.Buffer
+	// detector opens speech detectors; nil opens ones that work.
+	detector func() (vad.Detector, error)
 }
 
 // play runs f in a bubble with a stage, and ends the Ears afterwards.
@@ -185,8 +189,13 @@ func play(t *testing.T, mode string, texts []string, f func(s *stage)) {
 		s := &stage{t: t, bot: &commentator{cfg: cfg, can: true}, asr: &script{texts: texts}}
 		held := 0
 		s.ears = hearing.New(hearing.Options{
-			Recognizer: s.asr, Detector: func() (vad.Detector, error) { return livetest.Detector{}, nil },
-			Hold: func() func() { held++; return func() { held-- } }, Log: zerolog.Nop(),
+			Recognizer: s.asr, Detector: func() (vad.Detector, error) {
+				if s.detector != nil {
+					return s.detector()
+				}
+				return livetest.Detector{}, nil
+			},
+			Hold: func() func() { held++; return func() { held-- } }, Log: zerolog.New(&s.log),
 		})
 		s.ears.Attach(s.bot)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -421,6 +430,96 @@ func TestConfirm(t *testing.T) {
 		anna.speak(time.Second)
 		anna.quiet(time.Second)
 		require.Equal(t, "This engine cannot follow instructions.", s.bot.said[1])
+	})
+}
+
+// brittle is a detector that fails from the moment that broken is set.
+type brittle struct {
+	livetest.Detector
+
+	broken *bool
+}
+
+// Detect implements vad.Detector.
+func (d brittle) Detect(frame []float32) (float64, error) {
+	if *d.broken {
+		return 0, errors.New("the device was lost")
+	}
+	return d.Detector.Detect(frame)
+}
+
+// TestDetectorFails: a microphone whose speech detector fails gets a text for what was heard, and is heard again.
+func TestDetectorFails(t *testing.T) {
+	play(t, agent.HearingCaptions, []string{"one", "two", "three"}, func(s *stage) {
+		broken, fails := false, 0
+		s.detector = func() (vad.Detector, error) {
+			if fails--; fails >= 0 {
+				return nil, errors.New("out of memory")
+			}
+			broken = false
+			return brittle{broken: &broken}, nil
+		}
+		anna := s.join("anna", nil)
+		for i, text := range []string{"anna: one", "anna: two"} {
+			anna.speak(time.Second)
+			broken, fails = true, 2
+			anna.speak(40 * time.Millisecond) // loses a detector
+			synctest.Wait()
+			require.Len(t, s.bot.finals(), i+1, "the text comes at once")
+			require.Equal(t, text, s.bot.finals()[i])
+			anna.quiet(15 * time.Second)
+		}
+		began := time.Now()
+		broken, fails = true, 2
+		anna.speak(500 * time.Millisecond) // waits for a detector, and is not lost
+		anna.quiet(4 * time.Second)
+		require.Equal(t, []string{"anna: one", "anna: two", "anna: three"}, s.bot.finals())
+		require.InDelta(t, 0, s.bot.heard[len(s.bot.heard)-1].Began.Sub(began).Seconds(), 0.1)
+		require.Equal(t, 1, s.ears.Stats().Microphones)
+		require.Equal(t, 9, strings.Count(s.log.String(), `"level":"warn"`), s.log.String())
+		require.Equal(t, 9, strings.Count(s.log.String(), "speech detector failed"))
+	})
+}
+
+// TestDetectorIsMissing: a microphone whose speech detector never opens tries again, ever more seldom, and ends when it is closed.
+func TestDetectorIsMissing(t *testing.T) {
+	play(t, agent.HearingCaptions, nil, func(s *stage) {
+		var opens []time.Time
+		s.detector = func() (vad.Detector, error) {
+			opens = append(opens, time.Now())
+			return nil, errors.New("no such device")
+		}
+		anna := s.join("anna", nil)
+		anna.speak(3 * time.Second)
+		anna.quiet(5 * time.Minute)
+		require.Greater(t, len(opens), 30)
+		require.Less(t, len(opens), 80)
+		require.NotZero(t, s.ears.Stats().Dropped, "the sound that waits is bounded")
+		anna.sink.Close()
+		synctest.Wait()
+		require.Zero(t, s.ears.Stats().Microphones)
+	})
+}
+
+// TestDetectorFailsAfterPushToTalk: the end of push-to-talk opens another detector, and its failure does not end the microphone.
+func TestDetectorFailsAfterPushToTalk(t *testing.T) {
+	play(t, agent.HearingAll, []string{"tell me about the keeper", "a fine day for it"}, func(s *stage) {
+		anna := s.join("anna", nil)
+		require.NoError(t, s.ears.Talk("anna", true))
+		anna.speak(time.Second)
+		fails := 2
+		s.detector = func() (vad.Detector, error) {
+			if fails--; fails >= 0 {
+				return nil, errors.New("out of memory")
+			}
+			return livetest.Detector{}, nil
+		}
+		require.NoError(t, s.ears.Talk("anna", false))
+		anna.quiet(5 * time.Second)
+		require.Equal(t, []string{"room: anna: tell me about the keeper"}, s.bot.orders)
+		anna.speak(time.Second)
+		anna.quiet(time.Second)
+		require.Equal(t, []string{"anna: tell me about the keeper", "anna: a fine day for it"}, s.bot.finals())
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	mathrand "math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/live"
 	"touchline/inference/vad"
+	"touchline/internal/backoff"
 	"touchline/media"
 	"touchline/media/sound"
 )
@@ -37,6 +39,9 @@ const (
 	interimEvery = 250 * time.Millisecond
 	// heldPause ends an utterance during push-to-talk.
 	heldPause = 5 * time.Second
+	// firstRetry and maxRetry are the waits before a failed speech detector is replaced.
+	firstRetry = 200 * time.Millisecond
+	maxRetry   = 10 * time.Second
 )
 
 // Sink takes the packets of one microphone.
@@ -113,15 +118,19 @@ type microphone struct {
 	gate   echoGate
 
 	// The speech detector, which only run touches.
-	speech vad.Config // how utterances begin and end
-	opens  bool       // one is to be opened
+	speech  vad.Config      // how utterances begin and end
+	deaf    bool            // it is missing or failed, and sound waits in pieces
+	unheard []float32       // the sound at which it failed
+	again   time.Time       // when to open another one; zero while none is wanted
+	opened  time.Time       // when it was opened; zero when it is missing or failed
+	retry   backoff.Backoff // of opening one
 }
 
 func newMicrophone(e *Ears, info agent.Microphone) (*microphone, error) {
 	m := &microphone{
 		ears: e, identity: info.Identity, track: info.Track, info: info, zero: time.Now(),
 		pieces: make(chan sound.Piece, queue), wake: make(chan struct{}, 1), closed: make(chan struct{}),
-		speech: usual(), opens: true,
+		speech: usual(), deaf: true, again: time.Now(), retry: backoff.Backoff{First: firstRetry, Max: maxRetry},
 	}
 	var err error
 	if m.receiver, err = sound.NewReceiver(m, rate); err != nil {
@@ -206,51 +215,108 @@ func (m *microphone) run() error {
 	return nil
 }
 
-// listen feeds the session until the microphone is closed.
+// listen feeds the session until the microphone is closed. A speech detector that fails is replaced.
 func (m *microphone) listen(ctx context.Context) error {
 	tick := time.NewTicker(fillEvery)
 	defer tick.Stop()
 	for {
-		err := m.openDetector()
-		if err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
+		closed, err := m.step(ctx, tick.C)
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		case <-m.closed:
-			for len(m.pieces) > 0 {
-				if err = m.place(ctx, <-m.pieces); err != nil {
-					return err
-				}
-			}
-			return nil
-		case p := <-m.pieces:
-			err = m.place(ctx, p)
-		case <-m.wake:
-		case <-tick.C:
-			err = m.fill(ctx, time.Now())
-		}
-		if err == nil {
-			err = m.turn(time.Now())
-		}
-		if err != nil {
+		case errors.Is(err, live.ErrClosed):
 			return err
+		case err != nil:
+			_, _ = m.session.Flush() // what was heard gets its text; the detector fails with the error at hand
+			m.deaf = true
+			m.retryDetector(err, time.Now())
+		}
+		if closed {
+			return nil
 		}
 	}
 }
 
-// openDetector opens a speech detector when one is wanted.
-func (m *microphone) openDetector() error {
-	if !m.opens {
+// step handles one event, and reports whether the microphone is closed and all of its sound was heard.
+func (m *microphone) step(ctx context.Context, tick <-chan time.Time) (closed bool, err error) {
+	if err := m.openDetector(ctx, time.Now()); err != nil {
+		return false, err
+	}
+	pieces := m.pieces
+	if m.deaf {
+		pieces = nil
+	}
+	select {
+	case <-ctx.Done():
+	case <-m.closed:
+		if m.deaf {
+			m.again = time.Now()
+			err = m.openDetector(ctx, m.again)
+		}
+		for err == nil && !m.deaf && len(m.pieces) > 0 {
+			err = m.place(ctx, <-m.pieces)
+		}
+		return true, err
+	case p := <-pieces:
+		err = m.place(ctx, p)
+	case <-m.wake:
+	case <-tick:
+		if !m.deaf {
+			err = m.fill(ctx, time.Now())
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	return false, m.turn(time.Now())
+}
+
+// openDetector opens a speech detector when one is wanted, and feeds what the last one did not hear.
+func (m *microphone) openDetector(ctx context.Context, now time.Time) error {
+	if m.again.IsZero() || now.Before(m.again) {
 		return nil
 	}
-	m.opens = false
 	d, err := m.ears.opts.Detector()
-	if err != nil {
+	if err == nil {
+		err = m.session.Detect(d, m.speech)
+	}
+	if errors.Is(err, live.ErrClosed) {
 		return err
 	}
-	return m.session.Detect(d, m.speech)
+	if err != nil {
+		m.retryDetector(err, now)
+		return nil
+	}
+	if m.deaf && !m.last.IsZero() {
+		m.last = now // the sound that waits comes before silence
+	}
+	m.deaf, m.again, m.opened = false, time.Time{}, now
+	missing := max(0, m.fed-samples(m.session.Now()))
+	sound := make([]float32, missing)
+	n := min(int(missing), len(m.unheard))
+	copy(sound[len(sound)-n:], m.unheard[len(m.unheard)-n:])
+	m.unheard = nil
+	return m.feed(ctx, sound)
+}
+
+func (m *microphone) feed(ctx context.Context, sound []float32) error {
+	err := m.session.Write(ctx, sound)
+	if err != nil {
+		m.unheard = sound
+	}
+	return err
+}
+
+// retryDetector has another speech detector opened after a wait.
+func (m *microphone) retryDetector(err error, now time.Time) {
+	stood := time.Duration(0)
+	if !m.opened.IsZero() {
+		stood = now.Sub(m.opened)
+	}
+	wait := m.retry.Lost(stood, now, mathrand.Float64())
+	m.again, m.opened = now.Add(wait), time.Time{}
+	m.ears.log.Warn().Err(err).Str("participant", m.identity).Str("track", m.track).Int64("retry_in_ms", wait.Milliseconds()).
+		Msg("speech detector failed")
 }
 
 // place hears a piece where it belongs: silence takes the place of what is missing, and what comes again is left out.
@@ -306,7 +372,7 @@ func (m *microphone) write(ctx context.Context, sound []float32) error {
 	m.fed += int64(len(sound))
 	m.levels.add(sound)
 	m.listenApart(len(sound))
-	return m.session.Write(ctx, sound)
+	return m.feed(ctx, sound)
 }
 
 // turn follows who speaks, and ends push-to-talk.
@@ -331,31 +397,33 @@ func (m *microphone) turn(now time.Time) error {
 		m.session.Set(m.ears.hearing(open || m.ears.talks(m.identity)))
 	}
 	if begins {
-		m.push()
+		m.push(now)
 	}
 	if !ends {
 		return nil
 	}
 	_, err := m.session.Flush()
 	m.pushed.Store(false)
-	m.detect(usual())
+	m.detect(usual(), now)
 	return err
 }
 
 // detect changes how utterances begin and end.
-func (m *microphone) detect(c vad.Config) {
+func (m *microphone) detect(c vad.Config, now time.Time) {
 	if m.speech == c {
 		return
 	}
-	m.speech, m.opens = c, true
+	if m.speech = c; !m.deaf { // else it is about to change
+		m.again = now
+	}
 }
 
 // push begins push-to-talk. An utterance that is open goes on, and is an order.
-func (m *microphone) push() {
+func (m *microphone) push(now time.Time) {
 	m.pushed.Store(true)
 	open := m.session.Open()
 	if open == 0 {
-		m.detect(vad.Config{Pause: heldPause})
+		m.detect(vad.Config{Pause: heldPause}, now)
 		return
 	}
 	m.mu.Lock()

@@ -12,18 +12,26 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/access"
+	"touchline/internal/backoff"
 	"touchline/internal/limit"
 )
 
 // maxMicrophones bounds the microphones that are subscribed to at once, whatever Microphones choose.
 const maxMicrophones = 100
 
+// openRetry and maxOpenRetry are the longest first wait, and the longest of all, before a microphone without a sink is opened again.
+const (
+	openRetry    = time.Second
+	maxOpenRetry = time.Minute
+)
+
 // Microphones hears the people in the room.
 type Microphones interface {
 	// Choose is called every 100 ms with all microphones that could be heard, ordered by identity, also with none. It
 	// returns the tracks (SIDs) to subscribe to, the most important first. It must not block.
 	Choose(all []agent.Microphone, now time.Time) []string
-	// Open returns the sink of a microphone, at its first packet. It must not block.
+	// Open returns the sink of a microphone, at its first packet. It must not block. Without one it returns nil, and is called
+	// again after a pause.
 	Open(m agent.Microphone) MicrophoneSink
 }
 
@@ -143,7 +151,8 @@ func (s *Supervisor) listen(ses *session, sub *subscription, now time.Time) {
 func (s *Supervisor) newSubscription(ses *session, pub *lksdk.RemoteTrackPublication, now time.Time) *audioSubscription {
 	return &audioSubscription{
 		session: ses, sid: pub.SID(), pub: pub, since: now, fail: s.conn.fail, lost: &s.listening.lost,
-		rate: limit.New[struct{}](soundRate, soundBurst), log: s.opts.Log.With().Str("track", pub.SID()).Logger(),
+		retry: backoff.Backoff{First: openRetry, Max: maxOpenRetry},
+		rate:  limit.New[struct{}](soundRate, soundBurst), log: s.opts.Log.With().Str("track", pub.SID()).Logger(),
 	}
 }
 

@@ -3,6 +3,7 @@ package room
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
+	"touchline/internal/backoff"
 	"touchline/internal/limit"
 	"touchline/internal/rescue"
 	"touchline/media/packet"
@@ -100,6 +102,8 @@ type audioSubscription struct {
 	sound outlet
 	heard outlet
 	open  func() MicrophoneSink // of heard, at the first packet
+	retry backoff.Backoff       // of open
+	from  time.Time             // when to call open; zero for at once
 	rate  *limit.Limiter[struct{}]
 	// The newest sender report, for a sink that begins later.
 	report struct {
@@ -195,7 +199,8 @@ func (h *audioSubscription) setMicrophone(open func() MicrophoneSink) {
 	h.open = open
 	sink, opened := h.heard.sink.(MicrophoneSink)
 	if open == nil {
-		h.heard = outlet{}
+		h.heard, h.from = outlet{}, time.Time{}
+		h.retry.Reset()
 	}
 	h.sinks.Unlock()
 	if open == nil && opened {
@@ -218,9 +223,12 @@ func (h *audioSubscription) deliver(r *audioReader, p *rtp.Packet, at time.Time)
 	}
 	if !hasMedia(p) {
 		p.Payload = nil
-	} else if h.open != nil && h.heard.sink == nil {
+	} else if h.open != nil && h.heard.sink == nil && !at.Before(h.from) {
 		if sink := h.open(); sink != nil {
 			h.heard = outlet{sink: sink}
+			h.retry.Reset()
+		} else {
+			h.from = at.Add(h.retry.Next(at, rand.Float64()))
 		}
 	}
 	both := h.sound.sink != nil && h.heard.sink != nil

@@ -174,20 +174,18 @@ func (s *Stream) Write(sound []float32) error {
 	return nil
 }
 
-// Flush ends the utterance with all sound so far. The stream goes on.
-func (s *Stream) Flush() error {
+// Flush ends the utterance with all sound so far, also if the detector fails. The stream goes on.
+func (s *Stream) Flush() (err error) {
 	if n := len(s.rest); n > 0 {
 		frame := make([]float32, FrameSamples)
 		copy(frame, s.rest)
 		s.rest = s.rest[:0]
-		if err := s.frame(frame, n); err != nil {
-			return err
-		}
+		err = s.frame(frame, n)
 	}
 	if s.inside {
 		s.end()
 	}
-	return nil
+	return err
 }
 
 // Clear forgets the utterance and the sound before it, and returns whether there was one. Time goes on.
