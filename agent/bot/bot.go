@@ -206,6 +206,9 @@ type microphones struct {
 // Open implements room.Microphones.
 func (m microphones) Open(mic agent.Microphone) room.MicrophoneSink {
 	sink, err := m.Ears.Open(mic)
+	if errors.Is(err, hearing.ErrEnded) {
+		return nil
+	}
 	if err != nil {
 		m.log.Warn().Err(err).Str("participant", mic.Identity).Msg("microphone not heard")
 		return nil

@@ -78,6 +78,7 @@ type Ears struct {
 	bot    Commentator
 	mics   map[string]*microphone // by track
 	opened int                    // microphones since the start
+	over   bool                   // Run is ending: no microphone opens
 	held   map[string]time.Time   // by identity that pushes to talk: when it began
 	free   func()                 // releases the recognizer
 	lags   []time.Duration        // from the end of speech to its text, the last keptLags
@@ -112,6 +113,9 @@ func (e *Ears) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-e.ctx.Done(): // a microphone's goroutine panicked
 	}
+	e.mu.Lock()
+	e.over = true
+	e.mu.Unlock()
 	e.end()
 	return rescue.UnlessCanceled(e.work.Wait())
 }
@@ -205,10 +209,16 @@ func (e *Ears) chooseSpeakersLocked(most int) {
 	}
 }
 
+// ErrEnded is returned by Open once Run ends.
+var ErrEnded = errors.New("microphones are no longer heard: the room is being left")
+
 // Open returns the sink of a microphone.
 func (e *Ears) Open(m agent.Microphone) (*Sink, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.over {
+		return nil, ErrEnded
+	}
 	mic, err := newMicrophone(e, m)
 	if err != nil {
 		return nil, err

@@ -177,6 +177,8 @@ type stage struct {
 	log  bytes.Buffer
 	// detector opens speech detectors; nil opens ones that work.
 	detector func() (vad.Detector, error)
+	// end ends Run, and waits for it.
+	end func()
 }
 
 // play runs f in a bubble with a stage, and ends the Ears afterwards.
@@ -201,9 +203,12 @@ func play(t *testing.T, mode string, texts []string, f func(s *stage)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.ears.Run(ctx) }()
+		s.end = sync.OnceFunc(func() {
+			cancel()
+			require.NoError(t, <-done)
+		})
 		f(s)
-		cancel()
-		require.NoError(t, <-done)
+		s.end()
 		require.Zero(t, held, "the recognizer is free again")
 	})
 }
@@ -430,6 +435,16 @@ func TestConfirm(t *testing.T) {
 		anna.speak(time.Second)
 		anna.quiet(time.Second)
 		require.Equal(t, "This engine cannot follow instructions.", s.bot.said[1])
+	})
+}
+
+// TestOpenAfterTheEnd: no microphone opens once Run ends, which would have nobody to wait for its goroutine.
+func TestOpenAfterTheEnd(t *testing.T) {
+	play(t, agent.HearingCaptions, nil, func(s *stage) {
+		s.end()
+		_, err := s.ears.Open(agent.Microphone{Identity: "ben", Track: "TR_ben"})
+		require.ErrorIs(t, err, hearing.ErrEnded)
+		require.Zero(t, s.ears.Stats().Microphones)
 	})
 }
 
