@@ -352,7 +352,8 @@ func (b *Bot) newDecoder(sinks agent.DecoderSinks) (agent.Decoder, error) {
 	})
 }
 
-// Run runs all parts until ctx ends or one fails for good. A panic of a part is such a failure.
+// Run runs all parts until ctx ends or one fails for good. A panic of a part is such a failure. When ctx ends, the parts end in the
+// order of the data: what people said gets its text, the captions are sent, the bot leaves the room, and its engines are closed.
 func (b *Bot) Run(ctx context.Context) (err error) {
 	defer b.outputs.close()
 	defer func() {
@@ -360,33 +361,55 @@ func (b *Bot) Run(ctx context.Context) (err error) {
 			b.opts.Outputs.failed(b.Room.RoomName(), b.opts.Settings.LiveKit.Identity, err)
 		}
 	}()
-	g, ctx := rescue.WithContext(ctx)
-	part := func(run func(context.Context) error) {
+	g, failed := rescue.WithContext(context.WithoutCancel(ctx))
+	var parts []context.Context // each ends with its part
+	// part runs a part until before or parent ends.
+	part := func(parent, before context.Context, run func(context.Context) error) context.Context {
+		over, end := context.WithCancel(context.WithoutCancel(ctx))
+		parts = append(parts, over)
 		g.Go(func() error {
+			defer end()
+			ctx, cancel := context.WithCancelCause(parent)
+			defer cancel(nil)
+			defer context.AfterFunc(before, func() { cancel(context.Cause(before)) })()
 			err := rescue.Call(func() error { return run(ctx) })
 			if _, crash := rescue.Of(err); crash && b.opts.OnCrash != nil {
 				b.opts.OnCrash(err)
 			}
+			if before.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(before))) {
+				return nil // as it was asked to
+			}
 			return err
 		})
+		return over
 	}
-	part(b.Room.Run)
-	part(b.Voice.Run)
-	part(b.player.Run)
-	part(b.captions.Run)
-	part(b.Session.Run)
-	part(b.control.Run)
+	heard := ctx
 	if b.ears != nil {
-		part(b.ears.Run)
-		part(b.hearVoice)
+		heard = part(failed, ctx, b.ears.Run)
+		part(failed, ctx, b.hearVoice)
 	}
-	part(func(ctx context.Context) error {
-		b.Hub.Remember(b.opts.Outputs.past(ctx, b.Room.RoomName(), b.opts.Settings.Comments))
-		return nil
-	})
-	part(b.changer.run)
+	told := part(failed, heard, b.captions.Run)
+	part(failed, told, b.Room.Run)
+	for _, run := range []func(context.Context) error{
+		b.Voice.Run, b.player.Run, b.Session.Run, b.control.Run, b.changer.run,
+		func(ctx context.Context) error {
+			b.Hub.Remember(b.opts.Outputs.past(ctx, b.Room.RoomName(), b.opts.Settings.Comments))
+			return nil
+		},
+	} {
+		part(failed, ctx, run)
+	}
 	if b.opts.Engines == nil {
-		part(b.changer.engines.Run)
+		rest, left := context.WithCancel(context.WithoutCancel(ctx))
+		others := parts
+		g.Go(func() error {
+			defer left()
+			for _, p := range others {
+				<-p.Done()
+			}
+			return nil
+		})
+		part(context.WithoutCancel(ctx), rest, b.changer.engines.Run)
 	}
 	return errors.Join(rescue.UnlessCanceled(g.Wait()), b.changer.close())
 }

@@ -63,3 +63,8 @@ func (b *Bot) RunChanges(ctx context.Context) error { return b.changer.run(ctx) 
 
 // CloseEngines ends the use of the engine.
 func (b *Bot) CloseEngines() error { return b.changer.close() }
+
+// RunRecognition has the bot's own engines run a recognizer.
+func (b *Bot) RunRecognition(r *Recognition) {
+	b.changer.engines.recognizer, b.changer.engines.heard = r, true
+}

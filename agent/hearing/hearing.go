@@ -35,8 +35,9 @@ const (
 	heldAfter = 250 * time.Millisecond
 	// openFor is how long an order may follow a wake word alone.
 	openFor = 6 * time.Second
-	// lastTexts bounds the wait for the texts of a microphone that has gone.
-	lastTexts = 10 * time.Second
+	// lastTexts bounds the wait for the texts of a microphone that has gone, lastTextsAtEnd that at the end of Run.
+	lastTexts      = 10 * time.Second
+	lastTextsAtEnd = time.Second
 )
 
 // Commentator is who is spoken to.
@@ -107,7 +108,7 @@ func (e *Ears) Attach(bot Commentator) {
 	e.bot = bot
 }
 
-// Run hears until ctx ends, and then until the goroutines of all microphones have ended.
+// Run hears until ctx ends, and then until what was said has its text, at most lastTextsAtEnd.
 func (e *Ears) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -115,9 +116,15 @@ func (e *Ears) Run(ctx context.Context) error {
 	}
 	e.mu.Lock()
 	e.over = true
+	for _, m := range e.mics {
+		m.close()
+	}
 	e.mu.Unlock()
+	late := time.AfterFunc(lastTextsAtEnd, e.end)
+	defer late.Stop()
+	err := e.work.Wait()
 	e.end()
-	return rescue.UnlessCanceled(e.work.Wait())
+	return rescue.UnlessCanceled(err)
 }
 
 // errOrdersOnly is the reason why a recognizer of orders makes no captions.

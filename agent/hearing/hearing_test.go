@@ -438,6 +438,17 @@ func TestConfirm(t *testing.T) {
 	})
 }
 
+// TestEnd: what was said before the end gets its text.
+func TestEnd(t *testing.T) {
+	play(t, agent.HearingCaptions, []string{"a fine day for it"}, func(s *stage) {
+		anna := s.join("anna", nil)
+		anna.speak(time.Second)
+		s.end()
+		require.Equal(t, []string{"anna: a fine day for it"}, s.bot.finals())
+		require.Zero(t, s.ears.Stats().Failed)
+	})
+}
+
 // TestOpenAfterTheEnd: no microphone opens once Run ends, which would have nobody to wait for its goroutine.
 func TestOpenAfterTheEnd(t *testing.T) {
 	play(t, agent.HearingCaptions, nil, func(s *stage) {
@@ -445,6 +456,31 @@ func TestOpenAfterTheEnd(t *testing.T) {
 		_, err := s.ears.Open(agent.Microphone{Identity: "ben", Track: "TR_ben"})
 		require.ErrorIs(t, err, hearing.ErrEnded)
 		require.Zero(t, s.ears.Stats().Microphones)
+	})
+}
+
+// TestEndIsBounded: a recognizer that hangs does not hold up the end.
+func TestEndIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hangs := &livetest.Recognizer{Before: func(ctx context.Context, _ livetest.Call) error { <-ctx.Done(); return ctx.Err() }}
+		cfg := agent.DefaultHearing()
+		cfg.Mode = agent.HearingCaptions
+		ears := hearing.New(hearing.Options{
+			Recognizer: hangs, Detector: func() (vad.Detector, error) { return livetest.Detector{}, nil }, Log: zerolog.Nop(),
+		})
+		ears.Attach(&commentator{cfg: cfg})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- ears.Run(ctx) }()
+		sink, err := ears.Open(agent.Microphone{Identity: "anna", Track: "TR"})
+		require.NoError(t, err)
+		anna := &person{sink: sink, stream: 1}
+		anna.speak(2 * time.Second)
+		cancel()
+		began := time.Now()
+		require.NoError(t, <-done)
+		require.LessOrEqual(t, time.Since(began), time.Second)
 	})
 }
 

@@ -63,7 +63,7 @@ func (s *Sink) WriteRTP(p *rtp.Packet, at time.Time) {
 func (*Sink) SenderReport(time.Time, uint32) {}
 
 // Close ends the microphone: what was said still gets its text.
-func (s *Sink) Close() { s.m.once.Do(func() { close(s.m.closed) }) }
+func (s *Sink) Close() { s.m.close() }
 
 // microphone is one microphone that is received.
 type microphone struct {
@@ -193,6 +193,8 @@ func (m *microphone) Push(p sound.Piece) {
 		m.ears.counts.dropped.Add(1)
 	}
 }
+
+func (m *microphone) close() { m.once.Do(func() { close(m.closed) }) }
 
 // run hears until the microphone is closed, and then to the last text.
 func (m *microphone) run() error {

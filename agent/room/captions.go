@@ -43,6 +43,9 @@ const maxPayload = 14000
 // captionQueue is how many steps may wait for the data channel.
 const captionQueue = 256
 
+// lastCaptions bounds the time for the rest of the queue at the end of Run.
+const lastCaptions = 300 * time.Millisecond
+
 // rawPacket sends any data packet. The library's text streams wait for the channel to
 // drain before each step, which takes some 200 ms.
 type rawPacket struct{ *livekit.DataPacket }
@@ -190,7 +193,7 @@ func (c *Captions) next() (item any, ok bool) {
 	return item, true
 }
 
-// Run publishes the queue until ctx ends.
+// Run publishes the queue until ctx ends, and then what is in it.
 func (c *Captions) Run(ctx context.Context) error {
 	report := time.NewTicker(time.Second)
 	defer report.Stop()
@@ -198,6 +201,9 @@ func (c *Captions) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastCaptions)
+			defer cancel()
+			c.publish(last)
 			return ctx.Err()
 		case <-c.wake:
 			c.publish(ctx)

@@ -102,8 +102,8 @@ func (ses *session) publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOp
 	}
 }
 
-// goodbye sends a leave request and waits up to goodbyeTime for the server to act
-// on it. The library sends one as well, but closes its connection at once: with
+// goodbye waits for the delivery of the last data, sends a leave request and waits for the server to act
+// on it, each time up to goodbyeTime. The library sends one as well, but closes its connection at once: with
 // unread data that is a TCP reset, which may discard the request, and then the
 // server keeps the participant for 20 s.
 func (ses *session) goodbye() {
@@ -114,7 +114,21 @@ func (ses *session) goodbye() {
 	default:
 	}
 	engine := engineOf(ses.room)
-	if reconnecting || engine == nil || engine.SendLeaveWithReason(livekit.DisconnectReason_CLIENT_INITIATED) != nil {
+	if reconnecting || engine == nil {
+		return // not connected
+	}
+	if dc := engine.GetDataChannel(livekit.DataPacket_RELIABLE); dc != nil {
+		sent := wake.New()
+		dc.OnBufferedAmountLow(sent.Set) // the threshold is 0
+		if dc.BufferedAmount() > 0 {
+			select {
+			case <-sent:
+			case <-ses.gone:
+			case <-time.After(goodbyeTime):
+			}
+		}
+	}
+	if engine.SendLeaveWithReason(livekit.DisconnectReason_CLIENT_INITIATED) != nil {
 		return // not connected
 	}
 	select {
