@@ -11,18 +11,12 @@ import (
 	"math/rand/v2"
 	"mime"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
-
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
-	"github.com/openai/openai-go/v3/packages/ssestream"
 
 	"touchline/inference"
+	"touchline/internal/sse"
 )
 
 const (
@@ -49,8 +43,10 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 	return func(yield func(inference.Chunk, error) bool) {
 		a := answer{
 			m: s.m, yield: yield, limit: cmp.Or(max(p.MaxTokens, 0), s.m.maxTokens),
-			structured: p.Structured(), schema: p.Schema, sampling: p.Sampling, urgent: p.Urgent,
-			trace: trace{to: p.Trace},
+			sampling: p.Sampling, urgent: p.Urgent, trace: trace{to: p.Trace},
+		}
+		if p.Structured() {
+			a.schema, a.sampling = p.Schema, inference.Sampling{Temperature: new(0.0)}
 		}
 		if err := s.run(ctx, p, &a); err != nil && !a.stopped {
 			if cause := ctx.Err(); cause != nil {
@@ -77,7 +73,7 @@ func (s *session) run(ctx context.Context, p inference.Prompt, a *answer) error 
 	if err != nil {
 		return err
 	}
-	if len(p.Schema) > 0 && !json.Valid(p.Schema) {
+	if p.Structured() && !json.Valid(p.Schema) {
 		return fmt.Errorf("expected a JSON schema in the prompt, got %q", shorten(string(p.Schema)))
 	}
 	if err := s.m.limit.acquire(ctx, a.urgent); err != nil {
@@ -125,8 +121,7 @@ func (s *session) run(ctx context.Context, p inference.Prompt, a *answer) error 
 
 // slowDown sends fewer requests at once after a failure that says that the server has too much to do.
 func (m *Model) slowDown(err, cause error) {
-	var refusal *statusError
-	if errors.As(err, &refusal) && slices.Contains([]int{http.StatusTooManyRequests, http.StatusServiceUnavailable}, refusal.code) ||
+	if refused(err, http.StatusTooManyRequests, http.StatusServiceUnavailable) ||
 		errors.Is(cause, errWordTimeout) || errors.Is(cause, errAnswerTimeout) {
 		if now, changed := m.limit.cut(m.now()); changed {
 			m.log.Warn().Err(err).Int("parallel", now).Int("parallel_most", m.limit.most).
@@ -151,60 +146,63 @@ func answerTimeout(cfg Config, tokens int) time.Duration {
 }
 
 // messages builds the conversation: the system prompt, then the pictures and the text.
-func (s *session) messages(p inference.Prompt) ([]openai.ChatCompletionMessageParamUnion, error) {
+func (s *session) messages(p inference.Prompt) ([]message, error) {
 	urls, err := s.pictures.urls(p.Frames)
 	if err != nil {
 		return nil, err
 	}
-	var out []openai.ChatCompletionMessageParamUnion
-	out = append(out, openai.SystemMessage(strings.TrimSpace(p.System+"\n\n"+inference.AskFor(p.Language))))
-	parts := make([]openai.ChatCompletionContentPartUnionParam, 0, len(urls)+1)
+	parts := make([]part, 0, len(urls)+1)
 	for _, u := range urls {
-		parts = append(parts, openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: u}))
+		parts = append(parts, part{Type: "image_url", Picture: &picture{URL: u}})
 	}
 	if text := escape(strings.ToValidUTF8(cmp.Or(p.Text, p.Instruction), "\uFFFD")); text != "" {
-		parts = append(parts, openai.TextContentPart(text))
+		parts = append(parts, part{Type: "text", Text: text})
 	}
 	if len(parts) == 0 {
 		return nil, errors.New("expected a picture or a text in the prompt, got neither")
 	}
-	return append(out, openai.UserMessage(parts)), nil
+	return []message{
+		{Role: "system", Content: strings.TrimSpace(p.System + "\n\n" + inference.AskFor(p.Language))}, {Role: "user", Content: parts},
+	}, nil
 }
 
 // attempt sends one request and delivers its answer. A request with a schema that is
 // refused is repeated without it; if that succeeds, the refusal is remembered. An
 // answer that does not follow the schema is repaired once.
-func (s *session) attempt(ctx context.Context, messages []openai.ChatCompletionMessageParamUnion, a *answer) error {
+func (s *session) attempt(ctx context.Context, messages []message, a *answer) error {
 	m := s.m
 	name, err := m.modelName(ctx)
 	if err != nil {
 		return err
 	}
-	params := openai.ChatCompletionNewParams{Model: name, Messages: messages}
-	schema := a.schema
-	if !m.takesSchema(name, m.now()) {
-		schema = nil
+	r := request{Messages: messages, Model: name, Stream: true, MaxTokens: a.limit}
+	r.sample(a.sampling)
+	if a.schema != nil && m.takesSchema(name, m.now()) {
+		if r.Format, err = answerFormat(a.schema); err != nil {
+			return err
+		}
 	}
-	res, err := m.post(ctx, params, a, schema) //nolint:bodyclose // read closes it
-	if len(schema) > 0 && refusedSchema(err) {
+	res, err := m.ask(ctx, r, &a.trace) //nolint:bodyclose // read closes it
+	if r.Format != nil && refused(err, http.StatusBadRequest, http.StatusUnprocessableEntity) {
 		reason := err
-		if res, err = m.post(ctx, params, a, nil); err == nil { //nolint:bodyclose // read closes it
+		r.Format = nil
+		if res, err = m.ask(ctx, r, &a.trace); err == nil { //nolint:bodyclose // read closes it
 			m.noSchema(name, m.now())
 			m.log.Warn().Err(reason).Str("model", name).Int64("retry_in_s", int64(schemaRetry.Seconds())).
 				Msg("JSON schema refused by the model server")
 		}
 	}
 	if err != nil {
-		return m.explain(ctx, err)
+		return err
 	}
 	if err := a.read(res); err != nil || a.stopped {
 		return err
 	}
-	if len(a.schema) > 0 {
+	if a.schema != nil {
 		if !m.takesSchema(name, m.now()) {
-			schema = nil
+			r.Format = nil // another answer was refused meanwhile
 		}
-		if err := m.follow(ctx, params, a, schema); err != nil || a.stopped {
+		if err := m.follow(ctx, r, a); err != nil || a.stopped {
 			return err
 		}
 	}
@@ -213,83 +211,19 @@ func (s *session) attempt(ctx context.Context, messages []openai.ChatCompletionM
 	return nil
 }
 
-// post sends a request with a schema, or nil, and returns the response, whose body
-// the caller closes.
-func (m *Model) post(ctx context.Context, params openai.ChatCompletionNewParams, a *answer, schema json.RawMessage,
-) (*http.Response, error) {
-	var res *http.Response
-	opts := []option.RequestOption{
-		option.WithJSONSet("stream", true), option.WithJSONSet("max_tokens", a.limit), option.WithResponseBodyInto(&res),
-	}
-	opts = append(append(opts, a.draws()...), a.trace.request()...)
-	if len(schema) > 0 {
-		opts = append(opts, option.WithJSONSet("response_format", map[string]any{
-			"type": "json_schema", "json_schema": map[string]any{"name": "answer", "strict": true, "schema": schema},
-		}))
-	}
-	plain := m.plainTemplate.Load()
-	if !plain {
-		// Turns reasoning off in models that support it; others ignore it.
-		opts = append(opts, option.WithJSONSet("chat_template_kwargs", map[string]any{"enable_thinking": false}))
-	}
-	if _, err := m.chat.New(ctx, params, opts...); err != nil {
-		var api *openai.Error
-		if !plain && errors.As(err, &api) && api.StatusCode < 500 && strings.Contains(api.Message, "chat_template_kwargs") {
-			m.plainTemplate.Store(true)
-			a.trace.end(err)
-			return m.post(ctx, params, a, schema)
-		}
-		a.trace.end(m.explain(ctx, err))
-		return nil, err
-	}
-	return res, nil
-}
-
-// draws returns the settings of random draws that are set. vLLM, SGLang and llama-server know all four.
-func (a *answer) draws() (out []option.RequestOption) {
-	s := a.sampling
-	if a.structured {
-		s = inference.Sampling{Temperature: new(0.0)}
-	}
-	if s.Temperature != nil {
-		out = append(out, option.WithJSONSet("temperature", *s.Temperature))
-	}
-	if s.TopP != nil {
-		out = append(out, option.WithJSONSet("top_p", *s.TopP))
-	}
-	if s.TopK != nil {
-		k := *s.TopK
-		if k == 0 {
-			k = -1 // there 0 is no value
-		}
-		out = append(out, option.WithJSONSet("top_k", k))
-	}
-	if s.RepetitionPenalty != nil {
-		out = append(out, option.WithJSONSet("repetition_penalty", *s.RepetitionPenalty))
-	}
-	return out
-}
-
-// refusedSchema reports whether an error may be the refusal of a schema.
-func refusedSchema(err error) bool {
-	var api *openai.Error
-	return errors.As(err, &api) && (api.StatusCode == http.StatusBadRequest || api.StatusCode == http.StatusUnprocessableEntity)
-}
-
 // answer is one answer on its way to the caller.
 type answer struct {
-	m          *Model
-	yield      func(inference.Chunk, error) bool
-	timer      *time.Timer   // of the next word
-	idle       time.Duration // the timeout between two words
-	limit      int           // tokens
-	structured bool
-	urgent     bool
-	schema     json.RawMessage // nil for none
-	sampling   inference.Sampling
-	trace      trace
-	start      time.Time
-	first      time.Duration // to the first word
+	m        *Model
+	yield    func(inference.Chunk, error) bool
+	timer    *time.Timer   // of the next word
+	idle     time.Duration // the timeout between two words
+	limit    int           // tokens
+	urgent   bool
+	schema   json.RawMessage // nil for none
+	sampling inference.Sampling
+	trace    trace
+	start    time.Time
+	first    time.Duration // to the first word
 
 	whole    strings.Builder // of an answer by a schema, which is validated before it is delivered
 	filter   thinkFilter
@@ -328,23 +262,21 @@ func (a *answer) read(res *http.Response) (err error) {
 	if kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err == nil && kind == "application/json" {
 		return a.readWhole(res.Body)
 	}
-	// The blank line ends a last event that the server did not terminate.
-	res.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(res.Body, strings.NewReader("\n\n")), res.Body}
-	events := ssestream.NewDecoder(res)
-	for events.Next() {
-		finished, err := a.event(events.Event().Data)
-		if err != nil {
-			return a.end(err)
+	for events := sse.NewReader(res.Body, maxEvent); ; {
+		e, end := events.Next()
+		if end == nil || errors.Is(end, sse.ErrInside) { // The last event of some servers has no end.
+			finished, err := a.event(e)
+			if finished || err != nil || a.stopped {
+				return a.end(err)
+			}
 		}
-		if finished || a.stopped {
-			return a.end(nil)
+		if errors.Is(end, io.EOF) {
+			end = errors.New("the connection was closed before its end")
+		}
+		if end != nil {
+			return a.end(fmt.Errorf("%s: %w: %w", a.m.server, ErrCut, end))
 		}
 	}
-	err = cmp.Or(events.Err(), errors.New("the connection was closed before its end"))
-	return a.end(fmt.Errorf("%s: %w: %w", a.m.server, ErrCut, err))
 }
 
 // readWhole delivers an answer that the server did not stream.
@@ -353,13 +285,26 @@ func (a *answer) readWhole(body io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", a.m.server, ErrCut, err)
 	}
-	_, err = a.event(text)
+	_, err = a.data(string(text))
 	return a.end(err)
 }
 
-// event handles the data of one event; finished reports whether it was the last.
-func (a *answer) event(data []byte) (finished bool, err error) {
-	text := strings.TrimSpace(string(data))
+// event handles one event; finished reports whether it was the last.
+func (a *answer) event(e sse.Event) (finished bool, err error) {
+	if e.Type == "error" && len(e.Data) > 0 {
+		return false, a.refused(e.Data)
+	}
+	return a.data(string(e.Data))
+}
+
+// refused is the error of a server that gives up in the middle of its answer.
+func (a *answer) refused(reason []byte) error {
+	return fmt.Errorf("%s: %w in the middle of its answer: %s", a.m.server, ErrRefused, errorText(reason))
+}
+
+// data handles the data of one event, or an answer without streaming.
+func (a *answer) data(text string) (finished bool, err error) {
+	text = strings.TrimSpace(text)
 	if text == "" {
 		return false, nil
 	}
@@ -371,7 +316,7 @@ func (a *answer) event(data []byte) (finished bool, err error) {
 		// Without blank lines between them several events arrive as one.
 		if lines := strings.Split(text, "\n"); len(lines) > 1 {
 			for _, line := range lines {
-				if finished, err := a.event([]byte(line)); finished || err != nil || a.stopped {
+				if finished, err := a.data(line); finished || err != nil || a.stopped {
 					return finished, err
 				}
 			}
@@ -380,7 +325,7 @@ func (a *answer) event(data []byte) (finished bool, err error) {
 		return false, fmt.Errorf("%s: %w: expected JSON, got %q", a.m.server, ErrCut, shorten(text))
 	}
 	if len(e.Error) > 0 && string(e.Error) != "null" {
-		return false, fmt.Errorf("%s: %w in the middle of its answer: %s", a.m.server, ErrRefused, errorText(e.Error))
+		return false, a.refused(e.Error)
 	}
 	if len(e.Choices) == 0 {
 		return false, nil // usage figures or keep-alive
@@ -454,48 +399,9 @@ func (a *answer) late(cause error, cfg Config) error {
 		a.m.server, ErrTimeout, cfg.FirstTokenTimeout)
 }
 
-// statusError is a refusal with its HTTP status.
-type statusError struct {
-	code  int
-	text  string
-	after time.Duration // Retry-After
-}
-
-// Error returns the status and the server's message.
-func (e *statusError) Error() string {
-	text := strconv.Itoa(e.code) + " " + http.StatusText(e.code)
-	if e.text != "" {
-		text += ": " + e.text
-	}
-	return text
-}
-
-// explain converts an error of the library into one of this package.
-func (m *Model) explain(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("%s: %w: %w", m.server, ErrTimeout, context.Cause(ctx))
-	}
-	var api *openai.Error
-	if errors.As(err, &api) {
-		refusal := &statusError{code: api.StatusCode, text: api.Message}
-		if api.Response != nil {
-			if s, err := strconv.Atoi(api.Response.Header.Get("Retry-After")); err == nil && s >= 0 && s < 3600 {
-				refusal.after = time.Duration(s) * time.Second
-			}
-		}
-		return fmt.Errorf("%s: %w: %w", m.server, ErrRefused, refusal)
-	}
-	var u *url.Error
-	if errors.As(err, &u) {
-		return fmt.Errorf("%s: %w: %w", m.server, ErrUnreachable, u.Err)
-	}
-	return fmt.Errorf("%s: %w: %w", m.server, ErrCut, err)
-}
-
 // missing converts a refusal into ModelMissingError if the server does not have the model.
 func (m *Model) missing(ctx context.Context, err error) error {
-	var refusal *statusError
-	if !errors.As(err, &refusal) || (refusal.code != http.StatusNotFound && refusal.code != http.StatusBadRequest) {
+	if !refused(err, http.StatusNotFound, http.StatusBadRequest) {
 		return err
 	}
 	m.forget()
@@ -522,42 +428,4 @@ func retry(err error, attempt int) (again bool, wait time.Duration) {
 		return true, wait
 	}
 	return false, 0
-}
-
-// errorText returns the message of {"error": {"message"}}, {"error": "..."}, {"message"}, {"detail"} or plain text.
-func errorText(raw []byte) string {
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		return shorten(text)
-	}
-	var shape struct {
-		Error   json.RawMessage `json:"error"`
-		Message string          `json:"message"`
-		Detail  json.RawMessage `json:"detail"`
-	}
-	if json.Unmarshal(raw, &shape) == nil {
-		switch {
-		case len(shape.Error) > 0 && string(shape.Error) != "null":
-			return errorText(shape.Error)
-		case shape.Message != "":
-			return shorten(shape.Message)
-		case len(shape.Detail) > 0:
-			return errorText(shape.Detail)
-		}
-	}
-	return shorten(string(raw))
-}
-
-// shorten makes a server's text printable, of at most 300 characters.
-func shorten(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, strings.TrimSpace(s))
-	if r := []rune(s); len(r) > 300 {
-		s = string(r[:300]) + "…"
-	}
-	return s
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -224,9 +223,8 @@ func (r *Recognizer) openSession(ctx, open context.Context, h inference.Hearing)
 	conn, res, err := dialer.DialContext(ctx, r.realtime, header)
 	if err != nil {
 		if res != nil && errors.Is(err, websocket.ErrBadHandshake) {
-			body, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal)) // the status suffices
-			_ = res.Body.Close()                                        // it was read
-			return nil, fmt.Errorf("%s: %w: %w%s", r.server, ErrRefused, refusalOf(res, body), recognizerHint(res.StatusCode))
+			defer res.Body.Close()
+			return nil, fmt.Errorf("%s: %w: %w%s", r.server, ErrRefused, refusalOf(res), recognizerHint(res.StatusCode))
 		}
 		return nil, fmt.Errorf("%s: %w: %w", r.server, ErrUnreachable, err)
 	}

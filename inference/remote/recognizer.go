@@ -173,8 +173,7 @@ func (r *Recognizer) part(ctx context.Context, path string, sound []float32, h i
 		if timed.Err() != nil {
 			err = fmt.Errorf("%s: %w: no text within %v", r.server, ErrTimeout, wait)
 		}
-		var refusal *statusError
-		if errors.As(err, &refusal) && slices.Contains([]int{http.StatusTooManyRequests, http.StatusServiceUnavailable}, refusal.code) {
+		if refused(err, http.StatusTooManyRequests, http.StatusServiceUnavailable) {
 			r.limit.cut(r.now())
 		}
 		again, pause := retry(err, attempt)
@@ -235,27 +234,18 @@ func (r *Recognizer) post(ctx context.Context, path string, sound []float32, h i
 		return nil, fmt.Errorf("%s: %w: %w", r.server, ErrUnreachable, err)
 	}
 	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %w: %w%s", r.server, ErrRefused, refusalOf(res), recognizerHint(res.StatusCode))
+	}
 	answer, err := io.ReadAll(res.Body)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", r.server, ErrCut, err)
-	}
-	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %w: %w%s", r.server, ErrRefused, refusalOf(res, answer), recognizerHint(res.StatusCode))
 	}
 	texts, err := readTranscription(answer, length, h)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", r.server, ErrCut, err)
 	}
 	return texts, nil
-}
-
-// refusalOf reads an answer that is an error.
-func refusalOf(res *http.Response, body []byte) *statusError {
-	e := &statusError{code: res.StatusCode, text: errorText(body)}
-	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && s >= 0 && s < 3600 {
-		e.after = time.Duration(s) * time.Second
-	}
-	return e
 }
 
 func recognizerHint(status int) string {

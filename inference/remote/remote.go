@@ -11,8 +11,10 @@ package remote
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -20,8 +22,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
@@ -45,8 +45,9 @@ var (
 )
 
 const (
-	// maxBody is the largest size of a server's answer in bytes.
-	maxBody = 8 << 20
+	// maxBody and maxEvent are the largest size of a server's answer, and of one event of it, in bytes.
+	maxBody  = 8 << 20
+	maxEvent = maxBody / 2
 	// bytesPerToken bounds the text of an answer if the server ignores max_tokens; real tokens have 3 to 6 bytes.
 	bytesPerToken = 32
 	// dialTimeout bounds one connection attempt.
@@ -66,8 +67,6 @@ type Model struct {
 
 	client *http.Client
 	limit  *limit
-	chat   openai.ChatCompletionService
-	models openai.ModelService
 
 	// plainTemplate is set when the server rejects chat_template_kwargs.
 	plainTemplate atomic.Bool
@@ -100,22 +99,12 @@ func New(cfg Config, maxTokens int, log zerolog.Logger) (*Model, error) {
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, defaults.IdleTimeout)
 	cfg.JPEGQuality = cmp.Or(cfg.JPEGQuality, defaults.JPEGQuality)
 	cfg.Parallel = cmp.Or(max(cfg.Parallel, 0), defaults.Parallel)
-	m := &Model{
+	return &Model{
 		cfg: cfg, maxTokens: maxTokens, server: cfg.URL, name: cfg.Model,
 		log:    log.With().Str("component", "remote").Str("server", cfg.URL).Logger(),
 		client: newClient(), limit: newLimit(cfg.Parallel), now: time.Now,
 		status: inference.Status{Phase: inference.PhaseUnloaded, Detail: "no request yet: " + cfg.URL},
-	}
-	// The library's client would read keys and addresses from the environment.
-	opts := []option.RequestOption{
-		option.WithBaseURL(cfg.URL + "/"), option.WithHTTPClient(m.client), option.WithMaxRetries(0),
-	}
-	if cfg.APIKey != "" {
-		opts = append(opts, option.WithAPIKey(string(cfg.APIKey)))
-	}
-	m.chat = openai.NewChatCompletionService(opts...)
-	m.models = openai.NewModelService(opts...)
-	return m, nil
+	}, nil
 }
 
 // newClient returns an HTTP client without redirects and proxies, so that
@@ -289,16 +278,28 @@ var errNoList = errors.New("it does not list its models")
 func (m *Model) list(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	page, err := m.models.List(ctx)
-	if err != nil {
-		var api *openai.Error
-		if errors.As(err, &api) && (api.StatusCode == http.StatusNotFound || api.StatusCode == http.StatusMethodNotAllowed) {
-			return nil, fmt.Errorf("%s: %w: %w", m.server, ErrRefused, errNoList)
-		}
-		return nil, fmt.Errorf("list models: %w", m.explain(ctx, err))
+	res, err := m.send(ctx, http.MethodGet, "/models", nil)
+	if refused(err, http.StatusNotFound, http.StatusMethodNotAllowed) {
+		return nil, fmt.Errorf("%s: %w: %w", m.server, ErrRefused, errNoList)
 	}
-	names := make([]string, 0, len(page.Data))
-	for _, d := range page.Data {
+	if err != nil {
+		return nil, fmt.Errorf("list models: %w", err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	var found struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	if err == nil && json.Unmarshal(text, &found) != nil {
+		err = fmt.Errorf("expected a list of models in JSON, got %q", shorten(string(text)))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list models: %w", m.fault(ctx, ErrCut, err))
+	}
+	names := make([]string, 0, len(found.Data))
+	for _, d := range found.Data {
 		if d.ID != "" {
 			names = append(names, d.ID)
 		}

@@ -5,10 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/openai/openai-go/v3"
 
 	"touchline/inference"
 	"touchline/inference/internal/schema"
@@ -46,18 +45,18 @@ func jsonIn(text string, of json.RawMessage) (string, error) {
 }
 
 // follow delivers the JSON of an answer. If the answer does not follow its schema, the server is asked once to repair it.
-func (m *Model) follow(ctx context.Context, params openai.ChatCompletionNewParams, a *answer, format json.RawMessage) error {
+func (m *Model) follow(ctx context.Context, r request, a *answer) error {
 	found, fault := jsonIn(a.whole.String(), a.schema)
 	if fault != nil {
 		m.log.Debug().Err(fault).Str("answer", shorten(a.whole.String())).Msg("answer does not follow its schema: asking for a repair")
-		params.Messages = append(params.Messages[:len(params.Messages):len(params.Messages)],
-			openai.AssistantMessage(escape(shorten(a.whole.String()))),
-			openai.UserMessage(fmt.Sprintf("This answer is wrong: %v. Answer again, only with JSON of this schema: %s", fault, a.schema)))
+		wrong := fmt.Sprintf("This answer is wrong: %v. Answer again, only with JSON of this schema: %s", fault, a.schema)
+		r.Messages = append(slices.Clip(r.Messages),
+			message{Role: "assistant", Content: escape(shorten(a.whole.String()))}, message{Role: "user", Content: wrong})
 		a.bytes, a.received, a.begun, a.start = 0, 0, false, time.Now()
 		a.timer.Reset(m.cfg.FirstTokenTimeout)
-		res, err := m.post(ctx, params, a, format)
+		res, err := m.ask(ctx, r, &a.trace)
 		if err != nil {
-			return m.explain(ctx, err)
+			return err
 		}
 		if err := a.read(res); err != nil {
 			return err

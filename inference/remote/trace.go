@@ -2,11 +2,7 @@ package remote
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"regexp"
-
-	"github.com/openai/openai-go/v3/option"
 
 	"touchline/inference"
 )
@@ -17,15 +13,15 @@ type trace struct {
 	open *inference.Exchange      // the one under way
 }
 
-// request returns the option that begins an exchange with the body of a request as it is sent.
-func (t *trace) request() []option.RequestOption {
+// begin begins an exchange with the body of a request, with the size of each picture in place of its bytes.
+func (t *trace) begin(body []byte) {
 	if t.to == nil {
-		return nil
+		return
 	}
-	return []option.RequestOption{option.WithMiddleware(func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
-		t.open = &inference.Exchange{Request: body(r)}
-		return next(r)
-	})}
+	const prefix = len("data:image/jpeg;base64,")
+	t.open = &inference.Exchange{Request: string(pictureURL.ReplaceAllFunc(body, func(url []byte) []byte {
+		return fmt.Appendf(nil, "%s... (%d bytes)", url[:prefix], (len(url)-prefix)/4*3)
+	}))}
 }
 
 // answer adds text of the server.
@@ -50,23 +46,3 @@ func (t *trace) end(err error) {
 
 // pictureURL matches the data URL of a picture.
 var pictureURL = regexp.MustCompile(`data:image/jpeg;base64,([A-Za-z0-9+/=]{100,})`)
-
-// body returns the body of a request, with the size of each picture in place of its bytes.
-func body(r *http.Request) string {
-	if r.GetBody == nil {
-		return ""
-	}
-	from, err := r.GetBody()
-	if err != nil {
-		return err.Error()
-	}
-	defer from.Close() // in memory
-	text, err := io.ReadAll(from)
-	if err != nil {
-		return err.Error()
-	}
-	const prefix = len("data:image/jpeg;base64,")
-	return string(pictureURL.ReplaceAllFunc(text, func(url []byte) []byte {
-		return fmt.Appendf(nil, "%s... (%d bytes)", url[:prefix], (len(url)-prefix)/4*3)
-	}))
-}

@@ -1,0 +1,217 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"touchline/inference"
+)
+
+// request is the body of POST /chat/completions. Zero fields are left out.
+type request struct {
+	Messages  []message `json:"messages"`
+	Model     string    `json:"model"`
+	Stream    bool      `json:"stream,omitempty"`
+	MaxTokens int       `json:"max_tokens,omitempty"`
+	// The four settings of random draws. vLLM, SGLang and llama-server know them all.
+	Temperature       *float64 `json:"temperature,omitempty"`
+	TopP              *float64 `json:"top_p,omitempty"`
+	TopK              *int     `json:"top_k,omitempty"`
+	RepetitionPenalty *float64 `json:"repetition_penalty,omitempty"`
+	// Format is the form of the answer, as of answerFormat.
+	Format json.RawMessage `json:"response_format,omitempty"`
+	// Template are settings of the model's chat template.
+	Template map[string]any `json:"chat_template_kwargs,omitempty"`
+}
+
+// message is one message of a conversation. Its content is a string or a []part.
+type message struct {
+	Content any    `json:"content"`
+	Role    string `json:"role"`
+}
+
+// part is a text or a picture of a message.
+type part struct {
+	Picture *picture `json:"image_url,omitempty"`
+	Text    string   `json:"text,omitempty"`
+	Type    string   `json:"type"`
+}
+
+type picture struct {
+	URL string `json:"url"`
+}
+
+// sample sets the random draws that are set.
+func (r *request) sample(s inference.Sampling) {
+	r.Temperature, r.TopP, r.TopK, r.RepetitionPenalty = s.Temperature, s.TopP, s.TopK, s.RepetitionPenalty
+	if s.TopK != nil && *s.TopK == 0 {
+		r.TopK = new(-1) // there 0 is no value
+	}
+}
+
+// answerFormat is the form of an answer by a schema, whose properties keep their order.
+func answerFormat(schema json.RawMessage) (json.RawMessage, error) {
+	return json.Marshal(map[string]any{
+		"type": "json_schema", "json_schema": map[string]any{"name": "answer", "strict": true, "schema": schema},
+	})
+}
+
+// body is the request as it is sent.
+func (r request) body() ([]byte, error) {
+	var b bytes.Buffer
+	to := json.NewEncoder(&b)
+	to.SetEscapeHTML(false)
+	err := to.Encode(r)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// ask sends a request and returns the response, whose body the caller closes. A server that refuses the template's settings is
+// asked without them, now and from then on.
+func (m *Model) ask(ctx context.Context, r request, t *trace) (*http.Response, error) {
+	plain := m.plainTemplate.Load()
+	if !plain {
+		// Turns reasoning off in models that support it; others ignore it.
+		r.Template = map[string]any{"enable_thinking": false}
+	}
+	body, err := r.body()
+	if err != nil {
+		return nil, err
+	}
+	t.begin(body)
+	res, err := m.send(ctx, http.MethodPost, "/chat/completions", body)
+	if err == nil {
+		return res, nil
+	}
+	t.end(err)
+	refusal, ok := errors.AsType[*statusError](err)
+	if !plain && ok && refusal.code < 500 && strings.Contains(refusal.text, "chat_template_kwargs") {
+		m.plainTemplate.Store(true)
+		r.Template = nil
+		return m.ask(ctx, r, t)
+	}
+	return nil, err
+}
+
+// send sends a request to a path below the server's address and returns the response, whose body the caller closes. The errors
+// are those of this package; a refusal has a *statusError.
+func (m *Model) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, m.cfg.URL+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "touchline")
+	if len(body) > 0 {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if m.cfg.APIKey != "" {
+		req.Header.Set("Authorization", "Bearer "+string(m.cfg.APIKey))
+	}
+	res, err := m.client.Do(req)
+	if err != nil {
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err
+		}
+		return nil, m.fault(ctx, ErrUnreachable, err)
+	}
+	if res.StatusCode >= http.StatusBadRequest || ctx.Err() != nil {
+		defer res.Body.Close()
+		return nil, m.fault(ctx, ErrRefused, refusalOf(res))
+	}
+	return res, nil
+}
+
+// fault is an error of this package, or that of a timeout if the context has ended.
+func (m *Model) fault(ctx context.Context, kind, err error) error {
+	if ctx.Err() != nil {
+		kind, err = ErrTimeout, context.Cause(ctx)
+	}
+	return fmt.Errorf("%s: %w: %w", m.server, kind, err)
+}
+
+// maxRefusal is the largest size of an error response in bytes; the rest is ignored.
+const maxRefusal = 64 << 10
+
+// statusError is a refusal with its HTTP status.
+type statusError struct {
+	code  int
+	text  string
+	after time.Duration // Retry-After
+}
+
+// refusalOf reads an answer that is an error.
+func refusalOf(res *http.Response) *statusError {
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
+	if err != nil {
+		body = nil // The status suffices.
+	}
+	e := &statusError{code: res.StatusCode, text: errorText(body)}
+	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && s >= 0 && s < 3600 {
+		e.after = time.Duration(s) * time.Second
+	}
+	return e
+}
+
+// Error returns the status and the server's message.
+func (e *statusError) Error() string {
+	text := strconv.Itoa(e.code) + " " + http.StatusText(e.code)
+	if e.text != "" {
+		text += ": " + e.text
+	}
+	return text
+}
+
+// refused reports whether an error is a refusal with one of the statuses.
+func refused(err error, statuses ...int) bool {
+	refusal, ok := errors.AsType[*statusError](err)
+	return ok && slices.Contains(statuses, refusal.code)
+}
+
+// errorText returns the message of {"error": {"message"}}, {"error": "..."}, {"message"}, {"detail"} or plain text.
+func errorText(raw []byte) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return shorten(text)
+	}
+	var shape struct {
+		Error   json.RawMessage `json:"error"`
+		Message string          `json:"message"`
+		Detail  json.RawMessage `json:"detail"`
+	}
+	if json.Unmarshal(raw, &shape) == nil {
+		switch {
+		case len(shape.Error) > 0 && string(shape.Error) != "null":
+			return errorText(shape.Error)
+		case shape.Message != "":
+			return shorten(shape.Message)
+		case len(shape.Detail) > 0:
+			return errorText(shape.Detail)
+		}
+	}
+	return shorten(string(raw))
+}
+
+// shorten makes a server's text printable, of at most 300 characters.
+func shorten(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, strings.TrimSpace(s))
+	if r := []rune(s); len(r) > 300 {
+		s = string(r[:300]) + "…"
+	}
+	return s
+}
