@@ -218,3 +218,40 @@ func sounding(rate int, pcm []int16, gap time.Duration) []span {
 func duration(samples, rate int) time.Duration {
 	return time.Duration(samples) * time.Second / time.Duration(rate)
 }
+
+const (
+	// leadKept and the pauses are the silence left around a piece.
+	leadKept      = 20 * time.Millisecond
+	sentencePause = 160 * time.Millisecond
+	clausePause   = 60 * time.Millisecond
+)
+
+// pauseAfter returns the silence behind a piece.
+func pauseAfter(piece string) time.Duration {
+	if n := len(piece); n > 0 && closing(piece, n-1) == n {
+		return sentencePause
+	}
+	return clausePause
+}
+
+// tighten shortens the silence around a piece to that of natural speech.
+func tighten(sp Speech, piece string) inference.Chunk {
+	c := inference.Chunk{Audio: sp.Audio, AudioRate: sp.Rate, Words: sp.Words}
+	regions := sounding(sp.Rate, sp.Audio, time.Hour)
+	if len(regions) == 0 {
+		return c
+	}
+	after := pauseAfter(piece)
+	total := duration(len(sp.Audio), sp.Rate)
+	from := max(0, regions[0].start-leadKept)
+	to := min(total, regions[len(regions)-1].end+after)
+	at := func(d time.Duration) int { return int(d * time.Duration(sp.Rate) / time.Second) }
+	c.Audio = sp.Audio[at(from):at(to)]
+	length := duration(len(c.Audio), sp.Rate)
+	for i := range c.Words {
+		w := &c.Words[i]
+		w.Start = min(max(0, w.Start-from), length)
+		w.End = min(max(w.Start, w.End-from), length)
+	}
+	return c
+}

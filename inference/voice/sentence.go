@@ -189,3 +189,29 @@ func abbreviations() []string {
 		"jr", "sr", "min", "max", "sec", "fig", "hr", "fr", "sra", "lt", "col", "gen", "capt", "sgt", "mt", "inc", "ltd",
 	}
 }
+
+// clauseEnds are the stops within a sentence; the text goes on without a space behind those that are wide.
+const (
+	wideEnds   = "，、；："
+	clauseEnds = ",;:—–" + wideEnds
+)
+
+// isClause reports whether a piece is a clause of a sentence that goes on.
+func isClause(piece string) bool {
+	r, _ := utf8.DecodeLastRuneInString(piece)
+	return strings.ContainsRune(clauseEnds, r)
+}
+
+// join returns the text of pieces.
+func join(pieces []string) string {
+	var b strings.Builder
+	for i, piece := range pieces {
+		if i > 0 {
+			if r, _ := utf8.DecodeLastRuneInString(pieces[i-1]); !strings.ContainsRune(wideEnds, r) {
+				b.WriteByte(' ')
+			}
+		}
+		b.WriteString(piece)
+	}
+	return b.String()
+}

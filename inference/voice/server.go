@@ -95,8 +95,8 @@ func (s *server) speak(ctx context.Context, name string, tokens []token, after t
 	if err := s.resting(); err != nil {
 		return tokens, &ServerError{s.url, err}
 	}
-	p := newPour(tokens, after, s.usual(), emit)
-	err = s.stream(ctx, name, script(tokens), p)
+	p := newStream(tokens, after, s.usual(), emit)
+	err = s.receive(ctx, name, script(tokens), p)
 	if errors.Is(err, errGone) {
 		return nil, nil
 	}
@@ -130,7 +130,7 @@ func (s *server) usual() time.Duration {
 }
 
 // settle remembers how a sentence went.
-func (s *server) settle(p *pour, err error) {
+func (s *server) settle(p *stream, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -144,8 +144,8 @@ func (s *server) settle(p *pour, err error) {
 	}
 }
 
-// stream requests the sound of a text and pours it.
-func (s *server) stream(ctx context.Context, name, text string, p *pour) error {
+// receive requests the sound of a text and passes it on.
+func (s *server) receive(ctx context.Context, name, text string, p *stream) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := fmt.Errorf("no sound within %v: it is overloaded, or too slow for live speech", s.patience)

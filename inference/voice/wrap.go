@@ -12,42 +12,25 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
-	"touchline/internal/rescue"
 )
 
-const (
-	// leadKept and the pauses are the silence left around a piece.
-	leadKept      = 20 * time.Millisecond
-	sentencePause = 160 * time.Millisecond
-	clausePause   = 60 * time.Millisecond
-)
-
-// Wrap adds the voice of synth to a model: for a prompt with Speech it speaks
-// each sentence of the answer as soon as its text is complete. Chunks of text pass
-// unchanged and at once; each piece of audio follows in its own chunk, in order,
-// with the times of its words. Nothing of a silent answer is spoken.
+// Wrap adds a voice to a model. Each sentence of a prompt with Speech, and of a text of Speak, is spoken as soon as it is written: by the
+// model where it has a voice (Capabilities.Speech) and the voice is "auto" or "model", else by synth. Text passes unchanged and at once;
+// sound follows in chunks of its own, with the times of its words. A silent answer has none, and what no voice can speak has text only.
 //
-// A model that speaks (Capabilities.Speech) speaks for itself where the voice is "auto" or "model". Where its voice fails,
-// synth speaks on from that sentence.
-//
-// Where the model's voice is slower than real time for some sentences in a row, the room that began to speak last goes on with synth
-// from its next sentence on, until the others keep up.
-//
-// Where a room chooses another voice, it takes over from the next sentence on. The model reads what it did not speak as it wrote. For that,
-// synth speaks at most a few seconds ahead in rooms of a model that speaks.
-//
-// When a voice fails, Status returns the problem, and each new one is logged once; that of a room whose model's voice rests is returned by
-// its session's VoiceProblem alone. What no voice speaks has text only.
+// A voice changes between two sentences, and no word is lost or said twice. synth goes on where the model's voice fails, and where it is
+// behind real time, until it keeps up. Where the room chooses another voice, that one goes on. Status has the problem of a voice;
+// VoiceProblem of a session that of its room alone.
 func Wrap(model inference.Model, synth *Synthesizer) inference.Model {
-	return &voiced{Model: model, synth: synth, log: synth.log, strain: newStrain()}
+	return &voiced{Model: model, synth: synth, log: synth.log}
 }
 
 // voiced is a model with the voice of a Synthesizer.
 type voiced struct {
 	inference.Model
-	synth  *Synthesizer
-	log    zerolog.Logger
-	strain *strain
+	synth    *Synthesizer
+	log      zerolog.Logger
+	overload overload
 
 	mu       sync.Mutex
 	problems [2]string // of the model's voice and of the speech program; "" without one
@@ -69,26 +52,6 @@ func (v *voiced) Capabilities() inference.Capabilities {
 	return can
 }
 
-// ownVoice returns a voice of the model, as in inference.Prompt, for one that was asked for: "" is the configured one.
-func (v *voiced) ownVoice(voice string) string {
-	if cfg := v.synth.as(voice).cfg; cfg.Program == inference.VoiceModel && cfg.Name != "" {
-		return cfg.Program + ":" + cfg.Name
-	}
-	return voice
-}
-
-// speaker returns the programs that speak with a voice, and whether the model itself does.
-func (v *voiced) speaker(voice string) (synth *Synthesizer, own bool) {
-	synth = v.synth.as(voice)
-	switch synth.cfg.Program {
-	case inference.VoiceAuto, inference.VoiceModel:
-		if v.Model.Capabilities().Speech {
-			return synth.as(inference.VoiceAuto), true
-		}
-	}
-	return synth, false
-}
-
 // choice is a voice that a room has chosen.
 type choice struct {
 	voice string       // of the model, as in inference.Prompt
@@ -96,16 +59,19 @@ type choice struct {
 	own   bool         // the model is to speak
 }
 
-// chosenNow returns the choice at the time; nil for one voice.
-func (v *voiced) chosenNow(voice func() string) func() choice {
-	if voice == nil {
-		return nil
+// choose returns the choice of a voice, as in inference.Prompt.
+func (v *voiced) choose(voice string) choice {
+	c := choice{voice: voice, synth: v.synth.as(voice)}
+	switch cfg := c.synth.cfg; cfg.Program {
+	case inference.VoiceAuto, inference.VoiceModel:
+		if cfg.Program == inference.VoiceModel && cfg.Name != "" {
+			c.voice = cfg.Program + ":" + cfg.Name
+		}
+		if v.Model.Capabilities().Speech {
+			c.synth, c.own = c.synth.as(inference.VoiceAuto), true
+		}
 	}
-	return func() choice {
-		id := voice()
-		synth, own := v.speaker(id)
-		return choice{v.ownVoice(id), synth, own}
-	}
+	return c
 }
 
 // VoiceStats counts the sentences of its speech programs.
@@ -154,7 +120,8 @@ type session struct {
 	inference.Session
 	v     *voiced
 	last  atomic.Pointer[told] // of the last prompt
-	rests atomic.Bool          // a program speaks in place of the model, which is too slow
+	wants atomic.Bool          // the model's voice
+	rests atomic.Bool          // a program speaks in its place, as it is behind real time
 }
 
 // told is what a prompt tells the voice, also for texts that are not answers.
@@ -165,40 +132,27 @@ type told struct {
 
 // VoiceProblem implements inference.VoiceReporter.
 func (s *session) VoiceProblem() string {
-	if s.rests.Load() {
-		return errSlow.Error()
+	if s.rests.Load() && s.wants.Load() {
+		return errBehind.Error()
 	}
 	return ""
 }
 
 // own reports whether the model speaks, if it is to speak.
 func (s *session) own(wanted bool) bool {
-	own := wanted && s.v.strain.begin(s, time.Now())
-	s.rest(wanted && !own)
-	return own
-}
-
-// rest sets whether a program speaks in place of the model, and logs each change.
-func (s *session) rest(now bool) {
-	switch before := s.rests.Swap(now); {
-	case now && !before:
-		s.v.log.Warn().Err(errSlow).Msg("voice fell back")
-	case before && !now:
+	s.wants.Store(wanted)
+	if wanted && s.rests.Load() && s.v.overload.over(time.Now()) {
+		s.rests.Store(false)
 		s.v.log.Info().Msg("voice fallback ended")
 	}
+	return wanted && !s.rests.Load()
 }
 
-// Close implements inference.Session.
-func (s *session) Close() error {
-	s.v.strain.leave(s)
-	return s.Session.Close()
-}
-
-// item is a chunk or an error, of the inner engine or of the speech program.
-type item struct {
-	chunk inference.Chunk
-	err   error
-	last  bool // the program has spoken its piece
+// spoke counts a sentence of the model. If its voice is behind real time, the room leaves it.
+func (s *session) spoke(behind bool, now time.Time) {
+	if s.v.overload.sentence(behind, now) && !s.rests.Swap(true) {
+		s.v.log.Warn().Err(errBehind).Msg("voice fell back")
+	}
 }
 
 // Generate yields the inner engine's answer with speech.
@@ -207,33 +161,24 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 	if !p.Speech {
 		return s.Session.Generate(ctx, p)
 	}
-	synth, wanted := s.v.speaker(p.Voice)
-	own := s.own(wanted)
-	if !own && s.v.Model.Capabilities().Speech {
+	m := s.mixer(p.Voice, p.Language, true)
+	if !m.own && s.v.Model.Capabilities().Speech {
 		p.Speech = false // it would be made for nothing
 	}
-	p.Voice = s.v.ownVoice(p.Voice)
-	how := speaking{
-		synth: synth, own: own, refused: wanted && !own, language: p.Language, says: p.Pronunciations, now: s.v.chosenNow(p.VoiceNow),
-	}
-	return s.voiced(ctx, how, func(ctx context.Context) iter.Seq2[inference.Chunk, error] { return s.Session.Generate(ctx, p) })
+	p.Voice = m.voice
+	return m.mix(ctx, func(ctx context.Context) iter.Seq2[inference.Chunk, error] { return s.Session.Generate(ctx, p) })
 }
 
 // Speak implements inference.Speaker. A model with a voice that speaks nothing but its answers leaves it to the programs. What
 // cannot be spoken has text only.
 func (s *session) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
-	how := speaking{given: text, language: language}
-	synth, wanted := s.v.speaker(voice)
-	how.synth = synth
-	if last := s.last.Load(); last != nil {
-		how.says, how.now = last.says, s.v.chosenNow(last.now)
-	}
 	speaker, ok := s.Session.(inference.Speaker)
-	how.own = s.own(wanted && ok)
-	how.refused = wanted && !how.own
-	return s.voiced(ctx, how, func(ctx context.Context) iter.Seq2[inference.Chunk, error] {
-		if how.own {
-			return orText(text, speaker.Speak(ctx, text, s.v.ownVoice(voice), language))
+	m := s.mixer(voice, language, ok)
+	m.given = text
+	own, voice := m.own, m.voice
+	return m.mix(ctx, func(ctx context.Context) iter.Seq2[inference.Chunk, error] {
+		if own {
+			return orText(text, speaker.Speak(ctx, text, voice, language))
 		}
 		return func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: text}, nil) }
 	})
@@ -258,100 +203,4 @@ func orText(text string, speech iter.Seq2[inference.Chunk, error]) iter.Seq2[inf
 			}
 		}
 	}
-}
-
-// speaking is how a text is spoken.
-type speaking struct {
-	synth    *Synthesizer
-	own      bool          // by the model
-	refused  bool          // the model was to speak, but cannot now
-	now      func() choice // for the next sentence; may be nil
-	given    string        // the text, if it is known; "" for an answer
-	language string
-	says     map[string]string // pronunciations
-}
-
-// voiced yields the chunks of answer with speech.
-func (s *session) voiced(ctx context.Context, how speaking, answer func(context.Context) iter.Seq2[inference.Chunk, error],
-) iter.Seq2[inference.Chunk, error] {
-	return func(yield func(inference.Chunk, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		if how.own {
-			defer s.v.strain.end(s)
-		}
-		inner, hush := context.WithCancel(ctx)
-		defer hush()
-		items := make(chan item)
-		m := &mixer{
-			v: s.v, room: s, own: how.own, now: how.now, given: how.given, hush: hush, yield: yield,
-			items: items, jobs: make(chan string, 1), done: make(chan item),
-		}
-		m.unread.Store(how.refused)
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		defer cancel()
-		wg.Go(func() {
-			defer close(items)
-			err := rescue.Call(func() error {
-				for c, err := range answer(inner) {
-					if err != nil && inner.Err() != nil && ctx.Err() == nil {
-						return nil // only its sound was ended
-					}
-					if !send(inner, items, item{chunk: c, err: err}) {
-						return nil
-					}
-				}
-				return nil
-			})
-			if err != nil {
-				send(ctx, items, item{err: err})
-			}
-		})
-		wg.Go(func() {
-			r := &reciter{speaking: how, room: s, unread: &m.unread, done: m.done}
-			defer r.leave()
-			r.run(ctx, m.jobs)
-		})
-		m.run(ctx)
-	}
-}
-
-// send sends an item. It returns false if ctx ends first.
-func send(ctx context.Context, to chan<- item, it item) bool {
-	select {
-	case to <- it:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// pauseAfter returns the silence behind a piece.
-func pauseAfter(piece string) time.Duration {
-	if n := len(piece); n > 0 && closing(piece, n-1) == n {
-		return sentencePause
-	}
-	return clausePause
-}
-
-// tighten shortens the silence around a piece to that of natural speech.
-func tighten(sp Speech, piece string) inference.Chunk {
-	c := inference.Chunk{Audio: sp.Audio, AudioRate: sp.Rate, Words: sp.Words}
-	regions := sounding(sp.Rate, sp.Audio, time.Hour)
-	if len(regions) == 0 {
-		return c
-	}
-	after := pauseAfter(piece)
-	total := duration(len(sp.Audio), sp.Rate)
-	from := max(0, regions[0].start-leadKept)
-	to := min(total, regions[len(regions)-1].end+after)
-	at := func(d time.Duration) int { return int(d * time.Duration(sp.Rate) / time.Second) }
-	c.Audio = sp.Audio[at(from):at(to)]
-	length := duration(len(c.Audio), sp.Rate)
-	for i := range c.Words {
-		w := &c.Words[i]
-		w.Start = min(max(0, w.Start-from), length)
-		w.End = min(max(w.Start, w.End-from), length)
-	}
-	return c
 }

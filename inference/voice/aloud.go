@@ -1,0 +1,88 @@
+package voice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"touchline/inference"
+	"touchline/internal/rescue"
+)
+
+// aloud reads a piece of a text that the model does not speak as it writes: by a speech program, or by the model, if the room has chosen
+// its voice meanwhile.
+type aloud struct {
+	choice // own: the model reads
+	room   *session
+	piece  string
+	lang   string
+	says   map[string]string // pronunciations
+	to     chan<- item
+}
+
+// run reads the piece, and sends its sound and its end.
+func (a aloud) run(ctx context.Context) {
+	it := item{last: true, read: a.own}
+	it.err = rescue.Call(func() (err error) {
+		if a.own {
+			it.unread, it.left = a.byModel(ctx)
+			return nil
+		}
+		return a.synth.sentence(ctx, a.piece, a.lang, a.says, func(c inference.Chunk) bool { return send(ctx, a.to, item{chunk: c}) })
+	})
+	send(ctx, a.to, it)
+}
+
+// byModel lets the model read the piece. If it fails, left is what has no sound yet.
+func (a aloud) byModel(ctx context.Context) (failed bool, left string) {
+	speaker, ok := a.room.Session.(inference.Speaker)
+	if !ok {
+		return true, a.piece
+	}
+	began, length, at := time.Now(), time.Duration(0), 0
+	var fault error
+	for c, err := range speaker.Speak(ctx, a.piece, a.voice, a.lang) {
+		if f := c.VoiceFailed; f != nil {
+			err = f.Err
+			if err == nil {
+				err = inference.ErrNoVoice
+			}
+		}
+		if err != nil {
+			fault = err
+			break
+		}
+		if len(c.Audio) == 0 {
+			continue
+		}
+		for _, w := range c.Words {
+			at = pastWord(a.piece, at, w.Text)
+		}
+		length += duration(len(c.Audio), c.AudioRate)
+		if !send(ctx, a.to, item{chunk: inference.Chunk{Audio: c.Audio, AudioRate: c.AudioRate, Words: c.Words}}) {
+			return false, ""
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return false, ""
+	case fault == nil && length > 0:
+		now := time.Now()
+		a.room.spoke(now.Sub(began) > length+lateness, now)
+		a.room.v.report(ofModel, nil)
+		return false, ""
+	case fault == nil:
+		fault = errMute
+	}
+	if !errors.Is(fault, inference.ErrNoVoice) {
+		a.room.v.report(ofModel, failedVoice(fault))
+	}
+	return true, strings.TrimSpace(a.piece[at:])
+}
+
+// errMute is the failure of a model that yields no sound for words.
+var errMute = errors.New("the answer had no sound")
+
+func failedVoice(err error) error { return fmt.Errorf("the model's voice failed: %w", err) }
