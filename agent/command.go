@@ -276,7 +276,8 @@ func (s *Session) Command(c Command, by string) (Done, error) {
 	if err != nil {
 		return Done{}, err
 	}
-	s.log.Info().Str("command", string(c)).Str("by", by).Str("effect", done.Effect).Msg("command")
+	s.log.Info().Str("command", string(c)).Str("by", by).Msg("command")
+	s.log.Debug().Str("effect", done.Effect).Msg("command done") // it may quote an instruction
 	s.nudge()
 	return done, nil
 }

@@ -908,8 +908,14 @@ func TestPromptsAreLoggedAtDebug(t *testing.T) {
 				o.Log = zerolog.New(&log).Level(level)
 			})
 			time.Sleep(20 * time.Second)
+			other := "the referee"
+			_, err := r.Change(agent.Change{Instruction: &other}, "ana")
+			require.NoError(t, err)
+			_, err = r.Session.Command(agent.CommandUndo, "ana")
+			require.NoError(t, err)
+			time.Sleep(20 * time.Second)
 			r.stop()
-			for _, words := range []string{"Focus: the goalkeeper", `"text":"Red attacks down the left wing."`} {
+			for _, words := range []string{"Focus: the goalkeeper", `"text":"Red attacks down the left wing."`, "“the goalkeeper”"} {
 				require.Equal(t, level == zerolog.DebugLevel, strings.Contains(log.String(), words), "%v: %s", level, words)
 			}
 		})

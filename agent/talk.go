@@ -19,7 +19,7 @@ type talk struct {
 	longer int           // steps from the usual length of a comment
 }
 
-// talkOf returns what a talkativeness from 1 to 5 changes. docs/tuning.md has the table.
+// talkOf returns what a talkativeness from 1 to 5 changes. docs/instructions.md has the table.
 func talkOf(talkativeness int) talk {
 	switch talkativeness {
 	case 1:

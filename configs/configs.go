@@ -124,7 +124,7 @@ type Console struct {
 	ICE signaling.ICEConfig `yaml:"ice" envPrefix:"ICE_"`
 }
 
-// Default returns the default settings: the sniper preset with the scene engine.
+// Default returns the default settings: the sniper preset, and the engine auto.
 // default.yaml documents them.
 func Default() Config {
 	builtIn, err := profiles.BuiltIn()

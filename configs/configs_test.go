@@ -523,6 +523,21 @@ func TestTuningCoversEverySetting(t *testing.T) {
 	}
 }
 
+// TestDefaultFileNamesEveryPreset: the comment of "preset" has each of the presets.
+func TestDefaultFileNamesEveryPreset(t *testing.T) {
+	text, err := os.ReadFile("default.yaml")
+	require.NoError(t, err)
+	_, comment, _ := strings.Cut(string(text), "# A linked set of sampling and pacing settings")
+	comment, _, ok := strings.Cut(comment, "\npreset:")
+	require.True(t, ok)
+	files, err := filepath.Glob("presets/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, f := range files {
+		require.Contains(t, comment, strings.TrimSuffix(filepath.Base(f), ".yaml"))
+	}
+}
+
 func FuzzLoad(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.bad.yaml")
 	require.NoError(f, err)

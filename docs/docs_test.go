@@ -2,6 +2,7 @@
 package docs_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -35,6 +36,91 @@ func TestOperatingListsEveryAlert(t *testing.T) {
 	rules := firstGroups(`(?m)^ *- alert: (\w+)$`, read(t, "deploy", "prometheus", "alerts.yml"))
 	require.NotEmpty(t, rules)
 	require.Equal(t, rules, firstGroups("(?m)^\\| `(Touchline\\w+)` \\|", read(t, "docs", "operating.md")))
+}
+
+// sources returns the Go files outside tests, by path.
+func sources(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	require.NoError(t, filepath.WalkDir(moduleRoot, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "node_modules" || d.Name() == "bin"):
+			return fs.SkipDir
+		case strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go"):
+			found[path] = read(t, strings.TrimPrefix(path, moduleRoot))
+		}
+		return nil
+	}))
+	return found
+}
+
+// documents returns the text of all documents in docs.
+func documents(t *testing.T) string {
+	t.Helper()
+	files, err := filepath.Glob("*.md")
+	require.NoError(t, err)
+	var all strings.Builder
+	for _, f := range files {
+		all.WriteString(read(t, "docs", f))
+	}
+	return all.String()
+}
+
+// TestEveryMetricIsDocumented looks for each metric's name in the documents, whole or as "_rest" after another of its family.
+func TestEveryMetricIsDocumented(t *testing.T) {
+	text, metrics := documents(t), 0
+	documented := func(prefix, name string) bool {
+		metrics++
+		if strings.Contains(text, prefix+name) || prefix != "" && strings.Contains(text, "`"+name) {
+			return true
+		}
+		for rest, more := name, true; more; _, rest, more = strings.Cut(rest, "_") {
+			if strings.Contains(text, "`_"+rest) {
+				return true
+			}
+		}
+		return false
+	}
+	for path, code := range sources(t) {
+		for _, name := range firstGroups(`"(touchline_\w*[a-z])"`, code) {
+			assert.True(t, documented("", name), "%s: %s", path, name)
+		}
+		prefixes := firstGroups(`"(touchline_\w*_)"`, code)
+		for _, name := range firstGroups(`\.(?:Counter|Gauge)\("([a-z]\w*)"`, code) {
+			if !strings.HasPrefix(name, "touchline_") && len(prefixes) > 0 {
+				found := false
+				for _, prefix := range prefixes {
+					found = found || documented(prefix, name)
+				}
+				assert.True(t, found, "%s: %s", path, name)
+			}
+		}
+	}
+	require.Greater(t, metrics, 80)
+}
+
+// TestErrorsAreThoseOfTheProgram looks for each text of the table of errors in the code, in pieces between its placeholders.
+func TestErrorsAreThoseOfTheProgram(t *testing.T) {
+	_, section, _ := strings.Cut(read(t, "docs", "models.md"), "\n## Errors\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var code strings.Builder
+	for _, text := range sources(t) {
+		code.WriteString(strings.ReplaceAll(text, `" + ManifestName + "`, "manifest.json"))
+	}
+	pieces := 0
+	for _, cell := range firstGroups(`(?m)^\| (`+"`.*?`"+`) \|`, section) {
+		for _, text := range firstGroups("`([^`]*)`", cell) {
+			for _, piece := range regexp.MustCompile(`\b[NM]\b|\.\.\.|"NAME"|: `).Split(text, -1) {
+				if piece = strings.Trim(piece, " ,:"); len(piece) >= 5 {
+					pieces++
+					assert.True(t, strings.Contains(code.String(), piece), "no error has the text %q", piece)
+				}
+			}
+		}
+	}
+	require.Greater(t, pieces, 20)
 }
 
 // TestLinks follows the relative links of the documents, fragments included.

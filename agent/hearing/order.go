@@ -117,7 +117,7 @@ func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOr
 			say = ""
 		}
 	}
-	e.log.Info().Str("by", by).Str("command", string(out.Command)).Str("effect", out.Effect).Str("refused", out.Refused).Msg("spoken order")
+	e.log.Info().Str("by", by).Str("command", string(out.Command)).Str("refused", out.Refused).Msg("spoken order")
 	if say == "" {
 		return out
 	}
