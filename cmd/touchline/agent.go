@@ -103,9 +103,6 @@ func (c *agentCmd) Run(ctx context.Context, a *app) error {
 		cfg.Agent.LiveKit.URL = c.URL
 	}
 	cfg.Agent.Worker = c.over(cfg.Agent.Worker)
-	if err := cfg.Validate(); err != nil {
-		return err
-	}
 	if err := c.apply(&cfg); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent/camera"
@@ -46,6 +47,20 @@ type cameraCmd struct {
 
 // endless marks a command that serves until it is interrupted.
 func (*cameraCmd) endless() {}
+
+// Validate refuses flags of a source with --whip, and those of WHIP without it, which would change nothing.
+func (c *cameraCmd) Validate(kctx *kong.Context) error {
+	if c.Whip == "" {
+		if name := firstGiven(kctx, "whip-key", "whip-port", "whip-many", "whip-ip", "tls"); name != "" {
+			return fmt.Errorf("--%s: there is no WHIP server; start it with --whip HOST:PORT", name)
+		}
+		return nil
+	}
+	if name := firstGiven(kctx, append(openFlagNames(), "allow")...); name != "" {
+		return fmt.Errorf("--%s: --whip opens no source; leave out one of them", name)
+	}
+	return nil
+}
 
 // Run publishes until Ctrl-C, or until the source has ended or failed for good.
 func (c *cameraCmd) Run(ctx context.Context, a *app) error {

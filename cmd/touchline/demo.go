@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/alecthomas/kong"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
@@ -49,6 +50,14 @@ const (
 	demoScene  = "scene"
 	demoCamera = "camera"
 )
+
+// Validate refuses options of the generated world beside a source, which would change nothing.
+func (d *demoCmd) Validate(kctx *kong.Context) error {
+	if name := firstGiven(kctx, "world", "seed", "sound", "counter"); name != "" && d.Source != "" {
+		return fmt.Errorf("--%s: belongs to the generated world, which --source replaces; leave out one of them", name)
+	}
+	return nil
+}
 
 // endless marks a command that serves until it is interrupted.
 func (*demoCmd) endless() {}

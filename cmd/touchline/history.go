@@ -30,6 +30,17 @@ type historyCmd struct {
 	Store  string `help:"Folder or database; overrides agent.history.path." placeholder:"PATH" type:"path"`
 }
 
+// Validate refuses flags that the format cannot show.
+func (h *historyCmd) Validate() error {
+	switch subtitles := h.Format == "srt" || h.Format == "vtt"; {
+	case subtitles && (h.Alerts || h.All):
+		return fmt.Errorf("--alerts and --all have no subtitles, and --format is %s; choose text or json", h.Format)
+	case !subtitles && h.Zero != "":
+		return fmt.Errorf("--zero is the start of subtitles, and --format is %s; choose srt or vtt", h.Format)
+	}
+	return nil
+}
+
 // Run prints to standard output.
 func (h *historyCmd) Run(ctx context.Context, a *app) (err error) {
 	path := h.Store

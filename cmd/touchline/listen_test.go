@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,61 @@ func TestVariablesOfFlagsAreNoSettings(t *testing.T) {
 	require.Contains(t, names, "TOUCHLINE_ORT")
 	for _, v := range configs.Variables() {
 		require.NotContains(t, names, v.Name, "one name for two things")
+	}
+}
+
+// TestRuntimeOfTheEnvironment: TOUCHLINE_ORT is the runtime of every command that runs a model, and a flag goes over it.
+func TestRuntimeOfTheEnvironment(t *testing.T) {
+	t.Setenv("TOUCHLINE_ORT", "/opt/ort")
+	for args, flag := range map[string]func(c *cli) ortFlag{
+		"serve":           func(c *cli) ortFlag { return c.Serve.ortFlag },
+		"transcribe a":    func(c *cli) ortFlag { return c.Transcribe.ortFlag },
+		"join":            func(c *cli) ortFlag { return c.Join.ortFlag },
+		"say a b":         func(c *cli) ortFlag { return c.Say.ortFlag },
+		"agent --ort /x":  func(c *cli) ortFlag { return c.Agent.ortFlag },
+		"serve --ort /x":  func(c *cli) ortFlag { return c.Serve.ortFlag },
+		"check --ort /x ": func(c *cli) ortFlag { return c.Check.ortFlag },
+	} {
+		var c cli
+		parser, err := kong.New(&c)
+		require.NoError(t, err)
+		_, err = parser.Parse(strings.Fields(args))
+		require.NoError(t, err, args)
+		var cfg configs.Config
+		flag(&c).override(&cfg)
+		want := "/opt/ort"
+		if strings.Contains(args, "--ort") {
+			want = "/x"
+		}
+		require.Equal(t, want, cfg.Inference.MiniCPM.Runtime, args)
+	}
+}
+
+// TestFlagsThatWouldChangeNothing: each is refused, with what to do.
+func TestFlagsThatWouldChangeNothing(t *testing.T) {
+	for args, want := range map[string]string{
+		"join --transport udp":                    "--transport: there is no source to open; name it with --source",
+		"demo --source webcam --sound":            "--sound: belongs to the generated world",
+		"join --once":                             "--once: there is no source",
+		"camera --whip :8190 --insecure":          "--insecure: --whip opens no source",
+		"camera --whip :8190 --allow none":        "--allow: --whip opens no source",
+		"camera webcam --whip-key secret-key":     "--whip-key: there is no WHIP server; start it with --whip HOST:PORT",
+		"history match --alerts --format srt":     "choose text or json",
+		"history match --all --format vtt":        "choose text or json",
+		"history match --zero 20:15":              "choose srt or vtt",
+		"join --source webcam --fps 15":           "",
+		"camera webcam --size 640x480":            "",
+		"camera --whip :8190 --whip-key long-key": "",
+		"history match --heard --format srt":      "",
+	} {
+		var c cli
+		parser, err := kong.New(&c)
+		require.NoError(t, err)
+		if _, err = parser.Parse(strings.Fields(args)); want == "" {
+			require.NoError(t, err, args)
+		} else {
+			require.ErrorContains(t, err, want, args)
+		}
 	}
 }
 

@@ -57,6 +57,20 @@ const (
 	exitPanic = 2
 )
 
+// usageError is an error in the settings and flags of a command that was found after the command line had been parsed.
+type usageError struct{ error }
+
+// Unwrap returns the error itself.
+func (e usageError) Unwrap() error { return e.error }
+
+// invalid makes an error of Validate a usageError; nil stays nil.
+func invalid(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err}
+}
+
 // gcPercent trades a little CPU for memory: a bot's heap is small, some 10 MB, and most allocations are pictures, which
 // hold no pointers.
 const gcPercent = 25
@@ -170,6 +184,9 @@ func fail(stderr io.Writer, log zerolog.Logger, logJSON bool, err error) int {
 	}
 	if crash {
 		return exitPanic
+	}
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
 	}
 	return modelcmd.ExitCode(err)
 }

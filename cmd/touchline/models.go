@@ -59,7 +59,20 @@ func (m *findCmd) Run(ctx context.Context) error {
 type modelFlags struct {
 	Model       string `help:"Folder of a model bundle; overrides the engine of the settings." placeholder:"DIR" type:"path"`
 	ModelDevice string `help:"Device of the model: cuda or cpu; overrides the settings." placeholder:"DEVICE" enum:",cuda,cpu" default:""`
-	ORT         string `name:"ort" help:"ONNX Runtime, file or folder; overrides the settings." env:"TOUCHLINE_ORT" type:"path"`
+
+	ortFlag
+}
+
+// ortFlag is the flag of commands that run models.
+type ortFlag struct {
+	ORT string `name:"ort" help:"ONNX Runtime, file or folder; overrides the settings." env:"TOUCHLINE_ORT" type:"path"`
+}
+
+// override sets the runtime of every model.
+func (f ortFlag) override(cfg *configs.Config) {
+	if f.ORT != "" {
+		cfg.Inference.MiniCPM.Runtime = f.ORT
+	}
 }
 
 // apply overrides the settings.
@@ -71,10 +84,8 @@ func (f modelFlags) apply(cfg *configs.Config) error {
 	if f.ModelDevice != "" {
 		m.Device = f.ModelDevice
 	}
-	if f.ORT != "" {
-		m.Runtime = f.ORT
-	}
-	return cfg.Validate()
+	f.override(cfg)
+	return invalid(cfg.Validate())
 }
 
 // part is a requirement of the built-in model: ok describes it, err says why it is not met.

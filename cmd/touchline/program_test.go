@@ -91,6 +91,7 @@ func TestFailureIsAMessageOnStandardError(t *testing.T) {
 		{"bad right", `touchline: --rights: right "fly": must be one of watch,`, []string{"token", "final", "--rights", "fly"}, 1},
 		{"no history", "touchline: no history to read: ", []string{"history"}, 1},
 		{"no settings", "touchline: read settings: stat " + missing, []string{"--config", missing, "history"}, 2},
+		{"worker's flag", "touchline: agent.worker.slots: must be ", []string{"agent", "--slots", "10001"}, 2},
 		{"log level", `touchline: log level "loud": `, []string{"--log-level", "loud", "history"}, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

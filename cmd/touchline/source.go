@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/rs/zerolog"
 
 	"touchline/agent/bot"
@@ -59,12 +61,35 @@ func (o openFlags) open(text string, allow source.Allow, log zerolog.Logger) (so
 	return puller, address, err
 }
 
+// openFlagNames returns the names of openFlags.
+func openFlagNames() []string {
+	return []string{"transport", "insecure", "once", "start", "interval", "size", "fps"}
+}
+
+// firstGiven returns the first of the flags that the command line has, "" if it has none.
+func firstGiven(kctx *kong.Context, names ...string) string {
+	for _, p := range kctx.Path {
+		if p.Flag != nil && slices.Contains(names, p.Flag.Name) {
+			return p.Flag.Name
+		}
+	}
+	return ""
+}
+
 // sourceFlags are the flags of commands with a bot: the source it watches, and the sources its page may open.
 type sourceFlags struct {
 	Source string   `help:"Source to watch: URL (rtsp, rtsps, http, https), device (/dev/video0, webcam) or file." placeholder:"SOURCE"`
 	Allow  []string `help:"Sources that page and API may open; overrides sources.allow: public, private, loopback, link-local, files, all, none." placeholder:"KIND,..."` //nolint:lll // tags
 
 	openFlags
+}
+
+// Validate refuses options of a source without one, which would change nothing.
+func (f sourceFlags) Validate(kctx *kong.Context) error {
+	if name := firstGiven(kctx, openFlagNames()...); name != "" && f.Source == "" {
+		return fmt.Errorf("--%s: there is no source to open; name it with --source", name)
+	}
+	return nil
 }
 
 // allowed returns the sources that page and API may open: by the command line, else the settings, else the default of

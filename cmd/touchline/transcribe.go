@@ -22,8 +22,10 @@ import (
 var errNoRecognizer = errors.New("there is no recognizer: set inference.recognizer.program to model or remote (docs/transcription.md)")
 
 // recognition returns transcription by the settings.
-func recognition(a *app) (*audioapi.Transcriber, error) {
-	t, err := bot.NewTranscription(a.cfg.Bot(), a.log)
+func recognition(a *app, ort ortFlag) (*audioapi.Transcriber, error) {
+	cfg := a.cfg
+	ort.override(&cfg)
+	t, err := bot.NewTranscription(cfg.Bot(), a.log)
 	if t == nil && err == nil {
 		err = errNoRecognizer
 	}
@@ -37,11 +39,13 @@ type transcribeCmd struct {
 	Language string   `help:"Language that is spoken, such as nl; found if left out." placeholder:"TAG"`
 	Context  string   `help:"Names and terms that may be said." placeholder:"TEXT"`
 	Words    bool     `help:"With --format json: the times of the words too."`
+
+	ortFlag
 }
 
 // Run writes the texts to standard output, one file after the other.
 func (c *transcribeCmd) Run(ctx context.Context, a *app) error {
-	t, err := recognition(a)
+	t, err := recognition(a, c.ortFlag)
 	if err != nil {
 		return err
 	}
@@ -166,6 +170,7 @@ func spooled(from io.Reader) (*os.File, error) {
 // serveCmd serves transcription alone.
 type serveCmd struct {
 	pageFlags
+	ortFlag
 }
 
 // endless marks a command that serves until it is interrupted.
@@ -175,7 +180,7 @@ func (*serveCmd) endless() {}
 func (c *serveCmd) Run(ctx context.Context, a *app) error {
 	cfg := a.cfg.Agent.Console.Config
 	c.apply(&cfg)
-	t, err := recognition(a)
+	t, err := recognition(a, c.ortFlag)
 	if err != nil {
 		return err
 	}
