@@ -96,9 +96,10 @@ func TestMosquitto(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	kill := mosquitto(t, port)
-	lines := subscriber(t, port, "touchline/match/bot/alert/#")
 	cfg := mqtt.DefaultConfig()
 	cfg.URL = "mqtt://127.0.0.1:" + port
+	require.NoError(t, mqtt.Probe(t.Context(), cfg))
+	lines := subscriber(t, port, "touchline/match/bot/alert/#")
 	box := outbox.New(nil)
 	s, stop := start(t, mqtt.Options{Config: cfg, Outbox: box})
 	o := s.Output("match", "bot")
@@ -112,6 +113,7 @@ func TestMosquitto(t *testing.T) {
 		return len(lines()) > 0
 	}, 10*time.Second, 20*time.Millisecond)
 	kill()
+	require.ErrorContains(t, mqtt.Probe(t.Context(), cfg), "connection refused")
 	require.Eventually(t, func() bool { return s.Problem() != "" }, 10*time.Second, time.Millisecond)
 	for i := range 50 {
 		send(t, box, o, alertOf("r1", i+1, agent.AlertNew))

@@ -117,7 +117,7 @@ type limits struct {
 // New makes a Sender; nothing is sent before Run.
 func New(opts Options) (*Sender, error) {
 	s := &Sender{
-		opts: opts, log: opts.Log.With().Str("component", "mqtt").Logger(), client: "touchline-" + strings.ToLower(rand.Text()[:10]),
+		opts: opts, log: opts.Log.With().Str("component", "mqtt").Logger(), client: clientID(),
 		wake: wake.New(), turn: make(chan struct{}, 1), ready: make(chan struct{}), values: map[string]*value{}, outputs: map[*Output]bool{},
 		limits: limits{qos: 1, retain: true}, backoff: backoff.Backoff{First: firstWait, Max: maxWait},
 	}
@@ -134,6 +134,9 @@ func New(opts Options) (*Sender, error) {
 	s.set(s.statusTopic(), []byte(online))
 	return s, nil
 }
+
+// clientID returns a new client's id.
+func clientID() string { return "touchline-" + strings.ToLower(rand.Text()[:10]) }
 
 // statusTopic has the status of the process: online, or offline by last will.
 func (s *Sender) statusTopic() string { return s.opts.Config.Prefix + "/status/" + s.client }

@@ -143,6 +143,7 @@ func TestTLS(t *testing.T) {
 		s, stop = start(t, mqtt.Options{Config: cfg, Outbox: box, Log: zerolog.New(zerolog.SyncWriter(log))})
 		return s, box, stop
 	}
+	require.NoError(t, mqtt.Probe(t.Context(), cfg))
 	s, box, stop := run(cfg, io.Discard)
 	o := s.Output("match", "bot")
 	o.Rules(rules("r1"))
@@ -156,6 +157,7 @@ func TestTLS(t *testing.T) {
 	} {
 		wrong := cfg
 		bad(&wrong)
+		require.ErrorContains(t, mqtt.Probe(t.Context(), wrong), name)
 		var log bytes.Buffer
 		s, _, stop := run(wrong, &log)
 		require.Eventually(t, func() bool { return strings.Contains(s.Problem(), name) }, 10*time.Second, time.Millisecond, name)
@@ -169,6 +171,51 @@ func TestTLS(t *testing.T) {
 	cfg.CA = ca
 	_, err = mqtt.New(mqtt.Options{Config: cfg, Outbox: outbox.New(nil)})
 	require.ErrorContains(t, err, "no certificate in "+ca)
+}
+
+// TestProbe: it says what is wrong with a broker, and waits no longer than its context.
+func TestProbe(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"accepts", connack, ""},
+		{"MQTT 3.1.1", "\x20\x02\x00\x01", "MQTT 3.1.1 only"},
+		{"closes", "", "closed the connection without an answer"},
+		{"authentication", "\xf0\x02\x18\x00", "expected CONNACK, got AUTH"},
+		{"huge packet", "\x20\xff\xff\xff\x7f", "packet of 268435455 bytes"},
+		{"silent", "silent", "deadline exceeded"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			served := make(chan struct{})
+			go func() {
+				defer close(served)
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer func() { _ = c.Close() }()
+				_, _ = c.Read(make([]byte, 256)) // CONNECT
+				if tt.text != "silent" {
+					_, _ = io.WriteString(c, tt.text)
+					return
+				}
+				_, _ = io.Copy(io.Discard, c)
+			}()
+			cfg, wait := settings(), time.Minute
+			if cfg.URL = "mqtt://" + l.Addr().String(); tt.text == "silent" {
+				wait = 100 * time.Millisecond
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			defer cancel()
+			if err = mqtt.Probe(ctx, cfg); tt.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tt.want)
+			}
+			<-served
+			require.NoError(t, l.Close())
+		})
+	}
 }
 
 // TestConfig: each wrong setting has an error, which repeats no password.
