@@ -2,16 +2,28 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
+	"touchline/agent"
+	"touchline/agent/mqtt"
+	"touchline/inference"
+	"touchline/inference/check"
 	"touchline/inference/remote"
+	"touchline/inference/sphinx"
+	"touchline/inference/vad"
 	"touchline/inference/voice"
+	"touchline/internal/redact"
 	"touchline/media/codec"
+	"touchline/models"
 )
 
 type checkCmd struct{ modelFlags }
@@ -33,6 +45,8 @@ func (c checkCmd) Run(ctx context.Context, a *app) error {
 	var r findings
 	checkCodecs(ctx, &r)
 	checkEngine(ctx, a, &r)
+	checkRecognizer(ctx, a, &r)
+	checkTargets(ctx, a, &r)
 	checkProgram(a, &r)
 	if r.missing > 0 {
 		return fmt.Errorf("%d checks failed; see the lines that begin with missing", r.missing)
@@ -52,6 +66,22 @@ func (f *findings) add(what string, err error, ok string) {
 	fmt.Printf("ok       %s: %s\n", what, ok)
 }
 
+// parts adds several results.
+func (f *findings) parts(list []part) {
+	for _, p := range list {
+		f.add(p.what, p.err, p.ok)
+	}
+}
+
+// maybe adds a part that the program works without: without says how.
+func (f *findings) maybe(what string, err error, ok, without string) {
+	if err == nil {
+		f.add(what, nil, ok)
+		return
+	}
+	fmt.Printf("optional %s: %v; %s\n", what, err, without)
+}
+
 func checkCodecs(ctx context.Context, r *findings) {
 	path, err := codec.Find("")
 	r.add("codec program", err, path)
@@ -68,11 +98,16 @@ func checkEngine(ctx context.Context, a *app, r *findings) {
 		r.add("remote engine", err, found)
 	case "minicpmo":
 		r.add("engine", nil, a.cfg.Inference.Engine)
-		for _, f := range modelParts(a.cfg.Inference.MiniCPM) {
-			r.add(f.what, f.err, f.ok)
-		}
+		r.parts(modelParts(a.cfg.Inference.MiniCPM))
+	case "nano":
+		r.add("engine", nil, a.cfg.Inference.Engine)
+		r.parts(runtimeParts(a.cfg.Inference.MiniCPM.Runtime, string(models.DeviceCPU), 0))
 	default:
 		r.add("engine", nil, a.cfg.Inference.Engine)
+	}
+	if a.cfg.Inference.Engine == "auto" {
+		_, err := check.Devices(a.cfg.Inference.MiniCPM.Runtime)
+		r.maybe("ONNX Runtime", err, "runs here, so the demo can use nano", "the demo uses the scene engine in place of nano")
 	}
 	if a.cfg.Inference.Engine != "minicpmo" {
 		fmt.Println("optional built-in model: not chosen; `touchline check --model DIR` checks one and its requirements")
@@ -82,6 +117,90 @@ func checkEngine(ctx context.Context, a *app, r *findings) {
 		err = synth.Check(a.cfg.Inference.Voice.Language)
 	}
 	r.add("voice", err, "speaks "+a.cfg.Inference.Voice.Language)
+	if v := a.cfg.Inference.Voice; v.Program == "remote" {
+		found, err := answers(ctx, http.MethodGet, v.URL+"/models", v.APIKey)
+		r.add("speech server", err, found)
+	}
+}
+
+// checkRecognizer checks what turns speech into text.
+func checkRecognizer(ctx context.Context, a *app, r *findings) {
+	c, runtime := a.cfg.Inference.Recognizer, a.cfg.Inference.MiniCPM.Runtime
+	switch c.Program {
+	case inference.RecognizerModel:
+		r.parts(recognizerParts(c))
+		r.parts(runtimeParts(runtime, c.Device, c.GPU))
+	case inference.RecognizerRemote:
+		address := c.URL
+		if rest, live := strings.CutPrefix(address, "ws"); live { // live speech by a socket
+			address = "http" + rest
+		}
+		found, err := answers(ctx, http.MethodGet, address+"/models", c.APIKey)
+		r.add("transcription server", err, found)
+	case inference.RecognizerSphinx:
+		s, err := sphinx.Open(sphinx.Options{Orders: agent.SpokenOrders(), WakeWords: a.cfg.Agent.Hearing.WakeWords})
+		if err == nil {
+			err = s.Close()
+		}
+		r.add("pocketsphinx", err, "knows every order and wake word")
+	default:
+		fmt.Println("optional recognizer: off; inference.recognizer.program turns it on (docs/transcription.md)")
+		return
+	}
+	detector := vad.Open(runtime)
+	r.maybe("speech detector", detector.Err(), detector.String(), "speech is found by its loudness")
+	_ = detector.Close() // nothing was written
+}
+
+// checkTargets checks that the broker and the recipients of webhooks can be reached. It sends them no message.
+func checkTargets(ctx context.Context, a *app, r *findings) {
+	if c := a.cfg.Agent.MQTT; c.URL != "" {
+		ctx, cancel := context.WithTimeout(ctx, checkTime)
+		r.add("MQTT broker", mqtt.Probe(ctx, c), c.URL+" accepts the connection")
+		cancel()
+	}
+	urls := a.cfg.Agent.Webhook.URLs
+	results := make([]part, len(urls))
+	var g sync.WaitGroup
+	for i, u := range urls {
+		g.Go(func() {
+			p := part{what: fmt.Sprintf("webhook %d", i+1)}
+			p.ok, p.err = answers(ctx, http.MethodHead, u.URL, "")
+			results[i] = p
+		})
+	}
+	g.Wait()
+	r.parts(results)
+}
+
+// answers asks a server once and returns its host with the status of its answer. Its address may hold a password and appears nowhere.
+// A refused key is an error; any other answer shows that the server is there.
+func answers(ctx context.Context, method, address string, key redact.Secret) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, address, http.NoBody)
+	if err != nil {
+		return "", errors.New("the address is not valid")
+	}
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+string(key))
+	}
+	client := &http.Client{
+		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err // without the address
+		}
+		return "", fmt.Errorf("%s: %w", req.URL.Host, err)
+	}
+	_ = res.Body.Close()
+	if method == http.MethodGet && (res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden) {
+		return "", fmt.Errorf("%s refuses the key: %s", req.URL.Host, res.Status)
+	}
+	return fmt.Sprintf("%s answers (%s)", req.URL.Host, res.Status), nil
 }
 
 // checkProgram checks ffmpeg, the LiveKit server's settings and the page.

@@ -10,8 +10,10 @@ import (
 
 	"touchline/cmd/internal/modelcmd"
 	"touchline/configs"
+	"touchline/inference"
 	"touchline/inference/check"
 	"touchline/inference/minicpmo"
+	"touchline/inference/qwen3asr"
 	"touchline/inference/remote"
 	"touchline/models"
 )
@@ -96,7 +98,6 @@ type part struct {
 
 // modelParts checks the requirements of the built-in model.
 func modelParts(cfg minicpmo.Config) []part {
-	var out []part
 	bundle, err := models.OpenBundle(cfg.Path)
 	bundlePart := part{what: "model bundle"}
 	if err != nil {
@@ -105,13 +106,37 @@ func modelParts(cfg minicpmo.Config) []part {
 	} else {
 		bundlePart.ok = fmt.Sprintf("%s at %s", bundle.Manifest.Name, bundle.Dir)
 		bundlePart.err = decoderFor(bundle, models.Device(cfg.Device))
+		if bundle.Manifest.Dims.Vision == nil {
+			bundlePart.err = fmt.Errorf("model bundle %s has no vision tower: convert a checkpoint that has one", bundle.Dir)
+		}
 	}
-	out = append(out, bundlePart)
+	return append([]part{bundlePart}, runtimeParts(cfg.Runtime, cfg.Device, cfg.GPU)...)
+}
 
-	devices, err := check.Devices(cfg.Runtime)
-	out = append(out, part{what: "ONNX Runtime", ok: "runs here", err: err})
-	if err == nil && cfg.Device == string(models.DeviceCUDA) {
-		gpu := part{what: "GPU", ok: fmt.Sprintf("CUDA device %d", cfg.GPU)}
+// recognizerParts checks the bundles of the recognizer.
+func recognizerParts(cfg inference.RecognizerConfig) []part {
+	p := part{what: "recognizer bundle"}
+	bundle, err := models.OpenBundle(cfg.Bundle)
+	if err == nil {
+		p.ok = fmt.Sprintf("%s at %s", bundle.Manifest.Name, bundle.Dir)
+		_, err = qwen3asr.Describe(bundle, qwen3asr.Options{Device: cfg.Device, Step: cfg.Step})
+	}
+	if err == nil {
+		err = decoderFor(bundle, models.Device(cfg.Device))
+	}
+	if p.err = err; err != nil || cfg.Aligner == "" {
+		return []part{p}
+	}
+	_, err = qwen3asr.Describe(bundle, qwen3asr.Options{Device: cfg.Device, Step: cfg.Step, Aligner: cfg.Aligner})
+	return []part{p, {what: "aligner bundle", ok: cfg.Aligner, err: err}}
+}
+
+// runtimeParts checks ONNX Runtime, and the GPU if the device is one.
+func runtimeParts(library, device string, number int) []part {
+	devices, err := check.Devices(library)
+	out := []part{{what: "ONNX Runtime", ok: "runs here", err: err}}
+	if err == nil && device == string(models.DeviceCUDA) {
+		gpu := part{what: "GPU", ok: fmt.Sprintf("CUDA device %d", number)}
 		if !slices.Contains(devices, models.DeviceCUDA) {
 			gpu.err = errors.New("this machine or its ONNX Runtime has no CUDA: `make runtime-cuda` gets the runtime, an NVIDIA driver " +
 				"must be there; small models run with --model-device cpu")
@@ -123,11 +148,7 @@ func modelParts(cfg minicpmo.Config) []part {
 
 // decoderFor returns an error if a bundle cannot run on a device.
 func decoderFor(b *models.Bundle, device models.Device) error {
-	m := &b.Manifest
-	if m.Dims.Vision == nil {
-		return fmt.Errorf("model bundle %s has no vision tower: convert a checkpoint that has one", b.Dir)
-	}
-	for _, g := range m.Graphs {
+	for _, g := range b.Manifest.Graphs {
 		if g.Kind == models.KindDecoder && g.Device == device && !g.Check {
 			return nil
 		}
