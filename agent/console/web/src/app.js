@@ -29,7 +29,7 @@ const state = new State();
 const toast = new Toast();
 const confirm = new Confirm(state);
 const viewer = new Viewer(state, { video: $('picture'), audio: $('sound'), camera: $('camera-audio'), plain: $('picture-http') });
-const captions = new Captions(state, { box: $('captions'), live: $('caption-live') });
+const captions = new Captions(state, { box: $('captions'), live: $('caption-live') }, () => viewer.audible);
 new Comments(state, { list: $('list'), now: $('now-words'), pill: $('pill') }, new FrameViewer(state));
 new ScoreSheet(state, { canvas: $('sheet'), tip: $('tip') });
 const panel = new Panel();

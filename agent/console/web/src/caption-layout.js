@@ -47,6 +47,22 @@ export function linger(text) {
   return Math.min(6000, Math.max(2200, text.length * 45));
 }
 
+/** Chooses what a screen reader says: each comment once, when it is whole, as single words would stutter. */
+export class Announcer {
+  #last = '';
+
+  /**
+   * The text to announce; "" for none.
+   * @param {{segment: string, text: string, final: boolean, spoken: boolean} | null} c the present caption
+   * @param {{captions: boolean, voice: boolean}} on whether captions are on, and whether this page plays the voice
+   */
+  next(c, on) {
+    if (!c?.final || c.segment === this.#last) return '';
+    this.#last = c.segment;
+    return on.captions && !(on.voice && c.spoken) ? c.text : '';
+  }
+}
+
 /** An unfinished caption without new words for so long has ended, ms. */
 const ABANDONED = 12_000;
 
@@ -56,7 +72,7 @@ const ABANDONED = 12_000;
  * stream when it is missing or stalls. Time is an argument, ms.
  */
 export class CaptionTrack {
-  /** @type {Map<string, {room: string, roomAt: number, events: string, at: number, final: boolean, finalAt: number, cycle: number}>} */
+  /** @type {Map<string, {room: string, roomAt: number, events: string, at: number, final: boolean, finalAt: number, cycle: number, spoken: boolean}>} */
   #segments = new Map();
   #current = '';
 
@@ -74,6 +90,7 @@ export class CaptionTrack {
     const s = this.#take(c.segment);
     s.events = c.text || s.events + (c.delta || '');
     s.cycle = c.cycle;
+    s.spoken = c.spoken;
     s.at = now;
     this.#finish(s, c.final, now);
   }
@@ -81,14 +98,14 @@ export class CaptionTrack {
   /**
    * The present caption.
    * @param {number} now
-   * @returns {{segment: string, text: string, final: boolean, cycle: number} | null}
+   * @returns {{segment: string, text: string, final: boolean, cycle: number, spoken: boolean} | null} spoken: by the voice too
    */
   current(now) {
     const s = this.#segments.get(this.#current);
     if (!s) return null;
     const text = this.#text(s, now);
     if (!text || (s.final ? now - s.finalAt > linger(text) : now - s.at > ABANDONED)) return null;
-    return { segment: this.#current, text, final: s.final, cycle: s.cycle };
+    return { segment: this.#current, text, final: s.final, cycle: s.cycle, spoken: s.spoken };
   }
 
   /** Removes all captions, as after a restart of the server. */
@@ -106,7 +123,7 @@ export class CaptionTrack {
   #take(segment) {
     let s = this.#segments.get(segment);
     if (!s) {
-      s = { room: '', roomAt: -Infinity, events: '', at: 0, final: false, finalAt: 0, cycle: 0 };
+      s = { room: '', roomAt: -Infinity, events: '', at: 0, final: false, finalAt: 0, cycle: 0, spoken: true };
       this.#segments.set(segment, s);
       this.#current = segment;
       while (this.#segments.size > 8) this.#segments.delete(this.#segments.keys().next().value);

@@ -1,5 +1,5 @@
 /** Captions over the picture: two lines at most, new words highlighted. */
-import { breakLines } from './caption-layout.js';
+import { Announcer, breakLines } from './caption-layout.js';
 
 export class Captions {
   #segment = '';
@@ -7,16 +7,16 @@ export class Captions {
   #rows = [];
   #measure = document.createElement('canvas').getContext('2d');
   #shown = '';
-  #announced = '';
+  #announcer = new Announcer();
   on = true;
 
   /**
    * @param {import('./state.js').State} state
    * @param {{box: HTMLElement, live: HTMLElement}} el box over the picture; live for screen readers
+   * @param {() => boolean} voice whether this page plays the voice
    */
-  constructor(state, el) {
-    this.state = state;
-    this.el = el;
+  constructor(state, el, voice) {
+    Object.assign(this, { state, el, voice });
     state.on('caption', () => this.draw());
     new ResizeObserver(() => {
       this.#shown = '';
@@ -43,6 +43,7 @@ export class Captions {
     if (c.segment !== this.#segment) {
       this.#segment = c.segment;
       this.#rows = [];
+      box.lang = this.state.language;
     }
     const style = getComputedStyle(box);
     this.#measure.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
@@ -80,10 +81,10 @@ export class Captions {
     }
   }
 
-  /** Screen readers get whole comments, as single words would stutter. */
   #announce(c) {
-    if (!c || !c.final || this.#announced === c.segment) return;
-    this.#announced = c.segment;
-    this.el.live.textContent = c.text;
+    const text = this.#announcer.next(c, { captions: this.on, voice: this.voice() });
+    if (!text) return;
+    this.el.live.lang = this.state.language;
+    this.el.live.textContent = text;
   }
 }

@@ -115,7 +115,10 @@ export class Comments {
     const text = this.state.current;
     const words = text || meanwhile(this.state.known);
     const { now } = this.el;
-    if (now.textContent !== words) now.textContent = words;
+    if (now.textContent !== words) {
+      now.textContent = words;
+      now.lang = text ? this.state.language : 'en';
+    }
     now.parentElement.classList.toggle('empty', !text);
   }
 
@@ -155,6 +158,7 @@ export class Comments {
     }
 
     const words = make('p', 'words', r.text);
+    words.lang = this.state.language;
     li.append(head, words);
 
     // The pictures of a dropped comment are not kept.

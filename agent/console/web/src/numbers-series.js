@@ -102,6 +102,14 @@ export function load(before, after, key) {
   return ((after[key] - before[key]) / ((after.at - before.at) / 1000)) * 100;
 }
 
+/** Why there is no graph of the load. @param {number} status of the last answer of /metrics; 0 before the first */
+export function noLoadWords(status) {
+  if (status === 401 || status === 403) {
+    return 'Load and GPU memory concern the whole program. A shared link does not show them; open the page with its own token.';
+  }
+  return status === 0 || status === 200 ? 'Collecting data.' : `The server answers ${status}.`;
+}
+
 /** "5.1 of 79.6 GiB"; "" when not known. @param {Reading | null} r */
 export function gpuMemory(r) {
   if (!r || !Number.isFinite(r.total)) return '';

@@ -1,6 +1,6 @@
 /** The numbers drawer: small graphs with units on every axis. */
 import { h } from './panel.js';
-import { frameAges, gpuMemory, gradeWords, load, reading, stages, steps, tokenRate } from './numbers-series.js';
+import { frameAges, gpuMemory, gradeWords, load, noLoadWords, reading, stages, steps, tokenRate } from './numbers-series.js';
 import { isComment } from './score-layout.js';
 import { Raw } from './raw.js';
 import { millis, seconds } from './words.js';
@@ -61,6 +61,7 @@ export class NumbersPanel {
   #tiles = h('dl', { class: 'tiles' });
   #grade = h('p', { class: 'grade', title: 'The comments of the last minute, judged by the truth of the generated picture.', hidden: true });
   #timer = 0;
+  #status = 0; // of the last answer of /metrics
   /** @type {import('./numbers-series.js').Reading | null} */
   #last = null;
   /** @type {{at: number, cpu: number, device: number}[]} */
@@ -98,7 +99,12 @@ export class NumbersPanel {
     if (this.panel.open !== 'numbers') return;
     try {
       const res = await fetch('/metrics', { cache: 'no-store', signal: AbortSignal.timeout(4000) });
-      if (res.ok) {
+      this.#status = res.status;
+      if (!res.ok) {
+        this.#last = null;
+        this.#loads = [];
+        this.draw();
+      } else {
         const text = await res.text();
         const now = reading(text, performance.now());
         this.#loads.push({ at: Date.now(), cpu: load(this.#last, now, 'cpu'), device: load(this.#last, now, 'device') });
@@ -213,7 +219,7 @@ export class NumbersPanel {
 
   #drawLoad() {
     const rows = this.#loads.filter((r) => Number.isFinite(r.cpu) || Number.isFinite(r.device));
-    if (rows.length < 2) return this.#none(this.#load, 'Collecting data.');
+    if (rows.length < 2) return this.#none(this.#load, noLoadWords(this.#status));
     const end = Date.now();
     const span = Math.max(20_000, end - rows[0].at);
     const values = rows.flatMap((r) => [r.cpu, r.device]).filter(Number.isFinite);

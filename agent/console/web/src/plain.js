@@ -37,6 +37,11 @@ export class Plain {
     return this.#context?.state === 'suspended' && this.on.wanted();
   }
 
+  /** Whether the voice plays here. */
+  get playing() {
+    return this.#context?.state === 'running' && this.on.wanted();
+  }
+
   start() {
     if (this.#run) return;
     this.#run = new AbortController();

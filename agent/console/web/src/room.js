@@ -99,6 +99,12 @@ export class Viewer {
     this.#watchPicture();
   }
 
+  /** Whether this page plays the voice. */
+  get audible() {
+    if (this.#muted || this.#volume === 0) return false;
+    return this.el.audio.srcObject ? !this.el.audio.paused : this.plain.playing;
+  }
+
   get joined() {
     return this.#room !== null;
   }

@@ -106,6 +106,11 @@ export class State extends EventTarget {
     this.#tell('caption');
   }
 
+  /** The language of comments, a BCP 47 tag. */
+  get language() {
+    return this.known.snapshot?.settings?.language ?? '';
+  }
+
   /** The words of the comment in progress; "" without one. */
   get current() {
     const c = this.captions.current(performance.now());

@@ -1,6 +1,6 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { CaptionTrack, breakLines, linger } from '../src/caption-layout.js';
+import { Announcer, CaptionTrack, breakLines, linger } from '../src/caption-layout.js';
 
 const chars = (s) => s.length;
 
@@ -38,6 +38,24 @@ test('the room has precedence, the events stand in', () => {
   assert.equal(t.current(1200).text, 'Red breaks down', 'the stream stalled');
   t.fromRoom('a', 'Red breaks down the left', false, 1300);
   assert.equal(t.current(1301).text, 'Red breaks down the left');
+});
+
+test('a screen reader says each comment once: not what the voice says, nor with captions off', () => {
+  const a = new Announcer();
+  const on = { captions: true, voice: false };
+  const heard = { captions: true, voice: true };
+  const caption = (segment, final, spoken = true) => ({ segment, text: `text ${segment}`, final, spoken });
+  assert.equal(a.next(null, on), '');
+  assert.equal(a.next(caption('a', false), on), '', 'not whole yet');
+  assert.equal(a.next(caption('a', true), on), 'text a');
+  assert.equal(a.next(caption('a', true), on), '', 'once');
+  assert.equal(a.next(caption('b', true), heard), '', 'the voice says it');
+  assert.equal(a.next(caption('b', true), on), '', 'and so it stays when the voice is muted afterwards');
+  assert.equal(a.next(caption('c', true, false), heard), 'text c', 'the voice does not say it');
+  assert.equal(a.next(caption('d', true), { captions: false, voice: false }), '');
+  const t = new CaptionTrack();
+  t.fromEvents({ ...event('e', 'Goal kick.', true), spoken: false }, 0);
+  assert.equal(a.next(t.current(1), heard), 'Goal kick.');
 });
 
 test('a finished caption stays long enough to be read, then goes', () => {

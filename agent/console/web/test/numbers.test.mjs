@@ -1,7 +1,7 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
-import { frameAges, gpuMemory, gradeWords, load, reading, stages, steps, tokenRate } from '../src/numbers-series.js';
+import { frameAges, gpuMemory, gradeWords, load, noLoadWords, reading, stages, steps, tokenRate } from '../src/numbers-series.js';
 
 test('axis steps are round and reach the top', () => {
   assert.deepEqual(steps(3), [0, 1, 2, 3]);
@@ -52,6 +52,14 @@ test('an engine without a device has no line of its own', async () => {
   assert.equal(load(before, after, 'cpu'), 25);
   assert.ok(Number.isNaN(load(before, after, 'device')));
   assert.equal(gpuMemory(after), '');
+});
+
+test('a shared link is told why it has no load', () => {
+  assert.equal(noLoadWords(0), 'Collecting data.');
+  assert.equal(noLoadWords(200), 'Collecting data.');
+  assert.match(noLoadWords(403), /A shared link does not show them; open the page with its own token/);
+  assert.match(noLoadWords(401), /shared link/);
+  assert.equal(noLoadWords(500), 'The server answers 500.');
 });
 
 test('a generated world grades the comments', () => {
