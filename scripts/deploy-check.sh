@@ -50,7 +50,7 @@ chart=$deploy/helm/touchline
 out=$bin/deploy-rendered
 rm -rf "$out"
 mkdir -p "$out"
-for values in "" minimal gpu full; do
+for values in "" minimal gpu full state; do
 	"$bin/helm" lint --strict --quiet --kube-version "$kubernetes.0" "$chart" ${values:+--values "$chart/ci/$values-values.yaml"}
 	rendered=$out/${values:-default}.yaml
 	"$bin/helm" template commentators "$chart" --namespace video --kube-version "$kubernetes.0" \
@@ -58,7 +58,7 @@ for values in "" minimal gpu full; do
 	"$py/kubernetes-validate" --kubernetes-version "$kubernetes" --strict --quiet "$rendered"
 done
 # The chart must refuse wrong values.
-for wrong in livekit.url=http://x gpu.enabled=true autoscaling.targetLoad=0.9 worker.slotz=1 livekit.existingSecret=; do
+for wrong in livekit.url=http://x gpu.enabled=true autoscaling.targetLoad=0.9 worker.slotz=1 livekit.existingSecret= state.claim=x; do
 	if "$bin/helm" template t "$chart" --kube-version "$kubernetes.0" --set "$wrong" >/dev/null 2>&1; then
 		say "the chart accepts $wrong"
 		exit 1

@@ -181,7 +181,7 @@ func counts(t *testing.T, b browser.Page, not uint32) uint32 {
 func commented(t *testing.T, b browser.Page, within time.Duration) {
 	t.Helper()
 	require.NoError(t, b.Until(within, `[...document.querySelectorAll('#list > li')].some((li) =>
-		li.querySelector('.words').textContent.length > 3 &&
+		li.querySelector('.words').textContent.length > 3 && li.querySelector('.words').lang !== '' &&
 		[...li.querySelectorAll('.thumb img')].some((i) => i.complete && i.naturalWidth > 0))`))
 }
 

@@ -37,6 +37,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $worker := dict "agent_name" .Values.livekit.agentName "deployment" .Values.livekit.deployment "slots" .Values.worker.slots
       "drain_timeout" (printf "%ds" (int .Values.worker.drainSeconds)) "full_cpu" .Values.worker.fullCPU
       "http" (printf ":%d" (int .Values.service.port)) }}
-{{- $ours := dict "agent" (dict "livekit" (dict "url" .Values.livekit.url) "worker" $worker) }}
+{{- $agent := dict "livekit" (dict "url" .Values.livekit.url) "worker" $worker }}
+{{- if .Values.state.claim }}
+{{- if or .Values.autoscaling.enabled (gt (int .Values.replicaCount) 1) }}
+{{- fail "state.claim: belongs to one worker; set replicaCount to 1 and autoscaling.enabled to false" }}
+{{- end }}
+{{- $_ := set $agent "state" (dict "path" "/var/lib/touchline/state") }}
+{{- end }}
+{{- $ours := dict "agent" $agent }}
 {{- toYaml (mergeOverwrite (deepCopy .Values.settings) $ours) }}
 {{- end }}
