@@ -27,10 +27,9 @@ var (
 type Set struct {
 	mu      sync.Mutex
 	rules   []*rule
-	last    int           // number of the last id
-	pending []agent.Alert // phases that Expire returns
-	tests   []agent.Alert // not cleared
-	unknown uint64
+	last    int                     // number of the last id
+	pending []agent.Alert           // phases that Expire returns
+	tests   []agent.Alert           // not cleared
 	changed func()                  // may be nil
 	accepts func(when string) error // may be nil
 }
@@ -248,13 +247,6 @@ func (s *Set) List(now time.Time) []agent.AlertRuleStatus {
 	return out
 }
 
-// Unknown returns the number of rules in answers that the look did not ask for.
-func (s *Set) Unknown() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.unknown
-}
-
 // Due returns the rules that a look which begins now should ask for, numbered from
 // 1, and counts their cadence from now. Critical rules come first.
 func (s *Set) Due(now time.Time) []agent.Rule {
@@ -308,9 +300,7 @@ func (s *Set) Answer(look agent.AlertLook) []agent.Alert {
 	defer s.mu.Unlock()
 	reasons := map[int]string{}
 	for _, f := range fired {
-		if !slices.ContainsFunc(look.Rules, func(r agent.Rule) bool { return r.Number == f.Rule }) {
-			s.unknown++
-		} else if _, twice := reasons[f.Rule]; !twice {
+		if _, twice := reasons[f.Rule]; !twice {
 			reasons[f.Rule] = f.Reason
 		}
 	}

@@ -396,9 +396,6 @@ func (q *Queue) Next(ctx context.Context) (Message, error) {
 	}
 }
 
-// Try returns the oldest message, if there is one.
-func (q *Queue) Try() (Message, bool) { return q.take(time.Now()) }
-
 func (q *Queue) take(now time.Time) (m Message, ok bool) {
 	q.mu.Lock()
 	old := 0

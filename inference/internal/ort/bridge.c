@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 void *tl_open(const char *path, const char **why) {
@@ -180,12 +179,6 @@ const char *tl_cuda_bind(tl_cuda *c, void *runtime, void *driver) {
       {(void **)&c->copy_rows, "cudaMemcpy2DAsync"},
       {(void **)&c->set, "cudaMemsetAsync"},
       {(void **)&c->mem_info, "cudaMemGetInfo"},
-      {(void **)&c->event_create, "cudaEventCreateWithFlags"},
-      {(void **)&c->event_record, "cudaEventRecord"},
-      {(void **)&c->event_sync, "cudaEventSynchronize"},
-      {(void **)&c->event_query, "cudaEventQuery"},
-      {(void **)&c->event_elapsed, "cudaEventElapsedTime"},
-      {(void **)&c->event_destroy, "cudaEventDestroy"},
       {(void **)&c->end_capture, "cudaStreamEndCapture"},
       {(void **)&c->graph_destroy, "cudaGraphDestroy"},
       {(void **)&c->last_error, "cudaGetLastError"},
@@ -327,62 +320,6 @@ int tl_set(const tl_cuda *c, int device, uintptr_t dst, int value, size_t n, uin
   }
   ON(device);
   return c->set((void *)dst, value, n, (void *)stream);
-}
-
-int tl_event_create(const tl_cuda *c, int device, tl_event *e) {
-  e->cuda = NULL;
-  e->seconds = 0;
-  if (!c) return 0;
-  ON(device);
-  return c->event_create(&e->cuda, 0);
-}
-
-int tl_event_record(const tl_cuda *c, int device, tl_event *e, uintptr_t stream) {
-  if (!c) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    e->seconds = (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-    return 0;
-  }
-  ON(device);
-  return c->event_record(e->cuda, (void *)stream);
-}
-
-int tl_event_wait(const tl_cuda *c, int device, tl_event *e) {
-  if (!c) return 0;
-  ON(device);
-  return c->event_sync(e->cuda);
-}
-
-int tl_event_done(const tl_cuda *c, int device, tl_event *e, int *done) {
-  *done = 1;
-  if (!c) return 0;
-  ON(device);
-  int code = c->event_query(e->cuda);
-  if (code == 600) {  // cudaErrorNotReady: an answer, not an error
-    *done = 0;
-    c->last_error();
-    return 0;
-  }
-  return code;
-}
-
-int tl_event_elapsed(const tl_cuda *c, int device, const tl_event *from, const tl_event *to, double *seconds) {
-  if (!c) {
-    *seconds = to->seconds - from->seconds;
-    return 0;
-  }
-  float ms = 0;
-  ON(device);
-  int e = c->event_elapsed(&ms, from->cuda, to->cuda);
-  *seconds = ms * 1e-3;
-  return e;
-}
-
-int tl_event_destroy(const tl_cuda *c, int device, tl_event *e) {
-  if (!c) return 0;
-  ON(device);
-  return c->event_destroy(e->cuda);
 }
 
 uintptr_t tl_malloc(size_t n) {

@@ -90,12 +90,6 @@ typedef struct tl_cuda {
   int (*copy_rows)(void *, size_t, const void *, size_t, size_t, size_t, int, void *);
   int (*set)(void *, int, size_t, void *);
   int (*mem_info)(size_t *, size_t *);
-  int (*event_create)(void **, unsigned);
-  int (*event_record)(void *, void *);
-  int (*event_sync)(void *);
-  int (*event_query)(void *);
-  int (*event_elapsed)(float *, void *, void *);
-  int (*event_destroy)(void *);
   int (*end_capture)(void *, void **);
   int (*graph_destroy)(void *);
   int (*last_error)(void);
@@ -130,18 +124,6 @@ int tl_copy_rows(const tl_cuda *c, int device, uintptr_t dst, size_t dst_step, u
 int tl_copy_in(const tl_cuda *c, int device, uintptr_t dst, const void *src, size_t n, uintptr_t stream);
 int tl_copy_out(const tl_cuda *c, int device, void *dst, uintptr_t src, size_t n, uintptr_t stream);
 int tl_set(const tl_cuda *c, int device, uintptr_t dst, int value, size_t n, uintptr_t stream);
-
-// Events: on the CPU a time stamp.
-typedef struct tl_event {
-  void *cuda;
-  double seconds;
-} tl_event;
-int tl_event_create(const tl_cuda *c, int device, tl_event *e);
-int tl_event_record(const tl_cuda *c, int device, tl_event *e, uintptr_t stream);
-int tl_event_wait(const tl_cuda *c, int device, tl_event *e);
-int tl_event_done(const tl_cuda *c, int device, tl_event *e, int *done);
-int tl_event_elapsed(const tl_cuda *c, int device, const tl_event *from, const tl_event *to, double *seconds);
-int tl_event_destroy(const tl_cuda *c, int device, tl_event *e);
 
 // ---- the CPU's memory ----
 

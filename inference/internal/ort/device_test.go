@@ -169,38 +169,6 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-func TestEvents(t *testing.T) {
-	for _, kind := range devices(t) {
-		t.Run(kind.String(), func(t *testing.T) {
-			_, d := open(t, kind)
-			const n = 64 << 20
-			m, err := d.Malloc(n)
-			require.NoError(t, err)
-			defer func() { require.NoError(t, m.Close()) }()
-			from, err := d.NewEvent()
-			require.NoError(t, err)
-			to, err := d.NewEvent()
-			require.NoError(t, err)
-			require.NoError(t, from.Record())
-			require.NoError(t, d.Memset(m.At(0), 1, n))
-			require.NoError(t, to.Record())
-			require.NoError(t, to.Wait())
-			done, err := to.Done()
-			require.NoError(t, err)
-			require.True(t, done)
-			took, err := to.Since(from)
-			require.NoError(t, err)
-			require.Positive(t, took)
-			t.Logf("filling %d MiB took %v", n>>20, took)
-			require.NoError(t, from.Close())
-			require.NoError(t, to.Close())
-			require.ErrorIs(t, to.Record(), ort.ErrClosed)
-			_, err = to.Since(from)
-			require.ErrorIs(t, err, ort.ErrClosed)
-		})
-	}
-}
-
 func TestTensors(t *testing.T) {
 	for _, kind := range devices(t) {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -294,7 +262,6 @@ func TestDeviceThatIsClosed(t *testing.T) {
 			for name, use := range map[string]func() error{
 				"malloc":      func() error { _, err := d.Malloc(1); return err },
 				"memory info": func() error { _, _, err := d.MemInfo(); return err },
-				"event":       func() error { _, err := d.NewEvent(); return err },
 				"session":     func() error { _, err := r.NewSession(model, d, ort.SessionOptions{}); return err },
 				"synchronize": d.Synchronize,
 				"copy in":     func() error { return d.CopyIn(m.At(0), make([]byte, 1)) },

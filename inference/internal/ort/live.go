@@ -12,7 +12,6 @@ const (
 	kindSession
 	kindBinding
 	kindRunOptions
-	kindEvent
 	kinds
 )
 
@@ -21,14 +20,14 @@ var live [kinds]atomic.Int64 //nolint:gochecknoglobals // native handles are cou
 
 // Handles counts native handles by kind.
 type Handles struct {
-	Runtimes, Devices, Memories, Tensors, Sessions, Bindings, RunOptions, Events int64
+	Runtimes, Devices, Memories, Tensors, Sessions, Bindings, RunOptions int64
 }
 
 // Live returns the open handles of the process, including closed ones that another handle still needs.
 func Live() Handles {
 	n := func(k kind) int64 { return live[k].Load() }
 	return Handles{
-		n(kindRuntime), n(kindDevice), n(kindMemory), n(kindTensor), n(kindSession), n(kindBinding), n(kindRunOptions), n(kindEvent),
+		n(kindRuntime), n(kindDevice), n(kindMemory), n(kindTensor), n(kindSession), n(kindBinding), n(kindRunOptions),
 	}
 }
 
