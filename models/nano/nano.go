@@ -73,13 +73,16 @@ const (
 	Stride      = 3
 )
 
-// Cache returns the folder for Bundle: in the user's cache, or in that of temporary files for a service without a home.
+// Cache returns the folder for Bundle: in the user's cache, or in that of temporary files where there is no home, or none that can
+// be written.
 func Cache() string {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		cache = os.TempDir()
+	if cache, err := os.UserCacheDir(); err == nil {
+		cache = filepath.Join(cache, "touchline")
+		if os.MkdirAll(cache, 0o755) == nil { //nolint:gosec // a cache holds no secrets
+			return cache
+		}
 	}
-	return filepath.Join(cache, "touchline")
+	return filepath.Join(os.TempDir(), "touchline")
 }
 
 // Bundle returns the folder of nano's bundle for the CPU (fp32), below the cache folder. The first call of a version

@@ -41,6 +41,21 @@ func TestBundle(t *testing.T) {
 }
 
 // Two processes may convert at once; a folder that cannot be written is named.
+// TestCache: a home that does not exist and cannot be made leaves the folder of temporary files.
+func TestCache(t *testing.T) {
+	home, temp := t.TempDir(), t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", filepath.Join(home, "new"))
+	require.Equal(t, filepath.Join(home, "new", ".cache", "touchline"), nano.Cache())
+	file := filepath.Join(home, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	t.Setenv("HOME", file)
+	require.Equal(t, filepath.Join(temp, "touchline"), nano.Cache())
+	t.Setenv("HOME", "")
+	require.Equal(t, filepath.Join(temp, "touchline"), nano.Cache())
+}
+
 func TestBundleFailures(t *testing.T) {
 	cache := t.TempDir()
 	errs := make(chan error)
