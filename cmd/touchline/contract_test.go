@@ -130,6 +130,7 @@ func scrubbed(text string) string {
 	for _, r := range [][2]string{
 		{`(?m)^(ok|missing)( +)(codec program|codecs|voice|page|ffmpeg)\b.*$`, "       $3"},
 		{`(?m)^optional (ffmpeg|page):.*$`, "       $1"},
+		{`in one of \S+/runtime, `, "in one of PROGRAM/runtime, "},
 	} {
 		text = regexp.MustCompile(r[0]).ReplaceAllString(text, r[1])
 	}
