@@ -10,7 +10,7 @@ WEB     := agent/console/web
 WEB_SRC := $(shell find $(WEB) -path $(WEB)/node_modules -prune -o -path $(WEB)/dist -prune -o -type f -print 2>/dev/null)
 # With the embedded files: settings, words, nano, Korean words.
 GO_SRC  := $(shell find . -name '*.go' -not -path '*/node_modules/*') $(shell find configs models/nano/checkpoint -type f ! -name '*.go') \
-	$(wildcard media/toyworld/claims/words/* models/nano/train/words/*.txt inference/qwen3asr/*.gz)
+	$(wildcard worlds/claims/words/* worlds/train/words/*.txt inference/qwen3asr/*.gz)
 LINT_VERSION := v2.15.0
 
 .PHONY: help
@@ -86,12 +86,12 @@ nano: ## train the small model anew, on a machine with an NVIDIA GPU and PyTorch
 
 .PHONY: nano-golden
 nano-golden: ## record the answers of nano that `models check` compares, after every training; needs PyTorch (PYTHON, default python3)
-	$(or $(PYTHON),python3) models/nano/train/golden.py
+	$(or $(PYTHON),python3) worlds/train/golden.py
 
 .PHONY: nano-awq
 nano-awq: ## nano as an AWQ checkpoint in bin/nano-awq, for truth; needs PyTorch
 	rm -rf bin/nano-awq
-	$(or $(PYTHON),python3) models/nano/train/awq.py bin/nano-awq
+	$(or $(PYTHON),python3) worlds/train/awq.py bin/nano-awq
 
 .PHONY: models
 models: bin/touchline-model ## the model commands alone, for a machine with a GPU and little else

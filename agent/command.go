@@ -122,7 +122,7 @@ func SpokenOrders() []string {
 	return out
 }
 
-// knownOrders are wordings that nano was trained on (models/nano/train/words) and that the page offers (console/web/src/ask-words.js).
+// knownOrders are wordings that nano was trained on (worlds/train/words) and that the page offers (console/web/src/ask-words.js).
 const knownOrders = `only tell me about goals
 tell me the score every minute
 tell me the score

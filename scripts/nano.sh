@@ -11,8 +11,8 @@ render=${RENDER:-$work/render}
 EXAMPLES=${EXAMPLES:-$work/examples}
 export EXAMPLES
 mkdir -p "$work"
-[ -x "$render" ] || CGO_ENABLED=0 go build -o "$render" ./models/nano/render
-[ -x "$EXAMPLES" ] || CGO_ENABLED=0 go build -o "$EXAMPLES" ./models/nano/examples
+[ -x "$render" ] || CGO_ENABLED=0 go build -o "$render" ./worlds/render
+[ -x "$EXAMPLES" ] || CGO_ENABLED=0 go build -o "$EXAMPLES" ./worlds/examples
 
 # Films: half of them show another clock and score every two seconds, a quarter is drawn at full size. In half of them more happens. Those of the yard are
 # shorter and of its first ten minutes: later, a parcel nearly always lies at the door. Of most films only every third picture is drawn, as far apart as the
@@ -41,11 +41,11 @@ yard() { # folder, more arguments
 }
 
 train() {
-	python3 models/nano/train/train.py --data "$work/truth" --pixels "$work/pictures" --out "$work/checkpoint" \
+	python3 worlds/train/train.py --data "$work/truth" --pixels "$work/pictures" --out "$work/checkpoint" \
 		--tokenizer "$work/tokenizer.json" --seconds "${SECONDS_OF_TRAINING:-1100}" --first-stage 0.16 --workers 14 "$@"
 }
 
-[ -e "$work/tokenizer.json" ] || python3 models/nano/train/tokenizer.py 2304 "$work/tokenizer.json"
+[ -e "$work/tokenizer.json" ] || python3 worlds/train/tokenizer.py 2304 "$work/tokenizer.json"
 if [ ! -e "$work/drawn" ]; then
 	match "$work/truth" -pixels=false
 	yard "$work/truth" -pixels=false

@@ -8,10 +8,10 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/camera"
-	"touchline/media/toyworld"
-	"touchline/media/toyworld/claims"
-	"touchline/media/toyworld/match"
-	"touchline/media/toyworld/yard"
+	"touchline/worlds"
+	"touchline/worlds/claims"
+	"touchline/worlds/match"
+	"touchline/worlds/yard"
 )
 
 const (

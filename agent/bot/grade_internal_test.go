@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
-	"touchline/media/toyworld"
-	"touchline/media/toyworld/match"
+	"touchline/worlds"
+	"touchline/worlds/match"
 )
 
 // graded is a grader of a world that began at a moment.

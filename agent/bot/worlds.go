@@ -7,7 +7,7 @@ import (
 
 	"touchline/agent"
 	"touchline/media"
-	"touchline/media/toyworld"
+	"touchline/worlds"
 )
 
 // worlds lists the generated worlds that the built-in camera can show.

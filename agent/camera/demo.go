@@ -16,7 +16,7 @@ import (
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/sound"
-	"touchline/media/toyworld"
+	"touchline/worlds"
 )
 
 // DemoOptions of a Demo.

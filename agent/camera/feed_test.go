@@ -27,7 +27,7 @@ import (
 	"touchline/media/source"
 	"touchline/media/source/catalog"
 	"touchline/media/source/rtsp/rtsptest"
-	"touchline/media/toyworld"
+	"touchline/worlds"
 )
 
 // programPath is where TestMain built touchline-codec from the present sources.

@@ -21,7 +21,7 @@ import (
 	"touchline/internal/e2e/whipclient"
 	"touchline/internal/quantile"
 	"touchline/media"
-	"touchline/media/toyworld"
+	"touchline/worlds"
 )
 
 // The replayed senders: 720p30 at 2 Mbit/s with a key frame each second.

@@ -25,9 +25,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent/room"
-	"touchline/cmd/internal/truth"
 	"touchline/configs"
 	"touchline/inference/minicpmo/minicpmotest"
+	"touchline/worlds/judge"
 )
 
 type cli struct {

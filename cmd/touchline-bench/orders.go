@@ -21,7 +21,7 @@ import (
 	"touchline/internal/resample"
 	"touchline/internal/rescue"
 	"touchline/media"
-	"touchline/media/toyworld"
+	"touchline/worlds"
 )
 
 // ordersCmd measures the recognizer of orders.

@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"touchline/cmd/internal/truth"
+	"touchline/worlds/judge"
 )
 
 // judged runs the command and reads its figures.

@@ -12,7 +12,7 @@ import (
 	"os/exec"
 	"strconv"
 
-	"touchline/media/toyworld"
+	"touchline/worlds"
 )
 
 type worldCmd struct {

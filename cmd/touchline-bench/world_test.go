@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/media/toyworld"
+	"touchline/worlds"
 )
 
 // TestWorld writes a film, and reads back its pictures and their records.

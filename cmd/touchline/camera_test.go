@@ -28,7 +28,7 @@ import (
 	"touchline/configs"
 	"touchline/internal/e2e/browser"
 	"touchline/internal/redact"
-	"touchline/media/toyworld"
+	"touchline/worlds"
 )
 
 // The clip of the test camera. From this size on browsers send three spatial

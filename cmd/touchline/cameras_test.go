@@ -32,7 +32,7 @@ import (
 	"touchline/internal/e2e/mediamtx"
 	"touchline/internal/e2e/whipclient"
 	"touchline/media"
-	"touchline/media/toyworld"
+	"touchline/worlds"
 )
 
 // The clip that cameras of all kinds play.

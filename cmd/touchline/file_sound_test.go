@@ -21,7 +21,7 @@ import (
 	"touchline/agent/room"
 	"touchline/internal/e2e/browser"
 	"touchline/internal/e2e/stage"
-	"touchline/media/toyworld"
+	"touchline/worlds"
 )
 
 // meter measures the tone of an audio element before its volume.

@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
-	"touchline/media/toyworld"
-	"touchline/media/toyworld/match"
+	"touchline/worlds"
+	"touchline/worlds/match"
 )
 
 // TestNano runs the demo as a stranger does: nano watches a minute of the match through a real room, and calls its goals

@@ -20,7 +20,7 @@ import (
 
 	"touchline/internal/e2e/browser"
 	"touchline/media"
-	"touchline/media/toyworld"
+	"touchline/worlds"
 )
 
 // Timeouts, generous for a busy machine.

@@ -24,7 +24,7 @@ import (
 
 	"touchline/internal/e2e/browser"
 	"touchline/internal/e2e/mediamtx"
-	"touchline/media/toyworld"
+	"touchline/worlds"
 )
 
 // hum is the pitch of the camera's sound in TestWHEP, in Hz, above any voice. humLevel is an eighth of full scale, in dB.

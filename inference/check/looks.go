@@ -13,8 +13,8 @@ import (
 	"touchline/inference"
 	"touchline/inference/minicpmo"
 	"touchline/inference/tokenizer"
-	"touchline/media/toyworld"
 	"touchline/models"
+	"touchline/worlds"
 )
 
 // boundLooks is the share of looks that may get another text than in float32: rounded weights flip close decisions.

@@ -18,8 +18,8 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/scene"
-	"touchline/media/toyworld"
-	"touchline/media/toyworld/match"
+	"touchline/worlds"
+	"touchline/worlds/match"
 )
 
 // The pictures are encoded at a low rate, decoded, sampled at 5 a second and

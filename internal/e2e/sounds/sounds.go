@@ -15,7 +15,7 @@ import (
 	"touchline/inference"
 	"touchline/internal/resample"
 	"touchline/internal/wav"
-	"touchline/media/toyworld/match"
+	"touchline/worlds/match"
 )
 
 // Crowd is the sound of the generated match.

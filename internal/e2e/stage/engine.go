@@ -12,7 +12,7 @@ import (
 
 	"touchline/inference"
 	"touchline/media"
-	"touchline/media/toyworld"
+	"touchline/worlds"
 )
 
 // Engine is a model with a random latency: it answers each prompt with a different sentence and records the frame

@@ -11,7 +11,7 @@ import (
 	"touchline/agent/room"
 	"touchline/media"
 	"touchline/media/codec"
-	"touchline/media/toyworld"
+	"touchline/worlds"
 )
 
 // Clip is some seconds of an encoded match, sent in a loop: a camera that takes next to no CPU.

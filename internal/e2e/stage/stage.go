@@ -24,7 +24,7 @@ import (
 	"touchline/internal/e2e/netfault"
 	"touchline/internal/rescue"
 	"touchline/media"
-	"touchline/media/toyworld"
+	"touchline/worlds"
 )
 
 // Options of a Stage.

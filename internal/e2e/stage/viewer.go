@@ -26,7 +26,7 @@ import (
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/ingest"
-	"touchline/media/toyworld"
+	"touchline/worlds"
 )
 
 // Speech begins with the first 10 ms over -40 dBFS after 300 ms below it, and ends with the last 10 ms over it.

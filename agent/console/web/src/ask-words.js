@@ -7,7 +7,7 @@
  * @property {string[]} questions
  */
 
-// The wordings are among those that nano was trained on (models/nano/train/words); other engines understand them as well.
+// The wordings are among those that nano was trained on (worlds/train/words); other engines understand them as well.
 
 /** @param {string} [team] a team of the match */
 const match = (team) => ({

@@ -21,7 +21,7 @@ test('the list fits the engine and the picture', () => {
 // The words of nano's training: (a|b) is either, {T} a team, {c} a colour.
 const SLOTS = { T: '[A-Z][a-z]+', t: '[a-z]+', n: '[a-z]+', N: '[0-9]+', c: '[a-z]+', s: '[a-z]+' };
 function trained(world, lang) {
-  const lines = readFileSync(new URL(`../../../../models/nano/train/words/orders.${world}.${lang}.txt`, import.meta.url), 'utf8').split('\n');
+  const lines = readFileSync(new URL(`../../../../worlds/train/words/orders.${world}.${lang}.txt`, import.meta.url), 'utf8').split('\n');
   const patterns = [];
   let held = false;
   for (const line of lines) {

@@ -1,0 +1,131 @@
+package claims
+
+import (
+	"time"
+
+	"touchline/worlds"
+)
+
+// Tolerances of the judge; see the package's documentation.
+const (
+	eventFor = 8 * time.Second  // after an event, for which it may be told
+	goalFor  = 20 * time.Second // the same for a goal
+	ahead    = 500 * time.Millisecond
+	longer   = 3 * time.Second // ahead of events that show before they begin
+	around   = 500 * time.Millisecond
+	step     = 125 * time.Millisecond // between the moments at which a state is looked at
+)
+
+// Film is the truth of a world over time. A toyworld.World is one.
+type Film interface {
+	// Truth returns what the picture of a moment shows.
+	Truth(at time.Duration) toyworld.Truth
+	// Events lists what begins from one moment (included) to another (not included).
+	Events(from, to time.Duration) []toyworld.Event
+}
+
+// Verdict is the judgement of one claim.
+type Verdict struct {
+	Claim Claim
+	// True: the claim holds. Judged: it can be judged at all; a refusal cannot.
+	True, Judged bool
+	// Events are those that the claim rightly tells of, the newest last.
+	Events []toyworld.Event
+}
+
+// Judge compares the claims of a comment with the truth around the newest picture of its look.
+func Judge(all []Claim, film Film, at time.Duration) []Verdict {
+	m := &moment{film: film, at: at, now: film.Truth(at)}
+	for t := max(0, at-around); t <= at+around; t += step {
+		m.near = append(m.near, film.Truth(t))
+	}
+	out := make([]Verdict, 0, len(all))
+	for _, c := range all {
+		out = append(out, m.judge(c))
+	}
+	return out
+}
+
+// moment is the truth around a picture.
+type moment struct {
+	film Film
+	at   time.Duration
+	now  toyworld.Truth
+	near []toyworld.Truth // within the tolerance of states, now included
+}
+
+func (m *moment) judge(c Claim) Verdict {
+	v := Verdict{Claim: c, Judged: true}
+	switch c.Kind {
+	case Cannot, Someone:
+		v.Judged, v.True = false, true
+		return v
+	case Stranger, Dark, Never:
+		v.True = c.Kind == Never && c.Not
+		return v
+	}
+	if m.now.Match != nil {
+		v.Events = m.told(func(e toyworld.Event) bool { return m.tellsMatch(c, e) }, m.span(c.Kind))
+		v.True = len(v.Events) > 0 || m.any(func(t toyworld.Truth) bool { return m.holdsMatch(c, t) })
+	} else {
+		v.Events = m.told(func(e toyworld.Event) bool { return m.tellsYard(c, e) }, m.span(c.Kind))
+		v.True = len(v.Events) > 0 || m.any(func(t toyworld.Truth) bool { return m.holdsYard(c, t) })
+	}
+	if c.Not {
+		v.True, v.Events = !v.True, nil
+		if isState(c.Kind) {
+			v.True = m.any(func(t toyworld.Truth) bool { return !m.holds(c, t) })
+		}
+	}
+	return v
+}
+
+func (m *moment) holds(c Claim, t toyworld.Truth) bool {
+	if t.Match != nil {
+		return m.holdsMatch(c, t)
+	}
+	return m.holdsYard(c, t)
+}
+
+// any reports whether something is true at any moment near the picture.
+func (m *moment) any(holds func(toyworld.Truth) bool) bool {
+	for _, t := range m.near {
+		if holds(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// span is how long before and after the picture an event of a kind of claim may begin.
+func (m *moment) span(k Kind) (out [2]time.Duration) {
+	switch k {
+	case Goal, Joy:
+		return [2]time.Duration{goalFor, ahead}
+	case Dusk, Dawn:
+		return [2]time.Duration{twilightFor, ahead}
+	case Leave, CarLeave, ParcelLeft, ParcelTaken, KickOff:
+		return [2]time.Duration{eventFor, longer}
+	}
+	return [2]time.Duration{eventFor, ahead}
+}
+
+// told lists the events of a span that fit.
+func (m *moment) told(fits func(toyworld.Event) bool, span [2]time.Duration) (out []toyworld.Event) {
+	for _, e := range m.film.Events(max(0, m.at-span[0]), m.at+span[1]+1) {
+		if fits(e) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// isState reports whether a kind is about a state alone, which the opposite of it may hold beside for a moment.
+func isState(k Kind) bool {
+	switch k {
+	case Ball, Score, Lead, Level, Person, People, Empty, Car, Cars, ParcelThere, ParcelNone, Carries, Animal, Rain, Dry, LampLit, NoLit,
+		Night, Day:
+		return true
+	}
+	return false
+}

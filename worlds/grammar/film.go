@@ -1,0 +1,67 @@
+package grammar
+
+import (
+	"slices"
+
+	"touchline/worlds"
+)
+
+// Film is the pictures of a seed in order, FPS a second.
+type Film struct {
+	World World
+	Facts []Fact
+
+	moments []moment
+}
+
+// moment is where something rare shows.
+type moment struct {
+	kind string
+	at   []int
+}
+
+// Of the windows in which rare moments are looked for.
+const (
+	momentPictures = 4
+	momentStep     = 3
+)
+
+// NewFilm reads a film from its records.
+func NewFilm(w World, records []toyworld.Truth) *Film {
+	f := &Film{World: w, Facts: w.facts(records)}
+	for i := momentStep * (momentPictures - 1); i < len(f.Facts); i++ {
+		for _, kind := range w.moments(f.Window(i, momentPictures, momentStep)) {
+			f.note(kind, i)
+		}
+	}
+	return f
+}
+
+func (f *Film) note(kind string, i int) {
+	k := slices.IndexFunc(f.moments, func(m moment) bool { return m.kind == kind })
+	if k < 0 {
+		k = len(f.moments)
+		f.moments = append(f.moments, moment{kind: kind})
+	}
+	f.moments[k].at = append(f.moments[k].at, i)
+}
+
+// Points returns where things are in each picture of a film.
+func Points(w World, records []toyworld.Truth) [][]Point { return w.points(records) }
+
+// Window is the pictures up to i, step apart.
+func (f *Film) Window(i, pictures, step int) Window {
+	out := make(Window, pictures)
+	for j := range out {
+		out[j] = &f.Facts[i-step*(pictures-1-j)]
+	}
+	return out
+}
+
+// Pick draws a picture from lo on: mostly any, so that what is rare is learnt as rare, but not so rare that it is not learnt.
+func (f *Film) Pick(d Dice, lo int) int {
+	if len(f.moments) > 0 && d.chance(f.World.orders().momentShare) {
+		return max(lo, Pick(d, Pick(d, f.moments).at))
+	}
+	return d.from(lo, len(f.Facts))
+}

@@ -1,0 +1,240 @@
+package grammar
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"touchline/worlds/yard"
+)
+
+// showing lists the events that show in a window, oldest first.
+func showing(w Window) []*News {
+	var out []*News
+	now := w.now()
+	for _, e := range now.events {
+		if s, age := shows(e.Kind), now.t-e.at; s.from <= age && age <= s.to && visible(w, e) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// visible reports whether a window shows an event of its time.
+func visible(w Window, e *News) bool {
+	now, first, id := w.now(), w.first(), e.key.id()
+	switch {
+	case strings.HasPrefix(e.Kind, "parcel"):
+		return now.person(id) != nil
+	case strings.HasPrefix(e.Kind, "arrive"):
+		still := 2.0 // for which standing is a part of coming
+		if e.Kind == "arrive_car" {
+			still = 4
+		}
+		p := now.person(id)
+		return p != nil && (p.Doing != "standing" || now.t-e.at < still)
+	case strings.HasPrefix(e.Kind, "leave"):
+		return leaving(w, e)
+	case e.Kind == "car_arrive":
+		return now.car(id) == "arriving"
+	case e.Kind == "car_leave":
+		return now.car(id) == "leaving"
+	case e.Kind == "dog", e.Kind == "cat":
+		return slices.ContainsFunc(now.animals, func(a yard.Animal) bool { return a.ID == id })
+	case e.Kind == "lamp_on": // it warms up for 3 s
+		return now.lamp == "on" && (first.lamp != "on" || first.t-e.at < 2.8 || 0.2 < now.light && now.light < 0.5)
+	case e.Kind == "lamp_fails": // it flickers for 2.5 s
+		return now.lamp == "broken" && (first.lamp == "on" || first.t-e.at < 2.3)
+	}
+	return e.Kind != "rain_start" || now.rain
+}
+
+// slowly reports whether an event goes on for half a minute.
+func slowly(kind string) bool { return kind == "dusk" || kind == "dawn" }
+
+// lingers reports whether an event that no longer shows as one may still be told: twilight goes on, and a lamp is not as one of the last
+// comments said.
+func lingers(now *Fact, e *News, known []told) bool {
+	age := now.t - e.at
+	said := func(kinds ...string) bool {
+		return slices.ContainsFunc(known, func(t told) bool { return slices.Contains(kinds, t.kind) })
+	}
+	switch e.Kind {
+	case "dusk", "dawn":
+		return shows(e.Kind).to < age && age <= twilightFor && now.twilight == 1+one(e.Kind == "dawn")
+	case "lamp_on":
+		return 0.3 < age && age < 7.5 && now.lamp == "on" && said("lamp_fails", "lamp_is_off")
+	case "lamp_fails":
+		return 0.3 < age && age < 7.5 && now.lamp == "broken" && said("lamp_on", "lamp_is_on")
+	}
+	return false
+}
+
+// leaving reports whether a window shows a person who leaves.
+func leaving(w Window, e *News) bool {
+	now, id := w.now(), e.key.id()
+	if now.t <= e.at && now.person(id) == nil {
+		return false
+	}
+	if e.Kind == "leave_car" && now.t < e.at+0.1 { // standing beside a car: a person that came to it gets in
+		if p := w.first().person(id); p == nil || p.Doing != "going" {
+			return false
+		}
+	}
+	return slices.ContainsFunc(w, func(f *Fact) bool { return f.person(id) != nil })
+}
+
+// untold lists the events that the last comments have not told, the one that ends first first: those that show in a window, the
+// departures of persons in those comments, and what lingers. A person in those comments needs no arrival.
+func untold(w Window, last *News) []*News {
+	now := w.now()
+	var known []told
+	if last != nil {
+		known = last.known
+	}
+	named := func(e *News) bool {
+		return slices.ContainsFunc(known, func(t told) bool { return t.key == e.key && namesPerson(t.kind) })
+	}
+	out := showing(w)
+	for _, e := range now.events {
+		age := now.t - e.at
+		gone := strings.HasPrefix(e.Kind, "leave") && 0 < age && age < missed && named(e)
+		if (gone || lingers(now, e, known)) && !slices.Contains(out, e) {
+			out = append(out, e)
+		}
+	}
+	out = slices.DeleteFunc(out, func(e *News) bool {
+		return slices.Contains(known, e.told()) || strings.HasPrefix(e.Kind, "arrive") && named(e)
+	})
+	slices.SortStableFunc(out, func(a, b *News) int { return cmp.Compare(a.at+due(a.Kind), b.at+due(b.Kind)) })
+	return out
+}
+
+// due is for how long after it begins an event of a kind surely shows, in seconds.
+func due(kind string) float64 {
+	switch {
+	case kind == "car_arrive":
+		return 4 // then a short way is driven
+	case slowly(kind):
+		return twilightFor
+	}
+	return shows(kind).to
+}
+
+// pair is the first event; one of a person takes another person's along, which would be gone before the next comment.
+func pair(events []*News) *News {
+	if len(events) == 0 || !isPerson(events[0].Kind) {
+		return firstOf(events)
+	}
+	n := *events[0]
+	for _, e := range events[1:] {
+		if isPerson(e.Kind) && e.key != n.key {
+			n.also = e
+			break
+		}
+	}
+	return &n
+}
+
+func firstOf(events []*News) *News {
+	if len(events) == 0 {
+		return nil
+	}
+	return events[0]
+}
+
+func (*yardWorld) tell(d Dice, w Window, last *News, age float64) *News {
+	now := w.now()
+	if n := pair(untold(w, last)); n != nil {
+		return n
+	}
+	if n := overlooked(now, last); n != nil {
+		return n
+	}
+	// What is said must be likelier than silence, or sampling never says it: so it depends on what shows, and on the age of the last comment.
+	pause := 4.0
+	if len(now.people) > 1 {
+		pause = 8 // then events follow each other
+	}
+	if last != nil && age < pause {
+		return nil
+	}
+	if n := doing(now); n != nil {
+		if last.is(n) {
+			return nil
+		}
+		return n
+	}
+	if len(now.people)+len(now.animals) > 0 || last != nil && age < 11 {
+		return nil
+	}
+	return filler(d, now)
+}
+
+// overlooked tells of traces of events that the last comments left out: the lamp is off, or a parcel was brought.
+func overlooked(now *Fact, last *News) *News {
+	said := func(kinds ...string) bool {
+		return last != nil && slices.ContainsFunc(last.known, func(t told) bool { return slices.Contains(kinds, t.kind) })
+	}
+	n := &News{key: quiet(), at: now.t - 0.5}
+	switch {
+	case now.lamp == "broken" && now.light < 0.5 && !said("lamp_fails", "lamp_is_off"):
+		return n.as("lamp_is_off")
+	case now.parcels > 0 && len(now.people) == 0 && said("arrive_parcel") && !said("parcel_left", "empty_parcel"):
+		return n.as("empty_parcel")
+	}
+	return nil
+}
+
+// doing tells what the newest person in the picture does.
+func doing(now *Fact) *News {
+	newest := slices.SortedFunc(slices.Values(now.people), func(a, b yard.Person) int { return b.ID - a.ID })
+	for _, p := range newest {
+		if kind := doingKind(p); kind != "" {
+			return &News{Kind: kind, key: keyOf(p.ID), at: now.t - 0.5, coat: p.Coat, zone: p.Place}
+		}
+	}
+	return nil
+}
+
+// doingKind is the kind of news of what a person does, "" for none.
+func doingKind(p yard.Person) string {
+	moves := p.Doing == "coming" || p.Doing == "going"
+	switch {
+	case p.Doing == "standing" && p.Place == "door":
+		return "at_door"
+	case p.Doing == "standing" && p.Place == "gate":
+		return "at_gate"
+	case p.Doing == "standing" && p.Place != "parking": // there it is on its way out of a car, or into it
+		return "waits"
+	case p.Doing == "coming" && p.Place == "path":
+		return "walks_in"
+	case p.Doing == "going" && p.Place == "path":
+		return "walks_out"
+	case p.Doing == "walking", moves && p.Place == "yard":
+		return "walks"
+	}
+	return ""
+}
+
+// quiet is the key of what can be said when nothing happens.
+func quiet() key { return key{text: "quiet"} }
+
+// filler is what can be said when nothing happens.
+func filler(d Dice, now *Fact) *News {
+	n := &News{key: quiet(), at: now.t - 0.5}
+	kinds := []string{"empty"}
+	if parked := now.parked(); len(parked) == 1 {
+		kinds, n.car = append(kinds, "empty_car"), parked[0]
+	}
+	for _, x := range []struct {
+		so   bool
+		kind string
+	}{{now.parcels > 0, "empty_parcel"}, {now.light < 0.2, "night_quiet"}, {now.rain, "rain_yes"}, {now.lamp == "broken", "lamp_is_off"}} {
+		if x.so {
+			kinds = append(kinds, x.kind)
+		}
+	}
+	n.Kind = Pick(d, kinds)
+	return n
+}

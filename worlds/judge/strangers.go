@@ -1,0 +1,73 @@
+package truth
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"touchline/agent"
+	"touchline/configs"
+	"touchline/media"
+	"touchline/media/window"
+	"touchline/worlds/claims"
+)
+
+// meetStrangers shows pictures that are of neither world. Right is silence, saying so, or telling of other things.
+func (c *Command) meetStrangers(ctx context.Context, cfg configs.Config, profile agent.Profile, engines *engines, out *Result) error {
+	width := cfg.Media.LongSide
+	height := width * 9 / 16 / 2 * 2
+	var pictures []media.VideoFrame
+	if c.Pictures != "" {
+		var err error
+		if pictures, err = readPictures(c.Pictures, width, height); err != nil {
+			return err
+		}
+	}
+	if c.Strangers == 0 && len(pictures) == 0 {
+		return nil
+	}
+	model, give, err := engines.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer give()
+	session, err := model.NewSession()
+	if err != nil {
+		return fmt.Errorf("open a session: %w", err)
+	}
+	defer func() { _ = session.Close() }()
+	for n := range c.Strangers + len(pictures) {
+		var picture media.VideoFrame
+		if n < c.Strangers {
+			picture = stranger(n, width, height)
+		} else {
+			picture = pictures[n-c.Strangers]
+		}
+		var frames []window.Frame
+		for i := range cfg.Agent.Frames {
+			picture.Epoch, picture.PTS = uint32(n+1), time.Duration(i)*200*time.Millisecond //nolint:gosec // a number of pictures
+			frames = append(frames, window.Frame{VideoFrame: picture})
+		}
+		prompt := agent.Look{System: profile.Prompt, Spoken: true, Change: window.Change{Mean: window.Whole}, Frames: frames}.
+			Prompt(cfg.Inference.Config, model.Capabilities())
+		text, _, err := say(ctx, session, prompt)
+		if err != nil {
+			return err
+		}
+		out.Strangers.Of++
+		if claimsNothing(claims.Parse(text, cfg.Inference.Voice.Language, c.World)) {
+			out.Strangers.Right++
+		} else {
+			out.Taken = append(out.Taken, fmt.Sprintf("picture %d: %s", n, text))
+		}
+	}
+	return nil
+}
+
+// claimsNothing reports whether an answer claims nothing of the world: it is silent, refuses, or tells of other things.
+func claimsNothing(all []claims.Claim) bool {
+	return !slices.ContainsFunc(all, func(c claims.Claim) bool {
+		return c.Kind != claims.Stranger && c.Kind != claims.Dark && c.Kind != claims.Cannot
+	})
+}
