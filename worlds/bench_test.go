@@ -1,4 +1,4 @@
-package toyworld_test
+package worlds_test
 
 import (
 	"testing"
@@ -11,9 +11,9 @@ import (
 // BenchmarkRender720p draws a minute of each world, backgrounds apart. The
 // metric is the share of one core that 30 frames a second take.
 func BenchmarkRender720p(b *testing.B) {
-	for _, name := range toyworld.Worlds() {
+	for _, name := range worlds.Worlds() {
 		b.Run(name, func(b *testing.B) {
-			w := world(b, toyworld.Options{World: name, Seed: 1, Width: 1280, Height: 720})
+			w := world(b, worlds.Options{World: name, Seed: 1, Width: 1280, Height: 720})
 			buf := make([]byte, w.I420Size())
 			for n := uint32(0); n < 60*30; n += 20 {
 				require.NoError(b, w.Render(n, buf))

@@ -1,6 +1,6 @@
 //go:build integration
 
-package toyworld_test
+package worlds_test
 
 import (
 	"bytes"
@@ -45,7 +45,7 @@ func TestCounterSurvivesEncoders(t *testing.T) {
 	const frames = 24
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			w := world(t, toyworld.Options{Seed: 2, Width: tt.width, Height: tt.height, FPS: 15, Counter: true})
+			w := world(t, worlds.Options{Seed: 2, Width: tt.width, Height: tt.height, FPS: 15, Counter: true})
 			var raw []byte
 			var want []uint32
 			rng := rand.New(rand.NewPCG(1, 2))
@@ -53,8 +53,8 @@ func TestCounterSurvivesEncoders(t *testing.T) {
 				pic := w.Frame(n + 90)
 				number := n + 90
 				if n%2 == 1 {
-					number = rng.Uint32() & toyworld.CounterMax
-					toyworld.WriteCounter(pic, tt.width, tt.height, number)
+					number = rng.Uint32() & worlds.CounterMax
+					worlds.WriteCounter(pic, tt.width, tt.height, number)
 				}
 				raw = append(raw, pic...)
 				want = append(want, number)
@@ -70,7 +70,7 @@ func TestCounterSurvivesEncoders(t *testing.T) {
 				require.Len(t, out, frames*wide*high*3)
 				for i, number := range want {
 					f := media.VideoFrame{Width: wide, Height: high, Pix: out[i*wide*high*3 : (i+1)*wide*high*3]}
-					got, ok := toyworld.ReadCounter(f)
+					got, ok := worlds.ReadCounter(f)
 					require.True(t, ok, "frame %d at %dx%d does not read", i, wide, high)
 					require.Equal(t, number, got, "frame %d at %dx%d", i, wide, high)
 				}

@@ -1,4 +1,4 @@
-package toyworld_test
+package worlds_test
 
 import (
 	"math"
@@ -12,9 +12,9 @@ import (
 )
 
 // level of a piece of the match's sound, as root mean square.
-func level(w *toyworld.World, from, length time.Duration) float64 {
-	pcm := make([]int16, int(length*toyworld.SoundRate/time.Second))
-	w.Sound(int64(from*toyworld.SoundRate/time.Second), pcm)
+func level(w *worlds.World, from, length time.Duration) float64 {
+	pcm := make([]int16, int(length*worlds.SoundRate/time.Second))
+	w.Sound(int64(from*worlds.SoundRate/time.Second), pcm)
 	sum := 0.0
 	for _, v := range pcm {
 		sum += float64(v) * float64(v)
@@ -23,18 +23,18 @@ func level(w *toyworld.World, from, length time.Duration) float64 {
 }
 
 func TestSoundIsTheSameHoweverItIsAsked(t *testing.T) {
-	a, err := toyworld.New(toyworld.Options{Seed: 4})
+	a, err := worlds.New(worlds.Options{Seed: 4})
 	require.NoError(t, err)
-	b, err := toyworld.New(toyworld.Options{Seed: 4})
+	b, err := worlds.New(worlds.Options{Seed: 4})
 	require.NoError(t, err)
-	whole := make([]int16, 40*toyworld.SoundRate)
+	whole := make([]int16, 40*worlds.SoundRate)
 	a.Sound(0, whole)
-	for _, from := range []int{30 * toyworld.SoundRate, 12345, 1001 * 960} { // also backwards
+	for _, from := range []int{30 * worlds.SoundRate, 12345, 1001 * 960} { // also backwards
 		piece := make([]int16, 960)
 		b.Sound(int64(from), piece)
 		require.Equal(t, whole[from:from+960], piece)
 	}
-	other, err := toyworld.New(toyworld.Options{Seed: 5})
+	other, err := worlds.New(worlds.Options{Seed: 5})
 	require.NoError(t, err)
 	piece := make([]int16, 960)
 	other.Sound(0, piece)
@@ -43,7 +43,7 @@ func TestSoundIsTheSameHoweverItIsAsked(t *testing.T) {
 
 // The whistle begins with its picture; the crowd cheers after a goal.
 func TestSoundTellsWhatHappens(t *testing.T) {
-	w, err := toyworld.New(toyworld.Options{Seed: 4})
+	w, err := worlds.New(worlds.Options{Seed: 4})
 	require.NoError(t, err)
 	goals, whistles := 0, 0
 	for _, e := range w.Events(time.Second, 5*time.Minute) {
@@ -63,7 +63,7 @@ func TestSoundTellsWhatHappens(t *testing.T) {
 }
 
 func BenchmarkSound(b *testing.B) {
-	w, err := toyworld.New(toyworld.Options{Seed: 4})
+	w, err := worlds.New(worlds.Options{Seed: 4})
 	require.NoError(b, err)
 	pcm := make([]int16, 960)
 	from := int64(0)

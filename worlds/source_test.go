@@ -1,4 +1,4 @@
-package toyworld_test
+package worlds_test
 
 import (
 	"context"
@@ -17,8 +17,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestSourceKeepsTheSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := world(t, toyworld.Options{Width: 160, Height: 90})
-		s := toyworld.NewSource(w)
+		w := world(t, worlds.Options{Width: 160, Height: 90})
+		s := worlds.NewSource(w)
 		ctx, cancel := context.WithCancel(t.Context())
 		start := time.Now()
 		var last time.Time
@@ -40,7 +40,7 @@ func TestSourceKeepsTheSchedule(t *testing.T) {
 
 func TestSourceLeavesOutLateFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := toyworld.NewSource(world(t, toyworld.Options{Width: 160, Height: 90}))
+		s := worlds.NewSource(world(t, worlds.Options{Width: 160, Height: 90}))
 		start, frames := time.Now(), uint32(0)
 		done := errors.New("enough")
 		err := s.Run(t.Context(), func(n uint32, pts time.Duration, _ []byte) error {

@@ -1,4 +1,4 @@
-// Package toyworld is a small generated world: a picture to show without a
+// Package worlds is a small generated world: a picture to show without a
 // camera, and a test input that knows what happens in it. Its worlds are a
 // football match (package match) and a yard under a security camera (package
 // yard).
@@ -12,7 +12,7 @@
 // Sound is what belongs to the pictures, such as the crowd and the whistle, or wind and engines.
 //
 // It encodes nothing and sends nothing.
-package toyworld
+package worlds
 
 import (
 	"errors"

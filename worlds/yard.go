@@ -1,4 +1,4 @@
-package toyworld
+package worlds
 
 import (
 	"time"

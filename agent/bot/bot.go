@@ -87,6 +87,8 @@ type Options struct {
 	BuiltIn string
 	// Worlds is the built-in camera if it can show several worlds; may be nil. The caller runs it.
 	Worlds *camera.Worlds
+	// Grader judges the comments on Worlds; may be nil.
+	Grader Grader
 	// Texts are further outputs.
 	Texts []agent.TextOutput
 	// Hooks are called for each connection to the room.
@@ -117,7 +119,6 @@ type Bot struct {
 	players  *whep.Feed
 	ears     *hearing.Ears // nil without a recognizer
 	sources  *Sources      // nil without NewSources
-	grader   *grader       // nil without Worlds
 	kept     *keeper       // nil when nothing is kept
 	outputs  roomOutputs
 
@@ -256,9 +257,8 @@ func (b *Bot) makeOutputs() []agent.TextOutput {
 		out: b.Room.Relay(), sound: b.camera.line, players: b.players, askKeyFrame: b.Room.Watcher().RequestKeyFrame,
 	}
 	texts := []agent.TextOutput{b.captions, b.Hub, b.players}
-	if b.opts.Worlds != nil {
-		b.grader = newGrader(b.opts.Worlds, cfg.Engine.Voice.Language)
-		texts = append(texts, b.grader)
+	if b.opts.Grader != nil {
+		texts = append(texts, b.opts.Grader)
 	}
 	b.outputs = b.opts.Outputs.of(b.Room.RoomName(), cfg.LiveKit.Identity)
 	return slices.Concat(texts, b.opts.Texts, b.outputs.texts)

@@ -103,8 +103,8 @@ func (b *Bot) Change(c agent.Change, by string) (agent.Settings, error) {
 	} else if c.Profile != nil && b.world() != nil {
 		b.suggestWorld(*c.Profile)
 	}
-	if b.grader != nil {
-		b.grader.speak(*settings.Language)
+	if b.opts.Grader != nil {
+		b.opts.Grader.Speak(*settings.Language)
 	}
 	return settings, nil
 }

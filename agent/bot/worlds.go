@@ -10,12 +10,23 @@ import (
 	"touchline/worlds"
 )
 
+// Grader judges the comments on a generated world. It is safe for concurrent use.
+type Grader interface {
+	agent.TextOutput
+	// Restart forgets the comments on pictures before a moment: another source is watched.
+	Restart(now time.Time)
+	// Speak sets the language of the comments (BCP 47).
+	Speak(language string)
+	// Grade counts the comments of the last minute; nil before the first.
+	Grade(now time.Time) *agent.Grade
+}
+
 // worlds lists the generated worlds that the built-in camera can show.
 func (b *Bot) worlds() []string {
 	if b.opts.Worlds == nil {
 		return nil
 	}
-	return toyworld.Worlds()
+	return worlds.Worlds()
 }
 
 // world describes the generated world that is watched, or will be once it is in the room; nil for another source.
@@ -32,7 +43,9 @@ func (b *Bot) world() *agent.World {
 	if match := w.Truth(0).Match; match != nil {
 		out.Teams = match.Teams[:]
 	}
-	out.Grade = b.grader.grade(time.Now())
+	if b.opts.Grader != nil {
+		out.Grade = b.opts.Grader.Grade(time.Now())
+	}
 	return out
 }
 
@@ -44,14 +57,14 @@ func (b *Bot) watch(source string, tracks media.WatchConfig) {
 		}
 	}
 	b.Room.Watcher().Select(tracks)
-	if b.grader != nil {
-		b.grader.restart(time.Now())
+	if b.opts.Grader != nil {
+		b.opts.Grader.Restart(time.Now())
 	}
 }
 
 // suggestWorld shows the natural scene of a profile, if it has one, unless a person chose a world.
 func (b *Bot) suggestWorld(profile string) {
-	natural := map[string]string{"sports": toyworld.Match, "security": toyworld.Yard}
+	natural := map[string]string{"sports": worlds.Match, "security": worlds.Yard}
 	world, ok := natural[profile]
 	if b.opts.Worlds == nil || !ok {
 		return

@@ -29,7 +29,7 @@ type DemoOptions struct {
 	Width, Height, FPS int
 	// Codec to encode with; H264 when unset.
 	Codec media.Codec
-	// World is the name of the generated world, see toyworld.Worlds; the match when empty.
+	// World is the name of the generated world, see worlds.Worlds; the match when empty.
 	World string
 	// Seed of the generated world.
 	Seed uint64
@@ -51,7 +51,7 @@ type DemoOptions struct {
 // Demo publishes a generated world as a participant.
 type Demo struct {
 	opts  DemoOptions
-	World *toyworld.World
+	World *worlds.World
 	enc   *codec.Encoder
 	pub   *room.CameraPublisher
 	out   chan media.EncodedFrame
@@ -70,7 +70,7 @@ func NewDemo(o DemoOptions) (*Demo, error) {
 	o.FPS, o.Codec = cmp.Or(o.FPS, 30), cmp.Or(o.Codec, media.H264)
 	c := &Demo{opts: o, out: make(chan media.EncodedFrame, 64)}
 	var err error
-	c.World, err = toyworld.New(toyworld.Options{
+	c.World, err = worlds.New(worlds.Options{
 		World: o.World, Seed: o.Seed, Width: o.Width, Height: o.Height, FPS: o.FPS, Still: o.Still, Counter: o.Counter,
 	})
 	if err != nil {
@@ -135,7 +135,7 @@ func (c *Demo) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return toyworld.NewSource(c.World).Run(ctx, func(_ uint32, pts time.Duration, i420 []byte) error {
+		return worlds.NewSource(c.World).Run(ctx, func(_ uint32, pts time.Duration, i420 []byte) error {
 			if err := noise.until(pts); err != nil {
 				return err
 			}

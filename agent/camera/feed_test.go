@@ -44,7 +44,7 @@ const clipFPS = 15
 func clip(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	const w, h = 640, 360
-	world, err := toyworld.New(toyworld.Options{Seed: 5, Width: w, Height: h, FPS: clipFPS, Counter: true})
+	world, err := worlds.New(worlds.Options{Seed: 5, Width: w, Height: h, FPS: clipFPS, Counter: true})
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), name)
 	all := append([]string{
@@ -108,7 +108,7 @@ func (s *stage) counters(t *testing.T, name, identity string, n int) []uint32 {
 	var mu sync.Mutex
 	var seen []uint32
 	dec, err := codec.New(codec.Options{Path: programPath(), OnPicture: func(f media.VideoFrame) {
-		if v, ok := toyworld.ReadCounter(f); ok {
+		if v, ok := worlds.ReadCounter(f); ok {
 			mu.Lock()
 			seen = append(seen, v)
 			mu.Unlock()

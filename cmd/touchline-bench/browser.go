@@ -50,7 +50,7 @@ const onsetModule = `registerProcessor('onset', class extends AudioWorkletProces
   }
 });`
 
-// counterScript reads the frame counter, the strip of squares in the lower right corner (see package toyworld), in a
+// counterScript reads the frame counter, the strip of squares in the lower right corner (see package worlds), in a
 // video, an image or a canvas of a width and height: -1 without one.
 const counterScript = `
 const canvas = new OffscreenCanvas(1, 1);

@@ -381,7 +381,7 @@ func pageDelays(sent map[uint32]time.Time, seen [][2]float64, clip int) (delays 
 		byCounter[c] = append(byCounter[c], at)
 	}
 	for _, s := range seen {
-		if s[1] < 0 || s[1] > toyworld.CounterMax {
+		if s[1] < 0 || s[1] > worlds.CounterMax {
 			continue
 		}
 		at := time.UnixMicro(int64(s[0] * 1000))

@@ -39,7 +39,7 @@ type cli struct {
 	Orders ordersCmd `cmd:"" help:"Measure the recognizer of spoken orders with synthetic voices, and print a table."`
 
 	World worldCmd      `cmd:"" help:"Write a film of a generated world, and a record of what each picture shows."`
-	Truth truth.Command `cmd:"" help:"Let an engine comment on generated worlds, and judge what it says by their truth."`
+	Truth judge.Command `cmd:"" help:"Let an engine comment on generated worlds, and judge what it says by their truth."`
 
 	Role roleCmd `cmd:"" hidden:"" help:"One process of a run, beside the bots."`
 }

@@ -364,15 +364,15 @@ func (c *ordersCmd) mistaken(ctx context.Context, r *sphinx.Recognizer, list []s
 
 // eachPiece calls f for the sound of a match, in pieces.
 func eachPiece(ctx context.Context, length time.Duration, f func(ctx context.Context, i int, sound []float32) error) error {
-	world, err := toyworld.New(toyworld.Options{})
+	world, err := worlds.New(worlds.Options{})
 	if err != nil {
 		return err
 	}
 	const piece = 8 * time.Second
 	return each(ctx, int(length/piece), func(ctx context.Context, i int) error {
-		pcm := make([]int16, toyworld.SoundRate*int(piece/time.Second))
+		pcm := make([]int16, worlds.SoundRate*int(piece/time.Second))
 		world.Sound(int64(i)*int64(len(pcm)), pcm)
-		sound, err := heard(pcm, toyworld.SoundRate)
+		sound, err := heard(pcm, worlds.SoundRate)
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 // judged runs the command and reads its figures.
-func judged(t *testing.T, c truth.Command) (out truth.Result) {
+func judged(t *testing.T, c judge.Command) (out judge.Result) {
 	t.Helper()
 	// The tests' own variable is no setting, and the command reads the environment.
 	t.Setenv("TOUCHLINE_BIN", "")
@@ -34,7 +34,7 @@ func TestTruth(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("TOUCHLINE_INFERENCE_MINICPMO_RUNTIME", filepath.Join("..", "..", "bin", "runtime"))
 	cold := 0.0
-	r := judged(t, truth.Command{Engine: "nano", World: "match", FirstSeed: 1000, Temperature: &cold, Orders: 1, Strangers: 5, Alerts: true, Letterbox: 10})
+	r := judged(t, judge.Command{Engine: "nano", World: "match", FirstSeed: 1000, Temperature: &cold, Orders: 1, Strangers: 5, Alerts: true, Letterbox: 10})
 	require.Equal(t, "nano", r.Engine)
 	require.InDelta(t, 1, r.Report.Minutes, 0.01)
 	require.Greater(t, r.Report.Looks, 25)
@@ -52,7 +52,7 @@ func TestTruth(t *testing.T) {
 
 // TestTruthOfTheYard lets the scene engine watch the yard: it tells of changes in the picture, and of nobody.
 func TestTruthOfTheYard(t *testing.T) {
-	r := judged(t, truth.Command{Engine: "scene", World: "yard", FirstSeed: 1000, NoCodec: true})
+	r := judged(t, judge.Command{Engine: "scene", World: "yard", FirstSeed: 1000, NoCodec: true})
 	require.Positive(t, r.Report.Comments)
 	require.Contains(t, r.Report.Events, "arrive")
 	require.Zero(t, r.Report.Events["arrive"].Right)

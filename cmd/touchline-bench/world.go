@@ -34,7 +34,7 @@ func (w *worldCmd) Run(ctx context.Context) error {
 	if w.Seconds < 1 {
 		return fmt.Errorf("--seconds: must be positive, is %d", w.Seconds)
 	}
-	world, err := toyworld.New(toyworld.Options{
+	world, err := worlds.New(worlds.Options{
 		World: w.World, Seed: w.Seed, Width: w.Width, Height: w.Height, FPS: w.FPS, Counter: w.Counter,
 	})
 	if err != nil {
@@ -53,7 +53,7 @@ func (w *worldCmd) Run(ctx context.Context) error {
 }
 
 // film has ffmpeg encode every picture and writes its record.
-func (w *worldCmd) film(ctx context.Context, world *toyworld.World, lines io.Writer) error {
+func (w *worldCmd) film(ctx context.Context, world *worlds.World, lines io.Writer) error {
 	rate := strconv.Itoa(w.BitRate)
 	cmd := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "yuv420p", //nolint:gosec // asked for
 		"-s", fmt.Sprintf("%dx%d", w.Width, w.Height), "-r", strconv.Itoa(w.FPS), "-i", "pipe:0",
@@ -76,7 +76,7 @@ func (w *worldCmd) film(ctx context.Context, world *toyworld.World, lines io.Wri
 }
 
 // pictures draws all pictures, and writes their records.
-func (w *worldCmd) pictures(world *toyworld.World, out io.Writer, lines *json.Encoder) error {
+func (w *worldCmd) pictures(world *worlds.World, out io.Writer, lines *json.Encoder) error {
 	buf := make([]byte, world.I420Size())
 	last := uint32(0)
 	for n := range uint32(w.Seconds * w.FPS) { //nolint:gosec // positive

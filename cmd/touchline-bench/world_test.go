@@ -20,7 +20,7 @@ import (
 func TestWorld(t *testing.T) {
 	dir := t.TempDir()
 	film, truth := filepath.Join(dir, "out.mp4"), filepath.Join(dir, "truth.jsonl")
-	w := worldCmd{World: toyworld.Match, Seed: 7, Seconds: 4, Width: 320, Height: 180, FPS: 15, BitRate: 400_000, Video: film, Truth: truth}
+	w := worldCmd{World: worlds.Match, Seed: 7, Seconds: 4, Width: 320, Height: 180, FPS: 15, BitRate: 400_000, Video: film, Truth: truth}
 	require.NoError(t, w.Run(t.Context()))
 
 	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-count_frames", "-select_streams", "v",
@@ -34,7 +34,7 @@ func TestWorld(t *testing.T) {
 	kinds := map[string]int{}
 	n := uint32(0)
 	for s := bufio.NewScanner(f); s.Scan(); n++ {
-		var x toyworld.Truth
+		var x worlds.Truth
 		require.NoError(t, json.Unmarshal(s.Bytes(), &x))
 		require.Equal(t, n, x.Frame)
 		for _, e := range x.Events {

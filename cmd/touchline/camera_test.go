@@ -43,7 +43,7 @@ const (
 // browser's fake camera.
 func makeClip(t *testing.T) string {
 	t.Helper()
-	world, err := toyworld.New(toyworld.Options{Seed: 5, Width: clipWidth, Height: clipHeight, FPS: clipFPS, Counter: true})
+	world, err := worlds.New(worlds.Options{Seed: 5, Width: clipWidth, Height: clipHeight, FPS: clipFPS, Counter: true})
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "clip.mjpeg")
 	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p",

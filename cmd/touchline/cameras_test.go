@@ -42,9 +42,9 @@ const (
 	cameraSeconds             = 6
 )
 
-func newWorld(t *testing.T) *toyworld.World {
+func newWorld(t *testing.T) *worlds.World {
 	t.Helper()
-	world, err := toyworld.New(toyworld.Options{Seed: 5, Width: cameraWidth, Height: cameraHeight, FPS: cameraFPS, Counter: true})
+	world, err := worlds.New(worlds.Options{Seed: 5, Width: cameraWidth, Height: cameraHeight, FPS: cameraFPS, Counter: true})
 	require.NoError(t, err)
 	return world
 }
@@ -177,7 +177,7 @@ func (s *studio) file(name, kind string) func(t *testing.T) []string {
 }
 
 // lens is a webcam driver that shows the match.
-type lens struct{ world *toyworld.World }
+type lens struct{ world *worlds.World }
 
 func (*lens) Open() error  { return nil }
 func (*lens) Close() error { return nil }

@@ -22,6 +22,7 @@ import (
 	"touchline/inference/check"
 	"touchline/inference/sphinx"
 	"touchline/models/nano"
+	"touchline/worlds/grade"
 )
 
 // demoCommand adds the demo to the command line, and with it the LiveKit server to the program. The build tag nodemo
@@ -103,6 +104,7 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 		}); err != nil {
 			return err
 		}
+		options.Grader = grade.New(options.Worlds, cfg.Inference.Voice.Language)
 	}
 	commentator, err := bot.New(options)
 	if err != nil {

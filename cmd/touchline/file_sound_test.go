@@ -109,7 +109,7 @@ func TestFileOfThePageIsHeard(t *testing.T) {
 // numberedClip makes a match of 8 s with frame counters, a beep each second and a constant tone of 500 Hz.
 func numberedClip(t *testing.T) string {
 	t.Helper()
-	world, err := toyworld.New(toyworld.Options{Seed: 2, FPS: matchFPS, Counter: true})
+	world, err := worlds.New(worlds.Options{Seed: 2, FPS: matchFPS, Counter: true})
 	require.NoError(t, err)
 	width, height := world.Size()
 	clip := filepath.Join(t.TempDir(), "clip.webm")

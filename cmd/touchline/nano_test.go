@@ -77,7 +77,7 @@ func goalsWithin(t *testing.T, from, to time.Duration) (seed string, goals []cal
 	t.Helper()
 	number := strings.Fields("nil one two three four five six seven eight nine")
 	for n := uint64(1); n < 200; n++ {
-		w, err := toyworld.New(toyworld.Options{Seed: n})
+		w, err := worlds.New(worlds.Options{Seed: n})
 		require.NoError(t, err)
 		teams := w.Truth(0).Match.Teams
 		goals = goals[:0]
@@ -132,7 +132,7 @@ func texts(records []agent.Record) (out []string) {
 
 // TestAskNano: the program asks nano about two pictures of the match, and prints the answer with its times.
 func TestAskNano(t *testing.T) {
-	w, err := toyworld.New(toyworld.Options{World: toyworld.Match, Seed: 3})
+	w, err := worlds.New(worlds.Options{World: worlds.Match, Seed: 3})
 	require.NoError(t, err)
 	width, height := w.Size()
 	args := []string{"--log-level", "error", "ask", "--json", "--repeat", "2"}

@@ -157,7 +157,7 @@ func counter(img image.Image) (uint32, bool) {
 			f.Pix = append(f.Pix, byte(r>>8), byte(g>>8), byte(b>>8))
 		}
 	}
-	return toyworld.ReadCounter(f)
+	return worlds.ReadCounter(f)
 }
 
 // counts waits until the picture has another counter.

@@ -128,7 +128,7 @@ func relayed(t *testing.T, m *mediamtx.Server) {
 	require.NoError(t, err)
 	var numbers []uint32
 	for frame := range slices.Chunk(raw, cameraWidth*cameraHeight*3/2) {
-		if n, ok := toyworld.ReadCounterI420(frame, cameraWidth, cameraHeight); ok {
+		if n, ok := worlds.ReadCounterI420(frame, cameraWidth, cameraHeight); ok {
 			numbers = append(numbers, n)
 		}
 	}

@@ -149,7 +149,7 @@ func (l look) prompt(e *minicpmo.Engine, frames []inference.Frame) (tokenizer.Pr
 
 // draw returns a look's pictures.
 func (r recordedLooks) draw(l look) ([]inference.Frame, error) {
-	w, err := toyworld.New(toyworld.Options{World: l.World, Seed: l.Seed, Width: r.Width, Height: r.Height, FPS: r.FPS})
+	w, err := worlds.New(worlds.Options{World: l.World, Seed: l.Seed, Width: r.Width, Height: r.Height, FPS: r.FPS})
 	if err != nil {
 		return nil, err
 	}

@@ -31,10 +31,10 @@ const (
 )
 
 // encode renders and encodes a world.
-func encode(tb testing.TB, o toyworld.Options, length time.Duration, encoder, file string) {
+func encode(tb testing.TB, o worlds.Options, length time.Duration, encoder, file string) {
 	tb.Helper()
 	o.Width, o.Height, o.FPS = clipWidth, clipHeight, clipFPS
-	w, err := toyworld.New(o)
+	w, err := worlds.New(o)
 	require.NoError(tb, err)
 	args := fmt.Sprintf("-hide_banner -loglevel error -y -f rawvideo -pix_fmt yuv420p -s %dx%d -r %d -i - -g 60 %s %s",
 		clipWidth, clipHeight, clipFPS, encoder, file)
@@ -110,7 +110,7 @@ type score struct {
 	wrong            []string
 }
 
-func (s *score) add(w *toyworld.World, length time.Duration, all []said) {
+func (s *score) add(w *worlds.World, length time.Duration, all []said) {
 	if s.events == nil {
 		s.events, s.heard = map[match.Kind]int{}, map[match.Kind]int{}
 	}
@@ -166,7 +166,7 @@ func (s *score) add(w *toyworld.World, length time.Duration, all []said) {
 }
 
 // lie returns what is false in a statement, "" for a true one.
-func lie(w *toyworld.World, s scene.Statement) string {
+func lie(w *worlds.World, s scene.Statement) string {
 	within := func(k match.Kind, before time.Duration) *match.Event {
 		for _, e := range w.Events(max(0, s.At-before), s.At+1) {
 			if e.Match.Kind == k {
@@ -232,7 +232,7 @@ func lie(w *toyworld.World, s scene.Statement) string {
 
 // falseMotion compares direction, pace and place with the true figures of the
 // analyzer's window.
-func falseMotion(w *toyworld.World, s scene.Statement) string {
+func falseMotion(w *worlds.World, s scene.Statement) string {
 	why := ""
 	for _, ago := range []time.Duration{0, 200 * time.Millisecond, 400 * time.Millisecond} {
 		t := w.Truth(max(0, s.At-ago)).Match
@@ -274,8 +274,8 @@ func TestSaysWhatHappensInUnseenWorlds(t *testing.T) {
 			t.Run(strconv.FormatUint(tt.seed, 10), func(t *testing.T) {
 				t.Parallel()
 				file := filepath.Join(t.TempDir(), "clip.mkv")
-				encode(t, toyworld.Options{Seed: tt.seed}, tt.length, tt.encoder, file)
-				w, err := toyworld.New(toyworld.Options{Seed: tt.seed})
+				encode(t, worlds.Options{Seed: tt.seed}, tt.length, tt.encoder, file)
+				w, err := worlds.New(worlds.Options{Seed: tt.seed})
 				require.NoError(t, err)
 				all, _ := listen(t, file)
 				mu.Lock()
@@ -312,7 +312,7 @@ func TestStillSceneIsSilent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "clip.mkv")
-			encode(t, toyworld.Options{Seed: 40961, Still: true}, 24*time.Second, encoder, file)
+			encode(t, worlds.Options{Seed: 40961, Still: true}, 24*time.Second, encoder, file)
 			_, texts := listen(t, file)
 			require.Len(t, texts, 48)
 			for i, text := range texts {

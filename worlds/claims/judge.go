@@ -16,12 +16,12 @@ const (
 	step     = 125 * time.Millisecond // between the moments at which a state is looked at
 )
 
-// Film is the truth of a world over time. A toyworld.World is one.
+// Film is the truth of a world over time. A worlds.World is one.
 type Film interface {
 	// Truth returns what the picture of a moment shows.
-	Truth(at time.Duration) toyworld.Truth
+	Truth(at time.Duration) worlds.Truth
 	// Events lists what begins from one moment (included) to another (not included).
-	Events(from, to time.Duration) []toyworld.Event
+	Events(from, to time.Duration) []worlds.Event
 }
 
 // Verdict is the judgement of one claim.
@@ -30,7 +30,7 @@ type Verdict struct {
 	// True: the claim holds. Judged: it can be judged at all; a refusal cannot.
 	True, Judged bool
 	// Events are those that the claim rightly tells of, the newest last.
-	Events []toyworld.Event
+	Events []worlds.Event
 }
 
 // Judge compares the claims of a comment with the truth around the newest picture of its look.
@@ -50,8 +50,8 @@ func Judge(all []Claim, film Film, at time.Duration) []Verdict {
 type moment struct {
 	film Film
 	at   time.Duration
-	now  toyworld.Truth
-	near []toyworld.Truth // within the tolerance of states, now included
+	now  worlds.Truth
+	near []worlds.Truth // within the tolerance of states, now included
 }
 
 func (m *moment) judge(c Claim) Verdict {
@@ -65,22 +65,22 @@ func (m *moment) judge(c Claim) Verdict {
 		return v
 	}
 	if m.now.Match != nil {
-		v.Events = m.told(func(e toyworld.Event) bool { return m.tellsMatch(c, e) }, m.span(c.Kind))
-		v.True = len(v.Events) > 0 || m.any(func(t toyworld.Truth) bool { return m.holdsMatch(c, t) })
+		v.Events = m.told(func(e worlds.Event) bool { return m.tellsMatch(c, e) }, m.span(c.Kind))
+		v.True = len(v.Events) > 0 || m.any(func(t worlds.Truth) bool { return m.holdsMatch(c, t) })
 	} else {
-		v.Events = m.told(func(e toyworld.Event) bool { return m.tellsYard(c, e) }, m.span(c.Kind))
-		v.True = len(v.Events) > 0 || m.any(func(t toyworld.Truth) bool { return m.holdsYard(c, t) })
+		v.Events = m.told(func(e worlds.Event) bool { return m.tellsYard(c, e) }, m.span(c.Kind))
+		v.True = len(v.Events) > 0 || m.any(func(t worlds.Truth) bool { return m.holdsYard(c, t) })
 	}
 	if c.Not {
 		v.True, v.Events = !v.True, nil
 		if isState(c.Kind) {
-			v.True = m.any(func(t toyworld.Truth) bool { return !m.holds(c, t) })
+			v.True = m.any(func(t worlds.Truth) bool { return !m.holds(c, t) })
 		}
 	}
 	return v
 }
 
-func (m *moment) holds(c Claim, t toyworld.Truth) bool {
+func (m *moment) holds(c Claim, t worlds.Truth) bool {
 	if t.Match != nil {
 		return m.holdsMatch(c, t)
 	}
@@ -88,7 +88,7 @@ func (m *moment) holds(c Claim, t toyworld.Truth) bool {
 }
 
 // any reports whether something is true at any moment near the picture.
-func (m *moment) any(holds func(toyworld.Truth) bool) bool {
+func (m *moment) any(holds func(worlds.Truth) bool) bool {
 	for _, t := range m.near {
 		if holds(t) {
 			return true
@@ -111,7 +111,7 @@ func (m *moment) span(k Kind) (out [2]time.Duration) {
 }
 
 // told lists the events of a span that fit.
-func (m *moment) told(fits func(toyworld.Event) bool, span [2]time.Duration) (out []toyworld.Event) {
+func (m *moment) told(fits func(worlds.Event) bool, span [2]time.Duration) (out []worlds.Event) {
 	for _, e := range m.film.Events(max(0, m.at-span[0]), m.at+span[1]+1) {
 		if fits(e) {
 			out = append(out, e)

@@ -13,9 +13,9 @@ import (
 // TestEvents judges the worlds' own words: all of them are claims, and true.
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	for _, world := range toyworld.Worlds() {
+	for _, world := range worlds.Worlds() {
 		for seed := uint64(1); seed <= 3; seed++ {
-			w, err := toyworld.New(toyworld.Options{World: world, Seed: seed})
+			w, err := worlds.New(worlds.Options{World: world, Seed: seed})
 			require.NoError(t, err)
 			for _, e := range w.Events(0, 10*time.Minute) {
 				all := claims.Parse(e.Text(), "en", world)
@@ -32,8 +32,8 @@ func TestEvents(t *testing.T) {
 func TestTally(t *testing.T) {
 	t.Parallel()
 	const length = 5 * time.Minute
-	for _, world := range toyworld.Worlds() {
-		w, err := toyworld.New(toyworld.Options{World: world, Seed: 5})
+	for _, world := range worlds.Worlds() {
+		w, err := worlds.New(worlds.Options{World: world, Seed: 5})
 		require.NoError(t, err)
 		tally := claims.NewTally(w, "en", world)
 		for _, e := range w.Events(0, length) {

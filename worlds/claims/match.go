@@ -46,7 +46,7 @@ func fits(c Claim, acts int, p match.Player) bool {
 }
 
 // tellsMatch reports whether a claim tells of an event of the match.
-func (m *moment) tellsMatch(c Claim, e toyworld.Event) bool {
+func (m *moment) tellsMatch(c Claim, e worlds.Event) bool {
 	x := e.Match
 	acts, ok := sides(c, m.now.Match)
 	if !ok || x == nil {
@@ -60,7 +60,7 @@ func (m *moment) tellsMatch(c Claim, e toyworld.Event) bool {
 	case Goal, Joy:
 		return x.Kind == match.Goal && fits(c, acts, p)
 	case Score, Lead, Level: // what a goal made of it
-		return x.Kind == match.Goal && m.any(func(t toyworld.Truth) bool { return m.holdsMatch(c, t) })
+		return x.Kind == match.Goal && m.any(func(t worlds.Truth) bool { return m.holdsMatch(c, t) })
 	case Shot:
 		return x.Kind == match.ShotAtGoal && fits(c, acts, p)
 	case Post:
@@ -86,7 +86,7 @@ func (m *moment) tellsMatch(c Claim, e toyworld.Event) bool {
 	case Turn, Ball, Way, Own, Mid, Final, Box:
 		// The team must still have the ball, and be there: see heldBy and zone.
 		return x.Kind == match.Turn && acts >= 0 && acts == p.Team &&
-			m.any(func(t toyworld.Truth) bool { return m.holdsMatch(c, t) })
+			m.any(func(t worlds.Truth) bool { return m.holdsMatch(c, t) })
 	case Bright:
 		return x.Kind == match.Brighten
 	case Tint:
@@ -115,7 +115,7 @@ func tintOf(colour string) string {
 const still = 0.02
 
 // holdsMatch reports whether a claim is true of a picture.
-func (m *moment) holdsMatch(c Claim, t toyworld.Truth) bool {
+func (m *moment) holdsMatch(c Claim, t worlds.Truth) bool {
 	x := t.Match
 	acts, ok := sides(c, x)
 	if !ok {

@@ -189,7 +189,7 @@ func (l look) example() string {
 // events counts which events were told.
 func (t *Tally) events(r *Report, from, to time.Duration) {
 	told := map[event]look{} // by the first look that told it
-	find := func(e toyworld.Event) (look, bool) {
+	find := func(e worlds.Event) (look, bool) {
 		l, ok := told[eventOf(e)]
 		return l, ok
 	}
@@ -226,7 +226,7 @@ func (t *Tally) events(r *Report, from, to time.Duration) {
 }
 
 // outcome finds the look that told what became of a shot.
-func outcome(after []toyworld.Event, shot toyworld.Event, find func(toyworld.Event) (look, bool)) (look, bool) {
+func outcome(after []worlds.Event, shot worlds.Event, find func(worlds.Event) (look, bool)) (look, bool) {
 	const arrives = 3 * time.Second
 	for _, e := range after {
 		if e.At() > shot.At()+arrives {
@@ -245,10 +245,10 @@ type event struct {
 	kind, text string
 }
 
-func eventOf(e toyworld.Event) event { return event{e.At(), e.Kind(), e.Text()} }
+func eventOf(e worlds.Event) event { return event{e.At(), e.Kind(), e.Text()} }
 
 // visible reports whether an event is one that a commentator may be expected to tell, and shows live.
-func (t *Tally) visible(e toyworld.Event) bool {
+func (t *Tally) visible(e worlds.Event) bool {
 	if e.Yard != nil {
 		return true
 	}

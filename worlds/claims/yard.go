@@ -15,7 +15,7 @@ const stays = 5 * time.Second
 const twilightFor = 30 * time.Second
 
 // tellsYard reports whether a claim tells of an event of the yard.
-func (m *moment) tellsYard(c Claim, e toyworld.Event) bool {
+func (m *moment) tellsYard(c Claim, e worlds.Event) bool {
 	x := e.Yard
 	if x == nil {
 		return false
@@ -53,7 +53,7 @@ func (m *moment) tellsYard(c Claim, e toyworld.Event) bool {
 }
 
 // holdsYard reports whether a claim is true of a picture.
-func (m *moment) holdsYard(c Claim, t toyworld.Truth) bool {
+func (m *moment) holdsYard(c Claim, t worlds.Truth) bool {
 	x := t.Yard
 	switch c.Kind {
 	case Arrive, Leave, ParcelLeft, ParcelTaken, Carries, Person, People, Nobody, Empty:

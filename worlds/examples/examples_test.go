@@ -26,10 +26,10 @@ const checkpoint = "../../models/nano/checkpoint/tokenizer.json"
 func data(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range toyworld.Worlds() {
+	for _, name := range worlds.Worlds() {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o750))
 		for seed, file := range map[uint64]string{3: "3.jsonl", 4: "4-3.jsonl"} {
-			w, err := toyworld.New(toyworld.Options{World: name, Seed: seed, Width: 160, Height: 90})
+			w, err := worlds.New(worlds.Options{World: name, Seed: seed, Width: 160, Height: 90})
 			require.NoError(t, err)
 			var lines bytes.Buffer
 			for n := range uint32(40 * grammar.FPS) {

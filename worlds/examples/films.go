@@ -85,16 +85,16 @@ func films(folder string, worlds []grammar.World) ([]filmPath, error) {
 }
 
 // records reads what the film's pictures show.
-func (p filmPath) records() ([]toyworld.Truth, error) {
+func (p filmPath) records() ([]worlds.Truth, error) {
 	f, err := os.Open(filepath.Join(p.folder, p.String()+".jsonl"))
 	if err != nil {
 		return nil, fmt.Errorf("open a film: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	var out []toyworld.Truth
+	var out []worlds.Truth
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
-		var r toyworld.Truth
+		var r worlds.Truth
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			return nil, fmt.Errorf("film %s, record %d: %w", p, len(out)+1, err)
 		}

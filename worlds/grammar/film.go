@@ -27,7 +27,7 @@ const (
 )
 
 // NewFilm reads a film from its records.
-func NewFilm(w World, records []toyworld.Truth) *Film {
+func NewFilm(w World, records []worlds.Truth) *Film {
 	f := &Film{World: w, Facts: w.facts(records)}
 	for i := momentStep * (momentPictures - 1); i < len(f.Facts); i++ {
 		for _, kind := range w.moments(f.Window(i, momentPictures, momentStep)) {
@@ -47,7 +47,7 @@ func (f *Film) note(kind string, i int) {
 }
 
 // Points returns where things are in each picture of a film.
-func Points(w World, records []toyworld.Truth) [][]Point { return w.points(records) }
+func Points(w World, records []worlds.Truth) [][]Point { return w.points(records) }
 
 // Window is the pictures up to i, step apart.
 func (f *Film) Window(i, pictures, step int) Window {

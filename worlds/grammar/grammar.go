@@ -38,10 +38,10 @@ func New() (*Grammar, error) {
 	inMatch, inYard := map[string]*wordings{}, map[string]*wordings{}
 	for _, language := range Languages() {
 		var err error
-		if inMatch[language], err = readWordings(toyworld.Match, language); err != nil {
+		if inMatch[language], err = readWordings(worlds.Match, language); err != nil {
 			return nil, err
 		}
-		if inYard[language], err = readWordings(toyworld.Yard, language); err != nil {
+		if inYard[language], err = readWordings(worlds.Yard, language); err != nil {
 			return nil, err
 		}
 		inYard[language].shared = inMatch[language]

@@ -27,12 +27,12 @@ func open(t *testing.T) *grammar.Grammar {
 }
 
 // records of a film from the start of its world.
-func records(t *testing.T, world string, seed uint64, pictures int) []toyworld.Truth {
+func records(t *testing.T, world string, seed uint64, pictures int) []worlds.Truth {
 	t.Helper()
-	w, err := toyworld.New(toyworld.Options{World: world, Seed: seed, Width: 160, Height: 90})
+	w, err := worlds.New(worlds.Options{World: world, Seed: seed, Width: 160, Height: 90})
 	require.NoError(t, err)
 	const apart = 30 / grammar.FPS
-	var out []toyworld.Truth
+	var out []worlds.Truth
 	for n := range uint32(pictures) {
 		out = append(out, w.Record(n*apart, n*apart-min(n*apart, apart)))
 	}
@@ -72,7 +72,7 @@ func comments(f *grammar.Film, language string) []saying {
 func TestCommentaryIsLively(t *testing.T) {
 	t.Parallel()
 	g := open(t)
-	f := film(t, g, toyworld.Match)
+	f := film(t, g, worlds.Match)
 	broken := regexp.MustCompile(`[{}|]|  |^[a-z]|(?:^|[^-])\bone minutes|(?:^|[^y] |[^ ])\bun minutos`)
 	for _, language := range grammar.Languages() {
 		texts := map[string]bool{}
@@ -90,8 +90,8 @@ func TestCommentaryIsLively(t *testing.T) {
 func TestEveryGoalIsCalled(t *testing.T) {
 	t.Parallel()
 	g := open(t)
-	truth := records(t, toyworld.Match, 500, tenMinutes)
-	all := comments(grammar.NewFilm(g.World(toyworld.Match), truth), "en")
+	truth := records(t, worlds.Match, 500, tenMinutes)
+	all := comments(grammar.NewFilm(g.World(worlds.Match), truth), "en")
 	goals := 0
 	for i, r := range truth[:tenMinutes-30] {
 		if goal := r.Match.Goal; i <= 20 || goal == nil || goal.Age >= 0.2 {
@@ -110,7 +110,7 @@ func TestEventsAreTold(t *testing.T) {
 	t.Parallel()
 	const needed = 0.97
 	g := open(t)
-	f := film(t, g, toyworld.Yard)
+	f := film(t, g, worlds.Yard)
 	for _, language := range grammar.Languages() {
 		var news []grammar.News
 		for _, s := range comments(f, language) {
@@ -128,7 +128,7 @@ func TestAlerts(t *testing.T) {
 	g, d := open(t), grammar.NewDice(4)
 	numbered := regexp.MustCompile(`(?m)^(\d+)\. `)
 	var fired, rules, first, looks int
-	for _, world := range toyworld.Worlds() {
+	for _, world := range worlds.Worlds() {
 		f := film(t, g, world)
 		for range 1500 {
 			s := g.Setting(d)
@@ -162,7 +162,7 @@ func numberOf(rule int) string { b, _ := json.Marshal(rule); return string(b) + 
 // The same seed gives the same examples.
 func TestExamplesRepeat(t *testing.T) {
 	t.Parallel()
-	f := film(t, open(t), toyworld.Match)
+	f := film(t, open(t), worlds.Match)
 	draw := func() (out []grammar.Text) {
 		g, d := open(t), grammar.NewDice(7)
 		for range 50 {

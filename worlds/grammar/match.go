@@ -119,7 +119,7 @@ type matchWorld struct {
 }
 
 // Name implements World.
-func (*matchWorld) Name() string { return toyworld.Match }
+func (*matchWorld) Name() string { return worlds.Match }
 
 func (m *matchWorld) wordings(language string) *wordings { return m.texts[language] }
 
@@ -141,7 +141,7 @@ func teamName(team, language string) string {
 	return spanishTeams()[slices.Index(teamNames(), team)]
 }
 
-func (*matchWorld) facts(records []toyworld.Truth) []Fact {
+func (*matchWorld) facts(records []worlds.Truth) []Fact {
 	out := make([]Fact, len(records))
 	for i, r := range records {
 		m := r.Match

@@ -66,7 +66,7 @@ func (*matchWorld) Tables() Tables {
 	}
 }
 
-func (*matchWorld) points(records []toyworld.Truth) [][]Point {
+func (*matchWorld) points(records []worlds.Truth) [][]Point {
 	out := make([][]Point, len(records))
 	var kits []int
 	for i, r := range records {

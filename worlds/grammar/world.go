@@ -8,7 +8,7 @@ import (
 
 // World is what can be said and asked about a generated world.
 type World interface {
-	// Name is that of package toyworld.
+	// Name is that of package worlds.
 	Name() string
 	// Tables lists what can be learnt from its pictures.
 	Tables() Tables
@@ -22,9 +22,9 @@ type World interface {
 	Word(d Dice, w Window, n *News, v Voice, limit int, avoid string) string
 
 	// facts returns what a film's pictures show.
-	facts(records []toyworld.Truth) []Fact
+	facts(records []worlds.Truth) []Fact
 	// points returns where things are in each picture.
-	points(records []toyworld.Truth) [][]Point
+	points(records []worlds.Truth) [][]Point
 	// order draws an order or an alert rule; with a window, it is often about what shows there.
 	order(d Dice, kind string, a asking) Order
 	// orders has what holds for its orders.

@@ -169,7 +169,7 @@ type yardWorld struct {
 }
 
 // Name implements World.
-func (*yardWorld) Name() string { return toyworld.Yard }
+func (*yardWorld) Name() string { return worlds.Yard }
 
 func (y *yardWorld) wordings(language string) *wordings { return y.texts[language] }
 
@@ -178,7 +178,7 @@ func (y *yardWorld) orders() *orderTables { return y.tables }
 // seconds is a time as records have it.
 func seconds(at time.Duration) float64 { return float64(at.Milliseconds()) / 1000 }
 
-func (*yardWorld) facts(records []toyworld.Truth) []Fact {
+func (*yardWorld) facts(records []worlds.Truth) []Fact {
 	var events []*News
 	for _, r := range records {
 		for _, e := range r.Events {

@@ -40,7 +40,7 @@ func (*yardWorld) Tables() Tables {
 	}
 }
 
-func (*yardWorld) points(records []toyworld.Truth) [][]Point {
+func (*yardWorld) points(records []worlds.Truth) [][]Point {
 	out := make([][]Point, len(records))
 	things := len(yard.Coats()) + len(carColours())
 	for i, r := range records {

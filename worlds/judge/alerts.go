@@ -1,4 +1,4 @@
-package truth
+package judge
 
 import (
 	"context"
@@ -45,7 +45,7 @@ type rule struct {
 
 // due is an event for which a rule should fire in one of the next two looks.
 type due struct {
-	event toyworld.Event
+	event worlds.Event
 	rule  rule
 	looks int
 }

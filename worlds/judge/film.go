@@ -1,4 +1,4 @@
-package truth
+package judge
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 
 // film is a world's pictures in order, as an engine gets them: scaled, and, unless it is raw, encoded and decoded before.
 type film struct {
-	world         *toyworld.World
+	world         *worlds.World
 	frames        uint32
 	width, height int
 	raw           []byte // a picture of the world
@@ -29,7 +29,7 @@ type film struct {
 const bitRate = "1500k"
 
 // newFilm begins a film. Raw pictures are drawn only where they are used.
-func newFilm(ctx context.Context, w *toyworld.World, longSide int, length time.Duration, encoded bool) (*film, error) {
+func newFilm(ctx context.Context, w *worlds.World, longSide int, length time.Duration, encoded bool) (*film, error) {
 	width, height := w.Size()
 	f := &film{
 		world: w, frames: uint32(length * time.Duration(w.FPS()) / time.Second), //nolint:gosec // hours

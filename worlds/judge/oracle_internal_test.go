@@ -1,6 +1,6 @@
 //go:build integration
 
-package truth
+package judge
 
 import (
 	"context"
@@ -28,7 +28,7 @@ type oracle struct {
 	orders     map[string]order // by their texts
 	at         time.Duration
 	film       *grammar.Film
-	records    []toyworld.Truth
+	records    []worlds.Truth
 	dice       grammar.Dice
 	commentary *grammar.Commentator
 }
@@ -100,8 +100,8 @@ func TestOracle(t *testing.T) {
 	g, err := grammar.New()
 	require.NoError(t, err)
 	// In Spanish, which takes longer to say, more that is small goes by while the voice speaks of something else.
-	due := map[string][]string{toyworld.Match: {"goal", "save", "post", "shot", "wide", "kick_off", "free_kick", "half_time"}}
-	for _, world := range toyworld.Worlds() {
+	due := map[string][]string{worlds.Match: {"goal", "save", "post", "shot", "wide", "kick_off", "free_kick", "half_time"}}
+	for _, world := range worlds.Worlds() {
 		for _, language := range []string{"en", "es"} {
 			t.Run(world+" "+language, func(t *testing.T) {
 				t.Parallel()
@@ -143,7 +143,7 @@ func (c *Command) ask(t *testing.T, g *grammar.Grammar, seed uint64) *viewing {
 	require.NoError(t, err)
 	profile, err := findProfile(cfg)
 	require.NoError(t, err)
-	w, err := toyworld.New(toyworld.Options{World: c.World, Seed: seed, Width: 160, Height: 90})
+	w, err := worlds.New(worlds.Options{World: c.World, Seed: seed, Width: 160, Height: 90})
 	require.NoError(t, err)
 	const apart = 30 / grammar.FPS // frames
 	o := &oracle{orders: map[string]order{}, dice: grammar.NewDice(1)}

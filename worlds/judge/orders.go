@@ -1,4 +1,4 @@
-package truth
+package judge
 
 import (
 	"context"
@@ -40,7 +40,7 @@ func (c *Command) schedule(v *viewing) {
 			v.orders = append(v.orders, c.order(v, dice, kind))
 		}
 	}
-	if c.Letterbox > 0 && v.world.Name() == toyworld.Match {
+	if c.Letterbox > 0 && v.world.Name() == worlds.Match {
 		for _, kind := range []string{"q_score", "q_clock"} {
 			for range each(c.Orders) {
 				o := c.order(v, dice, kind)
@@ -237,7 +237,7 @@ func (v *viewing) maySilent(o order, at time.Duration) bool {
 	case o.kind == "danger":
 		return !v.played(at) || !claims.InBox(v.world.Truth(at).Match)
 	}
-	return !slices.ContainsFunc(v.happened(o.kind, o.colour, at-plainMost, at+plainMost), func(e toyworld.Event) bool {
+	return !slices.ContainsFunc(v.happened(o.kind, o.colour, at-plainMost, at+plainMost), func(e worlds.Event) bool {
 		from, to := plain(e)
 		return e.At()+from <= at && at <= e.At()+to
 	})
@@ -248,7 +248,7 @@ const plainMost = 3 * time.Second
 
 // plain returns from when to when, after it begins, an event must be told under an order for it: while it shows plainly in a look. A change
 // shows only in a look that has pictures from before it.
-func plain(e toyworld.Event) (from, to time.Duration) {
+func plain(e worlds.Event) (from, to time.Duration) {
 	const ms = time.Millisecond
 	switch e.Kind() {
 	case string(match.Dim), string(match.Brighten), string(match.Tint): // within 0.6 s
@@ -275,7 +275,7 @@ func plain(e toyworld.Event) (from, to time.Duration) {
 const goalNews = 20 * time.Second
 
 // shown is the truth of a look's pictures, the newest first.
-func (v *viewing) shown(at time.Duration) (out []toyworld.Truth) {
+func (v *viewing) shown(at time.Duration) (out []worlds.Truth) {
 	apart := time.Duration(float64(v.cfg.Agent.Stride) / v.cfg.Media.CaptureFPS * float64(time.Second))
 	for range v.cfg.Agent.Frames {
 		out = append(out, v.world.Truth(max(0, at)))

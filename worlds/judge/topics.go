@@ -1,4 +1,4 @@
-package truth
+package judge
 
 import (
 	"slices"
@@ -17,12 +17,12 @@ type topic struct {
 	// events are those of which it is news that they have happened.
 	events []string
 	// holds reports whether the topic is in a picture; nil where only events count.
-	holds func(toyworld.Truth) bool
+	holds func(worlds.Truth) bool
 }
 
 // topics of a world by the kinds of the files of package words. Styles have none.
 func topics(world string) map[string]topic {
-	if world == toyworld.Yard {
+	if world == worlds.Yard {
 		return yardTopics()
 	}
 	return matchTopics()
@@ -34,14 +34,14 @@ func matchTopics() map[string]topic {
 	}
 	score := []claims.Kind{claims.Score, claims.Lead, claims.Trail, claims.Level, claims.None}
 	count := append([]claims.Kind{claims.Count}, score...)
-	phase := func(all ...match.Phase) func(toyworld.Truth) bool {
-		return func(t toyworld.Truth) bool { return slices.Contains(all, t.Match.Phase) }
+	phase := func(all ...match.Phase) func(worlds.Truth) bool {
+		return func(t worlds.Truth) bool { return slices.Contains(all, t.Match.Phase) }
 	}
-	attempt := func(t toyworld.Truth) bool { return t.Match.Attempt != nil }
+	attempt := func(t worlds.Truth) bool { return t.Match.Attempt != nil }
 	return map[string]topic{
 		"goals": {
 			news: []claims.Kind{claims.Goal, claims.Joy}, events: []string{"goal"},
-			holds: func(t toyworld.Truth) bool { return t.Match.Goal != nil && t.Match.Goal.Age < 12 },
+			holds: func(t worlds.Truth) bool { return t.Match.Goal != nil && t.Match.Goal.Age < 12 },
 		},
 		"shots": {
 			news:   []claims.Kind{claims.Shot, claims.Save, claims.Post, claims.Wide, claims.Goal},
@@ -53,17 +53,17 @@ func matchTopics() map[string]topic {
 		"crowd": {
 			news:   []claims.Kind{claims.Crowd},
 			events: []string{"crowd"},
-			holds:  func(t toyworld.Truth) bool { return t.Match.Camera == match.ShotCrowd },
+			holds:  func(t worlds.Truth) bool { return t.Match.Camera == match.ShotCrowd },
 		},
 		"replays": {
 			news:   []claims.Kind{claims.Replay},
 			events: []string{"replay"},
-			holds:  func(t toyworld.Truth) bool { return !t.Match.Live },
+			holds:  func(t worlds.Truth) bool { return !t.Match.Live },
 		},
 		"restarts": {
 			news:   []claims.Kind{claims.FreeKick, claims.GoalKick, claims.KickOff, claims.HalfTime, claims.FullTime, claims.Still},
 			events: []string{"free_kick", "half_time", "full_time"},
-			holds:  func(t toyworld.Truth) bool { return t.Match.Phase != match.Play },
+			holds:  func(t worlds.Truth) bool { return t.Match.Phase != match.Play },
 		},
 		"dim":       {news: []claims.Kind{claims.Dim}, events: []string{"dim"}},
 		"bright":    {news: []claims.Kind{claims.Bright}, events: []string{"brighten"}},
@@ -83,10 +83,10 @@ func matchTopics() map[string]topic {
 }
 
 func yardTopics() map[string]topic {
-	person := func(is func(yard.Person) bool) func(toyworld.Truth) bool {
-		return func(t toyworld.Truth) bool { return slices.ContainsFunc(t.Yard.People, is) }
+	person := func(is func(yard.Person) bool) func(worlds.Truth) bool {
+		return func(t worlds.Truth) bool { return slices.ContainsFunc(t.Yard.People, is) }
 	}
-	at := func(place string) func(toyworld.Truth) bool {
+	at := func(place string) func(worlds.Truth) bool {
 		return person(func(p yard.Person) bool { return p.Place == place })
 	}
 	people := []claims.Kind{
@@ -98,7 +98,7 @@ func yardTopics() map[string]topic {
 	animals := []claims.Kind{claims.Dog, claims.Cat, claims.Animal}
 	light := []claims.Kind{claims.LampFails, claims.LampOn, claims.LampLit, claims.NoLit, claims.Dusk, claims.Dawn, claims.Night, claims.Day}
 	rain := []claims.Kind{claims.RainStart, claims.RainEnd, claims.Rain, claims.Dry}
-	driving := func(t toyworld.Truth) bool {
+	driving := func(t worlds.Truth) bool {
 		return slices.ContainsFunc(t.Yard.Cars, func(c yard.Car) bool { return c.Doing != "parked" })
 	}
 	out := map[string]topic{
@@ -108,19 +108,19 @@ func yardTopics() map[string]topic {
 		"coat":   {news: people, events: []string{"arrive"}},
 		"parcels": {
 			news: parcels, events: []string{"parcel_left", "parcel_taken"},
-			holds: func(t toyworld.Truth) bool {
+			holds: func(t worlds.Truth) bool {
 				return len(t.Yard.Parcels) > 0 || person(func(p yard.Person) bool { return p.Parcel })(t)
 			},
 		},
 		"cars": {
 			news:   append(cars, claims.Arrive, claims.Leave),
 			events: []string{"car_arrive", "car_leave"},
-			holds:  func(t toyworld.Truth) bool { return len(t.Yard.Cars) > 0 },
+			holds:  func(t worlds.Truth) bool { return len(t.Yard.Cars) > 0 },
 		},
 		"animals": {
 			news:   animals,
 			events: []string{"dog", "cat"},
-			holds:  func(t toyworld.Truth) bool { return len(t.Yard.Animals) > 0 },
+			holds:  func(t worlds.Truth) bool { return len(t.Yard.Animals) > 0 },
 		},
 		"door": {
 			news:   append(people, parcels...),
@@ -130,10 +130,10 @@ func yardTopics() map[string]topic {
 		"gate": {
 			news:   append(people, claims.CarArrive, claims.CarLeave, claims.Car),
 			events: []string{"arrive", "leave"},
-			holds:  func(t toyworld.Truth) bool { return at("gate")(t) || driving(t) }, // words for the gate may mean people only
+			holds:  func(t worlds.Truth) bool { return at("gate")(t) || driving(t) }, // words for the gate may mean people only
 		},
 		"light":  {news: light, events: []string{"lamp_fails", "lamp_on", "dusk", "dawn"}},
-		"rain":   {news: rain, events: []string{"rain_start", "rain_end"}, holds: func(t toyworld.Truth) bool { return *t.Rain }},
+		"rain":   {news: rain, events: []string{"rain_start", "rain_end"}, holds: func(t worlds.Truth) bool { return *t.Rain }},
 		"q_gate": {news: people}, "q_door": {news: people}, "q_people": {news: people}, "q_coat": {news: people},
 		"q_cars": {news: cars}, "q_car": {news: cars}, "q_parcel": {news: parcels},
 		"q_lamp": {news: light}, "q_rain": {news: rain}, "q_night": {news: light}, "q_animal": {news: animals},
@@ -148,7 +148,7 @@ func addEvents(out map[string]topic) {
 		if _, known := out[string(kind)]; !known {
 			x := topic{news: append(tellers(out, kind), string(kind)), events: []string{string(kind)}}
 			if doing := map[yard.Kind]string{yard.CarArrive: "arriving", yard.CarLeave: "leaving"}[kind]; doing != "" {
-				x.holds = func(t toyworld.Truth) bool {
+				x.holds = func(t worlds.Truth) bool {
 					return slices.ContainsFunc(t.Yard.Cars, func(c yard.Car) bool { return c.Doing == doing })
 				}
 			}
@@ -168,7 +168,7 @@ func tellers(topics map[string]topic, kind yard.Kind) (out []claims.Kind) {
 }
 
 // happened lists the events of a topic from one moment to another that show live; colour chooses the coat of the topic "coat".
-func (v *viewing) happened(kind, colour string, from, to time.Duration) (out []toyworld.Event) {
+func (v *viewing) happened(kind, colour string, from, to time.Duration) (out []worlds.Event) {
 	t := v.topics[kind]
 	for _, e := range v.world.Events(max(0, from), to) {
 		switch {

@@ -1,10 +1,10 @@
-// Package truth is the command `touchline-bench truth`: it lets an engine comment
+// Package judge is the command `touchline-bench truth`: it lets an engine comment
 // on generated worlds, as a session of the agent would, and judges what it says by
 // the worlds' truth. docs/truth.md explains the figures.
 //
 // Time is simulated: a film is watched as fast as the machine can, and the next
 // look comes when a live session would take it.
-package truth
+package judge
 
 import (
 	"context"
@@ -193,7 +193,7 @@ func (c *Command) watch(ctx context.Context, cfg configs.Config, profile agent.P
 		return nil, fmt.Errorf("open a session: %w", err)
 	}
 	defer func() { _ = session.Close() }()
-	world, err := toyworld.New(toyworld.Options{World: c.World, Seed: seed, Width: 1280, Height: 720})
+	world, err := worlds.New(worlds.Options{World: c.World, Seed: seed, Width: 1280, Height: 720})
 	if err != nil {
 		return nil, err
 	}

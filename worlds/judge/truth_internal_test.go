@@ -1,4 +1,4 @@
-package truth
+package judge
 
 import (
 	"image"
@@ -64,10 +64,10 @@ func TestStrangers(t *testing.T) {
 }
 
 // ask finds a moment in a film, and prepares the film for orders.
-func ask(t *testing.T, world string, fits func(toyworld.Truth) bool) (*viewing, time.Duration) {
+func ask(t *testing.T, world string, fits func(worlds.Truth) bool) (*viewing, time.Duration) {
 	t.Helper()
 	for seed := uint64(1); seed < 30; seed++ {
-		w, err := toyworld.New(toyworld.Options{World: world, Seed: seed})
+		w, err := worlds.New(worlds.Options{World: world, Seed: seed})
 		require.NoError(t, err)
 		v := &viewing{world: w, language: "en", topics: topics(world), length: 10 * time.Minute, followed: map[string]claims.Share{}}
 		for at := 10 * time.Second; at < v.length; at += 200 * time.Millisecond {
@@ -83,7 +83,7 @@ func ask(t *testing.T, world string, fits func(toyworld.Truth) bool) (*viewing, 
 // Answers are judged by what the order asked for and by the truth.
 func TestFollows(t *testing.T) {
 	t.Parallel()
-	v, at := ask(t, toyworld.Match, func(x toyworld.Truth) bool {
+	v, at := ask(t, worlds.Match, func(x worlds.Truth) bool {
 		return x.Match.Score[0] == 1 && x.Match.Score[1] == 0 && x.Match.Live && x.Match.Phase == "play" && x.Match.Since > 2 && x.Match.Attempt == nil
 	})
 	x := v.world.Truth(at).Match
@@ -119,7 +119,7 @@ func TestFollows(t *testing.T) {
 
 func TestFollowsInTheYard(t *testing.T) {
 	t.Parallel()
-	v, at := ask(t, toyworld.Yard, func(x toyworld.Truth) bool {
+	v, at := ask(t, worlds.Yard, func(x worlds.Truth) bool {
 		return len(x.Yard.People) == 1 && x.Yard.People[0].Place == "door" && x.Yard.People[0].Doing == "standing"
 	})
 	coat := v.world.Truth(at).Yard.People[0].Coat
@@ -144,8 +144,8 @@ func TestFollowsInTheYard(t *testing.T) {
 // Danger is told once the ball is plainly in the box, and a rule may fire for what any picture of the look shows.
 func TestWhatShows(t *testing.T) {
 	t.Parallel()
-	ball := func(lo, hi float64) func(toyworld.Truth) bool {
-		return func(x toyworld.Truth) bool {
+	ball := func(lo, hi float64) func(worlds.Truth) bool {
+		return func(x worlds.Truth) bool {
 			at := x.Match.Pitch[0]
 			if x.Match.Direction < 0 {
 				at = 105 - at
@@ -153,13 +153,13 @@ func TestWhatShows(t *testing.T) {
 			return x.Match.Live && x.Match.Phase == "play" && x.Match.Since > 1.5 && at > lo && at < hi
 		}
 	}
-	v, at := ask(t, toyworld.Match, ball(77, 79))
+	v, at := ask(t, worlds.Match, ball(77, 79))
 	require.True(t, v.follows(order{kind: "danger"}, "...", at), "hardly there")
-	v, at = ask(t, toyworld.Match, ball(84, 95))
+	v, at = ask(t, worlds.Match, ball(84, 95))
 	require.False(t, v.follows(order{kind: "danger"}, "...", at))
 
-	someone := func(x toyworld.Truth) bool { return len(x.Yard.People) > 0 }
-	v, at = ask(t, toyworld.Yard, func(x toyworld.Truth) bool { return someone(x) && x.Yard.People[0].Place == "path" })
+	someone := func(x worlds.Truth) bool { return len(x.Yard.People) > 0 }
+	v, at = ask(t, worlds.Yard, func(x worlds.Truth) bool { return someone(x) && x.Yard.People[0].Place == "path" })
 	for someone(v.world.Truth(at)) {
 		at += 200 * time.Millisecond
 	}
@@ -172,7 +172,7 @@ func TestWhatShows(t *testing.T) {
 // Silence is wrong while an event of the order shows plainly, and only then.
 func TestMaySilent(t *testing.T) {
 	t.Parallel()
-	v, _ := ask(t, toyworld.Yard, func(toyworld.Truth) bool { return true })
+	v, _ := ask(t, worlds.Yard, func(worlds.Truth) bool { return true })
 	event := func(fits func(yard.Event) bool) time.Duration {
 		for _, e := range v.world.Events(10*time.Second, 2*time.Hour) {
 			alone := len(v.happened("people", "", e.At()-6*time.Second, e.At()+6*time.Second)) <= 1
@@ -201,9 +201,9 @@ func TestMaySilent(t *testing.T) {
 // Every kind of order is known, and every text is filled.
 func TestSchedule(t *testing.T) {
 	t.Parallel()
-	for _, world := range toyworld.Worlds() {
+	for _, world := range worlds.Worlds() {
 		for _, language := range []string{"en", "es"} {
-			v, _ := ask(t, world, func(toyworld.Truth) bool { return true })
+			v, _ := ask(t, world, func(worlds.Truth) bool { return true })
 			var err error
 			v.book, err = words.Open(world, language)
 			require.NoError(t, err)
@@ -211,7 +211,7 @@ func TestSchedule(t *testing.T) {
 			c := &Command{Orders: 4, Seeds: 2, Letterbox: 10, Alerts: true}
 			c.schedule(v)
 			boxed := 0
-			if world == toyworld.Match {
+			if world == worlds.Match {
 				boxed = 2 * c.Orders / c.Seeds
 			}
 			require.Len(t, v.orders, 2*len(v.book.Kinds())+boxed)

@@ -1,4 +1,4 @@
-package truth
+package judge
 
 import (
 	"context"
@@ -28,7 +28,7 @@ type viewing struct {
 	seed        uint64
 	measured    bool // an answer takes as long as it takes, rather than assumedAnswer
 
-	world     *toyworld.World
+	world     *worlds.World
 	language  string
 	topics    map[string]topic
 	book      *words.Book

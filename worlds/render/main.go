@@ -3,7 +3,7 @@
 //
 // SEED.i420 holds the pictures one after another, I420 without padding, scaled
 // by area from the size at which the world is drawn. SEED.jsonl holds one
-// record per picture, as toyworld.Truth writes it, with the events since the
+// record per picture, as worlds.Truth writes it, with the events since the
 // picture before. Files get their names when they are complete. The same
 // arguments give the same files.
 package main
@@ -83,7 +83,7 @@ func parse(args []string, log io.Writer) (settings, error) {
 	s := settings{size: size{448, 252}, source: size{640, 360}}
 	flags := flag.NewFlagSet("render", flag.ContinueOnError)
 	flags.SetOutput(log)
-	flags.StringVar(&s.world, "world", toyworld.Match, "`name` of the world: "+strings.Join(toyworld.Worlds(), ", "))
+	flags.StringVar(&s.world, "world", worlds.Match, "`name` of the world: "+strings.Join(worlds.Worlds(), ", "))
 	flags.StringVar(&s.out, "out", "", "`folder` of the files")
 	flags.Uint64Var(&s.first, "first", 1000, "first seed")
 	flags.IntVar(&s.seeds, "seeds", 16, "number of seeds")
@@ -150,7 +150,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 func (s *settings) film(ctx context.Context, seed uint64) (n int, err error) {
 	dice := rand.New(rand.NewPCG(seed, 0x6e616e6f)) //nolint:gosec // training data, no secrets
 	offset := uint32(dice.IntN(s.offset*worldFPS + 1))
-	world, err := toyworld.New(toyworld.Options{
+	world, err := worlds.New(worlds.Options{
 		World: s.world, Seed: seed, Width: s.source.width, Height: s.source.height, FPS: worldFPS,
 		Counter: dice.Float64() < s.counter,
 	})
@@ -242,7 +242,7 @@ func (f *file) abandon() {
 }
 
 // shiftClock shows another time of the half, every third time one of its first ten minutes: these have words of their own.
-func shiftClock(world *toyworld.World, at time.Duration, dice *rand.Rand) {
+func shiftClock(world *worlds.World, at time.Duration, dice *rand.Rand) {
 	const half = 45 * 60
 	by := dice.IntN(half)
 	world.ShiftClock(0)
@@ -253,7 +253,7 @@ func shiftClock(world *toyworld.World, at time.Duration, dice *rand.Rand) {
 }
 
 // shiftScore shows another score from one moment to another, such that the goals of the time between still count up.
-func shiftScore(world *toyworld.World, from, to time.Duration, dice *rand.Rand) {
+func shiftScore(world *worlds.World, from, to time.Duration, dice *rand.Rand) {
 	world.ShiftScore([2]int{}, [2]int{})
 	first, last := world.Truth(from).Match, world.Truth(to).Match
 	if first == nil || last == nil || first.Half > last.Half {

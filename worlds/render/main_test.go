@@ -29,11 +29,11 @@ func read(t *testing.T, name string) []byte {
 }
 
 // truths reads the records of a seed.
-func truths(t *testing.T, name string) []toyworld.Truth {
+func truths(t *testing.T, name string) []worlds.Truth {
 	t.Helper()
-	var out []toyworld.Truth
+	var out []worlds.Truth
 	for s := bufio.NewScanner(bytes.NewReader(read(t, name))); s.Scan(); {
-		var x toyworld.Truth
+		var x worlds.Truth
 		require.NoError(t, json.Unmarshal(s.Bytes(), &x))
 		out = append(out, x)
 	}
@@ -71,7 +71,7 @@ func TestRender(t *testing.T) {
 func TestRenderInFullSize(t *testing.T) {
 	dir := render(t, "-first", "3", "-seeds", "1", "-seconds", "1", "-source", "320x180", "-size", "320x180", "-fps", "2", "-counter", "1")
 	film, lines := read(t, filepath.Join(dir, "3.i420")), truths(t, filepath.Join(dir, "3.jsonl"))
-	w, err := toyworld.New(toyworld.Options{Seed: 3, Width: 320, Height: 180, Counter: true})
+	w, err := worlds.New(worlds.Options{Seed: 3, Width: 320, Height: 180, Counter: true})
 	require.NoError(t, err)
 	for i, line := range lines {
 		require.Equal(t, w.Frame(line.Frame), film[i*w.I420Size():(i+1)*w.I420Size()])
@@ -99,7 +99,7 @@ func TestRenderTruth(t *testing.T) {
 	}
 	require.Greater(t, clocks, 100)
 	require.InDelta(t, 0.48, float64(early)/float64(clocks), 0.1)
-	w, err := toyworld.New(toyworld.Options{Seed: 5})
+	w, err := worlds.New(worlds.Options{Seed: 5})
 	require.NoError(t, err)
 	step := 200 * time.Millisecond
 	require.Len(t, w.Events(plain[0].At-step+1, plain[len(plain)-1].At+1), events)

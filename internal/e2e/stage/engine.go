@@ -219,5 +219,5 @@ func counterOf(p inference.Prompt) (count uint32, ok bool) {
 		return 0, false
 	}
 	newest := p.Frames[len(p.Frames)-1]
-	return toyworld.ReadCounter(media.VideoFrame{Width: newest.Width, Height: newest.Height, Pix: newest.Pix})
+	return worlds.ReadCounter(media.VideoFrame{Width: newest.Width, Height: newest.Height, Pix: newest.Pix})
 }

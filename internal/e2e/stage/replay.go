@@ -22,7 +22,7 @@ const ClipLength = 20 * time.Second
 
 // MakeClip encodes a generated match as fast as possible, with a key frame each second.
 func MakeClip(ctx context.Context, c media.Codec, width, height, fps, bitRate int, seed uint64) (*Clip, error) {
-	world, err := toyworld.New(toyworld.Options{Seed: seed, Width: width, Height: height, FPS: fps, Counter: true})
+	world, err := worlds.New(worlds.Options{Seed: seed, Width: width, Height: height, FPS: fps, Counter: true})
 	if err != nil {
 		return nil, fmt.Errorf("make the match: %w", err)
 	}

@@ -304,7 +304,7 @@ func (s *Stage) viewer(roomName string, deaf bool) (v *Viewer, leave func(), err
 }
 
 // numberOf returns the frame counter of the picture with a PTS, which may be rounded to an RTP clock.
-func numberOf(w *toyworld.World, pts time.Duration) uint32 {
+func numberOf(w *worlds.World, pts time.Duration) uint32 {
 	step := w.PTS(1)
 	return uint32((pts + step/2) / step) //nolint:gosec // some thousands
 }

@@ -243,7 +243,7 @@ func (v *Viewer) watch(ctx context.Context, t *webrtc.TrackRemote, p *lksdk.Remo
 }
 
 func (v *Viewer) onPicture(f media.VideoFrame) {
-	n, ok := toyworld.ReadCounter(f)
+	n, ok := worlds.ReadCounter(f)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	at, known := v.received[f.PTS]

@@ -1,5 +1,5 @@
 // Package words holds the wordings that nano is trained on, and those that are held out for tests: text files, which
-// their first lines explain. It reads them, and draws orders, questions and alert rules for package truth; those of the
+// their first lines explain. It reads them, and draws orders, questions and alert rules for package judge; those of the
 // training are drawn by package grammar.
 package words
 

@@ -1,4 +1,4 @@
-package toyworld_test
+package worlds_test
 
 import (
 	"bytes"
@@ -13,40 +13,40 @@ import (
 	"touchline/worlds/match"
 )
 
-func world(tb testing.TB, o toyworld.Options) *toyworld.World {
+func world(tb testing.TB, o worlds.Options) *worlds.World {
 	tb.Helper()
-	w, err := toyworld.New(o)
+	w, err := worlds.New(o)
 	require.NoError(tb, err)
 	return w
 }
 
 func TestSameSeedSamePicture(t *testing.T) {
-	a, b := world(t, toyworld.Options{Seed: 4}), world(t, toyworld.Options{Seed: 4})
+	a, b := world(t, worlds.Options{Seed: 4}), world(t, worlds.Options{Seed: 4})
 	// b is asked in another order.
 	late, early := b.Frame(2000), b.Frame(100)
 	require.Equal(t, a.Frame(100), early)
 	require.Equal(t, a.Frame(2000), late)
 	require.Equal(t, a.Events(0, 5*time.Minute), b.Events(0, 5*time.Minute))
-	other := world(t, toyworld.Options{Seed: 5})
+	other := world(t, worlds.Options{Seed: 5})
 	require.NotEqual(t, early, other.Frame(100))
 	require.NotEqual(t, a.Events(0, 5*time.Minute), other.Events(0, 5*time.Minute))
 }
 
 func TestSizeDoesNotChangeTheMatch(t *testing.T) {
-	a, b := world(t, toyworld.Options{Seed: 4}), world(t, toyworld.Options{Seed: 4, Width: 1280, Height: 720, FPS: 25})
+	a, b := world(t, worlds.Options{Seed: 4}), world(t, worlds.Options{Seed: 4, Width: 1280, Height: 720, FPS: 25})
 	require.Equal(t, a.Events(0, 2*time.Minute), b.Events(0, 2*time.Minute))
 	require.Equal(t, a.Truth(9*time.Second).Match, b.Truth(9*time.Second).Match)
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	_, err := toyworld.New(toyworld.Options{Width: 641, Height: 20, FPS: 1000})
+	_, err := worlds.New(worlds.Options{Width: 641, Height: 20, FPS: 1000})
 	require.ErrorContains(t, err, "width: must be even and between 160 and 7680, is 641")
 	require.ErrorContains(t, err, "height: must be even and between 90 and 4320, is 20")
 	require.ErrorContains(t, err, "fps: must be between 1 and 240, is 1000")
-	_, err = toyworld.New(toyworld.Options{World: "moon"})
+	_, err = worlds.New(worlds.Options{World: "moon"})
 	require.ErrorContains(t, err, `world: must be one of match, yard, is "moon"`)
 
-	w := world(t, toyworld.Options{})
+	w := world(t, worlds.Options{})
 	require.ErrorContains(t, w.Render(0, make([]byte, 3)), "expected a buffer of 345600 bytes for 640x360, got 3")
 	pic := make([]byte, w.I420Size())
 	require.NoError(t, w.Render(42, pic))
@@ -56,8 +56,8 @@ func TestOptionsAreChecked(t *testing.T) {
 // Pictures of every shape are painted all over; a tall one of the match shows the night above the stand.
 func TestEveryShapeIsPainted(t *testing.T) {
 	for _, size := range [][2]int{{160, 90}, {160, 1440}, {2560, 90}, {162, 92}, {360, 640}} {
-		for _, name := range toyworld.Worlds() {
-			w := world(t, toyworld.Options{World: name, Width: size[0], Height: size[1]})
+		for _, name := range worlds.Worlds() {
+			w := world(t, worlds.Options{World: name, Width: size[0], Height: size[1]})
 			for n := uint32(0); n < 9000; n += 900 {
 				require.Positive(t, slices.Min(w.Frame(n)), "%s of %v, frame %d", name, size, n)
 			}
@@ -70,7 +70,7 @@ func TestEveryShapeIsPainted(t *testing.T) {
 		}
 		return sum / len(pix)
 	}
-	pic := world(t, toyworld.Options{Width: 160, Height: 1440}).Frame(0)
+	pic := world(t, worlds.Options{Width: 160, Height: 1440}).Frame(0)
 	require.Less(t, mean(pic[:160]), 40, "the night")
 	require.Greater(t, mean(pic[720*160:721*160]), 80, "the grass")
 }
@@ -80,7 +80,7 @@ func TestEveryShapeIsPainted(t *testing.T) {
 func TestEventsComeOneByOne(t *testing.T) {
 	sudden := []match.Kind{match.Goal, match.Cut, match.Dim, match.Brighten, match.Tint, match.HalfTime, match.FullTime}
 	for seed := range uint64(20) {
-		w := world(t, toyworld.Options{Seed: seed})
+		w := world(t, worlds.Options{Seed: seed})
 		events := w.Events(0, 30*time.Minute)
 		count := map[match.Kind]int{}
 		last, lastSudden := events[0], -time.Hour
@@ -117,7 +117,7 @@ func outside(pic []byte, width, height int) []byte {
 }
 
 func TestTruthAgreesWithThePicture(t *testing.T) {
-	w := world(t, toyworld.Options{Seed: 6, Width: 320, Height: 180})
+	w := world(t, worlds.Options{Seed: 6, Width: 320, Height: 180})
 	pic := func(at time.Duration) []byte { return outside(w.Frame(uint32(at*30/time.Second)), 320, 180) }
 	differ := func(a, b []byte) (share, mean float64) {
 		n, sum := 0, 0
@@ -170,7 +170,7 @@ func TestTruthAgreesWithThePicture(t *testing.T) {
 }
 
 func TestStillWorldNeverMoves(t *testing.T) {
-	w := world(t, toyworld.Options{Seed: 3, Width: 320, Height: 180, Still: true, Counter: true})
+	w := world(t, worlds.Options{Seed: 3, Width: 320, Height: 180, Still: true, Counter: true})
 	first := outside(w.Frame(0), 320, 180)
 	for n := uint32(1); n < 5000; n += 499 {
 		require.Equal(t, first, outside(w.Frame(n), 320, 180))
@@ -182,9 +182,9 @@ func TestStillWorldNeverMoves(t *testing.T) {
 
 // A record says the same after it was written and read, with the events since the record before.
 func TestRecordsAreJSON(t *testing.T) {
-	for _, name := range toyworld.Worlds() {
+	for _, name := range worlds.Worlds() {
 		t.Run(name, func(t *testing.T) {
-			w := world(t, toyworld.Options{World: name, Seed: 6})
+			w := world(t, worlds.Options{World: name, Seed: 6})
 			events := 0
 			last := uint32(0)
 			for n := uint32(0); n < 3*60*30; n += 6 {
@@ -194,7 +194,7 @@ func TestRecordsAreJSON(t *testing.T) {
 				require.NoError(t, err)
 				require.NotContains(t, string(line), "\n")
 				require.Contains(t, string(line), `"world":"`+name+`"`)
-				var got toyworld.Truth
+				var got worlds.Truth
 				require.NoError(t, json.Unmarshal(line, &got))
 				want.At = want.At.Truncate(time.Millisecond)
 				require.Equal(t, want, got)
@@ -215,16 +215,16 @@ func TestBadRecords(t *testing.T) {
 		`{"events":[{"t":1,"kind":"goal","team":"red"}]}`:    "read an event: ",
 		`{"events":[{"t":1,"kind":"dog","id":"a spaniel"}]}`: "read an event: ",
 	} {
-		var record toyworld.Truth
+		var record worlds.Truth
 		require.ErrorContains(t, json.Unmarshal([]byte(line), &record), want, line)
 	}
 }
 
 // The yard draws and sounds through a World as the match does.
 func TestYardIsAWorld(t *testing.T) {
-	w := world(t, toyworld.Options{World: toyworld.Yard, Seed: 4, Width: 320, Height: 180, Counter: true})
-	require.Equal(t, toyworld.Yard, w.Name())
-	n, ok := toyworld.ReadCounterI420(w.Frame(4711), 320, 180)
+	w := world(t, worlds.Options{World: worlds.Yard, Seed: 4, Width: 320, Height: 180, Counter: true})
+	require.Equal(t, worlds.Yard, w.Name())
+	n, ok := worlds.ReadCounterI420(w.Frame(4711), 320, 180)
 	require.True(t, ok)
 	require.Equal(t, uint32(4711), n)
 	record := w.Truth(9 * time.Second)

@@ -1,4 +1,4 @@
-package bot
+package grade
 
 import (
 	"testing"
@@ -13,18 +13,18 @@ import (
 
 // graded is a grader of a world that began at a moment.
 type graded struct {
-	*grader
+	*Grader
 
-	world *toyworld.World
+	world *worlds.World
 	began time.Time
 }
 
 func newGraded(t *testing.T, world string, seed uint64) *graded {
 	t.Helper()
-	w, err := toyworld.New(toyworld.Options{World: world, Seed: seed})
+	w, err := worlds.New(worlds.Options{World: world, Seed: seed})
 	require.NoError(t, err)
 	g := &graded{world: w, began: time.Now()}
-	g.grader = &grader{language: "en", film: func(arrived time.Time) (*toyworld.World, time.Duration, bool) {
+	g.Grader = &Grader{language: "en", film: func(arrived time.Time) (*worlds.World, time.Duration, bool) {
 		return g.world, arrived.Sub(g.began), !arrived.Before(g.began)
 	}}
 	return g
@@ -40,9 +40,9 @@ func (g *graded) say(at time.Duration, text, instruction string) {
 }
 
 // goal is one without another within a minute.
-func goal(t *testing.T, w *toyworld.World) (at time.Duration, team, other string) {
+func goal(t *testing.T, w *worlds.World) (at time.Duration, team, other string) {
 	t.Helper()
-	var goals []toyworld.Event
+	var goals []worlds.Event
 	for _, e := range w.Events(0, time.Hour) {
 		if e.Match.Kind == match.Goal {
 			goals = append(goals, e)
@@ -61,38 +61,38 @@ func goal(t *testing.T, w *toyworld.World) (at time.Duration, team, other string
 
 func TestGradeOfTheMatch(t *testing.T) {
 	t.Parallel()
-	g := newGraded(t, toyworld.Match, 5)
+	g := newGraded(t, worlds.Match, 5)
 	at, team, other := goal(t, g.world)
 	now := g.began.Add(at + 30*time.Second)
-	require.Nil(t, g.grade(now), "nothing was said")
+	require.Nil(t, g.Grade(now), "nothing was said")
 
 	g.say(at+time.Second, team+" score!", "")
 	g.say(at+3*time.Second, other+" score!", "")
 	g.say(at+4*time.Second, "Well, well.", "")
 	g.say(at+5*time.Second, "", "")
-	require.Equal(t, &agent.Grade{Right: 1, Wrong: 1, Unjudged: 1, Missed: new(0)}, g.grade(now))
-	later := g.grade(now.Add(2 * gradedFor))
+	require.Equal(t, &agent.Grade{Right: 1, Wrong: 1, Unjudged: 1, Missed: new(0)}, g.Grade(now))
+	later := g.Grade(now.Add(2 * gradedFor))
 	require.Zero(t, later.Right+later.Wrong+later.Unjudged, "a minute later they are forgotten")
 
 	// A goal that no comment tells is missed, unless an instruction may have left it out.
-	g.restart(g.began.Add(-time.Hour))
+	g.Restart(g.began.Add(-time.Hour))
 	g.say(at-5*time.Second, "", "")
-	require.Equal(t, &agent.Grade{Missed: new(1)}, g.grade(now))
+	require.Equal(t, &agent.Grade{Missed: new(1)}, g.Grade(now))
 	g.say(at-2*time.Second, "", "What's the score?")
-	require.Equal(t, &agent.Grade{}, g.grade(now))
+	require.Equal(t, &agent.Grade{}, g.Grade(now))
 
 	// Pictures of the previous source do not count, nor a failed cycle.
-	g.restart(g.began.Add(at))
+	g.Restart(g.began.Add(at))
 	g.say(at, "Red score!", "")
 	g.Record(agent.Record{Outcome: agent.OutcomeFailed, OldestFrameAt: now, NewestFrameAt: now})
-	require.Nil(t, g.grade(now))
+	require.Nil(t, g.Grade(now))
 	g.say(at-time.Hour, "Red score!", "")
-	require.Nil(t, g.grade(now), "a picture from before the world began")
+	require.Nil(t, g.Grade(now), "a picture from before the world began")
 }
 
 func TestGradeOfTheYard(t *testing.T) {
 	t.Parallel()
-	g := newGraded(t, toyworld.Yard, 1)
+	g := newGraded(t, worlds.Yard, 1)
 	var all int
 	from := 30 * time.Second
 	for _, e := range g.world.Events(from, from+40*time.Second) {
@@ -104,20 +104,20 @@ func TestGradeOfTheYard(t *testing.T) {
 	}
 	require.Positive(t, all, "somebody comes or goes")
 	g.say(from, "", "")
-	require.GreaterOrEqual(t, *g.grade(g.began.Add(from + 50*time.Second)).Missed, all)
+	require.GreaterOrEqual(t, *g.Grade(g.began.Add(from + 50*time.Second)).Missed, all)
 }
 
 // Another language has words of its own.
 func TestGradeInSpanish(t *testing.T) {
 	t.Parallel()
-	g := newGraded(t, toyworld.Match, 5)
+	g := newGraded(t, worlds.Match, 5)
 	at, _, _ := goal(t, g.world)
 	now := g.began.Add(at + 30*time.Second)
 	g.say(at+time.Second, "¡Gol!", "")
-	was := g.grade(now)
-	g.speak("es")
-	require.Nil(t, g.grade(now), "begun again")
+	was := g.Grade(now)
+	g.Speak("es")
+	require.Nil(t, g.Grade(now), "begun again")
 	g.say(at+time.Second, "¡Gol!", "")
-	require.NotEqual(t, was, g.grade(now))
-	require.Equal(t, 1, g.grade(now).Right)
+	require.NotEqual(t, was, g.Grade(now))
+	require.Equal(t, 1, g.Grade(now).Right)
 }

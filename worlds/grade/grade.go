@@ -1,4 +1,5 @@
-package bot
+// Package grade judges the comments on a generated world by the world's truth, for the page. It looks at no picture.
+package grade
 
 import (
 	"cmp"
@@ -7,6 +8,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/bot"
 	"touchline/agent/camera"
 	"touchline/worlds"
 	"touchline/worlds/claims"
@@ -23,20 +25,19 @@ const (
 	switching = 500 * time.Millisecond
 )
 
-// grader judges the comments on a generated world by the world's truth. It is an
-// agent.TextOutput.
-type grader struct {
+// Grader judges the comments on a generated world by the world's truth. It is safe for concurrent use.
+type Grader struct {
 	// film returns the world that plays, and its time in the picture that arrived at a moment; ok is false for a picture
 	// before its first.
-	film func(arrived time.Time) (w *toyworld.World, at time.Duration, ok bool)
+	film func(arrived time.Time) (w *worlds.World, at time.Duration, ok bool)
 
 	mu       sync.Mutex
 	language string
-	since    time.Time       // when the source was chosen; comments on earlier pictures do not count
-	world    *toyworld.World // of looks and tally
-	looks    []look          // not yet judged, which takes time and memory: grade does it
-	tally    *claims.Tally   // nil before the first
-	ordered  time.Duration   // of the last look that followed an instruction, in the world's time
+	since    time.Time     // when the source was chosen; comments on earlier pictures do not count
+	world    *worlds.World // of looks and tally
+	looks    []look        // not yet judged, which takes time and memory: Grade does it
+	tally    *claims.Tally // nil before the first
+	ordered  time.Duration // of the last look that followed an instruction, in the world's time
 }
 
 // look is an answer; "" is silence.
@@ -45,22 +46,25 @@ type look struct {
 	text string
 }
 
-func newGrader(worlds *camera.Worlds, language string) *grader {
-	return &grader{language: language, film: func(arrived time.Time) (*toyworld.World, time.Duration, bool) {
-		demo := worlds.Present()
+var _ bot.Grader = (*Grader)(nil)
+
+// New makes the grader of a camera's comments in a language (BCP 47).
+func New(cameras *camera.Worlds, language string) *Grader {
+	return &Grader{language: language, film: func(arrived time.Time) (*worlds.World, time.Duration, bool) {
+		demo := cameras.Present()
 		at, ok := demo.Time(arrived)
 		return demo.World, at, ok
 	}}
 }
 
 // Caption implements agent.TextOutput.
-func (*grader) Caption(agent.Caption) {}
+func (*Grader) Caption(agent.Caption) {}
 
 // State implements agent.TextOutput.
-func (*grader) State(agent.Status) {}
+func (*Grader) State(agent.Status) {}
 
 // Record implements agent.TextOutput.
-func (g *grader) Record(r agent.Record) {
+func (g *Grader) Record(r agent.Record) {
 	comment := r.IsComment()
 	if !comment && r.Outcome != agent.OutcomeSilent && r.Outcome != agent.OutcomeRepeated {
 		return
@@ -84,18 +88,18 @@ func (g *grader) Record(r agent.Record) {
 	g.looks = append(slices.DeleteFunc(g.looks, func(l look) bool { return l.at < at-gradedFor-toldFor }), look{at, r.Text})
 }
 
-func (g *grader) forgetLocked() { g.world, g.looks, g.tally, g.ordered = nil, nil, nil, -gradedFor }
+func (g *Grader) forgetLocked() { g.world, g.looks, g.tally, g.ordered = nil, nil, nil, -gradedFor }
 
-// restart begins with the pictures after a moment.
-func (g *grader) restart(now time.Time) {
+// Restart implements bot.Grader: it begins with the pictures after a moment.
+func (g *Grader) Restart(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.since = now.Add(switching)
 	g.forgetLocked()
 }
 
-// speak sets the language of the comments.
-func (g *grader) speak(language string) {
+// Speak implements bot.Grader.
+func (g *Grader) Speak(language string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.language != language {
@@ -104,8 +108,8 @@ func (g *grader) speak(language string) {
 	}
 }
 
-// grade counts the comments of the last minute; nil before the first.
-func (g *grader) grade(now time.Time) *agent.Grade {
+// Grade implements bot.Grader.
+func (g *Grader) Grade(now time.Time) *agent.Grade {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	world, to, ok := g.film(now)
@@ -134,8 +138,8 @@ func (g *grader) grade(now time.Time) *agent.Grade {
 }
 
 // expected lists the kinds of events that count as missed if no comment tells of them.
-func expected(w *toyworld.World) []string {
-	if w.Name() == toyworld.Match {
+func expected(w *worlds.World) []string {
+	if w.Name() == worlds.Match {
 		return []string{string(match.Goal)}
 	}
 	return []string{
