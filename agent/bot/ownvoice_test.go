@@ -27,8 +27,8 @@ import (
 	"touchline/agent/room"
 	"touchline/configs"
 	"touchline/inference"
+	"touchline/inference/conformance/bundles"
 	"touchline/inference/minicpmo"
-	"touchline/inference/minicpmo/minicpmotest"
 	"touchline/inference/residency"
 	"touchline/inference/tokenizer"
 	"touchline/inference/voice"
@@ -172,7 +172,7 @@ func briefly(cfg configs.Config) configs.Config {
 func speakingBundle(t *testing.T) *models.Bundle {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "speaking")
-	require.NoError(t, minicpmotest.Speaking(t.Context(), moduleRoot, t.TempDir(), dir))
+	require.NoError(t, bundles.Speaking(t.Context(), moduleRoot, t.TempDir(), dir))
 	bundle, err := models.OpenBundle(dir)
 	require.NoError(t, err)
 	return bundle

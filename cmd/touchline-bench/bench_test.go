@@ -19,7 +19,7 @@ import (
 
 	"touchline/agent/room"
 	"touchline/configs"
-	"touchline/inference/minicpmo/minicpmotest"
+	"touchline/inference/conformance/bundles"
 	"touchline/media/codec/codectest"
 )
 
@@ -74,7 +74,7 @@ func TestAlignment(t *testing.T) {
 // TestOwnVoice: a small model's voice, too.
 func TestOwnVoice(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "speaking")
-	require.NoError(t, minicpmotest.Speaking(t.Context(), "../..", t.TempDir(), dir))
+	require.NoError(t, bundles.Speaking(t.Context(), "../..", t.TempDir(), dir))
 	cfg := configs.Default()
 	cfg.Media.CaptureFPS, cfg.Inference.MaxTokens, cfg.Inference.Voice.MaxTokens = 2, 6, 6
 	m := &cfg.Inference.MiniCPM

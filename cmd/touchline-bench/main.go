@@ -26,7 +26,7 @@ import (
 
 	"touchline/agent/room"
 	"touchline/configs"
-	"touchline/inference/minicpmo/minicpmotest"
+	"touchline/inference/conformance/bundles"
 	"touchline/worlds/judge"
 )
 
@@ -154,7 +154,7 @@ func (r *runCmd) speaking(ctx context.Context) (bundle string, done func(), err 
 	}
 	done = func() { _ = os.RemoveAll(dir) }
 	bundle = filepath.Join(dir, "bundle")
-	if err := minicpmotest.Speaking(ctx, ".", dir, bundle); err != nil {
+	if err := bundles.Speaking(ctx, ".", dir, bundle); err != nil {
 		done()
 		return "", nil, fmt.Errorf("make a small model with a voice: %w: run the bench in the folder of its source, or give --bundle", err)
 	}

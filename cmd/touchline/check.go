@@ -16,7 +16,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/mqtt"
 	"touchline/inference"
-	"touchline/inference/check"
+	"touchline/inference/conformance/check"
 	"touchline/inference/remote"
 	"touchline/inference/sphinx"
 	"touchline/inference/vad"

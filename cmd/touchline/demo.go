@@ -19,7 +19,7 @@ import (
 	"touchline/agent/sfu"
 	"touchline/configs"
 	"touchline/inference"
-	"touchline/inference/check"
+	"touchline/inference/conformance/check"
 	"touchline/inference/sphinx"
 	"touchline/models/nano"
 	"touchline/worlds/grade"

@@ -11,7 +11,7 @@ import (
 	"touchline/cmd/internal/modelcmd"
 	"touchline/configs"
 	"touchline/inference"
-	"touchline/inference/check"
+	"touchline/inference/conformance/check"
 	"touchline/inference/minicpmo"
 	"touchline/inference/qwen3asr"
 	"touchline/inference/remote"

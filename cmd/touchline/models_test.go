@@ -17,11 +17,11 @@ import (
 
 	"touchline/agent"
 	"touchline/inference"
+	"touchline/inference/conformance/bundles"
+	"touchline/inference/conformance/synth"
 	"touchline/inference/minicpmo"
-	"touchline/inference/minicpmo/minicpmotest"
 	"touchline/models"
 	"touchline/models/convert"
-	"touchline/models/synth"
 )
 
 // onTiny returns the flags for a tiny bundle on the CPU.
@@ -151,7 +151,7 @@ func TestSayInTheModelsVoice(t *testing.T) {
 	require.NoFileExists(t, path)
 
 	bundle := filepath.Join(t.TempDir(), "speaking")
-	require.NoError(t, minicpmotest.Speaking(t.Context(), moduleRoot, t.TempDir(), bundle))
+	require.NoError(t, bundles.Speaking(t.Context(), moduleRoot, t.TempDir(), bundle))
 	flags[1] = bundle
 	stdout, stderr, code := touchline(t, append([]string{"say", "--voice", "default", "A goal!", path}, flags...)...)
 	require.Zero(t, code, stderr)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/inference/minicpmo/stages"
+	"touchline/inference/conformance/stages"
 	"touchline/models"
 	"touchline/models/graph"
 )

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/inference/minicpmo/minicpmotest"
+	"touchline/inference/conformance/bundles"
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/safetensors"
@@ -24,7 +24,7 @@ type fixture struct {
 
 func openFixture(tb testing.TB, name string) fixture {
 	tb.Helper()
-	f, err := minicpmotest.OpenFixture("../..", name)
+	f, err := bundles.OpenFixture("../..", name)
 	require.NoError(tb, err)
 	return fixture{tb, f}
 }

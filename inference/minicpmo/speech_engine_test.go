@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
+	"touchline/inference/conformance/bundles"
 	"touchline/inference/internal/ort/orttest"
 	"touchline/inference/minicpmo"
-	"touchline/inference/minicpmo/minicpmotest"
 	"touchline/models"
 )
 
@@ -46,7 +46,7 @@ func makeSpeaking(t *testing.T) (string, error) {
 	require.NoError(t, err)
 	shared = append(shared, out)
 	to := filepath.Join(out, "b")
-	return to, minicpmotest.Speaking(t.Context(), "../..", t.TempDir(), to)
+	return to, bundles.Speaking(t.Context(), "../..", t.TempDir(), to)
 }
 
 // promptVoice is the voice of the official fixtures.

@@ -22,10 +22,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/inference/conformance/stages"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/tts"
 	"touchline/inference/minicpmo"
-	"touchline/inference/minicpmo/stages"
 	"touchline/internal/wake"
 	"touchline/models"
 	"touchline/models/graph"

@@ -13,15 +13,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/inference/conformance/stages"
+	"touchline/inference/conformance/synth"
 	"touchline/inference/internal/mel"
 	"touchline/inference/internal/ort/orttest"
 	"touchline/inference/internal/tts"
 	"touchline/inference/minicpmo"
-	"touchline/inference/minicpmo/stages"
 	"touchline/models"
 	"touchline/models/convert"
 	"touchline/models/graph"
-	"touchline/models/synth"
 )
 
 // withVoice converts the tiny random checkpoint with a voice, for one test.

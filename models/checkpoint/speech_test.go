@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/inference/conformance/synth"
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/safetensors"
-	"touchline/models/synth"
 	"touchline/models/torch"
 )
 

@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"touchline/inference/conformance/synth"
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/convert"
-	"touchline/models/synth"
 )
 
 var (

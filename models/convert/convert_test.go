@@ -17,13 +17,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/inference/conformance/synth"
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/convert"
 	"touchline/models/graph"
 	"touchline/models/onnx"
 	"touchline/models/quant"
-	"touchline/models/synth"
 )
 
 // everything selects all graphs.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/inference/check"
+	"touchline/inference/conformance/check"
 )
 
 // weights are the formats of TestSynth: all of the CPU.
@@ -21,7 +21,7 @@ const weights = "fp32,int4"
 func TestCheckOfChat(t *testing.T) {
 	golden := t.TempDir()
 	require.NoError(t, os.CopyFS(filepath.Join(golden, "checkpoint"), os.DirFS(checkpoint)))
-	require.NoError(t, os.CopyFS(filepath.Join(golden, "chat"), os.DirFS(root+"inference/check/testdata/chat")))
+	require.NoError(t, os.CopyFS(filepath.Join(golden, "chat"), os.DirFS(root+"inference/conformance/check/testdata/chat")))
 	out, err := run(t, "models", "check", "--golden", golden, "--ort", runtime)
 	require.ErrorIs(t, err, check.ErrFailed, "its pictures are not there")
 	require.Regexp(t, `chat/chat_greedy.json .*NO: .*picture`, out)

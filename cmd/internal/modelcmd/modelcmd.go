@@ -14,7 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"touchline/inference/check"
+	"touchline/inference/conformance/check"
 	"touchline/models"
 )
 

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"touchline/cmd/internal/modelcmd"
-	"touchline/inference/check"
+	"touchline/inference/conformance/check"
 	"touchline/inference/minicpmo"
 	"touchline/models"
 )

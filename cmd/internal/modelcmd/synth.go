@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"touchline/inference/conformance/synth"
 	"touchline/models/nano"
-	"touchline/models/synth"
 )
 
 // SynthCmd creates a bundle or a checkpoint of random weights.

@@ -11,18 +11,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/inference/check"
+	"touchline/inference/conformance/check"
 )
 
 // hearingGolden has the fixtures of speech recognition.
-const hearingGolden = "../../models/testdata/qwen3-asr"
+const hearingGolden = "../../../models/testdata/qwen3-asr"
 
 func TestHearingPasses(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.CopyFS(dir, os.DirFS(hearingGolden)))
 	for name, from := range map[string]string{
-		"text/parse.json.gz": "../qwen3asr/testdata/parse.json.gz", "text/align.json.gz": "../qwen3asr/testdata/words.json.gz",
-		"vad/silero.json.gz": "../vad/testdata/silero.json.gz",
+		"text/parse.json.gz": "../../qwen3asr/testdata/parse.json.gz", "text/align.json.gz": "../../qwen3asr/testdata/words.json.gz",
+		"vad/silero.json.gz": "../../vad/testdata/silero.json.gz",
 	} {
 		b, err := os.ReadFile(from)
 		require.NoError(t, err)

@@ -1,7 +1,7 @@
-// Package minicpmotest makes a small bundle that speaks, for tests of packages that use the engine. Its networks are those of
+// Package bundles makes a small bundle that speaks, for tests of packages that use the engine. Its networks are those of
 // models/testdata/tiny, its flow and vocoder the fixtures of the engine's tests: an answer of a few words becomes some
 // seconds of noise, on a CPU in a twentieth of that time.
-package minicpmotest
+package bundles
 
 import (
 	"compress/gzip"
@@ -11,11 +11,11 @@ import (
 	"os"
 	"path/filepath"
 
+	"touchline/inference/conformance/synth"
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/convert"
 	"touchline/models/safetensors"
-	"touchline/models/synth"
 	"touchline/models/torch"
 )
 

@@ -13,12 +13,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/inference/check"
+	"touchline/inference/conformance/check"
 	"touchline/models"
 )
 
 // library is the ONNX Runtime that `make runtime` fetches.
-const library = "../../bin/runtime"
+const library = "../../../bin/runtime"
 
 // golden returns a folder with the fixtures of the single stages' tests.
 func golden(t *testing.T) string {
@@ -39,7 +39,7 @@ func golden(t *testing.T) string {
 			put(name, filepath.Join(to, filepath.Base(name)))
 		}
 	}
-	const root = "../../"
+	const root = "../../../"
 	all(root+"models/testdata/tiny/*", "checkpoint")
 	all(root+"models/testdata/tiny-awq/*", "checkpoint-awq")
 	put(root+"models/testdata/tiny-awq-dequant.safetensors", "awq/dequant.safetensors")

@@ -11,11 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/inference/check"
+	"touchline/inference/conformance/check"
 )
 
 // nanoGolden holds the recorded answers of nano.
-const nanoGolden = "../../models/nano/golden"
+const nanoGolden = "../../../models/nano/golden"
 
 // someLooks returns a folder with nano's checkpoint and its first looks, after a change.
 func someLooks(t *testing.T, n int, change func(fixture map[string]any)) string {

@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"touchline/inference/conformance/stages"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/tts"
 	"touchline/inference/minicpmo"
-	"touchline/inference/minicpmo/stages"
 	"touchline/internal/rescue"
 	"touchline/models"
 	"touchline/models/checkpoint"

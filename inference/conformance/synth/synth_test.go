@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"touchline/inference/conformance/synth"
 	"touchline/inference/tokenizer"
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/nano"
 	"touchline/models/quant"
-	"touchline/models/synth"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
