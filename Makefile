@@ -111,7 +111,7 @@ check: lint test-web ## what to run before each commit: vet, linter, page tests,
 	go test -vet=off ./...
 
 .PHONY: test
-test: setup-test build test-web stock-front ## all tests: race detector, LiveKit server, browsers (16 minutes on two cores)
+test: setup-test build bin/touchline-model test-web stock-front ## all tests: race detector, LiveKit server, browsers (16 minutes on two cores)
 	go vet -tags=$(TAGS),integration ./...
 	@scripts/test.sh
 

@@ -32,9 +32,9 @@ pack() {
 	tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="$(git show -s --format=%cI)" -cf - "$name" |
 		gzip -n -9 >"$dest/$name.tar.gz"
 }
-pack touchline nolibopusfile,builtinassets ./cmd/touchline ./cmd/touchline-codec
+pack touchline nolibopusfile,builtinassets ./cmd/touchline ./cmd/touchline-codec ./cmd/touchline-model
 # Without the demo's LiveKit server: half the size and memory.
-pack touchline-slim nolibopusfile,builtinassets,nodemo ./cmd/touchline ./cmd/touchline-codec
+pack touchline-slim nolibopusfile,builtinassets,nodemo ./cmd/touchline ./cmd/touchline-codec ./cmd/touchline-model
 pack touchline-model nolibopusfile ./cmd/touchline-model
 
 (cd "$dest" && sha256sum -- *.tar.gz >SHA256SUMS)

@@ -1,6 +1,6 @@
 // Command touchline-model converts, checks and benchmarks model bundles. It has
 // the model commands of touchline without LiveKit and video codecs, for example
-// for a GPU machine that prepares bundles.
+// for a GPU machine that prepares bundles. Touchline runs it for `bench`, `models check` and `models synth`.
 package main
 
 import (
@@ -16,8 +16,16 @@ import (
 )
 
 type cli struct {
-	Models modelcmd.Models `cmd:"" help:"Create and check model bundles."`
-	Bench  modelcmd.Bench  `cmd:"" help:"Benchmark this machine."`
+	Models modelsCmd `cmd:"" help:"Create and check model bundles."`
+	Bench  benchCmd  `cmd:"" help:"Benchmark this machine."`
+}
+
+// modelsCmd holds the commands under "models": those of touchline, and those that only measure and compare.
+type modelsCmd struct {
+	modelcmd.Models
+
+	Synth synthCmd `cmd:"" help:"Create a bundle with random weights, for benchmarks."`
+	Check checkCmd `cmd:"" help:"Compare the engine with recorded inputs and outputs of the official code."`
 }
 
 func main() {

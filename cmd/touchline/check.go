@@ -16,7 +16,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/mqtt"
 	"touchline/inference"
-	"touchline/inference/conformance/check"
+	"touchline/inference/probe"
 	"touchline/inference/remote"
 	"touchline/inference/sphinx"
 	"touchline/inference/vad"
@@ -94,7 +94,7 @@ func checkCodecs(ctx context.Context, r *findings) {
 func checkEngine(ctx context.Context, a *app, r *findings) {
 	switch a.cfg.Inference.Engine {
 	case "remote":
-		found, err := probe(ctx, a)
+		found, err := askServer(ctx, a)
 		r.add("remote engine", err, found)
 	case "minicpmo":
 		r.add("engine", nil, a.cfg.Inference.Engine)
@@ -106,7 +106,7 @@ func checkEngine(ctx context.Context, a *app, r *findings) {
 		r.add("engine", nil, a.cfg.Inference.Engine)
 	}
 	if a.cfg.Inference.Engine == "auto" {
-		_, err := check.Devices(a.cfg.Inference.MiniCPM.Runtime)
+		_, err := probe.Devices(a.cfg.Inference.MiniCPM.Runtime)
 		r.maybe("ONNX Runtime", err, "runs here, so the demo can use nano", "the demo uses the scene engine in place of nano")
 	}
 	if a.cfg.Inference.Engine != "minicpmo" {
@@ -244,8 +244,8 @@ func codecs(ctx context.Context, path string) (string, error) {
 	return list, nil
 }
 
-// probe checks that the remote server answers and has the model. It sends no picture.
-func probe(ctx context.Context, a *app) (string, error) {
+// askServer checks that the remote server answers and has the model. It sends no picture.
+func askServer(ctx context.Context, a *app) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	m, err := remote.New(a.cfg.Inference.Remote, a.cfg.Inference.MaxTokens, a.log)

@@ -19,7 +19,7 @@ import (
 	"touchline/agent/sfu"
 	"touchline/configs"
 	"touchline/inference"
-	"touchline/inference/conformance/check"
+	"touchline/inference/probe"
 	"touchline/inference/sphinx"
 	"touchline/models/nano"
 	"touchline/worlds/grade"
@@ -138,7 +138,7 @@ func (d *demoCmd) chooseEngine(cfg *configs.Config, log zerolog.Logger) (release
 	if cfg.Inference.Engine != "auto" || d.Source != "" {
 		return func() {}
 	}
-	release, err := check.Hold(cfg.Inference.MiniCPM.Runtime)
+	release, err := probe.Hold(cfg.Inference.MiniCPM.Runtime)
 	if err != nil {
 		log.Warn().Err(err).Str("hint", "make runtime").Msg("nano needs ONNX Runtime: the scene engine takes its place")
 		return func() {}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
@@ -45,7 +46,7 @@ type cli struct {
 	History    historyCmd    `cmd:"" help:"Print the comments of a room: text, JSON or subtitles (SRT, WebVTT)."`
 	Token      tokenCmd      `cmd:"" help:"Make a token for a link to a room's page: one that watches, or one that steers."`
 	Models     modelsCmd     `cmd:"" help:"Find model servers; make, check and list model bundles."`
-	Bench      benchCmd      `cmd:"" help:"Benchmark this machine."`
+	Bench      benchCmd      `cmd:"" passthrough:"" help:"Benchmark this machine (touchline-model)."`
 	Check      checkCmd      `cmd:"" help:"Print the effective settings and what is missing on this machine."`
 	Health     healthCmd     `cmd:"" help:"Probe the agent worker of this machine; exit code 0 when it is healthy."`
 	Version    versionCmd    `cmd:"" help:"Print the version: release, commit and Go version."`
@@ -170,6 +171,9 @@ func isEndless(kctx *kong.Context) bool {
 // fail reports the error of a command, with the stack of a panic, and returns the exit code. The report is text, or
 // the last line of a log of JSON lines.
 func fail(stderr io.Writer, log zerolog.Logger, logJSON bool, err error) int {
+	if _, ran := errors.AsType[*exec.ExitError](err); ran {
+		return modelcmd.ExitCode(err) // touchline-model has said why
+	}
 	p, crash := rescue.Of(err)
 	switch {
 	case logJSON && crash:

@@ -66,7 +66,7 @@ func furnish(dir string) error {
 		return os.Symlink(built, filepath.Join(dir, "bin"))
 	}
 	build := exec.Command("go", "build", "-tags", "nolibopusfile,builtinassets", "-o", filepath.Join(dir, "bin")+"/",
-		"./cmd/touchline", "./cmd/touchline-codec")
+		"./cmd/touchline", "./cmd/touchline-codec", "./cmd/touchline-model")
 	build.Dir, build.Stderr = moduleRoot, os.Stderr
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("go build: %w", err)

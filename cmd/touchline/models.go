@@ -11,8 +11,8 @@ import (
 	"touchline/cmd/internal/modelcmd"
 	"touchline/configs"
 	"touchline/inference"
-	"touchline/inference/conformance/check"
 	"touchline/inference/minicpmo"
+	"touchline/inference/probe"
 	"touchline/inference/qwen3asr"
 	"touchline/inference/remote"
 	"touchline/models"
@@ -23,10 +23,26 @@ type modelsCmd struct {
 	Find findCmd `cmd:"" default:"withargs" help:"Find model servers on this machine and list their models (the default)."`
 
 	modelcmd.Models
+
+	Synth synthCmd     `cmd:"" passthrough:"" help:"Create a bundle with random weights, for benchmarks (touchline-model)."`
+	Check toolCheckCmd `cmd:"" passthrough:"" help:"Compare the engine with recorded inputs and outputs of the official code (touchline-model)."`
 }
 
-// benchCmd holds the commands that benchmark this machine.
-type benchCmd struct{ modelcmd.Bench }
+// Commands that touchline-model carries out.
+type (
+	benchCmd     struct{ modelcmd.ToolCmd }
+	synthCmd     struct{ modelcmd.ToolCmd }
+	toolCheckCmd struct{ modelcmd.ToolCmd }
+)
+
+// Run benchmarks this machine.
+func (c *benchCmd) Run(ctx context.Context) error { return c.ToolCmd.Run(ctx, "bench") }
+
+// Run creates a bundle with random weights.
+func (c *synthCmd) Run(ctx context.Context) error { return c.ToolCmd.Run(ctx, "models", "synth") }
+
+// Run compares the engine with the official code.
+func (c *toolCheckCmd) Run(ctx context.Context) error { return c.ToolCmd.Run(ctx, "models", "check") }
 
 // findCmd finds model servers.
 type findCmd struct {
@@ -133,7 +149,7 @@ func recognizerParts(cfg inference.RecognizerConfig) []part {
 
 // runtimeParts checks ONNX Runtime, and the GPU if the device is one.
 func runtimeParts(library, device string, number int) []part {
-	devices, err := check.Devices(library)
+	devices, err := probe.Devices(library)
 	out := []part{{what: "ONNX Runtime", ok: "runs here", err: err}}
 	if err == nil && device == string(models.DeviceCUDA) {
 		gpu := part{what: "GPU", ok: fmt.Sprintf("CUDA device %d", number)}

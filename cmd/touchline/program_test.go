@@ -183,3 +183,13 @@ func TestInterruptedCommands(t *testing.T) {
 		require.Equal(t, want, isEndless(kctx), args)
 	}
 }
+
+// TestModelProgramMissing: commands that touchline-model carries out name it where it is not beside the program.
+func TestModelProgramMissing(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for _, args := range [][]string{{"bench", "model", "x"}, {"models", "check", "--golden", "x"}, {"models", "synth", "--help"}} {
+		_, stderr, code := touchline(t, args...)
+		require.Equal(t, 2, code, stderr)
+		require.Contains(t, stderr, "touchline-model is neither beside this program nor in PATH")
+	}
+}

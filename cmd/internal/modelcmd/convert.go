@@ -12,8 +12,8 @@ import (
 	"touchline/models/convert"
 )
 
-// formatFlags select the contents of a bundle.
-type formatFlags struct {
+// FormatFlags select the contents of a bundle.
+type FormatFlags struct {
 	Weights      []models.Weights `help:"Weights of the language model: int4, fp16, fp32. Default: by the task." enum:"int4,fp16,fp32"`
 	Device       []models.Device  `help:"Devices of the graphs: cuda, cpu. Default: cuda for int4 and fp16, cpu for fp32." enum:"cuda,cpu"`
 	VoiceWeights models.Weights   `help:"Weights of the model's own voice on CUDA: fp16, fp32." enum:"fp16,fp32" default:"fp16"`
@@ -22,7 +22,7 @@ type formatFlags struct {
 	Workers      int              `help:"Cores to use; 0 uses all."`
 }
 
-func (f formatFlags) options() convert.Options {
+func (f FormatFlags) Options() convert.Options {
 	return convert.Options{
 		Weights: f.Weights, Devices: f.Device, VoiceWeights: f.VoiceWeights, Head: f.Head, Clamp: f.Clamp, Workers: f.Workers,
 		Creator: creator(), Now: time.Now,
@@ -39,7 +39,7 @@ func creator() string {
 
 // ConvertCmd converts a checkpoint to a bundle.
 type ConvertCmd struct {
-	formatFlags
+	FormatFlags
 
 	Source string `arg:"" type:"existingdir" help:"The checkpoint's folder: config.json, *.safetensors, the tokenizer's files."`
 	Bundle string `arg:"" type:"path" help:"The folder to create."`
@@ -53,23 +53,23 @@ func (c *ConvertCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = src.Close() }()
-	o := c.options()
+	o := c.Options()
 	o.Name = c.Name
-	return convertWith(ctx, src, c.Bundle, o)
+	return Convert(ctx, src, c.Bundle, o)
 }
 
-// convertWith converts with a progress bar and prints a summary.
-func convertWith(ctx context.Context, src convert.Source, bundle string, o convert.Options) error {
-	progress := newBar()
-	o.Note = progress.note
+// Convert converts with a progress bar and prints a summary.
+func Convert(ctx context.Context, src convert.Source, bundle string, o convert.Options) error {
+	progress := NewBar()
+	o.Note = progress.Note
 	start := time.Now()
 	var last convert.Progress
 	o.Progress = func(p convert.Progress) {
 		last = p
-		progress.step("", p.Done, p.Total, p.Rate, p.ETA)
+		progress.Step("", p.Done, p.Total, p.Rate, p.ETA)
 	}
 	err := convert.Convert(ctx, src, bundle, o)
-	progress.end()
+	progress.End()
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func convertWith(ctx context.Context, src convert.Source, bundle string, o conve
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s: %s in %d files, from %s of weights in %v (%s/s)\n", filepath.Clean(bundle), size(b.Manifest.Bytes()),
-		len(b.Manifest.Files), size(last.Source), took.Round(100*time.Millisecond), size(int64(float64(last.Source)/took.Seconds())))
+	fmt.Printf("%s: %s in %d files, from %s of weights in %v (%s/s)\n", filepath.Clean(bundle), Size(b.Manifest.Bytes()),
+		len(b.Manifest.Files), Size(last.Source), took.Round(100*time.Millisecond), Size(int64(float64(last.Source)/took.Seconds())))
 	return nil
 }

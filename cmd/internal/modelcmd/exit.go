@@ -3,6 +3,7 @@ package modelcmd
 import (
 	"context"
 	"errors"
+	"os/exec"
 
 	"touchline/inference/minicpmo"
 )
@@ -11,7 +12,7 @@ import (
 const exitInterrupted = 130
 
 // ExitCode returns a program's exit code after an error: minicpmo.ExitDeviceLost
-// if only a restart helps.
+// if only a restart helps, that of touchline-model if it failed.
 func ExitCode(err error) int {
 	switch {
 	case err == nil:
@@ -20,6 +21,11 @@ func ExitCode(err error) int {
 		return exitInterrupted
 	case errors.Is(err, minicpmo.ErrDeviceLost):
 		return minicpmo.ExitDeviceLost
+	case errors.Is(err, ErrNoTool):
+		return exitNoTool
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() > 0 {
+		return exit.ExitCode()
 	}
 	return 1
 }

@@ -1,12 +1,10 @@
-// Package modelcmd implements the commands on models: convert a checkpoint to a
-// bundle, check it, benchmark it. Two programs share them: touchline, and
-// touchline-model, which links neither LiveKit nor libavcodec.
+// Package modelcmd implements the commands on models: download a checkpoint, convert it to a bundle, verify the bundle, manage
+// its voices. Two programs share them: touchline, and touchline-model, which links neither LiveKit nor libavcodec.
 package modelcmd
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,7 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"touchline/inference/conformance/check"
+	"touchline/inference/probe"
 	"touchline/models"
 )
 
@@ -23,21 +21,19 @@ type Models struct {
 	List    ListCmd    `cmd:"" help:"List the bundles in a folder."`
 	Convert ConvertCmd `cmd:"" help:"Convert a published checkpoint to a bundle."`
 	Pull    PullCmd    `cmd:"" help:"Download a checkpoint and convert it to a bundle."`
-	Synth   SynthCmd   `cmd:"" help:"Create a bundle with random weights, for benchmarks."`
 	Verify  VerifyCmd  `cmd:"" help:"Verify the checksums of a bundle and run each of its graphs once."`
 	Voice   VoiceCmd   `cmd:"" help:"Add, list and remove the voices of a bundle."`
-	Check   CheckCmd   `cmd:"" help:"Compare the engine with recorded inputs and outputs of the official code."`
 }
 
-// runtimeFlags select the ONNX Runtime.
-type runtimeFlags struct {
+// RuntimeFlags select the ONNX Runtime.
+type RuntimeFlags struct {
 	Library string `name:"ort" env:"TOUCHLINE_ORT" type:"path" help:"ONNX Runtime, file or folder. Default: runtime/ beside the program."`
 }
 
-// newBar returns a progress bar on standard error.
-func newBar() *bar {
+// NewBar returns a progress bar on standard error.
+func NewBar() *Bar {
 	info, err := os.Stderr.Stat()
-	return &bar{out: os.Stderr, terminal: err == nil && info.Mode()&os.ModeCharDevice != 0, now: time.Now}
+	return &Bar{out: os.Stderr, terminal: err == nil && info.Mode()&os.ModeCharDevice != 0, now: time.Now}
 }
 
 // ListCmd lists bundles.
@@ -75,7 +71,7 @@ func writeList(w io.Writer, found []models.Listed) error {
 		if f.Manifest.Random {
 			name += " (random weights)"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", f.Dir, name, cmp.Or(f.Manifest.Task, "commentary"), size(f.Manifest.Bytes()),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", f.Dir, name, cmp.Or(f.Manifest.Task, "commentary"), Size(f.Manifest.Bytes()),
 			strings.Join(graphs, ", "), strings.Join(f.Manifest.Missing, ", "))
 	}
 	return t.Flush()
@@ -83,7 +79,7 @@ func writeList(w io.Writer, found []models.Listed) error {
 
 // VerifyCmd verifies a bundle.
 type VerifyCmd struct {
-	runtimeFlags
+	RuntimeFlags
 
 	Bundle string          `arg:"" type:"existingdir" help:"The bundle's folder."`
 	Device []models.Device `help:"Devices whose graphs to run: cpu, cuda. Default: those that the ONNX Runtime supports." enum:"cpu,cuda"`
@@ -96,24 +92,24 @@ func (c *VerifyCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	progress := newBar()
+	progress := NewBar()
 	start := time.Now()
-	err = b.Verify(ctx, func(done, total int64) { progress.step("hashed", done, total, rate(done, start), 0) })
-	progress.end()
+	err = b.Verify(ctx, func(done, total int64) { progress.Step("hashed", done, total, Rate(done, start), 0) })
+	progress.End()
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d files, %s: all checksums match\n", len(b.Manifest.Files), size(b.Manifest.Bytes()))
+	fmt.Printf("%d files, %s: all checksums match\n", len(b.Manifest.Files), Size(b.Manifest.Bytes()))
 	if c.NoRun {
 		return nil
 	}
 	devices := c.Device
 	if len(devices) == 0 {
-		if devices, err = check.Devices(c.Library); err != nil {
+		if devices, err = probe.Devices(c.Library); err != nil {
 			return err
 		}
 	}
-	ran, err := check.Smoke(b, c.Library, devices...)
+	ran, err := probe.Smoke(b, c.Library, devices...)
 	if err != nil {
 		return err
 	}
@@ -124,36 +120,10 @@ func (c *VerifyCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-func rate(done int64, start time.Time) float64 {
+// Rate returns bytes per second since start; 0 in the first half second.
+func Rate(done int64, start time.Time) float64 {
 	if seconds := time.Since(start).Seconds(); seconds > 0.5 {
 		return float64(done) / seconds
 	}
 	return 0
-}
-
-// CheckCmd compares the engine with the official code.
-type CheckCmd struct {
-	runtimeFlags
-
-	Golden string        `required:"" type:"existingdir" help:"Folder of recorded inputs and outputs, with their checkpoint."`
-	Device models.Device `enum:"cpu,cuda" default:"cpu" help:"The device: cpu computes in float32, cuda in float16 and int4."`
-	Index  int           `help:"The GPU's index."`
-}
-
-// Run prints the table and returns an error if a row fails.
-func (c *CheckCmd) Run(ctx context.Context) error {
-	report, err := check.Run(ctx, check.Options{
-		Golden: c.Golden, Device: c.Device, DeviceIndex: c.Index, Library: c.Library,
-		Progress: func(what string) { fmt.Fprintln(os.Stderr, what) },
-	})
-	if err := cmp.Or(err, report.Write(os.Stdout)); err != nil {
-		return err
-	}
-	if err := report.Err(); errors.Is(err, check.ErrFailed) {
-		return fmt.Errorf("%w: see the table above", check.ErrFailed)
-	} else if err != nil {
-		return err
-	}
-	fmt.Println("all rows pass")
-	return nil
 }

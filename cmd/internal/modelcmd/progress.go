@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// bar shows progress: one line that is redrawn on a terminal, else a line every
+// Bar shows progress: one line that is redrawn on a terminal, else a line every
 // few seconds. It is safe for concurrent use.
-type bar struct {
+type Bar struct {
 	out      io.Writer
 	terminal bool
 	now      func() time.Time
@@ -27,9 +27,9 @@ const (
 	barWidth     = 30
 )
 
-// step shows done of total bytes. rate is in bytes per second, left is the
+// Step shows done of total bytes. rate is in bytes per second, left is the
 // remaining time; both are 0 if unknown.
-func (b *bar) step(what string, done, total int64, rate float64, left time.Duration) {
+func (b *Bar) Step(what string, done, total int64, rate float64, left time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	interval := lineInterval
@@ -45,9 +45,9 @@ func (b *bar) step(what string, done, total int64, rate float64, left time.Durat
 	if total > 0 {
 		share = min(1, float64(done)/float64(total))
 	}
-	line := fmt.Sprintf("%3.0f %%  %s of %s", 100*share, size(done), size(total))
+	line := fmt.Sprintf("%3.0f %%  %s of %s", 100*share, Size(done), Size(total))
 	if rate > 0 {
-		line += fmt.Sprintf("  %s/s", size(int64(rate)))
+		line += fmt.Sprintf("  %s/s", Size(int64(rate)))
 	}
 	if left > 0 {
 		line += fmt.Sprintf("  %v left", left.Round(time.Second))
@@ -63,8 +63,8 @@ func (b *bar) step(what string, done, total int64, rate float64, left time.Durat
 	fmt.Fprintf(b.out, "\r\x1b[K%s%s %s", strings.Repeat("█", full), strings.Repeat("░", barWidth-full), line)
 }
 
-// note writes a line above the bar.
-func (b *bar) note(text string) {
+// Note writes a line above the bar.
+func (b *Bar) Note(text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.terminal && b.drawn {
@@ -73,8 +73,8 @@ func (b *bar) note(text string) {
 	fmt.Fprintln(b.out, text)
 }
 
-// end ends the bar's line.
-func (b *bar) end() {
+// End ends the bar's line.
+func (b *Bar) End() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.terminal && b.drawn {
@@ -83,8 +83,8 @@ func (b *bar) end() {
 	b.drawn = false
 }
 
-// size formats bytes with a decimal unit, like disks and model cards.
-func size(n int64) string {
+// Size formats bytes with a decimal unit, like disks and model cards.
+func Size(n int64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB"}
 	v, i := float64(n), 0
 	for v >= 1000 && i < len(units)-1 {

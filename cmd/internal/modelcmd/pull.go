@@ -16,7 +16,7 @@ import (
 
 // PullCmd downloads a checkpoint and converts it.
 type PullCmd struct {
-	formatFlags
+	FormatFlags
 
 	Model    string `arg:"" help:"Name on the hub, such as openbmb/MiniCPM-o-4_5."`
 	Bundle   string `arg:"" type:"path" help:"The folder to create."`
@@ -53,11 +53,11 @@ func (c *PullCmd) Run(ctx context.Context) error {
 	if entries, err := os.ReadDir(c.Bundle); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s: the folder is not empty, it has %s: remove it or choose another folder", c.Bundle, entries[0].Name())
 	}
-	progress := newBar()
+	progress := NewBar()
 	client, err := hub.New(hub.Options{
 		Endpoint: c.Endpoint, Token: c.Token, Now: time.Now,
 		Failed: func(err error, wait time.Duration) {
-			progress.note(fmt.Sprintf("%v; retrying in %v", err, wait.Round(100*time.Millisecond)))
+			progress.Note(fmt.Sprintf("%v; retrying in %v", err, wait.Round(100*time.Millisecond)))
 		},
 	})
 	if err != nil {
@@ -69,13 +69,13 @@ func (c *PullCmd) Run(ctx context.Context) error {
 		return err
 	}
 	dir := cmp.Or(c.Keep, filepath.Clean(c.Bundle)+".checkpoint")
-	fmt.Printf("%s at %s: %d files, %s, into %s\n", c.Model, revision.Commit, len(revision.Files), size(revision.Bytes()), dir)
-	err = client.Pull(ctx, revision, dir, func(p hub.Progress) { progress.step("", p.Done, p.Total, p.Rate, max(0, p.ETA)) })
-	progress.end()
+	fmt.Printf("%s at %s: %d files, %s, into %s\n", c.Model, revision.Commit, len(revision.Files), Size(revision.Bytes()), dir)
+	err = client.Pull(ctx, revision, dir, func(p hub.Progress) { progress.Step("", p.Done, p.Total, p.Rate, max(0, p.ETA)) })
+	progress.End()
 	if err != nil {
 		return err
 	}
-	if err := unlikeTested(ctx, revision.Model, dir, progress.note); err != nil {
+	if err := unlikeTested(ctx, revision.Model, dir, progress.Note); err != nil {
 		return err
 	}
 	src, err := checkpoint.Open(dir)
@@ -83,9 +83,9 @@ func (c *PullCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = src.Close() }()
-	o := c.options()
+	o := c.Options()
 	o.Name, o.Origin = path.Base(c.Model), &models.Origin{Path: revision.Model, Revision: revision.Commit}
-	if err := convertWith(ctx, src, c.Bundle, o); err != nil {
+	if err := Convert(ctx, src, c.Bundle, o); err != nil {
 		return err
 	}
 	fmt.Printf("The checkpoint in %s is no longer needed.\n", dir)

@@ -39,7 +39,7 @@ func rowOf(name string, v minicpmo.StoredVoice) voiceRow {
 
 // VoiceAddCmd makes a voice and stores it in the bundle's folder.
 type VoiceAddCmd struct {
-	runtimeFlags
+	RuntimeFlags
 
 	Bundle  string `arg:"" type:"existingdir" help:"The bundle's folder."`
 	Name    string `arg:"" help:"Name of the voice: letters, digits, - and _. \"default\" is the one that speaks if no other is chosen."`

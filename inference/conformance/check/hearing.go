@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"touchline/inference/internal/host"
 	"touchline/inference/internal/mel"
 	"touchline/inference/tokenizer"
 	"touchline/internal/wav"
@@ -24,7 +25,7 @@ const (
 )
 
 // hears runs the stages of speech recognition.
-func (c *checker) hears(ctx context.Context, m *machine, src *checkpoint.Checkpoint, ts tokenizers) error {
+func (c *checker) hears(ctx context.Context, m *host.Machine, src *checkpoint.Checkpoint, ts tokenizers) error {
 	c.progress("features")
 	c.features()
 	c.progress("prompts")
@@ -188,7 +189,7 @@ func (c *checker) spoken(ts tokenizers) {
 type hearing struct {
 	models.Hearing
 
-	n *network
+	n *host.Network
 }
 
 // window is a part of a clip that the encoder sees at once: [mel, frames].
@@ -218,24 +219,24 @@ func (h hearing) windows(samples []float32) ([]window, error) {
 // run runs windows as one batch of a number of chunks, and returns the valid rows of each.
 func (h hearing) run(windows []window, chunks int, want ...string) ([]map[string][]float32, error) {
 	span := chunks * h.Chunk
-	in := value{shape: []int{len(windows), h.Mel, span}, floats: make([]float32, len(windows)*h.Mel*span)}
-	rows := value{shape: []int{len(windows)}}
+	in := host.Value{Shape: []int{len(windows), h.Mel, span}, Floats: make([]float32, len(windows)*h.Mel*span)}
+	rows := host.Value{Shape: []int{len(windows)}}
 	for i, w := range windows {
 		for b := range h.Mel {
-			copy(in.floats[(i*h.Mel+b)*span:][:span], w.mel[b*w.frames:][:w.frames])
+			copy(in.Floats[(i*h.Mel+b)*span:][:span], w.mel[b*w.frames:][:w.frames])
 		}
-		rows.ints = append(rows.ints, int64(h.Rows(w.frames)))
+		rows.Ints = append(rows.Ints, int64(h.Rows(w.frames)))
 	}
-	h.n.free = map[string]int{"R": chunks * h.ChunkRows()}
-	out, err := h.n.run(map[string]value{"mel": in, "rows": rows}, want...)
+	h.n.Free = map[string]int{"R": chunks * h.ChunkRows()}
+	out, err := h.n.Run(map[string]host.Value{"mel": in, "rows": rows}, want...)
 	if err != nil {
 		return nil, err
 	}
 	results := make([]map[string][]float32, len(windows))
-	for i, valid := range rows.ints {
+	for i, valid := range rows.Ints {
 		results[i] = map[string][]float32{}
 		for name, v := range out {
-			results[i][name] = v.floats[i*v.shape[1]*v.shape[2]:][:int(valid)*v.shape[2]]
+			results[i][name] = v.Floats[i*v.Shape[1]*v.Shape[2]:][:int(valid)*v.Shape[2]]
 		}
 	}
 	return results, nil
@@ -288,13 +289,13 @@ func (c *checker) together(t *tally, h hearing, clips []string) error {
 }
 
 // encoders compares the encoder of sound, of the checkpoint or of the aligner.
-func (c *checker) encoders(m *machine, b *models.Bundle, aligner bool) error {
+func (c *checker) encoders(m *host.Machine, b *models.Bundle, aligner bool) error {
 	const prefix = "aligner_"
 	n, err := c.network(m, b, models.KindHearing, floatWeights(c.Device), c.Device)
 	if err != nil {
 		return err
 	}
-	defer n.close()
+	defer n.Close()
 	h := hearing{*b.Manifest.Dims.Hearing, n}
 	bound := boundEncoder
 	if c.Device == models.DeviceCUDA {
@@ -348,7 +349,7 @@ func (c *checker) encoder(t *tally, h hearing, name, clip string) error {
 
 // aligns compares the aligner, from sound and words to the classes of its marks, and
 // returns its bundle, or nil without one.
-func (c *checker) aligns(ctx context.Context, m *machine) (*models.Bundle, error) {
+func (c *checker) aligns(ctx context.Context, m *host.Machine) (*models.Bundle, error) {
 	src := c.checkpoint("aligner")
 	if src == nil {
 		return nil, nil //nolint:nilnil // a folder may lack an aligner
@@ -370,17 +371,17 @@ func (c *checker) aligns(ctx context.Context, m *machine) (*models.Bundle, error
 const alignName = "align/align.json"
 
 // marks compares the classes of the aligner's marks.
-func (c *checker) marks(m *machine, src *checkpoint.Checkpoint, b *models.Bundle) error {
+func (c *checker) marks(m *host.Machine, src *checkpoint.Checkpoint, b *models.Bundle) error {
 	float := floatWeights(c.Device)
 	a := aligner{bundle: b}
-	for kind, to := range map[models.Kind]**network{
+	for kind, to := range map[models.Kind]**host.Network{
 		models.KindHearing: &a.hearing.n, models.KindEmbed: &a.embed, models.KindAligner: &a.marks,
 	} {
 		n, err := c.network(m, b, kind, float, c.Device)
 		if err != nil {
 			return err
 		}
-		defer n.close()
+		defer n.Close()
 		*to = n
 	}
 	a.hearing.Hearing = *b.Manifest.Dims.Hearing
@@ -411,7 +412,7 @@ type aligner struct {
 	bundle       *models.Bundle
 	tok          *tokenizer.Tokenizer
 	hearing      hearing
-	embed, marks *network
+	embed, marks *host.Network
 }
 
 // alignment is a recorded run of the aligner.
@@ -467,30 +468,30 @@ func (c *checker) alignment(t *tally, a aligner, tt alignment) error {
 // run runs one prompt.
 func (a aligner) run(ids []int32, audio []float32) (logits []float32, classes []int64, err error) {
 	text, tokens, width := a.bundle.Manifest.Template, a.bundle.Manifest.Tokens, a.hearing.Out
-	in, marks := value{shape: []int{len(ids)}}, value{}
+	in, marks := host.Value{Shape: []int{len(ids)}}, host.Value{}
 	for i, id := range ids {
-		in.ints = append(in.ints, int64(id))
+		in.Ints = append(in.Ints, int64(id))
 		if id == tokens[text.Timestamp] {
-			marks.ints = append(marks.ints, int64(i))
+			marks.Ints = append(marks.Ints, int64(i))
 		}
 	}
-	marks.shape = []int{len(marks.ints)}
-	out, err := a.embed.run(map[string]value{"input_ids": in}, "embeds")
+	marks.Shape = []int{len(marks.Ints)}
+	out, err := a.embed.Run(map[string]host.Value{"input_ids": in}, "embeds")
 	if err != nil {
 		return nil, nil, err
 	}
-	embeds := out["embeds"].floats
+	embeds := out["embeds"].Floats
 	for i, id := range ids {
 		if id == tokens[text.AudioPad] && len(audio) >= width {
 			copy(embeds[i*width:][:width], audio)
 			audio = audio[width:]
 		}
 	}
-	out, err = a.marks.run(map[string]value{
-		"inputs_embeds":         {shape: []int{1, len(ids), width}, floats: embeds},
-		"seqlens_k":             {shape: []int{1}, ints: []int64{int64(len(ids) - 1)}},
-		"total_sequence_length": {shape: []int{}, ints: []int64{int64(len(ids))}},
+	out, err = a.marks.Run(map[string]host.Value{
+		"inputs_embeds":         {Shape: []int{1, len(ids), width}, Floats: embeds},
+		"seqlens_k":             {Shape: []int{1}, Ints: []int64{int64(len(ids) - 1)}},
+		"total_sequence_length": {Shape: []int{}, Ints: []int64{int64(len(ids))}},
 		"positions":             marks,
 	}, "logits", "classes")
-	return out["logits"].floats, out["classes"].ints, err
+	return out["logits"].Floats, out["classes"].Ints, err
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"touchline/inference/internal/host"
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/convert"
@@ -18,7 +19,7 @@ const boundInt4 = 1e-3
 
 // awq converts the published int4 checkpoint and compares it with the official
 // results for its dequantised weights.
-func (c *checker) awq(ctx context.Context, m *machine) error {
+func (c *checker) awq(ctx context.Context, m *host.Machine) error {
 	src := c.checkpoint("checkpoint-awq")
 	if src == nil {
 		return nil
@@ -86,7 +87,7 @@ func (c *checker) dequantised(t *tally, src *checkpoint.Checkpoint, name string)
 }
 
 // int4 compares the int4 graph with a float32 graph of the same weights.
-func (c *checker) int4(ctx context.Context, m *machine, src *checkpoint.Checkpoint) error {
+func (c *checker) int4(ctx context.Context, m *host.Machine, src *checkpoint.Checkpoint) error {
 	prompts, err := c.prompts()
 	if err != nil {
 		return err
@@ -157,11 +158,11 @@ func compareInt4(t *tally, quantised, plain *decoder, embeds []float32, exact bo
 		return err
 	}
 	for _, name := range names {
-		t.near(got[name].floats, want[name].floats, name)
+		t.near(got[name].Floats, want[name].Floats, name)
 	}
 	vocab := plain.dims.Vocab
 	for i := range len(embeds) / plain.dims.Hidden {
-		a, b := got["all_logits"].floats[i*vocab:][:vocab], want["all_logits"].floats[i*vocab:][:vocab]
+		a, b := got["all_logits"].Floats[i*vocab:][:vocab], want["all_logits"].Floats[i*vocab:][:vocab]
 		if gap(b) > 2*largestDifference(a, b) {
 			t.exact(argmax(a) == argmax(b), "position %d: another token is the likeliest", i)
 		} else if exact {

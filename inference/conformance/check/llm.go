@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"touchline/inference/internal/host"
 	"touchline/models"
 )
 
@@ -14,20 +15,20 @@ import (
 // lookup.
 type decoder struct {
 	dims       models.Decoder
-	llm, embed *network
+	llm, embed *host.Network
 }
 
 // room is the maximum number of positions of an answer.
 const room = 64
 
 // prefill runs a prompt from an empty cache.
-func (d *decoder) prefill(embeds []float32, want ...string) (map[string]value, error) {
+func (d *decoder) prefill(embeds []float32, want ...string) (map[string]host.Value, error) {
 	tokens := len(embeds) / d.dims.Hidden
-	d.llm.drop()
+	d.llm.Drop()
 	sizes := map[string]int{"B": 1, "M": tokens + room}
 	for i := range d.dims.Layers {
 		for _, side := range []string{".key", ".value"} {
-			if err := d.llm.hold("past_key_values."+strconv.Itoa(i)+side, sizes); err != nil {
+			if err := d.llm.Hold("past_key_values."+strconv.Itoa(i)+side, sizes); err != nil {
 				return nil, err
 			}
 		}
@@ -36,12 +37,12 @@ func (d *decoder) prefill(embeds []float32, want ...string) (map[string]value, e
 }
 
 // step runs further tokens after past ones in the cache.
-func (d *decoder) step(embeds []float32, past int, want ...string) (map[string]value, error) {
+func (d *decoder) step(embeds []float32, past int, want ...string) (map[string]host.Value, error) {
 	return d.feed(embeds, past, 1, want...)
 }
 
 // feed is step with the outputs of the last positions, if rows is not 1.
-func (d *decoder) feed(embeds []float32, past, rows int, want ...string) (map[string]value, error) {
+func (d *decoder) feed(embeds []float32, past, rows int, want ...string) (map[string]host.Value, error) {
 	tokens := len(embeds) / d.dims.Hidden
 	if tokens == 0 || tokens*d.dims.Hidden != len(embeds) {
 		return nil, fmt.Errorf("expected rows of %d numbers, got %d", d.dims.Hidden, len(embeds))
@@ -50,12 +51,12 @@ func (d *decoder) feed(embeds []float32, past, rows int, want ...string) (map[st
 	for i := range last {
 		last[i] = int64(tokens - rows + i)
 	}
-	return d.llm.run(map[string]value{
-		"inputs_embeds":         {shape: []int{1, tokens, d.dims.Hidden}, floats: embeds},
-		"seqlens_k":             {shape: []int{1}, ints: []int64{int64(past + tokens - 1)}},
-		"total_sequence_length": {shape: []int{}, ints: []int64{int64(past + tokens)}},
-		"last_position":         {shape: []int{rows}, ints: last},
-		"logits_bias":           {shape: []int{1, d.dims.Vocab}, floats: make([]float32, d.dims.Vocab)},
+	return d.llm.Run(map[string]host.Value{
+		"inputs_embeds":         {Shape: []int{1, tokens, d.dims.Hidden}, Floats: embeds},
+		"seqlens_k":             {Shape: []int{1}, Ints: []int64{int64(past + tokens - 1)}},
+		"total_sequence_length": {Shape: []int{}, Ints: []int64{int64(past + tokens)}},
+		"last_position":         {Shape: []int{rows}, Ints: last},
+		"logits_bias":           {Shape: []int{1, d.dims.Vocab}, Floats: make([]float32, d.dims.Vocab)},
 	}, want...)
 }
 
@@ -67,8 +68,8 @@ func (d *decoder) embeddings(ids []int32) ([]float32, error) {
 		}
 		wide[i] = int64(id)
 	}
-	out, err := d.embed.run(map[string]value{"input_ids": {shape: []int{len(ids)}, ints: wide}}, "embeds")
-	return out["embeds"].floats, err
+	out, err := d.embed.Run(map[string]host.Value{"input_ids": {Shape: []int{len(ids)}, Ints: wide}}, "embeds")
+	return out["embeds"].Floats, err
 }
 
 func argmax(row []float32) int32 {
@@ -153,7 +154,7 @@ func (d *decoder) compare(t *tally, f *tensors, embeds []float32, exact bool) er
 	if err != nil {
 		return err
 	}
-	vocab, logits := d.dims.Vocab, out["all_logits"].floats
+	vocab, logits := d.dims.Vocab, out["all_logits"].Floats
 	d.outputs(t, f, out)
 	if err := d.several(t, f, embeds); err != nil {
 		return err
@@ -175,29 +176,29 @@ func (d *decoder) compare(t *tally, f *tensors, embeds []float32, exact bool) er
 			t.exact(got == want, "position %d: expected token %d, got %d", i, want, got)
 		}
 	}
-	return d.answer(t, f, out["logits"].floats, tokens, exact)
+	return d.answer(t, f, out["logits"].Floats, tokens, exact)
 }
 
 // outputs compares the outputs of a prefill.
-func (d *decoder) outputs(t *tally, f *tensors, out map[string]value) {
+func (d *decoder) outputs(t *tally, f *tensors, out map[string]host.Value) {
 	pairs := map[string]string{"logits_last8": "all_logits", "hidden_after_norm_last16": "all_hidden"}
 	for i := 0; f.has("hidden_states." + strconv.Itoa(i)); i++ {
 		pairs["hidden_states."+strconv.Itoa(i)] = "layer." + strconv.Itoa(i)
 	}
 	for fixture, output := range pairs {
 		want := f.floats(fixture)
-		t.near(tail(out[output].floats, 1, len(want)), want, fixture)
+		t.near(tail(out[output].Floats, 1, len(want)), want, fixture)
 	}
 	// The graph's head computes the last position only.
-	row := tail(out["all_logits"].floats, d.dims.Vocab, 1)
-	t.near(out["logits"].floats, row, "logits")
-	t.near(out["hidden_states"].floats, tail(out["all_hidden"].floats, d.dims.Hidden, 1), "hidden_states")
-	sorted := slices.Clone(out["logits"].floats)
+	row := tail(out["all_logits"].Floats, d.dims.Vocab, 1)
+	t.near(out["logits"].Floats, row, "logits")
+	t.near(out["hidden_states"].Floats, tail(out["all_hidden"].Floats, d.dims.Hidden, 1), "hidden_states")
+	sorted := slices.Clone(out["logits"].Floats)
 	slices.SortFunc(sorted, func(a, b float32) int { return cmp.Compare(b, a) })
-	k := len(out["top_values"].floats)
-	t.exact(k > 0 && slices.Equal(sorted[:k], out["top_values"].floats), "top_values: not the %d largest logits", k)
-	for i, id := range out["top_ids"].ints {
-		if out["logits"].floats[id] != out["top_values"].floats[i] {
+	k := len(out["top_values"].Floats)
+	t.exact(k > 0 && slices.Equal(sorted[:k], out["top_values"].Floats), "top_values: not the %d largest logits", k)
+	for i, id := range out["top_ids"].Ints {
+		if out["logits"].Floats[id] != out["top_values"].Floats[i] {
 			t.exact(false, "top_ids: %d is not the token of its value", id)
 			break
 		}
@@ -206,7 +207,7 @@ func (d *decoder) outputs(t *tally, f *tensors, out map[string]value) {
 
 // several compares the hidden states of several positions of a run, which a voice reads a given text from.
 func (d *decoder) several(t *tally, f *tensors, embeds []float32) error {
-	if !d.llm.graph.Several() {
+	if !d.llm.Graph.Several() {
 		return nil
 	}
 	want := f.floats("hidden_after_norm_last16")
@@ -217,8 +218,8 @@ func (d *decoder) several(t *tally, f *tensors, embeds []float32) error {
 	if err != nil {
 		return err
 	}
-	t.near(out["hidden_states"].floats, want, "hidden_states of several positions")
-	t.near(out["logits"].floats, tail(f.floats("logits_last8"), d.dims.Vocab, 1), "logits beside them")
+	t.near(out["hidden_states"].Floats, want, "hidden_states of several positions")
+	t.near(out["logits"].Floats, tail(f.floats("logits_last8"), d.dims.Vocab, 1), "logits beside them")
 	return nil
 }
 
@@ -230,14 +231,14 @@ func (d *decoder) caches(t *tally, f *tensors, tokens int) error {
 			if !f.has(name) {
 				continue
 			}
-			cache, err := d.llm.cache("past_key_values." + strconv.Itoa(i) + side)
+			cache, err := d.llm.Cache("past_key_values." + strconv.Itoa(i) + side)
 			if err != nil {
 				return err
 			}
 			var got []float32
-			positions := cache.shape[2]
+			positions := cache.Shape[2]
 			for head := range d.dims.KVHeads {
-				got = append(got, cache.floats[head*positions*d.dims.HeadDim:][:tokens*d.dims.HeadDim]...)
+				got = append(got, cache.Floats[head*positions*d.dims.HeadDim:][:tokens*d.dims.HeadDim]...)
 			}
 			t.near(got, f.floats(name), name)
 		}
@@ -280,9 +281,9 @@ func (d *decoder) answer(t *tally, f *tensors, logits []float32, past int, exact
 		if err != nil {
 			return err
 		}
-		logits = out["logits"].floats
+		logits = out["logits"].Floats
 		if at := i * d.dims.Hidden; at < len(hidden) {
-			t.near(out["hidden_states"].floats, hidden[at:][:d.dims.Hidden], fmt.Sprintf("hidden state of token %d", i))
+			t.near(out["hidden_states"].Floats, hidden[at:][:d.dims.Hidden], fmt.Sprintf("hidden state of token %d", i))
 		}
 	}
 	return nil

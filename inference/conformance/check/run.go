@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"touchline/inference/internal/host"
 	"touchline/inference/internal/vision"
 	"touchline/models"
 	"touchline/models/checkpoint"
@@ -24,11 +25,11 @@ func (c *checker) run(ctx context.Context) (err error) {
 		}
 		defer func() { _ = os.RemoveAll(c.Work) }()
 	}
-	m, err := openMachine(c.Library, c.DeviceIndex)
+	m, err := host.Open(c.Library, c.DeviceIndex)
 	if err != nil {
 		return err
 	}
-	defer m.close()
+	defer m.Close()
 
 	src := c.checkpoint("checkpoint")
 	if src != nil {
@@ -139,33 +140,33 @@ func (c *checker) bundle(ctx context.Context, src convert.Source, name string, o
 }
 
 // network opens a graph of a bundle.
-func (c *checker) network(m *machine, b *models.Bundle, kind models.Kind, w models.Weights, d models.Device) (*network, error) {
+func (c *checker) network(m *host.Machine, b *models.Bundle, kind models.Kind, w models.Weights, d models.Device) (*host.Network, error) {
 	g, ok := b.FindCheck(kind, w, d)
 	if !ok {
 		if g, ok = b.Find(kind, w, d); !ok {
 			return nil, fmt.Errorf("expected a graph %s %s for %s in %s", kind, w, d, b.Dir)
 		}
 	}
-	return m.open(b, g)
+	return m.Open(b, g)
 }
 
 // decoder opens the language model of a bundle.
-func (c *checker) decoder(m *machine, b *models.Bundle, w models.Weights, d models.Device) (*decoder, error) {
+func (c *checker) decoder(m *host.Machine, b *models.Bundle, w models.Weights, d models.Device) (*decoder, error) {
 	llm, err := c.network(m, b, models.KindDecoder, w, d)
 	if err != nil {
 		return nil, err
 	}
 	embed, err := c.network(m, b, models.KindEmbed, floatWeights(d), d)
 	if err != nil {
-		llm.close()
+		llm.Close()
 		return nil, err
 	}
 	return &decoder{dims: b.Manifest.Dims.Decoder, llm: llm, embed: embed}, nil
 }
 
 func (d *decoder) close() {
-	d.llm.close()
-	d.embed.close()
+	d.llm.Close()
+	d.embed.Close()
 }
 
 // floatWeights returns the float format of a device's graphs.
@@ -177,7 +178,7 @@ func floatWeights(d models.Device) models.Weights {
 }
 
 // networks converts the checkpoint and checks its graphs.
-func (c *checker) networks(ctx context.Context, m *machine, src *checkpoint.Checkpoint, cfg vision.Config) error {
+func (c *checker) networks(ctx context.Context, m *host.Machine, src *checkpoint.Checkpoint, cfg vision.Config) error {
 	float := floatWeights(c.Device)
 	var b *models.Bundle
 	c.row(stageCheckpoint, "checkpoint as "+string(float)+" for "+string(c.Device), 0, func(t *tally) (err error) {
@@ -201,7 +202,7 @@ func (c *checker) networks(ctx context.Context, m *machine, src *checkpoint.Chec
 			return err
 		}
 		c.vision(n, b.Manifest.Dims, cfg)
-		n.close()
+		n.Close()
 	}
 	c.progress("language model")
 	d, err := c.decoder(m, b, float, c.Device)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"touchline/inference/internal/host"
 	"touchline/inference/internal/vision"
 	"touchline/models"
 	"touchline/models/graph"
@@ -27,7 +28,7 @@ func (c *checker) bound() float64 {
 }
 
 // vision runs the tower and the resampler on the fixtures.
-func (c *checker) vision(n *network, dims models.Dims, cfg vision.Config) {
+func (c *checker) vision(n *host.Network, dims models.Dims, cfg vision.Config) {
 	for _, name := range c.files.in("vision") {
 		switch path.Base(name) {
 		case "position_buckets.json":
@@ -105,7 +106,7 @@ func (c *checker) places(t *tally, name string, dims models.Dims) error {
 
 // tower runs each image of a fixture separately. The official batches have masked
 // padding, which is omitted here.
-func (c *checker) tower(t *tally, n *network, name string, cfg vision.Config) error {
+func (c *checker) tower(t *tally, n *host.Network, name string, cfg vision.Config) error {
 	f, err := c.tensors(name)
 	if err != nil {
 		return err
@@ -139,21 +140,21 @@ func (c *checker) tower(t *tally, n *network, name string, cfg vision.Config) er
 }
 
 // patchInputs returns the tower's inputs for one image of rows x cols patches.
-func patchInputs(cfg vision.Config, patches []float32, rows, cols int) map[string]value {
+func patchInputs(cfg vision.Config, patches []float32, rows, cols int) map[string]host.Value {
 	count := rows * cols
 	places := [2][]int64{}
 	for p := range count {
 		places[0], places[1] = append(places[0], int64(p/cols)), append(places[1], int64(p%cols))
 	}
-	return map[string]value{
-		"patches":      {shape: []int{1, count, 3 * cfg.PatchSize * cfg.PatchSize}, floats: patches},
-		"position_ids": {shape: []int{count}, ints: cfg.Positions(make([]int64, count), rows, cols)},
-		"rows":         {shape: []int{count}, ints: places[0]}, "cols": {shape: []int{count}, ints: places[1]},
+	return map[string]host.Value{
+		"patches":      {Shape: []int{1, count, 3 * cfg.PatchSize * cfg.PatchSize}, Floats: patches},
+		"position_ids": {Shape: []int{count}, Ints: cfg.Positions(make([]int64, count), rows, cols)},
+		"rows":         {Shape: []int{count}, Ints: places[0]}, "cols": {Shape: []int{count}, Ints: places[1]},
 	}
 }
 
 // compareTower runs image b of a fixture and compares the fixture's outputs.
-func (c *checker) compareTower(t *tally, n *network, f *tensors, in map[string]value, b, images int) error {
+func (c *checker) compareTower(t *tally, n *host.Network, f *tensors, in map[string]host.Value, b, images int) error {
 	names := map[string]string{"last_hidden_state": "vision_hidden", "resampler": "image_embeds", "embeddings": "vision_embeddings"}
 	for i := 0; f.has("hidden_states." + strconv.Itoa(i)); i++ {
 		names["hidden_states."+strconv.Itoa(i)] = "vision_layer." + strconv.Itoa(i)
@@ -164,7 +165,7 @@ func (c *checker) compareTower(t *tally, n *network, f *tensors, in map[string]v
 			want = append(want, output)
 		}
 	}
-	out, err := n.run(in, want...)
+	out, err := n.Run(in, want...)
 	if err != nil {
 		return err
 	}
@@ -174,7 +175,7 @@ func (c *checker) compareTower(t *tally, n *network, f *tensors, in map[string]v
 		}
 		expected := f.floats(fixture)
 		per := len(expected) / images
-		got := out[output].floats
+		got := out[output].Floats
 		if per < len(got) || fixture == "resampler" && per != len(got) {
 			return fmt.Errorf("%s: expected at least %d numbers per image, has %d", fixture, len(got), per)
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"touchline/inference/conformance/stages"
+	"touchline/inference/internal/host"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/tts"
 	"touchline/inference/minicpmo"
@@ -28,15 +29,15 @@ import (
 type voice struct {
 	*checker
 
-	m      *machine
+	m      *host.Machine
 	float  models.Weights // of its graphs
 	bundle *models.Bundle
 	src    *checkpoint.Checkpoint
-	loaded map[string]*network
+	loaded map[string]*host.Network
 }
 
 // voice compares the stages of the voice, if there are fixtures of them.
-func (c *checker) voice(ctx context.Context, m *machine) error {
+func (c *checker) voice(ctx context.Context, m *host.Machine) error {
 	if !c.files.has("token2wav/flow_weights.safetensors") || len(c.files.in("tts")) == 0 {
 		return nil
 	}
@@ -53,9 +54,9 @@ func (c *checker) voice(ctx context.Context, m *machine) error {
 }
 
 // voiceIn compares the stages of the voice in a float format.
-func (c *checker) voiceIn(ctx context.Context, m *machine, float models.Weights) error {
+func (c *checker) voiceIn(ctx context.Context, m *host.Machine, float models.Weights) error {
 	c.progress("voice in " + string(float))
-	v := &voice{checker: c, m: m, float: float, loaded: map[string]*network{}}
+	v := &voice{checker: c, m: m, float: float, loaded: map[string]*host.Network{}}
 	defer v.close()
 	c.row(stageToken2wav, "weights as "+string(float)+" for "+string(c.Device), 0, func(t *tally) (err error) {
 		dir, err := v.checkpoint()
@@ -98,7 +99,7 @@ func (v *voice) row(stage, fixture string, bound float64, work func(t *tally) er
 
 func (v *voice) close() {
 	for _, n := range v.loaded {
-		n.close()
+		n.Close()
 	}
 	if v.src != nil {
 		_ = v.src.Close()
@@ -137,35 +138,35 @@ func (v *voice) checkpoint() (string, error) {
 }
 
 // voiceGraph is a network for the stages.
-type voiceGraph struct{ *network }
+type voiceGraph struct{ *host.Network }
 
-func (g voiceGraph) Ports() []models.Port { return g.graph.Inputs }
+func (g voiceGraph) Ports() []models.Port { return g.Graph.Inputs }
 
 func (g voiceGraph) Run(in map[string]stages.Array, sizes map[string]int64) (map[string]stages.Array, error) {
-	values := map[string]value{}
+	values := map[string]host.Value{}
 	for name, a := range in {
-		v := value{floats: a.Floats, ints: a.Ints}
+		v := host.Value{Floats: a.Floats, Ints: a.Ints}
 		for _, d := range a.Shape {
-			v.shape = append(v.shape, int(d))
+			v.Shape = append(v.Shape, int(d))
 		}
 		values[name] = v
 	}
-	g.free = map[string]int{}
+	g.Free = map[string]int{}
 	for name, n := range sizes {
-		g.free[name] = int(n)
+		g.Free[name] = int(n)
 	}
 	var want []string
-	for _, p := range g.graph.Outputs {
+	for _, p := range g.Graph.Outputs {
 		want = append(want, p.Name)
 	}
-	read, err := g.run(values, want...)
+	read, err := g.Network.Run(values, want...)
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]stages.Array{}
 	for name, v := range read {
-		a := stages.Array{Floats: v.floats, Ints: v.ints}
-		for _, d := range v.shape {
+		a := stages.Array{Floats: v.Floats, Ints: v.Ints}
+		for _, d := range v.Shape {
 			a.Shape = append(a.Shape, int64(d))
 		}
 		out[name] = a
@@ -181,7 +182,7 @@ func (f recorded) Floats(name string) []float32 { return f.floats(name) }
 func (f recorded) Ints(name string) []int64     { return f.ints(name) }
 
 // graph loads a graph of the bundle once.
-func (v *voice) graph(kind models.Kind, check bool) (*network, error) {
+func (v *voice) graph(kind models.Kind, check bool) (*host.Network, error) {
 	find, key := v.bundle.Find, string(kind)
 	if check {
 		find, key = v.bundle.FindCheck, key+" with parts"
@@ -193,7 +194,7 @@ func (v *voice) graph(kind models.Kind, check bool) (*network, error) {
 	if !ok {
 		return nil, fmt.Errorf("expected a graph %s in %s", key, v.bundle.Dir)
 	}
-	n, err := v.m.open(v.bundle, g)
+	n, err := v.m.Open(v.bundle, g)
 	if err == nil {
 		v.loaded[key] = n
 	}
@@ -404,7 +405,7 @@ func (v *voice) turns(ctx context.Context, dir string) {
 
 // openLM opens the engine's language model of the codes.
 func (v *voice) openLM(layout kvcache.Layout) (lm tts.LM, done func() error, err error) {
-	dev, err := v.m.device(v.Device)
+	dev, err := v.m.Device(v.Device)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -412,7 +413,7 @@ func (v *voice) openLM(layout kvcache.Layout) (lm tts.LM, done func() error, err
 		g, _ := v.bundle.Find(k, v.float, v.Device)
 		return v.bundle.Path(g.File)
 	}
-	return minicpmo.OpenSpeechLM(v.m.runtime, dev, file(models.KindTTSCondition), file(models.KindTTS), v.bundle.Manifest.Dims, layout)
+	return minicpmo.OpenSpeechLM(v.m.Runtime, dev, file(models.KindTTSCondition), file(models.KindTTS), v.bundle.Manifest.Dims, layout)
 }
 
 // codeLM runs the language model of the codes for one turn after another.
@@ -428,7 +429,7 @@ func (l *codeLM) Feed(codes []int64, inputs []float32, past int, history []int64
 	t := l.v.bundle.Manifest.Dims.Speech.TTS
 	for i := range t.Layers {
 		for _, side := range []string{".key", ".value"} {
-			if err := n.hold("past_key_values."+strconv.Itoa(i)+side, map[string]int{"B": 1, "M": positions}); err != nil {
+			if err := n.Hold("past_key_values."+strconv.Itoa(i)+side, map[string]int{"B": 1, "M": positions}); err != nil {
 				return stages.Row{}, err
 			}
 		}
@@ -437,14 +438,14 @@ func (l *codeLM) Feed(codes []int64, inputs []float32, past int, history []int64
 		inputs = make([]float32, len(codes)*t.Hidden)
 	}
 	last := past + len(codes) - 1
-	out, err := n.run(map[string]value{
-		"codes":                 {shape: []int{1, len(codes)}, ints: codes},
-		"inputs_embeds":         {shape: []int{1, len(codes), t.Hidden}, floats: inputs},
-		"seqlens_k":             {shape: []int{1}, ints: []int64{int64(last)}},
-		"total_sequence_length": {shape: []int{}, ints: []int64{int64(last + 1)}},
-		"last_position":         {shape: []int{1}, ints: []int64{int64(len(codes) - 1)}},
-		"temperature":           {shape: []int{1}, floats: []float32{0.8}},
-		"history":               {shape: []int{1, 1, len(history)}, ints: history},
+	out, err := n.Run(map[string]host.Value{
+		"codes":                 {Shape: []int{1, len(codes)}, Ints: codes},
+		"inputs_embeds":         {Shape: []int{1, len(codes), t.Hidden}, Floats: inputs},
+		"seqlens_k":             {Shape: []int{1}, Ints: []int64{int64(last)}},
+		"total_sequence_length": {Shape: []int{}, Ints: []int64{int64(last + 1)}},
+		"last_position":         {Shape: []int{1}, Ints: []int64{int64(len(codes) - 1)}},
+		"temperature":           {Shape: []int{1}, Floats: []float32{0.8}},
+		"history":               {Shape: []int{1, 1, len(history)}, Ints: history},
 	}, "logits", "top_values", "top_ids")
-	return stages.Row{Logits: out["logits"].floats, TopValues: out["top_values"].floats, TopIDs: out["top_ids"].ints}, err
+	return stages.Row{Logits: out["logits"].Floats, TopValues: out["top_values"].Floats, TopIDs: out["top_ids"].Ints}, err
 }

@@ -1,4 +1,4 @@
-package modelcmd
+package main
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"touchline/cmd/internal/modelcmd"
 	"touchline/inference"
 	"touchline/inference/minicpmo"
 	"touchline/internal/quantile"
@@ -209,7 +210,7 @@ func (b *bench) many(ctx context.Context, e *minicpmo.Engine) error {
 			rooms, row.Arrived, row.Dropped, row.Failed,
 			ms(row.First, .5), ms(row.First, .95), ms(row.Whole, .5), ms(row.Whole, .95), row.Backlog,
 			1e3*gaps.Quantile(.5), 1e3*gaps.Quantile(.99), 100*(after.Busy-before.Busy).Seconds()/row.Elapsed.Seconds(),
-			float64(after.Tokens-before.Tokens)/row.Elapsed.Seconds(), size(after.MemoryUsed))
+			float64(after.Tokens-before.Tokens)/row.Elapsed.Seconds(), modelcmd.Size(after.MemoryUsed))
 		fmt.Fprintf(os.Stderr, "%d rooms: cycle p50 %v, p95 %v\n", rooms, quantile.Of(row.Whole, .5), quantile.Of(row.Whole, .95))
 		if row.Error != nil {
 			fmt.Fprintf(out, "\nfirst failure: %v\n\n", row.Error)

@@ -1,4 +1,4 @@
-package modelcmd
+package main
 
 import (
 	"context"

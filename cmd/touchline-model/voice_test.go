@@ -1,4 +1,4 @@
-package modelcmd_test
+package main
 
 import (
 	"encoding/json"
@@ -48,7 +48,7 @@ func TestVoice(t *testing.T) {
 
 	good := recording(t, 8, 1)
 	add := func(name, file string, more ...string) (string, error) {
-		return run(t, append([]string{"models", "voice", "add", bundle, name, file, "--ort", runtime}, more...)...)
+		return run(t, append([]string{"models", "voice", "add", bundle, name, file, "--ort", runtimeDir}, more...)...)
 	}
 	out, err = add("anna", good)
 	require.NoError(t, err)
@@ -130,5 +130,5 @@ func addToSilent(t *testing.T, file string) (string, error) {
 	out, err := run(t, "models", "voice", "list", bundle)
 	require.NoError(t, err)
 	require.Contains(t, out, "no voices")
-	return run(t, "models", "voice", "add", bundle, "anna", file, "--ort", runtime)
+	return run(t, "models", "voice", "add", bundle, "anna", file, "--ort", runtimeDir)
 }

@@ -1,4 +1,4 @@
-package modelcmd_test
+package main
 
 import (
 	"bytes"
@@ -125,7 +125,7 @@ func TestPull(t *testing.T) {
 	for _, name := range []string{"modeling.py", "assets/other.wav"} {
 		require.NoFileExists(t, filepath.Join(kept, name), "what a conversion does not read stays there")
 	}
-	out, err = run(t, "models", "verify", bundle, "--ort", runtime, "--device", "cpu")
+	out, err = run(t, "models", "verify", bundle, "--ort", runtimeDir, "--device", "cpu")
 	require.NoError(t, err)
 	require.Contains(t, out, fmt.Sprintf("%d graphs ran once", len(m.Graphs)+2), "and both models of the voice")
 
@@ -159,7 +159,7 @@ func TestPullRecognizer(t *testing.T) {
 	require.Equal(t, models.TaskRecognition, m.Task)
 	require.Contains(t, m.Source.Files, "vocab.json")
 	require.FileExists(t, filepath.Join(bundle, "tokenizer.json"))
-	out, err := run(t, "models", "verify", bundle, "--ort", runtime, "--device", "cpu")
+	out, err := run(t, "models", "verify", bundle, "--ort", runtimeDir, "--device", "cpu")
 	require.NoError(t, err)
 	require.Contains(t, out, "3 graphs ran once")
 }

@@ -1,4 +1,4 @@
-package modelcmd
+package main
 
 import (
 	"context"
@@ -6,13 +6,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"touchline/cmd/internal/modelcmd"
 	"touchline/inference/conformance/synth"
 	"touchline/models/nano"
 )
 
-// SynthCmd creates a bundle or a checkpoint of random weights.
-type SynthCmd struct {
-	formatFlags
+// synthCmd creates a bundle or a checkpoint of random weights.
+type synthCmd struct {
+	modelcmd.FormatFlags
 
 	Dest       string `arg:"" type:"path" help:"The folder to create."`
 	Shape      string `default:"minicpm-o-4.5" help:"The model's sizes, such as minicpm-o-4.5, qwen3-asr-0.6b or tiny."`
@@ -23,7 +24,7 @@ type SynthCmd struct {
 }
 
 // Run creates the bundle or checkpoint.
-func (c *SynthCmd) Run(ctx context.Context) error {
+func (c *synthCmd) Run(ctx context.Context) error {
 	shape, err := synth.Find(c.Shape)
 	if err != nil {
 		return err
@@ -46,21 +47,21 @@ func (c *SynthCmd) Run(ctx context.Context) error {
 		return err
 	}
 	if !c.Checkpoint {
-		o := c.options()
+		o := c.Options()
 		o.Random = true
-		return convertWith(ctx, src, c.Dest, o)
+		return modelcmd.Convert(ctx, src, c.Dest, o)
 	}
-	progress := newBar()
+	progress := modelcmd.NewBar()
 	start := time.Now()
 	var done atomic.Int64
 	err = src.Write(ctx, c.Dest, c.ShardBytes, func(n int) {
 		sum := done.Add(int64(n))
-		progress.step("", sum, src.Bytes(), rate(sum, start), 0)
+		progress.Step("", sum, src.Bytes(), modelcmd.Rate(sum, start), 0)
 	})
-	progress.end()
+	progress.End()
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s: %s of random weights\n", c.Dest, size(src.Bytes()))
+	fmt.Printf("%s: %s of random weights\n", c.Dest, modelcmd.Size(src.Bytes()))
 	return nil
 }

@@ -1,4 +1,4 @@
-package modelcmd_test
+package main
 
 import (
 	"bytes"
@@ -39,10 +39,7 @@ func TestMain(m *testing.M) {
 
 // parse parses a command line as the programs do.
 func parse(args []string) (*kong.Context, error) {
-	var c struct {
-		Models modelcmd.Models `cmd:""`
-		Bench  modelcmd.Bench  `cmd:""`
-	}
+	var c cli
 	parser, err := kong.New(&c)
 	if err != nil {
 		return nil, err
@@ -51,9 +48,9 @@ func parse(args []string) (*kong.Context, error) {
 }
 
 const (
-	root = "../../../"
-	// runtime is the folder that `make runtime` fills.
-	runtime = root + "bin/runtime"
+	root = "../../"
+	// runtimeDir is the folder that `make runtime` fills.
+	runtimeDir = root + "bin/runtime"
 	// checkpoint is a tiny checkpoint.
 	checkpoint = root + "models/testdata/tiny"
 )
@@ -113,7 +110,7 @@ func TestConvertVerifyList(t *testing.T) {
 	_, err = run(t, "models", "convert", checkpoint, bundle)
 	require.ErrorContains(t, err, "the folder is not empty")
 
-	out, err = run(t, "models", "verify", bundle, "--ort", runtime)
+	out, err = run(t, "models", "verify", bundle, "--ort", runtimeDir)
 	require.NoError(t, err)
 	require.Contains(t, out, "all checksums match")
 	require.Contains(t, out, "4 graphs ran once on [cpu]: every output is finite")
@@ -195,7 +192,7 @@ func TestSynth(t *testing.T) {
 }
 
 func TestHearing(t *testing.T) {
-	const golden = "../../../models/testdata/qwen3-asr/"
+	const golden = root + "models/testdata/qwen3-asr/"
 	dir := t.TempDir()
 	for name, task := range map[string]models.Task{"checkpoint": models.TaskRecognition, "aligner": models.TaskAligner} {
 		bundle := filepath.Join(dir, name)
@@ -204,7 +201,7 @@ func TestHearing(t *testing.T) {
 		m := manifest(t, bundle)
 		require.Equal(t, task, m.Task)
 		require.Equal(t, 3, m.Format)
-		out, err := run(t, "models", "verify", bundle, "--ort", runtime, "--device", "cpu")
+		out, err := run(t, "models", "verify", bundle, "--ort", runtimeDir, "--device", "cpu")
 		require.NoError(t, err)
 		require.Contains(t, out, fmt.Sprintf("%d graphs ran once", len(m.Graphs)))
 		out, err = run(t, "models", "list", bundle)
@@ -212,20 +209,20 @@ func TestHearing(t *testing.T) {
 		require.Contains(t, out, string(task))
 		require.Contains(t, out, "fp32 on cpu")
 	}
-	out, err := run(t, "models", "check", "--golden", golden, "--ort", runtime)
+	out, err := run(t, "models", "check", "--golden", golden, "--ort", runtimeDir)
 	require.NoError(t, err, out)
 	require.Contains(t, out, "all rows pass")
 }
 
 func TestCheck(t *testing.T) {
 	golden := t.TempDir()
-	_, err := run(t, "models", "check", "--golden", golden, "--ort", runtime)
+	_, err := run(t, "models", "check", "--golden", golden, "--ort", runtimeDir)
 	require.Error(t, err, "nothing was checked")
 	require.Equal(t, 1, modelcmd.ExitCode(err))
 
 	require.NoError(t, os.Mkdir(filepath.Join(golden, "checkpoint"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(golden, "checkpoint", "config.json"), []byte("{}"), 0o600))
-	out, err := run(t, "models", "check", "--golden", golden, "--ort", runtime)
+	out, err := run(t, "models", "check", "--golden", golden, "--ort", runtimeDir)
 	require.ErrorIs(t, err, check.ErrFailed)
 	require.ErrorContains(t, err, "see the table above")
 	require.Regexp(t, `checkpoint +checkpoint .*NO: `, out)

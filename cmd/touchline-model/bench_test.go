@@ -1,6 +1,6 @@
 //go:build integration
 
-package modelcmd_test
+package main
 
 import (
 	"encoding/binary"
@@ -22,7 +22,7 @@ func TestCheckOfChat(t *testing.T) {
 	golden := t.TempDir()
 	require.NoError(t, os.CopyFS(filepath.Join(golden, "checkpoint"), os.DirFS(checkpoint)))
 	require.NoError(t, os.CopyFS(filepath.Join(golden, "chat"), os.DirFS(root+"inference/conformance/check/testdata/chat")))
-	out, err := run(t, "models", "check", "--golden", golden, "--ort", runtime)
+	out, err := run(t, "models", "check", "--golden", golden, "--ort", runtimeDir)
 	require.ErrorIs(t, err, check.ErrFailed, "its pictures are not there")
 	require.Regexp(t, `chat/chat_greedy.json .*NO: .*picture`, out)
 }
@@ -35,7 +35,7 @@ func TestBench(t *testing.T) {
 	table := filepath.Join(dir, "bench.md")
 	figures := filepath.Join(dir, "other.json")
 	require.NoError(t, os.WriteFile(figures, []byte(`{"engine": "another engine", "vision_1_ms": {"median": 123}}`), 0o600))
-	out, err := run(t, "bench", "model", bundle, "--device", "cpu", "--ort", runtime, "--runs", "3", "--prompt", "300", "--answer", "12",
+	out, err := run(t, "bench", "model", bundle, "--device", "cpu", "--ort", runtimeDir, "--runs", "3", "--prompt", "300", "--answer", "12",
 		"--rooms", "2", "--duration", "2s", "--interval", "1s", "--compare", figures, "--out", table)
 	require.NoError(t, err)
 	for _, row := range []string{
@@ -53,7 +53,7 @@ func TestBenchHearing(t *testing.T) {
 	bundle := filepath.Join(t.TempDir(), "bundle")
 	_, err := run(t, "models", "synth", "--shape", "tiny-asr", bundle, "--weights", "fp32", "--device", "cpu")
 	require.NoError(t, err)
-	out, err := run(t, "bench", "model", bundle, "--device", "cpu", "--ort", runtime, "--runs", "1", "--duration", "1s")
+	out, err := run(t, "bench", "model", bundle, "--device", "cpu", "--ort", runtimeDir, "--runs", "1", "--duration", "1s")
 	require.NoError(t, err)
 	for _, row := range []string{
 		"encoder, 4 windows of 8 s", "prompts of 126 positions, 4 at once", "decode step of 4 answers", "first token of a clip of 10 s, 64 at once",
@@ -69,7 +69,7 @@ func TestBenchBeside(t *testing.T) {
 		_, err := run(t, "models", "synth", "--shape", shape, dir, "--weights", "fp32", "--device", "cpu")
 		require.NoError(t, err)
 	}
-	out, err := run(t, "bench", "model", rooms, "--ears", ears, "--device", "cpu", "--ort", runtime, "--prompt", "300", "--answer", "12",
+	out, err := run(t, "bench", "model", rooms, "--ears", ears, "--device", "cpu", "--ort", runtimeDir, "--prompt", "300", "--answer", "12",
 		"--rooms", "2", "--duration", "2s", "--interval", "1s")
 	require.NoError(t, err)
 	for _, row := range []string{
@@ -84,7 +84,7 @@ func TestBenchRefuses(t *testing.T) {
 	cuda, source, silent := filepath.Join(dir, "cuda"), filepath.Join(dir, "source"), filepath.Join(dir, "silent")
 	_, err := run(t, "models", "convert", checkpoint, cuda, "--weights", "int4", "--device", "cuda")
 	require.NoError(t, err)
-	_, err = run(t, "bench", "model", cuda, "--device", "cpu", "--ort", runtime)
+	_, err = run(t, "bench", "model", cuda, "--device", "cpu", "--ort", runtimeDir)
 	require.ErrorContains(t, err, "for cpu")
 
 	// A model with a zero head repeats one token.
@@ -93,7 +93,7 @@ func TestBenchRefuses(t *testing.T) {
 	zero(t, source, "llm.lm_head.weight")
 	_, err = run(t, "models", "convert", source, silent, "--weights", "fp32")
 	require.NoError(t, err)
-	_, err = run(t, "bench", "model", silent, "--device", "cpu", "--ort", runtime, "--runs", "1", "--answer", "8")
+	_, err = run(t, "bench", "model", silent, "--device", "cpu", "--ort", runtimeDir, "--runs", "1", "--answer", "8")
 	require.ErrorContains(t, err, "repeats one token")
 }
 

@@ -1,6 +1,6 @@
 //go:build !integration
 
-package modelcmd_test
+package main
 
 // weights are the formats of TestSynth; the integration tests add int4.
 const weights = "fp32"

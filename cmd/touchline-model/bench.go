@@ -1,4 +1,4 @@
-package modelcmd
+package main
 
 import (
 	"cmp"
@@ -13,18 +13,19 @@ import (
 	"strings"
 	"time"
 
+	"touchline/cmd/internal/modelcmd"
 	"touchline/inference/minicpmo"
 	"touchline/internal/quantile"
 )
 
-// Bench holds the commands under "bench".
-type Bench struct {
-	Model BenchModelCmd `cmd:"" help:"Benchmark a model on this machine, with one room and with many."`
+// benchCmd holds the commands under "bench".
+type benchCmd struct {
+	Model benchModelCmd `cmd:"" help:"Benchmark a model on this machine, with one room and with many."`
 }
 
-// BenchModelCmd benchmarks a bundle.
-type BenchModelCmd struct {
-	runtimeFlags
+// benchModelCmd benchmarks a bundle.
+type benchModelCmd struct {
+	modelcmd.RuntimeFlags
 
 	Bundle   string        `arg:"" type:"existingdir" help:"The bundle, with int4 and fp16 weights."`
 	Head4    string        `type:"existingdir" help:"A bundle with an int4 vocabulary matrix, for an additional row."`
@@ -92,7 +93,7 @@ func (r *benchResult) add(more benchResult) {
 
 // bench is one run of the command.
 type bench struct {
-	*BenchModelCmd
+	*benchModelCmd
 
 	out     io.Writer
 	found   benchResult
@@ -111,8 +112,8 @@ const (
 )
 
 // Run measures and prints the tables.
-func (c *BenchModelCmd) Run(ctx context.Context) error {
-	b := &bench{BenchModelCmd: c, out: os.Stdout}
+func (c *benchModelCmd) Run(ctx context.Context) error {
+	b := &bench{benchModelCmd: c, out: os.Stdout}
 	if c.Part != "" {
 		err := b.part(ctx, c.Part)
 		if err != nil {
@@ -284,9 +285,9 @@ func (b *bench) write() {
 		}
 		fmt.Fprintln(b.out, text)
 	}
-	fmt.Fprintf(b.out, "\nmemory: planned %s", size(f.Planned))
+	fmt.Fprintf(b.out, "\nmemory: planned %s", modelcmd.Size(f.Planned))
 	if b.Device == "cuda" && f.Planned > 0 && f.Used > 0 { // on the CPU other processes change the free memory
-		fmt.Fprintf(b.out, ", used %s (%+.1f %%)", size(f.Used), 100*(float64(f.Used)/float64(f.Planned)-1))
+		fmt.Fprintf(b.out, ", used %s (%+.1f %%)", modelcmd.Size(f.Used), 100*(float64(f.Used)/float64(f.Planned)-1))
 	}
 	if f.Switch > 0 {
 		fmt.Fprintf(b.out, "; second weight set from %d rooms", f.Switch)

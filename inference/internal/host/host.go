@@ -1,4 +1,6 @@
-package check
+// Package host runs the graphs of a bundle on tensors in the host's memory, for checks and for a first run. The engines keep their
+// tensors on the device instead.
+package host
 
 import (
 	"errors"
@@ -11,41 +13,44 @@ import (
 	"touchline/models"
 )
 
-// value is an input or output of a network. Floats are float32 for any float type
+// Value is an input or output of a network. Floats are float32 for any float type
 // of the network.
-type value struct {
-	shape  []int
-	floats []float32
-	ints   []int64
+type Value struct {
+	Shape  []int
+	Floats []float32
+	Ints   []int64
 }
 
-// network is one graph of a bundle, run on host tensors.
-type network struct {
-	graph   models.Graph
+// Network is one graph of a bundle, run on host tensors.
+type Network struct {
+	Graph   models.Graph
 	device  *ort.Device
 	session *ort.Session
 	binding *ort.Binding
 	sizes   map[string]int // of the free dimensions in the last run
-	free    map[string]int // of those that no input has
+	Free    map[string]int // sizes of the free dimensions that no input has
 	held    map[string]*ort.Tensor
 }
 
-// machine is the runtime and the device of one check.
-type machine struct {
-	runtime *ort.Runtime
+// Machine is ONNX Runtime with its devices.
+type Machine struct {
+	Runtime *ort.Runtime
+
 	devices map[models.Device]*ort.Device
 	index   int
 }
 
-func openMachine(library string, index int) (*machine, error) {
+// Open opens ONNX Runtime; library is a file or folder, see ort.Locate, and index the GPU.
+func Open(library string, index int) (*Machine, error) {
 	r, err := ort.Open(library)
 	if err != nil {
 		return nil, err
 	}
-	return &machine{runtime: r, devices: map[models.Device]*ort.Device{}, index: index}, nil
+	return &Machine{Runtime: r, devices: map[models.Device]*ort.Device{}, index: index}, nil
 }
 
-func (m *machine) device(which models.Device) (*ort.Device, error) {
+// Device opens a device once.
+func (m *Machine) Device(which models.Device) (*ort.Device, error) {
 	if d := m.devices[which]; d != nil {
 		return d, nil
 	}
@@ -53,47 +58,49 @@ func (m *machine) device(which models.Device) (*ort.Device, error) {
 	if which == models.DeviceCUDA {
 		kind, index = ort.CUDA, m.index
 	}
-	d, err := m.runtime.NewDevice(kind, index)
+	d, err := m.Runtime.NewDevice(kind, index)
 	if err == nil {
 		m.devices[which] = d
 	}
 	return d, err
 }
 
-func (m *machine) close() {
+// Close closes the devices and the runtime.
+func (m *Machine) Close() {
 	for _, d := range m.devices {
 		_ = d.Close()
 	}
-	_ = m.runtime.Close()
+	_ = m.Runtime.Close()
 }
 
-// open loads a graph of a bundle.
-func (m *machine) open(b *models.Bundle, g models.Graph) (*network, error) {
-	device, err := m.device(g.Device)
+// Open loads a graph of a bundle.
+func (m *Machine) Open(b *models.Bundle, g models.Graph) (*Network, error) {
+	device, err := m.Device(g.Device)
 	if err != nil {
 		return nil, err
 	}
 	hears := b.Manifest.Dims.Hearing != nil
-	session, err := m.runtime.NewSession(b.Path(g.File), device, ort.SessionOptions{ // as the engines
+	session, err := m.Runtime.NewSession(b.Path(g.File), device, ort.SessionOptions{ // as the engines
 		NoMemoryPattern: true, StrictNorm: hears, NoXQA: hears || g.Kind == models.KindTTS,
 		NHWC: g.Kind == models.KindVocoder || g.Kind == models.KindVocoderTail,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &network{graph: g, device: device, session: session, held: map[string]*ort.Tensor{}}, nil
+	return &Network{Graph: g, device: device, session: session, held: map[string]*ort.Tensor{}}, nil
 }
 
-// drop closes the held tensors.
-func (n *network) drop() {
+// Drop closes the held tensors.
+func (n *Network) Drop() {
 	for _, t := range n.held {
 		_ = t.Close()
 	}
 	clear(n.held)
 }
 
-func (n *network) close() {
-	n.drop()
+// Close releases the graph with its tensors.
+func (n *Network) Close() {
+	n.Drop()
 	if n.binding != nil {
 		_ = n.binding.Close()
 	}
@@ -101,14 +108,14 @@ func (n *network) close() {
 }
 
 // shape returns the shape of a port with the sizes of its free dimensions.
-func (n *network) shape(p models.Port) ([]int64, error) {
+func (n *Network) shape(p models.Port) ([]int64, error) {
 	out := make([]int64, len(p.Shape))
 	for i, d := range p.Shape {
 		size, err := strconv.Atoi(d)
 		if err != nil {
 			var ok bool
 			if size, ok = n.sizes[d]; !ok {
-				size, ok = n.free[d]
+				size, ok = n.Free[d]
 			}
 			if !ok {
 				return nil, fmt.Errorf("%s: the size of %s is unknown", p.Name, d)
@@ -119,22 +126,22 @@ func (n *network) shape(p models.Port) ([]int64, error) {
 	return out, nil
 }
 
-// hold allocates a device tensor for an input that stays between runs: a cache.
+// Hold allocates a device tensor for an input that stays between runs: a cache.
 // sizes are those of the free dimensions.
-func (n *network) hold(port string, sizes map[string]int) error {
+func (n *Network) Hold(port string, sizes map[string]int) error {
 	if n.held[port] != nil {
 		return nil
 	}
-	i := slices.IndexFunc(n.graph.Inputs, func(p models.Port) bool { return p.Name == port })
+	i := slices.IndexFunc(n.Graph.Inputs, func(p models.Port) bool { return p.Name == port })
 	if i < 0 {
-		return fmt.Errorf("%s has no input %s", n.graph.File, port)
+		return fmt.Errorf("%s has no input %s", n.Graph.File, port)
 	}
 	n.sizes = sizes
-	shape, err := n.shape(n.graph.Inputs[i])
+	shape, err := n.shape(n.Graph.Inputs[i])
 	if err != nil {
 		return err
 	}
-	t, err := n.device.NewTensor(n.graph.Inputs[i].Type, shape...)
+	t, err := n.device.NewTensor(n.Graph.Inputs[i].Type, shape...)
 	if err != nil {
 		return err
 	}
@@ -142,10 +149,10 @@ func (n *network) hold(port string, sizes map[string]int) error {
 	return n.device.Memset(t.Pointer(), 0, t.Size())
 }
 
-// run runs the graph once and returns the wanted outputs. Missing inputs must be
+// Run runs the graph once and returns the wanted outputs. Missing inputs must be
 // held. An output named like a held input, with "present" for "past_key_values",
 // uses the same tensor.
-func (n *network) run(in map[string]value, want ...string) (map[string]value, error) {
+func (n *Network) Run(in map[string]Value, want ...string) (map[string]Value, error) {
 	if n.binding != nil {
 		_ = n.binding.Close()
 	}
@@ -173,11 +180,11 @@ func (n *network) run(in map[string]value, want ...string) (map[string]value, er
 	if err := n.device.Synchronize(); err != nil {
 		return nil, err
 	}
-	values := map[string]value{}
+	values := map[string]Value{}
 	for _, name := range want {
 		t := out[name]
 		if t == nil {
-			return nil, fmt.Errorf("%s has no output %s", n.graph.File, name)
+			return nil, fmt.Errorf("%s has no output %s", n.Graph.File, name)
 		}
 		if values[name], err = read(t); err != nil {
 			return nil, err
@@ -188,8 +195,8 @@ func (n *network) run(in map[string]value, want ...string) (map[string]value, er
 
 // bindInputs binds the held inputs and those of in, records the sizes of their
 // dimensions, and appends the new tensors to tensors.
-func (n *network) bindInputs(in map[string]value, tensors []*ort.Tensor) ([]*ort.Tensor, error) {
-	for _, p := range n.graph.Inputs {
+func (n *Network) bindInputs(in map[string]Value, tensors []*ort.Tensor) ([]*ort.Tensor, error) {
+	for _, p := range n.Graph.Inputs {
 		if t := n.held[p.Name]; t != nil {
 			if err := n.binding.BindInput(p.Name, t); err != nil {
 				return tensors, err
@@ -198,13 +205,13 @@ func (n *network) bindInputs(in map[string]value, tensors []*ort.Tensor) ([]*ort
 		}
 		v, ok := in[p.Name]
 		if !ok {
-			return tensors, fmt.Errorf("expected a value for %s of %s", p.Name, n.graph.File)
+			return tensors, fmt.Errorf("expected a value for %s of %s", p.Name, n.Graph.File)
 		}
-		if len(v.shape) != len(p.Shape) {
-			return tensors, fmt.Errorf("%s: expected %d dimensions, got %v", p.Name, len(p.Shape), v.shape)
+		if len(v.Shape) != len(p.Shape) {
+			return tensors, fmt.Errorf("%s: expected %d dimensions, got %v", p.Name, len(p.Shape), v.Shape)
 		}
 		for i, d := range p.Shape {
-			n.sizes[d] = v.shape[i]
+			n.sizes[d] = v.Shape[i]
 		}
 		t, err := n.input(p, v)
 		if err != nil {
@@ -220,9 +227,9 @@ func (n *network) bindInputs(in map[string]value, tensors []*ort.Tensor) ([]*ort
 
 // bindOutputs binds each output to its held input or to a new host tensor, which it
 // adds to out and tensors.
-func (n *network) bindOutputs(out map[string]*ort.Tensor, tensors []*ort.Tensor) ([]*ort.Tensor, error) {
-	for _, p := range n.graph.Outputs {
-		if t := n.held[past(p.Name)]; t != nil {
+func (n *Network) bindOutputs(out map[string]*ort.Tensor, tensors []*ort.Tensor) ([]*ort.Tensor, error) {
+	for _, p := range n.Graph.Outputs {
+		if t := n.held[Past(p.Name)]; t != nil {
 			if err := n.binding.BindOutput(p.Name, t); err != nil {
 				return tensors, err
 			}
@@ -245,36 +252,36 @@ func (n *network) bindOutputs(out map[string]*ort.Tensor, tensors []*ort.Tensor)
 	return tensors, nil
 }
 
-// past returns the input that shares its tensor with an output, or "".
-func past(output string) string {
+// Past returns the input that shares its tensor with an output, or "".
+func Past(output string) string {
 	if name, ok := strings.CutPrefix(output, "present."); ok {
 		return "past_key_values." + name
 	}
 	return ""
 }
 
-func (n *network) input(p models.Port, v value) (*ort.Tensor, error) {
-	shape := make([]int64, len(v.shape))
-	for i, d := range v.shape {
+func (n *Network) input(p models.Port, v Value) (*ort.Tensor, error) {
+	shape := make([]int64, len(v.Shape))
+	for i, d := range v.Shape {
 		shape[i] = int64(d)
 	}
 	t, err := n.device.NewHostTensor(p.Type, shape...)
 	if err != nil {
 		return nil, err
 	}
-	if got := max(len(v.floats), len(v.ints)); int64(got) != t.Len() {
+	if got := max(len(v.Floats), len(v.Ints)); int64(got) != t.Len() {
 		_ = t.Close()
 		return nil, fmt.Errorf("%s: expected %d numbers, got %d", p.Name, t.Len(), got)
 	}
 	switch p.Type {
 	case models.Float32:
-		err = fill(t, v.floats, func(f float32) float32 { return f })
+		err = fill(t, v.Floats, func(f float32) float32 { return f })
 	case models.Float16:
-		err = fill(t, v.floats, models.Float16Bits)
+		err = fill(t, v.Floats, models.Float16Bits)
 	case models.Int64:
-		err = fill(t, v.ints, func(i int64) int64 { return i })
+		err = fill(t, v.Ints, func(i int64) int64 { return i })
 	case models.Int32:
-		err = fill(t, v.ints, func(i int64) int32 { return int32(i) }) //nolint:gosec // lengths and ids
+		err = fill(t, v.Ints, func(i int64) int32 { return int32(i) }) //nolint:gosec // lengths and ids
 	default:
 		err = fmt.Errorf("%s: inputs of type %s are not supported", p.Name, p.Type)
 	}
@@ -297,53 +304,53 @@ func fill[A any, B ort.Element](t *ort.Tensor, from []A, convert func(A) B) erro
 }
 
 // read copies a host tensor.
-func read(t *ort.Tensor) (value, error) {
-	var v value
+func read(t *ort.Tensor) (Value, error) {
+	var v Value
 	for _, d := range t.Shape() {
-		v.shape = append(v.shape, int(d))
+		v.Shape = append(v.Shape, int(d))
 	}
 	switch t.Type() { //nolint:exhaustive // the others are no outputs
 	case models.Float32:
 		data, err := ort.Data[float32](t)
-		v.floats = slices.Clone(data)
+		v.Floats = slices.Clone(data)
 		return v, err
 	case models.Float16:
 		data, err := ort.Data[uint16](t)
 		for _, h := range data {
-			v.floats = append(v.floats, models.Float16FromBits(h))
+			v.Floats = append(v.Floats, models.Float16FromBits(h))
 		}
 		return v, err
 	case models.Int64:
 		data, err := ort.Data[int64](t)
-		v.ints = slices.Clone(data)
+		v.Ints = slices.Clone(data)
 		return v, err
 	case models.Int32:
 		data, err := ort.Data[int32](t)
 		for _, i := range data {
-			v.ints = append(v.ints, int64(i))
+			v.Ints = append(v.Ints, int64(i))
 		}
 		return v, err
 	}
 	return v, fmt.Errorf("outputs of type %s are not supported", t.Type())
 }
 
-// cache copies a held tensor to the host.
-func (n *network) cache(port string) (value, error) {
+// Cache copies a held tensor to the host.
+func (n *Network) Cache(port string) (Value, error) {
 	t := n.held[port]
 	if t == nil {
-		return value{}, errors.New(port + " is not held")
+		return Value{}, errors.New(port + " is not held")
 	}
 	h, err := n.device.NewHostTensor(t.Type(), t.Shape()...)
 	if err != nil {
-		return value{}, err
+		return Value{}, err
 	}
 	defer func() { _ = h.Close() }()
 	raw := make([]byte, t.Size())
 	if err := n.device.CopyOut(raw, t.Pointer()); err != nil {
-		return value{}, err
+		return Value{}, err
 	}
 	if err := n.device.Synchronize(); err != nil {
-		return value{}, err
+		return Value{}, err
 	}
 	switch t.Type() {
 	case models.Float32:
@@ -352,7 +359,7 @@ func (n *network) cache(port string) (value, error) {
 		err = fill(h, ort.Slice[uint16](raw), func(u uint16) uint16 { return u })
 	}
 	if err != nil {
-		return value{}, err
+		return Value{}, err
 	}
 	return read(h)
 }

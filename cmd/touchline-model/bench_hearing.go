@@ -1,4 +1,4 @@
-package modelcmd
+package main
 
 import (
 	"context"
@@ -205,7 +205,7 @@ func ofN(n int, one, many float64) float64 {
 func milli(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // recognizes opens the bundle if it is one of speech recognition.
-func (c *BenchModelCmd) recognizes() (*models.Bundle, error) {
+func (c *benchModelCmd) recognizes() (*models.Bundle, error) {
 	b, err := models.OpenBundle(c.Bundle)
 	if err != nil || b.Manifest.Task != models.TaskRecognition {
 		return nil, err

@@ -1,4 +1,5 @@
-package check
+// Package probe reports what ONNX Runtime can run on this machine, and runs the graphs of a bundle once.
+package probe
 
 import (
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"touchline/inference/internal/host"
 	"touchline/models"
 	"touchline/models/graph"
 )
@@ -52,18 +54,18 @@ func smokeSizes(kind models.Kind) map[string]int {
 }
 
 // Smoke runs each graph of a bundle, and the models of its voice, for the devices once on random numbers: every
-// output must be finite. It returns the number of graphs. library is as in Options.
+// output must be finite. It returns the number of graphs. library is the file or folder of ONNX Runtime; "" looks beside the program.
 func Smoke(b *models.Bundle, library string, devices ...models.Device) (ran int, err error) {
-	m, err := openMachine(library, 0)
+	m, err := host.Open(library, 0)
 	if err != nil {
 		return 0, err
 	}
-	defer m.close()
+	defer m.Close()
 	for _, g := range slices.Concat(b.Manifest.Graphs, b.Manifest.VoiceGraphs()) {
 		if !slices.Contains(devices, g.Device) {
 			continue
 		}
-		if err := m.smoke(b, g); err != nil {
+		if err := smoke(m, b, g); err != nil {
 			return ran, fmt.Errorf("%s: %w", g.File, err)
 		}
 		ran++
@@ -71,36 +73,36 @@ func Smoke(b *models.Bundle, library string, devices ...models.Device) (ran int,
 	return ran, nil
 }
 
-func (m *machine) smoke(b *models.Bundle, g models.Graph) error {
-	n, err := m.open(b, g)
+func smoke(m *host.Machine, b *models.Bundle, g models.Graph) error {
+	n, err := m.Open(b, g)
 	if err != nil {
 		return err
 	}
-	defer n.close()
+	defer n.Close()
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // not a secret
-	in := map[string]value{}
-	n.free = smokeSizes(g.Kind)
+	in := map[string]host.Value{}
+	n.Free = smokeSizes(g.Kind)
 	for _, p := range g.Inputs {
 		if strings.HasPrefix(p.Name, "past_key_values.") {
-			if err := n.hold(p.Name, map[string]int{"B": 1, "M": 2 * smokeSize}); err != nil {
+			if err := n.Hold(p.Name, map[string]int{"B": 1, "M": 2 * smokeSize}); err != nil {
 				return err
 			}
 			continue
 		}
-		in[p.Name] = smokeInput(p, n.free, rng)
+		in[p.Name] = smokeInput(p, n.Free, rng)
 	}
 	var want []string
 	for _, p := range g.Outputs {
-		if past(p.Name) == "" {
+		if host.Past(p.Name) == "" {
 			want = append(want, p.Name)
 		}
 	}
-	out, err := n.run(in, want...)
+	out, err := n.Run(in, want...)
 	if err != nil {
 		return err
 	}
 	for name, v := range out {
-		for i, f := range v.floats {
+		for i, f := range v.Floats {
 			if math.IsNaN(float64(f)) || math.IsInf(float64(f), 0) {
 				return fmt.Errorf("%s: number %d is %g: the weights give no finite output", name, i, f)
 			}
@@ -109,8 +111,8 @@ func (m *machine) smoke(b *models.Bundle, g models.Graph) error {
 	return nil
 }
 
-func smokeInput(p models.Port, sizes map[string]int, rng *rand.Rand) value {
-	v := value{shape: []int{}}
+func smokeInput(p models.Port, sizes map[string]int, rng *rand.Rand) host.Value {
+	v := host.Value{Shape: []int{}}
 	count := 1
 	for _, d := range p.Shape {
 		size, err := strconv.Atoi(d)
@@ -120,30 +122,30 @@ func smokeInput(p models.Port, sizes map[string]int, rng *rand.Rand) value {
 				size = smokeSize
 			}
 		}
-		v.shape = append(v.shape, size)
+		v.Shape = append(v.Shape, size)
 		count *= size
 	}
 	switch {
 	case p.Name == "seqlens_k":
-		v.ints = []int64{smokeSize - 1}
+		v.Ints = []int64{smokeSize - 1}
 	case p.Name == "total_sequence_length" || p.Name == "feats_length":
-		v.ints = []int64{smokeSize}
+		v.Ints = []int64{smokeSize}
 	case p.Name == "rows" && p.Type == models.Int32:
-		v.ints = []int64{2 * hearingRows, 1}
+		v.Ints = []int64{2 * hearingRows, 1}
 	case p.Name == "last_position":
 		for i := range count {
-			v.ints = append(v.ints, int64(smokeSize-count+i))
+			v.Ints = append(v.Ints, int64(smokeSize-count+i))
 		}
 	case p.Type == models.Int64 || p.Type == models.Int32:
-		v.ints = make([]int64, count) // ids and positions 0
+		v.Ints = make([]int64, count) // ids and positions 0
 	case p.Name == "logits_bias":
-		v.floats = make([]float32, count)
+		v.Floats = make([]float32, count)
 	case p.Name == "temperature":
-		v.floats = []float32{1}
+		v.Floats = []float32{1}
 	default:
-		v.floats = make([]float32, count)
-		for i := range v.floats {
-			v.floats[i] = float32(rng.NormFloat64()) * 0.1
+		v.Floats = make([]float32, count)
+		for i := range v.Floats {
+			v.Floats[i] = float32(rng.NormFloat64()) * 0.1
 		}
 	}
 	return v
@@ -151,23 +153,23 @@ func smokeInput(p models.Port, sizes map[string]int, rng *rand.Rand) value {
 
 // Hold opens ONNX Runtime and keeps it open until release is called. Engines that open it meanwhile share it.
 func Hold(library string) (release func(), err error) {
-	m, err := openMachine(library, 0)
+	m, err := host.Open(library, 0)
 	if err != nil {
 		return nil, err
 	}
-	return m.close, nil
+	return m.Close, nil
 }
 
 // Devices returns the devices that the runtime supports on this machine.
 func Devices(library string) ([]models.Device, error) {
-	m, err := openMachine(library, 0)
+	m, err := host.Open(library, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer m.close()
+	defer m.Close()
 	out := []models.Device{models.DeviceCPU}
-	if m.runtime.HasCUDA() {
-		if _, err := m.device(models.DeviceCUDA); err == nil {
+	if m.Runtime.HasCUDA() {
+		if _, err := m.Device(models.DeviceCUDA); err == nil {
 			out = append(out, models.DeviceCUDA)
 		}
 	}
