@@ -115,6 +115,10 @@ test: setup-test build bin/touchline-model test-web stock-front ## all tests: ra
 	go vet -tags=$(TAGS),integration ./...
 	@scripts/test.sh
 
+.PHONY: test-race
+test-race: setup-test build bin/touchline-model stock-front ## the integration tests under the race detector, as the nightly job does
+	@scripts/test.sh race
+
 .PHONY: test-web
 test-web: web
 	cd $(WEB) && npm test --silent

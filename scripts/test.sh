@@ -1,17 +1,26 @@
 #!/bin/sh
-# Runs the Go tests, in two parts at once, and fails when one of them does. Arguments go to go test.
+# Runs the Go tests. usage: scripts/test.sh [race] [argument of go test ...]
 #
-# 1. The untagged tests of all packages, under the race detector: no server, no browser, no real waiting.
-# 2. The packages with integration tests. They run in real time and wait most of it: three packages at once, and of
-#    each the tests that say so.
+# Without "race", two parts run side by side:
+# 1. fast: the untagged tests of all packages, under the race detector: no server, no browser, no real waiting. They run
+#    at a lower priority than the others.
+# 2. live: the packages with integration tests. They run in real time and wait most of it, so several packages run at
+#    once: fewer where cores are few, slow or busy.
+# With "race", the live part alone runs, under the race detector.
 #
-# What fails runs once more when all else is done, alone: a machine that is too busy for real time then shows as "failed
-# beside others", and only what fails again fails the whole. A data race is never forgiven.
+# The whole set of a package that fails runs once more when all else is done; what passes then is printed as "passed at the
+# second try" and appended to bin/retried.tsv: time, commit, part, package, failed tests, result of the second try. A data
+# race fails at once.
 set -eu
 cd "$(dirname "$0")/.."
 export TOUCHLINE_BIN="$PWD/bin"
 
 tags=nolibopusfile,builtinassets
+race=
+if [ "${1:-}" = race ]; then
+	race=-race
+	shift
+fi
 
 # integration_packages lists the packages that have test files for the integration tag alone.
 integration_packages() {
@@ -23,47 +32,74 @@ integration_packages() {
 	} | sort | uniq -u | cut -d' ' -f1 | sort -u
 }
 
+# pace prints how many milliseconds a fixed loop takes: 600 on a free core of 2022.
+pace() {
+	start=$(date +%s%3N)
+	sh -c 'i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done'
+	echo $(($(date +%s%3N) - start))
+}
+
+# at_once prints how many packages of the live part run at once.
+at_once() {
+	if [ "$(pace)" -gt 1000 ]; then echo 2; else echo 3; fi
+}
+
 # The programs' tests take longest, so they go first.
 live=$(integration_packages | awk '/\/cmd\// { print; next } { rest = rest $0 "\n" } END { printf "%s", rest }')
 if [ -z "$live" ]; then
 	echo "test: no package has integration tests" >&2
 	exit 1
 fi
+packages=$(at_once)
+[ -z "$race" ] || packages=2
 
-fast_tests() { go test -vet=off -race -tags="$tags" -timeout 15m "$@"; }
-live_tests() { go test -vet=off -tags="$tags,integration" -timeout 30m "$@"; }
+fast_tests() { nice -n 10 go test -vet=off -race -tags="$tags" -timeout 20m "$@"; }
+live_tests() { go test -vet=off $race -tags="$tags,integration" -timeout "$([ -z "$race" ] && echo 40m || echo 90m)" -p "$packages" -parallel 4 "$@"; }
 
-# failed prints a line for each failed package of a log: its name, and the names of the failed tests where all others ran.
+# failed prints a line for each failed package of a log: its name, and the names of the failed tests.
 failed() {
 	awk '/^--- FAIL: / { names = names " " $3 }
-		/^(panic|fatal error): / { broke = 1 }
-		/^FAIL\t/ { print $2 (broke ? "" : names) }
-		/^(ok|FAIL|\?)[ \t]/ { names = ""; broke = 0 }' "$1"
+		/^(panic|fatal error): / { names = names " (crash)" }
+		/^FAIL\t/ { print $2 "\t" (names == "" ? "(build or set-up)" : substr(names, 2)) }
+		/^(ok|FAIL|\?)[ \t]/ { names = "" }' "$1"
 }
 
-# once_more PART ARGUMENT...: the failed tests of a part, alone.
+# once_more PART ARGUMENT...: the failed packages of a part, as they ran first.
 once_more() {
 	part=$1
 	shift
 	failed "$logs/$part" >"$logs/failed"
 	[ -s "$logs/failed" ] || return 1
-	again=0
-	while read -r package names; do
-		echo "test: failed beside others, once more alone: $package $names"
-		"${part}_tests" -p 1 -parallel 1 -count 1 -run "^($(echo "${names:-.*}" | tr ' ' '|'))\$" "$@" "$package" </dev/null || again=1
+	cut -f1 "$logs/failed" >"$logs/packages"
+	echo "test: a second try of the $part tests of" $(cat "$logs/packages")
+	# shellcheck disable=SC2046
+	"${part}_tests" -count 1 "$@" $(cat "$logs/packages") >"$logs/again" 2>&1 </dev/null || true
+	cat "$logs/again"
+	! grep -q 'WARNING: DATA RACE' "$logs/again" || return 1
+	failed "$logs/again" | cut -f1 >"$logs/still"
+	tab=$(printf '\t')
+	while IFS="$tab" read -r package names; do
+		result=passed
+		! grep -qx "$package" "$logs/still" || result=failed
+		echo "test: $package: $names: $result at the second try"
+		printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$(date -u +%FT%TZ)" "$commit" "$part" "$package" "$names" "$result" >>bin/retried.tsv
 	done <"$logs/failed"
-	return $again
+	[ ! -s "$logs/still" ]
 }
 
 status=0
+commit=$(git rev-parse --short HEAD 2>/dev/null || echo -)
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
-{ fast_tests "$@" ./... || touch "$logs/fast_failed"; } >"$logs/fast" 2>&1 &
+: >"$logs/fast"
+if [ -z "$race" ]; then
+	{ fast_tests "$@" ./... || touch "$logs/fast_failed"; } >"$logs/fast" 2>&1 &
+fi
 # shellcheck disable=SC2086
-{ live_tests -p 3 -parallel 4 "$@" $live || touch "$logs/live_failed"; } 2>&1 | tee "$logs/live"
-wait $!
+{ live_tests "$@" $live || touch "$logs/live_failed"; } 2>&1 | tee "$logs/live"
+[ -n "$race" ] || wait $!
 cat "$logs/fast"
-! grep -q 'WARNING: DATA RACE' "$logs/fast" || status=1
+! cat "$logs/fast" "$logs/live" | grep -q 'WARNING: DATA RACE' || status=1
 for part in fast live; do
 	[ ! -e "$logs/${part}_failed" ] || once_more "$part" "$@" || status=1
 done
