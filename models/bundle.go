@@ -62,6 +62,27 @@ func (b *Bundle) checkSize(f File) error {
 	return nil
 }
 
+// NoTableError is returned for a graph of an older bundle that lacks the place of its table.
+type NoTableError struct{ Dir, File string }
+
+// Error names the remedy.
+func (e *NoTableError) Error() string {
+	return fmt.Sprintf("bundle %s has no place of the table of %s: add it with `touchline models upgrade %s`", e.Dir, e.File, e.Dir)
+}
+
+// Table returns the place of a graph's table of embeddings, with at least the given sizes. The error is a *NoTableError for an
+// older bundle.
+func (b *Bundle) Table(g Graph, rows, columns int) (*Table, error) {
+	t := g.Table
+	if t == nil {
+		return nil, &NoTableError{b.Dir, g.File}
+	}
+	if t.Shape != [2]int64{int64(rows), int64(columns)} {
+		return nil, fmt.Errorf("the table of %s: must have %d rows of %d numbers, has %d", g.File, rows, columns, t.Shape)
+	}
+	return t, nil
+}
+
 var errMissing = errors.New("the file is missing")
 
 // Path returns the path of one of the bundle's files.

@@ -300,7 +300,7 @@ func TestParseManifestRefuses(t *testing.T) {
 		{"[]", "expected a manifest"},
 		{"{}", "format: missing"},
 		{`{"format":"x"}`, "format: expected int, got a JSON string"},
-		{`{"format":6,"new":{}}`, "this program reads formats 1 to 5, the bundle has 6: use a newer program"},
+		{`{"format":7,"new":{}}`, "this program reads formats 1 to 6, the bundle has 7: use a newer program"},
 		{`{"format":0}`, "the bundle has 0: convert the checkpoint again"},
 		{`{"format":1,"colour":1}`, `unknown field "colour"`},
 		{strings.Replace(string(good), `"hidden":256`, `"hidden":"wide"`, 1), "dims.decoder.hidden: expected int, got a JSON string"},

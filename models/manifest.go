@@ -8,9 +8,9 @@ import (
 // FormatVersion is the newest bundle format that this code writes and reads. It
 // reads all older ones too. Format 2 added the voice (Dims.Speech, Voice), format 3
 // speech recognition (Task, Dims.Hearing), format 4 a vocoder for the end of a speech
-// (KindVocoderTail), format 5 decoders on CUDA whose norms must compute in float32. A bundle
-// is written in the oldest format that can hold it, for older programs.
-const FormatVersion = 5
+// (KindVocoderTail), format 5 decoders on CUDA whose norms must compute in float32, format 6 the places
+// of the tables that the engines read (Graph.Table).
+const FormatVersion = 6
 
 // ManifestName is the manifest's file name in a bundle.
 const ManifestName = "manifest.json"
@@ -76,7 +76,7 @@ type Dims struct {
 	Hearing *Hearing `json:"hearing,omitempty"`
 }
 
-// Format returns the bundle format that the networks need.
+// Format returns the oldest bundle format that can hold the networks.
 func (d Dims) Format() int {
 	switch {
 	case d.Hearing != nil:
@@ -333,15 +333,6 @@ func (k Kind) Speaks() bool {
 	return false
 }
 
-// Format returns the oldest bundle format that can hold a network, which is newer than Dims.Format for those that came
-// later.
-func (k Kind) Format() int {
-	if k == KindVocoderTail {
-		return 4
-	}
-	return 1
-}
-
 // Weights is the storage format of a graph's matrices.
 type Weights string
 
@@ -372,6 +363,9 @@ type Graph struct {
 	Data    []string `json:"data"`
 	Inputs  []Port   `json:"inputs"`
 	Outputs []Port   `json:"outputs"`
+	// Table is the table of embeddings of KindEmbed and KindTTSCondition, which the engines read from the file. Nil in a
+	// bundle of a format before 6.
+	Table *Table `json:"table,omitempty"`
 	// WeightBytes is the memory that the initializers need.
 	WeightBytes int64 `json:"weight_bytes"`
 	// Head is the bits of the vocabulary matrix of an int4 decoder: 4, 8, or 16 for floats.
@@ -382,6 +376,21 @@ type Graph struct {
 	// Check marks a graph with the extra outputs of the conformance check.
 	Check bool `json:"check,omitempty"`
 }
+
+// Table is the place of a table of embeddings in a data file: a row for each id, row-major and little-endian.
+type Table struct {
+	Name   string   `json:"name"` // of the graph's initializer
+	File   string   `json:"file"`
+	Offset int64    `json:"offset"` // bytes
+	Type   Type     `json:"type"`
+	Shape  [2]int64 `json:"shape"` // rows and columns
+}
+
+// Bytes returns the length of the table.
+func (t *Table) Bytes() int64 { return t.Shape[0] * t.Shape[1] * int64(t.Type.Size()) }
+
+// HasTable reports whether graphs of a kind have a Table.
+func (k Kind) HasTable() bool { return k == KindEmbed || k == KindTTSCondition }
 
 // SeveralRows is the free size of a decoder's last_position and hidden_states.
 const SeveralRows = "R"

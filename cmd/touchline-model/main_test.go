@@ -200,7 +200,7 @@ func TestHearing(t *testing.T) {
 		require.NoError(t, err)
 		m := manifest(t, bundle)
 		require.Equal(t, task, m.Task)
-		require.Equal(t, 3, m.Format)
+		require.Equal(t, models.FormatVersion, m.Format)
 		out, err := run(t, "models", "verify", bundle, "--ort", runtimeDir, "--device", "cpu")
 		require.NoError(t, err)
 		require.Contains(t, out, fmt.Sprintf("%d graphs ran once", len(m.Graphs)))

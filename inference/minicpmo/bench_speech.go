@@ -51,7 +51,7 @@ func (t *timer) speech(e *Engine, b *models.Bundle, d *device, o Options, so Sta
 		return err
 	}
 	begin := time.Now()
-	lm, err := openSpeechLM(d.runtime, d.dev, choice.lmFiles(), choice.dims, choice.layout, o.Threads)
+	lm, err := openSpeechLM(d.runtime, d.dev, choice.bundle, choice.lm, choice.layout, o.Threads)
 	if err != nil {
 		return err
 	}

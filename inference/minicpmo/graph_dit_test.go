@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference/conformance/stages"
-	"touchline/models/graph"
+	"touchline/models"
 )
 
 func TestFlowDiT(t *testing.T) {
@@ -24,7 +24,7 @@ func TestFlowDiT(t *testing.T) {
 func TestFlowDiTRing(t *testing.T) {
 	m, on := voice(t), startMachine(t)
 	r, prompt := replay(t, on, m), openFixture(t, "voice_prompt")
-	ring, err := r.NewFlow(2 * graph.ChunkFrames)
+	ring, err := r.NewFlow(2 * models.ChunkFrames)
 	require.NoError(t, err)
 	n := ring.Prompt * m.Speech.Flow.Mel
 	filled, err := ring.Single(ring.Noise(0, ring.Prompt), prompt.floats("mu")[:n], prompt.floats("prompt_mel")[:n])
@@ -33,12 +33,12 @@ func TestFlowDiTRing(t *testing.T) {
 	moved := ring.Copy()
 	mu := openFixture(t, "voice_chunk_0").floats("mu")
 	mel := func(f *stages.Flow, noise []float32) []float32 {
-		out, err := f.Run(noise, mu, graph.ChunkFrames)
+		out, err := f.Run(noise, mu, models.ChunkFrames)
 		require.NoError(t, err)
 		return out["mel"].Floats
 	}
 	for range 7 {
-		noise := ring.Noise(len(ring.Order), graph.ChunkFrames)
+		noise := ring.Noise(len(ring.Order), models.ChunkFrames)
 		first := mel(ring, noise)
 		require.Equal(t, first, mel(ring, noise))
 		on.within(t, "moved", mel(moved, noise), first, 1e-5, 4e-3)

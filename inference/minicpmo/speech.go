@@ -20,7 +20,6 @@ import (
 	"touchline/inference/internal/tts"
 	"touchline/inference/tokenizer"
 	"touchline/models"
-	"touchline/models/graph"
 )
 
 const (
@@ -134,6 +133,8 @@ func (e *Engine) voiceName(voice string) string {
 
 // speechSelection are the graphs and sizes of a voice.
 type speechSelection struct {
+	bundle  *models.Bundle
+	lm      [2]models.Graph // the condition and the language model
 	files   map[models.Kind]string
 	float   models.Type
 	weights int64 // bytes, of all graphs
@@ -153,7 +154,7 @@ func chooseSpeech(b *models.Bundle, sel *selection, c inference.VoiceConfig) (*s
 	if _, exact := b.Find(models.KindTTS, models.WeightsFloat32, sel.device); exact || sel.device == models.DeviceCPU {
 		weights, float = models.WeightsFloat32, models.Float32
 	}
-	s := &speechSelection{files: map[models.Kind]string{}, float: float, dims: b.Manifest.Dims, prompt: 2 * LongVoice, known: 1}
+	s := &speechSelection{bundle: b, files: map[models.Kind]string{}, float: float, dims: b.Manifest.Dims, prompt: 2 * LongVoice, known: 1}
 	if c.Prompt == inference.ShortPrompt {
 		s.prompt = 2 * ShortVoice
 	}
@@ -166,6 +167,12 @@ func chooseSpeech(b *models.Bundle, sel *selection, c inference.VoiceConfig) (*s
 		}
 		s.files[k] = b.Path(g.File)
 		s.weights += g.WeightBytes
+		switch k { //nolint:exhaustive // those that are opened by their graph
+		case models.KindTTSCondition:
+			s.lm[0] = g
+		case models.KindTTS:
+			s.lm[1] = g
+		}
 	}
 	if g, ok := b.Find(models.KindVocoderTail, weights, sel.device); ok { // older bundles have none
 		s.files[g.Kind] = b.Path(g.File)
@@ -185,15 +192,10 @@ func chooseSpeech(b *models.Bundle, sel *selection, c inference.VoiceConfig) (*s
 	return s, s.layout.Validate()
 }
 
-// lmFiles returns the graphs of the voice's language model.
-func (v *speechSelection) lmFiles() [2]string {
-	return [2]string{v.files[models.KindTTSCondition], v.files[models.KindTTS]}
-}
-
 // openSpeech loads the voice. It is called by the goroutine that owns the device; the sound gets a goroutine of its own,
 // which ends with ctx.
 func (e *Engine) openSpeech(ctx context.Context, s *speechSelection, rt *ort.Runtime, dev *ort.Device, threads int) (err error) {
-	lm, err := openSpeechLM(rt, dev, s.lmFiles(), s.dims, s.layout, threads)
+	lm, err := openSpeechLM(rt, dev, s.bundle, s.lm, s.layout, threads)
 	if err != nil {
 		return err
 	}
@@ -231,9 +233,9 @@ func (e *Engine) openSpeech(ctx context.Context, s *speechSelection, rt *ort.Run
 
 // OpenSpeechLM opens the voice's language model alone, with its graphs, for the conformance check.
 func OpenSpeechLM(
-	rt *ort.Runtime, dev *ort.Device, condition, lm string, d models.Dims, l kvcache.Layout,
+	rt *ort.Runtime, dev *ort.Device, b *models.Bundle, condition, lm models.Graph, l kvcache.Layout,
 ) (_ tts.LM, closeIt func() error, _ error) {
-	m, err := openSpeechLM(rt, dev, [2]string{condition, lm}, d, l, 1)
+	m, err := openSpeechLM(rt, dev, b, [2]models.Graph{condition, lm}, l, 1)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -300,7 +302,7 @@ func randomNoise(prompt, mel int, seed uint64) waveNoise {
 		return out
 	}
 	return waveNoise{
-		flow: normal((prompt + keptPrompt + 2*tts.WindowCodes) * mel), vocoder: normal(noiseRows * graph.NoiseColumns),
+		flow: normal((prompt + keptPrompt + 2*tts.WindowCodes) * mel), vocoder: normal(noiseRows * models.NoiseColumns),
 		rows: func(_, n int) int { return random.IntN(noiseRows - n + 1) },
 	}
 }

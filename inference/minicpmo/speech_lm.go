@@ -4,15 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/tts"
 	"touchline/models"
-	"touchline/models/graph"
-	"touchline/models/onnx"
 )
 
 const (
@@ -43,10 +40,11 @@ type speechLM struct {
 
 var _ tts.LM = (*speechLM)(nil)
 
-// openSpeechLM loads the graphs of the condition and of the language model.
+// openSpeechLM loads the graphs of the condition and of the language model of a bundle.
 func openSpeechLM(
-	rt *ort.Runtime, dev *ort.Device, files [2]string, d models.Dims, l kvcache.Layout, threads int,
+	rt *ort.Runtime, dev *ort.Device, b *models.Bundle, graphs [2]models.Graph, l kvcache.Layout, threads int,
 ) (_ *speechLM, err error) {
+	d := b.Manifest.Dims
 	t := d.Speech.TTS
 	m := &speechLM{dims: t, hidden: d.Decoder.Hidden, float: models.Float32, dev: dev, past: make([]int, l.Slots)}
 	if l.ElemSize == models.Float16.Size() {
@@ -57,14 +55,14 @@ func openSpeechLM(
 			err = errors.Join(err, m.close())
 		}
 	}()
-	for i, f := range files {
+	for i, g := range graphs {
 		so := ort.SessionOptions{CUDAGraph: true, Threads: threads, NoMemoryPattern: true, NoXQA: true}
 		if i == 0 && m.onGPU() {
-			if so.Hosted, err = textTable(f); err != nil {
+			if so.Hosted, err = textTable(b, g); err != nil {
 				return nil, err
 			}
 		}
-		s, err := rt.NewSession(f, dev, so)
+		s, err := rt.NewSession(b.Path(g.File), dev, so)
 		if err != nil {
 			return nil, err
 		}
@@ -101,39 +99,22 @@ func openSpeechLM(
 func (m *speechLM) onGPU() bool { return m.dev.Kind() == ort.CUDA }
 
 // textTable returns the condition's table of embeddings. A GPU reads its few rows of a piece of text from the host's memory.
-func textTable(file string) (map[string]ort.Hosted, error) {
-	raw, err := os.ReadFile(file)
+func textTable(b *models.Bundle, g models.Graph) (map[string]ort.Hosted, error) {
+	speech := b.Manifest.Dims.Speech
+	t, err := b.Table(g, speech.TTS.TextRows, speech.TTS.Hidden)
+	if err != nil {
+		return nil, fmt.Errorf("read the table of the text: %w", err)
+	}
+	f, err := os.Open(b.Path(t.File))
 	if err != nil {
 		return nil, err
 	}
-	weights, err := onnx.Constants(raw)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+	defer f.Close()
+	rows := make([]byte, t.Bytes())
+	if _, err := f.ReadAt(rows, t.Offset); err != nil {
+		return nil, fmt.Errorf("read the table of %s: %w", g.File, err)
 	}
-	for _, w := range weights {
-		if w.Name != graph.TextTable || w.External == nil {
-			continue
-		}
-		f, err := os.Open(filepath.Join(filepath.Dir(file), w.External.Location))
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		info, err := f.Stat()
-		if err != nil {
-			return nil, err
-		}
-		at, n := w.External.Offset, w.External.Length
-		if at < 0 || n < 0 || at > info.Size()-n {
-			return nil, fmt.Errorf("read the table of %s: expected %d bytes at %d in %s, it has %d", file, n, at, w.External.Location, info.Size())
-		}
-		b := make([]byte, n)
-		if _, err := f.ReadAt(b, at); err != nil {
-			return nil, fmt.Errorf("read the table of %s: %w", file, err)
-		}
-		return map[string]ort.Hosted{w.Name: {Type: w.Type, Shape: w.Shape, Bytes: b}}, nil
-	}
-	return nil, fmt.Errorf("%s has no %s", file, graph.TextTable)
+	return map[string]ort.Hosted{t.Name: {Type: t.Type, Shape: t.Shape[:], Bytes: rows}}, nil
 }
 
 // prepare allocates the inputs of the condition.

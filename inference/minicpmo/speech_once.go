@@ -11,7 +11,6 @@ import (
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/tts"
 	"touchline/models"
-	"touchline/models/graph"
 )
 
 // silenceCode is the code of silence in front of a turn and behind a prompt.
@@ -141,10 +140,10 @@ func (w *speechWave) encodeOnce(a *scratch, slot int, codes []int32, coded int, 
 	o.floats("coded", marks, 1, int64(n), 1)
 	for _, rate := range rates() {
 		cached, run := w.cached(rate)
-		run = run * (n - graph.Lookahead) / (chunkFrames / 2)
+		run = run * (n - models.Lookahead) / (chunkFrames / 2)
 		all := int64(cached + run)
 		o.floats("mask."+rate, maskOf(cached, filled(rate), run, 0), 1, 1, 1, all)
-		o.ints("distances."+rate, graph.FlowDistances(w.dims.Flow, rate == "50", run, cached), int64(run), all)
+		o.ints("distances."+rate, models.FlowDistances(w.dims.Flow, rate == "50", run, cached), int64(run), all)
 		keep := make([]int64, cached)
 		w.keepRows(keep, rate, filled(rate), run, 0)
 		o.ints("keep."+rate, keep, 1, int64(cached))
@@ -152,7 +151,7 @@ func (w *speechWave) encodeOnce(a *scratch, slot int, codes []int32, coded int, 
 	in, out := map[string]*networks.Rows{}, map[string]*networks.Rows{}
 	w.caches(in, out, w.encoderCaches()...)
 	o.slot(slot, in, out)
-	mu := o.output("mu", w.float, 1, int64(2*(n-graph.Lookahead)), int64(w.dims.Flow.Mel))
+	mu := o.output("mu", w.float, 1, int64(2*(n-models.Lookahead)), int64(w.dims.Flow.Mel))
 	return mu, o.do()
 }
 
@@ -228,9 +227,9 @@ func (w *speechWave) tail(j *tts.Job, mel ort.Pointer, rows int) (err error) {
 	defer func() { err = errors.Join(err, w.tails.reset()) }()
 	from := 0
 	if j.First {
-		from = graph.VocoderKept
+		from = models.VocoderKept
 	}
-	used := counted(from, graph.VocoderKept+2*len(j.Codes))
+	used := counted(from, models.VocoderKept+2*len(j.Codes))
 	frames, noise := len(used), w.noise.rows(j.Slot, 8*len(used))
 	rows8 := counted(noise, noise+8*frames)
 	session, length := w.vocoder, frames
@@ -246,7 +245,7 @@ func (w *speechWave) tail(j *tts.Job, mel ort.Pointer, rows int) (err error) {
 	}
 	o.ints("frames", used, int64(length))
 	o.ints("noise_rows", rows8, 1, int64(8*length))
-	o.ints("resumed", []int64{int64(1 - from/graph.VocoderKept)}, 1, 1)
+	o.ints("resumed", []int64{int64(1 - from/models.VocoderKept)}, 1, 1)
 	o.slot(j.Slot, in, out)
 	if o.err == nil {
 		x, err := w.tails.handles.TensorAt(mel, models.Float32, 1, int64(rows), int64(w.dims.Flow.Mel))
@@ -255,11 +254,11 @@ func (w *speechWave) tail(j *tts.Job, mel ort.Pointer, rows int) (err error) {
 			o.fail(errors.Join(o.run.BindInput("mel", x), o.run.BindInput("noise", w.shared["noise"])))
 		}
 	}
-	sound := o.output("wave", models.Float32, 1, int64(graph.FrameSamples*length))
+	sound := o.output("wave", models.Float32, 1, int64(models.FrameSamples*length))
 	if err := o.do(); err != nil {
 		return err
 	}
-	wave := make([]float32, graph.FrameSamples*frames)
+	wave := make([]float32, models.FrameSamples*frames)
 	if err := errors.Join(w.Device().CopyOut(ort.Bytes(wave), sound.At(0)), w.Device().Synchronize()); err != nil {
 		return err
 	}
@@ -269,11 +268,11 @@ func (w *speechWave) tail(j *tts.Job, mel ort.Pointer, rows int) (err error) {
 }
 
 // longestEnd is the frames of the longest end of a turn.
-const longestEnd = graph.VocoderKept + 2*(tts.WindowCodes-1)
+const longestEnd = models.VocoderKept + 2*(tts.WindowCodes-1)
 
 // ending sets the inputs of VocoderTail for a number of frames.
 func (o *once) ending(frames int) {
-	counts, edges, heard := graph.TailInputs(frames, longestEnd)
+	counts, edges, heard := models.TailInputs(frames, longestEnd)
 	o.input("counts", models.Float32, ort.Bytes(counts), 1, 1, longestEnd)
 	o.input("edges", models.Float32, ort.Bytes(edges), int64(len(edges)))
 	o.ints("heard", heard, int64(len(heard)))

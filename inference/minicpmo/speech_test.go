@@ -29,6 +29,7 @@ import (
 	"touchline/internal/wake"
 	"touchline/models"
 	"touchline/models/graph"
+	"touchline/models/onnx"
 )
 
 // TestCodesOfTurns speaks two turns of the official streaming call: with its draws, the voice chooses its codes.
@@ -42,6 +43,24 @@ func TestCodesOfTurns(t *testing.T) {
 	})
 }
 
+// textTable returns the place of the text's table in a graph of the condition.
+func textTable(t *testing.T, path string) *models.Table {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	constants, err := onnx.Constants(content)
+	require.NoError(t, err)
+	i := slices.IndexFunc(constants, func(w onnx.Tensor) bool { return w.Name == graph.TextTable && w.External != nil })
+	if i < 0 {
+		return nil // inside the graph
+	}
+	w := constants[i]
+	return &models.Table{
+		Name: w.Name, File: filepath.Join(filepath.Dir(path), w.External.Location), Offset: w.External.Offset, Type: w.Type,
+		Shape: [2]int64(w.Shape),
+	}
+}
+
 func codesOfTurns(t *testing.T, on *machine) {
 	t.Helper()
 	m := voice(t)
@@ -49,12 +68,13 @@ func codesOfTurns(t *testing.T, on *machine) {
 	layout := kvcache.Layout{
 		Layers: m.Speech.TTS.Layers, Slots: 2, KVHeads: m.Speech.TTS.Heads, MaxLen: 1024, HeadDim: m.Speech.TTS.HeadDim(), ElemSize: 4,
 	}
-	var files [2]string
 	condition, err := graph.TTSCondition(m.Dims, graph.Options{Device: on.kind, Weights: on.float})
-	files[0] = write(t, condition, err, m.weights).path
+	first := models.Graph{Kind: models.KindTTSCondition, File: write(t, condition, err, m.weights).path}
+	first.Table = textTable(t, first.File)
 	lm, err := graph.TTS(m.Dims, graph.Options{Device: on.kind, Weights: on.float})
-	files[1] = write(t, lm, err, m.weights).path
-	model, done, err := minicpmo.OpenSpeechLM(on.runtime, on.device, files[0], files[1], m.Dims, layout)
+	second := models.Graph{Kind: models.KindTTS, File: write(t, lm, err, m.weights).path}
+	bundle := &models.Bundle{Manifest: models.Manifest{Dims: m.Dims}}
+	model, done, err := minicpmo.OpenSpeechLM(on.runtime, on.device, bundle, first, second, layout)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, done()) })
 
@@ -109,8 +129,8 @@ func recordedWave(t *testing.T, on *machine, slot, windows int) minicpmo.Wave {
 	starts := map[int]int{} // in slot
 	for i := range windows {
 		frames := cmp.Or(map[int]int{0: 50, 4: 36}[i], 58)
-		starts[i] = len(noise.Vocoder) / graph.NoiseColumns
-		noise.Vocoder = append(noise.Vocoder, stages.Noise(graph.FrameSamples*9*frames, uint32(1000*(i+1)))...)
+		starts[i] = len(noise.Vocoder) / models.NoiseColumns
+		noise.Vocoder = append(noise.Vocoder, stages.Noise(models.FrameSamples*9*frames, uint32(1000*(i+1)))...)
 	}
 	at := 0
 	noise.Rows = func(of, _ int) int {
@@ -145,7 +165,7 @@ func recordedSound(t *testing.T, i int) (codes []int32, sound []float32) {
 	}
 	sound = f.floats(name)
 	if i == 0 {
-		sound = sound[8*graph.FrameSamples:] // the official code starts with silence
+		sound = sound[8*models.FrameSamples:] // the official code starts with silence
 	}
 	return codes, sound
 }
@@ -265,7 +285,7 @@ func TestStreamedSound(t *testing.T) {
 	var golden []piece
 	for i := range windows {
 		window, want := recordedSound(t, i)
-		golden = append(golden, piece{max(0, i*tts.Rate-8*graph.FrameSamples), want})
+		golden = append(golden, piece{max(0, i*tts.Rate-8*models.FrameSamples), want})
 		if i < windows-1 { // the next window repeats the last codes
 			window = window[:tts.Burst]
 		}
@@ -331,7 +351,7 @@ func openEnds(t *testing.T, m model, on *machine, files [5]string) minicpmo.Wave
 	t.Helper()
 	noise := minicpmo.WaveNoise{
 		Flow: stages.Noise((promptRows+150)*m.Speech.Flow.Mel, 1), Rows: func(slot, n int) int { return 7*slot + n },
-		Vocoder: stages.Noise(graph.FrameSamples*9*200, 2),
+		Vocoder: stages.Noise(models.FrameSamples*9*200, 2),
 	}
 	w, done, err := minicpmo.OpenWave(on.runtime, on.device, files, on.floatType(), *m.Speech, 4, promptRows, noise)
 	require.NoError(t, err)
@@ -375,12 +395,12 @@ func TestRingRows(t *testing.T) {
 			want := slices.Sorted(slices.Values(list))
 			require.Equal(t, want, rows, "a prompt of %d frames before window %d", prompt, n)
 			var fresh []int
-			for i := range graph.ChunkFrames {
+			for i := range models.ChunkFrames {
 				require.NotContains(t, list, place+i)
 				fresh = append(fresh, place+i)
 			}
-			if list = append(fresh, list...); len(list) > prompt+graph.FlowKept {
-				list = slices.Concat(list[:prompt], list[len(list)-graph.FlowKept:])
+			if list = append(fresh, list...); len(list) > prompt+models.FlowKept {
+				list = slices.Concat(list[:prompt], list[len(list)-models.FlowKept:])
 			}
 		}
 	}

@@ -13,14 +13,13 @@ import (
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/tts"
 	"touchline/models"
-	"touchline/models/graph"
 )
 
 const (
 	// chunkFrames is the number of frames of the spectrogram of a window: two for each code.
-	chunkFrames = graph.ChunkFrames
+	chunkFrames = models.ChunkFrames
 	// The rings of the flow keep the newest frames, as many as the voice's prompt has, and the last keptPrompt frames of the prompt.
-	keptPrompt = graph.FlowKept
+	keptPrompt = models.FlowKept
 	// growth is the number of frames of a turn before the first are overwritten.
 	growth = keptPrompt + chunkFrames
 	// convRows is the length of the rings of the flow's convolutions, which look two frames back.
@@ -31,13 +30,13 @@ const (
 	// memory.
 	together = 16
 	// overlap is the samples that a turn holds back for the next window.
-	overlap = graph.VocoderKept * graph.FrameSamples
+	overlap = models.VocoderKept * models.FrameSamples
 )
 
 // waveNoise is the noise that sound starts from.
 type waveNoise struct {
 	flow    []float32 // [prompt+keptPrompt+2*tts.WindowCodes,mel], the same for every turn
-	vocoder []float32 // rows of graph.NoiseColumns
+	vocoder []float32 // rows of models.NoiseColumns
 	// rows returns the first of n rows of the vocoder's noise for a turn's next window.
 	rows func(slot, n int) int
 }
@@ -244,12 +243,12 @@ func (l *waveRows) flow() {
 }
 
 func (l *waveRows) vocoder() {
-	for _, t := range []int{chunkFrames, chunkFrames + graph.VocoderKept} {
+	for _, t := range []int{chunkFrames, chunkFrames + models.VocoderKept} {
 		l.input("noise_rows."+strconv.Itoa(t), models.Int64, 8*t)
-		l.row(l.out, true, 1, "wave."+strconv.Itoa(t), models.Float32, graph.FrameSamples*t)
+		l.row(l.out, true, 1, "wave."+strconv.Itoa(t), models.Float32, models.FrameSamples*t)
 	}
 	l.input("resumed", models.Int64, 1)
-	l.keep("mel", models.Float32, graph.VocoderKept, l.dims.Flow.Mel)
+	l.keep("mel", models.Float32, models.VocoderKept, l.dims.Flow.Mel)
 	l.keep("source", models.Float32, 1, overlap)
 	l.keep("wave", models.Float32, overlap)
 }
@@ -304,18 +303,18 @@ func (w *speechWave) slotBytes() int64 {
 func (w *speechWave) connect() error {
 	for _, rate := range rates() {
 		cached, run := w.cached(rate)
-		places := graph.FlowDistances(w.dims.Flow, rate == "50", run, cached)
+		places := models.FlowDistances(w.dims.Flow, rate == "50", run, cached)
 		if err := w.share("distances."+rate, ort.Bytes(places), models.Int64, int64(run), int64(cached+run)); err != nil {
 			return err
 		}
 	}
 	if err := w.share("noise", ort.Bytes(w.noise.vocoder), models.Float32,
-		int64(len(w.noise.vocoder)/graph.NoiseColumns), graph.NoiseColumns); err != nil {
+		int64(len(w.noise.vocoder)/models.NoiseColumns), models.NoiseColumns); err != nil {
 		return err
 	}
-	for from, name := range map[int]string{graph.VocoderKept: "frames.first", 0: "frames.later"} {
-		if err := w.share(name, ort.Bytes(counted(from, graph.VocoderKept+chunkFrames)), models.Int64,
-			int64(graph.VocoderKept+chunkFrames-from)); err != nil {
+	for from, name := range map[int]string{models.VocoderKept: "frames.first", 0: "frames.later"} {
+		if err := w.share(name, ort.Bytes(counted(from, models.VocoderKept+chunkFrames)), models.Int64,
+			int64(models.VocoderKept+chunkFrames-from)); err != nil {
 			return err
 		}
 	}
@@ -342,7 +341,7 @@ func (w *speechWave) connect() error {
 		})
 	}
 	w.first = vocoder(chunkFrames, "frames.first", 0)
-	w.later = vocoder(chunkFrames+graph.VocoderKept, "frames.later", len(w.slots.Ranges(w.slots.Slots)))
+	w.later = vocoder(chunkFrames+models.VocoderKept, "frames.later", len(w.slots.Ranges(w.slots.Slots)))
 	return w.Device().Synchronize()
 }
 
@@ -502,7 +501,7 @@ func (w *speechWave) windows(jobs []*tts.Job) error {
 			return err
 		}
 	}
-	return errors.Join(w.sound(w.first, chunkFrames, first), w.sound(w.later, chunkFrames+graph.VocoderKept, later))
+	return errors.Join(w.sound(w.first, chunkFrames, first), w.sound(w.later, chunkFrames+models.VocoderKept, later))
 }
 
 // sound runs the vocoder for whole windows of one kind.

@@ -21,7 +21,6 @@ import (
 	"touchline/inference/minicpmo"
 	"touchline/models"
 	"touchline/models/convert"
-	"touchline/models/graph"
 )
 
 // withVoice converts the tiny random checkpoint with a voice, for one test.
@@ -124,7 +123,7 @@ func TestMadeVoiceSpeaks(t *testing.T) {
 	s := *b.Manifest.Dims.Speech
 	noise := minicpmo.WaveNoise{
 		Flow:    stages.Noise((2*minicpmo.ShortVoice+150)*s.Flow.Mel, 1),
-		Vocoder: stages.Noise(graph.FrameSamples*graph.NoiseColumns*chunkAndKept, 2), Rows: func(int, int) int { return 0 },
+		Vocoder: stages.Noise(models.FrameSamples*models.NoiseColumns*chunkAndKept, 2), Rows: func(int, int) int { return 0 },
 	}
 	w, done, err := minicpmo.OpenWave(on.runtime, on.device, files, models.Float32, s, 1, 2*minicpmo.ShortVoice, noise)
 	require.NoError(t, err)
@@ -140,7 +139,7 @@ func TestMadeVoiceSpeaks(t *testing.T) {
 }
 
 // chunkAndKept is the frames that the vocoder takes at once.
-const chunkAndKept = graph.ChunkFrames + graph.VocoderKept
+const chunkAndKept = models.ChunkFrames + models.VocoderKept
 
 func TestMakeVoiceRefuses(t *testing.T) {
 	library, b := orttest.Library(t), withVoice(t)

@@ -11,7 +11,6 @@ import (
 
 	"touchline/inference/internal/host"
 	"touchline/models"
-	"touchline/models/graph"
 )
 
 // smokeSize is the size of a graph's free dimensions in a smoke run.
@@ -26,12 +25,12 @@ const (
 // smokeSizes returns the free dimensions of another size than smokeSize: the rooms,
 // and those that depend on each other. A run of the voice's networks is a chunk.
 func smokeSizes(kind models.Kind) map[string]int {
-	const frames, cached = graph.ChunkFrames, graph.ChunkFrames + smokeSize
+	const frames, cached = models.ChunkFrames, models.ChunkFrames + smokeSize
 	sizes := map[string]int{"B": 1, "BM": 1, "B2": 2}
 	sizes["C"] = smokeSize / models.FramesPerCode
 	switch kind {
 	case models.KindFlowEncoder:
-		sizes["N"] = frames/2 + graph.Lookahead
+		sizes["N"] = frames/2 + models.Lookahead
 		for rate, rows := range map[string]int{"25": frames / 2, "50": frames} {
 			sizes["T"+rate], sizes["C"+rate], sizes["S"+rate] = rows, smokeSize, rows+smokeSize
 		}
@@ -41,11 +40,11 @@ func smokeSizes(kind models.Kind) map[string]int {
 		sizes["T"], sizes["K"] = frames, frames+smokeSize
 	case models.KindVocoder:
 		sizes["N"], sizes["T"] = frames, frames
-		sizes["E"], sizes["W"] = 8*frames, graph.FrameSamples*frames
+		sizes["E"], sizes["W"] = 8*frames, models.FrameSamples*frames
 	case models.KindVocoderTail:
-		_, _, heard := graph.TailInputs(frames, frames)
+		_, _, heard := models.TailInputs(frames, frames)
 		sizes["N"], sizes["T"], sizes["H"] = frames, frames, len(heard)
-		sizes["E"], sizes["W"] = 8*frames, graph.FrameSamples*frames
+		sizes["E"], sizes["W"] = 8*frames, models.FrameSamples*frames
 	case models.KindHearing:
 		sizes["W"], sizes["T"], sizes["R"] = 2, 2*hearingChunk, 2*hearingRows
 	case models.KindDecoder, models.KindVision, models.KindEmbed, models.KindTTSCondition, models.KindTTS, models.KindAligner:

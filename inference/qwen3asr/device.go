@@ -11,7 +11,6 @@ import (
 	"touchline/inference/internal/mel"
 	"touchline/inference/internal/ort"
 	"touchline/models"
-	"touchline/models/graph"
 )
 
 // forbiddenBias is added to the logits of ids without a token.
@@ -84,7 +83,7 @@ func (d *device) decoding() ort.SessionOptions {
 // allocate allocates the decoder's memory.
 func (d *device) allocate() (err error) {
 	c := d.sel.dims()
-	k := int64(min(graph.HearingTopK, c.Vocab))
+	k := int64(min(models.HearingTopK, c.Vocab))
 	d.decoder, err = networks.NewDecoder(d.runtime, d.dev, networks.DecoderOptions{
 		Sessions: []*ort.Session{d.session}, Captured: []int{d.captured(d.sel.layout.Slots)}, Layout: d.sel.layout, Float: d.float,
 		Chunk: d.sel.chunk, Together: d.sel.together, Async: true,

@@ -210,6 +210,7 @@ type smallFile struct {
 
 // small prepares the files without weights: the graphs and the tokenizer's files.
 func (c *conversion) small(graphs []*graph.Description) error {
+	c.manifest.Format = models.FormatVersion
 	for _, d := range graphs {
 		name := graphName(d) + ".onnx"
 		var data []string
@@ -228,10 +229,14 @@ func (c *conversion) small(graphs []*graph.Description) error {
 			Kind: d.Kind, Weights: d.Options.Weights, Device: d.Options.Device, File: name, Data: data,
 			Inputs: d.Inputs, Outputs: d.Outputs, WeightBytes: d.WeightBytes(), Check: d.Options.Check,
 		}
+		if d.Kind.HasTable() {
+			if g.Table, err = tableOf(g, c.manifest.Dims, content); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
 		if g.Weights == models.WeightsInt4 {
 			g.Head, g.Block, g.ZeroPoints = d.Options.Head, d.Options.Block, d.Options.ZeroPoints
 		}
-		c.manifest.Format = max(c.manifest.Format, d.Format())
 		c.manifest.Graphs = append(c.manifest.Graphs, g)
 		c.files = append(c.files, smallFile{name, content})
 	}

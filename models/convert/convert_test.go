@@ -325,7 +325,6 @@ func TestScaledWeights(t *testing.T) {
 	}))
 	b, err := models.OpenBundle(dst)
 	require.NoError(t, err)
-	require.Equal(t, 5, b.Manifest.Format)
 	seen := map[string][]byte{}
 	for _, g := range b.Manifest.Graphs {
 		if g.Kind == models.KindDecoder {
@@ -618,6 +617,54 @@ func TestCancelLeavesNothing(t *testing.T) {
 }
 
 // TestSpeech copies the files of a voice into the bundle.
+// TestUpgrade: a bundle of an older format gets the places of its tables back from its own graphs.
+func TestUpgrade(t *testing.T) {
+	shape, err := synth.Find("tiny")
+	require.NoError(t, err)
+	src, err := synth.New(shape.WithSpeech(), 1)
+	require.NoError(t, err)
+	dir := filepath.Join(t.TempDir(), "x")
+	require.NoError(t, convert.Convert(t.Context(), src, dir, convert.Options{
+		Weights: []models.Weights{models.WeightsFloat32, models.WeightsInt4}, Devices: []models.Device{models.DeviceCPU, models.DeviceCUDA},
+	}))
+	b, err := models.OpenBundle(dir)
+	require.NoError(t, err)
+	require.Equal(t, models.FormatVersion, b.Manifest.Format)
+	want, err := os.ReadFile(b.Path(models.ManifestName))
+	require.NoError(t, err)
+
+	tables := 0
+	b.Manifest.Format = 5
+	for i, g := range b.Manifest.Graphs {
+		if g.Kind.HasTable() {
+			tables++
+			require.NotNil(t, g.Table, g.File)
+		}
+		b.Manifest.Graphs[i].Table = nil
+	}
+	require.Equal(t, 4, tables, "words and voice, on two devices")
+	require.NoError(t, models.WriteManifest(dir, &b.Manifest))
+	old, err := models.OpenBundle(dir)
+	require.NoError(t, err)
+	embed, ok := old.Find(models.KindEmbed, models.WeightsFloat32, models.DeviceCPU)
+	require.True(t, ok)
+	_, err = old.Table(embed, shape.Decoder.Vocab, shape.Decoder.Hidden)
+	require.ErrorContains(t, err, "touchline models upgrade "+dir)
+
+	added, err := convert.Upgrade(dir)
+	require.NoError(t, err)
+	require.Equal(t, tables, added)
+	got, err := os.ReadFile(b.Path(models.ManifestName))
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(got))
+	added, err = convert.Upgrade(dir)
+	require.NoError(t, err)
+	require.Zero(t, added)
+	entries, err := filepath.Glob(filepath.Join(dir, ".*"))
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
 func TestSpeech(t *testing.T) {
 	shape, err := synth.Find("tiny")
 	require.NoError(t, err)
@@ -632,7 +679,6 @@ func TestSpeech(t *testing.T) {
 	b, err := models.OpenBundle(dst)
 	require.NoError(t, err)
 	require.NoError(t, b.Verify(t.Context(), nil))
-	require.Equal(t, 4, b.Manifest.Format)
 	require.Equal(t, shape.WithSpeech().Speech, b.Manifest.Dims.Speech)
 	for _, name := range []string{b.Manifest.Voice.Speaker, b.Manifest.Voice.Codes, b.Manifest.Voice.Sound} {
 		f, _, err := src.OpenFile(name)

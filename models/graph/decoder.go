@@ -14,9 +14,6 @@ import (
 // vocabulary is smaller).
 const TopK = 256
 
-// HearingTopK is TopK of a decoder that hears. It needs fewer, because it is greedy.
-const HearingTopK = 32
-
 // headBlock is the inputs per scale of a quantised vocabulary matrix.
 const headBlock = 32
 
@@ -79,8 +76,8 @@ func newDecoder(name string, d models.Dims, c models.Decoder, o Options) decoder
 		network: newNetwork(name, o), Decoder: c, model: "llm.model.", best: min(TopK, c.Vocab), several: d.Speech != nil,
 	}
 	if d.Hearing != nil {
-		b.best, b.grouped, b.strict = min(HearingTopK, c.Vocab), true, o.Device == models.DeviceCUDA
-		if b.strict && !o.ZeroPoints { // packed layers stay as they are
+		b.best, b.grouped = min(models.HearingTopK, c.Vocab), true
+		if o.Device == models.DeviceCUDA && !o.ZeroPoints { // packed layers stay as they are
 			b.scale = residualScale
 		}
 	}

@@ -107,7 +107,7 @@ func (b *dit) build(kind models.Kind) *Description {
 }
 
 func (b *dit) ports() {
-	rooms, rows, frames, keys := any("B"), any("B2"), any(ChunkFrames), any("S")
+	rooms, rows, frames, keys := any("B"), any("B2"), any(models.ChunkFrames), any("S")
 	if b.once {
 		rooms, rows, frames, keys = 1, 2, "T", "K"
 		b.input("prompt", b.float, rooms, frames, b.mel)
@@ -148,7 +148,7 @@ func layerOf(s, i int) string { return strconv.Itoa(s) + "." + strconv.Itoa(i) +
 
 // rows gives a value of the frames of all rows [B2,T,width] its shape.
 func (b *dit) rows(name, x string, width int) string {
-	shape := []int64{-1, ChunkFrames, int64(width)}
+	shape := []int64{-1, models.ChunkFrames, int64(width)}
 	if b.once {
 		shape = []int64{2, -1, int64(width)}
 	}
@@ -158,7 +158,7 @@ func (b *dit) rows(name, x string, width int) string {
 // mask repeats the mask for each frame.
 func (b *dit) mask() string {
 	if !b.once {
-		return b.node("Expand", "mask.frames", []string{"mask", b.constant("mask.shape", 1, 1, ChunkFrames, 1)})
+		return b.node("Expand", "mask.frames", []string{"mask", b.constant("mask.shape", 1, 1, models.ChunkFrames, 1)})
 	}
 	frames := b.node("Shape", "frames", []string{"mu"}, onnx.Int("start", 1), onnx.Int("end", 2))
 	one := b.constant("one", 1)
@@ -209,7 +209,7 @@ func (b *dit) step(s int, x, base, mask string) string {
 	if b.options.Check {
 		b.node("Add", "velocity."+strconv.Itoa(s), []string{v, b.wide("out.bias", bias)})
 	}
-	shape := []int64{-1, 2, ChunkFrames, int64(b.mel)}
+	shape := []int64{-1, 2, models.ChunkFrames, int64(b.mel)}
 	if b.once {
 		shape = []int64{1, 2, -1, int64(b.mel)}
 	}

@@ -9,18 +9,6 @@ import (
 	"touchline/models/onnx"
 )
 
-// Rows of the flow. A chunk is 25 codes, so ChunkFrames frames of the spectrogram.
-// Longer prompts and shorter ends aside, all runs are one chunk.
-const (
-	ChunkFrames = 50
-	// Lookahead is the number of codes that the encoder sees beyond those it encodes.
-	Lookahead = 3
-	// LastCodes is the most codes of the last run of a speech.
-	LastCodes = ChunkFrames/2 + Lookahead - 1
-	// FlowKept is the frames that the caches keep besides those of a prompt.
-	FlowKept = 100
-)
-
 // FlowEncoder describes the encoder of codes: a convolution that looks ahead, conformer
 // blocks at 25 rows a second (encoders), doubling, and conformer blocks at 50 rows a
 // second (up_encoders). A run encodes N-3 codes. The caches hold rows of keys and
@@ -48,32 +36,6 @@ func FlowEncoder(d models.Dims, o Options) (*Description, error) {
 	}
 	b := encoder{network: newNetwork("flow_encoder", o), Flow: d.Speech.Flow, embedded: map[string]*Formula{}}
 	return b.build(), nil
-}
-
-// FlowDistances returns an input of FlowEncoder: for each row of a run and each key,
-// [rows,cached+rows], the place of its position score. up selects the blocks at 50 rows
-// a second.
-func FlowDistances(f models.Flow, up bool, rows, cached int) []int64 {
-	farthest, width := distances(f, up)
-	places := make([]int64, 0, rows*(cached+rows))
-	for t := range rows {
-		for key := range cached + rows {
-			// Only masked keys are farther away.
-			places = append(places, int64(t*width+farthest-min(cached+t-key, farthest)))
-		}
-	}
-	return places
-}
-
-// distances returns the distance from a row to the farthest key, and the number of
-// distances: the last is to the end of a prompt.
-func distances(f models.Flow, up bool) (farthest, width int) {
-	rows, kept, last := f.MaxPrompt, FlowKept/2, LastCodes
-	if up {
-		rows, kept, last = 2*rows, FlowKept, 2*last
-	}
-	farthest = rows + kept + last - 1
-	return farthest, farthest + max(rows, last)
 }
 
 // encoder builds the graph of the flow's encoder.
@@ -153,12 +115,12 @@ func (b *encoder) embedNorm(name, x string) string {
 // ahead adds the two convolutions that look ahead, and their skip connection.
 func (b *encoder) ahead(x string) string {
 	const source = "flow.encoder.pre_lookahead_layer."
-	y := b.convolution("ahead1", x, Lookahead+1, source+"conv1")
+	y := b.convolution("ahead1", x, models.Lookahead+1, source+"conv1")
 	y = b.node("LeakyRelu", "ahead1.relu", []string{y}, onnx.Real("alpha", 0.01))
 	y = b.node("Concat", "ahead2.rows", []string{"past.ahead", y}, onnx.Int("axis", 1))
 	b.slice("present.ahead", y, 1, -2, end)
 	y = b.convolution("ahead2", y, 3, source+"conv2")
-	return b.node("Add", "ahead", []string{b.slice("ahead.skip", x, 1, 0, -Lookahead), y})
+	return b.node("Add", "ahead", []string{b.slice("ahead.skip", x, 1, 0, -models.Lookahead), y})
 }
 
 // convolution adds a convolution over the rows of x without padding: the rows of each
@@ -250,7 +212,7 @@ func (b *encoder) attention(p, x, rate, source string) (branch, bias string) {
 // distances returns the embeddings of the distances, the farthest first: a sine and a
 // cosine for each frequency.
 func (b *encoder) distances(up bool) *Formula {
-	farthest, width := distances(b.Flow, up)
+	farthest, width := b.Flow.Distances(up)
 	values := make([]float64, 0, width*b.Hidden)
 	for j := range width {
 		for i := 0; i < b.Hidden; i += 2 {

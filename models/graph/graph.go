@@ -160,20 +160,8 @@ type Description struct {
 	Outputs []models.Port
 	Weights []Weight // with unique names
 
-	graph  onnx.Graph // without weights, inputs and outputs
-	opset  int64
-	strict bool
-}
-
-// strictFormat is the oldest bundle format whose programs know of norms that must compute in float32.
-const strictFormat = 5
-
-// Format returns the oldest bundle format that can hold the graph.
-func (d *Description) Format() int {
-	if d.strict {
-		return strictFormat
-	}
-	return d.Kind.Format()
+	graph onnx.Graph // without weights, inputs and outputs
+	opset int64
 }
 
 // WeightBytes returns the size of all weights.

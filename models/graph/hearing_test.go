@@ -102,7 +102,6 @@ func TestSmallResidual(t *testing.T) {
 			}
 		}
 		require.Equal(t, tt.small, small)
-		require.Equal(t, tt.small > 0, d.Format() > models.KindDecoder.Format(), "older programs refuse it")
 		m, err := d.Model(place(t))
 		require.NoError(t, err)
 		for _, n := range m.Graph.Nodes {

@@ -34,7 +34,6 @@ type network struct {
 	weights []Weight
 	known   map[string]bool // names of weights and constants
 	opset   int64
-	strict  bool // its norms must compute in float32
 }
 
 func newNetwork(name string, o Options) *network {
@@ -185,7 +184,7 @@ func (n *network) linearBits(name, x string, m matrix, bits, block int, packed b
 func (n *network) describe(kind models.Kind) *Description {
 	return &Description{
 		Kind: kind, Options: n.options, Inputs: n.inputs, Outputs: n.outputs, Weights: n.weights,
-		graph: n.graph, opset: n.opset, strict: n.strict,
+		graph: n.graph, opset: n.opset,
 	}
 }
 

@@ -9,21 +9,14 @@ import (
 	"touchline/models/onnx"
 )
 
-// Of the vocoder.
+// Of the vocoder; what the engine knows too is in package models.
 const (
-	SampleRate   = 24000
-	FrameSamples = 480 // of a frame
-	// VocoderKept is the frames at the end of a run that the next one repeats.
-	VocoderKept = 8
-	// NoiseColumns is the width of a row of noise: the samples of an eighth of a frame,
-	// each with all harmonics.
-	NoiseColumns = FrameSamples / 8 * harmonics
-
-	overlap   = VocoderKept * FrameSamples
-	harmonics = 9
-	window    = 16 // samples of the Fourier transform
-	hop       = 4
-	bins      = window/2 + 1
+	overlap    = models.VocoderKept * models.FrameSamples
+	harmonics  = models.Harmonics
+	window     = models.VocoderWindow
+	hop        = models.VocoderHop
+	sampleRate = 24000
+	bins       = window/2 + 1
 )
 
 // Vocoder describes HiFT (arXiv:2309.09493, on a source with harmonics), from frames of
@@ -90,7 +83,7 @@ func (b *vocoder) build() *Description {
 	if !b.options.Check {
 		all := b.node("Concat", "mel.all", []string{"past.mel", "mel"}, onnx.Int("axis", 1))
 		mel = b.node("Gather", "mel.used", []string{all, "frames"}, onnx.Int("axis", 1))
-		b.keep("present.mel", mel, 1, -VocoderKept)
+		b.keep("present.mel", mel, 1, -models.VocoderKept)
 	}
 	columns := b.node("Transpose", "mel.columns", []string{mel}, onnx.Ints("perm", 0, 2, 1))
 	columns = b.counted(columns, 1, models.Float32)
@@ -112,7 +105,7 @@ func (b *vocoder) keep(name, x string, axis, from int) {
 }
 
 // columnsOf is the rate of the transform, which has one column more.
-const columnsOf = FrameSamples / hop
+const columnsOf = models.FrameSamples / hop
 
 // counted is x, of type t and with rate columns a frame, with 0 behind the frames of a tail.
 func (b *vocoder) counted(x string, rate int, t models.Type) string {
@@ -151,7 +144,7 @@ func (b *vocoder) counts(name string, rate int) string {
 }
 
 func (b *vocoder) ports() {
-	b.input("noise", models.Float32, "R", NoiseColumns)
+	b.input("noise", models.Float32, "R", models.NoiseColumns)
 	b.input("noise_rows", models.Int64, "B", "E")
 	b.output("wave", models.Float32, "B", "W")
 	if b.options.Check {
@@ -175,7 +168,7 @@ func (b *vocoder) ports() {
 		b.input("heard", models.Int64, "H")
 		b.input("edges", models.Float32, "W")
 	}
-	both("mel", "B", VocoderKept, b.mel)
+	both("mel", "B", models.VocoderKept, b.mel)
 	both("source", "B", 1, overlap)
 	both("wave", "B", overlap)
 }
@@ -260,8 +253,8 @@ func (b *vocoder) phases(pitch string) string {
 	turns := b.cast("phase.pitch", pitch, double)
 	numbers := b.constant("phase.harmonics", 1, 2, 3, 4, 5, 6, 7, 8, harmonics)
 	turns = b.node("Mul", "phase.hz", []string{turns, b.cast("phase.harmonics.wide", numbers, double)})
-	rate := b.cast("phase.rate", b.constant("sample_rate", SampleRate), double)
-	samples := b.cast("phase.samples", b.constant("frame_samples", FrameSamples), double)
+	rate := b.cast("phase.rate", b.constant("sample_rate", sampleRate), double)
+	samples := b.cast("phase.samples", b.constant("frame_samples", models.FrameSamples), double)
 	turns = b.fraction("phase.sample", b.node("Div", "phase.sample.turns", []string{turns, rate}))
 	sum := b.node("CumSum", "phase.sum", []string{turns, b.constant("axis.time", 1)})
 	sum = b.fraction("phase.frame", b.node("Mul", "phase.frame.turns", []string{sum, samples}))
@@ -276,17 +269,17 @@ func (b *vocoder) phases(pitch string) string {
 	}
 	way = b.node("Pad", "phase.ways", []string{way, b.constant("phase.pads", 0, 1, 0, 0, 1, 0)})
 	sum = b.node("Concat", "phase.starts", []string{b.slice("phase.first", sum, 1, 0, 1), sum}, onnx.Int("axis", 1))
-	share := make([]float64, FrameSamples)
+	share := make([]float64, models.FrameSamples)
 	for i := range share {
-		share[i] = (float64(i) + 0.5) / FrameSamples
+		share[i] = (float64(i) + 0.5) / models.FrameSamples
 	}
 	between := b.constant("axis.between", 2)
 	way = b.node("Unsqueeze", "phase.ways.samples", []string{way, between})
-	way = b.node("Mul", "phase.added", []string{way, b.numbers("phase.share", share, 1, 1, FrameSamples, 1)})
+	way = b.node("Mul", "phase.added", []string{way, b.numbers("phase.share", share, 1, 1, models.FrameSamples, 1)})
 	sum = b.node("Add", "phase.all", []string{way, b.node("Unsqueeze", "phase.starts.samples", []string{sum, between})})
 	sum = b.node("Reshape", "phase.line", []string{sum, b.constant("phase.line.shape", 0, -1, harmonics)})
-	sum = b.slice("phase.cut", sum, 1, FrameSamples/2, -FrameSamples/2)
-	return b.node("Reshape", "phases", []string{sum, b.constant("frames.shape", 0, -1, FrameSamples, harmonics)})
+	sum = b.slice("phase.cut", sum, 1, models.FrameSamples/2, -models.FrameSamples/2)
+	return b.node("Reshape", "phases", []string{sum, b.constant("frames.shape", 0, -1, models.FrameSamples, harmonics)})
 }
 
 // fraction is the part of x after the point.
@@ -299,7 +292,7 @@ func (b *vocoder) fraction(name, x string) string {
 func (b *vocoder) source(phases, pitch string) string {
 	sines := b.node("Sin", "source.sines", []string{b.node("Mul", "source.angles", []string{phases, b.number(2 * math.Pi)})})
 	noise := b.node("Gather", "source.noise.rows", []string{"noise", "noise_rows"}, onnx.Int("axis", 0))
-	noise = b.node("Reshape", "source.noise", []string{noise, b.constant("frames.shape", 0, -1, FrameSamples, harmonics)})
+	noise = b.node("Reshape", "source.noise", []string{noise, b.constant("frames.shape", 0, -1, models.FrameSamples, harmonics)})
 	voiced := b.node("Greater", "source.voiced", []string{pitch, b.number(10)})
 	between := b.constant("axis.between", 2)
 	voiced = b.node("Unsqueeze", "source.voiced.samples", []string{voiced, between})
@@ -353,7 +346,7 @@ func waves(gain func(bin int) float64) []float64 {
 			if k >= bins {
 				v = -sin
 			}
-			v *= hann(n)
+			v *= models.Hann(n)
 			if gain != nil {
 				v *= gain(k % bins)
 			}
@@ -362,9 +355,6 @@ func waves(gain func(bin int) float64) []float64 {
 	}
 	return values
 }
-
-// hann is the periodic window of the transforms.
-func hann(n int) float64 { return 0.5 - 0.5*math.Cos(2*math.Pi*float64(n)/window) }
 
 // stage is a step of the stack: it multiplies the length and halves the channels.
 type stage struct {
@@ -449,9 +439,6 @@ func (b *vocoder) snake(name, u string) string {
 	return b.node("Add", name, []string{u, b.node("Mul", name+".square", []string{sin, sin})})
 }
 
-// The sum of the squared windows that cover a sample.
-const covered = 1.5
-
 // inverse adds the inverse transform, [B,480*T], limited to 0.99.
 func (b *vocoder) inverse(spectrum string) string {
 	size := b.node("Exp", "istft.exp", []string{b.slice("istft.logs", spectrum, 1, 0, bins)})
@@ -464,15 +451,15 @@ func (b *vocoder) inverse(spectrum string) string {
 	x = b.counted(x, columnsOf, models.Float32)
 	filters := waves(func(bin int) float64 {
 		if bin%(window/2) == 0 {
-			return 1. / window / covered
+			return 1. / window / models.WindowsCover
 		}
-		return 2. / window / covered
+		return 2. / window / models.WindowsCover
 	})
 	x = b.convolve("ConvTranspose", "istft.padded", x, convolution{
 		weight: fixed(filters, 2*bins, 1, window), typ: models.Float32, stride: hop, pad: window / 2,
 	})
 	x = b.node("Reshape", "istft.line", []string{x, b.constant("line", 0, -1)})
-	first, last := edgeGains()
+	first, last := models.EdgeGains()
 	if b.tail {
 		x = b.node("Mul", "istft", []string{x, "edges"})
 	} else {
@@ -487,41 +474,6 @@ func (b *vocoder) inverse(spectrum string) string {
 		name = "wave.new"
 	}
 	return b.node("Clip", name, []string{x, b.numbers("clip.low", []float64{-0.99}), b.numbers("clip.high", []float64{0.99})})
-}
-
-// edgeGains returns the gains of the first and of the last samples of a run, which one window less covers than the others.
-func edgeGains() (first, last []float64) {
-	first, last = make([]float64, hop), make([]float64, hop)
-	for i := range hop {
-		first[i] = covered / (covered - hann(window-hop+i)*hann(window-hop+i))
-		last[i] = covered / (covered - hann(i)*hann(i))
-	}
-	return first, last
-}
-
-// TailInputs returns the inputs of VocoderTail that depend on its number of frames, t of most.
-func TailInputs(t, most int) (counts, edges []float32, heard []int64) {
-	samples := t * FrameSamples
-	counts, edges = make([]float32, most), make([]float32, most*FrameSamples)
-	for i := range t {
-		counts[i] = 1
-	}
-	for i := range edges {
-		edges[i] = 1
-	}
-	first, last := edgeGains()
-	for i := range hop {
-		edges[i], edges[samples-hop+i] = float32(first[i]), float32(last[i])
-	}
-	heard = make([]int64, 0, most*FrameSamples+window)
-	for i := -window / 2; i < most*FrameSamples+window/2; i++ {
-		at := max(i, -i)
-		if at >= samples {
-			at = max(2*(samples-1)-at, 0)
-		}
-		heard = append(heard, int64(at))
-	}
-	return counts, edges, heard
 }
 
 // join fades from the sound that the last run left to the new sound.

@@ -92,7 +92,7 @@ func Bundle(ctx context.Context, cache string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, Name+"-"+version)
+	dir := filepath.Join(cache, fmt.Sprintf("%s-%s-%d", Name, version, models.FormatVersion)) // a newer program converts anew
 	if _, err := models.OpenBundle(dir); err == nil {
 		return dir, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,6 +39,30 @@ func TestBundle(t *testing.T) {
 	after, err := os.Stat(manifest)
 	require.NoError(t, err)
 	require.Equal(t, before.ModTime(), after.ModTime())
+}
+
+// The bundle of an older program stays in the cache, and a bundle of this format is made beside it.
+func TestOlderCache(t *testing.T) {
+	cache := t.TempDir()
+	dir, err := nano.Bundle(t.Context(), cache)
+	require.NoError(t, err)
+	old := regexp.MustCompile(`-\d+$`).ReplaceAllString(dir, "")
+	require.NotEqual(t, dir, old)
+	require.NoError(t, os.Rename(dir, old)) // as format 5 named it
+	b, err := models.OpenBundle(old)
+	require.NoError(t, err)
+	b.Manifest.Format = 5
+	for i := range b.Manifest.Graphs {
+		b.Manifest.Graphs[i].Table = nil
+	}
+	require.NoError(t, models.WriteManifest(old, &b.Manifest))
+	again, err := nano.Bundle(t.Context(), cache)
+	require.NoError(t, err)
+	require.Equal(t, dir, again)
+	b, err = models.OpenBundle(again)
+	require.NoError(t, err)
+	require.Equal(t, models.FormatVersion, b.Manifest.Format)
+	require.DirExists(t, old)
 }
 
 // Two processes may convert at once; a folder that cannot be written is named.

@@ -14,6 +14,7 @@ import (
 
 	"touchline/inference/probe"
 	"touchline/models"
+	"touchline/models/convert"
 )
 
 // Models holds the commands under "models".
@@ -21,6 +22,7 @@ type Models struct {
 	List    ListCmd    `cmd:"" help:"List the bundles in a folder."`
 	Convert ConvertCmd `cmd:"" help:"Convert a published checkpoint to a bundle."`
 	Pull    PullCmd    `cmd:"" help:"Download a checkpoint and convert it to a bundle."`
+	Upgrade UpgradeCmd `cmd:"" help:"Add to an older bundle what this version needs, from its own files."`
 	Verify  VerifyCmd  `cmd:"" help:"Verify the checksums of a bundle and run each of its graphs once."`
 	Voice   VoiceCmd   `cmd:"" help:"Add, list and remove the voices of a bundle."`
 }
@@ -75,6 +77,25 @@ func writeList(w io.Writer, found []models.Listed) error {
 			strings.Join(graphs, ", "), strings.Join(f.Manifest.Missing, ", "))
 	}
 	return t.Flush()
+}
+
+// UpgradeCmd upgrades a bundle.
+type UpgradeCmd struct {
+	Bundle string `arg:"" type:"existingdir" help:"The bundle's folder."`
+}
+
+// Run adds the places of the tables to the manifest.
+func (c *UpgradeCmd) Run() error {
+	added, err := convert.Upgrade(c.Bundle)
+	if err != nil {
+		return err
+	}
+	if added == 0 {
+		fmt.Printf("%s: nothing to add\n", c.Bundle)
+		return nil
+	}
+	fmt.Printf("%s: %d tables added, format %d\n", c.Bundle, added, models.FormatVersion)
+	return nil
 }
 
 // VerifyCmd verifies a bundle.

@@ -409,11 +409,9 @@ func (v *voice) openLM(layout kvcache.Layout) (lm tts.LM, done func() error, err
 	if err != nil {
 		return nil, nil, err
 	}
-	file := func(k models.Kind) string {
-		g, _ := v.bundle.Find(k, v.float, v.Device)
-		return v.bundle.Path(g.File)
-	}
-	return minicpmo.OpenSpeechLM(v.m.Runtime, dev, file(models.KindTTSCondition), file(models.KindTTS), v.bundle.Manifest.Dims, layout)
+	condition, _ := v.bundle.Find(models.KindTTSCondition, v.float, v.Device)
+	tts, _ := v.bundle.Find(models.KindTTS, v.float, v.Device)
+	return minicpmo.OpenSpeechLM(v.m.Runtime, dev, v.bundle, condition, tts, layout)
 }
 
 // codeLM runs the language model of the codes for one turn after another.

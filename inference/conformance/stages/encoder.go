@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"touchline/models"
-	"touchline/models/graph"
 )
 
 // encoder runs the encoder of codes over one turn.
@@ -21,12 +20,12 @@ type encoder struct {
 }
 
 func (e *encoder) cached() map[string]int {
-	return map[string]int{"25": e.prompt/2 + graph.FlowKept/2, "50": e.prompt + graph.FlowKept}
+	return map[string]int{"25": e.prompt/2 + models.FlowKept/2, "50": e.prompt + models.FlowKept}
 }
 
 // encode encodes codes and padding, in which coded codes are followed by blank rows.
 func (e *encoder) encode(codes []int64, coded, padding int) ([]float32, error) {
-	rows := len(codes) - graph.Lookahead
+	rows := len(codes) - models.Lookahead
 	marks := make([]float32, len(codes))
 	for i := range coded {
 		marks[i] = 1
@@ -55,7 +54,7 @@ func (e *encoder) encode(codes []int64, coded, padding int) ([]float32, error) {
 		e.filled[rate] = min(cached, e.filled[rate]+run)
 		all := int64(cached + run)
 		in["mask."+rate] = Floats(mask, 1, 1, 1, all)
-		in["distances."+rate] = Ints(graph.FlowDistances(e.flow, rate == "50", run, cached), int64(run), all)
+		in["distances."+rate] = Ints(models.FlowDistances(e.flow, rate == "50", run, cached), int64(run), all)
 		in["keep."+rate] = Ints(keep, 1, int64(cached))
 	}
 	out, err := e.Run(in, nil)
@@ -123,8 +122,8 @@ func (r *Replay) encodeEnd(e *encoder, f Fixture, limit Limit) error {
 		return err
 	}
 	r.Near("end", want, mu, limit)
-	const window = graph.ChunkFrames/2 + graph.Lookahead
-	mu, err = padded.encode(append(codes, make([]int64, window-len(codes))...), count, graph.ChunkFrames/2-count)
+	const window = models.ChunkFrames/2 + models.Lookahead
+	mu, err = padded.encode(append(codes, make([]int64, window-len(codes))...), count, models.ChunkFrames/2-count)
 	if err != nil {
 		return err
 	}

@@ -9,11 +9,10 @@ import (
 	"strings"
 
 	"touchline/models"
-	"touchline/models/graph"
 )
 
 const (
-	convRows  = graph.ChunkFrames + 2
+	convRows  = models.ChunkFrames + 2
 	forgotten = float32(-1e4) // of a mask
 )
 
@@ -77,7 +76,7 @@ func (r *Replay) NewFlow(prompt int) (*Flow, error) {
 }
 
 // rows returns the length of the rings of keys and values.
-func (f *Flow) rows() int { return f.Prompt + graph.FlowKept + graph.ChunkFrames }
+func (f *Flow) rows() int { return f.Prompt + models.FlowKept + models.ChunkFrames }
 
 // Copy returns the same state with rings of its own.
 func (f *Flow) Copy() *Flow {
@@ -159,13 +158,13 @@ func (f *Flow) Run(noise, mu []float32, count int) (map[string]Array, error) {
 	in["conv_write"] = Ints([]int64{int64(f.conv), int64(f.conv)}, 2)
 	var rows []int64
 	for r := range 2 {
-		for t := range graph.ChunkFrames {
+		for t := range models.ChunkFrames {
 			for k := range 3 {
 				rows = append(rows, int64(r*convRows+(f.conv+t+k-2+convRows)%convRows))
 			}
 		}
 	}
-	in["conv_rows"] = Ints(rows, 2, graph.ChunkFrames, 3)
+	in["conv_rows"] = Ints(rows, 2, models.ChunkFrames, 3)
 	out, err := f.Chunk.Run(in, nil)
 	kept(f.rings, out)
 	return out, err
@@ -174,24 +173,24 @@ func (f *Flow) Run(noise, mu []float32, count int) (map[string]Array, error) {
 // keep returns the rows to keep after a chunk, the newest first: as the official code,
 // as many as the prompt has, and the last 100 of the prompt. Others are dropped.
 func (f *Flow) keep() (order, dropped []int) {
-	for i := range graph.ChunkFrames {
+	for i := range models.ChunkFrames {
 		order = append(order, f.next+i)
 	}
 	order = append(order, f.Order...)
-	if n := len(order) - graph.FlowKept; n > f.Prompt {
+	if n := len(order) - models.FlowKept; n > f.Prompt {
 		dropped = slices.Sorted(slices.Values(order[f.Prompt:n]))
 		order = slices.Delete(order, f.Prompt, n)
 	}
-	f.conv = (f.conv + graph.ChunkFrames) % convRows
+	f.conv = (f.conv + models.ChunkFrames) % convRows
 	return order, dropped
 }
 
 // Turn goes on to the rows that a chunk makes free, in place. They are a range of the rings if the prompt is a number of chunks long.
 func (f *Flow) Turn() error {
 	order, dropped := f.keep()
-	f.Order, f.next = order, f.next+graph.ChunkFrames
+	f.Order, f.next = order, f.next+models.ChunkFrames
 	if len(dropped) > 0 {
-		if dropped[len(dropped)-1]-dropped[0] != graph.ChunkFrames-1 {
+		if dropped[len(dropped)-1]-dropped[0] != models.ChunkFrames-1 {
 			return errors.New("the rows that become free are not one range")
 		}
 		f.next = dropped[0]
@@ -270,7 +269,7 @@ func (r *Replay) flowEnd(f *Flow, mu, want []float32, limit Limit) error {
 	}
 	exact := out["mel"].Floats
 	r.Near("end", want, exact, limit)
-	padding := slices.Repeat([]float32{0.37}, (graph.ChunkFrames-count)*bins)
+	padding := slices.Repeat([]float32{0.37}, (models.ChunkFrames-count)*bins)
 	out, err = f.Run(append(noise, padding...), append(slices.Clip(mu), padding...), count)
 	if err != nil {
 		return err
@@ -302,7 +301,7 @@ func (r *Replay) Step(weights func(name string) ([]float32, error)) error {
 	}
 	f.use(f.Prompt)
 	half := len(call.Floats("in.x")) / 2 // both rows have the same noise, and one has the condition
-	out, err := f.Run(Rows(call.Floats("in.x")[:half], bins), Rows(call.Floats("in.mu")[:half], bins), graph.ChunkFrames)
+	out, err := f.Run(Rows(call.Floats("in.x")[:half], bins), Rows(call.Floats("in.mu")[:half], bins), models.ChunkFrames)
 	if err != nil {
 		return err
 	}

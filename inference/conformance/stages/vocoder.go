@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"touchline/models"
-	"touchline/models/graph"
 )
 
 // noised returns the noise of frames and the lengths of outputs.
@@ -16,10 +15,10 @@ func noised(frames int, seed uint32) (in map[string]Array, sizes map[string]int6
 		rows[i] = int64(i)
 	}
 	in = map[string]Array{
-		"noise":      Floats(Noise(graph.FrameSamples*9*frames, seed), int64(8*frames), graph.NoiseColumns),
+		"noise":      Floats(Noise(models.FrameSamples*9*frames, seed), int64(8*frames), models.NoiseColumns),
 		"noise_rows": Ints(rows, 1, int64(8*frames)),
 	}
-	return in, map[string]int64{"W": int64(graph.FrameSamples * frames), "X": int64(120*frames + 1)}
+	return in, map[string]int64{"W": int64(models.FrameSamples * frames), "X": int64(120*frames + 1)}
 }
 
 // Pitch replays the parts of the vocoder on six frames.
@@ -59,9 +58,9 @@ func (r *Replay) Vocoder() error {
 		return err
 	}
 	bins := r.Dims.Speech.Flow.Mel
-	const left = graph.VocoderKept * graph.FrameSamples
+	const left = models.VocoderKept * models.FrameSamples
 	state := map[string]Array{
-		"past.mel": Zeros(1, graph.VocoderKept, int64(bins)), "past.source": Zeros(1, 1, left), "past.wave": Zeros(1, left),
+		"past.mel": Zeros(1, models.VocoderKept, int64(bins)), "past.source": Zeros(1, 1, left), "past.wave": Zeros(1, left),
 	}
 	for i := range fixtures {
 		f, err := r.Fixture(fmt.Sprint("chunk_", i))
@@ -71,7 +70,7 @@ func (r *Replay) Vocoder() error {
 		mel := Rows(f.Floats("mel"), bins)
 		count, from := len(mel)/bins, 0
 		if i == 0 {
-			from = graph.VocoderKept
+			from = models.VocoderKept
 		}
 		all := append(append([]float32{}, state["past.mel"].Floats...), mel...)[from*bins:]
 		sound, err := r.vocode(g, state, mel, i, from)
@@ -85,7 +84,7 @@ func (r *Replay) Vocoder() error {
 		want := f.Floats(name)
 		r.Near(fmt.Sprintf("wave of chunk %d", i), want, sound[:len(want)], most.wave)
 
-		frames := graph.VocoderKept + count - from
+		frames := models.VocoderKept + count - from
 		in, sizes := noised(frames, uint32(1000*(i+1))) //nolint:gosec // small
 		in["mel"] = Floats(all, 1, int64(frames), int64(bins))
 		out, err := parts.Run(in, sizes)
@@ -101,17 +100,17 @@ func (r *Replay) Vocoder() error {
 func (r *Replay) vocode(g Graph, state map[string]Array, mel []float32, i, from int) ([]float32, error) {
 	bins := r.Dims.Speech.Flow.Mel
 	count := len(mel) / bins
-	const left = graph.VocoderKept * graph.FrameSamples
+	const left = models.VocoderKept * models.FrameSamples
 	var frames []int64
-	for k := from; k < graph.VocoderKept+count; k++ {
+	for k := from; k < models.VocoderKept+count; k++ {
 		frames = append(frames, int64(k))
 	}
 	in, sizes := noised(len(frames), uint32(1000*(i+1))) //nolint:gosec // small
 	for name, a := range state {
 		in[name] = a
 	}
-	padded := append(append([]float32{}, mel...), make([]float32, (graph.ChunkFrames-count)*bins)...)
-	in["mel"], in["frames"] = Floats(padded, 1, graph.ChunkFrames, int64(bins)), Ints(frames, int64(len(frames)))
+	padded := append(append([]float32{}, mel...), make([]float32, (models.ChunkFrames-count)*bins)...)
+	in["mel"], in["frames"] = Floats(padded, 1, models.ChunkFrames, int64(bins)), Ints(frames, int64(len(frames)))
 	in["resumed"] = Ints([]int64{min(int64(i), 1)}, 1, 1)
 	out, err := g.Run(in, sizes)
 	if err != nil {
@@ -145,9 +144,9 @@ func (r *Replay) ending(in map[string]Array, wave []float32) error {
 		return err
 	}
 	const padding = 7
-	frames := len(wave) / graph.FrameSamples
+	frames := len(wave) / models.FrameSamples
 	most := frames + padding
-	counts, edges, heard := graph.TailInputs(frames, most)
+	counts, edges, heard := models.TailInputs(frames, most)
 	padded := maps.Clone(in)
 	longer := func(name string, n int, shape ...int64) {
 		v := slices.Clone(in[name].Ints)
@@ -160,7 +159,7 @@ func (r *Replay) ending(in map[string]Array, wave []float32) error {
 	longer("noise_rows", 8*padding, 1)
 	padded["counts"], padded["edges"] = Floats(counts, 1, 1, int64(most)), Floats(edges, int64(len(edges)))
 	padded["heard"] = Ints(heard, int64(len(heard)))
-	out, err := g.Run(padded, map[string]int64{"W": int64(graph.FrameSamples * most)})
+	out, err := g.Run(padded, map[string]int64{"W": int64(models.FrameSamples * most)})
 	if err != nil {
 		return err
 	}

@@ -3,12 +3,10 @@ package device
 import (
 	"fmt"
 	"os"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"touchline/models"
-	"touchline/models/onnx"
 )
 
 // Table holds the embeddings of a vocabulary, mapped from a bundle's data file; the
@@ -24,38 +22,20 @@ type Table struct {
 func OpenTable(b *models.Bundle, g models.Graph, elem int) (*Table, error) {
 	d := b.Manifest.Dims.Decoder
 	t := &Table{row: d.Hidden * elem, count: d.Vocab}
-	at, err := tablePlace(b.Path(g.File), d)
+	at, err := b.Table(g, d.Vocab, d.Hidden)
 	if err == nil {
-		err = t.open(b.Path(at.Location), at)
+		err = t.open(b.Path(at.File), at)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("map the embedding table of %s: %w", g.File, err)
+		return nil, fmt.Errorf("map the embedding table: %w", err)
 	}
 	return t, nil
 }
 
-// tablePlace reads the location of the table from the graph.
-func tablePlace(graph string, d models.Decoder) (*onnx.External, error) {
-	raw, err := os.ReadFile(graph)
-	if err != nil {
-		return nil, err
-	}
-	constants, err := onnx.Constants(raw)
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range constants {
-		if w.External != nil && slices.Equal(w.Shape, []int64{int64(d.Vocab), int64(d.Hidden)}) {
-			return w.External, nil
-		}
-	}
-	return nil, fmt.Errorf("no initializer of shape [%d,%d] in a data file", d.Vocab, d.Hidden)
-}
-
-func (t *Table) open(path string, at *onnx.External) error {
+func (t *Table) open(path string, at *models.Table) error {
 	want := int64(t.count) * int64(t.row)
-	if at.Length != want {
-		return fmt.Errorf("expected %d bytes for %d rows of %d, has %d", want, t.count, t.row, at.Length)
+	if at.Bytes() != want {
+		return fmt.Errorf("%s: must have %d bytes for %d rows of %d, has %d", at.File, want, t.count, t.row, at.Bytes())
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -67,7 +47,7 @@ func (t *Table) open(path string, at *onnx.External) error {
 		return err
 	}
 	if at.Offset < 0 || at.Offset > info.Size()-want {
-		return fmt.Errorf("expected %d bytes at %d in %s, it has %d", want, at.Offset, at.Location, info.Size())
+		return fmt.Errorf("expected %d bytes at %d in %s, it has %d", want, at.Offset, at.File, info.Size())
 	}
 	skip := at.Offset % int64(os.Getpagesize())
 	if t.mapped, err = unix.Mmap(int(f.Fd()), at.Offset-skip, int(want+skip), unix.PROT_READ, unix.MAP_SHARED); err != nil {
