@@ -18,6 +18,7 @@ import (
 	"touchline/cmd/internal/modelcmd"
 	"touchline/inference/conformance/check"
 	"touchline/inference/minicpmo"
+	"touchline/internal/contract"
 	"touchline/models"
 )
 
@@ -45,6 +46,20 @@ func parse(args []string) (*kong.Context, error) {
 		return nil, err
 	}
 	return parser.Parse(args)
+}
+
+// TestHelpContract: names, flags and texts of the commands that touchline runs this program for.
+func TestHelpContract(t *testing.T) {
+	var out strings.Builder
+	for _, words := range []string{"bench", "bench model", "models check", "models synth"} {
+		var c cli
+		parser, err := kong.New(&c, kong.Name("touchline-model"), kong.Writers(&out, &out), kong.Exit(func(int) { panic(words) }))
+		require.NoError(t, err)
+		fmt.Fprintf(&out, "$ touchline-model %s --help\n", words)
+		require.PanicsWithValue(t, words, func() { _, _ = parser.Parse(append(strings.Fields(words), "--help")) })
+		out.WriteString("\n")
+	}
+	contract.Compare(t, "testdata/contract/help.txt", out.String())
 }
 
 const (
