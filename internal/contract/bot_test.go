@@ -59,6 +59,14 @@ func settings() configs.Config {
 	return cfg
 }
 
+// withoutPrograms leaves one program, for the codecs, which is not started: voices of this machine would be in the answers.
+func withoutPrograms(t *testing.T) {
+	t.Helper()
+	programs := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(programs, "touchline-codec"), []byte("#!/bin/false\n"), 0o700))
+	t.Setenv("PATH", programs)
+}
+
 // page is the page of a bot in no room.
 type page struct {
 	t   *testing.T
@@ -69,10 +77,7 @@ type page struct {
 // open serves the page of a bot until the test ends. The bot does not run.
 func open(t *testing.T, cfg configs.Config, out *bot.Outputs) *page {
 	t.Helper()
-	// The only program is one for the codecs, which is not started: voices of this machine would be in the answers.
-	programs := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(programs, "touchline-codec"), []byte("#!/bin/false\n"), 0o700))
-	t.Setenv("PATH", programs)
+	withoutPrograms(t)
 	b, err := bot.New(bot.Options{Settings: cfg.Bot(), Keys: keys(), Engine: scripted(), Outputs: out, LoopbackOnly: true, Log: zerolog.Nop()})
 	require.NoError(t, err)
 	_, err = b.NewSources(bot.SourcesOptions{})
