@@ -57,6 +57,7 @@ type Transcriber struct {
 	opts     TranscriberOptions
 	slots    chan struct{} // recordings that are heard
 	waiting  atomic.Int64  // and those that wait
+	uploads  atomic.Int64  // bytes of forms that were received, up to the end of their requests
 	sessions atomic.Int64
 	kept     kept
 	counts   *transcriptionMetrics
@@ -383,12 +384,15 @@ var errTooSlow = fmt.Errorf("the recording was not transcribed within %v", hearT
 
 // serve handles a request up to its answer.
 func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(*form) error) error {
-	leave, err := t.enter(r.Context(), w)
-	if err != nil {
-		return err
+	if t.waiting.Load() >= t.places() { // it need not be sent
+		return t.full(w)
 	}
-	defer leave()
-	f, err := readForm(w, r, int64(t.opts.Config.MaxBytes))
+	space := &space{t: t}
+	defer space.release()
+	f, err := readForm(w, r, int64(t.opts.Config.MaxBytes), space.take)
+	if errors.Is(err, errNoSpace) {
+		return busy(w, err.Error())
+	}
 	if err != nil {
 		return err
 	}
@@ -401,6 +405,11 @@ func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(
 		return err
 	}
 	o.plain = f.plain
+	leave, err := t.enter(r.Context(), w)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeoutCause(r.Context(), hearTime, errTooSlow)
 	defer cancel()
 	defer t.hold()()
@@ -438,17 +447,40 @@ func (t *Transcriber) enter(ctx context.Context, w http.ResponseWriter) (leave f
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	most := int64(t.opts.Config.Parallel + t.opts.Config.Queue)
-	if t.waiting.Add(1) > most {
+	if t.waiting.Add(1) > t.places() {
 		t.waiting.Add(-1)
-		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
-		return nil, &Error{
-			Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "rate_limit_exceeded",
-			Message: fmt.Sprintf("%d recordings are being transcribed or wait; try again in %d s", most, retryAfter),
-		}
+		return nil, t.full(w)
 	}
 	return func() { t.waiting.Add(-1) }, nil
 }
+
+// places is the number of recordings that may be heard or wait.
+func (t *Transcriber) places() int64 { return int64(t.opts.Config.Parallel + t.opts.Config.Queue) }
+
+func (t *Transcriber) full(w http.ResponseWriter) error {
+	return busy(w, fmt.Sprintf("%d recordings are being transcribed or wait", t.places()))
+}
+
+// space is the share of a request in the bytes that all uploads may have: as many as recordings of the largest size in all places. A slow
+// upload takes what it has sent, and no place of the recognizer.
+type space struct {
+	t     *Transcriber
+	bytes int64
+}
+
+// errNoSpace is the error of an upload beyond the bytes for all of them.
+var errNoSpace = errors.New("too much sound is being uploaded")
+
+func (s *space) take(n int64) error {
+	if s.t.uploads.Add(n) > s.t.places()*int64(s.t.opts.Config.MaxBytes) {
+		s.t.uploads.Add(-n)
+		return errNoSpace
+	}
+	s.bytes += n
+	return nil
+}
+
+func (s *space) release() { s.t.uploads.Add(-s.bytes) }
 
 // turn waits until one more recording may be heard.
 func (t *Transcriber) turn(ctx context.Context) error {

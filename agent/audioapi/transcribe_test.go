@@ -13,11 +13,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/agenttest"
@@ -454,6 +456,89 @@ func TestQueue(t *testing.T) {
 	require.Eventually(t, func() bool { return h.Health().Requests == 0 }, 10*time.Second, time.Millisecond)
 	require.Equal(t, 2, held)
 	require.Equal(t, 2, released, "the recognizer may be unloaded again")
+}
+
+// slowUploads begins n uploads that send the first bytes of their file and stay so until the end of the test, or of the returned function.
+// It returns when the service has their requests.
+func slowUploads(t *testing.T, h *audioapi.Transcriber, n int) (end func()) {
+	t.Helper()
+	came := make(chan struct{}, n)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		piece := make([]byte, 16)
+		_, err := io.ReadFull(r.Body, piece)
+		assert.NoError(t, err)
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(piece), &firstRead{r.Body, came}), r.Body}
+		h.ServeTranscriptions(w, r)
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	end = sync.OnceFunc(func() { cancel(); all.Wait(); srv.Close() })
+	t.Cleanup(end)
+	for range n {
+		body, sent := io.Pipe()
+		context.AfterFunc(ctx, func() { sent.Close() }) // the client waits for its body
+		all.Go(func() {
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, srv.URL, body)
+			if !assert.NoError(t, err) {
+				return
+			}
+			req.Header.Set("Content-Type", "multipart/form-data; boundary=b")
+			if res, err := srv.Client().Do(req); err == nil {
+				_ = res.Body.Close() // it was refused
+			}
+		})
+		all.Go(func() {
+			_, _ = sent.Write([]byte("--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\nRIFF"))
+		})
+	}
+	for range n {
+		<-came
+	}
+	return end
+}
+
+// firstRead reports its first read.
+type firstRead struct {
+	io.Reader
+
+	came chan<- struct{}
+}
+
+func (r *firstRead) Read(b []byte) (int, error) {
+	if r.came != nil {
+		r.came <- struct{}{}
+		r.came = nil
+	}
+	return r.Reader.Read(b)
+}
+
+// TestSlowUploads: uploads take no place of the recognizer while they are sent.
+func TestSlowUploads(t *testing.T) {
+	srv, h := transcribe(t, &livetest.Recognizer{}) // 4 at once and 16 more
+	slowUploads(t, h, 20)
+	status, body := upload(t, srv, transcriptions, speech(), map[string]string{"model": "test"})
+	require.Equal(t, http.StatusOK, status, body)
+	require.Zero(t, h.Health().Requests)
+}
+
+// TestUploadsAreBounded: all uploads together take as many bytes as there are places.
+func TestUploadsAreBounded(t *testing.T) {
+	srv, h := transcribe(t, &livetest.Recognizer{}, func(o *audioapi.TranscriberOptions) {
+		o.Config.Parallel, o.Config.Queue, o.Config.MaxBytes = 1, 1, 1<<20
+	})
+	end := slowUploads(t, h, 2)
+	status, body := upload(t, srv, transcriptions, speech(), map[string]string{"model": "test"})
+	require.Equal(t, http.StatusTooManyRequests, status)
+	require.Contains(t, body, "rate_limit_exceeded")
+	require.Contains(t, body, "too much sound is being uploaded")
+	end()
+	require.Eventually(t, func() bool {
+		status, _ = upload(t, srv, transcriptions, speech(), map[string]string{"model": "test"})
+		return status == http.StatusOK
+	}, 10*time.Second, 10*time.Millisecond)
 }
 
 // TestFailedTranscriptions: an error is an error, never a text.

@@ -25,6 +25,8 @@ const (
 	maxFields = 200
 	// uploadStep is how long a client may take for the next piece of its upload.
 	uploadStep = 15 * time.Second
+	// uploadPiece is the part of an upload for which space is taken at once.
+	uploadPiece = 1 << 20
 	// minSound is the shortest sound, maxChannels the most channels.
 	minSound    = 100 * time.Millisecond
 	maxChannels = 8
@@ -58,8 +60,12 @@ func (f *form) close() {
 	}
 }
 
-// readForm reads a form. Its file goes to an unlinked file.
-func readForm(w http.ResponseWriter, r *http.Request, most int64) (_ *form, err error) {
+// readForm reads a form with at most most bytes of a file, which goes to an unlinked file. take takes space for bytes before they are
+// read; its error ends the reading.
+func readForm(w http.ResponseWriter, r *http.Request, most int64, take func(n int64) error) (_ *form, err error) {
+	if err := take(min(uploadPiece, most)); err != nil { // at least, so that many empty ones are bounded too
+		return nil, err
+	}
 	mr, err := r.MultipartReader()
 	if err != nil {
 		return nil, &Error{
@@ -82,7 +88,7 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64) (_ *form, err 
 			return f, nil
 		}
 		if err == nil && part.FormName() == "file" {
-			err = f.spool(part, control, most)
+			err = f.spool(part, control, most, take)
 		} else if err == nil {
 			var value []byte
 			value, err = io.ReadAll(io.LimitReader(part, maxField+1))
@@ -93,6 +99,9 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64) (_ *form, err 
 		}
 		if e, ok := errors.AsType[*Error](err); ok {
 			return f, e
+		}
+		if errors.Is(err, errNoSpace) {
+			return f, err
 		}
 		if err != nil {
 			return f, &Error{Status: http.StatusBadRequest, Code: "invalid_form", Message: "the form was not read: " + err.Error()}
@@ -114,7 +123,7 @@ func NewSpool() (*os.File, error) {
 }
 
 // spool copies the file of a form into one without a name.
-func (f *form) spool(part *multipart.Part, control *http.ResponseController, most int64) error {
+func (f *form) spool(part *multipart.Part, control *http.ResponseController, most int64, take func(n int64) error) error {
 	if f.file != nil {
 		return bad("file", "one file at a time")
 	}
@@ -124,8 +133,13 @@ func (f *form) spool(part *multipart.Part, control *http.ResponseController, mos
 	}
 	f.file = file
 	for {
+		if f.size > 0 { // the first piece has its space
+			if err := take(min(uploadPiece, most-f.size)); err != nil {
+				return err
+			}
+		}
 		_ = control.SetReadDeadline(time.Now().Add(uploadStep)) // a server without deadlines has none
-		n, err := io.CopyN(file, part, min(1<<20, most+1-f.size))
+		n, err := io.CopyN(file, part, min(uploadPiece, most+1-f.size))
 		if f.size += n; f.size > most {
 			return &Error{
 				Status: http.StatusRequestEntityTooLarge, Param: "file", Code: "file_too_large",
