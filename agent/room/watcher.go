@@ -231,7 +231,7 @@ func (w *Watcher) deliver(reader uint64, f media.EncodedFrame) {
 		if !w.skipping {
 			w.skipping = true
 			w.log.Warn().Msg("reader too slow; skipping to the next key frame")
-			w.keyWanted.Store(true)
+			w.RequestKeyFrame()
 		}
 	}
 }
