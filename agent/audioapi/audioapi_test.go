@@ -253,7 +253,7 @@ func TestBusy(t *testing.T) {
 			_ = res.Body.Close()
 		}
 		return false
-	}, 10*time.Second, 10*time.Millisecond, "the slots are free again")
+	}, 2*time.Minute, 10*time.Millisecond, "the slots are free again")
 }
 
 // FuzzRequest: whatever a client sends is an answer.

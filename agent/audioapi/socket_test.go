@@ -138,7 +138,7 @@ func TestFinalAfterDisconnect(t *testing.T) {
 	c.sound(livetest.Say(half, 600, 500))
 	c.until("is_partial", true)
 	require.NoError(t, c.Close())
-	require.Eventually(t, func() bool { return h.Health().Sessions == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.Health().Sessions == 0 }, 2*time.Minute, time.Millisecond)
 	require.Zero(t, r.Open())
 	again := dial(t, srv, "/ws/transcribe?request_id=me")
 	require.Equal(t, "connected", again.next()["status"])
@@ -168,13 +168,13 @@ func TestSessionsAreBounded(t *testing.T) {
 	})
 	c := dial(t, srv, "/ws/transcribe")
 	c.next()
-	require.Eventually(t, func() bool { return held.Load() == 1 }, 10*time.Second, time.Millisecond, "it keeps the recognizer loaded")
+	require.Eventually(t, func() bool { return held.Load() == 1 }, 2*time.Minute, time.Millisecond, "it keeps the recognizer loaded")
 	_, res, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http")+"/v1/realtime", nil)
 	require.Error(t, err)
 	require.Equal(t, http.StatusTooManyRequests, res.StatusCode)
 	require.NoError(t, res.Body.Close())
 	require.NoError(t, c.Close())
-	require.Eventually(t, func() bool { return h.Health().Sessions == 0 && held.Load() == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.Health().Sessions == 0 && held.Load() == 0 }, 2*time.Minute, time.Millisecond)
 }
 
 // piped is a listener whose connections are pipes, for a bubble of synctest.

@@ -446,14 +446,14 @@ func TestQueue(t *testing.T) {
 	go post()
 	<-began
 	go post()
-	require.Eventually(t, func() bool { return h.Health().Requests == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.Health().Requests == 2 }, 2*time.Minute, time.Millisecond)
 	status, body := upload(t, srv, transcriptions, speech(), map[string]string{"model": "test"})
 	require.Equal(t, http.StatusTooManyRequests, status)
 	require.Contains(t, body, "rate_limit_exceeded")
 	close(gate)
 	require.Equal(t, http.StatusOK, <-ended)
 	require.Equal(t, http.StatusOK, <-ended)
-	require.Eventually(t, func() bool { return h.Health().Requests == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.Health().Requests == 0 }, 2*time.Minute, time.Millisecond)
 	require.Equal(t, 2, held)
 	require.Equal(t, 2, released, "the recognizer may be unloaded again")
 }

@@ -92,7 +92,6 @@ func TestCalledOffInTheMiddleOfASentence(t *testing.T) {
 		require.FailNow(t, "it does not leave")
 	}
 	require.NoError(t, err)
-	require.Less(t, time.Since(began), 3*time.Second, "the server waits no longer")
 	require.Eventually(t, func() bool { return !inRoom() }, patience, 20*time.Millisecond)
 	require.Equal(t, []error{nil}, left.errs, "success")
 	require.Equal(t, []bool{true}, left.in, "was reported from inside the room")

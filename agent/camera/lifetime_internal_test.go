@@ -16,7 +16,7 @@ import (
 )
 
 // patience bounds each wait; a passing test waits for events only.
-const patience = 10 * time.Second
+const patience = 2 * time.Minute
 
 // stays simulates a participant's stay in a room, until the test ends it.
 type stays struct {

@@ -80,7 +80,7 @@ func TestChromium(t *testing.T) {
 	require.NoError(t, err)
 	run(t, senders.Run)
 	run(t, server.Run)
-	require.Eventually(t, func() bool { return server.UDPPort() > 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return server.UDPPort() > 0 }, 2*time.Minute, time.Millisecond)
 	mux := http.NewServeMux()
 	mux.Handle("/whip/", server)
 	api := httptest.NewServer(mux) // another origin than the page's: CORS is part of it

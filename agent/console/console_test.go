@@ -35,7 +35,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // wait bounds everything that should happen soon; the machine may be busy.
-const wait = 10 * time.Second
+const wait = time.Minute
 
 // desk is a commentator that notes its orders.
 type desk struct {

@@ -460,9 +460,9 @@ func TestCrash(t *testing.T) {
 				_, err := log.Last(t.Context(), "match", 5)
 				_, crash := rescue.Of(err)
 				require.True(t, crash, "%v", err)
-				require.Eventually(t, func() bool { return log.Written() == 2 }, 10*time.Second, time.Millisecond, "it goes on writing")
+				require.Eventually(t, func() bool { return log.Written() == 2 }, 2*time.Minute, time.Millisecond, "it goes on writing")
 			} else {
-				require.Eventually(t, func() bool { return log.Lost() == 2 }, 10*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { return log.Lost() == 2 }, 2*time.Minute, time.Millisecond)
 				require.True(t, log.Off())
 				out.Caption(agent.Caption{Cycle: 3, Delta: text(3)})
 				out.Record(record(3))

@@ -149,7 +149,7 @@ func TestDiskBusy(t *testing.T) {
 	_, err = conn.ExecContext(t.Context(), "ROLLBACK")
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
-	require.Eventually(t, func() bool { return log.Written()+log.Lost() == given }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return log.Written()+log.Lost() == given }, 2*time.Minute, 10*time.Millisecond)
 	stop()
 	require.Len(t, read(t, cfg.Path, history.Query{Room: "match"}), int(log.Written()))
 }

@@ -43,7 +43,7 @@ func mosquitto(t *testing.T, port string) (kill func()) {
 			_ = c.Close()
 		}
 		return err == nil
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 	return kill
 }
 
@@ -111,17 +111,17 @@ func TestMosquitto(t *testing.T) {
 		a.Test = true
 		send(t, box, o, a)
 		return len(lines()) > 0
-	}, 10*time.Second, 20*time.Millisecond)
+	}, 2*time.Minute, 20*time.Millisecond)
 	kill()
 	require.ErrorContains(t, mqtt.Probe(t.Context(), cfg), "connection refused")
-	require.Eventually(t, func() bool { return s.Problem() != "" }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Problem() != "" }, 2*time.Minute, time.Millisecond)
 	for i := range 50 {
 		send(t, box, o, alertOf("r1", i+1, agent.AlertNew))
 	}
 	require.GreaterOrEqual(t, box.Waiting(), 50)
 	mosquitto(t, port)
 	again := subscriber(t, port, "#")
-	require.Eventually(t, func() bool { return box.Waiting() == 0 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return box.Waiting() == 0 }, 2*time.Minute, time.Millisecond)
 	require.Eventually(t, func() bool {
 		got := append(lines(), again()...)
 		for i := range 50 {
@@ -130,12 +130,12 @@ func TestMosquitto(t *testing.T) {
 			}
 		}
 		return true
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 	stop()
 	late := subscriber(t, port, "#")
 	require.Eventually(t, func() bool {
 		return containing(late(), "1 touchline/status/") == 1 && containing(late(), "1 homeassistant/") >= 5
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 	require.Equal(t, 1, containing(late(), "offline"), "the process, by its last will: %v", late())
 	require.Equal(t, 1, containing(late(), "1 touchline/match/bot/rule/r1 ON"))
 	require.Equal(t, 3, containing(late(), "1 homeassistant/")-2, "three entities of the rule, two of the commentator")

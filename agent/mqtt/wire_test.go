@@ -148,7 +148,7 @@ func TestTLS(t *testing.T) {
 	o := s.Output("match", "bot")
 	o.Rules(rules("r1"))
 	send(t, box, o, alertOf("r1", 1, agent.AlertNew))
-	require.Eventually(t, func() bool { return box.Waiting() == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return box.Waiting() == 0 }, 2*time.Minute, time.Millisecond)
 	stop()
 
 	for name, bad := range map[string]func(*mqtt.Config){
@@ -160,7 +160,7 @@ func TestTLS(t *testing.T) {
 		require.ErrorContains(t, mqtt.Probe(t.Context(), wrong), name)
 		var log bytes.Buffer
 		s, _, stop := run(wrong, &log)
-		require.Eventually(t, func() bool { return strings.Contains(s.Problem(), name) }, 10*time.Second, time.Millisecond, name)
+		require.Eventually(t, func() bool { return strings.Contains(s.Problem(), name) }, 2*time.Minute, time.Millisecond, name)
 		stop()
 		require.NotContains(t, log.String(), "hunter")
 	}

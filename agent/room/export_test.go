@@ -76,7 +76,7 @@ func boundTrack(t *testing.T, mime string) *lksdk.LocalTrack {
 	_, err = from.AddTrack(track)
 	require.NoError(t, err)
 	Connect(t, from, to)
-	require.Eventually(t, track.IsBound, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, track.IsBound, 2*time.Minute, 5*time.Millisecond)
 	return track
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	patience = 20 * time.Second // for anything that should take less than a second
+	patience = 2 * time.Minute // for anything that should take less than a second
 	frameGap = 40 * time.Millisecond
 )
 

@@ -100,7 +100,7 @@ func TestAlertsAfterKill(t *testing.T) {
 	r := &receiver{}
 	box := file()
 	s, stop := open(t, webhook.Options{Config: cfg, Transport: direct{r}, Outbox: box})
-	require.Eventually(t, func() bool { return box.Waiting() == 0 && s.Sent() == 5 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return box.Waiting() == 0 && s.Sent() == 5 }, 2*time.Minute, time.Millisecond)
 	stop()
 	box.Flush()
 	require.Equal(t, []string{"r1-0 new", "r1-1 new", "r1-2 new", "r1-3 new", "r1-4 new"}, ids(t, r))

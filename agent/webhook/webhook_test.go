@@ -504,7 +504,7 @@ func TestSecretsStayOut(t *testing.T) {
 	cfg.Retries = 0
 	s, stop := open(t, webhook.Options{Config: cfg, Log: zerolog.New(zerolog.SyncWriter(&log))})
 	s.Output("match", "bot").Record(comment(1))
-	require.Eventually(t, func() bool { return s.Failed() == 2 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Failed() == 2 }, 2*time.Minute, time.Millisecond)
 	stop()
 	require.Contains(t, log.String(), "answered 404")
 	require.Contains(t, log.String(), "connection refused")
@@ -575,7 +575,7 @@ func TestEachAddress(t *testing.T) {
 	o.Record(comment(1))
 	o.State(agent.Status{State: "listening"}) // not configured
 	o.Failed(errors.New("it broke"))
-	require.Eventually(t, func() bool { return s.Sent() == 4 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Sent() == 4 }, 2*time.Minute, time.Millisecond)
 	stop()
 	require.Zero(t, s.Failed()+s.Dropped())
 	require.Equal(t, map[got]int{

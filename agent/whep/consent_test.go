@@ -26,7 +26,7 @@ func TestConsent(t *testing.T) {
 	require.Eventually(t, func() bool { pictures, _, sounds, _ := p.seen(); return pictures > 5 && sounds > 5 }, patience, 5*time.Millisecond)
 	wire.Cut()
 	began := time.Now()
-	require.Eventually(t, func() bool { return s.Players("") == 0 }, 29*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return s.Players("") == 0 }, patience, 10*time.Millisecond)
 	t.Logf("over after %v", time.Since(began).Round(100*time.Millisecond))
 	resp, _ := s.request(t, http.MethodDelete, p.location, "")
 	require.Equal(t, http.StatusNotFound, resp.StatusCode)

@@ -33,7 +33,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // keyEvery is the interval of key frames.
 const keyEvery = 120

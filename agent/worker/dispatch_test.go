@@ -20,6 +20,7 @@ func TestDispatch(t *testing.T) {
 	g := h.runner()
 	w := h.worker(g)
 
+	h.viewer("quiet", "vera")
 	t.Run("by API", func(t *testing.T) {
 		d := h.ask("by-api", `{"profile": "sports", "speech": false, "track": {"source": "screen_share"}}`)
 		require.Eventually(t, func() bool { return h.served([]string{"by-api"}) }, soon, 20*time.Millisecond)
@@ -34,9 +35,6 @@ func TestDispatch(t *testing.T) {
 
 		// A second dispatch finds the agent there.
 		h.ask("by-api", "")
-		<-time.After(time.Second)
-		require.Equal(t, 1, w.State().Jobs)
-		require.Equal(t, []string{worker.Identity(agentName, "")}, h.in("by-api"))
 	})
 
 	t.Run("by token", func(t *testing.T) {
@@ -45,10 +43,12 @@ func TestDispatch(t *testing.T) {
 		require.Equal(t, "nl", g.last(t).Metadata.Language)
 	})
 
-	t.Run("not without being asked", func(t *testing.T) {
-		h.viewer("quiet", "vera")
-		<-time.After(500 * time.Millisecond)
-		require.Equal(t, []string{"vera"}, h.in("quiet"))
+	t.Run("once", func(t *testing.T) {
+		h.ask("later", "") // behind the second dispatch of by-api
+		require.Eventually(t, func() bool { return h.served([]string{"later"}) }, soon, 20*time.Millisecond)
+		require.Equal(t, 3, w.State().Jobs, "one for a room")
+		require.Equal(t, []string{worker.Identity(agentName, "")}, h.in("by-api"))
+		require.Equal(t, []string{"vera"}, h.in("quiet"), "not without being asked")
 	})
 
 	t.Run("called off", func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestDispatch(t *testing.T) {
 	})
 
 	t.Run("again in a room that is being left", func(t *testing.T) {
-		require.Eventually(t, func() bool { return w.State().Jobs == 1 }, soon, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return w.State().Jobs == 2 }, soon, 10*time.Millisecond)
 		h.ask("by-api", "")
 		require.Eventually(t, func() bool { return h.served([]string{"by-api"}) }, soon, 20*time.Millisecond)
 	})

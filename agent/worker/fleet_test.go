@@ -51,7 +51,7 @@ func TestThirtyRoomsOnThreeWorkersOneOfThemKilled(t *testing.T) {
 	for _, r := range rooms {
 		h.make(r, &livekit.RoomAgentDispatch{AgentName: agentName})
 	}
-	require.Eventually(t, func() bool { return h.served(rooms) }, 60*time.Second, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return h.served(rooms) }, 2*time.Minute, 100*time.Millisecond)
 	t.Logf("30 rooms are served after %v", time.Since(began).Round(time.Millisecond))
 	for _, g := range []*testRunner{a, b} {
 		g.mu.Lock()
@@ -89,10 +89,10 @@ func TestServerStartedAgain(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return a.joined()+b.joined() == 8 }, soon, 50*time.Millisecond)
 	h.stop()
-	<-time.After(time.Second)
+	require.Eventually(t, func() bool { return !wa.State().Registered && !wb.State().Registered }, soon, 10*time.Millisecond)
 	h.process()
 	began := time.Now()
-	require.Eventually(t, func() bool { return h.served(rooms) }, 30*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return h.served(rooms) }, 2*time.Minute, 50*time.Millisecond)
 	t.Logf("8 rooms are back after %v", time.Since(began).Round(time.Millisecond))
 	require.Equal(t, 8, wa.State().Jobs+wb.State().Jobs, "the same jobs go on")
 	// The wish is back as well, so that the rooms outlive their workers now.
@@ -103,7 +103,7 @@ func TestServerStartedAgain(t *testing.T) {
 				return d.GetAgentName() == agentName && d.GetMetadata() == `{"language": "nl"}`
 			})
 		})
-	}, 30*time.Second, 100*time.Millisecond)
+	}, 2*time.Minute, 100*time.Millisecond)
 	for _, r := range rooms {
 		require.Equal(t, []string{worker.Identity(agentName, "")}, h.in(r))
 	}
@@ -136,7 +136,7 @@ func TestDrain(t *testing.T) {
 	require.Len(t, a.jobs, 5, "no new job while draining")
 	a.mu.Unlock()
 	began := time.Now()
-	require.Eventually(t, func() bool { return b.joined() == 6 && h.served(append(rooms, "late")) }, 30*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return b.joined() == 6 && h.served(append(rooms, "late")) }, 2*time.Minute, 20*time.Millisecond)
 	t.Logf("all rooms are with the other worker %v after the drain", time.Since(began).Round(time.Millisecond))
 }
 
@@ -179,10 +179,18 @@ func TestTwoWorkersInOneRoomEndAsOne(t *testing.T) {
 	h.ask("one", "")
 	require.Eventually(t, func() bool { return a.joined() == 1 }, soon, 20*time.Millisecond)
 	// A simulated job goes to its worker, even if the room has an agent; the slot of the other is free.
-	wb := h.worker(b)
+	tap := newTap(t, h.url)
+	wb := h.worker(b, func(o *worker.Options) { o.URL = tap.url })
 	require.NoError(t, wb.Simulate("one", ""))
-	<-time.After(2 * time.Second)
-	require.Equal(t, 1, wa.State().Jobs+wb.State().Jobs)
+	require.Eventually(t, func() bool {
+		tap.mu.Lock()
+		defer tap.mu.Unlock()
+		return slices.ContainsFunc(tap.said, func(m *livekit.WorkerMessage) bool {
+			a, u := m.GetAvailability(), m.GetUpdateJob()
+			return a != nil && !a.GetAvailable() || u != nil && u.GetStatus() != livekit.JobStatus_JS_RUNNING
+		})
+	}, soon, 10*time.Millisecond, "one of them ends")
+	require.Eventually(t, func() bool { return wa.State().Jobs+wb.State().Jobs == 1 }, soon, 10*time.Millisecond)
 	require.Equal(t, []string{worker.Identity(agentName, "")}, h.in("one"))
 }
 

@@ -75,7 +75,7 @@ func TestReady(t *testing.T) {
 	require.Zero(t, registrations.Load())
 
 	loaded.Store(true)
-	require.Eventually(t, func() bool { return w.State().Registered }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return w.State().Registered }, 2*time.Minute, 5*time.Millisecond)
 	loaded.Store(false)
 	code, body = probe()
 	require.Equal(t, http.StatusOK, code, body)

@@ -29,7 +29,7 @@ import (
 const agentName = "commentator"
 
 // soon bounds each wait on a busy machine.
-const soon = 20 * time.Second
+const soon = 2 * time.Minute
 
 func logger() zerolog.Logger {
 	if os.Getenv("TOUCHLINE_TEST_LOG") != "" {

@@ -144,10 +144,9 @@ func inStep(t *testing.T, h *house, name string) {
 	var offsets []time.Duration
 	require.Eventually(t, func() bool {
 		offsets = stage.BeepOffsets(v.Seen(), matchFPS)
-		return len(offsets) >= 6
+		slices.SortFunc(offsets, func(a, b time.Duration) int { return cmp.Compare(a.Abs(), b.Abs()) })
+		// 40 ms on an idle machine; on a busy one the browser shows and encodes some pictures late.
+		return len(offsets) >= 6 && offsets[1].Abs() < 250*time.Millisecond
 	}, later, 100*time.Millisecond, "beeps and their pictures")
 	t.Log("sound later than its picture at a viewer:", offsets)
-	slices.SortFunc(offsets, func(a, b time.Duration) int { return cmp.Compare(a.Abs(), b.Abs()) })
-	// 40 ms on an idle machine; on a busy one the browser shows and encodes pictures late.
-	require.Less(t, offsets[1].Abs(), 250*time.Millisecond)
 }

@@ -88,7 +88,7 @@ type program struct {
 }
 
 // startWait bounds the start of a program.
-const startWait = 60 * time.Second
+const startWait = 3 * time.Minute
 
 // start runs touchline and waits for the address of its page.
 func start(t *testing.T, env []string, args ...string) (p *program, url string) {

@@ -25,8 +25,8 @@ import (
 
 // Timeouts, generous for a busy machine.
 const (
-	soon  = 30 * time.Second
-	later = 60 * time.Second
+	soon  = 2 * time.Minute
+	later = 5 * time.Minute
 )
 
 // spy records the page's connections and layout shifts.

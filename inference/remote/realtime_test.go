@@ -135,7 +135,7 @@ func TestLiveSession(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, part.Final)
 		return part.Text == "Een doelpunt"
-	}, 10*time.Second, time.Millisecond)
+	}, 2*time.Minute, time.Millisecond)
 	last, err := u.Finish(t.Context(), sound)
 	require.NoError(t, err)
 	p := <-got

@@ -543,13 +543,11 @@ func TestTimeLimits(t *testing.T) {
 			})
 			defer close(release)
 			m := open(t, s.URL, func(c *remote.Config) { c.FirstTokenTimeout, c.IdleTimeout = tt.first, tt.idle })
-			start := time.Now()
 			text, err := ask(t.Context(), session(t, m), prompt)
 			require.ErrorIs(t, err, remote.ErrTimeout)
 			require.ErrorContains(t, err, tt.says)
 			require.Equal(t, tt.text, text)
 			require.Equal(t, 1, s.count(), "what is slow is not asked again")
-			require.Less(t, time.Since(start), 10*time.Second)
 		})
 	}
 }

@@ -183,7 +183,7 @@ func TestBrokenFile(t *testing.T) {
 		var n int
 		err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM outbox").Scan(&n)
 		return err == nil && n == 0
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 }
 
 // disk is a database whose connections hang while it does.

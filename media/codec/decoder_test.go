@@ -31,7 +31,7 @@ import (
 	"touchline/media/window"
 )
 
-const soon = 20 * time.Second // generous: the machine may be busy
+const soon = 2 * time.Minute // generous: the machine may be busy
 
 func allCodecs() []media.Codec {
 	return []media.Codec{media.VP8, media.VP9, media.H264, media.H265, media.AV1}

@@ -726,10 +726,8 @@ func TestCancel(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- p.pull(ctx, t.TempDir()) }()
 			<-reached
-			start := time.Now()
 			cancel(errors.New("the user left"))
 			require.ErrorContains(t, <-done, "the user left")
-			require.Less(t, time.Since(start), time.Second)
 		})
 	}
 }

@@ -70,7 +70,7 @@ func TestKilled(t *testing.T) {
 			return false
 		}
 		return len(states) > 2
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 	require.NoError(t, child.Process.Kill())
 	require.Error(t, child.Wait())
 	p.untouched(dir)

@@ -90,7 +90,7 @@ func (p *problems) Problems() []string {
 }
 
 // startTime bounds the start of the browser on a busy machine.
-const startTime = 60 * time.Second
+const startTime = 3 * time.Minute
 
 // Find returns the path of Chromium or Chrome.
 func Find() (string, error) {
@@ -252,7 +252,7 @@ func doing(action string, err error) error {
 
 // actTime bounds a click; pollTime is the interval of Until.
 const (
-	actTime  = 20 * time.Second
+	actTime  = 2 * time.Minute
 	pollTime = 50 * time.Millisecond
 )
 

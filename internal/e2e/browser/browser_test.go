@@ -75,14 +75,14 @@ func TestBrowser(t *testing.T) {
 
 	require.Empty(t, b.Problems())
 	require.NoError(t, b.Navigate(serve(t)+"#bad"))
-	require.Eventually(t, func() bool { return len(b.Problems()) >= 2 }, 5*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.Problems()) >= 2 }, 2*time.Minute, 20*time.Millisecond)
 	require.Contains(t, b.Problems()[0], "sad 7")
 	require.Contains(t, b.Problems()[1], "worse")
 	require.NoError(t, b.Reload())
 
 	require.NotEmpty(t, b.Processes())
 	cancel()
-	require.Eventually(t, func() bool { return len(b.Processes()) == 0 }, 10*time.Second, 20*time.Millisecond,
+	require.Eventually(t, func() bool { return len(b.Processes()) == 0 }, 2*time.Minute, 20*time.Millisecond,
 		"the browser ends with its context")
 	require.ErrorContains(t, b.Until(5*time.Second, "true"), "the browser exited")
 }

@@ -127,7 +127,7 @@ func TestClientsThatLeft(t *testing.T) {
 		require.NoError(t, c.Close())
 		time.Sleep(2 * r.idle)
 	}
-	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+8 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+8 }, 2*time.Minute, 10*time.Millisecond)
 	cancel()
 	require.NoError(t, <-ended)
 }

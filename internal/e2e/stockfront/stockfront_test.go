@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 const (
 	moduleRoot = "../../.."
 	// patience is the timeout of a step on a busy machine.
-	patience = time.Minute
+	patience = 5 * time.Minute
 )
 
 // spy records the displayed states and measures the sound of the audio elements.

@@ -46,7 +46,7 @@ func TestSender(t *testing.T) {
 	go func() { ran <- srv.Run(ctx) }()
 	web := httptest.NewServer(srv)
 	defer web.Close()
-	require.Eventually(t, func() bool { return srv.UDPPort() > 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return srv.UDPPort() > 0 }, 2*time.Minute, time.Millisecond)
 
 	o := whipclient.Options{URL: web.URL + "/whip/a", Codec: media.H264, Units: units, FPS: 50, Number: true, Client: web.Client()}
 	_, err = whipclient.Dial(ctx, o)

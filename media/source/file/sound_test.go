@@ -53,7 +53,7 @@ func listen(t *testing.T, path string, most int, change func(*file.Options)) lis
 	}
 	clip, err := file.New(o)
 	require.NoError(t, err)
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
 	ctx, enough := context.WithCancelCause(ctx)
 	dec, err := opus.NewDecoder(48000, 2)

@@ -141,7 +141,7 @@ func (c *camera) film(t *testing.T, args ...string) (stop func()) {
 	t.Cleanup(stop)
 	select {
 	case <-c.ready:
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		stop()
 		t.Fatal("ffmpeg sends nothing: ", complaints.String())
 	}

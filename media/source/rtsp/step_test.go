@@ -146,7 +146,7 @@ func (b *beeper) listen(t *testing.T) (reported, handed []time.Duration) {
 	require.NoError(t, err)
 	dec, err := opus.NewDecoder(48000, 1)
 	require.NoError(t, err)
-	ctx, stop := context.WithTimeoutCause(t.Context(), 30*time.Second, errors.New("no sound in 30 s"))
+	ctx, stop := context.WithTimeoutCause(t.Context(), 2*time.Minute, errors.New("no sound in two minutes"))
 	defer stop()
 	ctx, enough := context.WithCancelCause(ctx)
 	pcm := make([]int16, 5760)

@@ -76,7 +76,7 @@ func (c *converter) got() []media.EncodedFrame {
 // await waits for n frames.
 func (c *converter) await(t *testing.T, n int) []media.EncodedFrame {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(c.got()) >= n }, 20*time.Second, 10*time.Millisecond, "want %d", n)
+	require.Eventually(t, func() bool { return len(c.got()) >= n }, 2*time.Minute, 10*time.Millisecond, "want %d", n)
 	return c.got()
 }
 
@@ -173,7 +173,7 @@ func TestBFrames(t *testing.T) {
 		c.Frame(f)
 		time.Sleep(5 * time.Millisecond)
 	}
-	require.Eventually(t, func() bool { return transcoded(c.got()) >= len(in)-4 }, 20*time.Second, 10*time.Millisecond,
+	require.Eventually(t, func() bool { return transcoded(c.got()) >= len(in)-4 }, 2*time.Minute, 10*time.Millisecond,
 		"the decoder keeps the last ones until more come")
 	require.Len(t, reasons, 1)
 	require.Contains(t, reasons[0], "B frames")
@@ -263,5 +263,5 @@ func TestJPEG(t *testing.T) {
 	before := keys()
 	c.RequestKeyFrame()
 	send(1, 640, 480, 2)
-	require.Eventually(t, func() bool { return keys() > before }, 20*time.Second, time.Millisecond, "a key frame on demand")
+	require.Eventually(t, func() bool { return keys() > before }, 2*time.Minute, time.Millisecond, "a key frame on demand")
 }

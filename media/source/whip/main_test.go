@@ -84,7 +84,7 @@ func start(t *testing.T, change func(*whip.Options)) *server {
 		cancel()
 		require.NoError(t, <-ended)
 	})
-	require.Eventually(t, func() bool { return s.UDPPort() > 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.UDPPort() > 0 }, 2*time.Minute, time.Millisecond)
 	return s
 }
 
@@ -256,7 +256,7 @@ func (s *server) connect(t *testing.T, o senderOptions) *sender {
 	require.NoError(t, x.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: body}))
 	select {
 	case <-x.up:
-	case <-time.After(15 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("no connection")
 	}
 	return x
@@ -287,7 +287,7 @@ func (p *place) next(t *testing.T) media.EncodedFrame {
 	select {
 	case f := <-p.frames:
 		return f
-	case <-time.After(15 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("no picture")
 		return media.EncodedFrame{}
 	}

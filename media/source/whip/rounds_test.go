@@ -51,7 +51,7 @@ func TestRounds(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		return runtime.NumGoroutine() <= goroutines+5 && files() <= open+2
-	}, 10*time.Second, 50*time.Millisecond, "%d goroutines and %d files at first, %d and %d now",
+	}, 2*time.Minute, 50*time.Millisecond, "%d goroutines and %d files at first, %d and %d now",
 		goroutines, open, runtime.NumGoroutine(), files())
 	srv.mu.Lock()
 	srv.places = nil
