@@ -202,8 +202,17 @@ func (s *Session) SetModel(ctx context.Context, m inference.Model, note string) 
 	return nil
 }
 
-// OwnVoices returns the voices of the engine itself, as in Settings.Voice; none without one.
-func (s *Session) OwnVoices() []string { return s.engine.Capabilities().OwnVoiceIDs() }
+// OwnVoices returns the voices of the engine itself; none without one.
+func (s *Session) OwnVoices() (out []VoiceOption) {
+	s.mu.Lock()
+	language := s.infer.Voice.Language
+	s.mu.Unlock()
+	can := s.engine.Capabilities()
+	for _, id := range can.OwnVoiceIDs() {
+		out = append(out, VoiceOption{ID: id, Speaks: can.VoiceSpeaks(language)})
+	}
+	return out
+}
 
 // Fits returns the errors of settings in force that a model cannot meet.
 func (s *Session) Fits(m inference.Model) error {

@@ -169,6 +169,8 @@ type Capabilities struct {
 	Speech, OwnVoice bool
 	// OwnVoices are the names of its voices besides the usual one.
 	OwnVoices []string
+	// VoiceLanguages are the BCP 47 primary languages of its own voice; nil means any.
+	VoiceLanguages []string
 	// Languages are the BCP 47 primary languages of its answers; nil means any.
 	Languages []string
 	// MaxFrames returns the largest number of pictures of a size in a prompt with Prompt.MaxSlices;
@@ -183,6 +185,11 @@ type Capabilities struct {
 	// such that it answers.
 	CheckRule func(when string) error
 	RuleNames []string
+}
+
+// VoiceSpeaks reports whether the engine's own voice speaks a language (a BCP 47 tag; "" means English).
+func (c Capabilities) VoiceSpeaks(tag string) bool {
+	return c.VoiceLanguages == nil || slices.Contains(c.VoiceLanguages, Primary(tag))
 }
 
 // OwnVoiceIDs returns the model's own voices, as in Prompt.Voice; none without one.

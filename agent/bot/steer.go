@@ -133,10 +133,7 @@ func (b *Bot) checkVoice(v agent.Settings) error {
 // Voices lists the voices that the room can have.
 func (b *Bot) Voices() []agent.VoiceOption {
 	language := *b.Session.Snapshot().Settings.Language
-	var out []agent.VoiceOption
-	for _, id := range b.Session.OwnVoices() {
-		out = append(out, agent.VoiceOption{ID: id, Speaks: true})
-	}
+	out := b.Session.OwnVoices()
 	for _, v := range b.changer.engines.voices() {
 		out = append(out, agent.VoiceOption{ID: v.ID, Language: v.Language, Speaks: v.Speaks(language)})
 	}

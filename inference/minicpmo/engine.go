@@ -145,6 +145,7 @@ func (e *Engine) Capabilities() inference.Capabilities {
 	}
 	return inference.Capabilities{
 		Instructions: true, Structured: true, Slices: true, Speech: e.voice != nil, OwnVoices: voices,
+		VoiceLanguages: []string{"en", "zh"},
 		Sampling: &inference.Sampling{
 			Temperature: &r.Temperature, TopK: &r.TopK, TopP: &r.TopP, RepetitionPenalty: &r.RepetitionPenalty,
 		},

@@ -69,14 +69,14 @@ type mixer struct {
 
 // mixer returns that of a text. speaks tells whether the model can speak it.
 func (s *session) mixer(voice, language string, speaks bool) *mixer {
-	m := &mixer{choice: s.v.choose(voice), room: s, lang: language, items: make(chan item), done: make(chan item)}
+	m := &mixer{choice: s.v.choose(voice, language), room: s, lang: language, items: make(chan item), done: make(chan item)}
 	wanted := m.own
 	m.own = s.own(wanted && speaks)
 	m.unread = wanted && !m.own
 	if last := s.last.Load(); last != nil {
 		m.says = last.says
 		if last.now != nil {
-			m.now = func() choice { return s.v.choose(last.now()) }
+			m.now = func() choice { return s.v.choose(last.now(), language) }
 		}
 	}
 	return m

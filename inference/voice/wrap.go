@@ -15,7 +15,7 @@ import (
 )
 
 // Wrap adds a voice to a model. Each sentence of a prompt with Speech, and of a text of Speak, is spoken as soon as it is written: by the
-// model where it has a voice (Capabilities.Speech) and the voice is "auto" or "model", else by synth. Text passes unchanged and at once;
+// model where it has a voice (Capabilities.Speech) and the voice is "model", or "auto" in a language of that voice, else by synth. Text passes unchanged and at once;
 // sound follows in chunks of its own, with the times of its words. A silent answer has none, and what no voice can speak has text only.
 //
 // A voice changes between two sentences, and no word is lost or said twice. synth goes on where the model's voice fails, and where it is
@@ -59,18 +59,21 @@ type choice struct {
 	own   bool         // the model is to speak
 }
 
-// choose returns the choice of a voice, as in inference.Prompt.
-func (v *voiced) choose(voice string) choice {
+// choose returns the choice of a voice, as in inference.Prompt, for a language: "auto" takes a program for a language that the
+// model's voice does not speak, where there is one.
+func (v *voiced) choose(voice, language string) choice {
 	c := choice{voice: voice, synth: v.synth.as(voice)}
-	switch cfg := c.synth.cfg; cfg.Program {
-	case inference.VoiceAuto, inference.VoiceModel:
-		if cfg.Program == inference.VoiceModel && cfg.Name != "" {
-			c.voice = cfg.Program + ":" + cfg.Name
-		}
-		if v.Model.Capabilities().Speech {
-			c.synth, c.own = c.synth.as(inference.VoiceAuto), true
-		}
+	cfg := c.synth.cfg
+	if cfg.Program == inference.VoiceModel && cfg.Name != "" {
+		c.voice = cfg.Program + ":" + cfg.Name
 	}
+	can := v.Model.Capabilities()
+	if !can.Speech || cfg.Program != inference.VoiceAuto && cfg.Program != inference.VoiceModel {
+		return c
+	}
+	c.synth = c.synth.as(inference.VoiceAuto)
+	language = cmp.Or(language, cfg.Language)
+	c.own = cfg.Program == inference.VoiceModel || can.VoiceSpeaks(language) || c.synth.Check(language) != nil
 	return c
 }
 

@@ -20,15 +20,16 @@ import (
 
 // engine is a model and session with a fixed answer.
 type engine struct {
-	chunks []inference.Chunk
-	err    error                            // after the last chunk
-	before func(ctx context.Context, i int) // runs before chunk i
-	closed bool
-	seen   int // frames
-	speaks bool
-	silent []inference.Prompt                                  // those without speech
-	voices []string                                            // of those with speech
-	speak  func(text string) iter.Seq2[inference.Chunk, error] // of Speak; nil for one that cannot
+	chunks    []inference.Chunk
+	err       error                            // after the last chunk
+	before    func(ctx context.Context, i int) // runs before chunk i
+	closed    bool
+	seen      int // frames
+	speaks    bool
+	languages []string                                            // of its voice
+	silent    []inference.Prompt                                  // those without speech
+	voices    []string                                            // of those with speech
+	speak     func(text string) iter.Seq2[inference.Chunk, error] // of Speak; nil for one that cannot
 }
 
 func (e *engine) Name() string                           { return "test" }
@@ -36,7 +37,7 @@ func (e *engine) NewSession() (inference.Session, error) { return e, nil }
 func (e *engine) Close() error                           { e.closed = true; return nil }
 func (e *engine) Observe(inference.Frame)                { e.seen++ }
 func (e *engine) Capabilities() inference.Capabilities {
-	return inference.Capabilities{Speech: e.speaks}
+	return inference.Capabilities{Speech: e.speaks, VoiceLanguages: e.languages}
 }
 
 func (e *engine) Speak(_ context.Context, text, _, _ string) iter.Seq2[inference.Chunk, error] {
@@ -281,6 +282,26 @@ const modelRate = 24000
 // sound is a chunk of a model's voice.
 func sound(samples ...int16) inference.Chunk {
 	return inference.Chunk{Audio: samples, AudioRate: modelRate}
+}
+
+// TestLanguagesOfTheModelsVoice: "auto" takes another voice for a language that the model's does not speak; "model" does not.
+func TestLanguagesOfTheModelsVoice(t *testing.T) {
+	own := []inference.Chunk{{Text: "Hallo."}, sound(1, 2, 3)}
+	for _, tt := range []struct {
+		voice, language string
+		rate            int
+	}{
+		{"auto", "en-GB", modelRate}, {"auto", "zh", modelRate}, {"auto", "", modelRate}, {"auto", "nl", 22050}, {"model", "nl", modelRate},
+	} {
+		m := voice.Wrap(&engine{chunks: own, speaks: true, languages: []string{"en", "zh"}}, synth(t, "auto"))
+		a := ask(t, m, inference.Prompt{Speech: true, Voice: tt.voice, Language: tt.language})
+		require.NoError(t, a.err)
+		require.NotEmpty(t, a.spoken)
+		require.Equal(t, tt.rate, a.spoken[0].AudioRate, "%s in %q", tt.voice, tt.language)
+	}
+	t.Setenv("PATH", "") // no program speaks it either
+	m := voice.Wrap(&engine{chunks: own, speaks: true, languages: []string{"en", "zh"}}, synth(t, "auto"))
+	require.Equal(t, modelRate, ask(t, m, inference.Prompt{Speech: true, Language: "nl"}).spoken[0].AudioRate)
 }
 
 func TestWrapPassesTheModelsVoice(t *testing.T) {
