@@ -44,6 +44,8 @@ type Announcement struct {
 	Reason string `json:"reason,omitempty"`
 	// Interrupt cuts the comment that is being said; else the announcement waits for its end.
 	Interrupt bool `json:"interrupt,omitempty"`
+	// Language of the text (BCP 47); "" is that of the comments.
+	Language string `json:"-"`
 }
 
 // check returns the errors of an announcement, joined.
@@ -118,7 +120,7 @@ func (s *Session) announceAlert(a Alert, anchor window.Frame) {
 	if !speaks {
 		return
 	}
-	err := s.queueAnnouncement(announcement{Announcement{a.Reason, reasonAlert, true}, a.ID, &anchor})
+	err := s.queueAnnouncement(announcement{Announcement{Text: a.Reason, Reason: reasonAlert, Interrupt: true}, a.ID, &anchor})
 	if err != nil {
 		s.log.Warn().Err(err).Str("alert", a.ID).Msg("alert not spoken")
 	}
@@ -242,7 +244,7 @@ func (s *Session) newAnnouncement(a announcement, now time.Time) (*utterance, st
 			FrameIDs: []uint64{}, Engine: s.engine.Name(), Profile: s.profile.Name, InferenceStart: now, InferenceEnd: now,
 		},
 	}
-	u.language = s.infer.Voice.Language
+	u.language = cmp.Or(a.Language, s.infer.Voice.Language)
 	if a.anchor != nil { // the engine's own words
 		u.frames = []window.Frame{*a.anchor}
 		u.describeFrames()

@@ -158,3 +158,20 @@ func TestSayRefuses(t *testing.T) {
 		r.stop()
 	})
 }
+
+// TestSayInAnotherLanguage: the captions of a text that is not in the language of the comments have its own.
+func TestSayInAnotherLanguage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
+		for _, a := range []agent.Announcement{{Text: "Vale."}, {Text: "Okay.", Language: "es"}} {
+			require.NoError(t, r.Say(a, person))
+		}
+		time.Sleep(10 * time.Second)
+		languages := map[string]string{}
+		for _, c := range r.reader.Captions() {
+			languages[c.Text] = c.Language
+		}
+		r.stop()
+		require.Equal(t, []string{"en", "es"}, []string{languages["Vale."], languages["Okay."]})
+	})
+}

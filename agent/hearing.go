@@ -42,7 +42,7 @@ type HearingConfig struct {
 	Remarks bool `yaml:"remarks" env:"REMARKS"`
 	// Camera hears the sound of the watched camera too; its captions come with the delayed picture.
 	Camera bool `yaml:"camera" env:"CAMERA"`
-	// Confirm says what was understood of a spoken order.
+	// Confirm says what was understood of a spoken order, or why it is refused.
 	Confirm bool `yaml:"confirm" env:"CONFIRM"`
 	// Manners is talk, duck, wait or interrupt.
 	Manners string `yaml:"manners" env:"MANNERS"`

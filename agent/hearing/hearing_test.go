@@ -33,11 +33,14 @@ type commentator struct {
 	mu         sync.Mutex
 	cfg        agent.HearingConfig
 	can        bool
+	language   *string
+	refuses    error
 	delay      float64
 	heard      []agent.Heard
 	heardAt    []time.Time
 	orders     []string
 	said       []string
+	saidIn     []string      // languages
 	blocked    chan struct{} // Hear waits for its end; nil for none
 	floor      []time.Time   // when it was taken, given back, and so on
 	floors     []agent.Floor
@@ -77,12 +80,17 @@ func (c *commentator) Floor(f agent.Floor, now time.Time) {
 func (c *commentator) Snapshot() agent.Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return agent.Snapshot{Delay: c.delay, Capabilities: agent.Capabilities{Instructions: c.can}}
+	return agent.Snapshot{
+		Delay: c.delay, Capabilities: agent.Capabilities{Instructions: c.can}, Settings: agent.Settings{Language: c.language},
+	}
 }
 
 func (c *commentator) Change(v agent.Change, by string) (agent.Settings, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.refuses != nil {
+		return agent.Settings{}, c.refuses
+	}
 	c.orders = append(c.orders, by+": "+*v.Instruction)
 	return agent.Settings{}, nil
 }
@@ -97,7 +105,7 @@ func (c *commentator) Command(v agent.Command, by string) (agent.Done, error) {
 func (c *commentator) Say(a agent.Announcement, _ string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.said = append(c.said, a.Text)
+	c.said, c.saidIn = append(c.said, a.Text), append(c.saidIn, a.Language)
 	return nil
 }
 
@@ -415,7 +423,7 @@ func TestDetectorsOpenWithoutALock(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// TestConfirm: the confirmation can be turned off while people are heard; a refusal is said all the same.
+// TestConfirm: confirmations and refusals can be turned off while people are heard.
 func TestConfirm(t *testing.T) {
 	play(t, agent.HearingOrders, []string{"hey touchline, only the goals", "hey touchline, only the cards", "hey touchline, red"}, func(s *stage) {
 		anna := s.join("anna", nil)
@@ -434,7 +442,7 @@ func TestConfirm(t *testing.T) {
 		set(false, false)
 		anna.speak(time.Second)
 		anna.quiet(time.Second)
-		require.Equal(t, "This engine cannot follow instructions.", s.bot.said[1])
+		require.Len(t, s.bot.said, 1)
 	})
 }
 

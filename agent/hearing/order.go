@@ -1,14 +1,13 @@
 package hearing
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"touchline/agent"
 	"touchline/inference"
@@ -93,13 +92,15 @@ func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOr
 	out := &agent.SpokenOrder{Text: text}
 	by := "room: " + identity
 	done, err := e.order(text, by)
+	snap := e.bot.Snapshot()
+	replies, language := repliesIn(*cmp.Or(snap.Settings.Language, new("en")))
 	say := ""
 	switch {
 	case err != nil:
 		e.counts.refused.Add(1)
 		out.Refused = err.Error()
-		if say = sentence(out.Refused); errors.Is(err, agent.ErrNothingTo) {
-			say = "" // it is as it was wanted
+		if !errors.Is(err, agent.ErrNothingTo) { // else it is as it was wanted
+			say = replies.refusal(err)
 		}
 	case done != nil:
 		e.counts.orders.Add(1)
@@ -107,15 +108,14 @@ func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOr
 	default:
 		e.counts.orders.Add(1)
 		out.Effect = "It acts."
-		say = "Okay: " + text
-		waiting := e.bot.Snapshot().Waiting
-		if i := slices.IndexFunc(waiting, func(w agent.WaitingOrder) bool { return w.By == by }); i >= 0 {
+		say = replies.acts + text
+		if slices.ContainsFunc(snap.Waiting, func(w agent.WaitingOrder) bool { return w.By == by }) {
 			out.Effect = "It waits until the instruction of somebody else has held."
-			say = "Okay, soon: " + text
+			say = replies.waits + text
 		}
-		if !c.Confirm {
-			say = ""
-		}
+	}
+	if !c.Confirm {
+		say = ""
 	}
 	e.log.Info().Str("by", by).Str("command", string(out.Command)).Str("refused", out.Refused).Msg("spoken order")
 	if say == "" {
@@ -124,16 +124,10 @@ func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOr
 	if r := []rune(say); len(r) > agent.MaxSaid {
 		say = string(r[:agent.MaxSaid])
 	}
-	if err := e.bot.Say(agent.Announcement{Text: say, Reason: reasonOrder, Interrupt: true}, by); err != nil {
+	if err := e.bot.Say(agent.Announcement{Text: say, Reason: reasonOrder, Interrupt: true, Language: language}, by); err != nil {
 		e.log.Debug().Err(err).Msg("order not confirmed")
 	}
 	return out
-}
-
-// sentence makes one of an error.
-func sentence(s string) string {
-	first, n := utf8.DecodeRuneInString(s)
-	return string(unicode.ToUpper(first)) + s[n:] + "."
 }
 
 // order gives the order to the commentator.
