@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"touchline/inference"
-	"touchline/internal/check"
 )
 
 // RangeError is the error for a setting or an instruction that is out of bounds.
@@ -431,8 +430,8 @@ func (v Settings) check() error {
 	if v.Repeats != nil && !isRepeats(*v.Repeats) {
 		errs = append(errs, &RangeError{"repeats", repeatsRule, fmt.Sprintf("%q", *v.Repeats)})
 	}
-	if v.Voice != nil && !isVoice(*v.Voice) {
-		errs = append(errs, &RangeError{"voice", wantVoice, fmt.Sprintf("%.80q", *v.Voice)})
+	if v.Voice != nil && !inference.IsVoice(*v.Voice) {
+		errs = append(errs, &RangeError{"voice", inference.VoiceRule, fmt.Sprintf("%.80q", *v.Voice)})
 	}
 	return errors.Join(errs...)
 }
@@ -449,9 +448,6 @@ func (s *Session) voiceLocked() string {
 	return configured.Program + ":" + configured.Name
 }
 
-// wantVoice describes the values of Settings.Voice.
-const wantVoice = `"auto", "model", "remote", or a program and a voice such as "flite:slt", "espeak-ng:nl" or "model:anna"`
-
 // wantOwn says which voices of its own a model has.
 func wantOwn(m inference.Model) string {
 	can := m.Capabilities()
@@ -462,20 +458,6 @@ func wantOwn(m inference.Model) string {
 		return fmt.Sprintf(`the %s engine has the voice "model" only`, m.Name())
 	}
 	return fmt.Sprintf(`the %s engine has "model" and %q`, m.Name(), can.OwnVoices)
-}
-
-// isVoice reports whether s has the form of Settings.Voice. Bot.Check knows the installed ones.
-func isVoice(s string) bool {
-	program, name, _ := strings.Cut(s, ":")
-	switch program {
-	case inference.VoiceAuto:
-		return s == program
-	case inference.VoiceModel, "remote":
-		return s == program || name != "" && check.Name(name) && len(name) <= 64
-	case "flite", "espeak-ng":
-		return name != "" && len(name) <= 64
-	}
-	return false
 }
 
 // repeatsRule names the values of the setting.

@@ -83,8 +83,7 @@ const (
 type VoiceConfig struct {
 	// Enabled turns speech on.
 	Enabled bool `yaml:"enabled" env:"ENABLED"`
-	// Program is "auto" (the model if it has a voice, else flite for English, espeak-ng for the rest), "model", "flite",
-	// "espeak-ng" or "remote".
+	// Program is one of VoiceChoices: "auto" (the model if it has a voice, else a program by the language), "model", or a program.
 	Program string `yaml:"program" env:"PROGRAM"`
 	// Name of the program's voice; "" selects its default (flite: slt).
 	Name string `yaml:"name" env:"NAME"`
@@ -138,12 +137,11 @@ var languageTag = regexp.MustCompile(`^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$`)
 // Validate is Config.Validate for the settings below "inference.voice".
 func (c VoiceConfig) Validate() error {
 	var s check.Settings
-	s.That(slices.Contains([]string{"auto", "model", "flite", "espeak-ng", "remote"}, c.Program), "program",
-		"auto, model, flite, espeak-ng or remote", strconv.Quote(c.Program))
+	s.That(slices.Contains(VoiceChoices(), c.Program), "program", List(VoiceChoices()), strconv.Quote(c.Program))
 	s.That(c.Gain >= MinGain && c.Gain <= MaxGain, "gain", fmt.Sprintf("between %d and %d dB", MinGain, MaxGain), c.Gain)
 	s.That(c.Slots >= 0 && c.Slots <= 64 && c.Slots&(c.Slots-1) == 0, "slots", "0, 1, 2, 4, 8, 16, 32 or 64", c.Slots)
 	s.That(c.Prompt == ShortPrompt || c.Prompt == LongPrompt, "prompt", "3s or 6s", c.Prompt)
-	s.Add(checkURL(c.URL, c.Program == "remote", "a speech server", "VOICE"))
+	s.Add(checkURL(c.URL, c.Program == VoiceServer, "a speech server", "VOICE"))
 	s.That(languageTag.MatchString(c.Language), "language", "a language tag such as en, nl or pt-BR", strconv.Quote(c.Language))
 	s.That(check.Within(c.MaxTokens, 1, 8192), "max_tokens", "between 1 and 8192 tokens", c.MaxTokens)
 	return s.Err()

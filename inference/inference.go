@@ -320,12 +320,6 @@ func Behind(ctx context.Context) context.Context { return context.WithValue(ctx,
 // IsBehind reports whether work goes behind that of live rooms.
 func IsBehind(ctx context.Context) bool { return ctx.Value(behind{}) != nil }
 
-// Voices that are no speech program's.
-const (
-	VoiceAuto  = "auto"
-	VoiceModel = "model"
-)
-
 // ErrNoVoice is returned for speech that is asked of a model without a voice.
 var ErrNoVoice = errors.New("this model has no voice")
 

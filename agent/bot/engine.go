@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -146,7 +147,8 @@ func WithVoice(m inference.Model, cfg inference.VoiceConfig, log zerolog.Logger)
 		return nil, fmt.Errorf("prepare the voice program: %w", err)
 	}
 	if cfg.Enabled && cfg.Program == inference.VoiceModel && !m.Capabilities().Speech {
-		return nil, fmt.Errorf("inference.voice.program model: %w (%s); choose auto, flite, espeak-ng or remote", inference.ErrNoVoice, m.Name())
+		others := slices.DeleteFunc(inference.VoiceChoices(), func(name string) bool { return name == inference.VoiceModel })
+		return nil, fmt.Errorf("inference.voice.program model: %w (%s); choose %s", inference.ErrNoVoice, m.Name(), inference.List(others))
 	}
 	if err := synth.Check(cfg.Language); err != nil {
 		log.Warn().Err(err).Msg("comments are shown, but not spoken")

@@ -48,3 +48,11 @@ func (s *Synthesizer) Hurry(patience time.Duration, now func() time.Time) {
 
 // ParseVoices reads a server's list of voices.
 func ParseVoices(body []byte) []string { return parseVoices(body) }
+
+// Coded returns the names of the programs that have code, with the server.
+func Coded() (names []string) {
+	for _, p := range programs() {
+		names = append(names, p.name)
+	}
+	return append(names, remote)
+}

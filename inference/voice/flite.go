@@ -14,7 +14,7 @@ import (
 // speakFlite takes the sound and the phones with their times from one run of
 // flite. A second run (with its fastest voice, which has the same pronunciations)
 // reads the words one by one, to assign the phones to words.
-func (s *Synthesizer) speakFlite(ctx context.Context, tokens []token) (Speech, error) {
+func (s *Synthesizer) speakFlite(ctx context.Context, tokens []token, _ string) (Speech, error) {
 	voice := cmp.Or(s.cfg.Name, "slt")
 	var sound, words result
 	g, gctx := rescue.WithContext(ctx)

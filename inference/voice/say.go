@@ -79,7 +79,7 @@ func (sp Speech) then(c inference.Chunk) Speech {
 
 // checkVoice returns an error for a voice that flite does not have: it would speak with another one.
 func (s *Synthesizer) checkVoice(ctx context.Context, lang string) error {
-	if s.cfg.Name == "" || s.cfg.Program == remote || s.programFor(lang) != flite {
+	if s.cfg.Name == "" || s.cfg.Program == remote || s.programFor(lang).name != flite {
 		return nil
 	}
 	list, err := run(ctx, flite, "", false, "-lv")

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -26,10 +25,6 @@ const (
 	maxText = 2000
 	// maxTime bounds one run of a program.
 	maxTime = 10 * time.Second
-
-	flite  = "flite"
-	espeak = "espeak-ng"
-	remote = "remote"
 )
 
 // ErrNothingToSay is returned by Speak for a text without a word.
@@ -73,44 +68,22 @@ func (s *Synthesizer) Behind() *Synthesizer {
 	return &other
 }
 
-// counts are the sentences spoken, by program, and those of a server that another program had to speak.
-type counts struct{ flite, espeak, remote, failovers atomic.Uint64 }
-
-// Stats counts sentences.
-type Stats struct {
-	// Spoken by each program.
-	Spoken map[string]uint64
-	// Failovers are sentences that a program of this machine spoke, wholly or to the end, as the speech server failed.
-	Failovers uint64
-}
-
-// Stats returns the counts since New.
-func (s *Synthesizer) Stats() Stats {
-	return Stats{
-		Spoken:    map[string]uint64{flite: s.counts.flite.Load(), espeak: s.counts.espeak.Load(), remote: s.counts.remote.Load()},
-		Failovers: s.counts.failovers.Load(),
-	}
-}
-
 // New checks the settings, not the programs; see Check.
 func New(cfg inference.VoiceConfig, log zerolog.Logger) (*Synthesizer, error) {
-	switch cfg.Program {
-	case "":
-		cfg.Program = inference.VoiceAuto
-	case inference.VoiceAuto, inference.VoiceModel, flite, espeak:
-	case remote:
-		if cfg.URL == "" {
-			return nil, errors.New("inference.voice.program remote needs inference.voice.url, such as http://127.0.0.1:8880/v1")
-		}
-	default:
-		return nil, fmt.Errorf(`expected inference.voice.program to be "auto", "model", "flite", "espeak-ng" or "remote", got %q`, cfg.Program)
+	cfg.Program = cmp.Or(cfg.Program, inference.VoiceAuto)
+	if choices := inference.VoiceChoices(); !slices.Contains(choices, cfg.Program) {
+		return nil, fmt.Errorf(`expected inference.voice.program to be "%s", got %q`,
+			strings.ReplaceAll(strings.ReplaceAll(inference.List(choices), ", ", `", "`), " or ", `" or "`), cfg.Program)
+	}
+	if cfg.Program == remote && cfg.URL == "" {
+		return nil, errors.New("inference.voice.program remote needs inference.voice.url, such as http://127.0.0.1:8880/v1")
 	}
 	for _, s := range []struct{ name, value string }{{"name", cfg.Name}, {"language", cfg.Language}} {
 		if !plain(s.value) && (cfg.Program != remote || s.name != "name" || !serverVoice(s.value)) {
 			return nil, fmt.Errorf("expected inference.voice.%s to be a plain name, got %q", s.name, s.value)
 		}
 	}
-	s := &Synthesizer{cfg: cfg, log: log.With().Str("component", "voice").Logger(), counts: &counts{}}
+	s := &Synthesizer{cfg: cfg, log: log.With().Str("component", "voice").Logger(), counts: newCounts()}
 	if cfg.URL != "" {
 		s.server = newServer(cfg)
 	}
@@ -130,17 +103,6 @@ func plain(name string) bool {
 	return len(name) <= 64
 }
 
-// programFor returns the program of this machine for a language.
-func (s *Synthesizer) programFor(lang string) string {
-	if s.cfg.Program == flite || s.cfg.Program == espeak {
-		return s.cfg.Program
-	}
-	if base, _, _ := strings.Cut(strings.ToLower(strings.ReplaceAll(lang, "_", "-")), "-"); base == "" || base == "en" {
-		return flite
-	}
-	return espeak
-}
-
 // Check checks that the programs for some languages (BCP 47; none means the
 // configured one) are installed; a speech server needs none. It returns *MissingError for each missing one,
 // joined.
@@ -151,12 +113,14 @@ func (s *Synthesizer) Check(langs ...string) error {
 	if s.cfg.Program == remote {
 		return nil
 	}
-	missing := map[string]error{}
-	for _, l := range langs {
-		p := s.programFor(l)
-		_, missing[p] = lookUp(p)
+	var missing []error
+	for _, p := range programs() {
+		if slices.ContainsFunc(langs, func(lang string) bool { return s.programFor(lang).name == p.name }) {
+			_, err := lookUp(p.name)
+			missing = append(missing, err)
+		}
 	}
-	return errors.Join(missing[flite], missing[espeak])
+	return errors.Join(missing...)
 }
 
 // sentence converts one sentence of at most 2000 bytes to sound, and passes it to emit, which returns false to end it, as soon as
@@ -175,7 +139,7 @@ func (s *Synthesizer) sentence(ctx context.Context, text, lang string, pronuncia
 	rest, err := s.server.speak(ctx, s.cfg.Name, tokens, pauseAfter(text), emit)
 	switch {
 	case err == nil:
-		s.counts.remote.Add(1)
+		s.counts.spoken[remote].Add(1)
 		return nil
 	case ctx.Err() != nil || s.strict:
 		return err
@@ -207,11 +171,7 @@ func (s *Synthesizer) emitLocal(ctx context.Context, tokens []token, lang, text 
 	if err != nil {
 		return err
 	}
-	if s.programFor(lang) == flite {
-		s.counts.flite.Add(1)
-	} else {
-		s.counts.espeak.Add(1)
-	}
+	s.counts.spoken[s.programFor(lang).name].Add(1)
 	emit(tighten(sp, text))
 	return nil
 }
@@ -240,13 +200,7 @@ func (s *Synthesizer) prepare(text, lang string, pronunciations map[string]strin
 func (s *Synthesizer) local(ctx context.Context, tokens []token, lang string) (Speech, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("the speech program did not finish within %v", maxTime))
 	defer cancel()
-	var sp Speech
-	var err error
-	if s.programFor(lang) == flite {
-		sp, err = s.speakFlite(ctx, tokens)
-	} else {
-		sp, err = s.speakEspeak(ctx, tokens, lang)
-	}
+	sp, err := s.programFor(lang).speak(s, ctx, tokens, lang)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)

@@ -23,7 +23,7 @@ type Voice struct {
 var limited = []string{"awb_time"} //nolint:gochecknoglobals // a table
 
 // Installed lists the voices of the configured speech server, whose default is "remote", then those of the installed speech
-// programs: of flite, then of espeak-ng.
+// programs.
 func Installed(ctx context.Context, cfg inference.VoiceConfig) []Voice {
 	var out []Voice
 	if cfg.URL != "" {
@@ -32,11 +32,10 @@ func Installed(ctx context.Context, cfg inference.VoiceConfig) []Voice {
 			out = append(out, Voice{ID: remote + ":" + name})
 		}
 	}
-	if list, err := run(ctx, flite, "", false, "-lv"); err == nil {
-		out = append(out, fliteVoices(string(list.stdout))...)
-	}
-	if list, err := run(ctx, espeak, "", false, "--voices"); err == nil {
-		out = append(out, espeakVoices(string(list.stdout))...)
+	for _, p := range programs() {
+		if list, err := run(ctx, p.name, "", false, p.list); err == nil {
+			out = append(out, p.voices(string(list.stdout))...)
+		}
 	}
 	return out
 }
@@ -102,16 +101,11 @@ func Check(list []Voice, id, language string) error {
 // as returns the Synthesizer with another voice, an ID; "" is its own.
 func (s *Synthesizer) as(id string) *Synthesizer {
 	program, name, _ := strings.Cut(id, ":")
-	switch program {
-	case inference.VoiceAuto, inference.VoiceModel, flite, espeak:
-		if !plain(name) {
-			return s
-		}
-	case remote:
-		if s.server == nil || !serverVoice(name) {
-			return s
-		}
-	default:
+	known := slices.Contains(inference.VoiceChoices(), program) && plain(name)
+	if program == remote {
+		known = s.server != nil && serverVoice(name)
+	}
+	if !known {
 		return s
 	}
 	other := *s

@@ -88,3 +88,18 @@ func TestVoiceOfAPrompt(t *testing.T) {
 	require.NotEqual(t, own, say("flite:rms"))
 	require.NotEqual(t, own, say("espeak-ng:en-us"))
 }
+
+// TestPrograms: each program of the table has code, and is chosen by its name.
+func TestPrograms(t *testing.T) {
+	var names []string
+	for _, p := range inference.VoicePrograms() {
+		names = append(names, p.Name)
+		require.True(t, inference.IsVoice(p.Name+":anna"))
+		_, err := voice.New(inference.VoiceConfig{Program: p.Name, URL: "http://127.0.0.1:1/v1", Language: "en"}, zerolog.Nop())
+		require.NoError(t, err)
+	}
+	require.Equal(t, names, voice.Coded())
+	_, err := voice.New(inference.VoiceConfig{Program: "festival"}, zerolog.Nop())
+	require.EqualError(t, err,
+		`expected inference.voice.program to be "auto", "model", "flite", "espeak-ng" or "remote", got "festival"`)
+}

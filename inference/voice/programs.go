@@ -1,0 +1,89 @@
+package voice
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"touchline/inference"
+)
+
+const (
+	flite  = "flite"
+	espeak = "espeak-ng"
+	remote = inference.VoiceServer
+)
+
+// program is the code of a speech program of this machine; inference.VoicePrograms describes it.
+type program struct {
+	name string
+	// speak speaks words in a language.
+	speak func(s *Synthesizer, ctx context.Context, tokens []token, lang string) (Speech, error)
+	// list is the argument that lists its voices, and voices reads that list.
+	list   string
+	voices func(list string) []Voice
+}
+
+func programs() []program {
+	return []program{
+		{flite, (*Synthesizer).speakFlite, "-lv", fliteVoices},
+		{espeak, (*Synthesizer).speakEspeak, "--voices", espeakVoices},
+	}
+}
+
+// local returns a program of this machine.
+func local(name string) (p program, ok bool) {
+	i := slices.IndexFunc(programs(), func(p program) bool { return p.name == name })
+	if i < 0 {
+		return program{}, false
+	}
+	return programs()[i], true
+}
+
+// programFor returns the program of this machine for a language.
+func (s *Synthesizer) programFor(lang string) program {
+	name := s.cfg.Program
+	if _, ok := local(name); !ok {
+		lang = inference.Primary(strings.ReplaceAll(lang, "_", "-"))
+		for _, p := range inference.VoicePrograms() {
+			if slices.Contains(p.Languages, lang) || slices.Contains(p.Languages, inference.AnyLanguage) {
+				name = p.Name
+				break
+			}
+		}
+	}
+	p, _ := local(name)
+	return p
+}
+
+// counts are the sentences spoken, by program, and those of a server that another program had to speak.
+type counts struct {
+	spoken    map[string]*atomic.Uint64
+	failovers atomic.Uint64
+}
+
+func newCounts() *counts {
+	c := &counts{spoken: map[string]*atomic.Uint64{}}
+	for _, p := range inference.VoicePrograms() {
+		c.spoken[p.Name] = new(atomic.Uint64)
+	}
+	return c
+}
+
+// Stats counts sentences.
+type Stats struct {
+	// Spoken by each program.
+	Spoken map[string]uint64
+	// Failovers are sentences that a program of this machine spoke, wholly or to the end, as the speech server failed.
+	Failovers uint64
+}
+
+// Stats returns the counts since New.
+func (s *Synthesizer) Stats() Stats {
+	out := Stats{Spoken: map[string]uint64{}, Failovers: s.counts.failovers.Load()}
+	for name, n := range s.counts.spoken {
+		out.Spoken[name] = n.Load()
+	}
+	return out
+}
