@@ -2,11 +2,9 @@ package agent
 
 import (
 	"slices"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
+	"touchline/agent/repeat"
 	"touchline/inference"
 )
 
@@ -38,20 +36,8 @@ func (s *Session) mayRepeatLocked(u *utterance, now time.Time) bool {
 	if u.complete || len(s.comparedLocked(now)) == 0 {
 		return false
 	}
-	words := wholeWords(u.text)
-	return len(s.lexicon.digest(words).words) == 0 || s.repeatedLocked(words, now) != ""
-}
-
-// wholeWords returns a text without its last word, which may be incomplete; in a script without spaces, all of it.
-func wholeWords(text string) string {
-	end := strings.LastIndexFunc(text, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) || unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana)
-	})
-	if end < 0 {
-		return ""
-	}
-	_, size := utf8.DecodeRuneInString(text[end:])
-	return text[:end+size]
+	words := repeat.WholeWords(u.text)
+	return !s.lexicon.HasNews(words) || s.repeatedLocked(words, now) != ""
 }
 
 // comparedLocked returns the comments that the next one must not repeat, oldest first.
@@ -69,7 +55,7 @@ func (s *Session) comparedLocked(now time.Time) []Said {
 // repeatedLocked returns the newest comment that a text repeats; "" for none.
 func (s *Session) repeatedLocked(text string, now time.Time) string {
 	for _, c := range slices.Backward(s.comparedLocked(now)) {
-		if s.lexicon.repeats(c.Text, text) {
+		if s.lexicon.Repeats(c.Text, text) {
 			return c.Text
 		}
 	}

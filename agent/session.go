@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"touchline/agent/repeat"
 	"touchline/inference"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
@@ -81,7 +82,7 @@ type Session struct {
 	engine *engine
 	line   *delay.Line
 	// lexicon is read only.
-	lexicon *lexicon
+	lexicon *repeat.Lexicon
 	dec     Decoder
 
 	wake    wake.Signal // wakes think
@@ -186,7 +187,7 @@ func New(opts Options) (*Session, error) {
 		instruction: opts.Agent.Instruction,
 		active:      opts.Agent.AutoStart || opts.Agent.Instruction != "",
 		delays:      pacing.NewDelayEstimator(opts.Pacing),
-		lexicon:     newLexicon(),
+		lexicon:     repeat.New(),
 		window:      window.New(opts.Media.WindowSize),
 	}
 	s.agent.Talkativeness, s.preset = cmp.Or(s.agent.Talkativeness, usualTalk), opts.Preset

@@ -1,4 +1,4 @@
-package agent
+package repeat_test
 
 import (
 	"os"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"touchline/agent/repeat"
 )
 
 // TestLabelledPairs compares the pairs of testdata/repeats.tsv: repeats are paraphrases such as a language model says twice running;
@@ -14,7 +16,7 @@ func TestLabelledPairs(t *testing.T) {
 	const mostPassed = 0.02 // of the repeats; none of the different comments may be dropped
 	file, err := os.ReadFile("testdata/repeats.tsv")
 	require.NoError(t, err)
-	l := newLexicon()
+	l := repeat.New()
 	repeated, different := 0, 0
 	var passed []string
 	for line := range strings.Lines(string(file)) {
@@ -23,11 +25,11 @@ func TestLabelledPairs(t *testing.T) {
 		label, said, comment := f[0], f[3], f[4]
 		if label == "different" {
 			different++
-			require.False(t, l.repeats(said, comment), "%s | %s", said, comment)
+			require.False(t, l.Repeats(said, comment), "%s | %s", said, comment)
 			continue
 		}
 		require.Equal(t, "repeat", label)
-		if repeated++; !l.repeats(said, comment) {
+		if repeated++; !l.Repeats(said, comment) {
 			passed = append(passed, said+" | "+comment)
 		}
 	}
@@ -39,7 +41,7 @@ func TestLabelledPairs(t *testing.T) {
 func TestRepeats(t *testing.T) {
 	const long = "Number seven dribbles past two defenders, cuts inside from the wing, waits for the run of the midfielder " +
 		"and crosses low to the penalty spot"
-	l := newLexicon()
+	l := repeat.New()
 	for _, tt := range []struct {
 		said, comment string
 		want          bool
@@ -57,7 +59,7 @@ func TestRepeats(t *testing.T) {
 		{"Still the same.", "And again.", false},
 		{"9999999999999999999999", "9999999999999999999999", true},
 	} {
-		require.Equal(t, tt.want, l.repeats(tt.said, tt.comment), "%s | %s", tt.said, tt.comment)
+		require.Equal(t, tt.want, l.Repeats(tt.said, tt.comment), "%s | %s", tt.said, tt.comment)
 	}
 }
 
@@ -65,12 +67,12 @@ func FuzzRepeats(f *testing.F) {
 	for _, s := range []string{"", "Red scores, it's 2-1!", "No. 9", "García pasa a López.", "红队1比0领先。", "two to", "'s 's"} {
 		f.Add(s, s)
 	}
-	l := newLexicon()
+	l := repeat.New()
 	f.Fuzz(func(t *testing.T, said, comment string) {
-		l.repeats(said, comment)
-		require.True(t, strings.HasPrefix(comment, wholeWords(comment)))
-		if strings.TrimSpace(comment) != "" && len(l.digest(comment).words) > 0 {
-			require.True(t, l.repeats(comment, comment), "%q repeats itself", comment)
+		l.Repeats(said, comment)
+		require.True(t, strings.HasPrefix(comment, repeat.WholeWords(comment)))
+		if strings.TrimSpace(comment) != "" && l.HasNews(comment) {
+			require.True(t, l.Repeats(comment, comment), "%q repeats itself", comment)
 		}
 	})
 }

@@ -1,10 +1,13 @@
-package agent
+// Package repeat compares comments: does one say what an earlier one said, perhaps in other words? It knows words of English, Spanish,
+// Chinese and Japanese, and nothing of rooms and engines.
+package repeat
 
 import (
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -20,14 +23,14 @@ const (
 	comparedWords = 150 // of a comment; several sentences
 )
 
-// repeats reports whether a comment says what an earlier one said, perhaps reordered, shortened or with more emphasis.
+// Repeats reports whether a comment says what an earlier one said, perhaps reordered, shortened or with more emphasis.
 //
 // It compares the words that carry news, without letter case, inflection and words such as "the" and "still"; Chinese and Japanese
 // by characters. A name, number, colour, side or event that was not said makes the comment different; so do a negation in one of
 // the two, and swapped roles ("Ana to Eva", "Eva to Ana"). Otherwise it is a repeat if all of its words were said, if it adds a
 // few to them, or, with another word in the place of one, if its 3-grams were said. 3-grams cannot decide alone: a short comment
 // shares none with its own reordering.
-func (l *lexicon) repeats(said, comment string) bool {
+func (l *Lexicon) Repeats(said, comment string) bool {
 	old, now := l.digest(said), l.digest(comment)
 	if len(old.words) == 0 || len(now.words) == 0 || old.not != now.not {
 		return false
@@ -41,6 +44,21 @@ func (l *lexicon) repeats(said, comment string) bool {
 		return share <= addedShare
 	}
 	return share <= otherShare && now.grams(old) >= gramShare
+}
+
+// HasNews reports whether a text has words to compare.
+func (l *Lexicon) HasNews(text string) bool { return len(l.digest(text).words) > 0 }
+
+// WholeWords returns a text without its last word, which may be incomplete; in a script without spaces, all of it.
+func WholeWords(text string) string {
+	end := strings.LastIndexFunc(text, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) || unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana)
+	})
+	if end < 0 {
+		return ""
+	}
+	_, size := utf8.DecodeRuneInString(text[end:])
+	return text[:end+size]
 }
 
 // digest is what a comment says.
@@ -126,7 +144,7 @@ func (d digest) actors() (actors []word, directions []string) {
 }
 
 // digest returns the words of a text that carry news.
-func (l *lexicon) digest(text string) digest {
+func (l *Lexicon) digest(text string) digest {
 	var d digest
 	toward, isPlace := "", false
 	add := func(w word) {
@@ -169,7 +187,7 @@ func (l *lexicon) digest(text string) digest {
 
 // number reads a number, or a score of two, at the start of list, and returns it with the tokens used: "two to one" is "2-1". "One" alone
 // is an article, "".
-func (l *lexicon) number(list []token) (n string, used int) {
+func (l *Lexicon) number(list []token) (n string, used int) {
 	if len(list) == 0 {
 		return "", 0
 	}
@@ -214,7 +232,7 @@ func (l *lexicon) number(list []token) (n string, used int) {
 }
 
 // begins reports whether a list begins with a number.
-func (l *lexicon) begins(list []token) bool {
+func (l *Lexicon) begins(list []token) bool {
 	_, used := l.number(list)
 	return used > 0
 }

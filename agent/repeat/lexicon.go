@@ -1,4 +1,4 @@
-package agent
+package repeat
 
 import (
 	"slices"
@@ -26,8 +26,8 @@ type concept struct {
 	kind kind
 }
 
-// lexicon has what the comparison of comments knows about words. Its languages are mixed, because few words are in two of them.
-type lexicon struct {
+// Lexicon has what the comparison of comments knows about words. Its languages are mixed, because few words are in two of them.
+type Lexicon struct {
 	concepts  map[string]concept
 	forms     []string       // the words whose inflected forms are looked up as well
 	particles []string       // guards at the end of a clause
@@ -35,8 +35,9 @@ type lexicon struct {
 	numbers   map[string]int // in words
 }
 
-func newLexicon() *lexicon {
-	l := &lexicon{
+// New returns the words that the program knows. They are read only.
+func New() *Lexicon {
+	l := &Lexicon{
 		concepts: map[string]concept{}, numbers: map[string]int{},
 		particles: strings.Fields(particleWords), between: strings.Fields(betweenWords),
 	}
@@ -76,7 +77,7 @@ func newLexicon() *lexicon {
 const longestPhrase = 4
 
 // join makes one token of each phrase.
-func (l *lexicon) join(list []token) []token {
+func (l *Lexicon) join(list []token) []token {
 	var out []token
 	for len(list) > 0 {
 		t, used := list[0], 1
@@ -97,7 +98,7 @@ func (l *lexicon) join(list []token) []token {
 }
 
 // concept returns the concept of a word, and whether the lexicon has it.
-func (l *lexicon) concept(t token) (c concept, listed bool) {
+func (l *Lexicon) concept(t token) (c concept, listed bool) {
 	if c, ok := l.concepts[t.text]; ok {
 		return c, true
 	}
