@@ -248,7 +248,7 @@ func (s *Session) newAnnouncement(a announcement, now time.Time) (*utterance, st
 	if a.anchor != nil { // the engine's own words
 		u.frames = []window.Frame{*a.anchor}
 		u.describeFrames()
-		u.language = answersIn(s.engine.Capabilities(), u.language)
+		u.language = s.engine.Capabilities().AnswersIn(u.language)
 	}
 	if s.infer.Voice.Enabled && s.opts.Audio != nil {
 		u.speech = s.opts.Audio.NewUtterance(s.speechEvents(u))

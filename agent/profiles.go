@@ -47,14 +47,14 @@ func (p Profile) Trimmed() (Profile, error) {
 	s.That(p.Label != "" && chars(p.Label) <= 40, "label", "1 to 40 characters", chars(p.Label))
 	s.That(p.Prompt != "" && chars(p.Prompt) <= 8000, "prompt", "1 to 8000 characters", chars(p.Prompt))
 	s.That(chars(p.Suggestion) <= MaxInstruction, "suggestion", fmt.Sprintf("at most %d characters", MaxInstruction), chars(p.Suggestion))
-	s.That(p.Language == "" || isLanguage(p.Language), "language", "a BCP 47 tag such as en or pt-BR", fmt.Sprintf("%.40q", p.Language))
+	s.That(p.Language == "" || inference.IsLanguageTag(p.Language), "language", "a BCP 47 tag such as en or pt-BR", fmt.Sprintf("%.40q", p.Language))
 	s.That(p.Voice == "" || inference.IsVoice(p.Voice), "voice", inference.VoiceRule, fmt.Sprintf("%.80q", p.Voice))
 	if g := p.VoiceGain; g != nil {
 		s.That(*g >= inference.MinGain && *g <= inference.MaxGain, "voice_gain",
 			fmt.Sprintf("between %d and %d dB", inference.MinGain, inference.MaxGain), *g)
 	}
 	for language, text := range p.Suggestions {
-		s.That(isLanguage(language), "suggestions", "by BCP 47 language", fmt.Sprintf("%.40q", language))
+		s.That(inference.IsLanguageTag(language), "suggestions", "by BCP 47 language", fmt.Sprintf("%.40q", language))
 		s.That(chars(text) <= MaxInstruction, "suggestions."+language, fmt.Sprintf("at most %d characters", MaxInstruction), chars(text))
 	}
 	return p, s.Err()
@@ -147,7 +147,7 @@ func (s *Session) profilesLocked() []Profile {
 // suggestedLocked returns the profiles with the suggestion in the language of the comments alone, where they have it.
 func (s *Session) suggestedLocked() []Profile {
 	out := s.profilesLocked()
-	language := inference.Primary(answersIn(s.engine.Capabilities(), s.infer.Voice.Language))
+	language := inference.Primary(s.engine.Capabilities().AnswersIn(s.infer.Voice.Language))
 	for i := range out {
 		out[i].Suggestion = cmp.Or(out[i].Suggestions[language], out[i].Suggestion)
 		out[i].Suggestions = nil

@@ -115,7 +115,7 @@ type Look struct {
 func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) inference.Prompt {
 	p := inference.Prompt{
 		System: l.System, Instruction: l.Instruction, MaxTokens: cfg.MaxTokens, MaxSlices: cfg.MaxSlices, Speech: l.Spoken,
-		Language: answersIn(engine, cfg.Voice.Language), Pronunciations: l.Sheet.Pronunciations,
+		Language: engine.AnswersIn(cfg.Voice.Language), Pronunciations: l.Sheet.Pronunciations,
 	}
 	if l.Sheet.Prompt != "" {
 		p.System += "\n\n" + l.Sheet.Prompt
@@ -144,15 +144,6 @@ func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) infere
 	}
 	p.Text = PromptText(l.Instruction, l.Said, l.Remarks, l.Now, hint.in(p.Language))
 	return p
-}
-
-// answersIn returns the language of an engine's answers where tag is set. The voice follows the engine: a speech program must not
-// read English as Dutch.
-func answersIn(engine inference.Capabilities, tag string) string {
-	if engine.Speaks(tag) {
-		return tag
-	}
-	return engine.Languages[0]
 }
 
 // PromptText returns the text of a prompt, which follows the frames. It has the newest of the comments, which are given oldest first.

@@ -414,7 +414,7 @@ func (v Settings) check() error {
 	whole("speech_max_tokens", v.SpeechMaxTokens, 1, 8192)
 	whole("talkativeness", v.Talkativeness, 1, 5)
 	num("voice_gain", v.VoiceGain, inference.MinGain, inference.MaxGain)
-	if v.Language != nil && !isLanguage(*v.Language) {
+	if v.Language != nil && !inference.IsLanguageTag(*v.Language) {
 		errs = append(errs, &RangeError{"language", "a BCP 47 tag such as en or pt-BR", fmt.Sprintf("%q", *v.Language)})
 	}
 	num("max_wait", v.MaxWait, 0, 60)
@@ -464,23 +464,6 @@ func wantOwn(m inference.Model) string {
 const repeatsRule = RepeatsSilence + ", " + RepeatsRetry + " or " + RepeatsAllow
 
 func isRepeats(s string) bool { return s == RepeatsSilence || s == RepeatsRetry || s == RepeatsAllow }
-
-// isLanguage reports whether s has the form of a BCP 47 tag: letters and digits in
-// parts of at most eight, 35 characters in all (RFC 5646, section 4.4.1).
-func isLanguage(s string) bool {
-	if s == "" || len(s) > 35 {
-		return false
-	}
-	for part := range strings.SplitSeq(s, "-") {
-		bad := strings.ContainsFunc(part, func(r rune) bool {
-			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
-		})
-		if part == "" || len(part) > 8 || bad {
-			return false
-		}
-	}
-	return true
-}
 
 func (s *Session) settingsLocked() Settings {
 	seconds := func(d time.Duration) *float64 { return new(d.Seconds()) }

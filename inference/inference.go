@@ -230,6 +230,15 @@ func (c Capabilities) Speaks(tag string) bool {
 	return c.Languages == nil || slices.Contains(c.Languages, Primary(tag))
 }
 
+// AnswersIn returns the language of the answers where tag is set. The voice follows the engine: a speech program must not
+// read English as Dutch.
+func (c Capabilities) AnswersIn(tag string) string {
+	if c.Speaks(tag) {
+		return tag
+	}
+	return c.Languages[0]
+}
+
 // Primary returns the language of a BCP 47 tag without script and region, in lower case; "" means English.
 func Primary(tag string) string {
 	base, _, _ := strings.Cut(strings.ToLower(cmp.Or(tag, "en")), "-")

@@ -27,6 +27,23 @@ func languageTable(f func(name, tag string) bool) {
 	}
 }
 
+// IsLanguageTag reports whether s has the form of a BCP 47 tag: letters and digits in
+// parts of at most eight, 35 characters in all (RFC 5646, section 4.4.1).
+func IsLanguageTag(s string) bool {
+	if s == "" || len(s) > 35 {
+		return false
+	}
+	for part := range strings.SplitSeq(s, "-") {
+		bad := strings.ContainsFunc(part, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
+		})
+		if part == "" || len(part) > 8 || bad {
+			return false
+		}
+	}
+	return true
+}
+
 // LanguageTag returns the BCP 47 tag of a language that is given as a tag ("en", "pt-BR") or by its English name in any case;
 // "" for one that is not known.
 func LanguageTag(language string) (tag string) {
