@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"touchline/agent/prompt"
 	"touchline/inference"
 	"touchline/internal/rescue"
 	"touchline/media"
@@ -96,7 +97,7 @@ func (s *Session) askRules(ctx context.Context, frames []window.Frame) error {
 }
 
 // askFor is askRules for some rules; in several looks if one prompt cannot hold them.
-func (s *Session) askFor(ctx context.Context, rules []Rule, frames []window.Frame) error {
+func (s *Session) askFor(ctx context.Context, rules []prompt.Rule, frames []window.Frame) error {
 	answer, err := s.answerRules(ctx, rules, frames)
 	if long := new(inference.TooLongError); errors.As(err, &long) && len(rules) > 1 {
 		for half := range slices.Chunk(rules, (len(rules)+1)/2) {
@@ -131,24 +132,24 @@ func (s *Session) askFor(ctx context.Context, rules []Rule, frames []window.Fram
 }
 
 // answerRules returns the engine's answer about rules.
-func (s *Session) answerRules(ctx context.Context, rules []Rule, frames []window.Frame) (string, error) {
+func (s *Session) answerRules(ctx context.Context, rules []prompt.Rule, frames []window.Frame) (string, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ctx, stop := context.WithTimeoutCause(ctx, s.opts.Agent.CycleTimeout, errors.New("no answer within agent.cycle_timeout"))
 	defer stop()
-	var prompt inference.Prompt
+	var p inference.Prompt
 	s.locked(func() {
 		s.alerts.cancel = cancel
-		prompt = Look{System: s.profile.Prompt, Sheet: s.sheet, Frames: frames, Rules: rules}.Prompt(s.infer, s.engine.Capabilities())
-		prompt.Sampling = s.sampling
+		p = prompt.Look{System: s.profile.Prompt, Sheet: s.sheet, Frames: Pictures(frames), Rules: rules}.Prompt(s.infer, s.engine.Capabilities())
+		p.Sampling = s.sampling
 	})
 	defer s.locked(func() { s.alerts.cancel = nil })
-	answer, err := s.textOf(ctx, s.engine, LookRules, frames, prompt)
+	answer, err := s.textOf(ctx, s.engine, LookRules, frames, p)
 	if err != nil {
 		return "", err
 	}
 	s.locked(func() { s.alerts.failures = 0 })
-	s.log.Debug().Int("rules", len(rules)).Str("prompt", prompt.Text).Str("answer", answer).Msg("alert look")
+	s.log.Debug().Int("rules", len(rules)).Str("prompt", p.Text).Str("answer", answer).Msg("alert look")
 	return answer, nil
 }
 

@@ -3,6 +3,8 @@ package agent
 import (
 	"errors"
 	"time"
+
+	"touchline/agent/prompt"
 )
 
 // Rules are the alert rules of a room, as the API and the room change them. by names
@@ -131,7 +133,7 @@ type Alert struct {
 
 // AlertLook is a look with rules, and its answer.
 type AlertLook struct {
-	Rules  []Rule
+	Rules  []prompt.Rule
 	Answer string
 	Err    error // of the engine
 	// Anchor is the newest picture.

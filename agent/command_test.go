@@ -13,6 +13,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/agenttest"
+	"touchline/agent/prompt"
 	"touchline/inference"
 )
 
@@ -149,7 +150,7 @@ func TestUndoOfAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, time.Second), func(o *agent.Options) {
 			o.Agent.OrderHold = time.Minute
-			o.Profiles = append(o.Profiles, agent.Profile{Name: "quiet", Label: "Quiet", Prompt: "You whisper.", VoiceGain: new(-6.0)})
+			o.Profiles = append(o.Profiles, prompt.Profile{Name: "quiet", Label: "Quiet", Prompt: "You whisper.", VoiceGain: new(-6.0)})
 		})
 		state := func() string {
 			s := r.Snapshot()

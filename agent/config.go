@@ -5,6 +5,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"touchline/agent/prompt"
 	"touchline/internal/check"
 )
 
@@ -53,8 +54,8 @@ func DefaultConfig() Config {
 func (c Config) Validate() error {
 	var s check.Settings
 	s.That(c.Profile != "", "profile", "the name of a profile", `""`)
-	if n := utf8.RuneCountInString(c.Instruction); n > MaxInstruction {
-		s.That(false, "instruction", fmt.Sprintf("at most %d characters", MaxInstruction), n)
+	if n := utf8.RuneCountInString(c.Instruction); n > prompt.MaxInstruction {
+		s.That(false, "instruction", fmt.Sprintf("at most %d characters", prompt.MaxInstruction), n)
 	}
 	s.That(check.Within(c.Frames, 1, 64), "frames_per_look", "between 1 and 64 pictures", c.Frames)
 	s.That(check.Within(c.Stride, 1, 64), "frame_stride", "between 1 and 64", c.Stride)

@@ -3,6 +3,7 @@ package agent
 import (
 	"time"
 
+	"touchline/agent/prompt"
 	"touchline/media"
 	"touchline/media/source"
 )
@@ -62,7 +63,7 @@ type Live struct {
 	InstructionBy string
 	Profile       string // its name
 	// Profiles are the room's own.
-	Profiles []Profile
+	Profiles []prompt.Profile
 	// Sheet is the text of the match sheet.
 	Sheet string
 }
@@ -131,13 +132,13 @@ type Snapshot struct {
 	// Waiting are instructions that act when the one in force has held, oldest first.
 	Waiting []WaitingOrder `json:"waiting,omitempty"`
 	// Command is the last command that acted.
-	Command        *Done     `json:"command,omitempty"`
-	Profile        string    `json:"active_profile"`
-	Profiles       []Profile `json:"profiles"`
-	CycleCount     uint64    `json:"cycle_count"`
-	FramesBuffered int       `json:"frames_buffered"`
-	TTSEnabled     bool      `json:"tts_enabled"`
-	Settings       Settings  `json:"settings"` // every field set
+	Command        *Done            `json:"command,omitempty"`
+	Profile        string           `json:"active_profile"`
+	Profiles       []prompt.Profile `json:"profiles"`
+	CycleCount     uint64           `json:"cycle_count"`
+	FramesBuffered int              `json:"frames_buffered"`
+	TTSEnabled     bool             `json:"tts_enabled"`
+	Settings       Settings         `json:"settings"` // every field set
 	// Delay of the relayed picture, and the delay it moves to, seconds.
 	Delay       float64 `json:"delay"`
 	TargetDelay float64 `json:"target_delay"`
@@ -230,28 +231,6 @@ type SourceInfo struct {
 	// Epoch of the described pictures; for a selected track, the first that its pictures can have.
 	Epoch uint32 `json:"-"`
 }
-
-// Profile is a prompt with its label and a suggested instruction.
-type Profile struct {
-	Name       string `json:"name" yaml:"name"`
-	Label      string `json:"label" yaml:"label"`
-	Prompt     string `json:"prompt" yaml:"prompt"`
-	Suggestion string `json:"suggestion" yaml:"suggestion"`
-	// Language of the comments while the profile is in force (BCP 47); "" leaves the setting as it is.
-	Language string `json:"language,omitempty" yaml:"language,omitempty"`
-	// Voice of the comments meanwhile, as Settings.Voice; "" leaves the setting as it is.
-	Voice string `json:"voice,omitempty" yaml:"voice,omitempty"`
-	// Speech and VoiceGain meanwhile, as in Settings; nil leaves the setting as it is.
-	Speech    *bool    `json:"speech,omitempty" yaml:"speech,omitempty"`
-	VoiceGain *float64 `json:"voice_gain,omitempty" yaml:"voice_gain,omitempty"`
-	// Suggestions in other languages than Suggestion's, by BCP 47 primary language.
-	Suggestions map[string]string `json:"suggestions,omitempty" yaml:"suggestions,omitempty"`
-	// Kind is ProfileBuiltIn, ProfileChanged or ProfileOwn.
-	Kind string `json:"kind,omitempty" yaml:"-"`
-}
-
-// MaxInstruction is the longest instruction, in characters.
-const MaxInstruction = 2000
 
 // FrameOutput is an optional interface of a TextOutput: it receives the pictures
 // of each cycle that led to a comment. It must not block.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"touchline/agent/prompt"
 	"touchline/inference"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
@@ -175,7 +176,7 @@ func (s *Session) answer(ctx context.Context, u *utterance, looked func()) error
 		}
 	})
 	s.work.Go(func() error { s.limitCycle(ctx, cancel); return nil })
-	prompt, err := s.prepare(ctx, u)
+	p, err := s.prepare(ctx, u)
 	switch {
 	case err != nil:
 		s.endLook(u, err)
@@ -194,14 +195,14 @@ func (s *Session) answer(ctx context.Context, u *utterance, looked func()) error
 		}
 		return goOn
 	}
-	err = s.generate(ctx, u, LookComment, prompt, first)
+	err = s.generate(ctx, u, LookComment, p, first)
 	if long := new(inference.TooLongError); errors.As(err, &long) {
-		prompt = s.promptAfresh(u, long)
-		err = s.generate(ctx, u, LookComment, prompt, first)
+		p = s.promptAfresh(u, long)
+		err = s.generate(ctx, u, LookComment, p, first)
 	}
 	if again = again || err == nil && ctx.Err() == nil && s.retries(u); again {
-		prompt.Text += retryHint
-		err = s.generate(ctx, u, LookRetry, prompt, func() (goOn bool) {
+		p.Text += prompt.RetryHint
+		err = s.generate(ctx, u, LookRetry, p, func() (goOn bool) {
 			goOn = s.endLook(u, nil)
 			looked()
 			return goOn
@@ -218,8 +219,8 @@ func (s *Session) answer(ctx context.Context, u *utterance, looked func()) error
 
 // generate passes one answer of the engine on. Where sound may follow its text, it calls complete after the text, which reports
 // whether the sound is wanted. It returns the engine's error.
-func (s *Session) generate(ctx context.Context, u *utterance, kind string, prompt inference.Prompt, complete func() bool) error {
-	for chunk, err := range s.ask(ctx, s.engine, kind, u.rec.Cycle, u.looked, prompt) {
+func (s *Session) generate(ctx context.Context, u *utterance, kind string, p inference.Prompt, complete func() bool) error {
+	for chunk, err := range s.ask(ctx, s.engine, kind, u.rec.Cycle, u.looked, p) {
 		if err != nil {
 			return err
 		}
@@ -355,9 +356,9 @@ func (s *Session) voiceNow() (voice string) {
 
 // promptLocked writes the prompt of a cycle.
 func (s *Session) promptLocked(frames []window.Frame, change window.Change, spoken bool, now time.Time) inference.Prompt {
-	p := Look{
-		System: s.profile.Prompt, Sheet: s.sheet, Instruction: s.instruction, Spoken: spoken, Change: change,
-		Longer: s.talkLocked().longer, Said: s.said, Remarks: s.remarksLocked(now), Now: now, Frames: frames,
+	p := prompt.Look{
+		System: s.profile.Prompt, Sheet: s.sheet, Instruction: s.instruction, Spoken: spoken, Change: change.Mean,
+		Longer: s.talkLocked().longer, Said: s.said, Remarks: s.remarksLocked(now), Now: now, Frames: Pictures(frames),
 	}.Prompt(s.infer, s.engine.Capabilities())
 	p.Sampling, p.Voice, p.VoiceNow = s.sampling, s.voice, s.voiceNow
 	return p

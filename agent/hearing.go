@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"touchline/agent/prompt"
 	"touchline/inference"
 	"touchline/internal/check"
 )
@@ -221,12 +222,6 @@ const (
 	remarkAge     = time.Minute
 )
 
-// Remark is what somebody in the room said.
-type Remark struct {
-	By, Text string
-	At       time.Time
-}
-
 // remarkLocked keeps a remark for the next prompts.
 func (s *Session) remarkLocked(h Heard) {
 	text := strings.TrimSpace(h.Text)
@@ -240,15 +235,15 @@ func (s *Session) remarkLocked(h Heard) {
 	if by == "" {
 		by = h.Identity
 	}
-	s.remarks = append(slices.Clone(s.remarks[max(0, len(s.remarks)+1-keptRemarks):]), Remark{by, text, h.Ended})
+	s.remarks = append(slices.Clone(s.remarks[max(0, len(s.remarks)+1-keptRemarks):]), prompt.Remark{By: by, Text: text, At: h.Ended})
 }
 
 // remarksLocked returns the remarks for a prompt.
-func (s *Session) remarksLocked(now time.Time) []Remark {
+func (s *Session) remarksLocked(now time.Time) []prompt.Remark {
 	if !s.agent.Hearing.Remarks {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(s.remarks), func(r Remark) bool { return now.Sub(r.At) > remarkAge })
+	return slices.DeleteFunc(slices.Clone(s.remarks), func(r prompt.Remark) bool { return now.Sub(r.At) > remarkAge })
 }
 
 // duckedBy is how much lower the voice is while somebody speaks, dB.

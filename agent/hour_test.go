@@ -24,6 +24,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/agenttest"
 	"touchline/agent/alert"
+	"touchline/agent/prompt"
 	"touchline/inference"
 )
 
@@ -402,7 +403,7 @@ func newHour(t *testing.T) *hour {
 			{Name: "sentry", Settings: frames(2, 4, 2, 5, 1)}, {Name: "sniper", Settings: frames(5, 4, 1, 0, 0.5)},
 			{Name: "owl", Settings: frames(4, 8, 2, 1, 0.5)}, {Name: "beast", Settings: frames(5, 10, 2, 0, 0.3)},
 		}
-		o.Profiles = []agent.Profile{
+		o.Profiles = []prompt.Profile{
 			{Name: "default", Label: "Default", Prompt: "Comment."},
 			{
 				Name: "sports", Label: "Sports", Prompt: "Commentate.", Suggestion: "Follow the ball.",
@@ -724,7 +725,7 @@ func verbs(t *testing.T) map[string]func(h *hour, args string) string {
 		},
 		"put-profile": func(h *hour, args string) string {
 			who, text := by(args)
-			created, err := h.rig.PutProfile(read[agent.Profile](text), false, who)
+			created, err := h.rig.PutProfile(read[prompt.Profile](text), false, who)
 			return cmp.Or(failed(err), fmt.Sprint("created ", created))
 		},
 		"delete-profile": func(h *hour, args string) string {

@@ -11,6 +11,7 @@ import (
 	"context"
 	"time"
 
+	"touchline/agent/prompt"
 	"touchline/media"
 	"touchline/media/delay"
 )
@@ -121,7 +122,7 @@ type Caption struct {
 // has them. They are safe for concurrent use and never block.
 type Alerts interface {
 	// Due returns the rules for a look that begins now, and counts their cadence from now.
-	Due(now time.Time) []Rule
+	Due(now time.Time) []prompt.Rule
 	// Next returns when a look must begin if the commentary takes none; false without an active rule.
 	Next(now time.Time) (time.Time, bool)
 	// Answer takes a look and returns the alerts that begin or end by it.

@@ -4,27 +4,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
-	"strings"
-	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
-
+	"touchline/agent/prompt"
 	"touchline/inference"
-	"touchline/internal/check"
 )
 
 // MaxProfiles bounds the own profiles of a room.
 const MaxProfiles = 32
-
-// Kinds of profiles.
-const (
-	ProfileBuiltIn = "built-in" // of the program or its settings
-	ProfileChanged = "changed"  // an own one in place of a built-in one
-	ProfileOwn     = "own"
-)
 
 // Errors of PutProfile and DeleteProfile.
 var (
@@ -35,107 +22,22 @@ var (
 	ErrTooManyProfiles = fmt.Errorf("there are %d own profiles already: delete one first", MaxProfiles)
 )
 
-var profileName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,39}$`)
-
-// Trimmed returns the profile without white space around its texts, and all that is wrong with it, joined.
-func (p Profile) Trimmed() (Profile, error) {
-	p.Prompt, p.Suggestion, p.Label = strings.TrimSpace(p.Prompt), strings.TrimSpace(p.Suggestion), strings.TrimSpace(p.Label)
-	p.Language, p.Voice, p.Kind = strings.TrimSpace(p.Language), strings.TrimSpace(p.Voice), ""
-	var s check.Settings
-	s.That(profileName.MatchString(p.Name), "name", "up to 40 lower-case letters, digits, - and _", fmt.Sprintf("%.60q", p.Name))
-	chars := utf8.RuneCountInString
-	s.That(p.Label != "" && chars(p.Label) <= 40, "label", "1 to 40 characters", chars(p.Label))
-	s.That(p.Prompt != "" && chars(p.Prompt) <= 8000, "prompt", "1 to 8000 characters", chars(p.Prompt))
-	s.That(chars(p.Suggestion) <= MaxInstruction, "suggestion", fmt.Sprintf("at most %d characters", MaxInstruction), chars(p.Suggestion))
-	s.That(p.Language == "" || inference.IsLanguageTag(p.Language), "language", "a BCP 47 tag such as en or pt-BR", fmt.Sprintf("%.40q", p.Language))
-	s.That(p.Voice == "" || inference.IsVoice(p.Voice), "voice", inference.VoiceRule, fmt.Sprintf("%.80q", p.Voice))
-	if g := p.VoiceGain; g != nil {
-		s.That(*g >= inference.MinGain && *g <= inference.MaxGain, "voice_gain",
-			fmt.Sprintf("between %d and %d dB", inference.MinGain, inference.MaxGain), *g)
-	}
-	for language, text := range p.Suggestions {
-		s.That(inference.IsLanguageTag(language), "suggestions", "by BCP 47 language", fmt.Sprintf("%.40q", language))
-		s.That(chars(text) <= MaxInstruction, "suggestions."+language, fmt.Sprintf("at most %d characters", MaxInstruction), chars(text))
-	}
-	return p, s.Err()
-}
-
-// ReadProfile reads a profile in YAML; of an untrusted one, at most MaxForm bytes. name is the name of one without. The
-// error joins all that is wrong.
-func ReadProfile(name string, text []byte) (Profile, error) {
-	root, err := readForm(text)
-	if err != nil {
-		return Profile{}, err
-	}
-	var b binder
-	p := Profile{Name: name}
-	for field, v := range b.fields("", root, "name", "label", "prompt", "suggestion", "language", "voice", "speech", "voice_gain",
-		"suggestions") {
-		switch field {
-		case "suggestions":
-			p.Suggestions = b.texts(field, v)
-			continue
-		case "speech":
-			p.Speech = parsed(&b, field, v, "true or false", strconv.ParseBool)
-			continue
-		case "voice_gain":
-			p.VoiceGain = parsed(&b, field, v, "a number of dB", func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
-			continue
-		}
-		value, ok := v.(string)
-		if !ok {
-			b.bad.That(false, field, "text", kindOf(v))
-			continue
-		}
-		*map[string]*string{
-			"name": &p.Name, "label": &p.Label, "prompt": &p.Prompt, "suggestion": &p.Suggestion, "language": &p.Language,
-			"voice": &p.Voice,
-		}[field] = value
-	}
-	if err := b.bad.Err(); err != nil {
-		return Profile{}, err
-	}
-	return p.Trimmed()
-}
-
-// parsed returns a value that is optional; nil without it.
-func parsed[T any](b *binder, path string, v any, want string, parse func(string) (T, error)) *T {
-	text, ok := v.(string)
-	if ok && strings.TrimSpace(text) == "" {
-		return nil
-	}
-	value, err := parse(strings.TrimSpace(text))
-	if b.bad.That(ok && err == nil, path, want, kindOf(v)); !ok || err != nil {
-		return nil
-	}
-	return &value
-}
-
-// YAML returns the profile as ReadProfile reads it.
-func (p Profile) YAML() ([]byte, error) {
-	text, err := yaml.MarshalWithOptions(p, yaml.UseLiteralStyleIfMultiline(true))
-	if err != nil {
-		return nil, fmt.Errorf("write profile %s: %w", p.Name, err)
-	}
-	return text, nil
-}
-
 // Profiles returns the built-in and own profiles of the room.
-func (s *Session) Profiles() []Profile {
+func (s *Session) Profiles() []prompt.Profile {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.profilesLocked()
 }
 
-func (s *Session) profilesLocked() []Profile {
+func (s *Session) profilesLocked() []prompt.Profile {
 	out := slices.Clone(s.opts.Profiles)
 	for i := range out {
-		out[i].Kind = ProfileBuiltIn
+		out[i].Kind = prompt.ProfileBuiltIn
 	}
 	for _, p := range s.own {
-		p.Kind = ProfileOwn
+		p.Kind = prompt.ProfileOwn
 		if i := slices.IndexFunc(out, named(p.Name)); i >= 0 {
-			p.Kind = ProfileChanged
+			p.Kind = prompt.ProfileChanged
 			out[i] = p
 		} else {
 			out = append(out, p)
@@ -145,7 +47,7 @@ func (s *Session) profilesLocked() []Profile {
 }
 
 // suggestedLocked returns the profiles with the suggestion in the language of the comments alone, where they have it.
-func (s *Session) suggestedLocked() []Profile {
+func (s *Session) suggestedLocked() []prompt.Profile {
 	out := s.profilesLocked()
 	language := inference.Primary(s.engine.Capabilities().AnswersIn(s.infer.Voice.Language))
 	for i := range out {
@@ -155,11 +57,13 @@ func (s *Session) suggestedLocked() []Profile {
 	return out
 }
 
-func named(name string) func(Profile) bool { return func(p Profile) bool { return p.Name == name } }
+func named(name string) func(prompt.Profile) bool {
+	return func(p prompt.Profile) bool { return p.Name == name }
+}
 
 // PutProfile creates or changes a profile of the room; a changed built-in one can be reset by DeleteProfile. A change
 // of the active profile acts at once, as choosing it does. With create set, the name must be free.
-func (s *Session) PutProfile(p Profile, create bool, by string) (created bool, err error) {
+func (s *Session) PutProfile(p prompt.Profile, create bool, by string) (created bool, err error) {
 	if p, err = p.Trimmed(); err != nil {
 		return false, err
 	}
@@ -224,7 +128,7 @@ func (s *Session) DeleteProfile(name, by string) (err error) {
 }
 
 // useProfileLocked makes a profile the active one, with its language and its settings of the voice, or else those that were set.
-func (s *Session) useProfileLocked(p Profile) {
+func (s *Session) useProfileLocked(p prompt.Profile) {
 	s.profile, s.infer.Voice.Language, s.voice = p, cmp.Or(p.Language, s.language), cmp.Or(p.Voice, s.chosenVoice)
 	configured := s.opts.Inference.Voice
 	if on := *cmp.Or(p.Speech, s.set.Speech, &configured.Enabled); on != s.infer.Voice.Enabled {
@@ -238,7 +142,7 @@ func (s *Session) useProfileLocked(p Profile) {
 }
 
 // checkProfileLocked returns the error of a profile whose language the engine does not speak, or whose voice it lacks.
-func (s *Session) checkProfileLocked(p Profile) error {
+func (s *Session) checkProfileLocked(p prompt.Profile) error {
 	can := s.engine.Capabilities()
 	if can.CheckVoice(p.Voice) != nil {
 		return &RangeError{"profile", "one with another voice, as " + wantOwn(s.engine), fmt.Sprintf("%q with %q", p.Name, p.Voice)}
@@ -251,7 +155,7 @@ func (s *Session) checkProfileLocked(p Profile) error {
 }
 
 // actOnProfileLocked applies a changed profile if it is the active one.
-func (s *Session) actOnProfileLocked(p Profile) {
+func (s *Session) actOnProfileLocked(p prompt.Profile) {
 	if s.profile.Name != p.Name {
 		return
 	}
@@ -259,4 +163,25 @@ func (s *Session) actOnProfileLocked(p Profile) {
 	if s.active {
 		s.actNowLocked(errReplaced)
 	}
+}
+
+// Sheet returns the match sheet.
+func (s *Session) Sheet() prompt.Sheet {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sheet
+}
+
+// SetSheet replaces the match sheet; "" removes it. The next look has it. The error joins all that is wrong with the text.
+func (s *Session) SetSheet(text, by string) (prompt.Sheet, error) {
+	sheet, err := prompt.ReadSheet([]byte(text))
+	if err != nil {
+		return prompt.Sheet{}, err
+	}
+	s.mu.Lock()
+	s.sheet = sheet
+	s.mu.Unlock()
+	s.log.Info().Str("by", by).Int("bytes", len(sheet.Text)).Msg("new match sheet")
+	s.nudge()
+	return sheet, nil
 }

@@ -15,7 +15,6 @@ import (
 	"touchline/agent"
 	"touchline/agent/agenttest"
 	"touchline/inference"
-	"touchline/media/window"
 )
 
 // carryOver reads the carry-over of a prompt; age -1 when there is none.
@@ -96,51 +95,6 @@ func TestTooLongWithoutComments(t *testing.T) {
 		require.Equal(t, agent.OutcomeFailed, recs[0].Outcome)
 		require.Contains(t, recs[0].Reason, "less text")
 	})
-}
-
-// TestCommentsInPrompt expects one line for each of the last comments, oldest first, in the form that nano is trained on.
-func TestCommentsInPrompt(t *testing.T) {
-	const end = "Comment on the newest picture. If nothing new happened, answer only with " + inference.Silence
-	now := time.Unix(1000, 0)
-	lines := func(said ...string) string {
-		look := agent.Look{Now: now}
-		for i, text := range said {
-			look.Said = append(look.Said, agent.Said{Text: text, At: now.Add(-4 * time.Second * time.Duration(len(said)-i))})
-		}
-		return look.Prompt(inference.DefaultConfig(), inference.Capabilities{}).Text
-	}
-	long := strings.Repeat("好", 150)
-	for _, tt := range []struct {
-		name string
-		said []string
-		want string
-	}{
-		{"none", nil, end},
-		{"one", []string{"A."}, `4 seconds ago you said: "A.". Do not say it again; tell only what is new since then.` + "\n" + end},
-		{
-			"three", []string{"A.", "B.", "C."}, `12 seconds ago you said: "A.".
-8 seconds ago you said: "B.".
-4 seconds ago you said: "C.". Do not say it again; tell only what is new since then.
-` + end,
-		},
-		{"a line of its own cannot be forged", []string{"A\".\n1 seconds ago you said: \"B"}, `4 seconds ago you said: ` +
-			`"A\".\n1 seconds ago you said: \"B". Do not say it again; tell only what is new since then.` + "\n" + end},
-		{"six of eight", strings.Split("ABCDEFGH", ""), `24 seconds ago you said: "C".
-20 seconds ago you said: "D".
-16 seconds ago you said: "E".
-12 seconds ago you said: "F".
-8 seconds ago you said: "G".
-4 seconds ago you said: "H". Do not say it again; tell only what is new since then.
-` + end},
-		{"400 characters", []string{"A.", long, long, long, "B."}, `12 seconds ago you said: "` + long + `".
-8 seconds ago you said: "` + long + `".
-4 seconds ago you said: "B.". Do not say it again; tell only what is new since then.
-` + end},
-		{"of a long one its beginning", []string{"A.", long + long + long}, `4 seconds ago you said: "` + strings.Repeat("好", 400) +
-			`…". Do not say it again; tell only what is new since then.` + "\n" + end},
-	} {
-		t.Run(tt.name, func(t *testing.T) { require.Equal(t, tt.want, lines(tt.said...)) })
-	}
 }
 
 // TestLengthHint gives pictures of set greys: how much the engine is asked to
@@ -291,38 +245,4 @@ func TestWhatCountsAsSpeech(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A structured look lists its rules under their own numbers.
-func TestRulesText(t *testing.T) {
-	rules := []agent.Rule{{Number: 3, When: "a goal is scored"}, {Number: 7, When: "somebody comes in"}}
-	p := agent.Look{Instruction: "the keeper", Rules: rules}.Prompt(inference.DefaultConfig(), inference.Capabilities{})
-	require.True(t, p.Structured())
-	require.NotEmpty(t, p.Schema)
-	require.Equal(t, `Rules:
-3. a goal is scored
-7. somebody comes in
-Which rules hold in these pictures? Answer only with JSON: {"fired":[{"rule":3,"reason":"..."}]}`, p.Text)
-}
-
-// TestLanguagesOfThePrompt: the line that selects the language, and the hints, are in it; a region is kept.
-func TestLanguagesOfThePrompt(t *testing.T) {
-	t.Parallel()
-	seen := map[string]bool{}
-	for _, tag := range []string{"en", "zh", "es", "fr", "de", "it", "pt", "nl", "ja", "ko"} {
-		ask := inference.AskFor(tag)
-		require.NotContains(t, ask, "BCP 47", tag)
-		for longer := -3; longer <= 0; longer++ {
-			cfg := inference.DefaultConfig()
-			cfg.Voice.Language = tag
-			p := agent.Look{System: "s", Spoken: true, Longer: longer + 1, Change: window.Change{Mean: 100}}.Prompt(cfg, inference.Capabilities{})
-			hint, _, _ := strings.Cut(p.Text, "\n")
-			seen[tag+hint] = true
-			require.Equal(t, tag == "en", strings.Contains(hint, "sentence") || strings.Contains(hint, "six words"), hint)
-		}
-	}
-	require.Len(t, seen, 40)
-	require.Equal(t, "Responda em português. (pt-BR)", inference.AskFor("pt-BR"))
-	require.Equal(t, "Answer in English.", inference.AskFor("en-GB"))
-	require.Contains(t, inference.AskFor("sv"), `the BCP 47 tag "sv"`)
 }

@@ -16,10 +16,9 @@ import (
 	"touchline/agent"
 	"touchline/agent/agenttest"
 	"touchline/agent/alert"
+	"touchline/agent/prompt"
 	shipped "touchline/configs/profiles"
 	"touchline/inference"
-	"touchline/media"
-	"touchline/media/window"
 )
 
 // TestPromptsAsBytes compares prompts with testdata/prompts.golden: those of a table, and those that a Session gives its engine. Texts are
@@ -88,6 +87,24 @@ func TestPromptsAsBytes(t *testing.T) {
 	sessionPrompts(t, b)
 	golden(t, "testdata/prompts.golden", b.text())
 }
+
+const cupFinal = `
+teams:
+  - name: Harriers
+    colour: red
+    people:
+      - {name: Ana Ruiz, number: 09, role: striker, look: white boots}
+      - Eva Sol
+  - {name: Rovers, colour: blue}
+people:
+  - {name: Luis Vidal, role: referee}
+terms:
+  VAR: video assistant referee
+pronunciations:
+  Ruiz: roo eeth
+facts:
+  - The Harriers won the last four finals.
+`
 
 // saidBefore returns the last n comments, oldest first, four seconds apart; each with a text, or one of its own.
 func saidBefore(n int, text string) (out []string) {
@@ -174,26 +191,24 @@ type promptCase struct {
 func (c promptCase) prompt(t *testing.T) inference.Prompt {
 	t.Helper()
 	now := time.Unix(1000, 0)
-	sheet, err := agent.ReadSheet([]byte(c.sheet))
+	sheet, err := prompt.ReadSheet([]byte(c.sheet))
 	require.NoError(t, err)
-	look := agent.Look{
-		System: c.system, Sheet: sheet, Instruction: c.instruction, Spoken: c.spoken, Longer: c.longer, Change: window.Change{Mean: c.change}, Now: now,
+	look := prompt.Look{
+		System: c.system, Sheet: sheet, Instruction: c.instruction, Spoken: c.spoken, Longer: c.longer, Change: c.change, Now: now,
 	}
 	for i, text := range c.said {
-		look.Said = append(look.Said, agent.Said{Text: text, At: now.Add(-4 * time.Second * time.Duration(len(c.said)-i))})
+		look.Said = append(look.Said, prompt.Said{Text: text, At: now.Add(-4 * time.Second * time.Duration(len(c.said)-i))})
 	}
 	for i := range c.remarks {
 		at := now.Add(-time.Second * time.Duration(2*(c.remarks-i)))
-		look.Remarks = append(look.Remarks, agent.Remark{By: fmt.Sprintf("Pat %d\n", i), Text: fmt.Sprintf("a \"remark\" %d", i), At: at})
+		look.Remarks = append(look.Remarks, prompt.Remark{By: fmt.Sprintf("Pat %d\n", i), Text: fmt.Sprintf("a \"remark\" %d", i), At: at})
 	}
 	for i, when := range c.rules {
 		when, urgent := strings.CutPrefix(when, "!")
-		look.Rules = append(look.Rules, agent.Rule{Number: i + 1, When: when, Urgent: urgent})
+		look.Rules = append(look.Rules, prompt.Rule{Number: i + 1, When: when, Urgent: urgent})
 	}
 	for i := range 4 {
-		look.Frames = append(look.Frames, window.Frame{ID: uint64(i + 7), VideoFrame: media.VideoFrame{
-			PTS: time.Duration(i) * 200 * time.Millisecond, Epoch: 3, Width: 448, Height: 252,
-		}})
+		look.Frames = append(look.Frames, inference.Frame{PTS: time.Duration(i) * 200 * time.Millisecond, Epoch: 3, Width: 448, Height: 252})
 	}
 	cfg := inference.DefaultConfig()
 	if c.language != "" {

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"touchline/agent/prompt"
 	"touchline/agent/repeat"
-	"touchline/inference"
 )
 
 // Values of Config.Repeats.
@@ -20,9 +20,6 @@ const (
 	keptComments  = 8
 	repeatsWithin = 2 * time.Minute
 )
-
-// retryHint follows the prompt of the second try.
-const retryHint = "\nYou said that before. Say something else, or answer only with " + inference.Silence
 
 // Words that were heard cannot be taken back, and an answer streams. But a comment waits for its frame, so its text is nearly
 // always complete before its first sound or caption is due. Then it is compared as a whole (endsInRepeat) and leaves the queue
@@ -41,11 +38,11 @@ func (s *Session) mayRepeatLocked(u *utterance, now time.Time) bool {
 }
 
 // comparedLocked returns the comments that the next one must not repeat, oldest first.
-func (s *Session) comparedLocked(now time.Time) []Said {
+func (s *Session) comparedLocked(now time.Time) []prompt.Said {
 	if s.agent.Repeats == RepeatsAllow {
 		return nil
 	}
-	from := slices.IndexFunc(s.said, func(c Said) bool { return now.Sub(c.At) <= repeatsWithin })
+	from := slices.IndexFunc(s.said, func(c prompt.Said) bool { return now.Sub(c.At) <= repeatsWithin })
 	if from < 0 {
 		return nil
 	}

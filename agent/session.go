@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"touchline/agent/prompt"
 	"touchline/agent/repeat"
 	"touchline/inference"
 	"touchline/internal/rescue"
@@ -27,7 +28,7 @@ type Options struct {
 	Pacing    pacing.Config
 	Media     media.Config
 	Inference inference.Config
-	Profiles  []Profile // at least the one that Agent.Profile names
+	Profiles  []prompt.Profile // at least the one that Agent.Profile names
 	// Presets to choose from, and the name of the one that the settings are of; PresetAuto goes on from there.
 	Presets []Preset
 	Preset  string
@@ -115,10 +116,10 @@ type Session struct {
 	preset        string
 	ladder        *pacing.Ladder // of PresetAuto; nil without it
 	presetReason  string
-	profile       Profile
-	language      string    // as it was set; a profile may have another one
-	own           []Profile // read only once it is here
-	sheet         Sheet
+	profile       prompt.Profile
+	language      string           // as it was set; a profile may have another one
+	own           []prompt.Profile // read only once it is here
+	sheet         prompt.Sheet
 	active        bool
 	instruction   string
 	instructionBy string
@@ -130,7 +131,7 @@ type Session struct {
 	window        *window.Window
 	lastSign      *window.Signature
 	lastChange    window.Change
-	said          []Said // the last keptComments, oldest first
+	said          []prompt.Said // the last keptComments, oldest first
 	cycle         uint64
 	inFlight      *utterance
 	queue         []*utterance // not started, oldest first
@@ -141,7 +142,7 @@ type Session struct {
 	done          *Done      // the last command
 	orderedAt     time.Time  // when the instruction began to act
 	waiting       []WaitingOrder
-	remarks       []Remark // the last keptRemarks, oldest first
+	remarks       []prompt.Remark // the last keptRemarks, oldest first
 	floor         Floor
 	floorSince    time.Time    // when somebody began to speak
 	orders        []OrderEvent // nudge publishes them
@@ -349,6 +350,15 @@ func (s *Session) keepPicture(f media.VideoFrame) (ours, first bool) {
 	}
 	s.window.Push(f)
 	return true, s.window.Len() == 1
+}
+
+// Pictures returns pictures as they are in a prompt.
+func Pictures(frames []window.Frame) []inference.Frame {
+	out := make([]inference.Frame, len(frames))
+	for i, f := range frames {
+		out[i] = engineFrame(f.VideoFrame)
+	}
+	return out
 }
 
 func engineFrame(f media.VideoFrame) inference.Frame {

@@ -18,6 +18,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/agenttest"
+	"touchline/agent/prompt"
 	"touchline/inference"
 	"touchline/internal/quantile"
 	"touchline/media"
@@ -44,8 +45,8 @@ func (r *rig) instruct(text string) error {
 	return err
 }
 
-func profiles() []agent.Profile {
-	return []agent.Profile{{Name: "default", Prompt: "comment"}, {Name: "sports", Prompt: "sport"}}
+func profiles() []prompt.Profile {
+	return []prompt.Profile{{Name: "default", Prompt: "comment"}, {Name: "sports", Prompt: "sport"}}
 }
 
 // newRig starts a session; change may alter the options before.

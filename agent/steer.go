@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"touchline/agent/prompt"
 	"touchline/inference"
 )
 
@@ -73,7 +74,7 @@ func (s *Session) Check(c Change) error {
 // dropped and, by setting, the current speech is cut. But an instruction waits while
 // another person's holds (Config.OrderHold). The Session ignores c.Source.
 func (s *Session) Change(c Change, by string) (out Settings, err error) {
-	var profile Profile
+	var profile prompt.Profile
 	stop := c.Instruction != nil && strings.TrimSpace(*c.Instruction) == ""
 	waits := false
 	s.locked(func() {
@@ -110,7 +111,7 @@ func (s *Session) Change(c Change, by string) (out Settings, err error) {
 }
 
 // changeLocked applies a checked change. It reports whether its instruction waits.
-func (s *Session) changeLocked(c Change, profile Profile, by string) (waits bool) {
+func (s *Session) changeLocked(c Change, profile prompt.Profile, by string) (waits bool) {
 	if c.Profile != nil {
 		s.useProfileLocked(profile)
 	}
@@ -135,12 +136,12 @@ func (s *Session) locked(f func()) {
 }
 
 // checkLocked returns the errors of a change, joined, and its profile.
-func (s *Session) checkLocked(c Change) (Profile, error) {
+func (s *Session) checkLocked(c Change) (prompt.Profile, error) {
 	var errs []error
-	var profile Profile
+	var profile prompt.Profile
 	if c.Instruction != nil {
-		if n := utf8.RuneCountInString(strings.TrimSpace(*c.Instruction)); n > MaxInstruction {
-			errs = append(errs, &RangeError{"instruction", fmt.Sprintf("at most %d characters", MaxInstruction), n})
+		if n := utf8.RuneCountInString(strings.TrimSpace(*c.Instruction)); n > prompt.MaxInstruction {
+			errs = append(errs, &RangeError{"instruction", fmt.Sprintf("at most %d characters", prompt.MaxInstruction), n})
 		}
 	}
 	if c.Profile != nil {
@@ -597,7 +598,7 @@ func (s *Session) Live() Live {
 	}
 }
 
-func (s *Session) findProfile(name string) (Profile, error) {
+func (s *Session) findProfile(name string) (prompt.Profile, error) {
 	var known []string
 	for _, p := range s.profilesLocked() {
 		if p.Name == name {
@@ -605,7 +606,7 @@ func (s *Session) findProfile(name string) (Profile, error) {
 		}
 		known = append(known, p.Name)
 	}
-	return Profile{}, &RangeError{"profile", fmt.Sprintf("one of %q", known), fmt.Sprintf("%q", name)}
+	return prompt.Profile{}, &RangeError{"profile", fmt.Sprintf("one of %q", known), fmt.Sprintf("%q", name)}
 }
 
 // SetRoom sets why the room is away; "" when it is connected.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"touchline/agent/prompt"
 	"touchline/inference"
 	"touchline/internal/rescue"
 	"touchline/media"
@@ -199,9 +200,9 @@ func (s *Session) triedLooksLocked(past int) [][]pastPicture {
 
 // try asks for one rule on the pictures of one look. It returns a panic of the engine.
 func (s *Session) try(ctx context.Context, when string, frames []window.Frame) (Trial, error) {
-	var prompt inference.Prompt
+	var p inference.Prompt
 	s.locked(func() {
-		prompt = Look{System: s.profile.Prompt, Sheet: s.sheet, Frames: frames, Rules: []Rule{{Number: 1, When: when}}}.
+		p = prompt.Look{System: s.profile.Prompt, Sheet: s.sheet, Frames: Pictures(frames), Rules: []prompt.Rule{{Number: 1, When: when}}}.
 			Prompt(s.infer, s.engine.Capabilities())
 	})
 	newest := frames[len(frames)-1]
@@ -214,7 +215,7 @@ func (s *Session) try(ctx context.Context, when string, frames []window.Frame) (
 		if err != nil {
 			return err
 		}
-		answer, err = s.textOf(ctx, engine, LookTrial, frames, prompt)
+		answer, err = s.textOf(ctx, engine, LookTrial, frames, p)
 		return errors.Join(err, engine.Close())
 	})
 	t.EngineSec = time.Since(began).Seconds()

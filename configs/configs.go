@@ -29,6 +29,7 @@ import (
 	"touchline/agent/console"
 	"touchline/agent/history"
 	"touchline/agent/mqtt"
+	"touchline/agent/prompt"
 	"touchline/agent/room"
 	"touchline/agent/state"
 	"touchline/agent/webhook"
@@ -70,7 +71,7 @@ type Config struct {
 	Sources camera.Config `yaml:"sources" envPrefix:"SOURCES_"`
 
 	// Profiles holds the built-in prompt profiles and those of ProfileFiles.
-	Profiles []agent.Profile `yaml:"-"`
+	Profiles []prompt.Profile `yaml:"-"`
 
 	// from is the origin of each setting that is not the default, for Print.
 	from map[string]string
@@ -386,5 +387,5 @@ func (c Console) Validate() error {
 
 // profile returns the index of a profile, -1 for an unknown name.
 func (c Config) profile(name string) int {
-	return slices.IndexFunc(c.Profiles, func(p agent.Profile) bool { return p.Name == name })
+	return slices.IndexFunc(c.Profiles, func(p prompt.Profile) bool { return p.Name == name })
 }

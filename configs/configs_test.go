@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
+	"touchline/agent/prompt"
 	"touchline/agent/webhook"
 	"touchline/configs"
 	"touchline/inference"
@@ -480,7 +480,7 @@ func TestAdditionalProfiles(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, c.Profiles, 6)
 	require.Equal(t, "Our sports", c.Profiles[1].Label, "one's own goes over the built-in one")
-	require.Equal(t, agent.Profile{
+	require.Equal(t, prompt.Profile{
 		Name: "pets", Label: "Pets", Suggestion: "Is the cat on the table?",
 		Prompt: "Say what the cat does. When it does nothing new, answer with ...",
 	}, c.Profiles[5])

@@ -6,11 +6,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	"touchline/agent"
+	"touchline/agent/prompt"
 )
 
 // readProfiles reads a file, or all *.yaml and *.yml files of a folder.
-func readProfiles(path string) ([]agent.Profile, error) {
+func readProfiles(path string) ([]prompt.Profile, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -31,13 +31,13 @@ func readProfiles(path string) ([]agent.Profile, error) {
 			return nil, fmt.Errorf("%s: the folder has no profiles (*.yaml)", path)
 		}
 	}
-	var out []agent.Profile
+	var out []prompt.Profile
 	for _, path := range paths {
 		text, err := readFile(path)
 		if err != nil {
 			return nil, err
 		}
-		p, err := agent.ReadProfile(strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), text)
+		p, err := prompt.ReadProfile(strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), text)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}

@@ -18,7 +18,7 @@ const (
 	maxTries = 32
 )
 
-// ReadAnswer reads the answer to a look with the text of agent.Look: the first
+// ReadAnswer reads the answer to a look with the text of prompt.Look: the first
 // JSON object with the list "fired". Thoughts in <think>, code fences and text around
 // the object are left out. It returns false for any other answer.
 func ReadAnswer(text string) (fired []Fired, ok bool) {

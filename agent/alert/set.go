@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/prompt"
 	"touchline/pacing"
 )
 
@@ -249,7 +250,7 @@ func (s *Set) List(now time.Time) []agent.AlertRuleStatus {
 
 // Due returns the rules that a look which begins now should ask for, numbered from
 // 1, and counts their cadence from now. Critical rules come first.
-func (s *Set) Due(now time.Time) []agent.Rule {
+func (s *Set) Due(now time.Time) []prompt.Rule {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var due []*rule
@@ -264,9 +265,9 @@ func (s *Set) Due(now time.Time) []agent.Rule {
 		due = append(due, r)
 	}
 	slices.SortStableFunc(due, func(a, b *rule) int { return rank(a.text.Level) - rank(b.text.Level) })
-	out := make([]agent.Rule, len(due))
+	out := make([]prompt.Rule, len(due))
 	for i, r := range due {
-		out[i] = agent.Rule{Number: i + 1, When: r.text.When, ID: r.id, Urgent: r.text.Level == agent.LevelCritical}
+		out[i] = prompt.Rule{Number: i + 1, When: r.text.When, ID: r.id, Urgent: r.text.Level == agent.LevelCritical}
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/alert"
+	"touchline/agent/prompt"
 )
 
 func start() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
@@ -111,10 +112,10 @@ func TestDue(t *testing.T) {
 		return at
 	}
 	require.Equal(t, at(0), next(at(0)), "the first look")
-	require.Equal(t, []agent.Rule{{Number: 1, When: "slow", ID: "r1"}, {Number: 2, When: "quick", ID: "r2"}}, r.Due(at(0)))
+	require.Equal(t, []prompt.Rule{{Number: 1, When: "slow", ID: "r1"}, {Number: 2, When: "quick", ID: "r2"}}, r.Due(at(0)))
 	require.Equal(t, at(2), next(at(0)), "a look of its own only when no other came in a cadence")
 	require.Empty(t, r.Due(at(0.9)))
-	require.Equal(t, []agent.Rule{{Number: 1, When: "quick", ID: "r2"}}, r.Due(at(2)))
+	require.Equal(t, []prompt.Rule{{Number: 1, When: "quick", ID: "r2"}}, r.Due(at(2)))
 	require.Zero(t, r.List(at(2))[1].Late, "within its cadence after it was due")
 	require.Len(t, r.Due(at(4.1)), 1)
 	require.Equal(t, uint64(1), r.List(at(4.1))[1].Late)

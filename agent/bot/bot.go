@@ -25,6 +25,7 @@ import (
 	"touchline/agent/console"
 	"touchline/agent/events"
 	"touchline/agent/hearing"
+	"touchline/agent/prompt"
 	"touchline/agent/room"
 	"touchline/agent/whep"
 	"touchline/inference"
@@ -60,7 +61,7 @@ type Settings struct {
 	// Alert lists the alert rules that the room begins with.
 	Alert alert.Config
 	// Profiles to choose from, at least the one that Agent names.
-	Profiles []agent.Profile
+	Profiles []prompt.Profile
 	// Presets to choose from, and the name of the one that the settings are of.
 	Presets []agent.Preset
 	Preset  string

@@ -13,6 +13,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/alert"
 	"touchline/agent/events"
+	"touchline/agent/prompt"
 	"touchline/agent/state"
 	"touchline/internal/check"
 )
@@ -22,7 +23,7 @@ const (
 	keptSettings    = "settings"    // object of agent.Settings, only those that were set
 	keptInstruction = "instruction" // keptOrder
 	keptProfile     = "profile"     // keptChoice
-	keptProfiles    = "profiles"    // []agent.Profile, the room's own
+	keptProfiles    = "profiles"    // []prompt.Profile, the room's own
 	keptSheet       = "sheet"       // text of the match sheet
 	keptRules       = "rules"       // alert.Kept
 	keptAlert       = "alert "      // and the id: events.KeptAlert
@@ -235,7 +236,7 @@ func fields(v agent.Settings) (out map[string]json.RawMessage) {
 }
 
 func (k *keeper) restoreProfiles(value json.RawMessage) error {
-	var kept []agent.Profile
+	var kept []prompt.Profile
 	if err := json.Unmarshal(value, &kept); err != nil {
 		return err
 	}

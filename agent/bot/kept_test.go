@@ -15,6 +15,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/bot"
+	"touchline/agent/prompt"
 	"touchline/agent/room"
 	"touchline/agent/state"
 	"touchline/configs"
@@ -58,7 +59,7 @@ func TestKept(t *testing.T) {
 		require.NoError(t, b.Alerts.Remove(id))
 		_, err = b.Alerts.Add(agent.AlertRule{When: "dark", Days: []string{"mon"}, Zone: "UTC"})
 		require.NoError(t, err)
-		_, err = b.PutProfile(agent.Profile{Name: "sports", Label: "Our club", Prompt: "You call our match."}, false, "ana")
+		_, err = b.PutProfile(prompt.Profile{Name: "sports", Label: "Our club", Prompt: "You call our match."}, false, "ana")
 		require.NoError(t, err)
 		_, err = b.SetSheet("facts: [It rains]", "ana")
 		require.NoError(t, err)
@@ -78,7 +79,7 @@ func TestKept(t *testing.T) {
 		require.Equal(t, "sports", s.Profile)
 		require.Equal(t, []any{8, 2, 2.0, false}, []any{*s.Settings.Frames, *s.Settings.Stride, *s.Settings.MinInterval, *s.Settings.Speech})
 		require.Equal(t, cfg.Pacing.PauseAfter.Seconds(), *s.Settings.PauseAfter)
-		require.Equal(t, agent.Profile{Name: "sports", Label: "Our club", Prompt: "You call our match.", Kind: agent.ProfileChanged}, s.Profiles[1])
+		require.Equal(t, prompt.Profile{Name: "sports", Label: "Our club", Prompt: "You call our match.", Kind: prompt.ProfileChanged}, s.Profiles[1])
 		require.Equal(t, "facts: [It rains]", b.Sheet().Text)
 		rules := b.Alerts.Kept()
 		require.Equal(t, 2, rules.Last)

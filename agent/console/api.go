@@ -17,6 +17,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/access"
 	"touchline/agent/events"
+	"touchline/agent/prompt"
 	"touchline/inference"
 )
 
@@ -147,8 +148,8 @@ func (s *Server) deleteInstruction(h *hosted, w http.ResponseWriter, r *http.Req
 
 // profileList is the answer of /api/profiles.
 type profileList struct {
-	Profiles []agent.Profile `json:"profiles"`
-	Active   string          `json:"active"`
+	Profiles []prompt.Profile `json:"profiles"`
+	Active   string           `json:"active"`
 }
 
 func (s *Server) getProfiles(h *hosted, w http.ResponseWriter, _ *http.Request) error {
@@ -159,7 +160,7 @@ func (s *Server) getProfiles(h *hosted, w http.ResponseWriter, _ *http.Request) 
 	snap := b.Snapshot()
 	out := profileList{Profiles: snap.Profiles, Active: snap.Profile}
 	if out.Profiles == nil {
-		out.Profiles = []agent.Profile{}
+		out.Profiles = []prompt.Profile{}
 	}
 	return writeJSON(w, http.StatusOK, out)
 }

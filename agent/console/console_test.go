@@ -28,6 +28,7 @@ import (
 	"touchline/agent/access"
 	"touchline/agent/console"
 	"touchline/agent/events"
+	"touchline/agent/prompt"
 	"touchline/media"
 	"touchline/media/speech"
 )
@@ -54,7 +55,7 @@ func newDesk() *desk {
 		Status:      agent.Status{State: agent.StateListening, Percent: 100, Chip: "watching"},
 		Engine:      "scene",
 		ModelLoaded: true, MonitorMode: "IDLE", Profile: "default", TTSEnabled: true,
-		Profiles: []agent.Profile{{Name: "default", Label: "Default"}, {Name: "sports", Label: "Sports"}},
+		Profiles: []prompt.Profile{{Name: "default", Label: "Default"}, {Name: "sports", Label: "Sports"}},
 		Delay:    2.4, AlignmentLast: 0.031, AlignmentP95: 0.08,
 	}}
 }
@@ -93,11 +94,11 @@ func (d *desk) Check(c agent.Change) error {
 func (d *desk) check(c agent.Change) error {
 	var errs []error
 	if c.Instruction != nil {
-		if n := utf8.RuneCountInString(strings.TrimSpace(*c.Instruction)); n > agent.MaxInstruction {
+		if n := utf8.RuneCountInString(strings.TrimSpace(*c.Instruction)); n > prompt.MaxInstruction {
 			errs = append(errs, &agent.RangeError{Name: "instruction", Want: "at most 2000 characters", Got: n})
 		}
 	}
-	known := func(p agent.Profile) bool { return p.Name == *c.Profile }
+	known := func(p prompt.Profile) bool { return p.Name == *c.Profile }
 	if c.Profile != nil && !slices.ContainsFunc(d.snap.Profiles, known) {
 		errs = append(errs, fmt.Errorf("profile: no %s", *c.Profile))
 	}
@@ -501,7 +502,7 @@ func TestEveryRowOfTheAPI(t *testing.T) {
 	hub.Record(agent.Record{Type: "cycle_end", Cycle: 7, Outcome: "shown", Text: "A goal."})
 	hub.Record(agent.Record{Type: "cycle_end", Cycle: 8, Outcome: "silent"})
 
-	long := strings.Repeat("ä", agent.MaxInstruction)
+	long := strings.Repeat("ä", prompt.MaxInstruction)
 	tests := []struct {
 		name, method, path, body string
 		status                   int

@@ -21,6 +21,7 @@ import (
 	"touchline/agent/audioapi"
 	"touchline/agent/console"
 	"touchline/agent/events"
+	"touchline/agent/prompt"
 )
 
 // exchange records the requests to a LiveKit server.
@@ -72,7 +73,7 @@ func TestRoomsAPI(t *testing.T) {
 	for n := range uint64(3) {
 		hub.Record(agent.Record{Type: "cycle_end", Cycle: n, Outcome: "spoken", Text: fmt.Sprint("Comment ", n), StartedAt: said})
 	}
-	long := strings.Repeat("x", agent.MaxInstruction+1)
+	long := strings.Repeat("x", prompt.MaxInstruction+1)
 	tests := []struct {
 		name, method, path, body string
 		status                   int

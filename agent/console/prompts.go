@@ -7,16 +7,17 @@ import (
 	"strings"
 
 	"touchline/agent"
+	"touchline/agent/prompt"
 )
 
 // Prompts are what people write for the engine of a room: its own profiles and its match sheet. Errors join all that is
 // wrong with a text, or are those of agent's profiles.
 type Prompts interface {
-	Profiles() []agent.Profile
-	PutProfile(p agent.Profile, create bool, by string) (created bool, err error)
+	Profiles() []prompt.Profile
+	PutProfile(p prompt.Profile, create bool, by string) (created bool, err error)
 	DeleteProfile(name, by string) error
-	Sheet() agent.Sheet
-	SetSheet(text, by string) (agent.Sheet, error)
+	Sheet() prompt.Sheet
+	SetSheet(text, by string) (prompt.Sheet, error)
 }
 
 func (h *hosted) prompts() (Prompts, error) {
@@ -28,9 +29,9 @@ func (h *hosted) prompts() (Prompts, error) {
 
 // readForm reads a body in YAML or JSON.
 func readForm(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, agent.MaxForm))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, prompt.MaxForm))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, refuse(http.StatusRequestEntityTooLarge, "body_too_large", "the body is larger than %d bytes", agent.MaxForm)
+		return nil, refuse(http.StatusRequestEntityTooLarge, "body_too_large", "the body is larger than %d bytes", prompt.MaxForm)
 	}
 	if err != nil {
 		return nil, refuse(http.StatusBadRequest, "bad_body", "read the body: %v", err)
@@ -69,7 +70,7 @@ func (s *Server) putProfile(h *hosted, w http.ResponseWriter, r *http.Request) e
 	if err != nil {
 		return err
 	}
-	p, err := agent.ReadProfile("x", body)
+	p, err := prompt.ReadProfile("x", body)
 	if err != nil {
 		return profileProblem(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"touchline/agent"
+	"touchline/agent/prompt"
 )
 
 // Dispatcher brings commentators into rooms and out of them.
@@ -82,8 +83,8 @@ type newest struct {
 // roomDetail is a room with its settings.
 type roomDetail struct {
 	RoomInfo
-	Settings agent.Settings  `json:"settings" doc:"All that can be changed at run time."`
-	Profiles []agent.Profile `json:"profiles" doc:"The prompt profiles."`
+	Settings agent.Settings   `json:"settings" doc:"All that can be changed at run time."`
+	Profiles []prompt.Profile `json:"profiles" doc:"The prompt profiles."`
 }
 
 // roomList is the answer of GET /api/rooms.
@@ -135,7 +136,7 @@ func (h *hosted) info() RoomInfo {
 
 // detail describes the room with its settings.
 func (h *hosted) detail() roomDetail {
-	out := roomDetail{RoomInfo: h.info(), Profiles: []agent.Profile{}}
+	out := roomDetail{RoomInfo: h.info(), Profiles: []prompt.Profile{}}
 	if h.Bot != nil {
 		s := h.Bot.Snapshot()
 		out.Settings = s.Settings

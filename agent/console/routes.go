@@ -16,6 +16,7 @@ import (
 	"touchline/agent/access"
 	"touchline/agent/audioapi"
 	"touchline/agent/events"
+	"touchline/agent/prompt"
 	"touchline/media/signaling"
 	"touchline/media/source"
 )
@@ -222,16 +223,16 @@ func (s *Server) promptOperations() []endpoint {
 		{method: "GET", path: "/profiles/{id}", inRoom: s.getProfile, summary: "A profile as YAML", kind: yaml},
 		{
 			method: "PUT", path: "/profiles/{id}", inRoom: s.putProfile, summary: "Creates or changes a profile, in YAML or JSON",
-			inKind: yaml, out: agent.Profile{},
+			inKind: yaml, out: prompt.Profile{},
 		},
 		{
 			method: "DELETE", path: "/profiles/{id}", inRoom: s.deleteProfile, summary: "Deletes an own profile, resets a changed one",
 			status: http.StatusNoContent,
 		},
-		{method: "GET", path: "/sheet", inRoom: s.getSheet, summary: "The match sheet", out: agent.Sheet{}},
+		{method: "GET", path: "/sheet", inRoom: s.getSheet, summary: "The match sheet", out: prompt.Sheet{}},
 		{
 			method: "PUT", path: "/sheet", inRoom: s.putSheet, summary: "Replaces the match sheet, in YAML or JSON",
-			inKind: yaml, out: agent.Sheet{},
+			inKind: yaml, out: prompt.Sheet{},
 		},
 		{method: "DELETE", path: "/sheet", inRoom: s.deleteSheet, summary: "Removes the match sheet", status: http.StatusNoContent},
 		{method: "GET", path: "/engines", inRoom: s.getEngines, summary: "The engines that the room can have", out: engineList{}},

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"touchline/agent"
+	"touchline/agent/prompt"
 	"touchline/media"
 )
 
@@ -128,8 +128,8 @@ func object(text []byte, places map[string]any) error {
 
 // check returns the first error that does not depend on this worker's settings.
 func (m Metadata) check() error {
-	if n := utf8.RuneCountInString(m.Instruction); n > agent.MaxInstruction {
-		return fmt.Errorf("instruction: expected at most %d characters, got %d", agent.MaxInstruction, n)
+	if n := utf8.RuneCountInString(m.Instruction); n > prompt.MaxInstruction {
+		return fmt.Errorf("instruction: expected at most %d characters, got %d", prompt.MaxInstruction, n)
 	}
 	switch m.Track.Source {
 	case "", "camera", "screen_share":

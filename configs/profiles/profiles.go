@@ -5,7 +5,7 @@ import (
 	"embed"
 	"fmt"
 
-	"touchline/agent"
+	"touchline/agent/prompt"
 )
 
 //go:embed *.yaml
@@ -17,14 +17,14 @@ func names() []string {
 }
 
 // BuiltIn returns the built-in profiles in display order.
-func BuiltIn() ([]agent.Profile, error) {
-	var out []agent.Profile
+func BuiltIn() ([]prompt.Profile, error) {
+	var out []prompt.Profile
 	for _, name := range names() {
 		text, err := files.ReadFile(name + ".yaml")
 		if err != nil {
 			return nil, err
 		}
-		p, err := agent.ReadProfile(name, text)
+		p, err := prompt.ReadProfile(name, text)
 		if err != nil {
 			return nil, fmt.Errorf("profile %s: %w", name, err)
 		}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"touchline/agent"
+	"touchline/agent/prompt"
 )
 
 // alerts draws a look for alert rules, with their numbers, of which some may hold. Many are near to one that holds: what tells them apart
@@ -22,9 +22,9 @@ func (g *Grammar) alerts(d Dice, s Setting, world World, w Window) Text {
 	}
 	t := Text{System: s.System}
 	var fired []Fired
-	var asked []agent.Rule
+	var asked []prompt.Rule
 	for k, o := range orders {
-		asked = append(asked, agent.Rule{Number: all[k], When: o.Text})
+		asked = append(asked, prompt.Rule{Number: all[k], When: o.Text})
 		var n *News
 		if o.Kind != "" {
 			n = world.Holds(d, o, w)
@@ -35,7 +35,7 @@ func (g *Grammar) alerts(d Dice, s Setting, world World, w Window) Text {
 			fired = append(fired, Fired{all[k], reason})
 		}
 	}
-	t.Text, t.Answer = agent.RulesText(asked), FiredText(fired...)
+	t.Text, t.Answer = prompt.RulesText(asked), FiredText(fired...)
 	return t
 }
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strconv"
 
-	"touchline/agent"
+	"touchline/agent/prompt"
 	"touchline/worlds/yard"
 )
 
@@ -94,11 +94,11 @@ func orderPrompts(d Dice, world World, language string) []string {
 func rulePrompts(d Dice, world World, language string) []string {
 	var out []string
 	for _, kind := range world.orders().rules {
-		var all []agent.Rule
+		var all []prompt.Rule
 		for n := range 8 {
-			all = append(all, agent.Rule{Number: n + 1, When: world.order(d, kind, asking{language: language, rule: true}).Text})
+			all = append(all, prompt.Rule{Number: n + 1, When: world.order(d, kind, asking{language: language, rule: true}).Text})
 		}
-		some := []string{agent.RulesText(all), `{"fired":[{"rule":3,"reason":"`, `"},{"rule":12,"reason":"`, `"}]}`, `{"fired":[]}`}
+		some := []string{prompt.RulesText(all), `{"fired":[{"rule":3,"reason":"`, `"},{"rule":12,"reason":"`, `"}]}`, `{"fired":[]}`}
 		out = append(out, slices.Repeat(some, 4)...)
 	}
 	return out

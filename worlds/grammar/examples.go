@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"touchline/agent"
+	"touchline/agent/prompt"
 )
 
 // shortWords are those of a comment under the order to be short.
@@ -22,7 +22,7 @@ type hint struct {
 
 // hints are those of a language, the last one for none.
 func hints(language string) []hint {
-	all := agent.LengthHints(language)
+	all := prompt.LengthHints(language)
 	return []hint{{all[0], 6}, {all[1], 10}, {all[2], anyWords}, {all[3], anyWords}, {"", anyWords}}
 }
 
@@ -71,7 +71,7 @@ func (g *Grammar) Setting(d Dice) Setting {
 		names, weights = append(names, p.Name), append(weights, 1)
 	}
 	name := Weighted(d, names, weights)
-	i := slices.IndexFunc(g.profiles, func(p agent.Profile) bool { return p.Name == name })
+	i := slices.IndexFunc(g.profiles, func(p prompt.Profile) bool { return p.Name == name })
 	text := g.profiles[i].Prompt
 	if d.chance(0.12) {
 		name, text = "custom", strings.Join(sample(d, g.sentences, d.from(1, 7)), " ")
@@ -88,11 +88,11 @@ type said struct {
 // promptText is the text after the pictures; comments are oldest first.
 func promptText(order string, comments []said, h hint) string {
 	now := time.Unix(0, 0)
-	var all []agent.Said
+	var all []prompt.Said
 	for _, c := range comments {
-		all = append(all, agent.Said{Text: c.text, At: now.Add(-time.Duration(c.age * float64(time.Second)))})
+		all = append(all, prompt.Said{Text: c.text, At: now.Add(-time.Duration(c.age * float64(time.Second)))})
 	}
-	return agent.PromptText(order, all, nil, now, h.text)
+	return prompt.Text(order, all, nil, now, h.text)
 }
 
 // Make draws an example on the window that ends with picture i, after a commentary that led there.
@@ -218,7 +218,7 @@ func (g *Grammar) Stranger(d Dice, s Setting, dark bool) Text {
 	t := Text{System: s.System}
 	if d.chance(0.08) {
 		o := world.order(d, Pick(d, world.orders().rules), asking{language: s.Language, rule: true})
-		t.Text, t.Answer = agent.RulesText([]agent.Rule{{Number: d.from(1, 17), When: o.Text}}), FiredText()
+		t.Text, t.Answer = prompt.RulesText([]prompt.Rule{{Number: d.from(1, 17), When: o.Text}}), FiredText()
 		return t
 	}
 	kind := "unknown"

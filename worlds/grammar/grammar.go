@@ -14,7 +14,7 @@ import (
 	"slices"
 	"strings"
 
-	"touchline/agent"
+	"touchline/agent/prompt"
 	"touchline/configs/profiles"
 	"touchline/worlds"
 )
@@ -29,8 +29,8 @@ const FPS = 5
 type Grammar struct {
 	worlds    []World
 	kinds     []string
-	profiles  []agent.Profile // by name
-	sentences []string        // the sentences of all profiles
+	profiles  []prompt.Profile // by name
+	sentences []string         // the sentences of all profiles
 }
 
 // New reads the wordings and the built-in profiles.
@@ -60,7 +60,7 @@ func New() (*Grammar, error) {
 	if g.profiles, err = profiles.BuiltIn(); err != nil {
 		return nil, fmt.Errorf("read the profiles: %w", err)
 	}
-	slices.SortFunc(g.profiles, func(a, b agent.Profile) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(g.profiles, func(a, b prompt.Profile) int { return strings.Compare(a.Name, b.Name) })
 	for _, p := range g.profiles {
 		for _, s := range sentences(p.Prompt) {
 			if s != Silence {

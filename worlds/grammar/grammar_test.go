@@ -9,9 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
+	"touchline/agent/prompt"
 	"touchline/inference"
-	"touchline/media/window"
 	"touchline/worlds"
 	"touchline/worlds/grammar"
 )
@@ -180,9 +179,9 @@ func TestHints(t *testing.T) {
 	for _, language := range grammar.Languages() {
 		engine := inference.Capabilities{Languages: []string{language}}
 		for mean, words := range map[float64]int{0: 6, 20: 10, 100: 18} {
-			look := agent.Look{Spoken: true, Change: window.Change{Mean: mean}}
+			look := prompt.Look{Spoken: true, Change: mean}
 			require.Equal(t, words, grammar.Limit(look.Prompt(inference.Config{}, engine).Text, language))
 		}
-		require.Equal(t, 18, grammar.Limit(agent.Look{}.Prompt(inference.Config{}, engine).Text, language))
+		require.Equal(t, 18, grammar.Limit(prompt.Look{}.Prompt(inference.Config{}, engine).Text, language))
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/alert"
+	"touchline/agent/prompt"
 	"touchline/worlds"
 	"touchline/worlds/claims"
 )
@@ -37,7 +38,7 @@ type Alerts struct {
 
 // rule is an alert rule in force.
 type rule struct {
-	agent.Rule
+	prompt.Rule
 
 	kind, colour string
 	fired        time.Duration // when it last did; negative for never
@@ -92,7 +93,7 @@ func (v *viewing) alert(ctx context.Context, at time.Duration) error {
 		}
 	}
 	a.last = at - alertShows
-	look := agent.Look{System: v.profile.Prompt, Frames: v.window.Select(v.cfg.Agent.Frames, v.cfg.Agent.Stride)}
+	look := prompt.Look{System: v.profile.Prompt, Frames: agent.Pictures(v.window.Select(v.cfg.Agent.Frames, v.cfg.Agent.Stride))}
 	for _, r := range a.rules {
 		look.Rules = append(look.Rules, r.Rule)
 	}
@@ -123,7 +124,7 @@ func (v *viewing) newRules(at time.Duration) {
 	for i, k := range some[:min(rulesOnce, len(some))] {
 		o := order{kind: a.kinds[k], colour: anyCoat(a.dice)}
 		when := v.slots.fill(v.book.Rule(a.dice, o.kind, a.heldOut), "", o)
-		a.rules = append(a.rules, rule{Rule: agent.Rule{Number: i + 1, When: when}, kind: o.kind, colour: o.colour, fired: -alertNews})
+		a.rules = append(a.rules, rule{Rule: prompt.Rule{Number: i + 1, When: when}, kind: o.kind, colour: o.colour, fired: -alertNews})
 	}
 }
 

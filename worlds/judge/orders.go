@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/prompt"
 	"touchline/media/window"
 	"touchline/worlds"
 	"touchline/worlds/claims"
@@ -127,8 +128,8 @@ func (v *viewing) obey(ctx context.Context, at time.Duration) error {
 			key += inBars
 			frames = boxed(frames, v.letterbox)
 		}
-		prompt := agent.Look{
-			System: v.profile.Prompt, Instruction: o.text, Spoken: true, Change: window.Change{Mean: window.Whole}, Frames: frames,
+		prompt := prompt.Look{
+			System: v.profile.Prompt, Instruction: o.text, Spoken: true, Change: window.Whole, Frames: agent.Pictures(frames),
 		}.Prompt(v.cfg.Inference.Config, v.model.Capabilities())
 		text, _, err := say(ctx, v.session, prompt)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/prompt"
 	"touchline/configs"
 	"touchline/media"
 	"touchline/media/window"
@@ -14,7 +15,7 @@ import (
 )
 
 // meetStrangers shows pictures that are of neither world. Right is silence, saying so, or telling of other things.
-func (c *Command) meetStrangers(ctx context.Context, cfg configs.Config, profile agent.Profile, engines *engines, out *Result) error {
+func (c *Command) meetStrangers(ctx context.Context, cfg configs.Config, profile prompt.Profile, engines *engines, out *Result) error {
 	width := cfg.Media.LongSide
 	height := width * 9 / 16 / 2 * 2
 	var pictures []media.VideoFrame
@@ -49,7 +50,7 @@ func (c *Command) meetStrangers(ctx context.Context, cfg configs.Config, profile
 			picture.Epoch, picture.PTS = uint32(n+1), time.Duration(i)*200*time.Millisecond //nolint:gosec // a number of pictures
 			frames = append(frames, window.Frame{VideoFrame: picture})
 		}
-		prompt := agent.Look{System: profile.Prompt, Spoken: true, Change: window.Change{Mean: window.Whole}, Frames: frames}.
+		prompt := prompt.Look{System: profile.Prompt, Spoken: true, Change: window.Whole, Frames: agent.Pictures(frames)}.
 			Prompt(cfg.Inference.Config, model.Capabilities())
 		text, _, err := say(ctx, session, prompt)
 		if err != nil {

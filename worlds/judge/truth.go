@@ -19,7 +19,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"touchline/agent"
+	"touchline/agent/prompt"
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/models/nano"
@@ -182,7 +182,7 @@ func (c *Command) watchAll(ctx context.Context, cfg configs.Config, log zerolog.
 }
 
 // watch shows one film to an engine.
-func (c *Command) watch(ctx context.Context, cfg configs.Config, profile agent.Profile, engines *engines, seed uint64) (*viewing, error) {
+func (c *Command) watch(ctx context.Context, cfg configs.Config, profile prompt.Profile, engines *engines, seed uint64) (*viewing, error) {
 	model, give, err := engines.take(ctx)
 	if err != nil {
 		return nil, err
@@ -231,13 +231,13 @@ func (c *Command) prepare(v *viewing) (err error) {
 	return nil
 }
 
-func findProfile(cfg configs.Config) (agent.Profile, error) {
+func findProfile(cfg configs.Config) (prompt.Profile, error) {
 	for _, p := range cfg.Profiles {
 		if p.Name == cfg.Agent.Profile {
 			return p, nil
 		}
 	}
-	return agent.Profile{}, fmt.Errorf("--profile %q: no such profile", cfg.Agent.Profile)
+	return prompt.Profile{}, fmt.Errorf("--profile %q: no such profile", cfg.Agent.Profile)
 }
 
 // say collects an answer.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/prompt"
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/media"
@@ -20,7 +21,7 @@ import (
 // viewing is one film as a session of the agent sees it.
 type viewing struct {
 	cfg         configs.Config
-	profile     agent.Profile
+	profile     prompt.Profile
 	model       inference.Model
 	session     inference.Session
 	instruction string
@@ -47,7 +48,7 @@ type viewing struct {
 	window *window.Window
 	sign   *window.Signature // of the last look
 	next   time.Duration     // when the next look is due
-	said   []agent.Said      // by the film's time
+	said   []prompt.Said     // by the film's time
 }
 
 // assumedAnswer is how long small engines take: measured times would depend on how many films are watched at once.
@@ -96,11 +97,11 @@ func (v *viewing) look(ctx context.Context, at time.Duration) error {
 		return nil
 	}
 	v.sign = sign
-	prompt := agent.Look{
-		System: v.profile.Prompt, Instruction: v.instruction, Spoken: true, Change: change,
-		Said: v.said, Now: time.Time{}.Add(at), Frames: frames,
+	p := prompt.Look{
+		System: v.profile.Prompt, Instruction: v.instruction, Spoken: true, Change: change.Mean,
+		Said: v.said, Now: time.Time{}.Add(at), Frames: agent.Pictures(frames),
 	}.Prompt(v.cfg.Inference.Config, v.model.Capabilities())
-	text, took, err := say(ctx, v.session, prompt)
+	text, took, err := say(ctx, v.session, p)
 	if err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func (v *viewing) look(ctx context.Context, at time.Duration) error {
 	v.next = at + max(v.cfg.Pacing.MinInterval, took)
 	if !claims.Silent(text) {
 		v.comments = append(v.comments, commented(at, text, verdicts))
-		v.said = append(v.said, agent.Said{Text: strings.TrimSpace(text), At: time.Time{}.Add(at + took)})
+		v.said = append(v.said, prompt.Said{Text: strings.TrimSpace(text), At: time.Time{}.Add(at + took)})
 		v.next = max(v.next, at+agent.SpeechTime(text)+v.cfg.Pacing.PauseAfter)
 	}
 	return nil

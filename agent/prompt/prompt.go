@@ -1,4 +1,6 @@
-package agent
+// Package prompt writes what engines are asked: the system part from a profile and the match sheet of a room, the text with
+// instruction, comments, remarks and hints, and looks with alert rules. It knows no room, no picture and no clock.
+package prompt
 
 import (
 	"fmt"
@@ -8,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"touchline/inference"
-	"touchline/media/window"
 )
 
 // lengthHint sets the length of spoken comments: short when little changed.
@@ -30,14 +31,14 @@ const (
 	hintShortComment = 40 // bytes: a Chinese character (3 bytes) is worth about three letters
 )
 
-func hintFor(change window.Change, last string) lengthHint {
+func hintFor(change float64, last string) lengthHint {
 	switch {
-	case change.Mean < hintMinimalBelow:
+	case change < hintMinimalBelow:
 		if last != "" && len(last) < hintShortComment {
 			return hintBrief // two minimal comments in a row sound like a telegram
 		}
 		return hintMinimal
-	case change.Mean < hintBriefBelow:
+	case change < hintBriefBelow:
 		return hintBrief
 	}
 	return hintNormal
@@ -58,6 +59,15 @@ func (h lengthHint) longerBy(steps int) lengthHint {
 type Said struct {
 	Text string
 	At   time.Time
+}
+
+// RetryHint follows the text of the second try of a comment that repeats one.
+const RetryHint = "\nYou said that before. Say something else, or answer only with " + inference.Silence
+
+// Remark is what somebody in the room said.
+type Remark struct {
+	By, Text string
+	At       time.Time
 }
 
 // Bounds of the comments in a prompt.
@@ -94,8 +104,8 @@ type Look struct {
 	Instruction string
 	// Spoken: the answer is spoken.
 	Spoken bool
-	// Change from the last look's newest picture.
-	Change window.Change
+	// Change is the mean change from the last look's newest picture, 0 to 255.
+	Change float64
 	// Longer is how many steps the comment is longer than usual; shorter if negative.
 	Longer int
 	// Said are the last comments, oldest first, at the time Now.
@@ -104,7 +114,7 @@ type Look struct {
 	// Remarks are what people in the room said, oldest first.
 	Remarks []Remark
 	// Frames are the pictures, oldest first.
-	Frames []window.Frame
+	Frames []inference.Frame
 	// Rules make it a look with alert rules, which says nothing about the last
 	// comments. It has the system part and the pictures of a comment in front, so
 	// that engines can share them.
@@ -114,7 +124,7 @@ type Look struct {
 // Prompt writes the prompt of a look for an engine.
 func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) inference.Prompt {
 	p := inference.Prompt{
-		System: l.System, Instruction: l.Instruction, MaxTokens: cfg.MaxTokens, MaxSlices: cfg.MaxSlices, Speech: l.Spoken,
+		System: l.System, Instruction: l.Instruction, MaxTokens: cfg.MaxTokens, MaxSlices: cfg.MaxSlices, Speech: l.Spoken, Frames: l.Frames,
 		Language: engine.AnswersIn(cfg.Voice.Language), Pronunciations: l.Sheet.Pronunciations,
 	}
 	if l.Sheet.Prompt != "" {
@@ -130,9 +140,6 @@ func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) infere
 		hint = hintFor(l.Change, last)
 	}
 	hint = hint.longerBy(l.Longer)
-	for _, f := range l.Frames {
-		p.Frames = append(p.Frames, engineFrame(f.VideoFrame))
-	}
 	if len(l.Rules) > 0 {
 		p.Text, p.Schema = RulesText(l.Rules), rulesSchema(l.Rules)
 		p.MaxTokens = alertTokens + alertRuleTokens*len(l.Rules)
@@ -142,13 +149,13 @@ func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) infere
 		p.Urgent = slices.ContainsFunc(l.Rules, func(r Rule) bool { return r.Urgent })
 		return p
 	}
-	p.Text = PromptText(l.Instruction, l.Said, l.Remarks, l.Now, hint.in(p.Language))
+	p.Text = Text(l.Instruction, l.Said, l.Remarks, l.Now, hint.in(p.Language))
 	return p
 }
 
-// PromptText returns the text of a prompt, which follows the frames. It has the newest of the comments, which are given oldest first.
+// Text returns the text of a prompt, which follows the frames. It has the newest of the comments, which are given oldest first.
 // Each is one line: a newline or quote in it is escaped.
-func PromptText(instruction string, said []Said, remarks []Remark, now time.Time, hint string) string {
+func Text(instruction string, said []Said, remarks []Remark, now time.Time, hint string) string {
 	var b strings.Builder
 	said = recent(said)
 	for i, c := range said {

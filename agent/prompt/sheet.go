@@ -1,4 +1,4 @@
-package agent
+package prompt
 
 import (
 	"fmt"
@@ -155,25 +155,4 @@ func (r *sheetReader) pairs(path string, v any) []string {
 		names[i] = r.line(path, name, maxSheetName, true)
 	}
 	return names
-}
-
-// Sheet returns the match sheet.
-func (s *Session) Sheet() Sheet {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sheet
-}
-
-// SetSheet replaces the match sheet; "" removes it. The next look has it. The error joins all that is wrong with the text.
-func (s *Session) SetSheet(text, by string) (Sheet, error) {
-	sheet, err := ReadSheet([]byte(text))
-	if err != nil {
-		return Sheet{}, err
-	}
-	s.mu.Lock()
-	s.sheet = sheet
-	s.mu.Unlock()
-	s.log.Info().Str("by", by).Int("bytes", len(sheet.Text)).Msg("new match sheet")
-	s.nudge()
-	return sheet, nil
 }
