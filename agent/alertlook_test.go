@@ -491,8 +491,8 @@ func TestAlertsBesideAHangingDisk(t *testing.T) {
 			box.Flush()
 			for _, a := range alerts {
 				moments = append(moments, fmt.Sprint(a.Phase, a.At.Sub(began)))
-				m, ok := q.Try()
-				require.True(t, ok)
+				m, err := q.Next(t.Context())
+				require.NoError(t, err)
 				require.Equal(t, a.Phase+" of "+a.ID, string(m.Body))
 				q.Done(m)
 			}
