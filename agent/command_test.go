@@ -13,56 +13,10 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/agenttest"
+	"touchline/agent/command"
 	"touchline/agent/prompt"
 	"touchline/inference"
 )
-
-func TestParseCommand(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]agent.Command{
-		"stop": agent.CommandStop, "Stop!": agent.CommandStop, "  please STOP talking, now. ": agent.CommandStop,
-		"Hey Touchline, be quiet please": agent.CommandStop, "¡Para ya!": agent.CommandStop, "cállate": agent.CommandStop,
-		"Silencio, por favor": agent.CommandStop,
-		"go on":               agent.CommandGoOn, "Ok, continue.": agent.CommandGoOn, "sigue": agent.CommandGoOn, "Continúa": agent.CommandGoOn,
-		"Never mind.": agent.CommandUndo, "undo": agent.CommandUndo, "Olvídalo": agent.CommandUndo, "no importa": agent.CommandUndo,
-		"shorter": agent.CommandShorter, "a bit shorter, please": agent.CommandShorter, "más corto": agent.CommandShorter,
-		"un poco más breve": agent.CommandShorter,
-		"longer":            agent.CommandLonger, "more detail": agent.CommandLonger, "más largo": agent.CommandLonger, "habla más": agent.CommandLonger,
-		"repeat": agent.CommandRepeat, "What did you say?": agent.CommandRepeat, "say that again": agent.CommandRepeat,
-		"¿Qué has dicho?": agent.CommandRepeat, "otra vez": agent.CommandRepeat,
-		"louder": agent.CommandLouder, "Speak up!": agent.CommandLouder, "más alto": agent.CommandLouder, "sube el volumen": agent.CommandLouder,
-		"softer": agent.CommandSofter, "quieter": agent.CommandSofter, "baja la voz": agent.CommandSofter, "más bajo": agent.CommandSofter,
-	} {
-		got, ok := agent.ParseCommand(text)
-		require.True(t, ok, text)
-		require.Equal(t, want, got, text)
-	}
-	for _, text := range []string{
-		"", " ", "please", "stop at the corner flag", "tell me when they stop", "stop telling me about the crowd", "only goals",
-		"go on about the goalkeeper", "never mind the crowd, tell me about the goals", "shorter than the others", "be shorter than a tweet",
-		"more about number nine", "say more about red", "repeat the score every minute", "louder fans", "the quieter team",
-		"para el público", "sigue al número diez", "más goles", "olvida al portero", "habla más del portero", "otra vez el nueve",
-		"stop " + strings.Repeat("please ", 200), "ストップ", "stop\x00stop",
-	} {
-		got, ok := agent.ParseCommand(text)
-		require.False(t, ok, "%q is %s", text, got)
-	}
-}
-
-// FuzzParseCommand: a text is a command or it is not; case and spaces around it do not matter.
-func FuzzParseCommand(f *testing.F) {
-	for _, seed := range []string{"stop", "por favor, más alto", "now now now", "\xff", "ＳＴＯＰ", strings.Repeat("please ", 9), "touchline stop"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		got, ok := agent.ParseCommand(text)
-		require.Equal(t, ok, got != "")
-		if spaced := " " + text + "\n"; len(spaced) <= 80 {
-			again, _ := agent.ParseCommand(spaced)
-			require.Equal(t, got, again)
-		}
-	})
-}
 
 func commentsOf(r *rig) []agent.Record {
 	return slices.DeleteFunc(r.reader.Records(), func(c agent.Record) bool { return !c.IsComment() })
@@ -70,7 +24,7 @@ func commentsOf(r *rig) []agent.Record {
 
 const person, other = "room: ann", "room: ben"
 
-func mustCommand(t *testing.T, s *agent.Session, c agent.Command, by string) string {
+func mustCommand(t *testing.T, s *agent.Session, c command.Command, by string) string {
 	t.Helper()
 	done, err := s.Command(c, by)
 	require.NoError(t, err)
@@ -95,20 +49,20 @@ func TestCommandsActAtOnce(t *testing.T) {
 			instruct(t, r.Session, "only the goals", person)
 			time.Sleep(20 * time.Second)
 
-			require.Contains(t, mustCommand(t, r.Session, agent.CommandStop, other), "off")
+			require.Contains(t, mustCommand(t, r.Session, command.Stop, other), "off")
 			stopped := time.Now()
 			synctest.Wait()
 			require.Equal(t, "IDLE", r.Snapshot().MonitorMode)
 			require.Equal(t, "only the goals", r.Snapshot().Instruction)
-			_, err := r.Session.Command(agent.CommandStop, other)
+			_, err := r.Session.Command(command.Stop, other)
 			require.ErrorIs(t, err, agent.ErrNothingTo)
 			time.Sleep(10 * time.Second)
 			for _, h := range r.voice.Utterances() {
 				require.False(t, h.To.After(stopped.Add(100*time.Millisecond)), "speech after stop")
 			}
 
-			mustCommand(t, r.Session, agent.CommandGoOn, other)
-			_, err = r.Session.Command(agent.CommandGoOn, other)
+			mustCommand(t, r.Session, command.GoOn, other)
+			_, err = r.Session.Command(command.GoOn, other)
 			require.ErrorIs(t, err, agent.ErrNothingTo)
 			before := len(r.voice.Utterances())
 			time.Sleep(20 * time.Second)
@@ -123,22 +77,22 @@ func TestCommandsActAtOnce(t *testing.T) {
 func TestUndo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
-		_, err := r.Session.Command(agent.CommandUndo, person)
+		_, err := r.Session.Command(command.Undo, person)
 		require.ErrorIs(t, err, agent.ErrNothingTo)
 
 		instruct(t, r.Session, "only the goals", person)
-		mustCommand(t, r.Session, agent.CommandShorter, person)
-		mustCommand(t, r.Session, agent.CommandLouder, person)
+		mustCommand(t, r.Session, command.Shorter, person)
+		mustCommand(t, r.Session, command.Louder, person)
 		instruct(t, r.Session, "only the crowd", person)
-		mustCommand(t, r.Session, agent.CommandStop, person)
+		mustCommand(t, r.Session, command.Stop, person)
 
 		for i, want := range []string{"only the crowd 2 6 ACTIVE", "only the goals 2 6 ACTIVE", "only the goals 2 0 ACTIVE", "only the goals 3 0 ACTIVE", " 3 0 ACTIVE"} {
-			mustCommand(t, r.Session, agent.CommandUndo, person)
+			mustCommand(t, r.Session, command.Undo, person)
 			s := r.Snapshot()
 			got := fmt.Sprintf("%s %d %g %s", s.Instruction, *s.Settings.Talkativeness, *s.Settings.VoiceGain, s.MonitorMode)
 			require.Equal(t, want, got, "undo %d", i)
 		}
-		_, err = r.Session.Command(agent.CommandUndo, person)
+		_, err = r.Session.Command(command.Undo, person)
 		require.ErrorIs(t, err, agent.ErrNothingTo)
 		require.Zero(t, r.voice.Gain)
 		r.stop()
@@ -166,23 +120,23 @@ func TestUndoOfAChange(t *testing.T) {
 		both := agent.Change{Instruction: new("the goals"), Profile: new("quiet"), Settings: agent.Settings{Talkativeness: new(4), Frames: new(2)}}
 		change(both, person)
 		require.Equal(t, "the goals; quiet; 4, -6 dB, 2", state())
-		mustCommand(t, r.Session, agent.CommandUndo, person)
+		mustCommand(t, r.Session, command.Undo, person)
 		require.Equal(t, first, state())
 		require.Equal(t, kept, r.Live().Settings, "nothing more is kept than before")
 
 		change(both, person)
 		change(agent.Change{Settings: agent.Settings{Talkativeness: new(1), VoiceGain: new(3.0)}}, person) // in the drawer
-		mustCommand(t, r.Session, agent.CommandUndo, person)
+		mustCommand(t, r.Session, command.Undo, person)
 		require.Equal(t, strings.Replace(first, "3, 0 dB", "1, 3 dB", 1), state())
-		mustCommand(t, r.Session, agent.CommandLouder, person)
+		mustCommand(t, r.Session, command.Louder, person)
 		change(agent.Change{Settings: agent.Settings{Talkativeness: new(2)}}, person)
-		mustCommand(t, r.Session, agent.CommandUndo, person)
+		mustCommand(t, r.Session, command.Undo, person)
 		require.Equal(t, strings.Replace(first, "3, 0 dB", "2, 3 dB", 1), state())
 
 		instruct(t, r.Session, "the crowd", person)
 		change(agent.Change{Instruction: new("the referee"), Profile: new("quiet")}, other) // its instruction waits
 		require.Len(t, r.Snapshot().Waiting, 1)
-		mustCommand(t, r.Session, agent.CommandUndo, other)
+		mustCommand(t, r.Session, command.Undo, other)
 		require.Empty(t, r.Snapshot().Waiting)
 		require.NotEqual(t, "quiet", r.Snapshot().Profile)
 		require.Equal(t, "the crowd", r.Snapshot().Instruction)
@@ -194,14 +148,14 @@ func TestCommandBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
 		for _, c := range []struct {
-			command agent.Command
+			command command.Command
 			times   int
 			words   string
 		}{
-			{agent.CommandShorter, 2, "1 of 5"},
-			{agent.CommandLonger, 4, "5 of 5"},
-			{agent.CommandLouder, 2, "+12 dB"},
-			{agent.CommandSofter, 6, "-24 dB"},
+			{command.Shorter, 2, "1 of 5"},
+			{command.Longer, 4, "5 of 5"},
+			{command.Louder, 2, "+12 dB"},
+			{command.Softer, 6, "-24 dB"},
 		} {
 			var effect string
 			for range c.times {
@@ -216,7 +170,7 @@ func TestCommandBounds(t *testing.T) {
 		require.ErrorContains(t, err, "command: expected one of")
 		_, err = r.Change(agent.Change{Settings: agent.Settings{Speech: new(false)}}, person)
 		require.NoError(t, err)
-		_, err = r.Session.Command(agent.CommandLouder, person)
+		_, err = r.Session.Command(command.Louder, person)
 		require.ErrorContains(t, err, "speech is off")
 		r.stop()
 	})
@@ -230,7 +184,7 @@ func TestRepeatIsRefused(t *testing.T) {
 		require.NoError(t, r.Say(agent.Announcement{Text: strings.Repeat("ä", 1000)}, person))
 		for r.Say(agent.Announcement{Text: "Half time."}, person) == nil {
 		}
-		_, err := r.Session.Command(agent.CommandRepeat, person)
+		_, err := r.Session.Command(command.Repeat, person)
 		require.ErrorIs(t, err, agent.ErrTooMuchToSay)
 		require.NotErrorIs(t, err, agent.ErrNothingTo)
 		r.stop()
@@ -243,18 +197,18 @@ func TestRepeat(t *testing.T) {
 		r := newRig(t, func(n int, _ inference.Prompt) agenttest.Answer {
 			return agenttest.Answer{Latency: 500 * time.Millisecond, Text: fmt.Sprintf("Pass number %d.", n), Speech: time.Second}
 		}, nil)
-		_, err := r.Session.Command(agent.CommandRepeat, person)
+		_, err := r.Session.Command(command.Repeat, person)
 		require.ErrorIs(t, err, agent.ErrNothingTo)
 		time.Sleep(20 * time.Second)
 		for _, speech := range []bool{true, false} {
 			_, err = r.Change(agent.Change{Settings: agent.Settings{Speech: &speech}}, person)
 			require.NoError(t, err)
 			time.Sleep(5 * time.Second)
-			mustCommand(t, r.Session, agent.CommandStop, person)
+			mustCommand(t, r.Session, command.Stop, person)
 			time.Sleep(5 * time.Second)
 			last := commentsOf(r)
 			heard := len(r.voice.Utterances())
-			mustCommand(t, r.Session, agent.CommandRepeat, person)
+			mustCommand(t, r.Session, command.Repeat, person)
 			time.Sleep(5 * time.Second)
 			all := commentsOf(r)
 			again := all[len(all)-1]
@@ -266,7 +220,7 @@ func TestRepeat(t *testing.T) {
 			if speech {
 				require.Len(t, r.voice.Utterances(), heard+1)
 			}
-			mustCommand(t, r.Session, agent.CommandGoOn, person)
+			mustCommand(t, r.Session, command.GoOn, person)
 		}
 		r.stop()
 	})
@@ -298,9 +252,9 @@ func TestOrdersWait(t *testing.T) {
 		time.Sleep(400 * time.Millisecond)
 		require.Equal(t, "only the crowd", instruction())
 		require.Equal(t, other, r.Snapshot().InstructionBy)
-		mustCommand(t, r.Session, agent.CommandShorter, person) // at once
+		mustCommand(t, r.Session, command.Shorter, person) // at once
 		require.Equal(t, 2, *r.Snapshot().Settings.Talkativeness)
-		require.Contains(t, mustCommand(t, r.Session, agent.CommandUndo, "room: cid"), "referee")
+		require.Contains(t, mustCommand(t, r.Session, command.Undo, "room: cid"), "referee")
 		time.Sleep(3 * time.Second)
 		require.Equal(t, "the score", instruction())
 		require.Empty(t, r.Snapshot().Waiting)

@@ -3,6 +3,7 @@ package agent
 import (
 	"time"
 
+	"touchline/agent/command"
 	"touchline/agent/prompt"
 	"touchline/media"
 	"touchline/media/source"
@@ -95,7 +96,7 @@ type Steerer interface {
 	Stop(by string)
 	// Command does a command at once; an error that wraps ErrNothingTo if it has nothing to act on. CommandRepeat may
 	// return ErrTooMuchToSay.
-	Command(c Command, by string) (Done, error)
+	Command(c command.Command, by string) (Done, error)
 	// Say queues an announcement; see Session.Say.
 	Say(a Announcement, by string) error
 	// History returns the last comments, oldest first.

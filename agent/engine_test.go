@@ -11,6 +11,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/agenttest"
+	"touchline/agent/command"
 	"touchline/inference"
 	"touchline/pacing"
 )
@@ -183,7 +184,7 @@ func TestGainAtTheStart(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, time.Second), func(o *agent.Options) { o.Inference.Voice.Gain = -6 })
 		require.Equal(t, -6.0, *r.Snapshot().Settings.VoiceGain)
 		require.Equal(t, -6.0, r.voice.Gain)
-		_, err := r.Command(agent.CommandLouder, "test")
+		_, err := r.Command(command.Louder, "test")
 		require.NoError(t, err)
 		require.Zero(t, r.voice.Gain)
 		r.stop()

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"touchline/agent/command"
 	"touchline/agent/prompt"
 	"touchline/inference"
 	"touchline/internal/check"
@@ -95,7 +96,7 @@ func (c HearingConfig) Validate() error {
 // areWakeWords reports whether each is long enough not to be said by chance.
 func areWakeWords(list []string) bool {
 	return len(list) >= 1 && len(list) <= maxWakeWords && !slices.ContainsFunc(list, func(w string) bool {
-		n := utf8.RuneCountInString(fold(w))
+		n := utf8.RuneCountInString(command.Fold(w))
 		return n < 4 || n > maxWakeWord
 	})
 }
@@ -133,7 +134,7 @@ type SpokenOrder struct {
 	// Text without the wake word.
 	Text string `json:"text"`
 	// Command that acted; "" for an instruction.
-	Command Command `json:"command,omitempty"`
+	Command command.Command `json:"command,omitempty"`
 	// Effect is what it did, in a sentence; Refused why it did nothing.
 	Effect  string `json:"effect,omitempty"`
 	Refused string `json:"refused,omitempty"`

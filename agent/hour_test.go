@@ -24,6 +24,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/agenttest"
 	"touchline/agent/alert"
+	"touchline/agent/command"
 	"touchline/agent/prompt"
 	"touchline/inference"
 )
@@ -692,7 +693,7 @@ func verbs(t *testing.T) map[string]func(h *hour, args string) string {
 		},
 		"order": func(h *hour, args string) string { // as a person types or says it
 			who, text := by(args)
-			c, ok := agent.ParseCommand(text)
+			c, ok := command.Parse(text)
 			if !ok {
 				_, err := h.rig.Change(agent.Change{Instruction: &text}, who)
 				return "instruction " + failed(err)
@@ -702,7 +703,7 @@ func verbs(t *testing.T) map[string]func(h *hour, args string) string {
 		},
 		"command": func(h *hour, args string) string {
 			who, text := by(args)
-			done, err := h.rig.Command(agent.Command(text), who)
+			done, err := h.rig.Command(command.Command(text), who)
 			return cmp.Or(failed(err), h.show(done))
 		},
 		"say": func(h *hour, args string) string {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/command"
 	"touchline/agent/prompt"
 	"touchline/inference"
 )
@@ -171,7 +172,7 @@ func TestProfileSpeech(t *testing.T) {
 		inForce(true, 6)
 
 		use("quiet")
-		_, err := r.Command(agent.CommandUndo, "ana")
+		_, err := r.Command(command.Undo, "ana")
 		require.NoError(t, err)
 		inForce(true, 6)
 		set(agent.Settings{Speech: new(false)})

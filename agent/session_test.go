@@ -18,6 +18,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/agenttest"
+	"touchline/agent/command"
 	"touchline/agent/prompt"
 	"touchline/inference"
 	"touchline/internal/quantile"
@@ -912,7 +913,7 @@ func TestPromptsAreLoggedAtDebug(t *testing.T) {
 			other := "the referee"
 			_, err := r.Change(agent.Change{Instruction: &other}, "ana")
 			require.NoError(t, err)
-			_, err = r.Session.Command(agent.CommandUndo, "ana")
+			_, err = r.Session.Command(command.Undo, "ana")
 			require.NoError(t, err)
 			time.Sleep(20 * time.Second)
 			r.stop()

@@ -12,6 +12,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/alert"
+	"touchline/agent/command"
 	"touchline/agent/events"
 	"touchline/agent/prompt"
 	"touchline/agent/state"
@@ -288,7 +289,7 @@ func (k *keeper) restoreInstruction(value json.RawMessage) error {
 	}
 	_, err := k.bot.Change(agent.Change{Instruction: &kept.Text}, kept.By)
 	if err == nil && kept.Text != "" && !kept.Active {
-		_, err = k.bot.Command(agent.CommandStop, kept.By)
+		_, err = k.bot.Command(command.Stop, kept.By)
 	}
 	return err
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"touchline/agent"
 	"touchline/agent/audioapi"
+	"touchline/agent/command"
 	"touchline/agent/hearing"
 	"touchline/inference"
 	"touchline/inference/qwen3asr"
@@ -51,7 +51,7 @@ func NewRecognizer(cfg inference.RecognizerConfig, runtime string, log zerolog.L
 		}
 		return &Recognizer{Recognizer: r, Run: func(ctx context.Context) error { <-ctx.Done(); return r.Close() }}, nil
 	case inference.RecognizerSphinx:
-		r, err := sphinx.Open(sphinx.Options{Orders: agent.SpokenOrders()})
+		r, err := sphinx.Open(sphinx.Options{Orders: command.SpokenOrders()})
 		if err != nil {
 			return nil, fmt.Errorf("prepare the recognizer: %w", err)
 		}

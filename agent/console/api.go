@@ -16,6 +16,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/access"
+	"touchline/agent/command"
 	"touchline/agent/events"
 	"touchline/agent/prompt"
 	"touchline/inference"
@@ -36,7 +37,7 @@ type (
 		Instruction *string `json:"instruction"`
 	}
 	commandBody struct {
-		Command agent.Command `json:"command" enum:"stop,go_on,undo,shorter,longer,repeat,louder,softer"`
+		Command command.Command `json:"command" enum:"stop,go_on,undo,shorter,longer,repeat,louder,softer"`
 	}
 	profileBody struct {
 		Profile string `json:"profile"`
@@ -96,7 +97,7 @@ func (s *Server) postInstruction(h *hosted, w http.ResponseWriter, r *http.Reque
 		return refuse(http.StatusUnprocessableEntity, "bad_instruction", `expected {"instruction": "..."}`)
 	}
 	return h.order(w, func(b agent.Steerer) error {
-		_, err := agent.Order(b, *in.Instruction, by(r))
+		_, err := agent.HandleText(b, *in.Instruction, by(r))
 		return refuseOrder(w, err, "bad_instruction")
 	})
 }

@@ -26,6 +26,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/access"
+	"touchline/agent/command"
 	"touchline/agent/console"
 	"touchline/agent/events"
 	"touchline/agent/prompt"
@@ -155,16 +156,16 @@ func (d *desk) Start(source, by string) error {
 	return nil
 }
 
-func (d *desk) Command(c agent.Command, by string) (agent.Done, error) {
+func (d *desk) Command(c command.Command, by string) (agent.Done, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !slices.Contains(agent.Commands(), c) {
+	if !slices.Contains(command.All(), c) {
 		return agent.Done{}, &agent.RangeError{Name: "command", Want: "a command", Got: c}
 	}
-	if c == agent.CommandRepeat {
+	if c == command.Repeat {
 		return agent.Done{}, fmt.Errorf("%w: there is no comment yet", agent.ErrNothingTo)
 	}
-	if c == agent.CommandGoOn { // as a full queue answers CommandRepeat
+	if c == command.GoOn { // as a full queue answers CommandRepeat
 		return agent.Done{}, agent.ErrTooMuchToSay
 	}
 	d.note("command %s by %s", c, by)

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"touchline/agent"
+	"touchline/agent/command"
 	"touchline/agent/hearing"
 	"touchline/inference"
 	"touchline/inference/live/livetest"
@@ -95,7 +96,7 @@ func (c *commentator) Change(v agent.Change, by string) (agent.Settings, error) 
 	return agent.Settings{}, nil
 }
 
-func (c *commentator) Command(v agent.Command, by string) (agent.Done, error) {
+func (c *commentator) Command(v command.Command, by string) (agent.Done, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.orders = append(c.orders, by+": "+string(v))
@@ -320,7 +321,7 @@ func TestWakeWords(t *testing.T) {
 		require.Equal(t, []string{
 			"anna: Hey Touchline, only tell me about the goals.", "anna: count the shots", "anna: hey touchline stop",
 		}, s.bot.finals(), "what is no order is nobody's business")
-		require.Equal(t, agent.CommandStop, s.bot.heard[2].Order.Command)
+		require.Equal(t, command.Stop, s.bot.heard[2].Order.Command)
 		var addressed []bool
 		for _, h := range s.asr.asked {
 			addressed = append(addressed, h.Addressed)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/command"
 	"touchline/inference"
 	"touchline/inference/live"
 )
@@ -31,7 +32,7 @@ func (m *microphone) final(v live.Event) {
 	text := strings.TrimSpace(v.Text)
 	c := m.ears.bot.Hearing()
 	h.Caption = m.captions()
-	order, woken := agent.Addressed(text, c.WakeWords)
+	order, woken := command.Addressed(text, c.WakeWords)
 	if addressed && !woken {
 		order, woken = text, true
 	}
@@ -132,10 +133,10 @@ func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOr
 
 // order gives the order to the commentator.
 func (e *Ears) order(text, by string) (*agent.Done, error) {
-	if _, command := agent.ParseCommand(text); !command && !e.bot.Snapshot().Capabilities.Instructions {
+	if _, command := command.Parse(text); !command && !e.bot.Snapshot().Capabilities.Instructions {
 		return nil, errDoesNotRead
 	}
-	return agent.Order(e.bot, strings.TrimRight(text, ".!"), by)
+	return agent.HandleText(e.bot, strings.TrimRight(text, ".!"), by)
 }
 
 // keptSaid is how long what the voice said may come back as an echo.
@@ -177,7 +178,7 @@ func (s *said) echoes(text string, from, to time.Time) bool {
 			fmt.Fprintln(&b, t.text)
 		}
 	}
-	return agent.Repeated(text, b.String())
+	return command.Repeated(text, b.String())
 }
 
 // Caption implements agent.TextOutput: it takes what the voice says.

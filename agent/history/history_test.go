@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/command"
 	"touchline/agent/history"
 	"touchline/internal/rescue"
 )
@@ -580,7 +581,7 @@ func TestHeard(t *testing.T) {
 				hears.Heard(interim)
 				hears.Heard(said("1", "ann", "who has the ball?", 0))
 				order := said("2", "ben", "hey touchline, be quiet", time.Second)
-				order.Caption, order.Order = false, &agent.SpokenOrder{Text: "be quiet", Command: agent.CommandStop, Effect: "Commenting has stopped."}
+				order.Caption, order.Order = false, &agent.SpokenOrder{Text: "be quiet", Command: command.Stop, Effect: "Commenting has stopped."}
 				hears.Heard(order)
 				vain := said("3", "ben", "hey touchline", 2*time.Second)
 				vain.Caption = false

@@ -17,6 +17,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/access"
+	"touchline/agent/command"
 	"touchline/agent/room"
 )
 
@@ -215,7 +216,7 @@ func TestHeard(t *testing.T) {
 	arrived(1)
 	say("Hey touchline", false, nil)
 	arrived(2)
-	say("Hey Touchline, shorter.", true, &agent.SpokenOrder{Text: "shorter", Command: agent.CommandShorter})
+	say("Hey Touchline, shorter.", true, &agent.SpokenOrder{Text: "shorter", Command: command.Shorter})
 	arrived(3)
 	captions.Heard(agent.Heard{Segment: "SG_2", Identity: "ann", Text: "Hey Touchline, longer.", Final: true, Order: &agent.SpokenOrder{Text: "longer"}})
 
@@ -231,7 +232,7 @@ func TestHeard(t *testing.T) {
 		require.Equal(t, "SG_1", legacy[i].ID)
 	}
 	eventually(t, func() bool { boss.mu.Lock(); defer boss.mu.Unlock(); return len(boss.heard) == 2 }, "both orders")
-	require.Equal(t, agent.CommandShorter, boss.heard[0].Order.Command)
+	require.Equal(t, command.Shorter, boss.heard[0].Order.Command)
 	require.Equal(t, "Hey Touchline, longer.", boss.heard[1].Text)
 	streams, _, _ = r.got()
 	require.Len(t, streams, 3, "an order alone is no caption")

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/command"
 )
 
 const (
@@ -122,8 +123,8 @@ func (s *steered) all() []string {
 func (s *steered) Snapshot() agent.Snapshot      { return agent.Snapshot{Engine: "test"} }
 func (s *steered) Start(source, by string) error { s.note("start "+source, by); return nil }
 func (s *steered) Stop(by string)                { s.note("stop", by) }
-func (s *steered) Command(c agent.Command, by string) (agent.Done, error) {
-	if !slices.Contains(agent.Commands(), c) {
+func (s *steered) Command(c command.Command, by string) (agent.Done, error) {
+	if !slices.Contains(command.All(), c) {
 		return agent.Done{}, &agent.RangeError{Name: "command", Want: "a command", Got: c}
 	}
 	s.note("command "+string(c), by)

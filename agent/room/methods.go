@@ -12,6 +12,7 @@ import (
 	lksdk "github.com/livekit/server-sdk-go/v2"
 
 	"touchline/agent"
+	"touchline/agent/command"
 )
 
 // Methods that the room can call, by RPC as "touchline.NAME" and on TopicControl as NAME.
@@ -113,13 +114,13 @@ func decode(b []byte, v any) error {
 
 // params are the parameters of all methods; each method reads its own.
 type params struct {
-	Instruction *string         `json:"instruction"`
-	Command     *agent.Command  `json:"command"`
-	Profile     *string         `json:"profile"`
-	Source      *string         `json:"source"`
-	Settings    *agent.Settings `json:"settings"`
-	Limit       *int            `json:"limit"`
-	Held        *bool           `json:"held"`
+	Instruction *string          `json:"instruction"`
+	Command     *command.Command `json:"command"`
+	Profile     *string          `json:"profile"`
+	Source      *string          `json:"source"`
+	Settings    *agent.Settings  `json:"settings"`
+	Limit       *int             `json:"limit"`
+	Held        *bool            `json:"held"`
 
 	agent.Announcement // to say
 
@@ -164,7 +165,7 @@ func (c *Control) do(method string, p params, who caller) (any, error) {
 		if p.Instruction == nil {
 			return nil, missing(method, "instruction")
 		}
-		_, err = agent.Order(c.bot, *p.Instruction, by)
+		_, err = agent.HandleText(c.bot, *p.Instruction, by)
 	case methodCommand:
 		if p.Command == nil {
 			return nil, missing(method, "command")

@@ -14,7 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"touchline/agent"
+	"touchline/agent/command"
 	"touchline/inference"
 	"touchline/inference/sphinx"
 	"touchline/inference/voice"
@@ -145,7 +145,7 @@ func (c *ordersCmd) Run(ctx context.Context, log zerolog.Logger) error {
 }
 
 func (c *ordersCmd) measure(ctx context.Context, log zerolog.Logger) ([]row, error) {
-	r, err := sphinx.Open(sphinx.Options{Orders: agent.SpokenOrders()})
+	r, err := sphinx.Open(sphinx.Options{Orders: command.SpokenOrders()})
 	if err != nil {
 		return nil, err
 	}
@@ -254,8 +254,8 @@ func (c *ordersCmd) voice(
 
 // same reports whether two orders act alike.
 func same(a, b string) bool {
-	one, ok1 := agent.ParseCommand(a)
-	other, ok2 := agent.ParseCommand(b)
+	one, ok1 := command.Parse(a)
+	other, ok2 := command.Parse(b)
 	if ok1 || ok2 {
 		return ok1 == ok2 && one == other
 	}

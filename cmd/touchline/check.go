@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"touchline/agent"
+	"touchline/agent/command"
 	"touchline/agent/mqtt"
 	"touchline/inference"
 	"touchline/inference/probe"
@@ -138,7 +138,7 @@ func checkRecognizer(ctx context.Context, a *app, r *findings) {
 		found, err := answers(ctx, http.MethodGet, address+"/models", c.APIKey)
 		r.add("transcription server", err, found)
 	case inference.RecognizerSphinx:
-		s, err := sphinx.Open(sphinx.Options{Orders: agent.SpokenOrders(), WakeWords: a.cfg.Agent.Hearing.WakeWords})
+		s, err := sphinx.Open(sphinx.Options{Orders: command.SpokenOrders(), WakeWords: a.cfg.Agent.Hearing.WakeWords})
 		if err == nil {
 			err = s.Close()
 		}

@@ -15,6 +15,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/bot"
 	"touchline/agent/camera"
+	"touchline/agent/command"
 	"touchline/agent/room"
 	"touchline/agent/sfu"
 	"touchline/configs"
@@ -163,7 +164,7 @@ func (d *demoCmd) chooseHearing(cfg *configs.Config, log zerolog.Logger) {
 		return
 	}
 	cfg.Inference.Recognizer.Program = inference.RecognizerSphinx
-	r, err := sphinx.Open(sphinx.Options{Orders: agent.SpokenOrders()})
+	r, err := sphinx.Open(sphinx.Options{Orders: command.SpokenOrders()})
 	if err == nil {
 		err = r.Close()
 	}

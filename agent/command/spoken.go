@@ -1,4 +1,4 @@
-package agent
+package command
 
 import (
 	"strings"
@@ -24,7 +24,7 @@ func Addressed(text string, wakeWords []string) (order string, ok bool) {
 
 // startsWith returns the number of words that are a wake word; 0 if the words begin otherwise.
 func startsWith(words []string, wake string) int {
-	want := []rune(strings.ReplaceAll(fold(wake), " ", ""))
+	want := []rune(strings.ReplaceAll(Fold(wake), " ", ""))
 	var heard []rune
 	for i, w := range words {
 		if heard = append(heard, []rune(w)...); len(heard) > len(want)+len(want)/5 {
@@ -53,7 +53,7 @@ func wordsOf(text string) (words []string, ends []wordEnd) {
 		if i := strings.IndexFunc(text[from:], unicode.IsSpace); i >= 0 {
 			to = from + i
 		}
-		if w := strings.ReplaceAll(fold(text[from:to]), " ", ""); w != "" {
+		if w := strings.ReplaceAll(Fold(text[from:to]), " ", ""); w != "" {
 			words = append(words, w)
 			ends = append(ends, wordEnd{to, strings.ContainsAny(text[to-1:to], ".!?,;:")})
 		}
@@ -84,7 +84,7 @@ func distance(a, b []rune) int {
 
 // Repeated reports whether a text is a part of another one: as recognizers hear it, so that a word in three may differ.
 func Repeated(text, of string) bool {
-	words, of2 := strings.Fields(fold(text)), strings.Fields(fold(of))
+	words, of2 := strings.Fields(Fold(text)), strings.Fields(Fold(of))
 	if len(words) == 0 || len(words) > 2*len(of2) {
 		return false
 	}

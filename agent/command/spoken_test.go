@@ -1,11 +1,11 @@
-package agent_test
+package command_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
+	"touchline/agent/command"
 )
 
 func TestAddressed(t *testing.T) {
@@ -28,7 +28,7 @@ func TestAddressed(t *testing.T) {
 		{"hey", "", false},
 		{"", "", false},
 	} {
-		order, ok := agent.Addressed(c.text, wake)
+		order, ok := command.Addressed(c.text, wake)
 		require.Equal(t, c.ok, ok, c.text)
 		require.Equal(t, c.order, order, c.text)
 	}
@@ -40,24 +40,24 @@ func TestRepeated(t *testing.T) {
 	for _, echo := range []string{
 		"Red win it back in midfield", "read win it back and midfield", "look for the number nine oh what a save", "What a save",
 	} {
-		require.True(t, agent.Repeated(echo, said), echo)
+		require.True(t, command.Repeated(echo, said), echo)
 	}
 	for _, text := range []string{
 		"Did you see what the keeper did there?", "only tell me about the goals", "what do you think about red this evening",
 	} {
-		require.False(t, agent.Repeated(text, said), text)
+		require.False(t, command.Repeated(text, said), text)
 	}
-	require.False(t, agent.Repeated("goal", ""))
-	require.False(t, agent.Repeated("", said))
+	require.False(t, command.Repeated("goal", ""))
+	require.False(t, command.Repeated("", said))
 }
 
 func FuzzAddressed(f *testing.F) {
 	f.Add("Hey Touchline, stop.", "hey touchline")
 	f.Add("\xff. é?!", "x")
 	f.Fuzz(func(t *testing.T, text, wake string) {
-		if order, ok := agent.Addressed(text, []string{wake}); ok {
+		if order, ok := command.Addressed(text, []string{wake}); ok {
 			require.Contains(t, text, order)
 		}
-		agent.Repeated(text, wake)
+		command.Repeated(text, wake)
 	})
 }
