@@ -101,25 +101,25 @@ func (s *Session) commandLocked(c command.Command) (effect string, err error) {
 			return "", fmt.Errorf("%w: commenting is off already", ErrNothingTo)
 		}
 		s.pauseLocked()
-		return "Commenting is off. Say “go on” to hear more.", nil
+		return command.Did("en", c), nil
 	case command.GoOn:
 		if s.active {
 			return "", fmt.Errorf("%w: commenting is on already", ErrNothingTo)
 		}
 		s.active = true
 		s.actNowLocked(errReplaced)
-		return "Commenting is on again.", nil
+		return command.Did("en", c), nil
 	case command.Undo: // see Command
 	case command.Shorter:
-		return s.talkByLocked(-1)
+		return s.talkByLocked(c, -1)
 	case command.Longer:
-		return s.talkByLocked(1)
+		return s.talkByLocked(c, 1)
 	case command.Repeat:
 		return s.repeatLocked()
 	case command.Louder:
-		return s.gainByLocked(gainStep)
+		return s.gainByLocked(c, gainStep)
 	case command.Softer:
-		return s.gainByLocked(-gainStep)
+		return s.gainByLocked(c, -gainStep)
 	}
 	return "", &RangeError{"command", fmt.Sprintf("one of %q", command.All()), fmt.Sprintf("%.40q", c)}
 }
@@ -137,7 +137,7 @@ func (s *Session) undoLocked(by string, now time.Time) (string, error) {
 	w, waited := s.dropWaitingLocked(by)
 	switch {
 	case waited && (n == 0 || s.past[n-1].waits != w.Instruction):
-		return fmt.Sprintf("The waiting instruction “%s” is dropped.", w.Instruction), nil
+		return command.Did("en", "undo.waiting", w.Instruction), nil
 	case n == 0:
 		return "", fmt.Errorf("%w: there is no order to take back", ErrNothingTo)
 	}
@@ -163,29 +163,25 @@ func (s *Session) undoLocked(by string, now time.Time) (string, error) {
 	switch {
 	case !s.active:
 		s.endTalkLocked(errStopped, true)
-		return "The last order is taken back. Commenting is off.", nil
+		return command.Did("en", "undo.off"), nil
 	case s.instruction == "":
 		s.actNowLocked(errReplaced)
-		return "The last order is taken back. There is no instruction.", nil
+		return command.Did("en", "undo.none"), nil
 	}
 	s.actNowLocked(errReplaced)
-	return fmt.Sprintf("The last order is taken back. The instruction is “%s”.", s.instruction), nil
+	return command.Did("en", "undo", s.instruction), nil
 }
 
-func (s *Session) talkByLocked(step int) (string, error) {
+func (s *Session) talkByLocked(c command.Command, step int) (string, error) {
 	to := s.agent.Talkativeness + step
 	if to < 1 || to > 5 {
 		return "", fmt.Errorf("%w: talkativeness is %d, and goes from 1 to 5", ErrNothingTo, s.agent.Talkativeness)
 	}
 	s.configureLocked(Settings{Talkativeness: &to})
-	words := "Shorter"
-	if step > 0 {
-		words = "Longer"
-	}
-	return fmt.Sprintf("%s comments: talkativeness is %d of 5.", words, to), nil
+	return command.Did("en", c, to), nil
 }
 
-func (s *Session) gainByLocked(step float64) (string, error) {
+func (s *Session) gainByLocked(c command.Command, step float64) (string, error) {
 	if s.opts.Audio == nil || !s.infer.Voice.Enabled {
 		return "", fmt.Errorf("%w: speech is off", ErrNothingTo)
 	}
@@ -194,7 +190,7 @@ func (s *Session) gainByLocked(step float64) (string, error) {
 		return "", fmt.Errorf("%w: the voice is at %+g dB, and goes from %+d to %+d", ErrNothingTo, s.gain, inference.MinGain, inference.MaxGain)
 	}
 	s.configureLocked(Settings{VoiceGain: &to})
-	return fmt.Sprintf("The voice is at %+g dB.", to), nil
+	return command.Did("en", c, to), nil
 }
 
 // repeatLocked has the last comment said again.
@@ -209,5 +205,5 @@ func (s *Session) repeatLocked() (string, error) {
 	if err := s.queueAnnouncement(announcement{Announcement: again, anchor: &anchor}); err != nil {
 		return "", err
 	}
-	return "The last comment is said again.", nil
+	return command.Did("en", command.Repeat), nil
 }

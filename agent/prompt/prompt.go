@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"touchline/agent/phrases"
 	"touchline/inference"
 )
 
@@ -54,6 +55,18 @@ func (h lengthHint) longerBy(steps int) lengthHint {
 	}
 	return min(max(h+lengthHint(steps), hintMinimal), hintLong)
 }
+
+// in returns the hint in the language of the answer; "" for no hint.
+func (h lengthHint) in(tag string) string {
+	if h == hintNone {
+		return ""
+	}
+	return LengthHints(tag)[h-hintMinimal]
+}
+
+// LengthHints returns what a prompt says of the length of a comment, from the shortest to the longest, in the language of a BCP 47
+// tag, or in English if there is none in that language.
+func LengthHints(tag string) [4]string { return [4]string(phrases.In(tag, "hints")) }
 
 // Said is a comment and when its answer was complete.
 type Said struct {

@@ -1,0 +1,56 @@
+// Package phrases has what the program says to people and what it understands of them, a text file for each language. A line of a file
+// is a key and its phrases: "stop: be quiet | enough"; a key may come again. A language may lack keys; then the English ones are used
+// where something is said, and nothing is understood.
+package phrases
+
+import (
+	"embed"
+	"strings"
+
+	"touchline/inference"
+)
+
+//go:embed *.txt
+var files embed.FS
+
+// english is the language that has all keys.
+const english = "en"
+
+// Language has the phrases of one language by key.
+type Language map[string][]string
+
+// All returns every language, English first.
+func All() []Language {
+	out := []Language{read(english)}
+	entries, _ := files.ReadDir(".") // of the program: a test reads them
+	for _, e := range entries {
+		if tag := strings.TrimSuffix(e.Name(), ".txt"); tag != english {
+			out = append(out, read(tag))
+		}
+	}
+	return out
+}
+
+// In returns the phrases of a key in the language of a BCP 47 tag, or else in English.
+func In(tag, key string) []string {
+	if list := read(inference.Primary(tag))[key]; len(list) > 0 {
+		return list
+	}
+	return read(english)[key]
+}
+
+// read returns a language; an empty one if there is no file of it.
+func read(tag string) Language {
+	out := Language{}
+	text, _ := files.ReadFile(tag + ".txt")
+	for line := range strings.Lines(string(text)) {
+		key, list, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		if !ok || key[0] == '#' {
+			continue
+		}
+		for phrase := range strings.SplitSeq(list, "|") {
+			out[key] = append(out[key], strings.TrimSpace(phrase))
+		}
+	}
+	return out
+}
