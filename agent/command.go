@@ -101,14 +101,14 @@ func (s *Session) commandLocked(c command.Command) (effect string, err error) {
 			return "", fmt.Errorf("%w: commenting is off already", ErrNothingTo)
 		}
 		s.pauseLocked()
-		return command.Did("en", c), nil
+		return s.didLocked(c), nil
 	case command.GoOn:
 		if s.active {
 			return "", fmt.Errorf("%w: commenting is on already", ErrNothingTo)
 		}
 		s.active = true
 		s.actNowLocked(errReplaced)
-		return command.Did("en", c), nil
+		return s.didLocked(c), nil
 	case command.Undo: // see Command
 	case command.Shorter:
 		return s.talkByLocked(c, -1)
@@ -124,6 +124,11 @@ func (s *Session) commandLocked(c command.Command) (effect string, err error) {
 	return "", &RangeError{"command", fmt.Sprintf("one of %q", command.All()), fmt.Sprintf("%.40q", c)}
 }
 
+// didLocked says what a command did, in the language of the comments.
+func (s *Session) didLocked(key command.Command, values ...any) string {
+	return command.Did(s.engine.Capabilities().AnswersIn(s.infer.Voice.Language), key, values...)
+}
+
 // pauseLocked ends commenting and keeps the instruction.
 func (s *Session) pauseLocked() {
 	s.active = false
@@ -137,7 +142,7 @@ func (s *Session) undoLocked(by string, now time.Time) (string, error) {
 	w, waited := s.dropWaitingLocked(by)
 	switch {
 	case waited && (n == 0 || s.past[n-1].waits != w.Instruction):
-		return command.Did("en", "undo.waiting", w.Instruction), nil
+		return s.didLocked("undo.waiting", w.Instruction), nil
 	case n == 0:
 		return "", fmt.Errorf("%w: there is no order to take back", ErrNothingTo)
 	}
@@ -163,13 +168,13 @@ func (s *Session) undoLocked(by string, now time.Time) (string, error) {
 	switch {
 	case !s.active:
 		s.endTalkLocked(errStopped, true)
-		return command.Did("en", "undo.off"), nil
+		return s.didLocked("undo.off"), nil
 	case s.instruction == "":
 		s.actNowLocked(errReplaced)
-		return command.Did("en", "undo.none"), nil
+		return s.didLocked("undo.none"), nil
 	}
 	s.actNowLocked(errReplaced)
-	return command.Did("en", "undo", s.instruction), nil
+	return s.didLocked("undo", s.instruction), nil
 }
 
 func (s *Session) talkByLocked(c command.Command, step int) (string, error) {
@@ -178,7 +183,7 @@ func (s *Session) talkByLocked(c command.Command, step int) (string, error) {
 		return "", fmt.Errorf("%w: talkativeness is %d, and goes from 1 to 5", ErrNothingTo, s.agent.Talkativeness)
 	}
 	s.configureLocked(Settings{Talkativeness: &to})
-	return command.Did("en", c, to), nil
+	return s.didLocked(c, to), nil
 }
 
 func (s *Session) gainByLocked(c command.Command, step float64) (string, error) {
@@ -190,7 +195,7 @@ func (s *Session) gainByLocked(c command.Command, step float64) (string, error) 
 		return "", fmt.Errorf("%w: the voice is at %+g dB, and goes from %+d to %+d", ErrNothingTo, s.gain, inference.MinGain, inference.MaxGain)
 	}
 	s.configureLocked(Settings{VoiceGain: &to})
-	return command.Did("en", c, to), nil
+	return s.didLocked(c, to), nil
 }
 
 // repeatLocked has the last comment said again.
@@ -205,5 +210,5 @@ func (s *Session) repeatLocked() (string, error) {
 	if err := s.queueAnnouncement(announcement{Announcement: again, anchor: &anchor}); err != nil {
 		return "", err
 	}
-	return command.Did("en", command.Repeat), nil
+	return s.didLocked(command.Repeat), nil
 }

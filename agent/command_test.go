@@ -144,6 +144,21 @@ func TestUndoOfAChange(t *testing.T) {
 	})
 }
 
+// TestCommandsInTheLanguageOfTheRoom: what a command did is said in the language of the comments, and in English where that has no words.
+func TestCommandsInTheLanguageOfTheRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
+		for language, want := range map[string]string{
+			"es-MX": "Comentarios más cortos: la locuacidad es 2 de 5.", "sv": "Shorter comments: talkativeness is 2 of 5.",
+		} {
+			_, err := r.Change(agent.Change{Settings: agent.Settings{Language: &language, Talkativeness: new(3)}}, person)
+			require.NoError(t, err)
+			require.Equal(t, want, mustCommand(t, r.Session, command.Shorter, person))
+		}
+		r.stop()
+	})
+}
+
 func TestCommandBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
