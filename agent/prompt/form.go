@@ -30,7 +30,8 @@ type group struct {
 }
 
 // readForm reads a text in YAML, of which JSON is a part: a group without anchors, aliases and tags. Numbers
-// are returned as written. The time it takes grows with the square of the size: callers bound it.
+// are returned as written. The time it takes grows with the square of the size: callers bound it. The library's own strict decoding is not
+// used, because it ends at the first error, names Go types in it, allows aliases and tags, and writes 1.50 as 1.5.
 func readForm(text []byte) (group, error) {
 	if !utf8.Valid(text) {
 		return group{}, errors.New("expected UTF-8, got another encoding: save the text as UTF-8")
