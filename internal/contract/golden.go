@@ -7,17 +7,20 @@
 //
 // 9b77654.tar.gz has files that commit 9b77654 wrote, and is not written again: state.db with a room for each way to change
 // something, and the same history in both stores of that time, history.db and the folder history, in which a compression
-// and the last line were interrupted.
+// and the last line were interrupted. bundles-9b77654.tar.gz has bundles that it converted from the checkpoints of the tests:
+// words, with a voice, and ears and aligner, for speech recognition. Their weights, 40 MB, are those of UnpackBundles instead.
 package contract
 
 import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"flag"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -140,6 +143,52 @@ func Unpack(t testing.TB, archive string) (dir string) {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// UnpackBundles is Unpack for bundles-9b77654.tar.gz. It makes the data files of the bundles: numbers that look random.
+func UnpackBundles(t testing.TB, archive string) (dir string) {
+	t.Helper()
+	dir = Unpack(t, archive)
+	manifests, err := filepath.Glob(filepath.Join(dir, "*", "manifest.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range manifests {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var manifest struct {
+			Files []struct {
+				Name string `json:"name"`
+				Size int    `json:"size"`
+			} `json:"files"`
+		}
+		if err := json.Unmarshal(text, &manifest); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range manifest.Files {
+			if filepath.Ext(f.Name) != ".data" {
+				continue
+			}
+			if err := os.WriteFile(filepath.Join(filepath.Dir(path), f.Name), Weights(f.Size), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return dir
+}
+
+// Weights returns size bytes of float32 between -0.1 and 0.1, always the same.
+func Weights(size int) []byte {
+	out := make([]byte, 0, size+4)
+	for x := uint32(2463534242); len(out) < size; {
+		x ^= x << 13
+		x ^= x >> 17
+		x ^= x << 5
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(int32(x))/(1<<31)*0.1)) //nolint:gosec // any bits will do
+	}
+	return out[:size]
 }
 
 func unpack(archive, dir string) error {
