@@ -215,7 +215,7 @@ func (s *Session) closeLook(u *utterance, cause error, now time.Time) (said bool
 	}
 	s.quiet, s.failures = "", 0
 	if u.replaced == nil && !u.superseded && u.anchor.Epoch == s.source.epoch {
-		s.said = append(s.said[max(0, len(s.said)+1-keptComments):], prompt.Said{Text: strings.TrimSpace(u.text), At: now})
+		s.said = append(s.said[max(0, len(s.said)+1-keptComments):], prompt.PastComment{Text: strings.TrimSpace(u.text), At: now})
 	}
 	if cause != nil {
 		u.rec.Reason = cause.Error()

@@ -65,8 +65,8 @@ type Live struct {
 	Profile       string // its name
 	// Profiles are the room's own.
 	Profiles []prompt.Profile
-	// Sheet is the text of the match sheet.
-	Sheet string
+	// Background is the text of the background.
+	Background string
 }
 
 // Change is a set of changes that apply together. A nil pointer leaves its part alone.

@@ -357,8 +357,8 @@ func (s *Session) voiceNow() (voice string) {
 // promptLocked writes the prompt of a cycle.
 func (s *Session) promptLocked(frames []window.Frame, change window.Change, spoken bool, now time.Time) inference.Prompt {
 	p := prompt.Look{
-		System: s.profile.Prompt, Sheet: s.sheet, Instruction: s.instruction, Spoken: spoken, Change: change.Mean,
-		Longer: s.talkLocked().longer, Said: s.said, Remarks: s.remarksLocked(now), Now: now, Frames: Pictures(frames),
+		System: s.profile.Prompt, Background: s.background, Instruction: s.instruction, Spoken: spoken, Change: change.Mean,
+		Longer: s.talkLocked().longer, Past: s.said, Remarks: s.remarksLocked(now), Now: now, Frames: Pictures(frames),
 	}.Prompt(s.infer, s.engine.Capabilities())
 	p.Sampling, p.Voice, p.VoiceNow = s.sampling, s.voice, s.voiceNow
 	return p

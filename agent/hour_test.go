@@ -721,7 +721,7 @@ func verbs(t *testing.T) map[string]func(h *hour, args string) string {
 		},
 		"sheet": func(h *hour, args string) string {
 			who, text := by(args)
-			sheet, err := h.rig.SetSheet(read[string](text), who)
+			sheet, err := h.rig.SetBackground(read[string](text), who)
 			return cmp.Or(failed(err), h.show(sheet))
 		},
 		"put-profile": func(h *hour, args string) string {

@@ -165,23 +165,23 @@ func (s *Session) actOnProfileLocked(p prompt.Profile) {
 	}
 }
 
-// Sheet returns the match sheet.
-func (s *Session) Sheet() prompt.Sheet {
+// Background returns the background of the room.
+func (s *Session) Background() prompt.Background {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sheet
+	return s.background
 }
 
-// SetSheet replaces the match sheet; "" removes it. The next look has it. The error joins all that is wrong with the text.
-func (s *Session) SetSheet(text, by string) (prompt.Sheet, error) {
-	sheet, err := prompt.ReadSheet([]byte(text))
+// SetBackground replaces the background; "" removes it. The next look has it. The error joins all that is wrong with the text.
+func (s *Session) SetBackground(text, by string) (prompt.Background, error) {
+	background, err := prompt.ReadBackground([]byte(text))
 	if err != nil {
-		return prompt.Sheet{}, err
+		return prompt.Background{}, err
 	}
 	s.mu.Lock()
-	s.sheet = sheet
+	s.background = background
 	s.mu.Unlock()
-	s.log.Info().Str("by", by).Int("bytes", len(sheet.Text)).Msg("new match sheet")
+	s.log.Info().Str("by", by).Int("bytes", len(background.Text)).Msg("new background")
 	s.nudge()
-	return sheet, nil
+	return background, nil
 }

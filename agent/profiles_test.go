@@ -25,16 +25,16 @@ func TestPromptsLive(t *testing.T) {
 			return asked[len(asked)-1].Prompt.System
 		}
 		require.Equal(t, "comment", last())
-		_, err := r.SetSheet("facts: [It rains]\npronunciations: {Ruiz: roo eeth}", "ana")
+		_, err := r.SetBackground("facts: [It rains]\npronunciations: {Ruiz: roo eeth}", "ana")
 		require.NoError(t, err)
 		time.Sleep(10 * time.Second)
 		with := "comment\n\nThese facts are given. Use the names when you recognise somebody:\n- It rains."
 		require.Equal(t, with, last())
 		asked := r.engine.Questions()
 		require.Equal(t, map[string]string{"ruiz": "roo eeth"}, asked[len(asked)-1].Prompt.Pronunciations)
-		_, err = r.SetSheet("facts: &a", "ana")
+		_, err = r.SetBackground("facts: &a", "ana")
 		require.Error(t, err)
-		require.Equal(t, "facts: [It rains]\npronunciations: {Ruiz: roo eeth}", r.Sheet().Text, "the last good one stays")
+		require.Equal(t, "facts: [It rains]\npronunciations: {Ruiz: roo eeth}", r.Background().Text, "the last good one stays")
 
 		n := len(r.engine.Questions())
 		_, err = r.PutProfile(prompt.Profile{Name: "default", Label: "Ours", Prompt: "our comment"}, false, "ana")

@@ -191,13 +191,13 @@ type promptCase struct {
 func (c promptCase) prompt(t *testing.T) inference.Prompt {
 	t.Helper()
 	now := time.Unix(1000, 0)
-	sheet, err := prompt.ReadSheet([]byte(c.sheet))
+	background, err := prompt.ReadBackground([]byte(c.sheet))
 	require.NoError(t, err)
 	look := prompt.Look{
-		System: c.system, Sheet: sheet, Instruction: c.instruction, Spoken: c.spoken, Longer: c.longer, Change: c.change, Now: now,
+		System: c.system, Background: background, Instruction: c.instruction, Spoken: c.spoken, Longer: c.longer, Change: c.change, Now: now,
 	}
 	for i, text := range c.said {
-		look.Said = append(look.Said, prompt.Said{Text: text, At: now.Add(-4 * time.Second * time.Duration(len(c.said)-i))})
+		look.Past = append(look.Past, prompt.PastComment{Text: text, At: now.Add(-4 * time.Second * time.Duration(len(c.said)-i))})
 	}
 	for i := range c.remarks {
 		at := now.Add(-time.Second * time.Duration(2*(c.remarks-i)))

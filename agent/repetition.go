@@ -38,11 +38,11 @@ func (s *Session) mayRepeatLocked(u *utterance, now time.Time) bool {
 }
 
 // comparedLocked returns the comments that the next one must not repeat, oldest first.
-func (s *Session) comparedLocked(now time.Time) []prompt.Said {
+func (s *Session) comparedLocked(now time.Time) []prompt.PastComment {
 	if s.agent.Repeats == RepeatsAllow {
 		return nil
 	}
-	from := slices.IndexFunc(s.said, func(c prompt.Said) bool { return now.Sub(c.At) <= repeatsWithin })
+	from := slices.IndexFunc(s.said, func(c prompt.PastComment) bool { return now.Sub(c.At) <= repeatsWithin })
 	if from < 0 {
 		return nil
 	}

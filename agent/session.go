@@ -119,7 +119,7 @@ type Session struct {
 	profile       prompt.Profile
 	language      string           // as it was set; a profile may have another one
 	own           []prompt.Profile // read only once it is here
-	sheet         prompt.Sheet
+	background    prompt.Background
 	active        bool
 	instruction   string
 	instructionBy string
@@ -131,7 +131,7 @@ type Session struct {
 	window        *window.Window
 	lastSign      *window.Signature
 	lastChange    window.Change
-	said          []prompt.Said // the last keptComments, oldest first
+	said          []prompt.PastComment // the last keptComments, oldest first
 	cycle         uint64
 	inFlight      *utterance
 	queue         []*utterance // not started, oldest first

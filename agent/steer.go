@@ -594,7 +594,7 @@ func (s *Session) Live() Live {
 	defer s.mu.Unlock()
 	return Live{
 		Settings: s.set, Active: s.active, Instruction: s.instruction, InstructionBy: s.instructionBy, Profile: s.profile.Name,
-		Profiles: s.own, Sheet: s.sheet.Text,
+		Profiles: s.own, Background: s.background.Text,
 	}
 }
 

@@ -324,7 +324,7 @@ func (s *Session) startLocked(ctx context.Context, u *utterance, at, now time.Ti
 	u.rec.Delay, u.rec.TargetDelay = s.line.Delay().Seconds(), s.line.Target().Seconds()
 	if due := s.dueLocked(u, now); !due.IsZero() && at.Sub(due) > maxLateness {
 		u.drop(errTooLate)
-		s.said = slices.DeleteFunc(slices.Clone(s.said), func(c prompt.Said) bool { return c.Text == strings.TrimSpace(u.text) })
+		s.said = slices.DeleteFunc(slices.Clone(s.said), func(c prompt.PastComment) bool { return c.Text == strings.TrimSpace(u.text) })
 		s.counters.dropped++
 		u.rec.Outcome, u.rec.Reason, u.rec.Text = OutcomeDropped, errTooLate.Error(), strings.TrimSpace(u.text)
 		rec := u.rec

@@ -25,7 +25,7 @@ const (
 	keptInstruction = "instruction" // keptOrder
 	keptProfile     = "profile"     // keptChoice
 	keptProfiles    = "profiles"    // []prompt.Profile, the room's own
-	keptSheet       = "sheet"       // text of the match sheet
+	keptBackground  = "sheet"       // text of the match sheet
 	keptRules       = "rules"       // alert.Kept
 	keptAlert       = "alert "      // and the id: events.KeptAlert
 	keptEngine      = "engine"      // keptEngineChoice
@@ -86,11 +86,11 @@ func (b *Bot) restore() error {
 		}
 	}
 	restore := map[string]func(json.RawMessage) error{
-		keptRules: k.restoreRules, keptSettings: k.restoreSettings, keptProfiles: k.restoreProfiles, keptSheet: k.restoreSheet,
+		keptRules: k.restoreRules, keptSettings: k.restoreSettings, keptProfiles: k.restoreProfiles, keptBackground: k.restoreBackground,
 		keptProfile: k.restoreProfile, keptInstruction: k.restoreInstruction,
 	}
 	// The instruction comes last: it begins the commentary.
-	for _, name := range []string{keptRules, keptSettings, keptProfiles, keptSheet, keptProfile, keptInstruction} {
+	for _, name := range []string{keptRules, keptSettings, keptProfiles, keptBackground, keptProfile, keptInstruction} {
 		if value, ok := values[name]; ok {
 			warn(name, restore[name](value))
 		}
@@ -250,12 +250,12 @@ func (k *keeper) restoreProfiles(value json.RawMessage) error {
 	return errors.Join(errs...)
 }
 
-func (k *keeper) restoreSheet(value json.RawMessage) error {
+func (k *keeper) restoreBackground(value json.RawMessage) error {
 	var text string
 	if err := json.Unmarshal(value, &text); err != nil {
 		return err
 	}
-	_, err := k.bot.SetSheet(text, byState)
+	_, err := k.bot.SetBackground(text, byState)
 	return err
 }
 
@@ -299,7 +299,7 @@ func (k *keeper) values() map[string]json.RawMessage {
 	live, configured := k.bot.Live(), k.bot.opts.Settings.Agent
 	out := map[string]json.RawMessage{
 		keptRules: marshal(k.bot.Alerts.Kept()), keptInstruction: nil, keptProfile: nil, keptSettings: nil,
-		keptProfiles: nil, keptSheet: nil, keptEngine: nil,
+		keptProfiles: nil, keptBackground: nil, keptEngine: nil,
 	}
 	if now, first := k.bot.changer.chosen(), choiceOf(k.bot.opts.Settings); now != first {
 		out[keptEngine] = marshal(keptEngineChoice{now, first})
@@ -315,8 +315,8 @@ func (k *keeper) values() map[string]json.RawMessage {
 	if len(live.Profiles) > 0 {
 		out[keptProfiles] = marshal(live.Profiles)
 	}
-	if live.Sheet != "" {
-		out[keptSheet] = marshal(live.Sheet)
+	if live.Background != "" {
+		out[keptBackground] = marshal(live.Background)
 	}
 	if live.Profile != configured.Profile {
 		out[keptProfile] = marshal(keptChoice{live.Profile, configured.Profile})

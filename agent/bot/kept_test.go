@@ -61,7 +61,7 @@ func TestKept(t *testing.T) {
 		require.NoError(t, err)
 		_, err = b.PutProfile(prompt.Profile{Name: "sports", Label: "Our club", Prompt: "You call our match."}, false, "ana")
 		require.NoError(t, err)
-		_, err = b.SetSheet("facts: [It rains]", "ana")
+		_, err = b.SetBackground("facts: [It rains]", "ana")
 		require.NoError(t, err)
 		for _, phase := range []string{agent.AlertNew, agent.AlertCleared} {
 			b.Hub.Alert(agent.Alert{ID: "r1-x", Phase: phase, Reason: phase}, nil)
@@ -80,7 +80,7 @@ func TestKept(t *testing.T) {
 		require.Equal(t, []any{8, 2, 2.0, false}, []any{*s.Settings.Frames, *s.Settings.Stride, *s.Settings.MinInterval, *s.Settings.Speech})
 		require.Equal(t, cfg.Pacing.PauseAfter.Seconds(), *s.Settings.PauseAfter)
 		require.Equal(t, prompt.Profile{Name: "sports", Label: "Our club", Prompt: "You call our match.", Kind: prompt.ProfileChanged}, s.Profiles[1])
-		require.Equal(t, "facts: [It rains]", b.Sheet().Text)
+		require.Equal(t, "facts: [It rains]", b.Background().Text)
 		rules := b.Alerts.Kept()
 		require.Equal(t, 2, rules.Last)
 		require.Len(t, b.Hub.Alerts(), 1)

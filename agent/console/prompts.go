@@ -10,14 +10,17 @@ import (
 	"touchline/agent/prompt"
 )
 
-// Prompts are what people write for the engine of a room: its own profiles and its match sheet. Errors join all that is
+// sheet is the background of a room, by its name in the API.
+type sheet prompt.Background
+
+// Prompts are what people write for the engine of a room: its own profiles and its background. Errors join all that is
 // wrong with a text, or are those of agent's profiles.
 type Prompts interface {
 	Profiles() []prompt.Profile
 	PutProfile(p prompt.Profile, create bool, by string) (created bool, err error)
 	DeleteProfile(name, by string) error
-	Sheet() prompt.Sheet
-	SetSheet(text, by string) (prompt.Sheet, error)
+	Background() prompt.Background
+	SetBackground(text, by string) (prompt.Background, error)
 }
 
 func (h *hosted) prompts() (Prompts, error) {
@@ -121,15 +124,15 @@ func profileProblem(err error) error {
 	return refuse(http.StatusUnprocessableEntity, "bad_profile", "%s", oneLine(err))
 }
 
-func (s *Server) getSheet(h *hosted, w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) getBackground(h *hosted, w http.ResponseWriter, _ *http.Request) error {
 	all, err := h.prompts()
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, all.Sheet())
+	return writeJSON(w, http.StatusOK, all.Background())
 }
 
-func (s *Server) putSheet(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) putBackground(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	all, err := h.prompts()
 	if err != nil {
 		return err
@@ -138,19 +141,19 @@ func (s *Server) putSheet(h *hosted, w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	sheet, err := all.SetSheet(string(body), by(r))
+	sheet, err := all.SetBackground(string(body), by(r))
 	if err != nil {
 		return refuse(http.StatusUnprocessableEntity, "bad_sheet", "%s", oneLine(err))
 	}
 	return writeJSON(w, http.StatusOK, sheet)
 }
 
-func (s *Server) deleteSheet(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) deleteBackground(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	all, err := h.prompts()
 	if err != nil {
 		return err
 	}
-	if _, err := all.SetSheet("", by(r)); err != nil {
+	if _, err := all.SetBackground("", by(r)); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

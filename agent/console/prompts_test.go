@@ -68,7 +68,7 @@ func TestPrompts(t *testing.T) {
 			}
 		})
 	}
-	require.Empty(t, session.Sheet().Text)
+	require.Empty(t, session.Background().Text)
 
 	// An own profile in use cannot be deleted.
 	require.Equal(t, http.StatusCreated, r.ask("PUT", "/api/profiles/cup", "label: Cup\nprompt: Call it.").status)

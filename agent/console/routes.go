@@ -229,12 +229,12 @@ func (s *Server) promptOperations() []endpoint {
 			method: "DELETE", path: "/profiles/{id}", inRoom: s.deleteProfile, summary: "Deletes an own profile, resets a changed one",
 			status: http.StatusNoContent,
 		},
-		{method: "GET", path: "/sheet", inRoom: s.getSheet, summary: "The match sheet", out: prompt.Sheet{}},
+		{method: "GET", path: "/sheet", inRoom: s.getBackground, summary: "The match sheet", out: sheet{}},
 		{
-			method: "PUT", path: "/sheet", inRoom: s.putSheet, summary: "Replaces the match sheet, in YAML or JSON",
-			inKind: yaml, out: prompt.Sheet{},
+			method: "PUT", path: "/sheet", inRoom: s.putBackground, summary: "Replaces the match sheet, in YAML or JSON",
+			inKind: yaml, out: sheet{},
 		},
-		{method: "DELETE", path: "/sheet", inRoom: s.deleteSheet, summary: "Removes the match sheet", status: http.StatusNoContent},
+		{method: "DELETE", path: "/sheet", inRoom: s.deleteBackground, summary: "Removes the match sheet", status: http.StatusNoContent},
 		{method: "GET", path: "/engines", inRoom: s.getEngines, summary: "The engines that the room can have", out: engineList{}},
 		{
 			method: "POST", path: "/engine", inRoom: s.postEngine, summary: "Begins a change of the engine",

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// MaxForm bounds a profile or a match sheet as a text, in bytes.
+	// MaxForm bounds a profile or a background as a text, in bytes.
 	MaxForm = 8 << 10
 	// maxDepth bounds the lists and groups within each other in such a text.
 	maxDepth = 6

@@ -1,4 +1,4 @@
-// Package prompt writes what engines are asked: the system part from a profile and the match sheet of a room, the text with
+// Package prompt writes what engines are asked: the system part from a profile and the background of a room, the text with
 // instruction, comments, remarks and hints, and looks with alert rules. It knows no room, no picture and no clock.
 package prompt
 
@@ -68,8 +68,8 @@ func (h lengthHint) in(tag string) string {
 // tag, or in English if there is none in that language.
 func LengthHints(tag string) [4]string { return [4]string(phrases.In(tag, "hints")) }
 
-// Said is a comment and when its answer was complete.
-type Said struct {
+// PastComment is a comment and when its answer was complete.
+type PastComment struct {
 	Text string
 	At   time.Time
 }
@@ -90,29 +90,29 @@ const (
 )
 
 // recent returns the newest comments that fit into a prompt; of a newest one that does not fit, its beginning.
-func recent(said []Said) []Said {
-	from, letters := len(said), 0
-	for from > max(0, len(said)-promptComments) {
-		letters += utf8.RuneCountInString(said[from-1].Text)
+func recent(past []PastComment) []PastComment {
+	from, letters := len(past), 0
+	for from > max(0, len(past)-promptComments) {
+		letters += utf8.RuneCountInString(past[from-1].Text)
 		if letters > promptLetters {
 			break
 		}
 		from--
 	}
-	if n := len(said); n > 0 && from == n {
-		last := said[n-1]
+	if n := len(past); n > 0 && from == n {
+		last := past[n-1]
 		last.Text = strings.TrimSpace(string([]rune(last.Text)[:promptLetters])) + "…"
-		return []Said{last}
+		return []PastComment{last}
 	}
-	return said[from:]
+	return past[from:]
 }
 
 // Look is what one prompt shows and says.
 type Look struct {
 	// System is the profile's prompt.
 	System string
-	// Sheet is the room's match sheet.
-	Sheet Sheet
+	// Background is the room's background.
+	Background Background
 	// Instruction of the viewer; "" for none.
 	Instruction string
 	// Spoken: the answer is spoken.
@@ -121,8 +121,8 @@ type Look struct {
 	Change float64
 	// Longer is how many steps the comment is longer than usual; shorter if negative.
 	Longer int
-	// Said are the last comments, oldest first, at the time Now.
-	Said []Said
+	// Past are the last comments, oldest first, at the time Now.
+	Past []PastComment
 	Now  time.Time
 	// Remarks are what people in the room said, oldest first.
 	Remarks []Remark
@@ -138,17 +138,17 @@ type Look struct {
 func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) inference.Prompt {
 	p := inference.Prompt{
 		System: l.System, Instruction: l.Instruction, MaxTokens: cfg.MaxTokens, MaxSlices: cfg.MaxSlices, Speech: l.Spoken, Frames: l.Frames,
-		Language: engine.AnswersIn(cfg.Voice.Language), Pronunciations: l.Sheet.Pronunciations,
+		Language: engine.AnswersIn(cfg.Voice.Language), Pronunciations: l.Background.Pronunciations,
 	}
-	if l.Sheet.Prompt != "" {
-		p.System += "\n\n" + l.Sheet.Prompt
+	if l.Background.Prompt != "" {
+		p.System += "\n\n" + l.Background.Prompt
 	}
 	var hint lengthHint
 	if l.Spoken {
 		p.MaxTokens = cfg.Voice.MaxTokens
 		last := ""
-		if n := len(l.Said); n > 0 {
-			last = l.Said[n-1].Text
+		if n := len(l.Past); n > 0 {
+			last = l.Past[n-1].Text
 		}
 		hint = hintFor(l.Change, last)
 	}
@@ -162,22 +162,22 @@ func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) infere
 		p.Urgent = slices.ContainsFunc(l.Rules, func(r Rule) bool { return r.Urgent })
 		return p
 	}
-	p.Text = Text(l.Instruction, l.Said, l.Remarks, l.Now, hint.in(p.Language))
+	p.Text = Text(l.Instruction, l.Past, l.Remarks, l.Now, hint.in(p.Language))
 	return p
 }
 
 // Text returns the text of a prompt, which follows the frames. It has the newest of the comments, which are given oldest first.
 // Each is one line: a newline or quote in it is escaped.
-func Text(instruction string, said []Said, remarks []Remark, now time.Time, hint string) string {
+func Text(instruction string, past []PastComment, remarks []Remark, now time.Time, hint string) string {
 	var b strings.Builder
-	said = recent(said)
-	for i, c := range said {
+	past = recent(past)
+	for i, c := range past {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
 		fmt.Fprintf(&b, "%.0f seconds ago you said: %q.", now.Sub(c.At).Seconds(), c.Text)
 	}
-	if len(said) > 0 {
+	if len(past) > 0 {
 		b.WriteString(" Do not say it again; tell only what is new since then.\n")
 	}
 	for _, r := range remarks {

@@ -18,7 +18,7 @@ func TestCommentsInPrompt(t *testing.T) {
 	lines := func(said ...string) string {
 		look := prompt.Look{Now: now}
 		for i, text := range said {
-			look.Said = append(look.Said, prompt.Said{Text: text, At: now.Add(-4 * time.Second * time.Duration(len(said)-i))})
+			look.Past = append(look.Past, prompt.PastComment{Text: text, At: now.Add(-4 * time.Second * time.Duration(len(said)-i))})
 		}
 		return look.Prompt(inference.DefaultConfig(), inference.Capabilities{}).Text
 	}

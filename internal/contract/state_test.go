@@ -39,7 +39,7 @@ func TestOldState(t *testing.T) {
 					fmt.Fprintf(&out, "  profile %s", contract.JSON(marshal(t, profile)))
 				}
 			}
-			if sheet := p.bot.Sheet().Text; sheet != "" {
+			if sheet := p.bot.Background().Text; sheet != "" {
 				fmt.Fprintf(&out, "  sheet %q\n", sheet)
 			}
 			if kept := p.bot.Alerts.Kept(); kept.Last > 0 {

@@ -88,9 +88,9 @@ type said struct {
 // promptText is the text after the pictures; comments are oldest first.
 func promptText(order string, comments []said, h hint) string {
 	now := time.Unix(0, 0)
-	var all []prompt.Said
+	var all []prompt.PastComment
 	for _, c := range comments {
-		all = append(all, prompt.Said{Text: c.text, At: now.Add(-time.Duration(c.age * float64(time.Second)))})
+		all = append(all, prompt.PastComment{Text: c.text, At: now.Add(-time.Duration(c.age * float64(time.Second)))})
 	}
 	return prompt.Text(order, all, nil, now, h.text)
 }

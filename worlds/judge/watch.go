@@ -46,9 +46,9 @@ type viewing struct {
 	comments  []string // with their claims
 
 	window *window.Window
-	sign   *window.Signature // of the last look
-	next   time.Duration     // when the next look is due
-	said   []prompt.Said     // by the film's time
+	sign   *window.Signature    // of the last look
+	next   time.Duration        // when the next look is due
+	said   []prompt.PastComment // by the film's time
 }
 
 // assumedAnswer is how long small engines take: measured times would depend on how many films are watched at once.
@@ -99,7 +99,7 @@ func (v *viewing) look(ctx context.Context, at time.Duration) error {
 	v.sign = sign
 	p := prompt.Look{
 		System: v.profile.Prompt, Instruction: v.instruction, Spoken: true, Change: change.Mean,
-		Said: v.said, Now: time.Time{}.Add(at), Frames: agent.Pictures(frames),
+		Past: v.said, Now: time.Time{}.Add(at), Frames: agent.Pictures(frames),
 	}.Prompt(v.cfg.Inference.Config, v.model.Capabilities())
 	text, took, err := say(ctx, v.session, p)
 	if err != nil {
@@ -113,7 +113,7 @@ func (v *viewing) look(ctx context.Context, at time.Duration) error {
 	v.next = at + max(v.cfg.Pacing.MinInterval, took)
 	if !claims.Silent(text) {
 		v.comments = append(v.comments, commented(at, text, verdicts))
-		v.said = append(v.said, prompt.Said{Text: strings.TrimSpace(text), At: time.Time{}.Add(at + took)})
+		v.said = append(v.said, prompt.PastComment{Text: strings.TrimSpace(text), At: time.Time{}.Add(at + took)})
 		v.next = max(v.next, at+agent.SpeechTime(text)+v.cfg.Pacing.PauseAfter)
 	}
 	return nil

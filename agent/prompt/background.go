@@ -6,18 +6,18 @@ import (
 )
 
 const (
-	// MaxSheet bounds a match sheet as the prompt has it, in letters: about 500 tokens. A character beyond ASCII
+	// MaxBackground bounds a background as the prompt has it, in letters: about 500 tokens. A character beyond ASCII
 	// counts as three.
-	MaxSheet = 1500
+	MaxBackground = 1500
 
-	maxSheetName = 64  // characters
-	maxSheetFact = 300 // characters
-	maxSaid      = 100 // characters
+	maxName = 64  // characters
+	maxFact = 300 // characters
+	maxSaid = 100 // characters
 )
 
-// Sheet is the match sheet of a room: what the engine cannot see. The zero value is an empty one.
-type Sheet struct {
-	// Text is the sheet as it was written.
+// Background is the background of a room: what the engine cannot see. The zero value is an empty one.
+type Background struct {
+	// Text is as people wrote it.
 	Text string `json:"text"`
 	// Prompt is the part of the system prompt that it makes.
 	Prompt string `json:"prompt"`
@@ -25,7 +25,7 @@ type Sheet struct {
 	Pronunciations map[string]string `json:"pronunciations,omitempty"`
 }
 
-// ReadSheet reads a match sheet in YAML or JSON of at most MaxForm bytes. An empty text is an empty sheet. The error joins
+// ReadBackground reads a background in YAML or JSON of at most MaxForm bytes. An empty text is an empty background. The error joins
 // all that is wrong.
 //
 //	teams: [{name, colour, people: [{name, number, role, look}]}]
@@ -33,15 +33,15 @@ type Sheet struct {
 //	terms: {term: meaning}
 //	pronunciations: {word: what the voice reads}
 //	facts: [sentence]
-func ReadSheet(text []byte) (Sheet, error) {
+func ReadBackground(text []byte) (Background, error) {
 	if len(text) > MaxForm {
-		return Sheet{}, fmt.Errorf("expected at most %d bytes, got %d", MaxForm, len(text))
+		return Background{}, fmt.Errorf("expected at most %d bytes, got %d", MaxForm, len(text))
 	}
 	root, err := readForm(text)
 	if err != nil {
-		return Sheet{}, err
+		return Background{}, err
 	}
-	var r sheetReader
+	var r backgroundReader
 	top := r.fields("", root, "teams", "people", "terms", "pronunciations", "facts")
 	for i, v := range r.list("teams", top["teams"]) {
 		r.team(fmt.Sprintf("teams[%d]", i), v)
@@ -50,13 +50,13 @@ func ReadSheet(text []byte) (Sheet, error) {
 		r.write("People: " + people)
 	}
 	for i, name := range r.pairs("terms", top["terms"]) {
-		meaning := r.line("terms."+name, top["terms"].(group).values[i], maxSheetFact, true) //nolint:forcetypeassert // pairs found them
+		meaning := r.line("terms."+name, top["terms"].(group).values[i], maxFact, true) //nolint:forcetypeassert // pairs found them
 		r.write(fmt.Sprintf("%s means %s", name, meaning))
 	}
 	for i, v := range r.list("facts", top["facts"]) {
-		r.write(r.line(fmt.Sprintf("facts[%d]", i), v, maxSheetFact, true))
+		r.write(r.line(fmt.Sprintf("facts[%d]", i), v, maxFact, true))
 	}
-	out := Sheet{Text: strings.TrimSpace(string(text))}
+	out := Background{Text: strings.TrimSpace(string(text))}
 	for i, word := range r.pairs("pronunciations", top["pronunciations"]) {
 		path := "pronunciations." + word
 		r.bad.That(len(strings.Fields(word)) == 1, path, "for one word; give each word its own", fmt.Sprintf("%.40q", word))
@@ -69,12 +69,12 @@ func ReadSheet(text []byte) (Sheet, error) {
 	if len(r.lines) > 0 {
 		out.Prompt = "These facts are given. Use the names when you recognise somebody:\n" + strings.Join(r.lines, "\n")
 	}
-	if n := weigh(out.Prompt); n > MaxSheet {
+	if n := weigh(out.Prompt); n > MaxBackground {
 		r.bad.Add(fmt.Errorf("the sheet is %d letters long in the prompt, and a letter beyond ASCII counts as three; "+
-			"shorten it to %d", n, MaxSheet))
+			"shorten it to %d", n, MaxBackground))
 	}
 	if err := r.bad.Err(); err != nil {
-		return Sheet{}, err
+		return Background{}, err
 	}
 	return out, nil
 }
@@ -89,25 +89,25 @@ func weigh(text string) (n int) {
 	return n
 }
 
-// sheetReader writes the lines of a sheet's prompt.
-type sheetReader struct {
+// backgroundReader writes the lines of a background's prompt.
+type backgroundReader struct {
 	binder
 
 	lines []string
 }
 
 // write adds a line, with a full stop.
-func (r *sheetReader) write(line string) {
+func (r *backgroundReader) write(line string) {
 	if line != "" && !strings.ContainsAny(line[len(line)-1:], ".!?") {
 		line += "."
 	}
 	r.lines = append(r.lines, "- "+line)
 }
 
-func (r *sheetReader) team(path string, v any) {
+func (r *backgroundReader) team(path string, v any) {
 	f := r.fields(path, v, "name", "colour", "people")
-	line := "Team " + r.line(path+".name", f["name"], maxSheetName, true)
-	if colour := r.line(path+".colour", f["colour"], maxSheetName, false); colour != "" {
+	line := "Team " + r.line(path+".name", f["name"], maxName, true)
+	if colour := r.line(path+".colour", f["colour"], maxName, false); colour != "" {
 		line += " in " + colour
 	}
 	if people := r.people(path+".people", f["people"]); people != "" {
@@ -117,22 +117,22 @@ func (r *sheetReader) team(path string, v any) {
 }
 
 // people returns the people of a list in one line: "9 Ana Ruiz (striker); Luis Vidal". An item is a group or a name.
-func (r *sheetReader) people(path string, v any) string {
+func (r *backgroundReader) people(path string, v any) string {
 	var all []string
 	for i, v := range r.list(path, v) {
 		path := fmt.Sprintf("%s[%d]", path, i)
 		if name, ok := v.(string); ok {
-			all = append(all, r.line(path, name, maxSheetName, true))
+			all = append(all, r.line(path, name, maxName, true))
 			continue
 		}
 		f := r.fields(path, v, "name", "number", "role", "look")
-		one := r.line(path+".name", f["name"], maxSheetName, true)
+		one := r.line(path+".name", f["name"], maxName, true)
 		if number := r.line(path+".number", f["number"], 8, false); number != "" {
 			one = number + " " + one
 		}
 		var more []string
 		for _, field := range []string{"role", "look"} {
-			if text := r.line(path+"."+field, f[field], maxSheetName, false); text != "" {
+			if text := r.line(path+"."+field, f[field], maxName, false); text != "" {
 				more = append(more, text)
 			}
 		}
@@ -145,14 +145,14 @@ func (r *sheetReader) people(path string, v any) string {
 }
 
 // pairs returns the names of a group with any names, each valid.
-func (r *sheetReader) pairs(path string, v any) []string {
+func (r *backgroundReader) pairs(path string, v any) []string {
 	g, ok := v.(group)
 	if text, isText := v.(string); !ok && v != nil && (!isText || text != "") {
 		r.bad.That(false, path, "a group, such as "+path+": {word: text}", kindOf(v))
 	}
 	names := make([]string, len(g.names))
 	for i, name := range g.names {
-		names[i] = r.line(path, name, maxSheetName, true)
+		names[i] = r.line(path, name, maxName, true)
 	}
 	return names
 }
