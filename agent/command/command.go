@@ -3,7 +3,6 @@
 package command
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"unicode"
@@ -48,7 +47,8 @@ func SpokenOrders() []string {
 // Did says what a command did, in the language of a BCP 47 tag or else in English. The key is the command, perhaps with the kind of what
 // it did, such as "undo.off".
 func Did(tag string, key Command, values ...any) string {
-	return fmt.Sprintf(phrases.In(tag, "did."+string(key))[0], values...)
+	text, _ := phrases.Say(tag, "did."+string(key), values...)
+	return text
 }
 
 // longestCommand is the longest text that is looked at, in bytes.

@@ -8,9 +8,12 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"touchline/agent"
 	"touchline/agent/command"
+	"touchline/agent/phrases"
 	"touchline/inference"
 	"touchline/inference/live"
 )
@@ -94,26 +97,26 @@ func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOr
 	by := "room: " + identity
 	done, err := e.order(text, by)
 	snap := e.bot.Snapshot()
-	replies, language := repliesIn(*cmp.Or(snap.Settings.Language, new("en")))
+	language := *cmp.Or(snap.Settings.Language, new("en"))
 	say := ""
 	switch {
 	case err != nil:
 		e.counts.refused.Add(1)
 		out.Refused = err.Error()
 		if !errors.Is(err, agent.ErrNothingTo) { // else it is as it was wanted
-			say = replies.refusal(err)
+			say, language = refusal(language, err)
 		}
 	case done != nil:
 		e.counts.orders.Add(1)
 		out.Command, out.Effect = done.Command, done.Effect
 	default:
 		e.counts.orders.Add(1)
-		out.Effect = "It acts."
-		say = replies.acts + text
+		becomes := "acts"
 		if slices.ContainsFunc(snap.Waiting, func(w agent.WaitingOrder) bool { return w.By == by }) {
-			out.Effect = "It waits until the instruction of somebody else has held."
-			say = replies.waits + text
+			becomes = "waits"
 		}
+		out.Effect, _ = phrases.Say(language, "order."+becomes)
+		say, language = phrases.Say(language, "reply."+becomes, text)
 	}
 	if !c.Confirm {
 		say = ""
@@ -129,6 +132,20 @@ func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOr
 		e.log.Debug().Err(err).Msg("order not confirmed")
 	}
 	return out
+}
+
+// refusal returns what is said about an order that was refused, and its language. In English it is the error itself.
+func refusal(tag string, err error) (text, language string) {
+	key := "reply.refused"
+	if errors.Is(err, errDoesNotRead) {
+		key = "reply.does_not_read"
+	}
+	if text, language = phrases.Say(tag, key); text != "" {
+		return text, language
+	}
+	text = err.Error()
+	first, n := utf8.DecodeRuneInString(text)
+	return string(unicode.ToUpper(first)) + text[n:] + ".", language
 }
 
 // order gives the order to the commentator.

@@ -5,6 +5,7 @@ package phrases
 
 import (
 	"embed"
+	"fmt"
 	"strings"
 
 	"touchline/inference"
@@ -33,10 +34,24 @@ func All() []Language {
 
 // In returns the phrases of a key in the language of a BCP 47 tag, or else in English.
 func In(tag, key string) []string {
-	if list := read(inference.Primary(tag))[key]; len(list) > 0 {
-		return list
+	list, _ := in(tag, key)
+	return list
+}
+
+// Say returns the phrase of a key with values in it, and its language: that of a BCP 47 tag, or else English; "" if English lacks it too.
+func Say(tag, key string, values ...any) (text, language string) {
+	list, language := in(tag, key)
+	if len(list) == 0 {
+		return "", language
 	}
-	return read(english)[key]
+	return fmt.Sprintf(list[0], values...), language
+}
+
+func in(tag, key string) (list []string, language string) {
+	if list := read(inference.Primary(tag))[key]; len(list) > 0 {
+		return list, tag
+	}
+	return read(english)[key], english
 }
 
 // read returns a language; an empty one if there is no file of it.

@@ -25,9 +25,13 @@ func TestLanguages(t *testing.T) {
 	for _, language := range all {
 		require.Len(t, language["hints"], 4)
 		for key, list := range language {
+			if key == "reply.refused" {
+				require.NotContains(t, english, key, "English says the error itself")
+				continue
+			}
 			require.Contains(t, english, key)
 			require.NotContains(t, list, "", key)
-			if strings.HasPrefix(key, "did.") {
+			if slices.Contains([]string{"did", "order", "reply"}, strings.Split(key, ".")[0]) {
 				require.Len(t, list, 1, key)
 				require.Equal(t, verbs.FindAllString(english[key][0], -1), verbs.FindAllString(list[0], -1), list[0])
 			}
@@ -49,4 +53,8 @@ func TestIn(t *testing.T) {
 	require.Equal(t, "One short sentence.", phrases.In("sv", "hints")[1])
 	require.Equal(t, "Commenting is on again.", phrases.In("fr", "did.go_on")[0], "English where a language has no phrase")
 	require.Empty(t, phrases.In("en", "nothing"))
+	for tag, want := range map[string][2]string{"de-AT": {"Gut: tor", "de-AT"}, "it": {"Okay: tor", "en"}} {
+		text, language := phrases.Say(tag, "reply.acts", "tor")
+		require.Equal(t, want, [2]string{text, language})
+	}
 }
