@@ -40,8 +40,15 @@ const TopicAlert = "touchline.alert"
 // channel takes about 15 kB.
 const maxPayload = 14000
 
-// captionQueue is how many steps may wait for the data channel.
-const captionQueue = 256
+// captionQueue is how many steps may wait for the data channel, finalQueue how many items once only final steps, instructions and alerts
+// wait.
+const (
+	captionQueue = 256
+	finalQueue   = 1024
+)
+
+// alertPatience is how long an alert that a connection does not take is sent again; the time without one does not count.
+const alertPatience = time.Minute
 
 // lastCaptions bounds the time for the rest of the queue at the end of Run.
 const lastCaptions = 300 * time.Millisecond
@@ -68,12 +75,14 @@ type Captions struct {
 	mu    sync.Mutex
 	queue []any // agent.Caption, agent.Record, agent.Alert, agent.OrderEvent, agent.Heard
 	wake  wake.Signal
-	lost  atomic.Uint64
+
+	lost, lostFinals, lostAlerts atomic.Uint64 // the first counts all
 
 	// Only Run touches these. Each utterance has a stream: its end may come after the first word of the next.
 	streams    map[string]stream // by open segment
 	streamsIn  *lksdk.Room       // the room of the streams
 	heardTexts uint64            // streams of people's words so far
+	refused    time.Time         // since when the connection takes no alert
 	mute       sync.Once         // says that nobody's words can be shown
 }
 
@@ -110,8 +119,8 @@ func (c *Captions) Heard(h agent.Heard) { c.offer(h) }
 // State implements agent.TextOutput.
 func (c *Captions) State(s agent.Status) { c.sup.SetState(s) }
 
-// Lost returns the number of steps and records dropped from the full queue. The text of a
-// dropped step is sent with a later one.
+// Lost returns the number of steps, records and alerts dropped from the full queue. The text of a
+// dropped step is sent with a later one, unless it is final. Run logs each second's losses.
 func (c *Captions) Lost() uint64 { return c.lost.Load() }
 
 // orderMessage tells the room on TopicControl what became of an instruction.
@@ -126,8 +135,8 @@ type heardMessage struct {
 	agent.Heard
 }
 
-// offer queues an item. A full queue drops its oldest unfinished step, whose text comes again with the
-// next one of its segment. The final step of a segment and alerts are never lost.
+// offer queues an item. From captionQueue on the queue drops its oldest unfinished step, whose text comes again with the
+// next one of its segment, or else a record. At finalQueue it drops the oldest of the rest, alerts last.
 func (c *Captions) offer(item any) {
 	defer c.wake.Set()
 	c.mu.Lock()
@@ -143,19 +152,37 @@ func (c *Captions) offer(item any) {
 		}
 	}
 	if len(c.queue) >= captionQueue {
-		c.lost.Add(1)
 		drop := slices.IndexFunc(c.queue, unfinished)
-		if drop < 0 && !droppable(item) {
-			drop = slices.IndexFunc(c.queue, func(queued any) bool { _, ok := queued.(agent.Record); return ok })
-		} else if drop < 0 {
+		if drop < 0 && droppable(item) {
+			c.lost.Add(1)
 			return
 		}
+		if drop < 0 {
+			drop = slices.IndexFunc(c.queue, func(queued any) bool { _, ok := queued.(agent.Record); return ok })
+		}
+		if drop < 0 && len(c.queue) >= finalQueue {
+			drop = c.oldestLocked()
+		}
 		if drop >= 0 {
+			c.lost.Add(1)
 			c.queue = slices.Delete(c.queue, drop, drop+1)
 		}
 	}
 	c.queue = append(c.queue, item)
 }
+
+// oldestLocked counts and returns the oldest item of a queue where nothing is droppable, an alert only if there is nothing else.
+func (c *Captions) oldestLocked() int {
+	i := slices.IndexFunc(c.queue, func(queued any) bool { return !isAlert(queued) })
+	if i < 0 {
+		c.lostAlerts.Add(1)
+		return 0
+	}
+	c.lostFinals.Add(1)
+	return i
+}
+
+func isAlert(item any) bool { _, ok := item.(agent.Alert); return ok }
 
 // droppable reports whether a full queue may lose an item.
 func droppable(item any) bool {
@@ -197,7 +224,7 @@ func (c *Captions) next() (item any, ok bool) {
 func (c *Captions) Run(ctx context.Context) error {
 	report := time.NewTicker(time.Second)
 	defer report.Stop()
-	var reported uint64
+	var lost, finals, alerts uint64 // reported
 	for {
 		select {
 		case <-ctx.Done():
@@ -208,23 +235,35 @@ func (c *Captions) Run(ctx context.Context) error {
 		case <-c.wake:
 			c.publish(ctx)
 		case <-report.C:
-			if lost := c.lost.Load(); lost != reported {
-				c.log.Warn().Uint64("lost", lost-reported).Msg("captions queue full")
-				reported = lost
+			l, f, a := c.lost.Load(), c.lostFinals.Load(), c.lostAlerts.Load()
+			if l != lost {
+				c.log.Warn().Uint64("lost", l-lost).Uint64("finals", f-finals).Uint64("alerts", a-alerts).Msg("captions queue full")
 			}
+			lost, finals, alerts = l, f, a
+			c.publish(ctx) // alerts that wait for a room
 		}
 	}
 }
 
-// publish empties the queue into the present room; without one, its items are lost.
+// publish empties the queue into the present room. Without one, alerts wait and the rest is dropped: it is about pictures that pass.
 func (c *Captions) publish(ctx context.Context) {
 	for ctx.Err() == nil {
+		room := c.sup.CurrentRoom()
+		if room == nil {
+			c.refused = time.Time{}
+			c.mu.Lock()
+			c.queue = slices.DeleteFunc(c.queue, func(item any) bool { return !isAlert(item) })
+			c.mu.Unlock()
+			return
+		}
 		item, ok := c.next()
 		if !ok {
 			return
 		}
-		room := c.sup.CurrentRoom()
-		if room == nil {
+		if a, ok := item.(agent.Alert); ok {
+			if !c.alert(room, a) {
+				return
+			}
 			continue
 		}
 		switch v := item.(type) {
@@ -232,8 +271,6 @@ func (c *Captions) publish(ctx context.Context) {
 			c.caption(room, v)
 		case agent.Record:
 			c.data(room, TopicCycle, v)
-		case agent.Alert:
-			c.data(room, TopicAlert, v)
 		case agent.OrderEvent:
 			c.data(room, TopicControl, orderMessage{"order", v})
 		case agent.Heard:
@@ -322,24 +359,46 @@ func (c *Captions) heard(room *lksdk.Room, h agent.Heard) {
 	}}})
 }
 
-// data sends a value as JSON on a data topic, to some participants or to all.
-func (c *Captions) data(room *lksdk.Room, topic string, v any, to ...string) {
+// alert sends a phase of an alert. One that is not taken waits in its place, as the connection is probably being made again.
+func (c *Captions) alert(room *lksdk.Room, a agent.Alert) (sent bool) {
+	if c.data(room, TopicAlert, a) {
+		c.refused = time.Time{}
+		return true
+	}
+	if c.refused.IsZero() {
+		c.refused = time.Now()
+	} else if time.Since(c.refused) > alertPatience {
+		c.refused = time.Time{}
+		c.lost.Add(1)
+		c.lostAlerts.Add(1)
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue = slices.Insert(c.queue, 0, any(a))
+	return false
+}
+
+// data sends a value as JSON on a data topic, to some participants or to all. It returns false if another attempt may succeed.
+func (c *Captions) data(room *lksdk.Room, topic string, v any, to ...string) bool {
 	b, err := json.Marshal(v)
 	if err != nil || len(b) > maxPayload {
 		c.log.Warn().Err(err).Int("bytes", len(b)).Str("topic", topic).Msg("record too large for a data packet")
-		return
+		return true
 	}
 	packet := lksdk.UserData(b)
 	packet.Topic = topic
 	p := packet.ToProto()
 	p.DestinationIdentities = to
-	c.send(room, p)
+	return c.send(room, p)
 }
 
-func (c *Captions) send(room *lksdk.Room, p *livekit.DataPacket) {
-	if err := c.post(room, p); err != nil {
+func (c *Captions) send(room *lksdk.Room, p *livekit.DataPacket) bool {
+	err := c.post(room, p)
+	if err != nil {
 		c.log.Debug().Err(err).Msg("data packet not sent")
 	}
+	return err == nil
 }
 
 func publishReliably(room *lksdk.Room, p *livekit.DataPacket) error {

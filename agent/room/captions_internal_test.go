@@ -3,11 +3,15 @@ package room
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
@@ -162,5 +166,106 @@ func TestHeardIsBounded(t *testing.T) {
 			c.Heard(agent.Heard{Segment: "a", Identity: "ann", Text: "x" + strings.Repeat("é", maxPayload), Caption: true, Final: true})
 		})
 		require.Equal(t, map[string]string{"a-1": "x" + strings.Repeat("é", maxPayload/2-1)}, got.text)
+	})
+}
+
+// alertRoom runs captions, with what fill offers before, into a connection that comes and goes. It returns the phases that arrived.
+func alertRoom(t *testing.T, fill func(c *Captions), f func(c *Captions, connect func(bool), refuse *atomic.Bool),
+) (arrived []string, c *Captions) {
+	t.Helper()
+	s, err := New(Options{
+		URL: "ws://livekit.invalid", Keys: Keys{APIKey: "key", APISecret: "secret"}, Room: "match", Identity: "bot", Log: zerolog.Nop(),
+	})
+	require.NoError(t, err)
+	c = NewCaptions(s, false, zerolog.Nop())
+	var refuse atomic.Bool
+	fill(c)
+	c.post = func(_ *lksdk.Room, p *livekit.DataPacket) error {
+		if refuse.Load() {
+			return errors.New("not connected")
+		}
+		var a agent.Alert
+		if user := p.GetUser(); user.GetTopic() == TopicAlert && json.Unmarshal(user.GetPayload(), &a) == nil {
+			arrived = append(arrived, a.ID+" "+a.Phase)
+		}
+		return nil
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	f(c, func(in bool) {
+		if s.conn.room.Store(nil); in {
+			s.conn.room.Store(lksdk.NewRoom(nil))
+		}
+	}, &refuse)
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	return arrived, c
+}
+
+// TestAlertsOutliveAReconnect: the phases of alerts that fall into a reconnect reach the room afterwards, in order; other items do not.
+func TestAlertsOutliveAReconnect(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		arrived, c := alertRoom(t, func(*Captions) {}, func(c *Captions, connect func(bool), refuse *atomic.Bool) {
+			connect(true)
+			c.Alert(agent.Alert{ID: "a", Phase: agent.AlertNew}, nil)
+			synctest.Wait()
+			connect(false)
+			c.Caption(agent.Caption{Segment: "s", Text: "A throw-in.", Final: true})
+			c.Alert(agent.Alert{ID: "a", Phase: agent.AlertCleared}, nil)
+			time.Sleep(time.Hour)
+			c.Alert(agent.Alert{ID: "b", Phase: agent.AlertNew}, nil)
+			synctest.Wait()
+			connect(true)
+			refuse.Store(true) // the library connects again by itself
+			c.Alert(agent.Alert{ID: "c", Phase: agent.AlertNew}, nil)
+			time.Sleep(alertPatience / 2)
+			refuse.Store(false)
+			time.Sleep(2 * time.Second)
+		})
+		require.Equal(t, []string{"a new", "a cleared", "b new", "c new"}, arrived)
+		require.Zero(t, c.Lost())
+	})
+}
+
+// TestAlertsThatWaitAreBounded: of more alerts than the queue holds the newest are kept, and the loss is counted. Final texts go first.
+func TestAlertsThatWaitAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		arrived, c := alertRoom(t, func(c *Captions) {
+			for n := range finalQueue + 10 {
+				c.Caption(agent.Caption{Segment: strconv.Itoa(n), Final: true})
+			}
+			require.Len(t, c.queue, finalQueue)
+			for n := range finalQueue + 20 {
+				c.Alert(agent.Alert{ID: strconv.Itoa(n)}, nil)
+			}
+		}, func(_ *Captions, connect func(bool), _ *atomic.Bool) {
+			connect(true)
+			time.Sleep(2 * time.Second)
+		})
+		require.Len(t, arrived, finalQueue)
+		require.Equal(t, "20 ", arrived[0])
+		require.EqualValues(t, finalQueue+30, c.Lost())
+		require.EqualValues(t, 20, c.lostAlerts.Load())
+	})
+}
+
+// TestAnAlertThatIsNeverTaken: it does not stop the captions for good.
+func TestAnAlertThatIsNeverTaken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		arrived, c := alertRoom(t, func(*Captions) {}, func(c *Captions, connect func(bool), refuse *atomic.Bool) {
+			connect(true)
+			refuse.Store(true)
+			c.Alert(agent.Alert{ID: "a"}, nil)
+			time.Sleep(alertPatience + 2*time.Second)
+			refuse.Store(false)
+			c.Alert(agent.Alert{ID: "b"}, nil)
+			time.Sleep(time.Second)
+		})
+		require.Equal(t, []string{"b "}, arrived)
+		require.EqualValues(t, 1, c.Lost())
 	})
 }
