@@ -206,7 +206,7 @@ func play(t *testing.T, mode string, texts []string, f func(s *stage)) {
 				}
 				return livetest.Detector{}, nil
 			},
-			Hold: func() func() { held++; return func() { held-- } }, Log: zerolog.New(&s.log),
+			Hold: func() func() { held++; return func() { held-- } }, Log: zerolog.New(zerolog.SyncWriter(&s.log)),
 		})
 		s.ears.Attach(s.bot)
 		ctx, cancel := context.WithCancel(t.Context())
