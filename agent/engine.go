@@ -14,7 +14,7 @@ import (
 
 // EngineChoice names an engine.
 type EngineChoice struct {
-	// Engine is "scene", "nano", "remote" or "minicpmo".
+	// Engine is one of inference.Engines.
 	Engine string `json:"engine"`
 	// Model of a server; "" is its only one.
 	Model string `json:"model,omitempty"`

@@ -16,7 +16,7 @@ import (
 
 // Config chooses and sets the engine.
 type Config struct {
-	// Engine is "auto", "scene", "nano", "remote" or "minicpmo". "auto" is nano for the generated worlds and
+	// Engine is one of EngineChoices. "auto" is nano for the generated worlds and
 	// scene for everything else.
 	Engine string `yaml:"engine" env:"ENGINE"`
 	// MaxTokens is the limit of an answer that is not spoken, in tokens.
@@ -119,8 +119,7 @@ func DefaultConfig() Config {
 // is value" with the YAML path below "inference".
 func (c Config) Validate() error {
 	var s check.Settings
-	s.That(slices.Contains([]string{"auto", "scene", "nano", "remote", "minicpmo"}, c.Engine), "engine",
-		"auto, scene, nano, remote or minicpmo", strconv.Quote(c.Engine))
+	s.That(slices.Contains(EngineChoices(), c.Engine), "engine", List(EngineChoices()), strconv.Quote(c.Engine))
 	s.That(check.Within(c.MaxTokens, 1, 8192), "max_tokens", "between 1 and 8192 tokens", c.MaxTokens)
 	s.That(check.Within(c.MaxInputTokens, 256, 1<<20), "max_input_tokens", "between 256 and 1048576 tokens", c.MaxInputTokens)
 	s.That(check.Within(c.MaxSlices, 1, 9), "max_slices", "between 1 and 9", c.MaxSlices)

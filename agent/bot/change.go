@@ -14,9 +14,7 @@ import (
 	"touchline/agent"
 	"touchline/inference"
 	"touchline/inference/minicpmo"
-	"touchline/inference/remote"
 	"touchline/internal/wake"
-	"touchline/models"
 )
 
 // changer owns the choice of a bot's engine.
@@ -314,31 +312,12 @@ func outOfMemory(err error) bool {
 
 // Engines lists the engines that the room can have, with those of model servers on this machine.
 func (b *Bot) Engines(ctx context.Context) []agent.EngineOption {
-	cfg := b.opts.Settings
-	out := []agent.EngineOption{
-		{EngineChoice: agent.EngineChoice{Engine: engineScene}},
-		{EngineChoice: agent.EngineChoice{Engine: engineNano}},
-		bundleOption(cfg.MiniCPM),
-	}
-	servers := b.changer.engines.discover(ctx)
-	if cfg.Remote.URL != "" {
-		configured := b.changer.engines.discover(ctx, cfg.Remote.URL)
-		if len(configured) == 0 { // not running, or it wants a key for its list
-			out = append(out, agent.EngineOption{
-				EngineChoice: agent.EngineChoice{Engine: engineRemote, Model: cfg.Remote.Model, Server: cfg.Remote.URL},
-			})
-		}
-		for _, s := range configured {
-			servers = slices.DeleteFunc(servers, func(f remote.Found) bool { return f.URL == s.URL })
-			s.URL = cfg.Remote.URL // as configured
-			servers = slices.Insert(servers, 0, s)
-		}
-	}
-	for _, s := range servers {
-		for _, model := range s.Models {
-			out = append(out, agent.EngineOption{
-				EngineChoice: agent.EngineChoice{Engine: engineRemote, Model: model, Server: s.URL}, Program: s.Kind,
-			})
+	var out []agent.EngineOption
+	for _, k := range kinds() {
+		if k.options == nil {
+			out = append(out, agent.EngineOption{EngineChoice: agent.EngineChoice{Engine: k.name}})
+		} else {
+			out = append(out, k.options(ctx, b.opts.Settings, b.changer.engines.discover)...)
 		}
 	}
 	now := b.changer.inForce()
@@ -351,21 +330,6 @@ func (b *Bot) Engines(ctx context.Context) []agent.EngineOption {
 		i = len(out) - 1
 	}
 	out[i].InForce = true
-	return out
-}
-
-func bundleOption(cfg minicpmo.Config) agent.EngineOption {
-	out := agent.EngineOption{EngineChoice: agent.EngineChoice{Engine: engineMiniCPM}}
-	if cfg.Path == "" {
-		out.Refused = "no model is installed: start with --model DIR or set inference.minicpmo.path"
-		return out
-	}
-	bundle, err := models.OpenBundle(cfg.Path)
-	if err != nil {
-		out.Refused = err.Error()
-		return out
-	}
-	out.Program = bundle.Manifest.Name
 	return out
 }
 

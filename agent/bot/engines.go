@@ -322,7 +322,7 @@ func (r *Engines) Collect(ch chan<- prometheus.Metric) {
 			}
 			failovers += stats.Failovers
 		}
-		if e.choice.Engine == engineRemote {
+		if e.choice.Engine == inference.EngineRemote {
 			remote = e.Metrics
 		} else if e.Metrics != nil {
 			local = e.Metrics
@@ -343,20 +343,12 @@ func (r *Engines) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Names of the engines.
-const (
-	engineScene   = "scene"
-	engineNano    = "nano"
-	engineRemote  = "remote"
-	engineMiniCPM = "minicpmo"
-)
-
 // choiceOf returns the engine that the settings name.
 func choiceOf(cfg Settings) agent.EngineChoice {
 	switch name := cfg.Engine.Engine; name {
-	case "", "auto":
-		return agent.EngineChoice{Engine: engineScene}
-	case engineRemote:
+	case "", inference.EngineAuto:
+		return agent.EngineChoice{Engine: inference.EngineScene}
+	case inference.EngineRemote:
 		return agent.EngineChoice{Engine: name, Model: cfg.Remote.Model, Server: cfg.Remote.URL}
 	default:
 		return agent.EngineChoice{Engine: name}
@@ -366,7 +358,7 @@ func choiceOf(cfg Settings) agent.EngineChoice {
 // with returns the settings with another engine. The key for the configured server goes to no other one.
 func (cfg Settings) with(c agent.EngineChoice) Settings {
 	cfg.Engine.Engine = c.Engine
-	if c.Engine != engineRemote {
+	if c.Engine != inference.EngineRemote {
 		return cfg
 	}
 	if c.Server != cfg.Remote.URL {

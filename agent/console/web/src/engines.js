@@ -15,8 +15,10 @@ export function engineWords(o) {
       return { title: 'Nano', words: 'A small model in this program, trained on the generated worlds.' };
     case 'minicpmo':
       return { title: o.program ?? 'Built-in model', words: 'A model in this program.' };
-    default:
+    case 'remote':
       return { title: o.model || 'The only model of the server', words: `${o.program ?? 'Model server'} at ${(o.server ?? '').replace(/^https?:\/\//, '').replace(/\/v1$/, '')}.` };
+    default:
+      return { title: o.program ?? o.engine.replace(/^./, (c) => c.toUpperCase()), words: 'An engine in this program.' };
   }
 }
 

@@ -1,0 +1,18 @@
+package inference
+
+// Names of engines. EngineAuto is a choice among them.
+const (
+	EngineAuto    = "auto"
+	EngineScene   = "scene"
+	EngineNano    = "nano"
+	EngineRemote  = "remote"
+	EngineMiniCPM = "minicpmo"
+)
+
+// Engines names the engines, in the order of lists; package bot makes them.
+func Engines() []string {
+	return []string{EngineScene, EngineNano, EngineRemote, EngineMiniCPM}
+}
+
+// EngineChoices are the values of inference.engine.
+func EngineChoices() []string { return append([]string{EngineAuto}, Engines()...) }
