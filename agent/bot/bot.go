@@ -1,6 +1,5 @@
 // Package bot puts one commentator together: the session with its engine, the
-// room, the codec process, the voice, the page's view of it, and the fan-out of
-// the delayed picture.
+// room, the codec process, the voice and the page's view of it.
 //
 // It owns the choice and the wiring of the parts, and the loading and loss of engines.
 // It depends neither on the settings file nor on the worker that may run many commentators.
@@ -36,6 +35,8 @@ import (
 	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/codec"
+	"touchline/media/delay"
+	"touchline/media/fanout"
 	"touchline/media/signaling"
 	"touchline/media/sound"
 	"touchline/media/speech"
@@ -114,7 +115,7 @@ type Bot struct {
 	changer  *changer
 	captions *room.Captions
 	control  *room.Control
-	delayed  *fanout
+	delayed  *fanout.Pictures
 	camera   cameraSound
 	player   *sound.Player
 	players  *whep.Feed
@@ -251,12 +252,12 @@ func (b *Bot) makeOutputs() []agent.TextOutput {
 	cfg := b.opts.Settings
 	b.Hub = events.NewHub(events.Options{History: cfg.Comments, JPEGQuality: cfg.Media.JPEGQuality})
 	b.captions = room.NewCaptions(b.Room, cfg.Agent.CopyToChat, b.log)
-	b.players = whep.NewFeed(whep.FeedOptions{
-		Mix: b.player.Mix, AskKeyFrame: b.Room.Watcher().RequestKeyFrame, Past: cfg.Comments,
-	})
-	b.delayed = &fanout{
-		out: b.Room.Relay(), sound: b.camera.line, players: b.players, askKeyFrame: b.Room.Watcher().RequestKeyFrame,
+	pictures := fanout.Options{Room: b.Room.Relay(), AskKeyFrame: b.Room.Watcher().RequestKeyFrame}
+	if sound := b.camera.line; sound != nil {
+		pictures.Before = func(f delay.OutFrame) { sound.Picture(f.Arrival, f.NTP, f.Due) }
 	}
+	b.delayed = fanout.NewPictures(pictures)
+	b.players = whep.NewFeed(whep.FeedOptions{Pictures: b.delayed, Mix: b.player.Mix, Past: cfg.Comments})
 	texts := []agent.TextOutput{b.captions, b.Hub, b.players}
 	if b.opts.Grader != nil {
 		texts = append(texts, b.opts.Grader)

@@ -12,7 +12,6 @@ import (
 	"touchline/inference/remote"
 	"touchline/inference/residency"
 	"touchline/inference/voice"
-	"touchline/media"
 )
 
 // OutputsTo returns outputs to a running sender.
@@ -21,16 +20,6 @@ func OutputsTo(s *webhook.Sender) *Outputs { return &Outputs{webhooks: s, log: z
 // Described is described.
 func Described(pictures, chosen agent.SourceInfo) agent.SourceInfo {
 	return described(pictures, chosen)
-}
-
-// NewFanout makes a fanout before out.
-func NewFanout(out agent.VideoOutput, askKeyFrame func()) agent.VideoOutput {
-	return &fanout{out: out, askKeyFrame: askKeyFrame}
-}
-
-// Subscribe reads from a fanout of NewFanout.
-func Subscribe(t agent.VideoOutput) (<-chan media.EncodedFrame, func()) {
-	return t.(*fanout).subscribe()
 }
 
 // NewLocalEngine makes an engine of a model that load loads.

@@ -228,7 +228,7 @@ func (c *counts) add(h *hosted) {
 		c.lost[k] += float64(h.Hub.Lost(k))
 	}
 	c.framesDropped += float64(h.Hub.FramesDropped())
-	c.mjpegDropped += float64(h.mjpeg.lost())
+	c.mjpegDropped += float64(h.mjpeg.dropped.Load())
 	c.audioLost += float64(h.audioLost.Load())
 }
 
@@ -261,7 +261,7 @@ func (f *figures) add(h *hosted) {
 	for k := range events.Formats {
 		f.readers[k] += float64(h.Hub.Readers(k))
 	}
-	f.mjpeg += float64(h.mjpeg.count())
+	f.mjpeg += float64(h.mjpeg.parts.Len())
 	f.listeners += float64(h.audio.Load())
 	if h.Viewers != nil {
 		f.viewers += float64(h.Viewers())

@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"touchline/agent/events"
 	"touchline/internal/wake"
+	"touchline/media/fanout"
 )
 
 const (
@@ -27,14 +29,12 @@ type mjpegFan struct {
 	interval time.Duration
 	wake     wake.Signal
 
-	mu       sync.Mutex
-	watchers map[*watcher]struct{}
-	stop     context.CancelFunc // ends the pull under way
-	dropped  uint64
-}
+	parts   fanout.Fanout[[]byte] // pictures, ready to be sent
+	dropped atomic.Uint64
 
-// watcher holds one picture, ready to be sent.
-type watcher struct{ next chan []byte }
+	mu   sync.Mutex         // held while watchers join and leave
+	stop context.CancelFunc // ends the pull under way
+}
 
 func (f *mjpegFan) run(ctx context.Context) error {
 	for {
@@ -43,7 +43,7 @@ func (f *mjpegFan) run(ctx context.Context) error {
 			return nil
 		case <-f.wake:
 		}
-		for f.source != nil && ctx.Err() == nil && f.count() > 0 {
+		for f.source != nil && ctx.Err() == nil && f.parts.Len() > 0 {
 			f.pull(ctx)
 			select {
 			case <-ctx.Done():
@@ -59,7 +59,7 @@ func (f *mjpegFan) pull(ctx context.Context) {
 	defer cancel()
 	f.mu.Lock()
 	f.stop = cancel
-	none := len(f.watchers) == 0
+	none := f.parts.Len() == 0
 	f.mu.Unlock()
 	if none {
 		return
@@ -87,49 +87,24 @@ func (f *mjpegFan) send(data []byte, shown time.Time) {
 		strconv.Itoa(len(data)) + "\r\nX-Timestamp: " + timestamp(shown) + "\r\n\r\n")
 	part.Write(data)
 	part.WriteString("\r\n")
+	f.dropped.Add(f.parts.Replace(part.Bytes())) // one not taken in time is replaced by the newer one
+}
+
+// join adds a watcher, and returns nothing when there are too many.
+func (f *mjpegFan) join() (parts <-chan []byte, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for w := range f.watchers {
-		select {
-		case <-w.next: // not taken in time: the newer one replaces it
-			f.dropped++
-		default:
-		}
-		w.next <- part.Bytes() // only this function fills it, under the lock, so there is room
+	if f.parts.Len() >= maxStreams {
+		return nil, nil
 	}
-}
-
-func (f *mjpegFan) count() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.watchers)
-}
-
-func (f *mjpegFan) lost() uint64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.dropped
-}
-
-// join adds a watcher, or returns nil when there are too many.
-func (f *mjpegFan) join() *watcher {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.watchers) >= maxStreams {
-		return nil
-	}
-	w := &watcher{next: make(chan []byte, 1)}
-	f.watchers[w] = struct{}{}
+	parts, cancel := f.parts.Subscribe(1)
 	f.wake.Set()
-	return w
-}
-
-func (f *mjpegFan) leave(w *watcher) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.watchers, w)
-	if len(f.watchers) == 0 && f.stop != nil {
-		f.stop()
+	return parts, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if cancel(); f.parts.Len() == 0 && f.stop != nil {
+			f.stop()
+		}
 	}
 }
 
@@ -142,10 +117,10 @@ func (s *Server) getMJPEG(h *hosted, w http.ResponseWriter, r *http.Request) err
 		w.Header().Set("Content-Type", contentType)
 		return nil
 	}
-	me := h.mjpeg.join()
-	if me == nil {
+	parts, leave := h.mjpeg.join()
+	if parts == nil {
 		return tooMany(w)
 	}
-	defer h.mjpeg.leave(me)
-	return relay(s.openStream(w, contentType), r, h.gone, me.next, func(part []byte) []byte { return part })
+	defer leave()
+	return relay(s.openStream(w, contentType), r, h.gone, parts, func(part []byte) []byte { return part })
 }

@@ -310,7 +310,7 @@ func newHosted(room Room) (*hosted, error) {
 		since: time.Now(),
 		mjpeg: &mjpegFan{
 			source: room.Pictures, quality: room.JPEGQuality, interval: time.Duration(float64(time.Second) / room.PictureRate),
-			wake: wake.New(), watchers: map[*watcher]struct{}{},
+			wake: wake.New(),
 		},
 		stills: newStills(),
 		wake:   wake.New(),

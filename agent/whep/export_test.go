@@ -22,7 +22,7 @@ func (s *Server) Players(room string) int {
 }
 
 // Live reports whether there was a picture.
-func (f *Feed) Live() bool { return f.present() != 0 }
+func (f *Feed) Live() bool { return f.opts.Pictures.Codec() != 0 }
 
 // Past returns the number of comments that the next player gets.
 func (f *Feed) Past() int {

@@ -14,6 +14,7 @@ import (
 	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/delay"
+	"touchline/media/fanout"
 	"touchline/media/packet"
 	"touchline/media/signaling"
 )
@@ -27,8 +28,6 @@ const (
 	burst = 16
 	// insist is the time within which a second request for a key frame means that the player waits for it.
 	insist = 1200 * time.Millisecond
-	// beginEvery is the shortest interval between two replays from the last key frame.
-	beginEvery = time.Second
 	// maxBuffered bounds the send buffer of a data channel, in bytes; further texts are dropped.
 	maxBuffered = 1 << 20
 	// maxChannels is how many data channels a session may have, the server's own included.
@@ -74,7 +73,7 @@ func (x *session) prepare(session *signaling.Session) error {
 	}
 	var err error
 	if len(x.offer.video) > 0 {
-		codec := x.room.feed.present()
+		codec := x.room.feed.opts.Pictures.Codec()
 		if codec == media.CodecUnknown {
 			return signaling.ErrNotLive
 		}
@@ -139,17 +138,17 @@ func (x *session) leave(string) {
 
 // play sends picture, sound and texts until the session is over.
 func (x *session) play() {
-	p, past := x.room.feed.join()
-	defer x.room.feed.leave(p)
+	texts, leave, past := x.room.feed.join()
+	defer leave()
 	if x.video != nil {
 		x.Go(x.readReports)
-		x.Go(func() { x.sendPictures(p) })
+		x.Go(x.sendPictures)
 	}
 	if x.audio != nil {
 		x.Go(x.sendSound)
 	}
 	if x.offer.Data {
-		x.Go(func() { x.sendTexts(p, past) })
+		x.Go(func() { x.sendTexts(texts, past) })
 	}
 	<-x.Over()
 }
@@ -180,7 +179,7 @@ func (x *session) readReports() {
 				repeated := now.Sub(last) < insist
 				last = now
 				if !lossy && !repeated {
-					x.room.feed.refresh(now)
+					x.room.feed.opts.Pictures.Refresh(now)
 					continue
 				}
 				x.wants.Set()
@@ -191,47 +190,24 @@ func (x *session) readReports() {
 
 // sendPictures sends the delayed picture from the last key frame on, and replays from
 // there when the player needs a key frame: a new one of the source would come only
-// after the delay.
-func (x *session) sendPictures(p *player) {
+// after the delay. Replayed pictures are sent at once, with timestamps a millisecond apart, so that the player skips to the
+// present one.
+func (x *session) sendPictures() {
 	rewriter := packet.NewRewriter(uint16(rand.Uint32()), rand.Uint32())
-	began := time.Now()
-	if !x.sendGroup(rewriter, p) {
-		return
-	}
-	var later <-chan time.Time // for a request within beginEvery
-	for {
-		select {
-		case <-x.Over():
-			return
-		case <-x.wants:
-			if later == nil {
-				later = time.After(beginEvery - time.Since(began))
+	o := fanout.ReaderOptions{Log: x.Log, Replay: x.wants}
+	x.room.feed.opts.Pictures.Read(x.Over(), o, func(frames []delay.OutFrame) bool {
+		last := len(frames) - 1
+		for i, f := range frames {
+			f.Due = frames[last].Due.Add(-time.Duration(last-i) * time.Millisecond)
+			if last == 0 {
+				x.unbroken = 0
 			}
-		case <-later:
-			began, later = time.Now(), nil
-			if !x.sendGroup(rewriter, p) {
-				return
-			}
-		case f := <-p.frames:
-			x.unbroken = 0
 			if !x.sendPicture(rewriter, f) {
-				return
+				return false
 			}
 		}
-	}
-}
-
-// sendGroup sends the pictures since the last key frame at once, with timestamps a
-// millisecond apart, so that the player skips to the present one.
-func (x *session) sendGroup(rewriter *packet.Rewriter, p *player) bool {
-	group := x.room.feed.begin(p)
-	for i, f := range group {
-		f.Due = group[len(group)-1].Due.Add(-time.Duration(len(group)-1-i) * time.Millisecond)
-		if !x.sendPicture(rewriter, f) {
-			return false
-		}
-	}
-	return true
+		return true
+	})
 }
 
 func (x *session) sendPicture(rewriter *packet.Rewriter, f delay.OutFrame) bool {
@@ -297,10 +273,10 @@ func (x *session) sendSound() {
 }
 
 // sendTexts sends texts on every open channel: past when it opens, then the new
-// ones. Those published before the first channel is open wait in p's queue.
-func (x *session) sendTexts(p *player, past [][]byte) {
+// ones. Those published before the first channel is open wait in their queue.
+func (x *session) sendTexts(texts <-chan []byte, past [][]byte) {
 	var open []*webrtc.DataChannel
-	var texts <-chan []byte
+	var ready <-chan []byte
 	for {
 		select {
 		case <-x.Over():
@@ -309,8 +285,8 @@ func (x *session) sendTexts(p *player, past [][]byte) {
 			for _, b := range past {
 				sendText(c, b)
 			}
-			open, texts = append(open, c), p.texts
-		case b := <-texts:
+			open, ready = append(open, c), texts
+		case b := <-ready:
 			for _, c := range open {
 				sendText(c, b)
 			}

@@ -24,6 +24,7 @@ import (
 	"touchline/agent/whep"
 	"touchline/media"
 	"touchline/media/delay"
+	"touchline/media/fanout"
 	"touchline/media/ingest"
 	"touchline/media/signaling"
 	"touchline/media/signaling/signalingtest"
@@ -61,17 +62,23 @@ func clip(t *testing.T) map[media.Codec][]media.EncodedFrame {
 type stage struct {
 	*whep.Server
 
-	feed   *whep.Feed
-	bare   *whep.Feed // the same sound, never a picture
-	api    *httptest.Server
-	voice  *speech.Writer
-	line   *sound.Line
-	codec  atomic.Int32
-	dark   atomic.Bool // no picture comes
-	asked  atomic.Int32
-	remove func()
-	stop   func()
+	pictures *fanout.Pictures
+	feed     *whep.Feed
+	bare     *whep.Feed // the same sound, never a picture
+	api      *httptest.Server
+	voice    *speech.Writer
+	line     *sound.Line
+	codec    atomic.Int32
+	dark     atomic.Bool // no picture comes
+	asked    atomic.Int32
+	remove   func()
+	stop     func()
 }
+
+// empty is a room without a track.
+type empty struct{}
+
+func (empty) WriteFrame(delay.OutFrame) (time.Time, error) { return time.Time{}, nil }
 
 type nowhere struct{}
 
@@ -106,8 +113,9 @@ func newStage(t *testing.T, change func(*whep.Options)) *stage {
 	s.voice = voice
 	player, err := sound.NewPlayer(sound.PlayerOptions{Voice: voice, Line: s.line})
 	require.NoError(t, err)
-	s.feed = whep.NewFeed(whep.FeedOptions{Mix: player.Mix, Past: 5, AskKeyFrame: func() { s.asked.Add(1) }})
-	s.bare = whep.NewFeed(whep.FeedOptions{Mix: player.Mix})
+	s.pictures = fanout.NewPictures(fanout.Options{Room: empty{}, AskKeyFrame: func() { s.asked.Add(1) }})
+	s.feed = whep.NewFeed(whep.FeedOptions{Pictures: s.pictures, Mix: player.Mix, Past: 5})
+	s.bare = whep.NewFeed(whep.FeedOptions{Pictures: fanout.NewPictures(fanout.Options{Room: empty{}}), Mix: player.Mix})
 	s.remove, err = s.Add("match", s.feed)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -130,7 +138,7 @@ func newStage(t *testing.T, change func(*whep.Options)) *stage {
 			list := frames[media.Codec(s.codec.Load())]
 			f := list[n%len(list)]
 			f.Epoch = uint32(n/len(list)) + 1
-			s.feed.WriteFrame(delay.OutFrame{EncodedFrame: f, Due: due})
+			_, _ = s.pictures.WriteFrame(delay.OutFrame{EncodedFrame: f, Due: due})
 		}
 	})
 	s.api = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.ServeWHEP(w, r, false) }))

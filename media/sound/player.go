@@ -11,6 +11,7 @@ import (
 
 	opus "gopkg.in/hraban/opus.v2"
 
+	"touchline/media/fanout"
 	"touchline/media/speech"
 )
 
@@ -70,7 +71,7 @@ type Player struct {
 	quiet, unsent int
 	buf           [maxOpus]byte
 
-	mixes speech.Fanout[Packet]
+	mixes fanout.Fanout[Packet]
 
 	packets, lost atomic.Uint64
 }
@@ -155,7 +156,7 @@ func (p *Player) send(pcm []int16, timestamp uint32, some, heard bool) error {
 
 // mix sends voice and sound together to the subscribers.
 func (p *Player) mix(f speech.Frame, pcm []int16, timestamp uint32) error {
-	if p.mixes.Empty() {
+	if p.mixes.Len() == 0 {
 		return nil
 	}
 	for i, v := range f.PCM {

@@ -40,6 +40,7 @@ import (
 
 	"touchline/internal/resample"
 	"touchline/media"
+	"touchline/media/fanout"
 )
 
 const (
@@ -126,7 +127,7 @@ type Writer struct {
 	gain    float64 // a factor
 	applied float64 // to the last frame
 
-	frames Fanout[Frame]
+	frames fanout.Fanout[Frame]
 }
 
 // event is a call to make once its packet was written.
