@@ -38,7 +38,8 @@ func (s *Session) untilAlertLook(now time.Time) time.Duration {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.mayAskLocked(now) || !s.source.fresh(now) || s.source.stopped(now) || s.window.Len() == 0 {
+	source := s.picture.source()
+	if !s.mayAskLocked(now) || !source.fresh(now) || source.stopped(now) || s.picture.buffered() == 0 {
 		return recheck
 	}
 	return max(at.Sub(now), 0)
@@ -61,7 +62,7 @@ func (s *Session) followCycle(ctx context.Context, u *utterance) error {
 	var may bool
 	s.locked(func() {
 		frames, u.looked = u.looked, nil
-		may = len(frames) > 0 && frames[len(frames)-1].Epoch == s.source.epoch && s.mayAskLocked(time.Now())
+		may = len(frames) > 0 && frames[len(frames)-1].Epoch == s.picture.source().epoch && s.mayAskLocked(time.Now())
 	})
 	if !may || !s.readsRules() {
 		return nil
@@ -118,10 +119,8 @@ func (s *Session) askFor(ctx context.Context, rules []prompt.Rule, frames []wind
 	if err != nil {
 		s.failAlertLook(err, now)
 	}
-	var current bool // a look at the previous source votes for nothing
-	s.locked(func() { current = anchor.Epoch == s.source.epoch })
-	if !current {
-		return nil
+	if anchor.Epoch != s.picture.source().epoch {
+		return nil // a look at the previous source votes for nothing
 	}
 	for _, a := range s.opts.Alerts.Answer(AlertLook{
 		Rules: rules, Answer: answer, Err: err, FrameID: anchor.ID, PTS: anchor.PTS, Arrival: anchor.Arrival, Answered: now,
@@ -214,7 +213,7 @@ func (s *Session) expireAlerts(ctx context.Context, now time.Time) {
 		var newest window.Frame
 		var ok bool
 		if a.Phase == AlertNew {
-			s.locked(func() { newest, ok = s.window.Newest() })
+			newest, ok = s.picture.newest()
 		}
 		if !ok {
 			s.publishAlert(a, nil)

@@ -214,7 +214,7 @@ func (s *Session) closeLook(u *utterance, cause error, now time.Time) (said bool
 		return false
 	}
 	s.quiet, s.failures = "", 0
-	if u.replaced == nil && !u.superseded && u.anchor.Epoch == s.source.epoch {
+	if u.replaced == nil && !u.superseded && u.anchor.Epoch == s.picture.source().epoch {
 		s.said = append(s.said[max(0, len(s.said)+1-keptComments):], prompt.PastComment{Text: strings.TrimSpace(u.text), At: now})
 	}
 	if cause != nil {

@@ -71,7 +71,8 @@ func (s *Session) beginCycle(now time.Time) (*utterance, time.Duration) {
 
 // untilCycleLocked returns the time until the next cycle may start; 0 when it may start now.
 func (s *Session) untilCycleLocked(now time.Time) time.Duration {
-	if !s.active || !s.source.fresh(now) || s.window.Len() == 0 {
+	source := s.picture.source()
+	if !s.active || !source.fresh(now) || s.picture.buffered() == 0 {
 		return recheck
 	}
 	switch s.engine.Status().Phase {
@@ -82,10 +83,10 @@ func (s *Session) untilCycleLocked(now time.Time) time.Duration {
 	if d := s.retryAt.Sub(now); d > 0 {
 		return d
 	}
-	if s.cycled && !s.gate.Urgent() && s.source.epoch == s.lastEpoch && s.source.pts <= s.lastPTS {
+	if s.cycled && !s.gate.Urgent() && source.epoch == s.lastEpoch && source.pts <= s.lastPTS {
 		return nothingNewer
 	}
-	if s.cycled && !s.gate.Urgent() && s.source.stopped(now) {
+	if s.cycled && !s.gate.Urgent() && source.stopped(now) {
 		return nothingNewer // the comment would be late by the age of the picture
 	}
 	at, ok := s.gate.Next(now, s.voiceEndLocked(now), s.delayAheadLocked(now), s.paceLocked())
@@ -100,11 +101,12 @@ func (s *Session) delayAheadLocked(now time.Time) time.Duration {
 	if !s.relays() {
 		return 0
 	}
-	due, ok := s.line.Due(s.source.epoch, s.source.pts, now)
+	source := s.picture.source()
+	due, ok := s.line.Due(source.epoch, source.pts, now)
 	if !ok {
 		return s.line.Delay()
 	}
-	return due.Sub(s.source.arrival)
+	return due.Sub(source.arrival)
 }
 
 // voiceEndLocked returns the end of the last spoken or queued comment; zero when
@@ -295,10 +297,8 @@ func (s *Session) selectFrames(u *utterance, newest media.VideoFrame) bool {
 
 // newestFramesLocked returns the pictures of a look, with the newest one among them.
 func (s *Session) newestFramesLocked(newest media.VideoFrame) []window.Frame {
-	if newest.Epoch == s.source.epoch {
-		s.window.Push(newest)
-	}
-	frames := s.window.Select(s.agent.Frames, s.agent.Stride)
+	s.picture.add(newest)
+	frames := s.picture.look(s.agent.Frames, s.agent.Stride)
 	if len(frames) > 0 && s.opts.Alerts != nil {
 		s.rememberLookLocked(frames)
 	}
@@ -312,7 +312,7 @@ func (s *Session) prompt(u *utterance, sign *window.Signature) (inference.Prompt
 	switch {
 	case u.replaced != nil:
 		return inference.Prompt{}, u.replaced
-	case u.anchor.Epoch != s.source.epoch:
+	case u.anchor.Epoch != s.picture.source().epoch:
 		return inference.Prompt{}, errSourceChanged
 	}
 	s.lastChange = window.Difference(s.lastSign, sign)

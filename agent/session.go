@@ -66,15 +66,6 @@ var errStopped = errors.New("commenting was stopped")
 // errSourceChanged is the cause of a cycle whose pictures are of an earlier source.
 var errSourceChanged = errors.New("the source changed")
 
-// freshFor is how long after its last frame a source counts as present.
-const freshFor = 2 * time.Second
-
-// A frame is overdue after the time of overdueFrames frames, at least overdue, which covers network jitter.
-const (
-	overdue       = 250 * time.Millisecond
-	overdueFrames = 3
-)
-
 // Session is the bot in one room. Its exported methods are safe for concurrent
 // use; Run must be called once.
 type Session struct {
@@ -99,6 +90,8 @@ type Session struct {
 	work *rescue.Group
 
 	trying sync.Mutex // held by TryRule
+
+	picture picture
 
 	raw rawLooks
 
@@ -128,7 +121,6 @@ type Session struct {
 	delays        *pacing.DelayEstimator
 	rate          speechRate
 	clock         pacing.PlaybackClock
-	window        *window.Window
 	lastSign      *window.Signature
 	lastChange    window.Change
 	said          []prompt.PastComment // the last keptComments, oldest first
@@ -154,8 +146,6 @@ type Session struct {
 	retryAt       time.Time
 	quiet         string // why the last cycle has no comment
 
-	grid     window.Grid
-	source   sourceMeter
 	alerts   alerting
 	looks    [][]*pastPicture // of the last looks, oldest first
 	room     string           // why the room is away; "" when connected
@@ -189,10 +179,10 @@ func New(opts Options) (*Session, error) {
 		active:      opts.Agent.AutoStart || opts.Agent.Instruction != "",
 		delays:      pacing.NewDelayEstimator(opts.Pacing),
 		lexicon:     repeat.New(),
-		window:      window.New(opts.Media.WindowSize),
+		picture:     picture{window: window.New(opts.Media.WindowSize)},
 	}
 	s.agent.Talkativeness, s.preset = cmp.Or(s.agent.Talkativeness, usualTalk), opts.Preset
-	s.window.Limit(windowNeeds(opts.Agent))
+	s.picture.configure(opts.Media.CaptureFPS, windowNeeds(opts.Agent))
 	s.startLadder()
 	profile, err := s.findProfile(opts.Agent.Profile)
 	if err != nil {
@@ -272,7 +262,10 @@ func (s *Session) intake(ctx context.Context) error {
 			return fmt.Errorf("read the watched track: %w", err)
 		}
 		now := time.Now()
-		fresh, sample := s.admit(f, now)
+		fresh, sample := s.picture.admit(f, now)
+		if fresh {
+			s.onNewSource(f)
+		}
 		if s.relays() {
 			s.relay(f, now)
 		}
@@ -284,17 +277,6 @@ func (s *Session) intake(ctx context.Context) error {
 			s.wake.Set()
 		}
 	}
-}
-
-// admit counts an access unit. It reports whether the unit begins another source
-// and whether its picture is sampled.
-func (s *Session) admit(f media.EncodedFrame, now time.Time) (fresh, sample bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if fresh = s.source.add(f, now); fresh {
-		s.onNewSourceLocked(f)
-	}
-	return fresh, s.grid.Take(f, s.media.CaptureFPS)
 }
 
 // relay sends an access unit to the delay line, or turns on transcoding: no common
@@ -316,13 +298,13 @@ func (s *Session) relay(f media.EncodedFrame, now time.Time) {
 	}
 }
 
-// onNewSourceLocked clears the state of the previous source.
-func (s *Session) onNewSourceLocked(f media.EncodedFrame) {
-	s.window.Clear()
+// onNewSource clears the state of the previous source.
+func (s *Session) onNewSource(f media.EncodedFrame) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.looks = nil
 	s.lastSign = nil
 	s.said = nil
-	s.grid = window.Grid{}
 	if s.opts.Alerts != nil {
 		s.opts.Alerts.Forget()
 	}
@@ -332,7 +314,7 @@ func (s *Session) onNewSourceLocked(f media.EncodedFrame) {
 
 // onPicture takes a sampled picture from the decoder.
 func (s *Session) onPicture(f media.VideoFrame) {
-	ours, first := s.keepPicture(f)
+	ours, first := s.picture.add(f)
 	if !ours {
 		return // of the previous source
 	}
@@ -340,16 +322,6 @@ func (s *Session) onPicture(f media.VideoFrame) {
 	if first {
 		s.wake.Set()
 	}
-}
-
-func (s *Session) keepPicture(f media.VideoFrame) (ours, first bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if f.Epoch != s.source.epoch {
-		return false, false
-	}
-	s.window.Push(f)
-	return true, s.window.Len() == 1
 }
 
 // Pictures returns pictures as they are in a prompt.
@@ -363,50 +335,4 @@ func Pictures(frames []window.Frame) []inference.Frame {
 
 func engineFrame(f media.VideoFrame) inference.Frame {
 	return inference.Frame{PTS: f.PTS, Epoch: f.Epoch, Width: f.Width, Height: f.Height, Pix: f.Pix}
-}
-
-// sourceMeter measures the source: epoch, size, rate, last frame.
-type sourceMeter struct {
-	any    bool
-	epoch  uint32
-	codec  media.Codec
-	width  int
-	height int
-	lastAt time.Time
-	// pts and arrival of the newest frame.
-	pts     time.Duration
-	arrival time.Time
-	from    time.Time
-	count   int
-	fps     float64
-}
-
-// add counts a frame and reports whether it begins another source.
-func (m *sourceMeter) add(f media.EncodedFrame, now time.Time) bool {
-	fresh := !m.any || f.Epoch != m.epoch
-	if fresh {
-		*m = sourceMeter{any: true, epoch: f.Epoch, from: now}
-	}
-	m.codec, m.lastAt, m.pts, m.arrival = f.Codec, now, f.PTS, f.Arrival
-	if f.Width > 0 {
-		m.width, m.height = f.Width, f.Height
-	}
-	m.count++
-	if d := now.Sub(m.from); d >= freshFor {
-		m.fps = float64(m.count) / d.Seconds()
-		m.from, m.count = now, 0
-	}
-	return fresh
-}
-
-// stopped reports whether the next frame is overdue: it is lost, or the camera stopped.
-func (m *sourceMeter) stopped(now time.Time) bool {
-	if m.fps <= 0 {
-		return false // not known yet
-	}
-	return now.Sub(m.lastAt) > max(overdue, time.Duration(overdueFrames/m.fps*float64(time.Second)))
-}
-
-func (m *sourceMeter) fresh(now time.Time) bool {
-	return m.any && now.Sub(m.lastAt) <= freshFor
 }

@@ -69,7 +69,7 @@ func (s *Session) newStatus(now time.Time) (st Status, changed bool) {
 }
 
 func (s *Session) statusLocked(now time.Time) Status {
-	model := s.engine.Status()
+	model, source := s.engine.Status(), s.picture.source()
 	st := Status{State: StateIdle, Percent: model.Percent}
 	if mode := s.agent.Hearing.Mode; mode != HearingOff && s.opts.Ears != nil {
 		st.Hearing = mode
@@ -86,9 +86,9 @@ func (s *Session) statusLocked(now time.Time) Status {
 		}
 	case model.Phase == inference.PhaseFailed:
 		st.Chip, st.Detail = ChipFailed, model.Detail
-	case !s.source.any:
+	case !source.any:
 		st.Chip, st.Detail = ChipWaiting, s.awayOr("waiting for a camera")
-	case !s.source.fresh(now):
+	case !source.fresh(now):
 		st.Chip, st.Detail = ChipWaiting, s.awayOr("the camera sends no picture")
 	case !s.active:
 		st.Chip, st.Detail = ChipIdle, "no instruction: say what to watch for"
@@ -144,7 +144,7 @@ func (s *Session) Snapshot() Snapshot {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	phase, can := s.engine.Status().Phase, s.engine.Capabilities()
+	phase, can, source := s.engine.Status().Phase, s.engine.Capabilities(), s.picture.source()
 	out := Snapshot{
 		Status:       s.statusLocked(now),
 		Engine:       s.engine.Name(),
@@ -154,7 +154,7 @@ func (s *Session) Snapshot() Snapshot {
 		AlertNote:    s.alertNoteLocked(now),
 
 		ModelLoaded:    phase == inference.PhaseReady,
-		CaptureRunning: s.source.fresh(now),
+		CaptureRunning: source.fresh(now),
 		MonitorMode:    "IDLE",
 		Instruction:    s.instruction,
 		InstructionBy:  s.instructionBy,
@@ -163,7 +163,7 @@ func (s *Session) Snapshot() Snapshot {
 		Profile:        s.profile.Name,
 		Profiles:       s.suggestedLocked(),
 		CycleCount:     s.cycle,
-		FramesBuffered: s.window.Len(),
+		FramesBuffered: s.picture.buffered(),
 		VoiceProblem:   s.engine.voiceProblem(),
 		LongSide:       s.media.LongSide,
 		MaxSlices:      s.infer.MaxSlices,
@@ -181,7 +181,7 @@ func (s *Session) Snapshot() Snapshot {
 		Dropped:        s.counters.dropped,
 		Failed:         s.counters.failed,
 		Source: SourceInfo{
-			Width: s.source.width, Height: s.source.height, FPS: s.source.fps, Epoch: s.source.epoch,
+			Width: source.width, Height: source.height, FPS: source.fps, Epoch: source.epoch,
 		},
 	}
 	for _, p := range s.opts.Presets {
@@ -193,8 +193,8 @@ func (s *Session) Snapshot() Snapshot {
 	if s.active {
 		out.MonitorMode = "ACTIVE"
 	}
-	if s.source.any {
-		out.Source.Codec = s.source.codec.String()
+	if source.any {
+		out.Source.Codec = source.codec.String()
 	}
 	out.AlignmentLast, out.AlignmentP95 = s.alignmentLocked()
 	return out

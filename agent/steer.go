@@ -216,12 +216,13 @@ func (s *Session) checkModelLocked(m inference.Model, v Settings) error {
 
 // pictureSizeLocked returns the size of the engine's pictures, those of another long side if it is not nil.
 func (s *Session) pictureSizeLocked(longSide *int) (width, height int) {
-	if f, ok := s.window.Newest(); ok && longSide == nil {
+	if f, ok := s.picture.newest(); ok && longSide == nil {
 		return f.Width, f.Height
 	}
 	side := s.media.LongSide
 	set(&side, longSide)
-	width, height = s.source.width, s.source.height
+	source := s.picture.source()
+	width, height = source.width, source.height
 	if width < 1 || height < 1 {
 		return side, side * 9 / 16
 	}
@@ -249,7 +250,7 @@ func (s *Session) applyLocked(v Settings) {
 	set(&s.media.CaptureFPS, v.CaptureFPS)
 	set(&s.agent.Frames, v.Frames)
 	set(&s.agent.Stride, v.Stride)
-	s.window.Limit(windowNeeds(s.agent))
+	s.picture.configure(s.media.CaptureFPS, windowNeeds(s.agent))
 	set(&s.agent.ChangeThreshold, v.ChangeThreshold)
 	setSeconds(&s.pace.MinInterval, v.MinInterval)
 	setSeconds(&s.pace.PauseAfter, v.PauseAfter)

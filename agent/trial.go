@@ -177,7 +177,7 @@ func (s *Session) TryRule(ctx context.Context, r AlertRule, past int) ([]Trial, 
 
 // triedLooksLocked returns the pictures to try a rule on: the newest ones, then those of past looks.
 func (s *Session) triedLooksLocked(past int) [][]pastPicture {
-	present := s.window.Select(s.agent.Frames, s.agent.Stride)
+	present := s.picture.look(s.agent.Frames, s.agent.Stride)
 	if len(present) == 0 {
 		return nil
 	}

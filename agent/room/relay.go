@@ -2,7 +2,6 @@ package room
 
 import (
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/livekit/protocol/livekit"
@@ -40,8 +39,8 @@ type Relay struct {
 	askKeyFrame func()
 	ended       <-chan struct{} // closed when the Supervisor's Run has ended
 
+	// For the writer alone, as gap.
 	step     *time.Timer // between packets of one frame
-	write    sync.Mutex  // one frame at a time
 	rewriter rewriter
 
 	lastWrite moment // zero before the first
@@ -50,15 +49,13 @@ type Relay struct {
 var _ agent.VideoOutput = (*Relay)(nil)
 
 // WriteFrame sends one access unit at once; a frame of many packets is spread
-// over 10 ms at most. written is zero, without an error, when the track is not
+// over 10 ms at most. One goroutine writes. written is zero, without an error, when the track is not
 // published yet. A codec or layering that common browsers cannot play is an error.
 func (r *Relay) WriteFrame(f delay.OutFrame) (written time.Time, err error) {
 	if f.Codec == media.H265 || f.Codec == media.CodecUnknown || f.SpatialLayers > 1 {
 		return time.Time{}, fmt.Errorf("relay the picture: browsers play VP8, VP9, H264 or AV1 in one spatial layer, "+
 			"not %s in %d; transcode it first", f.Codec, f.SpatialLayers)
 	}
-	r.write.Lock()
-	defer r.write.Unlock()
 	track := r.ready(f.EncodedFrame)
 	if track == nil {
 		return time.Time{}, nil

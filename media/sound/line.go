@@ -22,6 +22,7 @@ package sound
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"touchline/media"
@@ -76,10 +77,18 @@ type Stats struct {
 	Late uint64
 }
 
+// picture is a picture's delay, and its arrival after its capture by the sender's clock if that is known.
+type picture struct {
+	delay, lag time.Duration
+	lagged     bool
+}
+
 // Line delays sound. Its methods read no clock and are safe for concurrent use.
 type Line struct {
 	duck float64 // dB
 	held int64   // capacity in samples
+
+	picture atomic.Pointer[picture] // the latest; nil before the first
 
 	mu   sync.Mutex
 	ring []int16 // by position modulo held; none before the first sound, which many cameras never send: 96 kB for a second
@@ -93,13 +102,6 @@ type Line struct {
 	drift   int64  // of arrival against position
 	lag     time.Duration
 	lagged  bool
-	picture struct {
-		known  bool
-		delay  time.Duration
-		lag    time.Duration
-		lagged bool
-	}
-
 	reading bool
 	cursor  int64     // position after the newest sample read
 	behind  int64     // samples from arrival to hearing
@@ -153,10 +155,7 @@ func (l *Line) Push(p Piece) {
 // Picture sets the times of a picture: its arrival, its capture by the sender's clock
 // (zero when unknown) and when it is due.
 func (l *Line) Picture(arrival, ntp, due time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.picture.known, l.picture.delay = true, due.Sub(arrival)
-	l.picture.lag, l.picture.lagged = arrival.Sub(ntp), !ntp.IsZero()
+	l.picture.Store(&picture{due.Sub(arrival), arrival.Sub(ntp), !ntp.IsZero()})
 }
 
 // Heard reports whether sound was ever pushed.
@@ -179,7 +178,7 @@ func (l *Line) Stats() Stats {
 	defer l.mu.Unlock()
 	s := l.stats
 	s.Offset, s.Delay = span(l.off), span(l.behind)
-	_, s.Reports = l.lip()
+	_, s.Reports = l.lip(l.picture.Load())
 	return s
 }
 
@@ -246,18 +245,21 @@ func (l *Line) sample(p int64) int16 {
 }
 
 // lip returns by how much the picture's transit exceeds the sound's, by sender reports.
-func (l *Line) lip() (time.Duration, bool) {
-	if !l.lagged || !l.picture.lagged {
+func (l *Line) lip(p *picture) (time.Duration, bool) {
+	if p == nil || !l.lagged || !p.lagged {
 		return 0, false
 	}
-	d := l.picture.lag - l.lag
+	d := p.lag - l.lag
 	return d, d.Abs() <= maxLip
 }
 
 // wanted returns the delay from arrival to hearing that matches the picture, in samples.
 func (l *Line) wanted() int64 {
-	d := l.picture.delay
-	if lip, ok := l.lip(); ok {
+	d, p := time.Duration(0), l.picture.Load()
+	if p != nil {
+		d = p.delay
+	}
+	if lip, ok := l.lip(p); ok {
 		d += lip
 	}
 	return max(leastDelay, count(d)) + l.drift
@@ -270,7 +272,7 @@ func (l *Line) Read(at time.Time, dst []int16, speech bool) (some bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(dst)
-	if !l.some || !l.picture.known {
+	if !l.some || l.picture.Load() == nil {
 		l.adjustGain(dst, speech)
 		return false
 	}
