@@ -1,0 +1,270 @@
+package speech
+
+import (
+	"slices"
+	"time"
+
+	"touchline/pacing"
+)
+
+// Add queues an utterance. It returns ErrFull when its author, or all together, have too many that wait.
+func (c *Core) Add(u *Utterance) error {
+	if u.Priority > Comment && c.full(u.Author) {
+		return ErrFull
+	}
+	c.seq++
+	u.seq = c.seq
+	at, _ := slices.BinarySearchFunc(c.queue, u, (*Utterance).before)
+	c.queue = slices.Insert(c.queue, at, u)
+	return nil
+}
+
+// full reports whether too many announcements of an author, or of all people, wait for their turn.
+func (c *Core) full(author string) bool {
+	_, turn := c.announcing(nil) // else the next has its turn, and waits for the voice alone
+	own, all := 0, 0
+	for _, u := range c.queue {
+		switch {
+		case u.Priority == Comment || u.supply != untouched:
+			continue
+		case !turn:
+			turn = true
+			continue
+		case u.Author == author:
+			own++
+		}
+		if u.Author != "" {
+			all++
+		}
+	}
+	return own >= MaxPerAuthor || author != "" && all >= MaxWaiting
+}
+
+// Text adds to the text of a comment. It reports whether the comment is ready, or has begun.
+func (c *Core) Text(u *Utterance, delta string, now time.Time) (ready bool) {
+	if u.dropped || u.supply != writing {
+		return false
+	}
+	u.text += delta
+	if !u.Spoken {
+		c.becomeReady(u, now, true)
+	}
+	return u.state != Queued
+}
+
+// Sound places the words of sound that the voice took. It reports whether the utterance is ready, or has begun.
+func (c *Core) Sound(u *Utterance, w Written, now time.Time) (ready bool) {
+	if u.dropped || !u.Spoken || u.supply == made {
+		return false
+	}
+	u.audible = w.Audible
+	u.wrote(w)
+	if u.audible > 0 && u.state == Queued {
+		u.firstSound = now
+		c.becomeReady(u, now, true)
+	}
+	c.follow(u)
+	return u.state != Queued
+}
+
+// Refused reports whether sound that the voice did not take is of no matter: more is not wanted.
+func (c *Core) Refused(u *Utterance) bool { return u.dropped || !u.wanted() }
+
+// EndText ends the text of a comment. Unless it is kept, or has begun, it leaves the queue, and its maker reports it: EndText
+// returns false. An error of its maker keeps one that is ready. sound reports whether its sound is wanted.
+func (c *Core) EndText(u *Utterance, keep, failed bool, now time.Time) (said, sound bool) {
+	switch {
+	case u.dropped || u.supply != writing:
+		return false, false
+	case !u.started() && (!keep || failed && u.state == Queued):
+		c.discard(u)
+		return false, false
+	}
+	u.supply = sounding
+	if !u.Spoken {
+		c.becomeReady(u, now, true)
+	}
+	return true, u.wanted()
+}
+
+// EndSound ends the sound of an utterance, of which the voice has so much. Without any, its text is shown. err is why
+// it ends early.
+func (c *Core) EndSound(u *Utterance, audible time.Duration, err error, now time.Time) {
+	if u.supply == made {
+		return
+	}
+	learn := u.wanted() && u.Priority == Comment && err == nil && audible > 0
+	u.supply = made
+	if u.sound != nil {
+		u.audible = audible
+	}
+	switch {
+	case u.dropped:
+		return
+	case learn:
+		c.rate.learn(len(u.text), audible)
+	}
+	if !u.hushed && u.state != Cut {
+		u.failure = err
+	}
+	if u.state == Queued {
+		u.Spoken = false
+		c.becomeReady(u, now, true)
+	}
+}
+
+// Withdraw takes a comment that has not begun out of the queue, or, to be written again, empties it. It reports whether
+// that was possible.
+func (c *Core) Withdraw(u *Utterance, again bool) bool {
+	if u.dropped || u.started() || u.supply != writing {
+		return false
+	}
+	if !again {
+		c.discard(u)
+		return true
+	}
+	c.do(Action{Do: CutVoice, U: u})
+	u.words, u.state, u.sound, u.audible = words{}, Queued, nil, 0
+	return true
+}
+
+// discard drops a comment that its maker reports.
+func (c *Core) discard(u *Utterance) {
+	u.state, u.dropped = Done, true
+	c.remove(u)
+	c.do(Action{Do: CutVoice, U: u})
+	u.sound, u.audible = nil, 0
+}
+
+// Clear drops all comments that have not begun and, with cut, silences the voice.
+func (c *Core) Clear(cause error, cut bool, now time.Time) {
+	for _, u := range c.queue {
+		if u.Priority == Comment {
+			c.drop(u, cause, now)
+		}
+	}
+	c.queue = slices.DeleteFunc(c.queue, func(u *Utterance) bool { return u.dropped })
+	if cut {
+		c.cutVoice(cause, now)
+	}
+}
+
+// Mute turns all speech into text.
+func (c *Core) Mute(now time.Time) {
+	for _, u := range c.queue {
+		if !u.Spoken {
+			continue
+		}
+		c.hush(u, nil)
+		u.Spoken, u.hushed = false, true
+		if u.supply == sounding {
+			c.becomeReady(u, now, false)
+		}
+	}
+	c.cutVoice(nil, now)
+}
+
+// VoiceStarted notes the first audible sample.
+func (c *Core) VoiceStarted(u *Utterance, onset time.Time) {
+	if u.final {
+		return
+	}
+	u.onset, u.startAt = onset, onset
+	c.follow(u)
+}
+
+// VoiceSlipped notes that the rest is heard later, by so much in total since the first sample, as the voice skipped frames.
+func (c *Core) VoiceSlipped(u *Utterance, lost time.Duration, now time.Time) {
+	u.lost = lost
+	c.follow(u)
+	if n := len(c.voice); n > 0 && c.voice[n-1] == u {
+		c.clock.Slip(now.Sub(u.onset)-u.rested-lost, lost)
+	}
+}
+
+// VoiceEnded notes the last audible sample. cut is set when the voice stopped before its end.
+func (c *Core) VoiceEnded(u *Utterance, end time.Time, cut bool) {
+	if c.leave(u) {
+		c.clock.Finish(end)
+		if !cut {
+			c.clock.Slip(u.audible, u.lost)
+		}
+	}
+	if u.final {
+		return
+	}
+	u.endAt = end
+	if u.state == Cut && !cut { // it was heard to its end after all
+		u.state, u.cause = Playing, nil
+	}
+}
+
+// Floor takes who speaks.
+func (c *Core) Floor(f Floor, now time.Time) {
+	if f == c.floor {
+		return
+	}
+	c.floor = f
+	if f == FloorTaken {
+		c.floorSince = now
+		if c.manners == Interrupt {
+			c.cutVoice(ErrTalkedOver, now)
+		}
+	}
+	c.behave(now)
+}
+
+// Behave sets what the voice does while somebody speaks, how long a comment waits for them at most, and its level in dB.
+func (c *Core) Behave(m Manners, maxWait time.Duration, gain float64, now time.Time) {
+	c.manners, c.maxWait, c.gain = m, maxWait, gain
+	c.behave(now)
+}
+
+// Pace sets the pause after speech and the settings of the delay, whose target follows at once if retarget is set.
+func (c *Core) Pace(pause time.Duration, cfg pacing.Config, retarget bool) {
+	c.pause = pause
+	c.delays.Configure(cfg)
+	if retarget {
+		c.retarget()
+	}
+}
+
+// Forget drops what was learnt of the times of comments and, with voice set, of the rate of speech.
+func (c *Core) Forget(voice bool) {
+	c.delays.Forget()
+	if voice {
+		c.rate = rate{}
+	}
+}
+
+// VoiceEnd returns the end of the last comment that is spoken or waits, as far as it is known; zero without one.
+func (c *Core) VoiceEnd(now time.Time) time.Time {
+	end := c.clock.End()
+	if n := len(c.voice); n > 0 && c.voice[n-1].supply == sounding {
+		u := c.voice[n-1]
+		if at := u.startAt.Add(u.expected(c.rate) + u.lost); at.After(end) {
+			end = at
+		}
+	}
+	if end.After(now) {
+		end = now.Add(c.clock.Expect(end.Sub(now)))
+	}
+	for _, u := range c.queue {
+		if u.Priority == Comment && u.Spoken && (u.supply > writing || u.state == Waiting) {
+			end = u.startOf(c.line, now, end, c.pause).Add(c.clock.Expect(u.expected(c.rate)))
+		}
+	}
+	return end
+}
+
+// Speaking reports whether the voice is heard.
+func (c *Core) Speaking() bool {
+	if len(c.voice) == 0 {
+		return false
+	}
+	last := c.voice[len(c.voice)-1]
+	return !last.onset.IsZero() && last.pausedAt.IsZero()
+}
+
+// Busy reports whether the voice has something to say.
+func (c *Core) Busy() bool { return len(c.voice) > 0 }

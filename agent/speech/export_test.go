@@ -1,0 +1,4 @@
+package speech
+
+// State returns the state of an utterance.
+func (u *Utterance) State() State { return u.state }
