@@ -57,11 +57,11 @@ func (s *Session) mayAskLocked(now time.Time) bool {
 
 // followCycle takes a look with the rules that are due, on the pictures of a cycle that has ended. The commentary does
 // not wait for it: at this point it waits for its own frame or voice.
-func (s *Session) followCycle(ctx context.Context, u *utterance) error {
+func (s *Session) followCycle(ctx context.Context, c *cycle) error {
 	var frames []window.Frame
 	var may bool
 	s.locked(func() {
-		frames, u.looked = u.looked, nil
+		frames, c.looked = c.looked, nil
 		may = len(frames) > 0 && frames[len(frames)-1].Epoch == s.picture.source().epoch && s.mayAskLocked(time.Now())
 	})
 	if !may || !s.readsRules() {

@@ -10,23 +10,20 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"touchline/agent/speech"
 	"touchline/inference"
 	"touchline/internal/check"
 	"touchline/internal/rescue"
-	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/window"
 )
 
-// Causes of a comment cut by an announcement.
+// Causes of speech cut by an announcement.
 var (
 	errInterrupted = errors.New("an alert interrupted it")
 	errAgain       = errors.New("the last comment was asked for again")
 	errAnnounced   = errors.New("an announcement interrupted it")
 )
-
-// maxAnnouncements bounds those that wait for the voice; the rest are refused.
-const maxAnnouncements = 16
 
 // MaxSaid is the longest text and MaxReason the longest reason of an Announcement, in characters.
 const (
@@ -34,15 +31,15 @@ const (
 	MaxReason = 128
 )
 
-// ErrTooMuchToSay is returned by Say while too many announcements wait.
-var ErrTooMuchToSay = errors.New("too much waits to be said; try again when some of it was heard")
+// ErrTooMuchToSay is returned by Say while too many announcements wait: 16 of one client, or 64 of all.
+var ErrTooMuchToSay = speech.ErrFull
 
 // Announcement is a text that is said without a look at the picture, and does not wait for one.
 type Announcement struct {
 	Text string `json:"text"`
 	// Reason is why it is said, for the record.
 	Reason string `json:"reason,omitempty"`
-	// Interrupt cuts the comment that is being said; else the announcement waits for its end.
+	// Interrupt cuts what is being said, unless that interrupts too; else it waits for the end.
 	Interrupt bool `json:"interrupt,omitempty"`
 	// Language of the text (BCP 47); "" is that of the comments.
 	Language string `json:"-"`
@@ -62,6 +59,9 @@ func (a Announcement) check() error {
 	return errors.Join(errs...)
 }
 
+// ReasonOrder is the reason of an announcement that answers a spoken order.
+const ReasonOrder = "order"
+
 // Reasons of the session's own announcements, and of one without a reason.
 const (
 	reasonAlert = "alert"
@@ -69,16 +69,22 @@ const (
 	reasonSaid  = "said"
 )
 
-// announcement is an Announcement with what the session knows of it.
+// announcement is an Announcement with what the session knows of it. It is a speech.Maker.
 type announcement struct {
 	Announcement
 
+	s      *Session
+	by     string        // the client; "" for the session itself
 	alert  string        // its id; "" for none
 	anchor *window.Frame // without its picture; nil for none
+
+	// Set when it is made.
+	rec      Record
+	language string
 }
 
-// cause returns the cause of a comment that the announcement cuts.
-func (a announcement) cause() error {
+// cause returns the cause of speech that the announcement cuts.
+func (a *announcement) cause() error {
 	switch a.Reason {
 	case reasonAlert:
 		return errInterrupted
@@ -86,6 +92,20 @@ func (a announcement) cause() error {
 		return errAgain
 	}
 	return errAnnounced
+}
+
+// rank returns the priority of an announcement, and that below which it cuts what is said. An answer to somebody in the room cuts
+// comments only: the announcement of somebody else is heard to its end.
+func (a *announcement) rank() (priority, cuts speech.Priority) {
+	switch {
+	case a.alert != "":
+		return speech.Alert, speech.Alert
+	case !a.Interrupt:
+		return speech.Announcement, speech.Comment
+	case a.Reason == reasonAgain || a.Reason == ReasonOrder:
+		return speech.Interjection, speech.Announcement
+	}
+	return speech.Interjection, speech.Interjection
 }
 
 // Say queues an announcement, which has captions and a record as a comment has. Without speech it is a caption alone. The
@@ -96,185 +116,88 @@ func (s *Session) Say(a Announcement, by string) error {
 		return err
 	}
 	a.Reason = cmp.Or(a.Reason, reasonSaid)
-	if err := s.queueAnnouncement(announcement{Announcement: a}); err != nil {
+	if err := s.queueAnnouncement(announcement{Announcement: a, by: by}); err != nil {
 		return err
 	}
 	s.log.Info().Str("by", by).Str("reason", a.Reason).Bool("interrupt", a.Interrupt).Msg("announcement")
 	return nil
 }
 
-// queueAnnouncement queues one for announce.
+// queueAnnouncement queues one; ErrTooMuchToSay if too many wait.
 func (s *Session) queueAnnouncement(a announcement) error {
-	select {
-	case s.spoken <- a:
-		return nil
-	default:
-		return ErrTooMuchToSay
-	}
+	a.s = s
+	priority, cuts := a.rank()
+	return s.speech.Add(speech.New(speech.Options{
+		Maker: &a, Priority: priority, Cuts: cuts, Cause: a.cause(), Author: a.by, Text: a.Text, Spoken: true,
+	}))
 }
 
-// announceAlert gives the reason of an alert to announce.
+// announceAlert gives the reason of an alert to be said.
 func (s *Session) announceAlert(a Alert, anchor window.Frame) {
 	var speaks bool
-	s.locked(func() { speaks = s.infer.Voice.Enabled && s.opts.Audio != nil })
+	s.locked(func() { speaks = s.speaksLocked() })
 	if !speaks {
 		return
 	}
-	err := s.queueAnnouncement(announcement{Announcement{Text: a.Reason, Reason: reasonAlert, Interrupt: true}, a.ID, &anchor})
+	said := Announcement{Text: a.Reason, Reason: reasonAlert, Interrupt: true}
+	err := s.queueAnnouncement(announcement{Announcement: said, alert: a.ID, anchor: &anchor})
 	if err != nil {
 		s.log.Warn().Err(err).Str("alert", a.ID).Msg("alert not spoken")
 	}
 }
 
-// announce says announcements, one after another, until ctx ends. They do not wait for their frame on the delayed picture.
-func (s *Session) announce(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case a := <-s.spoken:
-			if !a.Interrupt && !s.awaitVoice(ctx) {
-				return ctx.Err()
-			}
-			err := s.say(ctx, a)
-			s.locked(func() { s.holding = false })
-			s.deliver.Set()
-			if _, crash := rescue.Of(err); crash {
-				return err
-			}
-			if err != nil && ctx.Err() == nil {
-				s.log.Warn().Err(err).Str("reason", a.Reason).Msg("announcement not spoken")
-			}
-		}
+// Make implements speech.Maker: it makes the speech. Without a voice, or with one that fails, the caption comes alone. The
+// error is a panic.
+func (a *announcement) Make(ctx context.Context, u *speech.Utterance) error {
+	err := a.speak(ctx, u)
+	a.s.speech.EndSound(u, nil)
+	if _, crash := rescue.Of(err); crash {
+		return err
 	}
+	if err != nil && ctx.Err() == nil {
+		a.s.log.Warn().Err(err).Str("reason", a.Reason).Msg("announcement not spoken")
+	}
+	return nil
 }
 
-// awaitVoice lets no further comment start, and waits for the end of the one that is spoken; false when ctx ended.
-func (s *Session) awaitVoice(ctx context.Context) bool {
-	s.locked(func() { s.holding = true })
-	for {
-		var free bool
-		s.locked(func() { free = s.speaking == nil })
-		if free {
-			return true
+func (a *announcement) speak(ctx context.Context, u *speech.Utterance) error {
+	for c, err := range a.begin(ctx, time.Now()) {
+		if err != nil || ctx.Err() != nil {
+			return err
 		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-s.unspoken:
-		case <-time.After(recheck):
+		if len(c.Audio) > 0 {
+			a.s.speech.Sound(u, media.PCM{Rate: c.AudioRate, Samples: c.Audio}, c.Words)
 		}
 	}
+	return nil
 }
 
-// say says one announcement and returns after its record is published. The current speech is cut when the first sound is
-// ready, so that no silence comes between. Without a voice, or with one that fails, the caption comes alone.
-func (s *Session) say(ctx context.Context, a announcement) error {
-	u, language := s.newAnnouncement(a, time.Now())
-	done := make(chan struct{})
-	perform := func() {
-		s.work.Go(func() error {
-			defer close(done)
-			s.perform(ctx, u)
-			return nil
-		})
-	}
-	var failed error
-	begun := false
-	for c, err := range s.speak(ctx, u, language) {
-		if err != nil {
-			failed = err
-			break
-		}
-		if len(c.Audio) == 0 {
-			continue
-		}
-		pcm := media.PCM{Rate: c.AudioRate, Samples: c.Audio}
-		audible, err := u.speech.Write(pcm)
-		if err != nil {
-			break // it was cut
-		}
-		w := written{audible: audible, lead: u.speech.LeadTrimmed(), length: pcm.Duration(), words: c.Words}
-		if s.voiceAnnouncement(u, w, a.cause(), time.Now()) && !begun {
-			begun = true
-			perform()
-		}
-		u.changed.Set()
-	}
-	var audible time.Duration
-	if u.speech != nil {
-		audible = u.speech.End()
-	}
-	s.locked(func() {
-		u.generated, u.audible, u.rec.AudioSec = true, audible, audible.Seconds()
-		if !begun {
-			u.spoken, u.onset = false, time.Now()
-		}
-	})
-	if !begun {
-		perform()
-	}
-	u.changed.Set()
-	s.publishStatus()
-	select {
-	case <-done:
-		return failed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// speak yields the speech of an announcement; nothing without a voice.
-func (s *Session) speak(ctx context.Context, u *utterance, language string) iter.Seq2[inference.Chunk, error] {
-	if u.speech == nil {
-		return func(func(inference.Chunk, error) bool) {}
-	}
-	return s.engine.Speak(ctx, u.text, s.voiceNow(), language)
-}
-
-// newAnnouncement returns the utterance of an announcement, and its language. It has a number and a record as a comment has.
-func (s *Session) newAnnouncement(a announcement, now time.Time) (*utterance, string) {
+// begin gives it a number and a record, as a comment has, and returns its speech: none without a voice.
+func (a *announcement) begin(ctx context.Context, now time.Time) iter.Seq2[inference.Chunk, error] {
+	s := a.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cycle++
-	u := &utterance{
-		changed: wake.New(), spoken: true, announced: true, released: true, text: a.Text,
-		rec: Record{
-			Type: "cycle_end", Cycle: s.cycle, Announced: a.Reason, Alert: a.alert, Again: a.Reason == reasonAgain,
-			FrameIDs: []uint64{}, Engine: s.engine.Name(), Profile: s.profile.Name, InferenceStart: now, InferenceEnd: now,
-		},
+	a.rec = Record{
+		Type: "cycle_end", Cycle: s.cycle, Announced: a.Reason, Alert: a.alert, Again: a.Reason == reasonAgain,
+		FrameIDs: []uint64{}, Engine: s.engine.Name(), Profile: s.profile.Name, InferenceStart: now, InferenceEnd: now,
 	}
-	u.language = cmp.Or(a.Language, s.infer.Voice.Language)
+	a.language = cmp.Or(a.Language, s.infer.Voice.Language)
 	if a.anchor != nil { // the engine's own words
-		u.frames = []window.Frame{*a.anchor}
-		u.describeFrames()
-		u.language = s.engine.Capabilities().AnswersIn(u.language)
+		a.rec.describeFrames([]window.Frame{*a.anchor})
+		a.language = s.engine.Capabilities().AnswersIn(a.language)
 	}
-	if s.infer.Voice.Enabled && s.opts.Audio != nil {
-		u.speech = s.opts.Audio.NewUtterance(s.speechEvents(u))
+	if !s.speaksLocked() {
+		return func(func(inference.Chunk, error) bool) {}
 	}
-	return u, u.language
+	return s.engine.Speak(ctx, a.Text, s.voice, a.language)
 }
 
-// voiceAnnouncement places the words of written audio. The first sound cuts the current speech, for a cause, and starts the
-// announcement's; voiceAnnouncement reports whether there is sound.
-func (s *Session) voiceAnnouncement(u *utterance, w written, cause error, now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	u.wrote(w)
-	switch {
-	case u.audible == 0:
-		return false
-	case u.startAt.IsZero():
-		if s.speaking != nil {
-			s.cutLocked(s.speaking, cause, now)
-		}
-		u.startAt = now
-		s.clock.Start(now, u.audible)
-		s.speaking = u
-		u.speech.Start(now)
-	default:
-		s.followVoiceLocked(u)
-	}
-	return true
-}
+// Begun implements speech.Maker.
+func (*announcement) Begun(bool) {}
+
+// Caption implements speech.Maker.
+func (a *announcement) Caption(step speech.Step) { a.s.caption(a.rec.Cycle, a.language, step) }
+
+// Ended implements speech.Maker.
+func (a *announcement) Ended(r speech.Result) { a.s.publishRecord(a.s.measure(a.rec, r)) }

@@ -2,7 +2,9 @@ package agent_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/agenttest"
+	"touchline/agent/alert"
 	"touchline/inference"
 )
 
@@ -173,5 +176,48 @@ func TestSayInAnotherLanguage(t *testing.T) {
 		}
 		r.stop()
 		require.Equal(t, []string{"en", "es"}, []string{languages["Vale."], languages["Okay."]})
+	})
+}
+
+// TestAlertGoesBeforeAnnouncements: with as many announcements waiting as may wait, an alert is said at once. The announcement
+// that it cuts ends as cut, and the others follow in their order.
+func TestAlertGoesBeforeAnnouncements(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fires atomic.Bool
+		set := rules(t, alert.Rule{When: "a goal is scored", Level: agent.LevelCritical, Votes: "1 of 1", Interrupt: true, Pause: "1h"})
+		r := newRig(t, watching(func(p inference.Prompt) agenttest.Answer {
+			if fires.Load() {
+				return replies(holds)(p)
+			}
+			return replies(`{"fired":[]}`)(p)
+		}), func(o *agent.Options) { o.Alerts = set })
+		time.Sleep(20 * time.Second)
+		n := 0
+		for ; r.Say(agent.Announcement{Text: fmt.Sprintf("Notice number %d for all.", n)}, person) == nil; n++ {
+		}
+		require.GreaterOrEqual(t, n, 16)
+		fires.Store(true)
+		time.Sleep(time.Minute)
+		alerts, _ := r.reader.Alerts()
+		said, heard := announced(r), r.voice.Utterances()
+		r.stop()
+		require.NotEmpty(t, alerts)
+		require.Len(t, said, n+1, "none is lost")
+		at := slices.IndexFunc(said, func(rec agent.Record) bool { return rec.Alert != "" })
+		require.GreaterOrEqual(t, at, 0, "the alert is said")
+		require.Less(t, said[at].StartedAt.Sub(alerts[0].At), 200*time.Millisecond, "a tenth of a second after its first sound")
+		require.Equal(t, agent.OutcomeSpoken, said[at].Outcome)
+		notices := slices.Delete(slices.Clone(said), at, at+1)
+		for i, rec := range notices {
+			require.Equal(t, i == at-1, rec.Outcome == agent.OutcomeCut, rec.Text)
+			if rec.Outcome == agent.OutcomeCut {
+				require.Equal(t, "an alert interrupted it", rec.Reason)
+				continue
+			}
+			require.Equal(t, fmt.Sprintf("Notice number %d for all.", i), rec.Text)
+		}
+		for _, gap := range heardGaps(heard) {
+			require.GreaterOrEqual(t, gap, time.Duration(0), "no two voices at once")
+		}
 	})
 }

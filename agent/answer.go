@@ -1,251 +1,141 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
 	"time"
 
 	"touchline/agent/prompt"
+	"touchline/agent/speech"
 	"touchline/inference"
 	"touchline/media"
 )
 
-// receive stores one step of an answer and returns the audio that may go to the voice now.
-func (s *Session) receive(u *utterance, c inference.Chunk, now time.Time) []inference.Chunk {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if u.replaced != nil {
-		return nil
-	}
-	if c.Text != "" {
-		if u.text == "" {
-			u.rec.FirstWordSec = now.Sub(u.anchor.Arrival).Seconds()
+// receive takes one step of an answer. What it says is passed on once it is known to be words.
+func (s *Session) receive(c *cycle, chunk inference.Chunk, now time.Time) {
+	if chunk.Text != "" && !c.complete {
+		if c.text == "" {
+			c.rec.FirstWordSec = now.Sub(c.anchor.Arrival).Seconds()
 		}
-		u.text += c.Text
-		u.rec.Tokens++
+		c.text += chunk.Text
+		c.rec.Tokens++
 	}
-	if len(c.Audio) > 0 && u.spoken && !u.wasCut {
-		u.held = append(u.held, c)
+	if len(chunk.Audio) > 0 {
+		c.held = append(c.held, chunk)
 	}
-	if inference.Judge(u.text, u.complete) != inference.Says {
-		return nil
-	}
-	if u.announced && !u.released {
-		s.deliver.Set() // it may wait for these words
-	}
-	if !u.spoken {
-		s.announceLocked(u, now)
-		return nil
-	}
-	return s.releaseAudioLocked(u)
-}
-
-// releaseAudioLocked returns the audio held so far and prepares the utterance for it.
-func (s *Session) releaseAudioLocked(u *utterance) []inference.Chunk {
-	held := u.held
-	u.held = nil
-	if len(held) > 0 && u.speech == nil {
-		u.speech = s.opts.Audio.NewUtterance(s.speechEvents(u))
-	}
-	return held
-}
-
-// writeAudio writes audio to the voice. Converting a sentence takes milliseconds, so the lock is not held meanwhile:
-// the voice's goroutine needs it to report what it played.
-func (s *Session) writeAudio(u *utterance, held []inference.Chunk) {
-	for _, c := range held {
-		pcm := media.PCM{Rate: c.AudioRate, Samples: c.Audio}
-		audible, err := u.speech.Write(pcm)
-		w := written{audible: audible, lead: u.speech.LeadTrimmed(), length: pcm.Duration(), words: c.Words}
-		if s.placeAudio(u, w, err, time.Now()) {
-			s.log.Warn().Err(err).Uint64("cycle", u.rec.Cycle).Msg("audio not written")
-		}
+	if inference.Judge(c.text, c.complete) == inference.Says {
+		s.pass(c)
 	}
 }
 
-// placeAudio places the words of written audio, and announces the comment with its first sound. It reports
-// whether err matters: after a cut the voice refuses the rest.
-func (s *Session) placeAudio(u *utterance, w written, err error, now time.Time) (matters bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if u.replaced != nil || !u.spoken {
-		return false
+// pass has the text and the sound so far said.
+func (s *Session) pass(c *cycle) {
+	ready := false
+	if rest := c.text[c.passed:]; rest != "" {
+		c.passed = len(c.text)
+		ready = s.speech.Text(c.said, rest)
 	}
-	if err != nil {
-		return !u.wasCut && !u.silenced
+	for _, held := range c.held {
+		pcm := media.PCM{Rate: held.AudioRate, Samples: held.Audio}
+		ready = s.speech.Sound(c.said, pcm, held.Words) || ready
 	}
-	u.wrote(w)
-	if u.audible == 0 {
-		return false
+	c.held = nil
+	if ready {
+		c.ready = true
+		s.showFrames(c)
 	}
-	if !u.ready {
-		u.rec.FirstAudioSec = now.Sub(u.anchor.Arrival).Seconds()
-		s.announceLocked(u, now)
-	} else {
-		s.followVoiceLocked(u)
-	}
-	return false
 }
 
-// announceLocked queues a comment that is ready to be published and updates the
-// target delay.
-func (s *Session) announceLocked(u *utterance, now time.Time) {
-	s.queueLocked(u)
-	if u.ready {
-		return
-	}
-	u.ready = true
-	ready := now.Sub(u.anchor.Arrival)
-	u.rec.ReadySec = ready.Seconds()
-	s.delays.Observe(ready)
-	s.line.SetTarget(s.delays.Target())
-	s.deliver.Set()
-}
-
-// queueLocked queues a comment, which waits for its first sound there if it has none yet: comments are said in the order of their
-// texts.
-func (s *Session) queueLocked(u *utterance) {
-	if u.announced {
-		return
-	}
-	u.announced = true
-	s.queue = append(s.queue, u)
-	s.showFramesLocked(u)
-	s.deliver.Set()
-}
-
-// showFramesLocked passes the pictures of a comment to the outputs and releases
+// showFrames passes the pictures of a comment to the outputs and releases
 // them: the comment may wait for seconds, and needs only their times.
-func (s *Session) showFramesLocked(u *utterance) {
-	cycle, frames := u.rec.Cycle, make([]SeenFrame, len(u.frames))
-	for i, f := range u.frames {
+func (s *Session) showFrames(c *cycle) {
+	if len(c.frames) == 0 {
+		return // the outputs have them
+	}
+	frames := make([]SeenFrame, len(c.frames))
+	for i, f := range c.frames {
 		frames[i] = SeenFrame{ID: f.ID, Frame: f.VideoFrame}
 	}
-	if len(frames) == 0 {
-		return // shown with the first try
-	}
-	u.frames, u.anchor.Pix = nil, nil
-	s.work.Go(func() error {
-		for _, t := range s.opts.Texts {
-			if fo, ok := t.(FrameOutput); ok {
-				fo.Frames(cycle, frames)
-			}
+	c.frames = nil
+	for _, t := range s.opts.Texts {
+		if fo, ok := t.(FrameOutput); ok {
+			fo.Frames(c.rec.Cycle, frames)
 		}
-		return nil
-	})
+	}
 }
 
 // endLook ends the look of a cycle; cause is nil when the answer's text is complete. It reports whether there is a comment, whose
 // sound is wanted. Another call does nothing.
-func (s *Session) endLook(u *utterance, cause error) (said bool) {
-	if u.complete {
+func (s *Session) endLook(c *cycle, cause error) (wanted bool) {
+	if c.complete {
 		return false
 	}
-	s.writeAudio(u, s.lastAudio(u, cause))
-	said = s.closeLook(u, cause, time.Now())
-	u.changed.Set()
-	s.deliver.Set()
+	says := inference.Judge(c.text, true) == inference.Says
+	if says && (cause == nil || c.ready) {
+		s.pass(c) // few letters are known to be words only now
+	}
+	said, wanted := s.closeLook(c, says, cause, time.Now())
+	if said {
+		s.showFrames(c)
+	}
 	s.wake.Set()
-	return said
+	return wanted
 }
 
-// endSound ends a cycle after its last sound; cause is nil when all of it came. Without a comment it publishes the record.
-func (s *Session) endSound(u *utterance, cause error) {
-	var audible time.Duration
-	if u.speech != nil {
-		audible = u.speech.End()
-	}
-	rec, publish := s.closeSound(u, cause, audible, time.Now())
-	u.changed.Set()
-	s.deliver.Set()
-	s.wake.Set()
-	if publish {
-		s.publishRecord(rec)
-	}
-}
-
-// lastAudio returns the audio held until the end of an answer of few letters.
-func (s *Session) lastAudio(u *utterance, cause error) []inference.Chunk {
+// closeLook ends the cycle's text. It reports whether there is a comment, and whether its sound is wanted.
+func (s *Session) closeLook(c *cycle, says bool, cause error, now time.Time) (said, wanted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !u.spoken || !u.keptLocked(cause) {
-		return nil
-	}
-	return s.releaseAudioLocked(u)
-}
-
-// keptLocked reports whether an answer is a comment: an error keeps one that is announced, a new instruction drops
-// the others.
-func (u *utterance) keptLocked(cause error) bool {
-	return inference.Judge(u.text, true) == inference.Says && u.replaced == nil && !u.repeated && (cause == nil || u.announced)
-}
-
-// closeLook ends the cycle's text. It reports whether there is a comment.
-func (s *Session) closeLook(u *utterance, cause error, now time.Time) (said bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	u.rec.InferenceEnd = now
-	u.rec.InferenceSec = now.Sub(u.rec.InferenceStart).Seconds()
-	if !u.anchor.Arrival.IsZero() {
-		u.rec.LatencySec = now.Sub(u.anchor.Arrival).Seconds()
+	c.rec.InferenceEnd = now
+	c.rec.InferenceSec = now.Sub(c.rec.InferenceStart).Seconds()
+	if !c.anchor.Arrival.IsZero() {
+		c.rec.LatencySec = now.Sub(c.anchor.Arrival).Seconds()
 	}
 	s.inFlight = nil
 
-	if u.replaced != nil {
-		cause = u.replaced
+	if c.replaced != nil {
+		cause = c.replaced
 	}
-	if cause == nil && !u.rec.Skipped {
-		s.stepPresetLocked(now.Sub(u.rec.InferenceStart), now)
+	if cause == nil && !c.rec.Skipped {
+		s.stepPresetLocked(now.Sub(c.rec.InferenceStart), now)
 	}
-	u.repeated = s.endsInRepeatLocked(u, now)
-	if u.keptLocked(cause) {
-		if !u.spoken {
-			s.announceLocked(u, now)
-		}
-		s.queueLocked(u)
+	c.repeated = s.endsInRepeatLocked(c, false, now)
+	if cause != nil {
+		c.rec.Reason = cause.Error()
 	}
-	u.complete = true
-	if err := s.gate.Finish(u.announced); err != nil {
+	c.complete = true
+	if c.said != nil {
+		said, wanted = s.speech.EndText(c.said, says && c.replaced == nil && !c.repeated, cause != nil)
+	}
+	if err := s.gate.Finish(said); err != nil {
 		s.log.Error().Err(err).Msg("cycle ended out of turn")
 	}
-	if !u.announced {
-		s.nothingSaidLocked(u, cause, now)
-		return false
+	if !said {
+		s.nothingSaidLocked(c, cause, now)
+		return false, false
 	}
 	s.quiet, s.failures = "", 0
-	if u.replaced == nil && !u.superseded && u.anchor.Epoch == s.picture.source().epoch {
-		s.said = append(s.said[max(0, len(s.said)+1-keptComments):], prompt.PastComment{Text: strings.TrimSpace(u.text), At: now})
+	if c.replaced == nil && !c.superseded && c.anchor.Epoch == s.picture.source().epoch {
+		s.said = append(s.said[max(0, len(s.said)+1-keptComments):], prompt.PastComment{Text: strings.TrimSpace(c.text), At: now})
 	}
-	if cause != nil {
-		u.rec.Reason = cause.Error()
-	}
-	return !u.silenced
+	return true, wanted
 }
 
-// closeSound ends the cycle's sound. publish is set when there is no comment, so that its record is complete.
-func (s *Session) closeSound(u *utterance, cause error, audible time.Duration, now time.Time) (rec Record, publish bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	u.generated = true
-	if u.speech != nil {
-		u.audible = audible
-		u.rec.AudioSec = audible.Seconds()
-		if cause == nil && audible > 0 && u.announced && !u.silenced && !u.wasCut {
-			s.rate.learn(len(u.text), audible)
-		}
+// endSound ends a cycle after its last sound; cause is nil when all of it came. Without a comment it publishes the record.
+func (s *Session) endSound(c *cycle, cause error) {
+	if c.said != nil {
+		s.speech.EndSound(c.said, cause)
 	}
-	if !u.announced {
-		return u.rec, true
+	s.wake.Set()
+	if c.rec.Outcome == "" {
+		return // its end follows
 	}
-	if u.spoken && !u.ready && !u.silenced {
-		u.spoken = false // without audio: text
-		s.announceLocked(u, now)
+	if c.said != nil {
+		c.rec.timed(s.speech.Result(c.said))
 	}
-	if cause != nil && !u.silenced && u.rec.Reason == "" {
-		u.rec.Reason = cause.Error()
-	}
-	return u.rec, false
+	s.publishRecord(c.rec)
 }
 
 // Retry times after a failed cycle.
@@ -257,37 +147,41 @@ const (
 // sceneUnchanged is the reason of OutcomeSkipped.
 const sceneUnchanged = "the scene did not change"
 
-func (s *Session) nothingSaidLocked(u *utterance, cause error, now time.Time) {
+// nothingSaidLocked completes the record of a cycle without a comment.
+func (s *Session) nothingSaidLocked(c *cycle, cause error, now time.Time) {
+	if c.said != nil {
+		cause = cmp.Or(s.speech.Result(c.said).Cause, cause) // it was dropped
+	}
 	switch {
+	case errors.Is(cause, speech.ErrTooLate):
+		c.rec.Outcome, c.rec.Reason, c.rec.Text = OutcomeDropped, cause.Error(), strings.TrimSpace(c.text)
+		s.counters.dropped++
 	case errors.Is(cause, errReplaced), errors.Is(cause, errStopped), errors.Is(cause, errSourceChanged), errors.Is(cause, errEngineChanged):
-		u.rec.Outcome, u.rec.Reason = OutcomeDropped, cause.Error()
+		c.rec.Outcome, c.rec.Reason = OutcomeDropped, cause.Error()
 		s.counters.dropped++
 	case errors.Is(cause, context.Canceled):
-		u.rec.Outcome, u.rec.Reason = OutcomeDropped, "the session ends"
+		c.rec.Outcome, c.rec.Reason = OutcomeDropped, "the session ends"
 	case cause != nil:
-		u.rec.Outcome, u.rec.Reason = OutcomeFailed, cause.Error()
+		c.rec.Outcome, c.rec.Reason = OutcomeFailed, cause.Error()
 		s.counters.failed++
 		s.quiet = cause.Error()
 		s.failures++
 		s.retryAt = now.Add(min(retryFirst<<min(s.failures-1, 4), retryMost))
-		s.log.Warn().Err(cause).Uint64("cycle", u.rec.Cycle).Time("retry_at", s.retryAt).Msg("cycle failed")
-	case u.rec.Skipped:
-		u.rec.Outcome, u.rec.Reason = OutcomeSkipped, sceneUnchanged
-		s.quiet = u.rec.Reason
+		s.log.Warn().Err(cause).Uint64("cycle", c.rec.Cycle).Time("retry_at", s.retryAt).Msg("cycle failed")
+	case c.rec.Skipped:
+		c.rec.Outcome, c.rec.Reason = OutcomeSkipped, sceneUnchanged
+		s.quiet = c.rec.Reason
 		s.counters.skipped++
-	case u.repeated:
-		u.rec.Outcome, u.rec.Reason, u.rec.Text = OutcomeRepeated, "skipped: it repeats a recent comment", strings.TrimSpace(u.text)
-		s.quiet = u.rec.Reason
+	case c.repeated:
+		c.rec.Outcome, c.rec.Reason, c.rec.Text = OutcomeRepeated, "skipped: it repeats a recent comment", strings.TrimSpace(c.text)
+		s.quiet = c.rec.Reason
 		s.counters.repeated++
 		s.failures = 0
 	default:
-		u.rec.Outcome, u.rec.Reason = OutcomeSilent, "nothing new to say"
-		u.rec.Text = ""
-		s.quiet = u.rec.Reason
+		c.rec.Outcome, c.rec.Reason = OutcomeSilent, "nothing new to say"
+		c.rec.Text = ""
+		s.quiet = c.rec.Reason
 		s.counters.silent++
 		s.failures = 0
-	}
-	if u.speech != nil {
-		u.speech.Cut()
 	}
 }

@@ -79,7 +79,7 @@ func (s *Session) Command(c command.Command, by string) (Done, error) {
 		if c == command.Undo {
 			done.Effect, err = s.undoLocked(by, done.At)
 		} else {
-			s.rememberLocked(func() { done.Effect, err = s.commandLocked(c) })
+			s.rememberLocked(func() { done.Effect, err = s.commandLocked(c, by) })
 		}
 		if err == nil {
 			s.done = &done
@@ -94,10 +94,10 @@ func (s *Session) Command(c command.Command, by string) (Done, error) {
 	return done, nil
 }
 
-func (s *Session) commandLocked(c command.Command) (effect string, err error) {
+func (s *Session) commandLocked(c command.Command, by string) (effect string, err error) {
 	switch c {
 	case command.Stop:
-		if !s.active && s.speaking == nil {
+		if !s.active && !s.speech.Busy() {
 			return "", fmt.Errorf("%w: commenting is off already", ErrNothingTo)
 		}
 		s.pauseLocked()
@@ -115,7 +115,7 @@ func (s *Session) commandLocked(c command.Command) (effect string, err error) {
 	case command.Longer:
 		return s.talkByLocked(c, 1)
 	case command.Repeat:
-		return s.repeatLocked()
+		return s.repeatLocked(by)
 	case command.Louder:
 		return s.gainByLocked(c, gainStep)
 	case command.Softer:
@@ -199,15 +199,14 @@ func (s *Session) gainByLocked(c command.Command, step float64) (string, error) 
 }
 
 // repeatLocked has the last comment said again.
-func (s *Session) repeatLocked() (string, error) {
+func (s *Session) repeatLocked(by string) (string, error) {
 	if s.latest == nil {
 		return "", fmt.Errorf("%w: there is no comment yet", ErrNothingTo)
 	}
 	ids := s.latest.rec.FrameIDs
 	anchor := window.Frame{ID: ids[len(ids)-1], VideoFrame: s.latest.anchor}
-	anchor.Pix = nil
-	again := Announcement{Text: strings.TrimSpace(s.latest.text), Reason: reasonAgain, Interrupt: true}
-	if err := s.queueAnnouncement(announcement{Announcement: again, anchor: &anchor}); err != nil {
+	again := Announcement{Text: strings.TrimSpace(s.speech.TextOf(s.latest.said)), Reason: reasonAgain, Interrupt: true}
+	if err := s.queueAnnouncement(announcement{Announcement: again, by: by, anchor: &anchor}); err != nil {
 		return "", err
 	}
 	return s.didLocked(command.Repeat), nil

@@ -9,7 +9,6 @@ import (
 	"touchline/agent/prompt"
 	"touchline/inference"
 	"touchline/internal/rescue"
-	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/window"
 )
@@ -27,15 +26,15 @@ const latestTimeout = time.Second
 // think runs each cycle and each look with alert rules when it is due, one at a time, until ctx ends.
 func (s *Session) think(ctx context.Context) error {
 	for {
-		u, wait := s.beginCycle(time.Now())
-		if u != nil {
+		look, c, wait := s.beginCycle(ctx, time.Now())
+		if c != nil {
 			s.publishStatus()
-			err := s.runCycle(ctx, u)
+			err := s.runCycle(look, c)
 			s.publishStatus()
 			if _, crash := rescue.Of(err); crash {
 				return err
 			}
-			if err := s.followCycle(ctx, u); err != nil {
+			if err := s.followCycle(ctx, c); err != nil {
 				return err
 			}
 			if ctx.Err() != nil {
@@ -59,14 +58,15 @@ func (s *Session) think(ctx context.Context) error {
 	}
 }
 
-// beginCycle begins a cycle that is due, or returns the time until one is.
-func (s *Session) beginCycle(now time.Time) (*utterance, time.Duration) {
+// beginCycle begins a cycle that is due, with its context, or returns the time until one is.
+func (s *Session) beginCycle(ctx context.Context, now time.Time) (context.Context, *cycle, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if wait := s.untilCycleLocked(now); wait > 0 {
-		return nil, wait
+		return nil, nil, wait
 	}
-	return s.beginCycleLocked(now), 0
+	ctx, cancel := context.WithCancelCause(ctx)
+	return ctx, s.beginCycleLocked(cancel, now), 0
 }
 
 // untilCycleLocked returns the time until the next cycle may start; 0 when it may start now.
@@ -89,7 +89,7 @@ func (s *Session) untilCycleLocked(now time.Time) time.Duration {
 	if s.cycled && !s.gate.Urgent() && source.stopped(now) {
 		return nothingNewer // the comment would be late by the age of the picture
 	}
-	at, ok := s.gate.Next(now, s.voiceEndLocked(now), s.delayAheadLocked(now), s.paceLocked())
+	at, ok := s.gate.Next(now, s.speech.VoiceEnd(now), s.delayAheadLocked(now), s.paceLocked())
 	if !ok {
 		return recheck
 	}
@@ -109,50 +109,29 @@ func (s *Session) delayAheadLocked(now time.Time) time.Duration {
 	return due.Sub(source.arrival)
 }
 
-// voiceEndLocked returns the end of the last spoken or queued comment; zero when
-// there is none.
-func (s *Session) voiceEndLocked(now time.Time) time.Time {
-	end := s.clock.End()
-	if u := s.speaking; u != nil && u.complete && !u.generated {
-		if at := u.startAt.Add(u.expected(s.rate) + u.lost); at.After(end) {
-			end = at
-		}
-	}
-	if end.After(now) {
-		end = now.Add(s.clock.Expect(end.Sub(now)))
-	}
-	for _, u := range s.queue {
-		if u.spoken {
-			end = s.startOfLocked(u, now, end).Add(s.clock.Expect(u.expected(s.rate)))
-		}
-	}
-	return end
-}
-
-func (s *Session) beginCycleLocked(now time.Time) *utterance {
+func (s *Session) beginCycleLocked(cancel context.CancelCauseFunc, now time.Time) *cycle {
 	if err := s.gate.Begin(now); err != nil {
 		s.log.Error().Err(err).Msg("cycle out of turn")
 	}
 	s.cycle++
-	u := &utterance{
-		changed: wake.New(),
-		spoken:  s.speaksLocked(),
+	c := &cycle{
+		s: s, cancel: cancel, spoken: s.speaksLocked(),
 		rec: Record{
 			Type: "cycle_end", Cycle: s.cycle, Instruction: s.instruction, Profile: s.profile.Name,
 			Engine: s.engine.Name(), InferenceStart: now,
 		},
 	}
-	s.inFlight = u
-	return u
+	s.inFlight = c
+	return c
 }
 
 // runCycle runs one cycle: newest picture, scene check, prompt, answer. It returns when the look has ended, with the engine's
 // error; the sound of the answer goes on behind it.
-func (s *Session) runCycle(ctx context.Context, u *utterance) error {
+func (s *Session) runCycle(ctx context.Context, c *cycle) error {
 	ended := make(chan error, 1)
 	s.work.Go(func() error {
 		defer s.packLooks()
-		err := rescue.Call(func() error { return s.answer(ctx, u, func() { ended <- nil }) })
+		err := rescue.Call(func() error { return s.answer(ctx, c, func() { ended <- nil }) })
 		select {
 		case ended <- err:
 			return nil
@@ -168,44 +147,34 @@ func (s *Session) runCycle(ctx context.Context, u *utterance) error {
 
 // answer runs one cycle to the last sound of its answer. It calls looked if the look ends before that, and returns the engine's
 // error.
-func (s *Session) answer(ctx context.Context, u *utterance, looked func()) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	s.locked(func() {
-		u.cancel = cancel
-		if u.replaced != nil {
-			cancel(u.replaced)
-		}
-	})
-	s.work.Go(func() error { s.limitCycle(ctx, cancel); return nil })
-	p, err := s.prepare(ctx, u)
-	switch {
-	case err != nil:
-		s.endLook(u, err)
-		s.endSound(u, nil)
-		return nil
-	case u.rec.Skipped:
-		s.endLook(u, nil)
-		s.endSound(u, nil)
+func (s *Session) answer(ctx context.Context, c *cycle, looked func()) error {
+	defer c.cancel(nil)
+	if limit := s.opts.Agent.CycleTimeout; limit > 0 {
+		defer s.limitCycle(ctx, c, time.Now(), limit).Stop()
+	}
+	p, err := s.prepare(ctx, c)
+	if err != nil || c.rec.Skipped {
+		s.endLook(c, err)
+		s.endSound(c, nil)
 		return nil
 	}
 	again := false
 	first := func() (goOn bool) {
-		if again = s.retries(u); !again {
-			goOn = s.endLook(u, nil)
+		if again = s.retries(c); !again {
+			goOn = s.endLook(c, nil)
 			looked()
 		}
 		return goOn
 	}
-	err = s.generate(ctx, u, LookComment, p, first)
+	err = s.generate(ctx, c, LookComment, p, first)
 	if long := new(inference.TooLongError); errors.As(err, &long) {
-		p = s.promptAfresh(u, long)
-		err = s.generate(ctx, u, LookComment, p, first)
+		p = s.promptAfresh(c, long)
+		err = s.generate(ctx, c, LookComment, p, first)
 	}
-	if again = again || err == nil && ctx.Err() == nil && s.retries(u); again {
+	if again = again || err == nil && ctx.Err() == nil && s.retries(c); again {
 		p.Text += prompt.RetryHint
-		err = s.generate(ctx, u, LookRetry, p, func() (goOn bool) {
-			goOn = s.endLook(u, nil)
+		err = s.generate(ctx, c, LookRetry, p, func() (goOn bool) {
+			goOn = s.endLook(c, nil)
 			looked()
 			return goOn
 		})
@@ -214,48 +183,47 @@ func (s *Session) answer(ctx context.Context, u *utterance, looked func()) error
 	if err == nil {
 		cause = causeOf(ctx, ctx.Err())
 	}
-	s.endLook(u, cause)
-	s.endSound(u, cause)
+	s.endLook(c, cause)
+	s.endSound(c, cause)
 	return err
 }
 
 // generate passes one answer of the engine on. Where sound may follow its text, it calls complete after the text, which reports
 // whether the sound is wanted. It returns the engine's error.
-func (s *Session) generate(ctx context.Context, u *utterance, kind string, p inference.Prompt, complete func() bool) error {
-	for chunk, err := range s.ask(ctx, s.engine, kind, u.rec.Cycle, u.looked, p) {
+func (s *Session) generate(ctx context.Context, c *cycle, kind string, p inference.Prompt, complete func() bool) error {
+	for chunk, err := range s.ask(ctx, s.engine, kind, c.rec.Cycle, c.looked, p) {
 		if err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		s.writeAudio(u, s.receive(u, chunk, time.Now()))
-		u.changed.Set()
-		if chunk.TextEnds && !u.complete && !complete() {
+		s.receive(c, chunk, time.Now())
+		if chunk.TextEnds && !c.complete && !complete() {
 			return nil
 		}
 	}
 	return nil
 }
 
-// limitCycle ends a cycle whose answer is not complete in time. Loading a model does not count.
-func (s *Session) limitCycle(ctx context.Context, cancel context.CancelCauseFunc) {
+// limitCycle ends a cycle whose answer is not complete in time, and looks at it after a while. Loading a model does not count.
+func (s *Session) limitCycle(ctx context.Context, c *cycle, began time.Time, after time.Duration) *time.Timer {
 	limit := s.opts.Agent.CycleTimeout
-	if limit <= 0 {
-		return
-	}
-	for s.engine.Status().Phase != inference.PhaseReady {
-		select {
-		case <-ctx.Done():
+	return time.AfterFunc(after, func() {
+		defer rescue.Guard(s.work.Fail)
+		if ctx.Err() != nil {
 			return
-		case <-time.After(recheck):
 		}
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(limit):
-		cancel(fmt.Errorf("the %s engine did not finish its answer within %v (agent.cycle_timeout)", s.engine.Name(), limit))
-	}
+		left := limit
+		if s.engine.Status().Phase == inference.PhaseReady {
+			s.locked(func() { left = max(time.Until(began.Add(limit)), time.Until(s.readyAt.Add(limit))) })
+		}
+		if left > 0 {
+			s.limitCycle(ctx, c, began, left)
+			return
+		}
+		c.cancel(fmt.Errorf("the %s engine did not finish its answer within %v (agent.cycle_timeout)", s.engine.Name(), limit))
+	})
 }
 
 func causeOf(ctx context.Context, err error) error {
@@ -267,31 +235,32 @@ func causeOf(ctx context.Context, err error) error {
 
 // prepare adds the newest picture to the sampled ones, selects the window and
 // writes the prompt.
-func (s *Session) prepare(ctx context.Context, u *utterance) (inference.Prompt, error) {
+func (s *Session) prepare(ctx context.Context, c *cycle) (inference.Prompt, error) {
 	lctx, cancel := context.WithTimeout(ctx, latestTimeout)
 	defer cancel()
 	newest, err := s.dec.Latest(lctx)
 	if err != nil {
 		return inference.Prompt{}, causeOf(ctx, fmt.Errorf("get the newest picture: %w", err))
 	}
-	if !s.selectFrames(u, newest) {
+	if !s.selectFrames(c, newest) {
 		return inference.Prompt{}, errSourceChanged
 	}
-	return s.prompt(u, window.Sign(u.anchor)) // the signature reads the whole picture: without the lock
+	return s.prompt(c, window.Sign(c.looked[len(c.looked)-1].VideoFrame)) // it reads the whole picture: without the lock
 }
 
 // selectFrames sets the window of a cycle, with the newest picture in it; false without any picture.
-func (s *Session) selectFrames(u *utterance, newest media.VideoFrame) bool {
+func (s *Session) selectFrames(c *cycle, newest media.VideoFrame) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	frames := s.newestFramesLocked(newest)
 	if len(frames) == 0 {
 		return false
 	}
-	u.frames, u.looked = frames, frames
-	u.anchor = frames[len(frames)-1].VideoFrame
-	s.lastEpoch, s.lastPTS, s.cycled = u.anchor.Epoch, u.anchor.PTS, true
-	u.describeFrames()
+	c.frames, c.looked = frames, frames
+	c.anchor = frames[len(frames)-1].VideoFrame
+	c.anchor.Pix = nil
+	s.lastEpoch, s.lastPTS, s.cycled = c.anchor.Epoch, c.anchor.PTS, true
+	c.rec.describeFrames(frames)
 	return true
 }
 
@@ -305,38 +274,44 @@ func (s *Session) newestFramesLocked(newest media.VideoFrame) []window.Frame {
 	return frames
 }
 
-// prompt compares the newest picture, by its signature, with the last cycle's, and writes the prompt.
-func (s *Session) prompt(u *utterance, sign *window.Signature) (inference.Prompt, error) {
+// prompt compares the newest picture, by its signature, with the last cycle's, and writes the prompt. What comes of it has its
+// place among all that is said from here on.
+func (s *Session) prompt(c *cycle, sign *window.Signature) (inference.Prompt, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case u.replaced != nil:
-		return inference.Prompt{}, u.replaced
-	case u.anchor.Epoch != s.picture.source().epoch:
+	case c.replaced != nil:
+		return inference.Prompt{}, c.replaced
+	case c.anchor.Epoch != s.picture.source().epoch:
 		return inference.Prompt{}, errSourceChanged
 	}
 	s.lastChange = window.Difference(s.lastSign, sign)
-	u.rec.SceneDiff = s.lastChange.Mean
+	c.rec.SceneDiff = s.lastChange.Mean
 	if s.unchangedLocked(s.lastChange) {
-		u.rec.Skipped = true
+		c.rec.Skipped = true
 		return inference.Prompt{}, nil
 	}
 	s.lastSign = sign
 
-	p := s.promptLocked(u.frames, s.lastChange, u.spoken, time.Now())
-	u.language = p.Language
-	s.log.Debug().Uint64("cycle", u.rec.Cycle).Str("system", p.System).Str("prompt", p.Text).
+	now := time.Now()
+	p := s.promptLocked(c.looked, s.lastChange, c.spoken, now)
+	c.language = p.Language
+	c.said = s.utteranceLocked(c, now)
+	if err := s.speech.Add(c.said); err != nil { // comments have no bound
+		return inference.Prompt{}, err
+	}
+	s.log.Debug().Uint64("cycle", c.rec.Cycle).Str("system", p.System).Str("prompt", p.Text).
 		Int("pictures", len(p.Frames)).Msg("prompt")
 	return p, nil
 }
 
 // promptAfresh forgets what was said, and writes a prompt that was too long again without it.
-func (s *Session) promptAfresh(u *utterance, long error) inference.Prompt {
+func (s *Session) promptAfresh(c *cycle, long error) inference.Prompt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log.Warn().Err(long).Int("comments", len(s.said)).Int("remarks", len(s.remarks)).Msg("the last comments do not fit into the prompt")
 	s.said, s.remarks = nil, nil
-	return s.promptLocked(u.frames, s.lastChange, u.spoken, time.Now())
+	return s.promptLocked(c.looked, s.lastChange, c.spoken, time.Now())
 }
 
 // unchangedLocked reports whether a change is too small to ask the engine.

@@ -223,11 +223,9 @@ func (s *Session) Fits(m inference.Model) error {
 
 // startAgainLocked ends a cycle without a comment yet, and forgets what is known of the engine.
 func (s *Session) startAgainLocked(cause error) {
-	if u := s.inFlight; u != nil && !u.announced && u.replaced == nil {
-		u.replaced = cause
-		if u.cancel != nil {
-			u.cancel(cause)
-		}
+	if c := s.inFlight; c != nil && c.replaced == nil && !s.speech.Ready(c.said) {
+		c.replaced = cause
+		c.cancel(cause)
 	}
 	if s.alerts.cancel != nil {
 		s.alerts.cancel(cause)
@@ -235,6 +233,5 @@ func (s *Session) startAgainLocked(cause error) {
 	s.alerts.failures, s.alerts.retryAt = 0, time.Time{}
 	s.failures, s.retryAt, s.quiet = 0, time.Time{}, ""
 	s.lastSign = nil
-	s.delays.Forget()
-	s.rate = speechRate{}
+	s.speech.Forget(true)
 }

@@ -10,6 +10,7 @@ import (
 
 	"touchline/agent/command"
 	"touchline/agent/prompt"
+	"touchline/agent/speech"
 	"touchline/inference"
 	"touchline/internal/check"
 )
@@ -247,71 +248,25 @@ func (s *Session) remarksLocked(now time.Time) []prompt.Remark {
 	return slices.DeleteFunc(slices.Clone(s.remarks), func(r prompt.Remark) bool { return now.Sub(r.At) > remarkAge })
 }
 
-// duckedBy is how much lower the voice is while somebody speaks, dB.
-const duckedBy = 12
-
-// errTalkedOver is the cause of speech that somebody interrupted.
-var errTalkedOver = errors.New("somebody began to speak")
-
 // Floor is who speaks in the room of those who may instruct the commentator.
-type Floor uint8
+type Floor = speech.Floor
 
+// The floors.
 const (
-	// FloorFree means that nobody speaks.
-	FloorFree Floor = iota
-	// FloorDoubtful means that somebody speaks, or that a microphone hears the voice.
-	FloorDoubtful
-	// FloorTaken means that somebody speaks.
-	FloorTaken
+	FloorFree     = speech.FloorFree     // nobody speaks
+	FloorDoubtful = speech.FloorDoubtful // somebody speaks, or a microphone hears the voice
+	FloorTaken    = speech.FloorTaken    // somebody speaks
 )
 
 // Floor takes who speaks. The voice behaves as the manners say: with "interrupt" it pauses in doubt, goes on if it was its own echo,
 // and is cut if somebody speaks.
-func (s *Session) Floor(f Floor, now time.Time) {
-	s.locked(func() {
-		if f == s.floor {
-			return
-		}
-		s.floor = f
-		if f == FloorTaken {
-			s.floorSince = now
-			if s.agent.Hearing.Manners == MannersInterrupt && s.speaking != nil {
-				s.cutLocked(s.speaking, errTalkedOver, now)
-			}
-		}
-		s.behaveLocked(now)
-	})
-	s.deliver.Set()
-}
+func (s *Session) Floor(f Floor, now time.Time) { s.speech.Floor(f, now) }
 
-// behaveLocked pauses the voice or lets it go on, and sets its level.
-func (s *Session) behaveLocked(now time.Time) {
-	if s.floor == FloorDoubtful && s.agent.Hearing.Manners == MannersInterrupt {
-		s.pauseVoiceLocked(now)
-	} else {
-		s.resumeVoiceLocked(now)
+// behaveLocked sets what the voice does while somebody speaks, and its level.
+func (s *Session) behaveLocked() {
+	h := s.agent.Hearing
+	manners := map[string]speech.Manners{
+		MannersTalk: speech.Talk, MannersDuck: speech.Duck, MannersWait: speech.Wait, MannersInterrupt: speech.Interrupt,
 	}
-	s.levelLocked()
-}
-
-// levelLocked sets the level of the voice.
-func (s *Session) levelLocked() {
-	gain := s.gain
-	if s.floor == FloorTaken && s.agent.Hearing.Manners == MannersDuck {
-		gain -= duckedBy
-	}
-	if s.opts.Audio != nil {
-		s.opts.Audio.SetGain(gain)
-	}
-}
-
-// keepsQuietLocked reports whether no comment may start, because somebody is speaking.
-func (s *Session) keepsQuietLocked(now time.Time) bool {
-	switch h := s.agent.Hearing; {
-	case h.Manners == MannersInterrupt:
-		return s.floor != FloorFree
-	case h.Manners == MannersWait && s.floor == FloorTaken:
-		return now.Sub(s.floorSince) < h.MaxWait
-	}
-	return false
+	s.speech.Behave(manners[h.Manners], h.MaxWait, s.gain)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"touchline/agent/prompt"
+	"touchline/agent/speech"
 	"touchline/media"
 	"touchline/media/delay"
 )
@@ -64,46 +65,15 @@ type DecoderSinks struct {
 	NeedKeyFrame func()
 }
 
-// SpeechEvents are callbacks of an AudioOutput, from its goroutine; they must not block.
-type SpeechEvents struct {
-	// Started: the packet with the first audible sample was written; onset is
-	// that sample's scheduled time.
-	Started func(onset time.Time)
-	// Slipped: the rest is heard later by lost in total since the onset, as the machine is too busy for the voice track or
-	// the sound came too late. Pauses do not count.
-	Slipped func(lost time.Duration)
-	// Ended: the packet with the last audible sample was written; end is when its playback ends.
-	// cut is set when the utterance was stopped before its end.
-	Ended func(end time.Time, cut bool)
-}
-
-// AudioOutput is the voice in the room.
-type AudioOutput interface {
-	// NewUtterance prepares one. Audio may be written before it is started.
-	NewUtterance(ev SpeechEvents) SpokenUtterance
-	// SetGain changes the level, in dB; 0 leaves the sound as it is. It takes effect within a frame and does not click.
-	SetGain(db float64)
-}
-
-// SpokenUtterance is one utterance for the voice track. Utterances play in the
-// order of Start, one after the other.
-// All methods are safe for concurrent use and never block for long.
-type SpokenUtterance interface {
-	// Write appends audio (any rate; leading silence is trimmed) and returns
-	// the audible time so far. Trailing silence is held back until more sound follows.
-	Write(pcm media.PCM) (audible time.Duration, err error)
-	// LeadTrimmed returns the silence trimmed from the start so far, to correct word times.
-	LeadTrimmed() time.Duration
-	// End ends the audio and returns its audible time.
-	End() time.Duration
-	// Start schedules the first audible sample for the given time, or as soon as possible after it.
-	Start(at time.Time)
-	// Pause silences it within 40 ms, and Resume goes on from where it was.
-	Pause()
-	Resume()
-	// Cut silences it within 40 ms. Ended is called if Started was.
-	Cut()
-}
+// The voice in the room, as package speech uses it.
+type (
+	// AudioOutput is the voice in the room.
+	AudioOutput = speech.Voice
+	// SpokenUtterance is one utterance for the voice track.
+	SpokenUtterance = speech.Sound
+	// SpeechEvents are callbacks of an AudioOutput.
+	SpeechEvents = speech.Events
+)
 
 // Caption is one step of an utterance's text, which is the concatenated Deltas of
 // its Segment.

@@ -137,7 +137,7 @@ func (s *Session) useProfileLocked(p prompt.Profile) {
 	}
 	if gain := *cmp.Or(p.VoiceGain, s.set.VoiceGain, &configured.Gain); gain != s.gain {
 		s.gain = gain
-		s.levelLocked()
+		s.behaveLocked()
 	}
 }
 

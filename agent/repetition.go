@@ -28,13 +28,13 @@ const (
 // the time the engine takes to get to the point; nothing new is lost. What remains is a comment that began with news and was heard
 // before it went on to repeat.
 
-// mayRepeatLocked reports whether a comment that is still generated must wait, because its words so far repeat.
-func (s *Session) mayRepeatLocked(u *utterance, now time.Time) bool {
-	if u.complete || len(s.comparedLocked(now)) == 0 {
+// mayRepeat reports whether a comment that is still generated must wait, because its words so far repeat.
+func mayRepeat(l *repeat.Lexicon, said []prompt.PastComment, text string) bool {
+	if len(said) == 0 {
 		return false
 	}
-	words := repeat.WholeWords(u.text)
-	return !s.lexicon.HasNews(words) || s.repeatedLocked(words, now) != ""
+	words := repeat.WholeWords(text)
+	return !l.HasNews(words) || repeated(l, said, words) != ""
 }
 
 // comparedLocked returns the comments that the next one must not repeat, oldest first.
@@ -42,51 +42,50 @@ func (s *Session) comparedLocked(now time.Time) []prompt.PastComment {
 	if s.agent.Repeats == RepeatsAllow {
 		return nil
 	}
-	from := slices.IndexFunc(s.said, func(c prompt.PastComment) bool { return now.Sub(c.At) <= repeatsWithin })
+	return fresh(s.said, now)
+}
+
+// fresh returns the comments that are not too old to be repeated.
+func fresh(said []prompt.PastComment, now time.Time) []prompt.PastComment {
+	from := slices.IndexFunc(said, func(c prompt.PastComment) bool { return now.Sub(c.At) <= repeatsWithin })
 	if from < 0 {
 		return nil
 	}
-	return s.said[from:]
+	return said[from:]
 }
 
-// repeatedLocked returns the newest comment that a text repeats; "" for none.
-func (s *Session) repeatedLocked(text string, now time.Time) string {
-	for _, c := range slices.Backward(s.comparedLocked(now)) {
-		if s.lexicon.Repeats(c.Text, text) {
+// repeated returns the newest comment that a text repeats; "" for none.
+func repeated(l *repeat.Lexicon, said []prompt.PastComment, text string) string {
+	for _, c := range slices.Backward(said) {
+		if l.Repeats(c.Text, text) {
 			return c.Text
 		}
 	}
 	return ""
 }
 
-// endsInRepeatLocked compares a complete answer, and withdraws one that repeats a comment and has not started.
-func (s *Session) endsInRepeatLocked(u *utterance, now time.Time) bool {
-	if u.complete || u.released || u.replaced != nil {
+// endsInRepeatLocked compares a complete answer, and withdraws one that repeats a comment and has not started, perhaps to be
+// asked for again.
+func (s *Session) endsInRepeatLocked(c *cycle, again bool, now time.Time) bool {
+	if c.complete || c.said == nil || c.replaced != nil {
 		return false
 	}
-	said := s.repeatedLocked(u.text, now)
-	if said == "" {
+	said := repeated(s.lexicon, s.comparedLocked(now), c.text)
+	if said == "" || !s.speech.Withdraw(c.said, again) {
 		return false
 	}
-	u.rec.Repeats = said
-	s.queue = slices.DeleteFunc(s.queue, func(q *utterance) bool { return q == u })
-	u.announced, u.ready = false, false
-	if u.speech != nil {
-		u.speech.Cut()
-		u.speech = nil
-	}
-	u.audible, u.held, u.words = 0, nil, nil
+	c.rec.Repeats, c.held, c.ready = said, nil, false
 	return true
 }
 
 // retries reports whether the engine is asked once more, and prepares the utterance for that answer.
-func (s *Session) retries(u *utterance) bool {
+func (s *Session) retries(c *cycle) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.agent.Repeats != RepeatsRetry || !s.endsInRepeatLocked(u, time.Now()) {
+	if s.agent.Repeats != RepeatsRetry || !s.endsInRepeatLocked(c, true, time.Now()) {
 		return false
 	}
-	s.log.Debug().Uint64("cycle", u.rec.Cycle).Str("text", u.text).Msg("repeated comment withdrawn")
-	u.text, u.placed, u.written = "", 0, 0
+	s.log.Debug().Uint64("cycle", c.rec.Cycle).Str("text", c.text).Msg("repeated comment withdrawn")
+	c.text, c.passed = "", 0
 	return true
 }

@@ -12,6 +12,7 @@ import (
 
 	"touchline/agent/prompt"
 	"touchline/agent/repeat"
+	"touchline/agent/speech"
 	"touchline/inference"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
@@ -77,12 +78,11 @@ type Session struct {
 	lexicon *repeat.Lexicon
 	dec     Decoder
 
+	// speech says comments and announcements. It may be called with mu held.
+	speech *speech.Scheduler
+
 	wake    wake.Signal // wakes think
-	deliver wake.Signal // wakes deliverLoop
-	// unspoken wakes an announcement that waits for the voice.
-	unspoken wake.Signal
-	spoken   chan announcement
-	started  time.Time // when Run began, guarded by mu
+	started time.Time   // when Run began, guarded by mu
 
 	transcodes bool // the source cannot be relayed as it is; only intake touches it
 
@@ -118,33 +118,25 @@ type Session struct {
 	instructionBy string
 	set           Settings // those that were set since the start
 	gate          pacing.Gate
-	delays        *pacing.DelayEstimator
-	rate          speechRate
-	clock         pacing.PlaybackClock
 	lastSign      *window.Signature
 	lastChange    window.Change
 	said          []prompt.PastComment // the last keptComments, oldest first
 	cycle         uint64
-	inFlight      *utterance
-	queue         []*utterance // not started, oldest first
-	speaking      *utterance
-	holding       bool       // an announcement waits for the voice, and no comment starts
-	latest        *utterance // the last that started
-	past          []order    // the last orders, oldest first
-	done          *Done      // the last command
-	orderedAt     time.Time  // when the instruction began to act
+	inFlight      *cycle
+	latest        *cycle    // the last whose comment began
+	past          []order   // the last orders, oldest first
+	done          *Done     // the last command
+	orderedAt     time.Time // when the instruction began to act
 	waiting       []WaitingOrder
 	remarks       []prompt.Remark // the last keptRemarks, oldest first
-	floor         Floor
-	floorSince    time.Time    // when somebody began to speak
-	orders        []OrderEvent // nudge publishes them
-	unsent        []Record     // of comments dropped by a new instruction; nudge publishes them
-	lastEpoch     uint32       // of the last cycle's anchor
+	orders        []OrderEvent    // nudge publishes them
+	lastEpoch     uint32          // of the last cycle's anchor
 	lastPTS       time.Duration
 	cycled        bool // lastEpoch and lastPTS are set
 	failures      int
 	retryAt       time.Time
-	quiet         string // why the last cycle has no comment
+	readyAt       time.Time // when the engine was seen to become ready
+	quiet         string    // why the last cycle has no comment
 
 	alerts   alerting
 	looks    [][]*pastPicture // of the last looks, oldest first
@@ -167,9 +159,6 @@ func New(opts Options) (*Session, error) {
 		opts:        opts,
 		log:         opts.Log.With().Str("component", "agent").Logger(),
 		wake:        wake.New(),
-		deliver:     wake.New(),
-		unspoken:    wake.New(),
-		spoken:      make(chan announcement, maxAnnouncements),
 		agent:       opts.Agent,
 		pace:        opts.Pacing,
 		media:       opts.Media,
@@ -177,7 +166,6 @@ func New(opts Options) (*Session, error) {
 		gain:        opts.Inference.Voice.Gain,
 		instruction: opts.Agent.Instruction,
 		active:      opts.Agent.AutoStart || opts.Agent.Instruction != "",
-		delays:      pacing.NewDelayEstimator(opts.Pacing),
 		lexicon:     repeat.New(),
 		picture:     picture{window: window.New(opts.Media.WindowSize)},
 	}
@@ -188,15 +176,18 @@ func New(opts Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.language = opts.Inference.Voice.Language
-	s.useProfileLocked(profile)
 	s.line = delay.New(delay.Options{
 		MaxBytes: opts.Media.RelayMaxBytes,
 		MaxAge:   time.Duration(opts.Media.RelayMaxSeconds * float64(time.Second)),
 		Slew:     opts.Pacing.Slew,
-		Initial:  s.delays.Target(),
+		Initial:  pacing.NewDelayEstimator(opts.Pacing).Target(),
 		Log:      opts.Log,
 	})
+	s.speech = speech.NewScheduler(speech.Settings{
+		Voice: opts.Audio, Line: shownPicture{s.line, s.relays()}, Pacing: opts.Pacing, Changed: s.speechChanged, Log: s.log,
+	})
+	s.language = opts.Inference.Voice.Language
+	s.useProfileLocked(profile)
 	if s.dec, err = opts.NewDecoder(DecoderSinks{
 		Picture:      s.onPicture,
 		Encoded:      func(f media.EncodedFrame) { s.line.Push(f, time.Now()) },
@@ -212,9 +203,8 @@ func New(opts Options) (*Session, error) {
 	if err := s.checkHearingLocked(Settings{Hearing: &opts.Agent.Hearing.Mode}); err != nil {
 		return nil, err
 	}
-	if s.gain != 0 {
-		s.levelLocked()
-	}
+	s.speech.Pace(s.paceLocked().PauseAfter, s.pace, false)
+	s.behaveLocked()
 	if language := s.infer.Voice.Language; !opts.Model.Capabilities().Speaks(language) {
 		s.log.Warn().Str("engine", opts.Model.Name()).Str("language", language).
 			Strs("engine_languages", opts.Model.Capabilities().Languages).Msg("language not spoken by the engine")
@@ -232,9 +222,8 @@ func (s *Session) Run(ctx context.Context) error {
 	g.Go(func() error { return s.dec.Run(ctx) })
 	g.Go(func() error { return s.intake(ctx) })
 	g.Go(func() error { return s.think(ctx) })
-	g.Go(func() error { return s.deliverLoop(ctx) })
+	g.Go(func() error { return s.speech.Run(ctx) })
 	g.Go(func() error { return s.watchStatus(ctx) })
-	g.Go(func() error { return s.announce(ctx) })
 	if s.relays() {
 		g.Go(func() error { return s.line.Run(ctx, s.opts.Video) })
 	}

@@ -2,16 +2,12 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"time"
 
 	"touchline/inference"
 )
-
-// errTooLate is the reason of a comment dropped after maxLateness.
-var errTooLate = errors.New("it was more than 10 s late")
 
 // initializingFor bounds the state "initializing": front ends give up on an
 // agent that stays in it for 20 s.
@@ -34,7 +30,13 @@ const (
 func (s *Session) watchStatus(ctx context.Context) error {
 	tick := time.NewTicker(recheck)
 	defer tick.Stop()
+	ready := false
 	for {
+		if was := ready; s.engine.Status().Phase != inference.PhaseReady {
+			ready = false
+		} else if ready = true; !was {
+			s.locked(func() { s.readyAt = time.Now() })
+		}
 		s.publishStatus()
 		s.expireAlerts(ctx, time.Now())
 		s.takeOrders(time.Now())
@@ -77,7 +79,7 @@ func (s *Session) statusLocked(now time.Time) Status {
 	switch {
 	case s.room != "":
 		st.Chip, st.Detail = ChipReconnecting, s.room
-	case s.speaking != nil && !s.speaking.onset.IsZero() && s.speaking.pausedAt.IsZero():
+	case s.speech.Speaking():
 		st.State, st.Chip = StateSpeaking, ChipSpeaking
 	case model.Phase == inference.PhaseLoading || model.Phase == inference.PhaseWarming:
 		st.Chip, st.Detail = ChipLoading, model.Detail

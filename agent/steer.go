@@ -270,7 +270,7 @@ func (s *Session) applyLocked(v Settings) {
 		s.gain = *v.VoiceGain
 	}
 	s.agent.Hearing.change(v)
-	s.behaveLocked(time.Now())
+	s.behaveLocked()
 	set(&s.pace.Quantile, v.Quantile)
 	setSeconds(&s.pace.Margin, v.Margin)
 	set(&s.infer.MaxSlices, v.MaxSlices)
@@ -287,16 +287,13 @@ func (s *Session) applyLocked(v Settings) {
 	if v.Speech != nil {
 		s.speechChangedLocked()
 	}
-	s.delays.Configure(s.pace)
-	if v.Speech == nil || s.pace.FixedDelay > 0 {
-		s.line.SetTarget(s.delays.Target())
-	}
+	s.speech.Pace(s.paceLocked().PauseAfter, s.pace, v.Speech == nil || s.pace.FixedDelay > 0)
 }
 
 // speechChangedLocked acts on speech that was turned on or off.
 func (s *Session) speechChangedLocked() {
 	// The observed times are of either first words or first audio.
-	s.delays.Forget()
+	s.speech.Forget(false)
 	if !s.infer.Voice.Enabled {
 		s.silenceLocked()
 	}
@@ -526,63 +523,35 @@ func (s *Session) actNowLocked(cause error) {
 }
 
 // endTalkLocked cancels the cycle in flight, unless its comment is spoken to the
-// end, and drops queued comments, whose records nudge publishes. With cut set it
-// silences the current speech.
+// end, and drops comments that wait. With cut set it silences the current speech.
 func (s *Session) endTalkLocked(cause error, cut bool) {
-	if u := s.inFlight; u != nil && u.released && !cut {
-		u.superseded = true // its generation continues
-	} else if u != nil {
-		u.replaced = cause // endCycle reports it
-		if u.cancel != nil {
-			u.cancel(cause)
-		}
-	}
-	for _, u := range s.queue {
-		u.drop(cause)
-		if u == s.inFlight {
-			u.announced, u.ready = false, false
-			continue
-		}
-		s.releaseLocked(u)
-		u.rec.Outcome, u.rec.Reason, u.rec.Text = OutcomeDropped, cause.Error(), strings.TrimSpace(u.text)
-		s.counters.dropped++
-		s.unsent = append(s.unsent, u.rec)
-	}
-	s.queue = nil
-	if cut && s.speaking != nil {
-		s.cutLocked(s.speaking, cause, time.Now())
+	s.speech.Clear(cause, cut)
+	switch c := s.inFlight; {
+	case c == nil:
+	case !cut && s.speech.Began(c.said):
+		c.superseded = true // its generation continues
+	default:
+		c.replaced = cause // closeLook reports it
+		c.cancel(cause)
 	}
 }
 
-// silenceLocked turns current and queued speech into text.
+// silenceLocked turns current and waiting speech into text.
 func (s *Session) silenceLocked() {
-	for _, u := range append(slices.Clone(s.queue), s.inFlight) {
-		if u == nil || u.released {
-			continue
-		}
-		u.spoken, u.held = false, nil
-		u.hush(nil)
-		if u.speech != nil {
-			u.speech.Cut()
-		}
+	if s.inFlight != nil {
+		s.inFlight.spoken = false
 	}
-	if s.speaking != nil {
-		s.cutLocked(s.speaking, nil, time.Now())
-	}
+	s.speech.Mute()
 }
 
-// nudge publishes dropped records, orders and the status, and wakes the loops after a change.
+// nudge publishes orders and the status, and wakes the loop of looks after a change.
 func (s *Session) nudge() {
 	s.mu.Lock()
-	unsent, orders := s.unsent, s.orders
-	s.unsent, s.orders = nil, nil
+	orders := s.orders
+	s.orders = nil
 	s.mu.Unlock()
 	s.publishOrders(orders)
-	for _, r := range unsent {
-		s.publishRecord(r)
-	}
 	s.wake.Set()
-	s.deliver.Set()
 	s.publishStatus()
 	if s.opts.OnChange != nil {
 		s.opts.OnChange()

@@ -18,9 +18,6 @@ import (
 	"touchline/inference/live"
 )
 
-// reasonOrder is the reason of what is said about an order.
-const reasonOrder = "order"
-
 // final takes the text of an utterance.
 func (m *microphone) final(v live.Event) {
 	h := m.said(v)
@@ -128,7 +125,7 @@ func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOr
 	if r := []rune(say); len(r) > agent.MaxSaid {
 		say = string(r[:agent.MaxSaid])
 	}
-	if err := e.bot.Say(agent.Announcement{Text: say, Reason: reasonOrder, Interrupt: true, Language: language}, by); err != nil {
+	if err := e.bot.Say(agent.Announcement{Text: say, Reason: agent.ReasonOrder, Interrupt: true, Language: language}, by); err != nil {
 		e.log.Debug().Err(err).Msg("order not confirmed")
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/prompt"
+	"touchline/agent/speech"
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/media"
@@ -114,7 +115,7 @@ func (v *viewing) look(ctx context.Context, at time.Duration) error {
 	if !claims.Silent(text) {
 		v.comments = append(v.comments, commented(at, text, verdicts))
 		v.said = append(v.said, prompt.PastComment{Text: strings.TrimSpace(text), At: time.Time{}.Add(at + took)})
-		v.next = max(v.next, at+agent.SpeechTime(text)+v.cfg.Pacing.PauseAfter)
+		v.next = max(v.next, at+speech.Time(len(text))+v.cfg.Pacing.PauseAfter)
 	}
 	return nil
 }
