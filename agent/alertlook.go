@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"touchline/agent/prompt"
+	"touchline/agent/speech"
 	"touchline/inference"
 	"touchline/internal/rescue"
 	"touchline/media"
@@ -26,33 +27,31 @@ func (s *Session) readsRules() bool {
 	return s.opts.Alerts != nil && s.engine.Capabilities().Rules()
 }
 
-// untilAlertLook returns the time until a look with rules must begin, because no look of the commentary came; 0 when it
-// may begin now. Such looks do not need commenting to be on.
-func (s *Session) untilAlertLook(now time.Time) time.Duration {
+// nextAlertLook returns when a look with rules must begin, because no look of the commentary came; zero if only after an
+// event. Such looks do not need commenting to be on.
+func (s *Session) nextAlertLook(now time.Time) time.Time {
 	if !s.readsRules() {
-		return recheck
+		return time.Time{}
 	}
 	at, ok := s.opts.Alerts.Next(now)
 	if !ok {
-		return recheck
+		return time.Time{}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	source := s.picture.source()
-	if !s.mayAskLocked(now) || !source.fresh(now) || source.stopped(now) || s.picture.buffered() == 0 {
-		return recheck
+	if !s.mayAskLocked() || !source.fresh(now) || source.stopped(now) || s.picture.buffered() == 0 {
+		return time.Time{}
 	}
-	return max(at.Sub(now), 0)
+	if at.Before(s.alerts.retryAt) {
+		return s.alerts.retryAt
+	}
+	return at
 }
 
-// mayAskLocked reports whether the engine may be asked for rules now: a new instruction goes first.
-func (s *Session) mayAskLocked(now time.Time) bool {
-	switch s.engine.Status().Phase {
-	case inference.PhaseReady, inference.PhaseUnloaded:
-	case inference.PhaseLoading, inference.PhaseWarming, inference.PhaseFailed:
-		return false
-	}
-	return !now.Before(s.alerts.retryAt) && (!s.active || !s.gate.Urgent())
+// mayAskLocked reports whether the engine may be asked for rules: a new instruction goes first.
+func (s *Session) mayAskLocked() bool {
+	return s.engineTakesLooks() && (!s.active || !s.gate.Urgent())
 }
 
 // followCycle takes a look with the rules that are due, on the pictures of a cycle that has ended. The commentary does
@@ -62,7 +61,7 @@ func (s *Session) followCycle(ctx context.Context, c *cycle) error {
 	var may bool
 	s.locked(func() {
 		frames, c.looked = c.looked, nil
-		may = len(frames) > 0 && frames[len(frames)-1].Epoch == s.picture.source().epoch && s.mayAskLocked(time.Now())
+		may = len(frames) > 0 && frames[len(frames)-1].Epoch == s.picture.source().epoch && s.mayAskLocked() && !time.Now().Before(s.alerts.retryAt)
 	})
 	if !may || !s.readsRules() {
 		return nil
@@ -187,7 +186,7 @@ func (s *Session) raise(ctx context.Context, a Alert, anchor window.Frame) {
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-time.After(min(wait, recheck)):
+			case <-time.After(speech.Approach(wait)):
 			}
 		}
 	})

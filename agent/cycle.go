@@ -7,15 +7,12 @@ import (
 	"time"
 
 	"touchline/agent/prompt"
+	"touchline/agent/speech"
 	"touchline/inference"
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/window"
 )
-
-// recheck bounds how long a loop sleeps on an estimate that may have changed:
-// the delay moves, a camera stops, a model becomes ready.
-const recheck = 250 * time.Millisecond
 
 // nothingNewer is the wait for a picture newer than the last cycle's.
 const nothingNewer = 10 * time.Millisecond
@@ -25,8 +22,10 @@ const latestTimeout = time.Second
 
 // think runs each cycle and each look with alert rules when it is due, one at a time, until ctx ends.
 func (s *Session) think(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		look, c, wait := s.beginCycle(ctx, time.Now())
+		look, c, next := s.beginCycle(ctx, time.Now())
 		if c != nil {
 			s.publishStatus()
 			err := s.runCycle(look, c)
@@ -42,58 +41,72 @@ func (s *Session) think(ctx context.Context) error {
 			}
 			continue
 		}
-		until := s.untilAlertLook(time.Now())
-		if until == 0 {
+		alert := s.nextAlertLook(time.Now())
+		if !alert.IsZero() && !alert.After(time.Now()) {
 			if err := s.lookForRules(ctx); err != nil {
 				return err
 			}
-			until = nothingNewer
+			alert = time.Now().Add(nothingNewer)
+		}
+		if next = earliest(next, alert); next.IsZero() {
+			timer.Stop() // an event wakes the loop
+		} else {
+			timer.Reset(time.Until(next))
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.wake:
-		case <-time.After(min(wait, until, recheck)):
+		case <-timer.C:
 		}
 	}
 }
 
-// beginCycle begins a cycle that is due, with its context, or returns the time until one is.
-func (s *Session) beginCycle(ctx context.Context, now time.Time) (context.Context, *cycle, time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if wait := s.untilCycleLocked(now); wait > 0 {
-		return nil, nil, wait
+// earliest returns the earlier of two times; the zero time is never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	return ctx, s.beginCycleLocked(cancel, now), 0
+	return a
 }
 
-// untilCycleLocked returns the time until the next cycle may start; 0 when it may start now.
-func (s *Session) untilCycleLocked(now time.Time) time.Duration {
+// beginCycle begins a cycle that is due, with its context, or returns when one may be due; zero if an event brings it.
+func (s *Session) beginCycle(ctx context.Context, now time.Time) (look context.Context, c *cycle, next time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if next, due := s.nextCycleLocked(now); !due {
+		return nil, nil, next
+	}
+	look, cancel := context.WithCancelCause(ctx)
+	return look, s.beginCycleLocked(cancel, now), time.Time{}
+}
+
+// nextCycleLocked reports whether the next cycle may start now, or when to look again; zero for after an event.
+func (s *Session) nextCycleLocked(now time.Time) (next time.Time, due bool) {
 	source := s.picture.source()
-	if !s.active || !source.fresh(now) || s.picture.buffered() == 0 {
-		return recheck
+	if !s.active || !source.fresh(now) || s.picture.buffered() == 0 || !s.engineTakesLooks() {
+		return time.Time{}, false
 	}
-	switch s.engine.Status().Phase {
-	case inference.PhaseReady, inference.PhaseUnloaded:
-	case inference.PhaseLoading, inference.PhaseWarming, inference.PhaseFailed:
-		return recheck
-	}
-	if d := s.retryAt.Sub(now); d > 0 {
-		return d
+	if now.Before(s.retryAt) {
+		return s.retryAt, false
 	}
 	if s.cycled && !s.gate.Urgent() && source.epoch == s.lastEpoch && source.pts <= s.lastPTS {
-		return nothingNewer
+		return now.Add(nothingNewer), false
 	}
 	if s.cycled && !s.gate.Urgent() && source.stopped(now) {
-		return nothingNewer // the comment would be late by the age of the picture
+		return now.Add(nothingNewer), false // the comment would be late by the age of the picture
 	}
 	at, ok := s.gate.Next(now, s.speech.VoiceEnd(now), s.delayAheadLocked(now), s.paceLocked())
 	if !ok {
-		return recheck
+		return time.Time{}, false
 	}
-	return at.Sub(now)
+	return now.Add(speech.Approach(at.Sub(now))), !at.After(now)
+}
+
+// engineTakesLooks reports whether the engine can be asked, perhaps after loading on demand.
+func (s *Session) engineTakesLooks() bool {
+	phase := s.engine.Status().Phase
+	return phase == inference.PhaseReady || phase == inference.PhaseUnloaded
 }
 
 // delayAheadLocked returns the delay of a frame that arrives now.

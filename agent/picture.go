@@ -28,16 +28,17 @@ type picture struct {
 	window *window.Window
 }
 
-// admit counts an access unit. It reports whether the unit begins another source
-// and whether its picture is sampled.
-func (p *picture) admit(f media.EncodedFrame, now time.Time) (fresh, sample bool) {
+// admit counts an access unit. It reports whether the unit begins another source, whether it ends a pause of the source, and
+// whether its picture is sampled.
+func (p *picture) admit(f media.EncodedFrame, now time.Time) (fresh, back, sample bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	back = !p.meter.fresh(now) || p.meter.stopped(now)
 	if fresh = p.meter.add(f, now); fresh {
 		p.window.Clear()
 		p.grid = window.Grid{}
 	}
-	return fresh, p.grid.Take(f, p.fps)
+	return fresh, back, p.grid.Take(f, p.fps)
 }
 
 // add adds a decoded picture to the window. It reports whether the picture is of the present source, and the first of it.

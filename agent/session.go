@@ -251,9 +251,11 @@ func (s *Session) intake(ctx context.Context) error {
 			return fmt.Errorf("read the watched track: %w", err)
 		}
 		now := time.Now()
-		fresh, sample := s.picture.admit(f, now)
+		fresh, back, sample := s.picture.admit(f, now)
 		if fresh {
 			s.onNewSource(f)
+		} else if back {
+			s.wake.Set()
 		}
 		if s.relays() {
 			s.relay(f, now)

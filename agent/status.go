@@ -26,16 +26,22 @@ const (
 	ChipFailed       = "failed" // of the engine; the detail has the reason and the remedy
 )
 
-// watchStatus publishes changes that raise no event: a camera stops, a model loads.
+// statusEvery is how often Session looks for changes that raise no event.
+const statusEvery = 250 * time.Millisecond
+
+// watchStatus looks for changes that raise no event, and wakes the loop of looks: a camera stops, a model loads, people change
+// the alert rules.
 func (s *Session) watchStatus(ctx context.Context) error {
-	tick := time.NewTicker(recheck)
+	tick := time.NewTicker(statusEvery)
 	defer tick.Stop()
-	ready := false
+	var seen watched
 	for {
-		if was := ready; s.engine.Status().Phase != inference.PhaseReady {
-			ready = false
-		} else if ready = true; !was {
-			s.locked(func() { s.readyAt = time.Now() })
+		if now := s.watched(); now != seen {
+			if now.phase == inference.PhaseReady && now.phase != seen.phase {
+				s.locked(func() { s.readyAt = time.Now() })
+			}
+			seen = now
+			s.wake.Set()
 		}
 		s.publishStatus()
 		s.expireAlerts(ctx, time.Now())
@@ -46,6 +52,23 @@ func (s *Session) watchStatus(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// watched is what raises no event when it changes.
+type watched struct {
+	phase inference.Phase
+	reads bool      // the engine reads alert rules
+	look  time.Time // with alert rules; zero without any
+}
+
+func (s *Session) watched() (w watched) {
+	w.phase, w.reads = s.engine.Status().Phase, s.readsRules()
+	if w.reads {
+		if at, ok := s.opts.Alerts.Next(time.Now()); ok {
+			w.look = at
+		}
+	}
+	return w
 }
 
 // publishStatus publishes the status if it has changed.
