@@ -47,6 +47,9 @@ type Options struct {
 	// MediaIP is this machine's IPv4 address for media, so that other machines can take part; 127.0.0.1 when
 	// "". Signalling stays on 127.0.0.1, behind a proxy.
 	MediaIP string
+	// ExternalIP is the IPv4 address that clients are told to send media to, where a router or a container's host forwards UDPPort to
+	// MediaIP; "" is MediaIP itself. Participants of this process connect without it.
+	ExternalIP string
 	// APIKey and APISecret (at least 32 characters) are the keys; both are generated when empty.
 	APIKey, APISecret string
 	// DepartureTimeout is how long an empty room stays open; 0 is LiveKit's 20 s.
@@ -98,6 +101,9 @@ func New(opts Options) (*Server, error) {
 		return nil, err
 	}
 	opts.MediaIP = mediaIP.String()
+	if external := net.ParseIP(opts.ExternalIP).To4(); opts.ExternalIP != "" && (external == nil || external.IsUnspecified()) {
+		return nil, fmt.Errorf("expected an external IPv4 address for the LiveKit server's media, got %q", opts.ExternalIP)
+	}
 	if opts.HTTPPort == 0 {
 		if opts.HTTPPort, err = freePort("tcp", net.IPv4(127, 0, 0, 1)); err != nil {
 			return nil, err
@@ -164,7 +170,7 @@ func serverConfig(opts Options) (*config.Config, error) {
 		"room":           room,
 		"logging":        dict{"level": "warn"},
 		"rtc": dict{
-			"node_ip":                   opts.MediaIP,
+			"node_ip":                   cmp.Or(opts.ExternalIP, opts.MediaIP),
 			"use_external_ip":           false,
 			"enable_loopback_candidate": net.ParseIP(opts.MediaIP).IsLoopback(),
 			// One socket, on this address alone.

@@ -87,6 +87,7 @@ func TestBadOptions(t *testing.T) {
 		{"key without secret", sfu.Options{APIKey: "k"}, "neither"},
 		{"short secret", sfu.Options{APIKey: "k", APISecret: "short"}, "32 characters"},
 		{"name for media", sfu.Options{MediaIP: "example"}, "IPv4 address of this machine"},
+		{"name for clients", sfu.Options{ExternalIP: "example"}, "external IPv4 address"},
 		{"every address for media", sfu.Options{MediaIP: "0.0.0.0"}, "one IPv4 address"},
 		{"another machine's address for media", sfu.Options{MediaIP: "198.51.100.77"}, "198.51.100.77; it has"},
 		{"port", sfu.Options{HTTPPort: 70000}, "65535"},
