@@ -3,26 +3,27 @@
 # packages, the Go toolchain's module and npm's node package.
 # usage: scripts/images-check.sh [worker] [run] [cuda]
 #   worker  builds the image without a GPU        run  runs it        cuda  builds the image for GPUs; default: all three
-#   Needs root, Debian 12, and the packages buildah, podman, runc, mmdebstrap, ffmpeg, curl and python3.
+#   Needs root, Debian 12, and the packages buildah, podman, runc, netavark, mmdebstrap, ffmpeg, curl, python3, nodejs and chromium.
 #   The CUDA image is built, not started. Its base is Debian as well, without NVIDIA's libraries: scripts/runtime.sh
 #   then puts all of them beside ONNX Runtime.
 set -eu
 
 here=$(cd "$(dirname "$0")/.." && pwd)
 livekit=v1.13.5
-port=7980 # of the LiveKit server; the page is on the next, the probes on the one after, the HLS stream on the last
+port=7980 # of the LiveKit server; the page is on the next, then the probes, the HLS stream, and the page of touchline run
 page=$((port + 1))
 probes=$((port + 2))
 hls=$((port + 3))
+alone=$((port + 6))
 # Small limits, for machines that forbid raising them in a container.
-run_flags="--runtime runc --network host --ulimit nofile=1024:1024 --ulimit nproc=1000:1000"
+run_flags="--runtime runc --ulimit nofile=1024:1024 --ulimit nproc=1000:1000"
 
 say() { echo "images-check: $*"; }
 die() { echo "images-check: $*" >&2; exit 1; }
 
 [ "$(id -u)" = 0 ] || die "not root: mmdebstrap and chroot builds need it"
 grep -qx 'VERSION_CODENAME=bookworm' /etc/os-release || die "not Debian 12: the base images are made from this machine's apt sources"
-for tool in buildah podman runc mmdebstrap ffmpeg curl python3 go npm; do
+for tool in buildah podman runc mmdebstrap ffmpeg curl python3 go npm node chromium; do
 	command -v $tool >/dev/null || die "no $tool: install it"
 done
 wants() { case " $kinds " in *" $1 "*) ;; *) return 1 ;; esac; }
@@ -34,7 +35,8 @@ done
 work=$(mktemp -d)
 started=
 cleanup() {
-	podman rm --force --ignore touchline-images-check touchline-images-camera >/dev/null 2>&1 || true
+	podman rm --force --ignore touchline-images-check touchline-images-camera touchline-images-run >/dev/null 2>&1 || true
+	podman volume rm --force touchline-images-state >/dev/null 2>&1 || true
 	for pid in $started; do
 		kill "$pid" 2>/dev/null || true
 		wait "$pid" 2>/dev/null || true
@@ -125,8 +127,8 @@ eventually() {
 	until "$@" >/dev/null 2>&1; do
 		tries=$((tries + 1))
 		if [ $tries -gt 120 ]; then
-			tail -n 20 "$work/livekit.log" >&2
-			for name in touchline-images-check touchline-images-camera; do podman logs --tail 30 $name >&2 || true; done
+			tail -n 20 "$work/livekit.log" >&2 || true
+			for name in touchline-images-check touchline-images-camera touchline-images-run; do podman logs --tail 30 $name >&2 || true; done
 			die "not after 60 s: $what"
 		fi
 		sleep 0.5
@@ -146,7 +148,7 @@ start() {
 	name=$1
 	shift
 	# shellcheck disable=SC2086
-	podman run --detach --name "$name" $run_flags --read-only --tmpfs /tmp --cap-drop all --security-opt no-new-privileges \
+	podman run --detach --name "$name" $run_flags --network host --read-only --tmpfs /tmp --cap-drop all --security-opt no-new-privileges \
 		--env LIVEKIT_URL=ws://127.0.0.1:$port --env LIVEKIT_API_KEY=$key --env "LIVEKIT_API_SECRET=$secret" \
 		touchline:check "$@" >/dev/null
 }
@@ -202,6 +204,34 @@ run_worker() {
 	say "ok: SIGTERM ends the worker with exit code 0"
 }
 
+# run_alone starts touchline run on the bridge network and looks at its page from outside the container.
+run_alone() {
+	say "touchline run in a container on the bridge network: read-only, without a home folder, its state on a volume"
+	ffmpeg -v error -f lavfi -i testsrc2=size=640x360:rate=25 -t 20 -c:v libx264 -preset ultrafast -g 25 -pix_fmt yuv420p "$work/clip.mp4"
+	host=$(hostname -I | cut -d ' ' -f 1)
+	for start in first second; do
+		# shellcheck disable=SC2086
+		podman run --detach --name touchline-images-run $run_flags --network bridge \
+			--publish $alone:$alone --publish $alone:$alone/udp --read-only --tmpfs /tmp --cap-drop all --security-opt no-new-privileges \
+			--volume touchline-images-state:/var/lib/touchline --volume "$work/clip.mp4:/clip.mp4:ro" \
+			touchline:check run --source /clip.mp4 --state /var/lib/touchline/state --listen 0.0.0.0:$alone --media-ip "$host" >/dev/null
+		eventually "the page's link is printed" sh -c "podman logs touchline-images-run | grep -q '#token='"
+		link=$(podman logs touchline-images-run | sed -n 's/.*\(http:[^ ]*#token=[^ ]*\).*/\1/p')
+		node "$here/scripts/screenshot.mjs" "$link" "$work/page.png" 1280 800 picture || die "no picture in Chromium outside the container"
+		say "ok: a picture reaches Chromium outside the container ($start start)"
+		api --header "Authorization: Bearer ${link#*token=}" "http://$host:$alone/api/status" >"$work/status.json"
+		if [ $start = first ]; then
+			api --header "Authorization: Bearer ${link#*token=}" --header 'Content-Type: application/json' \
+				--data '{"talkativeness": 5}' "http://$host:$alone/api/settings" >/dev/null
+		else
+			grep -q '"talkativeness":5' "$work/status.json" || die "the state did not last across a restart"
+			say "ok: the state lasts across a restart"
+		fi
+		podman stop --time 30 touchline-images-run >/dev/null
+		podman rm touchline-images-run >/dev/null
+	done
+}
+
 if wants worker || wants cuda; then
 	base_debian
 	base_golang
@@ -212,6 +242,7 @@ if wants worker; then
 fi
 if wants run; then
 	run_worker
+	run_alone
 fi
 if wants cuda; then
 	say "base image: Debian in place of Ubuntu with CUDA"

@@ -1,11 +1,11 @@
-// Takes a screenshot of the demo's page after about a minute of commentary.
-// usage: node scripts/screenshot.mjs URL DEST [WIDTH HEIGHT]
+// Takes a screenshot of the demo's page after about a minute of commentary, or as soon as a picture plays by WebRTC.
+// usage: node scripts/screenshot.mjs URL DEST [WIDTH HEIGHT [picture]]
 import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-const [url, dest, width = '1280', height = '800'] = process.argv.slice(2);
+const [url, dest, width = '1280', height = '800', what = 'comments'] = process.argv.slice(2);
 const profile = mkdtempSync(join(tmpdir(), 'touchline-screenshot-'));
 const flags = ['--headless=new', '--remote-debugging-pipe', '--no-first-run', '--mute-audio', '--hide-scrollbars',
   '--autoplay-policy=no-user-gesture-required', `--user-data-dir=${profile}`];
@@ -36,7 +36,7 @@ const call = (method, params = {}) => new Promise((resolve, reject) => {
 const value = async (expression) => (await call('Runtime.evaluate', { expression, returnByValue: true })).result.value;
 
 // A minute's worth of comments, one of them being spoken, with its caption and all thumbnails.
-const ready = `(() => {
+const comments = `(() => {
   const video = document.querySelector('video');
   const comments = [...document.querySelectorAll('#list li')];
   return comments.length >= 12 && !comments.slice(0, 4).some((c) => c.textContent.includes('late'))
@@ -44,6 +44,12 @@ const ready = `(() => {
     && document.querySelector('#captions').textContent.length > 20
     && [...document.images].every((i) => i.complete) && video.videoWidth > 0 && !video.paused;
 })()`;
+
+const picture = `(() => {
+  const video = document.querySelector('video');
+  return video.videoWidth > 0 && !video.paused && video.getVideoPlaybackQuality().totalVideoFrames > 50;
+})()`;
+const ready = what === 'picture' ? picture : comments;
 
 try {
   const { targetId } = await call('Target.createTarget', { url: 'about:blank' });
@@ -53,7 +59,9 @@ try {
   await call('Page.navigate', { url });
   const deadline = Date.now() + 300_000;
   while (!await value(ready)) {
-    if (Date.now() > deadline) throw new Error(`no twelve comments, the last four in time, at ${url} within 5 min: is the machine busy?`);
+    if (Date.now() > deadline) {
+      throw new Error(`no ${what === 'picture' ? 'picture' : 'twelve comments, the last four in time,'} at ${new URL(url).origin} within 5 min: is the machine busy?`);
+    }
     await new Promise((later) => { setTimeout(later, 250); });
   }
   const { data } = await call('Page.captureScreenshot', { format: 'png' });

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/alecthomas/kong"
 	"github.com/rs/zerolog"
@@ -81,28 +82,56 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 	defer d.chooseEngine(&cfg, a.log)()
 	d.pageFlags.apply(&cfg.Agent.Console.Config)
 	d.chooseHearing(&cfg, a.log)
+	h := ownRoom{room: demoRoom, camera: demoCamera, sources: d.sourceFlags}
+	if d.Source == "" { // else the source is watched instead
+		h.scene, h.world = demoScene, camera.DemoOptions{World: d.World, Seed: d.Seed, Crowd: d.Sound, Counter: d.Counter}
+	}
+	return h.serve(ctx, a, cfg, out)
+}
+
+// Run starts a LiveKit server, the bot, the page and the source, and waits for Ctrl-C.
+func (r *runCmd) Run(ctx context.Context, a *app) error {
+	cfg, port, err := r.configure(a.cfg)
+	if err != nil {
+		return err
+	}
+	h := ownRoom{
+		room: cfg.Agent.LiveKit.Room, camera: demoCamera, sources: r.sourceFlags, server: sfu.Options{UDPPort: port, ExternalIP: r.MediaIP},
+	}
+	return bot.WithOutputs(ctx, r.outputs(cfg), a.log, func(out *bot.Outputs) error { return h.serve(ctx, a, cfg, out) })
+}
+
+// ownRoom is a room on a LiveKit server of this process, with its bot and page: what demo and run have in common.
+type ownRoom struct {
+	room, camera string // camera is the participant of --source
+	sources      sourceFlags
+	server       sfu.Options
+	scene        string // the participant of the generated world; "" without one
+	world        camera.DemoOptions
+}
+
+func (h ownRoom) serve(ctx context.Context, a *app, cfg configs.Config, out *bot.Outputs) error {
 	// The page proxies signalling, but media goes straight to the server. Camera and bot of this process use loopback.
 	ip, err := mediaIP(ctx, cfg.Agent.Console.Listen)
 	if err != nil {
 		return err
 	}
-	if ip != "" {
-		a.log.Info().Str("address", ip).Msg("media open to other machines")
-	}
-	server, err := sfu.New(sfu.Options{MediaIP: ip, Log: a.log})
+	h.server.MediaIP, h.server.Log = ip, a.log
+	server, err := sfu.New(h.server)
 	if err != nil {
 		return fmt.Errorf("prepare the LiveKit server: %w", err)
 	}
+	if ip != "" {
+		a.log.Info().Str("address", server.UDPAddr()).Str("external_ip", h.server.ExternalIP).Msg("media open to other machines")
+	}
 	keys := room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}
-	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room, cfg.Agent.LiveKit.Token = server.URL(), demoRoom, ""
+	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room, cfg.Agent.LiveKit.Token = server.URL(), h.room, ""
 
 	options := bot.Options{Settings: cfg.Bot(), Keys: keys, LoopbackOnly: true, Outputs: out, Log: a.log}
-	if d.Source == "" { // else the source is watched instead
-		options.BuiltIn = demoScene
-		if options.Worlds, err = camera.NewWorlds(camera.DemoOptions{
-			URL: server.URL(), Keys: keys, Room: demoRoom, Identity: demoScene, World: d.World, Seed: d.Seed, Crowd: d.Sound, Counter: d.Counter,
-			LoopbackOnly: true, Log: a.log,
-		}); err != nil {
+	if h.scene != "" {
+		options.BuiltIn, h.world.URL, h.world.Keys, h.world.Room, h.world.Identity = h.scene, server.URL(), keys, h.room, h.scene
+		h.world.LoopbackOnly, h.world.Log = true, a.log
+		if options.Worlds, err = camera.NewWorlds(h.world); err != nil {
 			return err
 		}
 		options.Grader = grade.New(options.Worlds, cfg.Inference.Voice.Language)
@@ -111,7 +140,7 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 	if err != nil {
 		return err
 	}
-	sources, err := d.sources(ctx, commentator, a, cfg.Agent.Console.Listen, demoCamera)
+	sources, err := h.sources.sources(ctx, commentator, a, cfg.Agent.Console.Listen, h.camera)
 	if err != nil {
 		return err
 	}
@@ -125,12 +154,15 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 		}
 	}
 	page, err := commentator.Console(cfg.Agent.Console.Config, func(url string) {
+		if h.server.ExternalIP != "" { // the page is reached where media is
+			url = strings.Replace(url, "//"+ip+":", "//"+h.server.ExternalIP+":", 1)
+		}
 		fmt.Fprintf(os.Stdout, "\n  Touchline is on the air: %s\n  (Ctrl-C ends it)\n\n", url)
 	})
 	if err != nil {
 		return err
 	}
-	return runDemo(ctx, server, page.Run, pictures, commentator.Run)
+	return runOwnRoom(ctx, server, page.Run, pictures, commentator.Run)
 }
 
 // chooseEngine takes nano for a generated world if the settings leave the choice and ONNX Runtime runs here, which it
@@ -174,9 +206,9 @@ func (d *demoCmd) chooseHearing(cfg *configs.Config, log zerolog.Logger) {
 	}
 }
 
-// runDemo runs the page, and the camera and the bot once the server is up. The server stops last, after its participants
+// runOwnRoom runs the page, and the camera and the bot once the server is up. The server stops last, after its participants
 // have left.
-func runDemo(ctx context.Context, server *sfu.Server, page, pictures, commentator func(context.Context) error) error {
+func runOwnRoom(ctx context.Context, server *sfu.Server, page, pictures, commentator func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	sctx, stopServer := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServer()

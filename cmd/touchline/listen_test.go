@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -119,6 +120,35 @@ func TestWorkerFlagsGoOverVariablesAndThoseOverTheFile(t *testing.T) {
 	}, c.Agent.over(cfg.Agent.Worker))
 	require.Equal(t, 5*time.Second+leaveTimeout, c.Agent.shutdownTimeout(cfg))
 	require.Equal(t, "env", cfg.Agent.Worker.AgentName)
+}
+
+// TestRunFlags: flags of run go over the settings, and its media have the number of the page's port.
+func TestRunFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"run": "touchline 8199 default",
+		"run --listen 127.0.0.1:9000 --room hall": "hall 9000 default",
+		"run --media-port 7882 --profile sports":  "touchline 7882 sports",
+		"run --listen :0 --media-ip 192.0.2.5":    "touchline 0 default",
+		"run --media-ip 192.0.2.5":                "--media-ip: the page listens on this machine only",
+		"run --listen 8199":                       "must be host:port",
+		"run --listen 127.0.0.1:http --insecure":  "--insecure: there is no source",
+	} {
+		var c cli
+		parser, err := kong.New(&c)
+		require.NoError(t, err)
+		_, err = parser.Parse(strings.Fields(args))
+		got := ""
+		if err == nil {
+			var cfg configs.Config
+			var port int
+			cfg, port, err = c.Run.configure(configs.Default())
+			got = fmt.Sprintf("%s %d %s", cfg.Agent.LiveKit.Room, port, cfg.Agent.Profile)
+		}
+		if err != nil {
+			got = err.Error()
+		}
+		require.Contains(t, got, want, args)
+	}
 }
 
 func TestPageFlags(t *testing.T) {

@@ -36,6 +36,7 @@ type cli struct {
 	ShowVersion versionFlag `name:"version" help:"Print the version."`
 
 	demoCommand
+	Run        runCmd        `cmd:"" help:"Comment on your own camera: server, bot and page in one process, without a generated world."`
 	Join       joinCmd       `cmd:"" help:"Join a room of an existing LiveKit server and comment on a camera in it."`
 	Agent      agentCmd      `cmd:"" help:"Serve the rooms of a LiveKit server that ask for a commentator, as an agent worker."`
 	Camera     cameraCmd     `cmd:"" help:"Publish a camera, a stream, a file or a webcam in a room, without a bot; or accept WHIP senders."`

@@ -172,7 +172,7 @@ func TestVersion(t *testing.T) {
 // TestInterruptedCommands: an interrupt ends a serving command normally; for others it is a failure.
 func TestInterruptedCommands(t *testing.T) {
 	for args, want := range map[string]bool{
-		"demo": true, "join": true, "agent": true, "camera webcam": true,
+		"demo": true, "run": true, "join": true, "agent": true, "camera webcam": true,
 		"check": false, "health": false, "history": false, "version": false, "models": false, "models verify .": false, "bench model .": false,
 	} {
 		var c cli
