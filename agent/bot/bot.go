@@ -220,7 +220,7 @@ func (m microphones) Open(mic agent.Microphone) room.MicrophoneSink {
 }
 
 // errDeaf is returned for push-to-talk where nobody is heard.
-var errDeaf = errors.New("nobody is heard here: there is no recognizer")
+var errDeaf = errors.New("speech recognition is off: set inference.recognizer.program")
 
 // Talk begins or ends a push-to-talk; see hearing.Ears.
 func (b *Bot) Talk(identity string, held bool) error {

@@ -131,7 +131,7 @@ func (r *Recognition) gate() *vad.Gate {
 	if r.open == nil {
 		r.open = vad.Open(r.runtime)
 		if err := r.open.Err(); err != nil {
-			r.log.Warn().Err(err).Msg("speech is found by its loudness alone")
+			r.log.Warn().Err(err).Msg("Silero VAD unavailable; using energy VAD")
 		}
 	}
 	return r.open

@@ -433,7 +433,7 @@ func may(needed access.Rights, h apiFunc) apiFunc {
 // noRight refuses a visitor.
 func noRight(needed access.Rights, who visitor) error {
 	if needed.Allow(access.Process) {
-		return refuse(http.StatusForbidden, "no_right", "this is not of one room: it takes the page's own token, your link allows %s", who.rights)
+		return refuse(http.StatusForbidden, "no_right", "process-wide operation: use the console token; your link allows %s", who.rights)
 	}
 	return refuse(http.StatusForbidden, "no_right", "this takes the right to %s, your link allows %s; ask for a link that steers",
 		needed, who.rights)

@@ -14,7 +14,7 @@ import (
 )
 
 // errTakenOver ends a cycle that would begin while the room is handed over.
-var errTakenOver = errors.New("another worker takes over this room")
+var errTakenOver = errors.New("room is being handed over to another worker")
 
 const (
 	// quietFor is the silence after which a bot counts as finished, even with cycles left.

@@ -173,7 +173,7 @@ func (d *demoCmd) chooseEngine(cfg *configs.Config, log zerolog.Logger) (release
 	}
 	release, err := probe.Hold(cfg.Inference.MiniCPM.Runtime)
 	if err != nil {
-		log.Warn().Err(err).Str("hint", "make runtime").Msg("nano needs ONNX Runtime: the scene engine takes its place")
+		log.Warn().Err(err).Str("hint", "make runtime").Msg("ONNX Runtime missing; using the scene engine")
 		return func() {}
 	}
 	cfg.Inference.Engine = "nano"
