@@ -22,7 +22,7 @@ import (
 	"touchline/internal/contract"
 )
 
-// TestOldBundlesContract: the program lists, verifies and uses the bundles that 9b77654 has made, and gives the same answers.
+// TestOldBundlesContract: the program lists, upgrades, verifies and uses the bundles that 9b77654 has made, and gives the same answers.
 func TestOldBundlesContract(t *testing.T) {
 	t.Parallel()
 	dir := contract.UnpackBundles(t, moduleRoot+"/internal/contract/testdata/bundles-9b77654.tar.gz")
@@ -46,6 +46,9 @@ inference:
 	var out strings.Builder
 	for _, args := range [][]string{
 		{"models", "list", dir},
+		{"models", "upgrade", filepath.Join(dir, "words")},
+		{"models", "upgrade", filepath.Join(dir, "ears")},
+		{"models", "upgrade", filepath.Join(dir, "aligner")},
 		append([]string{"models", "verify", filepath.Join(dir, "words")}, runtime...),
 		append([]string{"models", "verify", filepath.Join(dir, "ears")}, runtime...),
 		{"ask", "--json", picture, picture, "What happens?"},
