@@ -138,7 +138,8 @@ func (s *Session) answerRules(ctx context.Context, rules []prompt.Rule, frames [
 	var p inference.Prompt
 	s.locked(func() {
 		s.alerts.cancel = cancel
-		p = prompt.Look{System: s.profile.Prompt, Background: s.background, Frames: Pictures(frames), Rules: rules}.Prompt(s.infer, s.engine.Capabilities())
+		p = prompt.Look{System: s.profile.Prompt, Background: s.background, Frames: Pictures(frames), Rules: rules}.
+			Prompt(s.infer, s.engine.Capabilities())
 		p.Sampling = s.sampling
 	})
 	defer s.locked(func() { s.alerts.cancel = nil })

@@ -202,8 +202,9 @@ func (s *Session) triedLooksLocked(past int) [][]pastPicture {
 func (s *Session) try(ctx context.Context, when string, frames []window.Frame) (Trial, error) {
 	var p inference.Prompt
 	s.locked(func() {
-		p = prompt.Look{System: s.profile.Prompt, Background: s.background, Frames: Pictures(frames), Rules: []prompt.Rule{{Number: 1, When: when}}}.
-			Prompt(s.infer, s.engine.Capabilities())
+		p = prompt.Look{
+			System: s.profile.Prompt, Background: s.background, Frames: Pictures(frames), Rules: []prompt.Rule{{Number: 1, When: when}},
+		}.Prompt(s.infer, s.engine.Capabilities())
 	})
 	newest := frames[len(frames)-1]
 	t := Trial{Verdict: TrialUnanswered, At: newest.Arrival, FrameID: newest.ID}

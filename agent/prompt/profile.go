@@ -54,7 +54,8 @@ func (p Profile) Trimmed() (Profile, error) {
 	s.That(p.Label != "" && chars(p.Label) <= 40, "label", "1 to 40 characters", chars(p.Label))
 	s.That(p.Prompt != "" && chars(p.Prompt) <= 8000, "prompt", "1 to 8000 characters", chars(p.Prompt))
 	s.That(chars(p.Suggestion) <= MaxInstruction, "suggestion", fmt.Sprintf("at most %d characters", MaxInstruction), chars(p.Suggestion))
-	s.That(p.Language == "" || inference.IsLanguageTag(p.Language), "language", "a BCP 47 tag such as en or pt-BR", fmt.Sprintf("%.40q", p.Language))
+	s.That(p.Language == "" || inference.IsLanguageTag(p.Language), "language", "a BCP 47 tag such as en or pt-BR",
+		fmt.Sprintf("%.40q", p.Language))
 	s.That(p.Voice == "" || inference.IsVoice(p.Voice), "voice", inference.VoiceRule, fmt.Sprintf("%.80q", p.Voice))
 	if g := p.VoiceGain; g != nil {
 		s.That(*g >= inference.MinGain && *g <= inference.MaxGain, "voice_gain",
