@@ -244,15 +244,7 @@ func (s *server) post(ctx context.Context, name, text string, wav bool) (*http.R
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/audio/speech", bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if s.key != "" {
-		req.Header.Set("Authorization", "Bearer "+s.key)
-	}
-	res, err := s.client.Do(req)
+	res, err := s.ask(ctx, http.MethodPost, "/audio/speech", body)
 	if err != nil {
 		var op *net.OpError
 		if errors.As(err, &op) && op.Op == "dial" {
@@ -266,6 +258,21 @@ func (s *server) post(ctx context.Context, name, text string, wav bool) (*http.R
 	defer res.Body.Close()
 	answer, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer)) // what is there suffices
 	return nil, &refusal{res.StatusCode, answerText(answer)}
+}
+
+// ask sends a request to a path below the server's address.
+func (s *server) ask(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > 0 {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if s.key != "" {
+		req.Header.Set("Authorization", "Bearer "+s.key)
+	}
+	return s.client.Do(req)
 }
 
 // answerText returns the message of an error in OpenAI's form or another common one, shortened.
@@ -356,14 +363,7 @@ func foreign(head []byte) string {
 
 // voices lists the voices that the server names; nil when it has no list.
 func (s *server) voices(ctx context.Context) []string {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/audio/voices", nil)
-	if err != nil {
-		return nil
-	}
-	if s.key != "" {
-		req.Header.Set("Authorization", "Bearer "+s.key)
-	}
-	res, err := s.client.Do(req)
+	res, err := s.ask(ctx, http.MethodGet, "/audio/voices", nil)
 	if err != nil {
 		return nil
 	}

@@ -75,17 +75,6 @@ func WriteWAV(w io.Writer, rate int, pcm []int16) error {
 	if len(pcm) > (math.MaxUint32-header)/sample {
 		return fmt.Errorf("write WAV: %d samples do not fit", len(pcm))
 	}
-	size := uint32(len(pcm) * sample) //nolint:gosec // checked
-	b := make([]byte, 0, header+len(pcm)*sample)
-	u16, u32 := binary.LittleEndian.AppendUint16, binary.LittleEndian.AppendUint32
-	b = u32(append(b, "RIFF"...), header-8+size)
-	b = u32(append(b, "WAVEfmt "...), 16)
-	b = u16(u16(b, 1), 1)                                     // PCM, one channel
-	b = u32(u32(b, uint32(rate)), uint32(rate*sample))        //nolint:gosec // a rate in Hz
-	b = u32(append(u16(u16(b, sample), 16), "data"...), size) // bytes and bits of a sample
-	for _, s := range pcm {
-		b = u16(b, uint16(s)) //nolint:gosec // the same bits
-	}
-	_, err := w.Write(b)
+	_, err := w.Write(wav.EncodePCM(pcm, rate))
 	return err
 }

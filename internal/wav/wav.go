@@ -143,19 +143,27 @@ func (f Format) sample(b []byte) float64 {
 
 // Encode returns a file of one channel with 16 bits. Samples beyond [-1, 1] are cut to it, those that are no number are 0.
 func Encode(samples []float32, rate int) []byte {
+	pcm := make([]int16, len(samples))
+	for i, v := range samples {
+		if v := float64(v); !math.IsNaN(v) {
+			pcm[i] = int16(math.Round(min(max(v*(1<<15), math.MinInt16), math.MaxInt16)))
+		}
+	}
+	return EncodePCM(pcm, rate)
+}
+
+// EncodePCM returns a file of one channel with 16 bits.
+func EncodePCM(pcm []int16, rate int) []byte {
 	u16, u32 := binary.LittleEndian.AppendUint16, binary.LittleEndian.AppendUint32
-	size := uint32(2 * len(samples)) //nolint:gosec // G115: a file beyond 4 GB has no length, as that of a stream
-	b := make([]byte, 0, 44+2*len(samples))
+	size := uint32(2 * len(pcm)) //nolint:gosec // G115: a file beyond 4 GB has no length, as that of a stream
+	b := make([]byte, 0, 44+2*len(pcm))
 	b = u32(append(b, "RIFF"...), 36+size)
 	b = u32(append(b, "WAVEfmt "...), 16)
 	b = u32(u16(u16(b, 1), 1), uint32(rate))    //nolint:gosec // G115: a rate
 	b = u16(u16(u32(b, uint32(2*rate)), 2), 16) //nolint:gosec // G115: a rate
-	for b = u32(append(b, "data"...), size); len(samples) > 0; samples = samples[1:] {
-		v := float64(samples[0])
-		if math.IsNaN(v) {
-			v = 0
-		}
-		b = u16(b, uint16(int16(math.Round(min(max(v*(1<<15), math.MinInt16), math.MaxInt16)))))
+	b = u32(append(b, "data"...), size)
+	for _, v := range pcm {
+		b = u16(b, uint16(v)) //nolint:gosec // G115: the same bits
 	}
 	return b
 }
