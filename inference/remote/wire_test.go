@@ -2,14 +2,11 @@ package remote_test
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"image/color"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -19,21 +16,8 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/remote"
+	"touchline/internal/contract"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-// golden compares text with a file of testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, string(want), got)
-}
 
 var base64Picture = regexp.MustCompile(`base64,[A-Za-z0-9+/=]+`)
 
@@ -133,7 +117,7 @@ func TestRequestBytes(t *testing.T) {
 	}
 	fmt.Fprint(&out, "== warm\n")
 	require.NoError(t, open(t, s.URL).Warm(t.Context(), nil))
-	golden(t, "requests.golden", out.String())
+	contract.Compare(t, "testdata/requests.golden", out.String())
 }
 
 // TestErrorTexts: what people read of faults of a server, word for word.
@@ -198,5 +182,5 @@ func TestErrorTexts(t *testing.T) {
 		s.Close()
 	}
 	ports := regexp.MustCompile(`127\.0\.0\.1:\d+`)
-	golden(t, "errors.golden", ports.ReplaceAllString(out.String(), "SERVER"))
+	contract.Compare(t, "testdata/errors.golden", ports.ReplaceAllString(out.String(), "SERVER"))
 }
