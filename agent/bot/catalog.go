@@ -56,8 +56,8 @@ func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 const sceneParallel = 4
 
 func newScene(cfg Settings, log zerolog.Logger) (*Engine, error) {
-	log.Info().Str("engine", inference.EngineScene).Str("hint", "for a vision-language model, set inference.engine to remote or use --model DIR").
-		Msg("no model configured")
+	log.Info().Str("engine", inference.EngineScene).
+		Str("hint", "for a vision-language model, set inference.engine to remote or use --model DIR").Msg("no model configured")
 	e := &Engine{
 		Parallel: sceneParallel,
 		Note:     "No model is configured: the built-in scene engine only says what measurably changed in the picture.",

@@ -15,8 +15,9 @@ import (
 )
 
 // Wrap adds a voice to a model. Each sentence of a prompt with Speech, and of a text of Speak, is spoken as soon as it is written: by the
-// model where it has a voice (Capabilities.Speech) and the voice is "model", or "auto" in a language of that voice, else by synth. Text passes unchanged and at once;
-// sound follows in chunks of its own, with the times of its words. A silent answer has none, and what no voice can speak has text only.
+// model where it has a voice (Capabilities.Speech) and the voice is "model", or "auto" in a language of that voice, else by synth. Text
+// passes unchanged and at once; sound follows in chunks of its own, with the times of its words. A silent answer has none, and what no
+// voice can speak has text only.
 //
 // A voice changes between two sentences, and no word is lost or said twice. synth goes on where the model's voice fails, and where it is
 // behind real time, until it keeps up. Where the room chooses another voice, that one goes on. Status has the problem of a voice;
