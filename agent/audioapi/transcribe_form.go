@@ -1,0 +1,243 @@
+package audioapi
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"touchline/inference"
+	"touchline/inference/vad"
+)
+
+// TranscriptionForm are the fields of POST /v1/audio/transcriptions, a form.
+type TranscriptionForm struct {
+	File        []byte   `json:"file" doc:"Sound of any usual format."`
+	Model       string   `json:"model" doc:"As listed by GET /v1/models, or a usual name such as whisper-1."`
+	Language    string   `json:"language,omitempty" doc:"BCP 47 tag or English name; found if left out."`
+	Prompt      string   `json:"prompt,omitempty" doc:"Names, terms and what was said before."`
+	Keywords    []string `json:"keywords[],omitempty" doc:"Words that may be said."`
+	Format      string   `json:"response_format,omitempty" enum:"json,text,srt,verbose_json,vtt,diarized_json"`
+	Temperature float64  `json:"temperature,omitempty" minimum:"0" maximum:"1"`
+	Times       []string `json:"timestamp_granularities[],omitempty" enum:"word,segment"`
+	Stream      bool     `json:"stream,omitempty" doc:"Events with the text as it comes; json, text and diarized_json only."`
+	Chunking    string   `json:"chunking_strategy,omitempty" doc:"auto, or an object of type server_vad as JSON."`
+}
+
+// order is a checked request.
+type order struct {
+	hearing   inference.Hearing
+	format    string
+	words     bool // timestamp_granularities
+	segments  bool
+	stream    bool
+	split     *vad.Config     // by speech; nil for none
+	translate string          // into a language; "" does not
+	text      inference.Model // translates; nil for the recognizer
+	plain     bool            // events in the form of /v1/audio/transcriptions/stream
+}
+
+// usualModel says that clients send a name by default: OpenAI's models that transcribe, with and without a date.
+func usualModel(name string) bool {
+	return name == "default" || name == "whisper-1" ||
+		strings.HasPrefix(name, "gpt-") && (strings.Contains(name, "transcribe") || strings.HasPrefix(name, "gpt-realtime"))
+}
+
+// model returns the error of a model that is not here.
+func (t *Transcriber) model(name string) error {
+	if own := t.opts.Recognizer.Recognizes().Model; name != own && !usualModel(name) {
+		return &Error{
+			Status: http.StatusNotFound, Param: "model", Code: "model_not_found",
+			Message: fmt.Sprintf("model: %.80q is not here; GET /v1/models lists what is", name),
+		}
+	}
+	return nil
+}
+
+// language returns the tag of a language in a request; "" and "auto" are "".
+func (t *Transcriber) language(name string) (string, error) {
+	if name == "" || name == "auto" {
+		return "", nil
+	}
+	tag := inference.LanguageTag(name)
+	known := t.opts.Recognizer.Recognizes().Languages
+	same := func(k string) bool { return inference.Primary(k) == inference.Primary(tag) }
+	if tag == "" || len(known) > 0 && !slices.ContainsFunc(known, same) {
+		return "", bad("language", "expected a language of the model, such as en, got %.40q", name)
+	}
+	return tag, nil
+}
+
+// listening is how a client wants to be heard: the fields of a form, or the transcription of a session.
+type listening struct {
+	Model     string   `json:"model"`
+	Language  string   `json:"language"`
+	Prompt    string   `json:"prompt"`
+	Languages []string `json:"languages,omitempty"`
+	Keywords  []string `json:"keywords,omitempty"`
+}
+
+// hearingOf checks how a client wants to be heard. Of several languages the model finds the one.
+func (t *Transcriber) hearingOf(l listening) (h inference.Hearing, err error) {
+	for _, name := range l.Languages {
+		if h.Language, err = t.language(name); err != nil {
+			return h, err
+		}
+	}
+	if len(l.Languages) > 1 {
+		h.Language = ""
+	}
+	if l.Language != "" {
+		h.Language, err = t.language(l.Language)
+	}
+	h.Context = strings.TrimSpace(l.Prompt)
+	if len(l.Keywords) > 0 {
+		h.Context = strings.TrimSpace(h.Context + "\n" + strings.Join(l.Keywords, ", "))
+	}
+	if err == nil && len(h.Context) > maxPrompt {
+		err = bad("prompt", "at most %d bytes", maxPrompt)
+	}
+	return h, err
+}
+
+// orderOf checks the fields of a form.
+func (t *Transcriber) orderOf(f *form) (o order, err error) {
+	for _, name := range []string{"known_speaker_names", "known_speaker_references"} {
+		if len(f.list(name)) > 0 {
+			return o, bad(name, "speakers are not told apart here, everybody is speaker A; leave it out")
+		}
+	}
+	if slices.Contains(f.list("include"), "logprobs") {
+		return o, bad("include", "there are no logprobs here; leave it out")
+	}
+	if f.first("model") == "" {
+		return o, bad("model", "a model is needed; GET /v1/models lists them")
+	}
+	if err := t.model(f.first("model")); err != nil {
+		return o, err
+	}
+	o.hearing, err = t.hearingOf(listening{
+		Language: f.first("language"), Prompt: f.first("prompt"), Languages: f.list("languages"), Keywords: f.list("keywords"),
+	})
+	if err != nil {
+		return o, err
+	}
+	if v := f.first("temperature"); v != "" {
+		o.hearing.Temperature, err = strconv.ParseFloat(v, 64)
+		if err != nil || !(o.hearing.Temperature >= 0 && o.hearing.Temperature <= 1) {
+			return o, bad("temperature", "expected 0 to 1, got %.40q", v)
+		}
+	}
+	if o.split, err = strategy(f.first("chunking_strategy")); err != nil {
+		return o, err
+	}
+	if v := f.first("stream"); v != "" {
+		if o.stream, err = strconv.ParseBool(v); err != nil {
+			return o, bad("stream", "expected true or false, got %.40q", v)
+		}
+	}
+	o.translate, o.text = f.translate, f.translator
+	return o, t.formatOf(&o, f)
+}
+
+// formatOf checks the form of the answer.
+func (t *Transcriber) formatOf(o *order, f *form) error {
+	o.format = cmp.Or(f.first("response_format"), "json")
+	switch o.format {
+	case "json", "text", "srt", "vtt", "verbose_json", diarized:
+	default:
+		return bad("response_format", "expected json, text, srt, verbose_json, vtt or diarized_json, got %.40q", o.format)
+	}
+	if o.stream && o.format != "json" && o.format != "text" && o.format != diarized {
+		return bad("stream", "a stream has text only; choose response_format json, text or diarized_json")
+	}
+	list := f.list("timestamp_granularities")
+	if len(list) > 0 && o.format != "verbose_json" {
+		return bad("timestamp_granularities", "only with response_format verbose_json")
+	}
+	for _, v := range list {
+		switch v {
+		case "word":
+			o.words = true
+		case "segment":
+			o.segments = true
+		default:
+			return bad("timestamp_granularities", "expected word or segment, got %.40q", v)
+		}
+	}
+	o.segments = o.segments || !o.words
+	can := t.opts.Recognizer.Recognizes().WordTimes
+	if o.words && !can {
+		return bad("timestamp_granularities", "%v", inference.ErrNoWordTimes)
+	}
+	times := o.format == "srt" || o.format == "vtt" || o.format == "verbose_json" || o.format == diarized
+	o.hearing.WordTimes = can && o.text == nil && (o.words || o.format == "srt" || o.format == "vtt")
+	if (times || o.text != nil) && !o.hearing.WordTimes && o.split == nil {
+		c := speechConfig() // pauses give times at least
+		o.split = &c
+	}
+	return nil
+}
+
+// turns is a chunking_strategy, or a turn_detection of a session.
+type turns struct {
+	Type      string   `json:"type"`
+	Threshold *float64 `json:"threshold"`
+	Prefix    *int     `json:"prefix_padding_ms"`
+	Silence   *int     `json:"silence_duration_ms"`
+}
+
+// speechConfig is how utterances are found: a cough or a laugh is none.
+func speechConfig() vad.Config {
+	return vad.Config{Least: 250 * time.Millisecond, Steady: vad.SteadySpeech}
+}
+
+// config checks the settings of a field.
+func (v turns) config(field string) (vad.Config, error) {
+	c := speechConfig()
+	switch {
+	case v.Type != "server_vad":
+		return c, bad(field, "expected the type server_vad, got %.40q", v.Type)
+	case v.Threshold != nil && !(*v.Threshold > 0 && *v.Threshold <= 1):
+		return c, bad(field, "threshold: expected above 0 to 1, got %v", *v.Threshold)
+	case v.Prefix != nil && (*v.Prefix < 0 || *v.Prefix > 5000):
+		return c, bad(field, "prefix_padding_ms: expected 0 to 5000, got %d", *v.Prefix)
+	case v.Silence != nil && (*v.Silence < 50 || *v.Silence > 10000):
+		return c, bad(field, "silence_duration_ms: expected 50 to 10000, got %d", *v.Silence)
+	}
+	if v.Threshold != nil {
+		c.Threshold = *v.Threshold
+	}
+	if v.Prefix != nil {
+		if c.Before = time.Duration(*v.Prefix) * time.Millisecond; c.Before == 0 {
+			c.Before = -1
+		}
+	}
+	if v.Silence != nil {
+		c.Pause = time.Duration(*v.Silence) * time.Millisecond
+	}
+	return c, nil
+}
+
+// strategy reads chunking_strategy.
+func strategy(text string) (*vad.Config, error) {
+	switch text {
+	case "":
+		return nil, nil //nolint:nilnil // none
+	case "auto":
+		c := speechConfig()
+		return &c, nil
+	}
+	var v turns
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		return nil, bad("chunking_strategy", `expected "auto" or an object: %v`, err)
+	}
+	c, err := v.config("chunking_strategy")
+	return &c, err
+}

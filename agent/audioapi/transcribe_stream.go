@@ -1,0 +1,66 @@
+package audioapi
+
+import (
+	"errors"
+
+	"touchline/inference"
+)
+
+// textStream is an answer as events.
+type textStream struct {
+	stream
+	order order
+	text  string
+	parts int // that had a text
+}
+
+// part sends the text that is new.
+func (s *textStream) part(p inference.Transcript) error {
+	if !s.order.stream {
+		return nil
+	}
+	text := inference.JoinTranscripts(s.text, p.Text)
+	delta := text[len(s.text):]
+	if s.text = text; delta == "" {
+		return nil
+	}
+	s.parts++
+	switch {
+	case s.order.plain:
+		return s.event(plainPart{p.Text, p.Language, true, s.parts - 1})
+	case s.order.format == diarized:
+		part := segmentOf(p, s.parts-1)
+		err := s.event(map[string]any{"type": "transcript.text.delta", "delta": delta, "segment_id": part.ID})
+		return errors.Join(err, s.event(part))
+	}
+	return s.event(map[string]any{"type": "transcript.text.delta", "delta": delta})
+}
+
+// plainPart is an event of /v1/audio/transcriptions/stream.
+type plainPart struct {
+	Text     string `json:"text"`
+	Language string `json:"language"`
+	Final    bool   `json:"is_final"`
+	Index    int    `json:"chunk_index"`
+}
+
+func (s *textStream) done(use usage) {
+	if s.order.plain {
+		_ = s.event(map[string]bool{"done": true}) // the client may have gone
+		return
+	}
+	_ = s.event(map[string]any{"type": "transcript.text.done", "text": s.text, "usage": use}) // as above
+}
+
+// fail ends a stream that has begun; false if it has not.
+func (s *textStream) fail(e *Error) bool {
+	switch {
+	case !s.begun.Load():
+		return false
+	case s.order.plain:
+		_ = s.event(plainError{"SSE_STREAM_ERROR", e.Message, e.Status}) // the client may have gone
+		return true
+	}
+	_ = s.event(map[string]any{"type": "error", "error": e}) // the client may have gone
+	return true
+}
