@@ -95,10 +95,10 @@ func small(t *testing.T, change ...func(*qwen3asr.Options)) *residency.Recognize
 }
 
 // served serves a recognizer that a keeper has, once it is loaded.
-func served(t *testing.T, keeper *residency.Recognizer, r inference.Recognizer, gate *vad.Gate) (*httptest.Server, *audioapi.Transcriber) {
+func served(t *testing.T, keeper *residency.Recognizer, r inference.Recognizer, gate *vad.Model) (*httptest.Server, *audioapi.Transcriber) {
 	t.Helper()
 	srv, h := transcribe(t, r, func(o *audioapi.TranscriberOptions) {
-		o.Hold, o.Run, o.Gate = keeper.Hold, keeper.Run, gate
+		o.Hold, o.Run, o.VAD = keeper.Hold, keeper.Run, gate
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -70,7 +70,7 @@ func (t *Transcriber) detector(on bool) (vad.Detector, error) {
 	if !on {
 		return nil, nil //nolint:nilnil // none
 	}
-	return t.opts.Gate.Detector()
+	return t.opts.VAD.Detector()
 }
 
 // serve runs the session and reads messages until the client goes. Then the utterance ends and gets its final.

@@ -228,7 +228,7 @@ func TestOpenSocketKeepsTheModel(t *testing.T) {
 			}, inference.Recognizes{Model: "test"}, residency.Options{Preload: true, IdleUnload: time.Minute})
 			require.NoError(t, err)
 			h := audioapi.NewTranscriber(audioapi.TranscriberOptions{
-				Config: audioapi.DefaultConfig(), Recognizer: keeper, Hold: keeper.Hold, Run: keeper.Run, Gate: vad.Loud(), Log: zerolog.Nop(),
+				Config: audioapi.DefaultConfig(), Recognizer: keeper, Hold: keeper.Hold, Run: keeper.Run, VAD: vad.Loud(), Log: zerolog.Nop(),
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)

@@ -52,7 +52,7 @@ func (t *Transcriber) Health() TranscriptionHealth {
 	s := t.opts.Recognizer.Status()
 	h := TranscriptionHealth{
 		Status: "ok", Loaded: s.Phase == inference.PhaseReady, Model: t.opts.Recognizer.Recognizes().Model, Detail: s.Detail,
-		Speech: t.opts.Gate.String(), Sessions: t.sessions.Load(), Requests: t.waiting.Load(),
+		Speech: t.opts.VAD.String(), Sessions: t.sessions.Load(), Requests: t.waiting.Load(),
 	}
 	switch s.Phase {
 	case inference.PhaseFailed:
@@ -61,7 +61,7 @@ func (t *Transcriber) Health() TranscriptionHealth {
 		h.Status = "loading"
 	default:
 	}
-	if err := t.opts.Gate.Err(); err != nil {
+	if err := t.opts.VAD.Err(); err != nil {
 		h.Why = err.Error()
 	}
 	return h

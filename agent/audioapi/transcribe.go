@@ -36,8 +36,8 @@ type TranscriberOptions struct {
 	Hold func() (release func())
 	// Run loads and unloads the recognizer until ctx ends; nil for nothing to do.
 	Run func(ctx context.Context) error
-	// Gate finds speech. The Transcriber closes it.
-	Gate *vad.Gate
+	// VAD finds speech. The Transcriber closes it.
+	VAD *vad.Model
 	// Text returns a model that answers texts, for translations; nil without one. It may be nil.
 	Text func() inference.Model
 	// Decode decodes files that are not WAV; nil refuses them.
@@ -167,7 +167,7 @@ func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(
 	if err := change(f); err != nil {
 		return err
 	}
-	o, err := t.orderOf(f)
+	o, err := t.requestOf(f)
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(
 		return causeOr(ctx, err)
 	}
 	began := time.Now()
-	out := &textStream{stream: stream{w: w, control: http.NewResponseController(w), sse: true}, order: o}
+	out := &textStream{stream: stream{w: w, control: http.NewResponseController(w), sse: true}, request: o}
 	parts, err := t.hear(ctx, sound, o, out.part)
 	if err != nil {
 		err = causeOr(ctx, err)
@@ -213,8 +213,8 @@ func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(
 type span struct{ from, to int }
 
 // spans returns what to hear of a recording: its utterances, or all of it unless it is silent.
-func (t *Transcriber) spans(ctx context.Context, sound []float32, o order) (out []span, err error) {
-	d, err := t.opts.Gate.Detector()
+func (t *Transcriber) spans(ctx context.Context, sound []float32, o request) (out []span, err error) {
+	d, err := t.opts.VAD.Detector()
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +261,7 @@ func (f detectorFunc) Detect(frame []float32) (float64, error) { return f(frame)
 func (detectorFunc) Close() error { return nil }
 
 // hear transcribes a recording. each gets the final parts as they come.
-func (t *Transcriber) hear(ctx context.Context, sound []float32, o order, each func(inference.Transcript) error,
+func (t *Transcriber) hear(ctx context.Context, sound []float32, o request, each func(inference.Transcript) error,
 ) (parts []inference.Transcript, err error) {
 	spans, err := t.spans(ctx, sound, o)
 	if err != nil {
@@ -310,7 +310,7 @@ func (t *Transcriber) File(ctx context.Context, file *os.File, fields map[string
 		return nil, err
 	}
 	f := &form{fields: fields, file: file, size: info.Size()}
-	o, err := t.orderOf(f)
+	o, err := t.requestOf(f)
 	if err != nil {
 		return nil, err
 	}

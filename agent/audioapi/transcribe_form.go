@@ -28,8 +28,8 @@ type TranscriptionForm struct {
 	Chunking    string   `json:"chunking_strategy,omitempty" doc:"auto, or an object of type server_vad as JSON."`
 }
 
-// order is a checked request.
-type order struct {
+// request is a checked request.
+type request struct {
 	hearing   inference.Hearing
 	format    string
 	words     bool // timestamp_granularities
@@ -104,8 +104,8 @@ func (t *Transcriber) hearingOf(l listening) (h inference.Hearing, err error) {
 	return h, err
 }
 
-// orderOf checks the fields of a form.
-func (t *Transcriber) orderOf(f *form) (o order, err error) {
+// requestOf checks the fields of a form.
+func (t *Transcriber) requestOf(f *form) (o request, err error) {
 	for _, name := range []string{"known_speaker_names", "known_speaker_references"} {
 		if len(f.list(name)) > 0 {
 			return o, bad(name, "speakers are not told apart here, everybody is speaker A; leave it out")
@@ -145,7 +145,7 @@ func (t *Transcriber) orderOf(f *form) (o order, err error) {
 }
 
 // formatOf checks the form of the answer.
-func (t *Transcriber) formatOf(o *order, f *form) error {
+func (t *Transcriber) formatOf(o *request, f *form) error {
 	o.format = cmp.Or(f.first("response_format"), "json")
 	switch o.format {
 	case "json", "text", "srt", "vtt", "verbose_json", diarized:

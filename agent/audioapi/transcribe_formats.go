@@ -147,8 +147,8 @@ func whole(parts []inference.Transcript) string {
 	return inference.JoinTranscripts(texts...)
 }
 
-// written returns the parts in the form of the order, with its content type.
-func written(o order, parts []inference.Transcript, sound time.Duration) (kind string, body []byte) {
+// written returns the parts in the form of the request, with its content type.
+func written(o request, parts []inference.Transcript, sound time.Duration) (kind string, body []byte) {
 	switch o.format {
 	case "text":
 		return "text/plain; charset=utf-8", []byte(whole(parts) + "\n")
@@ -166,8 +166,8 @@ func written(o order, parts []inference.Transcript, sound time.Duration) (kind s
 	return "application/json; charset=utf-8", body
 }
 
-// write answers in the form of the order.
-func write(w http.ResponseWriter, o order, parts []inference.Transcript, sound time.Duration) {
+// write answers in the form of the request.
+func write(w http.ResponseWriter, o request, parts []inference.Transcript, sound time.Duration) {
 	kind, body := written(o, parts, sound)
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-store")
@@ -177,7 +177,7 @@ func write(w http.ResponseWriter, o order, parts []inference.Transcript, sound t
 // seconds rounds a time for JSON.
 func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }
 
-func verboseOf(o order, parts []inference.Transcript, sound time.Duration) verbose {
+func verboseOf(o request, parts []inference.Transcript, sound time.Duration) verbose {
 	v := verbose{Task: "transcribe", Duration: seconds(sound), Text: whole(parts), Usage: usageOf(parts, sound)}
 	if o.translate != "" {
 		v.Task = "translate"

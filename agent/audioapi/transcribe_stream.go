@@ -9,14 +9,14 @@ import (
 // textStream is an answer as events.
 type textStream struct {
 	stream
-	order order
-	text  string
-	parts int // that had a text
+	request request
+	text    string
+	parts   int // that had a text
 }
 
 // part sends the text that is new.
 func (s *textStream) part(p inference.Transcript) error {
-	if !s.order.stream {
+	if !s.request.stream {
 		return nil
 	}
 	text := inference.JoinTranscripts(s.text, p.Text)
@@ -26,9 +26,9 @@ func (s *textStream) part(p inference.Transcript) error {
 	}
 	s.parts++
 	switch {
-	case s.order.plain:
+	case s.request.plain:
 		return s.event(plainPart{p.Text, p.Language, true, s.parts - 1})
-	case s.order.format == diarized:
+	case s.request.format == diarized:
 		part := segmentOf(p, s.parts-1)
 		err := s.event(map[string]any{"type": "transcript.text.delta", "delta": delta, "segment_id": part.ID})
 		return errors.Join(err, s.event(part))
@@ -45,7 +45,7 @@ type plainPart struct {
 }
 
 func (s *textStream) done(use usage) {
-	if s.order.plain {
+	if s.request.plain {
 		_ = s.event(map[string]bool{"done": true}) // the client may have gone
 		return
 	}
@@ -57,7 +57,7 @@ func (s *textStream) fail(e *Error) bool {
 	switch {
 	case !s.begun.Load():
 		return false
-	case s.order.plain:
+	case s.request.plain:
 		_ = s.event(plainError{"SSE_STREAM_ERROR", e.Message, e.Status}) // the client may have gone
 		return true
 	}

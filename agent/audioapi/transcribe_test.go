@@ -33,7 +33,7 @@ import (
 // transcribe serves a recognizer.
 func transcribe(tb testing.TB, r inference.Recognizer, change ...func(*audioapi.TranscriberOptions)) (*httptest.Server, *audioapi.Transcriber) {
 	tb.Helper()
-	o := audioapi.TranscriberOptions{Config: audioapi.DefaultConfig(), Recognizer: r, Gate: vad.Loud(), Log: zerolog.Nop()}
+	o := audioapi.TranscriberOptions{Config: audioapi.DefaultConfig(), Recognizer: r, VAD: vad.Loud(), Log: zerolog.Nop()}
 	for _, f := range change {
 		f(&o)
 	}

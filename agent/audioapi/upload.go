@@ -38,7 +38,7 @@ type form struct {
 	file   *os.File // has no name any more; nil for none
 	size   int64
 
-	translate  string // of the operation: see order
+	translate  string // of the operation: see request
 	translator inference.Model
 	plain      bool
 }

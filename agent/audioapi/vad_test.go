@@ -17,7 +17,7 @@ import (
 )
 
 // silero opens the network that finds speech, or skips.
-func silero(t *testing.T) *vad.Gate {
+func silero(t *testing.T) *vad.Model {
 	t.Helper()
 	g := vad.Open(ortRuntime)
 	t.Cleanup(func() { require.NoError(t, g.Close()) })
@@ -28,7 +28,7 @@ func silero(t *testing.T) *vad.Gate {
 }
 
 // found counts the utterances in a sound.
-func found(t *testing.T, g *vad.Gate, sound []float32) (n int) {
+func found(t *testing.T, g *vad.Model, sound []float32) (n int) {
 	t.Helper()
 	d, err := g.Detector()
 	require.NoError(t, err)

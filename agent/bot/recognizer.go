@@ -104,7 +104,7 @@ type Recognition struct {
 	log     zerolog.Logger
 
 	mu   sync.Mutex
-	open *vad.Gate // nil before the first use
+	open *vad.Model // nil before the first use
 }
 
 // NewRecognition makes the configured recognizer; nil if there is none. runtime is the folder of ONNX Runtime, or "".
@@ -124,8 +124,8 @@ func RecognitionBy(r *Recognizer, runtime string, log zerolog.Logger) *Recogniti
 	return &Recognition{Recognizer: r, runtime: runtime, log: log}
 }
 
-// gate returns the detectors of speech.
-func (r *Recognition) gate() *vad.Gate {
+// detectors returns the detectors of speech.
+func (r *Recognition) detectors() *vad.Model {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.open == nil {
@@ -170,7 +170,7 @@ func (r *Recognition) service(
 	limits audioapi.Config, run func(context.Context) error, text func() inference.Model,
 ) *audioapi.Transcriber {
 	return audioapi.NewTranscriber(audioapi.TranscriberOptions{
-		Config: limits, Recognizer: r.Recognizer, Metrics: r.Metrics, Gate: r.gate(), Decode: audioapi.NewDecoder(""), Hold: r.hold, Run: run,
+		Config: limits, Recognizer: r.Recognizer, Metrics: r.Metrics, VAD: r.detectors(), Decode: audioapi.NewDecoder(""), Hold: r.hold, Run: run,
 		Text: text, Log: r.log,
 	})
 }
@@ -178,7 +178,7 @@ func (r *Recognition) service(
 // ears returns what hears one room.
 func (r *Recognition) ears(log zerolog.Logger) *hearing.Ears {
 	return hearing.New(hearing.Options{
-		Recognizer: r.Recognizer.Recognizer, Detector: func() (vad.Detector, error) { return r.gate().Detector() }, Hold: r.hold, Log: log,
+		Recognizer: r.Recognizer.Recognizer, Detector: func() (vad.Detector, error) { return r.detectors().Detector() }, Hold: r.hold, Log: log,
 	})
 }
 

@@ -69,9 +69,9 @@ type Ears struct {
 	ctx  context.Context //nolint:containedctx // of the goroutines of microphones
 	end  context.CancelFunc
 
-	// said is what the voice says and voice how loud it is, for echoes of it.
-	said  said
-	voice voiceLevels
+	// spoken is what the voice says and voice how loud it is, for echoes of it.
+	spoken echoTexts
+	voice  voiceLevels
 
 	counts counts
 

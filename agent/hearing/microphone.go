@@ -17,6 +17,7 @@ import (
 	"touchline/inference/live"
 	"touchline/inference/vad"
 	"touchline/internal/backoff"
+	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/sound"
 )
@@ -74,7 +75,7 @@ type microphone struct {
 	receiver *sound.Receiver
 	session  *live.Session
 	pieces   chan sound.Piece
-	wake     chan struct{} // changes of holds, stale and ends
+	wake     wake.Signal // changes of holds, stale and ends
 	closed   chan struct{}
 	once     sync.Once
 
@@ -115,7 +116,7 @@ type microphone struct {
 	last   time.Time
 	filled int64
 	levels ownLevels
-	gate   echoGate
+	filter echoFilter
 
 	// The speech detector, which only run touches.
 	speech  vad.Config      // how utterances begin and end
@@ -129,7 +130,7 @@ type microphone struct {
 func newMicrophone(e *Ears, info agent.Microphone) (*microphone, error) {
 	m := &microphone{
 		ears: e, identity: info.Identity, track: info.Track, info: info, zero: time.Now(),
-		pieces: make(chan sound.Piece, queue), wake: make(chan struct{}, 1), closed: make(chan struct{}),
+		pieces: make(chan sound.Piece, queue), wake: wake.New(), closed: make(chan struct{}),
 		speech: usual(), deaf: true, again: time.Now(), retry: backoff.Backoff{First: firstRetry, Max: maxRetry},
 	}
 	var err error
@@ -155,7 +156,7 @@ func (m *microphone) update(info agent.Microphone, now time.Time) {
 	defer m.mu.Unlock()
 	if info.Muted && !m.info.Muted {
 		m.ends = now // its utterance ends
-		poke(m.wake)
+		m.wake.Set()
 	}
 	m.info = info
 	if info.Level >= m.level || now.Sub(m.levelAt) > quietAfter {
@@ -439,7 +440,7 @@ func (m *microphone) hold() {
 	m.mu.Lock()
 	m.ends, m.holds = time.Time{}, true
 	m.mu.Unlock()
-	poke(m.wake)
+	m.wake.Set()
 }
 
 // renew sets anew how the recognizer hears, in the goroutine of listen.
@@ -447,7 +448,7 @@ func (m *microphone) renew() {
 	m.mu.Lock()
 	m.stale = true
 	m.mu.Unlock()
-	poke(m.wake)
+	m.wake.Set()
 }
 
 // release ends push-to-talk at a time.
@@ -503,7 +504,7 @@ func (m *microphone) said(v live.Event) agent.Heard {
 func (m *microphone) interim(v live.Event) {
 	now := time.Now()
 	h := m.said(v)
-	if strings.TrimSpace(v.Text) == "" || !m.captions() || m.ears.said.echoes(v.Text, h.Began, now) {
+	if strings.TrimSpace(v.Text) == "" || !m.captions() || m.ears.spoken.echoes(v.Text, h.Began, now) {
 		return
 	}
 	m.mu.Lock()
@@ -569,10 +570,3 @@ func (m *microphone) sendLate(now time.Time) {
 func samples(d time.Duration) int64 { return media.DurationToTicks(d, rate) }
 
 func length(n int64) time.Duration { return media.TicksToDuration(n, rate) }
-
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}

@@ -41,7 +41,7 @@ func (m *microphone) final(v live.Event) {
 		m.heardEcho()
 	case inference.Judge(text, true) != inference.Says:
 		text = "" // nothing was said
-	case !addressed && !woken && m.ears.said.echoes(text, h.Began, h.Ended):
+	case !addressed && !woken && m.ears.spoken.echoes(text, h.Began, h.Ended):
 		m.heardEcho()
 		text = ""
 	}
@@ -156,33 +156,33 @@ func (e *Ears) order(text, by string) (*agent.Done, error) {
 // keptSaid is how long what the voice said may come back as an echo.
 const keptSaid = 10 * time.Second
 
-// said keeps what the voice says.
-type said struct {
+// echoTexts keeps what the voice says.
+type echoTexts struct {
 	mu    sync.Mutex
-	texts []saidText // oldest first
+	texts []echoText // oldest first
 }
 
-type saidText struct {
+type echoText struct {
 	segment, text string
 	from, to      time.Time
 }
 
 // add takes a step of a caption.
-func (s *said) add(c agent.Caption, now time.Time) {
+func (s *echoTexts) add(c agent.Caption, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.texts = slices.DeleteFunc(s.texts, func(t saidText) bool { return now.Sub(t.to) > keptSaid })
+	s.texts = slices.DeleteFunc(s.texts, func(t echoText) bool { return now.Sub(t.to) > keptSaid })
 	for i := range s.texts {
 		if s.texts[i].segment == c.Segment {
 			s.texts[i].text, s.texts[i].to = c.Text, now
 			return
 		}
 	}
-	s.texts = append(s.texts, saidText{c.Segment, c.Text, now, now})
+	s.texts = append(s.texts, echoText{c.Segment, c.Text, now, now})
 }
 
 // echoes reports whether a text heard in a time is what the voice said in it.
-func (s *said) echoes(text string, from, to time.Time) bool {
+func (s *echoTexts) echoes(text string, from, to time.Time) bool {
 	const reach = 2 * time.Second // of delays on the way
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,7 +198,7 @@ func (s *said) echoes(text string, from, to time.Time) bool {
 // Caption implements agent.TextOutput: it takes what the voice says.
 func (e *Ears) Caption(c agent.Caption) {
 	if c.Spoken {
-		e.said.add(c, time.Now())
+		e.spoken.add(c, time.Now())
 	}
 }
 

@@ -99,7 +99,7 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 	if err != nil {
 		return err
 	}
-	gate := newGate(&j.busy)
+	gate := newDrainTracker(&j.busy)
 	closed := make(chan struct{})
 	b, err := j.bot(cfg, job, gate, sync.OnceFunc(func() { close(closed) })) //nolint:contextcheck // converting nano takes half a second, once
 	if err != nil {
@@ -143,7 +143,7 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 }
 
 // bot makes the bot of a job. closed is called when the server closed the room.
-func (j *Manager) bot(cfg bot.Settings, job worker.Job, gate *gate, closed func()) (*bot.Bot, error) {
+func (j *Manager) bot(cfg bot.Settings, job worker.Job, gate *drainTracker, closed func()) (*bot.Bot, error) {
 	texts := []agent.TextOutput{gate}
 	if j.opts.Texts != nil {
 		texts = append(texts, j.opts.Texts(job)...)

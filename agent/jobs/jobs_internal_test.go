@@ -50,8 +50,8 @@ func look(t *testing.T, m inference.Model) (text string, err error) {
 }
 
 // behind returns a gate and the access to an engine through it.
-func behind(m inference.Model, use *engineUse) (*gate, inference.Model) {
-	g := newGate(use)
+func behind(m inference.Model, use *engineUse) (*drainTracker, inference.Model) {
+	g := newDrainTracker(use)
 	return g, g.through(&bot.Engine{Model: m, Parallel: 4})
 }
 
@@ -164,7 +164,7 @@ func TestPlaceOfALookThatPanics(t *testing.T) {
 
 func TestEndOfAWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gate := newGate(&engineUse{})
+		gate := newDrainTracker(&engineUse{})
 		took := func(ended chan struct{}) time.Duration {
 			began := time.Now()
 			gate.endWord(ended)

@@ -91,7 +91,7 @@ type Control struct {
 	pending                          func(room *lksdk.Room) uint64
 	refusals                         warnLimiter
 	refused                          atomic.Uint64
-	gate                             *floodGate // set by attach
+	flood                            *floodLimiter // set by attach
 
 	// Messages on TopicControl wait for Run, those of moderators in first.
 	first, rest chan inbound
@@ -131,7 +131,7 @@ func NewControl(cfg ControlConfig, keys Keys, bot agent.Steerer, rules agent.Rul
 // attach makes c the control of a supervisor's connections.
 func (c *Control) attach(sup *Supervisor) Hooks {
 	c.sup = sup
-	c.gate = &floodGate{
+	c.flood = &floodLimiter{
 		perCaller: limit.New[string](floodRate, floodBurst), fail: sup.conn.fail,
 		trusted: func(room *lksdk.Room, identity string) bool {
 			return steers(c.rightsOf(callerOf(room.GetParticipantByIdentity(identity), identity)))

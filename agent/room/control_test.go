@@ -316,7 +316,7 @@ func TestHistory(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(answer), &h))
 		return h
 	}
-	require.Equal(t, room.History{Comments: []room.Said{}}, ask(""))
+	require.Equal(t, room.History{Comments: []room.PastComment{}}, ask(""))
 
 	at := time.Now().UTC().Truncate(time.Millisecond)
 	for i := range uint64(500) {
@@ -330,7 +330,7 @@ func TestHistory(t *testing.T) {
 	require.Greater(t, len(h.Comments), 40)
 	for i, c := range h.Comments {
 		want := st.said[len(st.said)-len(h.Comments)+i]
-		require.Equal(t, room.Said{Cycle: want.Cycle, Text: want.Text, Outcome: "spoken", StartedAt: at, EndedAt: at.Add(time.Second)}, c)
+		require.Equal(t, room.PastComment{Cycle: want.Cycle, Text: want.Text, Outcome: "spoken", StartedAt: at, EndedAt: at.Add(time.Second)}, c)
 	}
 	h = ask(`{"limit":2}`)
 	require.Equal(t, []uint64{498, 499}, []uint64{h.Comments[0].Cycle, h.Comments[1].Cycle})

@@ -30,48 +30,48 @@ func pendingBytes(room *lksdk.Room) uint64 {
 	return 0
 }
 
-// floodGate drops the RPC requests of participants that send too many, before they
+// floodLimiter drops the RPC requests of participants that send too many, before they
 // reach the client library: it would send an acknowledgement and an answer for each
 // and queue them without a bound.
-type floodGate struct {
+type floodLimiter struct {
 	perCaller *limit.Limiter[string]
 	trusted   func(room *lksdk.Room, identity string) bool
 	fail      func(err error) // takes a panic
 
-	gated *webrtc.DataChannel
+	limited *webrtc.DataChannel
 }
 
-// check puts the gate before the handler of the present data channel; a reconnect makes a new one.
-func (g *floodGate) check(room *lksdk.Room) {
+// check puts itself before the handler of the present data channel; a reconnect makes a new one.
+func (l *floodLimiter) check(room *lksdk.Room) {
 	engine := engineOf(room)
 	if engine == nil {
 		return
 	}
 	dc := engine.GetDataChannelSub(livekit.DataPacket_RELIABLE)
-	if dc == nil || dc == g.gated {
+	if dc == nil || dc == l.limited {
 		return
 	}
-	g.gated = dc
+	l.limited = dc
 	next := handlerOf(dc)
 	if next == nil {
 		return
 	}
 	dc.OnMessage(func(msg webrtc.DataChannelMessage) {
-		defer rescue.Guard(g.fail)
-		if g.passes(room, msg.Data) {
+		defer rescue.Guard(l.fail)
+		if l.passes(room, msg.Data) {
 			next(msg)
 		}
 	})
 }
 
-func (g *floodGate) passes(room *lksdk.Room, data []byte) bool {
+func (l *floodLimiter) passes(room *lksdk.Room, data []byte) bool {
 	var packet livekit.DataPacket
 	if proto.Unmarshal(data, &packet) != nil || packet.GetRpcRequest() == nil {
 		return true
 	}
 	from := packet.GetParticipantIdentity()
-	_, ok := g.perCaller.Allow(from, time.Now())
-	return ok && (pendingBytes(room) <= floodPending || g.trusted(room, from))
+	_, ok := l.perCaller.Allow(from, time.Now())
+	return ok && (pendingBytes(room) <= floodPending || l.trusted(room, from))
 }
 
 // handlerOf returns the function that was passed to dc.OnMessage; nil if a later

@@ -232,13 +232,13 @@ const maxAnswer = 14 << 10
 // History is the answer of the method "history".
 type History struct {
 	// Comments that fit, oldest first.
-	Comments []Said `json:"comments"`
+	Comments []PastComment `json:"comments"`
 	// More reports that there are older ones beyond the limit or the size.
 	More bool `json:"more"`
 }
 
-// Said is one comment of a History.
-type Said struct {
+// PastComment is one comment of a History.
+type PastComment struct {
 	Cycle     uint64    `json:"cycle"` // 0: of an earlier run
 	Text      string    `json:"text"`
 	Outcome   string    `json:"outcome"` // spoken, shown or cut
@@ -280,10 +280,10 @@ func (c *Control) history(limit *int) (json.RawMessage, error) {
 
 // newest returns the newest comments, as many as fit and limit allows; 0 is no limit.
 func newest(all []agent.Record, limit int) History {
-	out := History{Comments: []Said{}}
+	out := History{Comments: []PastComment{}}
 	for size, i := 0, len(all)-1; i >= 0; i-- {
 		r := all[i]
-		one := Said{Cycle: r.Cycle, Text: r.Text, Outcome: r.Outcome, StartedAt: r.StartedAt, EndedAt: r.EndedAt}
+		one := PastComment{Cycle: r.Cycle, Text: r.Text, Outcome: r.Outcome, StartedAt: r.StartedAt, EndedAt: r.EndedAt}
 		b, err := json.Marshal(one)
 		if size += len(b) + len(","); err != nil || size > maxAnswer || limit > 0 && len(out.Comments) == limit {
 			out.More = true

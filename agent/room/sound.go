@@ -71,8 +71,8 @@ func (t *SoundTrack) ensure(ses *session) error {
 	return nil
 }
 
-// outlet is one of the sinks of a subscription.
-type outlet struct {
+// sinkSlot is one of the sinks of a subscription.
+type sinkSlot struct {
 	sink  SoundSink // nil for none
 	begun *audioReader
 }
@@ -99,8 +99,8 @@ type audioSubscription struct {
 	over   bool
 
 	sinks sync.Mutex // guards the rest, and is held while a sink is called
-	sound outlet
-	heard outlet
+	sound sinkSlot
+	heard sinkSlot
 	open  func() MicrophoneSink // of heard, at the first packet
 	retry backoff.Backoff       // of open
 	from  time.Time             // when to call open; zero for at once
@@ -189,7 +189,7 @@ func (h *audioSubscription) setSound(sink SoundSink) {
 	h.sinks.Lock()
 	defer h.sinks.Unlock()
 	if h.sound.sink != sink {
-		h.sound = outlet{sink: sink}
+		h.sound = sinkSlot{sink: sink}
 	}
 }
 
@@ -199,7 +199,7 @@ func (h *audioSubscription) setMicrophone(open func() MicrophoneSink) {
 	h.open = open
 	sink, opened := h.heard.sink.(MicrophoneSink)
 	if open == nil {
-		h.heard, h.from = outlet{}, time.Time{}
+		h.heard, h.from = sinkSlot{}, time.Time{}
 		h.retry.Reset()
 	}
 	h.sinks.Unlock()
@@ -225,14 +225,14 @@ func (h *audioSubscription) deliver(r *audioReader, p *rtp.Packet, at time.Time)
 		p.Payload = nil
 	} else if h.open != nil && h.heard.sink == nil && !at.Before(h.from) {
 		if sink := h.open(); sink != nil {
-			h.heard = outlet{sink: sink}
+			h.heard = sinkSlot{sink: sink}
 			h.retry.Reset()
 		} else {
 			h.from = at.Add(h.retry.Next(at, rand.Float64()))
 		}
 	}
 	both := h.sound.sink != nil && h.heard.sink != nil
-	for _, o := range []*outlet{&h.sound, &h.heard} {
+	for _, o := range []*sinkSlot{&h.sound, &h.heard} {
 		if o.sink == nil {
 			continue
 		}
@@ -256,7 +256,7 @@ func (h *audioSubscription) reported(r *audioReader, ntp time.Time, timestamp ui
 	h.sinks.Lock()
 	defer h.sinks.Unlock()
 	h.report.ntp, h.report.timestamp, h.report.of = ntp, timestamp, r
-	for _, o := range []*outlet{&h.sound, &h.heard} {
+	for _, o := range []*sinkSlot{&h.sound, &h.heard} {
 		if o.sink != nil && o.begun == r {
 			o.sink.SenderReport(ntp, timestamp)
 		}

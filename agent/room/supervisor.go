@@ -368,7 +368,7 @@ func (s *Supervisor) left(ses *session) {
 func (s *Supervisor) check(ses *session, now time.Time) error {
 	s.showState(ses, now)
 	if s.opts.Control != nil {
-		s.opts.Control.gate.check(ses.room)
+		s.opts.Control.flood.check(ses.room)
 	}
 	sub := s.follow(ses, now)
 	s.listen(ses, sub, now)

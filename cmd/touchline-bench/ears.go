@@ -130,7 +130,7 @@ func (u *watched) Hear(ctx context.Context, sound []float32) (inference.Transcri
 // overheads returns the overhead of each partial text of so many who speak.
 func (w *partialWatch) overheads(ctx context.Context, n int, log zerolog.Logger) ([]time.Duration, error) {
 	api := audioapi.NewTranscriber(audioapi.TranscriberOptions{
-		Config: audioapi.DefaultConfig(), Recognizer: w, Gate: vad.Loud(), Log: log.Level(zerolog.WarnLevel),
+		Config: audioapi.DefaultConfig(), Recognizer: w, VAD: vad.Loud(), Log: log.Level(zerolog.WarnLevel),
 	})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ws/transcribe", api.ServePlain)

@@ -16,6 +16,7 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/vad"
+	"touchline/internal/wake"
 )
 
 const (
@@ -101,9 +102,9 @@ type Session struct {
 	events  []Event
 	backlog int // samples in queue that were not heard
 	closed  bool
-	work    chan struct{} // a change for the recognizer, for the emitter, for a waiting Write
-	news    chan struct{}
-	room    chan struct{}
+	work    wake.Signal // a change for the recognizer, for the emitter, for a waiting Write
+	news    wake.Signal
+	room    wake.Signal
 }
 
 // speech is one utterance.
@@ -186,7 +187,7 @@ func (s *Session) Clear() {
 		last := s.queue[len(s.queue)-1]
 		last.dropped, last.ended = true, true
 		s.backlog -= len(last.sound) - last.heard
-		poke(s.work)
+		s.work.Set()
 	}
 }
 
@@ -270,8 +271,8 @@ func (s *Session) Close() error {
 	}
 	err := s.stream.Flush()
 	s.closed = true
-	poke(s.work)
-	poke(s.room)
+	s.work.Set()
+	s.room.Set()
 	return err
 }
 
@@ -285,7 +286,7 @@ func (s *Session) Run(ctx context.Context) error {
 	err := s.recognize(ctx)
 	s.mu.Lock()
 	s.closed = true
-	poke(s.room)
+	s.room.Set()
 	s.mu.Unlock()
 	close(finished)
 	done.Wait()
@@ -298,14 +299,6 @@ func (s *Session) Run(ctx context.Context) error {
 // at is the time of a sample.
 func at(sample int64) time.Duration {
 	return time.Duration(sample) * time.Second / inference.RecognizerRate
-}
-
-// poke wakes who waits.
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 func (s *Session) openLocked() bool { return len(s.queue) > 0 && !s.queue[len(s.queue)-1].ended }
@@ -324,7 +317,7 @@ func (s *Session) found(e vad.Event) {
 		s.backlog += len(e.Sound)
 		u.held = u.held && !s.admit(u.start, false)
 		if !u.held && len(u.sound)-u.heard >= s.every {
-			poke(s.work)
+			s.work.Set()
 		}
 	case vad.Ended:
 		u := s.queue[len(s.queue)-1]
@@ -334,7 +327,7 @@ func (s *Session) found(e vad.Event) {
 		u.ended, u.end, u.endedAt = true, e.Speech, time.Now()
 		u.held = u.held && !s.admit(u.start, true)
 		s.sayLocked(Event{Kind: EndOfSpeech, Utterance: u.number, Begin: at(u.begin), Start: at(u.start), End: at(u.end)})
-		poke(s.work)
+		s.work.Set()
 	}
 }
 
@@ -345,7 +338,7 @@ func (s *Session) sayLocked(e Event) {
 	} else {
 		s.events = append(s.events, e)
 	}
-	poke(s.news)
+	s.news.Set()
 }
 
 // deliver emits the events.
@@ -354,7 +347,7 @@ func (s *Session) deliver(finished <-chan struct{}) {
 		s.mu.Lock()
 		events := s.events
 		s.events = nil
-		poke(s.room)
+		s.room.Set()
 		s.mu.Unlock()
 		for _, e := range events {
 			s.emit(e)
@@ -485,7 +478,7 @@ func (s *Session) took(u *speech, n int) {
 	if !u.dropped {
 		s.backlog -= n
 	}
-	poke(s.room)
+	s.room.Set()
 }
 
 // final makes the last text of an utterance, in a second attempt with all of its sound if the first one fails.

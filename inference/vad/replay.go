@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// Replay compares the probabilities of a Gate's network with recorded ones of the network's own package, of several streams in turn. clip
+// Replay compares the probabilities of a Model's network with recorded ones of the network's own package, of several streams in turn. clip
 // returns the sound of a name, and near gets each pair.
 func Replay(
-	g *Gate, raw []byte, clip func(name string) ([]float32, error), near func(got, want float64, name string, frame int),
+	g *Model, raw []byte, clip func(name string) ([]float32, error), near func(got, want float64, name string, frame int),
 ) (err error) {
 	var golden struct {
 		Clips []struct {

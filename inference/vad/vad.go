@@ -1,6 +1,6 @@
 // Package vad finds speech in sound: utterances with the samples at which they begin and end.
 //
-// A Gate opens detectors, each for one stream of sound: of the Silero network if its file is there, else by loudness. A Stream
+// A Model opens detectors, each for one stream of sound: of the Silero network if its file is there, else by loudness. A Stream
 // cuts sound into utterances by what a detector says. It reads no clock and starts no goroutine, and does not write text.
 package vad
 
@@ -36,29 +36,29 @@ type Detector interface {
 	Close() error
 }
 
-// Gate opens detectors. Safe for concurrent use.
-type Gate struct {
+// Model opens detectors. Safe for concurrent use.
+type Model struct {
 	runtime *ort.Runtime // nil for loudness
 	device  *ort.Device
 	session *ort.Session
 	why     error
 }
 
-// Open loads the network from a folder of ONNX Runtime; "" searches as for a model. A Gate that could not load it works by
+// Open loads the network from a folder of ONNX Runtime; "" searches as for a model. A Model that could not load it works by
 // loudness, and says why.
-func Open(folder string) *Gate {
-	g := &Gate{}
+func Open(folder string) *Model {
+	g := &Model{}
 	if g.why = g.open(folder); g.why != nil {
 		_ = g.Close() // what was opened
-		return &Gate{why: g.why}
+		return &Model{why: g.why}
 	}
 	return g
 }
 
-// Loud returns a Gate that works by loudness.
-func Loud() *Gate { return &Gate{why: errors.New("chosen")} }
+// Loud returns a Model that works by loudness.
+func Loud() *Model { return &Model{why: errors.New("chosen")} }
 
-func (g *Gate) open(folder string) error {
+func (g *Model) open(folder string) error {
 	library, err := ort.Locate(folder)
 	if err != nil {
 		return err
@@ -77,11 +77,11 @@ func (g *Gate) open(folder string) error {
 	return err
 }
 
-// Err returns why the Gate works by loudness; nil if it has the network.
-func (g *Gate) Err() error { return g.why }
+// Err returns why the Model works by loudness; nil if it has the network.
+func (g *Model) Err() error { return g.why }
 
 // String names the method: silero or loudness.
-func (g *Gate) String() string {
+func (g *Model) String() string {
 	if g.session == nil {
 		return "loudness"
 	}
@@ -89,7 +89,7 @@ func (g *Gate) String() string {
 }
 
 // Close releases the network after its detectors were closed.
-func (g *Gate) Close() error {
+func (g *Model) Close() error {
 	var errs []error
 	if g.session != nil {
 		errs = append(errs, g.session.Close())
@@ -104,7 +104,7 @@ func (g *Gate) Close() error {
 }
 
 // Detector opens the detector of a stream.
-func (g *Gate) Detector() (Detector, error) {
+func (g *Model) Detector() (Detector, error) {
 	if g.session == nil {
 		return &loudness{}, nil
 	}

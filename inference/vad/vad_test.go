@@ -42,7 +42,7 @@ func clip(t *testing.T, name string) []float32 {
 }
 
 // network opens the Silero network, or skips.
-func network(t *testing.T) *vad.Gate {
+func network(t *testing.T) *vad.Model {
 	t.Helper()
 	orttest.NoLeaks(t)
 	library := orttest.Library(t)
@@ -73,7 +73,7 @@ func TestSilero(t *testing.T) {
 	require.ErrorContains(t, err, "expected 512 samples, got 7200", "an error, never speech")
 }
 
-// TestNoNetwork: without its file the gate works by loudness, and says so.
+// TestNoNetwork: without its file the model works by loudness, and says so.
 func TestNoNetwork(t *testing.T) {
 	orttest.NoLeaks(t)
 	g := vad.Open(t.TempDir())

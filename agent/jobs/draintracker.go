@@ -26,9 +26,9 @@ const (
 	recordWait = 300 * time.Millisecond
 )
 
-// gate is a bot's access to shared engines. It counts the cycles whose comments
+// drainTracker is a bot's access to shared engines. It counts the cycles whose comments
 // are not finished, and can close, so that no more begin.
-type gate struct {
+type drainTracker struct {
 	busy  *engineUse
 	word  wake.Signal // a step of the captions
 	moved wake.Signal // begun, heard, speaking or at changed
@@ -41,24 +41,24 @@ type gate struct {
 	at       time.Time // when something happened last
 }
 
-func newGate(busy *engineUse) *gate {
-	return &gate{busy: busy, word: wake.New(), moved: wake.New(), at: time.Now()}
+func newDrainTracker(busy *engineUse) *drainTracker {
+	return &drainTracker{busy: busy, word: wake.New(), moved: wake.New(), at: time.Now()}
 }
 
 // through returns the bot's access to one engine.
-func (g *gate) through(e *bot.Engine) inference.Model {
+func (g *drainTracker) through(e *bot.Engine) inference.Model {
 	return &gated{Model: e.Model, g: g, share: 1 / float64(max(e.Parallel, 1))}
 }
 
-// gated is an engine behind a gate.
+// gated is an engine behind a drainTracker.
 type gated struct {
 	inference.Model
 
-	g     *gate
+	g     *drainTracker
 	share float64 // of the engine that a cycle takes
 }
 
-// Status reports a closed gate as a model that loads, so that no cycle begins.
+// Status reports a closed drainTracker as a model that loads, so that no cycle begins.
 func (m *gated) Status() inference.Status {
 	st := m.Model.Status()
 	m.g.mu.Lock()
@@ -84,11 +84,11 @@ func (m *gated) NewSession() (inference.Session, error) {
 type gatedSession struct {
 	inference.Session
 
-	g     *gate
+	g     *drainTracker
 	share float64
 }
 
-// Generate passes a cycle on, unless the gate is closed.
+// Generate passes a cycle on, unless the drainTracker is closed.
 func (s *gatedSession) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		s.g.mu.Lock()
@@ -142,7 +142,7 @@ func (s *gatedSession) Speak(ctx context.Context, text, voice, language string) 
 }
 
 // Caption implements agent.TextOutput.
-func (g *gate) Caption(agent.Caption) {
+func (g *drainTracker) Caption(agent.Caption) {
 	g.mu.Lock()
 	g.at = time.Now()
 	g.mu.Unlock()
@@ -151,7 +151,7 @@ func (g *gate) Caption(agent.Caption) {
 
 // Record implements agent.TextOutput: a cycle that reached the engine has a
 // record when it was heard, or when it will not be.
-func (g *gate) Record(r agent.Record) {
+func (g *drainTracker) Record(r agent.Record) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	defer g.moved.Set()
@@ -162,16 +162,16 @@ func (g *gate) Record(r agent.Record) {
 }
 
 // State implements agent.TextOutput.
-func (g *gate) State(s agent.Status) {
+func (g *drainTracker) State(s agent.Status) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	defer g.moved.Set()
 	g.speaking = s.State == agent.StateSpeaking
 }
 
-// finish closes the gate and returns when every cycle that began has been
+// finish closes the drainTracker and returns when every cycle that began has been
 // heard, or when ctx ends or the bot has ended.
-func (g *gate) finish(ctx context.Context, ended <-chan struct{}) {
+func (g *drainTracker) finish(ctx context.Context, ended <-chan struct{}) {
 	g.mu.Lock()
 	g.last = true
 	g.mu.Unlock()
@@ -193,7 +193,7 @@ func (g *gate) finish(ctx context.Context, ended <-chan struct{}) {
 
 // left returns the longest time until the bot counts as finished if nothing
 // more happens; 0 when every cycle that began has been heard.
-func (g *gate) left(now time.Time) time.Duration {
+func (g *drainTracker) left(now time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -207,7 +207,7 @@ func (g *gate) left(now time.Time) time.Duration {
 
 // endWord returns at the next step of the captions of the present sentence,
 // which is where a word begins, or when the bot has ended.
-func (g *gate) endWord(ended <-chan struct{}) {
+func (g *drainTracker) endWord(ended <-chan struct{}) {
 	g.mu.Lock()
 	speaking := g.speaking
 	g.mu.Unlock()

@@ -184,7 +184,7 @@ func newRoom(t *testing.T, length time.Duration, people bool, echo float32) *roo
 }
 
 // hear lets Ears hear the room. With tell they know what the voice says.
-func (o *room) hear(t *testing.T, gate *vad.Gate, tell bool) (p *parrot, published int, stats hearing.Stats) {
+func (o *room) hear(t *testing.T, gate *vad.Model, tell bool) (p *parrot, published int, stats hearing.Stats) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		p = &parrot{begun: time.Now()}

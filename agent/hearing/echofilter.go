@@ -13,8 +13,8 @@ const apartFor = 6 * time.Second
 // plain is how many levels seldom follow the voice by chance.
 const plain = 40
 
-// echoGate keeps echoes of the voice from the recognizer. Only the goroutine that feeds the session touches it.
-type echoGate struct {
+// echoFilter keeps echoes of the voice from the recognizer. Only the goroutine that feeds the session touches it.
+type echoFilter struct {
 	start int64         // of the utterance that is judged
 	until int64         // level up to which it was judged
 	clear time.Duration // for which it has not followed the voice
@@ -26,9 +26,9 @@ func (m *microphone) admit(start int64, ended bool) bool {
 	m.mu.Lock()
 	zero := m.zero
 	m.mu.Unlock()
-	g, v, mic := &m.gate, &m.ears.voice, &m.levels
+	g, v, mic := &m.filter, &m.ears.voice, &m.levels
 	if g.start != start {
-		*g = echoGate{start: start, until: start / (rate / 50)}
+		*g = echoFilter{start: start, until: start / (rate / 50)}
 	}
 	if m.pushed.Load() || !v.soundsSince(zero.Add(length(start)-latestEcho)) {
 		return true
