@@ -29,7 +29,8 @@ const (
 	pageLast  = 4
 )
 
-// ogg writes Opus in an Ogg stream (RFC 7845).
+// ogg writes Opus in an Ogg stream (RFC 7845). Pion's oggwriter does not do: its pre-skip is fixed, so that the first sample would be
+// another one, and it marks the last page, whose position cuts the last packet to the exact length, in files alone.
 type ogg struct {
 	out    io.Writer
 	enc    *opus.Encoder

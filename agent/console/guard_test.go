@@ -286,7 +286,7 @@ func TestEveryRight(t *testing.T) {
 // transcriber is transcription as a service.
 func transcriber() *audioapi.Transcriber {
 	return audioapi.NewTranscriber(audioapi.TranscriberOptions{
-		Config: audioapi.DefaultConfig(), Recognizer: &livetest.Recognizer{}, Gate: vad.Loud(), Log: zerolog.Nop(),
+		Config: audioapi.DefaultConfig(), Recognizer: &livetest.Recognizer{}, VAD: vad.Loud(), Log: zerolog.Nop(),
 	})
 }
 

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -19,24 +21,26 @@ const (
 // Limiter is a token bucket for each key. It is safe for concurrent use. A nil
 // Limiter allows everything.
 type Limiter[K comparable] struct {
-	perSecond, burst float64
+	perSecond rate.Limit
+	burst     int
 
 	mu      sync.Mutex
 	buckets map[K]bucket
 }
 
 type bucket struct {
-	level float64
-	at    time.Time
+	*rate.Limiter
+
+	at time.Time
 }
 
 // New returns a limiter that adds perSecond tokens a second to each bucket, up to
 // burst, its initial level. A negative value returns nil.
-func New[K comparable](perSecond, burst float64) *Limiter[K] {
+func New[K comparable](perSecond float64, burst int) *Limiter[K] {
 	if perSecond < 0 || burst < 0 {
 		return nil
 	}
-	return &Limiter[K]{perSecond: perSecond, burst: burst, buckets: map[K]bucket{}}
+	return &Limiter[K]{perSecond: rate.Limit(perSecond), burst: burst, buckets: map[K]bucket{}}
 }
 
 // Allow takes one token of the key's bucket, or returns false and the time until
@@ -50,21 +54,15 @@ func (l *Limiter[K]) Allow(key K, now time.Time) (wait time.Duration, ok bool) {
 	b, known := l.buckets[key]
 	if !known {
 		l.makeRoom()
-		b = bucket{level: l.burst, at: now}
+		b.Limiter = rate.NewLimiter(l.perSecond, l.burst)
 	}
-	b.level = min(l.burst, b.level+l.perSecond*max(0, now.Sub(b.at).Seconds()))
 	b.at = now
-	switch {
-	case b.level >= 1:
-		b.level--
-		ok = true
-	case l.perSecond > 0:
-		wait = time.Duration((1 - b.level) / l.perSecond * float64(time.Second))
-	default:
-		wait = time.Hour
-	}
 	l.buckets[key] = b
-	return wait, ok
+	r := b.ReserveN(now, 1)
+	if wait = r.DelayFrom(now); wait > 0 {
+		r.CancelAt(now)
+	}
+	return min(wait, time.Hour), wait == 0
 }
 
 // makeRoom drops the least recently used of a few random buckets. A full scan for

@@ -131,7 +131,7 @@ type Server struct {
 
 // NewServer returns a Server, and opens nothing.
 func NewServer(o Options) *Server {
-	perSecond, burst := float64(o.PerMinute)/60, float64(o.Burst)
+	perSecond, burst := float64(o.PerMinute)/60, o.Burst
 	return &Server{
 		opts: o, protocol: strings.ToUpper(o.Name), sessions: map[string]*Session{}, up: make(chan struct{}),
 		posts:  limit.New[netip.Addr](perSecond, burst),
