@@ -27,6 +27,7 @@ type cycle struct {
 	anchor   media.VideoFrame
 	language string // BCP 47
 
+	retries  bool // the engine is asked once more if it repeats a comment
 	text     string
 	passed   int               // bytes of text that are said
 	held     []inference.Chunk // audio that waits until the text has words

@@ -308,7 +308,7 @@ func (s *Session) prompt(c *cycle, sign *window.Signature) (inference.Prompt, er
 
 	now := time.Now()
 	p := s.promptLocked(c.looked, s.lastChange, c.spoken, now)
-	c.language = p.Language
+	c.language, c.retries = p.Language, s.agent.Repeats == RepeatsRetry
 	c.said = s.utteranceLocked(c, now)
 	if err := s.speech.Add(c.said); err != nil { // comments have no bound
 		return inference.Prompt{}, err

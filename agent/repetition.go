@@ -80,9 +80,12 @@ func (s *Session) endsInRepeatLocked(c *cycle, again bool, now time.Time) bool {
 
 // retries reports whether the engine is asked once more, and prepares the utterance for that answer.
 func (s *Session) retries(c *cycle) bool {
+	if !c.retries || c.complete {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.agent.Repeats != RepeatsRetry || !s.endsInRepeatLocked(c, true, time.Now()) {
+	if !s.endsInRepeatLocked(c, true, time.Now()) {
 		return false
 	}
 	s.log.Debug().Uint64("cycle", c.rec.Cycle).Str("text", c.text).Msg("repeated comment withdrawn")
