@@ -214,3 +214,22 @@ func TestPause(t *testing.T) {
 	require.Equal(t, speech.Spoken, x.ends[0].Outcome)
 	require.Equal(t, epoch().Add(14*time.Second), x.ends[0].Ended)
 }
+
+// TestMute: what is said goes on as text, and so does what is ready; what is made later has the voice of then.
+func TestMute(t *testing.T) {
+	w := script(t, sounds(0, 10*time.Second))
+	said := w.add(speech.Options{Priority: speech.Announcement, Author: "ana"})
+	w.settle()
+	w.pass(2 * time.Second)
+	ready := w.add(speech.Options{Priority: speech.Comment})
+	later := w.add(speech.Options{Priority: speech.Announcement, Author: "ana"})
+	w.settle()
+	w.core.Mute(w.now)
+	w.settle()
+	require.Equal(t, said.words, said.shown)
+	require.Equal(t, speech.Spoken, said.ends[0].Outcome)
+	w.pass(time.Minute)
+	require.Equal(t, speech.Shown, ready.ends[0].Outcome)
+	require.Equal(t, speech.Spoken, later.ends[0].Outcome)
+	require.Equal(t, 1, later.starts)
+}

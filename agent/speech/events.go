@@ -149,10 +149,10 @@ func (c *Core) Clear(cause error, cut bool, now time.Time) {
 	}
 }
 
-// Mute turns all speech into text.
+// Mute turns all speech into text, except announcements that are not made yet: their makers know whether there is a voice then.
 func (c *Core) Mute(now time.Time) {
 	for _, u := range c.queue {
-		if !u.Spoken {
+		if !u.Spoken || u.supply == untouched {
 			continue
 		}
 		c.hush(u, nil)
