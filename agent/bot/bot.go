@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/prometheus/client_golang/prometheus"
@@ -122,7 +123,9 @@ type Bot struct {
 	ears     *hearing.Ears // nil without a recognizer
 	sources  *Sources      // nil without NewSources
 	kept     *keeper       // nil when nothing is kept
-	outputs  roomOutputs
+	// chosen is the source that people chose, as in agent.Change; nil before.
+	chosen  atomic.Pointer[string]
+	outputs roomOutputs
 
 	announcing sync.Mutex // orders the lists of rules that outputs get
 	log        zerolog.Logger

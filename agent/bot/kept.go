@@ -29,6 +29,8 @@ const (
 	keptRules       = "rules"       // alert.Kept
 	keptAlert       = "alert "      // and the id: events.KeptAlert
 	keptEngine      = "engine"      // keptEngineChoice
+	keptCameras     = "cameras"     // []camera.Kept, those that people added
+	keptWatched     = "watched"     // keptChoice of a source, as in agent.Change
 )
 
 // keptOrder is the instruction as people have set it. It holds as long as the settings and the room's dispatch have the
@@ -324,6 +326,9 @@ func (k *keeper) values() map[string]json.RawMessage {
 	if settings := k.settings(live.Settings); len(settings) > 0 {
 		out[keptSettings] = marshal(settings)
 	}
+	if s := k.bot.sources; s != nil { // else what is kept of them stays as it is
+		out[keptCameras], out[keptWatched] = s.kept()
+	}
 	return out
 }
 
@@ -341,6 +346,13 @@ func (k *keeper) save() {
 		}
 	}
 	k.seen = values
+}
+
+// begin notes what the file has of a value, before it is kept.
+func (k *keeper) begin(name string, value json.RawMessage) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.seen[name] = value
 }
 
 // marshal returns the JSON of a value that has one.

@@ -7,8 +7,11 @@ import (
 	"context"
 	"encoding/json"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
@@ -19,6 +22,8 @@ import (
 	"touchline/agent/room"
 	"touchline/agent/state"
 	"touchline/configs"
+	"touchline/media/source"
+	"touchline/media/source/catalog"
 )
 
 // begin runs f with a bot that keeps its state in a folder, and returns the log.
@@ -239,4 +244,92 @@ func keptSettings(t *testing.T, to bot.OutputSettings, cfg bot.Settings) string 
 	require.NoError(t, err)
 	require.NoError(t, store.Close())
 	return string(values["settings"])
+}
+
+// TestKeptCameras: a bot begins with the cameras that people added in an earlier run, and with the one that they chose to
+// watch. Their passwords are in the file alone.
+func TestKeptCameras(t *testing.T) {
+	to := bot.OutputSettings{State: state.Config{Path: t.TempDir()}}
+	cfg := configs.Default().Bot()
+	private, public := source.Allow{Private: true, Public: true}, source.Allow{Public: true}
+	var cameras []source.Info
+	run := func(o bot.SourcesOptions, f func(*bot.Bot, *bot.Sources)) string {
+		return begin(t, to, cfg, func(b *bot.Bot) {
+			s, err := b.NewSources(o)
+			require.NoError(t, err)
+			f(b, s)
+			cameras = s.Sources()
+		})
+	}
+	names := func() (out []string) {
+		for _, c := range cameras {
+			out = append(out, c.Name)
+		}
+		return out
+	}
+	watch := func(b *bot.Bot, identity string) {
+		t.Helper()
+		_, err := b.Change(agent.Change{Source: new("camera:" + identity)}, "ana")
+		require.NoError(t, err)
+	}
+
+	said := run(bot.SourcesOptions{Allow: private}, func(b *bot.Bot, s *bot.Sources) {
+		for _, w := range []source.Request{
+			{URL: "rtsp://ana:hunter2@192.168.7.7/door?token=hunter3", Transport: "udp", Insecure: true},
+			{URL: "rtsp://cameras.test/gate", Name: "Gate"}, {URL: "http://192.168.7.8/yard.mjpg", Name: "Yard"},
+		} {
+			_, err := s.Add(w, "ana")
+			require.NoError(t, err)
+		}
+		gate := s.Sources()[1]
+		_, err := s.Change(gate.ID, source.Change{Name: new("Main gate")}, "ana")
+		require.NoError(t, err)
+		watch(b, gate.Identity)
+	})
+	first := cameras
+	require.Equal(t, []string{"192.168.7.7/door", "Main gate", "Yard"}, names())
+	info, err := os.Stat(filepath.Join(to.State.Path, "state.db"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+
+	said += run(bot.SourcesOptions{Allow: private}, func(b *bot.Bot, s *bot.Sources) {
+		for i, c := range s.Sources() {
+			require.Equal(t, []any{first[i].ID, first[i].Identity, first[i].Name, first[i].Address}, []any{c.ID, c.Identity, c.Name, c.Address})
+			require.Equal(t, c.Name == "Main gate", c.Watched)
+		}
+		kept := s.Kept()
+		require.Equal(t, []any{"rtsp://ana:hunter2@192.168.7.7/door?token=hunter3", "udp", true}, []any{kept[0].URL, kept[0].Transport, kept[0].Insecure})
+	})
+	// What is allowed is judged anew, and what is not allowed today stays in the file.
+	said += run(bot.SourcesOptions{Allow: public}, func(b *bot.Bot, s *bot.Sources) {
+		require.Equal(t, first[1].Identity, b.Room.Watcher().Watching().Identity)
+		watch(b, "a phone")
+	})
+	require.Equal(t, []string{"Main gate"}, names())
+	require.Contains(t, said, "kept value not restored")
+	require.NotContains(t, said, "hunter")
+	// A deleted one stays deleted, and so does the choice of it.
+	run(bot.SourcesOptions{Allow: private}, func(b *bot.Bot, s *bot.Sources) {
+		require.Equal(t, "a phone", b.Room.Watcher().Watching().Identity)
+		require.NoError(t, s.Remove(t.Context(), first[1].ID, "ana"))
+		_, err := b.Change(agent.Change{Source: new("")}, "ana")
+		require.NoError(t, err)
+	})
+	require.Equal(t, []string{"192.168.7.7/door", "Yard"}, names())
+	// The source of the command line wins over the one of its name, and is watched in place of a choice without it.
+	run(bot.SourcesOptions{Allow: private}, func(b *bot.Bot, s *bot.Sources) { watch(b, first[2].Identity) })
+	address, err := source.ParseAddress("rtsp://eva:other@192.168.7.7/door")
+	require.NoError(t, err)
+	puller, err := catalog.Open(catalog.Options{Address: address, Allow: source.AllowEverything(), Now: time.Now, Log: zerolog.Nop()})
+	require.NoError(t, err)
+	o := bot.SourcesOptions{Allow: private, First: &bot.FirstSource{Puller: puller, Address: address, Identity: "door"}}
+	run(o, func(b *bot.Bot, s *bot.Sources) {
+		require.Equal(t, []string{"door", first[2].Identity}, []string{s.Sources()[0].Identity, s.Sources()[1].Identity})
+		require.Equal(t, "door", b.Room.Watcher().Watching().Identity)
+		watch(b, first[2].Identity)
+	})
+	run(o, func(b *bot.Bot, _ *bot.Sources) {
+		require.Equal(t, first[2].Identity, b.Room.Watcher().Watching().Identity)
+	})
+	require.Equal(t, []string{"192.168.7.7/door", "Yard"}, names())
 }

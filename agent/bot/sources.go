@@ -2,11 +2,15 @@ package bot
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 
+	"touchline/agent"
 	"touchline/agent/camera"
 	"touchline/internal/rescue"
+	"touchline/media"
 	"touchline/media/source"
 )
 
@@ -20,6 +24,16 @@ type SourcesOptions struct {
 	// Otherwise the room has its own ingest, if the settings enable it.
 	Shared bool
 	Ingest *camera.Ingest
+	// First is the source of the command line, which the bot watches; may be nil.
+	First *FirstSource
+}
+
+// FirstSource is a source whose address needs no permission.
+type FirstSource struct {
+	Puller  source.Puller
+	Address source.Address
+	// Identity of the participant; "" generates one.
+	Identity string
 }
 
 // Sources are the cameras that the program opens for a bot's room, and its WHIP
@@ -30,9 +44,15 @@ type Sources struct {
 	bot    *Bot
 	ingest *camera.Ingest // nil when WHIP ingest is off
 	shared bool           // the ingest is the caller's
+
+	// over describes what is watched without a choice of people.
+	over string
+	// left are kept cameras that may not be opened today.
+	left []camera.Kept
 }
 
-// NewSources makes the bot's sources; nothing is opened yet. Call it before Console.
+// NewSources makes the bot's sources, with those that people added in an earlier run; nothing is opened yet. Call it
+// before Console.
 func (b *Bot) NewSources(o SourcesOptions) (*Sources, error) {
 	cfg := b.opts.Settings
 	if b.opts.Keys.APIKey == "" {
@@ -51,15 +71,88 @@ func (b *Bot) NewSources(o SourcesOptions) (*Sources, error) {
 	}
 	common := cfg.Sources.Feed(cfg.LiveKit.URL, b.opts.Keys, b.opts.LoopbackOnly, b.log)
 	common.Room = b.Room.RoomName()
-	m := camera.ManagerOptions{Feed: common, Allow: o.Allow, Max: cfg.Sources.Max, Log: b.log.With().Str("component", "sources").Logger()}
+	m := camera.ManagerOptions{Feed: common, Allow: o.Allow, Max: cfg.Sources.Max, OnChange: b.save, Log: b.log.With().Str("component", "sources").Logger()}
 	if s.ingest != nil {
 		m.Senders = s.ingest.Senders()
 	}
 	if s.Manager, err = camera.NewManager(m); err != nil {
 		return nil, fmt.Errorf("prepare the room's sources: %w", err)
 	}
+	first, err := s.open(o.First)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.restore(first)
+}
+
+// open brings the source of the command line into the room, if there is one, and watches it.
+func (s *Sources) open(first *FirstSource) (out source.Info, err error) {
+	s.over = s.bot.opts.Settings.Media.Watch.Identity
+	if first == nil {
+		return out, nil
+	}
+	if out, err = s.Open(first.Puller, first.Address, "", first.Identity); err != nil {
+		return out, err
+	}
+	s.over = out.Address
+	s.bot.log.Info().Str("source", out.Address).Str("participant", out.Identity).Msg("watching source")
+	s.bot.Room.Watcher().Select(media.WatchConfig{Identity: out.Identity})
+	return out, nil
+}
+
+// restore brings back the cameras that people added, and what they chose to watch. A camera that may not be opened today
+// is left out, with a warning, and stays in the file; one with the name of the first source is dropped.
+func (s *Sources) restore(first source.Info) error {
+	b, k := s.bot, s.bot.kept
+	if k == nil {
+		b.sources = s
+		return nil
+	}
+	values, err := k.room.Load()
+	if err != nil {
+		return err
+	}
+	var cameras []camera.Kept
+	var watched keptChoice
+	for name, v := range map[string]any{keptCameras: &cameras, keptWatched: &watched} {
+		if value, ok := values[name]; ok {
+			if err := json.Unmarshal(value, v); err != nil {
+				b.log.Warn().Err(err).Str("value", name).Msg("kept value not restored")
+			}
+		}
+	}
+	gone := map[string]bool{} // participants
+	for _, c := range cameras {
+		if c.Name == first.Name {
+			gone[c.Identity()] = true
+			continue
+		}
+		if err := s.Restore(c); err != nil {
+			b.log.Warn().Err(err).Str("value", keptCameras).Str("camera", c.Name).Msg("kept value not restored")
+			s.left, gone[c.Identity()] = append(s.left, c), true
+		}
+	}
 	b.sources = s
-	return s, nil
+	if watched.Name != "" && watched.Over == s.over && !gone[strings.TrimPrefix(watched.Name, prefixCamera)] {
+		if _, err := b.Change(agent.Change{Source: &watched.Name}, byState); err != nil {
+			b.log.Warn().Err(err).Str("value", keptWatched).Msg("kept value not restored")
+		}
+	}
+	k.begin(keptCameras, values[keptCameras])
+	k.begin(keptWatched, values[keptWatched])
+	b.save()
+	return nil
+}
+
+// kept returns the cameras that people added, and what they chose to watch, to be kept; nil without any.
+func (s *Sources) kept() (cameras, watched json.RawMessage) {
+	if all := append(s.Manager.Kept(), s.left...); len(all) > 0 {
+		cameras = marshal(all)
+	}
+	if chosen := s.bot.chosen.Load(); chosen != nil && *chosen != "" {
+		watched = marshal(keptChoice{Name: *chosen, Over: s.over})
+	}
+	return cameras, watched
 }
 
 // Run opens the sources and takes the room's own senders until ctx ends.

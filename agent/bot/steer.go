@@ -18,8 +18,11 @@ var _ agent.Steerer = (*Bot)(nil)
 // sourceScene is the page's name for the built-in camera.
 const sourceScene = "scene"
 
-// prefixWorld begins the source of a generated world.
-const prefixWorld = "world:"
+// Beginnings of other sources: of a generated world, and of a participant.
+const (
+	prefixWorld  = "world:"
+	prefixCamera = "camera:"
+)
 
 // watchConfig returns the selection of tracks that a source names.
 func (b *Bot) watchConfig(source string) (media.WatchConfig, error) {
@@ -32,7 +35,7 @@ func (b *Bot) watchConfig(source string) (media.WatchConfig, error) {
 	if world, ok := strings.CutPrefix(source, prefixWorld); ok && slices.Contains(b.worlds(), world) {
 		return media.WatchConfig{Identity: b.opts.BuiltIn}, nil
 	}
-	if id, ok := strings.CutPrefix(source, "camera:"); ok && id != "" {
+	if id, ok := strings.CutPrefix(source, prefixCamera); ok && id != "" {
 		return media.WatchConfig{Identity: id}, nil
 	}
 	want := `"" (the first camera) or "camera:IDENTITY"`

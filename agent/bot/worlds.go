@@ -57,6 +57,8 @@ func (b *Bot) watch(source string, tracks media.WatchConfig) {
 		}
 	}
 	b.Room.Watcher().Select(tracks)
+	b.chosen.Store(&source)
+	b.save()
 	if b.opts.Grader != nil {
 		b.opts.Grader.Restart(time.Now())
 	}

@@ -36,7 +36,9 @@ type ManagerOptions struct {
 	Max int
 	// Senders of the same room are listed too; may be nil.
 	Senders *Senders
-	Log     zerolog.Logger
+	// OnChange is called after each change of Kept; may be nil.
+	OnChange func()
+	Log      zerolog.Logger
 }
 
 // Manager holds the sources of one room, which are added, changed and removed
@@ -58,6 +60,9 @@ func NewManager(o ManagerOptions) (*Manager, error) {
 		return nil, errors.New("camera.ManagerOptions: Feed.Room is required")
 	}
 	o.Max = cmp.Or(o.Max, 8)
+	if o.OnChange == nil {
+		o.OnChange = func() {}
+	}
 	return &Manager{opts: o, run: (*Feed).Run}, nil
 }
 
@@ -101,25 +106,72 @@ func (m *Manager) Add(w source.Request, by string) (source.Info, error) {
 		return source.Info{}, err
 	}
 	m.opts.Log.Info().Stringer("source", p.address).Str("by", by).Msg("source added")
-	return m.enter(p, w, "")
+	out, err := m.enter(p, w, "", "")
+	if err == nil {
+		m.opts.OnChange()
+	}
+	return out, err
+}
+
+// Kept is a source that was added, as Restore takes it. The URL may hold a password.
+type Kept struct {
+	ID        string `json:"id"`
+	URL       string `json:"url"`
+	Name      string `json:"name"`
+	Transport string `json:"transport,omitempty"`
+	Insecure  bool   `json:"insecure,omitempty"`
+}
+
+// Identity returns the participant of the source.
+func (k Kept) Identity() string { return identityPrefix + k.ID }
+
+// Kept returns the sources that were added, oldest first, without those of the command line.
+func (m *Manager) Kept() []Kept {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []Kept
+	for _, it := range m.items {
+		it.mu.Lock()
+		w := it.wanted
+		it.mu.Unlock()
+		if w.URL != "" {
+			out = append(out, Kept{it.id, w.URL, w.Name, w.Transport, w.Insecure})
+		}
+	}
+	return out
+}
+
+// Restore brings a source of an earlier Manager into the room, as the same participant. Its address must be allowed
+// today. It opens nothing, so a camera that is off delays no other one.
+func (m *Manager) Restore(k Kept) error {
+	w := source.Request{URL: k.URL, Name: k.Name, Transport: k.Transport, Insecure: k.Insecure}
+	p, err := m.prepare(w)
+	if err == nil {
+		_, err = m.enter(p, w, k.ID, "")
+	}
+	return err
 }
 
 // Open brings in a source of the command line, whose address needs no permission.
 // An empty identity is generated.
 func (m *Manager) Open(p source.Puller, a source.Address, name, identity string) (source.Info, error) {
-	return m.enter(played{p, a}, source.Request{Name: name}, identity)
+	return m.enter(played{p, a}, source.Request{Name: name}, "", identity)
 }
 
-func (m *Manager) enter(p played, w source.Request, identity string) (source.Info, error) {
+// identityPrefix begins the identity of a source whose identity is generated; its id follows.
+const identityPrefix = "source-"
+
+// enter adds a source. An empty id or identity is generated.
+func (m *Manager) enter(p played, w source.Request, id, identity string) (source.Info, error) {
 	if w.Name == "" {
 		w.Name = shorten(p.address)
 	}
 	it := &item{
-		id: strings.ToLower(rand.Text()[:8]), began: time.Now(), changed: wake.New(),
+		id: cmp.Or(id, strings.ToLower(rand.Text()[:8])), began: time.Now(), changed: wake.New(),
 		wanted: w, address: p.address,
 	}
 	it.opts = m.opts.Feed
-	it.opts.Name, it.opts.Identity = w.Name, cmp.Or(identity, "source-"+it.id)
+	it.opts.Name, it.opts.Identity = w.Name, cmp.Or(identity, identityPrefix+it.id)
 	it.opts.Log = m.opts.Log.With().Str("source", it.id).Str("participant", it.opts.Identity).Logger()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -194,34 +246,44 @@ func (m *Manager) Change(id string, c source.Change, by string) (source.Info, er
 		it.mu.Lock()
 		it.wanted.Name = w.Name
 		it.mu.Unlock()
+		m.opts.OnChange()
 		return it.source(), nil
 	}
 	if w.URL == "" {
 		return source.Info{}, fmt.Errorf("%w: give it a url", source.ErrFixed)
 	}
 	p, err := m.prepare(w)
+	if err == nil {
+		err = m.replay(it, w, p)
+	}
 	if err != nil {
 		return source.Info{}, err
 	}
+	m.opts.OnChange()
+	m.opts.Log.Info().Str("source", id).Stringer("address", p.address).Str("by", by).Msg("source changed")
+	return it.source(), nil
+}
+
+// replay replaces the request of an item and what it plays.
+func (m *Manager) replay(it *item, w source.Request, p played) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.open(); err != nil {
-		return source.Info{}, err
+		return err
 	}
 	if !slices.Contains(m.items, it) {
-		return source.Info{}, source.ErrNotFound // removed in between
+		return source.ErrNotFound // removed in between
 	}
 	it.mu.Lock()
 	it.wanted = w
 	it.mu.Unlock()
 	if err := it.play(p); err != nil {
-		return source.Info{}, err
+		return err
 	}
 	if m.ctx != nil && it.stop == nil {
 		m.start(it)
 	}
-	m.opts.Log.Info().Str("source", id).Stringer("address", p.address).Str("by", by).Msg("source changed")
-	return it.source(), nil
+	return nil
 }
 
 func set[T any](to, from *T) {
@@ -240,6 +302,7 @@ func (m *Manager) Remove(ctx context.Context, id, by string) error {
 	m.items = slices.DeleteFunc(m.items, func(x *item) bool { return x == it })
 	stop, done := it.stop, it.done
 	m.mu.Unlock()
+	m.opts.OnChange()
 	m.opts.Log.Info().Str("source", id).Str("by", by).Msg("source removed")
 	if stop == nil {
 		return nil // it does not run

@@ -13,7 +13,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent/bot"
-	"touchline/media"
 	"touchline/media/source"
 	"touchline/media/source/catalog"
 	"touchline/media/source/rtsp"
@@ -119,19 +118,13 @@ func (f sourceFlags) sources(ctx context.Context, b *bot.Bot, a *app, listen, id
 	if err != nil {
 		return nil, err
 	}
-	s, err := b.NewSources(bot.SourcesOptions{Allow: allow, LoopbackOnly: ip == ""})
-	if err != nil || f.Source == "" {
-		return s, err
+	o := bot.SourcesOptions{Allow: allow, LoopbackOnly: ip == ""}
+	if f.Source != "" {
+		puller, address, err := f.open(f.Source, source.AllowEverything(), a.log)
+		if err != nil {
+			return nil, err
+		}
+		o.First = &bot.FirstSource{Puller: puller, Address: address, Identity: identity}
 	}
-	puller, address, err := f.open(f.Source, source.AllowEverything(), a.log)
-	if err != nil {
-		return nil, err
-	}
-	src, err := s.Open(puller, address, "", identity)
-	if err != nil {
-		return nil, err
-	}
-	a.log.Info().Stringer("source", address).Str("participant", src.Identity).Msg("watching source")
-	b.Room.Watcher().Select(media.WatchConfig{Identity: src.Identity})
-	return s, nil
+	return b.NewSources(o)
 }

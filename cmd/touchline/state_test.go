@@ -22,6 +22,7 @@ import (
 
 	"touchline/agent"
 	"touchline/internal/e2e/browser"
+	"touchline/media/source"
 )
 
 // request sends a request to a page's API and returns the answer.
@@ -98,6 +99,43 @@ func TestState(t *testing.T) {
 	assert.Contains(t, strings.Join(p.log, "\n"), "state of all rooms forgotten")
 	p.mu.Unlock()
 	p.interrupt(t)
+}
+
+// TestStateCameras: a camera that was added on the page comes back when the program is started again, as the same
+// participant and watched, and its password is printed nowhere. One that was deleted does not come back.
+func TestStateCameras(t *testing.T) {
+	args := []string{"demo", "--listen", "127.0.0.1:0", "--state", t.TempDir()}
+	list := func(url string) (all struct{ Sources []source.Info }) {
+		t.Helper()
+		text := request(t, "GET", url+"api/sources", "")
+		assert.NotContains(t, text, "hunter2")
+		require.NoError(t, json.Unmarshal([]byte(text), &all))
+		return all
+	}
+	ends := func(p *program) {
+		t.Helper()
+		p.interrupt(t)
+		require.Zero(t, p.exitCode())
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		assert.NotContains(t, strings.Join(p.log, "\n")+p.out.String(), "hunter2")
+	}
+	p, url := start(t, nil, args...)
+	request(t, "POST", url+"api/sources", `{"url": "rtsp://ana:hunter2@camera.invalid/door"}`)
+	first := list(url).Sources
+	ends(p)
+
+	p, url = start(t, nil, args...)
+	again := list(url).Sources
+	require.Len(t, again, 1)
+	assert.Equal(t, []any{first[0].ID, first[0].Identity, "rtsp://camera.invalid/door", true},
+		[]any{again[0].ID, again[0].Identity, again[0].Address, again[0].Watched})
+	request(t, "DELETE", url+"api/sources/"+again[0].ID, "")
+	ends(p)
+
+	p, url = start(t, nil, args...)
+	assert.Empty(t, list(url).Sources)
+	ends(p)
 }
 
 // editsPrompts changes the profile sports, chooses a copy of it, and writes a match sheet.
