@@ -50,6 +50,7 @@ type text struct {
 	endAt   time.Time
 	audible time.Duration
 	lost    time.Duration
+	whole   bool // heard to its end
 	closed  bool // no more sound comes
 	paused  time.Time
 	cut     bool
@@ -330,7 +331,8 @@ func (w *world) play() (busy bool) {
 		case !x.onset.IsZero() && (x.cut || x.closed && x.paused.IsZero() && !x.end().After(w.now)):
 			x.endAt = w.now
 			w.voice = slices.DeleteFunc(w.voice, func(v *text) bool { return v == x })
-			w.core.VoiceEnded(x.Utterance, w.now, x.cut)
+			x.whole = x.closed && (!x.cut || w.chance(10)) // the cut may come too late
+			w.core.VoiceEnded(x.Utterance, w.now, !x.whole)
 		default:
 			continue
 		}
@@ -475,6 +477,7 @@ func (w *world) checkEnds(seed uint64) {
 			require.Equal(w.t, x.words, x.shown, name)
 			require.Equal(w.t, speech.Done, state, name)
 		case speech.Silenced:
+			require.False(w.t, x.whole, name)
 			require.True(w.t, strings.HasPrefix(x.words, x.shown), name)
 			require.Error(w.t, r.Cause, name)
 			require.Equal(w.t, speech.Cut, state, name)
