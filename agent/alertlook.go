@@ -139,8 +139,8 @@ func (s *Session) answerRules(ctx context.Context, rules []prompt.Rule, frames [
 	s.locked(func() {
 		s.alerts.cancel = cancel
 		p = prompt.Look{System: s.profile.Prompt, Background: s.background, Frames: Pictures(frames), Rules: rules}.
-			Prompt(s.infer, s.engine.Capabilities())
-		p.Sampling = s.sampling
+			Prompt(s.live.Inference, s.engine.Capabilities())
+		p.Sampling = s.live.Sampling
 	})
 	defer s.locked(func() { s.alerts.cancel = nil })
 	answer, err := s.textOf(ctx, s.engine, LookRules, frames, p)

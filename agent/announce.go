@@ -49,12 +49,12 @@ type Announcement struct {
 func (a Announcement) check() error {
 	var errs []error
 	if n := utf8.RuneCountInString(a.Text); n == 0 || n > MaxSaid || !utf8.ValidString(a.Text) {
-		errs = append(errs, &RangeError{"text", fmt.Sprintf("1 to %d characters", MaxSaid), n})
+		errs = append(errs, &RangeError{Name: "text", Want: fmt.Sprintf("1 to %d characters", MaxSaid), Got: n})
 	} else if inference.Judge(a.Text, true) != inference.Says {
-		errs = append(errs, &RangeError{"text", "at least one word", fmt.Sprintf("%.40q", a.Text)})
+		errs = append(errs, &RangeError{Name: "text", Want: "at least one word", Got: fmt.Sprintf("%.40q", a.Text)})
 	}
 	if a.Reason != "" && (!check.Name(a.Reason) || len(a.Reason) > MaxReason) {
-		errs = append(errs, &RangeError{"reason", fmt.Sprintf("at most %d printable characters", MaxReason), fmt.Sprintf("%.40q", a.Reason)})
+		errs = append(errs, &RangeError{Name: "reason", Want: fmt.Sprintf("at most %d printable characters", MaxReason), Got: fmt.Sprintf("%.40q", a.Reason)})
 	}
 	return errors.Join(errs...)
 }
@@ -182,7 +182,7 @@ func (a *announcement) begin(ctx context.Context, now time.Time) iter.Seq2[infer
 		Type: "cycle_end", Cycle: s.cycle, Announced: a.Reason, Alert: a.alert, Again: a.Reason == reasonAgain,
 		FrameIDs: []uint64{}, Engine: s.engine.Name(), Profile: s.profile.Name, InferenceStart: now, InferenceEnd: now,
 	}
-	a.language = cmp.Or(a.Language, s.infer.Voice.Language)
+	a.language = cmp.Or(a.Language, s.live.Inference.Voice.Language)
 	if a.anchor != nil { // the engine's own words
 		a.rec.describeFrames([]window.Frame{*a.anchor})
 		a.language = s.engine.Capabilities().AnswersIn(a.language)
@@ -190,7 +190,7 @@ func (a *announcement) begin(ctx context.Context, now time.Time) iter.Seq2[infer
 	if !s.speaksLocked() {
 		return func(func(inference.Chunk, error) bool) {}
 	}
-	return s.engine.Speak(ctx, a.Text, s.voice, a.language)
+	return s.engine.Speak(ctx, a.Text, s.live.Voice, a.language)
 }
 
 // Begun implements speech.Maker.

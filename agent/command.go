@@ -3,11 +3,11 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
 
 	"touchline/agent/command"
+	"touchline/agent/settings"
 	"touchline/inference"
 	"touchline/media/window"
 )
@@ -45,7 +45,7 @@ type ordered struct {
 	instruction, by string
 	active          bool
 	profile         string
-	inForce, made   Settings // made by people
+	settings        settings.State
 }
 
 // order is the state before and after an order that acted.
@@ -55,7 +55,11 @@ type order struct {
 }
 
 func (s *Session) orderedLocked() ordered {
-	return ordered{s.instruction, s.instructionBy, s.active, s.profile.Name, s.settingsLocked(), s.set}
+	return ordered{s.instruction, s.instructionBy, s.active, s.profile.Name, s.live.State()}
+}
+
+func (o ordered) same(p ordered) bool {
+	return o.instruction == p.instruction && o.by == p.by && o.active == p.active && o.profile == p.profile && o.settings.Same(p.settings)
 }
 
 // rememberLocked carries out one order and keeps what it changed for command.Undo. It reports whether that is anything.
@@ -63,7 +67,7 @@ func (s *Session) rememberLocked(act func()) bool {
 	before := s.orderedLocked()
 	act()
 	after := s.orderedLocked()
-	if reflect.DeepEqual(before, after) {
+	if before.same(after) {
 		return false
 	}
 	s.past = append(s.past[max(0, len(s.past)+1-maxUndo):], order{before: before, after: after})
@@ -121,12 +125,12 @@ func (s *Session) commandLocked(c command.Command, by string) (effect string, er
 	case command.Softer:
 		return s.gainByLocked(c, -gainStep)
 	}
-	return "", &RangeError{"command", fmt.Sprintf("one of %q", command.All()), fmt.Sprintf("%.40q", c)}
+	return "", &RangeError{Name: "command", Want: fmt.Sprintf("one of %q", command.All()), Got: fmt.Sprintf("%.40q", c)}
 }
 
 // didLocked says what a command did, in the language of the comments.
 func (s *Session) didLocked(key command.Command, values ...any) string {
-	return command.Did(s.engine.Capabilities().AnswersIn(s.infer.Voice.Language), key, values...)
+	return command.Did(s.engine.Capabilities().AnswersIn(s.live.Inference.Voice.Language), key, values...)
 }
 
 // pauseLocked ends commenting and keeps the instruction.
@@ -146,21 +150,15 @@ func (s *Session) undoLocked(by string, now time.Time) (string, error) {
 	case n == 0:
 		return "", fmt.Errorf("%w: there is no order to take back", ErrNothingTo)
 	}
-	was, after, current := s.past[n-1].before, s.past[n-1].after, s.orderedLocked()
+	was, after := s.past[n-1].before, s.past[n-1].after
 	s.past = s.past[:n-1]
+	var own *Settings
 	if was.profile != after.profile {
 		if p, err := s.findProfile(was.profile); err == nil { // else it was deleted
-			s.useProfileLocked(p)
+			s.profile, own = p, new(settingsOf(p))
 		}
 	}
-	// After the profile, which may have other values.
-	back := s.settingsLocked().takeBack(was.inForce, after.inForce, current.inForce, after.made, current.made)
-	s.applyLocked(back.differing(s.settingsLocked()))
-	s.set = current.made.revert(was.made, after.made)
-	if back.Preset != nil && *back.Preset != s.preset {
-		s.preset = *back.Preset
-		s.startLadder()
-	}
+	s.settleLocked(func() { s.live.Undo(was.settings, after.settings, own) })
 	if was.instruction != "" && was.instruction != s.instruction {
 		s.orders = append(s.orders, OrderEvent{WaitingOrder{was.instruction, was.by, now}, OrderActs})
 	}
@@ -178,21 +176,21 @@ func (s *Session) undoLocked(by string, now time.Time) (string, error) {
 }
 
 func (s *Session) talkByLocked(c command.Command, step int) (string, error) {
-	to := s.agent.Talkativeness + step
+	to := s.live.Agent.Talkativeness + step
 	if to < 1 || to > 5 {
-		return "", fmt.Errorf("%w: talkativeness is %d, and goes from 1 to 5", ErrNothingTo, s.agent.Talkativeness)
+		return "", fmt.Errorf("%w: talkativeness is %d, and goes from 1 to 5", ErrNothingTo, s.live.Agent.Talkativeness)
 	}
 	s.configureLocked(Settings{Talkativeness: &to})
 	return s.didLocked(c, to), nil
 }
 
 func (s *Session) gainByLocked(c command.Command, step float64) (string, error) {
-	if s.opts.Audio == nil || !s.infer.Voice.Enabled {
+	if s.opts.Audio == nil || !s.live.Inference.Voice.Enabled {
 		return "", fmt.Errorf("%w: speech is off", ErrNothingTo)
 	}
-	to := min(max(s.gain+step, inference.MinGain), inference.MaxGain)
-	if to == s.gain {
-		return "", fmt.Errorf("%w: the voice is at %+g dB, and goes from %+d to %+d", ErrNothingTo, s.gain, inference.MinGain, inference.MaxGain)
+	to := min(max(s.live.Inference.Voice.Gain+step, inference.MinGain), inference.MaxGain)
+	if to == s.live.Inference.Voice.Gain {
+		return "", fmt.Errorf("%w: the voice is at %+g dB, and goes from %+d to %+d", ErrNothingTo, s.live.Inference.Voice.Gain, inference.MinGain, inference.MaxGain)
 	}
 	s.configureLocked(Settings{VoiceGain: &to})
 	return s.didLocked(c, to), nil

@@ -5,59 +5,35 @@ import (
 
 	"touchline/agent/command"
 	"touchline/agent/prompt"
+	"touchline/agent/settings"
 	"touchline/media"
 	"touchline/media/source"
 )
 
-// Settings are the settings that can change while a bot runs. A nil pointer
-// leaves its setting alone.
-type Settings struct {
-	Speech           *bool    `json:"speech,omitempty"`
-	CaptureFPS       *float64 `json:"capture_fps,omitempty"`
-	Frames           *int     `json:"frames_per_look,omitempty"`
-	Stride           *int     `json:"frame_stride,omitempty"`
-	ChangeThreshold  *float64 `json:"change_threshold,omitempty"`
-	MinInterval      *float64 `json:"min_interval,omitempty"` // s
-	PauseAfter       *float64 `json:"pause_after,omitempty"`  // s
-	FixedDelay       *float64 `json:"fixed_delay,omitempty"`  // s; 0 = automatic
-	MaxTokens        *int     `json:"max_tokens,omitempty"`
-	SpeechMaxTokens  *int     `json:"speech_max_tokens,omitempty"`
-	CutOnInstruction *bool    `json:"cut_on_instruction,omitempty"`
-	Repeats          *string  `json:"repeats,omitempty"` // as Config.Repeats
-	Quantile         *float64 `json:"quantile,omitempty"`
-	Margin           *float64 `json:"margin,omitempty"`    // s
-	LongSide         *int     `json:"long_side,omitempty"` // pixels
-	MaxSlices        *int     `json:"max_slices,omitempty"`
-	// Sampling; absent in what is in force where only the engine knows them.
-	Temperature       *float64 `json:"temperature,omitempty"`
-	TopK              *int     `json:"top_k,omitempty"`
-	TopP              *float64 `json:"top_p,omitempty"`
-	RepetitionPenalty *float64 `json:"repetition_penalty,omitempty"`
-	// Preset sets several of these at once; "" is none. PresetAuto chooses among the presets as the engine keeps up.
-	Preset   *string `json:"preset,omitempty"`
-	Language *string `json:"language,omitempty"`
-	// Talkativeness is as Config.Talkativeness.
-	Talkativeness *int `json:"talkativeness,omitempty"`
-	// VoiceGain is the level of the voice, dB; 0 as the engine makes it.
-	VoiceGain *float64 `json:"voice_gain,omitempty"`
-	// Voice is "auto", "model" (the engine's own), "remote" (the speech server's), or a voice of a
-	// program, such as "flite:slt", "espeak-ng:nl" or "remote:af_heart".
-	Voice *string `json:"voice,omitempty"`
-	// Hearing is HearingConfig.Mode; the other fields of it follow.
-	Hearing    *string   `json:"hearing,omitempty"`
-	WakeWords  *[]string `json:"wake_words,omitempty"`
-	Remarks    *bool     `json:"remarks,omitempty"`
-	HearCamera *bool     `json:"hear_camera,omitempty"`
-	// ConfirmOrders is HearingConfig.Confirm.
-	ConfirmOrders *bool    `json:"confirm_orders,omitempty"`
-	Manners       *string  `json:"manners,omitempty"`
-	MaxWait       *float64 `json:"max_wait,omitempty"` // s
-}
+// Settings are the settings that can change while a bot runs.
+type Settings = settings.Settings
+
+// RangeError is the error for a setting or an instruction that is out of bounds.
+type RangeError = settings.RangeError
+
+// Config sets one bot in one room.
+type Config = settings.Config
+
+// DefaultConfig returns the settings of the sniper preset.
+func DefaultConfig() Config { return settings.DefaultConfig() }
+
+// Preset is a linked set of settings.
+type Preset = settings.Preset
+
+// PresetAuto is the preset that goes up and down the others as the engine keeps up.
+const PresetAuto = settings.Auto
 
 // Live is what people change while a Session runs.
 type Live struct {
 	// Settings that were set, and no others.
 	Settings Settings
+	// OverProfile names those that were set in place of the profile's own, and BehindProfile those in whose place the profile's are.
+	OverProfile, BehindProfile []string
 	// Active is false when commenting is off.
 	Active        bool
 	Instruction   string

@@ -280,7 +280,7 @@ func (s *Session) selectFrames(c *cycle, newest media.VideoFrame) bool {
 // newestFramesLocked returns the pictures of a look, with the newest one among them.
 func (s *Session) newestFramesLocked(newest media.VideoFrame) []window.Frame {
 	s.picture.add(newest)
-	frames := s.picture.look(s.agent.Frames, s.agent.Stride)
+	frames := s.picture.look(s.live.Agent.Frames, s.live.Agent.Stride)
 	if len(frames) > 0 && s.opts.Alerts != nil {
 		s.rememberLookLocked(frames)
 	}
@@ -308,7 +308,7 @@ func (s *Session) prompt(c *cycle, sign *window.Signature) (inference.Prompt, er
 
 	now := time.Now()
 	p := s.promptLocked(c.looked, s.lastChange, c.spoken, now)
-	c.language, c.retries = p.Language, s.agent.Repeats == RepeatsRetry
+	c.language, c.retries = p.Language, s.live.Agent.Repeats == RepeatsRetry
 	c.said = s.utteranceLocked(c, now)
 	if err := s.speech.Add(c.said); err != nil { // comments have no bound
 		return inference.Prompt{}, err
@@ -334,11 +334,11 @@ func (s *Session) unchangedLocked(change window.Change) bool {
 }
 
 // speaksLocked reports whether the comment of a cycle that begins now is spoken.
-func (s *Session) speaksLocked() bool { return s.infer.Voice.Enabled && s.opts.Audio != nil }
+func (s *Session) speaksLocked() bool { return s.live.Inference.Voice.Enabled && s.opts.Audio != nil }
 
 // voiceNow returns the voice in force, as in inference.Prompt.
 func (s *Session) voiceNow() (voice string) {
-	s.locked(func() { voice = s.voice })
+	s.locked(func() { voice = s.live.Voice })
 	return voice
 }
 
@@ -347,8 +347,8 @@ func (s *Session) promptLocked(frames []window.Frame, change window.Change, spok
 	p := prompt.Look{
 		System: s.profile.Prompt, Background: s.background, Instruction: s.instruction, Spoken: spoken, Change: change.Mean,
 		Longer: s.talkLocked().longer, Past: s.said, Remarks: s.remarksLocked(now), Now: now, Frames: Pictures(frames),
-	}.Prompt(s.infer, s.engine.Capabilities())
-	p.Sampling, p.Voice, p.VoiceNow = s.sampling, s.voice, s.voiceNow
+	}.Prompt(s.live.Inference, s.engine.Capabilities())
+	p.Sampling, p.Voice, p.VoiceNow = s.live.Sampling, s.live.Voice, s.voiceNow
 	return p
 }
 

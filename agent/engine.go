@@ -205,7 +205,7 @@ func (s *Session) SetModel(ctx context.Context, m inference.Model, note string) 
 // OwnVoices returns the voices of the engine itself; none without one.
 func (s *Session) OwnVoices() (out []VoiceOption) {
 	s.mu.Lock()
-	language := s.infer.Voice.Language
+	language := s.live.Inference.Voice.Language
 	s.mu.Unlock()
 	can := s.engine.Capabilities()
 	for _, id := range can.OwnVoiceIDs() {
@@ -218,7 +218,7 @@ func (s *Session) OwnVoices() (out []VoiceOption) {
 func (s *Session) Fits(m inference.Model) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.checkModelLocked(m, Settings{Language: &s.infer.Voice.Language, Frames: &s.agent.Frames, Voice: new(s.voiceLocked())})
+	return s.checkModelLocked(m, Settings{Language: &s.live.Inference.Voice.Language, Frames: &s.live.Agent.Frames, Voice: new(s.live.VoiceID())})
 }
 
 // startAgainLocked ends a cycle without a comment yet, and forgets what is known of the engine.

@@ -1,112 +1,38 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"touchline/agent/command"
 	"touchline/agent/prompt"
+	"touchline/agent/settings"
 	"touchline/agent/speech"
 	"touchline/inference"
-	"touchline/internal/check"
 )
 
-// The modes of HearingConfig: who is heard, and for what.
+// Who is heard, and for what; see package settings.
 const (
-	// HearingOff hears nobody.
-	HearingOff = "off"
-	// HearingOrders hears people for orders: after a wake word, and while they hold the page's microphone button.
-	HearingOrders = "orders"
-	// HearingCaptions shows what people say, as captions of each speaker.
-	HearingCaptions = "captions"
-	// HearingAll is both.
-	HearingAll = "all"
-)
+	HearingOff      = settings.HearingOff
+	HearingOrders   = settings.HearingOrders
+	HearingCaptions = settings.HearingCaptions
+	HearingAll      = settings.HearingAll
 
-// The manners of HearingConfig: what the voice does while somebody speaks who may instruct it.
-const (
-	MannersTalk      = "talk"      // it goes on
-	MannersDuck      = "duck"      // it is lower
-	MannersWait      = "wait"      // the next comment waits
-	MannersInterrupt = "interrupt" // it stops
+	MannersTalk      = settings.MannersTalk
+	MannersDuck      = settings.MannersDuck
+	MannersWait      = settings.MannersWait
+	MannersInterrupt = settings.MannersInterrupt
 )
 
 // HearingConfig sets who is heard in the room.
-type HearingConfig struct {
-	// Mode is off, orders, captions or all.
-	Mode string `yaml:"mode" env:"MODE"`
-	// WakeWords begin a spoken order, such as "hey touchline".
-	WakeWords []string `yaml:"wake_words" env:"WAKE_WORDS"`
-	// Remarks quotes what people say to the commentator; it takes nothing in it for an instruction.
-	Remarks bool `yaml:"remarks" env:"REMARKS"`
-	// Camera hears the sound of the watched camera too; its captions come with the delayed picture.
-	Camera bool `yaml:"camera" env:"CAMERA"`
-	// Confirm says what was understood of a spoken order, or why it is refused.
-	Confirm bool `yaml:"confirm" env:"CONFIRM"`
-	// Manners is talk, duck, wait or interrupt.
-	Manners string `yaml:"manners" env:"MANNERS"`
-	// MaxWait bounds how long a comment waits for people to end, with manners wait.
-	MaxWait time.Duration `yaml:"max_wait" env:"MAX_WAIT"`
-	// MaxSpeakers is how many people are heard at once, the loudest first.
-	MaxSpeakers int `yaml:"max_speakers" env:"MAX_SPEAKERS"`
-}
+type HearingConfig = settings.Hearing
 
 // DefaultHearing returns the settings of a room where nobody is heard.
-func DefaultHearing() HearingConfig {
-	return HearingConfig{
-		Mode: HearingOff, WakeWords: []string{"hey touchline"}, Confirm: true, Manners: MannersDuck, MaxWait: 5 * time.Second, MaxSpeakers: 12,
-	}
-}
-
-// maxWakeWords and maxWakeWord bound HearingConfig.WakeWords, the second in letters.
-const (
-	maxWakeWords = 8
-	maxWakeWord  = 40
-)
-
-func hearingModes() []string {
-	return []string{HearingOff, HearingOrders, HearingCaptions, HearingAll}
-}
-
-func hearingManners() []string {
-	return []string{MannersTalk, MannersDuck, MannersWait, MannersInterrupt}
-}
-
-// Rules of settings, in words.
-const (
-	hearingRule   = "off, orders, captions or all"
-	mannersRule   = "talk, duck, wait or interrupt"
-	wakeWordsRule = "1 to 8 names of at least two syllables' length (4 to 40 letters)"
-)
-
-// Validate is Config.Validate for the settings below "hearing".
-func (c HearingConfig) Validate() error {
-	var s check.Settings
-	s.That(slices.Contains(hearingModes(), c.Mode), "mode", hearingRule, fmt.Sprintf("%q", c.Mode))
-	s.That(areWakeWords(c.WakeWords), "wake_words", wakeWordsRule, fmt.Sprintf("%q", c.WakeWords))
-	s.That(slices.Contains(hearingManners(), c.Manners), "manners", mannersRule, fmt.Sprintf("%q", c.Manners))
-	s.That(check.Within(c.MaxWait, 0, time.Minute), "max_wait", "between 0s and 1m", c.MaxWait)
-	s.That(check.Within(c.MaxSpeakers, 1, 64), "max_speakers", "between 1 and 64", c.MaxSpeakers)
-	return s.Err()
-}
-
-// areWakeWords reports whether each is long enough not to be said by chance.
-func areWakeWords(list []string) bool {
-	return len(list) >= 1 && len(list) <= maxWakeWords && !slices.ContainsFunc(list, func(w string) bool {
-		n := utf8.RuneCountInString(command.Fold(w))
-		return n < 4 || n > maxWakeWord
-	})
-}
-
-// Orders reports whether spoken orders act.
-func (c HearingConfig) Orders() bool { return c.Mode == HearingOrders || c.Mode == HearingAll }
-
-// Captions reports whether what people say is shown.
-func (c HearingConfig) Captions() bool { return c.Mode == HearingCaptions || c.Mode == HearingAll }
+func DefaultHearing() HearingConfig { return settings.DefaultHearing() }
 
 // Heard is what somebody in the room said: the text so far, or all of it.
 type Heard struct {
@@ -170,8 +96,8 @@ var errDeaf = errors.New("nobody is heard without a recognizer: set inference.re
 
 // checkHearingLocked returns the errors of a change of who is heard.
 func (s *Session) checkHearingLocked(v Settings) error {
-	next := s.agent.Hearing
-	next.change(v)
+	next := s.live.Agent.Hearing
+	next.Mode, next.WakeWords = *cmp.Or(v.Hearing, &next.Mode), *cmp.Or(v.WakeWords, &next.WakeWords)
 	if next.Mode == HearingOff || v.Hearing == nil && v.WakeWords == nil {
 		return nil
 	}
@@ -182,25 +108,14 @@ func (s *Session) checkHearingLocked(v Settings) error {
 	if err == nil {
 		return nil
 	}
-	return &RangeError{"hearing", fmt.Sprintf("another mode, as %v", err), fmt.Sprintf("%q", next.Mode)}
-}
-
-// change sets what is set in v.
-func (c *HearingConfig) change(v Settings) {
-	set(&c.Mode, v.Hearing)
-	set(&c.WakeWords, v.WakeWords)
-	set(&c.Remarks, v.Remarks)
-	set(&c.Camera, v.HearCamera)
-	set(&c.Confirm, v.ConfirmOrders)
-	set(&c.Manners, v.Manners)
-	setSeconds(&c.MaxWait, v.MaxWait)
+	return &RangeError{Name: "hearing", Want: fmt.Sprintf("another mode, as %v", err), Got: fmt.Sprintf("%q", next.Mode)}
 }
 
 // Hearing returns who is heard now.
 func (s *Session) Hearing() HearingConfig {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := s.agent.Hearing
+	out := s.live.Agent.Hearing
 	out.WakeWords = slices.Clone(out.WakeWords)
 	return out
 }
@@ -227,7 +142,7 @@ const (
 // remarkLocked keeps a remark for the next prompts.
 func (s *Session) remarkLocked(h Heard) {
 	text := strings.TrimSpace(h.Text)
-	if !s.agent.Hearing.Remarks || inference.Judge(text, true) != inference.Says {
+	if !s.live.Agent.Hearing.Remarks || inference.Judge(text, true) != inference.Says {
 		return
 	}
 	if r := []rune(text); len(r) > remarkLetters {
@@ -242,7 +157,7 @@ func (s *Session) remarkLocked(h Heard) {
 
 // remarksLocked returns the remarks for a prompt.
 func (s *Session) remarksLocked(now time.Time) []prompt.Remark {
-	if !s.agent.Hearing.Remarks {
+	if !s.live.Agent.Hearing.Remarks {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(s.remarks), func(r prompt.Remark) bool { return now.Sub(r.At) > remarkAge })
@@ -264,9 +179,9 @@ func (s *Session) Floor(f Floor, now time.Time) { s.speech.Floor(f, now) }
 
 // behaveLocked sets what the voice does while somebody speaks, and its level.
 func (s *Session) behaveLocked() {
-	h := s.agent.Hearing
+	h := s.live.Agent.Hearing
 	manners := map[string]speech.Manners{
 		MannersTalk: speech.Talk, MannersDuck: speech.Duck, MannersWait: speech.Wait, MannersInterrupt: speech.Interrupt,
 	}
-	s.speech.Behave(manners[h.Manners], h.MaxWait, s.gain)
+	s.speech.Behave(manners[h.Manners], h.MaxWait, s.live.Inference.Voice.Gain)
 }

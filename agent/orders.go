@@ -37,7 +37,7 @@ type OrderOutput interface {
 // orderLocked gives a checked instruction to the session. It reports whether the instruction waits: another person's has
 // not held yet.
 func (s *Session) orderLocked(text, by string, now time.Time) (waits bool) {
-	held := s.instruction != "" && s.active && by != s.instructionBy && now.Before(s.orderedAt.Add(s.agent.OrderHold))
+	held := s.instruction != "" && s.active && by != s.instructionBy && now.Before(s.orderedAt.Add(s.live.Agent.OrderHold))
 	if !held && !slices.ContainsFunc(s.waiting, func(w WaitingOrder) bool { return w.By != by }) {
 		s.dropWaitingLocked(by)
 		s.actOnLocked(text, by, now)
@@ -56,7 +56,7 @@ func (s *Session) orderLocked(text, by string, now time.Time) (waits bool) {
 // scheduleLocked sets when waiting instructions act: each after the one before has held.
 func (s *Session) scheduleLocked() {
 	for i := range s.waiting {
-		s.waiting[i].ActsAt = s.orderedAt.Add(time.Duration(i+1) * s.agent.OrderHold)
+		s.waiting[i].ActsAt = s.orderedAt.Add(time.Duration(i+1) * s.live.Agent.OrderHold)
 	}
 }
 

@@ -49,7 +49,7 @@ func (s *Session) profilesLocked() []prompt.Profile {
 // suggestedLocked returns the profiles with the suggestion in the language of the comments alone, where they have it.
 func (s *Session) suggestedLocked() []prompt.Profile {
 	out := s.profilesLocked()
-	language := inference.Primary(s.engine.Capabilities().AnswersIn(s.infer.Voice.Language))
+	language := inference.Primary(s.engine.Capabilities().AnswersIn(s.live.Inference.Voice.Language))
 	for i := range out {
 		out[i].Suggestion = cmp.Or(out[i].Suggestions[language], out[i].Suggestion)
 		out[i].Suggestions = nil
@@ -129,29 +129,33 @@ func (s *Session) DeleteProfile(name, by string) (err error) {
 
 // useProfileLocked makes a profile the active one, with its language and its settings of the voice, or else those that were set.
 func (s *Session) useProfileLocked(p prompt.Profile) {
-	s.profile, s.infer.Voice.Language, s.voice = p, cmp.Or(p.Language, s.language), cmp.Or(p.Voice, s.chosenVoice)
-	configured := s.opts.Inference.Voice
-	if on := *cmp.Or(p.Speech, s.set.Speech, &configured.Enabled); on != s.infer.Voice.Enabled {
-		s.infer.Voice.Enabled = on
-		s.speechChangedLocked()
+	s.profile = p
+	s.settleLocked(func() { s.live.UseProfile(settingsOf(p)) })
+}
+
+// settingsOf returns the settings that a profile has of its own.
+func settingsOf(p prompt.Profile) Settings {
+	own := Settings{Speech: p.Speech, VoiceGain: p.VoiceGain}
+	if p.Language != "" {
+		own.Language = &p.Language
 	}
-	if gain := *cmp.Or(p.VoiceGain, s.set.VoiceGain, &configured.Gain); gain != s.gain {
-		s.gain = gain
-		s.behaveLocked()
+	if p.Voice != "" {
+		own.Voice = &p.Voice
 	}
+	return own
 }
 
 // checkProfileLocked returns the error of a profile whose language the engine does not speak, or whose voice it lacks.
 func (s *Session) checkProfileLocked(p prompt.Profile) error {
 	can := s.engine.Capabilities()
 	if can.CheckVoice(p.Voice) != nil {
-		return &RangeError{"profile", "one with another voice, as " + wantOwn(s.engine), fmt.Sprintf("%q with %q", p.Name, p.Voice)}
+		return &RangeError{Name: "profile", Want: "one with another voice, as " + wantOwn(s.engine), Got: fmt.Sprintf("%q with %q", p.Name, p.Voice)}
 	}
 	if p.Language == "" || can.Speaks(p.Language) {
 		return nil
 	}
 	want := fmt.Sprintf("one whose language is one of %q, as the %s engine speaks nothing else", can.Languages, s.engine.Name())
-	return &RangeError{"profile", want, fmt.Sprintf("%q with %q", p.Name, p.Language)}
+	return &RangeError{Name: "profile", Want: want, Got: fmt.Sprintf("%q with %q", p.Name, p.Language)}
 }
 
 // actOnProfileLocked applies a changed profile if it is the active one.

@@ -176,7 +176,7 @@ func (s *Session) Looks() []RawLook {
 // error is ErrNoPicture.
 func (s *Session) NextPrompt() (RawLook, error) {
 	var frames []window.Frame
-	s.locked(func() { frames = s.picture.look(s.agent.Frames, s.agent.Stride) })
+	s.locked(func() { frames = s.picture.look(s.live.Agent.Frames, s.live.Agent.Stride) })
 	if len(frames) == 0 {
 		return RawLook{}, ErrNoPicture
 	}

@@ -6,13 +6,14 @@ import (
 
 	"touchline/agent/prompt"
 	"touchline/agent/repeat"
+	"touchline/agent/settings"
 )
 
 // Values of Config.Repeats.
 const (
-	RepeatsSilence = "silence" // a comment that repeats one of the last is not published
-	RepeatsRetry   = "retry"   // the engine is asked once more; silence if that answer repeats one as well
-	RepeatsAllow   = "allow"   // comments are not compared
+	RepeatsSilence = settings.RepeatsSilence // a comment that repeats one of the last is not published
+	RepeatsRetry   = settings.RepeatsRetry   // the engine is asked once more; silence if that answer repeats one as well
+	RepeatsAllow   = settings.RepeatsAllow   // comments are not compared
 )
 
 // A comment must not repeat one of the last keptComments within repeatsWithin: what happens again after a while is news.
@@ -39,7 +40,7 @@ func mayRepeat(l *repeat.Lexicon, said []prompt.PastComment, text string) bool {
 
 // comparedLocked returns the comments that the next one must not repeat, oldest first.
 func (s *Session) comparedLocked(now time.Time) []prompt.PastComment {
-	if s.agent.Repeats == RepeatsAllow {
+	if s.live.Agent.Repeats == RepeatsAllow {
 		return nil
 	}
 	return fresh(s.said, now)

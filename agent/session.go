@@ -12,6 +12,7 @@ import (
 
 	"touchline/agent/prompt"
 	"touchline/agent/repeat"
+	"touchline/agent/settings"
 	"touchline/agent/speech"
 	"touchline/inference"
 	"touchline/internal/rescue"
@@ -98,25 +99,15 @@ type Session struct {
 	statusMu sync.Mutex // held while a status is computed and published, so that the newest is published last
 
 	mu            sync.Mutex
-	agent         Config
-	pace          pacing.Config
-	media         media.Config
-	infer         inference.Config
-	sampling      inference.Sampling // what was set here
-	gain          float64            // of the voice, dB
-	voice         string             // as in inference.Prompt; "" is the configured one
-	chosenVoice   string             // as it was set; a profile may have another one
-	preset        string
+	live          *settings.Set
 	ladder        *pacing.Ladder // of PresetAuto; nil without it
 	presetReason  string
 	profile       prompt.Profile
-	language      string           // as it was set; a profile may have another one
 	own           []prompt.Profile // read only once it is here
 	background    prompt.Background
 	active        bool
 	instruction   string
 	instructionBy string
-	set           Settings // those that were set since the start
 	gate          pacing.Gate
 	lastSign      *window.Signature
 	lastChange    window.Change
@@ -159,17 +150,14 @@ func New(opts Options) (*Session, error) {
 		opts:        opts,
 		log:         opts.Log.With().Str("component", "agent").Logger(),
 		wake:        wake.New(),
-		agent:       opts.Agent,
-		pace:        opts.Pacing,
-		media:       opts.Media,
-		infer:       opts.Inference,
-		gain:        opts.Inference.Voice.Gain,
 		instruction: opts.Agent.Instruction,
 		active:      opts.Agent.AutoStart || opts.Agent.Instruction != "",
 		lexicon:     repeat.New(),
 		picture:     picture{window: window.New(opts.Media.WindowSize)},
 	}
-	s.agent.Talkativeness, s.preset = cmp.Or(s.agent.Talkativeness, usualTalk), opts.Preset
+	configured := settings.InForce{Agent: opts.Agent, Pacing: opts.Pacing, Media: opts.Media, Inference: opts.Inference}
+	configured.Agent.Talkativeness = cmp.Or(opts.Agent.Talkativeness, settings.UsualTalk)
+	s.live = settings.New(configured, opts.Presets, opts.Preset)
 	s.picture.configure(opts.Media.CaptureFPS, windowNeeds(opts.Agent))
 	s.startLadder()
 	profile, err := s.findProfile(opts.Agent.Profile)
@@ -186,8 +174,8 @@ func New(opts Options) (*Session, error) {
 	s.speech = speech.NewScheduler(speech.Settings{
 		Voice: opts.Audio, Line: shownPicture{s.line, s.relays()}, Pacing: opts.Pacing, Changed: s.speechChanged, Log: s.log,
 	})
-	s.language = opts.Inference.Voice.Language
-	s.useProfileLocked(profile)
+	s.profile = profile
+	s.live.UseProfile(settingsOf(profile))
 	if s.dec, err = opts.NewDecoder(DecoderSinks{
 		Picture:      s.onPicture,
 		Encoded:      func(f media.EncodedFrame) { s.line.Push(f, time.Now()) },
@@ -203,9 +191,9 @@ func New(opts Options) (*Session, error) {
 	if err := s.checkHearingLocked(Settings{Hearing: &opts.Agent.Hearing.Mode}); err != nil {
 		return nil, err
 	}
-	s.speech.Pace(s.paceLocked().PauseAfter, s.pace, false)
+	s.speech.Pace(s.paceLocked().PauseAfter, s.live.Pacing, false)
 	s.behaveLocked()
-	if language := s.infer.Voice.Language; !opts.Model.Capabilities().Speaks(language) {
+	if language := s.live.Inference.Voice.Language; !opts.Model.Capabilities().Speaks(language) {
 		s.log.Warn().Str("engine", opts.Model.Name()).Str("language", language).
 			Strs("engine_languages", opts.Model.Capabilities().Languages).Msg("language not spoken by the engine")
 	}

@@ -96,7 +96,7 @@ func (s *Session) newStatus(now time.Time) (st Status, changed bool) {
 func (s *Session) statusLocked(now time.Time) Status {
 	model, source := s.engine.Status(), s.picture.source()
 	st := Status{State: StateIdle, Percent: model.Percent}
-	if mode := s.agent.Hearing.Mode; mode != HearingOff && s.opts.Ears != nil {
+	if mode := s.live.Agent.Hearing.Mode; mode != HearingOff && s.opts.Ears != nil {
 		st.Hearing = mode
 	}
 	switch {
@@ -190,11 +190,11 @@ func (s *Session) Snapshot() Snapshot {
 		CycleCount:     s.cycle,
 		FramesBuffered: s.picture.buffered(),
 		VoiceProblem:   s.engine.voiceProblem(),
-		LongSide:       s.media.LongSide,
-		MaxSlices:      s.infer.MaxSlices,
-		WindowSize:     s.media.WindowSize,
+		LongSide:       s.live.Media.LongSide,
+		MaxSlices:      s.live.Inference.MaxSlices,
+		WindowSize:     s.live.Media.WindowSize,
 		PresetReason:   s.presetReason,
-		TTSEnabled:     s.infer.Voice.Enabled && s.opts.Audio != nil,
+		TTSEnabled:     s.live.Inference.Voice.Enabled && s.opts.Audio != nil,
 		Settings:       s.settingsLocked(),
 		Delay:          s.line.Delay().Seconds(),
 		TargetDelay:    s.line.Target().Seconds(),

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"reflect"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -13,17 +11,6 @@ import (
 	"touchline/agent/prompt"
 	"touchline/inference"
 )
-
-// RangeError is the error for a setting or an instruction that is out of bounds.
-type RangeError struct {
-	Name, Want string
-	Got        any
-}
-
-// Error returns the setting, the values it accepts and the value it got.
-func (e *RangeError) Error() string {
-	return fmt.Sprintf("%s: expected %s, got %v", e.Name, e.Want, e.Got)
-}
 
 // ErrRunning is returned by Start when commenting is on.
 var ErrRunning = errors.New("commenting is already on; stop it first")
@@ -141,7 +128,7 @@ func (s *Session) checkLocked(c Change) (prompt.Profile, error) {
 	var profile prompt.Profile
 	if c.Instruction != nil {
 		if n := utf8.RuneCountInString(strings.TrimSpace(*c.Instruction)); n > prompt.MaxInstruction {
-			errs = append(errs, &RangeError{"instruction", fmt.Sprintf("at most %d characters", prompt.MaxInstruction), n})
+			errs = append(errs, &RangeError{Name: "instruction", Want: fmt.Sprintf("at most %d characters", prompt.MaxInstruction), Got: n})
 		}
 	}
 	if c.Profile != nil {
@@ -152,8 +139,8 @@ func (s *Session) checkLocked(c Change) (prompt.Profile, error) {
 			errs = append(errs, err)
 		}
 	}
-	v, err := s.withPreset(c.Settings)
-	err = errors.Join(err, v.check())
+	v, err := s.live.WithPreset(c.Settings)
+	err = errors.Join(err, v.Check())
 	errs = append(errs, err)
 	if err == nil {
 		errs = append(errs, s.checkWindowLocked(v), s.checkHearingLocked(v))
@@ -163,14 +150,10 @@ func (s *Session) checkLocked(c Change) (prompt.Profile, error) {
 
 // checkWindowLocked returns the error of settings that reach back further than the window.
 func (s *Session) checkWindowLocked(v Settings) error {
-	next := s.agent
-	set(&next.Frames, v.Frames)
-	set(&next.Stride, v.Stride)
-	if n := windowNeeds(next); (v.Frames != nil || v.Stride != nil) && n > s.media.WindowSize {
-		return &RangeError{
-			"frames_per_look and frame_stride",
-			fmt.Sprintf("a cycle that reaches back at most %d pictures (window_size)", s.media.WindowSize), n,
-		}
+	next := s.live.Agent
+	next.Frames, next.Stride = *cmp.Or(v.Frames, &next.Frames), *cmp.Or(v.Stride, &next.Stride)
+	if n := windowNeeds(next); (v.Frames != nil || v.Stride != nil) && n > s.live.Media.WindowSize {
+		return &RangeError{Name: "frames_per_look and frame_stride", Want: fmt.Sprintf("a cycle that reaches back at most %d pictures (window_size)", s.live.Media.WindowSize), Got: n}
 	}
 	return nil
 }
@@ -184,31 +167,29 @@ func (s *Session) checkModelLocked(m inference.Model, v Settings) error {
 	can := m.Capabilities()
 	if v.Language != nil && !can.Speaks(*v.Language) {
 		want := fmt.Sprintf("one of %q, as the %s engine speaks nothing else", can.Languages, m.Name())
-		errs = append(errs, &RangeError{"language", want, fmt.Sprintf("%q", *v.Language)})
+		errs = append(errs, &RangeError{Name: "language", Want: want, Got: fmt.Sprintf("%q", *v.Language)})
 	}
 	if v.Voice != nil && can.CheckVoice(*v.Voice) != nil {
-		errs = append(errs, &RangeError{"voice", "another one, as " + wantOwn(m), fmt.Sprintf("%q", *v.Voice)})
+		errs = append(errs, &RangeError{Name: "voice", Want: "another one, as " + wantOwn(m), Got: fmt.Sprintf("%q", *v.Voice)})
 	}
 	if v.MaxSlices != nil && !can.Slices {
 		want := fmt.Sprintf("no value, as the %s engine cuts no pictures into tiles", m.Name())
-		errs = append(errs, &RangeError{"max_slices", want, *v.MaxSlices})
+		errs = append(errs, &RangeError{Name: "max_slices", Want: want, Got: *v.MaxSlices})
 	}
 	for name, set := range map[string]bool{
 		"temperature": v.Temperature != nil, "top_k": v.TopK != nil, "top_p": v.TopP != nil, "repetition_penalty": v.RepetitionPenalty != nil,
 	} {
 		if set && can.Sampling == nil {
-			errs = append(errs, &RangeError{name, fmt.Sprintf("no value, as the %s engine draws nothing at random", m.Name()), "one"})
+			errs = append(errs, &RangeError{Name: name, Want: fmt.Sprintf("no value, as the %s engine draws nothing at random", m.Name()), Got: "one"})
 		}
 	}
 	if can.MaxFrames != nil && (v.Frames != nil || v.LongSide != nil || v.MaxSlices != nil) {
-		frames, slices := s.agent.Frames, s.infer.MaxSlices
-		set(&frames, v.Frames)
-		set(&slices, v.MaxSlices)
+		frames, slices := *cmp.Or(v.Frames, &s.live.Agent.Frames), *cmp.Or(v.MaxSlices, &s.live.Inference.MaxSlices)
 		width, height := s.pictureSizeLocked(v.LongSide)
 		if most := can.MaxFrames(width, height, slices); frames > most {
 			want := fmt.Sprintf("at most %d, as the %s engine has no room for more pictures of %dx%d in up to %d tiles in a prompt",
 				most, m.Name(), width, height, slices)
-			errs = append(errs, &RangeError{"frames_per_look", want, frames})
+			errs = append(errs, &RangeError{Name: "frames_per_look", Want: want, Got: frames})
 		}
 	}
 	return errors.Join(errs...)
@@ -219,8 +200,7 @@ func (s *Session) pictureSizeLocked(longSide *int) (width, height int) {
 	if f, ok := s.picture.newest(); ok && longSide == nil {
 		return f.Width, f.Height
 	}
-	side := s.media.LongSide
-	set(&side, longSide)
+	side := *cmp.Or(longSide, &s.live.Media.LongSide)
 	source := s.picture.source()
 	width, height = source.width, source.height
 	if width < 1 || height < 1 {
@@ -233,218 +213,38 @@ func (s *Session) pictureSizeLocked(longSide *int) (width, height int) {
 }
 
 // configureLocked applies checked settings.
-func (s *Session) configureLocked(v Settings) {
-	if v == (Settings{}) {
-		return
-	}
-	s.choosePresetLocked(v)
-	s.set.merge(v)
-	if v, err := s.withPreset(v); err == nil { // checked before
-		s.applyLocked(v)
-	}
-}
+func (s *Session) configureLocked(v Settings) { s.settleLocked(func() { s.live.Change(v) }) }
 
-// applyLocked applies settings without their preset.
-func (s *Session) applyLocked(v Settings) {
-	set(&s.infer.Voice.Enabled, v.Speech)
-	set(&s.media.CaptureFPS, v.CaptureFPS)
-	set(&s.agent.Frames, v.Frames)
-	set(&s.agent.Stride, v.Stride)
-	s.picture.configure(s.media.CaptureFPS, windowNeeds(s.agent))
-	set(&s.agent.ChangeThreshold, v.ChangeThreshold)
-	setSeconds(&s.pace.MinInterval, v.MinInterval)
-	setSeconds(&s.pace.PauseAfter, v.PauseAfter)
-	setSeconds(&s.pace.FixedDelay, v.FixedDelay)
-	set(&s.infer.MaxTokens, v.MaxTokens)
-	set(&s.infer.Voice.MaxTokens, v.SpeechMaxTokens)
-	set(&s.agent.CutOnInstruction, v.CutOnInstruction)
-	set(&s.agent.Repeats, v.Repeats)
-	if v.Language != nil {
-		s.language, s.infer.Voice.Language = *v.Language, *v.Language
+// settleLocked lets change change the settings in force, and acts on what it changed.
+func (s *Session) settleLocked(change func()) {
+	was, preset := s.live.InForce, s.live.State().Preset
+	change()
+	is := &s.live.InForce
+	if p := s.live.State().Preset; p != preset || p == PresetAuto && s.ladder == nil {
+		s.startLadder()
 	}
-	set(&s.agent.Talkativeness, v.Talkativeness)
-	if v.Voice != nil {
-		s.chosenVoice, s.voice = *v.Voice, *v.Voice
-	}
-	if v.VoiceGain != nil {
-		s.gain = *v.VoiceGain
-	}
-	s.agent.Hearing.change(v)
-	s.behaveLocked()
-	set(&s.pace.Quantile, v.Quantile)
-	setSeconds(&s.pace.Margin, v.Margin)
-	set(&s.infer.MaxSlices, v.MaxSlices)
-	s.sampling = inference.Sampling{
-		Temperature: v.Temperature, TopK: v.TopK, TopP: v.TopP, RepetitionPenalty: v.RepetitionPenalty,
-	}.Over(s.sampling)
-	if v.LongSide != nil && *v.LongSide != s.media.LongSide {
-		if err := s.dec.SetLongSide(*v.LongSide); err != nil { // checked before
+	s.picture.configure(is.Media.CaptureFPS, windowNeeds(is.Agent))
+	if is.Media.LongSide != was.Media.LongSide {
+		if err := s.dec.SetLongSide(is.Media.LongSide); err != nil { // checked before
 			s.log.Error().Err(err).Msg("pictures keep their size")
-		} else {
-			s.media.LongSide = *v.LongSide
+			is.Media.LongSide = was.Media.LongSide
 		}
 	}
-	if v.Speech != nil {
+	s.behaveLocked()
+	speech := is.Inference.Voice.Enabled != was.Inference.Voice.Enabled
+	if speech {
 		s.speechChangedLocked()
 	}
-	s.speech.Pace(s.paceLocked().PauseAfter, s.pace, v.Speech == nil || s.pace.FixedDelay > 0)
+	s.speech.Pace(s.paceLocked().PauseAfter, is.Pacing, !speech || is.Pacing.FixedDelay > 0)
 }
 
 // speechChangedLocked acts on speech that was turned on or off.
 func (s *Session) speechChangedLocked() {
 	// The observed times are of either first words or first audio.
 	s.speech.Forget(false)
-	if !s.infer.Voice.Enabled {
+	if !s.live.Inference.Voice.Enabled {
 		s.silenceLocked()
 	}
-}
-
-// merge sets the settings that are set in v.
-func (v *Settings) merge(from Settings) {
-	to := reflect.ValueOf(v).Elem()
-	for field, value := range reflect.ValueOf(from).Fields() {
-		if !value.IsNil() {
-			to.FieldByIndex(field.Index).Set(value)
-		}
-	}
-}
-
-// clear unsets the settings that are set in others.
-func (v *Settings) clear(others Settings) {
-	to := reflect.ValueOf(v).Elem()
-	for field, value := range reflect.ValueOf(others).Fields() {
-		if !value.IsNil() {
-			to.FieldByIndex(field.Index).SetZero()
-		}
-	}
-}
-
-// revert returns settings with those put back that a change replaced, and that are still as it left them.
-func (v Settings) revert(before, after Settings) Settings {
-	was, is, out := reflect.ValueOf(before), reflect.ValueOf(after), reflect.ValueOf(&v).Elem()
-	for i := range out.NumField() {
-		changed := !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface())
-		if changed && reflect.DeepEqual(out.Field(i).Interface(), is.Field(i).Interface()) {
-			out.Field(i).Set(was.Field(i))
-		}
-	}
-	return v
-}
-
-// takeBack returns settings after the undo of a change from was to after: what people have set since stays as it is now, what
-// else the change replaced is as it was, and the rest is as it is in v.
-func (v Settings) takeBack(was, after, now, madeThen, madeNow Settings) Settings {
-	field := func(s Settings, i int) any { return reflect.ValueOf(s).Field(i).Interface() }
-	out := reflect.ValueOf(&v).Elem()
-	for i := range out.NumField() {
-		switch {
-		case !reflect.DeepEqual(field(madeThen, i), field(madeNow, i)):
-			out.Field(i).Set(reflect.ValueOf(now).Field(i))
-		case !reflect.DeepEqual(field(was, i), field(after, i)):
-			out.Field(i).Set(reflect.ValueOf(was).Field(i))
-		}
-	}
-	return v
-}
-
-// differing returns the settings that are not the same in others.
-func (v Settings) differing(others Settings) Settings {
-	to, out := reflect.ValueOf(others), reflect.ValueOf(&v).Elem()
-	for i := range out.NumField() {
-		if reflect.DeepEqual(out.Field(i).Interface(), to.Field(i).Interface()) {
-			out.Field(i).SetZero()
-		}
-	}
-	return v
-}
-
-// overlaps reports whether a setting is set in both.
-func (v Settings) overlaps(w Settings) bool {
-	other := reflect.ValueOf(w)
-	for field, value := range reflect.ValueOf(v).Fields() {
-		if !value.IsNil() && !other.FieldByIndex(field.Index).IsNil() {
-			return true
-		}
-	}
-	return false
-}
-
-func set[T any](dst *T, v *T) {
-	if v != nil {
-		*dst = *v
-	}
-}
-
-func setSeconds(dst *time.Duration, v *float64) {
-	if v != nil {
-		*dst = time.Duration(*v * float64(time.Second))
-	}
-}
-
-// check returns the errors of all settings out of bounds, joined.
-func (v Settings) check() error {
-	var errs []error
-	num := func(name string, p *float64, lo, hi float64) {
-		if p != nil && !(*p >= lo && *p <= hi) {
-			errs = append(errs, &RangeError{name, fmt.Sprintf("a number from %g to %g", lo, hi), *p})
-		}
-	}
-	whole := func(name string, p *int, least, most int) {
-		if p != nil && (*p < least || *p > most) {
-			errs = append(errs, &RangeError{name, fmt.Sprintf("a whole number from %d to %d", least, most), *p})
-		}
-	}
-	num("capture_fps", v.CaptureFPS, 0.1, 30)
-	whole("frames_per_look", v.Frames, 1, 64)
-	whole("frame_stride", v.Stride, 1, 64)
-	num("change_threshold", v.ChangeThreshold, 0, 255)
-	num("min_interval", v.MinInterval, 0, 60)
-	num("pause_after", v.PauseAfter, 0, 60)
-	num("fixed_delay", v.FixedDelay, 0, 30)
-	num("quantile", v.Quantile, 0.5, 0.999)
-	num("margin", v.Margin, 0, 10)
-	num("temperature", v.Temperature, 0, 10)
-	num("top_p", v.TopP, 0.01, 1)
-	num("repetition_penalty", v.RepetitionPenalty, 0.1, 10)
-	whole("top_k", v.TopK, 0, 1048576)
-	whole("max_slices", v.MaxSlices, 1, 9)
-	whole("long_side", v.LongSide, 64, 4096)
-	whole("max_tokens", v.MaxTokens, 1, 8192)
-	whole("speech_max_tokens", v.SpeechMaxTokens, 1, 8192)
-	whole("talkativeness", v.Talkativeness, 1, 5)
-	num("voice_gain", v.VoiceGain, inference.MinGain, inference.MaxGain)
-	if v.Language != nil && !inference.IsLanguageTag(*v.Language) {
-		errs = append(errs, &RangeError{"language", "a BCP 47 tag such as en or pt-BR", fmt.Sprintf("%q", *v.Language)})
-	}
-	num("max_wait", v.MaxWait, 0, 60)
-	if v.Hearing != nil && !slices.Contains(hearingModes(), *v.Hearing) {
-		errs = append(errs, &RangeError{"hearing", hearingRule, fmt.Sprintf("%.40q", *v.Hearing)})
-	}
-	if v.Manners != nil && !slices.Contains(hearingManners(), *v.Manners) {
-		errs = append(errs, &RangeError{"manners", mannersRule, fmt.Sprintf("%.40q", *v.Manners)})
-	}
-	if v.WakeWords != nil && !areWakeWords(*v.WakeWords) {
-		errs = append(errs, &RangeError{"wake_words", wakeWordsRule, fmt.Sprintf("%.80q", *v.WakeWords)})
-	}
-	if v.Repeats != nil && !isRepeats(*v.Repeats) {
-		errs = append(errs, &RangeError{"repeats", repeatsRule, fmt.Sprintf("%q", *v.Repeats)})
-	}
-	if v.Voice != nil && !inference.IsVoice(*v.Voice) {
-		errs = append(errs, &RangeError{"voice", inference.VoiceRule, fmt.Sprintf("%.80q", *v.Voice)})
-	}
-	return errors.Join(errs...)
-}
-
-// voiceLocked returns the voice in force, as in Settings.
-func (s *Session) voiceLocked() string {
-	configured := s.infer.Voice
-	switch {
-	case s.voice != "":
-		return s.voice
-	case configured.Name == "":
-		return cmp.Or(configured.Program, inference.VoiceAuto)
-	}
-	return configured.Program + ":" + configured.Name
 }
 
 // wantOwn says which voices of its own a model has.
@@ -459,54 +259,18 @@ func wantOwn(m inference.Model) string {
 	return fmt.Sprintf(`the %s engine has "model" and %q`, m.Name(), can.OwnVoices)
 }
 
-// repeatsRule names the values of the setting.
-const repeatsRule = RepeatsSilence + ", " + RepeatsRetry + " or " + RepeatsAllow
-
-func isRepeats(s string) bool { return s == RepeatsSilence || s == RepeatsRetry || s == RepeatsAllow }
-
 func (s *Session) settingsLocked() Settings {
-	seconds := func(d time.Duration) *float64 { return new(d.Seconds()) }
-	sampling := s.sampling
+	sampling := s.live.Sampling
 	can := s.engine.Capabilities()
 	if can.Sampling != nil {
 		sampling = sampling.Over(*can.Sampling)
 	} else {
 		sampling = inference.Sampling{} // set for another engine
 	}
-	out := Settings{
-		Speech:           new(s.infer.Voice.Enabled),
-		CaptureFPS:       new(s.media.CaptureFPS),
-		Frames:           new(s.agent.Frames),
-		Stride:           new(s.agent.Stride),
-		ChangeThreshold:  new(s.agent.ChangeThreshold),
-		MinInterval:      seconds(s.pace.MinInterval),
-		PauseAfter:       seconds(s.pace.PauseAfter),
-		FixedDelay:       seconds(s.pace.FixedDelay),
-		MaxTokens:        new(s.infer.MaxTokens),
-		SpeechMaxTokens:  new(s.infer.Voice.MaxTokens),
-		CutOnInstruction: new(s.agent.CutOnInstruction),
-		Repeats:          new(s.agent.Repeats),
-		Language:         new(s.infer.Voice.Language),
-		Quantile:         new(s.pace.Quantile),
-		Margin:           seconds(s.pace.Margin),
-		LongSide:         new(s.media.LongSide),
-		Talkativeness:    new(s.agent.Talkativeness),
-		VoiceGain:        new(s.gain),
-		Voice:            new(s.voiceLocked()),
-		Hearing:          new(s.agent.Hearing.Mode),
-		WakeWords:        new(slices.Clone(s.agent.Hearing.WakeWords)),
-		Remarks:          new(s.agent.Hearing.Remarks),
-		HearCamera:       new(s.agent.Hearing.Camera),
-		ConfirmOrders:    new(s.agent.Hearing.Confirm),
-		Manners:          new(s.agent.Hearing.Manners),
-		MaxWait:          seconds(s.agent.Hearing.MaxWait),
-		Temperature:      sampling.Temperature, TopK: sampling.TopK, TopP: sampling.TopP, RepetitionPenalty: sampling.RepetitionPenalty,
-	}
-	if len(s.opts.Presets) > 0 {
-		out.Preset = new(s.preset)
-	}
-	if can.Slices {
-		out.MaxSlices = new(s.infer.MaxSlices)
+	out := s.live.Read()
+	out.Temperature, out.TopK, out.TopP, out.RepetitionPenalty = sampling.Temperature, sampling.TopK, sampling.TopP, sampling.RepetitionPenalty
+	if !can.Slices {
+		out.MaxSlices = nil
 	}
 	return out
 }
@@ -518,7 +282,7 @@ func (s *Session) actNowLocked(cause error) {
 	if s.alerts.cancel != nil {
 		s.alerts.cancel(cause)
 	}
-	s.endTalkLocked(cause, s.agent.CutOnInstruction)
+	s.endTalkLocked(cause, s.live.Agent.CutOnInstruction)
 	s.gate.Interrupt()
 }
 
@@ -562,8 +326,9 @@ func (s *Session) nudge() {
 func (s *Session) Live() Live {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	over, behind := s.live.OverProfile()
 	return Live{
-		Settings: s.set, Active: s.active, Instruction: s.instruction, InstructionBy: s.instructionBy, Profile: s.profile.Name,
+		Settings: s.live.Made(), OverProfile: over, BehindProfile: behind, Active: s.active, Instruction: s.instruction, InstructionBy: s.instructionBy, Profile: s.profile.Name,
 		Profiles: s.own, Background: s.background.Text,
 	}
 }
@@ -576,7 +341,7 @@ func (s *Session) findProfile(name string) (prompt.Profile, error) {
 		}
 		known = append(known, p.Name)
 	}
-	return prompt.Profile{}, &RangeError{"profile", fmt.Sprintf("one of %q", known), fmt.Sprintf("%q", name)}
+	return prompt.Profile{}, &RangeError{Name: "profile", Want: fmt.Sprintf("one of %q", known), Got: fmt.Sprintf("%q", name)}
 }
 
 // SetRoom sets why the room is away; "" when it is connected.

@@ -6,9 +6,6 @@ import (
 	"touchline/pacing"
 )
 
-// usualTalk is the talkativeness that leaves the other settings as they are.
-const usualTalk = 3
-
 // talk is what a talkativeness changes.
 type talk struct {
 	// factor of pacing.min_interval, pacing.pause_after and change_threshold; pause and
@@ -35,11 +32,11 @@ func talkOf(talkativeness int) talk {
 }
 
 // talkLocked returns what the talkativeness in force changes.
-func (s *Session) talkLocked() talk { return talkOf(s.agent.Talkativeness) }
+func (s *Session) talkLocked() talk { return talkOf(s.live.Agent.Talkativeness) }
 
 // paceLocked returns the pace with the talkativeness.
 func (s *Session) paceLocked() pacing.Config {
-	t, pace := s.talkLocked(), s.pace
+	t, pace := s.talkLocked(), s.live.Pacing
 	pace.MinInterval = time.Duration(float64(pace.MinInterval) * t.factor)
 	pace.PauseAfter = time.Duration(float64(pace.PauseAfter)*t.factor) + t.pause
 	return pace
@@ -48,5 +45,5 @@ func (s *Session) paceLocked() pacing.Config {
 // thresholdLocked returns the change below which a cycle is skipped, with the talkativeness.
 func (s *Session) thresholdLocked() float64 {
 	t := s.talkLocked()
-	return max(s.agent.ChangeThreshold*t.factor, t.floor)
+	return max(s.live.Agent.ChangeThreshold*t.factor, t.floor)
 }

@@ -177,7 +177,7 @@ func (s *Session) TryRule(ctx context.Context, r AlertRule, past int) ([]Trial, 
 
 // triedLooksLocked returns the pictures to try a rule on: the newest ones, then those of past looks.
 func (s *Session) triedLooksLocked(past int) [][]pastPicture {
-	present := s.picture.look(s.agent.Frames, s.agent.Stride)
+	present := s.picture.look(s.live.Agent.Frames, s.live.Agent.Stride)
 	if len(present) == 0 {
 		return nil
 	}
@@ -204,7 +204,7 @@ func (s *Session) try(ctx context.Context, when string, frames []window.Frame) (
 	s.locked(func() {
 		p = prompt.Look{
 			System: s.profile.Prompt, Background: s.background, Frames: Pictures(frames), Rules: []prompt.Rule{{Number: 1, When: when}},
-		}.Prompt(s.infer, s.engine.Capabilities())
+		}.Prompt(s.live.Inference, s.engine.Capabilities())
 	})
 	newest := frames[len(frames)-1]
 	t := Trial{Verdict: TrialUnanswered, At: newest.Arrival, FrameID: newest.ID}

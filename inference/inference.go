@@ -88,6 +88,9 @@ type Exchange struct {
 // Structured reports whether the answer is JSON.
 func (p Prompt) Structured() bool { return len(p.Schema) > 0 }
 
+// MaxInstruction is the longest instruction, in characters.
+const MaxInstruction = 2000
+
 // Sampling are the settings of random draws.
 type Sampling struct {
 	// Temperature divides the logits, 0.01 to 10; 0 always chooses the likeliest token.

@@ -15,6 +15,7 @@ import (
 	"touchline/agent/command"
 	"touchline/agent/events"
 	"touchline/agent/prompt"
+	"touchline/agent/settings"
 	"touchline/agent/state"
 	"touchline/internal/check"
 )
@@ -46,6 +47,8 @@ type keptOrder struct {
 type keptChoice struct {
 	Name string `json:"name"`
 	Over string `json:"over"`
+	// Settings are the names of those that were made in place of the profile's own.
+	Settings []string `json:"settings,omitempty"`
 }
 
 // keptEngineChoice is the engine that people have chosen. It holds as keptOrder does.
@@ -270,7 +273,11 @@ func (k *keeper) restoreProfile(value json.RawMessage) error {
 		k.room.Keep(keptProfile, nil)
 		return nil
 	}
-	_, err := k.bot.Change(agent.Change{Profile: &kept.Name}, byState)
+	if _, err := k.bot.Change(agent.Change{Profile: &kept.Name}, byState); err != nil {
+		return err
+	}
+	made := k.bot.Live().Settings.Only(func(s settings.Setting) bool { return slices.Contains(kept.Settings, s.Name) })
+	_, err := k.bot.Change(agent.Change{Settings: made}, byState)
 	return err
 }
 
@@ -320,11 +327,11 @@ func (k *keeper) values() map[string]json.RawMessage {
 	if live.Background != "" {
 		out[keptBackground] = marshal(live.Background)
 	}
-	if live.Profile != configured.Profile {
-		out[keptProfile] = marshal(keptChoice{live.Profile, configured.Profile})
+	if live.Profile != configured.Profile || len(live.BehindProfile) > 0 {
+		out[keptProfile] = marshal(keptChoice{live.Profile, configured.Profile, live.OverProfile})
 	}
-	if settings := k.settings(live.Settings); len(settings) > 0 {
-		out[keptSettings] = marshal(settings)
+	if made := k.settings(live.Settings); len(made) > 0 {
+		out[keptSettings] = marshal(made)
 	}
 	if s := k.bot.sources; s != nil { // else what is kept of them stays as it is
 		out[keptCameras], out[keptWatched] = s.kept()

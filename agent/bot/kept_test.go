@@ -4,6 +4,7 @@ package bot_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"math/rand/v2"
@@ -332,4 +333,38 @@ func TestKeptCameras(t *testing.T) {
 		require.Equal(t, first[2].Identity, b.Room.Watcher().Watching().Identity)
 	})
 	require.Equal(t, []string{"192.168.7.7/door", "Yard"}, names())
+}
+
+// TestProfilesAndSettingsAreKept: what people set in place of the profile's own, and what the profile replaced, is so after a restart.
+func TestProfilesAndSettingsAreKept(t *testing.T) {
+	quiet := prompt.Profile{Name: "quiet", Label: "Quiet", Prompt: "You whisper.", VoiceGain: new(-6.0)}
+	choose := func(name string) agent.Change { return agent.Change{Profile: &name} }
+	gain := func(db float64) agent.Change { return agent.Change{Settings: agent.Settings{VoiceGain: &db}} }
+	for name, tt := range map[string]struct {
+		configured string
+		changes    []agent.Change
+		gain       float64
+	}{
+		"the profile's":               {changes: []agent.Change{gain(3), choose("quiet")}, gain: -6},
+		"in its place":                {changes: []agent.Change{choose("quiet"), gain(3)}, gain: 3},
+		"of the configured profile":   {configured: "quiet", changes: []agent.Change{gain(3)}, gain: 3},
+		"the configured one returned": {configured: "quiet", changes: []agent.Change{gain(3), choose("sports"), choose("quiet")}, gain: -6},
+		"without the profile":         {configured: "quiet", changes: []agent.Change{gain(3), choose("sports")}, gain: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			to := bot.OutputSettings{State: state.Config{Path: t.TempDir()}}
+			cfg := configs.Default().Bot()
+			cfg.Profiles = append(slices.Clone(cfg.Profiles), quiet)
+			cfg.Agent.Profile = cmp.Or(tt.configured, cfg.Agent.Profile)
+			begin(t, to, cfg, func(b *bot.Bot) {
+				for _, c := range tt.changes {
+					change(t, b, c)
+				}
+				require.InDelta(t, tt.gain, *b.Snapshot().Settings.VoiceGain, 0)
+			})
+			for range 2 {
+				begin(t, to, cfg, func(b *bot.Bot) { require.InDelta(t, tt.gain, *b.Snapshot().Settings.VoiceGain, 0) })
+			}
+		})
+	}
 }

@@ -5,11 +5,9 @@ package command
 import (
 	"slices"
 	"strings"
-	"unicode"
-
-	"golang.org/x/text/unicode/norm"
 
 	"touchline/agent/phrases"
+	"touchline/agent/settings"
 )
 
 // Command is an order to the agent itself, which acts at once and on every engine.
@@ -60,39 +58,24 @@ func Parse(text string) (Command, bool) {
 	if len(text) > longestCommand {
 		return "", false
 	}
-	folded, languages := Fold(text), phrases.All()
+	folded, languages := settings.Fold(text), phrases.All()
 	for before := ""; before != folded; {
 		before = folded
 		for _, l := range languages {
 			for _, p := range l["before"] {
-				folded = strings.TrimPrefix(folded, Fold(p)+" ")
+				folded = strings.TrimPrefix(folded, settings.Fold(p)+" ")
 			}
 			for _, p := range l["after"] {
-				folded = strings.TrimSuffix(folded, " "+Fold(p))
+				folded = strings.TrimSuffix(folded, " "+settings.Fold(p))
 			}
 		}
 	}
 	for _, l := range languages {
 		for _, c := range All() {
-			if slices.ContainsFunc(l[string(c)], func(p string) bool { return Fold(p) == folded }) {
+			if slices.ContainsFunc(l[string(c)], func(p string) bool { return settings.Fold(p) == folded }) {
 				return c, true
 			}
 		}
 	}
 	return "", false
-}
-
-// Fold returns a text in lower case, without accents and punctuation, its words one space apart.
-func Fold(text string) string {
-	var b strings.Builder
-	for _, r := range norm.NFKD.String(text) {
-		switch {
-		case unicode.IsLetter(r) || unicode.IsDigit(r):
-			b.WriteRune(unicode.ToLower(r))
-		case unicode.IsMark(r) || r == '\'' || r == '’':
-		default:
-			b.WriteByte(' ')
-		}
-	}
-	return strings.Join(strings.Fields(b.String()), " ")
 }

@@ -3,6 +3,8 @@ package command
 import (
 	"strings"
 	"unicode"
+
+	"touchline/agent/settings"
 )
 
 // Addressed returns the order in a text that is meant for the commentator: what follows a wake word at the beginning of the text or
@@ -24,7 +26,7 @@ func Addressed(text string, wakeWords []string) (order string, ok bool) {
 
 // startsWith returns the number of words that are a wake word; 0 if the words begin otherwise.
 func startsWith(words []string, wake string) int {
-	want := []rune(strings.ReplaceAll(Fold(wake), " ", ""))
+	want := []rune(strings.ReplaceAll(settings.Fold(wake), " ", ""))
 	var heard []rune
 	for i, w := range words {
 		if heard = append(heard, []rune(w)...); len(heard) > len(want)+len(want)/5 {
@@ -53,7 +55,7 @@ func wordsOf(text string) (words []string, ends []wordEnd) {
 		if i := strings.IndexFunc(text[from:], unicode.IsSpace); i >= 0 {
 			to = from + i
 		}
-		if w := strings.ReplaceAll(Fold(text[from:to]), " ", ""); w != "" {
+		if w := strings.ReplaceAll(settings.Fold(text[from:to]), " ", ""); w != "" {
 			words = append(words, w)
 			ends = append(ends, wordEnd{to, strings.ContainsAny(text[to-1:to], ".!?,;:")})
 		}
@@ -84,7 +86,7 @@ func distance(a, b []rune) int {
 
 // Repeated reports whether a text is a part of another one: as recognizers hear it, so that a word in three may differ.
 func Repeated(text, of string) bool {
-	words, of2 := strings.Fields(Fold(text)), strings.Fields(Fold(of))
+	words, of2 := strings.Fields(settings.Fold(text)), strings.Fields(settings.Fold(of))
 	if len(words) == 0 || len(words) > 2*len(of2) {
 		return false
 	}

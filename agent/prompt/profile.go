@@ -33,7 +33,7 @@ type Profile struct {
 }
 
 // MaxInstruction is the longest instruction, in characters.
-const MaxInstruction = 2000
+const MaxInstruction = inference.MaxInstruction
 
 // Kinds of profiles.
 const (

@@ -1,13 +1,29 @@
-package agent
+package settings
 
 import (
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
-	"touchline/agent/prompt"
+	"touchline/inference"
 	"touchline/internal/check"
 )
+
+// UsualTalk is the talkativeness that leaves the other settings as they are.
+const UsualTalk = 3
+
+// Values of Config.Repeats.
+const (
+	RepeatsSilence = "silence" // a comment that repeats one of the last is not published
+	RepeatsRetry   = "retry"   // the engine is asked once more; silence if that answer repeats one as well
+	RepeatsAllow   = "allow"   // comments are not compared
+)
+
+// repeatsRule names the values of the setting.
+const repeatsRule = RepeatsSilence + ", " + RepeatsRetry + " or " + RepeatsAllow
+
+func repeatsOptions() []string { return []string{RepeatsSilence, RepeatsRetry, RepeatsAllow} }
 
 // Config sets one bot in one room.
 type Config struct {
@@ -36,14 +52,14 @@ type Config struct {
 	// CopyToChat repeats each comment on lk.chat.
 	CopyToChat bool `yaml:"copy_to_chat" env:"COPY_TO_CHAT"`
 	// Hearing sets who is heard in the room.
-	Hearing HearingConfig `yaml:"hearing" envPrefix:"HEARING_"`
+	Hearing Hearing `yaml:"hearing" envPrefix:"HEARING_"`
 }
 
 // DefaultConfig returns the settings of the sniper preset.
 func DefaultConfig() Config {
 	return Config{
 		Profile: "default", AutoStart: true, Frames: 4, Stride: 1, CutOnInstruction: true, Repeats: RepeatsSilence,
-		Talkativeness: usualTalk, OrderHold: 3 * time.Second, CycleTimeout: 2 * time.Minute,
+		Talkativeness: UsualTalk, OrderHold: 3 * time.Second, CycleTimeout: 2 * time.Minute,
 		Hearing: DefaultHearing(),
 	}
 }
@@ -54,12 +70,12 @@ func DefaultConfig() Config {
 func (c Config) Validate() error {
 	var s check.Settings
 	s.That(c.Profile != "", "profile", "the name of a profile", `""`)
-	if n := utf8.RuneCountInString(c.Instruction); n > prompt.MaxInstruction {
-		s.That(false, "instruction", fmt.Sprintf("at most %d characters", prompt.MaxInstruction), n)
+	if n := utf8.RuneCountInString(c.Instruction); n > inference.MaxInstruction {
+		s.That(false, "instruction", fmt.Sprintf("at most %d characters", inference.MaxInstruction), n)
 	}
 	s.That(check.Within(c.Frames, 1, 64), "frames_per_look", "between 1 and 64 pictures", c.Frames)
 	s.That(check.Within(c.Stride, 1, 64), "frame_stride", "between 1 and 64", c.Stride)
-	s.That(isRepeats(c.Repeats), "repeats", repeatsRule, fmt.Sprintf("%q", c.Repeats))
+	s.That(slices.Contains(repeatsOptions(), c.Repeats), "repeats", repeatsRule, fmt.Sprintf("%q", c.Repeats))
 	s.That(check.Within(c.Talkativeness, 1, 5), "talkativeness", "between 1 and 5", c.Talkativeness)
 	s.That(check.Within(c.OrderHold, 0, time.Minute), "order_hold", "between 0s and 1m", c.OrderHold)
 	s.That(check.Within(c.CycleTimeout, time.Second, time.Hour), "cycle_timeout", "between 1s and 1h", c.CycleTimeout)
