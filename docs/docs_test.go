@@ -2,18 +2,25 @@
 package docs_test
 
 import (
+	"flag"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"touchline/agent/settings"
 )
 
 const moduleRoot = ".."
+
+var update = flag.Bool("update", false, "write the generated parts of the documents") //nolint:gochecknoglobals // a flag of the test program
 
 func read(t *testing.T, path ...string) string {
 	t.Helper()
@@ -121,6 +128,44 @@ func TestErrorsAreThoseOfTheProgram(t *testing.T) {
 		}
 	}
 	require.Greater(t, pieces, 20)
+}
+
+// settingsTable returns the table of the settings that change at run time.
+func settingsTable() string {
+	var b strings.Builder
+	b.WriteString("| setting | values | in the settings file | what it sets |\n|---|---|---|---|\n")
+	for _, s := range settings.Table() {
+		values := map[string]string{settings.Switch: "true or false", settings.Text: "text", settings.List: "list", settings.Choice: "the name of a preset"}[s.Kind]
+		if n := len(s.Options); n > 0 {
+			values = strings.Join(s.Options[:n-1], ", ") + " or " + s.Options[n-1]
+		}
+		if s.Min != nil {
+			values = fmt.Sprintf("%s to %s", strconv.FormatFloat(*s.Min, 'f', -1, 64), strconv.FormatFloat(*s.Max, 'f', -1, 64))
+			if s.Unit != "" {
+				values += " " + s.Unit
+			}
+		}
+		path := ""
+		if s.Path != "" {
+			path = "`" + s.Path + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", s.Name, values, path, s.About)
+	}
+	return b.String()
+}
+
+// TestSettingsTable compares the table of docs/tuning.md with the program's. With -update it writes the program's.
+func TestSettingsTable(t *testing.T) {
+	const begin, end = "<!-- settings begin -->\n", "<!-- settings end -->"
+	text := read(t, "docs", "tuning.md")
+	before, rest, _ := strings.Cut(text, begin)
+	table, after, ok := strings.Cut(rest, end)
+	require.True(t, ok)
+	if *update {
+		require.NoError(t, os.WriteFile("tuning.md", []byte(before+begin+settingsTable()+end+after), 0o600))
+		return
+	}
+	require.Equal(t, settingsTable(), table, "run: go test ./docs -run TestSettingsTable -update")
 }
 
 // TestLinks follows the relative links of the documents, fragments included.

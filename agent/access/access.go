@@ -104,7 +104,7 @@ func Needed(operation string) Rights {
 		"GET /looks", "GET /looks/next",
 		"set_instruction", "clear_instruction", "set_profile", "start", "stop", "command", "talk":
 		return Instruct
-	case "POST /settings", "PUT /profiles/{id}", "DELETE /profiles/{id}", "PUT /sheet", "DELETE /sheet",
+	case "GET /settings", "POST /settings", "PUT /profiles/{id}", "DELETE /profiles/{id}", "PUT /sheet", "DELETE /sheet",
 		"GET /engines", "POST /engine", "update_settings":
 		return Settings
 	case "POST /source", "GET /sources", "POST /sources", "GET /sources/{id}", "PATCH /sources/{id}", "DELETE /sources/{id}",

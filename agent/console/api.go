@@ -19,6 +19,7 @@ import (
 	"touchline/agent/command"
 	"touchline/agent/events"
 	"touchline/agent/prompt"
+	"touchline/agent/settings"
 	"touchline/inference"
 )
 
@@ -177,6 +178,25 @@ func (s *Server) postProfile(h *hosted, w http.ResponseWriter, r *http.Request) 
 		}
 		return nil
 	})
+}
+
+// settingList is the answer of GET /api/settings.
+type settingList struct {
+	Settings []settings.Setting `json:"settings"`
+}
+
+func (s *Server) getSettings(h *hosted, w http.ResponseWriter, _ *http.Request) error {
+	b, err := h.bot()
+	if err != nil {
+		return err
+	}
+	table := settings.Table()
+	for i := range table {
+		if presets := b.Snapshot().Presets; table[i].Name == "preset" && len(presets) > 0 {
+			table[i].Options = append([]string{"", agent.PresetAuto}, presets...)
+		}
+	}
+	return writeJSON(w, http.StatusOK, settingList{table})
 }
 
 func (s *Server) postSettings(h *hosted, w http.ResponseWriter, r *http.Request) error {

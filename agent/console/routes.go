@@ -131,6 +131,7 @@ func (s *Server) roomOperations() []endpoint {
 		{method: "DELETE", path: "/instruction", inRoom: s.deleteInstruction, summary: "Clears the instruction: idle", out: snapshot},
 		{method: "GET", path: "/profiles", inRoom: s.getProfiles, summary: "The prompt profiles", out: profileList{}},
 		{method: "POST", path: "/profiles", inRoom: s.postProfile, summary: "Chooses a profile", in: profileBody{}, out: snapshot},
+		{method: "GET", path: "/settings", inRoom: s.getSettings, summary: "The settings that can change, with their bounds", out: settingList{}},
 		{method: "POST", path: "/settings", inRoom: s.postSettings, summary: "Changes settings", in: agent.Settings{}, out: agent.Settings{}},
 		{method: "POST", path: "/start", inRoom: s.postStart, summary: "Starts commenting", in: sourceBody{}, out: snapshot},
 		{method: "POST", path: "/stop", inRoom: s.postStop, summary: "Stops commenting", out: snapshot},

@@ -174,15 +174,15 @@ func table() []Setting {
 		f = InForce
 	)
 	return []Setting{
-		number("capture_fps", "media.capture_fps", "1/s", 0.1, 30,
+		number("capture_fps", "media.capture_fps", "per s", 0.1, 30,
 			at(func(s *v) **float64 { return &s.CaptureFPS }, func(c *f) *float64 { return &c.Media.CaptureFPS }), "pictures that are kept"),
 		whole("frames_per_look", "agent.frames_per_look", "pictures", 1, 64,
 			at(func(s *v) **int { return &s.Frames }, func(c *f) *int { return &c.Agent.Frames }), "pictures of a cycle"),
 		whole("frame_stride", "agent.frame_stride", "", 1, 64,
 			at(func(s *v) **int { return &s.Stride }, func(c *f) *int { return &c.Agent.Stride }), "a cycle takes every n-th picture"),
-		number("change_threshold", "agent.change_threshold", "of 255", 0, 255,
+		number("change_threshold", "agent.change_threshold", "", 0, 255,
 			at(func(s *v) **float64 { return &s.ChangeThreshold }, func(c *f) *float64 { return &c.Agent.ChangeThreshold }),
-			"a cycle is skipped if the picture changed less; 0 never skips"),
+			"a cycle is skipped if the picture changed less (mean difference); 0 never skips"),
 		number("min_interval", "pacing.min_interval", "s", 0, 60,
 			seconds(func(s *v) **float64 { return &s.MinInterval }, func(c *f) *time.Duration { return &c.Pacing.MinInterval }),
 			"shortest time between the starts of two cycles"),

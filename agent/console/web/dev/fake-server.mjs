@@ -366,6 +366,7 @@ async function api(req, res, url) {
     case 'POST /api/command': snapshot.command = { command: body.command, effect: 'Done.', by: 'the page', at: new Date().toISOString() }; changed(); return json(snapshot);
     case 'DELETE /api/instruction': snapshot.instruction = ''; changed(); return json({});
     case 'POST /api/profiles': snapshot.active_profile = body.profile; changed(); return json({});
+    case 'GET /api/settings': return json({ settings: [{ name: 'frames_per_look', kind: 'whole', min: 1, max: 64, about: 'pictures of a cycle' }] });
     case 'POST /api/settings':
       if (body.frames_per_look > 64) return fail(422, 'frames_per_look must be between 1 and 64.');
       Object.assign(settings, body);

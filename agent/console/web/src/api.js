@@ -66,6 +66,7 @@ export const putProfile = (name, text, create) => call('PUT', inRoom(`/profiles/
 export const deleteProfile = (name) => call('DELETE', inRoom(`/profiles/${encodeURIComponent(name)}`));
 export const sheet = () => call('GET', inRoom('/sheet'));
 export const putSheet = (text) => call('PUT', inRoom('/sheet'), text);
+export const settings = () => call('GET', inRoom('/settings'));
 export const setSettings = (settings) => call('POST', inRoom('/settings'), settings);
 export const setSource = (source) => call('POST', inRoom('/source'), { source });
 export const sources = () => call('GET', inRoom('/sources'));

@@ -13,12 +13,17 @@ import { seconds } from './words.js';
  * @property {string} [help]
  * @property {boolean} [wide] its values are long
  * @property {boolean} [own] of the engine, which may not say its value
- * @property {'number' | 'switch' | 'text' | 'list' | 'choice'} [type]
+ * @property {'switch' | 'text' | 'list' | 'choice'} [type] else a number
  * @property {string[][]} [options] of a choice: value and words
- * @property {number} [min] @property {number} [max] @property {number | 'any'} [step]
  */
 
-/** The bounds are those of agent.Settings. @type {{title: string, fields: Field[]}[]} */
+/**
+ * A row of GET /api/settings.
+ * @typedef {{name: string, kind: 'number' | 'whole' | 'switch' | 'text' | 'list' | 'choice', unit?: string, min?: number, max?: number,
+ *   options?: string[], about: string}} Setting
+ */
+
+/** What the page calls the settings. Their bounds come from the server. @type {{title: string, fields: Field[]}[]} */
 export const GROUPS = [
   {
     title: 'Engine and voice',
@@ -31,42 +36,42 @@ export const GROUPS = [
   {
     title: 'Frames per cycle',
     fields: [
-      { key: 'capture_fps', label: 'Frames kept', unit: 'per s', min: 0.1, max: 30, step: 'any' },
-      { key: 'frames_per_look', label: 'Frames', unit: '', min: 1, max: 64, step: 1 },
-      { key: 'frame_stride', label: 'Every n-th frame', unit: '', min: 1, max: 64, step: 1 },
-      { key: 'long_side', label: 'Longer edge', unit: 'px', min: 64, max: 4096, step: 1 },
-      { key: 'max_slices', label: 'Tiles of a frame', unit: 'at most', min: 1, max: 9, step: 1, help: 'Of 448 x 448 px, where the frame is larger.' },
+      { key: 'capture_fps', label: 'Frames kept', unit: 'per s' },
+      { key: 'frames_per_look', label: 'Frames', unit: '' },
+      { key: 'frame_stride', label: 'Every n-th frame', unit: '' },
+      { key: 'long_side', label: 'Longer edge', unit: 'px' },
+      { key: 'max_slices', label: 'Tiles of a frame', unit: 'at most', help: 'Of 448 x 448 px, where the frame is larger.' },
     ],
   },
   {
     title: 'Timing',
     fields: [
-      { key: 'change_threshold', label: 'Skip below change of', unit: 'of 255', min: 0, max: 255, step: 'any', help: '0 never skips.' },
-      { key: 'min_interval', label: 'Shortest time between cycles', unit: 's', min: 0, max: 60, step: 'any' },
-      { key: 'pause_after', label: 'Pause after speech', unit: 's', min: 0, max: 60, step: 'any' },
+      { key: 'change_threshold', label: 'Skip below change of', unit: 'of 255', help: '0 never skips.' },
+      { key: 'min_interval', label: 'Shortest time between cycles', unit: 's' },
+      { key: 'pause_after', label: 'Pause after speech', unit: 's' },
       { key: 'cut_on_instruction', label: 'New instruction interrupts speech', unit: '', type: 'switch' },
     ],
   },
   {
     title: 'Alignment',
     fields: [
-      { key: 'fixed_delay', label: 'Fixed delay', unit: 's', min: 0, max: 30, step: 'any', help: '0 follows what is measured.' },
-      { key: 'quantile', label: 'Comments in time', unit: 'share', min: 0.5, max: 0.999, step: 'any' },
-      { key: 'margin', label: 'Margin', unit: 's', min: 0, max: 10, step: 'any' },
+      { key: 'fixed_delay', label: 'Fixed delay', unit: 's', help: '0 follows what is measured.' },
+      { key: 'quantile', label: 'Comments in time', unit: 'share' },
+      { key: 'margin', label: 'Margin', unit: 's' },
     ],
   },
   {
     title: 'How it talks',
     fields: [
-      { key: 'talkativeness', label: 'Talkativeness', unit: '1 to 5', min: 1, max: 5, step: 1, help: 'Sets pace, length and the change worth a comment together.' },
-      { key: 'voice_gain', label: 'Voice level', unit: 'dB', min: -24, max: 12, step: 'any' },
-      { key: 'max_tokens', label: 'Longest text', unit: 'tokens', min: 1, max: 8192, step: 1 },
-      { key: 'speech_max_tokens', label: 'Longest speech', unit: 'tokens', min: 1, max: 8192, step: 1 },
+      { key: 'talkativeness', label: 'Talkativeness', unit: '1 to 5', help: 'Sets pace, length and the change worth a comment together.' },
+      { key: 'voice_gain', label: 'Voice level', unit: 'dB' },
+      { key: 'max_tokens', label: 'Longest text', unit: 'tokens' },
+      { key: 'speech_max_tokens', label: 'Longest speech', unit: 'tokens' },
       { key: 'repeats', label: 'Repeated comments', unit: '', type: 'choice', options: [['silence', 'skip'], ['retry', 'ask again'], ['allow', 'allow']], help: 'Compared with the last eight.' },
-      { key: 'temperature', label: 'Temperature', unit: '', min: 0, max: 10, step: 'any', own: true, help: '0 always takes the likeliest word.' },
-      { key: 'top_k', label: 'Top k', unit: 'tokens', min: 0, max: 1048576, step: 1, own: true, help: '0 is all.' },
-      { key: 'top_p', label: 'Top p', unit: '', min: 0.01, max: 1, step: 'any', own: true },
-      { key: 'repetition_penalty', label: 'Repetition penalty', unit: '', min: 0.1, max: 10, step: 'any', own: true, help: '1 is off.' },
+      { key: 'temperature', label: 'Temperature', unit: '', own: true, help: '0 always takes the likeliest word.' },
+      { key: 'top_k', label: 'Top k', unit: 'tokens', own: true, help: '0 is all.' },
+      { key: 'top_p', label: 'Top p', unit: '', own: true },
+      { key: 'repetition_penalty', label: 'Repetition penalty', unit: '', own: true, help: '1 is off.' },
       { key: 'language', label: 'Language', unit: '', type: 'text', help: 'As in “en”, “nl”, “pt-BR”.' },
     ],
   },
@@ -76,7 +81,7 @@ export const GROUPS = [
       { key: 'hearing', label: 'Listen to people', unit: '', type: 'choice', wide: true, options: [['off', 'off'], ['orders', 'for orders'], ['captions', 'for captions'], ['all', 'for both']], help: 'Orders come after a wake word, or while “Hold to talk” is held. Captions show what people say.' },
       { key: 'wake_words', label: 'Wake words', unit: '', type: 'list', wide: true, help: 'Separated by commas; each of 4 to 40 letters.' },
       { key: 'manners', label: 'When someone speaks', unit: '', type: 'choice', wide: true, options: [['talk', 'keep talking'], ['duck', 'lower volume'], ['wait', 'wait'], ['interrupt', 'stop']], help: 'Someone with the right to instruct. “Wait” finishes the comment first.' },
-      { key: 'max_wait', label: 'Longest wait', unit: 's', min: 0, max: 60, step: 'any', help: 'For “wait”.' },
+      { key: 'max_wait', label: 'Longest wait', unit: 's', help: 'For “wait”.' },
       { key: 'confirm_orders', label: 'The voice confirms spoken orders', unit: '', type: 'switch', help: 'As in “Okay: only the goals”.' },
       { key: 'remarks', label: 'Comments may respond to conversation', unit: '', type: 'switch', help: 'Never used as an instruction. Needs captions.' },
       { key: 'hear_camera', label: 'Transcribe the camera’s sound', unit: '', type: 'switch', help: 'Its captions appear with the delayed picture.' },
@@ -84,8 +89,12 @@ export const GROUPS = [
   },
 ];
 
+/** The settings that have a control elsewhere on the page. */
+export const ELSEWHERE = ['speech'];
+
 export class SettingsPanel {
   #fields = new Map();
+  #bounded = false;
   #span = h('output', {}, '–');
   #tokens = h('output', {}, '–');
   #how = h('small', {});
@@ -114,6 +123,23 @@ export class SettingsPanel {
   shown() {
     this.draw();
     void this.engines.load();
+    if (!this.#bounded) api.settings().then(({ settings }) => this.#bound(settings), () => {}); // the server refuses what is out of bounds
+  }
+
+  /** Sets the bounds of the fields, and adds the settings that have none. @param {Setting[]} settings */
+  #bound(settings) {
+    this.#bounded = true;
+    settings = settings.filter((s) => !ELSEWHERE.includes(s.name));
+    const others = settings.filter((s) => !this.#fields.has(s.name)).map(fieldOf);
+    if (others.length) this.body.append(h('fieldset', {}, h('legend', {}, 'Others'), ...others.map((f) => this.#field(f))));
+    for (const { name, kind, min, max, options } of settings) {
+      const { f, input } = this.#fields.get(name);
+      if (min !== undefined) Object.assign(input, { min, max, step: kind === 'whole' ? 1 : 'any' });
+      if (f.type !== 'choice') continue;
+      const known = [...input.options].map((o) => o.value);
+      input.append(...(options ?? []).filter((o) => !known.includes(o)).map((o) => h('option', { value: o }, o)));
+    }
+    this.draw();
   }
 
   /** The voice can be heard before the room has it. */
@@ -130,7 +156,7 @@ export class SettingsPanel {
 
   #sums() {
     return h('div', { class: 'window' },
-      h('p', { class: 'sum' }, h('span', {}, 'A cycle covers'), this.#span, h('small', {}, 'frames × n ÷ frames per s')),
+      h('p', { class: 'sum' }, h('span', {}, 'A cycle covers'), this.#span, h('small', {}, '(frames − 1) × n ÷ frames per s')),
       h('p', { class: 'sum' }, h('span', {}, 'and costs at most'), this.#tokens, this.#how),
       h('p', { class: 'sum' }, h('span', {}, 'Pictures to keep'), this.#window, this.#needs));
   }
@@ -147,7 +173,7 @@ export class SettingsPanel {
     } else if (f.type === 'text' || f.type === 'list') {
       input = h('input', { type: 'text', id, maxLength: f.type === 'text' ? 35 : 400, autocomplete: 'off', spellcheck: false });
     } else {
-      input = h('input', { type: 'number', id, min: f.min, max: f.max, step: f.step, inputMode: 'decimal', placeholder: f.own ? 'own' : '' });
+      input = h('input', { type: 'number', id, step: 'any', inputMode: 'decimal', placeholder: f.own ? 'own' : '' });
     }
     const unit = h('span', { class: 'unit', role: 'status' }, f.unit);
     const row = h('p', { class: f.wide ? 'field wide' : 'field' }, h('label', { for: id }, f.label), input, unit, note);
@@ -241,6 +267,13 @@ export class SettingsPanel {
     this.#needs.textContent = size >= 1 ? `at most ${size} (window_size)` : '';
     this.#needs.classList.toggle('bad', needs > size);
   }
+}
+
+/** The field of a setting that the page has no words for. @param {Setting} s @returns {Field} */
+export function fieldOf({ name, kind, unit, options, about }) {
+  const label = name[0].toUpperCase() + name.slice(1).replaceAll('_', ' ');
+  const type = kind === 'number' || kind === 'whole' ? undefined : kind;
+  return { key: name, label, unit: unit ?? '', type, options: options?.map((o) => [o, o]), help: `${about[0].toUpperCase()}${about.slice(1)}.`, own: true };
 }
 
 /** The entries of a list with commas. @param {string} text */

@@ -1,29 +1,26 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { GROUPS, listOf } from '../src/settings.js';
+import { ELSEWHERE, GROUPS, fieldOf, listOf } from '../src/settings.js';
 
-test('the bounds of the page are those the server checks', () => {
-  const go = readFileSync(new URL('../../../steer.go', import.meta.url), 'utf8');
-  const want = {};
-  // num("capture_fps", v.CaptureFPS, 0.1, 30) and whole("max_tokens", v.MaxTokens, 1, 8192)
-  for (const [, key, lo, hi] of go.matchAll(/\bnum\("(\w+)", v\.\w+, ([\d.]+), ([\d.]+)\)/g)) want[key] = [+lo, +hi, 'any'];
-  want.voice_gain = [-24, 12, 'any']; // by name: minGain and maxGain
-  for (const [, key, least, most] of go.matchAll(/\bwhole\("(\w+)", v\.\w+, (\d+), (\d+)\)/g)) want[key] = [+least, +most, 1];
-  assert.equal(Object.keys(want).length, 20);
-  const got = GROUPS.flatMap((g) => g.fields).filter((f) => !f.type).map((f) => [f.key, [f.min, f.max, f.step]]);
-  assert.deepEqual(Object.fromEntries(got), want);
-  const [, values] = /isRepeats\(s string\) bool { return (.*) }/.exec(go);
-  assert.equal(GROUPS.flatMap((g) => g.fields).find((f) => f.key === 'repeats').options.length, values.split('||').length);
+// | `capture_fps` | 0.1 to 30, 1/s | ... and | `manners` | talk, duck, wait or interrupt | ..., written from the server's table
+const doc = readFileSync(new URL('../../../../docs/tuning.md', import.meta.url), 'utf8').match(/settings begin -->([^]*)<!-- settings end/)[1];
+const table = new Map([...doc.matchAll(/^\| `(\w+)` \| (.*?) \|/gm)].map(([, name, values]) => [name, values]));
+
+test('the page has words for each setting', () => {
+  assert.deepEqual([...ELSEWHERE, ...GROUPS.flatMap((g) => g.fields).map((f) => f.key)].sort(), [...table.keys()].sort());
 });
 
-test('the choices of hearing are those of the server', () => {
-  const go = readFileSync(new URL('../../../hearing.go', import.meta.url), 'utf8');
-  const fields = GROUPS.flatMap((g) => g.fields);
-  for (const [key, rule] of [['hearing', 'hearingRule'], ['manners', 'mannersRule']]) {
-    const [, words] = new RegExp(`${rule} += "(.*)"`).exec(go);
-    assert.deepEqual(fields.find((f) => f.key === key).options.map(([value]) => value), words.split(/, | or /));
+test('the page has words for each value', () => {
+  for (const { key, type, options } of GROUPS.flatMap((g) => g.fields)) {
+    if (type === 'choice' && key !== 'preset' && key !== 'voice') assert.deepEqual(options.map(([v]) => v), table.get(key).split(/, | or /), key);
   }
+});
+
+test('a setting without words has a field', () => {
+  const f = fieldOf({ name: 'look_twice', kind: 'whole', unit: 's', min: 1, max: 9, about: 'how often' });
+  assert.deepEqual(f, { key: 'look_twice', label: 'Look twice', unit: 's', type: undefined, options: undefined, help: 'How often.', own: true });
+  assert.equal(fieldOf({ name: 'x', kind: 'switch', about: 'y' }).type, 'switch');
 });
 
 test('a list is read with its commas', () => {
