@@ -7,12 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent"
 	"touchline/agent/prompt"
 	"touchline/agent/webhook"
 	"touchline/configs"
@@ -436,6 +438,19 @@ func TestPrint(t *testing.T) {
 	for _, s := range []string{fmt.Sprintf("%v %+v %#v", c.Agent.LiveKit, c, c)} {
 		require.NotContains(t, s, "hunter")
 	}
+}
+
+// TestLivePresets: a preset that people choose at run time sets what its file sets, but for the window, which is fixed.
+func TestLivePresets(t *testing.T) {
+	presets := configs.Default().Bot().Presets
+	require.Len(t, presets, 4)
+	for _, p := range presets {
+		require.Equal(t, []string{
+			"capture_fps", "frames_per_look", "frame_stride", "change_threshold", "min_interval", "pause_after", "speech_max_tokens",
+		}, p.Settings.Names(), p.Name)
+	}
+	owl := presets[slices.IndexFunc(presets, func(p agent.Preset) bool { return p.Name == "owl" })].Settings
+	require.Equal(t, []any{4.0, 8, 0.5, 120}, []any{*owl.CaptureFPS, *owl.Frames, *owl.PauseAfter, *owl.SpeechMaxTokens})
 }
 
 func TestExplain(t *testing.T) {

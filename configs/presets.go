@@ -7,7 +7,10 @@ import (
 	"path"
 	"strings"
 
+	"github.com/goccy/go-yaml"
+
 	"touchline/agent"
+	"touchline/agent/settings"
 )
 
 //go:embed presets/*.yaml detail/*.yaml
@@ -35,7 +38,7 @@ func (s presetSet) read(name string) ([]byte, error) {
 	return files.ReadFile(path.Join(s.folder, name+".yaml"))
 }
 
-// live returns the presets as settings that can change while a bot runs.
+// live returns the presets as settings that can change while a bot runs: those whose paths a preset's file has.
 func live() []agent.Preset {
 	var out []agent.Preset
 	set := presetSets()[0]
@@ -47,13 +50,26 @@ func live() []agent.Preset {
 		if err != nil {
 			continue // It is embedded.
 		}
-		out = append(out, agent.Preset{Name: name, Settings: agent.Settings{
-			CaptureFPS: &c.Media.CaptureFPS, Frames: &c.Agent.Frames, Stride: &c.Agent.Stride, ChangeThreshold: &c.Agent.ChangeThreshold,
-			MinInterval: new(c.Pacing.MinInterval.Seconds()), PauseAfter: new(c.Pacing.PauseAfter.Seconds()),
-			SpeechMaxTokens: &c.Inference.Voice.MaxTokens,
-		}})
+		var file map[string]any
+		if text, err := set.read(name); err != nil || yaml.Unmarshal(text, &file) != nil {
+			continue // as above
+		}
+		inForce := settings.InForce{Agent: c.Agent.Config, Pacing: c.Pacing, Media: c.Media, Inference: c.Inference.Config}
+		out = append(out, agent.Preset{Name: name, Settings: inForce.Read().Only(func(s settings.Setting) bool {
+			return has(file, strings.Split(s.Path, "."))
+		})})
 	}
 	return out
+}
+
+// has reports whether a YAML file has a path.
+func has(tree map[string]any, path []string) bool {
+	v, ok := tree[path[0]]
+	if len(path) == 1 || !ok {
+		return ok
+	}
+	below, ok := v.(map[string]any)
+	return ok && has(below, path[1:])
 }
 
 func (s presetSet) names() []string {
