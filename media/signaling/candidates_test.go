@@ -2,6 +2,7 @@ package signaling //nolint:testpackage // the filter is not exported
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -10,6 +11,14 @@ import (
 
 	"touchline/media/source"
 )
+
+// TestUsableAddresses: media leave out link-local addresses and those that no socket can be opened on.
+func TestUsableAddresses(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]bool{"127.0.0.1": true, "fe80::1": false, "169.254.1.1": false, "203.0.113.77": false} {
+		require.Equal(t, want, usable(net.ParseIP(address)), address)
+	}
+}
 
 func TestDestinations(t *testing.T) {
 	t.Parallel()

@@ -1,10 +1,12 @@
 package signaling
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/pion/ice/v4"
@@ -39,7 +41,7 @@ func openPort(o PortOptions) (*port, error) {
 	options := []ice.UDPMuxFromPortOption{
 		ice.UDPMuxFromPortWithNetworks(ice.NetworkTypeUDP4, ice.NetworkTypeUDP6),
 		ice.UDPMuxFromPortWithLoopback(), ice.UDPMuxFromPortWithReadBufferSize(2 << 20),
-		ice.UDPMuxFromPortWithLogger(silent{}.NewLogger("")),
+		ice.UDPMuxFromPortWithLogger(silent{}.NewLogger("")), ice.UDPMuxFromPortWithIPFilter(usable),
 	}
 	if o.LoopbackOnly {
 		options = append(options, ice.UDPMuxFromPortWithIPFilter(net.IP.IsLoopback))
@@ -49,6 +51,19 @@ func openPort(o PortOptions) (*port, error) {
 		return nil, err
 	}
 	return &port{opts: o, mux: mux, number: number}, nil
+}
+
+// usable reports whether media can use one of this machine's addresses. No client sends to a link-local one, and a socket cannot be
+// opened on one that the network has just assigned, as at the start of a container.
+func usable(ip net.IP) bool {
+	if ip.IsLinkLocalUnicast() {
+		return false
+	}
+	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: ip})
+	if err == nil {
+		_ = c.Close()
+	}
+	return !errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
 // listen opens one port on every address. For port 0 it tries several, as a port
