@@ -215,8 +215,8 @@ run_alone() {
 			--publish $alone:$alone --publish $alone:$alone/udp --read-only --tmpfs /tmp --cap-drop all --security-opt no-new-privileges \
 			--volume touchline-images-state:/var/lib/touchline --volume "$work/clip.mp4:/clip.mp4:ro" \
 			touchline:check run --source /clip.mp4 --state /var/lib/touchline/state --listen 0.0.0.0:$alone --media-ip "$host" >/dev/null
-		eventually "the page's link is printed" sh -c "podman logs touchline-images-run | grep -q '#token='"
-		link=$(podman logs touchline-images-run | sed -n 's/.*\(http:[^ ]*#token=[^ ]*\).*/\1/p')
+		eventually "the page's link is printed" sh -c "podman logs touchline-images-run 2>/dev/null | grep -q '#token='"
+		link=$(podman logs touchline-images-run 2>/dev/null | sed -n 's/.*\(http:[^ ]*#token=[^ ]*\).*/\1/p')
 		node "$here/scripts/screenshot.mjs" "$link" "$work/page.png" 1280 800 picture || die "no picture in Chromium outside the container"
 		say "ok: a picture reaches Chromium outside the container ($start start)"
 		api --header "Authorization: Bearer ${link#*token=}" "http://$host:$alone/api/status" >"$work/status.json"
