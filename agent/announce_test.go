@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -220,4 +221,51 @@ func TestAlertGoesBeforeAnnouncements(t *testing.T) {
 			require.GreaterOrEqual(t, gap, time.Duration(0), "no two voices at once")
 		}
 	})
+}
+
+// TestSameWithAnyVoice: what is said, in which order and with which captions is the same without a voice, with one that follows
+// the text, with one that comes with it, and with one that fails in the middle.
+func TestSameWithAnyVoice(t *testing.T) {
+	for name, voice := range map[string]func(*agenttest.Answer){
+		"off":     func(*agenttest.Answer) {},
+		"own":     func(a *agenttest.Answer) { a.Behind = time.Second },
+		"program": func(*agenttest.Answer) {},
+		"fails": func(a *agenttest.Answer) {
+			a.Behind, a.Speech, a.Err = time.Second, time.Second, errors.New("the program ended")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, func(n int, _ inference.Prompt) agenttest.Answer {
+					a := agenttest.Answer{Latency: 200 * time.Millisecond, Text: fmt.Sprintf("Pass number %d to the left.", n), Speech: 2 * time.Second}
+					voice(&a)
+					return a
+				}, func(o *agent.Options) {
+					o.Inference.Voice.Enabled = name != "off"
+					o.Model.(*agenttest.Engine).Mute = name == "fails"
+				})
+				time.Sleep(10 * time.Second)
+				for _, text := range []string{"Half time.", "Tickets at the gate.", "Drinks at the bar."} {
+					require.NoError(t, r.Say(agent.Announcement{Text: text}, person))
+				}
+				time.Sleep(time.Minute)
+				r.stop()
+				var comments, notices []string
+				for _, c := range r.reader.Captions() {
+					switch {
+					case !c.Final:
+					case strings.HasPrefix(c.Text, "Pass"):
+						comments = append(comments, c.Text)
+					default:
+						notices = append(notices, c.Text)
+					}
+				}
+				require.Greater(t, len(comments), 8)
+				for n, text := range comments {
+					require.Equal(t, fmt.Sprintf("Pass number %d to the left.", n), text)
+				}
+				require.Equal(t, []string{"Half time.", "Tickets at the gate.", "Drinks at the bar."}, notices)
+			})
+		})
+	}
 }

@@ -233,3 +233,23 @@ func TestMute(t *testing.T) {
 	require.Equal(t, speech.Spoken, later.ends[0].Outcome)
 	require.Equal(t, 1, later.starts)
 }
+
+// TestCutEndsTheWork: the maker of speech that is cut makes no more of it, and the speech ends at once.
+func TestCutEndsTheWork(t *testing.T) {
+	w := script(t, func(x *text) {
+		x.at = x.w.now
+		x.then(func() {
+			x.sound(time.Second)
+			x.at = x.w.now.Add(time.Hour)
+		})
+		x.then(func() { x.finish(nil) })
+	})
+	x := w.add(speech.Options{Priority: speech.Announcement, Author: "ana"})
+	w.settle()
+	w.pass(500 * time.Millisecond)
+	w.core.Clear(errCleared, true, w.now)
+	w.settle()
+	require.Len(t, x.ends, 1)
+	require.Equal(t, errCleared, x.ends[0].Cause)
+	require.Empty(t, x.work)
+}

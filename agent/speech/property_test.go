@@ -415,7 +415,7 @@ func (w *world) alert() {
 // said twice; an alert with sound is heard at once and cuts all of lower priority; equal priority keeps its order; each text
 // ends once, with a reason unless it was said to its end.
 func TestRandomEvents(t *testing.T) {
-	runs := 2000
+	runs := 1000
 	if testing.Short() {
 		runs = 300
 	}
