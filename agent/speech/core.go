@@ -297,6 +297,9 @@ func (c *Core) cutVoice(cause error, now time.Time) {
 		if u.state == Cut || u.hushed && cause == nil {
 			continue
 		}
+		if u.state == Paused {
+			u.startAt = u.startAt.Add(now.Sub(u.pausedAt)) // the voice has as long to report its end as without the pause
+		}
 		if cause != nil {
 			u.state, u.cause = Cut, cause
 		} else {

@@ -253,3 +253,22 @@ func TestCutEndsTheWork(t *testing.T) {
 	require.Equal(t, errCleared, x.ends[0].Cause)
 	require.Empty(t, x.work)
 }
+
+// TestCutAfterALongPause: speech that is cut in a pause ends when the voice reports its end.
+func TestCutAfterALongPause(t *testing.T) {
+	w := script(t, sounds(0, time.Second))
+	w.core.Behave(speech.Interrupt, 0, 0, w.now)
+	x := w.add(speech.Options{Priority: speech.Announcement, Author: "ana"})
+	w.settle()
+	w.pass(500 * time.Millisecond)
+	w.core.Floor(speech.FloorDoubtful, w.now)
+	w.settle()
+	w.pass(time.Minute)
+	w.core.Floor(speech.FloorTaken, w.now)
+	_, next := w.core.Step(w.now)
+	require.True(t, w.core.Busy(), "its end is not reported yet")
+	require.Equal(t, w.now.Add(20500*time.Millisecond), next, "when it counts as lost")
+	w.core.VoiceEnded(x.Utterance, w.now.Add(-time.Minute), true)
+	acts, _ := w.core.Step(w.now)
+	require.Equal(t, w.now.Add(-time.Minute), acts[len(acts)-1].Result.Ended)
+}
