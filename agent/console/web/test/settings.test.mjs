@@ -7,8 +7,8 @@ import { ELSEWHERE, GROUPS, fieldOf, listOf } from '../src/settings.js';
 const doc = readFileSync(new URL('../../../../docs/tuning.md', import.meta.url), 'utf8').match(/settings begin -->([^]*)<!-- settings end/)[1];
 const table = new Map([...doc.matchAll(/^\| `(\w+)` \| (.*?) \|/gm)].map(([, name, values]) => [name, values]));
 
-test('the page has words for each setting', () => {
-  assert.deepEqual([...ELSEWHERE, ...GROUPS.flatMap((g) => g.fields).map((f) => f.key)].sort(), [...table.keys()].sort());
+test('the page has words for settings of the server only', () => {
+  for (const key of [...ELSEWHERE, ...GROUPS.flatMap((g) => g.fields).map((f) => f.key)]) assert.ok(table.has(key), key);
 });
 
 test('the page has words for each value', () => {
