@@ -53,7 +53,7 @@ func (r *Record) describeFrames(frames []window.Frame) {
 	r.AnchorPTS = last.PTS.Seconds()
 }
 
-// utterance returns what is said of a cycle. A comment may not begin with words that repeat an earlier one.
+// utteranceLocked returns what is said of a cycle. A comment may not begin with words that repeat an earlier one.
 func (s *Session) utteranceLocked(c *cycle, now time.Time) *speech.Utterance {
 	said := s.comparedLocked(now)
 	return speech.New(speech.Options{
