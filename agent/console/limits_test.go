@@ -45,7 +45,7 @@ func TestMethodNotAllowed(t *testing.T) {
 	tests := []struct{ method, path, allow string }{
 		{"PUT", "/api/status", "GET, HEAD, OPTIONS"},
 		{"GET", "/api/instruction", "DELETE, OPTIONS, POST"},
-		{"GET", "/api/settings", "OPTIONS, POST"},
+		{"DELETE", "/api/settings", "GET, HEAD, OPTIONS, POST"},
 		{"DELETE", "/api/profiles", "GET, HEAD, OPTIONS, POST"},
 		{"POST", "/api/events", "GET, HEAD, OPTIONS"},
 		{"POST", "/metrics", "GET, HEAD, OPTIONS"},

@@ -95,6 +95,7 @@ func TestAlertsAfterKill(t *testing.T) {
 			box.Put(m...)
 			lost = append(lost, m...)
 		}
+		box.Flush()
 		require.NotContains(t, lost[0].Target, "hunter2")
 	}
 	r := &receiver{}
