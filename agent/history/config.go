@@ -2,6 +2,7 @@ package history
 
 import (
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -14,7 +15,7 @@ type Config struct {
 	Comments int `yaml:"comments" env:"COMMENTS"`
 	// Store is where records are kept across restarts: StoreNone, StoreFile or StoreSQLite.
 	Store string `yaml:"store" env:"STORE"`
-	// Path of the store: a folder for StoreFile, a file for StoreSQLite.
+	// Path of the database: its folder for StoreFile, its file for StoreSQLite.
 	Path string `yaml:"path" env:"PATH"`
 	// OnlyComments leaves out cycles without a comment.
 	OnlyComments bool `yaml:"only_comments" env:"ONLY_COMMENTS"`
@@ -29,7 +30,7 @@ type Config struct {
 // Kinds of store.
 const (
 	StoreNone   = ""       // nothing is written
-	StoreFile   = "file"   // JSON lines in a folder, old files compressed
+	StoreFile   = "file"   // a SQLite database, history.db, in a folder
 	StoreSQLite = "sqlite" // a SQLite database
 )
 
@@ -44,15 +45,12 @@ func DefaultConfig() Config {
 	return Config{Comments: 20, Heard: HeardOff, MaxBytes: 256 << 20, MaxAge: 30 * 24 * time.Hour}
 }
 
-// rotation returns the maximum size and age of one file of StoreFile. Records are
-// removed by the file, so files are small compared with MaxBytes and no older
-// than MaxAge.
-func (c Config) rotation() (bytes int64, after time.Duration) {
-	after = 24 * time.Hour
-	if c.MaxAge > 0 {
-		after = min(after, c.MaxAge)
+// database returns the path of the database.
+func (c Config) database() string {
+	if c.Store == StoreFile {
+		return filepath.Join(c.Path, databaseName)
 	}
-	return int64(min(c.MaxBytes/16, 16<<20)), after
+	return c.Path
 }
 
 // Validate checks every setting and reports all that are wrong, joined. Each

@@ -2,7 +2,6 @@ package history
 
 import (
 	"context"
-	"io/fs"
 	"iter"
 	"time"
 )
@@ -23,9 +22,9 @@ func (b broken) at(where string) {
 	}
 }
 
-func (b broken) add(now time.Time, rows []row) error {
+func (b broken) add(rows []row) error {
 	b.at("add")
-	return b.store.add(now, rows)
+	return b.store.add(rows)
 }
 
 func (b broken) Entries(ctx context.Context, q Query) iter.Seq2[Entry, error] {
@@ -38,21 +37,8 @@ func (b broken) Close() error {
 	return b.store.Close()
 }
 
-// ClosedFile returns the name of the closed file of a folder's entry.
-func ClosedFile(dir string, e fs.DirEntry) (name string, ok bool) {
-	c, ok := (&files{dir: dir}).closedFile(e)
-	return c.name, ok
-}
-
 // Expire removes by age as Run does each minute: the clock shows wall, and elapsed has passed since Open.
 func (l *Log) Expire(wall time.Time, elapsed time.Duration) { l.expire(wall, elapsed) }
 
 // Close closes the store of a Log that does not run.
 func (l *Log) Close() error { return l.store.Close() }
-
-// RotateAt sets the size at which a file is closed.
-func (l *Log) RotateAt(bytes int64) {
-	if f, ok := l.store.(*files); ok {
-		f.rotateBytes = bytes
-	}
-}

@@ -41,8 +41,10 @@ func (e Entry) IsComment() bool { return e.Record.IsComment() }
 
 // Query chooses entries.
 type Query struct {
-	// Room is required.
+	// Room is required without Everything.
 	Room string
+	// Everything chooses all entries of all rooms between From and To.
+	Everything bool
 	// From (inclusive) and To (exclusive) bound Entry.At; zero is no bound.
 	From, To time.Time
 	// Last bounds the entries to the newest; 0 is all.
@@ -55,9 +57,15 @@ type Query struct {
 	Heard bool
 	// By bounds what people said to one identity; "" is everybody.
 	By string
+
+	// after (exclusive) and upTo (inclusive) bound the ids in a database; 0 is no bound.
+	after, upTo int64
 }
 
 func (q Query) takes(e *Entry) bool {
+	if q.Everything {
+		return (q.From.IsZero() || !e.At.Before(q.From)) && (q.To.IsZero() || e.At.Before(q.To))
+	}
 	if (e.Heard != nil) != q.Heard || q.By != "" && (e.Heard == nil || e.Heard.Identity != q.By) {
 		return false
 	}
@@ -86,15 +94,22 @@ type Reader interface {
 	Close() error
 }
 
+// Follower is an optional interface of a Reader whose store may be written to.
+type Follower interface {
+	// Follow yields the entries of a query that are written from now on, until ctx ends; with past set, first those that
+	// there are.
+	Follow(ctx context.Context, q Query, past bool) iter.Seq2[Entry, error]
+}
+
 // store is a Reader that can be written to, by one goroutine.
 type store interface {
 	Reader
 	// add writes all rows or none. It removes the oldest entries beyond max_bytes.
-	add(now time.Time, rows []row) error
+	add(rows []row) error
 	// expire removes entries older than before.
 	expire(before time.Time) error
 	// forget deletes what people said.
-	forget(ctx context.Context, now time.Time, q Query) (n int, err error)
+	forget(ctx context.Context, q Query) (n int, err error)
 	// newest returns the time of the newest entry, zero for an empty store.
 	newest() (time.Time, error)
 }

@@ -12,10 +12,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -32,7 +30,7 @@ import (
 // stores are the kinds, each with the name of a path below a folder.
 var stores = map[string]string{history.StoreFile: "records", history.StoreSQLite: "records.db"}
 
-// config is that of a store; open lets it rotate often.
+// config is that of a store.
 func config(store, path string) history.Config {
 	c := history.DefaultConfig()
 	c.Store, c.Path = store, path
@@ -57,7 +55,6 @@ func open(t *testing.T, cfg history.Config) (log *history.Log, stop func()) {
 	t.Helper()
 	log, err := history.Open(cfg, zerolog.New(zerolog.NewTestWriter(t)))
 	require.NoError(t, err)
-	log.RotateAt(64 << 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- log.Run(ctx) }()
@@ -175,78 +172,6 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestTornLine: a line that was not written to its end is skipped, and taken
-// off by the next writer.
-func TestTornLine(t *testing.T) {
-	t.Parallel()
-	cfg := config(history.StoreFile, t.TempDir())
-	log, stop := open(t, cfg)
-	log.Output("match", "bot").Record(record(1))
-	stop()
-	path := filepath.Join(cfg.Path, "history.jsonl")
-	whole, err := os.ReadFile(path)
-	require.NoError(t, err)
-	for _, torn := range [][]byte{whole[:len(whole)/2], []byte("{"), bytes.Repeat([]byte("x"), 3<<20), {0, 0, 0}} {
-		require.NoError(t, os.WriteFile(path, append(bytes.Clone(whole), torn...), 0o600))
-		require.Equal(t, count(1, 1), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
-		log, stop := open(t, cfg)
-		log.Output("match", "bot").Record(record(2))
-		stop()
-		require.Equal(t, count(1, 2), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
-	}
-	// Lines in the middle that are no records.
-	require.NoError(t, os.WriteFile(path, bytes.Join([][]byte{
-		[]byte("null\n[]\n{\"room\":\"match\"}\n\n"), bytes.Repeat([]byte("y"), 2<<20), []byte("\n"), whole,
-	}, nil), 0o600))
-	require.Equal(t, count(1, 1), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
-}
-
-// TestCrashedRotation: an interrupted rotation is finished, and no entry is read
-// twice.
-func TestCrashedRotation(t *testing.T) {
-	t.Parallel()
-	cfg := config(history.StoreFile, t.TempDir())
-	log, stop := open(t, cfg)
-	log.Output("match", "bot").Record(record(1))
-	stop()
-	at := func(name string) string { return filepath.Join(cfg.Path, name) }
-	plain, err := os.ReadFile(at("history.jsonl"))
-	require.NoError(t, err)
-	// Renamed, but no new file; a compressed one begun; then both forms of one.
-	name := "history-" + time.Now().UTC().Format("20060102T150405.000Z")
-	require.NoError(t, os.Rename(at("history.jsonl"), at(name+".jsonl")))
-	require.NoError(t, os.WriteFile(at(name+".jsonl.gz.tmp"), []byte("half"), 0o600))
-	_, stop = open(t, cfg)
-	stop()
-	require.Equal(t, count(1, 1), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
-	require.NoFileExists(t, at(name+".jsonl.gz.tmp"))
-	require.FileExists(t, at(name+".jsonl.gz"))
-	require.NoError(t, os.WriteFile(at(name+".jsonl"), plain, 0o600))
-	require.Equal(t, count(1, 1), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
-	_, stop = open(t, cfg)
-	stop()
-	require.Equal(t, count(1, 1), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
-	require.NoFileExists(t, at(name+".jsonl"))
-
-	// A damaged file hides no other.
-	require.NoError(t, os.WriteFile(at("history-20200101T000000.000Z.jsonl.gz"), []byte("no gzip"), 0o600))
-	r, err := history.OpenReader(t.Context(), cfg.Path)
-	require.NoError(t, err)
-	for _, last := range []int{0, 5} {
-		var good, bad int
-		for _, err := range r.Entries(t.Context(), history.Query{Room: "match", Last: last}) {
-			if err != nil {
-				require.ErrorContains(t, err, "history-20200101T000000.000Z.jsonl.gz")
-				bad++
-			} else {
-				good++
-			}
-		}
-		require.Equal(t, []int{1, 1}, []int{good, bad})
-	}
-	require.NoError(t, r.Close())
-}
-
 // size returns the size of a folder, or of a file with its neighbours.
 func size(t *testing.T, path string) (n int64) {
 	t.Helper()
@@ -290,68 +215,22 @@ func TestBounds(t *testing.T) {
 			require.NotEmpty(t, got)
 			require.Equal(t, count(got[0], total), got, "the newest are left, without a gap")
 			require.Greater(t, got[0], uint64(total/10), "nothing was removed")
-			// A WAL that is being read, and one file that grows, are beside the bound.
+			// A WAL that is being read is beside the bound.
 			require.Less(t, size(t, cfg.Path), int64(cfg.MaxBytes+6<<20))
 
 			log, stop = open(t, cfg)
 			log.Output("match", "bot").Record(agent.Record{Cycle: total + 1, Outcome: agent.OutcomeShown, Text: "new", StartedAt: time.Now()})
 			stop()
-			cfg.MaxAge = time.Minute // all others are from an hour ago, but the closed files are new
+			cfg.MaxAge = time.Minute // all others are from an hour ago
 			_, stop = open(t, cfg)
 			stop()
-			if store == history.StoreSQLite {
-				require.Equal(t, []uint64{total + 1}, cycles(read(t, cfg.Path, history.Query{Room: "match"})))
-				require.Less(t, size(t, cfg.Path), int64(200<<10), "the space was not given back")
-			}
+			require.Equal(t, []uint64{total + 1}, cycles(read(t, cfg.Path, history.Query{Room: "match"})))
+			require.Less(t, size(t, cfg.Path), int64(200<<10), "the space was not given back")
 		})
 	}
-	t.Run("closed files by age", func(t *testing.T) {
-		cfg := config(history.StoreFile, t.TempDir())
-		old := filepath.Join(cfg.Path, "history-"+time.Now().Add(-31*24*time.Hour).UTC().Format("20060102T150405.000Z")+".jsonl.gz")
-		require.NoError(t, os.WriteFile(old, nil, 0o600))
-		log, stop := open(t, cfg)
-		log.Output("match", "bot").Record(agent.Record{Outcome: agent.OutcomeShown, Text: "new", StartedAt: time.Now()})
-		stop()
-		_, stop = open(t, cfg)
-		stop()
-		require.NoFileExists(t, old)
-	})
-	t.Run("a file's age ends it", func(t *testing.T) {
-		cfg := config(history.StoreFile, t.TempDir())
-		cfg.MaxAge = 30 * time.Minute // the first record is an hour old
-		for i := range uint64(2) {
-			log, stop := open(t, cfg)
-			log.Output("match", "bot").Record(record(i))
-			stop()
-		}
-		packed, err := filepath.Glob(filepath.Join(cfg.Path, "*.gz"))
-		require.NoError(t, err)
-		require.Len(t, packed, 1)
-		require.Equal(t, count(0, 1), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
-	})
 }
 
-// TestCompressedWhileListed: a reader that has listed a closed file finds it, though it was compressed since.
-func TestCompressedWhileListed(t *testing.T) {
-	t.Parallel()
-	const stem = "history-20260501T201500.000Z.jsonl"
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, stem), nil, 0o600))
-	listed, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	name, ok := history.ClosedFile(dir, listed[0])
-	require.True(t, ok)
-	require.Equal(t, stem, name)
-	require.NoError(t, os.Rename(filepath.Join(dir, stem), filepath.Join(dir, stem+".gz")))
-	name, ok = history.ClosedFile(dir, listed[0])
-	require.True(t, ok)
-	require.Equal(t, stem+".gz", name)
-	require.NoError(t, os.Remove(filepath.Join(dir, stem+".gz")))
-	_, ok = history.ClosedFile(dir, listed[0])
-	require.False(t, ok, "removed by age or size")
-}
-
-// TestReadWhileWritten reads a folder that is rotated all the time.
+// TestReadWhileWritten reads a store that is written to.
 func TestReadWhileWritten(t *testing.T) {
 	t.Parallel()
 	for store, name := range stores {
@@ -393,51 +272,24 @@ func TestFigureThatIsNone(t *testing.T) {
 	require.Equal(t, count(2, 2), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
 }
 
-// TestTwoWriters: a folder has one writer, a database any number.
+// TestTwoWriters: a store has any number of writers.
 func TestTwoWriters(t *testing.T) {
 	t.Parallel()
-	cfg := config(history.StoreFile, t.TempDir())
-	_, stop := open(t, cfg)
-	_, err := history.Open(cfg, zerolog.Nop())
-	require.ErrorContains(t, err, "another process writes to this folder")
-
-	// A child process that is being forked has copies of all descriptors until its exec.
-	held := duplicate(t, filepath.Join(cfg.Path, "history.lock"))
-	stop()
-	_, stop = open(t, cfg)
-	stop()
-	require.NoError(t, syscall.Close(held))
-
-	cfg = config(history.StoreSQLite, filepath.Join(t.TempDir(), "records.db"))
-	var all []func()
-	for i := range uint64(3) {
-		log, stop := open(t, cfg)
-		log.Output("match", "bot").Record(record(i))
-		all = append(all, stop)
+	for store, name := range stores {
+		t.Run(store, func(t *testing.T) {
+			cfg := config(store, filepath.Join(t.TempDir(), name))
+			var all []func()
+			for i := range uint64(3) {
+				log, stop := open(t, cfg)
+				log.Output("match", "bot").Record(record(i))
+				all = append(all, stop)
+			}
+			for _, stop := range all {
+				stop()
+			}
+			require.Equal(t, count(0, 2), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
+		})
 	}
-	for _, stop := range all {
-		stop()
-	}
-	require.Equal(t, count(0, 2), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
-}
-
-// duplicate is one more descriptor of a file that this process has open.
-func duplicate(t *testing.T, path string) int {
-	t.Helper()
-	open, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
-	for _, d := range open {
-		if target, err := os.Readlink("/proc/self/fd/" + d.Name()); err != nil || target != path {
-			continue
-		}
-		fd, err := strconv.Atoi(d.Name())
-		require.NoError(t, err)
-		held, err := syscall.Dup(fd)
-		require.NoError(t, err)
-		return held
-	}
-	t.Fatal("no descriptor of", path)
-	return 0
 }
 
 // TestCrash: a panic of the history's code ends no room. It is logged once, with
@@ -509,7 +361,7 @@ func TestRefused(t *testing.T) {
 	tests := []struct{ name, path, writer, reader string }{
 		{"another program's", other, "not a touchline history", "another program's database"},
 		{"newer", newer, "history of version 2, this program reads version 1", "version 2"},
-		{"a text", words, "not a database", "expected a folder with history.jsonl or a SQLite database"},
+		{"a text", words, "not a database", "expected a SQLite database or a folder with history.db"},
 		{"nothing", filepath.Join(dir, "none"), "", "no such file"},
 		{"an empty folder", t.TempDir(), "is a directory", ""},
 	}
@@ -521,7 +373,7 @@ func TestRefused(t *testing.T) {
 			} else {
 				require.NoError(t, err)
 				for _, err := range r.Entries(t.Context(), history.Query{Room: "x"}) {
-					require.ErrorContains(t, err, "it has no history.jsonl")
+					require.ErrorContains(t, err, "it has no history.db")
 				}
 				require.NoError(t, r.Close())
 			}
@@ -608,7 +460,7 @@ func TestHeard(t *testing.T) {
 				require.Equal(t, len(want)-len(want)/2, n)
 				require.Empty(t, read(t, cfg.Path, history.Query{Room: "a", Heard: true}))
 				require.Equal(t, []uint64{1}, cycles(read(t, cfg.Path, history.Query{Room: "a"})), "the comment stays")
-				for _, file := range []string{cfg.Path, filepath.Join(cfg.Path, "history.jsonl"), cfg.Path + "-wal"} {
+				for _, file := range files(cfg.Path) {
 					text, _ := os.ReadFile(file) // those that the store has
 					require.NotContains(t, string(text), "be quiet")
 				}
@@ -618,45 +470,18 @@ func TestHeard(t *testing.T) {
 	}
 }
 
+// files lists the files of a store.
+func files(path string) []string {
+	db := filepath.Join(path, "history.db")
+	return []string{path, path + "-wal", db, db + "-wal"}
+}
+
 // texts returns what people said.
 func texts(list []history.Entry) (out []string) {
 	for _, e := range list {
 		out = append(out, e.Heard.Text)
 	}
 	return out
-}
-
-// TestForgetClosedFiles: closed files are written anew, and a folder with a writer is left alone.
-func TestForgetClosedFiles(t *testing.T) {
-	t.Parallel()
-	cfg := config(history.StoreFile, filepath.Join(t.TempDir(), "records"))
-	cfg.Heard = history.HeardText
-	log, stop := open(t, cfg)
-	log.RotateAt(1000)
-	o := log.Output("a", "bot")
-	for i := range uint64(1500) {
-		o.Record(record(i))
-		o.(agent.HeardOutput).Heard(agent.Heard{Segment: strconv.FormatUint(i, 10), Identity: "ann", Text: text(i), Final: true, Caption: true, Began: start})
-	}
-	_, err := history.Forget(t.Context(), cfg.Path, history.Query{Room: "a"})
-	require.ErrorContains(t, err, "another process writes to this folder")
-	n, err := log.Forget(t.Context(), history.Query{Room: "b"})
-	require.NoError(t, err)
-	require.Zero(t, n)
-	n, err = log.Forget(t.Context(), history.Query{Room: "a", By: "ann", To: start})
-	require.NoError(t, err)
-	require.Zero(t, n)
-	stop()
-	_, err = log.Forget(t.Context(), history.Query{Room: "a"})
-	require.ErrorContains(t, err, "closed")
-	packed, err := filepath.Glob(filepath.Join(cfg.Path, "*.gz"))
-	require.NoError(t, err)
-	require.NotEmpty(t, packed)
-	n, err = history.Forget(t.Context(), cfg.Path, history.Query{Room: "a"})
-	require.NoError(t, err)
-	require.Equal(t, 1500, n)
-	require.Empty(t, read(t, cfg.Path, history.Query{Room: "a", Heard: true}))
-	require.Len(t, read(t, cfg.Path, history.Query{Room: "a"}), 1500)
 }
 
 // TestForgetWhileWriting: the writer deletes, of one person or of all, and goes on.
@@ -688,7 +513,7 @@ func TestForgetWhileWriting(t *testing.T) {
 			stop()
 			require.Equal(t, []string{"goal"}, texts(read(t, cfg.Path, history.Query{Room: "a", Heard: true})))
 			require.Equal(t, []uint64{1, 2}, cycles(read(t, cfg.Path, history.Query{Room: "a"})))
-			for _, file := range []string{cfg.Path, filepath.Join(cfg.Path, "history.jsonl"), cfg.Path + "-wal"} {
+			for _, file := range files(cfg.Path) {
 				text, _ := os.ReadFile(file) // those that the store has
 				require.NotContains(t, string(text), "secret")
 			}

@@ -61,15 +61,10 @@ func Open(cfg Config, log zerolog.Logger) (*Log, error) {
 		forgets: make(chan forgetting), ended: make(chan struct{}),
 	}
 	var err error
-	switch cfg.Store {
-	case StoreFile:
-		l.store, err = openFiles(cfg, time.Now())
-	case StoreSQLite:
-		l.store, err = openSQLite(cfg)
-	default:
+	if cfg.Store != StoreFile && cfg.Store != StoreSQLite {
 		return nil, fmt.Errorf("history.store: must be file or sqlite, is %q", cfg.Store)
 	}
-	if err == nil {
+	if l.store, err = openDatabase(cfg, l.log); err == nil {
 		l.age = ageLimit{maxAge: cfg.MaxAge}
 		if l.age.wall, err = l.store.newest(); err != nil {
 			err = errors.Join(err, l.store.Close())
@@ -184,7 +179,7 @@ func (l *Log) flush() error {
 		if len(batch) == 0 {
 			return nil
 		}
-		if err := l.store.add(time.Now(), batch); err != nil {
+		if err := l.store.add(batch); err != nil {
 			return err
 		}
 		l.written.Add(uint64(len(batch)))
@@ -211,7 +206,10 @@ type forgotten struct {
 // forget deletes from the store, after what was said before is in it.
 func (l *Log) forget(f forgetting) (out forgotten) {
 	if out.err = l.flush(); out.err == nil {
-		out.n, out.err = l.store.forget(f.ctx, time.Now(), f.q.ofHeard())
+		out.n, out.err = l.store.forget(f.ctx, f.q.ofHeard())
+	}
+	if old := OldFiles(l.cfg.Path); out.n > 0 && len(old) > 0 {
+		l.log.Warn().Int("files", len(old)).Msg("deleted texts are still in the imported .jsonl files; delete these files")
 	}
 	return out
 }

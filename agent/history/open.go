@@ -6,22 +6,29 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 )
 
-// OpenReader opens the store at a path for reading: a folder of files, or a SQLite database.
+// OpenReader opens the store at a path for reading: a SQLite database, or a folder with one, or with the files of an
+// earlier version that are not imported yet.
 func OpenReader(ctx context.Context, path string) (Reader, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("open the history: %w", err)
 	}
+	file := path
 	if info.IsDir() {
-		return &files{dir: path}, nil
+		file = filepath.Join(path, databaseName)
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			return folder{path}, nil
+		}
 	}
-	if err := isSQLite(path); err != nil {
+	if err := isSQLite(file); err != nil {
 		return nil, fmt.Errorf("open the history %s: %w", path, err)
 	}
-	db, err := format().OpenReader(ctx, path)
+	db, err := format().OpenReader(ctx, file)
 	if err != nil {
 		return nil, fmt.Errorf("open the history %s: %w", path, err)
 	}
@@ -38,7 +45,7 @@ func isSQLite(path string) error {
 	want := []byte("SQLite format 3\x00")
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(f, got); err != nil || !bytes.Equal(got, want) {
-		return errors.New("expected a folder with history.jsonl or a SQLite database, got another file")
+		return errors.New("expected a SQLite database or a folder with history.db, got another file")
 	}
 	return nil
 }

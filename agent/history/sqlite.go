@@ -1,15 +1,19 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"touchline/internal/sqlite"
 )
@@ -43,12 +47,22 @@ type database struct {
 	fresh int // bytes written since the last trim
 }
 
-// openSQLite opens a database for writing, or makes it.
-func openSQLite(cfg Config) (*database, error) {
-	if err := os.MkdirAll(filepath.Dir(cfg.Path), 0o750); err != nil {
+// openDatabase opens a database for writing, or makes it. That of StoreFile gets what earlier versions left in its folder.
+func openDatabase(cfg Config, log zerolog.Logger) (*database, error) {
+	path := cfg.database()
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return nil, err
 	}
-	db, err := format().Open(cfg.Path)
+	if cfg.Store == StoreFile {
+		n, err := importFolder(context.Background(), folder{cfg.Path}, cfg)
+		if err != nil {
+			return nil, fmt.Errorf("import the JSON lines of the folder: %w", err)
+		}
+		if n > 0 {
+			log.Info().Int("records", n).Str("path", path).Msg("history imported; the .jsonl files are no longer used")
+		}
+	}
+	db, err := format().Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -60,8 +74,18 @@ func openSQLite(cfg Config) (*database, error) {
 }
 
 // add implements store.
-func (d *database) add(_ time.Time, rows []row) error {
-	ctx := context.Background()
+func (d *database) add(rows []row) error {
+	if err := d.insert(context.Background(), rows); err != nil {
+		return err
+	}
+	if d.fresh > d.cfg.MaxBytes/20 {
+		_ = d.trim() // the rows are written; the next call retries
+	}
+	return nil
+}
+
+// insert writes all rows or none.
+func (d *database) insert(ctx context.Context, rows []row) error {
 	tx, err := d.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -78,13 +102,7 @@ func (d *database) add(_ time.Time, rows []row) error {
 		}
 		d.fresh += len(r.json)
 	}
-	if err := tx.Commit(); err != nil {
-		return err
-	}
-	if d.fresh > d.cfg.MaxBytes/20 {
-		_ = d.trim() // the rows are written; the next call retries
-	}
-	return nil
+	return tx.Commit()
 }
 
 // deleteStep bounds the rows of one DELETE, which locks the database.
@@ -169,21 +187,25 @@ func (d *database) used(ctx context.Context) (int64, error) {
 
 // where returns the condition of a query, and its values.
 func (q Query) where() (condition string, args []any) {
-	condition = " WHERE room = ? AND comment >= ? AND at >= ? AND at < ?"
-	from, to, comments := int64(-1<<63), int64(1<<63-1), 0
+	condition = " WHERE id > ? AND id <= ? AND at >= ? AND at < ?"
+	from, to := int64(math.MinInt64), int64(math.MaxInt64)
 	if !q.From.IsZero() {
 		from = q.From.UnixMicro()
 	}
 	if !q.To.IsZero() {
 		to = q.To.UnixMicro()
 	}
+	args = []any{q.after, cmp.Or(q.upTo, math.MaxInt64), from, to}
+	if q.Everything {
+		return condition, args
+	}
+	condition, args = condition+" AND room = ?", append(args, q.Room)
 	if q.Comments {
-		comments = 1
+		condition += " AND comment = 1"
 	}
 	if q.Alerts {
 		condition += " AND json_extract(entry, '$.alert') IS NOT NULL"
 	}
-	args = []any{q.Room, comments, from, to}
 	switch {
 	case q.Heard:
 		condition += " AND json_extract(entry, '$.heard') IS NOT NULL"
@@ -230,6 +252,61 @@ func (d *database) Entries(ctx context.Context, q Query) iter.Seq2[Entry, error]
 		}
 		if err := rows.Err(); err != nil {
 			yield(Entry{}, err)
+		}
+	}
+}
+
+// followEvery is the time between two looks for new entries.
+const followEvery = 500 * time.Millisecond
+
+// Follow implements Follower.
+func (d *database) Follow(ctx context.Context, q Query, past bool) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		// Without a record it is 0.
+		newest := func() (id int64, err error) {
+			err = d.db.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM records").Scan(&id)
+			return id, err
+		}
+		some := func(q Query) bool {
+			for e, err := range d.Entries(ctx, q) {
+				if !yield(e, err) {
+					return false
+				}
+			}
+			return true
+		}
+		last, err := newest()
+		if err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		if q.upTo = last; past && last > 0 && !some(q) {
+			return
+		}
+		q.Last = 0
+		look := time.NewTicker(followEvery)
+		defer look.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-look.C:
+			}
+			next, err := newest()
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				if !yield(Entry{}, err) {
+					return
+				}
+				continue
+			case next > last:
+				if q.after, q.upTo = last, next; !some(q) {
+					return
+				}
+			}
+			last = next // less than before if the newest were deleted
 		}
 	}
 }

@@ -100,3 +100,20 @@ func WriteJSON(w io.Writer, entries iter.Seq2[Entry, error]) error {
 	}
 	return nil
 }
+
+// WriteLines writes an entry on each line, as JSON, and each when it comes.
+func WriteLines(w io.Writer, entries iter.Seq2[Entry, error]) error {
+	for e, err := range entries {
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(&e)
+		if err != nil {
+			return fmt.Errorf("write a record as JSON: %w", err)
+		}
+		if _, err := w.Write(append(text, '\n')); err != nil {
+			return fmt.Errorf("write the history: %w", err)
+		}
+	}
+	return nil
+}

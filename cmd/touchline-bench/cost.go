@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"touchline/agent"
+	"touchline/agent/history"
 	"touchline/agent/room"
 	"touchline/internal/e2e/browser"
 	"touchline/internal/e2e/stage"
@@ -197,7 +196,7 @@ func costOfDemo(ctx context.Context, demo demoRunner, engine string, settle, len
 	if err != nil {
 		return res, errors.Join(err, errors.New(stderr.String()))
 	}
-	res.looks, res.engine, err = lookTimes(filepath.Join(history, "history.jsonl"))
+	res.looks, res.engine, err = lookTimes(ctx, history)
 	return res, err
 }
 
@@ -224,19 +223,17 @@ func demoUsage(ctx context.Context, pid int, length time.Duration) (usage, error
 }
 
 // lookTimes reads from a history how long each look took to its whole answer, and the engine of the last.
-func lookTimes(path string) (took []time.Duration, engine string, err error) {
-	b, err := os.ReadFile(path)
+func lookTimes(ctx context.Context, path string) (took []time.Duration, engine string, err error) {
+	store, err := history.OpenReader(ctx, path)
 	if err != nil {
 		return nil, "", fmt.Errorf("read the demo's history: %w", err)
 	}
-	for line := range bytes.Lines(b) {
-		var entry struct {
-			Record *agent.Record `json:"record"`
-		}
-		if err := json.Unmarshal(line, &entry); err != nil {
+	defer func() { err = errors.Join(err, store.Close()) }()
+	for e, err := range store.Entries(ctx, history.Query{Everything: true}) {
+		if err != nil {
 			return nil, "", fmt.Errorf("read the demo's history: %w", err)
 		}
-		if r := entry.Record; r != nil && r.InferenceSec > 0 && r.Announced == "" && !r.Skipped {
+		if r := e.Record; r.InferenceSec > 0 && r.Announced == "" && !r.Skipped {
 			took, engine = append(took, seconds(r.InferenceSec)), r.Engine
 		}
 	}

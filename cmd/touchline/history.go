@@ -16,13 +16,14 @@ import (
 
 // historyCmd prints the history of rooms.
 type historyCmd struct {
-	Room   string `arg:"" optional:"" help:"Room to show; lists the rooms without it."`
-	Format string `help:"${enum}." enum:"text,json,srt,vtt" default:"text" short:"f"`
+	Room   string `arg:"" optional:"" help:"Room to show; lists the rooms without it (jsonl: all entries of all rooms)."`
+	Format string `help:"${enum}." enum:"text,json,jsonl,srt,vtt" default:"text" short:"f"`
+	Follow bool   `help:"Go on with entries as they are written, until interrupted, with --format jsonl. Without --from or --last only those."`
 	From   string `help:"Only comments since: 2026-05-01T20:15:00Z, '2026-05-01 20:15', 20:15 (today) or 2h (ago)." placeholder:"TIME"`
 	To     string `help:"Only comments that began before." placeholder:"TIME"`
 	Last   int    `help:"Only the newest N comments." placeholder:"N"`
-	All    bool   `help:"Include cycles without a comment (text and json)."`
-	Alerts bool   `help:"Alerts in place of comments (text and json)."`
+	All    bool   `help:"Include cycles without a comment (text, json and jsonl)."`
+	Alerts bool   `help:"Alerts in place of comments (text, json and jsonl)."`
 	Heard  bool   `help:"What people in the room said, in place of comments."`
 	By     string `help:"Only what this identity said, with --heard." placeholder:"IDENTITY"`
 	Delete bool   `help:"Delete what --heard selects, spoken orders included, in place of printing it."`
@@ -35,6 +36,8 @@ func (h *historyCmd) Validate() error {
 	switch subtitles := h.Format == "srt" || h.Format == "vtt"; {
 	case subtitles && (h.Alerts || h.All):
 		return fmt.Errorf("--alerts and --all have no subtitles, and --format is %s; choose text or json", h.Format)
+	case h.Follow && (h.Format != "jsonl" || h.Delete || h.To != ""):
+		return errors.New("--follow goes with --format jsonl, and without --to and --delete")
 	case !subtitles && h.Zero != "":
 		return fmt.Errorf("--zero is the start of subtitles, and --format is %s; choose srt or vtt", h.Format)
 	}
@@ -65,12 +68,17 @@ func (h *historyCmd) Run(ctx context.Context, a *app) (err error) {
 	}
 	q := history.Query{
 		Room: h.Room, From: times["from"], To: times["to"], Last: h.Last,
-		Comments: !h.Heard && (!h.All && !h.Alerts || h.Format == "srt" || h.Format == "vtt"), Alerts: h.Alerts, Heard: h.Heard, By: h.By,
+		Everything: h.Format == "jsonl" && h.Room == "",
+		Comments:   !h.Heard && (!h.All && !h.Alerts || h.Format == "srt" || h.Format == "vtt"), Alerts: h.Alerts, Heard: h.Heard, By: h.By,
 	}
 	if h.Delete {
 		n, err := history.Forget(ctx, path, q)
 		if err == nil {
 			_, err = fmt.Printf("deleted: %d\n", n)
+		}
+		if old := history.OldFiles(path); err == nil && len(old) > 0 {
+			fmt.Fprintf(os.Stderr, "%s has %d files of an earlier version, which still have these texts: delete %s and history-*.jsonl*\n",
+				path, len(old), old[len(old)-1])
 		}
 		return err
 	}
@@ -79,12 +87,21 @@ func (h *historyCmd) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	if h.Room == "" {
+	if h.Room == "" && !q.Everything {
 		return h.rooms(ctx, os.Stdout, store)
 	}
 	var damaged error
 	entries := whole(store.Entries(ctx, q), &damaged)
+	if h.Follow {
+		follower, ok := store.(history.Follower)
+		if !ok {
+			return fmt.Errorf("follow %s: nothing writes to it, it has the files of an earlier version alone; start the bot first", path)
+		}
+		return history.WriteLines(os.Stdout, follower.Follow(ctx, q, h.From != "" || h.Last > 0))
+	}
 	switch h.Format {
+	case "jsonl":
+		err = history.WriteLines(os.Stdout, entries)
 	case "json":
 		err = history.WriteJSON(os.Stdout, entries)
 	case "srt":

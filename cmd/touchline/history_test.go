@@ -1,12 +1,18 @@
 package main
 
 import (
+	"compress/gzip"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"touchline/agent/history"
+	"touchline/internal/contract"
 )
 
 func TestParseMoment(t *testing.T) {
@@ -59,4 +65,46 @@ func TestHistoryRefuses(t *testing.T) {
 			require.ErrorIs(t, err, os.ErrNotExist, "looking makes none")
 		})
 	}
+}
+
+// TestHistoryLines: without a room, jsonl has the lines that an earlier version wrote, read from its folder, from the
+// database that it is imported into, and from its database.
+func TestHistoryLines(t *testing.T) {
+	t.Parallel()
+	dir := contract.Unpack(t, moduleRoot+"/internal/contract/testdata/9b77654.tar.gz")
+	folder := filepath.Join(dir, "history")
+	var want []string
+	for _, name := range history.OldFiles(folder) {
+		var text io.Reader
+		f, err := os.Open(filepath.Join(folder, name))
+		require.NoError(t, err)
+		if text = f; strings.HasSuffix(name, ".gz") {
+			text, err = gzip.NewReader(f)
+			require.NoError(t, err)
+		}
+		all, err := io.ReadAll(text)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		lines := strings.Split(string(all), "\n")
+		want = append(want, lines[:len(lines)-1]...) // without a torn last one
+	}
+	lines := func(store string) []string {
+		stdout, stderr, code := touchline(t, "history", "--store", filepath.Join(dir, store), "-f", "jsonl")
+		require.Zero(t, code, stderr)
+		return strings.Split(strings.TrimSpace(stdout), "\n")
+	}
+	require.Equal(t, want, lines("history"))
+	require.ElementsMatch(t, want, lines("history.db"))
+	_, stderr, code := touchline(t, "history", "--store", folder, "-f", "jsonl", "--follow")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "start the bot first")
+
+	stdout, stderr, code := touchline(t, "history", "match", "--store", folder, "--heard", "--by", "ana", "--delete")
+	require.Zero(t, code, stderr)
+	require.Equal(t, "deleted: 3\n", stdout)
+	require.Contains(t, stderr, "3 files of an earlier version, which still have these texts")
+	require.Len(t, lines("history"), len(want)-3)
+	_, stderr, code = touchline(t, "history", "match", "--store", folder, "--follow")
+	require.NotZero(t, code)
+	require.Contains(t, stderr, "--follow goes with --format jsonl")
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"image"
 	"image/png"
@@ -20,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/history"
 	"touchline/worlds"
 	"touchline/worlds/match"
 )
@@ -36,7 +36,7 @@ func TestNano(t *testing.T) {
 	}, "demo", "--listen", "127.0.0.1:0", "--seed", seed)
 	var records []agent.Record
 	require.Eventually(t, func() bool {
-		records = recordsIn(t, filepath.Join(store, "history.jsonl"))
+		records = recordsIn(t, store)
 		return len(records) > 0 && records[len(records)-1].AnchorPTS > length.Seconds()
 	}, 2*length, time.Second)
 
@@ -105,17 +105,14 @@ func goalsWithin(t *testing.T, from, to time.Duration) (seed string, goals []cal
 
 func recordsIn(t *testing.T, path string) (out []agent.Record) {
 	t.Helper()
-	f, err := os.Open(path) //nolint:gosec // a test's folder
+	r, err := history.OpenReader(t.Context(), path)
 	if err != nil {
 		return nil // not begun
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		var line struct {
-			Record *agent.Record `json:"record"`
-		}
-		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Record != nil {
-			out = append(out, *line.Record)
+	defer r.Close()
+	for e, err := range r.Entries(t.Context(), history.Query{Everything: true}) {
+		if err == nil && e.Record.Cycle > 0 {
+			out = append(out, e.Record)
 		}
 	}
 	return out
