@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -265,8 +264,8 @@ func (b *Bot) makeOutputs() []agent.TextOutput {
 	if b.opts.Grader != nil {
 		texts = append(texts, b.opts.Grader)
 	}
-	b.outputs = b.opts.Outputs.of(b.Room.RoomName(), cfg.LiveKit.Identity)
-	return slices.Concat(texts, b.opts.Texts, b.outputs.texts)
+	b.outputs = b.opts.Outputs.of(b.Room.RoomName(), cfg.LiveKit.Identity, append(texts, b.opts.Texts...)...)
+	return b.outputs.texts
 }
 
 // makeRules makes the alert rules.
@@ -363,7 +362,7 @@ func (b *Bot) Run(ctx context.Context) (err error) {
 	defer b.outputs.close()
 	defer func() {
 		if !errors.Is(err, room.ErrReplaced) { // another bot serves the room
-			b.opts.Outputs.failed(b.Room.RoomName(), b.opts.Settings.LiveKit.Identity, err)
+			b.outputs.failed(err)
 		}
 	}()
 	g, failed := rescue.WithContext(context.WithoutCancel(ctx))

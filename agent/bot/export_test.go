@@ -15,7 +15,7 @@ import (
 )
 
 // OutputsTo returns outputs to a running sender.
-func OutputsTo(s *webhook.Sender) *Outputs { return &Outputs{webhooks: s, log: zerolog.Nop()} }
+func OutputsTo(s *webhook.Sender) *Outputs { return &Outputs{all: []Output{s}, log: zerolog.Nop()} }
 
 // Described is described.
 func Described(pictures, chosen agent.SourceInfo) agent.SourceInfo {

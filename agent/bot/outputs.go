@@ -22,15 +22,102 @@ import (
 	"touchline/media"
 )
 
-// Outputs are the history, the webhooks, MQTT and the state file, which all bots of one process share.
-// A nil one has none.
+// Output brings what the commentators of a process say somewhere else. The outputs for one commentator may also be
+// interfaces of package agent, such as agent.AlertOutput, and those below.
+type Output interface {
+	// Room returns the output for one commentator.
+	Room(room, identity string) agent.TextOutput
+	// Run brings it there until ctx ends, and then what is left.
+	Run(ctx context.Context) error
+	Collector() prometheus.Collector
+}
+
+// Optional interfaces of an output for one commentator.
+type (
+	// queuer delivers phases of alerts by the outbox.
+	queuer interface {
+		Queue(a agent.Alert, frame *agent.SeenFrame) []outbox.Message
+	}
+	// ruleOutput takes the rules of the room after each change.
+	ruleOutput interface {
+		Rules(rules []agent.AlertRuleStatus)
+	}
+	// failureOutput takes the error that ended the commentator.
+	failureOutput interface{ Failed(err error) }
+	// closer takes the end of the commentator.
+	closer interface{ Close() }
+)
+
+// Optional interfaces of an Output.
+type (
+	// archive has the comments of earlier runs, and what people said.
+	archive interface {
+		Last(ctx context.Context, room string, n int) ([]agent.Record, error)
+		Forget(ctx context.Context, q history.Query) (int, error)
+	}
+	// remoteOutput may be away: the text is for viewers, "" while it is there.
+	remoteOutput interface{ Away() string }
+)
+
+// openers open each kind of output, or return nil where the settings name none. A new kind is one more row.
+func openers() []func(o *Outputs, to OutputSettings) (Output, error) {
+	return []func(o *Outputs, to OutputSettings) (Output, error){openWebhooks, openMQTT, openHistory}
+}
+
+func openWebhooks(o *Outputs, to OutputSettings) (Output, error) {
+	hook := to.Webhook
+	if len(hook.URLs) == 0 {
+		return nil, nil
+	}
+	key, secret := hook.APIKey, hook.APISecret
+	if key == "" {
+		key, secret = to.APIKey, to.APISecret
+	}
+	s, err := webhook.New(webhook.Options{Config: hook, APIKey: key, APISecret: string(secret), Outbox: o.queue(), Log: o.log})
+	if err != nil {
+		return nil, fmt.Errorf("prepare the webhooks: %w", err)
+	}
+	return s, nil
+}
+
+func openMQTT(o *Outputs, to OutputSettings) (Output, error) {
+	if to.MQTT.URL == "" {
+		return nil, nil
+	}
+	s, err := mqtt.New(mqtt.Options{
+		Config: to.MQTT, Outbox: o.queue(), Version: to.Version, Log: o.log,
+		JPEG: func(f media.VideoFrame) ([]byte, error) { return events.JPEG(f, events.MaxFrameSide, to.JPEGQuality) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare MQTT: %w", err)
+	}
+	return s, nil
+}
+
+func openHistory(o *Outputs, to OutputSettings) (Output, error) {
+	if to.History.Store == history.StoreNone {
+		return nil, nil
+	}
+	l, err := history.Open(to.History, o.log)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Outputs are those of a process, which all its bots share, and the state file. A nil one has none.
 type Outputs struct {
-	state    *state.Store    // nil without
-	history  *history.Log    // nil without
-	webhooks *webhook.Sender // nil without
-	mqtt     *mqtt.Sender    // nil without
-	outbox   *outbox.Outbox  // alerts for webhooks and MQTT
-	log      zerolog.Logger
+	state  *state.Store // nil without
+	all    []Output
+	outbox *outbox.Outbox // alerts on their way
+	queues bool           // an output delivers alerts by the outbox
+	log    zerolog.Logger
+}
+
+// queue returns the outbox for an output that delivers alerts by it.
+func (o *Outputs) queue() *outbox.Outbox {
+	o.queues = true
+	return o.outbox
 }
 
 // pastWait bounds the search for the comments of earlier runs.
@@ -65,8 +152,7 @@ func WithOutputs(ctx context.Context, to OutputSettings, log zerolog.Logger, bod
 		o.outbox, keep = outbox.New(o.state.DB()), o.state.Run
 	}
 	o.outbox.Failed = func(err error) { log.Error().Err(err).Msg("alert not kept; it is delivered from memory") }
-	runs, err := o.open(to) //nolint:contextcheck // as above
-	if err != nil {
+	if err = o.open(to); err != nil { //nolint:contextcheck // as above
 		if o.state != nil {
 			err = errors.Join(err, o.state.Close())
 		}
@@ -78,8 +164,8 @@ func WithOutputs(ctx context.Context, to OutputSettings, log zerolog.Logger, bod
 	defer stopKeeping()
 	var g, kept errgroup.Group
 	kept.Go(func() error { return keep(kctx) })
-	for _, run := range runs {
-		g.Go(func() error { return run(octx) })
+	for _, out := range o.all {
+		g.Go(func() error { return out.Run(octx) })
 	}
 	err = body(o)
 	o.outbox.Flush() // what it queues is delivered now
@@ -90,36 +176,18 @@ func WithOutputs(ctx context.Context, to OutputSettings, log zerolog.Logger, bod
 	return errors.Join(err, kept.Wait())
 }
 
-// open opens the outputs that the settings name, and returns what runs them.
-func (o *Outputs) open(to OutputSettings) (runs []func(context.Context) error, err error) {
-	if hook := to.Webhook; len(hook.URLs) > 0 {
-		key, secret := hook.APIKey, hook.APISecret
-		if key == "" {
-			key, secret = to.APIKey, to.APISecret
-		}
-		o.webhooks, err = webhook.New(webhook.Options{Config: hook, APIKey: key, APISecret: string(secret), Outbox: o.outbox, Log: o.log})
+// open opens the outputs that the settings name.
+func (o *Outputs) open(to OutputSettings) error {
+	for _, open := range openers() {
+		out, err := open(o, to)
 		if err != nil {
-			return nil, fmt.Errorf("prepare the webhooks: %w", err)
+			return err
 		}
-		runs = append(runs, o.webhooks.Run)
-	}
-	if to.MQTT.URL != "" {
-		o.mqtt, err = mqtt.New(mqtt.Options{
-			Config: to.MQTT, Outbox: o.outbox, Version: to.Version, Log: o.log,
-			JPEG: func(f media.VideoFrame) ([]byte, error) { return events.JPEG(f, events.MaxFrameSide, to.JPEGQuality) },
-		})
-		if err != nil {
-			return nil, fmt.Errorf("prepare MQTT: %w", err)
+		if out != nil {
+			o.all = append(o.all, out)
 		}
-		runs = append(runs, o.mqtt.Run)
 	}
-	if to.History.Store != history.StoreNone {
-		if o.history, err = history.Open(to.History, o.log); err != nil {
-			return nil, err
-		}
-		runs = append(runs, o.history.Run)
-	}
-	return runs, nil
+	return nil
 }
 
 // openState opens the state file that the settings name, if any.
@@ -152,87 +220,91 @@ func (o *Outputs) kept(room, identity string) *state.Room {
 
 // roomOutputs are the outputs of one bot.
 type roomOutputs struct {
-	outputs *Outputs
-	texts   []agent.TextOutput
-	webhook *webhook.Output // nil without
-	mqtt    *mqtt.Output    // nil without
+	texts  []agent.TextOutput
+	outbox *outbox.Outbox // nil without outputs of the process
 }
 
-// of returns the outputs of one bot.
-func (o *Outputs) of(room, identity string) roomOutputs {
-	r := roomOutputs{outputs: o}
-	if o == nil {
-		return r
-	}
-	if o.history != nil {
-		r.texts = append(r.texts, o.history.Output(room, identity))
-	}
-	if o.webhooks != nil {
-		r.webhook = o.webhooks.Output(room, identity)
-		r.texts = append(r.texts, r.webhook)
-	}
-	if o.mqtt != nil {
-		r.mqtt = o.mqtt.Output(room, identity)
-		r.texts = append(r.texts, r.mqtt)
+// of adds the outputs of the process to those of one bot.
+func (o *Outputs) of(room, identity string, own ...agent.TextOutput) roomOutputs {
+	r := roomOutputs{texts: own}
+	if o != nil {
+		r.outbox = o.outbox
+		for _, out := range o.all {
+			r.texts = append(r.texts, out.Room(room, identity))
+		}
 	}
 	return r
 }
 
-// commit keeps a phase of an alert until webhooks and MQTT have delivered it.
+// each calls f with the outputs that implement an interface.
+func each[T any](r roomOutputs, f func(T)) {
+	for _, out := range r.texts {
+		if t, ok := out.(T); ok {
+			f(t)
+		}
+	}
+}
+
+// commit keeps a phase of an alert until it is delivered.
 func (r roomOutputs) commit(a agent.Alert, frame *agent.SeenFrame) {
 	var messages []outbox.Message
-	if r.webhook != nil {
-		messages = r.webhook.Queue(a)
-	}
-	if r.mqtt != nil {
-		messages = append(messages, r.mqtt.Queue(a, frame)...)
-	}
+	each(r, func(q queuer) { messages = append(messages, q.Queue(a, frame)...) })
 	if len(messages) > 0 {
-		r.outputs.outbox.Put(messages...)
+		r.outbox.Put(messages...)
 	}
 }
 
 // announce tells the outputs the rules of the room.
 func (r roomOutputs) announce(rules []agent.AlertRuleStatus) {
-	if r.mqtt != nil {
-		r.mqtt.Rules(rules)
+	each(r, func(out ruleOutput) { out.Rules(rules) })
+}
+
+// failed reports that the bot ended with an error; nil is none.
+func (r roomOutputs) failed(err error) {
+	if err != nil {
+		each(r, func(out failureOutput) { out.Failed(err) })
 	}
 }
 
 // close notes the end of the bot.
-func (r roomOutputs) close() {
-	if r.mqtt != nil {
-		r.mqtt.Close()
-	}
-}
+func (r roomOutputs) close() { each(r, closer.Close) }
 
-// alertQueue describes the alerts that wait for webhooks and MQTT; nil without such a target.
+// alertQueue describes the alerts that are not delivered; nil without an output that delivers any.
 func (o *Outputs) alertQueue() *agent.AlertQueue {
-	if o == nil || o.mqtt == nil && o.webhooks == nil {
+	if o == nil || !o.queues {
 		return nil
 	}
 	q := &agent.AlertQueue{Waiting: o.outbox.Waiting(), Kept: o.outbox.Durable(), Problem: o.outbox.Problem()}
-	if o.mqtt != nil && q.Problem == "" && o.mqtt.Problem() != "" {
-		q.Problem = "the MQTT broker is not connected; the log says why" // its address is not for viewers
+	for _, out := range o.all {
+		if r, ok := out.(remoteOutput); ok && q.Problem == "" {
+			q.Problem = r.Away()
+		}
 	}
 	return q
 }
 
-// failed reports that a bot ended with an error.
-func (o *Outputs) failed(room, identity string, err error) {
-	if o != nil && o.webhooks != nil && err != nil {
-		o.webhooks.Output(room, identity).Failed(err)
+// archive returns the archive of the process; nil without.
+func (o *Outputs) archive() archive {
+	if o == nil {
+		return nil
 	}
+	for _, out := range o.all {
+		if a, ok := out.(archive); ok {
+			return a
+		}
+	}
+	return nil
 }
 
 // past returns the last n comments of earlier runs in a room.
 func (o *Outputs) past(ctx context.Context, room string, n int) []agent.Record {
-	if o == nil || o.history == nil {
+	a := o.archive()
+	if a == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, pastWait)
 	defer cancel()
-	records, err := o.history.Last(ctx, room, n)
+	records, err := a.Last(ctx, room, n)
 	if err != nil {
 		o.log.Warn().Err(err).Str("room", room).Msg("earlier comments incomplete")
 	}
@@ -241,10 +313,11 @@ func (o *Outputs) past(ctx context.Context, room string, n int) []agent.Record {
 
 // forget deletes what an identity said in a room from the history, or what everybody said if it is "".
 func (o *Outputs) forget(ctx context.Context, room, by string) error {
-	if o == nil || o.history == nil {
+	a := o.archive()
+	if a == nil {
 		return nil
 	}
-	n, err := o.history.Forget(ctx, history.Query{Room: room, By: by})
+	n, err := a.Forget(ctx, history.Query{Room: room, By: by})
 	if err == nil {
 		o.log.Info().Str("room", room).Str("by", by).Int("texts", n).Msg("what was said is deleted")
 	}
@@ -256,19 +329,16 @@ func (*Outputs) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (o *Outputs) Collect(ch chan<- prometheus.Metric) {
-	if o != nil && o.history != nil {
-		o.history.Collector().Collect(ch)
+	if o == nil {
+		return
 	}
-	if o != nil && o.webhooks != nil {
-		o.webhooks.Collector().Collect(ch)
+	for _, out := range o.all {
+		out.Collector().Collect(ch)
 	}
-	if o != nil && o.state != nil {
+	if o.state != nil {
 		o.state.Collector().Collect(ch)
 	}
-	if o != nil && o.mqtt != nil {
-		o.mqtt.Collector().Collect(ch)
-	}
-	if o != nil && (o.mqtt != nil || o.webhooks != nil) {
+	if o.queues {
 		out := metrics.Writer{Out: ch, Prefix: "touchline_alert_"}
 		out.Gauge("waiting", "Alerts for webhooks and MQTT that are not delivered, one for each target and phase.", float64(o.outbox.Waiting()))
 		out.Counter("dropped_total", "Alerts for webhooks and MQTT that were dropped: 1000 newer ones waited, or they were a day old.",

@@ -294,6 +294,9 @@ func (l *Log) Last(ctx context.Context, room string, n int) ([]agent.Record, err
 	return out, err
 }
 
+// Room is Output, for all kinds of outputs alike.
+func (l *Log) Room(room, identity string) agent.TextOutput { return l.Output(room, identity) }
+
 // Output returns the output of one commentator's session.
 func (l *Log) Output(room, identity string) agent.TextOutput {
 	return &output{log: l, room: room, identity: identity}

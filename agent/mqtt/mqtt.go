@@ -350,6 +350,14 @@ func (s *Sender) Problem() string {
 	return s.problem
 }
 
+// Away says for viewers that the broker is not connected, without its address; "" when it is, or before the first attempt.
+func (s *Sender) Away() string {
+	if s.Problem() == "" {
+		return ""
+	}
+	return "the MQTT broker is not connected; the log says why"
+}
+
 // againLocked marks all values to be sent, those of the process and then of the rooms.
 func (s *Sender) againLocked() {
 	s.order = s.order[:0]

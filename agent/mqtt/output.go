@@ -36,6 +36,9 @@ var (
 	_ agent.AlertOutput = (*Output)(nil)
 )
 
+// Room is Output, for all kinds of outputs alike.
+func (s *Sender) Room(room, identity string) agent.TextOutput { return s.Output(room, identity) }
+
 // Output returns the output of one commentator's session. Rules must be called next, and Close at the end.
 func (s *Sender) Output(room, identity string) *Output {
 	o := &Output{s: s, room: room, identity: identity}

@@ -48,13 +48,13 @@ func TestAlerts(t *testing.T) {
 		box := outbox.New(nil)
 		s, stop := open(t, webhook.Options{Config: config("http://receiver.test/"), Transport: direct{r}, Outbox: box})
 		o := s.Output("match", "bot")
-		box.Put(o.Queue(phase(0, agent.AlertNew))...)
+		box.Put(o.Queue(phase(0, agent.AlertNew), nil)...)
 		synctest.Wait()
 		require.EqualValues(t, 1, s.Failed())
 		o.Record(comment(1))
 		for i := range 3 {
 			for _, p := range []string{agent.AlertNew, agent.AlertShown, agent.AlertAcked, agent.AlertCleared} {
-				box.Put(o.Queue(phase(i+1, p))...)
+				box.Put(o.Queue(phase(i+1, p), nil)...)
 			}
 		}
 		time.Sleep(9 * time.Minute)
@@ -68,7 +68,7 @@ func TestAlerts(t *testing.T) {
 		cfg := config("http://receiver.test/")
 		cfg.Shown = true
 		s, stop = open(t, webhook.Options{Config: cfg, Transport: direct{r}, Outbox: box})
-		require.Len(t, s.Output("match", "bot").Queue(phase(9, agent.AlertShown)), 1)
+		require.Len(t, s.Output("match", "bot").Queue(phase(9, agent.AlertShown), nil), 1)
 		stop()
 	})
 }
@@ -91,7 +91,7 @@ func TestAlertsAfterKill(t *testing.T) {
 		require.NoError(t, err)
 		o := s.Output("match", "bot")
 		for i := range 5 {
-			m := o.Queue(phase(i, agent.AlertNew))
+			m := o.Queue(phase(i, agent.AlertNew), nil)
 			box.Put(m...)
 			lost = append(lost, m...)
 		}

@@ -203,6 +203,9 @@ func (s *Sender) crashed(err error) {
 	}
 }
 
+// Room is Output, for all kinds of outputs alike.
+func (s *Sender) Room(room, identity string) agent.TextOutput { return s.Output(room, identity) }
+
 // Output returns the output of one commentator's session.
 func (s *Sender) Output(room, identity string) *Output {
 	return &Output{s: s, room: room, identity: identity}
@@ -277,7 +280,7 @@ func (o *Output) State(s agent.Status) {
 }
 
 // Queue returns the messages of a phase of an alert, for the outbox; none for a phase that is not posted.
-func (o *Output) Queue(a agent.Alert) []outbox.Message {
+func (o *Output) Queue(a agent.Alert, _ *agent.SeenFrame) []outbox.Message {
 	if a.Phase != agent.AlertNew && a.Phase != agent.AlertCleared && (a.Phase != agent.AlertShown || !o.s.opts.Config.Shown) {
 		return nil
 	}
