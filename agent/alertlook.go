@@ -61,7 +61,8 @@ func (s *Session) followCycle(ctx context.Context, c *cycle) error {
 	var may bool
 	s.locked(func() {
 		frames, c.looked = c.looked, nil
-		may = len(frames) > 0 && frames[len(frames)-1].Epoch == s.picture.source().epoch && s.mayAskLocked() && !time.Now().Before(s.alerts.retryAt)
+		may = len(frames) > 0 && frames[len(frames)-1].Epoch == s.picture.source().epoch && s.mayAskLocked() &&
+			!time.Now().Before(s.alerts.retryAt)
 	})
 	if !may || !s.readsRules() {
 		return nil

@@ -455,6 +455,7 @@ func TestAlertsBesideAHangingDisk(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = file.Close() })
 	run := func(t *testing.T, hangs bool) (moments []string) {
+		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
 			d := &disk{path: path, opens: file.Driver()}
 			db := sql.OpenDB(d)

@@ -54,7 +54,8 @@ func (a Announcement) check() error {
 		errs = append(errs, &RangeError{Name: "text", Want: "at least one word", Got: fmt.Sprintf("%.40q", a.Text)})
 	}
 	if a.Reason != "" && (!check.Name(a.Reason) || len(a.Reason) > MaxReason) {
-		errs = append(errs, &RangeError{Name: "reason", Want: fmt.Sprintf("at most %d printable characters", MaxReason), Got: fmt.Sprintf("%.40q", a.Reason)})
+		want := fmt.Sprintf("at most %d printable characters", MaxReason)
+		errs = append(errs, &RangeError{Name: "reason", Want: want, Got: fmt.Sprintf("%.40q", a.Reason)})
 	}
 	return errors.Join(errs...)
 }

@@ -190,7 +190,7 @@ func (s *Session) gainByLocked(c command.Command, step float64) (string, error) 
 	}
 	to := min(max(s.live.Inference.Voice.Gain+step, inference.MinGain), inference.MaxGain)
 	if to == s.live.Inference.Voice.Gain {
-		return "", fmt.Errorf("%w: the voice is at %+g dB, and goes from %+d to %+d", ErrNothingTo, s.live.Inference.Voice.Gain, inference.MinGain, inference.MaxGain)
+		return "", fmt.Errorf("%w: the voice is at %+g dB, and goes from %+d to %+d", ErrNothingTo, to, inference.MinGain, inference.MaxGain)
 	}
 	s.configureLocked(Settings{VoiceGain: &to})
 	return s.didLocked(c, to), nil

@@ -218,7 +218,9 @@ func (s *Session) OwnVoices() (out []VoiceOption) {
 func (s *Session) Fits(m inference.Model) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.checkModelLocked(m, Settings{Language: &s.live.Inference.Voice.Language, Frames: &s.live.Agent.Frames, Voice: new(s.live.VoiceID())})
+	return s.checkModelLocked(m, Settings{
+		Language: &s.live.Inference.Voice.Language, Frames: &s.live.Agent.Frames, Voice: new(s.live.VoiceID()),
+	})
 }
 
 // startAgainLocked ends a cycle without a comment yet, and forgets what is known of the engine.

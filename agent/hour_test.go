@@ -401,8 +401,10 @@ func newHour(t *testing.T) *hour {
 		o.Agent.AutoStart, o.Agent.CycleTimeout = false, 20*time.Second
 		o.Pacing.PauseAfter = 3500 * time.Millisecond // else the log is too long
 		o.Presets = []agent.Preset{
-			{Name: "sentry", Settings: frames(2, 4, 2, 5, 1)}, {Name: "sniper", Settings: frames(5, 4, 1, 0, 0.5)},
-			{Name: "owl", Settings: frames(4, 8, 2, 1, 0.5)}, {Name: "beast", Settings: frames(5, 10, 2, 0, 0.3)},
+			{Name: "sentry", Settings: frames(2, 4, 2, 5, 1)},
+			{Name: "sniper", Settings: frames(5, 4, 1, 0, 0.5)},
+			{Name: "owl", Settings: frames(4, 8, 2, 1, 0.5)},
+			{Name: "beast", Settings: frames(5, 10, 2, 0, 0.3)},
 		}
 		o.Profiles = []prompt.Profile{
 			{Name: "default", Label: "Default", Prompt: "Comment."},
@@ -488,9 +490,9 @@ func (h *hour) answer(_ int, p inference.Prompt) agenttest.Answer {
 		text += fmt.Sprintf(" remarks=%d", n)
 	}
 	h.log("ask", 0, text+h.differs(kind, []string{
-		"system", strconv.Quote(p.System), "frames", strconv.Itoa(len(p.Frames)), "epoch", fmt.Sprint(last.Epoch), "language", p.Language,
-		"spoken", fmt.Sprint(p.Speech), "tokens", fmt.Sprint(p.MaxTokens), "slices", fmt.Sprint(p.MaxSlices), "voice", p.Voice,
-		"instruction", strconv.Quote(p.Instruction), "rules", fmt.Sprintf("%q", p.Rules), "urgent", fmt.Sprint(p.Urgent),
+		"system", strconv.Quote(p.System), "frames", strconv.Itoa(len(p.Frames)), "epoch", strconv.FormatUint(uint64(last.Epoch), 10), "language", p.Language,
+		"spoken", strconv.FormatBool(p.Speech), "tokens", fmt.Sprint(p.MaxTokens), "slices", fmt.Sprint(p.MaxSlices), "voice", p.Voice,
+		"instruction", strconv.Quote(p.Instruction), "rules", fmt.Sprintf("%q", p.Rules), "urgent", strconv.FormatBool(p.Urgent),
 		"sampling", h.show(p.Sampling),
 	}))
 	h.mu.Lock()
@@ -593,7 +595,7 @@ func (h *hour) Frames(cycle uint64, frames []agent.SeenFrame) {
 // heard adds what sounded in the room.
 func (h *hour) heard() {
 	for _, u := range h.rig.voice.Utterances() {
-		text := fmt.Sprintf("until %s", h.show(u.To))
+		text := "until " + h.show(u.To)
 		for _, p := range u.Pauses {
 			text += " paused " + h.show(p.From)
 			if !p.To.IsZero() {

@@ -149,7 +149,8 @@ func settingsOf(p prompt.Profile) Settings {
 func (s *Session) checkProfileLocked(p prompt.Profile) error {
 	can := s.engine.Capabilities()
 	if can.CheckVoice(p.Voice) != nil {
-		return &RangeError{Name: "profile", Want: "one with another voice, as " + wantOwn(s.engine), Got: fmt.Sprintf("%q with %q", p.Name, p.Voice)}
+		want := "one with another voice, as " + wantOwn(s.engine)
+		return &RangeError{Name: "profile", Want: want, Got: fmt.Sprintf("%q with %q", p.Name, p.Voice)}
 	}
 	if p.Language == "" || can.Speaks(p.Language) {
 		return nil

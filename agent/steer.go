@@ -153,7 +153,8 @@ func (s *Session) checkWindowLocked(v Settings) error {
 	next := s.live.Agent
 	next.Frames, next.Stride = *cmp.Or(v.Frames, &next.Frames), *cmp.Or(v.Stride, &next.Stride)
 	if n := windowNeeds(next); (v.Frames != nil || v.Stride != nil) && n > s.live.Media.WindowSize {
-		return &RangeError{Name: "frames_per_look and frame_stride", Want: fmt.Sprintf("a cycle that reaches back at most %d pictures (window_size)", s.live.Media.WindowSize), Got: n}
+		want := fmt.Sprintf("a cycle that reaches back at most %d pictures (window_size)", s.live.Media.WindowSize)
+		return &RangeError{Name: "frames_per_look and frame_stride", Want: want, Got: n}
 	}
 	return nil
 }
@@ -180,7 +181,8 @@ func (s *Session) checkModelLocked(m inference.Model, v Settings) error {
 		"temperature": v.Temperature != nil, "top_k": v.TopK != nil, "top_p": v.TopP != nil, "repetition_penalty": v.RepetitionPenalty != nil,
 	} {
 		if set && can.Sampling == nil {
-			errs = append(errs, &RangeError{Name: name, Want: fmt.Sprintf("no value, as the %s engine draws nothing at random", m.Name()), Got: "one"})
+			want := fmt.Sprintf("no value, as the %s engine draws nothing at random", m.Name())
+			errs = append(errs, &RangeError{Name: name, Want: want, Got: "one"})
 		}
 	}
 	if can.MaxFrames != nil && (v.Frames != nil || v.LongSide != nil || v.MaxSlices != nil) {
@@ -328,7 +330,8 @@ func (s *Session) Live() Live {
 	defer s.mu.Unlock()
 	over, behind := s.live.OverProfile()
 	return Live{
-		Settings: s.live.Made(), OverProfile: over, BehindProfile: behind, Active: s.active, Instruction: s.instruction, InstructionBy: s.instructionBy, Profile: s.profile.Name,
+		Settings: s.live.Made(), OverProfile: over, BehindProfile: behind, Active: s.active,
+		Instruction: s.instruction, InstructionBy: s.instructionBy, Profile: s.profile.Name,
 		Profiles: s.own, Background: s.background.Text,
 	}
 }

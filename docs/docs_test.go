@@ -20,7 +20,7 @@ import (
 
 const moduleRoot = ".."
 
-var update = flag.Bool("update", false, "write the generated parts of the documents") //nolint:gochecknoglobals // a flag of the test program
+var update = flag.Bool("update", false, "write the generated parts of the documents")
 
 func read(t *testing.T, path ...string) string {
 	t.Helper()
@@ -122,7 +122,7 @@ func TestErrorsAreThoseOfTheProgram(t *testing.T) {
 			for _, piece := range regexp.MustCompile(`\b[NM]\b|\bDIR\b|\.\.\.|"NAME"|: `).Split(text, -1) {
 				if piece = strings.Trim(piece, " ,:"); len(piece) >= 5 {
 					pieces++
-					assert.True(t, strings.Contains(code.String(), piece), "no error has the text %q", piece)
+					assert.Contains(t, code.String(), piece, "no error has this text")
 				}
 			}
 		}

@@ -107,7 +107,7 @@ func TestLastWords(t *testing.T) {
 	said := make(chan error, 1)
 	sctx, quiet := context.WithCancel(t.Context())
 	go func() { said <- anna.Say(sctx, packets) }()
-	defer func() { quiet(); <-said }()
+	defer func() { quiet(); _ = <-said }()
 	select {
 	case <-words.heard:
 	case <-time.After(patience):

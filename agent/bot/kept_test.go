@@ -277,7 +277,8 @@ func TestKeptCameras(t *testing.T) {
 	said := run(bot.SourcesOptions{Allow: private}, func(b *bot.Bot, s *bot.Sources) {
 		for _, w := range []source.Request{
 			{URL: "rtsp://ana:hunter2@192.168.7.7/door?token=hunter3", Transport: "udp", Insecure: true},
-			{URL: "rtsp://cameras.test/gate", Name: "Gate"}, {URL: "http://192.168.7.8/yard.mjpg", Name: "Yard"},
+			{URL: "rtsp://cameras.test/gate", Name: "Gate"},
+			{URL: "http://192.168.7.8/yard.mjpg", Name: "Yard"},
 		} {
 			_, err := s.Add(w, "ana")
 			require.NoError(t, err)
@@ -293,7 +294,7 @@ func TestKeptCameras(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 
-	said += run(bot.SourcesOptions{Allow: private}, func(b *bot.Bot, s *bot.Sources) {
+	said += run(bot.SourcesOptions{Allow: private}, func(_ *bot.Bot, s *bot.Sources) {
 		for i, c := range s.Sources() {
 			require.Equal(t, []any{first[i].ID, first[i].Identity, first[i].Name, first[i].Address}, []any{c.ID, c.Identity, c.Name, c.Address})
 			require.Equal(t, c.Name == "Main gate", c.Watched)
@@ -302,7 +303,7 @@ func TestKeptCameras(t *testing.T) {
 		require.Equal(t, []any{"rtsp://ana:hunter2@192.168.7.7/door?token=hunter3", "udp", true}, []any{kept[0].URL, kept[0].Transport, kept[0].Insecure})
 	})
 	// What is allowed is judged anew, and what is not allowed today stays in the file.
-	said += run(bot.SourcesOptions{Allow: public}, func(b *bot.Bot, s *bot.Sources) {
+	said += run(bot.SourcesOptions{Allow: public}, func(b *bot.Bot, _ *bot.Sources) {
 		require.Equal(t, first[1].Identity, b.Room.Watcher().Watching().Identity)
 		watch(b, "a phone")
 	})
@@ -318,7 +319,7 @@ func TestKeptCameras(t *testing.T) {
 	})
 	require.Equal(t, []string{"192.168.7.7/door", "Yard"}, names())
 	// The source of the command line wins over the one of its name, and is watched in place of a choice without it.
-	run(bot.SourcesOptions{Allow: private}, func(b *bot.Bot, s *bot.Sources) { watch(b, first[2].Identity) })
+	run(bot.SourcesOptions{Allow: private}, func(b *bot.Bot, _ *bot.Sources) { watch(b, first[2].Identity) })
 	address, err := source.ParseAddress("rtsp://eva:other@192.168.7.7/door")
 	require.NoError(t, err)
 	puller, err := catalog.Open(catalog.Options{Address: address, Allow: source.AllowEverything(), Now: time.Now, Log: zerolog.Nop()})

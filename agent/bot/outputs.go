@@ -168,7 +168,7 @@ func WithOutputs(ctx context.Context, to OutputSettings, log zerolog.Logger, bod
 		g.Go(func() error { return out.Run(octx) })
 	}
 	err = body(o)
-	o.outbox.Flush() // what it queues is delivered now
+	o.outbox.Flush() //nolint:contextcheck // what the body queued is delivered now; it bounds its wait itself
 	stop()
 	err = errors.Join(err, g.Wait())
 	o.outbox.Flush() //nolint:contextcheck // it bounds its wait itself

@@ -135,7 +135,6 @@ func TestFolder(t *testing.T) {
 	_, stop := open(t, cfg)
 	stop()
 	require.Equal(t, count(1, 9), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
-
 }
 
 // TestImportBounds: of a folder larger than max_bytes the newest entries are imported.

@@ -171,6 +171,7 @@ func (m model) clone() model {
 }
 
 func (m *model) change(t *testing.T, v settings.Settings) {
+	t.Helper()
 	if v.Preset != nil && *v.Preset != "" {
 		m.preset = *v.Preset
 		m.chosen++
@@ -185,6 +186,7 @@ func (m *model) change(t *testing.T, v settings.Settings) {
 }
 
 func (m *model) choose(t *testing.T, profile string) {
+	t.Helper()
 	m.profile = profile
 	for _, name := range []string{"voice_gain", "language"} {
 		m.inForce[name] = m.under[name]

@@ -168,7 +168,7 @@ func Table() []Setting { return slices.Clone(rows) }
 var rows = table() //nolint:gochecknoglobals // read only; it is made once
 
 // table makes the table. A new setting is a field of Settings, a variable of InForce, and a row here.
-func table() []Setting {
+func table() []Setting { //nolint:funlen // a table
 	type (
 		v = Settings
 		f = InForce
@@ -206,7 +206,8 @@ func table() []Setting {
 			drawn(func(s *v) **float64 { return &s.RepetitionPenalty }, func(c *inference.Sampling) **float64 { return &c.RepetitionPenalty }),
 			"penalty for tokens that are in the answer already; 1 is off"),
 		whole("top_k", "", "tokens", 0, 1048576,
-			drawn(func(s *v) **int { return &s.TopK }, func(c *inference.Sampling) **int { return &c.TopK }), "likeliest tokens to draw from; 0 is all"),
+			drawn(func(s *v) **int { return &s.TopK }, func(c *inference.Sampling) **int { return &c.TopK }),
+			"likeliest tokens to draw from; 0 is all"),
 		whole("max_slices", "inference.max_slices", "tiles", 1, 9,
 			at(func(s *v) **int { return &s.MaxSlices }, func(c *f) *int { return &c.Inference.MaxSlices }), "most tiles of a picture"),
 		whole("long_side", "media.long_side", "px", 64, 4096,
@@ -220,8 +221,9 @@ func table() []Setting {
 			"pace, length and the change worth a comment together; 3 leaves them as they are"),
 		ofProfile(number("voice_gain", "inference.voice.gain", "dB", inference.MinGain, inference.MaxGain,
 			at(func(s *v) **float64 { return &s.VoiceGain }, func(c *f) *float64 { return &c.Inference.Voice.Gain }), "level of the voice")),
-		ofProfile(row(Setting{Name: "language", Path: "inference.voice.language", Kind: Text, About: "language of comments and voice, a BCP 47 tag"},
-			languages())),
+		ofProfile(row(Setting{
+			Name: "language", Path: "inference.voice.language", Kind: Text, About: "language of comments and voice, a BCP 47 tag",
+		}, languages())),
 		number("max_wait", "agent.hearing.max_wait", "s", 0, 60,
 			seconds(func(s *v) **float64 { return &s.MaxWait }, func(c *f) *time.Duration { return &c.Agent.Hearing.MaxWait }),
 			"longest wait of a comment for people, with manners wait"),
@@ -241,9 +243,11 @@ func table() []Setting {
 			at(func(s *v) **bool { return &s.CutOnInstruction }, func(c *f) *bool { return &c.Agent.CutOnInstruction }),
 			"a new instruction cuts the present speech"),
 		flag("remarks", "agent.hearing.remarks",
-			at(func(s *v) **bool { return &s.Remarks }, func(c *f) *bool { return &c.Agent.Hearing.Remarks }), "comments may answer what people say"),
+			at(func(s *v) **bool { return &s.Remarks }, func(c *f) *bool { return &c.Agent.Hearing.Remarks }),
+			"comments may answer what people say"),
 		flag("hear_camera", "agent.hearing.camera",
-			at(func(s *v) **bool { return &s.HearCamera }, func(c *f) *bool { return &c.Agent.Hearing.Camera }), "the sound of the watched camera is heard"),
+			at(func(s *v) **bool { return &s.HearCamera }, func(c *f) *bool { return &c.Agent.Hearing.Camera }),
+			"the sound of the watched camera is heard"),
 		flag("confirm_orders", "agent.hearing.confirm",
 			at(func(s *v) **bool { return &s.ConfirmOrders }, func(c *f) *bool { return &c.Agent.Hearing.Confirm }), "spoken orders are confirmed"),
 		row(Setting{Name: "preset", Path: "preset", Kind: Choice, About: "sets several of these at once; \"\" is none"}, kind[string]{

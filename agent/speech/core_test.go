@@ -128,9 +128,14 @@ func TestSameWithAnyVoice(t *testing.T) {
 		})
 		w.line.d = 20 * time.Second
 		for i, o := range []speech.Options{
-			{Priority: speech.Comment}, {Priority: speech.Announcement, Author: "ana"}, {Priority: speech.Comment},
-			{Priority: speech.Announcement, Author: "ben"}, {Priority: speech.Interjection, Cuts: speech.Interjection, Author: "ana"},
-			{Priority: speech.Alert, Cuts: speech.Alert}, {Priority: speech.Alert, Cuts: speech.Alert}, {Priority: speech.Comment},
+			{Priority: speech.Comment},
+			{Priority: speech.Announcement, Author: "ana"},
+			{Priority: speech.Comment},
+			{Priority: speech.Announcement, Author: "ben"},
+			{Priority: speech.Interjection, Cuts: speech.Interjection, Author: "ana"},
+			{Priority: speech.Alert, Cuts: speech.Alert},
+			{Priority: speech.Alert, Cuts: speech.Alert},
+			{Priority: speech.Comment},
 		} {
 			w.add(o)
 			require.Len(t, w.texts, i+1)

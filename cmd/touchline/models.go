@@ -24,15 +24,15 @@ type modelsCmd struct {
 
 	modelcmd.Models
 
-	Synth synthCmd     `cmd:"" passthrough:"" help:"Create a bundle with random weights, for benchmarks (touchline-model)."`
-	Check toolCheckCmd `cmd:"" passthrough:"" help:"Compare the engine with recorded inputs and outputs of the official code (touchline-model)."`
+	Synth synthCmd  `cmd:"" passthrough:"" help:"Create a bundle with random weights, for benchmarks (touchline-model)."`
+	Check goldenCmd `cmd:"" passthrough:"" help:"Compare the engine with recorded results of the official code (touchline-model)."`
 }
 
 // Commands that touchline-model carries out.
 type (
-	benchCmd     struct{ modelcmd.ToolCmd }
-	synthCmd     struct{ modelcmd.ToolCmd }
-	toolCheckCmd struct{ modelcmd.ToolCmd }
+	benchCmd  struct{ modelcmd.ToolCmd }
+	synthCmd  struct{ modelcmd.ToolCmd }
+	goldenCmd struct{ modelcmd.ToolCmd }
 )
 
 // Run benchmarks this machine.
@@ -42,7 +42,7 @@ func (c *benchCmd) Run(ctx context.Context) error { return c.ToolCmd.Run(ctx, "b
 func (c *synthCmd) Run(ctx context.Context) error { return c.ToolCmd.Run(ctx, "models", "synth") }
 
 // Run compares the engine with the official code.
-func (c *toolCheckCmd) Run(ctx context.Context) error { return c.ToolCmd.Run(ctx, "models", "check") }
+func (c *goldenCmd) Run(ctx context.Context) error { return c.ToolCmd.Run(ctx, "models", "check") }
 
 // findCmd finds model servers.
 type findCmd struct {

@@ -61,6 +61,7 @@ func full(v reflect.Value, name string) {
 		v.SetInt(7)
 	case reflect.Uint64, reflect.Uint32:
 		v.SetUint(9)
+	default: // a map, an interface or a function stays empty
 	}
 }
 
@@ -152,8 +153,8 @@ func TestMetrics(t *testing.T) {
 		} {
 			p.bot.Hub.Record(aRecord(outcome))
 		}
-		_, text := p.do("GET", "/metrics", "")
-		_, text = p.do("GET", "/metrics", "") // with the first request
+		p.do("GET", "/metrics", "")
+		_, text := p.do("GET", "/metrics", "") // with the first request
 		contract.Compare(t, "testdata/metrics.txt", families(text))
 		return nil
 	}))

@@ -34,23 +34,23 @@ import (
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
 // Compare fails the test if got is not the text of the golden file at path. With -update it writes the file.
-func Compare(t testing.TB, path, got string) {
-	t.Helper()
+func Compare(tb testing.TB, path, got string) {
+	tb.Helper()
 	if *update {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		return
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if want := string(text); want != got {
-		t.Errorf("%s: the contract changed; if it should, run the test with -update\n%s", path, difference(want, got))
+		tb.Errorf("%s: the contract changed; if it should, run the test with -update\n%s", path, difference(want, got))
 	}
 }
 
@@ -136,27 +136,27 @@ func scrubbed() []replacement {
 
 // Unpack extracts the files that commit 9b77654 wrote into a folder of the test and returns it. archive is the path of
 // 9b77654.tar.gz.
-func Unpack(t testing.TB, archive string) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
+func Unpack(tb testing.TB, archive string) (dir string) {
+	tb.Helper()
+	dir = tb.TempDir()
 	if err := unpack(archive, dir); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return dir
 }
 
 // UnpackBundles is Unpack for bundles-9b77654.tar.gz. It makes the data files of the bundles: numbers that look random.
-func UnpackBundles(t testing.TB, archive string) (dir string) {
-	t.Helper()
-	dir = Unpack(t, archive)
+func UnpackBundles(tb testing.TB, archive string) (dir string) {
+	tb.Helper()
+	dir = Unpack(tb, archive)
 	manifests, err := filepath.Glob(filepath.Join(dir, "*", "manifest.json"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for _, path := range manifests {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		var manifest struct {
 			Files []struct {
@@ -165,14 +165,14 @@ func UnpackBundles(t testing.TB, archive string) (dir string) {
 			} `json:"files"`
 		}
 		if err := json.Unmarshal(text, &manifest); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		for _, f := range manifest.Files {
 			if filepath.Ext(f.Name) != ".data" {
 				continue
 			}
 			if err := os.WriteFile(filepath.Join(filepath.Dir(path), f.Name), Weights(f.Size), 0o600); err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 		}
 	}

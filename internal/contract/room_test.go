@@ -80,7 +80,9 @@ func sorted(attributes map[string]string) string {
 // measured replaces what differs from run to run.
 func measured(text string) string {
 	for _, r := range [][2]string{
-		{`(lk\.segment_id=|"segment":)"?[\w-]+"?`, "${1}ID"}, {`viewer-[A-Z0-9]{10}`, "viewer-ID"}, {`r1-[a-z0-9]{6,}`, "r1-ID"},
+		{`(lk\.segment_id=|"segment":)"?[\w-]+"?`, "${1}ID"},
+		{`viewer-[A-Z0-9]{10}`, "viewer-ID"},
+		{`r1-[a-z0-9]{6,}`, "r1-ID"},
 		{`("(since|latency_sec|ready_sec|first_word_sec|alignment_error|audio_sec|delay|target_delay)":)-?[\d.e-]+`, "${1}0"},
 	} {
 		text = regexp.MustCompile(r[0]).ReplaceAllString(text, r[1])
@@ -185,7 +187,7 @@ func TestRoom(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- b.Run(ctx) }()
-	defer func() { cancel(); <-ended }()
+	defer func() { cancel(); _ = <-ended }()
 	enter := func(rights access.Rights) *guest {
 		grant, err := b.Tokens.Mint("viewer", "Vera", rights)
 		require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -255,7 +256,7 @@ func TestHangingDisk(t *testing.T) {
 		require.Equal(t, "alerts are not kept: the disk does not answer", o.Problem())
 		require.Len(t, failed, 1)
 		for i := 1; i <= 50; i++ {
-			require.Equal(t, fmt.Sprint(i), string(m.Body))
+			require.Equal(t, strconv.Itoa(i), string(m.Body))
 			q.Done(m)
 			m, _ = oldest(q)
 		}

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -76,5 +77,5 @@ func tableOf(g models.Graph, dims models.Dims, content []byte) (*models.Table, e
 		}
 		return t, nil
 	}
-	return nil, fmt.Errorf("no table of embeddings in a data file")
+	return nil, errors.New("no table of embeddings in a data file")
 }

@@ -22,6 +22,7 @@ type FormatFlags struct {
 	Workers      int              `help:"Cores to use; 0 uses all."`
 }
 
+// Options returns the options of a conversion.
 func (f FormatFlags) Options() convert.Options {
 	return convert.Options{
 		Weights: f.Weights, Devices: f.Device, VoiceWeights: f.VoiceWeights, Head: f.Head, Clamp: f.Clamp, Workers: f.Workers,
