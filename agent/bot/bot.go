@@ -26,6 +26,7 @@ import (
 	"touchline/agent/hearing"
 	"touchline/agent/prompt"
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/whep"
 	"touchline/inference"
 	"touchline/inference/minicpmo"
@@ -74,7 +75,7 @@ type Settings struct {
 type Options struct {
 	Settings Settings
 	// Keys open the room; the settings' own when empty.
-	Keys room.Keys
+	Keys conn.Keys
 	// Engines are shared by several bots, and run by the caller; when nil, the bot has its own.
 	Engines *Engines
 	// Engine takes the place of the one that the settings name. The caller runs and closes it. May be nil.
@@ -134,8 +135,8 @@ type Bot struct {
 func New(opts Options) (_ *Bot, err error) {
 	cfg := opts.Settings
 	lk := cfg.LiveKit
-	if opts.Keys == (room.Keys{}) {
-		opts.Keys = room.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}
+	if opts.Keys == (conn.Keys{}) {
+		opts.Keys = conn.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}
 	}
 	b := &Bot{opts: opts, log: opts.Log}
 	if err := b.makeRules(); err != nil {
@@ -361,7 +362,7 @@ func (b *Bot) newDecoder(sinks agent.DecoderSinks) (agent.Decoder, error) {
 func (b *Bot) Run(ctx context.Context) (err error) {
 	defer b.outputs.close()
 	defer func() {
-		if !errors.Is(err, room.ErrReplaced) { // another bot serves the room
+		if !errors.Is(err, conn.ErrReplaced) { // another bot serves the room
 			b.outputs.failed(err)
 		}
 	}()

@@ -11,7 +11,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/access"
 	"touchline/agent/bot"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/configs"
 	"touchline/internal/redact"
 )
@@ -25,8 +25,8 @@ func settings(t *testing.T) configs.Config {
 	return cfg
 }
 
-func keys() room.Keys {
-	return room.Keys{APIKey: "key", APISecret: "a-secret-of-more-than-32-characters"}
+func keys() conn.Keys {
+	return conn.Keys{APIKey: "key", APISecret: "a-secret-of-more-than-32-characters"}
 }
 
 func TestNotReadyBeforeTheFirstJoin(t *testing.T) {
@@ -39,7 +39,7 @@ func TestNotReadyBeforeTheFirstJoin(t *testing.T) {
 
 func TestVisitorsGoWhereTheReadyTokenGoes(t *testing.T) {
 	cfg := settings(t)
-	token, err := room.AgentToken(keys(), room.Person{Room: "from the token", Identity: "bot"})
+	token, err := conn.AgentToken(keys(), conn.Person{Room: "from the token", Identity: "bot"})
 	require.NoError(t, err)
 	cfg.Agent.LiveKit.Token = redact.Secret(token)
 	cfg.Agent.LiveKit.Room = "from the settings"
@@ -49,7 +49,7 @@ func TestVisitorsGoWhereTheReadyTokenGoes(t *testing.T) {
 	grant, err := b.Tokens.Mint("viewer", "Vera", access.Everything)
 	require.NoError(t, err)
 	require.Equal(t, "from the token", grant.Room)
-	ready, err := room.ReadToken(grant.Token)
+	ready, err := conn.ReadToken(grant.Token)
 	require.NoError(t, err)
 	require.Equal(t, "from the token", ready.Room)
 	require.True(t, ready.Voice, "who may instruct may speak")
@@ -57,7 +57,7 @@ func TestVisitorsGoWhereTheReadyTokenGoes(t *testing.T) {
 
 	grant, err = b.Tokens.Mint("viewer", "Vera", access.AllInRoom&^access.Instruct)
 	require.NoError(t, err)
-	ready, err = room.ReadToken(grant.Token)
+	ready, err = conn.ReadToken(grant.Token)
 	require.NoError(t, err)
 	require.False(t, ready.Voice)
 }

@@ -19,7 +19,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/bot"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/state"
 	"touchline/configs"
 	"touchline/inference"
@@ -133,7 +133,7 @@ func (g *garage) build(cfg bot.Settings, log zerolog.Logger) (*bot.Engine, error
 // drive runs a bot's changes, without its room, in a bubble.
 func drive(t *testing.T, g *garage, cfg bot.Settings, out *bot.Outputs) *bot.Bot {
 	t.Helper()
-	b, err := bot.New(bot.Options{Settings: cfg, Outputs: out, Keys: room.Keys{APIKey: "key", APISecret: "a secret of at least 32 characters"}, Engines: g.Engines, Log: zerolog.Nop()})
+	b, err := bot.New(bot.Options{Settings: cfg, Outputs: out, Keys: conn.Keys{APIKey: "key", APISecret: "a secret of at least 32 characters"}, Engines: g.Engines, Log: zerolog.Nop()})
 	require.NoError(t, err)
 	return b
 }

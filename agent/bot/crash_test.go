@@ -21,6 +21,7 @@ import (
 	"touchline/agent/bot"
 	"touchline/agent/jobs"
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/webhook"
 	"touchline/agent/worker"
 	"touchline/configs"
@@ -108,7 +109,7 @@ func TestCrashOfOneRoomLeavesTheOtherAlone(t *testing.T) {
 	commented()
 
 	// A person in the crashing room, who sends data.
-	token, err := room.ViewerToken(h.keys, room.Person{Room: "crashing", Identity: "talker"})
+	token, err := conn.ViewerToken(h.keys, conn.Person{Room: "crashing", Identity: "talker"})
 	require.NoError(t, err)
 	talker := lksdk.NewRoom(lksdk.NewRoomCallback())
 	require.NoError(t, talker.JoinWithToken(h.url, token, lksdk.WithAutoSubscribe(false)))

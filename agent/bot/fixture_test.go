@@ -21,7 +21,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/bot"
 	"touchline/agent/camera"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 	"touchline/configs"
@@ -45,14 +45,14 @@ const patience = 2 * time.Minute
 type fixture struct {
 	t    *testing.T
 	url  string
-	keys room.Keys
+	keys conn.Keys
 }
 
 // newFixture opens the server.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	server, _ := sfutest.Start(t, sfu.Options{})
-	return &fixture{t: t, url: server.URL(), keys: room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
+	return &fixture{t: t, url: server.URL(), keys: conn.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
 }
 
 // run runs a part until the test ends; it must end then without an error.
@@ -105,7 +105,7 @@ func (h *fixture) bot(cfg configs.Config, roomName string, engine *bot.Engine) (
 // viewer watches a room.
 func (h *fixture) viewer(roomName string) *stage.Viewer {
 	h.t.Helper()
-	token, err := room.ViewerToken(h.keys, room.Person{Room: roomName, Identity: "viewer"})
+	token, err := conn.ViewerToken(h.keys, conn.Person{Room: roomName, Identity: "viewer"})
 	require.NoError(h.t, err)
 	v, err := stage.NewViewer(stage.ViewerOptions{URL: h.url, Token: token, Log: zerolog.Nop()})
 	require.NoError(h.t, err)

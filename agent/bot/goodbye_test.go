@@ -17,7 +17,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/bot"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 	"touchline/configs"
@@ -63,7 +63,7 @@ func (*lastWords) Close() error { return nil }
 func TestLastWords(t *testing.T) {
 	t.Parallel()
 	server, _ := sfutest.Start(t, sfu.Options{})
-	s := &stage.Stage{Server: server, Keys: room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
+	s := &stage.Stage{Server: server, Keys: conn.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
 	cfg := configs.Default()
 	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = s.URL(), stage.RoomName
 	cfg.Agent.Hearing.Mode, cfg.Inference.MiniCPM.Runtime = agent.HearingCaptions, t.TempDir()
@@ -87,7 +87,7 @@ func TestLastWords(t *testing.T) {
 			arrived <- text
 		}
 	}))
-	token, err := room.ViewerToken(s.Keys, room.Person{Room: stage.RoomName, Identity: "reader"})
+	token, err := conn.ViewerToken(s.Keys, conn.Person{Room: stage.RoomName, Identity: "reader"})
 	require.NoError(t, err)
 	require.NoError(t, reader.JoinWithToken(s.URL(), token, lksdk.WithAutoSubscribe(false)))
 	defer reader.Disconnect()

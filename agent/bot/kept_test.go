@@ -20,7 +20,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/bot"
 	"touchline/agent/prompt"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/state"
 	"touchline/configs"
 	"touchline/media/source"
@@ -33,7 +33,7 @@ func begin(t *testing.T, to bot.OutputSettings, cfg bot.Settings, f func(*bot.Bo
 	var said bytes.Buffer
 	log := zerolog.New(zerolog.SyncWriter(&said))
 	require.NoError(t, bot.WithOutputs(t.Context(), to, log, func(out *bot.Outputs) error {
-		b, err := bot.New(bot.Options{Settings: cfg, Keys: room.Keys{APIKey: "key", APISecret: "a secret of at least 32 characters"}, Outputs: out, Log: log})
+		b, err := bot.New(bot.Options{Settings: cfg, Keys: conn.Keys{APIKey: "key", APISecret: "a secret of at least 32 characters"}, Outputs: out, Log: log})
 		if err != nil {
 			return err
 		}

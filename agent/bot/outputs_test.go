@@ -24,6 +24,7 @@ import (
 	"touchline/agent/bot"
 	"touchline/agent/history"
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/webhook"
 	"touchline/configs"
 	"touchline/internal/redact"
@@ -152,7 +153,7 @@ func TestOutputs(t *testing.T) {
 				require.Equal(t, kept[0].Record.Text, b.Hub.History()[0].Text)
 				require.Zero(t, b.Hub.History()[0].Cycle)
 				require.Eventually(t, func() bool { return b.Room.CurrentRoom() != nil }, patience, 10*time.Millisecond)
-				token, err := room.ViewerToken(h.keys, room.Person{Room: store, Identity: "late"})
+				token, err := conn.ViewerToken(h.keys, conn.Person{Room: store, Identity: "late"})
 				require.NoError(t, err)
 				late := lksdk.NewRoom(lksdk.NewRoomCallback())
 				require.NoError(t, late.JoinWithContextAndToken(ctx, h.url, token, lksdk.WithAutoSubscribe(false), lksdk.WithDisableTURN()))

@@ -24,7 +24,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/bot"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/inference/conformance/bundles"
@@ -509,7 +509,7 @@ func (s stall) takesOver(c *choir, engine *bot.Engine) {
 // listener watches a room and keeps the levels of the voice.
 func (h *fixture) listener(roomName string) *stage.Viewer {
 	h.t.Helper()
-	token, err := room.ViewerToken(h.keys, room.Person{Room: roomName, Identity: "listener"})
+	token, err := conn.ViewerToken(h.keys, conn.Person{Room: roomName, Identity: "listener"})
 	require.NoError(h.t, err)
 	v, err := stage.NewViewer(stage.ViewerOptions{URL: h.url, Token: token, Levels: true, Log: zerolog.Nop()})
 	require.NoError(h.t, err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/whep"
 	"touchline/media/signaling"
 )
@@ -18,7 +18,7 @@ import (
 type PlayersOptions struct {
 	Config whep.Config
 	ICE    signaling.ICEConfig
-	Keys   room.Keys
+	Keys   conn.Keys
 	// Coming makes players of unknown rooms retry, as rooms are added later.
 	Coming bool
 	// LoopbackOnly sends media on this machine only.
@@ -32,8 +32,8 @@ func NewPlayers(o PlayersOptions) (*whep.Server, error) {
 	s, err := whep.New(whep.Options{
 		Coming: o.Coming,
 		Verify: func(token, name string) error {
-			switch err := room.VerifyViewer(o.Keys, token, name); {
-			case errors.Is(err, room.ErrNoRight):
+			switch err := conn.VerifyViewer(o.Keys, token, name); {
+			case errors.Is(err, conn.ErrNoRight):
 				return fmt.Errorf("%w: %w", signaling.ErrForbidden, err)
 			case err != nil:
 				return fmt.Errorf("%w: %w", signaling.ErrNoToken, err)

@@ -8,11 +8,12 @@ import (
 	"touchline/agent/access"
 	"touchline/agent/console"
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 )
 
 // minter makes access tokens for the page's visitors.
 type minter struct {
-	keys  room.Keys
+	keys  conn.Keys
 	room  string
 	agent string // the bot's identity
 }
@@ -22,15 +23,15 @@ func (m *minter) Mint(role, name string, rights access.Rights) (console.Grant, e
 	if m.keys.APIKey == "" {
 		return console.Grant{}, errors.New("no LiveKit API key: viewers cannot join; set LIVEKIT_API_KEY and LIVEKIT_API_SECRET")
 	}
-	who := room.Person{Room: m.room, Identity: role + "-" + rand.Text()[:10], Name: name}
+	who := conn.Person{Room: m.room, Identity: role + "-" + rand.Text()[:10], Name: name}
 	var token string
 	var err error
 	switch role {
 	case "viewer":
 		who.Attributes, who.Speaks = room.Attributes(rights), rights.Allow(access.Instruct)
-		token, err = room.ViewerToken(m.keys, who)
+		token, err = conn.ViewerToken(m.keys, who)
 	case "camera":
-		token, err = room.CameraToken(m.keys, who)
+		token, err = conn.CameraToken(m.keys, who)
 	default:
 		return console.Grant{}, fmt.Errorf("role %q: must be viewer or camera", role)
 	}

@@ -12,6 +12,7 @@ import (
 	opus "gopkg.in/hraban/opus.v2"
 
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/codec"
@@ -22,7 +23,7 @@ import (
 // DemoOptions of a Demo.
 type DemoOptions struct {
 	URL      string
-	Keys     room.Keys
+	Keys     conn.Keys
 	Room     string
 	Identity string
 	// Width, Height and FPS of the picture; 1280, 720 and 30 when 0.

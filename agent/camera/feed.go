@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
 	"touchline/media"
@@ -35,7 +36,7 @@ const queue = 128
 type Options struct {
 	// URL of the LiveKit server; Keys or a ready Token for it.
 	URL   string
-	Keys  room.Keys
+	Keys  conn.Keys
 	Token string
 	// Room, Identity and Name of the participant.
 	Room, Identity, Name string

@@ -19,6 +19,7 @@ import (
 
 	"touchline/agent/camera"
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 	"touchline/media"
@@ -72,13 +73,13 @@ var (
 // stage is a LiveKit server with a viewer that reads frame counters.
 type stage struct {
 	server *sfu.Server
-	keys   room.Keys
+	keys   conn.Keys
 }
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	server, _ := sfutest.Start(t, sfu.Options{})
-	return &stage{server: server, keys: room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
+	return &stage{server: server, keys: conn.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
 }
 
 // run runs f until stop is called, at the latest until the test ends.

@@ -17,7 +17,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/media/signaling"
 	"touchline/media/source"
 	"touchline/media/source/transcode"
@@ -31,7 +31,7 @@ type IngestOptions struct {
 	ICE signaling.ICEConfig
 	// URL of the LiveKit server.
 	URL  string
-	Keys room.Keys
+	Keys conn.Keys
 	// Room is the room of stream keys that name none; "" makes them valid for every room.
 	Room string
 	// LoopbackOnly receives media on loopback addresses only; ServerHere is set if the LiveKit server is on this machine.
@@ -85,7 +85,7 @@ func NewIngest(o IngestOptions) (*Ingest, error) {
 
 // Feed returns the options that all feeds of a program have in common. Loopback
 // keeps media sockets on 127.0.0.1, for a server on this machine.
-func (c Config) Feed(url string, keys room.Keys, loopback bool, log zerolog.Logger) Options {
+func (c Config) Feed(url string, keys conn.Keys, loopback bool, log zerolog.Logger) Options {
 	return Options{
 		URL: url, Keys: keys, LoopbackOnly: loopback, Mode: transcode.Mode(c.Transcode), H265: c.PassHEVC, Log: log,
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/internal/redact"
 )
 
@@ -15,7 +15,7 @@ func TestKeysOfSenders(t *testing.T) {
 		cfg := DefaultConfig()
 		cfg.WHIP.Keys = keys
 		s, err := NewIngest(IngestOptions{
-			Config: cfg, Keys: room.Keys{APIKey: "key", APISecret: "the secret of a server that is not there"}, Room: only,
+			Config: cfg, Keys: conn.Keys{APIKey: "key", APISecret: "the secret of a server that is not there"}, Room: only,
 		})
 		require.NoError(t, err)
 		return s

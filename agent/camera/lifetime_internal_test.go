@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/media/signaling"
 	"touchline/media/source"
 	"touchline/media/source/whip"
@@ -49,7 +49,7 @@ func (s *stays) next(t *testing.T) stay {
 
 func feedOptions() Options {
 	return Options{
-		URL: "ws://127.0.0.1:1", Keys: room.Keys{APIKey: "key", APISecret: "a secret of a server that is not there"}, Room: "room", LoopbackOnly: true,
+		URL: "ws://127.0.0.1:1", Keys: conn.Keys{APIKey: "key", APISecret: "a secret of a server that is not there"}, Room: "room", LoopbackOnly: true,
 		Codec: "true", // any program: it is never started
 	}
 }
@@ -91,7 +91,7 @@ func TestChangeOfAnEndedSource(t *testing.T) {
 	x, err := m.Add(source.Request{URL: "rtsp://192.0.2.1/1"}, "test")
 	require.NoError(t, err)
 	first := s.next(t)
-	first.end <- room.ErrRemoved
+	first.end <- conn.ErrRemoved
 	state := func() source.Info { return m.Sources()[0] }
 	require.Eventually(t, func() bool { return state().State == "failed" }, patience, time.Millisecond)
 	require.Contains(t, state().Reason, "had to leave the room")

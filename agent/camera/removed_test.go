@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/camera"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/media/signaling"
 	"touchline/media/source/whip"
 )
@@ -26,7 +26,7 @@ func TestSessionEndsWithItsParticipant(t *testing.T) {
 	t.Cleanup(refusing.Close)
 	senders := camera.NewSenders(camera.Options{
 		URL: "ws" + strings.TrimPrefix(refusing.URL, "http"), LoopbackOnly: true, Codec: "true", // any program: it is never started
-		Keys: room.Keys{APIKey: "key", APISecret: "a secret that the server does not know"},
+		Keys: conn.Keys{APIKey: "key", APISecret: "a secret that the server does not know"},
 	})
 	closed := make(chan string, 1)
 	server, err := whip.New(whip.Options{

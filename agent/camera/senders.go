@@ -12,7 +12,7 @@ import (
 
 	"github.com/livekit/protocol/livekit"
 
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/media"
 	"touchline/media/signaling"
 	"touchline/media/source"
@@ -198,11 +198,11 @@ func (s *Senders) leave(p *sender, reason string) {
 }
 
 // Authorize returns whip.Options.Authorize for LiveKit access tokens.
-func Authorize(keys room.Keys) func(token, name string) (whip.Sender, error) {
+func Authorize(keys conn.Keys) func(token, name string) (whip.Sender, error) {
 	return func(token, name string) (whip.Sender, error) {
-		who, err := room.VerifySender(keys, token, name)
+		who, err := conn.VerifySender(keys, token, name)
 		switch {
-		case errors.Is(err, room.ErrNoRight):
+		case errors.Is(err, conn.ErrNoRight):
 			return whip.Sender{}, fmt.Errorf("%w: %w", signaling.ErrForbidden, err)
 		case err != nil:
 			return whip.Sender{}, fmt.Errorf("%w: %w", signaling.ErrNoToken, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/camera"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/internal/e2e/browser"
 	"touchline/media/signaling"
 	"touchline/media/source/whip"
@@ -94,7 +94,7 @@ func TestChromium(t *testing.T) {
 	for _, codec := range []string{"H264", "VP8"} {
 		t.Run(codec, func(t *testing.T) {
 			name := "whip-" + strings.ToLower(codec)
-			token, err := room.CameraToken(s.keys, room.Person{Room: name, Identity: "phone"})
+			token, err := conn.CameraToken(s.keys, conn.Person{Room: name, Identity: "phone"})
 			require.NoError(t, err)
 			require.NoError(t, b.Navigate(page.URL+"/?"+url.Values{
 				"to": {api.URL + "/whip/" + name}, "token": {token}, "codec": {codec},

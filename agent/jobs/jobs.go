@@ -22,6 +22,7 @@ import (
 	"touchline/agent/audioapi"
 	"touchline/agent/bot"
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/worker"
 	"touchline/inference"
 	"touchline/internal/rescue"
@@ -176,9 +177,9 @@ func (j *Manager) bot(cfg bot.Settings, job worker.Job, gate *drainTracker, clos
 // outcome returns the error of a job whose bot ended with err.
 func outcome(err error) error {
 	switch {
-	case errors.Is(err, room.ErrReplaced):
+	case errors.Is(err, conn.ErrReplaced):
 		return nil // another worker serves the room
-	case errors.Is(err, room.ErrRemoved):
+	case errors.Is(err, conn.ErrRemoved):
 		return fmt.Errorf("%w: %w", worker.ErrUnwanted, err)
 	}
 	return rescue.UnlessCanceled(err)

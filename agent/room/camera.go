@@ -13,6 +13,7 @@ import (
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
 
+	"touchline/agent/room/conn"
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/packet"
@@ -23,7 +24,7 @@ type CameraOptions struct {
 	// URL of the LiveKit server.
 	URL string
 	// Keys mint a fresh token for each join; Token is a ready one instead.
-	Keys  Keys
+	Keys  conn.Keys
 	Token string
 	// Room, Identity and Name of the camera's participant.
 	Room, Identity, Name string
@@ -45,7 +46,7 @@ type CameraPublisher struct {
 	pictureTrack
 
 	opts  CameraOptions
-	conn  *connection
+	conn  *conn.Connection
 	sound SoundTrack
 
 	writing sync.Mutex
@@ -54,7 +55,7 @@ type CameraPublisher struct {
 	reports captureReports
 	lag     atomic.Pointer[time.Duration] // from the picture's capture by the camera's clock to its Arrival
 
-	session    atomic.Pointer[session]
+	session    atomic.Pointer[conn.Session]
 	state      shownState
 	showsState bool // it may change its own attributes
 }
@@ -68,13 +69,13 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 		opts.OnKeyFrame = func() {}
 	}
 	token := func() (string, error) {
-		who := Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name, Agents: opts.Agents}
-		return cameraToken(opts.Keys, who, true)
+		who := conn.Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name, Agents: opts.Agents}
+		return conn.PublisherToken(opts.Keys, who, true)
 	}
 	showsState := true
 	if opts.Token != "" {
 		token = func() (string, error) { return opts.Token, nil }
-		ready, err := ReadToken(opts.Token)
+		ready, err := conn.ReadToken(opts.Token)
 		if err != nil {
 			return nil, err
 		}
@@ -85,10 +86,10 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 	c := &CameraPublisher{opts: opts, packer: packet.NewPacker(uint16(rand.Uint32()), rand.Uint32()), showsState: showsState}
 	c.gap, c.needTrack, c.needKeyFrame = true, c.wakeUp, opts.OnKeyFrame
 	c.sound.log, c.sound.name, c.sound.stream, c.sound.wake = opts.Log, "sound", "camera", c.wakeUp
-	c.conn = &connection{
-		log: opts.Log, url: opts.URL, token: token, callbacks: c, loopback: opts.LoopbackOnly, crashed: make(chan error, 1), reports: &c.reports,
-	}
-	setLibraryLogger(opts.Log)
+	c.conn = conn.New(conn.Options{
+		Log: opts.Log, URL: opts.URL, Token: token, Callbacks: c, Loopback: opts.LoopbackOnly, Reports: &c.reports,
+	})
+	conn.SetLibraryLogger(opts.Log)
 	return c, nil
 }
 
@@ -98,7 +99,7 @@ func (c *CameraPublisher) Run(ctx context.Context, frames <-chan media.EncodedFr
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- rescue.Call(func() error { return c.conn.run(ctx) }) }()
+	go func() { ended <- rescue.Call(func() error { return c.conn.Run(ctx) }) }()
 	for {
 		select {
 		case f, ok := <-frames:
@@ -204,39 +205,41 @@ func (c *CameraPublisher) SetState(s CameraState) {
 
 func (c *CameraPublisher) wakeUp() {
 	if ses := c.session.Load(); ses != nil {
-		ses.wake.Set()
+		ses.Wake.Set()
 	}
 }
 
 // CurrentRoom returns the present connection, nil between connections. Do not keep it.
-func (c *CameraPublisher) CurrentRoom() *lksdk.Room { return c.conn.room.Load() }
+func (c *CameraPublisher) CurrentRoom() *lksdk.Room { return c.conn.Room() }
 
-// roomCallback implements callbacks.
-func (c *CameraPublisher) roomCallback(*session) *lksdk.RoomCallback { return lksdk.NewRoomCallback() }
-
-// created implements callbacks.
-func (c *CameraPublisher) created(*session) {}
-
-// joined implements callbacks.
-func (c *CameraPublisher) joined(ses *session) error {
-	c.session.Store(ses)
-	c.state.forget()
-	return c.check(ses, time.Now())
+// RoomCallback implements conn.Callbacks.
+func (c *CameraPublisher) RoomCallback(*conn.Session) *lksdk.RoomCallback {
+	return lksdk.NewRoomCallback()
 }
 
-// reconnected implements callbacks.
-func (c *CameraPublisher) reconnected(*session) error {
+// Created implements conn.Callbacks.
+func (c *CameraPublisher) Created(*conn.Session) {}
+
+// Joined implements conn.Callbacks.
+func (c *CameraPublisher) Joined(ses *conn.Session) error {
+	c.session.Store(ses)
+	c.state.forget()
+	return c.Check(ses, time.Now())
+}
+
+// Reconnected implements conn.Callbacks.
+func (c *CameraPublisher) Reconnected(*conn.Session) error {
 	c.republished()
 	c.state.forget()
 	c.opts.OnKeyFrame()
 	return nil
 }
 
-// check implements callbacks: it publishes once the first frame gave the codec.
-func (c *CameraPublisher) check(ses *session, now time.Time) error {
+// Check implements conn.Callbacks: it publishes once the first frame gave the codec.
+func (c *CameraPublisher) Check(ses *conn.Session, now time.Time) error {
 	if c.showsState {
 		if text, ok := c.state.due(); ok {
-			ses.room.LocalParticipant.SetAttributes(map[string]string{cameraAttribute: text})
+			ses.Room.LocalParticipant.SetAttributes(map[string]string{cameraAttribute: text})
 		}
 	}
 	if err := c.sound.ensure(ses); err != nil {
@@ -247,7 +250,7 @@ func (c *CameraPublisher) check(ses *session, now time.Time) error {
 		if c.opts.ScreenShare {
 			o.Name, o.Source = "screen", livekit.TrackSource_SCREEN_SHARE
 		}
-		if err := c.publish(ses, o, c.conn.guarded(c.opts.OnKeyFrame), c.opts.Log); err != nil {
+		if err := c.publish(ses, o, c.conn.Guarded(c.opts.OnKeyFrame), c.opts.Log); err != nil {
 			return fmt.Errorf("publish the camera: %w", err)
 		}
 		return nil
@@ -258,8 +261,8 @@ func (c *CameraPublisher) check(ses *session, now time.Time) error {
 	return nil
 }
 
-// left implements callbacks.
-func (c *CameraPublisher) left(*session) {
+// Left implements conn.Callbacks.
+func (c *CameraPublisher) Left(*conn.Session) {
 	c.session.Store(nil)
 	c.drop()
 	c.sound.drop()

@@ -71,6 +71,7 @@ type Captions struct {
 	chat bool
 	log  zerolog.Logger
 	post func(room *lksdk.Room, p *livekit.DataPacket) error
+	room func() *lksdk.Room // the present one; nil between two
 
 	mu    sync.Mutex
 	queue []any // agent.Caption, agent.Record, agent.Alert, agent.OrderEvent, agent.Heard
@@ -97,7 +98,7 @@ type stream struct {
 func NewCaptions(sup *Supervisor, chat bool, log zerolog.Logger) *Captions {
 	return &Captions{
 		sup: sup, chat: chat, log: log.With().Str("component", "captions").Logger(),
-		wake: wake.New(), streams: map[string]stream{}, post: publishReliably,
+		wake: wake.New(), streams: map[string]stream{}, post: publishReliably, room: sup.CurrentRoom,
 	}
 }
 
@@ -248,7 +249,7 @@ func (c *Captions) Run(ctx context.Context) error {
 // publish empties the queue into the present room. Without one, alerts wait and the rest is dropped: it is about pictures that pass.
 func (c *Captions) publish(ctx context.Context) {
 	for ctx.Err() == nil {
-		room := c.sup.CurrentRoom()
+		room := c.room()
 		if room == nil {
 			c.refused = time.Time{}
 			c.mu.Lock()

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/room/conn"
 )
 
 // posted is the text that front ends assemble from the packets of captions.
@@ -34,11 +35,12 @@ func postCaptions(t *testing.T, fill func(c *Captions)) (posted, *Captions) {
 	t.Helper()
 	got := posted{text: map[string]string{}, ended: map[string]bool{}}
 	s, err := New(Options{
-		URL: "ws://livekit.invalid", Keys: Keys{APIKey: "key", APISecret: "secret"}, Room: "match", Identity: "bot", Log: zerolog.Nop(),
+		URL: "ws://livekit.invalid", Keys: conn.Keys{APIKey: "key", APISecret: "secret"}, Room: "match", Identity: "bot", Log: zerolog.Nop(),
 	})
 	require.NoError(t, err)
-	s.conn.room.Store(lksdk.NewRoom(nil))
 	c := NewCaptions(s, false, zerolog.Nop())
+	room := lksdk.NewRoom(nil)
+	c.room = func() *lksdk.Room { return room }
 	c.post = func(_ *lksdk.Room, p *livekit.DataPacket) error {
 		if chunk := p.GetStreamChunk(); chunk != nil {
 			got.text[chunk.GetStreamId()] += string(chunk.GetContent())
@@ -174,11 +176,13 @@ func alertRoom(t *testing.T, fill func(c *Captions), f func(c *Captions, connect
 ) (arrived []string, c *Captions) {
 	t.Helper()
 	s, err := New(Options{
-		URL: "ws://livekit.invalid", Keys: Keys{APIKey: "key", APISecret: "secret"}, Room: "match", Identity: "bot", Log: zerolog.Nop(),
+		URL: "ws://livekit.invalid", Keys: conn.Keys{APIKey: "key", APISecret: "secret"}, Room: "match", Identity: "bot", Log: zerolog.Nop(),
 	})
 	require.NoError(t, err)
 	c = NewCaptions(s, false, zerolog.Nop())
 	var refuse atomic.Bool
+	var room atomic.Pointer[lksdk.Room]
+	c.room = room.Load
 	fill(c)
 	c.post = func(_ *lksdk.Room, p *livekit.DataPacket) error {
 		if refuse.Load() {
@@ -194,8 +198,8 @@ func alertRoom(t *testing.T, fill func(c *Captions), f func(c *Captions, connect
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
 	f(c, func(in bool) {
-		if s.conn.room.Store(nil); in {
-			s.conn.room.Store(lksdk.NewRoom(nil))
+		if room.Store(nil); in {
+			room.Store(lksdk.NewRoom(nil))
 		}
 	}, &refuse)
 	cancel()

@@ -19,6 +19,7 @@ import (
 	"touchline/agent/access"
 	"touchline/agent/command"
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 )
 
 // streamed is a text stream as a front end gets it.
@@ -41,10 +42,10 @@ type captionReader struct {
 
 func joinCaptionReader(t *testing.T, s *server) *captionReader {
 	t.Helper()
-	return joinCaptionReaderAs(t, s, room.Person{Room: "match", Identity: "reader"})
+	return joinCaptionReaderAs(t, s, conn.Person{Room: "match", Identity: "reader"})
 }
 
-func joinCaptionReaderAs(t *testing.T, s *server, who room.Person) *captionReader {
+func joinCaptionReaderAs(t *testing.T, s *server, who conn.Person) *captionReader {
 	t.Helper()
 	r := &captionReader{}
 	cb := lksdk.NewRoomCallback()
@@ -83,7 +84,7 @@ func joinCaptionReaderAs(t *testing.T, s *server, who room.Person) *captionReade
 			r.mu.Unlock()
 		}))
 	}
-	token, err := room.ViewerToken(s.keys(), who)
+	token, err := conn.ViewerToken(s.keys(), who)
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -192,7 +193,7 @@ func TestHeard(t *testing.T) {
 	captions := room.NewCaptions(bot, true, testLog(t))
 	run(t, func(ctx context.Context) error { _ = captions.Run(ctx); return nil })
 	r := joinCaptionReader(t, s)
-	boss := joinCaptionReaderAs(t, s, room.Person{Room: "match", Identity: "boss", Attributes: room.Attributes(access.Instruct)})
+	boss := joinCaptionReaderAs(t, s, conn.Person{Room: "match", Identity: "boss", Attributes: room.Attributes(access.Instruct)})
 	ann := joinSpeaker(t, s, speakerToken(t, s, "ann", 0), 2, webrtc.MimeTypeOpus, voicePace)
 	eventually(t, func() bool {
 		in := bot.CurrentRoom()

@@ -10,6 +10,7 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"touchline/agent"
+	"touchline/agent/room/conn"
 	"touchline/media"
 )
 
@@ -71,7 +72,7 @@ func boolRank(b bool) int {
 
 // subscription is the watched track.
 type subscription struct {
-	session *session
+	session *conn.Session
 	pub     *lksdk.RemoteTrackPublication
 	who     *lksdk.RemoteParticipant
 	sid     string
@@ -102,9 +103,9 @@ func (s *Supervisor) readerOf(sub *subscription) *trackReader {
 }
 
 // candidates lists the video tracks of the other participants.
-func (s *Supervisor) candidates(ses *session) (list []candidate, pubs map[string]*subscription) {
+func (s *Supervisor) candidates(ses *conn.Session) (list []candidate, pubs map[string]*subscription) {
 	pubs = map[string]*subscription{}
-	for _, p := range ses.room.GetRemoteParticipants() {
+	for _, p := range ses.Room.GetRemoteParticipants() {
 		if p.Identity() == s.identity {
 			continue
 		}
@@ -134,7 +135,7 @@ func (s *Supervisor) candidates(ses *session) (list []candidate, pubs map[string
 }
 
 // follow chooses the track and subscribes to it.
-func (s *Supervisor) follow(ses *session, now time.Time) *subscription {
+func (s *Supervisor) follow(ses *conn.Session, now time.Time) *subscription {
 	if !s.may.Watch {
 		return nil
 	}
@@ -145,7 +146,7 @@ func (s *Supervisor) follow(ses *session, now time.Time) *subscription {
 		present = sub.sid
 	}
 	picked, ok := choose(list, s.watcher.Watching(), present)
-	s.watcher.setSeen(list, away(ses.room.GetRemoteParticipants(), s.watcher.Watching().Identity, picked.identity))
+	s.watcher.setSeen(list, away(ses.Room.GetRemoteParticipants(), s.watcher.Watching().Identity, picked.identity))
 	if !ok {
 		s.unwatch()
 		return nil
@@ -222,7 +223,7 @@ func (s *Supervisor) unwatch() {
 	if sub == nil {
 		return
 	}
-	if !sub.session.over.Load() {
+	if !sub.session.Over() {
 		_ = sub.pub.SetSubscribed(false) // fails only without a connection
 	}
 	if reader := s.readerOf(sub); reader != nil {
@@ -262,19 +263,19 @@ func (s *Supervisor) pin(sub *subscription) {
 }
 
 // subscribed is called by the library at the first packet of a track.
-func (s *Supervisor) subscribed(ses *session, track *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication) {
+func (s *Supervisor) subscribed(ses *conn.Session, track *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication) {
 	s.subMu.Lock()
 	defer s.subMu.Unlock()
 	sub := s.sub
-	if ses.over.Load() || sub == nil || sub.session != ses || sub.sid != pub.SID() {
+	if ses.Over() || sub == nil || sub.session != ses || sub.sid != pub.SID() {
 		return
 	}
 	if sub.reader != nil {
 		sub.reader.cancel() // ends by itself; the new one has taken its place already
 	}
-	reader := startReader(s.watcher, track, s.conn.fail, s.opts.Log)
+	reader := startReader(s.watcher, track, s.conn.Fail, s.opts.Log)
 	pub.OnRTCP(reader.rtcp)
 	sub.reader = reader
 	s.watcher.RequestKeyFrame()
-	ses.wake.Set()
+	ses.Wake.Set()
 }

@@ -16,6 +16,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/access"
+	"touchline/agent/room/conn"
 	"touchline/internal/limit"
 	"touchline/internal/rescue"
 )
@@ -79,7 +80,7 @@ const maxRequest = 16 << 10
 // Text streams never steer: agents can send them under another identity.
 type Control struct {
 	cfg  ControlConfig
-	keys Keys
+	keys conn.Keys
 	bot  agent.Steerer
 	// rules of the room; nil without.
 	rules agent.Rules
@@ -113,7 +114,7 @@ const controlQueue = 32
 
 // NewControl returns a Control for Options.Control. keys verify the tokens in
 // requests; without a secret none is accepted. rules may be nil. Run must run.
-func NewControl(cfg ControlConfig, keys Keys, bot agent.Steerer, rules agent.Rules, log zerolog.Logger) *Control {
+func NewControl(cfg ControlConfig, keys conn.Keys, bot agent.Steerer, rules agent.Rules, log zerolog.Logger) *Control {
 	return &Control{
 		cfg: cfg, keys: keys, bot: bot, rules: rules,
 		log:        log.With().Str("component", "control").Logger(),
@@ -132,7 +133,7 @@ func NewControl(cfg ControlConfig, keys Keys, bot agent.Steerer, rules agent.Rul
 func (c *Control) attach(sup *Supervisor) Hooks {
 	c.sup = sup
 	c.flood = &floodLimiter{
-		perCaller: limit.New[string](floodRate, floodBurst), fail: sup.conn.fail,
+		perCaller: limit.New[string](floodRate, floodBurst), fail: sup.conn.Fail,
 		trusted: func(room *lksdk.Room, identity string) bool {
 			return steers(c.rightsOf(callerOf(room.GetParticipantByIdentity(identity), identity)))
 		},
@@ -143,7 +144,7 @@ func (c *Control) attach(sup *Supervisor) Hooks {
 func (c *Control) register(room *lksdk.Room) {
 	for _, m := range methods() {
 		err := room.RegisterRpcMethod(RPCPrefix+m, func(in lksdk.RpcInvocationData) (string, error) {
-			defer rescue.Guard(c.sup.conn.fail)
+			defer rescue.Guard(c.sup.conn.Fail)
 			result, err := c.rpc(room, in, m)
 			if err != nil {
 				code, _ := codes(err)
@@ -336,7 +337,7 @@ func (c *Control) rightsOf(who caller) access.Rights {
 
 // tokenRights returns the rights of a token: all with roomAdmin for this room, signed with our key, or those of a shared link.
 func (c *Control) tokenRights(token string, now time.Time) access.Rights {
-	claims, err := verify(c.keys, token)
+	claims, err := conn.Verify(c.keys, token)
 	if err == nil && claims.Video != nil && claims.Video.RoomAdmin && claims.Video.Room == c.sup.RoomName() {
 		return access.AllInRoom
 	}

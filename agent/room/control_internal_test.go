@@ -18,6 +18,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/access"
+	"touchline/agent/room/conn"
 )
 
 // quietBot counts its calls.
@@ -37,7 +38,7 @@ func (b *quietBot) Snapshot() agent.Snapshot { return agent.Snapshot{} }
 
 func floodedControl(t *testing.T, bot *quietBot, log zerolog.Logger) *Control {
 	t.Helper()
-	keys := Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
+	keys := conn.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
 	c := NewControl(ControlConfig{Identities: []string{"boss"}}, keys, bot, nil, log)
 	_, err := New(Options{URL: "ws://livekit.invalid", Keys: keys, Room: "match", Identity: "bot", Control: c, Log: zerolog.Nop()})
 	require.NoError(t, err)
@@ -221,7 +222,7 @@ func (b *talkingBot) Talk(identity string, held bool) error {
 func TestTalk(t *testing.T) {
 	t.Parallel()
 	hold := func(b agent.Steerer, identity, payload string) (any, error) {
-		c := NewControl(ControlConfig{}, Keys{}, b, nil, zerolog.Nop())
+		c := NewControl(ControlConfig{}, conn.Keys{}, b, nil, zerolog.Nop())
 		p, err := readParams([]byte(payload))
 		require.NoError(t, err)
 		return c.do("talk", p, caller{identity: identity})

@@ -16,10 +16,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"touchline/agent"
+	"touchline/agent/room/conn"
 	"touchline/media"
 )
 
-func init() { setLibraryLogger(zerolog.Nop()) } //nolint:gochecknoinits // before any test uses the library
+func init() { conn.SetLibraryLogger(zerolog.Nop()) } //nolint:gochecknoinits // before any test uses the library
 
 // Candidate is a track for Choose, in a test's words.
 type Candidate struct {
@@ -126,7 +127,7 @@ func PacketsPerStep(n int) int { return packetsPerStep(n) }
 // AnswerControl answers one message of the data topic without a room. moderator makes the sender a listed
 // participant of the room; otherwise it has a listed name, but is not in the room.
 func AnswerControl(bot agent.Steerer, payload []byte, moderator bool) (ok bool, code string, answer []byte) {
-	c := NewControl(ControlConfig{Identities: []string{"boss"}}, Keys{}, bot, nil, zerolog.Nop())
+	c := NewControl(ControlConfig{Identities: []string{"boss"}}, conn.Keys{}, bot, nil, zerolog.Nop())
 	m := inbound{who: caller{identity: "boss", known: moderator}}
 	m.who.rights = c.rightsOf(m.who)
 	if m.err = decode(payload, &m.req); m.err == nil {
@@ -146,7 +147,7 @@ func Unlimited(c *Control) { c.moderators, c.strangers, c.histories, c.all = nil
 // CountRPCAnswers counts the acknowledgements and answers that a participant gets.
 func CountRPCAnswers(room *lksdk.Room) *atomic.Int64 {
 	var n atomic.Int64
-	dc := engineOf(room).GetDataChannelSub(livekit.DataPacket_RELIABLE)
+	dc := conn.EngineOf(room).GetDataChannelSub(livekit.DataPacket_RELIABLE)
 	next := handlerOf(dc)
 	dc.OnMessage(func(msg webrtc.DataChannelMessage) {
 		var packet livekit.DataPacket
@@ -161,10 +162,10 @@ func CountRPCAnswers(room *lksdk.Room) *atomic.Int64 {
 // PublishUnanswered publishes a track in a room that does not answer, until interrupt is done; it returns how
 // publishing ended.
 func PublishUnanswered(room *lksdk.Room, interrupt func(gone func(), reconnecting func())) error {
-	ses := newSession(nil)
-	ses.room = room
+	ses := conn.NewSession(nil)
+	ses.Room = room
 	timer := time.AfterFunc(300*time.Millisecond, func() {
-		interrupt(func() { close(ses.gone) }, func() { ses.setReconnecting(true) })
+		interrupt(func() { ses.End() }, func() { ses.SetReconnecting(true) })
 	})
 	defer timer.Stop()
 	var t VoiceTrack

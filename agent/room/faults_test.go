@@ -17,6 +17,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/media"
 )
 
@@ -335,18 +336,18 @@ func TestReadyTokenOfAnotherKind(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	startCamera(t, s, "cam", 640, 360)
-	token, err := room.ViewerToken(s.keys(), room.Person{Room: "match", Identity: "guest"})
+	token, err := conn.ViewerToken(s.keys(), conn.Person{Room: "match", Identity: "guest"})
 	require.NoError(t, err)
 	guest := startBot(t, s, func(o *room.Options) {
-		o.Token, o.Keys, o.Identity, o.Room = token, room.Keys{}, "", ""
+		o.Token, o.Keys, o.Identity, o.Room = token, conn.Keys{}, "", ""
 	})
 	require.True(t, frame(t, guest).KeyFrame, "it watches with what rights there are")
 	require.Empty(t, guest.VoiceSID())
 
-	agentToken, err := room.AgentToken(s.keys(), room.Person{Room: "match", Identity: "ready"})
+	agentToken, err := conn.AgentToken(s.keys(), conn.Person{Room: "match", Identity: "ready"})
 	require.NoError(t, err)
 	bot := startBot(t, s, func(o *room.Options) {
-		o.Token, o.Keys, o.Identity, o.Room = agentToken, room.Keys{}, "", ""
+		o.Token, o.Keys, o.Identity, o.Room = agentToken, conn.Keys{}, "", ""
 	})
 	require.Equal(t, "ready", bot.Identity())
 	require.True(t, frame(t, bot).KeyFrame)
@@ -356,11 +357,11 @@ func TestRefusedToken(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	bot, err := room.New(room.Options{
-		URL: s.URL(), Keys: room.Keys{APIKey: s.APIKey(), APISecret: "another secret, also long enough for the check"},
+		URL: s.URL(), Keys: conn.Keys{APIKey: s.APIKey(), APISecret: "another secret, also long enough for the check"},
 		Room: "match", Identity: "bot", Log: testLog(t),
 	})
 	require.NoError(t, err)
-	require.ErrorIs(t, bot.Run(t.Context()), room.ErrRefused)
+	require.ErrorIs(t, bot.Run(t.Context()), conn.ErrRefused)
 }
 
 func TestSameIdentityEndsTheFirst(t *testing.T) {
@@ -374,7 +375,7 @@ func TestSameIdentityEndsTheFirst(t *testing.T) {
 	startBot(t, s, nil)
 	select {
 	case err := <-ended:
-		require.ErrorIs(t, err, room.ErrReplaced)
+		require.ErrorIs(t, err, conn.ErrReplaced)
 	case <-time.After(patience):
 		t.Fatal("the first bot did not give way")
 	}
@@ -412,7 +413,7 @@ func TestStateIsShownAndLeavesInitializing(t *testing.T) {
 func TestRunEndsQuicklyWhileTheServerIsAway(t *testing.T) {
 	t.Parallel()
 	bot, err := room.New(room.Options{
-		URL: "ws://127.0.0.1:9", Keys: room.Keys{APIKey: "k", APISecret: "secret"}, Room: "r", Identity: "bot",
+		URL: "ws://127.0.0.1:9", Keys: conn.Keys{APIKey: "k", APISecret: "secret"}, Room: "r", Identity: "bot",
 		Log: testLog(t),
 	})
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/pion/webrtc/v4"
 	"google.golang.org/protobuf/proto"
 
+	"touchline/agent/room/conn"
 	"touchline/internal/limit"
 	"touchline/internal/rescue"
 )
@@ -22,7 +23,7 @@ const (
 
 // pendingBytes returns the bytes queued for the reliable data channel of a room.
 func pendingBytes(room *lksdk.Room) uint64 {
-	if engine := engineOf(room); engine != nil {
+	if engine := conn.EngineOf(room); engine != nil {
 		if dc := engine.GetDataChannel(livekit.DataPacket_RELIABLE); dc != nil {
 			return dc.BufferedAmount()
 		}
@@ -43,7 +44,7 @@ type floodLimiter struct {
 
 // check puts itself before the handler of the present data channel; a reconnect makes a new one.
 func (l *floodLimiter) check(room *lksdk.Room) {
-	engine := engineOf(room)
+	engine := conn.EngineOf(room)
 	if engine == nil {
 		return
 	}
@@ -77,5 +78,5 @@ func (l *floodLimiter) passes(room *lksdk.Room, data []byte) bool {
 // handlerOf returns the function that was passed to dc.OnMessage; nil if a later
 // version of the library has no such field.
 func handlerOf(dc *webrtc.DataChannel) func(webrtc.DataChannelMessage) {
-	return unexported[func(webrtc.DataChannelMessage)](dc, "onMessageHandler")
+	return conn.Unexported[func(webrtc.DataChannelMessage)](dc, "onMessageHandler")
 }

@@ -2,6 +2,7 @@ package room
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,8 @@ import (
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
+
+	"touchline/agent/room/conn"
 )
 
 // TestHooks: each connection calls each hook once, also those of the Control, and those before the join.
@@ -24,15 +27,15 @@ func TestHooks(t *testing.T) {
 			}
 		}
 		s, err := New(Options{
-			URL: "ws://livekit.invalid", Keys: Keys{APIKey: "key", APISecret: "secret"}, Room: "match", Identity: "bot", Log: zerolog.Nop(),
+			URL: "ws://livekit.invalid", Keys: conn.Keys{APIKey: "key", APISecret: "secret"}, Room: "match", Identity: "bot", Log: zerolog.Nop(),
 			Hooks: []Hooks{{Created: note("created"), Joined: note("joined"), Left: note("left")}, {Joined: note("joined second")}},
 		})
 		require.NoError(t, err)
-		s.may = ReadyToken{} // nothing is published
+		s.may = conn.ReadyToken{} // nothing is published
 		joins := 0
-		s.conn.enter = func(context.Context, *session, string) error {
+		s.conn.Enter = func(context.Context, *conn.Session, string) error {
 			if joins++; joins == 2 {
-				return errScripted
+				return errors.New("by the script")
 			}
 			return nil
 		}
@@ -41,7 +44,7 @@ func TestHooks(t *testing.T) {
 		go func() { ended <- s.Run(ctx) }()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		s.session.Load().goneOnce.Do(func() { close(s.session.Load().gone) })
+		s.session.Load().End()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		cancel()

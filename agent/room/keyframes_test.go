@@ -11,7 +11,7 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 )
 
 // rateSpan is how long requests are counted.
@@ -93,7 +93,7 @@ func TestKeyFrameAskedOnPLI(t *testing.T) {
 			}
 		}()
 	}
-	token, err := room.AgentToken(s.keys(), room.Person{Room: "match", Identity: "another agent"})
+	token, err := conn.AgentToken(s.keys(), conn.Person{Room: "match", Identity: "another agent"})
 	require.NoError(t, err)
 	other := lksdk.NewRoom(cb)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -6,6 +6,7 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/room/conn"
 	"touchline/media"
 )
 
@@ -14,7 +15,7 @@ func TestCameraAfterALostFrame(t *testing.T) {
 	t.Parallel()
 	asked := 0
 	c, err := NewCameraPublisher(CameraOptions{
-		URL: "ws://livekit.invalid", Keys: Keys{APIKey: "key", APISecret: "secret"}, Room: "match", Identity: "cam",
+		URL: "ws://livekit.invalid", Keys: conn.Keys{APIKey: "key", APISecret: "secret"}, Room: "match", Identity: "cam",
 		OnKeyFrame: func() { asked++ },
 	})
 	require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/sfu/sfutest"
 )
 
@@ -44,7 +45,7 @@ func beCamera() error {
 	}()
 	c, err := newTestCamera(room.CameraOptions{
 		URL:  os.Getenv(cameraURL),
-		Keys: room.Keys{APIKey: os.Getenv(cameraKey), APISecret: os.Getenv(cameraSecret)},
+		Keys: conn.Keys{APIKey: os.Getenv(cameraKey), APISecret: os.Getenv(cameraSecret)},
 		Room: "match", Identity: os.Getenv(cameraName), LoopbackOnly: true, Log: zerolog.Nop(),
 	})
 	if err != nil {

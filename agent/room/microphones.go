@@ -12,6 +12,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/access"
+	"touchline/agent/room/conn"
 	"touchline/internal/backoff"
 	"touchline/internal/limit"
 )
@@ -54,7 +55,7 @@ type listener struct {
 }
 
 // of returns the subscription to a track; nil for none.
-func (l *listener) of(ses *session, sid string) *audioSubscription {
+func (l *listener) of(ses *conn.Session, sid string) *audioSubscription {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if h := l.subs[sid]; h != nil && h.session == ses {
@@ -72,7 +73,7 @@ func (l *listener) drop(gone func(h *audioSubscription) bool, now time.Time) {
 		l.mu.Lock()
 		delete(l.subs, sid)
 		l.mu.Unlock()
-		if !h.session.over.Load() && !h.quit {
+		if !h.session.Over() && !h.quit {
 			_ = h.pub.SetSubscribed(false) // fails only without a connection
 		}
 		h.stop()
@@ -96,7 +97,7 @@ func (l *listener) add(h *audioSubscription, now time.Time) {
 func (s *Supervisor) SoundLost() uint64 { return s.listening.lost.Load() }
 
 // listen keeps the subscriptions to the sound that belongs to the watched picture and to the chosen microphones.
-func (s *Supervisor) listen(ses *session, sub *subscription, now time.Time) {
+func (s *Supervisor) listen(ses *conn.Session, sub *subscription, now time.Time) {
 	if !s.may.Watch || s.opts.Sound == nil && s.opts.Microphones == nil {
 		return
 	}
@@ -148,9 +149,9 @@ func (s *Supervisor) listen(ses *session, sub *subscription, now time.Time) {
 	s.hears = camera
 }
 
-func (s *Supervisor) newSubscription(ses *session, pub *lksdk.RemoteTrackPublication, now time.Time) *audioSubscription {
+func (s *Supervisor) newSubscription(ses *conn.Session, pub *lksdk.RemoteTrackPublication, now time.Time) *audioSubscription {
 	return &audioSubscription{
-		session: ses, sid: pub.SID(), pub: pub, since: now, fail: s.conn.fail, lost: &s.listening.lost,
+		session: ses, sid: pub.SID(), pub: pub, since: now, fail: s.conn.Fail, lost: &s.listening.lost,
 		retry: backoff.Backoff{First: openRetry, Max: maxOpenRetry},
 		rate:  limit.New[struct{}](soundRate, soundBurst), log: s.opts.Log.With().Str("track", pub.SID()).Logger(),
 	}
@@ -158,7 +159,7 @@ func (s *Supervisor) newSubscription(ses *session, pub *lksdk.RemoteTrackPublica
 
 // chooseMicrophones adds the microphones to hear to wanted, and returns them by SID.
 func (s *Supervisor) chooseMicrophones(
-	ses *session, watched *lksdk.RemoteTrackPublication, wanted map[string]*lksdk.RemoteTrackPublication, now time.Time,
+	ses *conn.Session, watched *lksdk.RemoteTrackPublication, wanted map[string]*lksdk.RemoteTrackPublication, now time.Time,
 ) map[string]agent.Microphone {
 	if s.opts.Microphones == nil {
 		return nil
@@ -177,11 +178,11 @@ func (s *Supervisor) chooseMicrophones(
 
 // microphones lists those that could be heard: of people, and of devices without LiveKit's client.
 func (s *Supervisor) microphones(
-	ses *session, watched *lksdk.RemoteTrackPublication,
+	ses *conn.Session, watched *lksdk.RemoteTrackPublication,
 ) (all []agent.Microphone, pubs map[string]*lksdk.RemoteTrackPublication) {
 	pubs = map[string]*lksdk.RemoteTrackPublication{}
 	kinds := []lksdk.ParticipantKind{lksdk.ParticipantStandard, lksdk.ParticipantSIP, lksdk.ParticipantIngress}
-	for _, p := range ses.room.GetRemoteParticipants() {
+	for _, p := range ses.Room.GetRemoteParticipants() {
 		if p.Identity() == s.identity || !slices.Contains(kinds, p.Kind()) {
 			continue
 		}

@@ -20,6 +20,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/access"
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 )
 
 // listeners hear the microphones that pick chooses; nil chooses all.
@@ -188,7 +189,7 @@ func (p *speaker) speak(t *testing.T, mark byte, codec string, every time.Durati
 
 func speakerToken(t *testing.T, s *server, identity string, rights access.Rights) string {
 	t.Helper()
-	token, err := room.ViewerToken(s.keys(), room.Person{
+	token, err := conn.ViewerToken(s.keys(), conn.Person{
 		Room: "match", Identity: identity, Name: "Name of " + identity, Speaks: true, Attributes: room.Attributes(rights),
 	})
 	require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/media"
 )
 
@@ -164,19 +165,19 @@ func TestHearingComesWithTheWord(t *testing.T) {
 
 func TestTokens(t *testing.T) {
 	t.Parallel()
-	keys := room.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
-	who := room.Person{Room: "match", Identity: "x"}
-	bot, err := room.AgentToken(keys, who)
+	keys := conn.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
+	who := conn.Person{Room: "match", Identity: "x"}
+	bot, err := conn.AgentToken(keys, who)
 	require.NoError(t, err)
-	got, err := room.ReadToken(bot)
+	got, err := conn.ReadToken(bot)
 	require.NoError(t, err)
-	require.Equal(t, room.ReadyToken{
+	require.Equal(t, conn.ReadyToken{
 		Identity: "x", Room: "match", OwnAttributes: true, Watch: true, Voice: true, Picture: true, Sound: true, Agent: true,
 	}, got)
 
-	camera, err := room.CameraToken(keys, who)
+	camera, err := conn.CameraToken(keys, who)
 	require.NoError(t, err)
-	got, err = room.ReadToken(camera)
+	got, err = conn.ReadToken(camera)
 	require.NoError(t, err)
 	require.False(t, got.Watch)
 	require.True(t, got.Picture)
@@ -184,35 +185,35 @@ func TestTokens(t *testing.T) {
 	require.Len(t, got.Lost, 4)
 
 	for _, speaks := range []bool{false, true} {
-		viewer, err := room.ViewerToken(keys, room.Person{Room: "match", Identity: "x", Speaks: speaks})
+		viewer, err := conn.ViewerToken(keys, conn.Person{Room: "match", Identity: "x", Speaks: speaks})
 		require.NoError(t, err)
-		got, err = room.ReadToken(viewer)
+		got, err = conn.ReadToken(viewer)
 		require.NoError(t, err)
 		require.True(t, got.Watch)
 		require.Equal(t, speaks, got.Voice)
 		require.False(t, got.Picture || got.Sound || got.OwnAttributes, "nothing but a microphone")
-		_, err = room.VerifySender(keys, viewer, "match")
-		require.ErrorIs(t, err, room.ErrNoRight)
+		_, err = conn.VerifySender(keys, viewer, "match")
+		require.ErrorIs(t, err, conn.ErrNoRight)
 	}
 
 	for _, bad := range []string{"", "a.b", "a.b.c", bot[:20], "eyJhbGciOiJIUzI1NiJ9.e30.x"} {
-		_, err := room.ReadToken(bad)
+		_, err := conn.ReadToken(bad)
 		require.Error(t, err, "%q", bad)
 	}
-	_, err = room.AgentToken(room.Keys{}, who)
+	_, err = conn.AgentToken(conn.Keys{}, who)
 	require.ErrorContains(t, err, "key and secret")
-	_, err = room.ViewerToken(keys, room.Person{Identity: "x"})
+	_, err = conn.ViewerToken(keys, conn.Person{Identity: "x"})
 	require.ErrorContains(t, err, "room")
 }
 
 func FuzzReadToken(f *testing.F) {
-	token, err := room.AgentToken(room.Keys{APIKey: "k", APISecret: "s"}, room.Person{Room: "r", Identity: "i"})
+	token, err := conn.AgentToken(conn.Keys{APIKey: "k", APISecret: "s"}, conn.Person{Room: "r", Identity: "i"})
 	require.NoError(f, err)
 	f.Add(token)
 	f.Add("eyJhbGciOiJIUzI1NiJ9.eyJ2aWRlbyI6bnVsbH0.")
 	f.Add("..")
 	f.Fuzz(func(t *testing.T, s string) {
-		got, err := room.ReadToken(s)
+		got, err := conn.ReadToken(s)
 		if err == nil && got.Room == "" {
 			t.Fatal("a token without a room was taken")
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 )
 
 // A camera that allows only the bot to subscribe hides its picture and sound from clients that subscribe to
@@ -43,7 +44,7 @@ func TestCameraForTheBotAlone(t *testing.T) {
 		got[who.Identity()+" "+pub.Name()] = true
 		mu.Unlock()
 	}
-	token, err := room.ViewerToken(s.keys(), room.Person{Room: "match", Identity: "ann"})
+	token, err := conn.ViewerToken(s.keys(), conn.Person{Room: "match", Identity: "ann"})
 	require.NoError(t, err)
 	everything := lksdk.NewRoom(cb)
 	require.NoError(t, everything.JoinWithContextAndToken(t.Context(), s.URL(), token, lksdk.WithDisableTURN()))

@@ -8,6 +8,7 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
+	"touchline/agent/room/conn"
 	"touchline/media"
 )
 
@@ -68,13 +69,13 @@ func (p *pictureTrack) missing() bool {
 
 // publish replaces the track by one of the frames' codec and requests a key frame,
 // then and at each request of the server. It fills in the size.
-func (p *pictureTrack) publish(ses *session, o lksdk.TrackPublicationOptions, askKeyFrame func(), log zerolog.Logger) error {
+func (p *pictureTrack) publish(ses *conn.Session, o lksdk.TrackPublicationOptions, askKeyFrame func(), log zerolog.Logger) error {
 	p.mu.RLock()
 	old, codec := p.inner, p.want
 	o.VideoWidth, o.VideoHeight = p.width, p.height
 	p.mu.RUnlock()
-	if pub := publicationOf(ses.room, old); pub != nil {
-		if err := ses.room.LocalParticipant.UnpublishTrack(pub.SID()); err != nil {
+	if pub := publicationOf(ses.Room, old); pub != nil {
+		if err := ses.Room.LocalParticipant.UnpublishTrack(pub.SID()); err != nil {
 			log.Warn().Err(err).Str("track", o.Name).Msg("unpublishing failed")
 		}
 	}
@@ -87,11 +88,11 @@ func (p *pictureTrack) publish(ses *session, o lksdk.TrackPublicationOptions, as
 	if err != nil {
 		return err
 	}
-	if err := ses.publish(inner, &o); err != nil {
+	if err := ses.Publish(inner, &o); err != nil {
 		return err
 	}
 	p.mu.Lock()
-	p.inner, p.room, p.codec, p.publishedAt = inner, ses.room, codec, time.Now()
+	p.inner, p.room, p.codec, p.publishedAt = inner, ses.Room, codec, time.Now()
 	p.mu.Unlock()
 	askKeyFrame()
 	return nil

@@ -18,6 +18,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 )
 
 // pythonSDK is where scripts/setup.sh installs LiveKit's Python SDK.
@@ -43,7 +44,7 @@ func TestPythonSDK(t *testing.T) {
 	ann := joinSpeaker(t, s, speakerToken(t, s, "ann", 0), 2, webrtc.MimeTypeOpus, voicePace)
 	track := ann.pub.SID()
 
-	token, err := room.ViewerToken(s.keys(), room.Person{Room: "match", Identity: "reader"})
+	token, err := conn.ViewerToken(s.keys(), conn.Person{Room: "match", Identity: "reader"})
 	require.NoError(t, err)
 	path, err := filepath.Abs(pythonSDK)
 	require.NoError(t, err)

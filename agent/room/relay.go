@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/agent/room/conn"
 	"touchline/media"
 	"touchline/media/delay"
 )
@@ -95,7 +96,7 @@ func packetsPerStep(n int) int {
 }
 
 // check publishes the track and mirrors the source's mute. It runs in the connection's goroutine.
-func (r *Relay) check(ses *session, sourceMuted bool, now time.Time) error {
+func (r *Relay) check(ses *conn.Session, sourceMuted bool, now time.Time) error {
 	if r.missing() {
 		o := lksdk.TrackPublicationOptions{Name: relayName, Source: livekit.TrackSource_CAMERA, Stream: streamName}
 		if err := r.publish(ses, o, r.askKeyFrame, r.log); err != nil {
@@ -104,7 +105,7 @@ func (r *Relay) check(ses *session, sourceMuted bool, now time.Time) error {
 		return nil
 	}
 	track, _, _ := r.published()
-	if p := publicationOf(ses.room, track); p != nil {
+	if p := publicationOf(ses.Room, track); p != nil {
 		// The copy follows D later: it is muted when the last frames before the mute are out.
 		muted := sourceMuted && now.Sub(r.lastWrite.get()) > muteAfter
 		if p.IsMuted() != muted {

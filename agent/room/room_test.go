@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 	"touchline/media"
@@ -63,7 +64,7 @@ func (s *server) start() {
 	s.stop = func() { require.NoError(s.t, stop()) }
 }
 
-func (s *server) keys() room.Keys { return room.Keys{APIKey: s.APIKey(), APISecret: s.APISecret()} }
+func (s *server) keys() conn.Keys { return conn.Keys{APIKey: s.APIKey(), APISecret: s.APISecret()} }
 
 // number reads it back.
 func number(f media.EncodedFrame) uint32 {
@@ -245,7 +246,7 @@ func (v *viewer) media(sid string) []*rtp.Packet {
 func joinViewer(t *testing.T, s *server, identity string) *viewer {
 	t.Helper()
 	v := &viewer{tracks: map[string]*received{}}
-	token, err := room.ViewerToken(s.keys(), room.Person{Room: "match", Identity: identity})
+	token, err := conn.ViewerToken(s.keys(), conn.Person{Room: "match", Identity: identity})
 	require.NoError(t, err)
 	cb := lksdk.NewRoomCallback()
 	cb.OnTrackSubscribed = func(tr *webrtc.TrackRemote, p *lksdk.RemoteTrackPublication, rp *lksdk.RemoteParticipant) {

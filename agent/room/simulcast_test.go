@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/media"
 )
 
@@ -30,7 +31,7 @@ type layer struct {
 // startSimulcast publishes one VP8 camera in three resolutions, by the client library's own means.
 func startSimulcast(t *testing.T, s *server, identity string) {
 	t.Helper()
-	token, err := room.CameraToken(s.keys(), room.Person{Room: "match", Identity: identity})
+	token, err := conn.CameraToken(s.keys(), conn.Person{Room: "match", Identity: identity})
 	require.NoError(t, err)
 	r, err := lksdk.ConnectToRoomWithToken(s.URL(), token, lksdk.NewRoomCallback(), lksdk.WithAutoSubscribe(false))
 	require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
+	"touchline/agent/room/conn"
 	"touchline/internal/backoff"
 	"touchline/internal/limit"
 	"touchline/internal/rescue"
@@ -61,7 +62,7 @@ func (t *SoundTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (wr
 }
 
 // ensure publishes the track once it has packets. It runs in the connection's goroutine.
-func (t *SoundTrack) ensure(ses *session) error {
+func (t *SoundTrack) ensure(ses *conn.Session) error {
 	if track, _, _ := t.published(); track != nil || !t.hasSound.Load() {
 		return nil
 	}
@@ -80,7 +81,7 @@ type sinkSlot struct {
 // audioSubscription is the subscription to one audio track. It serves the sink of the camera's sound, and that of a
 // microphone.
 type audioSubscription struct {
-	session *session
+	session *conn.Session
 	sid     string
 	log     zerolog.Logger
 	fail    func(error)    // takes a panic

@@ -6,13 +6,15 @@ import (
 
 	"github.com/livekit/protocol/livekit"
 	"github.com/stretchr/testify/require"
+
+	"touchline/agent/room/conn"
 )
 
 // watch calls next every 100 ms until the end, or until the bot joins again, and returns the times of each recovery,
 // in seconds since the last packet.
 func watch(s *stall, start time.Time, until time.Duration, see func(at time.Duration, s *stall) evidence) map[recovery][]float64 {
 	done := map[recovery][]float64{}
-	for at := time.Duration(0); at < until; at += checkEvery {
+	for at := time.Duration(0); at < until; at += conn.CheckEvery {
 		c := s.next(start.Add(at), see(at, s))
 		if c != recoveryNone {
 			done[c] = append(done[c], at.Seconds())

@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/agent/room/conn"
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/packet"
@@ -26,7 +27,7 @@ type Options struct {
 	// URL of the LiveKit server: ws://, wss://, http:// or https://.
 	URL string
 	// Keys mint a fresh token for each join.
-	Keys Keys
+	Keys conn.Keys
 	// Token is a ready access token, instead of Keys, Room, Identity and Name.
 	Token string
 	// Room, Identity and Name of the bot.
@@ -82,8 +83,8 @@ type Hooks struct {
 type Supervisor struct {
 	opts     Options
 	identity string
-	may      ReadyToken // what our token allows
-	conn     *connection
+	may      conn.ReadyToken // what our token allows
+	conn     *conn.Connection
 	watcher  *Watcher
 	relay    *Relay
 	voice    VoiceTrack
@@ -95,7 +96,7 @@ type Supervisor struct {
 
 	viewers    atomic.Int64
 	reconnects atomic.Int64
-	session    atomic.Pointer[session]
+	session    atomic.Pointer[conn.Session]
 
 	// Only the connection's goroutine touches these.
 	seen    map[string]uint64 // order of first sight, by track SID
@@ -152,20 +153,20 @@ func New(opts Options) (*Supervisor, error) {
 		rewriter:     packet.NewRewriter(uint16(rand.Uint32()), rand.Uint32()),
 		ended:        s.ended,
 		step:         time.NewTimer(0),
-		askKeyFrame:  func() { s.conn.guarded(s.watcher.RequestKeyFrame)() },
+		askKeyFrame:  func() { s.conn.Guarded(s.watcher.RequestKeyFrame)() },
 	}
 	s.hooks = slices.Clone(opts.Hooks)
-	s.conn = &connection{
-		log: opts.Log, url: opts.URL, token: token, callbacks: s, onOutage: opts.OnOutage, loopback: loopback,
-		first: opts.ReconnectDelay, most: opts.MaxReconnectDelay, onCrash: opts.OnCrash, crashed: make(chan error, 1),
-	}
+	s.conn = conn.New(conn.Options{
+		Log: opts.Log, URL: opts.URL, Token: token, Callbacks: s, OnOutage: opts.OnOutage, Loopback: loopback,
+		First: opts.ReconnectDelay, Most: opts.MaxReconnectDelay, OnCrash: opts.OnCrash,
+	})
 	if opts.Control != nil {
 		s.hooks = append(s.hooks, opts.Control.attach(s))
 	}
 	if s.may.OwnAttributes { // the server refuses a join that sets them without the right
-		s.conn.attributes = func() map[string]string { return s.state.attributes(time.Now()) }
+		s.conn.Attributes = func() map[string]string { return s.state.attributes(time.Now()) }
 	}
-	setLibraryLogger(opts.Log)
+	conn.SetLibraryLogger(opts.Log)
 	return s, nil
 }
 
@@ -173,14 +174,14 @@ func New(opts Options) (*Supervisor, error) {
 func (s *Supervisor) tokens() (func() (string, error), error) {
 	opts := &s.opts
 	if opts.Token == "" {
-		s.may = ReadyToken{OwnAttributes: true, Watch: true, Voice: true, Picture: true, Sound: true, Agent: true}
+		s.may = conn.ReadyToken{OwnAttributes: true, Watch: true, Voice: true, Picture: true, Sound: true, Agent: true}
 		token := func() (string, error) {
-			return AgentToken(opts.Keys, Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name})
+			return conn.AgentToken(opts.Keys, conn.Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name})
 		}
 		_, err := token()
 		return token, err
 	}
-	ready, err := ReadToken(opts.Token)
+	ready, err := conn.ReadToken(opts.Token)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +196,7 @@ func (s *Supervisor) tokens() (func() (string, error), error) {
 // ErrReplaced, ErrRemoved, ErrRefused.
 func (s *Supervisor) Run(ctx context.Context) error {
 	defer close(s.ended)
-	if err := s.conn.run(ctx); err != nil {
+	if err := s.conn.Run(ctx); err != nil {
 		return fmt.Errorf("stay in the room: %w", err)
 	}
 	return nil
@@ -225,10 +226,10 @@ func (s *Supervisor) RoomName() string {
 }
 
 // CurrentRoom returns the present connection, nil between connections. Do not keep it.
-func (s *Supervisor) CurrentRoom() *lksdk.Room { return s.conn.room.Load() }
+func (s *Supervisor) CurrentRoom() *lksdk.Room { return s.conn.Room() }
 
 // Joins returns the number of joins since the start.
-func (s *Supervisor) Joins() int64 { return s.conn.joins.Load() }
+func (s *Supervisor) Joins() int64 { return s.conn.Joins() }
 
 // VoiceSID returns the present id of the voice track, "" while it is not published.
 func (s *Supervisor) VoiceSID() string { return s.voice.SID() }
@@ -242,7 +243,7 @@ func (s *Supervisor) Viewers() int { return int(s.viewers.Load()) }
 
 // StayOut disables reconnecting: Run returns when the present connection ends. A
 // bot that is about to leave must not reopen a room that was deleted meanwhile.
-func (s *Supervisor) StayOut() { s.conn.last.Store(true) }
+func (s *Supervisor) StayOut() { s.conn.StayOut() }
 
 // SetState publishes the state of the bot in the attribute lk.agent.state and,
 // with its reason, in the participant's metadata.
@@ -262,24 +263,24 @@ func (s *Supervisor) callHooks(room *lksdk.Room, of func(h Hooks) func(*lksdk.Ro
 
 func (s *Supervisor) wakeUp() {
 	if ses := s.session.Load(); ses != nil {
-		ses.wake.Set()
+		ses.Wake.Set()
 	}
 }
 
-// roomCallback implements callbacks.
-func (s *Supervisor) roomCallback(ses *session) *lksdk.RoomCallback {
+// RoomCallback implements conn.Callbacks.
+func (s *Supervisor) RoomCallback(ses *conn.Session) *lksdk.RoomCallback {
 	cb := lksdk.NewRoomCallback()
 	cb.OnParticipantConnected = func(*lksdk.RemoteParticipant) {
 		s.state.newcomer(time.Now())
-		ses.wake.Set()
+		ses.Wake.Set()
 	}
-	cb.OnParticipantDisconnected = func(*lksdk.RemoteParticipant) { ses.wake.Set() }
-	cb.OnTrackPublished = func(*lksdk.RemoteTrackPublication, *lksdk.RemoteParticipant) { ses.wake.Set() }
-	cb.OnTrackUnpublished = func(*lksdk.RemoteTrackPublication, *lksdk.RemoteParticipant) { ses.wake.Set() }
-	cb.OnTrackMuted = func(lksdk.TrackPublication, lksdk.Participant) { ses.wake.Set() }
-	cb.OnTrackUnmuted = func(lksdk.TrackPublication, lksdk.Participant) { ses.wake.Set() }
+	cb.OnParticipantDisconnected = func(*lksdk.RemoteParticipant) { ses.Wake.Set() }
+	cb.OnTrackPublished = func(*lksdk.RemoteTrackPublication, *lksdk.RemoteParticipant) { ses.Wake.Set() }
+	cb.OnTrackUnpublished = func(*lksdk.RemoteTrackPublication, *lksdk.RemoteParticipant) { ses.Wake.Set() }
+	cb.OnTrackMuted = func(lksdk.TrackPublication, lksdk.Participant) { ses.Wake.Set() }
+	cb.OnTrackUnmuted = func(lksdk.TrackPublication, lksdk.Participant) { ses.Wake.Set() }
 	cb.OnTrackSubscribed = func(t *webrtc.TrackRemote, p *lksdk.RemoteTrackPublication, _ *lksdk.RemoteParticipant) {
-		defer rescue.Guard(s.conn.fail)
+		defer rescue.Guard(s.conn.Fail)
 		if h := s.listening.of(ses, p.SID()); h != nil {
 			h.start(t, p)
 			return
@@ -287,14 +288,14 @@ func (s *Supervisor) roomCallback(ses *session) *lksdk.RoomCallback {
 		s.subscribed(ses, t, p)
 	}
 	cb.OnConnectionQualityChanged = func(update *livekit.ConnectionQualityInfo, p lksdk.Participant) {
-		defer rescue.Guard(s.conn.fail)
+		defer rescue.Guard(s.conn.Fail)
 		if identity := p.Identity(); identity == s.watcher.Source().Identity {
 			s.rating.Store(&rating{identity: identity, quality: update.GetQuality(), at: time.Now()})
 		}
 	}
 	cb.OnDataPacket = func(packet lksdk.DataPacket, from lksdk.DataReceiveParams) {
-		defer rescue.Guard(s.conn.fail)
-		if ses.over.Load() {
+		defer rescue.Guard(s.conn.Fail)
+		if ses.Over() {
 			return
 		}
 		for _, h := range s.hooks {
@@ -306,13 +307,13 @@ func (s *Supervisor) roomCallback(ses *session) *lksdk.RoomCallback {
 	return cb
 }
 
-// created implements callbacks.
-func (s *Supervisor) created(ses *session) {
-	s.callHooks(ses.room, func(h Hooks) func(*lksdk.Room) { return h.Created })
+// Created implements conn.Callbacks.
+func (s *Supervisor) Created(ses *conn.Session) {
+	s.callHooks(ses.Room, func(h Hooks) func(*lksdk.Room) { return h.Created })
 }
 
-// joined implements callbacks.
-func (s *Supervisor) joined(ses *session) error {
+// Joined implements conn.Callbacks.
+func (s *Supervisor) Joined(ses *conn.Session) error {
 	s.session.Store(ses)
 	s.state.forget()
 	s.showState(ses, time.Now()) // makes us visible at once
@@ -322,14 +323,14 @@ func (s *Supervisor) joined(ses *session) error {
 			return fmt.Errorf("publish the voice: %w", err)
 		}
 	}
-	s.opts.Log.Info().Str("room", ses.room.Name()).Str("identity", s.identity).Int64("join", s.Joins()).Msg("joined the room")
-	s.callHooks(ses.room, func(h Hooks) func(*lksdk.Room) { return h.Joined })
-	return s.check(ses, time.Now())
+	s.opts.Log.Info().Str("room", ses.Room.Name()).Str("identity", s.identity).Int64("join", s.Joins()).Msg("joined the room")
+	s.callHooks(ses.Room, func(h Hooks) func(*lksdk.Room) { return h.Joined })
+	return s.Check(ses, time.Now())
 }
 
-// reconnected implements callbacks. A full reconnect of the library silently drops
+// Reconnected implements conn.Callbacks. A full reconnect of the library silently drops
 // subscriptions and attributes and gives our tracks new ids.
-func (s *Supervisor) reconnected(ses *session) error {
+func (s *Supervisor) Reconnected(ses *conn.Session) error {
 	s.state.forget()
 	s.voice.republished()
 	s.sound.republished()
@@ -347,12 +348,12 @@ func (s *Supervisor) reconnected(ses *session) error {
 	s.watcher.RequestKeyFrame()
 	s.reconnects.Add(1)
 	s.opts.Log.Info().Msg("reconnected")
-	s.callHooks(ses.room, func(h Hooks) func(*lksdk.Room) { return h.Reconnected })
+	s.callHooks(ses.Room, func(h Hooks) func(*lksdk.Room) { return h.Reconnected })
 	return nil
 }
 
-// left implements callbacks.
-func (s *Supervisor) left(ses *session) {
+// Left implements conn.Callbacks.
+func (s *Supervisor) Left(ses *conn.Session) {
 	s.session.CompareAndSwap(ses, nil)
 	s.listening.drop(func(*audioSubscription) bool { return true }, time.Now())
 	s.hears = ""
@@ -361,14 +362,14 @@ func (s *Supervisor) left(ses *session) {
 	s.sound.drop()
 	s.relay.drop()
 	s.viewers.Store(0)
-	s.callHooks(ses.room, func(h Hooks) func(*lksdk.Room) { return h.Left })
+	s.callHooks(ses.Room, func(h Hooks) func(*lksdk.Room) { return h.Left })
 }
 
-// check implements callbacks.
-func (s *Supervisor) check(ses *session, now time.Time) error {
+// Check implements conn.Callbacks.
+func (s *Supervisor) Check(ses *conn.Session, now time.Time) error {
 	s.showState(ses, now)
 	if s.opts.Control != nil {
-		s.opts.Control.flood.check(ses.room)
+		s.opts.Control.flood.check(ses.Room)
 	}
 	sub := s.follow(ses, now)
 	s.listen(ses, sub, now)
@@ -398,15 +399,15 @@ func (s *Supervisor) check(ses *session, now time.Time) error {
 	return nil
 }
 
-func (s *Supervisor) showState(ses *session, now time.Time) {
+func (s *Supervisor) showState(ses *conn.Session, now time.Time) {
 	if !s.may.OwnAttributes {
 		return
 	}
 	n := s.state.due(now)
 	if n.attributes != nil {
-		ses.room.LocalParticipant.SetAttributes(n.attributes)
+		ses.Room.LocalParticipant.SetAttributes(n.attributes)
 	}
 	if n.detail != "" {
-		ses.room.LocalParticipant.SetMetadata(n.detail)
+		ses.Room.LocalParticipant.SetMetadata(n.detail)
 	}
 }

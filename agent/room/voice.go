@@ -11,6 +11,8 @@ import (
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
+
+	"touchline/agent/room/conn"
 )
 
 const (
@@ -65,7 +67,7 @@ func (t *VoiceTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (wr
 }
 
 // publish publishes a new track. It blocks until the server has confirmed it or ses is over.
-func (t *VoiceTrack) publish(ses *session) error {
+func (t *VoiceTrack) publish(ses *conn.Session) error {
 	inner, err := lksdk.NewLocalTrack(webrtc.RTPCodecCapability{
 		// WebRTC declares Opus with two channels (RFC 7587 section 7); the packets may be mono.
 		MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2, SDPFmtpLine: "minptime=10;useinbandfec=1",
@@ -73,12 +75,12 @@ func (t *VoiceTrack) publish(ses *session) error {
 	if err != nil {
 		return err
 	}
-	if err := ses.publish(inner, &lksdk.TrackPublicationOptions{
+	if err := ses.Publish(inner, &lksdk.TrackPublicationOptions{
 		Name: cmp.Or(t.name, voiceName), Stream: cmp.Or(t.stream, streamName),
 		Source: cmp.Or(t.source, livekit.TrackSource_MICROPHONE),
 	}); err != nil {
 		return err
 	}
-	t.set(inner, ses.room)
+	t.set(inner, ses.Room)
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
+
+	"touchline/agent/room/conn"
 )
 
 const (
@@ -26,9 +28,9 @@ type rating struct {
 }
 
 // countViewers counts the participants that can see the delayed copy.
-func (s *Supervisor) countViewers(ses *session, sub *subscription) {
+func (s *Supervisor) countViewers(ses *conn.Session, sub *subscription) {
 	n := 0
-	for _, p := range ses.room.GetRemoteParticipants() {
+	for _, p := range ses.Room.GetRemoteParticipants() {
 		if p.Kind() == lksdk.ParticipantAgent || p.Kind() == lksdk.ParticipantIngress {
 			continue
 		}
@@ -69,7 +71,7 @@ func (s *Supervisor) askKeyFrames(sub *subscription, now time.Time) {
 }
 
 // watchdog recovers a stalled track, whatever state the library reports.
-func (s *Supervisor) watchdog(ses *session, sub *subscription, now time.Time) error {
+func (s *Supervisor) watchdog(ses *conn.Session, sub *subscription, now time.Time) error {
 	if sub == nil {
 		return nil
 	}
@@ -104,7 +106,7 @@ func (s *Supervisor) watchdog(ses *session, sub *subscription, now time.Time) er
 }
 
 // gatherEvidence returns the state of the watched track and its connection.
-func (s *Supervisor) gatherEvidence(ses *session, sub *subscription, now time.Time) evidence {
+func (s *Supervisor) gatherEvidence(ses *conn.Session, sub *subscription, now time.Time) evidence {
 	e := evidence{media: s.stall.since, traffic: now}
 	if reader := s.readerOf(sub); reader != nil {
 		e.padding = reader.began
@@ -117,7 +119,7 @@ func (s *Supervisor) gatherEvidence(ses *session, sub *subscription, now time.Ti
 		}
 	}
 	if now.Sub(e.media) > stallAsk/2 {
-		e.traffic = s.traffic.lastSeen(ses.room, now)
+		e.traffic = s.traffic.lastSeen(ses.Room, now)
 	}
 	if r := s.rating.Load(); r != nil && r.identity == sub.who.Identity() {
 		e.rating, e.ratedAt = r.quality, r.at

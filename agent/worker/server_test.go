@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 	"touchline/agent/worker"
@@ -248,7 +249,7 @@ func (g *testRunner) Run(ctx context.Context, job worker.Job) error {
 
 func (g *testRunner) stay(ctx context.Context, job worker.Job) error {
 	s, err := room.New(room.Options{
-		URL: g.url, Keys: room.Keys{APIKey: g.key, APISecret: g.secret}, Room: job.Room, Identity: job.Identity, Name: job.Name,
+		URL: g.url, Keys: conn.Keys{APIKey: g.key, APISecret: g.secret}, Room: job.Room, Identity: job.Identity, Name: job.Name,
 		LoopbackOnly: true, Log: zerolog.Nop(),
 		Hooks: []room.Hooks{{Joined: func(*lksdk.Room) { job.Joined(); g.count(&g.joins) }}},
 	})
@@ -275,10 +276,10 @@ func (g *testRunner) stay(ctx context.Context, job worker.Job) error {
 		select {
 		case err := <-left:
 			timer.Stop()
-			if errors.Is(err, room.ErrReplaced) {
+			if errors.Is(err, conn.ErrReplaced) {
 				err = nil
 			}
-			if errors.Is(err, room.ErrRemoved) {
+			if errors.Is(err, conn.ErrRemoved) {
 				err = worker.ErrUnwanted
 			}
 			return err

@@ -17,7 +17,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/configs"
 	"touchline/inference/conformance/bundles"
 	"touchline/media/codec/codectest"
@@ -136,7 +136,7 @@ func TestDispatches(t *testing.T) {
 		out, err := exec.CommandContext(t.Context(), "go", "build", "-tags=nolibopusfile,nodemo", "-o", program, "touchline/cmd/touchline").CombinedOutput()
 		require.NoError(t, err, string(out))
 	}
-	worker := func(ctx context.Context, url string, keys room.Keys, agentName string) *exec.Cmd {
+	worker := func(ctx context.Context, url string, keys conn.Keys, agentName string) *exec.Cmd {
 		return withSettingsAlone(workerOf(ctx, program, url, keys, agentName))
 	}
 	rows, err := measureDispatches(t.Context(), worker, 1, zerolog.Nop())

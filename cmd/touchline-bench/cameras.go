@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"touchline/agent/console"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/internal/e2e/browser"
 	"touchline/internal/e2e/mediamtx"
 	"touchline/internal/e2e/stage"
@@ -95,7 +95,7 @@ func startSending(ctx context.Context, o whipclient.Options) (*sending, error) {
 
 // camera sends into a room of the server, as a participant of its own.
 func (l location) camera(ctx context.Context, roomName, identity string, units [][]byte) (*sending, error) {
-	token, err := room.CameraToken(l.keys(), room.Person{Room: roomName, Identity: identity})
+	token, err := conn.CameraToken(l.keys(), conn.Person{Room: roomName, Identity: identity})
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (l location) camera(ctx context.Context, roomName, identity string, units [
 
 // viewer watches a camera of the server.
 func (l location) viewer(ctx context.Context, roomName, identity string) (*counted, func(), error) {
-	token, err := room.ViewerToken(l.keys(), room.Person{Room: roomName, Identity: "viewer"})
+	token, err := conn.ViewerToken(l.keys(), conn.Person{Room: roomName, Identity: "viewer"})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -343,7 +343,7 @@ func watchInBrowser(ctx context.Context, server location, client []byte, length 
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(browserPage)) }) // a browser that is gone
 	pages := httptest.NewServer(mux)
 	defer pages.Close()
-	token, err := room.ViewerToken(server.keys(), room.Person{Room: "page", Identity: "viewer"})
+	token, err := conn.ViewerToken(server.keys(), conn.Person{Room: "page", Identity: "viewer"})
 	if err != nil {
 		return nil, err
 	}

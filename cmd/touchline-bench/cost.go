@@ -17,7 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent/history"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/internal/e2e/browser"
 	"touchline/internal/e2e/stage"
 	"touchline/internal/quantile"
@@ -267,7 +267,7 @@ func measureDemo(ctx context.Context, demo demoRunner, settle, length time.Durat
 
 // workerRunner makes the command line of an agent worker at a server, with keys in its environment, that
 // serves rooms that ask for agentName, or every new room when it is "".
-type workerRunner func(ctx context.Context, url string, keys room.Keys, agentName string) *exec.Cmd
+type workerRunner func(ctx context.Context, url string, keys conn.Keys, agentName string) *exec.Cmd
 
 // command returns the command line for startProcess.
 func (w workerRunner) command(at location, agentName string) func(ctx context.Context) *exec.Cmd {

@@ -14,7 +14,7 @@ import (
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
 
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/internal/e2e/stage"
 	"touchline/internal/quantile"
 )
@@ -81,7 +81,7 @@ type calls struct {
 	dispatches *lksdk.AgentDispatchClient
 }
 
-func newCalls(url string, keys room.Keys) calls {
+func newCalls(url string, keys conn.Keys) calls {
 	return calls{
 		rooms:      lksdk.NewRoomServiceClient(url, keys.APIKey, keys.APISecret),
 		dispatches: lksdk.NewAgentDispatchServiceClient(url, keys.APIKey, keys.APISecret),

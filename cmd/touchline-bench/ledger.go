@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"touchline/agent"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/internal/e2e/stage"
 )
 
@@ -149,7 +149,7 @@ func addRejoiner(ctx context.Context, s *stage.Stage) (*rejoiner, error) {
 
 func (t *rejoiner) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		token, err := room.ViewerToken(t.stage.Keys, room.Person{Room: stage.RoomName, Identity: "reader"})
+		token, err := conn.ViewerToken(t.stage.Keys, conn.Person{Room: stage.RoomName, Identity: "reader"})
 		if err != nil {
 			return fmt.Errorf("mint the reader's token: %w", err)
 		}

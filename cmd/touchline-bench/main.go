@@ -24,7 +24,7 @@ import (
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
 
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/configs"
 	"touchline/inference/conformance/bundles"
 	"touchline/worlds/judge"
@@ -222,7 +222,7 @@ func buildInfo() *debug.BuildInfo {
 }
 
 // slimWorker is the agent worker of touchline-slim, the program for an existing server.
-func slimWorker(ctx context.Context, url string, keys room.Keys, agentName string) *exec.Cmd {
+func slimWorker(ctx context.Context, url string, keys conn.Keys, agentName string) *exec.Cmd {
 	return workerOf(ctx, beside("touchline-slim"), url, keys, agentName)
 }
 
@@ -246,7 +246,7 @@ func beside(program string) string {
 	return program
 }
 
-func workerOf(ctx context.Context, program, url string, keys room.Keys, agentName string) *exec.Cmd {
+func workerOf(ctx context.Context, program, url string, keys conn.Keys, agentName string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, "--log-level=error", "agent", "--url", url, "--http", "127.0.0.1:0",
 		"--full-cpu", "0", "--slots", "16")
 	cmd.Env = append(os.Environ(), "LIVEKIT_API_KEY="+keys.APIKey, "LIVEKIT_API_SECRET="+keys.APISecret, "LIVEKIT_AGENT_NAME="+agentName)

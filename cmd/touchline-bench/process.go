@@ -14,7 +14,7 @@ import (
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
 
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/internal/e2e/stage"
 )
 
@@ -65,7 +65,7 @@ type location struct {
 	Crowd     crowd    `json:"crowd"` // of the people
 }
 
-func (l location) keys() room.Keys { return room.Keys{APIKey: l.APIKey, APISecret: l.APISecret} }
+func (l location) keys() conn.Keys { return conn.Keys{APIKey: l.APIKey, APISecret: l.APISecret} }
 
 // roleRunner makes the command line of a process with a role. The process reads a location from standard input (the
 // servers use its rooms at most), writes one when it is ready, and runs until it is interrupted. People also write what they said.

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent/camera"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/internal/e2e/mediamtx"
 	"touchline/internal/e2e/stage"
 	"touchline/internal/e2e/whipclient"
@@ -95,7 +95,7 @@ func restart(ctx context.Context, s *stage.Stage, c restartCamera, off time.Dura
 	defer func() { away() }()
 	stop := s.Run(c.play)
 	defer stop()
-	token, err := room.ViewerToken(s.Keys, room.Person{Room: c.name, Identity: "viewer"})
+	token, err := conn.ViewerToken(s.Keys, conn.Person{Room: c.name, Identity: "viewer"})
 	if err != nil {
 		return 0, err
 	}
@@ -254,7 +254,7 @@ func restartWHIP(ctx context.Context, s *stage.Stage, dir string) (restartCamera
 	if err != nil {
 		return restartCamera{}, err
 	}
-	token, err := room.CameraToken(s.Keys, room.Person{Room: "WHIP", Identity: "camera"})
+	token, err := conn.CameraToken(s.Keys, conn.Person{Room: "WHIP", Identity: "camera"})
 	if err != nil {
 		return restartCamera{}, err
 	}

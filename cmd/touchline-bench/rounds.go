@@ -14,7 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/internal/e2e/stage"
 	"touchline/internal/e2e/whipclient"
 	"touchline/media"
@@ -119,7 +119,7 @@ func prepareRounds(ctx context.Context, s *stage.Stage, units [][]byte) (func(i 
 	if err != nil {
 		return nil, err
 	}
-	token, err := room.CameraToken(s.Keys, room.Person{Room: "rounds", Identity: "camera"})
+	token, err := conn.CameraToken(s.Keys, conn.Person{Room: "rounds", Identity: "camera"})
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ import (
 	"touchline/agent/camera"
 	"touchline/agent/console"
 	"touchline/agent/jobs"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/whep"
 	"touchline/agent/worker"
 	"touchline/configs"
@@ -231,8 +231,8 @@ func agentIngest(ctx context.Context, cfg configs.Config, log zerolog.Logger) (*
 	})
 }
 
-func liveKitKeys(cfg configs.Agent) room.Keys {
-	return room.Keys{APIKey: cfg.LiveKit.APIKey, APISecret: string(cfg.LiveKit.APISecret)}
+func liveKitKeys(cfg configs.Agent) conn.Keys {
+	return conn.Keys{APIKey: cfg.LiveKit.APIKey, APISecret: string(cfg.LiveKit.APISecret)}
 }
 
 // agentPage is the page and the API for all rooms; nil when the settings want none.

@@ -32,7 +32,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/camera"
 	"touchline/agent/history"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 	"touchline/agent/worker"
@@ -41,7 +41,7 @@ import (
 // agentHouse is a LiveKit server in this process, with a camera in one room.
 type agentHouse struct {
 	t     *testing.T
-	keys  room.Keys
+	keys  conn.Keys
 	url   string
 	rooms *lksdk.RoomServiceClient
 	calls *lksdk.AgentDispatchClient
@@ -57,7 +57,7 @@ const (
 func newAgentHouse(t *testing.T) *agentHouse {
 	t.Helper()
 	server, _ := sfutest.Start(t, sfu.Options{})
-	h := &agentHouse{t: t, url: server.URL(), keys: room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
+	h := &agentHouse{t: t, url: server.URL(), keys: conn.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
 	h.rooms = lksdk.NewRoomServiceClient(h.url, h.keys.APIKey, h.keys.APISecret)
 	h.calls = lksdk.NewAgentDispatchServiceClient(h.url, h.keys.APIKey, h.keys.APISecret)
 	camera, err := camera.NewDemo(camera.DemoOptions{

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/camera"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/internal/e2e/whipclient"
 	"touchline/media"
 	"touchline/media/source"
@@ -56,9 +56,9 @@ func TestAgentTakesSenders(t *testing.T) {
 	}
 
 	// Permissions of senders.
-	token, err := room.CameraToken(h.keys, room.Person{Room: name, Identity: "gate"})
+	token, err := conn.CameraToken(h.keys, conn.Person{Room: name, Identity: "gate"})
 	require.NoError(t, err)
-	viewer, err := room.ViewerToken(h.keys, room.Person{Room: name, Identity: "vera"})
+	viewer, err := conn.ViewerToken(h.keys, conn.Person{Room: name, Identity: "vera"})
 	require.NoError(t, err)
 	for _, tt := range []struct {
 		token, path string

@@ -16,7 +16,7 @@ import (
 
 	"touchline/agent/camera"
 	"touchline/agent/console"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/media/signaling"
 	"touchline/media/source"
 	"touchline/media/source/transcode"
@@ -97,7 +97,7 @@ func (c *cameraCmd) options(a *app) camera.Options {
 		lk.Room = c.Room
 	}
 	o := camera.Options{
-		URL: lk.URL, Keys: room.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}, Room: lk.Room,
+		URL: lk.URL, Keys: conn.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}, Room: lk.Room,
 		Identity: c.Identity, Name: c.Name, Mode: transcode.Mode(a.cfg.Sources.Transcode), H265: c.H265 || a.cfg.Sources.PassHEVC, Log: a.log,
 		OnStatus: statusPrinter(), OnReason: func(reason string) {
 			if reason != "" {

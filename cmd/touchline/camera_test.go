@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/bot"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 	"touchline/configs"
@@ -84,7 +84,7 @@ const cameraPage = `<!doctype html><title>camera</title><link rel="icon" href="d
 // house is a LiveKit server in this process, with the settings of a bot.
 type house struct {
 	server *sfu.Server
-	keys   room.Keys
+	keys   conn.Keys
 	log    zerolog.Logger
 }
 
@@ -92,7 +92,7 @@ func newHouse(t *testing.T) *house {
 	t.Helper()
 	h := &house{log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)}
 	h.server, _ = sfutest.Start(t, sfu.Options{})
-	h.keys = room.Keys{APIKey: h.server.APIKey(), APISecret: h.server.APISecret()}
+	h.keys = conn.Keys{APIKey: h.server.APIKey(), APISecret: h.server.APISecret()}
 	return h
 }
 
@@ -174,7 +174,7 @@ func TestBrowserCamera(t *testing.T) {
 		t.Run(c.codec, func(t *testing.T) {
 			name := "camera-" + c.codec
 			bot, address := h.bot(t, name, quick)
-			token, err := room.CameraToken(h.keys, room.Person{Room: name, Identity: "browser"})
+			token, err := conn.CameraToken(h.keys, conn.Person{Room: name, Identity: "browser"})
 			require.NoError(t, err)
 			camera := open(t, pages.URL+"/?"+url.Values{
 				"url": {h.server.URL()}, "token": {token}, "codec": {c.codec},

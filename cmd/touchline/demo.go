@@ -17,7 +17,7 @@ import (
 	"touchline/agent/bot"
 	"touchline/agent/camera"
 	"touchline/agent/command"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/sfu"
 	"touchline/configs"
 	"touchline/inference"
@@ -124,7 +124,7 @@ func (h ownRoom) serve(ctx context.Context, a *app, cfg configs.Config, out *bot
 	if ip != "" {
 		a.log.Info().Str("address", server.UDPAddr()).Str("external_ip", h.server.ExternalIP).Msg("media open to other machines")
 	}
-	keys := room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}
+	keys := conn.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}
 	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room, cfg.Agent.LiveKit.Token = server.URL(), h.room, ""
 
 	options := bot.Options{Settings: cfg.Bot(), Keys: keys, LoopbackOnly: true, Outputs: out, Log: a.log}

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/internal/e2e/browser"
 	"touchline/internal/e2e/stage"
 	"touchline/worlds"
@@ -136,7 +136,7 @@ const matchFPS = 15
 // inStep compares the beeps with their pictures at a viewer.
 func inStep(t *testing.T, h *house, name string) {
 	t.Helper()
-	token, err := room.ViewerToken(h.keys, room.Person{Room: name, Identity: "listener"})
+	token, err := conn.ViewerToken(h.keys, conn.Person{Room: name, Identity: "listener"})
 	require.NoError(t, err)
 	v, err := stage.NewViewer(stage.ViewerOptions{URL: h.server.URL(), Token: token, Log: h.log})
 	require.NoError(t, err)

@@ -25,7 +25,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 )
@@ -127,7 +127,7 @@ type secretRun struct {
 func TestSecretsAreNeverSaid(t *testing.T) {
 	t.Parallel()
 	server, _ := sfutest.Start(t, sfu.Options{APIKey: "key", APISecret: secretAPI})
-	ready, err := room.AgentToken(room.Keys{APIKey: "key", APISecret: secretAPI}, room.Person{Room: "match", Identity: "bot"})
+	ready, err := conn.AgentToken(conn.Keys{APIKey: "key", APISecret: secretAPI}, conn.Person{Room: "match", Identity: "bot"})
 	require.NoError(t, err)
 	media := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("WWW-Authenticate", `Basic realm="camera"`)

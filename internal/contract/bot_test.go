@@ -17,7 +17,7 @@ import (
 
 	"touchline/agent/agenttest"
 	"touchline/agent/bot"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/configs"
 	"touchline/inference"
 )
@@ -26,8 +26,8 @@ import (
 const patience = 30 * time.Second
 
 // keys of a LiveKit server.
-func keys() room.Keys {
-	return room.Keys{APIKey: "APIcontract", APISecret: "a secret of at least 32 characters"}
+func keys() conn.Keys {
+	return conn.Keys{APIKey: "APIcontract", APISecret: "a secret of at least 32 characters"}
 }
 
 // pageToken opens the page.

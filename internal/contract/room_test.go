@@ -23,7 +23,7 @@ import (
 
 	"touchline/agent/access"
 	"touchline/agent/bot"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 	"touchline/internal/contract"
@@ -176,7 +176,7 @@ func calls() [][2]string {
 // of one who steers and one who watches, and the topics of captions, cycles, alerts and orders.
 func TestRoom(t *testing.T) {
 	server, _ := sfutest.Start(t, sfu.Options{})
-	pair := room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}
+	pair := conn.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}
 	cfg := settings()
 	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Identity = server.URL(), "bot"
 	cfg.Inference.Voice.Enabled = false

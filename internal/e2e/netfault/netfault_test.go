@@ -18,7 +18,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 )
@@ -148,7 +148,7 @@ func TestMediaGoesThroughTheRelay(t *testing.T) {
 		require.NoError(t, <-ended)
 	}()
 
-	token, err := room.AgentToken(room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}, room.Person{Room: "r", Identity: "bot"})
+	token, err := conn.AgentToken(conn.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}, conn.Person{Room: "r", Identity: "bot"})
 	require.NoError(t, err)
 	client := lksdk.NewRoom(lksdk.NewRoomCallback())
 	require.NoError(t, client.JoinWithToken(p.URL(), token))

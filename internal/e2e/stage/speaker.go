@@ -12,7 +12,7 @@ import (
 	pionmedia "github.com/pion/webrtc/v4/pkg/media"
 	opus "gopkg.in/hraban/opus.v2"
 
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 )
 
 // soundStep is the length of a packet of sound.
@@ -30,7 +30,7 @@ type Speaker struct {
 
 // AddSpeaker joins the room of the stage as somebody with attributes and a microphone, until leave is called.
 func (s *Stage) AddSpeaker(ctx context.Context, identity string, attributes map[string]string) (p *Speaker, leave func(), err error) {
-	token, err := room.CameraToken(s.Keys, room.Person{Room: RoomName, Identity: identity, Name: identity, Attributes: attributes})
+	token, err := conn.CameraToken(s.Keys, conn.Person{Room: RoomName, Identity: identity, Name: identity, Attributes: attributes})
 	if err != nil {
 		return nil, nil, fmt.Errorf("mint a speaker's token: %w", err)
 	}

@@ -17,7 +17,7 @@ import (
 	"touchline/agent/agenttest"
 	"touchline/agent/bot"
 	"touchline/agent/camera"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/sfu"
 	"touchline/configs"
 	"touchline/inference"
@@ -46,7 +46,7 @@ type Options struct {
 	NoCamera, NoBot bool
 	// At is another process's server, with its Keys; the stage has one of its own when "".
 	At   string
-	Keys room.Keys
+	Keys conn.Keys
 	// Texts are further outputs of the bot.
 	Texts []agent.TextOutput
 	// Outputs of the bot; nil for none.
@@ -59,7 +59,7 @@ type Options struct {
 // Stage is a room with a server, a camera, a bot and viewers, all in this process except the codecs.
 type Stage struct {
 	Server *sfu.Server
-	Keys   room.Keys
+	Keys   conn.Keys
 	Bot    *bot.Bot
 	Camera *camera.Demo
 	Reader *Reader
@@ -112,7 +112,7 @@ func (s *Stage) start(ctx context.Context) error {
 		if err := s.StartServer(ctx, sfu.Options{Log: s.Log}); err != nil {
 			return err
 		}
-		s.Keys = room.Keys{APIKey: s.Server.APIKey(), APISecret: s.Server.APISecret()}
+		s.Keys = conn.Keys{APIKey: s.Server.APIKey(), APISecret: s.Server.APISecret()}
 	}
 	var err error
 	if !s.opts.NoBot {
@@ -292,7 +292,7 @@ func (s *Stage) viewer(roomName string, deaf bool) (v *Viewer, leave func(), err
 	s.viewers++
 	identity := fmt.Sprintf("viewer-%d", s.viewers)
 	s.mu.Unlock()
-	token, err := room.ViewerToken(s.Keys, room.Person{Room: roomName, Identity: identity})
+	token, err := conn.ViewerToken(s.Keys, conn.Person{Room: roomName, Identity: identity})
 	if err != nil {
 		return nil, nil, fmt.Errorf("mint a viewer's token: %w", err)
 	}

@@ -24,7 +24,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/bot"
-	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/sfu/sfutest"
 	"touchline/configs"
 	"touchline/internal/e2e/browser"
@@ -99,7 +99,7 @@ func open(t *testing.T, s *stage.Stage, more ...string) *browser.Browser {
 	t.Helper()
 	server := httptest.NewServer(http.FileServer(http.Dir(filepath.Join("web", "dist"))))
 	t.Cleanup(server.Close)
-	token, err := room.ViewerToken(s.Keys, room.Person{Room: stage.RoomName, Identity: "vera" + strings.Join(more, ""), Speaks: true})
+	token, err := conn.ViewerToken(s.Keys, conn.Person{Room: stage.RoomName, Identity: "vera" + strings.Join(more, ""), Speaks: true})
 	require.NoError(t, err)
 	b, err := browser.Open(t.Context(), browser.Options{Width: 1000, Height: 1100, Dark: true, Script: spy})
 	require.NoError(t, err)

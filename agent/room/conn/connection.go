@@ -1,4 +1,4 @@
-package room
+package conn
 
 import (
 	"cmp"
@@ -31,8 +31,8 @@ const (
 	noticeAfter = 500 * time.Millisecond
 	// echoTime is how long an abandoned reconnect of the library may still join with our identity and replace us.
 	echoTime = 12 * time.Second
-	// checkEvery is the polling interval of everything that has no callback.
-	checkEvery = 100 * time.Millisecond
+	// CheckEvery is the polling interval of everything that has no callback.
+	CheckEvery = 100 * time.Millisecond
 	// goodbyeTime bounds the wait for the server's answer to a leave request.
 	goodbyeTime = 300 * time.Millisecond
 	// closedRoomWait is the pause before joining a closed or deleted room again.
@@ -57,52 +57,70 @@ var (
 	errReconnecting = errors.New("the connection was lost; reconnecting")
 )
 
-// callbacks are the hooks of a connection. Only its goroutine calls them.
-type callbacks interface {
-	// roomCallback returns the callbacks of the library, which calls them from its own goroutines.
-	roomCallback(ses *session) *lksdk.RoomCallback
-	// created is called before the join, to register handlers.
-	created(ses *session)
-	// joined is called after the join. An error ends the session.
-	joined(ses *session) error
-	// reconnected is called when the library reconnected by itself. An error ends the session.
-	reconnected(ses *session) error
-	// check is called every checkEvery while connected. An error ends the session.
-	check(ses *session, now time.Time) error
-	// left is called when the session is over, joined or not.
-	left(ses *session)
+// Callbacks are the hooks of a Connection. Only its goroutine calls them.
+type Callbacks interface {
+	// RoomCallback returns the callbacks of the library, which calls them from its own goroutines.
+	RoomCallback(ses *Session) *lksdk.RoomCallback
+	// Created is called before the join, to register handlers.
+	Created(ses *Session)
+	// Joined is called after the join. An error ends the session.
+	Joined(ses *Session) error
+	// Reconnected is called when the library reconnected by itself. An error ends the session.
+	Reconnected(ses *Session) error
+	// Check is called every CheckEvery while connected. An error ends the session.
+	Check(ses *Session, now time.Time) error
+	// Left is called when the session is over, joined or not.
+	Left(ses *Session)
 }
 
-// connection keeps a participant in a room: it joins, and joins again after each loss.
-type connection struct {
-	log        zerolog.Logger
-	url        string
-	token      func() (string, error)
-	attributes func() map[string]string
-	callbacks  callbacks
-	// enter replaces join in tests.
-	enter func(ctx context.Context, ses *session, token string) error
-	// first and most bound the wait between two attempts; 0 for the defaults.
-	first, most time.Duration
-	// loopback keeps media sockets on 127.0.0.1.
-	loopback bool
-	// reports corrects our sender reports; nil leaves them as they are.
-	reports *captureReports
-	// onOutage receives the reason of each ended session, failed join and long reconnect. May be nil.
-	onOutage func(err error)
-	// onCrash receives a panic that ends the run, before the participant leaves the room. May be nil.
-	onCrash func(err error)
-	// crashed holds a panic of a callback.
-	crashed chan error
-
-	room  atomic.Pointer[lksdk.Room]
-	joins atomic.Int64
-	last  atomic.Bool // the present session is the last one
+// Options of a Connection.
+type Options struct {
+	Log zerolog.Logger
+	// URL of the server, and the source of the tokens to join with.
+	URL   string
+	Token func() (string, error)
+	// Attributes returns those to join with. May be nil.
+	Attributes func() map[string]string
+	Callbacks  Callbacks
+	// Enter takes the place of the join in tests.
+	Enter func(ctx context.Context, ses *Session, token string) error
+	// First and Most bound the wait between two attempts; 0 for the defaults.
+	First, Most time.Duration
+	// Loopback keeps media sockets on 127.0.0.1.
+	Loopback bool
+	// Reports corrects our sender reports; nil leaves them as they are.
+	Reports interceptor.Factory
+	// OnOutage receives the reason of each ended session, failed join and long reconnect. May be nil.
+	OnOutage func(err error)
+	// OnCrash receives a panic that ends the run, before the participant leaves the room. May be nil.
+	OnCrash func(err error)
 }
 
-// run returns nil when ctx ends, else the reason why a retry cannot help.
-func (c *connection) run(ctx context.Context) error {
-	wait := backoff.Server(cmp.Or(c.first, firstWait), cmp.Or(c.most, maxWait))
+// Connection keeps a participant in a room: it joins, and joins again after each loss.
+type Connection struct {
+	Options
+
+	crashed chan error // holds a panic of a callback
+	room    atomic.Pointer[lksdk.Room]
+	joins   atomic.Int64
+	last    atomic.Bool // the present session is the last one
+}
+
+// New returns a Connection that Run runs.
+func New(o Options) *Connection { return &Connection{Options: o, crashed: make(chan error, 1)} }
+
+// Room returns the present room, nil between two sessions. Do not keep it.
+func (c *Connection) Room() *lksdk.Room { return c.room.Load() }
+
+// Joins returns the number of joins since the start.
+func (c *Connection) Joins() int64 { return c.joins.Load() }
+
+// StayOut disables reconnecting: Run returns when the present session ends.
+func (c *Connection) StayOut() { c.last.Store(true) }
+
+// Run returns nil when ctx ends, else the reason why a retry cannot help.
+func (c *Connection) Run(ctx context.Context) error {
+	wait := backoff.Server(cmp.Or(c.First, firstWait), cmp.Or(c.Most, maxWait))
 	var abandoned time.Time // when a reconnect of the library was abandoned
 	everIn := false
 	for {
@@ -135,9 +153,9 @@ func (c *connection) run(ctx context.Context) error {
 				delay = max(delay, closedRoomWait)
 			}
 		}
-		c.log.Warn().Err(err).Int64("retry_in_ms", delay.Milliseconds()).Msg("reconnecting to the room")
-		if c.onOutage != nil {
-			c.onOutage(err)
+		c.Log.Warn().Err(err).Int64("retry_in_ms", delay.Milliseconds()).Msg("reconnecting to the room")
+		if c.OnOutage != nil {
+			c.OnOutage(err)
 		}
 		select {
 		case <-ctx.Done():
@@ -152,53 +170,53 @@ func (c *connection) run(ctx context.Context) error {
 	}
 }
 
-// fail ends the run with a panic from another goroutine. Every callback of the
-// library defers rescue.Guard(c.fail).
-func (c *connection) fail(err error) {
+// Fail ends the run with a panic from another goroutine. Every callback of the
+// library defers rescue.Guard(c.Fail).
+func (c *Connection) Fail(err error) {
 	select {
 	case c.crashed <- err:
 	default:
 	}
 }
 
-// guarded returns f with its panics reported to fail.
-func (c *connection) guarded(f func()) func() {
+// Guarded returns f with its panics reported to Fail.
+func (c *Connection) Guarded(f func()) func() {
 	return func() {
-		defer rescue.Guard(c.fail)
+		defer rescue.Guard(c.Fail)
 		f()
 	}
 }
 
 // live runs one session. in reports whether the join succeeded.
-func (c *connection) live(ctx context.Context) (in bool, err error) {
-	token, err := c.token()
+func (c *Connection) live(ctx context.Context) (in bool, err error) {
+	token, err := c.Token()
 	if err != nil {
 		return false, err
 	}
-	ses := newSession(ctx.Done())
-	cb := c.callbacks.roomCallback(ses)
-	cb.OnDisconnected = func() { ses.goneOnce.Do(func() { close(ses.gone) }) }
-	cb.OnReconnecting = func() { ses.setReconnecting(true) }
-	cb.OnReconnected = func() { ses.setReconnecting(false) }
-	if c.loopback {
+	ses := NewSession(ctx.Done())
+	cb := c.Callbacks.RoomCallback(ses)
+	cb.OnDisconnected = ses.End
+	cb.OnReconnecting = func() { ses.SetReconnecting(true) }
+	cb.OnReconnected = func() { ses.SetReconnecting(false) }
+	if c.Loopback {
 		// A change of our own attributes is the only callback during a join, after the peer connections are made and
 		// before they open a socket. So each join, also the library's own, sets one that is removed afterwards.
 		next := cb.OnAttributesChanged
 		cb.OnAttributesChanged = func(changed map[string]string, p lksdk.Participant) {
-			defer rescue.Guard(c.fail)
-			ses.confineRoom(ses.room)
+			defer rescue.Guard(c.Fail)
+			ses.confineRoom(ses.Room)
 			next(changed, p)
 		}
 	}
-	ses.room = lksdk.NewRoom(cb)
-	c.callbacks.created(ses)
+	ses.Room = lksdk.NewRoom(cb)
+	c.Callbacks.Created(ses)
 	defer func() {
 		ses.over.Store(true)
-		c.room.CompareAndSwap(ses.room, nil)
-		c.callbacks.left(ses)
+		c.room.CompareAndSwap(ses.Room, nil)
+		c.Callbacks.Left(ses)
 	}()
 
-	enter := c.enter
+	enter := c.Enter
 	if enter == nil {
 		enter = c.join
 	}
@@ -207,29 +225,29 @@ func (c *connection) live(ctx context.Context) (in bool, err error) {
 	}
 	ses.in.Store(true)
 	// The library keeps its sockets open until Disconnect.
-	defer ses.room.Disconnect()
+	defer ses.Room.Disconnect()
 	defer ses.goodbye()
-	if c.loopback && !ses.isConfined() {
+	if c.Loopback && !ses.isConfined() {
 		return false, errUnconfined
 	}
-	if c.loopback {
-		ses.room.LocalParticipant.SetAttributes(map[string]string{joiningAttribute: ""})
+	if c.Loopback {
+		ses.Room.LocalParticipant.SetAttributes(map[string]string{joiningAttribute: ""})
 	}
-	c.room.Store(ses.room)
+	c.room.Store(ses.Room)
 	c.joins.Add(1)
 	err = rescue.Call(func() error { return c.stay(ctx, ses) })
-	if _, crash := rescue.Of(err); crash && c.onCrash != nil {
-		c.onCrash(err)
+	if _, crash := rescue.Of(err); crash && c.OnCrash != nil {
+		c.OnCrash(err)
 	}
 	return true, err
 }
 
 // stay returns nil when ctx ends, else the reason for the end of the session.
-func (c *connection) stay(ctx context.Context, ses *session) error {
-	if err := c.callbacks.joined(ses); err != nil {
+func (c *Connection) stay(ctx context.Context, ses *Session) error {
+	if err := c.Callbacks.Joined(ses); err != nil {
 		return err
 	}
-	tick := time.NewTicker(checkEvery)
+	tick := time.NewTicker(CheckEvery)
 	defer tick.Stop()
 	reconnected, notified := 0, false
 	for {
@@ -239,8 +257,8 @@ func (c *connection) stay(ctx context.Context, ses *session) error {
 		case err := <-c.crashed:
 			return err
 		case <-ses.gone:
-			return &goneError{ses.room.DisconnectReason()}
-		case <-ses.wake:
+			return &goneError{ses.Room.DisconnectReason()}
+		case <-ses.Wake:
 		case <-tick.C:
 		}
 		reconnecting, since, times := ses.state()
@@ -248,25 +266,25 @@ func (c *connection) stay(ctx context.Context, ses *session) error {
 			if time.Since(since) > reconnectGrace {
 				return errStuck
 			}
-			if time.Since(since) > noticeAfter && !notified && c.onOutage != nil {
+			if time.Since(since) > noticeAfter && !notified && c.OnOutage != nil {
 				notified = true
-				c.onOutage(errReconnecting)
+				c.OnOutage(errReconnecting)
 			}
 			continue
 		}
 		if times != reconnected {
 			reconnected, notified = times, false
-			if c.loopback {
+			if c.Loopback {
 				if !ses.isConfined() {
 					return errUnconfined // made new ones without a callback
 				}
-				ses.room.LocalParticipant.SetAttributes(map[string]string{joiningAttribute: ""})
+				ses.Room.LocalParticipant.SetAttributes(map[string]string{joiningAttribute: ""})
 			}
-			if err := c.callbacks.reconnected(ses); err != nil {
+			if err := c.Callbacks.Reconnected(ses); err != nil {
 				return err
 			}
 		}
-		if err := c.callbacks.check(ses, time.Now()); err != nil {
+		if err := c.Callbacks.Check(ses, time.Now()); err != nil {
 			return err
 		}
 	}
@@ -275,20 +293,20 @@ func (c *connection) stay(ctx context.Context, ses *session) error {
 // join enters the room. The library ignores the context while it waits for the
 // media connection, so an abandoned join ends within joinTimeout and leaves the
 // room then.
-func (c *connection) join(ctx context.Context, ses *session, token string) error {
+func (c *Connection) join(ctx context.Context, ses *Session, token string) error {
 	opts := []lksdk.ConnectOption{
 		lksdk.WithAutoSubscribe(false),
 		lksdk.WithConnectTimeout(joinTimeout),
 		lksdk.WithRetransmitBufferSize(resendable),
-		lksdk.WithLogger(libraryLogger(c.log, ses.quiet)),
+		lksdk.WithLogger(libraryLogger(c.Log, ses.quiet)),
 	}
-	if c.reports != nil {
-		opts = append(opts, lksdk.WithInterceptors([]interceptor.Factory{c.reports}), lksdk.WithIncludeDefaultInterceptors(true))
+	if c.Reports != nil {
+		opts = append(opts, lksdk.WithInterceptors([]interceptor.Factory{c.Reports}), lksdk.WithIncludeDefaultInterceptors(true))
 	}
-	if c.attributes != nil {
-		opts = append(opts, lksdk.WithExtraAttributes(c.attributes()))
+	if c.Attributes != nil {
+		opts = append(opts, lksdk.WithExtraAttributes(c.Attributes()))
 	}
-	if c.loopback {
+	if c.Loopback {
 		opts = append(opts, lksdk.WithExtraAttributes(map[string]string{joiningAttribute: "1"}))
 		// TURN is useless on one machine and opens a socket on every interface.
 		opts = append(opts, lksdk.WithDisableTURN())
@@ -297,19 +315,19 @@ func (c *connection) join(ctx context.Context, ses *session, token string) error
 	go func() {
 		jctx, cancel := context.WithTimeout(ctx, joinTimeout)
 		defer cancel()
-		err := rescue.Call(func() error { return ses.room.JoinWithContextAndToken(jctx, c.url, token, opts...) })
+		err := rescue.Call(func() error { return ses.Room.JoinWithContextAndToken(jctx, c.URL, token, opts...) })
 		if err != nil || ctx.Err() != nil {
 			if err == nil {
 				ses.goodbye()
 			}
-			ses.room.Disconnect()
+			ses.Room.Disconnect()
 		}
 		done <- err
 	}()
 	select {
 	case err := <-done:
 		if err != nil {
-			return joinError(c.url, err)
+			return joinError(c.URL, err)
 		}
 		return nil
 	case <-ctx.Done():

@@ -1,4 +1,4 @@
-package room
+package conn
 
 import (
 	"context"
@@ -15,10 +15,11 @@ import (
 	"touchline/internal/wake"
 )
 
-// session is the life of one lksdk.Room.
-type session struct {
-	room  *lksdk.Room
-	wake  wake.Signal
+// Session is the life of one lksdk.Room.
+type Session struct {
+	Room *lksdk.Room
+	Wake wake.Signal // makes the connection check at once
+
 	gone  chan struct{}
 	ended <-chan struct{} // the run is to end
 
@@ -33,11 +34,19 @@ type session struct {
 	confined          [2]*webrtc.PeerConnection
 }
 
-func newSession(ended <-chan struct{}) *session {
-	return &session{wake: wake.New(), gone: make(chan struct{}), ended: ended}
+// NewSession returns a session of a run that ends with ended.
+func NewSession(ended <-chan struct{}) *Session {
+	return &Session{Wake: wake.New(), gone: make(chan struct{}), ended: ended}
 }
 
-func (ses *session) setReconnecting(reconnecting bool) {
+// End notes that the server or the library ended the session.
+func (ses *Session) End() { ses.goneOnce.Do(func() { close(ses.gone) }) }
+
+// Over reports whether the callbacks of the library are to be ignored.
+func (ses *Session) Over() bool { return ses.over.Load() }
+
+// SetReconnecting notes whether the library is reconnecting.
+func (ses *Session) SetReconnecting(reconnecting bool) {
 	ses.mu.Lock()
 	if reconnecting && !ses.reconnecting {
 		ses.reconnectingSince = time.Now()
@@ -47,33 +56,33 @@ func (ses *session) setReconnecting(reconnecting bool) {
 	}
 	ses.reconnecting = reconnecting
 	ses.mu.Unlock()
-	ses.wake.Set()
+	ses.Wake.Set()
 }
 
 // state reports whether the library is reconnecting, since when, and how many reconnects succeeded.
-func (ses *session) state() (reconnecting bool, since time.Time, times int) {
+func (ses *Session) state() (reconnecting bool, since time.Time, times int) {
 	ses.mu.Lock()
 	defer ses.mu.Unlock()
 	return ses.reconnecting, ses.reconnectingSince, ses.reconnects
 }
 
 // quiet reports whether errors of the library are expected: it is joining, reconnecting or leaving.
-func (ses *session) quiet() bool {
+func (ses *Session) quiet() bool {
 	reconnecting, _, _ := ses.state()
 	return reconnecting || !ses.in.Load() || ses.over.Load()
 }
 
-// publish publishes track. It returns early when the session ends or the
+// Publish publishes track. It returns early when the session ends or the
 // connection is lost: the library would wait 10 s for an answer that may be lost.
-func (ses *session) publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOptions) error {
+func (ses *Session) Publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOptions) error {
 	done := make(chan error, 1)
 	go func() {
 		done <- rescue.Call(func() error {
-			_, err := ses.room.LocalParticipant.PublishTrack(track, o)
+			_, err := ses.Room.LocalParticipant.PublishTrack(track, o)
 			return err
 		})
 	}()
-	tick := time.NewTicker(checkEvery)
+	tick := time.NewTicker(CheckEvery)
 	defer tick.Stop()
 	for {
 		var err error
@@ -81,7 +90,7 @@ func (ses *session) publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOp
 		case err := <-done:
 			return err
 		case <-ses.gone:
-			err = &goneError{ses.room.DisconnectReason()}
+			err = &goneError{ses.Room.DisconnectReason()}
 		case <-ses.ended:
 			err = context.Canceled
 		case <-tick.C:
@@ -91,7 +100,7 @@ func (ses *session) publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOp
 			err = errBroke
 		}
 		// The library waits for the answer alone. This one ends its goroutine.
-		if engine := engineOf(ses.room); engine != nil {
+		if engine := EngineOf(ses.Room); engine != nil {
 			engine.OnLocalTrackPublished(&livekit.TrackPublishedResponse{Cid: track.ID(), Track: &livekit.TrackInfo{}})
 			select {
 			case <-done: //nolint:errcheck // the answer was ours
@@ -106,14 +115,14 @@ func (ses *session) publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOp
 // on it, each time up to goodbyeTime. The library sends one as well, but closes its connection at once: with
 // unread data that is a TCP reset, which may discard the request, and then the
 // server keeps the participant for 20 s.
-func (ses *session) goodbye() {
+func (ses *Session) goodbye() {
 	reconnecting, _, _ := ses.state()
 	select {
 	case <-ses.gone:
 		return
 	default:
 	}
-	engine := engineOf(ses.room)
+	engine := EngineOf(ses.Room)
 	if reconnecting || engine == nil {
 		return // not connected
 	}

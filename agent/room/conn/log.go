@@ -1,4 +1,4 @@
-package room
+package conn
 
 import (
 	"sync"
@@ -10,7 +10,7 @@ import (
 )
 
 // librarySink writes the client library's log: its errors as warnings while the
-// session is steady and at debug level while it joins or reconnects, which this
+// Session is steady and at debug level while it joins or reconnects, which this
 // package logs and retries itself; everything else at debug and trace level.
 type librarySink struct {
 	log   zerolog.Logger
@@ -24,7 +24,8 @@ func libraryLogger(log zerolog.Logger, quiet func() bool) logger.Logger {
 // The library has one logger for the process beside those of its rooms, and reads it without a lock.
 var loggerOnce sync.Once //nolint:gochecknoglobals // mirrors a process-wide fact of the library
 
-func setLibraryLogger(log zerolog.Logger) {
+// SetLibraryLogger sets the library's logger of the process, once.
+func SetLibraryLogger(log zerolog.Logger) {
 	loggerOnce.Do(func() { lksdk.SetLogger(libraryLogger(log, func() bool { return true })) })
 }
 

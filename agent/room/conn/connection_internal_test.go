@@ -1,4 +1,4 @@
-package room
+package conn
 
 import (
 	"context"
@@ -56,14 +56,14 @@ func (g *scripted) report(in bool) {
 	g.shown = in
 }
 
-func (g *scripted) roomCallback(*session) *lksdk.RoomCallback {
+func (g *scripted) RoomCallback(*Session) *lksdk.RoomCallback {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.cb = lksdk.NewRoomCallback()
 	return g.cb
 }
-func (g *scripted) created(*session) {}
-func (g *scripted) joined(*session) error {
+func (g *scripted) Created(*Session) {}
+func (g *scripted) Joined(*Session) error {
 	if err := g.fail("joined"); err != nil {
 		return err
 	}
@@ -71,18 +71,18 @@ func (g *scripted) joined(*session) error {
 	return nil
 }
 
-func (g *scripted) reconnected(*session) error {
+func (g *scripted) Reconnected(*Session) error {
 	if err := g.fail("reconnected"); err != nil {
 		return err
 	}
 	g.report(true)
 	return nil
 }
-func (g *scripted) check(*session, time.Time) error { return g.fail("check") }
-func (g *scripted) left(*session)                   { g.turn(false, false) }
+func (g *scripted) Check(*Session, time.Time) error { return g.fail("check") }
+func (g *scripted) Left(*Session)                   { g.turn(false, false) }
 
 // enter is the join: it takes a moment, and the callbacks of the library work from then on.
-func (g *scripted) enter(ctx context.Context, _ *session, _ string) error {
+func (g *scripted) enter(ctx context.Context, _ *Session, _ string) error {
 	select {
 	case <-time.After(100 * time.Millisecond):
 	case <-ctx.Done():
@@ -149,18 +149,18 @@ func TestReportsAreTrue(t *testing.T) {
 		"join", "joined", "reconnected", "check",
 	}
 	// settles bounds the age of a wrong report: a join with its backoff, or a reconnect that is not reported at once.
-	const settles = noticeAfter + 2*checkEvery
+	const settles = noticeAfter + 2*CheckEvery
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a script, not secrets
 			g := &scripted{fails: map[string]bool{}}
-			c := &connection{
-				log: zerolog.Nop(), token: func() (string, error) { return "", nil }, callbacks: g, enter: g.enter,
-				onOutage: func(error) { g.report(false) }, crashed: make(chan error, 1),
-			}
+			c := New(Options{
+				Log: zerolog.Nop(), Token: func() (string, error) { return "", nil }, Callbacks: g, Enter: g.enter,
+				OnOutage: func(error) { g.report(false) },
+			})
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- c.run(ctx) }()
+			go func() { ended <- c.Run(ctx) }()
 			var script []string
 			look := func() {
 				g.mu.Lock()

@@ -1,4 +1,4 @@
-package room
+package conn
 
 import (
 	"context"
@@ -20,16 +20,16 @@ func joinAt(t *testing.T, url string, log zerolog.Logger) (outages int, err erro
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	c := &connection{
-		log: log, url: url, token: func() (string, error) { return "token", nil },
-		callbacks: &scripted{fails: map[string]bool{}}, first: time.Millisecond, most: time.Millisecond, crashed: make(chan error, 1),
-	}
-	c.onOutage = func(error) {
+	c := New(Options{
+		Log: log, URL: url, Token: func() (string, error) { return "token", nil },
+		Callbacks: &scripted{fails: map[string]bool{}}, First: time.Millisecond, Most: time.Millisecond,
+	})
+	c.OnOutage = func(error) {
 		if outages++; outages == 2 {
 			cancel()
 		}
 	}
-	err = c.run(ctx)
+	err = c.Run(ctx)
 	return outages, err
 }
 
@@ -69,13 +69,13 @@ func TestLocalPortIsNoStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		c := &connection{
-			log: zerolog.Nop(), token: func() (string, error) { return "", nil },
-			callbacks: &scripted{fails: map[string]bool{}, cb: lksdk.NewRoomCallback()}, crashed: make(chan error, 1),
-			enter: func(context.Context, *session, string) error {
+		c := New(Options{
+			Log: zerolog.Nop(), Token: func() (string, error) { return "", nil },
+			Callbacks: &scripted{fails: map[string]bool{}, cb: lksdk.NewRoomCallback()},
+			Enter: func(context.Context, *Session, string) error {
 				return joinError("ws://10.0.0.2:7880", errors.New("read tcp 10.0.0.7:44012->10.0.0.2:7880: connection reset by peer"))
 			},
-		}
-		require.NoError(t, c.run(ctx))
+		})
+		require.NoError(t, c.Run(ctx))
 	})
 }

@@ -1,4 +1,4 @@
-package room
+package conn
 
 import (
 	"encoding/base64"
@@ -60,11 +60,11 @@ func ViewerToken(keys Keys, who Person) (string, error) {
 
 // CameraToken returns a token with rights to publish, but not to subscribe, so that a camera is not counted as a viewer.
 func CameraToken(keys Keys, who Person) (string, error) {
-	return cameraToken(keys, who, false)
+	return PublisherToken(keys, who, false)
 }
 
-// cameraToken may also allow changing own attributes.
-func cameraToken(keys Keys, who Person, attributes bool) (string, error) {
+// PublisherToken is CameraToken, which may also allow changing own attributes.
+func PublisherToken(keys Keys, who Person, attributes bool) (string, error) {
 	grant := &auth.VideoGrant{RoomJoin: true, Room: who.Room}
 	grant.SetCanPublish(true)
 	grant.SetCanPublishSources([]livekit.TrackSource{
@@ -113,7 +113,7 @@ var (
 // VerifySender checks a token for sending a picture into a room from outside of
 // LiveKit and returns its participant.
 func VerifySender(keys Keys, token, room string) (Person, error) {
-	claims, err := verify(keys, token)
+	claims, err := Verify(keys, token)
 	if err != nil {
 		return Person{}, err
 	}
@@ -127,7 +127,7 @@ func VerifySender(keys Keys, token, room string) (Person, error) {
 
 // VerifyViewer checks a token for watching a room from outside of LiveKit.
 func VerifyViewer(keys Keys, token, room string) error {
-	claims, err := verify(keys, token)
+	claims, err := Verify(keys, token)
 	if err != nil {
 		return err
 	}
@@ -137,8 +137,8 @@ func VerifyViewer(keys Keys, token, room string) error {
 	return nil
 }
 
-// verify returns the claims of a token that was signed with keys and is valid now.
-func verify(keys Keys, token string) (*auth.ClaimGrants, error) {
+// Verify returns the claims of a token that was signed with keys and is valid now.
+func Verify(keys Keys, token string) (*auth.ClaimGrants, error) {
 	v, err := auth.ParseAPIToken(token)
 	if err != nil || v.APIKey() != keys.APIKey || keys.APIKey == "" || keys.APISecret == "" {
 		return nil, ErrBadToken

@@ -1,4 +1,4 @@
-package room
+package conn
 
 import (
 	"errors"
@@ -37,17 +37,17 @@ func settingsOf(pc *webrtc.PeerConnection) *webrtc.SettingEngine {
 	if pc == nil {
 		return nil
 	}
-	if api := unexported[*webrtc.API](pc, "api"); api != nil {
-		return unexported[*webrtc.SettingEngine](api, "settingEngine")
+	if api := Unexported[*webrtc.API](pc, "api"); api != nil {
+		return Unexported[*webrtc.SettingEngine](api, "settingEngine")
 	}
 	return nil
 }
 
-// engineOf returns the unexported engine of a room; nil if a later version of the library has no such field.
-func engineOf(room *lksdk.Room) *lksdk.RTCEngine { return unexported[*lksdk.RTCEngine](room, "engine") }
+// EngineOf returns the unexported engine of a room; nil if a later version of the library has no such field.
+func EngineOf(room *lksdk.Room) *lksdk.RTCEngine { return Unexported[*lksdk.RTCEngine](room, "engine") }
 
-// unexported returns an unexported field of the struct that p points to; zero if it has no such field of type T.
-func unexported[T any](p any, name string) (zero T) {
+// Unexported returns an unexported field of the struct that p points to; zero if it has no such field of type T.
+func Unexported[T any](p any, name string) (zero T) {
 	field := reflect.ValueOf(p).Elem().FieldByName(name)
 	if !field.IsValid() || field.Type() != reflect.TypeFor[T]() {
 		return zero
@@ -56,7 +56,7 @@ func unexported[T any](p any, name string) (zero T) {
 }
 
 // confineRoom confines both peer connections of a room that is joining.
-func (ses *session) confineRoom(room *lksdk.Room) {
+func (ses *Session) confineRoom(room *lksdk.Room) {
 	subscriber := room.LocalParticipant.GetSubscriberPeerConnection()
 	publisher := room.LocalParticipant.GetPublisherPeerConnection()
 	if subscriber == nil || publisher == nil {
@@ -73,10 +73,10 @@ func (ses *session) confineRoom(room *lksdk.Room) {
 }
 
 // isConfined reports whether the present peer connections were confined in time.
-func (ses *session) isConfined() bool {
+func (ses *Session) isConfined() bool {
 	ses.mu.Lock()
 	defer ses.mu.Unlock()
 	return ses.confined[0] != nil && ses.confined == [2]*webrtc.PeerConnection{
-		ses.room.LocalParticipant.GetSubscriberPeerConnection(), ses.room.LocalParticipant.GetPublisherPeerConnection(),
+		ses.Room.LocalParticipant.GetSubscriberPeerConnection(), ses.Room.LocalParticipant.GetPublisherPeerConnection(),
 	}
 }

@@ -1,4 +1,4 @@
-package room
+package conn
 
 import (
 	"bytes"
@@ -40,7 +40,7 @@ func TestLogWhileTheServerIsAway(t *testing.T) {
 func TestLibraryErrorsInARoom(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	ses := newSession(nil)
+	ses := NewSession(nil)
 	log := libraryLogger(zerolog.New(&out).Level(zerolog.InfoLevel), ses.quiet).WithValues("a", 1)
 	log.Errorw("no answer", errors.New("timeout"), "b", 2)
 	require.Empty(t, out.String(), "it joins")
@@ -49,7 +49,7 @@ func TestLibraryErrorsInARoom(t *testing.T) {
 	log.Errorw("no answer", errors.New("timeout"), "b", 2)
 	require.JSONEq(t, `{"level":"warn","component":"livekit","a":1,"b":2,"error":"timeout","message":"no answer"}`, out.String())
 	out.Reset()
-	ses.setReconnecting(true)
+	ses.SetReconnecting(true)
 	log.Errorw("no answer", errors.New("timeout"))
 	require.Empty(t, out.String(), "it reconnects")
 	require.WithinDuration(t, time.Now(), ses.reconnectingSince, time.Minute)

@@ -1,0 +1,47 @@
+package conn_test
+
+import (
+	"testing"
+
+	"github.com/livekit/protocol/livekit"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"touchline/agent/room/conn"
+)
+
+func TestVerifySender(t *testing.T) {
+	keys := conn.Keys{APIKey: "key", APISecret: "a secret that is long enough for a signature"}
+	who := conn.Person{Room: "match", Identity: "ann", Name: "Ann"}
+	camera, err := conn.CameraToken(keys, who)
+	require.NoError(t, err)
+	got, err := conn.VerifySender(keys, camera, "match")
+	require.NoError(t, err)
+	require.Equal(t, who, got)
+
+	// The dispatches for the room that it creates.
+	asking := who
+	asking.Agents = []*livekit.RoomAgentDispatch{{AgentName: "commentator", Metadata: "{}"}}
+	token, err := conn.CameraToken(keys, asking)
+	require.NoError(t, err)
+	got, err = conn.VerifySender(keys, token, "match")
+	require.NoError(t, err)
+	require.Len(t, got.Agents, 1)
+	require.True(t, proto.Equal(asking.Agents[0], got.Agents[0]), got.Agents)
+
+	_, err = conn.VerifySender(keys, camera, "other")
+	require.ErrorIs(t, err, conn.ErrNoRight)
+	viewer, err := conn.ViewerToken(keys, who)
+	require.NoError(t, err)
+	_, err = conn.VerifySender(keys, viewer, "match")
+	require.ErrorIs(t, err, conn.ErrNoRight)
+
+	forged, err := conn.CameraToken(conn.Keys{APIKey: "key", APISecret: "another secret of about the same length"}, who)
+	require.NoError(t, err)
+	for _, bad := range []string{"", "x", "a.b.c", forged, camera + "x"} {
+		_, err = conn.VerifySender(keys, bad, "match")
+		require.ErrorIs(t, err, conn.ErrBadToken)
+	}
+	_, err = conn.VerifySender(conn.Keys{}, camera, "match")
+	require.ErrorIs(t, err, conn.ErrBadToken)
+}
