@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	opus "gopkg.in/hraban/opus.v2"
 
-	"touchline/agent/room"
 	"touchline/agent/room/conn"
+	"touchline/agent/room/publish"
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/codec"
@@ -54,7 +54,7 @@ type Demo struct {
 	opts  DemoOptions
 	World *worlds.World
 	enc   *codec.Encoder
-	pub   *room.CameraPublisher
+	pub   *publish.CameraPublisher
 	out   chan media.EncodedFrame
 	key   atomic.Bool // the next picture must be a key frame
 	start atomic.Pointer[time.Time]
@@ -98,7 +98,7 @@ func NewDemo(o DemoOptions) (*Demo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the camera's encoder: %w", err)
 	}
-	c.pub, err = room.NewCameraPublisher(room.CameraOptions{
+	c.pub, err = publish.NewCameraPublisher(publish.CameraOptions{
 		URL: o.URL, Keys: o.Keys, Room: o.Room, Identity: o.Identity, Name: "camera", LoopbackOnly: o.LoopbackOnly,
 		OnKeyFrame: func() { c.key.Store(true) }, Log: o.Log,
 	})
@@ -160,12 +160,12 @@ func (c *Demo) encode(ctx context.Context, pts time.Duration, i420 []byte) error
 // noise sends generated sound in sync with pictures.
 type noise struct {
 	make func(from int64, pcm []int16)
-	out  *room.CameraPublisher
+	out  *publish.CameraPublisher
 	enc  *opus.Encoder
 	next int64 // sample
 }
 
-func newNoise(sounds func(from int64, pcm []int16), out *room.CameraPublisher) (*noise, error) {
+func newNoise(sounds func(from int64, pcm []int16), out *publish.CameraPublisher) (*noise, error) {
 	n := &noise{make: sounds, out: out}
 	if sounds == nil {
 		return n, nil

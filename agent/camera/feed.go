@@ -19,8 +19,8 @@ import (
 	"github.com/livekit/protocol/livekit"
 	"github.com/rs/zerolog"
 
-	"touchline/agent/room"
 	"touchline/agent/room/conn"
+	"touchline/agent/room/publish"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
 	"touchline/media"
@@ -59,7 +59,7 @@ type Options struct {
 // Feed is one participant that publishes a picture and sound.
 type Feed struct {
 	opts    Options
-	pub     *room.CameraPublisher
+	pub     *publish.CameraPublisher
 	fit     *transcode.Converter
 	out     chan media.EncodedFrame
 	request atomic.Pointer[func()] // asks the present source for a key frame
@@ -86,14 +86,14 @@ func New(o Options) (*Feed, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.pub, err = room.NewCameraPublisher(room.CameraOptions{
+	f.pub, err = publish.NewCameraPublisher(publish.CameraOptions{
 		URL: o.URL, Keys: o.Keys, Token: o.Token, Room: o.Room, Identity: o.Identity, Name: o.Name, Agents: o.Agents,
 		LoopbackOnly: o.LoopbackOnly, OnKeyFrame: f.wantKeyFrame, Log: o.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the camera's participant: %w", err)
 	}
-	f.pub.SetState(room.CameraState{State: source.Connecting.String(), Since: time.Now()})
+	f.pub.SetState(publish.CameraState{State: source.Connecting.String(), Since: time.Now()})
 	return f, nil
 }
 
@@ -146,7 +146,7 @@ func (f *Feed) Pull(ctx context.Context, p source.Puller, hide func(string) stri
 // Note publishes the source's state.
 func (f *Feed) Note(s source.Status) {
 	f.fit.SetSlow(s.Slow)
-	f.pub.SetState(room.CameraState{State: s.State.String(), Reason: s.Reason, Since: s.Since})
+	f.pub.SetState(publish.CameraState{State: s.State.String(), Reason: s.Reason, Since: s.Since})
 	if f.opts.OnStatus != nil {
 		f.opts.OnStatus(s)
 	}
@@ -201,7 +201,7 @@ func (f *Feed) Attach(request, asked func()) source.Sink {
 func (f *Feed) Reason() string { return f.fit.Reason() }
 
 // Stats returns the counters of the publisher.
-func (f *Feed) Stats() room.OutStats { return f.pub.Stats() }
+func (f *Feed) Stats() publish.OutStats { return f.pub.Stats() }
 
 // wantKeyFrame handles a request of the room: the server sends the publisher a PLI
 // (RFC 4585) when a subscriber needs a key frame.

@@ -90,7 +90,7 @@ type Control struct {
 	moderators, strangers, histories *limit.Limiter[string]
 	all                              *limit.Limiter[struct{}] // strangers together
 	pending                          func(room *lksdk.Room) uint64
-	refusals                         warnLimiter
+	refusals                         conn.WarnLimiter
 	refused                          atomic.Uint64
 	flood                            *floodLimiter // set by attach
 
@@ -123,7 +123,7 @@ func NewControl(cfg ControlConfig, keys conn.Keys, bot agent.Steerer, rules agen
 		histories:  limit.New[string](historyRate, historyBurst),
 		all:        limit.New[struct{}](strangersRate, strangersBurst),
 		pending:    pendingBytes,
-		refusals:   warnLimiter{every: refusalEvery},
+		refusals:   conn.WarnLimiter{Every: refusalEvery},
 		first:      make(chan inbound, controlQueue),
 		rest:       make(chan inbound, controlQueue),
 	}
@@ -251,7 +251,7 @@ func (c *Control) authorise(who *caller, method, token string, now time.Time) er
 // refuse logs refusals at a bounded rate, and returns err.
 func (c *Control) refuse(from, method string, err error) error {
 	log := c.log.With().Str("from", from).Str("method", method).Logger()
-	c.refusals.warn(log, c.refused.Add(1), err, "control request refused")
+	c.refusals.Warn(log, c.refused.Add(1), err, "control request refused")
 	return err
 }
 

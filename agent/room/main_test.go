@@ -12,8 +12,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent/room"
 	"touchline/agent/room/conn"
+	"touchline/agent/room/publish"
 	"touchline/agent/sfu/sfutest"
 )
 
@@ -43,7 +43,7 @@ func beCamera() error {
 		_, _ = io.Copy(io.Discard, os.Stdin) // an error ends it as well
 		cancel()
 	}()
-	c, err := newTestCamera(room.CameraOptions{
+	c, err := newTestCamera(publish.CameraOptions{
 		URL:  os.Getenv(cameraURL),
 		Keys: conn.Keys{APIKey: os.Getenv(cameraKey), APISecret: os.Getenv(cameraSecret)},
 		Room: "match", Identity: os.Getenv(cameraName), LoopbackOnly: true, Log: zerolog.Nop(),

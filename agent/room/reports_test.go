@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/room"
+	"touchline/agent/room/publish"
 )
 
 // lateness measures how much earlier packets of sound were captured, by the sender reports of their track, than by
@@ -54,7 +55,7 @@ func TestReportsTellTheCapture(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t)
-			c, err := newTestCamera(room.CameraOptions{
+			c, err := newTestCamera(publish.CameraOptions{
 				URL: s.URL(), Keys: s.keys(), Room: "match", Identity: "cam", LoopbackOnly: true, Log: testLog(t),
 			})
 			require.NoError(t, err)

@@ -20,6 +20,7 @@ import (
 
 	"touchline/agent/room"
 	"touchline/agent/room/conn"
+	"touchline/agent/room/publish"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 	"touchline/media"
@@ -76,7 +77,7 @@ func number(f media.EncodedFrame) uint32 {
 
 // testCamera publishes synthetic VP8 until the test or it ends.
 type testCamera struct {
-	*room.CameraPublisher
+	*publish.CameraPublisher
 
 	keyFrames atomic.Int64 // asked for
 	want      atomic.Bool  // the next frame is to be one
@@ -88,7 +89,7 @@ type testCamera struct {
 
 func startCamera(t *testing.T, s *server, identity string, width, height int) *testCamera {
 	t.Helper()
-	c, err := newTestCamera(room.CameraOptions{
+	c, err := newTestCamera(publish.CameraOptions{
 		URL: s.URL(), Keys: s.keys(), Room: "match", Identity: identity, LoopbackOnly: true, Log: testLog(t),
 	})
 	require.NoError(t, err)
@@ -96,11 +97,11 @@ func startCamera(t *testing.T, s *server, identity string, width, height int) *t
 	return c
 }
 
-func newTestCamera(o room.CameraOptions) (*testCamera, error) {
+func newTestCamera(o publish.CameraOptions) (*testCamera, error) {
 	c := &testCamera{}
 	o.OnKeyFrame = func() { c.keyFrames.Add(1); c.want.Store(true) }
 	var err error
-	c.CameraPublisher, err = room.NewCameraPublisher(o)
+	c.CameraPublisher, err = publish.NewCameraPublisher(o)
 	return c, err
 }
 

@@ -2,7 +2,6 @@ package room
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -22,7 +21,6 @@ import (
 )
 
 const (
-	soundName = "touchline-sound"
 	// audioTimeout is the time without a packet after which a subscription to sound is repeated; it doubles with each
 	// time, up to maxAudioTimeout: an open microphone may send nothing.
 	audioTimeout    = 4 * time.Second
@@ -40,36 +38,6 @@ type SoundSink interface {
 	WriteRTP(p *rtp.Packet, at time.Time)
 	// SenderReport takes the two clocks of an RTCP sender report.
 	SenderReport(ntp time.Time, timestamp uint32)
-}
-
-// SoundTrack is the camera's sound, republished beside the voice: front ends use
-// the voice for speaking indicators and captions, and viewers can mute either.
-// Its source is screen share audio, which front ends play without taking it for
-// the agent's voice. It is published at the first packet.
-type SoundTrack struct {
-	VoiceTrack
-
-	hasSound atomic.Bool
-	wake     func()
-}
-
-// WriteOpus is VoiceTrack.WriteOpus.
-func (t *SoundTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (written time.Time, err error) {
-	if !t.hasSound.Swap(true) {
-		t.wake()
-	}
-	return t.VoiceTrack.WriteOpus(packet, timestamp, marker)
-}
-
-// ensure publishes the track once it has packets. It runs in the connection's goroutine.
-func (t *SoundTrack) ensure(ses *conn.Session) error {
-	if track, _, _ := t.published(); track != nil || !t.hasSound.Load() {
-		return nil
-	}
-	if err := t.publish(ses); err != nil {
-		return fmt.Errorf("publish the camera's sound: %w", err)
-	}
-	return nil
 }
 
 // sinkSlot is one of the sinks of a subscription.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,9 +16,9 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/room/conn"
+	"touchline/agent/room/publish"
 	"touchline/internal/rescue"
 	"touchline/media"
-	"touchline/media/packet"
 )
 
 // Options configure a Supervisor.
@@ -86,9 +85,9 @@ type Supervisor struct {
 	may      conn.ReadyToken // what our token allows
 	conn     *conn.Connection
 	watcher  *Watcher
-	relay    *Relay
-	voice    VoiceTrack
-	sound    SoundTrack
+	relay    *publish.Relay
+	voice    *publish.VoiceTrack
+	sound    *publish.SoundTrack
 	state    *stateAttribute
 
 	hooks []Hooks
@@ -144,17 +143,8 @@ func New(opts Options) (*Supervisor, error) {
 		loopback = false
 		opts.Log.Warn().Msg("media sockets not kept on loopback: the token may not set attributes")
 	}
-	s.voice.log, s.sound.log = opts.Log, opts.Log
-	s.sound.name, s.sound.stream, s.sound.source = soundName, streamName, livekit.TrackSource_SCREEN_SHARE_AUDIO
-	s.sound.wake = s.wakeUp
-	s.relay = &Relay{
-		pictureTrack: pictureTrack{gap: true, needTrack: s.wakeUp, needKeyFrame: func() {}},
-		log:          opts.Log,
-		rewriter:     packet.NewRewriter(uint16(rand.Uint32()), rand.Uint32()),
-		ended:        s.ended,
-		step:         time.NewTimer(0),
-		askKeyFrame:  func() { s.conn.Guarded(s.watcher.RequestKeyFrame)() },
-	}
+	s.voice, s.sound = publish.NewVoice(opts.Log), publish.NewSound(opts.Log, s.wakeUp)
+	s.relay = publish.NewRelay(s.wakeUp, func() { s.conn.Guarded(s.watcher.RequestKeyFrame)() }, s.ended, opts.Log)
 	s.hooks = slices.Clone(opts.Hooks)
 	s.conn = conn.New(conn.Options{
 		Log: opts.Log, URL: opts.URL, Token: token, Callbacks: s, OnOutage: opts.OnOutage, Loopback: loopback,
@@ -206,13 +196,13 @@ func (s *Supervisor) Run(ctx context.Context) error {
 func (s *Supervisor) Watcher() *Watcher { return s.watcher }
 
 // Relay returns the output of the delayed picture.
-func (s *Supervisor) Relay() *Relay { return s.relay }
+func (s *Supervisor) Relay() *publish.Relay { return s.relay }
 
 // Voice returns the output of the voice.
-func (s *Supervisor) Voice() *VoiceTrack { return &s.voice }
+func (s *Supervisor) Voice() *publish.VoiceTrack { return s.voice }
 
 // Sound returns the output of the camera's sound.
-func (s *Supervisor) Sound() *SoundTrack { return &s.sound }
+func (s *Supervisor) Sound() *publish.SoundTrack { return s.sound }
 
 // Identity returns the bot's identity, also that of a ready token.
 func (s *Supervisor) Identity() string { return s.identity }
@@ -319,7 +309,7 @@ func (s *Supervisor) Joined(ses *conn.Session) error {
 	s.showState(ses, time.Now()) // makes us visible at once
 	s.state.newcomer(time.Now()) // we are new to the participants
 	if s.may.Voice {
-		if err := s.voice.publish(ses); err != nil {
+		if err := s.voice.Publish(ses); err != nil {
 			return fmt.Errorf("publish the voice: %w", err)
 		}
 	}
@@ -332,9 +322,9 @@ func (s *Supervisor) Joined(ses *conn.Session) error {
 // subscriptions and attributes and gives our tracks new ids.
 func (s *Supervisor) Reconnected(ses *conn.Session) error {
 	s.state.forget()
-	s.voice.republished()
-	s.sound.republished()
-	s.relay.republished()
+	s.voice.Republished()
+	s.sound.Republished()
+	s.relay.Republished()
 	for _, h := range s.listening.subs {
 		h.stale = true
 	}
@@ -358,9 +348,9 @@ func (s *Supervisor) Left(ses *conn.Session) {
 	s.listening.drop(func(*audioSubscription) bool { return true }, time.Now())
 	s.hears = ""
 	s.unwatch()
-	s.voice.drop()
-	s.sound.drop()
-	s.relay.drop()
+	s.voice.Drop()
+	s.sound.Drop()
+	s.relay.Drop()
 	s.viewers.Store(0)
 	s.callHooks(ses.Room, func(h Hooks) func(*lksdk.Room) { return h.Left })
 }
@@ -379,21 +369,21 @@ func (s *Supervisor) Check(ses *conn.Session, now time.Time) error {
 	}
 	s.askKeyFrames(sub, now)
 	if s.may.Picture {
-		if err := s.relay.check(ses, sub != nil && sub.pub.IsMuted(), now); err != nil {
+		if err := s.relay.Check(ses, sub != nil && sub.pub.IsMuted(), now); err != nil {
 			return err
 		}
 	}
 	if s.may.Sound {
-		if err := s.sound.ensure(ses); err != nil {
+		if err := s.sound.Ensure(ses); err != nil {
 			return err
 		}
 	}
 	switch {
-	case s.voice.lost(now):
+	case s.voice.Lost(now):
 		return errors.New("the voice is no longer published")
-	case s.sound.lost(now):
+	case s.sound.Lost(now):
 		return errors.New("the camera's sound is no longer published")
-	case s.relay.lost(now):
+	case s.relay.Lost(now):
 		return errors.New("the delayed picture is no longer published")
 	}
 	return nil

@@ -1,7 +1,9 @@
 package conn
 
 import (
+	"cmp"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/livekit/protocol/logger"
@@ -66,4 +68,25 @@ func (s librarySink) WithValues(keysAndValues ...any) logr.LogSink {
 func (s librarySink) WithName(name string) logr.LogSink {
 	s.log = s.log.With().Str("logger", name).Logger()
 	return s
+}
+
+// WarnLimiter logs a repeated failure at a bounded rate.
+type WarnLimiter struct {
+	Every time.Duration // 0 is a second
+	mu    sync.Mutex
+	last  time.Time
+}
+
+// Warn logs a failure, of count so far, unless it logged one a moment ago.
+func (c *WarnLimiter) Warn(log zerolog.Logger, count uint64, err error, msg string) {
+	c.mu.Lock()
+	now := time.Now()
+	soon := !c.last.IsZero() && now.Sub(c.last) < cmp.Or(c.Every, time.Second)
+	if !soon {
+		c.last = now
+	}
+	c.mu.Unlock()
+	if !soon {
+		log.Warn().Err(err).Uint64("so_far", count).Msg(msg)
+	}
 }

@@ -8,7 +8,7 @@ import (
 
 	opus "gopkg.in/hraban/opus.v2"
 
-	"touchline/agent/room"
+	"touchline/agent/room/publish"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/worlds"
@@ -102,7 +102,7 @@ func (c *Clip) Play(ctx context.Context, fps int, out chan<- media.EncodedFrame)
 }
 
 // hum sends a second of encoded sound in a loop.
-func hum(ctx context.Context, out *room.CameraPublisher) error {
+func hum(ctx context.Context, out *publish.CameraPublisher) error {
 	enc, err := opus.NewEncoder(sampleRate, 1, opus.AppAudio)
 	if err != nil {
 		return fmt.Errorf("make the encoder of the camera's sound: %w", err)
@@ -140,7 +140,7 @@ func (s *Stage) AddReplayedCamera(roomName string, sound bool) error {
 			return err
 		}
 	}
-	pub, err := room.NewCameraPublisher(room.CameraOptions{
+	pub, err := publish.NewCameraPublisher(publish.CameraOptions{
 		URL: s.URL(), Keys: s.Keys, Room: roomName, Identity: "camera", LoopbackOnly: true, Log: s.Log,
 	})
 	if err != nil {

@@ -1,4 +1,4 @@
-package room
+package publish
 
 import (
 	"testing"

@@ -1,14 +1,14 @@
-package room
+package publish
 
 import (
-	"cmp"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/pion/webrtc/v4"
-	"github.com/rs/zerolog"
+
+	"touchline/agent/room/conn"
 )
 
 // bindGrace is how long a published track may take until packets can be written.
@@ -35,7 +35,7 @@ func (c *outCounters) Stats() OutStats {
 // localTrack is a track of ours in the present connection; inner is nil between connections.
 type localTrack struct {
 	outCounters
-	warnings warnLimiter
+	warnings conn.WarnLimiter
 
 	mu          sync.RWMutex
 	inner       *lksdk.LocalTrack
@@ -50,11 +50,11 @@ func (t *localTrack) set(inner *lksdk.LocalTrack, room *lksdk.Room) {
 	t.mu.Unlock()
 }
 
-// drop forgets the track of a connection that ended.
-func (t *localTrack) drop() { t.set(nil, nil) }
+// Drop forgets the track of a connection that ended.
+func (t *localTrack) Drop() { t.set(nil, nil) }
 
-// republished notes that the library has republished the track after a reconnect.
-func (t *localTrack) republished() {
+// Republished notes that the library has republished the track after a reconnect.
+func (t *localTrack) Republished() {
 	t.mu.Lock()
 	t.publishedAt = time.Now()
 	t.mu.Unlock()
@@ -75,8 +75,8 @@ func (t *localTrack) bound() *lksdk.LocalTrack {
 	return nil
 }
 
-// lost reports whether the track was published and is no longer, or never became writable.
-func (t *localTrack) lost(now time.Time) bool {
+// Lost reports whether the track was published and is no longer, or never became writable.
+func (t *localTrack) Lost(now time.Time) bool {
 	track, _, at := t.published()
 	return track != nil && now.Sub(at) >= bindGrace && (!track.IsBound() || t.SID() == "")
 }
@@ -101,24 +101,4 @@ func publicationOf(room *lksdk.Room, track *lksdk.LocalTrack) *lksdk.LocalTrackP
 		}
 	}
 	return nil
-}
-
-// warnLimiter logs a repeated failure at a bounded rate.
-type warnLimiter struct {
-	every time.Duration // 0 is a second
-	mu    sync.Mutex
-	last  time.Time
-}
-
-func (c *warnLimiter) warn(log zerolog.Logger, count uint64, err error, msg string) {
-	c.mu.Lock()
-	now := time.Now()
-	soon := !c.last.IsZero() && now.Sub(c.last) < cmp.Or(c.every, time.Second)
-	if !soon {
-		c.last = now
-	}
-	c.mu.Unlock()
-	if !soon {
-		log.Warn().Err(err).Uint64("so_far", count).Msg(msg)
-	}
 }

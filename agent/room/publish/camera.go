@@ -1,4 +1,4 @@
-package room
+package publish
 
 import (
 	"context"
@@ -108,7 +108,7 @@ func (c *CameraPublisher) Run(ctx context.Context, frames <-chan media.EncodedFr
 				return <-ended
 			}
 			if _, err := c.WriteFrame(f); err != nil {
-				c.warnings.warn(c.opts.Log, c.errors.Add(1), err, "camera frame not sent")
+				c.warnings.Warn(c.opts.Log, c.errors.Add(1), err, "camera frame not sent")
 			}
 		case err := <-ended:
 			if err != nil {
@@ -229,7 +229,7 @@ func (c *CameraPublisher) Joined(ses *conn.Session) error {
 
 // Reconnected implements conn.Callbacks.
 func (c *CameraPublisher) Reconnected(*conn.Session) error {
-	c.republished()
+	c.Republished()
 	c.state.forget()
 	c.opts.OnKeyFrame()
 	return nil
@@ -239,10 +239,10 @@ func (c *CameraPublisher) Reconnected(*conn.Session) error {
 func (c *CameraPublisher) Check(ses *conn.Session, now time.Time) error {
 	if c.showsState {
 		if text, ok := c.state.due(); ok {
-			ses.Room.LocalParticipant.SetAttributes(map[string]string{cameraAttribute: text})
+			ses.Room.LocalParticipant.SetAttributes(map[string]string{CameraAttribute: text})
 		}
 	}
-	if err := c.sound.ensure(ses); err != nil {
+	if err := c.sound.Ensure(ses); err != nil {
 		return err
 	}
 	if c.missing() {
@@ -255,7 +255,7 @@ func (c *CameraPublisher) Check(ses *conn.Session, now time.Time) error {
 		}
 		return nil
 	}
-	if c.lost(now) {
+	if c.Lost(now) {
 		return errors.New("the camera is no longer published")
 	}
 	return nil
@@ -264,6 +264,6 @@ func (c *CameraPublisher) Check(ses *conn.Session, now time.Time) error {
 // Left implements conn.Callbacks.
 func (c *CameraPublisher) Left(*conn.Session) {
 	c.session.Store(nil)
-	c.drop()
-	c.sound.drop()
+	c.Drop()
+	c.sound.Drop()
 }

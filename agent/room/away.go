@@ -3,64 +3,15 @@ package room
 import (
 	"encoding/json"
 	"strings"
-	"sync"
-	"time"
 	"unicode"
 
 	lksdk "github.com/livekit/server-sdk-go/v2"
-)
 
-// cameraAttribute carries a CameraState as JSON, on the participant of a camera
-// that is opened from outside of LiveKit.
-const cameraAttribute = "touchline.source"
+	"touchline/agent/room/publish"
+)
 
 // maxReason bounds a reason that is read from an attribute, in characters.
 const maxReason = 300
-
-// CameraState is the state that the participant of a camera publishes.
-type CameraState struct {
-	// State is connecting, live, waiting, stalled, failed or ended.
-	State string `json:"state"`
-	// Reason why it is not live, in words.
-	Reason string `json:"reason,omitempty"`
-	// Since when.
-	Since time.Time `json:"since,omitzero"`
-}
-
-// shownState is the published state of a camera.
-type shownState struct {
-	mu    sync.Mutex
-	want  string
-	shown string
-}
-
-func (b *shownState) set(s CameraState) {
-	text, err := json.Marshal(s)
-	if err != nil { // strings and a time always marshal
-		return
-	}
-	b.mu.Lock()
-	b.want = string(text)
-	b.mu.Unlock()
-}
-
-// due returns the state if it has changed.
-func (b *shownState) due() (text string, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.want == b.shown {
-		return "", false
-	}
-	b.shown = b.want
-	return b.want, true
-}
-
-// forget makes the state due again.
-func (b *shownState) forget() {
-	b.mu.Lock()
-	b.shown = ""
-	b.mu.Unlock()
-}
 
 // away returns why a camera sends no picture, as declared by its participant: the
 // watched one, or else the wanted one ("" for any).
@@ -70,7 +21,7 @@ func away(others []*lksdk.RemoteParticipant, wanted, watched string) string {
 		if watched != "" && identity != watched || watched == "" && wanted != "" && identity != wanted || p.Kind() == lksdk.ParticipantAgent {
 			continue
 		}
-		if why := readAway(p.Attributes()[cameraAttribute]); why != "" {
+		if why := readAway(p.Attributes()[publish.CameraAttribute]); why != "" {
 			return why
 		}
 	}
@@ -82,7 +33,7 @@ func readAway(text string) string {
 	if text == "" || len(text) > 16<<10 {
 		return ""
 	}
-	var s CameraState
+	var s publish.CameraState
 	if json.Unmarshal([]byte(text), &s) != nil {
 		return ""
 	}

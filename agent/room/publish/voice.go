@@ -1,4 +1,4 @@
-package room
+package publish
 
 import (
 	"bytes"
@@ -37,6 +37,9 @@ type VoiceTrack struct {
 	sequence     atomic.Uint32
 }
 
+// NewVoice returns the track of the voice.
+func NewVoice(log zerolog.Logger) *VoiceTrack { return &VoiceTrack{log: log} }
+
 // WriteOpus sends one packet of 48 kHz Opus with the RTP timestamp given.
 // marker begins a talk spurt. Between connections the packet is dropped: written is
 // zero, without an error.
@@ -59,15 +62,15 @@ func (t *VoiceTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (wr
 	}, &lksdk.SampleWriteOptions{AudioLevel: &level})
 	written = time.Now()
 	if err != nil {
-		t.warnings.warn(t.log, t.errors.Add(1), err, "voice packets not sent")
+		t.warnings.Warn(t.log, t.errors.Add(1), err, "voice packets not sent")
 		return written, err
 	}
 	t.packets.Add(1)
 	return written, nil
 }
 
-// publish publishes a new track. It blocks until the server has confirmed it or ses is over.
-func (t *VoiceTrack) publish(ses *conn.Session) error {
+// Publish publishes a new track. It blocks until the server has confirmed it or ses is over.
+func (t *VoiceTrack) Publish(ses *conn.Session) error {
 	inner, err := lksdk.NewLocalTrack(webrtc.RTPCodecCapability{
 		// WebRTC declares Opus with two channels (RFC 7587 section 7); the packets may be mono.
 		MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2, SDPFmtpLine: "minptime=10;useinbandfec=1",

@@ -1,7 +1,9 @@
-package room
+package publish
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/livekit/protocol/livekit"
@@ -13,6 +15,7 @@ import (
 	"touchline/agent/room/conn"
 	"touchline/media"
 	"touchline/media/delay"
+	"touchline/media/packet"
 )
 
 const (
@@ -44,10 +47,19 @@ type Relay struct {
 	step     *time.Timer // between packets of one frame
 	rewriter rewriter
 
-	lastWrite moment // zero before the first
+	lastWrite atomic.Pointer[time.Time] // nil before the first
 }
 
 var _ agent.VideoOutput = (*Relay)(nil)
+
+// NewRelay returns the output of the delayed picture. needTrack is called when there is no track for a frame, and askKeyFrame when the
+// server requests a key frame. After ended nothing is spread.
+func NewRelay(needTrack, askKeyFrame func(), ended <-chan struct{}, log zerolog.Logger) *Relay {
+	return &Relay{
+		pictureTrack: pictureTrack{gap: true, needTrack: needTrack, needKeyFrame: func() {}}, log: log,
+		rewriter: packet.NewRewriter(uint16(rand.Uint32()), rand.Uint32()), ended: ended, step: time.NewTimer(0), askKeyFrame: askKeyFrame,
+	}
+}
 
 // WriteFrame sends one access unit at once; a frame of many packets is spread
 // over 10 ms at most. One goroutine writes. written is zero, without an error, when the track is not
@@ -78,14 +90,14 @@ func (r *Relay) WriteFrame(f delay.OutFrame) (written time.Time, err error) {
 		}
 		if werr := track.WriteRTP(p, nil); werr != nil {
 			err = werr
-			r.warnings.warn(r.log, r.errors.Add(1), werr, "picture packets not sent")
+			r.warnings.Warn(r.log, r.errors.Add(1), werr, "picture packets not sent")
 			continue
 		}
 		r.packets.Add(1)
 	}
 	written = time.Now()
 	r.frames.Add(1)
-	r.lastWrite.set(written)
+	r.lastWrite.Store(&written)
 	return written, err
 }
 
@@ -95,8 +107,8 @@ func packetsPerStep(n int) int {
 	return max(burst, (n+steps-1)/steps)
 }
 
-// check publishes the track and mirrors the source's mute. It runs in the connection's goroutine.
-func (r *Relay) check(ses *conn.Session, sourceMuted bool, now time.Time) error {
+// Check publishes the track and mirrors the source's mute. It runs in the connection's goroutine.
+func (r *Relay) Check(ses *conn.Session, sourceMuted bool, now time.Time) error {
 	if r.missing() {
 		o := lksdk.TrackPublicationOptions{Name: relayName, Source: livekit.TrackSource_CAMERA, Stream: streamName}
 		if err := r.publish(ses, o, r.askKeyFrame, r.log); err != nil {
@@ -107,7 +119,8 @@ func (r *Relay) check(ses *conn.Session, sourceMuted bool, now time.Time) error 
 	track, _, _ := r.published()
 	if p := publicationOf(ses.Room, track); p != nil {
 		// The copy follows D later: it is muted when the last frames before the mute are out.
-		muted := sourceMuted && now.Sub(r.lastWrite.get()) > muteAfter
+		last := r.lastWrite.Load()
+		muted := sourceMuted && (last == nil || now.Sub(*last) > muteAfter)
 		if p.IsMuted() != muted {
 			p.SetMuted(muted)
 		}
