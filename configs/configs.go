@@ -31,6 +31,7 @@ import (
 	"touchline/agent/mqtt"
 	"touchline/agent/prompt"
 	"touchline/agent/room"
+	"touchline/agent/room/control"
 	"touchline/agent/state"
 	"touchline/agent/webhook"
 	"touchline/agent/whep"
@@ -108,7 +109,7 @@ type Agent struct {
 	// Console sets the page and the HTTP API.
 	Console Console `yaml:"console" envPrefix:"CONSOLE_"`
 	// Control sets the permissions of participants to steer.
-	Control room.ControlConfig `yaml:"control" envPrefix:"CONTROL_"`
+	Control control.Config `yaml:"control" envPrefix:"CONTROL_"`
 	// Worker sets `touchline agent`, which serves many rooms.
 	Worker worker.Config `yaml:"worker" envPrefix:"WORKER_"`
 }

@@ -27,6 +27,7 @@ import (
 	"touchline/agent/prompt"
 	"touchline/agent/room"
 	"touchline/agent/room/conn"
+	"touchline/agent/room/control"
 	"touchline/agent/whep"
 	"touchline/inference"
 	"touchline/inference/minicpmo"
@@ -50,7 +51,7 @@ type Settings struct {
 	Media   media.Config
 	Pacing  pacing.Config
 	LiveKit room.Config
-	Control room.ControlConfig
+	Control control.Config
 	// Engine chooses the model; Remote and MiniCPM set the engines that have settings.
 	Engine  inference.Config
 	Remote  remote.Config
@@ -114,8 +115,8 @@ type Bot struct {
 
 	opts     Options
 	changer  *changer
-	captions *room.Captions
-	control  *room.Control
+	captions *control.Captions
+	control  *control.Control
 	delayed  *fanout.Pictures
 	camera   cameraSound
 	player   *sound.Player
@@ -254,7 +255,7 @@ func (b *Bot) hearVoice(ctx context.Context) error {
 func (b *Bot) makeOutputs() []agent.TextOutput {
 	cfg := b.opts.Settings
 	b.Hub = events.NewHub(events.Options{History: cfg.Comments, JPEGQuality: cfg.Media.JPEGQuality})
-	b.captions = room.NewCaptions(b.Room, cfg.Agent.CopyToChat, b.log)
+	b.captions = control.NewCaptions(b.Room, cfg.Agent.CopyToChat, b.log)
 	pictures := fanout.Options{Room: b.Room.Relay(), AskKeyFrame: b.Room.Watcher().RequestKeyFrame}
 	if sound := b.camera.line; sound != nil {
 		pictures.Before = func(f delay.OutFrame) { sound.Picture(f.Arrival, f.NTP, f.Due) }
@@ -290,7 +291,7 @@ func (b *Bot) makeRoom() (err error) {
 	if b.camera, err = newCameraSound(cfg); err != nil {
 		return fmt.Errorf("prepare the camera's sound: %w", err)
 	}
-	b.control = room.NewControl(cfg.Control, opts.Keys, b, b.Alerts, opts.Log)
+	b.control = control.New(cfg.Control, opts.Keys, b, b.Alerts, opts.Log)
 	back := func(*lksdk.Room) { b.SetRoom("") }
 	options := room.Options{
 		URL: lk.URL, Keys: opts.Keys, Token: string(lk.Token),

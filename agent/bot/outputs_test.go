@@ -23,8 +23,8 @@ import (
 	"touchline/agent"
 	"touchline/agent/bot"
 	"touchline/agent/history"
-	"touchline/agent/room"
 	"touchline/agent/room/conn"
+	"touchline/agent/room/control"
 	"touchline/agent/webhook"
 	"touchline/configs"
 	"touchline/internal/redact"
@@ -165,7 +165,7 @@ func TestOutputs(t *testing.T) {
 					DestinationIdentity: cfg.Agent.LiveKit.Identity, Method: "touchline.history",
 				})
 				require.NoError(t, err)
-				var said room.History
+				var said control.History
 				require.NoError(t, json.Unmarshal([]byte(*answer), &said))
 				require.Equal(t, kept[0].Record.Text, said.Comments[0].Text)
 

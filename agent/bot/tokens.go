@@ -7,8 +7,8 @@ import (
 
 	"touchline/agent/access"
 	"touchline/agent/console"
-	"touchline/agent/room"
 	"touchline/agent/room/conn"
+	"touchline/agent/room/control"
 )
 
 // minter makes access tokens for the page's visitors.
@@ -28,7 +28,7 @@ func (m *minter) Mint(role, name string, rights access.Rights) (console.Grant, e
 	var err error
 	switch role {
 	case "viewer":
-		who.Attributes, who.Speaks = room.Attributes(rights), rights.Allow(access.Instruct)
+		who.Attributes, who.Speaks = control.Attributes(rights), rights.Allow(access.Instruct)
 		token, err = conn.ViewerToken(m.keys, who)
 	case "camera":
 		token, err = conn.CameraToken(m.keys, who)

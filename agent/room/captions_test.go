@@ -20,6 +20,7 @@ import (
 	"touchline/agent/command"
 	"touchline/agent/room"
 	"touchline/agent/room/conn"
+	"touchline/agent/room/control"
 )
 
 // streamed is a text stream as a front end gets it.
@@ -59,7 +60,7 @@ func joinCaptionReaderAs(t *testing.T, s *server, who conn.Person) *captionReade
 	}
 	cb.OnDataPacket = func(data lksdk.DataPacket, _ lksdk.DataReceiveParams) {
 		var rec agent.Record
-		if u, ok := data.(*lksdk.UserDataPacket); ok && u.Topic == room.TopicCycle && json.Unmarshal(u.Payload, &rec) == nil {
+		if u, ok := data.(*lksdk.UserDataPacket); ok && u.Topic == control.TopicCycle && json.Unmarshal(u.Payload, &rec) == nil {
 			r.mu.Lock()
 			r.records = append(r.records, rec)
 			r.mu.Unlock()
@@ -68,7 +69,7 @@ func joinCaptionReaderAs(t *testing.T, s *server, who conn.Person) *captionReade
 			Type string `json:"type"`
 			agent.Heard
 		}
-		if u, ok := data.(*lksdk.UserDataPacket); ok && u.Topic == room.TopicControl && json.Unmarshal(u.Payload, &h) == nil && h.Type == "heard" {
+		if u, ok := data.(*lksdk.UserDataPacket); ok && u.Topic == control.TopicControl && json.Unmarshal(u.Payload, &h) == nil && h.Type == "heard" {
 			r.mu.Lock()
 			r.heard = append(r.heard, h.Heard)
 			r.mu.Unlock()
@@ -108,7 +109,7 @@ func (r *captionReader) got() (streams []streamed, legacy []*lksdk.Transcription
 func TestCaptions(t *testing.T) {
 	s := startServer(t)
 	bot := startBot(t, s, nil)
-	captions := room.NewCaptions(bot, true, testLog(t))
+	captions := control.NewCaptions(bot, true, testLog(t))
 	run(t, func(ctx context.Context) error { _ = captions.Run(ctx); return nil })
 	eventually(t, func() bool { return bot.CurrentRoom() != nil && bot.VoiceSID() != "" }, "the bot is in the room")
 	r := joinCaptionReader(t, s)
@@ -140,7 +141,7 @@ func TestCaptions(t *testing.T) {
 		"lk.segment_id": "a", "lk.transcription_final": "true", "lk.transcribed_track_id": bot.VoiceSID(),
 	}, spoken.attributes)
 	require.Equal(t, "b", byKey["lk.transcription A throw-in."].attributes["lk.segment_id"])
-	require.Equal(t, "en-GB", byKey["lk.transcription A throw-in."].attributes[room.AttributeLanguage])
+	require.Equal(t, "en-GB", byKey["lk.transcription A throw-in."].attributes[control.AttributeLanguage])
 	require.NotEqual(t, bot.VoiceSID(), byKey["lk.transcription A throw-in."].attributes["lk.transcribed_track_id"])
 
 	require.Equal(t, "Red", legacy[0].Text)
@@ -157,7 +158,7 @@ func TestCaptions(t *testing.T) {
 func TestCaptionsOverlap(t *testing.T) {
 	s := startServer(t)
 	bot := startBot(t, s, nil)
-	captions := room.NewCaptions(bot, false, testLog(t))
+	captions := control.NewCaptions(bot, false, testLog(t))
 	run(t, func(ctx context.Context) error { _ = captions.Run(ctx); return nil })
 	eventually(t, func() bool { return bot.CurrentRoom() != nil }, "the bot is in the room")
 	r := joinCaptionReader(t, s)
@@ -188,12 +189,12 @@ func TestCaptionsOverlap(t *testing.T) {
 func TestHeard(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	control := room.NewControl(room.ControlConfig{}, s.keys(), &steered{}, nil, testLog(t))
-	bot := startBot(t, s, func(o *room.Options) { o.Control = control })
-	captions := room.NewCaptions(bot, true, testLog(t))
+	asked := control.New(control.Config{}, s.keys(), &steered{}, nil, testLog(t))
+	bot := startBot(t, s, func(o *room.Options) { o.Control = asked })
+	captions := control.NewCaptions(bot, true, testLog(t))
 	run(t, func(ctx context.Context) error { _ = captions.Run(ctx); return nil })
 	r := joinCaptionReader(t, s)
-	boss := joinCaptionReaderAs(t, s, conn.Person{Room: "match", Identity: "boss", Attributes: room.Attributes(access.Instruct)})
+	boss := joinCaptionReaderAs(t, s, conn.Person{Room: "match", Identity: "boss", Attributes: control.Attributes(access.Instruct)})
 	ann := joinSpeaker(t, s, speakerToken(t, s, "ann", 0), 2, webrtc.MimeTypeOpus, voicePace)
 	eventually(t, func() bool {
 		in := bot.CurrentRoom()
@@ -225,7 +226,7 @@ func TestHeard(t *testing.T) {
 	for i, text := range []string{"Hey", "Hey touchline", "Hey Touchline, shorter."} {
 		require.Equal(t, streamed{"lk.transcription", text, "ann", map[string]string{
 			"lk.segment_id": "SG_1", "lk.transcription_final": strconv.FormatBool(i == 2), "lk.transcribed_track_id": track,
-			room.AttributeLanguage: "en",
+			control.AttributeLanguage: "en",
 		}}, streams[i])
 		require.Equal(t, text, legacy[i].Text)
 		require.Equal(t, i == 2, legacy[i].Final)

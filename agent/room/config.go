@@ -64,23 +64,3 @@ func (c Config) Validate() error {
 	s.That(c.MaxReconnectDelay <= 10*time.Minute, "max_reconnect_delay", "at most 10m", c.MaxReconnectDelay)
 	return s.Err()
 }
-
-// ControlConfig sets the participants that may steer from inside the room (RPC and the data topic touchline.control).
-type ControlConfig struct {
-	// Identities that may steer.
-	Identities []string `yaml:"identities" env:"IDENTITIES"`
-	// RoleAttribute and RoleValue: a participant with this attribute may steer, if it cannot
-	// update its own metadata.
-	RoleAttribute string `yaml:"role_attribute" env:"ROLE_ATTRIBUTE"`
-	RoleValue     string `yaml:"role_value" env:"ROLE_VALUE"`
-}
-
-// Validate is Config.Validate for the settings below "agent.control".
-func (c ControlConfig) Validate() error {
-	var s check.Settings
-	for _, id := range c.Identities {
-		s.That(id != "", "identities", "without empty names", fmt.Sprintf("%q", c.Identities))
-	}
-	s.That((c.RoleAttribute == "") == (c.RoleValue == ""), "role_value", "set together with role_attribute", strconv.Quote(c.RoleValue))
-	return s.Err()
-}

@@ -23,6 +23,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/alert"
 	"touchline/agent/room"
+	"touchline/agent/room/control"
 )
 
 // person joins with any grants and keeps the control replies.
@@ -48,7 +49,7 @@ func joinPerson(
 	cb := lksdk.NewRoomCallback()
 	cb.OnDataPacket = func(data lksdk.DataPacket, _ lksdk.DataReceiveParams) {
 		u, ok := data.(*lksdk.UserDataPacket)
-		if !ok || u.Topic != room.TopicControlReply {
+		if !ok || u.Topic != control.TopicControlReply {
 			return
 		}
 		var r map[string]any
@@ -94,7 +95,7 @@ func (p *person) ask(t *testing.T, message string) map[string]any {
 	before := len(p.replies)
 	p.mu.Unlock()
 	packet := lksdk.UserData([]byte(message))
-	packet.Topic = room.TopicControl
+	packet.Topic = control.TopicControl
 	require.NoError(t, p.room.LocalParticipant.PublishDataPacket(packet, lksdk.WithDataPublishReliable(true)))
 	var reply map[string]any
 	eventually(t, func() bool {
@@ -130,12 +131,12 @@ func TestControl(t *testing.T) {
 	st := &steered{}
 	rules, err := alert.NewSet(alert.Default())
 	require.NoError(t, err)
-	control := room.NewControl(room.ControlConfig{
+	asked := control.New(control.Config{
 		Identities: []string{"boss"}, RoleAttribute: "role", RoleValue: "producer",
 	}, s.keys(), st, rules, testLog(t))
-	room.Unlimited(control)
-	bot := startBot(t, s, func(o *room.Options) { o.Control = control })
-	run(t, func(ctx context.Context) error { _ = control.Run(ctx); return nil })
+	asked.Unlimit()
+	bot := startBot(t, s, func(o *room.Options) { o.Control = asked })
+	run(t, func(ctx context.Context) error { _ = asked.Run(ctx); return nil })
 	eventually(t, func() bool { return bot.CurrentRoom() != nil }, "the bot is in the room")
 
 	standard := livekit.ParticipantInfo_STANDARD
@@ -256,13 +257,13 @@ func TestControl(t *testing.T) {
 	t.Run("forged senders", func(t *testing.T) {
 		// An agent names another as the sender, in every place that has one.
 		forged := &livekit.DataPacket{ParticipantIdentity: "boss", Value: &livekit.DataPacket_User{User: &livekit.UserPacket{
-			Payload: []byte(`{"method":"stop"}`), Topic: new(room.TopicControl),
+			Payload: []byte(`{"method":"stop"}`), Topic: new(control.TopicControl),
 			ParticipantIdentity: "boss", //nolint:staticcheck // deprecated, and a forger does not mind
 		}}}
 		require.NoError(t, forger.room.LocalParticipant.PublishDataPacket(rawForged{forged}, lksdk.WithDataPublishReliable(true)))
 		refused(t, forger.ask(t, `{"method":"stop"}`)) // by then the forged one was seen as well
 		// A text stream on the control topic, and one on the chat, in another's name.
-		for _, topic := range []string{room.TopicControl, "lk.chat"} {
+		for _, topic := range []string{control.TopicControl, "lk.chat"} {
 			for _, p := range textStream("s-"+topic, topic, `{"method":"stop"}`) {
 				p.ParticipantIdentity = "boss"
 				require.NoError(t, forger.room.LocalParticipant.PublishDataPacket(rawForged{p}, lksdk.WithDataPublishReliable(true)))
@@ -292,10 +293,10 @@ func TestControl(t *testing.T) {
 func TestHistory(t *testing.T) {
 	s := startServer(t)
 	st := &steered{}
-	control := room.NewControl(room.ControlConfig{}, s.keys(), st, nil, testLog(t))
-	room.Unlimited(control)
-	bot := startBot(t, s, func(o *room.Options) { o.Control = control })
-	run(t, func(ctx context.Context) error { _ = control.Run(ctx); return nil })
+	asked := control.New(control.Config{}, s.keys(), st, nil, testLog(t))
+	asked.Unlimit()
+	bot := startBot(t, s, func(o *room.Options) { o.Control = asked })
+	run(t, func(ctx context.Context) error { _ = asked.Run(ctx); return nil })
 	eventually(t, func() bool { return bot.CurrentRoom() != nil }, "the bot is in the room")
 	late := joinPerson(t, s, "late", livekit.ParticipantInfo_STANDARD, nil, false)
 	token, err := auth.NewAccessToken(s.APIKey(), s.APISecret()).SetIdentity("deaf").SetVideoGrant(
@@ -308,7 +309,7 @@ func TestHistory(t *testing.T) {
 		eventually(t, func() bool { return bot.CurrentRoom().GetParticipantByIdentity(id) != nil }, id+" is seen by the bot")
 	}
 	late.reach(t)
-	ask := func(payload string) (h room.History) {
+	ask := func(payload string) (h control.History) {
 		t.Helper()
 		answer, err := late.rpc("touchline.history", payload)
 		require.NoError(t, err)
@@ -316,7 +317,7 @@ func TestHistory(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(answer), &h))
 		return h
 	}
-	require.Equal(t, room.History{Comments: []room.PastComment{}}, ask(""))
+	require.Equal(t, control.History{Comments: []control.PastComment{}}, ask(""))
 
 	at := time.Now().UTC().Truncate(time.Millisecond)
 	for i := range uint64(500) {
@@ -330,7 +331,7 @@ func TestHistory(t *testing.T) {
 	require.Greater(t, len(h.Comments), 40)
 	for i, c := range h.Comments {
 		want := st.said[len(st.said)-len(h.Comments)+i]
-		require.Equal(t, room.PastComment{Cycle: want.Cycle, Text: want.Text, Outcome: "spoken", StartedAt: at, EndedAt: at.Add(time.Second)}, c)
+		require.Equal(t, control.PastComment{Cycle: want.Cycle, Text: want.Text, Outcome: "spoken", StartedAt: at, EndedAt: at.Add(time.Second)}, c)
 	}
 	h = ask(`{"limit":2}`)
 	require.Equal(t, []uint64{498, 499}, []uint64{h.Comments[0].Cycle, h.Comments[1].Cycle})
@@ -356,9 +357,9 @@ func TestHistory(t *testing.T) {
 func TestRPCFlood(t *testing.T) {
 	s := startServer(t)
 	st := &steered{}
-	control := room.NewControl(room.ControlConfig{Identities: []string{"boss"}}, s.keys(), st, nil, testLog(t))
-	bot := startBot(t, s, func(o *room.Options) { o.Control = control })
-	run(t, func(ctx context.Context) error { _ = control.Run(ctx); return nil })
+	asked := control.New(control.Config{Identities: []string{"boss"}}, s.keys(), st, nil, testLog(t))
+	bot := startBot(t, s, func(o *room.Options) { o.Control = asked })
+	run(t, func(ctx context.Context) error { _ = asked.Run(ctx); return nil })
 	eventually(t, func() bool { return bot.CurrentRoom() != nil }, "the bot is in the room")
 	boss := joinPerson(t, s, "boss", livekit.ParticipantInfo_STANDARD, nil, false)
 	flooder := joinPerson(t, s, "flooder", livekit.ParticipantInfo_STANDARD, nil, false)

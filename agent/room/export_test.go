@@ -1,7 +1,6 @@
 package room
 
 import (
-	"encoding/json"
 	"sync/atomic"
 	"time"
 
@@ -65,31 +64,11 @@ func (b StateAttribute) DueAttributes(now time.Time) map[string]string {
 // Newcomer notes a new participant.
 func (b StateAttribute) Newcomer(now time.Time) { b.b.newcomer(now) }
 
-// AnswerControl answers one message of the data topic without a room. moderator makes the sender a listed
-// participant of the room; otherwise it has a listed name, but is not in the room.
-func AnswerControl(bot agent.Steerer, payload []byte, moderator bool) (ok bool, code string, answer []byte) {
-	c := NewControl(ControlConfig{Identities: []string{"boss"}}, conn.Keys{}, bot, nil, zerolog.Nop())
-	m := inbound{who: caller{identity: "boss", known: moderator}}
-	m.who.rights = c.rightsOf(m.who)
-	if m.err = decode(payload, &m.req); m.err == nil {
-		m.err = c.authorise(&m.who, m.req.Method, m.req.Token, time.Now())
-	}
-	r := c.answer(m)
-	b, _ := json.Marshal(r) // nil is no JSON, and the test fails
-	if r.Error != nil {
-		code = r.Error.Code
-	}
-	return r.OK, code, b
-}
-
-// Unlimited takes the limits of requests away.
-func Unlimited(c *Control) { c.moderators, c.strangers, c.histories, c.all = nil, nil, nil, nil }
-
 // CountRPCAnswers counts the acknowledgements and answers that a participant gets.
 func CountRPCAnswers(room *lksdk.Room) *atomic.Int64 {
 	var n atomic.Int64
 	dc := conn.EngineOf(room).GetDataChannelSub(livekit.DataPacket_RELIABLE)
-	next := handlerOf(dc)
+	next := conn.Unexported[func(webrtc.DataChannelMessage)](dc, "onMessageHandler")
 	dc.OnMessage(func(msg webrtc.DataChannelMessage) {
 		var packet livekit.DataPacket
 		if proto.Unmarshal(msg.Data, &packet) == nil && (packet.GetRpcAck() != nil || packet.GetRpcResponse() != nil) {

@@ -207,11 +207,11 @@ func (s *Supervisor) microphones(
 // instructs reports whether a participant may instruct the commentator.
 func (s *Supervisor) instructs(p *lksdk.RemoteParticipant) bool {
 	c := s.opts.Control
-	return c != nil && c.rightsOf(callerOf(p, p.Identity())).Allow(access.Instruct)
+	return c != nil && c.Rights(p).Allow(access.Instruct)
 }
 
-// instructors lists the participants that may instruct the commentator.
-func (s *Supervisor) instructors(room *lksdk.Room) (out []string) {
+// Instructors lists the participants that may instruct the commentator.
+func (s *Supervisor) Instructors(room *lksdk.Room) (out []string) {
 	for _, p := range room.GetRemoteParticipants() {
 		if s.instructs(p) {
 			out = append(out, p.Identity())

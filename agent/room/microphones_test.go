@@ -21,6 +21,7 @@ import (
 	"touchline/agent/access"
 	"touchline/agent/room"
 	"touchline/agent/room/conn"
+	"touchline/agent/room/control"
 )
 
 // listeners hear the microphones that pick chooses; nil chooses all.
@@ -190,7 +191,7 @@ func (p *speaker) speak(t *testing.T, mark byte, codec string, every time.Durati
 func speakerToken(t *testing.T, s *server, identity string, rights access.Rights) string {
 	t.Helper()
 	token, err := conn.ViewerToken(s.keys(), conn.Person{
-		Room: "match", Identity: identity, Name: "Name of " + identity, Speaks: true, Attributes: room.Attributes(rights),
+		Room: "match", Identity: identity, Name: "Name of " + identity, Speaks: true, Attributes: control.Attributes(rights),
 	})
 	require.NoError(t, err)
 	return token
@@ -213,9 +214,9 @@ func TestMicrophones(t *testing.T) {
 	cam := startCamera(t, s, "cam", 640, 360)
 	chirp(t, cam, 1)
 	e, l := &ear{}, newListeners(t)
-	control := room.NewControl(room.ControlConfig{}, s.keys(), &steered{}, nil, testLog(t))
-	bot := startBot(t, s, func(o *room.Options) { o.Sound, o.Microphones, o.Control = e, l, control })
-	run(t, func(ctx context.Context) error { _ = control.Run(ctx); return nil })
+	asked := control.New(control.Config{}, s.keys(), &steered{}, nil, testLog(t))
+	bot := startBot(t, s, func(o *room.Options) { o.Sound, o.Microphones, o.Control = e, l, asked })
+	run(t, func(ctx context.Context) error { _ = asked.Run(ctx); return nil })
 	pump(t, bot)
 
 	opus := webrtc.MimeTypeOpus

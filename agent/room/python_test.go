@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
-	"touchline/agent/room"
 	"touchline/agent/room/conn"
+	"touchline/agent/room/control"
 )
 
 // pythonSDK is where scripts/setup.sh installs LiveKit's Python SDK.
@@ -39,7 +39,7 @@ func TestPythonSDK(t *testing.T) {
 	require.DirExists(t, pythonSDK, "run make setup-test")
 	s := startServer(t)
 	bot := startBot(t, s, nil)
-	captions := room.NewCaptions(bot, false, testLog(t))
+	captions := control.NewCaptions(bot, false, testLog(t))
 	run(t, func(ctx context.Context) error { _ = captions.Run(ctx); return nil })
 	ann := joinSpeaker(t, s, speakerToken(t, s, "ann", 0), 2, webrtc.MimeTypeOpus, voicePace)
 	track := ann.pub.SID()
@@ -106,6 +106,6 @@ func TestPythonSDK(t *testing.T) {
 		require.Equal(t, "SG_1", stream.Attributes["lk.segment_id"])
 		require.Equal(t, track, stream.Attributes["lk.transcribed_track_id"])
 		require.Equal(t, map[bool]string{true: "true", false: "false"}[final], stream.Attributes["lk.transcription_final"])
-		require.Equal(t, "en", stream.Attributes[room.AttributeLanguage])
+		require.Equal(t, "en", stream.Attributes[control.AttributeLanguage])
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/room/conn"
+	"touchline/agent/room/control"
 	"touchline/agent/room/publish"
 	"touchline/internal/rescue"
 	"touchline/media"
@@ -56,7 +57,7 @@ type Options struct {
 	// OnCrash receives a panic that ends Run, before the bot leaves the room. It may take a moment. May be nil.
 	OnCrash func(err error)
 	// Control answers control messages from the room, and may belong to this Supervisor alone. May be nil.
-	Control *Control
+	Control *control.Control
 	// Hooks are called for each connection, in this order.
 	Hooks []Hooks
 	// Log receives the log of the room and, beside it, of the LiveKit client.
@@ -151,7 +152,8 @@ func New(opts Options) (*Supervisor, error) {
 		First: opts.ReconnectDelay, Most: opts.MaxReconnectDelay, OnCrash: opts.OnCrash,
 	})
 	if opts.Control != nil {
-		s.hooks = append(s.hooks, opts.Control.attach(s))
+		opts.Control.Attach(s)
+		s.hooks = append(s.hooks, Hooks{Created: opts.Control.Register, Data: opts.Control.Data})
 	}
 	if s.may.OwnAttributes { // the server refuses a join that sets them without the right
 		s.conn.Attributes = func() map[string]string { return s.state.attributes(time.Now()) }
@@ -234,6 +236,12 @@ func (s *Supervisor) Viewers() int { return int(s.viewers.Load()) }
 // StayOut disables reconnecting: Run returns when the present connection ends. A
 // bot that is about to leave must not reopen a room that was deleted meanwhile.
 func (s *Supervisor) StayOut() { s.conn.StayOut() }
+
+// Transcribes reports whether the server lets the bot send text in the name of others.
+func (s *Supervisor) Transcribes() bool { return s.may.Agent }
+
+// Fail ends Run with the panic of a callback.
+func (s *Supervisor) Fail(err error) { s.conn.Fail(err) }
 
 // SetState publishes the state of the bot in the attribute lk.agent.state and,
 // with its reason, in the participant's metadata.
@@ -359,7 +367,7 @@ func (s *Supervisor) Left(ses *conn.Session) {
 func (s *Supervisor) Check(ses *conn.Session, now time.Time) error {
 	s.showState(ses, now)
 	if s.opts.Control != nil {
-		s.opts.Control.flood.check(ses.Room)
+		s.opts.Control.Check(ses.Room)
 	}
 	sub := s.follow(ses, now)
 	s.listen(ses, sub, now)

@@ -11,7 +11,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/access"
-	"touchline/agent/room"
+	"touchline/agent/room/control"
 	"touchline/configs"
 	"touchline/internal/e2e/stage"
 	"touchline/internal/quantile"
@@ -54,7 +54,7 @@ func measureInterrupt(ctx context.Context, log zerolog.Logger) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, leave, err := s.AddSpeaker(ctx, "anna", room.Attributes(access.Instruct))
+	p, leave, err := s.AddSpeaker(ctx, "anna", control.Attributes(access.Instruct))
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/camera"
-	"touchline/agent/room"
+	"touchline/agent/room/control"
 	"touchline/agent/worker"
 	"touchline/internal/e2e/browser"
 )
@@ -327,7 +327,7 @@ func strangers(t *testing.T, h *agentHouse, d *desk, other string) {
 		payload, err := json.Marshal(map[string]string{"instruction": "I am the boss.", "token": token})
 		require.NoError(t, err)
 		_, err = vera.LocalParticipant.PerformRpc(lksdk.PerformRpcParams{
-			DestinationIdentity: grant.Agent, Method: room.RPCPrefix + "set_instruction", Payload: string(payload),
+			DestinationIdentity: grant.Agent, Method: control.RPCPrefix + "set_instruction", Payload: string(payload),
 		})
 		return err
 	}

@@ -1,4 +1,4 @@
-package room
+package control
 
 import (
 	"context"
@@ -67,7 +67,7 @@ func (p rawPacket) ToProto() *livekit.DataPacket { return p.DataPacket }
 // attributes. What people say it publishes as their own captions. It implements
 // agent.TextOutput. Run must run.
 type Captions struct {
-	sup  *Supervisor
+	sup  Room
 	chat bool
 	log  zerolog.Logger
 	post func(room *lksdk.Room, p *livekit.DataPacket) error
@@ -95,7 +95,7 @@ type stream struct {
 
 // NewCaptions publishes through the supervisor's present connection. chat
 // repeats each finished comment on lk.chat.
-func NewCaptions(sup *Supervisor, chat bool, log zerolog.Logger) *Captions {
+func NewCaptions(sup Room, chat bool, log zerolog.Logger) *Captions {
 	return &Captions{
 		sup: sup, chat: chat, log: log.With().Str("component", "captions").Logger(),
 		wake: wake.New(), streams: map[string]stream{}, post: publishReliably, room: sup.CurrentRoom,
@@ -325,12 +325,12 @@ func (c *Captions) caption(room *lksdk.Room, step agent.Caption) {
 // LiveKit's agents do. An order goes to its speaker and to all who may instruct.
 func (c *Captions) heard(room *lksdk.Room, h agent.Heard) {
 	if h.Order != nil {
-		c.data(room, TopicControl, heardMessage{"heard", h}, append(c.sup.instructors(room), h.Identity)...)
+		c.data(room, TopicControl, heardMessage{"heard", h}, append(c.sup.Instructors(room), h.Identity)...)
 	}
 	if !h.Caption || h.Identity == "" {
 		return
 	}
-	if !c.sup.may.Agent {
+	if !c.sup.Transcribes() {
 		c.mute.Do(func() { c.log.Warn().Msg("captions of people not published: the token is not an agent's") })
 		return
 	}

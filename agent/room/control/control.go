@@ -1,4 +1,4 @@
-package room
+package control
 
 import (
 	"context"
@@ -79,20 +79,20 @@ const maxRequest = 16 << 10
 //
 // Text streams never steer: agents can send them under another identity.
 type Control struct {
-	cfg  ControlConfig
+	cfg  Config
 	keys conn.Keys
 	bot  agent.Steerer
 	// rules of the room; nil without.
 	rules agent.Rules
 	log   zerolog.Logger
-	sup   *Supervisor // set by attach
+	sup   Room // set by Attach
 
 	moderators, strangers, histories *limit.Limiter[string]
 	all                              *limit.Limiter[struct{}] // strangers together
 	pending                          func(room *lksdk.Room) uint64
 	refusals                         conn.WarnLimiter
 	refused                          atomic.Uint64
-	flood                            *floodLimiter // set by attach
+	flood                            *floodLimiter // set by Attach
 
 	// Messages on TopicControl wait for Run, those of moderators in first.
 	first, rest chan inbound
@@ -112,9 +112,9 @@ type inbound struct {
 // controlQueue is how many messages may wait in each queue; more are dropped.
 const controlQueue = 32
 
-// NewControl returns a Control for Options.Control. keys verify the tokens in
+// New returns a Control for a room. keys verify the tokens in
 // requests; without a secret none is accepted. rules may be nil. Run must run.
-func NewControl(cfg ControlConfig, keys conn.Keys, bot agent.Steerer, rules agent.Rules, log zerolog.Logger) *Control {
+func New(cfg Config, keys conn.Keys, bot agent.Steerer, rules agent.Rules, log zerolog.Logger) *Control {
 	return &Control{
 		cfg: cfg, keys: keys, bot: bot, rules: rules,
 		log:        log.With().Str("component", "control").Logger(),
@@ -129,22 +129,51 @@ func NewControl(cfg ControlConfig, keys conn.Keys, bot agent.Steerer, rules agen
 	}
 }
 
-// attach makes c the control of a supervisor's connections.
-func (c *Control) attach(sup *Supervisor) Hooks {
+// Room is the presence of the bot in a room.
+type Room interface {
+	RoomName() string
+	Identity() string
+	// CurrentRoom returns the present connection, nil between connections.
+	CurrentRoom() *lksdk.Room
+	// VoiceSID and VideoSID are the present ids of the voice and of the delayed picture.
+	VoiceSID() string
+	VideoSID() string
+	SetState(s agent.Status)
+	// Instructors lists the participants that may instruct the commentator.
+	Instructors(room *lksdk.Room) []string
+	// Transcribes reports whether the server lets the bot send text in the name of others.
+	Transcribes() bool
+	// Fail ends the run with the panic of a callback.
+	Fail(err error)
+}
+
+// Attach makes c the control of a room, before it connects. Register and Data are to be called for each connection.
+func (c *Control) Attach(sup Room) {
 	c.sup = sup
 	c.flood = &floodLimiter{
-		perCaller: limit.New[string](floodRate, floodBurst), fail: sup.conn.Fail,
+		perCaller: limit.New[string](floodRate, floodBurst), fail: sup.Fail,
 		trusted: func(room *lksdk.Room, identity string) bool {
 			return steers(c.rightsOf(callerOf(room.GetParticipantByIdentity(identity), identity)))
 		},
 	}
-	return Hooks{Created: c.register, Data: c.data}
 }
 
-func (c *Control) register(room *lksdk.Room) {
+// Check puts the bound of RPC requests before the present data channel of a room.
+func (c *Control) Check(room *lksdk.Room) { c.flood.check(room) }
+
+// Rights returns what a participant may do.
+func (c *Control) Rights(p *lksdk.RemoteParticipant) access.Rights {
+	return c.rightsOf(callerOf(p, p.Identity()))
+}
+
+// Unlimit takes the limits of requests away, for tests of what is answered.
+func (c *Control) Unlimit() { c.moderators, c.strangers, c.histories, c.all = nil, nil, nil, nil }
+
+// Register registers the RPC methods of a room before it is joined.
+func (c *Control) Register(room *lksdk.Room) {
 	for _, m := range methods() {
 		err := room.RegisterRpcMethod(RPCPrefix+m, func(in lksdk.RpcInvocationData) (string, error) {
-			defer rescue.Guard(c.sup.conn.Fail)
+			defer rescue.Guard(c.sup.Fail)
 			result, err := c.rpc(room, in, m)
 			if err != nil {
 				code, _ := codes(err)
@@ -178,8 +207,8 @@ func (c *Control) rpc(room *lksdk.Room, in lksdk.RpcInvocationData, method strin
 	return c.do(method, p, who)
 }
 
-// data takes messages on the data topic; it does not block.
-func (c *Control) data(packet lksdk.DataPacket, from lksdk.DataReceiveParams) {
+// Data takes messages on the data topic; it does not block.
+func (c *Control) Data(packet lksdk.DataPacket, from lksdk.DataReceiveParams) {
 	u, ok := packet.(*lksdk.UserDataPacket)
 	if !ok || u.Topic != TopicControl {
 		return

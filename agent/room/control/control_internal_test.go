@@ -1,4 +1,4 @@
-package room
+package control
 
 import (
 	"bytes"
@@ -39,9 +39,8 @@ func (b *quietBot) Snapshot() agent.Snapshot { return agent.Snapshot{} }
 func floodedControl(t *testing.T, bot *quietBot, log zerolog.Logger) *Control {
 	t.Helper()
 	keys := conn.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
-	c := NewControl(ControlConfig{Identities: []string{"boss"}}, keys, bot, nil, log)
-	_, err := New(Options{URL: "ws://livekit.invalid", Keys: keys, Room: "match", Identity: "bot", Control: c, Log: zerolog.Nop()})
-	require.NoError(t, err)
+	c := New(Config{Identities: []string{"boss"}}, keys, bot, nil, log)
+	c.Attach(&presence{})
 	c.pending = func(*lksdk.Room) uint64 { return 0 }
 	return c
 }
@@ -64,7 +63,7 @@ func ask(c *Control, who caller, method, token string) error {
 func TestEveryRight(t *testing.T) {
 	t.Parallel()
 	c := floodedControl(t, &quietBot{}, zerolog.Nop())
-	Unlimited(c)
+	c.Unlimit()
 	now := time.Now()
 	for _, method := range methods() {
 		needed := access.Needed(method)
@@ -150,7 +149,7 @@ func TestModeratorsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bot := &quietBot{}
 		c := floodedControl(t, bot, zerolog.Nop())
-		Unlimited(c)
+		c.Unlimit()
 		room := lksdk.NewRoom(nil)
 		for range 10 * controlQueue {
 			c.enqueue(inbound{room: room, who: caller{identity: "ann", known: true, subscribes: true}}, []byte(`{"method":"history"}`), time.Now())
@@ -222,7 +221,7 @@ func (b *talkingBot) Talk(identity string, held bool) error {
 func TestTalk(t *testing.T) {
 	t.Parallel()
 	hold := func(b agent.Steerer, identity, payload string) (any, error) {
-		c := NewControl(ControlConfig{}, conn.Keys{}, b, nil, zerolog.Nop())
+		c := New(Config{}, conn.Keys{}, b, nil, zerolog.Nop())
 		p, err := readParams([]byte(payload))
 		require.NoError(t, err)
 		return c.do("talk", p, caller{identity: identity})

@@ -1,4 +1,4 @@
-package room_test
+package control_test
 
 import (
 	"encoding/json"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent/room"
+	"touchline/agent/room/control"
 )
 
 // FuzzControl feeds messages of the data topic: from a stranger, nothing reaches the bot; from a moderator, any
@@ -24,12 +24,12 @@ func FuzzControl(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		st := &steered{}
-		ok, code, _ := room.AnswerControl(st, payload, false)
+		ok, code, _ := control.AnswerControl(st, payload, false)
 		require.False(t, ok)
 		require.Contains(t, []string{"bad_request", "forbidden"}, code)
 		require.Empty(t, st.all(), "steered by a stranger")
 
-		ok, code, answer := room.AnswerControl(st, payload, true)
+		ok, code, answer := control.AnswerControl(st, payload, true)
 		if ok {
 			require.True(t, json.Valid(answer))
 			require.LessOrEqual(t, len(st.all()), 1)
@@ -46,7 +46,7 @@ func TestEmptyInstruction(t *testing.T) {
 		`{"method":"set_instruction","params":{"instruction":""}}`, `{"method":"clear_instruction"}`,
 	} {
 		st := &steered{}
-		ok, _, _ := room.AnswerControl(st, []byte(message), true)
+		ok, _, _ := control.AnswerControl(st, []byte(message), true)
 		require.True(t, ok, message)
 		require.Equal(t, []string{"clear by room: boss"}, st.all())
 	}

@@ -1,4 +1,4 @@
-package room
+package control
 
 import (
 	"bytes"
@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
-	"touchline/agent/room/conn"
 )
 
 // posted is the text that front ends assemble from the packets of captions.
@@ -34,10 +33,7 @@ type posted struct {
 func postCaptions(t *testing.T, fill func(c *Captions)) (posted, *Captions) {
 	t.Helper()
 	got := posted{text: map[string]string{}, ended: map[string]bool{}}
-	s, err := New(Options{
-		URL: "ws://livekit.invalid", Keys: conn.Keys{APIKey: "key", APISecret: "secret"}, Room: "match", Identity: "bot", Log: zerolog.Nop(),
-	})
-	require.NoError(t, err)
+	s := &presence{}
 	c := NewCaptions(s, false, zerolog.Nop())
 	room := lksdk.NewRoom(nil)
 	c.room = func() *lksdk.Room { return room }
@@ -148,7 +144,7 @@ func TestHeardWithoutAnAgentsToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		got, _ := postCaptions(t, func(c *Captions) {
-			c.sup.may.Agent = false
+			c.sup = &presence{mute: true}
 			c.log = zerolog.New(&log)
 			for n := range 3 {
 				c.Heard(agent.Heard{Segment: strconv.Itoa(n), Identity: "ann", Text: "Hello.", Caption: true, Final: true})
@@ -175,10 +171,7 @@ func TestHeardIsBounded(t *testing.T) {
 func alertRoom(t *testing.T, fill func(c *Captions), f func(c *Captions, connect func(bool), refuse *atomic.Bool),
 ) (arrived []string, c *Captions) {
 	t.Helper()
-	s, err := New(Options{
-		URL: "ws://livekit.invalid", Keys: conn.Keys{APIKey: "key", APISecret: "secret"}, Room: "match", Identity: "bot", Log: zerolog.Nop(),
-	})
-	require.NoError(t, err)
+	s := &presence{}
 	c = NewCaptions(s, false, zerolog.Nop())
 	var refuse atomic.Bool
 	var room atomic.Pointer[lksdk.Room]

@@ -1,0 +1,30 @@
+package control
+
+import (
+	"testing"
+
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"touchline/agent"
+	"touchline/agent/room/conn"
+)
+
+func TestMain(m *testing.M) {
+	conn.SetLibraryLogger(zerolog.Nop()) // before any test uses the library
+	goleak.VerifyTestMain(m)
+}
+
+// presence is the bot in a room that is not there.
+type presence struct{ mute bool }
+
+func (*presence) RoomName() string                 { return "match" }
+func (*presence) Identity() string                 { return "bot" }
+func (*presence) CurrentRoom() *lksdk.Room         { return nil }
+func (*presence) VoiceSID() string                 { return "" }
+func (*presence) VideoSID() string                 { return "" }
+func (*presence) SetState(agent.Status)            {}
+func (*presence) Instructors(*lksdk.Room) []string { return nil }
+func (p *presence) Transcribes() bool              { return !p.mute }
+func (*presence) Fail(error)                       {}
