@@ -28,6 +28,7 @@ import (
 	"touchline/agent/room"
 	"touchline/agent/room/conn"
 	"touchline/agent/room/control"
+	"touchline/agent/room/watch"
 	"touchline/agent/whep"
 	"touchline/inference"
 	"touchline/inference/minicpmo"
@@ -210,8 +211,8 @@ type microphones struct {
 	log zerolog.Logger
 }
 
-// Open implements room.Microphones.
-func (m microphones) Open(mic agent.Microphone) room.MicrophoneSink {
+// Open implements watch.Microphones.
+func (m microphones) Open(mic agent.Microphone) watch.MicrophoneSink {
 	sink, err := m.Ears.Open(mic)
 	if errors.Is(err, hearing.ErrEnded) {
 		return nil

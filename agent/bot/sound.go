@@ -3,7 +3,7 @@ package bot
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"touchline/agent/room"
+	"touchline/agent/room/watch"
 	"touchline/internal/metrics"
 	"touchline/media"
 	"touchline/media/sound"
@@ -26,7 +26,7 @@ func newCameraSound(cfg Settings) (c cameraSound, err error) {
 }
 
 // sink returns the receiver of the camera's packets, or nil.
-func (c cameraSound) sink() room.SoundSink {
+func (c cameraSound) sink() watch.SoundSink {
 	if c.receiver == nil {
 		return nil
 	}

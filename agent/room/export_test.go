@@ -13,33 +13,9 @@ import (
 	"touchline/agent"
 	"touchline/agent/room/conn"
 	"touchline/agent/room/publish"
-	"touchline/media"
 )
 
 func init() { conn.SetLibraryLogger(zerolog.Nop()) } //nolint:gochecknoinits // before any test uses the library
-
-// Candidate is a track for Choose, in a test's words.
-type Candidate struct {
-	Identity, SID string
-	Agent, Muted  bool
-	Screen        bool
-}
-
-// Choose returns the SID of the track that would be watched; the order is that of first sight.
-func Choose(all []Candidate, watch media.WatchConfig, present string) string {
-	list := make([]candidate, len(all))
-	for i, c := range all {
-		list[i] = candidate{
-			identity: c.Identity, agent: c.Agent, muted: c.Muted, sid: c.SID, order: uint64(i),
-			source: livekit.TrackSource_CAMERA,
-		}
-		if c.Screen {
-			list[i].source = livekit.TrackSource_SCREEN_SHARE
-		}
-	}
-	picked, _ := choose(list, watch, present)
-	return picked.sid
-}
 
 // StateAttribute is the state attribute alone.
 type StateAttribute struct{ b *stateAttribute }

@@ -22,6 +22,7 @@ import (
 	"touchline/agent/room"
 	"touchline/agent/room/conn"
 	"touchline/agent/room/control"
+	"touchline/agent/room/watch"
 )
 
 // listeners hear the microphones that pick chooses; nil chooses all.
@@ -69,7 +70,7 @@ func (l *listeners) Choose(all []agent.Microphone, _ time.Time) []string {
 	return out
 }
 
-func (l *listeners) Open(m agent.Microphone) room.MicrophoneSink {
+func (l *listeners) Open(m agent.Microphone) watch.MicrophoneSink {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := &micEar{of: m}

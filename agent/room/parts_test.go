@@ -9,45 +9,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/room"
 	"touchline/agent/room/conn"
-	"touchline/media"
 )
-
-func TestChoose(t *testing.T) {
-	t.Parallel()
-	cam := room.Candidate{Identity: "ann", SID: "cam"}
-	cam2 := room.Candidate{Identity: "bob", SID: "cam2"}
-	screen := room.Candidate{Identity: "ann", SID: "screen", Screen: true}
-	muted := room.Candidate{Identity: "cyd", SID: "muted", Muted: true}
-	bot := room.Candidate{Identity: "bot", SID: "bot", Agent: true}
-	tests := []struct {
-		name    string
-		all     []room.Candidate
-		watch   media.WatchConfig
-		present string
-		want    string
-	}{
-		{"nothing there", nil, media.WatchConfig{}, "", ""},
-		{"never an agent", []room.Candidate{bot}, media.WatchConfig{}, "", ""},
-		{"never an agent by name", []room.Candidate{bot, cam}, media.WatchConfig{Identity: "bot"}, "", ""},
-		{"first camera", []room.Candidate{bot, cam, cam2}, media.WatchConfig{}, "", "cam"},
-		{"camera before screen", []room.Candidate{screen, cam2}, media.WatchConfig{}, "", "cam2"},
-		{"screen when there is no camera", []room.Candidate{bot, screen}, media.WatchConfig{}, "", "screen"},
-		{"a live one before a muted one", []room.Candidate{muted, cam2}, media.WatchConfig{}, "", "cam2"},
-		{"the present one stays", []room.Candidate{cam, cam2}, media.WatchConfig{}, "cam2", "cam2"},
-		{"even muted", []room.Candidate{cam, muted}, media.WatchConfig{}, "muted", "muted"},
-		{"not when it no longer matches", []room.Candidate{cam, cam2}, media.WatchConfig{Identity: "ann"}, "cam2", "cam"},
-		{"by identity", []room.Candidate{cam, cam2}, media.WatchConfig{Identity: "bob"}, "", "cam2"},
-		{"by source", []room.Candidate{cam, screen}, media.WatchConfig{Source: "screen_share"}, "", "screen"},
-		{"both", []room.Candidate{cam2, screen}, media.WatchConfig{Identity: "ann", Source: "camera"}, "", ""},
-		{"gone", []room.Candidate{cam}, media.WatchConfig{}, "old", "cam"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			require.Equal(t, tt.want, room.Choose(tt.all, tt.watch, tt.present))
-		})
-	}
-}
 
 func TestInitializingIsShownForTenSecondsAtMost(t *testing.T) {
 	t.Parallel()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,9 +14,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/agent/access"
 	"touchline/agent/room/conn"
 	"touchline/agent/room/control"
 	"touchline/agent/room/publish"
+	"touchline/agent/room/watch"
 	"touchline/internal/rescue"
 	"touchline/media"
 )
@@ -42,9 +43,9 @@ type Options struct {
 	// LongSide is the longer edge of the engine's pictures, in pixels.
 	LongSide int
 	// Sound takes the sound of the watched participant; nil does not listen to it.
-	Sound SoundSink
+	Sound watch.SoundSink
 	// Microphones hears the people in the room; nil hears nobody.
-	Microphones Microphones
+	Microphones watch.Microphones
 	// ReconnectDelay is the first wait of an outage, and doubles with each attempt: up to 2 s in the first three
 	// minutes, up to MaxReconnectDelay after them. 100 ms and 15 s when 0. Each wait is between half and all of
 	// that at random.
@@ -85,7 +86,7 @@ type Supervisor struct {
 	identity string
 	may      conn.ReadyToken // what our token allows
 	conn     *conn.Connection
-	watcher  *Watcher
+	follower *watch.Follower
 	relay    *publish.Relay
 	voice    *publish.VoiceTrack
 	sound    *publish.SoundTrack
@@ -94,29 +95,8 @@ type Supervisor struct {
 	hooks []Hooks
 	ended chan struct{} // closed when Run has ended
 
-	viewers    atomic.Int64
 	reconnects atomic.Int64
 	session    atomic.Pointer[conn.Session]
-
-	// Only the connection's goroutine touches these.
-	seen    map[string]uint64 // order of first sight, by track SID
-	sights  uint64
-	nextPLI time.Time
-	lastPLI time.Time
-	stall   stall // of the watched track
-	traffic traffic
-	muted   bool
-	hears   string // SID of the watched picture's sound
-
-	// rating is the newest of the watched participant.
-	rating atomic.Pointer[rating]
-
-	// listening has the subscriptions to sound.
-	listening listener
-
-	// subMu guards sub: subscriptions are made by the connection and completed by the library.
-	subMu sync.Mutex
-	sub   *subscription
 }
 
 // New checks the options. It does not connect.
@@ -129,23 +109,24 @@ func New(opts Options) (*Supervisor, error) {
 	}
 	s := &Supervisor{
 		opts: opts, identity: opts.Identity,
-		state:     newStateAttribute(time.Now()),
-		seen:      map[string]uint64{},
-		listening: listener{subs: map[string]*audioSubscription{}, ended: map[string]time.Time{}},
-		ended:     make(chan struct{}),
+		state: newStateAttribute(time.Now()),
+		ended: make(chan struct{}),
 	}
-	s.watcher = newWatcher(opts.Watch, s.wakeUp, opts.Log)
 	token, err := s.tokens()
 	if err != nil {
 		return nil, err
 	}
+	s.follower = watch.New(watch.Options{
+		Identity: s.identity, MayWatch: s.may.Watch, Watch: opts.Watch, Relay: opts.Relay, LongSide: opts.LongSide, Sound: opts.Sound,
+		Microphones: opts.Microphones, Instructs: s.instructs, OnSource: opts.OnSource, Wake: s.wakeUp, Fail: s.Fail, Log: opts.Log,
+	})
 	loopback := opts.LoopbackOnly
 	if loopback && !s.may.OwnAttributes {
 		loopback = false
 		opts.Log.Warn().Msg("media sockets not kept on loopback: the token may not set attributes")
 	}
 	s.voice, s.sound = publish.NewVoice(opts.Log), publish.NewSound(opts.Log, s.wakeUp)
-	s.relay = publish.NewRelay(s.wakeUp, func() { s.conn.Guarded(s.watcher.RequestKeyFrame)() }, s.ended, opts.Log)
+	s.relay = publish.NewRelay(s.wakeUp, func() { s.conn.Guarded(s.Watcher().RequestKeyFrame)() }, s.ended, opts.Log)
 	s.hooks = slices.Clone(opts.Hooks)
 	s.conn = conn.New(conn.Options{
 		Log: opts.Log, URL: opts.URL, Token: token, Callbacks: s, OnOutage: opts.OnOutage, Loopback: loopback,
@@ -195,7 +176,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 }
 
 // Watcher returns the watched track.
-func (s *Supervisor) Watcher() *Watcher { return s.watcher }
+func (s *Supervisor) Watcher() *watch.Watcher { return s.follower.Watcher() }
 
 // Relay returns the output of the delayed picture.
 func (s *Supervisor) Relay() *publish.Relay { return s.relay }
@@ -231,7 +212,7 @@ func (s *Supervisor) VideoSID() string { return s.relay.SID() }
 
 // Viewers returns the number of participants that can see the delayed copy: no
 // agents, no participants that may not subscribe, and not the watched camera.
-func (s *Supervisor) Viewers() int { return int(s.viewers.Load()) }
+func (s *Supervisor) Viewers() int { return s.follower.Viewers() }
 
 // StayOut disables reconnecting: Run returns when the present connection ends. A
 // bot that is about to leave must not reopen a room that was deleted meanwhile.
@@ -279,17 +260,11 @@ func (s *Supervisor) RoomCallback(ses *conn.Session) *lksdk.RoomCallback {
 	cb.OnTrackUnmuted = func(lksdk.TrackPublication, lksdk.Participant) { ses.Wake.Set() }
 	cb.OnTrackSubscribed = func(t *webrtc.TrackRemote, p *lksdk.RemoteTrackPublication, _ *lksdk.RemoteParticipant) {
 		defer rescue.Guard(s.conn.Fail)
-		if h := s.listening.of(ses, p.SID()); h != nil {
-			h.start(t, p)
-			return
-		}
-		s.subscribed(ses, t, p)
+		s.follower.Subscribed(ses, t, p)
 	}
 	cb.OnConnectionQualityChanged = func(update *livekit.ConnectionQualityInfo, p lksdk.Participant) {
 		defer rescue.Guard(s.conn.Fail)
-		if identity := p.Identity(); identity == s.watcher.Source().Identity {
-			s.rating.Store(&rating{identity: identity, quality: update.GetQuality(), at: time.Now()})
-		}
+		s.follower.Rated(p.Identity(), update.GetQuality(), time.Now())
 	}
 	cb.OnDataPacket = func(packet lksdk.DataPacket, from lksdk.DataReceiveParams) {
 		defer rescue.Guard(s.conn.Fail)
@@ -333,17 +308,7 @@ func (s *Supervisor) Reconnected(ses *conn.Session) error {
 	s.voice.Republished()
 	s.sound.Republished()
 	s.relay.Republished()
-	for _, h := range s.listening.subs {
-		h.stale = true
-	}
-	if sub := s.watched(); sub != nil {
-		s.stall.begin(time.Now())
-		// A full reconnect made new objects; check subscribes to those.
-		if _, pubs := s.candidates(ses); pubs[sub.sid] != nil && pubs[sub.sid].pub == sub.pub {
-			s.subscribe(sub)
-		}
-	}
-	s.watcher.RequestKeyFrame()
+	s.follower.Reconnected(ses)
 	s.reconnects.Add(1)
 	s.opts.Log.Info().Msg("reconnected")
 	s.callHooks(ses.Room, func(h Hooks) func(*lksdk.Room) { return h.Reconnected })
@@ -353,13 +318,10 @@ func (s *Supervisor) Reconnected(ses *conn.Session) error {
 // Left implements conn.Callbacks.
 func (s *Supervisor) Left(ses *conn.Session) {
 	s.session.CompareAndSwap(ses, nil)
-	s.listening.drop(func(*audioSubscription) bool { return true }, time.Now())
-	s.hears = ""
-	s.unwatch()
+	s.follower.Left()
 	s.voice.Drop()
 	s.sound.Drop()
 	s.relay.Drop()
-	s.viewers.Store(0)
 	s.callHooks(ses.Room, func(h Hooks) func(*lksdk.Room) { return h.Left })
 }
 
@@ -369,15 +331,15 @@ func (s *Supervisor) Check(ses *conn.Session, now time.Time) error {
 	if s.opts.Control != nil {
 		s.opts.Control.Check(ses.Room)
 	}
-	sub := s.follow(ses, now)
-	s.listen(ses, sub, now)
-	s.countViewers(ses, sub)
-	if err := s.watchdog(ses, sub, now); err != nil {
+	sub := s.follower.Follow(ses, now)
+	s.follower.Listen(ses, sub, now)
+	s.follower.CountViewers(ses, sub)
+	if err := s.follower.Watchdog(ses, sub, now); err != nil {
 		return err
 	}
-	s.askKeyFrames(sub, now)
+	s.follower.AskKeyFrames(sub, now)
 	if s.may.Picture {
-		if err := s.relay.Check(ses, sub != nil && sub.pub.IsMuted(), now); err != nil {
+		if err := s.relay.Check(ses, sub.Muted(), now); err != nil {
 			return err
 		}
 	}
@@ -408,4 +370,23 @@ func (s *Supervisor) showState(ses *conn.Session, now time.Time) {
 	if n.detail != "" {
 		ses.Room.LocalParticipant.SetMetadata(n.detail)
 	}
+}
+
+// SoundLost returns the number of packets of audio tracks that came faster than sound has them.
+func (s *Supervisor) SoundLost() uint64 { return s.follower.SoundLost() }
+
+// instructs reports whether a participant may instruct the commentator.
+func (s *Supervisor) instructs(p *lksdk.RemoteParticipant) bool {
+	c := s.opts.Control
+	return c != nil && c.Rights(p).Allow(access.Instruct)
+}
+
+// Instructors lists the participants that may instruct the commentator.
+func (s *Supervisor) Instructors(room *lksdk.Room) (out []string) {
+	for _, p := range room.GetRemoteParticipants() {
+		if s.instructs(p) {
+			out = append(out, p.Identity())
+		}
+	}
+	return out
 }

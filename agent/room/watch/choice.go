@@ -1,4 +1,4 @@
-package room
+package watch
 
 import (
 	"cmp"
@@ -70,8 +70,8 @@ func boolRank(b bool) int {
 	return 0
 }
 
-// subscription is the watched track.
-type subscription struct {
+// Subscription is the watched track.
+type Subscription struct {
 	session *conn.Session
 	pub     *lksdk.RemoteTrackPublication
 	who     *lksdk.RemoteParticipant
@@ -81,14 +81,14 @@ type subscription struct {
 }
 
 // watched returns the present subscription; nil when there is none.
-func (s *Supervisor) watched() *subscription {
+func (s *Follower) watched() *Subscription {
 	s.subMu.Lock()
 	defer s.subMu.Unlock()
 	return s.sub
 }
 
 // replace makes next the present subscription and returns the previous one.
-func (s *Supervisor) replace(next *subscription) (old *subscription) {
+func (s *Follower) replace(next *Subscription) (old *Subscription) {
 	s.subMu.Lock()
 	defer s.subMu.Unlock()
 	old, s.sub = s.sub, next
@@ -96,17 +96,17 @@ func (s *Supervisor) replace(next *subscription) (old *subscription) {
 }
 
 // readerOf returns the reader of a subscription; nil before its first packet.
-func (s *Supervisor) readerOf(sub *subscription) *trackReader {
+func (s *Follower) readerOf(sub *Subscription) *trackReader {
 	s.subMu.Lock()
 	defer s.subMu.Unlock()
 	return sub.reader
 }
 
 // candidates lists the video tracks of the other participants.
-func (s *Supervisor) candidates(ses *conn.Session) (list []candidate, pubs map[string]*subscription) {
-	pubs = map[string]*subscription{}
+func (s *Follower) candidates(ses *conn.Session) (list []candidate, pubs map[string]*Subscription) {
+	pubs = map[string]*Subscription{}
 	for _, p := range ses.Room.GetRemoteParticipants() {
-		if p.Identity() == s.identity {
+		if p.Identity() == s.opts.Identity {
 			continue
 		}
 		for _, tp := range p.TrackPublications() {
@@ -123,7 +123,7 @@ func (s *Supervisor) candidates(ses *conn.Session) (list []candidate, pubs map[s
 				identity: p.Identity(), name: p.Name(), agent: p.Kind() == lksdk.ParticipantAgent,
 				source: pub.Source(), sid: sid, muted: pub.IsMuted(), order: s.seen[sid],
 			})
-			pubs[sid] = &subscription{session: ses, pub: pub, who: p, sid: sid}
+			pubs[sid] = &Subscription{session: ses, pub: pub, who: p, sid: sid}
 		}
 	}
 	for sid := range s.seen {
@@ -134,9 +134,9 @@ func (s *Supervisor) candidates(ses *conn.Session) (list []candidate, pubs map[s
 	return list, pubs
 }
 
-// follow chooses the track and subscribes to it.
-func (s *Supervisor) follow(ses *conn.Session, now time.Time) *subscription {
-	if !s.may.Watch {
+// Follow chooses the track and subscribes to it.
+func (s *Follower) Follow(ses *conn.Session, now time.Time) *Subscription {
+	if !s.opts.MayWatch {
 		return nil
 	}
 	list, pubs := s.candidates(ses)
@@ -148,7 +148,7 @@ func (s *Supervisor) follow(ses *conn.Session, now time.Time) *subscription {
 	picked, ok := choose(list, s.watcher.Watching(), present)
 	s.watcher.setSeen(list, away(ses.Room.GetRemoteParticipants(), s.watcher.Watching().Identity, picked.identity))
 	if !ok {
-		s.unwatch()
+		s.Unwatch()
 		return nil
 	}
 	next := pubs[picked.sid]
@@ -162,7 +162,7 @@ func (s *Supervisor) follow(ses *conn.Session, now time.Time) *subscription {
 		s.mute(next, now)
 		return next
 	default:
-		s.unwatch()
+		s.Unwatch()
 	}
 	s.replace(next)
 	s.muted = next.pub.IsMuted()
@@ -185,7 +185,7 @@ func (s *Supervisor) follow(ses *conn.Session, now time.Time) *subscription {
 
 // renew subscribes to the same track after a full reconnect of the library, which
 // made new objects for it. No notification: for its readers the picture paused.
-func (s *Supervisor) renew(old, next *subscription, now time.Time) {
+func (s *Follower) renew(old, next *Subscription, now time.Time) {
 	s.stall.begin(now)
 	s.replace(next)
 	if reader := s.readerOf(old); reader != nil {
@@ -195,7 +195,7 @@ func (s *Supervisor) renew(old, next *subscription, now time.Time) {
 }
 
 // mute follows the mute state of the source.
-func (s *Supervisor) mute(sub *subscription, now time.Time) {
+func (s *Follower) mute(sub *Subscription, now time.Time) {
 	muted := sub.pub.IsMuted()
 	if muted == s.muted {
 		return
@@ -211,14 +211,14 @@ func (s *Supervisor) mute(sub *subscription, now time.Time) {
 	s.notify(info, "back")
 }
 
-func (s *Supervisor) notify(info agent.SourceInfo, reason string) {
+func (s *Follower) notify(info agent.SourceInfo, reason string) {
 	if s.opts.OnSource != nil {
 		s.opts.OnSource(info, reason)
 	}
 }
 
-// unwatch ends the present subscription.
-func (s *Supervisor) unwatch() {
+// Unwatch ends the present subscription.
+func (s *Follower) Unwatch() {
 	sub := s.replace(nil)
 	if sub == nil {
 		return
@@ -236,7 +236,7 @@ func (s *Supervisor) unwatch() {
 }
 
 // subscribe requests the track and its layer.
-func (s *Supervisor) subscribe(sub *subscription) {
+func (s *Follower) subscribe(sub *Subscription) {
 	if err := sub.pub.SetSubscribed(true); err != nil {
 		s.opts.Log.Warn().Err(err).Msg("subscription failed")
 	}
@@ -244,7 +244,7 @@ func (s *Supervisor) subscribe(sub *subscription) {
 }
 
 // pin requests one simulcast layer. Each subscription needs it again.
-func (s *Supervisor) pin(sub *subscription) {
+func (s *Follower) pin(sub *Subscription) {
 	if s.opts.Relay || s.opts.LongSide <= 0 {
 		if err := sub.pub.SetVideoQuality(livekit.VideoQuality_HIGH); err != nil {
 			s.opts.Log.Warn().Err(err).Msg("layer request failed")
@@ -262,8 +262,12 @@ func (s *Supervisor) pin(sub *subscription) {
 	sub.pub.SetVideoDimensions(w, h)
 }
 
-// subscribed is called by the library at the first packet of a track.
-func (s *Supervisor) subscribed(ses *conn.Session, track *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication) {
+// Subscribed takes a track of picture or sound at its first packet.
+func (s *Follower) Subscribed(ses *conn.Session, track *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication) {
+	if h := s.listening.of(ses, pub.SID()); h != nil {
+		h.start(track, pub)
+		return
+	}
 	s.subMu.Lock()
 	defer s.subMu.Unlock()
 	sub := s.sub
@@ -273,7 +277,7 @@ func (s *Supervisor) subscribed(ses *conn.Session, track *webrtc.TrackRemote, pu
 	if sub.reader != nil {
 		sub.reader.cancel() // ends by itself; the new one has taken its place already
 	}
-	reader := startReader(s.watcher, track, s.conn.Fail, s.opts.Log)
+	reader := startReader(s.watcher, track, s.opts.Fail, s.opts.Log)
 	pub.OnRTCP(reader.rtcp)
 	sub.reader = reader
 	s.watcher.RequestKeyFrame()

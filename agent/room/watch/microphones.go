@@ -1,4 +1,4 @@
-package room
+package watch
 
 import (
 	"cmp"
@@ -11,7 +11,6 @@ import (
 	lksdk "github.com/livekit/server-sdk-go/v2"
 
 	"touchline/agent"
-	"touchline/agent/access"
 	"touchline/agent/room/conn"
 	"touchline/internal/backoff"
 	"touchline/internal/limit"
@@ -94,11 +93,11 @@ func (l *listener) add(h *audioSubscription, now time.Time) {
 }
 
 // SoundLost returns the number of packets of audio tracks that came faster than sound has them.
-func (s *Supervisor) SoundLost() uint64 { return s.listening.lost.Load() }
+func (s *Follower) SoundLost() uint64 { return s.listening.lost.Load() }
 
-// listen keeps the subscriptions to the sound that belongs to the watched picture and to the chosen microphones.
-func (s *Supervisor) listen(ses *conn.Session, sub *subscription, now time.Time) {
-	if !s.may.Watch || s.opts.Sound == nil && s.opts.Microphones == nil {
+// Listen keeps the subscriptions to the sound that belongs to the watched picture and to the chosen microphones.
+func (s *Follower) Listen(ses *conn.Session, sub *Subscription, now time.Time) {
+	if !s.opts.MayWatch || s.opts.Sound == nil && s.opts.Microphones == nil {
 		return
 	}
 	l := &s.listening
@@ -149,16 +148,16 @@ func (s *Supervisor) listen(ses *conn.Session, sub *subscription, now time.Time)
 	s.hears = camera
 }
 
-func (s *Supervisor) newSubscription(ses *conn.Session, pub *lksdk.RemoteTrackPublication, now time.Time) *audioSubscription {
+func (s *Follower) newSubscription(ses *conn.Session, pub *lksdk.RemoteTrackPublication, now time.Time) *audioSubscription {
 	return &audioSubscription{
-		session: ses, sid: pub.SID(), pub: pub, since: now, fail: s.conn.Fail, lost: &s.listening.lost,
+		session: ses, sid: pub.SID(), pub: pub, since: now, fail: s.opts.Fail, lost: &s.listening.lost,
 		retry: backoff.Backoff{First: openRetry, Max: maxOpenRetry},
 		rate:  limit.New[struct{}](soundRate, soundBurst), log: s.opts.Log.With().Str("track", pub.SID()).Logger(),
 	}
 }
 
 // chooseMicrophones adds the microphones to hear to wanted, and returns them by SID.
-func (s *Supervisor) chooseMicrophones(
+func (s *Follower) chooseMicrophones(
 	ses *conn.Session, watched *lksdk.RemoteTrackPublication, wanted map[string]*lksdk.RemoteTrackPublication, now time.Time,
 ) map[string]agent.Microphone {
 	if s.opts.Microphones == nil {
@@ -177,13 +176,13 @@ func (s *Supervisor) chooseMicrophones(
 }
 
 // microphones lists those that could be heard: of people, and of devices without LiveKit's client.
-func (s *Supervisor) microphones(
+func (s *Follower) microphones(
 	ses *conn.Session, watched *lksdk.RemoteTrackPublication,
 ) (all []agent.Microphone, pubs map[string]*lksdk.RemoteTrackPublication) {
 	pubs = map[string]*lksdk.RemoteTrackPublication{}
 	kinds := []lksdk.ParticipantKind{lksdk.ParticipantStandard, lksdk.ParticipantSIP, lksdk.ParticipantIngress}
 	for _, p := range ses.Room.GetRemoteParticipants() {
-		if p.Identity() == s.identity || !slices.Contains(kinds, p.Kind()) {
+		if p.Identity() == s.opts.Identity || !slices.Contains(kinds, p.Kind()) {
 			continue
 		}
 		for _, tp := range p.TrackPublications() {
@@ -193,7 +192,7 @@ func (s *Supervisor) microphones(
 			}
 			pubs[pub.SID()] = pub
 			all = append(all, agent.Microphone{
-				Identity: p.Identity(), Name: p.Name(), Track: pub.SID(), Instructs: s.instructs(p), Watched: pub == watched,
+				Identity: p.Identity(), Name: p.Name(), Track: pub.SID(), Instructs: s.opts.Instructs(p), Watched: pub == watched,
 				Muted: pub.IsMuted(), Level: float64(p.AudioLevel()),
 			})
 		}
@@ -204,24 +203,8 @@ func (s *Supervisor) microphones(
 	return all, pubs
 }
 
-// instructs reports whether a participant may instruct the commentator.
-func (s *Supervisor) instructs(p *lksdk.RemoteParticipant) bool {
-	c := s.opts.Control
-	return c != nil && c.Rights(p).Allow(access.Instruct)
-}
-
-// Instructors lists the participants that may instruct the commentator.
-func (s *Supervisor) Instructors(room *lksdk.Room) (out []string) {
-	for _, p := range room.GetRemoteParticipants() {
-		if s.instructs(p) {
-			out = append(out, p.Identity())
-		}
-	}
-	return out
-}
-
 // soundOf finds the sound of a picture: the microphone of a camera's participant, the sound of a shared screen.
-func soundOf(sub *subscription) *lksdk.RemoteTrackPublication {
+func soundOf(sub *Subscription) *lksdk.RemoteTrackPublication {
 	want := livekit.TrackSource_MICROPHONE
 	if sub.pub.Source() == livekit.TrackSource_SCREEN_SHARE {
 		want = livekit.TrackSource_SCREEN_SHARE_AUDIO

@@ -1,4 +1,4 @@
-package room
+package watch
 
 import (
 	"errors"
@@ -27,8 +27,8 @@ type rating struct {
 	at       time.Time
 }
 
-// countViewers counts the participants that can see the delayed copy.
-func (s *Supervisor) countViewers(ses *conn.Session, sub *subscription) {
+// CountViewers counts the participants that can see the delayed copy.
+func (s *Follower) CountViewers(ses *conn.Session, sub *Subscription) {
 	n := 0
 	for _, p := range ses.Room.GetRemoteParticipants() {
 		if p.Kind() == lksdk.ParticipantAgent || p.Kind() == lksdk.ParticipantIngress {
@@ -45,8 +45,8 @@ func (s *Supervisor) countViewers(ses *conn.Session, sub *subscription) {
 	s.viewers.Store(int64(n))
 }
 
-// askKeyFrames sends the requests that are due.
-func (s *Supervisor) askKeyFrames(sub *subscription, now time.Time) {
+// AskKeyFrames sends the requests that are due.
+func (s *Follower) AskKeyFrames(sub *Subscription, now time.Time) {
 	if sub == nil || sub.pub.IsMuted() {
 		return
 	}
@@ -70,8 +70,8 @@ func (s *Supervisor) askKeyFrames(sub *subscription, now time.Time) {
 	}
 }
 
-// watchdog recovers a stalled track, whatever state the library reports.
-func (s *Supervisor) watchdog(ses *conn.Session, sub *subscription, now time.Time) error {
+// Watchdog recovers a stalled track, whatever state the library reports.
+func (s *Follower) Watchdog(ses *conn.Session, sub *Subscription, now time.Time) error {
 	if sub == nil {
 		return nil
 	}
@@ -106,7 +106,7 @@ func (s *Supervisor) watchdog(ses *conn.Session, sub *subscription, now time.Tim
 }
 
 // gatherEvidence returns the state of the watched track and its connection.
-func (s *Supervisor) gatherEvidence(ses *conn.Session, sub *subscription, now time.Time) evidence {
+func (s *Follower) gatherEvidence(ses *conn.Session, sub *Subscription, now time.Time) evidence {
 	e := evidence{media: s.stall.since, traffic: now}
 	if reader := s.readerOf(sub); reader != nil {
 		e.padding = reader.began
@@ -128,7 +128,7 @@ func (s *Supervisor) gatherEvidence(ses *conn.Session, sub *subscription, now ti
 }
 
 // silence notes and reports why the camera is silent; "" while it is not.
-func (s *Supervisor) silence(words string) {
+func (s *Follower) silence(words string) {
 	was := s.watcher.setSilent(words)
 	switch info := s.watcher.Source(); {
 	case was == "" && words != "":
