@@ -16,7 +16,8 @@ import (
 // fixture is a file of tensors that the official code computed (modelling
 // code of MiniCPM-o 4.5, transformers 4.51.0, torch 2.7.1, float32) for the
 // checkpoints in models/testdata. Those of the voice's flow and vocoder (voice_*) come from
-// the stepaudio2 package of minicpmo-utils 1.0.5; voice_flow and voice_hift are its weights.
+// the stepaudio2 package of minicpmo-utils 1.0.5; voice_flow and voice_hift are its weights. Turns 2 and 3 of tts_turns were computed
+// in float64 by independent code that has the official draws of turns 0 and 1.
 type fixture struct {
 	tb   testing.TB
 	file *safetensors.File

@@ -73,6 +73,8 @@ const (
 
 func (v *toyVoice) Clear(int) error { return nil }
 
+func (v *toyVoice) TurnBack(int, int) error { return nil }
+
 func (v *toyVoice) Feed(slot, _ int, p tts.Piece) (int, error) {
 	v.card.run(textStream, 3700*time.Microsecond, slowedBySound)
 	v.left[slot] = 0

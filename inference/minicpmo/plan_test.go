@@ -159,7 +159,7 @@ func TestPlanOfTheVoice(t *testing.T) {
 	}
 	s := options(c.Voice)
 	require.Equal(t, 16, s.voice.layout.Slots)
-	for prompt, want := range map[int]float64{300: 0.66e6*(300+156) + 40e6 + 61e3*1024, 150: 0.66e6*(150+156) + 40e6 + 61e3*1024} {
+	for prompt, want := range map[int]float64{300: 0.66e6*(300+156) + 40e6 + 61e3*1152, 150: 0.66e6*(150+156) + 40e6 + 61e3*1152} {
 		v := s.withVoice(1, prompt).voice
 		_, turn := v.turnBytes()
 		require.InEpsilon(t, want, turn+v.layout.Bytes(), 0.03, "a slot of %d frames", prompt)
@@ -193,7 +193,7 @@ func TestPlanOfTheVoice(t *testing.T) {
 			require.Equal(t, 32, fits.layout.Slots)
 		}
 	}
-	require.EqualError(t, s.speechless(model+2e9), "no memory for the model's own voice: it needs 2.59 GB, and 2.00 GB are free beside the model; "+
+	require.EqualError(t, s.speechless(model+2e9), "no memory for the model's own voice: it needs 2.60 GB, and 2.00 GB are free beside the model; "+
 		"it fits with inference.minicpmo.slots: 16")
 	least := s.withVoice(1, 150).plan("").Total()
 	require.ErrorContains(t, s.speechless(least), "it fits with inference.voice.prompt: 3s, or with inference.minicpmo.slots: 16")

@@ -25,8 +25,9 @@ import (
 const (
 	// maxVoiceSlots is the number of answers that the model speaks at once, if it is not set.
 	maxVoiceSlots = 16
-	// turnPositions is the longest turn: text and codes, about 38 s of speech.
-	turnPositions = 1024
+	// turnPositions is the longest turn, text and codes: two full pieces, of 11 positions and 499 codes that are fed, and 4.8 s of a third.
+	// About 43 s of usual speech.
+	turnPositions = 1152
 	// noiseRows is the length of the vocoder's noise, which repeats.
 	noiseRows = 8192
 )
@@ -231,10 +232,17 @@ func (e *Engine) openSpeech(ctx context.Context, s *speechSelection, rt *ort.Run
 	return nil
 }
 
+// SpeechLM is the voice's language model for the conformance check.
+type SpeechLM interface {
+	tts.LM
+	// FeedRows is Feed with the condition of a piece and its marks, [positions,hidden] of the model.
+	FeedRows(slot, length int, rows []float32) (int, error)
+}
+
 // OpenSpeechLM opens the voice's language model alone, with its graphs, for the conformance check.
 func OpenSpeechLM(
 	rt *ort.Runtime, dev *ort.Device, b *models.Bundle, condition, lm models.Graph, l kvcache.Layout,
-) (_ tts.LM, closeIt func() error, _ error) {
+) (_ SpeechLM, closeIt func() error, _ error) {
 	m, err := openSpeechLM(rt, dev, b, [2]models.Graph{condition, lm}, l, 1)
 	if err != nil {
 		return nil, nil, err

@@ -3,7 +3,9 @@ package minicpmo
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"sync"
 
 	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/kvcache"
@@ -23,6 +25,7 @@ const (
 type speechLM struct {
 	dims   models.TTS
 	hidden int         // width of the decoder's states
+	layout kvcache.Layout
 	float  models.Type // of the graphs
 	dev    *ort.Device
 
@@ -34,6 +37,7 @@ type speechLM struct {
 	whole, short               []*networks.Rows
 	ids, states, said          *ort.Memory
 	hostIDs, hostStates, hostS *ort.Memory
+	keys                       *ort.Memory // of a slot in one layer, on the host
 	all                        bool // the last run returned whole rows
 	past                       []int
 }
@@ -46,7 +50,7 @@ func openSpeechLM(
 ) (_ *speechLM, err error) {
 	d := b.Manifest.Dims
 	t := d.Speech.TTS
-	m := &speechLM{dims: t, hidden: d.Decoder.Hidden, float: models.Float32, dev: dev, past: make([]int, l.Slots)}
+	m := &speechLM{dims: t, hidden: d.Decoder.Hidden, layout: l, float: models.Float32, dev: dev, past: make([]int, l.Slots)}
 	if l.ElemSize == models.Float16.Size() {
 		m.float = models.Float16
 	}
@@ -123,6 +127,7 @@ func (m *speechLM) prepare() (err error) {
 	m.ids, m.hostIDs = a.Memory("a text", pieceTokens*8), a.Host("a text", pieceTokens*8)
 	m.states, m.hostStates = a.Memory("a text", pieceTokens*width), a.Host("a text", pieceTokens*width)
 	m.said, m.hostS = a.Memory("a text", pieceTokens*4), a.Host("a text", pieceTokens*4)
+	m.keys = a.Host("a slot's keys", m.layout.SlotBytes())
 	if err := a.Err(); err != nil {
 		return err
 	}
@@ -173,11 +178,65 @@ func (m *speechLM) Feed(slot, length int, p tts.Piece) (int, error) {
 	if err := m.conditioned(int64(n)); err != nil {
 		return 0, err
 	}
-	if err := m.decoder.Prefill(0, slot, length, n, n); err != nil {
+	return n, m.prefill(slot, length, n)
+}
+
+// FeedRows implements SpeechLM.
+func (m *speechLM) FeedRows(slot, length int, rows []float32) (int, error) {
+	n := len(rows) / m.dims.Hidden
+	if n < 1 || n > pieceTokens {
+		return 0, fmt.Errorf("read the rows of a piece of text: expected 1 to %d, has %d", pieceTokens, n)
+	}
+	if err := m.dev.CopyIn(m.inputs[2].At(0), floatBytes(m.float, rows)); err != nil {
 		return 0, err
 	}
+	return n, m.prefill(slot, length, n)
+}
+
+// prefill feeds the first n rows of the prompt's inputs_embeds to a slot that holds length positions.
+func (m *speechLM) prefill(slot, length, n int) error {
+	if err := m.decoder.Prefill(0, slot, length, n, n); err != nil {
+		return err
+	}
 	m.all = true
-	return n, m.decoder.Fetch(kvcache.Range{Start: slot, Size: 1}, m.whole...)
+	return m.decoder.Fetch(kvcache.Range{Start: slot, Size: 1}, m.whole...)
+}
+
+// TurnBack implements tts.LM. The graph numbers positions as the cache stores them, so the keys turn instead, on the host: a piece of text
+// is seldom full. Head after head in one goroutine, the real model's 512 positions would take text as long as several steps.
+func (m *speechLM) TurnBack(slot, length int) error {
+	half := m.dims.HeadDim() / 2
+	cos, sin := make([]float32, half), make([]float32, half)
+	for i := range half {
+		s, c := math.Sincos(math.Pow(m.dims.RopeTheta, -float64(i)/float64(half)))
+		cos[i], sin[i] = float32(c), float32(s)
+	}
+	step := m.layout.MaxLen * m.layout.HeadDim * m.layout.ElemSize // of a head
+	return m.decoder.ChangeKeys(slot, m.keys, func(keys []byte) {
+		var wg sync.WaitGroup
+		for head := range m.layout.KVHeads {
+			wg.Go(func() {
+				rows := keys[head*step:][:length*m.layout.HeadDim*m.layout.ElemSize]
+				if m.float == models.Float32 {
+					turnBack(ort.Slice[float32](rows), cos, sin, func(x float32) float32 { return x }, func(x float32) float32 { return x })
+				} else {
+					turnBack(ort.Slice[uint16](rows), cos, sin, models.Float16FromBits, models.Float16Bits)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// turnBack rotates keys by one position. A rotary embedding turns the i-th number of a key with the i-th of its second half.
+func turnBack[T ort.Element](keys []T, cos, sin []float32, from func(T) float32, to func(float32) T) {
+	half := len(cos)
+	for ; len(keys) > 0; keys = keys[2*half:] {
+		for i, c := range cos {
+			a, b := from(keys[i]), from(keys[half+i])
+			keys[i], keys[half+i] = to(a*c+b*sin[i]), to(b*c-a*sin[i])
+		}
+	}
 }
 
 // conditioned computes the first n rows of the prompt's inputs_embeds.

@@ -32,7 +32,8 @@ import (
 	"touchline/models/onnx"
 )
 
-// TestCodesOfTurns speaks two turns of the official streaming call: with its draws, the voice chooses its codes.
+// TestCodesOfTurns speaks two turns of the official streaming call, and two whose first piece is full: with their draws, the voice chooses
+// their codes.
 func TestCodesOfTurns(t *testing.T) {
 	forms(t, func(t *testing.T, on *machine) {
 		t.Helper()
@@ -80,7 +81,7 @@ func codesOfTurns(t *testing.T, on *machine) {
 
 	turns, err := stages.ParseTurns(unpacked(t, "tts_turns.json.gz"), m.Speech.TTS.Codes)
 	require.NoError(t, err)
-	require.Len(t, turns, 2)
+	require.Len(t, turns, 4)
 	for i, turn := range turns {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			states := recorded{openFixture(t, fmt.Sprintf("tts_turn_%d", i))}
@@ -208,6 +209,8 @@ type scripted struct {
 const scriptedEnd = 6561
 
 func (l *scripted) Clear(int) error { return nil }
+
+func (l *scripted) TurnBack(int, int) error { return nil }
 
 func (l *scripted) Feed(_, _ int, p tts.Piece) (int, error) {
 	l.piece = int(p.IDs[0])

@@ -293,6 +293,23 @@ func (d *Decoder) Clear(slot int) error {
 	return nil
 }
 
+// ChangeKeys hands the keys of a slot to change and writes them back, layer after layer: [KVHeads, MaxLen, HeadDim] of each, in memory of
+// the host that has room for it.
+func (d *Decoder) ChangeKeys(slot int, host *ort.Memory, change func(keys []byte)) error {
+	for i := 0; i < len(d.kv); i += 2 { // keys come before values
+		rows := d.kv[i]
+		keys := host.Bytes()[:rows.width]
+		if err := errors.Join(d.dev.CopyOut(keys, rows.At(slot)), d.dev.Synchronize()); err != nil {
+			return err
+		}
+		change(keys)
+		if err := errors.Join(d.dev.CopyIn(rows.At(slot), keys), d.dev.Synchronize()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // prefill returns the run of a slot's prompts, without a graph.
 func (d *Decoder) prefill(set, slot int, several bool) (*Run, error) {
 	runs := d.prefills[0]

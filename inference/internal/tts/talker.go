@@ -19,6 +19,9 @@ type LM interface {
 	Clear(slot int) error
 	// Feed reads a piece in a slot that holds length positions, and returns how many it added.
 	Feed(slot, length int, p Piece) (int, error)
+	// TurnBack moves the first length positions of a slot back by one, against those that follow: its keys are rotated, and stay where
+	// they are.
+	TurnBack(slot, length int) error
 	// Step feeds the last code of history[slot] at position lengths[slot] to each slot of a range. A slot that draws nothing has no
 	// history; its position receives data that no step reads.
 	Step(r kvcache.Range, history [][]int32, lengths []int32) error
@@ -304,7 +307,7 @@ func (k *Talker) feed(t *Turn) error {
 	if t.sent == 0 {
 		t.handed = k.o.Now()
 	}
-	n, err := k.o.LM.Feed(t.slot, k.pool.Length(t.slot), p)
+	n, err := k.read(t, p)
 	if err == nil {
 		err = k.pool.Advance(t.slot, n)
 	}
@@ -313,6 +316,18 @@ func (k *Talker) feed(t *Turn) error {
 	}
 	t.drawing, t.last, t.inPiece = true, p.Last, 0
 	return k.draw(t)
+}
+
+// read reads a piece. The official code counts the last code of a full piece as a position and never feeds it, so what follows is one
+// position further away.
+func (k *Talker) read(t *Turn, p Piece) (int, error) {
+	length := k.pool.Length(t.slot)
+	if t.inPiece == pieceCodes {
+		if err := k.o.LM.TurnBack(t.slot, length); err != nil {
+			return 0, err
+		}
+	}
+	return k.o.LM.Feed(t.slot, length, p)
 }
 
 // step feeds the last code of every turn and draws the next.

@@ -62,7 +62,7 @@ type Turn struct {
 	line     Timeline
 	drawing  bool // codes of a piece, which is the last one if last is set
 	last     bool
-	inPiece  int       // codes of this piece
+	inPiece  int       // codes of this piece, or of the one before
 	complete bool      // nothing more is handed over
 	sent     int       // windows handed over
 	started  time.Time // the first window was handed over

@@ -41,6 +41,7 @@ type toy struct {
 	runs  []int // windows of each run
 	steps int
 	fail  func(what string, slot int) error
+	back  []int // lengths that were turned back
 	bad   int // slot whose sound is not finite, if it is not negative
 	alone bool
 	slow  time.Duration // of a step, if it is set
@@ -62,6 +63,12 @@ func (y *toy) fault(what string, slot int) error {
 }
 
 func (y *toy) Clear(slot int) error { return y.fault("clear", slot) }
+
+func (y *toy) TurnBack(slot, length int) error {
+	y.back = append(y.back, length)
+	require.Equal(y.t, y.slots[slot].written, length)
+	return y.fault("turn back", slot)
+}
 
 func (y *toy) Feed(slot, length int, p tts.Piece) (int, error) {
 	time.Sleep(3700 * time.Microsecond)
@@ -279,6 +286,57 @@ func TestTurn(t *testing.T) {
 		require.Equal(t, 3+61+1, codeAt(h.words[4].Start))
 		require.IsNonDecreasing(t, starts(h.words))
 		require.Equal(t, 3700*time.Microsecond+24*time.Millisecond+16*time.Millisecond, h.first, "a piece, 25 codes, a window")
+	})
+}
+
+// TestFullPieces: what follows a piece of 500 codes is one position further away than it is stored, as for the official code, which
+// counts their last one and does not feed it. Two such pieces and a short third are spoken whole.
+func TestFullPieces(t *testing.T) {
+	t.Parallel()
+	say := func(t *testing.T, codes ...int32) (*stage, heard) {
+		t.Helper()
+		s := newStage(t, 1, 1152)
+		var pieces []tts.Piece
+		for i, n := range codes {
+			pieces = append(pieces, tts.Piece{IDs: append([]int32{n}, make([]int32, 9)...), Text: "la ", Last: i == len(codes)-1})
+		}
+		return s, s.say(newTurn(""), pieces...)
+	}
+	const full = 10 + 1 + 499
+	for _, c := range []struct {
+		codes []int32
+		back  []int
+	}{
+		{[]int32{500, 500, 120}, []int{full, 2 * full}},
+		{[]int32{500, 7, 500, 11}, []int{full, 2*full + 11 + 7}},
+		{[]int32{499, 20}, nil}, // ends by itself
+		{[]int32{40, 500}, nil}, // nothing follows
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, h := say(t, c.codes...)
+			require.NoError(t, h.err)
+			all := tts.LeadSilence
+			for _, n := range c.codes {
+				all += int(n)
+			}
+			require.Equal(t, all*960, len(h.samples)) //nolint:testifylint // too long to print
+			require.Equal(t, c.back, s.toy.back)
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		_, h := say(t, 500, 500, 122)
+		require.ErrorIs(t, h.err, tts.ErrTooLong)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 1, 1152)
+		failed := errors.New("no")
+		s.toy.fail = func(what string, _ int) error {
+			if what == "turn back" {
+				return failed
+			}
+			return nil
+		}
+		require.ErrorIs(t, s.say(newTurn(""), piece(500, "la ", false), piece(3, "la ", true)).err, failed)
 	})
 }
 
