@@ -24,7 +24,7 @@ const (
 // package graph).
 type speechLM struct {
 	dims   models.TTS
-	hidden int         // width of the decoder's states
+	hidden int // width of the decoder's states
 	layout kvcache.Layout
 	float  models.Type // of the graphs
 	dev    *ort.Device
@@ -38,7 +38,7 @@ type speechLM struct {
 	ids, states, said          *ort.Memory
 	hostIDs, hostStates, hostS *ort.Memory
 	keys                       *ort.Memory // of a slot in one layer, on the host
-	all                        bool // the last run returned whole rows
+	all                        bool        // the last run returned whole rows
 	past                       []int
 }
 

@@ -69,30 +69,72 @@ func (r *Replay) Greedy(lm LM, exact bool) error {
 	return nil
 }
 
-// Stream replays the drawn codes of the first piece of a turn from its condition. Later pieces of that recording skip a position,
-// as no other turn does.
-func (r *Replay) Stream(lm LM, f, marks Fixture, draws []float64, want []int64) error {
-	history, drawn := make([]int64, historyCodes), []int32(nil)
-	inputs := slices.Concat(f.Floats("condition.0"), marks.Floats("audio_bos_row"))
-	past := len(inputs) / r.Dims.Speech.TTS.Hidden
-	end := int64(r.Dims.Speech.TTS.Codes - 1)
-	row, err := lm.Feed(slices.Repeat([]int64{end}, past), inputs, 0, history)
-	if err != nil {
+// Speaker is a language model of the engine that also reads the rows of a piece of text.
+type Speaker interface {
+	tts.LM
+	// FeedRows is Feed with the condition of a piece and its marks.
+	FeedRows(slot, length int, rows []float32) (int, error)
+}
+
+// Chunk is a recorded piece of text of tts/stream, with the codes drawn for it. None of them ends it: it ends at a limit of its own.
+type Chunk struct {
+	Condition string  `json:"condition"` // its name
+	Finished  bool    `json:"text_finished"`
+	Codes     []int32 `json:"codes"`
+}
+
+// Stream replays the drawn codes of the pieces of a turn from their conditions. Each is full, so what follows is one position further.
+func Stream(lm Speaker, chunks []Chunk, f, marks Fixture, draws []float64, exact bool) error {
+	pieces := make([]forced, len(chunks))
+	for i, c := range chunks {
+		rows := slices.Clone(f.Floats(c.Condition))
+		if c.Finished {
+			rows = append(rows, marks.Floats("text_eos_row")...)
+		}
+		rows = append(rows, marks.Floats("audio_bos_row")...)
+		if len(draws) < len(c.Codes) {
+			return fmt.Errorf("expected a draw for each code, piece %d lacks %d", i, len(c.Codes)-len(draws))
+		}
+		pieces[i] = forced{
+			feed:  func(length int) (int, error) { return lm.FeedRows(0, length, rows) },
+			codes: c.Codes, draws: draws[:len(c.Codes)],
+		}
+		draws = draws[len(c.Codes):]
+	}
+	return force(lm, pieces, -1, exact)
+}
+
+// forced is a piece of text with its recorded codes.
+type forced struct {
+	feed  func(length int) (int, error)
+	codes []int32
+	draws []float64
+}
+
+// force lets a language model go along with recorded codes, and compares what it would have drawn.
+func force(lm tts.LM, pieces []forced, end int32, exact bool) error {
+	if err := lm.Clear(0); err != nil {
 		return err
 	}
-	s := tts.New(tts.Official())
-	for i, code := range want {
-		got, err := s.Full(row.Logits, drawn, draws[i])
+	s, length, history, all, others := tts.New(tts.Official()), 0, [][]int32{nil}, 0, 0
+	for k, p := range pieces {
+		if k > 0 && len(pieces[k-1].codes) > 0 && history[0][len(history[0])-1] == pieces[k-1].codes[len(pieces[k-1].codes)-1] {
+			if err := lm.TurnBack(0, length); err != nil {
+				return err
+			}
+		}
+		n, err := p.feed(length)
 		if err != nil {
 			return err
 		}
-		if int64(got) != code {
-			return fmt.Errorf("draw %d: expected the code %d, got %d", i, code, got)
-		}
-		drawn = append(drawn, got)
-		history[i%len(history)] = code
-		if row, err = lm.Feed([]int64{code}, nil, past+i, history); err != nil {
-			return err
+		length += n
+		for i, code := range p.codes {
+			if i > 0 {
+				if err := lm.Step(kvcache.Range{Size: 1}, history, []int32{int32(length)}); err != nil { //nolint:gosec // bounded by the layout
+					return err
+				}
+				length++
+			}
 		}
 	}
 	return nil

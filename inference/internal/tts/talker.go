@@ -45,9 +45,10 @@ type TalkerOptions struct {
 	Wake func()
 }
 
+// PieceCodes is the largest number of codes of a piece.
+const PieceCodes = 500
+
 const (
-	// pieceCodes is the largest number of codes of a piece.
-	pieceCodes = 500
 	// lead is how far the codes of a turn may be ahead of its voice: a cancelled
 	// comment should not have cost much. With less than urgent a voice may soon fall silent.
 	// With more than enough it draws only while sound is made, unless turns wait for slots: the device is busy
@@ -322,7 +323,7 @@ func (k *Talker) feed(t *Turn) error {
 // position further away.
 func (k *Talker) read(t *Turn, p Piece) (int, error) {
 	length := k.pool.Length(t.slot)
-	if t.inPiece == pieceCodes {
+	if t.inPiece == PieceCodes {
 		if err := k.o.LM.TurnBack(t.slot, length); err != nil {
 			return 0, err
 		}
@@ -386,7 +387,7 @@ func (k *Talker) draw(t *Turn) error {
 		}
 		t.inPiece++
 		switch {
-		case t.inPiece >= pieceCodes:
+		case t.inPiece >= PieceCodes:
 		case k.pool.Room(t.slot) == 0:
 			k.flush(t, ErrTooLong)
 			return nil

@@ -42,7 +42,7 @@ type toy struct {
 	steps int
 	fail  func(what string, slot int) error
 	back  []int // lengths that were turned back
-	bad   int // slot whose sound is not finite, if it is not negative
+	bad   int   // slot whose sound is not finite, if it is not negative
 	alone bool
 	slow  time.Duration // of a step, if it is set
 }
