@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
+	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -33,15 +35,9 @@ import (
 )
 
 // TestCodesOfTurns speaks two turns of the official streaming call, and two whose first piece is full: with their draws, the voice chooses
-// their codes.
+// their codes; in float16, where a turn's codes part at the first near tie, it goes along with them.
 func TestCodesOfTurns(t *testing.T) {
-	forms(t, func(t *testing.T, on *machine) {
-		t.Helper()
-		if on.float == models.WeightsFloat16 {
-			t.Skip("in float16 a turn's codes part at the first near tie; TestTTS compares the logits")
-		}
-		codesOfTurns(t, on)
-	})
+	forms(t, codesOfTurns)
 }
 
 // textTable returns the place of the text's table in a graph of the condition.
@@ -67,7 +63,8 @@ func codesOfTurns(t *testing.T, on *machine) {
 	m := voice(t)
 	m.Speech.TTS.MaxPositions = 1024
 	layout := kvcache.Layout{
-		Layers: m.Speech.TTS.Layers, Slots: 2, KVHeads: m.Speech.TTS.Heads, MaxLen: 1024, HeadDim: m.Speech.TTS.HeadDim(), ElemSize: 4,
+		Layers: m.Speech.TTS.Layers, Slots: 2, KVHeads: m.Speech.TTS.Heads, MaxLen: 1024, HeadDim: m.Speech.TTS.HeadDim(),
+		ElemSize: on.floatType().Size(),
 	}
 	condition, err := graph.TTSCondition(m.Dims, graph.Options{Device: on.kind, Weights: on.float})
 	first := models.Graph{Kind: models.KindTTSCondition, File: write(t, condition, err, m.weights).path}
@@ -84,10 +81,24 @@ func codesOfTurns(t *testing.T, on *machine) {
 	require.Len(t, turns, 4)
 	for i, turn := range turns {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
-			states := recorded{openFixture(t, fmt.Sprintf("tts_turn_%d", i))}
-			require.NoError(t, turn.Speak(t.Context(), model, layout, int32(m.Speech.TTS.Codes-1), states, m.Decoder.Hidden, time.Now))
+			states, end := recorded{openFixture(t, fmt.Sprintf("tts_turn_%d", i))}, int32(m.Speech.TTS.Codes-1)
+			require.NoError(t, turn.Force(model, end, states, m.Decoder.Hidden))
+			if on.float == models.WeightsFloat32 {
+				require.NoError(t, turn.Speak(t.Context(), model, layout, end, states, m.Decoder.Hidden, time.Now))
+			}
 		})
 	}
+	t.Run("stream", func(t *testing.T) {
+		var stream struct {
+			Chunks []stages.Chunk `json:"chunks"`
+		}
+		require.NoError(t, json.Unmarshal(unpacked(t, "tts_stream.json.gz"), &stream))
+		f, marks := openFixture(t, "tts_stream"), recorded{openFixture(t, "tts_lm")}
+		require.Len(t, stream.Chunks, 3)
+		require.NoError(t, stages.Stream(
+			model, stream.Chunks, int32(m.Speech.TTS.Codes-1), recorded{f}, marks, doubles(f.tensor("u").Data), on.float == models.WeightsFloat32,
+		))
+	})
 }
 
 // unpacked returns the content of a fixture.
@@ -428,4 +439,13 @@ func TestSentences(t *testing.T) {
 			require.True(t, utf8.ValidString(p))
 		}
 	}
+}
+
+// doubles returns a tensor of float64.
+func doubles(data []byte) []float64 {
+	out := make([]float64, len(data)/8)
+	for i := range out {
+		out[i] = math.Float64frombits(binary.LittleEndian.Uint64(data[8*i:]))
+	}
+	return out
 }

@@ -16,7 +16,6 @@ import (
 	"touchline/inference/conformance/stages"
 	"touchline/inference/internal/host"
 	"touchline/inference/internal/kvcache"
-	"touchline/inference/internal/tts"
 	"touchline/inference/minicpmo"
 	"touchline/internal/rescue"
 	"touchline/models"
@@ -316,95 +315,97 @@ func (v *voice) codes(ctx context.Context) {
 	lm := &codeLM{v: v}
 	v.replay(stageTTS, dir+"/lm", dir, func(r *stages.Replay, _ *tally) error { return r.Greedy(lm, v.exact()) })
 	if v.files.has(dir + "/stream.json") {
-		v.stream(dir, lm)
+		v.speak(dir+"/stream", func(t *tally, lm minicpmo.SpeechLM, _ kvcache.Layout) error { return v.stream(t, dir, lm) })
 	}
 	if v.files.has(dir + "/turns.json") {
-		v.turns(ctx, dir)
+		v.speak(dir+"/turns.json", func(t *tally, lm minicpmo.SpeechLM, l kvcache.Layout) error { return v.turns(ctx, t, dir, lm, l) })
 	}
 }
 
-// stream compares the drawn codes of a piece.
-func (v *voice) stream(dir string, lm *codeLM) {
-	v.replay(stageTTS, dir+"/stream", dir, func(r *stages.Replay, t *tally) error {
-		var stream struct {
-			Chunks []struct {
-				Codes []int64 `json:"codes"`
-			} `json:"chunks"`
-		}
-		if err := v.files.json(dir+"/stream.json", &stream); err != nil {
-			return err
-		}
-		f, err := v.tensors(dir + "/stream.safetensors")
-		if err != nil || len(stream.Chunks) == 0 {
-			return errors.Join(err, f.err)
-		}
-		if !v.exact() {
-			t.row.Note = onlyExact
-			return nil
-		}
-		marks, err := r.Fixture("lm")
-		if err != nil {
-			return err
-		}
-		want, draws := stream.Chunks[0].Codes, f.doubles("u")
-		if f.err != nil {
-			return f.err
-		}
-		t.row.Cases, t.row.Note = len(want), "the first piece: later ones skip a position, as no other turn does"
-		return r.Stream(lm, recorded{f}, marks, draws, want)
-	})
-}
-
-// onlyExact is the note of rows whose draws depend on rounding.
-const onlyExact = "compared in fp32 only, because rounding changes draws"
-
-// turns compares the codes of whole turns, chosen by the engine's own language model and sampler.
-func (v *voice) turns(ctx context.Context, dir string) {
-	d := v.bundle.Manifest.Dims
+// speak runs a row of the engine's own language model of the codes.
+func (v *voice) speak(fixture string, run func(t *tally, lm minicpmo.SpeechLM, l kvcache.Layout) error) {
+	d := v.bundle.Manifest.Dims.Speech.TTS
 	layout := kvcache.Layout{
-		Layers: d.Speech.TTS.Layers, Slots: 2, KVHeads: d.Speech.TTS.Heads, MaxLen: min(1024, d.Speech.TTS.MaxPositions),
-		HeadDim: d.Speech.TTS.HeadDim(), ElemSize: 4,
+		Layers: d.Layers, Slots: 2, KVHeads: d.Heads, MaxLen: min(1152, d.MaxPositions), HeadDim: d.HeadDim(), ElemSize: 4,
 	}
 	if !v.exact() {
 		layout.ElemSize = 2
 	}
-	v.row(stageTTS, dir+"/turns.json", 0, func(t *tally) (err error) {
-		content, err := v.files.bytes(dir + "/turns.json")
-		if err != nil {
-			return err
-		}
-		turns, err := stages.ParseTurns(content, d.Speech.TTS.Codes)
-		if err != nil {
-			return err
-		}
+	v.row(stageTTS, fixture, 0, func(t *tally) (err error) {
 		lm, done, err := v.openLM(layout)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, done()) }()
-		for i, turn := range turns {
-			states, err := v.tensors(fmt.Sprintf("%s/turn_%d.safetensors", dir, i))
-			if err != nil {
-				return err
-			}
-			if t.row.Cases++; !v.exact() {
-				t.row.Note = onlyExact
-				continue
-			}
-			err = rescue.Call(func() error {
-				end := int32(d.Speech.TTS.Codes - 1) //nolint:gosec // a vocabulary
-				return turn.Speak(ctx, lm, layout, end, recorded{states}, d.Decoder.Hidden, time.Now)
-			})
-			if states.err != nil || err != nil {
-				return fmt.Errorf("turn %d: %w", i, errors.Join(states.err, err))
-			}
+		if !v.exact() {
+			t.row.Note = "along the recorded codes: where two are near, rounding changes draws"
 		}
-		return nil
+		return run(t, lm, layout)
 	})
 }
 
+// end returns the code that ends a piece of text.
+func (v *voice) end() int32 { return int32(v.bundle.Manifest.Dims.Speech.TTS.Codes - 1) } //nolint:gosec // a vocabulary
+
+// stream compares the drawn codes of the pieces of a turn, from their conditions.
+func (v *voice) stream(t *tally, dir string, lm minicpmo.SpeechLM) error {
+	var stream struct {
+		Chunks []stages.Chunk `json:"chunks"`
+	}
+	if err := v.files.json(dir+"/stream.json", &stream); err != nil {
+		return err
+	}
+	f, err := v.tensors(dir + "/stream.safetensors")
+	if err != nil {
+		return err
+	}
+	marks, err := v.tensors(dir + "/lm.safetensors")
+	if err != nil {
+		return err
+	}
+	draws := f.doubles("u")
+	t.row.Cases = len(draws)
+	err = rescue.Call(func() error { 
+		return stages.Stream(lm, stream.Chunks, v.end(), recorded{f}, recorded{marks}, draws, v.exact())
+	})
+	if f.err != nil || marks.err != nil {
+		return errors.Join(f.err, marks.err)
+	}
+	return err
+}
+
+// turns compares the codes of whole turns, in float32 as the engine's talker and sampler choose them.
+func (v *voice) turns(ctx context.Context, t *tally, dir string, lm minicpmo.SpeechLM, layout kvcache.Layout) error {
+	d := v.bundle.Manifest.Dims
+	content, err := v.files.bytes(dir + "/turns.json")
+	if err != nil {
+		return err
+	}
+	turns, err := stages.ParseTurns(content, d.Speech.TTS.Codes)
+	if err != nil {
+		return err
+	}
+	for i, turn := range turns {
+		states, err := v.tensors(fmt.Sprintf("%s/turn_%d.safetensors", dir, i))
+		if err != nil {
+			return err
+		}
+		t.row.Cases++
+		err = rescue.Call(func() error {
+			if v.exact() {
+				return turn.Speak(ctx, lm, layout, v.end(), recorded{states}, d.Decoder.Hidden, time.Now)
+			}
+			return turn.Force(lm, v.end(), recorded{states}, d.Decoder.Hidden)
+		})
+		if states.err != nil || err != nil {
+			return fmt.Errorf("turn %d: %w", i, errors.Join(states.err, err))
+		}
+	}
+	return nil
+}
+
 // openLM opens the engine's language model of the codes.
-func (v *voice) openLM(layout kvcache.Layout) (lm tts.LM, done func() error, err error) {
+func (v *voice) openLM(layout kvcache.Layout) (lm minicpmo.SpeechLM, done func() error, err error) {
 	dev, err := v.m.Device(v.Device)
 	if err != nil {
 		return nil, nil, err
