@@ -42,12 +42,20 @@ func (f recorded) Has(name string) bool         { return f.has(name) }
 func (f recorded) Floats(name string) []float32 { return f.floats(name) }
 func (f recorded) Ints(name string) []int64     { return f.ints(name) }
 
+// recording returns how the sound was recorded.
+func recording(t *testing.T) stages.Recording {
+	t.Helper()
+	r, err := stages.ParseRecording(unpacked(t, "voice_stream.json.gz"))
+	require.NoError(t, err)
+	return r
+}
+
 // replay returns the stages of the voice on a machine.
 func replay(t *testing.T, on *machine, m model) *stages.Replay {
 	t.Helper()
 	loaded := map[string]stageGraph{}
 	return &stages.Replay{
-		Dims: m.Dims,
+		Dims: m.Dims, Recording: recording(t),
 		Fixture: func(name string) (stages.Fixture, error) {
 			if name == "lm" {
 				return recorded{openFixture(t, "tts_lm")}, nil

@@ -130,19 +130,13 @@ func waveFiles(t *testing.T, m model, on *machine) (files [5]string) {
 func recordedWave(t *testing.T, on *machine, slot, windows int) minicpmo.Wave {
 	t.Helper()
 	m := voice(t)
-	mel := m.Speech.Flow.Mel
-	random := stages.Noise(30000*mel, 20251)
-	noise := minicpmo.WaveNoise{}
-	for frame := range promptRows + 100 + 2*tts.WindowCodes {
-		for b := range mel {
-			noise.Flow = append(noise.Flow, random[b*30000+frame])
-		}
-	}
+	r := recording(t)
+	noise := minicpmo.WaveNoise{Flow: r.FlowNoise(0, promptRows+100+2*tts.WindowCodes)}
 	starts := map[int]int{} // in slot
 	for i := range windows {
 		frames := cmp.Or(map[int]int{0: 50, 4: 36}[i], 58)
 		starts[i] = len(noise.Vocoder) / models.NoiseColumns
-		noise.Vocoder = append(noise.Vocoder, stages.Noise(models.FrameSamples*9*frames, uint32(1000*(i+1)))...)
+		noise.Vocoder = append(noise.Vocoder, stages.Noise(models.FrameSamples*9*frames, r.Chunks[i].Seed)...)
 	}
 	at := 0
 	noise.Rows = func(of, _ int) int {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference/conformance/check"
+	"touchline/inference/conformance/stages"
 	"touchline/models"
 )
 
@@ -112,6 +113,17 @@ func rewrite(t *testing.T, name string, change func([]byte) []byte) {
 	require.NoError(t, os.WriteFile(name, b, 0o600))
 }
 
+// replace returns a change of a text.
+func replace(from, to string) func([]byte) []byte {
+	return func(b []byte) []byte {
+		out := bytes.Replace(b, []byte(from), []byte(to), 1)
+		if bytes.Equal(b, out) {
+			panic("nothing to replace: " + from)
+		}
+		return out
+	}
+}
+
 // A damaged fixture fails the check in its own row.
 func TestDamageIsFound(t *testing.T) {
 	if testing.Short() {
@@ -121,15 +133,6 @@ func TestDamageIsFound(t *testing.T) {
 	number := func(b []byte) []byte {
 		b[len(b)-1] ^= 0x40
 		return b
-	}
-	replace := func(from, to string) func([]byte) []byte {
-		return func(b []byte) []byte {
-			out := bytes.Replace(b, []byte(from), []byte(to), 1)
-			if bytes.Equal(b, out) {
-				panic("nothing to replace: " + from)
-			}
-			return out
-		}
 	}
 	dir := golden(t)
 	damaged := []string{}
@@ -169,18 +172,18 @@ func TestDamageIsFound(t *testing.T) {
 	require.Empty(t, failed, "these were not damaged")
 }
 
-// Damage of a fixture of the voice fails the rows that read it, and a missing file does not end the check.
-func TestDamageOfTheVoiceIsFound(t *testing.T) {
+// spoken returns a folder with the fixtures of the voice and little else.
+func spoken(t *testing.T) string {
+	t.Helper()
 	dir := golden(t)
 	for _, name := range []string{"vision", "awq", "checkpoint-awq", "chat", "image", "prompt", "sampler", "tokenizer"} {
 		require.NoError(t, os.RemoveAll(filepath.Join(dir, name)))
 	}
-	for _, file := range []string{"token2wav/chunk_1.safetensors.gz", "tts/turn_1.safetensors.gz"} { // the sound; a state of the text
-		rewrite(t, filepath.Join(dir, file), func(b []byte) []byte { b[len(b)-1] ^= 0x40; return b })
-	}
-	require.NoError(t, os.Remove(filepath.Join(dir, "token2wav", "dit_call.safetensors.gz")))
-	var failed, passed []string
-	r := run(t, dir)
+	return dir
+}
+
+// voiceRows returns the rows of the voice.
+func voiceRows(r check.Report) (failed, passed []string) {
 	for _, row := range r.Rows {
 		switch {
 		case row.Stage != "tts" && row.Stage != "token2wav":
@@ -190,8 +193,36 @@ func TestDamageOfTheVoiceIsFound(t *testing.T) {
 			passed = append(passed, row.Fixture)
 		}
 	}
+	return failed, passed
+}
+
+// Damage of a fixture of the voice fails the rows that read it, and a missing file does not end the check.
+func TestDamageOfTheVoiceIsFound(t *testing.T) {
+	dir := spoken(t)
+	for _, file := range []string{"token2wav/chunk_1.safetensors.gz", "tts/turn_1.safetensors.gz"} { // the sound; a state of the text
+		rewrite(t, filepath.Join(dir, file), func(b []byte) []byte { b[len(b)-1] ^= 0x40; return b })
+	}
+	require.NoError(t, os.Remove(filepath.Join(dir, "token2wav", "dit_call.safetensors.gz")))
+	failed, passed := voiceRows(run(t, dir))
 	require.Equal(t, []string{"first step of the flow", "spectrogram to sound", "tts/turns.json"}, failed)
 	require.Len(t, passed, 8)
+}
+
+// The check takes the random numbers and the chunks from the recording, so other ones there do not fit the recorded results.
+func TestRecordingIsRead(t *testing.T) {
+	dir := spoken(t)
+	file := filepath.Join(dir, "token2wav", "stream.json.gz")
+	rewrite(t, file, replace(`"seed": 20251`, `"seed": 20252`))
+	rewrite(t, file, replace(`"noise_seed": 3000`, `"noise_seed": 3001`))
+	failed, _ := voiceRows(run(t, dir))
+	require.Equal(t, []string{"mu to spectrogram", "spectrogram to sound"}, failed)
+
+	const noise = `{"rand_noise": {"shape": [1, 80, 30000], "seed": 7}, "chunks": `
+	r, err := stages.ParseRecording([]byte(noise + `[{"noise_seed": 8}, {"noise_seed": 9, "last_chunk": true}]}`))
+	require.NoError(t, err)
+	require.Len(t, r.Chunks, 2)
+	_, err = stages.ParseRecording([]byte(noise + `[{}, {"last_chunk": true}, {}]}`))
+	require.EqualError(t, err, "chunk 1 of 3: expected last_chunk false, is true")
 }
 
 // A folder without the checkpoint or the language model fails the check.

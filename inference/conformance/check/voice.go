@@ -225,6 +225,15 @@ func (v *voice) replay(stage, what, fixture string, run func(*stages.Replay, *ta
 				t.within(got, want, most, what)
 			},
 		}
+		if stage == stageToken2wav {
+			content, err := v.files.bytes(path.Join(fixture, "stream.json"))
+			if err != nil {
+				return err
+			}
+			if r.Recording, err = stages.ParseRecording(content); err != nil {
+				return fmt.Errorf("%s/stream.json: %w", fixture, err)
+			}
+		}
 		err := rescue.Call(func() error { return run(r, t) }) // a fixture that is not whole
 		for _, f := range open {
 			if f.err != nil {
@@ -274,9 +283,6 @@ func (v *voice) sound() {
 		{"spectrogram to sound", (*stages.Replay).Vocoder},
 	} {
 		v.replay(stageToken2wav, s.what, dir, func(r *stages.Replay, _ *tally) error { return s.run(r) })
-	}
-	if !v.files.has(dir + "/stream.json") {
-		return
 	}
 	v.row(stageToken2wav, dir+"/stream.json", 0, func(t *tally) error {
 		var sizes struct {
@@ -365,7 +371,7 @@ func (v *voice) stream(t *tally, dir string, lm minicpmo.SpeechLM) error {
 	}
 	draws := f.doubles("u")
 	t.row.Cases = len(draws)
-	err = rescue.Call(func() error { 
+	err = rescue.Call(func() error {
 		return stages.Stream(lm, stream.Chunks, v.end(), recorded{f}, recorded{marks}, draws, v.exact())
 	})
 	if f.err != nil || marks.err != nil {

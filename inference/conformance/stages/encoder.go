@@ -62,7 +62,7 @@ func (e *encoder) encode(codes []int64, coded, padding int) ([]float32, error) {
 	return out["mu"].Floats, err
 }
 
-// Encoder replays the prompt, four chunks of which the third trims the caches, and the end of the speech, also with padding.
+// Encoder replays the prompt, chunks of which the third trims the caches, and the end of the speech, also with padding.
 func (r *Replay) Encoder() error {
 	limit := agreed().mu
 	prompt, err := r.Fixture("prompt")
@@ -87,12 +87,12 @@ func (r *Replay) Encoder() error {
 		return err
 	}
 	r.Near("prompt", prompt.Floats("mu"), mu, limit)
-	for i := range fixtures {
+	for i, c := range r.Recording.Chunks {
 		f, err := r.Fixture(fmt.Sprint("chunk_", i))
 		if err != nil {
 			return err
 		}
-		if i == fixtures-1 {
+		if c.Last {
 			return r.encodeEnd(e, f, limit)
 		}
 		codes := f.Ints("codes")

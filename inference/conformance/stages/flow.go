@@ -25,6 +25,8 @@ type Flow struct {
 	Order []int
 	// Chunk is the form for a chunk, with outputs for checks.
 	Chunk Graph
+	// Noise returns rows of the recorded noise, [rows,mel].
+	Noise func(from, rows int) []float32
 
 	dims    models.Flow
 	once    Graph
@@ -32,7 +34,6 @@ type Flow struct {
 	next    int // the row of the rings to write to
 	conv    int // the row of the convolutions' rings to write to
 	speaker Array
-	random  []float32
 }
 
 // NewFlow returns the networks before a prompt of some frames.
@@ -49,10 +50,9 @@ func (r *Replay) NewFlow(prompt int) (*Flow, error) {
 	if err != nil {
 		return nil, err
 	}
-	const longest = 30000 // frames of the recorded noise
 	dims := r.Dims.Speech.Flow
 	f := &Flow{
-		dims: dims, Chunk: chunk, once: once, rings: map[string]Array{}, random: Noise(longest*dims.Mel, 20251), Prompt: prompt,
+		dims: dims, Chunk: chunk, once: once, rings: map[string]Array{}, Noise: r.Recording.FlowNoise, Prompt: prompt,
 	}
 	for _, p := range chunk.Ports() {
 		switch {
@@ -83,19 +83,6 @@ func (f *Flow) Copy() *Flow {
 	other := *f
 	other.rings = maps.Clone(f.rings)
 	return &other
-}
-
-// Noise returns rows of the recorded noise, [rows,mel].
-func (f *Flow) Noise(from, rows int) []float32 {
-	bins := f.dims.Mel
-	long := len(f.random) / bins
-	out := make([]float32, 0, rows*bins)
-	for t := from; t < from+rows; t++ {
-		for b := range bins {
-			out = append(out, f.random[b*long+t])
-		}
-	}
-	return out
 }
 
 // inputs returns what both forms of the network take. All keys but those in use and
@@ -217,7 +204,7 @@ func (f *Flow) Move() {
 	f.use(len(order))
 }
 
-// Flow replays the prompt, four chunks of which the third is the first to forget rows, and the end of the speech, exact and padded.
+// Flow replays the prompt, chunks of which the third is the first to forget rows, and the end of the speech, exact and padded.
 func (r *Replay) Flow() error {
 	limit := agreed().mel
 	prompt, err := r.Fixture("prompt")
@@ -234,13 +221,13 @@ func (r *Replay) Flow() error {
 		return err
 	}
 	f.Fill(out)
-	for i := range fixtures {
+	for i, c := range r.Recording.Chunks {
 		x, err := r.Fixture(fmt.Sprint("chunk_", i))
 		if err != nil {
 			return err
 		}
 		mu, want := x.Floats("mu"), Rows(x.Floats("mel"), bins)
-		if i == fixtures-1 {
+		if c.Last {
 			return r.flowEnd(f, mu, want, limit)
 		}
 		count := len(mu) / bins

@@ -3,6 +3,8 @@
 package stages
 
 import (
+	"encoding/json"
+	"fmt"
 	"math"
 	"strings"
 
@@ -65,6 +67,8 @@ type Fixture interface {
 // Replay runs stages. A missing tensor of a fixture may end it with a panic; the caller turns that into an error.
 type Replay struct {
 	Dims models.Dims
+	// Recording is that of the sound; the codes need none.
+	Recording Recording
 	// Fixture opens one by its name, such as "chunk_0".
 	Fixture func(name string) (Fixture, error)
 	// Graph loads one, with the outputs for checks.
@@ -76,10 +80,50 @@ type Replay struct {
 	Batch func(g Graph, later map[string]int64) error
 }
 
-const (
-	silence  = 4218 // a code
-	fixtures = 5    // chunks; the last one ends the speech
-)
+const silence = 4218 // a code
+
+// Recording says how token2wav was recorded, in its stream.json: the random numbers, and the chunks of the turn.
+type Recording struct {
+	Noise struct { // of the flow
+		Shape []int  `json:"shape"` // [1,mel,frames]
+		Seed  uint32 `json:"seed"`
+	} `json:"rand_noise"`
+	Chunks []struct {
+		Last bool   `json:"last_chunk"`
+		Seed uint32 `json:"noise_seed"` // of the vocoder's noise
+	} `json:"chunks"`
+}
+
+// ParseRecording reads stream.json. The last chunk, and no other, ends the speech.
+func ParseRecording(content []byte) (r Recording, err error) {
+	if err := json.Unmarshal(content, &r); err != nil {
+		return r, err
+	}
+	if s := r.Noise.Shape; len(s) != 3 || s[0] != 1 || s[1] < 1 || s[2] < 1 {
+		return r, fmt.Errorf("expected noise of the shape [1,mel,frames], is %v", s)
+	}
+	if len(r.Chunks) < 2 {
+		return r, fmt.Errorf("expected two chunks or more, has %d", len(r.Chunks))
+	}
+	for i, c := range r.Chunks {
+		if last := i == len(r.Chunks)-1; c.Last != last {
+			return r, fmt.Errorf("chunk %d of %d: expected last_chunk %t, is %t", i, len(r.Chunks), last, c.Last)
+		}
+	}
+	return r, nil
+}
+
+// FlowNoise returns rows of the flow's noise, [rows,mel].
+func (r Recording) FlowNoise(from, rows int) []float32 {
+	bins, long := r.Noise.Shape[1], r.Noise.Shape[2]
+	random, out := Noise(bins*long, r.Noise.Seed), make([]float32, 0, rows*bins)
+	for t := from; t < from+rows; t++ {
+		for b := range bins {
+			out = append(out, random[b*long+t])
+		}
+	}
+	return out
+}
 
 // batch calls Batch.
 func (r *Replay) batch(g Graph, later map[string]int64) error {

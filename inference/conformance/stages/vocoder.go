@@ -33,7 +33,8 @@ func (r *Replay) Pitch() error {
 		return err
 	}
 	bins := r.Dims.Speech.Flow.Mel
-	in, sizes := noised(6, 77)
+	const seed = 77 // the fixture does not say it
+	in, sizes := noised(6, seed)
 	in["mel"] = Floats(Rows(f.Floats("mel"), bins), 1, 6, int64(bins))
 	out, err := parts.Run(in, sizes)
 	if err != nil {
@@ -62,7 +63,7 @@ func (r *Replay) Vocoder() error {
 	state := map[string]Array{
 		"past.mel": Zeros(1, models.VocoderKept, int64(bins)), "past.source": Zeros(1, 1, left), "past.wave": Zeros(1, left),
 	}
-	for i := range fixtures {
+	for i, c := range r.Recording.Chunks {
 		f, err := r.Fixture(fmt.Sprint("chunk_", i))
 		if err != nil {
 			return err
@@ -85,7 +86,7 @@ func (r *Replay) Vocoder() error {
 		r.Near(fmt.Sprintf("wave of chunk %d", i), want, sound[:len(want)], most.wave)
 
 		frames := models.VocoderKept + count - from
-		in, sizes := noised(frames, uint32(1000*(i+1))) //nolint:gosec // small
+		in, sizes := noised(frames, c.Seed)
 		in["mel"] = Floats(all, 1, int64(frames), int64(bins))
 		out, err := parts.Run(in, sizes)
 		if err != nil {
@@ -105,7 +106,8 @@ func (r *Replay) vocode(g Graph, state map[string]Array, mel []float32, i, from 
 	for k := from; k < models.VocoderKept+count; k++ {
 		frames = append(frames, int64(k))
 	}
-	in, sizes := noised(len(frames), uint32(1000*(i+1))) //nolint:gosec // small
+	chunk := r.Recording.Chunks[i]
+	in, sizes := noised(len(frames), chunk.Seed)
 	for name, a := range state {
 		in[name] = a
 	}
@@ -123,7 +125,7 @@ func (r *Replay) vocode(g Graph, state map[string]Array, mel []float32, i, from 
 	}
 	kept(state, out)
 	wave := out["wave"].Floats
-	if i+1 == fixtures {
+	if chunk.Last {
 		if err := r.ending(in, wave); err != nil {
 			return nil, err
 		}
@@ -131,7 +133,7 @@ func (r *Replay) vocode(g Graph, state map[string]Array, mel []float32, i, from 
 	switch {
 	case i == 0: // the official code starts with silence
 		wave = append(make([]float32, left), wave[:len(wave)-left]...)
-	case i+1 < fixtures:
+	case !chunk.Last:
 		wave = wave[:len(wave)-left]
 	}
 	return wave, nil
