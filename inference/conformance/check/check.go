@@ -89,7 +89,7 @@ func (r Report) Write(w io.Writer) error {
 	for _, row := range r.Rows {
 		worst, bound := "-", "exact"
 		if row.Bound > 0 {
-			worst, bound = fmt.Sprintf("%.1e", row.Worst), fmt.Sprintf("%.0e", row.Bound)
+			worst, bound = fmt.Sprintf("%.1e", row.Worst), fmt.Sprintf("%.1e", row.Bound)
 		}
 		pass := "yes"
 		if row.Err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -218,11 +217,7 @@ func (v *voice) replay(stage, what, fixture string, run func(*stages.Replay, *ta
 				return voiceGraph{n}, err
 			},
 			Near: func(what string, want, got []float32, limit stages.Limit) {
-				most := limit.Exact
-				if !v.exact() {
-					most = limit.Half
-				}
-				t.within(got, want, most, what)
+				t.within(got, want, limit, v.exact(), what)
 			},
 		}
 		if stage == stageToken2wav {
@@ -244,28 +239,20 @@ func (v *voice) replay(stage, what, fixture string, run func(*stages.Replay, *ta
 	})
 }
 
-// within counts a case of numbers, whose largest difference must not exceed a bound. The row keeps the one that is nearest to its
-// bound.
-func (t *tally) within(got, want []float32, bound float64, what string) {
+// within counts a case of numbers, which must be as near to the recorded ones as a limit says. The row keeps the one that is nearest to
+// its bound.
+func (t *tally) within(got, want []float32, limit stages.Limit, exact bool, what string) {
 	t.row.Cases++
 	if len(got) != len(want) {
 		t.fail(fmt.Errorf("%s: expected %d numbers, got %d", what, len(want), len(got)))
 		return
 	}
-	worst := 0.0
-	for i, w := range want {
-		d := math.Abs(float64(got[i]) - float64(w))
-		if math.IsNaN(d) {
-			t.fail(fmt.Errorf("%s: number %d: expected %g, got %g", what, i, w, got[i]))
-			return
-		}
-		worst = max(worst, d)
+	off, bound := limit.Compare(want, got, exact)
+	if t.row.Bound == 0 || off/bound > t.row.Worst/t.row.Bound {
+		t.row.Worst, t.row.Bound = off, bound
 	}
-	if t.row.Bound == 0 || worst/bound > t.row.Worst/t.row.Bound {
-		t.row.Worst, t.row.Bound = worst, bound
-	}
-	if worst > bound {
-		t.fail(fmt.Errorf("%s: differs by %.2e, the bound is %.0e", what, worst, bound))
+	if !(off <= bound) {
+		t.fail(fmt.Errorf("%s: differs by %.2e, the bound is %.1e", what, off, bound))
 	}
 }
 

@@ -36,21 +36,21 @@ func (r *Replay) Greedy(lm LM, exact bool) error {
 	if err != nil {
 		return err
 	}
-	end := int64(r.Dims.Speech.TTS.Codes - 1)
+	end, limit := int64(r.Dims.Speech.TTS.Codes-1), Limit{1e-4, 5e-2, OfNothing}
 	inputs := slices.Concat(f.Floats("condition"), f.Floats("audio_bos_row"))
 	past, history := len(inputs)/r.Dims.Speech.TTS.Hidden, make([]int64, historyCodes)
 	row, err := lm.Feed(slices.Repeat([]int64{end}, past), inputs, 0, history)
 	if err != nil {
 		return err
 	}
-	r.Near("logits of the prefill", f.Floats("prefill_logits_last"), row.Logits, Limit{1e-4, 5e-2})
+	r.Near("logits of the prefill", f.Floats("prefill_logits_last"), row.Logits, limit)
 	best, values := f.Ints("greedy_top5_codes"), f.Floats("greedy_top5_logits")
 	for i, code := range f.Ints("greedy_codes") {
 		want, logits := best[5*i:5*i+5], make([]float32, 5)
 		for k, id := range want {
 			logits[k] = row.Logits[id]
 		}
-		r.Near(fmt.Sprintf("logits of code %d", i), values[5*i:5*i+5], logits, Limit{1e-4, 5e-2})
+		r.Near(fmt.Sprintf("logits of code %d", i), values[5*i:5*i+5], logits, limit)
 		if exact {
 			ids, top := slices.Clone(row.TopIDs[:6]), slices.Clone(row.TopValues[:6])
 			if at := slices.Index(ids, end); at >= 0 {
@@ -59,7 +59,7 @@ func (r *Replay) Greedy(lm LM, exact bool) error {
 			if !slices.Equal(ids[:5], want) || ids[0] != code {
 				return fmt.Errorf("step %d: expected the codes %v, got %v", i, want, ids[:5])
 			}
-			r.Near(fmt.Sprintf("largest logits of code %d", i), values[5*i:5*i+5], top[:5], Limit{1e-4, 5e-2})
+			r.Near(fmt.Sprintf("largest logits of code %d", i), values[5*i:5*i+5], top[:5], limit)
 		}
 		history[i%len(history)] = code
 		if row, err = lm.Feed([]int64{code}, nil, past+i, history); err != nil {

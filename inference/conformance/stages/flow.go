@@ -263,7 +263,7 @@ func (r *Replay) flowEnd(f *Flow, mu, want []float32, limit Limit) error {
 	}
 	padded := out["mel"].Floats[:len(want)]
 	r.Near("padded end", want, padded, limit)
-	r.Near("padded end against the exact one", exact, padded, Limit{1e-5, limit.Half})
+	r.Near("padded end against the exact one", exact, padded, Limit{1e-5, limit.Half, limit.Of})
 	return nil
 }
 

@@ -11,22 +11,6 @@ import (
 	"touchline/models"
 )
 
-// Limit is the largest difference allowed in float32 and in float16. On CUDA, float32 is without TF32.
-type Limit struct{ Exact, Half float64 }
-
-// limits are the agreed ones: of the condition, mu, the velocity of the spectrogram, the spectrogram, the pitch (Hz), the source, the
-// spectrum, the sound, and that of a few frames.
-type limits struct{ condition, mu, velocity, mel, pitch, source, spectrum, wave, short Limit }
-
-func agreed() limits {
-	return limits{
-		condition: Limit{1e-5, 2e-3}, mu: Limit{1e-5, 6e-3},
-		velocity: Limit{5e-5, 6e-3}, // a tenth of it is added
-		mel:      Limit{5e-5, 4e-3}, pitch: Limit{2e-4, 1e-3}, source: Limit{1e-4, 1e-4},
-		spectrum: Limit{3e-4, 1e-2}, wave: Limit{3e-4, 4e-3}, short: Limit{3e-4, 9e-3},
-	}
-}
-
 // Array is a host tensor. Floats are float32 for any float type of the graph.
 type Array struct {
 	Shape  []int64

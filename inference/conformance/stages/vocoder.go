@@ -3,6 +3,7 @@ package stages
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"touchline/models"
@@ -44,6 +45,7 @@ func (r *Replay) Pitch() error {
 	r.Near("source of 6 frames", f.Floats("source"), out["source"].Floats, most.source)
 	r.Near("spectrum of 6 frames", f.Floats("conv_post"), out["spectrum"].Floats, most.spectrum)
 	r.Near("wave of 6 frames", f.Floats("wav"), out["wave"].Floats, most.short)
+	r.Near("wave of the spectrum of 6 frames", inverse(out["spectrum"].Floats), out["wave"].Floats, most.inverse)
 	return nil
 }
 
@@ -93,8 +95,37 @@ func (r *Replay) Vocoder() error {
 			return err
 		}
 		r.Near(fmt.Sprintf("pitch of chunk %d", i), f.Floats("f0"), out["pitch"].Floats, most.pitch)
+		r.Near(fmt.Sprintf("wave of the spectrum of chunk %d", i), inverse(out["spectrum"].Floats), out["wave"].Floats, most.inverse)
 	}
 	return nil
+}
+
+// inverse returns the sound of a spectrum [18,columns]: the logarithm of the size of each bin, then what the sine makes its phase. It is
+// the inverse transform of the official vocoder in float64, of windows of 16 samples each 4.
+func inverse(spectrum []float32) []float32 {
+	const window, hop, bins = 16, 4, 9
+	columns := len(spectrum) / (2 * bins)
+	sum, cover := make([]float64, (columns-1)*hop+window), make([]float64, (columns-1)*hop+window)
+	for c := range columns {
+		for n := range window {
+			w := (1 - math.Cos(2*math.Pi*float64(n)/window)) / 2
+			var v float64
+			for k := range bins {
+				size := min(math.Exp(float64(spectrum[k*columns+c])), 100)
+				if k > 0 && k < bins-1 { // and its mirror image
+					size *= 2
+				}
+				v += size * math.Cos(math.Sin(float64(spectrum[(bins+k)*columns+c]))+2*math.Pi*float64(k*n)/window)
+			}
+			sum[c*hop+n] += v / window * w
+			cover[c*hop+n] += w * w
+		}
+	}
+	wave := make([]float32, (columns-1)*hop)
+	for i := range wave {
+		wave[i] = float32(max(-0.99, min(sum[i+window/2]/cover[i+window/2], 0.99)))
+	}
+	return wave
 }
 
 // vocode runs the i-th chunk of a turn and returns its sound, from the frame from on of what is kept and new.
