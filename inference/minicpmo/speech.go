@@ -22,12 +22,13 @@ import (
 	"touchline/models"
 )
 
+// TurnPositions is the longest turn, text and codes: two full pieces, of 11 positions and 499 codes that are fed, and 4.8 s of a third.
+// About 43 s of usual speech.
+const TurnPositions = 1152
+
 const (
 	// maxVoiceSlots is the number of answers that the model speaks at once, if it is not set.
 	maxVoiceSlots = 16
-	// turnPositions is the longest turn, text and codes: two full pieces, of 11 positions and 499 codes that are fed, and 4.8 s of a third.
-	// About 43 s of usual speech.
-	turnPositions = 1152
 	// noiseRows is the length of the vocoder's noise, which repeats.
 	noiseRows = 8192
 )
@@ -188,7 +189,7 @@ func chooseSpeech(b *models.Bundle, sel *selection, c inference.VoiceConfig) (*s
 	t := b.Manifest.Dims.Speech.TTS
 	s.layout = kvcache.Layout{
 		Layers: t.Layers, Slots: cmp.Or(c.Slots, min(sel.layout.Slots, maxVoiceSlots)), KVHeads: t.Heads,
-		MaxLen: min(turnPositions, t.MaxPositions), HeadDim: t.HeadDim(), ElemSize: float.Size(),
+		MaxLen: min(TurnPositions, t.MaxPositions), HeadDim: t.HeadDim(), ElemSize: float.Size(),
 	}
 	return s, s.layout.Validate()
 }

@@ -319,7 +319,7 @@ func (v *voice) codes(ctx context.Context) {
 func (v *voice) speak(fixture string, run func(t *tally, lm minicpmo.SpeechLM, l kvcache.Layout) error) {
 	d := v.bundle.Manifest.Dims.Speech.TTS
 	layout := kvcache.Layout{
-		Layers: d.Layers, Slots: 2, KVHeads: d.Heads, MaxLen: min(1152, d.MaxPositions), HeadDim: d.HeadDim(), ElemSize: 4,
+		Layers: d.Layers, Slots: 2, KVHeads: d.Heads, MaxLen: min(minicpmo.TurnPositions, d.MaxPositions), HeadDim: d.HeadDim(), ElemSize: 4,
 	}
 	if !v.exact() {
 		layout.ElemSize = 2
