@@ -115,7 +115,7 @@ func frame(tb testing.TB, name string, pts time.Duration) inference.Frame {
 
 func golden(tb testing.TB, name string, v any) {
 	tb.Helper()
-	raw, err := os.ReadFile(filepath.Join("../check/testdata/chat", name))
+	raw, err := os.ReadFile(filepath.Join("../conformance/check/testdata/chat", name))
 	require.NoError(tb, err)
 	require.NoError(tb, json.Unmarshal(raw, v))
 }
