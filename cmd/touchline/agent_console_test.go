@@ -212,7 +212,7 @@ func TestAgentConsole(t *testing.T) {
 	require.NoError(t, wall.Until(soon, `document.querySelector('.tile-picture').src !== '`+first+`'`), "the picture is another one by now")
 	require.Equal(t, "2 rooms", text(t, wall, "#count"))
 	shoot(t, wall, "wall")
-	require.Empty(t, wall.Problems())
+	require.Empty(t, problems(wall))
 	for name, o := range map[string]browser.Options{
 		"wall-dark": {Dark: true}, "wall-phone": {Width: 390, Height: 844, Phone: true},
 	} {
@@ -222,7 +222,7 @@ func TestAgentConsole(t *testing.T) {
 		require.NoError(t, err)
 		require.LessOrEqual(t, wide, 0.0, "nothing sticks out at the side")
 		shoot(t, b, name)
-		require.Empty(t, b.Problems())
+		require.Empty(t, problems(b))
 		b.Close()
 	}
 
@@ -450,7 +450,7 @@ func TestAgentConsoleOfTwoCameras(t *testing.T) {
 	require.Contains(t, body, "one_of_several")
 	b := open(t, d.url+"/rooms/match%3Acam-2", browser.Options{})
 	plays(t, b, later)
-	require.Empty(t, b.Problems())
+	require.Empty(t, problems(b))
 }
 
 // TestAgentConsoleNeedsItsAddress: an address in use is an error at start.

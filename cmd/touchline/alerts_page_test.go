@@ -91,7 +91,7 @@ func TestAlertsOnThePage(t *testing.T) {
 	assert.False(t, wide, "a phone scrolls downwards only")
 	shoot(t, phone, "alert-phone")
 	for _, b := range []*browser.Browser{b, phone} {
-		assert.Empty(t, b.Problems(), "errors on the console")
+		assert.Empty(t, problems(b), "errors on the console")
 	}
 	p.interrupt(t)
 	assert.Zero(t, p.exitCode())

@@ -211,7 +211,7 @@ func TestBrowserCamera(t *testing.T) {
 			assert.Contains(t, got, c.relayed)
 			t.Logf("the camera sends %s; the bot watches %dx%d; the viewer gets %s; the page shows %q",
 				sent, source.Width, source.Height, got, text(t, viewer, "#list"))
-			assert.Empty(t, viewer.Problems())
+			assert.Empty(t, problems(viewer))
 		})
 	}
 }

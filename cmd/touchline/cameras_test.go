@@ -342,7 +342,7 @@ func seen(t *testing.T, bot *bot.Bot, page string, began time.Time) {
 		playing.Seconds(), time.Since(began).Seconds(), first, second)
 	source := bot.Snapshot().Source
 	require.Equal(t, [2]int{cameraWidth, cameraHeight}, [2]int{source.Width, source.Height})
-	require.Empty(t, viewer.Problems())
+	require.Empty(t, problems(viewer))
 	viewer.Close()
 }
 

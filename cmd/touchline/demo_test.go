@@ -82,7 +82,7 @@ func TestDemo(t *testing.T) {
 	shoot(t, phone, "phone")
 
 	for _, b := range []*browser.Browser{b, dark, phone} {
-		assert.Empty(t, b.Problems(), "errors on the console")
+		assert.Empty(t, problems(b), "errors on the console")
 	}
 
 	all := family(p.cmd.Process.Pid)

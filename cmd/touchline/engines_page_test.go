@@ -135,8 +135,8 @@ func TestEnginesOnThePage(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, wide, "a phone scrolls downwards only")
 	shoot(t, phone, "engines-phone")
-	assert.Empty(t, b.Problems(), "errors on the console")
-	assert.Empty(t, phone.Problems(), "errors on the console")
+	assert.Empty(t, problems(b), "errors on the console")
+	assert.Empty(t, problems(phone), "errors on the console")
 	p.interrupt(t)
 	assert.Zero(t, p.exitCode())
 }

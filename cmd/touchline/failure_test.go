@@ -57,7 +57,7 @@ func TestFailures(t *testing.T) {
 	back := time.Now()
 	require.NoError(t, b.Until(later, `document.getElementById('picture').videoWidth === 1280 && !document.getElementById('banner').checkVisibility()`))
 	t.Logf("the built-in scene is back %v after the click", time.Since(back))
-	assert.Empty(t, b.Problems())
+	assert.Empty(t, problems(b))
 
 	// The server hangs for a while.
 	all := family(p.cmd.Process.Pid)

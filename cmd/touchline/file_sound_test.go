@@ -102,7 +102,7 @@ func TestFileOfThePageIsHeard(t *testing.T) {
 	// The master slider moves both.
 	require.NoError(t, b.Do(soon, chromedp.Focus("#volume"), chromedp.KeyEvent(kb.Home), chromedp.KeyEvent(kb.PageUp)))
 	is(0.013)
-	problems := slices.DeleteFunc(b.Problems(), func(p string) bool { return strings.Contains(p, "/api/sources") }) // this bot has none
+	problems := slices.DeleteFunc(problems(b), func(p string) bool { return strings.Contains(p, "/api/sources") }) // this bot has none
 	assert.Empty(t, problems)
 }
 

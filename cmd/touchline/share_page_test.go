@@ -64,8 +64,8 @@ func TestSharedLinks(t *testing.T) {
 	require.NoError(t, producer.Until(soon, `document.getElementById('set-long_side').value === '448' && document.getElementById('set-max_slices').disabled`),
 		"the scene engine cuts no pictures")
 	shoot(t, producer, "steers")
-	assert.Empty(t, desk.Problems())
-	assert.Empty(t, producer.Problems())
+	assert.Empty(t, problems(desk))
+	assert.Empty(t, problems(producer))
 	p.interrupt(t)
 	assert.Zero(t, p.exitCode())
 }

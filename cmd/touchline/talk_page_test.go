@@ -130,7 +130,7 @@ func TestHoldToTalk(t *testing.T) {
 		require.NoError(t, page.Until(soon, `document.querySelectorAll('#heard-list li').length === 1 && /Shorter, please/.test(document.getElementById('heard-list').textContent)`))
 	}
 	for _, b := range []*browser.Browser{b, phone, viewer} {
-		assert.Empty(t, b.Problems(), "errors on the console")
+		assert.Empty(t, problems(b), "errors on the console")
 	}
 	p.interrupt(t)
 	assert.Zero(t, p.exitCode())

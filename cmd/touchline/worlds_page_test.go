@@ -79,7 +79,7 @@ func TestWorldsOnThePage(t *testing.T) {
 	assert.False(t, wide, "a phone scrolls downwards only")
 	shoot(t, phone, "ask-phone")
 	for _, b := range []*browser.Browser{b, phone} {
-		assert.Empty(t, b.Problems(), "errors on the console")
+		assert.Empty(t, problems(b), "errors on the console")
 	}
 	p.interrupt(t)
 	assert.Zero(t, p.exitCode())

@@ -846,9 +846,12 @@ func TestBadBundles(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte("{"), 0o600))
 		}, "tokenizer.json"},
 		{"no graphs", func(_ string, m *models.Manifest) { m.Graphs = nil }, "expected a bundle with the embed in fp32 for cpu"},
-		{"damaged embedding", func(dir string, _ *models.Manifest) {
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "embed-fp32-cpu.onnx"), []byte{1, 2, 3}, 0o600))
-		}, "embed-fp32-cpu.onnx"},
+		{"an older format", func(_ string, m *models.Manifest) {
+			m.Graphs = slices.Clone(m.Graphs)
+			for i := range m.Graphs {
+				m.Graphs[i].Table = nil
+			}
+		}, "touchline models upgrade"},
 		{"damaged decoder", func(dir string, _ *models.Manifest) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "decoder-fp32-cpu.onnx"), []byte{1, 2, 3}, 0o600))
 		}, "load the fp32 decoder"},
