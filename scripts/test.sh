@@ -53,7 +53,7 @@ fi
 packages=$(at_once)
 [ -z "$race" ] || packages=2
 
-fast_tests() { nice -n 10 go test -vet=off -race -tags="$tags" -timeout 20m "$@"; }
+fast_tests() { nice -n 10 go test -vet=off -race -tags="$tags" -timeout 40m "$@"; }
 live_tests() { go test -vet=off $race -tags="$tags,integration" -timeout "$([ -z "$race" ] && echo 40m || echo 90m)" -p "$packages" -parallel 4 "$@"; }
 
 # failed prints a line for each failed package of a log: its name, and the names of the failed tests.
