@@ -107,7 +107,7 @@ func TestLastWords(t *testing.T) {
 	said := make(chan error, 1)
 	sctx, quiet := context.WithCancel(t.Context())
 	go func() { said <- anna.Say(sctx, packets) }()
-	defer func() { quiet(); _ = <-said }()
+	defer func() { quiet(); <-said }() //nolint:errcheck // only its end matters
 	select {
 	case <-words.heard:
 	case <-time.After(patience):

@@ -152,7 +152,7 @@ func WithOutputs(ctx context.Context, to OutputSettings, log zerolog.Logger, bod
 		o.outbox, keep = outbox.New(o.state.DB()), o.state.Run
 	}
 	o.outbox.Failed = func(err error) { log.Error().Err(err).Msg("alert not kept; it is delivered from memory") }
-	if err = o.open(to); err != nil { //nolint:contextcheck // as above
+	if err = o.open(to); err != nil {
 		if o.state != nil {
 			err = errors.Join(err, o.state.Close())
 		}

@@ -42,7 +42,7 @@ func importFolder(ctx context.Context, f folder, cfg Config) (entries int, err e
 			return 0, err
 		}
 	}
-	db, err := format().Open(path + importSuffix)
+	db, err := format().Open(path + importSuffix) //nolint:contextcheck // it waits for nobody: the file is new
 	if err != nil {
 		return 0, err
 	}

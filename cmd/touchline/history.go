@@ -72,15 +72,7 @@ func (h *historyCmd) Run(ctx context.Context, a *app) (err error) {
 		Comments:   !h.Heard && (!h.All && !h.Alerts || h.Format == "srt" || h.Format == "vtt"), Alerts: h.Alerts, Heard: h.Heard, By: h.By,
 	}
 	if h.Delete {
-		n, err := history.Forget(ctx, path, q)
-		if err == nil {
-			_, err = fmt.Printf("deleted: %d\n", n)
-		}
-		if old := history.OldFiles(path); err == nil && len(old) > 0 {
-			fmt.Fprintf(os.Stderr, "%s has %d files of an earlier version, which still have these texts: delete %s and history-*.jsonl*\n",
-				path, len(old), old[len(old)-1])
-		}
-		return err
+		return forget(ctx, path, q)
 	}
 	store, err := history.OpenReader(ctx, path)
 	if err != nil {
@@ -112,6 +104,19 @@ func (h *historyCmd) Run(ctx context.Context, a *app) (err error) {
 		err = history.WriteText(os.Stdout, entries, time.Local)
 	}
 	return errors.Join(err, damaged)
+}
+
+// forget deletes what people said.
+func forget(ctx context.Context, path string, q history.Query) error {
+	n, err := history.Forget(ctx, path, q)
+	if err == nil {
+		_, err = fmt.Printf("deleted: %d\n", n)
+	}
+	if old := history.OldFiles(path); err == nil && len(old) > 0 {
+		fmt.Fprintf(os.Stderr, "%s has %d files of an earlier version, which still have these texts: delete %s and history-*.jsonl*\n",
+			path, len(old), old[len(old)-1])
+	}
+	return err
 }
 
 // whole skips the unreadable parts of a store and collects their errors.

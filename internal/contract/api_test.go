@@ -126,7 +126,7 @@ func TestRoomsAPI(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	defer func() { http.DefaultClient.CloseIdleConnections(); cancel(); _ = <-ended }()
+	defer func() { http.DefaultClient.CloseIdleConnections(); cancel(); <-ended }() //nolint:errcheck // only its end matters
 	p := &page{t: t, url: strings.TrimSuffix(<-address, "/")}
 	_, document := p.do("GET", "/openapi.json", "")
 	contract.Compare(t, "testdata/operations-of-rooms.txt", strings.Join(operations(t, document), "\n")+"\n")

@@ -187,7 +187,7 @@ func TestRoom(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- b.Run(ctx) }()
-	defer func() { cancel(); _ = <-ended }()
+	defer func() { cancel(); <-ended }() //nolint:errcheck // only its end matters
 	enter := func(rights access.Rights) *guest {
 		grant, err := b.Tokens.Mint("viewer", "Vera", rights)
 		require.NoError(t, err)

@@ -22,8 +22,8 @@ const queueLength = 64
 // stillSeen is how long a source counts as running after its last access unit.
 const stillSeen = 2 * time.Second
 
-// WatchStats counts the packets and frames of the watched tracks since the start.
-type WatchStats struct {
+// Stats counts the packets and frames of the watched tracks since the start.
+type Stats struct {
 	Packets   uint64 // RTP packets read, SFU padding included
 	Frames    uint64 // access units handed to the reader
 	Dropped   uint64 // access units lost because the reader was slow
@@ -167,8 +167,8 @@ func (w *Watcher) setSeen(seen []candidate, away string) {
 }
 
 // Stats returns the counters.
-func (w *Watcher) Stats() WatchStats {
-	return WatchStats{
+func (w *Watcher) Stats() Stats {
+	return Stats{
 		Packets: w.packets.Load(), Frames: w.delivered.Load(), Dropped: w.dropped.Load(),
 		KeyFrames: w.keyFrames.Load(), PLIs: w.plis.Load(), Sources: w.sources.Load(),
 	}

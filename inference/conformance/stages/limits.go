@@ -13,12 +13,12 @@ type Limit struct {
 type Share uint8
 
 const (
-	// OfNothing: the largest difference.
+	// OfNothing bounds the largest difference.
 	OfNothing Share = iota
-	// OfLargest: the largest difference, as a share of the tensor's largest value. It grows with what the weights make of the tensor.
+	// OfLargest bounds the largest difference as a share of the tensor's largest value. It grows with what the weights make of the tensor.
 	OfLargest
-	// OfRMS: the rms of the differences, as a share of that of the values. Noise of the spectrum moves the phase of a sound, so its largest
-	// difference says little; above click it is heard.
+	// OfRMS bounds the rms of the differences as a share of that of the values. Noise of the spectrum moves the phase of a sound, so its
+	// largest difference says little; above click it is heard.
 	OfRMS
 )
 
