@@ -820,7 +820,7 @@ func TestEngineLimits(t *testing.T) {
 		var log strings.Builder
 		r := newRig(t, steady(time.Second, time.Second), func(o *agent.Options) {
 			o.Inference.Voice.Language = "nl"
-			o.Log = zerolog.New(&log)
+			o.Log = zerolog.New(zerolog.SyncWriter(&log))
 			o.Model.(*agenttest.Engine).Can = &inference.Capabilities{
 				Languages: []string{"en"},
 				MaxFrames: func(width, height, _ int) int { return 24 / (width * height) * 4 },
@@ -907,7 +907,7 @@ func TestPromptsAreLoggedAtDebug(t *testing.T) {
 			var log strings.Builder
 			r := newRig(t, steady(time.Second, time.Second), func(o *agent.Options) {
 				o.Agent.Instruction = "the goalkeeper"
-				o.Log = zerolog.New(&log).Level(level)
+				o.Log = zerolog.New(zerolog.SyncWriter(&log)).Level(level)
 			})
 			time.Sleep(20 * time.Second)
 			other := "the referee"
@@ -1048,7 +1048,7 @@ func TestAFailedCloseIsLogged(t *testing.T) {
 		var log strings.Builder
 		r := newRig(t, steady(time.Second, time.Second), func(o *agent.Options) {
 			o.Model = closeFails{o.Model.(*agenttest.Engine)}
-			o.Log = zerolog.New(&log)
+			o.Log = zerolog.New(zerolog.SyncWriter(&log))
 		})
 		time.Sleep(time.Second)
 		r.stop()

@@ -457,7 +457,7 @@ func TestLoginLimit(t *testing.T) {
 	t.Parallel()
 	const token = "correct-horse-battery"
 	var log bytes.Buffer
-	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: console.Config{Token: token}, Log: zerolog.New(&log)})
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: console.Config{Token: token}, Log: zerolog.New(zerolog.SyncWriter(&log))})
 	statuses := map[int]int{}
 	var last answer
 	for range 50 {
@@ -485,7 +485,7 @@ func TestBearerLimit(t *testing.T) {
 	t.Parallel()
 	const token = "correct-horse-battery"
 	var log bytes.Buffer
-	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: console.Config{Token: token}, Log: zerolog.New(&log)})
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: console.Config{Token: token}, Log: zerolog.New(zerolog.SyncWriter(&log))})
 	for range 50 {
 		require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "").status, "no token is no attempt")
 	}

@@ -117,7 +117,7 @@ func TestPanicIsAnsweredAndLogged(t *testing.T) {
 	t.Parallel()
 	d := newDesk()
 	var log bytes.Buffer
-	r := open(t, console.Options{Room: console.Room{Bot: d}, Log: zerolog.New(&log)})
+	r := open(t, console.Options{Room: console.Room{Bot: d}, Log: zerolog.New(zerolog.SyncWriter(&log))})
 	d.mu.Lock()
 	d.boom = true
 	d.mu.Unlock()

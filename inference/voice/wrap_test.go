@@ -491,7 +491,7 @@ func TestWrapTextGoesOnWithoutAVoice(t *testing.T) {
 	program := t.TempDir()
 	t.Setenv("PATH", program)
 	var logged bytes.Buffer
-	s, err := voice.New(inference.VoiceConfig{}, zerolog.New(&logged))
+	s, err := voice.New(inference.VoiceConfig{}, zerolog.New(zerolog.SyncWriter(&logged)))
 	require.NoError(t, err)
 	m := voice.Wrap(&engine{chunks: letters("One goal here. Two goals there. Three goals.", 5)}, s)
 	for range 2 {

@@ -79,7 +79,7 @@ func (s *stage) read(fresh bool) *reader {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		o := fanout.ReaderOptions{Log: zerolog.New(&s.log), Replay: r.again, Fresh: fresh}
+		o := fanout.ReaderOptions{Log: zerolog.New(zerolog.SyncWriter(&s.log)), Replay: r.again, Fresh: fresh}
 		s.Read(done, o, func(frames []delay.OutFrame) bool {
 			var numbers []int
 			for _, f := range frames {

@@ -145,7 +145,7 @@ func TestHeardWithoutAnAgentsToken(t *testing.T) {
 		var log bytes.Buffer
 		got, _ := postCaptions(t, func(c *Captions) {
 			c.sup = &presence{mute: true}
-			c.log = zerolog.New(&log)
+			c.log = zerolog.New(zerolog.SyncWriter(&log))
 			for n := range 3 {
 				c.Heard(agent.Heard{Segment: strconv.Itoa(n), Identity: "ann", Text: "Hello.", Caption: true, Final: true})
 			}

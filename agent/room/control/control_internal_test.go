@@ -105,7 +105,7 @@ func TestFloodOfRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		bot := &quietBot{}
-		c := floodedControl(t, bot, zerolog.New(&log))
+		c := floodedControl(t, bot, zerolog.New(zerolog.SyncWriter(&log)))
 		stranger := func(n int) caller { return caller{identity: fmt.Sprint("stranger", n), known: true, subscribes: true} }
 		for range 1000 {
 			if err := ask(c, stranger(0), methodHistory, ""); err != nil {
