@@ -141,7 +141,6 @@ func TestModelHearsTheRoom(t *testing.T) {
 		return len(last) > 0 && time.Since(last[len(last)-1].Ended) > 2*time.Second
 	})
 	require.NoError(t, err)
-	require.Greater(t, len(out.all()), len(finals()), "there are texts before the last ones")
 
 	ears.mu.Lock()
 	defer ears.mu.Unlock()
