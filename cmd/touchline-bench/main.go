@@ -44,12 +44,13 @@ type cli struct {
 	Role roleCmd `cmd:"" hidden:"" help:"One process of a run, beside the bots."`
 }
 
+const description = "Measures Touchline from outside."
+
 func main() {
 	// ONNX Runtime reads it when it is loaded, and by then other threads may read the environment.
 	_ = os.Setenv("ORT_DISABLE_TELEMETRY", "1")
 	var c cli
-	kctx := kong.Parse(&c, kong.Name("touchline-bench"), kong.UsageOnError(),
-		kong.Description("Measures Touchline from outside."))
+	kctx := kong.Parse(&c, kong.Name("touchline-bench"), kong.UsageOnError(), kong.Description(description))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	level, err := zerolog.ParseLevel(c.LogLevel)

@@ -28,13 +28,14 @@ type modelsCmd struct {
 	Check checkCmd `cmd:"" help:"Compare the engine with recorded inputs and outputs of the official code."`
 }
 
+const description = "Converts, checks and benchmarks model bundles for Touchline."
+
 func main() {
 	// ONNX Runtime reads it when it is loaded, and by then other threads may read the environment.
 	_ = os.Setenv("ORT_DISABLE_TELEMETRY", "1")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var c cli
-	parser := kong.Must(&c, kong.Name("touchline-model"), kong.UsageOnError(),
-		kong.Description("Converts, checks and benchmarks model bundles for Touchline."))
+	parser := kong.Must(&c, kong.Name("touchline-model"), kong.UsageOnError(), kong.Description(description))
 	kctx, err := parser.Parse(os.Args[1:])
 	parser.FatalIfErrorf(err)
 	kctx.BindTo(ctx, (*context.Context)(nil))

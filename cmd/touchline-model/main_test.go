@@ -48,14 +48,15 @@ func parse(args []string) (*kong.Context, error) {
 	return parser.Parse(args)
 }
 
-// TestHelpContract: names, flags and texts of the commands that touchline runs this program for.
+// TestHelpContract: names, flags and texts of the program and of the commands that touchline runs it for.
 func TestHelpContract(t *testing.T) {
 	var out strings.Builder
-	for _, words := range []string{"bench", "bench model", "models check", "models synth"} {
+	for _, words := range []string{"bench", "bench model", "models check", "models synth", ""} {
 		var c cli
-		parser, err := kong.New(&c, kong.Name("touchline-model"), kong.Writers(&out, &out), kong.Exit(func(int) { panic(words) }))
+		parser, err := kong.New(&c, kong.Name("touchline-model"), kong.Description(description), kong.Writers(&out, &out),
+			kong.Exit(func(int) { panic(words) }))
 		require.NoError(t, err)
-		fmt.Fprintf(&out, "$ touchline-model %s --help\n", words)
+		fmt.Fprintf(&out, "$ %s --help\n", strings.TrimSpace("touchline-model "+words))
 		require.PanicsWithValue(t, words, func() { _, _ = parser.Parse(append(strings.Fields(words), "--help")) })
 		out.WriteString("\n")
 	}
