@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/agenttest"
 	"touchline/agent/alert"
 	"touchline/agent/room"
 	"touchline/agent/room/control"
@@ -128,7 +129,7 @@ func signed(secret, claims string) string {
 
 func TestControl(t *testing.T) {
 	s := startServer(t)
-	st := &steered{}
+	st := &agenttest.Steered{}
 	rules, err := alert.NewSet(alert.Default())
 	require.NoError(t, err)
 	asked := control.New(control.Config{
@@ -178,7 +179,7 @@ func TestControl(t *testing.T) {
 		require.Equal(t, []string{
 			"instruction the goalkeeper by room: boss", "profile sports by room: sure", "settings by room: boss",
 			"stop by room: boss", "start camera:x by room: boss", `say "Half time." (desk, true) by room: boss`, "clear by room: guest", "source camera:y by room: guest",
-		}, st.all())
+		}, st.Orders())
 	})
 
 	t.Run("rules", func(t *testing.T) {
@@ -221,7 +222,7 @@ func TestControl(t *testing.T) {
 		require.Contains(t, call("remove_rule", `{"id":"r1"}`), `{"rules":[{"id":"r2"`)
 	})
 
-	before := len(st.all())
+	before := len(st.Orders())
 	refused := func(t *testing.T, reply map[string]any) {
 		t.Helper()
 		require.Equal(t, false, reply["ok"])
@@ -286,13 +287,13 @@ func TestControl(t *testing.T) {
 		_, err := boss.rpc("touchline.fly", "{}")
 		require.Error(t, err)
 	})
-	require.Len(t, st.all(), before, "only moderators steered")
+	require.Len(t, st.Orders(), before, "only moderators steered")
 }
 
 // TestHistory: a late joiner that may subscribe may request the earlier comments.
 func TestHistory(t *testing.T) {
 	s := startServer(t)
-	st := &steered{}
+	st := &agenttest.Steered{}
 	asked := control.New(control.Config{}, s.keys(), st, nil, testLog(t))
 	asked.Unlimit()
 	bot := startBot(t, s, func(o *room.Options) { o.Control = asked })
@@ -321,7 +322,7 @@ func TestHistory(t *testing.T) {
 
 	at := time.Now().UTC().Truncate(time.Millisecond)
 	for i := range uint64(500) {
-		st.said = append(st.said, agent.Record{
+		st.Record(agent.Record{
 			Cycle: i, Outcome: agent.OutcomeSpoken, Text: fmt.Sprintf("<Goal> %d %s", i, strings.Repeat("ü", int(i%97))),
 			StartedAt: at, EndedAt: at.Add(time.Second), FrameIDs: []uint64{1, 2, 3},
 		})
@@ -329,8 +330,9 @@ func TestHistory(t *testing.T) {
 	h := ask("")
 	require.True(t, h.More)
 	require.Greater(t, len(h.Comments), 40)
+	records := st.History()
 	for i, c := range h.Comments {
-		want := st.said[len(st.said)-len(h.Comments)+i]
+		want := records[len(records)-len(h.Comments)+i]
 		require.Equal(t, control.PastComment{Cycle: want.Cycle, Text: want.Text, Outcome: "spoken", StartedAt: at, EndedAt: at.Add(time.Second)}, c)
 	}
 	h = ask(`{"limit":2}`)
@@ -349,14 +351,14 @@ func TestHistory(t *testing.T) {
 	require.Equal(t, lksdk.RpcErrorCode(403), refused.Code)
 	_, err = late.rpc("touchline.stop", "")
 	require.ErrorAs(t, err, &refused)
-	require.Empty(t, st.all(), "reading is no steering")
+	require.Empty(t, st.Orders(), "reading is no steering")
 }
 
 // TestRPCFlood sends thousands of requests at once, also for an unknown method: few are acknowledged or
 // answered, and a moderator is served meanwhile.
 func TestRPCFlood(t *testing.T) {
 	s := startServer(t)
-	st := &steered{}
+	st := &agenttest.Steered{}
 	asked := control.New(control.Config{Identities: []string{"boss"}}, s.keys(), st, nil, testLog(t))
 	bot := startBot(t, s, func(o *room.Options) { o.Control = asked })
 	run(t, func(ctx context.Context) error { _ = asked.Run(ctx); return nil })
@@ -382,7 +384,7 @@ func TestRPCFlood(t *testing.T) {
 	}
 	_, err := boss.rpc("touchline.stop", "")
 	require.NoError(t, err)
-	require.Equal(t, []string{"stop by room: boss"}, st.all())
+	require.Equal(t, []string{"stop by room: boss"}, st.Orders())
 	require.Less(t, answers.Load(), int64(300), "acknowledgements and answers to 3000 requests")
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/agenttest"
 	"touchline/agent/room/control"
 )
 
@@ -23,20 +24,20 @@ func FuzzControl(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		st := &steered{}
+		st := &agenttest.Steered{}
 		ok, code, _ := control.AnswerControl(st, payload, false)
 		require.False(t, ok)
 		require.Contains(t, []string{"bad_request", "forbidden"}, code)
-		require.Empty(t, st.all(), "steered by a stranger")
+		require.Empty(t, st.Orders(), "steered by a stranger")
 
 		ok, code, answer := control.AnswerControl(st, payload, true)
 		if ok {
 			require.True(t, json.Valid(answer))
-			require.LessOrEqual(t, len(st.all()), 1)
+			require.LessOrEqual(t, len(st.Orders()), 1)
 			return
 		}
 		require.Equal(t, "bad_request", code)
-		require.Empty(t, st.all())
+		require.Empty(t, st.Orders())
 	})
 }
 
@@ -45,9 +46,9 @@ func TestEmptyInstruction(t *testing.T) {
 	for _, message := range []string{
 		`{"method":"set_instruction","params":{"instruction":""}}`, `{"method":"clear_instruction"}`,
 	} {
-		st := &steered{}
+		st := &agenttest.Steered{}
 		ok, _, _ := control.AnswerControl(st, []byte(message), true)
 		require.True(t, ok, message)
-		require.Equal(t, []string{"clear by room: boss"}, st.all())
+		require.Equal(t, []string{"clear by room: boss"}, st.Orders())
 	}
 }
