@@ -2,7 +2,6 @@ package remote_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -22,19 +21,15 @@ func TestWaitForTheNextAttempt(t *testing.T) {
 		http.Error(w, "busy", http.StatusServiceUnavailable)
 	}
 	t.Run("timeout", func(t *testing.T) {
-		t.Parallel()
-		s := serve(t, list("vllm", "m"), busy)
-		m := open(t, s.URL, func(c *remote.Config) { c.Model, c.FirstTokenTimeout = "m", 200*time.Millisecond })
-		_, err := ask(t.Context(), session(t, m), prompt)
-		for range 20 { // on a busy machine the refusal is late now and then
-			if errors.Is(err, remote.ErrRefused) {
-				break
-			}
-			_, err = ask(t.Context(), session(t, m), prompt)
-		}
-		require.ErrorIs(t, err, remote.ErrTimeout)
-		require.ErrorContains(t, err, "first_token_timeout")
-		require.ErrorContains(t, err, "503 Service Unavailable: busy", "the reason")
+		bubble(t, func(c *remote.Config) { c.Model, c.FirstTokenTimeout = "m", 200*time.Millisecond }, func(w http.ResponseWriter, n int) {
+			busy(w, request{}, n)
+		}, func(t *testing.T, _ *server, m *remote.Model) {
+			t.Helper()
+			_, err := ask(t.Context(), session(t, m), prompt)
+			require.ErrorIs(t, err, remote.ErrTimeout)
+			require.ErrorContains(t, err, "first_token_timeout")
+			require.ErrorContains(t, err, "503 Service Unavailable: busy", "the reason")
+		})
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		t.Parallel()
