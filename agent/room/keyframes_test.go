@@ -14,16 +14,6 @@ import (
 	"touchline/agent/room/conn"
 )
 
-// rateSpan is how long requests are counted.
-const rateSpan = 9 * time.Second
-
-// asked counts the requests for a key frame that reach a camera within rateSpan.
-func (c *testCamera) asked() int {
-	before := c.keyFrames.Load()
-	<-time.After(rateSpan)
-	return int(c.keyFrames.Load() - before)
-}
-
 // nextAsked waits for the next request.
 func (c *testCamera) nextAsked(t *testing.T) {
 	t.Helper()
@@ -31,9 +21,9 @@ func (c *testCamera) nextAsked(t *testing.T) {
 	eventually(t, func() bool { return c.keyFrames.Load() > before }, "a key frame is asked for")
 }
 
-// TestKeyFramesAskedMoreOftenForAViewer counts the requests that reach the camera: about
-// every 4 s without viewers, every second with one.
-func TestKeyFramesAskedMoreOftenForAViewer(t *testing.T) {
+// TestKeyFramesAreAskedFor: the camera gets requests with and without viewers, which are counted. TestKeyFrameInterval has the
+// intervals.
+func TestKeyFramesAreAskedFor(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	cam := startCamera(t, s, "cam", 640, 360)
@@ -41,25 +31,16 @@ func TestKeyFramesAskedMoreOftenForAViewer(t *testing.T) {
 	frame(t, bot)
 	pump(t, bot)
 	eventually(t, func() bool { return bot.VideoSID() != "" }, "the delayed picture is published")
-	cam.nextAsked(t) // the requests of the start end with the first periodic one
-	alone := cam.asked()
+	cam.nextAsked(t)
 	require.Zero(t, bot.Viewers())
 
 	v := joinViewer(t, s, "ann")
 	eventually(t, func() bool { return bot.Viewers() == 1 && len(v.media(bot.VideoSID())) > 0 }, "a viewer is there")
-	watched := cam.asked()
+	cam.nextAsked(t)
 
 	v.room.Disconnect()
 	eventually(t, func() bool { return bot.Viewers() == 0 }, "the viewer is gone")
 	cam.nextAsked(t)
-	after := cam.asked()
-	t.Logf("requests in %v: %d before, %d with a viewer, %d after", rateSpan, alone, watched, after)
-	require.GreaterOrEqual(t, alone, 1, "pictures can always be decoded again")
-	require.LessOrEqual(t, alone, 4, "every 4 s")
-	require.GreaterOrEqual(t, watched, 6, "every second")
-	require.LessOrEqual(t, watched, 13, "every second")
-	require.GreaterOrEqual(t, after, 1)
-	require.LessOrEqual(t, after, 4, "every 4 s again")
 }
 
 // TestKeyFrameAskedOnPLI has another agent lose our picture: it is no viewer,

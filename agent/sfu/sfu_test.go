@@ -156,7 +156,7 @@ func TestMediaOnAnotherAddress(t *testing.T) {
 		SetValidFor(time.Minute).ToJWT()
 	require.NoError(t, err)
 	guest := lksdk.NewRoom(lksdk.NewRoomCallback())
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	// The join ends only when media is connected.
 	require.NoError(t, guest.JoinWithContextAndToken(ctx, s.URL(), token, lksdk.WithDisableTURN()))

@@ -18,7 +18,7 @@ import (
 // joinAt joins at an address and returns the results of the first attempts.
 func joinAt(t *testing.T, url string, log zerolog.Logger) (outages int, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	c := New(Options{
 		Log: log, URL: url, Token: func() (string, error) { return "token", nil },

@@ -58,16 +58,26 @@ func (s *Follower) AskKeyFrames(sub *Subscription, now time.Time) {
 	if s.opts.Relay && s.Viewers() > 0 {
 		every = keyFrameWatched
 	}
-	if s.nextPLI.After(s.lastPLI.Add(every)) {
-		s.nextPLI = s.lastPLI.Add(every) // a viewer joined
-	}
-	wanted := s.watcher.keyWanted.Load()
-	if (wanted && now.Sub(s.lastPLI) >= pliSpacing) || !now.Before(s.nextPLI) {
+	if s.asks.due(now, every, s.watcher.keyWanted.Load()) {
 		s.watcher.keyWanted.Store(false)
-		s.lastPLI, s.nextPLI = now, now.Add(every)
 		s.watcher.plis.Add(1)
 		sub.who.WritePLI(reader.track.SSRC())
 	}
+}
+
+// keyFrameClock says when the next key frame is requested.
+type keyFrameClock struct{ last, next time.Time }
+
+// due reports whether to request one now, and if so, sets the next one to every from now.
+func (c *keyFrameClock) due(now time.Time, every time.Duration, wanted bool) bool {
+	if c.next.After(c.last.Add(every)) {
+		c.next = c.last.Add(every) // a viewer joined
+	}
+	if !(wanted && now.Sub(c.last) >= pliSpacing) && now.Before(c.next) {
+		return false
+	}
+	c.last, c.next = now, now.Add(every)
+	return true
 }
 
 // Watchdog recovers a stalled track, whatever state the library reports.

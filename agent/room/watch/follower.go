@@ -49,8 +49,7 @@ type Follower struct {
 	viewers atomic.Int64
 	seen    map[string]uint64 // order of first sight, by track SID
 	sights  uint64
-	nextPLI time.Time
-	lastPLI time.Time
+	asks    keyFrameClock
 	stall   stall // of the watched track
 	traffic traffic
 	muted   bool

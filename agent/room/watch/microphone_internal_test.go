@@ -21,6 +21,20 @@ func (s *countingSink) WriteRTP(*rtp.Packet, time.Time) { s.packets++ }
 func (*countingSink) SenderReport(time.Time, uint32)    {}
 func (*countingSink) Close()                            {}
 
+// TestFloodIsCut: of a track that floods, the bound is passed on.
+func TestFloodIsCut(t *testing.T) {
+	t.Parallel()
+	sink, began := &countingSink{}, time.Unix(1000, 0)
+	h := &audioSubscription{log: zerolog.Nop(), lost: new(atomic.Uint64), rate: limit.New[struct{}](soundRate, soundBurst)}
+	h.setMicrophone(func() MicrophoneSink { return sink })
+	const sent = 100_000
+	for i := range sent { // 10 s
+		h.deliver(&audioReader{}, &rtp.Packet{Payload: []byte{1, 2, 3}}, began.Add(time.Duration(i)*100*time.Microsecond))
+	}
+	require.InDelta(t, 10*soundRate+soundBurst, sink.packets, 1)
+	require.EqualValues(t, sent-sink.packets, h.lost.Load())
+}
+
 // TestMicrophoneOpensAgain: a microphone that could not be opened is tried again, at growing intervals, until it opens.
 func TestMicrophoneOpensAgain(t *testing.T) {
 	t.Parallel()
