@@ -158,34 +158,58 @@ func (x *session) play() {
 // timestamps jump back, so they are replayed only after packet loss or on a
 // repeated request; otherwise the player gets the source's next key frame.
 func (x *session) readReports() {
-	var last time.Time
-	lossy := false
-	ours := uint32(x.videoSender.GetParameters().Encodings[0].SSRC)
+	reports := reports{ours: uint32(x.videoSender.GetParameters().Encodings[0].SSRC)}
 	for {
 		packets, _, err := x.videoSender.ReadRTCP()
 		if err != nil {
 			return
 		}
 		for _, p := range packets {
-			switch p := p.(type) {
-			case *rtcp.ReceiverReport:
-				for _, r := range p.Reports {
-					if r.SSRC == ours {
-						lossy = r.FractionLost > 0
-					}
-				}
-			case *rtcp.PictureLossIndication, *rtcp.FullIntraRequest:
-				now := time.Now()
-				repeated := now.Sub(last) < insist
-				last = now
-				if !lossy && !repeated {
-					x.room.feed.opts.Pictures.Refresh(now)
-					continue
-				}
+			switch now := time.Now(); reports.read(p, now) {
+			case sourceKeyFrame:
+				x.room.feed.opts.Pictures.Refresh(now)
+			case replay:
 				x.wants.Set()
+			case noKeyFrame:
 			}
 		}
 	}
+}
+
+// keyFrame is how a player gets the key frame that it requests.
+type keyFrame int
+
+const (
+	noKeyFrame     keyFrame = iota // none is requested
+	sourceKeyFrame                 // the source's next one
+	replay                         // the pictures since the last one, at once
+)
+
+// reports are a player's reports about its picture.
+type reports struct {
+	ours  uint32    // SSRC
+	last  time.Time // of the last request
+	lossy bool
+}
+
+// read returns what a packet that arrives now requests.
+func (r *reports) read(p rtcp.Packet, now time.Time) keyFrame {
+	switch p := p.(type) {
+	case *rtcp.ReceiverReport:
+		for _, report := range p.Reports {
+			if report.SSRC == r.ours {
+				r.lossy = report.FractionLost > 0
+			}
+		}
+	case *rtcp.PictureLossIndication, *rtcp.FullIntraRequest:
+		repeated := now.Sub(r.last) < insist
+		r.last = now
+		if r.lossy || repeated {
+			return replay
+		}
+		return sourceKeyFrame
+	}
+	return noKeyFrame
 }
 
 // sendPictures sends the delayed picture from the last key frame on, and replays from

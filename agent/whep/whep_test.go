@@ -70,7 +70,6 @@ type stage struct {
 	line     *sound.Line
 	codec    atomic.Int32
 	dark     atomic.Bool // no picture comes
-	asked    atomic.Int32
 	remove   func()
 	stop     func()
 }
@@ -113,7 +112,7 @@ func newStage(t *testing.T, change func(*whep.Options)) *stage {
 	s.voice = voice
 	player, err := sound.NewPlayer(sound.PlayerOptions{Voice: voice, Line: s.line})
 	require.NoError(t, err)
-	s.pictures = fanout.NewPictures(fanout.Options{Room: empty{}, AskKeyFrame: func() { s.asked.Add(1) }})
+	s.pictures = fanout.NewPictures(fanout.Options{Room: empty{}})
 	s.feed = whep.NewFeed(whep.FeedOptions{Pictures: s.pictures, Mix: player.Mix, Past: 5})
 	s.bare = whep.NewFeed(whep.FeedOptions{Pictures: fanout.NewPictures(fanout.Options{Room: empty{}}), Mix: player.Mix})
 	s.remove, err = s.Add("match", s.feed)
