@@ -82,12 +82,12 @@ func takeFolder(_, path string) error {
 func TestKilledImport(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	const files, each = 40, 500
+	const files, each = 20, 500
 	for i := range uint64(files) {
 		put(t, dir, fmt.Sprintf("history-20260101T0000%02d.000Z.jsonl.gz", i), zipped(t, lines(t, i*each+1, i*each+each, 50)))
 	}
 	kills, ended := 0, false
-	for delay := 100 * time.Millisecond; !ended; delay += 100 * time.Millisecond {
+	for delay := 50 * time.Millisecond; !ended; delay += delay / 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), delay)
 		child := exec.CommandContext(ctx, os.Args[0], dir)
 		child.Env = append(os.Environ(), writerVariable+"="+importing)
