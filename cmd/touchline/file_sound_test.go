@@ -124,9 +124,11 @@ func numberedClip(t *testing.T) string {
 	require.NoError(t, cmd.Start())
 	for n := range uint32(8 * matchFPS) {
 		_, err = pictures.Write(world.Frame(n))
-		require.NoError(t, err, complaints.String())
+		if err != nil {
+			break // Wait says why
+		}
 	}
-	require.NoError(t, pictures.Close())
+	_ = pictures.Close()
 	require.NoError(t, cmd.Wait(), complaints.String())
 	return clip
 }

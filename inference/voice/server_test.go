@@ -73,7 +73,7 @@ func (s *speechServer) voice(t *testing.T, log io.Writer) *voice.Synthesizer {
 	t.Helper()
 	synth, err := voice.New(inference.VoiceConfig{
 		Program: "remote", URL: s.URL + "/v1/", Name: "af_heart(2)", Language: "en", APIKey: "hidden-key",
-	}, zerolog.New(log))
+	}, zerolog.New(zerolog.SyncWriter(log)))
 	require.NoError(t, err)
 	return synth
 }
