@@ -219,6 +219,7 @@ func TestAgentServesARoomAndDrains(t *testing.T) {
 }
 
 func TestAgentLeavesAtOnceAtTheSecondSignal(t *testing.T) {
+	t.Parallel()
 	h := newAgentHouse(t)
 	var told []map[string]any
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -39,27 +40,40 @@ const (
 	clipSeconds           = 20
 )
 
-// makeClip renders a generated match with its frame counter to a file for a
-// browser's fake camera.
-func makeClip(t *testing.T) string {
-	t.Helper()
+// makeClip renders a generated match with its frame counter to a file for a browser's fake camera, once for all tests.
+var makeClip = sync.OnceValues(func() (path string, err error) {
 	world, err := worlds.New(worlds.Options{Seed: 5, Width: clipWidth, Height: clipHeight, FPS: clipFPS, Counter: true})
-	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "clip.mjpeg")
-	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p",
-		"-s", fmt.Sprintf("%dx%d", clipWidth, clipHeight), "-r", strconv.Itoa(clipFPS), "-i", "pipe:0",
-		"-c:v", "mjpeg", "-q:v", "4", "-pix_fmt", "yuvj420p", path)
+	if err != nil {
+		return "", err
+	}
+	path, err = filepath.Abs("clip.mjpeg") // in the folder that TestMain removes
+	if err != nil {
+		return "", err
+	}
+	return path, encode(world, clipSeconds*clipFPS, "-c:v", "mjpeg", "-q:v", "4", "-pix_fmt", "yuvj420p", path)
+})
+
+// encode writes the first pictures of a world with ffmpeg.
+func encode(world *worlds.World, pictures uint32, args ...string) error {
+	width, height := world.Size()
+	cmd := exec.Command("ffmpeg", append([]string{
+		"-v", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p", "-s", fmt.Sprintf("%dx%d", width, height),
+		"-r", strconv.Itoa(world.FPS()), "-i", "pipe:0",
+	}, args...)...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start(), "apt-get install ffmpeg")
-	for n := range uint32(clipSeconds * clipFPS) {
-		_, err := in.Write(world.Frame(n))
-		require.NoError(t, err)
+	if err != nil {
+		return err
 	}
-	require.NoError(t, in.Close())
-	require.NoError(t, cmd.Wait())
-	return path
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("apt-get install ffmpeg: %w", err)
+	}
+	for n := range pictures {
+		if _, err := in.Write(world.Frame(n)); err != nil {
+			break // Wait says why
+		}
+	}
+	return errors.Join(in.Close(), cmd.Wait())
 }
 
 // cameraPage publishes the browser's camera with the defaults of LiveKit's client.
@@ -146,10 +160,11 @@ func (h *house) bot(t *testing.T, name string, change ...func(*configs.Config)) 
 	return b, url
 }
 
-// TestBrowserCamera publishes a browser's camera with each codec; picture, words
-// and voice reach the page in another browser.
+// TestBrowserCamera publishes a browser's camera with each codec; the picture reaches the page in another browser, and with one of
+// them words and voice.
 func TestBrowserCamera(t *testing.T) {
-	clip := makeClip(t)
+	clip, err := makeClip()
+	require.NoError(t, err)
 	h := newHouse(t)
 	pages := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/livekit-client.js" {
@@ -191,10 +206,12 @@ func TestBrowserCamera(t *testing.T) {
 			t.Logf("first picture %.1f s after the page was asked for", firstPicture(t, viewer))
 			before := counts(t, viewer, 0)
 			counts(t, viewer, before)
-			captioned(t, viewer, later)
-			heard(t, viewer, later)
-			commented(t, viewer, later)
-			t.Logf("picture, caption, voice and comment %v after the browser was started", time.Since(opened))
+			if c.codec == "vp8" {
+				captioned(t, viewer, later)
+				heard(t, viewer, later)
+				commented(t, viewer, later)
+			}
+			t.Logf("all of it %v after the browser was started", time.Since(opened))
 			shoot(t, viewer, "camera-"+c.codec)
 
 			source := bot.Snapshot().Source

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"image"
+	"image/jpeg"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -26,6 +27,7 @@ import (
 	"github.com/pion/mediadevices/pkg/prop"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent"
 	"touchline/agent/bot"
 	"touchline/configs"
 	"touchline/internal/e2e/browser"
@@ -90,20 +92,7 @@ func newStudio(t *testing.T) *studio {
 // renderMatch makes a nearly lossless file of the match.
 func renderMatch(t *testing.T, path string, seconds int) {
 	t.Helper()
-	world := newWorld(t)
-	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p",
-		"-s", fmt.Sprintf("%dx%d", cameraWidth, cameraHeight), "-r", strconv.Itoa(cameraFPS), "-i", "pipe:0",
-		"-c:v", "libx264", "-preset", "ultrafast", "-qp", "10", path)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start(), "apt-get install ffmpeg")
-	for n := range uint32(seconds * cameraFPS) {
-		_, err := in.Write(world.Frame(n))
-		require.NoError(t, err)
-	}
-	require.NoError(t, in.Close())
-	require.NoError(t, cmd.Wait())
+	require.NoError(t, encode(newWorld(t), uint32(seconds*cameraFPS), "-c:v", "libx264", "-preset", "ultrafast", "-qp", "10", path))
 }
 
 func startMediaMTX(t *testing.T, pulled ...mediamtx.Pulled) *mediamtx.Server {
@@ -202,8 +191,8 @@ func (w *lens) VideoRecord(prop.Media) (video.Reader, error) {
 	}), nil
 }
 
-// TestCameras publishes cameras of every kind with `touchline camera`. A browser
-// in the room shows the picture, whose frame counter it reads, and a comment.
+// TestCameras publishes cameras of every kind with `touchline camera`. The commentator sees the picture, whose frame counter is
+// read, and comments on it. For each codec, so does a browser in the room.
 func TestCameras(t *testing.T) {
 	const key = "a-good-long-key"
 	s, h := newStudio(t), newHouse(t)
@@ -217,22 +206,24 @@ func TestCameras(t *testing.T) {
 		camera func(t *testing.T) []string
 		// codec is the published codec, transcoded a part of the printed reason for transcoding.
 		codec, transcoded string
+		// shown makes a browser show the picture.
+		shown bool
 	}{
 		{"RTSP H264 over TCP with digest", func(*testing.T) []string {
 			return []string{fmt.Sprintf("rtsp://%s:%s@127.0.0.1:%d/locked", mediamtx.User, mediamtx.Password, s.mtx.RTSP)}
-		}, "H264", ""},
-		{"RTSP H264 over UDP", s.camera("udp", "h264", "--transport", "udp"), "H264", ""},
+		}, "H264", "", true},
+		{"RTSP H264 over UDP", s.camera("udp", "h264", "--transport", "udp"), "H264", "", false},
 		{"RTSP H264 over TLS", func(*testing.T) []string {
 			return []string{fmt.Sprintf("rtsps://%s:%s@127.0.0.1:%d/locked", mediamtx.User, mediamtx.Password, s.mtx.RTSPS), "--insecure"}
-		}, "H264", ""},
-		{"RTSP H265", s.camera("h265", "h265"), "H265", "H265"},
-		{"RTSP MJPEG", s.camera("mjpeg", "mjpeg"), "JPEG", "JPEG"},
+		}, "H264", "", false},
+		{"RTSP H265", s.camera("h265", "h265"), "H265", "H265", true},
+		{"RTSP MJPEG", s.camera("mjpeg", "mjpeg"), "JPEG", "JPEG", true},
 		{"RTSP AV1", func(t *testing.T) []string {
 			t.Helper()
 			units := ivf(t, s.clip(t, "av1.ivf", encoders["av1"]...))
 			send(t, whipclient.Options{URL: fmt.Sprintf("http://127.0.0.1:%d/open-av1/whip", s.mtx.WebRTC), Codec: media.AV1, Units: units, FPS: cameraFPS})
 			return []string{fmt.Sprintf("rtsp://127.0.0.1:%d/open-av1", s.mtx.RTSP)}
-		}, "AV1", ""},
+		}, "AV1", "", true},
 		{"HTTP MJPEG", func(t *testing.T) []string {
 			t.Helper()
 			port := tcpPort(t)
@@ -241,17 +232,17 @@ func TestCameras(t *testing.T) {
 				[]string{"-v", "error", "-nostdin", "-re", "-stream_loop", "-1", "-i", filepath.Join(s.dir, "match.mkv")}, encoders["mjpeg"],
 				[]string{"-f", "mpjpeg", "-flush_packets", "1", "-listen", "1", address})...), s.dir)
 			return []string{address}
-		}, "JPEG", "JPEG"},
+		}, "JPEG", "JPEG", false},
 		{"HTTP video", func(t *testing.T) []string {
 			t.Helper()
 			s.clip(t, "web.mp4", append(slices.Clone(encoders["h264"]), "-movflags", "+faststart")...)
 			return []string{folder.URL + "/web.mp4"}
-		}, "H264", ""},
+		}, "H264", "", false},
 		{"HLS of MediaMTX", func(t *testing.T) []string {
 			t.Helper()
 			s.rtsp(t, "hls", "h264")
 			return []string{fmt.Sprintf("http://127.0.0.1:%d/open-hls/index.m3u8", s.mtx.HLS)}
-		}, "H264", ""},
+		}, "H264", "", false},
 		{"HLS folder of ffmpeg", func(t *testing.T) []string {
 			t.Helper()
 			live := filepath.Join(s.dir, "live")
@@ -264,12 +255,12 @@ func TestCameras(t *testing.T) {
 				return strings.Count(string(text), ".ts") >= 3
 			}, startWait, 20*time.Millisecond)
 			return []string{folder.URL + "/live/live.m3u8"}
-		}, "H264", ""},
-		{"file mp4", s.file("file.mp4", "h264"), "H264", ""},
-		{"file mkv", s.file("file.mkv", "h265"), "H265", "H265"},
-		{"file webm", s.file("file.webm", "vp8"), "VP8", ""},
-		{"file ts", s.file("file.ts", "h264"), "H264", ""},
-		{"file avi", s.file("file.avi", "mpeg4"), "H264", ""},
+		}, "H264", "", false},
+		{"file mp4", s.file("file.mp4", "h264"), "H264", "", false},
+		{"file mkv", s.file("file.mkv", "h265"), "H265", "H265", false},
+		{"file webm", s.file("file.webm", "vp8"), "VP8", "", true},
+		{"file ts", s.file("file.ts", "h264"), "H264", "", false},
+		{"file avi", s.file("file.avi", "mpeg4"), "H264", "", true},
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -284,7 +275,7 @@ func TestCameras(t *testing.T) {
 				env = append(env, "TOUCHLINE_SOURCES_TRANSCODE=off")
 			}
 			p := launch(t, env, arguments...)
-			seen(t, bot, address, began)
+			seen(t, bot, address, tt.shown, began)
 			p.says(t, "Live: "+tt.codec)
 			if tt.transcoded != "" {
 				p.says(t, "The picture is transcoded: ")
@@ -307,7 +298,7 @@ func TestCameras(t *testing.T) {
 		require.NoError(t, mediamtx.Answers(t.Context(), address))
 		began := time.Now()
 		send(t, whipclient.Options{URL: "http://" + address + "/whip/" + name, Token: key, Codec: media.VP8, Units: units, FPS: cameraFPS})
-		seen(t, bot, page, began)
+		seen(t, bot, page, false, began)
 		p.interrupt(t)
 		require.Zero(t, p.exitCode())
 	})
@@ -321,29 +312,48 @@ func TestCameras(t *testing.T) {
 		began := time.Now()
 		// In this process, because the driver is here.
 		keepRunning(t, func(ctx context.Context) error { return c.Run(ctx, h.app()) })
-		seen(t, bot, page, began)
+		seen(t, bot, page, true, began)
 	})
 }
 
 // quick holds settings with a sufficient initial delay.
 func quick(c *configs.Config) { c.Pacing.FixedDelay = 2 * time.Second }
 
-// seen opens a room's page in a browser and waits for a moving picture and a
-// comment.
-func seen(t *testing.T, bot *bot.Bot, page string, began time.Time) {
+// seen waits for a moving picture and a comment, on a room's page in a browser if shown is set, otherwise by its API.
+func seen(t *testing.T, bot *bot.Bot, page string, shown bool, began time.Time) {
 	t.Helper()
-	viewer := open(t, page, browser.Options{Width: 800, Height: 600})
-	plays(t, viewer, later)
-	playing := time.Since(began)
-	first := counts(t, viewer, 0)
-	second := counts(t, viewer, first)
-	commented(t, viewer, later)
-	t.Logf("plays %.1f s after the camera was started, commented after %.1f s; pictures %d, %d",
-		playing.Seconds(), time.Since(began).Seconds(), first, second)
+	var first, second uint32
+	if shown {
+		viewer := open(t, page, browser.Options{Width: 800, Height: 600})
+		plays(t, viewer, later)
+		first = counts(t, viewer, 0)
+		second = counts(t, viewer, first)
+		commented(t, viewer, later)
+		require.Empty(t, problems(viewer))
+		viewer.Close()
+	} else {
+		next := func(not uint32) (n uint32) {
+			require.Eventually(t, func() bool {
+				_, body := fetch(t, page+"api/frame")
+				img, err := jpeg.Decode(strings.NewReader(body))
+				if err != nil {
+					return false // none yet
+				}
+				var ok bool
+				n, ok = counter(img)
+				return ok && n != not
+			}, later, 100*time.Millisecond)
+			return n
+		}
+		first = next(0)
+		second = next(first)
+		require.Eventually(t, func() bool {
+			return slices.ContainsFunc(bot.Hub.History(), func(r agent.Record) bool { return r.Text != "" && len(r.FrameIDs) > 0 })
+		}, later, 100*time.Millisecond)
+	}
+	t.Logf("commented %.1f s after the camera was started; pictures %d, %d", time.Since(began).Seconds(), first, second)
 	source := bot.Snapshot().Source
 	require.Equal(t, [2]int{cameraWidth, cameraHeight}, [2]int{source.Width, source.Height})
-	require.Empty(t, problems(viewer))
-	viewer.Close()
 }
 
 // ivf reads a file of libvpx's format.

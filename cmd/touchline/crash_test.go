@@ -37,6 +37,7 @@ func crashIn(code string) {
 // exit code 2 and the stack on standard error, after the log or in the last line
 // of a JSON log.
 func TestCrashEndsTheProgram(t *testing.T) {
+	t.Parallel()
 	const where = "touchline/agent.(*Session)."
 	h := newAgentHouse(t)
 	bin, err := filepath.Abs("bin")

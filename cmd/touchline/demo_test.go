@@ -69,7 +69,6 @@ func TestDemo(t *testing.T) {
 	dark := open(t, url, browser.Options{Dark: true})
 	commented(t, dark, soon) // the past comments
 	plays(t, dark, later)
-	captioned(t, dark, later)
 	shoot(t, dark, "dark")
 	t.Logf("second viewer: first picture after %.1f s", firstPicture(t, dark))
 	dark.Close()
@@ -78,7 +77,6 @@ func TestDemo(t *testing.T) {
 	wide, err := browser.Eval[bool](phone, soon, "document.documentElement.scrollWidth > innerWidth")
 	require.NoError(t, err)
 	assert.False(t, wide, "a phone scrolls downwards only")
-	captioned(t, phone, later)
 	shoot(t, phone, "phone")
 
 	for _, b := range []*browser.Browser{b, dark, phone} {

@@ -53,6 +53,7 @@ func modelServer(t *testing.T) (url string) {
 // TestEnginesOnThePage goes from the scene engine to nano, to a model server and back, while picture and comments go on. One
 // change is refused by the server and one by the list.
 func TestEnginesOnThePage(t *testing.T) {
+	t.Parallel()
 	p, url := start(t, []string{
 		"TOUCHLINE_INFERENCE_ENGINE=scene", "TOUCHLINE_AGENT_REPEATS=allow", "XDG_CACHE_HOME=" + t.TempDir(),
 		"TOUCHLINE_INFERENCE_REMOTE_URL=" + modelServer(t), "TOUCHLINE_INFERENCE_REMOTE_MODEL=commentator",

@@ -25,6 +25,7 @@ func says(t *testing.T, b browser.Page, within time.Duration, id, words string) 
 // TestFailures stops one part after the other: the page shows a message and
 // recovers.
 func TestFailures(t *testing.T) {
+	t.Parallel()
 	const listen = "--listen"
 	p, url := start(t, nil, "demo", "--counter", listen, "127.0.0.1:0")
 	b := open(t, url, browser.Options{NoAutoplay: true})
@@ -38,7 +39,9 @@ func TestFailures(t *testing.T) {
 	heard(t, b, later)
 
 	// A visitor's camera, published with the page's button, disappears.
-	visitor := open(t, url, browser.Options{Video: makeClip(t)})
+	clip, err := makeClip()
+	require.NoError(t, err)
+	visitor := open(t, url, browser.Options{Video: clip})
 	plays(t, visitor, later)
 	require.NoError(t, visitor.Click("#open-source"))
 	require.NoError(t, visitor.Do(soon, clickText("button.pick", "This camera")))

@@ -4,11 +4,8 @@ package main
 
 import (
 	"cmp"
-	"fmt"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +45,7 @@ const meter = `(() => {
 // The sound of a file played on the page reaches the room, but is not audible on that page. The page's slider
 // changes the volume, also by keyboard, and keeps its position over a reload.
 func TestFileOfThePageIsHeard(t *testing.T) {
+	t.Parallel()
 	clip := numberedClip(t)
 	h := newHouse(t)
 	_, url := h.bot(t, "file")
@@ -111,25 +109,10 @@ func numberedClip(t *testing.T) string {
 	t.Helper()
 	world, err := worlds.New(worlds.Options{Seed: 2, FPS: matchFPS, Counter: true})
 	require.NoError(t, err)
-	width, height := world.Size()
 	clip := filepath.Join(t.TempDir(), "clip.webm")
-	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p",
-		"-s", fmt.Sprintf("%dx%d", width, height), "-r", strconv.Itoa(matchFPS), "-i", "pipe:0",
+	require.NoError(t, encode(world, 8*matchFPS,
 		"-f", "lavfi", "-i", "aevalsrc='0.1*sin(2*PI*500*t)+if(lt(mod(t,1),0.1),0.4*sin(2*PI*1200*t),0)':s=48000:d=8",
-		"-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-b:v", "2M", "-c:a", "libopus", clip)
-	pictures, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	var complaints strings.Builder
-	cmd.Stderr = &complaints
-	require.NoError(t, cmd.Start())
-	for n := range uint32(8 * matchFPS) {
-		_, err = pictures.Write(world.Frame(n))
-		if err != nil {
-			break // Wait says why
-		}
-	}
-	_ = pictures.Close()
-	require.NoError(t, cmd.Wait(), complaints.String())
+		"-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-b:v", "2M", "-c:a", "libopus", clip))
 	return clip
 }
 

@@ -51,6 +51,7 @@ func fetch(t *testing.T, url string) (status int, body string) {
 }
 
 func TestDemoWithAModel(t *testing.T) {
+	t.Parallel()
 	_, flags := onTiny(t)
 	p, url := start(t, []string{"TOUCHLINE_INFERENCE_VOICE_MAX_TOKENS=16"}, append([]string{"demo", "--listen", "127.0.0.1:0"}, flags...)...)
 	require.Eventually(t, func() bool { code, _ := fetch(t, url+"readyz"); return code == http.StatusOK }, startWait, 50*time.Millisecond)
@@ -64,6 +65,7 @@ func TestDemoWithAModel(t *testing.T) {
 }
 
 func TestAgentWithAModel(t *testing.T) {
+	t.Parallel()
 	_, flags := onTiny(t)
 	h := newAgentHouse(t)
 	// Random weights do not end sentences.

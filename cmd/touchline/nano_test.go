@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"image"
 	"image/png"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,11 +23,10 @@ import (
 	"touchline/worlds/match"
 )
 
-// TestNano runs the demo as a stranger does: nano watches a minute of the match through a real room, and calls its goals
-// with the right team and score.
+// TestNano runs the demo as a stranger does: nano watches the match through a real room until it calls a goal with the right team
+// and score.
 func TestNano(t *testing.T) {
-	const length = time.Minute
-	seed, goals := goalsWithin(t, 5*time.Second, length-10*time.Second)
+	seed, goals := goalsBefore(t, 20*time.Second)
 	store := t.TempDir()
 	p, _ := start(t, []string{
 		"TOUCHLINE_INFERENCE_ENGINE=auto", "TOUCHLINE_INFERENCE_MINICPMO_TEMPERATURE=0", "XDG_CACHE_HOME=" + t.TempDir(),
@@ -37,43 +35,31 @@ func TestNano(t *testing.T) {
 	var records []agent.Record
 	require.Eventually(t, func() bool {
 		records = recordsIn(t, store)
-		return len(records) > 0 && records[len(records)-1].AnchorPTS > length.Seconds()
-	}, 2*length, time.Second)
-
+		return slices.ContainsFunc(goals, func(g goal) bool {
+			return slices.ContainsFunc(records, func(r agent.Record) bool {
+				since := r.AnchorPTS - g.at.Seconds()
+				called := r.Aligned && since > -0.5 && since < 5 && strings.Contains(r.Text, g.team) &&
+					(strings.Contains(strings.ToLower(r.Text), g.result) || strings.Contains(r.Text, g.both))
+				if called {
+					t.Logf("%.1f s after the goal: %s", since, r.Text)
+				}
+				return called
+			})
+		})
+	}, later, 500*time.Millisecond, "goals %+v", goals)
 	require.Equal(t, "nano", records[0].Engine)
-	called := 0
-	var off []float64
-	for _, r := range records {
-		if r.Aligned {
-			off = append(off, math.Abs(r.AlignmentError))
-		}
-	}
-	for _, g := range goals {
-		for _, r := range records {
-			since := r.AnchorPTS - g.at.Seconds()
-			if since > -0.5 && since < 5 && strings.Contains(r.Text, g.team) && (strings.Contains(strings.ToLower(r.Text), g.result) || strings.Contains(r.Text, g.both)) {
-				t.Logf("%.1f s after the goal: %s", since, r.Text)
-				called++
-				break
-			}
-		}
-	}
-	require.Positive(t, called, "%d goals, %+v", len(goals), texts(records))
-	slices.Sort(off)
-	require.NotEmpty(t, off)
-	require.Less(t, off[len(off)/2], 0.25, "median alignment error, s")
 	p.interrupt(t)
 	require.Zero(t, p.exitCode())
 }
 
-type calledGoal struct {
+type goal struct {
 	at           time.Duration
 	team         string
 	result, both string // "two-one" and "Red two, Blue one"
 }
 
-// goalsWithin finds a seed with two goals in a span of the match.
-func goalsWithin(t *testing.T, from, to time.Duration) (seed string, goals []calledGoal) {
+// goalsBefore returns the goals of the first ten minutes of a match, and the seed of one with a goal early on.
+func goalsBefore(t *testing.T, first time.Duration) (seed string, goals []goal) {
 	t.Helper()
 	number := strings.Fields("nil one two three four five six seven eight nine")
 	for n := uint64(1); n < 200; n++ {
@@ -81,12 +67,15 @@ func goalsWithin(t *testing.T, from, to time.Duration) (seed string, goals []cal
 		require.NoError(t, err)
 		teams := w.Truth(0).Match.Teams
 		goals = goals[:0]
-		for _, e := range w.Events(from, to) {
+		for _, e := range w.Events(5*time.Second, 10*time.Minute) {
 			if e.Match.Kind != match.Goal {
 				continue
 			}
 			a, b := e.Match.Score[0], e.Match.Score[1]
-			g := calledGoal{
+			if max(a, b) >= len(number) {
+				break
+			}
+			g := goal{
 				at: e.At(), team: teams[*e.Match.Team], both: teams[0] + " " + number[a] + ", " + teams[1] + " " + number[b],
 				result: number[max(a, b)] + "-" + number[min(a, b)],
 			}
@@ -95,11 +84,11 @@ func goalsWithin(t *testing.T, from, to time.Duration) (seed string, goals []cal
 			}
 			goals = append(goals, g)
 		}
-		if len(goals) >= 2 {
+		if len(goals) > 0 && goals[0].at < first {
 			return ftoa(float64(n)), goals
 		}
 	}
-	require.FailNow(t, "no seed has two goals in a minute")
+	require.FailNow(t, "no seed has an early goal")
 	return "", nil
 }
 
@@ -118,17 +107,9 @@ func recordsIn(t *testing.T, path string) (out []agent.Record) {
 	return out
 }
 
-func texts(records []agent.Record) (out []string) {
-	for _, r := range records {
-		if r.Text != "" {
-			out = append(out, r.Text)
-		}
-	}
-	return out
-}
-
 // TestAskNano: the program asks nano about two pictures of the match, and prints the answer with its times.
 func TestAskNano(t *testing.T) {
+	t.Parallel()
 	w, err := worlds.New(worlds.Options{World: worlds.Match, Seed: 3})
 	require.NoError(t, err)
 	width, height := w.Size()

@@ -45,9 +45,12 @@ func noted(t *testing.T, b *browser.Browser, words string) {
 // TestSourcePicker adds an IP camera on the page, switches it off and on, selects
 // a generated world, then a WHIP sender.
 func TestSourcePicker(t *testing.T) {
+	t.Parallel()
 	clip, sent := filepath.Join(t.TempDir(), "clip.mp4"), filepath.Join(t.TempDir(), "clip.ivf")
+	match, err := makeClip()
+	require.NoError(t, err)
 	out, err := exec.CommandContext(t.Context(), "ffmpeg", slices.Concat(
-		[]string{"-v", "error", "-r", strconv.Itoa(clipFPS), "-i", makeClip(t)}, encoders["h264"], []string{clip}, encoders["vp8"], []string{sent},
+		[]string{"-v", "error", "-r", strconv.Itoa(clipFPS), "-i", match}, encoders["h264"], []string{clip}, encoders["vp8"], []string{sent},
 	)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	units := ivf(t, sent)

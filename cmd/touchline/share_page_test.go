@@ -15,6 +15,7 @@ import (
 // TestSharedLinks: who has the page's token makes a link that watches and one that steers. In their browsers, the first shows
 // picture, captions and comments and no controls, and the second everything.
 func TestSharedLinks(t *testing.T) {
+	t.Parallel()
 	const token = "correct-horse-battery"
 	p, url := start(t, []string{"TOUCHLINE_INFERENCE_ENGINE=scene", "TOUCHLINE_AGENT_CONSOLE_TOKEN=" + token}, "demo", "--listen", "127.0.0.1:0")
 	desk := open(t, url+"#token="+token, browser.Options{})

@@ -42,6 +42,7 @@ func request(t *testing.T, method, url, body string) string {
 // TestState changes profiles and the match sheet on the page and the rest by API. A restarted program has it all, and
 // one with --forget nothing.
 func TestState(t *testing.T) {
+	t.Parallel()
 	args := []string{"demo", "--listen", "127.0.0.1:0", "--state", t.TempDir()}
 	p, url := start(t, nil, args...)
 	b := open(t, url, browser.Options{})
@@ -104,6 +105,7 @@ func TestState(t *testing.T) {
 // TestStateCameras: a camera that was added on the page comes back when the program is started again, as the same
 // participant and watched, and its password is printed nowhere. One that was deleted does not come back.
 func TestStateCameras(t *testing.T) {
+	t.Parallel()
 	args := []string{"demo", "--listen", "127.0.0.1:0", "--state", t.TempDir()}
 	list := func(url string) (all struct{ Sources []source.Info }) {
 		t.Helper()
@@ -195,6 +197,7 @@ func editsPrompts(t *testing.T, b *browser.Browser) {
 // TestAlertsSurvive: an alert is raised while its webhook and the MQTT broker are down, and the program is killed. The next
 // one delivers it to both; then an alert of a test reaches both at once.
 func TestAlertsSurvive(t *testing.T) {
+	t.Parallel()
 	address := func() string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
