@@ -198,7 +198,6 @@ func (e *Engine) constrain(c *cycle, text []byte) error {
 	if err != nil {
 		return err
 	}
-	c.most = min(c.most, s.Longest())
 	constraint, err := vocabulary.Constrain(s, c.most)
 	if err != nil {
 		return err

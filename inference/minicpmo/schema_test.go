@@ -18,7 +18,7 @@ import (
 
 // firedSchema is the schema of a look with rules.
 const firedSchema = `{"type": "object", "properties": {"fired": {"type": "array", "maxItems": 2, "items": {
-	"type": "object", "properties": {"rule": {"enum": [1, 2, 12]}, "reason": {"type": "string", "maxLength": 12}},
+	"type": "object", "properties": {"rule": {"type": "integer", "minimum": 9, "maximum": 12}, "reason": {"type": "string", "maxLength": 12}},
 	"required": ["rule", "reason"], "additionalProperties": false}}}, "required": ["fired"], "additionalProperties": false}`
 
 // requireFired asserts that a text is an answer to firedSchema.
@@ -38,7 +38,7 @@ func requireFired(t *testing.T, text string) (items int) {
 	require.NotNil(t, answer.Fired, text)
 	require.LessOrEqual(t, len(*answer.Fired), 2, text)
 	for _, f := range *answer.Fired {
-		require.Contains(t, []int{1, 2, 12}, *f.Rule, text)
+		require.Contains(t, []int{9, 10, 11, 12}, *f.Rule, text)
 		require.LessOrEqual(t, utf8.RuneCountInString(*f.Reason), 12, text)
 	}
 	return len(*answer.Fired)
@@ -97,9 +97,9 @@ func TestSchema(t *testing.T) {
 	require.NotZero(t, items, "no answer had an item")
 	t.Log(e.Stats().WholeRows)
 
-	text, err := say(`{"enum": [1, 12, "a"]}`, 3, 0)
+	text, err := say(`{"type": "integer", "minimum": 1, "maximum": 12}`, 3, 0)
 	require.NoError(t, err)
-	require.Contains(t, []string{"1", "12", `"a"`}, text)
+	require.Regexp(t, "^[1-9]$|^1[0-2]$", text)
 	_, err = say(firedSchema, 11, 0)
 	require.ErrorContains(t, err, "may need 12 tokens, and the limit is 11")
 	_, err = say(`{"type": "number"}`, 20, 0)

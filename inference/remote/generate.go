@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/inference/internal/schema"
 	"touchline/internal/sse"
 )
 
@@ -47,6 +48,7 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 		}
 		if p.Structured() {
 			a.schema, a.sampling = p.Schema, inference.Sampling{Temperature: new(0.0)}
+			a.form, _ = schema.Parse(p.Schema)
 		}
 		if err := s.run(ctx, p, &a); err != nil && !a.stopped {
 			if cause := ctx.Err(); cause != nil {
@@ -220,6 +222,7 @@ type answer struct {
 	limit    int           // tokens
 	urgent   bool
 	schema   json.RawMessage // nil for none
+	form     *schema.Schema  // nil for a schema with other keywords, which the server alone enforces
 	sampling inference.Sampling
 	trace    trace
 	start    time.Time

@@ -21,7 +21,7 @@ var errNoJSON = errors.New("there is no complete JSON in it")
 
 // jsonIn returns the JSON in an answer that follows a schema. Code fences and text around it are left out. The error is the
 // fault of the first JSON in it.
-func jsonIn(text string, of json.RawMessage) (string, error) {
+func jsonIn(text string, form *schema.Schema) (string, error) {
 	fault := errNoJSON
 	for range maxStarts {
 		start := strings.IndexAny(text, "{[")
@@ -31,7 +31,10 @@ func jsonIn(text string, of json.RawMessage) (string, error) {
 		text = text[start:]
 		var value json.RawMessage
 		if json.NewDecoder(strings.NewReader(text)).Decode(&value) == nil {
-			err := schema.Validate(of, value)
+			if form == nil {
+				return string(value), nil
+			}
+			err := form.Validate(value)
 			if err == nil {
 				return string(value), nil
 			}
@@ -46,7 +49,7 @@ func jsonIn(text string, of json.RawMessage) (string, error) {
 
 // follow delivers the JSON of an answer. If the answer does not follow its schema, the server is asked once to repair it.
 func (m *Model) follow(ctx context.Context, r request, a *answer) error {
-	found, fault := jsonIn(a.whole.String(), a.schema)
+	found, fault := jsonIn(a.whole.String(), a.form)
 	if fault != nil {
 		m.log.Debug().Err(fault).Str("answer", shorten(a.whole.String())).Msg("answer does not follow its schema: asking for a repair")
 		wrong := fmt.Sprintf("This answer is wrong: %v. Answer again, only with JSON of this schema: %s", fault, a.schema)
@@ -61,7 +64,7 @@ func (m *Model) follow(ctx context.Context, r request, a *answer) error {
 		if err := a.read(res); err != nil {
 			return err
 		}
-		if found, fault = jsonIn(a.whole.String(), a.schema); fault != nil {
+		if found, fault = jsonIn(a.whole.String(), a.form); fault != nil {
 			return fmt.Errorf("%s: %w: asked twice, it did not follow the JSON schema: %w", m.server, ErrNoAnswer, fault)
 		}
 	}

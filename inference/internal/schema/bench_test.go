@@ -56,13 +56,13 @@ func cpu(tb testing.TB) time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// BenchmarkStep measures the host time of a step in answers to the alert schema:
+// BenchmarkStep measures the host time of a step in answers to the schema of alert rules:
 // the check of all of 256 candidates, and the whole row.
 func BenchmarkStep(b *testing.B) {
 	pieces := realPieces()
 	v, err := schema.NewVocabulary(pieces)
 	require.NoError(b, err)
-	s := parse(b, alert)
+	s := parse(b, rules(4, 1, 12, 80))
 	rng := rand.New(rand.NewPCG(2, 2))
 	row := make([]float32, len(pieces))
 	for i := range row {
