@@ -40,7 +40,7 @@ func (s *Synthesizer) speakEspeak(ctx context.Context, tokens []token, lang stri
 	} {
 		g.Go(func() (err error) {
 			// On standard input no text is taken for an option.
-			*r.out, err = s.run(gctx, espeak, r.text, false, append([]string{"-v", voice, "--stdin"}, r.args...)...)
+			*r.out, err = run(gctx, s.nice, espeak, r.text, false, append([]string{"-v", voice, "--stdin"}, r.args...)...)
 			return err
 		})
 	}

@@ -20,11 +20,11 @@ func (s *Synthesizer) speakFlite(ctx context.Context, tokens []token, _ string) 
 	g, gctx := rescue.WithContext(ctx)
 	g.Go(func() (err error) {
 		// As the argument of -t no text is taken for an option. Standard output has the phones.
-		sound, err = s.run(gctx, flite, "", true, "-voice", voice, "-psdur", "-t", script(tokens), "-o", "/dev/fd/3")
+		sound, err = run(gctx, s.nice, flite, "", true, "-voice", voice, "-psdur", "-t", script(tokens), "-o", "/dev/fd/3")
 		return err
 	})
 	g.Go(func() (err error) {
-		words, err = s.run(gctx, flite, "", false, "-voice", "kal16", "-ps", "-t", list(tokens, ", "), "-o", "none")
+		words, err = run(gctx, s.nice, flite, "", false, "-voice", "kal16", "-ps", "-t", list(tokens, ", "), "-o", "none")
 		return err
 	})
 	if err := g.Wait(); err != nil {

@@ -26,7 +26,7 @@ const (
 func lookUp(program string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
-		return "", &MissingError{Program: program}
+		return "", fmt.Errorf("the speech program %s is not installed: apt-get install %s", program, program)
 	}
 	return path, nil
 }
@@ -37,13 +37,8 @@ type result struct {
 	extra  []byte // on file descriptor 3
 }
 
-// run runs a program of the machine in its usual priority.
-func run(ctx context.Context, program, stdin string, extra bool, args ...string) (result, error) {
-	return (&Synthesizer{}).run(ctx, program, stdin, extra, args...)
-}
-
-// run runs a program and reads its output. The end of ctx or of this process kills the program.
-func (s *Synthesizer) run(ctx context.Context, program, stdin string, extra bool, args ...string) (result, error) {
+// run runs a program of a niceness and reads its output. The end of ctx or of this process kills the program.
+func run(ctx context.Context, nice int, program, stdin string, extra bool, args ...string) (result, error) {
 	path, err := lookUp(program)
 	if err != nil {
 		return result{}, err
@@ -61,9 +56,9 @@ func (s *Synthesizer) run(ctx context.Context, program, stdin string, extra bool
 
 	var third bytes.Buffer
 	if extra {
-		err = startWithExtra(cmd, s.nice, &third)
+		err = startWithExtra(cmd, nice, &third)
 	} else {
-		err = child.Start(cmd, s.nice)
+		err = child.Start(cmd, nice)
 	}
 	if err != nil {
 		return result{}, err

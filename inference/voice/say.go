@@ -29,11 +29,10 @@ func (s *Synthesizer) Speak(ctx context.Context, text, voice, language string) i
 				goOn = goOn && yield(c, nil)
 				return goOn
 			})
-			failover := (*FailoverError)(nil)
 			switch {
 			case !goOn:
 				return
-			case errors.As(err, &failover):
+			case errors.Is(err, errFailover):
 				s.log.Warn().Err(err).Msg("speech failed")
 			case err != nil && !errors.Is(err, ErrNothingToSay):
 				yield(inference.Chunk{}, err)
@@ -82,7 +81,7 @@ func (s *Synthesizer) checkVoice(ctx context.Context, lang string) error {
 	if s.cfg.Name == "" || s.cfg.Program == remote || s.programFor(lang).name != flite {
 		return nil
 	}
-	list, err := run(ctx, flite, "", false, "-lv")
+	list, err := run(ctx, 0, flite, "", false, "-lv")
 	if err != nil {
 		return fmt.Errorf("list flite's voices: %w", err)
 	}

@@ -40,18 +40,6 @@ const (
 	defaultVoice = "alloy"
 )
 
-// ServerError is the failure of a speech server, with its address and what to do.
-type ServerError struct {
-	Server string
-	Err    error
-}
-
-// Error names the server.
-func (e *ServerError) Error() string { return fmt.Sprintf("the speech server %s: %v", e.Server, e.Err) }
-
-// Unwrap returns the cause.
-func (e *ServerError) Unwrap() error { return e.Err }
-
 // errResting is the failure of a sentence that a server which failed before is not asked for.
 var errResting = errors.New("it failed and rests; it is asked again within a minute")
 
@@ -93,7 +81,7 @@ func newServer(cfg inference.VoiceConfig) *server {
 func (s *server) speak(ctx context.Context, name string, tokens []token, after time.Duration, emit func(inference.Chunk) bool,
 ) (rest []token, err error) {
 	if err := s.resting(); err != nil {
-		return tokens, &ServerError{s.url, err}
+		return tokens, s.fault(err)
 	}
 	p := newStream(tokens, after, s.usual(), emit)
 	err = s.receive(ctx, name, script(tokens), p)
@@ -108,10 +96,13 @@ func (s *server) speak(ctx context.Context, name string, tokens []token, after t
 	}
 	s.settle(p, err)
 	if err != nil {
-		return tokens[p.next:], &ServerError{s.url, err}
+		return tokens[p.next:], s.fault(err)
 	}
 	return nil, nil
 }
+
+// fault names the server in an error.
+func (s *server) fault(err error) error { return fmt.Errorf("the speech server %s: %w", s.url, err) }
 
 // resting returns why the server is not asked now; nil when it is.
 func (s *server) resting() error {

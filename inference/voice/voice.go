@@ -30,13 +30,8 @@ const (
 // ErrNothingToSay is returned by Speak for a text without a word.
 var ErrNothingToSay = errors.New("nothing to say: the text has no word")
 
-// MissingError is returned when the speech program is not installed.
-type MissingError struct{ Program string }
-
-// Error names the program and the command that installs it.
-func (e *MissingError) Error() string {
-	return fmt.Sprintf("the speech program %s is not installed: apt-get install %s", e.Program, e.Program)
-}
+// errFailover is wrapped by the error of a speech server when a program of this machine has spoken in its place.
+var errFailover = errors.New("a program of this machine speaks instead")
 
 // Speech is a piece of text as sound.
 type Speech struct {
@@ -103,9 +98,8 @@ func plain(name string) bool {
 	return len(name) <= 64
 }
 
-// Check checks that the programs for some languages (BCP 47; none means the
-// configured one) are installed; a speech server needs none. It returns *MissingError for each missing one,
-// joined.
+// Check checks that the programs for some languages (BCP 47; none means the configured one) are installed; a speech server needs
+// none. The error names each missing program and how to install it.
 func (s *Synthesizer) Check(langs ...string) error {
 	if len(langs) == 0 {
 		langs = []string{s.cfg.Language}
@@ -123,10 +117,10 @@ func (s *Synthesizer) Check(langs ...string) error {
 	return errors.Join(missing...)
 }
 
-// sentence converts one sentence of at most 2000 bytes to sound, and passes it to emit, which returns false to end it, as soon as
-// there is some. lang is BCP 47; "" means the configured language. The words have pronunciations by the word in lower
-// case. The error is *MissingError, ErrNothingToSay, inference.ErrNoVoice, ctx's error, or the program's message. It is a
-// *FailoverError after a sentence that was spoken, but not by the speech server.
+// sentence converts one sentence of at most 2000 bytes to sound, and passes each piece to emit, which returns false to end it. lang
+// is BCP 47; "" means the configured language. pronunciations are by the word in lower case. The error is ErrNothingToSay,
+// inference.ErrNoVoice, ctx's error, or the program's message. It wraps errFailover if the sentence was spoken, but not by the
+// speech server.
 func (s *Synthesizer) sentence(ctx context.Context, text, lang string, pronunciations map[string]string, emit func(inference.Chunk) bool,
 ) error {
 	tokens, lang, err := s.prepare(text, lang, pronunciations)
@@ -151,19 +145,8 @@ func (s *Synthesizer) sentence(ctx context.Context, text, lang string, pronuncia
 			return errors.Join(err, lerr)
 		}
 	}
-	return &FailoverError{err}
+	return fmt.Errorf("%w; %w", err, errFailover)
 }
-
-// FailoverError is the failure of a speech server that a program of this machine made up for.
-type FailoverError struct{ Err error }
-
-// Error returns that of the server.
-func (e *FailoverError) Error() string {
-	return fmt.Sprintf("%v; a program of this machine speaks instead", e.Err)
-}
-
-// Unwrap returns the server's error.
-func (e *FailoverError) Unwrap() error { return e.Err }
 
 // emitLocal speaks words of a sentence with a program of this machine.
 func (s *Synthesizer) emitLocal(ctx context.Context, tokens []token, lang, text string, emit func(inference.Chunk) bool) error {

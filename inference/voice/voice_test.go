@@ -245,9 +245,6 @@ func TestMissingProgramSaysWhatToInstall(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	s := synth(t, "auto")
 	_, err := s.Sentence(t.Context(), "Hello.", "en")
-	var missing *voice.MissingError
-	require.ErrorAs(t, err, &missing)
-	require.Equal(t, "flite", missing.Program)
 	require.ErrorContains(t, err, "apt-get install flite")
 	require.ErrorContains(t, s.Check(), "apt-get install flite")
 	err = s.Check("en", "de", "fr", "en-US")

@@ -33,7 +33,7 @@ func Installed(ctx context.Context, cfg inference.VoiceConfig) []Voice {
 		}
 	}
 	for _, p := range programs() {
-		if list, err := run(ctx, p.name, "", false, p.list); err == nil {
+		if list, err := run(ctx, 0, p.name, "", false, p.list); err == nil {
 			out = append(out, p.voices(string(list.stdout))...)
 		}
 	}
@@ -69,11 +69,7 @@ func espeakVoices(table string) []Voice {
 
 // Speaks reports whether a voice speaks a language (BCP 47; "" means English).
 func (v Voice) Speaks(language string) bool {
-	first := func(tag string) string {
-		base, _, _ := strings.Cut(strings.ToLower(tag), "-")
-		return base
-	}
-	return v.Language == "" || first(espeakVoice(v.Language)) == first(espeakVoice(cmp.Or(language, "en")))
+	return v.Language == "" || inference.Primary(espeakVoice(v.Language)) == inference.Primary(espeakVoice(cmp.Or(language, "en")))
 }
 
 // Check returns the error of a voice that is not in the list of Installed or does not speak the language. VoiceAuto and
