@@ -1,20 +1,17 @@
 package remote
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rs/zerolog"
 )
 
 // Found is one model server on this machine.
@@ -55,15 +52,13 @@ func Discover(ctx context.Context, addresses ...string) []Found {
 	if len(addresses) == 0 {
 		addresses = LocalAddresses()
 	}
-	client := newClient()
-	defer client.CloseIdleConnections()
 	found, missing := make([]Found, len(addresses)), make([]error, len(addresses))
 	var wg sync.WaitGroup
 	for i, address := range addresses {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, discoverTimeout)
 			defer cancel()
-			found[i], missing[i] = listServer(ctx, client, address)
+			found[i], missing[i] = listServer(ctx, address)
 		})
 	}
 	wg.Wait()
@@ -77,53 +72,21 @@ func Discover(ctx context.Context, addresses ...string) []Found {
 }
 
 // listServer requests the list of models from one address.
-func listServer(ctx context.Context, client *http.Client, address string) (Found, error) {
+func listServer(ctx context.Context, address string) (Found, error) {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
 	}
-	u, err := parseURL(address)
+	m, err := New(Config{URL: address}, 1, zerolog.Nop())
 	if err != nil {
 		return Found{}, err
 	}
-	f := Found{URL: u.String()}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.URL+"/models", nil)
-	if err != nil {
-		return f, err
+	defer m.Close()
+	models, owner, err := m.list(ctx)
+	if err == nil && models == nil {
+		err = errNoList
 	}
-	res, err := client.Do(req)
-	if err != nil {
-		return f, err
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return f, fmt.Errorf("expected a list of models, got %s", res.Status)
-	}
-	text, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
-	if err != nil {
-		return f, err
-	}
-	var list struct {
-		Data []struct {
-			ID      string `json:"id"`
-			OwnedBy string `json:"owned_by"`
-		} `json:"data"`
-	}
-	if err := json.Unmarshal(text, &list); err != nil {
-		return f, err
-	}
-	if list.Data == nil {
-		return f, errors.New("expected a list of models")
-	}
-	owner := ""
-	for _, m := range list.Data {
-		if m.ID != "" {
-			f.Models = append(f.Models, m.ID)
-			owner = cmp.Or(owner, m.OwnedBy)
-		}
-	}
-	slices.Sort(f.Models)
-	f.Kind = kind(owner, u.Port())
-	return f, nil
+	slices.Sort(models)
+	return Found{URL: m.server, Kind: kind(owner, m.server), Models: models}, err
 }
 
 // parseURL parses the address of a server and adds /v1 if it has no path.
@@ -139,8 +102,8 @@ func parseURL(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// kind recognises a server by the owner of its models, else by its port.
-func kind(owner, port string) string {
+// kind recognises a server by the owner of its models, else by the port of its address.
+func kind(owner, address string) string {
 	switch owner {
 	case "vllm":
 		return "vLLM"
@@ -153,10 +116,10 @@ func kind(owner, port string) string {
 	case "organization_owner":
 		return "LM Studio"
 	}
-	switch port {
-	case "11434":
+	switch {
+	case strings.Contains(address, ":11434/"):
 		return "Ollama"
-	case "1234":
+	case strings.Contains(address, ":1234/"):
 		return "LM Studio"
 	}
 	return "model server"

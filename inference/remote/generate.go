@@ -408,7 +408,7 @@ func (m *Model) missing(ctx context.Context, err error) error {
 		return err
 	}
 	m.forget()
-	models, listErr := m.list(ctx)
+	models, _, listErr := m.list(ctx)
 	if listErr != nil {
 		return err
 	}

@@ -170,7 +170,7 @@ func (m *Model) Close() error {
 // *inference.ModelMissingError, wrapped.
 func (m *Model) Probe(ctx context.Context) (model string, err error) {
 	start := time.Now()
-	models, err := m.list(ctx)
+	models, _, err := m.list(ctx)
 	if err == nil {
 		model, err = m.choose(models)
 	}
@@ -261,7 +261,7 @@ func (m *Model) modelName(ctx context.Context) (string, error) {
 	if resolved || m.cfg.Model != "" {
 		return name, nil
 	}
-	models, err := m.list(ctx)
+	models, _, err := m.list(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -274,37 +274,41 @@ func (m *Model) modelName(ctx context.Context) (string, error) {
 // errNoList is returned when a server has no list of models.
 var errNoList = errors.New("it does not list its models")
 
-// list returns the names of the server's models.
-func (m *Model) list(ctx context.Context) ([]string, error) {
+// list returns the names of the server's models, nil without a list, and the first owner of one.
+func (m *Model) list(ctx context.Context) (names []string, owner string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	res, err := m.send(ctx, http.MethodGet, "/models", nil)
 	if refused(err, http.StatusNotFound, http.StatusMethodNotAllowed) {
-		return nil, fmt.Errorf("%s: %w: %w", m.server, ErrRefused, errNoList)
+		return nil, "", fmt.Errorf("%s: %w: %w", m.server, ErrRefused, errNoList)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list models: %w", err)
+		return nil, "", fmt.Errorf("list models: %w", err)
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	var found struct {
 		Data []struct {
-			ID string `json:"id"`
+			ID      string `json:"id"`
+			OwnedBy string `json:"owned_by"`
 		} `json:"data"`
 	}
 	if err == nil && json.Unmarshal(text, &found) != nil {
 		err = fmt.Errorf("expected a list of models in JSON, got %q", shorten(string(text)))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list models: %w", m.fault(ctx, ErrCut, err))
+		return nil, "", fmt.Errorf("list models: %w", m.fault(ctx, ErrCut, err))
 	}
-	names := make([]string, 0, len(found.Data))
+	if found.Data != nil {
+		names = []string{}
+	}
 	for _, d := range found.Data {
 		if d.ID != "" {
 			names = append(names, d.ID)
+			owner = cmp.Or(owner, d.OwnedBy)
 		}
 	}
-	return names, nil
+	return names, owner, nil
 }
 
 // choose returns the model of the settings, or the only one.
