@@ -49,16 +49,10 @@ func realtimeURL(server *url.URL, model string) string {
 // spoken is an utterance that is heard by a session of its own at the server's /realtime. Its sound is sent as it comes; a lost session
 // is opened again, with all of it.
 type spoken struct {
-	r      *Recognizer
-	h      inference.Hearing
-	open   context.Context //nolint:containedctx // ends with Close, beside that of each call
-	cancel context.CancelFunc
-	sound  []float32
-	last   inference.Transcript
+	utterance
 
 	session *channel // nil before the first sound, and after a loss
 	filter  *resample.Resampler[float32]
-	sent    int // samples of sound that the session has
 }
 
 // Hear implements inference.Utterance. It does not wait for a text: that of the sound so far comes with a later call.
@@ -106,24 +100,12 @@ func (u *spoken) Finish(ctx context.Context, sound []float32) (inference.Transcr
 			return t, nil
 		}
 		u.lose()
-		again, pause := retry(err, attempt)
-		if !again || attempt >= recognizerRetries || ctx.Err() != nil {
+		if !u.r.again(ctx, err, attempt) {
 			err = u.reason(ctx, err)
 			u.r.report(err.Error())
 			return inference.Transcript{}, err
 		}
-		u.r.log.Warn().Err(err).Int("attempt", attempt+1).Int64("retry_in_ms", pause.Milliseconds()).Msg("opening the live session again")
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
 	}
-}
-
-// Close implements inference.Utterance.
-func (u *spoken) Close() error {
-	u.cancel()
-	return nil
 }
 
 // until bounds a call by a time and by Close.

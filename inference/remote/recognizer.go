@@ -176,17 +176,25 @@ func (r *Recognizer) part(ctx context.Context, path string, sound []float32, h i
 		if refused(err, http.StatusTooManyRequests, http.StatusServiceUnavailable) {
 			r.limit.cut(r.now())
 		}
-		again, pause := retry(err, attempt)
-		if !again || attempt >= recognizerRetries || timed.Err() != nil {
+		if !r.again(timed, err, attempt) {
 			r.report(err.Error())
 			return nil, err
 		}
-		r.log.Warn().Err(err).Int("attempt", attempt+1).Int64("retry_in_ms", pause.Milliseconds()).Msg("retrying the transcription server")
-		select {
-		case <-time.After(pause):
-		case <-timed.Done():
-		}
 	}
+}
+
+// again waits before the next attempt after an error, and reports whether there is one.
+func (r *Recognizer) again(ctx context.Context, err error, attempt int) bool {
+	again, pause := retry(err, attempt)
+	if !again || attempt >= recognizerRetries || ctx.Err() != nil {
+		return false
+	}
+	r.log.Warn().Err(err).Int("attempt", attempt+1).Int64("retry_in_ms", pause.Milliseconds()).Msg("retrying the transcription server")
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
+	}
+	return true
 }
 
 func (r *Recognizer) report(detail string) {
@@ -404,10 +412,11 @@ func marks(text string) (before, behind string) {
 func (r *Recognizer) Listen(ctx context.Context, h inference.Hearing) (inference.Utterance, error) {
 	h.Live = true
 	ctx, cancel := context.WithCancel(ctx)
+	u := utterance{r: r, h: h, open: ctx, cancel: cancel}
 	if r.realtime != "" && !h.WordTimes {
-		return &spoken{r: r, h: h, open: ctx, cancel: cancel}, nil
+		return &spoken{utterance: u}, nil
 	}
-	return &utterance{r: r, h: h, open: ctx, cancel: cancel}, nil
+	return &u, nil
 }
 
 // utterance is the sound of one utterance so far.
@@ -417,7 +426,7 @@ type utterance struct {
 	open   context.Context //nolint:containedctx // ends with Close, beside that of each call
 	cancel context.CancelFunc
 	sound  []float32
-	sent   int // samples of the last request
+	sent   int // samples of sound that the server has
 	last   inference.Transcript
 }
 
