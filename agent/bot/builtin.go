@@ -10,6 +10,7 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/minicpmo"
+	"touchline/inference/minicpmo/voice"
 	"touchline/inference/residency"
 	"touchline/models"
 )
@@ -50,7 +51,7 @@ func newBuiltIn(cfg minicpmo.Settings, frames, threads int, log zerolog.Logger) 
 		Instructions: true, Structured: true, Speech: cfg.Voice.Enabled && bundle.Manifest.Dims.Speech != nil,
 	}
 	if can.Speech {
-		voices, err := minicpmo.Voices(bundle) // the loaded model may have fewer
+		voices, err := voice.Names(bundle) // the loaded model may have fewer
 		if err != nil {
 			return nil, err
 		}

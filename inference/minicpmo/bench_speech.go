@@ -13,6 +13,7 @@ import (
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/tts"
+	"touchline/inference/minicpmo/voice"
 	"touchline/models"
 )
 
@@ -36,54 +37,53 @@ func (t *timer) speech(e *Engine, b *models.Bundle, d *device, o Options, so Sta
 		return nil
 	}
 	s.Slots = slices.Max(so.Speaking)
-	choice, err := chooseSpeech(b, d.sel, inference.VoiceConfig{Enabled: true, Slots: s.Slots, Prompt: o.Config.Voice.Prompt})
+	codes := b.Manifest.Dims.Speech.TTS.Codes
+	choice, err := voice.Choose(b, d.sel.device, d.sel.layout.Slots, inference.VoiceConfig{Enabled: true, Slots: s.Slots, Prompt: o.Config.Voice.Prompt})
 	if err != nil {
 		return err
 	}
-	voices, err := e.loadVoices(t.ctx, b, o.Config.MiniCPM.Runtime, choice.prompt/2)
-	if err != nil {
+	vo := e.voiceOptions(d.runtime, d.dev, o)
+	if err := choice.LoadReferences(t.ctx, vo); err != nil {
 		return err
 	}
-	v := voices[inference.DefaultVoice]
-	choice.voices, choice.prompt = map[string]Voice{inference.DefaultVoice: v}, 2*len(v.Codes)
 	before, _, err := d.dev.MemInfo()
 	if err != nil {
 		return err
 	}
 	begin := time.Now()
-	lm, err := openSpeechLM(d.runtime, d.dev, choice.bundle, choice.lm, choice.layout, o.Threads)
+	lm, err := choice.OpenLM(vo)
 	if err != nil {
 		return err
 	}
-	defer func() { t.err = errors.Join(t.err, lm.close()) }()
-	if err := lm.warm(t.ctx, choice.layout); err != nil {
+	defer func() { t.err = errors.Join(t.err, lm.Close()) }()
+	if err := lm.Warm(t.ctx); err != nil {
 		return err
 	}
-	w, on, done, err := e.soundAlone(t.ctx, choice, d, o.Threads)
+	w, on, done, err := soundAlone(t.ctx, choice, vo)
 	if err != nil {
 		return err
 	}
 	defer func() { t.err = errors.Join(t.err, done()) }()
-	s.Ready, s.EndsReady = time.Since(begin), w.endsTook
+	s.Ready, s.EndsReady = time.Since(begin), w.EndsTook
 	after, _, err := d.dev.MemInfo()
 	if err != nil {
 		return err
 	}
-	s.Used, s.Slot = before-after, w.slotBytes()+choice.layout.Bytes()/int64(choice.layout.Slots)
+	s.Used, s.Slot = before-after, w.SlotBytes()+choice.Layout.Bytes()/int64(choice.Layout.Slots)
 	s.Step, s.Sound, s.Beside = map[int]Runs{}, map[int]Runs{}, map[int]Runs{}
 	for _, n := range so.Speaking {
 		if n > s.Slots {
 			continue
 		}
-		s.Step[n] = t.steps(lm, n)
-		on(func() { s.Sound[n] = t.sounds(w, n) })
+		s.Step[n] = t.steps(lm, n, s.Slots, codes)
+		on(func() { s.Sound[n] = t.sounds(w, n, codes) })
 	}
 	on(func() { s.Ends = t.ends(w) })
 	for _, n := range so.Speaking {
 		if n > d.sel.layout.Slots || n > s.Slots || t.err != nil {
 			continue
 		}
-		if err := decodeBeside(d, n, func() { on(func() { s.Beside[n] = t.sounds(w, n) }) }); err != nil {
+		if err := decodeBeside(d, n, func() { on(func() { s.Beside[n] = t.sounds(w, n, codes) }) }); err != nil {
 			return err
 		}
 	}
@@ -122,8 +122,8 @@ func decodeBeside(d *device, n int, sounds func()) error {
 }
 
 // soundAlone opens the voice's sound on a thread of its own. on runs a function there and waits for it.
-func (e *Engine) soundAlone(ctx context.Context, c *speechSelection, d *device, threads int) (
-	w *speechWave, on func(func()), done func() error, err error,
+func soundAlone(ctx context.Context, s *voice.Selection, o voice.Options) (
+	w *voice.Wave, on func(func()), done func() error, err error,
 ) {
 	work, ended := make(chan func()), make(chan struct{})
 	go func() {
@@ -142,7 +142,7 @@ func (e *Engine) soundAlone(ctx context.Context, c *speechSelection, d *device, 
 	done = func() (err error) {
 		on(func() {
 			if w != nil {
-				err = w.close()
+				err = w.Close()
 			}
 			if dev != nil {
 				err = errors.Join(err, dev.Close())
@@ -153,10 +153,10 @@ func (e *Engine) soundAlone(ctx context.Context, c *speechSelection, d *device, 
 		return err
 	}
 	on(func() {
-		if dev, err = d.dev.Beside(); err != nil {
+		if dev, err = o.Device.Beside(); err != nil {
 			return
 		}
-		w, err = e.openSound(ctx, c, d.runtime, dev, threads)
+		w, err = s.OpenWave(ctx, dev, o)
 	})
 	if err != nil {
 		return nil, nil, nil, errors.Join(err, done())
@@ -165,14 +165,14 @@ func (e *Engine) soundAlone(ctx context.Context, c *speechSelection, d *device, 
 }
 
 // steps times steps of n turns of 300 positions, with the draws.
-func (t *timer) steps(lm *speechLM, n int) Runs {
+func (t *timer) steps(lm *voice.LM, n, slots, codes int) Runs {
 	const positions, drawn = 300, 50
 	sampler := tts.New(tts.Official())
-	history, lengths := make([][]int32, len(lm.past)), make([]int32, len(lm.past))
+	history, lengths := make([][]int32, slots), make([]int32, slots)
 	for i := range history {
 		lengths[i] = positions
 		for k := range drawn {
-			history[i] = append(history[i], int32((k*331+i)%(lm.dims.Codes-1))) //nolint:gosec // below the vocabulary
+			history[i] = append(history[i], int32((k*331+i)%(codes-1))) //nolint:gosec // below the vocabulary
 		}
 	}
 	u := 0.0
@@ -203,7 +203,7 @@ func (t *timer) steps(lm *speechLM, n int) Runs {
 }
 
 // ends times ends of a turn of every length, from the first one on.
-func (t *timer) ends(w *speechWave) (worst float64) {
+func (t *timer) ends(w *voice.Wave) (worst float64) {
 	for n := tts.LeadSilence + 1; n < tts.WindowCodes; n++ {
 		t.err = errors.Join(t.err, w.Begin(0, inference.DefaultVoice))
 		var took Runs
@@ -222,7 +222,7 @@ func (t *timer) ends(w *speechWave) (worst float64) {
 }
 
 // sounds times windows of n turns after their first ones.
-func (t *timer) sounds(w *speechWave, n int) Runs {
+func (t *timer) sounds(w *voice.Wave, n, codes int) Runs {
 	jobs := make([]tts.Job, n)
 	run := func() error {
 		w.Run(jobs)
@@ -239,7 +239,7 @@ func (t *timer) sounds(w *speechWave, n int) Runs {
 		}
 		jobs[i] = tts.Job{Slot: i, First: true}
 		for k := range tts.WindowCodes {
-			jobs[i].Codes = append(jobs[i].Codes, int32((k*331+i)%(w.dims.TTS.Codes-1))) //nolint:gosec // below the vocabulary
+			jobs[i].Codes = append(jobs[i].Codes, int32((k*331+i)%(codes-1))) //nolint:gosec // below the vocabulary
 		}
 	}
 	if err := run(); err != nil {

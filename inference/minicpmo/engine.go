@@ -21,6 +21,7 @@ import (
 	"touchline/inference/internal/sample"
 	"touchline/inference/internal/schema"
 	"touchline/inference/internal/vision"
+	"touchline/inference/minicpmo/voice"
 	"touchline/inference/tokenizer"
 )
 
@@ -53,7 +54,7 @@ type testOptions struct {
 	both   stepCosts             // int4 and float32 on the CPU, with these costs
 	single bool                  // shape.several is false
 	// voices in place of the bundle's.
-	voices map[string]Voice
+	voices map[string]voice.Reference
 }
 
 // Engine is a loaded model. Safe for concurrent use.
@@ -66,7 +67,7 @@ type Engine struct {
 	loop    *loop
 	workers *workers
 	cache   *pictures
-	voice   *speech // nil without a voice of its own
+	voice   *voice.Speech // nil without a voice of its own
 	tokens  *tokenizer.Tokenizer
 	builder *tokenizer.Builder
 	// vocabulary returns the pieces for schemas, prepared at the first use.
@@ -117,7 +118,7 @@ func (e *Engine) NewSession() (inference.Session, error) {
 		return nil, ErrClosed
 	default:
 	}
-	return &Session{e: e, voice: make(chan struct{}, 1), source: e.sources.Add(1)}, nil
+	return &Session{e: e, room: voice.NewRoom(), source: e.sources.Add(1)}, nil
 }
 
 // Status returns ready, or failed after the device was lost.
@@ -136,7 +137,7 @@ func (e *Engine) Capabilities() inference.Capabilities {
 	}
 	var voices []string
 	if e.voice != nil {
-		for name := range e.voice.names {
+		for name := range e.voice.Names() {
 			if name != inference.DefaultVoice {
 				voices = append(voices, name)
 			}
@@ -181,7 +182,8 @@ func (e *Engine) Stats() Stats {
 	s.SlotsAll = e.loop.shape.layout.Slots
 	s.Cached = e.cache.size()
 	if e.voice != nil {
-		s.VoiceSlots, s.VoiceSlotsAll, s.VoiceBusy = e.voice.talker.Held(), e.voice.slots, e.voice.talker.Busy()
+		s.VoiceSlots, s.VoiceSlotsAll, s.VoiceBusy = e.voice.Talker.Held(), e.voice.Slots(), e.voice.Talker.Busy()
+		s.LongTurns, s.LostTurns = e.voice.LongTurns(), e.voice.LostTurns()
 	}
 	s.MemoryPlanned = e.plan.Total()
 	e.loop.inbox.mu.Lock()

@@ -5,8 +5,7 @@ import (
 	"time"
 
 	"touchline/inference/internal/kvcache"
-	"touchline/inference/internal/ort"
-	"touchline/models"
+	"touchline/inference/minicpmo/voice"
 )
 
 // Faults are hooks before calls of the device. Each may be nil. An error of a hook
@@ -121,43 +120,7 @@ func (o Options) WithFree(n int64) Options {
 }
 
 // WithVoices replaces the voices of the bundle.
-func (o Options) WithVoices(voices map[string]Voice) Options {
+func (o Options) WithVoices(voices map[string]voice.Reference) Options {
 	o.test.voices = voices
 	return o
 }
-
-// Wave is the voice's sound, for tests.
-type Wave struct{ *speechWave }
-
-// WaveNoise replaces the random noise.
-type WaveNoise struct {
-	Flow, Vocoder []float32
-	Rows          func(slot, n int) int
-}
-
-// OpenWave opens the networks of the voice's sound, of a type of floats.
-func OpenWave(
-	rt *ort.Runtime, dev *ort.Device, files [5]string, float models.Type, d models.Speech, slots, prompt int, n WaveNoise,
-) (Wave, func() error, error) {
-	w, err := openSpeechWave(rt, dev, waveOptions{
-		files: files, float: float, dims: d, slots: slots, prompt: prompt, threads: 1, noise: waveNoise{n.Flow, n.Vocoder, n.Rows},
-	})
-	if err != nil {
-		return Wave{}, nil, err
-	}
-	return Wave{w}, w.close, nil
-}
-
-// RingRows returns the rows that count before the n-th window of a turn, and where that is written.
-func RingRows(prompt, n int) (rows []int, place int) {
-	w := &speechWave{prompt: prompt}
-	for i := range prompt + growth {
-		if w.counts(i, n) {
-			rows = append(rows, i)
-		}
-	}
-	return rows, w.place(n)
-}
-
-// Sentences cuts a text into parts that are read as turns.
-func Sentences(text string) []string { return sentences(text) }

@@ -15,6 +15,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/internal/ort/orttest"
 	"touchline/inference/minicpmo"
+	"touchline/inference/minicpmo/voice"
 	"touchline/inference/tokenizer"
 	"touchline/models/safetensors"
 )
@@ -94,7 +95,7 @@ func TestStreaming(t *testing.T) {
 
 				ids, text, err := ask(t, e, minicpmo.Request{
 					Prompt: fed, Frames: frames, Slices: s.Slices, Rules: e.SpeechRules(), Special: true,
-					MaxTokens: (s.Most+9)/10*10 + 1, Chunk: minicpmo.SpeechChunk,
+					MaxTokens: (s.Most+9)/10*10 + 1, Chunk: voice.ChunkTokens,
 				})
 				require.NoError(t, err)
 				var want []int32

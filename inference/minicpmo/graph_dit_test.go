@@ -15,14 +15,14 @@ import (
 func TestFlowDiT(t *testing.T) {
 	forms(t, func(t *testing.T, on *machine) {
 		t.Helper()
-		require.NoError(t, replay(t, on, voice(t)).Flow())
+		require.NoError(t, replay(t, on, voiceModel(t)).Flow())
 	})
 }
 
 // TestFlowDiTRing: with a prompt of two chunks, rings that are written where rows become
 // free give what moved rows give, and a repeated run gives the same.
 func TestFlowDiTRing(t *testing.T) {
-	m, on := voice(t), startMachine(t)
+	m, on := voiceModel(t), startMachine(t)
 	r, prompt := replay(t, on, m), openFixture(t, "voice_prompt")
 	ring, err := r.NewFlow(2 * models.ChunkFrames)
 	require.NoError(t, err)
@@ -49,6 +49,6 @@ func TestFlowDiTRing(t *testing.T) {
 }
 
 func TestFlowDiTStep(t *testing.T) {
-	m := voice(t)
+	m := voiceModel(t)
 	require.NoError(t, replay(t, startMachine(t), m).Step(func(name string) ([]float32, error) { return m.weights[name].values, nil }))
 }

@@ -94,14 +94,14 @@ func replay(t *testing.T, on *machine, m model) *stages.Replay {
 func TestFlowEncoder(t *testing.T) {
 	forms(t, func(t *testing.T, on *machine) {
 		t.Helper()
-		require.NoError(t, replay(t, on, voice(t)).Encoder())
+		require.NoError(t, replay(t, on, voiceModel(t)).Encoder())
 	})
 }
 
 func TestVocoder(t *testing.T) {
 	forms(t, func(t *testing.T, on *machine) {
 		t.Helper()
-		r := replay(t, on, voice(t))
+		r := replay(t, on, voiceModel(t))
 		require.NoError(t, r.Pitch())
 		require.NoError(t, r.Vocoder())
 	})
@@ -110,6 +110,6 @@ func TestVocoder(t *testing.T) {
 func TestTTSCondition(t *testing.T) {
 	forms(t, func(t *testing.T, on *machine) {
 		t.Helper()
-		require.NoError(t, replay(t, on, voice(t)).Condition())
+		require.NoError(t, replay(t, on, voiceModel(t)).Condition())
 	})
 }

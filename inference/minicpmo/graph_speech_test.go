@@ -17,8 +17,8 @@ import (
 	"touchline/models/graph"
 )
 
-// voice returns the tiny checkpoint with the weights of its voice.
-func voice(tb testing.TB) model {
+// voiceModel returns the tiny checkpoint with the weights of its voice.
+func voiceModel(tb testing.TB) model {
 	tb.Helper()
 	m := load(tb, "tiny")
 	m.weights = maps.Clone(m.weights)
@@ -49,7 +49,7 @@ func voice(tb testing.TB) model {
 // logits of the last.
 func TestDecoderStates(t *testing.T) {
 	parallel(t)
-	m := voice(t)
+	m := voiceModel(t)
 	on := startMachine(t)
 	n := on.decoder(m, graph.Options{})
 	vocab := m.Decoder.Vocab
@@ -195,7 +195,7 @@ func (l codeLM) Feed(codes []int64, inputs []float32, past int, history []int64)
 func TestTTS(t *testing.T) {
 	forms(t, func(t *testing.T, on *machine) {
 		t.Helper()
-		m := voice(t)
+		m := voiceModel(t)
 		tts := m.Speech.TTS
 		c := on.cache(models.Decoder{Layers: tts.Layers, KVHeads: tts.Heads, HeadDim: tts.HeadDim()}, 1, 128)
 		lm := codeLM{on.speech(m, graph.TTS, false), t, m, c}
@@ -208,7 +208,7 @@ func TestTTS(t *testing.T) {
 func TestTTSSlots(t *testing.T) {
 	forms(t, func(t *testing.T, on *machine) {
 		t.Helper()
-		m := voice(t)
+		m := voiceModel(t)
 		s := m.Speech.TTS
 		sizes := models.Decoder{Layers: s.Layers, KVHeads: s.Heads, HeadDim: s.HeadDim()}
 		lm := on.speech(m, graph.TTS, false)

@@ -17,6 +17,7 @@ import (
 
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/sample"
+	"touchline/inference/minicpmo/voice"
 )
 
 // toy is a device whose model chooses an id that depends on all earlier ids. It
@@ -237,7 +238,7 @@ func (r *rig) askSeen(seen func(n int), first int32, prompt, n int, pictures ...
 	}
 	set := sample.Chat()
 	set.Greedy, set.RepetitionPenalty = true, 1
-	c := &cycle{settings: set, most: n, arrived: time.Now(), pictures: pictures, chunk: SpeechChunk, hidden: seen != nil}
+	c := &cycle{settings: set, most: n, arrived: time.Now(), pictures: pictures, chunk: voice.ChunkTokens, hidden: seen != nil}
 	c.prompt.ids = ids
 	for _, p := range pictures {
 		p.wanted.Add(1)

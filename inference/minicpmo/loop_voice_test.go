@@ -14,6 +14,7 @@ import (
 
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/tts"
+	"touchline/inference/minicpmo/voice"
 )
 
 // card is a GPU with two streams: while both have work, each run takes longer.
@@ -186,7 +187,7 @@ func (r *voiced) speak(first int32, tokens int, codes [2]int, most time.Duration
 	turn := tts.NewTurn("", func() float64 { return .5 })
 	ended := make(chan struct{})
 	answer := r.askSeen(func(n int) {
-		if n == SpeechChunk+1 {
+		if n == voice.ChunkTokens+1 {
 			turn.Feed(tts.Piece{IDs: []int32{int32(codes[0])}, Text: "One two three"}) //nolint:gosec // small
 			_ = r.loop.voice.Submit(turn)
 		}

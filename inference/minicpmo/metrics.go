@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	networks "touchline/inference/internal/device"
 )
 
 // Distribution is a histogram of durations in seconds, or of counts.
@@ -130,7 +131,6 @@ type counters struct {
 	hits, misses, early                      atomic.Uint64
 	completed, cancelled, failed, overloaded atomic.Uint64
 	failedRuns, wholeRows                    atomic.Uint64
-	longTurns, lostTurns                     atomic.Uint64
 	slots, slotsMost                         atomic.Int64
 	busy                                     atomic.Int64
 	switchAt                                 atomic.Int64
@@ -208,7 +208,6 @@ func (s *counters) read() Stats {
 		Hits:  s.hits.Load(), Misses: s.misses.Load(), Early: s.early.Load(),
 		Done: s.completed.Load(), Cancelled: s.cancelled.Load(), Failed: s.failed.Load(), Overloaded: s.overloaded.Load(),
 		FailedRuns: s.failedRuns.Load(), WholeRows: s.wholeRows.Load(),
-		LongTurns: s.longTurns.Load(), LostTurns: s.lostTurns.Load(),
 		Slots: int(s.slots.Load()), SlotsMost: int(s.slotsMost.Load()),
 		Busy:       time.Duration(s.busy.Load()),
 		MemoryUsed: s.memoryUsed.Load(), MemoryFree: s.memoryFree.Load(), Switch: int(s.switchAt.Load()),
@@ -228,7 +227,7 @@ var errCancelled = errors.New("cancelled")
 type overloadedError struct{ waiting int }
 
 func (e *overloadedError) Error() string {
-	return inference.ErrOverloaded.Error() + ": " + plural(e.waiting, "answer waits", "answers wait")
+	return inference.ErrOverloaded.Error() + ": " + networks.Plural(e.waiting, "answer waits", "answers wait")
 }
 
 func (e *overloadedError) Unwrap() error { return inference.ErrOverloaded }

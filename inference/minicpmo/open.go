@@ -15,6 +15,7 @@ import (
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/sample"
 	"touchline/inference/internal/schema"
+	"touchline/inference/minicpmo/voice"
 	"touchline/inference/tokenizer"
 	"touchline/models"
 )
@@ -187,6 +188,31 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	return nil
 }
 
+// chooseVoice gives a selection the voice of the bundle, if it has one. A bundle whose voice is not whole has none.
+func (e *Engine) chooseVoice(b *models.Bundle, sel *selection, c inference.VoiceConfig) {
+	var err error
+	if sel.voice, err = voice.Choose(b, sel.device, sel.layout.Slots, c); err != nil && c.Enabled && b.Manifest.Dims.Speech != nil {
+		e.mute(err)
+	}
+}
+
+// openVoice loads the voice. It is called by the goroutine that owns the device.
+func (e *Engine) openVoice(ctx context.Context, s *voice.Selection, rt *ort.Runtime, dev *ort.Device, o Options) error {
+	v, err := voice.Open(ctx, s, e.voiceOptions(rt, dev, o))
+	if err != nil {
+		return err
+	}
+	e.voice, e.loop.voice = v, v.Talker
+	return nil
+}
+
+func (e *Engine) voiceOptions(rt *ort.Runtime, dev *ort.Device, o Options) voice.Options {
+	return voice.Options{
+		Runtime: rt, Device: dev, Library: o.Config.MiniCPM.Runtime, Threads: o.Threads, Seed: e.seed, Now: e.now, Fatal: fatal,
+		Wake: e.loop.inbox.wake.Set, Log: e.log, References: o.test.voices,
+	}
+}
+
 // openRuntime opens ONNX Runtime and the device of the settings. The caller
 // closes both, the device first.
 func openRuntime(c Config) (*ort.Runtime, *ort.Device, error) {
@@ -238,7 +264,7 @@ func (e *Engine) fit(options []selection, dev *ort.Device, test testOptions) (*s
 			continue
 		}
 		if speaking, ok := s.speaking(free); ok && fits(speaking) {
-			if want := s.voice.layout.Slots; speaking.voice.layout.Slots < want {
+			if want := s.voice.Layout.Slots; speaking.voice.Layout.Slots < want {
 				e.fewer = fmt.Sprintf(" (%d would need %s more)", want, networks.Bytes(s.plan("").Total()-free))
 			}
 			return speaking, nil
@@ -273,12 +299,12 @@ func (e *Engine) mute(why error) {
 
 func (e *Engine) describe(s *selection, dev *ort.Device) string {
 	text := fmt.Sprintf("%s in %s on %s, %s of %d tokens", e.name, strings.Join(s.names(), " and "), dev.Name(),
-		plural(s.layout.Slots, "slot", "slots"), s.layout.MaxLen)
+		networks.Plural(s.layout.Slots, "slot", "slots"), s.layout.MaxLen)
 	if at := e.stats.switchAt.Load(); at > 0 {
 		text += fmt.Sprintf(", %s from %d rooms on", s.decoders[1].Weights, at)
 	}
 	if e.voice != nil {
-		text += fmt.Sprintf(", speaks %d at once%s", e.voice.slots, e.fewer)
+		text += fmt.Sprintf(", speaks %d at once%s", e.voice.Slots(), e.fewer)
 	}
 	return text
 }
@@ -313,15 +339,20 @@ func (e *Engine) own(opening, ctx context.Context, b *models.Bundle, sel *select
 		opened <- errors.Join(err, release())
 		return
 	}
-	e.mute(e.addVoice(ctx, b, sel, rt, dev, o))
+	if sel.voice != nil {
+		e.mute(e.openVoice(ctx, sel.voice, rt, dev, o))
+	}
 	e.measureMemory(dev, sel)
 	opened <- nil
-	err = e.loop.run(ctx)
-	if err != nil {
+	if err := e.loop.run(ctx); err != nil {
 		e.fail(err)
 	}
+	err = nil
 	e.once.Do(func() { close(e.done) })
-	err = errors.Join(e.voice.close(), d.close(), release())
+	if e.voice != nil {
+		err = errors.Join(err, e.voice.Close())
+	}
+	err = errors.Join(err, d.close(), release())
 	e.mu.Lock()
 	e.err = errors.Join(e.err, err)
 	e.mu.Unlock()

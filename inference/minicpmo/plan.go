@@ -7,6 +7,7 @@ import (
 
 	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/kvcache"
+	"touchline/inference/minicpmo/voice"
 	"touchline/models"
 )
 
@@ -15,13 +16,6 @@ type Plan = networks.Plan
 
 // PlanPart is one use of memory.
 type PlanPart = networks.PlanPart
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
 
 // selection is the set of graphs of an engine with their parameters.
 type selection struct {
@@ -34,7 +28,7 @@ type selection struct {
 	layout   kvcache.Layout
 	chunk    int
 	captured []int // by decoder: the largest range captured
-	voice    *speechSelection
+	voice    *voice.Selection
 }
 
 // Memory of a CUDA process besides its allocations: the context with the kernels
@@ -83,47 +77,9 @@ func (s *selection) plan(device string) Plan {
 		add("context", contextBytes)
 	}
 	if s.voice != nil {
-		s.voice.plan(&p, s.device)
+		s.voice.Plan(&p)
 	}
 	return p
-}
-
-// plan adds the memory of a voice.
-func (v *speechSelection) plan(p *Plan, d models.Device) {
-	runs := int64(v.layout.Slots)
-	if d == models.DeviceCPU {
-		runs = 1
-	} else {
-		runs *= int64(v.float.Size() / models.Float16.Size())
-	}
-	p.Add("voice", v.weights+runs*v.workspaceBytes())
-	state, turn := v.turnBytes()
-	p.Add(plural(v.known, "reference voice", "reference voices"), int64(v.known)*state)
-	p.Add(fmt.Sprintf("%s of %d s", plural(v.layout.Slots, "speaking slot", "speaking slots"), v.prompt/50),
-		int64(v.layout.Slots)*turn+v.layout.Bytes())
-}
-
-// workspaceBytes returns the size of the runtime's arenas and captured graphs for one turn in float16. 1.3 GB for 32 turns of the
-// published model were measured. In float32 it is not measured, and planned twice as large.
-func (v *speechSelection) workspaceBytes() int64 {
-	const measured, channels = 41 << 20, 512
-	return measured * int64(v.dims.Speech.Vocoder.Channels) / channels
-}
-
-// turnBytes returns the size of what a turn begins with, and of all that it has beside its slot of the language model.
-func (v *speechSelection) turnBytes() (state, all int64) {
-	f := v.dims.Speech.Flow
-	d := f.DiT
-	frame := 2 * (ringRows(v.prompt)*d.Heads*d.HeadDim + convRows*d.Hidden) // keys and values; two convolutions
-	rings := d.Steps * d.Layers * 2 * frame                                 // with and without the condition
-	cached := 0
-	w := speechWave{dims: *v.dims.Speech, prompt: v.prompt}
-	for _, rate := range rates() {
-		rows, _ := w.cached(rate)
-		cached += w.blocks(rate) * 2 * rows * f.Hidden
-	}
-	state = int64(rings+cached) * int64(v.layout.ElemSize)
-	return state, state + int64(cached)*int64(v.layout.ElemSize) // the encoder's are written elsewhere
 }
 
 func (s *selection) elem() int64 {
@@ -224,16 +180,15 @@ func (s *selection) smaller(free int64) []string {
 
 // withVoice returns the selection with a voice of n slots that follows as many frames.
 func (s *selection) withVoice(n, prompt int) *selection {
-	out, v := *s, *s.voice
-	v.layout.Slots, v.prompt = n, prompt
-	out.voice = &v
+	out := *s
+	out.voice = s.voice.WithSlots(n, prompt)
 	return &out
 }
 
 // speaking returns the selection with as many speaking slots as fit the memory; ok is false if none does.
 func (s *selection) speaking(free int64) (_ *selection, ok bool) {
-	for n := s.voice.layout.Slots; n > 0; n /= 2 {
-		if fewer := s.withVoice(n, s.voice.prompt); fewer.plan("").Total() <= free {
+	for n := s.voice.Layout.Slots; n > 0; n /= 2 {
+		if fewer := s.withVoice(n, s.voice.Prompt); fewer.plan("").Total() <= free {
 			return fewer, true
 		}
 	}
@@ -242,9 +197,9 @@ func (s *selection) speaking(free int64) (_ *selection, ok bool) {
 
 // speechless says why a selection has no memory for its voice, and which settings would leave some.
 func (s *selection) speechless(free int64) error {
-	least := s.withVoice(1, s.voice.prompt)
+	least := s.withVoice(1, s.voice.Prompt)
 	var would []string
-	if s.withVoice(1, 2*ShortVoice).plan("").Total() <= free {
+	if s.withVoice(1, 2*voice.Short).plan("").Total() <= free {
 		would = append(would, "inference.voice.prompt: 3s")
 	}
 	for fewer := *least; fewer.layout.Slots > 1; {

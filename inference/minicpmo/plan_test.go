@@ -8,6 +8,7 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/internal/ort"
+	"touchline/inference/minicpmo/voice"
 	"touchline/models"
 )
 
@@ -144,6 +145,13 @@ func speaking() *models.Bundle {
 	return b
 }
 
+// speakingBytes returns the memory of a voice's slots, which is the last part of its plan.
+func speakingBytes(v *voice.Selection) int64 {
+	var p Plan
+	v.Plan(&p)
+	return p.Parts[len(p.Parts)-1].Bytes
+}
+
 // TestPlanOfTheVoice: a speaking slot takes what the official shapes need, and with less memory there are fewer of them before there are
 // fewer rooms.
 func TestPlanOfTheVoice(t *testing.T) {
@@ -153,16 +161,15 @@ func TestPlanOfTheVoice(t *testing.T) {
 		all, err := choose(b, c.MiniCPM, 1024)
 		require.NoError(t, err)
 		s := &all[0]
-		s.voice, err = chooseSpeech(b, s, v)
+		s.voice, err = voice.Choose(b, s.device, s.layout.Slots, v)
 		require.NoError(t, err)
 		return s
 	}
 	s := options(c.Voice)
-	require.Equal(t, 16, s.voice.layout.Slots)
+	require.Equal(t, 16, s.voice.Layout.Slots)
 	for prompt, want := range map[int]float64{300: 0.66e6*(300+156) + 40e6 + 61e3*1152, 150: 0.66e6*(150+156) + 40e6 + 61e3*1152} {
 		v := s.withVoice(1, prompt).voice
-		_, turn := v.turnBytes()
-		require.InEpsilon(t, want, turn+v.layout.Bytes(), 0.03, "a slot of %d frames", prompt)
+		require.InEpsilon(t, want, speakingBytes(v), 0.03, "a slot of %d frames", prompt)
 	}
 	half := s.voice
 	for i := range b.Manifest.Graphs {
@@ -171,16 +178,13 @@ func TestPlanOfTheVoice(t *testing.T) {
 		}
 	}
 	exact := options(c.Voice).voice
-	require.Equal(t, []models.Type{models.Float16, models.Float32}, []models.Type{half.float, exact.float})
-	require.Equal(t, 2*half.layout.Bytes(), exact.layout.Bytes())
-	_, halfTurn := half.turnBytes()
-	_, exactTurn := exact.turnBytes()
-	require.Equal(t, 2*halfTurn, exactTurn)
+	require.Equal(t, 2*half.Layout.Bytes(), exact.Layout.Bytes())
+	require.Equal(t, 2*speakingBytes(half), speakingBytes(exact))
 	b = speaking()
 
 	v := c.Voice
 	v.Slots, v.Prompt = 4, inference.ShortPrompt
-	require.Equal(t, []int{4, 150}, []int{options(v).voice.layout.Slots, options(v).voice.prompt})
+	require.Equal(t, []int{4, 150}, []int{options(v).voice.Layout.Slots, options(v).voice.Prompt})
 
 	alone := *s
 	alone.voice = nil
@@ -189,7 +193,7 @@ func TestPlanOfTheVoice(t *testing.T) {
 		fits, ok := s.speaking(model + extra)
 		require.Equal(t, want > 0, ok, "%d bytes beside the model", extra)
 		if ok {
-			require.Equal(t, want, fits.voice.layout.Slots, "%d bytes beside the model", extra)
+			require.Equal(t, want, fits.voice.Layout.Slots, "%d bytes beside the model", extra)
 			require.Equal(t, 32, fits.layout.Slots)
 		}
 	}
@@ -231,6 +235,6 @@ func TestVoiceWithoutMemory(t *testing.T) {
 		with := options[0].withVoice(4, 300).plan("").Total()
 		s, err = (&Engine{}).fit(options[:1], dev, testOptions{free: with})
 		require.NoError(t, err)
-		require.Equal(t, "4 of "+strconv.Itoa(64), strconv.Itoa(s.voice.layout.Slots)+" of "+strconv.Itoa(s.layout.Slots))
+		require.Equal(t, "4 of "+strconv.Itoa(64), strconv.Itoa(s.voice.Layout.Slots)+" of "+strconv.Itoa(s.layout.Slots))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/internal/sample"
 	"touchline/inference/internal/schema"
+	"touchline/inference/minicpmo/voice"
 	"touchline/inference/tokenizer"
 )
 
@@ -51,17 +52,7 @@ type Request struct {
 }
 
 // Token is one step of an answer.
-type Token struct {
-	// ID is the chosen id. With Hidden the last one is the stop id.
-	ID   int32
-	Stop bool
-	// Text completed by the token. Characters with missing bytes come with a later
-	// token, at the latest with an empty one (ID -1) at the end.
-	Text string
-	// Hidden is the state after the final norm at the position before this token;
-	// nil unless requested.
-	Hidden []float32
-}
+type Token = voice.Token
 
 // errNothingFed is returned for a prompt without tokens.
 var errNothingFed = errors.New("expected a prompt of at least one token, has none")
@@ -273,6 +264,3 @@ func (e *Engine) ChatRules() sample.Settings { return e.chat }
 // SpeechRules returns the rules of the official streaming call, whose text is
 // spoken, with the engine's settings.
 func (e *Engine) SpeechRules() sample.Settings { return e.speech }
-
-// SpeechChunk is the number of tokens in a chunk of the official streaming call.
-const SpeechChunk = 10

@@ -3,8 +3,8 @@ package minicpmo
 import (
 	"errors"
 	"fmt"
-	"slices"
 
+	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/vision"
 	"touchline/models"
@@ -48,7 +48,7 @@ func chooseFor(b *models.Bundle, c Config, maxLen int) ([]selection, error) {
 	base := selection{device: device, dims: m.Dims}
 	var ok bool
 	if base.embed, ok = b.Find(models.KindEmbed, float, device); !ok {
-		return nil, lacks(m, models.KindEmbed, float, device)
+		return nil, networks.Lacks(m, models.KindEmbed, float, device)
 	}
 	if v, ok := b.Find(models.KindVision, float, device); ok && m.Dims.Vision != nil {
 		base.vision = &v
@@ -71,7 +71,7 @@ func chooseFor(b *models.Bundle, c Config, maxLen int) ([]selection, error) {
 	if c.Weights != "auto" {
 		s, ok := one(models.Weights(c.Weights))
 		if !ok {
-			return nil, lacks(m, models.KindDecoder, models.Weights(c.Weights), device)
+			return nil, networks.Lacks(m, models.KindDecoder, models.Weights(c.Weights), device)
 		}
 		return []selection{s}, nil
 	}
@@ -90,20 +90,7 @@ func chooseFor(b *models.Bundle, c Config, maxLen int) ([]selection, error) {
 	case hasSmall:
 		return []selection{small}, nil
 	}
-	return nil, lacks(m, models.KindDecoder, float, device)
-}
-
-// lacks names the missing graph and the existing ones.
-func lacks(m *models.Manifest, k models.Kind, w models.Weights, d models.Device) error {
-	var have []string
-	for _, g := range m.Graphs {
-		if g.Kind == k && !g.Check {
-			have = append(have, fmt.Sprintf("%s for %s", g.Weights, g.Device))
-		}
-	}
-	slices.Sort(have)
-	return fmt.Errorf("expected a bundle with the %s in %s for %s, has %q: convert the checkpoint with --weights %s",
-		k, w, d, have, w)
+	return nil, networks.Lacks(m, models.KindDecoder, float, device)
 }
 
 // maxLen returns the maximum tokens of a prompt and its answer: the pictures of a

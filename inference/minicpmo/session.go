@@ -13,7 +13,7 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/internal/sample"
-	"touchline/inference/internal/tts"
+	"touchline/inference/minicpmo/voice"
 	"touchline/inference/tokenizer"
 )
 
@@ -28,9 +28,8 @@ type Session struct {
 
 	shown, used atomic.Int64 // frames embedded early, and those that a prompt showed
 	skipped     atomic.Int64
-	slices      atomic.Int32             // of the last prompt
-	speaking    atomic.Pointer[tts.Turn] // of the last answer
-	voice       chan struct{}            // held by the answer whose sound is made: one answer of a room after another
+	slices      atomic.Int32 // of the last prompt
+	room        *voice.Room
 }
 
 var _ inference.Session = (*Session)(nil)
@@ -49,7 +48,7 @@ func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 		r.Report = s.report
 		answer := s.written(ctx, r)
 		if r.Hidden {
-			answer = s.spoken(ctx, r, s.e.voiceName(p.Voice))
+			answer = s.spoken(ctx, r, p.Voice)
 		}
 		var x inference.Exchange
 		trace := func() {}
@@ -144,7 +143,7 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 	var err error
 	if p.Speech && e.speaks && !p.Structured() {
 		r.Prompt, err = e.streaming(system, parts)
-		r.Rules, r.Chunk, r.Hidden = e.speech, SpeechChunk, e.voice != nil
+		r.Rules, r.Chunk, r.Hidden = e.speech, voice.ChunkTokens, e.voice != nil
 	} else {
 		messages := []tokenizer.Message{
 			{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: system, Literal: true}}}, {Role: tokenizer.User, Parts: parts},

@@ -19,6 +19,7 @@ import (
 	"touchline/inference/conformance/bundles"
 	"touchline/inference/internal/ort/orttest"
 	"touchline/inference/minicpmo"
+	"touchline/inference/minicpmo/voice"
 	"touchline/models"
 )
 
@@ -50,10 +51,10 @@ func makeSpeaking(t *testing.T) (string, error) {
 }
 
 // promptVoice is the voice of the official fixtures.
-func promptVoice(t *testing.T) minicpmo.Voice {
+func promptVoice(t *testing.T) voice.Reference {
 	t.Helper()
 	prompt := openFixture(t, "voice_prompt")
-	v := minicpmo.Voice{Mel: prompt.floats("prompt_mel"), Speaker: prompt.floats("spk_embedding")}
+	v := voice.Reference{Mel: prompt.floats("prompt_mel"), Speaker: prompt.floats("spk_embedding")}
 	for _, c := range prompt.ints("prompt_codes") {
 		v.Codes = append(v.Codes, int32(c))
 	}
@@ -71,7 +72,7 @@ func openSpeakingWith(t *testing.T, f *minicpmo.Faults) *minicpmo.Engine {
 	c := settings(t)
 	c.MaxTokens = 24
 	o := minicpmo.Options{Config: c, Threads: 1}.WithFaults(f)
-	e, err := minicpmo.Open(t.Context(), speakingBundle(t), o.WithVoices(map[string]minicpmo.Voice{inference.DefaultVoice: promptVoice(t)}))
+	e, err := minicpmo.Open(t.Context(), speakingBundle(t), o.WithVoices(map[string]voice.Reference{inference.DefaultVoice: promptVoice(t)}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	return e
@@ -153,10 +154,10 @@ func TestOwnVoice(t *testing.T) {
 func TestPublishedVoice(t *testing.T) {
 	orttest.NoLeaks(t)
 	b := speakingBundle(t)
-	voice, err := minicpmo.LoadDefaultVoice(t.Context(), orttest.Library(t), b, minicpmo.ShortVoice)
+	made, err := voice.LoadDefault(t.Context(), orttest.Library(t), b, voice.Short)
 	require.NoError(t, err)
-	require.NoError(t, minicpmo.SaveVoice(b, "other", minicpmo.StoredVoice{Voice: voice}))
-	t.Cleanup(func() { require.NoError(t, minicpmo.RemoveVoice(b, "other")) })
+	require.NoError(t, voice.Save(b, "other", voice.Stored{Reference: made}))
+	t.Cleanup(func() { require.NoError(t, voice.Remove(b, "other")) })
 	c := settings(t)
 	c.Voice.Slots, c.Voice.Prompt = 2, inference.ShortPrompt
 	e := open(t, b, c)
@@ -423,7 +424,7 @@ func TestNamedVoice(t *testing.T) {
 	anna := promptVoice(t)
 	anna.Speaker = slices.Clone(anna.Speaker)
 	slices.Reverse(anna.Speaker)
-	o := minicpmo.Options{Config: settings(t), Threads: 1}.WithVoices(map[string]minicpmo.Voice{
+	o := minicpmo.Options{Config: settings(t), Threads: 1}.WithVoices(map[string]voice.Reference{
 		inference.DefaultVoice: promptVoice(t), "anna": anna,
 	})
 	e, err := minicpmo.Open(t.Context(), speakingBundle(t), o)
@@ -451,7 +452,7 @@ func TestGivenStates(t *testing.T) {
 	const text = "A red car waits at the corner, and two people cross the street before it."
 	c := settings(t)
 	open := func(change func(minicpmo.Options) minicpmo.Options) *minicpmo.Engine {
-		o := minicpmo.Options{Config: c, Threads: 1}.WithVoices(map[string]minicpmo.Voice{inference.DefaultVoice: promptVoice(t)})
+		o := minicpmo.Options{Config: c, Threads: 1}.WithVoices(map[string]voice.Reference{inference.DefaultVoice: promptVoice(t)})
 		e, err := minicpmo.Open(t.Context(), speakingBundle(t), change(o))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, e.Close()) })

@@ -23,6 +23,7 @@ import (
 	"touchline/inference/internal/ort/orttest"
 	"touchline/inference/internal/tts"
 	"touchline/inference/minicpmo"
+	"touchline/inference/minicpmo/voice"
 )
 
 // utterances is the number of TestManyUtterances; `make soak` sets TOUCHLINE_UTTERANCES.
@@ -205,7 +206,7 @@ func openCrowd(t *testing.T, began time.Time) *crowd {
 		Config: s, Threads: 1,
 		Now: func() time.Time { return began.Add(50 * time.Since(began)) }, // sound need not wait until it is heard
 	}
-	o = o.WithVoices(map[string]minicpmo.Voice{inference.DefaultVoice: good, "broken": bad})
+	o = o.WithVoices(map[string]voice.Reference{inference.DefaultVoice: good, "broken": bad})
 	c := &crowd{t: t, picture: frame(t, "320x240.png", 0)}
 	for range crowds {
 		e, err := minicpmo.Open(t.Context(), b, o)

@@ -16,18 +16,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference/conformance/stages"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/tts"
-	"touchline/inference/minicpmo"
+	"touchline/inference/minicpmo/voice"
 	"touchline/internal/wake"
 	"touchline/models"
 	"touchline/models/graph"
@@ -60,7 +58,7 @@ func textTable(t *testing.T, path string) *models.Table {
 
 func codesOfTurns(t *testing.T, on *machine) {
 	t.Helper()
-	m := voice(t)
+	m := voiceModel(t)
 	m.Speech.TTS.MaxPositions = 1024
 	layout := kvcache.Layout{
 		Layers: m.Speech.TTS.Layers, Slots: 2, KVHeads: m.Speech.TTS.Heads, MaxLen: 1024, HeadDim: m.Speech.TTS.HeadDim(),
@@ -72,9 +70,9 @@ func codesOfTurns(t *testing.T, on *machine) {
 	lm, err := graph.TTS(m.Dims, graph.Options{Device: on.kind, Weights: on.float})
 	second := models.Graph{Kind: models.KindTTS, File: write(t, lm, err, m.weights).path}
 	bundle := &models.Bundle{Manifest: models.Manifest{Dims: m.Dims}}
-	model, done, err := minicpmo.OpenSpeechLM(on.runtime, on.device, bundle, first, second, layout)
+	model, err := voice.OpenLM(on.runtime, on.device, bundle, [2]models.Graph{first, second}, layout, 1)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, done()) })
+	t.Cleanup(func() { require.NoError(t, model.Close()) })
 
 	turns, err := stages.ParseTurns(unpacked(t, "tts_turns.json.gz"), m.Speech.TTS.Codes)
 	require.NoError(t, err)
@@ -126,12 +124,23 @@ func waveFiles(t *testing.T, m model, on *machine) (files [5]string) {
 	return files
 }
 
-// recordedWave opens the voice's sound with the recorded prompt, and the noise of the recorded windows for a slot.
-func recordedWave(t *testing.T, on *machine, slot, windows int) minicpmo.Wave {
+// openWave opens the networks of the voice's sound.
+func openWave(t *testing.T, m model, on *machine, files [5]string, noise voice.Noise) *voice.Wave {
 	t.Helper()
-	m := voice(t)
+	w, err := voice.OpenWave(on.runtime, on.device, voice.WaveOptions{
+		Files: files, Float: on.floatType(), Dims: *m.Speech, Slots: 4, Prompt: promptRows, Threads: 1, Noise: noise,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.Close()) })
+	return w
+}
+
+// recordedWave opens the voice's sound with the recorded prompt, and the noise of the recorded windows for a slot.
+func recordedWave(t *testing.T, on *machine, slot, windows int) *voice.Wave {
+	t.Helper()
+	m := voiceModel(t)
 	r := recording(t)
-	noise := minicpmo.WaveNoise{Flow: r.FlowNoise(0, promptRows+100+2*tts.WindowCodes)}
+	noise := voice.Noise{Flow: r.FlowNoise(0, promptRows+100+2*tts.WindowCodes)}
 	starts := map[int]int{} // in slot
 	for i := range windows {
 		frames := cmp.Or(map[int]int{0: 50, 4: 36}[i], 58)
@@ -146,11 +155,9 @@ func recordedWave(t *testing.T, on *machine, slot, windows int) minicpmo.Wave {
 		at++
 		return starts[(at-1)%windows]
 	}
-	w, done, err := minicpmo.OpenWave(on.runtime, on.device, waveFiles(t, m, on), on.floatType(), *m.Speech, 4, promptRows, noise)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, done()) })
+	w := openWave(t, m, on, waveFiles(t, m, on), noise)
 	prompt := openFixture(t, "voice_prompt")
-	v := minicpmo.Voice{Mel: prompt.floats("prompt_mel"), Speaker: prompt.floats("spk_embedding")}
+	v := voice.Reference{Mel: prompt.floats("prompt_mel"), Speaker: prompt.floats("spk_embedding")}
 	for _, c := range prompt.ints("prompt_codes") {
 		v.Codes = append(v.Codes, int32(c))
 	}
@@ -336,7 +343,7 @@ func TestStreamedSound(t *testing.T) {
 
 // TestTurnEnds: the sound of every length of a turn's end, from the vocoder that pads them, is that of its exact length.
 func TestTurnEnds(t *testing.T) {
-	m, on := voice(t), startMachine(t)
+	m, on := voiceModel(t), startMachine(t)
 	files := waveFiles(t, m, on)
 	padded, exact := openEnds(t, m, on, files), openEnds(t, m, on, [5]string(append(files[:4:4], "")))
 	worst := 0.0
@@ -355,21 +362,19 @@ func TestTurnEnds(t *testing.T) {
 }
 
 // openEnds opens the networks of the sound with a voice.
-func openEnds(t *testing.T, m model, on *machine, files [5]string) minicpmo.Wave {
+func openEnds(t *testing.T, m model, on *machine, files [5]string) *voice.Wave {
 	t.Helper()
-	noise := minicpmo.WaveNoise{
+	noise := voice.Noise{
 		Flow: stages.Noise((promptRows+150)*m.Speech.Flow.Mel, 1), Rows: func(slot, n int) int { return 7*slot + n },
 		Vocoder: stages.Noise(models.FrameSamples*9*200, 2),
 	}
-	w, done, err := minicpmo.OpenWave(on.runtime, on.device, files, on.floatType(), *m.Speech, 4, promptRows, noise)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, done()) })
+	w := openWave(t, m, on, files, noise)
 	require.NoError(t, w.AddVoice("default", promptVoice(t)))
 	return w
 }
 
 // turnEnd returns the sound of a turn's end of n codes, in its first window or in its second.
-func turnEnd(t *testing.T, w minicpmo.Wave, n int, first bool) []float32 {
+func turnEnd(t *testing.T, w *voice.Wave, n int, first bool) []float32 {
 	t.Helper()
 	codes := make([]int32, 2*tts.WindowCodes)
 	for i := range codes {
@@ -389,50 +394,6 @@ func turnEnd(t *testing.T, w minicpmo.Wave, n int, first bool) []float32 {
 	require.NoError(t, end[0].Err)
 	require.Equal(t, n*960, samples+len(end[0].Wave), "%d codes", n)
 	return end[0].Wave
-}
-
-// TestRingRows compares the rows that the flow's rings keep with the official code's list, the newest first.
-func TestRingRows(t *testing.T) {
-	for _, prompt := range []int{100, 150, 300} {
-		var list []int // of ring rows
-		for i := range prompt {
-			list = append(list, i)
-		}
-		for n := range 40 {
-			rows, place := minicpmo.RingRows(prompt, n)
-			want := slices.Sorted(slices.Values(list))
-			require.Equal(t, want, rows, "a prompt of %d frames before window %d", prompt, n)
-			var fresh []int
-			for i := range models.ChunkFrames {
-				require.NotContains(t, list, place+i)
-				fresh = append(fresh, place+i)
-			}
-			if list = append(fresh, list...); len(list) > prompt+models.FlowKept {
-				list = slices.Concat(list[:prompt], list[len(list)-models.FlowKept:])
-			}
-		}
-	}
-}
-
-// TestSentences: a long text is read in parts that end where sentences do.
-func TestSentences(t *testing.T) {
-	t.Parallel()
-	one := "It is half past nine, and the red car stands in the yard. "
-	long := strings.Repeat(one, 12)
-	parts := minicpmo.Sentences(long)
-	require.Equal(t, long, strings.Join(parts, ""))
-	require.Len(t, parts, 3)
-	for _, p := range parts[:2] {
-		require.True(t, strings.HasSuffix(p, "."), p)
-	}
-	for _, odd := range []string{"", "a", strings.Repeat("x", 1000), strings.Repeat("é", 700), strings.Repeat("ab ", 500)} {
-		parts := minicpmo.Sentences(odd)
-		require.Equal(t, odd, strings.Join(parts, ""))
-		for _, p := range parts {
-			require.LessOrEqual(t, len(p), 300)
-			require.True(t, utf8.ValidString(p))
-		}
-	}
 }
 
 // doubles returns a tensor of float64.

@@ -12,7 +12,7 @@ import (
 	"text/tabwriter"
 
 	"touchline/inference"
-	"touchline/inference/minicpmo"
+	"touchline/inference/minicpmo/voice"
 	"touchline/models"
 )
 
@@ -32,7 +32,7 @@ type voiceRow struct {
 	Error   string  `json:"error,omitempty"`
 }
 
-func rowOf(name string, v minicpmo.StoredVoice) voiceRow {
+func rowOf(name string, v voice.Stored) voiceRow {
 	const rate = 25 // codes a second
 	return voiceRow{Name: name, Codes: len(v.Codes), Seconds: float64(len(v.Codes)) / rate, Source: v.Source}
 }
@@ -55,25 +55,25 @@ func (c *VoiceAddCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := minicpmo.CheckVoiceName(c.Name); err != nil {
+	if err := voice.CheckName(c.Name); err != nil {
 		return err
 	}
-	names, err := minicpmo.Voices(b)
+	names, err := voice.Names(b)
 	if err != nil {
 		return err
 	}
 	if slices.Contains(names, c.Name) && !c.Replace {
 		return fmt.Errorf("the bundle has a voice %q already: choose another name, or add --replace", c.Name)
 	}
-	v, err := minicpmo.MakeVoiceOf(ctx, c.Library, b, c.File, cmp.Or(c.Codes, minicpmo.LongVoice))
-	short := c.Codes == 0 && errors.Is(err, minicpmo.ErrShortVoice)
+	v, err := voice.MakeFrom(ctx, c.Library, b, c.File, cmp.Or(c.Codes, voice.Long))
+	short := c.Codes == 0 && errors.Is(err, voice.ErrShort)
 	if short {
-		v, err = minicpmo.MakeVoiceOf(ctx, c.Library, b, c.File, minicpmo.ShortVoice)
+		v, err = voice.MakeFrom(ctx, c.Library, b, c.File, voice.Short)
 	}
 	if err != nil {
 		return err
 	}
-	if err := minicpmo.SaveVoice(b, c.Name, v); err != nil {
+	if err := voice.Save(b, c.Name, v); err != nil {
 		return err
 	}
 	row := rowOf(c.Name, v)
@@ -99,13 +99,13 @@ func (c *VoiceListCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	names, err := minicpmo.Voices(b)
+	names, err := voice.Names(b)
 	if err != nil {
 		return err
 	}
 	rows := make([]voiceRow, 0, len(names))
 	for _, name := range names {
-		v, err := minicpmo.ReadVoice(b, name)
+		v, err := voice.Read(b, name)
 		row := rowOf(name, v)
 		if err != nil {
 			row.Error = err.Error()
@@ -158,7 +158,7 @@ func (c *VoiceRemoveCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	if err := minicpmo.RemoveVoice(b, c.Name); err != nil {
+	if err := voice.Remove(b, c.Name); err != nil {
 		return err
 	}
 	fmt.Printf("voice %q removed\n", c.Name)

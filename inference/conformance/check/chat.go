@@ -11,6 +11,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/internal/sample"
 	"touchline/inference/minicpmo"
+	"touchline/inference/minicpmo/voice"
 	"touchline/inference/tokenizer"
 	"touchline/models"
 )
@@ -251,7 +252,7 @@ func (c *checker) turn(ctx context.Context, t *tally, e *minicpmo.Engine, x *con
 	x.fed = minicpmo.Join(x.fed, p)
 	ids, text, err := answer(ctx, e, minicpmo.Request{
 		Prompt: x.fed, Frames: x.seen, Slices: x.slices, Rules: e.SpeechRules(), Special: true,
-		MaxTokens: (x.most+9)/10*10 + 1, Chunk: minicpmo.SpeechChunk,
+		MaxTokens: (x.most+9)/10*10 + 1, Chunk: voice.ChunkTokens,
 	})
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"touchline/inference/conformance/stages"
 	"touchline/inference/internal/host"
 	"touchline/inference/internal/kvcache"
-	"touchline/inference/minicpmo"
+	"touchline/inference/minicpmo/voice"
 	"touchline/internal/rescue"
 	"touchline/models"
 	"touchline/models/checkpoint"
@@ -23,8 +23,8 @@ import (
 	"touchline/models/torch"
 )
 
-// voice is the check of the model's own voice: its language model (tts/) and its sound (token2wav/).
-type voice struct {
+// voiceCheck is the check of the model's own voice: its language model (tts/) and its sound (token2wav/).
+type voiceCheck struct {
 	*checker
 
 	m      *host.Machine
@@ -54,7 +54,7 @@ func (c *checker) voice(ctx context.Context, m *host.Machine) error {
 // voiceIn compares the stages of the voice in a float format.
 func (c *checker) voiceIn(ctx context.Context, m *host.Machine, float models.Weights) error {
 	c.progress("voice in " + string(float))
-	v := &voice{checker: c, m: m, float: float, loaded: map[string]*host.Network{}}
+	v := &voiceCheck{checker: c, m: m, float: float, loaded: map[string]*host.Network{}}
 	defer v.close()
 	c.row(stageToken2wav, "weights as "+string(float)+" for "+string(c.Device), 0, func(t *tally) (err error) {
 		dir, err := v.checkpoint()
@@ -85,17 +85,17 @@ func (c *checker) voiceIn(ctx context.Context, m *host.Machine, float models.Wei
 }
 
 // exact reports whether the bounds are those of float32.
-func (v *voice) exact() bool { return v.float == models.WeightsFloat32 }
+func (v *voiceCheck) exact() bool { return v.float == models.WeightsFloat32 }
 
 // row is checker.row. On CUDA the rows in float32, which follow those in float16, say so.
-func (v *voice) row(stage, fixture string, bound float64, work func(t *tally) error) {
+func (v *voiceCheck) row(stage, fixture string, bound float64, work func(t *tally) error) {
 	if v.float != floatWeights(v.Device) {
 		fixture += " in " + string(v.float)
 	}
 	v.checker.row(stage, fixture, bound, work)
 }
 
-func (v *voice) close() {
+func (v *voiceCheck) close() {
 	for _, n := range v.loaded {
 		n.Close()
 	}
@@ -105,7 +105,7 @@ func (v *voice) close() {
 }
 
 // checkpoint writes the checkpoint with the weights of its voice, as published. The files that make reference voices are empty.
-func (v *voice) checkpoint() (string, error) {
+func (v *voiceCheck) checkpoint() (string, error) {
 	dir := filepath.Join(v.Work, "speaking-"+string(v.float))
 	assets := filepath.Join(dir, "assets", "token2wav")
 	if err := os.MkdirAll(assets, 0o750); err != nil {
@@ -180,7 +180,7 @@ func (f recorded) Floats(name string) []float32 { return f.floats(name) }
 func (f recorded) Ints(name string) []int64     { return f.ints(name) }
 
 // graph loads a graph of the bundle once.
-func (v *voice) graph(kind models.Kind, check bool) (*host.Network, error) {
+func (v *voiceCheck) graph(kind models.Kind, check bool) (*host.Network, error) {
 	find, key := v.bundle.Find, string(kind)
 	if check {
 		find, key = v.bundle.FindCheck, key+" with parts"
@@ -200,7 +200,7 @@ func (v *voice) graph(kind models.Kind, check bool) (*host.Network, error) {
 }
 
 // replay runs a stage as a row. Its fixtures are in a folder.
-func (v *voice) replay(stage, what, fixture string, run func(*stages.Replay, *tally) error) {
+func (v *voiceCheck) replay(stage, what, fixture string, run func(*stages.Replay, *tally) error) {
 	v.row(stage, what, 0, func(t *tally) error {
 		var open []*tensors
 		r := &stages.Replay{
@@ -257,7 +257,7 @@ func (t *tally) within(got, want []float32, limit stages.Limit, exact bool, what
 }
 
 // sound compares the encoder, the flow and the vocoder on their recorded inputs.
-func (v *voice) sound() {
+func (v *voiceCheck) sound() {
 	const dir = "token2wav"
 	for _, s := range []struct {
 		what string
@@ -292,7 +292,7 @@ func (v *voice) sound() {
 }
 
 // weights returns a tensor of the voice's weights.
-func (v *voice) weights(name string) ([]float32, error) {
+func (v *voiceCheck) weights(name string) ([]float32, error) {
 	info, ok := v.src.Info(name)
 	if !ok {
 		return nil, fmt.Errorf("expected a tensor %s", name)
@@ -302,24 +302,24 @@ func (v *voice) weights(name string) ([]float32, error) {
 }
 
 // codes compares the language model of the codes: its logits, and the codes that it chooses with recorded draws.
-func (v *voice) codes(ctx context.Context) {
+func (v *voiceCheck) codes(ctx context.Context) {
 	const dir = "tts"
 	v.replay(stageTTS, "condition of "+dir+"/lm", dir, func(r *stages.Replay, _ *tally) error { return r.Condition() })
 	lm := &codeLM{v: v}
 	v.replay(stageTTS, dir+"/lm", dir, func(r *stages.Replay, _ *tally) error { return r.Greedy(lm, v.exact()) })
 	if v.files.has(dir + "/stream.json") {
-		v.speak(dir+"/stream", func(t *tally, lm minicpmo.SpeechLM, _ kvcache.Layout) error { return v.stream(t, dir, lm) })
+		v.speak(dir+"/stream", func(t *tally, lm *voice.LM, _ kvcache.Layout) error { return v.stream(t, dir, lm) })
 	}
 	if v.files.has(dir + "/turns.json") {
-		v.speak(dir+"/turns.json", func(t *tally, lm minicpmo.SpeechLM, l kvcache.Layout) error { return v.turns(ctx, t, dir, lm, l) })
+		v.speak(dir+"/turns.json", func(t *tally, lm *voice.LM, l kvcache.Layout) error { return v.turns(ctx, t, dir, lm, l) })
 	}
 }
 
 // speak runs a row of the engine's own language model of the codes.
-func (v *voice) speak(fixture string, run func(t *tally, lm minicpmo.SpeechLM, l kvcache.Layout) error) {
+func (v *voiceCheck) speak(fixture string, run func(t *tally, lm *voice.LM, l kvcache.Layout) error) {
 	d := v.bundle.Manifest.Dims.Speech.TTS
 	layout := kvcache.Layout{
-		Layers: d.Layers, Slots: 2, KVHeads: d.Heads, MaxLen: min(minicpmo.TurnPositions, d.MaxPositions), HeadDim: d.HeadDim(), ElemSize: 4,
+		Layers: d.Layers, Slots: 2, KVHeads: d.Heads, MaxLen: min(voice.TurnPositions, d.MaxPositions), HeadDim: d.HeadDim(), ElemSize: 4,
 	}
 	if !v.exact() {
 		layout.ElemSize = 2
@@ -338,10 +338,10 @@ func (v *voice) speak(fixture string, run func(t *tally, lm minicpmo.SpeechLM, l
 }
 
 // end returns the code that ends a piece of text.
-func (v *voice) end() int32 { return int32(v.bundle.Manifest.Dims.Speech.TTS.Codes - 1) } //nolint:gosec // a vocabulary
+func (v *voiceCheck) end() int32 { return int32(v.bundle.Manifest.Dims.Speech.TTS.Codes - 1) } //nolint:gosec // a vocabulary
 
 // stream compares the drawn codes of the pieces of a turn, from their conditions.
-func (v *voice) stream(t *tally, dir string, lm minicpmo.SpeechLM) error {
+func (v *voiceCheck) stream(t *tally, dir string, lm *voice.LM) error {
 	var stream struct {
 		Chunks []stages.Chunk `json:"chunks"`
 	}
@@ -368,7 +368,7 @@ func (v *voice) stream(t *tally, dir string, lm minicpmo.SpeechLM) error {
 }
 
 // turns compares the codes of whole turns, in float32 as the engine's talker and sampler choose them.
-func (v *voice) turns(ctx context.Context, t *tally, dir string, lm minicpmo.SpeechLM, layout kvcache.Layout) error {
+func (v *voiceCheck) turns(ctx context.Context, t *tally, dir string, lm *voice.LM, layout kvcache.Layout) error {
 	d := v.bundle.Manifest.Dims
 	content, err := v.files.bytes(dir + "/turns.json")
 	if err != nil {
@@ -398,18 +398,22 @@ func (v *voice) turns(ctx context.Context, t *tally, dir string, lm minicpmo.Spe
 }
 
 // openLM opens the engine's language model of the codes.
-func (v *voice) openLM(layout kvcache.Layout) (lm minicpmo.SpeechLM, done func() error, err error) {
+func (v *voiceCheck) openLM(layout kvcache.Layout) (lm *voice.LM, done func() error, err error) {
 	dev, err := v.m.Device(v.Device)
 	if err != nil {
 		return nil, nil, err
 	}
 	condition, _ := v.bundle.Find(models.KindTTSCondition, v.float, v.Device)
 	tts, _ := v.bundle.Find(models.KindTTS, v.float, v.Device)
-	return minicpmo.OpenSpeechLM(v.m.Runtime, dev, v.bundle, condition, tts, layout)
+	lm, err = voice.OpenLM(v.m.Runtime, dev, v.bundle, [2]models.Graph{condition, tts}, layout, 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	return lm, lm.Close, nil
 }
 
 // codeLM runs the language model of the codes for one turn after another.
-type codeLM struct{ v *voice }
+type codeLM struct{ v *voiceCheck }
 
 // Feed implements stages.LM.
 func (l *codeLM) Feed(codes []int64, inputs []float32, past int, history []int64) (stages.Row, error) {

@@ -2,7 +2,10 @@ package device
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+
+	"touchline/models"
 )
 
 // Plan is the memory of a loaded model on its device.
@@ -70,4 +73,25 @@ func (e *DoesNotFitError) Error() string {
 		return s + ": no setting would make it fit"
 	}
 	return s + ": it would fit with " + strings.Join(e.Would, ", or with ")
+}
+
+// Plural returns a number with its noun.
+func Plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// Lacks names the missing graph and the existing ones.
+func Lacks(m *models.Manifest, k models.Kind, w models.Weights, d models.Device) error {
+	var have []string
+	for _, g := range m.Graphs {
+		if g.Kind == k && !g.Check {
+			have = append(have, fmt.Sprintf("%s for %s", g.Weights, g.Device))
+		}
+	}
+	slices.Sort(have)
+	return fmt.Errorf("expected a bundle with the %s in %s for %s, has %q: convert the checkpoint with --weights %s",
+		k, w, d, have, w)
 }

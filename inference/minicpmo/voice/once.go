@@ -1,4 +1,4 @@
-package minicpmo
+package voice
 
 import (
 	"errors"
@@ -25,7 +25,7 @@ type scratch struct {
 	named   map[string]*ort.Memory
 }
 
-func (w *speechWave) newScratch() *scratch {
+func (w *Wave) newScratch() *scratch {
 	return &scratch{keeps: !w.single, memory: w.temporary(), handles: w.temporary(), named: map[string]*ort.Memory{}}
 }
 
@@ -59,13 +59,13 @@ func (s *scratch) tensor(name string, t models.Type, shape ...int64) (*ort.Memor
 
 // once binds one run of a graph for a slot, of any shape, and runs it.
 type once struct {
-	w    *speechWave
+	w    *Wave
 	from *scratch
 	run  *networks.Run
 	err  error
 }
 
-func (w *speechWave) newOnce(s *scratch, session *ort.Session) *once {
+func (w *Wave) newOnce(s *scratch, session *ort.Session) *once {
 	run, err := s.handles.NewRun(session, ort.NoGraph)
 	return &once{w, s, run, err}
 }
@@ -129,7 +129,7 @@ func (o *once) do() error {
 
 // encodeOnce encodes codes of any number for a slot, of which coded are codes and the rest zeros. It returns mu of all but
 // the last three.
-func (w *speechWave) encodeOnce(a *scratch, slot int, codes []int32, coded int, filled func(rate string) int) (*ort.Memory, error) {
+func (w *Wave) encodeOnce(a *scratch, slot int, codes []int32, coded int, filled func(rate string) int) (*ort.Memory, error) {
 	n := len(codes)
 	ids, marks := make([]int64, n), make([]float32, n)
 	for i, c := range codes[:coded] {
@@ -157,7 +157,7 @@ func (w *speechWave) encodeOnce(a *scratch, slot int, codes []int32, coded int, 
 
 // transformOnce runs the flow for any number of frames after n windows of a slot; n is -1 for the prompt, with its
 // spectrogram. It returns the spectrogram and what the run adds to the rings, by name.
-func (w *speechWave) transformOnce(
+func (w *Wave) transformOnce(
 	a *scratch, slot, n, frames int, mu *ort.Memory, prompt []float32,
 ) (*ort.Memory, map[string]*ort.Memory, error) {
 	f, d, long := w.dims.Flow, w.dims.Flow.DiT, int64(frames)
@@ -179,7 +179,7 @@ func (w *speechWave) transformOnce(
 		prompt = make([]float32, frames*f.Mel)
 	}
 	o.floats("prompt", prompt, 1, long, int64(f.Mel))
-	o.input("noise", models.Float32, ort.Bytes(w.noise.flow[from*f.Mel:(from+frames)*f.Mel]), 1, long, int64(f.Mel))
+	o.input("noise", models.Float32, ort.Bytes(w.noise.Flow[from*f.Mel:(from+frames)*f.Mel]), 1, long, int64(f.Mel))
 	o.floats("mask", slices.Concat(mask, mask), 2, 1, 1, int64(w.ring+frames))
 	o.ints("conv_rows", []int64{before(2), before(1), convRows + before(2), convRows + before(1)}, 2, 2)
 	in, unused := w.pick("speaker"), map[string]*networks.Rows{}
@@ -208,7 +208,7 @@ func (w *speechWave) transformOnce(
 }
 
 // long runs the last window of a turn that is too long for the captured shapes.
-func (w *speechWave) long(j *tts.Job) (err error) {
+func (w *Wave) long(j *tts.Job) (err error) {
 	n, slot := len(j.Codes), j.Slot
 	codes := append(append([]int32{}, j.Codes...), 0, 0, 0)
 	mu, err := w.encodeOnce(w.tails, slot, codes, n, func(rate string) int { return w.filled(rate, slot) })
@@ -223,14 +223,14 @@ func (w *speechWave) long(j *tts.Job) (err error) {
 }
 
 // tail turns the spectrogram of the last window of a turn, of some rows, into sound. All of its codes become sound.
-func (w *speechWave) tail(j *tts.Job, mel ort.Pointer, rows int) (err error) {
+func (w *Wave) tail(j *tts.Job, mel ort.Pointer, rows int) (err error) {
 	defer func() { err = errors.Join(err, w.tails.reset()) }()
 	from := 0
 	if j.First {
 		from = models.VocoderKept
 	}
 	used := counted(from, models.VocoderKept+2*len(j.Codes))
-	frames, noise := len(used), w.noise.rows(j.Slot, 8*len(used))
+	frames, noise := len(used), w.noise.Rows(j.Slot, 8*len(used))
 	rows8 := counted(noise, noise+8*frames)
 	session, length := w.vocoder, frames
 	in, out := map[string]*networks.Rows{}, map[string]*networks.Rows{}
@@ -287,7 +287,7 @@ func repeated(v []int64, n int) []int64 {
 }
 
 // AddVoice prepares a voice: the state of a turn after its prompt. It works in the first slot, which must be free.
-func (w *speechWave) AddVoice(name string, v Voice) (err error) {
+func (w *Wave) AddVoice(name string, v Reference) (err error) {
 	f := w.dims.Flow
 	if len(v.Codes)*2 != w.prompt || len(v.Mel) != w.prompt*f.Mel || len(v.Speaker) != f.Speaker {
 		return fmt.Errorf("voice %q: expected %d codes, %d values of a spectrogram and %d of a speaker, has %d, %d and %d: add the voice again",
@@ -326,13 +326,13 @@ func (w *speechWave) AddVoice(name string, v Voice) (err error) {
 }
 
 // setSpeaker writes the direction of a speaker's embedding.
-func (w *speechWave) setSpeaker(slot int, embedding []float32) error {
+func (w *Wave) setSpeaker(slot int, embedding []float32) error {
 	return w.Device().CopyIn(w.in["speaker"].At(slot), floatBytes(w.float, direction(embedding)))
 }
 
 // fillRing copies what a prompt adds to a ring of a slot: keys and values to its first rows, and the two frames of a
 // convolution to its last, before the first of a turn.
-func (w *speechWave) fillRing(slot int, name string, from *ort.Memory) error {
+func (w *Wave) fillRing(slot int, name string, from *ort.Memory) error {
 	ring := w.in["past."+name]
 	half, count := ring.Width()/2, from.Size()/2 // of the two rows of a slot
 	var at int64
@@ -348,7 +348,7 @@ func (w *speechWave) fillRing(slot int, name string, from *ort.Memory) error {
 }
 
 // store keeps the state of a slot as a voice.
-func (w *speechWave) store(name string, slot int) error {
+func (w *Wave) store(name string, slot int) error {
 	a := w.temporary()
 	ports := make([]networks.Port, len(w.begun))
 	for i, r := range w.begun {

@@ -1,4 +1,4 @@
-package minicpmo
+package voice
 
 import (
 	"bytes"
@@ -20,38 +20,38 @@ import (
 	"touchline/models/safetensors"
 )
 
-// Numbers of codes of a Voice: 6 or 3 seconds of its sound.
+// Numbers of codes of a Reference: 6 or 3 seconds of its sound.
 const (
-	LongVoice  = mel.LongReference
-	ShortVoice = mel.ShortReference
+	Long  = mel.LongReference
+	Short = mel.ShortReference
 )
 
-// ErrShortVoice is returned for a voice with less sound than its number of codes needs.
-var ErrShortVoice = mel.ErrShort
+// ErrShort is returned for a voice with less sound than its number of codes needs.
+var ErrShort = mel.ErrShort
 
 // errNoVoice is returned for a bundle that cannot speak.
 var errNoVoice = fmt.Errorf("%w: convert a checkpoint that has the tts tensors and the folder assets", inference.ErrNoVoice)
 
-// Voice is what a reference voice needs: its prompt's codes, at 25 a second, their
+// Reference is what a reference voice needs: its prompt's codes, at 25 a second, their
 // spectrogram [2*codes,mel], and the embedding of the speaker.
 //
 // The caches that a turn of the voice begins with (0.2 to 0.4 GB) are not part of it. An
 // engine computes them when it loads, in a fraction of a second, in the format of its device.
-type Voice struct {
+type Reference struct {
 	Codes   []int32
 	Mel     []float32
 	Speaker []float32
 }
 
 // check returns an error unless the voice fits the networks.
-func (v Voice) check(f models.Flow) error {
+func (v Reference) check(f models.Flow) error {
 	finite := func(values []float32) bool {
 		return !slices.ContainsFunc(values, func(x float32) bool { return math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) })
 	}
 	n := len(v.Codes)
 	switch {
-	case n != LongVoice && n != ShortVoice:
-		return fmt.Errorf("codes: must be %d or %d, got %d", LongVoice, ShortVoice, n)
+	case n != Long && n != Short:
+		return fmt.Errorf("codes: must be %d or %d, got %d", Long, Short, n)
 	case len(v.Mel) != 2*n*f.Mel:
 		return fmt.Errorf("mel: must have %d numbers, got %d", 2*n*f.Mel, len(v.Mel))
 	case len(v.Speaker) != f.Speaker:
@@ -71,10 +71,10 @@ func (v Voice) check(f models.Flow) error {
 
 // cut returns the voice with fewer codes: the last ones. Speech goes on right behind the prompt, so its end, which was put in a
 // pause, must stay; and what is near counts most. The speaker is still that of the whole sound.
-func (v Voice) cut(codes int) Voice {
+func (v Reference) cut(codes int) Reference {
 	from := len(v.Codes) - codes
 	width := len(v.Mel) / len(v.Codes)
-	return Voice{Codes: v.Codes[from:], Mel: v.Mel[from*width:], Speaker: v.Speaker}
+	return Reference{Codes: v.Codes[from:], Mel: v.Mel[from*width:], Speaker: v.Speaker}
 }
 
 const (
@@ -89,9 +89,9 @@ const (
 	voiceSourceKey              = "source"
 )
 
-// StoredVoice is a voice in a bundle's folder.
-type StoredVoice struct {
-	Voice
+// Stored is a voice in a bundle's folder.
+type Stored struct {
+	Reference
 
 	Source string // the SHA-256 of the sound's file
 }
@@ -99,8 +99,8 @@ type StoredVoice struct {
 // voiceName are the names of voices, which are also those of files.
 var voiceName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// CheckVoiceName returns an error for a name that a voice cannot have.
-func CheckVoiceName(name string) error {
+// CheckName returns an error for a name that a voice cannot have.
+func CheckName(name string) error {
 	if !voiceName.MatchString(name) {
 		return fmt.Errorf("the name of a voice must be 1 to 64 letters, digits, - and _, is %q", name)
 	}
@@ -111,8 +111,8 @@ func voicePath(b *models.Bundle, name string) string {
 	return filepath.Join(b.Path(voicesFolder), name+voiceSuffix)
 }
 
-// Voices returns the names of the voices that are stored in a bundle's folder. LoadDefaultVoice can make one more.
-func Voices(b *models.Bundle) ([]string, error) {
+// Names returns the names of the voices that are stored in a bundle's folder. LoadDefault can make one more.
+func Names(b *models.Bundle) ([]string, error) {
 	entries, err := os.ReadDir(b.Path(voicesFolder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list voices: %w", err)
@@ -126,9 +126,9 @@ func Voices(b *models.Bundle) ([]string, error) {
 	return names, nil
 }
 
-// SaveVoice stores a voice in the bundle's folder, in place of one of that name. The manifest is not changed.
-func SaveVoice(b *models.Bundle, name string, v StoredVoice) (err error) {
-	if err := CheckVoiceName(name); err != nil {
+// Save stores a voice in the bundle's folder, in place of one of that name. The manifest is not changed.
+func Save(b *models.Bundle, name string, v Stored) (err error) {
+	if err := CheckName(name); err != nil {
 		return err
 	}
 	defer func() {
@@ -165,7 +165,7 @@ func SaveVoice(b *models.Bundle, name string, v StoredVoice) (err error) {
 }
 
 // encode returns the content of the voice's file.
-func (v StoredVoice) encode(b *models.Bundle) ([]byte, error) {
+func (v Stored) encode(b *models.Bundle) ([]byte, error) {
 	n, f := len(v.Codes), b.Manifest.Dims.Speech.Flow
 	entry := func(name string, t models.Type, shape ...int) safetensors.Entry {
 		return safetensors.Entry{Name: name, TensorInfo: models.TensorInfo{Type: t, Shape: shape}}
@@ -185,32 +185,32 @@ func (v StoredVoice) encode(b *models.Bundle) ([]byte, error) {
 	return out.Bytes(), w.Close()
 }
 
-// ReadVoice reads a stored voice, as it was made. A file that is damaged, of another model or of another version is refused.
-func ReadVoice(b *models.Bundle, name string) (StoredVoice, error) {
-	if err := CheckVoiceName(name); err != nil {
-		return StoredVoice{}, err
+// Read reads a stored voice, as it was made. A file that is damaged, of another model or of another version is refused.
+func Read(b *models.Bundle, name string) (Stored, error) {
+	if err := CheckName(name); err != nil {
+		return Stored{}, err
 	}
 	path := voicePath(b, name)
-	var v StoredVoice
+	var v Stored
 	content, err := models.ReadFile(path, maxVoice)
 	if errors.Is(err, fs.ErrNotExist) {
 		return v, unknownVoice(b, name)
 	}
 	var failed *fs.PathError
 	if errors.As(err, &failed) {
-		return StoredVoice{}, fmt.Errorf("voice %q: %w", name, err)
+		return Stored{}, fmt.Errorf("voice %q: %w", name, err)
 	}
 	if err == nil {
 		v, err = parseVoice(path, content, &b.Manifest)
 	}
 	if err != nil {
-		return StoredVoice{}, fmt.Errorf("voice %q: %w: remove it with `touchline models voice remove`, and add it again", name, err)
+		return Stored{}, fmt.Errorf("voice %q: %w: remove it with `touchline models voice remove`, and add it again", name, err)
 	}
 	return v, nil
 }
 
 func unknownVoice(b *models.Bundle, name string) error {
-	names, err := Voices(b)
+	names, err := Names(b)
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func unknownVoice(b *models.Bundle, name string) error {
 }
 
 // parseVoice reads the content of a voice's file.
-func parseVoice(path string, content []byte, m *models.Manifest) (v StoredVoice, err error) {
+func parseVoice(path string, content []byte, m *models.Manifest) (v Stored, err error) {
 	if m.Dims.Speech == nil {
 		return v, errNoVoice
 	}
@@ -270,26 +270,26 @@ func parseVoice(path string, content []byte, m *models.Manifest) (v StoredVoice,
 	return v, nil
 }
 
-// LoadVoice reads a stored voice for an engine whose voices have a number of codes. Of a longer voice it takes the last
-// codes; a shorter one is refused with ErrShortVoice.
-func LoadVoice(b *models.Bundle, name string, codes int) (Voice, error) {
-	v, err := ReadVoice(b, name)
+// Load reads a stored voice for an engine whose voices have a number of codes. Of a longer voice it takes the last
+// codes; a shorter one is refused with ErrShort.
+func Load(b *models.Bundle, name string, codes int) (Reference, error) {
+	v, err := Read(b, name)
 	if err != nil {
-		return Voice{}, err
+		return Reference{}, err
 	}
 	if codes < 1 || codes > len(v.Codes) {
-		return Voice{}, fmt.Errorf("voice %q: %w: it has %d codes, the engine's voices have %d: add it again from at least %d s of speech",
-			name, ErrShortVoice, len(v.Codes), codes, codes/25)
+		return Reference{}, fmt.Errorf("voice %q: %w: it has %d codes, the engine's voices have %d: add it again from at least %d s of speech",
+			name, ErrShort, len(v.Codes), codes, codes/25)
 	}
 	return v.cut(codes), nil
 }
 
-// LoadDefaultVoice is LoadVoice for the voice "default". If it is not stored yet, or made of the bundle's own sound with fewer
+// LoadDefault is Load for the voice "default". If it is not stored yet, or made of the bundle's own sound with fewer
 // codes, it is made of that sound, and stored if the bundle's folder can be written.
-func LoadDefaultVoice(ctx context.Context, library string, b *models.Bundle, codes int) (Voice, error) {
+func LoadDefault(ctx context.Context, library string, b *models.Bundle, codes int) (Reference, error) {
 	m := &b.Manifest
 	if m.Voice == nil {
-		return Voice{}, errNoVoice
+		return Reference{}, errNoVoice
 	}
 	sum := ""
 	for _, f := range m.Files {
@@ -298,29 +298,29 @@ func LoadDefaultVoice(ctx context.Context, library string, b *models.Bundle, cod
 		}
 	}
 	if _, err := os.Stat(voicePath(b, inference.DefaultVoice)); !errors.Is(err, fs.ErrNotExist) {
-		v, err := LoadVoice(b, inference.DefaultVoice, codes)
-		if !errors.Is(err, ErrShortVoice) {
+		v, err := Load(b, inference.DefaultVoice, codes)
+		if !errors.Is(err, ErrShort) {
 			return v, err
 		}
-		if stored, readErr := ReadVoice(b, inference.DefaultVoice); readErr != nil || stored.Source != sum {
+		if stored, readErr := Read(b, inference.DefaultVoice); readErr != nil || stored.Source != sum {
 			return v, err
 		}
 	}
 	if m.Voice.Sound == "" {
-		return Voice{}, fmt.Errorf("%w: the bundle has no sound for %q: add that voice with `touchline models voice add`",
+		return Reference{}, fmt.Errorf("%w: the bundle has no sound for %q: add that voice with `touchline models voice add`",
 			inference.ErrNoVoice, inference.DefaultVoice)
 	}
-	v, err := MakeVoiceOf(ctx, library, b, b.Path(m.Voice.Sound), codes)
+	v, err := MakeFrom(ctx, library, b, b.Path(m.Voice.Sound), codes)
 	if err != nil {
-		return Voice{}, err
+		return Reference{}, err
 	}
-	_ = SaveVoice(b, inference.DefaultVoice, v) // a bundle may be read-only: then the voice is made at every start
-	return v.Voice, nil
+	_ = Save(b, inference.DefaultVoice, v) // a bundle may be read-only: then the voice is made at every start
+	return v.Reference, nil
 }
 
-// RemoveVoice removes a stored voice, a damaged one too.
-func RemoveVoice(b *models.Bundle, name string) error {
-	if err := CheckVoiceName(name); err != nil {
+// Remove removes a stored voice, a damaged one too.
+func Remove(b *models.Bundle, name string) error {
+	if err := CheckName(name); err != nil {
 		return err
 	}
 	err := os.Remove(voicePath(b, name))

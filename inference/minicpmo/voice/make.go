@@ -1,4 +1,4 @@
-package minicpmo
+package voice
 
 import (
 	"context"
@@ -22,36 +22,36 @@ const (
 	maxWAV = 100 << 20
 )
 
-// MakeVoice makes a voice of mono speech at any usual rate: it selects the part with the most speech that begins and ends in
-// pauses, LongVoice or ShortVoice codes long, and runs the bundle's models on the CPU. Speech that is too short, too soft or
+// Make makes a voice of mono speech at any usual rate: it selects the part with the most speech that begins and ends in
+// pauses, Long or Short codes long, and runs the bundle's models on the CPU. Speech that is too short, too soft or
 // clipped is refused. library is ONNX Runtime, as in Config.
-func MakeVoice(ctx context.Context, library string, b *models.Bundle, samples []float32, rate, codes int) (Voice, error) {
+func Make(ctx context.Context, library string, b *models.Bundle, samples []float32, rate, codes int) (Reference, error) {
 	graphs := b.Manifest.VoiceGraphs()
 	if len(graphs) != 2 {
-		return Voice{}, errNoVoice
+		return Reference{}, errNoVoice
 	}
 	if err := checkCodes(b, codes); err != nil {
-		return Voice{}, err
+		return Reference{}, err
 	}
 	sound, err := reference(samples, rate, codes)
 	if err != nil {
-		return Voice{}, err
+		return Reference{}, err
 	}
-	var v Voice
+	var v Reference
 	if v.Mel, err = mel.Prompt(sound, codes); err != nil {
-		return Voice{}, err
+		return Reference{}, err
 	}
 	bank, err := mel.Speaker(sound)
 	if err != nil {
-		return Voice{}, err
+		return Reference{}, err
 	}
 	speech, err := mel.Speech(sound)
 	if err != nil {
-		return Voice{}, err
+		return Reference{}, err
 	}
 	m, err := openVoiceMachine(library)
 	if err != nil {
-		return Voice{}, err
+		return Reference{}, err
 	}
 	defer m.close()
 	flow := b.Manifest.Dims.Speech.Flow
@@ -70,19 +70,19 @@ func MakeVoice(ctx context.Context, library string, b *models.Bundle, samples []
 	}
 	for i, g := range graphs {
 		if err := m.run(ctx, b.Path(g.File), runs[i]); err != nil {
-			return Voice{}, fmt.Errorf("make a voice: %s: %w", g.File, err)
+			return Reference{}, fmt.Errorf("make a voice: %s: %w", g.File, err)
 		}
 	}
 	if err := v.check(flow); err != nil {
-		return Voice{}, fmt.Errorf("make a voice: %w: check the bundle with `touchline models verify`", err)
+		return Reference{}, fmt.Errorf("make a voice: %w: check the bundle with `touchline models verify`", err)
 	}
 	return v, nil
 }
 
 // checkCodes checks the number of codes of a new voice.
 func checkCodes(b *models.Bundle, codes int) error {
-	if codes != LongVoice && codes != ShortVoice {
-		return fmt.Errorf("make a voice: codes must be %d or %d, is %d", LongVoice, ShortVoice, codes)
+	if codes != Long && codes != Short {
+		return fmt.Errorf("make a voice: codes must be %d or %d, is %d", Long, Short, codes)
 	}
 	if most := b.Manifest.Dims.Speech.Flow.MaxPrompt; codes > most {
 		return fmt.Errorf("make a voice: codes must be at most %d with this bundle, is %d", most, codes)
@@ -105,7 +105,7 @@ func reference(samples []float32, rate, codes int) ([]float32, error) {
 	part := mel.CutReference(sound, codes)
 	if len(part) != codes*mel.Rate/25 {
 		return nil, fmt.Errorf("reference voice: %w: %.1f s, pauses included; %d codes need about %d s of speech: use a longer recording, "+
-			"or `--codes %d`", ErrShortVoice, float64(len(samples))/float64(rate), codes, codes/25, ShortVoice)
+			"or `--codes %d`", ErrShort, float64(len(samples))/float64(rate), codes, codes/25, Short)
 	}
 	return part, nil
 }
@@ -179,20 +179,20 @@ func (m *voiceMachine) run(ctx context.Context, path string, ports []port) (err 
 	return errors.Join(m.device.CopyOut(ports[output].bytes, result.At(0)), m.device.Synchronize())
 }
 
-// MakeVoiceOf is MakeVoice for a WAV file.
-func MakeVoiceOf(ctx context.Context, library string, b *models.Bundle, path string, codes int) (StoredVoice, error) {
+// MakeFrom is Make for a WAV file.
+func MakeFrom(ctx context.Context, library string, b *models.Bundle, path string, codes int) (Stored, error) {
 	content, err := models.ReadFile(path, maxWAV)
 	if err != nil {
-		return StoredVoice{}, fmt.Errorf("reference voice: %w", err)
+		return Stored{}, fmt.Errorf("reference voice: %w", err)
 	}
 	samples, rate, err := wav.Parse(content)
 	if err != nil {
-		return StoredVoice{}, fmt.Errorf("reference voice: %s: %w: convert it to WAV first", path, err)
+		return Stored{}, fmt.Errorf("reference voice: %s: %w: convert it to WAV first", path, err)
 	}
-	v, err := MakeVoice(ctx, library, b, samples, rate, codes)
+	v, err := Make(ctx, library, b, samples, rate, codes)
 	if err != nil {
-		return StoredVoice{}, fmt.Errorf("%s: %w", path, err)
+		return Stored{}, fmt.Errorf("%s: %w", path, err)
 	}
 	sum := sha256.Sum256(content)
-	return StoredVoice{Voice: v, Source: hex.EncodeToString(sum[:])}, nil
+	return Stored{Reference: v, Source: hex.EncodeToString(sum[:])}, nil
 }

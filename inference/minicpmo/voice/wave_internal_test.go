@@ -1,4 +1,4 @@
-package minicpmo
+package voice
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ func TestParts(t *testing.T) {
 		for _, s := range slots {
 			jobs = append(jobs, &tts.Job{Slot: s})
 		}
-		require.NoError(t, (&speechWave{}).parts(r, jobs, func(p kvcache.Range) error {
+		require.NoError(t, (&Wave{}).parts(r, jobs, func(p kvcache.Range) error {
 			out = append(out, p)
 			return nil
 		}))
@@ -30,5 +30,5 @@ func TestParts(t *testing.T) {
 	require.Equal(t, []kvcache.Range{low, high}, parts(whole, 31, 2))
 	require.Equal(t, []kvcache.Range{high}, parts(whole, 16, 31))
 	broken := errors.New("broken")
-	require.ErrorIs(t, (&speechWave{}).parts(whole, []*tts.Job{{Slot: 1}, {Slot: 20}}, func(kvcache.Range) error { return broken }), broken)
+	require.ErrorIs(t, (&Wave{}).parts(whole, []*tts.Job{{Slot: 1}, {Slot: 20}}, func(kvcache.Range) error { return broken }), broken)
 }

@@ -1,4 +1,4 @@
-package minicpmo
+package voice
 
 import (
 	"errors"
@@ -33,33 +33,36 @@ const (
 	overlap = models.VocoderKept * models.FrameSamples
 )
 
-// waveNoise is the noise that sound starts from.
-type waveNoise struct {
-	flow    []float32 // [prompt+keptPrompt+2*tts.WindowCodes,mel], the same for every turn
-	vocoder []float32 // rows of models.NoiseColumns
-	// rows returns the first of n rows of the vocoder's noise for a turn's next window.
-	rows func(slot, n int) int
+// Noise is what sound starts from.
+type Noise struct {
+	Flow    []float32 // [prompt+keptPrompt+2*tts.WindowCodes,mel], the same for every turn
+	Vocoder []float32 // rows of models.NoiseColumns
+	// Rows returns the first of n rows of the vocoder's noise for a turn's next window.
+	Rows func(slot, n int) int
 }
 
-// speechWave turns windows of codes into sound on ONNX Runtime (FlowEncoder, FlowDiT,
+// Wave turns windows of codes into sound on ONNX Runtime (FlowEncoder, FlowDiT,
 // FlowDiTOnce and Vocoder of package graph).
 //
 // All turns have a prompt of one length, so that every ring has the same places. The rings
 // of the flow are written in place, where the next window of the turn belongs; the other
 // caches are written elsewhere, and kept when the window is sound. So repeating a window, or
 // running other slots along, harms nothing.
-type speechWave struct {
+type Wave struct {
 	*networks.Arena
 
-	runtime  *ort.Runtime
-	dims     models.Speech
-	float    models.Type
-	slots    kvcache.Layout
-	noise    waveNoise
-	prompt   int           // frames
-	ring     int           // rows of a ring of keys or values
-	endsTook time.Duration // to run the ends of turns at warm-up
-	single   bool
+	// EndsTook is how long the ends of turns took at warm-up.
+	EndsTook time.Duration
+
+	runtime *ort.Runtime
+	dims    models.Speech
+	float   models.Type
+	slots   kvcache.Layout
+	noise   Noise
+	prompt  int // frames
+	ring    int // rows of a ring of keys or values
+
+	single bool
 
 	encoder, flow, once, vocoder *ort.Session
 	ending                       *ort.Session // the vocoder of a turn's end of any length; nil in older bundles
@@ -81,7 +84,7 @@ type speechWave struct {
 }
 
 // temporary returns an arena for one use.
-func (w *speechWave) temporary() *networks.Arena { return networks.NewArena(w.runtime, w.Device()) }
+func (w *Wave) temporary() *networks.Arena { return networks.NewArena(w.runtime, w.Device()) }
 
 // ringRows returns the rows of the flow's rings for a prompt of some frames.
 func ringRows(prompt int) int { return (prompt + growth + 7) / 8 * 8 }
@@ -91,39 +94,40 @@ type waveTurn struct {
 	windows int // that became frames
 }
 
-var _ tts.Wave = (*speechWave)(nil)
+var _ tts.Wave = (*Wave)(nil)
 
-// waveOptions are the parameters of openSpeechWave.
-type waveOptions struct {
-	// files are those of the encoder, the flow, the flow for any length, the vocoder, and that of a turn's end: "" for none.
-	files   [5]string
-	float   models.Type // of the graphs
-	dims    models.Speech
-	slots   int
-	prompt  int // frames
-	threads int
-	noise   waveNoise
+// WaveOptions are the parameters of OpenWave.
+type WaveOptions struct {
+	// Files are those of the encoder, the flow, the flow for any length, the vocoder, and that of a turn's end: "" for none.
+	Files   [5]string
+	Float   models.Type // of the graphs
+	Dims    models.Speech
+	Slots   int
+	Prompt  int // frames
+	Threads int
+	Noise   Noise
 }
 
-func openSpeechWave(rt *ort.Runtime, dev *ort.Device, o waveOptions) (_ *speechWave, err error) {
-	w := &speechWave{
-		Arena: networks.NewArena(rt, dev), runtime: rt, dims: o.dims, float: o.float,
-		slots: kvcache.Layout{Slots: o.slots}, noise: o.noise,
-		prompt: o.prompt, ring: ringRows(o.prompt), single: dev.Kind() == ort.CPU, turns: make([]waveTurn, o.slots),
+// OpenWave opens the networks of the voice's sound.
+func OpenWave(rt *ort.Runtime, dev *ort.Device, o WaveOptions) (_ *Wave, err error) {
+	w := &Wave{
+		Arena: networks.NewArena(rt, dev), runtime: rt, dims: o.Dims, float: o.Float,
+		slots: kvcache.Layout{Slots: o.Slots}, noise: o.Noise,
+		prompt: o.Prompt, ring: ringRows(o.Prompt), single: dev.Kind() == ort.CPU, turns: make([]waveTurn, o.Slots),
 		in: map[string]*networks.Rows{}, out: map[string]*networks.Rows{}, shared: map[string]*ort.Tensor{},
 		stored: map[string][]*networks.Rows{}, voices: map[string]*networks.Arena{},
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, w.close())
+			err = errors.Join(err, w.Close())
 		}
 	}()
 	for i, s := range []**ort.Session{&w.encoder, &w.flow, &w.once, &w.vocoder, &w.ending} {
-		if o.files[i] == "" {
+		if o.Files[i] == "" {
 			continue
 		}
-		so := ort.SessionOptions{CUDAGraph: true, Threads: o.threads, NoMemoryPattern: true, NHWC: s == &w.vocoder || s == &w.ending}
-		if *s, err = rt.NewSession(o.files[i], dev, so); err != nil {
+		so := ort.SessionOptions{CUDAGraph: true, Threads: o.Threads, NoMemoryPattern: true, NHWC: s == &w.vocoder || s == &w.ending}
+		if *s, err = rt.NewSession(o.Files[i], dev, so); err != nil {
 			return nil, err
 		}
 	}
@@ -135,8 +139,8 @@ func openSpeechWave(rt *ort.Runtime, dev *ort.Device, o waveOptions) (_ *speechW
 	return w, w.connect()
 }
 
-// close frees everything.
-func (w *speechWave) close() error {
+// Close frees everything.
+func (w *Wave) Close() error {
 	var err error
 	if w.tails != nil {
 		err = w.tails.close()
@@ -153,236 +157,6 @@ func (w *speechWave) close() error {
 	return err
 }
 
-// cached returns the rows of the encoder's caches at a rate, and the new ones of a window.
-func (w *speechWave) cached(rate string) (cached, run int) {
-	if rate == "25" {
-		return (w.prompt + keptPrompt) / 2, chunkFrames / 2
-	}
-	return w.prompt + keptPrompt, chunkFrames
-}
-
-// blocks returns the encoder's blocks at a rate.
-func (w *speechWave) blocks(rate string) int {
-	if rate == "25" {
-		return w.dims.Flow.Blocks
-	}
-	return w.dims.Flow.UpBlocks
-}
-
-// rates of the encoder's two parts.
-func rates() []string { return []string{"25", "50"} }
-
-// waveRows lists the rows of all networks, which are allocated together.
-type waveRows struct {
-	*speechWave
-
-	ports []networks.Port
-	to    []map[string]*networks.Rows
-	keeps []string
-}
-
-func (l *waveRows) row(rows map[string]*networks.Rows, host bool, per int, name string, t models.Type, shape ...int) {
-	p := networks.Port{Name: name, Type: t, Host: host, Per: int64(per)}
-	for _, n := range shape {
-		p.Shape = append(p.Shape, int64(n))
-	}
-	l.ports, l.to = append(l.ports, p), append(l.to, rows)
-}
-
-func (l *waveRows) input(name string, t models.Type, shape ...int) {
-	l.row(l.in, true, 1, name, t, shape...)
-}
-
-// ring is a cache that is written in place.
-func (l *waveRows) ring(name string, shape ...int) {
-	l.row(l.in, false, 2, "past."+name, l.float, shape...)
-	l.rings = append(l.rings, name)
-}
-
-// keep is a cache that is written elsewhere.
-func (l *waveRows) keep(name string, t models.Type, shape ...int) {
-	l.row(l.in, false, 1, "past."+name, t, shape...)
-	l.row(l.out, false, 1, "present."+name, t, shape...)
-	l.keeps = append(l.keeps, name)
-}
-
-func (l *waveRows) encoder() {
-	f := l.dims.Flow
-	l.input("codes", models.Int64, tts.WindowCodes)
-	l.input("coded", l.float, tts.WindowCodes, 1)
-	l.keep("ahead", l.float, 2, f.Hidden)
-	l.keep("up", l.float, 4, f.Hidden)
-	for _, rate := range rates() {
-		cached, run := l.cached(rate)
-		l.input("mask."+rate, l.float, 1, 1, cached+run)
-		l.input("keep."+rate, models.Int64, cached)
-		for i := range l.blocks(rate) {
-			l.keep(rate+"."+strconv.Itoa(i)+".key", l.float, cached, f.Hidden)
-			l.keep(rate+"."+strconv.Itoa(i)+".value", l.float, cached, f.Hidden)
-		}
-	}
-	l.row(l.out, false, 1, "mu", l.float, chunkFrames, f.Mel)
-}
-
-func (l *waveRows) flow() {
-	f, d := l.dims.Flow, l.dims.Flow.DiT
-	l.input("noise", models.Float32, chunkFrames, f.Mel)
-	l.row(l.in, false, 1, "speaker", l.float, 1, f.Speaker)
-	l.row(l.in, true, 2, "mask", l.float, 1, 1, l.speechWave.ring)
-	l.row(l.in, true, 2, "write", models.Int64)
-	l.row(l.in, true, 2, "conv_write", models.Int64)
-	l.row(l.in, true, 2, "conv_rows", models.Int64, chunkFrames, 3)
-	attention, convolution := ringNames(d)
-	for _, name := range attention {
-		l.ring(name, l.speechWave.ring, d.Heads*d.HeadDim)
-	}
-	for _, name := range convolution {
-		l.ring(name, convRows, d.Hidden)
-	}
-	l.row(l.out, false, 1, "mel", models.Float32, chunkFrames, f.Mel)
-}
-
-func (l *waveRows) vocoder() {
-	for _, t := range []int{chunkFrames, chunkFrames + models.VocoderKept} {
-		l.input("noise_rows."+strconv.Itoa(t), models.Int64, 8*t)
-		l.row(l.out, true, 1, "wave."+strconv.Itoa(t), models.Float32, models.FrameSamples*t)
-	}
-	l.input("resumed", models.Int64, 1)
-	l.keep("mel", models.Float32, models.VocoderKept, l.dims.Flow.Mel)
-	l.keep("source", models.Float32, 1, overlap)
-	l.keep("wave", models.Float32, overlap)
-}
-
-// allocate allocates the rows of all slots.
-func (w *speechWave) allocate() {
-	l := &waveRows{speechWave: w}
-	l.encoder()
-	l.flow()
-	l.vocoder()
-	for i, r := range w.AllRows("turns", l.ports, w.slots.Slots) {
-		l.to[i][l.ports[i].Name] = r
-	}
-	for i, name := range w.rings {
-		w.rings[i], w.out["present."+name] = "past."+name, w.in["past."+name]
-	}
-	for _, name := range l.keeps {
-		w.kept[0], w.kept[1] = append(w.kept[0], w.out["present."+name]), append(w.kept[1], w.in["past."+name])
-	}
-	for _, name := range w.state() {
-		w.begun = append(w.begun, w.in[name])
-	}
-}
-
-// ringNames returns the names of the flow's rings of keys and values, and of its convolutions.
-func ringNames(d models.DiT) (attention, convolution []string) {
-	for s := range d.Steps {
-		for i := range d.Layers {
-			p := strconv.Itoa(s) + "." + strconv.Itoa(i) + "."
-			attention, convolution = append(attention, p+"key", p+"value"), append(convolution, p+"conv1", p+"conv2")
-		}
-	}
-	return attention, convolution
-}
-
-// slotBytes returns the memory of a turn.
-func (w *speechWave) slotBytes() int64 {
-	rows := map[*networks.Rows]bool{}
-	var n int64
-	for _, ports := range []map[string]*networks.Rows{w.in, w.out} {
-		for _, r := range ports {
-			if !rows[r] {
-				rows[r] = true
-				n += r.Width()
-			}
-		}
-	}
-	return n
-}
-
-// connect makes the networks.
-func (w *speechWave) connect() error {
-	for _, rate := range rates() {
-		cached, run := w.cached(rate)
-		places := models.FlowDistances(w.dims.Flow, rate == "50", run, cached)
-		if err := w.share("distances."+rate, ort.Bytes(places), models.Int64, int64(run), int64(cached+run)); err != nil {
-			return err
-		}
-	}
-	if err := w.share("noise", ort.Bytes(w.noise.vocoder), models.Float32,
-		int64(len(w.noise.vocoder)/models.NoiseColumns), models.NoiseColumns); err != nil {
-		return err
-	}
-	for from, name := range map[int]string{models.VocoderKept: "frames.first", 0: "frames.later"} {
-		if err := w.share(name, ort.Bytes(counted(from, models.VocoderKept+chunkFrames)), models.Int64,
-			int64(models.VocoderKept+chunkFrames-from)); err != nil {
-			return err
-		}
-	}
-	network := func(s *ort.Session, graphs int, o networks.NetworkOptions) *networks.Network {
-		o.Session, o.Layout, o.Captured, o.Graphs = s, w.slots, w.slots.Slots, graphs
-		return w.NewNetwork(o)
-	}
-	in, out := w.pick("codes", "coded", "mask.25", "mask.50", "keep.25", "keep.50"), map[string]*networks.Rows{"mu": w.out["mu"]}
-	w.caches(in, out, w.encoderCaches()...)
-	w.encode = network(w.encoder, 0, networks.NetworkOptions{
-		Inputs: in, Outputs: out,
-		Shared: map[string]*ort.Tensor{"distances.25": w.shared["distances.25"], "distances.50": w.shared["distances.50"]},
-	})
-	in, out = w.pick("noise", "speaker", "mask", "write", "conv_write", "conv_rows"), map[string]*networks.Rows{"mel": w.out["mel"]}
-	in["mu"] = w.out["mu"]
-	w.caches(in, out, w.flowCaches()...)
-	w.transform = network(w.flow, 0, networks.NetworkOptions{Inputs: in, Outputs: out})
-	vocoder := func(frames int, name string, graphs int) *networks.Network {
-		in, out := w.pick("resumed"), map[string]*networks.Rows{"wave": w.out["wave."+strconv.Itoa(frames)]}
-		in["mel"], in["noise_rows"] = w.out["mel"], w.in["noise_rows."+strconv.Itoa(frames)]
-		w.caches(in, out, "mel", "source", "wave")
-		return network(w.vocoder, graphs, networks.NetworkOptions{
-			Inputs: in, Outputs: out, Shared: map[string]*ort.Tensor{"noise": w.shared["noise"], "frames": w.shared[name]},
-		})
-	}
-	w.first = vocoder(chunkFrames, "frames.first", 0)
-	w.later = vocoder(chunkFrames+models.VocoderKept, "frames.later", len(w.slots.Ranges(w.slots.Slots)))
-	return w.Device().Synchronize()
-}
-
-// share allocates an input that never changes.
-func (w *speechWave) share(name string, b []byte, t models.Type, shape ...int64) error {
-	m, tensor, err := w.Tensor(name, t, shape...)
-	if err != nil {
-		return err
-	}
-	w.shared[name] = tensor
-	return w.Device().CopyIn(m.At(0), b)
-}
-
-// pick returns some inputs.
-func (w *speechWave) pick(names ...string) map[string]*networks.Rows {
-	out := map[string]*networks.Rows{}
-	for _, n := range names {
-		out[n] = w.in[n]
-	}
-	return out
-}
-
-// caches adds inputs past.x and outputs present.x.
-func (w *speechWave) caches(in, out map[string]*networks.Rows, names ...string) {
-	for _, n := range names {
-		in["past."+n], out["present."+n] = w.in["past."+n], w.out["present."+n]
-	}
-}
-
-func (w *speechWave) encoderCaches() []string {
-	names := []string{"ahead", "up"}
-	for _, rate := range rates() {
-		for i := range w.blocks(rate) {
-			names = append(names, rate+"."+strconv.Itoa(i)+".key", rate+"."+strconv.Itoa(i)+".value")
-		}
-	}
-	return names
-}
-
-func (w *speechWave) flowCaches() []string { return slices.Concat(ringNames(w.dims.Flow.DiT)) }
-
 // counted returns the numbers from a to before b.
 func counted(a, b int) []int64 {
 	out := make([]int64, 0, b-a)
@@ -393,17 +167,17 @@ func counted(a, b int) []int64 {
 }
 
 // put writes values to rows of floats on the host.
-func (w *speechWave) put(name string, slot int, values []float32) {
+func (w *Wave) put(name string, slot int, values []float32) {
 	copy(w.in[name].Host(slot, 1), floatBytes(w.float, values))
 }
 
 // ints returns a slot's row of integers on the host.
-func (w *speechWave) ints(name string, slot int) []int64 {
+func (w *Wave) ints(name string, slot int) []int64 {
 	return ort.Slice[int64](w.in[name].Host(slot, 1))
 }
 
 // state returns the names of what a turn begins with.
-func (w *speechWave) state() []string {
+func (w *Wave) state() []string {
 	names := append(slices.Clone(w.rings), "speaker")
 	for _, n := range w.encoderCaches() {
 		names = append(names, "past."+n)
@@ -412,7 +186,7 @@ func (w *speechWave) state() []string {
 }
 
 // Begin implements tts.Wave.
-func (w *speechWave) Begin(slot int, voice string) error {
+func (w *Wave) Begin(slot int, voice string) error {
 	from, ok := w.stored[voice]
 	if !ok {
 		return fmt.Errorf("the model has no voice %q", voice)
@@ -422,7 +196,7 @@ func (w *speechWave) Begin(slot int, voice string) error {
 }
 
 // Run implements tts.Wave.
-func (w *speechWave) Run(jobs []tts.Job) {
+func (w *Wave) Run(jobs []tts.Job) {
 	var shared []*tts.Job
 	for i := range jobs {
 		j := &jobs[i]
@@ -441,7 +215,7 @@ func (w *speechWave) Run(jobs []tts.Job) {
 }
 
 // all runs windows that fit the captured shapes, together.
-func (w *speechWave) all(jobs []*tts.Job) {
+func (w *Wave) all(jobs []*tts.Job) {
 	if err := w.windows(jobs); err != nil {
 		for _, j := range jobs {
 			j.Err = err
@@ -451,7 +225,7 @@ func (w *speechWave) all(jobs []*tts.Job) {
 
 // cover returns the slots of a run: on CUDA those from the first on, which needs a captured graph for each size only. The first slots
 // are those that turns take first.
-func (w *speechWave) cover(jobs []*tts.Job) kvcache.Range {
+func (w *Wave) cover(jobs []*tts.Job) kvcache.Range {
 	low, high := jobs[0].Slot, jobs[0].Slot
 	for _, j := range jobs {
 		low, high = min(low, j.Slot), max(high, j.Slot)
@@ -463,7 +237,7 @@ func (w *speechWave) cover(jobs []*tts.Job) kvcache.Range {
 }
 
 // Along implements tts.Wave.
-func (w *speechWave) Along(slot int) int {
+func (w *Wave) Along(slot int) int {
 	if w.single {
 		return 0
 	}
@@ -471,7 +245,7 @@ func (w *speechWave) Along(slot int) int {
 }
 
 // windows runs windows of any kind: the encoder and the flow for all, then the vocoder for each kind.
-func (w *speechWave) windows(jobs []*tts.Job) error {
+func (w *Wave) windows(jobs []*tts.Job) error {
 	r := w.cover(jobs)
 	for slot := r.Start; slot < r.Start+r.Size; slot++ { // the others run along
 		w.frames(slot, slot-r.Start, chunkFrames)
@@ -505,7 +279,7 @@ func (w *speechWave) windows(jobs []*tts.Job) error {
 }
 
 // sound runs the vocoder for whole windows of one kind.
-func (w *speechWave) sound(vocoder *networks.Network, frames int, jobs []*tts.Job) error {
+func (w *Wave) sound(vocoder *networks.Network, frames int, jobs []*tts.Job) error {
 	if len(jobs) == 0 {
 		return nil
 	}
@@ -530,7 +304,7 @@ func (w *speechWave) sound(vocoder *networks.Network, frames int, jobs []*tts.Jo
 }
 
 // parts runs the parts of a range that have a job.
-func (w *speechWave) parts(r kvcache.Range, jobs []*tts.Job, run func(kvcache.Range) error) error {
+func (w *Wave) parts(r kvcache.Range, jobs []*tts.Job, run func(kvcache.Range) error) error {
 	for part := (kvcache.Range{Start: r.Start, Size: min(r.Size, together)}); part.Start < r.Start+r.Size; part.Start += part.Size {
 		if !slices.ContainsFunc(jobs, func(j *tts.Job) bool { return part.Has(j.Slot) }) {
 			continue
@@ -543,7 +317,7 @@ func (w *speechWave) parts(r kvcache.Range, jobs []*tts.Job, run func(kvcache.Ra
 }
 
 // window sets the inputs of the encoder for a slot that is the at-th of its run: codes, of which rows become frames.
-func (w *speechWave) window(slot int, codes []int32, rows, at int) {
+func (w *Wave) window(slot int, codes []int32, rows, at int) {
 	marks := make([]float32, tts.WindowCodes)
 	row := w.ints("codes", slot)
 	clear(row)
@@ -560,7 +334,7 @@ func (w *speechWave) window(slot int, codes []int32, rows, at int) {
 }
 
 // filled returns the rows of the encoder's caches at a rate that a slot has filled.
-func (w *speechWave) filled(rate string, slot int) int {
+func (w *Wave) filled(rate string, slot int) int {
 	cached, run := w.cached(rate)
 	prompt := w.prompt
 	if rate == "25" {
@@ -582,7 +356,7 @@ func maskOf(cached, filled, run, padding int) []float32 {
 
 // keepRows sets which rows of cache and run are the next cache: the newest while there is room. Then the blocks at 25 rows a second
 // keep the oldest, and the others those of the prompt and the newest, as the official code.
-func (w *speechWave) keepRows(to []int64, rate string, filled, run, from int) {
+func (w *Wave) keepRows(to []int64, rate string, filled, run, from int) {
 	for i := range to {
 		row := run + i
 		if filled+run > len(to) && (rate == "25" || i < w.prompt) {
@@ -593,7 +367,7 @@ func (w *speechWave) keepRows(to []int64, rate string, filled, run, from int) {
 }
 
 // place returns the first ring row of a turn's n-th window.
-func (w *speechWave) place(n int) int {
+func (w *Wave) place(n int) int {
 	if n < growth/chunkFrames {
 		return w.prompt + n*chunkFrames
 	}
@@ -607,7 +381,7 @@ func (w *speechWave) place(n int) int {
 }
 
 // counts reports whether a ring row belongs to a turn before its n-th window.
-func (w *speechWave) counts(row, n int) bool {
+func (w *Wave) counts(row, n int) bool {
 	if n < growth/chunkFrames {
 		return row < w.prompt+n*chunkFrames
 	}
@@ -616,12 +390,12 @@ func (w *speechWave) counts(row, n int) bool {
 }
 
 // heard returns the frames of noise before a turn's n-th window.
-func (w *speechWave) heard(n int) int { return w.prompt + min(n*chunkFrames, keptPrompt) }
+func (w *Wave) heard(n int) int { return w.prompt + min(n*chunkFrames, keptPrompt) }
 
 // frames sets the inputs of the flow for the slot that is the at-th of a run, of which count frames become sound.
-func (w *speechWave) frames(slot, at, count int) {
+func (w *Wave) frames(slot, at, count int) {
 	n, mel := w.turns[slot].windows, w.dims.Flow.Mel
-	copy(ort.Slice[float32](w.in["noise"].Host(slot, 1)), w.noise.flow[w.heard(n)*mel:])
+	copy(ort.Slice[float32](w.in["noise"].Host(slot, 1)), w.noise.Flow[w.heard(n)*mel:])
 	write, conv := w.place(n), n*chunkFrames%convRows
 	mask := make([]float32, w.ring)
 	for i := range mask {
@@ -642,17 +416,17 @@ func (w *speechWave) frames(slot, at, count int) {
 }
 
 // sounding sets the inputs of the vocoder for a run of frames.
-func (w *speechWave) sounding(slot int, first bool, frames int) {
+func (w *Wave) sounding(slot int, first bool, frames int) {
 	w.ints("resumed", slot)[0] = 1
 	if first {
 		w.ints("resumed", slot)[0] = 0
 	}
-	from := w.noise.rows(slot, 8*frames)
+	from := w.noise.Rows(slot, 8*frames)
 	copy(w.ints("noise_rows."+strconv.Itoa(frames), slot), counted(from, from+8*frames))
 }
 
 // keep stores what the next windows of turns need.
-func (w *speechWave) keep(jobs []*tts.Job) error {
+func (w *Wave) keep(jobs []*tts.Job) error {
 	slots := make([]int, len(jobs))
 	for i, j := range jobs {
 		slots[i] = j.Slot

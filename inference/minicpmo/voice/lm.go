@@ -1,4 +1,4 @@
-package minicpmo
+package voice
 
 import (
 	"errors"
@@ -20,9 +20,9 @@ const (
 	pieceTokens = 64
 )
 
-// speechLM is the voice's language model on ONNX Runtime (TTSCondition and TTS of
+// LM is the voice's language model on ONNX Runtime (TTSCondition and TTS of
 // package graph).
-type speechLM struct {
+type LM struct {
 	dims   models.TTS
 	hidden int // width of the decoder's states
 	layout kvcache.Layout
@@ -42,21 +42,21 @@ type speechLM struct {
 	past                       []int
 }
 
-var _ tts.LM = (*speechLM)(nil)
+var _ tts.LM = (*LM)(nil)
 
-// openSpeechLM loads the graphs of the condition and of the language model of a bundle.
-func openSpeechLM(
+// OpenLM loads the graphs of the condition and of the language model of a bundle.
+func OpenLM(
 	rt *ort.Runtime, dev *ort.Device, b *models.Bundle, graphs [2]models.Graph, l kvcache.Layout, threads int,
-) (_ *speechLM, err error) {
+) (_ *LM, err error) {
 	d := b.Manifest.Dims
 	t := d.Speech.TTS
-	m := &speechLM{dims: t, hidden: d.Decoder.Hidden, layout: l, float: models.Float32, dev: dev, past: make([]int, l.Slots)}
+	m := &LM{dims: t, hidden: d.Decoder.Hidden, layout: l, float: models.Float32, dev: dev, past: make([]int, l.Slots)}
 	if l.ElemSize == models.Float16.Size() {
 		m.float = models.Float16
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, m.close())
+			err = errors.Join(err, m.Close())
 		}
 	}()
 	for i, g := range graphs {
@@ -100,7 +100,7 @@ func openSpeechLM(
 }
 
 // onGPU reports whether the device is a GPU, which captures runs.
-func (m *speechLM) onGPU() bool { return m.dev.Kind() == ort.CUDA }
+func (m *LM) onGPU() bool { return m.dev.Kind() == ort.CUDA }
 
 // textTable returns the condition's table of embeddings. A GPU reads its few rows of a piece of text from the host's memory.
 func textTable(b *models.Bundle, g models.Graph) (map[string]ort.Hosted, error) {
@@ -122,7 +122,7 @@ func textTable(b *models.Bundle, g models.Graph) (map[string]ort.Hosted, error) 
 }
 
 // prepare allocates the inputs of the condition.
-func (m *speechLM) prepare() (err error) {
+func (m *LM) prepare() (err error) {
 	a, width := m.decoder.Arena, int64(m.hidden*m.float.Size())
 	m.ids, m.hostIDs = a.Memory("a text", pieceTokens*8), a.Host("a text", pieceTokens*8)
 	m.states, m.hostStates = a.Memory("a text", pieceTokens*width), a.Host("a text", pieceTokens*width)
@@ -138,8 +138,8 @@ func (m *speechLM) prepare() (err error) {
 	return err
 }
 
-// close frees everything.
-func (m *speechLM) close() error {
+// Close frees everything.
+func (m *LM) Close() error {
 	var err error
 	if m.decoder != nil {
 		err = m.decoder.Close()
@@ -151,11 +151,11 @@ func (m *speechLM) close() error {
 }
 
 // Clear implements tts.LM.
-func (m *speechLM) Clear(slot int) error { return m.decoder.Clear(slot) }
+func (m *LM) Clear(slot int) error { return m.decoder.Clear(slot) }
 
 // Feed implements tts.LM: the text, the mark of its end, and
 // the mark before codes.
-func (m *speechLM) Feed(slot, length int, p tts.Piece) (int, error) {
+func (m *LM) Feed(slot, length int, p tts.Piece) (int, error) {
 	n := len(p.IDs)
 	if n > pieceTokens-2 || len(p.Hidden) != n*m.hidden {
 		return 0, fmt.Errorf("read a piece of text: expected at most %d tokens with a state of %d each, has %d and %d values",
@@ -181,8 +181,8 @@ func (m *speechLM) Feed(slot, length int, p tts.Piece) (int, error) {
 	return n, m.prefill(slot, length, n)
 }
 
-// FeedRows implements SpeechLM.
-func (m *speechLM) FeedRows(slot, length int, rows []float32) (int, error) {
+// FeedRows is Feed with the condition of a piece and its marks, [positions,hidden] of the model.
+func (m *LM) FeedRows(slot, length int, rows []float32) (int, error) {
 	n := len(rows) / m.dims.Hidden
 	if n < 1 || n > pieceTokens {
 		return 0, fmt.Errorf("read the rows of a piece of text: expected 1 to %d, has %d", pieceTokens, n)
@@ -194,7 +194,7 @@ func (m *speechLM) FeedRows(slot, length int, rows []float32) (int, error) {
 }
 
 // prefill feeds the first n rows of the prompt's inputs_embeds to a slot that holds length positions.
-func (m *speechLM) prefill(slot, length, n int) error {
+func (m *LM) prefill(slot, length, n int) error {
 	if err := m.decoder.Prefill(0, slot, length, n, n); err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (m *speechLM) prefill(slot, length, n int) error {
 // TurnBack implements tts.LM. The graph numbers positions as the cache stores them, so the keys turn instead, on the host: a piece of text
 // is seldom full. Heads have a goroutine each, since answers wait meanwhile: the 510 positions of the real model's first such piece take
 // 30 ms of one core.
-func (m *speechLM) TurnBack(slot, length int) error {
+func (m *LM) TurnBack(slot, length int) error {
 	half := m.dims.HeadDim() / 2
 	cos, sin := make([]float32, half), make([]float32, half)
 	for i := range half {
@@ -241,7 +241,7 @@ func turnBack[T ort.Element](keys []T, cos, sin []float32, from func(T) float32,
 }
 
 // conditioned computes the first n rows of the prompt's inputs_embeds.
-func (m *speechLM) conditioned(n int64) (err error) {
+func (m *LM) conditioned(n int64) (err error) {
 	out := m.inputs[2]
 	for _, in := range []struct {
 		name     string
@@ -273,7 +273,7 @@ func (m *speechLM) conditioned(n int64) (err error) {
 }
 
 // Step implements tts.LM.
-func (m *speechLM) Step(r kvcache.Range, history [][]int32, lengths []int32) error {
+func (m *LM) Step(r kvcache.Range, history [][]int32, lengths []int32) error {
 	for slot := r.Start; slot < r.Start+r.Size; slot++ {
 		h := history[slot]
 		m.past[slot] = min(len(h), tts.Official().Past)
@@ -295,7 +295,7 @@ func (m *speechLM) Step(r kvcache.Range, history [][]int32, lengths []int32) err
 }
 
 // Logits implements tts.LM.
-func (m *speechLM) Logits(slot int) ([]float32, error) {
+func (m *LM) Logits(slot int) ([]float32, error) {
 	if !m.all { // of a step
 		if err := m.decoder.Fetch(kvcache.Range{Start: slot, Size: 1}, m.whole...); err != nil {
 			return nil, err
@@ -305,7 +305,7 @@ func (m *speechLM) Logits(slot int) ([]float32, error) {
 }
 
 // Best implements tts.LM.
-func (m *speechLM) Best(slot int) (tts.Row, bool) {
+func (m *LM) Best(slot int) (tts.Row, bool) {
 	if m.all {
 		return tts.Row{}, false
 	}

@@ -1,9 +1,10 @@
-package minicpmo_test
+package voice_test
 
 import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -16,9 +17,10 @@ import (
 	"touchline/inference/conformance/stages"
 	"touchline/inference/conformance/synth"
 	"touchline/inference/internal/mel"
+	"touchline/inference/internal/ort"
 	"touchline/inference/internal/ort/orttest"
 	"touchline/inference/internal/tts"
-	"touchline/inference/minicpmo"
+	"touchline/inference/minicpmo/voice"
 	"touchline/models"
 	"touchline/models/convert"
 )
@@ -28,7 +30,20 @@ func withVoice(tb testing.TB) *models.Bundle {
 	tb.Helper()
 	shape, err := synth.Find("tiny")
 	require.NoError(tb, err)
-	src, err := synth.New(shape.WithSpeech(), 1)
+	return converted(tb, shape.WithSpeech())
+}
+
+// silent converts the checkpoint without a voice.
+func silent(tb testing.TB) *models.Bundle {
+	tb.Helper()
+	shape, err := synth.Find("tiny")
+	require.NoError(tb, err)
+	return converted(tb, shape)
+}
+
+func converted(tb testing.TB, shape synth.Shape) *models.Bundle {
+	tb.Helper()
+	src, err := synth.New(shape, 1)
 	require.NoError(tb, err)
 	dir := filepath.Join(tb.TempDir(), "bundle")
 	require.NoError(tb, convert.Convert(tb.Context(), src, dir, convert.Options{
@@ -72,24 +87,24 @@ func TestMakeVoice(t *testing.T) {
 	orttest.NoLeaks(t)
 	flow := b.Manifest.Dims.Speech.Flow
 	speech := hummed(9, mel.Rate, 120)
-	made := func(samples []float32, rate, codes int) minicpmo.Voice {
-		v, err := minicpmo.MakeVoice(t.Context(), library, b, samples, rate, codes)
+	made := func(samples []float32, rate, codes int) voice.Reference {
+		v, err := voice.Make(t.Context(), library, b, samples, rate, codes)
 		require.NoError(t, err)
 		require.Len(t, v.Codes, codes)
 		require.Len(t, v.Mel, 2*codes*flow.Mel)
 		require.Len(t, v.Speaker, flow.Speaker)
 		return v
 	}
-	long := made(speech, mel.Rate, minicpmo.LongVoice)
-	want, err := mel.Prompt(mel.CutReference(speech, minicpmo.LongVoice), minicpmo.LongVoice)
+	long := made(speech, mel.Rate, voice.Long)
+	want, err := mel.Prompt(mel.CutReference(speech, voice.Long), voice.Long)
 	require.NoError(t, err)
 	require.Equal(t, want, long.Mel)
 	require.Greater(t, len(slices.Compact(slices.Sorted(slices.Values(long.Codes)))), 50, "the codes follow the sound")
-	require.Equal(t, long, made(speech, mel.Rate, minicpmo.LongVoice))
+	require.Equal(t, long, made(speech, mel.Rate, voice.Long))
 
-	short := made(speech, mel.Rate, minicpmo.ShortVoice)
+	short := made(speech, mel.Rate, voice.Short)
 	require.NotEqual(t, long.Speaker, short.Speaker)
-	other := made(hummed(9, 44100, 90), 44100, minicpmo.LongVoice)
+	other := made(hummed(9, 44100, 90), 44100, voice.Long)
 	require.NotEqual(t, long.Speaker, other.Speaker)
 	require.NotEqual(t, long.Codes, other.Codes)
 	near := func(a, b []float32) (worst float64) {
@@ -99,35 +114,37 @@ func TestMakeVoice(t *testing.T) {
 		return worst
 	}
 	for _, rate := range []int{48000, 47999, 12347} {
-		resampled := made(hummed(9, rate, 120), rate, minicpmo.LongVoice)
+		resampled := made(hummed(9, rate, 120), rate, voice.Long)
 		t.Logf("%d Hz: %g of %g", rate, near(long.Speaker, resampled.Speaker), near(long.Speaker, other.Speaker))
 		require.Less(t, near(long.Speaker, resampled.Speaker), near(long.Speaker, other.Speaker)/4, "the same sound at %d Hz", rate)
 	}
 }
 
-// TestMadeVoiceSpeaks: what MakeVoice makes is what the networks of the sound take.
+// TestMadeVoiceSpeaks: what Make makes is what the networks of the sound take.
 func TestMadeVoiceSpeaks(t *testing.T) {
-	b, on := withVoice(t), startMachine(t)
-	v, err := minicpmo.MakeVoice(t.Context(), *library, b, hummed(4, mel.Rate, 120), mel.Rate, minicpmo.ShortVoice)
+	library, b := orttest.Library(t), withVoice(t)
+	v, err := voice.Make(t.Context(), library, b, hummed(4, mel.Rate, 120), mel.Rate, voice.Short)
 	require.NoError(t, err)
-	weights := models.WeightsFloat32
-	if *cuda {
-		t.Skip("the bundle is for the CPU")
-	}
 	var files [5]string
 	for i, kind := range []models.Kind{models.KindFlowEncoder, models.KindFlowDiT, models.KindFlowDiTOnce, models.KindVocoder, models.KindVocoderTail} {
-		g, ok := b.Find(kind, weights, on.kind)
+		g, ok := b.Find(kind, models.WeightsFloat32, models.DeviceCPU)
 		require.True(t, ok, kind)
 		files[i] = b.Path(g.File)
 	}
 	s := *b.Manifest.Dims.Speech
-	noise := minicpmo.WaveNoise{
-		Flow:    stages.Noise((2*minicpmo.ShortVoice+150)*s.Flow.Mel, 1),
+	noise := voice.Noise{
+		Flow:    stages.Noise((2*voice.Short+150)*s.Flow.Mel, 1),
 		Vocoder: stages.Noise(models.FrameSamples*models.NoiseColumns*chunkAndKept, 2), Rows: func(int, int) int { return 0 },
 	}
-	w, done, err := minicpmo.OpenWave(on.runtime, on.device, files, models.Float32, s, 1, 2*minicpmo.ShortVoice, noise)
+	rt, err := ort.Open(library)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, done()) })
+	dev, err := rt.NewDevice(ort.CPU, 0)
+	require.NoError(t, err)
+	w, err := voice.OpenWave(rt, dev, voice.WaveOptions{
+		Files: files, Float: models.Float32, Dims: s, Slots: 1, Prompt: 2 * voice.Short, Threads: 1, Noise: noise,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, errors.Join(w.Close(), dev.Close(), rt.Close())) })
 	require.NoError(t, w.AddVoice("made", v))
 	require.NoError(t, w.Begin(0, "made"))
 	jobs := []tts.Job{{Codes: v.Codes[:tts.WindowCodes], First: true}}
@@ -171,37 +188,37 @@ func TestMakeVoiceRefuses(t *testing.T) {
 		{"other codes", good, mel.Rate, 100, "codes must be 150 or 75, is 100"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := minicpmo.MakeVoice(t.Context(), library, b, tt.samples, tt.rate, tt.codes)
+			_, err := voice.Make(t.Context(), library, b, tt.samples, tt.rate, tt.codes)
 			require.ErrorContains(t, err, tt.err)
 			require.Equal(t, strings.Contains(tt.err, "150 codes") || tt.codes == 75, err != nil && isShort(err))
 		})
 	}
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := minicpmo.MakeVoice(cancelled, library, b, good, mel.Rate, 150)
+	_, err := voice.Make(cancelled, library, b, good, mel.Rate, 150)
 	require.ErrorIs(t, err, context.Canceled)
-	_, err = minicpmo.MakeVoice(t.Context(), library, tiny(t), good, mel.Rate, 150)
+	_, err = voice.Make(t.Context(), library, silent(t), good, mel.Rate, 150)
 	require.ErrorContains(t, err, "this model has no voice: convert a checkpoint")
-	_, err = minicpmo.MakeVoice(t.Context(), t.TempDir(), b, good, mel.Rate, 150)
+	_, err = voice.Make(t.Context(), t.TempDir(), b, good, mel.Rate, 150)
 	require.ErrorContains(t, err, "no ONNX Runtime")
 	limited := *b
 	speech := *b.Manifest.Dims.Speech
 	speech.Flow.MaxPrompt = 100
 	limited.Manifest.Dims.Speech = &speech
-	_, err = minicpmo.MakeVoice(t.Context(), library, &limited, good, mel.Rate, 150)
+	_, err = voice.Make(t.Context(), library, &limited, good, mel.Rate, 150)
 	require.ErrorContains(t, err, "at most 100")
 	require.NoError(t, os.WriteFile(b.Path(b.Manifest.Voice.Codes), []byte("no model"), 0o600))
-	_, err = minicpmo.MakeVoice(t.Context(), library, b, good, mel.Rate, 150)
+	_, err = voice.Make(t.Context(), library, b, good, mel.Rate, 150)
 	require.ErrorContains(t, err, b.Manifest.Voice.Codes)
 }
 
-// isShort reports whether an error is ErrShortVoice.
-func isShort(err error) bool { return strings.Contains(err.Error(), minicpmo.ErrShortVoice.Error()) }
+// isShort reports whether an error is ErrShort.
+func isShort(err error) bool { return strings.Contains(err.Error(), voice.ErrShort.Error()) }
 
 // invented is a voice that fits a model.
-func invented(m *models.Manifest, codes int) minicpmo.StoredVoice {
+func invented(m *models.Manifest, codes int) voice.Stored {
 	f := m.Dims.Speech.Flow
-	v := minicpmo.StoredVoice{Source: "5e0bd"}
+	v := voice.Stored{Source: "5e0bd"}
 	for i := range codes {
 		v.Codes = append(v.Codes, int32(i))
 		for k := range 2 * f.Mel {
@@ -216,53 +233,53 @@ func invented(m *models.Manifest, codes int) minicpmo.StoredVoice {
 
 func TestStoredVoices(t *testing.T) {
 	b := withVoice(t)
-	names, err := minicpmo.Voices(b)
+	names, err := voice.Names(b)
 	require.NoError(t, err)
 	require.Empty(t, names)
-	_, err = minicpmo.ReadVoice(b, "anna")
+	_, err = voice.Read(b, "anna")
 	require.ErrorContains(t, err, `no voice "anna", it has none`)
 
 	long, short := invented(&b.Manifest, 150), invented(&b.Manifest, 75)
-	require.NoError(t, minicpmo.SaveVoice(b, "anna", short))
-	require.NoError(t, minicpmo.SaveVoice(b, "anna", long), "in place of the other")
-	require.NoError(t, minicpmo.SaveVoice(b, "Bob_2-x", short))
+	require.NoError(t, voice.Save(b, "anna", short))
+	require.NoError(t, voice.Save(b, "anna", long), "in place of the other")
+	require.NoError(t, voice.Save(b, "Bob_2-x", short))
 	require.NoError(t, os.WriteFile(b.Path("voices/note.txt"), nil, 0o600))
 	require.NoError(t, os.WriteFile(b.Path("voices/no name.safetensors"), nil, 0o600))
-	names, err = minicpmo.Voices(b)
+	names, err = voice.Names(b)
 	require.NoError(t, err)
 	require.Equal(t, []string{"Bob_2-x", "anna"}, names)
 	entries, err := os.ReadDir(b.Path("voices"))
 	require.NoError(t, err)
 	require.Len(t, entries, 4, "no temporary file is left")
 
-	got, err := minicpmo.ReadVoice(b, "anna")
+	got, err := voice.Read(b, "anna")
 	require.NoError(t, err)
 	require.Equal(t, long, got)
-	whole, err := minicpmo.LoadVoice(b, "anna", 150)
+	whole, err := voice.Load(b, "anna", 150)
 	require.NoError(t, err)
-	require.Equal(t, long.Voice, whole)
-	last, err := minicpmo.LoadVoice(b, "anna", 75)
+	require.Equal(t, long.Reference, whole)
+	last, err := voice.Load(b, "anna", 75)
 	require.NoError(t, err)
 	require.Equal(t, long.Codes[75:], last.Codes)
 	require.Equal(t, long.Mel[len(long.Mel)/2:], last.Mel)
 	require.Equal(t, long.Speaker, last.Speaker)
-	_, err = minicpmo.LoadVoice(b, "Bob_2-x", 150)
-	require.ErrorIs(t, err, minicpmo.ErrShortVoice)
+	_, err = voice.Load(b, "Bob_2-x", 150)
+	require.ErrorIs(t, err, voice.ErrShort)
 	require.ErrorContains(t, err, `voice "Bob_2-x": too short: it has 75 codes`)
-	_, err = minicpmo.LoadVoice(b, "cleo", 75)
+	_, err = voice.Load(b, "cleo", 75)
 	require.ErrorContains(t, err, "it has Bob_2-x, anna")
 
 	require.NoError(t, b.Verify(t.Context(), nil), "voices do not change the bundle")
-	require.NoError(t, minicpmo.RemoveVoice(b, "anna"))
-	require.ErrorContains(t, minicpmo.RemoveVoice(b, "anna"), `no voice "anna"`)
+	require.NoError(t, voice.Remove(b, "anna"))
+	require.ErrorContains(t, voice.Remove(b, "anna"), `no voice "anna"`)
 	for _, name := range []string{"", "a b", "../anna", "ä", ".x", strings.Repeat("a", 65)} {
-		require.ErrorContains(t, minicpmo.SaveVoice(b, name, short), "letters, digits, - and _", name)
-		_, err := minicpmo.ReadVoice(b, name)
+		require.ErrorContains(t, voice.Save(b, name, short), "letters, digits, - and _", name)
+		_, err := voice.Read(b, name)
 		require.Error(t, err, name)
-		require.Error(t, minicpmo.RemoveVoice(b, name), name)
+		require.Error(t, voice.Remove(b, name), name)
 	}
-	require.NoError(t, minicpmo.SaveVoice(b, strings.Repeat("a", 64), short))
-	require.ErrorContains(t, minicpmo.SaveVoice(tiny(t), "anna", short), "this model has no voice")
+	require.NoError(t, voice.Save(b, strings.Repeat("a", 64), short))
+	require.ErrorContains(t, voice.Save(silent(t), "anna", short), "this model has no voice")
 }
 
 // broken are changes to a voice's file, with what its error says.
@@ -299,75 +316,75 @@ func TestBadVoicesAreRefused(t *testing.T) {
 	b := withVoice(t)
 	for want, change := range broken(&b.Manifest) {
 		t.Run(want, func(t *testing.T) {
-			require.NoError(t, minicpmo.SaveVoice(b, "bad", invented(&b.Manifest, 75)))
+			require.NoError(t, voice.Save(b, "bad", invented(&b.Manifest, 75)))
 			path := b.Path("voices/bad.safetensors")
 			content, err := os.ReadFile(path)
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(path, change(content), 0o600))
-			_, err = minicpmo.LoadVoice(b, "bad", 75)
+			_, err = voice.Load(b, "bad", 75)
 			require.ErrorContains(t, err, want)
 			require.ErrorContains(t, err, path)
 			require.ErrorContains(t, err, `voice "bad"`)
 			require.ErrorContains(t, err, "models voice remove")
 		})
 	}
-	require.NoError(t, minicpmo.RemoveVoice(b, "bad"))
+	require.NoError(t, voice.Remove(b, "bad"))
 
-	for name, change := range map[string]func(v *minicpmo.StoredVoice){
-		"must be 150 or 75, got 10": func(v *minicpmo.StoredVoice) { v.Codes = v.Codes[:10] },
-		"mel":                       func(v *minicpmo.StoredVoice) { v.Mel = v.Mel[1:] },
-		"speaker: must have":        func(v *minicpmo.StoredVoice) { v.Speaker = nil },
-		"all numbers are 0":         func(v *minicpmo.StoredVoice) { clear(v.Speaker) },
+	for name, change := range map[string]func(v *voice.Stored){
+		"must be 150 or 75, got 10": func(v *voice.Stored) { v.Codes = v.Codes[:10] },
+		"mel":                       func(v *voice.Stored) { v.Mel = v.Mel[1:] },
+		"speaker: must have":        func(v *voice.Stored) { v.Speaker = nil },
+		"all numbers are 0":         func(v *voice.Stored) { clear(v.Speaker) },
 	} {
 		v := invented(&b.Manifest, 75)
 		change(&v)
-		require.ErrorContains(t, minicpmo.SaveVoice(b, "bad", v), name)
+		require.ErrorContains(t, voice.Save(b, "bad", v), name)
 	}
 	require.NoError(t, os.Mkdir(b.Path("voices/folder.safetensors"), 0o755))
-	_, err := minicpmo.ReadVoice(b, "folder")
+	_, err := voice.Read(b, "folder")
 	require.ErrorContains(t, err, "is a directory")
 	require.NoError(t, os.RemoveAll(b.Path("voices")))
 	require.NoError(t, os.WriteFile(b.Path("voices"), nil, 0o600))
-	require.Error(t, minicpmo.SaveVoice(b, "good", invented(&b.Manifest, 75)))
-	_, err = minicpmo.Voices(b)
+	require.Error(t, voice.Save(b, "good", invented(&b.Manifest, 75)))
+	_, err = voice.Names(b)
 	require.Error(t, err)
 }
 
 func TestDefaultVoice(t *testing.T) {
 	library, b := orttest.Library(t), withVoice(t)
 	orttest.NoLeaks(t)
-	v, err := minicpmo.LoadDefaultVoice(t.Context(), library, b, 75)
+	v, err := voice.LoadDefault(t.Context(), library, b, 75)
 	require.NoError(t, err)
-	stored, err := minicpmo.ReadVoice(b, "default")
+	stored, err := voice.Read(b, "default")
 	require.NoError(t, err)
-	require.Equal(t, v, stored.Voice)
-	again, err := minicpmo.LoadDefaultVoice(t.Context(), t.TempDir(), b, 75)
+	require.Equal(t, v, stored.Reference)
+	again, err := voice.LoadDefault(t.Context(), t.TempDir(), b, 75)
 	require.NoError(t, err, "without ONNX Runtime, as it is stored")
 	require.Equal(t, v, again)
 
-	_, err = minicpmo.LoadDefaultVoice(t.Context(), library, b, 150)
-	require.ErrorIs(t, err, minicpmo.ErrShortVoice, "the published sound has 3 s")
+	_, err = voice.LoadDefault(t.Context(), library, b, 150)
+	require.ErrorIs(t, err, voice.ErrShort, "the published sound has 3 s")
 	sound := wavFile(22050, hummed(9, 22050, 120))
 	require.NoError(t, os.WriteFile(b.Path(b.Manifest.Voice.Sound), sound, 0o600))
-	v, err = minicpmo.LoadDefaultVoice(t.Context(), library, b, 150)
+	v, err = voice.LoadDefault(t.Context(), library, b, 150)
 	require.NoError(t, err, "made again with more codes")
 	require.Len(t, v.Codes, 150)
 
-	require.NoError(t, minicpmo.SaveVoice(b, "default", invented(&b.Manifest, 75)))
-	_, err = minicpmo.LoadDefaultVoice(t.Context(), library, b, 150)
-	require.ErrorIs(t, err, minicpmo.ErrShortVoice, "a voice that was added stays")
+	require.NoError(t, voice.Save(b, "default", invented(&b.Manifest, 75)))
+	_, err = voice.LoadDefault(t.Context(), library, b, 150)
+	require.ErrorIs(t, err, voice.ErrShort, "a voice that was added stays")
 	require.NoError(t, os.WriteFile(b.Path("voices/default.safetensors"), []byte("damaged!"), 0o600))
-	_, err = minicpmo.LoadDefaultVoice(t.Context(), library, b, 75)
+	_, err = voice.LoadDefault(t.Context(), library, b, 75)
 	require.ErrorContains(t, err, "models voice remove")
-	require.NoError(t, minicpmo.RemoveVoice(b, "default"))
+	require.NoError(t, voice.Remove(b, "default"))
 
 	require.NoError(t, os.WriteFile(b.Path(b.Manifest.Voice.Sound), []byte("no sound"), 0o600))
-	_, err = minicpmo.LoadDefaultVoice(t.Context(), library, b, 75)
+	_, err = voice.LoadDefault(t.Context(), library, b, 75)
 	require.ErrorContains(t, err, "RIFF")
 	b.Manifest.Voice.Sound = ""
-	_, err = minicpmo.LoadDefaultVoice(t.Context(), library, b, 75)
+	_, err = voice.LoadDefault(t.Context(), library, b, 75)
 	require.ErrorContains(t, err, "touchline models voice add")
-	_, err = minicpmo.LoadDefaultVoice(t.Context(), library, tiny(t), 75)
+	_, err = voice.LoadDefault(t.Context(), library, silent(t), 75)
 	require.ErrorContains(t, err, "this model has no voice")
 }
 
@@ -375,7 +392,7 @@ func TestDefaultVoice(t *testing.T) {
 func TestDefaultVoiceOfAReadOnlyBundle(t *testing.T) {
 	library, b := orttest.Library(t), withVoice(t)
 	require.NoError(t, os.Symlink("nowhere/voices", b.Path("voices"))) // root may write to any folder
-	v, err := minicpmo.LoadDefaultVoice(t.Context(), library, b, 75)
+	v, err := voice.LoadDefault(t.Context(), library, b, 75)
 	require.NoError(t, err)
 	require.Len(t, v.Codes, 75)
 	require.NoFileExists(t, b.Path("voices/default.safetensors"))
@@ -384,7 +401,7 @@ func TestDefaultVoiceOfAReadOnlyBundle(t *testing.T) {
 func FuzzParseVoice(f *testing.F) {
 	b := &models.Bundle{Dir: f.TempDir()} // small, to be fast
 	b.Manifest.Name, b.Manifest.Dims.Speech = "tiny", &models.Speech{Flow: models.Flow{Codes: 100, Mel: 2, Speaker: 3}}
-	require.NoError(f, minicpmo.SaveVoice(b, "seed", invented(&b.Manifest, 75)))
+	require.NoError(f, voice.Save(b, "seed", invented(&b.Manifest, 75)))
 	good, err := os.ReadFile(b.Path("voices/seed.safetensors"))
 	require.NoError(f, err)
 	f.Add(good)
@@ -393,7 +410,7 @@ func FuzzParseVoice(f *testing.F) {
 	}
 	flow := b.Manifest.Dims.Speech.Flow
 	f.Fuzz(func(t *testing.T, content []byte) {
-		v, err := minicpmo.ParseVoice(content, &b.Manifest)
+		v, err := voice.Parse(content, &b.Manifest)
 		if err != nil {
 			return
 		}

@@ -1,0 +1,134 @@
+package voice
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"touchline/inference"
+	networks "touchline/inference/internal/device"
+	"touchline/inference/internal/kvcache"
+	"touchline/models"
+)
+
+// TurnPositions is the longest turn, text and codes: two full pieces, of 11 positions and 499 codes that are fed, and 4.8 s of a third.
+// About 43 s of usual speech.
+const TurnPositions = 1152
+
+// maxSlots is the number of answers that the model speaks at once, if it is not set.
+const maxSlots = 16
+
+// Selection are the graphs and sizes of a voice.
+type Selection struct {
+	// Layout is that of the language model, Prompt the frames of a reference.
+	Layout kvcache.Layout
+	Prompt int
+
+	bundle     *models.Bundle
+	device     models.Device
+	lm         [2]models.Graph // the condition and the language model
+	files      map[models.Kind]string
+	float      models.Type
+	weights    int64 // bytes, of all graphs
+	dims       models.Dims
+	known      int // references of the bundle, before they are loaded
+	references map[string]Reference
+}
+
+// Choose returns the graphs of a bundle's voice for an engine with a number of slots, or an error that says why it has none. It has the
+// slots of the settings.
+func Choose(b *models.Bundle, device models.Device, slots int, c inference.VoiceConfig) (*Selection, error) {
+	if !c.Enabled || b.Manifest.Dims.Speech == nil {
+		return nil, inference.ErrNoVoice
+	}
+	weights, float := models.WeightsFloat16, models.Float16
+	if _, exact := b.Find(models.KindTTS, models.WeightsFloat32, device); exact || device == models.DeviceCPU {
+		weights, float = models.WeightsFloat32, models.Float32
+	}
+	s := &Selection{
+		Prompt: 2 * Long, bundle: b, device: device, files: map[models.Kind]string{}, float: float, dims: b.Manifest.Dims, known: 1,
+	}
+	if c.Prompt == inference.ShortPrompt {
+		s.Prompt = 2 * Short
+	}
+	for _, k := range []models.Kind{
+		models.KindTTSCondition, models.KindTTS, models.KindFlowEncoder, models.KindFlowDiT, models.KindFlowDiTOnce, models.KindVocoder,
+	} {
+		g, ok := b.Find(k, weights, device)
+		if !ok {
+			return nil, fmt.Errorf("%w: %w", inference.ErrNoVoice, networks.Lacks(&b.Manifest, k, weights, device))
+		}
+		s.files[k] = b.Path(g.File)
+		s.weights += g.WeightBytes
+		switch k { //nolint:exhaustive // those that are opened by their graph
+		case models.KindTTSCondition:
+			s.lm[0] = g
+		case models.KindTTS:
+			s.lm[1] = g
+		}
+	}
+	if g, ok := b.Find(models.KindVocoderTail, weights, device); ok { // older bundles have none
+		s.files[g.Kind] = b.Path(g.File)
+		s.weights += g.WeightBytes
+	}
+	if t := s.dims.Speech.TTS; device == models.DeviceCUDA { // the table of the text's embeddings stays on the host
+		s.weights -= int64(t.TextRows) * int64(t.Hidden) * int64(float.Size())
+	}
+	if names, err := Names(b); err == nil {
+		s.known = min(len(slices.DeleteFunc(names, func(n string) bool { return n == inference.DefaultVoice }))+1, maxReferences)
+	}
+	t := b.Manifest.Dims.Speech.TTS
+	s.Layout = kvcache.Layout{
+		Layers: t.Layers, Slots: cmp.Or(c.Slots, min(slots, maxSlots)), KVHeads: t.Heads,
+		MaxLen: min(TurnPositions, t.MaxPositions), HeadDim: t.HeadDim(), ElemSize: float.Size(),
+	}
+	if err := s.Layout.Validate(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Plan adds the memory of a voice.
+func (v *Selection) Plan(p *networks.Plan) {
+	runs := int64(v.Layout.Slots)
+	if v.device == models.DeviceCPU {
+		runs = 1
+	} else {
+		runs *= int64(v.float.Size() / models.Float16.Size())
+	}
+	p.Add("voice", v.weights+runs*v.workspaceBytes())
+	state, turn := v.turnBytes()
+	p.Add(networks.Plural(v.known, "reference voice", "reference voices"), int64(v.known)*state)
+	p.Add(fmt.Sprintf("%s of %d s", networks.Plural(v.Layout.Slots, "speaking slot", "speaking slots"), v.Prompt/50),
+		int64(v.Layout.Slots)*turn+v.Layout.Bytes())
+}
+
+// WithSlots returns the selection with n slots and references of as many frames.
+func (v *Selection) WithSlots(n, prompt int) *Selection {
+	out := *v
+	out.Layout.Slots, out.Prompt = n, prompt
+	return &out
+}
+
+// workspaceBytes returns the size of the runtime's arenas and captured graphs for one turn in float16. 1.3 GB for 32 turns of the
+// published model were measured. In float32 it is not measured, and planned twice as large.
+func (v *Selection) workspaceBytes() int64 {
+	const measured, channels = 41 << 20, 512
+	return measured * int64(v.dims.Speech.Vocoder.Channels) / channels
+}
+
+// turnBytes returns the size of what a turn begins with, and of all that it has beside its slot of the language model.
+func (v *Selection) turnBytes() (state, all int64) {
+	f := v.dims.Speech.Flow
+	d := f.DiT
+	frame := 2 * (ringRows(v.Prompt)*d.Heads*d.HeadDim + convRows*d.Hidden) // keys and values; two convolutions
+	rings := d.Steps * d.Layers * 2 * frame                                 // with and without the condition
+	cached := 0
+	w := Wave{dims: *v.dims.Speech, prompt: v.Prompt}
+	for _, rate := range rates() {
+		rows, _ := w.cached(rate)
+		cached += w.blocks(rate) * 2 * rows * f.Hidden
+	}
+	state = int64(rings+cached) * int64(v.Layout.ElemSize)
+	return state, state + int64(cached)*int64(v.Layout.ElemSize) // the encoder's are written elsewhere
+}

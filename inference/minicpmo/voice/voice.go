@@ -1,0 +1,244 @@
+// Package voice is the own voice of the MiniCPM-o engine: it turns the tokens of an answer, with the decoder's states, into speech.
+//
+// A language model draws codes on the thread that owns the engine's device; flow and vocoder turn them into sound on a thread and a
+// stream of their own. The package also makes, stores and loads reference voices.
+package voice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/inference"
+	"touchline/inference/internal/ort"
+	"touchline/inference/internal/tts"
+	"touchline/models"
+)
+
+// noiseRows is the length of the vocoder's noise, which repeats.
+const noiseRows = 8192
+
+// Options of a voice.
+type Options struct {
+	Runtime *ort.Runtime
+	Device  *ort.Device
+	// Library is the folder of ONNX Runtime, with which a missing default voice is made.
+	Library string
+	Threads int
+	// Seed of the noise that sound starts from.
+	Seed uint64
+	Now  func() time.Time
+	// Fatal reports an error after which the device is lost.
+	Fatal func(error) bool
+	// Wake is called when the talker has new work, from any goroutine.
+	Wake func()
+	Log  zerolog.Logger
+	// References replace the voices of the bundle, if they are not nil.
+	References map[string]Reference
+}
+
+// Speech is a loaded voice. Its language model works on the thread that opened it, its sound on a thread and a stream of its own.
+type Speech struct {
+	Talker *tts.Talker
+
+	lm      *LM
+	sounder *tts.Sounder
+	names   map[string]bool // of its references
+	slots   int
+	long    atomic.Uint64
+	lost    atomic.Uint64
+
+	cancel context.CancelFunc
+	ended  chan struct{} // the goroutine of the sound
+}
+
+// Open loads a voice with its references. It is called by the goroutine that owns the device. The goroutine of the sound ends with ctx
+// or Close.
+func Open(ctx context.Context, s *Selection, o Options) (_ *Speech, err error) {
+	if err := s.LoadReferences(ctx, o); err != nil {
+		return nil, err
+	}
+	lm, err := s.OpenLM(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := lm.Warm(ctx); err != nil {
+		return nil, errors.Join(err, lm.Close())
+	}
+	v := &Speech{lm: lm, names: map[string]bool{}, slots: s.Layout.Slots, ended: make(chan struct{})}
+	for name := range s.references {
+		v.names[name] = true
+	}
+	ctx, v.cancel = context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, v.Close())
+		}
+	}()
+	opened := make(chan error, 1)
+	go v.sound(ctx, s, o, opened) // ended by Close
+	if err := <-opened; err != nil {
+		return nil, err
+	}
+	v.Talker, err = tts.NewTalker(tts.TalkerOptions{
+		LM: lm, Layout: s.Layout, Settings: tts.Official(), End: int32(s.dims.Speech.TTS.Codes - 1), //nolint:gosec // a vocabulary
+		Silence: silenceCode, Fatal: o.Fatal, Now: o.Now, Wake: o.Wake,
+	}, v.sounder)
+	return v, err
+}
+
+// Close ends the sound and frees everything.
+func (v *Speech) Close() error {
+	v.cancel()
+	<-v.ended
+	return v.lm.Close()
+}
+
+// sound is the goroutine of the voice's sound.
+func (v *Speech) sound(ctx context.Context, s *Selection, o Options, opened chan<- error) {
+	defer close(v.ended)
+	runtime.LockOSThread() // Never unlocked: captured graphs belong to the thread, which ends with the goroutine.
+	dev, err := o.Device.Beside()
+	if err != nil {
+		opened <- err
+		return
+	}
+	defer func() { _ = dev.Close() }()
+	w, err := s.OpenWave(ctx, dev, o)
+	if err != nil {
+		opened <- err
+		return
+	}
+	defer func() { _ = w.Close() }()
+	v.sounder = tts.NewSounder(w, o.Now, o.Fatal, o.Wake)
+	opened <- nil
+	if err := v.sounder.Run(ctx); err != nil {
+		o.Log.Error().Err(err).Msg("the voice is lost")
+	}
+}
+
+// Slots returns the number of answers that are spoken at once.
+func (v *Speech) Slots() int { return v.slots }
+
+// LongTurns returns the number of turns that were too long for a slot, and LostTurns that of turns whose sound failed.
+func (v *Speech) LongTurns() uint64 { return v.long.Load() }
+
+// LostTurns returns the number of turns whose sound failed.
+func (v *Speech) LostTurns() uint64 { return v.lost.Load() }
+
+// Names returns the names of the references.
+func (v *Speech) Names() map[string]bool { return v.names }
+
+// reference returns the reference of a prompt's voice: "model:NAME", else the default one.
+func (v *Speech) reference(voice string) string {
+	if name, ok := strings.CutPrefix(voice, inference.VoiceModel+":"); ok && v.names[name] {
+		return name
+	}
+	return inference.DefaultVoice
+}
+
+// maxReferences is the number of references of an engine: each takes 0.2 to 0.4 GB of the device's memory.
+const maxReferences = 8
+
+// LoadReferences reads the references of the bundle: with as many codes as planned, or with those of a short one if the default voice
+// has no more.
+func (s *Selection) LoadReferences(ctx context.Context, o Options) (err error) {
+	s.references = o.References
+	if s.references == nil {
+		if s.references, err = loadReferences(ctx, s.bundle, o, s.Prompt/2); err != nil {
+			return err
+		}
+	}
+	v, ok := s.references[inference.DefaultVoice]
+	if !ok {
+		return fmt.Errorf("%w: the bundle has no reference sound: add one with `touchline models voice add`", inference.ErrNoVoice)
+	}
+	s.Prompt = 2 * len(v.Codes)
+	return nil
+}
+
+// loadReferences returns the references of a bundle, with as many codes if the default one has them. Without that it fails; others that
+// cannot be read are left out.
+func loadReferences(ctx context.Context, b *models.Bundle, o Options, codes int) (map[string]Reference, error) {
+	v, err := LoadDefault(ctx, o.Library, b, codes)
+	if errors.Is(err, ErrShort) && codes > Short {
+		codes = Short
+		v, err = LoadDefault(ctx, o.Library, b, codes)
+	}
+	if err != nil {
+		return nil, err
+	}
+	references := map[string]Reference{inference.DefaultVoice: v}
+	names, err := Names(b)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if name == inference.DefaultVoice {
+			continue
+		}
+		if len(references) == maxReferences {
+			o.Log.Warn().Str("voice", name).Int("most", maxReferences).Msg("voice left out: there are too many")
+			continue
+		}
+		v, err := Load(b, name, codes)
+		if err != nil {
+			o.Log.Warn().Err(err).Str("voice", name).Msg("voice left out")
+			continue
+		}
+		references[name] = v
+	}
+	return references, nil
+}
+
+// OpenLM opens the language model of the codes.
+func (s *Selection) OpenLM(o Options) (*LM, error) {
+	return OpenLM(o.Runtime, o.Device, s.bundle, s.lm, s.Layout, o.Threads)
+}
+
+// OpenWave opens the networks of the sound on a device, with the references, and warms them up.
+func (s *Selection) OpenWave(ctx context.Context, dev *ort.Device, o Options) (*Wave, error) {
+	w, err := OpenWave(o.Runtime, dev, WaveOptions{
+		Files: [5]string{
+			s.files[models.KindFlowEncoder], s.files[models.KindFlowDiT], s.files[models.KindFlowDiTOnce], s.files[models.KindVocoder],
+			s.files[models.KindVocoderTail],
+		},
+		Float: s.float, Dims: *s.dims.Speech, Slots: s.Layout.Slots, Prompt: s.Prompt, Threads: o.Threads,
+		Noise: randomNoise(s.Prompt, s.dims.Speech.Flow.Mel, o.Seed),
+	})
+	if err != nil {
+		return nil, err
+	}
+	for name, voice := range s.references {
+		if err := w.AddVoice(name, voice); err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+	}
+	if err := w.warm(ctx); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	return w, nil
+}
+
+// randomNoise returns normal noise.
+func randomNoise(prompt, mel int, seed uint64) Noise {
+	random := rand.New(rand.NewPCG(seed, 2))
+	normal := func(n int) []float32 {
+		out := make([]float32, n)
+		for i := range out {
+			out[i] = float32(random.NormFloat64())
+		}
+		return out
+	}
+	return Noise{
+		Flow: normal((prompt + keptPrompt + 2*tts.WindowCodes) * mel), Vocoder: normal(noiseRows * models.NoiseColumns),
+		Rows: func(_, n int) int { return random.IntN(noiseRows - n + 1) },
+	}
+}
