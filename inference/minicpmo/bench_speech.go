@@ -12,8 +12,8 @@ import (
 	"touchline/inference"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/ort"
-	"touchline/inference/internal/tts"
 	"touchline/inference/minicpmo/voice"
+	"touchline/inference/minicpmo/voice/tts"
 	"touchline/models"
 )
 

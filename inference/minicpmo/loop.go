@@ -10,7 +10,7 @@ import (
 
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/sample"
-	"touchline/inference/internal/tts"
+	"touchline/inference/minicpmo/voice/tts"
 	"touchline/internal/wake"
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference/internal/kvcache"
-	"touchline/inference/internal/tts"
 	"touchline/inference/minicpmo/voice"
+	"touchline/inference/minicpmo/voice/tts"
 )
 
 // card is a GPU with two streams: while both have work, each run takes longer.

@@ -21,9 +21,9 @@ import (
 	"touchline/inference"
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/ort/orttest"
-	"touchline/inference/internal/tts"
 	"touchline/inference/minicpmo"
 	"touchline/inference/minicpmo/voice"
+	"touchline/inference/minicpmo/voice/tts"
 )
 
 // utterances is the number of TestManyUtterances; `make soak` sets TOUCHLINE_UTTERANCES.

@@ -24,8 +24,8 @@ import (
 
 	"touchline/inference/conformance/stages"
 	"touchline/inference/internal/kvcache"
-	"touchline/inference/internal/tts"
 	"touchline/inference/minicpmo/voice"
+	"touchline/inference/minicpmo/voice/tts"
 	"touchline/internal/wake"
 	"touchline/models"
 	"touchline/models/graph"

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"touchline/inference/internal/kvcache"
-	"touchline/inference/internal/tts"
+	"touchline/inference/minicpmo/voice/tts"
 	"touchline/internal/wake"
 )
 

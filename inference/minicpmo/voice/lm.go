@@ -10,7 +10,7 @@ import (
 	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/ort"
-	"touchline/inference/internal/tts"
+	"touchline/inference/minicpmo/voice/tts"
 	"touchline/models"
 )
 

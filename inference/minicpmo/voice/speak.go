@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"touchline/inference"
-	"touchline/inference/internal/tts"
+	"touchline/inference/minicpmo/voice/tts"
 )
 
 // ChunkTokens is the number of tokens in a chunk of the official streaming call.

@@ -19,8 +19,8 @@ import (
 	"touchline/inference/internal/mel"
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/ort/orttest"
-	"touchline/inference/internal/tts"
 	"touchline/inference/minicpmo/voice"
+	"touchline/inference/minicpmo/voice/tts"
 	"touchline/models"
 	"touchline/models/convert"
 )

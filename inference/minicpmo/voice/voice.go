@@ -18,7 +18,7 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/internal/ort"
-	"touchline/inference/internal/tts"
+	"touchline/inference/minicpmo/voice/tts"
 	"touchline/models"
 )
 

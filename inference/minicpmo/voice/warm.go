@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"touchline/inference/internal/tts"
+	"touchline/inference/minicpmo/voice/tts"
 )
 
 // Warm runs every captured range of the voice's language model, and a piece of every length.

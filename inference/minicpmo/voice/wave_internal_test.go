@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference/internal/kvcache"
-	"touchline/inference/internal/tts"
+	"touchline/inference/minicpmo/voice/tts"
 )
 
 // Runs of many slots come in parts, of which those without a job are left out.

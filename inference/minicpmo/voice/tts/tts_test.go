@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
-	"touchline/inference/internal/tts"
+	"touchline/inference/minicpmo/voice/tts"
 )
 
 // TestWindows cuts the codes of two turns of the official code as it did.

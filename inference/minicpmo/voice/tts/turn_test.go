@@ -18,7 +18,7 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/internal/kvcache"
-	"touchline/inference/internal/tts"
+	"touchline/inference/minicpmo/voice/tts"
 	"touchline/internal/wake"
 )
 
