@@ -33,8 +33,8 @@ import (
 
 	"touchline/agent/audioapi"
 	"touchline/inference"
+	"touchline/inference/engine"
 	"touchline/inference/qwen3asr"
-	"touchline/inference/residency"
 	"touchline/inference/vad"
 	"touchline/internal/wav"
 	"touchline/models"
@@ -67,7 +67,7 @@ func converted(t *testing.T, name string) string {
 }
 
 // tiny opens the small checkpoint of speech recognition behind a keeper, and serves it.
-func tiny(t *testing.T) (*httptest.Server, *audioapi.Transcriber, *residency.Recognizer) {
+func tiny(t *testing.T) (*httptest.Server, *audioapi.Transcriber, *engine.Recognizer) {
 	t.Helper()
 	keeper := small(t)
 	srv, h := served(t, keeper, keeper, vad.Open(ortRuntime))
@@ -75,7 +75,7 @@ func tiny(t *testing.T) (*httptest.Server, *audioapi.Transcriber, *residency.Rec
 }
 
 // small opens the small checkpoint behind a keeper.
-func small(t *testing.T, change ...func(*qwen3asr.Options)) *residency.Recognizer {
+func small(t *testing.T, change ...func(*qwen3asr.Options)) *engine.Recognizer {
 	t.Helper()
 	b, err := models.OpenBundle(converted(t, "checkpoint"))
 	require.NoError(t, err)
@@ -87,15 +87,15 @@ func small(t *testing.T, change ...func(*qwen3asr.Options)) *residency.Recognize
 	}
 	can, err := qwen3asr.Describe(b, o)
 	require.NoError(t, err)
-	keeper, err := residency.NewRecognizer(func(ctx context.Context, _ residency.Progress) (inference.Recognizer, error) {
+	keeper, err := engine.NewRecognizer(func(ctx context.Context, _ engine.Progress) (inference.Recognizer, error) {
 		return qwen3asr.Open(ctx, b, o)
-	}, can, residency.Options{Preload: true})
+	}, can, engine.Options{Preload: true})
 	require.NoError(t, err)
 	return keeper
 }
 
 // served serves a recognizer that a keeper has, once it is loaded.
-func served(t *testing.T, keeper *residency.Recognizer, r inference.Recognizer, gate *vad.Model) (*httptest.Server, *audioapi.Transcriber) {
+func served(t *testing.T, keeper *engine.Recognizer, r inference.Recognizer, gate *vad.Model) (*httptest.Server, *audioapi.Transcriber) {
 	t.Helper()
 	srv, h := transcribe(t, r, func(o *audioapi.TranscriberOptions) {
 		o.Hold, o.Run, o.VAD = keeper.Hold, keeper.Run, gate
@@ -133,7 +133,7 @@ type audience struct {
 	t      *testing.T
 	srv    *httptest.Server
 	h      *audioapi.Transcriber
-	keeper *residency.Recognizer
+	keeper *engine.Recognizer
 	sound  []float32
 	dialer websocket.Dialer
 	until  time.Time // no session begins later

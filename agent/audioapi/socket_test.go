@@ -23,8 +23,8 @@ import (
 
 	"touchline/agent/audioapi"
 	"touchline/inference"
+	"touchline/inference/engine"
 	"touchline/inference/live/livetest"
-	"touchline/inference/residency"
 	"touchline/inference/vad"
 	"touchline/internal/resample"
 )
@@ -222,10 +222,10 @@ func TestOpenSocketKeepsTheModel(t *testing.T) {
 	for _, path := range []string{"/ws/transcribe?use_server_vad=1", "/v1/realtime?intent=transcription"} {
 		synctest.Test(t, func(t *testing.T) {
 			var loads, closed atomic.Int32
-			keeper, err := residency.NewRecognizer(func(context.Context, residency.Progress) (inference.Recognizer, error) {
+			keeper, err := engine.NewRecognizer(func(context.Context, engine.Progress) (inference.Recognizer, error) {
 				loads.Add(1)
 				return closing{&livetest.Recognizer{}, &closed}, nil
-			}, inference.Recognizes{Model: "test"}, residency.Options{Preload: true, IdleUnload: time.Minute})
+			}, inference.Recognizes{Model: "test"}, engine.Options{Preload: true, IdleUnload: time.Minute})
 			require.NoError(t, err)
 			h := audioapi.NewTranscriber(audioapi.TranscriberOptions{
 				Config: audioapi.DefaultConfig(), Recognizer: keeper, Hold: keeper.Hold, Run: keeper.Run, VAD: vad.Loud(), Log: zerolog.Nop(),

@@ -9,9 +9,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
+	"touchline/inference/engine"
 	"touchline/inference/minicpmo"
 	"touchline/inference/minicpmo/voice"
-	"touchline/inference/residency"
 	"touchline/models"
 )
 
@@ -19,7 +19,7 @@ import (
 type builtIn struct {
 	name, note string
 	can        inference.Capabilities
-	load       residency.Load
+	load       engine.Load
 	log        zerolog.Logger
 }
 
@@ -39,7 +39,7 @@ func newBuiltIn(cfg minicpmo.Settings, frames, threads int, log zerolog.Logger) 
 	if len(bundle.Manifest.Missing) > 0 {
 		note = strings.TrimSpace(note + " The model lacks: " + strings.Join(bundle.Manifest.Missing, ", ") + ".")
 	}
-	load := func(ctx context.Context, progress residency.Progress) (inference.Model, error) {
+	load := func(ctx context.Context, progress engine.Progress) (inference.Model, error) {
 		log.Info().Str("bundle", bundle.Dir).Str("device", cfg.MiniCPM.Device).Msg("loading the model")
 		e, err := minicpmo.Open(ctx, bundle, minicpmo.Options{Config: cfg, Frames: frames, Threads: threads, Progress: progress, Logger: log})
 		if err != nil {

@@ -11,9 +11,9 @@ import (
 
 	"touchline/agent"
 	"touchline/inference"
+	"touchline/inference/engine"
 	"touchline/inference/minicpmo"
 	"touchline/inference/remote"
-	"touchline/inference/residency"
 	"touchline/inference/scene"
 	"touchline/internal/metrics"
 	"touchline/models"
@@ -66,8 +66,8 @@ func newScene(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	if lang := cfg.Engine.Voice.Language; !can.Speaks(lang) {
 		e.Note += fmt.Sprintf(" It speaks English only: inference.voice.language %q has no effect.", lang)
 	}
-	_, err := e.keep(func(context.Context, residency.Progress) (inference.Model, error) { return scene.Model{}, nil },
-		residency.Options{Name: inference.EngineScene, Capabilities: can, Parallel: e.Parallel}, cfg.Engine, log)
+	_, err := e.keep(func(context.Context, engine.Progress) (inference.Model, error) { return scene.Model{}, nil },
+		engine.Options{Name: inference.EngineScene, Capabilities: can, Parallel: e.Parallel}, cfg.Engine, log)
 	return e, err
 }
 
@@ -78,9 +78,9 @@ func newRemote(cfg Settings, log zerolog.Logger) (*Engine, error) {
 		return nil, fmt.Errorf("prepare the remote engine: %w", err)
 	}
 	e := &Engine{Parallel: cfg.Remote.Parallel}
-	keeper, err := e.keep(func(context.Context, residency.Progress) (inference.Model, error) { return open() }, residency.Options{
+	keeper, err := e.keep(func(context.Context, engine.Progress) (inference.Model, error) { return open() }, engine.Options{
 		Name: inference.EngineRemote, Capabilities: remote.Capabilities(), Parallel: e.Parallel,
-		Warm: func(ctx context.Context, m inference.Model, progress residency.Progress) error {
+		Warm: func(ctx context.Context, m inference.Model, progress engine.Progress) error {
 			return m.(*remote.Model).Warm(ctx, progress) //nolint:forcetypeassert // load made it
 		},
 	}, cfg.Engine, log)

@@ -23,9 +23,9 @@ import (
 	"touchline/agent/state"
 	"touchline/configs"
 	"touchline/inference"
+	"touchline/inference/engine"
 	"touchline/inference/minicpmo"
 	"touchline/inference/remote"
-	"touchline/inference/residency"
 	"touchline/inference/scene"
 	"touchline/internal/redact"
 	"touchline/models/nano"
@@ -102,7 +102,7 @@ func (g *garage) build(cfg bot.Settings, log zerolog.Logger) (*bot.Engine, error
 		pace = 0
 	}
 	e := &bot.Engine{Note: "of " + name, Parallel: 1}
-	keeper, err := residency.New(func(ctx context.Context, progress residency.Progress) (inference.Model, error) {
+	keeper, err := engine.New(func(ctx context.Context, progress engine.Progress) (inference.Model, error) {
 		g.mu.Lock()
 		full, err := g.small && len(g.loaded) > 0, g.fail[name]
 		g.mu.Unlock()
@@ -122,7 +122,7 @@ func (g *garage) build(cfg bot.Settings, log zerolog.Logger) (*bot.Engine, error
 		}
 		g.count(name, 1)
 		return parked{name: name, can: g.loadedCan, close: func() { g.count(name, -1) }}, nil
-	}, residency.Options{
+	}, engine.Options{
 		Name: name, Capabilities: can, Preload: true, Logger: log, FirstLoadFatal: func() bool { return !e.Patient },
 	})
 	e.Model, e.Run = keeper, keeper.Run

@@ -10,8 +10,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
+	"touchline/inference/engine"
 	"touchline/inference/minicpmo"
-	"touchline/inference/residency"
 	"touchline/inference/voice"
 	"touchline/internal/metrics"
 )
@@ -35,9 +35,9 @@ type Engine struct {
 }
 
 // keep loads the model when it is used, and gives it the voice of the settings.
-func (e *Engine) keep(load residency.Load, opts residency.Options, cfg inference.Config, log zerolog.Logger) (*residency.Keeper, error) {
+func (e *Engine) keep(load engine.Load, opts engine.Options, cfg inference.Config, log zerolog.Logger) (*engine.Keeper, error) {
 	opts.Preload, opts.IdleUnload, opts.Logger = true, cfg.IdleUnload, log
-	keeper, err := residency.New(load, opts)
+	keeper, err := engine.New(load, opts)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the %s engine: %w", opts.Name, err)
 	}
@@ -50,7 +50,7 @@ func (e *Engine) keep(load residency.Load, opts residency.Options, cfg inference
 func newLocalEngine(local *builtIn, cfg minicpmo.Settings, log zerolog.Logger) (*Engine, error) {
 	slots := cmp.Or(cfg.MiniCPM.Slots, minicpmo.DefaultSlots)
 	e := &Engine{Note: local.note, Parallel: slots}
-	keeper, err := e.keep(local.load, residency.Options{
+	keeper, err := e.keep(local.load, engine.Options{
 		Name: local.name, Capabilities: local.can,
 		// Prompts wait for a slot in the model's own queue, which is the one that is measured.
 		Parallel:       slots + cfg.MiniCPM.Queue,

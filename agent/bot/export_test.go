@@ -8,9 +8,9 @@ import (
 	"touchline/agent"
 	"touchline/agent/webhook"
 	"touchline/inference"
+	"touchline/inference/engine"
 	"touchline/inference/minicpmo"
 	"touchline/inference/remote"
-	"touchline/inference/residency"
 	"touchline/inference/voice"
 )
 
@@ -23,7 +23,7 @@ func Described(pictures, chosen agent.SourceInfo) agent.SourceInfo {
 }
 
 // NewLocalEngine makes an engine of a model that load loads.
-func NewLocalEngine(load residency.Load, cfg minicpmo.Settings) (*Engine, error) {
+func NewLocalEngine(load engine.Load, cfg minicpmo.Settings) (*Engine, error) {
 	return newLocalEngine(&builtIn{name: "local", load: load}, cfg, zerolog.Nop())
 }
 

@@ -3,10 +3,10 @@ package bot
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"touchline/inference/engine"
 	"touchline/inference/minicpmo"
 	"touchline/inference/qwen3asr"
 	"touchline/inference/remote"
-	"touchline/inference/residency"
 	"touchline/internal/metrics"
 )
 
@@ -15,7 +15,7 @@ const metricPrefix = "touchline_engine_"
 
 // collectEngine sends the metrics of the built-in model while it is loaded. The counters
 // start again when the model is loaded again.
-func collectEngine(keeper *residency.Keeper, ch chan<- prometheus.Metric) {
+func collectEngine(keeper *engine.Keeper, ch chan<- prometheus.Metric) {
 	model, ok := keeper.Loaded().(interface{ Stats() minicpmo.Stats })
 	if !ok {
 		return
@@ -80,7 +80,7 @@ func collectEngine(keeper *residency.Keeper, ch chan<- prometheus.Metric) {
 }
 
 // collectRemote sends the metrics of a model server while it answers.
-func collectRemote(keeper *residency.Keeper, ch chan<- prometheus.Metric) {
+func collectRemote(keeper *engine.Keeper, ch chan<- prometheus.Metric) {
 	model, ok := keeper.Loaded().(*remote.Model)
 	if !ok {
 		return
@@ -94,7 +94,7 @@ func collectRemote(keeper *residency.Keeper, ch chan<- prometheus.Metric) {
 
 // collectRecognizer sends the metrics of the model of speech recognition while it is loaded. The counters start again when it is
 // loaded again.
-func collectRecognizer(keeper *residency.Recognizer, ch chan<- prometheus.Metric) {
+func collectRecognizer(keeper *engine.Recognizer, ch chan<- prometheus.Metric) {
 	model, ok := keeper.Loaded().(*qwen3asr.Engine)
 	if !ok {
 		return

@@ -20,8 +20,8 @@ import (
 	"touchline/agent"
 	"touchline/agent/bot"
 	"touchline/inference"
+	"touchline/inference/engine"
 	"touchline/inference/minicpmo"
-	"touchline/inference/residency"
 	"touchline/internal/e2e/stage"
 	"touchline/models"
 )
@@ -172,7 +172,7 @@ func TestLoadingIsSeenAndALostDeviceEndsTheBot(t *testing.T) {
 	require.NoError(t, err)
 	goOn := make(chan struct{})
 	opened := make(chan *mortal, 1)
-	engine, err := bot.NewLocalEngine(func(ctx context.Context, progress residency.Progress) (inference.Model, error) {
+	engine, err := bot.NewLocalEngine(func(ctx context.Context, progress engine.Progress) (inference.Model, error) {
 		e, err := minicpmo.Open(ctx, bundle, minicpmo.Options{Config: minicpmo.Settings{Config: cfg.Inference.Config, MiniCPM: cfg.Inference.MiniCPM}, Progress: progress})
 		if err != nil {
 			return nil, err

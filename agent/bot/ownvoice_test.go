@@ -28,8 +28,8 @@ import (
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/inference/conformance/bundles"
+	"touchline/inference/engine"
 	"touchline/inference/minicpmo"
-	"touchline/inference/residency"
 	"touchline/inference/tokenizer"
 	"touchline/inference/voice"
 	"touchline/internal/e2e/stage"
@@ -225,7 +225,7 @@ func newChoir(h *fixture) (*choir, *bot.Engine) {
 	require.NoError(h.t, unused.Close())
 	settings := minicpmo.Settings{Config: cfg.Inference.Config, MiniCPM: cfg.Inference.MiniCPM}
 	opened := make(chan *choir, 1)
-	engine, err := bot.NewLocalEngine(func(ctx context.Context, progress residency.Progress) (inference.Model, error) {
+	engine, err := bot.NewLocalEngine(func(ctx context.Context, progress engine.Progress) (inference.Model, error) {
 		e, err := minicpmo.Open(ctx, bundle, minicpmo.Options{Config: settings, Progress: progress, Threads: 1})
 		if err != nil {
 			return nil, err

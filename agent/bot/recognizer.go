@@ -13,9 +13,9 @@ import (
 	"touchline/agent/command"
 	"touchline/agent/hearing"
 	"touchline/inference"
+	"touchline/inference/engine"
 	"touchline/inference/qwen3asr"
 	"touchline/inference/remote"
-	"touchline/inference/residency"
 	"touchline/inference/sphinx"
 	"touchline/inference/vad"
 	"touchline/internal/metrics"
@@ -73,12 +73,12 @@ func newHearing(cfg inference.RecognizerConfig, runtime string, log zerolog.Logg
 	if err != nil {
 		return nil, err
 	}
-	keeper, err := residency.NewRecognizer(func(ctx context.Context, progress residency.Progress) (inference.Recognizer, error) {
+	keeper, err := engine.NewRecognizer(func(ctx context.Context, progress engine.Progress) (inference.Recognizer, error) {
 		log.Info().Str("bundle", bundle.Dir).Str("device", cfg.Device).Msg("loading the recognizer")
 		o := o
 		o.Progress = progress
 		return qwen3asr.Open(ctx, bundle, o)
-	}, can, residency.Options{
+	}, can, engine.Options{
 		Preload: true, IdleUnload: cfg.IdleUnload, ErrLost: qwen3asr.ErrDeviceLost, Logger: log,
 		OnLost: func(err error) {
 			log.Error().Err(err).Msg("GPU lost; restart the program")
@@ -150,7 +150,7 @@ func (r *Recognition) Run(ctx context.Context) error {
 
 // hold keeps the recognizer loaded until release.
 func (r *Recognition) hold() (release func()) {
-	if keeper, ok := r.Recognizer.Recognizer.(*residency.Recognizer); ok {
+	if keeper, ok := r.Recognizer.Recognizer.(*engine.Recognizer); ok {
 		return keeper.Hold()
 	}
 	return func() {}

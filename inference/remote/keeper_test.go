@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
+	"touchline/inference/engine"
 	"touchline/inference/remote"
-	"touchline/inference/residency"
 )
 
 // TestKept runs the engine behind a Keeper, which retries until the server is up.
@@ -27,13 +27,13 @@ func TestKept(t *testing.T) {
 	})
 	cfg := remote.DefaultConfig()
 	cfg.URL, cfg.Retries = s.URL, 0
-	k, err := residency.New(
-		func(context.Context, residency.Progress) (inference.Model, error) {
+	k, err := engine.New(
+		func(context.Context, engine.Progress) (inference.Model, error) {
 			return remote.New(cfg, 64, zerolog.Nop())
 		},
-		residency.Options{
+		engine.Options{
 			Name: "remote", RetryMin: 20 * time.Millisecond, RetryMax: 20 * time.Millisecond, Parallel: 4,
-			Warm: func(ctx context.Context, m inference.Model, progress residency.Progress) error {
+			Warm: func(ctx context.Context, m inference.Model, progress engine.Progress) error {
 				return m.(*remote.Model).Warm(ctx, progress) //nolint:forcetypeassert // loaded above
 			},
 		})

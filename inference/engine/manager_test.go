@@ -1,4 +1,4 @@
-package residency_test
+package engine_test
 
 import (
 	"context"
@@ -16,14 +16,14 @@ import (
 	"go.uber.org/goleak"
 
 	"touchline/inference"
-	"touchline/inference/residency"
+	"touchline/inference/engine"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// engine counts its loads, sessions and prompts. It answers each prompt with its
+// script counts its loads, sessions and prompts. It answers each prompt with its
 // text after a second.
-type engine struct {
+type script struct {
 	t     *testing.T
 	think time.Duration
 	rooms int // at once
@@ -39,7 +39,7 @@ type engine struct {
 	sick     bool  // Status is failed
 }
 
-func (e *engine) load(ctx context.Context, progress residency.Progress) (inference.Model, error) {
+func (e *script) load(ctx context.Context, progress engine.Progress) (inference.Model, error) {
 	for i := range 5 {
 		progress(i*20, fmt.Sprintf("part %d", i))
 		select {
@@ -58,13 +58,13 @@ func (e *engine) load(ctx context.Context, progress residency.Progress) (inferen
 	return &model{e}, nil
 }
 
-func (e *engine) set(change func()) {
+func (e *script) set(change func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	change()
 }
 
-type model struct{ e *engine }
+type model struct{ e *script }
 
 func (m *model) Name() string { return "small engine" }
 
@@ -96,7 +96,7 @@ func (m *model) Close() error {
 	return nil
 }
 
-type conversation struct{ e *engine }
+type conversation struct{ e *script }
 
 func (c *conversation) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
@@ -131,10 +131,10 @@ func (c *conversation) Close() error {
 }
 
 // start runs a Keeper until the test ends.
-func start(t *testing.T, o residency.Options) (*engine, *residency.Keeper) {
+func start(t *testing.T, o engine.Options) (*script, *engine.Keeper) {
 	t.Helper()
-	e := &engine{t: t, think: time.Second, rooms: o.Parallel}
-	k, err := residency.New(e.load, o)
+	e := &script{t: t, think: time.Second, rooms: o.Parallel}
+	k, err := engine.New(e.load, o)
 	require.NoError(t, err)
 	ran := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -148,7 +148,7 @@ func start(t *testing.T, o residency.Options) (*engine, *residency.Keeper) {
 	return e, k
 }
 
-func open(t *testing.T, k *residency.Keeper) inference.Session {
+func open(t *testing.T, k *engine.Keeper) inference.Session {
 	t.Helper()
 	s, err := k.NewSession()
 	require.NoError(t, err)
@@ -168,14 +168,14 @@ func ask(ctx context.Context, s inference.Session, p inference.Prompt) (string, 
 
 func TestLoadsOnDemandAndShowsProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		warm := func(_ context.Context, m inference.Model, progress residency.Progress) error {
+		warm := func(_ context.Context, m inference.Model, progress engine.Progress) error {
 			require.Equal(t, "small engine", m.Name())
 			<-time.After(time.Second)
 			progress(50, "half warm")
 			<-time.After(time.Second)
 			return nil
 		}
-		e, k := start(t, residency.Options{Name: "engine", Warm: warm})
+		e, k := start(t, engine.Options{Name: "engine", Warm: warm})
 		time.Sleep(time.Hour)
 		require.Equal(t, inference.Status{Phase: inference.PhaseUnloaded, Detail: "loads on demand"}, k.Status())
 		require.Zero(t, e.loads)
@@ -199,7 +199,7 @@ func TestLoadsOnDemandAndShowsProgress(t *testing.T) {
 
 func TestPromptWaitsForTheModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, k := start(t, residency.Options{})
+		_, k := start(t, engine.Options{})
 		s := open(t, k)
 		defer s.Close()
 		begin := time.Now()
@@ -213,7 +213,7 @@ func TestPromptWaitsForTheModel(t *testing.T) {
 // TestSpeakLoadsTheModel: a text that is no answer waits for the model and a place as a prompt does.
 func TestSpeakLoadsTheModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, k := start(t, residency.Options{})
+		e, k := start(t, engine.Options{})
 		s := open(t, k)
 		defer s.Close()
 		begin := time.Now()
@@ -228,7 +228,7 @@ func TestSpeakLoadsTheModel(t *testing.T) {
 
 func TestPreload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, k := start(t, residency.Options{Preload: true, IdleUnload: time.Minute})
+		e, k := start(t, engine.Options{Preload: true, IdleUnload: time.Minute})
 		time.Sleep(6 * time.Second)
 		require.Equal(t, inference.PhaseReady, k.Status().Phase)
 		time.Sleep(time.Minute)
@@ -241,7 +241,7 @@ func TestPreload(t *testing.T) {
 // TestIdleUnloadCountsLiveSessions: an open session keeps the model loaded without prompts.
 func TestIdleUnloadCountsLiveSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, k := start(t, residency.Options{IdleUnload: time.Minute})
+		e, k := start(t, engine.Options{IdleUnload: time.Minute})
 		a, b := open(t, k), open(t, k)
 		_, err := ask(t.Context(), a, inference.Prompt{Text: "1"})
 		require.NoError(t, err)
@@ -279,7 +279,7 @@ func TestIdleUnloadCountsLiveSessions(t *testing.T) {
 
 func TestNoIdleUnloadByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, k := start(t, residency.Options{Preload: true})
+		_, k := start(t, engine.Options{Preload: true})
 		time.Sleep(1000 * time.Hour)
 		require.Equal(t, inference.PhaseReady, k.Status().Phase)
 	})
@@ -288,7 +288,7 @@ func TestNoIdleUnloadByDefault(t *testing.T) {
 // TestFailedLoad: waiting prompts fail at once with the reason, and the load is retried.
 func TestFailedLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, k := start(t, residency.Options{})
+		e, k := start(t, engine.Options{})
 		e.set(func() { e.fail = errors.New("no such folder") })
 		s := open(t, k)
 		defer s.Close()
@@ -318,8 +318,8 @@ func TestFailedLoad(t *testing.T) {
 
 func TestFailedWarmUpClosesTheModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		warm := func(context.Context, inference.Model, residency.Progress) error { return errors.New("it cannot see") }
-		e, k := start(t, residency.Options{Warm: warm})
+		warm := func(context.Context, inference.Model, engine.Progress) error { return errors.New("it cannot see") }
+		e, k := start(t, engine.Options{Warm: warm})
 		s := open(t, k)
 		defer s.Close()
 		time.Sleep(6 * time.Second)
@@ -330,7 +330,7 @@ func TestFailedWarmUpClosesTheModel(t *testing.T) {
 
 func TestNothingLoadsForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, k := start(t, residency.Options{})
+		e, k := start(t, engine.Options{})
 		e.set(func() { e.fail = errors.New("no") })
 		require.NoError(t, open(t, k).Close())
 		time.Sleep(6 * time.Second)
@@ -345,7 +345,7 @@ func TestModelThatBreaksIsLoadedAgain(t *testing.T) {
 	for _, by := range []string{"prompt", "status"} {
 		t.Run(by, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e, k := start(t, residency.Options{})
+				e, k := start(t, engine.Options{})
 				s := open(t, k)
 				defer s.Close()
 				_, err := ask(t.Context(), s, inference.Prompt{Text: "1"})
@@ -372,7 +372,7 @@ func TestModelThatBreaksIsLoadedAgain(t *testing.T) {
 }
 
 // queueUp sends prompts in order, each in its goroutine, and returns their errors.
-func queueUp(t *testing.T, k *residency.Keeper, prompts ...inference.Prompt) func() []error {
+func queueUp(t *testing.T, k *engine.Keeper, prompts ...inference.Prompt) func() []error {
 	t.Helper()
 	errs := make([]error, len(prompts))
 	var wg sync.WaitGroup
@@ -389,7 +389,7 @@ func queueUp(t *testing.T, k *residency.Keeper, prompts ...inference.Prompt) fun
 
 func TestFirstComeFirstServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, k := start(t, residency.Options{})
+		e, k := start(t, engine.Options{})
 		wait := queueUp(t, k, inference.Prompt{Text: "a"}, inference.Prompt{Text: "b"}, inference.Prompt{Text: "c"})
 		require.Equal(t, 3, k.Stats().Waiting)
 		for _, err := range wait() {
@@ -401,7 +401,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 
 func TestParallel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, k := start(t, residency.Options{Parallel: 3, Preload: true})
+		_, k := start(t, engine.Options{Parallel: 3, Preload: true})
 		time.Sleep(6 * time.Second)
 		begin := time.Now()
 		for _, err := range queueUp(t, k, make([]inference.Prompt, 7)...)() {
@@ -413,7 +413,7 @@ func TestParallel(t *testing.T) {
 
 func TestOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, k := start(t, residency.Options{MaxQueue: 2, Preload: true})
+		e, k := start(t, engine.Options{MaxQueue: 2, Preload: true})
 		time.Sleep(6 * time.Second)
 		wait := queueUp(t, k,
 			inference.Prompt{Text: "running"},
@@ -433,7 +433,7 @@ func TestOverload(t *testing.T) {
 // TestUrgent: an urgent prompt goes first, and another one is refused in its place.
 func TestUrgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, k := start(t, residency.Options{MaxQueue: 3, Preload: true})
+		e, k := start(t, engine.Options{MaxQueue: 3, Preload: true})
 		time.Sleep(6 * time.Second)
 		wait := queueUp(t, k,
 			inference.Prompt{Text: "running"}, inference.Prompt{Text: "a"}, inference.Prompt{Text: "b"},
@@ -450,7 +450,7 @@ func TestUrgent(t *testing.T) {
 // TestCancelledPromptsLeaveTheQueue: prompts are cancelled in the queue, on admission, and while running.
 func TestCancelledPromptsLeaveTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, k := start(t, residency.Options{Preload: true})
+		e, k := start(t, engine.Options{Preload: true})
 		time.Sleep(6 * time.Second)
 		e.think = time.Hour
 		a, b, c := open(t, k), open(t, k), open(t, k)
@@ -488,7 +488,7 @@ func TestCancelledPromptsLeaveTheQueue(t *testing.T) {
 
 func TestPanicFreesThePlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, k := start(t, residency.Options{})
+		_, k := start(t, engine.Options{})
 		s := open(t, k)
 		defer s.Close()
 		require.PanicsWithValue(t, "as asked", func() { _, _ = ask(t.Context(), s, inference.Prompt{Text: "panic"}) })
@@ -507,7 +507,7 @@ func TestPanicFreesThePlace(t *testing.T) {
 func TestRandomDay(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
-			e, k := start(t, residency.Options{Parallel: 2, MaxQueue: 4, IdleUnload: 20 * time.Second})
+			e, k := start(t, engine.Options{Parallel: 2, MaxQueue: 4, IdleUnload: 20 * time.Second})
 			r := rand.New(rand.NewPCG(seed, 7))
 			var wg sync.WaitGroup
 			for range 400 {
@@ -561,8 +561,8 @@ func TestEnd(t *testing.T) {
 	for _, how := range []string{"context", "close", "close while loading"} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e := &engine{t: t, think: time.Hour}
-				k, err := residency.New(e.load, residency.Options{})
+				e := &script{t: t, think: time.Hour}
+				k, err := engine.New(e.load, engine.Options{})
 				require.NoError(t, err)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -583,16 +583,16 @@ func TestEnd(t *testing.T) {
 				}
 				require.NoError(t, <-ran)
 				for range 2 {
-					require.ErrorIs(t, <-errs, residency.ErrClosed)
+					require.ErrorIs(t, <-errs, engine.ErrClosed)
 				}
 				require.Zero(t, time.Since(begin))
 				require.Equal(t, e.loads, e.closes)
 				require.Equal(t, inference.PhaseUnloaded, k.Status().Phase)
 				_, err = ask(t.Context(), s, inference.Prompt{})
-				require.ErrorIs(t, err, residency.ErrClosed)
+				require.ErrorIs(t, err, engine.ErrClosed)
 				require.NoError(t, s.Close())
 				_, err = k.NewSession()
-				require.ErrorIs(t, err, residency.ErrClosed)
+				require.ErrorIs(t, err, engine.ErrClosed)
 				require.NoError(t, k.Close(), "closing again does nothing")
 				require.Error(t, k.Run(t.Context()), "one life")
 			})
@@ -601,18 +601,18 @@ func TestEnd(t *testing.T) {
 }
 
 func TestCloseWithoutRun(t *testing.T) {
-	k, err := residency.New((&engine{t: t}).load, residency.Options{})
+	k, err := engine.New((&script{t: t}).load, engine.Options{})
 	require.NoError(t, err)
 	require.NoError(t, k.Close())
 	_, err = k.NewSession()
-	require.ErrorIs(t, err, residency.ErrClosed)
+	require.ErrorIs(t, err, engine.ErrClosed)
 }
 
 func TestNewChecks(t *testing.T) {
-	_, err := residency.New(nil, residency.Options{})
+	_, err := engine.New(nil, engine.Options{})
 	require.ErrorContains(t, err, "expected a load function")
-	for _, o := range []residency.Options{{IdleUnload: -1}, {Parallel: -1}, {MaxQueue: -1}, {RetryMin: -1}, {RetryMax: -1}} {
-		_, err := residency.New((&engine{}).load, o)
+	for _, o := range []engine.Options{{IdleUnload: -1}, {Parallel: -1}, {MaxQueue: -1}, {RetryMin: -1}, {RetryMax: -1}} {
+		_, err := engine.New((&script{}).load, o)
 		require.ErrorContains(t, err, "of 0 or more")
 	}
 }
@@ -620,15 +620,15 @@ func TestNewChecks(t *testing.T) {
 // TestLateProgress: a report after the end of its load is ignored.
 func TestLateProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &engine{t: t}
-		var kept residency.Progress
-		k, err := residency.New(func(ctx context.Context, p residency.Progress) (inference.Model, error) {
+		e := &script{t: t}
+		var kept engine.Progress
+		k, err := engine.New(func(ctx context.Context, p engine.Progress) (inference.Model, error) {
 			kept = p
 			p(70, "most")
 			p(30, "less")
 			<-time.After(time.Second)
 			return e.load(ctx, p)
-		}, residency.Options{Preload: true})
+		}, engine.Options{Preload: true})
 		require.NoError(t, err)
 		ran := make(chan error, 1)
 		go func() { ran <- k.Run(t.Context()) }()

@@ -1,4 +1,4 @@
-// Package residency keeps a model in memory while sessions use it.
+// Package engine keeps a model in memory while sessions use it.
 //
 // A Keeper wraps any engine: it loads and warms the model with the first session
 // (or at once), reports the progress, retries a failed load, frees the model
@@ -10,7 +10,7 @@
 //
 // It does not read prompts, and ends an answer only when it is closed. Run owns
 // all goroutines and all loading and closing.
-package residency
+package engine
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package residency_test
+package engine_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
-	"touchline/inference/residency"
+	"touchline/inference/engine"
 )
 
 var errLost = errors.New("the device is gone")
@@ -43,13 +43,13 @@ func TestLostDeviceEndsRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e := &engine{t: t}
+				e := &script{t: t}
 				m := &fragile{model{e}, make(chan struct{}), func() { time.Sleep(tt.freeing) }}
 				var reported []error
-				k, err := residency.New(func(ctx context.Context, progress residency.Progress) (inference.Model, error) {
+				k, err := engine.New(func(ctx context.Context, progress engine.Progress) (inference.Model, error) {
 					_, err := e.load(ctx, progress)
 					return m, err
-				}, residency.Options{Preload: true, ErrLost: errLost, OnLost: func(err error) { reported = append(reported, err) }})
+				}, engine.Options{Preload: true, ErrLost: errLost, OnLost: func(err error) { reported = append(reported, err) }})
 				require.NoError(t, err)
 				require.Nil(t, k.Loaded())
 				ended := make(chan error, 1)
@@ -78,8 +78,8 @@ func TestLostDeviceEndsRun(t *testing.T) {
 
 func TestLoadOnALostDeviceEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &engine{t: t, fail: fmt.Errorf("copy weights: %w", errLost)}
-		k, err := residency.New(e.load, residency.Options{Preload: true, ErrLost: errLost})
+		e := &script{t: t, fail: fmt.Errorf("copy weights: %w", errLost)}
+		k, err := engine.New(e.load, engine.Options{Preload: true, ErrLost: errLost})
 		require.NoError(t, err)
 		start := time.Now()
 		err = k.Run(t.Context())
@@ -91,8 +91,8 @@ func TestLoadOnALostDeviceEndsRun(t *testing.T) {
 func TestFirstLoadFatal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("no such file")
-		e := &engine{t: t, fail: broken}
-		k, err := residency.New(e.load, residency.Options{Preload: true, FirstLoadFatal: func() bool { return true }})
+		e := &script{t: t, fail: broken}
+		k, err := engine.New(e.load, engine.Options{Preload: true, FirstLoadFatal: func() bool { return true }})
 		require.NoError(t, err)
 		require.EqualError(t, k.Run(t.Context()), "load the model: no such file")
 		require.NoError(t, k.Close())
@@ -101,8 +101,8 @@ func TestFirstLoadFatal(t *testing.T) {
 
 func TestLaterLoadIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &engine{t: t}
-		k, err := residency.New(e.load, residency.Options{
+		e := &script{t: t}
+		k, err := engine.New(e.load, engine.Options{
 			Preload: true, IdleUnload: time.Minute, FirstLoadFatal: func() bool { return true },
 		})
 		require.NoError(t, err)

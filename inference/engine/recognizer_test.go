@@ -1,4 +1,4 @@
-package residency_test
+package engine_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
-	"touchline/inference/residency"
+	"touchline/inference/engine"
 )
 
 // ear hears for a second, unless ctx ends.
@@ -77,7 +77,7 @@ func (s said) Finish(ctx context.Context, _ []float32) (inference.Transcript, er
 func (s said) Close() error { return nil }
 
 // ears runs a Recognizer in a bubble, whose loads take five seconds.
-func ears(t *testing.T, o residency.Options, f func(t *testing.T, r *residency.Recognizer, loads func() []*ear)) {
+func ears(t *testing.T, o engine.Options, f func(t *testing.T, r *engine.Recognizer, loads func() []*ear)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -87,7 +87,7 @@ func ears(t *testing.T, o residency.Options, f func(t *testing.T, r *residency.R
 			defer mu.Unlock()
 			return slices.Clone(all)
 		}
-		r, err := residency.NewRecognizer(func(ctx context.Context, progress residency.Progress) (inference.Recognizer, error) {
+		r, err := engine.NewRecognizer(func(ctx context.Context, progress engine.Progress) (inference.Recognizer, error) {
 			progress(50, "half")
 			select {
 			case <-time.After(5 * time.Second):
@@ -122,7 +122,7 @@ func texts(t *testing.T, seq iter.Seq2[inference.Transcript, error]) (got []stri
 }
 
 func TestRecognizerLoadsOnDemand(t *testing.T) {
-	ears(t, residency.Options{IdleUnload: time.Minute}, func(t *testing.T, r *residency.Recognizer, loads func() []*ear) {
+	ears(t, engine.Options{IdleUnload: time.Minute}, func(t *testing.T, r *engine.Recognizer, loads func() []*ear) {
 		t.Helper()
 		require.Equal(t, "later", r.Recognizes().Model)
 		require.Equal(t, inference.PhaseUnloaded, r.Status().Phase)
@@ -157,7 +157,7 @@ func TestRecognizerLoadsOnDemand(t *testing.T) {
 }
 
 func TestRecognizerCancel(t *testing.T) {
-	ears(t, residency.Options{}, func(t *testing.T, r *residency.Recognizer, _ func() []*ear) {
+	ears(t, engine.Options{}, func(t *testing.T, r *engine.Recognizer, _ func() []*ear) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -178,7 +178,7 @@ func TestRecognizerCancel(t *testing.T) {
 }
 
 func TestRecognizerClose(t *testing.T) {
-	ears(t, residency.Options{}, func(t *testing.T, r *residency.Recognizer, _ func() []*ear) {
+	ears(t, engine.Options{}, func(t *testing.T, r *engine.Recognizer, _ func() []*ear) {
 		t.Helper()
 		u, err := r.Listen(t.Context(), inference.Hearing{})
 		require.NoError(t, err)
@@ -189,17 +189,17 @@ func TestRecognizerClose(t *testing.T) {
 		}()
 		synctest.Wait()
 		require.NoError(t, r.Close(), "an idle utterance does not keep it")
-		require.ErrorIs(t, <-errs, residency.ErrClosed)
+		require.ErrorIs(t, <-errs, engine.ErrClosed)
 		_, err = u.Finish(t.Context(), nil)
-		require.ErrorIs(t, err, residency.ErrClosed)
+		require.ErrorIs(t, err, engine.ErrClosed)
 		require.NoError(t, u.Close())
 		_, err = r.Listen(t.Context(), inference.Hearing{})
-		require.ErrorIs(t, err, residency.ErrClosed)
+		require.ErrorIs(t, err, engine.ErrClosed)
 	})
 }
 
 func TestRecognizerLoadedAnew(t *testing.T) {
-	ears(t, residency.Options{RetryMin: time.Second}, func(t *testing.T, r *residency.Recognizer, loads func() []*ear) {
+	ears(t, engine.Options{RetryMin: time.Second}, func(t *testing.T, r *engine.Recognizer, loads func() []*ear) {
 		t.Helper()
 		u, err := r.Listen(t.Context(), inference.Hearing{})
 		require.NoError(t, err)
@@ -218,8 +218,8 @@ func TestRecognizerLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := errors.New("the device is lost")
 		e := &ear{lost: make(chan struct{})}
-		r, err := residency.NewRecognizer(func(context.Context, residency.Progress) (inference.Recognizer, error) { return e, nil },
-			inference.Recognizes{}, residency.Options{Preload: true, ErrLost: lost})
+		r, err := engine.NewRecognizer(func(context.Context, engine.Progress) (inference.Recognizer, error) { return e, nil },
+			inference.Recognizes{}, engine.Options{Preload: true, ErrLost: lost})
 		require.NoError(t, err)
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(t.Context()) }()
@@ -227,6 +227,6 @@ func TestRecognizerLost(t *testing.T) {
 		close(e.lost)
 		require.ErrorIs(t, <-ended, lost)
 	})
-	_, err := residency.NewRecognizer(nil, inference.Recognizes{}, residency.Options{})
+	_, err := engine.NewRecognizer(nil, inference.Recognizes{}, engine.Options{})
 	require.Error(t, err)
 }

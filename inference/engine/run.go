@@ -1,4 +1,4 @@
-package residency
+package engine
 
 import (
 	"cmp"
