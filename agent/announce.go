@@ -50,7 +50,7 @@ func (a Announcement) check() error {
 	var errs []error
 	if n := utf8.RuneCountInString(a.Text); n == 0 || n > MaxSaid || !utf8.ValidString(a.Text) {
 		errs = append(errs, &RangeError{Name: "text", Want: fmt.Sprintf("1 to %d characters", MaxSaid), Got: n})
-	} else if inference.Judge(a.Text, true) != inference.Says {
+	} else if inference.ClassifyAnswer(a.Text, true) != inference.HasWords {
 		errs = append(errs, &RangeError{Name: "text", Want: "at least one word", Got: fmt.Sprintf("%.40q", a.Text)})
 	}
 	if a.Reason != "" && (!check.Name(a.Reason) || len(a.Reason) > MaxReason) {

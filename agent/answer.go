@@ -25,7 +25,7 @@ func (s *Session) receive(c *cycle, chunk inference.Chunk, now time.Time) {
 	if len(chunk.Audio) > 0 {
 		c.held = append(c.held, chunk)
 	}
-	if inference.Judge(c.text, c.complete) == inference.Says {
+	if inference.ClassifyAnswer(c.text, c.complete) == inference.HasWords {
 		s.pass(c)
 	}
 }
@@ -72,7 +72,7 @@ func (s *Session) endLook(c *cycle, cause error) (wanted bool) {
 	if c.complete {
 		return false
 	}
-	says := inference.Judge(c.text, true) == inference.Says
+	says := inference.ClassifyAnswer(c.text, true) == inference.HasWords
 	if says && (cause == nil || c.ready) {
 		s.pass(c) // few letters are known to be words only now
 	}

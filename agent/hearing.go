@@ -142,7 +142,7 @@ const (
 // remarkLocked keeps a remark for the next prompts.
 func (s *Session) remarkLocked(h Heard) {
 	text := strings.TrimSpace(h.Text)
-	if !s.live.Agent.Hearing.Remarks || inference.Judge(text, true) != inference.Says {
+	if !s.live.Agent.Hearing.Remarks || inference.ClassifyAnswer(text, true) != inference.HasWords {
 		return
 	}
 	if r := []rune(text); len(r) > remarkLetters {

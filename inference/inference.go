@@ -303,10 +303,10 @@ type Session interface {
 	Close() error
 }
 
-// Husher is a Session whose answer can go on without its sound.
-type Husher interface {
-	// Hush ends the sound of the answer that Generate was last called for; its text goes on. It does not wait.
-	Hush()
+// VoiceCanceller is a Session whose answer can go on without its sound.
+type VoiceCanceller interface {
+	// CancelVoice ends the sound of the answer that Generate was last called for; its text goes on. It does not wait.
+	CancelVoice()
 }
 
 // VoiceReporter is a Session that may lack the model's voice while others have it.

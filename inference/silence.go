@@ -14,7 +14,7 @@ type Verdict uint8
 // The verdicts.
 const (
 	Undecided Verdict = iota // it may still become silence
-	Says                     // there are words
+	HasWords                 // there are words
 	Silent                   // complete, without words
 )
 
@@ -23,14 +23,14 @@ const (
 // Two Chinese characters are longer.
 const speakAfter = 5
 
-// Judge decides whether an answer, as far as it is known, is words or Silence. An
+// ClassifyAnswer reports whether an answer, as far as it is known, is words or Silence. An
 // answer without a letter or a number is silent.
-func Judge(text string, complete bool) Verdict {
+func ClassifyAnswer(text string, complete bool) Verdict {
 	trimmed := strings.TrimSpace(text)
 	words := strings.ContainsFunc(trimmed, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) })
 	switch {
 	case words && (complete || len(trimmed) > speakAfter):
-		return Says
+		return HasWords
 	case complete:
 		return Silent
 	}

@@ -18,16 +18,16 @@ func TestJudge(t *testing.T) {
 		"\"...\"":              {inference.Undecided, inference.Silent},
 		"... ... ... ...":      {inference.Undecided, inference.Silent},
 		"?! -- \u26bd":         {inference.Undecided, inference.Silent},
-		"7":                    {inference.Undecided, inference.Says},
-		"½":                    {inference.Undecided, inference.Says},
-		"Goal!":                {inference.Undecided, inference.Says},
-		" Ja.  ":               {inference.Undecided, inference.Says},
-		"Goal!!":               {inference.Says, inference.Says},
-		"... a goal":           {inference.Says, inference.Says},
-		"左翼进攻":                 {inference.Says, inference.Says},
+		"7":                    {inference.Undecided, inference.HasWords},
+		"½":                    {inference.Undecided, inference.HasWords},
+		"Goal!":                {inference.Undecided, inference.HasWords},
+		" Ja.  ":               {inference.Undecided, inference.HasWords},
+		"Goal!!":               {inference.HasWords, inference.HasWords},
+		"... a goal":           {inference.HasWords, inference.HasWords},
+		"左翼进攻":                 {inference.HasWords, inference.HasWords},
 		"\xff\xfe\xfd\xfc\xfb": {inference.Undecided, inference.Silent},
 	} {
-		require.Equal(t, want, [2]inference.Verdict{inference.Judge(text, false), inference.Judge(text, true)}, "%q", text)
+		require.Equal(t, want, [2]inference.Verdict{inference.ClassifyAnswer(text, false), inference.ClassifyAnswer(text, true)}, "%q", text)
 	}
 }
 
@@ -36,10 +36,10 @@ func FuzzJudge(f *testing.F) {
 	f.Add("... a goal", 4)
 	f.Add("...", 2)
 	f.Fuzz(func(t *testing.T, text string, n int) {
-		if n < 0 || n > len(text) || inference.Judge(text[:n], false) == inference.Undecided {
+		if n < 0 || n > len(text) || inference.ClassifyAnswer(text[:n], false) == inference.Undecided {
 			return
 		}
 		// A cut within a character, or a space, may be followed by anything.
-		require.Equal(t, inference.Says, inference.Judge(text, true))
+		require.Equal(t, inference.HasWords, inference.ClassifyAnswer(text, true))
 	})
 }

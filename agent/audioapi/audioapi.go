@@ -158,7 +158,7 @@ func parse(body []byte) (SpeechBody, error) {
 	switch n := utf8.RuneCountInString(r.Input); {
 	case n > maxInput:
 		return r, bad("input", "at most %d characters, got %d; send it in parts", maxInput, n)
-	case inference.Judge(r.Input, true) != inference.Says:
+	case inference.ClassifyAnswer(r.Input, true) != inference.HasWords:
 		return r, bad("input", "there is no word to say")
 	case r.Format == "flac":
 		return r, bad("response_format", "flac is not made here; choose wav, which is lossless too")

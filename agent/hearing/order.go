@@ -39,7 +39,7 @@ func (m *microphone) final(v live.Event) {
 	switch {
 	case v.Refused:
 		m.heardEcho()
-	case inference.Judge(text, true) != inference.Says:
+	case inference.ClassifyAnswer(text, true) != inference.HasWords:
 		text = "" // nothing was said
 	case !addressed && !woken && m.ears.spoken.echoes(text, h.Began, h.Ended):
 		m.heardEcho()

@@ -33,16 +33,16 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 }
 
 var (
-	_ inference.Speaker = (*session)(nil)
-	_ inference.Husher  = (*session)(nil)
+	_ inference.Speaker        = (*session)(nil)
+	_ inference.VoiceCanceller = (*session)(nil)
 )
 
-// Hush implements inference.Husher for a loaded model whose sessions are one.
-func (s *session) Hush() {
+// CancelVoice implements inference.VoiceCanceller for a loaded model whose sessions are one.
+func (s *session) CancelVoice() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h, ok := s.inner.(inference.Husher); ok {
-		h.Hush()
+	if h, ok := s.inner.(inference.VoiceCanceller); ok {
+		h.CancelVoice()
 	}
 }
 

@@ -16,12 +16,12 @@ func (s *Session) spoken(ctx context.Context, r Request, name string) iter.Seq2[
 }
 
 var (
-	_ inference.Speaker = (*Session)(nil)
-	_ inference.Husher  = (*Session)(nil)
+	_ inference.Speaker        = (*Session)(nil)
+	_ inference.VoiceCanceller = (*Session)(nil)
 )
 
-// Hush implements inference.Husher.
-func (s *Session) Hush() { s.room.Hush() }
+// CancelVoice implements inference.VoiceCanceller.
+func (s *Session) CancelVoice() { s.room.CancelVoice() }
 
 // readAloud precedes a text that the model did not write. The answer is given, so its words matter little.
 const readAloud = "Read this text aloud, word for word:\n\n"
@@ -40,7 +40,7 @@ func (s *Session) Speak(ctx context.Context, text, name, _ string) iter.Seq2[inf
 			if !yield(inference.Chunk{Text: part}, nil) {
 				return
 			}
-			if inference.Judge(part, true) != inference.Says {
+			if inference.ClassifyAnswer(part, true) != inference.HasWords {
 				continue
 			}
 			r, err := s.reading(part, !inference.IsBehind(ctx))

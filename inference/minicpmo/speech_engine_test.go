@@ -352,7 +352,7 @@ func TestVoiceHushed(t *testing.T) {
 	s, err := e.NewSession()
 	require.NoError(t, err)
 	defer s.Close()
-	s.(inference.Husher).Hush() // nothing to end
+	s.(inference.VoiceCanceller).CancelVoice() // nothing to end
 	p := inference.Prompt{Text: "What is it?", Frames: []inference.Frame{frame(t, "320x240.png", 0)}, Speech: true}
 	whole := say(t, s, p.Text)
 	require.Positive(t, whole.samples)
@@ -361,7 +361,7 @@ func TestVoiceHushed(t *testing.T) {
 		require.NoError(t, err)
 		require.Nil(t, c.VoiceFailed)
 		text.WriteString(c.Text)
-		s.(inference.Husher).Hush()
+		s.(inference.VoiceCanceller).CancelVoice()
 	}
 	require.NotEmpty(t, text.String())
 	require.Eventually(t, func() bool { return e.Stats().VoiceSlots == 0 }, time.Minute, time.Millisecond)

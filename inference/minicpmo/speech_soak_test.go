@@ -136,7 +136,7 @@ func (c *crowd) one(e *minicpmo.Engine, r *rand.Rand) error {
 		c.mute.Add(1) // rare: the fallback speaks it
 		return got.err
 	}
-	silent := inference.Judge(got.text, true) != inference.Says // a random answer may have no word
+	silent := inference.ClassifyAnswer(got.text, true) != inference.HasWords // a random answer may have no word
 	if got.err != nil || got.failure != nil || (got.samples == 0) != silent {
 		return errors.Join(got.err, errors.New("a sound was expected: "+strconv.Quote(got.text)))
 	}
@@ -161,7 +161,7 @@ func (c *crowd) damaged(s inference.Session, p inference.Prompt) error {
 			return errors.New("sound of a damaged voice")
 		}
 	}
-	if failure == nil && inference.Judge(text.String(), true) == inference.Says {
+	if failure == nil && inference.ClassifyAnswer(text.String(), true) == inference.HasWords {
 		return errors.New("a damaged voice did not fail: " + strconv.Quote(text.String()))
 	}
 	return nil

@@ -274,7 +274,7 @@ func (m *mixer) hear(c *inference.Chunk) int {
 func (m *mixer) rest(from int) bool {
 	m.unread = m.unread || m.room.rests.Load()
 	goOn := m.leave(from)
-	e, ok := m.room.Session.(inference.Husher)
+	e, ok := m.room.Session.(inference.VoiceCanceller)
 	switch {
 	case m.given != "":
 		m.hush()
@@ -283,7 +283,7 @@ func (m *mixer) rest(from int) bool {
 	case m.wrote:
 		m.hush()
 	case ok:
-		e.Hush()
+		e.CancelVoice()
 	}
 	return goOn
 }
@@ -311,7 +311,7 @@ func (m *mixer) leave(from int) bool {
 
 // release passes the engine's sound on unless the answer may be silence.
 func (m *mixer) release(complete bool) bool {
-	if len(m.held) == 0 || inference.Judge(m.text.String(), complete) != inference.Says {
+	if len(m.held) == 0 || inference.ClassifyAnswer(m.text.String(), complete) != inference.HasWords {
 		return true
 	}
 	held := m.held
@@ -349,7 +349,7 @@ func (m *mixer) end() bool {
 	case m.own && m.sounds:
 		m.room.v.report(ofModel, nil)
 		return true
-	case m.own && inference.Judge(m.text.String(), true) == inference.Says && !m.fail(inference.VoiceFailure{Err: errMute}):
+	case m.own && inference.ClassifyAnswer(m.text.String(), true) == inference.HasWords && !m.fail(inference.VoiceFailure{Err: errMute}):
 		return false
 	}
 	if !m.own {

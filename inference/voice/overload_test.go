@@ -38,7 +38,7 @@ type slowRoom struct {
 	e *slowly
 }
 
-func (r *slowRoom) Hush() { r.e.hushed.Add(1) }
+func (r *slowRoom) CancelVoice() { r.e.hushed.Add(1) }
 
 const fourSentences = "One two three. Four five six. Seven eight nine. Ten eleven twelve."
 

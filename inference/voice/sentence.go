@@ -34,7 +34,7 @@ type splitter struct {
 func (s *splitter) push(delta string) []string {
 	s.rest.WriteString(delta)
 	if !s.certain {
-		if inference.Judge(s.rest.String(), false) != inference.Says {
+		if inference.ClassifyAnswer(s.rest.String(), false) != inference.HasWords {
 			return nil
 		}
 		s.certain = true
@@ -44,7 +44,7 @@ func (s *splitter) push(delta string) []string {
 
 // end returns the remaining pieces; none of a silent text.
 func (s *splitter) end() []string {
-	if !s.certain && inference.Judge(s.rest.String(), true) != inference.Says {
+	if !s.certain && inference.ClassifyAnswer(s.rest.String(), true) != inference.HasWords {
 		return nil
 	}
 	return s.cut(true)

@@ -40,8 +40,8 @@ type Room struct {
 // NewRoom returns a silent room.
 func NewRoom() *Room { return &Room{sounding: make(chan struct{}, 1)} }
 
-// Hush ends the sound of the room's last answer.
-func (r *Room) Hush() {
+// CancelVoice ends the sound of the room's last answer.
+func (r *Room) CancelVoice() {
 	if t := r.last.Load(); t != nil {
 		t.Cancel()
 	}
@@ -148,7 +148,7 @@ func (c *chunker) hand() (begins bool) {
 	c.ready = append(c.ready, c.piece)
 	c.piece = tts.Piece{Last: last}
 	if !c.says {
-		c.says = inference.Judge(c.text.String(), last) == inference.Says
+		c.says = inference.ClassifyAnswer(c.text.String(), last) == inference.HasWords
 		begins = c.says
 	}
 	if c.says {

@@ -177,12 +177,12 @@ type countedSession struct {
 	c *Counted
 }
 
-var _ inference.Husher = countedSession{}
+var _ inference.VoiceCanceller = countedSession{}
 
-// Hush implements inference.Husher.
-func (s countedSession) Hush() {
-	if h, ok := s.Session.(inference.Husher); ok {
-		h.Hush()
+// CancelVoice implements inference.VoiceCanceller.
+func (s countedSession) CancelVoice() {
+	if h, ok := s.Session.(inference.VoiceCanceller); ok {
+		h.CancelVoice()
 	}
 }
 
