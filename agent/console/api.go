@@ -69,7 +69,7 @@ func by(r *http.Request) string {
 }
 
 // order runs a command and answers with the snapshot after it.
-func (h *hosted) order(w http.ResponseWriter, do func(agent.Steerer) error) error {
+func (h *roomEntry) order(w http.ResponseWriter, do func(agent.Steerer) error) error {
 	b, err := h.bot()
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (h *hosted) order(w http.ResponseWriter, do func(agent.Steerer) error) erro
 	return writeJSON(w, http.StatusOK, b.Snapshot())
 }
 
-func (s *Server) getStatus(h *hosted, w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) getStatus(h *roomEntry, w http.ResponseWriter, _ *http.Request) error {
 	b, err := h.bot()
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *Server) getStatus(h *hosted, w http.ResponseWriter, _ *http.Request) er
 	return writeJSON(w, http.StatusOK, b.Snapshot())
 }
 
-func (s *Server) postInstruction(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postInstruction(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	var in instructionBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -120,7 +120,7 @@ func refuseOrder(w http.ResponseWriter, err error, code string) error {
 	return refuse(http.StatusUnprocessableEntity, code, "%v", err)
 }
 
-func (s *Server) postCommand(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postCommand(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	var in commandBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (s *Server) postCommand(h *hosted, w http.ResponseWriter, r *http.Request) 
 	})
 }
 
-func (s *Server) postSay(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postSay(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	var in agent.Announcement
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (s *Server) postSay(h *hosted, w http.ResponseWriter, r *http.Request) erro
 	})
 }
 
-func (s *Server) deleteInstruction(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) deleteInstruction(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	return h.order(w, func(b agent.Steerer) error {
 		_, err := b.Change(agent.Change{Instruction: new("")}, by(r))
 		return err
@@ -154,7 +154,7 @@ type profileList struct {
 	Active   string           `json:"active"`
 }
 
-func (s *Server) getProfiles(h *hosted, w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) getProfiles(h *roomEntry, w http.ResponseWriter, _ *http.Request) error {
 	b, err := h.bot()
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func (s *Server) getProfiles(h *hosted, w http.ResponseWriter, _ *http.Request) 
 	return writeJSON(w, http.StatusOK, out)
 }
 
-func (s *Server) postProfile(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postProfile(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	var in profileBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -185,7 +185,7 @@ type settingList struct {
 	Settings []settings.Setting `json:"settings"`
 }
 
-func (s *Server) getSettings(h *hosted, w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) getSettings(h *roomEntry, w http.ResponseWriter, _ *http.Request) error {
 	b, err := h.bot()
 	if err != nil {
 		return err
@@ -199,7 +199,7 @@ func (s *Server) getSettings(h *hosted, w http.ResponseWriter, _ *http.Request) 
 	return writeJSON(w, http.StatusOK, settingList{table})
 }
 
-func (s *Server) postSettings(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postSettings(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	var in agent.Settings
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -236,7 +236,7 @@ func printable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-func (s *Server) postStart(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postStart(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	var in sourceBody
 	if err := readJSON(w, r, &in, true); err != nil {
 		return err
@@ -256,7 +256,7 @@ func (s *Server) postStart(h *hosted, w http.ResponseWriter, r *http.Request) er
 	})
 }
 
-func (s *Server) postStop(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postStop(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &struct{}{}, true); err != nil {
 		return err
 	}
@@ -270,7 +270,7 @@ func (s *Server) postStop(h *hosted, w http.ResponseWriter, r *http.Request) err
 	})
 }
 
-func (s *Server) postSource(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postSource(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	var in sourceBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -281,12 +281,12 @@ func (s *Server) postSource(h *hosted, w http.ResponseWriter, r *http.Request) e
 	return h.order(w, func(b agent.Steerer) error { return watch(b, in.Source, by(r)) })
 }
 
-func (s *Server) getHistory(h *hosted, w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) getHistory(h *roomEntry, w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, h.Hub.History())
 }
 
 // deleteHeard deletes what people said from memory and from what is kept on disk.
-func (s *Server) deleteHeard(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) deleteHeard(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	by := r.URL.Query().Get("by")
 	h.Hub.ForgetHeard(by)
 	if h.Forget != nil {
@@ -310,7 +310,7 @@ func (s *Server) inSlot(ctx context.Context, do func() ([]byte, error)) ([]byte,
 	return do()
 }
 
-func (s *Server) getFrame(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) getFrame(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	if h.Pictures == nil {
 		return refuse(http.StatusNotFound, "no_picture", "no picture: no source is watched")
 	}
@@ -356,7 +356,7 @@ func pictureWidth(r *http.Request) (int, error) {
 	return width, nil
 }
 
-func (s *Server) getSeenFrame(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) getSeenFrame(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	id, err := strconv.ParseUint(r.PathValue("id"), 10, 64)
 	if err != nil {
 		return refuse(http.StatusNotFound, "no_picture", "frames: expected a picture's id, a number, got %.40q", r.PathValue("id"))
@@ -373,7 +373,7 @@ func (s *Server) getSeenFrame(h *hosted, w http.ResponseWriter, r *http.Request)
 }
 
 // writePicture answers with a JPEG, scaled to a width; 0 is its own.
-func (s *Server) writePicture(h *hosted, w http.ResponseWriter, r *http.Request, data []byte, width int) error {
+func (s *Server) writePicture(h *roomEntry, w http.ResponseWriter, r *http.Request, data []byte, width int) error {
 	if width > 0 {
 		var err error
 		full := data
@@ -394,7 +394,7 @@ type grantBody struct {
 	Agent    string `json:"agent,omitempty" doc:"The commentator's identity in the room."`
 }
 
-func (s *Server) postToken(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postToken(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	var in tokenBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err

@@ -26,7 +26,7 @@ func timestamp(at time.Time) string {
 	return fmt.Sprintf("%d.%06d", at.Unix(), at.Nanosecond()/1000)
 }
 
-func (s *Server) getAudio(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) getAudio(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	if h.Sound == nil {
 		return refuse(http.StatusNotFound, "no_speech", "no voice")
 	}

@@ -136,7 +136,7 @@ type Server struct {
 	opts    Options
 	log     zerolog.Logger
 	rooms   *Rooms
-	single  *hosted // the only room; nil when there may be several
+	single  *roomEntry // the only room; nil when there may be several
 	guard   *guard
 	tls     *tls.Config // nil for plain HTTP
 	handler http.Handler

@@ -23,14 +23,14 @@ type engineList struct {
 	Voices  []agent.VoiceOption  `json:"voices" doc:"Values of the setting voice, beside auto."`
 }
 
-func (h *hosted) engines() (Engines, error) {
+func (h *roomEntry) engines() (Engines, error) {
 	if h.Engines == nil {
 		return nil, refuse(http.StatusServiceUnavailable, "no_bot", "the commentator has not started yet")
 	}
 	return h.Engines, nil
 }
 
-func (s *Server) getEngines(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) getEngines(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	all, err := h.engines()
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func (s *Server) getEngines(h *hosted, w http.ResponseWriter, r *http.Request) e
 	return writeJSON(w, http.StatusOK, engineList{all.Engines(r.Context()), all.Voices()})
 }
 
-func (s *Server) postEngine(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postEngine(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	all, err := h.engines()
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ type rightsBody struct {
 	Expires *time.Time `json:"expires,omitempty" doc:"When the token ends; absent for never."`
 }
 
-func (s *Server) getRights(_ *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) getRights(_ *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	who := visitorOf(r)
 	out := rightsBody{Rights: who.rights.Names(), Name: who.name}
 	if !who.expires.IsZero() {
@@ -42,7 +42,7 @@ type linkMade struct {
 // linkLife is the life of a link when the request names none.
 const linkLife = 24 * time.Hour
 
-func (s *Server) postLink(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postLink(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	var in linkBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err

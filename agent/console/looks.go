@@ -18,14 +18,14 @@ type lookList struct {
 	Looks []agent.RawLook `json:"looks" doc:"The last 20 of each kind, newest first; fewer if they are long."`
 }
 
-func (h *hosted) looks() (Looks, error) {
+func (h *roomEntry) looks() (Looks, error) {
 	if h.Looks == nil {
 		return nil, refuse(http.StatusServiceUnavailable, "no_bot", "the commentator has not started yet")
 	}
 	return h.Looks, nil
 }
 
-func (s *Server) getLooks(h *hosted, w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) getLooks(h *roomEntry, w http.ResponseWriter, _ *http.Request) error {
 	all, err := h.looks()
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func (s *Server) getLooks(h *hosted, w http.ResponseWriter, _ *http.Request) err
 	return writeJSON(w, http.StatusOK, lookList{all.Looks()})
 }
 
-func (s *Server) getNextPrompt(h *hosted, w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) getNextPrompt(h *roomEntry, w http.ResponseWriter, _ *http.Request) error {
 	all, err := h.looks()
 	if err != nil {
 		return err

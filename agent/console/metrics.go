@@ -137,7 +137,7 @@ func (r *Rooms) collect(ch chan<- prometheus.Metric) {
 	list := r.list()
 	if r.single {
 		for _, h := range list {
-			r.guarded(h, func() { h.collect(ch) })
+			r.isolate(h, func() { h.collect(ch) })
 		}
 		return
 	}
@@ -150,9 +150,9 @@ func (r *Rooms) collect(ch chan<- prometheus.Metric) {
 	}
 	for _, h := range list {
 		if h.label == otherRooms {
-			r.guarded(h, func() { rest.add(h) })
+			r.isolate(h, func() { rest.add(h) })
 		} else {
-			r.guarded(h, func() { labelled(h.label, h.collect) })
+			r.isolate(h, func() { labelled(h.label, h.collect) })
 		}
 	}
 	if r.crowded.Load() {
@@ -160,8 +160,8 @@ func (r *Rooms) collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// guarded reads one room; a panic of its bot is logged and leaves the others alone.
-func (r *Rooms) guarded(h *hosted, read func()) {
+// isolate reads one room; a panic of its bot is logged and leaves the others alone.
+func (r *Rooms) isolate(h *roomEntry, read func()) {
 	err := rescue.Call(func() error {
 		read()
 		return nil
@@ -180,7 +180,7 @@ func (r *Rooms) Totals() prometheus.Collector {
 		sum := r.allPast
 		r.mu.Unlock()
 		for _, h := range list {
-			r.guarded(h, func() { sum.add(h) })
+			r.isolate(h, func() { sum.add(h) })
 		}
 		collectFigures(ch, r.all, sum)
 	})
@@ -197,7 +197,7 @@ func (r *Rooms) collectCount(ch chan<- prometheus.Metric, n int) {
 }
 
 // collect sends the metrics of the room's hub and bot.
-func (h *hosted) collect(ch chan<- prometheus.Metric) {
+func (h *roomEntry) collect(ch chan<- prometheus.Metric) {
 	var f figures
 	f.add(h)
 	collectFigures(ch, h.cycles, f)
@@ -223,7 +223,7 @@ type counts struct {
 }
 
 // add reads one room.
-func (c *counts) add(h *hosted) {
+func (c *counts) add(h *roomEntry) {
 	for k := range events.Formats {
 		c.lost[k] += float64(h.Hub.Lost(k))
 	}
@@ -256,7 +256,7 @@ func agentStates() [5]string {
 }
 
 // add reads one room.
-func (f *figures) add(h *hosted) {
+func (f *figures) add(h *roomEntry) {
 	f.counts.add(h)
 	for k := range events.Formats {
 		f.readers[k] += float64(h.Hub.Readers(k))

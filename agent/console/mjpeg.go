@@ -108,7 +108,7 @@ func (f *mjpegFan) join() (parts <-chan []byte, leave func()) {
 	}
 }
 
-func (s *Server) getMJPEG(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) getMJPEG(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	const contentType = "multipart/x-mixed-replace; boundary=" + mjpegBoundary
 	if h.Pictures == nil {
 		return refuse(http.StatusNotFound, "no_picture", "no delayed picture")

@@ -21,7 +21,7 @@ import (
 // endpoint is one operation of the API, with its handler and its description in the OpenAPI document.
 type endpoint struct {
 	method, path string
-	door         door
+	level        accessLevel
 	call         apiFunc
 	inRoom       roomFunc // call, for the operations on a room
 	summary      string
@@ -70,7 +70,7 @@ func newDocument(s *Server) *document {
 // others, with the same checks.
 func (d *document) Handle(op *huma.Operation, handler func(huma.Context)) {
 	d.found = append(d.found, endpoint{
-		method: op.Method, path: op.Path, door: guarded,
+		method: op.Method, path: op.Path, level: restricted,
 		call: func(w http.ResponseWriter, r *http.Request) error {
 			r = r.WithContext(context.WithValue(r.Context(), callerKey{}, by(r)))
 			handler(humago.NewContext(op, r, w))
@@ -166,9 +166,9 @@ func (d *document) errorAnswer() *huma.Response {
 	}
 }
 
-// secured lists the security schemes of a door.
-func secured(a door) []map[string][]string {
-	if a == public {
+// secured lists the security schemes of an access level.
+func secured(level accessLevel) []map[string][]string {
+	if level == public {
 		return nil
 	}
 	return []map[string][]string{{"token": {}}, {"cookie": {}}}
@@ -178,7 +178,7 @@ func secured(a door) []map[string][]string {
 func (d *document) describe(e endpoint) {
 	op := &huma.Operation{
 		Method: e.method, Path: e.path, OperationID: operationID(e.method, e.path), Summary: e.summary,
-		Tags: []string{tagOf(e.path)}, Security: secured(e.door), Parameters: slices.Clone(e.query),
+		Tags: []string{tagOf(e.path)}, Security: secured(e.level), Parameters: slices.Clone(e.query),
 	}
 	for part := range strings.SplitSeq(e.path, "/") {
 		if name, ok := strings.CutPrefix(part, "{"); ok {
@@ -238,7 +238,7 @@ func (d *document) endpoints() []endpoint {
 	}
 	for i, body := range []func() ([]byte, error){d.json, d.OpenAPI().YAML} {
 		e := &list[i]
-		e.method, e.door, e.call = http.MethodGet, guarded, fixed(e.kind, body)
+		e.method, e.level, e.call = http.MethodGet, restricted, fixed(e.kind, body)
 		d.describe(*e)
 	}
 	// huma lists its error model, which no answer uses.

@@ -23,7 +23,7 @@ type Prompts interface {
 	SetBackground(text, by string) (prompt.Background, error)
 }
 
-func (h *hosted) prompts() (Prompts, error) {
+func (h *roomEntry) prompts() (Prompts, error) {
 	if h.Prompts == nil {
 		return nil, refuse(http.StatusServiceUnavailable, "no_bot", "the commentator has not started yet")
 	}
@@ -45,7 +45,7 @@ func readForm(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 // oneLine joins several errors.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-func (s *Server) getProfile(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) getProfile(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	all, err := h.prompts()
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (s *Server) getProfile(h *hosted, w http.ResponseWriter, r *http.Request) e
 	return profileProblem(agent.ErrNoProfile)
 }
 
-func (s *Server) putProfile(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) putProfile(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	all, err := h.prompts()
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (s *Server) putProfile(h *hosted, w http.ResponseWriter, r *http.Request) e
 	return writeJSON(w, status, p)
 }
 
-func (s *Server) deleteProfile(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) deleteProfile(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	all, err := h.prompts()
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func profileProblem(err error) error {
 	return refuse(http.StatusUnprocessableEntity, "bad_profile", "%s", oneLine(err))
 }
 
-func (s *Server) getBackground(h *hosted, w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) getBackground(h *roomEntry, w http.ResponseWriter, _ *http.Request) error {
 	all, err := h.prompts()
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (s *Server) getBackground(h *hosted, w http.ResponseWriter, _ *http.Request
 	return writeJSON(w, http.StatusOK, all.Background())
 }
 
-func (s *Server) putBackground(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) putBackground(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	all, err := h.prompts()
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (s *Server) putBackground(h *hosted, w http.ResponseWriter, r *http.Request
 	return writeJSON(w, http.StatusOK, sheet)
 }
 
-func (s *Server) deleteBackground(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) deleteBackground(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	all, err := h.prompts()
 	if err != nil {
 		return err

@@ -82,10 +82,10 @@ type Rooms struct {
 	crowded atomic.Bool   // some room had no series of its own
 
 	mu                sync.Mutex
-	byName            map[string]*hosted
+	byName            map[string]*roomEntry
 	labels            map[string]bool // in use, in the metrics
 	allPast, restPast figures         // counts of removed rooms
-	start             func(*hosted)   // while a Server runs
+	start             func(*roomEntry)   // while a Server runs
 }
 
 // NewRooms makes an empty Rooms for at most limit rooms; DefaultMaxRooms when 0.
@@ -96,14 +96,14 @@ func NewRooms(limit int, log zerolog.Logger) *Rooms {
 	return &Rooms{
 		max: limit, wake: wake.New(), log: log.With().Str("component", "console").Logger(),
 		all: newCycleMetrics(), rest: newCycleMetrics(), events: events.NewHub(events.Options{}),
-		byName: map[string]*hosted{}, labels: map[string]bool{},
+		byName: map[string]*roomEntry{}, labels: map[string]bool{},
 	}
 }
 
 // Add registers a room until remove is called, which ends its streams. Call it
 // before the room's bot runs.
 func (r *Rooms) Add(room Room) (remove func(), err error) {
-	h, err := newHosted(room)
+	h, err := newRoomEntry(room)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (r *Rooms) Add(room Room) (remove func(), err error) {
 }
 
 // bindLocked gives a room its own series in the metrics, unless there are too many, and binds its hub.
-func (r *Rooms) bindLocked(h *hosted) {
+func (r *Rooms) bindLocked(h *roomEntry) {
 	h.label = roomLabel(h.Name)
 	if r.single || len(r.labels) < labelledRooms && !r.labels[h.label] && h.label != otherRooms {
 		r.labels[h.label] = true
@@ -153,17 +153,17 @@ func (r *Rooms) bindLocked(h *hosted) {
 }
 
 // get returns the room of a name, or nil.
-func (r *Rooms) get(name string) *hosted {
+func (r *Rooms) get(name string) *roomEntry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.byName[name]
 }
 
 // list returns the rooms, sorted by name.
-func (r *Rooms) list() []*hosted {
+func (r *Rooms) list() []*roomEntry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.SortedFunc(maps.Values(r.byName), func(a, b *hosted) int { return strings.Compare(a.Name, b.Name) })
+	return slices.SortedFunc(maps.Values(r.byName), func(a, b *roomEntry) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // afterPanic is the pause before a room's pictures are encoded again after a panic.
@@ -173,7 +173,7 @@ const afterPanic = time.Second
 // have ended. A panic in one room is logged and leaves the others alone.
 func (r *Rooms) open(ctx context.Context) (wait func() error) {
 	var g errgroup.Group
-	start := func(h *hosted) {
+	start := func(h *roomEntry) {
 		g.Go(func() error {
 			for {
 				err := h.run(ctx)
@@ -267,7 +267,7 @@ func (r *Rooms) infos() []RoomInfo {
 	out := []RoomInfo{}
 	for _, h := range r.list() {
 		info := RoomInfo{Room: h.Name, Chip: agent.ChipFailed, Reason: "the commentator crashed", Since: h.since.UTC()}
-		r.guarded(h, func() { info = h.info() })
+		r.isolate(h, func() { info = h.info() })
 		out = append(out, info)
 	}
 	return out
@@ -276,8 +276,8 @@ func (r *Rooms) infos() []RoomInfo {
 // changed makes watch send the list now.
 func (r *Rooms) changed() { r.wake.Set() }
 
-// hosted is a room with its state in the console.
-type hosted struct {
+// roomEntry is a room with its state in the console.
+type roomEntry struct {
 	Room
 	label  string // in the metrics
 	cycles *cycleMetrics
@@ -291,7 +291,7 @@ type hosted struct {
 	audioLost atomic.Uint64
 }
 
-func newHosted(room Room) (*hosted, error) {
+func newRoomEntry(room Room) (*roomEntry, error) {
 	if len(room.Name) > maxRoomName || !utf8.ValidString(room.Name) {
 		return nil, fmt.Errorf("%w: room name: must be at most %d bytes of UTF-8, is %d",
 			ErrConfig, maxRoomName, len(room.Name))
@@ -305,7 +305,7 @@ func newHosted(room Room) (*hosted, error) {
 	if room.Hub == nil {
 		room.Hub = events.NewHub(events.Options{History: -1, JPEGQuality: room.JPEGQuality})
 	}
-	return &hosted{
+	return &roomEntry{
 		Room:  room,
 		since: time.Now(),
 		mjpeg: &mjpegFan{
@@ -319,7 +319,7 @@ func newHosted(room Room) (*hosted, error) {
 }
 
 // run encodes pictures and sends snapshots until the room is removed or ctx ends.
-func (h *hosted) run(ctx context.Context) error {
+func (h *roomEntry) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := rescue.WithContext(ctx)
@@ -338,7 +338,7 @@ func (h *hosted) run(ctx context.Context) error {
 }
 
 // watch publishes changed snapshots, at most one a second, while there are readers.
-func (h *hosted) watch(ctx context.Context) error {
+func (h *roomEntry) watch(ctx context.Context) error {
 	if h.Bot == nil {
 		<-ctx.Done()
 		return nil
@@ -364,10 +364,10 @@ func (h *hosted) watch(ctx context.Context) error {
 }
 
 // changed makes watch send a snapshot now.
-func (h *hosted) changed() { h.wake.Set() }
+func (h *roomEntry) changed() { h.wake.Set() }
 
 // bot returns the commentator, or a 503 before it has started.
-func (h *hosted) bot() (agent.Steerer, error) {
+func (h *roomEntry) bot() (agent.Steerer, error) {
 	if h.Bot == nil {
 		return nil, refuse(http.StatusServiceUnavailable, "no_bot", "the commentator has not started yet")
 	}

@@ -114,7 +114,7 @@ type dispatched struct {
 }
 
 // info describes the room now.
-func (h *hosted) info() RoomInfo {
+func (h *roomEntry) info() RoomInfo {
 	out := RoomInfo{Room: h.Name, Since: h.since.UTC(), AlignmentLast: -1, AlignmentP95: -1}
 	if h.Viewers != nil {
 		out.Viewers = h.Viewers()
@@ -135,7 +135,7 @@ func (h *hosted) info() RoomInfo {
 }
 
 // detail describes the room with its settings.
-func (h *hosted) detail() roomDetail {
+func (h *roomEntry) detail() roomDetail {
 	out := roomDetail{RoomInfo: h.info(), Profiles: []prompt.Profile{}}
 	if h.Bot != nil {
 		s := h.Bot.Snapshot()
@@ -166,7 +166,7 @@ func (s *Server) registerRooms(d *document) {
 	op := func(method, path, summary string) huma.Operation {
 		return huma.Operation{
 			Method: method, Path: path, OperationID: operationID(method, path), Summary: summary, Tags: []string{tagOf(path)},
-			Security: secured(guarded), MaxBodyBytes: maxBody, Responses: map[string]*huma.Response{"default": d.errorAnswer()},
+			Security: secured(restricted), MaxBodyBytes: maxBody, Responses: map[string]*huma.Response{"default": d.errorAnswer()},
 		}
 	}
 	const one = "/api/rooms/{room}"

@@ -21,19 +21,19 @@ import (
 	"touchline/media/source"
 )
 
-// door is the requirement of a path.
-type door int
+// accessLevel is what a path requires of a client.
+type accessLevel int
 
 const (
-	public  door = iota // the page and the probes: Host and Origin only
-	guarded             // some right in the room too; each method checks its own
+	public accessLevel = iota // the page and the probes: Host and Origin only
+	restricted             // some right in the room too; each method checks its own
 )
 
 // routes builds the handler: every row of docs/api.md.
 func (s *Server) routes() (http.Handler, error) {
 	mux := http.NewServeMux()
-	add := func(pattern string, a door, m methods) {
-		mux.Handle(pattern, s.wrap(s.enter(a, m.serve)))
+	add := func(pattern string, level accessLevel, m methods) {
+		mux.Handle(pattern, s.wrap(s.enter(level, m.serve)))
 		for method := range m {
 			s.served = append(s.served, method+" "+pattern)
 		}
@@ -41,18 +41,18 @@ func (s *Server) routes() (http.Handler, error) {
 	doc, list := s.describe()
 	list = append(list, doc.endpoints()...)
 	byPath := map[string]methods{}
-	doors := map[string]door{}
+	levels := map[string]accessLevel{}
 	for _, e := range list {
 		if byPath[e.path] == nil {
 			byPath[e.path] = methods{}
 		}
-		byPath[e.path][e.method], doors[e.path] = e.call, e.door
-		if e.door == guarded {
+		byPath[e.path][e.method], levels[e.path] = e.call, e.level
+		if e.level == restricted {
 			byPath[e.path][e.method] = may(s.needed(e), e.call)
 		}
 	}
 	for path, m := range byPath {
-		add(path, doors[path], m)
+		add(path, levels[path], m)
 	}
 	mux.Handle("/api/", s.wrap(s.enter(public, func(_ http.ResponseWriter, r *http.Request) error {
 		return refuse(http.StatusNotFound, "not_found", "no such path: %s; docs/api.md lists all", r.URL.Path)
@@ -63,8 +63,8 @@ func (s *Server) routes() (http.Handler, error) {
 		return nil, err
 	}
 	proxy = may(access.Needed("/rtc"), proxy)
-	mux.Handle("/rtc", s.wrap(s.enter(guarded, proxy)))
-	mux.Handle("/rtc/", s.wrap(s.enter(guarded, proxy)))
+	mux.Handle("/rtc", s.wrap(s.enter(restricted, proxy)))
+	mux.Handle("/rtc/", s.wrap(s.enter(restricted, proxy)))
 
 	if s.opts.WHEP != nil {
 		mux.Handle("/whep/", s.wrap(s.servePlayers))
@@ -108,7 +108,7 @@ func (s *Server) inEachRoom() []endpoint {
 		if path == "/events" {
 			prefixes = prefixes[1:] // /api/events has the events of all rooms
 		}
-		e.door, e.call = guarded, s.roomHandler(e.inRoom)
+		e.level, e.call = restricted, s.roomHandler(e.inRoom)
 		for _, prefix := range prefixes {
 			e.path = prefix + path
 			out = append(out, e)
@@ -255,16 +255,16 @@ func (s *Server) inProcess() []endpoint {
 	}
 	return append(slices.Concat(s.speechOperations(), s.transcriptionOperations()), []endpoint{
 		{
-			method: "POST", path: "/api/login", door: public, call: s.postLogin, summary: "Exchanges the token for a cookie",
+			method: "POST", path: "/api/login", level: public, call: s.postLogin, summary: "Exchanges the token for a cookie",
 			in: loginBody{}, status: http.StatusNoContent,
 		},
 		{
-			method: "GET", path: "/api/events", door: guarded, call: s.getAllEvents, summary: "Events of all rooms",
+			method: "GET", path: "/api/events", level: restricted, call: s.getAllEvents, summary: "Events of all rooms",
 			kind: "text/event-stream",
 		},
-		{method: "GET", path: "/metrics", door: guarded, call: metrics, summary: "Prometheus metrics", kind: "text/plain"},
-		{method: "GET", path: "/healthz", door: public, call: s.getHealth, summary: "The process is alive", out: health{}},
-		{method: "GET", path: "/readyz", door: public, call: s.getReady, summary: "The process is ready", out: health{}},
+		{method: "GET", path: "/metrics", level: restricted, call: metrics, summary: "Prometheus metrics", kind: "text/plain"},
+		{method: "GET", path: "/healthz", level: public, call: s.getHealth, summary: "The process is alive", out: health{}},
+		{method: "GET", path: "/readyz", level: public, call: s.getReady, summary: "The process is ready", out: health{}},
 	}...)
 }
 
@@ -279,12 +279,12 @@ func (s *Server) speechOperations() []endpoint {
 	}
 	return []endpoint{
 		{
-			method: "POST", path: inOpenAI + "audio/speech", door: guarded, call: answers(api.ServeSpeech),
+			method: "POST", path: inOpenAI + "audio/speech", level: restricted, call: answers(api.ServeSpeech),
 			summary: "Speaks a text, as OpenAI's API",
 			in:      audioapi.SpeechBody{}, kind: "audio/*",
 		},
 		{
-			method: "GET", path: inOpenAI + "audio/voices", door: guarded, call: answers(api.ServeVoices), summary: "The voices of the speech API",
+			method: "GET", path: inOpenAI + "audio/voices", level: restricted, call: answers(api.ServeVoices), summary: "The voices of the speech API",
 			out: audioapi.VoiceList{},
 		},
 	}
@@ -335,7 +335,7 @@ func (s *Server) transcriptionOperations() []endpoint {
 		},
 	}
 	for i := range list {
-		list[i].door = guarded
+		list[i].level = restricted
 	}
 	return list
 }
@@ -349,7 +349,7 @@ func answers(f http.HandlerFunc) apiFunc {
 }
 
 // roomFunc is an apiFunc about one room.
-type roomFunc func(h *hosted, w http.ResponseWriter, r *http.Request) error
+type roomFunc func(h *roomEntry, w http.ResponseWriter, r *http.Request) error
 
 // roomHandler calls f with the room that the path of a request names, or else the only one.
 func (s *Server) roomHandler(f roomFunc) apiFunc {
@@ -366,7 +366,7 @@ func (s *Server) roomHandler(f roomFunc) apiFunc {
 const namedRooms = 10
 
 // find returns the room of a name, or the only one when the name is "".
-func (s *Server) find(name string) (*hosted, error) {
+func (s *Server) find(name string) (*roomEntry, error) {
 	if name != "" {
 		if h := s.rooms.get(name); h != nil {
 			return h, nil
@@ -415,7 +415,7 @@ func (s *Server) needed(e endpoint) access.Rights {
 // visitorKey is the context key of a request's visitor.
 type visitorKey struct{}
 
-// visitorOf returns the client of a request behind a guarded door.
+// visitorOf returns the client of a request for a restricted path.
 func visitorOf(r *http.Request) visitor {
 	v, _ := r.Context().Value(visitorKey{}).(visitor)
 	return v
@@ -440,9 +440,9 @@ func noRight(needed access.Rights, who visitor) error {
 		needed, who.rights)
 }
 
-// enter sets the headers of every answer, then checks Host, Origin and, of a guarded door, that the client has some right in
+// enter sets the headers of every answer, then checks Host, Origin and, for a restricted path, that the client has some right in
 // the room.
-func (s *Server) enter(a door, h apiFunc) apiFunc {
+func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		secure(w.Header())
 		if err := s.guard.checkHost(r.Host); err != nil {
@@ -451,7 +451,7 @@ func (s *Server) enter(a door, h apiFunc) apiFunc {
 		if err := s.guard.checkOrigin(r); err != nil {
 			return refuse(http.StatusForbidden, "bad_origin", "%v", err)
 		}
-		if a == public {
+		if level == public {
 			return h(w, r)
 		}
 		who := s.guard.visitor(r, s.roomOf(r), time.Now())

@@ -18,14 +18,14 @@ type ruleList struct {
 	Note  string                  `json:"note,omitempty" doc:"Why the rules are not looked for; absent when they are."`
 }
 
-func (h *hosted) rules() (agent.Rules, error) {
+func (h *roomEntry) rules() (agent.Rules, error) {
 	if h.Rules == nil {
 		return nil, refuse(http.StatusNotImplemented, "no_rules", "this program has no alert rules")
 	}
 	return h.Rules, nil
 }
 
-func (s *Server) getRules(h *hosted, w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) getRules(h *roomEntry, w http.ResponseWriter, _ *http.Request) error {
 	all, err := h.rules()
 	if err != nil {
 		return err
@@ -39,14 +39,14 @@ func (s *Server) getRules(h *hosted, w http.ResponseWriter, _ *http.Request) err
 }
 
 // readRule reads the rule of a request for a room with rules.
-func (h *hosted) readRule(w http.ResponseWriter, r *http.Request) (all agent.Rules, in agent.AlertRule, err error) {
+func (h *roomEntry) readRule(w http.ResponseWriter, r *http.Request) (all agent.Rules, in agent.AlertRule, err error) {
 	if all, err = h.rules(); err == nil {
 		err = readJSON(w, r, &in, false)
 	}
 	return all, in, err
 }
 
-func (s *Server) addRule(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) addRule(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	all, in, err := h.readRule(w, r)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (s *Server) addRule(h *hosted, w http.ResponseWriter, r *http.Request) erro
 	return s.answerRule(h, w, r, id, http.StatusCreated)
 }
 
-func (s *Server) putRule(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) putRule(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	all, in, err := h.readRule(w, r)
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (s *Server) putRule(h *hosted, w http.ResponseWriter, r *http.Request) erro
 }
 
 // answerRule answers with a rule that was added or replaced.
-func (s *Server) answerRule(h *hosted, w http.ResponseWriter, r *http.Request, id string, status int) error {
+func (s *Server) answerRule(h *roomEntry, w http.ResponseWriter, r *http.Request, id string, status int) error {
 	s.log.Info().Str("room", h.Name).Str("rule", id).Str("by", by(r)).Msg("alert rule set")
 	h.changed()
 	list := h.Rules.List(time.Now())
@@ -83,7 +83,7 @@ func (s *Server) answerRule(h *hosted, w http.ResponseWriter, r *http.Request, i
 	return writeJSON(w, status, list[i])
 }
 
-func (s *Server) deleteRule(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) deleteRule(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	all, err := h.rules()
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ type trialList struct {
 // trialWait bounds the writing of the answer: agent.Session tries for at most a minute.
 const trialWait = 90 * time.Second
 
-func (s *Server) tryRule(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) tryRule(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	past := 0
 	if q := r.URL.Query().Get("looks"); q != "" {
 		var err error
@@ -136,7 +136,7 @@ type snoozeBody struct {
 	For string `json:"for" doc:"A time such as \"10m\", at most 24h; \"0s\" ends it."`
 }
 
-func (s *Server) snoozeRule(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) snoozeRule(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	all, err := h.rules()
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func (s *Server) snoozeRule(h *hosted, w http.ResponseWriter, r *http.Request) e
 	return s.answerRule(h, w, r, id, http.StatusOK)
 }
 
-func (s *Server) testRule(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) testRule(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	all, err := h.rules()
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (s *Server) testRule(h *hosted, w http.ResponseWriter, r *http.Request) err
 	return nil
 }
 
-func (s *Server) ackAlert(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) ackAlert(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	all, err := h.rules()
 	if err != nil {
 		return err
@@ -200,11 +200,11 @@ type alertList struct {
 	Alerts []events.KeptAlert `json:"alerts"`
 }
 
-func (s *Server) getAlerts(h *hosted, w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) getAlerts(h *roomEntry, w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, alertList{Alerts: append([]events.KeptAlert{}, h.Hub.Alerts()...)})
 }
 
-func (s *Server) getAlertFrame(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) getAlertFrame(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	width, err := pictureWidth(r)
 	if err != nil {
 		return err
@@ -216,7 +216,7 @@ func (s *Server) getAlertFrame(h *hosted, w http.ResponseWriter, r *http.Request
 	return s.writePicture(h, w, r, data, width)
 }
 
-func (s *Server) deleteAlert(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) deleteAlert(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	if !h.Hub.DeleteAlert(r.PathValue("id")) {
 		return refuse(http.StatusNotFound, "no_alert", "alert %.40q is not kept, or no longer", r.PathValue("id"))
 	}

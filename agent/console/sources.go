@@ -33,7 +33,7 @@ type sourceList struct {
 	WHIP    *source.WHIPEndpoint `json:"whip,omitempty"`
 }
 
-func (h *hosted) sources() (Sources, error) {
+func (h *roomEntry) sources() (Sources, error) {
 	if h.Sources == nil {
 		return nil, refuse(http.StatusNotImplemented, "no_sources",
 			"this program opens no cameras itself; publish one with touchline camera")
@@ -41,7 +41,7 @@ func (h *hosted) sources() (Sources, error) {
 	return h.Sources, nil
 }
 
-func (s *Server) getSources(h *hosted, w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) getSources(h *roomEntry, w http.ResponseWriter, _ *http.Request) error {
 	all, err := h.sources()
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (s *Server) getSources(h *hosted, w http.ResponseWriter, _ *http.Request) e
 }
 
 // addSource opens an address and, by default, selects it.
-func (s *Server) addSource(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) addSource(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	all, err := h.sources()
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (s *Server) addSource(h *hosted, w http.ResponseWriter, r *http.Request) er
 	return writeJSON(w, http.StatusCreated, out)
 }
 
-func (h *hosted) findSource(r *http.Request) (Sources, source.Info, error) {
+func (h *roomEntry) findSource(r *http.Request) (Sources, source.Info, error) {
 	all, err := h.sources()
 	if err != nil {
 		return nil, source.Info{}, err
@@ -90,7 +90,7 @@ func (h *hosted) findSource(r *http.Request) (Sources, source.Info, error) {
 	return nil, source.Info{}, sourceProblem(source.ErrNotFound)
 }
 
-func (s *Server) getOneSource(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) getOneSource(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	_, out, err := h.findSource(r)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (s *Server) getOneSource(h *hosted, w http.ResponseWriter, r *http.Request)
 	return writeJSON(w, http.StatusOK, out)
 }
 
-func (s *Server) patchSource(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) patchSource(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	all, was, err := h.findSource(r)
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (s *Server) patchSource(h *hosted, w http.ResponseWriter, r *http.Request) 
 	return writeJSON(w, http.StatusOK, out)
 }
 
-func (s *Server) deleteSource(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) deleteSource(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	all, was, err := h.findSource(r)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (s *Server) deleteSource(h *hosted, w http.ResponseWriter, r *http.Request)
 	return nil
 }
 
-func (s *Server) selectSource(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) selectSource(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	_, out, err := h.findSource(r)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (s *Server) selectSource(h *hosted, w http.ResponseWriter, r *http.Request)
 	return s.getStatus(h, w, r)
 }
 
-func (h *hosted) watchSource(x source.Info, by string) error {
+func (h *roomEntry) watchSource(x source.Info, by string) error {
 	b, err := h.bot()
 	if err != nil {
 		return err

@@ -74,7 +74,7 @@ func relay[T any](out *stream, r *http.Request, gone <-chan struct{}, next <-cha
 	}
 }
 
-func (s *Server) getEvents(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) getEvents(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	return s.feed(w, r, feedOptions{hub: h.Hub, format: events.Named, gone: h.gone, state: func() []byte {
 		if h.Bot == nil {
 			return nil
@@ -93,7 +93,7 @@ func (s *Server) getAllEvents(w http.ResponseWriter, r *http.Request) error {
 	}, rest: wallRest})
 }
 
-func (s *Server) getStream(h *hosted, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) getStream(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
 	return s.feed(w, r, feedOptions{hub: h.Hub, format: events.Plain, gone: h.gone})
 }
 
