@@ -25,6 +25,7 @@ const maxBody = 64 << 10
 // problem is the error of an answer.
 type problem struct {
 	status  int
+	retry   int    // seconds after which the client may try again; 0 for no advice
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Request string `json:"request_id"`
@@ -32,6 +33,12 @@ type problem struct {
 
 // Error is the message.
 func (p *problem) Error() string { return p.Message }
+
+// after advises the client to try again after some seconds.
+func (p *problem) after(seconds int) *problem {
+	p.retry = seconds
+	return p
+}
 
 // GetStatus implements huma.StatusError.
 func (p *problem) GetStatus() int { return p.status }
@@ -206,6 +213,9 @@ func fail(w *answered, r *http.Request, id string, err error, log zerolog.Logger
 		return
 	}
 	w.Header().Del("Content-Length")
+	if p.retry > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(p.retry))
+	}
 	if strings.HasPrefix(r.URL.Path, inOpenAI) {
 		(&audioapi.Error{Status: p.status, Code: p.Code, Message: p.Message}).Write(w)
 		return

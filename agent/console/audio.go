@@ -30,11 +30,10 @@ func (s *Server) getAudio(h *roomEntry, w http.ResponseWriter, r *http.Request) 
 	if h.Sound == nil {
 		return refuse(http.StatusNotFound, "no_speech", "no voice")
 	}
-	b, err := h.bot()
-	if err != nil {
+	if err := needsBot(h); err != nil {
 		return err
 	}
-	if !b.Snapshot().TTSEnabled {
+	if !h.Bot.Snapshot().TTSEnabled {
 		return refuse(http.StatusNotFound, "no_speech", "speech is switched off")
 	}
 	head := w.Header()
@@ -48,7 +47,7 @@ func (s *Server) getAudio(h *roomEntry, w http.ResponseWriter, r *http.Request) 
 	}
 	if h.audio.Add(1) > maxStreams {
 		h.audio.Add(-1)
-		return tooMany(w)
+		return tooMany()
 	}
 	defer h.audio.Add(-1)
 	frames, end := h.Sound.Frames()
@@ -63,8 +62,7 @@ func (s *Server) getAudio(h *roomEntry, w http.ResponseWriter, r *http.Request) 
 	case <-time.After(audioStart):
 	}
 	if first.PCM == nil {
-		w.Header().Set("Retry-After", "1")
-		return refuse(http.StatusServiceUnavailable, "no_voice_yet", "the voice has not started or has ended")
+		return refuse(http.StatusServiceUnavailable, "no_voice_yet", "the voice has not started or has ended").after(1)
 	}
 	head.Set("X-Audio-Timestamp", timestamp(first.Due.Add(speech.EncoderDelay)))
 	out := s.openStream(w, contentType)

@@ -23,41 +23,29 @@ type engineList struct {
 	Voices  []agent.VoiceOption  `json:"voices" doc:"Values of the setting voice, beside auto."`
 }
 
-func (h *roomEntry) engines() (Engines, error) {
-	if h.Engines == nil {
-		return nil, refuse(http.StatusServiceUnavailable, "no_bot", "the commentator has not started yet")
-	}
-	return h.Engines, nil
+// engineOperations returns the operations on the engine of a room, with their paths below the room's.
+func engineOperations() []endpoint {
+	return needing(func(h *roomEntry) error { return started(h.Engines != nil) },
+		get("/engines", "The engines that the room can have", (*roomEntry).getEngines),
+		operation("POST", "/engine", "Begins a change of the engine", http.StatusAccepted, (*roomEntry).postEngine),
+	)
 }
 
-func (s *Server) getEngines(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	all, err := h.engines()
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, engineList{all.Engines(r.Context()), all.Voices()})
+func (h *roomEntry) getEngines(r *http.Request) (engineList, error) {
+	return engineList{h.Engines.Engines(r.Context()), h.Engines.Voices()}, nil
 }
 
-func (s *Server) postEngine(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	all, err := h.engines()
-	if err != nil {
-		return err
-	}
-	var choice agent.EngineChoice
-	if err := readJSON(w, r, &choice, false); err != nil {
-		return err
-	}
-	err = all.ChangeEngine(r.Context(), choice, by(r))
+func (h *roomEntry) postEngine(_ http.ResponseWriter, r *http.Request, choice agent.EngineChoice) (out agent.Snapshot, err error) {
+	err = h.Engines.ChangeEngine(r.Context(), choice, by(r))
 	if _, ok := errors.AsType[*agent.RangeError](err); ok {
-		return refuse(http.StatusUnprocessableEntity, "bad_fields", "%s", oneLine(err))
+		return out, refuse(http.StatusUnprocessableEntity, "bad_fields", "%s", oneLine(err))
 	}
 	if err != nil {
-		return err
+		return out, err
 	}
 	h.changed()
-	bot, err := h.bot()
-	if err != nil {
-		return err
+	if err := needsBot(h); err != nil {
+		return out, err
 	}
-	return writeJSON(w, http.StatusAccepted, bot.Snapshot())
+	return h.Bot.Snapshot(), nil
 }

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -16,13 +15,13 @@ type rightsBody struct {
 	Expires *time.Time `json:"expires,omitempty" doc:"When the token ends; absent for never."`
 }
 
-func (s *Server) getRights(_ *roomEntry, w http.ResponseWriter, r *http.Request) error {
+func (h *roomEntry) getRights(r *http.Request) (rightsBody, error) {
 	who := visitorOf(r)
 	out := rightsBody{Rights: who.rights.Names(), Name: who.name}
 	if !who.expires.IsZero() {
 		out.Expires = &who.expires
 	}
-	return writeJSON(w, http.StatusOK, out)
+	return out, nil
 }
 
 // linkBody requests a token for a link.
@@ -42,35 +41,29 @@ type linkMade struct {
 // linkLife is the life of a link when the request names none.
 const linkLife = 24 * time.Hour
 
-func (s *Server) postLink(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	var in linkBody
-	if err := readJSON(w, r, &in, false); err != nil {
-		return err
-	}
+func (s *Server) postLink(h *roomEntry, _ http.ResponseWriter, r *http.Request, in linkBody) (out linkMade, err error) {
 	rights, err := access.Parse(in.Rights)
 	if err != nil {
-		return refuse(http.StatusUnprocessableEntity, "bad_link", "%v", err)
+		return out, refuse(http.StatusUnprocessableEntity, "bad_link", "%v", err)
 	}
 	life := linkLife
 	if in.For != "" {
 		if life, err = time.ParseDuration(in.For); err != nil {
-			return refuse(http.StatusUnprocessableEntity, "bad_link", "for: must be a time such as 24h, is %.40q", in.For)
+			return out, refuse(http.StatusUnprocessableEntity, "bad_link", "for: must be a time such as 24h, is %.40q", in.For)
 		}
 	}
 	now, who := time.Now(), visitorOf(r)
 	expires := now.Add(life).Truncate(time.Second).UTC()
 	if !who.expires.IsZero() && expires.After(who.expires) {
-		return refuse(http.StatusForbidden, "no_right", "for: your own link ends at %s; ask for less", who.expires.UTC().Format(time.RFC3339))
+		return out, refuse(http.StatusForbidden, "no_right", "for: your own link ends at %s; ask for less", who.expires.UTC().Format(time.RFC3339))
 	}
 	token, err := access.Sign(s.opts.Keys, access.Grant{
 		Rooms: []string{h.Name}, Rights: rights, Name: strings.TrimSpace(in.Name), Expires: expires,
 	}, now)
-	switch {
-	case errors.Is(err, access.ErrNoKeys):
-		return refuse(http.StatusServiceUnavailable, "no_keys", "%v", err)
-	case err != nil:
-		return refuse(http.StatusUnprocessableEntity, "bad_link", "%v", err)
+	if err != nil {
+		return out, refusal(err, answer{access.ErrNoKeys, http.StatusServiceUnavailable, "no_keys"},
+			answer{nil, http.StatusUnprocessableEntity, "bad_link"})
 	}
 	s.log.Info().Str("room", h.Name).Stringer("rights", rights).Time("expires", expires).Str("by", by(r)).Msg("link made")
-	return writeJSON(w, http.StatusCreated, linkMade{Token: token, Rights: rights.Names(), Expires: expires})
+	return linkMade{Token: token, Rights: rights.Names(), Expires: expires}, nil
 }

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"errors"
 	"net/http"
 
 	"touchline/agent"
@@ -18,32 +17,15 @@ type lookList struct {
 	Looks []agent.RawLook `json:"looks" doc:"The last 20 of each kind, newest first; fewer if they are long."`
 }
 
-func (h *roomEntry) looks() (Looks, error) {
-	if h.Looks == nil {
-		return nil, refuse(http.StatusServiceUnavailable, "no_bot", "the commentator has not started yet")
-	}
-	return h.Looks, nil
-}
-
-func (s *Server) getLooks(h *roomEntry, w http.ResponseWriter, _ *http.Request) error {
-	all, err := h.looks()
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, lookList{all.Looks()})
-}
-
-func (s *Server) getNextPrompt(h *roomEntry, w http.ResponseWriter, _ *http.Request) error {
-	all, err := h.looks()
-	if err != nil {
-		return err
-	}
-	next, err := all.NextPrompt()
-	if errors.Is(err, agent.ErrNoPicture) {
-		return refuse(http.StatusConflict, "no_picture", "%v", err)
-	}
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, next)
+// lookOperations returns the operations on the looks of a room, with their paths below the room's.
+func lookOperations() []endpoint {
+	return needing(func(h *roomEntry) error { return started(h.Looks != nil) },
+		get("/looks", "The last prompts and answers, as they were", func(h *roomEntry, _ *http.Request) (lookList, error) {
+			return lookList{h.Looks.Looks()}, nil
+		}),
+		get("/looks/next", "The prompt of a cycle that begins now", func(h *roomEntry, _ *http.Request) (agent.RawLook, error) {
+			next, err := h.Looks.NextPrompt()
+			return next, refusal(err, answer{agent.ErrNoPicture, http.StatusConflict, "no_picture"})
+		}),
+	)
 }

@@ -119,7 +119,7 @@ func (s *Server) getMJPEG(h *roomEntry, w http.ResponseWriter, r *http.Request) 
 	}
 	parts, leave := h.mjpeg.join()
 	if parts == nil {
-		return tooMany(w)
+		return tooMany()
 	}
 	defer leave()
 	return relay(s.openStream(w, contentType), r, h.gone, parts, func(part []byte) []byte { return part })

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 
 	"touchline/agent"
 	"touchline/agent/prompt"
@@ -23,11 +22,26 @@ type Prompts interface {
 	SetBackground(text, by string) (prompt.Background, error)
 }
 
-func (h *roomEntry) prompts() (Prompts, error) {
-	if h.Prompts == nil {
-		return nil, refuse(http.StatusServiceUnavailable, "no_bot", "the commentator has not started yet")
-	}
-	return h.Prompts, nil
+// promptOperations returns the operations on the profiles and the background of a room, with their paths below the room's.
+func promptOperations() []endpoint {
+	yaml := "application/yaml"
+	return needing(func(h *roomEntry) error { return started(h.Prompts != nil) },
+		endpoint{method: "GET", path: "/profiles/{id}", inRoom: (*roomEntry).getProfile, summary: "A profile as YAML", kind: yaml},
+		endpoint{
+			method: "PUT", path: "/profiles/{id}", inRoom: (*roomEntry).putProfile, summary: "Creates or changes a profile, in YAML or JSON",
+			inKind: yaml, out: prompt.Profile{},
+		},
+		act("DELETE", "/profiles/{id}", "Deletes an own profile, resets a changed one", (*roomEntry).deleteProfile),
+		get("/sheet", "The match sheet", func(h *roomEntry, _ *http.Request) (sheet, error) { return sheet(h.Prompts.Background()), nil }),
+		endpoint{
+			method: "PUT", path: "/sheet", inRoom: (*roomEntry).putBackground, summary: "Replaces the match sheet, in YAML or JSON",
+			inKind: yaml, out: sheet{},
+		},
+		act("DELETE", "/sheet", "Removes the match sheet", func(h *roomEntry, r *http.Request) error {
+			_, err := h.Prompts.SetBackground("", by(r))
+			return err
+		}),
+	)
 }
 
 // readForm reads a body in YAML or JSON.
@@ -42,17 +56,9 @@ func readForm(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// oneLine joins several errors.
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
-
-func (s *Server) getProfile(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	all, err := h.prompts()
-	if err != nil {
-		return err
-	}
-	name := r.PathValue("id")
-	for _, p := range all.Profiles() {
-		if p.Name != name {
+func (h *roomEntry) getProfile(w http.ResponseWriter, r *http.Request) error {
+	for _, p := range h.Prompts.Profiles() {
+		if p.Name != r.PathValue("id") {
 			continue
 		}
 		text, err := p.YAML()
@@ -64,11 +70,7 @@ func (s *Server) getProfile(h *roomEntry, w http.ResponseWriter, r *http.Request
 	return profileProblem(agent.ErrNoProfile)
 }
 
-func (s *Server) putProfile(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	all, err := h.prompts()
-	if err != nil {
-		return err
-	}
+func (h *roomEntry) putProfile(w http.ResponseWriter, r *http.Request) error {
 	body, err := readForm(w, r)
 	if err != nil {
 		return err
@@ -78,7 +80,7 @@ func (s *Server) putProfile(h *roomEntry, w http.ResponseWriter, r *http.Request
 		return profileProblem(err)
 	}
 	p.Name = r.PathValue("id")
-	created, err := all.PutProfile(p, r.Header.Get("If-None-Match") == "*", by(r))
+	created, err := h.Prompts.PutProfile(p, r.Header.Get("If-None-Match") == "*", by(r))
 	if err != nil {
 		return profileProblem(err)
 	}
@@ -87,7 +89,7 @@ func (s *Server) putProfile(h *roomEntry, w http.ResponseWriter, r *http.Request
 	if created {
 		status = http.StatusCreated
 	}
-	for _, now := range all.Profiles() {
+	for _, now := range h.Prompts.Profiles() {
 		if now.Name == p.Name {
 			p = now
 		}
@@ -95,67 +97,34 @@ func (s *Server) putProfile(h *roomEntry, w http.ResponseWriter, r *http.Request
 	return writeJSON(w, status, p)
 }
 
-func (s *Server) deleteProfile(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	all, err := h.prompts()
-	if err != nil {
-		return err
-	}
-	if err := all.DeleteProfile(r.PathValue("id"), by(r)); err != nil {
+func (h *roomEntry) deleteProfile(r *http.Request) error {
+	if err := h.Prompts.DeleteProfile(r.PathValue("id"), by(r)); err != nil {
 		return profileProblem(err)
 	}
 	h.changed()
-	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
 func profileProblem(err error) error {
-	switch {
-	case errors.Is(err, agent.ErrNoProfile):
+	if errors.Is(err, agent.ErrNoProfile) {
 		return refuse(http.StatusNotFound, "no_profile", "%v; GET /api/profiles lists all", err)
-	case errors.Is(err, agent.ErrProfileTaken):
-		return refuse(http.StatusConflict, "name_taken", "%v", err)
-	case errors.Is(err, agent.ErrProfileBuiltIn):
-		return refuse(http.StatusConflict, "built_in", "%v", err)
-	case errors.Is(err, agent.ErrProfileInUse):
-		return refuse(http.StatusConflict, "in_use", "%v", err)
-	case errors.Is(err, agent.ErrTooManyProfiles):
-		return refuse(http.StatusConflict, "too_many_profiles", "%v", err)
 	}
-	return refuse(http.StatusUnprocessableEntity, "bad_profile", "%s", oneLine(err))
+	return refusal(oneLine(err),
+		answer{agent.ErrProfileTaken, http.StatusConflict, "name_taken"},
+		answer{agent.ErrProfileBuiltIn, http.StatusConflict, "built_in"},
+		answer{agent.ErrProfileInUse, http.StatusConflict, "in_use"},
+		answer{agent.ErrTooManyProfiles, http.StatusConflict, "too_many_profiles"},
+		answer{nil, http.StatusUnprocessableEntity, "bad_profile"})
 }
 
-func (s *Server) getBackground(h *roomEntry, w http.ResponseWriter, _ *http.Request) error {
-	all, err := h.prompts()
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, all.Background())
-}
-
-func (s *Server) putBackground(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	all, err := h.prompts()
-	if err != nil {
-		return err
-	}
+func (h *roomEntry) putBackground(w http.ResponseWriter, r *http.Request) error {
 	body, err := readForm(w, r)
 	if err != nil {
 		return err
 	}
-	sheet, err := all.SetBackground(string(body), by(r))
+	background, err := h.Prompts.SetBackground(string(body), by(r))
 	if err != nil {
 		return refuse(http.StatusUnprocessableEntity, "bad_sheet", "%s", oneLine(err))
 	}
-	return writeJSON(w, http.StatusOK, sheet)
-}
-
-func (s *Server) deleteBackground(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	all, err := h.prompts()
-	if err != nil {
-		return err
-	}
-	if _, err := all.SetBackground("", by(r)); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return writeJSON(w, http.StatusOK, background)
 }

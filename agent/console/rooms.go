@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -83,9 +82,9 @@ type Rooms struct {
 
 	mu                sync.Mutex
 	byName            map[string]*roomEntry
-	labels            map[string]bool // in use, in the metrics
-	allPast, restPast figures         // counts of removed rooms
-	start             func(*roomEntry)   // while a Server runs
+	labels            map[string]bool  // in use, in the metrics
+	allPast, restPast figures          // counts of removed rooms
+	start             func(*roomEntry) // while a Server runs
 }
 
 // NewRooms makes an empty Rooms for at most limit rooms; DefaultMaxRooms when 0.
@@ -365,11 +364,3 @@ func (h *roomEntry) watch(ctx context.Context) error {
 
 // changed makes watch send a snapshot now.
 func (h *roomEntry) changed() { h.wake.Set() }
-
-// bot returns the commentator, or a 503 before it has started.
-func (h *roomEntry) bot() (agent.Steerer, error) {
-	if h.Bot == nil {
-		return nil, refuse(http.StatusServiceUnavailable, "no_bot", "the commentator has not started yet")
-	}
-	return h.Bot, nil
-}

@@ -273,8 +273,7 @@ func (s *Server) patchRoom(ctx context.Context, d *document, schema *huma.Schema
 	if err != nil {
 		return nil, err
 	}
-	b, err := h.bot()
-	if err != nil {
+	if err := needsBot(h); err != nil {
 		return nil, err
 	}
 	var in roomPatch
@@ -298,9 +297,9 @@ func (s *Server) patchRoom(ctx context.Context, d *document, schema *huma.Schema
 		}
 	}
 	if len(wrong) > 0 {
-		err = errors.Join(append(wrong, b.Check(change))...)
+		err = errors.Join(append(wrong, h.Bot.Check(change))...)
 	} else {
-		_, err = b.Change(change, caller(ctx))
+		_, err = h.Bot.Change(change, caller(ctx))
 	}
 	if err != nil {
 		return nil, refuse(http.StatusUnprocessableEntity, "bad_fields", "%s", strings.Join(sentences(flat(err)), "; "))

@@ -16,17 +16,15 @@ import (
 	"touchline/agent/access"
 	"touchline/agent/audioapi"
 	"touchline/agent/events"
-	"touchline/agent/prompt"
 	"touchline/media/signaling"
-	"touchline/media/source"
 )
 
 // accessLevel is what a path requires of a client.
 type accessLevel int
 
 const (
-	public accessLevel = iota // the page and the probes: Host and Origin only
-	restricted             // some right in the room too; each method checks its own
+	public     accessLevel = iota // the page and the probes: Host and Origin only
+	restricted                    // some right in the room too; each method checks its own
 )
 
 // routes builds the handler: every row of docs/api.md.
@@ -102,7 +100,8 @@ func (s *Server) describe() (*document, []endpoint) {
 // /api/rooms/{room} for each.
 func (s *Server) inEachRoom() []endpoint {
 	var out []endpoint
-	for _, e := range slices.Concat(s.roomOperations(), s.ruleOperations(), s.promptOperations()) {
+	for _, e := range slices.Concat(
+		s.roomOperations(), sourceOperations(), s.ruleOperations(), promptOperations(), engineOperations(), lookOperations()) {
 		prefixes := []string{"/api", "/api/rooms/{room}"}
 		path := e.path
 		if path == "/events" {
@@ -119,56 +118,51 @@ func (s *Server) inEachRoom() []endpoint {
 
 // roomOperations returns the operations on a room, with their paths below the room's.
 func (s *Server) roomOperations() []endpoint {
-	snapshot := agent.Snapshot{}
 	sse := "text/event-stream"
-	return []endpoint{
-		{method: "GET", path: "/status", inRoom: s.getStatus, summary: "The full state", out: snapshot},
-		{method: "GET", path: "/stream", inRoom: s.getStream, summary: "Text as it is generated, then each cycle's record", kind: sse},
-		{method: "GET", path: "/events", inRoom: s.getEvents, summary: "Events of the room", kind: sse},
-		{method: "POST", path: "/instruction", inRoom: s.postInstruction, summary: "Sets the instruction", in: instructionBody{}, out: snapshot},
-		{method: "POST", path: "/command", inRoom: s.postCommand, summary: "Does a command at once", in: commandBody{}, out: snapshot},
-		{method: "POST", path: "/say", inRoom: s.postSay, summary: "Has the voice say a text", in: agent.Announcement{}, out: snapshot},
-		{method: "DELETE", path: "/instruction", inRoom: s.deleteInstruction, summary: "Clears the instruction: idle", out: snapshot},
-		{method: "GET", path: "/profiles", inRoom: s.getProfiles, summary: "The prompt profiles", out: profileList{}},
-		{method: "POST", path: "/profiles", inRoom: s.postProfile, summary: "Chooses a profile", in: profileBody{}, out: snapshot},
-		{method: "GET", path: "/settings", inRoom: s.getSettings, summary: "The settings that can change, with their bounds", out: settingList{}},
-		{method: "POST", path: "/settings", inRoom: s.postSettings, summary: "Changes settings", in: agent.Settings{}, out: agent.Settings{}},
-		{method: "POST", path: "/start", inRoom: s.postStart, summary: "Starts commenting", in: sourceBody{}, out: snapshot},
-		{method: "POST", path: "/stop", inRoom: s.postStop, summary: "Stops commenting", out: snapshot},
-		{method: "POST", path: "/source", inRoom: s.postSource, summary: "Selects the source", in: sourceBody{}, out: snapshot},
-		{method: "GET", path: "/history", inRoom: s.getHistory, summary: "The last comments, oldest first", out: []agent.Record{}},
-		{
-			method: "DELETE", path: "/heard", inRoom: s.deleteHeard, summary: "Deletes what people in the room said", status: http.StatusNoContent,
-			query: []*huma.Param{{
-				Name: "by", In: "query", Description: "Identity of one of them.", Schema: &huma.Schema{Type: huma.TypeString},
-			}},
+	return append(needing(needsBot,
+		get("/status", "The full state", func(h *roomEntry, _ *http.Request) (agent.Snapshot, error) { return h.Bot.Snapshot(), nil }),
+		get("/profiles", "The prompt profiles", (*roomEntry).getProfiles),
+		get("/settings", "The settings that can change, with their bounds", (*roomEntry).getSettings),
+	),
+		endpoint{
+			method: "GET", path: "/stream", inRoom: s.getStream, summary: "Text as it is generated, then each cycle's record", kind: sse,
 		},
-		{method: "GET", path: "/frame", inRoom: s.getFrame, summary: "The newest picture", kind: "image/jpeg", query: widthParam()},
-		{
+		endpoint{method: "GET", path: "/events", inRoom: s.getEvents, summary: "Events of the room", kind: sse},
+		order("POST", "/instruction", "Sets the instruction", (*roomEntry).postInstruction),
+		order("POST", "/command", "Does a command at once", (*roomEntry).postCommand),
+		order("POST", "/say", "Has the voice say a text", (*roomEntry).postSay),
+		order("DELETE", "/instruction", "Clears the instruction: idle", (*roomEntry).deleteInstruction),
+		order("POST", "/profiles", "Chooses a profile", (*roomEntry).postProfile),
+		operation("POST", "/settings", "Changes settings", http.StatusOK, (*roomEntry).postSettings),
+		order("POST", "/start", "Starts commenting", (*roomEntry).postStart),
+		order("POST", "/stop", "Stops commenting", (*roomEntry).postStop),
+		order("POST", "/source", "Selects the source", (*roomEntry).postSource),
+		get("/history", "The last comments, oldest first", func(h *roomEntry, _ *http.Request) ([]agent.Record, error) {
+			return h.Hub.History(), nil
+		}),
+		heardOperation(),
+		endpoint{method: "GET", path: "/frame", inRoom: s.getFrame, summary: "The newest picture", kind: "image/jpeg", query: widthParam()},
+		endpoint{
 			method: "GET", path: "/frames/{id}", inRoom: s.getSeenFrame, summary: "A picture that the model saw", kind: "image/jpeg",
 			query: widthParam(),
 		},
-		{method: "GET", path: "/mjpeg", inRoom: s.getMJPEG, summary: "The delayed picture", kind: "multipart/x-mixed-replace"},
-		{method: "GET", path: "/audio-stream", inRoom: s.getAudio, summary: "The voice, s16le, 48 kHz, mono", kind: "application/octet-stream"},
-		{method: "GET", path: "/sources", inRoom: s.getSources, summary: "Sources of the program, cameras in the room", out: sourceList{}},
-		{
-			method: "POST", path: "/sources", inRoom: s.addSource, summary: "Opens a camera or stream and selects it",
-			in: source.Request{}, out: source.Info{}, status: http.StatusCreated,
+		endpoint{method: "GET", path: "/mjpeg", inRoom: s.getMJPEG, summary: "The delayed picture", kind: "multipart/x-mixed-replace"},
+		endpoint{
+			method: "GET", path: "/audio-stream", inRoom: s.getAudio, summary: "The voice, s16le, 48 kHz, mono",
+			kind: "application/octet-stream",
 		},
-		{method: "GET", path: "/sources/{id}", inRoom: s.getOneSource, summary: "One source", out: source.Info{}},
-		{
-			method: "PATCH", path: "/sources/{id}", inRoom: s.patchSource, summary: "Opens another address for the same participant",
-			in: source.Change{}, out: source.Info{},
-		},
-		{method: "DELETE", path: "/sources/{id}", inRoom: s.deleteSource, summary: "Removes it from the room", status: http.StatusNoContent},
-		{method: "POST", path: "/sources/{id}/select", inRoom: s.selectSource, summary: "Selects it", out: snapshot},
-		{method: "GET", path: "/rights", inRoom: s.getRights, summary: "What this client may do in the room", out: rightsBody{}},
-		{
-			method: "POST", path: "/links", inRoom: s.postLink, summary: "Makes a token for a link to share",
-			in: linkBody{}, out: linkMade{}, status: http.StatusCreated,
-		},
-		{method: "POST", path: "/livekit/token", inRoom: s.postToken, summary: "A LiveKit token for the room", in: tokenBody{}, out: grantBody{}},
-	}
+		get("/rights", "What this client may do in the room", (*roomEntry).getRights),
+		operation("POST", "/links", "Makes a token for a link to share", http.StatusCreated, s.postLink),
+		operation("POST", "/livekit/token", "A LiveKit token for the room", http.StatusOK, s.postToken),
+	)
+}
+
+func heardOperation() endpoint {
+	e := act("DELETE", "/heard", "Deletes what people in the room said", (*roomEntry).deleteHeard)
+	e.query = []*huma.Param{{
+		Name: "by", In: "query", Description: "Identity of one of them.", Schema: &huma.Schema{Type: huma.TypeString},
+	}}
+	return e
 }
 
 // widthParam is the parameter of pictures for the width of a thumbnail.
@@ -177,73 +171,6 @@ func widthParam() []*huma.Param {
 		Name: "w", In: "query", Description: "Width of a thumbnail, in pixels.",
 		Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(16.0), Maximum: new(float64(events.MaxFrameSide))},
 	}}
-}
-
-// ruleOperations returns the operations on alert rules of a room, with their paths below the room's.
-func (s *Server) ruleOperations() []endpoint {
-	return []endpoint{
-		{method: "GET", path: "/rules", inRoom: s.getRules, summary: "The alert rules", out: ruleList{}},
-		{
-			method: "POST", path: "/rules", inRoom: s.addRule, summary: "Adds an alert rule",
-			in: agent.AlertRule{}, out: agent.AlertRuleStatus{}, status: http.StatusCreated,
-		},
-		{
-			method: "PUT", path: "/rules/{id}", inRoom: s.putRule, summary: "Replaces an alert rule",
-			in: agent.AlertRule{}, out: agent.AlertRuleStatus{},
-		},
-		{
-			method: "POST", path: "/rules/try", inRoom: s.tryRule, summary: "Tries an alert rule, without adding it",
-			in: agent.AlertRule{}, out: trialList{}, query: []*huma.Param{{
-				Name: "looks", In: "query", Description: "Past looks to try it on, beside the present pictures.",
-				Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(0.0), Maximum: new(float64(agent.MaxTrials))},
-			}},
-		},
-		{
-			method: "POST", path: "/rules/{id}/snooze", inRoom: s.snoozeRule, summary: "Stops the looks for a rule for a time",
-			in: snoozeBody{}, out: agent.AlertRuleStatus{},
-		},
-		{
-			method: "POST", path: "/rules/{id}/test", inRoom: s.testRule, summary: "Sends a test alert of a rule to all outputs",
-			status: http.StatusNoContent,
-		},
-		{method: "GET", path: "/alerts", inRoom: s.getAlerts, summary: "The last alerts, oldest first", out: alertList{}},
-		{
-			method: "GET", path: "/alerts/{id}/frame", inRoom: s.getAlertFrame, summary: "The frame of an alert", kind: "image/jpeg",
-			query: widthParam(),
-		},
-		{method: "DELETE", path: "/alerts/{id}", inRoom: s.deleteAlert, summary: "Forgets an alert and its frame", status: http.StatusNoContent},
-		{method: "POST", path: "/alerts/{id}/ack", inRoom: s.ackAlert, summary: "Acknowledges an alert", status: http.StatusNoContent},
-		{method: "DELETE", path: "/rules/{id}", inRoom: s.deleteRule, summary: "Removes an alert rule", status: http.StatusNoContent},
-	}
-}
-
-// promptOperations returns the operations on profiles, the sheet, the engine and the looks of a room, with their paths below the room's.
-func (s *Server) promptOperations() []endpoint {
-	yaml := "application/yaml"
-	return []endpoint{
-		{method: "GET", path: "/profiles/{id}", inRoom: s.getProfile, summary: "A profile as YAML", kind: yaml},
-		{
-			method: "PUT", path: "/profiles/{id}", inRoom: s.putProfile, summary: "Creates or changes a profile, in YAML or JSON",
-			inKind: yaml, out: prompt.Profile{},
-		},
-		{
-			method: "DELETE", path: "/profiles/{id}", inRoom: s.deleteProfile, summary: "Deletes an own profile, resets a changed one",
-			status: http.StatusNoContent,
-		},
-		{method: "GET", path: "/sheet", inRoom: s.getBackground, summary: "The match sheet", out: sheet{}},
-		{
-			method: "PUT", path: "/sheet", inRoom: s.putBackground, summary: "Replaces the match sheet, in YAML or JSON",
-			inKind: yaml, out: sheet{},
-		},
-		{method: "DELETE", path: "/sheet", inRoom: s.deleteBackground, summary: "Removes the match sheet", status: http.StatusNoContent},
-		{method: "GET", path: "/engines", inRoom: s.getEngines, summary: "The engines that the room can have", out: engineList{}},
-		{
-			method: "POST", path: "/engine", inRoom: s.postEngine, summary: "Begins a change of the engine",
-			in: agent.EngineChoice{}, out: agent.Snapshot{}, status: http.StatusAccepted,
-		},
-		{method: "GET", path: "/looks", inRoom: s.getLooks, summary: "The last prompts and answers, as they were", out: lookList{}},
-		{method: "GET", path: "/looks/next", inRoom: s.getNextPrompt, summary: "The prompt of a cycle that begins now", out: agent.RawLook{}},
-	}
 }
 
 // inProcess returns the operations on the process.
@@ -457,7 +384,7 @@ func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 		who := s.guard.visitor(r, s.roomOf(r), time.Now())
 		if who.rights == 0 {
 			if _, tried := bearer(r); tried { // a guess, like a wrong login
-				if err := s.limitLogins(w, r); err != nil {
+				if err := s.limitLogins(r); err != nil {
 					return err
 				}
 				s.logRefused(r)

@@ -1,11 +1,12 @@
 package console
 
 import (
-	"errors"
 	"net/http"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"touchline/agent"
 	"touchline/agent/events"
@@ -18,83 +19,89 @@ type ruleList struct {
 	Note  string                  `json:"note,omitempty" doc:"Why the rules are not looked for; absent when they are."`
 }
 
-func (h *roomEntry) rules() (agent.Rules, error) {
-	if h.Rules == nil {
-		return nil, refuse(http.StatusNotImplemented, "no_rules", "this program has no alert rules")
-	}
-	return h.Rules, nil
+// ruleOperations returns the operations on the alert rules and the alerts of a room, with their paths below the room's.
+func (s *Server) ruleOperations() []endpoint {
+	try := operation("POST", "/rules/try", "Tries an alert rule, without adding it", http.StatusOK, (*roomEntry).tryRule)
+	try.query = []*huma.Param{{
+		Name: "looks", In: "query", Description: "Past looks to try it on, beside the present pictures.",
+		Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(0.0), Maximum: new(float64(agent.MaxTrials))},
+	}}
+	return append(needing(func(h *roomEntry) error {
+		if h.Rules == nil {
+			return refuse(http.StatusNotImplemented, "no_rules", "this program has no alert rules")
+		}
+		return nil
+	},
+		get("/rules", "The alert rules", (*roomEntry).getRules),
+		operation("POST", "/rules", "Adds an alert rule", http.StatusCreated, s.addRule),
+		operation("PUT", "/rules/{id}", "Replaces an alert rule", http.StatusOK, s.putRule),
+		try,
+		operation("POST", "/rules/{id}/snooze", "Stops the looks for a rule for a time", http.StatusOK, s.snoozeRule),
+		act("POST", "/rules/{id}/test", "Sends a test alert of a rule to all outputs", s.testRule),
+		act("POST", "/alerts/{id}/ack", "Acknowledges an alert", func(h *roomEntry, r *http.Request) error {
+			return ruleProblem(h.Rules.Acknowledge(r.PathValue("id"), by(r)))
+		}),
+		act("DELETE", "/rules/{id}", "Removes an alert rule", s.deleteRule),
+	),
+		get("/alerts", "The last alerts, oldest first", func(h *roomEntry, _ *http.Request) (alertList, error) {
+			return alertList{append([]events.KeptAlert{}, h.Hub.Alerts()...)}, nil
+		}),
+		endpoint{
+			method: "GET", path: "/alerts/{id}/frame", inRoom: s.getAlertFrame, summary: "The frame of an alert", kind: "image/jpeg",
+			query: widthParam(),
+		},
+		act("DELETE", "/alerts/{id}", "Forgets an alert and its frame", (*roomEntry).deleteAlert),
+	)
 }
 
-func (s *Server) getRules(h *roomEntry, w http.ResponseWriter, _ *http.Request) error {
-	all, err := h.rules()
-	if err != nil {
-		return err
-	}
-	out := ruleList{Rules: all.List(time.Now())}
+func (h *roomEntry) getRules(*http.Request) (ruleList, error) {
+	out := ruleList{Rules: h.Rules.List(time.Now())}
 	if h.Bot != nil {
 		snap := h.Bot.Snapshot()
 		out.Note, out.Names = snap.AlertNote, snap.RuleNames
 	}
-	return writeJSON(w, http.StatusOK, out)
+	return out, nil
 }
 
-// readRule reads the rule of a request for a room with rules.
-func (h *roomEntry) readRule(w http.ResponseWriter, r *http.Request) (all agent.Rules, in agent.AlertRule, err error) {
-	if all, err = h.rules(); err == nil {
-		err = readJSON(w, r, &in, false)
+func (s *Server) addRule(h *roomEntry, w http.ResponseWriter, r *http.Request, in agent.AlertRule) (agent.AlertRuleStatus, error) {
+	id, err := h.Rules.Add(in)
+	if err == nil {
+		w.Header().Set("Location", r.URL.EscapedPath()+"/"+id)
 	}
-	return all, in, err
+	return s.ruleSet(h, r, id, err)
 }
 
-func (s *Server) addRule(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	all, in, err := h.readRule(w, r)
-	if err != nil {
-		return err
-	}
-	id, err := all.Add(in)
-	if err != nil {
-		return ruleProblem(err)
-	}
-	w.Header().Set("Location", r.URL.EscapedPath()+"/"+id)
-	return s.answerRule(h, w, r, id, http.StatusCreated)
-}
-
-func (s *Server) putRule(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	all, in, err := h.readRule(w, r)
-	if err != nil {
-		return err
-	}
+func (s *Server) putRule(h *roomEntry, _ http.ResponseWriter, r *http.Request, in agent.AlertRule) (agent.AlertRuleStatus, error) {
 	id := r.PathValue("id")
-	if err := all.Replace(id, in); err != nil {
-		return ruleProblem(err)
-	}
-	return s.answerRule(h, w, r, id, http.StatusOK)
+	return s.ruleSet(h, r, id, h.Rules.Replace(id, in))
 }
 
-// answerRule answers with a rule that was added or replaced.
-func (s *Server) answerRule(h *roomEntry, w http.ResponseWriter, r *http.Request, id string, status int) error {
-	s.log.Info().Str("room", h.Name).Str("rule", id).Str("by", by(r)).Msg("alert rule set")
-	h.changed()
+// ruleSet returns a rule that was added or changed, or the answer to the error of that.
+func (s *Server) ruleSet(h *roomEntry, r *http.Request, id string, err error) (out agent.AlertRuleStatus, _ error) {
+	if err != nil {
+		return out, ruleProblem(err)
+	}
+	s.logRule(h, r, id, "alert rule set")
 	list := h.Rules.List(time.Now())
 	i := slices.IndexFunc(list, func(x agent.AlertRuleStatus) bool { return x.ID == id })
 	if i < 0 { // another client has removed it
-		return ruleProblem(agent.ErrNoRule)
+		return out, ruleProblem(agent.ErrNoRule)
 	}
-	return writeJSON(w, status, list[i])
+	return list[i], nil
 }
 
-func (s *Server) deleteRule(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	all, err := h.rules()
-	if err != nil {
-		return err
-	}
+// logRule logs a change of a rule and has the snapshot sent.
+func (s *Server) logRule(h *roomEntry, r *http.Request, id, event string) {
+	s.log.Info().Str("room", h.Name).Str("rule", id).Str("by", by(r)).Msg(event)
+	h.changed()
+}
+
+func (s *Server) deleteRule(h *roomEntry, r *http.Request) error {
 	id := r.PathValue("id")
-	if err := all.Remove(id); err != nil {
+	if err := h.Rules.Remove(id); err != nil {
 		return ruleProblem(err)
 	}
-	s.log.Info().Str("room", h.Name).Str("rule", id).Str("by", by(r)).Msg("alert rule removed")
-	h.changed()
-	w.WriteHeader(http.StatusNoContent)
+	s.logRule(h, r, id, "alert rule removed")
 	return nil
 }
 
@@ -106,29 +113,21 @@ type trialList struct {
 // trialWait bounds the writing of the answer: agent.Session tries for at most a minute.
 const trialWait = 90 * time.Second
 
-func (s *Server) tryRule(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
+func (h *roomEntry) tryRule(w http.ResponseWriter, r *http.Request, in agent.AlertRule) (out trialList, err error) {
 	past := 0
 	if q := r.URL.Query().Get("looks"); q != "" {
-		var err error
 		if past, err = strconv.Atoi(q); err != nil || past < 0 || past > agent.MaxTrials {
-			return refuse(http.StatusBadRequest, "bad_looks", "looks: expected 0 to %d past looks, got %.40q", agent.MaxTrials, q)
+			return out, refuse(http.StatusBadRequest, "bad_looks", "looks: expected 0 to %d past looks, got %.40q", agent.MaxTrials, q)
 		}
 	}
-	_, in, err := h.readRule(w, r)
-	if err != nil {
-		return err
-	}
 	if h.TryRule == nil {
-		return refuse(http.StatusNotImplemented, "no_rules", "this program cannot try alert rules")
+		return out, refuse(http.StatusNotImplemented, "no_rules", "this program cannot try alert rules")
 	}
 	if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(trialWait)); err != nil {
-		return err
+		return out, err
 	}
-	trials, err := h.TryRule(r.Context(), in, past)
-	if err != nil {
-		return ruleProblem(err)
-	}
-	return writeJSON(w, http.StatusOK, trialList{trials})
+	out.Trials, err = h.TryRule(r.Context(), in, past)
+	return out, ruleProblem(err)
 }
 
 // snoozeBody is the body of POST /api/rules/{id}/snooze.
@@ -136,72 +135,34 @@ type snoozeBody struct {
 	For string `json:"for" doc:"A time such as \"10m\", at most 24h; \"0s\" ends it."`
 }
 
-func (s *Server) snoozeRule(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	all, err := h.rules()
-	if err != nil {
-		return err
-	}
-	var in snoozeBody
-	if err := readJSON(w, r, &in, false); err != nil {
-		return err
-	}
+func (s *Server) snoozeRule(h *roomEntry, _ http.ResponseWriter, r *http.Request, in snoozeBody) (agent.AlertRuleStatus, error) {
 	id := r.PathValue("id")
-	if err := all.Snooze(id, in.For, by(r), time.Now()); err != nil {
-		return ruleProblem(err)
-	}
-	return s.answerRule(h, w, r, id, http.StatusOK)
+	return s.ruleSet(h, r, id, h.Rules.Snooze(id, in.For, by(r), time.Now()))
 }
 
-func (s *Server) testRule(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	all, err := h.rules()
-	if err != nil {
-		return err
-	}
-	if err := all.Test(r.PathValue("id"), time.Now()); err != nil {
+func (s *Server) testRule(h *roomEntry, r *http.Request) error {
+	id := r.PathValue("id")
+	if err := h.Rules.Test(id, time.Now()); err != nil {
 		return ruleProblem(err)
 	}
-	s.log.Info().Str("room", h.Name).Str("rule", r.PathValue("id")).Str("by", by(r)).Msg("alert rule tested")
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-func (s *Server) ackAlert(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	all, err := h.rules()
-	if err != nil {
-		return err
-	}
-	if err := all.Acknowledge(r.PathValue("id"), by(r)); err != nil {
-		return ruleProblem(err)
-	}
-	w.WriteHeader(http.StatusNoContent)
+	s.log.Info().Str("room", h.Name).Str("rule", id).Str("by", by(r)).Msg("alert rule tested")
 	return nil
 }
 
 func ruleProblem(err error) error {
-	switch {
-	case errors.Is(err, agent.ErrRulesUnread):
-		return refuse(http.StatusConflict, "rules_unread", "%v", err)
-	case errors.Is(err, agent.ErrTrying):
-		return refuse(http.StatusConflict, "rule_is_tried", "%v", err)
-	case errors.Is(err, agent.ErrNoPicture):
-		return refuse(http.StatusConflict, "no_picture", "%v", err)
-	case errors.Is(err, agent.ErrNoAlert):
-		return refuse(http.StatusNotFound, "no_alert", "%v", err)
-	case errors.Is(err, agent.ErrNoRule):
-		return refuse(http.StatusNotFound, "no_rule", "%v", err)
-	case errors.Is(err, agent.ErrTooManyRules):
-		return refuse(http.StatusConflict, "too_many_rules", "%v", err)
-	}
-	return refuse(http.StatusUnprocessableEntity, "bad_rule", "%s", oneLine(err))
+	return refusal(oneLine(err),
+		answer{agent.ErrRulesUnread, http.StatusConflict, "rules_unread"},
+		answer{agent.ErrTrying, http.StatusConflict, "rule_is_tried"},
+		answer{agent.ErrNoPicture, http.StatusConflict, "no_picture"},
+		answer{agent.ErrNoAlert, http.StatusNotFound, "no_alert"},
+		answer{agent.ErrNoRule, http.StatusNotFound, "no_rule"},
+		answer{agent.ErrTooManyRules, http.StatusConflict, "too_many_rules"},
+		answer{nil, http.StatusUnprocessableEntity, "bad_rule"})
 }
 
 // alertList is the answer of GET /api/alerts.
 type alertList struct {
 	Alerts []events.KeptAlert `json:"alerts"`
-}
-
-func (s *Server) getAlerts(h *roomEntry, w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, alertList{Alerts: append([]events.KeptAlert{}, h.Hub.Alerts()...)})
 }
 
 func (s *Server) getAlertFrame(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
@@ -216,10 +177,9 @@ func (s *Server) getAlertFrame(h *roomEntry, w http.ResponseWriter, r *http.Requ
 	return s.writePicture(h, w, r, data, width)
 }
 
-func (s *Server) deleteAlert(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
+func (h *roomEntry) deleteAlert(r *http.Request) error {
 	if !h.Hub.DeleteAlert(r.PathValue("id")) {
 		return refuse(http.StatusNotFound, "no_alert", "alert %.40q is not kept, or no longer", r.PathValue("id"))
 	}
-	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

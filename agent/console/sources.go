@@ -33,95 +33,78 @@ type sourceList struct {
 	WHIP    *source.WHIPEndpoint `json:"whip,omitempty"`
 }
 
-func (h *roomEntry) sources() (Sources, error) {
-	if h.Sources == nil {
-		return nil, refuse(http.StatusNotImplemented, "no_sources",
-			"this program opens no cameras itself; publish one with touchline camera")
-	}
-	return h.Sources, nil
+// sourceOperations returns the operations on the sources of a room, with their paths below the room's.
+func sourceOperations() []endpoint {
+	return needing(func(h *roomEntry) error {
+		if h.Sources == nil {
+			return refuse(http.StatusNotImplemented, "no_sources",
+				"this program opens no cameras itself; publish one with touchline camera")
+		}
+		return nil
+	},
+		get("/sources", "Sources of the program, cameras in the room", (*roomEntry).getSources),
+		operation("POST", "/sources", "Opens a camera or stream and selects it", http.StatusCreated, (*roomEntry).addSource),
+		get("/sources/{id}", "One source", (*roomEntry).findSource),
+		operation("PATCH", "/sources/{id}", "Opens another address for the same participant", http.StatusOK, (*roomEntry).patchSource),
+		act("DELETE", "/sources/{id}", "Removes it from the room", (*roomEntry).deleteSource),
+		order("POST", "/sources/{id}/select", "Selects it", (*roomEntry).selectSource),
+	)
 }
 
-func (s *Server) getSources(h *roomEntry, w http.ResponseWriter, _ *http.Request) error {
-	all, err := h.sources()
-	if err != nil {
-		return err
-	}
-	out := sourceList{Sources: all.Sources(), Cameras: all.Cameras(), Scene: all.Scene()}
-	if e, ok := all.WHIP(); ok {
+func (h *roomEntry) getSources(*http.Request) (sourceList, error) {
+	out := sourceList{Sources: h.Sources.Sources(), Cameras: h.Sources.Cameras(), Scene: h.Sources.Scene()}
+	if e, ok := h.Sources.WHIP(); ok {
 		out.WHIP = &e
 	}
-	return writeJSON(w, http.StatusOK, out)
+	return out, nil
 }
 
 // addSource opens an address and, by default, selects it.
-func (s *Server) addSource(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	all, err := h.sources()
+func (h *roomEntry) addSource(w http.ResponseWriter, r *http.Request, in source.Request) (source.Info, error) {
+	out, err := h.Sources.Add(in, by(r))
 	if err != nil {
-		return err
-	}
-	var in source.Request
-	if err := readJSON(w, r, &in, false); err != nil {
-		return err
-	}
-	out, err := all.Add(in, by(r))
-	if err != nil {
-		return sourceProblem(err)
+		return out, sourceProblem(err)
 	}
 	if in.Watch == nil || *in.Watch {
 		if err := h.watchSource(out, by(r)); err != nil {
-			return err
+			return out, err
 		}
 	}
 	h.changed()
 	w.Header().Set("Location", r.URL.EscapedPath()+"/"+out.ID)
-	return writeJSON(w, http.StatusCreated, out)
+	return out, nil
 }
 
-func (h *roomEntry) findSource(r *http.Request) (Sources, source.Info, error) {
-	all, err := h.sources()
-	if err != nil {
-		return nil, source.Info{}, err
-	}
-	for _, x := range all.Sources() {
+// findSource returns the source that the path of a request names.
+func (h *roomEntry) findSource(r *http.Request) (source.Info, error) {
+	for _, x := range h.Sources.Sources() {
 		if x.ID == r.PathValue("id") {
-			return all, x, nil
+			return x, nil
 		}
 	}
-	return nil, source.Info{}, sourceProblem(source.ErrNotFound)
+	return source.Info{}, sourceProblem(source.ErrNotFound)
 }
 
-func (s *Server) getOneSource(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	_, out, err := h.findSource(r)
+func (h *roomEntry) patchSource(_ http.ResponseWriter, r *http.Request, in source.Change) (source.Info, error) {
+	was, err := h.findSource(r)
 	if err != nil {
-		return err
+		return was, err
 	}
-	return writeJSON(w, http.StatusOK, out)
-}
-
-func (s *Server) patchSource(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	all, was, err := h.findSource(r)
+	out, err := h.Sources.Change(was.ID, in, by(r))
 	if err != nil {
-		return err
-	}
-	var in source.Change
-	if err := readJSON(w, r, &in, false); err != nil {
-		return err
-	}
-	out, err := all.Change(was.ID, in, by(r))
-	if err != nil {
-		return sourceProblem(err)
+		return out, sourceProblem(err)
 	}
 	h.changed()
 	out.Watched = was.Watched
-	return writeJSON(w, http.StatusOK, out)
+	return out, nil
 }
 
-func (s *Server) deleteSource(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	all, was, err := h.findSource(r)
+func (h *roomEntry) deleteSource(r *http.Request) error {
+	was, err := h.findSource(r)
 	if err != nil {
 		return err
 	}
-	if err := all.Remove(r.Context(), was.ID, by(r)); err != nil {
+	if err := h.Sources.Remove(r.Context(), was.ID, by(r)); err != nil {
 		return sourceProblem(err)
 	}
 	if was.Watched && h.Bot != nil { // back to the configured one
@@ -130,34 +113,22 @@ func (s *Server) deleteSource(h *roomEntry, w http.ResponseWriter, r *http.Reque
 		}
 	}
 	h.changed()
-	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func (s *Server) selectSource(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	_, out, err := h.findSource(r)
+func (h *roomEntry) selectSource(r *http.Request, _ *empty) error {
+	x, err := h.findSource(r)
 	if err != nil {
 		return err
 	}
-	if err := readJSON(w, r, &struct{}{}, true); err != nil {
-		return err
-	}
-	if err := h.watchSource(out, by(r)); err != nil {
-		return err
-	}
-	return s.getStatus(h, w, r)
+	return h.watchSource(x, by(r))
 }
 
 func (h *roomEntry) watchSource(x source.Info, by string) error {
-	b, err := h.bot()
-	if err != nil {
+	if err := needsBot(h); err != nil {
 		return err
 	}
-	if err := watch(b, "camera:"+x.Identity, by); err != nil {
-		return err
-	}
-	h.changed()
-	return nil
+	return watch(h.Bot, "camera:"+x.Identity, by)
 }
 
 // watch switches a commentator to another source, named as in agent.Change.
@@ -169,18 +140,14 @@ func watch(b agent.Steerer, source, by string) error {
 }
 
 func sourceProblem(err error) error {
-	_, outside := errors.AsType[*agent.RangeError](err)
-	switch {
-	case errors.Is(err, source.ErrNotFound):
-		return refuse(http.StatusNotFound, "no_source", "%v", err)
-	case errors.Is(err, source.ErrNotAllowed):
-		return refuse(http.StatusForbidden, "not_allowed", "%v", err)
-	case errors.Is(err, source.ErrTooMany):
-		return refuse(http.StatusConflict, "too_many_sources", "%v", err)
-	case errors.Is(err, source.ErrFixed):
-		return refuse(http.StatusConflict, "source_fixed", "%v", err)
-	case outside:
-		return refuse(http.StatusUnprocessableEntity, "bad_source", "%v", err)
+	status := http.StatusBadRequest
+	if _, outside := errors.AsType[*agent.RangeError](err); outside {
+		status = http.StatusUnprocessableEntity
 	}
-	return refuse(http.StatusBadRequest, "bad_source", "%v", err)
+	return refusal(err,
+		answer{source.ErrNotFound, http.StatusNotFound, "no_source"},
+		answer{source.ErrNotAllowed, http.StatusForbidden, "not_allowed"},
+		answer{source.ErrTooMany, http.StatusConflict, "too_many_sources"},
+		answer{source.ErrFixed, http.StatusConflict, "source_fixed"},
+		answer{nil, status, "bad_source"})
 }

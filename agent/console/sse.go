@@ -125,7 +125,7 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) err
 	hears := visitorOf(r).rights.Allow(access.Needed("heard"))
 	q, history := o.hub.Subscribe(o.format, after, hears)
 	if q == nil {
-		return tooMany(w)
+		return tooMany()
 	}
 	defer q.Close()
 
@@ -176,7 +176,7 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) err
 	}
 }
 
-func tooMany(w http.ResponseWriter) error {
-	w.Header().Set("Retry-After", "5")
-	return refuse(http.StatusServiceUnavailable, "too_many_readers", "the limit of %d readers is reached; try again later", maxStreams)
+func tooMany() error {
+	return refuse(http.StatusServiceUnavailable, "too_many_readers", "the limit of %d readers is reached; try again later", maxStreams).
+		after(5)
 }

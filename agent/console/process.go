@@ -1,0 +1,105 @@
+package console
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"touchline/agent"
+	"touchline/agent/access"
+	"touchline/inference"
+)
+
+type loginBody struct {
+	Token string `json:"token"`
+}
+
+func (s *Server) postLogin(w http.ResponseWriter, r *http.Request) error {
+	var in loginBody
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if err := s.limitLogins(r); err != nil {
+		return err
+	}
+	cookie, err := s.guard.login(in.Token, r.TLS != nil, time.Now())
+	if err != nil {
+		s.logRefused(r)
+		if errors.Is(err, access.ErrExpired) {
+			return refuse(http.StatusUnauthorized, "expired_token", "this link has expired; ask for a new one")
+		}
+		return refuse(http.StatusUnauthorized, "bad_token",
+			"wrong token; use a link that somebody shared, the configured token, or the one in the address printed at the start (#token=...)")
+	}
+	http.SetCookie(w, cookie)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// limitLogins counts a login attempt. It returns a 429 beyond the limit.
+func (s *Server) limitLogins(r *http.Request) error {
+	wait, ok := s.guard.mayLogin(r, time.Now())
+	if ok {
+		return nil
+	}
+	seconds := int(math.Ceil(wait.Seconds()))
+	return refuse(http.StatusTooManyRequests, "too_many_logins", "too many logins; try again in %d s", seconds).after(seconds)
+}
+
+// logRefused logs refused login attempts at a bounded rate.
+func (s *Server) logRefused(r *http.Request) {
+	s.guard.refused.Add(1)
+	if _, ok := s.guard.loginLog.Allow(struct{}{}, time.Now()); ok {
+		s.log.Warn().Str("peer", r.RemoteAddr).Int64("count", s.guard.refused.Swap(0)).Msg("login refused")
+	}
+}
+
+// notReady is the status of /readyz while it answers 503.
+const notReady = "not ready"
+
+// health is the answer of the probes.
+type health struct {
+	Status string `json:"status"`
+	Detail string `json:"detail"`
+}
+
+func (s *Server) getHealth(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, health{"ok", "the process is alive"})
+}
+
+func (s *Server) getReady(w http.ResponseWriter, _ *http.Request) error {
+	if s.single == nil {
+		return s.getWorkerReady(w)
+	}
+	out := health{notReady, "the commentator has not started yet"}
+	if b := s.single.Bot; b != nil {
+		snap := b.Snapshot()
+		out.Detail = snap.Status.Detail
+		switch {
+		case !snap.ModelLoaded:
+			out.Detail = cmp.Or(out.Detail, loading(snap.Status.Percent))
+		case snap.Status.State == agent.StateInitializing || snap.Status.Chip == agent.ChipReconnecting:
+			out.Detail = cmp.Or(out.Detail, "not in the room yet")
+		default:
+			return writeJSON(w, http.StatusOK, health{"ready", cmp.Or(out.Detail, snap.Status.State)})
+		}
+	}
+	return writeJSON(w, http.StatusServiceUnavailable, out)
+}
+
+// getWorkerReady answers for a process with any number of rooms: it is ready when its engine is.
+func (s *Server) getWorkerReady(w http.ResponseWriter) error {
+	if s.opts.Engine != nil {
+		switch st := s.opts.Engine(); st.Phase {
+		case inference.PhaseLoading, inference.PhaseWarming, inference.PhaseFailed:
+			return writeJSON(w, http.StatusServiceUnavailable, health{notReady, cmp.Or(st.Detail, loading(st.Percent))})
+		case inference.PhaseReady, inference.PhaseUnloaded: // an unloaded engine loads again on demand
+		}
+	}
+	return writeJSON(w, http.StatusOK, health{"ready", "rooms: " + strconv.Itoa(len(s.rooms.list()))})
+}
+
+func loading(percent int) string { return "the model is loading: " + strconv.Itoa(percent) + " %" }
