@@ -1,7 +1,7 @@
 // Package audioapi is speech and transcription as a service: OpenAI's API for texts to speak, recordings and live sound.
 //
-// It owns the requests, the formats of sound and texts, and their streams. It does not speak, recognize or check who may ask: an
-// inference.Speaker speaks, an inference.Recognizer hears, and package console serves both behind its own doors.
+// It owns the requests, the formats of sound and text, and their streams. It does not speak, recognize or check access: an
+// inference.Speaker speaks, an inference.Recognizer transcribes, and package console serves both behind its access checks.
 package audioapi
 
 import (
@@ -33,9 +33,9 @@ const (
 	// maxTime bounds one answer, and writeTime the writing of one piece of it.
 	maxTime   = 5 * time.Minute
 	writeTime = 20 * time.Second
-	// soundTime bounds the wait for the first sound, which is long only while live rooms have all of the voice.
+	// soundTime bounds the wait for the first sound, which is long only while live rooms use the voice fully.
 	soundTime = 10 * time.Second
-	// usualSlots is how many texts are spoken at once, retryAfter the wait of a refused client in seconds.
+	// usualSlots is the default of Options.Slots, retryAfter the advice to a refused client in seconds.
 	usualSlots = 2
 	retryAfter = 2
 )
@@ -48,9 +48,9 @@ type Voice struct {
 
 // Options of a Handler.
 type Options struct {
-	// Speaker speaks; texts go behind the comments of rooms where both use one program.
+	// Speaker speaks. Comments of rooms that use the same program go first.
 	Speaker inference.Speaker
-	// Voices lists the voices, and Check returns the error of one that cannot speak a language.
+	// Voices lists the voices. Check returns an error for a voice that cannot speak a language.
 	Voices func() []Voice
 	Check  func(id, language string) error
 	// Language of a text without one.
@@ -100,7 +100,7 @@ func (e *Error) Write(w http.ResponseWriter) {
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(e.Status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"error": e}) // a failed write means that the client has gone
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": e}) // a failed write means that the client has disconnected
 }
 
 // bad refuses a parameter.
@@ -232,7 +232,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, req SpeechBody) 
 			Int64("length_ms", length.Milliseconds()).Msg("text spoken")
 		return nil
 	case r.Context().Err() != nil:
-		return nil // the client has gone
+		return nil // the client has disconnected
 	}
 	h.log.Warn().Err(err).Str("format", req.Format).Msg("text not spoken")
 	if out.fail(err) {
@@ -244,7 +244,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, req SpeechBody) 
 	return &Error{Status: http.StatusServiceUnavailable, Code: "voice_failed", Message: err.Error()}
 }
 
-// busy returns the error of a request for which there is no room now.
+// busy returns the error of a request beyond a limit.
 func busy(w http.ResponseWriter, why string) error {
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 	return &Error{
@@ -306,9 +306,7 @@ func causeOr(ctx context.Context, err error) error {
 
 // ServeVoices answers GET /v1/audio/voices.
 func (h *Handler) ServeVoices(w http.ResponseWriter, _ *http.Request) {
-	list := append([]Voice{}, h.opts.Voices()...)
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	_ = json.NewEncoder(w).Encode(VoiceList{list}) // a failed write means that the client has gone
+	writeJSON(w, VoiceList{append([]Voice{}, h.opts.Voices()...)})
 }
 
 // VoiceList is the answer of GET /v1/audio/voices.

@@ -10,10 +10,10 @@ import (
 	"touchline/inference"
 )
 
-// The rules of captions, those of broadcasters.
+// The rules of captions, as broadcasters have them.
 const (
 	captionLines = 2
-	captionLine  = 42 // letters; a letter of a wide script counts as two
+	captionLine  = 42 // characters; a wide character counts as two
 	captionMost  = 7 * time.Second
 	captionLeast = 833 * time.Millisecond
 	captionGap   = 83 * time.Millisecond
@@ -72,7 +72,7 @@ func lastLetter(s string) string {
 	return s[len(s)-n:]
 }
 
-// timed returns the words of a part: its own, or those of its text with times by their lengths.
+// timed returns the words of a part. Without word times, it divides the time of the part by the lengths of its words.
 func timed(p inference.Transcript) []inference.Word {
 	if len(p.Words) > 0 {
 		return p.Words
@@ -80,7 +80,7 @@ func timed(p inference.Transcript) []inference.Word {
 	var pieces []string
 	for _, field := range strings.Fields(strings.ToValidUTF8(p.Text, "\uFFFD")) {
 		piece := ""
-		for _, r := range field { // scripts without spaces: a word for each letter, with the punctuation behind it
+		for _, r := range field { // scripts without spaces: a word for each character, with the punctuation after it
 			if unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana) && piece != "" {
 				pieces, piece = append(pieces, piece), ""
 			}
@@ -103,7 +103,7 @@ func timed(p inference.Transcript) []inference.Word {
 	return words
 }
 
-// wide says that a letter has the width of two.
+// wide reports whether a character has the width of two.
 func wide(r rune) bool {
 	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul) ||
 		r >= 0x3000 && r <= 0x303f || r >= 0xff00 && r <= 0xff60
@@ -134,13 +134,13 @@ func wrapped(words []string) []string {
 	return lines
 }
 
-// clock writes a time as captions have it, with the mark before its milliseconds.
+// clock formats a time for captions, with a mark before the milliseconds.
 func clock(d time.Duration, mark string) string {
 	ms := max(d, 0).Round(time.Millisecond).Milliseconds()
 	return fmt.Sprintf("%02d:%02d:%02d%s%03d", ms/3600000, ms/60000%60, ms/1000%60, mark, ms%1000)
 }
 
-// srt and vtt write captions.
+// srt returns captions in SubRip form.
 func srt(parts []inference.Transcript) string {
 	var b strings.Builder
 	for i, c := range captions(parts) {

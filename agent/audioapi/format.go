@@ -16,18 +16,18 @@ import (
 	"touchline/media/codec"
 )
 
-// rate is that of the sound in all formats but Opus, Hz, as at OpenAI.
+// rate is the sample rate of all formats but Opus, in Hz, as at OpenAI.
 const rate = 24000
 
 // encoder writes mono sound in a format.
 type encoder interface {
 	// Rate of the samples, Hz.
 	Rate() int
-	// Encode takes samples; what they make may be written later.
+	// Encode encodes samples. The output may be written later.
 	Encode(pcm []int16) error
-	// Close writes the rest.
+	// Close writes buffered output.
 	Close() error
-	// Abort ends it without the rest, after the end of its context.
+	// Abort discards buffered output. Call it after the encoder's context has ended.
 	Abort()
 }
 
@@ -56,7 +56,7 @@ func formats() map[string]*format {
 	}
 }
 
-// raw writes samples as they are, after a head.
+// raw writes a header, then the samples unchanged.
 type raw struct {
 	out  io.Writer
 	head []byte
@@ -90,7 +90,7 @@ func s16le(b []byte, pcm []int16) []byte {
 	return b
 }
 
-// wavHead begins a WAV stream, whose length is not known: players then read to the end.
+// wavHead returns the header of a WAV stream of unknown length, which players read to the end.
 func wavHead() []byte {
 	const unknown = 0xffffffff
 	u16, u32 := binary.LittleEndian.AppendUint16, binary.LittleEndian.AppendUint32
@@ -143,7 +143,7 @@ func (p *piped) Close() error {
 // Abort implements encoder.
 func (p *piped) Abort() { _ = p.Close() }
 
-// tuner converts sound to one rate. Its input may change its rate.
+// tuner resamples sound to one rate. The rate of its input may change.
 type tuner struct {
 	from int
 	conv *resample.Resampler[int16]
@@ -177,7 +177,7 @@ func (t *tuner) end() []int16 {
 	return t.conv.Flush(nil)
 }
 
-// stream is the body of an answer, which begins with the first sound.
+// stream is the body of an answer. Its headers are sent with the first sound.
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -186,7 +186,7 @@ type stream struct {
 	begun   atomic.Bool
 }
 
-// begin writes the head.
+// begin sends the headers once.
 func (s *stream) begin() {
 	if s.begun.Swap(true) {
 		return
@@ -200,7 +200,7 @@ func (s *stream) begin() {
 	s.w.WriteHeader(http.StatusOK)
 }
 
-// Write implements io.Writer: sound for the client at once.
+// Write implements io.Writer. It sends sound immediately.
 func (s *stream) Write(p []byte) (int, error) {
 	if s.sse {
 		err := s.event(map[string]any{"type": "speech.audio.delta", "audio": base64.StdEncoding.EncodeToString(p)})
@@ -226,15 +226,15 @@ func (s *stream) event(v any) error {
 	return s.send(append(append([]byte("data: "), b...), "\n\n"...))
 }
 
-// end ends a whole answer. Nothing is counted in tokens here.
+// end ends a complete answer. Tokens are not counted.
 func (s *stream) end() {
 	if s.sse {
 		usage := map[string]int{"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
-		_ = s.event(map[string]any{"type": "speech.audio.done", "usage": usage}) // the client may have gone
+		_ = s.event(map[string]any{"type": "speech.audio.done", "usage": usage}) // the client may have disconnected
 	}
 }
 
-// fail ends an answer that has begun, so that it does not pass for whole; false if it has not.
+// fail ends a started answer so that the client notices that it is incomplete. It returns false before the start.
 func (s *stream) fail(err error) bool {
 	if !s.begun.Load() {
 		return false

@@ -15,12 +15,12 @@ const (
 	alaw  = "g711_alaw"
 )
 
-// intake turns the bytes of a live stream into sound. The filter's state goes on from packet to packet.
+// intake converts the bytes of a live stream to sound. The state of its resampler carries over from packet to packet.
 type intake struct {
 	format string
 	rate   int
 	conv   *resample.Resampler[float32]
-	odd    []byte // of a sample whose other half is missing
+	odd    []byte // the first byte of a sample whose second byte has not arrived
 	mono   []float32
 }
 

@@ -29,14 +29,14 @@ const (
 	pageLast  = 4
 )
 
-// ogg writes Opus in an Ogg stream (RFC 7845). Pion's oggwriter does not do: its pre-skip is fixed, so that the first sample would be
-// another one, and it marks the last page, whose position cuts the last packet to the exact length, in files alone.
+// ogg writes Opus in an Ogg stream (RFC 7845). Pion's oggwriter is not used: its pre-skip is fixed, so the first sample would be wrong,
+// and only in files does it mark the last page, whose position cuts the last packet to the exact length.
 type ogg struct {
 	out    io.Writer
 	enc    *opus.Encoder
 	serial uint32
 	page   uint32
-	total  int64    // samples that came
+	total  int64    // samples encoded
 	made   int64    // samples in packets
 	skip   int64    // of the encoder's delay
 	rest   []int16  // less than a frame
@@ -83,7 +83,7 @@ func (o *ogg) frame(pcm []int16) error {
 	return nil
 }
 
-// flush writes a page of what there is, but for one packet, which may be the last of all.
+// flush writes a page of the waiting packets except the newest, which may be the last of the stream.
 func (o *ogg) flush(flags byte) error {
 	keep := 1
 	if flags&pageLast != 0 {
@@ -100,7 +100,7 @@ func (o *ogg) flush(flags byte) error {
 	return o.write(o.packs[:n], flags, at)
 }
 
-// write writes packets as a page, after the heads.
+// write writes packets as a page, after the two header pages.
 func (o *ogg) write(packs [][]byte, flags byte, at int64) error {
 	var b []byte
 	if !o.begun {
@@ -145,7 +145,7 @@ func (o *ogg) append(b []byte, packs [][]byte, flags byte, at int64) []byte {
 
 // Close implements encoder.
 func (o *ogg) Close() error {
-	// The encoder's delay pushes the end of the sound into what follows.
+	// The encoder's delay pushes the end of the sound into later packets.
 	for o.made < o.total+o.skip {
 		var last [opusFrame]int16
 		copy(last[:], o.rest)

@@ -18,7 +18,7 @@ import (
 	"touchline/inference/vad"
 )
 
-// realtimeRate is the rate of pcm16 there unless a client names another.
+// realtimeRate is the default rate of pcm16 in a realtime session, in Hz.
 const realtimeRate = 24000
 
 // soundFormat is audio.input.format of a session.
@@ -35,7 +35,7 @@ type sessionInput struct {
 	Turns     json.RawMessage `json:"turn_detection"`
 }
 
-// sessionChange is the session of session.update, and in its older form of transcription_session.update.
+// sessionChange is the session in session.update and, in an older form, in transcription_session.update.
 type sessionChange struct {
 	Type  string `json:"type"`
 	Audio struct {
@@ -45,17 +45,17 @@ type sessionChange struct {
 
 	OldFormat    string          `json:"input_audio_format"`
 	OldListening *listening      `json:"input_audio_transcription"`
-	sessionInput                 // noise_reduction is input_audio_noise_reduction there, and turn_detection at this level
+	sessionInput                 // the older form has turn_detection at this level
 	OldNoise     json.RawMessage `json:"input_audio_noise_reduction"`
 }
 
-// realtimeSettings are what a client sets.
+// realtimeSettings are the settings of a client.
 type realtimeSettings struct {
 	format  soundFormat
 	listens listening
 	hearing inference.Hearing
-	turns   *turns // nil for none
-	asked   bool   // for turns or for none
+	turns   *turns // nil without turn detection
+	asked   bool   // the client has set turns
 }
 
 // realtime is a session of /v1/realtime.
@@ -74,7 +74,7 @@ type realtime struct {
 	items  map[int]*realItem // by utterance
 }
 
-// realItem is an utterance on its way.
+// realItem is an utterance whose final text is not sent yet.
 type realItem struct {
 	id, last, sent string
 	manual         bool
@@ -116,7 +116,7 @@ func usualTurns() *turns {
 	return &turns{Type: "server_vad", Threshold: new(0.5), Prefix: new(300), Silence: new(500)}
 }
 
-// committing says that clients of a model end their turns themselves and do not ask for it: at OpenAI it finds none.
+// committing reports whether clients of a model commit their turns themselves without saying so, as OpenAI detects no turns for it.
 func committing(model string) bool {
 	return strings.HasPrefix(model, "gpt-realtime-whisper") || strings.HasPrefix(model, "gpt-live-transcribe")
 }
@@ -176,7 +176,7 @@ func (v *realtime) message(_ int, body []byte) error {
 	}
 	if err := json.Unmarshal(body, &m); err != nil {
 		v.complain(&Error{Status: http.StatusBadRequest, Code: "invalid_json", Message: "read the event: " + err.Error()}, "")
-		return nil //nolint:nilerr // the client was told
+		return nil //nolint:nilerr // the client got the error
 	}
 	var err error
 	switch m.Type {
@@ -213,7 +213,7 @@ func (v *realtime) message(_ int, body []byte) error {
 	return nil
 }
 
-// update changes the session, wholly or not at all.
+// update applies all changes to the session, or none.
 func (v *realtime) update(raw json.RawMessage, old bool) error {
 	var c sessionChange
 	if err := json.Unmarshal(raw, &c); err != nil {
@@ -369,7 +369,7 @@ func (v *realtime) heard(e live.Event) {
 	}
 }
 
-// committed tells that an utterance has all its sound.
+// committed sends the events of an utterance whose sound is complete.
 func (v *realtime) committed(it *realItem, e live.Event, before string, old bool) {
 	if !it.manual {
 		v.event("input_audio_buffer.speech_stopped", map[string]any{"audio_end_ms": e.End.Milliseconds(), "item_id": it.id})
@@ -385,7 +385,7 @@ func (v *realtime) committed(it *realItem, e live.Event, before string, old bool
 	}})
 }
 
-// delta sends what a text has beyond what was sent. A text that changed backwards has none: the last event has all of it.
+// delta sends the part of a text beyond the part sent before. It sends nothing if the text before has changed: the last event has all of it.
 func (v *realtime) delta(it *realItem, text string) {
 	if !strings.HasPrefix(text, it.sent) || text == it.sent {
 		return
@@ -396,7 +396,7 @@ func (v *realtime) delta(it *realItem, text string) {
 	it.sent = text
 }
 
-// agreed is what two texts have in common, up to the end of a word.
+// agreed returns the common start of two texts, up to the end of a word.
 func agreed(a, b string) string {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {

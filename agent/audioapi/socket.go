@@ -22,13 +22,13 @@ import (
 const (
 	// maxMessage bounds a message of a client: 15 MiB of sound in base64.
 	maxMessage = 21 << 20
-	// pingEvery is between two pings, idleTime how long a silent client stays.
+	// pingEvery is the time between two pings, idleTime the time after which a silent client is disconnected.
 	pingEvery = 20 * time.Second
 	idleTime  = 60 * time.Second
-	// lastTime is for the finals of a client that has gone, keepTime how long they are kept for it.
-	lastTime = 30 * time.Second
-	keepTime = 2 * time.Minute
-	maxKept  = 256
+	// lastTime bounds the final texts of a disconnected client, keepTime how long they wait for its return.
+	lastTime  = 30 * time.Second
+	keepTime  = 2 * time.Minute
+	maxFinals = 256
 )
 
 // socket is a WebSocket of a client with its live session.
@@ -73,7 +73,7 @@ func (t *Transcriber) detector(on bool) (vad.Detector, error) {
 	return t.opts.VAD.Detector()
 }
 
-// serve runs the session and reads messages until the client goes. Then the utterance ends and gets its final.
+// serve runs the session and reads messages until the client disconnects. Then the utterance ends and gets its final text.
 func (s *socket) serve(r *http.Request, c live.Config, event func(live.Event), message func(kind int, body []byte) error) {
 	defer s.t.sessions.Add(-1)
 	defer s.conn.Close()
@@ -156,7 +156,7 @@ func (s *socket) send(v any) bool {
 	return true
 }
 
-// hear passes on sound.
+// hear passes sound to the session.
 func (s *socket) hear(ctx context.Context, b []byte) error {
 	return s.session.Write(ctx, s.in.sound(b))
 }
@@ -168,14 +168,14 @@ type plain struct {
 	Final   bool   `json:"is_final"`
 }
 
-// plainError is an error there.
+// plainError is an error of /ws/transcribe.
 type plainError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Status  int    `json:"statusCode"`
 }
 
-// hello is the first message there.
+// hello is the first message of /ws/transcribe.
 type hello struct {
 	Status string  `json:"status"`
 	Rate   int     `json:"sample_rate"`
@@ -219,7 +219,7 @@ func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.send(hello{"connected", rate, "pcm_s16le", rate * 2 * 45 / 100, 30, p.vad})
-	for _, text := range t.kept.take(p.id, time.Now()) {
+	for _, text := range t.finals.take(p.id, time.Now()) {
 		s.send(plain{Text: text, Final: true})
 	}
 	s.serve(r, live.Config{Hearing: p.hearing, Detector: d, Speech: speechConfig()}, p.event, p.message)
@@ -238,14 +238,14 @@ func (p *plainSocket) refuse(code string, status int, text string) {
 	p.send(plainError{code, text, status})
 }
 
-// event sends the texts. A final that cannot be sent is kept for the next connection with the same request_id.
+// event sends the texts. A final text that cannot be sent waits for the next connection with the same request_id.
 func (p *plainSocket) event(e live.Event) {
 	switch e.Kind {
 	case live.Interim:
 		p.send(plain{Text: e.Text, Partial: true})
 	case live.Final:
 		if !p.send(plain{Text: e.Text, Final: true}) && e.Text != "" {
-			p.t.kept.put(p.id, e.Text, time.Now())
+			p.t.finals.put(p.id, e.Text, time.Now())
 		}
 	case live.Failed:
 		p.refuse("TRANSCRIPTION_FAILED", http.StatusServiceUnavailable, e.Err.Error())
@@ -313,33 +313,33 @@ func (p *plainSocket) configure(language *string, speech *bool) error {
 	return nil
 }
 
-// kept are finals whose client had gone, by the id that it comes back with.
-type kept struct {
+// pendingFinals are final texts whose client has disconnected, by the id that it reconnects with.
+type pendingFinals struct {
 	mu   sync.Mutex
-	list []keptText
+	list []pendingFinal
 }
 
-type keptText struct {
+type pendingFinal struct {
 	id, text string
 	until    time.Time
 }
 
-// put keeps a text; without an id it cannot be asked for.
-func (k *kept) put(id, text string, now time.Time) {
+// put stores a text. A text without an id is dropped, as no client can ask for it.
+func (k *pendingFinals) put(id, text string, now time.Time) {
 	if id == "" {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.list = slices.DeleteFunc(k.list, func(t keptText) bool { return now.After(t.until) })
-	k.list = append(k.list[max(0, len(k.list)+1-maxKept):], keptText{id, text, now.Add(keepTime)})
+	k.list = slices.DeleteFunc(k.list, func(t pendingFinal) bool { return now.After(t.until) })
+	k.list = append(k.list[max(0, len(k.list)+1-maxFinals):], pendingFinal{id, text, now.Add(keepTime)})
 }
 
 // take returns the texts of an id, once.
-func (k *kept) take(id string, now time.Time) (out []string) {
+func (k *pendingFinals) take(id string, now time.Time) (out []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.list = slices.DeleteFunc(k.list, func(t keptText) bool {
+	k.list = slices.DeleteFunc(k.list, func(t pendingFinal) bool {
 		if t.id == id && now.Before(t.until) {
 			out = append(out, t.text)
 		}

@@ -426,7 +426,7 @@ func TestRealtimeErrors(t *testing.T) {
 		input("noise_reduction", map[string]any{"type": "near_field"}):                                    "noise_reduction",
 		input("format", map[string]any{"type": "audio/opus"}):                                             "expected audio/pcm",
 		input("format", map[string]any{"type": "audio/pcm", "rate": 7}):                                   "expected audio/pcm",
-		input("transcription", map[string]any{"model": "llama"}):                                          "is not here",
+		input("transcription", map[string]any{"model": "llama"}):                                          "not found",
 		input("transcription", map[string]any{"language": "xx"}):                                          "expected a language",
 		input("turn_detection", map[string]any{"type": "semantic_vad"}):                                   "server_vad",
 		input("turn_detection", map[string]any{"type": "server_vad", "threshold": -1}):                    "threshold",

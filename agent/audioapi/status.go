@@ -72,33 +72,28 @@ func (t *Transcriber) ServeHealth(w http.ResponseWriter, _ *http.Request) { writ
 
 func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	_ = json.NewEncoder(w).Encode(v) // a failed write means that the client has gone
+	_ = json.NewEncoder(w).Encode(v) // a failed write means that the client has disconnected
 }
 
-// transcriptionMetrics are those of a Transcriber.
+// transcriptionMetrics are the metrics of a Transcriber.
 type transcriptionMetrics struct {
-	of             *Transcriber
+	metrics.Bundle
 	refused        *prometheus.CounterVec
 	words          prometheus.Counter
 	sound, took    prometheus.Counter
 	judged, speech prometheus.Counter
 	failures       prometheus.Counter
 	lag            prometheus.Histogram
-	waiting, open  *prometheus.Desc
-	queue          *prometheus.Desc
 }
 
 func newTranscriptionMetrics(t *Transcriber) *transcriptionMetrics {
+	const prefix = "touchline_transcription_"
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "touchline_transcription_" + name, Help: help})
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + name, Help: help})
 	}
-	gauge := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("touchline_transcription_"+name, help, nil, nil)
-	}
-	return &transcriptionMetrics{
-		of: t,
+	m := &transcriptionMetrics{
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "touchline_transcription_errors_total", Help: "Recordings that were refused or failed, by the code of the error.",
+			Name: prefix + "errors_total", Help: "Recordings that were refused or failed, by the code of the error.",
 		}, []string{"code"}),
 		words:    counter("words_total", "Words of final texts."),
 		sound:    counter("sound_seconds_total", "Sound of transcribed recordings."),
@@ -107,38 +102,17 @@ func newTranscriptionMetrics(t *Transcriber) *transcriptionMetrics {
 		speech:   counter("speech_seconds_total", "Speech that was found in it."),
 		failures: counter("failed_utterances_total", "Live utterances without a text."),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "touchline_transcription_lag_seconds", Help: "Time from the end of a live utterance to its final text.",
+			Name: prefix + "lag_seconds", Help: "Time from the end of a live utterance to its final text.",
 			Buckets: []float64{0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30},
 		}),
-		waiting: gauge("requests", "Recordings that are heard or wait."),
-		queue:   gauge("queue", "Recordings that wait."),
-		open:    gauge("sessions", "Live sessions."),
 	}
-}
-
-func (m *transcriptionMetrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.refused, m.words, m.sound, m.took, m.judged, m.speech, m.failures, m.lag}
-}
-
-// Describe implements prometheus.Collector.
-func (m *transcriptionMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range m.all() {
-		c.Describe(ch)
+	m.Bundle = metrics.Bundle{
+		m.refused, m.words, m.sound, m.took, m.judged, m.speech, m.failures, m.lag,
+		metrics.Gauge(prefix+"requests", "Recordings that are heard or wait.", func() float64 { return float64(t.waiting.Load()) }),
+		metrics.Gauge(prefix+"queue", "Recordings that wait.", func() float64 { return max(0, float64(t.waiting.Load())-float64(len(t.slots))) }),
+		metrics.Gauge(prefix+"sessions", "Live sessions.", func() float64 { return float64(t.sessions.Load()) }),
 	}
-	ch <- m.waiting
-	ch <- m.queue
-	ch <- m.open
-}
-
-// Collect implements prometheus.Collector.
-func (m *transcriptionMetrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range m.all() {
-		c.Collect(ch)
-	}
-	waiting := float64(m.of.waiting.Load())
-	ch <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, waiting)
-	ch <- prometheus.MustNewConstMetric(m.queue, prometheus.GaugeValue, max(0, waiting-float64(len(m.of.slots))))
-	ch <- prometheus.MustNewConstMetric(m.open, prometheus.GaugeValue, float64(m.of.sessions.Load()))
+	return m
 }
 
 func (m *transcriptionMetrics) done(sound, took time.Duration) {

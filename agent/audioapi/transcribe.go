@@ -22,9 +22,9 @@ import (
 const (
 	// maxPrompt bounds the context of a request, in bytes.
 	maxPrompt = 16 << 10
-	// hearTime bounds the recognition of one recording.
+	// hearTime bounds the transcription of one recording.
 	hearTime = 10 * time.Minute
-	// surelySilent is a recording whose loudest frame has less than this probability of speech.
+	// surelySilent is the probability of speech below which a recording counts as silent, if no frame reaches it.
 	surelySilent = 0.2
 )
 
@@ -38,7 +38,7 @@ type TranscriberOptions struct {
 	Run func(ctx context.Context) error
 	// VAD finds speech. The Transcriber closes it.
 	VAD *vad.Model
-	// Text returns a model that answers texts, for translations; nil without one. It may be nil.
+	// Text returns the model that translates, or nil. It may be nil.
 	Text func() inference.Model
 	// Decode decodes files that are not WAV; nil refuses them.
 	Decode Decoder
@@ -50,11 +50,11 @@ type TranscriberOptions struct {
 // Transcriber is transcription as a service. Safe for concurrent use.
 type Transcriber struct {
 	opts     TranscriberOptions
-	slots    chan struct{} // recordings that are heard
-	waiting  atomic.Int64  // and those that wait
-	uploads  atomic.Int64  // bytes of forms that were received, up to the end of their requests
+	slots    chan struct{} // one for each recording that is transcribed
+	waiting  atomic.Int64  // recordings that are transcribed or wait
+	uploads  atomic.Int64  // bytes of received forms whose requests have not ended
 	sessions atomic.Int64
-	kept     kept
+	finals   pendingFinals
 	counts   *transcriptionMetrics
 	log      zerolog.Logger
 }
@@ -91,8 +91,8 @@ func (t *Transcriber) ServeTranscriptions(w http.ResponseWriter, r *http.Request
 	t.answer(w, r, func(*form) error { return nil })
 }
 
-// ServeStream answers POST /v1/audio/transcriptions/stream: an event for each utterance, in the form of the server whose clients ask
-// for it.
+// ServeStream answers POST /v1/audio/transcriptions/stream: an event for each utterance, in the form of another server whose clients
+// are in use.
 func (t *Transcriber) ServeStream(w http.ResponseWriter, r *http.Request) {
 	t.answer(w, r, func(f *form) error {
 		for name, value := range map[string]string{
@@ -125,7 +125,7 @@ func (t *Transcriber) answer(w http.ResponseWriter, r *http.Request, change func
 	err := t.serve(w, r, change)
 	e, ok := errors.AsType[*Error](err)
 	switch {
-	case err == nil || r.Context().Err() != nil: // or the client has gone
+	case err == nil || r.Context().Err() != nil: // or the client has disconnected
 		return
 	case !ok:
 		t.log.Warn().Err(err).Msg("recording not transcribed")
@@ -146,12 +146,12 @@ func problem(err error) *Error {
 	return &Error{Status: http.StatusServiceUnavailable, Type: "server_error", Code: "transcription_failed", Message: err.Error()}
 }
 
-// errTooSlow ends what takes too long.
+// errTooSlow ends a transcription that exceeds hearTime.
 var errTooSlow = fmt.Errorf("the recording was not transcribed within %v", hearTime)
 
 // serve handles a request up to its answer.
 func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(*form) error) error {
-	if t.waiting.Load() >= t.places() { // it need not be sent
+	if t.waiting.Load() >= t.places() { // its upload would be wasted
 		return t.full(w)
 	}
 	space := &space{t: t}
@@ -209,10 +209,10 @@ func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(
 	return nil
 }
 
-// span is a stretch of a recording.
+// span is a range of samples of a recording.
 type span struct{ from, to int }
 
-// spans returns what to hear of a recording: its utterances, or all of it unless it is silent.
+// spans returns the parts of a recording to transcribe: its utterances, or else all of it unless it is silent.
 func (t *Transcriber) spans(ctx context.Context, sound []float32, o request) (out []span, err error) {
 	d, err := t.opts.VAD.Detector()
 	if err != nil {
@@ -251,7 +251,7 @@ func (t *Transcriber) spans(ctx context.Context, sound []float32, o request) (ou
 	return []span{{0, len(sound)}}, nil
 }
 
-// detectorFunc is a detector that needs no closing.
+// detectorFunc is a vad.Detector without resources.
 type detectorFunc func(frame []float32) (float64, error)
 
 // Detect implements vad.Detector.
@@ -260,7 +260,7 @@ func (f detectorFunc) Detect(frame []float32) (float64, error) { return f(frame)
 // Close implements vad.Detector.
 func (detectorFunc) Close() error { return nil }
 
-// hear transcribes a recording. each gets the final parts as they come.
+// hear transcribes a recording and calls each with every final part.
 func (t *Transcriber) hear(ctx context.Context, sound []float32, o request, each func(inference.Transcript) error,
 ) (parts []inference.Transcript, err error) {
 	spans, err := t.spans(ctx, sound, o)
@@ -302,7 +302,7 @@ func (t *Transcriber) hear(ctx context.Context, sound []float32, o request, each
 }
 
 // File transcribes a file by the fields of POST /v1/audio/transcriptions, and returns the body of the answer. Run must be running.
-// progress receives how much of the sound was heard.
+// It calls progress with the transcribed and the total duration.
 func (t *Transcriber) File(ctx context.Context, file *os.File, fields map[string][]string, progress func(heard, all time.Duration),
 ) ([]byte, error) {
 	info, err := file.Stat()

@@ -41,18 +41,18 @@ type request struct {
 	plain     bool            // events in the form of /v1/audio/transcriptions/stream
 }
 
-// usualModel says that clients send a name by default: OpenAI's models that transcribe, with and without a date.
+// usualModel reports whether a name is one that clients send by default: OpenAI's transcription models, with and without a date.
 func usualModel(name string) bool {
 	return name == "default" || name == "whisper-1" ||
 		strings.HasPrefix(name, "gpt-") && (strings.Contains(name, "transcribe") || strings.HasPrefix(name, "gpt-realtime"))
 }
 
-// model returns the error of a model that is not here.
+// model returns an error for a model that is not served.
 func (t *Transcriber) model(name string) error {
 	if own := t.opts.Recognizer.Recognizes().Model; name != own && !usualModel(name) {
 		return &Error{
 			Status: http.StatusNotFound, Param: "model", Code: "model_not_found",
-			Message: fmt.Sprintf("model: %.80q is not here; GET /v1/models lists what is", name),
+			Message: fmt.Sprintf("model %.80q not found; GET /v1/models lists the models", name),
 		}
 	}
 	return nil
@@ -72,7 +72,7 @@ func (t *Transcriber) language(name string) (string, error) {
 	return tag, nil
 }
 
-// listening is how a client wants to be heard: the fields of a form, or the transcription of a session.
+// listening is how a client wants its speech transcribed: fields of a form, or "transcription" of a session.
 type listening struct {
 	Model     string   `json:"model"`
 	Language  string   `json:"language"`
@@ -81,7 +81,7 @@ type listening struct {
 	Keywords  []string `json:"keywords,omitempty"`
 }
 
-// hearingOf checks how a client wants to be heard. Of several languages the model finds the one.
+// hearingOf checks a listening. With several languages, the model detects which of them is spoken.
 func (t *Transcriber) hearingOf(l listening) (h inference.Hearing, err error) {
 	for _, name := range l.Languages {
 		if h.Language, err = t.language(name); err != nil {
@@ -191,7 +191,7 @@ type turns struct {
 	Silence   *int     `json:"silence_duration_ms"`
 }
 
-// speechConfig is how utterances are found: a cough or a laugh is none.
+// speechConfig is how utterances are detected: coughs and laughs are too short or too irregular.
 func speechConfig() vad.Config {
 	return vad.Config{Least: 250 * time.Millisecond, Steady: vad.SteadySpeech}
 }

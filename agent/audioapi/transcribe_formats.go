@@ -14,7 +14,7 @@ import (
 	"touchline/inference"
 )
 
-// usage is what was read and written.
+// usage is the "usage" of an answer: the sound that was read and the text that was written.
 type usage struct {
 	Type    string       `json:"type"`
 	Seconds *float64     `json:"seconds,omitempty"`
@@ -37,7 +37,7 @@ func usageOf(parts []inference.Transcript, sound time.Duration) usage {
 	return usageFor(audio, tokens, sound)
 }
 
-// usageFor is in tokens where they are known, else in seconds.
+// usageFor returns the usage in tokens where they are known, else in seconds.
 func usageFor(audio, tokens int, sound time.Duration) usage {
 	if audio == 0 {
 		return usage{Type: "duration", Seconds: new(math.Ceil(sound.Seconds()))}
@@ -54,7 +54,7 @@ type Transcription struct {
 	Usage     usage      `json:"usage"`
 }
 
-// language is a language that was heard.
+// language is a detected language.
 type language struct {
 	Code string `json:"code"`
 }
@@ -69,10 +69,10 @@ func languagesOf(parts ...inference.Transcript) (out []language) {
 	return out
 }
 
-// diarized is the response_format with speakers. Here everybody is one.
+// diarized is the response_format with speakers. All speech is attributed to one speaker.
 const diarized = "diarized_json"
 
-// diarization is an answer in that form.
+// diarization is an answer as diarized_json.
 type diarization struct {
 	Task     string    `json:"task"`
 	Duration float64   `json:"duration"`
@@ -81,7 +81,7 @@ type diarization struct {
 	Usage    usage     `json:"usage"`
 }
 
-// segment is what a speaker said without a pause. It is an event too.
+// segment is one utterance of a speaker, in a diarization or as an event.
 type segment struct {
 	Type    string  `json:"type"`
 	ID      string  `json:"id"`
@@ -124,7 +124,7 @@ type verboseWord struct {
 	End   float64 `json:"end"`
 }
 
-// verboseSegment has all fields that typed clients require. Those of the draws are not known here.
+// verboseSegment has all fields that typed clients require. Log probabilities and tokens are not known.
 type verboseSegment struct {
 	ID          int     `json:"id"`
 	Seek        int     `json:"seek"`
@@ -171,7 +171,7 @@ func write(w http.ResponseWriter, o request, parts []inference.Transcript, sound
 	kind, body := written(o, parts, sound)
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(body) // a failed write means that the client has gone
+	_, _ = w.Write(body) // a failed write means that the client has disconnected
 }
 
 // seconds rounds a time for JSON.
@@ -206,7 +206,7 @@ func verboseOf(o request, parts []inference.Transcript, sound time.Duration) ver
 	return v
 }
 
-// compression is how much shorter a text gets by zlib, which shows repetitions.
+// compression is the ratio by which zlib shortens a text. A high ratio shows repetitions.
 func compression(text string) float64 {
 	var b bytes.Buffer
 	z := zlib.NewWriter(&b)

@@ -7,7 +7,7 @@ import (
 	"net/http"
 )
 
-// enter takes a place in the queue.
+// enter reserves a place in the queue.
 func (t *Transcriber) enter(ctx context.Context, w http.ResponseWriter) (leave func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -26,14 +26,14 @@ func (t *Transcriber) full(w http.ResponseWriter) error {
 	return busy(w, fmt.Sprintf("%d recordings are being transcribed or wait", t.places()))
 }
 
-// space is the share of a request in the bytes that all uploads may have: as many as recordings of the largest size in all places. A slow
-// upload takes what it has sent, and no place of the recognizer.
+// space is a request's share of the bytes that all uploads together may use: places times the largest size. A slow upload uses only the
+// bytes that it has sent, and no place in the queue.
 type space struct {
 	t     *Transcriber
 	bytes int64
 }
 
-// errNoSpace is the error of an upload beyond the bytes for all of them.
+// errNoSpace is returned for an upload beyond the bytes for all uploads.
 var errNoSpace = errors.New("too much sound is being uploaded")
 
 func (s *space) take(n int64) error {
@@ -47,7 +47,7 @@ func (s *space) take(n int64) error {
 
 func (s *space) release() { s.t.uploads.Add(-s.bytes) }
 
-// turn waits until one more recording may be heard.
+// turn waits for a slot to transcribe a recording.
 func (t *Transcriber) turn(ctx context.Context) error {
 	select {
 	case t.slots <- struct{}{}:

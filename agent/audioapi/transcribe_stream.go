@@ -11,10 +11,10 @@ type textStream struct {
 	stream
 	request request
 	text    string
-	parts   int // that had a text
+	parts   int // with text
 }
 
-// part sends the text that is new.
+// part sends the new text.
 func (s *textStream) part(p inference.Transcript) error {
 	if !s.request.stream {
 		return nil
@@ -46,21 +46,21 @@ type plainPart struct {
 
 func (s *textStream) done(use usage) {
 	if s.request.plain {
-		_ = s.event(map[string]bool{"done": true}) // the client may have gone
+		_ = s.event(map[string]bool{"done": true}) // the client may have disconnected
 		return
 	}
 	_ = s.event(map[string]any{"type": "transcript.text.done", "text": s.text, "usage": use}) // as above
 }
 
-// fail ends a stream that has begun; false if it has not.
+// fail ends a started stream with an error. It returns false before the start.
 func (s *textStream) fail(e *Error) bool {
 	switch {
 	case !s.begun.Load():
 		return false
 	case s.request.plain:
-		_ = s.event(plainError{"SSE_STREAM_ERROR", e.Message, e.Status}) // the client may have gone
+		_ = s.event(plainError{"SSE_STREAM_ERROR", e.Message, e.Status}) // the client may have disconnected
 		return true
 	}
-	_ = s.event(map[string]any{"type": "error", "error": e}) // the client may have gone
+	_ = s.event(map[string]any{"type": "error", "error": e}) // the client may have disconnected
 	return true
 }

@@ -195,7 +195,7 @@ func TestRefusedTranscriptions(t *testing.T) {
 		want   string
 	}{
 		{map[string]string{"model": ""}, 400, "model: a model is needed"},
-		{map[string]string{"model": "llama"}, 404, `model: \"llama\" is not here`},
+		{map[string]string{"model": "llama"}, 404, `model \"llama\" not found`},
 		{map[string]string{"language": "xx"}, 400, `language: expected a language of the model, such as en, got \"xx\"`},
 		{map[string]string{"language": "de"}, 400, "language: expected a language of the model"},
 		{map[string]string{"languages[]": "en|xx"}, 400, "language: expected a language"},

@@ -25,7 +25,7 @@ const (
 	maxFields = 200
 	// uploadStep is how long a client may take for the next piece of its upload.
 	uploadStep = 15 * time.Second
-	// uploadPiece is the part of an upload for which space is taken at once.
+	// uploadPiece is the number of bytes that an upload reserves at once.
 	uploadPiece = 1 << 20
 	// minSound is the shortest sound, maxChannels the most channels.
 	minSound    = 100 * time.Millisecond
@@ -35,7 +35,7 @@ const (
 // form is a multipart form with a file.
 type form struct {
 	fields map[string][]string
-	file   *os.File // has no name any more; nil for none
+	file   *os.File // unlinked; nil for none
 	size   int64
 
 	translate  string // of the operation: see request
@@ -60,8 +60,8 @@ func (f *form) close() {
 	}
 }
 
-// readForm reads a form with at most most bytes of a file, which goes to an unlinked file. take takes space for bytes before they are
-// read; its error ends the reading.
+// readForm reads a form with a file of at most most bytes, which it copies to an unlinked file. It calls take before it reads bytes, and
+// stops at an error of take.
 func readForm(w http.ResponseWriter, r *http.Request, most int64, take func(n int64) error) (_ *form, err error) {
 	if err := take(min(uploadPiece, most)); err != nil { // at least, so that many empty ones are bounded too
 		return nil, err
@@ -79,7 +79,7 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64, take func(n in
 		}
 	}()
 	control := http.NewResponseController(w)
-	// The server watches the connection while it answers: a deadline that is left would end that like a client who goes.
+	// The server watches the connection while it answers: a remaining deadline would look like a client that disconnects.
 	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
 	for range maxFields {
 		_ = control.SetReadDeadline(time.Now().Add(uploadStep)) // a server without deadlines has none
@@ -110,7 +110,7 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64, take func(n in
 	return f, &Error{Status: http.StatusBadRequest, Code: "invalid_form", Message: fmt.Sprintf("more than %d fields", maxFields)}
 }
 
-// NewSpool makes a file without a name for a recording, which is gone when it is closed.
+// NewSpool makes an unlinked file for a recording, which closing deletes.
 func NewSpool() (*os.File, error) {
 	file, err := os.CreateTemp("", "touchline-sound-")
 	if err != nil {
@@ -122,7 +122,7 @@ func NewSpool() (*os.File, error) {
 	return file, nil
 }
 
-// spool copies the file of a form into one without a name.
+// spool copies the file of a form to an unlinked file.
 func (f *form) spool(part *multipart.Part, control *http.ResponseController, most int64, take func(n int64) error) error {
 	if f.file != nil {
 		return bad("file", "one file at a time")
@@ -156,7 +156,7 @@ func (f *form) spool(part *multipart.Part, control *http.ResponseController, mos
 	}
 }
 
-// Decoder decodes a file of any usual format to mono sound of inference.RecognizerRate, at most of a length.
+// Decoder decodes a file of any common format to mono sound at inference.RecognizerRate, of at most a length.
 type Decoder func(ctx context.Context, file *os.File, most time.Duration) ([]float32, error)
 
 // NewDecoder returns a Decoder that runs touchline-codec; path is as in Options.
@@ -243,7 +243,7 @@ func decodeWAV(file io.Reader, size int64, most time.Duration) ([]float32, error
 	case f.Channels > maxChannels:
 		return nil, undecodable("at most %d channels, got %d", maxChannels, f.Channels)
 	}
-	if length == 0 || length > size { // a stream, or a lie
+	if length == 0 || length > size { // a stream, or a false header
 		length = size
 	}
 	filter, err := resample.NewFilter(f.Rate, inference.RecognizerRate)
@@ -273,13 +273,13 @@ func decodeWAV(file io.Reader, size int64, most time.Duration) ([]float32, error
 	}
 }
 
-// samples is the number of those in a time.
+// samples returns the number of samples in a duration.
 func samples(d time.Duration) int { return int(d * inference.RecognizerRate / time.Second) }
 
-// length is the time of samples.
+// length returns the duration of n samples.
 func length(n int) time.Duration { return media.TicksToDuration(int64(n), inference.RecognizerRate) }
 
-// checked returns sound that is within [-1, 1], or the error of one that is no sound.
+// checked returns the sound scaled into [-1, 1], or an error for samples that are not finite or sound that is too short.
 func checked(sound []float32) ([]float32, error) {
 	peak := float32(0)
 	for _, v := range sound {
