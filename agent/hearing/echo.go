@@ -8,66 +8,66 @@ import (
 	"touchline/agent"
 )
 
-// An open microphone hears the voice of the commentator from a loudspeaker. Text tells an echo from speech, but comes at the end;
-// until then the loudness does: that of an echo follows the voice.
+// An open microphone picks up the commentator's voice from a loudspeaker. The text of an utterance shows whether it is an echo, but
+// only at its end. Until then the loudness shows it: the loudness of an echo follows the voice.
 //
-// The limits are from a trial with sentences of five synthetic voices: 150 echoes, 50 to 900 ms late, 10 to 25 dB lower, with
-// reverberation and noise, and 150 people who speak while the voice does. After 300 ms of speech 98 % of the echoes are above
-// echoLikeness; after 500 ms 90 % of the people have been below it, and after 800 ms 97 %. So speech like an echo leaves doubt
-// (agent.FloorDoubtful), until it goes on otherwise or has a text. Doubt that was an echo tells its delay: from then on speech that
-// is like an echo of that delay leaves none.
+// The limits come from a trial with sentences of five synthetic voices: 150 echoes, 50 to 900 ms late, 10 to 25 dB lower, with
+// reverberation and noise, and 150 people speaking at the same time as the voice. After 300 ms of speech, 98 % of the echoes are above
+// echoLikeness. After 500 ms, 90 % of the people have been below it, and after 800 ms 97 %. So speech that resembles an echo is
+// doubtful (agent.FloorDoubtful) until it diverges or has a text. A confirmed echo gives its delay: later speech that resembles an echo
+// with the same delay is treated as an echo at once.
 const (
-	// levelStep is the time of a level.
+	// levelStep is the duration of one level.
 	levelStep = 20 * time.Millisecond
-	// keptLevels is how many are kept: five seconds.
-	keptLevels = 256
-	// compared is how many levels are compared at most, and fewest how many at least.
+	// maxLevels is the number of stored levels: five seconds.
+	maxLevels = 256
+	// compared is the most levels of a comparison, fewest the least.
 	compared, fewest = 75, 15
-	// latestEcho is the delay of the latest echo.
+	// latestEcho is the longest delay of an echo.
 	latestEcho = time.Second
-	// echoLikeness is the least correlation of an echo's levels with those of the voice.
+	// echoLikeness is the least correlation between the levels of an echo and the levels of the voice.
 	echoLikeness = 0.82
-	// levelRange is how far below the loudest level of a comparison others count, dB.
+	// levelRange is the range below the loudest level of a comparison in which levels count, in dB.
 	levelRange = 30
-	// silence is the least level, dB.
+	// silence is the lowest level, in dB.
 	silence = -90
 )
 
-// levels are the last of a sound, in dB.
+// levels are the latest levels of a sound, in dB.
 type levels struct {
-	list [keptLevels]float64
+	list [maxLevels]float64
 	end  int64
 }
 
-// set sets level n; those before it that were not set are silent.
+// set sets level n. Skipped levels before it become silent.
 func (l *levels) set(n int64, db float64) {
-	for i := max(l.end, n-keptLevels+1); i < n; i++ {
-		l.list[i%keptLevels] = silence
+	for i := max(l.end, n-maxLevels+1); i < n; i++ {
+		l.list[i%maxLevels] = silence
 	}
 	if n >= l.end {
 		l.end = n + 1
-		l.list[n%keptLevels] = db
+		l.list[n%maxLevels] = db
 	}
 }
 
 func (l *levels) at(n int64) float64 {
-	if n < 0 || n >= l.end || n < l.end-keptLevels {
+	if n < 0 || n >= l.end || n < l.end-maxLevels {
 		return silence
 	}
-	return l.list[n%keptLevels]
+	return l.list[n%maxLevels]
 }
 
 // decibels returns the level of a mean square of samples from -1 to 1.
 func decibels(square float64) float64 { return max(10*math.Log10(square+1e-12), silence) }
 
-// voiceLevels are those of the commentator's voice, by time.
+// voiceLevels are the levels of the commentator's voice, numbered from the time zero.
 type voiceLevels struct {
 	mu   sync.Mutex
 	zero time.Time
 	levels
 }
 
-// Voice takes 20 ms of the voice as it is sent, from a time.
+// Voice records 20 ms of the voice that is sent at a time.
 func (e *Ears) Voice(pcm []int16, at time.Time) {
 	sum := 0.0
 	for _, v := range pcm {
@@ -87,8 +87,8 @@ type ownLevels struct {
 
 	sum   float64
 	n     int
-	asked int64 // level up to which echoes answered
-	late  int64 // the answer
+	asked int64 // level up to which echoes has compared
+	late  int64 // its result
 	echo  bool
 }
 
@@ -103,7 +103,7 @@ func (l *ownLevels) add(sound []float32) {
 	}
 }
 
-// echoes reports whether what a microphone hears, from a sample of its session on, follows the voice, and how many levels late. zero
+// echoes reports whether the sound of a microphone, from a sample of its session on, follows the voice, and how many levels late. zero
 // is the time of the session's first sample.
 func (v *voiceLevels) echoes(mic *ownLevels, from int64, zero time.Time) (late int64, echo bool) {
 	if mic.asked == mic.end {
@@ -114,45 +114,45 @@ func (v *voiceLevels) echoes(mic *ownLevels, from int64, zero time.Time) (late i
 	if mic.end-first < fewest {
 		return 0, false
 	}
-	heard := make([]float64, mic.end-first)
-	for i := range heard {
-		heard[i] = mic.at(first + int64(i))
+	received := make([]float64, mic.end-first)
+	for i := range received {
+		received[i] = mic.at(first + int64(i))
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	start := first + int64(math.Round(float64(zero.Sub(v.zero))/float64(levelStep)))
-	said := make([]float64, len(heard))
+	sent := make([]float64, len(received))
 	best := float64(echoLikeness)
 	for late := range int64(latestEcho/levelStep) + 1 {
-		for i := range said {
-			said[i] = v.at(start - late + int64(i))
+		for i := range sent {
+			sent[i] = v.at(start - late + int64(i))
 		}
-		if c := correlation(heard, said); c >= best {
+		if c := correlation(received, sent); c >= best {
 			best, mic.late, mic.echo = c, late, true
 		}
 	}
 	return mic.late, mic.echo
 }
 
-// echoPath is the delay of the voice's echo in a microphone, where there is one.
+// echoPath is the delay of the voice's echo in a microphone.
 type echoPath struct {
-	late  int64 // levels, of the last speech like an echo
-	known bool  // it was one
+	late  int64 // of the last speech that resembled an echo, in levels
+	known bool  // that speech was an echo
 }
 
 const (
 	// pathSlack is how much the delay of an echo varies, in levels.
 	pathSlack = 2
-	// judgedIn bounds the doubt after the end of speech.
+	// judgedIn bounds how long speech stays doubtful after its end.
 	judgedIn = 2 * time.Second
 )
 
-// is reports whether speech like an echo of a delay is one.
-func (p echoPath) is(late int64) bool {
+// matches reports whether speech that resembles an echo with this delay is one.
+func (p echoPath) matches(late int64) bool {
 	return p.known && late >= p.late-pathSlack && late <= p.late+pathSlack
 }
 
-// follow decides whether a person who may instruct speaks, or the microphone hears the voice.
+// follow decides whether an authorised person speaks or the microphone picks up the voice.
 func (m *microphone) follow(now time.Time) {
 	held := m.ears.talks(m.identity)
 	m.mu.Lock()
@@ -160,7 +160,7 @@ func (m *microphone) follow(now time.Time) {
 	talks := m.inside && m.info.Instructs && m.fed-start >= samples(talksAfter)
 	expired := floor == agent.FloorDoubtful && !m.inside && now.Sub(m.ended) > judgedIn
 	m.mu.Unlock()
-	if expired { // its text does not come
+	if expired { // no text arrives
 		m.judge(false)
 	}
 	if !talks || floor == agent.FloorTaken {
@@ -170,7 +170,7 @@ func (m *microphone) follow(now time.Time) {
 	switch {
 	case !echo || held:
 		floor = agent.FloorTaken
-	case !path.is(late):
+	case !path.matches(late):
 		floor = agent.FloorDoubtful
 	default:
 		return
@@ -186,7 +186,7 @@ func (m *microphone) follow(now time.Time) {
 	m.ears.takeFloor()
 }
 
-// judge ends the doubt about who spoke: a person, or the voice's echo.
+// judge ends the doubt about whether a person spoke or the voice echoed.
 func (m *microphone) judge(person bool) {
 	m.mu.Lock()
 	doubtful := m.floor == agent.FloorDoubtful
@@ -198,14 +198,14 @@ func (m *microphone) judge(person bool) {
 	}
 	m.mu.Unlock()
 	if doubtful && person {
-		m.setFloor(agent.FloorTaken) // also if it is over by now
+		m.setFloor(agent.FloorTaken) // also if the speech is over
 	}
 	if doubtful {
 		m.setFloor(agent.FloorFree)
 	}
 }
 
-// setFloor says who speaks into the microphone.
+// setFloor sets whether a person speaks into the microphone.
 func (m *microphone) setFloor(f agent.Floor) {
 	m.mu.Lock()
 	m.floor = f
@@ -213,12 +213,12 @@ func (m *microphone) setFloor(f agent.Floor) {
 	m.ears.takeFloor()
 }
 
-// correlation returns that of two lists of levels, 0 where either does not change.
-func correlation(heard, said []float64) float64 {
-	a, b := centre(heard), centre(said)
+// correlation returns the correlation of two lists of levels, 0 if either is constant.
+func correlation(received, sent []float64) float64 {
+	a, b := centre(received), centre(sent)
 	var ab, aa, bb float64
-	for i := range heard {
-		x, y := a(heard[i]), b(said[i])
+	for i := range received {
+		x, y := a(received[i]), b(sent[i])
 		ab, aa, bb = ab+x*y, aa+x*x, bb+y*y
 	}
 	if aa < 1 || bb < 1 {
@@ -227,7 +227,7 @@ func correlation(heard, said []float64) float64 {
 	return ab / math.Sqrt(aa*bb)
 }
 
-// centre returns what makes the mean of levels 0, within levelRange of the loudest.
+// centre returns a function that subtracts the mean of levels, counting levels within levelRange of the loudest.
 func centre(list []float64) func(float64) float64 {
 	loudest := float64(silence)
 	for _, v := range list {

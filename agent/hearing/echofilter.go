@@ -2,26 +2,26 @@ package hearing
 
 import "time"
 
-// clearFor is how long what a microphone hears must not follow the voice before the recognizer hears it: an echo may seem to be
-// speech for a moment.
+// clearFor is how long speech must not follow the voice before the recognizer gets it, because an echo can resemble speech for a
+// moment.
 const clearFor = 6 * levelStep
 
-// apartFor is for how long the voice must sound and a microphone hear no speech, with no echo between, until it is known to hear none: a
-// headset, or an echo canceller. Speech that follows the voice by chance need not wait there.
+// apartFor is how long the voice must sound without speech or echo in a microphone until the microphone is known to pick up no echo,
+// as with a headset or an echo canceller. Then speech that follows the voice by chance is not delayed.
 const apartFor = 6 * time.Second
 
-// plain is how many levels seldom follow the voice by chance.
+// plain is the number of levels that rarely follow the voice by chance.
 const plain = 40
 
-// echoFilter keeps echoes of the voice from the recognizer. Only the goroutine that feeds the session touches it.
+// echoFilter keeps echoes of the voice from the recognizer. Only the goroutine that feeds the session uses it.
 type echoFilter struct {
-	start int64         // of the utterance that is judged
-	until int64         // level up to which it was judged
-	clear time.Duration // for which it has not followed the voice
+	start int64         // of the present utterance
+	until int64         // level up to which it was compared
+	clear time.Duration // how long it has not followed the voice
 }
 
-// admit reports whether the recognizer may hear the utterance whose speech begins at a sample of the session. While the voice sounds,
-// that is when the utterance is surely no echo of it.
+// admit reports whether the recognizer may get the utterance whose speech begins at a sample of the session. While the voice sounds, it
+// may once the utterance is clearly no echo.
 func (m *microphone) admit(start int64, ended bool) bool {
 	m.mu.Lock()
 	zero := m.zero
@@ -48,7 +48,7 @@ func (m *microphone) admit(start int64, ended bool) bool {
 	return ended || apart || g.clear >= clearFor
 }
 
-// listenApart adds the length of n new samples to apart if the voice sounds while the microphone hears no speech.
+// listenApart adds the length of n new samples to apart if the voice sounds and the microphone has no speech.
 func (m *microphone) listenApart(n int) {
 	m.mu.Lock()
 	zero, inside := m.zero, m.inside
@@ -58,8 +58,8 @@ func (m *microphone) listenApart(n int) {
 	}
 }
 
-// heardEcho counts an utterance that was the voice's.
-func (m *microphone) heardEcho() {
+// countEcho counts an utterance that was an echo.
+func (m *microphone) countEcho() {
 	m.ears.counts.echoes.Add(1)
 	m.apart.Store(0)
 }
@@ -68,7 +68,7 @@ func (m *microphone) heardEcho() {
 func (v *voiceLevels) soundsSince(from time.Time) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	first := max(int64(from.Sub(v.zero)/levelStep), v.end-keptLevels, 0)
+	first := max(int64(from.Sub(v.zero)/levelStep), v.end-maxLevels, 0)
 	for n := v.end - 1; n >= first; n-- {
 		if v.at(n) > quietVoice {
 			return true
@@ -77,5 +77,5 @@ func (v *voiceLevels) soundsSince(from time.Time) bool {
 	return false
 }
 
-// quietVoice is the level up to which the voice is silent, dB.
+// quietVoice is the level up to which the voice counts as silent, in dB.
 const quietVoice = -60

@@ -1,9 +1,9 @@
-// Package hearing hears the people in a room: it turns the sound of each microphone into texts, and spoken orders into
-// actions.
+// Package hearing recognizes the speech of people in a room: it turns the sound of each microphone into text, and spoken orders
+// into actions.
 //
-// Each microphone has a decoder, a detector of speech and a session of package live; the recognizer is shared. Ears choose which
-// microphones are heard, and give what was said to the commentator, which publishes it. The package knows neither LiveKit nor
-// how texts are shown.
+// Each microphone has a decoder, a speech detector and a session of package live; all share one recognizer. Ears choose the active
+// microphones and pass recognized speech to the commentator, which publishes it. The package knows neither LiveKit nor the
+// presentation of texts.
 package hearing
 
 import (
@@ -25,43 +25,43 @@ import (
 )
 
 const (
-	// maxMicrophones bounds those that are received; of these the loudest are heard.
+	// maxMicrophones bounds the received microphones, of which the loudest are active.
 	maxMicrophones = 100
-	// quietAfter is how long a level counts after it was reported.
+	// quietAfter is how long a reported level counts.
 	quietAfter = 2 * time.Second
-	// maxHeld ends a push-to-talk that nobody ends.
+	// maxHeld bounds a push-to-talk.
 	maxHeld = time.Minute
-	// heldAfter is how long sound comes after the end of push-to-talk: it was on its way.
+	// heldAfter is how long sound still arrives after the end of push-to-talk.
 	heldAfter = 250 * time.Millisecond
 	// openFor is how long an order may follow a wake word alone.
 	openFor = 6 * time.Second
-	// lastTexts bounds the wait for the texts of a microphone that has gone, lastTextsAtEnd that at the end of Run.
+	// lastTexts bounds the wait for the last texts of a closed microphone, lastTextsAtEnd the wait at the end of Run.
 	lastTexts      = 10 * time.Second
 	lastTextsAtEnd = time.Second
 )
 
-// Commentator is who is spoken to.
+// Commentator is the commentator that people speak to.
 type Commentator interface {
 	agent.Steerer
-	// Hearing returns who is to be heard.
+	// Hearing returns the hearing settings.
 	Hearing() agent.HearingConfig
-	// Hear takes what somebody said.
+	// Hear receives recognized speech.
 	Hear(h agent.Heard)
-	// Floor takes who speaks of those who may instruct.
+	// Floor receives whether an authorised person speaks.
 	Floor(f agent.Floor, now time.Time)
 }
 
 // Options of Ears.
 type Options struct {
-	// Recognizer hears; Detector opens the detector of speech of a microphone.
+	// Recognizer recognizes speech. Detector opens a speech detector for a microphone.
 	Recognizer inference.Recognizer
 	Detector   func() (vad.Detector, error)
-	// Hold keeps the recognizer loaded until release, while there is a microphone; nil if it always is.
+	// Hold keeps the recognizer loaded until release, while there is a microphone. Nil if it is always loaded.
 	Hold func() (release func())
 	Log  zerolog.Logger
 }
 
-// Ears hear one room. They implement agent.Ears and agent.TextOutput. Safe for concurrent use.
+// Ears recognize the speech in one room. They implement agent.Ears and agent.TextOutput. Safe for concurrent use.
 type Ears struct {
 	opts Options
 	log  zerolog.Logger
@@ -69,7 +69,7 @@ type Ears struct {
 	ctx  context.Context //nolint:containedctx // of the goroutines of microphones
 	end  context.CancelFunc
 
-	// spoken is what the voice says and voice how loud it is, for echoes of it.
+	// spoken has the texts of the voice, voice its levels; both are for finding echoes.
 	spoken echoTexts
 	voice  voiceLevels
 
@@ -80,9 +80,9 @@ type Ears struct {
 	mics   map[string]*microphone // by track
 	opened int                    // microphones since the start
 	over   bool                   // Run is ending: no microphone opens
-	held   map[string]time.Time   // by identity that pushes to talk: when it began
+	held   map[string]time.Time   // start of a push-to-talk, by identity
 	free   func()                 // releases the recognizer
-	lags   []time.Duration        // from the end of speech to its text, the last keptLags
+	lags   []time.Duration        // from the end of speech to its text, the last maxLags
 	floor  agent.Floor
 }
 
@@ -101,14 +101,14 @@ func New(o Options) *Ears {
 	}
 }
 
-// Attach sets who is spoken to, before Run.
+// Attach sets the commentator, before Run.
 func (e *Ears) Attach(bot Commentator) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.bot = bot
 }
 
-// Run hears until ctx ends, and then until what was said has its text, at most lastTextsAtEnd.
+// Run recognizes speech until ctx ends, then waits up to lastTextsAtEnd for the last texts.
 func (e *Ears) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -127,7 +127,7 @@ func (e *Ears) Run(ctx context.Context) error {
 	return rescue.UnlessCanceled(err)
 }
 
-// errOrdersOnly is the reason why a recognizer of orders makes no captions.
+// errOrdersOnly is returned for captions with a recognizer that knows orders only.
 var errOrdersOnly = errors.New(`this recognizer knows orders alone and makes no captions: "orders" works; ` +
 	"for captions set inference.recognizer.program to model or remote")
 
@@ -137,24 +137,24 @@ func (e *Ears) CheckHearing(c agent.HearingConfig) error {
 		return errOrdersOnly
 	}
 	if r, ok := e.opts.Recognizer.(interface{ CheckWakeWords([]string) error }); ok {
-		return r.CheckWakeWords(c.WakeWords) // it may not know how they sound
+		return r.CheckWakeWords(c.WakeWords) // it may not know their pronunciation
 	}
 	return nil
 }
 
-// wants reports whether a microphone is to be heard.
+// wants reports whether the settings include a microphone.
 func wants(c agent.HearingConfig, m agent.Microphone) bool {
 	switch {
 	case m.Instructs && c.Mode != agent.HearingOff:
-		return true // also for its captions, and for the manners
+		return true // also for its captions, and for what the voice does meanwhile
 	case !c.Captions():
 		return false
 	}
 	return !m.Watched || c.Camera
 }
 
-// Choose returns the tracks to receive, and decides which of the microphones are heard: at most MaxSpeakers, the loudest first.
-// It is called several times a second.
+// Choose returns the tracks to receive, and chooses the active microphones: at most MaxSpeakers, the loudest first. It is called
+// several times a second.
 func (e *Ears) Choose(all []agent.Microphone, now time.Time) []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -165,7 +165,7 @@ func (e *Ears) Choose(all []agent.Microphone, now time.Time) []string {
 			chosen = append(chosen, m)
 		}
 	}
-	// Who was received stays, then come those who may instruct.
+	// Received microphones stay; authorised ones come next.
 	slices.SortStableFunc(chosen, func(a, b agent.Microphone) int {
 		rank := func(m agent.Microphone) int {
 			_, open := e.mics[m.Track]
@@ -196,7 +196,7 @@ func (e *Ears) Choose(all []agent.Microphone, now time.Time) []string {
 	return tracks
 }
 
-// chooseSpeakersLocked decides which microphones are heard.
+// chooseSpeakersLocked chooses the active microphones.
 func (e *Ears) chooseSpeakersLocked(most int) {
 	open := make([]*microphone, 0, len(e.mics))
 	for _, m := range e.mics {
@@ -241,14 +241,14 @@ func (e *Ears) Open(m agent.Microphone) (*Sink, error) {
 	return &Sink{mic}, nil
 }
 
-// keptLags is how many lags count.
-const keptLags = 100
+// maxLags is the number of lags for the percentile.
+const maxLags = 100
 
-// lagged notes the time from the end of speech to its text.
+// lagged records the time from the end of speech to its text.
 func (e *Ears) lagged(d time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.lags = append(e.lags[max(0, len(e.lags)+1-keptLags):], d)
+	e.lags = append(e.lags[max(0, len(e.lags)+1-maxLags):], d)
 }
 
 // closed forgets a microphone whose goroutine ends.
@@ -269,7 +269,7 @@ var (
 	errNoTalk   = errors.New("push-to-talk has ended already")
 )
 
-// Talk begins or ends a push-to-talk: what a person says meanwhile is an order. It implements agent.Talker.
+// Talk begins or ends a push-to-talk, during which speech is an order. It implements agent.Talker.
 func (e *Ears) Talk(identity string, held bool) error {
 	now := time.Now()
 	e.mu.Lock()
@@ -302,7 +302,7 @@ func (e *Ears) releaseLocked(identity string, now time.Time) {
 	}
 }
 
-// talks reports whether a person pushes to talk.
+// talks reports whether a person uses push-to-talk now.
 func (e *Ears) talks(identity string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -310,7 +310,7 @@ func (e *Ears) talks(identity string) bool {
 	return held
 }
 
-// takeFloor tells the commentator who speaks of those who may instruct it.
+// takeFloor tells the commentator whether an authorised person speaks.
 func (e *Ears) takeFloor() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -329,15 +329,15 @@ func (e *Ears) takeFloor() {
 
 // Stats are totals since the start, but for Microphones and Speakers.
 type Stats struct {
-	// Microphones that are received, and Speakers of them that are heard.
+	// Microphones that are received, and Speakers, the active ones among them.
 	Microphones, Speakers int
-	// Utterances that got a text, Orders among them that acted and Refused that did not.
+	// Utterances with a text; Orders among them that were carried out, and Refused ones.
 	Utterances, Orders, Refused uint64
 	// Echoes of the voice; utterances that Failed to get a text.
 	Echoes, Failed uint64
 	// Lag95 is the 95th percentile of the time from the end of speech to its text, of the last 100; 0 before the first.
 	Lag95 time.Duration
-	// Skipped packets of microphones that were not heard, and Dropped pieces of sound that came faster than they were heard.
+	// Skipped packets of inactive microphones, and Dropped pieces of sound that arrived faster than they were processed.
 	Skipped, Dropped uint64
 }
 

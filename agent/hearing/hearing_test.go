@@ -610,7 +610,7 @@ func TestWhoMayNotInstruct(t *testing.T) {
 		require.Empty(t, s.bot.said)
 		require.Len(t, s.bot.finals(), 3)
 		refused := s.bot.heard[slices.IndexFunc(s.bot.heard, func(h agent.Heard) bool { return h.Final })].Order
-		require.Equal(t, "who said it may not instruct the commentator", refused.Refused)
+		require.Equal(t, "speaker is not allowed to give instructions", refused.Refused)
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	mathrand "math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,40 +17,39 @@ import (
 	"touchline/inference/vad"
 	"touchline/internal/backoff"
 	"touchline/internal/wake"
-	"touchline/media"
 	"touchline/media/sound"
 )
 
 const (
 	rate = inference.RecognizerRate
-	// queue is how many pieces of sound may wait to be heard: two seconds of 20 ms.
+	// queue bounds the waiting pieces of sound: two seconds of 20 ms.
 	queue = 100
-	// fillEvery spaces the looks for sound that does not come, as from a sender that is silent (DTX) or gone; silence takes its
-	// place after lateAfter, for at most maxFill. Sound that comes after all, by more than overlap, follows the silence.
+	// fillEvery is the interval of checks for missing sound, as from a sender that is silent (DTX) or gone. After lateAfter, silence
+	// replaces it, for at most maxFill. If sound arrives after all, late by more than overlap, it follows the silence.
 	fillEvery = 25 * time.Millisecond
 	lateAfter = 120 * time.Millisecond
 	maxFill   = time.Second
 	overlap   = 40 * time.Millisecond
-	// leastSpeech is the speech that makes an utterance.
+	// leastSpeech is the shortest speech of an utterance.
 	leastSpeech = 250 * time.Millisecond
-	// talksAfter is the speech after which somebody counts as speaking.
+	// talksAfter is the length of speech after which a person counts as speaking.
 	talksAfter = 300 * time.Millisecond
-	// interimEvery spaces the texts of one utterance.
+	// interimEvery is the interval of interim texts of one utterance.
 	interimEvery = 250 * time.Millisecond
-	// heldPause ends an utterance during push-to-talk.
+	// heldPause is the pause that ends an utterance during push-to-talk.
 	heldPause = 5 * time.Second
 	// firstRetry and maxRetry are the waits before a failed speech detector is replaced.
 	firstRetry = 200 * time.Millisecond
 	maxRetry   = 10 * time.Second
 )
 
-// Sink takes the packets of one microphone.
+// Sink receives the packets of one microphone.
 type Sink struct{ m *microphone }
 
 // Begin precedes the packets of another track.
 func (s *Sink) Begin() { s.m.receiver.Begin() }
 
-// WriteRTP takes a packet with its arrival.
+// WriteRTP receives a packet that arrived at a time.
 func (s *Sink) WriteRTP(p *rtp.Packet, at time.Time) {
 	if !s.m.on.Load() {
 		s.m.ears.counts.skipped.Add(1)
@@ -60,13 +58,13 @@ func (s *Sink) WriteRTP(p *rtp.Packet, at time.Time) {
 	s.m.receiver.WriteRTP(p, at)
 }
 
-// SenderReport takes the two clocks of an RTCP sender report.
+// SenderReport ignores the clocks of RTCP sender reports.
 func (*Sink) SenderReport(time.Time, uint32) {}
 
-// Close ends the microphone: what was said still gets its text.
+// Close ends the microphone. Speech before it still gets its text.
 func (s *Sink) Close() { s.m.close() }
 
-// microphone is one microphone that is received.
+// microphone is one received microphone.
 type microphone struct {
 	ears     *Ears
 	number   int    // in the order of their opening
@@ -79,25 +77,25 @@ type microphone struct {
 	closed   chan struct{}
 	once     sync.Once
 
-	on     atomic.Bool  // it is heard
+	on     atomic.Bool  // active
 	pushed atomic.Bool  // push-to-talk
-	apart  atomic.Int64 // ns for which the voice sounded and it heard no speech, since the last echo
+	apart  atomic.Int64 // ns of voice without speech in the microphone, since the last echo
 
 	mu       sync.Mutex
 	info     agent.Microphone
 	level    float64
 	levelAt  time.Time
-	holds    bool      // push-to-talk is to begin
-	stale    bool      // how the recognizer hears is to be set anew
-	zero     time.Time // of the session's first sample
-	openTill time.Time // what begins until then follows a wake word
-	ends     time.Time // when push-to-talk ends; zero without
-	late     []agent.Heard
+	holds    bool          // push-to-talk begins
+	stale    bool          // the session needs new recognizer settings
+	zero     time.Time     // of the session's first sample
+	openTill time.Time     // speech that begins before it follows a wake word
+	ends     time.Time     // when push-to-talk ends; zero without
+	late     []agent.Heard // speech of the watched camera that waits for its picture
 	floor    agent.Floor
 	echo     echoPath
 	ended    time.Time // the last speech
 
-	// Of the utterance whose events come.
+	// Of the present utterance.
 	utterance int // its number in the session
 	segment   string
 	began     time.Time
@@ -108,21 +106,21 @@ type microphone struct {
 	pressed   int       // the utterance during which push-to-talk began
 	shown     time.Time // its last interim text
 
-	// Only run touches these.
+	// Used by run only.
 	stream uint32
-	base   int64 // tick of the stream's sample fed
-	from   int64 // samples that the session had then
+	base   int64 // media tick of the stream at sample from
+	from   int64 // sample of the session
 	fed    int64 // samples of the session
 	last   time.Time
 	filled int64
 	levels ownLevels
 	filter echoFilter
 
-	// The speech detector, which only run touches.
+	// The speech detector, used by run only.
 	speech  vad.Config      // how utterances begin and end
-	deaf    bool            // it is missing or failed, and sound waits in pieces
+	deaf    bool            // there is none, and sound waits in pieces
 	unheard []float32       // the sound at which it failed
-	again   time.Time       // when to open another one; zero while none is wanted
+	again   time.Time       // when to open another one; zero for never
 	opened  time.Time       // when it was opened; zero when it is missing or failed
 	retry   backoff.Backoff // of opening one
 }
@@ -141,16 +139,16 @@ func newMicrophone(e *Ears, info agent.Microphone) (*microphone, error) {
 	return m, nil
 }
 
-// usual is how utterances begin and end: a cough or a laugh opens none.
+// usual returns the settings of the speech detector, in which a cough or a laugh begins no utterance.
 func usual() vad.Config { return vad.Config{Least: leastSpeech, Steady: vad.SteadySpeech} }
 
-// hearing says how the recognizer hears people here.
+// hearing returns the recognizer's settings for a microphone.
 func (e *Ears) hearing(addressed bool) inference.Hearing {
 	words := e.bot.Hearing().WakeWords
 	return inference.Hearing{Context: strings.Join(words, ", "), WakeWords: words, Addressed: addressed}
 }
 
-// update takes what the room knows of the microphone.
+// update sets the room's information about the microphone.
 func (m *microphone) update(info agent.Microphone, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -164,8 +162,8 @@ func (m *microphone) update(info agent.Microphone, now time.Time) {
 	}
 }
 
-// claim is how much a microphone should be heard: first who is being heard, then the loudest. The caller holds the lock of the
-// Ears.
+// claim returns the priority of a microphone: push-to-talk first, then present speech, then loudness. The caller holds the lock of
+// the Ears.
 func (m *microphone) claim(e *Ears) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,7 +175,7 @@ func (m *microphone) claim(e *Ears) float64 {
 		out += 2
 	}
 	if m.on.Load() {
-		out += 0.05 // no change for little
+		out += 0.05 // hysteresis
 	}
 	return out
 }
@@ -185,7 +183,7 @@ func (m *microphone) claim(e *Ears) float64 {
 // Slack implements sound.Sink.
 func (*microphone) Slack() time.Duration { return lateAfter / 2 }
 
-// Push implements sound.Sink; the room's reader calls it.
+// Push implements sound.Sink. The room's reader calls it.
 func (m *microphone) Push(p sound.Piece) {
 	p.PCM = append([]int16(nil), p.PCM...)
 	select {
@@ -197,7 +195,7 @@ func (m *microphone) Push(p sound.Piece) {
 
 func (m *microphone) close() { m.once.Do(func() { close(m.closed) }) }
 
-// run hears until the microphone is closed, and then to the last text.
+// run recognizes speech until the microphone is closed, then waits for the last text.
 func (m *microphone) run() error {
 	defer m.ears.closed(m)
 	ctx, cancel := context.WithCancel(m.ears.ctx)
@@ -230,7 +228,7 @@ func (m *microphone) listen(ctx context.Context) error {
 		case errors.Is(err, live.ErrClosed):
 			return err
 		case err != nil:
-			_, _ = m.session.Flush() // what was heard gets its text; the detector fails with the error at hand
+			_, _ = m.session.Flush() // earlier speech gets its text; the error is the same
 			m.deaf = true
 			m.retryDetector(err, time.Now())
 		}
@@ -240,7 +238,7 @@ func (m *microphone) listen(ctx context.Context) error {
 	}
 }
 
-// step handles one event, and reports whether the microphone is closed and all of its sound was heard.
+// step handles one event. It reports whether the microphone is closed and all of its sound is processed.
 func (m *microphone) step(ctx context.Context, tick <-chan time.Time) (closed bool, err error) {
 	if err := m.openDetector(ctx, time.Now()); err != nil {
 		return false, err
@@ -274,111 +272,7 @@ func (m *microphone) step(ctx context.Context, tick <-chan time.Time) (closed bo
 	return false, m.turn(time.Now())
 }
 
-// openDetector opens a speech detector when one is wanted, and feeds what the last one did not hear.
-func (m *microphone) openDetector(ctx context.Context, now time.Time) error {
-	if m.again.IsZero() || now.Before(m.again) {
-		return nil
-	}
-	d, err := m.ears.opts.Detector()
-	if err == nil {
-		err = m.session.Detect(d, m.speech)
-	}
-	if errors.Is(err, live.ErrClosed) {
-		return err
-	}
-	if err != nil {
-		m.retryDetector(err, now)
-		return nil
-	}
-	if m.deaf && !m.last.IsZero() {
-		m.last = now // the sound that waits comes before silence
-	}
-	m.deaf, m.again, m.opened = false, time.Time{}, now
-	missing := max(0, m.fed-samples(m.session.Now()))
-	sound := make([]float32, missing)
-	n := min(int(missing), len(m.unheard))
-	copy(sound[len(sound)-n:], m.unheard[len(m.unheard)-n:])
-	m.unheard = nil
-	return m.feed(ctx, sound)
-}
-
-func (m *microphone) feed(ctx context.Context, sound []float32) error {
-	err := m.session.Write(ctx, sound)
-	if err != nil {
-		m.unheard = sound
-	}
-	return err
-}
-
-// retryDetector has another speech detector opened after a wait.
-func (m *microphone) retryDetector(err error, now time.Time) {
-	stood := time.Duration(0)
-	if !m.opened.IsZero() {
-		stood = now.Sub(m.opened)
-	}
-	wait := m.retry.Lost(stood, now, mathrand.Float64())
-	m.again, m.opened = now.Add(wait), time.Time{}
-	m.ears.log.Warn().Err(err).Str("participant", m.identity).Str("track", m.track).Int64("retry_in_ms", wait.Milliseconds()).
-		Msg("speech detector failed")
-}
-
-// place hears a piece where it belongs: silence takes the place of what is missing, and what comes again is left out.
-func (m *microphone) place(ctx context.Context, p sound.Piece) error {
-	const tick = sound.Rate / rate
-	filled := m.filled
-	m.last, m.filled = time.Now(), 0
-	if p.Stream != m.stream {
-		m.stream, m.base, m.from = p.Stream, p.Media, m.fed
-	}
-	at := m.from + (p.Media-m.base)/tick
-	if filled > 0 && m.fed-at > samples(overlap) {
-		m.base, m.from, at = p.Media, m.fed, m.fed
-	}
-	if at-m.fed > samples(maxFill) { // a pause: the utterance is over
-		if err := m.write(ctx, make([]float32, samples(maxFill))); err != nil {
-			return err
-		}
-		m.base, m.from, at = p.Media, m.fed, m.fed
-	}
-	pcm := p.PCM
-	if at < m.fed {
-		pcm = pcm[min(m.fed-at, int64(len(pcm))):]
-	}
-	sound := make([]float32, max(0, at-m.fed), max(0, at-m.fed)+int64(len(pcm)))
-	for _, v := range pcm {
-		sound = append(sound, float32(v)/32768)
-	}
-	m.mu.Lock()
-	m.zero = p.Arrival.Add(-length(at))
-	m.mu.Unlock()
-	return m.write(ctx, sound)
-}
-
-// fill hears silence where no sound comes, so that an utterance ends.
-func (m *microphone) fill(ctx context.Context, now time.Time) error {
-	quiet := now.Sub(m.last)
-	if m.last.IsZero() || quiet < lateAfter {
-		return nil
-	}
-	missing := min(samples(quiet), samples(maxFill)) - m.filled
-	if missing <= 0 {
-		return nil
-	}
-	m.filled += missing
-	return m.write(ctx, make([]float32, missing))
-}
-
-func (m *microphone) write(ctx context.Context, sound []float32) error {
-	if len(sound) == 0 {
-		return nil
-	}
-	m.fed += int64(len(sound))
-	m.levels.add(sound)
-	m.listenApart(len(sound))
-	return m.feed(ctx, sound)
-}
-
-// turn follows who speaks, and ends push-to-talk.
+// turn follows the speaker, and begins and ends push-to-talk.
 func (m *microphone) turn(now time.Time) error {
 	m.sendLate(now)
 	m.follow(now)
@@ -411,17 +305,7 @@ func (m *microphone) turn(now time.Time) error {
 	return err
 }
 
-// detect changes how utterances begin and end.
-func (m *microphone) detect(c vad.Config, now time.Time) {
-	if m.speech == c {
-		return
-	}
-	if m.speech = c; !m.deaf { // else it is about to change
-		m.again = now
-	}
-}
-
-// push begins push-to-talk. An utterance that is open goes on, and is an order.
+// push begins push-to-talk. An open utterance continues as an order.
 func (m *microphone) push(now time.Time) {
 	m.pushed.Store(true)
 	open := m.session.Open()
@@ -435,7 +319,7 @@ func (m *microphone) push(now time.Time) {
 	m.addressed = m.addressed || m.utterance == open
 }
 
-// hold begins push-to-talk, in the goroutine of listen.
+// hold requests push-to-talk from the goroutine of listen.
 func (m *microphone) hold() {
 	m.mu.Lock()
 	m.ends, m.holds = time.Time{}, true
@@ -443,7 +327,7 @@ func (m *microphone) hold() {
 	m.wake.Set()
 }
 
-// renew sets anew how the recognizer hears, in the goroutine of listen.
+// renew requests new recognizer settings from the goroutine of listen.
 func (m *microphone) renew() {
 	m.mu.Lock()
 	m.stale = true
@@ -458,7 +342,7 @@ func (m *microphone) release(at time.Time) {
 	m.mu.Unlock()
 }
 
-// event takes a step of an utterance.
+// event handles an event of the session.
 func (m *microphone) event(v live.Event) {
 	switch v.Kind {
 	case live.StartOfSpeech:
@@ -491,8 +375,8 @@ func (m *microphone) begin(v live.Event) {
 	m.addressed = held || m.began.Before(m.openTill) || m.pressed == v.Utterance
 }
 
-// said returns what the events of an utterance have in common.
-func (m *microphone) said(v live.Event) agent.Heard {
+// utteranceOf returns the common fields of the events of an utterance.
+func (m *microphone) utteranceOf(v live.Event) agent.Heard {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return agent.Heard{
@@ -503,7 +387,7 @@ func (m *microphone) said(v live.Event) agent.Heard {
 
 func (m *microphone) interim(v live.Event) {
 	now := time.Now()
-	h := m.said(v)
+	h := m.utteranceOf(v)
 	if strings.TrimSpace(v.Text) == "" || !m.captions() || m.ears.spoken.echoes(v.Text, h.Began, now) {
 		return
 	}
@@ -519,7 +403,7 @@ func (m *microphone) interim(v live.Event) {
 	}
 }
 
-// captions reports whether what is said here is for everybody.
+// captions reports whether speech of this microphone is captioned.
 func (m *microphone) captions() bool {
 	c := m.ears.bot.Hearing()
 	m.mu.Lock()
@@ -527,7 +411,7 @@ func (m *microphone) captions() bool {
 	return c.Captions() && (m.info.Instructs || !m.info.Watched || c.Camera)
 }
 
-// send gives what was said to the commentator; from the watched camera, with its picture.
+// send passes speech to the commentator. Speech of the watched camera waits for its delayed picture.
 func (m *microphone) send(h agent.Heard) {
 	m.mu.Lock()
 	wait := m.info.Watched && !m.info.Instructs
@@ -540,7 +424,7 @@ func (m *microphone) send(h agent.Heard) {
 	}
 }
 
-// sendLate gives what was said in the watched camera's sound and is now shown to the commentator; all of it at the zero time.
+// sendLate passes on speech of the watched camera whose picture is shown now; all of it at the zero time.
 func (m *microphone) sendLate(now time.Time) {
 	m.mu.Lock()
 	waits := len(m.late) > 0
@@ -566,7 +450,3 @@ func (m *microphone) sendLate(now time.Time) {
 		m.ears.bot.Hear(h)
 	}
 }
-
-func samples(d time.Duration) int64 { return media.DurationToTicks(d, rate) }
-
-func length(n int64) time.Duration { return media.TicksToDuration(n, rate) }

@@ -18,9 +18,9 @@ import (
 	"touchline/inference/live"
 )
 
-// final takes the text of an utterance.
+// final handles the text of an utterance.
 func (m *microphone) final(v live.Event) {
-	h := m.said(v)
+	h := m.utteranceOf(v)
 	h.Final = true
 	m.mu.Lock()
 	h.Ended = m.zero.Add(v.End)
@@ -38,17 +38,17 @@ func (m *microphone) final(v live.Event) {
 	}
 	switch {
 	case v.Refused:
-		m.heardEcho()
+		m.countEcho()
 	case inference.ClassifyAnswer(text, true) != inference.HasWords:
 		text = "" // nothing was said
 	case !addressed && !woken && m.ears.spoken.echoes(text, h.Began, h.Ended):
-		m.heardEcho()
+		m.countEcho()
 		text = ""
 	}
 	m.judge(text != "")
 	if text == "" {
 		if h.Caption && m.wasShown() {
-			h.Text = "" // takes back what was shown
+			h.Text = "" // removes the shown caption
 			m.send(h)
 		}
 		return
@@ -63,7 +63,7 @@ func (m *microphone) final(v live.Event) {
 		h.Order = m.ears.act(order, h.Identity, c)
 	case order != "":
 		m.ears.counts.refused.Add(1)
-		h.Order = &agent.SpokenOrder{Text: order, Refused: "who said it may not instruct the commentator"}
+		h.Order = &agent.SpokenOrder{Text: order, Refused: "speaker is not allowed to give instructions"}
 	}
 	if h.Caption || h.Order != nil {
 		m.send(h)
@@ -77,7 +77,7 @@ func (m *microphone) wasShown() bool {
 	return !m.shown.IsZero()
 }
 
-// openLine lets an order follow a wake word.
+// openLine lets an order follow a wake word without the wake word.
 func (m *microphone) openLine(from time.Time) {
 	m.mu.Lock()
 	m.openTill = from.Add(openFor)
@@ -85,10 +85,10 @@ func (m *microphone) openLine(from time.Time) {
 	m.renew()
 }
 
-// errDoesNotRead is the refusal of an instruction by an engine that reads none.
+// errDoesNotRead refuses an instruction for an engine without instructions.
 var errDoesNotRead = errors.New("this engine cannot follow instructions")
 
-// act does an order and says what became of it.
+// act carries out an order and confirms it.
 func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOrder {
 	out := &agent.SpokenOrder{Text: text}
 	by := "room: " + identity
@@ -100,7 +100,7 @@ func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOr
 	case err != nil:
 		e.counts.refused.Add(1)
 		out.Refused = err.Error()
-		if !errors.Is(err, agent.ErrNothingTo) { // else it is as it was wanted
+		if !errors.Is(err, agent.ErrNothingTo) { // otherwise nothing had to change
 			say, language = refusal(language, err)
 		}
 	case done != nil:
@@ -131,7 +131,7 @@ func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOr
 	return out
 }
 
-// refusal returns what is said about an order that was refused, and its language. In English it is the error itself.
+// refusal returns the spoken reply to a refused order, and its language. In English the reply is the error itself.
 func refusal(tag string, err error) (text, language string) {
 	key := "reply.refused"
 	if errors.Is(err, errDoesNotRead) {
@@ -145,7 +145,7 @@ func refusal(tag string, err error) (text, language string) {
 	return string(unicode.ToUpper(first)) + text[n:] + ".", language
 }
 
-// order gives the order to the commentator.
+// order passes an order to the commentator.
 func (e *Ears) order(text, by string) (*agent.Done, error) {
 	if _, command := command.Parse(text); !command && !e.bot.Snapshot().Capabilities.Instructions {
 		return nil, errDoesNotRead
@@ -153,10 +153,10 @@ func (e *Ears) order(text, by string) (*agent.Done, error) {
 	return agent.HandleText(e.bot, strings.TrimRight(text, ".!"), by)
 }
 
-// keptSaid is how long what the voice said may come back as an echo.
-const keptSaid = 10 * time.Second
+// echoMemory is how long a text of the voice may return as an echo.
+const echoMemory = 10 * time.Second
 
-// echoTexts keeps what the voice says.
+// echoTexts are the latest texts of the voice.
 type echoTexts struct {
 	mu    sync.Mutex
 	texts []echoText // oldest first
@@ -167,11 +167,11 @@ type echoText struct {
 	from, to      time.Time
 }
 
-// add takes a step of a caption.
+// add records a step of a caption.
 func (s *echoTexts) add(c agent.Caption, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.texts = slices.DeleteFunc(s.texts, func(t echoText) bool { return now.Sub(t.to) > keptSaid })
+	s.texts = slices.DeleteFunc(s.texts, func(t echoText) bool { return now.Sub(t.to) > echoMemory })
 	for i := range s.texts {
 		if s.texts[i].segment == c.Segment {
 			s.texts[i].text, s.texts[i].to = c.Text, now
@@ -181,9 +181,9 @@ func (s *echoTexts) add(c agent.Caption, now time.Time) {
 	s.texts = append(s.texts, echoText{c.Segment, c.Text, now, now})
 }
 
-// echoes reports whether a text heard in a time is what the voice said in it.
+// echoes reports whether a text recognized in a period repeats a text of the voice in that period.
 func (s *echoTexts) echoes(text string, from, to time.Time) bool {
-	const reach = 2 * time.Second // of delays on the way
+	const reach = 2 * time.Second // of delays in the network and the loudspeaker
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var b strings.Builder
@@ -195,7 +195,7 @@ func (s *echoTexts) echoes(text string, from, to time.Time) bool {
 	return command.Repeated(text, b.String())
 }
 
-// Caption implements agent.TextOutput: it takes what the voice says.
+// Caption implements agent.TextOutput. It records the texts of the voice.
 func (e *Ears) Caption(c agent.Caption) {
 	if c.Spoken {
 		e.spoken.add(c, time.Now())

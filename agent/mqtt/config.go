@@ -22,17 +22,17 @@ type Config struct {
 	// User and Password at the broker.
 	User     string        `yaml:"user" env:"USER"`
 	Password redact.Secret `yaml:"-" env:"PASSWORD"`
-	// CA is a file with the certificates that the broker's must come from, in PEM; those of the system when empty.
+	// CA is a PEM file with the certificate authorities of the broker; the system's when empty.
 	CA string `yaml:"ca" env:"CA"`
 	// Prefix of all topics.
 	Prefix string `yaml:"prefix" env:"PREFIX"`
-	// Discovery is Home Assistant's prefix; "" announces nothing to it.
+	// Discovery is Home Assistant's discovery prefix; "" disables discovery.
 	Discovery string `yaml:"discovery" env:"DISCOVERY"`
 	// Shown also sends the phase shown of an alert.
 	Shown bool `yaml:"shown" env:"SHOWN"`
 }
 
-// DefaultConfig has no broker.
+// DefaultConfig returns the settings without a broker.
 func DefaultConfig() Config { return Config{Prefix: "touchline", Discovery: "homeassistant"} }
 
 // maxPrefix bounds a prefix, in bytes.

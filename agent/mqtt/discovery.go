@@ -4,7 +4,7 @@ import (
 	"touchline/agent"
 )
 
-// entity is the configuration of an entity, as Home Assistant's MQTT discovery has it.
+// entity is the configuration of an entity in Home Assistant's MQTT discovery.
 type entity struct {
 	Name             string         `json:"name"`
 	UniqueID         string         `json:"unique_id"`
@@ -53,7 +53,7 @@ func (o *Output) ruleEntities(id string) []string {
 	}
 }
 
-// entity returns an entity with what all entities of the commentator have.
+// entity returns an entity with the common fields of the commentator's entities.
 func (o *Output) entity(object, name, icon string) entity {
 	return entity{
 		Name: name, UniqueID: o.node + "_" + object, ObjectID: o.node + "_" + object, Icon: icon,

@@ -1,8 +1,8 @@
 // Package mqtt sends alerts, and the state and last comment of rooms, to an MQTT 5 broker, and announces them to Home
 // Assistant.
 //
-// It owns the connection, the topics, and what a topic retains. Alerts wait in an outbox until the broker has
-// acknowledged them; of all else only the latest value of a topic is kept. Outputs never wait for the broker.
+// It owns the connection, the topics and their retained values. Alerts wait in an outbox until the broker acknowledges
+// them; for everything else only the latest value of a topic is stored. Outputs never wait for the broker.
 package mqtt
 
 import (
@@ -37,17 +37,17 @@ import (
 const (
 	// outboxTarget is the name of the queue of alerts.
 	outboxTarget = "mqtt"
-	// Waits between attempts to connect, and after a message that was not accepted.
+	// firstWait and maxWait bound the waits between attempts to connect, and after a message that was not accepted.
 	firstWait = 250 * time.Millisecond
 	maxWait   = 15 * time.Second
-	// ackTime bounds the wait for an acknowledgement, and dialTime the one for a connection.
+	// ackTime bounds the wait for an acknowledgement, dialTime the wait for a connection.
 	ackTime  = 10 * time.Second
 	dialTime = 10 * time.Second
 	// keepAlive is the interval of pings, in seconds.
 	keepAlive = 20
-	// lastTry bounds the delivery of what is queued at shutdown.
+	// lastTry bounds the delivery of queued messages at shutdown.
 	lastTry = time.Second
-	// willLife is the time for which the broker keeps the status of a process that has ended, in seconds.
+	// willLife is how long the broker keeps the status of an ended process, in seconds.
 	willLife = 24 * 60 * 60
 )
 
@@ -80,7 +80,7 @@ type Sender struct {
 	client string // its id
 	alerts *outbox.Queue
 	wake   wake.Signal
-	turn   chan struct{} // holds the one goroutine that sends a value
+	turn   chan struct{} // a semaphore for sending a value
 
 	sent, failed atomic.Uint64
 	connected    atomic.Bool
@@ -102,12 +102,12 @@ type Sender struct {
 // value is the latest value of a topic, which the broker retains. An empty payload deletes it there.
 type value struct {
 	payload []byte
-	frame   *media.VideoFrame // makes the payload
-	waiting bool              // to be sent
-	last    bool              // its commentator has ended: it is sent once
+	frame   *media.VideoFrame // to be encoded as the payload
+	waiting bool              // not sent yet
+	last    bool              // of an ended commentator: sent once more
 }
 
-// limits are what a broker accepts.
+// limits are the limits of a broker.
 type limits struct {
 	qos    byte
 	retain bool
@@ -138,10 +138,10 @@ func New(opts Options) (*Sender, error) {
 // clientID returns a new client's id.
 func clientID() string { return "touchline-" + strings.ToLower(rand.Text()[:10]) }
 
-// statusTopic has the status of the process: online, or offline by last will.
+// statusTopic returns the topic of the process's status: online, or offline by last will.
 func (s *Sender) statusTopic() string { return s.opts.Config.Prefix + "/status/" + s.client }
 
-// Run sends until ctx ends, then once more what is queued, within a second.
+// Run sends until ctx ends, then tries for up to a second to send the queued messages.
 func (s *Sender) Run(ctx context.Context) error {
 	posts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -169,7 +169,7 @@ func (s *Sender) Run(ctx context.Context) error {
 	return nil
 }
 
-// crash switches the rest off after a panic.
+// crash logs the first panic, after which nothing is sent.
 func (s *Sender) crash(err error) {
 	s.mu.Lock()
 	was := s.crashed
@@ -180,185 +180,7 @@ func (s *Sender) crash(err error) {
 	}
 }
 
-// client5 returns the settings of the client.
-func (s *Sender) client5() autopaho.ClientConfig {
-	life, format := uint32(willLife), byte(1)
-	receive, size := uint16(64), uint32(maxPacket)
-	return autopaho.ClientConfig{
-		ServerUrls: []*url.URL{s.broker}, KeepAlive: keepAlive, CleanStartOnInitialConnection: true, ConnectTimeout: dialTime,
-		ReconnectBackoff: s.nextWait,
-		AttemptConnection: func(ctx context.Context, _ autopaho.ClientConfig, _ *url.URL) (net.Conn, error) {
-			return s.dial(ctx)
-		},
-		OnConnectionUp: func(_ *autopaho.ConnectionManager, ack *paho.Connack) { s.up(ack) },
-		OnConnectionDown: func() bool {
-			s.mu.Lock()
-			close(s.lost)
-			s.ready = make(chan struct{})
-			s.mu.Unlock()
-			s.down(errors.New("the connection was lost"))
-			return true
-		},
-		OnConnectError:  s.refused,
-		ConnectUsername: s.opts.Config.User, ConnectPassword: []byte(s.opts.Config.Password),
-		ConnectPacketBuilder: func(c *paho.Connect, _ *url.URL) (*paho.Connect, error) {
-			// No session: what is not acknowledged is sent again, and subscriptions are made again.
-			c.CleanStart = true
-			c.Properties = &paho.ConnectProperties{ReceiveMaximum: &receive, MaximumPacketSize: &size}
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			c.WillMessage = &paho.WillMessage{Topic: s.statusTopic(), Payload: []byte(offline), QoS: s.limits.qos, Retain: s.limits.retain}
-			c.WillProperties = &paho.WillProperties{MessageExpiry: &life, PayloadFormat: &format}
-			return c, nil
-		},
-		// The broker sends the will also after a regular end.
-		DisconnectPacketBuilder: func() *paho.Disconnect {
-			return &paho.Disconnect{ReasonCode: packets.DisconnectDisconnectWithWillMessage}
-		},
-		ClientConfig: paho.ClientConfig{
-			ClientID: s.client, PacketTimeout: ackTime, AuthHandler: noAuth{},
-			OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(p paho.PublishReceived) (bool, error) {
-				s.received(p.Packet.Topic, p.Packet.Payload)
-				return true, nil
-			}},
-		},
-	}
-}
-
-// noAuth refuses the extended authentication that a broker asks for; without a handler the client panics over it.
-type noAuth struct{}
-
-// Authenticate implements paho.Auther.
-func (noAuth) Authenticate(*paho.Auth) *paho.Auth { return &paho.Auth{ReasonCode: packets.AuthSuccess} }
-
-// Authenticated implements paho.Auther.
-func (noAuth) Authenticated() {}
-
-// dial connects to the broker.
-func (s *Sender) dial(ctx context.Context) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
-	defer cancel()
-	if s.opts.Dial != nil {
-		c, err := s.opts.Dial(ctx, s.broker.Host)
-		return &conn{Conn: c}, err
-	}
-	var c net.Conn
-	var err error
-	if s.tls != nil {
-		c, err = (&tls.Dialer{Config: s.tls}).DialContext(ctx, "tcp", s.broker.Host)
-	} else {
-		c, err = (&net.Dialer{}).DialContext(ctx, "tcp", s.broker.Host)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &conn{Conn: c}, nil
-}
-
-// refused notes that an attempt to connect has failed. A last will that the broker does not take becomes a simpler one.
-func (s *Sender) refused(err error) {
-	if ack, ok := errors.AsType[*autopaho.ConnackError](err); ok {
-		s.mu.Lock()
-		switch ack.ReasonCode {
-		case packets.ConnackRetainNotSupported:
-			s.limits.retain = false
-		case packets.ConnackQoSNotSupported:
-			s.limits.qos = 0
-		}
-		s.mu.Unlock()
-	}
-	s.down(connectError(err))
-}
-
-// connectError returns the error of an attempt to connect, in words.
-func connectError(err error) error {
-	refused, ok := errors.AsType[*autopaho.ConnackError](err)
-	switch {
-	case !ok:
-		return err
-	case refused.ReasonCode == packets.ConnackUnsupportedProtocolVersion:
-		return errOldBroker
-	default:
-		reason, _, _ := strings.Cut((&packets.Connack{ReasonCode: refused.ReasonCode}).Reason(), " - ")
-		if refused.Reason != "" {
-			reason += ": " + refused.Reason
-		}
-		return fmt.Errorf("the broker refused the connection: %s (0x%02x); check agent.mqtt.user, TOUCHLINE_AGENT_MQTT_PASSWORD and "+
-			"the broker's log", reason, refused.ReasonCode)
-	}
-}
-
-// nextWait returns the wait before an attempt to connect.
-func (s *Sender) nextWait(attempt int) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if attempt == 0 && s.upAt.IsZero() {
-		return 0
-	}
-	now := time.Now()
-	var stood time.Duration
-	if attempt == 0 {
-		stood = now.Sub(s.upAt)
-	}
-	return s.backoff.Lost(stood, now, mathrand.Float64())
-}
-
-// up notes a new connection: all values are sent again.
-func (s *Sender) up(ack *paho.Connack) {
-	l := limits{qos: 1, retain: true, size: 256 << 20}
-	if p := ack.Properties; p != nil {
-		l.retain = p.RetainAvailable
-		if p.MaximumQoS != nil {
-			l.qos = min(l.qos, *p.MaximumQoS)
-		}
-		if p.MaximumPacketSize != nil {
-			l.size = int(min(*p.MaximumPacketSize, 256<<20))
-		}
-	}
-	s.mu.Lock()
-	s.limits, s.subscribed, s.upAt, s.lost = l, map[string]bool{}, time.Now(), make(chan struct{})
-	close(s.ready)
-	s.againLocked()
-	was := s.problem
-	s.problem = ""
-	s.mu.Unlock()
-	s.connected.Store(true)
-	s.log.Info().Str("broker", s.broker.Host).Bool("again", was != "").Msg("broker connected")
-	if !l.retain {
-		s.log.Warn().Msg("the broker retains no messages; the state of alerts is unknown after a restart of a subscriber")
-	}
-}
-
-// down notes that there is no connection; the first error of an outage is logged.
-func (s *Sender) down(err error) {
-	s.connected.Store(false)
-	s.mu.Lock()
-	was := s.problem
-	s.problem = err.Error()
-	s.mu.Unlock()
-	ev := s.log.Debug()
-	if was == "" {
-		ev = s.log.Warn()
-	}
-	ev.Err(err).Str("broker", s.broker.Host).Msg("broker not connected; retrying")
-}
-
-// Problem returns why the broker is not connected; "" when it is, or before the first attempt.
-func (s *Sender) Problem() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.problem
-}
-
-// Away says for viewers that the broker is not connected, without its address; "" when it is, or before the first attempt.
-func (s *Sender) Away() string {
-	if s.Problem() == "" {
-		return ""
-	}
-	return "the MQTT broker is not connected; the log says why"
-}
-
-// againLocked marks all values to be sent, those of the process and then of the rooms.
+// againLocked marks all values to be sent again, in the order of their topics.
 func (s *Sender) againLocked() {
 	s.order = s.order[:0]
 	for topic, v := range s.values {
@@ -369,7 +191,7 @@ func (s *Sender) againLocked() {
 	s.wake.Set()
 }
 
-// set sets the value of a topic, which is sent if it has changed.
+// set sets the value of a topic and sends it if it has changed.
 func (s *Sender) set(topic string, payload []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -388,7 +210,7 @@ func (s *Sender) putLocked(topic string, v *value) {
 	s.wake.Set()
 }
 
-// offer sends the value of a topic if it is still waiting.
+// offer queues the value of a topic if it is still waiting.
 func (s *Sender) offer(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -398,7 +220,7 @@ func (s *Sender) offer(topic string) {
 	}
 }
 
-// sendValues subscribes and sends values until ctx has ended and none is left.
+// sendValues subscribes, and sends values until ctx has ended and no value waits.
 func (s *Sender) sendValues(ctx, posts context.Context, cm *autopaho.ConnectionManager) {
 	for posts.Err() == nil {
 		if !s.await(posts) {
@@ -429,22 +251,9 @@ func (s *Sender) sendValues(ctx, posts context.Context, cm *autopaho.ConnectionM
 	}
 }
 
-// await waits for a connection; it reports false when ctx has ended.
-func (s *Sender) await(ctx context.Context) bool {
-	s.mu.Lock()
-	ready := s.ready
-	s.mu.Unlock()
-	select {
-	case <-ready:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// pause waits before another attempt; it reports false when there is none.
+// pause waits before another attempt. It returns false if there is none.
 func pause(ctx, posts context.Context, d time.Duration) bool {
-	if ctx.Err() != nil { // at the end, attempts follow each other sooner
+	if ctx.Err() != nil { // at shutdown the attempts are closer together
 		d = min(d, 50*time.Millisecond)
 	}
 	timer := time.NewTimer(d)
@@ -457,7 +266,7 @@ func pause(ctx, posts context.Context, d time.Duration) bool {
 	return true
 }
 
-// nextValue returns the oldest value to be sent.
+// nextValue returns the oldest waiting value.
 func (s *Sender) nextValue() (string, *value, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -467,7 +276,7 @@ func (s *Sender) nextValue() (string, *value, bool) {
 	return s.order[0], s.values[s.order[0]], true
 }
 
-// sendValue sends a value unless it was sent. A newer one may replace it meanwhile.
+// sendValue sends a value unless it was sent or replaced by a newer one.
 func (s *Sender) sendValue(ctx context.Context, cm *autopaho.ConnectionManager, topic string, v *value) error {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
@@ -503,7 +312,7 @@ func (s *Sender) sendValue(ctx context.Context, cm *autopaho.ConnectionManager, 
 	return nil
 }
 
-// sendAlerts sends alerts, one after the other, until ctx has ended and none is left.
+// sendAlerts sends alerts one after the other, until ctx has ended and no alert waits.
 func (s *Sender) sendAlerts(ctx, posts context.Context, cm *autopaho.ConnectionManager) {
 	for {
 		m, err := s.alerts.Next(ctx)
@@ -527,7 +336,7 @@ func (s *Sender) sendAlerts(ctx, posts context.Context, cm *autopaho.ConnectionM
 	}
 }
 
-// sendAlert sends an alert after its frame. It returns an error if it is to be tried again.
+// sendAlert sends the frame of an alert, then the alert. An error means that it must be sent again.
 func (s *Sender) sendAlert(ctx context.Context, cm *autopaho.ConnectionManager, m outbox.Message) error {
 	topic := frameTopic(m.Topic)
 	s.mu.Lock()
@@ -547,12 +356,12 @@ func (s *Sender) sendAlert(ctx context.Context, cm *autopaho.ConnectionManager, 
 	return err
 }
 
-// refusedError is the error of a message that the broker does not take, now or later.
+// refusedError is returned for a message that the broker refuses permanently.
 type refusedError struct{ reason string }
 
 func (e *refusedError) Error() string { return "the broker refused the message: " + e.reason }
 
-// publish sends a message and waits for its acknowledgement. A *refusedError is logged and counted.
+// publish sends a message and waits for its acknowledgement. It logs and counts a *refusedError.
 func (s *Sender) publish(ctx context.Context, cm *autopaho.ConnectionManager, topic string, payload []byte, retain bool) error {
 	s.mu.Lock()
 	l := s.limits
@@ -580,23 +389,7 @@ func (s *Sender) publish(ctx context.Context, cm *autopaho.ConnectionManager, to
 	return err
 }
 
-// whileUp returns a context that ends with the connection: the client waits for an acknowledgement also without one.
-func (s *Sender) whileUp(ctx context.Context) (context.Context, context.CancelFunc) {
-	s.mu.Lock()
-	lost := s.lost
-	s.mu.Unlock()
-	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		select {
-		case <-lost:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
-}
-
-// final reports whether another attempt with the same message is of no use.
+// final reports whether another attempt with the same message would fail too.
 func final(reason byte) bool {
 	return reason == packets.PubackNotAuthorized || reason == packets.PubackTopicNameInvalid || reason == packets.PubackPayloadFormatInvalid
 }

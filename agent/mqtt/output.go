@@ -36,7 +36,7 @@ var (
 	_ agent.AlertOutput = (*Output)(nil)
 )
 
-// Room is Output, for all kinds of outputs alike.
+// Room is Output with the return type that all kinds of outputs share.
 func (s *Sender) Room(room, identity string) agent.TextOutput { return s.Output(room, identity) }
 
 // Output returns the output of one commentator's session. Rules must be called next, and Close at the end.
@@ -51,11 +51,11 @@ func (s *Sender) Output(room, identity string) *Output {
 	return o
 }
 
-// maxSlug bounds a level of a topic, in bytes.
+// maxSlug is the longest slug, in bytes.
 const maxSlug = 64
 
-// slug returns a name as a level of a topic and a part of an id of Home Assistant: letters, digits, - and _. Names that
-// differ have slugs that differ.
+// slug makes a name usable as a topic level and in ids of Home Assistant: letters, digits, - and _. Different names have
+// different slugs.
 func slug(name string) string {
 	out := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
@@ -70,11 +70,10 @@ func slug(name string) string {
 	return out[:min(len(out), maxSlug-9)] + "-" + hex.EncodeToString(sum[:4])
 }
 
-// Topics of a commentator.
 func (o *Output) alertTopic(rule string) string { return o.base + "/alert/" + slug(rule) }
 func (o *Output) ruleTopic(rule string) string  { return o.base + "/rule/" + slug(rule) }
 
-// frameTopic returns the topic of the frame of the alerts of a topic.
+// frameTopic returns the topic of frames that belongs to a topic of alerts.
 func frameTopic(alerts string) string {
 	base, rule, _ := cutLast(alerts, "/alert/")
 	return base + "/frame/" + rule
@@ -87,7 +86,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// event is the payload of a phase of an alert. Home Assistant needs event_type.
+// event is the payload of one phase of an alert. Home Assistant requires event_type.
 type event struct {
 	EventType string `json:"event_type"`
 	Room      string `json:"room"`
@@ -95,8 +94,8 @@ type event struct {
 	agent.Alert
 }
 
-// Queue returns the message of a phase of an alert, for the outbox; none for a phase that is not sent. The frame of a
-// new one is sent before it.
+// Queue returns the message of a phase of an alert for the outbox, or none for a phase that is not sent. The frame of a
+// new alert is sent first.
 func (o *Output) Queue(a agent.Alert, frame *agent.SeenFrame) []outbox.Message {
 	if a.Phase != agent.AlertNew && a.Phase != agent.AlertCleared && (a.Phase != agent.AlertShown || !o.s.opts.Config.Shown) {
 		return nil
@@ -110,13 +109,13 @@ func (o *Output) Queue(a agent.Alert, frame *agent.SeenFrame) []outbox.Message {
 	if frame != nil {
 		picture := frame.Frame
 		o.s.mu.Lock()
-		o.s.values[frameTopic(topic)] = &value{frame: &picture, waiting: true} // not in order before Alert: it is not committed
+		o.s.values[frameTopic(topic)] = &value{frame: &picture, waiting: true} // Alert queues it, after the commit
 		o.s.mu.Unlock()
 	}
 	return []outbox.Message{{Target: outboxTarget, Topic: topic, At: time.Now(), Body: body}}
 }
 
-// Alert implements agent.AlertOutput: the retained state of the rule. Queue has the alert itself.
+// Alert implements agent.AlertOutput. It sets the retained state of the rule; Queue returns the alert itself.
 func (o *Output) Alert(a agent.Alert, _ *agent.SeenFrame) {
 	defer rescue.Guard(o.s.crash)
 	switch a.Phase {
@@ -127,7 +126,7 @@ func (o *Output) Alert(a agent.Alert, _ *agent.SeenFrame) {
 		o.mu.Lock()
 		known := slices.Contains(o.rules, a.Rule)
 		o.mu.Unlock()
-		if known { // else the rule is gone
+		if known { // otherwise the rule was removed
 			o.s.set(o.ruleTopic(a.Rule), []byte("OFF"))
 		}
 	}
@@ -167,7 +166,7 @@ func (s *Sender) setJSON(topic string, v any) {
 	s.set(topic, text)
 }
 
-// Rules announces the commentator's rules, and takes back those that are gone.
+// Rules announces the commentator's rules, and deletes the entities of removed rules.
 func (o *Output) Rules(rules []agent.AlertRuleStatus) {
 	defer rescue.Guard(o.s.crash)
 	ids := make([]string, len(rules))
@@ -196,7 +195,7 @@ func (o *Output) Rules(rules []agent.AlertRuleStatus) {
 	}
 }
 
-// removed deletes what the broker retains of a rule.
+// removed deletes the retained values of a rule.
 func (o *Output) removed(id string) {
 	o.s.set(o.ruleTopic(id), nil)
 	o.s.set(frameTopic(o.alertTopic(id)), nil)
@@ -207,7 +206,7 @@ func (o *Output) removed(id string) {
 	}
 }
 
-// Close notes that the commentator has ended. What the broker retains stays, with the status offline.
+// Close ends the output. The broker keeps the retained values, with the status offline.
 func (o *Output) Close() {
 	o.mu.Lock()
 	ended := o.ended
@@ -229,7 +228,7 @@ func (o *Output) Close() {
 	}
 }
 
-// subscribe subscribes to the status of Home Assistant, and to what was announced of the commentators.
+// subscribe subscribes to the status of Home Assistant and to the announced entities of the commentators.
 func (s *Sender) subscribe(ctx context.Context, cm *autopaho.ConnectionManager) error {
 	if s.opts.Config.Discovery == "" {
 		return nil
@@ -258,7 +257,7 @@ func (s *Sender) subscribe(ctx context.Context, cm *autopaho.ConnectionManager) 
 	return nil
 }
 
-// received takes a message of the broker: Home Assistant has started, or something is announced that is no more.
+// received handles a message of the broker: Home Assistant has started, or an entity is announced that no longer exists.
 func (s *Sender) received(topic string, payload []byte) {
 	defer rescue.Guard(s.crash)
 	discovery := s.opts.Config.Discovery

@@ -11,8 +11,8 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 )
 
-// Probe connects to the broker with its user and password, and leaves again. It publishes nothing. The error says why the broker
-// cannot be used.
+// Probe connects to the broker with its user and password, then disconnects without publishing. The error is the reason why the
+// broker cannot be used.
 func Probe(ctx context.Context, c Config) error {
 	s := &Sender{opts: Options{Config: c}}
 	var err error
@@ -27,7 +27,7 @@ func Probe(ctx context.Context, c Config) error {
 		return err
 	}
 	defer conn.Close()
-	// Reads and writes know no context: its end ends them.
+	// Reads and writes have no context: a deadline in the past ends them.
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	connect := (&paho.Connect{
 		ClientID: clientID(), KeepAlive: keepAlive, CleanStart: true,

@@ -18,14 +18,14 @@ var (
 	errLength    = errors.New("the broker sent a packet without a valid length")
 )
 
-// conn is a connection to a broker. It checks the frame of each packet, so that a broker cannot make the client
-// allocate any size, and recognises the answer of a broker without MQTT 5. Writers lock it.
+// conn is a connection to a broker. It checks the size of each packet, so that a broker cannot make the client
+// allocate too much, and recognises the answer of a broker without MQTT 5. Writers lock it.
 type conn struct {
 	net.Conn
 	sync.Mutex
 
-	header []byte // of the present packet, as far as it is read
-	left   int    // bytes of the present packet's body that are not read
+	header []byte // the bytes read of the present packet's header
+	left   int    // unread bytes of the present packet's body
 	began  bool   // a byte was read
 	err    error  // of an earlier Read
 }
@@ -62,7 +62,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// packetSize returns the size of a packet's body by its header, or whole false for a header that is not complete.
+// packetSize reads the size of a packet's body from its header. whole is false for an incomplete header.
 func packetSize(header []byte) (size int, whole bool, err error) {
 	switch header[0] >> 4 {
 	case 5, 6, 7: // PUBREC, PUBREL, PUBCOMP: the client would answer, also without a connection, and panic
