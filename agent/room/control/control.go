@@ -39,10 +39,9 @@ var errRefused = errors.New("refused: it takes a listed identity, the configured
 // cannot set its own attributes.
 const AttributeRights = "touchline.rights"
 
-// Attributes returns the attributes of a participant with rights; nil for one that only watches, as everybody does who
-// subscribes.
+// Attributes returns the attributes of a participant with rights in a room; nil for a participant without.
 func Attributes(rights access.Rights) map[string]string {
-	if rights &= access.AllInRoom; rights&^access.Watch == 0 {
+	if rights &= access.AllInRoom; rights == 0 {
 		return nil
 	}
 	return map[string]string{AttributeRights: rights.String()}

@@ -95,7 +95,8 @@ func TestEveryRight(t *testing.T) {
 			}
 		}
 	}
-	require.Nil(t, Attributes(access.Watch))
+	require.Nil(t, Attributes(access.Process))
+	require.Equal(t, map[string]string{AttributeRights: "watch"}, Attributes(access.Watch), "a viewer may call status and rules")
 	require.Equal(t, map[string]string{AttributeRights: "watch,rules"}, Attributes(access.Watch|access.Rules|access.Process))
 }
 
