@@ -5,13 +5,13 @@ import "time"
 const (
 	// steadyTime is how long the clock must be steady after a jump before records are removed by age.
 	steadyTime = time.Hour
-	// maxStep is the largest jump between two calls, maxGap that since the newest record of an
-	// earlier run; both are smaller where records are kept for a short time.
+	// maxStep is the largest jump between two calls, maxGap the largest jump since the newest record of an earlier run.
+	// Both are smaller if max_age is short.
 	maxStep, maxGap = time.Minute, 24 * time.Hour
 )
 
-// ageLimit turns max_age into the time before which records are removed. It does not trust a wall
-// clock after a jump, as of a dead clock battery or a VM template: a jump of a month would remove everything.
+// ageLimit turns max_age into the time before which records are removed. It does not trust the wall clock after a jump,
+// as after a dead clock battery or a VM template, because a jump of a month would remove everything.
 type ageLimit struct {
 	maxAge  time.Duration // 0: records have no age limit
 	wall    time.Time     // of the last call; at first the newest record's, zero if there is none
@@ -20,9 +20,8 @@ type ageLimit struct {
 	steady  time.Duration // when the clock counts as steady again
 }
 
-// before returns the time before which records are removed, for a clock that shows wall
-// at elapsed after the start. ok is false while the clock is not trusted. jump is the
-// jump of the clock since the last call, 0 for none.
+// before returns the time before which records are removed. The wall clock shows wall at elapsed after the start. ok is
+// false while the clock is not trusted. jump is the clock's jump since the last call, 0 for none.
 func (a *ageLimit) before(wall time.Time, elapsed time.Duration) (before time.Time, jump time.Duration, ok bool) {
 	if a.maxAge <= 0 {
 		return time.Time{}, 0, false

@@ -23,7 +23,7 @@ func TestClockJump(t *testing.T) {
 			const day = 24 * time.Hour
 			cfg := config(store, filepath.Join(t.TempDir(), name))
 			log, stop := open(t, cfg)
-			out := log.Output("match", "bot")
+			out := log.Room("match", "bot")
 			for i := range uint64(300) {
 				r := record(i)
 				r.Instruction = noise(1000)
@@ -55,7 +55,7 @@ func TestClockJump(t *testing.T) {
 			for i := range uint64(300) {
 				r := record(i)
 				r.Instruction = noise(1000)
-				log.Output("match", "bot").Record(r)
+				log.Room("match", "bot").Record(r)
 			}
 			stop()
 			left := func() int { return len(read(t, cfg.Path, history.Query{Room: "match"})) }

@@ -9,19 +9,19 @@ import (
 	"touchline/internal/check"
 )
 
-// Config sets the comments kept for late joiners, and the store.
+// Config sets the number of comments for late joiners, and the store.
 type Config struct {
 	// Comments is the number of comments for late joiners.
 	Comments int `yaml:"comments" env:"COMMENTS"`
-	// Store is where records are kept across restarts: StoreNone, StoreFile or StoreSQLite.
+	// Store is the kind of store that survives restarts: StoreNone, StoreFile or StoreSQLite.
 	Store string `yaml:"store" env:"STORE"`
 	// Path of the database: its folder for StoreFile, its file for StoreSQLite.
 	Path string `yaml:"path" env:"PATH"`
 	// OnlyComments leaves out cycles without a comment.
 	OnlyComments bool `yaml:"only_comments" env:"ONLY_COMMENTS"`
-	// Heard is HeardOff or HeardText: whether what people in the room say is kept. Spoken orders are kept either way.
+	// Heard is HeardOff or HeardText: whether the speech of people in the room is stored. Spoken orders are always stored.
 	Heard string `yaml:"heard" env:"HEARD"`
-	// MaxBytes bounds the store; the oldest records go first.
+	// MaxBytes bounds the store. The oldest records are removed first.
 	MaxBytes int `yaml:"max_bytes" env:"MAX_BYTES"`
 	// MaxAge bounds the age of records; 0 is no limit.
 	MaxAge time.Duration `yaml:"max_age" env:"MAX_AGE"`
@@ -34,9 +34,9 @@ const (
 	StoreSQLite = "sqlite" // a SQLite database
 )
 
-// What is kept of what people say.
+// Values of Config.Heard.
 const (
-	HeardOff  = "off"  // spoken orders alone
+	HeardOff  = "off"  // spoken orders only
 	HeardText = "text" // all texts
 )
 

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Names in a folder. A closed file is named by the time of its closing.
+// Names in a folder. The name of a closed file has the time of its closing.
 const (
 	databaseName = "history.db"
 	currentName  = "history.jsonl"
@@ -29,14 +29,14 @@ const (
 	packedSuffix = ".jsonl.gz"
 )
 
-// maxLine bounds a line that is read, in bytes; written lines are a hundred times shorter.
+// maxLine bounds a line, in bytes. Written lines are a hundred times shorter.
 const maxLine = 1 << 20
 
-// folder is the history that earlier versions wrote as JSON lines: one file that grew, and closed ones, most of them
-// compressed. It is read only.
+// folder is the read-only history of earlier versions in JSON lines: one growing file and closed ones, most of them
+// compressed.
 type folder struct{ dir string }
 
-// files lists the files, oldest first. Of one that was being compressed when its writer ended, it has the compressed form.
+// files lists the files, oldest first. If a file exists compressed and uncompressed, it lists the compressed one.
 func (f folder) files() ([]string, error) {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
@@ -98,15 +98,15 @@ func (f folder) Entries(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	}
 }
 
-// line is a line of a file; nil for one that is too long.
+// line is a line of a file; nil for a line that is too long.
 type line []byte
 
-// entry returns the entry of a line; ok is false if it has none.
+// entry returns the entry of a line. ok is false if it has none.
 func (l line) entry() (e Entry, ok bool) {
 	return e, json.Unmarshal(l, &e) == nil && !e.At.IsZero()
 }
 
-// lines reads the lines of a file that have an end. A yielded error ends the file.
+// lines reads the complete lines of a file. A yielded error ends the file.
 func (f folder) lines(ctx context.Context, name string) iter.Seq2[line, error] {
 	return func(yield func(line, error) bool) {
 		fail := func(err error) { yield(nil, fmt.Errorf("read %s: %w", filepath.Join(f.dir, name), err)) }
@@ -144,7 +144,7 @@ func (f folder) lines(ctx context.Context, name string) iter.Seq2[line, error] {
 	}
 }
 
-// readLine returns the next line; nil for one that is too long.
+// readLine returns the next line; nil for a line that is too long.
 func readLine(in *bufio.Reader) ([]byte, error) {
 	text, err := in.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {

@@ -10,12 +10,12 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Forget deletes what people said, of the room, the times and the identity of a query, from the store at a path, and
-// returns the number of texts. Spoken orders are deleted too. A folder of an earlier version is imported first; what is
-// deleted stays in its files (see OldFiles).
+// Forget deletes the speech of people from the store at a path, spoken orders included, for the room, the times and the
+// identity of a query. It returns the number of texts. A folder of an earlier version is imported first; its files keep
+// the deleted texts (see OldFiles).
 func Forget(ctx context.Context, path string, q Query) (n int, err error) {
 	cfg := DefaultConfig()
-	cfg.Store, cfg.Path, cfg.MaxBytes = StoreSQLite, path, math.MaxInt64 // the next start removes what is too much
+	cfg.Store, cfg.Path, cfg.MaxBytes = StoreSQLite, path, math.MaxInt64 // the next start enforces the limit
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -33,7 +33,7 @@ func Forget(ctx context.Context, path string, q Query) (n int, err error) {
 	return n, nil
 }
 
-// ofHeard returns the query of what people said in the room, the times and the identity of another.
+// ofHeard returns the query for the speech of people with the room, the times and the identity of q.
 func (q Query) ofHeard() Query {
 	return Query{Room: q.Room, From: q.From, To: q.To, By: q.By, Heard: true}
 }
@@ -67,7 +67,7 @@ func (d *database) forget(ctx context.Context, q Query) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The log of the database has the old pages; a reader may hold it for a while.
+	// The write-ahead log still has the old pages; a reader may keep it for a while.
 	_, err = conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
 	return int(n), err
 }

@@ -1,9 +1,7 @@
-// Package history stores the record of each cycle, with the time of each spoken
-// word, in files or in a SQLite database.
+// Package history stores the record of each cycle, with the time of each spoken word, in a SQLite database.
 //
-// It owns the store, its retention and the export as text and subtitles. A Log is
-// the writer of one process for all its rooms: outputs queue records without
-// waiting, and one goroutine (Run) writes them. A Reader reads a store, also while
+// It owns the store, its retention and the export as text and subtitles. A Log is the writer of one process for all its
+// rooms: outputs queue records without waiting, and one goroutine (Run) writes them. A Reader reads a store, even while
 // a Log writes to it. The package uses neither LiveKit nor the page.
 package history
 
@@ -15,18 +13,18 @@ import (
 	"touchline/agent"
 )
 
-// Entry is one cycle of one commentator, one phase of an alert, or what somebody in the room said.
+// Entry is one cycle of one commentator, one phase of an alert, or one utterance of a person in the room.
 type Entry struct {
-	// At is the start of the comment, or of what was said; of a cycle without one, the time of its record.
+	// At is the start of the comment or utterance; for a cycle without a comment, the time of its record.
 	At       time.Time    `json:"at"`
 	Room     string       `json:"room"`
 	Identity string       `json:"identity"` // of the commentator
 	Record   agent.Record `json:"record,omitzero"`
 	// Alert is the phase of an alert; nil for a cycle.
 	Alert *agent.Alert `json:"alert,omitempty"`
-	// Heard is what somebody said; nil for a cycle.
+	// Heard is an utterance of a person; nil for a cycle.
 	Heard *agent.Heard `json:"heard,omitempty"`
-	// Words are the pieces of the comment's text as they were shown; joined, they are the whole text.
+	// Words are the pieces of the comment's text as captions showed them. Joined, they are the whole text.
 	Words []Word `json:"words,omitempty"`
 }
 
@@ -39,11 +37,11 @@ type Word struct {
 // IsComment reports whether the cycle has a published comment.
 func (e Entry) IsComment() bool { return e.Record.IsComment() }
 
-// Query chooses entries.
+// Query selects entries.
 type Query struct {
 	// Room is required without Everything.
 	Room string
-	// Everything chooses all entries of all rooms between From and To.
+	// Everything selects all entries of all rooms between From and To.
 	Everything bool
 	// From (inclusive) and To (exclusive) bound Entry.At; zero is no bound.
 	From, To time.Time
@@ -53,9 +51,9 @@ type Query struct {
 	Comments bool
 	// Alerts leaves out cycles.
 	Alerts bool
-	// Heard chooses what people said, and nothing else; without it that is left out.
+	// Heard selects the speech of people only; without it, their speech is left out.
 	Heard bool
-	// By bounds what people said to one identity; "" is everybody.
+	// By selects the speech of one identity; "" is all.
 	By string
 
 	// after (exclusive) and upTo (inclusive) bound the ids in a database; 0 is no bound.
@@ -94,10 +92,10 @@ type Reader interface {
 	Close() error
 }
 
-// Follower is an optional interface of a Reader whose store may be written to.
+// Follower is an optional interface of a Reader whose store may grow.
 type Follower interface {
-	// Follow yields the entries of a query that are written from now on, until ctx ends; with past set, first those that
-	// there are.
+	// Follow yields the entries of a query that are written from now on, until ctx ends. With past set, it yields the
+	// existing entries first.
 	Follow(ctx context.Context, q Query, past bool) iter.Seq2[Entry, error]
 }
 
@@ -108,7 +106,7 @@ type store interface {
 	add(rows []row) error
 	// expire removes entries older than before.
 	expire(before time.Time) error
-	// forget deletes what people said.
+	// forget deletes the speech of people.
 	forget(ctx context.Context, q Query) (n int, err error)
 	// newest returns the time of the newest entry, zero for an empty store.
 	newest() (time.Time, error)

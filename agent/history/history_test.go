@@ -101,7 +101,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Run(store, func(t *testing.T) {
 			cfg := config(store, filepath.Join(t.TempDir(), "below", name))
 			log, stop := open(t, cfg)
-			a, b := log.Output(`a "room"`, "bot"), log.Output("b", "bot")
+			a, b := log.Room(`a "room"`, "bot"), log.Room("b", "bot")
 			for i := uint64(1); i <= 10; i++ {
 				r := record(i)
 				a.Caption(agent.Caption{Cycle: i, Delta: text(i)[:9]})
@@ -159,7 +159,7 @@ func TestRestart(t *testing.T) {
 					require.Len(t, last, 5)
 					require.Equal(t, run*300, last[4].Cycle)
 				}
-				out := log.Output("match", "bot")
+				out := log.Room("match", "bot")
 				for i := run*300 + 1; i <= run*300+300; i++ {
 					out.Record(record(i))
 					out.Record(agent.Record{Cycle: i, Outcome: agent.OutcomeSkipped, Skipped: true})
@@ -196,7 +196,7 @@ func TestBounds(t *testing.T) {
 			cfg := config(store, filepath.Join(t.TempDir(), name))
 			cfg.MaxBytes = 1 << 20
 			log, stop := open(t, cfg)
-			out := log.Output("match", "bot")
+			out := log.Room("match", "bot")
 			const total = 600
 			noise := rand.NewChaCha8([32]byte{})
 			for i := uint64(1); i <= total; i++ {
@@ -219,7 +219,7 @@ func TestBounds(t *testing.T) {
 			require.Less(t, size(t, cfg.Path), int64(cfg.MaxBytes+6<<20))
 
 			log, stop = open(t, cfg)
-			log.Output("match", "bot").Record(agent.Record{Cycle: total + 1, Outcome: agent.OutcomeShown, Text: "new", StartedAt: time.Now()})
+			log.Room("match", "bot").Record(agent.Record{Cycle: total + 1, Outcome: agent.OutcomeShown, Text: "new", StartedAt: time.Now()})
 			stop()
 			cfg.MaxAge = time.Minute // all others are from an hour ago
 			_, stop = open(t, cfg)
@@ -237,7 +237,7 @@ func TestReadWhileWritten(t *testing.T) {
 		t.Run(store, func(t *testing.T) {
 			cfg := config(store, filepath.Join(t.TempDir(), name))
 			log, stop := open(t, cfg)
-			out := log.Output("match", "bot")
+			out := log.Room("match", "bot")
 			reads := 0
 			for i := uint64(1); i <= 3000; i++ {
 				out.Record(record(i))
@@ -262,7 +262,7 @@ func TestFigureThatIsNone(t *testing.T) {
 	t.Parallel()
 	cfg := config(history.StoreFile, t.TempDir())
 	log, stop := open(t, cfg)
-	out := log.Output("match", "bot")
+	out := log.Room("match", "bot")
 	bad := record(1)
 	bad.SceneDiff = math.NaN()
 	out.Record(bad)
@@ -281,7 +281,7 @@ func TestTwoWriters(t *testing.T) {
 			var all []func()
 			for i := range uint64(3) {
 				log, stop := open(t, cfg)
-				log.Output("match", "bot").Record(record(i))
+				log.Room("match", "bot").Record(record(i))
 				all = append(all, stop)
 			}
 			for _, stop := range all {
@@ -306,7 +306,7 @@ func TestCrash(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- log.Run(ctx) }()
-			out := log.Output("match", "bot")
+			out := log.Room("match", "bot")
 			out.Record(record(1))
 			out.Record(record(2))
 			if where == "Entries" { // in the room's own goroutine
@@ -425,7 +425,7 @@ func TestHeard(t *testing.T) {
 				cfg := config(store, filepath.Join(t.TempDir(), name))
 				cfg.Heard = kept
 				log, stop := open(t, cfg)
-				o := log.Output("a", "bot")
+				o := log.Room("a", "bot")
 				hears, ok := o.(agent.HeardOutput)
 				require.True(t, ok)
 				interim := said("1", "ann", "who", 0)
@@ -493,7 +493,7 @@ func TestForgetWhileWriting(t *testing.T) {
 			cfg := config(kind, filepath.Join(t.TempDir(), "records"))
 			cfg.Heard = history.HeardText
 			log, stop := open(t, cfg)
-			o := log.Output("a", "bot")
+			o := log.Room("a", "bot")
 			say := func(by, text string) {
 				o.(agent.HeardOutput).Heard(agent.Heard{Segment: text, Identity: by, Text: text, Final: true, Caption: true, Began: start})
 			}

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// importSuffix ends the name of a database that is being made of a folder.
+// importSuffix ends the name of a database during the import of a folder.
 const importSuffix = ".import"
 
 // lockWait bounds the wait for another process that imports the same folder.
 const lockWait = 10 * time.Second
 
-// importFolder makes the database of a folder from the files of an earlier version, if there is none yet. They stay. The
-// database appears whole or not at all, so an import that was killed begins anew.
+// importFolder makes the database of a folder from the files of an earlier version, if there is none yet, and keeps the
+// files. The database appears complete or not at all, so a killed import starts again.
 func importFolder(ctx context.Context, f folder, cfg Config) (entries int, err error) {
 	path := cfg.database()
 	done := func() bool {
@@ -42,7 +42,7 @@ func importFolder(ctx context.Context, f folder, cfg Config) (entries int, err e
 			return 0, err
 		}
 	}
-	db, err := format().Open(path + importSuffix) //nolint:contextcheck // it waits for nobody: the file is new
+	db, err := format().Open(path + importSuffix) //nolint:contextcheck // a new file needs no wait
 	if err != nil {
 		return 0, err
 	}
@@ -63,7 +63,7 @@ func lockFolder(dir string) (unlock func() error, err error) {
 	defer pause.Stop()
 	for begin := time.Now(); ; <-pause.C {
 		if err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
-			// Closing alone is not enough: a child process between its fork and its exec has the descriptor too.
+			// Closing is not enough: a child process between fork and exec also holds the descriptor.
 			return func() error { return errors.Join(syscall.Flock(int(lock.Fd()), syscall.LOCK_UN), lock.Close()) }, nil
 		}
 		if time.Since(begin) > lockWait {
@@ -72,7 +72,7 @@ func lockFolder(dir string) (unlock func() error, err error) {
 	}
 }
 
-// take writes the entries of files, which are sorted by age: the newest file first, until the database has nine tenths of
+// take writes the entries of files that are sorted by age, the newest file first, until the database has nine tenths of
 // max_bytes.
 func (d *database) take(ctx context.Context, f folder, names []string) (entries int, err error) {
 	for i := len(names) - 1; i >= 0; i-- {
@@ -83,7 +83,7 @@ func (d *database) take(ctx context.Context, f folder, names []string) (entries 
 		var rows []row
 		for text, err := range f.lines(ctx, names[i]) {
 			if err != nil && ctx.Err() == nil {
-				break // a damaged file hides no other
+				break // skip a damaged file
 			}
 			if e, ok := text.entry(); ok {
 				rows = append(rows, row{at: e.At, room: e.Room, comment: e.IsComment(), json: append([]byte(nil), text...)})
@@ -97,11 +97,11 @@ func (d *database) take(ctx context.Context, f folder, names []string) (entries 
 	return entries, ctx.Err()
 }
 
-// OldFiles lists the files of a folder that earlier versions wrote. What is deleted from the history stays in them.
+// OldFiles lists the files of a folder that earlier versions wrote. They keep what is deleted from the history.
 func OldFiles(path string) []string {
 	names, err := folder{path}.files()
 	if err != nil {
-		return nil // a database, or nothing
+		return nil // the path is a database or does not exist
 	}
 	return names
 }

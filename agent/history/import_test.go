@@ -82,7 +82,7 @@ func TestImport(t *testing.T) {
 	}
 	require.Equal(t, old, snapshot(t, cfg.Path))
 	log, stop := open(t, cfg)
-	log.Output("match", "bot").Record(record(1))
+	log.Room("match", "bot").Record(record(1))
 	stop()
 	require.Len(t, read(t, cfg.Path, everything), 49)
 
@@ -160,7 +160,7 @@ func TestFollow(t *testing.T) {
 	t.Parallel()
 	cfg := config(history.StoreFile, filepath.Join(t.TempDir(), "records"))
 	log, stop := open(t, cfg)
-	log.Output("match", "bot").Record(record(1))
+	log.Room("match", "bot").Record(record(1))
 	require.Eventually(t, func() bool { return log.Written() == 1 }, time.Minute, time.Millisecond)
 	for _, past := range []bool{false, true} {
 		r, err := history.OpenReader(t.Context(), cfg.Path)
@@ -187,10 +187,10 @@ func TestFollow(t *testing.T) {
 		n := uint64(100)
 		require.Eventually(t, func() bool { // it may begin late
 			n++
-			log.Output("yard", "bot").Record(agent.Record{Cycle: n, Outcome: agent.OutcomeShown, Text: "it has begun", StartedAt: time.Now()})
+			log.Room("yard", "bot").Record(agent.Record{Cycle: n, Outcome: agent.OutcomeShown, Text: "it has begun", StartedAt: time.Now()})
 			return has("it has begun")()
 		}, time.Minute, 20*time.Millisecond)
-		log.Output("match", "bot").Record(agent.Record{Cycle: 7, Outcome: agent.OutcomeSilent, Reason: "nothing new"})
+		log.Room("match", "bot").Record(agent.Record{Cycle: 7, Outcome: agent.OutcomeSilent, Reason: "nothing new"})
 		require.Eventually(t, has("nothing new"), time.Minute, time.Millisecond)
 		require.Equal(t, past, has(`"cycle":1,`)())
 		cancel()

@@ -54,7 +54,7 @@ func write(store, path string) error {
 		return err
 	}
 	go func() { _ = log.Run(context.Background()) }()
-	out := log.Output("match", "bot")
+	out := log.Room("match", "bot")
 	tick := time.NewTicker(200 * time.Microsecond)
 	for i := uint64(1); ; i++ {
 		<-tick.C
@@ -162,7 +162,7 @@ func TestDiskBusy(t *testing.T) {
 	_, err = conn.ExecContext(t.Context(), "BEGIN EXCLUSIVE")
 	require.NoError(t, err)
 
-	out := log.Output("match", "bot")
+	out := log.Room("match", "bot")
 	const given = 5000
 	for i := uint64(1); i <= given; i++ {
 		out.Record(record(i))

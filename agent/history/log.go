@@ -22,8 +22,7 @@ import (
 const (
 	// queueSize bounds the entries that wait to be written; further ones are lost.
 	queueSize = 4096
-	// gather is the time for which entries are collected before a write; a killed process
-	// loses at most that.
+	// gather is how long entries are collected before a write. A killed process loses at most the entries of this time.
 	gather = 200 * time.Millisecond
 	// batchSize is the number of entries written at once.
 	batchSize = 256
@@ -33,9 +32,8 @@ const (
 	expireEvery = time.Minute
 )
 
-// Log writes the entries of all rooms of one process. Its outputs never wait
-// for the disk: entries that cannot be written in time are lost and counted. A
-// panic of its code switches it off and does not affect the rooms.
+// Log writes the entries of all rooms of one process. Its outputs never wait for the disk: entries that cannot be
+// written in time are lost and counted. A panic switches it off without affecting the rooms.
 type Log struct {
 	cfg   Config
 	store store
@@ -115,12 +113,11 @@ func (l *Log) crashed(err error) {
 	}
 }
 
-// write writes the queue until ctx ends, and then once more, and returns the error of
-// that last attempt.
+// write writes the queue until ctx ends, then once more. It returns the error of the last attempt.
 func (l *Log) write(ctx context.Context) error {
 	expire := time.NewTicker(expireEvery)
 	defer expire.Stop()
-	next := time.NewTimer(0) // when to write; not set while nothing is queued
+	next := time.NewTimer(0) // time of the next write; stopped while nothing is queued
 	defer next.Stop()
 	<-next.C
 	armed, failing := false, false
@@ -154,8 +151,7 @@ func (l *Log) write(ctx context.Context) error {
 	}
 }
 
-// expire removes records older than max_age, for a clock that shows wall at elapsed
-// after the start.
+// expire removes records older than max_age. The wall clock shows wall at elapsed after the start.
 func (l *Log) expire(wall time.Time, elapsed time.Duration) {
 	before, jump, ok := l.age.before(wall, elapsed)
 	if jump != 0 {
@@ -193,7 +189,7 @@ func (l *Log) flush() error {
 
 // forgetting is a call of Forget.
 type forgetting struct {
-	ctx  context.Context //nolint:containedctx // of the call, for the goroutine that does its work
+	ctx  context.Context //nolint:containedctx // of the call, for the goroutine that carries it out
 	q    Query
 	done chan forgotten
 }
@@ -203,7 +199,7 @@ type forgotten struct {
 	err error
 }
 
-// forget deletes from the store, after what was said before is in it.
+// forget writes the queue, then deletes from the store.
 func (l *Log) forget(f forgetting) (out forgotten) {
 	if out.err = l.flush(); out.err == nil {
 		out.n, out.err = l.store.forget(f.ctx, f.q.ofHeard())
@@ -217,8 +213,7 @@ func (l *Log) forget(f forgetting) (out forgotten) {
 // errClosed is returned by Forget of a Log that does not run.
 var errClosed = errors.New("the history is closed or off")
 
-// Forget deletes what people said, as the function of this name does, from a store that is being written, and returns the number
-// of texts. Run must run.
+// Forget deletes the speech of people like the function Forget, but from the store of a running Log. It returns the number of texts.
 func (l *Log) Forget(ctx context.Context, q Query) (int, error) {
 	f := forgetting{ctx, q, make(chan forgotten, 1)}
 	if l.off.Load() {
@@ -294,15 +289,12 @@ func (l *Log) Last(ctx context.Context, room string, n int) ([]agent.Record, err
 	return out, err
 }
 
-// Room is Output, for all kinds of outputs alike.
-func (l *Log) Room(room, identity string) agent.TextOutput { return l.Output(room, identity) }
-
-// Output returns the output of one commentator's session.
-func (l *Log) Output(room, identity string) agent.TextOutput {
+// Room returns the output of one commentator's session.
+func (l *Log) Room(room, identity string) agent.TextOutput {
 	return &output{log: l, room: room, identity: identity}
 }
 
-// maxWords bounds the pieces kept of one comment; further ones join the last.
+// maxWords bounds the stored pieces of one comment. Further pieces are appended to the last.
 const maxWords = 512
 
 // output collects the words of the comment being spoken.
@@ -311,17 +303,17 @@ type output struct {
 	room, identity string
 
 	mu    sync.Mutex
-	words map[uint64]*said // by cycle
+	words map[uint64]*captionWords // by cycle
 }
 
-// said holds the words of a comment so far.
-type said struct {
+// captionWords are the words of a comment so far.
+type captionWords struct {
 	texts []string
 	at    []time.Time
 }
 
-// underway bounds the comments being spoken at once: a cut one and the next.
-const underway = 8
+// maxSpoken bounds the comments that are spoken at once, such as a cut one and the next.
+const maxSpoken = 8
 
 // Caption implements agent.TextOutput.
 func (o *output) Caption(c agent.Caption) {
@@ -334,10 +326,10 @@ func (o *output) Caption(c agent.Caption) {
 	defer o.mu.Unlock()
 	s := o.words[c.Cycle]
 	if s == nil {
-		if o.words == nil || len(o.words) >= underway { // comments without a record
-			o.words = map[uint64]*said{}
+		if o.words == nil || len(o.words) >= maxSpoken { // comments without a record
+			o.words = map[uint64]*captionWords{}
 		}
-		s = &said{}
+		s = &captionWords{}
 		o.words[c.Cycle] = s
 	}
 	if n := len(s.texts); n >= maxWords {
@@ -387,7 +379,7 @@ func (o *output) Heard(h agent.Heard) {
 	o.log.put(Entry{At: h.Began.Round(0), Room: o.room, Identity: o.identity, Heard: &h})
 }
 
-// State implements agent.TextOutput; states are not kept.
+// State implements agent.TextOutput. States are not stored.
 func (o *output) State(agent.Status) {}
 
 // Collector exports the counts of written and lost entries.

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 )
 
-// OpenReader opens the store at a path for reading: a SQLite database, or a folder with one, or with the files of an
+// OpenReader opens the store at a path for reading: a SQLite database, a folder with one, or a folder with files of an
 // earlier version that are not imported yet.
 func OpenReader(ctx context.Context, path string) (Reader, error) {
 	info, err := os.Stat(path)

@@ -47,7 +47,7 @@ type database struct {
 	fresh int // bytes written since the last trim
 }
 
-// openDatabase opens a database for writing, or makes it. That of StoreFile gets what earlier versions left in its folder.
+// openDatabase opens or creates a database for writing. With StoreFile, it imports the files of earlier versions first.
 func openDatabase(cfg Config, log zerolog.Logger) (*database, error) {
 	path := cfg.database()
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
@@ -256,7 +256,7 @@ func (d *database) Entries(ctx context.Context, q Query) iter.Seq2[Entry, error]
 	}
 }
 
-// followEvery is the time between two looks for new entries.
+// followEvery is the polling interval of Follow.
 const followEvery = 500 * time.Millisecond
 
 // Follow implements Follower.

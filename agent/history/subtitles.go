@@ -17,8 +17,8 @@ import (
 	"touchline/media"
 )
 
-// The layout of subtitles: two lines of 42 characters, shown long enough to be read
-// (Netflix timed text style guide: 17 characters a second).
+// The layout of subtitles: two lines of 42 characters, shown long enough to be read (Netflix timed text style guide:
+// 17 characters a second).
 const (
 	lineLength = 42
 	readSpeed  = 17 // characters a second
@@ -31,9 +31,9 @@ type cue struct {
 	lines    []string
 }
 
-// WriteSRT writes comments, or what people said after their names, as SubRip, timed from zero, or from the start of the
-// first comment when that is the zero time. The format has no escapes: a word
-// joiner (U+2060) breaks what looks like a tag in the text.
+// WriteSRT writes comments, or utterances of people with their names, as SubRip. Times count from zero, or from the
+// start of the first comment if zero is the zero time. The format has no escapes: a word joiner (U+2060) breaks text
+// that looks like a tag.
 func WriteSRT(w io.Writer, entries iter.Seq2[Entry, error], zero time.Time) error {
 	return writeCues(w, entries, zero, strings.NewReplacer("<", "<\u2060", "{", "{\u2060"), func(n int, c cue) string {
 		return fmt.Sprintf("%d\n%s --> %s", n, stamp(c.from, ','), stamp(c.to, ','))
@@ -51,7 +51,7 @@ func WriteVTT(w io.Writer, entries iter.Seq2[Entry, error], zero time.Time) erro
 	})
 }
 
-// writeCues writes each cue, counted from 1: its head, its lines and an empty one.
+// writeCues writes each cue, counted from 1: its head, its lines and an empty line.
 func writeCues(
 	w io.Writer, entries iter.Seq2[Entry, error], zero time.Time, escape *strings.Replacer, head func(n int, c cue) string,
 ) error {
@@ -70,12 +70,11 @@ func stamp(d time.Duration, point byte) string {
 	return fmt.Sprintf("%02d:%02d:%02d%c%03d", ms/3_600_000, ms/60_000%60, ms/1000%60, point, ms%1000)
 }
 
-// eachCue turns comments into subtitles. A comment is shown from its first word to the
-// end of the speech, but not beyond the start of the next one. Comments before zero
-// are left out; one under way at zero begins there.
+// eachCue turns comments into subtitles. A comment is shown from its first word to the end of its speech, but not beyond
+// the start of the next comment. Comments that end before zero are left out; a comment that spans zero begins there.
 func eachCue(entries iter.Seq2[Entry, error], zero time.Time, put func(cue)) error {
-	var last []cue // of the previous comment, until the start of the next is known
-	var said []cue // what people said may overlap
+	var last []cue   // of the previous comment, until the start of the next is known
+	var speech []cue // speech of people, which may overlap
 	flush := func(before time.Duration) {
 		for _, c := range last {
 			c.to = min(c.to, before)
@@ -91,7 +90,7 @@ func eachCue(entries iter.Seq2[Entry, error], zero time.Time, put func(cue)) err
 			return err
 		}
 		if h := e.Heard; h != nil {
-			e.Record.Outcome, e.Record.Text, e.Record.StartedAt, e.Record.EndedAt = agent.OutcomeShown, speech(h), h.Began, h.Ended
+			e.Record.Outcome, e.Record.Text, e.Record.StartedAt, e.Record.EndedAt = agent.OutcomeShown, withName(h), h.Began, h.Ended
 		}
 		if !e.IsComment() || e.Record.StartedAt.IsZero() {
 			continue
@@ -104,15 +103,15 @@ func eachCue(entries iter.Seq2[Entry, error], zero time.Time, put func(cue)) err
 			continue
 		}
 		if e.Heard != nil {
-			said = append(said, cues...)
+			speech = append(speech, cues...)
 			continue
 		}
 		flush(cues[0].from)
 		last = cues
 	}
 	flush(1<<63 - 1)
-	slices.SortStableFunc(said, func(a, b cue) int { return cmp.Compare(a.from, b.from) })
-	last = said
+	slices.SortStableFunc(speech, func(a, b cue) int { return cmp.Compare(a.from, b.from) })
+	last = speech
 	flush(1<<63 - 1)
 	return nil
 }
@@ -156,8 +155,7 @@ type timedWord struct {
 	at   time.Duration // after the comment's start
 }
 
-// timedWords splits a comment at its spaces. Words without times are spread over its
-// duration by their letters.
+// timedWords splits a comment at its spaces. Words without times divide its duration by their lengths.
 func timedWords(e Entry, duration time.Duration) []timedWord {
 	pieces := e.Words
 	if len(pieces) == 0 {
@@ -171,7 +169,7 @@ func timedWords(e Entry, duration time.Duration) []timedWord {
 		if i+1 < len(pieces) {
 			until = time.Duration(pieces[i+1].At * float64(time.Second))
 		}
-		text := strings.TrimLeftFunc(p.Text, unicode.IsSpace) // the piece's time is that of its first letter
+		text := strings.TrimLeftFunc(p.Text, unicode.IsSpace) // the piece's time is the time of its first letter
 		inWord = inWord && len(text) == len(p.Text)
 		letters, all := 0, utf8.RuneCountInString(text)
 		for _, r := range text {
@@ -190,8 +188,8 @@ func timedWords(e Entry, duration time.Duration) []timedWord {
 	return out
 }
 
-// cueWords returns the number of words of the next subtitle: as many as fit into two
-// lines, but no more than a sentence that fills a line.
+// cueWords returns the number of words of the next subtitle: as many as fit into two lines, but no more than a sentence
+// that fills a line.
 func cueWords(words []timedWord) int {
 	for n := 1; n < len(words); n++ {
 		text := make([]string, n+1)
@@ -213,7 +211,7 @@ func fits(words []string) bool {
 	return len(lines) <= 2 && !slices.ContainsFunc(lines, func(l string) bool { return utf8.RuneCountInString(l) > lineLength })
 }
 
-// wrap joins words to one line, or to two of similar length. No word is longer than a line.
+// wrap joins words to one line, or to two lines of similar length. No word is longer than a line.
 func wrap(words []string) []string {
 	whole := strings.Join(words, " ")
 	if utf8.RuneCountInString(whole) <= lineLength {

@@ -14,8 +14,8 @@ import (
 	"touchline/agent"
 )
 
-// WriteText writes a line for each entry: its time in the given zone, its text, and its outcome unless
-// the comment was spoken or shown.
+// WriteText writes a line for each entry: its time in the given zone, its text, and its outcome unless the comment was
+// spoken or shown.
 func WriteText(w io.Writer, entries iter.Seq2[Entry, error], zone *time.Location) error {
 	out := bufio.NewWriter(w)
 	for e, err := range entries {
@@ -29,8 +29,8 @@ func WriteText(w io.Writer, entries iter.Seq2[Entry, error], zone *time.Location
 			fmt.Fprintln(out, oneLine(fmt.Sprintf("%s[alert %s, %s, %s] %s", line, a.Name, a.Level, a.Phase, a.Reason)))
 			continue
 		}
-		if said := e.Heard; said != nil {
-			fmt.Fprintln(out, oneLine(line+speech(said)+became(said.Order)))
+		if h := e.Heard; h != nil {
+			fmt.Fprintln(out, oneLine(line+withName(h)+orderResult(h.Order)))
 			continue
 		}
 		if e.IsComment() {
@@ -51,11 +51,11 @@ func WriteText(w io.Writer, entries iter.Seq2[Entry, error], zone *time.Location
 	return nil
 }
 
-// speech returns what somebody said, after the speaker's name.
-func speech(h *agent.Heard) string { return cmp.Or(h.Name, h.Identity) + ": " + h.Text }
+// withName returns an utterance after the speaker's name.
+func withName(h *agent.Heard) string { return cmp.Or(h.Name, h.Identity) + ": " + h.Text }
 
-// became returns what became of a spoken order.
-func became(o *agent.SpokenOrder) string {
+// orderResult describes the result of a spoken order.
+func orderResult(o *agent.SpokenOrder) string {
 	switch {
 	case o == nil:
 		return ""
@@ -65,7 +65,7 @@ func became(o *agent.SpokenOrder) string {
 	return "  [order: " + o.Effect + "]"
 }
 
-// oneLine replaces characters that begin a line or control a terminal.
+// oneLine replaces line breaks and characters that control a terminal.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
@@ -101,7 +101,7 @@ func WriteJSON(w io.Writer, entries iter.Seq2[Entry, error]) error {
 	return nil
 }
 
-// WriteLines writes an entry on each line, as JSON, and each when it comes.
+// WriteLines writes each entry at once, as a line of JSON.
 func WriteLines(w io.Writer, entries iter.Seq2[Entry, error]) error {
 	for e, err := range entries {
 		if err != nil {
