@@ -1,9 +1,7 @@
-// Package access says who may do what: the rights, the right that each operation
-// needs, and the tokens that carry rights.
+// Package access has the rights, the right that each operation needs, and the tokens that carry rights.
 //
-// It owns the one table of operations, of the HTTP API and of the room. It knows
-// neither HTTP nor LiveKit, and refuses to guess: an operation without a row needs
-// Everything.
+// It owns the table of operations of the HTTP API and of the room. It knows neither HTTP nor LiveKit. An operation without a row
+// needs Everything.
 package access
 
 import (
@@ -15,11 +13,11 @@ import (
 // Rights is a set of rights in one room.
 type Rights uint16
 
-// The rights. Each allows only what it names; a token that steers has all of AllInRoom.
+// The rights. None includes another.
 const (
 	// Watch allows pictures, sound, comments and state.
 	Watch Rights = 1 << iota
-	// Instruct allows instructions, commands, the choice of a profile, starting and stopping, and prompts and answers as they were.
+	// Instruct allows instructions, commands, the choice of a profile, starting and stopping, and reading raw prompts and answers.
 	Instruct
 	// Settings allows settings, and the contents of profiles and of the sheet.
 	Settings
@@ -31,14 +29,14 @@ const (
 	Speak
 	// Transcribe allows the words that people say in the room, and transcription as a service.
 	Transcribe
-	// Process allows what concerns more than one room: the list of rooms, dispatches, metrics. No token of a room has it.
+	// Process allows process-wide operations: the list of rooms, dispatches, metrics. No token of a room has it.
 	Process
 )
 
 // AllInRoom are the rights of a token that steers.
 const AllInRoom = Watch | Instruct | Settings | Sources | Rules | Speak | Transcribe
 
-// Everything are the rights of the operator: with the token of the page, or on its own machine.
+// Everything are the rights of the operator, who has the console token or uses the same machine.
 const Everything = AllInRoom | Process
 
 // names of the rights, in the order of their bits.
@@ -66,8 +64,7 @@ func (r Rights) String() string { return strings.Join(r.Names(), ",") }
 // Steer is the name of AllInRoom in lists of rights.
 const Steer = "steer"
 
-// Parse returns the rights of a list of names. Steer is all of a room's; Process
-// cannot be given away.
+// Parse returns the rights of a list of names. Steer stands for AllInRoom. Process cannot be granted.
 func Parse(list []string) (Rights, error) {
 	var out Rights
 	for _, name := range list {
@@ -88,8 +85,8 @@ func Parse(list []string) (Rights, error) {
 	return out, nil
 }
 
-// Needed returns the rights that an operation needs, Everything for one without a row. Operations of the HTTP API are their
-// method and path, those on a room with the path below the room's; operations in the room are the names of their methods.
+// Needed returns the rights that an operation needs; Everything for an unknown one. An operation of the HTTP API is its method and
+// path; for an operation on a room, the path below the room's. An operation in the room is the name of its method.
 func Needed(operation string) Rights {
 	switch operation {
 	case "GET /", "GET /comments", "GET /status", "GET /stream", "GET /events", "GET /history", "GET /frame", "GET /frames/{id}", "GET /mjpeg",
@@ -120,7 +117,7 @@ func Needed(operation string) Rights {
 		"POST /alerts/{id}/ack", "DELETE /alerts/{id}",
 		"add_rule", "replace_rule", "remove_rule", "snooze_rule", "ack_alert":
 		return Rules
-	case "DELETE /heard": // by those who may read it and may steer
+	case "DELETE /heard":
 		return Transcribe | Instruct
 	case "PATCH /": // the room as a whole
 		return Instruct | Settings | Sources

@@ -26,7 +26,7 @@ const (
 	MaxLife = 366 * 24 * time.Hour
 )
 
-// Grant is what a token carries.
+// Grant is the content of a token.
 type Grant struct {
 	// Rooms that the rights are for; AnyRoom for all.
 	Rooms  []string
@@ -49,13 +49,13 @@ func (g Grant) In(room string) Rights {
 var (
 	// ErrNoKeys is returned by Sign without keys.
 	ErrNoKeys = errors.New("a token needs the LiveKit API key and secret; set LIVEKIT_API_KEY and LIVEKIT_API_SECRET")
-	// ErrBadToken is returned by Verify for a token that is not ours.
+	// ErrBadToken is returned by Verify for a token with another signature or purpose.
 	ErrBadToken = errors.New("the token is not signed with this server's key, or was made for something else")
-	// ErrExpired is returned by Verify for a token of the past.
+	// ErrExpired is returned by Verify for an expired token.
 	ErrExpired = errors.New("the token has expired; ask for a new link")
 )
 
-// audience separates these tokens from LiveKit's, which the same keys sign: neither is accepted for the other.
+// audience separates these tokens from LiveKit's tokens, which the same keys sign: neither is accepted for the other.
 const audience = "touchline"
 
 // Longest lists and names, so that a token fits a cookie.
@@ -110,10 +110,10 @@ func Sign(keys Keys, g Grant, now time.Time) (string, error) {
 	return token, nil
 }
 
-// leeway is for clocks that differ.
+// leeway is the tolerated difference between clocks.
 const leeway = 30 * time.Second
 
-// Verify returns what a token carries. The error is ErrExpired or ErrBadToken.
+// Verify returns the content of a token. The error is ErrExpired or ErrBadToken.
 func Verify(keys Keys, token string, now time.Time) (Grant, error) {
 	if keys.APIKey == "" || keys.APISecret == "" || len(token) > maxToken || strings.Count(token, ".") != 2 {
 		return Grant{}, ErrBadToken

@@ -19,26 +19,26 @@ var errTakenOver = errors.New("room is being handed over to another worker")
 const (
 	// quietFor is the silence after which a bot counts as finished, even with cycles left.
 	quietFor = 20 * time.Second
-	// wordWait bounds the wait for the end of the word under way when a job has to end at once; the server
-	// waits 3 s for the agent to leave.
+	// wordWait bounds the wait for the end of the present word when a job must end at once. The server waits 3 s for the agent
+	// to leave.
 	wordWait = time.Second
 	// recordWait bounds the wait for the records of cut comments.
 	recordWait = 300 * time.Millisecond
 )
 
-// drainTracker is a bot's access to shared engines. It counts the cycles whose comments
-// are not finished, and can close, so that no more begin.
+// drainTracker is a bot's access to shared engines. It counts the cycles with unfinished comments, and can close, so that no more
+// cycles begin.
 type drainTracker struct {
 	busy  *engineUse
 	word  wake.Signal // a step of the captions
-	moved wake.Signal // begun, heard, speaking or at changed
+	moved wake.Signal // begun, done, speaking or at changed
 
 	mu       sync.Mutex
 	last     bool // begin no more cycles
 	begun    int
-	heard    int
+	done     int
 	speaking bool
-	at       time.Time // when something happened last
+	at       time.Time // of the last event
 }
 
 func newDrainTracker(busy *engineUse) *drainTracker {
@@ -55,7 +55,7 @@ type gated struct {
 	inference.Model
 
 	g     *drainTracker
-	share float64 // of the engine that a cycle takes
+	share float64 // of the engine that a cycle uses
 }
 
 // Status reports a closed drainTracker as a model that loads, so that no cycle begins.
@@ -149,15 +149,15 @@ func (g *drainTracker) Caption(agent.Caption) {
 	g.word.Set()
 }
 
-// Record implements agent.TextOutput: a cycle that reached the engine has a
-// record when it was heard, or when it will not be.
+// Record implements agent.TextOutput. A cycle that reached the engine gets its record after its comment was spoken, or when it will
+// not be spoken.
 func (g *drainTracker) Record(r agent.Record) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	defer g.moved.Set()
 	g.at = time.Now()
 	if r.Announced != "" || len(r.FrameIDs) > 0 && !r.Skipped {
-		g.heard++
+		g.done++
 	}
 }
 
@@ -169,8 +169,7 @@ func (g *drainTracker) State(s agent.Status) {
 	g.speaking = s.State == agent.StateSpeaking
 }
 
-// finish closes the drainTracker and returns when every cycle that began has been
-// heard, or when ctx ends or the bot has ended.
+// finish closes the drainTracker. It returns when all begun cycles are done, ctx ends or the bot has ended.
 func (g *drainTracker) finish(ctx context.Context, ended <-chan struct{}) {
 	g.mu.Lock()
 	g.last = true
@@ -191,22 +190,20 @@ func (g *drainTracker) finish(ctx context.Context, ended <-chan struct{}) {
 	}
 }
 
-// left returns the longest time until the bot counts as finished if nothing
-// more happens; 0 when every cycle that began has been heard.
+// left returns the time until the bot counts as finished if no further event comes; 0 when all begun cycles are done.
 func (g *drainTracker) left(now time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case g.speaking:
 		return time.Hour // State reports its end
-	case g.heard >= g.begun:
+	case g.done >= g.begun:
 		return 0
 	}
 	return quietFor - now.Sub(g.at)
 }
 
-// endWord returns at the next step of the captions of the present sentence,
-// which is where a word begins, or when the bot has ended.
+// endWord returns at the next step of the captions of the present sentence, at which a word begins, or when the bot has ended.
 func (g *drainTracker) endWord(ended <-chan struct{}) {
 	g.mu.Lock()
 	speaking := g.speaking
@@ -215,7 +212,7 @@ func (g *drainTracker) endWord(ended <-chan struct{}) {
 		return
 	}
 	select {
-	case <-g.word: // an earlier one
+	case <-g.word: // discard an earlier step
 	default:
 	}
 	select {

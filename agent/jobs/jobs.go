@@ -1,9 +1,7 @@
-// Package jobs runs the commentators of an agent worker: one bot for each job, with
-// one shared engine of each kind.
+// Package jobs runs the commentators of an agent worker: one bot for each job, with one shared engine of each kind.
 //
-// It owns the hand-over of a room to another worker and the load of the engines.
-// It depends neither on the worker's protocol nor on the settings file: the
-// caller's Configure turns a job into the settings of its bot.
+// It owns the hand-over of a room to another worker and the load of the engines. It depends neither on the worker's protocol nor on
+// the settings file: the caller's Configure turns a job into the settings of its bot.
 package jobs
 
 import (
@@ -51,11 +49,11 @@ type Options struct {
 type Manager struct {
 	opts    Options
 	engines *bot.Engines
-	first   *bot.Engine // the one that the settings name
+	first   *bot.Engine // the engine of the settings
 	busy    engineUse
 }
 
-// New makes the engine that the settings name, so that its errors end the start and not the first room.
+// New makes the engine of the settings, so that its errors appear at the start and not in the first room.
 func New(o Options) (*Manager, error) {
 	j := &Manager{opts: o, engines: bot.NewEngines(o.Settings.Engine.Voice, o.Log)}
 	var err error
@@ -66,13 +64,13 @@ func New(o Options) (*Manager, error) {
 // Keep runs the engines until ctx ends, and closes them. It must outlive the jobs.
 func (j *Manager) Keep(ctx context.Context) error { return j.engines.Run(ctx) }
 
-// Status reports the loading of the engine that the settings name.
+// Status reports the loading of the engine of the settings.
 func (j *Manager) Status() inference.Status { return j.first.Status() }
 
 // Load returns the load of the engines over the last seconds: 1 when all slots of one engine were always busy.
 func (j *Manager) Load(now time.Time) float64 { return j.busy.load(now) }
 
-// Ready returns nil while the engine of the settings is loaded, else its state.
+// Ready returns nil while the engine of the settings is loaded, otherwise an error with its state.
 func (j *Manager) Ready() error {
 	s := j.first.Status()
 	if s.Phase == inference.PhaseReady {
@@ -86,7 +84,7 @@ func (j *Manager) Speech(log zerolog.Logger) (*audioapi.Handler, error) {
 	return j.engines.Speech(j.opts.Settings.Engine.Voice, func() inference.Model { return j.first.Model }, log)
 }
 
-// Transcription returns transcription as a service; nil if the settings want none.
+// Transcription returns transcription as a service; nil if the settings disable it.
 func (j *Manager) Transcription() (*audioapi.Transcriber, error) {
 	return j.engines.Transcription(j.opts.Settings, func() inference.Model { return j.first.Model })
 }
@@ -151,7 +149,7 @@ func (j *Manager) bot(cfg bot.Settings, job worker.Job, gate *drainTracker, clos
 	}
 	hooks := []room.Hooks{{
 		Joined: func(r *lksdk.Room) {
-			// The server sets this attribute in its own tokens only.
+			// The server sets this attribute only in tokens that it makes.
 			r.LocalParticipant.SetAttributes(map[string]string{"lk.agent_name": job.AgentName})
 			job.Joined()
 		},

@@ -10,13 +10,13 @@ import (
 // engineUse adds up the time that cycles of all rooms spent in the engines.
 type engineUse struct {
 	mu    sync.Mutex
-	now   float64 // shares of an engine that cycles take; powers of two, so that sums are exact
+	now   float64 // shares of an engine in use; powers of two, so that sums are exact
 	since time.Time
 	spent time.Duration // of a whole engine
 	meter worker.Meter
 }
 
-// change adds the share of an engine that a cycle takes, or, below 0, gives back.
+// change adds the share of an engine that a cycle uses; a negative share ends the use.
 func (u *engineUse) change(now time.Time, by float64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -17,8 +17,7 @@ import (
 	"touchline/media/source"
 )
 
-// Show adds the rooms of a worker's jobs to a console, with the sources and the
-// players that come with it.
+// Show adds the rooms of a worker's jobs to a console, with their sources and players.
 type Show struct {
 	Rooms *console.Rooms
 	// Players is the WHEP server, Ingest the WHIP ingest; nil for none.
@@ -71,8 +70,7 @@ func (o Show) OnBot(job worker.Job, b *bot.Bot) (done func()) {
 	}
 }
 
-// Calls implements console.Dispatcher by LiveKit's agent dispatch. A worker of this or
-// another process runs the commentators.
+// Calls implements console.Dispatcher with LiveKit's agent dispatch. A worker of this or another process runs the commentators.
 type Calls struct {
 	Jobs   *Manager
 	Worker *worker.Worker
@@ -86,7 +84,7 @@ func (c Calls) Dispatch(ctx context.Context, call console.Call) (string, error) 
 	if call.Track != nil {
 		m.Track = media.WatchConfig{Identity: call.Track.Identity, Source: call.Track.Source}
 	}
-	// A worker with other settings may serve the room; this check finds most errors.
+	// A worker with other settings may serve the room. This check finds most errors.
 	if _, err := c.Jobs.opts.Configure(worker.Job{
 		URL: c.Jobs.opts.Settings.LiveKit.URL, Room: call.Room, Identity: worker.Identity("", ""),
 		Name: c.Jobs.opts.Settings.LiveKit.Name, Metadata: m,

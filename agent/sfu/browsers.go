@@ -1,8 +1,8 @@
 package sfu
 
-// browsers are the rules by which the server reads the User-Agent of a browser, in the form of github.com/ua-parser/uap-core.
-// Its own 1,300 are compiled for the first browser and keep 12 MB; the server treats only Safari and Firefox, on Linux and
-// on Android, in a way of their own. The first rule that matches counts.
+// browsers are the rules by which the server parses the User-Agent of a browser, in the form of github.com/ua-parser/uap-core.
+// The 1,300 rules of the server use 12 MB from the first browser on, though it treats only Safari and Firefox, on Linux and on
+// Android, specially. The first matching rule applies.
 const browsers = `
 user_agent_parsers:
 - {regex: '(HeadlessChrome)(?:/(\d+)\.(\d+)\.(\d+)|)'}

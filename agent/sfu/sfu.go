@@ -1,8 +1,8 @@
 // Package sfu runs a LiveKit server inside this process, for the demo, for
 // standalone use and for tests.
 //
-// It owns the server's life, its ports and its keys. Every socket it opens is
-// on 127.0.0.1, unless Options.MediaIP is another address. It never joins a room and never contacts another machine.
+// It owns the server's lifetime, its ports and its keys. Every socket is on 127.0.0.1, unless Options.MediaIP is another address.
+// It never joins a room and never contacts another machine.
 package sfu
 
 import (
@@ -44,18 +44,17 @@ type Options struct {
 	HTTPPort int
 	// UDPPort carries all media; 0 takes a free one.
 	UDPPort int
-	// MediaIP is this machine's IPv4 address for media, so that other machines can take part; 127.0.0.1 when
-	// "". Signalling stays on 127.0.0.1, behind a proxy.
+	// MediaIP is this machine's IPv4 address for media, so that other machines can participate; 127.0.0.1 when "". Signalling
+	// stays on 127.0.0.1, behind a proxy.
 	MediaIP string
-	// ExternalIP is the IPv4 address that clients are told to send media to, where a router or a container's host forwards UDPPort to
-	// MediaIP; "" is MediaIP itself. Participants of this process connect without it.
+	// ExternalIP is the IPv4 address to which clients send media, if a router or a container's host forwards UDPPort to MediaIP;
+	// "" is MediaIP itself. Participants in this process do not use it.
 	ExternalIP string
 	// APIKey and APISecret (at least 32 characters) are the keys; both are generated when empty.
 	APIKey, APISecret string
 	// DepartureTimeout is how long an empty room stays open; 0 is LiveKit's 20 s.
 	DepartureTimeout time.Duration
-	// Log takes the server's warnings and errors. LiveKit has one logger per
-	// process: the first server's is used by all.
+	// Log receives the server's warnings and errors. LiveKit has one logger per process: all servers use the first one's.
 	Log zerolog.Logger
 }
 
@@ -66,9 +65,9 @@ type Server struct {
 	ready chan struct{}
 }
 
-// The server has these once per process.
+// Process-wide state of the server library.
 var (
-	// Its counters are package variables: using them before Init panics, and so does a second Init.
+	// Its counters are package variables. Using them before Init panics, and so does a second Init.
 	countersOnce = sync.OnceValue(func() error { //nolint:gochecknoglobals // mirrors a process-wide fact of the server
 		return prometheus.Init("touchline", livekit.NodeType_SERVER)
 	})
@@ -178,9 +177,9 @@ func serverConfig(opts Options) (*config.Config, error) {
 			"udp_port": opts.UDPPort,
 			// Media over TCP would listen on every interface, regardless of bind_addresses.
 			"tcp_port": 0,
-			// Without a TURN server, the server sends its clients to public STUN servers. This one never
-			// answers, and need not: every client reaches the media's address. Browsers must allow its
-			// port: Firefox joins no room with a well-known port, such as 9.
+			// Without a TURN server, the server sends its clients to public STUN servers. This one never answers, which is
+			// fine because every client reaches the media's address. Browsers must allow its port: Firefox joins no room with
+			// a well-known port, such as 9.
 			"turn_servers": []dict{{
 				"host": loopback, "port": opts.HTTPPort, "protocol": "udp", "username": "none", "credential": "none",
 			}},
@@ -196,8 +195,7 @@ func serverConfig(opts Options) (*config.Config, error) {
 	return conf, nil
 }
 
-// Run serves until ctx ends (nil) or the server fails. On return, every participant is out
-// and the ports are free.
+// Run serves until ctx ends (nil) or the server fails. When it returns, all participants are disconnected and the ports are free.
 func (s *Server) Run(ctx context.Context) error {
 	loggerOnce.Do(func() {
 		zl := s.opts.Log.Level(max(zerolog.WarnLevel, s.opts.Log.GetLevel()))
@@ -206,7 +204,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := countersOnce(); err != nil {
 		return fmt.Errorf("prepare the LiveKit server's counters: %w", err)
 	}
-	// The server would keep its media socket open if the other port is taken.
+	// The server would keep its media socket open if the other port is in use.
 	probe, err := new(net.ListenConfig).Listen(ctx, "tcp4", s.HTTPAddr())
 	if err != nil {
 		return fmt.Errorf("open the LiveKit server on %s: %w", s.HTTPAddr(), err)
@@ -329,8 +327,8 @@ func (s *Server) UDPAddr() string {
 	return net.JoinHostPort(s.opts.MediaIP, strconv.Itoa(s.opts.UDPPort))
 }
 
-// APIKey opens the server together with APISecret.
+// APIKey is the key of the server.
 func (s *Server) APIKey() string { return s.opts.APIKey }
 
-// APISecret signs access tokens. It is not to be logged.
+// APISecret signs access tokens. Do not log it.
 func (s *Server) APISecret() string { return s.opts.APISecret }

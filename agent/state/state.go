@@ -1,8 +1,7 @@
-// Package state keeps what people change in the rooms of a process, so that it lasts across restarts.
+// Package state stores people's changes in the rooms of a process, so that they survive restarts.
 //
-// It owns one SQLite file in a folder, which several processes may share. A room's values are kept by
-// name, as JSON; their meaning belongs to the bot. One goroutine (Run) writes, so that a slow or broken
-// disk stops no room.
+// It owns one SQLite file in a folder, which several processes may share. It stores a room's values by name, as JSON; their
+// meaning belongs to the bot. One goroutine (Run) writes, so that a slow or broken disk stops no room.
 package state
 
 import (
@@ -35,8 +34,8 @@ const fileName = "state.db"
 // retryAfter is the wait after a failed write.
 const retryAfter = time.Second
 
-// versions are the statements that make each version of the file from the one before. A table of another
-// package that shares the file (DB) is one more version here.
+// versions returns the statements that make each version of the file from the previous one. The table of another package that
+// shares the file (DB) counts as one more version.
 func versions() []string {
 	return []string{`
 CREATE TABLE room_values (
@@ -66,7 +65,7 @@ type Store struct {
 // key is the name of a value.
 type key struct{ room, identity, name string }
 
-// pending is a value that is not yet in the file; nil deletes it.
+// pending is a value that is not in the file yet; nil deletes it.
 type pending struct{ value json.RawMessage }
 
 // Open opens the state file in the folder of the settings, or makes it. Run must run; it closes the file.
@@ -103,14 +102,14 @@ func check(db *sql.DB) error {
 	return nil
 }
 
-// DB returns the database, for the tables of other packages. It is open until Run returns. A transaction of it
-// begins as a writer ("immediate") and waits up to two seconds for another one; a commit is on the disk.
+// DB returns the database, for the tables of other packages. It is open until Run returns. Its transactions begin as writers
+// ("immediate") and wait up to two seconds for another writer. A commit is on the disk.
 func (s *Store) DB() *sql.DB { return s.db }
 
 // Close closes the file of a Store that does not run.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Forget deletes the values of all rooms, and alerts that are not delivered, and returns the number of rooms that had any.
+// Forget deletes the values of all rooms and undelivered alerts. It returns the number of rooms that had values.
 func (s *Store) Forget() (rooms int, err error) {
 	ctx := context.Background()
 	tx, err := s.db.BeginTx(ctx, nil)
@@ -208,7 +207,7 @@ func (s *Store) write(batch map[key]*pending) error {
 	return tx.Commit()
 }
 
-// Problem returns why changes are not kept at present; "" when they are.
+// Problem returns the reason why changes cannot be stored at present; "" when they can.
 func (s *Store) Problem() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,7 +233,7 @@ func (s *Store) Room(room, identity string) *Room {
 	return &Room{store: s, room: room, identity: identity}
 }
 
-// Load returns the kept values by name, also those that are not yet in the file.
+// Load returns the stored values by name, including values that are not in the file yet.
 func (r *Room) Load() (map[string]json.RawMessage, error) {
 	out := map[string]json.RawMessage{}
 	rows, err := r.store.db.QueryContext(context.Background(),

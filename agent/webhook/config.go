@@ -17,19 +17,19 @@ import (
 type Config struct {
 	// URLs that events are posted to.
 	URLs []URL `yaml:"urls" env:"URLS"`
-	// Events to post, of AllEvents, to URLs without a list of their own.
+	// Events to post to URLs without their own list; values of AllEvents.
 	Events []string `yaml:"events" env:"EVENTS"`
 	// Shown also posts the phase shown of an alert.
 	Shown bool `yaml:"shown" env:"SHOWN"`
 	// Timeout of one attempt.
 	Timeout time.Duration `yaml:"timeout" env:"TIMEOUT"`
-	// Retries after an attempt that failed; alerts are retried for a day.
+	// Retries after a failed attempt. Alerts are retried for a day.
 	Retries int `yaml:"retries" env:"RETRIES"`
-	// APIKey and APISecret sign the requests; those of LiveKit when empty.
+	// APIKey and APISecret sign the requests; LiveKit's key and secret when empty.
 	APIKey    string        `yaml:"-" env:"API_KEY"`
 	APISecret redact.Secret `yaml:"-" env:"API_SECRET"`
-	// Keys are further pairs, "key: secret", one per line or separated by commas, as in the settings of
-	// LiveKit's server. URL.SigningKey names them.
+	// Keys are more pairs, "key: secret", one per line or separated by commas, as in the settings of LiveKit's server.
+	// URL.SigningKey refers to them.
 	Keys redact.Secret `yaml:"-" env:"KEYS"`
 }
 
@@ -37,13 +37,13 @@ type Config struct {
 type URL struct {
 	// URL is the address.
 	URL string `yaml:"url"`
-	// Events to post there; those of Config when empty.
+	// Events to post to it; Config.Events when empty.
 	Events []string `yaml:"events"`
 	// SigningKey names the signing key, of Config.Keys; "" is APIKey.
 	SigningKey string `yaml:"signing_key"`
 }
 
-// UnmarshalText reads an address alone.
+// UnmarshalText reads a URL that is only an address.
 func (u *URL) UnmarshalText(text []byte) error {
 	*u = URL{URL: strings.TrimSpace(string(text))}
 	return nil
@@ -57,7 +57,7 @@ func (c Config) eventsOf(u URL) []string {
 	return c.Events
 }
 
-// errKeys does not repeat the value, which is secret.
+// errKeys does not contain the secret value.
 var errKeys = errors.New(`must be pairs such as "key: secret", each on a line of its own or after a comma, no key twice`)
 
 // SigningKeys parses Keys and returns the secrets by key.
@@ -83,7 +83,7 @@ const (
 	EventStateChanged    = "state_changed"    // another state or chip
 	EventError           = "error"            // a cycle, the engine or the bot failed
 	EventAlert           = "alert"            // an alert began or ended
-	EventHeard           = "heard"            // somebody in the room said something; not by default
+	EventHeard           = "heard"            // speech of a person in the room; not by default
 )
 
 // AllEvents are all events.
@@ -94,7 +94,7 @@ func AllEvents() []string {
 // maxURLs bounds the URLs, each of which has a queue.
 const maxURLs = 16
 
-// DefaultConfig posts every event but what people say, once there are URLs.
+// DefaultConfig posts all events except people's speech, once there are URLs.
 func DefaultConfig() Config {
 	return Config{Events: []string{EventCommentFinished, EventStateChanged, EventError, EventAlert}, Timeout: 5 * time.Second, Retries: 5}
 }

@@ -16,8 +16,8 @@ const (
 	maxBody = 256 << 10
 )
 
-// event is a request's body. Its first fields are those of LiveKit's WebhookEvent,
-// named as in its protobuf, which LiveKit's JSON readers accept.
+// event is a request's body. Its first fields are the fields of LiveKit's WebhookEvent with the names in its protobuf, which
+// LiveKit's JSON readers accept.
 type event struct {
 	Event       string      `json:"event"`
 	ID          string      `json:"id"`

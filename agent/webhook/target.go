@@ -26,14 +26,14 @@ import (
 )
 
 const (
-	// firstWait is the longest wait after the first attempt; it doubles up to maxWait.
+	// firstWait is the longest wait after the first attempt. It doubles with each attempt, up to maxWait.
 	firstWait = 500 * time.Millisecond
 	maxWait   = 30 * time.Second
 	// maxRetryAfter bounds the wait of a Retry-After header.
 	maxRetryAfter = time.Minute
 	// tokenLife is the validity of a signature.
 	tokenLife = 5 * time.Minute
-	// maxResponse is the part of a response that is read, so that its connection can be reused, in bytes.
+	// maxResponse is the number of bytes of a response that are read, so that its connection can be reused.
 	maxResponse = 16 << 10
 )
 
@@ -51,14 +51,14 @@ type target struct {
 
 	mu      sync.Mutex
 	queue   []event         // oldest first
-	busy    map[string]bool // rooms with an event under way
+	busy    map[string]bool // rooms with an event being posted
 	lost    uint64          // events lost since the last delivery
 	failing uint64          // events that failed since the last delivery
 	warned  bool            // a failure since the last delivery is logged
 	off     bool            // after a panic
 }
 
-// put queues an event; the oldest is dropped when the queue is full.
+// put queues an event. A full queue drops the oldest.
 func (t *target) put(e event) {
 	t.mu.Lock()
 	if t.off {
@@ -76,7 +76,7 @@ func (t *target) put(e event) {
 	t.wake.Set()
 }
 
-// take returns the oldest event of a room that has none under way, and marks the room busy.
+// take returns the oldest event of a room that is not busy, and marks the room busy.
 func (t *target) take() (event, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -93,13 +93,13 @@ func (t *target) take() (event, bool) {
 // run delivers events. A panic switches the recipient off, for all its workers.
 func (t *target) run(ctx, posts context.Context) {
 	defer rescue.Guard(func(err error) {
-		t.s.failed.Add(1) // the event under way
+		t.s.failed.Add(1) // the present event
 		t.crashed(err)
 	})
 	t.work(ctx, posts)
 }
 
-// crashed switches the recipient off at the first panic: queued and later events are dropped.
+// crashed switches the recipient off at the first panic. Queued and later events are dropped.
 func (t *target) crashed(err error) {
 	t.mu.Lock()
 	was := t.off
@@ -113,12 +113,12 @@ func (t *target) crashed(err error) {
 	t.log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("webhook panicked; it is off until the program restarts")
 }
 
-// work delivers events until ctx has ended and none is left for it.
+// work delivers events until ctx has ended and no event is left for this worker.
 func (t *target) work(ctx, posts context.Context) {
 	for posts.Err() == nil {
 		e, ok := t.take()
 		if ok {
-			t.wake.Set() // the next event may be another worker's
+			t.wake.Set() // another worker may take the next event
 			t.deliver(ctx, posts, e)
 			t.mu.Lock()
 			delete(t.busy, e.Room.Name)
@@ -160,7 +160,7 @@ func (t *target) deliver(ctx, posts context.Context, e event) {
 	t.failed(err, e.Event, e.Room.Name, true)
 }
 
-// runAlerts delivers alerts, one after the other, until ctx has ended and none is left. A panic switches the recipient off.
+// runAlerts delivers alerts one after the other, until ctx has ended and no alert waits. A panic switches the recipient off.
 func (t *target) runAlerts(ctx, posts context.Context) {
 	defer rescue.Guard(func(err error) {
 		t.s.failed.Add(1)
@@ -175,7 +175,7 @@ func (t *target) runAlerts(ctx, posts context.Context) {
 	}
 }
 
-// deliverAlert posts an alert until it is accepted or refused; it reports false when it is neither at the end.
+// deliverAlert posts an alert until it is accepted or refused. It returns false if it was neither before the shutdown.
 func (t *target) deliverAlert(ctx, posts context.Context, m outbox.Message) bool {
 	pause := backoff.Backoff{First: firstWait, Max: maxWait}
 	for {
@@ -197,7 +197,7 @@ func (t *target) deliverAlert(ctx, posts context.Context, m outbox.Message) bool
 	}
 }
 
-// failed notes a failure; the first one in a row is logged. With lost set the event is lost.
+// failed counts a failure, and logs the first of consecutive ones. With lost set, the event is lost.
 func (t *target) failed(err error, name, room string, lost bool) {
 	t.mu.Lock()
 	if lost {
@@ -215,7 +215,7 @@ func (t *target) failed(err error, name, room string, lost bool) {
 	ev.Err(err).Str("event", name).Str("room", room).Msg("webhook failed; counting further failures")
 }
 
-// delivered notes a delivery with the number of lost events that it has reported.
+// delivered counts a delivery that reported a number of lost events.
 func (t *target) delivered(reported uint64) {
 	t.s.sent.Add(1)
 	t.mu.Lock()
@@ -228,7 +228,7 @@ func (t *target) delivered(reported uint64) {
 	}
 }
 
-// retryError is a failure that is worth another attempt.
+// retryError is a failure after which another attempt may succeed.
 type retryError struct {
 	err   error
 	after time.Duration // Retry-After
@@ -236,7 +236,7 @@ type retryError struct {
 
 func (e *retryError) Error() string { return e.err.Error() }
 
-// post makes one attempt, with a new signature, as signatures expire.
+// post makes one attempt with a new signature, because signatures expire.
 func (t *target) post(ctx context.Context, body []byte) error {
 	sum := sha256.Sum256(body)
 	token, err := auth.NewAccessToken(t.key, t.secret).SetValidFor(tokenLife).

@@ -1,14 +1,12 @@
-// Package webhook posts the events of rooms to HTTP servers: a comment has
-// ended, the state has changed, something failed, an alert began or ended.
+// Package webhook posts the events of rooms to HTTP servers: finished comments, changes of the state, failures, and the beginning
+// and end of alerts.
 //
 // It owns the queue of each recipient, retries and signatures. Alerts wait in an outbox, and are retried for a day. Requests are
-// signed like LiveKit's webhooks and their bodies extend LiveKit's events, so
-// LiveKit's receivers accept them. The events of a room are delivered in order.
-// Outputs never wait, and a panic switches off one recipient only. Recipients
-// come from the settings, never from a room.
+// signed like LiveKit's webhooks and their bodies extend LiveKit's events, so LiveKit's receivers accept them. The events of a room
+// are delivered in order. Outputs never wait, and a panic switches off one recipient only. Recipients come from the settings, never
+// from a room.
 //
-// A shutdown ends the wait between attempts for one last attempt, which
-// go-retryablehttp cannot do.
+// A shutdown ends the wait between attempts and makes one last attempt, which go-retryablehttp cannot do.
 package webhook
 
 import (
@@ -115,7 +113,7 @@ func New(opts Options) (*Sender, error) {
 	return s, nil
 }
 
-// outboxTarget is the name of a recipient's queue of alerts; the address may be secret.
+// outboxTarget returns the name of a recipient's queue of alerts, without the address, which may be secret.
 func outboxTarget(address string) string {
 	sum := sha256.Sum256([]byte(address))
 	return "webhook " + hex.EncodeToString(sum[:8])
@@ -129,8 +127,7 @@ func errNoKey(key string, n int) error {
 	return fmt.Errorf("webhook.urls[%d].signing_key: no secret for %q: add it to TOUCHLINE_AGENT_WEBHOOK_KEYS", n, key)
 }
 
-// Run posts until ctx ends. Each queued event then has one more attempt, within
-// a second for all.
+// Run posts until ctx ends. Each queued event then gets one more attempt, all within a second.
 func (s *Sender) Run(ctx context.Context) error {
 	posts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -178,10 +175,10 @@ func (s *Sender) publish(e event) {
 // Sent is the number of delivered events.
 func (s *Sender) Sent() uint64 { return s.sent.Load() }
 
-// Failed is the number of events that were refused, or failed in all attempts.
+// Failed is the number of events that were refused or failed in all attempts.
 func (s *Sender) Failed() uint64 { return s.failed.Load() }
 
-// Dropped is the number of events that were dropped without an attempt, as the queue was full.
+// Dropped is the number of events that a full queue dropped without an attempt.
 func (s *Sender) Dropped() uint64 { return s.dropped.Load() }
 
 // Off is the number of recipients that a panic has switched off.
@@ -196,14 +193,14 @@ func (s *Sender) Off() (n int) {
 	return n
 }
 
-// crashed switches all recipients off: the panic was in code that they share.
+// crashed switches all recipients off after a panic in code that they share.
 func (s *Sender) crashed(err error) {
 	for _, t := range s.targets {
 		t.crashed(err)
 	}
 }
 
-// Room is Output, for all kinds of outputs alike.
+// Room is Output with the return type that all kinds of outputs share.
 func (s *Sender) Room(room, identity string) agent.TextOutput { return s.Output(room, identity) }
 
 // Output returns the output of one commentator's session.
@@ -250,7 +247,7 @@ func (o *Output) Record(r agent.Record) {
 	}
 }
 
-// Heard implements agent.HeardOutput: final texts, and orders with what became of them.
+// Heard implements agent.HeardOutput. It posts final texts, and orders with their results.
 func (o *Output) Heard(h agent.Heard) {
 	defer rescue.Guard(o.s.crashed)
 	if !h.Final || h.Text == "" || !h.Caption && h.Order == nil {
@@ -279,7 +276,7 @@ func (o *Output) State(s agent.Status) {
 	}
 }
 
-// Queue returns the messages of a phase of an alert, for the outbox; none for a phase that is not posted.
+// Queue returns the messages of a phase of an alert for the outbox, or none for a phase that is not posted.
 func (o *Output) Queue(a agent.Alert, _ *agent.SeenFrame) []outbox.Message {
 	if a.Phase != agent.AlertNew && a.Phase != agent.AlertCleared && (a.Phase != agent.AlertShown || !o.s.opts.Config.Shown) {
 		return nil

@@ -11,7 +11,7 @@ import (
 type Config struct {
 	// Enabled turns the server on.
 	Enabled bool `yaml:"enabled" env:"ENABLED"`
-	// UDPPort is for all media; 0 is a free port.
+	// UDPPort is the port of all media; 0 is a free port.
 	UDPPort int `yaml:"udp_port" env:"UDP_PORT"`
 	// ExternalIPs replace the machine's own addresses in candidates, where a router forwards the port.
 	ExternalIPs []string `yaml:"external_ips" env:"EXTERNAL_IPS"`

@@ -27,8 +27,8 @@ type FeedOptions struct {
 	Past int
 }
 
-// Feed is what the players of one room receive: its delayed picture, its sound and its texts. No method waits for a player: a
-// slow one loses pictures and texts. Feed implements agent.TextOutput.
+// Feed has the media for the players of one room: its delayed picture, its sound and its texts. No method waits for a player: a
+// slow player loses pictures and texts. Feed implements agent.TextOutput.
 type Feed struct {
 	opts  FeedOptions
 	texts fanout.Fanout[[]byte]
@@ -46,7 +46,7 @@ func NewFeed(o FeedOptions) *Feed {
 	return &Feed{opts: o}
 }
 
-// join returns the texts from now on, and before them the recent comments and the present status.
+// join returns the future texts, and the recent comments and the present status to send before them.
 func (f *Feed) join() (texts <-chan []byte, leave func(), past [][]byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"touchline/media/signaling"
 )
 
-// resend is the number of packets kept for retransmission, a few seconds of video.
+// resend is the number of packets stored for retransmission, a few seconds of video.
 const resend = 2048
 
 // offer is a player's offer.
@@ -67,8 +67,8 @@ func plain(text string) string {
 	})
 }
 
-// receiving turns sendrecv, the default direction (RFC 8866 section 6.7), into recvonly: a player's media is not
-// received, and both are answered with sendonly.
+// receiving turns sendrecv, the default direction (RFC 8866 section 6.7), into recvonly, because a player's media is not
+// received. The answer to both is sendonly.
 func receiving(d *sdp.SessionDescription, m *sdp.MediaDescription) (changed bool) {
 	direction := func(all []sdp.Attribute) string {
 		for _, a := range all {
@@ -87,7 +87,7 @@ func receiving(d *sdp.SessionDescription, m *sdp.MediaDescription) (changed bool
 	return true
 }
 
-// completeH264 adds H264 parameters that a player leaves out because it accepts any, as GStreamer does. The library
+// completeH264 adds H264 parameters that a player such as GStreamer leaves out because it accepts any. Without them, the library
 // would prefer every fully described codec.
 func completeH264(m *sdp.MediaDescription) (changed bool) {
 	one := &sdp.SessionDescription{MediaDescriptions: []*sdp.MediaDescription{m}}
@@ -130,7 +130,7 @@ func (o *offer) parameters(codec media.Codec) (webrtc.RTPCodecParameters, bool) 
 		if !ok {
 			found, ok = p, true
 		}
-		// Browsers that play every profile offer it by this name.
+		// Browsers that play every profile offer this one.
 		if codec == media.H264 && strings.Contains(strings.ToLower(p.SDPFmtpLine), "profile-level-id=42e0") {
 			return p, true
 		}

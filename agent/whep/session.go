@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// streamName is the MediaStream of picture and sound, which players keep in sync.
+	// streamName is the name of the MediaStream of picture and sound, which players keep in sync.
 	streamName = "touchline"
 	// channelName of the data channel.
 	channelName = "commentary"
 	// burst is the number of packets that are sent without a pause of a millisecond.
 	burst = 16
-	// insist is the time within which a second request for a key frame means that the player waits for it.
+	// insist is the time within which a second key frame request means that the player really waits for one.
 	insist = 1200 * time.Millisecond
 	// maxBuffered bounds the send buffer of a data channel, in bytes; further texts are dropped.
 	maxBuffered = 1 << 20
@@ -50,7 +50,7 @@ type session struct {
 	audio       *webrtc.TrackLocalStaticRTP
 
 	channels atomic.Int32
-	open     chan *webrtc.DataChannel // those named channelName, as they open
+	open     chan *webrtc.DataChannel // channels named channelName, as they open
 }
 
 func newSession(s *Server, r *room, o *offer) *session {
@@ -94,7 +94,7 @@ func (x *session) prepare(session *signaling.Session) error {
 	if !x.offer.Data {
 		return nil
 	}
-	x.PC.OnDataChannel(x.addChannel) // a player may open one of that name itself
+	x.PC.OnDataChannel(x.addChannel) // a player may open a channel of this name itself
 	own, err := x.PC.CreateDataChannel(channelName, nil)
 	if err != nil {
 		return fmt.Errorf("make the data channel: %w", err)
@@ -103,9 +103,8 @@ func (x *session) prepare(session *signaling.Session) error {
 	return nil
 }
 
-// addChannel sends texts on a data channel as soon as it is open. The library
-// accepts any number of channels, each with a buffer and a goroutine, so too
-// many of them end the session.
+// addChannel sends texts on a data channel once it is open. The library accepts any number of channels, each with a buffer and a
+// goroutine, so too many channels end the session.
 func (x *session) addChannel(c *webrtc.DataChannel) {
 	defer rescue.Guard(x.Crashed)
 	if x.channels.Add(1) > maxChannels {
@@ -212,10 +211,9 @@ func (r *reports) read(p rtcp.Packet, now time.Time) keyFrame {
 	return noKeyFrame
 }
 
-// sendPictures sends the delayed picture from the last key frame on, and replays from
-// there when the player needs a key frame: a new one of the source would come only
-// after the delay. Replayed pictures are sent at once, with timestamps a millisecond apart, so that the player skips to the
-// present one.
+// sendPictures sends the delayed picture from the last key frame on. When the player needs a key frame, it replays from the last
+// one, because a new key frame of the source would arrive only after the delay. Replayed pictures are sent at once, with
+// timestamps a millisecond apart, so that the player skips to the present picture.
 func (x *session) sendPictures() {
 	rewriter := packet.NewRewriter(uint16(rand.Uint32()), rand.Uint32())
 	o := fanout.ReaderOptions{Log: x.Log, Replay: x.wants}
@@ -271,7 +269,7 @@ func (x *session) sendPicture(rewriter *packet.Rewriter, f delay.OutFrame) bool 
 	return true
 }
 
-// sendSound sends the mix of voice and camera as it comes.
+// sendSound sends the mix of voice and camera sound.
 func (x *session) sendSound() {
 	packets, cancel := x.room.feed.opts.Mix()
 	defer cancel()
@@ -296,8 +294,8 @@ func (x *session) sendSound() {
 	}
 }
 
-// sendTexts sends texts on every open channel: past when it opens, then the new
-// ones. Those published before the first channel is open wait in their queue.
+// sendTexts sends texts on every open channel: past when the channel opens, then new texts. Texts published before the first
+// channel opens wait in their queue.
 func (x *session) sendTexts(texts <-chan []byte, past [][]byte) {
 	var open []*webrtc.DataChannel
 	var ready <-chan []byte
@@ -318,7 +316,7 @@ func (x *session) sendTexts(texts <-chan []byte, past [][]byte) {
 	}
 }
 
-// sendText drops the text if the channel is closed or its player reads too slowly.
+// sendText sends a text, or drops it if the channel is closed or its player reads too slowly.
 func sendText(c *webrtc.DataChannel, b []byte) {
 	if c.ReadyState() == webrtc.DataChannelStateOpen && c.BufferedAmount() <= maxBuffered {
 		_ = c.SendText(string(b)) // fails when the channel was closed in between

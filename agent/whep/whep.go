@@ -1,15 +1,12 @@
 // Package whep is a WHEP server (draft-ietf-wish-whep) for players without a
 // LiveKit client, as an HTTP handler for /whep/ROOM.
 //
-// A player receives the delayed picture of the room and the mix of voice and
-// camera sound in one MediaStream, and comments as JSON on a data channel named
-// "commentary". The package owns what a session sends, and its queues. HTTP,
-// connections and limits are those of package signaling. It does not decode or
-// encode, and does not use LiveKit: a [Feed] receives pictures and texts, and the
-// sound is mixed by media/sound.
+// A player receives the delayed picture of the room and the mix of voice and camera sound in one MediaStream, and comments as JSON
+// on a data channel named "commentary". The package owns the media of a session and its queues. Package signaling has HTTP,
+// connections and limits. The package does not decode or encode, and does not use LiveKit: a [Feed] receives pictures and texts, and
+// media/sound mixes the sound.
 //
-// A session begins with the pictures since the last key frame, so that the
-// player shows a picture at once.
+// A session begins with the pictures since the last key frame, so that the player shows a picture at once.
 package whep
 
 import (
@@ -27,10 +24,10 @@ import (
 
 // Options of a Server.
 type Options struct {
-	// Verify checks a token for a room; it returns signaling.ErrNoToken or signaling.ErrForbidden to refuse it. Without
-	// Verify, only requests that ServeWHEP admits are accepted.
+	// Verify checks a token for a room, and returns signaling.ErrNoToken or signaling.ErrForbidden to refuse it. Without
+	// Verify, only admitted requests are accepted.
 	Verify func(token, room string) error
-	// Coming is set if rooms come and go: an unknown room is answered with 409, which asks for a retry, in place of 404.
+	// Coming is set if rooms come and go: the answer for an unknown room is then 409, which asks for a retry, instead of 404.
 	Coming bool
 
 	// Bounds default to 64 sessions, 60 POSTs a minute in bursts of 20, and 15 s to connect.
