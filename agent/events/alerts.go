@@ -9,35 +9,35 @@ import (
 	"touchline/agent"
 )
 
-// Bounds of the alerts that a Hub keeps.
+// Bounds of the stored alerts.
 const (
 	// KeptAlerts is the number of alerts.
 	KeptAlerts = 100
-	// alertBytes and alertAge bound their pictures.
+	// alertBytes and alertAge bound the stored pictures of alerts.
 	alertBytes = 8 << 20
 	alertAge   = 24 * time.Hour
 )
 
-// KeptAlert is an alert with its last phase.
+// KeptAlert is a stored alert with its last phase.
 type KeptAlert struct {
-	agent.Alert // as it began; Phase is the last one
+	agent.Alert // its first phase, with Phase of the last one
 
 	ClearedAt     time.Time `json:"cleared_at,omitzero"`
 	ClearedReason string    `json:"cleared_reason,omitempty"`
-	// JPEG is the frame; nil while it is encoded, and when it is too old. Not for clients.
+	// JPEG is the frame; nil during its encoding and when it is too old. Clients do not get it.
 	JPEG []byte `json:"jpeg,omitempty"`
 }
 
-// alertStore keeps the last alerts and their frames.
+// alertStore stores the latest alerts and their frames.
 type alertStore struct {
 	mu   sync.Mutex
 	list []KeptAlert // oldest first
-	past int         // of them are of an earlier run
+	past int         // number of alerts of an earlier run, which come first
 	keep func(id string, a *KeptAlert)
-	news chan struct{} // closed at the next frame; nil while nobody waits
+	news chan struct{} // closed at the next frame; nil while AlertFrame does not wait
 }
 
-// take keeps an alert, or a phase of a kept one.
+// take stores an alert or a phase of a stored alert.
 func (s *alertStore) take(a agent.Alert) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +67,7 @@ func (s *alertStore) take(a agent.Alert) {
 	s.changed(i)
 }
 
-// picture keeps the frame of an alert, and forgets those that are too old or too many.
+// picture stores the frame of an alert, and deletes frames beyond the bounds.
 func (s *alertStore) picture(id string, jpeg []byte, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,11 +137,11 @@ func (h *Hub) Alerts() []KeptAlert {
 	return out
 }
 
-// encodes is the most time that the encoding of a frame takes.
+// encodes bounds the wait for the encoding of a frame.
 const encodes = 5 * time.Second
 
-// AlertFrame returns the frame of a kept alert, as JPEG. It waits for that of a new alert, which is still being
-// encoded when the alert is published.
+// AlertFrame returns the frame of a stored alert as JPEG. For a new alert it waits for the encoding, which ends after the
+// alert is published.
 func (h *Hub) AlertFrame(ctx context.Context, id string) ([]byte, bool) {
 	for {
 		jpeg, news, wait := h.alerts.frame(id, time.Now())
@@ -157,7 +157,7 @@ func (h *Hub) AlertFrame(ctx context.Context, id string) ([]byte, bool) {
 	}
 }
 
-// frame returns the frame of an alert, or how long to wait for news about it.
+// frame returns the frame of an alert, or a channel to wait on and for how long.
 func (s *alertStore) frame(id string, now time.Time) (jpeg []byte, news <-chan struct{}, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +175,7 @@ func (s *alertStore) frame(id string, now time.Time) (jpeg []byte, news <-chan s
 	return nil, s.news, s.list[i].At.Add(encodes).Sub(now)
 }
 
-// DeleteAlert forgets an alert and its frame; false if it is not kept.
+// DeleteAlert deletes an alert and its frame. It returns false if the alert is not stored.
 func (h *Hub) DeleteAlert(id string) bool {
 	h.alerts.mu.Lock()
 	defer h.alerts.mu.Unlock()
@@ -186,8 +186,8 @@ func (h *Hub) DeleteAlert(id string) bool {
 	return i >= 0
 }
 
-// KeepAlerts begins with the alerts of an earlier run, and has keep called for each alert that changes, with nil for one that is
-// forgotten. keep must not block and must not keep the pointer. Call it before the first alert.
+// KeepAlerts restores the alerts of an earlier run, and calls keep for each alert that changes, with nil for a deleted one. keep
+// must neither block nor retain the pointer. Call it before the first alert.
 func (h *Hub) KeepAlerts(past []KeptAlert, keep func(id string, a *KeptAlert)) {
 	h.alerts.mu.Lock()
 	defer h.alerts.mu.Unlock()

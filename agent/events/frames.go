@@ -13,15 +13,15 @@ import (
 const (
 	// frameQueue is the number of cycles whose pictures may wait to be encoded.
 	frameQueue = 8
-	// framesInFlight is the number of cycles kept beyond the history, whose comments are not finished.
+	// framesInFlight is the number of cycles with unfinished comments whose pictures are stored beyond the history.
 	framesInFlight = 4
-	// frameBytes bounds the JPEGs kept.
+	// frameBytes bounds the stored JPEGs.
 	frameBytes = 32 << 20
-	// MaxFrameSide is the longest side of the pictures kept, in pixels.
+	// MaxFrameSide is the longest side of a stored picture, in pixels.
 	MaxFrameSide = 448
 )
 
-// frameStore keeps the pictures of the last comments and alerts, as JPEG.
+// frameStore stores the pictures of the latest comments as JPEG, and encodes the pictures of alerts.
 type frameStore struct {
 	keep    int
 	quality int
@@ -29,7 +29,7 @@ type frameStore struct {
 	dropped atomic.Uint64
 	running atomic.Bool // run empties the queue
 
-	// alertPicture takes the frame of an alert.
+	// alertPicture receives the frame of an alert.
 	alertPicture func(id string, jpeg []byte, now time.Time)
 
 	mu     sync.Mutex
@@ -38,7 +38,7 @@ type frameStore struct {
 	bytes  int
 }
 
-// offered are the pictures of a cycle, or the one of an alert.
+// offered are the pictures of a cycle or the picture of an alert.
 type offered struct {
 	frames []agent.SeenFrame
 	alert  string // its id
@@ -53,8 +53,7 @@ func newFrameStore(history, quality int) *frameStore {
 	}
 }
 
-// offer queues a cycle's pictures, or drops them when the encoder is behind.
-// Without an encoder they would only use up memory.
+// offer queues a cycle's pictures, or drops them if the encoder is behind or not running.
 func (s *frameStore) offer(frames []agent.SeenFrame) {
 	if len(frames) > 0 {
 		s.put(offered{frames: slices.Clone(frames)})
@@ -94,8 +93,7 @@ func (s *frameStore) run(ctx context.Context) error {
 	}
 }
 
-// encode adds a cycle's pictures. One that an earlier cycle shares is not
-// encoded again.
+// encode adds a cycle's pictures. It encodes a picture that several cycles share once.
 func (s *frameStore) encode(ctx context.Context, frames []agent.SeenFrame) {
 	made := map[uint64][]byte{}
 	ids := make([]uint64, 0, len(frames))

@@ -1,8 +1,7 @@
 // Package events fans out the captions, records, states and pictures of one session to its readers.
 //
-// It owns the readers' bounded queues, the backlog for readers that reconnect,
-// the last comments and their pictures. It never waits for a reader and decides
-// nothing about the commentary. It has no HTTP: an adapter subscribes and writes to
+// It owns the readers' bounded queues, the backlog for readers that reconnect, the last comments and their pictures. It
+// never waits for a reader and decides nothing about the commentary. It has no HTTP: an adapter subscribes and writes to
 // its client.
 package events
 
@@ -19,17 +18,17 @@ import (
 
 // Bounds of a Hub.
 const (
-	// QueueSize is the number of items that a reader may be behind before it loses the oldest.
+	// QueueSize is the length of a reader's queue. Beyond it, the reader loses the oldest items.
 	QueueSize = 500
-	// BacklogSize is the number of past items kept for readers that reconnect.
+	// BacklogSize is the number of past items for readers that reconnect.
 	BacklogSize = 500
 	// MaxReaders bounds the readers of each format.
 	MaxReaders = 256
-	// HeardSize is the number of final texts of what people said that are kept for readers that join.
+	// HeardSize is the number of final texts of people's speech for readers that join.
 	HeardSize = 20
 )
 
-// Format selects the server-sent events that a reader gets.
+// Format is the format of the server-sent events for a reader.
 type Format int
 
 const (
@@ -41,29 +40,28 @@ const (
 	Formats
 )
 
-// item is one event, ready to be sent; readers share it and never change it.
+// item is one event, ready to be sent. Readers share it and never change it.
 type item struct {
 	id      uint64 // 0: a snapshot, which is not in the backlog
 	named   []byte
 	plain   []byte // nil for named readers only
 	key     string // see Event.Key
-	comment bool   // it is a comment's record, which the history has too
-	heard   bool   // it is what somebody said: only for readers that may have it
-	by      string // who said it
+	comment bool   // a comment's record, which the history has too
+	heard   bool   // speech of a person, for readers with the right only
+	by      string // the speaker
 }
 
 // Options make a Hub.
 type Options struct {
-	// History is the number of comments kept for readers that join, 0 for none; 20 when negative.
+	// History is the number of comments for readers that join, 0 for none; 20 when negative.
 	History int
-	// JPEGQuality of the pictures kept, 1 to 100; 80 when 0.
+	// JPEGQuality of the stored pictures, 1 to 100; 80 when 0.
 	JPEGQuality int
 }
 
-// Hub fans out captions, records, states and pictures of one session. Each
-// reader has a bounded queue: a slow one loses its oldest items, and gets their
-// number. A Hub is an agent.TextOutput and an agent.FrameOutput. It is safe for
-// concurrent use, and no method waits for a reader.
+// Hub fans out captions, records, states and pictures of one session. Each reader has a bounded queue: a slow reader loses
+// its oldest items, and gets their number. A Hub is an agent.TextOutput and an agent.FrameOutput. It is safe for concurrent
+// use, and no method waits for a reader.
 type Hub struct {
 	frames *frameStore
 	alerts alertStore
@@ -78,7 +76,7 @@ type Hub struct {
 	backlog  []*item
 	comments []agent.Record
 	last     agent.Record // the last comment
-	heard    []heardText  // the last final texts of what people said
+	heard    []heardText  // the last final texts of people's speech
 	open     [Formats]map[*Reader]struct{}
 	lost     [Formats]uint64
 }
@@ -90,7 +88,7 @@ var (
 	_ agent.HeardOutput = (*Hub)(nil)
 )
 
-// NewHub makes a Hub. It keeps pictures while Run runs.
+// NewHub makes a Hub. It stores pictures only while Run runs.
 func NewHub(opts Options) *Hub {
 	if opts.History < 0 {
 		opts.History = 20
@@ -101,8 +99,7 @@ func NewHub(opts Options) *Hub {
 	h := &Hub{
 		frames: newFrameStore(opts.History, opts.JPEGQuality),
 		keep:   opts.History,
-		// Ids keep growing across a restart, so that an id of an earlier run is not
-		// taken for one of this run.
+		// Ids keep growing across restarts, so that this run does not reuse an id of an earlier run.
 		first: uint64(time.Now().UnixMilli()) * 1000,
 	}
 	h.frames.alertPicture = h.alerts.picture
@@ -113,8 +110,8 @@ func NewHub(opts Options) *Hub {
 	return h
 }
 
-// Bind makes h the hub of a room: its events name the room and go to all's
-// readers too (nil for none), and each record goes to observe.
+// Bind makes h the hub of a room: its events name the room and also go to the readers of all (nil for none), and each
+// record goes to observe.
 func (h *Hub) Bind(room string, all *Hub, observe ...func(agent.Record)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,7 +133,7 @@ func (h *Hub) Caption(c agent.Caption) {
 	h.publishLocked(it)
 }
 
-// Record publishes the record of a cycle, and keeps it if it is a comment.
+// Record publishes the record of a cycle, and stores it if it is a comment.
 func (h *Hub) Record(r agent.Record) {
 	data := JSON(r)
 	it := &item{plain: dataLines(string(data)), comment: r.IsComment()}
@@ -163,7 +160,7 @@ func (h *Hub) State(s agent.Status) {
 	h.publishLocked(&item{named: SSE("status", withRoom(h.room, JSON(s)))})
 }
 
-// Alert publishes a phase of an alert, and keeps the frame of a new one for a while.
+// Alert publishes a phase of an alert, and stores the frame of a new alert for a while.
 func (h *Hub) Alert(a agent.Alert, frame *agent.SeenFrame) {
 	h.alerts.take(a)
 	if frame != nil {
@@ -174,8 +171,8 @@ func (h *Hub) Alert(a agent.Alert, frame *agent.SeenFrame) {
 	h.publishLocked(&item{named: SSE("alert", withRoom(h.room, JSON(a)))})
 }
 
-// Heard publishes what somebody said, to the readers that may have it. An interim text is a snapshot; a later text of its
-// segment replaces it.
+// Heard publishes the speech of a person to the readers with the right to it. An interim text is a snapshot, which a later text
+// of its segment replaces.
 func (h *Hub) Heard(said agent.Heard) {
 	data := JSON(said)
 	h.mu.Lock()
@@ -189,14 +186,14 @@ func (h *Hub) Heard(said agent.Heard) {
 		return
 	}
 	h.heard = slices.DeleteFunc(h.heard, func(old heardText) bool { return old.said.Segment == said.Segment })
-	if said.Text != "" { // else it takes back what was shown
+	if said.Text != "" { // an empty text removes the caption
 		kept := *it
 		h.heard = append(h.heard[max(0, len(h.heard)+1-HeardSize):], heardText{&kept, said})
 	}
 	h.publishLocked(it)
 }
 
-// heardText is what somebody said, and the event of it for readers that join.
+// heardText is the speech of a person, and its event for readers that join.
 type heardText struct {
 	item *item
 	said agent.Heard
@@ -204,8 +201,8 @@ type heardText struct {
 
 func heardKey(room string) string { return "heard " + room + " " }
 
-// ForgetHeard takes back what an identity said, or everybody if it is "": readers get each kept text again without words, and those
-// that reconnect get no other.
+// ForgetHeard deletes the speech of an identity, or of all if it is "". Readers get each stored text again without words, and
+// readers that reconnect get no text.
 func (h *Hub) ForgetHeard(by string) {
 	h.mu.Lock()
 	kept, room, all := slices.Clone(h.heard), h.room, h.all
@@ -222,7 +219,7 @@ func (h *Hub) ForgetHeard(by string) {
 	}
 }
 
-// clearHeard empties the events that are kept for readers that reconnect.
+// clearHeard empties the speech events in the backlog.
 func (h *Hub) clearHeard(room, by string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -233,11 +230,11 @@ func (h *Hub) clearHeard(room, by string) {
 	}
 }
 
-// Frames takes the pictures of a cycle. They are encoded later, by Run; when it
-// falls behind, they are dropped and counted. Unless Run runs, they are not kept.
+// Frames receives the pictures of a cycle. Run encodes them later; if it falls behind, they are dropped and counted. While Run
+// does not run, they are not stored.
 func (h *Hub) Frames(_ uint64, frames []agent.SeenFrame) { h.frames.offer(frames) }
 
-// Frame returns a picture of a kept comment or alert, as JPEG.
+// Frame returns a picture of a stored comment or alert as JPEG.
 func (h *Hub) Frame(id uint64) (data []byte, ok bool) {
 	if data, ok = h.frames.get(id); ok {
 		return data, true
@@ -245,11 +242,10 @@ func (h *Hub) Frame(id uint64) (data []byte, ok bool) {
 	return h.alerts.byFrame(id)
 }
 
-// FramesDropped is the number of pictures that were not kept because encoding fell behind.
+// FramesDropped is the number of pictures that were dropped because encoding fell behind.
 func (h *Hub) FramesDropped() uint64 { return h.frames.dropped.Load() }
 
-// EndStreams ends plain readers once they have read their queues: the commentary
-// was stopped. Named readers stay.
+// EndStreams ends plain readers once they have read their queues, because the commentary was stopped. Named readers stay.
 func (h *Hub) EndStreams() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -265,16 +261,15 @@ func (h *Hub) History() []agent.Record {
 	return append([]agent.Record{}, h.comments...)
 }
 
-// Last returns the last comment, kept or not.
+// Last returns the last comment, even if it is not stored.
 func (h *Hub) Last() (agent.Record, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.last, h.last.IsComment()
 }
 
-// Remember puts comments of an earlier run, oldest first, before those of this
-// run. Their cycle and picture numbers are removed, as this run counts from the
-// start. Present readers get the whole history again.
+// Remember adds comments of an earlier run, oldest first, before the comments of this run. Their cycle and picture numbers
+// are removed, because this run counts from the start. Present readers get the whole history again.
 func (h *Hub) Remember(past []agent.Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -364,10 +359,9 @@ func (h *Hub) Lost(f Format) uint64 {
 	return h.lost[f]
 }
 
-// Subscribe adds a reader, or returns nil when there are MaxReaders already. For
-// a named reader that reconnects, after is the last id it read (0: none): history
-// is then nil if the backlog holds all that it missed, else the comments to start
-// from. hears says that it gets what people say; a new one gets the last final texts first.
+// Subscribe adds a reader, or returns nil if there are MaxReaders already. For a named reader that reconnects, after is the
+// last id that it read (0: none): history is then nil if the backlog has everything it missed, otherwise the comments to
+// start from. With hears set, it gets people's speech; a new reader gets the last final texts first.
 func (h *Hub) Subscribe(f Format, after uint64, hears bool) (r *Reader, history []agent.Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -387,7 +381,7 @@ func (h *Hub) Subscribe(f Format, after uint64, hears bool) (r *Reader, history 
 			h.lost[f] += r.lost
 		}
 		for _, it := range h.backlog {
-			// A comment is in the history, if that is sent and kept.
+			// Skip comments that are in the history.
 			if it.id > after && (complete || !it.comment || h.keep == 0) {
 				r.push(it)
 			}

@@ -8,8 +8,7 @@ import (
 	"touchline/media/window"
 )
 
-// JPEG encodes a picture, scaled down so that no side is longer than side
-// pixels; 0 leaves its size.
+// JPEG encodes a picture, scaled down so that no side is longer than side pixels; 0 keeps its size.
 func JPEG(f media.VideoFrame, side, quality int) ([]byte, error) {
 	if f.Width <= 0 || f.Height <= 0 || len(f.Pix) != f.Width*f.Height*3 { // before it is scaled
 		return nil, fmt.Errorf("encode picture: expected %dx%dx3 bytes, got %d", f.Width, f.Height, len(f.Pix))
@@ -18,14 +17,14 @@ func JPEG(f media.VideoFrame, side, quality int) ([]byte, error) {
 	return window.JPEG(shrink(f, w, h), quality)
 }
 
-// FromImage returns an image as a picture without times, scaled down so that no side is longer than side pixels; 0 leaves its size.
+// FromImage returns an image as a picture without times, scaled down so that no side is longer than side pixels; 0 keeps its size.
 func FromImage(img image.Image, side int) media.VideoFrame {
 	f := window.FromImage(img)
 	w, h := fit(f.Width, f.Height, side)
 	return shrink(f, w, h)
 }
 
-// Thumbnail scales a JPEG down to a width in pixels. One that is no wider is returned unchanged.
+// Thumbnail scales a JPEG down to a width in pixels. It returns a JPEG that is no wider unchanged.
 func Thumbnail(data []byte, width, quality int) ([]byte, error) {
 	f, err := window.FromJPEG(data)
 	if err != nil {
@@ -46,7 +45,7 @@ func fit(w, h, side int) (int, int) {
 	return max(1, (w*side+long/2)/long), max(1, (h*side+long/2)/long)
 }
 
-// shrink returns src made smaller: every point is the mean of the points of src that fall on it.
+// shrink scales a picture down: every pixel is the mean of the pixels of src that it covers.
 func shrink(src media.VideoFrame, w, h int) media.VideoFrame {
 	if w == src.Width && h == src.Height {
 		return src

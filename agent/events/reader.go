@@ -8,28 +8,28 @@ import (
 	"touchline/internal/wake"
 )
 
-// Reader is one reader's queue. The Hub pushes to it; one goroutine takes.
+// Reader is one reader's queue. The Hub pushes to it, and one goroutine takes from it.
 type Reader struct {
 	hub    *Hub
 	format Format
-	hears  bool // it gets what people say
+	hears  bool // it gets people's speech
 	wake   wake.Signal
 
 	mu    sync.Mutex
 	queue []*item
 	lost  uint64 // events dropped, without snapshots
-	stale bool   // a snapshot may be among those dropped
+	stale bool   // a snapshot may be among the dropped items
 	ended bool
 }
 
 // Batch holds the queued events of a Reader.
 type Batch struct {
-	// Events are server-sent events, ready to be written; a "lost" event with their
-	// number comes first when older ones were dropped.
+	// Events are server-sent events, ready to be written. If events were dropped, the first is a "lost" event with their
+	// number.
 	Events [][]byte
 	// Stale is true when a snapshot may have been dropped: the reader needs the full state again.
 	Stale bool
-	// Ended is true when no more will come.
+	// Ended is true for the last batch.
 	Ended bool
 }
 
@@ -37,7 +37,7 @@ func newReader(h *Hub, f Format, hears bool) *Reader {
 	return &Reader{hub: h, format: f, hears: hears, wake: wake.New()}
 }
 
-// Ready is received from when there is something to take.
+// Ready returns a channel that receives a value when Take has events.
 func (r *Reader) Ready() <-chan struct{} { return r.wake }
 
 // Close removes the reader from its Hub.
@@ -47,8 +47,8 @@ func (r *Reader) Close() {
 	delete(r.hub.open[r.format], r)
 }
 
-// push adds an item. When the queue is full it drops the oldest, and returns 1
-// unless that was a snapshot. A full queue takes no interim text, which the final one follows.
+// push adds an item. A full queue drops the oldest item, and push returns 1 unless that was a snapshot. A full queue accepts
+// no interim text, because the final text follows.
 func (r *Reader) push(it *item) (lost uint64) {
 	if it.heard && !r.hears {
 		return 0

@@ -34,8 +34,7 @@ func withRoom(room string, object []byte) []byte {
 	return slices.Concat([]byte(`{"room":`), JSON(room), []byte(","), object[1:])
 }
 
-// JSON encodes a value of package agent. A value that JSON cannot express (a
-// NaN) becomes {"error": "..."}.
+// JSON encodes a value of package agent. A value that JSON cannot express, such as NaN, becomes {"error": "..."}.
 func JSON(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -73,7 +73,7 @@ func newRoomAPI(base, key, secret string) *roomAPI {
 	}
 }
 
-// call calls a method of the API with a token of its own that carries grant. Errors begin with what.
+// call calls a method of the API with a new token that carries grant. Errors begin with what.
 func call[Q, R any](
 	ctx context.Context, a *roomAPI, grant *auth.VideoGrant, what string, method func(context.Context, Q) (R, error), req Q,
 ) (res R, err error) {
@@ -135,7 +135,7 @@ func (a *roomAPI) dispatch(ctx context.Context, req *livekit.CreateAgentDispatch
 	return d.GetId(), err
 }
 
-// undispatch deletes a dispatch; one that is gone already is no error.
+// undispatch deletes a dispatch. A dispatch that does not exist is no error.
 func (a *roomAPI) undispatch(ctx context.Context, room, id string) error {
 	req := &livekit.DeleteAgentDispatchRequest{Room: room, DispatchId: id}
 	_, err := call(ctx, a, admin(room), "delete a dispatch", a.dispatches.DeleteDispatch, req)

@@ -19,8 +19,8 @@ var (
 	ErrMetadata = errors.New("the metadata cannot be used")
 )
 
-// Dispatch requests this agent for a room, which is created if needed. Any worker
-// with this agent name and a free slot gets the job. It returns the dispatch's id.
+// Dispatch requests this agent for a room, which is created if needed. Any worker with this agent name and a free slot
+// may get the job. It returns the dispatch's id.
 func (w *Worker) Dispatch(ctx context.Context, room string, m Metadata) (id string, err error) {
 	text, err := m.text()
 	if err != nil {

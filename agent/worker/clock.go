@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// maxSkew is the largest skew that counts as none: the Date header has whole seconds and the answer takes time.
+	// maxSkew is the largest skew that is ignored: the Date header has whole seconds, and the answer takes time.
 	maxSkew = 2 * time.Second
 	// refusedSkew is the skew from which the server may refuse tokens.
 	refusedSkew = 30 * time.Second
@@ -28,7 +28,7 @@ func (c *serverClock) RoundTrip(r *http.Request) (*http.Response, error) {
 			c.skew.Store(int64(skew))
 		}
 	}
-	return res, err //nolint:wrapcheck // a RoundTripper's error is that of the one below
+	return res, err //nolint:wrapcheck // a RoundTripper passes errors on
 }
 
 // now returns local by the server's clock.

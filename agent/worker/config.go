@@ -13,7 +13,7 @@ import (
 
 // Config sets the agent worker, which serves the rooms of a LiveKit server.
 type Config struct {
-	// AgentName is the name that dispatches must have; "" serves every new room. LIVEKIT_AGENT_NAME sets it too.
+	// AgentName is the agent name in dispatches; "" serves every new room. LIVEKIT_AGENT_NAME sets it too.
 	AgentName string `yaml:"agent_name" env:"AGENT_NAME"`
 	// Type is the scope of a job: room, publisher or participant.
 	Type string `yaml:"type" env:"TYPE"`

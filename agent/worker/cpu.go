@@ -14,8 +14,7 @@ import (
 // clockTicks is the unit of /proc/stat in 1/s, the same on all platforms of Go.
 const clockTicks = 100
 
-// CPU measures the load of this machine, or of this container if it has a CPU limit
-// (cgroup v2, then v1). Linux only.
+// CPU measures the load of this machine, or of this container if it has a CPU limit (cgroup v2, then v1). Linux only.
 type CPU struct {
 	root fs.FS
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// unhealthyAfter is how long a worker without jobs may be disconnected before its
-// probe fails. With jobs the probe never fails: a restart would end their rooms.
+// unhealthyAfter is how long a worker without jobs may be disconnected before its probe fails. With jobs the probe never
+// fails, because a restart would end their rooms.
 const unhealthyAfter = time.Minute
 
 // protocolVersion of the worker protocol.

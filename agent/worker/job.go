@@ -18,9 +18,9 @@ type JobType uint8
 const (
 	// RoomJob is one job for each room.
 	RoomJob JobType = iota
-	// PublisherJob is one for each participant that publishes.
+	// PublisherJob is one job for each participant that publishes.
 	PublisherJob
-	// ParticipantJob is one for each participant.
+	// ParticipantJob is one job for each participant.
 	ParticipantJob
 )
 
@@ -74,7 +74,7 @@ type Runner interface {
 
 // Job is one room, or one participant of a room, to be served.
 type Job struct {
-	// ID of the job and of the dispatch it came from; the latter is "" for a simulated job.
+	// ID is the job's id, DispatchID the id of its dispatch; "" for a simulated job.
 	ID, DispatchID string
 	Type           JobType
 	// Room is the name of the room.
@@ -95,7 +95,7 @@ type Job struct {
 	Draining <-chan struct{}
 	// Joined is to be called once the agent is in the room.
 	Joined func()
-	// Leaving is to be called before the agent leaves it, with what Run will return.
+	// Leaving is to be called before the agent leaves the room, with the error that Run will return.
 	Leaving func(err error)
 }
 

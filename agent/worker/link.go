@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// registerTimeout bounds dialing and the register reply; the server itself waits 10 s.
+	// registerTimeout bounds dialling and the wait for the register reply; the server itself waits 10 s.
 	registerTimeout = 10 * time.Second
 	writeTimeout    = 5 * time.Second
 	// pingEvery is the ping interval; a connection without data for silentFor is closed.
@@ -47,19 +47,19 @@ var (
 // link is one websocket to the server.
 type link struct {
 	conn *websocket.Conn
-	// heard is when the server last sent something.
-	heard atomic.Pointer[time.Time]
+	// lastMessage is the time of the server's last message.
+	lastMessage atomic.Pointer[time.Time]
 
 	mu sync.Mutex // guards writing
 }
 
-func (l *link) hear() {
+func (l *link) received() {
 	now := time.Now()
-	l.heard.Store(&now)
+	l.lastMessage.Store(&now)
 }
 
 // silent reports whether the server has sent nothing for too long, by the monotonic clock.
-func (l *link) silent(now time.Time) bool { return now.Sub(*l.heard.Load()) > silentFor }
+func (l *link) silent(now time.Time) bool { return now.Sub(*l.lastMessage.Load()) > silentFor }
 
 func (l *link) send(m *livekit.WorkerMessage) error {
 	data, err := proto.Marshal(m)
@@ -127,7 +127,7 @@ func (w *Worker) dial(ctx context.Context) (*websocket.Conn, error) {
 	}
 }
 
-// session is the life of one connection. in reports whether the worker was registered.
+// session runs one connection until it ends. in reports whether the worker was registered.
 func (w *Worker) session(ctx, jobs context.Context) (in bool, err error) {
 	conn, err := w.dial(ctx)
 	if err != nil {
@@ -141,8 +141,8 @@ func (w *Worker) session(ctx, jobs context.Context) (in bool, err error) {
 	})()
 	conn.SetReadLimit(maxFrame)
 	l := &link{conn: conn}
-	l.hear()
-	conn.SetPongHandler(func(string) error { l.hear(); return nil })
+	l.received()
+	conn.SetPongHandler(func(string) error { l.received(); return nil })
 
 	if err := l.send(&livekit.WorkerMessage{Message: &livekit.WorkerMessage_Register{Register: w.registration()}}); err != nil {
 		return false, err
@@ -152,8 +152,8 @@ func (w *Worker) session(ctx, jobs context.Context) (in bool, err error) {
 	}
 	// In reverse order: forget the connection, end keepAlive, wait for it.
 	over := make(chan struct{})
-	var beside sync.WaitGroup
-	defer beside.Wait()
+	var keeping sync.WaitGroup
+	defer keeping.Wait()
 	defer close(over)
 	defer w.detach(l)
 	for {
@@ -167,9 +167,9 @@ func (w *Worker) session(ctx, jobs context.Context) (in bool, err error) {
 			}
 			return true, fmt.Errorf("read from the server: %w", err)
 		}
-		l.hear()
+		l.received()
 		if kind != websocket.BinaryMessage {
-			continue // a later protocol; ours is binary
+			continue // of a later protocol; this one is binary
 		}
 		msg := decode(data)
 		if r := msg.GetRegister(); r != nil && !in {
@@ -178,15 +178,14 @@ func (w *Worker) session(ctx, jobs context.Context) (in bool, err error) {
 				return in, fmt.Errorf("register with the server: %w", err)
 			}
 			w.attach(l, r)
-			beside.Go(func() { w.keepAlive(ctx, l, over) })
+			keeping.Go(func() { w.keepAlive(ctx, l, over) })
 			continue
 		}
 		w.handle(jobs, msg)
 	}
 }
 
-// decode reads a frame. Unreadable frames and unknown messages become a message
-// without content.
+// decode reads a frame. Unreadable frames and unknown messages become a message without content.
 func decode(data []byte) *livekit.ServerMessage {
 	var m livekit.ServerMessage
 	if err := proto.Unmarshal(data, &m); err != nil {
@@ -205,8 +204,7 @@ func (w *Worker) registration() *livekit.RegisterWorkerRequest {
 	}
 }
 
-// attach makes a registered connection the present one and reports the running
-// jobs.
+// attach makes a registered connection the present one and reports the running jobs.
 func (w *Worker) attach(l *link, r *livekit.RegisterWorkerResponse) {
 	w.mu.Lock()
 	w.link, w.id, w.server = l, r.GetWorkerId(), r.GetServerInfo()
@@ -285,7 +283,7 @@ func (w *Worker) send(m *livekit.WorkerMessage) bool {
 	return true
 }
 
-// maxUnreported bounds the job updates that are kept while disconnected.
+// maxUnreported bounds the job updates that wait for a connection.
 const maxUnreported = 256
 
 // updateJob reports the status of a job, now or after the next registration.

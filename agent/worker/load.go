@@ -1,7 +1,6 @@
 package worker
 
-// fullLoad is the load at which the server gives a worker no more jobs: the
-// default of its setting agents.target_load.
+// fullLoad is the load at which the server offers a worker no more jobs: the default of its setting agents.target_load.
 const fullLoad = 0.7
 
 // scaledLoad returns the load to report: the larger of the used share of the slots

@@ -15,8 +15,7 @@ import (
 	"touchline/media"
 )
 
-// maxMetadata bounds the metadata of a dispatch in bytes. The server itself
-// takes eight times as much.
+// maxMetadata bounds the metadata of a dispatch in bytes. The server itself accepts eight times as much.
 const maxMetadata = 64 << 10
 
 // Metadata is the metadata of a dispatch: a JSON object with the settings of its
@@ -66,7 +65,7 @@ func ParseMetadata(text string) (Metadata, error) {
 	return m, nil
 }
 
-// text returns the metadata as a dispatch carries it; ParseMetadata reads it.
+// text returns the metadata in the form that ParseMetadata reads.
 func (m Metadata) text() (string, error) {
 	keys := map[string]any{}
 	for key, v := range map[string]string{
@@ -90,7 +89,7 @@ func (m Metadata) text() (string, error) {
 	return string(text), err
 }
 
-// track is the choice of a track as JSON has it.
+// track is the choice of a track in JSON.
 type track media.WatchConfig
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -101,7 +100,7 @@ func (t *track) UnmarshalJSON(text []byte) error {
 	return object(text, map[string]any{"identity": &t.Identity, "source": &t.Source})
 }
 
-// object reads a JSON object into places by key; any other key is an error.
+// object reads the values of a JSON object into places by key. Any other key is an error.
 func object(text []byte, places map[string]any) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	var found map[string]json.RawMessage

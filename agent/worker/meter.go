@@ -2,7 +2,7 @@ package worker
 
 import "time"
 
-// meterSpan is the shortest time over which a Meter averages, after the start; the longest is twice that.
+// meterSpan is the shortest time over which a Meter averages, except at the start. The longest is twice as long.
 const meterSpan = 2500 * time.Millisecond
 
 // Meter turns a counter of busy time into an average rate. The zero value is ready. It
@@ -16,8 +16,7 @@ type reading struct {
 	used time.Duration
 }
 
-// Rate records the counter's value and returns its growth over the last seconds, in
-// seconds per second; 0 at first.
+// Rate records the counter's value and returns its growth over the last seconds, in seconds per second; 0 at first.
 func (m *Meter) Rate(now time.Time, used time.Duration) float64 {
 	switch {
 	case m.newer.at.IsZero():

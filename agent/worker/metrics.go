@@ -6,8 +6,8 @@ import (
 	"touchline/internal/metrics"
 )
 
-// counters are the counts of a worker. Two of the gauges beside them have the names that LiveKit's
-// own agents use, so that dashboards and scalers made for those work here.
+// counters are the counters of a worker. Two of the gauges in Collector have the names of LiveKit's own agents, so that
+// dashboards and scalers for those agents work.
 type counters struct {
 	offers       *prometheus.CounterVec
 	ended        *prometheus.CounterVec

@@ -18,8 +18,8 @@ import (
 // agentNameAttribute is the server's attribute for the name of an agent.
 const agentNameAttribute = "lk.agent_name"
 
-// settle is the least time between the assignment of a job and the report of its
-// end: servers up to 1.13 register a job after sending it and lose earlier reports.
+// settle is the shortest time between the assignment of a job and the report of its end: servers up to 1.13 register a
+// job after sending it, and lose earlier reports.
 const settle = 150 * time.Millisecond
 
 // maxReason bounds the reported reason of a failure, in bytes.
@@ -36,19 +36,19 @@ type running struct {
 	w     *Worker
 	job   Job
 	place place
-	// root is the original dispatch; the job's own may be a copy that a worker made.
+	// root is the original dispatch; the job's own dispatch may be a worker's copy.
 	root string
 	// metadata is the unparsed metadata of the dispatch.
 	metadata string
 	assigned time.Time
 	cancel   context.CancelCauseFunc
-	over     <-chan struct{} // closed when the job is to end
+	over     <-chan struct{} // closed to end the job
 	done     chan struct{}   // closed when it has ended
 	joined   sync.Once
 	wasIn    atomic.Bool
 	leaving  sync.Once
 
-	// Only the watch goroutine touches these.
+	// Used by the watch goroutine only.
 	sid      string // newest SID of the room
 	unwanted int    // rounds in a row without a dispatch
 }
@@ -84,12 +84,11 @@ type verdict string
 
 const (
 	accepted verdict = "accepted"
-	refused  verdict = "refused" // full, or not ours
-	served   verdict = "served"  // the agent is there already
+	refused  verdict = "refused" // the worker is full, or the job is not for it
+	served   verdict = "served"  // the agent is in the room
 )
 
-// offered answers an offer: at once without a free slot, else after it has checked that
-// the agent is not in the room.
+// offered answers an offer: at once if there is no free slot, otherwise after checking that the agent is not in the room.
 func (w *Worker) offered(ctx context.Context, job *livekit.Job, resuming bool) {
 	v, why, leaving := w.reserve(job)
 	switch {
@@ -123,9 +122,8 @@ func (w *Worker) offered(ctx context.Context, job *livekit.Job, resuming bool) {
 	}()
 }
 
-// reserve reserves a free slot for an offered job. If the job at its place is about
-// to end, leaving is closed at its end. With accepted or leaving, the caller must
-// call work.Done.
+// reserve reserves a free slot for an offered job. If the job at its place is about to end, leaving is closed at its end.
+// If it returns accepted or leaving, the caller must call work.Done.
 func (w *Worker) reserve(job *livekit.Job) (v verdict, why string, leaving <-chan struct{}) {
 	_, full, _ := w.fullness(time.Now())
 	p := placeOf(job)
@@ -148,7 +146,7 @@ func (w *Worker) reserve(job *livekit.Job) (v verdict, why string, leaving <-cha
 		}
 		return served, "this worker is in the room", nil
 	}
-	if full || len(w.jobs)+len(w.offers) >= w.opts.Slots { // another may have come in between
+	if full || len(w.jobs)+len(w.offers) >= w.opts.Slots { // another offer may have taken the slot
 		return refused, "full", nil
 	}
 	w.work.Add(1)
@@ -179,8 +177,8 @@ func (w *Worker) dropOfferLocked(id string) {
 	delete(w.places, o.place)
 }
 
-// inRoom reports whether the agent of this job is in its room already, from any
-// worker; false when the server does not answer.
+// inRoom reports whether the agent of this job is in its room already, from any worker. It is false if the server does
+// not answer.
 func (w *Worker) inRoom(ctx context.Context, job *livekit.Job) bool {
 	in, err := w.api.present(ctx, job.GetRoom().GetName(), w.identity(job))
 	if err != nil {
@@ -209,7 +207,7 @@ func (w *Worker) assigned(ctx context.Context, a *livekit.JobAssignment) {
 	job := a.GetJob()
 	w.mu.Lock()
 	if w.offers[job.GetId()] == nil || w.full {
-		// Too late, or draining: the watch of another worker finds the room.
+		// Too late, or the worker drains: the watch of another worker finds the room.
 		w.dropOfferLocked(job.GetId())
 		w.mu.Unlock()
 		w.updateJob(&livekit.UpdateJobStatus{
@@ -254,7 +252,7 @@ func (w *Worker) terminated(id string) {
 	}
 }
 
-// serve is the life of one job.
+// serve runs one job until it ends.
 func (w *Worker) serve(ctx context.Context, r *running) {
 	defer r.cancel(nil)
 	defer close(r.done)
@@ -318,7 +316,7 @@ func (r *running) reportJoined() {
 	})
 }
 
-// reportLeaving is Job.Leaving: only the first call counts.
+// reportLeaving is Job.Leaving. Only the first call has an effect.
 func (r *running) reportLeaving(err error) {
 	r.leaving.Do(func() {
 		u := &livekit.UpdateJobStatus{JobId: r.job.ID, Status: livekit.JobStatus_JS_SUCCESS}

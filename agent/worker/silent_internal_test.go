@@ -11,8 +11,8 @@ import (
 func TestSilenceIsMonotonic(t *testing.T) {
 	t.Parallel()
 	l := &link{}
-	l.hear()
-	require.NotEqual(t, *l.heard.Load(), l.heard.Load().Round(0), "a time without its monotonic reading follows the wall clock")
+	l.received()
+	require.NotEqual(t, *l.lastMessage.Load(), l.lastMessage.Load().Round(0), "a time without its monotonic reading follows the wall clock")
 	require.False(t, l.silent(time.Now()))
 	require.True(t, l.silent(time.Now().Add(silentFor+time.Second)))
 }

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// rootAttribute marks a copy that a worker made of a dispatch, and names the original. A room needs the agent
-	// while it has a dispatch without this attribute.
+	// rootAttribute marks a worker's copy of a dispatch and names the original. A room needs the agent while it has a
+	// dispatch without this attribute.
 	rootAttribute = "touchline.for"
-	// recheckAfter is the time, with jitter, between the two checks of a room before a dispatch. With WatchEvery and the
-	// 20 s for which a server keeps the agent of a killed process, it must stay below 30 s.
+	// recheckAfter is the time, with jitter, between the two checks of a room before a dispatch. Together with WatchEvery
+	// and the 20 s for which a server keeps the agent of a killed process, it must stay below 30 s.
 	recheckAfter = 500 * time.Millisecond
 	// dispatchGrace is how long the agent of a new dispatch may take to join.
 	dispatchGrace = 3 * time.Second
@@ -92,7 +92,7 @@ func (w *Worker) round(ctx context.Context, known map[string]*roomState) error {
 		}
 		roots, copies, err := w.wanted(ctx, name)
 		if err != nil {
-			continue // it may have closed meanwhile
+			continue // the room may have closed
 		}
 		switch {
 		case len(roots) == 0 && len(copies) == 0:
@@ -143,8 +143,7 @@ func (w *Worker) free() int {
 	return w.opts.Slots - len(w.jobs) - len(w.offers)
 }
 
-// wanted returns the dispatches of a room for this agent, and the copies that
-// workers made of them.
+// wanted returns the dispatches of a room for this agent, and the workers' copies of them.
 func (w *Worker) wanted(ctx context.Context, room string) (roots, copies []*livekit.AgentDispatch, err error) {
 	all, err := w.api.dispatched(ctx, room, w.opts.AgentName)
 	if err != nil {
@@ -226,7 +225,7 @@ func (w *Worker) redispatch(ctx context.Context, room string, m *roomState) {
 	w.replace(ctx, room, root, copies)
 }
 
-// replace makes a copy of a dispatch, in place of earlier ones.
+// replace makes a copy of a dispatch and deletes earlier copies.
 func (w *Worker) replace(ctx context.Context, room string, root *livekit.AgentDispatch, earlier []*livekit.AgentDispatch) {
 	for _, c := range earlier {
 		if c.GetAttributes()[rootAttribute] == root.GetId() {
@@ -253,9 +252,8 @@ func (w *Worker) drop(ctx context.Context, room, id string) {
 	}
 }
 
-// reconcile keeps the dispatch of a job's room in step with the job. A restarted
-// server has lost the dispatch, so it is created again: the room is then served
-// even if this worker dies. A deleted dispatch ends the job.
+// reconcile compares the dispatches of a room with its jobs. A restarted server has lost the dispatch, so reconcile creates
+// it again: the room is then served even if this worker dies. A deleted dispatch ends the job.
 func (w *Worker) reconcile(ctx context.Context, room *livekit.Room, jobs []*running) {
 	jobs = slices.DeleteFunc(jobs, func(r *running) bool { return r.job.DispatchID == "" }) // simulated
 	if len(jobs) == 0 {
@@ -270,7 +268,7 @@ func (w *Worker) reconcile(ctx context.Context, room *livekit.Room, jobs []*runn
 		switch {
 		case slices.ContainsFunc(roots, func(d *livekit.AgentDispatch) bool { return d.GetId() == r.root }):
 			r.unwanted = 0
-		case len(roots) > 0 && !same: // another dispatch, or one created again
+		case len(roots) > 0 && !same: // another dispatch, or a new copy of the lost one
 			r.root, r.unwanted = roots[0].GetId(), 0
 		case !same:
 			w.log.Info().Str("room", room.GetName()).Msg("dispatch lost by the server; creating it again")
@@ -291,15 +289,14 @@ func (w *Worker) reconcile(ctx context.Context, room *livekit.Room, jobs []*runn
 	}
 }
 
-// evictAfter is how long the server may list an agent that has left before it is
-// removed; evictPoll is the polling interval.
+// evictAfter is how long the server may list a departed agent before evict removes it; evictPoll is the polling interval.
 const (
 	evictAfter = 300 * time.Millisecond
 	evictPoll  = 50 * time.Millisecond
 )
 
-// evict removes an agent that has left from its room. If the leave request of the client
-// was lost, the server would keep the agent for 20 s and admit no other.
+// evict removes a departed agent from its room. If the leave request of the client was lost, the server would keep the
+// agent for 20 s and admit no other.
 func (w *Worker) evict(ctx context.Context, r *running) {
 	if !r.wasIn.Load() {
 		return
@@ -324,7 +321,7 @@ func (w *Worker) evict(ctx context.Context, r *running) {
 	}
 }
 
-// handOver makes a dispatch for a room that this worker has left.
+// handOver makes a dispatch for a room after this worker has left it.
 func (w *Worker) handOver(ctx context.Context, r *running) {
 	if r.job.DispatchID == "" {
 		return
@@ -333,7 +330,7 @@ func (w *Worker) handOver(ctx context.Context, r *running) {
 	defer cancel()
 	roots, copies, err := w.wanted(ctx, r.job.Room)
 	if err != nil || len(roots) == 0 {
-		return // the room is closed, or needs no agent any more
+		return // the room is closed or no longer needs an agent
 	}
 	i := slices.IndexFunc(roots, func(d *livekit.AgentDispatch) bool { return d.GetId() == r.root })
 	w.metrics.redispatches.WithLabelValues("handed_over").Inc()

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// leaveWithin is how long a job may take to leave; the server removes the agent after it.
+	// leaveWithin is how long a job may take to leave, after which the server removes the agent.
 	leaveWithin = 3 * time.Second
 	// assignmentTimeout is how long a slot is reserved for an accepted offer.
 	assignmentTimeout = 7500 * time.Millisecond
@@ -44,11 +44,11 @@ type Options struct {
 	JobType JobType
 	// Slots is the maximum number of jobs.
 	Slots int
-	// MachineLoad returns the load of the machine beside the slots, 1 for full. It is called every few seconds and on
-	// every change. May be nil.
+	// MachineLoad returns the load of the machine, 1 for full, in addition to the slots. It is called every few seconds and
+	// on every change. May be nil.
 	MachineLoad func(now time.Time) float64
-	// Ready returns nil once jobs can be served, else the reason why not. The worker registers after the first nil and
-	// does not call it again. May be nil.
+	// Ready returns nil once jobs can be served, otherwise the reason. The worker registers after the first nil and does
+	// not call it again. May be nil.
 	Ready func() error
 	// DrainTimeout bounds a drain; 0 is 1 h.
 	DrainTimeout time.Duration
@@ -77,7 +77,7 @@ type Worker struct {
 	ended     chan struct{} // Run has ended
 	changed   wake.Signal   // the load
 
-	// work counts offers being answered and jobs. It grows under mu, and not once full is set.
+	// work counts open offers and jobs. It grows only under mu and while full is not set.
 	work sync.WaitGroup
 
 	mu            sync.Mutex
@@ -86,10 +86,10 @@ type Worker struct {
 	server        *livekit.ServerInfo
 	registrations int
 	lostAt        time.Time
-	full          bool // no more jobs are taken
+	full          bool // no more jobs are accepted
 	offers        map[string]*offer
 	jobs          map[string]*running
-	places        map[place]string // job or offer in each
+	places        map[place]string // id of the job or offer, by place
 	unreported    []*livekit.UpdateJobStatus
 }
 
@@ -147,16 +147,14 @@ func checkDeployment(name string) error {
 	return nil
 }
 
-// Drain ends the worker gracefully: it takes no more jobs, ends the others at the
-// end of their sentences, hands their rooms to other workers and returns from Run.
-// Drain does not block and may be called more than once.
+// Drain ends the worker gracefully: it accepts no more jobs, ends running jobs at the end of their sentences, hands their
+// rooms to other workers and returns from Run. Drain does not block and may be called more than once.
 func (w *Worker) Drain() {
 	w.drainOnce.Do(func() { close(w.draining) })
 }
 
-// Run serves jobs until a drain is over (nil) or ctx ends (nil), which ends all
-// jobs at once. It returns ErrRefused when the server refuses the keys, and an
-// error that names the rooms of jobs that did not end in time.
+// Run serves jobs until a drain is over (nil) or ctx ends (nil), which ends all jobs at once. It returns ErrRefused if the
+// server refuses the keys, and an error that names the rooms of jobs that did not end in time.
 func (w *Worker) Run(ctx context.Context) error {
 	defer w.api.idle()
 	defer close(w.ended)
@@ -231,7 +229,7 @@ func (w *Worker) notReady() error {
 	return err
 }
 
-// refuseMore makes the worker take no more jobs.
+// refuseMore makes the worker refuse further jobs.
 func (w *Worker) refuseMore() {
 	w.mu.Lock()
 	w.full = true
@@ -239,8 +237,7 @@ func (w *Worker) refuseMore() {
 	w.report(time.Now())
 }
 
-// endAll drains: it returns when no job is left, the drain timeout is over or
-// ctx ends.
+// endAll drains the worker. It returns when no job is left, the drain timeout is over or ctx ends.
 func (w *Worker) endAll(ctx context.Context) {
 	w.refuseMore()
 	began := time.Now()
@@ -281,7 +278,7 @@ func (w *Worker) await() error {
 		rooms[p.room] = true
 	}
 	if len(rooms) == 0 {
-		return nil // the jobs have ended, and only their hand-over is under way
+		return nil // the jobs have ended; only their hand-over is not finished
 	}
 	return fmt.Errorf("leave the rooms: jobs still running after %v in %q", leaveWithin, slices.Sorted(maps.Keys(rooms)))
 }
@@ -310,8 +307,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// Simulate requests a job for a room from the server, whether the room has an
-// agent or not. It fails when the worker is not registered.
+// Simulate requests a job for a room from the server, even if the room has an agent. It fails if the worker is not
+// registered.
 func (w *Worker) Simulate(room, participant string) error {
 	req := &livekit.SimulateJobRequest{Type: w.opts.JobType.proto(), Room: &livekit.Room{Name: room}}
 	if participant != "" {
