@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Fired is a rule that holds, by the answer to a structured look.
+// Fired is a rule whose condition holds, according to the answer to a structured look.
 type Fired struct {
 	Rule   int    `json:"rule"`
 	Reason string `json:"reason"`
@@ -18,9 +18,8 @@ const (
 	maxTries = 32
 )
 
-// ReadAnswer reads the answer to a look with the text of prompt.Look: the first
-// JSON object with the list "fired". Thoughts in <think>, code fences and text around
-// the object are left out. It returns false for any other answer.
+// ReadAnswer reads the answer to a look with the text of prompt.Look: the first JSON object with the list "fired". It
+// ignores thoughts in <think>, code fences and text around the object. It returns false for any other answer.
 func ReadAnswer(text string) (fired []Fired, ok bool) {
 	if len(text) > maxAnswer {
 		return nil, false

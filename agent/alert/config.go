@@ -16,10 +16,10 @@ type Config struct {
 	Rules []Rule `yaml:"rules" env:"RULES"`
 }
 
-// Rule is a rule of the settings file. In YAML, a plain string is its sentence.
+// Rule is a rule of the settings file. In YAML, a plain string is its condition.
 type Rule agent.AlertRule
 
-// UnmarshalText reads a sentence alone.
+// UnmarshalText reads a rule that is only a condition.
 func (r *Rule) UnmarshalText(text []byte) error {
 	*r = Rule{When: string(text)}
 	return nil

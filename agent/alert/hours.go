@@ -16,7 +16,7 @@ type hours struct {
 	days     []time.Weekday // on which the span begins; nil for every day
 }
 
-// clock is the time since midnight that a clock on the wall shows, in minutes; 24:00 is the end of a day.
+// clock is a local time of day in minutes since midnight; 24:00 is the end of a day.
 type clock int
 
 const minutesPerDay clock = 24 * 60
@@ -67,9 +67,8 @@ func parseHours(span, zone string, days []string) (hours, error) {
 	return h, errors.Join(errs...)
 }
 
-// active reports whether now is in the hours. A span begins and ends when a clock on
-// the wall first shows its begin and last shows its end, also on a day on which this
-// clock is changed. If the clock skips a time, the span begins or ends at the change.
+// active reports whether now is in the hours. A span begins when a local clock first shows its begin and ends when the clock
+// last shows its end, even on a day with a clock change. If the clock skips a time, the span begins or ends at the change.
 func (h hours) active(now time.Time) bool {
 	if h.zone == nil {
 		return true
@@ -93,9 +92,8 @@ func (h hours) active(now time.Time) bool {
 	return false
 }
 
-// moments returns the first and the last moment at which a clock on the wall of a
-// zone shows the time that wall shows in UTC. They differ when the clock is set
-// back over this time. For a time that the clock skips, both are the change.
+// moments returns the first and the last moment at which a local clock of a zone shows the time that wall shows in UTC. They
+// differ if the clock is set back over this time. For a time that the clock skips, both are the change.
 func moments(wall time.Time, zone *time.Location) (first, last time.Time) {
 	// The offsets before and after a change near this time.
 	_, before := wall.Add(-24 * time.Hour).In(zone).Zone()

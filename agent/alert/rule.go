@@ -18,10 +18,10 @@ import (
 const (
 	maxWhen = 200 // characters
 	maxName = 64  // characters
-	// clearLooks is the number of looks in a row without the rule that end an alert.
+	// clearLooks is the number of consecutive looks without the rule that end an alert.
 	clearLooks = 5
-	// unconfirmed ends an alert when this many cadences passed since a look confirmed it, but not before minUnconfirmed:
-	// looks are late while an engine is busy, and there are none without a picture.
+	// unconfirmed is the number of cadences without a confirming look that end an alert, but not before minUnconfirmed: looks
+	// are late while an engine is busy, and there are none without a picture.
 	unconfirmed    = 3 * clearLooks
 	minUnconfirmed = 30 * time.Second
 )
@@ -47,8 +47,7 @@ type terms struct {
 	hours          hours
 }
 
-// parse checks a rule, and returns it with its defaults, and its values. Each of the
-// joined errors begins with the field.
+// parse checks a rule, and returns it with its defaults and its values. Each of the joined errors begins with the field.
 func parse(r agent.AlertRule) (agent.AlertRule, terms, error) {
 	var s check.Settings
 	var t terms
@@ -100,5 +99,5 @@ func line(s string, most int) bool {
 		!strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// short quotes the begin of a value for an error.
+// short quotes the beginning of a value for an error.
 func short(s string) string { return fmt.Sprintf("%.60q", s) }

@@ -1,9 +1,7 @@
-// Package alert decides which alert rules of a room a look asks for, and what its
-// answer means for them.
+// Package alert decides which alert rules of a room a look checks, and what its answer means for them.
 //
-// It owns the rules of a room, their hours and cadences, the votes of the looks and
-// the reading of an answer. The session (agent) takes the looks and publishes the
-// alerts. The package starts no goroutine and reads no clock.
+// It owns the rules of a room, their hours and cadences, the votes of the looks and the parsing of answers. The session
+// (agent) runs the looks and publishes the alerts. The package starts no goroutine and reads no clock.
 package alert
 
 import (
@@ -65,12 +63,11 @@ func NewSet(cfg Config) (*Set, error) {
 	return s, nil
 }
 
-// Accept sets a check of sentences by the engine, which may change its answers. Add,
-// Replace and Check refuse a sentence that it refuses; a rule that has one is not
-// looked for. Call it before the Set is shared.
+// Accept sets the engine's check of conditions, whose results may change. Add, Replace and Check refuse a condition that
+// fails the check; looks skip a rule with such a condition. Call Accept before the Set is shared.
 func (s *Set) Accept(check func(when string) error) { s.accepts = check }
 
-// accept returns why the engine refuses a sentence; nil if it does not.
+// accept returns the reason why the engine refuses a condition; nil if it accepts it.
 func (s *Set) accept(when string) error {
 	if s.accepts == nil {
 		return nil
@@ -89,8 +86,7 @@ func (s *Set) parse(r agent.AlertRule) (agent.AlertRule, terms, error) {
 	return r, t, err
 }
 
-// Add adds a rule and returns its id. It returns agent.ErrTooManyRules if there is
-// no room for it, else all that is wrong with it, joined.
+// Add adds a rule and returns its id. It returns agent.ErrTooManyRules beyond the limit, or all errors of the rule, joined.
 func (s *Set) Add(r agent.AlertRule) (id string, err error) {
 	text, t, err := s.parse(r)
 	if err != nil {
@@ -108,13 +104,13 @@ func (s *Set) Add(r agent.AlertRule) (id string, err error) {
 	return added.id, nil
 }
 
-// Check returns all that is wrong with a rule, joined.
+// Check returns all errors of a rule, joined.
 func (s *Set) Check(r agent.AlertRule) error {
 	_, _, err := s.parse(r)
 	return err
 }
 
-// Read reads the answer to a look for one rule alone.
+// Read reads the answer to a look for a single rule.
 func (*Set) Read(answer, when string) (held bool, reason string, ok bool) {
 	fired, ok := ReadAnswer(answer)
 	for _, f := range fired {
@@ -125,8 +121,8 @@ func (*Set) Read(answer, when string) (held bool, reason string, ok bool) {
 	return false, "", ok
 }
 
-// Replace replaces a rule; it keeps its id, stays snoozed and loses its votes. An alert of the old
-// one is cleared. It returns agent.ErrNoRule for an unknown id.
+// Replace replaces a rule, which keeps its id, stays snoozed and loses its votes. An alert of the old rule is cleared. It
+// returns agent.ErrNoRule for an unknown id.
 func (s *Set) Replace(id string, r agent.AlertRule) error {
 	text, t, err := s.parse(r)
 	if err != nil {
@@ -146,8 +142,7 @@ func (s *Set) Replace(id string, r agent.AlertRule) error {
 	return nil
 }
 
-// Remove removes a rule and clears its alert. It returns agent.ErrNoRule for an
-// unknown id.
+// Remove removes a rule and clears its alert. It returns agent.ErrNoRule for an unknown id.
 func (s *Set) Remove(id string) error {
 	defer s.notify()
 	s.mu.Lock()
@@ -160,8 +155,8 @@ func (s *Set) Remove(id string) error {
 	return nil
 }
 
-// Snooze stops the looks for a rule for a time, and clears its alert. A time of 0
-// ends it. It returns agent.ErrNoRule for an unknown id.
+// Snooze stops the looks for a rule for a time, and clears its alert. A time of 0 ends the snooze. It returns
+// agent.ErrNoRule for an unknown id.
 func (s *Set) Snooze(id, length, by string, now time.Time) error {
 	d, ok := parseTime(length, 0, maxSnooze)
 	if !ok {
@@ -179,9 +174,8 @@ func (s *Set) Snooze(id, length, by string, now time.Time) error {
 	return nil
 }
 
-// Test makes Expire return an alert of the rule that is marked as a test, and its
-// end after a few seconds. It changes no votes, and does nothing while a test of
-// the rule is on. It returns agent.ErrNoRule for an unknown id.
+// Test makes Expire return a test alert of the rule, and its end after a few seconds. It changes no votes, and does nothing
+// during a test of the rule. It returns agent.ErrNoRule for an unknown id.
 func (s *Set) Test(id string, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,8 +192,8 @@ func (s *Set) Test(id string, now time.Time) error {
 	return nil
 }
 
-// Acknowledge notes who has seen the last alert of a rule, or a test; the first
-// one counts. It returns agent.ErrNoAlert for any other alert.
+// Acknowledge records the first person who has seen the last alert of a rule, or a test. It returns agent.ErrNoAlert for any
+// other alert.
 func (s *Set) Acknowledge(alert, by string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,8 +242,8 @@ func (s *Set) List(now time.Time) []agent.AlertRuleStatus {
 	return out
 }
 
-// Due returns the rules that a look which begins now should ask for, numbered from
-// 1, and counts their cadence from now. Critical rules come first.
+// Due returns the rules for a look that begins now, numbered from 1, and restarts their cadences. Critical rules come
+// first.
 func (s *Set) Due(now time.Time) []prompt.Rule {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,9 +266,8 @@ func (s *Set) Due(now time.Time) []prompt.Rule {
 	return out
 }
 
-// Next returns when a look of its own should begin, if no other look comes within a
-// cadence after a rule was due; false without an active rule. A critical rule, and a
-// rule without a look, wait for no other look.
+// Next returns when a separate look for rules should begin: one cadence after a rule was due, in case no other look checks
+// it before. Critical rules and rules without a look do not wait for other looks. ok is false without an active rule.
 func (s *Set) Next(now time.Time) (at time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,7 +286,7 @@ func (s *Set) Next(now time.Time) (at time.Time, ok bool) {
 	return at, ok
 }
 
-// Answer takes the answer to a look, and returns the alerts that begin or end by it.
+// Answer handles the answer to a look, and returns the alerts that begin or end with it.
 func (s *Set) Answer(look agent.AlertLook) []agent.Alert {
 	fired, ok := ReadAnswer(look.Answer)
 	ok = ok && look.Err == nil
@@ -323,9 +316,8 @@ func (s *Set) Answer(look agent.AlertLook) []agent.Alert {
 	return out
 }
 
-// Expire returns the phases of alerts that come without a look: the ends of alerts
-// whose rules were removed or snoozed, are outside of their hours, or were not
-// confirmed for long; tests; and acknowledgements.
+// Expire returns phases of alerts without a look: the ends of alerts whose rules were removed or snoozed, are outside of their
+// hours, or were not confirmed for long; tests; and acknowledgements.
 func (s *Set) Expire(now time.Time) []agent.Alert {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -353,7 +345,7 @@ func (s *Set) Expire(now time.Time) []agent.Alert {
 	return out
 }
 
-// Forget forgets all votes, as the source changed. Alerts are cleared by Expire.
+// Forget deletes all votes after a change of the source. Expire then clears the alerts.
 func (s *Set) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -375,7 +367,7 @@ func (s *Set) findLocked(id string) (*rule, error) {
 	return s.rules[i], nil
 }
 
-// withdrawLocked clears the alert of a rule that is about to go, and returns its index.
+// withdrawLocked clears the alert of a rule before its removal, and returns its index.
 func (s *Set) withdrawLocked(id, why string) (int, error) {
 	i := s.indexLocked(id)
 	if i < 0 {
@@ -385,7 +377,7 @@ func (s *Set) withdrawLocked(id, why string) (int, error) {
 	return i, nil
 }
 
-// endLocked forgets the votes of a rule and clears its alert.
+// endLocked deletes the votes of a rule and clears its alert.
 func (s *Set) endLocked(r *rule, why string) {
 	r.looked = time.Time{}
 	if r.votes.Reset() == pacing.VerdictCleared {
@@ -396,12 +388,12 @@ func (s *Set) endLocked(r *rule, why string) {
 // snoozed reports whether a client stopped the looks for the rule.
 func (r *rule) snoozed(now time.Time) bool { return now.Before(r.snoozedUntil) }
 
-// looksFor reports whether looks ask for a rule.
+// looksFor reports whether looks check a rule.
 func (s *Set) looksFor(r *rule, now time.Time) bool {
 	return r.hours.active(now) && !r.snoozed(now) && s.accept(r.text.When) == nil
 }
 
-// urgent reports whether no earlier look counts: there is none, or the clock was set back.
+// urgent reports whether there is no valid earlier look: none at all, or the clock was set back.
 func (r *rule) urgent(now time.Time) bool { return r.looked.IsZero() || now.Before(r.looked) }
 
 // dueAt returns when the next look is due.
@@ -412,7 +404,7 @@ func (r *rule) dueAt(now time.Time) time.Time {
 	return r.looked.Add(r.cadence)
 }
 
-// take takes the result of a look.
+// take handles the result of a look.
 func (r *rule) take(look agent.AlertLook, held bool, reason string) []agent.Alert {
 	switch r.votes.Look(look.Answered, held) {
 	case pacing.VerdictNew:
@@ -461,7 +453,7 @@ func rank(level string) int {
 // maxReason bounds the reason of an alert, in characters.
 const maxReason = 200
 
-// sentence returns a reason as one line, or else the rule's sentence.
+// sentence returns a reason in one line, or the rule's condition without a reason.
 func sentence(reason, when string) string {
 	words := []rune(strings.Join(strings.Fields(strings.ToValidUTF8(reason, "")), " "))
 	switch {

@@ -27,7 +27,7 @@ const (
 	keptProfile     = "profile"     // keptChoice
 	keptProfiles    = "profiles"    // []prompt.Profile, the room's own
 	keptBackground  = "sheet"       // text of the match sheet
-	keptRules       = "rules"       // alert.Kept
+	keptRules       = "rules"       // alert.Saved
 	keptAlert       = "alert "      // and the id: events.KeptAlert
 	keptEngine      = "engine"      // keptEngineChoice
 	keptCameras     = "cameras"     // []camera.Kept, those that people added
@@ -80,7 +80,7 @@ func (b *Bot) restore() error {
 	if room == nil {
 		return nil
 	}
-	k := &keeper{bot: b, room: room, rules: marshal(b.Alerts.Kept()), active: b.Live().Active, invalid: map[string]json.RawMessage{}}
+	k := &keeper{bot: b, room: room, rules: marshal(b.Alerts.Saved()), active: b.Live().Active, invalid: map[string]json.RawMessage{}}
 	values, err := room.Load()
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func (b *Bot) keptEngine() (*agent.EngineChoice, error) {
 const byState = "the kept state"
 
 func (k *keeper) restoreRules(value json.RawMessage) error {
-	var kept alert.Kept
+	var kept alert.Saved
 	if err := json.Unmarshal(value, &kept); err != nil {
 		return err
 	}
@@ -307,7 +307,7 @@ func (k *keeper) restoreInstruction(value json.RawMessage) error {
 func (k *keeper) values() map[string]json.RawMessage {
 	live, configured := k.bot.Live(), k.bot.opts.Settings.Agent
 	out := map[string]json.RawMessage{
-		keptRules: marshal(k.bot.Alerts.Kept()), keptInstruction: nil, keptProfile: nil, keptSettings: nil,
+		keptRules: marshal(k.bot.Alerts.Saved()), keptInstruction: nil, keptProfile: nil, keptSettings: nil,
 		keptProfiles: nil, keptBackground: nil, keptEngine: nil,
 	}
 	if now, first := k.bot.changer.chosen(), choiceOf(k.bot.opts.Settings); now != first {

@@ -87,7 +87,7 @@ func TestKept(t *testing.T) {
 		require.Equal(t, cfg.Pacing.PauseAfter.Seconds(), *s.Settings.PauseAfter)
 		require.Equal(t, prompt.Profile{Name: "sports", Label: "Our club", Prompt: "You call our match.", Kind: prompt.ProfileChanged}, s.Profiles[1])
 		require.Equal(t, "facts: [It rains]", b.Background().Text)
-		rules := b.Alerts.Kept()
+		rules := b.Alerts.Saved()
 		require.Equal(t, 2, rules.Last)
 		require.Len(t, b.Hub.Alerts(), 1)
 		require.Equal(t, []string{agent.AlertNew, agent.AlertCleared}, []string{b.Hub.Alerts()[0].Reason, b.Hub.Alerts()[0].Phase})
@@ -135,7 +135,7 @@ func TestKept(t *testing.T) {
 	said = begin(t, to, cfg, func(b *bot.Bot) {
 		s := b.Snapshot()
 		require.Equal(t, []any{"default", cfg.Agent.Frames}, []any{s.Profile, *s.Settings.Frames})
-		require.Empty(t, b.Alerts.Kept().Rules)
+		require.Empty(t, b.Alerts.Saved().Rules)
 	})
 	require.Contains(t, said, `"rooms":1`)
 	require.Contains(t, said, "state of all rooms forgotten")

@@ -42,7 +42,7 @@ func TestOldState(t *testing.T) {
 			if sheet := p.bot.Background().Text; sheet != "" {
 				fmt.Fprintf(&out, "  sheet %q\n", sheet)
 			}
-			if kept := p.bot.Alerts.Kept(); kept.Last > 0 {
+			if kept := p.bot.Alerts.Saved(); kept.Last > 0 {
 				fmt.Fprintf(&out, "  rules %s", contract.JSON(marshal(t, kept)))
 			}
 			for _, a := range p.bot.Hub.Alerts() {
