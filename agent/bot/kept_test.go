@@ -302,12 +302,24 @@ func TestKeptCameras(t *testing.T) {
 		kept := s.Kept()
 		require.Equal(t, []any{"rtsp://ana:hunter2@192.168.7.7/door?token=hunter3", "udp", true}, []any{kept[0].URL, kept[0].Transport, kept[0].Insecure})
 	})
-	// What is allowed is judged anew, and what is not allowed today stays in the file.
-	said += run(bot.SourcesOptions{Allow: public}, func(b *bot.Bot, _ *bot.Sources) {
+	// What is allowed is judged anew. What is not allowed today is listed with the reason, stays in the file, and can be deleted.
+	said += run(bot.SourcesOptions{Allow: public}, func(b *bot.Bot, s *bot.Sources) {
 		require.Equal(t, first[1].Identity, b.Room.Watcher().Watching().Identity)
 		watch(b, "a phone")
+		for i, c := range s.Sources() {
+			require.Equal(t, []any{first[i].ID, first[i].Identity, first[i].Address}, []any{c.ID, c.Identity, c.Address})
+			require.Equal(t, c.Name != "Main gate", c.State == "failed", c.Name)
+		}
+		require.Contains(t, s.Sources()[0].Reason, "private")
+		_, err := s.Add(source.Request{URL: "rtsp://cameras.test/barn", Name: "Barn"}, "ana")
+		require.NoError(t, err)
+		require.NoError(t, s.Remove(t.Context(), s.Sources()[3].ID, "ana"))
+		_, err = s.Change(first[0].ID, source.Change{Name: new("Door")}, "ana")
+		require.NoError(t, err)
+		_, err = s.Change(first[0].ID, source.Change{Name: new("192.168.7.7/door")}, "ana")
+		require.NoError(t, err)
 	})
-	require.Equal(t, []string{"Main gate"}, names())
+	require.Equal(t, []string{"192.168.7.7/door", "Main gate", "Yard"}, names())
 	require.Contains(t, said, "kept value not restored")
 	require.NotContains(t, said, "hunter")
 	// A deleted one stays deleted, and so does the choice of it.

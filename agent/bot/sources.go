@@ -47,8 +47,6 @@ type Sources struct {
 
 	// over describes what is watched without a choice of people.
 	over string
-	// left are kept cameras that may not be opened today.
-	left []camera.Kept
 }
 
 // NewSources makes the bot's sources, with those that people added in an earlier run; nothing is opened yet. Call it
@@ -102,8 +100,8 @@ func (s *Sources) open(first *FirstSource) (out source.Info, err error) {
 	return out, nil
 }
 
-// restore brings back the cameras that people added, and what they chose to watch. A camera that may not be opened today
-// is left out, with a warning, and stays in the file; one with the name of the first source is dropped.
+// restore brings back the cameras that people added, and what they chose to watch. A camera that may not be opened
+// today is listed as failed, and logged; a camera with the name of the first source is dropped.
 func (s *Sources) restore(first source.Info) error {
 	b, k := s.bot, s.bot.kept
 	if k == nil {
@@ -131,7 +129,7 @@ func (s *Sources) restore(first source.Info) error {
 		}
 		if err := s.Restore(c); err != nil {
 			b.log.Warn().Err(err).Str("value", keptCameras).Str("camera", c.Name).Msg("kept value not restored")
-			s.left, gone[c.Identity()] = append(s.left, c), true
+			gone[c.Identity()] = true
 		}
 	}
 	b.sources = s
@@ -148,7 +146,7 @@ func (s *Sources) restore(first source.Info) error {
 
 // kept returns the cameras that people added, and what they chose to watch, to be kept; nil without any.
 func (s *Sources) kept() (cameras, watched json.RawMessage) {
-	if all := append(s.Manager.Kept(), s.left...); len(all) > 0 {
+	if all := s.Kept(); len(all) > 0 {
 		cameras = marshal(all)
 	}
 	if chosen := s.bot.chosen.Load(); chosen != nil && *chosen != "" {

@@ -14,8 +14,8 @@ import (
 // Config configures the cameras that the program publishes: sources that it opens,
 // and WHIP senders.
 type Config struct {
-	// Allow lists the kinds of addresses that the page and the API may open: public, private or none; empty
-	// is the program's default. The command line may allow more.
+	// Allow lists the kinds of addresses that the page and the API may open: public, private or none. Empty means
+	// the program's default. The command line may allow more.
 	Allow []string `yaml:"allow" env:"ALLOW"`
 	// Transcode is auto, off or always.
 	Transcode string `yaml:"transcode" env:"TRANSCODE"`
@@ -31,7 +31,7 @@ type Config struct {
 type WHIPConfig struct {
 	// Enabled turns WHIP ingest on.
 	Enabled bool `yaml:"enabled" env:"ENABLED"`
-	// Keys are stream keys, [[ROOM/]IDENTITY=]KEY, separated by commas. One is generated for a room that has none.
+	// Keys are stream keys, [[ROOM/]IDENTITY=]KEY, separated by commas. A room without a key gets a generated one.
 	Keys redact.Secret `yaml:"-" env:"KEYS"`
 	// UDPPort carries all media; 0 takes a free port.
 	UDPPort int `yaml:"udp_port" env:"UDP_PORT"`

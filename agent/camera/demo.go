@@ -28,7 +28,7 @@ type DemoOptions struct {
 	Identity string
 	// Width, Height and FPS of the picture; 1280, 720 and 30 when 0.
 	Width, Height, FPS int
-	// Codec to encode with; H264 when unset.
+	// Codec of the picture; H264 when unset.
 	Codec media.Codec
 	// World is the name of the generated world, see worlds.Worlds; the match when empty.
 	World string
@@ -42,7 +42,8 @@ type DemoOptions struct {
 	OnSent func(pts time.Duration)
 	// Crowd adds the sound of the world.
 	Crowd bool
-	// Sound replaces the world's 48 kHz mono sound. It fills pcm from sample number from on, counted from PTS 0; may be nil.
+	// Sound replaces the world's 48 kHz mono sound. It fills pcm with the samples from number from, counted from PTS 0.
+	// May be nil.
 	Sound func(from int64, pcm []int16)
 	// Still generates a world without motion.
 	Still bool
@@ -108,15 +109,15 @@ func NewDemo(o DemoOptions) (*Demo, error) {
 	return c, nil
 }
 
-// note keeps the time at which the world's first picture would have been sent without any delay.
+// note records the time at which the world's first picture would have been sent without delay.
 func (c *Demo) note(pts time.Duration, now time.Time) {
 	if start, was := now.Add(-pts), c.start.Load(); was == nil || start.Before(*was) {
 		c.start.Store(&start)
 	}
 }
 
-// Time returns the world's time in the picture that arrived at a moment on this machine, to the nearest picture; ok is
-// false before the first one.
+// Time returns the world's time in the picture that arrived at a time on this machine, to the nearest picture. ok is
+// false before the first picture.
 func (c *Demo) Time(arrived time.Time) (at time.Duration, ok bool) {
 	start := c.start.Load()
 	if start == nil || arrived.Before(start.Add(-time.Millisecond)) {

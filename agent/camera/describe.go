@@ -33,7 +33,7 @@ func CodecName(s source.Status) string {
 	return "JPEG"
 }
 
-// advice returns what to change about lost packets and about key frames that are too far apart.
+// advice returns the advice against lost packets and against key frames that are too far apart.
 func advice(kind source.Kind, s source.Status) string {
 	var words []string
 	if s.Lossy {
@@ -45,7 +45,7 @@ func advice(kind source.Kind, s source.Status) string {
 	return strings.Join(words, " ")
 }
 
-// lossAdvice returns what to change about lost packets.
+// lossAdvice returns the advice against lost packets.
 func lossAdvice(kind source.Kind, s source.Status) string {
 	lost := fmt.Sprintf("The network loses packets of its picture (%d so far). After each loss the picture freezes until "+
 		"the next key frame.", s.Missing)
@@ -55,7 +55,7 @@ func lossAdvice(kind source.Kind, s source.Status) string {
 	return lost + " Use a cable instead of Wi-Fi, or a lower bit rate at the sender."
 }
 
-// keyFrameAdvice returns the setting of a source whose key frames are too far apart.
+// keyFrameAdvice returns the advice for a source whose key frames are too far apart.
 func keyFrameAdvice(kind source.Kind, s source.Status) string {
 	apart := "Its key frames are more than 2 s apart"
 	if s.KeyEvery > source.KeyFrameLimit {

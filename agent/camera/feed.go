@@ -1,11 +1,10 @@
 // Package camera publishes sources as participants of a room: frames of
 // media/source, made suitable for WebRTC by media/source/transcode, through agent/room.
 //
-// A [Feed] is one participant. It stays in the room while its source is away, and
-// shows the source's state in its attributes. A [Manager] holds the sources that
-// are added and removed while the program runs, [Senders] those that send by WHIP,
-// [Ingest] their server and keys; [Demo] is the generated camera. The package does
-// not choose the camera that a bot watches.
+// A [Feed] is one participant. It stays in the room while its source is away, and shows the source's state in its
+// attributes. A [Manager] holds the sources that are added and removed while the program runs, [Senders] the WHIP
+// senders, and [Ingest] their server and keys. A [Demo] is the generated camera. The package does not choose the camera
+// that a bot watches.
 package camera
 
 import (
@@ -63,7 +62,7 @@ type Feed struct {
 	fit     *transcode.Converter
 	out     chan media.EncodedFrame
 	request atomic.Pointer[func()] // asks the present source for a key frame
-	asked   atomic.Pointer[func()] // notes a request of the room
+	asked   atomic.Pointer[func()] // reports a request of the room
 	sup     atomic.Pointer[source.Supervisor]
 
 	mu     sync.Mutex
@@ -115,8 +114,8 @@ func (f *Feed) Run(ctx context.Context) error {
 	return rescue.UnlessCanceled(g.Wait())
 }
 
-// Play stays in the room with one source until ctx ends or the source ends or is
-// given up. hide removes the source's secrets from texts.
+// Play stays in the room with one source until ctx ends, or the source ends or fails permanently. hide removes the
+// source's secrets from texts.
 func (f *Feed) Play(ctx context.Context, p source.Puller, hide func(string) string) error {
 	g, ctx := rescue.WithContext(ctx)
 	ctx, end := context.WithCancel(ctx)
@@ -128,8 +127,8 @@ func (f *Feed) Play(ctx context.Context, p source.Puller, hide func(string) stri
 	return g.Wait()
 }
 
-// Pull publishes one source until ctx ends or the source ends or is given up. Run
-// must be running. Another source may be pulled afterwards.
+// Pull publishes one source until ctx ends, or the source ends or fails permanently. Run must be running. Another source
+// may be pulled afterwards.
 func (f *Feed) Pull(ctx context.Context, p source.Puller, hide func(string) string) error {
 	var sup *source.Supervisor
 	sink := f.Attach(func() { sup.RequestKeyFrame() }, func() { sup.KeyFrameAsked() })
@@ -160,9 +159,8 @@ func (f *Feed) Status() source.Status {
 	return source.Status{State: source.Connecting}
 }
 
-// Attach returns the sink for another source, whose frames begin new epochs. request
-// asks the source for a key frame; asked is called for each request of the room.
-// Neither is called before the source's first frame.
+// Attach returns the sink for another source, whose frames begin new epochs. request asks the source for a key frame.
+// asked is called for each request of the room. Neither is called before the source's first frame.
 func (f *Feed) Attach(request, asked func()) source.Sink {
 	var live atomic.Bool
 	guarded := func(do func()) *func() {
@@ -252,8 +250,7 @@ type soundClock struct {
 	at            time.Time
 }
 
-// next keeps the sender's intervals, and uses the elapsed time for intervals that
-// are not plausible.
+// next keeps the sender's intervals, but uses the elapsed time for implausible ones.
 func (c *soundClock) next(o source.Opus) uint32 {
 	const most = 5 * 48000
 	if step := int32(o.Timestamp - c.in); c.began && (step <= -most || step >= most) {

@@ -32,11 +32,11 @@ type IngestOptions struct {
 	// URL of the LiveKit server.
 	URL  string
 	Keys conn.Keys
-	// Room is the room of stream keys that name none; "" makes them valid for every room.
+	// Room is the room of stream keys without a room; "" makes them valid for every room.
 	Room string
-	// LoopbackOnly receives media on loopback addresses only; ServerHere is set if the LiveKit server is on this machine.
+	// LoopbackOnly receives media on loopback addresses only. ServerHere is set if the LiveKit server is on this machine.
 	LoopbackOnly, ServerHere bool
-	// Closing returns whether new senders are refused; may be nil.
+	// Closing reports whether new senders are refused; may be nil.
 	Closing func() bool
 	Log     zerolog.Logger
 }
@@ -48,7 +48,7 @@ type Ingest struct {
 	feeds  *Senders
 	server *whip.Server
 	keys   []StreamKey
-	secret []byte // from which the keys of rooms without one in the settings are derived
+	secret []byte // derives the keys of rooms without a configured key
 }
 
 // ErrNoKeys is returned if there are no API keys to create participants with.
@@ -112,7 +112,7 @@ func (s *Ingest) open(x *whip.Session) (whip.Place, error) {
 	return s.feeds.Open(x)
 }
 
-// authorize checks tokens that are no stream keys of the settings.
+// authorize checks tokens other than the configured stream keys.
 func (s *Ingest) authorize(token, name string) (whip.Sender, error) {
 	if _, ok := s.configured(name); !ok && subtle.ConstantTimeCompare([]byte(token), []byte(s.makeKey(name))) == 1 {
 		return whip.Sender{Key: token, Identity: StreamIdentity, Name: StreamIdentity}, nil
@@ -120,7 +120,7 @@ func (s *Ingest) authorize(token, name string) (whip.Sender, error) {
 	return Authorize(s.opts.Keys)(token, name)
 }
 
-// configured returns the first key of the settings that is valid for a room.
+// configured returns the first configured key that is valid for a room.
 func (s *Ingest) configured(name string) (key string, ok bool) {
 	for _, k := range s.keys {
 		if k.Room == "" || k.Room == name {
@@ -130,15 +130,14 @@ func (s *Ingest) configured(name string) (key string, ok bool) {
 	return "", false
 }
 
-// makeKey returns the key of a room without one in the settings. It is valid until the program ends.
+// makeKey returns the key of a room without a configured key. It is valid until the program ends.
 func (s *Ingest) makeKey(name string) string {
 	mac := hmac.New(sha256.New, s.secret)
 	mac.Write([]byte(name))
 	return base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(mac.Sum(nil)[:16])
 }
 
-// Endpoint returns the address and the key for senders of a room. The key is a
-// secret for users that may steer the room.
+// Endpoint returns the address and the key for senders of a room. Only users that may steer the room may see the key.
 func (s *Ingest) Endpoint(name string) source.WHIPEndpoint {
 	key, ok := s.configured(name)
 	if !ok {

@@ -23,21 +23,21 @@ type item struct {
 	done chan struct{}
 
 	mu      sync.Mutex
-	feed    *Feed // another one for each stay in the room
+	feed    *Feed // another one for each stay in the room; nil before the first
 	ended   bool  // the feed's Run has returned
 	next    *played
 	wanted  source.Request
 	address source.Address
-	trouble string // why it left the room or gets no pictures
+	trouble string // why it left the room, gets no pictures or cannot be opened
 }
 
-// played is a source that is ready to be opened.
+// played is a source ready to be opened.
 type played struct {
 	puller  source.Puller
 	address source.Address
 }
 
-// play replaces the source that is pulled, now or when the item runs.
+// play sets the source to pull, at once or when the item runs.
 func (it *item) play(p played) error {
 	it.mu.Lock()
 	defer it.mu.Unlock()
@@ -53,7 +53,14 @@ func (it *item) play(p played) error {
 	return nil
 }
 
-// waiting returns whether there is a source that run has not begun.
+// entered returns whether the item has had a participant. One that could not be restored has none.
+func (it *item) entered() bool {
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	return it.feed != nil
+}
+
+// waiting reports whether a source waits for run.
 func (it *item) waiting() bool {
 	it.mu.Lock()
 	defer it.mu.Unlock()
@@ -65,15 +72,15 @@ func (it *item) take(feed *Feed) *played {
 	it.mu.Lock()
 	defer it.mu.Unlock()
 	if it.feed != feed {
-		return nil // it is for the next stay in the room
+		return nil // the source belongs to the next stay in the room
 	}
 	p := it.next
 	it.next = nil
 	return p
 }
 
-// run keeps the participant in the room and pulls one source after the other.
-// It returns when ctx ends or the participant had to leave.
+// run keeps the participant in the room and pulls one source after the other. It returns when ctx ends or the
+// participant had to leave.
 func (it *item) run(ctx context.Context, run func(*Feed, context.Context) error) {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
@@ -127,11 +134,14 @@ func (it *item) pull(ctx context.Context, feed *Feed, p *played) {
 	}
 }
 
-// source describes the item as it is now.
+// source describes the item's present state.
 func (it *item) source() source.Info {
 	it.mu.Lock()
 	defer it.mu.Unlock()
-	out := describe(it.feed, it.feed.Status(), it.address.Kind)
+	out := source.Info{Kind: string(it.address.Kind), Identity: it.opts.Identity}
+	if it.feed != nil {
+		out = describe(it.feed, it.feed.Status(), it.address.Kind)
+	}
 	out.ID, out.Name, out.Address = it.id, it.wanted.Name, it.address.String()
 	if out.Since.IsZero() {
 		out.Since = it.began

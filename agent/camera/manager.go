@@ -28,11 +28,11 @@ const maxName = 64
 
 // ManagerOptions of a Manager.
 type ManagerOptions struct {
-	// Feed holds the options of all sources, but for Identity, Name, OnStatus and OnReason.
+	// Feed has the options of all sources; Identity, Name, OnStatus and OnReason are ignored.
 	Feed Options
 	// Allow restricts the addresses of Add and Change.
 	Allow source.Allow
-	// Max bounds the sources that are open; 0 is 8.
+	// Max bounds the open sources; 0 is 8.
 	Max int
 	// Senders of the same room are listed too; may be nil.
 	Senders *Senders
@@ -41,14 +41,13 @@ type ManagerOptions struct {
 	Log      zerolog.Logger
 }
 
-// Manager holds the sources of one room, which are added, changed and removed
-// while it runs. Run owns all of them.
+// Manager holds the sources of one room, which are added, changed and removed while it runs. Run owns all of them.
 type Manager struct {
 	opts ManagerOptions
 	run  func(*Feed, context.Context) error // (*Feed).Run
 
 	mu     sync.Mutex
-	ctx    context.Context //nolint:containedctx // Run's, for what requests start
+	ctx    context.Context //nolint:containedctx // Run's, for goroutines that requests start
 	closed bool            // Run starts nothing more
 	items  []*item
 	wg     sync.WaitGroup
@@ -66,8 +65,7 @@ func NewManager(o ManagerOptions) (*Manager, error) {
 	return &Manager{opts: o, run: (*Feed).Run}, nil
 }
 
-// Run opens sources until ctx ends, and returns when all have left the room.
-// Sources that were added before Run start now.
+// Run opens sources until ctx ends, and returns when all have left the room. Sources added before Run start now.
 func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
 	m.ctx = ctx
@@ -98,8 +96,8 @@ func (m *Manager) Sources() []source.Info {
 	return out
 }
 
-// Add brings another source into the room. Its address must be allowed: an IP
-// address is checked here, a name when it is dialled.
+// Add brings another source into the room. Its address must be allowed: an IP address is checked here, a name when it is
+// dialled.
 func (m *Manager) Add(w source.Request, by string) (source.Info, error) {
 	p, err := m.prepare(w)
 	if err != nil {
@@ -113,7 +111,7 @@ func (m *Manager) Add(w source.Request, by string) (source.Info, error) {
 	return out, err
 }
 
-// Kept is a source that was added, as Restore takes it. The URL may hold a password.
+// Kept is an added source in the form that Restore reads. The URL may hold a password.
 type Kept struct {
 	ID        string `json:"id"`
 	URL       string `json:"url"`
@@ -125,7 +123,7 @@ type Kept struct {
 // Identity returns the participant of the source.
 func (k Kept) Identity() string { return identityPrefix + k.ID }
 
-// Kept returns the sources that were added, oldest first, without those of the command line.
+// Kept returns the added sources, oldest first, without the sources of the command line.
 func (m *Manager) Kept() []Kept {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -141,19 +139,26 @@ func (m *Manager) Kept() []Kept {
 	return out
 }
 
-// Restore brings a source of an earlier Manager into the room, as the same participant. Its address must be allowed
-// today. It opens nothing, so a camera that is off delays no other one.
+// Restore brings a source of an earlier Manager into the room, as the same participant. A source that cannot be opened, such as
+// one whose address is no longer allowed, is listed as failed, and Restore returns the reason. Restore waits for no camera.
 func (m *Manager) Restore(k Kept) error {
 	w := source.Request{URL: k.URL, Name: k.Name, Transport: k.Transport, Insecure: k.Insecure}
 	p, err := m.prepare(w)
 	if err == nil {
 		_, err = m.enter(p, w, k.ID, "")
 	}
+	if err != nil {
+		address, _ := source.ParseAddress(w.URL) // without one, the list shows no address
+		it := m.newItem(address, w, k.ID, "")
+		it.trouble = err.Error()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.items = append(m.items, it)
+	}
 	return err
 }
 
-// Open brings in a source of the command line, whose address needs no permission.
-// An empty identity is generated.
+// Open adds a source of the command line, whose address needs no permission. An empty identity is generated.
 func (m *Manager) Open(p source.Puller, a source.Address, name, identity string) (source.Info, error) {
 	return m.enter(played{p, a}, source.Request{Name: name}, "", identity)
 }
@@ -161,25 +166,36 @@ func (m *Manager) Open(p source.Puller, a source.Address, name, identity string)
 // identityPrefix begins the identity of a source whose identity is generated; its id follows.
 const identityPrefix = "source-"
 
-// enter adds a source. An empty id or identity is generated.
-func (m *Manager) enter(p played, w source.Request, id, identity string) (source.Info, error) {
+// newItem returns an item that plays nothing yet. An empty id or identity is generated.
+func (m *Manager) newItem(address source.Address, w source.Request, id, identity string) *item {
 	if w.Name == "" {
-		w.Name = shorten(p.address)
+		w.Name = shorten(address)
 	}
 	it := &item{
 		id: cmp.Or(id, strings.ToLower(rand.Text()[:8])), began: time.Now(), changed: wake.New(),
-		wanted: w, address: p.address,
+		opts: m.opts.Feed, wanted: w, address: address,
 	}
-	it.opts = m.opts.Feed
 	it.opts.Name, it.opts.Identity = w.Name, cmp.Or(identity, identityPrefix+it.id)
 	it.opts.Log = m.opts.Log.With().Str("source", it.id).Str("participant", it.opts.Identity).Logger()
+	return it
+}
+
+// enter adds a source. An empty id or identity is generated.
+func (m *Manager) enter(p played, w source.Request, id, identity string) (source.Info, error) {
+	it := m.newItem(p.address, w, id, identity)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.open(); err != nil {
 		return source.Info{}, err
 	}
-	if len(m.items) >= m.opts.Max {
-		return source.Info{}, fmt.Errorf("%w (%d are open)", source.ErrTooMany, len(m.items))
+	open := 0
+	for _, other := range m.items {
+		if other.entered() {
+			open++
+		}
+	}
+	if open >= m.opts.Max {
+		return source.Info{}, fmt.Errorf("%w (%d are open)", source.ErrTooMany, open)
 	}
 	if err := it.play(p); err != nil {
 		return source.Info{}, err
@@ -213,7 +229,7 @@ func (m *Manager) start(it *item) {
 	})
 }
 
-// more returns whether an item has something to play. If it has not, its run is over.
+// more reports whether an item has a source to play. If not, its run ends.
 func (m *Manager) more(it *item) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -225,8 +241,8 @@ func (m *Manager) more(it *item) bool {
 	return false
 }
 
-// Change opens another address for the same participant, or the same one with
-// other settings. A participant that had to leave the room joins again.
+// Change opens another address for the same participant, or the same address with other settings. A participant that had
+// to leave the room joins again.
 func (m *Manager) Change(id string, c source.Change, by string) (source.Info, error) {
 	it, err := m.find(id)
 	if err != nil {
@@ -264,7 +280,7 @@ func (m *Manager) Change(id string, c source.Change, by string) (source.Info, er
 	return it.source(), nil
 }
 
-// replay replaces the request of an item and what it plays.
+// replay replaces the request of an item and its source.
 func (m *Manager) replay(it *item, w source.Request, p played) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -272,7 +288,7 @@ func (m *Manager) replay(it *item, w source.Request, p played) error {
 		return err
 	}
 	if !slices.Contains(m.items, it) {
-		return source.ErrNotFound // removed in between
+		return source.ErrNotFound // it was removed meanwhile
 	}
 	it.mu.Lock()
 	it.wanted = w
@@ -292,7 +308,7 @@ func set[T any](to, from *T) {
 	}
 }
 
-// Remove takes a source out of the room, and returns when it has left or ctx ends.
+// Remove removes a source from the room. It returns when the participant has left or ctx ends.
 func (m *Manager) Remove(ctx context.Context, id, by string) error {
 	it, err := m.find(id)
 	if err != nil {
@@ -369,7 +385,7 @@ type refused struct{ error }
 // Is implements the interface of errors.Is.
 func (refused) Is(target error) bool { return target == source.ErrNotAllowed }
 
-// number returns the address of a host that is written as an IP address, or localhost.
+// number returns the address of a host given as an IP address or as localhost.
 func number(host string) (netip.Addr, bool) {
 	if strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), true

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// lingerTime is how long the participant of a sender that went away stays in the room.
+	// lingerTime is how long the participant of a departed sender stays in the room.
 	lingerTime = time.Minute
-	// stallAfter is how long a sender may send no picture before its state is "stalled".
+	// stallAfter is the time without pictures after which a sender's state is "stalled".
 	stallAfter = 5 * time.Second
 )
 
@@ -34,7 +34,7 @@ type Senders struct {
 	run    func(*Feed, context.Context) error // (*Feed).Run
 
 	mu     sync.Mutex
-	ctx    context.Context //nolint:containedctx // Run's, for what requests start
+	ctx    context.Context //nolint:containedctx // Run's, for goroutines that requests start
 	active map[string]*sender
 	wg     sync.WaitGroup
 }
@@ -46,12 +46,12 @@ type sender struct {
 	name     string
 	feed     *Feed
 	tracker  *source.Tracker
-	session  *whip.Session // nil when none is under way
-	gone     *time.Timer   // runs when there is no session, and ends the participant
+	session  *whip.Session // nil between sessions
+	gone     *time.Timer   // runs between sessions, and ends the participant
 	done     chan struct{} // the participant has left the room
 }
 
-// NewSenders takes the options that all participants have in common.
+// NewSenders returns Senders whose participants share options.
 func NewSenders(o Options) *Senders {
 	return &Senders{opts: o, linger: lingerTime, run: (*Feed).Run, active: map[string]*sender{}}
 }
@@ -104,9 +104,8 @@ func (s *Senders) Open(x *whip.Session) (whip.Place, error) {
 	return whip.Place{Sink: sink, Close: func(reason string) { s.leave(p, reason) }}, nil
 }
 
-// enter returns the participant of a session: the idle one of its sender, or a
-// new one. It waits for one that is leaving, as two with the same identity would
-// disconnect each other again and again.
+// enter returns the participant of a session: the idle one of its sender, or a new one. It waits for a participant that
+// is leaving, because two with the same identity would disconnect each other repeatedly.
 func (s *Senders) enter(x *whip.Session) (*sender, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,8 +130,8 @@ func (s *Senders) enter(x *whip.Session) (*sender, error) {
 	}
 }
 
-// find returns the sender's participant without a session, or else the identity
-// of a new one. Several senders with one key have a participant each.
+// find returns the sender's participant without a session, or else the identity of a new one. Each of several senders
+// with one key has its own participant.
 func (s *Senders) find(x *whip.Session) (*sender, string) {
 	identity := x.Sender.Identity
 	for n := 2; ; n++ {

@@ -21,7 +21,7 @@ type Worlds struct {
 	next    *Demo // replaces playing; may be nil
 }
 
-// NewWorlds checks the options; nothing runs yet. A world that they name is chosen, see Suggest.
+// NewWorlds checks the options; nothing runs yet. A world in the options counts as chosen, see Suggest.
 func NewWorlds(o DemoOptions) (*Worlds, error) {
 	first, err := NewDemo(o)
 	if err != nil {
@@ -70,7 +70,7 @@ func (w *Worlds) playLocked(world string) error {
 	return nil
 }
 
-// Present returns the camera of the present world, or of the one that replaces it.
+// Present returns the camera of the present world, or of the world that is about to replace it.
 func (w *Worlds) Present() *Demo {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,7 +102,7 @@ func (w *Worlds) Run(ctx context.Context) error {
 	return nil
 }
 
-// play publishes one world until ctx ends or another one is to replace it.
+// play publishes one world until ctx ends or another world replaces it.
 func (w *Worlds) play(ctx context.Context, demo *Demo) error {
 	ctx, leave := context.WithCancel(ctx)
 	g, ctx := rescue.WithContext(ctx)
