@@ -17,7 +17,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
-	"touchline/agent/access"
 	"touchline/agent/alert"
 	"touchline/agent/audioapi"
 	"touchline/agent/camera"
@@ -456,7 +455,7 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 	}
 	s, err := console.New(console.Options{
 		Config: cfg, Room: b.Face(), SignalURL: b.opts.Settings.LiveKit.URL, WHEP: players,
-		Keys:   access.Keys(b.opts.Keys),
+		Keys:   b.opts.Keys,
 		Speech: speech, Transcription: words, WHIP: b.sources.handler(), Registry: registry, Announce: announce, Log: b.log,
 	})
 	if err != nil {

@@ -11,38 +11,36 @@ import (
 const (
 	// attrAgentState is the attribute that LiveKit front ends read.
 	attrAgentState = "lk.agent.state"
-	// AttributeHearing of the bot is the mode in which people are heard (agent.HearingConfig); it is absent while nobody is.
+	// AttributeHearing of the bot is the mode of hearing (agent.HearingConfig); absent while hearing is off.
 	AttributeHearing = "touchline.hearing"
 	// initializingFor bounds the state "initializing": front ends give up on an agent that takes longer.
 	initializingFor = 10 * time.Second
-	// detailEvery spaces updates of the detail alone (loading percent).
+	// detailEvery is the shortest interval between updates of the detail alone (loading percent).
 	detailEvery = 250 * time.Millisecond
-	// settled is the time after a join at which a front end is expected to watch attributes.
+	// settled is how long after its join a front end is expected to watch attributes.
 	settled = time.Second
 )
 
-// stateAttribute is the published state: LiveKit's word for it and whether people
-// are heard as attributes, and the whole agent.Status as JSON in the metadata.
+// stateAttribute is the published state: LiveKit's word for it and the hearing mode as attributes, and the whole agent.Status as
+// JSON in the metadata.
 //
-// Three habits of LiveKit's React hooks shape it. They take the changed
-// attributes for all attributes, so none changes without the word. They
-// see changes alone, so after a join the word changes to another one and back.
-// They give up on an agent that is not listening, thinking or speaking within
-// 20 s, so a waiting agent is "listening", not "idle".
+// LiveKit's React hooks require three things. They take the changed attributes for all attributes, so no other attribute changes
+// without the word. They see changes only, so after a join the word changes to another word and back. They give up on an agent that is
+// not listening, thinking or speaking within 20 s, so a waiting agent is "listening", not "idle".
 type stateAttribute struct {
 	mu        sync.Mutex
 	status    agent.Status
 	initSince time.Time // when the state became initializing
 
-	word     string // as the present room has it; "" before the first
+	word     string // in the present room; "" before the first
 	wordAt   time.Time
-	hearing  string // as the present room has it
+	hearing  string // in the present room
 	detail   string
 	detailAt time.Time
-	cameAt   time.Time // newest join of a participant without the word; zero for none
+	cameAt   time.Time // newest join of a participant that lacks the word; zero for none
 }
 
-// update is the unsent change; empty where nothing has changed.
+// update is an unsent change; a part without changes is empty.
 type update struct {
 	attributes map[string]string
 	detail     string
@@ -115,8 +113,7 @@ func (b *stateAttribute) due(now time.Time) update {
 	return n
 }
 
-// newWordLocked returns the word to publish, or another one for a moment, so that
-// new participants see the true one as a change.
+// newWordLocked returns the word to publish, or another word for a moment, so that new participants see the true word as a change.
 func (b *stateAttribute) newWordLocked(now time.Time) string {
 	word := b.wordLocked(now)
 	if b.cameAt.IsZero() || now.Sub(b.cameAt) < settled {
@@ -130,7 +127,7 @@ func (b *stateAttribute) newWordLocked(now time.Time) string {
 	return otherWord(word)
 }
 
-// otherWord returns a word that may stand for another one for a moment; the word itself if that changes within seconds.
+// otherWord returns a word that may replace a word for a moment; the word itself if it changes within seconds anyway.
 func otherWord(word string) string {
 	switch word {
 	case agent.StateListening:
@@ -142,7 +139,7 @@ func otherWord(word string) string {
 	}
 }
 
-// newcomer notes a new participant, which may not have the state.
+// newcomer records the join of a participant, which may lack the state.
 func (b *stateAttribute) newcomer(now time.Time) {
 	b.mu.Lock()
 	b.cameAt = now

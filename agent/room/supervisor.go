@@ -35,20 +35,19 @@ type Options struct {
 	Room, Identity, Name string
 	// Watch chooses the track; it can be changed later by Watcher.Select.
 	Watch media.WatchConfig
-	// Relay requests the highest layer for the delayed copy; without it only LongSide is requested.
+	// Relay requests the highest layer for the delayed copy; without it, only LongSide is requested.
 	Relay bool
-	// LoopbackOnly keeps this process's media sockets on 127.0.0.1, where the client library would open one on
-	// every address of the machine. Only for a server whose media is on 127.0.0.1 too, like agent/sfu's.
+	// LoopbackOnly keeps this process's media sockets on 127.0.0.1. Otherwise the client library opens one on every address
+	// of the machine. Only for a server with media on 127.0.0.1, like agent/sfu's.
 	LoopbackOnly bool
 	// LongSide is the longer edge of the engine's pictures, in pixels.
 	LongSide int
-	// Sound takes the sound of the watched participant; nil does not listen to it.
+	// Sound receives the sound of the watched participant; nil does not subscribe to it.
 	Sound watch.SoundSink
-	// Microphones hears the people in the room; nil hears nobody.
+	// Microphones receives the microphones of people in the room; nil does not subscribe to them.
 	Microphones watch.Microphones
-	// ReconnectDelay is the first wait of an outage, and doubles with each attempt: up to 2 s in the first three
-	// minutes, up to MaxReconnectDelay after them. 100 ms and 15 s when 0. Each wait is between half and all of
-	// that at random.
+	// ReconnectDelay is the first wait of an outage. It doubles with each attempt, up to 2 s in the first three minutes and up
+	// to MaxReconnectDelay after them. 100 ms and 15 s when 0. Each wait is a random time between half of that and all of it.
 	ReconnectDelay, MaxReconnectDelay time.Duration
 	// OnSource receives the changes of the watched track: reason is "watching", "gone", "muted", "silent" (the
 	// camera sends nothing, though nothing is wrong with the connection) or "back". It must not block. May be nil.
@@ -57,7 +56,7 @@ type Options struct {
 	OnOutage func(err error)
 	// OnCrash receives a panic that ends Run, before the bot leaves the room. It may take a moment. May be nil.
 	OnCrash func(err error)
-	// Control answers control messages from the room, and may belong to this Supervisor alone. May be nil.
+	// Control answers control messages from the room. It must not belong to another Supervisor. May be nil.
 	Control *control.Control
 	// Hooks are called for each connection, in this order.
 	Hooks []Hooks
@@ -79,12 +78,11 @@ type Hooks struct {
 	Data func(packet lksdk.DataPacket, from lksdk.DataReceiveParams)
 }
 
-// Supervisor keeps the bot in one room. Everything but Run may be called at any
-// time, also before and between connections.
+// Supervisor keeps the bot in one room. All methods except Run may be called at any time, even before and between connections.
 type Supervisor struct {
 	opts     Options
 	identity string
-	may      conn.ReadyToken // what our token allows
+	may      conn.ReadyToken // the rights of the bot's token
 	conn     *conn.Connection
 	follower *watch.Follower
 	relay    *publish.Relay
@@ -187,10 +185,10 @@ func (s *Supervisor) Voice() *publish.VoiceTrack { return s.voice }
 // Sound returns the output of the camera's sound.
 func (s *Supervisor) Sound() *publish.SoundTrack { return s.sound }
 
-// Identity returns the bot's identity, also that of a ready token.
+// Identity returns the bot's identity, from a ready token if there is one.
 func (s *Supervisor) Identity() string { return s.identity }
 
-// RoomName returns the name of the room, also that of a ready token.
+// RoomName returns the name of the room, from a ready token if there is one.
 func (s *Supervisor) RoomName() string {
 	if s.may.Room != "" {
 		return s.may.Room
@@ -210,8 +208,8 @@ func (s *Supervisor) VoiceSID() string { return s.voice.SID() }
 // VideoSID returns the present id of the delayed picture, "" while it is not published.
 func (s *Supervisor) VideoSID() string { return s.relay.SID() }
 
-// Viewers returns the number of participants that can see the delayed copy: no
-// agents, no participants that may not subscribe, and not the watched camera.
+// Viewers returns the number of participants that can see the delayed copy, without agents, participants that may not subscribe,
+// and the watched camera.
 func (s *Supervisor) Viewers() int { return s.follower.Viewers() }
 
 // StayOut disables reconnecting: Run returns when the present connection ends. A
@@ -289,8 +287,8 @@ func (s *Supervisor) Created(ses *conn.Session) {
 func (s *Supervisor) Joined(ses *conn.Session) error {
 	s.session.Store(ses)
 	s.state.forget()
-	s.showState(ses, time.Now()) // makes us visible at once
-	s.state.newcomer(time.Now()) // we are new to the participants
+	s.showState(ses, time.Now()) // makes the bot visible at once
+	s.state.newcomer(time.Now()) // the bot is new to the participants
 	if s.may.Voice {
 		if err := s.voice.Publish(ses); err != nil {
 			return fmt.Errorf("publish the voice: %w", err)
@@ -301,8 +299,8 @@ func (s *Supervisor) Joined(ses *conn.Session) error {
 	return s.Check(ses, time.Now())
 }
 
-// Reconnected implements conn.Callbacks. A full reconnect of the library silently drops
-// subscriptions and attributes and gives our tracks new ids.
+// Reconnected implements conn.Callbacks. A full reconnect of the library silently drops subscriptions and attributes, and gives
+// published tracks new ids.
 func (s *Supervisor) Reconnected(ses *conn.Session) error {
 	s.state.forget()
 	s.voice.Republished()
@@ -372,7 +370,7 @@ func (s *Supervisor) showState(ses *conn.Session, now time.Time) {
 	}
 }
 
-// SoundLost returns the number of packets of audio tracks that came faster than sound has them.
+// SoundLost returns the number of dropped packets of audio tracks that exceeded the packet rate of sound.
 func (s *Supervisor) SoundLost() uint64 { return s.follower.SoundLost() }
 
 // instructs reports whether a participant may instruct the commentator.

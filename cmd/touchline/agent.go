@@ -18,7 +18,6 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"touchline/agent/access"
 	"touchline/agent/bot"
 	"touchline/agent/camera"
 	"touchline/agent/console"
@@ -260,7 +259,7 @@ func agentPage(
 	o := console.Options{
 		Speech: speech, Transcription: words,
 		Config: cfg.Console.Config, Rooms: show.Rooms, Engine: manager.Status, Dispatcher: calls, SignalURL: cfg.LiveKit.URL, Registry: metrics,
-		Keys:     access.Keys(liveKitKeys(cfg)),
+		Keys:     liveKitKeys(cfg),
 		Announce: func(url string) { fmt.Fprintf(os.Stdout, "\n  The rooms of this worker: %s\n\n", url) },
 		Log:      show.Log,
 	}

@@ -55,7 +55,7 @@ func TestRights(t *testing.T) {
 	p := open(t, settings(), nil)
 	_, document := p.do("GET", "/openapi.json", "")
 	token := func(r access.Rights) string {
-		text, err := access.Sign(access.Keys(keys()), access.Grant{Rooms: []string{"match"}, Rights: r, Name: "v", Expires: time.Now().Add(time.Hour)}, time.Now())
+		text, err := access.Sign(keys(), access.Grant{Rooms: []string{"match"}, Rights: r, Name: "v", Expires: time.Now().Add(time.Hour)}, time.Now())
 		require.NoError(t, err)
 		return text
 	}
@@ -119,7 +119,7 @@ func TestRoomsAPI(t *testing.T) {
 	cfg := settings()
 	address := make(chan string, 1)
 	s, err := console.New(console.Options{
-		Config: cfg.Agent.Console.Config, Rooms: console.NewRooms(2, zerolog.Nop()), Keys: access.Keys(keys()), Registry: registry,
+		Config: cfg.Agent.Console.Config, Rooms: console.NewRooms(2, zerolog.Nop()), Keys: keys(), Registry: registry,
 		SignalURL: cfg.Agent.LiveKit.URL, Announce: func(url string) { address <- url }, Log: zerolog.Nop(),
 	})
 	require.NoError(t, err)

@@ -13,11 +13,9 @@ import (
 
 var errUnconfined = errors.New("the connection's media sockets are not on loopback")
 
-// confine keeps the media sockets of a connection on 127.0.0.1. The client
-// library opens one socket for each address of each interface and has no
-// setting for it, so confine changes pion's settings through an unexported
-// field. They are read when candidates are gathered: call it in a callback of
-// the join, after the peer connections are made and before the first offer.
+// confine keeps the media sockets of a connection on 127.0.0.1. The client library opens one socket for each address of each
+// interface and has no setting for it, so confine changes pion's settings through an unexported field. Pion reads them when it
+// gathers candidates: call confine in a callback of the join, after the peer connections are made and before the first offer.
 //
 // It returns an error if a later version of the library has no such field.
 func confine(pc *webrtc.PeerConnection) error {

@@ -22,12 +22,12 @@ import (
 
 const (
 	joinTimeout = 5 * time.Second
-	// resendable is the number of packets of a track that are kept for receivers that miss some, of 1.5 kB each: about as many
-	// as the LiveKit server keeps, and half of the library's default.
+	// resendable is the number of packets of a track, of 1.5 kB each, that are stored for retransmission: about as many as the
+	// LiveKit server stores, and half of the library's default.
 	resendable = 512
 	// reconnectGrace is how long the client library may try to reconnect by itself.
 	reconnectGrace = 3 * time.Second
-	// noticeAfter is how long it may try before the room counts as away.
+	// noticeAfter is how long it may try before OnOutage is called.
 	noticeAfter = 500 * time.Millisecond
 	// echoTime is how long an abandoned reconnect of the library may still join with our identity and replace us.
 	echoTime = 12 * time.Second
@@ -39,7 +39,7 @@ const (
 	closedRoomWait = 5 * time.Second
 	// joiningAttribute is set only during a join on loopback.
 	joiningAttribute = "touchline.joining"
-	// firstWait and maxWait bound the wait between two attempts to join, unless the settings do.
+	// firstWait and maxWait are the defaults of Options.First and Options.Most.
 	firstWait = 100 * time.Millisecond
 	maxWait   = 15 * time.Second
 )
@@ -79,16 +79,16 @@ type Options struct {
 	// URL of the server, and the source of the tokens to join with.
 	URL   string
 	Token func() (string, error)
-	// Attributes returns those to join with. May be nil.
+	// Attributes returns the attributes to join with. May be nil.
 	Attributes func() map[string]string
 	Callbacks  Callbacks
-	// Enter takes the place of the join in tests.
+	// Enter replaces the join in tests.
 	Enter func(ctx context.Context, ses *Session, token string) error
 	// First and Most bound the wait between two attempts; 0 for the defaults.
 	First, Most time.Duration
 	// Loopback keeps media sockets on 127.0.0.1.
 	Loopback bool
-	// Reports corrects our sender reports; nil leaves them as they are.
+	// Reports corrects the sender reports of published tracks; nil leaves them unchanged.
 	Reports interceptor.Factory
 	// OnOutage receives the reason of each ended session, failed join and long reconnect. May be nil.
 	OnOutage func(err error)
@@ -96,7 +96,7 @@ type Options struct {
 	OnCrash func(err error)
 }
 
-// Connection keeps a participant in a room: it joins, and joins again after each loss.
+// Connection keeps a participant in a room. It joins, and joins again after each loss of the connection.
 type Connection struct {
 	Options
 
@@ -106,7 +106,7 @@ type Connection struct {
 	last    atomic.Bool // the present session is the last one
 }
 
-// New returns a Connection that Run runs.
+// New returns a Connection; Run must run.
 func New(o Options) *Connection { return &Connection{Options: o, crashed: make(chan error, 1)} }
 
 // Room returns the present room, nil between two sessions. Do not keep it.
@@ -118,7 +118,7 @@ func (c *Connection) Joins() int64 { return c.joins.Load() }
 // StayOut disables reconnecting: Run returns when the present session ends.
 func (c *Connection) StayOut() { c.last.Store(true) }
 
-// Run returns nil when ctx ends, else the reason why a retry cannot help.
+// Run stays in the room. It returns nil when ctx ends, or the reason why a retry cannot help.
 func (c *Connection) Run(ctx context.Context) error {
 	wait := backoff.Server(cmp.Or(c.First, firstWait), cmp.Or(c.Most, maxWait))
 	var abandoned time.Time // when a reconnect of the library was abandoned
@@ -199,8 +199,9 @@ func (c *Connection) live(ctx context.Context) (in bool, err error) {
 	cb.OnReconnecting = func() { ses.SetReconnecting(true) }
 	cb.OnReconnected = func() { ses.SetReconnecting(false) }
 	if c.Loopback {
-		// A change of our own attributes is the only callback during a join, after the peer connections are made and
-		// before they open a socket. So each join, also the library's own, sets one that is removed afterwards.
+		// A change of the participant's own attributes is the only callback during a join, after the peer connections are
+		// made and before they open a socket. So each join, including the library's own, sets an attribute and removes it
+		// afterwards.
 		next := cb.OnAttributesChanged
 		cb.OnAttributesChanged = func(changed map[string]string, p lksdk.Participant) {
 			defer rescue.Guard(c.Fail)
@@ -276,7 +277,7 @@ func (c *Connection) stay(ctx context.Context, ses *Session) error {
 			reconnected, notified = times, false
 			if c.Loopback {
 				if !ses.isConfined() {
-					return errUnconfined // made new ones without a callback
+					return errUnconfined // the library made new connections without a callback
 				}
 				ses.Room.LocalParticipant.SetAttributes(map[string]string{joiningAttribute: ""})
 			}
@@ -290,9 +291,8 @@ func (c *Connection) stay(ctx context.Context, ses *Session) error {
 	}
 }
 
-// join enters the room. The library ignores the context while it waits for the
-// media connection, so an abandoned join ends within joinTimeout and leaves the
-// room then.
+// join enters the room. The library ignores the context while it waits for the media connection, so an abandoned join ends within
+// joinTimeout, and then leaves the room.
 func (c *Connection) join(ctx context.Context, ses *Session, token string) error {
 	opts := []lksdk.ConnectOption{
 		lksdk.WithAutoSubscribe(false),
@@ -335,8 +335,8 @@ func (c *Connection) join(ctx context.Context, ses *Session, token string) error
 	}
 }
 
-// unauthorized begins the client library's error for a server that answered with status 401. The library has no
-// error type for it; an error that names an address never begins like this.
+// unauthorized is the prefix of the client library's error for status 401, for which it has no error type. An error about an address
+// never has this prefix.
 const unauthorized = "unauthorized: "
 
 // joinError adds the server's address to the error of a join, and ErrRefused if the server refused the token.

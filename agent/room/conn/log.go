@@ -11,9 +11,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// librarySink writes the client library's log: its errors as warnings while the
-// Session is steady and at debug level while it joins or reconnects, which this
-// package logs and retries itself; everything else at debug and trace level.
+// librarySink writes the client library's log: errors as warnings, but at debug level while the Session joins or reconnects, which
+// this package logs and retries itself; everything else at debug and trace level.
 type librarySink struct {
 	log   zerolog.Logger
 	quiet func() bool
@@ -23,7 +22,7 @@ func libraryLogger(log zerolog.Logger, quiet func() bool) logger.Logger {
 	return logger.LogRLogger(logr.New(librarySink{log.With().Str("component", "livekit").Logger(), quiet}))
 }
 
-// The library has one logger for the process beside those of its rooms, and reads it without a lock.
+// Besides the loggers of its rooms, the library has one logger for the process, which it reads without a lock.
 var loggerOnce sync.Once //nolint:gochecknoglobals // mirrors a process-wide fact of the library
 
 // SetLibraryLogger sets the library's logger of the process, once.
@@ -77,7 +76,7 @@ type WarnLimiter struct {
 	last  time.Time
 }
 
-// Warn logs a failure, of count so far, unless it logged one a moment ago.
+// Warn logs a failure with the count so far, unless it logged one within Every.
 func (c *WarnLimiter) Warn(log zerolog.Logger, count uint64, err error, msg string) {
 	c.mu.Lock()
 	now := time.Now()

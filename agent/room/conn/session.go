@@ -15,13 +15,13 @@ import (
 	"touchline/internal/wake"
 )
 
-// Session is the life of one lksdk.Room.
+// Session is the lifetime of one lksdk.Room.
 type Session struct {
 	Room *lksdk.Room
 	Wake wake.Signal // makes the connection check at once
 
 	gone  chan struct{}
-	ended <-chan struct{} // the run is to end
+	ended <-chan struct{} // closed to end the run
 
 	goneOnce sync.Once
 	in       atomic.Bool // joined
@@ -39,13 +39,13 @@ func NewSession(ended <-chan struct{}) *Session {
 	return &Session{Wake: wake.New(), gone: make(chan struct{}), ended: ended}
 }
 
-// End notes that the server or the library ended the session.
+// End records that the server or the library ended the session.
 func (ses *Session) End() { ses.goneOnce.Do(func() { close(ses.gone) }) }
 
 // Over reports whether the callbacks of the library are to be ignored.
 func (ses *Session) Over() bool { return ses.over.Load() }
 
-// SetReconnecting notes whether the library is reconnecting.
+// SetReconnecting records whether the library is reconnecting.
 func (ses *Session) SetReconnecting(reconnecting bool) {
 	ses.mu.Lock()
 	if reconnecting && !ses.reconnecting {
@@ -72,8 +72,8 @@ func (ses *Session) quiet() bool {
 	return reconnecting || !ses.in.Load() || ses.over.Load()
 }
 
-// Publish publishes track. It returns early when the session ends or the
-// connection is lost: the library would wait 10 s for an answer that may be lost.
+// Publish publishes track. It returns early when the session ends or the connection is lost, because the library would wait 10 s for
+// an answer that may be lost.
 func (ses *Session) Publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOptions) error {
 	done := make(chan error, 1)
 	go func() {
@@ -99,11 +99,11 @@ func (ses *Session) Publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOp
 			}
 			err = errBroke
 		}
-		// The library waits for the answer alone. This one ends its goroutine.
+		// The library waits for nothing but the answer. A made-up answer ends its goroutine.
 		if engine := EngineOf(ses.Room); engine != nil {
 			engine.OnLocalTrackPublished(&livekit.TrackPublishedResponse{Cid: track.ID(), Track: &livekit.TrackInfo{}})
 			select {
-			case <-done: //nolint:errcheck // the answer was ours
+			case <-done: //nolint:errcheck // the answer was made up
 			case <-tick.C:
 			}
 		}
@@ -111,10 +111,9 @@ func (ses *Session) Publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOp
 	}
 }
 
-// goodbye waits for the delivery of the last data, sends a leave request and waits for the server to act
-// on it, each time up to goodbyeTime. The library sends one as well, but closes its connection at once: with
-// unread data that is a TCP reset, which may discard the request, and then the
-// server keeps the participant for 20 s.
+// goodbye waits for the delivery of the last data, sends a leave request and waits for its effect, each time up to goodbyeTime. The
+// library sends a leave request too, but closes its connection at once: with unread data that is a TCP reset, which may discard the
+// request, and then the server keeps the participant for 20 s.
 func (ses *Session) goodbye() {
 	reconnecting, _, _ := ses.state()
 	select {

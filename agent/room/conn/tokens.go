@@ -10,15 +10,15 @@ import (
 
 	"github.com/livekit/protocol/auth"
 	"github.com/livekit/protocol/livekit"
+
+	"touchline/agent/access"
 )
 
 // tokenLife is the validity of a fresh token. The server renews the tokens of participants.
 const tokenLife = time.Hour
 
 // Keys sign access tokens.
-type Keys struct {
-	APIKey, APISecret string
-}
+type Keys = access.Keys
 
 // Person is the participant of a token.
 type Person struct {
@@ -33,9 +33,8 @@ type Person struct {
 	Agents []*livekit.RoomAgentDispatch
 }
 
-// AgentToken returns a token for the bot: kind AGENT, so that front ends find it
-// and the server forwards its legacy transcription, with rights to publish,
-// subscribe, send data and change its own attributes.
+// AgentToken returns a token for the bot, with rights to publish, subscribe, send data and change its own attributes. Its kind is AGENT,
+// so that front ends find the bot and the server forwards its legacy transcription.
 func AgentToken(keys Keys, who Person) (string, error) {
 	grant := &auth.VideoGrant{RoomJoin: true, Agent: true, Room: who.Room}
 	grant.SetCanPublish(true)
@@ -45,8 +44,7 @@ func AgentToken(keys Keys, who Person) (string, error) {
 	return mint(keys, who, livekit.ParticipantInfo_AGENT, grant)
 }
 
-// ViewerToken returns a token with rights to subscribe and send data. It does not allow publishing, but for the microphone
-// of a person that speaks.
+// ViewerToken returns a token with rights to subscribe and send data, and to publish a microphone if the person Speaks.
 func ViewerToken(keys Keys, who Person) (string, error) {
 	grant := &auth.VideoGrant{RoomJoin: true, Room: who.Room}
 	grant.SetCanPublish(who.Speaks)
@@ -58,12 +56,12 @@ func ViewerToken(keys Keys, who Person) (string, error) {
 	return mint(keys, who, livekit.ParticipantInfo_STANDARD, grant)
 }
 
-// CameraToken returns a token with rights to publish, but not to subscribe, so that a camera is not counted as a viewer.
+// CameraToken returns a token with rights to publish but not to subscribe, so that a camera does not count as a viewer.
 func CameraToken(keys Keys, who Person) (string, error) {
 	return PublisherToken(keys, who, false)
 }
 
-// PublisherToken is CameraToken, which may also allow changing own attributes.
+// PublisherToken is CameraToken with the optional right to change the participant's own attributes.
 func PublisherToken(keys Keys, who Person, attributes bool) (string, error) {
 	grant := &auth.VideoGrant{RoomJoin: true, Room: who.Room}
 	grant.SetCanPublish(true)
@@ -104,14 +102,13 @@ func mint(keys Keys, who Person, kind livekit.ParticipantInfo_Kind, grant *auth.
 }
 
 var (
-	// ErrBadToken is returned for a token that is not signed with our keys or has expired.
+	// ErrBadToken is returned for a token with another signature or that has expired.
 	ErrBadToken = errors.New("the access token is not signed with this server's key or has expired")
 	// ErrNoRight is returned for a valid token without the right for its use.
 	ErrNoRight = errors.New("the access token does not allow this use of this room")
 )
 
-// VerifySender checks a token for sending a picture into a room from outside of
-// LiveKit and returns its participant.
+// VerifySender checks a token for sending a picture into a room from outside of LiveKit. It returns the token's participant.
 func VerifySender(keys Keys, token, room string) (Person, error) {
 	claims, err := Verify(keys, token)
 	if err != nil {
@@ -150,14 +147,13 @@ func Verify(keys Keys, token string) (*auth.ClaimGrants, error) {
 	return claims, nil
 }
 
-// ReadyToken is the content of a token that was made elsewhere. Its signature is
-// not verified, which only the server can do.
+// ReadyToken is the content of a token from elsewhere. Its signature is not verified; only the server can do that.
 type ReadyToken struct {
 	Identity string
 	Room     string
-	// OwnAttributes: it may set its own attributes. Watch: it may subscribe. Voice, Picture, Sound: it may publish them.
+	// OwnAttributes allows changing its own attributes, Watch subscribing, and Voice, Picture and Sound publishing them.
 	OwnAttributes, Watch, Voice, Picture, Sound bool
-	// Agent: the server lets it send text in the name of others.
+	// Agent allows sending text in the name of others.
 	Agent bool
 	// Lost lists the missing rights and their effects in words.
 	Lost []string

@@ -36,36 +36,31 @@ const TopicCycle = "touchline.cycle"
 // TopicAlert is the data topic with each phase of an alert (agent.Alert).
 const TopicAlert = "touchline.alert"
 
-// maxPayload is the most a data packet of ours carries, in bytes; the data
-// channel takes about 15 kB.
+// maxPayload bounds the payload of a data packet, in bytes. The data channel's limit is about 15 kB.
 const maxPayload = 14000
 
-// captionQueue is how many steps may wait for the data channel, finalQueue how many items once only final steps, instructions and alerts
-// wait.
+// captionQueue bounds the items that wait for the data channel, finalQueue the items if all are final steps, instructions or alerts.
 const (
 	captionQueue = 256
 	finalQueue   = 1024
 )
 
-// alertPatience is how long an alert that a connection does not take is sent again; the time without one does not count.
+// alertPatience is how long an alert is retried on a connection. Time without a connection does not count.
 const alertPatience = time.Minute
 
-// lastCaptions bounds the time for the rest of the queue at the end of Run.
+// lastCaptions bounds the sending of the queue at the end of Run.
 const lastCaptions = 300 * time.Millisecond
 
-// rawPacket sends any data packet. The library's text streams wait for the channel to
-// drain before each step, which takes some 200 ms.
+// rawPacket sends any data packet. The library's text streams wait about 200 ms for the channel to drain before each step.
 type rawPacket struct{ *livekit.DataPacket }
 
 // ToProto implements lksdk.DataPacket.
 func (p rawPacket) ToProto() *livekit.DataPacket { return p.DataPacket }
 
-// Captions publishes the comments: word by word as a text stream on
-// lk.transcription with the older Transcription packet beside it, a JSON record
-// per cycle on touchline.cycle, alerts on touchline.alert, instructions
-// that act or wait on touchline.control, by setting a copy on lk.chat, and the state as
-// attributes. What people say it publishes as their own captions. It implements
-// agent.TextOutput. Run must run.
+// Captions publishes comments word by word as text streams on lk.transcription and as the older Transcription packets, JSON records of
+// cycles on touchline.cycle, alerts on touchline.alert, acting and waiting instructions on touchline.control, optional copies of comments
+// on lk.chat, and the state as attributes. It publishes people's speech as their own captions. It implements agent.TextOutput. Run must
+// run.
 type Captions struct {
 	sup  Room
 	chat bool
@@ -77,14 +72,14 @@ type Captions struct {
 	queue []any // agent.Caption, agent.Record, agent.Alert, agent.OrderEvent, agent.Heard
 	wake  wake.Signal
 
-	lost, lostFinals, lostAlerts atomic.Uint64 // the first counts all
+	lost, lostFinals, lostAlerts atomic.Uint64 // lost includes the others
 
-	// Only Run touches these. Each utterance has a stream: its end may come after the first word of the next.
+	// Used by Run only. Each utterance has a stream, which may end after the first word of the next.
 	streams    map[string]stream // by open segment
 	streamsIn  *lksdk.Room       // the room of the streams
-	heardTexts uint64            // streams of people's words so far
-	refused    time.Time         // since when the connection takes no alert
-	mute       sync.Once         // says that nobody's words can be shown
+	heardTexts uint64            // number of streams of people's speech
+	refused    time.Time         // first failure to send the oldest alert; zero without
+	mute       sync.Once         // logs that captions of people cannot be published
 }
 
 // stream counts the sent part of one segment.
@@ -93,8 +88,8 @@ type stream struct {
 	bytes  int // of its text
 }
 
-// NewCaptions publishes through the supervisor's present connection. chat
-// repeats each finished comment on lk.chat.
+// NewCaptions returns Captions that publish on the present connection of a room. With chat set, each finished comment is repeated on
+// lk.chat.
 func NewCaptions(sup Room, chat bool, log zerolog.Logger) *Captions {
 	return &Captions{
 		sup: sup, chat: chat, log: log.With().Str("component", "captions").Logger(),
@@ -120,24 +115,24 @@ func (c *Captions) Heard(h agent.Heard) { c.offer(h) }
 // State implements agent.TextOutput.
 func (c *Captions) State(s agent.Status) { c.sup.SetState(s) }
 
-// Lost returns the number of steps, records and alerts dropped from the full queue. The text of a
-// dropped step is sent with a later one, unless it is final. Run logs each second's losses.
+// Lost returns the number of steps, records and alerts dropped from the full queue. A later step includes the text of a dropped
+// step that is not final. Run logs the losses every second.
 func (c *Captions) Lost() uint64 { return c.lost.Load() }
 
-// orderMessage tells the room on TopicControl what became of an instruction.
+// orderMessage reports the state of an instruction on TopicControl.
 type orderMessage struct {
 	Type string `json:"type"` // "order"
 	agent.OrderEvent
 }
 
-// heardMessage tells on TopicControl what was made of a spoken order.
+// heardMessage reports the result of a spoken order on TopicControl.
 type heardMessage struct {
 	Type string `json:"type"` // "heard"
 	agent.Heard
 }
 
-// offer queues an item. From captionQueue on the queue drops its oldest unfinished step, whose text comes again with the
-// next one of its segment, or else a record. At finalQueue it drops the oldest of the rest, alerts last.
+// offer queues an item. Beyond captionQueue, the queue drops its oldest unfinished step, whose text the next step of its segment
+// repeats, or else a record. At finalQueue it drops the oldest of the remaining items, alerts last.
 func (c *Captions) offer(item any) {
 	defer c.wake.Set()
 	c.mu.Lock()
@@ -148,7 +143,7 @@ func (c *Captions) offer(item any) {
 			return ok && was.Segment == h.Segment && !was.Final
 		}
 		if i := slices.IndexFunc(c.queue, earlier); i >= 0 {
-			c.queue[i] = h // has its words too
+			c.queue[i] = h // it repeats the words
 			return
 		}
 	}
@@ -172,7 +167,7 @@ func (c *Captions) offer(item any) {
 	c.queue = append(c.queue, item)
 }
 
-// oldestLocked counts and returns the oldest item of a queue where nothing is droppable, an alert only if there is nothing else.
+// oldestLocked returns and counts the oldest item of a queue without droppable items; an alert only if there is nothing else.
 func (c *Captions) oldestLocked() int {
 	i := slices.IndexFunc(c.queue, func(queued any) bool { return !isAlert(queued) })
 	if i < 0 {
@@ -210,7 +205,7 @@ func unfinished(queued any) bool {
 	}
 }
 
-// next takes the oldest item off the queue.
+// next removes the oldest item from the queue and returns it.
 func (c *Captions) next() (item any, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,7 +216,7 @@ func (c *Captions) next() (item any, ok bool) {
 	return item, true
 }
 
-// Run publishes the queue until ctx ends, and then what is in it.
+// Run publishes the queue until ctx ends, then the remaining items.
 func (c *Captions) Run(ctx context.Context) error {
 	report := time.NewTicker(time.Second)
 	defer report.Stop()
@@ -241,12 +236,12 @@ func (c *Captions) Run(ctx context.Context) error {
 				c.log.Warn().Uint64("lost", l-lost).Uint64("finals", f-finals).Uint64("alerts", a-alerts).Msg("captions queue full")
 			}
 			lost, finals, alerts = l, f, a
-			c.publish(ctx) // alerts that wait for a room
+			c.publish(ctx) // alerts may wait for a room
 		}
 	}
 }
 
-// publish empties the queue into the present room. Without one, alerts wait and the rest is dropped: it is about pictures that pass.
+// publish sends the queue to the present room. Without a room, alerts wait and the rest is dropped, because it would be out of date.
 func (c *Captions) publish(ctx context.Context) {
 	for ctx.Err() == nil {
 		room := c.room()
@@ -321,8 +316,8 @@ func (c *Captions) caption(room *lksdk.Room, step agent.Caption) {
 	}
 }
 
-// heard publishes what a participant said: the whole text so far as a stream of its own in the participant's name, as
-// LiveKit's agents do. An order goes to its speaker and to all who may instruct.
+// heard publishes a participant's speech like LiveKit's agents: the whole text so far as a separate stream in the participant's name.
+// An order goes to its speaker and to all authorised participants.
 func (c *Captions) heard(room *lksdk.Room, h agent.Heard) {
 	if h.Order != nil {
 		c.data(room, TopicControl, heardMessage{"heard", h}, append(c.sup.Instructors(room), h.Identity)...)
@@ -360,7 +355,7 @@ func (c *Captions) heard(room *lksdk.Room, h agent.Heard) {
 	}}})
 }
 
-// alert sends a phase of an alert. One that is not taken waits in its place, as the connection is probably being made again.
+// alert sends a phase of an alert. If that fails, the alert stays first in the queue, because the connection is probably being renewed.
 func (c *Captions) alert(room *lksdk.Room, a agent.Alert) (sent bool) {
 	if c.data(room, TopicAlert, a) {
 		c.refused = time.Time{}
@@ -380,7 +375,7 @@ func (c *Captions) alert(room *lksdk.Room, a agent.Alert) (sent bool) {
 	return false
 }
 
-// data sends a value as JSON on a data topic, to some participants or to all. It returns false if another attempt may succeed.
+// data sends a value as JSON on a data topic, to some participants or to all. It returns false if a retry may succeed.
 func (c *Captions) data(room *lksdk.Room, topic string, v any, to ...string) bool {
 	b, err := json.Marshal(v)
 	if err != nil || len(b) > maxPayload {

@@ -23,20 +23,20 @@ import (
 
 // Topics of the control messages.
 const (
-	// TopicControl takes {"id", "method", "params", "token"}.
+	// TopicControl carries requests: {"id", "method", "params", "token"}.
 	TopicControl = "touchline.control"
-	// TopicControlReply answers the sender {"id", "ok", "result", "error"}.
+	// TopicControlReply carries the replies to the sender: {"id", "ok", "result", "error"}.
 	TopicControlReply = "touchline.control.reply"
-	// RPCPrefix begins the names of the RPC methods; what follows is a method of TopicControl.
+	// RPCPrefix is the prefix of the RPC methods. The rest of their names are the methods of TopicControl.
 	RPCPrefix = "touchline."
 )
 
-// errRefused answers callers without the right.
+// errRefused is the answer to callers without the right.
 var errRefused = errors.New("refused: it takes a listed identity, the configured role, the right in the attribute " + AttributeRights +
 	", a shared link's token with the right, or an access token with roomAdmin for this room")
 
-// AttributeRights is the attribute of a participant that lists its rights, separated by commas. It counts if the participant
-// cannot set its own attributes.
+// AttributeRights is the attribute that lists the rights of a participant, separated by commas. It is valid only if the
+// participant cannot set its own attributes.
 const AttributeRights = "touchline.rights"
 
 // Attributes returns the attributes of a participant with rights in a room; nil for a participant without.
@@ -47,7 +47,7 @@ func Attributes(rights access.Rights) map[string]string {
 	return map[string]string{AttributeRights: rights.String()}
 }
 
-// errUnread answers callers that may not subscribe.
+// errUnread is the answer to callers that may not subscribe.
 var errUnread = fmt.Errorf("%w; the history is also for participants that may subscribe", errRefused)
 
 // errBusy is the answer to requests beyond the limits.
@@ -55,28 +55,27 @@ var errBusy = errors.New("too many requests; try again in a few seconds")
 
 // The limits of requests: how many a second, and how many at once.
 const (
-	// For each moderator, which is a participant that may steer.
+	// For each moderator, a participant with any right but watching.
 	moderatorRate, moderatorBurst = 20, 40
-	// For each stranger, which is any other participant, and for all of them together.
+	// For each stranger, which is any other participant, and for all strangers together.
 	strangerRate, strangerBurst   = 2, 5
 	strangersRate, strangersBurst = 50, 100
 	// For each stranger's requests for the history.
 	historyRate, historyBurst = 0.5, 3
-	// maxPending is how many bytes may wait for the data channel until requests of strangers are refused.
+	// maxPending is the number of bytes waiting for the data channel above which requests of strangers are refused.
 	maxPending = 256 << 10
-	// refusalEvery spaces the log lines of refused requests.
+	// refusalEvery is the interval of log lines about refused requests.
 	refusalEvery = 10 * time.Second
 )
 
 // maxRequest bounds a control message, in bytes; RPC payloads are bounded by LiveKit at 15 kB.
 const maxRequest = 16 << 10
 
-// Control lets participants steer from inside the room. All rights come from a
-// listed identity, from the role attribute if the participant cannot set its own
-// attributes, or from an access token with roomAdmin for this room, signed with
-// our key; some from AttributeRights and from tokens of package access.
+// Control lets participants steer from inside the room. A listed identity, the role attribute of a participant that cannot set its
+// own attributes, and an access token with roomAdmin for this room, signed with the bot's key, give all rights. AttributeRights and
+// tokens of package access give the listed rights.
 //
-// Text streams never steer: agents can send them under another identity.
+// Text streams never steer, because agents can send them under another identity.
 type Control struct {
 	cfg  Config
 	keys conn.Keys
@@ -100,19 +99,19 @@ type Control struct {
 	cache   cachedHistory
 }
 
-// inbound is one message on TopicControl, admitted.
+// inbound is one admitted message on TopicControl.
 type inbound struct {
 	room *lksdk.Room
 	req  request
 	who  caller
-	err  error // why it fails
+	err  error // the answer, if it is an error
 }
 
-// controlQueue is how many messages may wait in each queue; more are dropped.
+// controlQueue bounds the waiting messages of each queue. Further messages are dropped.
 const controlQueue = 32
 
-// New returns a Control for a room. keys verify the tokens in
-// requests; without a secret none is accepted. rules may be nil. Run must run.
+// New returns a Control for a room. keys verify the tokens in requests; without a secret, no token is accepted. rules may be nil.
+// Run must run.
 func New(cfg Config, keys conn.Keys, bot agent.Steerer, rules agent.Rules, log zerolog.Logger) *Control {
 	return &Control{
 		cfg: cfg, keys: keys, bot: bot, rules: rules,
@@ -134,7 +133,7 @@ type Room interface {
 	Identity() string
 	// CurrentRoom returns the present connection, nil between connections.
 	CurrentRoom() *lksdk.Room
-	// VoiceSID and VideoSID are the present ids of the voice and of the delayed picture.
+	// VoiceSID and VideoSID return the present ids of the voice and of the delayed picture.
 	VoiceSID() string
 	VideoSID() string
 	SetState(s agent.Status)
@@ -146,7 +145,7 @@ type Room interface {
 	Fail(err error)
 }
 
-// Attach makes c the control of a room, before it connects. Register and Data are to be called for each connection.
+// Attach makes c the control of a room, before it connects. Call Register and Data for each connection.
 func (c *Control) Attach(sup Room) {
 	c.sup = sup
 	c.flood = &floodLimiter{
@@ -157,7 +156,7 @@ func (c *Control) Attach(sup Room) {
 	}
 }
 
-// Check puts the bound of RPC requests before the present data channel of a room.
+// Check limits the RPC requests on the present data channel of a room.
 func (c *Control) Check(room *lksdk.Room) { c.flood.check(room) }
 
 // Rights returns what a participant may do.
@@ -165,7 +164,7 @@ func (c *Control) Rights(p *lksdk.RemoteParticipant) access.Rights {
 	return c.rightsOf(callerOf(p, p.Identity()))
 }
 
-// Unlimit takes the limits of requests away, for tests of what is answered.
+// Unlimit removes the limits of requests, for tests.
 func (c *Control) Unlimit() { c.moderators, c.strangers, c.histories, c.all = nil, nil, nil, nil }
 
 // Register registers the RPC methods of a room before it is joined.
@@ -219,7 +218,7 @@ func (c *Control) Data(packet lksdk.DataPacket, from lksdk.DataReceiveParams) {
 
 func (c *Control) enqueue(m inbound, payload []byte, now time.Time) {
 	if c.admit(&m.who, m.room, now) != nil {
-		return // an answer to each message of a flood would be one as well
+		return // answers to a flood would be a flood too
 	}
 	if m.err = decode(payload, &m.req); m.err == nil {
 		token := m.req.Token
@@ -239,7 +238,7 @@ func (c *Control) enqueue(m inbound, payload []byte, now time.Time) {
 	}
 }
 
-// admit applies the limits for each participant, before the request is read, and sets who.rights by identity, role and attribute.
+// admit applies the limits of a participant before its request is parsed, and sets who.rights by identity, role and attribute.
 func (c *Control) admit(who *caller, room *lksdk.Room, now time.Time) error {
 	limiter := c.strangers
 	who.rights = c.rightsOf(*who)
@@ -258,7 +257,7 @@ func (c *Control) authorise(who *caller, method, token string, now time.Time) er
 	if token != "" && !who.rights.Allow(needed) {
 		who.rights |= c.tokenRights(token, now)
 	}
-	if who.rights.Allow(needed) || who.rights.Allow(access.AllInRoom) { // who steers learns that a method does not exist
+	if who.rights.Allow(needed) || who.rights.Allow(access.AllInRoom) { // a moderator learns that a method does not exist
 		return nil
 	}
 	if _, ok := c.all.Allow(struct{}{}, now); !ok {
@@ -317,17 +316,17 @@ func (c *Control) reply(m inbound) {
 	}
 }
 
-// caller is a participant as the room shows it.
+// caller is a participant that sends a request.
 type caller struct {
 	identity      string
 	known         bool // the server shows this participant
 	attributes    map[string]string
 	ownAttributes bool // it can set its own attributes
-	subscribes    bool // it may hear and read the comments
+	subscribes    bool // it may subscribe to the comments
 	rights        access.Rights
 }
 
-// steers reports whether somebody may change anything.
+// steers reports whether rights allow any change.
 func steers(r access.Rights) bool { return r&^access.Watch != 0 }
 
 func callerOf(sender *lksdk.RemoteParticipant, from string) caller {
@@ -335,7 +334,7 @@ func callerOf(sender *lksdk.RemoteParticipant, from string) caller {
 	if sender != nil {
 		who.attributes = sender.Attributes()
 		perm := sender.Permissions()
-		// Unknown rights count as rights: then no role counts.
+		// With unknown permissions, the role is not trusted.
 		who.ownAttributes = perm == nil || perm.GetCanUpdateMetadata()
 		who.subscribes = perm.GetCanSubscribe()
 		who.known = true
@@ -363,13 +362,13 @@ func (c *Control) rightsOf(who caller) access.Rights {
 	return rights
 }
 
-// tokenRights returns the rights of a token: all with roomAdmin for this room, signed with our key, or those of a shared link.
+// tokenRights returns the rights of a token: all for a LiveKit token with roomAdmin for this room, or the rights of a shared link.
 func (c *Control) tokenRights(token string, now time.Time) access.Rights {
 	claims, err := conn.Verify(c.keys, token)
 	if err == nil && claims.Video != nil && claims.Video.RoomAdmin && claims.Video.Room == c.sup.RoomName() {
 		return access.AllInRoom
 	}
-	grant, err := access.Verify(access.Keys(c.keys), token, now)
+	grant, err := access.Verify(c.keys, token, now)
 	if err != nil {
 		return 0
 	}

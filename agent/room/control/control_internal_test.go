@@ -69,11 +69,11 @@ func TestEveryRight(t *testing.T) {
 		needed := access.Needed(method)
 		require.NotEqual(t, access.Everything, needed, "%s: give it a row in agent/access", method)
 		for right := access.Watch; right <= access.Transcribe; right <<= 1 {
-			token, err := access.Sign(access.Keys(c.keys), access.Grant{
+			token, err := access.Sign(c.keys, access.Grant{
 				Rooms: []string{"match"}, Rights: right, Expires: now.Add(time.Hour),
 			}, now)
 			require.NoError(t, err)
-			elsewhere, err := access.Sign(access.Keys(c.keys), access.Grant{
+			elsewhere, err := access.Sign(c.keys, access.Grant{
 				Rooms: []string{"elsewhere"}, Rights: right, Expires: now.Add(time.Hour),
 			}, now)
 			require.NoError(t, err)

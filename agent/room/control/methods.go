@@ -15,7 +15,7 @@ import (
 	"touchline/agent/command"
 )
 
-// Methods that the room can call, by RPC as "touchline.NAME" and on TopicControl as NAME.
+// Methods of the room: by RPC as "touchline.NAME", on TopicControl as NAME.
 const (
 	methodStatus           = "status"
 	methodSetInstruction   = "set_instruction"
@@ -45,8 +45,8 @@ func methods() []string {
 	}
 }
 
-// codes returns the codes of an error: that of an RPC, which is not one of LiveKit's (1001 to 1999), and that of a
-// reply on TopicControlReply.
+// codes returns the codes of an error: an RPC code outside of LiveKit's range (1001 to 1999), and the code of a reply on
+// TopicControlReply.
 func codes(err error) (rpc lksdk.RpcErrorCode, reply string) {
 	switch {
 	case errors.Is(err, errRefused):
@@ -79,7 +79,7 @@ type replyError struct {
 	Message string `json:"message"`
 }
 
-// answer executes a message.
+// answer executes a message and returns the reply.
 func (c *Control) answer(m inbound) reply {
 	var result any
 	err := m.err
@@ -125,11 +125,11 @@ type params struct {
 	agent.Announcement // to say
 
 	ID    *string          `json:"id"`    // of a rule
-	Rule  *agent.AlertRule `json:"rule"`  // to add, or in place of another
-	For   *string          `json:"for"`   // how long a rule is snoozed
+	Rule  *agent.AlertRule `json:"rule"`  // to add, or to replace another
+	For   *string          `json:"for"`   // length of a snooze
 	After string           `json:"after"` // id of a rule
 	Alert *string          `json:"alert"` // id of an alert
-	// Token of RPC calls, which have no other place for it.
+	// Token of RPC calls.
 	Token string `json:"token"`
 }
 
@@ -198,11 +198,11 @@ func (c *Control) do(method string, p params, who caller) (any, error) {
 		return nil, err
 	}
 	s := c.bot.Snapshot()
-	s.Profiles = nil // they would not fit an RPC answer
+	s.Profiles = nil // too large for an RPC answer
 	return s, nil
 }
 
-// errDeaf answers calls of methodTalk where nobody is heard.
+// errDeaf is the answer to methodTalk while hearing is off.
 var errDeaf = errors.New("talk: nobody is heard in this room; set hearing to orders or all, and a recognizer")
 
 // talking is the answer of the method "talk".
@@ -210,7 +210,7 @@ type talking struct {
 	Held bool `json:"held"`
 }
 
-// talk begins or ends a spoken order of a caller, who holds a button meanwhile.
+// talk begins or ends a caller's push-to-talk.
 func (c *Control) talk(held *bool, identity string) (any, error) {
 	if held == nil {
 		return nil, missing(methodTalk, "held")
@@ -225,15 +225,14 @@ func (c *Control) talk(held *bool, identity string) (any, error) {
 	return talking{*held}, nil
 }
 
-// maxAnswer bounds the comments of an answer, in bytes of JSON; LiveKit's bound
-// for the whole is 15 KiB.
+// maxAnswer bounds the items of an answer, in bytes of JSON. LiveKit's limit for the whole answer is 15 KiB.
 const maxAnswer = 14 << 10
 
 // History is the answer of the method "history".
 type History struct {
-	// Comments that fit, oldest first.
+	// Comments, oldest first, as many as fit.
 	Comments []PastComment `json:"comments"`
-	// More reports that there are older ones beyond the limit or the size.
+	// More reports that older comments were left out.
 	More bool `json:"more"`
 }
 
@@ -246,14 +245,14 @@ type PastComment struct {
 	EndedAt   time.Time `json:"ended_at"`
 }
 
-// cachedHistory is the newest answer, valid until the next comment.
+// cachedHistory is the last answer, valid until the next comment.
 type cachedHistory struct {
 	limit, comments int
-	newest          int64 // ns since 1970, when the newest comment ended
+	newest          int64 // end of the newest comment, ns since 1970
 	json            json.RawMessage
 }
 
-// history returns the newest comments, as many as the limit allows and fit, as JSON.
+// history returns the newest comments as JSON, as many as the limit allows and fit.
 func (c *Control) history(limit *int) (json.RawMessage, error) {
 	all := c.bot.History()
 	key := cachedHistory{comments: len(all)}
@@ -278,7 +277,7 @@ func (c *Control) history(limit *int) (json.RawMessage, error) {
 	return key.json, nil
 }
 
-// newest returns the newest comments, as many as fit and limit allows; 0 is no limit.
+// newest returns the newest comments, as many as limit allows and fit; 0 is no limit.
 func newest(all []agent.Record, limit int) History {
 	out := History{Comments: []PastComment{}}
 	for size, i := 0, len(all)-1; i >= 0; i-- {

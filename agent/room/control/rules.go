@@ -10,18 +10,18 @@ import (
 	"touchline/agent"
 )
 
-// errNoRules answers requests to a bot without alert rules.
+// errNoRules is the answer of a bot without alert rules.
 var errNoRules = errors.New("this program has no alert rules")
 
 // RuleList is the answer of the methods "rules" and "remove_rule".
 type RuleList struct {
-	// Rules that fit, in the order in which they were added.
+	// Rules in the order of their addition, as many as fit.
 	Rules []agent.AlertRuleStatus `json:"rules"`
 	// More reports that there are more rules after these.
 	More bool `json:"more"`
 }
 
-// doRules executes a method about alert rules for an authorised caller.
+// doRules executes a method for alert rules for an authorised caller.
 func (c *Control) doRules(method string, p params, by string) (any, error) {
 	if c.rules == nil {
 		return nil, errNoRules
@@ -70,7 +70,7 @@ func (c *Control) doRules(method string, p params, by string) (any, error) {
 	return list[i], nil
 }
 
-// listRules returns the rules after one of an id, or from the first, as many as fit.
+// listRules returns the rules after the one with an id, or all without an id, as many as fit.
 func (c *Control) listRules(after string, now time.Time) (RuleList, error) {
 	list := c.rules.List(now)
 	if after != "" {

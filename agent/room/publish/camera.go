@@ -40,8 +40,7 @@ type CameraOptions struct {
 	Log zerolog.Logger
 }
 
-// CameraPublisher publishes one camera as an ordinary participant. It reconnects
-// like a Supervisor.
+// CameraPublisher publishes one camera as an ordinary participant. It reconnects like a Supervisor.
 type CameraPublisher struct {
 	pictureTrack
 
@@ -93,8 +92,7 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 	return c, nil
 }
 
-// Run publishes frames as they come until ctx ends or frames is closed (nil), or a
-// retry cannot help (see Supervisor.Run). The sender of frames keeps the pace.
+// Run publishes frames at once until ctx ends or frames is closed (nil), or a retry cannot help (see Supervisor.Run).
 func (c *CameraPublisher) Run(ctx context.Context, frames <-chan media.EncodedFrame) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -119,9 +117,8 @@ func (c *CameraPublisher) Run(ctx context.Context, frames <-chan media.EncodedFr
 	}
 }
 
-// WriteFrame sends one access unit at once, with its PTS as timestamp. written
-// is zero when nothing was sent: without a connection, and from a gap until the
-// next key frame.
+// WriteFrame sends one access unit at once, with its PTS as timestamp. written is zero if nothing was sent: without a connection, and
+// from a gap until the next key frame.
 func (c *CameraPublisher) WriteFrame(f media.EncodedFrame) (written time.Time, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -163,12 +160,11 @@ func (c *CameraPublisher) noteFrame(f media.EncodedFrame, ssrc, timestamp uint32
 	c.lag.Store(&lag)
 }
 
-// maxLip bounds the correction of the sound against the picture by the camera's
-// clock: beyond it, the sender reports of the two tracks are not of one clock.
+// maxLip bounds the correction of the sound against the picture by the camera's clock. Beyond it, the sender reports of the two tracks
+// use different clocks.
 const maxLip = 500 * time.Millisecond
 
-// WriteCaptured is WriteOpus for sound with its capture time by the local clock and
-// by the camera's clock; zero is unknown.
+// WriteCaptured is WriteOpus for sound with its capture time by the local clock and by the camera's clock; zero if unknown.
 func (c *CameraPublisher) WriteCaptured(
 	packet []byte, timestamp uint32, marker bool, arrival, ntp time.Time,
 ) (written time.Time, err error) {
@@ -191,8 +187,7 @@ func (c *CameraPublisher) WriteCaptured(
 // opusClockRate is the RTP clock rate of Opus in Hz (RFC 7587 section 4.1).
 const opusClockRate = 48000
 
-// WriteOpus sends one packet of the camera's 48 kHz Opus with the RTP timestamp
-// given, as VoiceTrack.WriteOpus does. The first one publishes the sound track.
+// WriteOpus sends one packet of the camera's 48 kHz Opus like VoiceTrack.WriteOpus. The first packet publishes the sound track.
 func (c *CameraPublisher) WriteOpus(packet []byte, timestamp uint32, marker bool) (written time.Time, err error) {
 	return c.sound.WriteOpus(packet, timestamp, marker)
 }

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// CameraAttribute carries a CameraState as JSON, on the participant of a camera
-// that is opened from outside of LiveKit.
+// CameraAttribute is the attribute with a CameraState as JSON, on the participant of a camera from outside of LiveKit.
 const CameraAttribute = "touchline.source"
 
 // CameraState is the state that the participant of a camera publishes.

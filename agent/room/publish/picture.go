@@ -12,9 +12,8 @@ import (
 	"touchline/media"
 )
 
-// pictureTrack is a video track of ours. It is published at the first frame, and
-// again when the codec or the connection changes. A writer calls ready; the rest is
-// for the connection's goroutine.
+// pictureTrack is a published video track. It is published at the first frame, and again when the codec or the connection changes. A
+// writer calls ready; the connection's goroutine calls the other methods.
 type pictureTrack struct {
 	localTrack
 
@@ -28,7 +27,7 @@ type pictureTrack struct {
 	width, height int
 }
 
-// ready returns the track for f; nil, and f counts as dropped, without a track and from a gap until the next key frame.
+// ready returns the track for f. Without a track, and from a gap until the next key frame, it returns nil and f counts as dropped.
 func (p *pictureTrack) ready(f media.EncodedFrame) *lksdk.LocalTrack {
 	track := p.carry(f)
 	if track == nil {
@@ -46,7 +45,7 @@ func (p *pictureTrack) ready(f media.EncodedFrame) *lksdk.LocalTrack {
 	return nil
 }
 
-// carry returns the track that can carry f, or notes that one is needed and returns nil.
+// carry returns the track that can carry f, or nil. It records the codec and the size of f for the next track.
 func (p *pictureTrack) carry(f media.EncodedFrame) *lksdk.LocalTrack {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,8 +66,7 @@ func (p *pictureTrack) missing() bool {
 	return p.want != media.CodecUnknown && (p.inner == nil || p.codec != p.want)
 }
 
-// publish replaces the track by one of the frames' codec and requests a key frame,
-// then and at each request of the server. It fills in the size.
+// publish replaces the track with one of the frames' codec and size. It requests a key frame, also at each request of the server.
 func (p *pictureTrack) publish(ses *conn.Session, o lksdk.TrackPublicationOptions, askKeyFrame func(), log zerolog.Logger) error {
 	p.mu.RLock()
 	old, codec := p.inner, p.want
@@ -103,7 +101,7 @@ func videoCapability(codec media.Codec) webrtc.RTPCodecCapability {
 	c := webrtc.RTPCodecCapability{MimeType: codec.MimeType(), ClockRate: media.VideoClockRate}
 	switch codec {
 	case media.H264:
-		// What every browser plays; the level and the profile of the stream itself may be higher.
+		// Every browser plays this profile and level; those of the stream itself may be higher.
 		c.SDPFmtpLine = "level-asymmetry-allowed=1;packetization-mode=1;profile-level-id=42e01f"
 	case media.VP9:
 		c.SDPFmtpLine = "profile-id=0"

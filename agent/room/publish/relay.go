@@ -20,7 +20,7 @@ import (
 
 const (
 	relayName = "touchline"
-	// A frame of more packets than burst is spread, at most over spread.
+	// A frame of more than burst packets is sent over up to spread.
 	burst  = 16
 	spread = 10 * time.Millisecond
 	// muteAfter is the pause after the last frame before the delayed copy is muted.
@@ -32,18 +32,17 @@ type rewriter interface {
 	Packets(f media.EncodedFrame, due time.Time) ([]*rtp.Packet, error)
 }
 
-// Relay publishes the delayed picture. It implements agent.VideoOutput. The track
-// is published at the first frame, and again when the codec or the connection
-// changes.
+// Relay publishes the delayed picture. It implements agent.VideoOutput. The track is published at the first frame, and again when the
+// codec or the connection changes.
 type Relay struct {
 	pictureTrack
 
 	log zerolog.Logger
-	// askKeyFrame is called when the server requests a key frame of our track.
+	// askKeyFrame is called when the server requests a key frame of the track.
 	askKeyFrame func()
 	ended       <-chan struct{} // closed when the Supervisor's Run has ended
 
-	// For the writer alone, as gap.
+	// Used by the writer only, like gap.
 	step     *time.Timer // between packets of one frame
 	rewriter rewriter
 
@@ -52,8 +51,8 @@ type Relay struct {
 
 var _ agent.VideoOutput = (*Relay)(nil)
 
-// NewRelay returns the output of the delayed picture. needTrack is called when there is no track for a frame, and askKeyFrame when the
-// server requests a key frame. After ended nothing is spread.
+// NewRelay returns the output of the delayed picture. It calls needTrack if there is no track for a frame, and askKeyFrame when the
+// server requests a key frame. After ended is closed, packets are sent without pauses.
 func NewRelay(needTrack, askKeyFrame func(), ended <-chan struct{}, log zerolog.Logger) *Relay {
 	return &Relay{
 		pictureTrack: pictureTrack{gap: true, needTrack: needTrack, needKeyFrame: func() {}}, log: log,
@@ -61,9 +60,8 @@ func NewRelay(needTrack, askKeyFrame func(), ended <-chan struct{}, log zerolog.
 	}
 }
 
-// WriteFrame sends one access unit at once; a frame of many packets is spread
-// over 10 ms at most. One goroutine writes. written is zero, without an error, when the track is not
-// published yet. A codec or layering that common browsers cannot play is an error.
+// WriteFrame sends one access unit at once; a frame of many packets takes up to 10 ms. Only one goroutine may call it. written is zero,
+// without an error, if the track is not published yet. A codec or layering that common browsers cannot play is an error.
 func (r *Relay) WriteFrame(f delay.OutFrame) (written time.Time, err error) {
 	if f.Codec == media.H265 || f.Codec == media.CodecUnknown || f.SpatialLayers > 1 {
 		return time.Time{}, fmt.Errorf("relay the picture: browsers play VP8, VP9, H264 or AV1 in one spatial layer, "+
@@ -85,7 +83,7 @@ func (r *Relay) WriteFrame(f delay.OutFrame) (written time.Time, err error) {
 			r.step.Reset(time.Millisecond)
 			select {
 			case <-r.step.C:
-			case <-r.ended: // the rest goes out at once
+			case <-r.ended: // no more pauses
 			}
 		}
 		if werr := track.WriteRTP(p, nil); werr != nil {
@@ -101,7 +99,7 @@ func (r *Relay) WriteFrame(f delay.OutFrame) (written time.Time, err error) {
 	return written, err
 }
 
-// packetsPerStep is how many packets of a frame of n leave together, one step a millisecond.
+// packetsPerStep returns how many of a frame's n packets are sent per step of a millisecond.
 func packetsPerStep(n int) int {
 	steps := int(spread/time.Millisecond) - 1
 	return max(burst, (n+steps-1)/steps)
@@ -118,7 +116,7 @@ func (r *Relay) Check(ses *conn.Session, sourceMuted bool, now time.Time) error 
 	}
 	track, _, _ := r.published()
 	if p := publicationOf(ses.Room, track); p != nil {
-		// The copy follows D later: it is muted when the last frames before the mute are out.
+		// The copy is delayed, so it is muted after the last frames before the mute.
 		last := r.lastWrite.Load()
 		muted := sourceMuted && (last == nil || now.Sub(*last) > muteAfter)
 		if p.IsMuted() != muted {

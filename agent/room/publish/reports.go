@@ -11,10 +11,9 @@ import (
 	"touchline/media/packet"
 )
 
-// captureReports corrects the RTCP sender reports of our tracks to the capture
-// times of picture and sound (RFC 3550 section 6.4.1): with the send times, an
-// encoder in one of the two paths would put them out of sync. It is a factory of
-// interceptors, which must come before the one that makes the reports.
+// captureReports corrects the RTCP sender reports of published tracks to the capture times of picture and sound (RFC 3550 section
+// 6.4.1): with send times, an encoder in one of the two paths would put them out of sync. It is a factory of interceptors, which must
+// precede the interceptor that makes the reports.
 type captureReports struct {
 	mu     sync.Mutex
 	tracks [2]captured // picture and sound

@@ -13,10 +13,9 @@ import (
 
 const soundName = "touchline-sound"
 
-// SoundTrack is the camera's sound, republished beside the voice: front ends use
-// the voice for speaking indicators and captions, and viewers can mute either.
-// Its source is screen share audio, which front ends play without taking it for
-// the agent's voice. It is published at the first packet.
+// SoundTrack is the camera's sound, published separately from the voice: front ends use the voice for speaking indicators and captions,
+// and viewers can mute either. Its source is screen share audio, which front ends play but do not take for the agent's voice. It is
+// published at the first packet.
 type SoundTrack struct {
 	VoiceTrack
 
@@ -24,7 +23,7 @@ type SoundTrack struct {
 	wake     func()
 }
 
-// NewSound returns the camera's sound beside the voice. wake is called when its first packet came.
+// NewSound returns the track of the camera's sound. It calls wake at the first packet.
 func NewSound(log zerolog.Logger, wake func()) *SoundTrack {
 	t := &SoundTrack{wake: wake}
 	t.log, t.name, t.stream, t.source = log, soundName, streamName, livekit.TrackSource_SCREEN_SHARE_AUDIO

@@ -11,15 +11,15 @@ import (
 	"touchline/agent/room/conn"
 )
 
-// bindGrace is how long a published track may take until packets can be written.
+// bindGrace is how long a published track may take until it accepts packets.
 const bindGrace = 5 * time.Second
 
-// OutStats counts what was sent on a track since the start.
+// OutStats has the counters of a published track since the start.
 type OutStats struct {
 	Packets uint64
 	Frames  uint64 // of the delayed picture
-	Dropped uint64 // packets of the voice or frames of the picture that came while the track was not published
-	Errors  uint64 // writes that failed
+	Dropped uint64 // packets of the voice or frames of the picture while the track was not published
+	Errors  uint64 // failed writes
 }
 
 // outCounters are the counters of OutStats.
@@ -32,7 +32,7 @@ func (c *outCounters) Stats() OutStats {
 	return OutStats{Packets: c.packets.Load(), Frames: c.frames.Load(), Dropped: c.dropped.Load(), Errors: c.errors.Load()}
 }
 
-// localTrack is a track of ours in the present connection; inner is nil between connections.
+// localTrack is a published track of the present connection; inner is nil between connections.
 type localTrack struct {
 	outCounters
 	warnings conn.WarnLimiter
@@ -50,24 +50,24 @@ func (t *localTrack) set(inner *lksdk.LocalTrack, room *lksdk.Room) {
 	t.mu.Unlock()
 }
 
-// Drop forgets the track of a connection that ended.
+// Drop removes the track of an ended connection.
 func (t *localTrack) Drop() { t.set(nil, nil) }
 
-// Republished notes that the library has republished the track after a reconnect.
+// Republished records that the library has republished the track after a reconnect.
 func (t *localTrack) Republished() {
 	t.mu.Lock()
 	t.publishedAt = time.Now()
 	t.mu.Unlock()
 }
 
-// published returns the track, its room and the time; track is nil when there is none.
+// published returns the track, its room and the time of publishing; a nil track without one.
 func (t *localTrack) published() (track *lksdk.LocalTrack, room *lksdk.Room, at time.Time) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.inner, t.room, t.publishedAt
 }
 
-// bound returns the track if packets can be written to it, else nil.
+// bound returns the track if it accepts packets, otherwise nil.
 func (t *localTrack) bound() *lksdk.LocalTrack {
 	if track, _, _ := t.published(); track != nil && track.IsBound() {
 		return track
@@ -75,13 +75,13 @@ func (t *localTrack) bound() *lksdk.LocalTrack {
 	return nil
 }
 
-// Lost reports whether the track was published and is no longer, or never became writable.
+// Lost reports whether a published track disappeared or never accepted packets.
 func (t *localTrack) Lost(now time.Time) bool {
 	track, _, at := t.published()
 	return track != nil && now.Sub(at) >= bindGrace && (!track.IsBound() || t.SID() == "")
 }
 
-// SID returns the track's present server id, "" while it is not published. It changes with every reconnect.
+// SID returns the track's present id at the server; "" while it is not published. It changes with every reconnect.
 func (t *localTrack) SID() string {
 	track, room, _ := t.published()
 	if p := publicationOf(room, track); p != nil {
@@ -90,7 +90,7 @@ func (t *localTrack) SID() string {
 	return ""
 }
 
-// publicationOf finds what track was published as; the library republishes under a new id by itself.
+// publicationOf returns the publication of a track, which the library may have republished under a new id.
 func publicationOf(room *lksdk.Room, track *lksdk.LocalTrack) *lksdk.LocalTrackPublication {
 	if room == nil || track == nil {
 		return nil

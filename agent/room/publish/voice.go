@@ -25,13 +25,12 @@ const (
 	levelSpeech, levelSilence = 25, 127
 )
 
-// VoiceTrack sends the Opus packets of the bot's voice over the present
-// connection. It implements the packet writer that media/speech needs.
+// VoiceTrack sends the Opus packets of the bot's voice over the present connection. It implements the packet writer of media/speech.
 type VoiceTrack struct {
 	localTrack
 
 	log zerolog.Logger
-	// name, stream and source of the track, empty for the bot's own.
+	// name, stream and source of the track; empty for the bot's voice.
 	name, stream string
 	source       livekit.TrackSource
 	sequence     atomic.Uint32
@@ -40,9 +39,8 @@ type VoiceTrack struct {
 // NewVoice returns the track of the voice.
 func NewVoice(log zerolog.Logger) *VoiceTrack { return &VoiceTrack{log: log} }
 
-// WriteOpus sends one packet of 48 kHz Opus with the RTP timestamp given.
-// marker begins a talk spurt. Between connections the packet is dropped: written is
-// zero, without an error.
+// WriteOpus sends one packet of 48 kHz Opus with an RTP timestamp. marker begins a talk spurt. Between connections the packet is
+// dropped: written is zero, without an error.
 func (t *VoiceTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (written time.Time, err error) {
 	inner := t.bound()
 	if inner == nil {
@@ -69,7 +67,7 @@ func (t *VoiceTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (wr
 	return written, nil
 }
 
-// Publish publishes a new track. It blocks until the server has confirmed it or ses is over.
+// Publish publishes a new track. It blocks until the server confirms it or the session is over.
 func (t *VoiceTrack) Publish(ses *conn.Session) error {
 	inner, err := lksdk.NewLocalTrack(webrtc.RTPCodecCapability{
 		// WebRTC declares Opus with two channels (RFC 7587 section 7); the packets may be mono.

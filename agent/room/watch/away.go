@@ -13,8 +13,8 @@ import (
 // maxReason bounds a reason that is read from an attribute, in characters.
 const maxReason = 300
 
-// away returns why a camera sends no picture, as declared by its participant: the
-// watched one, or else the wanted one ("" for any).
+// away returns the reason why a camera sends no picture, as declared by its participant: the watched one, or without one the
+// wanted one ("" for any).
 func away(others []*lksdk.RemoteParticipant, wanted, watched string) string {
 	for _, p := range others {
 		identity := p.Identity()
@@ -28,7 +28,7 @@ func away(others []*lksdk.RemoteParticipant, wanted, watched string) string {
 	return ""
 }
 
-// readAway reads the attribute; "" when the camera is live or it is not understood.
+// readAway reads the reason from the attribute; "" when the camera is live or the attribute is not valid.
 func readAway(text string) string {
 	if text == "" || len(text) > 16<<10 {
 		return ""

@@ -25,9 +25,8 @@ type candidate struct {
 	order    uint64 // of first sight
 }
 
-// choose returns the track to watch: never an agent's, matching the settings,
-// camera before screen, then the one seen first. The present one stays while it
-// qualifies. ok is false without a candidate.
+// choose returns the track to watch. It matches the settings and is never an agent's track. A camera precedes a screen, then the
+// track seen first wins. The present track stays while it qualifies. ok is false without a candidate.
 func choose(all []candidate, watch media.WatchConfig, present string) (candidate, bool) {
 	fit := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
 		switch {
@@ -183,8 +182,8 @@ func (s *Follower) Follow(ses *conn.Session, now time.Time) *Subscription {
 	return next
 }
 
-// renew subscribes to the same track after a full reconnect of the library, which
-// made new objects for it. No notification: for its readers the picture paused.
+// renew subscribes to the same track after a full reconnect of the library, which made new objects for it. It does not notify: for
+// readers the picture only paused.
 func (s *Follower) renew(old, next *Subscription, now time.Time) {
 	s.stall.begin(now)
 	s.replace(next)
@@ -262,7 +261,7 @@ func (s *Follower) pin(sub *Subscription) {
 	sub.pub.SetVideoDimensions(w, h)
 }
 
-// Subscribed takes a track of picture or sound at its first packet.
+// Subscribed starts the reader of a subscribed track at its first packet.
 func (s *Follower) Subscribed(ses *conn.Session, track *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication) {
 	if h := s.listening.of(ses, pub.SID()); h != nil {
 		h.start(track, pub)
@@ -275,7 +274,7 @@ func (s *Follower) Subscribed(ses *conn.Session, track *webrtc.TrackRemote, pub 
 		return
 	}
 	if sub.reader != nil {
-		sub.reader.cancel() // ends by itself; the new one has taken its place already
+		sub.reader.cancel() // no need to wait: only the newest reader delivers
 	}
 	reader := startReader(s.watcher, track, s.opts.Fail, s.opts.Log)
 	pub.OnRTCP(reader.rtcp)

@@ -1,6 +1,6 @@
-// Package watch is what the bot receives from a LiveKit room: the watched track as access units ([Watcher]), the sound beside it, and
+// Package watch is the receiving side of the bot in a LiveKit room: the watched track as access units ([Watcher]), its sound, and
 // people's microphones.
 //
-// A [Follower] chooses and subscribes, requests key frames, and recovers what stalls. The package decodes nothing, and does not know what
-// is sent.
+// A [Follower] chooses tracks, subscribes to them, requests key frames, and recovers stalled tracks. The package decodes nothing and
+// sends nothing.
 package watch

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// The intervals of key frame requests with and without viewers of the delayed copy, who start at a key frame.
+	// The intervals of key frame requests with and without viewers of the delayed copy. A viewer starts at a key frame.
 	keyFrameWatched = time.Second
 	keyFrameAlone   = 4 * time.Second
 	// pliSpacing is the least time between two requests.
@@ -137,7 +137,7 @@ func (s *Follower) gatherEvidence(ses *conn.Session, sub *Subscription, now time
 	return e
 }
 
-// silence notes and reports why the camera is silent; "" while it is not.
+// silence records and reports the reason why the camera is silent; "" while it is not.
 func (s *Follower) silence(words string) {
 	was := s.watcher.setSilent(words)
 	switch info := s.watcher.Source(); {

@@ -18,30 +18,30 @@ import (
 type Options struct {
 	// Identity of the bot, which does not watch itself.
 	Identity string
-	// MayWatch says that the token allows subscribing.
+	// MayWatch is set if the token allows subscribing.
 	MayWatch bool
 	// Watch chooses the track; it can be changed later by Watcher.Select.
 	Watch media.WatchConfig
-	// Relay requests the highest layer for the delayed copy; without it only LongSide is requested.
+	// Relay requests the highest layer for the delayed copy; without it, only LongSide is requested.
 	Relay bool
 	// LongSide is the longer edge of the engine's pictures, in pixels.
 	LongSide int
-	// Sound takes the sound of the watched participant; nil does not listen to it.
+	// Sound receives the sound of the watched participant; nil does not subscribe to it.
 	Sound SoundSink
-	// Microphones hears the people in the room; nil hears nobody.
+	// Microphones receives the microphones of people in the room; nil does not subscribe to them.
 	Microphones Microphones
 	// Instructs reports whether a participant may instruct the commentator.
 	Instructs func(p *lksdk.RemoteParticipant) bool
 	// OnSource receives the changes of the watched track. May be nil.
 	OnSource func(source agent.SourceInfo, reason string)
-	// Wake makes the connection check at once, and Fail takes a panic of a callback.
+	// Wake makes the connection check at once. Fail receives a panic of a callback.
 	Wake func()
 	Fail func(err error)
 	Log  zerolog.Logger
 }
 
-// Follower keeps the subscriptions to the watched track and to the sound that is heard. Only the connection's goroutine calls its
-// methods, but for those that say otherwise.
+// Follower keeps the subscriptions to the watched track, its sound and microphones. Only the connection's goroutine may call its
+// methods, except where noted.
 type Follower struct {
 	opts    Options
 	watcher *Watcher
@@ -53,9 +53,9 @@ type Follower struct {
 	stall   stall // of the watched track
 	traffic traffic
 	muted   bool
-	hears   string // SID of the watched picture's sound
+	camera  string // SID of the watched picture's sound
 
-	// rating is the newest of the watched participant.
+	// rating is the newest rating of the watched participant.
 	rating atomic.Pointer[rating]
 
 	// listening has the subscriptions to sound.
@@ -83,7 +83,7 @@ func (s *Follower) Viewers() int { return int(s.viewers.Load()) }
 // Muted reports whether a subscription's source is muted; not without one.
 func (sub *Subscription) Muted() bool { return sub != nil && sub.pub.IsMuted() }
 
-// Rated takes the server's view of a participant's connection. Safe for concurrent use.
+// Rated records the server's rating of a participant's connection. Safe for concurrent use.
 func (s *Follower) Rated(identity string, quality livekit.ConnectionQuality, now time.Time) {
 	if identity == s.watcher.Source().Identity {
 		s.rating.Store(&rating{identity: identity, quality: quality, at: now})
@@ -97,7 +97,7 @@ func (s *Follower) Reconnected(ses *conn.Session) {
 	}
 	if sub := s.watched(); sub != nil {
 		s.stall.begin(time.Now())
-		// A full reconnect made new objects; Follow subscribes to those.
+		// A full reconnect made new objects, to which Follow subscribes.
 		if _, pubs := s.candidates(ses); pubs[sub.sid] != nil && pubs[sub.sid].pub == sub.pub {
 			s.subscribe(sub)
 		}
@@ -108,7 +108,7 @@ func (s *Follower) Reconnected(ses *conn.Session) {
 // Left ends all subscriptions of a session that is over.
 func (s *Follower) Left() {
 	s.listening.drop(func(*audioSubscription) bool { return true }, time.Now())
-	s.hears = ""
+	s.camera = ""
 	s.Unwatch()
 	s.viewers.Store(0)
 }

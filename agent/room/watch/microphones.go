@@ -16,27 +16,26 @@ import (
 	"touchline/internal/limit"
 )
 
-// maxMicrophones bounds the microphones that are subscribed to at once, whatever Microphones choose.
+// maxMicrophones bounds the subscribed microphones, whatever Microphones choose.
 const maxMicrophones = 100
 
-// openRetry and maxOpenRetry are the longest first wait, and the longest of all, before a microphone without a sink is opened again.
+// openRetry and maxOpenRetry bound the first wait, and all waits, before a microphone without a sink is opened again.
 const (
 	openRetry    = time.Second
 	maxOpenRetry = time.Minute
 )
 
-// Microphones hears the people in the room.
+// Microphones receives the microphones of people in the room.
 type Microphones interface {
-	// Choose is called every 100 ms with all microphones that could be heard, ordered by identity, also with none. It
-	// returns the tracks (SIDs) to subscribe to, the most important first. It must not block.
+	// Choose is called every 100 ms with all available microphones, ordered by identity, even if there are none. It returns the
+	// tracks (SIDs) to subscribe to, the most important first. It must not block.
 	Choose(all []agent.Microphone, now time.Time) []string
-	// Open returns the sink of a microphone, at its first packet. It must not block. Without one it returns nil, and is called
-	// again after a pause.
+	// Open returns the sink of a microphone, at its first packet. It must not block. If it returns nil, it is called again after a
+	// pause.
 	Open(m agent.Microphone) MicrophoneSink
 }
 
-// MicrophoneSink takes the sound of one microphone. The sender may be subscribed to again meanwhile, which begins
-// another track for it.
+// MicrophoneSink receives the sound of one microphone. A repeated subscription begins another track.
 type MicrophoneSink interface {
 	SoundSink
 	// Close follows the last packet.
@@ -48,7 +47,7 @@ type listener struct {
 	mu   sync.Mutex
 	subs map[string]*audioSubscription // by SID; only the connection's goroutine changes it
 
-	// ended are the subscriptions that ended a moment ago. Only the connection's goroutine touches it.
+	// ended are the times of recently ended subscriptions, used by the connection's goroutine only.
 	ended map[string]time.Time
 	lost  atomic.Uint64
 }
@@ -80,7 +79,7 @@ func (l *listener) drop(gone func(h *audioSubscription) bool, now time.Time) {
 	}
 }
 
-// add makes a subscription. The server needs a moment after the end of another one to the same track.
+// add makes a subscription. The server needs a pause after the end of an earlier one to the same track.
 func (l *listener) add(h *audioSubscription, now time.Time) {
 	l.mu.Lock()
 	l.subs[h.sid] = h
@@ -92,10 +91,10 @@ func (l *listener) add(h *audioSubscription, now time.Time) {
 	h.subscribe(now)
 }
 
-// SoundLost returns the number of packets of audio tracks that came faster than sound has them.
+// SoundLost returns the number of dropped packets of audio tracks that exceeded the packet rate of sound.
 func (s *Follower) SoundLost() uint64 { return s.listening.lost.Load() }
 
-// Listen keeps the subscriptions to the sound that belongs to the watched picture and to the chosen microphones.
+// Listen keeps the subscriptions to the sound of the watched picture and to the chosen microphones.
 func (s *Follower) Listen(ses *conn.Session, sub *Subscription, now time.Time) {
 	if !s.opts.MayWatch || s.opts.Sound == nil && s.opts.Microphones == nil {
 		return
@@ -116,11 +115,11 @@ func (s *Follower) Listen(ses *conn.Session, sub *Subscription, now time.Time) {
 		camera = watched.SID()
 		wanted[camera] = watched
 	}
-	heard := s.chooseMicrophones(ses, watched, wanted, now)
+	microphones := s.chooseMicrophones(ses, watched, wanted, now)
 	l.drop(func(h *audioSubscription) bool { return wanted[h.sid] == nil }, now)
 	for sid, h := range l.subs {
 		if sid != camera {
-			h.setSound(nil) // before another track has it
+			h.setSound(nil) // before another track gets the sink
 		}
 	}
 	for sid, pub := range wanted {
@@ -129,12 +128,12 @@ func (s *Follower) Listen(ses *conn.Session, sub *Subscription, now time.Time) {
 			h, known = s.newSubscription(ses, pub, now), false
 		}
 		if sid == camera {
-			if s.hears != camera {
+			if s.camera != camera {
 				s.opts.Log.Info().Str("participant", sub.who.Identity()).Str("track", sid).Msg("listening to the camera")
 			}
 			h.setSound(s.opts.Sound)
 		}
-		if m, ok := heard[sid]; ok {
+		if m, ok := microphones[sid]; ok {
 			h.setMicrophone(func() MicrophoneSink { return s.opts.Microphones.Open(m) })
 		} else {
 			h.setMicrophone(nil)
@@ -145,7 +144,7 @@ func (s *Follower) Listen(ses *conn.Session, sub *Subscription, now time.Time) {
 			l.add(h, now)
 		}
 	}
-	s.hears = camera
+	s.camera = camera
 }
 
 func (s *Follower) newSubscription(ses *conn.Session, pub *lksdk.RemoteTrackPublication, now time.Time) *audioSubscription {
@@ -156,7 +155,7 @@ func (s *Follower) newSubscription(ses *conn.Session, pub *lksdk.RemoteTrackPubl
 	}
 }
 
-// chooseMicrophones adds the microphones to hear to wanted, and returns them by SID.
+// chooseMicrophones adds the chosen microphones to wanted, and returns them by SID.
 func (s *Follower) chooseMicrophones(
 	ses *conn.Session, watched *lksdk.RemoteTrackPublication, wanted map[string]*lksdk.RemoteTrackPublication, now time.Time,
 ) map[string]agent.Microphone {
@@ -164,18 +163,18 @@ func (s *Follower) chooseMicrophones(
 		return nil
 	}
 	all, pubs := s.microphones(ses, watched)
-	heard := map[string]agent.Microphone{}
+	chosen := map[string]agent.Microphone{}
 	for _, sid := range s.opts.Microphones.Choose(slices.Clone(all), now) {
 		i := slices.IndexFunc(all, func(m agent.Microphone) bool { return m.Track == sid })
-		if i < 0 || len(heard) >= maxMicrophones {
+		if i < 0 || len(chosen) >= maxMicrophones {
 			continue
 		}
-		heard[sid], wanted[sid] = all[i], pubs[sid]
+		chosen[sid], wanted[sid] = all[i], pubs[sid]
 	}
-	return heard
+	return chosen
 }
 
-// microphones lists those that could be heard: of people, and of devices without LiveKit's client.
+// microphones lists the microphones of people, and of devices without LiveKit's client.
 func (s *Follower) microphones(
 	ses *conn.Session, watched *lksdk.RemoteTrackPublication,
 ) (all []agent.Microphone, pubs map[string]*lksdk.RemoteTrackPublication) {

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// moment is a time that goroutines share. It keeps the monotonic clock reading,
-// so a step of the wall clock does not change the intervals. The zero value is
-// the zero time.
+// moment is a time that goroutines share. It keeps the monotonic clock reading, so a step of the wall clock does not change
+// intervals. The zero value is the zero time.
 type moment struct{ at atomic.Pointer[time.Time] }
 
 func (m *moment) set(at time.Time) { m.at.Store(&at) }

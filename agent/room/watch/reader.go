@@ -37,15 +37,15 @@ type arrivedReport struct {
 	rtp uint32
 }
 
-// trackReader turns one subscription's packets into access units. One goroutine only reads
-// and stamps, so that the stamp is the arrival; the other assembles.
+// trackReader turns one subscription's packets into access units. One goroutine only reads and timestamps packets, so that the
+// timestamps are accurate; the other assembles.
 type trackReader struct {
 	watcher *Watcher
-	fail    func(err error) // takes a panic
+	fail    func(err error) // receives a panic
 	number  uint64
 	track   *webrtc.TrackRemote
 	epoch   uint32
-	began   time.Time // the library hands a track out with its first packet
+	began   time.Time // arrival of the first packet, at which the library returns the track
 	log     zerolog.Logger
 
 	packets chan arrivedPacket
@@ -76,7 +76,7 @@ func startReader(w *Watcher, track *webrtc.TrackRemote, fail func(err error), lo
 	go func() {
 		defer close(r.done)
 		defer func() { <-reading }()
-		defer cancel() // or read would wait for its packets to be taken
+		defer cancel() // otherwise read would wait for assemble
 		defer rescue.Guard(fail)
 		r.assemble()
 	}()
@@ -123,11 +123,11 @@ func (r *trackReader) read(ctx context.Context) {
 	}
 }
 
-// maxFailures is the number of packets in a row that cannot be read until reading stops.
+// maxFailures is the number of consecutive read errors after which reading stops.
 const maxFailures = 100
 
-// readPackets passes on the packets of a track, with their arrival, until ctx or the track ends. It returns an error
-// after maxFailures.
+// readPackets calls take with each packet of a track and its arrival, until ctx or the track ends. It returns an error after
+// maxFailures.
 func readPackets(ctx context.Context, track *webrtc.TrackRemote, take func(p *rtp.Packet, at time.Time)) error {
 	release := context.AfterFunc(ctx, func() { _ = track.SetReadDeadline(time.Unix(1, 0)) })
 	defer release()

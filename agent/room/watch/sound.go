@@ -21,22 +21,22 @@ import (
 )
 
 const (
-	// audioTimeout is the time without a packet after which a subscription to sound is repeated; it doubles with each
-	// time, up to maxAudioTimeout: an open microphone may send nothing.
+	// audioTimeout is the time without a packet after which a subscription to sound is repeated. It doubles each time, up to
+	// maxAudioTimeout, because an open microphone may send nothing.
 	audioTimeout    = 4 * time.Second
 	maxAudioTimeout = time.Minute
 	// soundRate and soundBurst bound the packets of one track. Opus has 400 a second at most.
 	soundRate, soundBurst = 500, 500
 )
 
-// SoundSink takes the packets of one audio track at a time, Opus only. Its methods are not called at once. It must not
-// block for long.
+// SoundSink receives the Opus packets of one audio track at a time. Its methods are not called concurrently. They must not block
+// for long.
 type SoundSink interface {
 	// Begin precedes the packets of another track.
 	Begin()
 	// WriteRTP takes ownership of a packet, with its arrival.
 	WriteRTP(p *rtp.Packet, at time.Time)
-	// SenderReport takes the two clocks of an RTCP sender report.
+	// SenderReport receives the two clocks of an RTCP sender report.
 	SenderReport(ntp time.Time, timestamp uint32)
 }
 
@@ -46,22 +46,21 @@ type sinkSlot struct {
 	begun *audioReader
 }
 
-// audioSubscription is the subscription to one audio track. It serves the sink of the camera's sound, and that of a
-// microphone.
+// audioSubscription is the subscription to one audio track. It serves up to two sinks: the camera's sound and a microphone.
 type audioSubscription struct {
 	session *conn.Session
 	sid     string
 	log     zerolog.Logger
-	fail    func(error)    // takes a panic
+	fail    func(error)    // receives a panic
 	lost    *atomic.Uint64 // packets beyond the bounds
 
-	// Only the connection's goroutine touches these.
+	// Used by the connection's goroutine only.
 	pub   *lksdk.RemoteTrackPublication
 	since time.Time
 	again time.Time // when to subscribe; zero when not pending
 	stale bool      // the library has reconnected, which may drop subscriptions
 	tries int       // repeated subscriptions in a row
-	quit  bool      // unsubscribed for good: nothing of it can be used
+	quit  bool      // unsubscribed permanently: the track is not usable
 
 	mu     sync.Mutex // guards the two below
 	reader *audioReader
@@ -69,8 +68,8 @@ type audioSubscription struct {
 
 	sinks sync.Mutex // guards the rest, and is held while a sink is called
 	sound sinkSlot
-	heard sinkSlot
-	open  func() MicrophoneSink // of heard, at the first packet
+	mic   sinkSlot
+	open  func() MicrophoneSink // opens the sink of mic at the first packet
 	retry backoff.Backoff       // of open
 	from  time.Time             // when to call open; zero for at once
 	rate  *limit.Limiter[struct{}]
@@ -91,7 +90,7 @@ func (h *audioSubscription) subscribe(now time.Time) {
 	}
 }
 
-// check repeats a subscription that brings nothing, and follows new objects of the library.
+// check repeats a subscription without packets, and follows new objects of the library.
 func (h *audioSubscription) check(pub *lksdk.RemoteTrackPublication, now time.Time) {
 	reader := h.newest()
 	switch {
@@ -162,13 +161,13 @@ func (h *audioSubscription) setSound(sink SoundSink) {
 	}
 }
 
-// setMicrophone sets what opens the sink of a microphone; nil closes it.
+// setMicrophone sets the function that opens the sink of a microphone; nil closes the sink.
 func (h *audioSubscription) setMicrophone(open func() MicrophoneSink) {
 	h.sinks.Lock()
 	h.open = open
-	sink, opened := h.heard.sink.(MicrophoneSink)
+	sink, opened := h.mic.sink.(MicrophoneSink)
 	if open == nil {
-		h.heard, h.from = sinkSlot{}, time.Time{}
+		h.mic, h.from = sinkSlot{}, time.Time{}
 		h.retry.Reset()
 	}
 	h.sinks.Unlock()
@@ -178,7 +177,7 @@ func (h *audioSubscription) setMicrophone(open func() MicrophoneSink) {
 	}
 }
 
-// deliver passes a packet on. The sinks own what they get.
+// deliver passes a packet to the sinks, which own it.
 func (h *audioSubscription) deliver(r *audioReader, p *rtp.Packet, at time.Time) {
 	h.sinks.Lock()
 	defer h.sinks.Unlock()
@@ -192,16 +191,16 @@ func (h *audioSubscription) deliver(r *audioReader, p *rtp.Packet, at time.Time)
 	}
 	if !hasMedia(p) {
 		p.Payload = nil
-	} else if h.open != nil && h.heard.sink == nil && !at.Before(h.from) {
+	} else if h.open != nil && h.mic.sink == nil && !at.Before(h.from) {
 		if sink := h.open(); sink != nil {
-			h.heard = sinkSlot{sink: sink}
+			h.mic = sinkSlot{sink: sink}
 			h.retry.Reset()
 		} else {
 			h.from = at.Add(h.retry.Next(at, rand.Float64()))
 		}
 	}
-	both := h.sound.sink != nil && h.heard.sink != nil
-	for _, o := range []*sinkSlot{&h.sound, &h.heard} {
+	both := h.sound.sink != nil && h.mic.sink != nil
+	for _, o := range []*sinkSlot{&h.sound, &h.mic} {
 		if o.sink == nil {
 			continue
 		}
@@ -220,12 +219,12 @@ func (h *audioSubscription) deliver(r *audioReader, p *rtp.Packet, at time.Time)
 	}
 }
 
-// reported passes a sender report on.
+// reported passes a sender report to the sinks.
 func (h *audioSubscription) reported(r *audioReader, ntp time.Time, timestamp uint32) {
 	h.sinks.Lock()
 	defer h.sinks.Unlock()
 	h.report.ntp, h.report.timestamp, h.report.of = ntp, timestamp, r
-	for _, o := range []*sinkSlot{&h.sound, &h.heard} {
+	for _, o := range []*sinkSlot{&h.sound, &h.mic} {
 		if o.sink != nil && o.begun == r {
 			o.sink.SenderReport(ntp, timestamp)
 		}

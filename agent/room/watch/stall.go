@@ -7,21 +7,21 @@ import (
 	lksdk "github.com/livekit/server-sdk-go/v2"
 )
 
-// A stalled track has one of two causes. If our own connection is broken, it is replaced. If the camera sends
-// nothing (it hangs or is out of reach), voice, captions and delayed copy stay and the bot waits.
-// All times count from the last packet of the picture.
+// A stalled track has one of two causes. If the bot's own connection is broken, the bot replaces it. If the camera sends nothing (it
+// hangs or is unreachable), voice, captions and delayed copy stay and the bot waits. All times count from the last packet of the
+// picture.
 const (
-	// stallAsk, stallResubscribe and stallRejoin are the silences after which the bot requests a key frame, subscribes
-	// again, and joins again if the connection carries nothing at all.
+	// stallAsk, stallResubscribe and stallRejoin are the silences after which the bot requests a key frame, subscribes again, and
+	// joins again if the connection carries nothing at all.
 	stallAsk         = 2 * time.Second
 	stallResubscribe = 4 * time.Second
 	stallRejoin      = 9 * time.Second
-	// stallDoubt is the silence after which it joins again although the connection carries something and no evidence
-	// blames the camera. The server rates connections every 5 s over the last 5 s, so within 15 s.
+	// stallDoubt is the silence after which it joins again although the connection carries packets and no evidence blames the
+	// camera. The server rates connections every 5 s over the last 5 s, so a rating arrives within 15 s.
 	stallDoubt = 20 * time.Second
 	// stallMost bounds the waits, which triple with each rejoin that did not help.
 	stallMost = 5 * time.Minute
-	// stallProbe is how long a silent camera is blamed before a new subscription checks it.
+	// stallProbe is how long a camera counts as silent before a new subscription checks it.
 	stallProbe = time.Minute
 	// trafficEvery is the polling interval of the connection's packet count during a stall. After trafficTimeout without
 	// a packet the connection is dead: ICE checks are answered every 2 s (RFC 7675 asks for 5 s).
@@ -29,7 +29,7 @@ const (
 	trafficTimeout = 5 * time.Second
 	// resubscribePause lets the server take the first subscription down before the second.
 	resubscribePause = 400 * time.Millisecond
-	// lastBlank is how long an ended subscription may still bring pictures: the server ends it with blank ones.
+	// lastBlank is how long an ended subscription may still deliver pictures: the server ends it with blank ones.
 	lastBlank = 2 * time.Second
 )
 
@@ -47,33 +47,33 @@ const (
 type evidence struct {
 	// media is the arrival of the newest packet of the picture; zero for none.
 	media time.Time
-	// padding is the arrival of the present subscription's first packet, also of padding, which the server sends for a
-	// silent publisher; zero for none.
+	// padding is the arrival of the present subscription's first packet, which may be padding that the server sends for a silent
+	// publisher; zero for none.
 	padding time.Time
-	// traffic is when the connection was last seen to carry anything.
+	// traffic is the last time at which the connection carried anything.
 	traffic time.Time
-	// rating is the server's view of the camera's connection, ratedAt its time. A publisher that sends nothing is POOR,
-	// or LOST when its reports are missing too.
+	// rating is the server's rating of the camera's connection, ratedAt its time. A publisher that sends nothing is POOR, or LOST
+	// if its reports are missing too.
 	rating  livekit.ConnectionQuality
 	ratedAt time.Time
 }
 
-// stall chooses the recovery of a watched track without packets. The zero value
-// has just begun to wait. It is not safe for concurrent use.
+// stall chooses the recovery of a watched track without packets. The zero value has just begun to wait. It is not safe for
+// concurrent use.
 type stall struct {
-	since        time.Time // the newest packet of the picture, or when waiting for it began
+	since        time.Time // the newest packet of the picture, or the start of the wait for it
 	last         time.Time // start of the waits
 	asked        bool
 	resubscribed time.Time // time of the new subscription since the last packet; zero for none
-	blamedAt     time.Time // when the camera was found to be silent; zero while it is not
+	blamedAt     time.Time // when the camera was found to be silent; zero otherwise
 	checked      time.Time // last call of next
 	rejoins      int       // rejoins that did not help
 }
 
-// stoodStill is the gap between two checks that means that the process or the machine was suspended.
-const stoodStill = 2 * time.Second
+// suspended is the gap between two checks above which the process or the machine was suspended.
+const suspended = 2 * time.Second
 
-// begin restarts the wait for packets. The waits keep growing until packets come.
+// begin restarts the wait for packets. The waits keep growing until packets arrive.
 func (s *stall) begin(now time.Time) {
 	*s = stall{since: now, last: now, checked: now, rejoins: s.rejoins}
 }
@@ -93,7 +93,7 @@ func (s *stall) after(d time.Duration) time.Duration {
 
 // next returns the recovery that is due.
 func (s *stall) next(now time.Time, e evidence) recovery {
-	if gap := now.Sub(s.checked); gap > stoodStill && !s.checked.IsZero() {
+	if gap := now.Sub(s.checked); gap > suspended && !s.checked.IsZero() {
 		s.last = s.last.Add(gap)
 	}
 	s.checked = now
@@ -131,14 +131,13 @@ func (s *stall) next(now time.Time, e evidence) recovery {
 	return recoveryNone
 }
 
-// blamesCamera reports whether the camera is silent: the new subscription works
-// without a picture, or the server receives none either.
+// blamesCamera reports whether the camera is silent: the new subscription works without a picture, or the server receives none.
 func (s *stall) blamesCamera(e evidence) bool {
 	ill := e.rating == livekit.ConnectionQuality_POOR || e.rating == livekit.ConnectionQuality_LOST
 	return e.padding.After(s.resubscribed) || ill && e.ratedAt.After(s.since)
 }
 
-// reason returns why the camera sends no picture, "" if the camera is not the cause.
+// reason returns the reason why the camera sends no picture; "" if the camera is not the cause.
 func (s *stall) reason(e evidence) string {
 	switch {
 	case !s.silent():
@@ -158,8 +157,7 @@ type traffic struct {
 	moved time.Time
 }
 
-// lastSeen returns when the connection last received anything: media, or an answer
-// to an ICE check. For a new connection, that is now.
+// lastSeen returns when the connection last received media or an answer to an ICE check. For a new connection, it returns now.
 func (p *traffic) lastSeen(room *lksdk.Room, now time.Time) time.Time {
 	if p.room != room || now.Sub(p.felt) > 2*trafficEvery {
 		*p = traffic{room: room, moved: now}

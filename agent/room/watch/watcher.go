@@ -25,7 +25,7 @@ const stillSeen = 2 * time.Second
 // Stats counts the packets and frames of the watched tracks since the start.
 type Stats struct {
 	Packets   uint64 // RTP packets read, SFU padding included
-	Frames    uint64 // access units handed to the reader
+	Frames    uint64 // access units passed to the reader
 	Dropped   uint64 // access units lost because the reader was slow
 	KeyFrames uint64 // key frames among Frames
 	PLIs      uint64 // key frame requests sent to the source
@@ -42,7 +42,7 @@ type Watcher struct {
 	mu         sync.Mutex
 	watch      media.WatchConfig
 	info       agent.SourceInfo
-	reader     uint64 // number of the reader that may deliver
+	reader     uint64 // number of the only reader that may deliver
 	epoch      uint32 // the highest so far
 	skipping   bool   // until the next key frame
 	lastFrame  time.Time
@@ -63,8 +63,8 @@ func newWatcher(watch media.WatchConfig, wake func(), log zerolog.Logger) *Watch
 
 var _ agent.VideoInput = (*Watcher)(nil)
 
-// ReadFrame returns the next access unit in decoding order. A slow reader
-// loses what does not fit up to the next key frame. It ends with ctx.
+// ReadFrame returns the next access unit in decoding order. If the queue is full, a slow reader loses access units up to the next
+// key frame. It ends with ctx.
 func (w *Watcher) ReadFrame(ctx context.Context) (media.EncodedFrame, error) {
 	select {
 	case f := <-w.frames:
@@ -79,15 +79,14 @@ func (w *Watcher) ReadFrame(ctx context.Context) (media.EncodedFrame, error) {
 	}
 }
 
-// RequestKeyFrame requests a key frame of the source. Requests closer together
-// than pliSpacing become one.
+// RequestKeyFrame requests a key frame of the source. Requests within pliSpacing become one.
 func (w *Watcher) RequestKeyFrame() {
 	if !w.keyWanted.Swap(true) {
 		w.wake()
 	}
 }
 
-// Select changes the choice of the watched track, at once.
+// Select changes the choice of the watched track at once.
 func (w *Watcher) Select(watch media.WatchConfig) {
 	w.mu.Lock()
 	w.watch = watch
@@ -113,22 +112,22 @@ func (w *Watcher) Source() agent.SourceInfo {
 	return info
 }
 
-// Away returns why the watched camera sends no picture, as declared by its
-// participant or found by the watchdog; "" when it sends one or the reason is unknown.
+// Away returns the reason why the watched camera sends no picture, as declared by its participant or found by the watchdog; "" if
+// it sends pictures or the reason is unknown.
 func (w *Watcher) Away() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return cmp.Or(w.away, w.silent)
 }
 
-// declared returns why the camera is away, as declared by its participant.
+// declared returns the reason why the camera is away, as declared by its participant.
 func (w *Watcher) declared() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.away
 }
 
-// setSilent notes why the camera is silent and returns the reason noted before.
+// setSilent sets the reason why the camera is silent, and returns the previous one.
 func (w *Watcher) setSilent(words string) (was string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,7 +158,7 @@ func (w *Watcher) Cameras() []source.RoomCamera {
 	return out
 }
 
-// setSeen notes the candidates, and why the chosen one is away.
+// setSeen sets the candidates, and the reason why the chosen one is away.
 func (w *Watcher) setSeen(seen []candidate, away string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,12 +180,12 @@ func (w *Watcher) setInfo(change func(info *agent.SourceInfo)) agent.SourceInfo 
 	track := w.info.Track
 	change(&w.info)
 	if w.info.Track != track {
-		w.info.Epoch = w.epoch + 1 // its reader will begin with this one, or a later one
+		w.info.Epoch = w.epoch + 1 // the lowest epoch with which its reader can begin
 	}
 	return w.info
 }
 
-// newReader registers a new reader; older ones can deliver no more.
+// newReader registers a new reader. Older readers can no longer deliver.
 func (w *Watcher) newReader() (number uint64, epoch uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -206,7 +205,7 @@ func (w *Watcher) nextEpoch() uint32 {
 	return w.epoch
 }
 
-// deliver hands one access unit to ReadFrame without blocking.
+// deliver passes one access unit to ReadFrame without blocking.
 func (w *Watcher) deliver(reader uint64, f media.EncodedFrame) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -236,7 +235,7 @@ func (w *Watcher) deliver(reader uint64, f media.EncodedFrame) {
 	}
 }
 
-// measure keeps size and frame rate.
+// measure updates size and frame rate.
 func (w *Watcher) measure(f media.EncodedFrame) {
 	if f.Width > 0 {
 		w.info.Width, w.info.Height = f.Width, f.Height
