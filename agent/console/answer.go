@@ -22,7 +22,7 @@ import (
 // maxBody bounds every request's body, in bytes.
 const maxBody = 64 << 10
 
-// problem is the error of an answer.
+// problem is an error answer.
 type problem struct {
 	status  int
 	retry   int    // seconds after which the client may try again; 0 for no advice
@@ -47,8 +47,7 @@ func refuse(status int, code, format string, args ...any) *problem {
 	return &problem{status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// apiFunc answers a request or returns an error: a *problem, or any other, which
-// becomes a 500.
+// apiFunc answers a request or returns an error. An error other than *problem becomes a 500.
 type apiFunc func(w http.ResponseWriter, r *http.Request) error
 
 // methods are the handlers of one path by method. GET also answers HEAD.
@@ -98,8 +97,8 @@ func writeBody(w http.ResponseWriter, status int, kind string, body []byte) erro
 	return nil
 }
 
-// readJSON reads a body strictly into v: nothing unknown, nothing after it, no
-// more than maxBody. An empty body leaves v as it is when that is allowed.
+// readJSON reads a body strictly into v: no unknown fields, one object, at most maxBody. If mayBeEmpty is set, an empty body leaves v
+// unchanged.
 func readJSON(w http.ResponseWriter, r *http.Request, v any, mayBeEmpty bool) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
@@ -139,7 +138,7 @@ func jsonProblem(err error) error {
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return refuse(http.StatusBadRequest, "bad_json", "bad JSON at byte %d: %v", e.Offset, e)
 	}
-	// The decoder has no type for this one: json: unknown field "x".
+	// The decoder has no type for this error: json: unknown field "x".
 	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		return refuse(http.StatusBadRequest, "unknown_field", "unknown field %s", field)
 	}
@@ -162,7 +161,7 @@ func kindName(t string) string {
 	}
 }
 
-// requestID returns the client's id if it is safe to repeat, else a new one.
+// requestID returns the client's id if it is safe to repeat, otherwise a new id.
 func requestID(r *http.Request) string {
 	id := r.Header.Get("X-Request-ID")
 	bad := func(c rune) bool { return c < 0x20 || c > 0x7e }
@@ -172,7 +171,7 @@ func requestID(r *http.Request) string {
 	return id
 }
 
-// answered records the status that was sent, for the metrics and for panics.
+// answered records the sent status, for metrics and after panics.
 type answered struct {
 	http.ResponseWriter
 	status int
@@ -197,12 +196,12 @@ func (a *answered) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the real writer.
 func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// internal is the answer to an error of the program.
+// internal returns the answer to an internal error.
 func internal() *problem {
 	return refuse(http.StatusInternalServerError, "internal", "internal error; see the log for this request id")
 }
 
-// fail writes an error as JSON, if nothing was written yet.
+// fail writes an error as JSON unless an answer has begun.
 func fail(w *answered, r *http.Request, id string, err error, log zerolog.Logger) {
 	p, ok := errors.AsType[*problem](err)
 	if !ok {

@@ -44,7 +44,7 @@ type (
 	}
 )
 
-// by names the client, for the log and for the page.
+// by returns the name of the client for the log and the page.
 func by(r *http.Request) string {
 	if name := visitorOf(r).name; name != "" {
 		return name

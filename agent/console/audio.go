@@ -15,13 +15,13 @@ import (
 const (
 	// audioRate of the voice, in Hz.
 	audioRate = 48000
-	// audioStart bounds the wait for the voice's first frame.
+	// audioStart bounds the wait for the first frame of the voice.
 	audioStart = 2 * time.Second
 	// audioGap is the longest gap that is filled with silence.
 	audioGap = time.Second
 )
 
-// timestamp writes a moment as seconds of the epoch, for the headers that let a player put picture and voice together.
+// timestamp formats a time as seconds since 1970, for headers with which a player synchronizes picture and voice.
 func timestamp(at time.Time) string {
 	return fmt.Sprintf("%d.%06d", at.Unix(), at.Nanosecond()/1000)
 }
@@ -73,14 +73,14 @@ func (s *Server) getAudio(h *roomEntry, w http.ResponseWriter, r *http.Request) 
 	return relay(out, r, h.gone, frames, a.encode)
 }
 
-// audioStream makes frames a sound without gaps, so that a sample's place in it is its moment.
+// audioStream makes a continuous sound of frames, so that a sample's position gives its time.
 type audioStream struct {
 	next time.Time // of the next sample
 	lost *atomic.Uint64
 	buf  []byte
 }
 
-// encode returns a frame after the silence for those that are missing before it; nil when too many are.
+// encode returns a frame, with silence before it for missing frames; nil if too many are missing.
 func (a *audioStream) encode(f speech.Frame) []byte {
 	gap := f.Due.Sub(a.next)
 	samples := max(0, int(media.DurationToTicks(gap, audioRate)))

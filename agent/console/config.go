@@ -15,13 +15,13 @@ import (
 type Config struct {
 	// Listen is the address of the page and the API.
 	Listen string `yaml:"listen" env:"LISTEN"`
-	// Token is required on any other than a loopback address; if "" and required, one is generated at the start.
+	// Token is required on any address but a loopback one. If it is required and empty, a token is generated at the start.
 	Token redact.Secret `yaml:"-" env:"TOKEN"`
 	// TLSCert and TLSKey are files; SelfSigned makes a certificate instead.
 	TLSCert    string `yaml:"tls_cert" env:"TLS_CERT"`
 	TLSKey     string `yaml:"tls_key" env:"TLS_KEY"`
 	SelfSigned bool   `yaml:"tls_self_signed" env:"TLS_SELF_SIGNED"`
-	// AllowedHosts are extra names in the Host header, beside loopback ones and the listen address.
+	// AllowedHosts are additional names in the Host header, besides loopback names and the listen address.
 	AllowedHosts []string `yaml:"allowed_hosts" env:"ALLOWED_HOSTS"`
 	// KeepAlive is the time between comments on a silent SSE stream.
 	KeepAlive time.Duration `yaml:"keep_alive" env:"KEEP_ALIVE"`

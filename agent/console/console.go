@@ -2,10 +2,9 @@
 // control API, server-sent events, pictures and sound for plain players, metrics,
 // health, and the page.
 //
-// It owns the listener, access to it (Host, Origin, token) and the list of rooms.
-// It decides nothing about the commentary, never blocks a session, and uses a
-// bot only through agent.Steerer and the small interfaces in this file.
-// Server.Run owns every goroutine.
+// It owns the listener, its access checks (Host, Origin, token) and the list of rooms. It decides nothing about the commentary,
+// never blocks a session, and uses a bot only through agent.Steerer and the small interfaces of this package. Server.Run owns
+// every goroutine.
 package console
 
 import (
@@ -42,15 +41,14 @@ import (
 type Pictures interface {
 	// Snapshot returns the newest picture.
 	Snapshot(ctx context.Context) (media.VideoFrame, error)
-	// Delayed yields the delayed pictures as they come due, until ctx ends or
-	// the caller stops, with the moment of each in the room as Arrival. It is called only while there are watchers.
+	// Delayed yields the delayed pictures when they are due, with their time in the room as Arrival, until ctx ends or the caller
+	// stops. It is called only while there are watchers.
 	Delayed(ctx context.Context) iter.Seq[media.VideoFrame]
 }
 
-// Sound is the published voice: 48 kHz, mono.
+// Sound is the published voice, 48 kHz mono.
 type Sound interface {
-	// Frames returns a channel of the sound as it is sent, silence included, and a function that ends it. Frames
-	// are dropped for a slow reader.
+	// Frames returns a channel of the sent sound, including silence, and a function that ends it. A slow reader loses frames.
 	Frames() (<-chan speech.Frame, func())
 }
 
@@ -62,15 +60,14 @@ type Grant struct {
 	Agent    string // the commentator's identity; "" when not known
 }
 
-// Tokens makes access tokens of a room. The role is "viewer" or "camera"; what a viewer may do by the page, it may do in
-// the room.
+// Tokens makes access tokens of a room. The role is "viewer" or "camera". A viewer gets the rights that it has on the page.
 type Tokens interface {
 	Mint(role, name string, rights access.Rights) (Grant, error)
 }
 
 // Players serves viewers without a LiveKit client.
 type Players interface {
-	// ServeWHEP answers a request. If admitted, it needs no further token.
+	// ServeWHEP answers a request. An admitted request needs no further token.
 	ServeWHEP(w http.ResponseWriter, r *http.Request, admitted bool)
 	// Run serves until ctx ends.
 	Run(ctx context.Context) error
@@ -98,16 +95,16 @@ type Options struct {
 	Transcription *audioapi.Transcriber
 	// Keys sign the tokens of shared links; without them there are none.
 	Keys access.Keys
-	// SignalURL of the LiveKit server (ws, wss, http or https) that /rtc is proxied to.
+	// SignalURL is the URL of the LiveKit server (ws, wss, http or https) to which /rtc is proxied.
 	SignalURL string
 
 	// Registry of the metrics, served at /metrics; a new one when nil.
 	Registry *prometheus.Registry
-	// WebDir is the folder of the built page; "" is the page in the program, or agent/console/web/dist
-	// in the working directory if the program has none.
+	// WebDir is the folder of the built page; "" is the page in the program, or agent/console/web/dist in the working directory
+	// if the program has none.
 	WebDir string
-	// Announce is called once, when the server listens, with the address to open, which ends in #token=...
-	// where a generated token is required. If nil, the address is logged without the token.
+	// Announce is called once when the server listens, with the address to open. If a generated token is required, the address
+	// ends in #token=... If Announce is nil, the address is logged without the token.
 	Announce func(url string)
 
 	Log zerolog.Logger
@@ -117,12 +114,11 @@ type Options struct {
 var ErrConfig = errors.New("console settings")
 
 const (
-	// shutdownTime bounds the requests under way when Run ends.
+	// shutdownTime bounds the running requests when Run ends.
 	shutdownTime = 700 * time.Millisecond
-	// lastWait bounds their goroutines after that, when their connections are closed.
+	// lastWait bounds their goroutines after that, with their connections closed.
 	lastWait = 200 * time.Millisecond
-	// readTime bounds the reading of a request, writeTime the writing of an answer or of one piece of a
-	// stream.
+	// readTime bounds the reading of a request, writeTime the writing of an answer or of one piece of a stream.
 	readTime  = 15 * time.Second
 	writeTime = 20 * time.Second
 	// minToken is the shortest configured token, in characters.
@@ -207,8 +203,7 @@ func (s *Server) URL() string {
 	return ""
 }
 
-// Run listens and serves until ctx ends. It returns within a second after that, when
-// all streams and goroutines have ended.
+// Run listens and serves until ctx ends. It returns within a second after that, with all streams and goroutines ended.
 func (s *Server) Run(ctx context.Context) error {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", s.opts.Config.Listen)
@@ -257,7 +252,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error {
 		<-ctx.Done()
 		stop()
-		// Requests under way may finish.
+		// Running requests may finish.
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 		defer cancel()
 		if err := srv.Shutdown(end); err != nil {
@@ -270,7 +265,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 
 	s.announce.Do(func() { s.announceURL(home) })
 	err = g.Wait()
-	// Shutdown does not wait for sockets taken over by the proxy, nor Close for anything.
+	// Shutdown does not wait for hijacked connections, and Close waits for nothing.
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWait)
 	defer cancel()
 	if n := s.flight.wait(end); n > 0 {
@@ -294,7 +289,7 @@ func (s *Server) httpServer(base context.Context) *http.Server {
 	}
 }
 
-// announceURL logs the address, or passes it, with a generated token, to Options.Announce.
+// announceURL logs the address, or passes it to Options.Announce, with a generated token.
 func (s *Server) announceURL(home string) {
 	if s.opts.Announce == nil {
 		s.log.Info().Str("url", home).Msg("console listening")
@@ -306,7 +301,7 @@ func (s *Server) announceURL(home string) {
 	s.opts.Announce(home)
 }
 
-// flight counts the requests under way, so that Run can wait for the last of them.
+// flight counts the running requests, so that Run can wait for them.
 type flight struct {
 	mu   sync.Mutex
 	n    int
@@ -331,7 +326,7 @@ func (f *flight) track(h http.Handler) http.Handler {
 	})
 }
 
-// wait returns when no request is under way, or at ctx's end how many are.
+// wait returns when no request runs. At the end of ctx it returns the number of running requests.
 func (f *flight) wait(ctx context.Context) int {
 	f.mu.Lock()
 	if f.n == 0 {
@@ -406,7 +401,7 @@ func protocols(secure bool) *http.Protocols {
 	return p
 }
 
-// logWriter logs the HTTP server's own errors, such as failed handshakes.
+// logWriter logs errors of the HTTP server, such as failed handshakes.
 type logWriter struct{ log zerolog.Logger }
 
 func (w logWriter) Write(p []byte) (int, error) {

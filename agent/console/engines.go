@@ -8,12 +8,12 @@ import (
 	"touchline/agent"
 )
 
-// Engines are those that a room can have, as bot.Bot has them.
+// Engines are the engines that a room can use, as in bot.Bot.
 type Engines interface {
 	Engines(ctx context.Context) []agent.EngineOption
-	// ChangeEngine begins a change. Bad choices are *agent.RangeError, perhaps joined.
+	// ChangeEngine begins a change. Errors of invalid choices are *agent.RangeError, possibly joined.
 	ChangeEngine(ctx context.Context, choice agent.EngineChoice, by string) error
-	// Voices are those of the installed speech programs.
+	// Voices returns the voices of the installed speech programs.
 	Voices() []agent.VoiceOption
 }
 

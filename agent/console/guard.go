@@ -29,33 +29,30 @@ const cookieLife = 30 * 24 * time.Hour
 
 // guard checks the access to the console.
 //
-//   - Host must be one of the console's names. Otherwise another site could rebind its
-//     name to this address and read everything (DNS rebinding). IP addresses
-//     cannot be rebound.
-//   - Origin and Sec-Fetch-Site must be those of this host. Otherwise a page of another
-//     site could control the bot.
-//   - A token is required unless listen address, peer and Host are all loopback, without
-//     a proxy between. A forwarder on this machine may pass on any Host without a
-//     header, so a configured token or allowed host ends the exemption.
+//   - Host must be one of the console's names. Otherwise another site could rebind its name to this address and read
+//     everything (DNS rebinding). IP addresses cannot be rebound.
+//   - Origin and Sec-Fetch-Site must match this host. Otherwise a page of another site could control the bot.
+//   - A token is required unless listen address, peer and Host are all loopback, without a proxy in between. A forwarder
+//     on this machine may pass on any Host without adding a header, so a configured token or allowed host ends the exemption.
 type guard struct {
 	loopback bool // the listen address is loopback
 	exempt   bool // requests that stay on this machine need no token
 	anyHost  bool // the listen address is 0.0.0.0 or ::
 	names    []string
 	token    string
-	keys     access.Keys // of tokens with rights
+	keys     access.Keys // of shared links' tokens
 	made     bool        // the token was generated
 	cookie   string      // the cookie's value for the token, derived from it
 	cross    *http.CrossOriginProtection
 
 	logins    *limit.Limiter[netip.Addr] // by peer
 	allLogins *limit.Limiter[struct{}]
-	loginLog  *limit.Limiter[struct{}] // lines about refused ones
-	refused   atomic.Int64             // logins refused since the last line
+	loginLog  *limit.Limiter[struct{}] // log lines about refused logins
+	refused   atomic.Int64             // refused logins since the last log line
 }
 
 const (
-	// loginBurst is the number of logins that a peer may try at once, loginRate how many a second after that.
+	// loginBurst is the number of logins that a peer may try at once, loginRate the number per second after that.
 	loginBurst, loginRate = 10, 0.2
 	// allLoginBurst and allLoginRate are the same for all peers together.
 	allLoginBurst, allLoginRate = 100, 5
@@ -105,8 +102,7 @@ func newGuard(cfg Config, keys access.Keys) (*guard, error) {
 	return g, nil
 }
 
-// hostName returns the name of a Host header: lower case, without port,
-// brackets and final dot. A Host that passes has no characters but letters,
+// hostName returns the name in a Host header: lower case, without port, brackets and final dot. A valid Host has only letters,
 // digits and "-._:[]", so it may be repeated in a header.
 func hostName(host string) (string, bool) {
 	name := host
@@ -155,8 +151,7 @@ func (g *guard) checkHost(host string) error {
 		"or add the name to agent.console.allowed_hosts", name)
 }
 
-// checkOrigin refuses requests from other sites' pages, for reading as for
-// control.
+// checkOrigin refuses requests from pages of other sites, whether they read or change.
 func (g *guard) checkOrigin(r *http.Request) error {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		u, err := url.Parse(origin)
@@ -186,8 +181,8 @@ type visitor struct {
 	expires time.Time // of its token; zero for never
 }
 
-// visitor returns the client of a request that is about a room, "" for none in particular. Its rights are none without a
-// token where one is required.
+// visitor returns the client of a request for a room; "" for no particular room. Without a required token, the client has no
+// rights.
 func (g *guard) visitor(r *http.Request, room string, now time.Time) visitor {
 	operator := visitor{rights: access.Everything}
 	if g.trusted(r) {
@@ -208,7 +203,7 @@ func (g *guard) visitor(r *http.Request, room string, now time.Time) visitor {
 	return visitor{}
 }
 
-// granted returns the holder of a token with rights.
+// granted returns the client with the token of a shared link.
 func (g *guard) granted(token, room string, now time.Time) visitor {
 	grant, err := access.Verify(g.keys, token, now)
 	if err != nil {
@@ -241,7 +236,7 @@ func (g *guard) trusted(r *http.Request) bool {
 	return true
 }
 
-// mayLogin takes one of the login attempts of a request's peer, or returns the time until the next.
+// mayLogin counts a login attempt of a request's peer. Beyond the limit, it returns the wait until the next attempt.
 func (g *guard) mayLogin(r *http.Request, now time.Time) (wait time.Duration, ok bool) {
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // always valid
 	if wait, ok = g.logins.Allow(limit.Network(peer.Addr()), now); !ok {
@@ -250,7 +245,7 @@ func (g *guard) mayLogin(r *http.Request, now time.Time) (wait time.Duration, ok
 	return g.allLogins.Allow(struct{}{}, now)
 }
 
-// login returns the cookie for a token, or an error that says what is wrong with it.
+// login returns the cookie for a token.
 func (g *guard) login(token string, secure bool, now time.Time) (*http.Cookie, error) {
 	value, life := g.cookie, cookieLife
 	if !equal(token, g.token) {
@@ -266,10 +261,10 @@ func (g *guard) login(token string, secure bool, now time.Time) (*http.Cookie, e
 	}, nil
 }
 
-// socketKey begins the subprotocol that carries the token of a browser, which can send no header with a WebSocket.
+// socketKey is the prefix of the subprotocol with the token of a browser, which cannot send a header with a WebSocket.
 const socketKey = "openai-insecure-api-key."
 
-// bearer returns the token that a request carries.
+// bearer returns the token of a request.
 func bearer(r *http.Request) (string, bool) {
 	if r.Header.Get("Authorization") == "" {
 		for protocol := range strings.SplitSeq(r.Header.Get("Sec-Websocket-Protocol"), ",") {

@@ -38,7 +38,7 @@ type linkMade struct {
 	Expires time.Time `json:"expires"`
 }
 
-// linkLife is the life of a link when the request names none.
+// linkLife is the default lifetime of a link.
 const linkLife = 24 * time.Hour
 
 func (s *Server) postLink(h *roomEntry, _ http.ResponseWriter, r *http.Request, in linkBody) (out linkMade, err error) {

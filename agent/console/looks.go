@@ -6,7 +6,7 @@ import (
 	"touchline/agent"
 )
 
-// Looks are the last prompts and answers of a room, and the next prompt, as agent.Session has them.
+// Looks are the last prompts and answers of a room, and the next prompt, as in agent.Session.
 type Looks interface {
 	Looks() []agent.RawLook
 	NextPrompt() (agent.RawLook, error)

@@ -18,7 +18,7 @@ import (
 	"touchline/internal/rescue"
 )
 
-// cycleMetrics count the cycles by their records.
+// cycleMetrics count cycles by their records.
 type cycleMetrics struct {
 	alignment prometheus.Histogram
 	stages    *prometheus.HistogramVec
@@ -114,15 +114,15 @@ func (m *cycleMetrics) collect(ch chan<- prometheus.Metric) {
 
 // Bounds of the label "room".
 const (
-	// labelledRooms bounds the rooms with series of their own; the others are added up.
+	// labelledRooms bounds the rooms with their own series; the other rooms are added up.
 	labelledRooms = 50
-	// maxRoomLabel bounds the label's value, in bytes: names come from outside.
+	// maxRoomLabel bounds the label's value, in bytes, because names come from outside.
 	maxRoomLabel = 80
 	// otherRooms is the label of the other rooms together.
 	otherRooms = "other"
 )
 
-// roomLabel returns the label of a room: its name, of which a long one is cut and gets a hash.
+// roomLabel returns the label of a room: its name. A long name is cut and gets a hash.
 func roomLabel(name string) string {
 	if len(name) <= maxRoomLabel {
 		return name
@@ -131,8 +131,8 @@ func roomLabel(name string) string {
 	return strings.ToValidUTF8(name[:maxRoomLabel-17], "") + "-" + hex.EncodeToString(sum[:8])
 }
 
-// collect sends the metrics of all rooms. Each of the first 50 has series of its own, by the label
-// "room"; the rest together have room="other". A single room has no label.
+// collect sends the metrics of all rooms. The first 50 rooms have their own series with the label "room"; the others together have
+// room="other". A single room has no label.
 func (r *Rooms) collect(ch chan<- prometheus.Metric) {
 	list := r.list()
 	if r.single {
@@ -160,7 +160,7 @@ func (r *Rooms) collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// isolate reads one room; a panic of its bot is logged and leaves the others alone.
+// isolate reads one room. It logs a panic of its bot, which does not affect other rooms.
 func (r *Rooms) isolate(h *roomEntry, read func()) {
 	err := rescue.Call(func() error {
 		read()
@@ -238,13 +238,13 @@ type figures struct {
 	readers                 [events.Formats]float64
 	mjpeg                   float64
 	listeners, viewers      float64
-	counted                 int // rooms that count their viewers
+	counted                 int // rooms with a count of viewers
 	bots                    int // rooms with a bot
 	loaded, capture, speech float64
 	buffered                float64
 	states                  [5]float64 // by agentStates
 	delay, target           float64
-	measured                bool // the alignment of some comment
+	measured                bool // some room has an alignment
 	alignLast, alignP95     float64
 }
 
@@ -344,8 +344,8 @@ func registerMetrics(rooms *Rooms, reg *prometheus.Registry) (requests *promethe
 	return requests, nil
 }
 
-// promLog logs the metrics handler's errors.
+// promLog logs errors of the metrics handler.
 type promLog struct{ log zerolog.Logger }
 
-// Println logs one.
+// Println logs an error.
 func (l promLog) Println(v ...any) { l.log.Warn().Interface("text", v).Msg("metrics failed") }

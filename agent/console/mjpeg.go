@@ -21,8 +21,7 @@ const (
 	mjpegRetry = 500 * time.Millisecond
 )
 
-// mjpegFan pulls delayed pictures while there are watchers and encodes each once for
-// all. A slow watcher skips pictures.
+// mjpegFan pulls delayed pictures while there are watchers, and encodes each picture once for all. A slow watcher skips pictures.
 type mjpegFan struct {
 	source   Pictures
 	quality  int
@@ -33,7 +32,7 @@ type mjpegFan struct {
 	dropped atomic.Uint64
 
 	mu   sync.Mutex         // held while watchers join and leave
-	stop context.CancelFunc // ends the pull under way
+	stop context.CancelFunc // ends the present pull
 }
 
 func (f *mjpegFan) run(ctx context.Context) error {
@@ -69,7 +68,7 @@ func (f *mjpegFan) pull(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		// A tenth of grace, or a source just as fast would lose every other picture.
+		// With a tenth of tolerance; otherwise a source of the same rate would lose every other picture.
 		now := time.Now()
 		if now.Sub(last) < f.interval*9/10 {
 			continue
@@ -87,10 +86,10 @@ func (f *mjpegFan) send(data []byte, shown time.Time) {
 		strconv.Itoa(len(data)) + "\r\nX-Timestamp: " + timestamp(shown) + "\r\n\r\n")
 	part.Write(data)
 	part.WriteString("\r\n")
-	f.dropped.Add(f.parts.Replace(part.Bytes())) // one not taken in time is replaced by the newer one
+	f.dropped.Add(f.parts.Replace(part.Bytes())) // a newer picture replaces one that was not read in time
 }
 
-// join adds a watcher, and returns nothing when there are too many.
+// join adds a watcher. It returns nil if there are too many.
 func (f *mjpegFan) join() (parts <-chan []byte, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -32,7 +32,7 @@ type endpoint struct {
 	kind         string // the answer's content type, when it is not JSON
 }
 
-// document collects the API's description and the handlers that huma makes.
+// document collects the API's description and huma's handlers.
 type document struct {
 	huma.API
 	server *Server
@@ -66,8 +66,7 @@ func newDocument(s *Server) *document {
 	return d
 }
 
-// Handle implements huma.Adapter: huma's operation becomes an endpoint like the
-// others, with the same checks.
+// Handle implements huma.Adapter: it makes huma's operation an endpoint with the same checks as the others.
 func (d *document) Handle(op *huma.Operation, handler func(huma.Context)) {
 	d.found = append(d.found, endpoint{
 		method: op.Method, path: op.Path, level: restricted,
@@ -93,7 +92,7 @@ func caller(ctx context.Context) string {
 	return who
 }
 
-// answer converts huma's answers to the format of the others.
+// answer converts huma's answers to the format of the other answers.
 func (d *document) answer(ctx huma.Context, _ string, v any) (any, error) {
 	_, w := humago.Unwrap(ctx)
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
@@ -158,7 +157,7 @@ func (d *document) schema(v any) *huma.Schema {
 	return d.OpenAPI().Components.Schemas.Schema(t, true, "")
 }
 
-// errorAnswer describes every answer that is not a success.
+// errorAnswer describes the answers with errors.
 func (d *document) errorAnswer() *huma.Response {
 	return &huma.Response{
 		Description: "An error; the log has more under its request id.",
@@ -174,7 +173,7 @@ func secured(level accessLevel) []map[string][]string {
 	return []map[string][]string{{"token": {}}, {"cookie": {}}}
 }
 
-// describe adds an endpoint of ours to the document.
+// describe adds an endpoint without huma to the document.
 func (d *document) describe(e endpoint) {
 	op := &huma.Operation{
 		Method: e.method, Path: e.path, OperationID: operationID(e.method, e.path), Summary: e.summary,
@@ -264,8 +263,7 @@ func fixed(kind string, body func() ([]byte, error)) apiFunc {
 	}
 }
 
-// fields reads the body of a PATCH into a value and returns an error for each
-// field that breaks the schema.
+// fields reads the body of a PATCH into a value, and returns an error for each field that breaks the schema.
 func (d *document) fields(body []byte, schema *huma.Schema, into any) (wrong []error) {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	var parsed map[string]any
@@ -274,7 +272,7 @@ func (d *document) fields(body []byte, schema *huma.Schema, into any) (wrong []e
 	}
 	var res huma.ValidateResult
 	huma.Validate(d.OpenAPI().Components.Schemas, schema, huma.NewPathBuffer(nil, 0), huma.ModeWriteToServer, parsed, &res)
-	// Field by field: one of the wrong type must not hide the others.
+	// Field by field, so that one of the wrong type does not hide the others.
 	for key, value := range parsed {
 		fill(into, key, value)
 	}

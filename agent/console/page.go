@@ -25,7 +25,7 @@ const unbuiltPage = `<!doctype html>
 </html>
 `
 
-// roomPage is the page of one room, roomsPage that of many.
+// roomPage is the page of one room, roomsPage the page of many rooms.
 const (
 	roomPage  = "index.html"
 	roomsPage = "rooms.html"
@@ -45,8 +45,7 @@ func newPage(dir, home string) (*page, error) {
 	return &page{files, home}, nil
 }
 
-// serve answers with a file of the page. /static/NAME is dist/static/NAME, or else
-// dist/NAME; any other path is a path in dist.
+// serve answers with a file of the page. /static/NAME is dist/static/NAME or dist/NAME; any other path is a path in dist.
 func (p *page) serve(w http.ResponseWriter, r *http.Request) error {
 	name := strings.TrimPrefix(path.Clean(r.URL.Path), "/")
 	switch {
@@ -95,8 +94,8 @@ func LiveKitClient() ([]byte, error) {
 	return p.read("static/vendor/livekit-client.js")
 }
 
-// pagePolicy allows the page its own modules, its own host for data and
-// sockets, and blobs for media and workers. Nothing inline, nothing from elsewhere.
+// pagePolicy allows the page its own modules, its own host for data and sockets, and blobs for media and workers; nothing inline and
+// nothing from other hosts.
 func pagePolicy(r *http.Request) string {
 	return strings.Join([]string{
 		"default-src 'none'",

@@ -12,8 +12,7 @@ import (
 // pictureWait bounds the wait of /api/frame for a picture.
 const pictureWait = 2 * time.Second
 
-// inSlot encodes a picture in one of a few slots, so that many requests leave
-// the CPU to the commentary.
+// inSlot encodes a picture in one of a few slots, so that many requests do not take the CPU from the commentary.
 func (s *Server) inSlot(ctx context.Context, do func() ([]byte, error)) ([]byte, error) {
 	select {
 	case s.busy <- struct{}{}:
@@ -57,7 +56,7 @@ func (s *Server) getFrame(h *roomEntry, w http.ResponseWriter, r *http.Request) 
 	return writeBody(w, http.StatusOK, "image/jpeg", data)
 }
 
-// pictureWidth returns the requested width, 0 for the picture's own.
+// pictureWidth returns the requested width; 0 for the picture's own width.
 func pictureWidth(r *http.Request) (int, error) {
 	q := r.URL.Query().Get("w")
 	if q == "" {
@@ -86,7 +85,7 @@ func (s *Server) getSeenFrame(h *roomEntry, w http.ResponseWriter, r *http.Reque
 	return s.writePicture(h, w, r, data, width)
 }
 
-// writePicture answers with a JPEG, scaled to a width; 0 is its own.
+// writePicture answers with a JPEG scaled to a width; 0 keeps its size.
 func (s *Server) writePicture(h *roomEntry, w http.ResponseWriter, r *http.Request, data []byte, width int) error {
 	if width > 0 {
 		var err error
@@ -99,14 +98,13 @@ func (s *Server) writePicture(h *roomEntry, w http.ResponseWriter, r *http.Reque
 	return writeBody(w, http.StatusOK, "image/jpeg", data)
 }
 
-// stillFresh is how old a thumbnail of the newest picture may be.
+// stillFresh is the maximum age of a thumbnail of the newest picture.
 const stillFresh = 500 * time.Millisecond
 
-// stills are thumbnails of a room's newest picture. Requests of many pages for the same
-// width share one.
+// stills are thumbnails of a room's newest picture. Requests for the same width share one.
 type stills struct {
 	busy chan struct{}
-	made map[int]still // by width; guarded by busy
+	made map[int]still // by width, guarded by busy
 }
 
 type still struct {
@@ -117,8 +115,7 @@ type still struct {
 
 func newStills() *stills { return &stills{busy: make(chan struct{}, 1), made: map[int]still{}} }
 
-// get returns the thumbnail of a width: a fresh one of an earlier request, or a
-// new one.
+// get returns the thumbnail of a width: a fresh one of an earlier request, or a new one.
 func (s *stills) get(ctx context.Context, width int, take func() ([]byte, error)) ([]byte, error) {
 	select {
 	case s.busy <- struct{}{}:

@@ -9,11 +9,11 @@ import (
 	"touchline/agent/prompt"
 )
 
-// sheet is the background of a room, by its name in the API.
+// sheet is the background of a room under its name in the API.
 type sheet prompt.Background
 
-// Prompts are what people write for the engine of a room: its own profiles and its background. Errors join all that is
-// wrong with a text, or are those of agent's profiles.
+// Prompts are the texts of people for the engine of a room: its own profiles and its background. Errors are all errors of a text,
+// joined, or the profile errors of package agent.
 type Prompts interface {
 	Profiles() []prompt.Profile
 	PutProfile(p prompt.Profile, create bool, by string) (created bool, err error)

@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// signalProxy forwards /rtc to the LiveKit server, WebSockets included, so that a
-// browser needs one port and one certificate. LiveKit checks its own token; the
-// console's is not forwarded.
+// signalProxy forwards /rtc with its WebSockets to the LiveKit server, so that a browser needs one port and one certificate. LiveKit
+// checks its own token; the console's token is not forwarded.
 func (s *Server) signalProxy() (apiFunc, error) {
 	if s.opts.SignalURL == "" {
 		return func(http.ResponseWriter, *http.Request) error {
@@ -34,7 +33,7 @@ func (s *Server) signalProxy() (apiFunc, error) {
 			r.SetURL(target)
 			r.SetXForwarded()
 			hideSecrets(r.Out.Header, s.guard)
-			// Compression takes the server 1 MB and more for each connection, and signalling is short.
+			// Compression costs the server over 1 MB per connection, and signalling is short.
 			r.Out.Header.Del("Sec-WebSocket-Extensions")
 		},
 		ModifyResponse: func(resp *http.Response) error {
@@ -64,7 +63,7 @@ func (s *Server) signalProxy() (apiFunc, error) {
 	}, nil
 }
 
-// hideSecrets removes the console's token from a forwarded request; LiveKit's stays.
+// hideSecrets removes the console's token from a forwarded request and keeps LiveKit's token.
 func hideSecrets(h http.Header, g *guard) {
 	r := http.Request{Header: h}
 	if t, ok := bearer(&r); ok && (equal(t, g.token) || g.granted(t, "", time.Now()).rights != 0) {

@@ -23,10 +23,9 @@ import (
 	"touchline/internal/wake"
 )
 
-// Room is one room of the console. The routes of a nil part answer with an error, so
-// that the page works before the rest is ready.
+// Room is one room of the console. The routes of a nil part answer with an error, so that the page works before all parts are ready.
 type Room struct {
-	// Name in the API and on the page.
+	// Name of the room in the API and on the page.
 	Name string
 
 	Bot      agent.Steerer
@@ -41,16 +40,16 @@ type Room struct {
 	Engines  Engines
 	// TryRule tries an alert rule, as agent.Session does; may be nil.
 	TryRule func(ctx context.Context, r agent.AlertRule, past int) ([]agent.Trial, error)
-	// Forget deletes what an identity said, or everybody if it is "", from what is kept on disk; nil if nothing is.
+	// Forget deletes the speech of an identity, or of all if it is "", from the disk; nil if nothing is stored.
 	Forget func(ctx context.Context, by string) error
 	// Viewers returns the number of people in the room; may be nil.
 	Viewers func() int
-	// Metrics are further ones about the room; may be nil.
+	// Metrics are further metrics of the room; may be nil.
 	Metrics prometheus.Collector
 
 	// JPEGQuality of the pictures, 1 to 100; 80 when 0.
 	JPEGQuality int
-	// PictureRate is the most pictures a second of the MJPEG stream; 10 when 0.
+	// PictureRate is the maximum picture rate of the MJPEG stream, per second; 10 when 0.
 	PictureRate float64
 	// OnStop is called after each stop by the API, after the Bot and the Hub's streams have stopped. May be nil.
 	OnStop func()
@@ -59,7 +58,7 @@ type Room struct {
 const (
 	// DefaultMaxRooms is the default limit of NewRooms.
 	DefaultMaxRooms = 1000
-	// maxRoomName is the longest name of a room, in bytes; LiveKit's own bound is 256 characters.
+	// maxRoomName is the longest name of a room, in bytes. LiveKit's limit is 256 characters.
 	maxRoomName = 1024
 )
 
@@ -76,9 +75,9 @@ type Rooms struct {
 	wake    wake.Signal   // the list has changed
 	single  bool          // it holds the only room of a Server
 	all     *cycleMetrics // of all rooms
-	rest    *cycleMetrics // of the rooms without series of their own
+	rest    *cycleMetrics // of the rooms without their own series
 	events  *events.Hub   // of all rooms; nil when single
-	crowded atomic.Bool   // some room had no series of its own
+	crowded atomic.Bool   // some room had no own series
 
 	mu                sync.Mutex
 	byName            map[string]*roomEntry
@@ -99,8 +98,7 @@ func NewRooms(limit int, log zerolog.Logger) *Rooms {
 	}
 }
 
-// Add registers a room until remove is called, which ends its streams. Call it
-// before the room's bot runs.
+// Add registers a room until remove is called, which ends its streams. Call it before the room's bot runs.
 func (r *Rooms) Add(room Room) (remove func(), err error) {
 	h, err := newRoomEntry(room)
 	if err != nil {
@@ -138,7 +136,7 @@ func (r *Rooms) Add(room Room) (remove func(), err error) {
 	}), nil
 }
 
-// bindLocked gives a room its own series in the metrics, unless there are too many, and binds its hub.
+// bindLocked binds the hub of a room, and gives the room its own series in the metrics unless there are too many.
 func (r *Rooms) bindLocked(h *roomEntry) {
 	h.label = roomLabel(h.Name)
 	if r.single || len(r.labels) < labelledRooms && !r.labels[h.label] && h.label != otherRooms {
@@ -168,8 +166,8 @@ func (r *Rooms) list() []*roomEntry {
 // afterPanic is the pause before a room's pictures are encoded again after a panic.
 const afterPanic = time.Second
 
-// open serves each room until it is removed or ctx ends; wait returns when all
-// have ended. A panic in one room is logged and leaves the others alone.
+// open serves each room until it is removed or ctx ends. wait returns when all have ended. A panic in one room is logged and does not
+// affect the others.
 func (r *Rooms) open(ctx context.Context) (wait func() error) {
 	var g errgroup.Group
 	start := func(h *roomEntry) {
@@ -208,12 +206,10 @@ func (r *Rooms) open(ctx context.Context) (wait func() error) {
 	}
 }
 
-// maxChanges bounds the changed rooms that are sent one by one, to leave space in a reader's queue. Beyond it
-// the whole list is sent.
+// maxChanges bounds the changed rooms that are sent one by one, to leave space in a reader's queue. Beyond it, the whole list is sent.
 const maxChanges = events.QueueSize / 2
 
-// watch publishes the new, removed and changed rooms once a second, while there
-// are readers. It returns nil when ctx ends.
+// watch publishes new, removed and changed rooms once a second while there are readers. It returns nil when ctx ends.
 func (r *Rooms) watch(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -233,7 +229,7 @@ func (r *Rooms) watch(ctx context.Context) error {
 	}
 }
 
-// publish sends the rooms that differ from those sent before, and returns all.
+// publish sends the rooms that differ from the rooms sent before, and returns all rooms.
 func (r *Rooms) publish(sent map[string]string) map[string]string {
 	infos := r.infos()
 	now := make(map[string]string, len(infos))
@@ -261,7 +257,7 @@ func (r *Rooms) publish(sent map[string]string) map[string]string {
 	return now
 }
 
-// infos describes all rooms. A room whose bot panics has the chip "failed".
+// infos describes all rooms. A room with a panicking bot has the chip "failed".
 func (r *Rooms) infos() []RoomInfo {
 	out := []RoomInfo{}
 	for _, h := range r.list() {
@@ -286,7 +282,7 @@ type roomEntry struct {
 	wake   wake.Signal   // the snapshot has changed
 	gone   chan struct{} // closed when the room was removed
 	audio  atomic.Int64  // readers of its sound
-	// audioLost counts the frames that they got silence for.
+	// audioLost counts the frames that these readers got as silence.
 	audioLost atomic.Uint64
 }
 

@@ -14,12 +14,12 @@ import (
 	"touchline/agent/prompt"
 )
 
-// Dispatcher brings commentators into rooms and out of them.
+// Dispatcher sends commentators to rooms and withdraws them.
 type Dispatcher interface {
 	// Dispatch requests a commentator for a room and returns the id of the
 	// dispatch. The commentator joins later, from this process or another.
 	Dispatch(ctx context.Context, c Call) (id string, err error)
-	// Withdraw ends the commentary of a room, of this process or another.
+	// Withdraw ends the commentary of a room, in this process or another.
 	Withdraw(ctx context.Context, room string) error
 }
 
@@ -33,8 +33,7 @@ var (
 	ErrCall = errors.New("invalid call")
 )
 
-// Call requests a commentator for a room. The defaults of its fields are the settings of
-// the worker that serves the room.
+// Call requests a commentator for a room. The defaults of its fields are the settings of the worker that serves the room.
 type Call struct {
 	Room        string `json:"room" minLength:"1" maxLength:"256" doc:"The room's name; it is opened when it is not open."`
 	Profile     string `json:"profile,omitempty" doc:"Name of a prompt profile."`
@@ -120,7 +119,7 @@ func (h *roomEntry) info() RoomInfo {
 		out.Viewers = h.Viewers()
 	}
 	if r, ok := h.Hub.Last(); ok {
-		out.Newest = &newest{Cycle: r.Cycle, Text: r.Text, At: saidAt(r)}
+		out.Newest = &newest{Cycle: r.Cycle, Text: r.Text, At: commentTime(r)}
 	}
 	if h.Bot == nil {
 		out.State, out.Chip, out.Reason = agent.StateInitializing, agent.ChipLoading, "the commentator has not started yet"
@@ -145,8 +144,8 @@ func (h *roomEntry) detail() roomDetail {
 	return out
 }
 
-// saidAt returns the start of a comment, or of one that was never published the end of its generation.
-func saidAt(r agent.Record) time.Time {
+// commentTime returns the start of a comment; for an unpublished one, the end of its generation.
+func commentTime(r agent.Record) time.Time {
 	if !r.StartedAt.IsZero() {
 		return r.StartedAt
 	}
@@ -161,7 +160,7 @@ type RoomPath struct {
 // reply is an answer with a JSON body.
 type reply[T any] struct{ Body T }
 
-// registerRooms adds the operations on the list of rooms and on one room as a whole.
+// registerRooms adds the operations on the list of rooms and on a whole room.
 func (s *Server) registerRooms(d *document) {
 	op := func(method, path, summary string) huma.Operation {
 		return huma.Operation{
@@ -215,7 +214,7 @@ func (s *Server) registerRooms(d *document) {
 		})
 }
 
-// noDispatch refuses dispatches in a process for one room.
+// noDispatch returns the answer to a dispatch in a process for one room.
 func noDispatch() error {
 	return refuse(http.StatusNotImplemented, "one_room",
 		"this process serves one room; run touchline agent for many")
@@ -311,7 +310,7 @@ func (s *Server) patchRoom(ctx context.Context, d *document, schema *huma.Schema
 	return &reply[roomDetail]{h.detail()}, nil
 }
 
-// flat splits joined errors.
+// flat returns the parts of joined errors.
 func flat(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {

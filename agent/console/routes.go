@@ -19,12 +19,12 @@ import (
 	"touchline/media/signaling"
 )
 
-// accessLevel is what a path requires of a client.
+// accessLevel is the access check of a path.
 type accessLevel int
 
 const (
 	public     accessLevel = iota // the page and the probes: Host and Origin only
-	restricted                    // some right in the room too; each method checks its own
+	restricted                    // a right in the room too; each method checks which
 )
 
 // routes builds the handler: every row of docs/api.md.
@@ -96,8 +96,7 @@ func (s *Server) describe() (*document, []endpoint) {
 	return doc, list
 }
 
-// inEachRoom returns the operations on a room: below /api for the only one, below
-// /api/rooms/{room} for each.
+// inEachRoom returns the operations on a room: below /api for the only room, below /api/rooms/{room} for each.
 func (s *Server) inEachRoom() []endpoint {
 	var out []endpoint
 	for _, e := range slices.Concat(
@@ -195,10 +194,10 @@ func (s *Server) inProcess() []endpoint {
 	}...)
 }
 
-// inOpenAI begins the paths of OpenAI's API.
+// inOpenAI is the prefix of the paths of OpenAI's API.
 const inOpenAI = "/v1/"
 
-// speechOperations returns OpenAI's operations, whose errors have its form.
+// speechOperations returns OpenAI's operations. Their errors have OpenAI's form.
 func (s *Server) speechOperations() []endpoint {
 	api := s.opts.Speech
 	if api == nil {
@@ -278,7 +277,7 @@ func answers(f http.HandlerFunc) apiFunc {
 // roomFunc is an apiFunc about one room.
 type roomFunc func(h *roomEntry, w http.ResponseWriter, r *http.Request) error
 
-// roomHandler calls f with the room that the path of a request names, or else the only one.
+// roomHandler calls f with the room in the path of a request, or with the only room.
 func (s *Server) roomHandler(f roomFunc) apiFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		h, err := s.find(r.PathValue("room"))
@@ -292,7 +291,7 @@ func (s *Server) roomHandler(f roomFunc) apiFunc {
 // namedRooms bounds the room names in an error.
 const namedRooms = 10
 
-// find returns the room of a name, or the only one when the name is "".
+// find returns the room of a name, or the only room if the name is "".
 func (s *Server) find(name string) (*roomEntry, error) {
 	if name != "" {
 		if h := s.rooms.get(name); h != nil {
@@ -322,7 +321,7 @@ func (s *Server) find(name string) (*roomEntry, error) {
 		"there are several rooms: use /api/rooms/{room}/... (%s)", strings.Join(names, ", "))
 }
 
-// inRooms begins the paths of a room.
+// inRooms is the prefix of the paths of a room.
 const inRooms = "/api/rooms/{room}"
 
 // needed returns the rights that an endpoint needs.
@@ -348,7 +347,7 @@ func visitorOf(r *http.Request) visitor {
 	return v
 }
 
-// may lets requests with the needed rights pass.
+// may calls h for requests with the needed rights.
 func may(needed access.Rights, h apiFunc) apiFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if who := visitorOf(r); !who.rights.Allow(needed) {
@@ -358,7 +357,7 @@ func may(needed access.Rights, h apiFunc) apiFunc {
 	}
 }
 
-// noRight refuses a visitor.
+// noRight returns the answer to a visitor without the needed rights.
 func noRight(needed access.Rights, who visitor) error {
 	if needed.Allow(access.Process) {
 		return refuse(http.StatusForbidden, "no_right", "process-wide operation: use the console token; your link allows %s", who.rights)
@@ -367,8 +366,7 @@ func noRight(needed access.Rights, who visitor) error {
 		needed, who.rights)
 }
 
-// enter sets the headers of every answer, then checks Host, Origin and, for a restricted path, that the client has some right in
-// the room.
+// enter sets the headers of every answer, then checks Host, Origin and, for a restricted path, that the client has a right in the room.
 func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		secure(w.Header())
@@ -398,7 +396,7 @@ func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 	}
 }
 
-// roomOf returns the name of the room that a request is about; "" for none in particular.
+// roomOf returns the name of the room of a request; "" for no particular room.
 func (s *Server) roomOf(r *http.Request) string {
 	if name := r.PathValue("room"); name != "" {
 		return name
@@ -409,8 +407,8 @@ func (s *Server) roomOf(r *http.Request) string {
 	return ""
 }
 
-// takeSenders forwards to the WHIP endpoint, which checks a token or key of each
-// sender. Pages of any origin may send, by an allowed host name.
+// takeSenders forwards to the WHIP endpoint, which checks the token or key of each sender. Pages of any origin may send, with an
+// allowed host name.
 func (s *Server) takeSenders(w http.ResponseWriter, r *http.Request) error {
 	if err := s.guard.checkHost(r.Host); err != nil {
 		return refuse(http.StatusForbidden, "bad_host", "%v", err)
@@ -419,8 +417,8 @@ func (s *Server) takeSenders(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// servePlayers forwards to the WHEP endpoint. Players with a token may be on pages of
-// any origin. A client that may use the API may watch too.
+// servePlayers forwards to the WHEP endpoint. Players with a token may be on pages of any origin. A client with the right to watch
+// needs no further token.
 func (s *Server) servePlayers(w http.ResponseWriter, r *http.Request) error {
 	if err := s.guard.checkHost(r.Host); err != nil {
 		return refuse(http.StatusForbidden, "bad_host", "%v", err)
@@ -435,7 +433,7 @@ func (s *Server) servePlayers(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// secure sets the headers of every answer; the page overrides policy and caching.
+// secure sets the headers of every answer. The page overrides policy and caching.
 func secure(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")

@@ -76,7 +76,7 @@ func (s *Server) putRule(h *roomEntry, _ http.ResponseWriter, r *http.Request, i
 	return s.ruleSet(h, r, id, h.Rules.Replace(id, in))
 }
 
-// ruleSet returns a rule that was added or changed, or the answer to the error of that.
+// ruleSet returns an added or changed rule, or the answer to err.
 func (s *Server) ruleSet(h *roomEntry, r *http.Request, id string, err error) (out agent.AlertRuleStatus, _ error) {
 	if err != nil {
 		return out, ruleProblem(err)
@@ -90,7 +90,7 @@ func (s *Server) ruleSet(h *roomEntry, r *http.Request, id string, err error) (o
 	return list[i], nil
 }
 
-// logRule logs a change of a rule and has the snapshot sent.
+// logRule logs a change of a rule and publishes the snapshot.
 func (s *Server) logRule(h *roomEntry, r *http.Request, id, event string) {
 	s.log.Info().Str("room", h.Name).Str("rule", id).Str("by", by(r)).Msg(event)
 	h.changed()
@@ -110,7 +110,7 @@ type trialList struct {
 	Trials []agent.Trial `json:"trials" doc:"The present pictures first, then past looks, newest first."`
 }
 
-// trialWait bounds the writing of the answer: agent.Session tries for at most a minute.
+// trialWait bounds the time until the answer is written; agent.Session tries for at most a minute.
 const trialWait = 90 * time.Second
 
 func (h *roomEntry) tryRule(w http.ResponseWriter, r *http.Request, in agent.AlertRule) (out trialList, err error) {

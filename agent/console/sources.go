@@ -9,9 +9,9 @@ import (
 	"touchline/media/source"
 )
 
-// Sources are the sources that the program publishes in the room. Errors of Add and Change
-// are source.ErrNotAllowed, source.ErrTooMany or a *agent.RangeError. An unknown id is
-// source.ErrNotFound, a fixed source source.ErrFixed. by names the client in the log.
+// Sources are the sources that the program publishes in the room. Errors of Add and Change are source.ErrNotAllowed,
+// source.ErrTooMany or a *agent.RangeError; source.ErrNotFound for an unknown id, source.ErrFixed for a fixed source. by is the client
+// for the log.
 type Sources interface {
 	Sources() []source.Info
 	Add(s source.Request, by string) (source.Info, error)
@@ -107,7 +107,7 @@ func (h *roomEntry) deleteSource(r *http.Request) error {
 	if err := h.Sources.Remove(r.Context(), was.ID, by(r)); err != nil {
 		return sourceProblem(err)
 	}
-	if was.Watched && h.Bot != nil { // back to the configured one
+	if was.Watched && h.Bot != nil { // watch the configured source again
 		if err := watch(h.Bot, "", by(r)); err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func (h *roomEntry) watchSource(x source.Info, by string) error {
 	return watch(h.Bot, "camera:"+x.Identity, by)
 }
 
-// watch switches a commentator to another source, named as in agent.Change.
+// watch switches a commentator to another source, as in agent.Change.
 func watch(b agent.Steerer, source, by string) error {
 	if _, err := b.Change(agent.Change{Source: &source}, by); err != nil {
 		return refuse(http.StatusBadRequest, "bad_source", "%v", err)

@@ -15,8 +15,7 @@ const (
 	sseStart  = "retry: 1000\n\n" // how soon a browser tries again, ms
 )
 
-// stream writes an endless answer, piece by piece. A client that does not read a
-// piece in time is disconnected.
+// stream writes an endless answer in pieces. A client that does not read a piece in time is disconnected.
 type stream struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
@@ -30,7 +29,7 @@ func (s *Server) openStream(w http.ResponseWriter, contentType string) *stream {
 	h.Set("X-Accel-Buffering", "no") // no buffering in proxies
 	w.WriteHeader(http.StatusOK)
 	out := &stream{w, http.NewResponseController(w), s.writeTime}
-	// An endless answer has no deadline but that of each write. Errors show at the first write.
+	// An endless answer has only a deadline for each write. Errors appear at the first write.
 	_ = out.rc.SetReadDeadline(time.Time{})
 	_ = out.rc.SetWriteDeadline(time.Time{})
 	_ = out.rc.Flush()
@@ -47,7 +46,7 @@ func (s *stream) write(pieces ...[]byte) error {
 	if err := s.rc.Flush(); err != nil {
 		return fmt.Errorf("write to a reader: %w", err)
 	}
-	_ = s.rc.SetWriteDeadline(time.Time{}) // under HTTP/2 it would end a stream that rests
+	_ = s.rc.SetWriteDeadline(time.Time{}) // under HTTP/2 it would end an idle stream
 	return nil
 }
 
@@ -105,16 +104,15 @@ type feedOptions struct {
 	// state returns the full state as an event, sent first and after a loss; nil for none.
 	state   func() []byte
 	history bool // the last comments follow the state
-	// rest is the least time between two writes; the events of that time are written together.
+	// rest is the shortest time between two writes. Events during that time are written together.
 	rest time.Duration
 }
 
-// wallRest bounds the writes of the events of all rooms, each of which costs a
-// system call and a packet per reader: 64 rooms have some 230 events a second.
+// wallRest is the rest for the events of all rooms. 64 rooms have about 230 events a second, and each write costs a system call and a
+// packet per reader.
 const wallRest = 50 * time.Millisecond
 
-// feed serves one reader of server-sent events until it disconnects, the stream
-// or the room ends, or the server stops.
+// feed serves one reader of server-sent events until it disconnects, the stream or the room ends, or the server stops.
 func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) error {
 	const contentType = "text/event-stream; charset=utf-8"
 	if r.Method == http.MethodHead {

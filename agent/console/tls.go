@@ -22,8 +22,7 @@ import (
 // certLife is short enough for every browser.
 const certLife = 365 * 24 * time.Hour
 
-// TLSConfig returns the TLS settings, or nil for plain HTTP. Errors are
-// ErrConfig, or those of reading the files.
+// TLSConfig returns the TLS settings, or nil for plain HTTP. Errors are ErrConfig or errors of reading the files.
 func TLSConfig(cfg Config, log zerolog.Logger) (*tls.Config, error) {
 	files := cfg.TLSCert != "" || cfg.TLSKey != ""
 	var cert tls.Certificate
@@ -54,8 +53,7 @@ func TLSConfig(cfg Config, log zerolog.Logger) (*tls.Config, error) {
 	}, nil
 }
 
-// selfSigned makes a certificate for all names and addresses of this machine.
-// It lives in memory only.
+// selfSigned makes a certificate for all names and addresses of this machine. It is never stored.
 func selfSigned(cfg Config, now time.Time) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
