@@ -41,7 +41,7 @@ var ErrTooManyRules = errors.New("the room has 16 alert rules, the most that it 
 type AlertRule struct {
 	// Name of the rule, for people.
 	Name string `json:"name,omitempty" yaml:"name" doc:"For people; the sentence when empty."`
-	// When is a sentence that holds or not in the newest pictures: "a goal is scored".
+	// When is the condition, as a sentence about the newest pictures: "a goal is scored".
 	When string `json:"when" yaml:"when" doc:"A sentence, such as \"somebody enters by the left door\"; at most 200 characters."`
 	// Level is info, warning or critical.
 	Level string `json:"level,omitempty" yaml:"level" doc:"info, warning (default) or critical."`

@@ -56,7 +56,7 @@ type Heard struct {
 	Order *SpokenOrder `json:"order,omitempty"`
 }
 
-// SpokenOrder is an order that somebody spoke.
+// SpokenOrder is the result of a voice command.
 type SpokenOrder struct {
 	// Text without the wake word.
 	Text string `json:"text"`
@@ -177,7 +177,7 @@ const (
 // and is cut if somebody speaks.
 func (s *Session) Floor(f Floor, now time.Time) { s.speech.Floor(f, now) }
 
-// behaveLocked sets what the voice does while somebody speaks, and its level.
+// behaveLocked sets what the voice does while a person speaks, and its level.
 func (s *Session) behaveLocked() {
 	h := s.live.Agent.Hearing
 	manners := map[string]speech.Manners{

@@ -54,7 +54,7 @@ type RecognizerConfig struct {
 	// Slots is the number of parts of speech that the model hears at once: 1, 2, 4, ... 256; 0 means as many as fit
 	// the memory.
 	Slots int `yaml:"slots" env:"SLOTS"`
-	// Step is how much new speech makes the model answer while somebody speaks.
+	// Step is the interval of interim transcripts, in new speech.
 	Step time.Duration `yaml:"step" env:"STEP"`
 	// IdleUnload frees the model after this time without work and without an open session; 0 keeps it.
 	IdleUnload time.Duration `yaml:"idle_unload" env:"IDLE_UNLOAD"`

@@ -25,7 +25,7 @@ silero() {
 	python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$dest/silero" silero-vad==6.2.3 &&
 		python3 -m zipfile -e "$dest"/silero/*.whl "$dest/silero/tree" &&
 		mv "$dest/silero/tree/silero_vad-6.2.3.dist-info/licenses/LICENSE" "$dest/LICENSE.silero" &&
-		mv "$dest/silero/tree/silero_vad/data/$silero" "$dest/" || say "no $silero: speech will be found by its loudness" >&2
+		mv "$dest/silero/tree/silero_vad/data/$silero" "$dest/" || say "no $silero: the energy VAD will be used" >&2
 	rm -rf "$dest/silero"
 	if [ -e "$dest/$silero" ] && ! has_silero; then
 		rm "$dest/$silero"

@@ -168,7 +168,7 @@ func TestControl(t *testing.T) {
 		_, err = boss.rpc("touchline.say", `{"text":"Half time.","reason":"desk","interrupt":true}`)
 		require.NoError(t, err)
 		_, err = boss.rpc("touchline.say", `{"text":"busy"}`)
-		require.ErrorContains(t, err, "too much waits to be said")
+		require.ErrorContains(t, err, "speech queue is full")
 		admin := adminToken(t, s.APIKey(), s.APISecret(), "match", true, time.Hour)
 		require.Equal(t, true, guest.ask(t, `{"method":"clear_instruction","token":"`+admin+`"}`)["ok"])
 		byHand := signed(s.APISecret(), fmt.Sprintf(

@@ -25,7 +25,7 @@ const (
 	HearingAll = "all"
 )
 
-// The manners of Hearing: what the voice does while somebody speaks who may instruct it.
+// The manners of Hearing: what the voice does while an authorised participant speaks.
 const (
 	MannersTalk      = "talk"      // it goes on
 	MannersDuck      = "duck"      // it is lower

@@ -14,7 +14,7 @@ const (
 	maxLateness = 10 * time.Second
 	// wordLead is how long before its sound a word is shown, about the time of its delivery.
 	wordLead = 20 * time.Millisecond
-	// duckedBy is how much lower the voice is while somebody speaks, dB.
+	// duckedBy is the attenuation of the voice while a person speaks, in dB.
 	duckedBy = 12
 )
 

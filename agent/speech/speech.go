@@ -36,7 +36,7 @@ var (
 	// ErrVoiceLost is the cause of speech whose end the voice does not report.
 	ErrVoiceLost = errors.New("the voice did not play it")
 	// ErrFull is returned by Add while too many utterances wait.
-	ErrFull = errors.New("too much waits to be said; try again when some of it was heard")
+	ErrFull = errors.New("speech queue is full; retry later")
 )
 
 // MaxPerAuthor bounds the announcements of one author that wait for their turn, MaxWaiting those of all people. Own ones, which

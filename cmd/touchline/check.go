@@ -148,7 +148,7 @@ func checkRecognizer(ctx context.Context, a *app, r *findings) {
 		return
 	}
 	detector := vad.Open(runtime)
-	r.maybe("speech detector", detector.Err(), detector.String(), "speech is found by its loudness")
+	r.maybe("speech detector", detector.Err(), detector.String(), "the energy VAD is used")
 	_ = detector.Close() // nothing was written
 }
 

@@ -85,7 +85,7 @@ func TestCheckOfTheRecognizer(t *testing.T) {
 	out := run("inference: {engine: nano, recognizer: {program: model, bundle: "+empty+"}}", "--ort", empty)
 	for _, line := range []string{
 		"missing  recognizer bundle: open bundle " + empty + ": no manifest.json in the folder",
-		"missing  ONNX Runtime: ", "optional speech detector: ", "; speech is found by its loudness\n",
+		"missing  ONNX Runtime: ", "optional speech detector: ", "; the energy VAD is used\n",
 	} {
 		require.Contains(t, out, line)
 	}

@@ -121,13 +121,13 @@ func (s *session) run(ctx context.Context, p inference.Prompt, a *answer) error 
 	}
 }
 
-// slowDown sends fewer requests at once after a failure that says that the server has too much to do.
+// slowDown reduces the parallel requests after a failure that shows that the server is overloaded.
 func (m *Model) slowDown(err, cause error) {
 	if refused(err, http.StatusTooManyRequests, http.StatusServiceUnavailable) ||
 		errors.Is(cause, errWordTimeout) || errors.Is(cause, errAnswerTimeout) {
 		if now, changed := m.limit.cut(m.now()); changed {
 			m.log.Warn().Err(err).Int("parallel", now).Int("parallel_most", m.limit.most).
-				Msg("fewer requests at once: the model server has too much to do")
+				Msg("model server overloaded; parallelism reduced")
 		}
 	}
 }

@@ -214,7 +214,7 @@ func (r *Recognizer) send(ctx context.Context, path string, sound []float32, h i
 		return texts, err
 	}
 	r.noTimes.Store(true)
-	r.log.Warn().Err(err).Msg("the transcription server has no times of words")
+	r.log.Warn().Err(err).Msg("transcription server returns no word timestamps")
 	if h.WordTimes {
 		return nil, fmt.Errorf("%s: %w", r.server, inference.ErrNoWordTimes)
 	}
