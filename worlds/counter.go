@@ -42,8 +42,8 @@ func crc8(n uint32) uint8 {
 	return crc
 }
 
-// counterCell says what is in a square of the strip: a bit's number, or -1
-// with the frame's colour.
+// counterCell returns the content of a square of the strip: the number of a bit, or -1 with the
+// frame's colour.
 func counterCell(col, row int) (bit int, white bool) {
 	if row > 0 && row < counterRows-1 && col > 0 && col < counterCols-1 {
 		return (row-1)*16 + col - 1, false
@@ -94,8 +94,8 @@ func writeCounter(c paint.Canvas, n uint32) {
 	}
 }
 
-// ReadCounter reads the number out of a decoded picture of any size. ok is
-// false when there is no counter or it does not read back without doubt.
+// ReadCounter reads the number from a decoded picture of any size. ok is false if there is no
+// counter or its checksum is wrong.
 func ReadCounter(f media.VideoFrame) (n uint32, ok bool) {
 	if f.Width <= 0 || f.Height <= 0 || f.Width > maxSide || f.Height > maxSide || len(f.Pix) < f.Width*f.Height*3 {
 		return 0, false
@@ -106,8 +106,8 @@ func ReadCounter(f media.VideoFrame) (n uint32, ok bool) {
 	})
 }
 
-// ReadCounterI420 reads the number out of an I420 picture, whose luma plane
-// comes first and has no padding.
+// ReadCounterI420 reads the number from an I420 picture, whose luma plane comes first and has no
+// padding.
 func ReadCounterI420(i420 []byte, width, height int) (n uint32, ok bool) {
 	if width <= 0 || height <= 0 || width > maxSide || height > maxSide || len(i420) < width*height {
 		return 0, false
@@ -115,10 +115,10 @@ func ReadCounterI420(i420 []byte, width, height int) (n uint32, ok bool) {
 	return readCounter(width, height, func(x, y int) int { return int(i420[y*width+x]) })
 }
 
-// minContrast between the frame's black and white, of 255.
+// minContrast is the smallest contrast between the frame's black and white, of 255.
 const minContrast = 60
 
-// maxSide of a picture that is read.
+// maxSide is the largest width or height of a picture.
 const maxSide = 1 << 15
 
 func readCounter(width, height int, luma func(x, y int) int) (uint32, bool) {

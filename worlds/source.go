@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Source plays a world in real time. Run paces it on an absolute schedule: a
-// frame that is late by a whole frame or more is left out, so that the picture
-// never falls behind the clock.
+// Source plays a world in real time. Run paces it on an absolute schedule: a frame that is late by
+// a whole frame or more is skipped, so that the picture never falls behind the clock.
 type Source struct {
 	world   *World
 	skipped atomic.Uint64
@@ -18,12 +17,12 @@ type Source struct {
 // NewSource plays the given world.
 func NewSource(w *World) *Source { return &Source{world: w} }
 
-// Skipped counts the frames that were left out because the machine, or emit, was too slow.
+// Skipped returns the number of frames that were skipped because the machine, or emit, was too slow.
 func (s *Source) Skipped() uint64 { return s.skipped.Load() }
 
-// Run calls emit for every frame when its time comes, beginning with frame 0
-// at once, until ctx ends (which is no error) or emit fails. The picture is
-// I420 of the world's size and is overwritten after emit returns.
+// Run calls emit for every frame when it is due, beginning with frame 0 at once, until ctx ends
+// (which is no error) or emit fails. The picture is I420 of the world's size and is overwritten
+// after emit returns.
 func (s *Source) Run(ctx context.Context, emit func(n uint32, pts time.Duration, i420 []byte) error) error {
 	buf := make([]byte, s.world.I420Size())
 	for n := 0; s.world.prepare(n); n++ { // otherwise each first cut would be late

@@ -10,8 +10,8 @@ import (
 	"touchline/worlds/yard"
 )
 
-// Truth is what the picture of a moment shows. Its JSON form is a record of
-// one line, with times in seconds.
+// Truth is the content of the picture at a moment. Its JSON form is a record of one line, with
+// times in seconds.
 type Truth struct {
 	// Frame is the number of the frame.
 	Frame uint32 `json:"frame"`
@@ -26,7 +26,7 @@ type Truth struct {
 	// Night and Rain are set in the yard only.
 	Night *bool `json:"night,omitempty"`
 	Rain  *bool `json:"rain,omitempty"`
-	// Match or Yard is set, by the world.
+	// Match or Yard is set, depending on the world.
 	Match *match.Truth `json:"match,omitempty"`
 	Yard  *yard.Truth  `json:"yard,omitempty"`
 	// Events begin to show in this frame.
@@ -58,13 +58,13 @@ func (t *Truth) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Event is one thing that happens in a world. One of its fields is set.
+// Event is an event of a world. One of its fields is set.
 type Event struct {
 	Match *match.Event
 	Yard  *yard.Event
 }
 
-// At is the time since the world's start at which the event begins to show.
+// At is when the event becomes visible, since the world's start.
 func (e Event) At() time.Duration {
 	if e.Yard != nil {
 		return e.Yard.At
@@ -80,7 +80,7 @@ func (e Event) Kind() string {
 	return string(e.Match.Kind)
 }
 
-// Text says in plain words what happens.
+// Text describes the event in plain words.
 func (e Event) Text() string {
 	if e.Yard != nil {
 		return e.Yard.Text
@@ -109,7 +109,7 @@ type (
 	}
 )
 
-// UnmarshalJSON reads an event of any world: no kind belongs to two of them.
+// UnmarshalJSON reads an event of any world: their kinds are distinct.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	var r struct {
 		T    float64 `json:"t"`
@@ -134,7 +134,7 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// inSeconds returns the time in seconds, to the millisecond.
+// inSeconds returns the time in seconds, rounded to the millisecond.
 func inSeconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
 
 // fromSeconds is the inverse of inSeconds.
@@ -142,15 +142,14 @@ func fromSeconds(s float64) time.Duration {
 	return time.Duration(s*1000+0.5) * time.Millisecond
 }
 
-// Events lists what happens from one moment (included) to another (not
-// included), in order.
+// Events lists the events in [from, to), in order.
 func (w *World) Events(from, to time.Duration) []Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.scene.events(from, to)
 }
 
-// Truth returns what the picture of a moment shows, without events.
+// Truth returns the content of the picture at a moment, without events.
 func (w *World) Truth(at time.Duration) Truth {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,8 +158,7 @@ func (w *World) Truth(at time.Duration) Truth {
 	return out
 }
 
-// Record returns the truth of frame n, with the events that begin to show
-// after the frame given as the last one.
+// Record returns the truth of frame n, with the events since the last frame given.
 func (w *World) Record(n, last uint32) Truth {
 	out := w.Truth(w.PTS(n))
 	from := time.Duration(0)
@@ -171,7 +169,7 @@ func (w *World) Record(n, last uint32) Truth {
 	return out
 }
 
-// frameAt is the number of the frame that a moment shows.
+// frameAt returns the number of the frame that is shown at a moment.
 func (w *World) frameAt(at time.Duration) uint32 {
 	n := uint32(max(0, at) * time.Duration(w.fps) / time.Second) //nolint:gosec // four years at 30 a second
 	if w.PTS(n+1) <= at {
@@ -180,7 +178,7 @@ func (w *World) frameAt(at time.Duration) uint32 {
 	return n
 }
 
-// matchScene makes a match the scene of a world.
+// matchScene adapts a match to scene.
 type matchScene struct{ *match.Match }
 
 func (s matchScene) events(from, to time.Duration) []Event {

@@ -1,15 +1,11 @@
-// Package worlds is a small generated world: a picture to show without a
-// camera, and a test input that knows what happens in it. Its worlds are a
-// football match (package match) and a yard under a security camera (package
-// yard).
+// Package worlds is a small generated world: a picture to show without a camera, and a test input with known events. Its worlds are a
+// football match (package match) and a yard under a security camera (package yard).
 //
-// A world is made up from a seed. The same seed gives the same events and the
-// same pictures, whatever was asked before and on any machine. Pictures come as
-// I420, which is what encoders take; Events and Truth say what they show. On
-// request, a machine-readable frame counter in the lower right corner survives
-// encoding and scaling.
+// A seed determines a world. The same seed gives the same events and the same pictures, on any machine and in any order of calls.
+// Pictures are I420, the format of encoders; Events and Truth describe them. On request, a machine-readable frame counter in the lower
+// right corner survives encoding and scaling.
 //
-// Sound is what belongs to the pictures, such as the crowd and the whistle, or wind and engines.
+// Sound matches the pictures, such as the crowd and the whistle, or wind and engines.
 //
 // It encodes nothing and sends nothing.
 package worlds
@@ -38,13 +34,13 @@ const (
 // Worlds lists the names of the worlds; the first is the default.
 func Worlds() []string { return []string{Match, Yard} }
 
-// Options of a world. The zero value of each field has a default.
+// Options are the options of a world. The zero value of each field has a default.
 type Options struct {
-	// World is the name of one of Worlds; Match by default.
+	// World is one of Worlds; Match by default.
 	World string
-	// Seed makes up what happens.
+	// Seed determines the events.
 	Seed uint64
-	// Width and Height in pixels, even; 640 and 360 by default.
+	// Width and Height are in pixels, even; 640 and 360 by default.
 	Width, Height int
 	// FPS is the number of frames a second; 30 by default.
 	FPS int
@@ -54,24 +50,24 @@ type Options struct {
 	Counter bool
 }
 
-// scene is what a world shows. Calls come one at a time, moments in any order.
+// scene is the content of a world. Calls come one at a time, moments in any order.
 type scene interface {
 	// Draw paints the whole picture of a moment.
 	Draw(at time.Duration, c *paint.Canvas)
-	// Sound makes one channel of SoundRate samples a second, from the given
-	// sample on, the same whatever was asked before.
+	// Sound generates one channel of SoundRate samples per second, from the given sample on. The
+	// same arguments give the same samples.
 	Sound(from int64, pcm []int16)
-	// Prepare paints background n ahead of its first use and reports whether there is one.
+	// Prepare paints background n before its first use and reports whether there is one.
 	Prepare(n int) bool
-	// Hurry lets more happen; before anything else.
+	// Hurry makes events more frequent. Call it first.
 	Hurry()
-	// events lists what happens from one moment (included) to another (not included), in order.
+	// events lists the events in [from, to), in order.
 	events(from, to time.Duration) []Event
-	// truth fills in what the picture of a moment shows.
+	// truth sets the content of the picture at a moment.
 	truth(at time.Duration, out *Truth)
 }
 
-// SoundRate is the number of samples of a world's sound in a second.
+// SoundRate is the sample rate of a world's sound.
 const SoundRate = match.SoundRate
 
 // World is one world. All methods are safe for concurrent use; pictures are
@@ -125,20 +121,20 @@ func New(o Options) (*World, error) {
 	return w, nil
 }
 
-// Name of the world, one of Worlds.
+// Name returns the name of the world, one of Worlds.
 func (w *World) Name() string { return w.name }
 
-// Size of the pictures in pixels.
+// Size returns the size of the pictures in pixels.
 func (w *World) Size() (width, height int) { return w.width, w.height }
 
-// FPS is the number of frames a second.
+// FPS returns the number of frames per second.
 func (w *World) FPS() int { return w.fps }
 
-// I420Size is the length of a picture in bytes: the luma plane, then both
-// chroma planes at half the width and height, without padding.
+// I420Size returns the length of a picture in bytes: the luma plane, then both chroma planes at
+// half the width and height, without padding.
 func (w *World) I420Size() int { return paint.I420Size(w.width, w.height) }
 
-// PTS is the time of a frame since the start.
+// PTS returns the time of a frame since the start.
 func (w *World) PTS(n uint32) time.Duration {
 	return media.TicksToDuration(int64(n), int64(w.fps))
 }
@@ -170,16 +166,15 @@ func (w *World) render(n uint32, dst []byte) {
 	}
 }
 
-// prepare paints a background ahead of its first use. It reports whether there is one.
+// prepare paints a background before its first use. It reports whether there is one.
 func (w *World) prepare(n int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.scene.Prepare(n)
 }
 
-// ShiftClock moves the clock in the picture on by a time, and nothing else; that
-// of a match stays within the half and moves while it runs. With it, training pictures show other times than
-// those that belong to the play.
+// ShiftClock advances the clock in the picture by a time, and nothing else; a match's clock stays within the half and moves while it
+// runs. Training pictures use it to show other times than the play's.
 func (w *World) ShiftClock(by time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,15 +183,15 @@ func (w *World) ShiftClock(by time.Duration) {
 	}
 }
 
-// Hurry lets more happen, for training; see match.Match and yard.Yard. Call it before anything else.
+// Hurry makes events more frequent, for training; see match.Match and yard.Yard. Call it first.
 func (w *World) Hurry() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.scene.Hurry()
 }
 
-// ShiftScore adds to the goals and shots that a match shows, and changes nothing
-// else; see ShiftClock.
+// ShiftScore adds to the displayed goals and shots of a match, and changes nothing else; see
+// ShiftClock.
 func (w *World) ShiftScore(goals, shots [2]int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,9 +200,8 @@ func (w *World) ShiftScore(goals, shots [2]int) {
 	}
 }
 
-// Sound makes the world's sound, in one channel of SoundRate samples a second.
-// from counts samples since the start. The same samples come out whatever was
-// asked before.
+// Sound generates the world's sound, in one channel of SoundRate samples per second. from counts
+// samples since the start. The same arguments give the same samples.
 func (w *World) Sound(from int64, pcm []int16) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"touchline/worlds/yard"
 )
 
-// yardScene makes a yard the scene of a world.
+// yardScene adapts a yard to scene.
 type yardScene struct{ *yard.Yard }
 
 func (s yardScene) events(from, to time.Duration) []Event {

@@ -34,14 +34,14 @@ type Kind = string
 const (
 	// Cannot is a refusal, such as "I can't see that.".
 	Cannot Kind = "cannot"
-	// Stranger says that the picture is of no known world.
+	// Stranger states that the picture shows neither world.
 	Stranger Kind = "stranger"
-	// Dark says that nothing shows.
+	// Dark states that the picture shows nothing.
 	Dark Kind = "dark"
-	// Never is about something that never happens in the worlds, such as a corner.
+	// Never is about an event that the worlds do not have, such as a corner.
 	Never Kind = "never"
 
-	ignored Kind = "-" // words that look like a claim and are none
+	ignored Kind = "-" // words that look like a claim but are none
 )
 
 // The kinds of claims about the match.
@@ -49,7 +49,7 @@ const (
 	Goal Kind = "goal"
 	Joy  Kind = "joy" // about a goal
 	Shot Kind = "shot"
-	Save Kind = "save" // Team is the keeper's
+	Save Kind = "save" // Team is the goalkeeper's team
 	Post Kind = "post"
 	Wide Kind = "wide"
 
@@ -64,27 +64,27 @@ const (
 	Clock     Kind = "clock"
 	ClockLeft Kind = "clock_left"
 	ClockZero Kind = "clock_zero"
-	Half      Kind = "half" // the first
+	Half      Kind = "half" // 1 is the first half
 	Half2     Kind = "half2"
 	HalfTime  Kind = "half_time"
 	FullTime  Kind = "full_time"
 	KickOff   Kind = "kick_off"
 	FreeKick  Kind = "free"
 	GoalKick  Kind = "goal_kick"
-	Still     Kind = "still" // nobody plays
+	Still     Kind = "still" // no player moves
 
-	Ball  Kind = "ball" // Team has it
-	Turn  Kind = "turn" // Team wins it
+	Ball  Kind = "ball" // Team has the ball
+	Turn  Kind = "turn" // Team wins the ball
 	Own   Kind = "own"  // Team has it in its own half
 	Mid   Kind = "mid"
 	Final Kind = "final"
 	Box   Kind = "box"
-	Way   Kind = "way" // where Team plays to
+	Way   Kind = "way" // the direction in which Team plays
 
 	Crowd  Kind = "crowd"
 	Replay Kind = "replay"
 	Cut    Kind = "cut"   // what the camera shows, or that this changes
-	Flash  Kind = "flash" // over the picture
+	Flash  Kind = "flash" // a flash over the picture
 	Banner Kind = "banner"
 	Dim    Kind = "dim"
 	Bright Kind = "bright"
@@ -99,11 +99,11 @@ const (
 const (
 	Arrive Kind = "arrive"
 	Leave  Kind = "leave"
-	Person Kind = "person" // is there
-	People Kind = "people" // so many
-	Nobody Kind = "nobody" // at a place
+	Person Kind = "person" // a person is present
+	People Kind = "people" // Count people
+	Nobody Kind = "nobody" // nobody is at Place
 	Empty  Kind = "empty"  // nobody in sight
-	Colour Kind = "colour" // of a coat or a car, without a word for either
+	Colour Kind = "colour" // of a coat or a car, if the comment names neither
 
 	ParcelLeft  Kind = "parcel_left"
 	ParcelTaken Kind = "parcel_taken"
@@ -114,7 +114,7 @@ const (
 	CarArrive Kind = "car_arrive"
 	CarLeave  Kind = "car_leave"
 	Car       Kind = "car"  // is there
-	Cars      Kind = "cars" // so many
+	Cars      Kind = "cars" // Count cars
 	CarsNone  Kind = "cars_none"
 
 	Dog    Kind = "dog"
@@ -126,7 +126,7 @@ const (
 	Rain      Kind = "rain"
 	Dry       Kind = "dry"
 	LampFails Kind = "lamp_fails"
-	LampOn    Kind = "lamp_on" // comes on
+	LampOn    Kind = "lamp_on" // the lamp comes on
 	LampLit   Kind = "lamp_lit"
 	NoLit     Kind = "lamp_off"
 	Dusk      Kind = "dusk"
@@ -135,29 +135,29 @@ const (
 	Day       Kind = "day"
 )
 
-// Claim is one statement of a comment. A field that was not said is "" or -1.
+// Claim is one statement of a comment. A field that the comment does not mention is "" or -1.
 type Claim struct {
 	Kind Kind
-	// Not: the opposite is claimed.
+	// Not claims the opposite.
 	Not bool
-	// Team acts, on Other; both in lower case, as their shirts: red, blue, yellow, white, violet, sky, orange.
+	// Team acts against Other. Both are shirt colours in lower case: red, blue, yellow, white, violet, sky, orange.
 	Team, Other string
-	// Number is a shirt, Count a number of minutes, goals, people or cars; More a second count.
+	// Number is a shirt number. Count is a number of minutes, goals, people or cars, and More a second count.
 	Number, Count, More int
-	// Score has the goals of Team first, or, without a team, in any order.
+	// Score lists the goals of Team first; without a team, the order is open.
 	Score [2]int
 	// Colour of a coat, a car or the light.
 	Colour string
 	// Place in the yard: gate, door, parking, path or yard.
 	Place string
-	// Way that play goes; None if it was not said.
+	// Way is the direction of play; None if the comment does not mention one.
 	Way match.Direction
-	// Text is the claim in the tokens that it was read from, for reports.
+	// Text is the matched tokens, for reports.
 	Text string
 }
 
-// Parse returns the claims of a comment about a world ("match" or "yard") in a
-// language ("en" or "es"), in no particular order; none if there is nothing to judge.
+// Parse returns the claims of a comment about a world ("match" or "yard") in a language ("en" or
+// "es"), in no particular order, or none if the comment has no claim.
 func Parse(text, language, world string) []Claim {
 	l := lexiconOf(language, world)
 	line := l.tokens(text)
@@ -168,7 +168,7 @@ func Parse(text, language, world string) []Claim {
 			if at == nil {
 				break
 			}
-			from, to := at[3], at[1] // without what is before the pattern
+			from, to := at[3], at[1] // without the context before the pattern
 			c, ok := l.claim(p, line, at)
 			if ok && !slices.ContainsFunc(out, func(d Claim) bool { d.Text = c.Text; return c == d }) {
 				out = append(out, c)
@@ -176,13 +176,13 @@ func Parse(text, language, world string) []Claim {
 			line = line[:from] + l.consumed(line[from:to], line[to:]) + line[to:]
 		}
 	}
-	return slices.DeleteFunc(out, func(c Claim) bool { // whoever does something is there
+	return slices.DeleteFunc(out, func(c Claim) bool { // a person who does something is present
 		return c.Kind == Person && c.Place == "" && !c.Not &&
 			slices.ContainsFunc(out, func(d Claim) bool { return d.Text != c.Text && d.Colour == c.Colour && ofPeople(d.Kind) })
 	})
 }
 
-// consumed replaces tokens by others that no pattern finds. The subject stays for what is said of it after "and".
+// consumed replaces matched tokens by tokens that no pattern matches. The subject stays for a clause after "and".
 func (l *lexicon) consumed(tokens, after string) string {
 	all := strings.Fields(tokens)
 	subject := ""
@@ -198,7 +198,7 @@ func (l *lexicon) consumed(tokens, after string) string {
 	return strings.Join(all, " ") + " "
 }
 
-// first is the first team or person of some tokens, "" without any.
+// first returns the first team or person among tokens, or "".
 func first(tokens []string) string {
 	for _, t := range tokens {
 		if strings.HasPrefix(t, "T-") || strings.HasPrefix(t, "P-") {
@@ -208,12 +208,12 @@ func first(tokens []string) string {
 	return ""
 }
 
-// ofPeople reports whether a kind of claim is about a person.
+// ofPeople reports whether claims of a kind are about a person.
 func ofPeople(k Kind) bool {
 	return slices.Contains([]Kind{Arrive, Leave, ParcelLeft, ParcelTaken, Carries, Person}, k)
 }
 
-// claim reads a match of a pattern; false when its words claim nothing.
+// claim converts a match of a pattern. It returns false if the words make no claim.
 func (l *lexicon) claim(p pattern, line string, at []int) (Claim, bool) {
 	c := Claim{Kind: p.kind, Place: p.place, Number: -1, Count: -1, More: -1, Score: [2]int{-1, -1}}
 	before, text := line[:at[3]], line[at[3]:at[1]]
@@ -241,7 +241,7 @@ func (l *lexicon) claim(p pattern, line string, at []int) (Claim, bool) {
 func (c *Claim) set(name, value string) {
 	switch name {
 	case "T":
-		if value != "" { // a keeper may be of no team
+		if value != "" { // the team of a goalkeeper may be unknown
 			c.Team = value
 		}
 	case "O":
@@ -275,14 +275,14 @@ func (c *Claim) set(name, value string) {
 	}
 }
 
-// happens reports whether a kind is an event, about which one may hope or guess.
+// happens reports whether a kind is an event, which a comment may also hope for or guess.
 func happens(k Kind) bool {
 	return slices.Contains([]Kind{
 		Goal, Shot, Save, Post, Wide, Arrive, Leave, ParcelLeft, ParcelTaken, CarArrive, CarLeave, RainStart, RainEnd, LampFails, LampOn,
 	}, k)
 }
 
-// clause returns the tokens since the last mark.
+// clause returns the tokens since the last punctuation mark.
 func clause(before string) []string {
 	if i := strings.LastIndexAny(before, ".!,"); i >= 0 {
 		before = before[i+1:]
@@ -292,14 +292,14 @@ func clause(before string) []string {
 
 func tail(tokens []string, n int) []string { return tokens[max(0, len(tokens)-n):] }
 
-// says reports whether one of the last tokens is of a list.
+// says reports whether the last tokens include a word of a list.
 func (l *lexicon) says(list string, tokens []string, last int) bool {
 	return slices.ContainsFunc(tail(tokens, last), func(t string) bool {
 		return slices.Contains(l.lists[list], t) || list == "not" && (t == "not" || t == "nobody")
 	})
 }
 
-// hedged reports whether a phrase hopes or guesses between its first and its last word.
+// hedged reports whether a phrase expresses a hope or a guess between its first and its last word.
 func (l *lexicon) hedged(tokens []string) bool {
 	return len(tokens) > 2 && l.says("hedge", tokens[1:len(tokens)-1], 99)
 }

@@ -11,25 +11,25 @@ const (
 	eventFor = 8 * time.Second  // after an event, for which it may be told
 	goalFor  = 20 * time.Second // the same for a goal
 	ahead    = 500 * time.Millisecond
-	longer   = 3 * time.Second // ahead of events that show before they begin
+	longer   = 3 * time.Second // before the beginning, for events that are visible before they begin
 	around   = 500 * time.Millisecond
-	step     = 125 * time.Millisecond // between the moments at which a state is looked at
+	step     = 125 * time.Millisecond // between two moments at which a state is checked
 )
 
 // Film is the truth of a world over time. A worlds.World is one.
 type Film interface {
-	// Truth returns what the picture of a moment shows.
+	// Truth returns what the picture at a moment shows.
 	Truth(at time.Duration) worlds.Truth
-	// Events lists what begins from one moment (included) to another (not included).
+	// Events lists the events that begin in [from, to).
 	Events(from, to time.Duration) []worlds.Event
 }
 
 // Verdict is the judgement of one claim.
 type Verdict struct {
 	Claim Claim
-	// True: the claim holds. Judged: it can be judged at all; a refusal cannot.
+	// True means that the claim holds. Judged means that it can be judged; a refusal cannot.
 	True, Judged bool
-	// Events are those that the claim rightly tells of, the newest last.
+	// Events are the events that the claim reports correctly, the newest last.
 	Events []worlds.Event
 }
 
@@ -51,7 +51,7 @@ type moment struct {
 	film Film
 	at   time.Duration
 	now  worlds.Truth
-	near []worlds.Truth // within the tolerance of states, now included
+	near []worlds.Truth // within the tolerance of states, including the present
 }
 
 func (m *moment) judge(c Claim) Verdict {
@@ -87,7 +87,7 @@ func (m *moment) holds(c Claim, t worlds.Truth) bool {
 	return m.holdsYard(c, t)
 }
 
-// any reports whether something is true at any moment near the picture.
+// any reports whether a condition holds at any moment near the picture.
 func (m *moment) any(holds func(worlds.Truth) bool) bool {
 	for _, t := range m.near {
 		if holds(t) {
@@ -97,7 +97,7 @@ func (m *moment) any(holds func(worlds.Truth) bool) bool {
 	return false
 }
 
-// span is how long before and after the picture an event of a kind of claim may begin.
+// span returns how long before and after the picture an event of a kind may begin.
 func (m *moment) span(k Kind) (out [2]time.Duration) {
 	switch k {
 	case Goal, Joy:
@@ -110,7 +110,7 @@ func (m *moment) span(k Kind) (out [2]time.Duration) {
 	return [2]time.Duration{eventFor, ahead}
 }
 
-// told lists the events of a span that fit.
+// told lists the events of a span that match the claim.
 func (m *moment) told(fits func(worlds.Event) bool, span [2]time.Duration) (out []worlds.Event) {
 	for _, e := range m.film.Events(max(0, m.at-span[0]), m.at+span[1]+1) {
 		if fits(e) {
@@ -120,7 +120,7 @@ func (m *moment) told(fits func(worlds.Event) bool, span [2]time.Duration) (out 
 	return out
 }
 
-// isState reports whether a kind is about a state alone, which the opposite of it may hold beside for a moment.
+// isState reports whether a kind is a pure state. Near a change, both the state and its opposite hold.
 func isState(k Kind) bool {
 	switch k {
 	case Ball, Score, Lead, Level, Person, People, Empty, Car, Cars, ParcelThere, ParcelNone, Carries, Animal, Rain, Dry, LampLit, NoLit,

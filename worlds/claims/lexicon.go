@@ -31,9 +31,9 @@ var wordFiles embed.FS
 // pattern finds claims of a kind.
 type pattern struct {
 	kind  Kind
-	place string // that all claims of the pattern have
+	place string // of all claims of the pattern
 	find  *regexp.Regexp
-	// negative patterns have a negation of their own; hedged ones a hedge.
+	// A negative pattern includes a negation, a hedged one a hedge.
 	negative, hedged bool
 }
 
@@ -43,10 +43,10 @@ type rewrite struct {
 	with string
 }
 
-// lexicon is what is known of one language about one world.
+// lexicon holds the words and patterns of one language for one world.
 type lexicon struct {
 	words    map[string]string   // canonical forms of single words: numbers, ordinals, negations
-	lists    map[string][]string // of alternatives
+	lists    map[string][]string // word lists by name
 	drops    []string
 	rewrites []rewrite
 	patterns []pattern
@@ -54,10 +54,10 @@ type lexicon struct {
 
 type lexiconKey struct{ language, world string }
 
-// lexicons holds those in use. They never change, and compiling one takes some tens of milliseconds.
+// lexicons caches the compiled lexicons, which never change. Compiling one needs some tens of milliseconds.
 var lexicons sync.Map //nolint:gochecknoglobals // a cache of constants
 
-// lexiconOf returns the lexicon of a language, English where there is none, about a world.
+// lexiconOf returns the lexicon of a language for a world; English if the language has none.
 func lexiconOf(language, world string) *lexicon {
 	language, _, _ = strings.Cut(strings.ToLower(language), "-")
 	key := lexiconKey{language, world}
@@ -100,7 +100,7 @@ func loadLexicon(language, world string) (*lexicon, error) {
 	return l, nil
 }
 
-// take reads one line that is no heading.
+// take parses one line that is not a heading.
 func (l *lexicon) take(heading, line string) error {
 	key, rest, _ := strings.Cut(line, " ")
 	switch {
@@ -157,7 +157,7 @@ func (l *lexicon) mentions(line, list string) bool {
 	return slices.ContainsFunc(slices.Concat(l.lists[list], []string{list, "nobody"}), func(word string) bool { return hasWord(line, word) })
 }
 
-// hasWord reports whether a pattern has a word between blanks, bars and underscores, or as an optional one.
+// hasWord reports whether a pattern has a word between blanks, bars and underscores, or as an optional word.
 func hasWord(line, word string) bool {
 	for from := 0; ; {
 		i := strings.Index(line[from:], word)
@@ -172,7 +172,7 @@ func hasWord(line, word string) bool {
 	}
 }
 
-// slots are the places for names and numbers in a pattern.
+// slots are the placeholders for names and numbers in a pattern.
 func slots() map[string]string {
 	return map[string]string{
 		"{T}": `T-(?P<T>[a-z]*)(?:\+(?P<n>\d+))? `,
@@ -195,7 +195,7 @@ func slots() map[string]string {
 	}
 }
 
-// compile makes an expression of a pattern. Every token of a text ends with a space.
+// compile converts a pattern to a regular expression. Every token of a text ends with a space.
 func (l *lexicon) compile(line string) (*regexp.Regexp, error) {
 	known := slots()
 	var b strings.Builder
@@ -222,7 +222,7 @@ func (l *lexicon) compile(line string) (*regexp.Regexp, error) {
 	return regexp.Compile(b.String())
 }
 
-// alternatives of an item: words and lists between bars, with _ for a space and * for any ending.
+// alternatives converts an item: words and lists between bars, with _ for a space and * for any ending.
 func (l *lexicon) alternatives(item string) (string, error) {
 	var all []string
 	for word := range strings.SplitSeq(item, "|") {
@@ -257,10 +257,10 @@ func (l *lexicon) alternatives(item string) (string, error) {
 	return "(?:" + strings.Join(all, "|") + ")", nil
 }
 
-// token is what a text is cut into.
+// token matches one token of a text.
 var token = regexp.MustCompile(`\d+:\d\d|\d+|[a-z]+|'[a-z]*|[.,!?:;#-]`)
 
-// plainLetters takes accents off, and turns other marks into those that tokens have.
+// plainLetters removes accents and normalises punctuation.
 var plainLetters = strings.NewReplacer( //nolint:gochecknoglobals // constant
 	"á", "a", "é", "e", "í", "i", "ó", "o", "ú", "u", "ü", "u", "ñ", "n", "Á", "a", "É", "e", "Í", "i", "Ó", "o", "Ú", "u", "Ñ", "n",
 	"’", "'", "‘", "'", "…", ".", "–", "-", "—", ", ", "¡", " ", "¿", " ", "“", " ", "”", " ", "\"", " ", "(", ", ", ")", ", ", "\n", " . ",
@@ -272,7 +272,7 @@ var (
 	ordinal  = regexp.MustCompile(`(\d)(?:st|nd|rd|th|º|°)\b`)
 )
 
-// tokens cuts a text into canonical tokens, each with a space behind it, without its questions.
+// tokens converts a text to canonical tokens, each followed by a space, without its questions.
 func (l *lexicon) tokens(text string) string {
 	text = strings.ToLower(plainLetters.Replace(text))
 	text = numbered.ReplaceAllString(text, "number $1")
@@ -288,7 +288,7 @@ func (l *lexicon) tokens(text string) string {
 	}
 	line = strings.TrimPrefix(line, " ")
 	for _, r := range l.rewrites {
-		for range 3 { // phrases that share a space are not found at once
+		for range 3 { // one pass does not find phrases that share a space
 			was := line
 			if line = r.find.ReplaceAllString(line, r.with); line == was {
 				break
@@ -305,7 +305,7 @@ func next(all []string, i int) string {
 	return ""
 }
 
-// canonical returns the tokens for one, after those before it.
+// canonical returns the tokens for one word, given the tokens before it.
 func (l *lexicon) canonical(t string, before []string, next string) []string {
 	last := ""
 	if len(before) > 0 {
@@ -375,8 +375,8 @@ func (l *lexicon) merge(in []string) (out []string) {
 	return out
 }
 
-// withoutQuestions drops the sentences that end with a question mark: a question claims nothing, except one of wonder ("How did
-// he keep that out?").
+// withoutQuestions drops the sentences that end with a question mark. A question claims nothing, except one of wonder ("How did he keep
+// that out?").
 func withoutQuestions(in []string) (out []string) {
 	begin := 0
 	for _, t := range in {

@@ -8,8 +8,8 @@ import (
 	"touchline/worlds/match"
 )
 
-// team returns the number of a team by its shirts, false when it does not play. The world's Sky is a light blue: where no
-// other blue team plays, "blue" will do.
+// team returns the index of a team by its shirt colour, false if it does not play. Sky is a light blue: if no other blue team plays,
+// "blue" also means Sky.
 func team(name string, m *match.Truth) (int, bool) {
 	for i, n := range m.Teams {
 		if strings.EqualFold(n, name) {
@@ -22,7 +22,7 @@ func team(name string, m *match.Truth) (int, bool) {
 	return -1, false
 }
 
-// sides are the teams of a claim: who acts, -1 if it does not say so. ok is false when one of them does not play.
+// sides returns the teams of a claim. acts is -1 if the claim names no team. ok is false if one of the teams does not play.
 func sides(c Claim, m *match.Truth) (acts int, ok bool) {
 	acts, other, ok := -1, -1, true
 	if c.Team != "" {
@@ -40,12 +40,12 @@ func sides(c Claim, m *match.Truth) (acts int, ok bool) {
 	return acts, ok
 }
 
-// fits reports whether a claim's team and shirt are those of a player.
+// fits reports whether a claim's team and shirt number match a player.
 func fits(c Claim, acts int, p match.Player) bool {
 	return (acts < 0 || acts == p.Team) && (c.Number < 0 || c.Number == p.Number)
 }
 
-// tellsMatch reports whether a claim tells of an event of the match.
+// tellsMatch reports whether a claim reports an event of the match.
 func (m *moment) tellsMatch(c Claim, e worlds.Event) bool {
 	x := e.Match
 	acts, ok := sides(c, m.now.Match)
@@ -59,7 +59,7 @@ func (m *moment) tellsMatch(c Claim, e worlds.Event) bool {
 	switch c.Kind {
 	case Goal, Joy:
 		return x.Kind == match.Goal && fits(c, acts, p)
-	case Score, Lead, Level: // what a goal made of it
+	case Score, Lead, Level: // the result of a goal
 		return x.Kind == match.Goal && m.any(func(t worlds.Truth) bool { return m.holdsMatch(c, t) })
 	case Shot:
 		return x.Kind == match.ShotAtGoal && fits(c, acts, p)
@@ -73,7 +73,7 @@ func (m *moment) tellsMatch(c Claim, e worlds.Event) bool {
 		return x.Kind == match.KickOff && (acts < 0 || acts == p.Team)
 	case FreeKick:
 		return x.Kind == match.FreeKick && (acts < 0 || acts == p.Team)
-	case Still: // a stop of play
+	case Still: // an interruption of play
 		return x.Kind == match.FreeKick
 	case Cut:
 		return x.Kind == match.Cut && c.Place == ""
@@ -97,8 +97,8 @@ func (m *moment) tellsMatch(c Claim, e worlds.Event) bool {
 	return false
 }
 
-// fitsSave compares a claim about a save with the player who shot: its team is the keeper's, its other team and its shirt are
-// of the player.
+// fitsSave compares a claim about a save with the shooter: its team is the goalkeeper's, its other team and shirt number are the
+// shooter's.
 func fitsSave(c Claim, m *match.Truth, shooter match.Player) bool {
 	acts, _ := sides(c, m)
 	return (acts < 0 || acts == 1-shooter.Team) && (c.Number < 0 || c.Number == shooter.Number || c.Number == 1)
@@ -111,7 +111,7 @@ func tintOf(colour string) string {
 	return colour
 }
 
-// still is the mean speed of the players, in picture widths a second, below which they stand.
+// still is the mean speed of the players, in picture widths per second, below which they count as standing.
 const still = 0.02
 
 // holdsMatch reports whether a claim is true of a picture.
@@ -201,7 +201,7 @@ func holdsScore(c Claim, x *match.Truth, acts int) bool {
 	return ahead
 }
 
-// holdsClock compares with the clock on the board.
+// holdsClock compares a claimed time with the clock on the board.
 func holdsClock(c Claim, x *match.Truth) bool {
 	const slack = 10 // s: the board runs ten times as fast as the world
 	switch c.Kind {
@@ -221,7 +221,7 @@ func holdsClock(c Claim, x *match.Truth) bool {
 	}
 	minute := x.Clock / 60
 	switch {
-	case strings.Contains(c.Text, " th"): // the third minute begins at 2:00; many read 3:10 so
+	case strings.Contains(c.Text, " th"): // the third minute begins at 2:00, but many read 3:10 that way
 		return c.Count == minute || c.Count == minute+1
 	case roughly(c.Text):
 		return c.Count >= minute-1 && c.Count <= minute+1
@@ -229,7 +229,7 @@ func holdsClock(c Claim, x *match.Truth) bool {
 	return c.Count == minute
 }
 
-// roughly reports whether a number is meant as a rough one.
+// roughly reports whether a number is approximate.
 func roughly(text string) bool {
 	return slices.ContainsFunc(strings.Fields(text), func(w string) bool {
 		return slices.Contains([]string{"around", "about", "nearly", "almost", "casi", "unos"}, w)
@@ -241,7 +241,7 @@ func holdsAttempt(c Claim, x *match.Truth, acts int) bool {
 	if a == nil {
 		return false
 	}
-	const before = -0.1 // s: the ball is as good as there
+	const before = -0.1 // s: the ball has almost arrived
 	switch c.Kind {
 	case Shot:
 		return fits(c, acts, a.Player)
@@ -253,7 +253,7 @@ func holdsAttempt(c Claim, x *match.Truth, acts int) bool {
 	return a.Outcome == match.WideOfIt && a.Contact > before && fits(c, acts, a.Player)
 }
 
-// heldBy reports whether the claim's team has the ball and plays the claim's way.
+// heldBy reports whether the claim's team has the ball and plays in the claim's direction.
 func heldBy(c Claim, x *match.Truth, acts int) bool {
 	if c.Kind == Way && acts < 0 {
 		return x.Direction == c.Way || x.Flow == c.Way
@@ -285,7 +285,7 @@ func heldBy(c Claim, x *match.Truth, acts int) bool {
 	return slices.Contains(who, c.Number)
 }
 
-// attacks is where the team with the ball plays; team 0 plays to the right.
+// attacks returns the side that the team with the ball attacks; team 0 plays to the right.
 func attacks(x *match.Truth) match.Direction {
 	if x.Direction == match.None && x.Possession != nil {
 		return match.Direction(1 - 2**x.Possession)
@@ -293,15 +293,15 @@ func attacks(x *match.Truth) match.Direction {
 	return x.Direction
 }
 
-// InBox reports whether play is plainly near the goal.
+// InBox reports whether play is clearly near the goal.
 func InBox(x *match.Truth) bool {
-	const plain = 15 // m beyond where a claim begins to hold
+	const plain = 15 // m: tolerance beyond the limits of a claim
 	y := *x
 	y.Pitch[0] -= plain * float64(attacks(x))
 	return x.Since > 1 && zone(Box, &y)
 }
 
-// zone reports whether play is where a kind of claim says, in metres from the goal of the team with the ball.
+// zone reports whether play is in the zone of a kind of claim, in metres from the goal of the team with the ball.
 func zone(k Kind, x *match.Truth) bool {
 	at := x.Pitch[0]
 	if attacks(x) == match.Left {

@@ -25,12 +25,12 @@ type look struct {
 	verdicts []Verdict
 }
 
-// NewTally begins a tally of comments in a language about a film of a world.
+// NewTally starts a tally of comments in a language about a film of a world.
 func NewTally(film Film, language, world string) *Tally {
 	return &Tally{film: film, language: language, world: world}
 }
 
-// Add judges the answer to a look whose newest picture is of the given moment; a text without letters is silence.
+// Add judges the answer to a look whose newest picture was taken at a moment. A text without letters counts as silence.
 func (t *Tally) Add(at time.Duration, text string) []Verdict {
 	l := look{at: at}
 	if !Silent(text) {
@@ -51,13 +51,13 @@ func (t *Tally) Forget(before time.Duration) {
 	t.looks = slices.DeleteFunc(t.looks, func(l look) bool { return l.at < before })
 }
 
-// Share counts what was right of so many.
+// Share is a number of correct cases out of a total.
 type Share struct {
 	Right int `json:"right"`
 	Of    int `json:"of"`
 }
 
-// Count counts one more.
+// Count adds one case.
 func (s *Share) Count(right bool) {
 	s.Of++
 	if right {
@@ -65,45 +65,46 @@ func (s *Share) Count(right bool) {
 	}
 }
 
-// Told is what was told of the events of a kind.
+// Told says how many events of a kind were reported.
 type Told struct {
 	Share
-	// Lags are the times from each told event to the newest picture of the look that first told it, in seconds.
+	// Lags are the times from each reported event to the newest picture of the look that first reported it, in seconds.
 	Lags []float64 `json:"lags,omitempty"`
 }
 
 // Report is a tally in numbers. Reports of several films can be added.
 type Report struct {
 	Minutes float64 `json:"minutes"`
-	// Looks, and those answered by silence.
+	// Looks counts all looks, Silent the silent answers.
 	Looks  int `json:"looks"`
 	Silent int `json:"silent"`
-	// Comments, those without a known claim, and those in which anything is wrong.
+	// Comments counts all comments, Unjudged those without a known claim, Wrong those with a wrong
+	// claim.
 	Comments int `json:"comments"`
 	Unjudged int `json:"unjudged"`
 	Wrong    int `json:"wrong"`
-	// WrongEvents are claims of events that did not happen.
+	// WrongEvents counts claims of events that did not happen.
 	WrongEvents int `json:"wrong_events"`
-	// Repeats are comments that equal the one before. Distinct is the number of distinct sentences in each ten minutes.
+	// Repeats counts comments that equal the previous one. Distinct is the number of distinct sentences in each ten minutes.
 	Repeats  int   `json:"repeats"`
 	Distinct []int `json:"distinct"`
-	// Score counts the comments that say the score, GoalScore the goals whose telling says the new score.
+	// Score counts the comments that state the score, GoalScore the goals whose first report states the new score.
 	Score     Share `json:"score"`
 	GoalScore Share `json:"goal_score"`
-	// Claims by their kind: how many are true.
+	// Claims counts, by kind, the true claims.
 	Claims map[Kind]Share `json:"claims"`
-	// Events by their kind: how many were told.
+	// Events counts, by kind, the reported events.
 	Events map[string]Told `json:"events"`
-	// Examples of wrong comments.
+	// Examples are wrong comments.
 	Examples []string `json:"examples"`
-	// Missed has the events that no comment told.
+	// Missed lists the events that no comment reported.
 	Missed []string `json:"missed"`
 }
 
-// distinctIn is the time in which distinct sentences are counted.
+// distinctIn is the interval in which distinct sentences are counted.
 const distinctIn = 10 * time.Minute
 
-// Report counts the looks from one moment (included) to another (not included).
+// Report counts the looks in [from, to).
 func (t *Tally) Report(from, to time.Duration) Report {
 	r := Report{Minutes: (to - from).Minutes(), Claims: map[Kind]Share{}, Events: map[string]Told{}}
 	last := ""
@@ -175,7 +176,7 @@ func (r *Report) comment(l look) {
 	}
 }
 
-// example is a wrong comment and its wrong claims.
+// example formats a wrong comment with its wrong claims.
 func (l look) example() string {
 	var wrong []string
 	for _, v := range l.verdicts {
@@ -186,9 +187,9 @@ func (l look) example() string {
 	return l.at.Round(100*time.Millisecond).String() + ": " + l.text + " | " + strings.Join(wrong, ", ")
 }
 
-// events counts which events were told.
+// events counts the reported events.
 func (t *Tally) events(r *Report, from, to time.Duration) {
-	told := map[event]look{} // by the first look that told it
+	told := map[event]look{} // the first look that reported it
 	find := func(e worlds.Event) (look, bool) {
 		l, ok := told[eventOf(e)]
 		return l, ok
@@ -208,7 +209,7 @@ func (t *Tally) events(r *Report, from, to time.Duration) {
 			continue
 		}
 		l, ok := find(e)
-		if !ok && e.Kind() == string(match.ShotAtGoal) { // told with what became of it
+		if !ok && e.Kind() == string(match.ShotAtGoal) { // reported by its outcome
 			l, ok = outcome(all[i+1:], e, find)
 		}
 		k := r.Events[e.Kind()]
@@ -225,7 +226,7 @@ func (t *Tally) events(r *Report, from, to time.Duration) {
 	}
 }
 
-// outcome finds the look that told what became of a shot.
+// outcome returns the look that reported the outcome of a shot.
 func outcome(after []worlds.Event, shot worlds.Event, find func(worlds.Event) (look, bool)) (look, bool) {
 	const arrives = 3 * time.Second
 	for _, e := range after {
@@ -247,7 +248,7 @@ type event struct {
 
 func eventOf(e worlds.Event) event { return event{e.At(), e.Kind(), e.Text()} }
 
-// visible reports whether an event is one that a commentator may be expected to tell, and shows live.
+// visible reports whether a commentator should report an event and the live picture shows it.
 func (t *Tally) visible(e worlds.Event) bool {
 	if e.Yard != nil {
 		return true
@@ -259,7 +260,7 @@ func (t *Tally) visible(e worlds.Event) bool {
 	return k == match.Crowd || k == match.Replay || t.film.Truth(e.At()).Match.Live
 }
 
-// isEvent reports whether a kind is about something that happens, rather than about a state.
+// isEvent reports whether a kind is an event rather than a state.
 func isEvent(k Kind) bool {
 	return happens(k) || slices.Contains([]Kind{
 		Joy, KickOff, FreeKick, GoalKick, HalfTime, FullTime, Turn, Crowd, Replay, Dim, Bright, Tint, White, Never, Dog, Cat, Dusk, Dawn,

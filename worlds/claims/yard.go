@@ -8,13 +8,13 @@ import (
 	"touchline/worlds/yard"
 )
 
-// stays is for how long somebody who has come may be said to be there.
+// stays is how long after an arrival a comment may still say that the person is there.
 const stays = 5 * time.Second
 
-// twilightFor is how long it grows dark or light.
+// twilightFor is the duration of dusk and dawn.
 const twilightFor = 30 * time.Second
 
-// tellsYard reports whether a claim tells of an event of the yard.
+// tellsYard reports whether a claim reports an event of the yard.
 func (m *moment) tellsYard(c Claim, e worlds.Event) bool {
 	x := e.Yard
 	if x == nil {
@@ -33,7 +33,7 @@ func (m *moment) tellsYard(c Claim, e worlds.Event) bool {
 		return taken && (c.Colour == "" || c.Colour == x.Coat)
 	case ParcelThere:
 		return x.Kind == yard.ParcelLeft
-	case Person: // one who has just come there
+	case Person: // a person who has just arrived there
 		came := x.Kind == yard.Arrive && c.Colour == x.Coat && (c.Place == "" || c.Place == "yard" || c.Place == x.Place)
 		return came && m.at-x.At <= stays
 	case Car:
@@ -76,7 +76,7 @@ func (m *moment) holdsYard(c Claim, t worlds.Truth) bool {
 		return x.Lamp == "on"
 	case NoLit:
 		return x.Lamp != "on"
-	case Night: // in the twilight, either
+	case Night: // in the twilight, both are accepted
 		return t.Light < 0.9
 	case Day:
 		return t.Light > 0.1

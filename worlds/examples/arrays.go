@@ -16,7 +16,7 @@ const (
 	typeFloat32 = "<f4"
 )
 
-// array is one of numbers, of which Python makes a numpy array.
+// array is an array of numbers, which Python reads as a numpy array.
 type array struct {
 	Type  string `json:"type"`
 	Shape []int  `json:"shape"`
@@ -24,12 +24,12 @@ type array struct {
 	bytes []byte
 }
 
-// number is what arrays hold.
+// number is a type of an array's values.
 type number interface {
 	bool | int8 | int16 | int64 | float32
 }
 
-// newArray is an array of values of a type.
+// newArray returns an array of values of a type.
 func newArray[T number](kind string, values []T, shape ...int) (array, error) {
 	bytes, err := binary.Append(nil, binary.LittleEndian, values)
 	if err != nil {
@@ -38,17 +38,17 @@ func newArray[T number](kind string, values []T, shape ...int) (array, error) {
 	return array{kind, shape, bytes}, nil
 }
 
-// message is a header in a line of JSON, and arrays.
+// message is a header as a line of JSON, followed by arrays.
 type message struct {
-	*tables // in their mode
-	*window // in the mode "batches"
+	*tables // in the mode tables
+	*window // in the mode batches
 
 	Arrays []array `json:"arrays"`
 }
 
-// window is what a batch is of.
+// window describes the windows of a batch.
 type window struct {
-	Pictures int  `json:"pictures"` // in each window
+	Pictures int  `json:"pictures"` // per window
 	Reading  bool `json:"reading"`  // it has texts
 }
 

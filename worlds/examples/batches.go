@@ -12,34 +12,35 @@ import (
 // Sizes of a batch.
 const (
 	maxRows = 128
-	rowSize = 1024 // tokens about a window: system part, pictures, and some texts
+	rowSize = 1024 // tokens of a window's row: system part, pictures, and some texts
 	longest = 160  // tokens of nearly all texts with their answers
 	answers = 80   // tokens of the answers, on average of the rows, of which the rest is dropped; texts and lines alike
 	texts   = 12
 	asks    = 24
 )
 
-// Pictures that are of no film.
+// Kinds of pictures that belong to no film.
 const (
 	strangePicture = -1
 	darkPicture    = -2
 )
 
-// maker makes batches: windows of one size; and, when the model reads, as many texts about each as fit into a row behind the beginning that
-// they share.
+// maker makes batches: windows of one size. When the model reads, each window has as many texts as fit into its row after their common
+// beginning.
 type maker struct {
 	g       *grammar.Grammar
 	films   []*grammar.Film
 	paths   []filmPath
 	starts  []int   // the films' first pictures among all pictures
-	byWorld [][]int // films by world
+	byWorld [][]int // indices of films by world
 	heads   []int   // of texts, the first of each world, and the number of all
 	prompts *prompts
 	dice    grammar.Dice
-	most    int // pictures in a batch
+	most    int // the largest number of pictures in a batch
 }
 
-// batches answers each line of in, the number of films whose pictures are loaded and whether the model reads, with a batch.
+// batches answers each request line of in with a batch. A request has the number of films whose pictures are loaded and whether the model
+// reads.
 func (s *settings) batches(g *grammar.Grammar, in io.Reader, out *bufio.Writer) error {
 	p, err := newPrompts(s.tokenizer, s.queries)
 	if err != nil {
@@ -87,14 +88,14 @@ func newMaker(g *grammar.Grammar, paths []filmPath, films []*grammar.Film) *make
 
 // row is one window of a batch.
 type row struct {
-	film          *grammar.Film // nil for strange and dark pictures
+	film          *grammar.Film // nil for pictures of no film and for dark ones
 	dark          bool
-	first, every  int // the film's first picture; every Nth record has one
+	first, every  int // the film's first picture, and the distance between records with a picture
 	i             int // the window's last record in the film
 	pictures, gap int
 }
 
-// batch makes one; loaded is the number of films whose pictures are there.
+// batch makes one batch; loaded is the number of films whose pictures are loaded.
 func (m *maker) batch(loaded int, reading bool) (message, error) {
 	n := grammar.Weighted(m.dice, []int{4, 2, 1, 8}, []int{76, 8, 10, 6})
 	rows := min(m.most/n, maxRows)
@@ -122,7 +123,7 @@ func (m *maker) batch(loaded int, reading bool) (message, error) {
 	return b.message(reading, int16(m.prompts.imageEnd)) //nolint:gosec // a small vocabulary
 }
 
-// row draws a window of some pictures.
+// row draws a window of a number of pictures.
 func (m *maker) row(pictures, loaded int) row {
 	strange, dark := m.dice.Float64() < 0.1, m.dice.Float64() < 0.1
 	r := row{dark: dark, pictures: pictures, gap: grammar.Weighted(m.dice, []int{1, 2, 3, 5}, []int{16, 8, 64, 12})}
@@ -132,7 +133,7 @@ func (m *maker) row(pictures, loaded int) row {
 	}
 	there, _ := slices.BinarySearch(some, loaded)
 	film := some[m.dice.IntN(max(1, there))]
-	for tries := 0; tries < 30 && pictures > 1 && r.gap%m.paths[film].every != 0; tries++ { // it lacks pictures of such a window
+	for tries := 0; tries < 30 && pictures > 1 && r.gap%m.paths[film].every != 0; tries++ { // the film lacks a picture of the window
 		film = some[m.dice.IntN(max(1, there))]
 	}
 	r.every = m.paths[film].every
@@ -145,7 +146,7 @@ func (m *maker) row(pictures, loaded int) row {
 	return r
 }
 
-// frames are the numbers of a window's pictures.
+// frames returns the numbers of a window's pictures.
 func (r row) frames() []int64 {
 	out := make([]int64, r.pictures)
 	for j := range out {
@@ -161,7 +162,7 @@ func (r row) frames() []int64 {
 	return out
 }
 
-// truths fills in the classes of the window up to each of its pictures.
+// truths sets the classes of the window up to each of its pictures.
 func (m *maker) truths(dst []int8, r row) {
 	all := m.heads[len(m.heads)-1]
 	window := r.film.Window(r.i, r.pictures, r.gap)
@@ -212,17 +213,17 @@ func (m *maker) read(b *batch, k int, r row) error {
 	return nil
 }
 
-// batch is what one is made of.
+// batch is a batch under construction.
 type batch struct {
 	rows, pictures, heads int
 
 	frames []int64
-	inputs []int16 // ids, branches and places, of each row after another
+	inputs []int16 // ids, branches and positions, row after row
 	truths []int8
 
-	said  [][3]int64 // place, token and weight of each token of the answers
-	ends  [][2]int64 // place of where each answer begins, and row
-	lines [][3]int64 // place, and what is asked
+	said  [][3]int64 // position, token and weight of each token of the answers
+	ends  [][2]int64 // position where each answer begins, and its row
+	lines [][3]int64 // position of each line, and its question
 }
 
 // add puts ids into row k.
@@ -234,8 +235,8 @@ func (b *batch) add(k, at, branch int, ids []int32, place int) {
 	}
 }
 
-// message is the batch as Python reads it. Places of images, answers and lines are those in the flattened inputs; there are always as many
-// answers and lines, since a recorded step has one shape.
+// message returns the batch in Python's form. Positions of images, answers and lines are positions in the flattened inputs. Their numbers
+// are fixed, because a recorded step has one shape.
 func (b *batch) message(reading bool, imageEnd int16) (message, error) {
 	m := message{window: &window{b.pictures, reading}}
 	frames, err := newArray(typeInt64, b.frames, b.rows, b.pictures)
@@ -264,7 +265,7 @@ func (b *batch) message(reading bool, imageEnd int16) (message, error) {
 	return m, err
 }
 
-// padded is an array of always as many rows.
+// padded returns an array with a fixed number of rows.
 func padded[R [2]int64 | [3]int64](some []R, count int, nothing R) (array, error) {
 	for len(some) < count {
 		some = append(some, nothing)

@@ -15,7 +15,7 @@ import (
 	"touchline/worlds/grammar"
 )
 
-// filmPath names a film by its world and seed, and by which of its pictures there are.
+// filmPath names a film by its world and seed, and by the subset of pictures that is present.
 type filmPath struct {
 	folder string
 	world  string
@@ -23,7 +23,7 @@ type filmPath struct {
 	every  int // every Nth record has a picture
 }
 
-// String is the name without the folder, as in "match/10000" or, with every third picture, "match/10000-3".
+// String returns the name without the folder, as in "match/10000" or, with every third picture, "match/10000-3".
 func (p filmPath) String() string {
 	name := p.world + "/" + strconv.FormatUint(p.seed, 10)
 	if p.every > 1 {
@@ -32,10 +32,10 @@ func (p filmPath) String() string {
 	return name
 }
 
-// pictures is how many of a film's records have one.
+// pictures returns the number of a film's records that have a picture.
 func (p filmPath) pictures(records int) int { return (records + p.every - 1) / p.every }
 
-// parseFilm reads a film's name.
+// parseFilm parses a film's name.
 func parseFilm(folder, world, name string) (filmPath, error) {
 	p := filmPath{folder: folder, world: world, every: 1}
 	seed, every, sparse := strings.Cut(strings.TrimSuffix(filepath.Base(name), ".jsonl"), "-")
@@ -49,7 +49,7 @@ func parseFilm(folder, world, name string) (filmPath, error) {
 	return p, nil
 }
 
-// films lists those of a folder, in turn by world.
+// films lists the films of a folder, alternating between the worlds.
 func films(folder string, worlds []grammar.World) ([]filmPath, error) {
 	byWorld := make([][]filmPath, len(worlds))
 	for i, w := range worlds {
@@ -84,7 +84,7 @@ func films(folder string, worlds []grammar.World) ([]filmPath, error) {
 	return out, nil
 }
 
-// records reads what the film's pictures show.
+// records reads a film's truth.
 func (p filmPath) records() ([]worlds.Truth, error) {
 	f, err := os.Open(filepath.Join(p.folder, p.String()+".jsonl"))
 	if err != nil {
@@ -106,7 +106,7 @@ func (p filmPath) records() ([]worlds.Truth, error) {
 	return out, nil
 }
 
-// readFilms reads the films of a folder, in turn by world.
+// readFilms reads the films of a folder, alternating between the worlds.
 func readFilms(folder string, g *grammar.Grammar) ([]filmPath, []*grammar.Film, error) {
 	paths, err := films(folder, g.Worlds())
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 // look is a prompt about pictures of a film.
 type look struct {
-	// Pictures are their numbers in the film, Frames those in the world.
+	// Pictures are numbers of pictures in the film, Frames of frames in the world.
 	Pictures []int    `json:"pictures"`
 	Frames   []uint32 `json:"frames"`
 	System   string   `json:"system"`
@@ -19,7 +19,7 @@ type look struct {
 	IDs      []int32  `json:"ids"`
 }
 
-// looks answers each line of in, the name of a film such as "match/5000", with a look in a line of JSON.
+// looks answers each line of in, the name of a film such as "match/5000", with a look as a line of JSON.
 func (s *settings) looks(g *grammar.Grammar, in io.Reader, out *bufio.Writer) error {
 	p, err := newPrompts(s.tokenizer, s.queries)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *settings) looks(g *grammar.Grammar, in io.Reader, out *bufio.Writer) er
 	return nil
 }
 
-// look draws one.
+// look draws one look.
 func (p *prompts) look(g *grammar.Grammar, d grammar.Dice, film *grammar.Film) (look, error) {
 	count := grammar.Weighted(d, []int{4, 2, 1, 8}, []int{5, 2, 2, 2})
 	step := grammar.Pick(d, []int{1, 2, 3})

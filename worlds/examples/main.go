@@ -63,7 +63,7 @@ func parse(args []string, log io.Writer) (mode string, s settings, err error) {
 	return mode, s, nil
 }
 
-// run writes what a mode is about, for every line of in where it answers requests.
+// run writes the output of a mode. The modes that answer requests read one per line of in.
 func run(args []string, in io.Reader, out, log io.Writer) error {
 	mode, s, err := parse(args, log)
 	if err != nil {
@@ -89,7 +89,7 @@ func run(args []string, in io.Reader, out, log io.Writer) error {
 	return errors.Join(err, w.Flush())
 }
 
-// corpus writes a text a line, in JSON.
+// corpus writes one text per line, as JSON.
 func corpus(g *grammar.Grammar, w io.Writer) error {
 	e := json.NewEncoder(w)
 	for _, text := range g.Corpus(grammar.NewDice(0)) {

@@ -13,12 +13,12 @@ import (
 type prompts struct {
 	tokens  *tokenizer.Tokenizer
 	builder *tokenizer.Builder
-	noRules []int32 // the answer that no alert rule holds
+	noRules []int32 // the answer if no alert rule holds
 
 	end, pad, imageEnd int32
 }
 
-// newPrompts reads a tokenizer. A picture takes so many queries.
+// newPrompts reads a tokenizer. A picture has queries tokens.
 func newPrompts(path string, queries int) (*prompts, error) {
 	content, err := os.ReadFile(path) //nolint:gosec // a flag
 	if err != nil {
@@ -39,8 +39,8 @@ func newPrompts(path string, queries int) (*prompts, error) {
 	return &prompts{tokens: t, builder: b, noRules: t.Encode(`{"fired":[]}`), end: ids[0], pad: ids[1], imageEnd: ids[2]}, nil
 }
 
-// write returns the ids of a prompt about some pictures, up to where the answer begins, and where its text begins. It is
-// by the chat template or, with speech, by the streaming one. system may be "".
+// write returns the ids of a prompt about a number of pictures, up to the beginning of the answer, and the position of its text. It uses
+// the chat template or, with speech, the streaming one. system may be "".
 func (p *prompts) write(system, text string, pictures int, speech bool) (ids []int32, begin int, err error) {
 	user := slices.Repeat([]tokenizer.Part{{Image: &tokenizer.Image{}}}, pictures)
 	messages := []tokenizer.Message{{Role: tokenizer.User, Parts: append(user, tokenizer.Part{Text: text})}}
@@ -58,7 +58,7 @@ func (p *prompts) write(system, text string, pictures int, speech bool) (ids []i
 	return prompt.IDs, begin, nil
 }
 
-// tail returns the ids of a prompt from where its text begins; they do not depend on what is before it.
+// tail returns the ids of a prompt from the beginning of its text; they do not depend on the part before.
 func (p *prompts) tail(text string, speech bool) ([]int32, error) {
 	ids, begin, err := p.write("", text, 1, speech)
 	if err != nil {
@@ -67,7 +67,7 @@ func (p *prompts) tail(text string, speech bool) ([]int32, error) {
 	return ids[begin:], nil
 }
 
-// lines returns where the last n lines of a prompt's text end in ids, which begin with the text.
+// lines returns the end positions, in ids, of the last n lines of a prompt's text. ids begin with the text.
 func (p *prompts) lines(ids []int32, n int) []int {
 	var ends []int
 	for i, id := range ids[:slices.Index(ids, p.end)] {
@@ -78,8 +78,8 @@ func (p *prompts) lines(ids []int32, n int) []int {
 	return ends[len(ends)-n:]
 }
 
-// answer returns the ids of an answer with its end, and how much each counts: those decide that begin it, or that say whether a rule has
-// fired.
+// answer returns the ids of an answer with its end, and the weight of each: the first one, and the ids that say whether a rule fired,
+// decide more.
 func (p *prompts) answer(text string) (ids []int32, weights []int64) {
 	ids = append(p.tokens.Encode(text), p.end)
 	weights = slices.Repeat([]int64{1}, len(ids))

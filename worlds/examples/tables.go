@@ -10,10 +10,10 @@ import (
 // maxPoints is the number of things in a picture.
 const maxPoints = 24
 
-// nowhere is the place of what is not there.
+// nowhere is the place of a thing that is absent.
 const nowhere = -9
 
-// tables are what can be learnt from the pictures of all worlds, and the films. Names begin with that of their world.
+// tables describe the classes, places and points of all worlds, and the films. Names begin with the name of their world.
 type tables struct {
 	PictureHeads []grammar.Head `json:"picture_heads"`
 	TextHeads    []grammar.Head `json:"text_heads"`
@@ -23,14 +23,14 @@ type tables struct {
 	Films        []film         `json:"films"`
 }
 
-// film is one by its name, with the number of its pictures that there are.
+// film is a film's name, with the number of its available pictures.
 type film struct {
 	Name     string `json:"name"`
 	Pictures int    `json:"pictures"`
 }
 
-// tables writes what can be learnt, and what all pictures show: points, classes, places, and whether something covers them. Of one world's
-// pictures, the classes of the other are not known.
+// tables writes the tables, and the truth of all pictures: points, classes, places, and whether graphics cover it. For a picture of one
+// world, the classes of the other are unknown.
 func (s *settings) tables(g *grammar.Grammar, w *bufio.Writer) error {
 	t := &tables{Kinds: g.Kinds()}
 	var starts []part
@@ -89,10 +89,10 @@ func (t *tables) add(world grammar.World) {
 	}
 }
 
-// part is where a world's tables begin.
+// part is the offset of a world's tables.
 type part struct{ heads, places, points int }
 
-// pictures are what all pictures show.
+// pictures holds the truth of all pictures.
 type pictures struct {
 	*tables
 
@@ -121,7 +121,7 @@ func (p *pictures) add(at part, f *grammar.Fact, world grammar.World, points []g
 	return nil
 }
 
-// among is one world's truth among those of all worlds.
+// among puts one world's truth into the tables of all worlds.
 func among[T int8 | float32](values []T, at, count int, unknown T) []T {
 	out := make([]T, count)
 	for i := range out {
@@ -131,7 +131,7 @@ func among[T int8 | float32](values []T, at, count int, unknown T) []T {
 	return out
 }
 
-// message is what Python reads.
+// message returns the form that Python reads.
 func (p *pictures) message() (message, error) {
 	m := message{tables: p.tables}
 	points, err := newArray(typeFloat32, p.points, p.count, maxPoints, 3)

@@ -1,4 +1,4 @@
-// Package grade judges the comments on a generated world by the world's truth, for the page. It looks at no picture.
+// Package grade judges the comments on a generated world by the world's truth, for the page. It reads no pictures.
 package grade
 
 import (
@@ -17,27 +17,27 @@ import (
 )
 
 const (
-	// gradedFor is the time that a grade covers.
+	// gradedFor is the interval that a grade covers.
 	gradedFor = time.Minute
-	// toldFor is how long after an event a comment on it still counts as its telling.
+	// toldFor is how long after an event a comment still counts as its report.
 	toldFor = 20 * time.Second
-	// switching is the time in which pictures of the previous source may still come.
+	// switching is how long pictures of the previous source may still arrive.
 	switching = 500 * time.Millisecond
 )
 
 // Grader judges the comments on a generated world by the world's truth. It is safe for concurrent use.
 type Grader struct {
-	// film returns the world that plays, and its time in the picture that arrived at a moment; ok is false for a picture
-	// before its first.
+	// film returns the world that plays, and its time in the picture that arrived at a moment; ok is false for a picture before its
+	// first.
 	film func(arrived time.Time) (w *worlds.World, at time.Duration, ok bool)
 
 	mu       sync.Mutex
 	language string
 	since    time.Time     // when the source was chosen; comments on earlier pictures do not count
-	world    *worlds.World // of looks and tally
+	world    *worlds.World // the world of looks and tally
 	looks    []look        // not yet judged, which takes time and memory: Grade does it
 	tally    *claims.Tally // nil before the first
-	ordered  time.Duration // of the last look that followed an instruction, in the world's time
+	ordered  time.Duration // world time of the last look that followed an instruction
 }
 
 // look is an answer; "" is silence.
@@ -90,7 +90,7 @@ func (g *Grader) Record(r agent.Record) {
 
 func (g *Grader) forgetLocked() { g.world, g.looks, g.tally, g.ordered = nil, nil, nil, -gradedFor }
 
-// Restart implements bot.Grader: it begins with the pictures after a moment.
+// Restart implements bot.Grader: it starts again with the pictures after a moment.
 func (g *Grader) Restart(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -127,7 +127,7 @@ func (g *Grader) Grade(now time.Time) *agent.Grade {
 	g.tally.Forget(from - toldFor)
 	r := g.tally.Report(from, to)
 	out := &agent.Grade{Right: r.Comments - r.Wrong - r.Unjudged, Wrong: r.Wrong, Unjudged: r.Unjudged}
-	if g.ordered < from { // an instruction may leave events out
+	if g.ordered < from { // comments may omit events because of an instruction
 		missed := 0
 		for _, kind := range expected(world) {
 			missed += r.Events[kind].Of - r.Events[kind].Right
@@ -137,7 +137,7 @@ func (g *Grader) Grade(now time.Time) *agent.Grade {
 	return out
 }
 
-// expected lists the kinds of events that count as missed if no comment tells of them.
+// expected lists the kinds of events that count as missed if no comment reports them.
 func expected(w *worlds.World) []string {
 	if w.Name() == worlds.Match {
 		return []string{string(match.Goal)}

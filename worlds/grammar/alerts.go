@@ -9,8 +9,8 @@ import (
 	"touchline/agent/prompt"
 )
 
-// alerts draws a look for alert rules, with their numbers, of which some may hold. Many are near to one that holds: what tells them apart
-// must be learnt.
+// alerts draws a look for alert rules, with their numbers, of which some may hold. Many resemble a rule that holds, so that the model
+// must learn the difference.
 func (g *Grammar) alerts(d Dice, s Setting, world World, w Window) Text {
 	wanted := Pick(d, []int{1, 1, 2, 3, 3, 4, 6, 8})
 	orders := rules(d, world, w, s.Language, wanted)
@@ -39,10 +39,10 @@ func (g *Grammar) alerts(d Dice, s Setting, world World, w Window) Text {
 	return t
 }
 
-// rules draws rules that differ, for a window in which it is clear whether they hold.
+// rules draws distinct rules for a window in which it is clear whether they hold.
 func rules(d Dice, world World, w Window, language string, wanted int) []Order {
 	tables := world.orders()
-	alone := d.chance(0.4) // the near ones, without the one that holds
+	alone := d.chance(0.4) // the similar rules, without the one that holds
 	near := 0.4
 	if alone {
 		wanted, near = wanted+1, 0.9
@@ -55,7 +55,7 @@ func rules(d Dice, world World, w Window, language string, wanted int) []Order {
 		}
 		a := asking{language: language, window: w, rule: true}
 		o := world.order(d, Pick(d, kinds), a)
-		if len(out) == 0 && d.chance(0.6) { // most rules hold seldom
+		if len(out) == 0 && d.chance(0.6) { // most rules hold rarely
 			for range 12 {
 				if world.Holds(d, o, w) != nil {
 					break
@@ -73,7 +73,7 @@ func rules(d Dice, world World, w Window, language string, wanted int) []Order {
 	return out
 }
 
-// numbers draws those of rules, in order; there may be gaps.
+// numbers draws the numbers of rules, in order; there may be gaps.
 func numbers(d Dice, wanted int) []int {
 	most := max(wanted, Pick(d, []int{wanted, 9, 16}))
 	all := make([]int, most)
@@ -83,7 +83,7 @@ func numbers(d Dice, wanted int) []int {
 	return slices.Sorted(slices.Values(sample(d, all, wanted)))
 }
 
-// never draws a rule that never holds: about the other world, or about what neither has.
+// never draws a rule that never holds: about the other world, or about an event that neither has.
 func (g *Grammar) never(d Dice, world World, language string) Order {
 	a := asking{language: language, rule: true}
 	other := g.elsewhere(world)
@@ -103,13 +103,13 @@ func (g *Grammar) never(d Dice, world World, language string) Order {
 	return o
 }
 
-// Fired is a rule that holds, by its number.
+// Fired is the number of a rule that holds.
 type Fired struct {
 	Rule   int    `json:"rule"`
 	Reason string `json:"reason"`
 }
 
-// FiredText is the answer to a look for alert rules, in one line.
+// FiredText returns the answer to a look for alert rules, in one line.
 func FiredText(fired ...Fired) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -2,10 +2,10 @@ package grammar
 
 import "strings"
 
-// pairWords are those that tell of two people.
+// pairWords are words about two people.
 const pairWords = 10
 
-// remembered is the number of comments that need not be said again.
+// remembered is the number of last comments that are not repeated.
 const remembered = 3
 
 // Commentator comments on a film.
@@ -16,20 +16,20 @@ type Commentator struct {
 	profile        string
 	order          *Order
 
-	last   *News // that was told
+	last   *News // the last news that was reported
 	said   string
 	recent [][]told  // what the last comments told
 	at     int       // picture of the last comment
 	past   []comment // all comments
 }
 
-// comment is one that was made on a picture.
+// comment is a comment on a picture.
 type comment struct {
 	at   int
 	text string
 }
 
-// NewCommentator returns a commentator that has said nothing before picture at. The order may be nil.
+// NewCommentator returns a commentator without comments before picture at. The order may be nil.
 func NewCommentator(f *Film, pictures, step int, language, profile string, order *Order, at int) *Commentator {
 	return &Commentator{film: f, pictures: pictures, step: step, language: language, profile: profile, order: order, at: at}
 }
@@ -61,7 +61,7 @@ func (c *Commentator) Look(d Dice, i, limit int) string {
 	return text
 }
 
-// tell notes what was told.
+// tell records reported news.
 func (c *Commentator) tell(n *News) {
 	now := []told{n.told()}
 	if n.also != nil {
@@ -78,7 +78,7 @@ func (c *Commentator) tell(n *News) {
 	c.last = n
 }
 
-// news is what is worth saying of a window, age seconds after the last comment.
+// news returns the news of a window, age seconds after the last comment.
 func (c *Commentator) news(d Dice, w Window, age float64) *News {
 	o, world := c.order, c.film.World
 	switch {
@@ -92,7 +92,7 @@ func (c *Commentator) news(d Dice, w Window, age float64) *News {
 	return world.follow(d, *o, w, c.last, age)
 }
 
-// isStyle reports whether an order changes how it is said, not what.
+// isStyle reports whether an order changes the wording and not the content.
 func isStyle(kind string) bool { return oneOf(kind, "all", shortOrder, boil, calm) }
 
 // run comments on the pictures from start until shortly before end, at the engine's pace.
@@ -112,7 +112,7 @@ func (c *Commentator) run(d Dice, start, end int) {
 	}
 }
 
-// forget leaves of what was said before an order only that something was, if the order wants an answer.
+// forget reduces the comments before an order to the fact that there were some, if the order wants an answer.
 func (c *Commentator) forget(o *Order) {
 	if c.last != nil && o != nil && (strings.HasPrefix(o.Kind, "q_") || strings.HasPrefix(o.Kind, "score")) {
 		c.last = &News{Kind: "other"}

@@ -8,7 +8,7 @@ import (
 	"touchline/worlds/yard"
 )
 
-// Corpus draws the texts that the tokenizer is trained on, in about the shares in which they are fed: prompts, orders, rules, comments.
+// Corpus draws the texts that the tokenizer is trained on, in about the shares of the model's input: prompts, orders, rules, comments.
 func (g *Grammar) Corpus(d Dice) []string {
 	var out []string
 	for _, p := range g.profiles {

@@ -5,15 +5,15 @@ import (
 	"math/rand/v2"
 )
 
-// Dice draws. The same seed gives the same draws on any machine.
+// Dice draws random values. The same seed gives the same draws on any machine.
 type Dice struct{ *rand.Rand }
 
-// NewDice returns the dice of a seed.
+// NewDice returns dice with a seed.
 func NewDice(seed uint64) Dice {
 	return Dice{rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // reproducible
 }
 
-// chance is true in a share p of the draws.
+// chance is true with probability p.
 func (d Dice) chance(p float64) bool { return d.Float64() < p }
 
 // between draws a number from a to b.
@@ -22,10 +22,10 @@ func (d Dice) between(a, b float64) float64 { return a + float64((b-a)*d.Float64
 // from draws an integer from a to b-1.
 func (d Dice) from(a, b int) int { return a + d.IntN(b-a) }
 
-// Pick draws one of some.
+// Pick draws one of the values.
 func Pick[T any](d Dice, some []T) T { return some[d.IntN(len(some))] }
 
-// Weighted draws one of some, as often as its weight says.
+// Weighted draws one of the values, with probabilities in proportion to the weights.
 func Weighted[T any](d Dice, some []T, weights []int) T {
 	sum := 0
 	for _, w := range weights {
@@ -41,10 +41,10 @@ func Weighted[T any](d Dice, some []T, weights []int) T {
 	return some[len(some)-1]
 }
 
-// shuffled lists the integers from 0 to n-1 in any order. It draws each when it is asked for.
+// shuffled yields the integers from 0 to n-1 in random order. Each is drawn when it is needed.
 func (d Dice) shuffled(n int) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		moved := map[int]int{} // where another integer stands than at first
+		moved := map[int]int{} // positions where another integer stands
 		at := func(i int) int {
 			if v, ok := moved[i]; ok {
 				return v
@@ -62,7 +62,7 @@ func (d Dice) shuffled(n int) iter.Seq[int] {
 	}
 }
 
-// sample draws k of some, in any order.
+// sample draws k of the values, in random order.
 func sample[T any](d Dice, some []T, k int) []T {
 	out := make([]T, 0, k)
 	for i := range d.shuffled(len(some)) {

@@ -8,19 +8,19 @@ import (
 	"touchline/agent/prompt"
 )
 
-// shortWords are those of a comment under the order to be short.
+// shortWords is the number of words of a comment under the order to be short.
 const shortWords = 5
 
-// anyWords are those of a comment whose length is free.
+// anyWords is the number of words of a comment whose length is free.
 const anyWords = 18
 
-// hint is one about the length of a comment, as the engine writes it, with the words that it allows.
+// hint is a sentence about the length of a comment, as the engine writes it, with the number of words that it allows.
 type hint struct {
 	text  string
 	limit int
 }
 
-// hints are those of a language, the last one for none.
+// hints are the hints of a language; the last one is for no hint.
 func hints(language string) []hint {
 	all := prompt.LengthHints(language)
 	return []hint{{all[0], 6}, {all[1], 10}, {all[2], anyWords}, {all[3], anyWords}, {"", anyWords}}
@@ -38,22 +38,22 @@ func Limit(prompt, language string) int {
 // Text is one prompt and its answer about a window.
 type Text struct {
 	System, Text, Answer string
-	// Asked has what is asked of its order, or of each of its rules.
+	// Asked describes the order, or each of the rules.
 	Asked []Asked
 }
 
-// Asked is what an order or a rule is about.
+// Asked is the subject of an order or a rule.
 type Asked struct {
 	// Kind is its index among the kinds, -1 if it has none.
 	Kind int
-	// Holds is 1 if the window has it, 0 if not, and -1 where that is not known.
+	// Holds is 1 if the window shows it, 0 if not, and -1 if unknown.
 	Holds int
 }
 
 // Setting is the language, profile and system part of a prompt.
 type Setting struct{ Language, Profile, System string }
 
-// answerIn are the system part's last words, by language.
+// answerIn holds the last words of the system part, by language.
 func answerIn(language string) []string {
 	if language == english {
 		return []string{"Answer in English."}
@@ -63,7 +63,7 @@ func answerIn(language string) []string {
 	}
 }
 
-// Setting draws a setting; now and then a profile that no file has, since people write their own.
+// Setting draws a setting, sometimes with a profile of its own, because people write their own.
 func (g *Grammar) Setting(d Dice) Setting {
 	language := Pick(d, Languages())
 	names, weights := []string{"default", "sports", "security"}, []int{9, 6, 5}
@@ -85,7 +85,7 @@ type said struct {
 	text string
 }
 
-// promptText is the text after the pictures; comments are oldest first.
+// promptText returns the text after the pictures; comments are oldest first.
 func promptText(order string, comments []said, h hint) string {
 	now := time.Unix(0, 0)
 	var all []prompt.PastComment
@@ -143,13 +143,13 @@ func (g *Grammar) before(d Dice, c *Commentator, i int) {
 		shortest, longest = 4, 130
 	}
 	back := d.from(shortest, longest)
-	fresh := order != nil && d.chance(0.3) // the order has just come
+	fresh := order != nil && d.chance(0.3) // the order is new
 	if fresh {
 		c.order = nil
 	}
 	lo := c.step * (c.pictures - 1)
 	start := max(lo, i-back)
-	if d.chance(0.4) && start > lo { // something was said before
+	if d.chance(0.4) && start > lo { // there were earlier comments
 		kept := c.order
 		c.order, c.at = nil, start
 		c.Look(d, d.from(lo, start), anyWords)
@@ -166,7 +166,7 @@ func (g *Grammar) before(d Dice, c *Commentator, i int) {
 	c.order = order
 }
 
-// reported draws how many of the last comments the prompt of picture i reports, and their ages.
+// reported draws how many of the last comments the prompt of picture i has, and their ages.
 func (c *Commentator) reported(d Dice, i int) []said {
 	n := Weighted(d, []int{1, 2, 3, 4, 5, 6}, []int{2, 2, 2, 1, 1, 4}) // a session soon has as many as a prompt holds
 	var out []said
@@ -176,7 +176,7 @@ func (c *Commentator) reported(d Dice, i int) []said {
 	return out
 }
 
-// here reports whether a window has what an order is about; -1 where that is not known.
+// here reports whether a window shows the subject of an order; -1 if unknown.
 func here(d Dice, world World, o Order, w Window) int {
 	if !slices.Contains(world.orders().rules, o.Kind) || world.unclear(o, w) {
 		return -1
@@ -184,11 +184,11 @@ func here(d Dice, world World, o Order, w Window) int {
 	return one(world.Holds(d, o, w) != nil)
 }
 
-// order draws an order; half of the time one that this window lets through, if it is of a kind that lets little through.
+// order draws an order; half of the orders that allow little news allow the news of this window.
 func (g *Grammar) order(d Dice, world World, w Window, language string) Order {
 	kinds, tables := world.wordings(language).kinds, world.orders()
 	other := g.elsewhere(world)
-	if d.chance(0.05) { // what only the other world has
+	if d.chance(0.05) { // from the other world only
 		kind := Pick(d, other.orders().elsewhere)
 		return Order{Kind: cannotOrder, Text: other.order(d, kind, asking{language: language}).Text}
 	}
@@ -210,8 +210,8 @@ func (g *Grammar) order(d Dice, world World, w Window, language string) Order {
 	}
 }
 
-// Stranger draws an example on pictures of neither world, or on dark ones: said once, then silence. A comment on another picture may have
-// gone before.
+// Stranger draws an example on pictures of neither world, or on dark ones: one statement, then silence. A comment on another picture may
+// precede it.
 func (g *Grammar) Stranger(d Dice, s Setting, dark bool) Text {
 	world, texts := Pick(d, g.worlds), g.worlds[0].wordings(s.Language)
 	h := Pick(d, hints(s.Language))

@@ -6,7 +6,7 @@ import (
 	"touchline/worlds"
 )
 
-// Film is the pictures of a seed in order, FPS a second.
+// Film is the truth of a seed's pictures in order, FPS per second.
 type Film struct {
 	World World
 	Facts []Fact
@@ -14,13 +14,13 @@ type Film struct {
 	moments []moment
 }
 
-// moment is where something rare shows.
+// moment is a picture that shows something rare.
 type moment struct {
 	kind string
 	at   []int
 }
 
-// Of the windows in which rare moments are looked for.
+// Sizes of the windows in which rare moments are searched.
 const (
 	momentPictures = 4
 	momentStep     = 3
@@ -49,7 +49,7 @@ func (f *Film) note(kind string, i int) {
 // Points returns where things are in each picture of a film.
 func Points(w World, records []worlds.Truth) [][]Point { return w.points(records) }
 
-// Window is the pictures up to i, step apart.
+// Window returns the pictures up to i, step apart.
 func (f *Film) Window(i, pictures, step int) Window {
 	out := make(Window, pictures)
 	for j := range out {
@@ -58,7 +58,8 @@ func (f *Film) Window(i, pictures, step int) Window {
 	return out
 }
 
-// Pick draws a picture from lo on: mostly any, so that what is rare is learnt as rare, but not so rare that it is not learnt.
+// Pick draws a picture from lo on. Most draws are uniform, so that the model learns what is rare, but rare moments are frequent enough to
+// be learnt.
 func (f *Film) Pick(d Dice, lo int) int {
 	if len(f.moments) > 0 && d.chance(f.World.orders().momentShare) {
 		return max(lo, Pick(d, Pick(d, f.moments).at))

@@ -1,11 +1,11 @@
-// Package grammar is what nano learns to say. It knows the truth about films of the generated worlds and says it as a
-// truthful commentator would: it calls what is new, obeys orders, answers questions and alert rules. From that it makes
-// examples for the training, each a window of pictures, a prompt as the engine writes it, and the answer.
+// Package grammar generates nano's training texts. It knows the truth about films of the generated worlds and comments as a truthful
+// commentator would: it reports news, obeys orders, answers questions and alert rules. From that it makes training examples, each a
+// window of pictures, a prompt as the engine writes it, and the answer.
 //
-// Only what shows plainly in the pictures is said: every claim keeps a margin. The wordings are those of package words.
-// The same seed gives the same texts.
+// It claims only what the pictures show clearly: every claim keeps a margin. The wordings are in package words. The same seed gives the
+// same texts.
 //
-// It draws no pictures, reads no files and trains nothing: the commands render and examples do, and train.py.
+// It draws no pictures, reads no files and trains nothing: the commands render and examples, and train.py do.
 package grammar
 
 import (
@@ -19,7 +19,7 @@ import (
 	"touchline/worlds"
 )
 
-// Silence is the answer when there is nothing new.
+// Silence is the answer if there is no news.
 const Silence = "..."
 
 // FPS is the number of pictures in a second of a film.
@@ -86,7 +86,7 @@ func (g *Grammar) World(name string) World {
 // Kinds lists the kinds of orders and rules of all worlds.
 func (g *Grammar) Kinds() []string { return g.kinds }
 
-// elsewhere is the other world.
+// elsewhere returns the other world.
 func (g *Grammar) elsewhere(w World) World {
 	if w == g.worlds[0] {
 		return g.worlds[1]

@@ -7,10 +7,10 @@ import (
 	"touchline/worlds/match"
 )
 
-// plain is the number of seconds after the ball has arrived, from when it shows what became of a shot.
+// plain is the time in seconds after the ball's arrival from which the outcome of a shot is clear.
 const plain = 0.4
 
-// States of a match, as its pictures show them, that are not phases of package match under the same name.
+// States of a match, as its pictures show them, other than the phases of package match.
 const (
 	inPlay   = string(match.Play)
 	atGoal   = "goal"
@@ -24,14 +24,14 @@ const (
 	atFull   = string(match.AtFullTime)
 )
 
-// matchFact is what one picture of the match shows.
+// matchFact is the content of one picture of the match.
 type matchFact struct {
 	teams       [2]string
 	score       [2]int
 	clock, half int
 	state       string
 	camera      match.Shot
-	team        side // on the ball
+	team        side // the team on the ball
 	since       float64
 	way         match.Direction
 	attempt     *match.Attempt
@@ -47,12 +47,12 @@ type matchFact struct {
 	signal      bool // the referee's arm is up
 }
 
-// live is neither replay nor crowd.
+// live reports whether the picture shows neither a replay nor the crowd.
 func (f *matchFact) live() bool {
 	return f.camera == match.ShotWide || f.camera == match.ShotLeft || f.camera == match.ShotRight
 }
 
-// stage is where play is, as the team on the ball sees it.
+// stage returns the part of the pitch of the play, as seen by the team on the ball.
 func (f *matchFact) stage() string {
 	x := f.pitch[0]
 	if f.way < 0 {
@@ -69,10 +69,10 @@ func (f *matchFact) stage() string {
 	return "box"
 }
 
-// is reports whether the state is one of some.
+// is reports whether the state is one of the given ones.
 func (f *matchFact) is(states ...string) bool { return slices.Contains(states, f.state) }
 
-// teamNames are the colours of the shirts.
+// teamNames are shirt colours.
 func teamNames() []string {
 	return []string{"Red", "Blue", "Yellow", "White", "Violet", "Sky Blue", "Orange"}
 }
@@ -81,7 +81,7 @@ func spanishTeams() []string {
 	return []string{"Rojo", "Azul", "Amarillo", "Blanco", "Violeta", "Celeste", "Naranja"}
 }
 
-// tints are the colours of the floodlights.
+// tints are colours of the floodlights.
 func tints() []string        { return []string{"white", "blue", "red", "violet"} }
 func spanishTints() []string { return []string{"blanca", "azul", "roja", "violeta"} }
 
@@ -100,22 +100,22 @@ func goalKinds() []string {
 	return []string{"goal", "goal_score", "goal_lead", "goal_level", "goal_back", "goal_more"}
 }
 
-// oneOf reports whether a kind is one of some.
+// oneOf reports whether a kind is one of the given ones.
 func oneOf(kind string, some ...string) bool { return slices.Contains(some, kind) }
 
-// isGoal reports whether a kind of news is that of a goal.
+// isGoal reports whether a kind of news is about a goal.
 func isGoal(kind string) bool { return slices.Contains(goalKinds(), kind) }
 
-// isPlayed reports whether a kind of news is that of a team on the ball.
+// isPlayed reports whether a kind of news is about a team on the ball.
 func isPlayed(kind string) bool {
 	return oneOf(kind, "play", "own", "mid", "final", "box", "turn", "on", "shot", "ball", "way")
 }
 
-// matchWorld knows the match.
+// matchWorld is the world of package match.
 type matchWorld struct {
 	texts     map[string]*wordings
 	tables    *orderTables
-	questions map[string]string // orders that want an answer, with its kind
+	questions map[string]string // the answers' kinds by kind of order
 }
 
 // Name implements World.
@@ -125,7 +125,7 @@ func (m *matchWorld) wordings(language string) *wordings { return m.texts[langua
 
 func (m *matchWorld) orders() *orderTables { return m.tables }
 
-// fullName is a team's name by that on its score board.
+// fullName returns a team's name for its name on the score board.
 func fullName(short string) string {
 	if short == "Sky" {
 		return "Sky Blue"
@@ -133,7 +133,7 @@ func fullName(short string) string {
 	return short
 }
 
-// teamName is a team's name in a language.
+// teamName returns a team's name in a language.
 func teamName(team, language string) string {
 	if language == english {
 		return team
@@ -156,7 +156,7 @@ func (*matchWorld) facts(records []worlds.Truth) []Fact {
 	return out
 }
 
-// stateOf is the state that a picture shows.
+// stateOf returns the state that a picture shows.
 func stateOf(m *match.Truth) string {
 	switch {
 	case m.Camera == match.ShotCrowd:

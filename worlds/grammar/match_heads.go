@@ -87,7 +87,7 @@ func (*matchWorld) points(records []worlds.Truth) [][]Point {
 	return out
 }
 
-// kitsOf are the shirts of all players, by the table of points.
+// kitsOf returns the shirts of all players, as indices of the table of points.
 func kitsOf(m *match.Truth) []int {
 	var out []int
 	for _, team := range m.Teams {
@@ -99,20 +99,20 @@ func kitsOf(m *match.Truth) []int {
 	return out
 }
 
-// matchClasses are those of a picture, in the table's order.
+// matchClasses are the classes of a picture, in the table's order.
 type matchClasses struct {
 	state, camera, team, score0, score1, tens, minute, kit0, kit1, dim, tint, stage, attempt, number, signal int
 
 	shots [4]int // digits of each team's shots
 }
 
-// list returns them in the table's order.
+// list returns the classes in the table's order.
 func (c matchClasses) list() []int8 {
 	return bytesOf(c.state, c.camera, c.team, c.score0, c.score1, c.tens, c.minute, c.kit0, c.kit1, c.dim, c.tint, c.stage, c.attempt,
 		c.number, c.signal, c.shots[0], c.shots[1], c.shots[2], c.shots[3])
 }
 
-// bytesOf are small classes as they are written.
+// bytesOf converts small classes to bytes.
 func bytesOf(classes ...int) []int8 {
 	out := make([]int8, len(classes))
 	for i, c := range classes {
@@ -121,7 +121,7 @@ func bytesOf(classes ...int) []int8 {
 	return out
 }
 
-// one is 1 if it is so.
+// one converts true to 1 and false to 0.
 func one(is bool) int {
 	if is {
 		return 1
@@ -134,7 +134,7 @@ func (f *matchFact) teamShows() bool {
 	return f.team != neither && (f.live() && f.is(inPlay, atFree, atOut, atSave) || f.state == atReplay)
 }
 
-// classes of a picture; -1 where there is none.
+// classes returns the classes of a picture; -1 where it has none.
 func (f *Fact) classes() matchClasses {
 	minute := f.clock / 60 % 100
 	c := matchClasses{
@@ -157,7 +157,7 @@ func (f *Fact) classes() matchClasses {
 			c.attempt = 2 + slices.Index(outcomes(), a.Outcome)
 		}
 	}
-	switch { // in the graphics
+	switch { // of the graphics
 	case f.state == atGoal && f.goal != nil && f.goal.Age > 0.7:
 		c.number = f.goal.Number
 	case f.attempt != nil && f.plate:
@@ -207,7 +207,7 @@ func (*matchWorld) TextTruth(w Window) []int8 {
 		one(now.still), c.number, c.signal, moved, along, c.shots[0], c.shots[1], c.shots[2], c.shots[3])
 }
 
-// movement is how far the ball has gone, and whether to the left or to the right; -1 where a cut lies between.
+// movement returns how far the ball moved and whether to the left or to the right; -1 across a cut.
 func movement(first, now *Fact) (moved, along int) {
 	if !first.live() || !now.live() || first.camera != now.camera || now.covered || first.covered {
 		return -1, -1

@@ -13,7 +13,7 @@ func (m *matchWorld) tell(d Dice, w Window, last *News, age float64) *News {
 			return nil
 		}
 		if (kind == now.state || kind == "kick_score") && 2.5 < age && age < 8 && d.chance(0.4) {
-			return scoreline(d, now, true) // a pause is when people ask for it
+			return scoreline(d, now, true) // an order to report during pauses
 		}
 	}
 	if now.state == atGoal {
@@ -27,7 +27,7 @@ func (m *matchWorld) tell(d Dice, w Window, last *News, age float64) *News {
 			return nil
 		}
 	} else if now.attempt != nil && now.live() && now.attempt.Contact < plain && !now.is(atHalf, atFull) {
-		return nil // not to be judged yet
+		return nil // unclear
 	}
 	switch now.state {
 	case atCrowd, atHalf, atFull, atOut:
@@ -58,7 +58,7 @@ func (m *matchWorld) tell(d Dice, w Window, last *News, age float64) *News {
 	return play(d, w, last, age)
 }
 
-// replayed tells of a replay.
+// replayed reports a replay.
 func replayed(last *News, age float64) *News {
 	kind := kindOf(last)
 	switch {
@@ -70,11 +70,11 @@ func replayed(last *News, age float64) *News {
 	return &News{Kind: "replay"}
 }
 
-// scored tells of a goal, or of the joy after it.
+// scored reports a goal, or the celebration after it.
 func scored(d Dice, now *Fact, last *News, age float64) *News {
 	g := now.goal
 	team := side(g.Team + 1)      //nolint:gosec // 0 or 1
-	id := keyOf(g.Team, g.Number) // not the score: films show another one every few seconds
+	id := keyOf(g.Team, g.Number) // without the score: films show another one every few seconds
 	if last != nil && last.key == id && (isGoal(last.Kind) || last.Kind == "joy") {
 		silent := 0.5
 		if last.Kind == "joy" {
@@ -102,7 +102,7 @@ func scored(d Dice, now *Fact, last *News, age float64) *News {
 	return n
 }
 
-// attempt tells of a shot on its way, or what became of it, once it shows plainly.
+// attempt reports a shot in flight, or its outcome once it is clear.
 func attempt(w Window) *News {
 	now := w.now()
 	a := now.attempt
@@ -128,7 +128,7 @@ func attempt(w Window) *News {
 	return nil
 }
 
-// lighting tells of a change of the light between the window's first and last picture.
+// lighting reports a change of the light between the window's first and last picture.
 func lighting(w Window) *News {
 	first, now := w.first(), w.now()
 	if first.camera != now.camera || !now.live() || now.covered || first.covered {
@@ -147,7 +147,7 @@ func lighting(w Window) *News {
 	return &News{Kind: "tint", key: keyOf(now.tint)}
 }
 
-// play tells which team has the ball, and where.
+// play reports the team with the ball, and the place.
 func play(d Dice, w Window, last *News, age float64) *News {
 	now, first, kind := w.now(), w.first(), kindOf(last)
 	if now.team == neither || now.state == inPlay && now.since < 0.5 {
@@ -182,7 +182,7 @@ func turned(w Window) bool {
 	return false
 }
 
-// tooSoon reports whether the last comment is too fresh for another one about play.
+// tooSoon reports whether the last comment is too recent for another one about play.
 func tooSoon(now *Fact, last *News, age float64) bool {
 	if last.team == neither || !isPlayed(last.Kind) {
 		return age < 1.5
@@ -190,7 +190,7 @@ func tooSoon(now *Fact, last *News, age float64) bool {
 	return age < 3 || last.zone == now.stage() && age < 5
 }
 
-// scoreline states score or time.
+// scoreline reports the score or the time.
 func scoreline(d Dice, now *Fact, clock bool) *News {
 	a, b := now.score[0], now.score[1]
 	kinds := []string{"lead", "lead", "state"}
@@ -208,7 +208,7 @@ func scoreline(d Dice, now *Fact, clock bool) *News {
 	return &News{Kind: Pick(d, kinds), team: leader(now), key: keyOf(a, b)}
 }
 
-// leader is the team with more goals.
+// leader returns the team with more goals.
 func leader(now *Fact) side {
 	switch a, b := now.score[0], now.score[1]; {
 	case a > b:

@@ -30,7 +30,7 @@ func matchOrders() *orderTables {
 	}
 }
 
-// questions are the orders that want an answer, with its kind.
+// questions are the orders that want an answer, with the answer's kind.
 func questions() map[string]string {
 	return map[string]string{
 		"q_score": "state", "q_leads": "lead", "q_goals": "goals_count", "q_clock": "clock", "q_half": "half", "q_ball": "ball",
@@ -38,7 +38,7 @@ func questions() map[string]string {
 	}
 }
 
-// order draws the team and the player, which are often those that play in the window.
+// order draws the team and the player, often ones that play in the window.
 func (m *matchWorld) order(d Dice, kind string, a asking) Order {
 	o := Order{Kind: kind, team: side(1 + d.IntN(2)), number: d.from(1, 12)} //nolint:gosec // 1 or 2
 	var teams []string
@@ -85,7 +85,7 @@ func (m *matchWorld) follow(d Dice, o Order, w Window, last *News, age float64) 
 	return fresh
 }
 
-// stale reports whether the last comment under an order has told news, or is too fresh.
+// stale reports whether the last comment under an order reported news, or is too recent.
 func (*matchWorld) stale(o Order, fresh, last *News, age float64) bool {
 	again := 9.0
 	if o.Kind == "danger" {
@@ -101,7 +101,7 @@ func (*matchWorld) stale(o Order, fresh, last *News, age float64) bool {
 	return o.Kind == "team" && age < 3 && isPlayed(fresh.Kind)
 }
 
-// passing is the first news of a window that an order lets through.
+// passing returns the first news of a window that an order allows.
 func (m *matchWorld) passing(d Dice, o Order, w Window) *News {
 	now := w.now()
 	found := []*News{attempt(w), lighting(w)}
@@ -126,7 +126,7 @@ func (m *matchWorld) passing(d Dice, o Order, w Window) *News {
 // long is the age of a comment that was never made.
 const long = 99
 
-// passes reports whether an order lets news through.
+// passes reports whether an order allows news.
 func (m *matchWorld) passes(o Order, n *News) bool {
 	switch o.Kind {
 	case "team":
@@ -141,7 +141,7 @@ func (m *matchWorld) passes(o Order, n *News) bool {
 	return slices.Contains(m.tables.filters[o.Kind], n.Kind)
 }
 
-// answer is that to a question, and what the order "ball" follows.
+// answer returns the answer to a question, and the content that the order "ball" follows.
 func (m *matchWorld) answer(d Dice, kind string, now *Fact) *News {
 	n := &News{Kind: m.questions[kind], key: key{text: kind, count: 2, numbers: [3]int{now.score[0], now.score[1]}}}
 	score := keyOf(now.score[0], now.score[1])
@@ -183,7 +183,7 @@ func (m *matchWorld) answer(d Dice, kind string, now *Fact) *News {
 	return n
 }
 
-// onBall answers which team has the ball, or where play goes.
+// onBall reports which team has the ball, or where play goes.
 func (m *matchWorld) onBall(d Dice, kind string, now *Fact) *News {
 	follows := kind == "ball"
 	switch {
@@ -207,7 +207,7 @@ func (m *matchWorld) onBall(d Dice, kind string, now *Fact) *News {
 	return n
 }
 
-// Holds implements World; a shot holds also while it is not plain what becomes of it.
+// Holds implements World. A shot also holds while its outcome is not clear.
 func (m *matchWorld) Holds(d Dice, o Order, w Window) *News {
 	if n := m.passing(d, o, w); n != nil {
 		return n
@@ -223,7 +223,7 @@ func (m *matchWorld) Holds(d Dice, o Order, w Window) *News {
 	return n
 }
 
-// unclear is never so: in the match it shows or it does not.
+// unclear is always false: in the match, pictures decide.
 func (*matchWorld) unclear(Order, Window) bool { return false }
 
 func (*matchWorld) moments(w Window) []string {

@@ -6,7 +6,7 @@ import (
 	"touchline/worlds/match"
 )
 
-// values fill the templates; a slot that the pictures do not show has none.
+// values fill the templates; a slot without a value in the pictures has none.
 func (*matchWorld) values(f *matchFact, n *News, way match.Direction, language string) values {
 	var teams, score [2]string
 	for i := range teams {
@@ -41,7 +41,7 @@ func (*matchWorld) values(f *matchFact, n *News, way match.Direction, language s
 	return out
 }
 
-// digitsOr is a number in digits, or a word for none.
+// digitsOr returns a number in digits, or a word for none.
 func digitsOr(n int, none string) string {
 	if n == 0 {
 		return none
@@ -63,7 +63,7 @@ func (m *matchWorld) Word(d Dice, w Window, n *News, v Voice, limit int, avoid s
 	}
 	fill := m.values(now.matchFact, n, way, v.Language)
 	text := texts.say(d, n.Kind, v.Register, fill, limit, avoid)
-	if n.Kind == "goal" { // the score is never left out
+	if n.Kind == "goal" { // a goal is always reported with the score
 		return text + " " + capitals(fill["hl"]+Pick(d, []string{".", "!"}))
 	}
 	if limit < 18 || d.chance(0.65) {
@@ -76,7 +76,7 @@ func (m *matchWorld) Word(d Dice, w Window, n *News, v Voice, limit int, avoid s
 	return text + " " + texts.say(d, more.Kind, v.Register, m.values(now.matchFact, more, way, v.Language), 8, "")
 }
 
-// besides is what a second sentence can tell.
+// besides returns the content of a second sentence.
 func besides(d Dice, now *Fact, n *News) *News {
 	switch {
 	case isGoal(n.Kind) && now.goal != nil && now.goal.Age > 0.8:

@@ -10,7 +10,7 @@ const (
 	away
 )
 
-// sideOf returns the side with an index, 0 or 1; neither of nil.
+// sideOf returns the side with an index, 0 or 1; neither for nil.
 func sideOf(index *int) side {
 	if index == nil {
 		return neither
@@ -18,13 +18,13 @@ func sideOf(index *int) side {
 	return side(*index + 1) //nolint:gosec // 0 or 1
 }
 
-// index of a side that is not neither.
+// index returns the index of a side other than neither.
 func (s side) index() int { return int(s) - 1 }
 
-// other is the other team.
+// other returns the other team.
 func (s side) other() side { return home + away - s }
 
-// key makes news another piece of news than the last of its kind. The zero key is that of news without one.
+// key distinguishes news of one kind. The zero key is for news without one.
 type key struct {
 	text    string
 	count   int
@@ -37,7 +37,7 @@ func keyOf(numbers ...int) key {
 	return k
 }
 
-// id is the number of a person, car or animal in a key of one number.
+// id returns the number of a person, car or animal in a key with one number.
 func (k key) id() int { return k.numbers[0] }
 
 // told is a kind of news with its key.
@@ -46,15 +46,15 @@ type told struct {
 	key  key
 }
 
-// News is what is worth saying: a kind of wording, and what fills it. A nil *News stands for none.
+// News is something worth reporting: a kind of wording, and the values for it. A nil *News means no news.
 type News struct {
 	Kind string
 
 	key       key
 	team      side
-	number    int // of a shirt; 0 for none
+	number    int // shirt number; 0 for none
 	zone      string
-	at        float64 // when it happened, in seconds
+	at        float64 // time of the event, in seconds
 	coat, car string  // colours
 	also      *News   // what else the same comment tells
 	known     []told  // what this comment and the two before it told
@@ -62,10 +62,10 @@ type News struct {
 
 func (n *News) told() told { return told{n.Kind, n.key} }
 
-// is reports whether news tells what other news tells.
+// is reports whether two pieces of news are the same.
 func (n *News) is(other *News) bool { return n != nil && n.told() == other.told() }
 
-// kindOf is the kind of news; "" of none.
+// kindOf returns the kind of news; "" for nil.
 func kindOf(n *News) string {
 	if n == nil {
 		return ""
@@ -80,18 +80,18 @@ func (n *News) as(kind string) *News {
 	return &out
 }
 
-// Order is what a person asked for.
+// Order is an instruction by a person.
 type Order struct {
 	Kind string
 	Text string
-	// Coat is the colour of the coat that a yard's order is about.
+	// Coat is the colour of the coat in a yard's order.
 	Coat string
 
 	team   side
 	number int
 }
 
-// NewOrder returns an order about a team, 0 or 1 or nil for none, a shirt number, and a coat, as far as its kind is about them.
+// NewOrder returns an order about a team (0, 1 or nil for none), a shirt number, and a coat, as far as its kind uses them.
 func NewOrder(kind string, team *int, number int, coat string) Order {
 	return Order{Kind: kind, Coat: coat, team: sideOf(team), number: number}
 }

@@ -7,7 +7,7 @@ import (
 
 // pattern is a text with choices in it: "(a|b) goal". Parentheses do not nest.
 type pattern struct {
-	parts [][]string // each a choice; one text has no other
+	parts [][]string // each a choice; literal text is a choice of one
 	count int        // of the texts
 }
 
@@ -30,7 +30,7 @@ func newPattern(text string) pattern {
 	return p
 }
 
-// text returns one of the texts, without double spaces where a choice is empty. The last choice changes fastest.
+// text returns the nth text, without double spaces where a choice is empty. The last choice changes fastest.
 func (p pattern) text(i int) string {
 	chosen := make([]string, len(p.parts))
 	for k := len(p.parts) - 1; k >= 0; k-- {

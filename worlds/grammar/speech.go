@@ -45,7 +45,7 @@ func spanishNumerals() numerals {
 	}
 }
 
-// number is a number from 0 to 99 in words.
+// number returns a number from 0 to 99 in words.
 func number(n int, language string) string {
 	words := englishNumerals()
 	if language == spanish {
@@ -60,7 +60,7 @@ func number(n int, language string) string {
 	return words.tens[n/10] + words.joint + words.ones[n%10]
 }
 
-// beforeNoun is a number from 0 to 99 in words, before a masculine noun.
+// beforeNoun returns a number from 0 to 99 in words, before a masculine noun.
 func beforeNoun(n int, language string) string {
 	text := number(n, language)
 	if language == english || n%10 != 1 || n == 11 {
@@ -72,10 +72,10 @@ func beforeNoun(n int, language string) string {
 	return strings.TrimSuffix(text, "o")
 }
 
-// noun has its forms with one, with many, and with none.
+// noun has its forms for one, for several, and for none.
 type noun struct{ one, many, none string }
 
-// counted is a number of things: "three goals", "one goal", "no goals".
+// counted returns a number of things: "three goals", "one goal", "no goals".
 func (n noun) counted(count int, language string) string {
 	switch count {
 	case 0:
@@ -86,7 +86,7 @@ func (n noun) counted(count int, language string) string {
 	return beforeNoun(count, language) + " " + n.many
 }
 
-// goals is a number of goals in words.
+// goals returns a number of goals in words.
 func goals(n int, language string) string {
 	switch {
 	case n > 0:
@@ -97,7 +97,7 @@ func goals(n int, language string) string {
 	return "nil"
 }
 
-// result is a score as it is spoken, the larger number first: "two-one", "one-all", "nil-nil"; "dos a uno".
+// result returns a spoken score, the larger number first: "two-one", "one-all", "nil-nil"; "dos a uno".
 func result(score [2]int, language string) string {
 	a, b := max(score[0], score[1]), min(score[0], score[1])
 	switch {
@@ -114,7 +114,7 @@ type values map[string]string
 
 // template is a wording with slots, such as {T}.
 type template struct {
-	texts []string // before each slot, and after the last
+	texts []string // before each slot, and after the last one
 	slots []string
 }
 
@@ -151,20 +151,20 @@ func (t template) fill(v values) (text string, ok bool) {
 	return capitals(text), true
 }
 
-// begins matches the first letter of a sentence, if it is small, and what stands before it.
+// begins matches the first letter of a sentence, if it is small, and the text before it.
 var begins = regexp.MustCompile(`(?:^[¿¡]?|[.!?] [¿¡]?)[a-zñáéíóú]`)
 
-// capitals begins every sentence with a capital.
+// capitals starts every sentence with a capital letter.
 func capitals(text string) string { return begins.ReplaceAllStringFunc(text, strings.ToUpper) }
 
-// capital begins a text with a capital, after the marks that open it.
+// capital starts a text with a capital letter, after opening punctuation.
 func capital(text string) string {
 	body := strings.TrimLeft(text, "¿¡")
 	first, size := utf8.DecodeRuneInString(body)
 	return text[:len(text)-len(body)] + string(unicode.ToUpper(first)) + body[size:]
 }
 
-// small begins a text with a small letter.
+// small starts a text with a small letter.
 func small(text string) string {
 	first, size := utf8.DecodeRuneInString(text)
 	if size == 0 {
@@ -175,10 +175,10 @@ func small(text string) string {
 
 var (
 	moreFollows = regexp.MustCompile(`[.!?].`)         // after a sentence
-	iSound      = regexp.MustCompile(`^h?i(?:[^e]|$)`) // before which "y" becomes "e"
+	iSound      = regexp.MustCompile(`^h?i(?:[^e]|$)`) // words before which "y" becomes "e"
 )
 
-// both puts two wordings into one sentence where the first is one, else into two.
+// both joins two wordings to one sentence if the first is a single sentence, else to two.
 func both(first, second, language string) string {
 	if moreFollows.MatchString(first) || strings.HasPrefix(first, "¡") || strings.HasPrefix(second, "¡") {
 		return first + " " + second
@@ -195,13 +195,13 @@ func both(first, second, language string) string {
 	return first[:len(first)-mark] + joint + second
 }
 
-// bare is a text without capitals and marks at its ends.
+// bare returns a text without capitals and without punctuation at its ends.
 func bare(text string) string {
 	text = strings.ToLower(strings.TrimLeft(strings.TrimRight(text, ".!? "), "¿¡"))
 	return strings.TrimSuffix(strings.TrimSuffix(text, ", please"), ", por favor")
 }
 
-// isLittle reports whether people who type fast leave a word out.
+// isLittle reports whether a word is one that people omit when they type fast.
 func isLittle(word string) bool {
 	return oneOf(word, "the", "a", "an", "to", "of", "for", "me", "it", "is", "are") ||
 		oneOf(word, "el", "la", "los", "las", "un", "una", "de", "lo", "se", "por")

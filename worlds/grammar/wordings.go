@@ -18,7 +18,7 @@ const (
 	boil   = "boil"
 )
 
-// Kinds of orders that change how it is said, or whether.
+// Kinds of orders that change the wording, or whether there is a comment.
 const (
 	shortOrder  = "short"
 	quietOrder  = "quiet"
@@ -28,7 +28,7 @@ const (
 // saying has the wordings of a kind of news.
 type saying struct {
 	kind      string
-	registers []register // in the file's order, then those without wordings of their own
+	registers []register // in the file's order, then registers without wordings of their own
 }
 
 // register has the wordings of one register, or of "any".
@@ -45,7 +45,7 @@ func (s *saying) register(name string) *register {
 	return &s.registers[i]
 }
 
-// complete gives the registers without wordings those of "any" or of a calmer one.
+// complete gives registers without wordings the wordings of "any" or of a calmer register.
 func (s *saying) complete() error {
 	from := s.register("any")
 	if from == nil {
@@ -67,13 +67,13 @@ func (s *saying) complete() error {
 type orderTexts struct {
 	trained []pattern
 	heldOut []string
-	barred  map[string]bool // the held-out ones, bare
+	barred  map[string]bool // the held-out ones, without punctuation
 }
 
-// names are what a topic is called: nouns and clauses for the frames.
+// names are nouns and clauses for a topic, to fill the frames.
 type names struct{ nouns, clauses []pattern }
 
-// topic has the names of a kind of order for training, and those held out of it.
+// topic has the names of a kind of order for training, and the held-out ones.
 type topic struct{ trained, heldOut names }
 
 // frames are the patterns around a topic.
@@ -83,18 +83,18 @@ type frames struct{ trained, heldOut []frame }
 type frame struct {
 	pattern
 
-	noun bool // it takes a noun, else a clause
+	noun bool // for a noun, else for a clause
 }
 
-// wordings are those about a world in a language.
+// wordings are the wordings for a world in a language.
 type wordings struct {
 	world, language string
 
 	sayings []saying
 	byKind  map[string]*saying
-	shared  *wordings // those of all worlds are the match's
+	shared  *wordings // wordings that all worlds share are the match's
 
-	kinds  []string // of orders
+	kinds  []string // kinds of orders
 	orders map[string]*orderTexts
 	topics map[string]*topic
 	frames frames
@@ -137,7 +137,7 @@ func (w *wordings) readSayings() error {
 	return nil
 }
 
-// section returns the register of a kind, which may be a new one.
+// section returns the register of a kind, and creates it if necessary.
 func (w *wordings) section(kind, name string) *register {
 	i := slices.IndexFunc(w.sayings, func(s saying) bool { return s.kind == kind })
 	if i < 0 {
@@ -220,8 +220,8 @@ func (w *wordings) readFrames() error {
 	return nil
 }
 
-// order draws a wording of an order: a pattern of its own, or a frame around its topic. Each pattern is as likely as another, however
-// many texts it has. Held out of training is a pattern, a frame, or a topic's name.
+// order draws a wording of an order: a pattern of its own, or a frame with its topic. All patterns are equally likely, whatever their
+// number of texts. Patterns, frames and names of topics can be held out of training.
 func (w *wordings) order(d Dice, kind string, heldOut bool) string {
 	if heldOut {
 		return w.heldOut(d, kind)
@@ -266,7 +266,7 @@ func (w *wordings) trained(d Dice, kind string) string {
 	return framedTopic(d, t, w.frames.trained, t.trained)
 }
 
-// heldOut draws a wording of an order that is held out of training.
+// heldOut draws a held-out wording of an order.
 func (w *wordings) heldOut(d Dice, kind string) string {
 	var own []string
 	if o := w.orders[kind]; o != nil {
@@ -282,7 +282,7 @@ func (w *wordings) heldOut(d Dice, kind string) string {
 	return framedTopic(d, t, w.frames.trained, t.heldOut)
 }
 
-// usable leaves out the frames for nouns if the topic has none.
+// usable omits the frames for nouns if the topic has none.
 func (t *topic) usable(all []frame) []frame {
 	if len(t.trained.nouns) > 0 {
 		return all
@@ -296,7 +296,7 @@ func (t *topic) usable(all []frame) []frame {
 	return out
 }
 
-// framedTopic draws a frame and what stands in it.
+// framedTopic draws a frame and its content.
 func framedTopic(d Dice, t *topic, all []frame, n names) string {
 	f := Pick(d, t.usable(all))
 	inside := n.clauses
@@ -316,7 +316,7 @@ func (w *wordings) rule(d Dice, kind string, heldOut bool) string {
 	return Pick(d, w.topics[kind].trained.clauses).pick(d)
 }
 
-// slip makes one slip, as people do: a little word is left out, or two letters of a longer word change places. Slots stay whole.
+// slip makes one typing error: it omits a short word, or swaps two letters of a longer one. Slots stay whole.
 func slip(d Dice, text string) string {
 	all := strings.Split(text, " ")
 	var little, long []int
@@ -344,10 +344,10 @@ func slip(d Dice, text string) string {
 
 func notLetter(r rune) bool { return !unicode.IsLetter(r) }
 
-// shared reports whether a kind of news belongs to all worlds.
+// shared reports whether all worlds have a kind of news.
 func shared(kind string) bool { return kind == "cannot" || kind == "unknown" || kind == "dark" }
 
-// say draws a wording of a kind of news, of at most limit words where there is one (0 means no limit), and not the one to avoid.
+// say draws a wording of a kind of news, of at most limit words if there is one (0 means no limit), other than the one to avoid.
 func (w *wordings) say(d Dice, kind, in string, v values, limit int, avoid string) string {
 	if shared(kind) {
 		w = w.shared
@@ -372,5 +372,5 @@ func (w *wordings) say(d Dice, kind, in string, v values, limit int, avoid strin
 	return best
 }
 
-// wordCount is the number of words of a text.
+// wordCount returns the number of words of a text.
 func wordCount(text string) int { return len(strings.Fields(text)) }

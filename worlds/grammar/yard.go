@@ -8,7 +8,7 @@ import (
 	"touchline/worlds/yard"
 )
 
-// yardFact is what one picture of the yard shows.
+// yardFact is the content of one picture of the yard.
 type yardFact struct {
 	night, rain bool
 	lamp        string
@@ -17,7 +17,7 @@ type yardFact struct {
 	animals     []yard.Animal
 	parcels     int
 	twilight    int        // 1 at dusk, 2 at dawn
-	rained      [2]float64 // how long it has rained, 1 being 12 s, and how long it has not since, 1 being 40 s; -9 where it is not so
+	rained      [2]float64 // duration of the rain, 1 being 12 s, and time since the rain, 1 being 40 s; -9 where it does not apply
 	events      []*News    // of 10 s (twilight: twilightFor) and the next second, oldest first; keys have ids of persons, cars and animals
 }
 
@@ -31,7 +31,7 @@ func (f *yardFact) person(id int) *yard.Person {
 	return nil
 }
 
-// car is what the car with an id does, "" if out of sight.
+// car returns what the car with an id does, "" if out of sight.
 func (f *yardFact) car(id int) string {
 	for _, c := range f.cars {
 		if c.ID == id {
@@ -41,7 +41,7 @@ func (f *yardFact) car(id int) string {
 	return ""
 }
 
-// parked lists the colours of the cars that stand.
+// parked lists the colours of the parked cars.
 func (f *yardFact) parked() []string {
 	var out []string
 	for _, c := range f.cars {
@@ -63,7 +63,7 @@ func eventKinds() []string {
 	}
 }
 
-// shows is when an event shows plainly, as long as its person, car or animal is in sight.
+// shows returns when an event is clearly visible, as long as its person, car or animal is in sight.
 func shows(kind string) span {
 	switch kind {
 	case "arrive_gate", "arrive_parcel":
@@ -98,26 +98,26 @@ func shows(kind string) span {
 	return span{0.3, 6}
 }
 
-// Of the yard's events, in seconds.
+// Times of the yard's events, in seconds.
 const (
 	missed = 7   // after which the absence of a person is no news
-	fresh  = 2.5 // since an event has begun to show
+	fresh  = 2.5 // after the beginning of an event
 
-	twilightFor = 18 // after dusk or dawn, in which it may be told
+	twilightFor = 18 // after dusk or dawn, in which a comment may report it
 )
 
-// carColours are those of the cars.
+// carColours are the colours of cars.
 func carColours() []string { return []string{"white", "red", "blue", "black", "silver"} }
 
-// yardPlaces are where people are.
+// yardPlaces are the places of people.
 func yardPlaces() []string { return []string{"gate", "door", "parking", "path", "yard"} }
 
-// doings are what people do.
+// doings are the actions of people.
 func doings() []string {
 	return []string{"coming", "going", "standing", "walking", "leaving_parcel", "taking_parcel"}
 }
 
-// ofPeople are the events about a person, ofDoing the news of what one does.
+// ofPeople are the events about a person, ofDoing the news about a person's actions.
 func ofPeople() []string { return eventKinds()[:10] }
 
 func ofDoing() []string {
@@ -130,7 +130,7 @@ func isPerson(kind string) bool { return slices.Contains(ofPeople(), kind) }
 // namesPerson reports whether a kind of news names a person.
 func namesPerson(kind string) bool { return isPerson(kind) || slices.Contains(ofDoing(), kind) }
 
-// colour is a colour in a language.
+// colour returns a colour in a language.
 func colour(name, language string) string {
 	if language == english {
 		return name
@@ -154,7 +154,7 @@ func colour(name, language string) string {
 	return "plateado"
 }
 
-// article is the English one before a colour.
+// article returns the English article for a colour.
 func article(name string) string {
 	if name == "orange" {
 		return "an"
@@ -162,7 +162,7 @@ func article(name string) string {
 	return "a"
 }
 
-// yardWorld knows the yard.
+// yardWorld is the world of package yard.
 type yardWorld struct {
 	texts  map[string]*wordings
 	tables *orderTables
@@ -175,7 +175,7 @@ func (y *yardWorld) wordings(language string) *wordings { return y.texts[languag
 
 func (y *yardWorld) orders() *orderTables { return y.tables }
 
-// seconds is a time as records have it.
+// seconds rounds a time as in records.
 func seconds(at time.Duration) float64 { return float64(at.Milliseconds()) / 1000 }
 
 func (*yardWorld) facts(records []worlds.Truth) []Fact {
@@ -192,7 +192,7 @@ func (*yardWorld) facts(records []worlds.Truth) []Fact {
 			night: *r.Night, rain: *r.Rain, lamp: r.Yard.Lamp, people: r.Yard.People, cars: r.Yard.Cars, animals: r.Yard.Animals,
 			parcels: len(r.Yard.Parcels), rained: [2]float64{-9, -9},
 		}
-		ages := map[string]float64{} // of the last event of each kind
+		ages := map[string]float64{} // since the last event of each kind
 		for _, e := range events {
 			if e.at <= t {
 				ages[e.Kind] = t - e.at
@@ -213,7 +213,7 @@ func (*yardWorld) facts(records []worlds.Truth) []Fact {
 	return out
 }
 
-// twilight is 1 at dusk, 2 at dawn, 0 by day and night, and -1 where the film has not shown which it is.
+// twilight returns 1 at dusk, 2 at dawn, 0 by day and night, and -1 if the film has not shown which it is.
 func twilight(light float64, ages map[string]float64) int {
 	if light <= 0.03 || light >= 0.97 {
 		return 0
@@ -229,7 +229,7 @@ func twilight(light float64, ages map[string]float64) int {
 	return -1
 }
 
-// eventNews is the news of an event.
+// eventNews returns the news of an event.
 func eventNews(e *yard.Event) *News {
 	kind := string(e.Kind)
 	if e.Kind == yard.Arrive || e.Kind == yard.Leave {

@@ -73,13 +73,13 @@ func (*yardWorld) points(records []worlds.Truth) [][]Point {
 	return out
 }
 
-// yardClasses are those of a picture.
+// yardClasses are the classes of a picture.
 type yardClasses struct {
-	coats, cars                                  []int // where each is, and what it does; 0 for out of sight
+	coats, cars                                  []int // place and action of each; 0 if out of sight
 	parcels, dog, cat, lamp, day, rain, twilight int
 }
 
-// classes of a picture.
+// classes returns the classes of a picture.
 func (f *Fact) yardClasses() yardClasses {
 	c := yardClasses{
 		coats: make([]int, len(yard.Coats())), cars: make([]int, len(carColours())), parcels: min(2, f.parcels), lamp: one(f.lamp == "on"),

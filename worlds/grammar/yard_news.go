@@ -8,7 +8,7 @@ import (
 	"touchline/worlds/yard"
 )
 
-// showing lists the events that show in a window, oldest first.
+// showing lists the visible events of a window, oldest first.
 func showing(w Window) []*News {
 	var out []*News
 	now := w.now()
@@ -20,14 +20,14 @@ func showing(w Window) []*News {
 	return out
 }
 
-// visible reports whether a window shows an event of its time.
+// visible reports whether a window shows an event within its time.
 func visible(w Window, e *News) bool {
 	now, first, id := w.now(), w.first(), e.key.id()
 	switch {
 	case strings.HasPrefix(e.Kind, "parcel"):
 		return now.person(id) != nil
 	case strings.HasPrefix(e.Kind, "arrive"):
-		still := 2.0 // for which standing is a part of coming
+		still := 2.0 // standing is part of coming for this long
 		if e.Kind == "arrive_car" {
 			still = 4
 		}
@@ -49,11 +49,11 @@ func visible(w Window, e *News) bool {
 	return e.Kind != "rain_start" || now.rain
 }
 
-// slowly reports whether an event goes on for half a minute.
+// slowly reports whether an event continues for half a minute.
 func slowly(kind string) bool { return kind == "dusk" || kind == "dawn" }
 
-// lingers reports whether an event that no longer shows as one may still be told: twilight goes on, and a lamp is not as one of the last
-// comments said.
+// lingers reports whether an event that is no longer visible may still be reported: twilight continues, and a lamp differs from the last
+// comments.
 func lingers(now *Fact, e *News, known []told) bool {
 	age := now.t - e.at
 	said := func(kinds ...string) bool {
@@ -84,8 +84,8 @@ func leaving(w Window, e *News) bool {
 	return slices.ContainsFunc(w, func(f *Fact) bool { return f.person(id) != nil })
 }
 
-// untold lists the events that the last comments have not told, the one that ends first first: those that show in a window, the
-// departures of persons in those comments, and what lingers. A person in those comments needs no arrival.
+// untold lists the events that the last comments have not reported, ordered by their end: visible ones, the departures of persons in
+// those comments, and lingering ones. A person in those comments needs no arrival.
 func untold(w Window, last *News) []*News {
 	now := w.now()
 	var known []told
@@ -110,18 +110,18 @@ func untold(w Window, last *News) []*News {
 	return out
 }
 
-// due is for how long after it begins an event of a kind surely shows, in seconds.
+// due returns how long after its beginning an event of a kind is visible, in seconds.
 func due(kind string) float64 {
 	switch {
 	case kind == "car_arrive":
-		return 4 // then a short way is driven
+		return 4 // driving a short way follows
 	case slowly(kind):
 		return twilightFor
 	}
 	return shows(kind).to
 }
 
-// pair is the first event; one of a person takes another person's along, which would be gone before the next comment.
+// pair returns the first event. If it is about a person, it includes another person's event, which would end before the next comment.
 func pair(events []*News) *News {
 	if len(events) == 0 || !isPerson(events[0].Kind) {
 		return firstOf(events)
@@ -151,10 +151,11 @@ func (*yardWorld) tell(d Dice, w Window, last *News, age float64) *News {
 	if n := overlooked(now, last); n != nil {
 		return n
 	}
-	// What is said must be likelier than silence, or sampling never says it: so it depends on what shows, and on the age of the last comment.
+	// A report must be likelier than silence, or sampling never chooses it: its probability depends on the picture and on the age of the
+	// last comment.
 	pause := 4.0
 	if len(now.people) > 1 {
-		pause = 8 // then events follow each other
+		pause = 8 // events follow each other closely
 	}
 	if last != nil && age < pause {
 		return nil
@@ -171,7 +172,7 @@ func (*yardWorld) tell(d Dice, w Window, last *News, age float64) *News {
 	return filler(d, now)
 }
 
-// overlooked tells of traces of events that the last comments left out: the lamp is off, or a parcel was brought.
+// overlooked reports traces of events that the last comments missed: the lamp is off, or there is a new parcel.
 func overlooked(now *Fact, last *News) *News {
 	said := func(kinds ...string) bool {
 		return last != nil && slices.ContainsFunc(last.known, func(t told) bool { return slices.Contains(kinds, t.kind) })
@@ -186,7 +187,7 @@ func overlooked(now *Fact, last *News) *News {
 	return nil
 }
 
-// doing tells what the newest person in the picture does.
+// doing reports the action of the newest person in the picture.
 func doing(now *Fact) *News {
 	newest := slices.SortedFunc(slices.Values(now.people), func(a, b yard.Person) int { return b.ID - a.ID })
 	for _, p := range newest {
@@ -197,7 +198,7 @@ func doing(now *Fact) *News {
 	return nil
 }
 
-// doingKind is the kind of news of what a person does, "" for none.
+// doingKind returns the kind of news for a person's action, "" for none.
 func doingKind(p yard.Person) string {
 	moves := p.Doing == "coming" || p.Doing == "going"
 	switch {
@@ -217,10 +218,10 @@ func doingKind(p yard.Person) string {
 	return ""
 }
 
-// quiet is the key of what can be said when nothing happens.
+// quiet returns the key of a comment for a quiet moment.
 func quiet() key { return key{text: "quiet"} }
 
-// filler is what can be said when nothing happens.
+// filler returns news for a quiet moment.
 func filler(d Dice, now *Fact) *News {
 	n := &News{key: quiet(), at: now.t - 0.5}
 	kinds := []string{"empty"}

@@ -33,7 +33,7 @@ func yardOrders() *orderTables {
 	return t
 }
 
-// order draws the coat, which is often one that shows in the window.
+// order draws the coat, often one in the window.
 func (y *yardWorld) order(d Dice, kind string, a asking) Order {
 	var here []yard.Person
 	if a.window != nil {
@@ -51,7 +51,7 @@ func (y *yardWorld) order(d Dice, kind string, a asking) Order {
 	return Order{Kind: kind, Text: text, Coat: coat}
 }
 
-// several is a colour of more than one thing.
+// several returns the plural form of a colour.
 func several(colour, language string) string {
 	switch {
 	case language == english:
@@ -88,12 +88,12 @@ func (y *yardWorld) follow(d Dice, o Order, w Window, last *News, age float64) *
 	return n
 }
 
-// passes reports whether an order lets news through.
+// passes reports whether an order allows news.
 func (y *yardWorld) passes(o Order, n *News) bool {
 	return slices.Contains(y.tables.filters[o.Kind], n.Kind) && (o.Kind != "coat" || n.coat == o.Coat)
 }
 
-// answer is that to a question.
+// answer returns the answer to a question.
 func (*yardWorld) answer(o Order, now *Fact) *News {
 	parked := slices.Sorted(slices.Values(now.parked()))
 	switch {
@@ -121,7 +121,7 @@ func (*yardWorld) answer(o Order, now *Fact) *News {
 	return yesNo(o.Kind, now)
 }
 
-// yesNo is the answer to a question that has two.
+// yesNo returns the answer to a yes-or-no question.
 func yesNo(kind string, now *Fact) *News {
 	answers := map[string]struct {
 		so      bool
@@ -136,7 +136,7 @@ func yesNo(kind string, now *Fact) *News {
 	return &News{Kind: answers[kind].no}
 }
 
-// personAt tells which person is at a place.
+// personAt reports the person at a place.
 func personAt(now *Fact, place string) *News {
 	for _, p := range now.people {
 		if p.Place == place {
@@ -146,7 +146,7 @@ func personAt(now *Fact, place string) *News {
 	return &News{Kind: "nobody_" + place}
 }
 
-// wearer tells where the one with a coat is.
+// wearer reports where the person with a coat is.
 func wearer(now *Fact, coat string) *News {
 	for _, p := range now.people {
 		if p.Coat == coat {
@@ -178,7 +178,7 @@ func (y *yardWorld) Holds(_ Dice, o Order, w Window) *News {
 	return nil
 }
 
-// seen is the news of a person in sight: an event, or where the person is.
+// seen returns the news about a person in sight: an event, or the place.
 func (*yardWorld) seen(w Window, p yard.Person) *News {
 	for _, n := range showing(w) {
 		if n.key == keyOf(p.ID) {
@@ -192,8 +192,8 @@ func (*yardWorld) seen(w Window, p yard.Person) *News {
 	return n
 }
 
-// unclear reports whether a rule is about an event of the last seconds or the next: only its first seconds decide clearly. A car that
-// passes the gate is news of the gate or is not, by the rule's words.
+// unclear reports whether a rule is about an event of the last seconds or the next: only its first seconds are clear. For a car that
+// passes the gate, the rule's words decide whether it is news of the gate.
 func (y *yardWorld) unclear(o Order, w Window) bool {
 	now := w.now()
 	if o.Kind == "gate" && slices.ContainsFunc(now.events, func(n *News) bool { return strings.HasPrefix(n.Kind, "car") }) {
@@ -215,7 +215,7 @@ func (y *yardWorld) unclear(o Order, w Window) bool {
 	return unclear
 }
 
-// moments has an event twice if it has just begun to show, and once more if it is about one of several people.
+// moments lists an event twice if it has just begun, and once more if it is about one of several people.
 func (*yardWorld) moments(w Window) []string {
 	var out, begun []string
 	now := w.now()

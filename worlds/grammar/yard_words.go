@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// people and cars are a number of them.
+// people and cars return a number of them in words.
 func people(n int, language string) string {
 	if language == english {
 		return noun{"person", "people", "no people"}.counted(n, language)

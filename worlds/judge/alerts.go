@@ -18,17 +18,17 @@ const (
 	alertEvery = 600 * time.Millisecond // between two looks with rules
 	rulesFor   = 30 * time.Second       // for which a look has the same rules
 	rulesOnce  = 3                      // in a look
-	alertShows = 600 * time.Millisecond // after an event, until it shows plainly
+	alertShows = 600 * time.Millisecond // after an event, until it is clearly visible
 	alertEarly = time.Second            // before an event that shows before it begins, from when a rule may fire for it
 	alertNews  = 9 * time.Second        // after an event, for which a rule may fire
 )
 
-// Alerts is what came of the alert rules.
+// Alerts counts the results of the alert rules.
 type Alerts struct {
 	Looks int `json:"looks"`
-	// Broken answers are no JSON of the right form.
+	// Broken counts answers that are not JSON of the right form.
 	Broken int `json:"broken"`
-	// Fired counts the events of rules in force, and those for which the rule fired within two looks.
+	// Fired counts the events of active rules, and those for which the rule fired within two looks.
 	Fired claims.Share            `json:"fired"`
 	Kinds map[string]claims.Share `json:"kinds"`
 	// False counts rules that fired without a cause.
@@ -36,12 +36,12 @@ type Alerts struct {
 	Examples []string `json:"examples"`
 }
 
-// rule is an alert rule in force.
+// rule is an active alert rule.
 type rule struct {
 	prompt.Rule
 
 	kind, colour string
-	fired        time.Duration // when it last did; negative for never
+	fired        time.Duration // time of the last firing; negative for never
 }
 
 // due is an event for which a rule should fire in one of the next two looks.
@@ -57,11 +57,11 @@ type alerts struct {
 
 	dice    *rand.Rand
 	kinds   []string
-	heldOut bool // rules in wordings that nano was not trained on
+	heldOut bool // with wordings that nano was not trained on
 	rules   []rule
-	until   time.Duration // from when other rules are in force
+	until   time.Duration // when other rules become active
 	next    time.Duration
-	last    time.Duration // up to when events were noted
+	last    time.Duration // the time up to which events were recorded
 	due     []due
 }
 
@@ -77,7 +77,7 @@ func (c *Command) newAlerts(v *viewing) *alerts {
 	return a
 }
 
-// alert takes a look with rules when one is due.
+// alert makes a look with rules when one is due.
 func (v *viewing) alert(ctx context.Context, at time.Duration) error {
 	a := v.alerts
 	if a == nil || at < a.next {
@@ -116,7 +116,7 @@ func (v *viewing) alert(ctx context.Context, at time.Duration) error {
 	return nil
 }
 
-// newRules puts other rules in force.
+// newRules activates other rules.
 func (v *viewing) newRules(at time.Duration) {
 	a := v.alerts
 	a.until, a.rules, a.due, a.last = at+rulesFor, nil, nil, at
@@ -128,7 +128,7 @@ func (v *viewing) newRules(at time.Duration) {
 	}
 }
 
-// expect notes that a rule should fire for an event, unless it did just before.
+// expect records that a rule should fire for an event, unless it fired just before.
 func (v *viewing) expect(d due, at time.Duration) {
 	if d.rule.fired >= d.event.At()-alertEarly {
 		v.count(d, true, at)
@@ -149,7 +149,7 @@ func (v *viewing) count(d due, right bool, at time.Duration) {
 	}
 }
 
-// settle counts what fired, and what should have.
+// settle counts fired rules and missed events.
 func (v *viewing) settle(fired []int, at time.Duration) {
 	a := v.alerts
 	kept := a.due[:0]
@@ -181,7 +181,7 @@ func (v *viewing) settle(fired []int, at time.Duration) {
 	}
 }
 
-// causes reports whether a rule may fire.
+// causes reports whether an event is a cause for a rule to fire.
 func (v *viewing) causes(r rule, at time.Duration) bool {
 	if len(v.happened(r.kind, r.colour, at-alertNews, at+alertEarly)) > 0 {
 		return true
@@ -205,7 +205,7 @@ func (a *alerts) note(v *viewing, at time.Duration, format string, values ...any
 	a.Examples = append(a.Examples, fmt.Sprintf("seed %d, %.1f s: ", v.seed, at.Seconds())+fmt.Sprintf(format, values...))
 }
 
-// addAlerts adds what came of a film's rules.
+// addAlerts adds the results of a film's rules.
 func (r *Result) addAlerts(a *alerts) {
 	if r.Alerts == nil {
 		r.Alerts = &Alerts{Kinds: map[string]claims.Share{}}

@@ -22,16 +22,16 @@ import (
 	"touchline/models/nano"
 )
 
-// engines are the loaded models: one for each film at once on the CPU, which a model runs one step at a time, and one
-// for all films elsewhere.
+// engines holds the loaded models: on the CPU one per concurrent film, because a model runs one step at a time there; on other devices
+// one for all films.
 type engines struct {
 	cfg    configs.Config
 	log    zerolog.Logger
 	shared bool
 	most   int
-	free   chan inference.Model // as many as there may be; nil for one not loaded yet
+	free   chan inference.Model // nil for a model that is not loaded yet
 	bundle func(ctx context.Context) (string, error)
-	work   string // folder of a bundle made for this run; "" for none
+	work   string // folder of a bundle for this run; "" for none
 }
 
 func newEngines(c *Command, cfg configs.Config, log zerolog.Logger) *engines {
@@ -129,8 +129,8 @@ func (e *engines) open(ctx context.Context) (inference.Model, error) {
 	return m, nil
 }
 
-// findBundle returns the folder of the model's bundle. A checkpoint is converted first: nano's own in another precision
-// than fp32, or one that --model names.
+// findBundle returns the folder of the model's bundle. It first converts nano's checkpoint if the precision is not fp32, or the
+// checkpoint of --model.
 func (e *engines) findBundle(ctx context.Context, isNano bool) (string, error) {
 	m := e.cfg.Inference.MiniCPM
 	source := m.Path

@@ -15,7 +15,7 @@ import (
 	"touchline/worlds"
 )
 
-// film is a world's pictures in order, as an engine gets them: scaled, and, unless it is raw, encoded and decoded before.
+// film yields a world's pictures in order, as an engine receives them: scaled, and, unless it is raw, encoded and decoded before.
 type film struct {
 	world         *worlds.World
 	frames        uint32
@@ -28,7 +28,7 @@ type film struct {
 // bitRate of the encoded film.
 const bitRate = "1500k"
 
-// newFilm begins a film. Raw pictures are drawn only where they are used.
+// newFilm starts a film. Raw pictures are drawn only where they are used.
 func newFilm(ctx context.Context, w *worlds.World, longSide int, length time.Duration, encoded bool) (*film, error) {
 	width, height := w.Size()
 	f := &film{
@@ -45,7 +45,7 @@ func newFilm(ctx context.Context, w *worlds.World, longSide int, length time.Dur
 	return f, err
 }
 
-// picture returns picture n, which follows the one before. One that is not used has no pixels.
+// picture returns picture n, which follows the previous call's. An unused picture has no pixels.
 func (f *film) picture(n uint32, used bool) (media.VideoFrame, error) {
 	out := media.VideoFrame{PTS: f.world.PTS(n), Width: f.width, Height: f.height}
 	if f.codec != nil {
@@ -75,13 +75,13 @@ func (f *film) close() error {
 	return f.codec.close()
 }
 
-// codec is two processes of ffmpeg: one encodes H264 as the demo does, the other decodes and scales it.
+// codec is two ffmpeg processes: one encodes H264 as the demo does, the other decodes and scales it.
 type codec struct {
 	cancel         context.CancelFunc
 	encode, decode *exec.Cmd
 	out            io.Reader
 	complaints     bytes.Buffer
-	fed            chan struct{} // closed when nothing is drawn any more
+	fed            chan struct{} // closed when drawing has ended
 }
 
 func startCodec(ctx context.Context, f *film) (*codec, error) {
@@ -120,7 +120,7 @@ func startCodec(ctx context.Context, f *film) (*codec, error) {
 	}
 	go func() {
 		defer close(c.fed)
-		_ = errors.Join(f.draw(in), in.Close()) // seen by the decoder as an early end
+		_ = errors.Join(f.draw(in), in.Close()) // the decoder sees an early end
 	}()
 	return c, nil
 }

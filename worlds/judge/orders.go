@@ -18,21 +18,21 @@ import (
 	"touchline/worlds/yard"
 )
 
-// order is an order or a question that is given once, at a moment of a film, without a comment before it.
+// order is an order or a question that is given once, at a moment of a film, without previous comments.
 type order struct {
 	at     time.Duration
 	kind   string
 	text   string
-	team   string // of the order, as claims name it
+	team   string // of the order, as in claims
 	number int
 	colour string
-	boxed  bool // the pictures have bars around them
+	boxed  bool // the pictures have black bars
 }
 
-// question reports whether an order wants an answer whatever happens.
+// question reports whether an order always wants an answer.
 func (o order) question() bool { return strings.HasPrefix(o.kind, "q_") || o.kind == "score" }
 
-// schedule makes up a film's orders: some of each kind, in order of time.
+// schedule draws a film's orders: several of each kind, in order of time.
 func (c *Command) schedule(v *viewing) {
 	dice := rand.New(rand.NewPCG(v.seed, 0x6f7264657273)) //nolint:gosec // reproducible
 	each := func(all int) int { return (all + c.Seeds - 1) / c.Seeds }
@@ -56,7 +56,7 @@ func (c *Command) schedule(v *viewing) {
 // inBars marks the kinds of questions about pictures with bars.
 const inBars = " in bars"
 
-// order makes up one: half of those about events soon after one.
+// order draws one order; half of those about events come soon after one.
 func (c *Command) order(v *viewing, dice *rand.Rand, kind string) order {
 	const margin = 5 * time.Second
 	o := order{kind: kind, at: margin + time.Duration(dice.Int64N(int64(v.length-2*margin)))}
@@ -82,14 +82,14 @@ func anyCoat(dice *rand.Rand) string {
 	return coats[dice.IntN(len(coats))]
 }
 
-// slots are the words for the names in orders, by language.
+// slots returns the words for the names in orders, by language.
 type slots struct{ spanish bool }
 
 var (
 	spanishTeams = map[string]string{
 		"Red": "Rojo", "Blue": "Azul", "Yellow": "Amarillo", "White": "Blanco", "Violet": "Violeta", "Sky": "Celeste", "Orange": "Naranja",
 	}
-	spanishColours = map[string][2]string{ // one coat, several
+	spanishColours = map[string][2]string{ // singular and plural
 		"red": {"rojo", "rojos"}, "blue": {"azul", "azules"}, "green": {"verde", "verdes"}, "yellow": {"amarillo", "amarillos"},
 		"white": {"blanco", "blancos"}, "black": {"negro", "negros"}, "orange": {"naranja", "naranjas"},
 	}
@@ -146,7 +146,7 @@ func (v *viewing) obey(ctx context.Context, at time.Duration) error {
 	return nil
 }
 
-// follows reports whether an answer does what the order says, truthfully.
+// follows reports whether an answer follows the order truthfully.
 func (v *viewing) follows(o order, text string, at time.Duration) bool {
 	if claims.Silent(text) {
 		return v.maySilent(o, at)
@@ -186,7 +186,7 @@ func (v *viewing) follows(o order, text string, at time.Duration) bool {
 		return !has(claims.Cat, claims.Cannot)
 	case "team", "player":
 		return !has(claims.Cannot) && v.aboutOnly(o, verdicts)
-	case "goals": // or what the goal changed
+	case "goals": // or the result of a goal
 		told := len(v.happened(o.kind, "", at-goalNews, at)) > 0 && has(v.topics["q_score"].news...)
 		return told || has(v.topics[o.kind].news...)
 	case "coat":
@@ -221,14 +221,14 @@ func (v *viewing) aboutOnly(o order, verdicts []claims.Verdict) bool {
 	return len(verdicts) > 0
 }
 
-// played reports whether a team has the ball.
+// played reports whether a team had the ball.
 func (v *viewing) played(at time.Duration) bool {
 	t := v.world.Truth(at).Match
 	return t.Live && t.Possession != nil &&
 		slices.Contains([]match.Phase{match.Play, match.AtFreeKick, match.AfterSave, match.AtGoalKick}, t.Phase)
 }
 
-// maySilent reports whether silence is right.
+// maySilent reports whether silence is correct.
 func (v *viewing) maySilent(o order, at time.Duration) bool {
 	switch {
 	case o.question(), o.kind == "cannot":
@@ -244,17 +244,17 @@ func (v *viewing) maySilent(o order, at time.Duration) bool {
 	})
 }
 
-// plainMost is the latest and the earliest that an event shows plainly, before and after it begins.
+// plainMost is the latest and the earliest time at which an event is clearly visible, before and after its beginning.
 const plainMost = 3 * time.Second
 
-// plain returns from when to when, after it begins, an event must be told under an order for it: while it shows plainly in a look. A change
-// shows only in a look that has pictures from before it.
+// plain returns the interval after an event's beginning in which an order for it needs a report: while a look shows it clearly. A look
+// shows a change only if it has pictures from before it.
 func plain(e worlds.Event) (from, to time.Duration) {
 	const ms = time.Millisecond
 	switch e.Kind() {
 	case string(match.Dim), string(match.Brighten), string(match.Tint): // within 0.6 s
 		return 500 * ms, 700 * ms
-	case string(match.FreeKick): // all stand, and the referee has an arm up
+	case string(match.FreeKick): // all stand, and the referee's arm is up
 		return time.Second, 2 * time.Second
 	case string(yard.LampOn): // it warms up for 3 s
 		return 400 * ms, 1500 * ms
@@ -272,10 +272,10 @@ func plain(e worlds.Event) (from, to time.Duration) {
 	return 600 * ms, 1600 * ms
 }
 
-// goalNews is for how long a goal is news.
+// goalNews is how long a goal is news.
 const goalNews = 20 * time.Second
 
-// shown is the truth of a look's pictures, the newest first.
+// shown returns the truth of a look's pictures, the newest first.
 func (v *viewing) shown(at time.Duration) (out []worlds.Truth) {
 	apart := time.Duration(float64(v.cfg.Agent.Stride) / v.cfg.Media.CaptureFPS * float64(time.Second))
 	for range v.cfg.Agent.Frames {
@@ -285,7 +285,7 @@ func (v *viewing) shown(at time.Duration) (out []worlds.Truth) {
 	return out
 }
 
-// addOrders adds what came of a film's orders.
+// addOrders adds the results of a film's orders.
 func (r *Result) addOrders(v *viewing) {
 	if r.Orders == nil {
 		r.Orders = map[string]claims.Share{}

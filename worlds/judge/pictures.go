@@ -18,7 +18,7 @@ import (
 
 // boxed shrinks pictures by a number of percent and puts black bars around them.
 func boxed(frames []window.Frame, percent int) []window.Frame {
-	const epoch = 1 << 31 // tells them from the same pictures without bars
+	const epoch = 1 << 31 // distinguishes them from the same pictures without bars
 	out := slices.Clone(frames)
 	for i, f := range out {
 		w, h := f.Width*(100-percent)/100, f.Height*(100-percent)/100
@@ -37,7 +37,7 @@ func boxed(frames []window.Frame, percent int) []window.Frame {
 	return out
 }
 
-// between is the value of a channel between four pixels.
+// between interpolates a channel between four pixels.
 func between(pix []byte, w, h int, x, y float64, c int) byte {
 	x0, y0 := int(x), int(y)
 	x1, y1 := min(x0+1, w-1), min(y0+1, h-1)
@@ -46,7 +46,7 @@ func between(pix []byte, w, h int, x, y float64, c int) byte {
 	return byte((at(x0, y0)*(1-kx)+at(x1, y0)*kx)*(1-ky) + (at(x0, y1)*(1-kx)+at(x1, y1)*kx)*ky + 0.5)
 }
 
-// stranger draws picture n of those that show neither match nor yard: gradients, textures, drawings, screens of text.
+// stranger draws picture n of pictures that show neither match nor yard: gradients, textures, drawings, screens of text.
 func stranger(n, width, height int) media.VideoFrame {
 	dice := rand.New(rand.NewPCG(uint64(n), 0x737472616e6765)) //nolint:gosec // reproducible
 	colour := func() paint.RGB {

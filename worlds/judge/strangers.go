@@ -14,7 +14,8 @@ import (
 	"touchline/worlds/claims"
 )
 
-// meetStrangers shows pictures that are of neither world. Right is silence, saying so, or telling of other things.
+// meetStrangers shows pictures of neither world. The correct answer is silence, a statement that it is neither, or a comment on other
+// things.
 func (c *Command) meetStrangers(ctx context.Context, cfg configs.Config, profile prompt.Profile, engines *engines, out *Result) error {
 	width := cfg.Media.LongSide
 	height := width * 9 / 16 / 2 * 2
@@ -66,7 +67,7 @@ func (c *Command) meetStrangers(ctx context.Context, cfg configs.Config, profile
 	return nil
 }
 
-// claimsNothing reports whether an answer claims nothing of the world: it is silent, refuses, or tells of other things.
+// claimsNothing reports whether an answer makes no claim about the world: it is silent, refuses, or describes other things.
 func claimsNothing(all []claims.Claim) bool {
 	return !slices.ContainsFunc(all, func(c claims.Claim) bool {
 		return c.Kind != claims.Stranger && c.Kind != claims.Dark && c.Kind != claims.Cannot

@@ -11,7 +11,7 @@ import (
 	"touchline/worlds/claims"
 )
 
-// mostExamples is the number of wrong comments that are printed.
+// mostExamples is the maximum number of printed wrong comments.
 const mostExamples = 12
 
 // print writes the figures as text.
@@ -55,7 +55,7 @@ func (c *Command) print(out io.Writer, r *Result) error {
 	return nil
 }
 
-// printMore writes what was asked for beside the comments.
+// printMore writes the results of orders, alert rules and strangers.
 func (c *Command) printMore(out io.Writer, r *Result) {
 	fmt.Fprintln(out)
 	var all claims.Share

@@ -10,17 +10,17 @@ import (
 	"touchline/worlds/yard"
 )
 
-// topic is what an order, a question or an alert rule is about.
+// topic is the subject of an order, a question or an alert rule.
 type topic struct {
-	// news are the claims that an order lets through, or that answer a question.
+	// news are the claims that an order allows, or that answer a question.
 	news []claims.Kind
-	// events are those of which it is news that they have happened.
+	// events are the kinds whose occurrence is news.
 	events []string
-	// holds reports whether the topic is in a picture; nil where only events count.
+	// holds reports whether a picture shows the topic; nil if only events count.
 	holds func(worlds.Truth) bool
 }
 
-// topics of a world by the kinds of the files of package words. Styles have none.
+// topics returns the topics of a world by kinds of orders in package words. Styles have none.
 func topics(world string) map[string]topic {
 	if world == worlds.Yard {
 		return yardTopics()
@@ -157,7 +157,7 @@ func addEvents(out map[string]topic) {
 	}
 }
 
-// tellers are the claims of the topics that an event of the yard belongs to.
+// tellers returns the claims of the topics of an event of the yard.
 func tellers(topics map[string]topic, kind yard.Kind) (out []claims.Kind) {
 	for _, name := range []string{"parcels", "cars", "animals", "light", "rain"} {
 		if slices.Contains(topics[name].events, string(kind)) {
@@ -167,7 +167,7 @@ func tellers(topics map[string]topic, kind yard.Kind) (out []claims.Kind) {
 	return out
 }
 
-// happened lists the events of a topic from one moment to another that show live; colour chooses the coat of the topic "coat".
+// happened lists the events of a topic in an interval that the live picture shows; colour selects the coat of the topic "coat".
 func (v *viewing) happened(kind, colour string, from, to time.Duration) (out []worlds.Event) {
 	t := v.topics[kind]
 	for _, e := range v.world.Events(max(0, from), to) {

@@ -1,9 +1,9 @@
-// Package judge is the command `touchline-bench truth`: it lets an engine comment
-// on generated worlds, as a session of the agent would, and judges what it says by
-// the worlds' truth. docs/truth.md explains the figures.
+// Package judge is the command `touchline-bench truth`: an engine comments on generated worlds as
+// in a session of the agent, and the comments are judged by the worlds' truth. docs/truth.md
+// explains the figures.
 //
-// Time is simulated: a film is watched as fast as the machine can, and the next
-// look comes when a live session would take it.
+// Time is simulated: a film is watched as fast as the machine can, and the next look comes when a
+// live session would take it.
 package judge
 
 import (
@@ -89,7 +89,7 @@ func (c *Command) Run(ctx context.Context, log zerolog.Logger) error {
 	return nil
 }
 
-// settings are those of the file and of an environment, with the command's own.
+// settings returns the settings of the file and of an environment, with the command's own.
 func (c *Command) settings(environ []string) (configs.Config, error) {
 	cfg, err := configs.Load(c.Config, environ)
 	if err != nil {
@@ -117,7 +117,7 @@ func (c *Command) settings(environ []string) (configs.Config, error) {
 	return cfg, cfg.Validate()
 }
 
-// Result is all that was measured.
+// Result has all figures.
 type Result struct {
 	Engine    string  `json:"engine"`
 	World     string  `json:"world"`
@@ -128,16 +128,16 @@ type Result struct {
 	// Answer is the mean time of an answer, in seconds.
 	Answer float64       `json:"answer_seconds"`
 	Report claims.Report `json:"report"`
-	// Orders were followed, by their kind; Disobeyed has those that were not.
+	// Orders counts followed orders by kind; Disobeyed lists the others.
 	Orders    map[string]claims.Share `json:"orders,omitempty"`
 	Disobeyed []string                `json:"disobeyed,omitempty"`
 	Alerts    *Alerts                 `json:"alerts,omitempty"`
-	// Strangers are pictures of neither world, and how many answers claim nothing of the world.
+	// Strangers counts answers about pictures of neither world that make no claim about the world.
 	Strangers claims.Share `json:"strangers"`
 	Taken     []string     `json:"taken,omitempty"`
 }
 
-// watchAll watches the films, several at once.
+// watchAll watches the films, several in parallel.
 func (c *Command) watchAll(ctx context.Context, cfg configs.Config, log zerolog.Logger) (*Result, error) {
 	engines := newEngines(c, cfg, log)
 	defer engines.close(log)
@@ -215,7 +215,7 @@ func (c *Command) watch(ctx context.Context, cfg configs.Config, profile prompt.
 	return v, errors.Join(v.watch(ctx, film), film.close())
 }
 
-// prepare makes up the orders and the alert rules of a film.
+// prepare draws the orders and the alert rules of a film.
 func (c *Command) prepare(v *viewing) (err error) {
 	language := "en"
 	if v.slots.spanish {

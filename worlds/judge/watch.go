@@ -28,7 +28,7 @@ type viewing struct {
 	instruction string
 	length      time.Duration
 	seed        uint64
-	measured    bool // an answer takes as long as it takes, rather than assumedAnswer
+	measured    bool // an answer's time is measured instead of assumedAnswer
 
 	world     *worlds.World
 	language  string
@@ -40,7 +40,7 @@ type viewing struct {
 	orders    []order // not given yet
 	followed  map[string]claims.Share
 	disobeyed []string
-	alerts    *alerts // nil when they are not asked for
+	alerts    *alerts // nil if alert rules are not tested
 
 	tally     *claims.Tally
 	answering time.Duration
@@ -49,14 +49,14 @@ type viewing struct {
 	window *window.Window
 	sign   *window.Signature    // of the last look
 	next   time.Duration        // when the next look is due
-	said   []prompt.PastComment // by the film's time
+	said   []prompt.PastComment // in the film's time
 }
 
-// assumedAnswer is how long small engines take: measured times would depend on how many films are watched at once.
+// assumedAnswer is the answer time of small engines: measured times would depend on the number of parallel films.
 const assumedAnswer = 100 * time.Millisecond
 
-// watch takes looks at a film, in the rhythm of a live session with voice and delayed picture: the next look comes so
-// that its comment follows the last one after the pause. The delay of the picture cancels out.
+// watch takes looks at a film, in the rhythm of a live session with voice and delayed picture: the next look comes so that its comment
+// follows the previous one after the pause. The delay of the picture cancels out.
 func (v *viewing) watch(ctx context.Context, film *film) error {
 	v.window = window.New((v.cfg.Agent.Frames-1)*v.cfg.Agent.Stride + 1)
 	var grid window.Grid
@@ -120,7 +120,7 @@ func (v *viewing) look(ctx context.Context, at time.Duration) error {
 	return nil
 }
 
-// commented is a line about a comment and its claims.
+// commented formats a comment and its claims as a line.
 func commented(at time.Duration, text string, verdicts []claims.Verdict) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%7.1f s  %s", at.Seconds(), text)

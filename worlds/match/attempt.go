@@ -13,7 +13,7 @@ type attempt struct {
 	figure     int   // who shoots
 	team, dir  int
 	outcome    Outcome
-	target     paint.Vec // where the ball arrives, except in the keeper's hands
+	target     paint.Vec // where the ball arrives, unless the goalkeeper holds it
 	side       float64   // the way the keeper dives, +1 away from the camera
 	reach      float64   // how far, from 0 to 1
 	match      int       // counts matches
@@ -21,11 +21,11 @@ type attempt struct {
 	score      [2]int    // of the match, after this one
 }
 
-// keeper is the figure in the goal shot at.
+// keeper returns the figure in the attacked goal.
 func (a *attempt) keeper() int { return (1 - a.team) * teamSize }
 
 const (
-	mostGoals  = 9 // of a team, so that the score has single digits
+	mostGoals  = 9 // per team, so that the score has single digits
 	mostShots  = 99
 	plateInMS  = 200
 	plateOutMS = 3200
@@ -33,15 +33,15 @@ const (
 	replayFrom = 1800 // before the ball arrived
 	goalReplay = 4000
 	carriedMS  = 600  // in which a ball is brought to its place
-	outMS      = 1200 // after which a ball out of play is fetched
+	outMS      = 1200 // until a ball out of play is fetched
 	fetchMS    = 700  // in which it comes
 	ballHeight = 0.3
 	viaMS      = 450  // in which a ball on its way out gets to via
 	rollOut    = 550  // in which it then stops
-	newsMS     = 3000 // after the ball arrived, for which a shot is news
+	newsMS     = 3000 // after the ball's arrival, during which a shot is news
 )
 
-// pickOutcome turns a number from 0 to 99 into what comes of a chance.
+// pickOutcome converts a number from 0 to 99 to the outcome of a chance.
 func pickOutcome(pick int) Outcome {
 	switch {
 	case pick < 30:
@@ -56,8 +56,7 @@ func pickOutcome(pick int) Outcome {
 	return noOutcome
 }
 
-// shooters are the figures of a team that shoot at the goal, as often as they are listed: mostly the strikers, but all
-// as often in a busy match.
+// shooters lists a team's figures that shoot, in proportion to their frequency: mostly the strikers, but all equally in a busy match.
 func (s *script) shooters() []int {
 	if s.busy {
 		return []int{5, 6, 7, 8, 9, 10}
@@ -106,7 +105,7 @@ func (s *script) attempt(outcome Outcome) {
 	}
 }
 
-// aim chooses where the ball goes.
+// aim chooses the ball's target.
 func (s *script) aim(a *attempt) {
 	line := 0.0
 	if a.dir > 0 {
@@ -116,7 +115,7 @@ func (s *script) aim(a *attempt) {
 	switch a.outcome {
 	case InGoal:
 		a.target = paint.At(line+float64(a.dir), midY+far*s.between(1, 3.6), s.between(0.5, 2.4))
-		a.side = -far // the keeper dives the wrong way
+		a.side = -far // the goalkeeper dives the wrong way
 	case AtPost:
 		a.target = paint.At(line, midY+far*goalHalf, s.between(0.5, 2.2))
 		a.side = far
@@ -127,7 +126,7 @@ func (s *script) aim(a *attempt) {
 	}
 }
 
-// arrived notes what came of a shot.
+// arrived records the outcome of a shot.
 func (s *script) arrived(a *attempt, kind Kind, text string) {
 	s.event(Event{
 		At: ms(a.at), Kind: kind, Team: new(a.team), Number: player(a.figure).Number,
@@ -145,7 +144,7 @@ func (s *script) stand(phase Phase, start, end int64, team, carrier int) *passag
 	return s.last()
 }
 
-// scored lets the team celebrate, then the crowd and a replay are shown, then the other team kicks off.
+// scored adds the celebration, the crowd and a replay, and the other team's kick-off.
 func (s *script) scored(a *attempt) {
 	a.score[a.team]++
 	s.event(Event{
@@ -163,7 +162,7 @@ func (s *script) scored(a *attempt) {
 	s.event(Event{At: ms(back), Kind: StillStart, Text: "everybody stands for the kick-off"})
 }
 
-// saved lets the keeper hold the ball, now and then while a replay is shown.
+// saved lets the goalkeeper hold the ball, sometimes during a replay.
 func (s *script) saved(a *attempt) {
 	end := a.at + 3000 + s.rng.Int64N(900)
 	if s.rng.IntN(100) < 30 {
@@ -172,7 +171,7 @@ func (s *script) saved(a *attempt) {
 	s.stand(AfterSave, a.at, end, 1-a.team, a.keeper()).from = inHands
 }
 
-// goalKick brings a ball that went out of play back, now and then while a replay is shown.
+// goalKick returns a ball that went out of play, sometimes during a replay.
 func (s *script) goalKick(a *attempt, replay bool) {
 	end := a.at + 4200 + s.rng.Int64N(1200)
 	if replay {
@@ -193,7 +192,7 @@ func (s *script) goalKick(a *attempt, replay bool) {
 	}
 }
 
-// again shows a save or post again, and returns when the live picture is back.
+// again replays a save or post, and returns when the live picture is back.
 func (s *script) again(a *attempt) int64 {
 	shot := s.shot()
 	start := a.at + plateOutMS + 200
@@ -202,7 +201,7 @@ func (s *script) again(a *attempt) int64 {
 	return start + replaySpan
 }
 
-// attemptAt is the last shot at the goal that was struck by a moment, nil for none.
+// attemptAt returns the last shot at the goal before a moment, or nil.
 func (s *script) attemptAt(t int64) *attempt {
 	i := sort.Search(len(s.attempts), func(i int) bool { return s.attempts[i].struck > t }) - 1
 	if i < 0 {
@@ -211,7 +210,7 @@ func (s *script) attemptAt(t int64) *attempt {
 	return &s.attempts[i]
 }
 
-// arrivedAt is the last shot that arrived by a moment in the match of that moment, nil for none.
+// arrivedAt returns the last shot of the current match that arrived before a moment, or nil.
 func (s *script) arrivedAt(t int64) *attempt {
 	i := sort.Search(len(s.attempts), func(i int) bool { return s.attempts[i].at > t }) - 1
 	if i < 0 || s.attempts[i].match != s.halfAt(t).match {
@@ -220,7 +219,7 @@ func (s *script) arrivedAt(t int64) *attempt {
 	return &s.attempts[i]
 }
 
-// goalAt is the last goal by a moment in the match of that moment, nil for none.
+// goalAt returns the last goal of the current match before a moment, or nil.
 func (s *script) goalAt(t int64) *attempt {
 	last := s.arrivedAt(t)
 	if last == nil {
@@ -235,7 +234,7 @@ func (s *script) goalAt(t int64) *attempt {
 	return nil
 }
 
-// endOf is the shot with which a stretch of play ends, nil for none.
+// endOf returns the shot that ends a stretch of play, or nil.
 func (s *script) endOf(p *passage) *attempt {
 	if p.shooter < 0 {
 		return nil
@@ -243,7 +242,7 @@ func (s *script) endOf(p *passage) *attempt {
 	return s.attemptAt(p.end)
 }
 
-// scoreAt is the score at a moment.
+// scoreAt returns the score at a moment.
 func (s *script) scoreAt(t int64) [2]int {
 	if a := s.arrivedAt(t); a != nil {
 		return a.score
@@ -251,7 +250,7 @@ func (s *script) scoreAt(t int64) [2]int {
 	return [2]int{}
 }
 
-// shotsAt counts the attempts of the match by a moment.
+// shotsAt counts the attempts of the match up to a moment.
 func (s *script) shotsAt(t int64) [2]int {
 	if a := s.arrivedAt(t); a != nil {
 		return a.shots

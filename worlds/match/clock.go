@@ -12,33 +12,33 @@ const (
 	clockRate   = 10
 	halfSeconds = 45 * 60 // on the board
 	halfMS      = halfSeconds * 1000 / clockRate
-	breakMS     = 12200 // of standing with a banner, at half time and full time
+	breakMS     = 12200 // duration of the standing players and the banner, at half time and full time
 	breakCrowd  = 3000  // of the crowd after it
 )
 
 // half is one half of a match.
 type half struct {
-	shown  int64 // from when the board is about it
-	start  int64 // its kick-off, from when the clock runs
+	shown  int64 // when the board begins to show it
+	start  int64 // its kick-off, when the clock starts
 	number int   // 1 or 2
 	match  int   // counts matches
 	kicker int   // the team that kicks off
 }
 
-// end is when the clock stands.
+// end returns when the clock stops.
 func (h half) end() int64 { return h.start + halfMS }
 
-// half is the last half that was made up.
+// half returns the last half of the script.
 func (s *script) half() half { return s.halves[len(s.halves)-1] }
 
-// halfAt is the half that the board is about at a moment.
+// halfAt returns the half that the board shows at a moment.
 func (s *script) halfAt(t int64) half {
 	i := sort.Search(len(s.halves), func(i int) bool { return s.halves[i].shown > t }) - 1
 	return s.halves[max(i, 0)]
 }
 
-// clockAt is what the clock on the board shows at a moment, in seconds. While
-// it runs, shift moves it on within the half.
+// clockAt returns the time on the board at a moment, in seconds. While the clock runs, shift
+// advances it within the half.
 func (s *script) clockAt(t, shift int64) int64 {
 	if s.still {
 		return t * clockRate / 1000
@@ -51,8 +51,7 @@ func (s *script) clockAt(t, shift int64) int64 {
 	return int64(h.number-1)*halfSeconds + run
 }
 
-// interval ends a half: everybody stands, the crowd is shown, and the next half
-// or match is kicked off.
+// interval ends a half: the players stand, the crowd is shown, and the next half or match begins.
 func (s *script) interval() {
 	prev, h := *s.last(), s.half()
 	next := half{number: 2, match: h.match, kicker: 1 - h.kicker}

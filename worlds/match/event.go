@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Direction of movement on the picture, as a record has it: 1, -1 or 0.
+// Direction is a movement on the picture, as in records: 1, -1 or 0.
 type Direction int
 
-// The directions that play takes; None stands for no common direction.
+// The directions of play; None means no common direction.
 const (
 	Left  Direction = -1
 	None  Direction = 0
@@ -31,7 +31,7 @@ func (d Direction) String() string {
 // Shot is what the camera shows.
 type Shot uint8
 
-// The shots. Replays show the last seconds before a goal, save or post again, slower.
+// The shots. Replays show the last seconds before a goal, save or post again, in slow motion.
 const (
 	ShotWide Shot = iota
 	ShotLeft
@@ -84,8 +84,8 @@ func (s *Shot) UnmarshalText(text []byte) error {
 // Outcome of a shot at the goal.
 type Outcome string
 
-// The outcomes. After a save the keeper holds the ball; from the post it
-// comes back or goes out; wide is beside the goal.
+// The outcomes. After a save the goalkeeper holds the ball; from the post it comes back or goes
+// out; wide is beside the goal.
 const (
 	InGoal    Outcome = "goal"
 	Saved     Outcome = "save"
@@ -97,8 +97,8 @@ const (
 // Kind of event.
 type Kind string
 
-// The kinds of events. Every one of them shows in the picture. A new view, and
-// what it shows, are two events of the same time.
+// The kinds of events. Each is visible in the picture. A new view and its content are two events at
+// the same time.
 const (
 	// ShotAtGoal: a player strikes the ball towards the goal; the event has the outcome.
 	ShotAtGoal Kind = "shot"
@@ -112,11 +112,11 @@ const (
 	Wide Kind = "wide"
 	// KickOff: the ball is played from the centre spot.
 	KickOff Kind = "kick_off"
-	// FreeKick: the referee blows and raises an arm, and everybody comes to a stand.
+	// FreeKick: the referee whistles and raises an arm, and everybody stops.
 	FreeKick Kind = "free_kick"
-	// Turn: the other team has the ball, and the players stream the other way.
+	// Turn: the other team has the ball, and the players run the other way.
 	Turn Kind = "turn"
-	// HalfTime and FullTime: the referee blows, everybody stands, a banner comes.
+	// HalfTime and FullTime: the referee whistles, everybody stands, a banner appears.
 	HalfTime Kind = "half_time"
 	FullTime Kind = "full_time"
 	// Cut: the camera changes from one frame to the next.
@@ -146,25 +146,25 @@ func Kinds() []Kind {
 
 // Event is one thing that happens, for tests and judges to compare with.
 type Event struct {
-	// At is the time since the world's start at which it begins to show; "t" in records, in seconds.
+	// At is when it becomes visible, since the world's start; "t" in records, in seconds.
 	At   time.Duration `json:"-"`
 	Kind Kind          `json:"kind"`
-	// Team that acts, 0 or 1: the one that shoots, scores, is awarded or takes the ball.
+	// Team is the acting team, 0 or 1: it shoots, scores, wins a free kick or takes the ball.
 	Team *int `json:"team,omitempty"`
 	// Number is the shirt of the player who shoots, 0 for other events.
 	Number int `json:"number,omitempty"`
 	// Outcome of a shot.
 	Outcome Outcome `json:"outcome,omitempty"`
-	// Score from then on (Goal, HalfTime, FullTime).
+	// Score is the score from then on (Goal, HalfTime, FullTime).
 	Score *[2]int `json:"score,omitempty"`
-	// Direction of play from then on (Turn, StillEnd), and the way of a shot.
+	// Direction is the direction of play from then on (Turn, StillEnd), or of a shot.
 	Direction Direction `json:"direction,omitempty"`
-	// Camera after a Cut.
+	// Camera is the view after a Cut.
 	Camera *Shot `json:"camera,omitempty"`
 	// Tint is the new colour of the floodlights.
 	Tint string `json:"tint,omitempty"`
-	// Where it shows: a word of a 3x3 grid such as "left"; "" means the whole picture.
+	// Where is a cell of a 3x3 grid such as "left"; "" means the whole picture.
 	Where string `json:"where,omitempty"`
-	// Text in plain words.
+	// Text describes the event in plain words.
 	Text string `json:"text"`
 }

@@ -11,7 +11,7 @@ import (
 
 // Everything that moves.
 
-// figureHeight in metres: larger than life, so that it shows.
+// figureHeight is in metres: larger than life, for visibility.
 const figureHeight = 4.4
 
 // figure on the picture, in pixels.
@@ -20,24 +20,24 @@ type figure struct {
 	hop        float64
 	index      int
 	stride     float64 // -1 to 1
-	signal     float64 // how far the right arm is up, 0 to 1
+	signal     float64 // height of the raised right arm, 0 to 1
 	lean       float64 // angle to the right, in radians
 }
 
-// spot is the place on the picture of a point of the figure: how far to the
-// right of its feet, and how far up, when it stands.
+// spot returns the place on the picture of a point of the figure, given to the right of its feet
+// and upwards while it stands.
 func (f *figure) spot(right, up float64) (x, y float64) {
 	sin, cos := math.Sincos(f.lean)
 	return f.x + right*cos + up*sin, f.y - f.hop - up*cos + right*sin
 }
 
-// Heights on a figure, in parts of its own.
+// Heights of parts of a figure, as shares of its height.
 const (
 	torsoUp = 0.55
 	lying   = 1.3 // radians
 )
 
-// Where a raised hand is, in parts of the figure's height: to its right, and up. The arm is larger than life, as all is.
+// The raised hand, in shares of the figure's height to its right and upwards. The arm is larger than life, as everything is.
 const (
 	handRight = 0.2
 	handUp    = 1.42
@@ -100,7 +100,7 @@ func (m *Match) drawPlay(c *paint.Canvas, s Shot, t int64) {
 	}
 }
 
-// kit is what a figure wears.
+// kit is a figure's clothes.
 func (m *Match) kit(who *footballer) kit {
 	if who.team == official {
 		black := paint.RGB{16, 16, 20}
@@ -148,7 +148,7 @@ func (m *Match) drawFigure(c *paint.Canvas, f figure) {
 	c.Ellipse(x, y, 0.1*s, 0.06*s, paint.RGB{44, 32, 28}, 1)
 }
 
-// Numbers are drawn on figures of this height, in picture widths and in pixels: they can be read there.
+// The minimum height of figures with numbers, in picture widths and in pixels: smaller numbers cannot be read.
 const (
 	numberFrom  = 0.058
 	numberLeast = 26
@@ -156,7 +156,7 @@ const (
 
 // drawNumber draws a figure's number on the shirt.
 func (m *Match) drawNumber(c *paint.Canvas, f figure, shirt paint.RGB) {
-	const dark = 140 // luma of a shirt that dark numbers are read on
+	const dark = 140 // luma of a shirt above which numbers are dark
 	ink := paint.RGB{250, 250, 250}
 	if shirt.YUV().Y > dark {
 		ink = paint.RGB{16, 18, 28}

@@ -6,18 +6,18 @@ import (
 	"touchline/worlds/paint"
 )
 
-// What a broadcaster lays over the picture: score board, clock, plate, banners, replay sign.
+// A broadcaster's graphics: score board, clock, plate, banners, replay sign.
 
 const (
 	flashMS       = 450
 	bannerInMS    = 300 // after the goal, or the whistle
 	bannerOutMS   = 3200
-	intervalOutMS = breakMS - 100 // of the banner at half time and full time
+	intervalOutMS = breakMS - 100 // end of the banner at half time and full time
 	slideMS       = 260
 )
 
-// slide is how far a graphic has come that shows from one moment to another: 0 is out, 1 is in place. Both moments
-// and now count from the same event.
+// slide returns the position of a graphic that is visible in an interval: 0 is out, 1 is in place. The interval and now count from the
+// same event.
 func slide(now, in, out int64) float64 {
 	if now < in || now > out {
 		return 0
@@ -26,7 +26,7 @@ func slide(now, in, out int64) float64 {
 	return k * k * (3 - 2*k)
 }
 
-// sliding reports whether a graphic is on its way.
+// sliding reports whether a graphic is moving.
 func sliding(now, in, out int64) bool {
 	k := slide(now, in, out)
 	return k > 0 && k < 1 || now == in || now == out
@@ -60,7 +60,7 @@ func (m *Match) sign(c *paint.Canvas) {
 	c.Text(x+1.8*u, y+1.1*u, 1.8*u, "REPLAY", paint.RGB{255, 255, 255}, 0.1)
 }
 
-// overlay draws what lies over the live picture: flash, banners and plate.
+// overlay draws the graphics over the live picture: flash, banners and plate.
 func (m *Match) overlay(c *paint.Canvas, t int64) {
 	if p := m.script.at(t); p.phase == AtHalfTime || p.phase == AtFullTime {
 		m.intervalBanner(c, p, t)
@@ -118,7 +118,7 @@ func (m *Match) intervalBanner(c *paint.Canvas, p *passage, t int64) {
 	}
 }
 
-// banner draws an empty banner, k of its way in, and returns its upper left corner.
+// banner draws an empty banner at a position k between 0 and 1, and returns its upper left corner.
 func (m *Match) banner(c *paint.Canvas, k float64, stripe paint.RGB) (left, top float64) {
 	u := float64(m.width) / 100
 	top, bottom := bannerEdges(float64(m.height))
@@ -130,7 +130,7 @@ func (m *Match) banner(c *paint.Canvas, k float64, stripe paint.RGB) (left, top 
 	return left, top
 }
 
-// plate is the lower third after a shot at the goal: who shot, and how often both teams did.
+// plate is the lower third after a shot at the goal, with the shooter and both teams' shots.
 func (m *Match) plate(c *paint.Canvas, a *attempt, t int64) {
 	k := slide(t-a.at, plateInMS, plateOutMS)
 	if k == 0 {
@@ -155,16 +155,16 @@ func (m *Match) label(figure int) string {
 	return fmt.Sprintf("%s %d", m.kits[p.Team].code, p.Number)
 }
 
-// tally counts the attempts on graphics.
+// tally formats the attempts for graphics.
 func (m *Match) tally(a *attempt) string {
 	n := shifted(a.shots, m.shots, mostShots)
 	return fmt.Sprintf("SHOTS %d-%d", n[0], n[1])
 }
 
-// bannerEdges are the banner's upper and lower edge in a picture of the given height.
+// bannerEdges returns the banner's upper and lower edge in a picture of the given height.
 func bannerEdges(height float64) (top, bottom float64) { return 0.36 * height, 0.66 * height }
 
-// flashAt is how white the picture is, 0 to 1.
+// flashAt returns the brightness of the flash, 0 to 1.
 func (a *attempt) flashAt(t int64) float64 {
 	since := t - a.at
 	if since < 0 || since >= flashMS {

@@ -1,9 +1,8 @@
-// Package match is a generated football match: its script, its pictures, its
-// sound, and the truth about them.
+// Package match is a generated football match: its script, its pictures, its sound, and the truth
+// about them.
 //
-// The match is made up from a seed and is a function of the time alone: any
-// moment can be drawn without those before it. It keeps no time and paints
-// into buffers of others.
+// A seed determines the match. Everything is a function of time alone: any moment can be drawn
+// without the moments before it. The package keeps no time and paints into buffers of others.
 package match
 
 import (
@@ -26,22 +25,22 @@ type Match struct {
 	kits         [2]kit
 	fans         []spectator
 	shift        int64  // of the clock, s
-	goals, shots [2]int // added to what is shown
+	goals, shots [2]int // added to the displayed numbers
 
 	script *script
-	packed map[Shot][]byte // what never moves, unlit, compressed
+	packed map[Shot][]byte // the static background of each shot, unlit, compressed
 	lit    litScene        // the last one
 }
 
-// litScene is a shot's background under the lights of the moment.
+// litScene is a shot's background under the current lights.
 type litScene struct {
 	shot  Shot
 	light paint.Light
 	pix   []byte
 }
 
-// New makes a match for pictures of the given even size. In a still one
-// nothing ever moves, except the match clock. It draws nothing yet.
+// New makes a match for pictures of the given even size. In a still match nothing ever moves,
+// except the match clock. It draws nothing yet.
 func New(seed uint64, width, height int, still bool) *Match {
 	all := kits()
 	m := &Match{
@@ -54,24 +53,22 @@ func New(seed uint64, width, height int, still bool) *Match {
 	return m
 }
 
-// Hurry makes free kicks more frequent, and lets all players of the attack shoot equally often. Training pictures use it
-// to show what is rare. Call it before anything else.
+// Hurry makes free kicks more frequent, and lets all players of the attack shoot equally often. Training pictures use it to show rare
+// events. Call it first.
 func (m *Match) Hurry() { m.script.busy = true }
 
-// ShiftClock moves the clock on the board on by a time, within the half and
-// while it runs, and nothing else. Training pictures use it to show times
-// other than those of the play.
+// ShiftClock advances the clock on the board by a time, within the half and while it runs, and
+// nothing else. Training pictures use it to show other times than the play's.
 func (m *Match) ShiftClock(by time.Duration) { m.shift = int64(max(0, by) / time.Second) }
 
-// ShiftScore adds to the goals and shots of both teams wherever they are shown,
-// and changes nothing else; a sum stays within 0 and 9 for goals, 99 for shots.
-// Training pictures use it to show rare scores.
+// ShiftScore adds to the displayed goals and shots of both teams, and changes nothing else; a sum
+// stays within 0 and 9 for goals, 99 for shots. Training pictures use it to show rare scores.
 func (m *Match) ShiftScore(goals, shots [2]int) { m.goals, m.shots = goals, shots }
 
-// scoreAt is the score that is shown at a moment.
+// scoreAt returns the displayed score.
 func (m *Match) scoreAt(t int64) [2]int { return shifted(m.script.scoreAt(t), m.goals, mostGoals) }
 
-// shotsAt is the number of shots that is shown at a moment.
+// shotsAt returns the displayed number of shots.
 func (m *Match) shotsAt(t int64) [2]int { return shifted(m.script.shotsAt(t), m.shots, mostShots) }
 
 func shifted(n, by [2]int, most int) [2]int {
@@ -93,7 +90,7 @@ func (m *Match) Draw(at time.Duration, c *paint.Canvas) {
 	} else {
 		m.drawPlay(c, now.shot, now.moment)
 	}
-	c.Light = paint.Daylight() // graphics are laid over, they need no lamps
+	c.Light = paint.Daylight() // graphics are laid over, without the lamps
 	switch {
 	case now.live:
 		m.overlay(c, t)
@@ -103,7 +100,7 @@ func (m *Match) Draw(at time.Duration, c *paint.Canvas) {
 	m.board(c, t)
 }
 
-// Prepare paints background n ahead of its first use. It reports whether there is one.
+// Prepare paints background n before its first use. It reports whether there is one.
 func (m *Match) Prepare(n int) bool {
 	if n < 0 || n > int(ShotReplayRight) {
 		return false
@@ -112,7 +109,7 @@ func (m *Match) Prepare(n int) bool {
 	return true
 }
 
-// background is a shot without what moves, under the lights given, until the next call.
+// background returns a shot's static part under the lights. It is valid until the next call.
 func (m *Match) background(s Shot, l paint.Light) []byte {
 	if m.lit.pix != nil && m.lit.shot == s && m.lit.light == l {
 		return m.lit.pix
@@ -128,7 +125,7 @@ func (m *Match) background(s Shot, l paint.Light) []byte {
 	return m.lit.pix
 }
 
-// pack compresses a background. All six of 1280x720 take 0.7 instead of 8.3 MB.
+// pack compresses a background. All six of 1280x720 need 0.7 instead of 8.3 MB.
 func pack(pix []byte) []byte {
 	var out bytes.Buffer
 	w, err := flate.NewWriter(&out, flate.BestSpeed)
@@ -142,18 +139,18 @@ func pack(pix []byte) []byte {
 	return bytes.Clone(out.Bytes())
 }
 
-// unpack decompresses a background of dst's size, which takes 2 to 4 ms for one of 1280x720; to paint it takes 140 to 240 ms.
+// unpack decompresses a background of dst's size, in 2 to 4 ms for 1280x720; painting it needs 140 to 240 ms.
 func unpack(dst, packed []byte) bool {
 	_, err := io.ReadFull(flate.NewReader(bytes.NewReader(packed)), dst)
 	return err == nil
 }
 
-// showing is what the camera does at a moment.
+// showing is the camera's state at a moment.
 type showing struct {
 	shot   Shot
-	moment int64 // of the match that is shown
+	moment int64 // moment of the match that is shown
 	live   bool  // not a replay, not the crowd
-	phase  Phase // what the crowd waits for
+	phase  Phase // how long the crowd is shown
 	light  paint.Light
 }
 

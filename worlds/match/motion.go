@@ -7,8 +7,8 @@ import (
 	"touchline/worlds/paint"
 )
 
-// Every figure's place is a function of the time alone, so that any frame can
-// be drawn without those before it.
+// The place of each figure is a function of time alone, so that any frame can be drawn without the
+// frames before it.
 
 const (
 	teamSize = 11
@@ -16,28 +16,27 @@ const (
 	figures  = referee + 1
 	passMS   = 900 // between two passes
 	flightMS = 420 // of a pass
-	longMS   = 650 // of a first pass from an empty spot
-	shotMS   = 700 // of a shot at the goal
-	heldMS   = 150 // for which a player has the ball at least before a shot or a turn
-	raiseMS  = 300 // in which the referee's arm goes up, or down
+	longMS   = 650 // a first pass from an empty spot
+	shotMS   = 700 // a shot at the goal
+	heldMS   = 150 // minimum time of a player with the ball before a shot or a turn
+	raiseMS  = 300 // the referee's arm goes up, or down
 )
 
 // official is the team of the referee.
 const official = -1
 
-// footballer is what does not change about a figure.
+// footballer holds the constants of a figure.
 type footballer struct {
 	team           int
 	keeper         bool
 	homeX, homeY   float64 // metres from the middle of the pitch
 	lag            int64   // how late it follows play, ms
-	swing          float64 // metres of its own wandering
+	swing          float64 // metres of individual movement
 	rateX, rateY   float64 // rad/s
 	phaseX, phaseY float64
 }
 
-// line-up: a back four, a middle four and two strikers; and the referee, who runs behind play, beyond the ball as the
-// camera sees it.
+// lineUp is a back four, a middle four and two strikers; and the referee, who runs behind play, beyond the ball as seen from the camera.
 func lineUp(seed uint64) [figures]footballer {
 	homes := [teamSize][2]float64{
 		{-48, 0},
@@ -75,13 +74,13 @@ func lineUp(seed uint64) [figures]footballer {
 	return out
 }
 
-// at finds the passage of a moment.
+// at returns the passage of a moment.
 func (s *script) at(t int64) *passage {
 	i := sort.Search(len(s.passages), func(i int) bool { return s.passages[i].end > t })
 	return &s.passages[min(i, len(s.passages)-1)]
 }
 
-// ease goes from 0 to 1 at even speed, gentle for the first and last 400 ms.
+// ease goes from 0 to 1 at even speed, with a soft start and end of 400 ms each.
 func (p *passage) ease(t int64) float64 {
 	total := float64(p.end-p.start) / 1000
 	u := max(0, min(total, float64(t-p.start)/1000))
@@ -97,7 +96,7 @@ func (p *passage) ease(t int64) float64 {
 	return v * (u - soft/2)
 }
 
-// anchor is the place play is about, and the seconds of motion so far.
+// anchor returns the centre of play, and the seconds of motion so far.
 func (s *script) anchor(t int64) (x, y, played float64) {
 	p := s.at(max(t, 0))
 	if !p.moving() {
@@ -107,7 +106,7 @@ func (s *script) anchor(t int64) (x, y, played float64) {
 	return p.x0 + (p.x1-p.x0)*k, p.y0 + (p.y1-p.y0)*k, p.played + k*float64(p.end-p.start)/1000
 }
 
-// place of a figure on the pitch, and how high it jumps.
+// place returns a figure's place on the pitch, and the height of its jump.
 func (s *script) place(figure int, t int64) paint.Vec {
 	f := &s.team[figure]
 	now := s.at(t)
@@ -141,8 +140,8 @@ func (s *script) place(figure int, t int64) paint.Vec {
 	return p
 }
 
-// dive is how far a team's keeper has moved sideways for a shot, in metres, and
-// how far the keeper lies, from 0 to 1.
+// dive returns how far a team's goalkeeper has moved sideways for a shot, in metres, and the lean,
+// from 0 to 1.
 func (s *script) dive(team int, t int64) (shift, lean float64) {
 	const step = 1.9 // metres
 	a := s.attemptAt(t)
@@ -157,8 +156,8 @@ func (s *script) dive(team int, t int64) (shift, lean float64) {
 	return shift, a.reach * (ease(-260, 40) - ease(900, 1400))
 }
 
-// signal is how far the referee's arm is up, from 0 to 1: from the whistle for a free kick until the ball has been
-// touched again, as for an indirect one.
+// signal returns the position of the referee's arm, from 0 to 1: from the whistle for a free kick until the ball is touched again, as for
+// an indirect one.
 func (s *script) signal(t int64) float64 {
 	p := s.at(t)
 	if p.phase == AtFreeKick {
@@ -170,7 +169,7 @@ func (s *script) signal(t int64) float64 {
 	return 0
 }
 
-// lastPass is the number of the last pass: its receiver has the ball a moment before play turns or a shot is struck.
+// lastPass returns the number of the last pass: its receiver has the ball shortly before play turns or a shot is struck.
 func (p *passage) lastPass() int64 {
 	end := p.end
 	if p.shooter >= 0 {
@@ -179,8 +178,8 @@ func (p *passage) lastPass() int64 {
 	return max(0, (end-p.start-flightMS-heldMS)/passMS)
 }
 
-// receiver of the pass with the given number; the one before the first is the
-// carrier at the passage's start.
+// receiver returns the receiver of a pass; for a number before the first, the carrier at the
+// passage's start.
 func (p *passage) receiver(n int64) int {
 	switch {
 	case n < 0 || !p.moving():
@@ -193,8 +192,7 @@ func (p *passage) receiver(n int64) int {
 	return p.team*teamSize + 1 + int(paint.Chance(p.number, uint64(n), 77)*float64(teamSize-1))
 }
 
-// pass is the pass of a moment in a stretch of play: its number, and how much of its way the ball has gone, 1 when it
-// is at the receiver's feet.
+// pass returns the pass of a moment in a stretch of play: its number, and the ball's progress, 1 at the receiver's feet.
 func (p *passage) pass(t int64) (n int64, k float64) {
 	n = min((t-p.start)/passMS, p.lastPass())
 	flight := int64(flightMS)
@@ -204,20 +202,20 @@ func (p *passage) pass(t int64) (n int64, k float64) {
 	return n, min(1, float64(t-p.start-n*passMS)/float64(flight))
 }
 
-// feet is where the ball lies for a figure.
+// feet returns the ball's place at a figure's feet.
 func (s *script) feet(figure int, t int64) paint.Vec {
 	q := s.place(figure, t)
 	return paint.At(q.X+1.1*float64(attacks(figure/teamSize)), q.Y-0.4, ballHeight)
 }
 
-// hands is where a keeper holds the ball, lying or standing.
+// hands returns the ball's place in a goalkeeper's hands, lying or standing.
 func (s *script) hands(keeper int, t int64) paint.Vec {
 	q := s.place(keeper, t)
 	_, lean := s.dive(keeper/teamSize, t)
 	return paint.At(q.X+(0.8+2.6*lean)*float64(attacks(keeper/teamSize)), q.Y-0.3, 2.3-1.6*lean)
 }
 
-// arrival is where the ball of a shot arrives.
+// arrival returns where the ball of a shot arrives.
 func (s *script) arrival(a *attempt) paint.Vec {
 	if a.outcome == Saved {
 		return s.hands(a.keeper(), a.at)
@@ -225,7 +223,7 @@ func (s *script) arrival(a *attempt) paint.Vec {
 	return a.target
 }
 
-// ballAt is the ball's place at a moment.
+// ballAt returns the ball's place at a moment.
 func (s *script) ballAt(t int64) paint.Vec {
 	p := s.at(t)
 	if !p.moving() {
@@ -242,7 +240,7 @@ func (s *script) ballAt(t int64) paint.Vec {
 	return between(from, s.feet(p.receiver(n), t), k)
 }
 
-// origin is where the first ball of a passage comes from.
+// origin returns where the first ball of a passage comes from.
 func (s *script) origin(p *passage, t int64) paint.Vec {
 	switch p.from {
 	case inHands:
@@ -254,7 +252,7 @@ func (s *script) origin(p *passage, t int64) paint.Vec {
 	return s.feet(p.carrier, t)
 }
 
-// resting is the ball's place while nobody plays.
+// resting returns the ball's place during a stop of play.
 func (s *script) resting(p *passage, t int64) paint.Vec {
 	from := s.origin(p, t)
 	part := func(start, long int64) float64 { return max(0, min(1, float64(t-p.start-start)/float64(long))) }
@@ -274,7 +272,7 @@ func (s *script) resting(p *passage, t int64) paint.Vec {
 	return from
 }
 
-// between is the place of a ball that has flown a part of its way.
+// between returns the place of a flying ball.
 func between(from, to paint.Vec, k float64) paint.Vec {
 	out := from.Add(to.Sub(from).Scale(k))
 	out.Z += 5 * k * (1 - k)

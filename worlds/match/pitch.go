@@ -11,7 +11,7 @@ const (
 	midY        = pitchWidth / 2
 )
 
-// camera of a shot.
+// camera returns the camera of a shot.
 func (s Shot) camera() paint.Camera {
 	switch s {
 	case ShotLeft:

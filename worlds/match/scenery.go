@@ -11,11 +11,11 @@ const (
 	boardsY     = pitchWidth + 5
 	boardsH     = 1.9
 	standY      = pitchWidth + 8
-	standRise   = 0.62 // of a metre up for each metre back
+	standRise   = 0.62 // metres up per metre back
 	standDepth  = 34.0
 	seat        = 1.15
 	stripes     = 18
-	lineWidth   = 0.26 // wider than on a real pitch, so that it shows
+	lineWidth   = 0.26 // wider than on a real pitch, for visibility
 	circleR     = 9.15
 	boxDepth    = 16.5
 	boxHalf     = 20.16
@@ -26,7 +26,7 @@ const (
 	spotX       = 11.0
 )
 
-// kit is what the two teams wear.
+// kit returns the clothes of the two teams.
 type kit struct {
 	name, code            string
 	shirt, sleeve, shorts paint.RGB
@@ -44,7 +44,7 @@ func kits() [][2]kit {
 	return [][2]kit{{red, blue}, {blue, yellow}, {red, snow}, {yellow, violet}, {orange, blue}, {red, sky}, {snow, violet}}
 }
 
-// bake paints everything of a shot that never moves.
+// bake paints the static part of a shot.
 func (m *Match) bake(s Shot) []byte {
 	buf := make([]byte, paint.I420Size(m.width, m.height))
 	c := paint.NewCanvas(buf, m.width, m.height)
@@ -75,7 +75,7 @@ func (m *Match) bake(s Shot) []byte {
 	return buf
 }
 
-// scene is the colour that a ray meets; pixel is a pixel's size on the picture.
+// scene returns the colour that a ray meets; pixel is a pixel's size on the picture.
 func (m *Match) scene(cam paint.Camera, d paint.Vec, pixel float64) paint.RGB {
 	boards := cam.Eye.Add(d.Scale((boardsY - cam.Eye.Y) / d.Y))
 	if boards.Z > boardsH || d.Z >= 0 {
@@ -87,7 +87,7 @@ func (m *Match) scene(cam paint.Camera, d paint.Vec, pixel float64) paint.RGB {
 	}
 	t := -cam.Eye.Z / d.Z
 	p := cam.Eye.Add(d.Scale(t))
-	// A pixel covers this much of the ground, along x and along y.
+	// The part of the ground that a pixel covers, along x and along y.
 	fx := t * pixel
 	fy := fx * math.Sqrt(d.Dot(d)) / math.Abs(d.Z)
 	grass := paint.RGB{52, 132, 62}
@@ -105,7 +105,7 @@ func (m *Match) scene(cam paint.Camera, d paint.Vec, pixel float64) paint.RGB {
 	return grass.Mix(paint.RGB{240, 246, 238}, 0.94*marking(p.X, p.Y, fx, fy))
 }
 
-// stroke is how much of a pixel of the given footprint a line at distance d covers.
+// stroke returns the share of a pixel of the given footprint that a line at distance d covers.
 func stroke(d, foot float64) float64 {
 	d = math.Abs(d)
 	lo := max(d-foot/2, -lineWidth/2)
@@ -113,7 +113,7 @@ func stroke(d, foot float64) float64 {
 	return max(0, min(1, (hi-lo)/foot))
 }
 
-// marking is how much of a pixel the lines cover, from 0 to 1.
+// marking returns the share of a pixel that the lines cover, from 0 to 1.
 func marking(x, y, fx, fy float64) float64 {
 	within := func(v, lo, hi float64) bool { return v >= lo-lineWidth/2 && v <= hi+lineWidth/2 }
 	best := 0.0
@@ -168,7 +168,7 @@ func marking(x, y, fx, fy float64) float64 {
 	return best
 }
 
-// stand is the far side: seats full of people, a roof, the night.
+// stand returns the far side: seats full of people, a roof, the night.
 func (m *Match) stand(cam paint.Camera, d paint.Vec) paint.RGB {
 	// The plane z = rise * (y - standY).
 	den := d.Z - standRise*d.Y
@@ -187,7 +187,7 @@ func (m *Match) stand(cam paint.Camera, d paint.Vec) paint.RGB {
 	return m.fan(p.X, back)
 }
 
-// fan is the colour of the crowd at a place of the stand.
+// fan returns the colour of the crowd at a place of the stand.
 func (m *Match) fan(x, back float64) paint.RGB {
 	row := math.Floor(back / seat)
 	col := math.Floor(x/seat + 0.5*math.Mod(row, 2))
@@ -234,7 +234,7 @@ func boardColours() [3][2]paint.RGB {
 	}
 }
 
-// bakeBoards writes the name on the advertising boards.
+// bakeBoards paints the name on the advertising boards.
 func (m *Match) bakeBoards(c *paint.Canvas, cam paint.Camera) {
 	size := float64(m.width)
 	at := func(x, z float64) (float64, float64, float64) {
@@ -256,7 +256,7 @@ func (m *Match) bakeBoards(c *paint.Canvas, cam paint.Camera) {
 	}
 }
 
-// bakeGoals puts up both goals with their nets.
+// bakeGoals paints both goals with their nets.
 func (m *Match) bakeGoals(c *paint.Canvas, cam paint.Camera) {
 	size := float64(m.width)
 	line := func(a, b paint.Vec, metres, alpha float64) {

@@ -9,8 +9,8 @@ import (
 	"touchline/worlds/paint"
 )
 
-// passage is a stretch of the match with one kind of motion. Times are in
-// milliseconds since the start, so that every machine computes the same.
+// passage is a stretch of the match with one kind of motion. Times are integers, in milliseconds
+// since the start, so that every machine computes the same.
 type passage struct {
 	start, end int64
 	phase      Phase
@@ -23,13 +23,13 @@ type passage struct {
 	carrier    int     // the figure with the ball when it begins, or to which it comes
 	from       whence  // where the ball is when it begins
 	spot       paint.Vec
-	via        paint.Vec // where a ball on its way out goes first: straight on, or back from the post
-	out        paint.Vec // where a ball that left the pitch stops
+	via        paint.Vec // first target of a ball on its way out: straight on, or back from the post
+	out        paint.Vec // where a ball stops outside the pitch
 	first      int       // who gets the first pass, -1 for anybody
 	shooter    int       // who ends it with a shot at the goal, -1 for nobody
 }
 
-// whence is where the ball is at the start of a passage.
+// whence is the ball's place at the start of a passage.
 type whence uint8
 
 const (
@@ -45,11 +45,11 @@ func (p *passage) moving() bool { return p.phase == Play }
 type shotSpan struct {
 	start  int64
 	shot   Shot
-	replay int64 // what moment is shown at its start; 0 = live
-	phase  Phase // what the crowd waits for
+	replay int64 // the moment that it shows at its start; 0 = live
+	phase  Phase // how long the crowd is shown
 }
 
-// lightSpan is a change of the lights, in force until the next.
+// lightSpan is a state of the lights until the next.
 type lightSpan struct {
 	start    int64
 	from, to paint.Light
@@ -61,11 +61,11 @@ type whistle struct {
 	blows int
 }
 
-// script is the whole match, made up as far as anybody asked.
+// script is the whole match, generated as far as it was needed.
 type script struct {
 	rng      *rand.Rand
 	still    bool
-	busy     bool // more free kicks, and all shoot as often
+	busy     bool // more free kicks, and all players shoot equally often
 	team     *[figures]footballer
 	names    [2]string
 	passages []passage
@@ -85,7 +85,7 @@ const (
 	settleMS   = 800  // after which the last player has stopped
 	standMS    = 2800 // before a kick-off
 	slowMotion = 0.75
-	bounce     = 13 // metres that the ball comes back from the post, so that it shows
+	bounce     = 13 // metres that the ball comes back from the post, for visibility
 	forever    = int64(1) << 50
 )
 
@@ -102,7 +102,7 @@ func newScript(seed uint64, still bool, team *[figures]footballer, names [2]stri
 	return s
 }
 
-// kickOff is everybody in their places, and the ball on the centre spot for a team.
+// kickOff places all players, and the ball on the centre spot for a team.
 func kickOff(start, end int64, team int) passage {
 	return passage{
 		start: start, end: end, phase: AtKickOff, x0: midX, x1: midX, y0: midY, y1: midY, team: team,
@@ -110,7 +110,7 @@ func kickOff(start, end int64, team int) passage {
 	}
 }
 
-// until makes up the match to beyond the given time.
+// until generates the match to beyond the given time.
 func (s *script) until(ms int64) {
 	for s.last().end <= ms+20000 {
 		s.extend()
@@ -123,7 +123,7 @@ func (s *script) shot() Shot { return s.shots[len(s.shots)-1].shot }
 
 func (s *script) between(lo, hi float64) float64 { return lo + (hi-lo)*s.rng.Float64() }
 
-// reach is how far play may go in the shot, in metres.
+// reach returns the limit of play in the shot, in metres.
 func (s Shot) reach() (lo, hi float64) {
 	switch s {
 	case ShotLeft:
@@ -135,7 +135,7 @@ func (s Shot) reach() (lo, hi float64) {
 	return 13, 92
 }
 
-// room is how far play may go from x in a direction, in metres.
+// room returns the distance from x to the limit in a direction, in metres.
 func (s *script) room(x float64, dir int) float64 {
 	lo, hi := s.shot().reach()
 	if dir > 0 {
@@ -144,10 +144,10 @@ func (s *script) room(x float64, dir int) float64 {
 	return x - lo
 }
 
-// attacks is the direction in which a team plays.
+// attacks returns the direction in which a team plays.
 func attacks(team int) int { return 1 - 2*team }
 
-// extend adds a stretch of play and what comes of it.
+// extend adds a stretch of play and its result.
 func (s *script) extend() {
 	prev := *s.last()
 	whole := s.half().end()
@@ -171,8 +171,8 @@ func (s *script) extend() {
 	}
 }
 
-// stretch is a stretch of play after another passage. It goes no farther than
-// the half, but long enough for a look.
+// stretch returns a stretch of play after another passage. It stays within the half, but is long
+// enough for a look.
 func (s *script) stretch(prev passage, whole int64) passage {
 	const least = 3000
 	speed := s.between(7.5, 9.5)
@@ -214,7 +214,7 @@ func (s *script) stretch(prev passage, whole int64) passage {
 	return p
 }
 
-// carrierAfter is the figure with the ball after a passage.
+// carrierAfter returns the figure with the ball after a passage.
 func (s *script) carrierAfter(p *passage) int {
 	if !p.moving() {
 		return p.carrier
@@ -222,7 +222,7 @@ func (s *script) carrierAfter(p *passage) int {
 	return p.receiver(p.lastPass())
 }
 
-// nearest is the outfield player of a team who is nearest to a place, of those at least some metres away along the pitch.
+// nearest returns a team's outfield player nearest to a place, among those at least some metres away along the pitch.
 func (s *script) nearest(team int, to paint.Vec, least float64, t int64) int {
 	best, at := 1e9, team*teamSize+1
 	for i := team*teamSize + 1; i < (team+1)*teamSize; i++ {
@@ -234,7 +234,7 @@ func (s *script) nearest(team int, to paint.Vec, least float64, t int64) int {
 	return at
 }
 
-// begin notes the events with which a stretch of play begins.
+// begin records the events with which a stretch of play begins.
 func (s *script) begin(prev, p passage) {
 	way := Direction(p.dir)
 	if prev.moving() {
@@ -274,7 +274,7 @@ func (s *script) whistle(at int64, blows int) {
 	s.whistles = append(s.whistles, whistle{at: at, blows: blows})
 }
 
-// incident lets something happen in the middle of a stretch of play, well away from its turns.
+// incident puts an event into the middle of a stretch of play, well away from its turns.
 func (s *script) incident(p passage) {
 	const margin = 2200
 	if p.end-p.start < 2*margin || s.rng.IntN(100) < 15 {
@@ -310,13 +310,13 @@ func (s *script) show(span shotSpan) {
 	s.event(Event{At: ms(span.start), Kind: Cut, Camera: new(span.shot), Text: "cut to the " + span.shot.String() + " shot"})
 }
 
-// crowd shows the crowd while the match is in a phase.
+// crowd shows the crowd during a phase.
 func (s *script) crowd(at int64, phase Phase) {
 	s.show(shotSpan{start: at, shot: ShotCrowd, phase: phase})
 	s.event(Event{At: ms(at), Kind: Crowd, Text: "the camera shows the crowd"})
 }
 
-// replay shows what led to the outcome of a shot again, for a time from a moment on.
+// replay shows a shot's approach and outcome again, starting at a moment, for a time.
 func (s *script) replay(at int64, a *attempt, moment int64) {
 	shot := ShotReplayRight
 	if a.dir < 0 {
@@ -360,7 +360,7 @@ func (s *script) recolour(at int64) {
 	s.event(Event{At: ms(at), Kind: Tint, Tint: tint(to), Text: text})
 }
 
-// tint names the colour of a light.
+// tint returns the name of a light's colour.
 func tint(l paint.Light) string {
 	switch {
 	case l.DU > 8 && l.DV > 8:
@@ -373,7 +373,7 @@ func tint(l paint.Light) string {
 	return "white"
 }
 
-// freeKick lets everybody stand. The team in possession has been fouled, unless there is no room left before it.
+// freeKick stops play. The team in possession was fouled, unless there is no room left before it.
 func (s *script) freeKick() {
 	const roomAhead = 15
 	q := *s.last()

@@ -8,7 +8,7 @@ import (
 	"touchline/worlds/paint"
 )
 
-// SoundRate is the number of samples of the match's sound in a second.
+// SoundRate is the sample rate of the match's sound.
 const SoundRate = 48000
 
 // The match's sound, in units of 16-bit samples and samples.
@@ -20,14 +20,13 @@ const (
 	cheerLong   = 5 * SoundRate
 	cheerRise   = SoundRate / 4
 	groanLong   = 2 * SoundRate
-	blowMS      = 550 // from one blow of the whistle to the next
+	blowMS      = 550 // from one whistle to the next
 )
 
-// Sound makes the match's sound, in one channel: the crowd, which cheers for
-// some seconds after a goal and groans after other shots, and the referee's
-// whistle at free kicks, kick-offs, half time (twice) and full time (three
-// times). from counts samples since the start. The same samples come out whatever
-// was asked before.
+// Sound generates the match's sound, in one channel: the crowd, which cheers for some seconds after
+// a goal and groans after other shots, and the referee's whistle at free kicks, kick-offs, half
+// time (twice) and full time (three times). from counts samples since the start. The same arguments
+// give the same samples.
 func (m *Match) Sound(from int64, pcm []int16) {
 	at := func(sample int64) time.Duration { return media.TicksToDuration(sample, SoundRate) }
 	first, last := max(0, at(from)-at(cheerLong)), at(from+int64(len(pcm)))+time.Millisecond
@@ -66,7 +65,7 @@ func (m *Match) Sound(from int64, pcm []int16) {
 	}
 }
 
-// blows lists when the whistle is blown between two moments, in ms.
+// blows lists the whistles between two moments, in ms.
 func (s *script) blows(from, to int64) []int64 {
 	var out []int64
 	for _, w := range s.whistles {
@@ -79,7 +78,7 @@ func (s *script) blows(from, to int64) []int64 {
 	return out
 }
 
-// hill goes from 0 to 1 within rise samples, and back to 0 at the end.
+// hill rises from 0 to 1 within rise samples, and returns to 0 at the end.
 func hill(n, rise, end int64) float64 {
 	if n < 0 || n >= end {
 		return 0

@@ -8,7 +8,7 @@ import (
 	"touchline/worlds/paint"
 )
 
-// Phase is what the match is doing.
+// Phase is the state of the match.
 type Phase string
 
 // The phases of a match.
@@ -23,13 +23,13 @@ const (
 	AtFullTime  Phase = "full_time"
 )
 
-// Player is a player by team, 0 or 1, and shirt number; the keeper wears 1.
+// Player is a player by team, 0 or 1, and shirt number; the goalkeeper wears 1.
 type Player struct {
 	Team   int `json:"team"`
 	Number int `json:"number"`
 }
 
-// player returns who a figure is.
+// player returns the player of a figure.
 func player(figure int) Player {
 	return Player{Team: figure / teamSize, Number: figure%teamSize + 1}
 }
@@ -39,19 +39,19 @@ type Pass struct {
 	// From and To are shirt numbers.
 	From int `json:"from"`
 	To   int `json:"to"`
-	// DX and DY lead from one to the other, in metres on the pitch: to the right of the picture, and away from the camera.
+	// DX and DY are the vector of the pass, in metres on the pitch: to the right of the picture, and away from the camera.
 	DX float64 `json:"dx"`
 	DY float64 `json:"dy"`
 }
 
-// Attempt is a shot at the goal, from the strike until 3 s after the ball arrived.
+// Attempt is a shot at the goal, from the strike until 3 s after the ball's arrival.
 type Attempt struct {
 	Player
 
 	Outcome Outcome `json:"outcome"`
 	// Age is the number of seconds since the strike.
 	Age float64 `json:"age"`
-	// Contact is the number of seconds since the ball reached goal, keeper, post or line, negative before.
+	// Contact is the number of seconds since the ball reached goal, goalkeeper, post or line; negative before.
 	Contact float64 `json:"contact"`
 }
 
@@ -63,63 +63,62 @@ type Scored struct {
 	Age float64 `json:"age"`
 }
 
-// Truth is what the picture of a moment shows. Places on the picture are
-// fractions of its width and height from the top left corner; outside 0 to 1
-// they are out of sight. A replay shows a past moment: phase, players and ball
-// are those of that moment, the graphics are those of the present.
+// Truth is the content of the picture at a moment. Places on the picture are fractions of its width
+// and height from the top left corner; values outside 0 to 1 are out of sight. A replay shows a
+// past moment: phase, players and ball are of that moment, the graphics are of the present.
 type Truth struct {
 	// Teams are the names of the two teams, which are the colours of their shirts.
 	Teams [2]string `json:"teams"`
-	// Score and Clock, in seconds, are what the score board shows.
+	// Score and Clock, in seconds, are the values on the score board.
 	Score [2]int `json:"score"`
 	Clock int    `json:"clock"`
 	// Half is 1 or 2.
 	Half  int   `json:"half"`
 	Phase Phase `json:"phase"`
-	// Camera is what the camera shows. Live is false in replays.
+	// Camera is the current view. Live is false in replays.
 	Camera Shot `json:"camera"`
 	Live   bool `json:"live"`
-	// Possession is the team that has the ball or is about to play it, nil when neither is.
+	// Possession is the team that has the ball or is about to play it; nil if neither does.
 	Possession *int `json:"possession"`
-	// Carrier is the player at whose feet the ball is.
+	// Carrier is the player with the ball at the feet.
 	Carrier *Player `json:"carrier"`
 	// Since is the number of seconds since this stretch of the match began.
 	Since float64 `json:"since"`
-	// Direction is where play goes.
+	// Direction is the direction of play.
 	Direction Direction `json:"direction"`
 	Pass      *Pass     `json:"pass"`
 	Attempt   *Attempt  `json:"attempt"`
-	// Goal is the last goal of the match, however long ago.
+	// Goal is the last goal of the match.
 	Goal *Scored `json:"goal"`
 	// Shots counts each team's attempts in this match, goals included.
 	Shots [2]int `json:"shots"`
 	// Plate is the graphic at the bottom left, "" for none.
 	Plate string `json:"plate"`
-	// Flash is how white the picture is, 0 to 1. Banner says that one lies across the middle.
+	// Flash is the brightness of the flash, 0 to 1. Banner means that a banner lies across the middle.
 	Flash  float64 `json:"flash"`
 	Banner bool    `json:"banner"`
-	// Ball is its place on the picture, nil in the crowd shot. BallWay is where it goes on the picture.
+	// Ball is its place on the picture, nil in the crowd shot. BallWay is its direction on the picture.
 	Ball    *[2]float64 `json:"ball"`
 	BallWay Direction   `json:"ball_way"`
 	// Pitch is the ball's place on the pitch in metres: from the left goal line, and from the near touchline.
 	Pitch [2]float64 `json:"pitch"`
 	// Torsos are the places of the 22 players' shirts on the picture, team 0 first; keepers are 0 and 11. Empty in the crowd shot.
 	Torsos [][2]float64 `json:"torsos"`
-	// Referee is the place of the referee's shirt, nil in the crowd shot. Signal is that of the raised hand, from a free
-	// kick's whistle until the ball has been touched; nil while the arm is down.
+	// Referee is the place of the referee's shirt, nil in the crowd shot. Signal is the place of the raised hand, from a free kick's
+	// whistle until the ball is touched; nil while the arm is down.
 	Referee *[2]float64 `json:"referee"`
 	Signal  *[2]float64 `json:"signal"`
-	// Flow is where the figures in sight stream, None when they do not move
-	// together; Speed is their mean speed in picture widths a second.
+	// Flow is the common direction of the figures in sight, or None; Speed is their mean speed in
+	// picture widths per second.
 	Flow  Direction `json:"flow"`
 	Speed float64   `json:"speed"`
-	// Still: nothing moves but the match clock and the frame counter.
+	// Still means that nothing moves but the match clock and the frame counter.
 	Still bool `json:"still"`
 	// Regions holds each cell's share of the moving figures in sight: a 3x3 grid, row by row from the top left.
 	Regions [9]float64 `json:"regions"`
 }
 
-// Lamps are the floodlights at a moment.
+// Lamps is the state of the floodlights.
 type Lamps struct {
 	// Level is 1 at full brightness.
 	Level float64
@@ -127,7 +126,7 @@ type Lamps struct {
 	Tint string
 }
 
-// Lamps returns the floodlights of a moment.
+// Lamps returns the floodlights at a moment.
 func (m *Match) Lamps(at time.Duration) Lamps {
 	t := max(0, at.Milliseconds())
 	m.script.until(t)
@@ -135,8 +134,7 @@ func (m *Match) Lamps(at time.Duration) Lamps {
 	return Lamps{Level: round(float64(l.Level)/256, 3), Tint: tint(l)}
 }
 
-// Events lists what happens from one moment (included) to another (not
-// included), in order.
+// Events lists the events in [from, to), in order.
 func (m *Match) Events(from, to time.Duration) []Event {
 	m.script.until(max(0, to.Milliseconds()))
 	var out []Event
@@ -149,7 +147,7 @@ func (m *Match) Events(from, to time.Duration) []Event {
 	return out
 }
 
-// Truth returns what the picture of a moment shows.
+// Truth returns the content of the picture at a moment.
 func (m *Match) Truth(at time.Duration) Truth {
 	t := max(0, at.Milliseconds())
 	m.script.until(t)
@@ -178,7 +176,7 @@ func (m *Match) Truth(at time.Duration) Truth {
 	return out
 }
 
-// graphics says what lies over the live picture.
+// graphics sets the graphics over the live picture.
 func (m *Match) graphics(t int64, out *Truth) {
 	const half = 0.5
 	if p := m.script.at(t); p.phase == AtHalfTime || p.phase == AtFullTime {
@@ -197,7 +195,7 @@ func (m *Match) graphics(t int64, out *Truth) {
 	}
 }
 
-// changing reports whether graphics, a keeper or the referee's arm are on the move. The lights change during play only.
+// changing reports whether graphics, a goalkeeper or the referee's arm are moving. The lights change during play only.
 func (m *Match) changing(t int64, now showing) bool {
 	if m.script.signal(now.moment) != m.script.signal(now.moment-100) {
 		return true
@@ -218,7 +216,7 @@ func (m *Match) changing(t int64, now showing) bool {
 	return a != nil && (sliding(t-a.at, plateInMS, plateOutMS) || a.outcome == InGoal && sliding(t-a.at, bannerInMS, bannerOutMS))
 }
 
-// play says what ball and players do.
+// play sets the state of ball and players.
 func (m *Match) play(now showing, p *passage, out *Truth) {
 	t := now.moment
 	if p.phase != AtHalfTime && p.phase != AtFullTime {
@@ -255,7 +253,7 @@ func (m *Match) play(now showing, p *passage, out *Truth) {
 	}
 }
 
-// carry says who has the ball, or for whom it is on its way.
+// carry sets the player with the ball, or the receiver of a pass.
 func (m *Match) carry(p *passage, t int64, out *Truth) {
 	who := p.carrier
 	switch p.phase {
@@ -288,7 +286,7 @@ func (m *Match) carry(p *passage, t int64, out *Truth) {
 	out.Carrier = new(player(who))
 }
 
-// flow measures movement over a tenth of a second, seen by the camera.
+// flow measures movement over a tenth of a second, as seen by the camera.
 func (m *Match) flow(now showing, out *Truth) {
 	const step = 100 // ms
 	speed := 1.0
@@ -347,17 +345,18 @@ func way(dx float64) Direction {
 	return Left
 }
 
-// cell of the 3x3 grid for a place from the picture's centre, in picture widths.
+// cell returns the cell of the 3x3 grid for a place, given from the picture's centre in picture
+// widths.
 func cell(x, y, tall float64) int {
 	col := max(0, min(2, int((x+0.5)*3)))
 	row := max(0, min(2, int((y/tall+0.5)*3)))
 	return row*3 + col
 }
 
-// seconds of a number of milliseconds.
+// seconds converts milliseconds to seconds.
 func seconds(ms int64) float64 { return float64(ms) / 1000 }
 
-// round keeps a number of decimals, for short records.
+// round rounds to a number of decimals, for short records.
 func round(v float64, decimals int) float64 {
 	k := math.Pow10(decimals)
 	v = math.Round(v*k) / k

@@ -2,8 +2,7 @@ package paint
 
 import "math"
 
-// Vec is a place or a direction in metres: x to the right, y away from the
-// camera, z up.
+// Vec is a place or a direction in metres: x to the right, y away from the camera, z up.
 type Vec struct{ X, Y, Z float64 }
 
 // At returns the place with the given coordinates.
@@ -29,8 +28,8 @@ func (a Vec) Cross(b Vec) Vec {
 // Unit returns the direction of a, with length 1.
 func (a Vec) Unit() Vec { return a.Scale(1 / math.Sqrt(a.Dot(a))) }
 
-// Camera is a pinhole on a tripod. Lengths on the picture are in picture
-// widths, so that it fits any size.
+// Camera is a pinhole camera. Lengths on the picture are in picture widths, so that it fits any
+// size.
 type Camera struct {
 	// Eye is where the camera stands.
 	Eye Vec
@@ -39,8 +38,8 @@ type Camera struct {
 	focal              float64 // picture widths
 }
 
-// NewCamera looks from one point to another; across is how many metres fit
-// across the picture at the point looked at.
+// NewCamera looks from one point to another; across is the number of metres across the picture at
+// the point looked at.
 func NewCamera(eye, to Vec, across float64) Camera {
 	f := to.Sub(eye)
 	dist := math.Sqrt(f.Dot(f))
@@ -49,8 +48,8 @@ func NewCamera(eye, to Vec, across float64) Camera {
 	return Camera{Eye: eye, forward: f, right: r, up: r.Cross(f), focal: dist / across}
 }
 
-// Project returns the place on the picture, from its centre, in picture
-// widths (y down), and how many picture widths a metre takes there.
+// Project returns the place on the picture, from its centre in picture widths (y down), and the
+// picture widths per metre there.
 func (c Camera) Project(p Vec) (x, y, metre float64) {
 	d := p.Sub(c.Eye)
 	depth := max(d.Dot(c.forward), 1)
@@ -58,7 +57,7 @@ func (c Camera) Project(p Vec) (x, y, metre float64) {
 	return d.Dot(c.right) * k, -d.Dot(c.up) * k, k
 }
 
-// Ray is the direction through a place on the picture.
+// Ray returns the direction through a place on the picture.
 func (c Camera) Ray(x, y float64) Vec {
 	return c.forward.Scale(c.focal).Add(c.right.Scale(x)).Add(c.up.Scale(-y))
 }

@@ -86,7 +86,7 @@ func glyph(r rune) string { //nolint:funlen // a table
 	return ""
 }
 
-// Strokes calls line for each line piece of a text whose letters are 1 high.
+// Strokes calls line for each line segment of a text whose letters are 1 high.
 func Strokes(text string, line func(x0, y0, x1, y1 float64)) {
 	x := 0.0
 	for _, r := range text {
@@ -112,7 +112,7 @@ func Strokes(text string, line func(x0, y0, x1, y1 float64)) {
 // letterWidth is the advance of a letter of height 1.
 const letterWidth = 0.95
 
-// TextWidth of a text whose letters are 1 high.
+// TextWidth returns the width of a text whose letters are 1 high.
 func TextWidth(text string) float64 {
 	n := 0
 	for range text {
@@ -121,7 +121,7 @@ func TextWidth(text string) float64 {
 	return float64(n)*letterWidth - (letterWidth - 4.0/6)
 }
 
-// Text writes with its top left corner at (x, y) and letters of the height given.
+// Text writes with its top left corner at (x, y) and letters of the given height.
 func (c *Canvas) Text(x, y, height float64, s string, col RGB, weight float64) {
 	r := height * weight
 	Strokes(s, func(x0, y0, x1, y1 float64) {

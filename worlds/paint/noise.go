@@ -1,8 +1,8 @@
 package paint
 
-// Noise is a value from -1 to 1 that wanders over time: random values every
-// Step ticks, with straight lines between them, so that it has nothing above
-// their rate. It depends on its fields only.
+// Noise is a random value from -1 to 1 that changes slowly: random values every Step ticks,
+// linearly interpolated, so that it has no frequencies above their rate. It depends on its fields
+// only.
 type Noise struct {
 	// Seed and Layer choose the values.
 	Seed, Layer uint64
@@ -14,7 +14,7 @@ type Noise struct {
 	left, right float64
 }
 
-// At returns the value at a tick. Ticks in a row are cheap.
+// At returns the value at a tick. Consecutive ticks are cheap.
 func (n *Noise) At(tick int64) float64 {
 	point := tick / n.Step
 	if !n.known || point != n.point {

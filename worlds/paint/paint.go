@@ -1,6 +1,5 @@
-// Package paint is the drawing kit of the generated worlds: colours and light,
-// anti-aliased shapes in I420, letters, a camera, and chance that depends on
-// its arguments only.
+// Package paint is the drawing kit of the generated worlds: colours and light, anti-aliased shapes
+// in I420, letters, a camera, and chance that depends on its arguments only.
 //
 // It knows no world, keeps no time and encodes nothing.
 package paint
@@ -9,10 +8,10 @@ import (
 	"math"
 )
 
-// RGB is a colour as people write it: red, green, blue, 0 to 255 each.
+// RGB is a colour: red, green, blue, 0 to 255 each.
 type RGB [3]uint8
 
-// YUV is a colour in BT.601, limited range, which is what WebRTC's encoders expect of I420.
+// YUV is a colour in BT.601, limited range, which WebRTC's encoders expect of I420.
 type YUV struct{ Y, U, V uint8 }
 
 // YUV converts by the BT.601 matrix.
@@ -31,8 +30,8 @@ func (c RGB) Mix(d RGB, a float64) RGB {
 	return RGB{f(c[0], d[0]), f(c[1], d[1]), f(c[2], d[2])}
 }
 
-// Light is the state of the lamps: how bright, and towards which colour. It
-// can be the key of a cache, so it holds small integers only.
+// Light is the state of the lamps: brightness and tint. It can be the key of a cache, so it holds
+// small integers only.
 type Light struct {
 	// Level is the brightness; 256 is full.
 	Level int16
@@ -56,13 +55,13 @@ func (l Light) Apply(c YUV) YUV {
 	}
 }
 
-// Towards returns the light that is the given part, k of n, on the way to another.
+// Towards returns the light at k/n of the way to another.
 func (l Light) Towards(to Light, k, n int64) Light {
 	mix := func(a, b int16) int16 { return a + int16((int64(b)-int64(a))*k/n) }
 	return Light{mix(l.Level, to.Level), mix(l.DU, to.DU), mix(l.DV, to.DV)}
 }
 
-// Relight copies an I420 picture of the given size from src to dst as it looks under the light.
+// Relight copies an I420 picture of the given size from src to dst and applies the light.
 func (l Light) Relight(dst, src []byte, width, height int) {
 	n, c := width*height, (width/2)*(height/2)
 	var y, u, v [256]byte
@@ -89,7 +88,7 @@ type Canvas struct {
 	W, H int
 	// Y, U and V are its planes.
 	Y, U, V Plane
-	// Light falls on the shapes that are painted from now on.
+	// Light applies to the shapes that are painted from now on.
 	Light Light
 }
 
@@ -121,11 +120,11 @@ func (c *Canvas) Copy(pic []byte) {
 	copy(c.V.Pix, pic[n+m:])
 }
 
-// snap rounds to sixteenths of a pixel, so that the last bit of a float, which
-// may differ between processors, does not show in the picture.
+// snap rounds to sixteenths of a pixel. The last bit of a float may differ between processors;
+// rounding keeps it out of the picture.
 func snap(v float64) float64 { return math.Round(v*16) / 16 }
 
-// Ellipse fills one with centre (cx, cy) and half-axes rx, ry.
+// Ellipse fills an ellipse with centre (cx, cy) and half-axes rx, ry.
 func (c *Canvas) Ellipse(cx, cy, rx, ry float64, col RGB, alpha float64) {
 	k := c.Light.Apply(col.YUV())
 	a := int(alpha*256 + 0.5)
@@ -172,7 +171,7 @@ func (c *Canvas) Fade(col RGB, alpha float64) {
 	}
 }
 
-// opaque is the alpha of blend that leaves nothing of dst.
+// opaque is the alpha at which blend leaves nothing of dst.
 const opaque = 256
 
 // blend mixes src over dst.
@@ -180,7 +179,7 @@ func blend(dst, src uint8, a int) uint8 {
 	return uint8((int(dst)*(256-a) + int(src)*a + 128) >> 8)
 }
 
-// span is the part of a row or column that a shape can touch.
+// span returns the part of a row or column that a shape can touch.
 func span(lo, hi float64, n int) (int, int) {
 	return max(0, int(math.Floor(lo))), min(n, int(math.Ceil(hi)))
 }

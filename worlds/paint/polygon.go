@@ -2,7 +2,7 @@ package paint
 
 import "math"
 
-// Point on the picture in pixels.
+// Point is a point on the picture in pixels.
 type Point struct{ X, Y float64 }
 
 // Polygon fills a convex polygon.
@@ -20,7 +20,7 @@ func (c *Canvas) Polygon(points []Point, col RGB, alpha float64) {
 	c.V.polygon(half[:n], k.V, a)
 }
 
-// Each row of a polygon is sampled this many times.
+// The number of samples per row of a polygon.
 const scans = 4
 
 func (p Plane) polygon(points []Point, val uint8, alpha int) {
@@ -52,7 +52,7 @@ func (p Plane) polygon(points []Point, val uint8, alpha int) {
 				row[x] = blend(row[x], val, int(cov/scans*float64(alpha)))
 			}
 		}
-		// The pixels between these are covered as a whole.
+		// The pixels between these are completely covered.
 		inL, inR := right, right
 		if innerR-innerL > 1 {
 			inL = max(left, min(right, int(math.Ceil(innerL))))
@@ -66,7 +66,7 @@ func (p Plane) polygon(points []Point, val uint8, alpha int) {
 	}
 }
 
-// chord is the part of a horizontal line that lies in a convex polygon; left is beyond right where none does.
+// chord returns the part of a horizontal line that lies in a convex polygon; if none does, left is beyond right.
 func chord(points []Point, y float64) (left, right float64) {
 	left, right = math.Inf(1), math.Inf(-1)
 	last := points[len(points)-1]

@@ -1,11 +1,10 @@
-// Command render draws generated worlds for training and evaluation: for each
-// seed the raw pictures, and the truth about each of them.
+// Command render draws generated worlds for training and evaluation: for each seed the raw
+// pictures, and the truth about each of them.
 //
-// SEED.i420 holds the pictures one after another, I420 without padding, scaled
-// by area from the size at which the world is drawn. SEED.jsonl holds one
-// record per picture, as worlds.Truth writes it, with the events since the
-// picture before. Files get their names when they are complete. The same
-// arguments give the same files.
+// SEED.i420 holds the pictures one after another, I420 without padding, scaled by area from the
+// size at which the world is drawn. SEED.jsonl holds one record per picture, as worlds.Truth writes
+// it, with the events since the previous picture. Files get their names when they are complete. The
+// same arguments give the same files.
 package main
 
 import (
@@ -32,10 +31,10 @@ import (
 	"touchline/worlds"
 )
 
-// worldFPS is the frame rate of the worlds; pictures are of every Nth frame.
+// worldFPS is the frame rate of the worlds; every Nth frame becomes a picture.
 const worldFPS = 30
 
-// settings of a run.
+// settings are the settings of a run.
 type settings struct {
 	world        string
 	out          string
@@ -52,7 +51,7 @@ type settings struct {
 	pixels       bool
 }
 
-// size of pictures, written as 448x252.
+// size is the size of pictures, written as 448x252.
 type size struct{ width, height int }
 
 // String implements flag.Value.
@@ -117,7 +116,7 @@ func parse(args []string, log io.Writer) (settings, error) {
 	return s, nil
 }
 
-// run renders all seeds, as many at a time as there are cores.
+// run renders all seeds, one per core in parallel.
 func run(ctx context.Context, args []string, log io.Writer) error {
 	s, err := parse(args, log)
 	if err != nil {
@@ -211,7 +210,7 @@ func (s *settings) film(ctx context.Context, seed uint64) (n int, err error) {
 	return s.seconds * s.fps, truth.finish()
 }
 
-// file gets its name when it is complete.
+// file is a file that gets its name when it is complete.
 type file struct {
 	*bufio.Writer
 
@@ -227,7 +226,7 @@ func create(name string) (*file, error) {
 	return &file{Writer: bufio.NewWriterSize(f, 1<<20), name: name, f: f}, nil
 }
 
-// finish writes what is left and gives the file its name.
+// finish flushes the file and gives it its name.
 func (f *file) finish() error {
 	if err := errors.Join(f.Flush(), f.f.Close(), os.Rename(f.f.Name(), f.name)); err != nil {
 		return fmt.Errorf("complete %s: %w", f.name, err)
@@ -235,13 +234,13 @@ func (f *file) finish() error {
 	return nil
 }
 
-// abandon removes the file, unless it is complete.
+// abandon removes an incomplete file.
 func (f *file) abandon() {
 	_ = f.f.Close()
 	_ = os.Remove(f.f.Name())
 }
 
-// shiftClock shows another time of the half, every third time one of its first ten minutes: these have words of their own.
+// shiftClock shows another time of the half, every third time one of its first ten minutes, which have words of their own.
 func shiftClock(world *worlds.World, at time.Duration, dice *rand.Rand) {
 	const half = 45 * 60
 	by := dice.IntN(half)
@@ -252,7 +251,7 @@ func shiftClock(world *worlds.World, at time.Duration, dice *rand.Rand) {
 	world.ShiftClock(time.Duration(by) * time.Second)
 }
 
-// shiftScore shows another score from one moment to another, such that the goals of the time between still count up.
+// shiftScore changes the displayed score in an interval, such that the goals within it still count up.
 func shiftScore(world *worlds.World, from, to time.Duration, dice *rand.Rand) {
 	world.ShiftScore([2]int{}, [2]int{})
 	first, last := world.Truth(from).Match, world.Truth(to).Match

@@ -1,6 +1,6 @@
 package main
 
-// scaler scales I420 pictures down by area: each pixel is the mean of what it covers.
+// scaler scales I420 pictures down by area: each pixel is the mean of the pixels that it covers.
 type scaler struct {
 	same   bool
 	planes [3]scaledPlane
@@ -10,10 +10,10 @@ type scaler struct {
 type scaledPlane struct {
 	width, height int // of the source
 	cols, rows    []tap
-	mid           []int32 // the columns scaled, the rows not yet, in sixteenths
+	mid           []int32 // the scaled columns before scaling the rows, in sixteenths
 }
 
-// tap is what one pixel covers along one axis.
+// tap describes the source pixels of one target pixel along one axis.
 type tap struct {
 	first   int
 	weights []int32 // parts of unit
@@ -37,7 +37,7 @@ func newScaler(from, to size) *scaler {
 	return s
 }
 
-// taps returns what each of m pixels covers of n.
+// taps returns the source pixels, of n, for each of m target pixels.
 func taps(n, m int) []tap {
 	out := make([]tap, m)
 	ratio := float64(n) / float64(m)
@@ -71,7 +71,7 @@ func (s *scaler) scale(dst, src []byte) {
 }
 
 func (p *scaledPlane) scale(dst, src []byte) {
-	const keep = 4 // bits below one, between the two passes
+	const keep = 4 // extra bits between the two passes
 	cols := len(p.cols)
 	for y := range p.height {
 		row, mid := src[y*p.width:(y+1)*p.width], p.mid[y*cols:(y+1)*cols]

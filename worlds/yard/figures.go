@@ -6,7 +6,7 @@ import (
 	"touchline/worlds/paint"
 )
 
-// Sizes in metres: a little larger than life, so that everything shows.
+// Sizes in metres: a little larger than life, for visibility.
 const (
 	personTall = 1.98
 	parcelWide = 0.94
@@ -18,7 +18,7 @@ func Coats() []string {
 	return []string{"red", "blue", "green", "yellow", "white", "black", "orange"}
 }
 
-// coatColours go with Coats.
+// coatColours are the colours of Coats.
 func coatColours() []paint.RGB {
 	return []paint.RGB{{214, 36, 44}, {36, 84, 206}, {28, 140, 66}, {250, 212, 40}, {246, 246, 242}, {24, 24, 28}, {244, 122, 24}}
 }
@@ -52,7 +52,7 @@ func furs(kind string) []paint.RGB {
 	return []paint.RGB{{156, 96, 48}, {228, 206, 166}, {96, 88, 86}}
 }
 
-// person paints somebody.
+// person paints a person.
 func (s *stage) person(l look, q pose) {
 	px, py, m := s.yard.project(q.x, q.y, 0)
 	h := personTall * m * q.size
@@ -85,7 +85,7 @@ func (f *figure) paint() {
 	h, sideways := f.h, math.Abs(f.pose.dx)
 	f.legs(sideways)
 	bob := 0.012 * h * math.Abs(f.lift)
-	// Shoulders and head go forwards and down when somebody bends.
+	// Shoulders and head go forwards and down when the person bends.
 	lean := f.pose.bend * f.side
 	hip := f.y - 0.46*h - bob
 	nx, ny := f.x+0.26*h*lean, f.y-(0.8-0.2*f.pose.bend)*h-bob
@@ -147,7 +147,7 @@ func (f *figure) arm(nx, ny, hip, side float64, sleeve paint.RGB) {
 	f.c.Ellipse(hx, hy+0.02*h, 0.036*h, 0.036*h, skins()[f.look.skin], 1)
 }
 
-// hold is the middle of the lower edge of a parcel in somebody's arms.
+// hold returns the middle of the lower edge of a carried parcel.
 func (f *figure) hold(nx, ny float64) (x, y float64) {
 	forward := 0.15*math.Abs(f.pose.dx)*f.side + 0.25*max(0, f.pose.dy)
 	return nx + forward*f.h, ny + 0.36*f.h
@@ -183,7 +183,7 @@ func (f *figure) head(nx, ny, sideways float64) {
 	}
 }
 
-// box paints a parcel that lies somewhere.
+// box paints a parcel on the ground.
 func (s *stage) box(x, y, z, size float64) {
 	px, py, m := s.yard.project(x, y, z)
 	s.c.Light = s.yard.lightAt(s.now.sky, x, y)
@@ -191,7 +191,7 @@ func (s *stage) box(x, y, z, size float64) {
 	carton(s.c, px, py, m*size)
 }
 
-// carton paints a brown box with tape; (x, y) is the middle of its lower edge, m the pixels of a metre.
+// carton paints a brown box with tape; (x, y) is the middle of its lower edge, m the pixels per metre.
 func carton(c *paint.Canvas, x, y, m float64) {
 	w, tall, lid := parcelWide*m/2, (parcelTall-0.18)*m, 0.18*m
 	brown := paint.RGB{178, 120, 62}
@@ -219,7 +219,7 @@ func (s *stage) beast(b *animal, q pose, z float64) {
 	s.dog(px, py, m*1.2, side, q, fur)
 }
 
-// facesLeft keeps the way it faces while it stands.
+// facesLeft returns the direction that the animal faces; it keeps it while it stands.
 func (b *animal) facesLeft(t int64) bool {
 	left := b.way[1].x < b.way[0].x
 	for i := 1; i < len(b.way) && b.way[i-1].t <= t; i++ {

@@ -5,10 +5,10 @@ import (
 	"sort"
 )
 
-// pose is somebody or an animal at a moment.
+// pose is a person or an animal at a moment.
 type pose struct {
 	x, y   float64 // metres
-	dx, dy float64 // the way it faces, of length 1, or 0
+	dx, dy float64 // the direction it faces, of length 1, or 0
 	walked float64 // metres so far: the phase of its steps
 	moving bool
 	doing  string
@@ -17,10 +17,10 @@ type pose struct {
 	bend   float64 // 0 = upright, 1 = down to the ground
 }
 
-// inCar says whether a car hides somebody who gets in or out.
+// inCar reports whether a car hides a person who gets in or out.
 func (p pose) inCar() bool { return p.size < 1 && p.y > bayY-outside }
 
-// locate finds the place on a way at a moment; ok is false before and after it.
+// locate returns the place on a way at a moment; ok is false before and after it.
 func locate(way []point, t int64) (p pose, ok bool) {
 	if t < way[0].t || t >= way[len(way)-1].t {
 		return p, false
@@ -37,7 +37,7 @@ func locate(way []point, t int64) (p pose, ok bool) {
 		p.dx, p.dy, p.moving = (b.x-a.x)/length, (b.y-a.y)/length, true
 	}
 	if a.doing == leavingParcel || a.doing == takingParcel {
-		// Down within the first half, up within the second: two waits with the same doing.
+		// Down within the first half, up within the second: two waits with the same action.
 		first := i+2 < len(way) && way[i+1].doing == a.doing
 		p.bend, p.dx = 1-k, 1
 		if first {
@@ -63,7 +63,7 @@ func place(x, y float64) string {
 	return placeYard
 }
 
-// opening is how far one of these is open, 0 to 1; ramp is how long it takes.
+// opening returns how far one of these is open, 0 to 1; ramp is the duration of opening.
 func opening(periods []period, t, ramp int64) float64 {
 	k := 0.0
 	for _, p := range periods {
@@ -81,17 +81,17 @@ const (
 	quarter = turn * math.Pi / 2
 )
 
-// through is the length of the straight part through the gate.
+// through returns the length of the straight part through the gate.
 func through(bay int) float64 { return street - 2*turn - laneY(bay) }
 
-// passes returns when a car that arrives begins to show in the gate, and when
-// it has passed it, since it began to drive.
+// passes returns when an arriving car becomes visible in the gate, and when it has passed it, since
+// it began to drive.
 func (c *car) passes() (seen, inside int64) {
 	speed := carWay(c.bay) / pullMean / driveMS
 	return int64(4.2 / speed), int64((runIn + quarter + street - turn - wallY + carHalf + 0.5) / speed)
 }
 
-// carPlace is the middle and the heading of a car after s metres of its way.
+// carPlace returns the middle and the heading of a car after s metres of its way.
 func carPlace(bay int, s float64) (x, y, dx, dy float64) {
 	switch {
 	case s < runIn:
@@ -114,10 +114,10 @@ func carPlace(bay int, s float64) (x, y, dx, dy float64) {
 	return x, laneY(bay) + (bayY-laneY(bay))*smooth(k), 1 / n, slope / n
 }
 
-// carWay is the length of a car's way.
+// carWay returns the length of a car's way.
 func carWay(bay int) float64 { return runIn + 2*quarter + through(bay) + bayX(bay) - driveX - turn }
 
-// carPose is a car at a moment.
+// carPose returns a car at a moment.
 type carPose struct {
 	x, y, dx, dy float64
 	doing        string

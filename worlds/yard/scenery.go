@@ -2,7 +2,7 @@ package yard
 
 import "touchline/worlds/paint"
 
-// brush paints what never moves, in metres.
+// brush paints the static parts, in metres.
 type brush struct {
 	*Yard
 	c   *paint.Canvas
@@ -24,7 +24,7 @@ func (y *Yard) bake(wet bool) []byte {
 	return buf
 }
 
-// soak is a colour of the ground, darker when it is wet.
+// soak returns a colour of the ground, darker when it is wet.
 func (b brush) soak(c paint.RGB, k float64) paint.RGB {
 	if b.wet {
 		return c.Mix(paint.RGB{44, 52, 68}, k)
@@ -49,10 +49,10 @@ func (b brush) line(p, q paint.Vec, width float64, col paint.RGB, alpha float64)
 	b.c.Capsule(ax, ay, bx, by, max(0.4, width*m/2), col, alpha)
 }
 
-// roll is chance for the scenery.
+// roll returns a random number for the scenery.
 func (b brush) roll(n, k int) float64 { return paint.Chance(b.seed, uint64(100+n), uint64(k)) }
 
-// street is what shows over the wall and through the gate.
+// street paints the street over the wall and through the gate.
 func (b brush) street() {
 	w, h := float64(b.width), float64(b.height)
 	b.c.Rect(0, 0, w, h, paint.RGB{78, 112, 78}, 1)
@@ -79,7 +79,7 @@ func (b brush) street() {
 	}
 }
 
-// ground is lawn, asphalt and the path.
+// ground paints lawn, asphalt and the path.
 func (b brush) ground() {
 	b.floor(-9, -4, 28, wallY, paint.RGB{104, 148, 84})
 	for i := range 9 {
@@ -105,7 +105,7 @@ func (b brush) ground() {
 	}
 }
 
-// puddles mirror the sky.
+// puddles paints puddles that mirror the sky.
 func (b brush) puddles() {
 	for i := range 16 {
 		x, y := 1.5+15*b.roll(i, 11), 0.9+6*b.roll(i, 12)
@@ -116,7 +116,7 @@ func (b brush) puddles() {
 	}
 }
 
-// parking marks the bays.
+// parking paints the markings of the bays.
 func (b brush) parking() {
 	white := b.soak(paint.RGB{240, 240, 236}, 0.25)
 	for bay := range bays {
@@ -128,7 +128,7 @@ func (b brush) parking() {
 	}
 }
 
-// sign of the parking place, on the wall.
+// sign paints the sign of the parking place, on the wall.
 func (b brush) sign() {
 	const x, z, size = 10.05, 1.45, 0.75
 	b.front(x-0.06, z-0.06, x+size+0.06, z+size+0.06, wallY-0.05, paint.RGB{246, 246, 246})
@@ -140,7 +140,7 @@ func (b brush) sign() {
 	})
 }
 
-// wall of bricks with the posts of the gate.
+// wall paints a wall of bricks with the posts of the gate.
 func (b brush) wall() {
 	brick, mortar, cope := paint.RGB{190, 120, 94}, b.soak(paint.RGB{166, 100, 78}, 0.14), paint.RGB{208, 200, 186}
 	for _, part := range [][2]float64{{-9, gateX0}, {gateX1, houseX + 1}} {
@@ -165,7 +165,7 @@ func (b brush) wall() {
 // eavesZ is the height of the eaves.
 const eavesZ = 3.5
 
-// house with its door and a window.
+// house paints the house with its door and a window.
 func (b brush) house() {
 	const eaves = eavesZ
 	side := []paint.Point{
@@ -222,7 +222,7 @@ func (b brush) muntins() {
 	}
 }
 
-// greens are hedge, bushes, flowers and the bins.
+// greens paints hedge, bushes, flowers and the bins.
 func (b brush) greens() {
 	bush := func(x, y, z, r, k float64) {
 		px, py, m := b.project(x, y, z)
@@ -293,7 +293,7 @@ func (y *Yard) bakePool() []uint8 {
 	return out
 }
 
-// glow is what shines by itself in the background.
+// glow paints the light sources of the background.
 func (y *Yard) glow(c *paint.Canvas, now sky) {
 	dark := 1 - float64(now.day)/daySteps
 	b := brush{y, c, false}

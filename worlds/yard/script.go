@@ -17,7 +17,7 @@ const (
 	placeWall    = "wall"
 )
 
-// What a person does.
+// Actions of a person.
 const (
 	coming        = "coming"
 	going         = "going"
@@ -35,7 +35,7 @@ const (
 	maxInside      = 3       // people in the house
 )
 
-// point is a place on somebody's way, and what they do from there on.
+// point is a place on a person's way, and the action from there on.
 type point struct {
 	t      int64
 	x, y   float64
@@ -44,14 +44,14 @@ type point struct {
 	size   float64 // 1 = upright, less while getting in and out of a car
 }
 
-// person is one visit of somebody to the picture.
+// person is one visit of a person.
 type person struct {
 	id   int
 	look look
 	way  []point
 }
 
-// look is what somebody looks like.
+// look is a person's appearance.
 type look struct {
 	coat, skin, hair int
 	hat              bool
@@ -59,26 +59,26 @@ type look struct {
 
 func (p *person) end() int64 { return p.way[len(p.way)-1].t }
 
-// guest is somebody in the house.
+// guest is a person in the house.
 type guest struct {
 	look
 	since int64
 }
 
-// parcel that lies at the door.
+// parcel is a parcel at the door.
 type parcel struct {
 	id, spot int
 	period
 }
 
-// car from its arrival until it is gone.
+// car is a car from its arrival until its departure.
 type car struct {
 	id, colour, bay int
 	arrive, leave   int64    // when it begins to drive; arrive is before the start for a car that was there
 	doors           []period // when its door stands open
 }
 
-// animal that runs, strolls or sits.
+// animal is an animal that runs, strolls or sits.
 type animal struct {
 	id, fur int
 	kind    string
@@ -86,7 +86,7 @@ type animal struct {
 	way     []point
 }
 
-// act is one thing that happens. Acts begin in order and may overlap.
+// act is one course of events. Acts begin in order and may overlap.
 type act struct {
 	start, end int64
 	people     []*person
@@ -97,7 +97,7 @@ type act struct {
 	events     []Event
 }
 
-// script is what happens in the yard, made up as far as anybody asked.
+// script is the content of the yard, generated as far as it was needed.
 type script struct {
 	rng      *rand.Rand
 	still    bool
@@ -136,14 +136,14 @@ func (s *script) newest() *act                { return s.acts[len(s.acts)-1] }
 func (s *script) event(a *act, e Event)       { a.events = append(a.events, e) }
 func ms(t int64) time.Duration                { return time.Duration(t) * time.Millisecond }
 
-// until makes up what happens to beyond the given time.
+// until generates the script to beyond the given time.
 func (s *script) until(t int64) {
 	for !s.still && s.newest().start <= t+longestMS {
 		s.extend()
 	}
 }
 
-// extend adds an act, after a pause, or while another is under way.
+// extend adds an act, after a pause, or while another continues.
 func (s *script) extend() {
 	prev := s.newest()
 	over := prev.end
@@ -159,7 +159,7 @@ func (s *script) extend() {
 		quiet = prev.events[n-1].At.Milliseconds()
 	}
 	t = max(min(t, quiet+longestQuietMS), prev.start+2500)
-	// No more than two people are about when somebody comes.
+	// At most two people are present when another one arrives.
 	var ends []int64
 	for _, p := range s.about(t) {
 		ends = append(ends, p.end())
@@ -180,14 +180,14 @@ func (s *script) extend() {
 	s.acts = append(s.acts, a)
 }
 
-// recent lists the acts that may be under way at a time.
+// recent lists the acts that may continue at a time.
 func (s *script) recent(t int64) []*act {
 	from := sort.Search(len(s.acts), func(i int) bool { return s.acts[i].start > t-longestMS })
 	to := sort.Search(len(s.acts), func(i int) bool { return s.acts[i].start > t })
 	return s.acts[from:max(from, to)]
 }
 
-// about lists the people of these acts who are not gone yet.
+// about lists the people of these acts who are still present.
 func (s *script) about(t int64) []*person {
 	var out []*person
 	for _, a := range s.recent(t) {
@@ -200,7 +200,7 @@ func (s *script) about(t int64) []*person {
 	return out
 }
 
-// current is the newest act that has begun.
+// current returns the newest act that has begun.
 func (s *script) current(t int64) *act {
 	i := sort.Search(len(s.acts), func(i int) bool { return s.acts[i].start > t })
 	return s.acts[max(0, i-1)]
@@ -215,7 +215,7 @@ type story struct {
 	play   func(*act)
 }
 
-// play chooses a story that can happen now, and not the one before again.
+// play chooses a story that can happen now, other than the previous one.
 func (s *script) play(a *act) {
 	bay, parked := s.freeBay(a.start), s.parkedCar(a.start)
 	laneFree := a.start > s.laneBusy
@@ -233,7 +233,7 @@ func (s *script) play(a *act) {
 	total := 0
 	can := stories[:0]
 	for _, x := range stories {
-		// What has not happened for long becomes more likely.
+		// A story that has not happened for long becomes more likely.
 		s.waits[x.name]++
 		x.weight *= 4 + s.waits[x.name]
 		if x.ready && (laneFree || !x.lane) && x.name != s.last {
@@ -257,8 +257,8 @@ func (s *script) play(a *act) {
 	}
 }
 
-// somebody makes up a person. It avoids the colours of coats in the house and in the last six acts. If that rules out
-// every colour, it avoids only those in the house and in sight.
+// somebody draws a person. It avoids the colours of coats in the house and in the last six acts. If that excludes every colour, it avoids
+// only the coats in the house and in sight.
 func (s *script) somebody() look {
 	used, seen := map[int]bool{}, map[int]bool{}
 	for _, l := range s.inside {
@@ -283,12 +283,12 @@ func (s *script) somebody() look {
 	return look{coat: coat, skin: s.rng.IntN(3), hair: s.rng.IntN(4), hat: s.rng.IntN(4) == 0}
 }
 
-// home says whether there is somebody in the house who may come out.
+// home reports whether a person in the house may come out.
 func (s *script) home(t int64) bool {
 	return slices.ContainsFunc(s.inside, func(g guest) bool { return g.since < t })
 }
 
-// resident takes somebody out of the house.
+// resident takes a person out of the house.
 func (s *script) resident(t int64) look {
 	i := s.rng.IntN(len(s.inside))
 	for s.inside[i].since >= t {
@@ -315,7 +315,7 @@ func (s *script) freeBay(t int64) int {
 	return -1
 }
 
-// parkedCar is one that has stood for a while and has no time to leave yet.
+// parkedCar returns a car that has been parked for a while and has no departure yet.
 func (s *script) parkedCar(t int64) *car {
 	var can []*car
 	for _, c := range s.cars {
@@ -344,7 +344,7 @@ func (s *script) freeSpot(t int64) int {
 	return -1
 }
 
-// oldParcel is one that has lain for a while and that nobody comes for yet.
+// oldParcel returns a parcel that has been there for a while and has no collection yet.
 func (s *script) oldParcel(t int64) *parcel {
 	for _, p := range s.parcels {
 		if p.end == forever && p.start+15_000 < t {

@@ -7,7 +7,7 @@ import (
 	"touchline/worlds/paint"
 )
 
-// SoundRate is the number of samples of the yard's sound in a second.
+// SoundRate is the sample rate of the yard's sound.
 const SoundRate = 48000
 
 // The yard's sound, in units of 16-bit samples.
@@ -18,9 +18,8 @@ const (
 	barks      = 3
 )
 
-// Sound makes the yard's sound, in one channel: a little wind, the engine of a
-// car that drives, and a dog's bark. from counts samples since the start. The
-// same samples come out whatever was asked before.
+// Sound generates the yard's sound, in one channel: a little wind, the engine of a moving car, and
+// a dog's bark. from counts samples since the start. The same arguments give the same samples.
 func (y *Yard) Sound(from int64, pcm []int16) {
 	at := func(sample int64) time.Duration {
 		return time.Duration(float64(sample) / SoundRate * float64(time.Second))
@@ -50,7 +49,7 @@ func (y *Yard) Sound(from int64, pcm []int16) {
 	}
 }
 
-// hill goes from 0 to 1 within rise seconds, and back to 0 at the end.
+// hill rises from 0 to 1 within rise seconds, and returns to 0 at the end.
 func hill(t, rise, end float64) float64 {
 	if t < 0 || t >= end {
 		return 0

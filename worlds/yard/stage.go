@@ -8,7 +8,7 @@ import (
 	"touchline/worlds/paint"
 )
 
-// stage paints what moves.
+// stage paints the moving parts.
 type stage struct {
 	yard *Yard
 	c    *paint.Canvas
@@ -16,16 +16,16 @@ type stage struct {
 	t    int64
 }
 
-// actor is something to paint, the farther ones first.
+// actor is something to paint; farther actors come first.
 type actor struct {
 	depth float64
 	paint func()
 }
 
-// hole is an opening through which things behind it show, in pixels.
+// hole is an opening in pixels through which things behind it are visible.
 type hole struct{ tl, tr, bl, br paint.Point }
 
-// play paints everything that is there.
+// play paints all moving things.
 func (s *stage) play() {
 	y := s.yard
 	var street, hall, yard []actor
@@ -78,20 +78,20 @@ func show(all []actor) {
 	}
 }
 
-// gap is the hole of the gate.
+// gap returns the hole of the gate.
 func (y *Yard) gap() hole {
 	return hole{y.point(gateX0, wallY, wallH+3), y.point(gateX1, wallY, wallH+3), y.point(gateX0, wallY, 0), y.point(gateX1, wallY, 0)}
 }
 
-// corner is all that is to the left of the house.
+// corner returns the area to the left of the house.
 func (y *Yard) corner() hole {
 	h := hole{tr: y.point(houseX, houseY, 6), br: y.point(houseX, houseY, 0)}
 	h.tl, h.bl = paint.Point{X: -1, Y: h.tr.Y}, paint.Point{X: -1, Y: h.br.Y}
 	return h
 }
 
-// restore brings the background back around a hole where something of the
-// given size in metres stood behind it.
+// restore copies the background back around a hole after something of the given size in metres was
+// painted behind it.
 func (s *stage) restore(x, y, z, size float64, h hole) {
 	px, py, m := s.yard.project(x, y, z)
 	x0, x1 := int(px-size*m)&^1, int(px+size*m)+2
@@ -163,7 +163,7 @@ func (s *stage) gate(street []actor) {
 	}
 }
 
-// door paints the house door and who stands in it.
+// door paints the house door and the person in it.
 func (s *stage) door(hall []actor) {
 	y := s.yard
 	open := y.doorOpen(s.t)
@@ -238,7 +238,7 @@ func (s *stage) rain() {
 	w, h := float64(s.c.W), float64(s.c.H)
 	s.c.Light = s.now.light(2 * poolSteps / 3)
 	grey := paint.RGB{226, 236, 250}
-	streak := 0.75 - 0.2*float64(s.now.day)/daySteps // in the dark it would hardly show
+	streak := 0.75 - 0.2*float64(s.now.day)/daySteps // in the dark it would hardly be visible
 	for i := range int(drops * s.now.rain) {
 		fall := int64(420 + 160*paint.Chance(1, uint64(i), 1)) // ms
 		at := s.t + int64(1000*paint.Chance(1, uint64(i), 2))

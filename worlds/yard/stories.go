@@ -15,7 +15,7 @@ const (
 	bayY               = 2.5
 	bays               = 2
 	spots              = 2
-	trackY             = 6.95 // of animals: parked cars hide what is nearer
+	trackY             = 6.95 // of animals: parked cars hide nearer ones
 	lampX, lampY       = 9.0, 5.75
 	lampZ              = 3.7
 	crossX             = 11.0 // between the bays
@@ -33,7 +33,7 @@ func spotX(spot int) float64 { return []float64{12.75, 15.75}[spot] }
 
 const spotY = 7.3
 
-// walker makes up somebody's way, step by step.
+// walker builds a person's way, step by step.
 type walker struct {
 	s     *script
 	a     *act
@@ -139,7 +139,7 @@ func (s *script) visitor(a *act) {
 	w.alongTo(13.6, coming).toDoor(coming)
 }
 
-// outing is somebody from the house who leaves.
+// outing is a person who leaves the house.
 func (s *script) outing(a *act) {
 	w := s.fromDoor(a, a.start, going).alongTo(13.6, going)
 	if s.rng.IntN(5) < 2 {
@@ -195,7 +195,7 @@ func (s *script) collection(a *act) {
 	w.toGate()
 }
 
-// pause is somebody who comes, stands about and leaves.
+// pause is a person who comes, waits and leaves.
 func (s *script) pause(a *act) {
 	w := s.fromGate(a, s.somebody(), a.start, false).alongTo(5.4, coming)
 	w.alongTo(s.real(6.5, 8.5), coming).wait(s.between(4000, 9000), standing)
@@ -205,7 +205,7 @@ func (s *script) pause(a *act) {
 	w.toGate()
 }
 
-// arrival is a car that parks; somebody gets out.
+// arrival is a car that parks and a person who gets out.
 func (s *script) arrival(a *act, bay int) {
 	colours := s.rng.Perm(len(carNames()))
 	for _, c := range s.cars {
@@ -252,7 +252,7 @@ func (s *script) arrival(a *act, bay int) {
 	}
 }
 
-// departure is somebody who gets into a car and drives off.
+// departure is a person who gets into a car and drives off.
 func (s *script) departure(a *act, c *car) {
 	name := carNames()[c.colour]
 	var w *walker
@@ -284,7 +284,7 @@ func (s *script) departure(a *act, c *car) {
 	a.end = c.leave + driveMS
 }
 
-// crossing is where people cross the lane.
+// crossing returns where people cross the lane.
 func crossing(bay int, house bool) float64 {
 	if bay == 0 && !house {
 		return 5.8

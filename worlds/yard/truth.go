@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Kind of event.
+// Kind is a kind of event.
 type Kind string
 
-// The kinds of events. Every one of them shows in the picture.
+// The kinds of events. Each is visible in the picture.
 const (
 	// Arrive: a person comes through the gate, out of the house, or out of a car.
 	Arrive Kind = "arrive"
@@ -39,12 +39,12 @@ func Kinds() []Kind {
 	}
 }
 
-// Event is one thing that happens.
+// Event is an event of the yard.
 type Event struct {
-	// At is the time since the start at which it begins to show.
+	// At is when it becomes visible, since the start.
 	At   time.Duration `json:"-"`
 	Kind Kind          `json:"kind"`
-	// ID of the person, car or animal, as in Truth; 0 for none.
+	// ID identifies the person, car or animal, as in Truth; 0 for none.
 	ID int `json:"id,omitempty"`
 	// Coat of the person, Colour of the car, Animal: "dog" or "cat".
 	Coat   string `json:"coat,omitempty"`
@@ -52,9 +52,9 @@ type Event struct {
 	Animal string `json:"animal,omitempty"`
 	// Place is where it happens: gate, door, parking, wall or yard; "" means everywhere.
 	Place string `json:"place,omitempty"`
-	// Parcel: the person carries one.
+	// Parcel means that the person carries one.
 	Parcel bool `json:"parcel,omitempty"`
-	// Text in plain words.
+	// Text describes the event in plain words.
 	Text string `json:"text"`
 }
 
@@ -62,7 +62,7 @@ type Event struct {
 // picture's width and height from the top left corner, cut at its edges.
 type Box [4]float64
 
-// Person in the picture.
+// Person is a person in the picture.
 type Person struct {
 	ID   int    `json:"id"`
 	Coat string `json:"coat"`
@@ -71,18 +71,18 @@ type Person struct {
 	Place string `json:"place"`
 	// Doing is coming, going, standing, walking, leaving_parcel or taking_parcel.
 	Doing string `json:"doing"`
-	// Parcel: the person carries one.
+	// Parcel means that the person carries one.
 	Parcel bool `json:"parcel"`
 }
 
-// Parcel that lies somewhere.
+// Parcel is a parcel on the ground.
 type Parcel struct {
 	ID    int    `json:"id"`
 	Box   Box    `json:"box"`
 	Place string `json:"place"`
 }
 
-// Car in the picture.
+// Car is a car in the picture.
 type Car struct {
 	ID     int    `json:"id"`
 	Colour string `json:"colour"`
@@ -91,7 +91,7 @@ type Car struct {
 	Doing string `json:"doing"`
 }
 
-// Animal in the picture.
+// Animal is an animal in the picture.
 type Animal struct {
 	ID int `json:"id"`
 	// Kind is dog or cat.
@@ -100,7 +100,7 @@ type Animal struct {
 	Moving bool   `json:"moving"`
 }
 
-// Truth is what the picture of a moment shows.
+// Truth is the content of the picture at a moment.
 type Truth struct {
 	People  []Person `json:"people"`
 	Parcels []Parcel `json:"parcels"`
@@ -111,7 +111,7 @@ type Truth struct {
 	// Gate and Door are open or closed.
 	Gate string `json:"gate"`
 	Door string `json:"door"`
-	// Clock is the date and time that the camera shows.
+	// Clock is the date and time in the picture.
 	Clock string `json:"clock"`
 }
 
@@ -119,7 +119,7 @@ type Truth struct {
 type Weather struct {
 	// Light is the daylight: 1 at noon, 0 at night.
 	Light float64
-	// Night says that it is more dark than light. Rain says that drops fall.
+	// Night means that it is more dark than light. Rain means that drops fall.
 	Night, Rain bool
 }
 
@@ -131,8 +131,7 @@ func (y *Yard) Weather(at time.Duration) Weather {
 	return Weather{Light: round(float64(now.day)/daySteps, 3), Night: now.night, Rain: y.weather.raining(t)}
 }
 
-// Events lists what happens from one moment (included) to another (not
-// included), in order.
+// Events lists the events in [from, to), in order.
 func (y *Yard) Events(from, to time.Duration) []Event {
 	t := max(0, to.Milliseconds())
 	y.script.until(t)
@@ -155,7 +154,7 @@ func (y *Yard) Events(from, to time.Duration) []Event {
 	return out
 }
 
-// Truth returns what the picture of a moment shows.
+// Truth returns the content of the picture at a moment.
 func (y *Yard) Truth(at time.Duration) Truth {
 	t := max(0, at.Milliseconds())
 	y.script.until(t)
@@ -199,7 +198,7 @@ func (y *Yard) Truth(at time.Duration) Truth {
 	return out
 }
 
-// seenX is how far right somebody in the street shows through the gate.
+// seenX returns the right limit of what is visible of a person in the street through the gate.
 const seenX = gateX1 - 0.04
 
 func state(open float64) string {
@@ -209,20 +208,20 @@ func state(open float64) string {
 	return "closed"
 }
 
-// frame is the box around something that stands at a place.
+// frame returns the box around something at a place.
 func (y *Yard) frame(x, d, z, half, tall float64) Box {
 	px, py, m := y.project(x, d, z)
 	return y.cut(px-half*m, py-tall*m, px+half*m, py)
 }
 
-// cut makes a box of pixels.
+// cut returns a box of pixels, cut at the picture's edges.
 func (y *Yard) cut(x0, y0, x1, y1 float64) Box {
 	w, h := float64(y.width), float64(y.height)
 	in := func(v float64) float64 { return round(max(0, min(1, v)), 4) }
 	return Box{in(x0 / w), in(y0 / h), in(x1 / w), in(y1 / h)}
 }
 
-// carBox is the box around a car.
+// carBox returns the box around a car.
 func (y *Yard) carBox(p carPose) Box {
 	x0, y0, x1, y1 := math.Inf(1), math.Inf(1), math.Inf(-1), math.Inf(-1)
 	b := body{stage: &stage{yard: y}, p: p}
@@ -237,7 +236,7 @@ func (y *Yard) carBox(p carPose) Box {
 	return y.cut(x0, y0, x1, y1)
 }
 
-// people lists who is about at a moment.
+// people lists the people present at a moment.
 func (y *Yard) people(t int64) iter.Seq2[*person, pose] {
 	return func(yield func(*person, pose) bool) {
 		for _, a := range y.script.recent(t) {
@@ -250,7 +249,7 @@ func (y *Yard) people(t int64) iter.Seq2[*person, pose] {
 	}
 }
 
-// beasts lists the animals of a moment.
+// beasts lists the animals at a moment.
 func (y *Yard) beasts(t int64) iter.Seq2[*animal, pose] {
 	return func(yield func(*animal, pose) bool) {
 		for _, a := range y.script.recent(t) {
@@ -263,7 +262,7 @@ func (y *Yard) beasts(t int64) iter.Seq2[*animal, pose] {
 	}
 }
 
-// vehicles lists the cars of a moment.
+// vehicles lists the cars at a moment.
 func (y *Yard) vehicles(t int64) iter.Seq2[*car, carPose] {
 	return func(yield func(*car, carPose) bool) {
 		for _, c := range y.script.current(t).cars {
@@ -274,13 +273,13 @@ func (y *Yard) vehicles(t int64) iter.Seq2[*car, carPose] {
 	}
 }
 
-// lying lists the parcels that lie about at a moment.
+// lying lists the parcels on the ground at a moment.
 func (y *Yard) lying(t int64) []*parcel {
 	out := slices.Clone(y.script.current(t).parcels)
 	return slices.DeleteFunc(out, func(p *parcel) bool { return !p.holds(t) })
 }
 
-// How long gate and door take to open, in milliseconds.
+// How long gate and door need to open, in milliseconds.
 const gateMS, doorMS = 1300, 500
 
 func (y *Yard) gateOpen(t int64) float64 {
@@ -302,7 +301,7 @@ func (y *Yard) doorOpen(t int64) float64 {
 // around lists the acts whose gate or door may be open at a time.
 func (s *script) around(t int64) []*act { return s.recent(t + 2*gateLag) }
 
-// round keeps a number of decimals, for short records.
+// round rounds to a number of decimals, for short records.
 func round(v float64, decimals int) float64 {
 	k := math.Pow10(decimals)
 	return math.Round(v*k) / k

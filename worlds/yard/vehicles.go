@@ -23,18 +23,18 @@ func cabin() block {
 	return block{-1.72, 0.98, carWide - 0.13, 0.86, -1.1, 0.2, carWide - 0.3, 1.46}
 }
 
-// body turns a car's own places into places in the yard.
+// body converts a car's own coordinates to coordinates of the yard.
 type body struct {
 	*stage
 	p carPose
 }
 
-// at is forwards by l, to the left by w, and up.
+// at returns the place l forwards, w to the left, and up.
 func (b body) at(l, w, z float64) [3]float64 {
 	return [3]float64{b.p.x + l*b.p.dx - w*b.p.dy, b.p.y + l*b.p.dy + w*b.p.dx, z}
 }
 
-// faces says whether the camera sees a side whose outward direction in the car's own axes is given.
+// faces reports whether the camera sees a side whose outward direction in the car's own axes is given.
 func (b body) faces(l, w, dl, dw float64) bool {
 	q := b.at(l, w, 0.8)
 	nx, ny := dl*b.p.dx-dw*b.p.dy, dl*b.p.dy+dw*b.p.dx
@@ -65,7 +65,7 @@ func (s *stage) car(c *car, p carPose) {
 	b.openDoor(colour)
 }
 
-// shell paints the sides of a block that the camera sees.
+// shell paints the visible sides of a block.
 func (b body) shell(k block, colour paint.RGB) {
 	white, black := paint.RGB{255, 255, 255}, paint.RGB{0, 0, 0}
 	quad := func(col paint.RGB, c ...[3]float64) { b.quad(col, 1, [4][3]float64{c[0], c[1], c[2], c[3]}) }
@@ -87,11 +87,11 @@ func (b body) shell(k block, colour paint.RGB) {
 		b.at(k.topFront, k.topWide, k.up), b.at(k.topBack, k.topWide, k.up))
 }
 
-// windows are the glass of the cabin.
+// windows paints the glass of the cabin.
 func (b body) windows() {
 	k := cabin()
 	glass, shade := paint.RGB{62, 78, 94}, paint.RGB{84, 104, 122}
-	// pane is a part of a side of the cabin: from one length to another, at a share of its height.
+	// pane returns a part of a side of the cabin: from one length to another, at a share of its height.
 	pane := func(side, l0, l1 float64) [4][3]float64 {
 		edge := func(l, up float64) [3]float64 {
 			lo, hi := k.back+(k.front-k.back)*l, k.topBack+(k.topFront-k.topBack)*l
@@ -118,7 +118,7 @@ func (b body) windows() {
 // wheelR is the radius of a wheel in metres.
 const wheelR = 0.34
 
-// wheels on the side that the camera sees, turned by an angle.
+// wheels paints the visible wheels, turned by an angle.
 func (b body) wheels(turned float64) {
 	const r = wheelR
 	for _, side := range []float64{-1, 1} {
@@ -148,7 +148,7 @@ func (b body) wheels(turned float64) {
 	}
 }
 
-// lights at both ends.
+// lights paints the lights at both ends.
 func (b body) lights(doing string, dark float64) {
 	on := doing != parked
 	ends := []struct {
@@ -189,7 +189,7 @@ func (b body) lights(doing string, dark float64) {
 	}
 }
 
-// openDoor is the driver's door, on the right.
+// openDoor paints the driver's door, on the right.
 func (b body) openDoor(colour paint.RGB) {
 	if b.p.door <= 0.02 || !b.faces(0, -carWide, 0, -1) {
 		return

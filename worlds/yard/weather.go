@@ -22,7 +22,7 @@ const (
 	flickerMS   = 2500 // of the lamp dying
 )
 
-// Steps of the light. Each one is a background of its own.
+// Steps of the light. Each has a background of its own.
 const (
 	daySteps  = 64
 	lampSteps = 4
@@ -31,7 +31,7 @@ const (
 	poolSteps = 64
 )
 
-// period is a stretch of time in milliseconds.
+// period is an interval in milliseconds.
 type period struct{ start, end int64 }
 
 func (p period) holds(t int64) bool { return t >= p.start && t < p.end }
@@ -43,10 +43,10 @@ type phase struct {
 	failures []period // of the lamp
 }
 
-// weather is day and night, rain and the lamp, made up as far as needed.
+// weather is day and night, rain and the lamp, generated as far as needed.
 type weather struct {
-	rng    *rand.Rand // of days and nights
-	drops  *rand.Rand // of rain
+	rng    *rand.Rand // for days and nights
+	drops  *rand.Rand // for rain
 	still  bool
 	phases []phase
 	rains  []period
@@ -72,7 +72,7 @@ func (w *weather) between(lo, hi float64) int64 {
 	return int64(dayMS * (lo + (hi-lo)*w.rng.Float64()))
 }
 
-// until makes up the weather to beyond the given time.
+// until generates the weather to beyond the given time.
 func (w *weather) until(t int64) {
 	for !w.still && w.phases[len(w.phases)-1].end <= t+2*twilightMS {
 		last := w.phases[len(w.phases)-1]
@@ -91,7 +91,7 @@ func (w *weather) until(t int64) {
 	}
 }
 
-// add begins a day or a night.
+// add adds a day or a night.
 func (w *weather) add(p phase) {
 	if p.start > 0 {
 		e := Event{At: ms(p.start + twilightAt), Kind: Dawn, Text: "day breaks over the yard"}
@@ -126,7 +126,7 @@ type sky struct {
 	dawn bool
 }
 
-// outlook is what the weather is like at a moment.
+// outlook is the weather at a moment.
 type outlook struct {
 	sky
 	rain  float64 // 0 to 1
@@ -147,7 +147,7 @@ func (w *weather) at(t int64) outlook {
 	out.night = out.day < daySteps/2
 	out.dawn = !p.night && out.day > 0 && out.day < daySteps
 	out.sky.lamp, out.lamp = p.lampAt(t)
-	if i > 0 && !p.night && t < p.start+twilightMS/2 { // the lamp burns into the dawn
+	if i > 0 && !p.night && t < p.start+twilightMS/2 { // the lamp is still on at dawn
 		out.sky.lamp, out.lamp = lampSteps, "on"
 	}
 	j := sort.Search(len(w.rains), func(i int) bool { return w.rains[i].end+wetOutMS > t })
@@ -161,7 +161,7 @@ func (w *weather) at(t int64) outlook {
 	return out
 }
 
-// lampAt is the lamp in this day or night: its step and its state.
+// lampAt returns the lamp's step and state in this day or night.
 func (p *phase) lampAt(t int64) (int, string) {
 	on := p.start + twilightMS/2
 	if !p.night || t < on {
@@ -170,7 +170,7 @@ func (p *phase) lampAt(t int64) (int, string) {
 	since := t - on
 	for _, f := range p.failures {
 		if f.holds(t) {
-			// It flickers as it dies.
+			// It flickers before it fails.
 			if gone := t - f.start; gone < flickerMS && gone/150%2 == 1 {
 				return lampSteps / 2, "broken"
 			}
@@ -183,13 +183,13 @@ func (p *phase) lampAt(t int64) (int, string) {
 	return 1 + int(share(since, lampRampMS)*(lampSteps-1)), "on"
 }
 
-// raining says whether drops show.
+// raining reports whether drops are visible.
 func (w *weather) raining(t int64) bool {
 	j := sort.Search(len(w.rains), func(i int) bool { return w.rains[i].end > t })
 	return j < len(w.rains) && t >= w.rains[j].start+rainShowsMS
 }
 
-// light that falls on a place; pool is the lamp's share there, 0 to poolSteps.
+// light returns the light on a place; pool is the lamp's share there, 0 to poolSteps.
 func (s sky) light(pool int) paint.Light {
 	mix := func(a, b int, k, of int) int { return a + (b-a)*k/of }
 	level, du, dv := mix(96, 256, s.day, daySteps), mix(34, 0, s.day, daySteps), mix(-7, 0, s.day, daySteps)
@@ -212,10 +212,10 @@ func (s sky) light(pool int) paint.Light {
 	}
 }
 
-// share is how much of a length has passed, 0 to 1.
+// share returns the elapsed share of a length, 0 to 1.
 func share(passed, length int64) float64 {
 	return max(0, min(1, float64(passed)/float64(length)))
 }
 
-// smooth goes from 0 to 1 with soft ends.
+// smooth goes from 0 to 1 with a soft start and end.
 func smooth(k float64) float64 { return k * k * (3 - 2*k) }

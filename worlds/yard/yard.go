@@ -1,10 +1,9 @@
-// Package yard is a generated view of a security camera: a yard with a gate,
-// a house door, a parking place and a lamp, by day and by night. It owns its
-// script, its pictures, its sound, and the truth about them.
+// Package yard is a generated view of a security camera: a yard with a gate, a house door, a
+// parking place and a lamp, by day and by night. It owns its script, its pictures, its sound, and
+// the truth about them.
 //
-// What happens is made up from a seed and is a function of the time alone: any
-// moment can be drawn without those before it. The package keeps no time and
-// paints into buffers of others.
+// A seed determines the events. Everything is a function of time alone: any moment can be drawn
+// without the moments before it. The package keeps no time and paints into buffers of others.
 package yard
 
 import (
@@ -25,7 +24,7 @@ type Yard struct {
 	weather *weather
 	camera  paint.Camera
 
-	plain [2][]byte // what never moves, in full light: dry and wet
+	plain [2][]byte // the static background in full light: dry and wet
 	pool  []uint8   // the lamp's share of the light on each 2x2 pixels
 	damp  layer     // dry and wet mixed
 	lit   layer     // under the light of the moment
@@ -38,8 +37,8 @@ type layer struct {
 	pix  []byte
 }
 
-// New makes a yard for pictures of the given even size. In a still one nothing
-// ever happens, and only the camera's clock runs. It draws nothing yet.
+// New makes a yard for pictures of the given even size. In a still yard nothing ever happens, and
+// only the camera's clock runs. It draws nothing yet.
 func New(seed uint64, width, height int, still bool) *Yard {
 	y := &Yard{
 		width: width, height: height, seed: seed,
@@ -50,22 +49,22 @@ func New(seed uint64, width, height int, still bool) *Yard {
 	return y
 }
 
-// ShiftClock moves the camera's clock on by a time, and nothing else. With it, a
-// reader of the clock meets other times than those that belong to the scene.
+// ShiftClock advances the camera's clock by a time, and nothing else. Training pictures use it to
+// show times other than the scene's.
 func (y *Yard) ShiftClock(by time.Duration) { y.shift = by }
 
-// Hurry makes acts follow each other without long pauses, so that several people are often about. Call it before anything else.
+// Hurry removes long pauses between acts, so that several people are often present. Call it first.
 func (y *Yard) Hurry() { y.script.busy = true }
 
-// shows is what the camera's clock shows.
+// shows returns the time on the camera's clock.
 func (y *Yard) shows(at time.Duration) time.Time { return y.began.Add(at + y.shift) }
 
-// viewpoint is the camera under the eaves of a house that does not show.
+// viewpoint is the camera under the eaves of a house outside the picture.
 func viewpoint() paint.Camera {
 	return paint.NewCamera(paint.At(9.2, -9, 6), paint.At(9.2, 4.5, 0.75), 16)
 }
 
-// pictureEdges are the x of the picture's left and right edge on the ground, y metres from the front.
+// pictureEdges returns the x of the picture's left and right edge on the ground, y metres from the front.
 func pictureEdges(y float64) (left, right float64) {
 	_, _, m := viewpoint().Project(paint.At(9.2, y, 0))
 	return 9.2 - 0.5/m, 9.2 + 0.5/m
@@ -85,7 +84,7 @@ func (y *Yard) Draw(at time.Duration, c *paint.Canvas) {
 	y.clock(c, at)
 }
 
-// Prepare paints background n ahead of its first use. It reports whether there is one.
+// Prepare paints background n before its first use. It reports whether there is one.
 func (y *Yard) Prepare(n int) bool {
 	if n != 0 {
 		return false
@@ -95,7 +94,7 @@ func (y *Yard) Prepare(n int) bool {
 	return true
 }
 
-// background is the yard without what moves, under the given sky.
+// background returns the static part of the yard under the given sky.
 func (y *Yard) background(now sky) []byte {
 	size := paint.I420Size(y.width, y.height)
 	if y.pool == nil {
@@ -122,7 +121,7 @@ func (y *Yard) background(now sky) []byte {
 	return y.lit.pix
 }
 
-// mixInto blends two pictures; k is the second one's part of wetSteps.
+// mixInto blends two pictures; k/wetSteps is the second one's share.
 func mixInto(dst, a, b []byte, k int) {
 	for i := range dst {
 		dst[i] = uint8((int(a[i])*(wetSteps-k) + int(b[i])*k + wetSteps/2) / wetSteps)
@@ -151,18 +150,18 @@ func (y *Yard) illuminate(dst, src []byte, now sky) {
 	}
 }
 
-// lightAt is the light on somebody who stands at a place.
+// lightAt returns the light on a person at a place.
 func (y *Yard) lightAt(now sky, px, py float64) paint.Light {
 	return now.light(pool(px, py, 0.6))
 }
 
-// pool is the lamp's share of the light at a place, of poolSteps.
+// pool returns the lamp's share of the light at a place, of poolSteps.
 func pool(x, y, z float64) int {
 	d := math.Hypot(x-lampX, y-lampY) + 0.4*max(0, z-1)
 	return int(poolSteps*(1-smooth(max(0, min(1, (d-1)/10)))) + 0.5)
 }
 
-// project returns a place on the picture and the pixels that a metre takes there.
+// project returns a place on the picture and the pixels per metre there.
 func (y *Yard) project(x, d, z float64) (px, py, metre float64) {
 	px, py, metre = y.camera.Project(paint.At(x, d, z))
 	w := float64(y.width)
@@ -175,14 +174,14 @@ func (y *Yard) point(x, d, z float64) paint.Point {
 	return paint.Point{X: px, Y: py}
 }
 
-// caption is what does not change in the camera's own line of text.
+// caption is the constant part of the camera's line of text.
 func (y *Yard) caption(c *paint.Canvas) {
 	u := float64(y.width) / 100
 	c.Rect(1.6*u, 1.6*u, 49.8*u, 5.4*u, paint.RGB{0, 0, 0}, 0.45)
 	c.Text(2.4*u, 2.5*u, 2*u, "CAM 1", paint.RGB{255, 255, 255}, 0.085)
 }
 
-// clock is the date and time in the camera's line of text.
+// clock returns the date and time in the camera's line of text.
 func (y *Yard) clock(c *paint.Canvas, at time.Duration) {
 	u := float64(y.width) / 100
 	c.Text(14*u, 2.5*u, 2*u, y.shows(at).Format(time.DateOnly), paint.RGB{255, 255, 255}, 0.085)

@@ -28,9 +28,9 @@ func Lines(name string) ([]string, error) {
 type Line struct {
 	// Kind of order; "" for frames.
 	Kind string
-	// HeldOut of training.
+	// HeldOut means that training does not use it.
 	HeldOut bool
-	// Clause says that the pattern is one, not a noun or a whole text.
+	// Clause means that the pattern is a clause, not a noun or a whole text.
 	Clause bool
 	Text   string
 }

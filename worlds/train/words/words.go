@@ -1,6 +1,5 @@
-// Package words holds the wordings that nano is trained on, and those that are held out for tests: text files, which
-// their first lines explain. It reads them, and draws orders, questions and alert rules for package judge; those of the
-// training are drawn by package grammar.
+// Package words holds nano's wordings for training, and held-out ones for tests: text files, explained in their first lines. It reads
+// them, and draws orders, questions and alert rules for package judge; package grammar draws the training's.
 package words
 
 import (
@@ -9,7 +8,7 @@ import (
 	"strings"
 )
 
-// pool has the patterns of a kind for training, and those held out of it.
+// pool has the patterns of a kind for training, and the held-out ones.
 type pool struct{ trained, heldOut []string }
 
 func (p pool) of(heldOut bool) []string {
@@ -74,10 +73,10 @@ func Open(world, language string) (*Book, error) {
 // Kinds lists the kinds of orders.
 func (b *Book) Kinds() []string { return b.kinds }
 
-// Order draws a wording of a kind of order: a pattern of its own, or a frame around its topic. Held out of training are
-// patterns, frames, and names of topics.
+// Order draws a wording of a kind of order: a pattern of its own, or a frame with its topic. Patterns, frames and names of topics can be
+// held out of training.
 func (b *Book) Order(dice *rand.Rand, kind string, heldOut bool) string {
-	const own = 0.4 // of the held-out wordings of a topic; fewer of the others
+	const own = 0.4 // share of the own patterns of a kind that also has a topic
 	if _, topic := b.nouns[kind]; !topic || dice.Float64() < own {
 		return capital(pick(dice, b.orders[kind].of(heldOut)))
 	}
@@ -91,7 +90,7 @@ func (b *Book) Order(dice *rand.Rand, kind string, heldOut bool) string {
 	return capital(strings.NewReplacer("{X}", name, "{W}", name).Replace(frame))
 }
 
-// Rule draws what an alert rule says; "" for a kind that has none.
+// Rule draws an alert rule; "" for a kind that has none.
 func (b *Book) Rule(dice *rand.Rand, kind string, heldOut bool) string {
 	return pick(dice, b.clauses[kind].of(heldOut))
 }
