@@ -16,14 +16,14 @@ var ErrLocked = errors.New("in use by another download or conversion")
 // folderLock is the descriptor of a folder that is locked.
 type folderLock struct{ *os.File }
 
-// Close gives the lock back. Closing the descriptor alone is not enough: a child process
-// between its fork and its exec has it too.
+// Close releases the lock. Closing the descriptor alone is not enough: a child process also has it
+// between its fork and its exec.
 func (l folderLock) Close() error {
 	return errors.Join(unix.Flock(int(l.Fd()), unix.LOCK_UN), l.File.Close()) //nolint:gosec // a descriptor
 }
 
-// LockFolder takes an exclusive lock on a folder. The lock is held until what is
-// returned is closed or the process ends.
+// LockFolder locks a folder exclusively. The lock is held until the result is closed or the process
+// ends.
 func LockFolder(dir string) (io.Closer, error) {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -15,8 +15,8 @@ const FormatVersion = 6
 // ManifestName is the manifest's file name in a bundle.
 const ManifestName = "manifest.json"
 
-// Manifest describes a bundle. It has all parameters of the model for the engine,
-// whose code has no constants of a model.
+// Manifest describes a bundle. It has all parameters of the model, so that the engine's code has no
+// constants of a model.
 type Manifest struct {
 	Format  int    `json:"format"`
 	Name    string `json:"name"`
@@ -31,8 +31,8 @@ type Manifest struct {
 	// Stop names the tokens that end an answer; StopSpeech those that end speech.
 	Stop       []string `json:"stop,omitempty"`
 	StopSpeech []string `json:"stop_speech,omitempty"`
-	// Forbidden lists the ids that speech must not use (bad_token_ids and punctuation),
-	// and those that TaskRecognition must not write: ids without a token.
+	// Forbidden lists the ids that speech must not use (bad_token_ids and punctuation), or, for
+	// TaskRecognition, the ids without a token.
 	Forbidden []int32  `json:"forbidden,omitempty"`
 	Template  Template `json:"template"`
 	// Languages are the English names of the languages that TaskRecognition knows.
@@ -53,7 +53,7 @@ type Task string
 // The tasks.
 const (
 	TaskCommentary  Task = ""            // writes about pictures
-	TaskRecognition Task = "recognition" // writes what is said
+	TaskRecognition Task = "recognition" // transcribes speech
 	TaskAligner     Task = "aligner"     // finds the times of the words of a known text
 )
 
@@ -72,11 +72,11 @@ type Dims struct {
 	Decoder Decoder `json:"decoder"`
 	Vision  *Vision `json:"vision,omitempty"` // nil without a vision tower
 	Speech  *Speech `json:"speech,omitempty"` // nil without a voice
-	// Hearing is the encoder of sound, nil without one.
+	// Hearing is the audio encoder, nil without one.
 	Hearing *Hearing `json:"hearing,omitempty"`
 }
 
-// Format returns the oldest bundle format that can hold the networks.
+// Format returns the oldest bundle format that supports the networks.
 func (d Dims) Format() int {
 	switch {
 	case d.Hearing != nil:
@@ -87,7 +87,7 @@ func (d Dims) Format() int {
 	return 1
 }
 
-// Task returns what the networks are for.
+// Task returns the task of the networks.
 func (d Dims) Task() Task {
 	switch {
 	case d.Hearing == nil:
@@ -98,10 +98,9 @@ func (d Dims) Task() Task {
 	return TaskRecognition
 }
 
-// Hearing is the encoder of sound of Qwen3-ASR and Qwen3-ForcedAligner: convolutions
-// over chunks of a mel spectrogram (100 frames a second), and a transformer over
-// windows of chunks. Its rows replace embeddings of the decoder. Tensors have the
-// prefix "audio_tower.".
+// Hearing is the audio encoder of Qwen3-ASR and Qwen3-ForcedAligner: convolutions over chunks of a
+// mel spectrogram (100 frames a second), and a transformer over windows of chunks. Its rows replace
+// embeddings of the decoder. Tensors have the prefix "audio_tower.".
 type Hearing struct {
 	Layers   int     `json:"layers"`
 	Hidden   int     `json:"hidden"`
@@ -113,13 +112,13 @@ type Hearing struct {
 	Chunk    int     `json:"chunk"`    // frames of a chunk
 	Window   int     `json:"window"`   // chunks of a window
 	Epsilon  float64 `json:"epsilon"`  // of LayerNorm
-	// Classes are the times that an aligner can give, StepMS milliseconds apart. 0 for
+	// Classes is the number of times that an aligner can return, StepMS milliseconds apart. 0 for
 	// recognition.
 	Classes int `json:"classes,omitempty"`
 	StepMS  int `json:"step_ms,omitempty"`
 }
 
-// halved is the rows of frames after the three convolutions of stride 2.
+// halved returns the rows of frames after the three convolutions of stride 2.
 func halved(frames int) int { return (frames + 7) / 8 }
 
 // ChunkRows returns the rows of a whole chunk.
@@ -141,14 +140,14 @@ type Decoder struct {
 	Vocab     int     `json:"vocab"`
 	Epsilon   float64 `json:"epsilon"`    // of RMSNorm
 	RopeTheta float64 `json:"rope_theta"` // base of the rotary embedding
-	// MaxPositions is the length of the graph's rotary tables, so the longest cache.
+	// MaxPositions is the length of the graph's rotary tables, and so of the longest cache.
 	MaxPositions int  `json:"max_positions"`
 	TiedHead     bool `json:"tied_head,omitempty"` // lm_head is the embedding table
 }
 
 // Vision is a SigLIP tower and its resampler.
 type Vision struct {
-	Layers  int     `json:"layers"` // the layers that run
+	Layers  int     `json:"layers"` // number of layers that run
 	Hidden  int     `json:"hidden"`
 	Heads   int     `json:"heads"`
 	FFN     int     `json:"ffn"`
@@ -158,7 +157,7 @@ type Vision struct {
 
 	Queries        int `json:"queries"`         // embeddings per image
 	Out            int `json:"out"`             // their width, the decoder's
-	ResamplerHeads int `json:"resampler_heads"` // of width Out/ResamplerHeads
+	ResamplerHeads int `json:"resampler_heads"` // each Out/ResamplerHeads wide
 	// MaxSide is the maximum number of patches along one axis of an image.
 	MaxSide int `json:"max_side"`
 }
@@ -186,7 +185,7 @@ type TTS struct {
 	TextRows  int     `json:"text_rows"`  // of the text's embedding table
 	Epsilon   float64 `json:"epsilon"`    // of RMSNorm
 	RopeTheta float64 `json:"rope_theta"` // base of the rotary embedding
-	// MaxPositions is the length of the graph's rotary tables, so the longest cache.
+	// MaxPositions is the length of the graph's rotary tables, and so of the longest cache.
 	MaxPositions int `json:"max_positions"`
 	// AudioBOS and TextEOS are rows of the text's embedding table: the first
 	// precedes the codes of a piece of text, the second ends the text.
@@ -244,7 +243,7 @@ type Template struct {
 	NoThink   string `json:"no_think,omitempty"`  // "<think>\n\n</think>\n\n"
 	Speech    string `json:"speech,omitempty"`    // "<|tts_bos|>"
 
-	// Of recognition and alignment. A prompt has one AudioPad for each row of sound.
+	// For recognition and alignment. A prompt has one AudioPad for each row of audio.
 	AudioStart string `json:"audio_start,omitempty"` // "<|audio_start|>"
 	AudioPad   string `json:"audio_pad,omitempty"`   // "<|audio_pad|>"
 	AudioEnd   string `json:"audio_end,omitempty"`   // "<|audio_end|>"
@@ -263,18 +262,18 @@ type Image struct {
 	Std             [3]float64 `json:"std"`
 }
 
-// Voice names the files from which a voice is made, as they were published.
+// Voice names the files that make voices, under their published names.
 type Voice struct {
-	// Speaker and Codes are ONNX models of the sound of a voice: from a filter bank to
-	// its speaker embedding (Flow.Speaker wide), and from a mel spectrogram to its
-	// codes. See Manifest.VoiceGraphs.
+	// Speaker and Codes are ONNX models that analyse a voice: from a filter bank to its speaker
+	// embedding (Flow.Speaker wide), and from a mel spectrogram to its codes. See
+	// Manifest.VoiceGraphs.
 	Speaker string `json:"speaker"`
 	Codes   string `json:"codes"`
 	// Sound is the published voice, a WAV file. Empty if the checkpoint lacks it.
 	Sound string `json:"sound,omitempty"`
 }
 
-// FramesPerCode is the frames of a Voice's mel spectrogram per code.
+// FramesPerCode is the number of frames of a Voice's mel spectrogram per code.
 const FramesPerCode = 4
 
 // VoiceGraphs returns the models of Voice as graphs for the CPU. They have no kind.
@@ -307,8 +306,8 @@ const (
 	KindTTSCondition Kind = "tts_condition" // text to inputs of the TTS
 	KindTTS          Kind = "tts"           // to codes
 	KindFlowEncoder  Kind = "flow_encoder"  // codes to the condition of the DiT
-	// KindFlowDiT makes 50 frames of many rooms, KindFlowDiTOnce any number of
-	// one: a voice's prompt, and the end of a speech.
+	// KindFlowDiT computes 50 frames of many rooms, KindFlowDiTOnce any number of one room: a
+	// voice's prompt, and the end of a speech.
 	KindFlowDiT     Kind = "flow_dit"
 	KindFlowDiTOnce Kind = "flow_dit_once"
 	KindVocoder     Kind = "vocoder"
@@ -368,9 +367,9 @@ type Graph struct {
 	Table *Table `json:"table,omitempty"`
 	// WeightBytes is the memory that the initializers need.
 	WeightBytes int64 `json:"weight_bytes"`
-	// Head is the bits of the vocabulary matrix of an int4 decoder: 4, 8, or 16 for floats.
+	// Head is the number of bits of an int4 decoder's vocabulary matrix: 4, 8, or 16 for floats.
 	Head int `json:"head,omitempty"`
-	// Block is the inputs per scale of an int4 decoder.
+	// Block is the number of inputs per scale of an int4 decoder.
 	Block      int  `json:"block,omitempty"`
 	ZeroPoints bool `json:"zero_points,omitempty"`
 	// Check marks a graph with the extra outputs of the conformance check.
@@ -395,8 +394,8 @@ func (k Kind) HasTable() bool { return k == KindEmbed || k == KindTTSCondition }
 // SeveralRows is the free size of a decoder's last_position and hidden_states.
 const SeveralRows = "R"
 
-// Several reports whether a run of a decoder can return the hidden states of several positions. Decoders with a
-// voice that were converted before it could return only one.
+// Several reports whether a run of a decoder can return the hidden states of several positions. Bundles with a voice from before this
+// option can return only one.
 func (g *Graph) Several() bool {
 	return slices.ContainsFunc(g.Inputs, func(p Port) bool {
 		return p.Name == "last_position" && slices.Equal(p.Shape, []string{SeveralRows})

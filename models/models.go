@@ -89,8 +89,7 @@ func (t TensorInfo) Cols() int {
 	return n
 }
 
-// Source is a checkpoint: named tensors and the files that go with them.
-// Safe for concurrent use.
+// Source is a checkpoint: named tensors and its other files. It is safe for concurrent use.
 type Source interface {
 	// Names returns the names of all tensors, sorted. A linear layer stored in
 	// int4 (AWQ) appears once, under the name of its plain weight ("….q_proj.weight").

@@ -2,37 +2,38 @@ package models
 
 import "math"
 
-// Rows of the flow, which its graphs and the engine agree on. A chunk is 25 codes, so ChunkFrames frames of the spectrogram.
-// Longer prompts and shorter ends aside, all runs are one chunk.
+// Rows of the flow, shared by its graphs and the engine. A chunk is 25 codes, so ChunkFrames frames of the spectrogram. Except for longer
+// prompts and shorter ends, all runs are one chunk.
 const (
 	ChunkFrames = 50
-	// Lookahead is the number of codes that the flow's encoder sees beyond those it encodes.
+	// Lookahead is the number of codes after the encoded ones that the flow's encoder sees.
 	Lookahead = 3
-	// LastCodes is the most codes of the last run of a speech.
+	// LastCodes is the maximum number of codes of the last run of a speech.
 	LastCodes = ChunkFrames/2 + Lookahead - 1
-	// FlowKept is the frames that the caches keep besides those of a prompt.
+	// FlowKept is the number of frames that the caches keep besides the frames of a prompt.
 	FlowKept = 100
 )
 
-// Of the vocoder.
+// Constants of the vocoder.
 const (
 	FrameSamples = 480 // of a frame
-	// VocoderKept is the frames at the end of a run that the next one repeats.
+	// VocoderKept is the number of frames at the end of a run that the next one repeats.
 	VocoderKept = 8
-	// Harmonics of the pitch that the vocoder draws noise for, the pitch itself included.
+	// Harmonics is the number of harmonics of the pitch that the vocoder draws noise for, including
+	// the pitch itself.
 	Harmonics = 9
-	// NoiseColumns is the width of a row of noise: the samples of an eighth of a frame, each with all harmonics.
+	// NoiseColumns is the width of a row of noise: an eighth of a frame's samples, each with all harmonics.
 	NoiseColumns = FrameSamples / 8 * Harmonics
 	// VocoderWindow and VocoderHop are the samples of its Fourier transforms.
 	VocoderWindow = 16
 	VocoderHop    = 4
 )
 
-// HearingTopK is the number of best ids that a decoder that hears returns (fewer if the vocabulary is smaller).
+// HearingTopK is the number of best ids that a speech recognition decoder returns (fewer if the vocabulary is smaller).
 const HearingTopK = 32
 
-// FlowDistances returns an input of the flow's encoder: for each row of a run and each key, [rows,cached+rows], the place of
-// its position score. up selects the blocks at 50 rows a second.
+// FlowDistances returns an input of the flow's encoder: for each row of a run and each key, [rows,cached+rows], the index of its position
+// score. up selects the blocks at 50 rows a second.
 func FlowDistances(f Flow, up bool, rows, cached int) []int64 {
 	farthest, width := f.Distances(up)
 	places := make([]int64, 0, rows*(cached+rows))
@@ -45,8 +46,8 @@ func FlowDistances(f Flow, up bool, rows, cached int) []int64 {
 	return places
 }
 
-// Distances returns the distance from a row to the farthest key, and the number of distances: the last is to the end of a
-// prompt. up selects the blocks at 50 rows a second.
+// Distances returns the distance from a row to the farthest key, and the number of distances, up to the end of a prompt. up selects the
+// blocks at 50 rows a second.
 func (f Flow) Distances(up bool) (farthest, width int) {
 	rows, kept, last := f.MaxPrompt, FlowKept/2, LastCodes
 	if up {
@@ -62,7 +63,7 @@ func Hann(n int) float64 { return 0.5 - 0.5*math.Cos(2*math.Pi*float64(n)/Vocode
 // WindowsCover is the sum of the squared windows over a sample.
 const WindowsCover = 1.5
 
-// EdgeGains returns the gains of the first and of the last samples of a run, which one window less covers than the others.
+// EdgeGains returns the gains of the first and last samples of a run, which are covered by one window less than the others.
 func EdgeGains() (first, last []float64) {
 	first, last = make([]float64, VocoderHop), make([]float64, VocoderHop)
 	for i := range VocoderHop {

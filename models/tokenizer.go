@@ -21,8 +21,8 @@ const (
 	MergesName          = "merges.txt"
 )
 
-// AddedToken is a token that is found in a text before it is split. Special ones are
-// markup, which is not shown.
+// AddedToken is a token that is matched in a text before it is split. Special tokens are markup,
+// which is not shown.
 type AddedToken struct {
 	ID         int32  `json:"id"`
 	Content    string `json:"content"`
@@ -59,9 +59,9 @@ func TokenizerJSON(vocab map[string]int32, merges []string, added []AddedToken) 
 	})
 }
 
-// JoinTokenizer returns tokenizer.json made of vocab.json, merges.txt and the added
-// tokens of tokenizer_config.json, for a checkpoint of a Qwen2 tokenizer without it.
-// The error is fs.ErrNotExist if vocab.json is missing.
+// JoinTokenizer returns tokenizer.json, assembled from vocab.json, merges.txt and the added tokens
+// of tokenizer_config.json, for a checkpoint of a Qwen2 tokenizer without it. The error is
+// fs.ErrNotExist if vocab.json is missing.
 func JoinTokenizer(file func(name string) ([]byte, error)) ([]byte, error) {
 	content, err := file(VocabName)
 	if err != nil {

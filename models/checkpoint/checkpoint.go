@@ -204,8 +204,8 @@ func (c *Checkpoint) Packed(name string) (models.PackedLinear, bool) {
 	return l, true
 }
 
-// File returns a file of the folder, or fs.ErrNotExist. A tokenizer.json that is missing
-// is made of vocab.json, merges.txt and tokenizer_config.json.
+// File returns a file of the folder, or fs.ErrNotExist. A missing tokenizer.json is assembled from
+// vocab.json, merges.txt and tokenizer_config.json.
 func (c *Checkpoint) File(name string) ([]byte, error) {
 	if !safeName(name) {
 		return nil, fmt.Errorf("%s: %q is not a file name in the folder", c.dir, name)

@@ -94,16 +94,15 @@ type quantization struct {
 	Format string `json:"format"` // of compressed-tensors
 }
 
-// methodInt8 is the method of int8 rows with scales.
+// methodInt8 is the quantization method of int8 rows with scales.
 const methodInt8 = "compressed-tensors"
 
 // maxSize is the maximum of every size in a config: far above any model's, and
 // the product of two fits 64 bits.
 const maxSize = 1 << 24
 
-// parseConfig parses and checks the fields that do not depend on tensors.
-// Published files omit defaults; these are those of the official configuration
-// classes.
+// parseConfig parses and checks the fields that do not depend on tensors. Published files omit
+// defaults; missing fields get the defaults of the official configuration classes.
 func parseConfig(content []byte) (config, error) {
 	if h, err := parseHearing(content); err != nil || h != nil {
 		return h.config(), err

@@ -265,8 +265,8 @@ func (t *tokenizer) tokens(vocab int) (map[string]int32, error) {
 	return tokens, nil
 }
 
-// template fills in the pieces of the chat template that are in both the tokens
-// and the published template.
+// template sets the pieces of the chat template that are in both the tokens and the published
+// template.
 func (c *Checkpoint) template(m *models.Manifest, settings tokenizerConfig) error {
 	for _, name := range []string{imStart, imEnd} {
 		if _, ok := m.Tokens[name]; !ok {
@@ -305,8 +305,7 @@ func unescape(s string) string {
 	return strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u003C`, "<", `\u003E`, ">").Replace(s)
 }
 
-// stops names the tokens that end an answer: those of the official code, and
-// those of the generation config.
+// stops names the tokens that end an answer: the official code's, and the generation config's.
 func stops(tokens map[string]int32, eos ids) ([]string, error) {
 	var names []string
 	for _, name := range []string{imEnd, endOfText} {

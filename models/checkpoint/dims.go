@@ -13,7 +13,7 @@ import (
 // the rotary tables in its graphs.
 const maxCache = 8192
 
-// expected is a tensor that a network needs, with its shape by the config.
+// expected is a tensor that a network needs, with its shape according to the config.
 type expected struct {
 	name  string
 	shape []int
@@ -42,7 +42,7 @@ func (c *Checkpoint) decoder() (models.Decoder, error) {
 		return d, fmt.Errorf("%s: %d of the %d tensors of a Qwen3 decoder are missing, for example %q",
 			c.dir, len(missing), len(list), missing[0])
 	}
-	// An unused tensor would mean that a part of the computation is left out.
+	// An unused tensor would mean that a part of the computation is missing.
 	used := make(map[string]bool, len(list))
 	for _, e := range list {
 		used[e.name] = true
@@ -55,8 +55,8 @@ func (c *Checkpoint) decoder() (models.Decoder, error) {
 	return d, nil
 }
 
-// decoderTensors lists the tensors of a Qwen3 decoder, whose head has classes instead
-// of the vocabulary if there are any.
+// decoderTensors lists the tensors of a Qwen3 decoder. The head has classes instead of the
+// vocabulary if the config has any.
 func decoderTensors(d models.Decoder, classes int) []expected {
 	const (
 		hidden = "hidden_size"

@@ -10,7 +10,7 @@ import (
 	"touchline/models"
 )
 
-// maxHearing is maxCache for models that hear: 20 minutes of sound have 15,600 rows.
+// maxHearing is maxCache for speech recognition: 20 minutes of audio have 15,600 rows.
 const maxHearing = 32768
 
 // hearingConfig is config.json of Qwen3-ASR and Qwen3-ForcedAligner, with the fields of
@@ -24,7 +24,7 @@ type hearingConfig struct {
 	AudioEnd   *int            `json:"audio_end_token_id"`
 	Classes    *int            `json:"classify_num"` // of an aligner
 
-	// Of the root.
+	// Fields at the root.
 	Languages []string        `json:"support_languages"`
 	Timestamp *int            `json:"timestamp_token_id"`
 	StepMS    *int            `json:"timestamp_segment_time"`
@@ -33,7 +33,7 @@ type hearingConfig struct {
 	text config
 }
 
-// audioConfig is the encoder of sound.
+// audioConfig is the audio encoder.
 type audioConfig struct {
 	Mel          *int   `json:"num_mel_bins"`
 	Window       *int   `json:"n_window"`       // half the frames of a chunk
@@ -175,8 +175,8 @@ func (h *hearingConfig) classes() (n, stepMS int) {
 	return *h.Classes, *h.StepMS
 }
 
-// hearingName returns the name of a tensor in this program: those of the decoder as in
-// MiniCPM-o, those of the encoder with "audio_tower.".
+// hearingName returns the name of a tensor in this program: decoder tensors as in MiniCPM-o,
+// encoder tensors with the prefix "audio_tower.".
 func hearingName(name string) string {
 	for _, r := range []struct{ published, ours string }{
 		{"thinker.model.", "llm.model."},
@@ -202,13 +202,12 @@ const (
 	towerPrefix = "audio_tower."
 )
 
-// dropCopy forgets a head that is a copy of the embedding, and takes the embedding for
-// a head that is missing.
+// dropCopy drops a head that is a copy of the embedding, and uses the embedding for a missing head.
 func (c *Checkpoint) dropCopy() {
 	const head = headPrefix + "weight"
 	_, ok := c.plain[head]
 	if classes, _ := c.config.hearing.classes(); classes > 0 {
-		c.config.TiedHead = false // of classes
+		c.config.TiedHead = false // for the classes
 		return
 	}
 	if !ok {
@@ -219,8 +218,7 @@ func (c *Checkpoint) dropCopy() {
 	}
 }
 
-// hearing returns the sizes of the encoder of sound. It compares the shape of every
-// tensor with them.
+// hearing returns the sizes of the audio encoder. It compares the shape of every tensor with them.
 func (c *Checkpoint) hearing() (*models.Hearing, error) {
 	a := c.config.hearing.Audio
 	h := &models.Hearing{
@@ -242,7 +240,7 @@ func (c *Checkpoint) hearing() (*models.Hearing, error) {
 		used[e.name] = true
 	}
 	for _, name := range c.names {
-		// A published table of positions would be another encoder.
+		// A published table of positions would mean another encoder.
 		if strings.HasPrefix(name, towerPrefix) && !used[name] {
 			return h, fmt.Errorf("%s: tensor %q is not part of an encoder of %d layers (encoder_layers)", c.dir, name, h.Layers)
 		}
@@ -250,7 +248,7 @@ func (c *Checkpoint) hearing() (*models.Hearing, error) {
 	return h, nil
 }
 
-// hearingTensors lists the tensors of the encoder of sound.
+// hearingTensors lists the tensors of the audio encoder.
 func hearingTensors(h *models.Hearing) []expected {
 	var list []expected
 	add := func(field, name string, shape ...int) {
@@ -286,7 +284,7 @@ func hearingTensors(h *models.Hearing) []expected {
 	return list
 }
 
-// describeHearing fills in a manifest of a model that hears.
+// describeHearing sets the manifest of a speech recognition model.
 func (c *Checkpoint) describeHearing(m *models.Manifest) error {
 	var err error
 	if m.Dims.Hearing, err = c.hearing(); err != nil {
@@ -341,10 +339,10 @@ func (c *Checkpoint) markers(m *models.Manifest) error {
 	return nil
 }
 
-// transcript is between the language and the text of an answer.
+// transcript separates the language from the text in an answer.
 const transcript = "<asr_text>"
 
-// nameless returns the ids above those of all tokens: rows of the embedding without text.
+// nameless returns the ids above the ids of all tokens: rows of the embedding without text.
 func nameless(m *models.Manifest) []int32 {
 	var top int32
 	for _, id := range m.Tokens {

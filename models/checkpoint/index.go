@@ -15,7 +15,7 @@ type index struct {
 	WeightMap map[string]string `json:"weight_map"`
 }
 
-// readIndex returns nil for a folder without one.
+// readIndex returns nil for a folder without an index.
 func (c *Checkpoint) readIndex() (*index, error) {
 	content, err := c.File(indexName)
 	if errors.Is(err, fs.ErrNotExist) {

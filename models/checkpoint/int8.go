@@ -15,7 +15,8 @@ import (
 // each row [rows, 1]. A weight is q * scale.
 type int8Rows struct{ weights, scales safetensors.Tensor }
 
-// partScale ends a scale's name, after the weight's; it sorts after it.
+// partScale is the suffix of a scale's name after the weight's name. A scale sorts after its
+// weight.
 const partScale = "weight_scale"
 
 // joinInt8 assembles int8 matrices from weights and scales.

@@ -26,8 +26,8 @@ const (
 	soundName   = "assets/HT_ref_audio.wav"
 )
 
-// openVoice maps the voice's networks that are not in the shards, if the folder
-// has them. Their tensors get a prefix: "flow.", and "hift." for "generator.".
+// openVoice maps the files of the voice that are not in the shards, if the folder has them. Their
+// tensors get a prefix: "flow.", and "hift." for "generator.".
 func (c *Checkpoint) openVoice() error {
 	for _, v := range []struct{ file, prefix, drop string }{{flowName, "flow.", ""}, {vocoderName, "hift.", "generator."}} {
 		f, err := torch.Open(c.path(v.file))
@@ -220,8 +220,7 @@ func (m *measure) check(part string, list []expected) error {
 	return incomplete(part, missing, len(list))
 }
 
-// blocks returns the number of the blocks whose names begin with prefix and their
-// index.
+// blocks returns the number of blocks whose names begin with prefix and their index.
 func (c *Checkpoint) blocks(prefix string) int {
 	n := 0
 	for _, name := range c.names {
@@ -237,8 +236,8 @@ func (c *Checkpoint) blocks(prefix string) int {
 
 const (
 	maxBlocks = 1000
-	// maxPromptCodes is the longest prompt of a voice: the official code has
-	// caches of 1000 frames, 2 a code, of which it uses 150 for speech.
+	// maxPromptCodes is the longest prompt of a voice: the official code has caches of 1000 frames,
+	// 2 per code, of which it uses 150 for speech.
 	maxPromptCodes = 425
 )
 
@@ -268,8 +267,8 @@ func (c *Checkpoint) flow() (models.Flow, error) {
 // defaultGuidance is the published value.
 const defaultGuidance = 0.7
 
-// guidance returns the rate of classifier-free guidance, the only setting of
-// flow.yaml that the tensors do not show.
+// guidance returns the rate of classifier-free guidance, the only setting of flow.yaml that cannot
+// be derived from the tensors.
 func (c *Checkpoint) guidance() (float64, error) {
 	content, err := models.ReadFile(c.path(flowConfig), maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -294,7 +293,7 @@ type shapes []expected
 
 func (s *shapes) add(name string, shape ...int) { *s = append(*s, expected{name: name, shape: shape}) }
 
-// layer adds a weight and a bias of its first dimension.
+// layer adds a weight and a bias with the weight's first dimension.
 func (s *shapes) layer(name string, shape ...int) {
 	s.add(name+".weight", shape...)
 	s.add(name+".bias", shape[0])

@@ -35,8 +35,7 @@ type Source interface {
 	Describe() (models.Manifest, error)
 }
 
-// voiced is a Source with the files of models.Manifest.Voice, which a bundle takes
-// as they are.
+// voiced is a Source with the files of models.Manifest.Voice, which a bundle contains unchanged.
 type voiced interface {
 	OpenFile(name string) (content io.ReadCloser, size int64, err error)
 }
@@ -48,8 +47,8 @@ type hasher interface {
 
 // Options select the contents of a bundle.
 type Options struct {
-	// Weights of the decoder, one graph each. Default int4 and fp16; of a model that
-	// hears the floats of the devices, CUDA's without any.
+	// Weights of the decoder, one graph each. Default: int4 and fp16; for speech recognition the
+	// float format of each device, CUDA's if there are none.
 	Weights []models.Weights
 	// Devices to write graphs for. Default: CUDA for int4 and fp16, the CPU
 	// for fp32. int4 runs on both devices, fp16 only on CUDA, fp32 only on the CPU.
@@ -80,8 +79,7 @@ type Options struct {
 	// Progress, if not nil, is called by one goroutine at a time, with
 	// non-decreasing counts.
 	Progress func(Progress)
-	// Note, if not nil, receives messages for the user about parts that are
-	// left out or changed.
+	// Note, if not nil, receives messages for the user about parts that are omitted or changed.
 	Note func(text string)
 }
 
@@ -180,7 +178,7 @@ func defaultWeights(task models.Task, devices []models.Device) (w []models.Weigh
 	if task == models.TaskCommentary {
 		return []models.Weights{models.WeightsInt4, models.WeightsFloat16}
 	}
-	// Of many voices at once, float16 is faster than int4.
+	// float16 is faster than int4 when many voices run in one batch.
 	if len(devices) == 0 || slices.Contains(devices, models.DeviceCUDA) {
 		w = append(w, models.WeightsFloat16)
 	}

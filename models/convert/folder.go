@@ -13,9 +13,9 @@ import (
 	"touchline/models"
 )
 
-// folder is the hidden folder beside the destination that a conversion writes
-// to. The conversion holds a lock on it that ends with the process, so a
-// folder without a lock is left over from a killed conversion.
+// folder is the hidden folder next to the destination that a conversion writes to. The conversion
+// holds a lock on it that ends with the process, so a folder without a lock is left over from a
+// killed conversion.
 type folder struct {
 	dst, path string
 	lock      io.Closer

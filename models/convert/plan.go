@@ -70,7 +70,7 @@ func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description,
 				add(graph.Hearing, g)
 			}
 			if dims.Task() == models.TaskAligner {
-				add(graph.Aligner, g) // one pass over each prompt: int4 has no use
+				add(graph.Aligner, g) // one pass over each prompt: int4 has no benefit
 			}
 			if dims.Speech != nil {
 				if device == models.DeviceCUDA {

@@ -12,8 +12,8 @@ import (
 	"touchline/models/onnx"
 )
 
-// Upgrade adds to the manifest of an older bundle what its format lacks: the places of the tables, from the bundle's own
-// graphs. It returns the number of entries that it added; 0 when there was nothing to do.
+// Upgrade adds the entries that the manifest of an older bundle lacks: the places of the tables, from the bundle's own graphs. It returns
+// the number of added entries; 0 if the bundle is complete.
 func Upgrade(dir string) (added int, err error) {
 	b, err := models.OpenBundle(dir)
 	if err != nil {
@@ -43,7 +43,7 @@ func Upgrade(dir string) (added int, err error) {
 	return added, nil
 }
 
-// replaceManifest writes the manifest beside the old one and renames it, so that a bundle has one at any moment.
+// replaceManifest writes the manifest to a temporary file and renames it, so that the bundle always has a complete manifest.
 func replaceManifest(dir string, m *models.Manifest) error {
 	work, err := os.MkdirTemp(dir, ".upgrade-")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"touchline/models"
 )
 
-// large lists the files that are copied as they are: those of the voice.
+// large lists the files that are copied unchanged: the files of the voice.
 func (c *conversion) large() error {
 	v := c.manifest.Voice
 	if v == nil {

@@ -28,7 +28,7 @@ func newWorker(clamp bool) *worker {
 	return &worker{clamp: clamp, rounders: map[quant.Format]*quant.Rounder{}}
 }
 
-// RangeError is returned for a weight that cannot be stored.
+// RangeError is returned for a weight that float16 or float32 cannot hold.
 type RangeError struct {
 	Tensor string // with the position: "…weight[3,17]"
 	Value  float32
@@ -202,8 +202,8 @@ func (w *worker) turn16(t task, dst []byte, row, rows, pitch int) error {
 	return nil
 }
 
-// bounded encodes up to four values of a column, from row on, of which float16
-// cannot hold some.
+// bounded encodes up to four values of a column, starting at row, some of which float16 cannot
+// hold.
 func (w *worker) bounded(t task, x [4]float32, row, rows, col int) (v uint64, err error) {
 	for i := range rows {
 		var b [2]byte

@@ -17,7 +17,7 @@ const TopK = 256
 // headBlock is the inputs per scale of a quantised vocabulary matrix.
 const headBlock = 32
 
-// Tensors of the checkpoint.
+// Names of the checkpoint's tensors.
 const (
 	embedName = "llm.model.embed_tokens.weight"
 	headName  = "llm.lm_head.weight"
@@ -65,9 +65,10 @@ func Decoder(d models.Dims, o Options) (*Description, error) {
 	return b.build(), nil
 }
 
-// residualScale multiplies the residual of models that hear, in float16. Their hidden states exceed 10,000, and float16 ends at
-// 65,504. It is a power of two, and the norms undo it. A sum has 11 bits then; the official code, in bfloat16, has 8. A residual in
-// float32 took two more launches for each norm. Squares exceed float16 all the same: sessions need ort.SessionOptions.StrictNorm.
+// residualScale multiplies the residual of speech recognition models in float16. Their hidden states exceed 10,000, and the range of
+// float16 ends at 65,504. It is a power of two, and the norms undo it. A sum then has a precision of 11 bits; the official code, in
+// bfloat16, has 8. A residual in float32 would need two more launches for each norm. Squares still exceed float16: sessions need
+// ort.SessionOptions.StrictNorm.
 const residualScale = 1.0 / 16
 
 // newDecoder returns a decoder of the given sizes.
@@ -160,7 +161,7 @@ func (b *decoder) before(i int) string {
 	return b.layer(i) + "input_layernorm.weight"
 }
 
-// epsilon returns that of the norms of the residual.
+// epsilon returns the epsilon of the residual's norms.
 func (b *decoder) epsilon() onnx.Attribute {
 	if b.scale != 0 {
 		return onnx.Real("epsilon", b.Epsilon*b.scale*b.scale)
@@ -352,9 +353,8 @@ func groupWidth(vocab int) int {
 	return width
 }
 
-// bestOfGroups is top for a long row, of which the kernel of CUDA reads every value many
-// times in one block. The best k values are in the k groups of neighbours with the largest
-// maxima.
+// bestOfGroups is top for a long row. CUDA's kernel would read every value many times in one block. The best k values are in the k groups
+// of neighbours with the largest maxima.
 func (b *decoder) bestOfGroups(x string, width int) {
 	k := min(b.best, b.Vocab/width)
 	last := b.constant("last", -1)

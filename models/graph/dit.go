@@ -143,10 +143,10 @@ func (b *dit) ports() {
 	}
 }
 
-// layerOf is the prefix of the names of a layer in a step.
+// layerOf returns the prefix of the names of a layer in a step.
 func layerOf(s, i int) string { return strconv.Itoa(s) + "." + strconv.Itoa(i) + "." }
 
-// rows gives a value of the frames of all rows [B2,T,width] its shape.
+// rows reshapes a value of the frames of all rows to [B2,T,width].
 func (b *dit) rows(name, x string, width int) string {
 	shape := []int64{-1, models.ChunkFrames, int64(width)}
 	if b.once {
@@ -166,16 +166,15 @@ func (b *dit) mask() string {
 	return b.node("Expand", "mask.frames", []string{"mask", shape})
 }
 
-// condition adds the part of the input projection that all steps share,
-// [B,2,T,hidden]: everything but the frames themselves. Rows without a condition have
-// the bias only.
+// condition adds the part of the input projection that all steps share, [B,2,T,hidden]: everything
+// but the frames themselves. Rows without a condition have the bias only.
 func (b *dit) condition() string {
 	in, bias := tensor(ditSource+"in_proj.weight", b.Hidden, 4*b.mel), tensor(ditSource+"in_proj.bias", b.Hidden).row()
 	part := func(k int) *Formula { return columns(in, k*b.mel, (k+1)*b.mel) }
 	const affine = "flow.spk_embed_affine_layer."
 	speaker := product(turned(tensor(affine+"weight", b.mel, b.speaker)), part(2))
 	voice := add(bias, product(tensor(affine+"bias", b.mel).row(), part(2)))
-	if b.once { // the prompt's part joins that of mu
+	if b.once { // the prompt's part is added to mu's
 		x := b.node("MatMul", "in.prompt", []string{"prompt", b.formula("in.prompt.weight", turned(part(3)))})
 		b.node("Add", "in.mu", []string{b.node("MatMul", "in.mu.product", []string{"mu", b.formula("in.mu.weight", turned(part(1)))}), x})
 	} else {
@@ -233,8 +232,7 @@ func (b *dit) wide(name string, f *Formula) string {
 
 func (b *dit) time(s int) float64 { return 1 - math.Cos(math.Pi/2*float64(s)/float64(b.Steps)) }
 
-// modulation returns part k of the parts that a linear layer makes of the time of a
-// step, [hidden].
+// modulation returns part k of a linear layer's output for the time of a step, [hidden].
 func (b *dit) modulation(s int, source string, k, parts int) *Formula {
 	h, half := b.Hidden, b.Time/2
 	embedding := make([]float64, b.Time) // cosines, then sines
@@ -291,8 +289,8 @@ func (b *dit) block(s, i int, h string, last branch, mask string) (string, branc
 	return h, last
 }
 
-// gated adds the last layer of a branch, times the gate of the step. As a part of the weights a gate costs no time, and as many
-// matrices as there are steps. So it is behind the large ones, which all steps then share, and behind all in the graph that seldom runs.
+// gated adds the last layer of a branch, times the gate of the step. Merging a gate into the weights costs no time, but needs one matrix
+// per step. So the gate comes after the large matrices, which all steps then share, and after all matrices in the graph that seldom runs.
 func (b *dit) gated(p, layer, name, x string, weight, bias, gate *Formula) branch {
 	part := !b.once && elements(weight.shape) <= b.Hidden*b.Hidden
 	rows := []int{b.Hidden, 1} // a row of weights belongs to an output
@@ -344,7 +342,7 @@ func (b *dit) attention(s, i int, x, mask string, gate *Formula) branch {
 	return b.gated(p, layer, "proj", a, out, add(tensor(source+"proj.bias", b.Hidden), values), gate)
 }
 
-// remember adds the keys or values of a run to those of the ring.
+// remember appends the keys or values of a run to the ring's.
 func (b *dit) remember(name, x string) string {
 	if b.once {
 		return b.node("Concat", name+".all", []string{"past." + name, x}, onnx.Int("axis", 1))
@@ -359,7 +357,7 @@ func (b *dit) headNorm(name, x, bias, weight, shift string) string {
 	return b.rows(name, heads, b.Heads*b.HeadDim)
 }
 
-// tensor2 is a vector of the checkpoint as a matrix.
+// tensor2 returns a vector of the checkpoint as a matrix.
 func tensor2(name string, rows, cols int) *Formula {
 	return shaped(tensor(name, rows*cols), rows, cols)
 }
@@ -381,7 +379,7 @@ func (b *dit) convolutions(s, i int, x string, gate *Formula) branch {
 	return b.gated(p, layer, "conv2", b.before(p+"conv2", x), weight("6"), tensor(source+"6.bias", h), gate)
 }
 
-// before puts each frame behind the two before it: [B2,T,3*hidden].
+// before puts the two previous frames before each frame: [B2,T,3*hidden].
 func (b *dit) before(name, x string) string {
 	flat := b.constant("conv.flat", -1, int64(b.Hidden))
 	if b.once {

@@ -123,8 +123,8 @@ func (b *encoder) ahead(x string) string {
 	return b.node("Add", "ahead", []string{b.slice("ahead.skip", x, 1, 0, -models.Lookahead), y})
 }
 
-// convolution adds a convolution over the rows of x without padding: the rows of each
-// place side by side, times a matrix.
+// convolution adds a convolution over the rows of x without padding: the rows of each position side
+// by side, times a matrix.
 func (b *encoder) convolution(name, x string, size int, source string) string {
 	x = b.taps(name, x, size)
 	m := b.formula(name+".weight", taps(tensor(source+".weight", b.Hidden, b.Hidden, size)))
@@ -146,8 +146,8 @@ func (b *encoder) double(x string) string {
 	return b.embedNorm("up_embed", x)
 }
 
-// blocks adds conformer blocks. The last one's branch and its bias are still to be
-// added to the residual.
+// blocks adds conformer blocks. The caller adds the last block's branch and its bias to the
+// residual.
 func (b *encoder) blocks(x, rate string, count int, from string) (residual, branch, bias string) {
 	b.embedded[rate] = b.distances(rate == "50")
 	residual = x

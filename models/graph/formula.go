@@ -11,7 +11,7 @@ import (
 	"touchline/models"
 )
 
-// Tensors are those of a checkpoint. A models.Source is one.
+// Tensors are the tensors of a checkpoint. A models.Source implements it.
 type Tensors interface {
 	Info(name string) (models.TensorInfo, bool)
 	Rows(dst []float32, name string, from, to int) error
@@ -23,7 +23,7 @@ type Formula struct {
 	text  string // identifies the formula
 	shape []int
 	args  []*Formula
-	// compute gets the values of args.
+	// compute receives the values of args.
 	compute func(src Tensors, args [][]float64) ([]float64, error)
 	check   func(src Tensors) error // of a tensor
 }
@@ -80,10 +80,10 @@ func operation(op string, settings any, shape []int, compute func(args [][]float
 	}
 }
 
-// tensor is one of the checkpoint.
+// tensor returns a tensor of the checkpoint.
 func tensor(name string, shape ...int) *Formula { return tensorRows(name, 0, shape[0], shape...) }
 
-// tensorRows is rows [from, to) of a tensor of the given shape.
+// tensorRows returns rows [from, to) of a tensor of the given shape.
 func tensorRows(name string, from, to int, shape ...int) *Formula {
 	part := append([]int{to - from}, shape[1:]...)
 	return &Formula{
@@ -120,7 +120,7 @@ func elements(shape []int) int {
 	return n
 }
 
-// fixed is a constant.
+// fixed returns a constant.
 func fixed(values []float64, shape ...int) *Formula {
 	sum := sha256.New()
 	_ = binary.Write(sum, binary.LittleEndian, values)
@@ -128,13 +128,13 @@ func fixed(values []float64, shape ...int) *Formula {
 	return f
 }
 
-// filled is a constant of equal values.
+// filled returns a constant of equal values.
 func filled(value float64, shape ...int) *Formula {
 	return fixed(slices.Repeat([]float64{value}, elements(shape)), shape...)
 }
 
-// add, times and over are a+b, a*b and a/b. Dimensions of size 1 are repeated; both
-// have the same number of dimensions.
+// add, times and over are a+b, a*b and a/b. Dimensions of size 1 are repeated; both have the same
+// number of dimensions.
 func add(a, b *Formula) *Formula {
 	return broadcast("add", a, b, func(x, y float64) float64 { return x + y })
 }
@@ -147,7 +147,7 @@ func over(a, b *Formula) *Formula {
 	return broadcast("over", a, b, func(x, y float64) float64 { return x / y })
 }
 
-// scaled is a times a number.
+// scaled returns a times a number.
 func scaled(a *Formula, by float64) *Formula {
 	return times(a, filled(by, slices.Repeat([]int{1}, len(a.shape))...))
 }
@@ -188,7 +188,7 @@ func strides(shape []int) []int {
 	return s
 }
 
-// product has the products of all rows of a [M,K] with all rows of b [N,K]: [M,N].
+// product returns the products of all rows of a [M,K] with all rows of b [N,K]: [M,N].
 func product(a, b *Formula) *Formula {
 	m, k, n := a.shape[0], a.shape[1], b.shape[0]
 	return operation("product", "", []int{m, n}, func(args [][]float64) []float64 {
@@ -203,8 +203,7 @@ func product(a, b *Formula) *Formula {
 	}, a, b)
 }
 
-// dot is the sum of the products of two rows, in four sums that do not wait for each
-// other.
+// dot returns the scalar product of two rows, computed as four independent sums for speed.
 func dot(a, b []float64) float64 {
 	var s0, s1, s2, s3 float64
 	for len(a) >= 4 && len(b) >= 4 {
@@ -220,7 +219,7 @@ func dot(a, b []float64) float64 {
 	return s0 + s1 + (s2 + s3)
 }
 
-// columns is columns [from, to) of a matrix.
+// columns returns columns [from, to) of a matrix.
 func columns(a *Formula, from, to int) *Formula {
 	return operation("columns", []int{from, to}, []int{a.shape[0], to - from}, func(args [][]float64) []float64 {
 		out := make([]float64, 0, a.shape[0]*(to-from))
@@ -231,7 +230,7 @@ func columns(a *Formula, from, to int) *Formula {
 	}, a)
 }
 
-// turned has the axes of a in another order; without one they are reversed.
+// turned permutes the axes of a; without an order it reverses them.
 func turned(a *Formula, axes ...int) *Formula {
 	if len(axes) == 0 {
 		for i := range a.shape {
@@ -260,20 +259,20 @@ func turned(a *Formula, axes ...int) *Formula {
 	}, a)
 }
 
-// shaped has the values of a in another shape.
+// shaped reshapes a.
 func shaped(a *Formula, shape ...int) *Formula {
 	return operation("shaped", shape, shape, func(args [][]float64) []float64 { return args[0] }, a)
 }
 
-// row has the values of a vector as a matrix of one row.
+// row returns a vector as a matrix of one row.
 func (f *Formula) row() *Formula { return shaped(f, 1, f.shape[0]) }
 
-// taps is the matrix of a convolution [out,in,size] over rows (network.taps).
+// taps returns the matrix of a convolution [out,in,size] over rows (network.taps).
 func taps(a *Formula) *Formula {
 	return shaped(turned(a), a.shape[1]*a.shape[2], a.shape[0])
 }
 
-// joined has the rows of all parts.
+// joined concatenates the rows of all parts.
 func joined(parts ...*Formula) *Formula {
 	shape := slices.Clone(parts[0].shape)
 	for _, p := range parts[1:] {
@@ -282,7 +281,7 @@ func joined(parts ...*Formula) *Formula {
 	return operation("joined", "", shape, func(args [][]float64) []float64 { return slices.Concat(args...) }, parts...)
 }
 
-// silu is x*sigmoid(x) of each element.
+// silu returns x*sigmoid(x) of each element.
 func silu(a *Formula) *Formula {
 	return operation("silu", "", a.shape, func(args [][]float64) []float64 {
 		out := make([]float64, len(args[0]))
@@ -293,7 +292,7 @@ func silu(a *Formula) *Formula {
 	}, a)
 }
 
-// unit has the rows of a divided by their Euclidean length.
+// unit divides the rows of a by their Euclidean length.
 func unit(a *Formula) *Formula {
 	return operation("unit", "", a.shape, func(args [][]float64) []float64 {
 		out := make([]float64, len(args[0]))
@@ -312,8 +311,8 @@ func unit(a *Formula) *Formula {
 	}, a)
 }
 
-// normed is a tensor in the form of PyTorch's weight norm: the direction of each
-// row, times its length [rows,1,...].
+// normed returns a tensor in the form of PyTorch's weight norm: the direction of each row, times
+// its length [rows,1,...].
 func normed(name string, shape ...int) *Formula {
 	length := append([]int{shape[0]}, slices.Repeat([]int{1}, len(shape)-1)...)
 	p := name + ".parametrizations.weight.original"

@@ -19,8 +19,8 @@ import (
 // Rule is the derivation of a weight's bytes.
 type Rule uint8
 
-// The rules. "Stacked" means: the rows of all Sources concatenated, then cut to
-// [From, To) if To is set.
+// The rules. "Stacked" means that the rows of all Sources are concatenated and then cut to [From,
+// To) if To is set.
 const (
 	// RuleCopy writes the stacked sources unchanged, in Type.
 	RuleCopy Rule = iota
@@ -66,7 +66,7 @@ type Weight struct {
 	From, To int
 	// Fold merges the preceding norm into the matrix; nil merges none.
 	Fold *Fold
-	// Heads and Epsilon belong to RuleQueries. Scale does too; elsewhere the stacked sources are multiplied by it unless it is 0.
+	// Heads and Epsilon belong to RuleQueries, as Scale does. For other rules, Scale multiplies the stacked sources unless it is 0.
 	Heads          int
 	Epsilon, Scale float64
 	// Bits, Block and Packed belong to RuleQuants, RuleScales and RuleZeros.
@@ -92,8 +92,8 @@ type Fold struct {
 	Biases []string
 	// Shift must not be 0.
 	Shift float64
-	// Keys leaves out the terms of b and c. They are the same for each row of the
-	// input and have no effect before a softmax over these rows.
+	// Keys omits the terms of b and c. They are the same for each row of the input and have no
+	// effect before a softmax over these rows.
 	Keys bool
 }
 
@@ -135,8 +135,8 @@ type Options struct {
 	// Block is the inputs per scale of the int4 layers: 16, 32, 64 or 128.
 	// 0 means 32.
 	Block int
-	// ZeroPoints takes the packed int4 layers of the checkpoint (AWQ), with its
-	// zero points and its Block.
+	// ZeroPoints uses the packed int4 layers of the checkpoint (AWQ), with its zero points and its
+	// Block.
 	ZeroPoints bool
 	// Head is the bits of an int4 decoder's vocabulary matrix: 16 (floats), 4 or 8
 	// (symmetric, in blocks of 32). 0 means 8.

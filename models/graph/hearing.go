@@ -10,7 +10,7 @@ import (
 	"touchline/models/onnx"
 )
 
-// towerPrefix is that of the tensors of the encoder of sound.
+// towerPrefix is the prefix of the audio encoder's tensors.
 const towerPrefix = "audio_tower."
 
 // Hearing describes the encoder of sound of Qwen3-ASR and Qwen3-ForcedAligner: three
@@ -39,8 +39,7 @@ func Hearing(d models.Dims, o Options) (*Description, error) {
 	return b.build(), nil
 }
 
-// hearing builds the graph of the encoder of sound. The residual is float32 on all
-// devices.
+// hearing builds the graph of the audio encoder. The residual is float32 on all devices.
 type hearing struct {
 	*network
 	models.Hearing
@@ -75,8 +74,8 @@ func (b *hearing) build() *Description {
 	return b.describe(models.KindHearing)
 }
 
-// embed convolves the chunks, [W*C,1,mel,chunk] to [W*C,channels,mel/8,rows], and adds the
-// positions of the rows inside their chunk: [W,R,hidden].
+// embed convolves the chunks, [W*C,1,mel,chunk] to [W*C,channels,mel/8,rows], and adds the positions of the rows within their chunk:
+// [W,R,hidden].
 func (b *hearing) embed() string {
 	x := b.cast("mel.float", "mel", b.float)
 	x = b.node("Reshape", "chunks.columns", []string{x, b.constant("columns.shape", 0, int64(b.Mel), -1, int64(b.Chunk))})
@@ -112,7 +111,7 @@ func (b *hearing) checkpoint(i int, residual string) {
 	}
 }
 
-// places are the sinusoidal positions inside a chunk: sines, then cosines.
+// places returns the sinusoidal positions within a chunk: sines, then cosines.
 func (b *hearing) places(rows int) string {
 	half := b.Hidden / 2
 	step := math.Log(10000) / float64(half-1)
@@ -147,8 +146,8 @@ func (b *hearing) skipNorm(name, residual, y, bias, source string) (normed, sum 
 	return b.cast(name, name+".wide", b.float), name + ".sum"
 }
 
-// attention adds a layer's attention inside windows; the following skipNorm adds the bias
-// of its output.
+// attention adds a layer's attention within windows; the following skipNorm adds the bias of its
+// output.
 func (b *hearing) attention(p, x string) string {
 	source := towerPrefix + p + "self_attn."
 	project := func(which string) string {

@@ -94,7 +94,7 @@ func (n *network) vector(name string, size int, sources ...string) string {
 	return n.weight(Weight{Name: name, Type: n.float, Shape: []int{size}, Rule: RuleCopy, Sources: sources})
 }
 
-// formula adds a weight that is computed.
+// formula adds a computed weight.
 func (n *network) formula(name string, f *Formula) string {
 	return n.weight(Weight{Name: name, Type: n.float, Shape: f.shape, Rule: RuleFormula, Formula: f})
 }
@@ -125,7 +125,7 @@ func (n *network) slice(name, x string, axis, from, to int) string {
 	return n.node("Slice", name, []string{x, number(from), number(to), number(axis)})
 }
 
-// taps puts each row of x [B,T,K] and those after it, size in all, side by side:
+// taps puts each row of x [B,T,K] and the rows after it, size in all, side by side:
 // [B,T-size+1,size*K].
 func (n *network) taps(name, x string, size int) string {
 	rows := make([]string, size)
@@ -146,7 +146,7 @@ type matrix struct {
 	in, out int
 	sources []string
 	fold    *Fold
-	scale   float64 // by which the weights are multiplied; 0 leaves them
+	scale   float64 // factor of the weights; 0 leaves them unchanged
 }
 
 // linear multiplies x with a matrix.

@@ -10,8 +10,8 @@ import (
 	"touchline/models/onnx"
 )
 
-// What a sampler of codes needs of a row of logits: the SpeechTopK best, and those
-// of the last SpeechHistory codes, which a repetition penalty lowers.
+// The sampler of codes needs the SpeechTopK best logits of a row, and the logits of the last
+// SpeechHistory codes, which a repetition penalty lowers.
 const (
 	SpeechTopK    = 64
 	SpeechHistory = 16
@@ -64,7 +64,7 @@ func TTSCondition(d models.Dims, o Options) (*Description, error) {
 	return n.describe(models.KindTTSCondition), nil
 }
 
-// checkSpeech checks what all networks of a voice need.
+// checkSpeech checks the requirements of all networks of a voice.
 func checkSpeech(d models.Dims, o Options) error {
 	if d.Speech == nil {
 		return errors.New("the checkpoint has no voice")
@@ -179,7 +179,7 @@ func (b *tts) attention(i int, x, cos, sin string) string {
 // plain reports whether attention consists of standard operators: on CUDA, GroupQueryAttention has no float32.
 func (b *tts) plain() bool { return b.options.Device == models.DeviceCUDA && b.float == models.Float32 }
 
-// places adds what plainAttention of all layers shares: the position of each code [B,S], the cache's row of each key
+// places adds the values that plainAttention of all layers shares: the position of each code [B,S], the cache's row of each key
 // [B,heads,S,head_dim], and the mask of the rows of later positions [B,1,S,M]. All of it stays on the device, so that runs can be
 // captured.
 func (b *tts) places() {
@@ -227,7 +227,7 @@ func (b *tts) plainAttention(p, layer, qkv, cos, sin string) {
 	b.node("Reshape", p+"attention", []string{x, b.constant("width", 0, 0, int64(b.Hidden))})
 }
 
-// choice computes the logits and what a sampler needs of them.
+// choice computes the logits and the sampler's inputs.
 func (b *tts) choice(x string) {
 	head := b.formula("head.weight", turned(normed("tts.head_code.0", b.Vocab, b.Hidden)))
 	b.cast("logits", b.node("MatMul", "head", []string{x, head}), models.Float32)

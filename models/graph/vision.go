@@ -110,7 +110,7 @@ func (b *vision) affine(name string, width int, source string) (weight, bias str
 // of a row is small compared with the weights.
 const normShift = 0.25
 
-// folded is affine for the folded norms: all layers share one.
+// folded is affine for the folded norms: all layers share one weight and bias.
 func (b *vision) folded() (weight, bias string) {
 	constant := func(name string, value float32) string {
 		values := make([]float32, b.Hidden)
@@ -192,7 +192,7 @@ func (b *vision) resample(x string) {
 		},
 		Scale: 1 / math.Sqrt(float64(width)), Heads: heads, Epsilon: resamplerEpsilon,
 	})
-	// [B,L,Q*H]: the queries second, so that one product does all images.
+	// [B,L,Q*H]: the queries come second, so that one product serves all images.
 	scores := b.node("FusedMatMul", "resampler.scores", []string{keys, queries}, onnx.Int("transB", 1))
 	scores = b.node("Transpose", "resampler.scores.rows", []string{scores}, onnx.Ints("perm", 0, 2, 1))
 	scores = b.node("Softmax", "resampler.shares", []string{scores}, onnx.Int("axis", -1))

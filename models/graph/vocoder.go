@@ -9,7 +9,7 @@ import (
 	"touchline/models/onnx"
 )
 
-// Of the vocoder; what the engine knows too is in package models.
+// Constants of the vocoder; the ones that the engine needs too are in package models.
 const (
 	overlap    = models.VocoderKept * models.FrameSamples
 	harmonics  = models.Harmonics
@@ -104,10 +104,10 @@ func (b *vocoder) keep(name, x string, axis, from int) {
 	}
 }
 
-// columnsOf is the rate of the transform, which has one column more.
+// columnsOf returns the rate of the transform, which has one column more.
 const columnsOf = models.FrameSamples / hop
 
-// counted is x, of type t and with rate columns a frame, with 0 behind the frames of a tail.
+// counted returns x, of type t and with rate columns per frame, with 0 after the frames of a tail.
 func (b *vocoder) counted(x string, rate int, t models.Type) string {
 	if !b.tail {
 		return x
@@ -173,7 +173,7 @@ func (b *vocoder) ports() {
 	both("wave", "B", overlap)
 }
 
-// convolution is the weights of a convolution and the form of its node.
+// convolution holds the weights of a convolution and the form of its node.
 type convolution struct {
 	weight, bias          *Formula
 	typ                   models.Type
@@ -208,12 +208,12 @@ func (b *vocoder) convolve(op, name, x string, c convolution) string {
 		onnx.Ints("dilations", int64(max(c.dilation, 1))), onnx.Ints("pads", int64(c.pad), int64(c.pad)))
 }
 
-// number is a constant of one value, in float32.
+// number adds a constant of one value, in float32.
 func (b *vocoder) number(v float64) string {
 	return b.numbers(fmt.Sprint("number.", v), []float64{v}, 1)
 }
 
-// numbers is a constant in float32.
+// numbers adds a constant in float32.
 func (b *vocoder) numbers(name string, values []float64, shape ...int) string {
 	return b.weight(Weight{Name: name, Type: models.Float32, Shape: shape, Rule: RuleFormula, Formula: fixed(values, shape...)})
 }
@@ -246,9 +246,9 @@ const (
 	double  = models.Type(11)
 )
 
-// phases adds the phase of each harmonic at each sample [B,T,480,harmonics], in turns. It
-// is exact at the middle of each frame, where it is the sum of the frames so far, in
-// float64: these are thousands of turns. Between it is linear.
+// phases adds the phase of each harmonic at each sample [B,T,480,harmonics], in turns. At the
+// middle of each frame it is exact: the sum of the frames so far, in float64, since these are
+// thousands of turns. Between the middles it is linear.
 func (b *vocoder) phases(pitch string) string {
 	turns := b.cast("phase.pitch", pitch, double)
 	numbers := b.constant("phase.harmonics", 1, 2, 3, 4, 5, 6, 7, 8, harmonics)
@@ -260,7 +260,7 @@ func (b *vocoder) phases(pitch string) string {
 	sum = b.fraction("phase.frame", b.node("Mul", "phase.frame.turns", []string{sum, samples}))
 	sum = b.cast("phase.middle", sum, models.Float32)
 
-	// The way from each middle to the next; before the first and after the last there is none.
+	// The difference from each middle to the next; before the first and after the last it is 0.
 	way := b.node("Mul", "phase.way.wide", []string{b.slice("phase.way.turns", turns, 1, 1, end), samples})
 	way = b.cast("phase.way", way, models.Float32)
 	if b.tail {
@@ -282,13 +282,13 @@ func (b *vocoder) phases(pitch string) string {
 	return b.node("Reshape", "phases", []string{sum, b.constant("frames.shape", 0, -1, models.FrameSamples, harmonics)})
 }
 
-// fraction is the part of x after the point.
+// fraction returns the fractional part of x.
 func (b *vocoder) fraction(name, x string) string {
 	return b.node("Sub", name, []string{x, b.node("Floor", name+".whole", []string{x})})
 }
 
-// source adds the excitation [B,1,480*T]: harmonics of the pitch and some noise, or
-// where there is no pitch, below 10 Hz, more noise.
+// source adds the excitation [B,1,480*T]: harmonics of the pitch with some noise; without a pitch
+// (below 10 Hz) more noise.
 func (b *vocoder) source(phases, pitch string) string {
 	sines := b.node("Sin", "source.sines", []string{b.node("Mul", "source.angles", []string{phases, b.number(2 * math.Pi)})})
 	noise := b.node("Gather", "source.noise.rows", []string{"noise", "noise_rows"}, onnx.Int("axis", 0))
@@ -358,14 +358,14 @@ func waves(gain func(bin int) float64) []float64 {
 
 // stage is a step of the stack: it multiplies the length and halves the channels.
 type stage struct {
-	from                     int // columns of its input in a frame
+	from                     int // columns of its input per frame
 	rate, size               int // of the transposed convolution
 	sourceStride, sourceSize int // of the source's convolution
 	block                    int // size in the source's block
 }
 
-// stack adds the network from the spectrogram and the transform of the source to the
-// logarithms of amplitudes and the phases of the sound, [B,2*bins,120*T+1], in float32.
+// stack adds the network from the spectrogram and the transform of the source to the log amplitudes
+// and the phases of the sound, [B,2*bins,120*T+1], in float32.
 func (b *vocoder) stack(mel, source string) string {
 	channels := b.Channels
 	c := b.weights("conv_pre", channels, channels, b.mel, 7).same()
@@ -433,7 +433,7 @@ func (b *vocoder) block(name, x string, channels, size, rate int) string {
 	return x
 }
 
-// snake is u + sin(u)^2.
+// snake returns u + sin(u)^2.
 func (b *vocoder) snake(name, u string) string {
 	sin := b.node("Sin", name+".sin", []string{u})
 	return b.node("Add", name, []string{u, b.node("Mul", name+".square", []string{sin, sin})})
@@ -476,7 +476,7 @@ func (b *vocoder) inverse(spectrum string) string {
 	return b.node("Clip", name, []string{x, b.numbers("clip.low", []float64{-0.99}), b.numbers("clip.high", []float64{0.99})})
 }
 
-// join fades from the sound that the last run left to the new sound.
+// join fades from the end of the last run's sound to the new sound.
 func (b *vocoder) join(x string) {
 	if b.options.Check {
 		return

@@ -1,5 +1,5 @@
-// Package nano holds nano, a small vision-language model in the shape of MiniCPM-o 4.5 that was trained on the generated
-// worlds, and converts it to a bundle for the CPU. It neither trains the model (see train) nor runs it.
+// Package nano holds nano, a small vision-language model in the shape of MiniCPM-o 4.5 that was trained on the generated worlds, and
+// converts it to a bundle for the CPU. It neither trains the model (see worlds/train) nor runs it.
 package nano
 
 import (
@@ -19,7 +19,7 @@ import (
 	"touchline/models/convert"
 )
 
-// Name of the model in its bundle.
+// Name is the model's name in its bundle.
 const Name = "nano"
 
 // checkpointFiles is the checkpoint in the published layout: config.json, tokenizer, int8 weights.
@@ -27,7 +27,7 @@ const Name = "nano"
 //go:embed checkpoint
 var checkpointFiles embed.FS
 
-// Write writes the checkpoint to a folder, which `models convert` takes like any other.
+// Write writes the checkpoint to a folder, for `models convert`.
 func Write(dir string) error {
 	files, err := fs.Sub(checkpointFiles, "checkpoint")
 	if err != nil {
@@ -60,12 +60,11 @@ func Merges() ([]string, error) {
 	return merges, nil
 }
 
-// What nano needs for one room: slots of the decoder, embedded pictures to keep, and threads of an operator, of which a
-// second one waits more than it works (57 instead of 66 ms for an answer, and 57 % of the CPU time, on two cores of an
-// AMD EPYC); and the agent's frame_stride that it
-// was trained with most, with which a look spans 1.8 s. In 0.6 s, with stride 1, a change between two looks often does not
-// show: of the changes of the match's light a perfect commentator sees 28 of 81, with stride 3 54; of the yard's departures
-// 50 and 56 of 59.
+// Settings of nano for one room: slots of the decoder, cached pictures, threads of an operator, and the agent's frame_stride. A second
+// thread waits more than it works: 57 instead of 66 ms for an answer, and 57 % of the CPU time, on two cores of an AMD EPYC. The
+// frame_stride is the one it was trained with most; a look then spans 1.8 s. With stride 1 a look spans 0.6 s and often does not show a
+// change since the last one: a perfect commentator sees 28 of 81 changes of the match's light, with stride 3 54; of 59 departures in the
+// yard 50 and 56.
 const (
 	Slots       = 1
 	VisionCache = 64
@@ -73,8 +72,8 @@ const (
 	Stride      = 3
 )
 
-// Cache returns the folder for Bundle: in the user's cache, or in that of temporary files where there is no home, or none that can
-// be written.
+// Cache returns the folder for Bundle: in the user's cache, or in the folder of temporary files if there is no home or it is not
+// writable.
 func Cache() string {
 	if cache, err := os.UserCacheDir(); err == nil {
 		cache = filepath.Join(cache, "touchline")
@@ -85,14 +84,14 @@ func Cache() string {
 	return filepath.Join(os.TempDir(), "touchline")
 }
 
-// Bundle returns the folder of nano's bundle for the CPU (fp32), below the cache folder. The first call of a version
-// converts it, which takes under a second; several processes may do so at once.
+// Bundle returns the folder of nano's bundle for the CPU (fp32), below the cache folder. The first call of a version converts it in under
+// a second; several processes may do so in parallel.
 func Bundle(ctx context.Context, cache string) (string, error) {
 	version, err := hash(checkpointFiles)
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, fmt.Sprintf("%s-%s-%d", Name, version, models.FormatVersion)) // a newer program converts anew
+	dir := filepath.Join(cache, fmt.Sprintf("%s-%s-%d", Name, version, models.FormatVersion)) // a newer program converts again
 	if _, err := models.OpenBundle(dir); err == nil {
 		return dir, nil
 	}
@@ -105,7 +104,7 @@ func Bundle(ctx context.Context, cache string) (string, error) {
 	return dir, nil
 }
 
-// convertTo converts in a folder of its own, which becomes dir when it is whole.
+// convertTo converts in a temporary folder, which is renamed to dir when it is complete.
 func convertTo(ctx context.Context, cache, dir string) error {
 	if err := os.MkdirAll(cache, 0o755); err != nil { //nolint:gosec // a cache holds no secrets
 		return err
@@ -133,8 +132,8 @@ func convertTo(ctx context.Context, cache, dir string) error {
 	return os.Rename(bundle, dir)
 }
 
-// hash names the checkpoint's content by the sizes and samples of its files: two trainings have no weight in common,
-// and what is not read stays out of memory.
+// hash identifies the checkpoint by the sizes and samples of its files. Two trainings have no weight in common, so samples are enough,
+// and the rest need not be read.
 func hash(files fs.FS) (string, error) {
 	h := sha256.New()
 	err := fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {

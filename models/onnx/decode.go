@@ -59,7 +59,7 @@ func readTensor(b []byte) (t Tensor, err error) {
 	return t, err
 }
 
-// read takes over an entry of TensorProto.external_data.
+// read sets the field of an entry of TensorProto.external_data.
 func (e *External) read(b []byte) error {
 	var key, value string
 	err := fields(b, func(f field) error {
@@ -115,7 +115,7 @@ func fields(b []byte, do func(field) error) error {
 			f.value = uint64(x)
 		case protowire.BytesType:
 			f.bytes, _ = protowire.ConsumeBytes(b[n:])
-		default: // no field of this package
+		default: // a field that this package does not use
 		}
 		if err := do(f); err != nil {
 			return err

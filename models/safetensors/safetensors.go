@@ -52,8 +52,8 @@ type Tensor struct {
 // field.
 func Open(path string) (*File, error) { return Map(path, Parse) }
 
-// Map maps a file and reads it with parse, which keeps parts of content as the
-// tensors' data. Other formats of named tensors open their files with it.
+// Map maps a file and reads it with parse, which keeps parts of content as the tensors' data.
+// Readers of other formats of named tensors use it too.
 func Map(path string, parse func(name string, content []byte) (*File, error)) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -91,8 +91,8 @@ func Map(path string, parse func(name string, content []byte) (*File, error)) (*
 	return s, nil
 }
 
-// New returns the file of tensors that were read from another format. Their names
-// must be unique and their data as long as their shapes say.
+// New returns a file of tensors that were read from another format. Their names must be unique and
+// the length of their data must match their shapes.
 func New(name string, tensors []Tensor) *File {
 	f := &File{name: name, tensors: make(map[string]Tensor, len(tensors))}
 	for _, t := range tensors {

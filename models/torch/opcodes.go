@@ -44,7 +44,7 @@ const (
 // step executes an operation.
 func (m *machine) step(op byte) error {
 	switch op {
-	case opFrame: // only says how much to read at once
+	case opFrame: // only a hint for the size of reads
 		_, err := m.bytes(8)
 		return err
 	case opMark:
@@ -85,7 +85,7 @@ func (m *machine) step(op byte) error {
 	return m.plain(op)
 }
 
-// plain pushes a value without parts.
+// plain pushes a constant.
 func (m *machine) plain(op byte) error {
 	switch op {
 	case opNone:

@@ -21,7 +21,7 @@ type (
 	// global is a name of Python that the reader knows.
 	global struct{ name string }
 
-	// storage is the numbers of one or more tensors.
+	// storage holds the numbers of one or more tensors.
 	storage struct {
 		of    element
 		key   string // of the entry
@@ -94,8 +94,8 @@ func (d *dict) hasTensors() bool {
 	return false
 }
 
-// kind names the type of a value, for errors. Text and numbers are shown; others
-// can contain themselves.
+// kind names the type of a value, for errors. Text and numbers are printed; other values can
+// contain themselves.
 func kind(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -120,8 +120,7 @@ func kind(v any) string {
 	return fmt.Sprint(v) // a bool or a number
 }
 
-// maxSteps is the maximum number of operations, which bounds the memory. A
-// tensor takes about 40.
+// maxSteps is the maximum number of operations, which bounds the memory. A tensor needs about 40.
 const maxSteps = 1 << 21
 
 // machine executes a pickle.
@@ -413,7 +412,7 @@ func (m *machine) recall(at uint64, err error) error {
 	return m.push(v)
 }
 
-// text pushes text whose length takes n bytes.
+// text pushes text with a length field of n bytes.
 func (m *machine) text(n int) error {
 	length, err := m.number(n)
 	if err != nil {

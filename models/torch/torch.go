@@ -39,8 +39,7 @@ func Parse(name string, content []byte) (*safetensors.File, error) {
 	return safetensors.New(name, tensors), nil
 }
 
-// maxPickle is the maximum size of the pickle. That of a file with 1,500 tensors
-// has about 200 kB.
+// maxPickle is the maximum size of the pickle. A file with 1,500 tensors needs about 200 kB.
 const maxPickle = 16 << 20
 
 func parse(content []byte) ([]safetensors.Tensor, error) {
@@ -81,8 +80,8 @@ func parse(content []byte) ([]safetensors.Tensor, error) {
 	return a.tensors(state)
 }
 
-// stateDict returns the dictionary that holds tensors: the outermost, or the only
-// one among its values.
+// stateDict returns the dictionary that holds tensors: the outermost, or the only one among its
+// values.
 func stateDict(value any) (*dict, error) {
 	outer, ok := value.(*dict)
 	if !ok {
@@ -152,8 +151,8 @@ func (a archive) data(t tensor) ([]byte, error) {
 			t.storage.key, t.storage.count, size, len(stored.data))
 	}
 	count, empty := 1, false
-	// From the last dimension, the stride must be the elements passed so far. A
-	// dimension of 1 has no step.
+	// From the last dimension on, the stride must be the product of the sizes so far. A dimension
+	// of 1 has no stride.
 	for i, d := range slices.Backward(t.shape) {
 		if d != 1 && t.strides[i] != count && !empty {
 			return nil, fmt.Errorf("shape %d with strides %d: the numbers are not in row order: save the tensor with .contiguous()",

@@ -19,7 +19,7 @@ type Writer struct {
 	zip     *zip.Writer
 	tensors []safetensors.Entry
 	next    int       // the first tensor without an entry
-	data    io.Writer // of the tensor before it
+	data    io.Writer // of the previous tensor
 	left    int       // bytes of that tensor
 }
 
@@ -106,7 +106,7 @@ func (p *pickler) global(module, name string) {
 	*p = append(*p, module+"\n"+name+"\n"...)
 }
 
-// tensor writes a name and its tensor, the only one of its storage.
+// tensor writes a name and its tensor, the only one in its storage.
 func (p *pickler) tensor(t safetensors.Entry, storage int) error {
 	class, ok := class(t.Type)
 	if !ok {
@@ -144,7 +144,7 @@ func (p *pickler) tensor(t safetensors.Entry, storage int) error {
 	return nil
 }
 
-// WriteFile writes all tensors of a file as torch.save does, and replaces what is at the path.
+// WriteFile writes all tensors of a file as torch.save does, and replaces an existing file.
 func WriteFile(path string, f *safetensors.File) (err error) {
 	var entries []safetensors.Entry
 	var data []byte

@@ -83,7 +83,7 @@ type head struct {
 	size, offset uint64
 }
 
-// readHead reads an entry and returns the bytes that it takes.
+// readHead reads an entry and returns its size in the directory.
 func readHead(b []byte) (h head, used int, err error) {
 	if len(b) < headSize || !signed(b, "PK\x01\x02") {
 		return h, 0, errors.New("no header")
