@@ -25,20 +25,15 @@ func (c *checker) chat(ctx context.Context, b *models.Bundle) {
 	}
 	if c.Device != models.DeviceCPU {
 		for _, name := range names {
-			c.row(stageChat, name, 0, func(t *tally) error {
-				t.row.Note = "compared on the CPU only, because rounding changes ties"
-				_, err := c.files.bytes(name)
-				return err
-			})
+			c.row(stageChat, name, 0, func(t *tally) { c.onCPU(t, name) })
 		}
 		return
 	}
 	var e *minicpmo.Engine
 	c.progress("engine")
-	c.row(stageChat, "engine", 0, func(t *tally) (err error) {
-		e, err = c.engine(ctx, b, floatWeights(c.Device))
+	c.row(stageChat, "engine", 0, func(t *tally) {
 		t.row.Cases = 1
-		return err
+		e = need(c.engine(ctx, b, floatWeights(c.Device)))
 	})
 	if e == nil {
 		return
@@ -47,17 +42,23 @@ func (c *checker) chat(ctx context.Context, b *models.Bundle) {
 	for _, name := range names {
 		switch {
 		case strings.HasPrefix(path.Base(name), "chat_"):
-			c.row(stageChat, name, 0, func(t *tally) error { return c.chatAnswers(ctx, t, e, name) })
+			c.row(stageChat, name, 0, func(t *tally) { c.chatAnswers(ctx, t, e, name) })
 		case strings.HasPrefix(path.Base(name), "streaming_"):
-			c.row(stageChat, name, 0, func(t *tally) error { return c.conversations(ctx, t, e, name) })
+			c.row(stageChat, name, 0, func(t *tally) { c.conversations(ctx, t, e, name) })
 		}
 	}
 	for _, name := range c.files.in("llm") {
-		c.row(stageChat, name, 0, func(t *tally) error { return c.greedy(ctx, t, e, name) })
+		c.row(stageChat, name, 0, func(t *tally) { c.greedy(ctx, t, e, name) })
 	}
 }
 
-// engine opens the engine on a bundle. It draws without chance.
+// onCPU notes that a device skips a fixture.
+func (c *checker) onCPU(t *tally, name string) {
+	t.row.Note = "compared on the CPU only, because rounding changes ties"
+	c.files.mark(name)
+}
+
+// engine opens the engine on a bundle. Its sampling is greedy.
 func (c *checker) engine(ctx context.Context, b *models.Bundle, weights models.Weights) (*minicpmo.Engine, error) {
 	cfg := minicpmo.DefaultSettings()
 	cfg.MiniCPM.Runtime, cfg.MiniCPM.Device, cfg.MiniCPM.Weights = c.Library, string(c.Device), string(weights)
@@ -82,35 +83,29 @@ func answer(ctx context.Context, e *minicpmo.Engine, r minicpmo.Request) (ids []
 }
 
 // frames reads pictures for the engine.
-func (c *checker) frames(names []string) ([]inference.Frame, error) {
+func (c *checker) frames(names []string) []inference.Frame {
 	var out []inference.Frame
 	for i, name := range names {
-		p, err := c.files.picture("image/" + name)
-		if err != nil {
-			return nil, err
-		}
+		p := c.files.picture("image/" + name)
 		out = append(out, inference.Frame{PTS: time.Duration(i), Width: p.w, Height: p.h, Pix: p.pix})
 	}
-	return out, nil
+	return out
 }
 
 // parts returns a message of pictures and a text.
-func parts(e *minicpmo.Engine, text string, maxSlices int, frames []inference.Frame) ([]tokenizer.Part, error) {
+func parts(e *minicpmo.Engine, text string, maxSlices int, frames []inference.Frame) []tokenizer.Part {
 	var out []tokenizer.Part
 	for _, f := range frames {
-		g, err := e.Grid(f.Width, f.Height, maxSlices)
-		if err != nil {
-			return nil, err
-		}
+		g := need(e.Grid(f.Width, f.Height, maxSlices))
 		out = append(out, tokenizer.Part{Image: &g})
 	}
 	if text != "" {
 		out = append(out, tokenizer.Part{Text: text})
 	}
-	return out, nil
+	return out
 }
 
-func (c *checker) chatAnswers(ctx context.Context, t *tally, e *minicpmo.Engine, name string) error {
+func (c *checker) chatAnswers(ctx context.Context, t *tally, e *minicpmo.Engine, name string) {
 	var cases []struct {
 		Images  []string `json:"images"`
 		Text    string   `json:"text"`
@@ -123,22 +118,11 @@ func (c *checker) chatAnswers(ctx context.Context, t *tally, e *minicpmo.Engine,
 		Stopped bool     `json:"stopped"`
 		Answer  string   `json:"answer"`
 	}
-	if err := c.files.json(name, &cases); err != nil {
-		return err
-	}
+	c.files.json(name, &cases)
 	for i, tt := range cases {
-		frames, err := c.frames(tt.Images)
-		if err != nil {
-			return err
-		}
-		message, err := parts(e, tt.Text, tt.Slices, frames)
-		if err != nil {
-			return err
-		}
-		p, err := e.Builder().Chat([]tokenizer.Message{{Role: tokenizer.User, Parts: message}}, tokenizer.Options{ImageIDs: tt.ImageID})
-		if err != nil {
-			return err
-		}
+		frames := c.frames(tt.Images)
+		message := parts(e, tt.Text, tt.Slices, frames)
+		p := need(e.Builder().Chat([]tokenizer.Message{{Role: tokenizer.User, Parts: message}}, tokenizer.Options{ImageIDs: tt.ImageID}))
 		t.exact(slices.Equal(p.IDs, tt.Input), "case %d: the prompt differs", i)
 		rules := e.ChatRules()
 		if tt.Penalty > 0 {
@@ -147,9 +131,7 @@ func (c *checker) chatAnswers(ctx context.Context, t *tally, e *minicpmo.Engine,
 		ids, _, err := answer(ctx, e, minicpmo.Request{
 			Prompt: p, Frames: frames, Slices: tt.Slices, Rules: rules, MaxTokens: tt.Most, Special: true,
 		})
-		if err != nil {
-			return err
-		}
+		must(err)
 		want := tt.Output
 		if tt.Stopped && len(want) > 0 {
 			want = want[:len(want)-1] // the official list includes the stop token
@@ -158,7 +140,6 @@ func (c *checker) chatAnswers(ctx context.Context, t *tally, e *minicpmo.Engine,
 		got := official(e.Tokenizer(), ids)
 		t.exact(got == strings.TrimSpace(tt.Answer), "case %d: expected the answer %q, got %q", i, tt.Answer, got)
 	}
-	return nil
 }
 
 // official returns the text of the official chat call: decoded as a whole without
@@ -204,63 +185,41 @@ type conversation struct {
 	seen   []inference.Frame
 }
 
-func (c *checker) conversations(ctx context.Context, t *tally, e *minicpmo.Engine, name string) error {
+func (c *checker) conversations(ctx context.Context, t *tally, e *minicpmo.Engine, name string) {
 	var sessions []struct {
 		Slices int            `json:"max_slice_nums"`
 		Most   int            `json:"max_new_tokens"`
 		Turns  []recordedTurn `json:"turns"`
 	}
-	if err := c.files.json(name, &sessions); err != nil {
-		return err
-	}
+	c.files.json(name, &sessions)
 	for i, s := range sessions {
-		talk, err := e.Builder().NewConversation(tokenizer.Options{Omni: true, Speech: true})
-		if err != nil {
-			return err
-		}
+		talk := need(e.Builder().NewConversation(tokenizer.Options{Omni: true, Speech: true}))
 		x := &conversation{talk: talk, slices: s.Slices, most: s.Most}
 		for k, turn := range s.Turns {
-			if err := c.turn(ctx, t, e, x, turn, fmt.Sprintf("session %d, turn %d", i, k)); err != nil {
-				return err
-			}
+			c.turn(ctx, t, e, x, turn, fmt.Sprintf("session %d, turn %d", i, k))
 		}
 	}
-	return nil
 }
 
 // turn runs one question of a conversation and compares prompt, tokens, text and
 // the length of the cache. what names the turn in messages.
-func (c *checker) turn(ctx context.Context, t *tally, e *minicpmo.Engine, x *conversation, turn recordedTurn, what string) error {
-	frames, err := c.frames(turn.Images)
-	if err != nil {
-		return err
-	}
+func (c *checker) turn(ctx context.Context, t *tally, e *minicpmo.Engine, x *conversation, turn recordedTurn, what string) {
+	frames := c.frames(turn.Images)
 	x.seen = append(x.seen, frames...)
-	message, err := parts(e, turn.Text, x.slices, frames)
-	if err != nil {
-		return err
-	}
-	p, err := x.talk.Prefill(tokenizer.Message{Role: tokenizer.User, Parts: message})
-	if err != nil {
-		return err
-	}
+	message := parts(e, turn.Text, x.slices, frames)
+	p := need(x.talk.Prefill(tokenizer.Message{Role: tokenizer.User, Parts: message}))
 	t.exact(p.Template == turn.Prompt, "%s: expected the prompt %q, got %q", what, turn.Prompt, p.Template)
 	x.fed = minicpmo.Join(x.fed, p)
-	if p, err = x.talk.Generate(); err != nil {
-		return err
-	}
-	x.fed = minicpmo.Join(x.fed, p)
+	x.fed = minicpmo.Join(x.fed, need(x.talk.Generate()))
 	ids, text, err := answer(ctx, e, minicpmo.Request{
 		Prompt: x.fed, Frames: x.seen, Slices: x.slices, Rules: e.SpeechRules(), Special: true,
 		MaxTokens: (x.most+9)/10*10 + 1, Chunk: voice.ChunkTokens,
 	})
-	if err != nil {
-		return err
-	}
+	must(err)
 	if turn.Error != nil {
 		// The original fails on an empty answer; this engine returns no tokens.
 		t.exact(len(ids) == 0, "%s: expected no answer (the original: %s), got %v", what, *turn.Error, ids)
-		return nil
+		return
 	}
 	want, wantText := turn.answer()
 	finished := len(turn.Finished) > 0 && turn.Finished[len(turn.Finished)-1]
@@ -273,22 +232,16 @@ func (c *checker) turn(ctx context.Context, t *tally, e *minicpmo.Engine, x *con
 	t.exact(text == wantText, "%s: expected the text %q, got %q", what, wantText, text)
 	x.fed.IDs = append(x.fed.IDs, ids...)
 	t.exact(len(x.fed.IDs) == turn.Length, "%s: expected %d positions in the cache, got %d", what, turn.Length, len(x.fed.IDs))
-	return nil
 }
 
-// greedy runs a fixture of the language model whose prompt has no pictures. The
-// pictures of the others are not among the fixtures.
-func (c *checker) greedy(ctx context.Context, t *tally, e *minicpmo.Engine, name string) error {
-	f, err := c.tensors(name)
-	if err != nil {
-		return err
-	}
+// greedy runs a fixture of the language model whose prompt has no pictures. The pictures of other
+// prompts are not among the fixtures.
+func (c *checker) greedy(ctx context.Context, t *tally, e *minicpmo.Engine, name string) {
+	f := c.tensors(name)
 	ids, want := f.ids("input_ids"), f.ids("greedy_ids")
 	if len(f.ints("image_bound")) > 0 {
 		t.row.Note = "has pictures that are not among the fixtures: compared as embeddings only"
-	}
-	if f.err != nil || t.row.Note != "" {
-		return f.err
+		return
 	}
 	// Several in parallel, so that they share decode steps.
 	const rooms = 3
@@ -308,10 +261,7 @@ func (c *checker) greedy(ctx context.Context, t *tally, e *minicpmo.Engine, name
 	}
 	for range rooms {
 		r := <-results
-		if r.err != nil {
-			err = r.err
-		}
+		must(r.err)
 		t.exact(slices.Equal(r.ids, want), "expected the tokens %v, got %v", want, r.ids)
 	}
-	return err
 }

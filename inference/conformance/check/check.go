@@ -19,6 +19,7 @@ import (
 	"math"
 	"text/tabwriter"
 
+	"touchline/internal/rescue"
 	"touchline/models"
 )
 
@@ -26,8 +27,8 @@ import (
 type Options struct {
 	// Golden is the folder of fixtures.
 	Golden string
-	// Device runs the graphs: the bounds are those of float32 on the CPU, of float16
-	// and int4 on CUDA. The model's own voice runs on CUDA in float16 and in float32.
+	// Device runs the graphs. It selects the bounds: float32 on the CPU, float16 and int4 on CUDA.
+	// The model's own voice runs on CUDA in float16 and in float32.
 	Device models.Device
 	// DeviceIndex is the GPU's number.
 	DeviceIndex int
@@ -58,7 +59,7 @@ type Report struct {
 // ErrFailed is returned by Err if a row fails.
 var ErrFailed = errors.New("the check failed")
 
-// Err returns nil only if the checkpoint and the language model, alone or by its answers, were checked and no row failed.
+// Err returns nil only if no row failed, and the checkpoint and the language model (alone or by its answers) were checked.
 func (r Report) Err() error {
 	var errs []error
 	ran := map[string]bool{}
@@ -104,7 +105,40 @@ func (r Report) Write(w io.Writer) error {
 }
 
 // tally counts the cases of a row and keeps the first error.
-type tally struct{ row Row }
+type tally struct {
+	row   Row
+	where string // the case, for errors that end the row
+}
+
+// stopped is an error that ends the work of a row, or the run, as require does in a test. Only the goroutine of Run may panic with it.
+type stopped struct{ err error }
+
+// ended returns the error that ended work, or nil.
+func ended(work func()) error {
+	err := rescue.Call(func() error {
+		work()
+		return nil
+	})
+	if p, ok := rescue.Of(err); ok {
+		if end, ok := p.Value.(stopped); ok {
+			return end.err
+		}
+	}
+	return err
+}
+
+// must ends the row, or outside of rows the run, if err is not nil.
+func must(err error) {
+	if err != nil {
+		panic(stopped{err})
+	}
+}
+
+// need returns v, or ends the row with err.
+func need[T any](v T, err error) T {
+	must(err)
+	return v
+}
 
 // exact counts a case that must be equal.
 func (t *tally) exact(equal bool, format string, args ...any) {
@@ -114,8 +148,8 @@ func (t *tally) exact(equal bool, format string, args ...any) {
 	}
 }
 
-// near counts a case of numbers, whose largest difference, relative to the largest
-// value of want, must not exceed the row's bound.
+// near compares numbers: their largest difference, relative to the largest value of want, must not
+// exceed the row's bound.
 func (t *tally) near(got, want []float32, what string) {
 	t.row.Cases++
 	if len(got) != len(want) {
@@ -154,10 +188,14 @@ type checker struct {
 	report Report
 }
 
-// row runs one row; an error of work fails it.
-func (c *checker) row(stage, fixture string, bound float64, work func(t *tally) error) {
+// row runs one row. A panic fails it, because fixtures may be incomplete.
+func (c *checker) row(stage, fixture string, bound float64, work func(t *tally)) {
 	t := &tally{row: Row{Stage: stage, Fixture: fixture, Bound: bound}}
-	if err := work(t); err != nil {
+	err := ended(func() { work(t) })
+	if err != nil && t.where != "" {
+		err = fmt.Errorf("%s: %w", t.where, err)
+	}
+	if err != nil {
 		t.fail(err)
 	}
 	if t.row.Cases == 0 && t.row.Note == "" {
@@ -207,7 +245,11 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		return Report{}, err
 	}
 	c := &checker{Options: o, files: files}
-	if err := c.run(ctx); err != nil {
+	err = ended(func() {
+		c.run(ctx)
+		must(ctx.Err())
+	})
+	if err != nil {
 		return c.report, err
 	}
 	c.leftovers()
@@ -217,8 +259,6 @@ func Run(ctx context.Context, o Options) (Report, error) {
 // leftovers adds a failed row for each file that no stage has read.
 func (c *checker) leftovers() {
 	for _, name := range c.files.unread() {
-		c.row(stageFiles, name, 0, func(*tally) error {
-			return errors.New("no stage has read the file")
-		})
+		c.row(stageFiles, name, 0, func(*tally) { must(errors.New("no stage has read the file")) })
 	}
 }

@@ -36,7 +36,7 @@ func openFolder(root string) (*folder, error) {
 	return f, nil
 }
 
-// add lists the files below a folder. A link may stand for a folder, such as a checkpoint that is somewhere else.
+// add lists the files below a folder. A link may point to a folder, such as a checkpoint at another place.
 func (f *folder) add(dir string) error {
 	entries, err := os.ReadDir(filepath.Join(f.root, filepath.FromSlash(dir)))
 	if err != nil {
@@ -86,7 +86,12 @@ func (f *folder) in(dir string) []string {
 	return slices.Compact(out)
 }
 
-// mark records a file that other code has read.
+// tensors returns the names of a stage's files of tensors.
+func (f *folder) tensors(dir string) []string {
+	return slices.DeleteFunc(f.in(dir), func(name string) bool { return path.Ext(name) != ".safetensors" })
+}
+
+// mark records a file as read.
 func (f *folder) mark(name string) {
 	if n, ok := f.find(name); ok {
 		f.read[n] = true
@@ -134,16 +139,11 @@ func (f *folder) bytes(name string) ([]byte, error) {
 	return b, nil
 }
 
-// json decodes a file into v.
-func (f *folder) json(name string, v any) error {
-	b, err := f.bytes(name)
-	if err != nil {
-		return err
+// json decodes a file into v, or ends the row.
+func (f *folder) json(name string, v any) {
+	if err := json.Unmarshal(need(f.bytes(name)), v); err != nil {
+		must(fmt.Errorf("read %s: %w", name, err))
 	}
-	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("read %s: %w", name, err)
-	}
-	return nil
 }
 
 // picture is a decoded fixture image in packed RGB, without alpha as in the original.
@@ -152,14 +152,10 @@ type picture struct {
 	pix  []byte
 }
 
-func (f *folder) picture(name string) (picture, error) {
-	content, err := f.bytes(name)
+func (f *folder) picture(name string) picture {
+	m, err := png.Decode(bytes.NewReader(need(f.bytes(name))))
 	if err != nil {
-		return picture{}, fmt.Errorf("read a picture: %w", err)
-	}
-	m, err := png.Decode(bytes.NewReader(content))
-	if err != nil {
-		return picture{}, fmt.Errorf("read %s: %w", name, err)
+		must(fmt.Errorf("read %s: %w", name, err))
 	}
 	b := m.Bounds()
 	p := picture{w: b.Dx(), h: b.Dy(), pix: make([]byte, 0, b.Dx()*b.Dy()*3)}
@@ -169,5 +165,5 @@ func (f *folder) picture(name string) (picture, error) {
 			p.pix = append(p.pix, c.R, c.G, c.B)
 		}
 	}
-	return p, nil
+	return p
 }

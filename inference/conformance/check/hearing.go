@@ -2,7 +2,6 @@ package check
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -25,7 +24,7 @@ const (
 )
 
 // hears runs the stages of speech recognition.
-func (c *checker) hears(ctx context.Context, m *host.Machine, src *checkpoint.Checkpoint, ts tokenizers) error {
+func (c *checker) hears(ctx context.Context, m *host.Machine, src *checkpoint.Checkpoint, ts tokenizers) {
 	c.progress("features")
 	c.features()
 	c.progress("prompts")
@@ -35,130 +34,91 @@ func (c *checker) hears(ctx context.Context, m *host.Machine, src *checkpoint.Ch
 	c.speech()
 	b := c.floatBundle(ctx, src, "checkpoint")
 	if b == nil {
-		return nil
+		return
 	}
 	c.progress("encoder of sound")
-	if err := c.encoders(m, b, false); err != nil {
-		return err
-	}
+	c.encoders(m, b, false)
 	c.progress("language model")
-	d, err := c.decoder(m, b, floatWeights(c.Device), c.Device)
-	if err != nil {
-		return err
-	}
-	c.llm(d)
-	d.close()
-	if err := c.int4(ctx, m, src); err != nil {
-		return err
-	}
+	c.llm(m, b)
+	c.int4(ctx, m, src)
 	c.progress("aligner")
-	aligner, err := c.aligns(ctx, m)
-	if err == nil {
-		c.recognized(ctx, b, aligner)
-	}
-	return err
+	c.recognized(ctx, b, c.aligns(ctx, m))
 }
 
 // floatBundle converts a checkpoint to floats, and adds a row.
 func (c *checker) floatBundle(ctx context.Context, src *checkpoint.Checkpoint, name string) *models.Bundle {
 	float := floatWeights(c.Device)
 	var b *models.Bundle
-	c.row(stageCheckpoint, name+" as "+string(float)+" for "+string(c.Device), 0, func(t *tally) (err error) {
-		o := convert.Options{Weights: []models.Weights{float}, Devices: []models.Device{c.Device}}
-		if b, err = c.bundle(ctx, src, name+"-"+string(float), o); err != nil {
-			return err
-		}
+	c.row(stageCheckpoint, name+" as "+string(float)+" for "+string(c.Device), 0, func(t *tally) {
+		b = c.bundle(ctx, src, name+"-"+string(float), convert.Options{Weights: []models.Weights{float}})
 		t.row.Cases = len(b.Manifest.Files)
-		return b.Verify(ctx, nil)
+		must(b.Verify(ctx, nil))
 	})
 	return b
 }
 
 // sound reads a clip.
-func (c *checker) sound(name string) ([]float32, error) {
-	b, err := c.files.bytes("audio/" + name + ".wav")
+func (c *checker) sound(name string) []float32 {
+	samples, rate, err := wav.Parse(need(c.files.bytes("audio/" + name + ".wav")))
+	if err == nil && rate != mel.Rate {
+		err = fmt.Errorf("expected %d Hz, got %d", mel.Rate, rate)
+	}
 	if err != nil {
-		return nil, err
+		must(fmt.Errorf("%s: %w", name, err))
 	}
-	samples, rate, err := wav.Parse(b)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	if rate != mel.Rate {
-		return nil, fmt.Errorf("%s: expected %d Hz, got %d", name, mel.Rate, rate)
-	}
-	return samples, nil
+	return samples
 }
 
-// features compares mel spectrograms, their filters, and the number of rows that a number
-// of frames has.
+// features compares mel spectrograms, their filters, and the numbers of rows for numbers of frames.
 func (c *checker) features() {
 	c.files.mark("audio/index.json")
 	for _, name := range c.files.in("mel") {
 		base := strings.TrimSuffix(path.Base(name), ".safetensors")
-		c.row(stageFeatures, name, boundFeatures, func(t *tally) error {
+		c.row(stageFeatures, name, boundFeatures, func(t *tally) {
 			switch base {
 			case "token_lengths.json":
-				return c.lengths(t, name)
+				c.lengths(t, name)
 			case "filters":
-				f, err := c.tensors(name)
-				if err != nil {
-					return err
-				}
 				t.row.Bound = 1e-6
-				t.near(mel.SpeechFilters(), f.floats("filters"), "filters")
-				return f.err
+				t.near(mel.SpeechFilters(), c.tensors(name).floats("filters"), "filters")
+			default:
+				c.spectrogram(t, name, base)
 			}
-			return c.spectrogram(t, name, base)
 		})
 	}
 }
 
-func (c *checker) lengths(t *tally, name string) error {
+func (c *checker) lengths(t *tally, name string) {
 	t.row.Bound = 0
 	var want map[int]int
-	if err := c.files.json(name, &want); err != nil {
-		return err
-	}
+	c.files.json(name, &want)
 	h := models.Hearing{Chunk: 100}
 	for frames, rows := range want {
 		t.exact(h.Rows(frames) == rows, "%d frames: expected %d rows, got %d", frames, rows, h.Rows(frames))
 	}
-	return nil
 }
 
-func (c *checker) spectrogram(t *tally, name, clip string) error {
-	f, err := c.tensors(name)
-	if err != nil {
-		return err
-	}
-	samples, err := c.sound(clip)
-	if err != nil {
-		return err
-	}
-	all, err := mel.Speech(samples)
-	if err != nil {
-		return err
-	}
+func (c *checker) spectrogram(t *tally, name, clip string) {
+	f := c.tensors(name)
+	all := need(mel.Speech(c.sound(clip)))
 	frames := len(all) / mel.SpeechBins
 	var got []float32
 	columns := f.ints("columns")
 	for b := range mel.SpeechBins {
 		for _, column := range columns {
 			if column < 0 || int(column) >= frames {
-				return fmt.Errorf("columns: expected frames below %d, got %d", frames, column)
+				must(fmt.Errorf("columns: expected frames below %d, got %d", frames, column))
 			}
 			got = append(got, all[b*frames+int(column)])
 		}
 	}
 	t.near(got, f.floats("mel"), clip)
-	return f.err
 }
 
 // spoken compares the ids of prompts.
 func (c *checker) spoken(ts tokenizers) {
 	for _, name := range c.files.in("prompt") {
-		c.row(stagePrompt, name, 0, func(t *tally) error {
+		c.row(stagePrompt, name, 0, func(t *tally) {
 			var cases []struct {
 				Prompt, Text string
 				AudioTokens  int `json:"audio_tokens"`
@@ -168,8 +128,8 @@ func (c *checker) spoken(ts tokenizers) {
 			}
 			which := strings.Replace(name, ".json", "_", 1) // "real.json" as "real_pieces.json"
 			tok := ts.of(which, t)
-			if err := c.files.json(name, &cases); err != nil || tok == nil {
-				return err
+			if c.files.json(name, &cases); tok == nil {
+				return
 			}
 			const pad = "<|audio_pad|>"
 			for _, tt := range cases {
@@ -180,12 +140,11 @@ func (c *checker) spoken(ts tokenizers) {
 					t.exact(tok.Decode(tt.IDs) == *tt.Decoded && tok.DecodePlain(tt.IDs) == tt.Plain, "%v: expected %q", tt.IDs, *tt.Decoded)
 				}
 			}
-			return nil
 		})
 	}
 }
 
-// hearing runs the encoder of sound over whole clips.
+// hearing runs the audio encoder over whole clips.
 type hearing struct {
 	models.Hearing
 
@@ -199,11 +158,8 @@ type window struct {
 }
 
 // windows cuts a clip.
-func (h hearing) windows(samples []float32) ([]window, error) {
-	all, err := mel.Speech(samples)
-	if err != nil {
-		return nil, err
-	}
+func (h hearing) windows(samples []float32) []window {
+	all := need(mel.Speech(samples))
 	var out []window
 	frames, span := len(all)/h.Mel, h.Chunk*h.Window
 	for from := 0; from < frames; from += span {
@@ -213,11 +169,11 @@ func (h hearing) windows(samples []float32) ([]window, error) {
 		}
 		out = append(out, w)
 	}
-	return out, nil
+	return out
 }
 
 // run runs windows as one batch of a number of chunks, and returns the valid rows of each.
-func (h hearing) run(windows []window, chunks int, want ...string) ([]map[string][]float32, error) {
+func (h hearing) run(windows []window, chunks int, want ...string) []map[string][]float32 {
 	span := chunks * h.Chunk
 	in := host.Value{Shape: []int{len(windows), h.Mel, span}, Floats: make([]float32, len(windows)*h.Mel*span)}
 	rows := host.Value{Shape: []int{len(windows)}}
@@ -228,10 +184,7 @@ func (h hearing) run(windows []window, chunks int, want ...string) ([]map[string
 		rows.Ints = append(rows.Ints, int64(h.Rows(w.frames)))
 	}
 	h.n.Free = map[string]int{"R": chunks * h.ChunkRows()}
-	out, err := h.n.Run(map[string]host.Value{"mel": in, "rows": rows}, want...)
-	if err != nil {
-		return nil, err
-	}
+	out := need(h.n.Run(map[string]host.Value{"mel": in, "rows": rows}, want...))
 	results := make([]map[string][]float32, len(windows))
 	for i, valid := range rows.Ints {
 		results[i] = map[string][]float32{}
@@ -239,62 +192,39 @@ func (h hearing) run(windows []window, chunks int, want ...string) ([]map[string
 			results[i][name] = v.Floats[i*v.Shape[1]*v.Shape[2]:][:int(valid)*v.Shape[2]]
 		}
 	}
-	return results, nil
+	return results
 }
 
 // hear returns the outputs for a clip: all of its windows as one batch, joined.
-func (h hearing) hear(samples []float32, want ...string) (map[string][]float32, error) {
-	windows, err := h.windows(samples)
-	if err != nil {
-		return nil, err
-	}
-	results, err := h.run(windows, h.Window, want...)
+func (h hearing) hear(samples []float32, want ...string) map[string][]float32 {
 	joined := map[string][]float32{}
-	for _, r := range results {
+	for _, r := range h.run(h.windows(samples), h.Window, want...) {
 		for name, values := range r {
 			joined[name] = append(joined[name], values...)
 		}
 	}
-	return joined, err
+	return joined
 }
 
-// together runs the windows of all clips as one batch, and short ones also with no more
-// chunks than they need: neither may change a row.
-func (c *checker) together(t *tally, h hearing, clips []string) error {
+// together runs the windows of all clips as one batch, and each window alone with the smallest
+// number of chunks: the rows must be equal.
+func (c *checker) together(t *tally, h hearing, clips []string) {
 	var windows []window
 	for _, clip := range clips {
-		samples, err := c.sound(clip)
-		if err != nil {
-			return err
-		}
-		some, err := h.windows(samples)
-		if err != nil {
-			return err
-		}
-		windows = append(windows, some...)
+		windows = append(windows, h.windows(c.sound(clip))...)
 	}
-	all, err := h.run(windows, h.Window, "audio")
-	if err != nil {
-		return err
-	}
+	all := h.run(windows, h.Window, "audio")
 	for i, w := range windows {
 		chunks := (w.frames + h.Chunk - 1) / h.Chunk
-		alone, err := h.run(windows[i:i+1], chunks, "audio")
-		if err != nil {
-			return err
-		}
+		alone := h.run(windows[i:i+1], chunks, "audio")
 		t.near(all[i]["audio"], alone[0]["audio"], fmt.Sprintf("window %d of %d chunks", i, chunks))
 	}
-	return nil
 }
 
-// encoders compares the encoder of sound, of the checkpoint or of the aligner.
-func (c *checker) encoders(m *host.Machine, b *models.Bundle, aligner bool) error {
+// encoders compares the audio encoder, of the checkpoint or of the aligner.
+func (c *checker) encoders(m *host.Machine, b *models.Bundle, aligner bool) {
 	const prefix = "aligner_"
-	n, err := c.network(m, b, models.KindHearing, floatWeights(c.Device), c.Device)
-	if err != nil {
-		return err
-	}
+	n := c.network(m, b, models.KindHearing, floatWeights(c.Device), c.Device)
 	defer n.Close()
 	h := hearing{*b.Manifest.Dims.Hearing, n}
 	bound := boundEncoder
@@ -306,24 +236,16 @@ func (c *checker) encoders(m *host.Machine, b *models.Bundle, aligner bool) erro
 		clip, ofAligner := strings.CutPrefix(strings.TrimSuffix(path.Base(name), ".safetensors"), prefix)
 		if ofAligner == aligner {
 			clips = append(clips, clip)
-			c.row(stageEncoder, name, bound, func(t *tally) error { return c.encoder(t, h, name, clip) })
+			c.row(stageEncoder, name, bound, func(t *tally) { c.encoder(t, h, name, clip) })
 		}
 	}
 	if !aligner && len(clips) > 0 {
-		c.row(stageEncoder, "all clips in one batch", bound, func(t *tally) error { return c.together(t, h, clips) })
+		c.row(stageEncoder, "all clips in one batch", bound, func(t *tally) { c.together(t, h, clips) })
 	}
-	return nil
 }
 
-func (c *checker) encoder(t *tally, h hearing, name, clip string) error {
-	f, err := c.tensors(name)
-	if err != nil {
-		return err
-	}
-	samples, err := c.sound(clip)
-	if err != nil {
-		return err
-	}
+func (c *checker) encoder(t *tally, h hearing, name, clip string) {
+	f := c.tensors(name)
 	pairs := map[string]string{"last_hidden_state": "audio"}
 	if f.has("padded100") { // a chunk is always whole here
 		pairs = map[string]string{"padded100": "audio"}
@@ -337,74 +259,53 @@ func (c *checker) encoder(t *tally, h hearing, name, clip string) error {
 	for _, output := range pairs {
 		want = append(want, output)
 	}
-	out, err := h.hear(samples, want...)
-	if err != nil {
-		return err
-	}
+	out := h.hear(c.sound(clip), want...)
 	for fixture, output := range pairs {
 		t.near(out[output], f.floats(fixture), fixture)
 	}
-	return f.err
 }
 
-// aligns compares the aligner, from sound and words to the classes of its marks, and
-// returns its bundle, or nil without one.
-func (c *checker) aligns(ctx context.Context, m *host.Machine) (*models.Bundle, error) {
+// aligns compares the aligner, from audio and words to the classes of its marks, and returns its
+// bundle, or nil without one.
+func (c *checker) aligns(ctx context.Context, m *host.Machine) *models.Bundle {
 	src := c.checkpoint("aligner")
 	if src == nil {
-		return nil, nil //nolint:nilnil // a folder may lack an aligner
+		return nil
 	}
 	defer func() { _ = src.Close() }()
 	b := c.floatBundle(ctx, src, "aligner")
 	if b == nil {
-		return nil, nil //nolint:nilnil // its row has the error
+		return nil // its row has the error
 	}
-	if err := c.encoders(m, b, true); err != nil {
-		return b, err
+	c.encoders(m, b, true)
+	if c.files.has(alignName) {
+		c.marks(m, src, b)
 	}
-	if !c.files.has(alignName) {
-		return b, nil
-	}
-	return b, c.marks(m, src, b)
+	return b
 }
 
 const alignName = "align/align.json"
 
 // marks compares the classes of the aligner's marks.
-func (c *checker) marks(m *host.Machine, src *checkpoint.Checkpoint, b *models.Bundle) error {
+func (c *checker) marks(m *host.Machine, src *checkpoint.Checkpoint, b *models.Bundle) {
 	float := floatWeights(c.Device)
 	a := aligner{bundle: b}
 	for kind, to := range map[models.Kind]**host.Network{
 		models.KindHearing: &a.hearing.n, models.KindEmbed: &a.embed, models.KindAligner: &a.marks,
 	} {
-		n, err := c.network(m, b, kind, float, c.Device)
-		if err != nil {
-			return err
-		}
-		defer n.Close()
-		*to = n
+		*to = c.network(m, b, kind, float, c.Device)
+		defer (*to).Close()
 	}
 	a.hearing.Hearing = *b.Manifest.Dims.Hearing
-	content, err := src.File(models.TokenizerName)
-	if err == nil {
-		a.tok, err = tokenizer.Parse(content)
-	}
-	if err != nil {
-		return err
-	}
-	c.row(stageAlign, alignName, c.bound(), func(t *tally) error {
+	a.tok = need(tokenizer.Parse(need(src.File(models.TokenizerName))))
+	c.row(stageAlign, alignName, c.bound(), func(t *tally) {
 		var cases []alignment
-		if err := c.files.json(alignName, &cases); err != nil {
-			return err
-		}
+		c.files.json(alignName, &cases)
 		for _, tt := range cases {
-			if err := c.alignment(t, a, tt); err != nil {
-				return fmt.Errorf("%s: %w", tt.Clip, err)
-			}
+			t.where = tt.Clip
+			c.alignment(t, a, tt)
 		}
-		return nil
 	})
-	return nil
 }
 
 // aligner runs an aligner over whole prompts.
@@ -424,36 +325,23 @@ type alignment struct {
 }
 
 // alignment compares prompt, classes and, where they are recorded, logits.
-func (c *checker) alignment(t *tally, a aligner, tt alignment) error {
-	samples, err := c.sound(tt.Clip)
-	if err != nil {
-		return err
-	}
-	out, err := a.hearing.hear(samples, "audio")
-	if err != nil {
-		return err
-	}
+func (c *checker) alignment(t *tally, a aligner, tt alignment) {
+	out := a.hearing.hear(c.sound(tt.Clip), "audio")
 	text, width := a.bundle.Manifest.Template, a.hearing.Out
 	rows := len(out["audio"]) / width
 	ids := a.tok.Encode(strings.Replace(tt.Prompt, text.AudioPad, strings.Repeat(text.AudioPad, rows), 1))
 	t.exact(slices.Equal(ids, tt.IDs), "%s: expected the prompt %v, got %v", tt.Clip, tt.IDs, ids)
-	logits, classes, err := a.run(ids, out["audio"])
-	if err != nil {
-		return err
-	}
+	logits, classes := a.run(ids, out["audio"])
 	name := path.Join("align", tt.Clip+".safetensors")
 	if !c.files.has(name) {
 		t.exact(c.Device == models.DeviceCUDA || slices.Equal(classes, tt.Indices), "%s: expected %d, got %d", tt.Clip, tt.Indices, classes)
-		return nil
+		return
 	}
-	f, err := c.tensors(name)
-	if err != nil {
-		return err
-	}
+	f := c.tensors(name)
 	want := f.floats("logits")
 	t.near(logits, want, "logits of "+tt.Clip)
-	if f.err != nil || len(logits) != len(want) || len(classes) != len(tt.Indices) {
-		return errors.Join(f.err, fmt.Errorf("expected %d classes, got %d", len(tt.Indices), len(classes)))
+	if len(logits) != len(want) || len(classes) != len(tt.Indices) {
+		must(fmt.Errorf("expected %d classes, got %d", len(tt.Indices), len(classes)))
 	}
 	per := len(want) / len(classes)
 	for i, class := range classes {
@@ -462,11 +350,10 @@ func (c *checker) alignment(t *tally, a aligner, tt alignment) error {
 			t.exact(class == tt.Indices[i], "%s: mark %d: expected class %d, got %d", tt.Clip, i, tt.Indices[i], class)
 		}
 	}
-	return nil
 }
 
 // run runs one prompt.
-func (a aligner) run(ids []int32, audio []float32) (logits []float32, classes []int64, err error) {
+func (a aligner) run(ids []int32, audio []float32) (logits []float32, classes []int64) {
 	text, tokens, width := a.bundle.Manifest.Template, a.bundle.Manifest.Tokens, a.hearing.Out
 	in, marks := host.Value{Shape: []int{len(ids)}}, host.Value{}
 	for i, id := range ids {
@@ -476,22 +363,18 @@ func (a aligner) run(ids []int32, audio []float32) (logits []float32, classes []
 		}
 	}
 	marks.Shape = []int{len(marks.Ints)}
-	out, err := a.embed.Run(map[string]host.Value{"input_ids": in}, "embeds")
-	if err != nil {
-		return nil, nil, err
-	}
-	embeds := out["embeds"].Floats
+	embeds := need(a.embed.Run(map[string]host.Value{"input_ids": in}, "embeds"))["embeds"].Floats
 	for i, id := range ids {
 		if id == tokens[text.AudioPad] && len(audio) >= width {
 			copy(embeds[i*width:][:width], audio)
 			audio = audio[width:]
 		}
 	}
-	out, err = a.marks.Run(map[string]host.Value{
+	out := need(a.marks.Run(map[string]host.Value{
 		"inputs_embeds":         {Shape: []int{1, len(ids), width}, Floats: embeds},
 		"seqlens_k":             {Shape: []int{1}, Ints: []int64{int64(len(ids) - 1)}},
 		"total_sequence_length": {Shape: []int{}, Ints: []int64{int64(len(ids))}},
 		"positions":             marks,
-	}, "logits", "classes")
-	return out["logits"].Floats, out["classes"].Ints, err
+	}, "logits", "classes"))
+	return out["logits"].Floats, out["classes"].Ints
 }

@@ -33,48 +33,37 @@ func hash(b []byte) string {
 func (c *checker) images(cfg vision.Config) {
 	p, err := vision.New(cfg)
 	if err != nil {
-		c.row(stageImage, "checkpoint/preprocessor_config.json", 0, func(*tally) error { return err })
+		c.row(stageImage, "checkpoint/preprocessor_config.json", 0, func(*tally) { must(err) })
 		return
 	}
 	for _, name := range c.files.in("image") {
 		base := strings.TrimPrefix(name, "image/")
 		switch {
 		case base == "cases.json":
-			c.row(stageImage, name, 0, func(t *tally) error { return c.imageCases(t, p, name) })
+			c.row(stageImage, name, 0, func(t *tally) { c.imageCases(t, p, name) })
 		case base == "sizes.json":
-			c.row(stageImage, name, 0, func(t *tally) error { return c.imageSizes(t, cfg, name) })
+			c.row(stageImage, name, 0, func(t *tally) { c.imageSizes(t, cfg, name) })
 		case strings.HasPrefix(base, "resized_"):
-			c.row(stageImage, name, 0, func(t *tally) error { return c.resized(t, p, name) })
+			c.row(stageImage, name, 0, func(t *tally) { c.resized(t, p, name) })
 		case strings.HasPrefix(base, "pixel_values_"):
-			c.row(stageImage, name, 0, func(t *tally) error { return c.pixelValues(t, p, name) })
+			c.row(stageImage, name, 0, func(t *tally) { c.pixelValues(t, p, name) })
 		}
 	}
 }
 
-func (c *checker) imageCases(t *tally, p *vision.Preprocessor, name string) error {
+func (c *checker) imageCases(t *tally, p *vision.Preprocessor, name string) {
 	var cases []imageCase
-	if err := c.files.json(name, &cases); err != nil {
-		return err
-	}
+	c.files.json(name, &cases)
 	for _, tt := range cases {
-		pic, err := c.files.picture("image/" + tt.Image)
-		if err != nil {
-			return err
-		}
-		plan, err := p.Config().Layout(pic.w, pic.h, tt.MaxSlices)
-		if err != nil {
-			return err
-		}
+		pic := c.files.picture("image/" + tt.Image)
+		plan := need(p.Config().Layout(pic.w, pic.h, tt.MaxSlices))
 		var grid *[2]int
 		if plan.Grid.Sliced() {
 			grid = &[2]int{plan.Grid.Cols, plan.Grid.Rows}
 		}
 		what := fmt.Sprintf("%s cut into at most %d", tt.Image, tt.MaxSlices)
 		t.exact((grid == nil) == (tt.Grid == nil) && (grid == nil || *grid == *tt.Grid), "%s: the grid differs", what)
-		images, err := p.Images(nil, pic.w, pic.h, pic.pix, tt.MaxSlices)
-		if err != nil {
-			return err
-		}
+		images := need(p.Images(nil, pic.w, pic.h, pic.pix, tt.MaxSlices))
 		if len(images) != len(tt.Slices) || len(images) != len(tt.Patches) {
 			t.exact(false, "%s: expected %d images, got %d", what, len(tt.Slices), len(images))
 			continue
@@ -87,10 +76,9 @@ func (c *checker) imageCases(t *tally, p *vision.Preprocessor, name string) erro
 				"%s: image %d: size, resized bytes or pixel values differ", what, i)
 		}
 	}
-	return nil
 }
 
-func (c *checker) imageSizes(t *tally, cfg vision.Config, name string) error {
+func (c *checker) imageSizes(t *tally, cfg vision.Config, name string) {
 	var sizes []struct {
 		Size      [2]int  `json:"size"`
 		MaxSlices int     `json:"max_slice_nums"`
@@ -98,14 +86,9 @@ func (c *checker) imageSizes(t *tally, cfg vision.Config, name string) error {
 		Overview  [2]int  `json:"overview"`
 		Refine    *[2]int `json:"refine"`
 	}
-	if err := c.files.json(name, &sizes); err != nil {
-		return err
-	}
+	c.files.json(name, &sizes)
 	for _, tt := range sizes {
-		plan, err := cfg.Layout(tt.Size[0], tt.Size[1], tt.MaxSlices)
-		if err != nil {
-			return err
-		}
+		plan := need(cfg.Layout(tt.Size[0], tt.Size[1], tt.MaxSlices))
 		same := tt.Overview == [2]int{plan.Overview.W, plan.Overview.H} && (tt.Grid != nil) == plan.Grid.Sliced()
 		if same && tt.Grid != nil {
 			same = *tt.Grid == [2]int{plan.Grid.Cols, plan.Grid.Rows} &&
@@ -113,7 +96,6 @@ func (c *checker) imageSizes(t *tally, cfg vision.Config, name string) error {
 		}
 		t.exact(same, "%v: expected %v, got %+v", tt.Size, tt, plan)
 	}
-	return nil
 }
 
 // part parses a name such as "resized_<picture>_m<slices>_<index>.png".
@@ -132,51 +114,29 @@ func part(name, prefix string) (image string, maxSlices, index int, err error) {
 }
 
 // nth prepares the image of a picture that a fixture's name selects.
-func (c *checker) nth(p *vision.Preprocessor, name, prefix string) (vision.Image, error) {
+func (c *checker) nth(p *vision.Preprocessor, name, prefix string) vision.Image {
 	file, maxSlices, index, err := part(name, prefix)
-	if err != nil {
-		return vision.Image{}, err
-	}
-	pic, err := c.files.picture("image/" + file)
-	if err != nil {
-		return vision.Image{}, err
-	}
-	images, err := p.Images(nil, pic.w, pic.h, pic.pix, maxSlices)
-	if err != nil {
-		return vision.Image{}, err
-	}
+	must(err)
+	pic := c.files.picture("image/" + file)
+	images := need(p.Images(nil, pic.w, pic.h, pic.pix, maxSlices))
 	if index < 0 || index >= len(images) {
-		return vision.Image{}, fmt.Errorf("expected an image %d of %s, it has %d", index, file, len(images))
+		must(fmt.Errorf("expected an image %d of %s, it has %d", index, file, len(images)))
 	}
-	return images[index], nil
+	return images[index]
 }
 
-func (c *checker) resized(t *tally, p *vision.Preprocessor, name string) error {
-	m, err := c.nth(p, strings.TrimPrefix(name, "image/"), "resized_")
-	if err != nil {
-		return err
-	}
-	want, err := c.files.picture(name)
-	if err != nil {
-		return err
-	}
+func (c *checker) resized(t *tally, p *vision.Preprocessor, name string) {
+	m := c.nth(p, strings.TrimPrefix(name, "image/"), "resized_")
+	want := c.files.picture(name)
 	t.exact(m.Width == want.w && m.Height == want.h && bytes.Equal(m.AppendRGB(nil), want.pix), "the resized picture differs")
-	return nil
 }
 
-func (c *checker) pixelValues(t *tally, p *vision.Preprocessor, name string) error {
-	m, err := c.nth(p, strings.TrimPrefix(name, "image/"), "pixel_values_")
-	if err != nil {
-		return err
-	}
-	file, err := c.tensors(name)
-	if err != nil {
-		return err
-	}
+func (c *checker) pixelValues(t *tally, p *vision.Preprocessor, name string) {
+	m := c.nth(p, strings.TrimPrefix(name, "image/"), "pixel_values_")
+	file := c.tensors(name)
 	strip := p.Strip(make([]float32, m.Patches()*p.PatchLen()), m)
 	t.exact(slices.Equal(strip, file.floats("pixel_values")), "the pixel values differ")
 	if file.has("rgb") {
 		t.exact(bytes.Equal(m.AppendRGB(nil), file.get("rgb").Data), "the resized bytes differ")
 	}
-	return file.err
 }

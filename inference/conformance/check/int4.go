@@ -2,7 +2,6 @@ package check
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -19,79 +18,55 @@ const boundInt4 = 1e-3
 
 // awq converts the published int4 checkpoint and compares it with the official
 // results for its dequantised weights.
-func (c *checker) awq(ctx context.Context, m *host.Machine) error {
+func (c *checker) awq(ctx context.Context, m *host.Machine) {
 	src := c.checkpoint("checkpoint-awq")
 	if src == nil {
-		return nil
+		return
 	}
 	defer func() { _ = src.Close() }()
-	prompts, err := c.prompts()
-	if err != nil {
-		return err
-	}
 	if name := "awq/dequant.safetensors"; c.files.has(name) {
-		c.row(stageAWQ, name, 0, func(t *tally) error { return c.dequantised(t, src, name) })
+		c.row(stageAWQ, name, 0, func(t *tally) { c.dequantised(t, src, name) })
 	}
 	// Head 16: the published vocabulary matrix is not in int4 and must not be rounded.
-	b, err := c.bundle(ctx, src, "awq", convert.Options{
-		Weights: []models.Weights{models.WeightsInt4}, Devices: []models.Device{c.Device}, Head: 16,
+	var b *models.Bundle
+	err := ended(func() {
+		b = c.bundle(ctx, src, "awq", convert.Options{Weights: []models.Weights{models.WeightsInt4}, Head: 16})
 	})
 	if err != nil {
-		c.row(stageAWQ, "checkpoint-awq as int4", 0, func(*tally) error { return err })
-		return nil
+		c.row(stageAWQ, "checkpoint-awq as int4", 0, func(*tally) { must(err) })
+		return
 	}
-	d, err := c.decoder(m, b, models.WeightsInt4, c.Device)
-	if err != nil {
-		return err
-	}
+	d := c.decoder(m, b, models.WeightsInt4, c.Device)
 	defer d.close()
-	for _, name := range c.files.in("awq") {
-		if path.Base(name) == "dequant.safetensors" || path.Ext(name) != ".safetensors" {
+	for _, name := range c.files.tensors("awq") {
+		if path.Base(name) == "dequant.safetensors" {
 			continue
 		}
-		c.row(stageAWQ, name, c.bound(), func(t *tally) error {
-			f, err := c.tensors(name)
-			if err != nil {
-				return err
-			}
-			embeds, ok := prompts[path.Base(name)]
-			if !ok {
-				return fmt.Errorf("expected its prompt in llm/%s", path.Base(name))
-			}
-			return d.compare(t, f, embeds, c.Device == models.DeviceCPU)
+		c.row(stageAWQ, name, c.bound(), func(t *tally) {
+			embeds := c.tensors("llm/" + path.Base(name)).floats("inputs_embeds")
+			d.compare(t, c.tensors(name), embeds, c.Device == models.DeviceCPU)
 		})
 	}
-	return nil
 }
 
 // dequantised compares dequantised rows of the packed layers.
-func (c *checker) dequantised(t *tally, src *checkpoint.Checkpoint, name string) error {
-	f, err := c.tensors(name)
-	if err != nil {
-		return err
-	}
+func (c *checker) dequantised(t *tally, src *checkpoint.Checkpoint, name string) {
+	f := c.tensors(name)
 	for _, key := range f.file.Names() {
 		tensor, rows, ok := strings.Cut(key, ".rows")
 		var from, to int
 		if _, err := fmt.Sscanf(rows, "%d_%d", &from, &to); !ok || err != nil {
-			return fmt.Errorf("expected a tensor NAME.rowsFROM_TO, got %s", key)
+			must(fmt.Errorf("expected a tensor NAME.rowsFROM_TO, got %s", key))
 		}
 		want := f.floats(key)
 		got := make([]float32, len(want))
-		if err := src.Rows(got, tensor, from, to); err != nil {
-			return errors.Join(f.err, err)
-		}
+		must(src.Rows(got, tensor, from, to))
 		t.exact(slices.Equal(got, want), "%s: the dequantised weights differ", key)
 	}
-	return f.err
 }
 
 // int4 compares the int4 graph with a float32 graph of the same weights.
-func (c *checker) int4(ctx context.Context, m *host.Machine, src *checkpoint.Checkpoint) error {
-	prompts, err := c.prompts()
-	if err != nil {
-		return err
-	}
+func (c *checker) int4(ctx context.Context, m *host.Machine, src *checkpoint.Checkpoint) {
 	bound := boundInt4
 	if c.Device == models.DeviceCUDA {
 		bound = boundFloat16
@@ -99,43 +74,28 @@ func (c *checker) int4(ctx context.Context, m *host.Machine, src *checkpoint.Che
 	for _, head := range []int{8, 4} {
 		stage := fmt.Sprintf("head int%d", head)
 		var quantised, plain *decoder
-		c.row(stageInt4, stage+": rounding", 0, func(t *tally) error {
-			b, err := c.bundle(ctx, src, fmt.Sprintf("int4-%d", head), convert.Options{
-				Weights: []models.Weights{models.WeightsInt4}, Devices: []models.Device{c.Device}, Head: head,
-			})
-			if err != nil {
-				return err
-			}
+		c.row(stageInt4, stage+": rounding", 0, func(t *tally) {
+			b := c.bundle(ctx, src, fmt.Sprintf("int4-%d", head), convert.Options{Weights: []models.Weights{models.WeightsInt4}, Head: head})
 			g, _ := b.Find(models.KindDecoder, models.WeightsInt4, c.Device)
-			values, err := dequantise(src, b, g)
-			if err != nil {
-				return err
-			}
+			values := dequantise(src, b, g)
 			t.row.Cases = len(values.layers)
-			reference, err := c.bundle(ctx, describedSource{values, src}, fmt.Sprintf("int4-%d-fp32", head), convert.Options{
+			reference := c.bundle(ctx, describedSource{values, src}, fmt.Sprintf("int4-%d-fp32", head), convert.Options{
 				Weights: []models.Weights{models.WeightsFloat32}, Devices: []models.Device{models.DeviceCPU},
 			})
-			if err != nil {
-				return err
-			}
-			if quantised, err = c.decoder(m, b, models.WeightsInt4, c.Device); err != nil {
-				return err
-			}
-			plain, err = c.decoder(m, reference, models.WeightsFloat32, models.DeviceCPU)
-			return err
+			quantised = c.decoder(m, b, models.WeightsInt4, c.Device)
+			plain = c.decoder(m, reference, models.WeightsFloat32, models.DeviceCPU)
 		})
 		if quantised == nil || plain == nil {
 			continue
 		}
-		for name, embeds := range prompts {
-			c.row(stageInt4, stage+": llm/"+name, bound, func(t *tally) error {
-				return compareInt4(t, quantised, plain, embeds, c.Device == models.DeviceCPU)
+		for _, name := range c.files.tensors("llm") {
+			c.row(stageInt4, stage+": "+name, bound, func(t *tally) {
+				compareInt4(t, quantised, plain, c.tensors(name).floats("inputs_embeds"), c.Device == models.DeviceCPU)
 			})
 		}
 		quantised.close()
 		plain.close()
 	}
-	return nil
 }
 
 // describedSource is a source with the description of a checkpoint.
@@ -147,16 +107,10 @@ type describedSource struct {
 // Describe returns the checkpoint's description.
 func (s describedSource) Describe() (models.Manifest, error) { return s.of.Describe() }
 
-func compareInt4(t *tally, quantised, plain *decoder, embeds []float32, exact bool) error {
+func compareInt4(t *tally, quantised, plain *decoder, embeds []float32, exact bool) {
 	names := []string{"all_logits", "all_hidden"}
-	got, err := quantised.prefill(embeds, names...)
-	if err != nil {
-		return err
-	}
-	want, err := plain.prefill(embeds, names...)
-	if err != nil {
-		return err
-	}
+	got := quantised.prefill(embeds, names...)
+	want := plain.prefill(embeds, names...)
 	for _, name := range names {
 		t.near(got[name].Floats, want[name].Floats, name)
 	}
@@ -169,5 +123,4 @@ func compareInt4(t *tally, quantised, plain *decoder, embeds []float32, exact bo
 			t.row.Note = "ties not compared"
 		}
 	}
-	return nil
 }

@@ -17,7 +17,7 @@ import (
 	"touchline/worlds"
 )
 
-// boundLooks is the share of looks that may get another text than in float32: rounded weights flip close decisions.
+// boundLooks is the share of looks that may have another text than in float32: rounded weights flip close decisions.
 const boundLooks = 0.02
 
 // recordedLooks are prompts about pictures of generated worlds, with greedy answers of the original network in float32.
@@ -25,7 +25,7 @@ type recordedLooks struct {
 	Width  int `json:"width"`
 	Height int `json:"height"`
 	FPS    int `json:"fps"`
-	// Weights is the SHA-256 of the model.safetensors that answered.
+	// Weights is the SHA-256 of the model.safetensors behind the answers.
 	Weights string `json:"weights"`
 	Looks   []look `json:"looks"`
 }
@@ -46,7 +46,7 @@ type look struct {
 
 // looks compares whole answers of a trained network, in the device's floats and in int4. The stages before have
 // converted the checkpoint.
-func (c *checker) looks(ctx context.Context) error {
+func (c *checker) looks(ctx context.Context) {
 	float := floatWeights(c.Device)
 	exact := boundLooks
 	if float == models.WeightsFloat32 {
@@ -54,28 +54,25 @@ func (c *checker) looks(ctx context.Context) error {
 	}
 	for _, name := range c.files.in("looks") {
 		var r recordedLooks
-		c.row(stageLooks, name, 0, func(t *tally) error {
-			if err := c.files.json(name, &r); err != nil {
-				return err
-			}
+		c.row(stageLooks, name, 0, func(t *tally) {
+			c.files.json(name, &r)
 			t.row.Cases = len(r.Looks)
-			return c.sameWeights(r.Weights)
+			must(c.sameWeights(r.Weights))
 		})
 		if c.report.Rows[len(c.report.Rows)-1].Err != nil {
 			continue
 		}
 		c.progress("looks")
-		c.row(stageLooks, name+" in "+string(float), exact, func(t *tally) error {
-			return c.answers(ctx, t, r, string(float), float)
+		c.row(stageLooks, name+" in "+string(float), exact, func(t *tally) {
+			c.answers(ctx, t, r, "checkpoint-"+string(float), float)
 		})
-		c.row(stageLooks, name+" in int4", boundLooks, func(t *tally) error {
-			return c.answers(ctx, t, r, "int4-8", models.WeightsInt4)
+		c.row(stageLooks, name+" in int4", boundLooks, func(t *tally) {
+			c.answers(ctx, t, r, "int4-8", models.WeightsInt4)
 		})
 	}
-	return ctx.Err()
 }
 
-// sameWeights returns an error if the checkpoint is not the one that answered.
+// sameWeights returns an error if the checkpoint has other weights than the recorded answers.
 func (c *checker) sameWeights(want string) error {
 	f, err := os.Open(filepath.Join(c.Golden, "checkpoint", "model.safetensors"))
 	if err != nil {
@@ -93,35 +90,22 @@ func (c *checker) sameWeights(want string) error {
 }
 
 // answers runs the looks on a bundle of the work folder. The row's figure is the share of other answers.
-func (c *checker) answers(ctx context.Context, t *tally, r recordedLooks, bundle string, weights models.Weights) error {
-	b, err := models.OpenBundle(filepath.Join(c.Work, bundle))
-	if err != nil {
-		return err
-	}
-	e, err := c.engine(ctx, b, weights)
-	if err != nil {
-		return err
-	}
+func (c *checker) answers(ctx context.Context, t *tally, r recordedLooks, bundle string, weights models.Weights) {
+	b := need(models.OpenBundle(filepath.Join(c.Work, bundle)))
+	e := need(c.engine(ctx, b, weights))
 	defer func() { _ = e.Close() }()
 	rules := e.ChatRules()
 	rules.RepetitionPenalty = 1
 	var first error
 	others := 0
 	for i, l := range r.Looks {
-		frames, err := r.draw(l)
-		if err != nil {
-			return fmt.Errorf("look %d: %w", i, err)
-		}
-		p, err := l.prompt(e, frames)
-		if err != nil {
-			return fmt.Errorf("look %d: %w", i, err)
-		}
+		t.where = fmt.Sprintf("look %d", i)
+		frames := need(r.draw(l))
+		p := need(l.prompt(e, frames))
 		t.exact(slices.Equal(p.IDs, l.Input), "look %d: the prompt differs", i)
-		// One token more, so that an answer that does not stop is another one.
+		// One more token, so that an answer that does not stop differs.
 		ids, text, err := answer(ctx, e, minicpmo.Request{Prompt: p, Frames: frames, Rules: rules, MaxTokens: len(l.Output) + 1, Special: true})
-		if err != nil {
-			return fmt.Errorf("look %d: %w", i, err)
-		}
+		must(err)
 		if !slices.Equal(ids, l.Output) || text != l.Answer {
 			others++
 			if first == nil {
@@ -129,21 +113,17 @@ func (c *checker) answers(ctx context.Context, t *tally, r recordedLooks, bundle
 			}
 		}
 	}
+	t.where = ""
 	t.row.Worst = float64(others) / float64(max(1, len(r.Looks)))
 	if t.row.Worst > t.row.Bound {
-		return fmt.Errorf("%d of %d answers differ; %w", others, len(r.Looks), first)
+		must(fmt.Errorf("%d of %d answers differ; %w", others, len(r.Looks), first))
 	}
-	return nil
 }
 
 // prompt writes the prompt as a session of the engine does.
 func (l look) prompt(e *minicpmo.Engine, frames []inference.Frame) (tokenizer.Prompt, error) {
-	message, err := parts(e, l.Text, 0, frames)
-	if err != nil {
-		return tokenizer.Prompt{}, err
-	}
 	return e.Builder().Chat([]tokenizer.Message{
-		{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: l.System}}}, {Role: tokenizer.User, Parts: message},
+		{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: l.System}}}, {Role: tokenizer.User, Parts: parts(e, l.Text, 0, frames)},
 	}, tokenizer.Options{})
 }
 

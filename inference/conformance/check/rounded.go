@@ -18,38 +18,29 @@ type rounded struct {
 }
 
 // dequantise reads the rounded weights of a bundle's decoder.
-func dequantise(src models.Source, b *models.Bundle, g models.Graph) (*rounded, error) {
+func dequantise(src models.Source, b *models.Bundle, g models.Graph) *rounded {
 	d, err := graph.Decoder(b.Manifest.Dims, graph.Options{
 		Device: g.Device, Weights: g.Weights, Block: g.Block, ZeroPoints: g.ZeroPoints, Head: g.Head,
 	})
+	must(err)
+	constants, err := onnx.Constants(need(os.ReadFile(b.Path(g.File))))
 	if err != nil {
-		return nil, err
-	}
-	file, err := os.ReadFile(b.Path(g.File))
-	if err != nil {
-		return nil, err
-	}
-	constants, err := onnx.Constants(file)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", g.File, err)
+		must(fmt.Errorf("read %s: %w", g.File, err))
 	}
 	places := map[string]*onnx.External{}
 	for _, t := range constants {
 		places[t.Name] = t.External
 	}
-	read := func(name string) ([]byte, error) {
+	read := func(name string) []byte {
 		at := places[name]
 		if at == nil {
-			return nil, fmt.Errorf("%s: expected the weight %s in a data file", g.File, name)
+			must(fmt.Errorf("%s: expected the weight %s in a data file", g.File, name))
 		}
-		f, err := os.Open(b.Path(at.Location))
-		if err != nil {
-			return nil, err
-		}
+		f := need(os.Open(b.Path(at.Location)))
 		defer func() { _ = f.Close() }()
 		raw := make([]byte, at.Length)
-		_, err = f.ReadAt(raw, at.Offset)
-		return raw, err
+		need(f.ReadAt(raw, at.Offset))
+		return raw
 	}
 	r := &rounded{Source: src, layers: map[string][]float32{}}
 	byName := map[string]graph.Weight{}
@@ -57,32 +48,20 @@ func dequantise(src models.Source, b *models.Bundle, g models.Graph) (*rounded, 
 		byName[w.Name] = w
 	}
 	for _, w := range d.Weights {
-		if w.Rule != graph.RuleQuants {
-			continue
-		}
-		if err := r.layer(w, byName, read); err != nil {
-			return nil, err
+		if w.Rule == graph.RuleQuants {
+			r.layer(w, byName, read)
 		}
 	}
-	return r, nil
+	return r
 }
 
 // layer dequantises one matrix and assigns the rows to its sources.
-func (r *rounded) layer(w graph.Weight, all map[string]graph.Weight, read func(string) ([]byte, error)) error {
+func (r *rounded) layer(w graph.Weight, all map[string]graph.Weight, read func(string) []byte) {
 	base := w.Name[:len(w.Name)-len(".quants")]
-	quants, err := read(w.Name)
-	if err != nil {
-		return err
-	}
-	rawScales, err := read(base + ".scales")
-	if err != nil {
-		return err
-	}
+	quants, rawScales := read(w.Name), read(base+".scales")
 	var zeros []byte
 	if w.Packed {
-		if zeros, err = read(base + ".zeros"); err != nil {
-			return err
-		}
+		zeros = read(base + ".zeros")
 	}
 	outputs, blocks := w.Shape[0], w.Shape[1]
 	factor := float32(1)
@@ -105,7 +84,7 @@ func (r *rounded) layer(w graph.Weight, all map[string]graph.Weight, read func(s
 	for _, name := range w.Sources {
 		info, ok := r.Info(name)
 		if !ok {
-			return fmt.Errorf("%s: the checkpoint has no tensor %s", w.Name, name)
+			must(fmt.Errorf("%s: the checkpoint has no tensor %s", w.Name, name))
 		}
 		width := info.Cols()
 		values := make([]float32, 0, info.Rows()*width)
@@ -124,9 +103,8 @@ func (r *rounded) layer(w graph.Weight, all map[string]graph.Weight, read func(s
 		r.layers[name] = values
 	}
 	if row != outputs {
-		return fmt.Errorf("%s: expected %d outputs, its sources have %d", w.Name, outputs, row)
+		must(fmt.Errorf("%s: expected %d outputs, its sources have %d", w.Name, outputs, row))
 	}
-	return nil
 }
 
 // Rows returns the rounded values of a layer, and others unchanged.

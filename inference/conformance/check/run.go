@@ -18,17 +18,12 @@ import (
 )
 
 // run runs all stages.
-func (c *checker) run(ctx context.Context) (err error) {
+func (c *checker) run(ctx context.Context) {
 	if c.Work == "" {
-		if c.Work, err = os.MkdirTemp("", "touchline-check-"); err != nil {
-			return err
-		}
+		c.Work = need(os.MkdirTemp("", "touchline-check-"))
 		defer func() { _ = os.RemoveAll(c.Work) }()
 	}
-	m, err := host.Open(c.Library, c.DeviceIndex)
-	if err != nil {
-		return err
-	}
+	m := need(host.Open(c.Library, c.DeviceIndex))
 	defer m.Close()
 
 	src := c.checkpoint("checkpoint")
@@ -41,27 +36,20 @@ func (c *checker) run(ctx context.Context) (err error) {
 	c.progress("sampler")
 	c.sampler()
 	if src == nil {
-		return nil // its row has the error
+		return // its row has the error
 	}
-	manifest, err := src.Describe()
-	if err != nil {
-		return err
-	}
+	manifest := need(src.Describe())
 	if manifest.Dims.Hearing != nil {
-		return errors.Join(c.hears(ctx, m, src, ts), ctx.Err())
+		c.hears(ctx, m, src, ts)
+		return
 	}
 	cfg := visionConfig(manifest)
 	c.progress("prompts")
 	c.prompt(ts, cfg, manifest.Image.Features)
 	c.progress("pictures")
 	c.images(cfg)
-	if err := c.networks(ctx, m, src, cfg); err != nil {
-		return err
-	}
-	if err := c.voice(ctx, m); err != nil {
-		return err
-	}
-	return ctx.Err()
+	c.networks(ctx, m, src, cfg)
+	c.voice(ctx, m)
 }
 
 // visionConfig returns the preprocessing constants of a checkpoint.
@@ -86,13 +74,9 @@ func (c *checker) checkpoint(dir string) *checkpoint.Checkpoint {
 	if len(c.files.in(dir)) == 0 {
 		return nil
 	}
-	c.row(stage, dir, 0, func(t *tally) (err error) {
-		if src, err = checkpoint.Open(filepath.Join(c.Golden, dir)); err != nil {
-			return err
-		}
-		if _, err := src.Describe(); err != nil {
-			return err
-		}
+	c.row(stage, dir, 0, func(t *tally) {
+		src = need(checkpoint.Open(filepath.Join(c.Golden, dir)))
+		need(src.Describe())
 		for _, name := range src.Names() {
 			info, ok := src.Info(name)
 			row := make([]float32, info.Cols())
@@ -104,7 +88,6 @@ func (c *checker) checkpoint(dir string) *checkpoint.Checkpoint {
 				c.files.mark(name)
 			}
 		}
-		return nil
 	})
 	return src
 }
@@ -128,40 +111,32 @@ func (c *checker) used(dir, base string) bool {
 	return strings.Contains(base, ".safetensors")
 }
 
-// bundle converts a checkpoint.
-func (c *checker) bundle(ctx context.Context, src convert.Source, name string, o convert.Options) (*models.Bundle, error) {
+// bundle converts a checkpoint, for the check's device if o names none.
+func (c *checker) bundle(ctx context.Context, src convert.Source, name string, o convert.Options) *models.Bundle {
 	c.progress("convert " + name)
 	dir := filepath.Join(c.Work, name)
-	o.Check = true
-	if err := convert.Convert(ctx, src, dir, o); err != nil {
-		return nil, err
+	if o.Check = true; o.Devices == nil {
+		o.Devices = []models.Device{c.Device}
 	}
-	return models.OpenBundle(dir)
+	must(convert.Convert(ctx, src, dir, o))
+	return need(models.OpenBundle(dir))
 }
 
 // network opens a graph of a bundle.
-func (c *checker) network(m *host.Machine, b *models.Bundle, kind models.Kind, w models.Weights, d models.Device) (*host.Network, error) {
+func (c *checker) network(m *host.Machine, b *models.Bundle, kind models.Kind, w models.Weights, d models.Device) *host.Network {
 	g, ok := b.FindCheck(kind, w, d)
 	if !ok {
 		if g, ok = b.Find(kind, w, d); !ok {
-			return nil, fmt.Errorf("expected a graph %s %s for %s in %s", kind, w, d, b.Dir)
+			must(fmt.Errorf("no graph %s %s for %s in %s", kind, w, d, b.Dir))
 		}
 	}
-	return m.Open(b, g)
+	return need(m.Open(b, g))
 }
 
 // decoder opens the language model of a bundle.
-func (c *checker) decoder(m *host.Machine, b *models.Bundle, w models.Weights, d models.Device) (*decoder, error) {
-	llm, err := c.network(m, b, models.KindDecoder, w, d)
-	if err != nil {
-		return nil, err
-	}
-	embed, err := c.network(m, b, models.KindEmbed, floatWeights(d), d)
-	if err != nil {
-		llm.Close()
-		return nil, err
-	}
-	return &decoder{dims: b.Manifest.Dims.Decoder, llm: llm, embed: embed}, nil
+func (c *checker) decoder(m *host.Machine, b *models.Bundle, w models.Weights, d models.Device) *decoder {
+	llm, embed := c.network(m, b, models.KindDecoder, w, d), c.network(m, b, models.KindEmbed, floatWeights(d), d)
+	return &decoder{dims: b.Manifest.Dims.Decoder, llm: llm, embed: embed}
 }
 
 func (d *decoder) close() {
@@ -178,82 +153,34 @@ func floatWeights(d models.Device) models.Weights {
 }
 
 // networks converts the checkpoint and checks its graphs.
-func (c *checker) networks(ctx context.Context, m *host.Machine, src *checkpoint.Checkpoint, cfg vision.Config) error {
-	float := floatWeights(c.Device)
-	var b *models.Bundle
-	c.row(stageCheckpoint, "checkpoint as "+string(float)+" for "+string(c.Device), 0, func(t *tally) (err error) {
-		b, err = c.bundle(ctx, src, string(float), convert.Options{Weights: []models.Weights{float}, Devices: []models.Device{c.Device}})
-		if err != nil {
-			return err
-		}
-		if err := b.Verify(ctx, nil); err != nil {
-			return err
-		}
-		t.row.Cases = len(b.Manifest.Files)
-		return nil
-	})
+func (c *checker) networks(ctx context.Context, m *host.Machine, src *checkpoint.Checkpoint, cfg vision.Config) {
+	b := c.floatBundle(ctx, src, "checkpoint")
 	if b == nil {
-		return nil
+		return
 	}
 	if b.Manifest.Dims.Vision != nil {
 		c.progress("vision")
-		n, err := c.network(m, b, models.KindVision, float, c.Device)
-		if err != nil {
-			return err
-		}
+		n := c.network(m, b, models.KindVision, floatWeights(c.Device), c.Device)
 		c.vision(n, b.Manifest.Dims, cfg)
 		n.Close()
 	}
 	c.progress("language model")
-	d, err := c.decoder(m, b, float, c.Device)
-	if err != nil {
-		return err
-	}
-	c.llm(d)
-	d.close()
+	c.llm(m, b)
 	c.chat(ctx, b)
-	if err := c.awq(ctx, m); err != nil {
-		return err
-	}
-	if err := c.int4(ctx, m, src); err != nil {
-		return err
-	}
-	return c.looks(ctx)
+	c.awq(ctx, m)
+	c.int4(ctx, m, src)
+	c.looks(ctx)
 }
 
 // llm compares the language model with its fixtures.
-func (c *checker) llm(d *decoder) {
-	for _, name := range c.files.in("llm") {
-		if path.Ext(name) != ".safetensors" {
-			continue
-		}
-		c.row(stageLLM, name, c.bound(), func(t *tally) error {
-			f, err := c.tensors(name)
-			if err != nil {
-				return err
-			}
-			if err := d.lookup(t, f); err != nil {
-				return err
-			}
-			return d.compare(t, f, f.floats("inputs_embeds"), c.Device == models.DeviceCPU)
+func (c *checker) llm(m *host.Machine, b *models.Bundle) {
+	d := c.decoder(m, b, floatWeights(c.Device), c.Device)
+	defer d.close()
+	for _, name := range c.files.tensors("llm") {
+		c.row(stageLLM, name, c.bound(), func(t *tally) {
+			f := c.tensors(name)
+			d.lookup(t, f)
+			d.compare(t, f, f.floats("inputs_embeds"), c.Device == models.DeviceCPU)
 		})
 	}
-}
-
-// prompts returns the inputs of the language model's fixtures.
-func (c *checker) prompts() (map[string][]float32, error) {
-	out := map[string][]float32{}
-	for _, name := range c.files.in("llm") {
-		if path.Ext(name) != ".safetensors" {
-			continue
-		}
-		f, err := c.tensors(name)
-		if err != nil {
-			return nil, err
-		}
-		if out[path.Base(name)] = f.floats("inputs_embeds"); f.err != nil {
-			return nil, f.err
-		}
-	}
-	return out, nil
 }

@@ -28,28 +28,26 @@ func samplerRules(f *tensors, rules *sample.Settings) {
 }
 
 // newState returns a state after the ids of history.
-func newState(rules sample.Settings, history []int32, vocab int) (*sample.State, error) {
-	if err := rules.Validate(vocab); err != nil {
-		return nil, err
-	}
+func newState(rules sample.Settings, history []int32, vocab int) *sample.State {
+	must(rules.Validate(vocab))
 	st := sample.NewState(vocab)
 	st.Reset(rules, 1, 1)
 	for _, id := range history {
 		if id < 0 || int(id) >= vocab {
-			return nil, fmt.Errorf("history: expected ids below %d, has %d", vocab, id)
+			must(fmt.Errorf("history: expected ids below %d, got %d", vocab, id))
 		}
 		st.Accept(id)
 	}
-	return st, nil
+	return st
 }
 
 func (c *checker) sampler() {
 	for _, name := range c.files.in("sampler") {
 		switch path.Base(name) {
 		case "chat.safetensors":
-			c.row(stageSampler, name, samplerBound, func(t *tally) error { return c.chatSampler(t, name) })
+			c.row(stageSampler, name, samplerBound, func(t *tally) { c.chatSampler(t, name) })
 		case "speech_llm.safetensors":
-			c.row(stageSampler, name, samplerBound, func(t *tally) error { return c.speechSampler(t, name) })
+			c.row(stageSampler, name, samplerBound, func(t *tally) { c.speechSampler(t, name) })
 		}
 	}
 }
@@ -63,27 +61,16 @@ func (t *tensors) sets(suffix string) int {
 	return n
 }
 
-func (c *checker) chatSampler(t *tally, name string) error {
-	f, err := c.tensors(name)
-	if err != nil {
-		return err
-	}
+func (c *checker) chatSampler(t *tally, name string) {
+	f := c.tensors(name)
 	rules := sample.Chat()
 	samplerRules(f, &rules)
 	for i := range f.sets(".logits") {
 		set := strconv.Itoa(i)
 		logits, want, history := f.floats(set+".logits"), f.floats(set+".processed"), f.ids(set+".history")
-		if f.err != nil {
-			return f.err
-		}
-		st, err := newState(rules, history, len(logits))
-		if err != nil {
-			return err
-		}
+		st := newState(rules, history, len(logits))
 		s := sample.New(len(logits))
-		if _, err := s.Full(st, logits, 0); err != nil {
-			return err
-		}
+		need(s.Full(st, logits, 0))
 		low := float32(math.Inf(-1))
 		got := slices.Repeat([]float32{low}, len(logits))
 		for _, kept := range s.Kept() {
@@ -94,45 +81,31 @@ func (c *checker) chatSampler(t *tally, name string) error {
 		dropped := func(v float32) bool { return v == low }
 		t.near(slices.DeleteFunc(got, dropped), slices.DeleteFunc(want, dropped), fmt.Sprintf("case %d", i))
 	}
-	return f.err
 }
 
-func (c *checker) speechSampler(t *tally, name string) error {
-	f, err := c.tensors(name)
-	if err != nil {
-		return err
-	}
+func (c *checker) speechSampler(t *tally, name string) {
+	f := c.tensors(name)
 	rules := sample.Speech()
 	samplerRules(f, &rules)
 	logits, u, chosen := f.floats("logits"), f.doubles("u"), f.ids("chosen")
 	history, forbidden := f.ids("history"), f.ids("forbidden_ids")
 	rules.Stop = f.ids("terminator_ids")
-	if f.err != nil {
-		return f.err
-	}
 	if len(u) == 0 || len(logits)%len(u) != 0 {
-		return fmt.Errorf("expected a row of logits per step, got %d numbers for %d steps", len(logits), len(u))
+		must(fmt.Errorf("expected a row of logits per step, got %d numbers for %d steps", len(logits), len(u)))
 	}
 	if len(chosen) != len(u) {
-		return fmt.Errorf("chosen: expected %d ids, has %d", len(u), len(chosen))
+		must(fmt.Errorf("chosen: expected %d ids, has %d", len(u), len(chosen)))
 	}
 	vocab := len(logits) / len(u)
 	rules.Forbidden = sample.NewSet(vocab, forbidden...)
-	st, err := newState(rules, history, vocab)
-	if err != nil {
-		return err
-	}
+	st := newState(rules, history, vocab)
 	st.NewChunk()
 	s := sample.New(vocab)
 	for i := range u {
-		got, err := s.Full(st, logits[i*vocab:][:vocab], u[i])
-		if err != nil {
-			return err
-		}
+		got := need(s.Full(st, logits[i*vocab:][:vocab], u[i]))
 		drawn(t, f, i, s.Kept(), got, chosen[i])
 		st.Accept(got)
 	}
-	return f.err
 }
 
 // drawn compares a step's candidates, their probabilities and the id drawn from them.

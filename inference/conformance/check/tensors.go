@@ -11,30 +11,17 @@ import (
 )
 
 // tensors is one fixture file of tensors, in memory. Reading a missing tensor, or
-// one of another type, sets err and returns nil.
+// one of another type, ends the row.
 type tensors struct {
 	name string
 	file *safetensors.File
-	err  error // the first
 }
 
-func (c *checker) tensors(name string) (*tensors, error) {
-	b, err := c.files.bytes(name)
-	if err != nil {
-		return nil, err
-	}
-	f, err := safetensors.Parse(name, b)
-	if err != nil {
-		return nil, err
-	}
-	return &tensors{name: name, file: f}, nil
+func (c *checker) tensors(name string) *tensors {
+	return &tensors{name: name, file: need(safetensors.Parse(name, need(c.files.bytes(name))))}
 }
 
-func (t *tensors) fail(format string, args ...any) {
-	if t.err == nil {
-		t.err = fmt.Errorf(t.name+": "+format, args...)
-	}
-}
+func (t *tensors) fail(format string, args ...any) { must(fmt.Errorf(t.name+": "+format, args...)) }
 
 func (t *tensors) has(name string) bool {
 	_, ok := t.file.Tensor(name)
@@ -59,7 +46,6 @@ func numbers[T any](t *tensors, name string, to func(safetensors.Tensor) ([]T, e
 	values, err := to(t.get(name))
 	if err != nil {
 		t.fail("%w", err)
-		return nil
 	}
 	return values
 }
@@ -68,8 +54,7 @@ func numbers[T any](t *tensors, name string, to func(safetensors.Tensor) ([]T, e
 func (t *tensors) doubles(name string) []float64 {
 	v := t.get(name)
 	if v.DType != "F64" {
-		t.fail("%s: expected dtype F64, is %s", name, v.DType)
-		return nil
+		t.fail("%s: expected dtype F64, got %s", name, v.DType)
 	}
 	out := make([]float64, len(v.Data)/8)
 	for i := range out {
@@ -84,8 +69,7 @@ func (t *tensors) ids(name string) []int32 {
 	out := make([]int32, len(wide))
 	for i, id := range wide {
 		if out[i] = int32(id); int64(out[i]) != id { //nolint:gosec // compared
-			t.fail("%s: expected token ids, has %d", name, id)
-			return nil
+			t.fail("%s: expected token ids, got %d", name, id)
 		}
 	}
 	return out

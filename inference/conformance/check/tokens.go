@@ -29,18 +29,9 @@ func (c *checker) tokenizers() tokenizers {
 		if !c.files.has(name) {
 			continue
 		}
-		c.row(stageTokenizer, name, 0, func(t *tally) error {
-			b, err := read(name)
-			if err != nil {
-				return err
-			}
-			tok, err := tokenizer.Parse(b)
-			if err != nil {
-				return err
-			}
-			out[which] = tok
+		c.row(stageTokenizer, name, 0, func(t *tally) {
+			out[which] = need(tokenizer.Parse(need(read(name))))
 			t.row.Cases = 1
-			return nil
 		})
 	}
 	return out
@@ -63,59 +54,57 @@ func (ts tokenizers) of(name string, t *tally) *tokenizer.Tokenizer {
 func (c *checker) tokenizer(ts tokenizers) {
 	for _, name := range c.files.in("tokenizer") {
 		_, kind, _ := strings.Cut(strings.TrimSuffix(path.Base(name), ".json"), "_")
-		check, known := map[string]func(*tally, *tokenizer.Tokenizer, string) error{
+		check, known := map[string]func(*tally, *tokenizer.Tokenizer, string){
 			"encode": c.encode, "decode": c.decode, "stream": c.stream, "tokenizer_config": c.badTokens,
 		}[kind]
 		if !known {
 			continue
 		}
-		c.row(stageTokenizer, name, 0, func(t *tally) error { return check(t, ts.of(name, t), name) })
+		c.row(stageTokenizer, name, 0, func(t *tally) { check(t, ts.of(name, t), name) })
 	}
 }
 
-func (c *checker) encode(t *tally, tok *tokenizer.Tokenizer, name string) error {
+func (c *checker) encode(t *tally, tok *tokenizer.Tokenizer, name string) {
 	var cases []struct {
 		Text string  `json:"text"`
 		IDs  []int32 `json:"ids"`
 	}
-	if err := c.files.json(name, &cases); err != nil || tok == nil {
-		return err
+	if c.files.json(name, &cases); tok == nil {
+		return
 	}
 	for _, tt := range cases {
 		got := tok.Encode(tt.Text)
 		t.exact(slices.Equal(got, tt.IDs), "%q: expected %v, got %v", tt.Text, tt.IDs, got)
 	}
-	return nil
 }
 
-func (c *checker) decode(t *tally, tok *tokenizer.Tokenizer, name string) error {
+func (c *checker) decode(t *tally, tok *tokenizer.Tokenizer, name string) {
 	var cases []struct {
 		IDs   []int32 `json:"ids"`
 		Text  string  `json:"text"`
 		Plain string  `json:"text_skip_special"`
 	}
-	if err := c.files.json(name, &cases); err != nil || tok == nil {
-		return err
+	if c.files.json(name, &cases); tok == nil {
+		return
 	}
 	for _, tt := range cases {
 		got, plain := tok.Decode(tt.IDs), tok.DecodePlain(tt.IDs)
 		t.exact(got == tt.Text && plain == tt.Plain, "%v: expected %q and %q, got %q and %q", tt.IDs, tt.Text, tt.Plain, got, plain)
 	}
-	return nil
 }
 
-func (c *checker) stream(t *tally, tok *tokenizer.Tokenizer, name string) error {
+func (c *checker) stream(t *tally, tok *tokenizer.Tokenizer, name string) {
 	var cases []struct {
 		Chunks   [][]int32 `json:"chunks"`
 		Finished []bool    `json:"finished"`
 		Out      []string  `json:"out"`
 	}
-	if err := c.files.json(name, &cases); err != nil || tok == nil {
-		return err
+	if c.files.json(name, &cases); tok == nil {
+		return
 	}
 	for _, tt := range cases {
 		if len(tt.Finished) != len(tt.Chunks) {
-			return fmt.Errorf("expected as many flags as chunks, got %d for %d", len(tt.Finished), len(tt.Chunks))
+			must(fmt.Errorf("expected as many flags as chunks, got %d for %d", len(tt.Finished), len(tt.Chunks)))
 		}
 		s := tok.NewStream(false)
 		var out []string
@@ -128,21 +117,19 @@ func (c *checker) stream(t *tally, tok *tokenizer.Tokenizer, name string) error 
 		}
 		t.exact(slices.Equal(out, tt.Out), "%v: expected %q, got %q", tt.Chunks, tt.Out, out)
 	}
-	return nil
 }
 
 // badTokens checks that every id that must not be spoken exists.
-func (c *checker) badTokens(t *tally, tok *tokenizer.Tokenizer, name string) error {
+func (c *checker) badTokens(t *tally, tok *tokenizer.Tokenizer, name string) {
 	var cfg struct {
 		Bad []int32 `json:"bad_token_ids"`
 	}
-	if err := c.files.json(name, &cfg); err != nil || tok == nil {
-		return err
+	if c.files.json(name, &cfg); tok == nil {
+		return
 	}
 	for _, id := range cfg.Bad {
 		t.exact(id >= 0 && int(id) < tok.Size(), "bad_token_ids: expected ids below %d, got %d", tok.Size(), id)
 	}
-	return nil
 }
 
 type chatCase struct {
@@ -168,7 +155,7 @@ type chatCase struct {
 }
 
 // messages reads the messages of a case, and the patches of their images.
-func (c *checker) messages(tt chatCase, cfg vision.Config) ([]tokenizer.Message, [][2]int, error) {
+func (c *checker) messages(tt chatCase, cfg vision.Config) ([]tokenizer.Message, [][2]int) {
 	maxSlices := 0
 	if tt.Options.MaxSlices != nil {
 		maxSlices = *tt.Options.MaxSlices
@@ -191,16 +178,10 @@ func (c *checker) messages(tt chatCase, cfg vision.Config) ([]tokenizer.Message,
 				Image string `json:"image"`
 			}
 			if err := json.Unmarshal(raw, &named); err != nil {
-				return nil, nil, fmt.Errorf("expected a text or a picture: %w", err)
+				must(fmt.Errorf("expected a text or a picture: %w", err))
 			}
-			p, err := c.files.picture("image/" + named.Image)
-			if err != nil {
-				return nil, nil, err
-			}
-			plan, err := cfg.Layout(p.w, p.h, maxSlices)
-			if err != nil {
-				return nil, nil, err
-			}
+			p := c.files.picture("image/" + named.Image)
+			plan := need(cfg.Layout(p.w, p.h, maxSlices))
 			part.Image = &tokenizer.Image{Cols: plan.Grid.Cols, Rows: plan.Grid.Rows}
 			message.Parts = append(message.Parts, part)
 			patches = append(patches, [2]int{plan.Overview.H / cfg.PatchSize, plan.Overview.W / cfg.PatchSize})
@@ -210,41 +191,34 @@ func (c *checker) messages(tt chatCase, cfg vision.Config) ([]tokenizer.Message,
 		}
 		out = append(out, message)
 	}
-	return out, patches, nil
+	return out, patches
 }
 
 func (c *checker) prompt(ts tokenizers, cfg vision.Config, features int) {
 	for _, name := range c.files.in("prompt") {
 		switch {
 		case strings.HasSuffix(name, "_chat.json"):
-			c.row(stagePrompt, name, 0, func(t *tally) error { return c.chatPrompts(t, ts.of(name, t), name, cfg, features) })
+			c.row(stagePrompt, name, 0, func(t *tally) { c.chatPrompts(t, ts.of(name, t), name, cfg, features) })
 		case strings.HasSuffix(name, "_pieces.json"):
-			c.row(stagePrompt, name, 0, func(t *tally) error { return c.encode(t, ts.of(name, t), name) })
+			c.row(stagePrompt, name, 0, func(t *tally) { c.encode(t, ts.of(name, t), name) })
 		}
 	}
 }
 
-func (c *checker) chatPrompts(t *tally, tok *tokenizer.Tokenizer, name string, cfg vision.Config, features int) error {
+func (c *checker) chatPrompts(t *tally, tok *tokenizer.Tokenizer, name string, cfg vision.Config, features int) {
 	var cases []chatCase
-	if err := c.files.json(name, &cases); err != nil || tok == nil {
-		return err
+	if c.files.json(name, &cases); tok == nil {
+		return
 	}
-	b, err := tokenizer.NewBuilder(tok, features)
-	if err != nil {
-		return err
-	}
+	b := need(tokenizer.NewBuilder(tok, features))
 	for i, tt := range cases {
-		messages, patches, err := c.messages(tt, cfg)
-		if err != nil {
-			return fmt.Errorf("case %d: %w", i, err)
-		}
+		t.where = fmt.Sprintf("case %d", i)
+		messages, patches := c.messages(tt, cfg)
 		p, err := b.Chat(messages, tokenizer.Options{
 			ImageIDs: tt.Options.ImageID == nil || *tt.Options.ImageID,
 			Thinking: tt.Options.Thinking, Speech: tt.Options.TTS, Omni: tt.Options.Omni,
 		})
-		if err != nil {
-			return fmt.Errorf("case %d: %w", i, err)
-		}
+		must(err)
 		whole := p
 		if tt.Options.MaxLen > 0 {
 			p, err = b.Cut(p, tt.Options.MaxLen)
@@ -253,9 +227,7 @@ func (c *checker) chatPrompts(t *tally, tok *tokenizer.Tokenizer, name string, c
 			t.exact(err != nil, "case %d: expected the error of the original (%s), got none", i, tt.Error)
 			continue
 		}
-		if err != nil {
-			return fmt.Errorf("case %d: %w", i, err)
-		}
+		must(err)
 		bound := make([][2]int, len(p.Images))
 		for j, s := range p.Images {
 			bound[j] = [2]int{s.Start, s.End}
@@ -264,5 +236,4 @@ func (c *checker) chatPrompts(t *tally, tok *tokenizer.Tokenizer, name string, c
 			slices.Equal(bound, tt.Bound) && (tt.Options.MaxLen > 0 || slices.Equal(patches, slices.Concat(tt.Patches...))),
 			"case %d: expected %q as %v, got %q as %v", i, tt.Prompt, tt.IDs, whole.Text, p.IDs)
 	}
-	return nil
 }

@@ -32,12 +32,12 @@ func (c *checker) vision(n *host.Network, dims models.Dims, cfg vision.Config) {
 	for _, name := range c.files.in("vision") {
 		switch path.Base(name) {
 		case "position_buckets.json":
-			c.row(stageVision, name, 0, func(t *tally) error { return c.buckets(t, name, cfg) })
+			c.row(stageVision, name, 0, func(t *tally) { c.buckets(t, name, cfg) })
 		case "resampler_pos.safetensors":
-			c.row(stageVision, name, boundFloat32, func(t *tally) error { return c.places(t, name, dims) })
+			c.row(stageVision, name, boundFloat32, func(t *tally) { c.places(t, name, dims) })
 		default:
 			if path.Ext(name) == ".safetensors" {
-				c.row(stageVision, name, c.bound(), func(t *tally) error { return c.tower(t, n, name, cfg) })
+				c.row(stageVision, name, c.bound(), func(t *tally) { c.tower(t, n, name, cfg) })
 			}
 		}
 	}
@@ -47,39 +47,30 @@ func (c *checker) vision(n *host.Network, dims models.Dims, cfg vision.Config) {
 // that computed them: float32 rounding of a vectorised sum.
 func odd(n int) bool { return slices.Contains([]int{25, 49, 50, 55, 58}, n) }
 
-func (c *checker) buckets(t *tally, name string, cfg vision.Config) error {
+func (c *checker) buckets(t *tally, name string, cfg vision.Config) {
 	var buckets map[string][]int64
-	if err := c.files.json(name, &buckets); err != nil {
-		return err
-	}
+	c.files.json(name, &buckets)
 	for key, want := range buckets {
 		n, err := strconv.Atoi(key)
 		if err != nil || n < 1 || n != len(want) {
-			return fmt.Errorf("expected a patch count and as many buckets, got %q with %d", key, len(want))
+			must(fmt.Errorf("expected a patch count and as many buckets, got %q with %d", key, len(want)))
 		}
-		// Beyond the table the buckets are recorded too.
+		// Buckets beyond the table are recorded too.
 		if odd(n) || n > cfg.PositionTable {
 			continue
 		}
 		got := cfg.Positions(make([]int64, n), 1, n)
 		t.exact(slices.Equal(got, want), "%d patches: expected %v, got %v", n, want, got)
 	}
-	return nil
 }
 
 // places compares the graph's table of sinusoidal positions.
-func (c *checker) places(t *tally, name string, dims models.Dims) error {
-	f, err := c.tensors(name)
-	if err != nil {
-		return err
-	}
-	d, err := graph.Vision(dims, graph.Options{Device: models.DeviceCPU, Weights: models.WeightsFloat32})
-	if err != nil {
-		return err
-	}
+func (c *checker) places(t *tally, name string, dims models.Dims) {
+	f := c.tensors(name)
+	d := need(graph.Vision(dims, graph.Options{Device: models.DeviceCPU, Weights: models.WeightsFloat32}))
 	i := slices.IndexFunc(d.Weights, func(w graph.Weight) bool { return w.Name == "places" })
 	if i < 0 {
-		return errors.New("the graph has no table of places")
+		must(errors.New("the graph has no table of places"))
 	}
 	table, half := d.Weights[i].Floats, dims.Vision.Out/2
 	for _, tensor := range f.file.Names() {
@@ -87,13 +78,13 @@ func (c *checker) places(t *tally, name string, dims models.Dims) error {
 		if shape := f.get(tensor).Shape; len(shape) == 3 {
 			rows, cols = shape[0], shape[1]
 		} else if _, err := fmt.Sscanf(tensor, "pos_embed_%d_%d", &row, &col); err != nil {
-			return fmt.Errorf("expected a tensor pos_embed_ROW_COLUMN, got %s", tensor)
+			must(fmt.Errorf("expected a tensor pos_embed_ROW_COLUMN, got %s", tensor))
 		}
 		var got []float32
 		for r := row; r < row+rows; r++ {
 			for c := col; c < col+cols; c++ {
 				if max(r, c) >= dims.Vision.MaxSide {
-					return fmt.Errorf("%s: the table has %d places", tensor, dims.Vision.MaxSide)
+					must(fmt.Errorf("%s: the table has %d places", tensor, dims.Vision.MaxSide))
 				}
 				got = append(got, table[c*half:][:half]...)
 				got = append(got, table[r*half:][:half]...)
@@ -101,30 +92,23 @@ func (c *checker) places(t *tally, name string, dims models.Dims) error {
 		}
 		t.near(got, f.floats(tensor), tensor)
 	}
-	return f.err
 }
 
 // tower runs each image of a fixture separately. The official batches have masked
 // padding, which is omitted here.
-func (c *checker) tower(t *tally, n *host.Network, name string, cfg vision.Config) error {
-	f, err := c.tensors(name)
-	if err != nil {
-		return err
-	}
+func (c *checker) tower(t *tally, n *host.Network, name string, cfg vision.Config) {
+	f := c.tensors(name)
 	all, grids, mask := f.floats("pixel_values"), f.ints("tgt_sizes"), f.get("patch_attention_mask").Data
-	if f.err != nil {
-		return f.err
-	}
 	side, shape := cfg.PatchSize, f.get("pixel_values").Shape
 	if len(shape) != 4 || shape[1] != 3 || shape[2] != side || shape[3]%side != 0 || len(grids) != 2*shape[0] {
-		return fmt.Errorf("expected pixel_values [B,3,%d,%d*L] and tgt_sizes [B,2], got %v and %d numbers", side, side, shape, len(grids))
+		must(fmt.Errorf("expected pixel_values [B,3,%d,%d*L] and tgt_sizes [B,2], got %v and %d numbers", side, side, shape, len(grids)))
 	}
 	longest := shape[3] / side
 	for b := range shape[0] {
 		rows, cols := int(grids[2*b]), int(grids[2*b+1])
 		count := rows * cols
 		if rows < 1 || cols < 1 || count > longest {
-			return fmt.Errorf("image %d: expected at most %d patches, has %dx%d", b, longest, rows, cols)
+			must(fmt.Errorf("image %d: expected at most %d patches, has %dx%d", b, longest, rows, cols))
 		}
 		masked := len(mask) == shape[0]*longest
 		for p := 0; masked && p < longest; p++ {
@@ -132,11 +116,8 @@ func (c *checker) tower(t *tally, n *host.Network, name string, cfg vision.Confi
 		}
 		t.exact(masked, "image %d: the mask does not cover its %d patches", b, count)
 		in := patchInputs(cfg, patchesOf(all[b*3*side*side*longest:], side, longest, count), rows, cols)
-		if err := c.compareTower(t, n, f, in, b, shape[0]); err != nil {
-			return err
-		}
+		c.compareTower(t, n, f, in, b, shape[0])
 	}
-	return nil
 }
 
 // patchInputs returns the tower's inputs for one image of rows x cols patches.
@@ -154,7 +135,7 @@ func patchInputs(cfg vision.Config, patches []float32, rows, cols int) map[strin
 }
 
 // compareTower runs image b of a fixture and compares the fixture's outputs.
-func (c *checker) compareTower(t *tally, n *host.Network, f *tensors, in map[string]host.Value, b, images int) error {
+func (c *checker) compareTower(t *tally, n *host.Network, f *tensors, in map[string]host.Value, b, images int) {
 	names := map[string]string{"last_hidden_state": "vision_hidden", "resampler": "image_embeds", "embeddings": "vision_embeddings"}
 	for i := 0; f.has("hidden_states." + strconv.Itoa(i)); i++ {
 		names["hidden_states."+strconv.Itoa(i)] = "vision_layer." + strconv.Itoa(i)
@@ -165,10 +146,7 @@ func (c *checker) compareTower(t *tally, n *host.Network, f *tensors, in map[str
 			want = append(want, output)
 		}
 	}
-	out, err := n.Run(in, want...)
-	if err != nil {
-		return err
-	}
+	out := need(n.Run(in, want...))
 	for fixture, output := range names {
 		if !f.has(fixture) {
 			continue
@@ -177,11 +155,10 @@ func (c *checker) compareTower(t *tally, n *host.Network, f *tensors, in map[str
 		per := len(expected) / images
 		got := out[output].Floats
 		if per < len(got) || fixture == "resampler" && per != len(got) {
-			return fmt.Errorf("%s: expected at least %d numbers per image, has %d", fixture, len(got), per)
+			must(fmt.Errorf("%s: expected at least %d numbers per image, has %d", fixture, len(got), per))
 		}
 		t.near(got, expected[b*per:][:len(got)], fmt.Sprintf("image %d: %s", b, fixture))
 	}
-	return f.err
 }
 
 // patchesOf returns the first count patches of a strip [3,side,side*longest], one

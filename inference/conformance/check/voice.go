@@ -2,7 +2,6 @@ package check
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -16,7 +15,6 @@ import (
 	"touchline/inference/internal/host"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/minicpmo/voice"
-	"touchline/internal/rescue"
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/convert"
@@ -35,60 +33,44 @@ type voiceCheck struct {
 }
 
 // voice compares the stages of the voice, if there are fixtures of them.
-func (c *checker) voice(ctx context.Context, m *host.Machine) error {
+func (c *checker) voice(ctx context.Context, m *host.Machine) {
 	if !c.files.has("token2wav/flow_weights.safetensors") || len(c.files.in("tts")) == 0 {
-		return nil
+		return
 	}
 	floats := []models.Weights{floatWeights(c.Device)}
 	if c.Device == models.DeviceCUDA {
 		floats = append(floats, models.WeightsFloat32)
 	}
 	for _, float := range floats {
-		if err := c.voiceIn(ctx, m, float); err != nil {
-			return err
-		}
+		c.voiceIn(ctx, m, float)
+		must(ctx.Err())
 	}
-	return nil
 }
 
 // voiceIn compares the stages of the voice in a float format.
-func (c *checker) voiceIn(ctx context.Context, m *host.Machine, float models.Weights) error {
+func (c *checker) voiceIn(ctx context.Context, m *host.Machine, float models.Weights) {
 	c.progress("voice in " + string(float))
 	v := &voiceCheck{checker: c, m: m, float: float, loaded: map[string]*host.Network{}}
 	defer v.close()
-	c.row(stageToken2wav, "weights as "+string(float)+" for "+string(c.Device), 0, func(t *tally) (err error) {
-		dir, err := v.checkpoint()
-		if err != nil {
-			return err
-		}
-		if v.src, err = checkpoint.Open(dir); err != nil {
-			return err
-		}
-		b, err := c.bundle(ctx, v.src, "voice-"+string(float), convert.Options{
-			Weights: []models.Weights{floatWeights(c.Device)}, Devices: []models.Device{c.Device}, VoiceWeights: float,
-		})
-		if err != nil {
-			return err
-		}
+	c.row(stageToken2wav, "weights as "+string(float)+" for "+string(c.Device), 0, func(t *tally) {
+		v.src = need(checkpoint.Open(v.checkpoint()))
+		b := c.bundle(ctx, v.src, "voice-"+string(float), convert.Options{Weights: []models.Weights{floatWeights(c.Device)}, VoiceWeights: float})
 		if b.Manifest.Dims.Speech == nil {
-			return fmt.Errorf("expected a checkpoint with a voice, lacks %s", strings.Join(b.Manifest.Missing, ", "))
+			must(fmt.Errorf("expected a checkpoint with a voice, lacks %s", strings.Join(b.Manifest.Missing, ", ")))
 		}
 		v.bundle, t.row.Cases = b, len(v.src.Names())
-		return nil
 	})
-	if v.bundle == nil {
-		return nil // its row has the error
+	if v.bundle != nil { // else its row has the error
+		v.sound()
+		v.codes(ctx)
 	}
-	v.sound()
-	v.codes(ctx)
-	return ctx.Err()
 }
 
 // exact reports whether the bounds are those of float32.
 func (v *voiceCheck) exact() bool { return v.float == models.WeightsFloat32 }
 
-// row is checker.row. On CUDA the rows in float32, which follow those in float16, say so.
-func (v *voiceCheck) row(stage, fixture string, bound float64, work func(t *tally) error) {
+// row is checker.row. On CUDA the float32 rows, which follow the float16 rows, are marked.
+func (v *voiceCheck) row(stage, fixture string, bound float64, work func(t *tally)) {
 	if v.float != floatWeights(v.Device) {
 		fixture += " in " + string(v.float)
 	}
@@ -104,38 +86,25 @@ func (v *voiceCheck) close() {
 	}
 }
 
-// checkpoint writes the checkpoint with the weights of its voice, as published. The files that make reference voices are empty.
-func (v *voiceCheck) checkpoint() (string, error) {
+// checkpoint writes the checkpoint with the weights of its voice, as published. The files for making reference voices are empty.
+func (v *voiceCheck) checkpoint() string {
 	dir := filepath.Join(v.Work, "speaking-"+string(v.float))
 	assets := filepath.Join(dir, "assets", "token2wav")
-	if err := os.MkdirAll(assets, 0o750); err != nil {
-		return "", err
-	}
-	from, err := filepath.Abs(filepath.Join(v.Golden, "checkpoint"))
-	if err != nil {
-		return "", err
-	}
-	entries, err := os.ReadDir(from)
-	if err != nil {
-		return "", err
-	}
-	for _, e := range entries {
-		err = errors.Join(err, os.Symlink(filepath.Join(from, e.Name()), filepath.Join(dir, e.Name())))
+	must(os.MkdirAll(assets, 0o750))
+	from := need(filepath.Abs(filepath.Join(v.Golden, "checkpoint")))
+	for _, e := range need(os.ReadDir(from)) {
+		must(os.Symlink(filepath.Join(from, e.Name()), filepath.Join(dir, e.Name())))
 	}
 	for _, name := range []string{"campplus.onnx", "speech_tokenizer_v2_25hz.onnx"} {
-		err = errors.Join(err, os.WriteFile(filepath.Join(assets, name), nil, 0o600))
+		must(os.WriteFile(filepath.Join(assets, name), nil, 0o600))
 	}
 	for file, fixture := range map[string]string{"flow.pt": "flow_weights", "hift.pt": "hift_weights"} {
-		f, failed := v.tensors("token2wav/" + fixture + ".safetensors")
-		if err = errors.Join(err, failed); err != nil {
-			return "", err
-		}
-		err = torch.WriteFile(filepath.Join(assets, file), f.file)
+		must(torch.WriteFile(filepath.Join(assets, file), v.tensors("token2wav/"+fixture+".safetensors").file))
 	}
-	return dir, err
+	return dir
 }
 
-// voiceGraph is a network for the stages.
+// voiceGraph implements stages.Graph.
 type voiceGraph struct{ *host.Network }
 
 func (g voiceGraph) Ports() []models.Port { return g.Graph.Inputs }
@@ -172,7 +141,7 @@ func (g voiceGraph) Run(in map[string]stages.Array, sizes map[string]int64) (map
 	return out, nil
 }
 
-// recorded is a fixture for the stages.
+// recorded implements stages.Fixture.
 type recorded struct{ *tensors }
 
 func (f recorded) Has(name string) bool         { return f.has(name) }
@@ -200,17 +169,12 @@ func (v *voiceCheck) graph(kind models.Kind, check bool) (*host.Network, error) 
 }
 
 // replay runs a stage as a row. Its fixtures are in a folder.
-func (v *voiceCheck) replay(stage, what, fixture string, run func(*stages.Replay, *tally) error) {
-	v.row(stage, what, 0, func(t *tally) error {
-		var open []*tensors
+func (v *voiceCheck) replay(stage, what, fixture string, run func(*stages.Replay) error) {
+	v.row(stage, what, 0, func(t *tally) {
 		r := &stages.Replay{
 			Dims: v.bundle.Manifest.Dims,
 			Fixture: func(name string) (stages.Fixture, error) {
-				f, err := v.tensors(path.Join(fixture, name+".safetensors"))
-				if err == nil {
-					open = append(open, f)
-				}
-				return recorded{f}, err
+				return recorded{v.tensors(path.Join(fixture, name+".safetensors"))}, nil
 			},
 			Graph: func(kind models.Kind, check bool) (stages.Graph, error) {
 				n, err := v.graph(kind, check)
@@ -221,26 +185,16 @@ func (v *voiceCheck) replay(stage, what, fixture string, run func(*stages.Replay
 			},
 		}
 		if stage == stageToken2wav {
-			content, err := v.files.bytes(path.Join(fixture, "stream.json"))
-			if err != nil {
-				return err
-			}
-			if r.Recording, err = stages.ParseRecording(content); err != nil {
-				return fmt.Errorf("%s/stream.json: %w", fixture, err)
+			var err error
+			if r.Recording, err = stages.ParseRecording(need(v.files.bytes(path.Join(fixture, "stream.json")))); err != nil {
+				must(fmt.Errorf("%s/stream.json: %w", fixture, err))
 			}
 		}
-		err := rescue.Call(func() error { return run(r, t) }) // a fixture that is not whole
-		for _, f := range open {
-			if f.err != nil {
-				return f.err
-			}
-		}
-		return err
+		must(run(r))
 	})
 }
 
-// within counts a case of numbers, which must be as near to the recorded ones as a limit says. The row keeps the one that is nearest to
-// its bound.
+// within compares numbers with recorded ones under a limit. The row shows the comparison that is nearest to its bound.
 func (t *tally) within(got, want []float32, limit stages.Limit, exact bool, what string) {
 	t.row.Cases++
 	if len(got) != len(want) {
@@ -269,9 +223,9 @@ func (v *voiceCheck) sound() {
 		{"vocoder on 6 frames", (*stages.Replay).Pitch},
 		{"spectrogram to sound", (*stages.Replay).Vocoder},
 	} {
-		v.replay(stageToken2wav, s.what, dir, func(r *stages.Replay, _ *tally) error { return s.run(r) })
+		v.replay(stageToken2wav, s.what, dir, s.run)
 	}
-	v.row(stageToken2wav, dir+"/stream.json", 0, func(t *tally) error {
+	v.row(stageToken2wav, dir+"/stream.json", 0, func(t *tally) {
 		var sizes struct {
 			Config struct {
 				Hidden int `json:"dim"`
@@ -281,13 +235,10 @@ func (v *voiceCheck) sound() {
 				Codes  int `json:"code_table"`
 			} `json:"config"`
 		}
-		if err := v.files.json(dir+"/stream.json", &sizes); err != nil {
-			return err
-		}
+		v.files.json(dir+"/stream.json", &sizes)
 		f, s := v.bundle.Manifest.Dims.Speech.Flow, sizes.Config
 		want, got := []int{s.Hidden, s.Blocks, s.Layers, s.Steps, s.Codes}, []int{f.Hidden, f.Blocks, f.DiT.Layers, f.DiT.Steps, f.Codes}
 		t.exact(slices.Equal(want, got), "expected the sizes %v, got %v", want, got)
-		return nil
 	})
 }
 
@@ -304,19 +255,19 @@ func (v *voiceCheck) weights(name string) ([]float32, error) {
 // codes compares the language model of the codes: its logits, and the codes that it chooses with recorded draws.
 func (v *voiceCheck) codes(ctx context.Context) {
 	const dir = "tts"
-	v.replay(stageTTS, "condition of "+dir+"/lm", dir, func(r *stages.Replay, _ *tally) error { return r.Condition() })
+	v.replay(stageTTS, "condition of "+dir+"/lm", dir, (*stages.Replay).Condition)
 	lm := &codeLM{v: v}
-	v.replay(stageTTS, dir+"/lm", dir, func(r *stages.Replay, _ *tally) error { return r.Greedy(lm, v.exact()) })
+	v.replay(stageTTS, dir+"/lm", dir, func(r *stages.Replay) error { return r.Greedy(lm, v.exact()) })
 	if v.files.has(dir + "/stream.json") {
-		v.speak(dir+"/stream", func(t *tally, lm *voice.LM, _ kvcache.Layout) error { return v.stream(t, dir, lm) })
+		v.speak(dir+"/stream", func(t *tally, lm *voice.LM, _ kvcache.Layout) { v.stream(t, dir, lm) })
 	}
 	if v.files.has(dir + "/turns.json") {
-		v.speak(dir+"/turns.json", func(t *tally, lm *voice.LM, l kvcache.Layout) error { return v.turns(ctx, t, dir, lm, l) })
+		v.speak(dir+"/turns.json", func(t *tally, lm *voice.LM, l kvcache.Layout) { v.turns(ctx, t, dir, lm, l) })
 	}
 }
 
 // speak runs a row of the engine's own language model of the codes.
-func (v *voiceCheck) speak(fixture string, run func(t *tally, lm *voice.LM, l kvcache.Layout) error) {
+func (v *voiceCheck) speak(fixture string, run func(t *tally, lm *voice.LM, l kvcache.Layout)) {
 	d := v.bundle.Manifest.Dims.Speech.TTS
 	layout := kvcache.Layout{
 		Layers: d.Layers, Slots: 2, KVHeads: d.Heads, MaxLen: min(voice.TurnPositions, d.MaxPositions), HeadDim: d.HeadDim(), ElemSize: 4,
@@ -324,16 +275,18 @@ func (v *voiceCheck) speak(fixture string, run func(t *tally, lm *voice.LM, l kv
 	if !v.exact() {
 		layout.ElemSize = 2
 	}
-	v.row(stageTTS, fixture, 0, func(t *tally) (err error) {
+	v.row(stageTTS, fixture, 0, func(t *tally) {
 		lm, done, err := v.openLM(layout)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, done()) }()
+		must(err)
+		defer func() {
+			if err := done(); err != nil {
+				t.fail(err)
+			}
+		}()
 		if !v.exact() {
 			t.row.Note = "along the recorded codes: where two are near, rounding changes draws"
 		}
-		return run(t, lm, layout)
+		run(t, lm, layout)
 	})
 }
 
@@ -341,60 +294,32 @@ func (v *voiceCheck) speak(fixture string, run func(t *tally, lm *voice.LM, l kv
 func (v *voiceCheck) end() int32 { return int32(v.bundle.Manifest.Dims.Speech.TTS.Codes - 1) } //nolint:gosec // a vocabulary
 
 // stream compares the drawn codes of the pieces of a turn, from their conditions.
-func (v *voiceCheck) stream(t *tally, dir string, lm *voice.LM) error {
+func (v *voiceCheck) stream(t *tally, dir string, lm *voice.LM) {
 	var stream struct {
 		Chunks []stages.Chunk `json:"chunks"`
 	}
-	if err := v.files.json(dir+"/stream.json", &stream); err != nil {
-		return err
-	}
-	f, err := v.tensors(dir + "/stream.safetensors")
-	if err != nil {
-		return err
-	}
-	marks, err := v.tensors(dir + "/lm.safetensors")
-	if err != nil {
-		return err
-	}
+	v.files.json(dir+"/stream.json", &stream)
+	f := v.tensors(dir + "/stream.safetensors")
+	marks := v.tensors(dir + "/lm.safetensors")
 	draws := f.doubles("u")
 	t.row.Cases = len(draws)
-	err = rescue.Call(func() error {
-		return stages.Stream(lm, stream.Chunks, v.end(), recorded{f}, recorded{marks}, draws, v.exact())
-	})
-	if f.err != nil || marks.err != nil {
-		return errors.Join(f.err, marks.err)
-	}
-	return err
+	must(stages.Stream(lm, stream.Chunks, v.end(), recorded{f}, recorded{marks}, draws, v.exact()))
 }
 
 // turns compares the codes of whole turns, in float32 as the engine's talker and sampler choose them.
-func (v *voiceCheck) turns(ctx context.Context, t *tally, dir string, lm *voice.LM, layout kvcache.Layout) error {
+func (v *voiceCheck) turns(ctx context.Context, t *tally, dir string, lm *voice.LM, layout kvcache.Layout) {
 	d := v.bundle.Manifest.Dims
-	content, err := v.files.bytes(dir + "/turns.json")
-	if err != nil {
-		return err
-	}
-	turns, err := stages.ParseTurns(content, d.Speech.TTS.Codes)
-	if err != nil {
-		return err
-	}
+	turns := need(stages.ParseTurns(need(v.files.bytes(dir+"/turns.json")), d.Speech.TTS.Codes))
 	for i, turn := range turns {
-		states, err := v.tensors(fmt.Sprintf("%s/turn_%d.safetensors", dir, i))
-		if err != nil {
-			return err
-		}
+		states := v.tensors(fmt.Sprintf("%s/turn_%d.safetensors", dir, i))
 		t.row.Cases++
-		err = rescue.Call(func() error {
-			if v.exact() {
-				return turn.Speak(ctx, lm, layout, v.end(), recorded{states}, d.Decoder.Hidden, time.Now)
-			}
-			return turn.Force(lm, v.end(), recorded{states}, d.Decoder.Hidden)
-		})
-		if states.err != nil || err != nil {
-			return fmt.Errorf("turn %d: %w", i, errors.Join(states.err, err))
+		t.where = fmt.Sprintf("turn %d", i)
+		if v.exact() {
+			must(turn.Speak(ctx, lm, layout, v.end(), recorded{states}, d.Decoder.Hidden, time.Now))
+		} else {
+			must(turn.Force(lm, v.end(), recorded{states}, d.Decoder.Hidden))
 		}
 	}
-	return nil
 }
 
 // openLM opens the engine's language model of the codes.
@@ -418,16 +343,11 @@ type codeLM struct{ v *voiceCheck }
 // Feed implements stages.LM.
 func (l *codeLM) Feed(codes []int64, inputs []float32, past int, history []int64) (stages.Row, error) {
 	const positions = 256
-	n, err := l.v.graph(models.KindTTS, false)
-	if err != nil {
-		return stages.Row{}, err
-	}
+	n := need(l.v.graph(models.KindTTS, false))
 	t := l.v.bundle.Manifest.Dims.Speech.TTS
 	for i := range t.Layers {
 		for _, side := range []string{".key", ".value"} {
-			if err := n.Hold("past_key_values."+strconv.Itoa(i)+side, map[string]int{"B": 1, "M": positions}); err != nil {
-				return stages.Row{}, err
-			}
+			must(n.Hold("past_key_values."+strconv.Itoa(i)+side, map[string]int{"B": 1, "M": positions}))
 		}
 	}
 	if inputs == nil {
