@@ -23,7 +23,7 @@ type Config struct {
 	MaxTokens int `yaml:"max_tokens" env:"MAX_TOKENS"`
 	// MaxInputTokens is the limit of a prompt, in tokens.
 	MaxInputTokens int `yaml:"max_input_tokens" env:"MAX_INPUT_TOKENS"`
-	// MaxSlices is the largest number of tiles of 448x448 pixels per picture, beside the whole; each costs 66 tokens.
+	// MaxSlices is the largest number of tiles of 448x448 pixels per picture, in addition to the whole picture; each costs 66 tokens.
 	MaxSlices int `yaml:"max_slices" env:"MAX_SLICES"`
 	// IdleUnload frees the model after this time without a session; 0 keeps it.
 	IdleUnload time.Duration `yaml:"idle_unload" env:"IDLE_UNLOAD"`
@@ -41,20 +41,19 @@ const (
 	RecognizerSphinx = "sphinx"
 )
 
-// RecognizerConfig sets who turns speech into text.
+// RecognizerConfig sets the speech recognizer.
 type RecognizerConfig struct {
 	// Program is "off", "model" (a bundle), "remote" (a server) or "sphinx" (spoken orders only).
 	Program string `yaml:"program" env:"PROGRAM"`
-	// Bundle is the folder of the model, Aligner that of the one that finds the times of words; "" finds none.
+	// Bundle is the folder of the model, Aligner the folder of the model that finds word times; "" means no word times.
 	Bundle  string `yaml:"bundle" env:"BUNDLE"`
 	Aligner string `yaml:"aligner" env:"ALIGNER"`
-	// Device of the model is "cuda" or "cpu", GPU the number of the GPU.
+	// Device of the model is "cuda" or "cpu"; GPU is the number of the GPU.
 	Device string `yaml:"device" env:"DEVICE"`
 	GPU    int    `yaml:"gpu" env:"GPU"`
-	// Slots is the number of parts of speech that the model hears at once: 1, 2, 4, ... 256; 0 means as many as fit
-	// the memory.
+	// Slots is the number of utterances that the model transcribes in parallel: 1, 2, 4, ... 256; 0 means as many as fit the memory.
 	Slots int `yaml:"slots" env:"SLOTS"`
-	// Step is the interval of interim transcripts, in new speech.
+	// Step is the interval of interim transcripts, in new audio.
 	Step time.Duration `yaml:"step" env:"STEP"`
 	// IdleUnload frees the model after this time without work and without an open session; 0 keeps it.
 	IdleUnload time.Duration `yaml:"idle_unload" env:"IDLE_UNLOAD"`
@@ -87,7 +86,7 @@ type VoiceConfig struct {
 	Program string `yaml:"program" env:"PROGRAM"`
 	// Name of the program's voice; "" selects its default (flite: slt).
 	Name string `yaml:"name" env:"NAME"`
-	// Gain is the level of the voice at the start, dB; 0 as the engine makes it.
+	// Gain is the initial level of the voice, dB; 0 leaves the engine's level unchanged.
 	Gain float64 `yaml:"gain" env:"GAIN"`
 	// URL of the speech server of program remote, up to and including /v1.
 	URL string `yaml:"url" env:"URL"`
@@ -95,10 +94,10 @@ type VoiceConfig struct {
 	Model string `yaml:"model" env:"MODEL"`
 	// APIKey of the speech server is read from the environment only.
 	APIKey redact.Secret `yaml:"-" env:"API_KEY"`
-	// Slots is the number of answers that a model speaks at once in its own voice: 1, 2, 4, ... 64; 0 is 16, or as many as answers are
-	// written at once. Fewer if the memory has no room for them.
+	// Slots is the number of answers that a model speaks in parallel in its own voice: 1, 2, 4, ... 64; 0 is 16, or as many as answers
+	// are written in parallel. Fewer if the memory has no room for them.
 	Slots int `yaml:"slots" env:"SLOTS"`
-	// Prompt is how much of a reference sound the model's own voices follow: 3s or 6s.
+	// Prompt is how much of a reference recording the model's own voices use: 3s or 6s.
 	Prompt time.Duration `yaml:"prompt" env:"PROMPT"`
 	// Language, BCP 47.
 	Language string `yaml:"language" env:"LANGUAGE"`
@@ -159,14 +158,14 @@ func (c RecognizerConfig) Validate() error {
 	s.That(c.IdleUnload == 0 || check.Within(c.IdleUnload, time.Second, 24*time.Hour), "idle_unload",
 		"0s to keep the model, or between 1s and 24h", c.IdleUnload)
 	address := c.URL
-	if rest, live := strings.CutPrefix(address, "ws"); live { // ws:// and wss:// hear live speech by sessions
+	if rest, live := strings.CutPrefix(address, "ws"); live { // ws:// and wss:// use realtime sessions for live speech
 		address = "http" + rest
 	}
 	s.Add(checkURL(address, c.Program == RecognizerRemote, "a transcription server", "RECOGNIZER"))
 	return s.Err()
 }
 
-// checkURL returns the violation of a server's address. group is that of its key in the environment.
+// checkURL returns the violation of a server's address. group is the environment group of its key.
 func checkURL(address string, needed bool, server, group string) error {
 	u, err := url.Parse(address)
 	switch {

@@ -9,7 +9,7 @@ const (
 	EngineMiniCPM = "minicpmo"
 )
 
-// Engines names the engines, in the order of lists; package bot makes them.
+// Engines lists the engines in display order; package bot creates them.
 func Engines() []string {
 	return []string{EngineScene, EngineNano, EngineRemote, EngineMiniCPM}
 }

@@ -32,34 +32,34 @@ type Frame struct {
 type Prompt struct {
 	// System is the system prompt: role, language, when to stay silent.
 	System string
-	// Text goes with the frames: carry-over, length hint, the instruction.
+	// Text goes with the frames: past comments, length hint, the instruction.
 	Text string
-	// Instruction is the viewer's instruction alone, for engines that read no Text.
+	// Instruction is the viewer's instruction alone, for engines that ignore Text.
 	Instruction string
-	// Frames are oldest first, at least one; none with a Text alone, of engines that read it.
+	// Frames are oldest first, at least one. A prompt may have a Text and no frames if the engine reads Text.
 	Frames []Frame
 	// MaxTokens is the limit of the answer; 0 means the engine's own limit.
 	MaxTokens int
-	// Speech requests audio beside the text, if the engine has a voice.
+	// Speech requests audio in addition to the text, if the engine has a voice.
 	Speech bool
 	// Language of the answer, BCP 47; "" means English.
 	Language string
-	// Sampling sets the random draws; what is nil is the engine's own.
+	// Sampling sets the random draws; nil fields keep the engine's values.
 	Sampling Sampling
-	// MaxSlices is the largest number of tiles of each picture, beside the whole; 0 means the engine's own.
+	// MaxSlices is the largest number of tiles of each picture, in addition to the whole picture; 0 means the engine's own.
 	MaxSlices int
-	// Pronunciations are what the voice reads in place of a word, by the word in lower case. The text keeps the word.
+	// Pronunciations maps words in lower case to what the voice reads instead. The text keeps the word.
 	Pronunciations map[string]string
-	// Voice of the answer: VoiceModel, or one of its OwnVoices such as "model:anna"; that of a speech program such as
-	// "flite:slt"; VoiceAuto is the model's if it has one, else a program for the language; "remote" and "remote:af_heart"
-	// are a speech server's; "" is the configured one.
+	// Voice of the answer: VoiceModel, one of its OwnVoices such as "model:anna", or a speech program's voice such as "flite:slt".
+	// VoiceAuto selects the model's voice if it has one, else a program for the language. "remote" and "remote:af_heart" are voices of a
+	// speech server; "" is the configured voice.
 	Voice string
-	// VoiceNow returns the Voice for the next sentence, from any goroutine; nil for one voice.
+	// VoiceNow returns the Voice for the next sentence, from any goroutine; nil if the voice does not change.
 	VoiceNow func() string
-	// Rules are the sentences of the alert rules that a structured prompt asks for,
-	// numbered from 1, for engines that read no Text.
+	// Rules are the conditions of the alert rules of a structured prompt, numbered from 1, for
+	// engines that ignore Text.
 	Rules []string
-	// Urgent lets the prompt go ahead of those that wait for the engine.
+	// Urgent lets the prompt overtake other prompts that wait for the engine.
 	Urgent bool
 	// Schema is the JSON schema of the answer, which is then structured: nothing is drawn
 	// at random or spoken; nil for none. Engine minicpmo supports a subset (objects with all properties,
@@ -69,19 +69,19 @@ type Prompt struct {
 	// (but for maxLength) and asks once for a repair; its answer is valid or an error.
 	// Others ignore it.
 	Schema []byte
-	// Trace, if not nil, receives each exchange with the model when it ends, and all before the answer's text ends. Engines
+	// Trace, if not nil, is called with each exchange with the model when it ends, and always before the answer's text ends. Engines
 	// without a model do not call it.
 	Trace func(Exchange)
 }
 
-// Exchange is one request to a model and its answer, both as they were. A prompt has several if the engine tries again.
+// Exchange is one request to a model and its answer, unchanged. A prompt has several if the engine retries.
 type Exchange struct {
-	// Request is the text or JSON that the model got. Pictures are replaced by their sizes.
+	// Request is the text or JSON that was sent to the model. Pictures are replaced by their sizes.
 	Request string `json:"request"`
-	// Reasoning and Answer are all text of the model, with what the engine removes from it.
+	// Reasoning and Answer are all text of the model, including the parts that the engine removes.
 	Reasoning string `json:"reasoning,omitempty"`
 	Answer    string `json:"answer"`
-	// Error is why there is no complete answer.
+	// Error is the reason for an incomplete answer.
 	Error string `json:"error,omitempty"`
 }
 
@@ -103,7 +103,7 @@ type Sampling struct {
 	RepetitionPenalty *float64 `json:"repetition_penalty,omitempty"`
 }
 
-// Over returns s where it is set, and own where it is not.
+// Over returns the fields of s that are set, and own's values for the others.
 func (s Sampling) Over(own Sampling) Sampling {
 	return Sampling{
 		cmp.Or(s.Temperature, own.Temperature), cmp.Or(s.TopK, own.TopK), cmp.Or(s.TopP, own.TopP),
@@ -130,7 +130,7 @@ type Chunk struct {
 	// times are unknown.
 	Words []WordTime
 
-	// TextEnds is set if no Text follows while Audio still may. An answer that ends with its text need not set it.
+	// TextEnds is set if no Text follows but Audio may. An answer that ends with its text need not set it.
 	TextEnds bool
 
 	// VoiceFailed ends the sound of an answer whose text may go on; nil otherwise. No Audio follows it.
@@ -139,8 +139,8 @@ type Chunk struct {
 
 // VoiceFailure is the end of an engine's own voice within an answer.
 type VoiceFailure struct {
-	// From is the byte of the answer's whole text from which there is no sound: the begin of the first sentence
-	// that was not spoken. It may lie beyond the text so far.
+	// From is the byte offset in the answer's whole text at which sound ends: the beginning of the first sentence that was not spoken. It
+	// may lie beyond the text so far.
 	From int
 	Err  error
 }
@@ -167,8 +167,8 @@ type Capabilities struct {
 	Instructions bool
 	// Structured is set if its answers to a prompt with a schema are JSON.
 	Structured bool
-	// Speech is set if its answers have sound when a prompt requests it; OwnVoice if that is the model's own, not a program's,
-	// which only a model with a program beside it (package voice) sets.
+	// Speech is set if its answers have sound when a prompt requests it. OwnVoice is set if the sound is the model's own and not a
+	// program's; only a model that is combined with a speech program (package voice) sets it.
 	Speech, OwnVoice bool
 	// OwnVoices are the names of its voices besides the usual one.
 	OwnVoices []string
@@ -183,9 +183,8 @@ type Capabilities struct {
 	Slices bool
 	// Sampling is set if the engine reads Prompt.Sampling: its own values, nil where they are not known.
 	Sampling *Sampling
-	// CheckRule is set if the engine answers some alert rules only, by Prompt.Rules: it
-	// returns an error for a sentence that the engine does not answer. RuleNames are
-	// such that it answers.
+	// CheckRule is set if the engine supports only some alert rules, by Prompt.Rules: it returns an
+	// error for an unsupported condition. RuleNames are examples of supported ones.
 	CheckRule func(when string) error
 	RuleNames []string
 }
@@ -195,7 +194,7 @@ func (c Capabilities) VoiceSpeaks(tag string) bool {
 	return c.VoiceLanguages == nil || slices.Contains(c.VoiceLanguages, Primary(tag))
 }
 
-// OwnVoiceIDs returns the model's own voices, as in Prompt.Voice; none without one.
+// OwnVoiceIDs returns the model's own voices, as in Prompt.Voice; none if it has no voice.
 func (c Capabilities) OwnVoiceIDs() []string {
 	if !c.OwnVoice {
 		return nil
@@ -210,7 +209,7 @@ func (c Capabilities) OwnVoiceIDs() []string {
 // DefaultVoice is the name of the voice that comes with a checkpoint: "model:default" is "model".
 const DefaultVoice = "default"
 
-// CheckVoice returns the error of a voice, as in Prompt.Voice, that would be the model's own and that it does not have.
+// CheckVoice returns an error if a voice, as in Prompt.Voice, names a voice of the model that it does not have.
 func (c Capabilities) CheckVoice(id string) error {
 	program, name, _ := strings.Cut(id, ":")
 	switch {
@@ -224,7 +223,7 @@ func (c Capabilities) CheckVoice(id string) error {
 	return nil
 }
 
-// Rules reports whether the engine can be asked for alert rules.
+// Rules reports whether the engine supports alert rules.
 func (c Capabilities) Rules() bool { return c.Instructions || c.CheckRule != nil }
 
 // Speaks reports whether the engine answers in a language (a BCP 47 tag; ""
@@ -233,8 +232,8 @@ func (c Capabilities) Speaks(tag string) bool {
 	return c.Languages == nil || slices.Contains(c.Languages, Primary(tag))
 }
 
-// AnswersIn returns the language of the answers where tag is set. The voice follows the engine: a speech program must not
-// read English as Dutch.
+// AnswersIn returns the language of the engine's answers to a prompt with the language tag. The voice follows the engine: a speech
+// program must not read English as Dutch.
 func (c Capabilities) AnswersIn(tag string) string {
 	if c.Speaks(tag) {
 		return tag
@@ -248,7 +247,7 @@ func Primary(tag string) string {
 	return base
 }
 
-// askFor are the sentences of AskFor by language, each in its own.
+// askFor are the sentences of AskFor, each in its own language.
 func askFor(language string) string {
 	switch language {
 	case "en":

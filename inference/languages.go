@@ -2,8 +2,8 @@ package inference
 
 import "strings"
 
-// spoken are the languages of speech recognition: the name in English, as recognizers write it, and the tag. Other names of a
-// language stand behind its usual one.
+// spoken are the languages of speech recognition: the English name, as recognizers write it, and the tag. Alternative names follow the
+// usual one.
 const spoken = `afrikaans af|albanian sq|amharic am|arabic ar|armenian hy|assamese as|azerbaijani az|bashkir ba|basque eu|belarusian be|
 bengali bn|bosnian bs|breton br|bulgarian bg|cantonese yue|catalan ca|chinese zh|croatian hr|czech cs|danish da|
 dutch nl|english en|estonian et|faroese fo|filipino fil|finnish fi|french fr|galician gl|georgian ka|german de|greek el|
@@ -44,8 +44,7 @@ func IsLanguageTag(s string) bool {
 	return true
 }
 
-// LanguageTag returns the BCP 47 tag of a language that is given as a tag ("en", "pt-BR") or by its English name in any case;
-// "" for one that is not known.
+// LanguageTag returns the BCP 47 tag of a language, given as a tag ("en", "pt-BR") or by its English name in any case; "" if unknown.
 func LanguageTag(language string) (tag string) {
 	language = strings.TrimSpace(language)
 	if languageTag.MatchString(language) && LanguageName(language) != "" {
@@ -60,7 +59,7 @@ func LanguageTag(language string) (tag string) {
 	return tag
 }
 
-// LanguageName returns the English name of a tag's language in lower case; "" for one that is not known.
+// LanguageName returns the English name of a tag's language in lower case; "" if unknown.
 func LanguageName(tag string) (name string) {
 	if tag == "" {
 		return ""

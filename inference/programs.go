@@ -6,24 +6,24 @@ import (
 	"touchline/internal/check"
 )
 
-// Voices that are no speech program's.
+// Voices other than speech programs.
 const (
 	VoiceAuto  = "auto"
 	VoiceModel = "model"
 )
 
-// VoiceServer is the program that asks a speech server.
+// VoiceServer is the program name of a speech server.
 const VoiceServer = "remote"
 
-// VoiceProgram describes a speech program; package voice has the code of each.
+// VoiceProgram describes a speech program; package voice has the implementations.
 type VoiceProgram struct {
 	// Name is a value of inference.voice.program, and the part of a voice's ID before the colon, as in "flite:slt".
 	Name string
-	// Languages that VoiceAuto chooses it for, as primary tags; AnyLanguage is the rest, and none is no choice.
+	// Languages are primary tags for which VoiceAuto chooses the program; AnyLanguage means the rest, and none means never.
 	Languages []string
 }
 
-// AnyLanguage stands for every language that no program before it is chosen for.
+// AnyLanguage means every language for which no earlier program is chosen.
 const AnyLanguage = "*"
 
 // VoicePrograms is the table of the speech programs, in the order of lists.
@@ -44,10 +44,10 @@ func VoiceChoices() []string {
 	return out
 }
 
-// VoiceRule describes the voices that IsVoice takes.
+// VoiceRule describes the voices that IsVoice accepts.
 const VoiceRule = `"auto", "model", "remote", or a program and a voice such as "flite:slt", "espeak-ng:nl" or "model:anna"`
 
-// IsVoice reports whether an ID has the form of Prompt.Voice. A program alone, but for a server, has no voice.
+// IsVoice reports whether an ID has the form of Prompt.Voice. A program without a voice is valid for a server only.
 func IsVoice(id string) bool {
 	program, name, _ := strings.Cut(id, ":")
 	switch program {
@@ -64,7 +64,7 @@ func IsVoice(id string) bool {
 	return false
 }
 
-// List joins names as a sentence does: "a, b or c".
+// List joins names as in a sentence: "a, b or c".
 func List(names []string) string {
 	last := len(names) - 1
 	if last < 1 {

@@ -10,104 +10,102 @@ import (
 	"unicode/utf8"
 )
 
-// RecognizerRate is the sample rate of all sound that recognizers hear: mono,
-// float32 in [-1, 1].
+// RecognizerRate is the sample rate of all audio for recognizers: mono, float32 in [-1, 1].
 const RecognizerRate = 16000
 
-// Recognizer turns speech into text. Safe for concurrent use.
+// Recognizer converts speech to text. It is safe for concurrent use.
 type Recognizer interface {
-	// Recognizes says what it can do.
+	// Recognizes returns its capabilities.
 	Recognizes() Recognizes
-	// Transcribe hears a whole recording and yields its parts in order. A part may
-	// come several times with a longer text before its final one; a final part
-	// is never changed. The sequence ends after the last final part, or with a non-nil
-	// error as its last element. Breaking out of the loop cancels the work.
+	// Transcribe transcribes a whole recording and yields its parts in order. A part may occur
+	// several times with a longer text before its final one; a final part never changes. The
+	// sequence ends after the last final part, or with a non-nil error as its last element.
+	// Breaking out of the loop cancels the work.
 	Transcribe(ctx context.Context, sound []float32, h Hearing) iter.Seq2[Transcript, error]
-	// Listen begins one live utterance.
+	// Listen starts one live utterance.
 	Listen(ctx context.Context, h Hearing) (Utterance, error)
 	// Align returns the times of the words of a known text in a recording, or ErrNoWordTimes.
 	Align(ctx context.Context, sound []float32, text, language string) ([]Word, error)
-	// Status reports loading, as that of a Model.
+	// Status returns the loading state, as Model.Status.
 	Status() Status
-	// Close waits for what runs and releases the memory.
+	// Close waits for running work and releases the memory.
 	Close() error
 }
 
-// Translator is an optional interface of a Recognizer that also writes in English what is said in another language.
+// Translator is an optional interface of a Recognizer that also translates speech in other languages to English.
 type Translator interface {
 	// Translate is Transcribe with texts in English.
 	Translate(ctx context.Context, sound []float32, h Hearing) iter.Seq2[Transcript, error]
 }
 
-// Recognizes is what a recognizer can do.
+// Recognizes describes the capabilities of a recognizer.
 type Recognizes struct {
 	// Model is its name.
 	Model string
 	// Languages are its BCP 47 tags; empty means unknown.
 	Languages []string
-	// WordTimes says that final parts can have words; Partials that an utterance answers before its end.
+	// WordTimes means that final parts can have words; Partials that an utterance returns interim texts.
 	WordTimes, Partials bool
-	// OrdersOnly says that it knows spoken orders and nothing else: the text of any other speech is "".
+	// OrdersOnly means that it recognizes spoken orders only: the text of any other speech is "".
 	OrdersOnly bool
 }
 
-// Hearing says how to hear.
+// Hearing has the parameters of a transcription.
 type Hearing struct {
-	// Language is the BCP 47 tag of what is spoken; "" lets the recognizer find it.
+	// Language is the BCP 47 tag of the speech; "" lets the recognizer detect it.
 	Language string
-	// Context is free text that helps with names and terms. Untrusted: a recognizer
-	// takes nothing in it for a control token.
+	// Context is free text that helps with names and terms. It is untrusted: a recognizer does not
+	// interpret control tokens in it.
 	Context string
-	// WordTimes asks for the words of each final part.
+	// WordTimes requests the words of each final part.
 	WordTimes bool
-	// Temperature of the draws; 0 always takes the best.
+	// Temperature of the draws; 0 always chooses the best token.
 	Temperature float64
-	// WakeWords begin what is meant for the commentator, and Addressed says that this is meant for it without one: somebody pushes
-	// to talk, or said a wake word alone just before. They help a recognizer of orders.
+	// WakeWords start a sentence for the commentator. Addressed means that this utterance is for the commentator without one: the speaker
+	// uses push-to-talk, or said a wake word just before. Both help a recognizer of orders.
 	WakeWords []string
 	Addressed bool
-	// Live says that somebody waits while speaking: it goes before recordings.
+	// Live means that a person waits while speaking: it takes precedence over recordings.
 	Live bool
 }
 
 // Transcript is the text of a part of a recording or of an utterance.
 type Transcript struct {
-	// Text without markers; "" where nothing was said.
+	// Text is without markers; "" if there was no speech.
 	Text string
-	// Language is the BCP 47 tag that was heard or asked for; "" where it is not known.
+	// Language is the BCP 47 tag that was detected or requested; "" if unknown.
 	Language string
 	// Start and End bound the part in the recording, from its first sample.
 	Start, End time.Duration
-	// Words of a final part, where they were asked for.
+	// Words are the words of a final part, if requested.
 	Words []Word
-	// Final says that this text is not going to change.
+	// Final means that this text will not change.
 	Final bool
-	// Audio and Tokens count what was read and written: rows of sound and text tokens. 0 where it is not known.
+	// Audio and Tokens count the input and output: rows of audio and text tokens; 0 if unknown.
 	Audio, Tokens int
 }
 
-// Word is one word as it stands in the text, with its times from the first sample of the recording.
+// Word is one word of the text, with its times from the first sample of the recording.
 type Word struct {
 	Text       string
 	Start, End time.Duration
 }
 
-// Utterance is one stretch of live speech. Not safe for concurrent use: who speaks faster than it
-// answers gathers the sound meanwhile, so the newest state is always heard next.
+// Utterance is one stretch of live speech. It is not safe for concurrent use: a caller that receives audio faster than the answers
+// collects it meanwhile, so that each call has all new audio.
 type Utterance interface {
-	// Hear adds sound and returns the text of all of it so far, not final. It waits behind the
-	// finals of others.
+	// Hear adds audio and returns the text of the utterance so far, not final. Finals of other utterances take precedence.
 	Hear(ctx context.Context, sound []float32) (Transcript, error)
-	// Finish adds the last sound and returns the final text.
+	// Finish adds the last audio and returns the final text.
 	Finish(ctx context.Context, sound []float32) (Transcript, error)
-	// Close releases the utterance, finished or not. It may be called while Hear or Finish run, and cancels them.
+	// Close releases the utterance, finished or not. It may be called during Hear or Finish, and cancels them.
 	Close() error
 }
 
-// ErrNoWordTimes is returned for word times that are asked of a recognizer without an aligner.
+// ErrNoWordTimes is returned if word times are requested from a recognizer without an aligner.
 var ErrNoWordTimes = errors.New("this model gives no times of words")
 
-// JoinTranscripts joins the texts of parts: with a space, except beside scripts that are written without.
+// JoinTranscripts joins the texts of parts: with a space, except next to scripts without spaces.
 func JoinTranscripts(parts ...string) string {
 	var b strings.Builder
 	var last rune
@@ -126,7 +124,7 @@ func JoinTranscripts(parts ...string) string {
 	return b.String()
 }
 
-// unspaced says that words of the rune's script are written without spaces between them.
+// unspaced reports whether the rune's script is written without spaces between words.
 func unspaced(r rune) bool {
 	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar) ||
 		r >= 0x3000 && r <= 0x303f || r >= 0xff00 && r <= 0xffef

@@ -3,8 +3,8 @@ package inference
 // quietSpan is the length over which Quietest measures, 100 ms.
 const quietSpan = RecognizerRate / 10
 
-// Quietest returns where sound is best cut between two of its samples: at the smallest sample of its quietest 100 ms.
-// Of equal ones it is the first. In a shorter sound it is the smallest sample.
+// Quietest returns the best position for a cut between two samples: at the smallest sample of the quietest 100 ms. Of equal ones it is
+// the first. In a shorter sound it is the smallest sample.
 func Quietest(sound []float32) int {
 	begin, least, sum := 0, 0.0, 0.0
 	for i, v := range sound {
@@ -29,11 +29,11 @@ func Quietest(sound []float32) int {
 // loud is a sample's size in steps of 16 bits: for sound of 16 bits all sums are exact.
 func loud(v float32) float64 { return float64(max(v, -v)) * (1 << 15) }
 
-// splitReach is how far from its place Split searches for quiet.
+// splitReach is the maximum distance of a cut from its nominal position.
 const splitReach = 5 * RecognizerRate
 
-// SplitSound cuts a recording into parts of about most samples, within 5 s of it where it is quietest; all but the last end
-// there. most must be positive.
+// SplitSound cuts a recording into parts of about most samples, each at the quietest place within 5 s of that length; the last part is
+// the rest. most must be positive.
 func SplitSound(sound []float32, most int) [][]float32 {
 	var parts [][]float32
 	for len(sound) > most {

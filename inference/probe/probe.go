@@ -22,8 +22,8 @@ const (
 	hearingRows  = 13
 )
 
-// smokeSizes returns the free dimensions of another size than smokeSize: the rooms,
-// and those that depend on each other. A run of the voice's networks is a chunk.
+// smokeSizes returns the free dimensions whose size is not smokeSize: the rooms, and dimensions
+// that depend on each other. A run of the voice's networks is a chunk.
 func smokeSizes(kind models.Kind) map[string]int {
 	const frames, cached = models.ChunkFrames, models.ChunkFrames + smokeSize
 	sizes := map[string]int{"B": 1, "BM": 1, "B2": 2}
@@ -52,8 +52,8 @@ func smokeSizes(kind models.Kind) map[string]int {
 	return sizes
 }
 
-// Smoke runs each graph of a bundle, and the models of its voice, for the devices once on random numbers: every
-// output must be finite. It returns the number of graphs. library is the file or folder of ONNX Runtime; "" looks beside the program.
+// Smoke runs each graph of a bundle, and the models of its voice, for the devices once on random numbers: every output must be finite. It
+// returns the number of graphs. library is the file or folder of ONNX Runtime; "" searches the default folders.
 func Smoke(b *models.Bundle, library string, devices ...models.Device) (ran int, err error) {
 	m, err := host.Open(library, 0)
 	if err != nil {
@@ -150,7 +150,7 @@ func smokeInput(p models.Port, sizes map[string]int, rng *rand.Rand) host.Value 
 	return v
 }
 
-// Hold opens ONNX Runtime and keeps it open until release is called. Engines that open it meanwhile share it.
+// Hold opens ONNX Runtime and keeps it open until release is called. Engines that open it in the meantime share it.
 func Hold(library string) (release func(), err error) {
 	m, err := host.Open(library, 0)
 	if err != nil {

@@ -125,7 +125,7 @@ func (b *Builder) Chat(messages []Message, o Options) (Prompt, error) {
 	return b.fill(text+answer(o), marked, o)
 }
 
-// check checks that the tokenizer has the tokens of speech if they are needed.
+// check checks that the tokenizer has the speech tokens if they are needed.
 func (b *Builder) check(o Options) error {
 	if o.Speech {
 		_, err := b.t.IDs(nameTTSBOS, nameTTSEOS)
@@ -415,7 +415,7 @@ func (c *Conversation) Prefill(m Message) (Prompt, error) {
 		text = nameStart + string(User) + "\n" + text
 		next.newTurn = false
 	case c.newTurn:
-		// Here the original marks each former answer as broken off.
+		// Here the original marks each previous answer as interrupted.
 		text = nameTTSEOS + nameEnd + "\n" + nameStart + string(User) + "\n" + text
 		next.newTurn = false
 	}
@@ -428,8 +428,7 @@ func (c *Conversation) Prefill(m Message) (Prompt, error) {
 	return p, nil
 }
 
-// Generate builds the input for the answer: the end of the turn and the start of
-// the model's.
+// Generate builds the input for the answer: the end of the turn and the start of the model's turn.
 func (c *Conversation) Generate() (Prompt, error) {
 	p, err := c.b.fill(nameEnd+"\n"+answer(c.o), nil, c.o)
 	if err != nil {

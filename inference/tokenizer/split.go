@@ -46,8 +46,8 @@ func classOf(r rune) class {
 	return other
 }
 
-// newer returns the class of letters and numbers of Unicode 15.1 and 16, which
-// are in the original's tables but not in those of this Go release.
+// newer returns the class of letters and numbers of Unicode 15.1 and 16, which the original's
+// tables have but this Go release lacks.
 func newer(r rune) class {
 	within := func(bounds ...rune) bool { // pairs
 		for i := 0; i < len(bounds); i += 2 {

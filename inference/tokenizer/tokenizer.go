@@ -86,7 +86,7 @@ func (t *Tokenizer) Special(id int32) bool {
 // are not UTF-8 count as U+FFFD.
 func (t *Tokenizer) Encode(text string) []int32 { return t.AppendEncode(nil, text) }
 
-// EncodeLiteral is Encode for a text of users: what looks like a special token is plain text.
+// EncodeLiteral is Encode for user text: special tokens in it are plain text.
 func (t *Tokenizer) EncodeLiteral(text string) []int32 {
 	text = valid(text)
 	return t.appendLiteral(nil, text, []Span{{End: len(text)}})
@@ -191,8 +191,8 @@ func (t *Tokenizer) appendPieces(dst []byte, ids []int32, plain bool) []byte {
 	return dst
 }
 
-// Stream decodes an answer in steps and holds incomplete characters. The
-// concatenated texts equal that of Decode.
+// Stream decodes an answer in steps and holds incomplete characters. The concatenated texts equal
+// Decode's.
 type Stream struct {
 	t       *Tokenizer
 	plain   bool
@@ -202,8 +202,8 @@ type Stream struct {
 // NewStream starts an answer; plain skips the special tokens.
 func (t *Tokenizer) NewStream(plain bool) *Stream { return &Stream{t: t, plain: plain} }
 
-// Next takes the next tokens and returns the text they complete. It holds text
-// that ends in U+FFFD, which the next token may change.
+// Next adds tokens and returns the text that they complete. It holds text that ends in U+FFFD,
+// which the next token may change.
 func (s *Stream) Next(ids ...int32) string {
 	s.pending = s.t.appendPieces(s.pending, ids, s.plain)
 	n := settled(s.pending)
@@ -286,8 +286,7 @@ func broken(b []byte) int {
 	return n
 }
 
-// matcher finds the leftmost added token in a text, of several at one place the
-// longest.
+// matcher finds the leftmost added token in a text, the longest if several begin there.
 type matcher struct {
 	starts [256]bool
 	firsts string              // the bytes in starts
@@ -300,8 +299,8 @@ type added struct {
 	id   int32
 }
 
-// next returns the position, length and id of the first token; without one the
-// end of the text and length 0.
+// next returns the position, length and id of the first token, or the end of the text and length 0
+// if there is none.
 func (m *matcher) next(text string) (at, n int, id int32) {
 	for i := 0; i < len(text); i++ {
 		switch {

@@ -1,6 +1,6 @@
-// Package bundles makes a small bundle that speaks, for tests of packages that use the engine. Its networks are those of
-// models/testdata/tiny, its flow and vocoder the fixtures of the engine's tests: an answer of a few words becomes some
-// seconds of noise, on a CPU in a twentieth of that time.
+// Package bundles makes a small bundle with a voice, for tests of packages that use the engine. Its networks are models/testdata/tiny,
+// its flow and vocoder the fixtures of the engine's tests: an answer of a few words becomes some seconds of noise, on a CPU in a
+// twentieth of that time.
 package bundles
 
 import (
@@ -37,8 +37,8 @@ func OpenFixture(root, name string) (*safetensors.File, error) {
 	return safetensors.Parse(name, b)
 }
 
-// Speaking writes the tiny checkpoint with its voice as a bundle for the CPU to the folder out, which must not exist. root is the
-// folder of the module, work one for temporary files.
+// Speaking writes the tiny checkpoint with its voice as a bundle for the CPU to the folder out, which must not exist. root is the folder
+// of the module, work a folder for temporary files.
 func Speaking(ctx context.Context, root, work, out string) error {
 	dir, err := published(ctx, root, filepath.Join(work, "checkpoint"))
 	if err != nil {
@@ -53,8 +53,7 @@ func Speaking(ctx context.Context, root, work, out string) error {
 	}), src.Close())
 }
 
-// published writes a folder like the one that is published: the small checkpoint, and the assets of a random one with the weights
-// of the fixtures.
+// published writes a folder in the published form: the small checkpoint, and the assets of a random one with the weights of the fixtures.
 func published(ctx context.Context, root, dir string) (string, error) {
 	shape, err := synth.Find("tiny")
 	if err != nil {

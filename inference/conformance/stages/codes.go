@@ -22,15 +22,15 @@ type Row struct {
 
 // LM runs the language model of the codes for one turn.
 type LM interface {
-	// Feed feeds codes, or inputs in their place, behind past positions. history are the last codes.
+	// Feed feeds codes, or inputs in their place, after past positions. history has the last codes.
 	Feed(codes []int64, inputs []float32, past int, history []int64) (Row, error)
 }
 
 // historyCodes is the length of LM's history.
 const historyCodes = 16
 
-// Greedy replays a piece of text and the recorded codes after it, the end of speech masked, and compares the largest logits of each.
-// exact also compares the largest ones as the graph finds them, with their order, which rounding changes.
+// Greedy replays a piece of text and the recorded codes after it, with the end of speech masked, and compares the largest logits of each
+// code. exact also compares the graph's own list of the largest logits, whose order rounding changes.
 func (r *Replay) Greedy(lm LM, exact bool) error {
 	f, err := r.Fixture("lm")
 	if err != nil {
@@ -76,7 +76,7 @@ type Speaker interface {
 	FeedRows(slot, length int, rows []float32) (int, error)
 }
 
-// Chunk is a recorded piece of text of tts/stream. It ends at a limit of its own, or with a draw more than it has codes.
+// Chunk is a recorded piece of text of tts/stream. It ends at its own limit, or with one draw more than codes.
 type Chunk struct {
 	Condition string  `json:"condition"` // its name
 	Finished  bool    `json:"text_finished"`
@@ -123,8 +123,8 @@ const (
 	halfOthers = 0.03 // of a turn's draws
 )
 
-// force lets a language model go along with recorded codes, and compares them with what it would have drawn. exact asks for the same
-// codes; else a few draws may take another one, where the recorded one is near.
+// force feeds recorded codes to a language model, and compares them with the codes that it would have drawn. exact requires equal codes;
+// otherwise a few draws may differ if the recorded code is near.
 func force(lm tts.LM, pieces []forced, end int32, exact bool) error {
 	if err := lm.Clear(0); err != nil {
 		return err
@@ -175,7 +175,7 @@ func force(lm tts.LM, pieces []forced, end int32, exact bool) error {
 	return nil
 }
 
-// draw draws from a row of logits. near reports whether a slightly different number would take a code.
+// draw draws from a row of logits. near reports whether a slightly different number would select code.
 func draw(s *tts.Sampler, row []float32, history []int32, u float64, code int32) (got int32, near bool, err error) {
 	got, err = s.Full(row, history, u)
 	if err != nil || got == code {
@@ -190,12 +190,12 @@ func draw(s *tts.Sampler, row []float32, history []int32, u float64, code int32)
 type Turn struct {
 	Pieces   [][]int32 // ids of the text
 	Finished []bool
-	// Draws are the random numbers, and Drawn the codes that they chose, with those that end a piece.
+	// Draws are the random numbers, and Drawn the codes that they selected, including the codes that end a piece.
 	Draws []float64
 	Drawn []int32
 }
 
-// ParseTurns reads the recorded turns. Their draws are those of a vocabulary of some codes, among others.
+// ParseTurns reads the recorded turns. It uses the draws from a vocabulary of that many codes.
 func ParseTurns(content []byte, codes int) ([]Turn, error) {
 	var recorded []struct {
 		Pieces   [][]int32 `json:"llm_chunk_ids"`
@@ -224,7 +224,7 @@ func ParseTurns(content []byte, codes int) ([]Turn, error) {
 	return turns, nil
 }
 
-// windows is a tts.Wave that keeps the codes.
+// windows is a tts.Wave that records the codes.
 type windows struct {
 	mu   sync.Mutex
 	jobs []tts.Job
@@ -240,7 +240,7 @@ func (w *windows) Run(jobs []tts.Job) {
 	w.jobs = append(w.jobs, jobs...)
 }
 
-// Speak lets a language model of the engine choose the codes of a turn with its draws, from the states of its text, and compares
+// Speak lets a language model of the engine choose the codes of a turn with its draws, from the hidden states of its text, and compares
 // them. end is the code that ends a piece.
 func (t Turn) Speak(
 	ctx context.Context, lm tts.LM, layout kvcache.Layout, end int32, states Fixture, width int, now func() time.Time,
@@ -290,7 +290,7 @@ func (t Turn) Speak(
 	return t.compare(sound, draws, end)
 }
 
-// Force is Speak where rounding changes draws: the language model goes along with the recorded codes.
+// Force is Speak for float16, where rounding changes draws: the language model receives the recorded codes.
 func (t Turn) Force(lm tts.LM, end int32, states Fixture, width int) error {
 	pieces, ids, drawn, draws := make([]forced, 0, len(t.Pieces)), slices.Concat(t.Pieces...), t.Drawn, t.Draws
 	for k := range t.Pieces {

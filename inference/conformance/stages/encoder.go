@@ -23,7 +23,7 @@ func (e *encoder) cached() map[string]int {
 	return map[string]int{"25": e.prompt/2 + models.FlowKept/2, "50": e.prompt + models.FlowKept}
 }
 
-// encode encodes codes and padding, in which coded codes are followed by blank rows.
+// encode encodes codes and padding. After the first coded codes, the rows are blank.
 func (e *encoder) encode(codes []int64, coded, padding int) ([]float32, error) {
 	rows := len(codes) - models.Lookahead
 	marks := make([]float32, len(codes))
@@ -46,7 +46,7 @@ func (e *encoder) encode(codes []int64, coded, padding int) ([]float32, error) {
 		keep := make([]int64, cached)
 		for i := range keep {
 			keep[i] = int64(run + i) // the newest
-			// Then the oldest at 25 rows a second, and the prompt at 50, as the official code.
+			// Otherwise, as in the official code, the oldest at 25 rows a second, and the prompt at 50.
 			if e.filled[rate]+run > cached && (rate == "25" || i < e.prompt) {
 				keep[i] = int64(i)
 			}
@@ -62,7 +62,8 @@ func (e *encoder) encode(codes []int64, coded, padding int) ([]float32, error) {
 	return out["mu"].Floats, err
 }
 
-// Encoder replays the prompt, chunks of which the third trims the caches, and the end of the speech, also with padding.
+// Encoder replays the prompt, the chunks, and the end of the speech, also with padding. The third chunk is the first that trims the
+// caches.
 func (r *Replay) Encoder() error {
 	limit := agreed().mu
 	prompt, err := r.Fixture("prompt")

@@ -16,14 +16,14 @@ const (
 	forgotten = float32(-1e4) // of a mask
 )
 
-// Flow runs the flow matching network over the frames of one turn. The rings of keys and values have room for a chunk more than what
-// is kept.
+// Flow runs the flow matching network over the frames of one turn. The rings of keys and values have room for one chunk more than the
+// rows that are kept.
 type Flow struct {
 	// Prompt is the number of its frames.
 	Prompt int
-	// Order are the rows of the rings in use, the newest frame first.
+	// Order lists the rows of the rings in use, the newest frame first.
 	Order []int
-	// Chunk is the form for a chunk, with outputs for checks.
+	// Chunk is the graph for a chunk, with outputs for checks.
 	Chunk Graph
 	// Noise returns rows of the recorded noise, [rows,mel].
 	Noise func(from, rows int) []float32
@@ -85,8 +85,8 @@ func (f *Flow) Copy() *Flow {
 	return &other
 }
 
-// inputs returns what both forms of the network take. All keys but those in use and
-// count from first on are masked.
+// inputs returns the inputs that both graphs share. It masks all keys except the rows in use, which
+// are counted from first.
 func (f *Flow) inputs(noise, mu []float32, keys, first, count int) map[string]Array {
 	bins := f.dims.Mel
 	frames := int64(len(mu) / bins)
@@ -101,7 +101,7 @@ func (f *Flow) inputs(noise, mu []float32, keys, first, count int) map[string]Ar
 	}
 }
 
-// Single runs the form for any number of frames.
+// Single runs the graph for any number of frames.
 func (f *Flow) Single(noise, mu, prompt []float32) (map[string]Array, error) {
 	frames := len(mu) / f.dims.Mel
 	in := f.inputs(noise, mu, f.rows()+frames, f.rows(), frames)
@@ -129,7 +129,7 @@ func (f *Flow) Fill(out map[string]Array) {
 	f.use(f.Prompt)
 }
 
-// use makes the first rows those in use.
+// use marks the first rows as in use.
 func (f *Flow) use(rows int) {
 	f.Order, f.next = nil, rows
 	for i := range rows {
@@ -137,7 +137,7 @@ func (f *Flow) use(rows int) {
 	}
 }
 
-// Run runs the form for a chunk, of which count frames are real.
+// Run runs the graph for a chunk, of which count frames are real.
 func (f *Flow) Run(noise, mu []float32, count int) (map[string]Array, error) {
 	in := f.inputs(noise, mu, f.rows(), f.next, count)
 	maps.Copy(in, f.rings)
@@ -157,8 +157,8 @@ func (f *Flow) Run(noise, mu []float32, count int) (map[string]Array, error) {
 	return out, err
 }
 
-// keep returns the rows to keep after a chunk, the newest first: as the official code,
-// as many as the prompt has, and the last 100 of the prompt. Others are dropped.
+// keep returns the rows to keep after a chunk, the newest first. As in the official code: as many
+// as the prompt has, and the last 100 of the prompt.
 func (f *Flow) keep() (order, dropped []int) {
 	for i := range models.ChunkFrames {
 		order = append(order, f.next+i)
@@ -172,7 +172,8 @@ func (f *Flow) keep() (order, dropped []int) {
 	return order, dropped
 }
 
-// Turn goes on to the rows that a chunk makes free, in place. They are a range of the rings if the prompt is a number of chunks long.
+// Turn continues in place with the rows that a chunk frees. They are a range of the rings if the length of the prompt is a multiple of
+// the chunk's.
 func (f *Flow) Turn() error {
 	order, dropped := f.keep()
 	f.Order, f.next = order, f.next+models.ChunkFrames
@@ -185,7 +186,7 @@ func (f *Flow) Turn() error {
 	return nil
 }
 
-// Move goes on after a chunk with the rows to keep at the front of the rings.
+// Move copies the rows to keep to the front of the rings after a chunk.
 func (f *Flow) Move() {
 	order, _ := f.keep()
 	for name, ring := range f.rings {
@@ -204,7 +205,7 @@ func (f *Flow) Move() {
 	f.use(len(order))
 }
 
-// Flow replays the prompt, chunks of which the third is the first to forget rows, and the end of the speech, exact and padded.
+// Flow replays the prompt, the chunks, and the end of the speech, exact and padded. The third chunk is the first that drops rows.
 func (r *Replay) Flow() error {
 	limit := agreed().mel
 	prompt, err := r.Fixture("prompt")
@@ -297,7 +298,7 @@ func (r *Replay) Step(weights func(name string) ([]float32, error)) error {
 	return nil
 }
 
-// fillLayer copies the recorded keys and values of a layer. The graph's are without the scale and the shifts of the recorded ones.
+// fillLayer copies the recorded keys and values of a layer, without the scale and the shifts that the graph merges into weights.
 func (f *Flow) fillLayer(layer int, recorded []float32, weights func(name string) ([]float32, error)) error {
 	d := f.dims.DiT
 	p := fmt.Sprintf("flow.decoder.estimator.blocks.%d.attn.", layer)

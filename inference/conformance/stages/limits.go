@@ -2,39 +2,38 @@ package stages
 
 import "math"
 
-// Limit bounds the differences of a tensor from the recorded one: Exact is the largest in float32, without TF32 on CUDA; Half is of
-// float16.
+// Limit bounds the differences from a recorded tensor: Exact bounds float32, without TF32 on CUDA; Half bounds float16.
 type Limit struct {
 	Exact, Half float64
 	Of          Share
 }
 
-// Share says what the bound of float16 is a share of.
+// Share is what the bound of float16 is relative to.
 type Share uint8
 
 const (
 	// OfNothing bounds the largest difference.
 	OfNothing Share = iota
-	// OfLargest bounds the largest difference as a share of the tensor's largest value. It grows with what the weights make of the tensor.
+	// OfLargest bounds the largest difference as a share of the tensor's largest value, which depends on the weights.
 	OfLargest
-	// OfRMS bounds the rms of the differences as a share of that of the values. Noise of the spectrum moves the phase of a sound, so its
-	// largest difference says little; above click it is heard.
+	// OfRMS bounds the rms of the differences as a share of the rms of the values. Noise of the spectrum moves the phase of a sound, so
+	// its largest difference says little; a difference above click is audible.
 	OfRMS
 )
 
-// Shares of float16.
+// Shares for float16.
 const (
 	halfMu       = 1.6e-3
 	halfMel      = 8.1e-4
-	halfVelocity = 1.7e-3 // a step adds a part of it; measured on an H200: 1.2e-3 and 1.4e-3
+	halfVelocity = 1.7e-3 // each step adds to it; measured on an H200: 1.2e-3 and 1.4e-3
 	halfSpectrum = 2.3e-3
-	halfWave     = 4e-3 // of a chunk; measured on an H200: 1.9e-3
-	halfShort    = 6e-3 // of a few frames
+	halfWave     = 4e-3 // for a chunk; measured on an H200: 1.9e-3
+	halfShort    = 6e-3 // for a few frames
 	click        = 3e-2 // a difference
 )
 
-// limits are the agreed ones: of the condition, mu, the velocity of the spectrogram, the spectrogram, the pitch (Hz), the source, the
-// spectrum, the sound, that of a few frames, and the sound of the spectrum that the same run had.
+// limits are the limits by stage: the pitch is in Hz, short is for the sound of a few frames, and inverse for the sound of the same run's
+// own spectrum.
 type limits struct{ condition, mu, velocity, mel, pitch, source, spectrum, wave, short, inverse Limit }
 
 func agreed() limits {
@@ -46,7 +45,7 @@ func agreed() limits {
 	}
 }
 
-// Compare returns how far numbers are from as many recorded ones, and the bound of that. What is no number is infinitely far.
+// Compare returns the difference of numbers from the recorded ones, and its bound. NaN counts as infinite.
 func (l Limit) Compare(want, got []float32, exact bool) (off, bound float64) {
 	var most, largest, errors, values float64
 	for i, w := range want {
@@ -59,7 +58,7 @@ func (l Limit) Compare(want, got []float32, exact bool) (off, bound float64) {
 		values += float64(w) * float64(w)
 	}
 	share := func(part, whole float64) float64 {
-		if part == 0 { // of nothing, too
+		if part == 0 { // also 0/0
 			return 0
 		}
 		return part / whole

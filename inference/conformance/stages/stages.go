@@ -48,25 +48,25 @@ type Fixture interface {
 	Ints(name string) []int64
 }
 
-// Replay runs stages. A missing tensor of a fixture may end it with a panic; the caller turns that into an error.
+// Replay runs stages. A missing tensor of a fixture may cause a panic; the caller converts it to an error.
 type Replay struct {
 	Dims models.Dims
-	// Recording is that of the sound; the codes need none.
+	// Recording describes token2wav; the codes need none.
 	Recording Recording
-	// Fixture opens one by its name, such as "chunk_0".
+	// Fixture opens a fixture by its name, such as "chunk_0".
 	Fixture func(name string) (Fixture, error)
-	// Graph loads one, with the outputs for checks.
+	// Graph loads a graph; check selects the graph with outputs for checks.
 	Graph func(kind models.Kind, check bool) (Graph, error)
-	// Near compares.
+	// Near compares numbers with recorded ones.
 	Near func(what string, want, got []float32, limit Limit)
-	// Batch, if not nil, is called after a run, to compare it with one of several turns. later is what is added to the numbers of an
-	// input for the second turn.
+	// Batch, if not nil, is called after a run, to compare it with a run of several turns. later has the increments of inputs for the
+	// second turn.
 	Batch func(g Graph, later map[string]int64) error
 }
 
 const silence = 4218 // a code
 
-// Recording says how token2wav was recorded, in its stream.json: the random numbers, and the chunks of the turn.
+// Recording has the parameters of the recording, from stream.json: the random numbers, and the chunks of the turn.
 type Recording struct {
 	Noise struct { // of the flow
 		Shape []int  `json:"shape"` // [1,mel,frames]

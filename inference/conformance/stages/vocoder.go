@@ -34,7 +34,7 @@ func (r *Replay) Pitch() error {
 		return err
 	}
 	bins := r.Dims.Speech.Flow.Mel
-	const seed = 77 // the fixture does not say it
+	const seed = 77 // the fixture does not have it
 	in, sizes := noised(6, seed)
 	in["mel"] = Floats(Rows(f.Floats("mel"), bins), 1, 6, int64(bins))
 	out, err := parts.Run(in, sizes)
@@ -100,8 +100,8 @@ func (r *Replay) Vocoder() error {
 	return nil
 }
 
-// inverse returns the sound of a spectrum [18,columns]: the logarithm of the size of each bin, then what the sine makes its phase. It is
-// the inverse transform of the official vocoder in float64, of windows of 16 samples each 4.
+// inverse returns the sound of a spectrum [18,columns]: the log magnitudes of the bins, then values whose sines are the phases. It is the
+// inverse transform of the official vocoder in float64, with windows of 16 samples, 4 apart.
 func inverse(spectrum []float32) []float32 {
 	const window, hop, bins = 16, 4, 9
 	columns := len(spectrum) / (2 * bins)
@@ -112,7 +112,7 @@ func inverse(spectrum []float32) []float32 {
 			var v float64
 			for k := range bins {
 				size := min(math.Exp(float64(spectrum[k*columns+c])), 100)
-				if k > 0 && k < bins-1 { // and its mirror image
+				if k > 0 && k < bins-1 { // and the mirrored bin
 					size *= 2
 				}
 				v += size * math.Cos(math.Sin(float64(spectrum[(bins+k)*columns+c]))+2*math.Pi*float64(k*n)/window)
@@ -128,7 +128,7 @@ func inverse(spectrum []float32) []float32 {
 	return wave
 }
 
-// vocode runs the i-th chunk of a turn and returns its sound, from the frame from on of what is kept and new.
+// vocode runs the i-th chunk of a turn and returns its sound, starting at frame from of the kept and new frames.
 func (r *Replay) vocode(g Graph, state map[string]Array, mel []float32, i, from int) ([]float32, error) {
 	bins := r.Dims.Speech.Flow.Mel
 	count := len(mel) / bins
@@ -170,7 +170,7 @@ func (r *Replay) vocode(g Graph, state map[string]Array, mel []float32, i, from 
 	return wave, nil
 }
 
-// ending runs the last chunk of a turn, whose sound is wave, through the vocoder that pads it.
+// ending runs the last chunk of a turn, whose sound is wave, with the padding vocoder.
 func (r *Replay) ending(in map[string]Array, wave []float32) error {
 	g, err := r.Graph(models.KindVocoderTail, false)
 	if err != nil {

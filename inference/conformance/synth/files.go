@@ -86,7 +86,7 @@ func (s Shape) forbidden() []int32 {
 	return append(ids, s.specialTokens()["<unk>"])
 }
 
-// What made-up words are made of.
+// The syllables of made-up words.
 const (
 	consonants, vowels = "bdfghklmnprstvwz", "aeiou"
 	syllables          = len(consonants) * len(vowels)
@@ -108,7 +108,7 @@ func word(n int) string {
 	return string(w)
 }
 
-// wordMerges returns n merges that make syllables, and of them the words.
+// wordMerges returns n merges that form syllables, and words from syllables.
 func wordMerges(n int) []string {
 	merges := make([]string, 0, n)
 	for i := range syllables {
@@ -125,8 +125,8 @@ func wordMerges(n int) []string {
 	return merges
 }
 
-// tokenizerMerges returns the merges of the tokenizer. A published model of speech recognition reads its own answers again with each
-// live step, so its words are tokens again when they are read.
+// tokenizerMerges returns the merges of the tokenizer. A published speech recognition model tokenises its own answers again in each live
+// step, so its words must map to the same tokens.
 func (s Shape) tokenizerMerges() []string {
 	if s.Hearing != nil && s.spare > 0 {
 		return wordMerges(s.firstToken() - len(alphabet()))
@@ -172,8 +172,8 @@ func (s Shape) files() (map[string][]byte, error) {
 	return marshal(contents)
 }
 
-// pieces returns the tokenizer's vocabulary and merges: single bytes, merged ones, the special tokens and, between
-// them, made-up words, which appear in answers and, without merges of them, never match text.
+// pieces returns the tokenizer's vocabulary and merges: single bytes, merged ones, the special tokens and, in between, made-up words.
+// These occur in answers but, as they have no merges, never match text.
 func (s Shape) pieces() (vocab map[string]int32, merges []string, added []models.AddedToken, err error) {
 	pieces := alphabet()
 	merges = s.tokenizerMerges()

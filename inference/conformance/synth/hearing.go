@@ -11,13 +11,13 @@ import (
 	"touchline/models"
 )
 
-// Names of the shapes of models that hear.
+// Names of the shapes of speech recognition models.
 const (
 	tinyRecognizer = "tiny-asr"
 	tinyAligner    = "tiny-aligner"
 )
 
-// hearingShapes returns those of speech recognition.
+// hearingShapes returns the shapes of speech recognition models.
 func hearingShapes() []Shape {
 	small := models.Decoder{Layers: 28, Hidden: 1024, Heads: 16, KVHeads: 8, HeadDim: 128, FFN: 3072, Vocab: 151936}
 	large := small
@@ -38,8 +38,8 @@ func hearingShapes() []Shape {
 	}
 }
 
-// recognizer completes a shape with the constants of the published models. Without
-// classes it is no aligner.
+// recognizer completes a shape with the constants of the published models. A shape with classes is
+// an aligner.
 func recognizer(name string, d models.Decoder, h models.Hearing, classes int) Shape {
 	d.Epsilon, d.RopeTheta, d.MaxPositions, d.TiedHead = 1e-6, 1e6, 32768, classes == 0
 	h.Out, h.Mel, h.Chunk, h.Window, h.Epsilon = d.Hidden, 128, 100, 8, 1e-5
@@ -48,7 +48,7 @@ func recognizer(name string, d models.Decoder, h models.Hearing, classes int) Sh
 		h.Classes, h.StepMS = classes, 80
 		s.Hearing = &h
 	}
-	if published := 151643; d.Vocab > published { // rows behind the tokens
+	if published := 151643; d.Vocab > published { // rows after the tokens
 		names, _ := s.special()
 		s.spare = d.Vocab - published - len(names)
 	} else {
@@ -66,8 +66,8 @@ const (
 	timestamp  = "<timestamp>"
 )
 
-// hearingTokens returns the special tokens in the published order; those that are plain
-// text are marked with a star.
+// hearingTokens returns the special tokens in the published order; the ones that are plain text are
+// marked with a star.
 func (s Shape) hearingTokens() []string {
 	text := `<|endoftext|> <|im_start|> <|im_end|> <|object_ref_start|> <|object_ref_end|> <|box_start|> <|box_end|> <|quad_start|>
 		<|quad_end|> <|vision_start|> <|vision_end|> <|vision_pad|> <|image_pad|> <|video_pad|> *<tool_call> *</tool_call>
@@ -85,7 +85,7 @@ func (s Shape) hearingTokens() []string {
 	return names
 }
 
-// hearingSpecs lists the tensors of the encoder of sound, and the head of an aligner.
+// hearingSpecs lists the tensors of the audio encoder, and the head of an aligner.
 func (s Shape) hearingSpecs() []spec {
 	h := s.Hearing
 	var list []spec
@@ -127,8 +127,8 @@ func (s Shape) hearingSpecs() []spec {
 	return list
 }
 
-// tiedStd is the deviation of an embedding that is also the head: small, or the likeliest
-// token would be the last one again.
+// tiedStd is the deviation of an embedding that is also the head. It is small, because otherwise
+// the likeliest token would be the last one again.
 const tiedStd = 0.1
 
 // hearingConfig returns config.json.
@@ -201,7 +201,7 @@ func marshal(contents map[string]any) (map[string][]byte, error) {
 	return files, nil
 }
 
-// describeHearing returns the manifest of a model that hears.
+// describeHearing returns the manifest of a speech recognition model.
 func (s *Source) describeHearing() (models.Manifest, error) {
 	shape := s.shape
 	copied := *shape.Hearing

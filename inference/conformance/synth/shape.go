@@ -23,9 +23,9 @@ type Shape struct {
 	merges []string      // of the tokenizer
 }
 
-// Shapes returns the named shapes: "minicpm-o-4.5", the published model (decoder,
-// vision tower and resampler; about 17.5 GB, and 1.35 GB more with speech), and "tiny", a
-// model for tests; and those of speech recognition.
+// Shapes returns the named shapes: "minicpm-o-4.5", the published model (decoder, vision tower and
+// resampler; about 17.5 GB, and 1.35 GB more with speech), "tiny", a model for tests, and the
+// shapes of speech recognition models.
 func Shapes() []Shape {
 	tiny := published("tiny",
 		models.Decoder{Layers: 3, Hidden: 256, Heads: 6, KVHeads: 3, HeadDim: 64, FFN: 384, Vocab: 1362},
@@ -78,8 +78,8 @@ func (s Shape) WithSpeech() Shape {
 	return s
 }
 
-// WithMerges returns the shape with the pieces of a trained tokenizer behind the bytes, in its order, so that English takes as few
-// tokens as there. A shape with a vocabulary too small for them stays as it is.
+// WithMerges returns the shape with the pieces of a trained tokenizer after the bytes, in its order, so that English needs as few tokens
+// as with that tokenizer. A shape with a vocabulary too small for them is unchanged.
 func (s Shape) WithMerges(merges []string) Shape {
 	if s.firstToken() >= len(alphabet())+len(merges) {
 		s.merges = merges
@@ -104,7 +104,7 @@ type spec struct {
 	name      string
 	shape     []int
 	mean, std float64
-	// quiet is the first row of those scaled by quietFactor; 0 for none.
+	// quiet is the first row that is scaled by quietFactor; 0 for none.
 	quiet int
 }
 

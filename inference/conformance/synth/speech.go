@@ -27,8 +27,8 @@ const (
 	soundName   = "assets/HT_ref_audio.wav"
 )
 
-// voiceFile is a file of weights with the prefix that package checkpoint gives its
-// tensors, and the one that they have in the file.
+// voiceFile is a file of weights with the prefix that package checkpoint gives its tensors, and the
+// prefix in the file.
 type voiceFile struct{ file, prefix, stored string }
 
 func voiceFiles() []voiceFile {
@@ -81,7 +81,7 @@ func (s *Source) OpenFile(name string) (content io.ReadCloser, size int64, err e
 	return nil, 0, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }
 
-// addVoice adds the files from which a voice is made.
+// addVoice adds the files that make voices.
 func (s *Source) addVoice() error {
 	speaker, err := s.speakerModel()
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *Source) addVoice() error {
 	return nil
 }
 
-// bins of the inputs of both models: 80 of a filter bank, 128 of a mel spectrogram.
+// Numbers of bins of the inputs of both models: 80 of a filter bank, 128 of a mel spectrogram.
 const speakerBins, codesBins = 80, 128
 
 // constant returns n random values as a tensor.
@@ -146,8 +146,8 @@ func (s *Source) speakerModel() ([]byte, error) {
 	return m.Marshal()
 }
 
-// codesModel returns a stand-in for the speech tokenizer, with its inputs and
-// output: a projection of four frames each, folded into the range of the codes.
+// codesModel returns a stand-in for the speech tokenizer, with its inputs and output: a projection
+// of each group of four frames, folded into the range of the codes.
 func (s *Source) codesModel() ([]byte, error) {
 	const stride = 4
 	node := func(name, op string, inputs []string, attributes ...onnx.Attribute) onnx.Node {

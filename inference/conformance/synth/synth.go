@@ -20,8 +20,8 @@ import (
 	"touchline/models/quant"
 )
 
-// Source is a checkpoint of random weights in bfloat16, or those of the flow and
-// the vocoder in float32, as published.
+// Source is a checkpoint of random weights: bfloat16, and float32 for the flow and the vocoder, as
+// published.
 type Source struct {
 	shape   Shape
 	seed    uint64
@@ -38,8 +38,8 @@ type tensor struct {
 
 	info models.TensorInfo
 	key  uint64
-	// table holds the values at the middles of equally likely parts of the
-	// distribution; below those of the quiet rows.
+	// table holds the values at the middles of equally likely parts of the distribution; below has
+	// the values for quiet rows.
 	table, below *[tableSize]float32
 }
 
@@ -83,7 +83,7 @@ func New(shape Shape, seed uint64) (*Source, error) {
 	return s, err
 }
 
-// quantiles returns those of the standard normal distribution at the middles of tableSize equal parts.
+// quantiles returns the quantiles of the standard normal distribution at the middles of tableSize equal parts.
 func quantiles() []float64 {
 	q := make([]float64, tableSize)
 	for i := range q {

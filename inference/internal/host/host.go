@@ -1,5 +1,5 @@
-// Package host runs the graphs of a bundle on tensors in the host's memory, for checks and for a first run. The engines keep their
-// tensors on the device instead.
+// Package host runs the graphs of a bundle on tensors in host memory, for checks and for a first run. The engines keep their tensors on
+// the device instead.
 package host
 
 import (

@@ -42,7 +42,8 @@ func (p *Pool) Take() (slot int, dirty, ok bool) {
 	return 0, false, false
 }
 
-// TakeRange takes the lowest free range of so many slots, a power of two. Dirty slots must be zeroed first. ok is false if there is none.
+// TakeRange takes the lowest free range of a number of slots, a power of two. Dirty slots must be zeroed first. ok is false if there is
+// none.
 func (p *Pool) TakeRange(size int) (r Range, ok bool) {
 	for r = (Range{0, size}); r.Start+size <= p.layout.Slots; r.Start += size {
 		ok = true
@@ -73,7 +74,7 @@ func (p *Pool) Release(slot int) error {
 	return nil
 }
 
-// Keep leaves the first n positions of a free slot as they are, for TakeAt: until then, a run that covers it writes behind them.
+// Keep preserves the first n positions of a free slot for TakeAt: until then, a run that covers the slot writes after them.
 func (p *Pool) Keep(slot, n int) error {
 	if slot < 0 || slot >= p.layout.Slots || p.Held(slot) || n < 0 || n >= p.layout.MaxLen {
 		return fmt.Errorf("keep %d positions of slot %d: it must be free, with at least one position more", n, slot)
@@ -82,7 +83,7 @@ func (p *Pool) Keep(slot, n int) error {
 	return nil
 }
 
-// TakeAt takes a free slot with the first n of the positions that Keep left.
+// TakeAt takes a free slot with the first n of the positions that Keep preserved.
 func (p *Pool) TakeAt(slot, n int) error {
 	if slot < 0 || slot >= p.layout.Slots || p.Held(slot) || n < 0 || n > p.length[slot] {
 		return fmt.Errorf("take slot %d with %d positions: it must be free, and keep as many", slot, n)

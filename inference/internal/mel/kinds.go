@@ -37,7 +37,7 @@ func promptKind() kind {
 	}
 }
 
-// hann is the periodic window of Hann.
+// hann returns the periodic Hann window.
 func hann(n int) []float64 {
 	w := make([]float64, n)
 	for i := range w {
@@ -46,8 +46,8 @@ func hann(n int) []float64 {
 	return w
 }
 
-// slaney are bands of equal width on Slaney's scale from 0 to 8000 Hz: linear to 1000
-// Hz, then logarithmic. Each has the same area.
+// slaney returns bands of equal width on Slaney's scale from 0 to 8000 Hz: linear to 1000 Hz, then
+// logarithmic. Each has the same area.
 func slaney(bins, points, rate int) []band {
 	const knee, perHz = 1000, 3.0 / 200
 	step := math.Log(6.4) / 27
@@ -69,8 +69,8 @@ func slaney(bins, points, rate int) []band {
 	return bands
 }
 
-// triangle is a band that rises from left to height at its middle and falls to right,
-// over the first n frequencies; place is where they are.
+// triangle returns a band that rises from left to height at its middle and falls to right, over the
+// first n frequencies; place returns the position of a frequency.
 func triangle(n int, left, middle, right, height float64, place func(int) float64) band {
 	var b band
 	for i := range n {

@@ -27,29 +27,29 @@ import (
 	"touchline/internal/resample"
 )
 
-// Bands of a frame.
+// The number of bands of a frame.
 const (
 	SpeakerBins = 80
 	SpeechBins  = 128
 	PromptBins  = 80
 )
 
-// Rate is the sample rate of all sound that comes in, in Hz.
+// Rate is the sample rate of all input, in Hz.
 const Rate = 16000
 
-// promptRate is that of the transforms of Prompt.
+// promptRate is the sample rate of the transforms of Prompt.
 const promptRate = 24000
 
-// piece is the number of samples that a Stream takes at a time.
+// piece is the number of samples that a Stream processes at once.
 const piece = 4096
 
-// kind is how one kind of features is computed.
+// kind has the parameters of one kind of features.
 type kind struct {
 	size, hop int // of frames, in samples
 	points    int // of the transform: frames are padded with zeros
 	pad       int // samples reflected at both ends; 0: only whole frames
 	window    []float64
-	emphasis  float64 // part of the sample before that is subtracted; if not 0, of the frame without its mean
+	emphasis  float64 // share of the previous sample that is subtracted; if not 0, of the frame without its mean
 	root      float64 // if not 0, the bands are of magnitudes, with this added to their squares
 	bands     []band
 	floor     float64
@@ -62,9 +62,8 @@ type band struct {
 	weight []float64
 }
 
-// Stream computes the frames of one sound that comes in pieces. The result does not
-// depend on the size of the pieces. Nothing is allocated per frame. Not safe for
-// concurrent use.
+// Stream computes the frames of one sound that arrives in pieces. The result does not depend on the
+// size of the pieces. It allocates nothing per frame. It is not safe for concurrent use.
 type Stream struct {
 	kind
 	fft          *transform
@@ -131,8 +130,8 @@ func (s *Stream) run(dst []float32) []float32 {
 	return dst
 }
 
-// Tail appends the rows that complete the sound if it ends here, and leaves the Stream
-// as it was. There is one row at most of Speech, and none before the 201st sample.
+// Tail appends the rows that complete the sound if it ends here, and leaves the Stream unchanged.
+// For Speech it is at most one row, and none before the 201st sample.
 func (s *Stream) Tail(dst []float32) []float32 {
 	if !s.begun || s.pad == 0 {
 		return dst
@@ -168,7 +167,7 @@ func (s *Stream) row(dst, in []float32) []float32 {
 	return dst
 }
 
-// weigh copies a frame, times the window.
+// weigh copies a frame and applies the window.
 func (s *Stream) weigh(in []float32) {
 	frame := s.frame[:len(in)]
 	if s.emphasis == 0 {
@@ -223,7 +222,7 @@ func Speaker(samples []float32) ([]float32, error) {
 	return rows, nil
 }
 
-// SpeechRows returns what a Stream returns for a whole sound of at least 201 samples, computed on so many cores at most.
+// SpeechRows returns the output of a Stream for a whole sound of at least 201 samples, computed on at most cores cores.
 func SpeechRows(samples []float32, cores int) []float32 {
 	const least = 100 // frames for a core
 	k := speechKind()
@@ -234,7 +233,7 @@ func SpeechRows(samples []float32, cores int) []float32 {
 	for i := range cores {
 		from, to := frames*i/cores, frames*(i+1)/cores
 		wg.Go(func() {
-			// A frame is of the samples around its beginning. The first frames of a piece would see its reflected edge.
+			// A frame has the samples around its beginning. The first frames of a piece would see its reflected edge.
 			begin := max(from-2, 0)
 			end := min(to*k.hop+k.pad, len(samples))
 			s := newStream(k)
@@ -249,9 +248,9 @@ func SpeechRows(samples []float32, cores int) []float32 {
 	return rows
 }
 
-// Speech returns Whisper's features as [SpeechBins, frames]: a frame for each
-// whole 10 ms. It fails below 201 samples. Qwen3-ASR wants sound of less than half a
-// second padded with zeros to 8000 samples.
+// Speech returns Whisper's features as [SpeechBins, frames]: a frame for each whole 10 ms. It fails
+// below 201 samples. For Qwen3-ASR, pad sound of less than half a second with zeros to 8000
+// samples.
 func Speech(samples []float32) ([]float32, error) {
 	if err := enough(samples, 201); err != nil {
 		return nil, err
@@ -262,8 +261,8 @@ func Speech(samples []float32) ([]float32, error) {
 	return dst, nil
 }
 
-// Scale converts rows of a Stream to the features of Speech: nothing is more than 8
-// below peak, the largest value of all rows of the sound; bin b of row i goes to
+// Scale converts rows of a Stream to the features of Speech: values are limited to at least peak -
+// 8, where peak is the largest value of all rows of the sound. Bin b of row i goes to
 // dst[b*stride+i].
 func Scale(dst []float32, stride int, rows []float32, peak float32) {
 	floor := peak - 8
@@ -275,11 +274,10 @@ func Scale(dst []float32, stride int, rows []float32, peak float32) {
 	}
 }
 
-// Prompt returns the features of a reference voice as [2*tokens, PromptBins]: a frame for
-// each whole 20 ms. tokens is the number of its speech tokens; the last frame is
-// repeated, or frames are left out, to fit. The sound is at 16 kHz, like that of the
-// other features, and is converted to 24 kHz as the official code does. It fails below
-// 481 samples.
+// Prompt returns the features of a reference voice as [2*tokens, PromptBins]: a frame for each
+// whole 20 ms. tokens is the number of its speech tokens; to match it, the last frame is repeated,
+// or frames are dropped. The sound is at 16 kHz, as for the other features, and is converted to 24
+// kHz as the official code does. It fails below 481 samples.
 func Prompt(samples []float32, tokens int) ([]float32, error) {
 	if err := enough(samples, 481); err != nil {
 		return nil, err

@@ -16,15 +16,15 @@ const (
 
 const (
 	tokenSamples = Rate / 25
-	blocks       = 100 // a second: levels are of 10 ms
+	blocks       = 100 // per second: levels are of 10 ms
 	tokenBlocks  = blocks / 25
 
-	minLevel  = 0.005 // -46 dBFS: below it speech is too soft
+	minLevel  = 0.005 // -46 dBFS: softer speech is refused
 	maxLevel  = 2     // beyond it something else is wrong
 	dynamic   = 0.03  // of the level of speech: softer blocks are silence (-30 dB)
 	shortGap  = 30    // blocks: a shorter silence between sounds counts as sound
-	fullScale = 0.999 // of it and beyond, a sample is clipped
-	maxShare  = 0.001 // of clipped samples in the sound
+	fullScale = 0.999 // a sample of this size or more is clipped
+	maxShare  = 0.001 // of clipped samples
 	edge      = 5     // blocks on the inner side of a cut that must be silent
 	fullShare = 0.75  // least share of sound in a long reference
 )
@@ -38,8 +38,8 @@ var (
 	ErrClipped = errors.New("clipped")
 )
 
-// CheckReference checks that the sound can be the reference of a voice. The errors are
-// ErrShort, ErrSilent and ErrClipped, with the measured value and what to do.
+// CheckReference checks that the sound can be the reference of a voice. The errors are ErrShort,
+// ErrSilent and ErrClipped, with the measured value and the remedy.
 func CheckReference(samples []float32, rate int) error {
 	if rate < blocks {
 		return fmt.Errorf("reference voice: sample rate %d Hz; use 16000 Hz or more", rate)
@@ -59,7 +59,7 @@ func CheckReference(samples []float32, rate int) error {
 		if !sound {
 			continue
 		}
-		if !(level[i] <= maxLevel) { // nor is it a number
+		if !(level[i] <= maxLevel) { // NaN fails too
 			return fmt.Errorf("reference voice: samples at %.2f s are not between -1 and 1; use another recording", float64(i)/blocks)
 		}
 		block := samples[i*rate/blocks : (i+1)*rate/blocks]
@@ -79,10 +79,10 @@ func CheckReference(samples []float32, rate int) error {
 	return nil
 }
 
-// CutReference returns the part of a sound at 16 kHz that is used as the reference: of
-// LongReference tokens if the sound is that long and tokens allows it, or else of
-// ShortReference. It begins and ends in pauses where possible, and has as much sound as
-// possible. The result is a part of samples; nil if the sound is shorter.
+// CutReference returns the part of a sound at 16 kHz that is used as the reference: LongReference
+// tokens long if the sound and tokens allow it, else ShortReference. It begins and ends in pauses
+// where possible, and has as much speech as possible. The result is a part of samples; nil if the
+// sound is shorter.
 func CutReference(samples []float32, tokens int) []float32 {
 	level := levels(samples, Rate)
 	sound := soundIn(level)
@@ -112,16 +112,16 @@ func levels(samples []float32, rate int) []float64 {
 	return level
 }
 
-// loudness is the level of the speech: that of its loudest second, the softest.
+// loudness returns the level of the speech: the loudest second of blocks exceeds it.
 func loudness(level []float64) float64 {
 	return quantile.Of(level, 1-blocks/float64(max(len(level), blocks)))
 }
 
-// soundIn marks the blocks of sound, short silences between them included.
+// soundIn marks the blocks of speech, including short silences between them.
 func soundIn(level []float64) []bool {
 	least := dynamic * loudness(level)
 	sound := make([]bool, len(level))
-	last := len(level) // no sound yet
+	last := len(level) // no speech yet
 	for i, v := range level {
 		if v <= least {
 			continue
@@ -135,8 +135,8 @@ func soundIn(level []float64) []bool {
 	return sound
 }
 
-// bestPart returns where the best n blocks begin, and the share of sound in them. A cut
-// through sound costs up to half a second of it.
+// bestPart returns the beginning of the best n blocks, and the share of speech in them. A cut
+// through speech counts like the loss of up to half a second.
 func bestPart(level []float64, sound []bool, n int) (at int, share float64) {
 	const cost = blocks / 2
 	loud := loudness(level)
@@ -161,7 +161,7 @@ func bestPart(level []float64, sound []bool, n int) (at int, share float64) {
 	return at, share
 }
 
-// cut is 0 for a cut in silence, 1 for one in loud speech.
+// cut returns 0 for a cut in silence, up to 1 for a cut in loud speech.
 func cut(level []float64, loud float64) float64 {
 	sum := 0.0
 	for _, v := range level {

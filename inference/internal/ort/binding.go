@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Binding holds the places of the inputs and outputs of a session's runs. A bound tensor is kept until another takes its place or the
+// Binding holds the tensors of the inputs and outputs of a session's runs. A bound tensor is kept until another replaces it or the
 // binding is closed. A captured CUDA graph ignores later changes: it reads and writes the addresses of its capture.
 type Binding struct {
 	life    life

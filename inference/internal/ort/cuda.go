@@ -20,7 +20,7 @@ func cudaLibraries() []string {
 	}
 }
 
-// cudaRequired returns those without which the provider does not load.
+// cudaRequired returns the libraries without which the provider does not load.
 func cudaRequired() []string {
 	return []string{"libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10"}
 }

@@ -44,7 +44,7 @@ type Device struct {
 	lost    atomic.Bool
 }
 
-// order is that of the work of devices on one GPU: the priority of a CUDA stream. CUDA takes the nearest that a GPU has.
+// order is the priority of the device's CUDA stream among the devices on one GPU. CUDA uses the nearest priority that the GPU supports.
 type order C.int
 
 const (
@@ -59,12 +59,12 @@ func (r *Runtime) NewDevice(k DeviceKind, index int) (*Device, error) {
 	return r.newDevice(k, index, usual)
 }
 
-// NewDeviceBehind is NewDevice for work that goes after that of other devices on the same GPU.
+// NewDeviceBehind is NewDevice with a lower priority than other devices on the same GPU.
 func (r *Runtime) NewDeviceBehind(k DeviceKind, index int) (*Device, error) {
 	return r.newDevice(k, index, last)
 }
 
-// Beside opens the device once more. On a GPU its work goes before d's, where both have some.
+// Beside opens the device a second time. On a GPU its work has priority over d's.
 func (d *Device) Beside() (*Device, error) { return d.runtime.newDevice(d.kind, d.index, first) }
 
 func (r *Runtime) newDevice(k DeviceKind, index int, o order) (*Device, error) {
@@ -158,7 +158,7 @@ func (d *Device) free() {
 	d.runtime.life.drop()
 }
 
-// Close frees the device once all that is open on it is closed.
+// Close frees the device once all handles on it are closed.
 func (d *Device) Close() error {
 	d.life.end()
 	return nil
@@ -185,7 +185,7 @@ func (d *Device) Synchronize() error {
 	return d.result("synchronize", C.tl_cuda_sync(d.cuda, C.int(d.index), d.stream))
 }
 
-// MemInfo returns the free and the total memory of the device in bytes. On the CPU free is what the machine has without swapping.
+// MemInfo returns the free and the total memory of the device in bytes. On the CPU, free is what the machine has without swapping.
 func (d *Device) MemInfo() (free, total int64, err error) {
 	if err := d.begin("read free memory"); err != nil {
 		return 0, 0, err
@@ -225,7 +225,7 @@ func machineMemory() (free, total int64, err error) {
 	return free, total, nil
 }
 
-// begin keeps the device for one call, which must end with d.life.drop.
+// begin keeps the device open for one call, which must end with d.life.drop.
 func (d *Device) begin(op string) error {
 	if d.lost.Load() {
 		return fmt.Errorf("%s on %s: %w", op, d.name, ErrDeviceLost)

@@ -15,7 +15,7 @@ import (
 // libraryName is the file name that Locate searches for.
 const libraryName = "libonnxruntime.so"
 
-// defaultFolders returns runtime/ beside the program, then runtime/ and bin/runtime/ in the working folder.
+// defaultFolders returns runtime/ next to the program, then runtime/ and bin/runtime/ in the working folder.
 func defaultFolders() []string {
 	var folders []string
 	if exe, err := os.Executable(); err == nil {
@@ -28,7 +28,7 @@ func defaultFolders() []string {
 }
 
 // Locate returns the absolute path of the ONNX Runtime library. library is the file or its folder; "" searches the default folders
-// (runtime/ beside the program, runtime/ and bin/runtime/ in the working folder), then the path of the system's loader. The error wraps
+// (runtime/ next to the program, runtime/ and bin/runtime/ in the working folder), then the path of the system's loader. The error wraps
 // ErrNoRuntime and names the command that fetches one.
 func Locate(library string) (string, error) {
 	if library != "" {
@@ -73,7 +73,7 @@ func inFolder(path string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// unwrapPath removes the path from a file error for messages that name it already.
+// unwrapPath removes the path from a file error, for messages that already name it.
 func unwrapPath(err error) error {
 	if p, ok := errors.AsType[*os.PathError](err); ok {
 		return p.Err

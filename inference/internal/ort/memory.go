@@ -68,7 +68,7 @@ func (m *Memory) free() {
 	d.life.drop()
 }
 
-// Close frees the memory once all tensors in it are closed; until then they, and places in it, stay usable.
+// Close frees the memory once all tensors in it are closed; until then the tensors and pointers into the memory stay usable.
 func (m *Memory) Close() error {
 	m.life.end()
 	return nil
@@ -86,10 +86,10 @@ func (m *Memory) Bytes() []byte {
 	return unsafe.Slice((*byte)(pointer(m.address)), m.size)
 }
 
-// At returns the place at an offset in bytes. Using a place outside the memory is an error.
+// At returns a pointer at an offset in bytes. Using a pointer outside the memory is an error.
 func (m *Memory) At(offset int64) Pointer { return Pointer{m, offset} }
 
-// Pointer is a place in a Memory.
+// Pointer is a position in a Memory.
 type Pointer struct {
 	memory *Memory
 	offset int64
@@ -167,7 +167,7 @@ func (d *Device) CopyDevice(dst, src Pointer, bytes int64) error {
 	return d.result("copy", C.tl_copy(d.cuda, C.int(d.index), to, from, C.size_t(bytes), deviceToDevice, d.stream))
 }
 
-// CopyRows queues a copy inside the device of rows of some bytes, each a step after the last one.
+// CopyRows queues a copy within the device of rows of equal size, at a fixed distance from each other.
 func (d *Device) CopyRows(dst Pointer, dstStep int64, src Pointer, srcStep, bytes int64, rows int) error {
 	if rows < 1 || bytes < 0 || bytes > min(dstStep, srcStep) && rows > 1 {
 		return fmt.Errorf("copy rows: expected rows of at most a step, has %d of %d bytes in steps of %d and %d", rows, bytes, srcStep, dstStep)
@@ -216,7 +216,7 @@ func Bytes[T Element](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), len(s)*int(unsafe.Sizeof(s[0])))
 }
 
-// Slice returns bytes of host memory as numbers, without copying. An incomplete number at the end is left out.
+// Slice returns bytes of host memory as numbers, without copying. An incomplete number at the end is dropped.
 func Slice[T Element](b []byte) []T {
 	var zero T
 	n := len(b) / int(unsafe.Sizeof(zero))

@@ -28,11 +28,11 @@ type SessionOptions struct {
 	// StrictNorm makes norms with a residual in float16 compute in float32 on CUDA. Without it they square in float16.
 	StrictNorm bool
 
-	// NoXQA decodes attention with cuDNN instead of ONNX Runtime's XQA kernels on CUDA: fewer launches, which are what a step of a
-	// small model waits for. The environment's ORT_ENABLE_XQA goes before it.
+	// NoXQA decodes attention with cuDNN instead of ONNX Runtime's XQA kernels on CUDA: fewer launches, which dominate a step of a small
+	// model. The environment's ORT_ENABLE_XQA overrides it.
 	NoXQA bool
 
-	// Hosted are initializers by name that stay in the memory of the host, from which a GPU reads what a run needs: a few rows of a table.
+	// Hosted are initializers by name that stay in host memory. A GPU reads from there only what a run needs: a few rows of a table.
 	Hosted map[string]Hosted
 
 	cuda map[string]string // more options of the CUDA provider, for tests
@@ -42,7 +42,7 @@ type SessionOptions struct {
 type Hosted struct {
 	Type  models.Type
 	Shape []int64
-	Bytes []byte // is copied
+	Bytes []byte // a copy is made
 }
 
 // native returns ONNX Runtime's options for a device. The caller frees them.
@@ -115,7 +115,7 @@ func (o SessionOptions) addCUDA(d *Device, s *C.OrtSessionOptions) error {
 		}
 		return err
 	}
-	// Last, because Update resets all options that it does not receive.
+	// Last, because Update resets all options that are not passed to it.
 	if err := lib.check("set the session's stream", C.tl_cuda_stream_option(lib.api, c, d.stream)); err != nil {
 		return err
 	}
@@ -125,10 +125,11 @@ func (o SessionOptions) addCUDA(d *Device, s *C.OrtSessionOptions) error {
 	return nil
 }
 
-// envXQA is how ONNX Runtime lets the attention be chosen, while a session is made.
+// envXQA is the environment variable by which ONNX Runtime chooses the attention kernels while it
+// creates a session.
 const envXQA = "ORT_ENABLE_XQA"
 
-// attention chooses the attention of the session that is made until done.
+// attention sets the attention kernels of the session that is created until done is called.
 func (l *library) attention(o SessionOptions) (done func()) {
 	l.making.Lock()
 	if _, set := os.LookupEnv(envXQA); set && !l.chooses {
@@ -139,6 +140,6 @@ func (l *library) attention(o SessionOptions) (done func()) {
 	if o.NoXQA {
 		value = "0"
 	}
-	_ = os.Setenv(envXQA, value) // of valid names
+	_ = os.Setenv(envXQA, value) // the name is valid
 	return l.making.Unlock
 }

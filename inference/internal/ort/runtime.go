@@ -15,7 +15,7 @@ import (
 	onnx "github.com/yalue/onnxruntime_go"
 )
 
-// minVersion is the oldest supported ONNX Runtime, which the graphs are tested with.
+// minVersion is the oldest supported ONNX Runtime, the version that the graphs are tested with.
 const minVersion = "1.30"
 
 // library is shared by all Runtimes: ONNX Runtime keeps one environment per process.
@@ -44,9 +44,9 @@ type Runtime struct {
 	cpu  *C.OrtMemoryInfo
 }
 
-// Open loads the library that Locate finds and creates the environment of the process, or joins the existing one. A second library beside a
-// loaded one is refused. ONNX Runtime reads ORT_DISABLE_TELEMETRY when it creates its environment: a program sets it at its start, while it
-// has one thread.
+// Open loads the library that Locate finds and creates the environment of the process, or joins the existing one. It refuses a second,
+// different library. ONNX Runtime reads ORT_DISABLE_TELEMETRY when it creates its environment; a program must set it at its start, while
+// it has one thread.
 func Open(library string) (*Runtime, error) {
 	path, err := Locate(library)
 	if err != nil {
@@ -134,7 +134,7 @@ func (lib *library) load(path string) error {
 // start creates the environment, shared with onnxruntime_go. Its log is off: errors are returned. The caller holds lib.mu.
 func (lib *library) start() error {
 	lib.joined = onnx.IsInitialized()
-	// Ours first, because the first environment sets the log level.
+	// Our environment comes first, because the first one sets the log level.
 	var env *C.OrtEnv
 	if err := lib.check("start ONNX Runtime", C.tl_env(lib.api, &env)); err != nil {
 		return err
@@ -173,7 +173,7 @@ func (lib *library) check(op string, s *C.OrtStatus) error {
 	return e
 }
 
-// short removes the signatures of C++ functions before the message of CUDA and its libraries.
+// short removes C++ function signatures from messages of CUDA and its libraries.
 func short(message string) string {
 	for _, library := range []string{"CUDA", "CUBLAS", "CUDNN", "CUFFT"} {
 		if i := strings.Index(message, library+" failure "); i >= 0 {
@@ -205,7 +205,7 @@ func kindOf(message string) error {
 	return nil
 }
 
-// openLibrary is dlopen. Libraries that are loaded later find this one by its name, in whatever folder it is.
+// openLibrary is dlopen. Libraries that are loaded later find this one by its name, in any folder.
 func openLibrary(path string) (unsafe.Pointer, error) {
 	name := C.CString(path)
 	defer freeString(name)

@@ -79,7 +79,7 @@ func (s *Session) load(op string, o SessionOptions) error {
 	return nil
 }
 
-// host copies an initializer to the host's memory, which has the same address on a GPU.
+// host copies an initializer to host memory, which has the same address on a GPU.
 func (s *Session) host(options *C.OrtSessionOptions, name string, h Hosted) error {
 	op, d := "host "+name, s.device
 	if n, err := bytesOf(h.Type, h.Shape); err != nil || n != int64(len(h.Bytes)) {

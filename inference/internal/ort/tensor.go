@@ -37,7 +37,7 @@ type Tensor struct {
 	shape []int64
 	place Pointer
 	value *C.OrtValue
-	owned *Memory // of this tensor alone; nil for a view
+	owned *Memory // for this tensor only; nil for a view
 	lib   *library
 }
 
@@ -83,7 +83,7 @@ func (d *Device) TensorAt(p Pointer, t models.Type, shape ...int64) (*Tensor, er
 	return d.tensorAt(op, where, p, n, t, shape)
 }
 
-// tensorAt returns a view of n bytes of memory that ONNX Runtime takes for memory of some device.
+// tensorAt returns a view of n bytes of memory, which ONNX Runtime treats as memory of the given device.
 func (d *Device) tensorAt(op string, where *C.OrtMemoryInfo, p Pointer, n int64, t models.Type, shape []int64) (*Tensor, error) {
 	if p.memory != nil && p.memory.device != d {
 		return nil, fmt.Errorf("%s on %s: the memory is on another device", op, d.name)

@@ -112,9 +112,9 @@ func (s *Sampler) Full(st *State, logits []float32, u float64) (int32, error) {
 	return s.drawSorted(st, u)
 }
 
-// Top draws from the largest values of a row and their ids, largest first, after
-// lowering those of forbidden ids. ok is false if these values do not determine the
-// id; then the state is unchanged and Full must be used.
+// Top draws from the largest values of a row and their ids, largest first, after it lowers the
+// forbidden ones. ok is false if these values do not determine the id; then the state is unchanged
+// and Full must be used.
 //
 //nolint:funlen // hot: it runs for each token of each slot
 func (s *Sampler) Top(st *State, values []float32, ids []int64, u float64) (id int32, ok bool, err error) {

@@ -36,14 +36,14 @@ type Settings struct {
 	LengthPenalty float64
 	// Forbidden ids are never chosen; nil forbids none.
 	Forbidden *Set
-	// Constraint, if not nil, limits the ids of this one answer, which then is greedy:
-	// of the other rules only Stop applies, where the constraint lets the answer end.
+	// Constraint, if not nil, limits the ids of this one answer, which then is greedy: of the other
+	// rules only Stop applies, if the constraint lets the answer end.
 	Constraint Constraint
 }
 
-// Constraint is the state of an answer that has rules for each next id.
+// Constraint restricts each next id of an answer.
 type Constraint interface {
-	// Only returns the next id if it needs no logits.
+	// Only returns the next id if there is a single possibility.
 	Only() (id int32, ok bool)
 	// Allows reports whether id, which is not a stop id, may come next.
 	Allows(id int32) bool

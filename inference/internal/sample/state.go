@@ -56,15 +56,15 @@ func (s *State) Accept(id int32) {
 	s.see(id)
 }
 
-// see adds an id to those that the penalty applies to.
+// see adds an id to the ids with a penalty.
 func (s *State) see(id int32) {
 	if s.seen.add(id) {
 		s.distinct = append(s.distinct, id)
 	}
 }
 
-// NewChunk begins a chunk: of the ids before it, the penalty now applies to the
-// last Window. Without a Window it does nothing.
+// NewChunk begins a chunk: from now on the penalty applies to the last Window ids before it.
+// Without a Window it does nothing.
 func (s *State) NewChunk() {
 	if s.set.Window == 0 {
 		return
@@ -75,7 +75,7 @@ func (s *State) NewChunk() {
 	}
 }
 
-// Complete reports whether the answer's constraint admits no further id.
+// Complete reports whether the answer's constraint allows no further id.
 func (s *State) Complete() bool { return s.set.Constraint != nil && s.set.Constraint.Complete() }
 
 // barred reports whether the stop ids must not be chosen yet.

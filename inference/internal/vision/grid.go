@@ -84,9 +84,8 @@ func (c Config) grid(width, height, maxSlices int) Grid {
 	return best
 }
 
-// fit returns the size of about Scale squared pixels with the aspect ratio of w x h
-// and sides that are multiples of a patch. It enlarges a small picture only if up
-// is set.
+// fit returns the size of about Scale squared pixels with the aspect ratio of w x h and sides that
+// are multiples of a patch. It enlarges a small picture only if up is set.
 func (c Config) fit(w, h float64, up bool) Size {
 	scale := float64(c.Scale)
 	if w*h > scale*scale || up {

@@ -11,8 +11,8 @@ import (
 	"touchline/inference/internal/ort"
 )
 
-// Library returns the runtime's file: that of TOUCHLINE_ORT if set, else bin/runtime of the module, else the system's. Without one it skips
-// the test.
+// Library returns the path of the runtime: TOUCHLINE_ORT if set, else bin/runtime of the module, else the system's. If there is none it
+// skips the test.
 func Library(tb testing.TB) string {
 	tb.Helper()
 	if file, _ := os.LookupEnv("TOUCHLINE_ORT"); file != "" {
