@@ -94,13 +94,13 @@ type Inference struct {
 type Agent struct {
 	agent.Config `yaml:",inline"`
 
-	// State sets where changes of a room are kept.
+	// State sets where changes of a room are stored.
 	State state.Config `yaml:"state" envPrefix:"STATE_"`
 	// History sets the stored records of a room.
 	History history.Config `yaml:"history" envPrefix:"HISTORY_"`
 	// Webhook sets which URLs receive events.
 	Webhook webhook.Config `yaml:"webhook" envPrefix:"WEBHOOK_"`
-	// MQTT sets the broker that gets alerts.
+	// MQTT sets the broker that receives alerts.
 	MQTT mqtt.Config `yaml:"mqtt" envPrefix:"MQTT_"`
 	// Alert lists the alert rules of each room.
 	Alert alert.Config `yaml:"alert" envPrefix:"ALERT_"`
@@ -114,7 +114,7 @@ type Agent struct {
 	Worker worker.Config `yaml:"worker" envPrefix:"WORKER_"`
 }
 
-// Console is the section "agent.console": the page, and the media servers beside it.
+// Console is the section "agent.console": the page and its media servers.
 type Console struct {
 	console.Config `yaml:",inline"`
 

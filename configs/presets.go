@@ -38,7 +38,7 @@ func (s presetSet) read(name string) ([]byte, error) {
 	return files.ReadFile(path.Join(s.folder, name+".yaml"))
 }
 
-// live returns the presets as settings that can change while a bot runs: those whose paths a preset's file has.
+// live returns the presets as settings that can change while a bot runs: the settings whose paths a preset's file has.
 func live() []agent.Preset {
 	var out []agent.Preset
 	set := presetSets()[0]

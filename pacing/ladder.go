@@ -11,14 +11,14 @@ import (
 const (
 	// ladderUp and ladderDown are the cycles that decide a step up or down.
 	ladderUp, ladderDown = 8, 4
-	// ladderRoom is the share of a rung's budget that a cycle there may be expected to take.
+	// ladderRoom is the share of a rung's budget that the expected time of a cycle there may reach.
 	ladderRoom = 0.8
-	// ladderRest is the least time from a step down to the next step up. It doubles with each step down soon after the last,
-	// up to ladderRests times.
+	// ladderRest is the shortest time between a step down and the next step up. It doubles with each step down soon after the last, up to
+	// ladderRests times.
 	ladderRest, ladderRests = time.Minute, 4
 )
 
-// Rung is a way of looking.
+// Rung is a setting of a cycle's pictures.
 type Rung struct {
 	Name string
 	// Cost of a cycle, relative to the others: its pictures.
@@ -27,7 +27,7 @@ type Rung struct {
 	Budget time.Duration
 }
 
-// Ladder chooses among ways of looking by the measured time of cycles: the costliest that the engine keeps up with.
+// Ladder chooses the rung by the measured time of cycles: the costliest that the engine keeps up with.
 type Ladder struct {
 	rungs  []Rung // cheapest first
 	at     int
@@ -36,13 +36,13 @@ type Ladder struct {
 	downs  int // soon after each other
 }
 
-// NewLadder returns a Ladder that stands on one of its rungs, cheapest first.
+// NewLadder returns a Ladder that starts on one of its rungs, which are in order of cost.
 func NewLadder(rungs []Rung, at int) *Ladder { return &Ladder{rungs: rungs, at: at} }
 
-// Rung returns the rung in force.
+// Rung returns the current rung.
 func (l *Ladder) Rung() Rung { return l.rungs[l.at] }
 
-// Observe adds the time of a cycle, which ended now. It reports a step, with the reason in words.
+// Observe records the time of a cycle that ended now. It reports a step, with the reason in words.
 func (l *Ladder) Observe(cycle time.Duration, now time.Time) (why string, moved bool) {
 	l.cycles = append(l.cycles[max(0, len(l.cycles)+1-ladderUp):], cycle)
 	here := l.rungs[l.at]

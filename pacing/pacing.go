@@ -59,8 +59,8 @@ func (e *DelayEstimator) Observe(d time.Duration) {
 // Forget drops the observations, after a change of source or engine.
 func (e *DelayEstimator) Forget() { e.samples = e.samples[:0] }
 
-// Quantile returns the q-quantile (nearest rank) of the observations, of few
-// observations the largest, and false without any.
+// Quantile returns the q-quantile (nearest rank) of the observations, or their maximum if there are
+// few, and false if there are none.
 func (e *DelayEstimator) Quantile(q float64) (time.Duration, bool) {
 	if len(e.samples) == 0 {
 		return 0, false
@@ -90,8 +90,8 @@ func (e *DelayEstimator) clamp(d time.Duration) time.Duration {
 	return min(max(d, e.cfg.MinDelay), e.cfg.MaxDelay)
 }
 
-// PlaybackClock tracks the end of speech. It counts audible time, without the
-// silence around speech.
+// PlaybackClock tracks the end of speech. It counts audible time, without the silence before and
+// after speech.
 type PlaybackClock struct {
 	end    time.Time
 	losses [keptLosses]loss // of the last utterances
@@ -101,8 +101,8 @@ type PlaybackClock struct {
 // loss is the time that an utterance lost.
 type loss struct{ audible, lost time.Duration }
 
-// keptLosses is the number of utterances whose lost time counts. leastAudible is the
-// least audible time that it is compared with: a gap in one word says little.
+// keptLosses is the number of utterances whose lost time counts. leastAudible is the shortest
+// audible time that it is divided by: a gap in one word is no measure.
 const (
 	keptLosses   = 8
 	leastAudible = time.Second
@@ -114,9 +114,9 @@ func (c *PlaybackClock) Slip(audible, lost time.Duration) {
 	c.losses[c.latest] = loss{audible, lost}
 }
 
-// Expect returns the time to plan for speech of a length that is not heard yet. It is
-// longer after utterances that lost time, by the worst of them: the next comment
-// is late if too little is planned, and follows a longer pause if too much is.
+// Expect returns the planned duration of speech whose length is not known yet. It is longer after
+// utterances that lost time, by the largest loss: if too little is planned, the next comment is
+// late; if too much, it follows a longer pause.
 func (c *PlaybackClock) Expect(audible time.Duration) time.Duration {
 	audible = max(audible, 0)
 	worst := time.Duration(0)
@@ -150,7 +150,7 @@ func (c *PlaybackClock) Cut(now time.Time) {
 // End returns the end of the last utterance; zero before the first.
 func (c *PlaybackClock) End() time.Time { return c.end }
 
-// latest returns the latest of some times; the zero time is before all others.
+// latest returns the latest of the given times; the zero time is before all others.
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 // minGap is the shortest silence between two utterances if the second is late or
@@ -214,8 +214,8 @@ func (g *Gate) Begin(now time.Time) error {
 	return nil
 }
 
-// Finish ends the generation in flight. said is false for a cycle without a
-// comment: silent, skipped, failed or cancelled.
+// Finish ends the generation in flight. said is false for a cycle without a comment: silent,
+// skipped, failed or cancelled.
 func (g *Gate) Finish(said bool) error {
 	switch {
 	case g.state != GateGenerating:

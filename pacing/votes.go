@@ -36,27 +36,25 @@ func (v Verdict) String() string {
 	return [...]string{VerdictOff: "off", VerdictNew: "new", VerdictOn: "on", VerdictCleared: "cleared"}[v]
 }
 
-// Votes is the state of one alert rule. An alert begins when Need of the last Of
-// looks agree, and ends only after ClearLooks looks in a row without the rule.
-// In between, looks that miss the event do not end the alert, and wrong looks do
-// not begin another one.
+// Votes is the state of one alert rule. An alert begins when Need of the last Of looks agree, and
+// ends only after ClearLooks looks in a row without the rule. In between, looks that miss the event
+// do not end the alert, and wrong looks do not begin another one.
 //
-// With independent looks, 2 of 3 and ClearLooks 5, a look that misses a true rule
-// with probability m and sees a false one with probability p gives (20,000 simulated
-// events; p95 in looks after the begin and the end of an event):
+// The table is for independent looks, 2 of 3 and ClearLooks 5. A look misses a true rule with
+// probability m and sees a false one with probability p (20,000 simulated events; p95 in looks
+// after the beginning and the end of an event):
 //
 //	m     p     to the alert   to its end   false alarms per 1,000 looks
 //	20 %  1 %   5              5            0.18
 //	2 %   2 %   2              8            0.72
 //
-// A false alarm is an alert that begins while the rule does not hold. The expected
-// number of looks from one to the next is at least (1+p+pq)/(p(1-q²)), q = 1-p: 5125
-// and 1313. Two of the last three looks agree more often, about 3p² of the time,
-// but these looks share alarms. At 2 %, both looks after the begin of an event agree
-// in 96.0 % of the events.
+// A false alarm is an alert that begins while the rule does not hold. The expected number of looks
+// from one to the next is at least (1+p+pq)/(p(1-q²)), q = 1-p: 5125 and 1313. Two of the last
+// three looks agree more often, about 3p² of the time, but these looks share alarms. At 2 %, both
+// looks after the beginning of an event agree in 96.0 % of the events.
 //
-// A clock that is set back delays the end of the pause and ClearAfter by the time
-// between two looks, not by the change.
+// If a clock is set back, the end of the pause and ClearAfter are delayed by the time between two
+// looks, not by the change.
 type Votes struct {
 	cfg    VotesConfig
 	recent uint32 // bit 0 is the last look
@@ -76,7 +74,7 @@ func NewVotes(cfg VotesConfig) *Votes {
 	return &Votes{cfg: cfg}
 }
 
-// Look takes the result of a look: whether the rule held.
+// Look records the result of a look: whether the rule held.
 func (v *Votes) Look(now time.Time, held bool) Verdict {
 	v.pass(now)
 	v.recent = v.recent << 1 & (1<<v.cfg.Of - 1)
@@ -97,7 +95,7 @@ func (v *Votes) Look(now time.Time, held bool) Verdict {
 	return VerdictOff
 }
 
-// Wait takes the time while there are no looks: ClearAfter ends the alert.
+// Wait records the time while there are no looks: ClearAfter ends the alert.
 func (v *Votes) Wait(now time.Time) Verdict {
 	v.pass(now)
 	switch {
@@ -109,8 +107,8 @@ func (v *Votes) Wait(now time.Time) Verdict {
 	return VerdictOff
 }
 
-// Reset forgets the looks, for another source or the end of the rule's hours, and
-// ends the alert. The pause goes on.
+// Reset drops the looks and ends the alert, after a change of source or at the end of the rule's
+// hours. The pause continues.
 func (v *Votes) Reset() Verdict {
 	if v.on {
 		return v.clear()

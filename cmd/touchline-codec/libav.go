@@ -84,7 +84,7 @@ type picture struct {
 	width, height int
 }
 
-// receive takes the next picture, if any, and keeps it as the newest.
+// receive fetches the next picture, if any, and keeps it as the newest.
 func (d *decoder) receive() (p picture, ok bool, err error) {
 	var id C.int64_t
 	var w, h C.int
@@ -237,7 +237,7 @@ func (s *sound) next() ([]byte, error) {
 	return unsafe.Slice((*byte)(unsafe.Pointer(data)), int(size)), nil
 }
 
-// loadUnpacker loads what reads files of sound. Call it before confine.
+// loadUnpacker loads the demuxers of audio files. Call it before confine.
 func loadUnpacker() error {
 	if C.tl_unpack_load() < 0 {
 		return errors.New("libavformat is missing or was missing at the build: install it (libavformat-dev for the build)")
@@ -245,7 +245,7 @@ func loadUnpacker() error {
 	return nil
 }
 
-// unpacker decodes the sound of a file.
+// unpacker decodes the audio of a file.
 type unpacker struct{ c C.tl_unpack }
 
 func openUnpacker(fd int) (*unpacker, error) {

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// mostMemory is the memory limit of this process in bytes. A picture of the largest size takes 14 MB as 8-bit 4:2:0, and a
-// decoder keeps a dozen. For a stream that declares a larger size some decoders would allocate many times that.
+// mostMemory is the memory limit of this process in bytes. A picture of the largest size needs 14 MB as 8-bit 4:2:0, and a decoder keeps
+// a dozen. For a stream that declares a larger size some decoders would allocate many times as much.
 const mostMemory = 1 << 30
 
 // limitMemory sets the kernel's limit of private memory. Beyond it a decoder fails, or this process dies and is replaced; the

@@ -1,11 +1,9 @@
-// Command touchline-codec decodes, scales and encodes pictures for one bot. The
-// bot starts it and exchanges the messages of package wire with it on standard
-// input and output. With -sound it encodes the sound on standard input, with -unpack it decodes that
-// of a file. Only -check is for use by hand.
+// Command touchline-codec decodes, scales and encodes pictures for one bot. The bot starts it and exchanges the messages of package wire
+// with it on standard input and output. With -sound it encodes the audio on standard input, with -unpack it decodes the audio of a file.
+// Only -check is for manual use.
 //
-// It is the only program of this project that links libavcodec, which keeps
-// faults of a codec and libavcodec's licence away from the bot. Before it reads
-// any untrusted data it gives up access to files, sockets and other programs.
+// It is the only program of this project that links libavcodec. This keeps codec faults and libavcodec's licence out of the bot. Before
+// it reads any untrusted data it gives up access to files, sockets and other programs.
 package main
 
 import (
@@ -57,8 +55,8 @@ func run(avoid string, check, unpack bool, format string, rate int) error {
 	return newServer(os.Stdin, os.Stdout, os.Stderr, choice).run()
 }
 
-// report writes the available codecs and tests that the confinement refuses files,
-// sockets and programs.
+// report prints the available codecs and tests that the confinement refuses files, sockets and
+// programs.
 func report(w io.Writer, c choice, confined error) error {
 	if confined != nil {
 		return confined

@@ -181,8 +181,8 @@ func (s *server) unit(u wire.Unit) error {
 	return s.ack(false)
 }
 
-// wait records a unit whose picture was requested. It drops the oldest when a
-// decoder returns none for long.
+// wait records a unit whose picture was requested. It drops the oldest if a decoder returns no
+// picture for long.
 func (s *server) wait(u wire.Unit) {
 	if len(s.waiting) >= 4*mostDelay {
 		s.overdue = s.overdue || s.waiting[0].Flags&wire.FlagSample != 0
@@ -192,7 +192,7 @@ func (s *server) wait(u wire.Unit) {
 	s.waiting = append(s.waiting, u)
 }
 
-// drain takes all available pictures from the decoder.
+// drain fetches all available pictures from the decoder.
 func (s *server) drain() error {
 	for {
 		p, ok, err := s.dec.receive()

@@ -20,7 +20,7 @@ const soundBitRate = 64000
 // aacRates are the rates of AAC, in the order of their numbers in ADTS (ISO 14496-3, table 1.18).
 var aacRates = []int{96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000}
 
-// encodeSound encodes mono sound, s16le, from in to its end. MP3 is a row of frames, AAC has ADTS headers.
+// encodeSound encodes mono sound, s16le, from in to its end. MP3 is a sequence of frames, AAC has ADTS headers.
 func encodeSound(format string, rate int, in io.Reader, out io.Writer) error {
 	names := soundEncoders()[format]
 	i := slices.IndexFunc(names, func(name string) bool { return has(name, true) })

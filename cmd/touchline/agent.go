@@ -58,7 +58,7 @@ const slotsPerCore = 4
 // leaveTimeout bounds the end of a worker after the drain.
 const leaveTimeout = 5 * time.Second
 
-// shutdownTimeout returns the time for this command to end after a signal.
+// shutdownTimeout returns the time that this command has to end after a signal.
 func (c *agentCmd) shutdownTimeout(cfg configs.Config) time.Duration {
 	return c.over(cfg.Agent.Worker).DrainTimeout + leaveTimeout
 }
@@ -161,8 +161,8 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outpu
 	return runWorker(ctx, w, needed, beside)
 }
 
-// runWorker runs a worker until its end, with parts that it needs and parts beside it. The end of a needed part ends the
-// worker after a drain. The first signal has ended ctx: the rooms drain until the second one; the third ends the program.
+// runWorker runs a worker until its end, with parts that it needs and optional parts. The end of a needed part ends the worker after a
+// drain. The first signal has ended ctx: the rooms drain until the second one; the third ends the program.
 func runWorker(ctx context.Context, w *worker.Worker, needed, beside []func(context.Context) error) error {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -206,7 +206,7 @@ func runWorker(ctx context.Context, w *worker.Worker, needed, beside []func(cont
 	return errors.Join(err, g.Wait())
 }
 
-// agentPlayers serves WHEP players beside the page; nil without a page or with WHEP off.
+// agentPlayers serves WHEP players next to the page; nil without a page or with WHEP off.
 func agentPlayers(cfg configs.Agent, log zerolog.Logger) (*whep.Server, error) {
 	if cfg.Worker.Console == worker.HTTPOff || !cfg.Console.WHEP.Enabled {
 		return nil, nil
@@ -217,7 +217,7 @@ func agentPlayers(cfg configs.Agent, log zerolog.Logger) (*whep.Server, error) {
 	})
 }
 
-// agentIngest takes WHIP senders for any room beside the page, until ctx ends; nil without a page or with WHIP off.
+// agentIngest serves WHIP senders for any room next to the page, until ctx ends; nil without a page or with WHIP off.
 func agentIngest(ctx context.Context, cfg configs.Config, log zerolog.Logger) (*camera.Ingest, error) {
 	at := cfg.Agent.Worker.Console
 	if at == worker.HTTPOff || !cfg.Sources.WHIP.Enabled {
@@ -234,7 +234,7 @@ func liveKitKeys(cfg configs.Agent) conn.Keys {
 	return conn.Keys{APIKey: cfg.LiveKit.APIKey, APISecret: string(cfg.LiveKit.APISecret)}
 }
 
-// agentPage is the page and the API for all rooms; nil when the settings want none.
+// agentPage returns the page and the API for all rooms; nil if the settings turn it off.
 func agentPage(
 	cfg configs.Agent, show jobs.Show, manager *jobs.Manager, calls console.Dispatcher, out prometheus.Collector,
 ) (*console.Server, error) {

@@ -40,7 +40,7 @@ type asked struct {
 	Cycles   []askedCycle   `json:"cycles"`
 }
 
-// askedPicture is a picture as the engine gets it.
+// askedPicture is a picture as the engine receives it.
 type askedPicture struct {
 	Path   string `json:"path"`
 	Width  int    `json:"width"`
@@ -51,7 +51,7 @@ type askedPicture struct {
 // askedCycle is one answer.
 type askedCycle struct {
 	Answer string `json:"answer"`
-	// FirstWordSec and CycleSec count from the question. Rate is tokens a second after the first, 0 for an answer of one.
+	// FirstWordSec and CycleSec count from the question. Rate is tokens per second after the first, 0 for an answer of one token.
 	FirstWordSec float64 `json:"first_word_sec"`
 	CycleSec     float64 `json:"cycle_sec"`
 	Tokens       int     `json:"tokens"` // text chunks, where the engine streams tokens
@@ -60,7 +60,7 @@ type askedCycle struct {
 	Exchanges []inference.Exchange `json:"exchanges"`
 }
 
-// Run loads the engine, asks it and prints the answer while it comes, then the figures.
+// Run loads the engine, asks it and prints the answer as it arrives, then the figures.
 func (c *askCmd) Run(ctx context.Context, a *app) error {
 	cfg := a.cfg
 	if err := c.modelFlags.apply(&cfg); err != nil {
@@ -142,7 +142,7 @@ func readPicture(path string, longSide int) (inference.Frame, error) {
 	if err != nil {
 		var inPath *os.PathError
 		if errors.As(err, &inPath) {
-			err = inPath.Err // which has the path as well
+			err = inPath.Err // it includes the path
 		}
 		return fail(err)
 	}
@@ -168,7 +168,7 @@ func readPicture(path string, longSide int) (inference.Frame, error) {
 	return inference.Frame{Width: f.Width, Height: f.Height, Pix: f.Pix}, nil
 }
 
-// ask asks the question in cycles and prints what comes.
+// ask asks the question in cycles and prints the answers.
 func (c *askCmd) ask(ctx context.Context, model inference.Model, cfg inference.Config, out *asked, w io.Writer) error {
 	began := time.Now()
 	if err := ready(ctx, model); err != nil {
@@ -202,7 +202,7 @@ func (c *askCmd) ask(ctx context.Context, model inference.Model, cfg inference.C
 	return out.print(w)
 }
 
-// readyInterval is how often the state of loading is read.
+// readyInterval is the polling interval of the loading state.
 const readyInterval = 20 * time.Millisecond
 
 // ready waits until a model is loaded.
@@ -225,7 +225,7 @@ func ready(ctx context.Context, model inference.Model) error {
 	}
 }
 
-// askOnce asks once and writes the answer while it comes. Another epoch keeps the engine from reusing the pictures.
+// askOnce asks once and writes the answer as it arrives. A new epoch keeps the engine from reusing the pictures.
 func askOnce(ctx context.Context, session inference.Session, cfg inference.Config, out *asked, epoch uint32, w io.Writer,
 ) (askedCycle, error) {
 	var cycle askedCycle
@@ -255,7 +255,8 @@ func askOnce(ctx context.Context, session inference.Session, cfg inference.Confi
 		}
 	}
 	cycle.CycleSec = time.Since(began).Seconds()
-	// To the end, not to the last token: on a busy machine several tokens arrive at once.
+	// The rate counts to the end of the cycle, not to the last token: on a busy machine several
+	// tokens arrive at once.
 	if d := cycle.CycleSec - cycle.FirstWordSec; cycle.Tokens > 1 && d > 0 {
 		cycle.Rate = float64(cycle.Tokens-1) / d
 	}

@@ -48,7 +48,7 @@ type cameraCmd struct {
 // endless marks a command that serves until it is interrupted.
 func (*cameraCmd) endless() {}
 
-// Validate refuses flags of a source with --whip, and those of WHIP without it, which would change nothing.
+// Validate refuses flags of a source with --whip, and WHIP flags without it, which would have no effect.
 func (c *cameraCmd) Validate(kctx *kong.Context) error {
 	if c.Whip == "" {
 		if name := firstGiven(kctx, "whip-key", "whip-port", "whip-many", "whip-ip", "tls"); name != "" {
@@ -87,7 +87,7 @@ func (c *cameraCmd) Run(ctx context.Context, a *app) error {
 	return f.Play(ctx, puller, address.Hide)
 }
 
-// options are the room, its server and the camera's participant.
+// options returns the room, its server and the camera's participant.
 func (c *cameraCmd) options(a *app) camera.Options {
 	lk := a.cfg.Agent.LiveKit
 	if c.URL != "" {
@@ -131,7 +131,7 @@ func statusPrinter() func(source.Status) {
 	}
 }
 
-// serve takes WHIP senders.
+// serve serves WHIP senders.
 func (c *cameraCmd) serve(ctx context.Context, a *app, o camera.Options) error {
 	keys, err := c.keys(o.Room)
 	if err != nil {

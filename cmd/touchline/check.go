@@ -28,7 +28,7 @@ import (
 
 type checkCmd struct{ modelFlags }
 
-// Run prints the effective settings, their meaning, and what is missing on this machine.
+// Run prints the effective settings, their meaning, and the parts that are missing on this machine.
 func (c checkCmd) Run(ctx context.Context, a *app) error {
 	if err := c.apply(&a.cfg); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (f *findings) parts(list []part) {
 	}
 }
 
-// maybe adds a part that the program works without: without says how.
+// maybe adds an optional part: without says how the program works without it.
 func (f *findings) maybe(what string, err error, ok, without string) {
 	if err == nil {
 		f.add(what, nil, ok)
@@ -123,7 +123,7 @@ func checkEngine(ctx context.Context, a *app, r *findings) {
 	}
 }
 
-// checkRecognizer checks what turns speech into text.
+// checkRecognizer checks the speech recognizer.
 func checkRecognizer(ctx context.Context, a *app, r *findings) {
 	c, runtime := a.cfg.Inference.Recognizer, a.cfg.Inference.MiniCPM.Runtime
 	switch c.Program {
@@ -132,7 +132,7 @@ func checkRecognizer(ctx context.Context, a *app, r *findings) {
 		r.parts(runtimeParts(runtime, c.Device, c.GPU))
 	case inference.RecognizerRemote:
 		address := c.URL
-		if rest, live := strings.CutPrefix(address, "ws"); live { // live speech by a socket
+		if rest, live := strings.CutPrefix(address, "ws"); live { // live speech uses a WebSocket
 			address = "http" + rest
 		}
 		found, err := answers(ctx, http.MethodGet, address+"/models", c.APIKey)
@@ -173,8 +173,8 @@ func checkTargets(ctx context.Context, a *app, r *findings) {
 	r.parts(results)
 }
 
-// answers asks a server once and returns its host with the status of its answer. Its address may hold a password and appears nowhere.
-// A refused key is an error; any other answer shows that the server is there.
+// answers sends a server one request and returns its host with the status of the response. Its address may include a password and is not
+// printed. A refused key is an error; any other response shows that the server is reachable.
 func answers(ctx context.Context, method, address string, key redact.Secret) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()

@@ -47,14 +47,14 @@ type demoCmd struct {
 	stateFlags
 }
 
-// The demo's room, and in it the built-in scene or the camera of a source.
+// Room and participant names of the demo: the built-in scene, or the camera of a source.
 const (
 	demoRoom   = "demo"
 	demoScene  = "scene"
 	demoCamera = "camera"
 )
 
-// Validate refuses options of the generated world beside a source, which would change nothing.
+// Validate refuses options of the generated world together with a source, which would have no effect.
 func (d *demoCmd) Validate(kctx *kong.Context) error {
 	if name := firstGiven(kctx, "world", "seed", "sound", "counter"); name != "" && d.Source != "" {
 		return fmt.Errorf("--%s: belongs to the generated world, which --source replaces; leave out one of them", name)
@@ -101,7 +101,7 @@ func (r *runCmd) Run(ctx context.Context, a *app) error {
 	return bot.WithOutputs(ctx, r.outputs(cfg), a.log, func(out *bot.Outputs) error { return h.serve(ctx, a, cfg, out) })
 }
 
-// ownRoom is a room on a LiveKit server of this process, with its bot and page: what demo and run have in common.
+// ownRoom is a room on a LiveKit server of this process, with its bot and page: the common part of demo and run.
 type ownRoom struct {
 	room, camera string // camera is the participant of --source
 	sources      sourceFlags
@@ -154,7 +154,7 @@ func (h ownRoom) serve(ctx context.Context, a *app, cfg configs.Config, out *bot
 		}
 	}
 	page, err := commentator.Console(cfg.Agent.Console.Config, func(url string) {
-		if h.server.ExternalIP != "" { // the page is reached where media is
+		if h.server.ExternalIP != "" { // clients reach the page at the media's address
 			url = strings.Replace(url, "//"+ip+":", "//"+h.server.ExternalIP+":", 1)
 		}
 		fmt.Fprintf(os.Stdout, "\n  Touchline is on the air: %s\n  (Ctrl-C ends it)\n\n", url)
@@ -165,8 +165,8 @@ func (h ownRoom) serve(ctx context.Context, a *app, cfg configs.Config, out *bot
 	return runOwnRoom(ctx, server, page.Run, pictures, commentator.Run)
 }
 
-// chooseEngine takes nano for a generated world if the settings leave the choice and ONNX Runtime runs here, which it
-// keeps open until release.
+// chooseEngine chooses nano for a generated world if the settings leave the choice and ONNX Runtime loads here. The runtime stays open
+// until release.
 func (d *demoCmd) chooseEngine(cfg *configs.Config, log zerolog.Logger) (release func()) {
 	if cfg.Inference.Engine != "auto" || d.Source != "" {
 		return func() {}
@@ -181,8 +181,8 @@ func (d *demoCmd) chooseEngine(cfg *configs.Config, log zerolog.Logger) (release
 	return release
 }
 
-// chooseHearing lets the demo hear orders where nobody but the person at this machine can speak, with the recognizer of the
-// settings or else with that of orders.
+// chooseHearing lets the demo accept spoken orders if only the person at this machine can speak, with the settings' recognizer or else
+// the recognizer of orders.
 func (d *demoCmd) chooseHearing(cfg *configs.Config, log zerolog.Logger) {
 	hearing := &cfg.Agent.Hearing
 	if d.Hearing != "" {

@@ -22,7 +22,7 @@ type healthCmd struct {
 // healthTime bounds the request.
 const healthTime = 5 * time.Second
 
-// Run returns an error when the probe answers anything but 200.
+// Run returns an error unless the probe responds with 200.
 func (c *healthCmd) Run(ctx context.Context, a *app) error {
 	at := c.URL
 	if at == "" {
@@ -48,13 +48,13 @@ func (c *healthCmd) Run(ctx context.Context, a *app) error {
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		const most = 200
-		why, _ := io.ReadAll(io.LimitReader(res.Body, most)) // the status alone will do
+		why, _ := io.ReadAll(io.LimitReader(res.Body, most)) // the status is enough
 		return fmt.Errorf("the worker at %s is not healthy: %s: %s", at, res.Status, strings.TrimSpace(string(why)))
 	}
 	return nil
 }
 
-// probeURL is the URL, on this machine, of a worker that listens on an address.
+// probeURL returns the URL, on this machine, of a worker that listens on an address.
 func probeURL(listen string) (string, error) {
 	if listen == worker.HTTPOff {
 		return "", errors.New("agent.worker.http is off: name the address of a probe, as in `touchline health http://127.0.0.1:8081/`")

@@ -53,13 +53,13 @@ type cli struct {
 	Version    versionCmd    `cmd:"" help:"Print the version: release, commit and Go version."`
 }
 
-// Exit codes besides those of modelcmd.ExitCode: invalid settings, and a panic, as of any Go program.
+// Exit codes in addition to modelcmd.ExitCode: invalid settings, and a panic, as for any Go program.
 const (
 	exitUsage = 2
 	exitPanic = 2
 )
 
-// usageError is an error in the settings and flags of a command that was found after the command line had been parsed.
+// usageError is an error in the settings and flags of a command, found after the command line was parsed.
 type usageError struct{ error }
 
 // Unwrap returns the error itself.
@@ -84,8 +84,8 @@ type app struct {
 }
 
 func main() {
-	runtime.MemProfileRate = 0 // nothing reads the profile, whose tables take 1.5 MB
-	// ONNX Runtime reads it when it is loaded, and by then other threads may read the environment.
+	runtime.MemProfileRate = 0 // no code reads the profile, whose tables need 1.5 MB
+	// ONNX Runtime reads the variable when it is loaded. Later, other threads may read the environment.
 	_ = os.Setenv("ORT_DISABLE_TELEMETRY", "1")
 	if was := debug.SetGCPercent(gcPercent); was != 100 {
 		debug.SetGCPercent(was) // GOGC was set
@@ -163,7 +163,7 @@ func isTerminal(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// isEndless reports whether the chosen command serves until it is interrupted: an interruption is its normal end then.
+// isEndless reports whether the chosen command serves until it is interrupted: then an interruption is its normal end.
 func isEndless(kctx *kong.Context) bool {
 	_, endless := kctx.Selected().Target.Addr().Interface().(interface{ endless() })
 	return endless
@@ -173,7 +173,7 @@ func isEndless(kctx *kong.Context) bool {
 // the last line of a log of JSON lines.
 func fail(stderr io.Writer, log zerolog.Logger, logJSON bool, err error) int {
 	if _, ran := errors.AsType[*exec.ExitError](err); ran {
-		return modelcmd.ExitCode(err) // touchline-model has said why
+		return modelcmd.ExitCode(err) // touchline-model has printed the reason
 	}
 	p, crash := rescue.Of(err)
 	switch {

@@ -28,7 +28,7 @@ type modelsCmd struct {
 	Check goldenCmd `cmd:"" passthrough:"" help:"Compare the engine with recorded results of the official code (touchline-model)."`
 }
 
-// Commands that touchline-model carries out.
+// Commands that touchline-model runs.
 type (
 	benchCmd  struct{ modelcmd.ToolCmd }
 	synthCmd  struct{ modelcmd.ToolCmd }

@@ -9,7 +9,7 @@ import (
 	"touchline/configs"
 )
 
-// runCmd comments on a camera without a LiveKit server elsewhere.
+// runCmd comments on a camera, with a LiveKit server of its own.
 type runCmd struct {
 	Room      string `help:"Name of the room; overrides the settings." placeholder:"NAME"`
 	Profile   string `help:"Prompt profile, such as sports or security; overrides the settings." placeholder:"NAME"`

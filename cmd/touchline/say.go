@@ -76,7 +76,7 @@ func (c *sayCmd) Run(ctx context.Context, a *app) error {
 	return err
 }
 
-// byProgram speaks a text by the speech programs, and returns how long that took.
+// byProgram speaks a text with the speech programs, and returns the elapsed time.
 func byProgram(ctx context.Context, cfg inference.VoiceConfig, text string, log zerolog.Logger) (voice.Speech, time.Duration, error) {
 	synth, err := voice.New(cfg, log)
 	if err != nil {
@@ -87,7 +87,7 @@ func byProgram(ctx context.Context, cfg inference.VoiceConfig, text string, log 
 	return sp, time.Since(began), err
 }
 
-// byModel loads the engine of the settings, which speaks the text in its own voice, and returns how long the speech took.
+// byModel loads the settings' engine, which speaks the text in its own voice, and returns the elapsed time.
 func (c *sayCmd) byModel(ctx context.Context, cfg configs.Config, text string, log zerolog.Logger,
 ) (sp voice.Speech, took time.Duration, err error) {
 	engine, err := bot.NewEngine(cfg.Bot(), log)
@@ -110,7 +110,7 @@ func (c *sayCmd) byModel(ctx context.Context, cfg configs.Config, text string, l
 	return sp, took, err
 }
 
-// ownSpeech returns a text as a model speaks it.
+// ownSpeech returns a text as spoken by a model.
 func ownSpeech(ctx context.Context, model inference.Model, text, name string) (sp voice.Speech, err error) {
 	session, err := model.NewSession()
 	if err != nil {

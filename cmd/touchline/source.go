@@ -65,7 +65,7 @@ func openFlagNames() []string {
 	return []string{"transport", "insecure", "once", "start", "interval", "size", "fps"}
 }
 
-// firstGiven returns the first of the flags that the command line has, "" if it has none.
+// firstGiven returns the first of the flags on the command line, "" if there is none.
 func firstGiven(kctx *kong.Context, names ...string) string {
 	for _, p := range kctx.Path {
 		if p.Flag != nil && slices.Contains(names, p.Flag.Name) {
@@ -91,8 +91,7 @@ func (f sourceFlags) Validate(kctx *kong.Context) error {
 	return nil
 }
 
-// allowed returns the sources that page and API may open: by the command line, else the settings, else the default of
-// the command.
+// allowed returns the sources that page and API may open: from the command line, the settings, or the command's default.
 func allowed(flag, setting []string, fitting source.Allow) (source.Allow, error) {
 	words := flag
 	if len(words) == 0 {
@@ -108,7 +107,7 @@ func allowed(flag, setting []string, fitting source.Allow) (source.Allow, error)
 	return allow, nil
 }
 
-// sources prepares the sources of the bot's room. identity is the participant of --source, "" for a generated one.
+// sources prepares the sources of the bot's room. identity is the participant of --source, "" for a generated name.
 func (f sourceFlags) sources(ctx context.Context, b *bot.Bot, a *app, listen, identity string) (*bot.Sources, error) {
 	allow, err := allowed(f.Allow, a.cfg.Sources.Allow, source.AllowCameras())
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"touchline/configs"
 )
 
-// stateFlags are the flags of commands with a bot: what they keep across restarts.
+// stateFlags are the flags for data that commands with a bot keep across restarts.
 type stateFlags struct {
 	State  string `help:"Folder that keeps what people change in a room across restarts; overrides agent.state.path." placeholder:"DIR" type:"path"` //nolint:lll // tags
 	Forget bool   `help:"Begin anew: delete what is kept of all rooms."`

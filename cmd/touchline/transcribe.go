@@ -18,10 +18,10 @@ import (
 	"touchline/internal/rescue"
 )
 
-// errNoRecognizer is returned where nobody can turn speech into text.
+// errNoRecognizer is returned if speech recognition is off.
 var errNoRecognizer = errors.New("there is no recognizer: set inference.recognizer.program to model or remote (docs/transcription.md)")
 
-// recognition returns transcription by the settings.
+// recognition returns the settings' transcription service.
 func recognition(a *app, ort ortFlag) (*audioapi.Transcriber, error) {
 	cfg := a.cfg
 	ort.override(&cfg)
@@ -32,7 +32,7 @@ func recognition(a *app, ort ortFlag) (*audioapi.Transcriber, error) {
 	return t, err
 }
 
-// transcribeCmd writes the texts of recordings.
+// transcribeCmd transcribes recordings.
 type transcribeCmd struct {
 	Files    []string `arg:"" help:"Recordings: files, or addresses with http:// or https://; - reads standard input."`
 	Format   string   `help:"Form of the text: text, srt, vtt or json." enum:"text,srt,vtt,json" default:"text"`
@@ -43,7 +43,7 @@ type transcribeCmd struct {
 	ortFlag
 }
 
-// Run writes the texts to standard output, one file after the other.
+// Run writes the transcripts to standard output, one file after the other.
 func (c *transcribeCmd) Run(ctx context.Context, a *app) error {
 	t, err := recognition(a, c.ortFlag)
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *transcribeCmd) Run(ctx context.Context, a *app) error {
 	return rescue.UnlessCanceled(g.Wait())
 }
 
-// one writes the text of a recording.
+// one writes the transcript of a recording.
 func (c *transcribeCmd) one(ctx context.Context, t *audioapi.Transcriber, path string, most int) error {
 	file, err := opened(ctx, path, os.Stdin, int64(most))
 	if err != nil {
@@ -93,7 +93,7 @@ func (c *transcribeCmd) one(ctx context.Context, t *audioapi.Transcriber, path s
 	return err
 }
 
-// hearingMeter shows on a terminal how much of a recording was heard.
+// hearingMeter shows on a terminal how much of a recording has been transcribed.
 type hearingMeter struct {
 	out   io.Writer
 	on    bool
@@ -119,7 +119,7 @@ func (m *hearingMeter) end() {
 	}
 }
 
-// opened opens a recording. Standard input, and what an address gives, at most so many bytes, go to a file without a name.
+// opened opens a recording. Standard input and the content of an address, up to a limit of bytes, are copied to an unnamed file.
 func opened(ctx context.Context, path string, stdin io.Reader, most int64) (*os.File, error) {
 	switch {
 	case path == "-":
@@ -130,7 +130,7 @@ func opened(ctx context.Context, path string, stdin io.Reader, most int64) (*os.
 	return os.Open(path)
 }
 
-// fetched gets a recording from a web server.
+// fetched downloads a recording.
 func fetched(ctx context.Context, url string, most int64) (*os.File, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -151,7 +151,7 @@ func fetched(ctx context.Context, url string, most int64) (*os.File, error) {
 	return file, err
 }
 
-// spooled copies a recording to a file without a name.
+// spooled copies a recording to an unnamed file.
 func spooled(from io.Reader) (*os.File, error) {
 	file, err := audioapi.NewSpool()
 	if err != nil {
@@ -167,7 +167,7 @@ func spooled(from io.Reader) (*os.File, error) {
 	return file, nil
 }
 
-// serveCmd serves transcription alone.
+// serveCmd serves transcription only.
 type serveCmd struct {
 	pageFlags
 	ortFlag

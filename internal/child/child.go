@@ -1,4 +1,4 @@
-// Package child starts programs of the machine with limits: old C code that parses untrusted input. They get none of this
+// Package child starts programs of the machine with limits: old C code that parses untrusted input. They inherit nothing of this
 // process's environment, and end with it.
 package child
 
@@ -17,8 +17,8 @@ var limits = map[int]uint64{ //nolint:gochecknoglobals // a table
 	unix.RLIMIT_AS: 1 << 30, unix.RLIMIT_CPU: 20, unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: 64,
 }
 
-// Start starts a command with limits and a lower priority of nice steps; Go can set limits only after the start. The kernel
-// kills the program when the thread that started it ends, so the caller keeps its thread locked until the program ends.
+// Start starts a command with limits and a priority lowered by nice steps; Go can set limits only after the start. The kernel kills the
+// program when the thread that started it ends, so the caller keeps its thread locked until the program ends.
 func Start(cmd *exec.Cmd, nice int) error {
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8"} // without this process's secrets
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -26,7 +26,7 @@ func Start(cmd *exec.Cmd, nice int) error {
 		return fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	if nice > 0 {
-		_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, nice) // a wish
+		_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, nice) // best effort
 	}
 	for resource, most := range limits {
 		err := unix.Prlimit(cmd.Process.Pid, resource, &unix.Rlimit{Cur: most, Max: most}, nil)

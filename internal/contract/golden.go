@@ -1,14 +1,13 @@
-// Package contract holds characterisation tests of what others build on: the HTTP API, the settings, RPC replies, data
-// topics, metrics, MQTT topics, command lines, environment variables, and files of earlier versions.
+// Package contract holds characterisation tests of public interfaces: the HTTP API, the settings, RPC replies, data topics, metrics, MQTT
+// topics, command lines, environment variables, and files of earlier versions.
 //
-// Each test compares what the program does with a file in testdata, written by commit 9b77654 with -update. A difference
-// is a change that users see: it needs a reason and a line in the changelog. The files hold no times, paths, ports or
-// random names; Scrub replaces them.
+// Each test compares the program's output with a file in testdata, written by commit 9b77654 with -update. A difference is a change that
+// users see: it needs a reason and a line in the changelog. The files have no times, paths, ports or random names; Scrub replaces them.
 //
-// 9b77654.tar.gz has files that commit 9b77654 wrote, and is not written again: state.db with a room for each way to change
-// something, and the same history in both stores of that time, history.db and the folder history, in which a compression
-// and the last line were interrupted. bundles-9b77654.tar.gz has bundles that it converted from the checkpoints of the tests:
-// words, with a voice, and ears and aligner, for speech recognition. Their weights, 40 MB, are those of UnpackBundles instead.
+// 9b77654.tar.gz has files that commit 9b77654 wrote, and is never written again: state.db with a room for each way to change a setting,
+// and the same history in both stores of that time, history.db and the folder history, with an interrupted compression and an interrupted
+// last line. bundles-9b77654.tar.gz has bundles that it converted from the tests' checkpoints: words, with a voice, and ears and aligner,
+// for speech recognition. UnpackBundles generates their weights, 40 MB, instead.
 package contract
 
 import (
@@ -73,10 +72,10 @@ func difference(want, got string) string {
 	return out.String()
 }
 
-// width is the length up to which a JSON value stays on one line.
+// width is the maximum length of a JSON value on one line.
 const width = 140
 
-// JSON writes a JSON text with one line for each value that fits on it, in the order of the text.
+// JSON formats a JSON text: a value that fits on one line is not broken. The order stays.
 func JSON(text []byte) string {
 	var out strings.Builder
 	writeJSON(&out, bytes.TrimSpace(text), "")
@@ -113,7 +112,7 @@ func writeJSON(out *strings.Builder, text json.RawMessage, indent string) {
 	out.WriteString("\n" + indent + string(opens+2)) // the closing bracket
 }
 
-// Scrub replaces what differs from run to run: times, addresses with ports, tokens, random ids.
+// Scrub replaces the parts that differ from run to run: times, addresses with ports, tokens, random ids.
 func Scrub(text string) string {
 	for _, r := range scrubbed() {
 		text = r.find.ReplaceAllString(text, r.with)
@@ -134,8 +133,7 @@ func scrubbed() []replacement {
 	}
 }
 
-// Unpack extracts the files that commit 9b77654 wrote into a folder of the test and returns it. archive is the path of
-// 9b77654.tar.gz.
+// Unpack extracts the files that commit 9b77654 wrote into a folder of the test and returns it. archive is the path of 9b77654.tar.gz.
 func Unpack(tb testing.TB, archive string) (dir string) {
 	tb.Helper()
 	dir = tb.TempDir()
@@ -145,7 +143,7 @@ func Unpack(tb testing.TB, archive string) (dir string) {
 	return dir
 }
 
-// UnpackBundles is Unpack for bundles-9b77654.tar.gz. It makes the data files of the bundles: numbers that look random.
+// UnpackBundles is Unpack for bundles-9b77654.tar.gz. It generates the data files of the bundles, with pseudo-random numbers.
 func UnpackBundles(tb testing.TB, archive string) (dir string) {
 	tb.Helper()
 	dir = Unpack(tb, archive)
@@ -179,7 +177,7 @@ func UnpackBundles(tb testing.TB, archive string) (dir string) {
 	return dir
 }
 
-// Weights returns size bytes of float32 between -0.1 and 0.1, always the same.
+// Weights returns size bytes of float32 between -0.1 and 0.1, the same in each call.
 func Weights(size int) []byte {
 	out := make([]byte, 0, size+4)
 	for x := uint32(2463534242); len(out) < size; {

@@ -21,8 +21,7 @@ func (b Bundle) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Func is a collector without a description: its metrics depend on the present parts, so Prometheus
-// checks them at each collection.
+// Func is a collector without a description: its metrics depend on the present parts, so Prometheus checks them at each collection.
 type Func func(ch chan<- prometheus.Metric)
 
 // Describe implements prometheus.Collector.
@@ -63,7 +62,7 @@ func Gauge(name, help string, v func() float64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, v)
 }
 
-// Flag is the value of a metric that is 1 for true and 0 for false.
+// Flag returns the value of a metric that is 1 for true and 0 for false.
 func Flag(b bool) float64 {
 	if b {
 		return 1

@@ -23,12 +23,12 @@ const (
 	MaxAge = 24 * time.Hour
 	// commitTime is how long a message waits for the disk before it is delivered from memory.
 	commitTime = 2 * time.Second
-	// deleteAfter is the time after which a delivered message leaves the database, if no other one is committed before:
-	// new messages do not wait for it.
+	// deleteAfter is the time after which a delivered message is deleted from the database, unless a commit of new messages deletes it
+	// earlier.
 	deleteAfter = time.Second
 )
 
-// Schema is the statement that makes the table of the messages.
+// Schema is the statement that creates the table of the messages.
 const Schema = `
 CREATE TABLE outbox (
 	seq    INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -44,7 +44,7 @@ CREATE TABLE outbox (
 type Message struct {
 	// Target is the name of its queue.
 	Target string
-	// Topic is for the target: where the message goes, or which room it is of.
+	// Topic is for the target: the destination of the message, or its room.
 	Topic string
 	At    time.Time
 	Body  []byte
@@ -54,8 +54,8 @@ type Message struct {
 
 // Outbox is the queues of a process. It is safe for concurrent use.
 type Outbox struct {
-	// Failed is called with the error of messages that the database did not take, or not within two seconds; nil for
-	// none. Set it before the first Put.
+	// Failed is called with the error of messages that the database refused or did not commit within two seconds; may be nil. Set it
+	// before the first Put.
 	Failed func(error)
 
 	db *sql.DB // nil: memory only
@@ -81,14 +81,14 @@ type held struct {
 	until time.Time
 }
 
-// New returns an Outbox that keeps messages in a database with the table of Schema; in memory only if db is nil. The
-// database must stay open while queues are in use.
+// New returns an Outbox that stores messages in a database with the table of Schema, or in memory only if db is nil. The database must
+// stay open while queues are in use.
 func New(db *sql.DB) *Outbox { return &Outbox{db: db, queues: map[string]*Queue{}} }
 
-// Durable reports whether messages last across restarts.
+// Durable reports whether messages survive restarts.
 func (o *Outbox) Durable() bool { return o.db != nil }
 
-// Queue returns the queue of a target, with the messages that earlier runs left, oldest first.
+// Queue returns the queue of a target, with the messages from earlier runs, oldest first.
 func (o *Outbox) Queue(target string) (*Queue, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -126,8 +126,8 @@ func (o *Outbox) load(target string) (out []Message, err error) {
 	return out, rows.Err()
 }
 
-// Put has messages committed and then queued, in order; those for a target without a queue are left out. It does not
-// wait: a message that is not committed within two seconds is queued all the same, and committed when the disk answers.
+// Put commits messages and then queues them, in order; messages for a target without a queue are dropped. It does not wait: a message
+// that is not committed within two seconds is queued all the same, and committed when the disk responds.
 func (o *Outbox) Put(messages ...Message) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -153,7 +153,7 @@ func (o *Outbox) Put(messages ...Message) {
 	o.workLocked()
 }
 
-// queueLocked gives the first n held messages to their queues.
+// queueLocked passes the first n held messages to their queues.
 func (o *Outbox) queueLocked(n int) {
 	if n > 0 {
 		for _, m := range o.held[:n] {
@@ -172,7 +172,7 @@ func (o *Outbox) queueLocked(n int) {
 
 var errHangs = errors.New("the disk does not answer")
 
-// queueOverdue queues the messages that the disk makes wait too long.
+// queueOverdue queues the messages whose commit takes too long.
 func (o *Outbox) queueOverdue() {
 	now, n := time.Now(), 0
 	o.mu.Lock()
@@ -191,7 +191,7 @@ func (o *Outbox) queueOverdue() {
 
 func notKept(err error) string { return "alerts are not kept: " + err.Error() }
 
-// workLocked has waiting work written by one goroutine, which ends when there is none.
+// workLocked starts a goroutine that writes waiting messages, and ends when there are none.
 func (o *Outbox) workLocked() {
 	if o.overdue == nil {
 		o.queueLocked(0) // starts the timer
@@ -202,7 +202,7 @@ func (o *Outbox) workLocked() {
 	}
 }
 
-// work writes until nothing is left to write. A disk that hangs keeps it waiting, and nobody else.
+// work writes until there is nothing left to write. A hanging disk blocks only this goroutine.
 func (o *Outbox) work(done chan struct{}) {
 	defer close(done)
 	o.mu.Lock()
@@ -225,7 +225,7 @@ func (o *Outbox) work(done chan struct{}) {
 	o.writer = nil
 }
 
-// settleLocked notes the result of a transaction and queues its messages.
+// settleLocked records the result of a transaction and queues its messages.
 func (o *Outbox) settleLocked(messages []Message, gone []string, err error) {
 	switch {
 	case err == nil:
@@ -233,7 +233,7 @@ func (o *Outbox) settleLocked(messages []Message, gone []string, err error) {
 	case len(messages) > 0:
 		o.problem = notKept(err)
 		o.uncommitted.Add(uint64(len(messages)))
-		o.gone = append(o.gone, gone...) // they are deleted with the next ones
+		o.gone = append(o.gone, gone...) // the next transaction deletes them
 	default:
 		o.problem = "delivered alerts may be sent again after a restart: " + err.Error()
 	}
@@ -245,7 +245,7 @@ func (o *Outbox) settleLocked(messages []Message, gone []string, err error) {
 	}
 }
 
-// forget has the rows of messages deleted soon. A row that is not deleted is delivered again after a restart.
+// forget deletes the rows of messages soon. A row that is not deleted is delivered again after a restart.
 func (o *Outbox) forget(messages ...Message) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -278,7 +278,7 @@ func (o *Outbox) startSweep() {
 	o.workLocked()
 }
 
-// Flush writes what is not written, for at most two seconds. It must be called before the database is closed.
+// Flush writes pending messages, for at most two seconds. It must be called before the database is closed.
 func (o *Outbox) Flush() {
 	o.startSweep()
 	o.mu.Lock()
@@ -322,14 +322,14 @@ func remove(ctx context.Context, tx *sql.Tx, keys []string) error {
 	return nil
 }
 
-// Problem returns why messages are not kept at present; "" when they are.
+// Problem returns why messages are not stored at present, or "".
 func (o *Outbox) Problem() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.problem
 }
 
-// Waiting is the number of messages that are not delivered.
+// Waiting returns the number of undelivered messages.
 func (o *Outbox) Waiting() (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -340,13 +340,13 @@ func (o *Outbox) Waiting() (n int) {
 	return n
 }
 
-// Dropped is the number of messages that were dropped, as their queue was full or they were too old.
+// Dropped returns the number of messages dropped because their queue was full or they were too old.
 func (o *Outbox) Dropped() uint64 { return o.dropped.Load() }
 
-// Uncommitted is the number of messages that the database did not take.
+// Uncommitted returns the number of messages that the database did not commit.
 func (o *Outbox) Uncommitted() uint64 { return o.uncommitted.Load() }
 
-// Queue is the messages of one target, for one reader.
+// Queue holds the messages of one target, for one reader.
 type Queue struct {
 	outbox *Outbox
 	ready  chan struct{}
@@ -356,7 +356,7 @@ type Queue struct {
 	taken    bool      // the first is with the reader
 }
 
-// put appends messages, and returns the oldest beyond Limit, which it drops unless the reader has them.
+// put appends messages. It drops and returns the oldest beyond Limit, except the one that the reader has.
 func (q *Queue) put(messages []Message) (over []Message) {
 	q.mu.Lock()
 	q.messages = append(q.messages, messages...)
@@ -377,8 +377,8 @@ func (q *Queue) put(messages []Message) (over []Message) {
 	return over
 }
 
-// Next returns the oldest message, and waits for one. It stays in the queue until Done. After ctx has
-// ended, Next returns what is there.
+// Next returns the oldest message, and waits if there is none. The message stays in the queue until Done. After ctx has ended, Next
+// returns without waiting.
 func (q *Queue) Next(ctx context.Context) (Message, error) {
 	for {
 		if m, ok := q.take(time.Now()); ok {
@@ -413,7 +413,7 @@ func (q *Queue) take(now time.Time) (m Message, ok bool) {
 	return m, ok
 }
 
-// Done removes a message that was delivered, or that its target refused for good.
+// Done removes a message that was delivered, or permanently refused by its target.
 func (q *Queue) Done(m Message) {
 	q.mu.Lock()
 	q.taken = false
@@ -422,7 +422,7 @@ func (q *Queue) Done(m Message) {
 	q.outbox.forget(m)
 }
 
-// Len is the number of messages.
+// Len returns the number of messages.
 func (q *Queue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

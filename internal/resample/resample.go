@@ -1,5 +1,5 @@
-// Package resample converts mono sound between sample rates by a polyphase windowed-sinc
-// filter. That of NewFilter is flat to 0.8 of the lower Nyquist frequency, half at 0.92, about 80 dB of stop band.
+// Package resample converts mono sound between sample rates by a polyphase windowed-sinc filter. NewFilter's response is flat up to 0.8
+// of the lower Nyquist frequency, half at 0.92, with a stop band of about 80 dB.
 package resample
 
 import (
@@ -14,8 +14,8 @@ const (
 
 	// maxPhases bounds the table of a filter with a row for each phase: every usual rate needs 640 or fewer.
 	maxPhases = 1920
-	// oddPhases is the table of other rates, whose phases lie between two rows: a straight line between
-	// these is within (pi/oddPhases)^2/8 of the filter, or -106 dB.
+	// oddPhases is the table size for other rates. Phases between two rows are interpolated linearly, within (pi/oddPhases)^2/8 of the
+	// filter, or -106 dB.
 	oddPhases = 512
 
 	minRate = 4000
@@ -27,7 +27,7 @@ type Filter struct {
 	up, down int // output and input steps: to/from in lowest terms
 	taps     int
 	rows     int       // up, or oddPhases
-	coef     []float32 // rows of taps coefficients, and the one after them for oddPhases
+	coef     []float32 // rows of taps coefficients, and one more row for oddPhases
 }
 
 // NewFilter computes the table of a conversion, in a few milliseconds. All rates from
@@ -39,9 +39,9 @@ func NewFilter(from, to int) (*Filter, error) {
 	}, true)
 }
 
-// NewTorchFilter computes the table of torchaudio's default conversion: a shorter filter
-// that reaches higher, and lets more of what is beyond through. It is for networks that
-// were trained with it.
+// NewTorchFilter computes the table of torchaudio's default conversion: a shorter filter with a
+// wider pass band and less attenuation in the stop band. It is for networks that were trained with
+// it.
 func NewTorchFilter(from, to int) (*Filter, error) {
 	const cut, lobes = 0.99, 6
 	return newFilter(from, to, func(t, scale, _ float64) float64 {
@@ -54,8 +54,8 @@ func NewTorchFilter(from, to int) (*Filter, error) {
 	}, false)
 }
 
-// newFilter fills the table with a response at a time in input samples, for a pass band
-// of scale and a filter of half the taps on each side.
+// newFilter fills the table with a response, given at times in input samples, for a pass band of
+// scale and half taps on each side.
 func newFilter(from, to int, response func(t, scale, half float64) float64, level bool) (*Filter, error) {
 	for _, rate := range []int{from, to} {
 		if rate < minRate || rate > maxRate {
@@ -141,8 +141,8 @@ func bessel0(x float64) float64 {
 // Sample is a sample of sound: 16 bits, or a float of any scale.
 type Sample interface{ int16 | float32 }
 
-// All converts a whole sound by NewFilter's filter. The number of
-// samples is that of the input times to/from, rounded up.
+// All converts a whole sound by NewFilter's filter. The number of samples is the input's times
+// to/from, rounded up.
 func All[S Sample](samples []S, from, to int) ([]S, error) {
 	f, err := NewFilter(from, to)
 	if err != nil {

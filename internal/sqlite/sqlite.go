@@ -30,8 +30,8 @@ type Format struct {
 	Versions []string
 	// Mode of a new file.
 	Mode fs.FileMode
-	// Durable makes a commit survive a crash of the machine. Otherwise only a crash of the program loses
-	// nothing: one of the machine may lose the last commits, but damages nothing.
+	// Durable makes a commit survive a crash of the machine. Otherwise a crash of the machine may lose the last commits, but damages
+	// nothing; a crash of the program loses nothing.
 	Durable bool
 }
 

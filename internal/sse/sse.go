@@ -1,4 +1,4 @@
-// Package sse reads server-sent events (HTML standard, section 9.2). It knows neither HTTP nor what events mean.
+// Package sse reads server-sent events (HTML standard, section 9.2). It knows neither HTTP nor the meaning of events.
 package sse
 
 import (
@@ -33,11 +33,11 @@ type Reader struct {
 	carriage   bool // the last line ended with a carriage return: a line feed after it belongs to it
 }
 
-// NewReader returns a reader of events of at most that many bytes.
+// NewReader returns a reader of events of at most most bytes.
 func NewReader(r io.Reader, most int) *Reader { return &Reader{in: bufio.NewReader(r), most: most} }
 
-// Next returns the next event with data. The error is io.EOF after the last event; ErrInside, together with the data so far, if
-// the stream ends without the blank line that ends an event; ErrTooLong; or that of the stream, and then there is no event.
+// Next returns the next event with data. The error is io.EOF after the last event; ErrInside, together with the data so far, if the
+// stream ends without the blank line that ends an event; ErrTooLong; or the stream's error, without an event.
 func (r *Reader) Next() (Event, error) {
 	var e Event
 	inside, data := false, false // fields of an event, and data fields, have been read
@@ -74,14 +74,14 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
-// event is an event with the data without its last line feed.
+// event returns an event, without the last line feed of its data.
 func (r *Reader) event(e Event) Event {
 	e.Data = bytes.TrimSuffix(r.data, []byte("\n"))
 	return e
 }
 
-// readLine reads a line into r.line, without its end: a line feed, a carriage return, or both. The error is io.EOF for a line
-// that has no end.
+// readLine reads a line into r.line, without its end: a line feed, a carriage return, or both. The error is io.EOF for a line without an
+// end.
 func (r *Reader) readLine() error {
 	r.line = r.line[:0]
 	defer func() {

@@ -1,4 +1,4 @@
-// Package wav reads WAV files, a head and samples of any usual format, and writes simple ones.
+// Package wav reads WAV files with samples of any usual format, and writes simple ones.
 package wav
 
 import (
@@ -13,7 +13,7 @@ import (
 // ErrFormat is returned for bytes that are not a WAV file, or of an unsupported format.
 var ErrFormat = errors.New("expected a RIFF WAVE file")
 
-// Format describes samples. Those of several channels alternate.
+// Format describes samples. The samples of several channels alternate.
 type Format struct {
 	Rate, Channels int
 	Bits           int  // of a sample: 8, 16, 24 or 32; 32 or 64 of a float
@@ -23,8 +23,8 @@ type Format struct {
 // maxSkipped bounds the chunks before the samples, in bytes.
 const maxSkipped = 64 << 10
 
-// ReadHead reads a WAV file up to its samples, and returns their length in bytes as it is in the file. Programs that write
-// a stream do not know it: then it is 0 or beyond the end.
+// ReadHead reads a WAV file up to its samples, and returns their length in bytes according to the file. Programs that write to a stream
+// do not know the length: then it is 0 or larger than the data.
 func ReadHead(in io.Reader) (f Format, size int64, err error) {
 	var head [12]byte
 	if n, err := io.ReadFull(in, head[:]); err != nil || string(head[:4]) != "RIFF" || string(head[8:]) != "WAVE" {
@@ -91,8 +91,8 @@ func parseFormat(b [26]byte, n int) (Format, error) {
 	return f, nil
 }
 
-// Parse reads a WAV file. The samples are the mean of the channels, from -1 to 1 except those of floats beyond. A length of 0
-// or beyond the data means "to the end".
+// Parse reads a WAV file. The samples are the mean of the channels, from -1 to 1; floats may exceed this range. A length of 0 or larger
+// than the data means "to the end".
 func Parse(b []byte) (samples []float32, rate int, err error) {
 	in := bytes.NewReader(b)
 	f, size, err := ReadHead(in)
@@ -109,7 +109,7 @@ func Parse(b []byte) (samples []float32, rate int, err error) {
 // Frame is the length of one sample of all channels, in bytes.
 func (f Format) Frame() int { return f.Bits / 8 * f.Channels }
 
-// Mono appends the means of the channels of raw samples to dst. Bytes behind the last complete sample are ignored.
+// Mono appends the means of the channels of raw samples to dst. Bytes after the last complete sample are ignored.
 func (f Format) Mono(dst []float32, raw []byte) []float32 {
 	width := f.Bits / 8
 	for range len(raw) / f.Frame() {
@@ -141,7 +141,7 @@ func (f Format) sample(b []byte) float64 {
 	return float64(int32(le.Uint32(b))) / (1 << 31)
 }
 
-// Encode returns a file of one channel with 16 bits. Samples beyond [-1, 1] are cut to it, those that are no number are 0.
+// Encode returns a file of one channel with 16 bits. Samples outside [-1, 1] are clipped, NaN becomes 0.
 func Encode(samples []float32, rate int) []byte {
 	pcm := make([]int16, len(samples))
 	for i, v := range samples {

@@ -11,8 +11,8 @@ import (
 // exitInterrupted is the usual exit code after Ctrl-C.
 const exitInterrupted = 130
 
-// ExitCode returns a program's exit code after an error: minicpmo.ExitDeviceLost
-// if only a restart helps, that of touchline-model if it failed.
+// ExitCode returns a program's exit code for an error: minicpmo.ExitDeviceLost if only a restart
+// helps, touchline-model's code if it failed.
 func ExitCode(err error) int {
 	switch {
 	case err == nil:

@@ -26,8 +26,8 @@ type PullCmd struct {
 	Token    string `env:"HF_TOKEN" help:"Token for models that require a login; preferably set in the environment."`
 }
 
-// unlikeTested notes files of a tokenizer whose content is not the one that this program
-// was tested with: they may have changed on the hub since.
+// unlikeTested warns about tokenizer files whose content differs from the tested one: they may have
+// changed on the hub since.
 func unlikeTested(ctx context.Context, model, dir string, note func(string)) error {
 	switch model {
 	case "Qwen/Qwen3-ASR-0.6B", "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ForcedAligner-0.6B":

@@ -11,23 +11,23 @@ import (
 	"time"
 )
 
-// toolName is the program with the commands that only measure and compare.
+// toolName is the program with the commands for measuring and comparing.
 const toolName = "touchline-model"
 
 // exitNoTool is the exit code without that program.
 const exitNoTool = 2
 
-// ErrNoTool is returned when touchline-model is neither beside this program nor in PATH.
+// ErrNoTool is returned if touchline-model is neither next to this program nor in PATH.
 var ErrNoTool = errors.New(toolName + " is neither beside this program nor in PATH: build it with `make models`, " +
 	"or take it from the release's archive")
 
-// ToolCmd is a command that touchline-model carries out.
+// ToolCmd is a command that touchline-model runs.
 type ToolCmd struct {
 	Args []string `arg:"" optional:"" help:"Flags and arguments; --help lists them."`
 }
 
-// Run runs touchline-model with the words of the command and the arguments, and the files of this process. It passes an
-// interruption on and waits for the program's end.
+// Run runs touchline-model with the command's words and arguments, and this process's files. It forwards interrupts and waits for the
+// program's end.
 func (c ToolCmd) Run(ctx context.Context, words ...string) error {
 	path, err := findTool()
 	if err != nil {

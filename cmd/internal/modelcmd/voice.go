@@ -23,7 +23,7 @@ type VoiceCmd struct {
 	Remove VoiceRemoveCmd `cmd:"" help:"Remove a voice."`
 }
 
-// voiceRow is a voice as --json prints it.
+// voiceRow is a voice as printed by --json.
 type voiceRow struct {
 	Name    string  `json:"name"`
 	Codes   int     `json:"codes"`
@@ -33,11 +33,11 @@ type voiceRow struct {
 }
 
 func rowOf(name string, v voice.Stored) voiceRow {
-	const rate = 25 // codes a second
+	const rate = 25 // codes per second
 	return voiceRow{Name: name, Codes: len(v.Codes), Seconds: float64(len(v.Codes)) / rate, Source: v.Source}
 }
 
-// VoiceAddCmd makes a voice and stores it in the bundle's folder.
+// VoiceAddCmd creates a voice and stores it in the bundle's folder.
 type VoiceAddCmd struct {
 	RuntimeFlags
 
@@ -119,7 +119,7 @@ func (c *VoiceListCmd) Run() error {
 	return writeVoices(os.Stdout, rows, own)
 }
 
-// writeVoices writes the table; own adds the voice that the engine makes at its first start.
+// writeVoices writes the table; own adds the voice that the engine creates at its first start.
 func writeVoices(w io.Writer, rows []voiceRow, own bool) error {
 	if len(rows) == 0 && !own {
 		_, err := fmt.Fprintln(w, "no voices: add one with `touchline models voice add`")

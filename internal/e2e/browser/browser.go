@@ -39,10 +39,10 @@ type Options struct {
 	Script string
 	// NoAutoplay blocks sound before the first click.
 	NoAutoplay bool
-	// OpenH264 is the folder of Firefox's plugin for H264 (gmpopenh264.info and its library). One that has a network
-	// fetches it by itself, later; this one does not.
+	// OpenH264 is the folder of Firefox's plugin for H264 (gmpopenh264.info and its library). A Firefox with a network downloads it
+	// later; this one does not.
 	OpenH264 string
-	// ShutIn leaves Firefox's block of media connections to this machine, which the tests lift otherwise.
+	// ShutIn keeps Firefox's block of media connections to this machine, which the tests lift otherwise.
 	ShutIn bool
 	// Env is added to Firefox's environment, such as the address of a sound server.
 	Env []string
@@ -208,7 +208,7 @@ func (b *Browser) start(o Options) error {
 		}))
 }
 
-// note keeps the errors of the page: on the console, uncaught exceptions, and those that the browser logs.
+// note records the errors of the page: on the console, uncaught exceptions, and the browser's log.
 func (b *Browser) note(m chromedp.ConsoleMessage) {
 	if m.Type == chromedp.ConsoleError || m.Type == chromedp.ConsoleException {
 		b.add(fmt.Sprintf("%s (%s:%d)", m, m.URL, m.Line+1))

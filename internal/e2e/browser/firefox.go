@@ -50,7 +50,7 @@ type reply struct {
 	Message string          `json:"message"`
 }
 
-// FindFirefox returns the path of Firefox. The snap does not qualify: it cannot read a profile in /tmp.
+// FindFirefox returns the path of Firefox. The snap package does not qualify: it cannot read a profile in /tmp.
 func FindFirefox() (string, error) {
 	for _, name := range []string{"firefox-esr", "firefox"} {
 		path, err := exec.LookPath(name)
@@ -61,7 +61,7 @@ func FindFirefox() (string, error) {
 		if err != nil {
 			continue
 		}
-		// Ubuntu's program is a script that calls the snap's, and that one a link to /usr/bin/snap.
+		// Ubuntu's program is a script that calls the snap's program, which is a link to /usr/bin/snap.
 		if text, err := os.ReadFile(file); err != nil || filepath.Base(file) == "snap" ||
 			bytes.HasPrefix(text, []byte("#!")) && bytes.Contains(text, []byte("/snap/")) {
 			continue
@@ -99,8 +99,8 @@ user_pref("media.gmp-gmpopenh264.abi", "x86_64-gcc3");
 
 var listening = regexp.MustCompile(`WebDriver BiDi listening on (ws://\S+)`)
 
-// OpenFirefox starts a Firefox with an empty page; of the options it takes the size, Dark,
-// Script, NoAutoplay, OpenH264, ShutIn and Env. It ends with ctx, or by Close.
+// OpenFirefox starts a Firefox with an empty page. It uses the options size, Dark, Script, NoAutoplay, OpenH264, ShutIn and Env. It ends
+// with ctx, or by Close.
 func OpenFirefox(ctx context.Context, o Options) (*Firefox, error) {
 	path, err := FindFirefox()
 	if err != nil {
@@ -241,7 +241,7 @@ func (f *Firefox) read() {
 	}
 }
 
-// note keeps the errors of the page.
+// note records the errors of the page.
 func (f *Firefox) note(m reply) {
 	var entry struct {
 		Level string `json:"level"`

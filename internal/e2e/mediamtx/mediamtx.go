@@ -78,7 +78,7 @@ paths:
 // Pulled is a path whose stream the server pulls on demand.
 type Pulled struct{ Name, Source string }
 
-// Find returns the program: in ./bin, beside this program, in one of more folders, or on the PATH.
+// Find returns the program: in ./bin, next to this program, in one of more folders, or on the PATH.
 func Find(more ...string) (string, error) {
 	folders := append([]string{"bin"}, more...)
 	if self, err := os.Executable(); err == nil {
@@ -123,7 +123,7 @@ func FreePorts() (Ports, error) {
 	return p, nil
 }
 
-// freePair returns an even UDP port whose successor is free as well.
+// freePair returns a free even UDP port whose successor is free too.
 func freePair() (int, error) {
 	for range 100 {
 		a, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -255,7 +255,7 @@ func (s *Server) Close() {
 	})
 }
 
-// buffer is a log that is written while it is read.
+// buffer is a log that can be read while it is written.
 type buffer struct {
 	mu   sync.Mutex
 	text []byte

@@ -149,7 +149,7 @@ type line struct {
 	number  uint64
 	extra   time.Duration // of this step
 	step    time.Time
-	last    time.Time // due time of the packet before
+	last    time.Time // due time of the previous packet
 }
 
 func newLine(r *relay, send func([]byte)) *line {

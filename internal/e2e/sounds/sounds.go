@@ -1,4 +1,4 @@
-// Package sounds makes sound for tests, at the rate of recognizers: speech of the installed programs, and the generated match.
+// Package sounds generates audio for tests, at the sample rate of recognizers: speech by installed programs, and the generated match.
 package sounds
 
 import (
@@ -32,7 +32,7 @@ func Crowd(t *testing.T, d time.Duration) []float32 {
 	return sound
 }
 
-// Say speaks a text with flite or espeak-ng and its arguments; without the program the test is skipped.
+// Say speaks a text with flite or espeak-ng and the given arguments. It skips the test if the program is missing.
 func Say(t *testing.T, text string, program ...string) []float32 {
 	t.Helper()
 	if _, err := exec.LookPath(program[0]); err != nil {

@@ -22,7 +22,7 @@ type Engine struct {
 	Least, Most time.Duration
 	// Text returns the text of comment n; nil for sentences of about three seconds.
 	Text func(n int) string
-	// Rules returns the answer to look n with alert rules; nil for none that holds.
+	// Rules returns the answer to look n with alert rules; nil if none holds.
 	Rules func(n int) string
 
 	mu      sync.Mutex
@@ -133,7 +133,7 @@ func (e *Engine) ask(p inference.Prompt) (text string, latency time.Duration) {
 	return text, latency
 }
 
-// Counted is a model whose answers it keeps with the frame counter of the newest picture in their prompts.
+// Counted wraps a model and records its answers with the frame counter of the newest picture in their prompts.
 type Counted struct {
 	inference.Model
 
@@ -141,7 +141,7 @@ type Counted struct {
 	counter map[string][]uint32 // by answer, which may come more than once
 }
 
-// NewCounted returns a model with its counters.
+// NewCounted wraps a model.
 func NewCounted(m inference.Model) *Counted {
 	return &Counted{Model: m, counter: map[string][]uint32{}}
 }
@@ -155,7 +155,7 @@ func (c *Counted) NewSession() (inference.Session, error) {
 	return countedSession{s, c}, nil
 }
 
-// CounterOf returns the frame counter of the newest picture in the prompt of an answer that came once.
+// CounterOf returns the frame counter of the newest picture in the prompt of an answer that occurred once.
 func (c *Counted) CounterOf(text string) (uint32, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

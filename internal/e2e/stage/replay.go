@@ -14,7 +14,7 @@ import (
 	"touchline/worlds"
 )
 
-// Clip is some seconds of an encoded match, sent in a loop: a camera that takes next to no CPU.
+// Clip is some seconds of an encoded match, sent in a loop: a camera that needs hardly any CPU.
 type Clip struct{ Frames []media.EncodedFrame }
 
 // ClipLength is the length of a Clip made by MakeClip.
@@ -127,7 +127,7 @@ func hum(ctx context.Context, out *publish.CameraPublisher) error {
 	}
 }
 
-// AddReplayedCamera publishes a clip in a room of the stage's server, with sound or without.
+// AddReplayedCamera publishes a clip in a room of the stage's server, optionally with sound.
 func (s *Stage) AddReplayedCamera(roomName string, sound bool) error {
 	const fps = 30
 	c := s.opts.Codec

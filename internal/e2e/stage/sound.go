@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The test sound: an optional constant hum, and a beep of another pitch each second, with the picture whose number is
-// a multiple of the frame rate.
+// The test sound: an optional constant hum, and each second a beep of another pitch, with the picture whose number is a multiple of the
+// frame rate.
 const (
 	humPitch, beepPitch = 300, 1200 // Hz
 	humLevel, beepLevel = 3000, 12000
@@ -15,7 +15,7 @@ const (
 	beepAudible         = 1500 // amplitude
 )
 
-// Beeps returns the source of the test sound for Options.Sound, with or without the hum.
+// Beeps returns the source of the test sound for Options.Sound, optionally with the hum.
 func Beeps(hum bool) func(from int64, pcm []int16) {
 	return func(from int64, pcm []int16) {
 		for i := range pcm {
@@ -83,7 +83,7 @@ func BeepOffsets(seen Seen, fps uint32) []time.Duration {
 	return out
 }
 
-// Ducking returns, sorted, by how many dB the hum was lower under each talk of more than a second than before it.
+// Ducking returns, sorted, by how many dB the hum was lower during each talk of more than a second than before it.
 func Ducking(seen Seen) []float64 {
 	level := func(from, to time.Time) float64 {
 		var all []float64

@@ -28,7 +28,7 @@ type Speaker struct {
 	next  time.Time // of the next packet
 }
 
-// AddSpeaker joins the room of the stage as somebody with attributes and a microphone, until leave is called.
+// AddSpeaker joins the room of the stage as a participant with attributes and a microphone, until leave is called.
 func (s *Stage) AddSpeaker(ctx context.Context, identity string, attributes map[string]string) (p *Speaker, leave func(), err error) {
 	token, err := conn.CameraToken(s.Keys, conn.Person{Room: RoomName, Identity: identity, Name: identity, Attributes: attributes})
 	if err != nil {
@@ -88,7 +88,7 @@ func Opus(pcm []int16) (packets [][]byte, err error) {
 	return packets, nil
 }
 
-// Say sends packets of 20 ms as fast as they sound, and returns when the last one was sent.
+// Say sends packets of 20 ms in real time, and returns after the last one.
 func (p *Speaker) Say(ctx context.Context, packets [][]byte) error {
 	if now := time.Now(); p.next.Before(now) {
 		p.next = now

@@ -29,9 +29,9 @@ import (
 
 // Options of a Stage.
 type Options struct {
-	// Model of the bot, with a voice when the settings ask for speech; nil for the engine of the settings.
+	// Model of the bot, with a voice if the settings ask for speech; nil for the settings' engine.
 	Model inference.Model
-	// Recognizer of the bot; nil for that of the settings.
+	// Recognizer of the bot; nil for the settings' recognizer.
 	Recognizer inference.Recognizer
 	// Config of the bot; the defaults when nil.
 	Config *configs.Config
@@ -44,7 +44,7 @@ type Options struct {
 	Sound func(from int64, pcm []int16)
 	// NoCamera leaves the room without one; NoBot without the bot.
 	NoCamera, NoBot bool
-	// At is another process's server, with its Keys; the stage has one of its own when "".
+	// At is another process's server, with its Keys; "" starts a server for the stage.
 	At   string
 	Keys conn.Keys
 	// Texts are further outputs of the bot.
@@ -77,7 +77,7 @@ type Stage struct {
 	stopSFU context.CancelFunc
 	sent    []uint32 // numbers of the pictures that the last camera published
 	clip    *Clip
-	sounds  *soundBook // nil when the bot's own settings choose the model, or nothing is spoken
+	sounds  *soundBook // nil if the bot's own settings choose the model, or without speech
 	// stopCamera stops the last camera.
 	stopCamera func()
 	sfuDone    chan struct{}
@@ -86,10 +86,10 @@ type Stage struct {
 // RoomName is the room of every stage.
 const RoomName = "stage"
 
-// Reader keeps the records of a bot.
+// Reader records the records of a bot.
 type Reader struct{ agenttest.Log }
 
-// Caption implements agent.TextOutput; captions are not kept.
+// Caption implements agent.TextOutput; captions are dropped.
 func (r *Reader) Caption(agent.Caption) {}
 
 // New starts everything and returns when the bot is in the room.
@@ -183,7 +183,7 @@ func (s *Stage) addNetwork(ctx context.Context) error {
 	return nil
 }
 
-// Run runs f until it returns, or until stop or Close, which wait for it. Its error shows in Errors.
+// Run runs f until it returns, or until stop or Close, which wait for it. Errors includes its error.
 func (s *Stage) Run(f func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	done := make(chan struct{})
@@ -194,7 +194,7 @@ func (s *Stage) Run(f func(context.Context) error) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// fail keeps the error of a part that has ended.
+// fail records the error of a part that has ended.
 func (s *Stage) fail(err error) {
 	if rescue.UnlessCanceled(err) != nil {
 		s.mu.Lock()
@@ -276,7 +276,7 @@ func (s *Stage) WordTimes(text string) []time.Duration {
 	return s.sounds.words(text)
 }
 
-// AddViewer adds a viewer until leave is called. A deaf one decodes nothing.
+// AddViewer adds a viewer until leave is called. A deaf viewer decodes nothing.
 func (s *Stage) AddViewer(deaf bool) (v *Viewer, leave func(), err error) {
 	return s.viewer(RoomName, deaf)
 }

@@ -29,7 +29,7 @@ import (
 	"touchline/worlds"
 )
 
-// Speech begins with the first 10 ms over -40 dBFS after 300 ms below it, and ends with the last 10 ms over it.
+// Speech begins with the first 10 ms above -40 dBFS after 300 ms below it, and ends with the last 10 ms above it.
 const (
 	sampleRate  = 48000
 	blockLength = sampleRate / 100
@@ -68,10 +68,10 @@ type ViewerOptions struct {
 	URL, Token string
 	// Deaf viewers decode nothing: they only count packets.
 	Deaf bool
-	// Reader viewers receive captions and records alone, and leave when the connection breaks instead of reconnecting,
-	// so that their absence is known.
+	// Reader viewers receive captions and records only, and leave instead of reconnecting when the connection breaks, so that their
+	// absence is known.
 	Reader bool
-	// Levels keeps the level of each 10 ms of the bot's voice.
+	// Levels records the level of each 10 ms of the bot's voice.
 	Levels bool
 	Log    zerolog.Logger
 }
@@ -132,7 +132,7 @@ func (v *Viewer) Run(ctx context.Context) error {
 	gone := make(chan struct{})
 	room := lksdk.NewRoom(v.callbacks(ctx, sync.OnceFunc(func() { close(gone) })))
 	if err := room.RegisterTextStreamHandler("lk.transcription", func(r *lksdk.TextStreamReader, _ string) {
-		// Not waited for: the library never ends a stream that a disconnect cut off.
+		// Not waited for: the library never ends a stream that a disconnect interrupted.
 		go v.read(r)
 	}); err != nil {
 		return fmt.Errorf("listen for captions: %w", err)

@@ -16,7 +16,7 @@ func Wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Until polls cond every 10 ms until it holds, and returns the time that took; an error after most.
+// Until polls cond every 10 ms until it holds, and returns the elapsed time, or an error after most.
 func Until(ctx context.Context, most time.Duration, what string, cond func() bool) (time.Duration, error) {
 	start := time.Now()
 	for !cond() {

@@ -63,7 +63,7 @@ func (s *soundSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 				}
 				written += media.TicksToDuration(int64(len(c.Audio)), int64(c.AudioRate))
 			}
-			if onset >= 0 { // before the chunk is passed on: it may be heard at once
+			if onset >= 0 { // before the chunk is passed on, because it may be played at once
 				s.book.note(strings.TrimSpace(text.String()), words, onset)
 			}
 			if !yield(c, err) {
