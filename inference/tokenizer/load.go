@@ -109,7 +109,7 @@ func (f *file) check() error {
 	var errs []error
 	expect := func(ok bool, field, want string, got any) {
 		if !ok {
-			errs = append(errs, fmt.Errorf("%s: expected %s, is %v", field, want, got))
+			errs = append(errs, fmt.Errorf("%s: expected %s, got %v", field, want, got))
 		}
 	}
 	m := &f.Model
@@ -169,7 +169,7 @@ func (t *Tokenizer) name(f *file) error {
 	}
 	give := func(name string, id int32) error {
 		if other := t.names[id]; other != "" && other != name {
-			return fmt.Errorf("expected one token for id %d, has %q and %q", id, min(name, other), max(name, other))
+			return fmt.Errorf("expected one token for id %d, got %q and %q", id, min(name, other), max(name, other))
 		}
 		t.ids[name], t.names[id], t.pieces[id] = id, name, alphabet.bytes(name)
 		return nil
@@ -202,7 +202,7 @@ func (t *Tokenizer) name(f *file) error {
 func (t *Tokenizer) add(f *file, give func(name string, id int32) error) error {
 	for i, a := range f.AddedTokens {
 		if id, ok := t.ids[a.Content]; ok && id != *a.ID {
-			return fmt.Errorf("added_tokens[%d]: expected one id for %q, has %d and %d", i, a.Content, id, *a.ID)
+			return fmt.Errorf("added_tokens[%d]: expected one id for %q, got %d and %d", i, a.Content, id, *a.ID)
 		}
 		if err := give(a.Content, *a.ID); err != nil {
 			return fmt.Errorf("added_tokens[%d]: %w", i, err)

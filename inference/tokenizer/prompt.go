@@ -159,7 +159,7 @@ func content(m Message, o Options) (text string, marked []Part, err error) {
 			parts[i] = p.Text
 		case p.Image.Cols < 0 || p.Image.Rows < 0 || (p.Image.Cols == 0) != (p.Image.Rows == 0) ||
 			p.Image.Cols > 1<<10 || p.Image.Rows > 1<<10:
-			return "", nil, fmt.Errorf("expected a picture's grid, is %dx%d", p.Image.Cols, p.Image.Rows)
+			return "", nil, fmt.Errorf("expected a picture's grid, got %dx%d", p.Image.Cols, p.Image.Rows)
 		default:
 			parts[i] = imageMarker
 			marked = append(marked, p)
@@ -206,7 +206,7 @@ func (b *Builder) template(messages []Message, o Options) (string, []Part, error
 				text = "<think>\n" + strings.Trim(thought, "\n") + "\n</think>\n\n" + strings.TrimLeft(said, "\n")
 			}
 		default:
-			return "", nil, fmt.Errorf("message %d: expected role system, user or assistant, is %q", i, m.Role)
+			return "", nil, fmt.Errorf("message %d: expected role system, user or assistant, got %q", i, m.Role)
 		}
 		out.WriteString(nameStart + string(m.Role) + "\n" + text + nameEnd + "\n")
 	}
@@ -403,7 +403,7 @@ func (c *Conversation) Prefill(m Message) (Prompt, error) {
 	next := *c
 	switch {
 	case m.Role != System && m.Role != User && m.Role != Assistant:
-		return Prompt{}, fmt.Errorf("expected role system, user or assistant, is %q", m.Role)
+		return Prompt{}, fmt.Errorf("expected role system, user or assistant, got %q", m.Role)
 	case m.Role != User && !c.started:
 		if text, marked, err = c.b.template([]Message{m}, c.o); err != nil {
 			return Prompt{}, err

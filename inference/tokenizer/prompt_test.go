@@ -217,7 +217,7 @@ func TestConversationTurns(t *testing.T) {
 		require.Equal(t, tt.want, p.Text, "step %d", i)
 	}
 	_, err = c.Prefill(say("tool", "x"))
-	require.ErrorContains(t, err, `expected role system, user or assistant, is "tool"`)
+	require.ErrorContains(t, err, `expected role system, user or assistant, got "tool"`)
 }
 
 func TestTemplateKeepsTheLastThought(t *testing.T) {
@@ -258,10 +258,10 @@ func TestRefusedPrompts(t *testing.T) {
 	_, err = b.Chat(nil, tokenizer.Options{})
 	require.ErrorContains(t, err, "expected at least one message")
 	_, err = b.Chat([]tokenizer.Message{say("robot", "x")}, tokenizer.Options{})
-	require.ErrorContains(t, err, `message 0: expected role system, user or assistant, is "robot"`)
+	require.ErrorContains(t, err, `message 0: expected role system, user or assistant, got "robot"`)
 	bad := tokenizer.Message{Role: "user", Parts: []tokenizer.Part{{Image: &tokenizer.Image{Cols: 2}}}}
 	_, err = b.Chat([]tokenizer.Message{bad}, tokenizer.Options{})
-	require.ErrorContains(t, err, "message 0: expected a picture's grid, is 2x0")
+	require.ErrorContains(t, err, "message 0: expected a picture's grid, got 2x0")
 
 	_, err = b.Cut(p, 80)
 	require.ErrorIs(t, err, tokenizer.ErrCutImage)

@@ -222,7 +222,7 @@ func TestRecordingIsRead(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, r.Chunks, 2)
 	_, err = stages.ParseRecording([]byte(noise + `[{}, {"last_chunk": true}, {}]}`))
-	require.EqualError(t, err, "chunk 1 of 3: expected last_chunk false, is true")
+	require.EqualError(t, err, "chunk 1 of 3: expected last_chunk false, got true")
 }
 
 // A folder without the checkpoint or the language model fails the check.

@@ -120,7 +120,7 @@ func (c *checker) nth(p *vision.Preprocessor, name, prefix string) vision.Image 
 	pic := c.files.picture("image/" + file)
 	images := need(p.Images(nil, pic.w, pic.h, pic.pix, maxSlices))
 	if index < 0 || index >= len(images) {
-		must(fmt.Errorf("expected an image %d of %s, it has %d", index, file, len(images)))
+		must(fmt.Errorf("%s: no image %d, the picture has %d", file, index, len(images)))
 	}
 	return images[index]
 }

@@ -120,7 +120,7 @@ func (d *decoder) lookup(t *tally, f *tensors) {
 	}
 	got := d.embeddings(ids)
 	if len(got) != len(want) {
-		must(fmt.Errorf("inputs_embeds: expected %d numbers, has %d", len(got), len(want)))
+		must(fmt.Errorf("inputs_embeds: expected %d numbers, got %d", len(got), len(want)))
 	}
 	for i := 0; i+1 < len(bounds); i += 2 {
 		from, to := int(bounds[i]), int(bounds[i+1])

@@ -94,7 +94,7 @@ func (c *checker) speechSampler(t *tally, name string) {
 		must(fmt.Errorf("expected a row of logits per step, got %d numbers for %d steps", len(logits), len(u)))
 	}
 	if len(chosen) != len(u) {
-		must(fmt.Errorf("chosen: expected %d ids, has %d", len(u), len(chosen)))
+		must(fmt.Errorf("chosen: expected %d ids, got %d", len(u), len(chosen)))
 	}
 	vocab := len(logits) / len(u)
 	rules.Forbidden = sample.NewSet(vocab, forbidden...)

@@ -108,7 +108,7 @@ func (c *checker) tower(t *tally, n *host.Network, name string, cfg vision.Confi
 		rows, cols := int(grids[2*b]), int(grids[2*b+1])
 		count := rows * cols
 		if rows < 1 || cols < 1 || count > longest {
-			must(fmt.Errorf("image %d: expected at most %d patches, has %dx%d", b, longest, rows, cols))
+			must(fmt.Errorf("image %d: expected at most %d patches, got %dx%d", b, longest, rows, cols))
 		}
 		masked := len(mask) == shape[0]*longest
 		for p := 0; masked && p < longest; p++ {
@@ -155,7 +155,7 @@ func (c *checker) compareTower(t *tally, n *host.Network, f *tensors, in map[str
 		per := len(expected) / images
 		got := out[output].Floats
 		if per < len(got) || fixture == "resampler" && per != len(got) {
-			must(fmt.Errorf("%s: expected at least %d numbers per image, has %d", fixture, len(got), per))
+			must(fmt.Errorf("%s: expected at least %d numbers per image, got %d", fixture, len(got), per))
 		}
 		t.near(got, expected[b*per:][:len(got)], fmt.Sprintf("image %d: %s", b, fixture))
 	}

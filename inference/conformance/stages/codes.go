@@ -98,7 +98,7 @@ func Stream(lm Speaker, chunks []Chunk, end int32, f, marks Fixture, draws []flo
 			codes = append(codes, end)
 		}
 		if len(codes) != c.Draws || len(draws) < c.Draws {
-			return fmt.Errorf("piece %d: expected %d draws, has %d for %d codes", i, c.Draws, len(draws), len(c.Codes))
+			return fmt.Errorf("piece %d: expected %d draws, got %d for %d codes", i, c.Draws, len(draws), len(c.Codes))
 		}
 		pieces[i] = forced{
 			feed:  func(length int) (int, error) { return lm.FeedRows(0, length, rows) },

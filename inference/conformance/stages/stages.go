@@ -84,14 +84,14 @@ func ParseRecording(content []byte) (r Recording, err error) {
 		return r, err
 	}
 	if s := r.Noise.Shape; len(s) != 3 || s[0] != 1 || s[1] < 1 || s[2] < 1 {
-		return r, fmt.Errorf("expected noise of the shape [1,mel,frames], is %v", s)
+		return r, fmt.Errorf("expected noise of the shape [1,mel,frames], got %v", s)
 	}
 	if len(r.Chunks) < 2 {
-		return r, fmt.Errorf("expected two chunks or more, has %d", len(r.Chunks))
+		return r, fmt.Errorf("expected two chunks or more, got %d", len(r.Chunks))
 	}
 	for i, c := range r.Chunks {
 		if last := i == len(r.Chunks)-1; c.Last != last {
-			return r, fmt.Errorf("chunk %d of %d: expected last_chunk %t, is %t", i, len(r.Chunks), last, c.Last)
+			return r, fmt.Errorf("chunk %d of %d: expected last_chunk %t, got %t", i, len(r.Chunks), last, c.Last)
 		}
 	}
 	return r, nil

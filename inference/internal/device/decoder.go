@@ -193,7 +193,7 @@ func (d *Decoder) Prefill(set, slot, from, length, count int) error {
 // except keys and values.
 func (d *Decoder) PrefillSeveral(set, slot, from, length, count, n int) error {
 	if d.several == nil || n < 1 || n > count {
-		return fmt.Errorf("feed a prompt: expected rows for 1 to %d positions, has %d", count, n)
+		return fmt.Errorf("feed a prompt: expected rows for 1 to %d positions, got %d", count, n)
 	}
 	run, err := d.prefill(set, slot, true)
 	if err != nil {
@@ -219,7 +219,7 @@ func (d *Decoder) PrefillSeveral(set, slot, from, length, count, n int) error {
 // feed runs a prompt that has the outputs of the n positions up to the count-th.
 func (d *Decoder) feed(run *Run, slot, from, length, count, n int) error {
 	if length < 1 || length > d.o.Chunk || count < 1 || count > length {
-		return fmt.Errorf("feed a prompt: expected 1 to %d positions, has %d of %d", d.o.Chunk, count, length)
+		return fmt.Errorf("feed a prompt: expected 1 to %d positions, got %d of %d", d.o.Chunk, count, length)
 	}
 	numbers := d.chunkHost.Bytes()[:lastAt+8*n]
 	ort.Slice[int32](numbers)[0] = int32(from + length - 1) //nolint:gosec // bounded by the layout
@@ -260,7 +260,7 @@ func (d *Decoder) runPrompts(run *Run, r kvcache.Range, length int) error {
 // empty, and so the next run must overwrite or ignore the keys and values of padding. Other outputs are undefined.
 func (d *Decoder) PrefillFirst(set int, r kvcache.Range, length int) error {
 	if length < 1 || length > d.o.Chunk || r.Size*length > d.o.Together {
-		return fmt.Errorf("feed %d prompts: expected 1 to %d positions and %d in all, has %d", r.Size, d.o.Chunk, d.o.Together, length)
+		return fmt.Errorf("feed %d prompts: expected 1 to %d positions and %d in all, got %d", r.Size, d.o.Chunk, d.o.Together, length)
 	}
 	run := d.firsts[set][d.o.Layout.Index(r)]
 	if run == nil {

@@ -47,7 +47,7 @@ func (t *Table) open(path string, at *models.Table) error {
 		return err
 	}
 	if at.Offset < 0 || at.Offset > info.Size()-want {
-		return fmt.Errorf("expected %d bytes at %d in %s, it has %d", want, at.Offset, at.File, info.Size())
+		return fmt.Errorf("expected %d bytes at %d in %s, got %d", want, at.Offset, at.File, info.Size())
 	}
 	skip := at.Offset % int64(os.Getpagesize())
 	if t.mapped, err = unix.Mmap(int(f.Fd()), at.Offset-skip, int(want+skip), unix.PROT_READ, unix.MAP_SHARED); err != nil {

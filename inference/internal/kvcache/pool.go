@@ -110,7 +110,7 @@ func (p *Pool) Advance(slot, n int) error {
 		return fmt.Errorf("fill slot %d: it is not held", slot)
 	}
 	if n < 0 || p.length[slot]+n > p.layout.MaxLen {
-		return fmt.Errorf("fill slot %d: expected at most %d positions, would be %d", slot, p.layout.MaxLen, p.length[slot]+n)
+		return fmt.Errorf("fill slot %d: at most %d positions, not %d", slot, p.layout.MaxLen, p.length[slot]+n)
 	}
 	p.length[slot] += n
 	return nil

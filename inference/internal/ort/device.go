@@ -82,7 +82,7 @@ func (r *Runtime) newDevice(k DeviceKind, index int, o order) (*Device, error) {
 
 func (d *Device) open() error {
 	if d.kind != CPU && d.kind != CUDA {
-		return fmt.Errorf("open device: expected CPU or CUDA, is kind %d", d.kind)
+		return fmt.Errorf("open device: expected CPU or CUDA, got kind %d", d.kind)
 	}
 	if d.kind == CPU {
 		if d.index != 0 {

@@ -45,7 +45,7 @@ func TestNewDeviceRefuses(t *testing.T) {
 	_, err := r.NewDevice(ort.CPU, 1)
 	require.ErrorContains(t, err, "index must be 0, is 1")
 	_, err = r.NewDevice(7, 0)
-	require.ErrorContains(t, err, "is kind 7")
+	require.ErrorContains(t, err, "got kind 7")
 }
 
 func TestDevice(t *testing.T) {

@@ -170,7 +170,7 @@ func (d *Device) CopyDevice(dst, src Pointer, bytes int64) error {
 // CopyRows queues a copy within the device of rows of equal size, at a fixed distance from each other.
 func (d *Device) CopyRows(dst Pointer, dstStep int64, src Pointer, srcStep, bytes int64, rows int) error {
 	if rows < 1 || bytes < 0 || bytes > min(dstStep, srcStep) && rows > 1 {
-		return fmt.Errorf("copy rows: expected rows of at most a step, has %d of %d bytes in steps of %d and %d", rows, bytes, srcStep, dstStep)
+		return fmt.Errorf("copy rows: expected rows of at most a step, got %d of %d bytes in steps of %d and %d", rows, bytes, srcStep, dstStep)
 	}
 	if err := d.begin("copy rows"); err != nil {
 		return err

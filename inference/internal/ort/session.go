@@ -83,7 +83,7 @@ func (s *Session) load(op string, o SessionOptions) error {
 func (s *Session) host(options *C.OrtSessionOptions, name string, h Hosted) error {
 	op, d := "host "+name, s.device
 	if n, err := bytesOf(h.Type, h.Shape); err != nil || n != int64(len(h.Bytes)) {
-		return fmt.Errorf("%s: expected %d bytes for %s%v, has %d", op, n, h.Type, h.Shape, len(h.Bytes))
+		return fmt.Errorf("%s: expected %d bytes for %s%v, got %d", op, n, h.Type, h.Shape, len(h.Bytes))
 	}
 	m, err := d.HostAlloc(int64(len(h.Bytes)))
 	if err != nil {

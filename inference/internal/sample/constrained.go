@@ -37,7 +37,7 @@ func (s *Sampler) constrainedTop(set *Settings, values []float32, ids []int64) (
 		case !(v <= math.MaxFloat32):
 			return 0, false, ErrNotFinite
 		case ids[i] < 0 || ids[i] >= int64(s.vocab):
-			return 0, false, fmt.Errorf("expected ids below %d, is %d: the graph and the manifest do not fit each other", s.vocab, ids[i])
+			return 0, false, fmt.Errorf("expected ids below %d, got %d: the graph and the manifest do not fit each other", s.vocab, ids[i])
 		case v < best.Logit:
 			continue // the values descend: only equal ones can still be chosen
 		}

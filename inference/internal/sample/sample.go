@@ -54,7 +54,7 @@ func (s *Sampler) Kept() []Candidate { return s.kept }
 // state's random number; a negative u does not.
 func (s *Sampler) Full(st *State, logits []float32, u float64) (int32, error) {
 	if len(logits) != s.vocab {
-		return 0, fmt.Errorf("expected a row of %d logits, has %d", s.vocab, len(logits))
+		return 0, fmt.Errorf("expected a row of %d logits, got %d", s.vocab, len(logits))
 	}
 	for _, v := range logits {
 		if !(v <= math.MaxFloat32) {
@@ -120,7 +120,7 @@ func (s *Sampler) Full(st *State, logits []float32, u float64) (int32, error) {
 func (s *Sampler) Top(st *State, values []float32, ids []int64, u float64) (id int32, ok bool, err error) {
 	set := &st.set
 	if len(values) == 0 || len(values) != len(ids) {
-		return 0, false, fmt.Errorf("expected as many values as ids, at least one, has %d and %d", len(values), len(ids))
+		return 0, false, fmt.Errorf("expected as many values as ids, at least one, got %d and %d", len(values), len(ids))
 	}
 	if set.Constraint != nil {
 		return s.constrainedTop(set, values, ids)
@@ -138,7 +138,7 @@ func (s *Sampler) Top(st *State, values []float32, ids []int64, u float64) (id i
 			return 0, false, ErrNotFinite
 		}
 		if ids[i] < 0 || ids[i] >= int64(s.vocab) {
-			return 0, false, fmt.Errorf("expected ids below %d, is %d: the graph and the manifest do not fit each other", s.vocab, ids[i])
+			return 0, false, fmt.Errorf("expected ids below %d, got %d: the graph and the manifest do not fit each other", s.vocab, ids[i])
 		}
 		id := int32(ids[i])
 		if set.Forbidden.Has(id) {

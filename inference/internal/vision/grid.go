@@ -33,13 +33,13 @@ type Layout struct {
 // 0 means Config.MaxSlices.
 func (c Config) Layout(width, height, maxSlices int) (Layout, error) {
 	if width < 1 || height < 1 || width > MaxSide || height > MaxSide {
-		return Layout{}, fmt.Errorf("expected a picture of 1x1 to %dx%d pixels, is %dx%d", MaxSide, MaxSide, width, height)
+		return Layout{}, fmt.Errorf("expected a picture of 1x1 to %dx%d pixels, got %dx%d", MaxSide, MaxSide, width, height)
 	}
 	if maxSlices == 0 {
 		maxSlices = c.MaxSlices
 	}
 	if maxSlices < 1 || maxSlices > sliceLimit {
-		return Layout{}, fmt.Errorf("expected 1 to %d slices for a picture, is %d", sliceLimit, maxSlices)
+		return Layout{}, fmt.Errorf("expected 1 to %d slices for a picture, got %d", sliceLimit, maxSlices)
 	}
 	grid := c.grid(width, height, maxSlices)
 	w, h := float64(width), float64(height)

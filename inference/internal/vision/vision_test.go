@@ -342,14 +342,14 @@ func TestOddPictures(t *testing.T) {
 		slices    int
 		want      string
 	}{
-		{"no width", 0, 5, 0, 1, "expected a picture of 1x1 to 16384x16384 pixels, is 0x5"},
-		{"negative", 4, -5, 0, 1, "is 4x-5"},
-		{"too wide", vision.MaxSide + 1, 1, 3 * (vision.MaxSide + 1), 1, "is 16385x1"},
+		{"no width", 0, 5, 0, 1, "expected a picture of 1x1 to 16384x16384 pixels, got 0x5"},
+		{"negative", 4, -5, 0, 1, "got 4x-5"},
+		{"too wide", vision.MaxSide + 1, 1, 3 * (vision.MaxSide + 1), 1, "got 16385x1"},
 		{"overflow", math.MaxInt, math.MaxInt, 3, 1, "expected a picture of"},
 		{"too few bytes", 4, 4, 47, 1, "expected 48 bytes of RGB for a picture of 4x4, got 47"},
 		{"too many bytes", 4, 4, 64, 1, "expected 48 bytes"},
 		{"slices", 4, 4, 48, -1, "expected 1 to 64 slices"},
-		{"too many slices", 4, 4, 48, 65, "expected 1 to 64 slices for a picture, is 65"},
+		{"too many slices", 4, 4, 48, 65, "expected 1 to 64 slices for a picture, got 65"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
