@@ -199,7 +199,7 @@ func TestZips(t *testing.T) {
 	end := many[len(many)-22:]
 	binary.LittleEndian.PutUint16(end[10:], 0xffff)
 	_, err = torch.Parse("x", many)
-	require.ErrorContains(t, err, "no header")
+	require.ErrorContains(t, err, "or truncated")
 }
 
 // written returns a file of this package's writer.
@@ -295,7 +295,7 @@ func TestLargeOffsets(t *testing.T) {
 	}
 	le.PutUint64(file[end64+32:], 1<<40)
 	_, err = torch.Parse("x", file)
-	require.ErrorContains(t, err, "must have at most 1048576 entries")
+	require.ErrorContains(t, err, "not a valid zip file")
 }
 
 func FuzzParse(f *testing.F) {
