@@ -8,12 +8,14 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"math/big"
 	"net"
 	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -58,22 +60,25 @@ func newCamera(t *testing.T, o cameraOptions) *camera {
 	if o.address == "" {
 		o.address = "127.0.0.1:0"
 	}
-	c.server = &gortsplib.Server{Handler: c, RTSPAddress: o.address, AuthMethods: o.methods}
-	if o.tls {
-		c.server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}} //nolint:gosec // a camera
-	}
 	var ln net.Listener
-	c.server.Listen = func(network, address string) (net.Listener, error) {
-		l, err := net.Listen(network, address)
-		ln = l
-		return l, err
+	err := error(syscall.EADDRINUSE)
+	for tries := 10; tries > 0 && errors.Is(err, syscall.EADDRINUSE); tries-- { // another program may take a port that was free
+		c.server = &gortsplib.Server{Handler: c, RTSPAddress: o.address, AuthMethods: o.methods}
+		c.server.Listen = func(network, address string) (net.Listener, error) {
+			l, err := net.Listen(network, address)
+			ln = l
+			return l, err
+		}
+		if o.tls {
+			c.server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}} //nolint:gosec // a camera
+		} else {
+			port := freePair(t)
+			c.server.UDPRTPAddress = "127.0.0.1:" + strconv.Itoa(port)
+			c.server.UDPRTCPAddress = "127.0.0.1:" + strconv.Itoa(port+1)
+		}
+		err = c.server.Start()
 	}
-	if !o.tls {
-		port := freePair(t)
-		c.server.UDPRTPAddress = "127.0.0.1:" + strconv.Itoa(port)
-		c.server.UDPRTCPAddress = "127.0.0.1:" + strconv.Itoa(port+1)
-	}
-	require.NoError(t, c.server.Start())
+	require.NoError(t, err)
 	t.Cleanup(c.server.Close)
 	c.server.RTSPAddress = ln.Addr().String()
 	return c
