@@ -4,6 +4,7 @@ package bot_test
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"net/http"
 	"net/http/httptest"
@@ -136,8 +137,12 @@ func TestCrashOfOneRoomLeavesTheOtherAlone(t *testing.T) {
 	for _, where := range []string{"Caption", "Record", "State", "Frames", "Created", "Joined", "Data"} {
 		t.Run(where, func(t *testing.T) {
 			bombs[where] = bomb{where}
-			reported := &leavings{}
-			err := rescue.Call(func() error { return manager.Run(t.Context(), job(where, "crashing", reported)) })
+			var reported *leavings
+			err := rescue.ErrStuck
+			for tries := 3; tries > 0 && errors.Is(err, rescue.ErrStuck); tries-- { // a busy machine takes longer than rescue.Grace
+				reported = &leavings{}
+				err = rescue.Call(func() error { return manager.Run(t.Context(), job(where, "crashing", reported)) })
+			}
 			p, ok := rescue.Of(err)
 			require.True(t, ok, "%v", err)
 			require.Equal(t, "crash in "+where, p.Value)

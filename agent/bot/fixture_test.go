@@ -34,8 +34,17 @@ import (
 	"touchline/models/convert"
 )
 
+// shared is a folder for what several tests use.
+var shared string
+
 func TestMain(m *testing.M) {
-	os.Exit(codectest.OnPath(func() int { return sfutest.Main(m) }))
+	var err error
+	if shared, err = os.MkdirTemp("", "bot"); err != nil {
+		panic(err)
+	}
+	code := codectest.OnPath(func() int { return sfutest.Main(m) })
+	_ = os.RemoveAll(shared)
+	os.Exit(code)
 }
 
 // patience is how long a part of the fixture may take on a busy machine.
@@ -146,18 +155,23 @@ func get(t *testing.T, url string) (status int, body string) {
 
 const moduleRoot = "../../"
 
-// tiny converts the tiny checkpoint for the CPU.
+// tiny returns the tiny checkpoint, converted for the CPU.
 func tiny(t *testing.T) string {
 	t.Helper()
-	src, err := checkpoint.Open(moduleRoot + "models/testdata/tiny")
-	require.NoError(t, err)
-	defer src.Close()
-	dir := filepath.Join(t.TempDir(), "tiny")
-	require.NoError(t, convert.Convert(t.Context(), src, dir, convert.Options{
-		Name: "tiny", Weights: []models.Weights{models.WeightsFloat32, models.WeightsInt4}, Devices: []models.Device{models.DeviceCPU},
-	}))
-	return dir
+	require.NoError(t, convertTiny())
+	return filepath.Join(shared, "tiny")
 }
+
+var convertTiny = sync.OnceValue(func() error {
+	src, err := checkpoint.Open(moduleRoot + "models/testdata/tiny")
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	return convert.Convert(context.Background(), src, filepath.Join(shared, "tiny"), convert.Options{
+		Name: "tiny", Weights: []models.Weights{models.WeightsFloat32, models.WeightsInt4}, Devices: []models.Device{models.DeviceCPU},
+	})
+})
 
 // withModel are settings of bots on a model, quick on a small machine.
 func withModel(bundle string) configs.Config {

@@ -168,15 +168,18 @@ func briefly(cfg configs.Config) configs.Config {
 	return cfg
 }
 
-// speakingBundle writes the small model that speaks.
+// speakingBundle opens the small model that speaks.
 func speakingBundle(t *testing.T) *models.Bundle {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "speaking")
-	require.NoError(t, bundles.Speaking(t.Context(), moduleRoot, t.TempDir(), dir))
-	bundle, err := models.OpenBundle(dir)
+	require.NoError(t, convertSpeaking())
+	bundle, err := models.OpenBundle(filepath.Join(shared, "speaking"))
 	require.NoError(t, err)
 	return bundle
 }
+
+var convertSpeaking = sync.OnceValue(func() error {
+	return bundles.Speaking(context.Background(), moduleRoot, shared, filepath.Join(shared, "speaking"))
+})
 
 // TestOwnVoiceKeepsSilent: answers of dots are silent looks of a room, and nothing is heard. The model can answer nothing else.
 func TestOwnVoiceKeepsSilent(t *testing.T) {

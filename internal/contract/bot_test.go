@@ -23,7 +23,7 @@ import (
 )
 
 // patience bounds what should take milliseconds; the machine may be busy.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // keys of a LiveKit server.
 func keys() conn.Keys {

@@ -136,7 +136,7 @@ func TestEvents(t *testing.T) {
 	contract.Compare(t, "testdata/events.txt", scrubbed(text))
 }
 
-// TestMetrics: name, help, type and labels of the metrics of a bot with all outputs. Those of a model are in TestBundles.
+// TestMetrics: name, help, type and labels of the metrics of a bot with all outputs. Those of models are in cmd/touchline.
 func TestMetrics(t *testing.T) {
 	to := bot.OutputSettings{State: state.Config{Path: t.TempDir()}, History: history.DefaultConfig(), JPEGQuality: 80, Version: "v0"}
 	to.History.Store, to.History.Path = history.StoreSQLite, t.TempDir()+"/history.db"
