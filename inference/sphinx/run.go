@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 
@@ -23,7 +22,6 @@ const (
 	// frameRate is that of the model.
 	frameRate = 100
 	maxOutput = 1 << 20
-	maxStderr = 4 << 10
 	// runTime bounds the time of one process.
 	runTime = 15 * time.Second
 )
@@ -81,13 +79,7 @@ func (r *Recognizer) run(ctx context.Context, pcm []byte, s search) ([]segment, 
 		"-adcin", "yes", "-cepdir", "/dev/fd", "-cepext", "", "-ctl", fd(listFile), "-hypseg", "/dev/stdout",
 		"-remove_silence", "no", "-compallsen", "yes",
 	}, s.args...)
-	// The kernel kills the program when the thread that started it ends, so the thread stays locked.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, r.path, args...)
-	cmd.WaitDelay = time.Second
-	out, stderr := &child.Bounded{Max: maxOutput}, &child.Bounded{Max: maxStderr}
-	cmd.Stdout, cmd.Stderr = out, stderr
 	for _, content := range [][]byte{pcm, fmt.Append(nil, soundFile, "\n"), []byte(s.words), []byte(pauses), []byte(s.text)} {
 		f, err := inMemory(content)
 		if err != nil {
@@ -96,19 +88,16 @@ func (r *Recognizer) run(ctx context.Context, pcm []byte, s search) ([]segment, 
 		defer f.Close()
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
-	err := child.Start(cmd, 0)
-	if err == nil {
-		err = cmd.Wait()
-	}
+	out, log, err := child.Run(cmd, 0, maxOutput)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:
-		return nil, fmt.Errorf("run %s: %w%s", program, err, lastError(stderr.String()))
+		return nil, fmt.Errorf("run %s: %w%s", program, err, lastError(log))
 	}
-	found, err := parseSegments(out.String())
+	found, err := parseSegments(string(out))
 	if err != nil {
-		return nil, fmt.Errorf("read the answer of %s: %w%s", program, err, lastError(stderr.String()))
+		return nil, fmt.Errorf("read the answer of %s: %w%s", program, err, lastError(log))
 	}
 	return found, nil
 }

@@ -26,10 +26,10 @@ const (
 func (s *Synthesizer) speakEspeak(ctx context.Context, tokens []token, lang string) (Speech, error) {
 	voice := cmp.Or(s.cfg.Name, espeakVoice(lang))
 	text := script(tokens)
-	var sound, wide, whole, each result
+	var sound, wide, whole, each []byte
 	g, gctx := rescue.WithContext(ctx)
 	for _, r := range []struct {
-		out  *result
+		out  *[]byte
 		text string
 		args []string
 	}{
@@ -40,25 +40,25 @@ func (s *Synthesizer) speakEspeak(ctx context.Context, tokens []token, lang stri
 	} {
 		g.Go(func() (err error) {
 			// On standard input no text is taken for an option.
-			*r.out, err = run(gctx, s.nice, espeak, r.text, false, append([]string{"-v", voice, "--stdin"}, r.args...)...)
+			*r.out, err = run(gctx, s.nice, espeak, r.text, append([]string{"-v", voice, "--stdin"}, r.args...)...)
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return Speech{}, err
 	}
-	if len(sound.stdout) == 0 {
+	if len(sound) == 0 {
 		return Speech{}, fmt.Errorf("espeak-ng has no voice %q: see espeak-ng --voices", voice)
 	}
-	rate, pcm, err := parseWAV(sound.stdout)
+	rate, pcm, err := parseWAV(sound)
 	if err != nil {
 		return Speech{}, fmt.Errorf("read espeak-ng's sound: %w", err)
 	}
 	spans, ok := []span(nil), false
-	if wideRate, widePCM, err := parseWAV(wide.stdout); err == nil {
-		words := strings.Fields(string(whole.stdout))
+	if wideRate, widePCM, err := parseWAV(wide); err == nil {
+		words := strings.Fields(string(whole))
 		if phones, found := spreadPhones(words, rate, pcm, wideRate, widePCM); found {
-			spans, ok = placeWords(phones, espeakGroups(string(each.stdout)), tokens)
+			spans, ok = placeWords(phones, espeakGroups(string(each)), tokens)
 		}
 	}
 	if !ok {

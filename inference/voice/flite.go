@@ -16,26 +16,25 @@ import (
 // reads the words one by one, to assign the phones to words.
 func (s *Synthesizer) speakFlite(ctx context.Context, tokens []token, _ string) (Speech, error) {
 	voice := cmp.Or(s.cfg.Name, "slt")
-	var sound, words result
+	var phones, sound, words []byte
 	g, gctx := rescue.WithContext(ctx)
 	g.Go(func() (err error) {
 		// As the argument of -t no text is taken for an option. Standard output has the phones.
-		sound, err = run(gctx, s.nice, flite, "", true, "-voice", voice, "-psdur", "-t", script(tokens), "-o", "/dev/fd/3")
+		phones, sound, err = runWithFile(gctx, s.nice, flite, "-voice", voice, "-psdur", "-t", script(tokens), "-o", "/dev/fd/3")
 		return err
 	})
 	g.Go(func() (err error) {
-		words, err = run(gctx, s.nice, flite, "", false, "-voice", "kal16", "-ps", "-t", list(tokens, ", "), "-o", "none")
+		words, err = run(gctx, s.nice, flite, "", "-voice", "kal16", "-ps", "-t", list(tokens, ", "), "-o", "none")
 		return err
 	})
 	if err := g.Wait(); err != nil {
 		return Speech{}, err
 	}
-	rate, pcm, err := parseWAV(sound.extra)
+	rate, pcm, err := parseWAV(sound)
 	if err != nil {
 		return Speech{}, fmt.Errorf("read flite's sound: %w", err)
 	}
-	phones := parsePhones(string(sound.stdout))
-	spans, ok := placeWords(phones, phoneGroups(string(words.stdout)), tokens)
+	spans, ok := placeWords(parsePhones(string(phones)), phoneGroups(string(words)), tokens)
 	if !ok {
 		spans = estimate(tokens, rate, pcm)
 	}

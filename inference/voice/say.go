@@ -81,11 +81,11 @@ func (s *Synthesizer) checkVoice(ctx context.Context, lang string) error {
 	if s.cfg.Name == "" || s.cfg.Program == remote || s.programFor(lang).name != flite {
 		return nil
 	}
-	list, err := run(ctx, 0, flite, "", false, "-lv")
+	list, err := run(ctx, 0, flite, "", "-lv")
 	if err != nil {
 		return fmt.Errorf("list flite's voices: %w", err)
 	}
-	_, names, _ := strings.Cut(string(list.stdout), ":")
+	_, names, _ := strings.Cut(string(list), ":")
 	if voices := strings.Fields(names); !slices.Contains(voices, s.cfg.Name) {
 		return fmt.Errorf("flite has no voice %q: choose one of %s", s.cfg.Name, strings.Join(voices, ", "))
 	}

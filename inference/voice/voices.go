@@ -33,8 +33,8 @@ func Installed(ctx context.Context, cfg inference.VoiceConfig) []Voice {
 		}
 	}
 	for _, p := range programs() {
-		if list, err := run(ctx, 0, p.name, "", false, p.list); err == nil {
-			out = append(out, p.voices(string(list.stdout))...)
+		if list, err := run(ctx, 0, p.name, "", p.list); err == nil {
+			out = append(out, p.voices(string(list))...)
 		}
 	}
 	return out

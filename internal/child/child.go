@@ -1,4 +1,4 @@
-// Package child starts programs of the machine with limits: old C code that parses untrusted input. They inherit nothing of this
+// Package child runs programs of the machine with limits: old C code that parses untrusted input. They get none of this
 // process's environment, and end with it.
 package child
 
@@ -7,19 +7,38 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// maxLog bounds the standard error that Run returns.
+const maxLog = 4 << 10
 
 // limits are the resource limits of a program.
 var limits = map[int]uint64{ //nolint:gochecknoglobals // a table
 	unix.RLIMIT_AS: 1 << 30, unix.RLIMIT_CPU: 20, unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: 64,
 }
 
-// Start starts a command with limits and a priority lowered by nice steps; Go can set limits only after the start. The kernel kills the
-// program when the thread that started it ends, so the caller keeps its thread locked until the program ends.
-func Start(cmd *exec.Cmd, nice int) error {
+// Run runs a command with limits and a lower priority of nice steps. It returns the first most bytes of the standard output, and
+// the begin of the standard error.
+func Run(cmd *exec.Cmd, nice, most int) (out []byte, log string, err error) {
+	// The kernel kills the program when the thread that started it ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd.WaitDelay = time.Second
+	stdout, stderr := &bounded{max: most}, &bounded{max: maxLog}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	if err = start(cmd, nice); err == nil {
+		err = cmd.Wait()
+	}
+	return stdout.Bytes(), stderr.String(), err
+}
+
+// start starts a command; Go can set limits only after the start.
+func start(cmd *exec.Cmd, nice int) error {
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8"} // without this process's secrets
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -38,15 +57,15 @@ func Start(cmd *exec.Cmd, nice int) error {
 	return nil
 }
 
-// Bounded keeps the first Max bytes written to it.
-type Bounded struct {
+// bounded keeps the first max bytes written to it.
+type bounded struct {
 	bytes.Buffer
 
-	Max int
+	max int
 }
 
 // Write implements io.Writer.
-func (b *Bounded) Write(p []byte) (int, error) {
-	_, _ = b.Buffer.Write(p[:min(len(p), b.Max-b.Len())])
+func (b *bounded) Write(p []byte) (int, error) {
+	_, _ = b.Buffer.Write(p[:min(len(p), b.max-b.Len())])
 	return len(p), nil
 }
