@@ -1,9 +1,9 @@
 // Package sphinx recognizes spoken orders on the CPU with Debian's pocketsphinx and its English model. It knows a list of
 // sentences and hears nothing else; it has no text for other speech.
 //
-// Two or three processes hear each utterance: one or two by a grammar of the wake words and orders, another as any sequence of
-// sounds. The order counts where its scores come near those of the free sounds. All are confined like the speech programs
-// (internal/child).
+// Two or three processes decode each utterance: one or two by a grammar of the wake words and orders, another as any sequence of
+// phones. An order counts if its scores come near those of the phones. All are confined like the speech programs (internal/child).
+// At most one process for each CPU runs at once.
 package sphinx
 
 import (
@@ -31,8 +31,6 @@ type Options struct {
 	WakeWords []string
 	// Model is the folder of the acoustic model and the dictionary; "" is that of Debian's package.
 	Model string
-	// Processes is how many run at once; 0 is one for each CPU.
-	Processes int
 }
 
 // Recognizer implements inference.Recognizer.
@@ -64,7 +62,7 @@ const DefaultWake = "hey touchline"
 func Open(o Options) (*Recognizer, error) {
 	r := &Recognizer{
 		model: cmp.Or(o.Model, modelFolder), wake: o.WakeWords, searches: map[string]*searches{},
-		slots: make(chan struct{}, max(1, cmp.Or(o.Processes, runtime.NumCPU()))),
+		slots: make(chan struct{}, runtime.NumCPU()),
 	}
 	var err error
 	if r.path, err = installed(r.model); err != nil {
@@ -270,16 +268,7 @@ func (r *Recognizer) understand(ctx context.Context, sound []float32, h inferenc
 	if h.Addressed {
 		grammars, good = s.addressed, judgement.goodAddressed
 	}
-	return r.first(ctx, samples(sound), grammars, func(known, free []segment) (string, bool) {
-		j := compare(known, free, s.wake)
-		return j.text, good(j)
-	})
-}
-
-// first returns the text of the first grammar that is good beside any sequence of sounds.
-func (r *Recognizer) first(
-	ctx context.Context, pcm []byte, grammars [2]search, judge func(known, free []segment) (string, bool),
-) (string, error) {
+	pcm := samples(sound)
 	var known, free []segment
 	g, gctx := rescue.WithContext(ctx)
 	g.Go(func() (err error) {
@@ -296,15 +285,14 @@ func (r *Recognizer) first(
 	if err := g.Wait(); err != nil {
 		return "", err
 	}
-	if text, good := judge(known, free); good {
-		return text, nil
+	j := compare(known, free, s.wake)
+	if !good(j) {
+		if known, err = r.run(ctx, pcm, grammars[1]); err != nil {
+			return "", err
+		}
+		if j = compare(known, free, s.wake); !good(j) {
+			return "", nil
+		}
 	}
-	known, err := r.run(ctx, pcm, grammars[1])
-	if err != nil {
-		return "", err
-	}
-	if text, good := judge(known, free); good {
-		return text, nil
-	}
-	return "", nil
+	return j.text, nil
 }
