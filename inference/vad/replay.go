@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// Replay compares the probabilities of a Model's network with recorded ones of the network's own package, of several streams in turn. clip
-// returns the sound of a name, and near gets each pair.
+// Replay runs a Model's network on recorded streams, one frame of each in turn. near gets each probability with that of the network's
+// own package; clip returns the sound of a name.
 func Replay(
 	g *Model, raw []byte, clip func(name string) ([]float32, error), near func(got, want float64, name string, frame int),
 ) (err error) {

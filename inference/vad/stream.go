@@ -8,23 +8,23 @@ import (
 	"touchline/inference"
 )
 
-// hysteresis is how far below its threshold the probability must fall before an utterance may end.
+// hysteresis is the distance of the probability below the threshold at which an utterance may end.
 const hysteresis = 0.15
 
-// cutReach is the end of an utterance that is too long in which its cut is searched.
+// cutReach is the length of the part, at the end of an utterance that is too long, in which it is cut.
 const cutReach = 5 * time.Second
 
 // Config are the settings of a Stream. The zero value of a setting is its default.
 type Config struct {
-	// Threshold is the probability from which on an utterance begins; 0 is 0.5.
+	// Threshold is the least probability of speech; 0 is 0.5.
 	Threshold float64
-	// Pause ends an utterance; 0 is 500 ms. Before is the sound before the first speech that belongs to it; 0 is 300 ms,
-	// negative is none.
+	// Pause is the silence that ends an utterance; 0 is 500 ms. Before is the length of the sound before the first speech that
+	// belongs to an utterance; 0 is 300 ms, negative is none.
 	Pause, Before time.Duration
-	// Least is how long speech must last until there is an utterance, with breaks of less than 100 ms; 0 is any speech.
+	// Least is the shortest speech that begins an utterance, with breaks of less than 100 ms; 0 is any speech.
 	Least time.Duration
-	// Steady is how long speech must last without a break or a dip of loudness until there is an utterance, as that of coughs and
-	// laughs does not; 0 is any speech. What was spoken before it belongs to the utterance, with breaks of less than Pause.
+	// Steady is the shortest speech without a break or a dip in loudness that begins an utterance; coughs and laughs have none of
+	// SteadySpeech. 0 is any speech. Earlier speech belongs to the utterance, with breaks of less than Pause.
 	Steady time.Duration
 	// Most is the length at which an utterance is cut where it is quiet; 0 is 30 s.
 	Most time.Duration
@@ -33,12 +33,12 @@ type Config struct {
 // maxBreak is the break in speech that is too short for an utterance, in samples.
 const maxBreak = int64(100 * time.Millisecond * inference.RecognizerRate / time.Second)
 
-// SteadySpeech is the usual Config.Steady where coughs and laughs shall open no utterance: the vowels of words last longer than
-// those of laughs. An utterance is found 64 ms later than without, and sometimes 400 ms.
+// SteadySpeech is the usual Config.Steady to ignore coughs and laughs: the vowels of words last longer than those of laughs. It
+// delays the begin of an utterance by 64 ms, sometimes 400 ms.
 const SteadySpeech = 224 * time.Millisecond
 
-// A dip in loudness is a moment of dipFrame that is maxDip, in dB, under one before it and one after it. Steady speech has no deeper one.
-// The syllables of a laugh do, and those of words where a consonant closes the mouth; vowels last longer than a "ha".
+// A dip in loudness is a part of dipFrame samples whose level is below one before it and one after it. In steady speech a dip is at
+// most maxDip (dB). The syllables of a laugh have deeper ones, as have words where a consonant closes the mouth.
 const (
 	dipFrame = FrameSamples / 2
 	maxDip   = 5.0
@@ -47,14 +47,14 @@ const (
 // Kind is the kind of an Event.
 type Kind int
 
-// The kinds of events. Those of an utterance are Began, Heard..., Ended, and so on in turn.
+// The kinds of events. An utterance has Began, Heard any number of times, and Ended, in this order.
 const (
 	// Began begins an utterance at sample At; speech was found at Speech.
 	Began Kind = iota
 	// Heard is more sound of the utterance, from sample At on.
 	Heard
-	// Ended ends an utterance before sample At; the last speech was before Speech. With Cut the sound goes on in the next
-	// utterance, and what was Heard from At on does not belong to this one: it is Heard again.
+	// Ended ends an utterance before sample At; the last speech was before Speech. With Cut the sound continues in the next
+	// utterance: the samples from At on belong to that one, and come again in a Heard of it.
 	Ended
 )
 
@@ -91,7 +91,7 @@ type Stream struct {
 	active int64 // frames with speech
 }
 
-// NewStream returns a Stream that calls emit from within its methods. Without a detector all sound is speech, and Flush ends it.
+// NewStream returns a Stream that calls emit within its methods. Without a detector all sound is speech, and Flush ends an utterance.
 func NewStream(d Detector, c Config, emit func(Event)) *Stream {
 	or := func(v, usual time.Duration) int {
 		if v == 0 {
@@ -113,10 +113,10 @@ func NewStream(d Detector, c Config, emit func(Event)) *Stream {
 	return s
 }
 
-// surely is the probability from which on a frame counts as steady speech: 0.9 by the usual threshold.
+// surely is the least probability of a frame of steady speech: 0.9 with the usual threshold.
 func (s *Stream) surely() float64 { return s.cfg.Threshold + 0.8*(1-s.cfg.Threshold) }
 
-// prove notes whether the speech was steady up to a frame.
+// prove updates proved with a frame.
 func (s *Stream) prove(p float64, frame []float32) {
 	if s.steady == 0 || s.detector == nil {
 		s.proved = true
@@ -141,7 +141,7 @@ func (s *Stream) prove(p float64, frame []float32) {
 	s.proved = s.proved || dip(s.levels) <= maxDip
 }
 
-// dip is how far a level is under one before it and one after it.
+// dip returns the depth of the deepest dip: a level's distance below one before it and one after it.
 func dip(levels []float64) float64 {
 	deepest, before := 0.0, math.Inf(-1)
 	for i, v := range levels {
@@ -174,7 +174,7 @@ func (s *Stream) Write(sound []float32) error {
 	return nil
 }
 
-// Flush ends the utterance with all sound so far, also if the detector fails. The stream goes on.
+// Flush ends the utterance with all sound so far, also if the detector fails. The stream continues.
 func (s *Stream) Flush() (err error) {
 	if n := len(s.rest); n > 0 {
 		frame := make([]float32, FrameSamples)
@@ -188,7 +188,7 @@ func (s *Stream) Flush() (err error) {
 	return err
 }
 
-// Clear forgets the utterance and the sound before it, and returns whether there was one. Time goes on.
+// Clear drops the open utterance and the sound before it, and reports whether there was one. The count of samples continues.
 func (s *Stream) Clear() bool {
 	s.at, s.sound, s.rest = s.Now(), s.sound[:0], s.rest[:0]
 	was := s.inside
@@ -199,7 +199,7 @@ func (s *Stream) Clear() bool {
 // frame handles a frame, whose first n samples are sound.
 func (s *Stream) frame(frame []float32, n int) error {
 	for i, v := range frame {
-		if v != v || v > math.MaxInt16 || v < -math.MaxInt16 { // no number, or none of sound
+		if v != v || v > math.MaxInt16 || v < -math.MaxInt16 { // not a number, or out of any range of samples
 			frame[i] = 0
 		}
 	}
@@ -244,7 +244,7 @@ func (s *Stream) frame(frame []float32, n int) error {
 	return nil
 }
 
-// begins reports whether an utterance begins, by a frame outside of one.
+// begins reports whether an utterance begins with a frame.
 func (s *Stream) begins(p float64, from, now int64) bool {
 	switch {
 	case p >= s.cfg.Threshold:
@@ -261,7 +261,7 @@ func (s *Stream) begins(p float64, from, now int64) bool {
 		return false
 	}
 	if s.detector != nil && (p < s.cfg.Threshold || now-s.first < s.least || !s.proved) {
-		if drop := len(s.sound) - s.most; drop > 0 { // it laughs for long
+		if drop := len(s.sound) - s.most; drop > 0 { // a long laugh
 			s.drop(drop)
 			s.first = max(s.first, s.at)
 		}
@@ -295,7 +295,7 @@ func (s *Stream) end() {
 	s.at, s.sound, s.inside, s.silent = now, s.sound[:0], false, -1
 }
 
-// cut ends an utterance that is too long where it is quiet, and begins the next one there.
+// cut ends an utterance that is too long at a quiet place, and begins the next one there.
 func (s *Stream) cut() {
 	reach := min(int(cutReach*inference.RecognizerRate/time.Second), s.most/2)
 	n := s.most - reach
@@ -309,7 +309,7 @@ func (s *Stream) cut() {
 	}
 }
 
-// Reset changes detector and settings, as NewStream. Time goes on.
+// Reset changes the detector and the settings, as in NewStream. The count of samples continues.
 func (s *Stream) Reset(d Detector, c Config) {
 	now, emit := s.Now(), s.emit
 	*s = *NewStream(d, c, emit)

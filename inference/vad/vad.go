@@ -1,7 +1,7 @@
-// Package vad finds speech in sound: utterances with the samples at which they begin and end.
+// Package vad is voice activity detection: it finds utterances in sound, with the samples at which they begin and end.
 //
-// A Model opens detectors, each for one stream of sound: of the Silero network if its file is there, else by loudness. A Stream
-// cuts sound into utterances by what a detector says. It reads no clock and starts no goroutine, and does not write text.
+// A Model opens a detector for each stream of sound: the Silero network if its file exists, else loudness. A Stream cuts sound into
+// utterances by a detector's probabilities. The package reads no clock and starts no goroutine.
 package vad
 
 import (
@@ -19,16 +19,16 @@ import (
 // FrameSamples is the length of a frame, 32 ms.
 const FrameSamples = 512
 
-// contextSamples is how much of the last frame the network sees again, and stateSize that of its memory.
+// contextSamples of the previous frame precede a frame in the network's input. stateSize is the size of its state.
 const (
 	contextSamples = 64
 	stateSize      = 2 * 128
 )
 
-// FileName is the network's file, beside ONNX Runtime.
+// FileName is the network's file, in the folder of ONNX Runtime.
 const FileName = "silero_vad_16k_op15.onnx"
 
-// Detector says how likely the frames of one stream are speech, in order. Not safe for concurrent use.
+// Detector returns the probability of speech for the frames of one stream, in order. Not safe for concurrent use.
 type Detector interface {
 	// Detect returns the probability of speech in a frame of FrameSamples at inference.RecognizerRate.
 	Detect(frame []float32) (float64, error)
@@ -44,8 +44,8 @@ type Model struct {
 	why     error
 }
 
-// Open loads the network from a folder of ONNX Runtime; "" searches as for a model. A Model that could not load it works by
-// loudness, and says why.
+// Open loads the network from a folder of ONNX Runtime; "" searches as for a model. If that fails, the Model uses loudness, and Err
+// returns the reason.
 func Open(folder string) *Model {
 	g := &Model{}
 	if g.why = g.open(folder); g.why != nil {
@@ -55,7 +55,7 @@ func Open(folder string) *Model {
 	return g
 }
 
-// Loud returns a Model that works by loudness.
+// Loud returns a Model that uses loudness.
 func Loud() *Model { return &Model{why: errors.New("chosen")} }
 
 func (g *Model) open(folder string) error {
@@ -77,7 +77,7 @@ func (g *Model) open(folder string) error {
 	return err
 }
 
-// Err returns why the Model works by loudness; nil if it has the network.
+// Err returns why the Model uses loudness; nil if it has the network.
 func (g *Model) Err() error { return g.why }
 
 // String names the method: silero or loudness.
@@ -115,7 +115,7 @@ func (g *Model) Detector() (Detector, error) {
 	return n, nil
 }
 
-// network is the Silero network with the memory of one stream.
+// network is the Silero network with the state of one stream.
 type network struct {
 	session                  *ort.Session
 	binding                  *ort.Binding
@@ -193,15 +193,15 @@ func (n *network) Close() error {
 }
 
 const (
-	// quiet is never speech, and loud always may be, in dB of full scale. Between them speech is distance above the
-	// quietest frame of the last floorFrames, 3 s.
+	// A level below quiet is never speech, one above loud may always be, in dB of full scale. Between them speech is distance
+	// above the quietest frame of the last floorFrames, 3 s.
 	quiet, loud = -50.0, -30.0
 	distance    = 10.0
 	slope       = 2.0 // of the probability, for each dB: 0.9 is 1.1 dB louder than 0.5
 	floorFrames = 94
 )
 
-// loudness detects what is louder than the quietest moment of the last seconds.
+// loudness detects sound that is louder than the quietest frame of the last seconds.
 type loudness struct {
 	levels [floorFrames]float64
 	n      int
