@@ -18,7 +18,7 @@ const (
 	flashRise    = 28.0                    // of the mean luma, from one picture to the next
 	flashOff     = 0.25                    // mean deviation of cells from a white veil, relative to the rise
 	flashRest    = 1000 * time.Millisecond // after a flash, in which other changes are ignored
-	coverShift   = 6.0                     // mean change of the cells beside a graphic
+	coverShift   = 6.0                     // mean change of the cells outside a graphic
 	coverMost    = 8 * time.Second         // after which a graphic belongs to the view
 	lightRatio   = 0.15                    // of the mean luma
 	lightStep    = 8.0                     // of the mean luma
@@ -49,7 +49,7 @@ type Analyzer struct {
 	comp    comparison
 	past    []grid    // of the last pastAge, oldest first
 	busy    []float32 // share of the last pictures in which a cell changed
-	skip    []bool    // cells that flicker
+	skip    []bool    // flickering cells
 	pending []Statement
 
 	// The references for light and colour.
@@ -65,7 +65,7 @@ type Analyzer struct {
 	coverArea area
 	coverAt   time.Duration
 
-	// The last movement, and that of each cell, for alert rules.
+	// The time of the last movement, in the picture and in each cell, for alert rules.
 	movedAt   time.Duration
 	cellMoved []time.Duration
 

@@ -38,7 +38,7 @@ func (a *Analyzer) earlier() *grid {
 	return nil
 }
 
-// differs reports whether a cell of the present picture differs from that of g.
+// differs reports whether a cell of the present picture differs from the same cell of g.
 func (a *Analyzer) differs(c int, g *grid) bool {
 	d := math.Abs(float64(a.now.bright[c]-g.bright[c])) +
 		math.Abs(float64(a.now.blue[c]-g.blue[c])) + math.Abs(float64(a.now.red[c]-g.red[c]))

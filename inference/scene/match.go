@@ -26,7 +26,7 @@ type vote struct {
 	dx, dy int // reduced pixels since the picture before
 }
 
-// Changes (of 255) below quiet are noise, those above loud are not.
+// A change (of 255) below quiet is noise, one above loud is not.
 const (
 	quiet = 3.0
 	loud  = 7.0

@@ -11,7 +11,7 @@ import (
 
 // Thresholds of the rules.
 const (
-	cutHolds    = 5 * time.Second // after a cut, so that looks between cuts see it
+	cutHolds    = 5 * time.Second // after a cut, so that a look does not miss it
 	stillAfter  = time.Second     // without movement
 	movedWithin = 2 * time.Second // before the newest picture
 	movedShare  = 0.03            // of the cells of a region
@@ -20,8 +20,7 @@ const (
 	brightAbove = 190
 )
 
-// RuleNames are sentences of alert rules that the engine answers. CheckRule accepts
-// these, and movement in a rectangle.
+// RuleNames returns the sentences of alert rules that the engine answers. CheckRule also accepts movement in a rectangle.
 func RuleNames() []string {
 	out := []string{"cut", "still", "dark", "bright"}
 	for _, name := range regionNames() {
@@ -104,8 +103,7 @@ func (a *Analyzer) holds(r rule) (reason string, ok bool) {
 	return "", false
 }
 
-// noteMovement notes the cells that changed in the newest picture. A flickering cell does not count, nor does a whole
-// new view or a flash.
+// noteMovement notes the cells that changed in the newest picture. Flickering cells, a new view and a flash do not count.
 func (a *Analyzer) noteMovement(moving bool) {
 	if !moving {
 		a.movedAt = a.now.at
@@ -123,7 +121,7 @@ func (a *Analyzer) noteMovement(moving bool) {
 	}
 }
 
-// movedIn returns the number of cells of a region, and how many of them changed lately.
+// movedIn returns the number of cells of a region that changed within movedWithin, and of all its cells.
 func (a *Analyzer) movedIn(in region) (moved, all int) {
 	v := a.now
 	for c, at := range a.cellMoved {

@@ -41,7 +41,7 @@ func (Model) Status() inference.Status {
 	return inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: Detail}
 }
 
-// Capabilities returns English without instructions, and alert rules about what is measured.
+// Capabilities returns English without instructions, and the alert rules that it can measure.
 func (Model) Capabilities() inference.Capabilities {
 	return inference.Capabilities{Languages: []string{"en"}, CheckRule: CheckRule, RuleNames: RuleNames()}
 }
@@ -50,7 +50,7 @@ func (Model) Capabilities() inference.Capabilities {
 func (Model) Close() error { return nil }
 
 // errNoFrames is returned by Generate for a prompt without frames.
-var errNoFrames = errors.New("measure the scene: expected at least one frame in the prompt, got none")
+var errNoFrames = errors.New("measure the scene: the prompt has no frame")
 
 const (
 	// maxStatements is the largest number of statements in an answer.
@@ -61,7 +61,7 @@ const (
 	sentenceTokens = 24
 )
 
-// Session measures one room's pictures. Observe may run beside Generate.
+// Session measures one room's pictures. Observe and Generate may run at the same time.
 type Session struct {
 	mu       sync.Mutex
 	analyzer *Analyzer
@@ -120,7 +120,7 @@ func (s *Session) answer(p inference.Prompt) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range p.Frames {
-		// Frames of another epoch are old.
+		// A frame of another epoch is old.
 		if !s.observed || f.Epoch == s.analyzer.epoch {
 			s.analyzer.Push(f)
 		}
@@ -147,7 +147,7 @@ func (s *Session) answer(p inference.Prompt) string {
 	return strings.Join(sentences, " ")
 }
 
-// word returns a sentence for a statement, never the same twice in a row.
+// word returns a sentence for a statement, other than the last sentence.
 func (s *Session) word(x Statement) string {
 	all := wordings(x)
 	for range all {

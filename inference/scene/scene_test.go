@@ -205,7 +205,7 @@ func TestAnswerComesInPieces(t *testing.T) {
 func TestGenerateRefuses(t *testing.T) {
 	s := newSession(t)
 	for _, err := range s.Generate(t.Context(), inference.Prompt{}) {
-		require.ErrorContains(t, err, "expected at least one frame")
+		require.ErrorContains(t, err, "the prompt has no frame")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

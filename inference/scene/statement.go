@@ -113,7 +113,7 @@ func (a Area) String() string {
 // Statement is one measured event.
 type Statement struct {
 	Kind Kind
-	// At is the media time of the picture that confirmed the event, Since that of its start.
+	// At is the media time of the picture that confirmed the event, Since the media time of its start.
 	At, Since time.Duration
 	// Direction, Pace and Where of the movement (Turn, Start, Motion). Speed is in picture widths a second.
 	Direction Direction

@@ -122,7 +122,7 @@ func apart(a, b int) int {
 	return b - a
 }
 
-// cell returns a cell's pixels in the reduced picture; those at the right and bottom edge may be smaller.
+// cell returns a cell's pixels in the reduced picture; a cell at the right or bottom edge may be smaller.
 func (v *view) cell(c int) (x0, y0, x1, y1 int) {
 	x0, y0 = c%v.cols*cellSide, c/v.cols*cellSide
 	return x0, y0, min(x0+cellSide, v.w), min(y0+cellSide, v.h)

@@ -13,23 +13,23 @@ import (
 // ErrPronunciation is wrapped by the error of a word without a known pronunciation.
 var ErrPronunciation = errors.New("no pronunciation is known")
 
-// Fold returns a sentence as the grammar has it: small letters and apostrophes, its words one space apart.
+// Fold returns a sentence in the form of the grammar: lower-case letters and apostrophes, single spaces.
 func Fold(sentence string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToLower(strings.ReplaceAll(sentence, "’", "'")), func(r rune) bool {
 		return !unicode.IsLetter(r) && r != '\''
 	}), " ")
 }
 
-// aside is the probability of a word that an order does not need.
+// aside is the probability of an optional word.
 const aside = 0.02
 
-// politeWords are words around an order that change nothing.
+// politeWords returns optional words around an order.
 func politeWords() (before, after []string) {
 	return []string{"please"}, []string{"please", "now", "thanks"}
 }
 
-// maybe returns the expansion of words that may be said, each with the probability aside. An optional expansion of JSGF would
-// make them as likely as none, so that noise is heard as "please".
+// maybe returns the expansion of optional words, each with the probability aside. In an optional expansion of JSGF they would be as
+// likely as no word, and noise would be recognized as "please".
 func maybe(words ...string) string {
 	list := []string{fmt.Sprintf("/%.2f/ <NULL>", 1-aside*float64(len(words)))}
 	for _, w := range words {
@@ -38,7 +38,7 @@ func maybe(words ...string) string {
 	return "( " + strings.Join(list, " | ") + " )"
 }
 
-// words are all words of sentences and of politeness, sorted.
+// words returns all words of the sentences and the polite words, sorted.
 func words(sentences ...[]string) []string {
 	before, after := politeWords()
 	out := slices.Concat(before, after)
@@ -51,8 +51,8 @@ func words(sentences ...[]string) []string {
 	return slices.Compact(out)
 }
 
-// grammar returns the JSGF grammar of orders, with words of politeness if polite. Without addressed a wake word comes first, which
-// may stand alone.
+// grammar returns the JSGF grammar of orders, with polite words if polite. Unless addressed, it begins with a wake word, which may stand
+// alone.
 func grammar(wake, orders []string, addressed, polite bool) string {
 	said := "<order>"
 	if polite {
@@ -69,7 +69,7 @@ func grammar(wake, orders []string, addressed, polite bool) string {
 		said, strings.Join(wake, " | "), strings.Join(orders, " | "))
 }
 
-// dictionary has the pronunciations of words.
+// dictionary maps words to their pronunciations.
 type dictionary map[string][]string
 
 // minPart is the length of the shortest part of a compound.
@@ -82,8 +82,8 @@ func parts(word string, f func(first, second string)) {
 	}
 }
 
-// readDictionary reads the pronunciations of words from a dictionary file. A word that it does not have is made of two that it
-// has ("touch", "line"). The error wraps ErrPronunciation and names the words that have none.
+// readDictionary reads the pronunciations of words from a dictionary file. A missing word is composed of two that the file has
+// ("touch", "line"). The error wraps ErrPronunciation and names the words without a pronunciation.
 func readDictionary(r io.Reader, wanted []string) (dictionary, error) {
 	look := map[string][]string{}
 	for _, w := range wanted {
@@ -130,8 +130,8 @@ func readDictionary(r io.Reader, wanted []string) (dictionary, error) {
 	return out, nil
 }
 
-// british returns a pronunciation as in much of Great Britain, where the dictionary has American ones: an open vowel in "back", a
-// short one before the r of "turn", and none of the r at the end of "louder".
+// british returns the British form of an American pronunciation: an open vowel in "back", a short one before the r of "turn", and no
+// r at the end of "louder".
 func british(sounds string) string {
 	list := strings.Fields(sounds)
 	for i, s := range list {

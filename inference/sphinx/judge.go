@@ -12,39 +12,39 @@ func length(samples int) time.Duration {
 	return time.Duration(samples) * time.Second / inference.RecognizerRate
 }
 
-// judgement is how well the words of the grammar fit a sound. All scores are those of the grammar less those of free sounds in the
-// same frames: 0 is as good as any sequence of sounds.
+// judgement is how well the words of the grammar fit a sound. Each score is the grammar's minus the score of free phones in the same
+// frames: with 0, no other sequence of phones fits better.
 type judgement struct {
 	text string
-	// mean is of all frames, words of the frames of words, order of the words behind the wake word, worst of the worst word.
+	// mean is over all frames, words over the frames of words, order over the words after the wake word, worst over the worst word.
 	mean, words, order, worst float64
-	// pauses is the sum of the worst pause: words that the grammar does not know are heard as a pause.
+	// pauses is the sum over the worst pause: unknown words are recognized as a pause.
 	pauses float64
-	// longest is the frames of the longest word, pause those of the longest pause.
+	// longest and pause are the frames of the longest word and of the longest pause.
 	longest, pause int
 }
 
 const (
-	// longestWord is longer than any word of an order: a crowd's noise is heard as "hush" or "come" that lasts for seconds.
+	// longestWord is longer than any word of an order: the noise of a crowd is recognized as a "hush" or "come" of several seconds.
 	longestWord = 120
-	// longestPause is longer than any within or around an order behind a wake word, which ends where its speaker pauses.
+	// longestPause is longer than any pause within an order.
 	longestPause = 150
 )
 
-// good reports whether the text was said, behind a wake word. The limits of both methods are from trials with other sentences than
-// those of touchline-bench, seven synthetic voices, without noise and with noise at 15 dB: nearly all orders were above them, and
-// at least one score of all other speech was below.
+// good reports whether an order after a wake word counts. The limits of good and goodAddressed are from trials with seven synthetic
+// voices, without noise and with noise at 15 dB, and with other sentences than touchline-bench has: nearly all orders were above
+// all limits, and all other speech was below at least one.
 func (j judgement) good() bool {
 	return j.text != "" && j.longest <= longestWord && j.pause <= longestPause &&
 		j.mean >= -16 && j.words >= -25 && j.order >= -27 && j.worst >= -60 && j.pauses >= -850
 }
 
-// goodAddressed reports whether the text was said to the commentator: who pushes to talk says an order.
+// goodAddressed reports whether an order without a wake word counts, with push-to-talk.
 func (j judgement) goodAddressed() bool {
 	return j.text != "" && j.longest <= longestWord && j.mean >= -19 && j.words >= -42 && j.pauses >= -1500
 }
 
-// compare judges the words of the grammar by the scores of free sounds in the same frames.
+// compare judges the words of the grammar by the scores of free phones in the same frames.
 func compare(known, free []segment, wake []string) judgement {
 	a, b := spread(known), spread(free)
 	n := min(len(a), len(b))
@@ -88,7 +88,7 @@ func compare(known, free []segment, wake []string) judgement {
 	return j
 }
 
-// mean is that of scores.
+// mean is a mean score.
 type mean struct {
 	sum    float64
 	frames int

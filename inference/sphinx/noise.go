@@ -18,26 +18,26 @@ const (
 	edge = window / hop
 	// quietShare is the share of a sound's spectra that have no speech in a bin.
 	quietShare = 0.3
-	// quietToMean is the mean power of noise over that of its quietest smoothed spectra.
+	// quietToMean is the ratio of the mean power of noise to the power of its quietest smoothed spectra.
 	quietToMean = 1.15
-	// follow is how much of the ratio of speech to noise carries over from one spectrum to the next.
+	// follow is the weight of the previous spectrum in the ratio of speech to noise.
 	follow = 0.95
 	// leastRatio and mostRatio bound the ratio of speech to noise.
 	leastRatio, mostRatio = 0.003, 1000
 )
 
-// leastGain is that of a bin without speech: -20 dB.
+// leastGain is the gain of a bin without speech: -20 dB.
 const leastGain = 0.1
 
-// reduceNoise returns sound with less steady noise: the estimator of the logarithm of the spectrum's amplitude by Ephraim and
-// Malah (1985). The noise of each frequency is that of the sound's quietest parts.
+// reduceNoise returns sound with less steady noise, by the log-spectral amplitude estimator of Ephraim and Malah (1985). The noise of
+// each frequency is measured in the quietest parts of the sound.
 func reduceNoise(sound []float32) []float32 {
 	spectra := transform(sound)
 	if len(spectra) <= 4*edge {
 		return sound // too short for a measure of its noise
 	}
 	noise := noisePower(spectra)
-	before := make([]float64, bins) // the power of speech in the last spectrum, over that of noise
+	before := make([]float64, bins) // speech-to-noise ratio of the previous spectrum
 	for _, s := range spectra {
 		for k := range bins {
 			ratio := min(power(s[k])/noise[k], mostRatio)
@@ -162,12 +162,12 @@ func fourier(a []complex128, inverse bool) {
 }
 
 const (
-	// floorBelow is the level of the noise that is added to all sound, below that of its speech: -35 dB. The model makes nothing
-	// of digital silence, and little of voices without any noise.
+	// floorBelow is the level of the noise that is added to all sound, relative to the level of its speech: -35 dB. The model
+	// does not work on digital silence, and badly on voices without any noise.
 	floorBelow = 0.0178
 	// leastFloor is the least level of that noise.
 	leastFloor = 3.0 / 32768
-	// floorColour is the share of each sample of that noise in the next: like a room's, it falls with the frequency.
+	// floorColour is the share of each sample of the added noise in the next: its level falls with the frequency, as in a room.
 	floorColour = 0.9
 	// around is the noise before and after a sound, in frames.
 	around = 15
@@ -193,7 +193,7 @@ func speechLevel(sound []float32) float64 {
 	return math.Sqrt(sum / float64(max(1, len(levels))))
 }
 
-// samples returns sound as 16-bit PCM, as the model hears it best: without steady noise, over a faint one.
+// samples returns sound as 16-bit PCM in the form that suits the model: with a faint noise in place of the steady one.
 func samples(sound []float32) []byte {
 	sound = reduceNoise(sound)
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // noise

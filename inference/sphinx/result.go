@@ -9,7 +9,7 @@ import (
 // maxFrames bounds the frames of a result: ten minutes.
 const maxFrames = 10 * 60 * frameRate
 
-// segment is a stretch of frames with its word, and how well the sound fits it: 0 is best.
+// segment is a range of frames with its word and acoustic score: 0 is best.
 type segment struct {
 	word       string
 	start, end int // frames
@@ -53,7 +53,7 @@ func parseSegments(line string) ([]segment, error) {
 	return out, nil
 }
 
-// word returns a word without the number of its pronunciation: "the(2)" is "the".
+// text returns the word without the number of its pronunciation: "the" of "the(2)".
 func (s segment) text() string {
 	w, _, _ := strings.Cut(s.word, "(")
 	return w
@@ -64,7 +64,7 @@ func (s segment) silent() bool {
 	return strings.HasPrefix(s.word, "<") || strings.HasPrefix(s.word, "(") || s.word == "SIL"
 }
 
-// spread returns the score of each frame, that of a segment evenly.
+// spread returns the score of each frame: the score of its segment, divided evenly.
 func spread(segments []segment) []float64 {
 	if len(segments) == 0 {
 		return nil

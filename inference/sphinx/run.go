@@ -19,7 +19,7 @@ const (
 	program = "pocketsphinx_batch"
 	// modelFolder is where Debian's package pocketsphinx-en-us puts the English model.
 	modelFolder = "/usr/share/pocketsphinx/model/en-us"
-	// frameRate is that of the model.
+	// frameRate is the frame rate of the model, Hz.
 	frameRate = 100
 	maxOutput = 1 << 20
 	// runTime bounds the time of one process.
@@ -57,14 +57,14 @@ const (
 	searchFile
 )
 
-// search is what one process looks for.
+// search is the task of one process.
 type search struct {
 	args  []string
 	words string // the dictionary
 	text  string // the grammar, or the wake words with their thresholds
 }
 
-// run lets a process hear sound, as 16-bit PCM, and returns the words that it found. The files exist in memory alone.
+// run decodes 16-bit PCM in a process and returns the words that it found. Its files exist in memory only.
 func (r *Recognizer) run(ctx context.Context, pcm []byte, s search) ([]segment, error) {
 	select {
 	case r.slots <- struct{}{}:
@@ -102,7 +102,7 @@ func (r *Recognizer) run(ctx context.Context, pcm []byte, s search) ([]segment, 
 	return found, nil
 }
 
-// pauses are the only sounds beside words.
+// pauses is the dictionary of all that is not a word.
 const pauses = "<s> SIL\n</s> SIL\n<sil> SIL\n"
 
 func fd(n int) string { return fmt.Sprintf("/dev/fd/%d", n) }

@@ -1,5 +1,5 @@
-// Package sphinx recognizes spoken orders on the CPU with Debian's pocketsphinx and its English model. It knows a list of
-// sentences and hears nothing else; it has no text for other speech.
+// Package sphinx recognizes spoken orders on the CPU with Debian's pocketsphinx and its English model. It recognizes a list of
+// sentences only, and returns no text for other speech.
 //
 // Two or three processes decode each utterance: one or two by a grammar of the wake words and orders, another as any sequence of
 // phones. An order counts if its scores come near those of the phones. All are confined like the speech programs (internal/child).
@@ -25,11 +25,11 @@ import (
 
 // Options make a Recognizer.
 type Options struct {
-	// Orders are the sentences that are understood, in English.
+	// Orders are the sentences to recognize, in English.
 	Orders []string
-	// WakeWords begin an order where inference.Hearing has none; nil is "hey touchline".
+	// WakeWords begin an order if inference.Hearing has none; nil is "hey touchline".
 	WakeWords []string
-	// Model is the folder of the acoustic model and the dictionary; "" is that of Debian's package.
+	// Model is the folder of the acoustic model and the dictionary; "" is the folder of Debian's package.
 	Model string
 }
 
@@ -57,7 +57,7 @@ var errClosed = errors.New("the recognizer is closed")
 // DefaultWake is the usual wake word.
 const DefaultWake = "hey touchline"
 
-// Open checks that the program, its model and the pronunciations of all words are there. The error wraps ErrMissing or
+// Open checks that the program and its model are installed, and that all words have a pronunciation. The error wraps ErrMissing or
 // ErrPronunciation.
 func Open(o Options) (*Recognizer, error) {
 	r := &Recognizer{
@@ -74,7 +74,7 @@ func Open(o Options) (*Recognizer, error) {
 		}
 	}
 	if len(r.orders) == 0 {
-		return nil, errors.New("pocketsphinx needs the orders that it shall understand")
+		return nil, errors.New("pocketsphinx needs orders to recognize")
 	}
 	if len(r.wake) == 0 {
 		r.wake = []string{DefaultWake}
@@ -85,24 +85,24 @@ func Open(o Options) (*Recognizer, error) {
 	return r, nil
 }
 
-// CheckWakeWords returns an error that wraps ErrPronunciation and names the words that cannot be heard.
+// CheckWakeWords returns an error that wraps ErrPronunciation and names the words without a pronunciation.
 func (r *Recognizer) CheckWakeWords(list []string) error {
 	_, err := r.searchesFor(list)
 	return err
 }
 
-// searches are those for some wake words.
+// searches are the searches for a list of wake words.
 type searches struct {
 	wake []string // folded
-	// orders begin with a wake word, addressed need none. The first of them knows no words of politeness, which are heard in noise
-	// where nobody says them; the second counts where the first finds nothing.
+	// orders begin with a wake word, addressed need none. The first grammar of each has no polite words, which are often recognized
+	// in noise; the second is used if the first finds nothing.
 	orders, addressed [2]search
 }
 
-// maxSearches bounds the lists of wake words that are kept.
+// maxSearches bounds the cache of searches.
 const maxSearches = 64
 
-// searchesFor returns the searches for wake words; none are the usual ones.
+// searchesFor returns the searches for wake words, those of the Options if the list is empty.
 func (r *Recognizer) searchesFor(wake []string) (*searches, error) {
 	if len(wake) == 0 {
 		wake = r.wake
@@ -171,7 +171,7 @@ func (r *Recognizer) Close() error {
 	return nil
 }
 
-// maxPart is the longest part of a recording that is heard at once.
+// maxPart is the longest part of a recording in one process, in samples.
 const maxPart = 20 * inference.RecognizerRate
 
 // Transcribe implements inference.Recognizer: each part of the recording is an order or has no text.
@@ -214,7 +214,7 @@ func (r *Recognizer) prepare(h inference.Hearing) (*searches, error) {
 	return r.searchesFor(h.WakeWords)
 }
 
-// utterance is one stretch of live speech.
+// utterance is the sound of one live utterance.
 type utterance struct {
 	recognizer *Recognizer
 	hearing    inference.Hearing
@@ -223,7 +223,7 @@ type utterance struct {
 	cancel     context.CancelFunc
 }
 
-// maxSound bounds the sound of an utterance: an order is no longer.
+// maxSound bounds the sound of an utterance; an order is shorter.
 const maxSound = 30 * inference.RecognizerRate
 
 // Hear implements inference.Utterance: there is no text before the end.
@@ -250,7 +250,7 @@ func (u *utterance) Close() error {
 	return nil
 }
 
-// understand returns the order in a sound with its wake word, or "".
+// understand returns the order in a sound, with its wake word; "" without one.
 func (r *Recognizer) understand(ctx context.Context, sound []float32, h inference.Hearing) (string, error) {
 	s, err := r.prepare(h)
 	if err != nil {
