@@ -121,7 +121,7 @@ func (s *session) run(ctx context.Context, p inference.Prompt, a *answer) error 
 	}
 }
 
-// slowDown reduces the parallel requests after a failure that shows that the server is overloaded.
+// slowDown reduces the number of concurrent requests after a failure of an overloaded server.
 func (m *Model) slowDown(err, cause error) {
 	if refused(err, http.StatusTooManyRequests, http.StatusServiceUnavailable) ||
 		errors.Is(cause, errWordTimeout) || errors.Is(cause, errAnswerTimeout) {
@@ -202,7 +202,7 @@ func (s *session) attempt(ctx context.Context, messages []message, a *answer) er
 	}
 	if a.schema != nil {
 		if !m.takesSchema(name, m.now()) {
-			r.Format = nil // another answer was refused meanwhile
+			r.Format = nil // refused for another answer since then
 		}
 		if err := m.follow(ctx, r, a); err != nil || a.stopped {
 			return err
@@ -213,7 +213,7 @@ func (s *session) attempt(ctx context.Context, messages []message, a *answer) er
 	return nil
 }
 
-// answer is one answer on its way to the caller.
+// answer is the state of one answer.
 type answer struct {
 	m        *Model
 	yield    func(inference.Chunk, error) bool
@@ -228,7 +228,7 @@ type answer struct {
 	start    time.Time
 	first    time.Duration // to the first word
 
-	whole    strings.Builder // of an answer by a schema, which is validated before it is delivered
+	whole    strings.Builder // the text of an answer with a schema, which is validated before it is delivered
 	filter   thinkFilter
 	bytes    int  // of delivered text
 	received int  // bytes of text and reasoning
@@ -300,7 +300,7 @@ func (a *answer) event(e sse.Event) (finished bool, err error) {
 	return a.data(string(e.Data))
 }
 
-// refused is the error of a server that gives up in the middle of its answer.
+// refused returns the error of an answer that the server breaks off.
 func (a *answer) refused(reason []byte) error {
 	return fmt.Errorf("%s: %w in the middle of its answer: %s", a.m.server, ErrRefused, errorText(reason))
 }
@@ -316,7 +316,7 @@ func (a *answer) data(text string) (finished bool, err error) {
 	}
 	var e event
 	if err := json.Unmarshal([]byte(text), &e); err != nil {
-		// Without blank lines between them several events arrive as one.
+		// Some servers put no blank lines between events.
 		if lines := strings.Split(text, "\n"); len(lines) > 1 {
 			for _, line := range lines {
 				if finished, err := a.data(line); finished || err != nil || a.stopped {
@@ -353,7 +353,7 @@ func (a *answer) data(text string) (finished bool, err error) {
 	return c.FinishReason != "" || a.received >= a.limit*bytesPerToken, nil
 }
 
-// deliver yields text. The timer stands still while the caller handles it.
+// deliver yields text. The timer is stopped while the caller handles it.
 func (a *answer) deliver(text string) {
 	if text == "" || a.stopped {
 		return
@@ -395,10 +395,10 @@ func (a *answer) late(cause error, cfg Config) error {
 	case !errors.Is(cause, errWordTimeout):
 		return nil
 	case a.begun:
-		return fmt.Errorf("%s: %w: expected the next word within %v (inference.remote.idle_timeout)",
+		return fmt.Errorf("%s: %w: no further word within %v (inference.remote.idle_timeout)",
 			a.m.server, ErrTimeout, cfg.IdleTimeout)
 	}
-	return fmt.Errorf("%s: %w: expected the first word within %v (inference.remote.first_token_timeout)",
+	return fmt.Errorf("%s: %w: no word within %v (inference.remote.first_token_timeout)",
 		a.m.server, ErrTimeout, cfg.FirstTokenTimeout)
 }
 

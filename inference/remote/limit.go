@@ -8,20 +8,19 @@ import (
 )
 
 const (
-	// holds is the factor on the shortest time to a first word up to which the latency counts as held.
+	// holds is the largest ratio of the time to a first word to the shortest one at which the limit may grow.
 	holds = 2
-	// forget raises the shortest time with each answer, so that a server that became slower is judged by what it is now.
+	// forget raises the shortest time with each answer, so that the limit adapts to a server that became slower.
 	forget = 1.01
-	// careful divides the growth from one below the limit at the last cut.
+	// careful divides the growth near the limit at the last cut.
 	careful = 20
-	// cutRest is the least time between two cuts: the requests of one moment fail together.
+	// cutRest is the least time between two cuts, since concurrent requests fail together.
 	cutRest = time.Second
 )
 
-// limit is how many requests are sent at once. It is halved when the server refuses requests for now
-// or is too slow, and grows by one with each round of answers while their latency holds (additive increase,
-// multiplicative decrease, as RFC 5681, section 3.1), but slowly near the limit that was too much last time.
-// Requests beyond it wait in order.
+// limit bounds the concurrent requests. It is halved when the server is overloaded or too slow, and grows by one with each round of
+// answers while their latency holds (additive increase, multiplicative decrease, as RFC 5681, section 3.1), in 5 % steps close to the
+// limit at the last cut. Further requests wait in order.
 type limit struct {
 	most int // at least 1
 
@@ -34,10 +33,10 @@ type limit struct {
 	edge    float64 // the limit at the last cut; 0 before the first
 }
 
-// turn is a request that waits.
+// turn is a waiting request.
 type turn struct {
 	urgent   bool
-	admitted chan struct{} // closed when it has a place
+	admitted chan struct{} // closed on admission
 }
 
 func newLimit(most int) *limit { return &limit{most: most, now: float64(most)} }
@@ -69,7 +68,7 @@ func (l *limit) acquire(ctx context.Context, urgent bool) error {
 	defer l.mu.Unlock()
 	if i := slices.Index(l.line, mine); i >= 0 {
 		l.line = slices.Delete(l.line, i, i+1)
-	} else { // admitted meanwhile
+	} else { // admitted at the same moment
 		l.running--
 		l.admitLocked()
 	}
@@ -80,7 +79,7 @@ func (l *limit) acquire(ctx context.Context, urgent bool) error {
 func (l *limit) release(first time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	full := l.running >= int(l.now) // otherwise the answer says nothing about more requests
+	full := l.running >= int(l.now) // otherwise the latency does not show whether more requests are possible
 	l.running--
 	if first > 0 {
 		if l.best = time.Duration(float64(l.best) * forget); l.best == 0 || first < l.best {
@@ -117,7 +116,7 @@ func (l *limit) admitLocked() {
 	}
 }
 
-// state returns the limit, and how many requests are under way and waiting.
+// state returns the limit, and the numbers of running and waiting requests.
 func (l *limit) state() (now, running, waiting int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

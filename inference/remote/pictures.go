@@ -11,8 +11,7 @@ import (
 	"touchline/inference"
 )
 
-// pictures encodes frames as JPEG data URLs and caches those of the last prompt,
-// because consecutive windows overlap.
+// pictures encodes frames as JPEG data URLs and caches the pictures of the last prompt, because consecutive windows overlap.
 type pictures struct {
 	quality int
 	known   map[pictureKey]string

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// realtimeRate is the rate of sound that every such server takes, Hz.
+	// realtimeRate is the sample rate that every such server accepts, Hz.
 	realtimeRate = 24000
 	// realtimePiece is the sound of one message, in samples.
 	realtimePiece = realtimeRate
@@ -33,7 +33,7 @@ const (
 	transcriptionEvent = "conversation.item.input_audio_transcription."
 )
 
-// realtimeURL returns the address of sessions below a server's. OpenAI's own takes no model there, gateways need it.
+// realtimeURL returns the address of sessions at a server. OpenAI's own refuses a model in it, gateways need one.
 func realtimeURL(server *url.URL, model string) string {
 	u := *server
 	u.Scheme = strings.Replace(u.Scheme, "http", "ws", 1)
@@ -46,8 +46,8 @@ func realtimeURL(server *url.URL, model string) string {
 	return u.String()
 }
 
-// spoken is an utterance that is heard by a session of its own at the server's /realtime. Its sound is sent as it comes; a lost session
-// is opened again, with all of it.
+// spoken is an utterance with a session of its own at the server's /realtime. Sound is sent as it arrives; after a loss a new session
+// gets all of it.
 type spoken struct {
 	utterance
 
@@ -55,7 +55,7 @@ type spoken struct {
 	filter  *resample.Resampler[float32]
 }
 
-// Hear implements inference.Utterance. It does not wait for a text: that of the sound so far comes with a later call.
+// Hear implements inference.Utterance. It does not wait for the text of the sound, which a later call returns.
 func (u *spoken) Hear(ctx context.Context, sound []float32) (inference.Transcript, error) {
 	u.sound = append(u.sound, sound...)
 	ctx, cancel := u.until(ctx, openTime+sendTime)
@@ -65,7 +65,7 @@ func (u *spoken) Hear(ctx context.Context, sound []float32) (inference.Transcrip
 		if fatal(err) || ctx.Err() != nil {
 			return inference.Transcript{}, u.reason(ctx, err)
 		}
-		if err = u.send(ctx); err != nil { // the session was lost: once more, with all the sound
+		if err = u.send(ctx); err != nil { // a new session, with all the sound
 			u.lose()
 			return inference.Transcript{}, u.reason(ctx, err)
 		}
@@ -115,7 +115,7 @@ func (u *spoken) until(ctx context.Context, d time.Duration) (context.Context, c
 	return ctx, func() { stop(); cancel() }
 }
 
-// reason is why a call ended with an error.
+// reason returns why a call ended: the cause of its context, else err.
 func (u *spoken) reason(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -123,13 +123,13 @@ func (u *spoken) reason(ctx context.Context, err error) error {
 	return err
 }
 
-// fatal says that a server refused, so that another session would not help.
+// fatal reports whether another session would fail too.
 func fatal(err error) bool {
 	again, _ := retry(err, 0)
 	return err != nil && !again
 }
 
-// lose gives the session up.
+// lose closes the session after a failure.
 func (u *spoken) lose() {
 	if u.session != nil {
 		u.session.close()
@@ -137,7 +137,7 @@ func (u *spoken) lose() {
 	u.session, u.sent = nil, 0
 }
 
-// send sends what the session does not have, and opens it before.
+// send sends the new sound. It opens the session if there is none.
 func (u *spoken) send(ctx context.Context) error {
 	if u.session == nil {
 		s, err := u.r.openSession(ctx, u.open, u.h)
@@ -171,22 +171,22 @@ func (u *spoken) finish(ctx context.Context) (inference.Transcript, error) {
 	return u.session.commit(ctx)
 }
 
-// channel is one session: a WebSocket.
+// channel is one session, a WebSocket.
 type channel struct {
 	server string
 	conn   *websocket.Conn
 	stop   func() bool
-	ended  chan struct{} // of the reading
+	ended  chan struct{} // closed at the end of read
 
 	mu      sync.Mutex
 	items   []*item // in the order of their commits, or of their first text
-	asked   bool    // for the end
+	asked   bool    // the end was requested
 	done    bool    // the last item is committed
 	err     error
 	changed chan struct{}
 }
 
-// item is a stretch of sound that the server made one text of.
+// item is a part of the sound with one text.
 type item struct {
 	id, text, language string
 	audio, tokens      int
@@ -214,7 +214,7 @@ func (r *Recognizer) openSession(ctx, open context.Context, h inference.Hearing)
 	conn.SetReadLimit(maxBody)
 	s := &channel{server: r.server, conn: conn, ended: make(chan struct{}), changed: make(chan struct{}, 1)}
 	s.stop = context.AfterFunc(open, func() {
-		// The server may have gone, and nothing depends on it any more.
+		// The result of the session is not needed any more.
 		_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
 		_ = conn.Close()
 	})
@@ -226,7 +226,7 @@ func (r *Recognizer) openSession(ctx, open context.Context, h inference.Hearing)
 	if h.Context != "" {
 		transcription["prompt"] = strings.ToValidUTF8(h.Context, "\uFFFD")
 	}
-	err = s.say(ctx, map[string]any{"type": "session.update", "session": map[string]any{
+	err = s.write(ctx, map[string]any{"type": "session.update", "session": map[string]any{
 		"type": "transcription", "audio": map[string]any{"input": map[string]any{
 			"format": map[string]any{"type": "audio/pcm", "rate": realtimeRate}, "transcription": transcription, "turn_detection": nil,
 		}},
@@ -238,15 +238,15 @@ func (r *Recognizer) openSession(ctx, open context.Context, h inference.Hearing)
 	return s, nil
 }
 
-// close ends the session and its reading.
+// close ends the session, and waits for read.
 func (s *channel) close() {
 	s.stop()
-	_ = s.conn.Close() // nothing depends on it any more
+	_ = s.conn.Close()
 	<-s.ended
 }
 
-// say sends an event.
-func (s *channel) say(ctx context.Context, event map[string]any) error {
+// write sends an event.
+func (s *channel) write(ctx context.Context, event map[string]any) error {
 	s.mu.Lock()
 	err := s.err
 	s.mu.Unlock()
@@ -264,7 +264,7 @@ func (s *channel) say(ctx context.Context, event map[string]any) error {
 	return nil
 }
 
-// failure is the server's reason if it gave one, else err.
+// failure returns the server's reason if there is one, else err.
 func (s *channel) failure(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,7 +282,7 @@ func (s *channel) append(ctx context.Context, sound []float32) error {
 			b = binary.LittleEndian.AppendUint16(b, uint16(int16(max(-1, min(1, v))*32767))) //nolint:gosec // the same bits
 		}
 		event := map[string]any{"type": "input_audio_buffer.append", "audio": base64.StdEncoding.EncodeToString(b)}
-		if err := s.say(ctx, event); err != nil {
+		if err := s.write(ctx, event); err != nil {
 			return err
 		}
 	}
@@ -294,7 +294,7 @@ func (s *channel) commit(ctx context.Context) (inference.Transcript, error) {
 	s.mu.Lock()
 	s.asked = true
 	s.mu.Unlock()
-	if err := s.say(ctx, map[string]any{"type": "input_audio_buffer.commit"}); err != nil {
+	if err := s.write(ctx, map[string]any{"type": "input_audio_buffer.commit"}); err != nil {
 		return inference.Transcript{}, err
 	}
 	for {
@@ -310,7 +310,7 @@ func (s *channel) commit(ctx context.Context) (inference.Transcript, error) {
 	}
 }
 
-// text is that of all items so far; final when the last one has ended.
+// text returns the text of all items so far, final if the last one has ended.
 func (s *channel) text() (t inference.Transcript, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -322,7 +322,7 @@ func (s *channel) text() (t inference.Transcript, err error) {
 		t.Final = t.Final && it.ended
 	}
 	if t.Final {
-		return t, nil // what came later does not matter
+		return t, nil // a later failure does not matter
 	}
 	return t, s.err
 }
@@ -373,13 +373,13 @@ func (s *channel) read() {
 		default:
 		}
 		if ended {
-			_ = s.conn.Close() // writers learn it
+			_ = s.conn.Close() // ends a write
 			return
 		}
 	}
 }
 
-// handleLocked takes in an event.
+// handleLocked updates the items with an event.
 func (s *channel) handleLocked(e *serverEvent) {
 	switch e.Type {
 	case "input_audio_buffer.committed":

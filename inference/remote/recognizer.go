@@ -28,29 +28,29 @@ import (
 )
 
 const (
-	// recognizerModel is the name that every transcription server knows.
+	// recognizerModel is a name that every transcription server accepts.
 	recognizerModel = "whisper-1"
-	// recognizerParallel and recognizerRetries are as usual for a model server.
+	// recognizerParallel and recognizerRetries are the defaults of a model server.
 	recognizerParallel = 4
 	recognizerRetries  = 2
-	// maxPart is the longest sound of one request, below the 25 MB that servers take; shorter sound than minPart is filled up
-	// with silence, as servers refuse it. In samples.
+	// maxPart is the longest sound of one request, below the usual limit of 25 MB. Sound shorter than minPart is padded with
+	// silence, since servers refuse it. In samples.
 	maxPart = 600 * inference.RecognizerRate
 	minPart = inference.RecognizerRate / 2
-	// A request may take partTime, and as long again as its sound is.
+	// partTime and the length of its sound bound a request.
 	partTime = 30 * time.Second
 )
 
-// Recognizer hears speech by a server with OpenAI's POST /v1/audio/transcriptions, and live speech also by its /v1/realtime. Safe for
-// concurrent use.
+// Recognizer transcribes speech with a server that has OpenAI's POST /v1/audio/transcriptions, and live speech also with its
+// /v1/realtime. Safe for concurrent use.
 type Recognizer struct {
 	server, model, key string
-	realtime           string // address of live sessions; "" hears live speech by recordings too
+	realtime           string // address of live sessions; with "" live speech is sent as recordings
 	client             *http.Client
 	limit              *limit
 	now                func() time.Time
 	log                zerolog.Logger
-	// noTimes is set when the server refuses verbose_json, and so has no times.
+	// noTimes is set when the server refuses verbose_json, which has the times.
 	noTimes atomic.Bool
 
 	mu     sync.Mutex
@@ -98,23 +98,23 @@ func (r *Recognizer) Close() error {
 	return nil
 }
 
-// Align implements inference.Recognizer: such a server aligns no given text.
+// Align implements inference.Recognizer: the protocol has no alignment.
 func (*Recognizer) Align(context.Context, []float32, string, string) ([]inference.Word, error) {
 	return nil, inference.ErrNoWordTimes
 }
 
 // Transcribe implements inference.Recognizer.
 func (r *Recognizer) Transcribe(ctx context.Context, sound []float32, h inference.Hearing) iter.Seq2[inference.Transcript, error] {
-	return r.hear(ctx, "/audio/transcriptions", sound, h)
+	return r.send(ctx, "/audio/transcriptions", sound, h)
 }
 
 // Translate implements inference.Translator.
 func (r *Recognizer) Translate(ctx context.Context, sound []float32, h inference.Hearing) iter.Seq2[inference.Transcript, error] {
-	return r.hear(ctx, "/audio/translations", sound, h)
+	return r.send(ctx, "/audio/translations", sound, h)
 }
 
-// hear sends a recording part by part.
-func (r *Recognizer) hear(ctx context.Context, path string, sound []float32, h inference.Hearing) iter.Seq2[inference.Transcript, error] {
+// send transcribes a recording part by part.
+func (r *Recognizer) send(ctx context.Context, path string, sound []float32, h inference.Hearing) iter.Seq2[inference.Transcript, error] {
 	return func(yield func(inference.Transcript, error) bool) {
 		at := time.Duration(0)
 		for _, part := range inference.SplitSound(sound, maxPart) {
@@ -141,7 +141,7 @@ func (r *Recognizer) hear(ctx context.Context, path string, sound []float32, h i
 	}
 }
 
-// duration is that of samples.
+// duration returns the length of samples.
 func duration(samples int) time.Duration {
 	return time.Duration(samples) * time.Second / inference.RecognizerRate
 }
@@ -161,7 +161,7 @@ func (r *Recognizer) part(ctx context.Context, path string, sound []float32, h i
 	defer cancel()
 	for attempt := 0; ; attempt++ {
 		began := r.now()
-		texts, err := r.send(timed, path, sound, h)
+		texts, err := r.ask(timed, path, sound, h)
 		if err == nil {
 			good = r.now().Sub(began)
 			r.report(fmt.Sprintf("%s on %s, %.1f s of sound in %.2f s", r.model, r.server, duration(len(sound)).Seconds(), good.Seconds()))
@@ -203,8 +203,8 @@ func (r *Recognizer) report(detail string) {
 	r.status.Detail = detail
 }
 
-// send sends one request. A server that refuses verbose_json is asked for json.
-func (r *Recognizer) send(ctx context.Context, path string, sound []float32, h inference.Hearing) ([]inference.Transcript, error) {
+// ask sends one request. If the server refuses verbose_json, it sends another one for json.
+func (r *Recognizer) ask(ctx context.Context, path string, sound []float32, h inference.Hearing) ([]inference.Transcript, error) {
 	verbose := !h.Live && !r.noTimes.Load() || h.WordTimes
 	texts, err := r.post(ctx, path, sound, h, verbose)
 	var refusal *statusError
@@ -266,7 +266,7 @@ func recognizerHint(status int) string {
 	return ""
 }
 
-// form is the body of a request, and its content type.
+// form returns the body of a request, and its content type.
 func (r *Recognizer) form(path string, sound []float32, h inference.Hearing, verbose bool) (body []byte, kind string) {
 	if len(sound) < minPart {
 		sound = append(slices.Clone(sound), make([]float32, minPart-len(sound))...)
@@ -277,11 +277,11 @@ func (r *Recognizer) form(path string, sound []float32, h inference.Hearing, ver
 		"Content-Disposition": {`form-data; name="file"; filename="sound.wav"`}, "Content-Type": {"audio/wav"},
 	})
 	if err == nil {
-		_, _ = file.Write(wav.Encode(sound, inference.RecognizerRate)) // a buffer takes all
+		_, _ = file.Write(wav.Encode(sound, inference.RecognizerRate)) // a buffer never fails
 	}
 	field := func(name, value string) {
 		if value != "" {
-			_ = w.WriteField(name, value) // a buffer takes all
+			_ = w.WriteField(name, value)
 		}
 	}
 	field("model", r.model)
@@ -321,7 +321,7 @@ type transcription struct {
 	} `json:"words"`
 }
 
-// readTranscription returns the parts of an answer about sound of a length: its segments, or all of it.
+// readTranscription returns the parts of an answer: its segments, or the whole. length is the length of the sound.
 func readTranscription(body []byte, length time.Duration, h inference.Hearing) ([]inference.Transcript, error) {
 	var a transcription
 	if err := json.Unmarshal(body, &a); err != nil || a.Text == nil {
@@ -357,7 +357,7 @@ func readTranscription(body []byte, length time.Duration, h inference.Hearing) (
 	return parts, nil
 }
 
-// share gives each word to the part in which its middle lies, and to the word the punctuation beside it in the text.
+// share assigns each word to the part that contains its middle, and adds the adjacent punctuation of the text.
 func share(words []inference.Word, parts []inference.Transcript) {
 	for i := range parts {
 		n := len(words)
@@ -372,8 +372,8 @@ func share(words []inference.Word, parts []inference.Transcript) {
 	}
 }
 
-// punctuate sets the words as they stand in a text: punctuation up to a space belongs to the word before, behind it to the
-// next one. Words that are not in the text stay as they are.
+// punctuate adds punctuation from a text to its words: up to a space it belongs to the previous word, after it to the next one. Words
+// that are not in the text do not change.
 func punctuate(text string, words []inference.Word) {
 	last := -1 // the word found last
 	for i := range words {
@@ -395,7 +395,7 @@ func punctuate(text string, words []inference.Word) {
 	}
 }
 
-// marks returns the punctuation before and behind the spaces of a text without letters; nothing of another.
+// marks returns the punctuation before and after the spaces of a text without letters or digits; "" for any other text.
 func marks(text string) (before, behind string) {
 	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) {
 		return "", ""
@@ -407,8 +407,8 @@ func marks(text string) (before, behind string) {
 	return text[:space], strings.Join(strings.Fields(text[space:]), "")
 }
 
-// Listen implements inference.Recognizer. A session hears the sound as it comes. Without sessions, and for the times of words, the server
-// gets the whole sound again each time it has grown by half, and at the end.
+// Listen implements inference.Recognizer. A session gets the sound as it arrives. Without sessions, and for the times of words, the
+// whole sound is sent each time it has grown by half, and at the end.
 func (r *Recognizer) Listen(ctx context.Context, h inference.Hearing) (inference.Utterance, error) {
 	h.Live = true
 	ctx, cancel := context.WithCancel(ctx)
@@ -423,7 +423,7 @@ func (r *Recognizer) Listen(ctx context.Context, h inference.Hearing) (inference
 type utterance struct {
 	r      *Recognizer
 	h      inference.Hearing
-	open   context.Context //nolint:containedctx // ends with Close, beside that of each call
+	open   context.Context //nolint:containedctx // ends with Close
 	cancel context.CancelFunc
 	sound  []float32
 	sent   int // samples of sound that the server has

@@ -54,7 +54,7 @@ const (
 	dialTimeout = 5 * time.Second
 	// listTimeout bounds listing the models.
 	listTimeout = 10 * time.Second
-	// schemaRetry is how long a server is sent no schema after it refused one.
+	// schemaRetry is the time without schemas after the server refused one.
 	schemaRetry = 24 * time.Hour
 )
 
@@ -142,12 +142,12 @@ func (m *Model) Status() inference.Status {
 	return m.status
 }
 
-// Capabilities returns those of every Model. How the server draws is not known before a prompt sets it.
+// Capabilities returns the capabilities of every Model. The server's defaults for sampling are not known.
 func Capabilities() inference.Capabilities {
 	return inference.Capabilities{Instructions: true, Structured: true, Sampling: &inference.Sampling{}}
 }
 
-// Capabilities returns those of a vision-language model.
+// Capabilities implements inference.Model.
 func (m *Model) Capabilities() inference.Capabilities {
 	return Capabilities()
 }
@@ -196,7 +196,7 @@ func (m *Model) Warm(ctx context.Context, progress func(percent int, detail stri
 		if !errors.Is(err, errNoList) || m.cfg.Model == "" {
 			return err
 		}
-		model = m.cfg.Model // The prompt below checks it.
+		model = m.cfg.Model // checked by the prompt below
 		m.settle(model)
 	}
 	progress(40, "warming up "+model+" on "+m.server)
@@ -213,7 +213,7 @@ func (m *Model) Warm(ctx context.Context, progress func(percent int, detail stri
 	return nil
 }
 
-// Load returns how many requests may be sent at once now, how many are under way, and how many wait.
+// Load returns the present limit of concurrent requests, and the numbers of running and waiting ones.
 func (m *Model) Load() (limit, running, waiting int) { return m.limit.state() }
 
 // report sets the status.

@@ -16,11 +16,11 @@ import (
 // maxStarts bounds the places of an answer where its JSON may begin.
 const maxStarts = 32
 
-// errNoJSON is the fault of an answer without JSON.
+// errNoJSON is returned for an answer without JSON.
 var errNoJSON = errors.New("there is no complete JSON in it")
 
-// jsonIn returns the JSON in an answer that follows a schema. Code fences and text around it are left out. The error is the
-// fault of the first JSON in it.
+// jsonIn returns the first JSON in an answer that follows a schema, without the text around it. Otherwise the error is about the first
+// JSON.
 func jsonIn(text string, form *schema.Schema) (string, error) {
 	fault := errNoJSON
 	for range maxStarts {
@@ -47,7 +47,7 @@ func jsonIn(text string, form *schema.Schema) (string, error) {
 	return "", fault
 }
 
-// follow delivers the JSON of an answer. If the answer does not follow its schema, the server is asked once to repair it.
+// follow delivers the JSON of an answer. If the answer does not follow its schema, it requests one repair.
 func (m *Model) follow(ctx context.Context, r request, a *answer) error {
 	found, fault := jsonIn(a.whole.String(), a.form)
 	if fault != nil {

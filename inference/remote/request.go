@@ -24,12 +24,12 @@ type request struct {
 	Model     string    `json:"model"`
 	Stream    bool      `json:"stream,omitempty"`
 	MaxTokens int       `json:"max_tokens,omitempty"`
-	// The four settings of random draws. vLLM, SGLang and llama-server know them all.
+	// The settings of sampling. vLLM, SGLang and llama-server support all four.
 	Temperature       *float64 `json:"temperature,omitempty"`
 	TopP              *float64 `json:"top_p,omitempty"`
 	TopK              *int     `json:"top_k,omitempty"`
 	RepetitionPenalty *float64 `json:"repetition_penalty,omitempty"`
-	// Format is the form of the answer, as of answerFormat.
+	// Format is the result of answerFormat.
 	Format json.RawMessage `json:"response_format,omitempty"`
 	// Template are settings of the model's chat template.
 	Template map[string]any `json:"chat_template_kwargs,omitempty"`
@@ -52,22 +52,22 @@ type picture struct {
 	URL string `json:"url"`
 }
 
-// sample sets the random draws that are set.
+// sample sets the sampling.
 func (r *request) sample(s inference.Sampling) {
 	r.Temperature, r.TopP, r.TopK, r.RepetitionPenalty = s.Temperature, s.TopP, s.TopK, s.RepetitionPenalty
 	if s.TopK != nil && *s.TopK == 0 {
-		r.TopK = new(-1) // there 0 is no value
+		r.TopK = new(-1) // servers refuse 0
 	}
 }
 
-// answerFormat is the form of an answer by a schema, whose properties keep their order.
+// answerFormat returns the response_format of a schema, whose properties keep their order.
 func answerFormat(schema json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(map[string]any{
 		"type": "json_schema", "json_schema": map[string]any{"name": "answer", "strict": true, "schema": schema},
 	})
 }
 
-// body is the request as it is sent.
+// body returns the JSON of the request.
 func (r request) body() ([]byte, error) {
 	var b bytes.Buffer
 	to := json.NewEncoder(&b)
@@ -76,8 +76,8 @@ func (r request) body() ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// ask sends a request and returns the response, whose body the caller closes. A server that refuses the template's settings is
-// asked without them, now and from then on.
+// ask sends a request and returns the response, whose body the caller closes. If the server refuses the template's settings, they are
+// left out of this and all later requests.
 func (m *Model) ask(ctx context.Context, r request, t *trace) (*http.Response, error) {
 	plain := m.plainTemplate.Load()
 	if !plain {
@@ -103,8 +103,8 @@ func (m *Model) ask(ctx context.Context, r request, t *trace) (*http.Response, e
 	return nil, err
 }
 
-// send sends a request to a path below the server's address and returns the response, whose body the caller closes. The errors
-// are those of this package; a refusal has a *statusError.
+// send sends a request to a path below the server's address and returns the response, whose body the caller closes. The error wraps
+// one of this package; after a refusal it also wraps a *statusError.
 func (m *Model) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, m.cfg.URL+path, bytes.NewReader(body))
 	if err != nil {
@@ -132,7 +132,7 @@ func (m *Model) send(ctx context.Context, method, path string, body []byte) (*ht
 	return res, nil
 }
 
-// fault is an error of this package, or that of a timeout if the context has ended.
+// fault wraps err with kind, or returns ErrTimeout if the context has ended.
 func (m *Model) fault(ctx context.Context, kind, err error) error {
 	if ctx.Err() != nil {
 		kind, err = ErrTimeout, context.Cause(ctx)

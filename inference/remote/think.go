@@ -17,7 +17,7 @@ type thinkFilter struct {
 	begun    bool // visible text was returned; blanks before it are dropped
 }
 
-// write takes the next text and returns the text that can be shown.
+// write adds text and returns the text that can be shown.
 func (f *thinkFilter) write(text string) string {
 	f.held += text
 	var out strings.Builder

@@ -10,7 +10,7 @@ import (
 // trace collects the exchanges with the server for inference.Prompt.Trace.
 type trace struct {
 	to   func(inference.Exchange) // nil for none
-	open *inference.Exchange      // the one under way
+	open *inference.Exchange      // the present one; nil for none
 }
 
 // begin begins an exchange with the body of a request, with the size of each picture in place of its bytes.
@@ -32,7 +32,7 @@ func (t *trace) answer(text, reasoning string) {
 	}
 }
 
-// end ends the exchange under way, if there is one.
+// end reports the present exchange, if there is one.
 func (t *trace) end(err error) {
 	if t.open == nil {
 		return
