@@ -16,8 +16,7 @@ type span struct {
 	known      bool
 }
 
-// wordTimes returns the time of each word of the text. A word without sound gets
-// the end of the previous one.
+// wordTimes returns the time of each word of the text. A word without sound starts and ends with the previous one's end.
 func wordTimes(tokens []token, spans []span) []inference.WordTime {
 	words := make([]inference.WordTime, len(tokens))
 	var at time.Duration
@@ -37,7 +36,7 @@ func wordTimes(tokens []token, spans []span) []inference.WordTime {
 // phones of each word spoken alone, which may differ ("a" is "ey" alone and "ax"
 // in a sentence), so both sequences are aligned by edit distance.
 func placeWords(phones []phone, groups [][]string, tokens []token) ([]span, bool) {
-	var owner []int // of each name
+	var owner []int // the token of each name
 	k := 0
 	for i, t := range tokens {
 		if t.spoken == "" {
@@ -220,13 +219,13 @@ func duration(samples, rate int) time.Duration {
 }
 
 const (
-	// leadKept and the pauses are the silence left around a piece.
+	// leadKept and the pauses are the silence before and after a piece.
 	leadKept      = 20 * time.Millisecond
 	sentencePause = 160 * time.Millisecond
 	clausePause   = 60 * time.Millisecond
 )
 
-// pauseAfter returns the silence behind a piece.
+// pauseAfter returns the silence after a piece.
 func pauseAfter(piece string) time.Duration {
 	if n := len(piece); n > 0 && closing(piece, n-1) == n {
 		return sentencePause
@@ -234,7 +233,7 @@ func pauseAfter(piece string) time.Duration {
 	return clausePause
 }
 
-// tighten shortens the silence around a piece to that of natural speech.
+// tighten shortens the silence around a piece.
 func tighten(sp Speech, piece string) inference.Chunk {
 	c := inference.Chunk{Audio: sp.Audio, AudioRate: sp.Rate, Words: sp.Words}
 	regions := sounding(sp.Rate, sp.Audio, time.Hour)

@@ -14,7 +14,7 @@ import (
 // aloud reads a piece of a text that the model does not speak as it writes: by a speech program, or by the model, if the room has chosen
 // its voice meanwhile.
 type aloud struct {
-	choice // own: the model reads
+	choice // with own the model reads
 	room   *session
 	piece  string
 	lang   string
@@ -82,7 +82,7 @@ func (a aloud) byModel(ctx context.Context) (failed bool, left string) {
 	return true, strings.TrimSpace(a.piece[at:])
 }
 
-// errMute is the failure of a model that yields no sound for words.
+// errMute is returned when a model yields no sound for a text with words.
 var errMute = errors.New("the answer had no sound")
 
 func failedVoice(err error) error { return fmt.Errorf("the model's voice failed: %w", err) }

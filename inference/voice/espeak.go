@@ -19,10 +19,9 @@ const (
 	minWordGap = 220 * time.Millisecond
 )
 
-// speakEspeak takes the sound from one run of espeak-ng. The times of the words
-// come from three further runs: the text with wide gaps between the words, for
-// the lengths of words and pauses, and the phonemes of the text and of each word
-// alone, to assign them ("of the" becomes one word).
+// speakEspeak speaks with one run of espeak-ng. Three further runs give the times of the words: the text with wide gaps between the
+// words shows the lengths of words and pauses; the phonemes of the text and of each word alone assign them, since espeak-ng joins words
+// ("of the").
 func (s *Synthesizer) speakEspeak(ctx context.Context, tokens []token, lang string) (Speech, error) {
 	voice := cmp.Or(s.cfg.Name, espeakVoice(lang))
 	text := script(tokens)
@@ -39,7 +38,7 @@ func (s *Synthesizer) speakEspeak(ctx context.Context, tokens []token, lang stri
 		{&each, list(tokens, ",\n"), []string{"-q", "-x"}},
 	} {
 		g.Go(func() (err error) {
-			// On standard input no text is taken for an option.
+			// A text on standard input cannot be an option.
 			*r.out, err = run(gctx, s.nice, espeak, r.text, append([]string{"-v", voice, "--stdin"}, r.args...)...)
 			return err
 		})
@@ -72,19 +71,19 @@ func (s *Synthesizer) speakEspeak(ctx context.Context, tokens []token, lang stri
 // word the phonemes are spread evenly.
 func spreadPhones(words []string, rate int, pcm []int16, wideRate int, wide []int16) ([]phone, bool) {
 	words = slices.DeleteFunc(words, func(w string) bool { return len(phonemes(w)) == 0 })
-	heard := sounding(rate, pcm, time.Hour)
+	sounds := sounding(rate, pcm, time.Hour)
 	parts := sounding(wideRate, wide, minWordGap)
-	if len(words) == 0 || len(heard) != 1 || len(parts) != len(words) {
+	if len(words) == 0 || len(sounds) != 1 || len(parts) != len(words) {
 		return nil, false
 	}
-	long := heard[0].end - heard[0].start
+	long := sounds[0].end - sounds[0].start
 	inserted := gaps(parts, long)
 	scale := float64(long) / float64(parts[len(parts)-1].end-parts[0].start-inserted[len(parts)-1])
 	if scale < 0.8 || scale > 1.25 {
 		return nil, false
 	}
 	at := func(t time.Duration, k int) time.Duration {
-		return heard[0].start + time.Duration(scale*float64(t-parts[0].start-inserted[k]))
+		return sounds[0].start + time.Duration(scale*float64(t-parts[0].start-inserted[k]))
 	}
 	var phones []phone
 	for k, p := range parts {

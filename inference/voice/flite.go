@@ -11,15 +11,14 @@ import (
 	"touchline/internal/rescue"
 )
 
-// speakFlite takes the sound and the phones with their times from one run of
-// flite. A second run (with its fastest voice, which has the same pronunciations)
-// reads the words one by one, to assign the phones to words.
+// speakFlite speaks with one run of flite, which also returns the phones with their times. A second run, with the fastest voice and the
+// same pronunciations, reads the words one by one to assign the phones to words.
 func (s *Synthesizer) speakFlite(ctx context.Context, tokens []token, _ string) (Speech, error) {
 	voice := cmp.Or(s.cfg.Name, "slt")
 	var phones, sound, words []byte
 	g, gctx := rescue.WithContext(ctx)
 	g.Go(func() (err error) {
-		// As the argument of -t no text is taken for an option. Standard output has the phones.
+		// The argument of -t cannot be an option. Standard output has the phones.
 		phones, sound, err = runWithFile(gctx, s.nice, flite, "-voice", voice, "-psdur", "-t", script(tokens), "-o", "/dev/fd/3")
 		return err
 	})

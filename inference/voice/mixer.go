@@ -14,22 +14,21 @@ import (
 )
 
 const (
-	// maxPending bounds the pieces that wait for speech; the rest of a longer answer has text only.
+	// maxPending bounds the queued pieces; the rest of a longer answer has text only.
 	maxPending = 64
-	// farAhead is how far the sound of a room may be ahead of what is heard before its next sentence is spoken, where the room may choose
-	// the model's voice. An answer that the model speaks as it writes is as far ahead at most.
+	// farAhead is the longest sound that is made ahead of playback in rooms that may choose the model's voice.
 	farAhead = 5 * time.Second
 )
 
-// item is a chunk or an error, of the inner engine or of a piece that is read aloud.
+// item is a chunk or an error, from the engine or from aloud.
 type item struct {
 	chunk inference.Chunk
 	err   error
-	// Of the end of a piece.
+	// last is the end of a piece.
 	last   bool
-	read   bool   // by the model
-	unread bool   // it failed
-	left   string // and this has no sound
+	read   bool   // the model has read it
+	unread bool   // the model failed
+	left   string // the part of the piece without sound after a failure
 }
 
 // mixer joins one text with its sound: that of the engine as it writes, or of the pieces that are read aloud. All of it happens in run;
@@ -43,8 +42,8 @@ type mixer struct {
 	now    func() choice     // for the next sentence; nil for one voice
 
 	yield func(inference.Chunk, error) bool
-	items chan item // of the engine; nil after its end
-	done  chan item // of the piece under way
+	items chan item // from the engine; nil after its end
+	done  chan item // from aloud
 	hush  func()    // ends the engine's answer
 	work  sync.WaitGroup
 
@@ -52,19 +51,19 @@ type mixer struct {
 	wrote  bool // the text has ended
 	failed error
 
-	held   []inference.Chunk // the engine's sound until the answer is no silence
-	pace   pace              // of it
-	sounds bool              // it has been passed on
+	held   []inference.Chunk // the engine's sound while the answer may be silence
+	pace   pace              // of the engine's sound
+	sounds bool              // the engine's sound was yielded
 
 	from    int // byte of text from which pieces are read aloud
 	cutter  splitter
 	pending []string
-	busy    bool // a piece is being read
-	unread  bool // the engine does not read: its voice failed, or is behind
-	reads   bool // it reads the piece under way
-	within  bool // that piece is a clause of a sentence that goes on
-	began   time.Time
-	length  time.Duration // of the sound since then
+	busy    bool          // a piece is being read
+	unread  bool          // the model does not read: its voice failed, or is behind real time
+	reads   bool          // the model reads the present piece
+	within  bool          // the present piece is not the last clause of its sentence
+	began   time.Time     // of the first sound by aloud
+	length  time.Duration // of all sound by aloud
 }
 
 // mixer returns that of a text. speaks tells whether the model can speak it.
@@ -98,7 +97,7 @@ func (m *mixer) mix(ctx context.Context, answer func(context.Context) iter.Seq2[
 			err := rescue.Call(func() error {
 				for c, err := range answer(inner) {
 					if err != nil && inner.Err() != nil && ctx.Err() == nil {
-						return nil // only its sound was ended
+						return nil // hush has ended its sound
 					}
 					if !send(inner, to, item{chunk: c, err: err}) {
 						return nil
@@ -114,7 +113,7 @@ func (m *mixer) mix(ctx context.Context, answer func(context.Context) iter.Seq2[
 	}
 }
 
-// send sends an item. It returns false if ctx ends first.
+// send sends an item, and returns false if ctx ends first.
 func send(ctx context.Context, to chan<- item, it item) bool {
 	select {
 	case to <- it:
@@ -124,7 +123,7 @@ func send(ctx context.Context, to chan<- item, it item) bool {
 	}
 }
 
-// run yields text when it arrives and sound when it is ready.
+// run yields text as it arrives and sound as it is made.
 func (m *mixer) run(ctx context.Context) {
 	for m.items != nil || m.busy || len(m.pending) > 0 {
 		early := m.next(ctx)
@@ -156,14 +155,14 @@ func (m *mixer) run(ctx context.Context) {
 	}
 }
 
-// next begins to read the next piece, if there is one. It returns when to try again, if it is too early.
+// next starts to read the next piece, if there is one. If the sound is far ahead, it returns when to try again.
 func (m *mixer) next(ctx context.Context) (early <-chan time.Time) {
 	n := m.ready()
 	if n == 0 {
 		return nil
 	}
 	if m.now != nil && m.room.v.Model.Capabilities().Speech && (m.reads || m.synth.cfg.Program != remote) {
-		// A choice of the model's voice acts soon. A speech server works ahead, as it may fail.
+		// A change of the voice should apply soon. A speech server works ahead, since it may fail.
 		if ahead := m.length - time.Since(m.began); ahead > farAhead {
 			return time.After(ahead - farAhead)
 		}
@@ -179,8 +178,7 @@ func (m *mixer) next(ctx context.Context) (early <-chan time.Time) {
 	return nil
 }
 
-// ready returns how many of the pieces that wait are read at once: one by a program; by the engine, the clauses of a sentence, whose
-// end it waits for.
+// ready returns how many queued pieces are read together: one by a program; all clauses of a complete sentence by the model.
 func (m *mixer) ready() int {
 	if m.busy || len(m.pending) == 0 {
 		return 0
@@ -214,7 +212,7 @@ func (m *mixer) change(c choice) {
 	}
 }
 
-// take passes on what the engine yields, and reports whether the answer continues.
+// take handles an item of the engine, and reports whether the answer continues.
 func (m *mixer) take(it item) bool {
 	if it.err != nil {
 		m.failed = it.err
@@ -245,7 +243,7 @@ func (m *mixer) take(it item) bool {
 	return true
 }
 
-// written says once that the text has ended.
+// written yields the end of the text, once.
 func (m *mixer) written() bool {
 	if m.wrote {
 		return true
@@ -254,8 +252,8 @@ func (m *mixer) written() bool {
 	return m.yield(inference.Chunk{TextEnds: true}, nil)
 }
 
-// hear follows the pace of the engine's sound. Where the room has to leave the engine's voice, or has chosen another one, it cuts the
-// sound at the end of a sentence, and returns the byte of the text behind it; else -1.
+// hear measures the pace of the engine's sound. If the room changes to another voice, it cuts the sound at the end of a sentence and
+// returns the byte of the text after it; otherwise -1.
 func (m *mixer) hear(c *inference.Chunk) int {
 	now := time.Now()
 	end, ended, behind := m.pace.add(m.text.String(), *c, now)
@@ -288,7 +286,7 @@ func (m *mixer) rest(from int) bool {
 	return goOn
 }
 
-// fail lets a program go on in place of the engine.
+// fail continues with a program after a failure of the model's voice.
 func (m *mixer) fail(f inference.VoiceFailure) bool {
 	if f.Err != nil {
 		m.room.v.report(ofModel, failedVoice(f.Err))
@@ -297,7 +295,7 @@ func (m *mixer) fail(f inference.VoiceFailure) bool {
 	return m.leave(max(f.From, 0))
 }
 
-// leave ends the use of the engine's sound at a byte of the text. What is left of a given text is passed on.
+// leave ends the use of the engine's sound at a byte of the text. It yields the rest of a given text.
 func (m *mixer) leave(from int) bool {
 	m.own, m.from = false, from
 	goOn := true
@@ -309,7 +307,7 @@ func (m *mixer) leave(from int) bool {
 	return goOn
 }
 
-// release passes the engine's sound on unless the answer may be silence.
+// release yields the held sound unless the answer may be silence.
 func (m *mixer) release(complete bool) bool {
 	if len(m.held) == 0 || inference.ClassifyAnswer(m.text.String(), complete) != inference.HasWords {
 		return true
@@ -324,7 +322,7 @@ func (m *mixer) release(complete bool) bool {
 	return true
 }
 
-// feed cuts the text after a byte into pieces, as far as they are read aloud.
+// feed queues the pieces of the text after a byte.
 func (m *mixer) feed(after int) {
 	text := m.text.String()
 	start := max(after, m.from)
@@ -336,7 +334,7 @@ func (m *mixer) feed(after int) {
 	}
 }
 
-// end takes the end of the engine's answer.
+// end handles the end of the engine's answer.
 func (m *mixer) end() bool {
 	m.items = nil
 	if m.failed != nil {
@@ -361,7 +359,7 @@ func (m *mixer) end() bool {
 	return true
 }
 
-// pass yields the sound of a piece, or takes its end, and reports whether the answer continues.
+// pass yields the sound of a piece, or handles its end, and reports whether the answer continues.
 func (m *mixer) pass(ctx context.Context, it item) bool {
 	if !it.last {
 		if m.began.IsZero() {

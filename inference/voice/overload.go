@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// behindInRow sentences in a row behind real time, of all rooms, make the room of the last one leave the model's voice.
+	// behindInRow is the number of consecutive late sentences, over all rooms, after which the room of the last one falls back.
 	behindInRow = 3
-	// keepsUp is how long no sentence may be behind before a room has the model's voice again.
+	// keepsUp is the time without a late sentence after which one room returns to the model's voice.
 	keepsUp = 30 * time.Second
-	// lateness of a piece of sound that is not heard as a gap: the sound that waits in the room.
+	// lateness of sound that makes no gap, since the room buffers it.
 	lateness = 100 * time.Millisecond
 )
 
-// errBehind is the problem of a model that speaks too slowly.
+// errBehind is the reason of a fallback.
 var errBehind = errors.New("the model's voice is slower than real time: a speech program speaks in this room until it keeps up")
 
-// overload is the rule for a model's voice behind real time: a program speaks. One room after another leaves the voice, and has it back,
-// so that the others keep it.
+// overload is the rule for a model's voice behind real time: a program speaks. Rooms fall back and return one by one, so that as many
+// as possible keep the voice.
 type overload struct {
 	mu     sync.Mutex
-	behind int       // sentences in a row
-	last   time.Time // of such a sentence, or of a room that had the voice back
+	behind int       // consecutive late sentences
+	last   time.Time // of a late sentence or of the return of a room
 }
 
-// sentence counts a sentence, and reports whether its room is to leave the voice.
+// sentence counts a sentence, and reports whether its room falls back.
 func (o *overload) sentence(behind bool, now time.Time) (leave bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -42,7 +42,7 @@ func (o *overload) sentence(behind bool, now time.Time) (leave bool) {
 	return o.behind == 0
 }
 
-// over reports whether a room that left the voice has it back.
+// over reports whether a room that fell back returns.
 func (o *overload) over(now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -53,26 +53,26 @@ func (o *overload) over(now time.Time) bool {
 	return true
 }
 
-// pace follows the sound of an answer as it comes.
+// pace compares the sound of an answer with real time.
 type pace struct {
-	from    time.Time // when its first sample would have been heard, later by each gap
+	from    time.Time // of the first sample, moved by each gap
 	sounded time.Duration
 	behind  bool // there was a gap in this sentence
-	at      int  // byte of the text behind the words that have a time
-	// open is the end of a sentence whose last word goes on beyond its piece of sound, from the first sample on; 0 for none. No later
+	at      int  // byte of the text after the words with a time
+	// open is the end of a sentence, from the first sample on, whose last word ends in a later piece of sound; 0 for none. No later
 	// word has a time yet.
 	open time.Duration
 }
 
-// cut is the end of a sentence within a piece of sound: its time, the number of words before it, and the byte of the text behind it,
-// 0 for none.
+// cut is the end of a sentence within a piece of sound: its time, the number of words before it, and the byte of the text after it
+// (0 for no cut).
 type cut struct {
 	sound     time.Duration
 	words, at int
 }
 
-// add takes a piece of sound of a text. It returns the first end of a sentence at which the sound may be cut, whether a sentence ended,
-// and whether that one was behind real time.
+// add adds a piece of sound. It returns the first end of a sentence at which the sound can be cut, whether a sentence ended, and whether
+// that sentence was behind real time.
 func (p *pace) add(text string, c inference.Chunk, now time.Time) (first cut, ended, behind bool) {
 	if p.from.IsZero() {
 		p.from = now
@@ -113,7 +113,7 @@ func ends(word string) bool {
 	return strings.ContainsRune(".!?…。！？", r)
 }
 
-// pastWord returns the byte of a text behind the next place of a word, from a byte on; that byte if the word does not follow.
+// pastWord returns the byte of a text after the next occurrence of a word, from byte at on; at without one.
 func pastWord(text string, at int, word string) int {
 	if k := strings.Index(text[at:], word); k >= 0 {
 		return at + k + len(word)

@@ -15,12 +15,12 @@ const (
 	remote = inference.VoiceServer
 )
 
-// program is the code of a speech program of this machine; inference.VoicePrograms describes it.
+// program is the code of a local speech program; inference.VoicePrograms describes it.
 type program struct {
 	name string
 	// speak speaks words in a language.
 	speak func(s *Synthesizer, ctx context.Context, tokens []token, lang string) (Speech, error)
-	// list is the argument that lists its voices, and voices reads that list.
+	// list is the argument that lists the voices; voices parses the list.
 	list   string
 	voices func(list string) []Voice
 }
@@ -32,7 +32,7 @@ func programs() []program {
 	}
 }
 
-// local returns a program of this machine.
+// local returns a local program by its name.
 func local(name string) (p program, ok bool) {
 	i := slices.IndexFunc(programs(), func(p program) bool { return p.name == name })
 	if i < 0 {
@@ -41,7 +41,7 @@ func local(name string) (p program, ok bool) {
 	return programs()[i], true
 }
 
-// programFor returns the program of this machine for a language.
+// programFor returns the local program for a language.
 func (s *Synthesizer) programFor(lang string) program {
 	name := s.cfg.Program
 	if _, ok := local(name); !ok {
@@ -57,7 +57,7 @@ func (s *Synthesizer) programFor(lang string) program {
 	return p
 }
 
-// counts are the sentences spoken, by program, and those of a server that another program had to speak.
+// counts are the values of Stats.
 type counts struct {
 	spoken    map[string]*atomic.Uint64
 	failovers atomic.Uint64
@@ -75,7 +75,7 @@ func newCounts() *counts {
 type Stats struct {
 	// Spoken by each program.
 	Spoken map[string]uint64
-	// Failovers are sentences that a program of this machine spoke, wholly or to the end, as the speech server failed.
+	// Failovers counts sentences that a local program spoke or completed because the speech server failed.
 	Failovers uint64
 }
 

@@ -14,8 +14,8 @@ import (
 
 var _ inference.Speaker = (*Synthesizer)(nil)
 
-// Speak implements inference.Speaker: the text comes first, then the sound of each sentence as soon as it is made. The first
-// sentence that cannot be spoken ends it, with the error of its program. The rate may change where a speech server fails.
+// Speak implements inference.Speaker: it yields the text, then the sound of each sentence as soon as it is made. It ends with the error
+// of the first sentence that cannot be spoken. The sample rate may change when a speech server fails.
 func (s *Synthesizer) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		if !yield(inference.Chunk{Text: text}, nil) {
@@ -42,15 +42,15 @@ func (s *Synthesizer) Speak(ctx context.Context, text, voice, language string) i
 	}
 }
 
-// Say converts a text of any length to sound as a room hears it: sentence by sentence, with their pauses. lang is BCP 47; ""
-// means the configured language. The error is that of a sentence, or names a voice that the program does not have.
+// Say converts a text of any length to sound, sentence by sentence with pauses, as in a room. lang is BCP 47; "" means the configured
+// language. Say does not fall back from a speech server that fails, and refuses a voice that the program does not have.
 func (s *Synthesizer) Say(ctx context.Context, text, lang string) (Speech, error) {
 	if err := s.checkVoice(ctx, cmp.Or(lang, s.cfg.Language)); err != nil {
 		return Speech{}, err
 	}
 	var out Speech
 	one := *s
-	one.strict = true // the parts of two voices are no file
+	one.strict = true // one voice for the whole sound
 	for c, err := range one.Speak(ctx, text, "", lang) {
 		if err != nil {
 			return Speech{}, err
@@ -65,7 +65,7 @@ func (s *Synthesizer) Say(ctx context.Context, text, lang string) (Speech, error
 	return out, nil
 }
 
-// then returns the speech with a piece after it. All pieces are of one voice, which has one rate.
+// then returns the speech with a piece appended. All pieces have the rate of one voice.
 func (sp Speech) then(c inference.Chunk) Speech {
 	at := duration(len(sp.Audio), c.AudioRate)
 	for _, w := range c.Words {
@@ -76,7 +76,7 @@ func (sp Speech) then(c inference.Chunk) Speech {
 	return sp
 }
 
-// checkVoice returns an error for a voice that flite does not have: it would speak with another one.
+// checkVoice returns an error for a voice that flite does not have. flite itself would use another one.
 func (s *Synthesizer) checkVoice(ctx context.Context, lang string) error {
 	if s.cfg.Name == "" || s.cfg.Program == remote || s.programFor(lang).name != flite {
 		return nil

@@ -17,7 +17,7 @@ const (
 	laterClause = 60
 	// longest is the length at which text without punctuation is cut, at a space if possible.
 	longest = 180
-	// maxMute bounds the unspeakable text before a piece, in bytes; longer text is dropped.
+	// maxMute bounds the text without a word before a piece, in bytes; longer text is dropped.
 	maxMute = 500
 )
 
@@ -25,12 +25,12 @@ const (
 // long sentences. It holds the text while it may be inference.Silence.
 type splitter struct {
 	rest    strings.Builder
-	mute    string // unspeakable text, for the next piece
+	mute    string // text without a word, for the next piece
 	started bool   // a piece was returned
 	certain bool   // the text is not inference.Silence
 }
 
-// push takes the next text and returns the complete pieces.
+// push adds text and returns the complete pieces.
 func (s *splitter) push(delta string) []string {
 	s.rest.WriteString(delta)
 	if !s.certain {
@@ -42,7 +42,7 @@ func (s *splitter) push(delta string) []string {
 	return s.cut(false)
 }
 
-// end returns the remaining pieces; none of a silent text.
+// end returns the remaining pieces, none if the text is silence.
 func (s *splitter) end() []string {
 	if !s.certain && inference.ClassifyAnswer(s.rest.String(), true) != inference.HasWords {
 		return nil
@@ -190,19 +190,19 @@ func abbreviations() []string {
 	}
 }
 
-// clauseEnds are the stops within a sentence; the text goes on without a space behind those that are wide.
+// clauseEnds are the stops within a sentence. No space follows a wide one.
 const (
 	wideEnds   = "，、；："
 	clauseEnds = ",;:—–" + wideEnds
 )
 
-// isClause reports whether a piece is a clause of a sentence that goes on.
+// isClause reports whether a piece ends within a sentence.
 func isClause(piece string) bool {
 	r, _ := utf8.DecodeLastRuneInString(piece)
 	return strings.ContainsRune(clauseEnds, r)
 }
 
-// join returns the text of pieces.
+// join joins pieces.
 func join(pieces []string) string {
 	var b strings.Builder
 	for i, piece := range pieces {

@@ -21,26 +21,26 @@ import (
 )
 
 const (
-	// serverRate is the rate of raw sound without a rate in its content type, as OpenAI sends it.
+	// serverRate is the rate of raw sound whose content type has none, as from OpenAI.
 	serverRate = 24000
-	// dialTimeout bounds the connection, soundTimeout the wait for the first sound and for each next piece of it.
+	// dialTimeout bounds the connection, soundTimeout the wait for each piece of sound.
 	dialTimeout  = 3 * time.Second
 	soundTimeout = 6 * time.Second
 	// maxSentence bounds the sound of one sentence.
 	maxSentence = 2 * time.Minute
 	// readStep is the size of the pieces in which sound is read: 85 ms at 24 kHz.
 	readStep = 4096
-	// maxAnswer bounds the read part of an error, in bytes.
+	// maxAnswer bounds the body of an error, in bytes.
 	maxAnswer = 4 << 10
-	// firstRest and longestRest bound the time in which a server that failed is not asked again.
+	// firstRest and longestRest bound the time without requests after a failure.
 	firstRest, longestRest = 2 * time.Second, time.Minute
 
-	// defaultModel and defaultVoice are the names that every such server knows.
+	// defaultModel and defaultVoice are names that every such server accepts.
 	defaultModel = "tts-1"
 	defaultVoice = "alloy"
 )
 
-// errResting is the failure of a sentence that a server which failed before is not asked for.
+// errResting is returned for a sentence without a request because the server failed before.
 var errResting = errors.New("it failed and rests; it is asked again within a minute")
 
 // server is a speech server with OpenAI's API. Safe for concurrent use.
@@ -51,10 +51,10 @@ type server struct {
 	patience        time.Duration // soundTimeout
 
 	mu      sync.Mutex
-	pace    time.Duration // speech for one unit of weight, of the last sentences
+	pace    time.Duration // speech for one unit of weight, averaged over the last sentences
 	restsTo time.Time
 	rest    time.Duration
-	failure error // that began the rest
+	failure error // the reason of the rest
 	wav     bool  // it refused raw sound
 }
 
@@ -77,7 +77,7 @@ func newServer(cfg inference.VoiceConfig) *server {
 	}
 }
 
-// speak speaks words and passes on their sound as it arrives. rest are the words without sound when it fails.
+// speak emits the sound of words as it arrives. After a failure it returns the words without sound.
 func (s *server) speak(ctx context.Context, name string, tokens []token, after time.Duration, emit func(inference.Chunk) bool,
 ) (rest []token, err error) {
 	if err := s.resting(); err != nil {
@@ -88,7 +88,7 @@ func (s *server) speak(ctx context.Context, name string, tokens []token, after t
 	if errors.Is(err, errGone) {
 		return nil, nil
 	}
-	if err == nil && !p.heard {
+	if err == nil && !p.sounds {
 		err = errors.New("it sent no sound: check inference.voice.name and the server's log")
 	}
 	if ctx.Err() != nil {
@@ -104,7 +104,7 @@ func (s *server) speak(ctx context.Context, name string, tokens []token, after t
 // fault names the server in an error.
 func (s *server) fault(err error) error { return fmt.Errorf("the speech server %s: %w", s.url, err) }
 
-// resting returns why the server is not asked now; nil when it is.
+// resting returns an error during the time without requests.
 func (s *server) resting() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +120,7 @@ func (s *server) usual() time.Duration {
 	return s.pace
 }
 
-// settle remembers how a sentence went.
+// settle updates the state after a sentence.
 func (s *server) settle(p *stream, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,7 @@ func (s *server) settle(p *stream, err error) {
 	}
 }
 
-// receive requests the sound of a text and passes it on.
+// receive requests the sound of a text and pushes it to p.
 func (s *server) receive(ctx context.Context, name, text string, p *stream) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -164,7 +164,7 @@ func (s *server) receive(ctx context.Context, name, text string, p *stream) erro
 		if !p.push(samples16(buf[:whole], channels)) {
 			return errGone
 		}
-		have = copy(buf, buf[whole:have]) // bytes of a sample that is not complete
+		have = copy(buf, buf[whole:have]) // bytes of an incomplete sample
 		switch {
 		case errors.Is(err, io.EOF):
 			p.finish()
@@ -177,10 +177,10 @@ func (s *server) receive(ctx context.Context, name, text string, p *stream) erro
 	}
 }
 
-// errGone ends the sound for a listener that has gone.
-var errGone = errors.New("nobody listens")
+// errGone is returned when emit ends the sound.
+var errGone = errors.New("the listener has gone")
 
-// causeOr returns why ctx ended, else err.
+// causeOr returns the cause of an ended context, else err.
 func causeOr(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -188,7 +188,7 @@ func causeOr(ctx context.Context, err error) error {
 	return err
 }
 
-// request asks for the sound of a text, raw or, from a server that knows no raw sound, as WAV.
+// request requests the sound of a text: raw, or as WAV from a server that refuses raw sound.
 func (s *server) request(ctx context.Context, name, text string) (*http.Response, error) {
 	s.mu.Lock()
 	wav := s.wav
@@ -205,7 +205,7 @@ func (s *server) request(ctx context.Context, name, text string) (*http.Response
 	return res, err
 }
 
-// refusal is an answer that is no success.
+// refusal is the error of an answer with another status than 200.
 type refusal struct {
 	status int
 	text   string
@@ -247,11 +247,11 @@ func (s *server) post(ctx context.Context, name, text string, wav bool) (*http.R
 		return res, nil
 	}
 	defer res.Body.Close()
-	answer, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer)) // what is there suffices
+	answer, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	return nil, &refusal{res.StatusCode, answerText(answer)}
 }
 
-// ask sends a request to a path below the server's address.
+// ask sends a request to a path at the server.
 func (s *server) ask(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
 	if err != nil {
@@ -303,7 +303,7 @@ func answerText(body []byte) string {
 	return strconv.Quote(text)
 }
 
-// soundOf returns the rate and the channels of an answer, whose 16-bit samples follow in in, and the bound of their bytes.
+// soundOf reads the head of an answer, up to its 16-bit samples. It returns their rate, channels and length in bytes.
 func soundOf(contentType string, in *bufio.Reader) (rate, channels int, size int64, err error) {
 	kind, params, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -340,7 +340,7 @@ func soundOf(contentType string, in *bufio.Reader) (rate, channels int, size int
 	return rate, channels, endless, nil
 }
 
-// foreign names a compressed format or a page by its first bytes; "" for what may be raw sound.
+// foreign names a compressed format or a page by its first bytes; "" for possible raw sound.
 func foreign(head []byte) string {
 	for begin, name := range map[string]string{
 		"ID3": "MP3", "OggS": "Ogg", "fLaC": "FLAC", "<!DO": "an HTML page", "<htm": "an HTML page", "{\"er": "a JSON error",
@@ -352,7 +352,7 @@ func foreign(head []byte) string {
 	return ""
 }
 
-// voices lists the voices that the server names; nil when it has no list.
+// voices returns the server's list of voices; nil without one.
 func (s *server) voices(ctx context.Context) []string {
 	res, err := s.ask(ctx, http.MethodGet, "/audio/voices", nil)
 	if err != nil {
@@ -393,8 +393,7 @@ func parseVoices(body []byte) (out []string) {
 	return out
 }
 
-// serverVoice reports whether a name may be that of a server's voice. Such names have more forms than those of programs:
-// "af_bella(2)+af_sky(1)", "en_US-lessac-medium".
+// serverVoice reports whether a name is valid for a voice of a server, such as "af_bella(2)+af_sky(1)" or "en_US-lessac-medium".
 func serverVoice(name string) bool {
 	return len(name) <= 64 && !strings.ContainsFunc(name, func(r rune) bool { return r < 0x21 || r > 0x7e || r == '"' || r == '\\' })
 }

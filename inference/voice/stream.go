@@ -8,27 +8,27 @@ import (
 )
 
 const (
-	// usualPace is the speech for one unit of weight before any was measured: 14 letters a second.
+	// usualPace is the first estimate of the speech for one unit of weight: 14 letters a second.
 	usualPace = time.Second / 14
-	// leastStep is the shortest sound that is passed on, but for the last of a sentence.
+	// leastStep is the shortest piece of sound, except the last of a sentence.
 	leastStep = 120 * time.Millisecond
 )
 
-// stream passes the sound of a sentence on while it arrives. It removes the silence around it, and places the words by their
-// letters: at the pace of earlier sentences, as the end is not known yet.
+// stream emits the sound of a sentence while it arrives. It removes the silence around it, and places the words by their letters at the
+// pace of earlier sentences, since the end is not known yet.
 type stream struct {
 	tokens []token
-	after  time.Duration // silence behind the sentence
+	after  time.Duration // silence after the sentence
 	pace   time.Duration
 	emit   func(inference.Chunk) bool
 	rate   int // set before push
 
 	buf     []int16
-	heard   bool
-	next    int           // token that has no time yet
-	at      time.Duration // of the sound that was passed on
-	weights []float64     // of all tokens up to each one
-	spoken  time.Duration // length without the silence behind it
+	sounds  bool          // the silence at the start has ended
+	next    int           // the first token without a time
+	at      time.Duration // length of the emitted sound
+	weights []float64     // cumulated over the tokens
+	spoken  time.Duration // length without the silence at the end
 }
 
 func newStream(tokens []token, after, pace time.Duration, emit func(inference.Chunk) bool) *stream {
@@ -45,7 +45,7 @@ func newStream(tokens []token, after, pace time.Duration, emit func(inference.Ch
 // length returns the length of the sound so far.
 func (s *stream) length() time.Duration { return s.at + duration(len(s.buf), s.rate) }
 
-// measured returns the pace of the whole sentence; 0 if it is not known.
+// measured returns the pace of the whole sentence; 0 if unknown.
 func (s *stream) measured() time.Duration {
 	if total := s.weights[len(s.tokens)]; total > 0 {
 		return time.Duration(float64(s.spoken-leadKept) / total)
@@ -53,20 +53,20 @@ func (s *stream) measured() time.Duration {
 	return 0
 }
 
-// push takes samples and reports whether more are wanted.
+// push adds samples and reports whether emit wants more.
 func (s *stream) push(pcm []int16) bool {
 	s.buf = append(s.buf, pcm...)
 	kept := int(leadKept * time.Duration(s.rate) / time.Second)
-	if !s.heard {
+	if !s.sounds {
 		first := slices.IndexFunc(s.buf, loud)
 		from := max(0, first-kept)
 		if first < 0 {
 			from = max(0, len(s.buf)-kept)
 		}
 		s.buf = slices.Delete(s.buf, 0, from)
-		s.heard = first >= 0
+		s.sounds = first >= 0
 	}
-	if !s.heard {
+	if !s.sounds {
 		return true
 	}
 	last := len(s.buf)
@@ -79,9 +79,9 @@ func (s *stream) push(pcm []int16) bool {
 	return s.pass(last, false)
 }
 
-// finish passes on what is left, with the words that have no time yet.
+// finish emits the rest, with the words without a time.
 func (s *stream) finish() {
-	if !s.heard {
+	if !s.sounds {
 		return
 	}
 	last := len(s.buf)

@@ -25,8 +25,8 @@ func tokenize(text string) []token {
 	return tokens
 }
 
-// pronounce replaces the spoken form of the words that have a pronunciation, by the word in lower case. What is
-// written stays, and with it the number of words. A possessive keeps its s.
+// pronounce replaces the spoken form of words by their pronunciation. words has them by the word in lower case. The text and its number
+// of words do not change. A possessive keeps its s.
 func pronounce(tokens []token, words map[string]string) {
 	if len(words) == 0 {
 		return
@@ -93,7 +93,7 @@ func sayable(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsNumber(r) || strings.ContainsRune("&%+$€£°@", r)
 }
 
-// script joins the spoken words for the program.
+// script joins the spoken words.
 func script(tokens []token) string {
 	var words []string
 	for _, t := range tokens {

@@ -1,9 +1,9 @@
-// Package voice speaks for engines without a voice, and where an engine's own voice fails or is not chosen: it runs
-// flite (English) or espeak-ng (about a hundred languages) once per sentence, or asks a speech server with OpenAI's API.
+// Package voice is text to speech. For each sentence it runs flite (English) or espeak-ng (about a hundred languages), or sends a
+// request to a speech server with OpenAI's API. It mixes this speech with a model's own voice: a program speaks if the model has no
+// voice, if another one is chosen, or if the model's fails or is behind real time.
 //
-// It owns the speech programs, their input and the times of the spoken words, and the choice between them and the
-// model's own voice. It does not play sound and does not change the text. Without a working program, comments have
-// text only.
+// It owns the speech programs, their input, the times of the spoken words, and the choice of the voice. It does not play sound and
+// does not change the text. Without a working voice, comments have text only.
 package voice
 
 import (
@@ -30,7 +30,7 @@ const (
 // ErrNothingToSay is returned by Speak for a text without a word.
 var ErrNothingToSay = errors.New("nothing to say: the text has no word")
 
-// errFailover is wrapped by the error of a speech server when a program of this machine has spoken in its place.
+// errFailover is wrapped by the error of a speech server if a local program has spoken instead.
 var errFailover = errors.New("a program of this machine speaks instead")
 
 // Speech is a piece of text as sound.
@@ -38,8 +38,7 @@ type Speech struct {
 	// Audio is mono 16-bit at Rate (Hz).
 	Audio []int16
 	Rate  int
-	// Words holds the time of every word of the text (between spaces, as written),
-	// in order. A word without sound, such as an emoji, has no length.
+	// Words are the times of all words of the text, separated at spaces. A word without sound, such as an emoji, has no length.
 	Words []inference.WordTime
 }
 
@@ -48,15 +47,15 @@ type Synthesizer struct {
 	cfg    inference.VoiceConfig
 	log    zerolog.Logger
 	server *server // nil without an address
-	strict bool    // a server that fails is not replaced
+	strict bool    // no fallback from a speech server
 	nice   int     // of the programs
 	counts *counts
 }
 
-// behind is the niceness of programs that live rooms go before.
+// behind is the niceness of programs that are not for live rooms.
 const behind = 10
 
-// Behind returns the Synthesizer for speech that is not live: its programs leave the CPU to others.
+// Behind returns the Synthesizer for speech that is not live: its programs have a lower priority.
 func (s *Synthesizer) Behind() *Synthesizer {
 	other := *s
 	other.nice = behind
@@ -85,7 +84,7 @@ func New(cfg inference.VoiceConfig, log zerolog.Logger) (*Synthesizer, error) {
 	return s, nil
 }
 
-// plain reports whether a name cannot be an option or a path.
+// plain reports whether a name is neither an option nor a path.
 func plain(name string) bool {
 	for i, r := range name {
 		switch {
@@ -148,7 +147,7 @@ func (s *Synthesizer) sentence(ctx context.Context, text, lang string, pronuncia
 	return fmt.Errorf("%w; %w", err, errFailover)
 }
 
-// emitLocal speaks words of a sentence with a program of this machine.
+// emitLocal emits the words of a sentence, spoken by a local program.
 func (s *Synthesizer) emitLocal(ctx context.Context, tokens []token, lang, text string, emit func(inference.Chunk) bool) error {
 	sp, err := s.local(ctx, tokens, lang)
 	if err != nil {
@@ -179,7 +178,7 @@ func (s *Synthesizer) prepare(text, lang string, pronunciations map[string]strin
 	return tokens, lang, nil
 }
 
-// local speaks words with a program of this machine.
+// local speaks words with a local program.
 func (s *Synthesizer) local(ctx context.Context, tokens []token, lang string) (Speech, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("the speech program did not finish within %v", maxTime))
 	defer cancel()

@@ -15,11 +15,11 @@ import (
 type Voice struct {
 	// ID is the program and the voice's name, such as "flite:slt" or "espeak-ng:en-gb"; a value of Prompt.Voice.
 	ID string
-	// Language is its BCP 47 tag; "" for any, as a speech server's voices have.
+	// Language is a BCP 47 tag; "" is any, as for voices of a speech server.
 	Language string
 }
 
-// limited are flite's voices that speak of one subject only.
+// limited are flite's voices with a limited vocabulary.
 var limited = []string{"awb_time"} //nolint:gochecknoglobals // a table
 
 // Installed lists the voices of the configured speech server, whose default is "remote", then those of the installed speech
@@ -72,14 +72,14 @@ func (v Voice) Speaks(language string) bool {
 	return v.Language == "" || inference.Primary(espeakVoice(v.Language)) == inference.Primary(espeakVoice(cmp.Or(language, "en")))
 }
 
-// Check returns the error of a voice that is not in the list of Installed or does not speak the language. VoiceAuto and
-// VoiceModel pass.
+// Check returns an error if a voice is not in the list of Installed or does not speak the language. It accepts VoiceAuto and
+// VoiceModel.
 func Check(list []Voice, id, language string) error {
 	if id == inference.VoiceAuto || id == inference.VoiceModel || id == "" || strings.HasPrefix(id, inference.VoiceModel+":") {
-		return nil // the model knows its own
+		return nil // the model checks its own
 	}
 	if name, ok := strings.CutPrefix(id, remote+":"); ok && name != "" && serverVoice(name) {
-		id = remote // it need not list all of its voices
+		id = remote // its list may be incomplete
 	}
 	i := slices.IndexFunc(list, func(v Voice) bool { return v.ID == id })
 	if i < 0 && id == remote {

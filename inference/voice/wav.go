@@ -10,7 +10,7 @@ import (
 	"touchline/internal/wav"
 )
 
-// The rates that are read, in Hz.
+// The accepted rates, in Hz.
 const minRate, maxRate = 4000, 192000
 
 // parseWAV parses a WAV file of 16-bit PCM with one or two channels, of which it
@@ -26,11 +26,10 @@ func parseWAV(b []byte) (rate int, pcm []int16, err error) {
 	return rate, samples16(rest[:min(size, int64(len(rest)))], channels), nil
 }
 
-// endless is the length in bytes of sound whose end is that of its stream.
+// endless is the length of sound that lasts to the end of its stream.
 const endless = math.MaxInt64
 
-// readWAVHead reads a WAV stream up to its samples, and returns their length in bytes: endless where its head, which was
-// written first, does not know it.
+// readWAVHead reads a WAV stream up to its samples, and returns their length in bytes, endless if the head does not have it.
 func readWAVHead(in io.Reader) (rate, channels int, size int64, err error) {
 	rate, channels, size, err = readWAV(in)
 	const lies = 0x7ff00000
@@ -40,7 +39,7 @@ func readWAVHead(in io.Reader) (rate, channels int, size int64, err error) {
 	return rate, channels, size, err
 }
 
-// readWAV reads a WAV file up to its samples, and returns their length in bytes as it is in the file.
+// readWAV reads a WAV file up to its samples, and returns their length in bytes from the head.
 func readWAV(in io.Reader) (rate, channels int, size int64, err error) {
 	f, size, err := wav.ReadHead(in)
 	if err != nil {
