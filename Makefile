@@ -128,8 +128,10 @@ bench: setup-test build bin/touchline-slim bin/touchline-bench ## every timing f
 	./bin/touchline-bench run $(ARGS)
 
 .PHONY: soak
-soak: setup-test build bin/touchline-bench ## long runs (an hour unless ARGS, UTTERANCES and SESSIONS say otherwise)
+soak: setup-test build bin/touchline-bench ## long runs (an hour unless ARGS, ROUNDS, UTTERANCES and SESSIONS say otherwise)
 	./bin/touchline-bench soak $(ARGS)
+	TOUCHLINE_ROUNDS=$(or $(ROUNDS),10000) go test -vet=off -tags=$(TAGS),integration -count=1 -timeout 1h -v \
+		-run '^TestRounds$$' ./media/source/whip
 	TOUCHLINE_UTTERANCES=$(or $(UTTERANCES),10000) go test -vet=off -tags=$(TAGS),integration -count=1 -timeout 4h -v \
 		-run '^TestManyUtterances$$' ./inference/minicpmo
 	TOUCHLINE_SESSIONS=$(or $(SESSIONS),10000) TOUCHLINE_SESSIONS_TIME=10m go test -vet=off -tags=$(TAGS),integration -count=1 -v \

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"touchline/internal/contract"
@@ -35,4 +36,21 @@ func TestHelpContract(t *testing.T) {
 	}
 	walk(nil, nil)
 	contract.Compare(t, "testdata/contract/help.txt", out.String())
+}
+
+// TestUnknownPart: the error names the parts that there are.
+func TestUnknownPart(t *testing.T) {
+	err := (&runCmd{Only: []string{"nothing"}}).Run(t.Context(), zerolog.Nop())
+	require.ErrorContains(t, err, `--only "nothing": no such part; choose from alignment, steady,`)
+}
+
+// TestOrderLines: every kind of line is there, and a sentence has its words in place of theirs.
+func TestOrderLines(t *testing.T) {
+	o := &orders{lines: orderLines()}
+	for name, n := range map[string]int{"orders": 40, "WHO": 12, "WHEN": 12, "speech": 12, "touchline": 10} {
+		require.Len(t, o.lines[name], n, name)
+	}
+	for n := range 50 {
+		require.NotRegexp(t, "WHO|WHEN| who ", o.sentence(n, "speech")+o.sentence(n, "touchline"))
+	}
 }

@@ -1,19 +1,15 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/rs/zerolog"
-
-	"touchline/agent"
-	"touchline/configs"
+	"touchline/internal/e2e/netfault"
 	"touchline/internal/e2e/stage"
 )
 
@@ -21,168 +17,106 @@ import (
 type fault struct {
 	name string
 	// inject causes the fault and returns once the cause is gone.
-	inject func(ctx context.Context) error
+	inject func()
 }
 
-// measureFaults injects one fault after another and measures the recovery: from the end of the cause to the next
-// comment that is heard with its picture. outage is the downtime of server and camera.
-func measureFaults(ctx context.Context, outage time.Duration, log zerolog.Logger) ([]row, error) {
-	server := newModelServer(1, longText, 500*time.Millisecond, 500*time.Millisecond)
-	defer server.close()
-	cfg := configs.Default()
-	cfg.Inference.Engine = "remote"
-	cfg.Inference.Remote.URL = server.URL + "/v1"
-	cfg.Inference.Remote.FirstTokenTimeout = 2 * time.Second
-	s, err := stage.New(ctx, stage.Options{Config: &cfg, Seed: 4, Log: log})
-	if err != nil {
-		return nil, err
+// faults returns all kinds of faults, with lengths drawn for one round.
+func (k *soak) faults() []fault {
+	s := k.stage
+	network := func(name string, imp netfault.Impairment) fault {
+		return fault{name, func() {
+			s.Network.Set(imp)
+			defer s.Network.Set(netfault.Impairment{})
+			k.Wait(k.pick(25*time.Second, 40*time.Second, 2*time.Second))
+		}}
 	}
-	defer s.Close()
-	defer server.CloseClientConnections()
-	if err := commented(ctx, s, time.Time{}, 60*time.Second); err != nil {
-		return nil, fmt.Errorf("before the first fault: %w", err)
+	engine := func(name string, m mood) fault {
+		length := k.pick(6*time.Second, 12*time.Second, 1500*time.Millisecond)
+		return fault{name, func() {
+			k.model.mood.Store(int32(m))
+			defer k.model.mood.Store(int32(moodWell))
+			k.Wait(length)
+		}}
 	}
-	const mood = 8 * time.Second
-	var rows []row
-	for _, f := range []struct {
-		within time.Duration
-		fault
-	}{
-		{20 * time.Second, serverAway(s, "server stopped", outage)},
-		{15 * time.Second, cameraAway(s, "camera gone", outage, 5)},
-		{15 * time.Second, codecKilled()},
-		{20 * time.Second, server.moodFor("model server answers 500", moodRefuse, mood)},
-		{20 * time.Second, server.moodFor("model server hangs", moodHang, mood)},
-		{20 * time.Second, server.moodFor("model server closes in the middle of an answer", moodBreak, mood)},
-	} {
-		from := time.Now()
-		if err := f.inject(ctx); err != nil {
-			return rows, fmt.Errorf("%s: %w", f.name, err)
-		}
-		healed := time.Now()
-		if err := commented(ctx, s, healed, 90*time.Second); err != nil {
-			return rows, fmt.Errorf("after %s: %w", f.name, err)
-		}
-		rows = append(rows, atMost(fmt.Sprintf("%s, %.0f s: next comment heard after", f.name, healed.Sub(from).Seconds()),
-			time.Since(healed).Seconds(), f.within.Seconds(), "s"))
-	}
-	gap, err := stalledViewer(ctx, s, 15*time.Second)
-	if err != nil {
-		return rows, err
-	}
-	return append(rows, stallRow(gap)), s.Errors()
-}
-
-// serverAway is an outage of the server.
-func serverAway(s *stage.Stage, name string, length time.Duration) fault {
-	return fault{name, func(ctx context.Context) error {
-		s.StopServer()
-		if err := stage.Wait(ctx, length); err != nil {
-			return err
-		}
-		return s.RestartServer(ctx)
-	}}
-}
-
-// cameraAway is an outage of the camera; it returns with another match.
-func cameraAway(s *stage.Stage, name string, length time.Duration, seed uint64) fault {
-	return fault{name, func(ctx context.Context) error {
-		s.StopCamera()
-		if err := stage.Wait(ctx, length); err != nil {
-			return err
-		}
-		_, err := s.AddCamera("camera", seed)
-		return err
-	}}
-}
-
-func codecKilled() fault {
-	return fault{"codec process killed", func(context.Context) error { return killDecoder() }}
-}
-
-// moodFor is a failure mode of a model server for a while.
-func (m *modelServer) moodFor(name string, now mood, length time.Duration) fault {
-	return fault{name, func(ctx context.Context) error {
-		m.set(now)
-		defer m.set(moodWell)
-		return stage.Wait(ctx, length)
-	}}
-}
-
-// commented waits for a spoken, aligned comment whose inference began after a moment.
-func commented(ctx context.Context, s *stage.Stage, after time.Time, most time.Duration) error {
-	_, err := stage.Until(ctx, most, "a comment with its picture", func() bool {
-		for _, r := range s.Reader.Records() {
-			if r.Outcome == agent.OutcomeSpoken && r.Aligned && r.InferenceStart.After(after) {
-				return true
+	serverOff, cameraOff := k.pick(3*time.Second, 12*time.Second, 2*time.Second), k.pick(3*time.Second, 10*time.Second, 2*time.Second)
+	seed := k.rand.Uint64() // of the camera's next match
+	return []fault{
+		{"server stopped", func() {
+			k.restarts++
+			s.StopServer()
+			k.Wait(serverOff)
+			k.Check(s.RestartServer(k.Context()))
+		}},
+		network("5 % of packets lost", netfault.Impairment{Loss: 0.05}),
+		network("5 % of packets 40 ms out of order", netfault.Impairment{Reorder: 0.05, HoldBack: 40 * time.Millisecond}),
+		network("jitter of 200 ms", netfault.Impairment{Jitter: 200 * time.Millisecond}),
+		{"codec process killed", func() { k.Check(killDecoder()) }},
+		engine("engine answers 500", moodRefuse),
+		engine("engine hangs", moodHang),
+		engine("engine closes in the middle", moodBreak),
+		{"camera gone", func() {
+			s.StopCamera()
+			k.Wait(cameraOff)
+			_, err := s.AddCamera("camera", seed)
+			k.Check(err)
+		}},
+		{"viewers come and go", func() {
+			for range 3 {
+				v, leave := k.viewer()
+				k.seesPicture(v)
+				k.Wait(k.pick(time.Second, 8*time.Second, 100*time.Millisecond))
+				leave()
 			}
-		}
-		return false
-	})
-	return errors.Join(err, s.Errors())
+		}},
+		{"one of two viewers stalls", func() { k.stalledViewer(k.pick(10*time.Second, 15*time.Second, 2*time.Second)) }},
+	}
+}
+
+// viewer adds a viewer that decodes nothing.
+func (k *soak) viewer() (v *stage.Viewer, leave func()) {
+	v, leave, err := k.stage.AddViewer(true)
+	k.Check(err)
+	return v, leave
 }
 
 // killDecoder kills the bot's codec process: of this process's children the first one started.
 func killDecoder() error {
-	pids, err := children(os.Getpid())
+	pids, err := childrenOf(os.Getpid())
 	if err != nil {
 		return err
 	}
-	oldest, since := 0, int64(0)
+	slices.Sort(pids)
 	for _, pid := range pids {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || !strings.Contains(string(stat), "(touchline-code") { // names are cut at 15 characters
-			continue
-		}
-		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-		const startTime = 19 // field after the name (proc(5))
-		at, err := strconv.ParseInt(fields[startTime], 10, 64)
-		if err == nil && (oldest == 0 || at < since || at == since && pid < oldest) {
-			oldest, since = pid, at
+		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // it may have ended
+		if strings.HasPrefix(string(name), "touchline-code") {    // names are cut at 15 characters
+			return syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
-	if oldest == 0 {
-		return errors.New("no codec process among the children of this process")
-	}
-	return syscall.Kill(oldest, syscall.SIGKILL)
+	return errors.New("no codec process among the children of this process")
 }
 
-// stalledViewer lets one of two viewers stop reading, and returns the longest gap between pictures at the other.
-func stalledViewer(ctx context.Context, s *stage.Stage, length time.Duration) (gap time.Duration, err error) {
-	v, leave, err := s.AddViewer(true)
-	if err != nil {
-		return 0, err
-	}
+// stalledViewer lets one of two viewers stop reading, and keeps the longest gap between pictures at the other.
+func (k *soak) stalledViewer(length time.Duration) {
+	v, leave := k.viewer()
 	defer leave()
-	other, leaveOther, err := s.AddViewer(true)
-	if err != nil {
-		return 0, err
-	}
+	other, leaveOther := k.viewer()
 	defer leaveOther()
-	if err := errors.Join(seesPicture(ctx, v), seesPicture(ctx, other)); err != nil {
-		return 0, err
-	}
+	k.seesPicture(v)
+	k.seesPicture(other)
 	other.Stall()
 	from := time.Now()
-	if err := stage.Wait(ctx, length); err != nil {
-		return 0, err
-	}
+	k.Wait(length)
 	var last time.Time
 	for _, p := range v.Seen().Pictures {
 		if p.At.Before(from) {
 			continue
 		}
 		if !last.IsZero() {
-			gap = max(gap, p.At.Sub(last))
+			k.gap = max(k.gap, p.At.Sub(last))
 		}
 		last = p.At
 	}
 	if last.IsZero() {
-		return 0, errors.New("no picture at the other viewer")
+		k.Check(errors.New("no picture at the viewer that reads"))
 	}
-	return gap, nil
-}
-
-func stallRow(gap time.Duration) row {
-	return atMost("one viewer stalls: longest gap between pictures at the other", ms(gap), 300, "ms")
 }

@@ -3,8 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"iter"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
+	"touchline/cmd/internal/bench"
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/inference/voice"
@@ -40,55 +40,33 @@ const (
 	quietBelow = 300
 )
 
-// measureHearing measures the texts of people who speak at once, with a recognizer that takes a fixed time, and what they cost the
+// hearing measures the texts of people who speak at once, with a recognizer that takes a fixed time, and what they cost the
 // commentary.
-func measureHearing(ctx context.Context, roles roleRunner, length time.Duration, log zerolog.Logger) ([]row, error) {
-	alone, quiet, err := hear(ctx, roles, crowd{Length: length}, log)
-	if err != nil {
-		return nil, err
-	}
-	some, heard, err := hear(ctx, roles, crowd{People: speakers, Length: length}, log)
-	if err != nil {
-		return nil, err
-	}
-	rows := []row{
-		note(fmt.Sprintf("utterances of %d speakers, with a text", speakers), fmt.Sprintf("%d, %d", heard.spoken, len(heard.finals))),
-		atMost("end of speech to its text, p95", ms(quantile.Of(heard.finals, 0.95)), finalMost, "ms"),
-		note("the same, median", number(ms(quantile.Of(heard.finals, 0.5)), "ms")),
-		atMost("first word to the first text, p95", ms(quantile.Of(heard.firsts, 0.95)), firstMost, "ms"),
-		note("alignment p95 without speakers", number(alone, "ms")),
-		atMost(fmt.Sprintf("alignment p95, more with %d speakers", speakers), some-alone, unhurt, "ms"),
-	}
-	flooded, heard, err := hear(ctx, roles, crowd{People: speakers, Flood: true, Length: length}, log)
-	if err != nil {
-		return rows, err
-	}
-	rows = append(rows,
-		atMost(fmt.Sprintf("alignment p95, more with %d speakers and a microphone that floods", speakers), flooded-alone, unhurt, "ms"),
-		note("packets of the flood that were dropped", strconv.FormatUint(heard.flood, 10)))
-	all, heard, err := hear(ctx, roles, crowd{People: everybody, Length: length}, log)
-	if err != nil {
-		return rows, err
-	}
-	unmuted, busy, err := hear(ctx, roles, crowd{People: everybody, Unmute: true, Length: length}, log)
-	if err != nil {
-		return rows, err
-	}
-	return append(rows,
-		atMost(fmt.Sprintf("alignment p95, more when %d begin to speak at once", everybody), all-alone, unhurt, "ms"),
-		atMost(fmt.Sprintf("the same, who unmute at once every %v", unmuteEvery), unmuted-alone, unhurt, "ms"),
-		note("the voice behind its sound at the end of a comment, at most: without them, with them",
-			fmt.Sprintf("%.0f ms, %.0f ms", ms(quiet.behind), ms(busy.behind))),
-		note(fmt.Sprintf("texts of %d who speak at once, of whom %d are heard", everybody, speakers), strconv.Itoa(len(heard.finals)))), nil
+func hearing(r *run) {
+	length := r.flags.Cost
+	quiet := hear(r, crowd{Length: length})
+	some := hear(r, crowd{People: speakers, Length: length})
+	r.Note(fmt.Sprintf("utterances of %d speakers, with a text", speakers), "%d, %d", some.spoken, len(some.finals))
+	r.AtMost("end of speech to its text, p95", bench.MS(quantile.Of(some.finals, 0.95)), finalMost, "ms")
+	r.Note("the same, median", "%s", bench.Number(bench.MS(quantile.Of(some.finals, 0.5)), "ms"))
+	r.AtMost("first word to the first text, p95", bench.MS(quantile.Of(some.firsts, 0.95)), firstMost, "ms")
+	r.Note("alignment p95 without speakers", "%s", bench.Number(quiet.alignment, "ms"))
+	more := func(what string, h hearings) { r.AtMost(what, h.alignment-quiet.alignment, unhurt, "ms") }
+	more(fmt.Sprintf("alignment p95, more with %d speakers", speakers), some)
+	flooded := hear(r, crowd{People: speakers, Flood: true, Length: length})
+	more(fmt.Sprintf("alignment p95, more with %d speakers and a microphone that floods", speakers), flooded)
+	r.Note("packets of the flood that were dropped", "%d", flooded.flood)
+	busy := hear(r, crowd{People: everybody, Unmute: true, Length: length})
+	more(fmt.Sprintf("alignment p95, more when %d unmute at once every %v", everybody, unmuteEvery), busy)
+	r.Note(fmt.Sprintf("texts of %d who speak at once, of whom %d are heard", everybody, speakers), "%d", len(busy.finals))
 }
 
 // hearings are the times of what was heard.
 type hearings struct {
+	alignment      float64 // p95 of the comments, ms
 	spoken         int
 	flood          uint64 // packets dropped
 	finals, firsts []time.Duration
-	// behind is how late a comment's voice ended by the length of its sound, at most. A busy machine delays it, and the next comment as much.
-	behind time.Duration
 }
 
 // crowd is who speaks in a room, and for how long.
@@ -99,55 +77,41 @@ type crowd struct {
 	Length time.Duration `json:"length"`
 }
 
-// hear returns the p95 of the alignment in ms, and the times of the texts, in a room where people speak. The server and the people
-// have processes of their own.
-func hear(ctx context.Context, roles roleRunner, c crowd, log zerolog.Logger) (float64, hearings, error) {
-	var out hearings
-	server, at, err := startRole(ctx, roles, roleServer, location{Crowd: c})
-	if err != nil {
-		return 0, out, err
-	}
-	defer server.stop()
-	cfg := configs.Default()
-	cfg.Agent.Hearing.Mode, cfg.Agent.Hearing.Manners = agent.HearingCaptions, agent.MannersTalk
-	texts := &heardTexts{}
-	s, err := stage.New(ctx, stage.Options{
-		Config: &cfg, Model: stage.NewEngine(5, 400*time.Millisecond, time.Second), Recognizer: counter{}, Seed: 5,
-		Texts: []agent.TextOutput{texts}, At: at.URL, Keys: at.keys(), Log: log,
-	})
-	if err != nil {
-		return 0, out, err
-	}
-	defer s.Close()
-	people, _, err := startRole(ctx, roles, rolePeople, at)
-	if err != nil {
-		return 0, out, err
-	}
-	defer people.stop()
-	if err := stage.Wait(ctx, settled); err != nil {
-		return 0, out, err
-	}
-	from := time.Now()
-	var said map[string][]spoke
-	if err := people.says.Decode(&said); err != nil {
-		return 0, out, fmt.Errorf("read what was said: %w", err)
-	}
-	out.flood = s.Bot.Room.SoundLost()
-	for name, list := range said {
-		out.spoken += len(list)
-		texts.match(name, list, &out)
-	}
-	var errors []time.Duration
-	for _, r := range s.Reader.Records() {
-		if r.Aligned && r.StartedAt.After(from) {
-			errors = append(errors, time.Duration(r.AlignmentError*float64(time.Second)).Abs())
-			out.behind = max(out.behind, r.EndedAt.Sub(r.StartedAt)-time.Duration(r.AudioSec*float64(time.Second)))
+// hear returns the times of the texts in a room where people speak. The server and the people have processes of their own.
+func hear(r *run, c crowd) (out hearings) {
+	r.Part(func() {
+		_, at := startRole(r, roleServer, location{Crowd: c})
+		cfg := configs.Default()
+		cfg.Agent.Hearing.Mode, cfg.Agent.Hearing.Manners = agent.HearingCaptions, agent.MannersTalk
+		texts := &heardTexts{}
+		s := r.stage(stage.Options{
+			Config: &cfg, Model: stage.NewEngine(5, 400*time.Millisecond, time.Second), Recognizer: counter{}, Seed: 5,
+			Texts: []agent.TextOutput{texts}, At: at.URL, Keys: at.keys(),
+		})
+		people, _ := startRole(r, rolePeople, at)
+		r.Wait(settled)
+		from := time.Now()
+		var said map[string][]spoke
+		if err := people.says.Decode(&said); err != nil {
+			r.Check(fmt.Errorf("read what was said: %w", err))
 		}
-	}
-	if len(errors) == 0 {
-		return 0, out, fmt.Errorf("expected comments, got %d", len(errors))
-	}
-	return ms(quantile.Of(errors, 0.95)), out, s.Errors()
+		out.flood = s.Bot.Room.SoundLost()
+		for name, list := range said {
+			out.spoken += len(list)
+			texts.match(name, list, &out)
+		}
+		var errs []time.Duration
+		for _, rec := range s.Reader.Records() {
+			if rec.Aligned && rec.StartedAt.After(from) {
+				errs = append(errs, seconds(rec.AlignmentError).Abs())
+			}
+		}
+		if len(errs) == 0 {
+			r.Check(errNone)
+		}
+		out.alignment = bench.MS(quantile.Of(errs, 0.95))
+	})
+	return out
 }
 
 // playCrowd joins a crowd to the room of the stage, lets it speak, and writes the location when all are there, and then what was said.
@@ -170,11 +134,15 @@ func playCrowd(ctx context.Context, s *stage.Stage, at location, write func(any)
 		voices = append(voices, p)
 	}
 	if c.Flood {
-		stop, err := flood(ctx, s)
+		p, leave, err := s.AddSpeaker(ctx, "flood", nil)
 		if err != nil {
 			return err
 		}
-		defer stop()
+		defer leave()
+		s.Run(func(ctx context.Context) error {
+			_ = p.Flood(ctx, make([]byte, 60)) // until the stage is closed
+			return nil
+		})
 	}
 	if err := write(at); err != nil {
 		return fmt.Errorf("write the location: %w", err)
@@ -194,21 +162,6 @@ func playCrowd(ctx context.Context, s *stage.Stage, at location, write func(any)
 	return nil
 }
 
-// flood adds a microphone that floods until stop is called.
-func flood(ctx context.Context, s *stage.Stage) (stop func(), err error) {
-	p, leave, err := s.AddSpeaker(ctx, "flood", nil)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = p.Flood(ctx, make([]byte, 60)) // until it is stopped
-	}()
-	return func() { cancel(); <-ended; leave() }, nil
-}
-
 // talk lets everybody speak, with pauses.
 func talk(ctx context.Context, voices []*stage.Speaker, pcm []int16, c crowd) (map[string][]spoke, error) {
 	var mu sync.Mutex
@@ -217,6 +170,7 @@ func talk(ctx context.Context, voices []*stage.Speaker, pcm []int16, c crowd) (m
 	if err != nil {
 		return nil, err
 	}
+	length := media.TicksToDuration(int64(len(pcm)), 48000)
 	from := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return stage.Wait(ctx, c.Length) })
@@ -231,7 +185,7 @@ func talk(ctx context.Context, voices []*stage.Speaker, pcm []int16, c crowd) (m
 					return err
 				}
 				mu.Lock()
-				said[p.Identity] = append(said[p.Identity], spoke{From: begin.Add(firstLoud(pcm)), To: begin.Add(lastLoud(pcm))})
+				said[p.Identity] = append(said[p.Identity], spoke{From: begin, To: begin.Add(length)})
 				mu.Unlock()
 				pause := 1200*time.Millisecond + time.Duration((i+n)%7)*170*time.Millisecond
 				if c.Unmute {
@@ -301,61 +255,34 @@ func (t *heardTexts) match(name string, said []spoke, out *hearings) {
 	}
 }
 
-// speechOf returns a spoken sentence at 48 kHz.
+// speechOf returns a spoken sentence at 48 kHz, without silence around it.
 func speechOf(ctx context.Context, text string, log zerolog.Logger) ([]int16, error) {
-	synth, err := voice.New(inference.VoiceConfig{Program: "flite", Language: "en"}, log)
+	synth, err := voice.New(inference.VoiceConfig{Program: "flite", Name: "slt", Language: "en"}, log)
 	if err != nil {
 		return nil, err
 	}
-	var pcm []int16
-	rate := 0
-	for c, err := range synth.Speak(ctx, text, "flite:slt", "en") {
-		if err != nil {
-			return nil, err
-		}
-		if len(c.Audio) > 0 {
-			rate = c.AudioRate
-			pcm = append(pcm, c.Audio...)
-		}
+	speech, err := synth.Say(ctx, text, "en")
+	if err != nil {
+		return nil, err
 	}
-	return resample.All(pcm, rate, 48000)
+	pcm, err := resample.All(speech.Audio, speech.Rate, 48000)
+	loud := func(v int16) bool { return v > quietBelow || v < -quietBelow }
+	first := max(slices.IndexFunc(pcm, loud), 0)
+	last := len(pcm)
+	for last > first && !loud(pcm[last-1]) {
+		last--
+	}
+	return pcm[first:last], err
 }
 
-// firstLoud and lastLoud are the times of the first and the last sample of speech.
-func firstLoud(pcm []int16) time.Duration {
-	for i, v := range pcm {
-		if v > quietBelow || v < -quietBelow {
-			return media.TicksToDuration(int64(i), 48000)
-		}
-	}
-	return 0
-}
-
-func lastLoud(pcm []int16) time.Duration {
-	for i := len(pcm) - 1; i >= 0; i-- {
-		if pcm[i] > quietBelow || pcm[i] < -quietBelow {
-			return media.TicksToDuration(int64(i), 48000)
-		}
-	}
-	return 0
-}
-
-// counter is a recognizer that hears a word in each third of a second.
-type counter struct{}
+// counter is a recognizer that hears a word in each third of a second. It recognizes live speech only.
+type counter struct{ inference.Recognizer }
 
 func (counter) Recognizes() inference.Recognizes {
 	return inference.Recognizes{Model: "counter", Partials: true}
 }
 func (counter) Status() inference.Status { return inference.Status{Phase: inference.PhaseReady} }
 func (counter) Close() error             { return nil }
-
-func (counter) Transcribe(context.Context, []float32, inference.Hearing) iter.Seq2[inference.Transcript, error] {
-	return func(func(inference.Transcript, error) bool) {}
-}
-
-func (counter) Align(context.Context, []float32, string, string) ([]inference.Word, error) {
-	return nil, inference.ErrNoWordTimes
-}
 
 func (counter) Listen(context.Context, inference.Hearing) (inference.Utterance, error) {
 	return &word{}, nil

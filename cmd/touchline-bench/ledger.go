@@ -122,29 +122,26 @@ func (l *ledger) balance(got map[string][]string, absent []span) account {
 	return a
 }
 
-// mostStreams bounds the texts a rejoiner keeps of one utterance.
-const mostStreams = 8
-
 // rejoiner is a reader that rejoins whenever its connection breaks.
 type rejoiner struct {
 	stage *stage.Stage
 
 	mu     sync.Mutex
+	now    *stage.Viewer       // in this stay
 	got    map[string][]string // texts by segment
 	absent []span
-	joins  int
 }
 
-// addRejoiner adds one to the stage and returns once it has joined.
-func addRejoiner(ctx context.Context, s *stage.Stage) (*rejoiner, error) {
-	st := &rejoiner{stage: s, got: map[string][]string{}, absent: []span{{from: time.Now()}}}
-	s.Run(st.run)
-	_, err := stage.Until(ctx, 20*time.Second, "the reader to join", func() bool {
-		st.mu.Lock()
-		defer st.mu.Unlock()
-		return st.joins > 0
+// addRejoiner adds one to the stage and returns once it has joined. What it received is complete when the stage is closed.
+func addRejoiner(r *run, s *stage.Stage) *rejoiner {
+	t := &rejoiner{stage: s, got: map[string][]string{}, absent: []span{{from: time.Now()}}}
+	s.Run(t.run)
+	r.until(20*time.Second, "the reader to join", func() bool {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return t.now != nil && !t.now.Seen().In.IsZero()
 	})
-	return st, err
+	return t
 }
 
 func (t *rejoiner) run(ctx context.Context) error {
@@ -157,23 +154,10 @@ func (t *rejoiner) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		vctx, leave := context.WithCancel(ctx)
-		ended := make(chan struct{})
-		go func() { defer close(ended); _ = v.Run(vctx) }() // it joins again
-		tick := time.NewTicker(50 * time.Millisecond)
-		for running, in := true, false; running; {
-			select {
-			case <-ended:
-				running = false
-			case <-tick.C:
-			}
-			if seen := v.Seen(); !in && !seen.In.IsZero() {
-				in = true
-				t.joined(seen.In)
-			}
-		}
-		tick.Stop()
-		leave()
+		t.mu.Lock()
+		t.now = v
+		t.mu.Unlock()
+		_ = v.Run(ctx) // it joins again
 		t.collect(v.Seen())
 		if err := stage.Wait(ctx, 200*time.Millisecond); err != nil {
 			return nil //nolint:nilerr // the stage was closed
@@ -182,31 +166,15 @@ func (t *rejoiner) run(ctx context.Context) error {
 	return nil
 }
 
-// joined ends an absence, one second after the join: the data channel is up then.
-func (t *rejoiner) joined(at time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.joins++
-	t.absent[len(t.absent)-1].to = at.Add(time.Second)
-}
-
-// collect keeps the texts of one stay in the room.
+// collect keeps the texts of one stay in the room. It begins one second after the join: the data channel is up then.
 func (t *rejoiner) collect(seen stage.Seen) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range seen.Closed {
-		if len(t.got[c.Segment]) < mostStreams {
-			t.got[c.Segment] = append(t.got[c.Segment], strings.Clone(c.Text))
-		}
+		t.got[c.Segment] = append(t.got[c.Segment], strings.Clone(c.Text))
 	}
 	if !seen.In.IsZero() {
+		t.absent[len(t.absent)-1].to = seen.In.Add(time.Second)
 		t.absent = append(t.absent, span{from: seen.Out})
 	}
-}
-
-// absences returns a copy of the absences so far.
-func (t *rejoiner) absences() []span {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Clone(t.absent)
 }

@@ -58,12 +58,12 @@ func TestAway(t *testing.T) {
 func TestSlope(t *testing.T) {
 	var all []sample
 	for i := range 40 {
-		s := sample{at: time.Unix(int64(i)*360, 0), heap: int64(20e6 + 1e6*float64(i))}
+		s := sample{usage: usage{at: time.Unix(int64(i)*360, 0)}, heap: int64(20e6 + 1e6*float64(i))}
 		if i < 10 {
 			s.heap = 90e6 // before it settles; does not count
 		}
 		all = append(all, s)
 	}
-	require.InDelta(t, 10, slope(all, func(s sample) float64 { return float64(s.heap) / 1e6 }), 1e-6)
-	require.Zero(t, slope(all[:1], func(sample) float64 { return 1 }))
+	require.InDelta(t, 10, slope(all, func(s sample) int64 { return s.heap }), 1e-6)
+	require.Zero(t, slope(all[:1], func(sample) int64 { return 1 }))
 }

@@ -5,14 +5,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -24,9 +21,7 @@ import (
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
 
-	"touchline/agent/room/conn"
-	"touchline/configs"
-	"touchline/inference/conformance/bundles"
+	"touchline/cmd/internal/bench"
 	"touchline/worlds/judge"
 )
 
@@ -61,241 +56,106 @@ func main() {
 	kctx.FatalIfErrorf(kctx.Run(log))
 }
 
+// printing are the flags of commands that print tables.
+type printing struct {
+	Markdown bool `help:"Print Markdown, as in docs/benchmarks.md."`
+	JSON     bool `help:"Print JSON: each table with its figures, goals and errors."`
+}
+
+// report returns a report that has begun.
+func (p printing) report() *bench.Report {
+	info, _ := debug.ReadBuildInfo()
+	out := &bench.Report{Out: os.Stdout, Markdown: p.Markdown, JSON: p.JSON}
+	out.Begin(time.Now(), bench.Commit(info), bench.Machine())
+	return out
+}
+
 type runCmd struct {
+	printing
+
 	Only     []string      `help:"Only these parts." placeholder:"PART"`
-	Markdown bool          `help:"Print Markdown, as in docs/benchmarks.md."`
+	Bin      string        `help:"Folder of the programs to measure, such as another release. Default: that of this program." type:"existingdir"`
 	Comments int           `help:"Comments of each alignment run." default:"60"`
 	Browser  int           `help:"Comments of each voice in each browser." default:"12"`
 	Relay    time.Duration `help:"Length of the relay run." default:"10m"`
 	Sound    bool          `help:"Camera with sound in alignment, steady and relay."`
 	Cost     time.Duration `help:"Length of each cost run." default:"40s"`
-	Cameras  time.Duration `help:"Length of each run with WHIP senders." default:"30s"`
-	Decode   time.Duration `help:"Length of each decode run, best a multiple of 4 s." default:"16s"`
-	Clips    string        `help:"Folder of recordings for decode, for machines without a browser; filled when empty." type:"existingdir"`
-	Bundle   string        `help:"For rules, own-voice and browser: a bundle of the built-in model." type:"existingdir"`
-	Ears     string        `help:"For ears, instead of a scripted recognizer: a bundle of speech recognition." type:"existingdir"`
-	Off      time.Duration `help:"Downtime of the cameras that restart." default:"30s"`
+	Bundle   string        `help:"For own-voice and browser: a bundle of the built-in model." type:"existingdir"`
+
+	// self is the command line of this program; nil for its own file.
+	self func(args ...string) *exec.Cmd
 }
 
-// part is one table.
-type part struct {
+// scenario is one table: a name, what it shows, and how it is measured.
+type scenario struct {
 	name, title string
-	run         func(ctx context.Context) ([]row, error)
+	measure     func(r *run)
 }
 
-func (r *runCmd) parts(log zerolog.Logger) []part {
-	align := func(least, most, pauseOff time.Duration) func(ctx context.Context) ([]row, error) {
-		return func(ctx context.Context) ([]row, error) {
-			res, err := measureAlignment(ctx, r.Comments, least, most, nil, r.Sound, log)
-			return res.Rows(pauseOff), err
-		}
-	}
-	return []part{
-		{"alignment", "Alignment, model latency 0.4 to 3 s at random, 640x360", align(400*time.Millisecond, 3*time.Second, 300*time.Millisecond)},
-		{"steady", "Alignment, model latency always 1.2 s, 640x360", align(1200*time.Millisecond, 1200*time.Millisecond, 150*time.Millisecond)},
-		{"own-voice", "Alignment in the model's own voice, 640x360", func(ctx context.Context) ([]row, error) {
-			return r.ownVoice(ctx, log)
-		}},
-		{"delay", "D forced 2 -> 5 -> 2 s", func(ctx context.Context) ([]row, error) { return measureDelay(ctx, 3*time.Second, log) }},
-		{"relay", "Relay of the delayed copy", func(ctx context.Context) ([]row, error) { return measureRelay(ctx, r.Relay, r.Sound, log) }},
-		{"sound", "The camera's sound beside the delayed picture", func(ctx context.Context) ([]row, error) {
-			return measureSound(ctx, 35*time.Second, log)
-		}},
-		{"browser", "The voice after its picture, in browsers that show the page", func(ctx context.Context) ([]row, error) {
-			return r.browser(ctx, log)
-		}},
-		{"instruction", "New instruction", func(ctx context.Context) ([]row, error) { return measureInstruction(ctx, log) }},
-		{"rules", "16 alert rules beside the commentary, model latency 150 ms", func(ctx context.Context) ([]row, error) {
-			return measureRules(ctx, r.Cost, r.Bundle, log)
-		}},
-		{"hearing", "People who speak in the room, recognizer latency 20 ms", func(ctx context.Context) ([]row, error) {
-			return measureHearing(ctx, roleCommand, r.Cost, log)
-		}},
-		{"interrupt", "Somebody speaks while the voice does", func(ctx context.Context) ([]row, error) { return measureInterrupt(ctx, log) }},
-		{"ears", "A partial text, without the model", func(ctx context.Context) ([]row, error) { return measureEars(ctx, r.Ears, log) }},
-		{"mqtt", "Alerts at an MQTT subscriber, engine latency 300 ms, state on disk", func(ctx context.Context) ([]row, error) {
-			return measureMQTT(ctx, 100, log)
-		}},
-		{"faults", "Recovery from faults", func(ctx context.Context) ([]row, error) { return measureFaults(ctx, 10*time.Second, log) }},
-		{"decode", "Cost of decoding 720p30 and sampling 2 pictures a second", func(ctx context.Context) ([]row, error) {
-			return measureDecode(ctx, r.Decode, r.Clips, log)
-		}},
-		{"cost", "Cost of whole bots (scene engine, speech, relay, one viewer each)", func(ctx context.Context) ([]row, error) {
-			return measureCost(ctx, slimWorker, r.Cost, log)
-		}},
-		{"demo", "Cost of the demo (server, world, encoder, bot, voice): scene engine and nano", func(ctx context.Context) ([]row, error) {
-			return measureDemo(ctx, demoCommand, 80*time.Second, r.Cost)
-		}},
-		{"rooms", "Rooms of 720p30 in one process (scene engine, speech, relay, one viewer each)", func(ctx context.Context) ([]row, error) {
-			return measureRooms(ctx, slimWorker, roleCommand, r.Cost)
-		}},
-		{"dispatch", "Dispatch of agents in three ways, 25 rooms each", func(ctx context.Context) ([]row, error) {
-			return measureDispatches(ctx, slimWorker, 25, log)
-		}},
-		{"cameras", "Cameras that restart, and WHIP senders to viewers", func(ctx context.Context) ([]row, error) {
-			rows, err := measureRestarts(ctx, r.Off, log)
-			if err != nil {
-				return rows, err
-			}
-			more, err := measureCameras(ctx, roleCommand, r.Cameras)
-			return append(rows, more...), err
-		}},
+// scenarios are all parts of run, in their order.
+func scenarios() []scenario {
+	const ms = time.Millisecond
+	random := alignment{least: 400 * ms, most: 3 * time.Second, pauseOff: 300 * ms}
+	steady := alignment{least: 1200 * ms, most: 1200 * ms, pauseOff: 150 * ms}
+	return []scenario{
+		{"alignment", "Alignment, model latency 0.4 to 3 s at random, 640x360", random.measure},
+		{"steady", "Alignment, model latency always 1.2 s, 640x360", steady.measure},
+		{"own-voice", "Alignment in the model's own voice, 640x360", ownVoice},
+		{"delay", "D forced 2 -> 5 -> 2 s", delayChange},
+		{"relay", "Relay of the delayed copy", relay},
+		{"browser", "The voice after its picture, in browsers that show the page", browsers},
+		{"hearing", "People who speak in the room, recognizer latency 20 ms", hearing},
+		{"cost", "Cost of whole bots (scene engine, speech, relay, one viewer each)", cost},
+		{"demo", "Cost of the demo (server, world, encoder, bot, voice): scene engine and nano", demo},
 	}
 }
 
-// speaking returns a bundle with a voice of its own: that of the settings, or the small one of the tests, which the source of the
-// program has. done removes it.
-func (r *runCmd) speaking(ctx context.Context) (bundle string, done func(), err error) {
-	if r.Bundle != "" {
-		return r.Bundle, func() {}, nil
-	}
-	dir, err := os.MkdirTemp("", "touchline-voice-")
-	if err != nil {
-		return "", nil, err
-	}
-	done = func() { _ = os.RemoveAll(dir) }
-	bundle = filepath.Join(dir, "bundle")
-	if err := bundles.Speaking(ctx, ".", dir, bundle); err != nil {
-		done()
-		return "", nil, fmt.Errorf("make a small model with a voice: %w: run the bench in the folder of its source, or give --bundle", err)
-	}
-	return bundle, done, nil
-}
-
-// browser measures every voice in browsers.
-func (r *runCmd) browser(ctx context.Context, log zerolog.Logger) ([]row, error) {
-	bundle, done, err := r.speaking(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	return measureBrowser(ctx, r.Browser, bundle, log)
-}
-
-// ownVoice measures the alignment with the model's own voice.
-func (r *runCmd) ownVoice(ctx context.Context, log zerolog.Logger) ([]row, error) {
-	bundle, done, err := r.speaking(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	cfg := configs.Default()
-	cfg.Inference.MiniCPM.Path = bundle
-	res, err := measureOwnVoice(ctx, r.Comments, cfg, r.Sound, log)
-	if len(res.Comments) == 0 {
-		return nil, cmp.Or(err, errors.New("no comment was seen and heard: see the log for the cycles"))
-	}
-	return res.Rows(500 * time.Millisecond), err
-}
-
-// Run measures the parts one after another.
-func (r *runCmd) Run(ctx context.Context, log zerolog.Logger) error {
-	parts := r.parts(log)
+// Run measures the scenarios one after another.
+func (c *runCmd) Run(ctx context.Context, log zerolog.Logger) error {
 	var names []string
-	for _, p := range parts {
-		names = append(names, p.name)
+	for _, s := range scenarios() {
+		names = append(names, s.name)
 	}
-	for _, only := range r.Only {
+	for _, only := range c.Only {
 		if !slices.Contains(names, only) {
 			return fmt.Errorf("--only %q: no such part; choose from %s", only, strings.Join(names, ", "))
 		}
 	}
 	lksdk.SetLogger(logger.GetDiscardLogger()) // until the first bot of this process sets its own
-	out := report{out: os.Stdout, markdown: r.Markdown}
-	out.begin(time.Now(), commit(buildInfo()), machine())
-	for _, p := range parts {
-		if len(r.Only) > 0 && !slices.Contains(r.Only, p.name) {
+	out := c.report()
+	for _, s := range scenarios() {
+		if len(c.Only) > 0 && !slices.Contains(c.Only, s.name) {
 			continue
 		}
-		rows, err := p.run(ctx)
-		out.table(p.title, "touchline-bench run --only "+p.name, rows, err)
+		figures, err := c.measure(ctx, log, s.measure)
+		out.Table(s.title, "touchline-bench run --only "+s.name, figures, err)
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	return out.err()
+	return out.End()
 }
 
-// buildInfo returns the build information of this program, nil without any.
-func buildInfo() *debug.BuildInfo {
-	info, _ := debug.ReadBuildInfo()
-	return info
-}
-
-// slimWorker is the agent worker of touchline-slim, the program for an existing server.
-func slimWorker(ctx context.Context, url string, keys conn.Keys, agentName string) *exec.Cmd {
-	return workerOf(ctx, beside("touchline-slim"), url, keys, agentName)
-}
-
-// demoCommand runs the demo of the program beside this one.
-func demoCommand(ctx context.Context, engine, history string) *exec.Cmd {
-	return demoOf(ctx, beside("touchline"), engine, history)
-}
-
-func demoOf(ctx context.Context, program, engine, history string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, program, "--log-level=error", "demo", "--listen", "127.0.0.1:0")
-	cmd.Env = append(os.Environ(), "TOUCHLINE_INFERENCE_ENGINE="+engine,
-		"TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH="+history)
-	return cmd
-}
-
-// beside returns the path of a program in the folder of this one.
-func beside(program string) string {
-	if self, err := os.Executable(); err == nil {
-		return filepath.Join(filepath.Dir(self), program)
-	}
-	return program
-}
-
-func workerOf(ctx context.Context, program, url string, keys conn.Keys, agentName string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, program, "--log-level=error", "agent", "--url", url, "--http", "127.0.0.1:0",
-		"--full-cpu", "0", "--slots", "16")
-	cmd.Env = append(os.Environ(), "LIVEKIT_API_KEY="+keys.APIKey, "LIVEKIT_API_SECRET="+keys.APISecret, "LIVEKIT_AGENT_NAME="+agentName)
-	return cmd
-}
-
-// roleCommand runs this program as a process with a role.
-func roleCommand(ctx context.Context, role processRole) *exec.Cmd {
-	self, err := os.Executable()
-	if err != nil {
-		self = os.Args[0]
-	}
-	return exec.CommandContext(ctx, self, "role", string(role))
-}
-
-type roleCmd struct {
-	Role string `arg:"" enum:"server,cameras,viewers,whip,people"`
-}
-
-// Run plays a role until it is interrupted.
-func (r *roleCmd) Run(ctx context.Context, log zerolog.Logger) error {
-	return playRole(ctx, processRole(r.Role), os.Stdin, os.Stdout, log)
+// measure runs a scenario.
+func (c *runCmd) measure(ctx context.Context, log zerolog.Logger, scenario func(r *run)) ([]bench.Figure, error) {
+	return bench.Measure(ctx, func(r *bench.Run) { scenario(&run{Run: r, flags: c, log: log}) })
 }
 
 type soakCmd struct {
-	Length time.Duration `help:"Length of the run with faults, 0 for none; each fault is injected once at least." default:"30m"`
+	printing
+
+	Length time.Duration `help:"Length of the run with faults; each fault is injected once at least." default:"30m"`
 	Seed   uint64        `help:"Seed of the fault script." default:"1"`
 	Quick  bool          `help:"Short faults without pauses between them."`
-	Rounds int           `help:"Number of WHIP senders that connect and leave, 0 for none." default:"10000"`
-
-	Markdown bool `help:"Print Markdown, as in docs/benchmarks.md."`
 }
 
-// Run connects WHIP senders again and again, then keeps one bot commenting under a script of faults, and reports
-// alignment, comments and memory.
-func (s *soakCmd) Run(ctx context.Context, log zerolog.Logger) error {
-	out := report{out: os.Stdout, markdown: s.Markdown}
-	out.begin(time.Now(), commit(buildInfo()), machine())
-	if s.Rounds > 0 {
-		rows, err := measureRounds(ctx, s.Rounds, time.Minute, log)
-		out.table("WHIP senders that connect and leave", fmt.Sprintf("touchline-bench soak --length 0 --rounds %d", s.Rounds), rows, err)
+// Run keeps one bot commenting under a script of faults, and reports alignment, comments and memory.
+func (c *soakCmd) Run(ctx context.Context, log zerolog.Logger) error {
+	out := c.report()
+	if log.GetLevel() == zerolog.ErrorLevel {
+		log = log.Level(zerolog.FatalLevel) // the client library's errors about a server that is away on purpose
 	}
-	if s.Length > 0 {
-		if log.GetLevel() == zerolog.ErrorLevel {
-			log = log.Level(zerolog.FatalLevel) // the client library's errors about a server that is away on purpose
-		}
-		rows, err := measureSoak(ctx, soakOptions{Length: s.Length, Seed: s.Seed, Quick: s.Quick, Out: os.Stderr, Log: log})
-		out.table("Soak", fmt.Sprintf("touchline-bench soak --rounds 0 --length %v --seed %d", s.Length, s.Seed), rows, err)
-	}
-	return out.err()
+	figures, err := (&runCmd{}).measure(ctx, log, func(r *run) { c.measure(r, os.Stderr) })
+	out.Table("Soak", fmt.Sprintf("touchline-bench soak --length %v --seed %d", c.Length, c.Seed), figures, err)
+	return out.End()
 }

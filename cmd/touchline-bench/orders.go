@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,48 +13,73 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
 
 	"touchline/agent/command"
+	"touchline/cmd/internal/bench"
 	"touchline/inference"
 	"touchline/inference/sphinx"
 	"touchline/inference/voice"
+	"touchline/internal/quantile"
 	"touchline/internal/resample"
-	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/worlds"
 )
 
 // ordersCmd measures the recognizer of orders.
 type ordersCmd struct {
-	Speech   time.Duration `help:"Length of the speech without orders." default:"30m"`
-	Match    time.Duration `help:"Length of the match's sound." default:"10m"`
-	Only     []string      `help:"Parts to run: ${enum}. All by default." enum:"clean,noise,push,speech,touchline,match"`
-	Voices   []string      `help:"Voices that speak, such as slt and en-us. All seven by default."`
-	Markdown bool          `help:"Print Markdown, as in docs/benchmarks.md."`
-	Details  bool          `help:"Print each order that is not understood, and each false one."`
+	printing
+
+	Speech  time.Duration `help:"Length of the speech without orders." default:"30m"`
+	Match   time.Duration `help:"Length of the match's sound." default:"10m"`
+	Only    []string      `help:"Parts to run: ${enum}. All by default." enum:"clean,noise,push,speech,touchline,match"`
+	Voices  []string      `help:"Voices that speak, such as slt and en-us. All seven by default."`
+	Details bool          `help:"Print each order that is not understood, and each false one."`
 }
 
 // runs reports whether a part is to run.
 func (c *ordersCmd) runs(part string) bool { return len(c.Only) == 0 || slices.Contains(c.Only, part) }
 
-// The goals, in percent.
-const (
-	cleanGoal, noisyGoal, pushGoal = 90, 70, 90
-)
-
 // noiseBelow is the level of noise below that of speech, dB.
 const noiseBelow = 15
 
-// spokenOrders are the orders that are spoken: all commands in several wordings, and known orders.
-func spokenOrders() []string {
-	return []string{
-		"stop", "stop talking", "be quiet", "stop commenting", "go on", "continue", "keep going", "start again", "never mind", "undo that",
-		"cancel that", "take that back", "shorter", "be brief", "talk less", "keep it short", "longer", "talk more", "more details",
-		"say more", "repeat that", "say that again", "once more", "what did you say", "louder", "speak up", "turn it up", "softer",
-		"turn it down", "lower your voice",
-		"tell me the score every minute", "only tell me about goals", "tell me when somebody shoots", "what's the score",
-		"who has the ball", "who is ahead", "only talk about red", "watch the gate", "ignore the dog", "how many people are there",
+// Run measures and prints a table.
+func (c *ordersCmd) Run(ctx context.Context, log zerolog.Logger) error {
+	out := c.report()
+	figures, err := bench.Measure(ctx, func(r *bench.Run) {
+		recognizer, err := sphinx.Open(sphinx.Options{Orders: command.SpokenOrders()})
+		r.Check(err)
+		r.Cleanup(func() { _ = recognizer.Close() })
+		o := &orders{Run: r, ordersCmd: c, recognizer: recognizer, lines: orderLines()}
+		o.speakers = o.voices(log)
+		o.understood()
+		o.mistaken()
+	})
+	out.Table("Spoken orders through pocketsphinx", "touchline-bench orders", figures, err)
+	return out.End()
+}
+
+// orders is one run of the command.
+type orders struct {
+	*bench.Run
+	*ordersCmd
+
+	recognizer *sphinx.Recognizer
+	lines      map[string][]string
+	speakers   []speaker
+}
+
+//go:embed orders.txt
+var orderTexts string
+
+// orderLines returns the lines of orders.txt by the word above them.
+func orderLines() map[string][]string {
+	out := map[string][]string{}
+	for part := range strings.SplitSeq(strings.TrimSpace(orderTexts), "\n\n") {
+		name, lines, _ := strings.Cut(part, "\n")
+		out[name] = strings.Split(lines, "\n")
 	}
+	return out
 }
 
 // speaker is a voice.
@@ -67,16 +92,16 @@ type speaker struct {
 // fliteVoices is how many of the voices the goals count.
 const fliteVoices = 4
 
-func (c *ordersCmd) speakers(log zerolog.Logger) ([]speaker, error) {
+// voices returns the voices that speak.
+func (o *orders) voices(log zerolog.Logger) (out []speaker) {
 	known := []string{"slt", "rms", "awb", "kal16", "en", "en-us", "en-gb-scotland"}
-	for _, name := range c.Voices {
+	for _, name := range o.Voices {
 		if !slices.Contains(known, name) {
-			return nil, fmt.Errorf("voice %q: unknown; choose of %s", name, strings.Join(known, ", "))
+			o.Check(fmt.Errorf("voice %q: unknown; choose of %s", name, strings.Join(known, ", ")))
 		}
 	}
-	var out []speaker
 	for _, name := range known {
-		if len(c.Voices) > 0 && !slices.Contains(c.Voices, name) {
+		if len(o.Voices) > 0 && !slices.Contains(o.Voices, name) {
 			continue
 		}
 		cfg := inference.DefaultConfig().Voice
@@ -85,12 +110,10 @@ func (c *ordersCmd) speakers(log zerolog.Logger) ([]speaker, error) {
 			cfg.Program = "espeak-ng"
 		}
 		synth, err := voice.New(cfg, log)
-		if err != nil {
-			return nil, err
-		}
+		o.Check(err)
 		out = append(out, speaker{cfg.Program + " " + name, cfg.Program == "flite", synth})
 	}
-	return out, nil
+	return out
 }
 
 // say returns a sentence as a recognizer hears it, with the silence that an utterance has around it.
@@ -135,75 +158,34 @@ func noisy(sound []float32, seed uint64) []float32 {
 	return out
 }
 
-// Run measures and prints a table.
-func (c *ordersCmd) Run(ctx context.Context, log zerolog.Logger) error {
-	out := report{out: os.Stdout, markdown: c.Markdown}
-	out.begin(time.Now(), commit(buildInfo()), machine())
-	rows, err := c.measure(ctx, log)
-	out.table("Spoken orders through pocketsphinx", "touchline-bench orders", rows, err)
-	return out.err()
-}
-
-func (c *ordersCmd) measure(ctx context.Context, log zerolog.Logger) ([]row, error) {
-	r, err := sphinx.Open(sphinx.Options{Orders: command.SpokenOrders()})
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	list, err := c.speakers(log)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := c.understood(ctx, r, list)
-	if err != nil {
-		return rows, err
-	}
-	more, err := c.mistaken(ctx, r, list)
-	return append(rows, more...), err
-}
-
 // orderWay is a way of speaking an order.
 type orderWay struct {
 	part, name  string
 	noise, push bool
-	goal        float64
-}
-
-// orderWays are all of them.
-var orderWays = []orderWay{
-	{"clean", "after the wake word, clean", false, false, cleanGoal},
-	{"noise", "after the wake word, noise at 15 dB", true, false, noisyGoal},
-	{"push", "push-to-talk, noise at 15 dB", true, true, pushGoal},
+	goal        float64 // percent
 }
 
 // understood counts the orders of each voice that are understood.
-func (c *ordersCmd) understood(ctx context.Context, r *sphinx.Recognizer, list []speaker) ([]row, error) {
-	var rows []row
+func (o *orders) understood() {
 	var lags []time.Duration
-	orders := spokenOrders()
-	for _, way := range orderWays {
-		if !c.runs(way.part) {
+	all := float64(len(o.lines["orders"]))
+	for _, way := range []orderWay{
+		{"clean", "after the wake word, clean", false, false, 90},
+		{"noise", "after the wake word, noise at 15 dB", true, false, 70},
+		{"push", "push-to-talk, noise at 15 dB", true, true, 90},
+	} {
+		if !o.runs(way.part) {
 			continue
 		}
 		flite, counted := 0, 0
-		for _, s := range list {
-			right, took, err := c.voice(ctx, r, s, way)
-			if err != nil {
-				return rows, err
-			}
-			n := 0
-			for _, ok := range right {
-				if ok {
-					n++
-				}
-			}
+		for _, s := range o.speakers {
+			n, took := o.spoken(s, way)
 			lags = append(lags, took...)
-			share := 100 * float64(n) / float64(len(orders))
-			name := s.name + ", " + way.name
-			if way.push {
-				rows = append(rows, atLeast(name, share, way.goal, "%"))
+			share := 100 * float64(n) / all
+			if name := s.name + ", " + way.name; way.push {
+				o.AtLeast(name, share, way.goal, "%")
 			} else {
-				rows = append(rows, note(name, number(share, "%")))
+				o.Note(name, "%s", bench.Number(share, "%"))
 			}
 			if s.flite {
 				flite += n
@@ -211,27 +193,23 @@ func (c *ordersCmd) understood(ctx context.Context, r *sphinx.Recognizer, list [
 			}
 		}
 		if !way.push && counted == fliteVoices {
-			rows = append(rows, atLeast("four flite voices, "+way.name, 100*float64(flite)/float64(counted*len(orders)), way.goal, "%"))
+			o.AtLeast("four flite voices, "+way.name, 100*float64(flite)/(fliteVoices*all), way.goal, "%")
 		}
 	}
-	if len(lags) == 0 {
-		return rows, nil
+	if len(lags) > 0 {
+		o.Note("time of an utterance, two at once: median, p95", "%v, %v",
+			quantile.Of(lags, .5).Round(time.Millisecond), quantile.Of(lags, .95).Round(time.Millisecond))
 	}
-	slices.Sort(lags)
-	return append(rows, note("time of an utterance, two at once: median, p95",
-		fmt.Sprintf("%v, %v", lags[len(lags)/2].Round(time.Millisecond), lags[len(lags)*95/100].Round(time.Millisecond)))), nil
 }
 
-// voice lets a voice speak all orders, and returns which are understood and the time that each took.
-func (c *ordersCmd) voice(
-	ctx context.Context, r *sphinx.Recognizer, s speaker, way orderWay,
-) (right []bool, took []time.Duration, err error) {
-	orders := spokenOrders()
-	right, took = make([]bool, len(orders)), make([]time.Duration, len(orders))
-	err = each(ctx, len(orders), func(ctx context.Context, i int) error {
-		text := sphinx.DefaultWake + ", " + orders[i]
+// spoken lets a voice speak all orders, and returns how many are understood and the time that each took.
+func (o *orders) spoken(s speaker, way orderWay) (right int, took []time.Duration) {
+	var mu sync.Mutex
+	o.each(len(o.lines["orders"]), func(ctx context.Context, i int) error {
+		order := o.lines["orders"][i]
+		text := sphinx.DefaultWake + ", " + order
 		if way.push {
-			text = orders[i]
+			text = order
 		}
 		sound, err := s.say(ctx, text)
 		if err != nil {
@@ -241,15 +219,18 @@ func (c *ordersCmd) voice(
 			sound = noisy(sound, uint64(i)) //nolint:gosec // small
 		}
 		began := time.Now()
-		got, err := listen(ctx, r, sound, inference.Hearing{Language: "en", Addressed: way.push})
-		took[i] = time.Since(began)
-		right[i] = same(strings.TrimSpace(strings.TrimPrefix(got, sphinx.DefaultWake)), orders[i])
-		if c.Details && !right[i] {
-			fmt.Printf("%s, %s: %q heard as %q\n", s.name, way.name, orders[i], got)
+		got, err := o.listen(ctx, sound, inference.Hearing{Language: "en", Addressed: way.push})
+		mu.Lock()
+		defer mu.Unlock()
+		took = append(took, time.Since(began))
+		if same(strings.TrimSpace(strings.TrimPrefix(got, sphinx.DefaultWake)), order) {
+			right++
+		} else if o.Details {
+			fmt.Printf("%s, %s: %q heard as %q\n", s.name, way.name, order, got)
 		}
 		return err
 	})
-	return right, took, err
+	return right, took
 }
 
 // same reports whether two orders act alike.
@@ -268,8 +249,8 @@ func same(a, b string) bool {
 	return a == sphinx.Fold(b)
 }
 
-func listen(ctx context.Context, r *sphinx.Recognizer, sound []float32, h inference.Hearing) (string, error) {
-	u, err := r.Listen(ctx, h)
+func (o *orders) listen(ctx context.Context, sound []float32, h inference.Hearing) (string, error) {
+	u, err := o.recognizer.Listen(ctx, h)
 	if err != nil {
 		return "", err
 	}
@@ -278,142 +259,88 @@ func listen(ctx context.Context, r *sphinx.Recognizer, sound []float32, h infere
 	return t.Text, err
 }
 
-// each calls f for n items, several at once.
-func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
-	g, gctx := rescue.WithContext(ctx)
-	next := make(chan int)
-	g.Go(func() error {
-		defer close(next)
-		for i := range n {
-			select {
-			case next <- i:
-			case <-gctx.Done():
-				return nil
-			}
-		}
-		return nil
-	})
-	for range runtime.NumCPU() {
-		g.Go(func() error {
-			for i := range next {
-				if err := f(gctx, i); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+// each calls f for n items, as many at once as there are processors.
+func (o *orders) each(n int, f func(ctx context.Context, i int) error) {
+	g, ctx := errgroup.WithContext(o.Context())
+	g.SetLimit(runtime.NumCPU())
+	for i := range n {
+		g.Go(func() error { return f(ctx, i) })
 	}
-	return g.Wait()
+	o.Check(g.Wait())
 }
 
 // mistaken lets all voices say sentences that are no orders, half of them with "touchline", and plays the sound of a match.
-func (c *ordersCmd) mistaken(ctx context.Context, r *sphinx.Recognizer, list []speaker) ([]row, error) {
-	var mu sync.Mutex
-	var length [2]time.Duration // without and with the word
-	var taken [2]int
-	hear := func(ctx context.Context, kind int, what string, sound []float32) error {
-		got, err := listen(ctx, r, sound, inference.Hearing{Language: "en"})
-		mu.Lock()
-		defer mu.Unlock()
-		length[kind] += media.TicksToDuration(int64(len(sound)), inference.RecognizerRate)
-		if got != "" {
-			taken[kind]++
-			if c.Details {
-				fmt.Printf("%s: heard as %q\n", what, got)
-			}
-		}
-		return err
-	}
-	none := func(name string, kind int) row {
-		return atMost(fmt.Sprintf("taken for an order, %s, %.1f minutes", name, length[kind].Minutes()), float64(taken[kind]), 0, "")
-	}
-	var rows []row
-	for kind, part := range []struct{ name, row string }{
-		{"speech", fmt.Sprintf("%d voices without “touchline”", len(list))},
-		{"touchline", fmt.Sprintf("%d voices, each sentence with “touchline”", len(list))},
+func (o *orders) mistaken() {
+	const atOnce, piece = 64, 8 * time.Second
+	for _, kind := range []struct{ part, name string }{
+		{"speech", fmt.Sprintf("%d voices without “touchline”", len(o.speakers))},
+		{"touchline", fmt.Sprintf("%d voices, each sentence with “touchline”", len(o.speakers))},
 	} {
-		if !c.runs(part.name) {
+		if !o.runs(kind.part) {
 			continue
 		}
-		for first := 0; length[kind] < c.Speech/2; first += 64 {
-			err := each(ctx, 64, func(ctx context.Context, i int) error {
-				n := first + i
-				s := list[n%len(list)]
-				text := otherSentence(n, kind == 1)
+		f := &falseOrders{orders: o}
+		for first := 0; f.length < o.Speech/2; first += atOnce {
+			o.each(atOnce, func(ctx context.Context, i int) error {
+				s, text := o.speakers[(first+i)%len(o.speakers)], o.sentence(first+i, kind.part)
 				sound, err := s.say(ctx, text)
 				if err != nil {
 					return err
 				}
-				return hear(ctx, kind, fmt.Sprintf("%s: %q", s.name, text), sound)
+				return f.hear(ctx, fmt.Sprintf("%s: %q", s.name, text), sound)
 			})
-			if err != nil {
-				return rows, err
-			}
 		}
-		rows = append(rows, none(part.row, kind))
+		f.figure(kind.name)
 	}
-	if !c.runs("match") {
-		return rows, nil
+	if !o.runs("match") {
+		return
 	}
-	length[0], taken[0] = 0, 0
-	err := eachPiece(ctx, c.Match, func(ctx context.Context, i int, sound []float32) error {
-		return hear(ctx, 0, fmt.Sprintf("match, piece %d", i), sound)
-	})
-	return append(rows, none("sound of the match", 0)), err
-}
-
-// eachPiece calls f for the sound of a match, in pieces.
-func eachPiece(ctx context.Context, length time.Duration, f func(ctx context.Context, i int, sound []float32) error) error {
 	world, err := worlds.New(worlds.Options{})
-	if err != nil {
-		return err
-	}
-	const piece = 8 * time.Second
-	return each(ctx, int(length/piece), func(ctx context.Context, i int) error {
+	o.Check(err)
+	f := &falseOrders{orders: o}
+	o.each(int(o.Match/piece), func(ctx context.Context, i int) error {
 		pcm := make([]int16, worlds.SoundRate*int(piece/time.Second))
 		world.Sound(int64(i)*int64(len(pcm)), pcm)
 		sound, err := heard(pcm, worlds.SoundRate)
 		if err != nil {
 			return err
 		}
-		return f(ctx, i, sound)
+		return f.hear(ctx, fmt.Sprintf("match, piece %d", i), sound)
 	})
+	f.figure("sound of the match")
 }
 
-// otherSentence returns a sentence that is no order. The n-th is always the same.
-func otherSentence(n int, touchline bool) string {
-	rng := rand.New(rand.NewPCG(uint64(n), 3)) //nolint:gosec // a count
-	pick := func(list ...string) string { return list[rng.IntN(len(list))] }
-	who := pick("The winger", "A defender", "Their captain", "The young striker", "The referee", "My brother", "Somebody in red", "The coach",
-		"Number seven", "The goalkeeper", "Our neighbour", "The whole team")
-	when := pick("in the second half", "before the break", "again today", "after a long pass", "for the third time", "without any hurry",
-		"as the rain starts", "while everybody watches", "at the end of the match", "just like last week", "and nobody notices", "with a smile")
-	if touchline {
-		return pick(
-			who+" runs down the touchline "+when+".",
-			"The ball goes over the touchline "+when+".",
-			who+" is standing on the touchline "+when+".",
-			"Hey, "+strings.ToLower(who)+" was shouting from the touchline "+when+".",
-			"They say the touchline is wet "+when+", so stop there.",
-			"We use touchline to comment on games "+when+".",
-			"The touchline camera shows "+strings.ToLower(who)+" "+when+".",
-			who+" waits near the touchline and tells me the score "+when+".",
-			"Touchline is louder than the old program "+when+".",
-			"Stay on your side of the touchline, please, "+when+".",
-		)
+// falseOrders counts what is taken for an order, in sound without one.
+type falseOrders struct {
+	*orders
+
+	mu     sync.Mutex
+	length time.Duration
+	taken  int
+}
+
+func (f *falseOrders) hear(ctx context.Context, what string, sound []float32) error {
+	got, err := f.listen(ctx, sound, inference.Hearing{Language: "en"})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.length += media.TicksToDuration(int64(len(sound)), inference.RecognizerRate)
+	if got != "" {
+		f.taken++
+		if f.Details {
+			fmt.Printf("%s: heard as %q\n", what, got)
+		}
 	}
-	return pick(
-		who+" passes to the left and keeps going "+when+".",
-		"I would have given a penalty for that "+when+".",
-		who+" wants to know how many people are coming "+when+".",
-		"Shall we order some pizza and stop talking about work "+when+"?",
-		"Hey, did you see what "+strings.ToLower(who)+" did "+when+"?",
-		"It was much louder at the stadium "+when+".",
-		who+" hits the post from twenty metres "+when+".",
-		"My daughter plays the violin "+when+", but not on Sundays.",
-		"The train to the city leaves at nine "+when+".",
-		"Hey, such a fine goal from "+strings.ToLower(who)+" "+when+".",
-		"Let us try once more to fix the kitchen light "+when+".",
-		who+" takes the corner and the crowd is shouting "+when+".",
-	)
+	return err
+}
+
+func (f *falseOrders) figure(name string) {
+	f.AtMost(fmt.Sprintf("taken for an order, %s, %.1f minutes", name, f.length.Minutes()), float64(f.taken), 0, "")
+}
+
+// sentence returns a sentence that is no order. The n-th of a kind is always the same.
+func (o *orders) sentence(n int, kind string) string {
+	rng := rand.New(rand.NewPCG(uint64(n), 3)) //nolint:gosec // a count
+	pick := func(name string) string { return o.lines[name][rng.IntN(len(o.lines[name]))] }
+	who, when := pick("WHO"), pick("WHEN")
+	return strings.NewReplacer("WHO", who, "WHEN", when, " who ", " "+strings.ToLower(who)+" ").Replace(pick(kind))
 }

@@ -5,9 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
+	"sync"
 	"time"
 
 	"github.com/livekit/protocol/logger"
@@ -20,39 +20,40 @@ import (
 
 // process is a running process.
 type process struct {
-	cmd   *exec.Cmd
-	ended chan struct{} // closed at its end
-	err   error         // of its end
-	stop  func()        // interrupts it and waits for its end
-	says  *json.Decoder // of the output of a role, after its location
+	cmd  *exec.Cmd
+	stop func()        // interrupts it and waits for its end
+	says *json.Decoder // of the output of a role, after its location
 }
 
-// startProcess starts a command. The end of ctx interrupts it.
-func startProcess(ctx context.Context, command func(ctx context.Context) *exec.Cmd, stderr io.Writer) (*process, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	p := &process{cmd: command(ctx), ended: make(chan struct{})}
-	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(os.Interrupt) }
-	p.cmd.WaitDelay = 10 * time.Second
-	p.cmd.Stderr = stderr
-	if err := p.cmd.Start(); err != nil {
-		cancel()
-		return nil, fmt.Errorf("start %s: %w", p.cmd.Path, err)
+// startProcess starts a command, which is interrupted at the end of the part. A failed scenario shows what it wrote on standard error.
+func startProcess(r *run, cmd *exec.Cmd) *process {
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		r.Check(fmt.Errorf("start %s: %w", cmd.Path, err))
 	}
-	go func() { defer close(p.ended); p.err = p.cmd.Wait() }()
-	p.stop = func() { cancel(); <-p.ended }
-	return p, nil
+	p := &process{cmd: cmd, stop: sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
+		kill := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
+		defer kill.Stop()
+		_ = cmd.Wait() // it was interrupted
+	})}
+	r.Cleanup(func() {
+		p.stop()
+		if r.Failed() && stderr.Len() > 0 {
+			r.Fail(fmt.Errorf("%s wrote: %s", cmd.Path, bytes.TrimSpace(stderr.Bytes())))
+		}
+	})
+	return p
 }
 
 // processRole is the part of a process beside the bots.
 type processRole string
 
-// Roles: the LiveKit server, all cameras, all viewers, a server for WHIP senders, people who speak.
+// Roles: the LiveKit server, and people who speak.
 const (
-	roleServer  processRole = "server"
-	roleCameras processRole = "cameras"
-	roleViewers processRole = "viewers"
-	roleWHIP    processRole = "whip"
-	rolePeople  processRole = "people"
+	roleServer processRole = "server"
+	rolePeople processRole = "people"
 )
 
 // location is a server with its keys and rooms, as it is passed between processes.
@@ -60,54 +61,53 @@ type location struct {
 	URL       string   `json:"url"`
 	APIKey    string   `json:"api_key"`
 	APISecret string   `json:"api_secret"`
-	WHIP      string   `json:"whip"` // endpoint without the room
 	Rooms     []string `json:"rooms"`
 	Crowd     crowd    `json:"crowd"` // of the people
 }
 
 func (l location) keys() conn.Keys { return conn.Keys{APIKey: l.APIKey, APISecret: l.APISecret} }
 
-// roleRunner makes the command line of a process with a role. The process reads a location from standard input (the
-// servers use its rooms at most), writes one when it is ready, and runs until it is interrupted. People also write what they said.
-type roleRunner func(ctx context.Context, role processRole) *exec.Cmd
-
-// startRole starts a process and waits until it is ready.
-func startRole(ctx context.Context, command roleRunner, role processRole, at location) (*process, location, error) {
-	in, err := json.Marshal(at)
-	if err != nil {
-		return nil, at, fmt.Errorf("write the location: %w", err)
-	}
-	var out io.Reader
-	p, err := startProcess(ctx, func(ctx context.Context) *exec.Cmd {
-		cmd := command(ctx, role)
-		cmd.Stdin = bytes.NewReader(in)
-		out, _ = cmd.StdoutPipe() // fails only when it is set already
-		return cmd
-	}, os.Stderr)
-	if err != nil {
-		return nil, at, err
-	}
-	p.says = json.NewDecoder(out)
-	if err := p.says.Decode(&at); err != nil {
-		p.stop()
-		return nil, at, fmt.Errorf("wait for the %s: %w", role, err)
-	}
-	return p, at, nil
+// locationOf returns the location of a stage's server.
+func locationOf(s *stage.Stage) location {
+	return location{URL: s.URL(), APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret}
 }
 
-// playRole is the main function of such a process.
-func playRole(ctx context.Context, role processRole, in io.Reader, out io.Writer, log zerolog.Logger) error {
+// startRole starts a process of this program with a role and waits until it is ready. The process reads a location from standard
+// input, writes one when it is ready, and runs until it is interrupted. People also write what they said.
+func startRole(r *run, role processRole, at location) (*process, location) {
+	self := r.flags.self
+	if self == nil {
+		path, err := os.Executable()
+		r.Check(err)
+		self = func(args ...string) *exec.Cmd { return exec.Command(path, args...) } //nolint:noctx // process.stop ends it
+	}
+	cmd := self("role", string(role))
+	in, err := json.Marshal(at)
+	r.Check(err)
+	cmd.Stdin = bytes.NewReader(in)
+	out, _ := cmd.StdoutPipe() // fails only when it is set already
+	p := startProcess(r, cmd)
+	p.says = json.NewDecoder(out)
+	if err := p.says.Decode(&at); err != nil {
+		r.Check(fmt.Errorf("wait for the %s: %w", role, err))
+	}
+	return p, at
+}
+
+type roleCmd struct {
+	Role processRole `arg:"" enum:"server,people"`
+}
+
+// Run plays a role until it is interrupted.
+func (c *roleCmd) Run(ctx context.Context, log zerolog.Logger) error {
+	announce := json.NewEncoder(os.Stdout).Encode
 	var at location
-	if err := json.NewDecoder(in).Decode(&at); err != nil {
+	if err := json.NewDecoder(os.Stdin).Decode(&at); err != nil {
 		return fmt.Errorf("read the location: %w", err)
 	}
 	lksdk.SetLogger(logger.GetDiscardLogger()) // this process has no bot, whose log the library would use
-	announce := json.NewEncoder(out).Encode
-	if role == roleWHIP {
-		return serveCameras(ctx, func(at location) { _ = announce(at) }, log) // the parent may have exited
-	}
-	o := stage.Options{NoBot: true, NoCamera: true, Width: 1280, Height: 720, Log: log}
-	if role != roleServer {
+	o := stage.Options{NoBot: true, NoCamera: true, Log: log}
+	if c.Role != roleServer {
 		o.At, o.Keys = at.URL, at.keys()
 	}
 	s, err := stage.New(ctx, o)
@@ -116,22 +116,8 @@ func playRole(ctx context.Context, role processRole, in io.Reader, out io.Writer
 	}
 	defer s.Close()
 	at.URL, at.APIKey, at.APISecret = s.URL(), s.Keys.APIKey, s.Keys.APISecret
-	if role == rolePeople {
+	if c.Role == rolePeople {
 		return playCrowd(ctx, s, at, announce)
-	}
-	for _, name := range at.Rooms {
-		switch role {
-		case roleServer:
-		case roleCameras:
-			err = s.AddReplayedCamera(name, false)
-		case roleViewers:
-			_, err = s.AddViewerTo(name)
-		default:
-			err = fmt.Errorf("role %q: unknown; choose server, cameras, viewers, whip or people", role)
-		}
-		if err != nil {
-			return err
-		}
 	}
 	if err := announce(at); err != nil {
 		return fmt.Errorf("write the location: %w", err)

@@ -19,9 +19,8 @@
 //
 // With a key frame each second and samples on them (window.Grid), 16 of 30 pictures
 // are decoded, and the process wakes up twice a second. With a single key frame in
-// the stream all are decoded, and only wake-ups are saved. touchline-bench run
-// --only decode measures both: processor time compared with libavcodec alone, decoded
-// pictures, bursts, and the latency of a sample.
+// the stream all are decoded, and only wake-ups are saved. BenchmarkDecodeSample
+// compares the processor time with that of libavcodec alone.
 package codec
 
 import (

@@ -2,7 +2,6 @@ package stage
 
 import (
 	"math"
-	"slices"
 	"time"
 )
 
@@ -80,35 +79,5 @@ func BeepOffsets(seen Seen, fps uint32) []time.Duration {
 		}
 		last = n.At
 	}
-	return out
-}
-
-// Ducking returns, sorted, by how many dB the hum was lower during each talk of more than a second than before it.
-func Ducking(seen Seen) []float64 {
-	level := func(from, to time.Time) float64 {
-		var all []float64
-		for _, n := range seen.Camera {
-			if n.At.After(from) && n.At.Before(to) && n.Beep < beepAudible {
-				all = append(all, n.Hum)
-			}
-		}
-		slices.Sort(all)
-		if len(all) < 5 {
-			return 0
-		}
-		return all[len(all)/2]
-	}
-	var out []float64
-	for i, t := range seen.Talks {
-		if t.To.Sub(t.From) < time.Second || i > 0 && t.From.Sub(seen.Talks[i-1].To) < time.Second {
-			continue
-		}
-		before := level(t.From.Add(-450*time.Millisecond), t.From.Add(-100*time.Millisecond))
-		under := level(t.From.Add(50*time.Millisecond), t.To.Add(-50*time.Millisecond))
-		if before > 0 && under > 0 {
-			out = append(out, 20*math.Log10(before/under))
-		}
-	}
-	slices.Sort(out)
 	return out
 }
