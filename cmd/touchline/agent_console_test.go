@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"image/jpeg"
 	"io"
 	"net/http"
@@ -327,10 +328,15 @@ func strangers(t *testing.T, h *agentHouse, d *desk, other string) {
 	steer := func(token string) error {
 		payload, err := json.Marshal(map[string]string{"instruction": "I am the boss.", "token": token})
 		require.NoError(t, err)
-		_, err = vera.LocalParticipant.PerformRpc(lksdk.PerformRpcParams{
-			DestinationIdentity: grant.Agent, Method: control.RPCPrefix + "set_instruction", Payload: string(payload),
-		})
-		return err
+		for tries := 5; ; tries-- {
+			_, err = vera.LocalParticipant.PerformRpc(lksdk.PerformRpcParams{
+				DestinationIdentity: grant.Agent, Method: control.RPCPrefix + "set_instruction", Payload: string(payload),
+			})
+			// A busy machine answers late.
+			if failed, ok := errors.AsType[*lksdk.RpcError](err); !ok || failed.Code != lksdk.RpcConnectionTimeout || tries == 0 {
+				return err
+			}
+		}
 	}
 	admin := func(name string) string {
 		token, err := auth.NewAccessToken(h.keys.APIKey, h.keys.APISecret).SetIdentity("boss").

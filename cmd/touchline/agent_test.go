@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -93,10 +92,7 @@ func (h *agentHouse) start(args ...string) *agentProgram {
 // launch runs an agent.
 func (h *agentHouse) launch(args ...string) *agentProgram {
 	h.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(h.t, err)
-	address := l.Addr().String()
-	require.NoError(h.t, l.Close())
+	address := freeAddress(h.t)
 	env := []string{"LIVEKIT_URL=" + h.url, "LIVEKIT_API_KEY=" + h.keys.APIKey, "LIVEKIT_API_SECRET=" + h.keys.APISecret}
 	env = append(env, h.env...)
 	return &agentProgram{http: address, program: launch(h.t, env, append([]string{

@@ -11,11 +11,13 @@ import (
 	"image/color"
 	"image/png"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -79,6 +81,32 @@ inference:
 	text := regexp.MustCompile(`\d+(\.\d+)? ?m?s\b`).ReplaceAllString(out.String(), "N s")
 	text = regexp.MustCompile(`(\S) {2,}`).ReplaceAllString(text, "$1  ") // columns of a table
 	contract.Compare(t, moduleRoot+"/cmd/touchline/testdata/contract/bundles.txt", text)
+	contract.Compare(t, moduleRoot+"/cmd/touchline/testdata/contract/metrics-of-models.txt", metricsOfModels(t, file))
+}
+
+// metricsOfModels returns name, help, type and labels of the metrics of the loaded models: of a worker that comments on a room.
+func metricsOfModels(t *testing.T, settings string) string {
+	t.Helper()
+	h := newAgentHouse(t)
+	p := h.start("--config", settings, "--console", "127.0.0.1:0")
+	d := p.console(t)
+	h.ask(agentRoom, "")
+	var text string
+	require.Eventually(t, func() bool {
+		_, text = d.ask(http.MethodGet, "/metrics", "")
+		return strings.Contains(text, "touchline_engine_steps_total{") && strings.Contains(text, "touchline_recognizer_answers_total{")
+	}, later, 100*time.Millisecond)
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.Contains(line, "touchline_engine_") && !strings.Contains(line, "touchline_recognizer_") || strings.Contains(line, "_bucket{") {
+			continue
+		}
+		if !strings.HasPrefix(line, "# ") {
+			line = line[:strings.LastIndex(line, " ")] + "\n" // without the value
+		}
+		out.WriteString(line)
+	}
+	return out.String()
 }
 
 // stripes returns a picture of coloured stripes.

@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"image"
 	"image/jpeg"
-	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -99,9 +99,15 @@ func startMediaMTX(t *testing.T, pulled ...mediamtx.Pulled) *mediamtx.Server {
 	t.Helper()
 	program, err := mediamtx.Find(filepath.Join(moduleRoot, "bin"))
 	require.NoError(t, err)
-	ports, err := mediamtx.FreePorts()
-	require.NoError(t, err)
-	m, err := mediamtx.Start(t.Context(), program, ports, pulled...)
+	var m *mediamtx.Server
+	for range 3 { // another program may take a port that was free
+		var ports mediamtx.Ports
+		ports, err = mediamtx.FreePorts()
+		require.NoError(t, err)
+		if m, err = mediamtx.Start(t.Context(), program, ports, pulled...); err == nil {
+			break
+		}
+	}
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		m.Close()
@@ -129,10 +135,9 @@ func play(t *testing.T, cmd *exec.Cmd, dir string) {
 
 func tcpPort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	address, err := netip.ParseAddrPort(freeAddress(t))
 	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return int(address.Port())
 }
 
 // publish sends a clip to MediaMTX with ffmpeg.

@@ -27,11 +27,8 @@ func TestRun(t *testing.T) {
 		"-v", "error", "-nostdin", "-f", "lavfi", "-i", "testsrc2=size=640x360:rate=25", "-t", "10", "-threads", "1",
 	}, encoders["h264"], []string{clip})...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	_, port, err := net.SplitHostPort(freeAddress(t))
 	require.NoError(t, err)
-	_, port, err := net.SplitHostPort(tcp.Addr().String())
-	require.NoError(t, err)
-	require.NoError(t, tcp.Close())
 
 	home := filepath.Join(dir, "home")
 	p, url := start(t, []string{"HOME=" + home}, "run", "--source", clip, "--room", "hall", "--listen", "0.0.0.0:"+port,

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -198,13 +197,7 @@ func editsPrompts(t *testing.T, b *browser.Browser) {
 // one delivers it to both; then an alert of a test reaches both at once.
 func TestAlertsSurvive(t *testing.T) {
 	t.Parallel()
-	address := func() string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		defer func() { _ = l.Close() }()
-		return l.Addr().String()
-	}
-	hook, broker := address(), address()
+	hook, broker := freeAddress(t), freeAddress(t)
 	env := []string{
 		"TOUCHLINE_AGENT_MQTT_URL=mqtt://" + broker, "TOUCHLINE_AGENT_WEBHOOK_URLS=http://" + hook, "TOUCHLINE_AGENT_WEBHOOK_EVENTS=alert",
 		"TOUCHLINE_AGENT_WEBHOOK_API_KEY=key", "TOUCHLINE_AGENT_WEBHOOK_API_SECRET=a-secret-of-at-least-32-characters-0123",
