@@ -27,7 +27,7 @@ import (
 	"touchline/models"
 )
 
-var cycles = flag.Int("cycles", 400, "answers of TestManyShortAnswers; 10000 is the whole")
+var cycles = flag.Int("cycles", 160, "answers of TestManyShortAnswers; 10000 is the whole")
 
 // patience is the limit of waits that normally take milliseconds.
 const patience = 2 * time.Minute

@@ -61,17 +61,23 @@ func promptVoice(t *testing.T) voice.Reference {
 	return v
 }
 
+// hurried returns a fast clock: sound need not wait until the sound before it was heard.
+func hurried() func() time.Time {
+	began := time.Now()
+	return func() time.Time { return began.Add(50 * time.Since(began)) }
+}
+
 // openSpeaking opens an engine with a voice.
 func openSpeaking(t *testing.T) *minicpmo.Engine {
 	t.Helper()
-	return openSpeakingWith(t, &minicpmo.Faults{})
+	return openSpeakingWith(t, &minicpmo.Faults{}, hurried())
 }
 
-func openSpeakingWith(t *testing.T, f *minicpmo.Faults) *minicpmo.Engine {
+func openSpeakingWith(t *testing.T, f *minicpmo.Faults, now func() time.Time) *minicpmo.Engine {
 	t.Helper()
 	c := settings(t)
 	c.MaxTokens = 24
-	o := minicpmo.Options{Config: c, Threads: 1}.WithFaults(f)
+	o := minicpmo.Options{Config: c, Threads: 1, Now: now}.WithFaults(f)
 	e, err := minicpmo.Open(t.Context(), speakingBundle(t), o.WithVoices(map[string]voice.Reference{inference.DefaultVoice: promptVoice(t)}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
@@ -205,7 +211,7 @@ func TestVoiceCancelled(t *testing.T) {
 // that is left behind its text frees what it held.
 func TestSoundBehindItsText(t *testing.T) {
 	orttest.NoLeaks(t)
-	e := openSpeaking(t)
+	e := openSpeakingWith(t, &minicpmo.Faults{}, time.Now)
 	s, err := e.NewSession()
 	require.NoError(t, err)
 	defer s.Close()
@@ -274,7 +280,7 @@ func openMortal(t *testing.T) (s inference.Session, lose func()) {
 			return fmt.Errorf("run: %w", minicpmo.ErrDeviceLost)
 		}
 		return nil
-	}}).NewSession()
+	}}, time.Now).NewSession()
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s, func() {
@@ -424,7 +430,7 @@ func TestNamedVoice(t *testing.T) {
 	anna := promptVoice(t)
 	anna.Speaker = slices.Clone(anna.Speaker)
 	slices.Reverse(anna.Speaker)
-	o := minicpmo.Options{Config: settings(t), Threads: 1}.WithVoices(map[string]voice.Reference{
+	o := minicpmo.Options{Config: settings(t), Threads: 1, Now: hurried()}.WithVoices(map[string]voice.Reference{
 		inference.DefaultVoice: promptVoice(t), "anna": anna,
 	})
 	e, err := minicpmo.Open(t.Context(), speakingBundle(t), o)
@@ -464,8 +470,7 @@ func TestGivenStates(t *testing.T) {
 	require.Equal(t, text, joined(tokens))
 	for _, change := range []func(minicpmo.Options) minicpmo.Options{
 		func(o minicpmo.Options) minicpmo.Options { return o },
-		func(o minicpmo.Options) minicpmo.Options { return o.WithChunk(5) },
-		func(o minicpmo.Options) minicpmo.Options { return o.WithPad(32) },
+		func(o minicpmo.Options) minicpmo.Options { return o.WithChunk(5).WithPad(32) },
 	} {
 		e := open(change)
 		got, heard := givenStates(t, e, text)

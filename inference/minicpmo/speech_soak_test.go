@@ -190,7 +190,7 @@ func (c *crowd) lengthy(s inference.Session) error {
 }
 
 // openCrowd opens the engines, which have a voice that makes no numbers besides.
-func openCrowd(t *testing.T, began time.Time) *crowd {
+func openCrowd(t *testing.T) *crowd {
 	t.Helper()
 	b := speakingBundle(t)
 	b.Manifest.Dims.Speech.TTS.MaxPositions = 160 // small slots: turns end at 6 s
@@ -202,10 +202,7 @@ func openCrowd(t *testing.T, began time.Time) *crowd {
 	}
 	s := settings(t)
 	s.MaxTokens, s.MiniCPM.Slots, s.MiniCPM.Temperature = 6, 4, 0.7
-	o := minicpmo.Options{
-		Config: s, Threads: 1,
-		Now: func() time.Time { return began.Add(50 * time.Since(began)) }, // sound need not wait until it is heard
-	}
+	o := minicpmo.Options{Config: s, Threads: 1, Now: hurried()}
 	o = o.WithVoices(map[string]voice.Reference{inference.DefaultVoice: good, "broken": bad})
 	c := &crowd{t: t, picture: frame(t, "320x240.png", 0)}
 	for range crowds {
@@ -228,7 +225,7 @@ func TestManyUtterances(t *testing.T) {
 		require.NoError(t, err)
 	}
 	began := time.Now()
-	c := openCrowd(t, began)
+	c := openCrowd(t)
 	c.run(1, n/4)
 	before := c.rest()
 	c.run(2, n-n/4)
