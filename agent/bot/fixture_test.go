@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a part of the fixture may take on a busy machine.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // fixture is a LiveKit server in this process, with the parts of its rooms.
 type fixture struct {
