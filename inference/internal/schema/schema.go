@@ -9,6 +9,7 @@
 package schema
 
 import (
+	"math/bits"
 	"strings"
 	"unicode/utf8"
 )
@@ -161,17 +162,13 @@ func (s *Schema) closing(st *state) (n int) {
 
 // textMissing returns the number of bytes that end the character of a text.
 func textMissing(st *state) int {
-	switch first := st.part[0]; {
+	switch {
 	case st.parts == 0:
 		return 0
-	case first == '\\':
+	case st.part[0] == '\\':
 		return 1
-	case first < 0xE0:
-		return 2 - st.parts
-	case first < 0xF0:
-		return 3 - st.parts
 	}
-	return 4 - st.parts
+	return bits.LeadingZeros8(^st.part[0]) - st.parts // UTF-8 has as many leading ones as bytes
 }
 
 // following returns a byte that may come next, and the number of such bytes.
