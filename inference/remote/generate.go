@@ -76,7 +76,7 @@ func (s *session) run(ctx context.Context, p inference.Prompt, a *answer) error 
 		return err
 	}
 	if p.Structured() && !json.Valid(p.Schema) {
-		return fmt.Errorf("expected a JSON schema in the prompt, got %q", shorten(string(p.Schema)))
+		return fmt.Errorf("the prompt's schema is not JSON: %q", shorten(string(p.Schema)))
 	}
 	if err := s.m.limit.acquire(ctx, a.urgent); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (s *session) messages(p inference.Prompt) ([]message, error) {
 		parts = append(parts, part{Type: "text", Text: text})
 	}
 	if len(parts) == 0 {
-		return nil, errors.New("expected a picture or a text in the prompt, got neither")
+		return nil, errors.New("the prompt has neither picture nor text")
 	}
 	return []message{
 		{Role: "system", Content: strings.TrimSpace(p.System + "\n\n" + inference.AskFor(p.Language))}, {Role: "user", Content: parts},

@@ -34,7 +34,7 @@ func (c *pictures) urls(frames []inference.Frame) ([]string, error) {
 	out := make([]string, len(frames))
 	for i, f := range frames {
 		if f.Width < 1 || f.Height < 1 || f.Width > maxSide || f.Height > maxSide || len(f.Pix) != f.Width*f.Height*3 {
-			return nil, fmt.Errorf("encode picture: expected %dx%d pixels of 3 bytes, got %d bytes", f.Width, f.Height, len(f.Pix))
+			return nil, fmt.Errorf("encode picture: %d bytes are not %dx%d pixels of 3 bytes", len(f.Pix), f.Width, f.Height)
 		}
 		key := pictureKey{f.PTS, f.Epoch, f.Width, f.Height}
 		u, ok := now[key]

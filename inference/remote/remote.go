@@ -91,7 +91,7 @@ func New(cfg Config, maxTokens int, log zerolog.Logger) (*Model, error) {
 		return nil, fmt.Errorf("open remote engine: inference.remote.url: %w", err)
 	}
 	if maxTokens < 1 {
-		return nil, fmt.Errorf("open remote engine: expected at least 1 token for an answer, got %d", maxTokens)
+		return nil, fmt.Errorf("open remote engine: %d tokens for an answer: must be at least 1", maxTokens)
 	}
 	defaults := DefaultConfig()
 	cfg.URL = u.String()

@@ -41,7 +41,7 @@ func TestSchemaIsSent(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, s.last().Format)
 	_, err = ask(t.Context(), se, inference.Prompt{Text: "x", Schema: []byte("{")})
-	require.ErrorContains(t, err, `expected a JSON schema in the prompt, got "{"`)
+	require.ErrorContains(t, err, `the prompt's schema is not JSON: "{"`)
 	require.Equal(t, 2, s.count())
 }
 

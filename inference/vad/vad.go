@@ -169,7 +169,7 @@ func (n *network) open(d *ort.Device) (err error) {
 // Detect implements Detector.
 func (n *network) Detect(frame []float32) (float64, error) {
 	if len(frame) != FrameSamples {
-		return 0, fmt.Errorf("detect speech: expected %d samples, got %d", FrameSamples, len(frame))
+		return 0, fmt.Errorf("detect speech: a frame has %d samples, not %d", FrameSamples, len(frame))
 	}
 	copy(n.input, n.input[FrameSamples:]) // the end of the last frame
 	copy(n.input[contextSamples:], frame)

@@ -70,7 +70,7 @@ func TestSilero(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, d.Close()) }()
 	_, err = d.Detect(make([]float32, 7200))
-	require.ErrorContains(t, err, "expected 512 samples, got 7200", "an error, never speech")
+	require.ErrorContains(t, err, "a frame has 512 samples, not 7200", "an error, never speech")
 }
 
 // TestNoNetwork: without its file the model works by loudness, and says so.

@@ -66,7 +66,7 @@ func (s *Synthesizer) Behind() *Synthesizer {
 func New(cfg inference.VoiceConfig, log zerolog.Logger) (*Synthesizer, error) {
 	cfg.Program = cmp.Or(cfg.Program, inference.VoiceAuto)
 	if choices := inference.VoiceChoices(); !slices.Contains(choices, cfg.Program) {
-		return nil, fmt.Errorf(`expected inference.voice.program to be "%s", got %q`,
+		return nil, fmt.Errorf(`inference.voice.program: must be "%s", is %q`,
 			strings.ReplaceAll(strings.ReplaceAll(inference.List(choices), ", ", `", "`), " or ", `" or "`), cfg.Program)
 	}
 	if cfg.Program == remote && cfg.URL == "" {
@@ -74,7 +74,7 @@ func New(cfg inference.VoiceConfig, log zerolog.Logger) (*Synthesizer, error) {
 	}
 	for _, s := range []struct{ name, value string }{{"name", cfg.Name}, {"language", cfg.Language}} {
 		if !plain(s.value) && (cfg.Program != remote || s.name != "name" || !serverVoice(s.value)) {
-			return nil, fmt.Errorf("expected inference.voice.%s to be a plain name, got %q", s.name, s.value)
+			return nil, fmt.Errorf("inference.voice.%s: must be a plain name, is %q", s.name, s.value)
 		}
 	}
 	s := &Synthesizer{cfg: cfg, log: log.With().Str("component", "voice").Logger(), counts: newCounts()}
@@ -164,7 +164,7 @@ func (s *Synthesizer) prepare(text, lang string, pronunciations map[string]strin
 		return nil, "", inference.ErrNoVoice
 	}
 	if len(text) > maxText {
-		return nil, "", fmt.Errorf("expected at most %d bytes to speak at once, got %d: cut it into sentences", maxText, len(text))
+		return nil, "", fmt.Errorf("speak: a sentence of %d bytes is longer than %d", len(text), maxText)
 	}
 	tokens := tokenize(strings.ToValidUTF8(text, ""))
 	pronounce(tokens, pronunciations)
@@ -173,7 +173,7 @@ func (s *Synthesizer) prepare(text, lang string, pronunciations map[string]strin
 	}
 	lang = cmp.Or(lang, s.cfg.Language)
 	if !plain(lang) {
-		return nil, "", fmt.Errorf("expected a language like en or pt-BR, got %q", lang)
+		return nil, "", fmt.Errorf("speak: language %q: must be a BCP 47 tag such as en or pt-BR", lang)
 	}
 	return tokens, lang, nil
 }

@@ -100,6 +100,6 @@ func TestPrograms(t *testing.T) {
 	}
 	require.Equal(t, names, voice.Coded())
 	_, err := voice.New(inference.VoiceConfig{Program: "festival"}, zerolog.Nop())
-	require.ErrorContains(t, err, `expected inference.voice.program to be "auto", "model", "flite", `)
-	require.ErrorContains(t, err, ` or "remote", got "festival"`)
+	require.ErrorContains(t, err, `inference.voice.program: must be "auto", "model", "flite", `)
+	require.ErrorContains(t, err, ` or "remote", is "festival"`)
 }
