@@ -9,13 +9,15 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"touchline/cmd/internal/bench"
 	"touchline/cmd/internal/modelcmd"
 	"touchline/inference/minicpmo"
-	"touchline/internal/quantile"
+	"touchline/models"
 )
 
 // benchCmd holds the commands under "bench".
@@ -43,40 +45,9 @@ type benchModelCmd struct {
 	Part     string        `hidden:"" help:"Measure one part and write the results to --out as JSON."`
 }
 
-// benchRow is a row of the first table.
-type benchRow struct {
-	What, Unit       string
-	Median, P05, P95 float64
-	Bound            string
-	HasGoal, Met     bool
-	Key              string // in the compared results
-}
-
-func (b benchRow) text() string {
-	met := ""
-	if b.HasGoal {
-		met = map[bool]string{true: "yes", false: "no"}[b.Met]
-	}
-	spread := ""
-	if b.P95 > 0 {
-		spread = fmt.Sprintf("%s to %s", figure(b.P05), figure(b.P95))
-	}
-	return fmt.Sprintf("| %s | %s %s | %s | %s | %s |", b.What, figure(b.Median), b.Unit, spread, b.Bound, met)
-}
-
-func figure(v float64) string {
-	switch {
-	case v >= 100:
-		return fmt.Sprintf("%.0f", v)
-	case v >= 10:
-		return fmt.Sprintf("%.1f", v)
-	}
-	return fmt.Sprintf("%.2f", v)
-}
-
-// benchResult holds the results of one part.
-type benchResult struct {
-	Rows          []benchRow
+// result holds what one part measured.
+type result struct {
+	Figures       []bench.Figure
 	Device        string
 	Detail        string // of the engine
 	Planned, Used int64  // bytes
@@ -85,103 +56,127 @@ type benchResult struct {
 	Error         string
 }
 
-func (r *benchResult) add(more benchResult) {
-	r.Rows = append(r.Rows, more.Rows...)
+func (r *result) add(more result) {
+	r.Figures = append(r.Figures, more.Figures...)
 	r.Device, r.Detail, r.Many = cmp.Or(more.Device, r.Device), cmp.Or(more.Detail, r.Detail), r.Many+more.Many
 	r.Planned, r.Used, r.Switch = max(r.Planned, more.Planned), max(r.Used, more.Used), max(r.Switch, more.Switch)
 }
 
-// bench is one run of the command.
-type bench struct {
+// modelBench is one run of a part. Its methods end the part at an error.
+type modelBench struct {
+	*bench.Run
 	*benchModelCmd
 
-	out     io.Writer
-	found   benchResult
-	compare map[string]any
+	found result
 }
 
-// The parts. Each runs in its own process, because memory that a process has
+// part is one scenario: some figures of a bundle.
+type part struct {
+	name    string
+	measure func(b *modelBench)
+}
+
+// parts are those of a bundle that comments. Each runs in its own process, because memory that a process has
 // used and freed slows its next model by 4 % (measured on an H200: decode step
 // of the second engine against the first).
-const (
-	partStages = "stages"
-	partHead4  = "head4"
-	partFloat  = "fp16"
-	partRooms  = "rooms"
-	partSpeech = "speech"
-)
+func (c *benchModelCmd) parts() []part {
+	parts := []part{{"stages", (*modelBench).stages}}
+	if c.Head4 != "" {
+		parts = append(parts, part{"head4", func(b *modelBench) { b.decode(b.open(b.Head4, b.config("int4")), b.Head4, "int4") }})
+	}
+	if c.Device == "cuda" {
+		parts = append(parts, part{"fp16", func(b *modelBench) { b.decode(b.open(b.Bundle, b.config("fp16")), b.Bundle, "fp16") }})
+	}
+	return append(parts, part{"rooms", (*modelBench).rooms}, part{"speech", (*modelBench).speech})
+}
 
 // Run measures and prints the tables.
 func (c *benchModelCmd) Run(ctx context.Context) error {
-	b := &bench{benchModelCmd: c, out: os.Stdout}
 	if c.Part != "" {
-		err := b.part(ctx, c.Part)
-		if err != nil {
-			b.found.Error = err.Error()
-		}
-		raw, werr := json.Marshal(b.found)
-		if werr == nil {
-			werr = os.WriteFile(c.Out, raw, 0o600)
-		}
-		return errors.Join(err, werr)
+		return c.writePart(ctx)
 	}
+	out := io.Writer(os.Stdout)
 	if c.Out != "" {
 		f, err := os.Create(c.Out)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = f.Close() }()
-		b.out = io.MultiWriter(os.Stdout, f)
+		out = io.MultiWriter(out, f)
 	}
+	var compare map[string]any
 	if c.Compare != "" {
 		raw, err := os.ReadFile(c.Compare)
 		if err == nil {
-			err = json.Unmarshal(raw, &b.compare)
+			err = json.Unmarshal(raw, &compare)
 		}
 		if err != nil {
 			return fmt.Errorf("read %s: %w", c.Compare, err)
 		}
 	}
-	ears, err := c.recognizes()
-	switch {
-	case err != nil:
-		return err
-	case ears != nil:
-		err = b.ears(ctx, ears)
-	case b.Ears != "":
-		err = b.beside(ctx)
-	default:
-		return b.run(ctx)
-	}
+	bundle, err := models.OpenBundle(c.Bundle)
 	if err != nil {
 		return err
 	}
-	b.write()
-	return nil
+	var found result
+	switch {
+	case bundle.Manifest.Task == models.TaskRecognition:
+		fmt.Fprintln(os.Stderr, "bench: speech recognition:", bundle.Manifest.Name)
+		found, err = c.measure(ctx, func(b *modelBench) { b.ears(bundle) })
+	case c.Ears != "":
+		found, err = c.measure(ctx, (*modelBench).beside)
+	default:
+		found, err = c.all(ctx)
+	}
+	if err == nil {
+		c.write(out, found, compare)
+	}
+	return err
 }
 
-// run measures all parts and writes the tables.
-func (b *bench) run(ctx context.Context) error {
-	parts := []string{partStages}
-	if b.Head4 != "" {
-		parts = append(parts, partHead4)
+// measure measures a part in this process.
+func (c *benchModelCmd) measure(ctx context.Context, work func(b *modelBench)) (result, error) {
+	b := &modelBench{benchModelCmd: c}
+	figures, err := bench.Measure(ctx, func(r *bench.Run) {
+		b.Run = r
+		work(b)
+	})
+	b.found.Figures = figures
+	return b.found, err
+}
+
+// writePart measures one part and writes its results, or its error, as JSON.
+func (c *benchModelCmd) writePart(ctx context.Context) error {
+	parts := c.parts()
+	i := slices.IndexFunc(parts, func(p part) bool { return p.name == c.Part })
+	if i < 0 {
+		return fmt.Errorf("part %q is unknown", c.Part)
 	}
-	if b.Device == "cuda" {
-		parts = append(parts, partFloat)
+	found, err := c.measure(ctx, parts[i].measure)
+	if err != nil {
+		found.Error = err.Error()
 	}
-	for _, part := range append(parts, partRooms, partSpeech) {
-		found, err := b.child(ctx, part)
+	raw, werr := json.Marshal(found)
+	if werr == nil {
+		werr = os.WriteFile(c.Out, raw, 0o600)
+	}
+	return errors.Join(err, werr)
+}
+
+// all measures all parts.
+func (c *benchModelCmd) all(ctx context.Context) (all result, err error) {
+	for _, p := range c.parts() {
+		found, err := c.child(ctx, p.name)
 		if err != nil {
-			return fmt.Errorf("part %s: %w", part, err)
+			return all, fmt.Errorf("part %s: %w", p.name, err)
 		}
-		b.found.add(found)
+		all.add(found)
 	}
-	b.write()
-	return nil
+	return all, nil
 }
 
 // child measures a part in its own process.
-func (b *bench) child(ctx context.Context, part string) (found benchResult, err error) {
+func (c *benchModelCmd) child(ctx context.Context, part string) (found result, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return found, err
@@ -194,20 +189,16 @@ func (b *bench) child(ctx context.Context, part string) (found benchResult, err 
 	if err := f.Close(); err != nil {
 		return found, err
 	}
-	rooms := make([]string, len(b.Rooms))
-	for i, n := range b.Rooms {
-		rooms[i] = strconv.Itoa(n)
-	}
 	args := []string{
-		"bench", "model", b.Bundle, "--device", b.Device, "--runs", strconv.Itoa(b.Runs), "--prompt", strconv.Itoa(b.Prompt),
-		"--answer", strconv.Itoa(b.Answer), "--rooms", strings.Join(rooms, ","), "--duration", b.Duration.String(),
-		"--interval", b.Interval.String(), "--part", part, "--out", f.Name(),
+		"bench", "model", c.Bundle, "--device", c.Device, "--runs", strconv.Itoa(c.Runs), "--prompt", strconv.Itoa(c.Prompt),
+		"--answer", strconv.Itoa(c.Answer), "--duration", c.Duration.String(), "--interval", c.Interval.String(),
+		"--rooms", strings.Trim(strings.ReplaceAll(fmt.Sprint(c.Rooms), " ", ","), "[]"), "--part", part, "--out", f.Name(),
 	}
-	if b.Head4 != "" {
-		args = append(args, "--head-4", b.Head4)
+	if c.Head4 != "" {
+		args = append(args, "--head-4", c.Head4)
 	}
-	if b.Library != "" {
-		args = append(args, "--ort", b.Library)
+	if c.Library != "" {
+		args = append(args, "--ort", c.Library)
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
@@ -228,79 +219,51 @@ func (b *bench) child(ctx context.Context, part string) (found benchResult, err 
 	return found, err
 }
 
-// part measures one part.
-func (b *bench) part(ctx context.Context, part string) error {
-	switch part {
-	case partStages:
-		return b.stages(ctx)
-	case partHead4:
-		return b.decode(ctx, b.Head4, "int4")
-	case partFloat:
-		return b.decode(ctx, b.Bundle, "fp16")
-	case partRooms:
-		return b.rooms(ctx)
-	case partSpeech:
-		return b.speech(ctx)
-	}
-	return fmt.Errorf("part %q is unknown", part)
-}
-
-// add adds a row with a goal, which is an upper bound if low is set, else a lower
-// bound.
-func (b *bench) add(what, unit, key string, values []float64, goal float64, low bool) {
-	if len(values) == 0 {
-		return
-	}
+// add adds the median of some runs. Its goal, an upper bound if less is better, applies to a GPU.
+func (b *modelBench) add(what, unit, key string, values []float64, goal float64, less bool) {
 	if b.Device == "cpu" {
-		goal = 0 // the goals apply to a GPU
+		goal = 0
 	}
-	r := benchRow{
-		What: what, Unit: unit, Key: key, HasGoal: goal > 0,
-		Median: quantile.Of(values, .5), P05: quantile.Of(values, .05), P95: quantile.Of(values, .95),
+	if b.Median(what, unit, key, values, goal, less); len(values) > 0 {
+		f := b.Figures[len(b.Figures)-1]
+		fmt.Fprintln(os.Stderr, f.Name+":", f.Text, f.Spread, f.Goal)
 	}
-	if goal > 0 {
-		sign := "at least"
-		if low {
-			sign = "at most"
-		}
-		r.Bound = fmt.Sprintf("%s %s", sign, figure(goal))
-		r.Met = low && r.Median <= goal || !low && r.Median >= goal
-	}
-	b.found.Rows = append(b.found.Rows, r)
-	fmt.Fprintln(os.Stderr, r.text())
 }
 
-func (b *bench) write() {
-	f := b.found
-	fmt.Fprintf(b.out, "%s, %s, medians of %d runs\n\n", f.Device, f.Detail, b.Runs)
-	header, line := "| what | median | 5 % to 95 % | goal | met |", "|---|---|---|---|---|"
-	if b.compare != nil {
-		header, line = header+fmt.Sprintf(" %v |", b.compare["engine"]), line+"---|"
-	}
-	fmt.Fprintf(b.out, "%s\n%s\n", header, line)
-	for _, r := range f.Rows {
-		text := r.text()
-		if b.compare != nil {
-			text += fmt.Sprintf(" %s |", compared(b.compare[r.Key]))
+// write prints the tables.
+func (c *benchModelCmd) write(out io.Writer, found result, compare map[string]any) {
+	fmt.Fprintf(out, "%s, %s, medians of %d runs\n\n", found.Device, found.Detail, c.Runs)
+	cells := [][]string{{"what", "median", "5 % to 95 %", "goal", "met"}}
+	for _, f := range found.Figures {
+		met := ""
+		if f.Goal != "" {
+			met = map[bool]string{true: "yes", false: "no"}[f.Met]
 		}
-		fmt.Fprintln(b.out, text)
+		cells = append(cells, []string{f.Name, f.Text, f.Spread, f.Goal, met})
 	}
-	fmt.Fprintf(b.out, "\nmemory: planned %s", modelcmd.Size(f.Planned))
-	if b.Device == "cuda" && f.Planned > 0 && f.Used > 0 { // on the CPU other processes change the free memory
-		fmt.Fprintf(b.out, ", used %s (%+.1f %%)", modelcmd.Size(f.Used), 100*(float64(f.Used)/float64(f.Planned)-1))
+	if compare != nil {
+		cells[0] = append(cells[0], fmt.Sprint(compare["engine"]))
+		for i, f := range found.Figures {
+			cells[i+1] = append(cells[i+1], compared(compare[f.Key]))
+		}
 	}
-	if f.Switch > 0 {
-		fmt.Fprintf(b.out, "; second weight set from %d rooms", f.Switch)
+	bench.WriteMarkdown(out, cells)
+	fmt.Fprintf(out, "\nmemory: planned %s", modelcmd.Size(found.Planned))
+	if c.Device == "cuda" && found.Planned > 0 && found.Used > 0 { // on the CPU other processes change the free memory
+		fmt.Fprintf(out, ", used %s (%+.1f %%)", modelcmd.Size(found.Used), 100*(float64(found.Used)/float64(found.Planned)-1))
 	}
-	fmt.Fprintln(b.out)
-	fmt.Fprint(b.out, f.Many)
+	if found.Switch > 0 {
+		fmt.Fprintf(out, "; second weight set from %d rooms", found.Switch)
+	}
+	fmt.Fprintln(out)
+	fmt.Fprint(out, found.Many)
 }
 
 // compared formats a compared result: a number, or the median of an object.
 func compared(v any) string {
 	switch x := v.(type) {
 	case float64:
-		return figure(x)
+		return bench.Digits(x)
 	case map[string]any:
 		return compared(x["median"])
 	}

@@ -5,216 +5,248 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
 
-	"touchline/cmd/internal/modelcmd"
+	"github.com/rs/zerolog"
+
+	"touchline/cmd/internal/bench"
 	"touchline/inference"
 	"touchline/inference/minicpmo"
-	"touchline/internal/quantile"
+	"touchline/inference/tokenizer"
+	"touchline/models"
 )
 
-// openLoad is an open-loop load: cycles arrive at random (Poisson), whether or
-// not earlier ones have finished.
-type openLoad struct {
-	Rooms    int
-	Interval time.Duration // mean time between two cycles of a room
-	Duration time.Duration // of the arrivals; running cycles then finish
-	Frames   int           // per cycle
-	New      int           // frames per cycle that the previous cycle did not have
-	Seed     uint64
-}
-
-// cycleFunc runs one cycle of a room and calls first with the first token.
-type cycleFunc func(ctx context.Context, room int, frames []inference.Frame, first func()) error
-
-// loadRow is the result of a load.
-type loadRow struct {
-	Rooms, Arrived, Finished, Dropped, Failed int
-	// Latencies from a cycle's arrival.
-	First, Whole []time.Duration
-	// Backlog is the number of running cycles after each third of the run.
-	Backlog [3]int
-	Elapsed time.Duration
-	Error   error // the first failure
-}
-
-// film generates the frames of a room. Each frame has another PTS, so that
-// caches hit only for the same frame.
-type film struct {
-	backgrounds [][]byte
-	rng         *rand.Rand
-	frames      []inference.Frame
-	count       int
-}
-
-const (
-	filmWidth, filmHeight = 1280, 720
-	framePause            = 500 * time.Millisecond
-	backgroundCount       = 8
-)
-
-// backgrounds returns images that all rooms share, to save memory.
-func backgrounds(rng *rand.Rand) [][]byte {
-	all := make([][]byte, backgroundCount)
-	for i := range all {
-		all[i] = make([]byte, filmWidth*filmHeight*3)
-		for y := range filmHeight {
-			for x := range filmWidth {
-				at := (y*filmWidth + x) * 3
-				all[i][at] = byte(x * 255 / filmWidth)
-				all[i][at+1] = byte(y * 255 / filmHeight)
-				all[i][at+2] = byte(rng.Uint32())
-			}
+// stages measures the stages on the device.
+func (b *modelBench) stages() {
+	m, err := models.OpenBundle(b.Bundle)
+	b.Check(err)
+	images, batches, speaking := []int{1, 2, 4}, []int{1, 2, 4, 8, 16, 32, 64}, []int{1, 4, 8, 16, 32}
+	s, err := minicpmo.TimeStages(b.Context(), m, minicpmo.Options{Config: b.config("auto")}, minicpmo.StageOptions{
+		Runs: b.Runs, Prompt: b.Prompt, Images: images, Rooms: batches, Speaking: speaking,
+	})
+	b.Check(err)
+	row := func(what, key string, runs minicpmo.Runs, goal float64) {
+		b.add(what, "ms", key, bench.AllMS(runs), goal, true)
+	}
+	for _, n := range images {
+		row(fmt.Sprintf("vision of %d, 16:9", n), fmt.Sprintf("vision_%d_ms", n), s.Vision[n], map[int]float64{1: 4.7, 4: 10}[n])
+	}
+	for _, w := range []models.Weights{models.WeightsInt4, models.WeightsFloat16, models.WeightsFloat32} {
+		row(fmt.Sprintf("prefill of %d tokens, %s", b.Prompt, w), map[models.Weights]string{models.WeightsFloat16: "prefill_ms"}[w],
+			s.Prefill[w], map[models.Weights]float64{models.WeightsInt4: 18, models.WeightsFloat16: 13.5}[w])
+		for _, n := range batches {
+			row(fmt.Sprintf("decode step of %d, %s", n, w), "", s.Decode[w][n], 0)
 		}
 	}
-	return all
-}
-
-func newFilm(seed, room uint64, pictures [][]byte) *film {
-	return &film{backgrounds: pictures, rng: rand.New(rand.NewPCG(seed, room))} //nolint:gosec // a load, not a secret
-}
-
-// next returns the n frames of the next cycle, of which fresh are new.
-func (f *film) next(n, fresh int) []inference.Frame {
-	for fresh = max(fresh, n-len(f.frames)); fresh > 0; fresh-- {
-		f.frames = append(f.frames, inference.Frame{
-			PTS: time.Duration(f.count) * framePause, Epoch: 1, Width: filmWidth, Height: filmHeight,
-			Pix: f.backgrounds[f.rng.IntN(len(f.backgrounds))],
-		})
-		f.count++
+	for _, n := range speaking {
+		row(fmt.Sprintf("voice: codes, a step of %d with draws", n), "", s.Speech.Step[n], map[int]float64{1: 1.05, 8: 1.2, 32: 1.5}[n])
+		row(fmt.Sprintf("voice: a second of sound of %d", n), "", s.Speech.Sound[n],
+			map[int]float64{1: 18, 4: 23, 8: 28, 16: 42, 32: 71}[n])
+		row(fmt.Sprintf("voice: a second of sound of %d, beside a saturated decode of %d", n, n), "", s.Speech.Beside[n],
+			map[int]float64{32: 93}[n])
 	}
-	f.frames = f.frames[len(f.frames)-n:]
-	return slices.Clone(f.frames)
+	if v := s.Speech; v.Slots > 0 && b.Device == "cuda" {
+		const gigabyte = 1e9
+		one := func(what, unit string, value, goal float64) { b.add(what, unit, "", []float64{value}, goal, true) }
+		one("voice: longest run of an end of a turn, against the median of its length", "times", v.Ends, 2)
+		one("voice: time until it is loaded and warm", "s", v.Ready.Seconds(), 0)
+		one("voice: of it for ends of turns of every length", "s", v.EndsReady.Seconds(), 15)
+		one(fmt.Sprintf("voice: memory besides its %d slots", v.Slots), "GB", float64(v.Used-int64(v.Slots)*v.Slot)/gigabyte, 3)
+		one("voice: memory of a slot", "GB", float64(v.Slot)/gigabyte, .42)
+	}
+	b.found.Device, b.found.Planned, b.found.Used = s.Device, s.Planned, s.Used
 }
 
-// loadRun is a running load.
-type loadRun struct {
-	openLoad
-
-	cycle cycleFunc
-	work  sync.WaitGroup
-
-	mu      sync.Mutex
-	row     loadRow
-	running int
+// rooms measures the cycles of one room, and many rooms.
+func (b *modelBench) rooms() {
+	e := b.open(b.Bundle, b.config("auto"))
+	b.found.Detail, b.found.Switch = e.Status().Detail, e.Stats().Switch
+	b.greedy(e)
+	b.decode(e, b.Bundle, "auto")
+	b.cycle(e)
+	b.host(e, "1 room", 1, 0.15)
+	if n := e.Stats().SlotsAll; n > 1 {
+		b.host(e, fmt.Sprintf("%d rooms", n), n, 1)
+	}
+	b.many(e)
 }
 
-// run applies the load until all cycles have finished.
-func (o openLoad) run(ctx context.Context, cycle cycleFunc) (loadRow, error) {
-	l := &loadRun{openLoad: o, cycle: cycle, row: loadRow{Rooms: o.Rooms}}
-	start := time.Now()
-	l.arrive(ctx, start)
-	l.work.Wait()
-	l.row.Elapsed = time.Since(start)
-	return l.row, ctx.Err()
+func (b *modelBench) config(weights string) minicpmo.Settings {
+	c := minicpmo.DefaultSettings()
+	c.MaxSlices, c.MaxTokens = 1, b.Answer
+	c.MiniCPM.Device, c.MiniCPM.Weights, c.MiniCPM.Runtime = b.Device, weights, b.Library
+	c.MiniCPM.SuppressTokens = nil
+	c.Voice.Enabled = false
+	c.MiniCPM.Queue = 4096 // An open load counts waiting requests instead of dropping them.
+	return c
 }
 
-// arrive starts cycles until the load's duration is over.
-func (l *loadRun) arrive(ctx context.Context, start time.Time) {
-	rng := rand.New(rand.NewPCG(l.Seed, uint64(l.Rooms))) //nolint:gosec // a load, not a secret
-	pictures := backgrounds(rng)
-	films := make([]*film, l.Rooms)
-	for i := range films {
-		films[i] = newFilm(l.Seed, uint64(i), pictures) //nolint:gosec // not negative
-	}
-	rate := float64(l.Rooms) / l.Interval.Seconds()
-	third, next := 0, start
-	for {
-		next = next.Add(time.Duration(rng.ExpFloat64() / rate * float64(time.Second)))
-		for third < 3 && next.Sub(start) > time.Duration(third+1)*l.Duration/3 {
-			if !waitUntil(ctx, start.Add(time.Duration(third+1)*l.Duration/3)) {
-				break
-			}
-			l.mu.Lock()
-			l.row.Backlog[third] = l.running
-			l.mu.Unlock()
-			third++
-		}
-		if next.Sub(start) > l.Duration || !waitUntil(ctx, next) {
-			return
-		}
-		room, arrived := rng.IntN(l.Rooms), next
-		frames := films[room].next(l.Frames, l.New)
-		l.mu.Lock()
-		l.row.Arrived++
-		l.running++
-		l.mu.Unlock()
-		l.work.Go(func() { l.one(ctx, room, frames, arrived) })
-	}
+// open opens an engine until the end of the part.
+func (b *modelBench) open(bundle string, c minicpmo.Settings) *minicpmo.Engine {
+	m, err := models.OpenBundle(bundle)
+	b.Check(err)
+	begin := time.Now()
+	e, err := minicpmo.Open(b.Context(), m, minicpmo.Options{
+		Config: c, Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel), Workers: max(1, runtime.GOMAXPROCS(0)-2),
+	})
+	b.Check(err)
+	b.Cleanup(func() { b.Fail(e.Close()) })
+	fmt.Fprintf(os.Stderr, "%s: loaded and warm in %v\n", e.Status().Detail, time.Since(begin).Round(100*time.Millisecond))
+	return e
 }
 
-// one runs and counts one cycle.
-func (l *loadRun) one(ctx context.Context, room int, frames []inference.Frame, arrived time.Time) {
-	var first time.Duration
-	err := l.cycle(ctx, room, frames, func() { first = time.Since(arrived) })
-	whole := time.Since(arrived)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.running--
-	switch {
-	case errors.Is(err, inference.ErrOverloaded):
-		l.row.Dropped++
-	case err != nil:
-		l.row.Failed++
-		l.row.Error = cmp.Or(l.row.Error, err)
-	default:
-		l.row.Finished++
-		l.row.First, l.row.Whole = append(l.row.First, first), append(l.row.Whole, whole)
+// text returns a prompt of b.Prompt tokens with the frames.
+func (b *modelBench) text(e *minicpmo.Engine, frames []inference.Frame) tokenizer.Prompt {
+	var parts []tokenizer.Part
+	for _, f := range frames {
+		g, err := e.Grid(f.Width, f.Height, 1)
+		b.Check(err)
+		parts = append(parts, tokenizer.Part{Image: &g})
 	}
+	words := b.words()
+	chat := func(n int) tokenizer.Prompt {
+		p, err := e.Builder().Chat([]tokenizer.Message{{
+			Role: tokenizer.User, Parts: append(slices.Clone(parts), tokenizer.Part{Text: words[:n]}),
+		}}, tokenizer.Options{})
+		b.Check(err)
+		return p
+	}
+	tooLong := sort.Search(len(words)+1, func(n int) bool { return len(chat(n).IDs) > b.Prompt })
+	return chat(max(0, tooLong-1))
 }
 
-// waitUntil waits for t. It returns false if ctx ends first.
-func waitUntil(ctx context.Context, t time.Time) bool {
-	timer := time.NewTimer(time.Until(t))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+// words is more text than a prompt has.
+func (b *modelBench) words() string {
+	return strings.Repeat("Say in one sentence what is going on. ", b.Prompt/4)
 }
 
-// many runs the open loads and writes their table.
-func (b *bench) many(ctx context.Context, e *minicpmo.Engine) error {
-	if len(b.Rooms) == 0 || b.Rooms[0] == 0 {
-		return nil
-	}
-	out := &strings.Builder{}
-	defer func() { b.found.Many += out.String() }()
-	fmt.Fprintf(out, "\nOpen load: a cycle per room every %v (Poisson), 4 frames (2 new), %d tokens in, %d out, %v a row\n\n",
-		b.Interval, b.Prompt, b.Answer, b.Duration)
-	fmt.Fprintln(out, "| rooms | cycles | dropped | failed | first token p50 / p95 | cycle p50 / p95 | running after each third |"+
-		" between two tokens p50 / p99 | GPU busy | tokens/s | memory |")
-	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|---|")
-	seen := newFilm(1, 1, backgrounds(newFilm(1, 0, nil).rng)).next(4, 4)
-	p, err := b.text(e, seen)
-	if err != nil {
-		return err
-	}
-	for n, rooms := range b.Rooms {
-		before := e.Stats()
-		row, err := b.comment(ctx, e, p, rooms, n)
+// ask runs a request to its end and calls first with the first token.
+func ask(ctx context.Context, e *minicpmo.Engine, r minicpmo.Request, first func()) (ids []int32, err error) {
+	for t, err := range e.Answer(ctx, r) {
 		if err != nil {
-			return err
+			return ids, err
 		}
-		after := e.Stats()
-		ms := func(d []time.Duration, q float64) time.Duration { return quantile.Of(d, q).Round(time.Millisecond) }
-		gaps := between(before.Gap, after.Gap)
-		fmt.Fprintf(out, "| %d | %d | %d | %d | %v / %v | %v / %v | %v | %.1f / %.1f ms | %.0f %% | %.0f | %s |\n",
-			rooms, row.Arrived, row.Dropped, row.Failed,
-			ms(row.First, .5), ms(row.First, .95), ms(row.Whole, .5), ms(row.Whole, .95), row.Backlog,
-			1e3*gaps.Quantile(.5), 1e3*gaps.Quantile(.99), 100*(after.Busy-before.Busy).Seconds()/row.Elapsed.Seconds(),
-			float64(after.Tokens-before.Tokens)/row.Elapsed.Seconds(), modelcmd.Size(after.MemoryUsed))
-		fmt.Fprintf(os.Stderr, "%d rooms: cycle p50 %v, p95 %v\n", rooms, quantile.Of(row.Whole, .5), quantile.Of(row.Whole, .95))
-		if row.Error != nil {
-			fmt.Fprintf(out, "\nfirst failure: %v\n\n", row.Error)
+		if t.ID >= 0 {
+			if len(ids) == 0 && first != nil {
+				first()
+			}
+			ids = append(ids, t.ID)
 		}
 	}
-	return nil
+	return ids, nil
+}
+
+// request returns a request whose answer has the full length: no token ends it.
+func request(e *minicpmo.Engine, p tokenizer.Prompt, tokens int, seed uint64) minicpmo.Request {
+	r := minicpmo.Request{Prompt: p, Slices: 1, Rules: e.ChatRules(), MaxTokens: tokens, Seed: seed}
+	r.Rules.Stop = nil
+	return r
+}
+
+// greedy fails if the weights repeat one token.
+func (b *modelBench) greedy(e *minicpmo.Engine) {
+	r := request(e, b.text(e, nil), b.Answer, 1)
+	r.Rules.Greedy, r.Rules.RepetitionPenalty = true, 1
+	ids, err := ask(b.Context(), e, r, nil)
+	b.Check(err)
+	distinct := len(slices.Compact(slices.Sorted(slices.Values(ids))))
+	fmt.Fprintf(os.Stderr, "greedy answer: %d tokens, %d different: %.60q\n", len(ids), distinct, e.Tokenizer().Decode(ids))
+	if len(ids) != b.Answer || distinct < 3 {
+		b.Check(errors.New("the model repeats one token in greedy text: its weights are no realistic load"))
+	}
+}
+
+// alone returns the row name and goal of the weights that decode a single room.
+func (b *modelBench) alone(bundle, weights string) (what string, goal float64) {
+	m, err := models.OpenBundle(bundle)
+	b.Check(err)
+	// The order of auto for few rooms.
+	order := []models.Weights{models.WeightsInt4, models.WeightsFloat16}
+	if b.Device == "cpu" {
+		order = []models.Weights{models.WeightsFloat32, models.WeightsInt4}
+	}
+	for _, w := range order {
+		g, ok := m.Find(models.KindDecoder, w, models.Device(b.Device))
+		if !ok || weights != "auto" && weights != string(w) {
+			continue
+		}
+		what = fmt.Sprintf("decode of one room, %s", w)
+		if w == models.WeightsInt4 {
+			return fmt.Sprintf("%s, head int%d", what, g.Head), map[int]float64{8: 245, 4: 260}[g.Head]
+		}
+		return what, map[models.Weights]float64{models.WeightsFloat16: 180}[w]
+	}
+	return "decode of one room", 0
+}
+
+// warmRuns are not counted.
+const warmRuns = 2
+
+// decode measures the token rate of one room after the first token.
+func (b *modelBench) decode(e *minicpmo.Engine, bundle, weights string) {
+	what, goal := b.alone(bundle, weights)
+	p := b.text(e, nil)
+	var rates []float64
+	for i := range b.Runs + warmRuns {
+		var first time.Time
+		ids, err := ask(b.Context(), e, request(e, p, b.Answer, uint64(i)), func() { first = time.Now() }) //nolint:gosec // not negative
+		b.Check(err)
+		rates = append(rates, float64(len(ids)-1)/time.Since(first).Seconds())
+	}
+	b.add(what, "tok/s", map[bool]string{true: "decode_tok_s"}[strings.Contains(what, "fp16")], rates[warmRuns:], goal, false)
+}
+
+// cycle measures whole cycles of one room, each with one new frame.
+func (b *modelBench) cycle(e *minicpmo.Engine) {
+	f := oneFilm()
+	var firsts, wholes []time.Duration
+	var p tokenizer.Prompt
+	for i := range b.Runs + warmRuns {
+		seen := f.next(cycleFrames, 1)
+		if i == 0 {
+			p = b.text(e, seen)
+		}
+		r := request(e, p, b.Answer, uint64(i)) //nolint:gosec // not negative
+		r.Frames, r.Source = seen, 1<<40
+		begin := time.Now()
+		_, err := ask(b.Context(), e, r, func() { firsts = append(firsts, time.Since(begin)) })
+		b.Check(err)
+		wholes = append(wholes, time.Since(begin))
+	}
+	what := fmt.Sprintf("%d frames (1 new), %d in", cycleFrames, len(p.IDs))
+	b.add("time to first token, "+what, "ms", "first_token_ms", bench.AllMS(firsts[warmRuns:]), 27, true)
+	b.add(fmt.Sprintf("whole cycle, %s, %d out", what, b.Answer), "ms", "cycle_ms", bench.AllMS(wholes[warmRuns:]), 185, true)
+}
+
+// host measures the host time between two decode steps of rooms.
+func (b *modelBench) host(e *minicpmo.Engine, what string, rooms int, goal float64) {
+	p := b.text(e, nil)
+	p.IDs = p.IDs[:min(16, len(p.IDs))]
+	before := e.Stats().Host
+	tokens := max(200, 4*b.Answer)
+	var wg sync.WaitGroup
+	errs := make([]error, rooms)
+	for i := range rooms {
+		wg.Go(func() { _, errs[i] = ask(b.Context(), e, request(e, p, tokens, uint64(i)), nil) }) //nolint:gosec // not negative
+	}
+	wg.Wait()
+	b.Check(cmp.Or(errs...))
+	d := between(before, e.Stats().Host)
+	b.add("host time between two steps, "+what, "ms", "",
+		[]float64{1e3 * d.Quantile(.05), 1e3 * d.Quantile(.5), 1e3 * d.Quantile(.95)}, goal, true)
+}
+
+// between returns the difference of two states of a distribution.
+func between(before, after minicpmo.Distribution) minicpmo.Distribution {
+	d := minicpmo.Distribution{Bounds: after.Bounds, Sum: after.Sum - before.Sum, Count: after.Count - before.Count}
+	for i, n := range after.Counts {
+		d.Counts = append(d.Counts, n-before.Counts[i])
+	}
+	return d
 }

@@ -9,9 +9,9 @@ import (
 	"sort"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"touchline/cmd/internal/bench"
 	"touchline/inference"
 	"touchline/inference/minicpmo"
 	"touchline/internal/quantile"
@@ -71,164 +71,124 @@ const (
 )
 
 // speech measures rooms that speak with the model's own voice.
-func (b *bench) speech(ctx context.Context) error {
+func (b *modelBench) speech() {
 	m, err := models.OpenBundle(b.Bundle)
-	if err != nil || m.Manifest.Dims.Speech == nil {
-		return err
+	b.Check(err)
+	if m.Manifest.Dims.Speech == nil {
+		return
 	}
 	c := b.config("auto")
 	c.Voice.Enabled, c.Voice.Slots = true, speakers
-	e, err := b.openWith(ctx, b.Bundle, c)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = e.Close() }()
-	s, err := e.NewSession()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = s.Close() }()
-	if err := b.firstSounds(ctx, e, s); err != nil {
-		return err
-	}
-	for _, l := range []load{{texts: 4, share: 15}, {texts: 1}, {texts: 1, beside: true}} {
-		if err := b.speakers(ctx, e, l); err != nil {
-			return err
-		}
-	}
-	return b.comments(ctx, e)
+	e := b.open(b.Bundle, c)
+	b.firstSounds(e)
+	// What comes first of each turn is made at once, alone: long turns have less of it.
+	b.speak(e, 4, 15, false)
+	b.speak(e, 1, 0, false)
+	b.speak(e, 1, 0, true)
+	b.comments(e)
 }
 
 // filler returns a text that has about b.Prompt tokens together with four pictures.
-func (b *bench) filler(e *minicpmo.Engine) string {
+func (b *modelBench) filler(e *minicpmo.Engine) string {
 	const pictures = 300 // with the template around them
-	words := strings.Repeat("Say in one sentence what is going on. ", b.Prompt/4)
+	words := b.words()
 	return words[:sort.Search(len(words), func(n int) bool {
 		return len(e.Tokenizer().EncodeLiteral(words[:n])) > b.Prompt-pictures
 	})]
 }
 
-// firstSounds measures one room: the first sound of an answer, and of a given text.
-func (b *bench) firstSounds(ctx context.Context, e *minicpmo.Engine, s inference.Session) error {
-	const frames = 4
-	f := newFilm(1, 1, backgrounds(newFilm(1, 0, nil).rng))
-	reader, ok := s.(inference.Speaker)
+// reader opens a session that reads texts.
+func reader(e *minicpmo.Engine) (s inference.Session, r inference.Speaker, err error) {
+	if s, err = e.NewSession(); err != nil {
+		return nil, nil, err
+	}
+	r, ok := s.(inference.Speaker)
 	if !ok {
-		return inference.ErrNoVoice
+		return nil, nil, errors.Join(inference.ErrNoVoice, s.Close())
 	}
-	text := b.filler(e)
-	var answers, texts []float64
+	return s, r, nil
+}
+
+// firstSounds measures one room: the first sound of an answer, and of a given text.
+func (b *modelBench) firstSounds(e *minicpmo.Engine) {
+	s, r, err := reader(e)
+	b.Check(err)
+	b.Cleanup(func() { _ = s.Close() })
+	f, text := oneFilm(), b.filler(e)
+	var answers, texts []time.Duration
 	var fed uint64
-	for i := range b.Runs + 2 {
-		p := inference.Prompt{Frames: f.next(frames, 1), Text: text, Speech: true, MaxSlices: 1, MaxTokens: b.Answer}
+	for range b.Runs + warmRuns {
+		p := inference.Prompt{Frames: f.next(cycleFrames, 1), Text: text, Speech: true, MaxSlices: 1, MaxTokens: b.Answer}
 		before := e.Stats().Prompt
-		answer, err := hear(time.Now(), s.Generate(ctx, p), time.Millisecond)
-		if err != nil {
-			return fmt.Errorf("first sound of an answer: %w", err)
-		}
+		answer, err := hear(time.Now(), s.Generate(b.Context(), p), time.Millisecond)
+		b.Check(err)
 		fed = e.Stats().Prompt - before
-		read, err := hear(time.Now(), reader.Speak(ctx, given, inference.VoiceModel, ""), time.Millisecond)
-		if err != nil {
-			return fmt.Errorf("first sound of a text: %w", err)
-		}
-		if i >= 2 {
-			answers = append(answers, milliseconds([]time.Duration{answer.first})...)
-			texts = append(texts, milliseconds([]time.Duration{read.first})...)
-		}
+		read, err := hear(time.Now(), r.Speak(b.Context(), given, inference.VoiceModel, ""), time.Millisecond)
+		b.Check(err)
+		answers, texts = append(answers, answer.first), append(texts, read.first)
 	}
-	b.add(fmt.Sprintf("voice: first sound of an answer, %d frames (1 new), %d in", frames, fed), "ms", "", answers, 125, true)
-	b.add("voice: first sound of a given text of 20 words", "ms", "", texts, 120, true)
-	return nil
+	b.add(fmt.Sprintf("voice: first sound of an answer, %d frames (1 new), %d in", cycleFrames, fed), "ms", "",
+		bench.AllMS(answers[warmRuns:]), 125, true)
+	b.add("voice: first sound of a given text of 20 words", "ms", "", bench.AllMS(texts[warmRuns:]), 120, true)
 }
 
-// load is what rooms speak.
-type load struct {
-	texts  int     // given texts in a row, without a pause: what comes first of each such turn is made at once, alone
-	beside bool    // as many rooms write meanwhile
-	share  float64 // goal for the share of the device, in percent; 0 for none
-}
-
-// speakers measures rooms that speak without a pause.
-func (b *bench) speakers(ctx context.Context, e *minicpmo.Engine, l load) error {
-	text := strings.TrimSpace(strings.Repeat(given+" ", l.texts))
-	ctx, cancel := context.WithTimeout(ctx, b.Duration)
+// speak measures rooms that speak some texts in a row without a pause, with a goal for their share of the device in percent, or beside as
+// many rooms that write.
+func (b *modelBench) speak(e *minicpmo.Engine, texts int, share float64, beside bool) {
+	text := strings.TrimSpace(strings.Repeat(given+" ", texts))
+	ctx, cancel := context.WithTimeout(b.Context(), b.Duration)
 	defer cancel()
 	var wg sync.WaitGroup
-	var underruns atomic.Int64
-	var mu sync.Mutex
-	var failed error
-	var sound time.Duration
+	heards, errs := make([]heard, speakers), make([]error, speakers)
 	for i := range speakers {
 		wg.Go(func() {
-			h, err := speakOn(ctx, e, text, time.Duration(rand.Int64N(int64(time.Second)))) //nolint:gosec // a load
-			underruns.Add(int64(h.underruns))
-			mu.Lock()
-			defer mu.Unlock()
-			sound += h.sound
-			if err != nil {
-				failed = errors.Join(failed, fmt.Errorf("room %d: %w", i, err))
-			}
+			heards[i], errs[i] = speakOn(ctx, e, text, time.Duration(rand.Int64N(int64(time.Second)))) //nolint:gosec // a load
 		})
 	}
 	before := e.Stats()
-	if l.beside {
-		if err := b.written(ctx, e); err != nil {
-			cancel()
-			wg.Wait()
-			return err
+	var failed error
+	if beside {
+		l := b.written(e, b.text(e, oneFilm().next(cycleFrames, cycleFrames)), speakers, 1<<18)
+		if failed = l.run(ctx); errors.Is(failed, context.DeadlineExceeded) {
+			failed = b.Context().Err()
 		}
+	}
+	if failed != nil {
+		cancel()
 	}
 	wg.Wait()
 	after := e.Stats()
-	if failed != nil {
-		return fmt.Errorf("%d speaking rooms: %w", speakers, failed)
+	b.Check(errors.Join(append(errs, failed)...))
+	var sound time.Duration
+	underruns := 0
+	for _, h := range heards {
+		sound, underruns = sound+h.sound, underruns+h.underruns
 	}
 	what := fmt.Sprintf("voice: %d rooms speak for %v, %d words in a row", speakers, b.Duration, len(strings.Fields(text)))
-	if l.beside {
+	one := func(figure, unit string, value, goal float64) {
+		b.add(what+": "+figure, unit, "", []float64{value}, goal, true)
+	}
+	if beside {
 		what += fmt.Sprintf(" beside %d that write", speakers)
-		b.add(what+": between two tokens, p99", "ms", "", []float64{1e3 * between(before.Gap, after.Gap).Quantile(.99)}, 50, true)
+		one("between two tokens, p99", "ms", 1e3*between(before.Gap, after.Gap).Quantile(.99), 50)
 	} else if sound > 0 {
-		share := 100 * speakers * (after.VoiceBusy - before.VoiceBusy).Seconds() / sound.Seconds()
-		b.add(what+": share of the device's time for codes and sound, in real time", "%", "", []float64{share}, l.share, true)
+		busy := 100 * speakers * (after.VoiceBusy - before.VoiceBusy).Seconds() / sound.Seconds()
+		one("share of the device's time for codes and sound, in real time", "%", busy, share)
 	}
-	b.add(what+": sound that was late", "times", "", []float64{float64(underruns.Load())}, .5, true)
-	b.add(what+": seconds of sound for each second", "s", "", []float64{sound.Seconds() / b.Duration.Seconds()}, 0, true)
-	return nil
-}
-
-// written asks for written answers, as many rooms as speak, until ctx ends.
-func (b *bench) written(ctx context.Context, e *minicpmo.Engine) error {
-	p, err := b.text(e, newFilm(1, 1, backgrounds(newFilm(1, 0, nil).rng)).next(4, 4))
-	if err != nil {
-		return err
-	}
-	load := openLoad{Rooms: speakers, Interval: b.Interval, Duration: b.Duration, Frames: 4, New: 2, Seed: 1}
-	_, err = load.run(ctx, func(ctx context.Context, room int, frames []inference.Frame, first func()) error {
-		r := request(e, p, b.Answer, uint64(room)) //nolint:gosec // not negative
-		r.Frames, r.Source = frames, 1<<50|uint64(room)
-		_, err := ask(ctx, e, r, first)
-		return err
-	})
-	if errors.Is(err, context.DeadlineExceeded) {
-		return nil
-	}
-	return err
+	one("sound that was late", "times", float64(underruns), .5)
+	one("seconds of sound for each second", "s", sound.Seconds()/b.Duration.Seconds(), 0)
 }
 
 // speakOn speaks texts until ctx ends, each when the last one was heard.
 func speakOn(ctx context.Context, e *minicpmo.Engine, text string, after time.Duration) (all heard, err error) {
-	s, err := e.NewSession()
+	s, r, err := reader(e)
 	if err != nil {
 		return all, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	reader, ok := s.(inference.Speaker)
-	if !ok {
-		return all, inference.ErrNoVoice
-	}
 	waitUntil(ctx, time.Now().Add(after))
 	for ctx.Err() == nil {
-		h, err := hear(time.Now(), reader.Speak(ctx, text, inference.VoiceModel, ""), time.Hour)
+		h, err := hear(time.Now(), r.Speak(ctx, text, inference.VoiceModel, ""), time.Hour)
 		all.underruns += h.underruns
 		all.sound += h.sound
 		if err != nil && ctx.Err() == nil {
@@ -239,78 +199,54 @@ func speakOn(ctx context.Context, e *minicpmo.Engine, text string, after time.Du
 	return all, nil
 }
 
-// idle holds the sessions of a room that have no comment: usually one, which has seen the room's earlier frames. A comment that
-// begins before the last one has ended gets another, because the comments of a session sound one after another.
-type idle struct {
-	mu       sync.Mutex
-	sessions []inference.Session
-}
-
-func (r *idle) take(e *minicpmo.Engine) (inference.Session, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := len(r.sessions)
-	if n == 0 {
-		return e.NewSession()
-	}
-	s := r.sessions[n-1]
-	r.sessions = r.sessions[:n-1]
-	return s, nil
-}
-
-func (r *idle) give(s inference.Session) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.sessions = append(r.sessions, s)
-}
-
-func (r *idle) close() {
-	for _, s := range r.sessions {
-		_ = s.Close()
-	}
-}
-
 // comments measures spoken comments that rooms make at random.
-func (b *bench) comments(ctx context.Context, e *minicpmo.Engine) error {
-	load := openLoad{Rooms: commenting, Interval: commentPause, Duration: b.Duration, Frames: 4, New: 2, Seed: 1}
+func (b *modelBench) comments(e *minicpmo.Engine) {
 	text := b.filler(e)
 	var mu sync.Mutex
 	var firsts []time.Duration
 	underruns := 0
-	rooms := make([]idle, commenting)
-	defer func() {
-		for i := range rooms {
-			rooms[i].close()
+	// The sessions of a room without a comment: usually one, which has seen the room's earlier frames. A comment that begins before
+	// the last one has ended gets another, because the comments of a session sound one after another.
+	idle := make([][]inference.Session, commenting)
+	session := func(room int) (inference.Session, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		last := len(idle[room]) - 1
+		if last < 0 {
+			return e.NewSession()
 		}
-	}()
-	row, err := load.run(ctx, func(ctx context.Context, room int, frames []inference.Frame, first func()) error {
-		s, err := rooms[room].take(e)
+		s := idle[room][last]
+		idle[room] = idle[room][:last]
+		return s, nil
+	}
+	l := &load{rooms: commenting, interval: commentPause, duration: b.Duration}
+	l.cycle = func(ctx context.Context, room int, frames []inference.Frame, first func()) error {
+		s, err := session(room)
 		if err != nil {
 			return err
 		}
-		defer rooms[room].give(s)
 		p := inference.Prompt{Frames: frames, Text: text, Speech: true, MaxSlices: 1, MaxTokens: commentTokens}
 		h, err := hear(time.Now(), s.Generate(ctx, p), commentLength)
-		if err != nil {
+		mu.Lock()
+		defer mu.Unlock()
+		if idle[room] = append(idle[room], s); err != nil {
 			return err
 		}
 		first()
-		mu.Lock()
-		defer mu.Unlock()
 		firsts = append(firsts, h.first)
 		underruns += h.underruns
 		return nil
-	})
-	if err != nil {
-		return err
 	}
-	if row.Error != nil {
-		return fmt.Errorf("a spoken comment: %w", row.Error)
+	err := l.run(b.Context())
+	for _, sessions := range idle {
+		for _, s := range sessions {
+			err = errors.Join(err, s.Close())
+		}
 	}
+	b.Check(errors.Join(err, l.err))
 	what := fmt.Sprintf("voice: %d rooms, a spoken comment of %v each %v (Poisson), %d of them, %d running after two thirds",
-		commenting, commentLength, commentPause, row.Finished, row.Backlog[1])
-	b.add(what+": first sound p95", "ms", "", milliseconds([]time.Duration{quantile.Of(firsts, .95)}), 600, true)
-	b.add(what+": first sound p50", "ms", "", milliseconds([]time.Duration{quantile.Of(firsts, .5)}), 0, true)
+		commenting, commentLength, commentPause, l.finished, l.backlog[1])
+	b.add(what+": first sound p95", "ms", "", []float64{bench.MS(quantile.Of(firsts, .95))}, 600, true)
+	b.add(what+": first sound p50", "ms", "", []float64{bench.MS(quantile.Of(firsts, .5))}, 0, true)
 	b.add(what+": sound that was late", "times", "", []float64{float64(underruns)}, .5, true)
-	return nil
 }
