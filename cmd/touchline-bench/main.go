@@ -22,6 +22,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/cmd/internal/bench"
+	"touchline/worlds/film"
 	"touchline/worlds/judge"
 )
 
@@ -33,7 +34,7 @@ type cli struct {
 
 	Orders ordersCmd `cmd:"" help:"Measure the recognizer of spoken orders with synthetic voices, and print a table."`
 
-	World worldCmd      `cmd:"" help:"Write a film of a generated world, and a record of what each picture shows."`
+	World film.Command  `cmd:"" help:"Write a film of a generated world, and a record of what each picture shows."`
 	Truth judge.Command `cmd:"" help:"Let an engine comment on generated worlds, and judge what it says by their truth."`
 
 	Role roleCmd `cmd:"" hidden:"" help:"One process of a run, beside the bots."`

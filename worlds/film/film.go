@@ -1,4 +1,5 @@
-package main
+// Package film is the command `touchline-bench world`: it writes films of the generated worlds with the truth about each picture.
+package film
 
 import (
 	"bufio"
@@ -15,7 +16,8 @@ import (
 	"touchline/worlds"
 )
 
-type worldCmd struct {
+// Command writes a film. Its fields are flags and arguments of kong.
+type Command struct {
 	World   string `help:"Generated world: ${enum}." default:"match" enum:"match,yard"`
 	Seed    uint64 `help:"Seed of the world." default:"1"`
 	Seconds int    `help:"Length of the video in seconds." default:"600"`
@@ -30,7 +32,7 @@ type worldCmd struct {
 }
 
 // Run writes a film of a generated world, and what each picture shows.
-func (w *worldCmd) Run(ctx context.Context) error {
+func (w *Command) Run(ctx context.Context) error {
 	if w.Seconds < 1 {
 		return fmt.Errorf("--seconds: must be positive, is %d", w.Seconds)
 	}
@@ -45,15 +47,15 @@ func (w *worldCmd) Run(ctx context.Context) error {
 		return fmt.Errorf("create the file of the truth: %w", err)
 	}
 	lines := bufio.NewWriter(truth)
-	err = w.film(ctx, world, lines)
+	err = w.encode(ctx, world, lines)
 	if err := errors.Join(err, lines.Flush(), truth.Close()); err != nil {
 		return fmt.Errorf("write the world: %w", err)
 	}
 	return nil
 }
 
-// film has ffmpeg encode every picture and writes its record.
-func (w *worldCmd) film(ctx context.Context, world *worlds.World, lines io.Writer) error {
+// encode has ffmpeg encode every picture and writes its record.
+func (w *Command) encode(ctx context.Context, world *worlds.World, lines io.Writer) error {
 	rate := strconv.Itoa(w.BitRate)
 	cmd := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "yuv420p", //nolint:gosec // asked for
 		"-s", fmt.Sprintf("%dx%d", w.Width, w.Height), "-r", strconv.Itoa(w.FPS), "-i", "pipe:0",
@@ -76,7 +78,7 @@ func (w *worldCmd) film(ctx context.Context, world *worlds.World, lines io.Write
 }
 
 // pictures draws all pictures, and writes their records.
-func (w *worldCmd) pictures(world *worlds.World, out io.Writer, lines *json.Encoder) error {
+func (w *Command) pictures(world *worlds.World, out io.Writer, lines *json.Encoder) error {
 	buf := make([]byte, world.I420Size())
 	last := uint32(0)
 	for n := range uint32(w.Seconds * w.FPS) { //nolint:gosec // positive

@@ -1,6 +1,6 @@
 //go:build integration
 
-package main
+package film_test
 
 import (
 	"bufio"
@@ -14,17 +14,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/worlds"
+	"touchline/worlds/film"
 )
 
 // TestWorld writes a film, and reads back its pictures and their records.
 func TestWorld(t *testing.T) {
 	dir := t.TempDir()
-	film, truth := filepath.Join(dir, "out.mp4"), filepath.Join(dir, "truth.jsonl")
-	w := worldCmd{World: worlds.Match, Seed: 7, Seconds: 4, Width: 320, Height: 180, FPS: 15, BitRate: 400_000, Video: film, Truth: truth}
+	video, truth := filepath.Join(dir, "out.mp4"), filepath.Join(dir, "truth.jsonl")
+	w := film.Command{World: worlds.Match, Seed: 7, Seconds: 4, Width: 320, Height: 180, FPS: 15, BitRate: 400_000, Video: video, Truth: truth}
 	require.NoError(t, w.Run(t.Context()))
 
 	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-count_frames", "-select_streams", "v",
-		"-show_entries", "stream=codec_name,width,height,r_frame_rate,nb_read_frames", "-of", "csv=p=0", film).Output()
+		"-show_entries", "stream=codec_name,width,height,r_frame_rate,nb_read_frames", "-of", "csv=p=0", video).Output()
 	require.NoError(t, err)
 	require.Equal(t, "h264,320,180,15/1,60", strings.TrimSpace(string(out)))
 
