@@ -43,7 +43,7 @@ import (
 )
 
 // sessions is the number of TestManySessions; `make soak` sets TOUCHLINE_SESSIONS and TOUCHLINE_SESSIONS_TIME, which bounds it.
-const sessions = 200
+const sessions = 100
 
 // clients are those at once, more than there are slots of the model.
 const clients = 8
@@ -109,7 +109,7 @@ func served(t *testing.T, keeper *engine.Recognizer, r inference.Recognizer, gat
 		require.NoError(t, <-ended)
 		require.NoError(t, gate.Close())
 	})
-	require.Eventually(t, func() bool { return keeper.Status().Phase == inference.PhaseReady }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return keeper.Status().Phase == inference.PhaseReady }, 5*time.Minute, time.Millisecond)
 	return srv, h
 }
 
@@ -157,7 +157,7 @@ func (a *audience) rest() held {
 	require.Eventually(a.t, func() bool {
 		h, s, k := a.h.Health(), engine.Stats(), a.keeper.Stats()
 		return h.Sessions == 0 && h.Requests == 0 && s.Busy == 0 && s.Waiting == 0 && k.Sessions == 0 && k.Running == 0
-	}, time.Minute, 10*time.Millisecond, "%+v %+v %+v", a.h.Health(), engine.Stats(), a.keeper.Stats())
+	}, 5*time.Minute, 10*time.Millisecond, "%+v %+v %+v", a.h.Health(), engine.Stats(), a.keeper.Stats())
 	debug.FreeOSMemory()
 	debug.FreeOSMemory()
 	var m runtime.MemStats

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ import (
 // start runs a server until the returned function is called.
 func start(t *testing.T, opts sfu.Options) (*sfu.Server, func()) {
 	t.Helper()
-	opts.Log = zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.ErrorLevel)
+	opts.Log = zerolog.New(os.Stderr).Level(zerolog.ErrorLevel) // the server may log after the test
 	s, stop := sfutest.Start(t, opts)
 	return s, func() { require.NoError(t, stop()) }
 }
