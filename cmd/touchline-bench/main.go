@@ -75,7 +75,7 @@ type runCmd struct {
 	printing
 
 	Only     []string      `help:"Only these parts." placeholder:"PART"`
-	Bin      string        `help:"Folder of the programs to measure, such as another release. Default: that of this program." type:"existingdir"`
+	Bin      string        `help:"Folder of the programs to measure, such as another release; by default this one's." type:"existingdir"`
 	Comments int           `help:"Comments of each alignment run." default:"60"`
 	Browser  int           `help:"Comments of each voice in each browser." default:"12"`
 	Relay    time.Duration `help:"Length of the relay run." default:"10m"`

@@ -205,7 +205,7 @@ func (b *modelBench) many(e *minicpmo.Engine) {
 			return fmt.Sprintf("%v / %v", quantile.Of(d, .5).Round(time.Millisecond), quantile.Of(d, .95).Round(time.Millisecond))
 		}
 		gaps := between(before.Gap, after.Gap)
-		row := []string{fmt.Sprint(rooms), fmt.Sprint(l.arrived), fmt.Sprint(l.dropped), fmt.Sprint(l.failed)}
+		row := strings.Fields(fmt.Sprintln(rooms, l.arrived, l.dropped, l.failed))
 		cells = append(cells, append(row, pair(l.first), pair(l.whole), fmt.Sprint(l.backlog),
 			fmt.Sprintf("%.1f / %.1f ms", 1e3*gaps.Quantile(.5), 1e3*gaps.Quantile(.99)),
 			fmt.Sprintf("%.0f %%", 100*(after.Busy-before.Busy).Seconds()/l.elapsed.Seconds()),
