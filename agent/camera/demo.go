@@ -42,9 +42,6 @@ type DemoOptions struct {
 	OnSent func(pts time.Duration)
 	// Crowd adds the sound of the world.
 	Crowd bool
-	// Sound replaces the world's 48 kHz mono sound. It fills pcm with the samples from number from, counted from PTS 0.
-	// May be nil.
-	Sound func(from int64, pcm []int16)
 	// Still generates a world without motion.
 	Still bool
 	Log   zerolog.Logger
@@ -77,9 +74,6 @@ func NewDemo(o DemoOptions) (*Demo, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the generated world: %w", err)
-	}
-	if o.Crowd && o.Sound == nil {
-		c.opts.Sound = c.World.Sound
 	}
 	c.enc, err = codec.NewEncoder(codec.EncoderOptions{
 		Codec: o.Codec, Width: o.Width, Height: o.Height, FPS: o.FPS,
@@ -133,7 +127,11 @@ func (c *Demo) Run(ctx context.Context) error {
 	g.Go(func() error { return c.enc.Run(ctx) })
 	g.Go(func() error { return c.pub.Run(ctx, c.out) })
 	g.Go(func() error {
-		noise, err := newNoise(c.opts.Sound, c.pub)
+		var sound func(from int64, pcm []int16)
+		if c.opts.Crowd {
+			sound = c.World.Sound
+		}
+		noise, err := newNoise(sound, c.pub)
 		if err != nil {
 			return err
 		}

@@ -238,9 +238,6 @@ func certificate(dir string) error {
 	return nil
 }
 
-// PID returns the process id.
-func (s *Server) PID() int { return s.cmd.Process.Pid }
-
 // Log returns the output so far.
 func (s *Server) Log() string { return s.log.String() }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,22 +21,11 @@ type Engine struct {
 	Least, Most time.Duration
 	// Text returns the text of comment n; nil for sentences of about three seconds.
 	Text func(n int) string
-	// Rules returns the answer to look n with alert rules; nil if none holds.
-	Rules func(n int) string
 
 	mu      sync.Mutex
 	rand    *rand.Rand
 	asked   int
-	rules   int               // looks with alert rules
 	counter map[string]uint32 // of the newest frame, by answer
-	looks   []Look
-}
-
-// Look is one prompt of the engine.
-type Look struct {
-	At          time.Time
-	Instruction string
-	Counter     uint32
 }
 
 // NewEngine returns an engine with seeded random latencies between least and most.
@@ -76,13 +64,6 @@ func (e *Engine) CounterOf(text string) (uint32, bool) {
 	return n, ok
 }
 
-// Looks returns the prompts so far.
-func (e *Engine) Looks() []Look {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Clone(e.looks)
-}
-
 type engineSession struct{ e *Engine }
 
 // Observe implements inference.Session.
@@ -114,18 +95,13 @@ func (e *Engine) ask(p inference.Prompt) (text string, latency time.Duration) {
 	count, _ := counterOf(p)
 	switch {
 	case len(p.Rules) > 0:
-		n := e.rules
-		e.rules++
-		if text = `{"fired":[]}`; e.Rules != nil {
-			text = e.Rules(n)
-		}
+		text = `{"fired":[]}`
 	case e.Text != nil:
 		text = e.Text(n)
 	default:
 		text = fmt.Sprintf("Number %d: the reds move the ball across the pitch and look for space.", n)
 	}
 	e.counter[text] = count
-	e.looks = append(e.looks, Look{At: time.Now(), Instruction: p.Instruction, Counter: count})
 	latency = e.Least
 	if e.Most > e.Least {
 		latency += time.Duration(e.rand.Int64N(int64(e.Most - e.Least)))

@@ -111,7 +111,7 @@ func hum(ctx context.Context, out *publish.CameraPublisher) error {
 	var packets [50][]byte
 	for i := range packets {
 		pcm, packet := make([]int16, frame), make([]byte, 1275)
-		Beeps(true)(int64(i*frame), pcm)
+		testSound(int64(i*frame), pcm)
 		n, err := enc.Encode(pcm, packet)
 		if err != nil {
 			return fmt.Errorf("encode the camera's sound: %w", err)

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// The test sound: an optional constant hum, and each second a beep of another pitch, with the picture whose number is a multiple of the
-// frame rate.
+// The test sound: a constant hum, and a beep of another pitch each second, with the picture whose number is a multiple of the frame rate.
 const (
 	humPitch, beepPitch = 300, 1200 // Hz
 	humLevel, beepLevel = 3000, 12000
@@ -14,31 +13,26 @@ const (
 	beepAudible         = 1500 // amplitude
 )
 
-// Beeps returns the source of the test sound for Options.Sound, optionally with the hum.
-func Beeps(hum bool) func(from int64, pcm []int16) {
-	return func(from int64, pcm []int16) {
-		for i := range pcm {
-			n := from + int64(i)
-			v := 0.0
-			if hum {
-				v += humLevel * math.Sin(2*math.Pi*humPitch*float64(n%sampleRate)/sampleRate)
-			}
-			if n%sampleRate < beepLength {
-				v += beepLevel * math.Sin(2*math.Pi*beepPitch*float64(n%sampleRate)/sampleRate)
-			}
-			pcm[i] = int16(v)
+// testSound fills pcm with the test sound, from sample number from on.
+func testSound(from int64, pcm []int16) {
+	for i := range pcm {
+		n := from + int64(i)
+		v := humLevel * math.Sin(2*math.Pi*humPitch*float64(n%sampleRate)/sampleRate)
+		if n%sampleRate < beepLength {
+			v += beepLevel * math.Sin(2*math.Pi*beepPitch*float64(n%sampleRate)/sampleRate)
 		}
+		pcm[i] = int16(v)
 	}
 }
 
-// Noise is 10 ms of the camera's sound at a viewer: the amplitudes of hum and beep.
+// Noise is 10 ms of the camera's sound at a viewer: the amplitude of the beep.
 type Noise struct {
-	At        time.Time
-	Hum, Beep float64
+	At   time.Time
+	Beep float64
 }
 
 func (v *Viewer) hearCamera(at time.Time, block []int16) {
-	n := Noise{At: at, Hum: amplitude(block, humPitch), Beep: amplitude(block, beepPitch)}
+	n := Noise{At: at, Beep: amplitude(block, beepPitch)}
 	v.mu.Lock()
 	v.camera = append(v.camera, n)
 	v.mu.Unlock()

@@ -39,9 +39,8 @@ type Options struct {
 	Width, Height, FPS int
 	Codec              media.Codec
 	Seed               uint64
-	// Crowd and Sound of the camera, see camera.DemoOptions.
+	// Crowd adds the sound of the match to the camera.
 	Crowd bool
-	Sound func(from int64, pcm []int16)
 	// NoCamera leaves the room without one; NoBot without the bot.
 	NoCamera, NoBot bool
 	// At is another process's server, with its Keys; "" starts a server for the stage.
@@ -49,8 +48,6 @@ type Options struct {
 	Keys conn.Keys
 	// Texts are further outputs of the bot.
 	Texts []agent.TextOutput
-	// Outputs of the bot; nil for none.
-	Outputs *bot.Outputs
 	// Network puts a proxy that can impair the network between bot and server.
 	Network bool
 	Log     zerolog.Logger
@@ -149,7 +146,7 @@ func (s *Stage) start(ctx context.Context) error {
 		}
 		s.Bot, err = bot.New(bot.Options{
 			Settings: cfg.Bot(), Keys: s.Keys, Engine: engine, Recognition: ears, BuiltIn: "camera", LoopbackOnly: true,
-			Texts: append([]agent.TextOutput{s.Reader}, s.opts.Texts...), Outputs: s.opts.Outputs, Log: s.Log,
+			Texts: append([]agent.TextOutput{s.Reader}, s.opts.Texts...), Log: s.Log,
 		})
 		if err != nil {
 			return err
@@ -250,7 +247,7 @@ func (s *Stage) AddCamera(identity string, seed uint64) (stop func(), err error)
 	cam, err = camera.NewDemo(camera.DemoOptions{
 		URL: s.URL(), Keys: s.Keys, Room: RoomName, Identity: identity, Seed: seed,
 		Width: s.opts.Width, Height: s.opts.Height, FPS: s.opts.FPS, Codec: s.opts.Codec,
-		Crowd: s.opts.Crowd, Sound: s.opts.Sound, LoopbackOnly: true, Counter: true, Log: s.Log,
+		Crowd: s.opts.Crowd, LoopbackOnly: true, Counter: true, Log: s.Log,
 		OnSent: func(pts time.Duration) {
 			s.mu.Lock()
 			s.sent = append(s.sent, numberOf(cam.World, pts))

@@ -41,8 +41,6 @@ type Options struct {
 	FPS   int
 	// Number embeds the unit's number in each H264 access unit, for the function Number.
 	Number bool
-	// OnSend is called with the number of each access unit, from 0 on, just before it is sent. May be nil.
-	OnSend func(n uint32, at time.Time)
 	// Client of HTTP; nil is http.DefaultClient.
 	Client *http.Client
 }
@@ -212,9 +210,6 @@ func (s *Sender) Send(n uint32) error {
 	unit := s.opts.Units[int(n)%len(s.opts.Units)]
 	if s.opts.Number {
 		unit = append(numbered(n), unit...)
-	}
-	if s.opts.OnSend != nil {
-		s.opts.OnSend(n, time.Now())
 	}
 	err := s.track.WriteSample(pionmedia.Sample{Data: unit, Duration: time.Second / time.Duration(s.opts.FPS)})
 	if err != nil && !errors.Is(err, io.ErrClosedPipe) {
