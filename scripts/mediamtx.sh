@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds MediaMTX, the media server that provides cameras in tests and a comparison in benchmarks.
+# Builds MediaMTX, the media server that provides cameras in tests.
 # usage: scripts/mediamtx.sh DEST
 set -eu
 

@@ -93,9 +93,11 @@ func TestDemo(t *testing.T) {
 	})
 }
 
-// TestSoak is a short make soak with each fault once: comments are heard again after it, and none is lost.
+// TestSoak is a short make soak with some of its faults: comments are heard again after each, and none is lost.
 func TestSoak(t *testing.T) {
-	figures := measured(t, runCmd{}, func(r *run) { (&soakCmd{Seed: 1, Quick: true}).measure(r, lines{t}) })
+	soak := soakCmd{Seed: 1, Quick: true, Only: []string{"server stopped", "codec process killed", "one of two viewers stalls"}}
+	figures := measured(t, runCmd{}, func(r *run) { soak.measure(r, lines{t}) })
+	require.Contains(t, figures, "server stopped, 1 times: next comment heard after, at most")
 	require.Zero(t, figures["comments lost"].Value)
 	require.Zero(t, figures["kinds of faults not injected"].Value)
 	var delivered int

@@ -147,6 +147,7 @@ type soakCmd struct {
 
 	Length time.Duration `help:"Length of the run with faults; each fault is injected once at least." default:"30m"`
 	Seed   uint64        `help:"Seed of the fault script." default:"1"`
+	Only   []string      `help:"Only these faults, such as \"camera gone\"."`
 	Quick  bool          `help:"Short faults without pauses between them."`
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,7 +94,7 @@ func (k *soak) pick(least, most, quick time.Duration) time.Duration {
 // script runs rounds of all faults in shuffled order until the time is up, each of them once at least.
 func (k *soak) script() {
 	for round := 0; round == 0 || time.Since(k.began) < k.Length; round++ {
-		faults := k.faults()
+		faults := slices.DeleteFunc(k.faults(), func(f fault) bool { return len(k.Only) > 0 && !slices.Contains(k.Only, f.name) })
 		if round == 0 {
 			for _, f := range faults {
 				k.kinds = append(k.kinds, f.name)

@@ -1,6 +1,6 @@
 //go:build integration
 
-package main
+package judge_test
 
 import (
 	"encoding/json"
@@ -11,8 +11,12 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"touchline/media/codec/codectest"
 	"touchline/worlds/judge"
 )
+
+// TestMain puts the codec program on the PATH.
+func TestMain(m *testing.M) { os.Exit(codectest.OnPath(m.Run)) }
 
 // judged runs the command and reads its figures.
 func judged(t *testing.T, c judge.Command) (out judge.Result) {
