@@ -144,7 +144,9 @@ func (s *Session) answerRules(ctx context.Context, rules []prompt.Rule, frames [
 		p.Sampling = s.live.Sampling
 	})
 	defer s.locked(func() { s.alerts.cancel = nil })
-	answer, err := s.textOf(ctx, s.engine, LookRules, frames, p)
+	engine, release := s.engine.hold()
+	defer release()
+	answer, err := s.textOf(ctx, engine, LookRules, frames, p)
 	if err != nil {
 		return "", err
 	}

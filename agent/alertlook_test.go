@@ -214,7 +214,7 @@ func TestTestAlert(t *testing.T) {
 		set := rules(t, alert.Rule{When: "a goal is scored"})
 		r := newRig(t, watching(replies(holds)), func(o *agent.Options) {
 			o.Alerts = set
-			o.Model.(*agenttest.Engine).Can = &inference.Capabilities{}
+			scripted(o).Can = &inference.Capabilities{}
 		})
 		time.Sleep(10 * time.Second)
 		require.NoError(t, set.Test("r1", time.Now()))
@@ -320,7 +320,7 @@ func TestAlertIsNotSpoken(t *testing.T) {
 		{"may not interrupt", false, func(*agent.Options) {}, ""},
 		{"speech is off", true, func(o *agent.Options) { o.Inference.Voice.Enabled = false }, ""},
 		{"no voice", true, func(o *agent.Options) { o.Audio = nil }, ""},
-		{"the voice fails", true, func(o *agent.Options) { o.Model.(*agenttest.Engine).Mute = true }, agent.OutcomeShown},
+		{"the voice fails", true, func(o *agent.Options) { scripted(o).Mute = true }, agent.OutcomeShown},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -352,7 +352,7 @@ func TestSceneRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := rules(t, alert.Rule{When: "dark", Votes: "1 of 1", Pause: "0s"}, alert.Rule{When: "a goal is scored"})
 		set.Accept(scene.CheckRule)
-		r := newRig(t, nil, func(o *agent.Options) { o.Alerts, o.Model = set, scene.Model{} })
+		r := newRig(t, nil, func(o *agent.Options) { o.Alerts, o.Engine = set, agenttest.Open(scene.Model{}) })
 		r.dec.Side = 64
 		r.dec.SetLuma(func(pts time.Duration) byte {
 			if pts > 20*time.Second && pts < 40*time.Second {
@@ -385,7 +385,7 @@ func TestAlertsNeedAnEngineThatReads(t *testing.T) {
 		set := rules(t, alert.Rule{When: "a goal is scored"})
 		r := newRig(t, watching(replies(holds)), func(o *agent.Options) {
 			o.Alerts = set
-			o.Model.(*agenttest.Engine).Can = &inference.Capabilities{}
+			scripted(o).Can = &inference.Capabilities{}
 		})
 		time.Sleep(30 * time.Second)
 		require.Equal(t, "the scripted engine reads no alert rules; choose an engine that follows instructions", r.Snapshot().AlertNote)

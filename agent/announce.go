@@ -162,7 +162,9 @@ func (a *announcement) Make(ctx context.Context, u *speech.Utterance) error {
 }
 
 func (a *announcement) speak(ctx context.Context, u *speech.Utterance) error {
-	for c, err := range a.begin(ctx, time.Now()) {
+	engine, release := a.s.engine.hold()
+	defer release()
+	for c, err := range a.begin(ctx, engine, time.Now()) {
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
@@ -174,24 +176,24 @@ func (a *announcement) speak(ctx context.Context, u *speech.Utterance) error {
 }
 
 // begin gives it a number and a record, as a comment has, and returns its speech: none without a voice.
-func (a *announcement) begin(ctx context.Context, now time.Time) iter.Seq2[inference.Chunk, error] {
+func (a *announcement) begin(ctx context.Context, engine Engine, now time.Time) iter.Seq2[inference.Chunk, error] {
 	s := a.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cycle++
 	a.rec = Record{
 		Type: "cycle_end", Cycle: s.cycle, Announced: a.Reason, Alert: a.alert, Again: a.Reason == reasonAgain,
-		FrameIDs: []uint64{}, Engine: s.engine.Name(), Profile: s.profile.Name, InferenceStart: now, InferenceEnd: now,
+		FrameIDs: []uint64{}, Engine: engine.Name(), Profile: s.profile.Name, InferenceStart: now, InferenceEnd: now,
 	}
 	a.language = cmp.Or(a.Language, s.live.Inference.Voice.Language)
 	if a.anchor != nil { // the engine's own words
 		a.rec.describeFrames([]window.Frame{*a.anchor})
-		a.language = s.engine.Capabilities().AnswersIn(a.language)
+		a.language = engine.Capabilities().AnswersIn(a.language)
 	}
 	if !s.speaksLocked() {
 		return func(func(inference.Chunk, error) bool) {}
 	}
-	return s.engine.Speak(ctx, a.Text, s.live.Voice, a.language)
+	return engine.Speak(ctx, a.Text, s.live.Voice, a.language)
 }
 
 // Begun implements speech.Maker.

@@ -242,7 +242,7 @@ func TestSameWithAnyVoice(t *testing.T) {
 					return a
 				}, func(o *agent.Options) {
 					o.Inference.Voice.Enabled = name != "off"
-					o.Model.(*agenttest.Engine).Mute = name == "fails"
+					scripted(o).Mute = name == "fails"
 				})
 				time.Sleep(10 * time.Second)
 				for _, text := range []string{"Half time.", "Tickets at the gate.", "Drinks at the bar."} {

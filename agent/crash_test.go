@@ -171,8 +171,8 @@ func TestCrashEndsTheSession(t *testing.T) {
 				s, err := agent.New(agent.Options{
 					Agent: cfg, Pacing: pacing.DefaultConfig(), Media: media.DefaultConfig(),
 					Inference: inference.DefaultConfig(), Profiles: profiles(),
-					Model: crashingEngine{&agenttest.Engine{Answer: steady(time.Second, 2*time.Second)}, c},
-					Input: crashingCamera{camera, c},
+					Engine: agenttest.Open(crashingEngine{&agenttest.Engine{Answer: steady(time.Second, 2*time.Second)}, c}),
+					Input:  crashingCamera{camera, c},
 					NewDecoder: func(sinks agent.DecoderSinks) (agent.Decoder, error) {
 						dec.OnPicture = sinks.Picture
 						return crashingDecoder{dec, c}, nil

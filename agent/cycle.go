@@ -204,7 +204,9 @@ func (s *Session) answer(ctx context.Context, c *cycle, looked func()) error {
 // generate passes one answer of the engine on. Where sound may follow its text, it calls complete after the text, which reports
 // whether the sound is wanted. It returns the engine's error.
 func (s *Session) generate(ctx context.Context, c *cycle, kind string, p inference.Prompt, complete func() bool) error {
-	for chunk, err := range s.ask(ctx, s.engine, kind, c.rec.Cycle, c.looked, p) {
+	engine, release := s.engine.hold()
+	defer release()
+	for chunk, err := range s.ask(ctx, engine, kind, c.rec.Cycle, c.looked, p) {
 		if err != nil {
 			return err
 		}

@@ -1,11 +1,7 @@
 package agent
 
 import (
-	"cmp"
-	"context"
 	"errors"
-	"fmt"
-	"iter"
 	"sync"
 	"time"
 
@@ -68,138 +64,70 @@ type VoiceOption struct {
 // errEngineChanged is the cause of a cycle of an engine that is no longer in force.
 var errEngineChanged = errors.New("the engine changed")
 
-// engine is the model in force with the Session's conversation with it: an inference.Model and an inference.Session in
-// one. Another model can take its place at any time; an answer under way goes on with the old one.
+// Engine is the room's conversation with an engine, and what is known of the engine. Its Status has the VoiceProblem of this room, and
+// NewSession opens another conversation of the room. Closing it leaves the model open.
+type Engine interface {
+	inference.Model
+	inference.Session
+	inference.Speaker
+}
+
+// engine is the Engine in force. Another one can take its place at any time; an answer that has begun goes on with the old one.
 type engine struct {
 	mu  sync.Mutex // never held across a call
-	now *conversation
+	now *engineInForce
 }
 
-// conversation is a session of one model.
-type conversation struct {
-	inference.Session
+type engineInForce struct {
+	Engine
 
-	model inference.Model
-	note  string
-	uses  int           // calls under way; guarded by engine.mu
-	left  bool          // another one is in force; guarded by engine.mu
-	free  chan struct{} // closed when it is left and no call is under way
+	note string
+	uses sync.WaitGroup // answers; none begins once another one is in force
 }
 
-func newConversation(m inference.Model, note string) (*conversation, error) {
-	session, err := m.NewSession()
-	if err != nil {
-		return nil, fmt.Errorf("open a session of the %s engine: %w", m.Name(), err)
-	}
-	return &conversation{Session: session, model: m, note: note, free: make(chan struct{})}, nil
-}
-
-func (e *engine) current() *conversation {
+func (e *engine) current() *engineInForce {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.now
 }
 
-// replace puts a conversation in force, and returns the one before.
-func (e *engine) replace(c *conversation) *conversation {
+// hold returns the Engine in force, which stays open until release is called.
+func (e *engine) hold() (_ Engine, release func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	old := e.now
-	e.now, old.left = c, true
-	if old.uses == 0 {
-		close(old.free)
-	}
+	e.now.uses.Add(1)
+	return e.now, e.now.uses.Done
+}
+
+// replace puts an Engine in force, and returns the one before.
+func (e *engine) replace(next *engineInForce) (old *engineInForce) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	old, e.now = e.now, next
 	return old
 }
 
-// use calls f with the conversation in force.
-func (e *engine) use(f func(c *conversation)) {
-	e.mu.Lock()
-	c := e.now
-	c.uses++
-	e.mu.Unlock()
-	defer func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if c.uses--; c.uses == 0 && c.left {
-			close(c.free)
-		}
-	}()
-	f(c)
-}
+func (e *engine) Name() string { return e.current().Name() }
 
-// Name implements inference.Model.
-func (e *engine) Name() string { return e.current().model.Name() }
+func (e *engine) Status() inference.Status { return e.current().Status() }
 
-// Status implements inference.Model.
-func (e *engine) Status() inference.Status { return e.current().model.Status() }
+func (e *engine) Capabilities() inference.Capabilities { return e.current().Capabilities() }
 
-// voiceProblem returns why speech fails: with the model, or in this room alone.
-func (e *engine) voiceProblem() string {
-	c := e.current()
-	problem := c.model.Status().VoiceProblem
-	if r, ok := c.Session.(inference.VoiceReporter); ok {
-		problem = cmp.Or(problem, r.VoiceProblem())
-	}
-	return problem
-}
-
-// Capabilities implements inference.Model.
-func (e *engine) Capabilities() inference.Capabilities { return e.current().model.Capabilities() }
-
-// NewSession implements inference.Model.
-func (e *engine) NewSession() (inference.Session, error) { return e.current().model.NewSession() }
-
-// Generate implements inference.Session.
-func (e *engine) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
-	return func(yield func(inference.Chunk, error) bool) {
-		e.use(func(c *conversation) { c.Generate(ctx, p)(yield) })
-	}
-}
-
-// Speak implements inference.Speaker.
-func (e *engine) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
-	return func(yield func(inference.Chunk, error) bool) {
-		e.use(func(c *conversation) {
-			if speaker, ok := c.Session.(inference.Speaker); ok {
-				speaker.Speak(ctx, text, voice, language)(yield)
-			} else {
-				yield(inference.Chunk{}, inference.ErrNoVoice)
-			}
-		})
-	}
-}
-
-// Observe implements inference.Session.
-func (e *engine) Observe(f inference.Frame) { e.use(func(c *conversation) { c.Observe(f) }) }
-
-// Close closes the conversation and leaves the model open.
-func (e *engine) Close() error { return e.current().Close() }
-
-// SetModel puts another model in force; note describes its limits for the page. The next cycle asks the new one, and a cycle
-// that has nothing to say yet is ended. Comments that are queued or spoken are heard to their end. SetModel returns after the
-// session with the old model is closed, or with ctx's error. It checks no settings; see Fits.
-func (s *Session) SetModel(ctx context.Context, m inference.Model, note string) error {
-	next, err := newConversation(m, note)
-	if err != nil {
-		return err
-	}
-	var old *conversation
+// SetEngine puts another Engine in force; note describes its limits for the page. The next cycle asks the new one, and a cycle that has
+// nothing to say yet is ended. Comments that are queued or spoken are played to their end. SetEngine returns when the old Engine is
+// closed. It checks no settings; see Fits.
+func (s *Session) SetEngine(e Engine, note string) {
+	var old *engineInForce
 	s.locked(func() {
-		old = s.engine.replace(next)
+		old = s.engine.replace(&engineInForce{Engine: e, note: note})
 		s.startAgainLocked(errEngineChanged)
 	})
-	s.log.Info().Str("engine", m.Name()).Str("before", old.model.Name()).Msg("engine changed")
+	s.log.Info().Str("engine", e.Name()).Str("before", old.Name()).Msg("engine changed")
 	s.nudge()
-	select {
-	case <-old.free:
-	case <-ctx.Done():
-		return ctx.Err() // the model's owner closes what is left of it
-	}
+	old.uses.Wait()
 	if err := old.Close(); err != nil {
 		s.log.Warn().Err(err).Msg("engine session not closed")
 	}
-	return nil
 }
 
 // OwnVoices returns the voices of the engine itself; none without one.

@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,7 +52,7 @@ func TestEngineChangesLive(t *testing.T) {
 				}}
 				changed := time.Now()
 				pictures := len(r.screen.Pictures())
-				require.NoError(t, r.SetModel(t.Context(), next, "it is new"))
+				r.SetEngine(agenttest.Open(next), "it is new")
 				require.Zero(t, r.engine.Sessions(), "closed before the owner gets it back")
 				asked := len(r.engine.Questions())
 				require.Equal(t, "next", r.Snapshot().Engine)
@@ -102,7 +101,7 @@ func TestEngineChangesBackAndForth(t *testing.T) {
 		both := []*agenttest.Engine{r.engine, second}
 		for i := range 40 {
 			time.Sleep(time.Duration(i*317%4000) * time.Millisecond)
-			require.NoError(t, r.SetModel(t.Context(), both[(i+1)%2], ""))
+			r.SetEngine(agenttest.Open(both[(i+1)%2]), "")
 		}
 		time.Sleep(10 * time.Second)
 		r.Stop("test")
@@ -188,49 +187,5 @@ func TestGainAtTheStart(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, r.voice.Gain)
 		r.stop()
-	})
-}
-
-// tired is a model whose voice rests in the first of its sessions.
-type tired struct {
-	*agenttest.Engine
-
-	sessions int
-}
-
-func (m *tired) NewSession() (inference.Session, error) {
-	s, err := m.Engine.NewSession()
-	if m.sessions++; m.sessions == 1 {
-		return tiredSession{s}, err
-	}
-	return s, err
-}
-
-type tiredSession struct{ inference.Session }
-
-func (tiredSession) VoiceProblem() string { return "too slow" }
-
-// TestVoiceProblemOfOneRoom: what the voice lacks in a room is in that room's status, and what the engine lacks in all.
-func TestVoiceProblemOfOneRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var problem atomic.Pointer[string]
-		problem.Store(new(string))
-		m := &tired{Engine: &agenttest.Engine{
-			Answer: steady(500*time.Millisecond, time.Second),
-			Phase: func() inference.Status {
-				return inference.Status{Phase: inference.PhaseReady, VoiceProblem: *problem.Load()}
-			},
-		}}
-		var rooms [2]*rig
-		for i := range rooms {
-			rooms[i] = newRig(t, nil, func(o *agent.Options) { o.Model = m })
-		}
-		require.Equal(t, "too slow", rooms[0].Snapshot().VoiceProblem)
-		require.Empty(t, rooms[1].Snapshot().VoiceProblem)
-		problem.Store(new("no program"))
-		for _, r := range rooms {
-			require.Equal(t, "no program", r.Snapshot().VoiceProblem)
-			r.stop()
-		}
 	})
 }

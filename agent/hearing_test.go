@@ -263,7 +263,7 @@ func TestWhoCanBeHeard(t *testing.T) {
 		r.stop()
 	})
 	opts := agent.Options{
-		Agent: agent.DefaultConfig(), Model: &agenttest.Engine{}, Input: &agenttest.Camera{}, Profiles: profiles(),
+		Agent: agent.DefaultConfig(), Engine: agenttest.Open(&agenttest.Engine{}), Input: &agenttest.Camera{}, Profiles: profiles(),
 		NewDecoder: func(agent.DecoderSinks) (agent.Decoder, error) { return &agenttest.Decoder{}, nil },
 	}
 	opts.Agent.Hearing.Mode = agent.HearingAll

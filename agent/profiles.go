@@ -149,7 +149,7 @@ func settingsOf(p prompt.Profile) Settings {
 func (s *Session) checkProfileLocked(p prompt.Profile) error {
 	can := s.engine.Capabilities()
 	if can.CheckVoice(p.Voice) != nil {
-		want := "one with another voice, as " + wantOwn(s.engine)
+		want := "one with another voice, as " + wantOwn(s.engine.current())
 		return &RangeError{Name: "profile", Want: want, Got: fmt.Sprintf("%q with %q", p.Name, p.Voice)}
 	}
 	if p.Language == "" || can.Speaks(p.Language) {

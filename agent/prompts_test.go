@@ -259,7 +259,7 @@ func sessionPrompts(t *testing.T, b *promptBook) {
 		}, func(o *agent.Options) {
 			o.Agent.Repeats = agent.RepeatsRetry
 			resume = o.Input.(*agenttest.Camera).Pause(false)
-			o.Model.(*agenttest.Engine).Can = new(capabilities("minicpmo"))
+			scripted(o).Can = new(capabilities("minicpmo"))
 			o.Alerts, o.Ears = rules(t, alert.Rule{When: "a goal is scored"}, alert.Rule{When: "the lights fail", Level: agent.LevelCritical}), hears{}
 		})
 		asked := 0

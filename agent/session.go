@@ -35,7 +35,7 @@ type Options struct {
 	Presets []Preset
 	Preset  string
 
-	Model inference.Model
+	Engine Engine
 	// EngineNote describes the limits of the engine for the page.
 	EngineNote string
 
@@ -143,8 +143,8 @@ type counters struct {
 
 // New checks the options and makes a Session; Run runs it.
 func New(opts Options) (*Session, error) {
-	if opts.Model == nil || opts.Input == nil || opts.NewDecoder == nil {
-		return nil, errors.New("agent.Options: Model, Input and NewDecoder are required")
+	if opts.Engine == nil || opts.Input == nil || opts.NewDecoder == nil {
+		return nil, errors.New("agent.Options: Engine, Input and NewDecoder are required")
 	}
 	s := &Session{
 		opts:        opts,
@@ -183,19 +183,15 @@ func New(opts Options) (*Session, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("make the decoder: %w", err)
 	}
-	talk, err := newConversation(opts.Model, opts.EngineNote)
-	if err != nil {
-		return nil, err
-	}
-	s.engine = &engine{now: talk}
+	s.engine = &engine{now: &engineInForce{Engine: opts.Engine, note: opts.EngineNote}}
 	if err := s.checkHearingLocked(Settings{Hearing: &opts.Agent.Hearing.Mode}); err != nil {
 		return nil, err
 	}
 	s.speech.Pace(s.paceLocked().PauseAfter, s.live.Pacing, false)
 	s.behaveLocked()
-	if language := s.live.Inference.Voice.Language; !opts.Model.Capabilities().Speaks(language) {
-		s.log.Warn().Str("engine", opts.Model.Name()).Str("language", language).
-			Strs("engine_languages", opts.Model.Capabilities().Languages).Msg("language not spoken by the engine")
+	if language := s.live.Inference.Voice.Language; !opts.Engine.Capabilities().Speaks(language) {
+		s.log.Warn().Str("engine", opts.Engine.Name()).Str("language", language).
+			Strs("engine_languages", opts.Engine.Capabilities().Languages).Msg("language not spoken by the engine")
 	}
 	return s, nil
 }
@@ -216,7 +212,7 @@ func (s *Session) Run(ctx context.Context) error {
 		g.Go(func() error { return s.line.Run(ctx, s.opts.Video) })
 	}
 	err := g.Wait()
-	cerr := s.engine.Close()
+	cerr := s.engine.current().Close()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		if cerr != nil {
 			s.log.Warn().Err(cerr).Msg("engine session not closed")
@@ -297,7 +293,7 @@ func (s *Session) onPicture(f media.VideoFrame) {
 	if !ours {
 		return // of the previous source
 	}
-	s.engine.Observe(engineFrame(f))
+	s.engine.current().Observe(engineFrame(f))
 	if first {
 		s.wake.Set()
 	}

@@ -21,6 +21,7 @@ import (
 	"touchline/agent/command"
 	"touchline/agent/prompt"
 	"touchline/inference"
+	"touchline/inference/engine"
 	"touchline/internal/quantile"
 	"touchline/media"
 	"touchline/pacing"
@@ -50,6 +51,11 @@ func profiles() []prompt.Profile {
 	return []prompt.Profile{{Name: "default", Prompt: "comment"}, {Name: "sports", Prompt: "sport"}}
 }
 
+// scripted returns the engine of the options.
+func scripted(o *agent.Options) *agenttest.Engine {
+	return o.Engine.(*engine.Session).Model.(*agenttest.Engine)
+}
+
 // newRig starts a session; change may alter the options before.
 func newRig(t *testing.T, answer func(n int, p inference.Prompt) agenttest.Answer, change func(*agent.Options)) *rig {
 	t.Helper()
@@ -64,7 +70,7 @@ func newRig(t *testing.T, answer func(n int, p inference.Prompt) agenttest.Answe
 	opts := agent.Options{
 		Agent: agent.DefaultConfig(), Pacing: pacing.DefaultConfig(), Media: media.DefaultConfig(),
 		Inference: inference.DefaultConfig(), Profiles: profiles(),
-		Model: r.engine, Input: r.camera,
+		Engine: agenttest.Open(r.engine), Input: r.camera,
 		NewDecoder: func(sinks agent.DecoderSinks) (agent.Decoder, error) {
 			r.dec.OnPicture = sinks.Picture
 			return r.dec, nil
@@ -616,7 +622,7 @@ func TestLoadingIsNoPartOfAnAnswer(t *testing.T) {
 		start := time.Now()
 		r := newRig(t, steady(65*time.Second, time.Second), func(o *agent.Options) {
 			o.Agent.CycleTimeout = 30 * time.Second
-			o.Model.(*agenttest.Engine).Phase = func() inference.Status {
+			scripted(o).Phase = func() inference.Status {
 				if time.Since(start) < 50*time.Second {
 					return inference.Status{Phase: inference.PhaseUnloaded}
 				}
@@ -821,7 +827,7 @@ func TestEngineLimits(t *testing.T) {
 		r := newRig(t, steady(time.Second, time.Second), func(o *agent.Options) {
 			o.Inference.Voice.Language = "nl"
 			o.Log = zerolog.New(zerolog.SyncWriter(&log))
-			o.Model.(*agenttest.Engine).Can = &inference.Capabilities{
+			scripted(o).Can = &inference.Capabilities{
 				Languages: []string{"en"},
 				MaxFrames: func(width, height, _ int) int { return 24 / (width * height) * 4 },
 			}
@@ -863,7 +869,7 @@ func TestLookSettings(t *testing.T) {
 				dec, _ = d.(*agenttest.Decoder)
 				return d, err
 			}
-			o.Model.(*agenttest.Engine).Can = &inference.Capabilities{
+			scripted(o).Can = &inference.Capabilities{
 				Instructions: true, Slices: true, Sampling: &inference.Sampling{Temperature: &own},
 				MaxFrames: func(width, _, slices int) int { return 4000 / (max(width, 4) * slices) },
 			}
@@ -928,7 +934,7 @@ func TestLoadingModelSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		r := newRig(t, steady(time.Second, time.Second), func(o *agent.Options) {
-			o.Model.(*agenttest.Engine).Phase = func() inference.Status {
+			scripted(o).Phase = func() inference.Status {
 				if d := time.Since(start); d < 20*time.Second {
 					return inference.Status{Phase: inference.PhaseLoading, Percent: int(d.Seconds() * 5), Detail: "reading weights"}
 				}
@@ -1047,7 +1053,7 @@ func TestAFailedCloseIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		r := newRig(t, steady(time.Second, time.Second), func(o *agent.Options) {
-			o.Model = closeFails{o.Model.(*agenttest.Engine)}
+			o.Engine = agenttest.Open(closeFails{&agenttest.Engine{Answer: steady(time.Second, time.Second)}})
 			o.Log = zerolog.New(zerolog.SyncWriter(&log))
 		})
 		time.Sleep(time.Second)
@@ -1067,7 +1073,7 @@ func TestPresets(t *testing.T) {
 			return agenttest.Answer{Latency: time.Duration(slow.Load()), Text: "Red attacks down the left wing.", Speech: time.Second}
 		}, func(o *agent.Options) {
 			o.Presets = []agent.Preset{preset("beast", 5, 10), preset("owl", 4, 8), preset("sentry", 2, 4), preset("sniper", 5, 4)}
-			o.Model.(*agenttest.Engine).Can = &inference.Capabilities{
+			scripted(o).Can = &inference.Capabilities{
 				Instructions: true, MaxFrames: func(int, int, int) int { return 8 },
 			}
 		})

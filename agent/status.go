@@ -189,7 +189,7 @@ func (s *Session) Snapshot() Snapshot {
 		Profiles:       s.suggestedLocked(),
 		CycleCount:     s.cycle,
 		FramesBuffered: s.picture.buffered(),
-		VoiceProblem:   s.engine.voiceProblem(),
+		VoiceProblem:   s.engine.Status().VoiceProblem,
 		LongSide:       s.live.Media.LongSide,
 		MaxSlices:      s.live.Inference.MaxSlices,
 		WindowSize:     s.live.Media.WindowSize,

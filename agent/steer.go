@@ -161,7 +161,9 @@ func (s *Session) checkWindowLocked(v Settings) error {
 
 // checkEngineLocked returns the errors of settings that the engine does not
 // support: each cycle would fail or ignore them.
-func (s *Session) checkEngineLocked(v Settings) error { return s.checkModelLocked(s.engine, v) }
+func (s *Session) checkEngineLocked(v Settings) error {
+	return s.checkModelLocked(s.engine.current(), v)
+}
 
 func (s *Session) checkModelLocked(m inference.Model, v Settings) error {
 	var errs []error

@@ -212,7 +212,7 @@ func (s *Session) try(ctx context.Context, when string, frames []window.Frame) (
 	var answer string
 	err := rescue.Call(func() error {
 		// A session of its own: the commentary's may be in use, and another look's has seen later pictures.
-		engine, err := s.engine.NewSession()
+		engine, err := s.engine.current().NewSession()
 		if err != nil {
 			return err
 		}

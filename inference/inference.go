@@ -308,12 +308,6 @@ type VoiceCanceller interface {
 	CancelVoice()
 }
 
-// VoiceReporter is a Session that may lack the model's voice while others have it.
-type VoiceReporter interface {
-	// VoiceProblem is Status.VoiceProblem of this session alone. It may be called at any time.
-	VoiceProblem() string
-}
-
 // Speaker speaks texts. It is also an optional interface of a Session, for texts that are not answers: there Speak may
 // run beside Generate, words are pronounced as the last prompt says, and its VoiceNow changes the voice between sentences.
 type Speaker interface {

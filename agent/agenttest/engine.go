@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/inference/engine"
 )
 
 // Answer is the answer of an Engine to one prompt.
@@ -46,6 +47,15 @@ type Engine struct {
 type Asked struct {
 	At time.Time
 	inference.Prompt
+}
+
+// Open opens a room's session of a model.
+func Open(m inference.Model) *engine.Session {
+	s, err := engine.Of(m, nil).Open(nil)
+	if err != nil {
+		panic(err)
+	}
+	return s
 }
 
 // Name implements inference.Model.

@@ -30,6 +30,7 @@ import (
 	"touchline/agent/room/watch"
 	"touchline/agent/whep"
 	"touchline/inference"
+	"touchline/inference/engine"
 	"touchline/inference/minicpmo"
 	"touchline/inference/remote"
 	"touchline/internal/metrics"
@@ -83,8 +84,8 @@ type Options struct {
 	Engine *Engine
 	// Recognition takes the place of the one that the settings name. The caller runs it. May be nil.
 	Recognition *Recognition
-	// Through returns the room's access to an engine; nil for the engine itself.
-	Through func(*Engine) inference.Model
+	// Admission decides whether prompts of the room may begin; nil for all.
+	Admission engine.Admission
 	// LoopbackOnly keeps media sockets on 127.0.0.1, for a server in this process.
 	LoopbackOnly bool
 	// BuiltIn is the identity of the built-in camera, which the source "scene" means; "" when there is none.
@@ -165,10 +166,19 @@ func New(opts Options) (_ *Bot, err error) {
 		return nil, err
 	}
 	texts := b.makeOutputs()
+	session, err := b.changer.lease.Open(opts.Admission)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, session.Close())
+		}
+	}()
 	options := agent.Options{
 		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Engine,
 		Profiles: cfg.Profiles, Presets: cfg.Presets, Preset: cfg.Preset,
-		Model: b.changer.model(b.changer.lease), EngineNote: b.changer.lease.Note,
+		Engine: session, EngineNote: b.changer.lease.Note,
 		Input: b.Room.Watcher(), NewDecoder: b.newDecoder,
 		Video: b.delayed, Audio: voiceOutput{b.Voice},
 		Texts: texts, Alerts: b.Alerts, Commit: b.outputs.commit, OnChange: b.save,
@@ -445,11 +455,11 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 		}
 		players = server
 	}
-	speech, err := b.changer.engines.Speech(b.opts.Settings.Engine.Voice, func() inference.Model { return b.changer.inForce().Model }, b.log)
+	speech, err := b.changer.engines.Speech(b.opts.Settings.Engine.Voice, func() *Engine { return b.changer.inForce().Engine }, b.log)
 	if err != nil {
 		return nil, err
 	}
-	words, err := b.changer.engines.Transcription(b.opts.Settings, func() inference.Model { return b.changer.inForce().Model })
+	words, err := b.changer.engines.Transcription(b.opts.Settings, func() inference.Model { return b.changer.inForce() })
 	if err != nil {
 		return nil, err
 	}

@@ -59,16 +59,14 @@ func newScene(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	log.Info().Str("engine", inference.EngineScene).
 		Str("hint", "for a vision-language model, set inference.engine to remote or use --model DIR").Msg("no model configured")
 	e := &Engine{
-		Parallel: sceneParallel,
-		Note:     "No model is configured: the built-in scene engine only says what measurably changed in the picture.",
+		Note: "No model is configured: the built-in scene engine only says what measurably changed in the picture.",
 	}
 	can := scene.Model{}.Capabilities()
 	if lang := cfg.Engine.Voice.Language; !can.Speaks(lang) {
 		e.Note += fmt.Sprintf(" It speaks English only: inference.voice.language %q has no effect.", lang)
 	}
-	_, err := e.keep(func(context.Context, engine.Progress) (inference.Model, error) { return scene.Model{}, nil },
-		engine.Options{Name: inference.EngineScene, Capabilities: can, Parallel: e.Parallel}, cfg.Engine, log)
-	return e, err
+	return e, e.manage(func(context.Context, engine.Progress) (inference.Model, error) { return scene.Model{}, nil },
+		engine.Options{Name: inference.EngineScene, Capabilities: can, Parallel: sceneParallel}, cfg.Engine, log)
 }
 
 func newRemote(cfg Settings, log zerolog.Logger) (*Engine, error) {
@@ -77,14 +75,14 @@ func newRemote(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	if _, err := open(); err != nil {
 		return nil, fmt.Errorf("prepare the remote engine: %w", err)
 	}
-	e := &Engine{Parallel: cfg.Remote.Parallel}
-	keeper, err := e.keep(func(context.Context, engine.Progress) (inference.Model, error) { return open() }, engine.Options{
-		Name: inference.EngineRemote, Capabilities: remote.Capabilities(), Parallel: e.Parallel,
+	e := &Engine{}
+	err := e.manage(func(context.Context, engine.Progress) (inference.Model, error) { return open() }, engine.Options{
+		Name: inference.EngineRemote, Capabilities: remote.Capabilities(), Parallel: cfg.Remote.Parallel,
 		Warm: func(ctx context.Context, m inference.Model, progress engine.Progress) error {
 			return m.(*remote.Model).Warm(ctx, progress) //nolint:forcetypeassert // load made it
 		},
 	}, cfg.Engine, log)
-	e.Metrics = metrics.Func(func(ch chan<- prometheus.Metric) { collectRemote(keeper, ch) })
+	e.Metrics = metrics.Func(func(ch chan<- prometheus.Metric) { collectRemote(e.Loaded(), ch) })
 	return e, err
 }
 

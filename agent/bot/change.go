@@ -73,14 +73,6 @@ func (c *changer) take(choice agent.EngineChoice) (*lease, error) {
 	return c.engines.take(c.bot.opts.Settings.with(choice))
 }
 
-// model returns the room's access to an engine.
-func (c *changer) model(l *lease) inference.Model {
-	if through := c.bot.opts.Through; through != nil {
-		return through(l.Engine)
-	}
-	return l.Model
-}
-
 // inForce returns the engine in force.
 func (c *changer) inForce() *lease {
 	c.mu.Lock()
@@ -132,7 +124,7 @@ func (b *Bot) ChangeEngine(ctx context.Context, choice agent.EngineChoice, by st
 	if err != nil {
 		return &agent.RangeError{Name: "engine", Want: "one that can be prepared", Got: fmt.Sprintf("%s: %v", choice, err)}
 	}
-	if err := b.Fits(l.Model); err != nil {
+	if err := b.Fits(l); err != nil {
 		return errors.Join(err, l.release())
 	}
 	c.mu.Lock()
@@ -217,7 +209,7 @@ func (c *changer) change(ctx context.Context, next *lease) error {
 	next.setPatient()
 	err := c.load(ctx, next, false)
 	if err == nil {
-		err = c.swap(ctx, next)
+		err = c.swap(next)
 	}
 	if err != nil {
 		err = errors.Join(err, next.releaseUnless(old))
@@ -235,26 +227,28 @@ func (c *changer) exchange(ctx context.Context, choice agent.EngineChoice) error
 		return err
 	}
 	next.setPatient()
-	if err := c.swap(ctx, next); err != nil {
+	if err := c.swap(next); err != nil {
 		return err
 	}
 	if err := c.load(ctx, next, true); err != nil {
 		return err
 	}
-	return c.bot.Fits(next.Model)
+	return c.bot.Fits(next)
 }
 
 // swap puts an engine in force and releases the one before.
-func (c *changer) swap(ctx context.Context, next *lease) error {
+func (c *changer) swap(next *lease) error {
 	if st, _ := next.loaded(); st.Phase == inference.PhaseReady { // what it can do is known
-		if err := c.bot.Fits(next.Model); err != nil {
+		if err := c.bot.Fits(next); err != nil {
 			return err
 		}
 	}
-	old := c.inForce()
-	if err := c.bot.SetModel(ctx, c.model(next), next.Note); err != nil {
+	session, err := next.Open(c.bot.opts.Admission)
+	if err != nil {
 		return err
 	}
+	old := c.inForce()
+	c.bot.SetEngine(session, next.Note)
 	c.mu.Lock()
 	c.lease = next
 	c.mu.Unlock()

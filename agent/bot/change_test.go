@@ -101,7 +101,7 @@ func (g *garage) build(cfg bot.Settings, log zerolog.Logger) (*bot.Engine, error
 	if g.quick {
 		pace = 0
 	}
-	e := &bot.Engine{Note: "of " + name, Parallel: 1}
+	e := &bot.Engine{Note: "of " + name}
 	keeper, err := engine.New(func(ctx context.Context, progress engine.Progress) (inference.Model, error) {
 		g.mu.Lock()
 		full, err := g.small && len(g.loaded) > 0, g.fail[name]
@@ -125,8 +125,7 @@ func (g *garage) build(cfg bot.Settings, log zerolog.Logger) (*bot.Engine, error
 	}, engine.Options{
 		Name: name, Capabilities: can, Preload: true, Logger: log, FirstLoadFatal: func() bool { return !e.Patient },
 	})
-	e.Model, e.Run = keeper, keeper.Run
-	e.SetFailure(keeper.Failure)
+	e.Engine = engine.Of(keeper, nil)
 	return e, err
 }
 

@@ -182,13 +182,13 @@ func TestCrashOfAnEngineEndsItsBot(t *testing.T) {
 	h.camera("match", "")
 	model, err := bot.WithVoice(faulty{stage.NewEngine(1, time.Second, time.Second)}, cfg.Inference.Voice, zerolog.Nop())
 	require.NoError(t, err)
-	bot, _ := h.bot(cfg, "match", &bot.Engine{Model: model, Parallel: 1})
+	bot, _ := h.bot(cfg, "match", &bot.Engine{Engine: model})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	p, ok := rescue.Of(bot.Run(ctx))
 	require.True(t, ok)
 	require.Equal(t, "crash in Generate", p.Value)
-	require.Contains(t, string(p.Stack), "voice.(*session).Generate", "it ran in the voice's goroutine")
+	require.Contains(t, string(p.Stack), "voice.(*mixer).mix", "it ran in the voice's goroutine")
 }
 
 // TestCrashIsReported: webhooks report the panic of a room with its message, but not its

@@ -2,7 +2,6 @@ package bot
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 
@@ -16,54 +15,48 @@ import (
 	"touchline/internal/metrics"
 )
 
-// Engine is a model with a voice.
+// Engine is an engine that rooms can share. Run of the built-in model also returns when the first load failed, and, with
+// minicpmo.ErrDeviceLost, when the GPU is lost.
 type Engine struct {
-	inference.Model
-	// Run loads and unloads the model until ctx ends. For the built-in model it also returns when the
-	// first load failed, and, with minicpmo.ErrDeviceLost, when the GPU is lost.
-	Run func(ctx context.Context) error
+	*engine.Engine
+
 	// Note describes the limits of the engine for the page; "" without limits.
 	Note string
-	// Parallel is how many answers it works on at once.
-	Parallel int
 	// Metrics of the engine; may be nil.
 	Metrics prometheus.Collector
 	// Patient makes Run retry a failed first load. Set it before Run.
 	Patient bool
-
-	failure func() error // of the last load; may be nil
 }
 
-// keep loads the model when it is used, and gives it the voice of the settings.
-func (e *Engine) keep(load engine.Load, opts engine.Options, cfg inference.Config, log zerolog.Logger) (*engine.Keeper, error) {
+// manage loads the model when it is used, and gives it the voice of the settings.
+func (e *Engine) manage(load engine.Load, opts engine.Options, cfg inference.Config, log zerolog.Logger) error {
 	opts.Preload, opts.IdleUnload, opts.Logger = true, cfg.IdleUnload, log
-	keeper, err := engine.New(load, opts)
+	manager, err := engine.New(load, opts)
 	if err != nil {
-		return nil, fmt.Errorf("prepare the %s engine: %w", opts.Name, err)
+		return fmt.Errorf("prepare the %s engine: %w", opts.Name, err)
 	}
-	e.Run, e.failure = keeper.Run, keeper.Failure
-	e.Model, err = WithVoice(keeper, cfg.Voice, log)
-	return keeper, err
+	e.Engine, err = WithVoice(manager, cfg.Voice, log)
+	return err
 }
 
 // newLocalEngine makes the engine of a model that runs in this process.
 func newLocalEngine(local *builtIn, cfg minicpmo.Settings, log zerolog.Logger) (*Engine, error) {
 	slots := cmp.Or(cfg.MiniCPM.Slots, minicpmo.DefaultSlots)
-	e := &Engine{Note: local.note, Parallel: slots}
-	keeper, err := e.keep(local.load, engine.Options{
-		Name: local.name, Capabilities: local.can,
+	e := &Engine{Note: local.note}
+	err := e.manage(local.load, engine.Options{
+		Name: local.name, Capabilities: local.can, Parallel: slots,
 		// Prompts wait for a slot in the model's own queue, which is the one that is measured.
-		Parallel:       slots + cfg.MiniCPM.Queue,
+		Ahead:          cfg.MiniCPM.Queue,
 		FirstLoadFatal: func() bool { return !e.Patient },
 		ErrLost:        minicpmo.ErrDeviceLost,
 		OnLost:         local.reportLost,
 	}, cfg.Config, log)
-	e.Metrics = metrics.Func(func(ch chan<- prometheus.Metric) { collectEngine(keeper, ch) })
+	e.Metrics = metrics.Func(func(ch chan<- prometheus.Metric) { collectEngine(e.Loaded(), ch) })
 	return e, err
 }
 
 // WithVoice gives a model the voice that the settings name.
-func WithVoice(m inference.Model, cfg inference.VoiceConfig, log zerolog.Logger) (inference.Model, error) {
+func WithVoice(m inference.Model, cfg inference.VoiceConfig, log zerolog.Logger) (*engine.Engine, error) {
 	synth, err := voice.New(cfg, log)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the voice program: %w", err)
@@ -75,5 +68,5 @@ func WithVoice(m inference.Model, cfg inference.VoiceConfig, log zerolog.Logger)
 	if err := synth.Check(cfg.Language); err != nil {
 		log.Warn().Err(err).Msg("comments are shown, but not spoken")
 	}
-	return voice.Wrap(m, synth), nil
+	return engine.Of(m, synth), nil
 }

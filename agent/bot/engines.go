@@ -1,6 +1,7 @@
 package bot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -268,13 +269,7 @@ func (l *lease) loaded() (st inference.Status, err error) {
 	if err != nil || st.Phase != inference.PhaseFailed {
 		return st, err
 	}
-	if l.failure != nil {
-		err = l.failure()
-	}
-	if err == nil {
-		err = errors.New(st.Detail)
-	}
-	return st, err
+	return st, cmp.Or(l.Failure(), errors.New(st.Detail))
 }
 
 // release ends the use. The last one closes the engine and returns when its memory is free.
@@ -315,13 +310,11 @@ func (r *Engines) Collect(ch chan<- prometheus.Metric) {
 	spoken := map[string]uint64{}
 	var failovers uint64
 	for _, e := range slices.Backward(r.shared) {
-		if v, ok := e.Model.(interface{ VoiceStats() voice.Stats }); ok {
-			stats := v.VoiceStats()
-			for program, n := range stats.Spoken {
-				spoken[program] += n
-			}
-			failovers += stats.Failovers
+		stats := e.VoiceStats()
+		for program, n := range stats.Spoken {
+			spoken[program] += n
 		}
+		failovers += stats.Failovers
 		if e.choice.Engine == inference.EngineRemote {
 			remote = e.Metrics
 		} else if e.Metrics != nil {

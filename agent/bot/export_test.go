@@ -37,9 +37,6 @@ func ScriptedEngines(build func(Settings, zerolog.Logger) (*Engine, error), disc
 	return r
 }
 
-// SetFailure sets why the last load failed.
-func (e *Engine) SetFailure(why func() error) { e.failure = why }
-
 // Shared returns the number of engines.
 func (r *Engines) Shared() int {
 	r.mu.Lock()

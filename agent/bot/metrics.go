@@ -3,6 +3,7 @@ package bot
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"touchline/inference"
 	"touchline/inference/engine"
 	"touchline/inference/minicpmo"
 	"touchline/inference/qwen3asr"
@@ -15,8 +16,8 @@ const metricPrefix = "touchline_engine_"
 
 // collectEngine sends the metrics of the built-in model while it is loaded. The counters
 // start again when the model is loaded again.
-func collectEngine(keeper *engine.Keeper, ch chan<- prometheus.Metric) {
-	model, ok := keeper.Loaded().(interface{ Stats() minicpmo.Stats })
+func collectEngine(loaded inference.Model, ch chan<- prometheus.Metric) {
+	model, ok := loaded.(interface{ Stats() minicpmo.Stats })
 	if !ok {
 		return
 	}
@@ -80,8 +81,8 @@ func collectEngine(keeper *engine.Keeper, ch chan<- prometheus.Metric) {
 }
 
 // collectRemote sends the metrics of a model server while it answers.
-func collectRemote(keeper *engine.Keeper, ch chan<- prometheus.Metric) {
-	model, ok := keeper.Loaded().(*remote.Model)
+func collectRemote(loaded inference.Model, ch chan<- prometheus.Metric) {
+	model, ok := loaded.(*remote.Model)
 	if !ok {
 		return
 	}

@@ -31,7 +31,6 @@ import (
 	"touchline/inference/engine"
 	"touchline/inference/minicpmo"
 	"touchline/inference/tokenizer"
-	"touchline/inference/voice"
 	"touchline/internal/e2e/stage"
 	"touchline/models"
 )
@@ -156,7 +155,7 @@ func spoken(r agent.Record) bool { return r.Outcome == agent.OutcomeSpoken && r.
 
 // programs returns the sentences that speech programs have spoken.
 func programs(e *bot.Engine) (n uint64) {
-	for _, some := range e.Model.(interface{ VoiceStats() voice.Stats }).VoiceStats().Spoken { //nolint:forcetypeassert // it has a voice
+	for _, some := range e.VoiceStats().Spoken {
 		n += some
 	}
 	return n

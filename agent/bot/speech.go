@@ -15,7 +15,7 @@ import (
 )
 
 // Speech returns speech as a service, with the configured voices; model returns the engine whose own voice it may use.
-func (r *Engines) Speech(cfg inference.VoiceConfig, model func() inference.Model, log zerolog.Logger) (*audioapi.Handler, error) {
+func (r *Engines) Speech(cfg inference.VoiceConfig, model func() *Engine, log zerolog.Logger) (*audioapi.Handler, error) {
 	synth, err := voice.New(cfg, log)
 	if err != nil {
 		return nil, fmt.Errorf("prepare speech as a service: %w", err)
@@ -53,7 +53,7 @@ func configuredVoice(cfg inference.VoiceConfig) string {
 type speaker struct {
 	programs *voice.Synthesizer
 	voice    string // of the settings
-	model    func() inference.Model
+	model    func() *Engine
 }
 
 // Speak implements inference.Speaker.
@@ -65,17 +65,12 @@ func (s speaker) Speak(ctx context.Context, text, name, language string) iter.Se
 		return s.programs.Speak(ctx, text, name, language)
 	}
 	return func(yield func(inference.Chunk, error) bool) {
-		session, err := model.NewSession()
+		session, err := model.Open(nil)
 		if err != nil {
 			yield(inference.Chunk{}, err)
 			return
 		}
 		defer session.Close()
-		own, ok := session.(inference.Speaker)
-		if !ok {
-			yield(inference.Chunk{}, inference.ErrNoVoice)
-			return
-		}
-		own.Speak(inference.Behind(ctx), text, name, language)(yield)
+		session.Speak(inference.Behind(ctx), text, name, language)(yield)
 	}
 }

@@ -18,7 +18,7 @@ func TestPrompts(t *testing.T) {
 	cfg := configs.Default()
 	session, err := agent.New(agent.Options{
 		Agent: cfg.Agent.Config, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Inference.Config, Profiles: cfg.Profiles,
-		Model: &agenttest.Engine{}, Input: &agenttest.Camera{},
+		Engine: agenttest.Open(&agenttest.Engine{}), Input: &agenttest.Camera{},
 		NewDecoder: func(agent.DecoderSinks) (agent.Decoder, error) { return &agenttest.Decoder{}, nil },
 	})
 	require.NoError(t, err)

@@ -3,13 +3,10 @@ package jobs
 import (
 	"context"
 	"errors"
-	"iter"
 	"sync"
 	"time"
 
 	"touchline/agent"
-	"touchline/agent/bot"
-	"touchline/inference"
 	"touchline/internal/wake"
 )
 
@@ -26,7 +23,7 @@ const (
 	recordWait = 300 * time.Millisecond
 )
 
-// drainTracker is a bot's access to shared engines. It counts the cycles with unfinished comments, and can close, so that no more
+// drainTracker is a bot's admission to shared engines. It counts the cycles with unfinished comments, and can close, so that no more
 // cycles begin.
 type drainTracker struct {
 	busy  *engineUse
@@ -45,100 +42,30 @@ func newDrainTracker(busy *engineUse) *drainTracker {
 	return &drainTracker{busy: busy, word: wake.New(), moved: wake.New(), at: time.Now()}
 }
 
-// through returns the bot's access to one engine.
-func (g *drainTracker) through(e *bot.Engine) inference.Model {
-	return &gated{Model: e.Model, g: g, share: 1 / float64(max(e.Parallel, 1))}
-}
-
-// gated is an engine behind a drainTracker.
-type gated struct {
-	inference.Model
-
-	g     *drainTracker
-	share float64 // of the engine that a cycle uses
-}
-
-// Status reports a closed drainTracker as a model that loads, so that no cycle begins.
-func (m *gated) Status() inference.Status {
-	st := m.Model.Status()
-	m.g.mu.Lock()
-	defer m.g.mu.Unlock()
-	if m.g.last {
-		st.Phase, st.Detail = inference.PhaseLoading, errTakenOver.Error()
+// Admit implements engine.Admission: it counts what ends with a record, and the share of the engine that an answer takes until its text
+// is complete.
+func (g *drainTracker) Admit(recorded bool, share float64) (written func(), err error) {
+	g.mu.Lock()
+	if recorded {
+		g.begun++
 	}
-	return st
-}
-
-// Close leaves the shared engine alone.
-func (*gated) Close() error { return nil }
-
-// NewSession implements inference.Model.
-func (m *gated) NewSession() (inference.Session, error) {
-	inner, err := m.Model.NewSession()
-	if err != nil {
+	g.at = time.Now()
+	g.mu.Unlock()
+	if err := g.Closed(); err != nil {
 		return nil, err
 	}
-	return &gatedSession{Session: inner, g: m.g, share: m.share}, nil
+	g.busy.change(time.Now(), share)
+	return sync.OnceFunc(func() { g.busy.change(time.Now(), -share) }), nil
 }
 
-type gatedSession struct {
-	inference.Session
-
-	g     *drainTracker
-	share float64
-}
-
-// Generate passes a cycle on, unless the drainTracker is closed.
-func (s *gatedSession) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
-	return func(yield func(inference.Chunk, error) bool) {
-		s.g.mu.Lock()
-		last := s.g.last
-		if !p.Structured() { // a look with alert rules has no record
-			s.g.begun++
-		}
-		s.g.at = time.Now()
-		s.g.mu.Unlock()
-		if last {
-			yield(inference.Chunk{}, errTakenOver)
-			return
-		}
-		s.g.busy.change(time.Now(), s.share)
-		written := sync.OnceFunc(func() { s.g.busy.change(time.Now(), -s.share) })
-		defer written()
-		for c, err := range s.Session.Generate(ctx, p) {
-			if c.TextEnds {
-				written()
-			}
-			if !yield(c, err) {
-				return
-			}
-		}
+// Closed implements engine.Admission.
+func (g *drainTracker) Closed() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.last {
+		return errTakenOver
 	}
-}
-
-// Speak implements inference.Speaker: like a cycle, it ends with a record.
-func (s *gatedSession) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
-	return func(yield func(inference.Chunk, error) bool) {
-		speaker, ok := s.Session.(inference.Speaker)
-		s.g.mu.Lock()
-		last := s.g.last
-		s.g.begun++
-		s.g.at = time.Now()
-		s.g.mu.Unlock()
-		switch {
-		case last:
-			yield(inference.Chunk{}, errTakenOver)
-			return
-		case !ok:
-			yield(inference.Chunk{}, inference.ErrNoVoice)
-			return
-		}
-		for c, err := range speaker.Speak(ctx, text, voice, language) {
-			if !yield(c, err) {
-				return
-			}
-		}
-	}
+	return nil
 }
 
 // Caption implements agent.TextOutput.

@@ -81,12 +81,12 @@ func (j *Manager) Ready() error {
 
 // Speech returns speech as a service, by the first engine's voices.
 func (j *Manager) Speech(log zerolog.Logger) (*audioapi.Handler, error) {
-	return j.engines.Speech(j.opts.Settings.Engine.Voice, func() inference.Model { return j.first.Model }, log)
+	return j.engines.Speech(j.opts.Settings.Engine.Voice, func() *bot.Engine { return j.first }, log)
 }
 
 // Transcription returns transcription as a service; nil if the settings disable it.
 func (j *Manager) Transcription() (*audioapi.Transcriber, error) {
-	return j.engines.Transcription(j.opts.Settings, func() inference.Model { return j.first.Model })
+	return j.engines.Transcription(j.opts.Settings, func() inference.Model { return j.first })
 }
 
 // Metrics returns the metrics of the engines, which depend on the jobs.
@@ -165,7 +165,7 @@ func (j *Manager) bot(cfg bot.Settings, job worker.Job, gate *drainTracker, clos
 		hooks = append(hooks, j.opts.Hooks(job))
 	}
 	return bot.New(bot.Options{
-		Settings: cfg, Engines: j.engines, Through: gate.through, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Outputs: j.opts.Outputs,
+		Settings: cfg, Engines: j.engines, Admission: gate, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Outputs: j.opts.Outputs,
 		Hooks:   hooks,
 		OnCrash: job.Leaving, // the server gets the reason before the agent leaves
 		Log:     j.opts.Log.With().Str("room", job.Room).Str("job", job.ID).Logger(),

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
-	"touchline/agent/bot"
 	"touchline/inference"
+	"touchline/inference/engine"
 )
 
 // scripted is an engine with the answers of the test.
@@ -36,23 +36,24 @@ func (s scriptedSession) Generate(context.Context, inference.Prompt) iter.Seq2[i
 type scriptedSession struct{ s *scripted }
 
 // look runs one prompt and returns the answer.
-func look(t *testing.T, m inference.Model) (text string, err error) {
+func look(t *testing.T, s *engine.Session) (text string, err error) {
 	t.Helper()
-	s, err := m.NewSession()
-	require.NoError(t, err)
 	for c, err := range s.Generate(t.Context(), inference.Prompt{}) {
 		if err != nil {
 			return text, err
 		}
 		text += c.Text
 	}
-	return text, s.Close()
+	return text, nil
 }
 
-// behind returns a gate and the access to an engine through it.
-func behind(m inference.Model, use *engineUse) (*drainTracker, inference.Model) {
+// behind returns a gate and a session of an engine behind it.
+func behind(t *testing.T, m inference.Model, use *engineUse) (*drainTracker, *engine.Session) {
+	t.Helper()
 	g := newDrainTracker(use)
-	return g, g.through(&bot.Engine{Model: m, Parallel: 4})
+	s, err := engine.Of(m, nil).Open(g)
+	require.NoError(t, err)
+	return g, s
 }
 
 func heard(cycle uint64) agent.Record {
@@ -63,10 +64,8 @@ func heard(cycle uint64) agent.Record {
 func TestHandOverWaitsForNoAlertLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &scripted{say: func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: `{"fired":[]}`}, nil) }}
-		gate, model := behind(m, &engineUse{})
-		s, err := model.NewSession()
-		require.NoError(t, err)
-		for _, err := range s.Generate(t.Context(), inference.Prompt{Schema: []byte("{}")}) {
+		gate, session := behind(t, m, &engineUse{})
+		for _, err := range session.Generate(t.Context(), inference.Prompt{Schema: []byte("{}")}) {
 			require.NoError(t, err)
 		}
 		began := time.Now()
@@ -78,9 +77,9 @@ func TestHandOverWaitsForNoAlertLook(t *testing.T) {
 func TestHandOverWaitsForWhatWasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &scripted{say: func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: "Goal."}, nil) }}
-		gate, model := behind(m, &engineUse{})
-		require.Equal(t, inference.PhaseReady, model.Status().Phase)
-		text, err := look(t, model)
+		gate, session := behind(t, m, &engineUse{})
+		require.Equal(t, inference.PhaseReady, session.Status().Phase)
+		text, err := look(t, session)
 		require.NoError(t, err)
 		require.Equal(t, "Goal.", text)
 
@@ -90,7 +89,7 @@ func TestHandOverWaitsForWhatWasBegun(t *testing.T) {
 			over = true
 		}()
 		synctest.Wait()
-		require.Equal(t, inference.PhaseLoading, model.Status().Phase, "no cycle begins")
+		require.Equal(t, inference.PhaseLoading, session.Status().Phase, "no cycle begins")
 		gate.Record(agent.Record{Cycle: 2, Skipped: true, FrameIDs: []uint64{1}}) // never reached the engine
 		time.Sleep(quietFor / 2)
 		require.False(t, over, "the comment has not been heard yet")
@@ -101,27 +100,25 @@ func TestHandOverWaitsForWhatWasBegun(t *testing.T) {
 		gate.State(agent.Status{State: agent.StateListening})
 		synctest.Wait()
 		require.True(t, over, "everything has been heard")
-		_, err = look(t, model)
+		_, err = look(t, session)
 		require.ErrorIs(t, err, errTakenOver)
-		require.NoError(t, model.Close())
+		require.NoError(t, session.Close())
 	})
 }
 
 // TestHandOverWaitsForASpokenAlert: it has a record, as a comment has. A closed gate speaks none.
 func TestHandOverWaitsForASpokenAlert(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gate, model := behind(&scripted{}, &engineUse{})
-		s, err := model.NewSession()
-		require.NoError(t, err)
+		gate, session := behind(t, &scripted{}, &engineUse{})
 		speak := func() error {
-			for _, err := range s.(inference.Speaker).Speak(t.Context(), "Goal.", "", "en") {
+			for _, err := range session.Speak(t.Context(), "Goal.", "", "en") {
 				if err != nil {
 					return err
 				}
 			}
 			return nil
 		}
-		err = speak()
+		err := speak()
 		require.ErrorIs(t, err, inference.ErrNoVoice)
 		time.AfterFunc(3*time.Second, func() { gate.Record(heard(1)) })
 		began := time.Now()
@@ -137,8 +134,8 @@ func TestHandOverEnds(t *testing.T) {
 	m := &scripted{say: func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: "Goal."}, nil) }}
 	finished := func(t *testing.T, ended chan struct{}) time.Duration {
 		t.Helper()
-		gate, model := behind(m, &engineUse{})
-		_, err := look(t, model)
+		gate, session := behind(t, m, &engineUse{})
+		_, err := look(t, session)
 		require.NoError(t, err)
 		began := time.Now()
 		gate.finish(t.Context(), ended)
@@ -157,8 +154,8 @@ func TestHandOverEnds(t *testing.T) {
 func TestPlaceOfALookThatPanics(t *testing.T) {
 	m := &scripted{say: func(func(inference.Chunk, error) bool) { panic("no such tile") }}
 	use := &engineUse{}
-	_, model := behind(m, use)
-	require.PanicsWithValue(t, "no such tile", func() { _, _ = look(t, model) })
+	_, session := behind(t, m, use)
+	require.PanicsWithValue(t, "no such tile", func() { _, _ = look(t, session) })
 	require.Zero(t, use.now, "its place is free again")
 }
 

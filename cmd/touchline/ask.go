@@ -79,7 +79,7 @@ func (c *askCmd) Run(ctx context.Context, a *app) error {
 			engine.Name())
 	}
 	return with(ctx, engine, func(ctx context.Context) error {
-		return c.ask(ctx, engine.Model, cfg.Inference.Config, out, os.Stdout)
+		return c.ask(ctx, engine, cfg.Inference.Config, out, os.Stdout)
 	})
 }
 

@@ -95,33 +95,29 @@ func (c *sayCmd) byModel(ctx context.Context, cfg configs.Config, text string, l
 		return sp, 0, err
 	}
 	err = with(ctx, engine, func(ctx context.Context) (err error) {
-		if err := ready(ctx, engine.Model); err != nil {
+		if err := ready(ctx, engine); err != nil {
 			return err
 		}
 		id := inference.VoiceModel + ":" + cmp.Or(cfg.Inference.Voice.Name, inference.DefaultVoice)
-		if err := engine.Model.Capabilities().CheckVoice(id); err != nil {
+		if err := engine.Capabilities().CheckVoice(id); err != nil {
 			return err
 		}
 		began := time.Now()
-		sp, err = ownSpeech(ctx, engine.Model, text, id)
+		sp, err = ownSpeech(ctx, engine, text, id)
 		took = time.Since(began)
 		return err
 	})
 	return sp, took, err
 }
 
-// ownSpeech returns a text as spoken by a model.
-func ownSpeech(ctx context.Context, model inference.Model, text, name string) (sp voice.Speech, err error) {
-	session, err := model.NewSession()
+// ownSpeech returns a text as an engine speaks it.
+func ownSpeech(ctx context.Context, engine *bot.Engine, text, name string) (sp voice.Speech, err error) {
+	session, err := engine.Open(nil)
 	if err != nil {
 		return sp, err
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
-	speaker, ok := session.(inference.Speaker)
-	if !ok {
-		return sp, inference.ErrNoVoice
-	}
-	for c, err := range speaker.Speak(ctx, text, name, "") {
+	for c, err := range session.Speak(ctx, text, name, "") {
 		switch {
 		case err != nil:
 			return sp, err

@@ -1,15 +1,12 @@
-// Package engine keeps a model in memory while sessions use it.
+// Package engine owns the use of a model by rooms. A Session is one room's conversation: it passes the admission, waits for the model and
+// a place in its queue, asks the model's own session, and adds the voice.
 //
-// A Keeper wraps any engine: it loads and warms the model with the first session
-// (or at once), reports the progress, retries a failed load, frees the model
-// after a time without sessions, and runs a limited number of prompts at once,
-// first come, first served.
+// A ModelManager keeps a model in memory while sessions use it: it loads and warms the model with the first session (or at once), reports
+// the progress, retries a failed load, frees the model after a time without sessions, and runs a limited number of prompts at once, first
+// come, first served. Run owns all goroutines and all loading and closing. The loss of the model's device ends it, shortly after probes
+// and sessions have seen the reason.
 //
-// The loss of the model's device ends Run, shortly after probes and sessions
-// have seen the reason.
-//
-// It does not read prompts, and ends an answer only when it is closed. Run owns
-// all goroutines and all loading and closing.
+// It does not read prompts, and ends an answer only when it is closed.
 package engine
 
 import (
@@ -26,7 +23,7 @@ import (
 	"touchline/internal/wake"
 )
 
-// ErrClosed is returned for prompts and sessions after the Keeper has ended.
+// ErrClosed is returned for prompts and sessions after the ModelManager has ended.
 var ErrClosed = errors.New("the model was closed")
 
 // Progress receives the progress of loading or warming, 0 to 100, and a description.
@@ -36,7 +33,7 @@ type Progress func(percent int, detail string)
 // after an unload or a failure.
 type Load func(ctx context.Context, progress Progress) (inference.Model, error)
 
-// Options of a Keeper.
+// Options of a ModelManager.
 type Options struct {
 	// Name while no model is loaded; "" is "model".
 	Name string
@@ -48,8 +45,10 @@ type Options struct {
 	Preload bool
 	// IdleUnload frees the model after this time without a session; 0 keeps it.
 	IdleUnload time.Duration
-	// Parallel is the largest number of prompts at once; 0 is 1.
+	// Parallel is how many prompts the model answers at once; 0 is 1.
 	Parallel int
+	// Ahead is how many more it takes, for a queue of its own.
+	Ahead int
 	// MaxQueue is the largest number of waiting prompts; 0 is 64.
 	MaxQueue int
 	// RetryMin and RetryMax bound the wait after a failed load; it doubles
@@ -68,8 +67,8 @@ type Options struct {
 	Logger zerolog.Logger
 }
 
-// Keeper is a model that is loaded on demand. Safe for concurrent use.
-type Keeper struct {
+// ModelManager is a model that is loaded on demand. Safe for concurrent use.
+type ModelManager struct {
 	load Load
 	opts Options
 	log  zerolog.Logger
@@ -97,12 +96,12 @@ type Keeper struct {
 	failures   int
 	retryAt    time.Time
 	idleSince  time.Time // when the last session closed
-	sessions   map[*session]struct{}
+	sessions   map[*lease]struct{}
 	queue      queue
 	stats      Stats
 }
 
-// Stats holds the counters of a Keeper: Sessions, Running and Waiting at present, the others since the start.
+// Stats holds the counters of a ModelManager: Sessions, Running and Waiting at present, the others since the start.
 type Stats struct {
 	Sessions, Running, Waiting int
 	Loads, Failures, Unloads   uint64
@@ -110,12 +109,12 @@ type Stats struct {
 	Overloaded uint64
 }
 
-// New checks the options and returns a Keeper without a model. Run loads it.
-func New(load Load, o Options) (*Keeper, error) {
+// New checks the options and returns a ModelManager without a model. Run loads it.
+func New(load Load, o Options) (*ModelManager, error) {
 	if load == nil {
 		return nil, errors.New("keep a model: expected a load function, got none")
 	}
-	if min(o.IdleUnload, o.RetryMin, o.RetryMax) < 0 || min(o.Parallel, o.MaxQueue) < 0 {
+	if min(o.IdleUnload, o.RetryMin, o.RetryMax) < 0 || min(o.Parallel, o.Ahead, o.MaxQueue) < 0 {
 		return nil, fmt.Errorf("keep a model: expected IdleUnload %v, Parallel %d, MaxQueue %d, RetryMin %v and RetryMax %v of 0 or more",
 			o.IdleUnload, o.Parallel, o.MaxQueue, o.RetryMin, o.RetryMax)
 	}
@@ -124,18 +123,18 @@ func New(load Load, o Options) (*Keeper, error) {
 	o.MaxQueue = cmp.Or(o.MaxQueue, 64)
 	o.RetryMin = cmp.Or(o.RetryMin, 2*time.Second)
 	o.RetryMax = max(cmp.Or(o.RetryMax, time.Minute), o.RetryMin)
-	return &Keeper{
+	return &ModelManager{
 		load: load, opts: o, log: o.Logger.With().Str("component", "residency").Logger(),
 		wake: wake.New(), stop: make(chan struct{}), done: make(chan struct{}), lost: make(chan struct{}),
 		loaded: make(chan inference.Model), failed: make(chan error, 1),
 		preload: o.Preload, detail: "loads on demand",
-		sessions: map[*session]struct{}{},
-		queue:    queue{free: o.Parallel, room: o.MaxQueue},
+		sessions: map[*lease]struct{}{},
+		queue:    queue{free: o.Parallel + o.Ahead, room: o.MaxQueue},
 	}, nil
 }
 
 // Name returns the loaded model's name, else that of the options.
-func (k *Keeper) Name() string {
+func (k *ModelManager) Name() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.model != nil {
@@ -145,7 +144,7 @@ func (k *Keeper) Name() string {
 }
 
 // Capabilities returns the loaded model's, else those of the options.
-func (k *Keeper) Capabilities() inference.Capabilities {
+func (k *ModelManager) Capabilities() inference.Capabilities {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.model != nil {
@@ -155,20 +154,22 @@ func (k *Keeper) Capabilities() inference.Capabilities {
 }
 
 // NewSession opens a session. Open sessions keep the model loaded.
-func (k *Keeper) NewSession() (inference.Session, error) {
+func (k *ModelManager) NewSession() (inference.Session, error) { return Of(k, nil).NewSession() }
+
+// use registers the use of the model, which keeps it loaded.
+func (k *ModelManager) use(l *lease) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed || k.stopped {
-		return nil, ErrClosed
+		return ErrClosed
 	}
-	s := &session{k: k}
-	k.sessions[s] = struct{}{}
+	k.sessions[l] = struct{}{}
 	k.wake.Set()
-	return s, nil
+	return nil
 }
 
 // Status returns the progress of loading and warming, or the status of the ready model.
-func (k *Keeper) Status() inference.Status {
+func (k *ModelManager) Status() inference.Status {
 	k.mu.Lock()
 	model, st := k.model, inference.Status{Phase: k.phase, Percent: k.percent, Detail: k.detail}
 	if k.phase == inference.PhaseFailed {
@@ -192,7 +193,7 @@ func (k *Keeper) Status() inference.Status {
 }
 
 // breakLocked marks a failed model, which is then loaded again.
-func (k *Keeper) breakLocked(model inference.Model) {
+func (k *ModelManager) breakLocked(model inference.Model) {
 	if k.model == model && !k.broken {
 		k.broken, k.queue.open = true, false
 		k.wake.Set()
@@ -200,21 +201,21 @@ func (k *Keeper) breakLocked(model inference.Model) {
 }
 
 // Loaded returns the loaded model, or nil.
-func (k *Keeper) Loaded() inference.Model {
+func (k *ModelManager) Loaded() inference.Model {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.model
 }
 
 // Failure returns why the last load failed; nil after one that did not.
-func (k *Keeper) Failure() error {
+func (k *ModelManager) Failure() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.failure
 }
 
 // Stats returns the counters.
-func (k *Keeper) Stats() Stats {
+func (k *ModelManager) Stats() Stats {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	st := k.stats
@@ -225,7 +226,7 @@ func (k *Keeper) Stats() Stats {
 // Close ends Run and waits for it: running prompts end with ErrClosed, then the
 // model is closed. Open sessions become unusable. Close does not wait if the
 // device is lost.
-func (k *Keeper) Close() error {
+func (k *ModelManager) Close() error {
 	select {
 	case <-k.lost:
 		return nil

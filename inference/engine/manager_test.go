@@ -130,8 +130,8 @@ func (c *conversation) Close() error {
 	return nil
 }
 
-// start runs a Keeper until the test ends.
-func start(t *testing.T, o engine.Options) (*script, *engine.Keeper) {
+// start runs a ModelManager until the test ends.
+func start(t *testing.T, o engine.Options) (*script, *engine.ModelManager) {
 	t.Helper()
 	e := &script{t: t, think: time.Second, rooms: o.Parallel}
 	k, err := engine.New(e.load, o)
@@ -148,7 +148,7 @@ func start(t *testing.T, o engine.Options) (*script, *engine.Keeper) {
 	return e, k
 }
 
-func open(t *testing.T, k *engine.Keeper) inference.Session {
+func open(t *testing.T, k *engine.ModelManager) inference.Session {
 	t.Helper()
 	s, err := k.NewSession()
 	require.NoError(t, err)
@@ -372,7 +372,7 @@ func TestModelThatBreaksIsLoadedAgain(t *testing.T) {
 }
 
 // queueUp sends prompts in order, each in its goroutine, and returns their errors.
-func queueUp(t *testing.T, k *engine.Keeper, prompts ...inference.Prompt) func() []error {
+func queueUp(t *testing.T, k *engine.ModelManager, prompts ...inference.Prompt) func() []error {
 	t.Helper()
 	errs := make([]error, len(prompts))
 	var wg sync.WaitGroup

@@ -8,7 +8,7 @@ import (
 )
 
 // queue runs a number of prompts at once and holds the others in order. The
-// Keeper's lock protects it. Each change admits waiting prompts in the same step.
+// ModelManager's lock protects it. Each change admits waiting prompts in the same step.
 type queue struct {
 	open    bool // the model is loaded
 	free    int  // places

@@ -9,10 +9,10 @@ import (
 	"touchline/inference"
 )
 
-// Recognizer is a recognizer that is loaded on demand: a Keeper that hears. Open utterances and calls
+// Recognizer is a recognizer that is loaded on demand: a ModelManager that hears. Open utterances and calls
 // keep it loaded. Safe for concurrent use.
 type Recognizer struct {
-	keeper *Keeper
+	keeper *ModelManager
 	can    inference.Recognizes
 }
 
@@ -44,7 +44,7 @@ func NewRecognizer(load LoadRecognizer, can inference.Recognizes, o Options) (*R
 	return &Recognizer{keeper: k, can: can}, nil
 }
 
-// hearing is a recognizer as a model of the Keeper. It answers no prompts.
+// hearing is a recognizer as a model of the ModelManager. It answers no prompts.
 type hearing struct{ inference.Recognizer }
 
 var _ device = hearing{}
@@ -65,7 +65,7 @@ func (h hearing) Lost() <-chan struct{} {
 	return nil
 }
 
-// Run is Keeper.Run.
+// Run is ModelManager.Run.
 func (r *Recognizer) Run(ctx context.Context) error { return r.keeper.Run(ctx) }
 
 // Recognizes returns what the loaded recognizer can do, else what it will.
@@ -93,16 +93,16 @@ func (r *Recognizer) Failure() error { return r.keeper.Failure() }
 // Stats returns the counters; sessions are calls and open utterances.
 func (r *Recognizer) Stats() Stats { return r.keeper.Stats() }
 
-// Close is Keeper.Close.
+// Close is ModelManager.Close.
 func (r *Recognizer) Close() error { return r.keeper.Close() }
 
 // Hold keeps a loaded recognizer from being unloaded until release is called, as an open utterance does. It loads nothing.
 func (r *Recognizer) Hold() (release func()) {
-	s, err := r.keeper.NewSession()
-	if err != nil {
+	l := &lease{manager: r.keeper}
+	if err := r.keeper.use(l); err != nil {
 		return func() {} // closed: there is nothing to keep
 	}
-	return func() { _ = s.Close() } // it has no inner session
+	return func() { _ = l.close() } // it has no inner session
 }
 
 // hold waits for the recognizer and keeps it until release is called. The returned context ends with it.
@@ -110,8 +110,8 @@ func (r *Recognizer) hold(ctx context.Context, urgent bool) (
 	_ context.Context, _ inference.Recognizer, release func(), err error,
 ) {
 	k := r.keeper
-	s, err := k.NewSession()
-	if err != nil {
+	l := &lease{manager: k}
+	if err := k.use(l); err != nil {
 		return ctx, nil, nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -119,7 +119,7 @@ func (r *Recognizer) hold(ctx context.Context, urgent bool) (
 	release = func() {
 		k.leave(mine)
 		cancel(nil)
-		_ = s.Close() // it has no inner session
+		_ = l.close() // it has no inner session
 	}
 	if err = k.enter(ctx, mine); err == nil {
 		k.mu.Lock()
@@ -138,12 +138,12 @@ func (r *Recognizer) hold(ctx context.Context, urgent bool) (
 // ended returns the reason for an error of a call that was held in ctx.
 func ended(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrClosed) {
-		return cause // ended by the Keeper, not the caller
+		return cause // ended by the ModelManager, not the caller
 	}
 	return err
 }
 
-// Transcribe waits for the recognizer, then transcribes. Its errors are those of a session of a Keeper.
+// Transcribe waits for the recognizer, then transcribes. Its errors are those of a session of a ModelManager.
 func (r *Recognizer) Transcribe(ctx context.Context, sound []float32, h inference.Hearing) iter.Seq2[inference.Transcript, error] {
 	return func(yield func(inference.Transcript, error) bool) {
 		ctx, inner, release, err := r.hold(ctx, h.Live)
@@ -173,27 +173,25 @@ func (r *Recognizer) Align(ctx context.Context, sound []float32, text, language 
 
 // Listen waits for the recognizer, which stays loaded until the utterance is closed.
 func (r *Recognizer) Listen(ctx context.Context, h inference.Hearing) (inference.Utterance, error) {
-	s, err := r.keeper.NewSession()
-	if err != nil {
-		return nil, err
-	}
+	use := r.Hold()
 	ctx, inner, release, err := r.hold(ctx, true)
 	if err == nil {
 		defer release()
 		var u inference.Utterance
 		if u, err = inner.Listen(ctx, h); err == nil {
-			return &utterance{r: r, of: inner, inner: u, session: s}, nil
+			return &utterance{r: r, of: inner, inner: u, use: use}, nil
 		}
 	}
-	return nil, errors.Join(ended(ctx, err), s.Close())
+	use()
+	return nil, ended(ctx, err)
 }
 
 // utterance is one of a recognizer, which may have been unloaded since.
 type utterance struct {
-	r       *Recognizer
-	of      inference.Recognizer
-	inner   inference.Utterance
-	session inference.Session
+	r     *Recognizer
+	of    inference.Recognizer
+	inner inference.Utterance
+	use   func() // ends it
 }
 
 // Hear fails with inference.ErrNotReady when the recognizer was loaded anew since Listen.
@@ -221,4 +219,8 @@ func (u *utterance) call(ctx context.Context, sound []float32,
 	return t, ended(ctx, err)
 }
 
-func (u *utterance) Close() error { return errors.Join(u.inner.Close(), u.session.Close()) }
+// Close releases the utterance, and the recognizer with it.
+func (u *utterance) Close() error {
+	defer u.use()
+	return u.inner.Close()
+}

@@ -30,7 +30,7 @@ type device interface {
 // or Close is called, it ends all prompts, closes the model and returns nil. It
 // retries a failed load, see FirstLoadFatal. When the device is lost, Run returns
 // an error that wraps ErrLost; the model stays open if closing takes too long.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *ModelManager) Run(ctx context.Context) error {
 	k.mu.Lock()
 	if k.started {
 		k.mu.Unlock()
@@ -75,7 +75,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // abandon ends Run after the loss of the device and lostGrace.
-func (k *Keeper) abandon(ctx context.Context, cancel func(), ended <-chan error, err error) error {
+func (k *ModelManager) abandon(ctx context.Context, cancel func(), ended <-chan error, err error) error {
 	if k.opts.OnLost != nil {
 		k.opts.OnLost(err)
 	}
@@ -97,7 +97,7 @@ func (k *Keeper) abandon(ctx context.Context, cancel func(), ended <-chan error,
 }
 
 // keep runs step until ctx ends, then closes everything.
-func (k *Keeper) keep(ctx context.Context) {
+func (k *ModelManager) keep(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -117,7 +117,7 @@ func (k *Keeper) keep(ctx context.Context) {
 }
 
 // step loads or unloads the model if that is due, and returns the time until the next step; 0 waits for a change.
-func (k *Keeper) step(ctx context.Context) time.Duration {
+func (k *ModelManager) step(ctx context.Context) time.Duration {
 	k.mu.Lock()
 	now := time.Now()
 	switch {
@@ -153,7 +153,7 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 }
 
 // loadModel loads and warms the model.
-func (k *Keeper) loadModel(ctx context.Context) {
+func (k *ModelManager) loadModel(ctx context.Context) {
 	start := time.Now()
 	share := 100 // of loading in the percentage
 	if k.opts.Warm != nil {
@@ -212,7 +212,7 @@ func (k *Keeper) loadModel(ctx context.Context) {
 
 // progress begins a stage of loading, which covers share percent after from. The
 // percentage never falls; reports after the end of the stage are ignored.
-func (k *Keeper) progress(phase inference.Phase, from, share int) Progress {
+func (k *ModelManager) progress(phase inference.Phase, from, share int) Progress {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stage++
@@ -229,7 +229,7 @@ func (k *Keeper) progress(phase inference.Phase, from, share int) Progress {
 }
 
 // unload closes the model. No prompt runs, and none starts meanwhile.
-func (k *Keeper) unload(why string) {
+func (k *ModelManager) unload(why string) {
 	k.mu.Lock()
 	if !k.queue.idle() || (!k.broken && !k.closed && len(k.sessions) > 0) {
 		k.mu.Unlock()
@@ -261,7 +261,7 @@ func (k *Keeper) unload(why string) {
 }
 
 // end closes prompts, sessions and model, in this order.
-func (k *Keeper) end() {
+func (k *ModelManager) end() {
 	k.mu.Lock()
 	k.endLocked()
 	for !k.queue.idle() {
@@ -280,7 +280,7 @@ func (k *Keeper) end() {
 }
 
 // endLocked refuses new and waiting prompts and cancels the running ones.
-func (k *Keeper) endLocked() {
+func (k *ModelManager) endLocked() {
 	k.closed = true
 	k.queue.open = false
 	k.queue.fail(ErrClosed)

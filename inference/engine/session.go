@@ -1,90 +1,181 @@
 package engine
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"iter"
-	"sync"
-	"time"
 
 	"touchline/inference"
-	"touchline/internal/rescue"
+	"touchline/inference/voice"
 )
 
-// session is a conversation that outlives loads of the model. It opens a session
-// of the loaded model on first use.
-type session struct {
-	k *Keeper
+// Engine is a model with its voice, shared by all rooms. Its sessions, of type *Session, end with Close.
+type Engine struct {
+	inference.Model
 
-	mu         sync.Mutex // taken before the Keeper's, never after
-	inner      inference.Session
-	generation uint64
-	closed     bool
+	manager *ModelManager // nil for a model that is always loaded
+	voice   *voice.Mix    // nil for the model's own alone
 }
 
-// Generate waits for the model and a place, then answers. It fails with
-// inference.ErrNotReady and the reason if the model cannot be loaded, with
-// inference.ErrOverloaded if the queue is full, with ErrClosed after Close.
-func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
-	return s.answer(ctx, p.Urgent, func(ctx context.Context, inner inference.Session) iter.Seq2[inference.Chunk, error] {
-		return inner.Generate(ctx, p)
-	})
-}
-
-var (
-	_ inference.Speaker        = (*session)(nil)
-	_ inference.VoiceCanceller = (*session)(nil)
-)
-
-// CancelVoice implements inference.VoiceCanceller for a loaded model whose sessions are one.
-func (s *session) CancelVoice() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h, ok := s.inner.(inference.VoiceCanceller); ok {
-		h.CancelVoice()
+// Of returns the engine of a ModelManager, or of another model, which is always loaded. Programs speak beside the model's voice; nil for
+// no program.
+func Of(m inference.Model, programs *voice.Synthesizer) *Engine {
+	e := &Engine{Model: m}
+	e.manager, _ = m.(*ModelManager)
+	if programs != nil {
+		e.voice = voice.NewMix(m.Capabilities, programs)
 	}
+	return e
 }
 
-// Speak implements inference.Speaker with the voice of a loaded model, if it has one; it goes ahead of the prompts that wait, unless
-// it goes behind live rooms.
-func (s *session) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
-	return s.answer(ctx, !inference.IsBehind(ctx), func(ctx context.Context, inner inference.Session) iter.Seq2[inference.Chunk, error] {
-		speaker, ok := inner.(inference.Speaker)
-		if !ok {
-			return func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{}, inference.ErrNoVoice) }
+// Run loads and unloads the model until ctx ends; see ModelManager.Run.
+func (e *Engine) Run(ctx context.Context) error {
+	if e.manager != nil {
+		return e.manager.Run(ctx)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// Loaded returns the model in memory; nil without one.
+func (e *Engine) Loaded() inference.Model {
+	if e.manager != nil {
+		return e.manager.Loaded()
+	}
+	return e.Model
+}
+
+// Failure returns why the last load failed; nil after one that did not.
+func (e *Engine) Failure() error {
+	if e.manager != nil {
+		return e.manager.Failure()
+	}
+	return nil
+}
+
+// share is the part of the engine that one answer takes.
+func (e *Engine) share() float64 {
+	if e.manager != nil {
+		return 1 / float64(e.manager.opts.Parallel)
+	}
+	return 1
+}
+
+// Capabilities returns those of the model; with programs it always has speech.
+func (e *Engine) Capabilities() inference.Capabilities {
+	can := e.Model.Capabilities()
+	if e.voice != nil {
+		can.Speech, can.OwnVoice = true, can.Speech
+	}
+	return can
+}
+
+// Status returns the status of the model with the problem of its voice.
+func (e *Engine) Status() inference.Status {
+	st := e.Model.Status()
+	if e.voice != nil {
+		st.VoiceProblem = cmp.Or(e.voice.Problem(), st.VoiceProblem)
+	}
+	return st
+}
+
+// VoiceStats counts the sentences of the speech programs.
+func (e *Engine) VoiceStats() (st voice.Stats) {
+	if e.voice != nil {
+		st = e.voice.Stats()
+	}
+	return st
+}
+
+// Admission decides whether the prompts of a room may begin, and counts them.
+type Admission interface {
+	// Admit returns why a prompt or a text must not begin, else written, which is called once when its text is complete. recorded says
+	// that the room gets a record of it, share is the part of the engine that it takes.
+	Admit(recorded bool, share float64) (written func(), err error)
+	// Closed returns why no more prompts begin; nil while they do.
+	Closed() error
+}
+
+// Session is one room's conversation with an Engine: what it asks for passes the admission, waits for the model and a place, and gets
+// its voice. It is also what the room knows of the engine, as an inference.Model, and speaks texts.
+type Session struct {
+	*Engine
+
+	admission Admission // nil admits all
+	lease     *lease
+	voice     *voice.Room // nil without programs
+}
+
+var _ inference.Speaker = (*Session)(nil)
+
+// Open opens the session of a room. The admission may be nil. Open sessions keep the model loaded.
+func (e *Engine) Open(a Admission) (*Session, error) {
+	s := &Session{Engine: e, admission: a, lease: &lease{manager: e.manager}}
+	if err := s.lease.begin(e.Model); err != nil {
+		return nil, err
+	}
+	if e.voice != nil {
+		s.voice = e.voice.Room(s.lease)
+	}
+	return s, nil
+}
+
+// NewSession opens a session without an admission.
+func (e *Engine) NewSession() (inference.Session, error) { return e.Open(nil) }
+
+// NewSession opens another session of the same room.
+func (s *Session) NewSession() (inference.Session, error) { return s.Open(s.admission) }
+
+// Status returns that of the engine with the voice problem of this room. The model counts as loading where no prompt is admitted.
+func (s *Session) Status() inference.Status {
+	st := s.Engine.Status()
+	if s.voice != nil {
+		st.VoiceProblem = cmp.Or(st.VoiceProblem, s.voice.Problem())
+	}
+	if s.admission != nil {
+		if err := s.admission.Closed(); err != nil {
+			st.Phase, st.Detail = inference.PhaseLoading, err.Error()
 		}
-		return speaker.Speak(ctx, text, voice, language)
+	}
+	return st
+}
+
+// Generate answers one prompt. It fails with inference.ErrNotReady and the reason if the model cannot be loaded, with
+// inference.ErrOverloaded if the queue is full, with ErrClosed after Close, and with the error of the admission.
+func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
+	return s.admitted(!p.Structured(), s.share(), func() iter.Seq2[inference.Chunk, error] {
+		if s.voice == nil {
+			return s.lease.answer(ctx, p)
+		}
+		return s.voice.Answer(ctx, p, s.lease.answer)
 	})
 }
 
-// answer waits for the model and a place, then yields what f asks the session of the loaded model for.
-func (s *session) answer(ctx context.Context, urgent bool,
-	f func(ctx context.Context, inner inference.Session) iter.Seq2[inference.Chunk, error],
-) iter.Seq2[inference.Chunk, error] {
-	return func(yield func(inference.Chunk, error) bool) {
-		k := s.k
-		asked := ctx
-		ctx, cancel := context.WithCancelCause(asked)
-		defer cancel(nil)
-		mine := &prompt{cancel: cancel, urgent: urgent, settled: make(chan struct{})}
-		if err := k.enter(ctx, mine); err != nil {
-			yield(inference.Chunk{}, err)
-			return
+// Speak implements inference.Speaker.
+func (s *Session) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
+	return s.admitted(true, 0, func() iter.Seq2[inference.Chunk, error] {
+		if s.voice == nil {
+			return s.lease.Speak(ctx, text, voice, language)
 		}
-		defer k.leave(mine) // deferred in case the model or the caller panics
+		return s.voice.Speak(ctx, text, voice, language)
+	})
+}
 
-		inner, err := s.open()
+// admitted yields what f returns, once it is admitted.
+func (s *Session) admitted(recorded bool, share float64, f func() iter.Seq2[inference.Chunk, error]) iter.Seq2[inference.Chunk, error] {
+	if s.admission == nil {
+		return f()
+	}
+	return func(yield func(inference.Chunk, error) bool) {
+		written, err := s.admission.Admit(recorded, share)
 		if err != nil {
 			yield(inference.Chunk{}, err)
 			return
 		}
-		for c, err := range f(ctx, inner) {
-			if err != nil && asked.Err() == nil && ctx.Err() != nil {
-				err = context.Cause(ctx) // ended by the Keeper, not the caller
-			}
+		defer written()
+		for c, err := range f() {
 			if c.TextEnds {
-				k.pass(mine)
+				written()
 			}
 			if !yield(c, err) {
 				return
@@ -94,141 +185,7 @@ func (s *session) answer(ctx context.Context, urgent bool,
 }
 
 // Observe passes a frame to the model if it is loaded, else drops it.
-func (s *session) Observe(f inference.Frame) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.openLocked() != nil {
-		return
-	}
-	s.inner.Observe(f)
-}
+func (s *Session) Observe(f inference.Frame) { s.lease.observe(f) }
 
 // Close ends the conversation. Closing the last session starts the time to the idle unload.
-func (s *session) Close() error {
-	first, err := s.closeOnce()
-	if first {
-		s.k.left(s)
-	}
-	return err
-}
-
-func (s *session) closeOnce() (first bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false, nil
-	}
-	s.closed = true
-	inner := s.inner
-	s.inner = nil
-	if inner == nil {
-		return true, nil
-	}
-	return true, rescue.Call(inner.Close) // after a panic, too, the Keeper removes the session
-}
-
-// closeInner closes the session of a model that is about to be closed.
-func (s *session) closeInner() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.inner == nil {
-		return
-	}
-	if err := s.inner.Close(); err != nil {
-		s.k.log.Warn().Err(err).Msg("closing a session of the model")
-	}
-	s.inner = nil
-}
-
-// open returns the session of the loaded model.
-func (s *session) open() (inference.Session, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.openLocked(); err != nil {
-		return nil, err
-	}
-	return s.inner, nil
-}
-
-func (s *session) openLocked() error {
-	if s.closed {
-		return ErrClosed
-	}
-	s.k.mu.Lock()
-	model, generation, broken := s.k.model, s.k.generation, s.k.broken
-	s.k.mu.Unlock()
-	if model == nil || broken {
-		return inference.ErrNotReady
-	}
-	if s.inner != nil && s.generation == generation {
-		return nil
-	}
-	inner, err := model.NewSession()
-	if err != nil {
-		return fmt.Errorf("open a session with the model: %w", err)
-	}
-	s.inner, s.generation = inner, generation
-	return nil
-}
-
-// enter waits for the model and a place.
-func (k *Keeper) enter(ctx context.Context, p *prompt) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	k.mu.Lock()
-	switch {
-	case k.closed || k.stopped:
-		k.mu.Unlock()
-		return ErrClosed
-	case k.phase == inference.PhaseFailed && time.Now().Before(k.retryAt):
-		err := k.failure
-		k.mu.Unlock()
-		return fmt.Errorf("%w: %w", inference.ErrNotReady, err)
-	}
-	if k.queue.add(p) {
-		k.stats.Overloaded++
-	}
-	k.wake.Set()
-	k.mu.Unlock()
-
-	select {
-	case <-p.settled:
-		return p.err
-	case <-ctx.Done():
-		k.leave(p) // If it was just admitted, its place becomes free.
-		if cause := context.Cause(ctx); errors.Is(cause, ErrClosed) {
-			return cause
-		}
-		return ctx.Err()
-	}
-}
-
-// pass lets the next prompt run beside the sound of one.
-func (k *Keeper) pass(p *prompt) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.queue.pass(p)
-}
-
-// leave ends a waiting or running prompt.
-func (k *Keeper) leave(p *prompt) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.queue.end(p)
-	if k.model != nil && k.model.Status().Phase == inference.PhaseFailed {
-		k.breakLocked(k.model)
-	}
-	k.wake.Set()
-}
-
-// left removes a closed session.
-func (k *Keeper) left(s *session) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.sessions, s)
-	if len(k.sessions) == 0 {
-		k.idleSince = time.Now()
-	}
-	k.wake.Set()
-}
+func (s *Session) Close() error { return s.lease.close() }

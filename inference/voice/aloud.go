@@ -15,7 +15,7 @@ import (
 // its voice meanwhile.
 type aloud struct {
 	choice // with own the model reads
-	room   *session
+	room   *Room
 	piece  string
 	lang   string
 	says   map[string]string // pronunciations
@@ -37,13 +37,9 @@ func (a aloud) run(ctx context.Context) {
 
 // byModel lets the model read the piece. If it fails, left is what has no sound yet.
 func (a aloud) byModel(ctx context.Context) (failed bool, left string) {
-	speaker, ok := a.room.Session.(inference.Speaker)
-	if !ok {
-		return true, a.piece
-	}
 	began, length, at := time.Now(), time.Duration(0), 0
 	var fault error
-	for c, err := range speaker.Speak(ctx, a.piece, a.voice, a.lang) {
+	for c, err := range a.room.model.Speak(ctx, a.piece, a.voice, a.lang) {
 		if f := c.VoiceFailed; f != nil {
 			err = f.Err
 			if err == nil {

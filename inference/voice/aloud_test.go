@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
-	"touchline/inference/voice"
 )
 
 const (
@@ -61,7 +60,7 @@ func TestModelTakesOverBetweenSentences(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := &slowly{engine: engine{speaks: true}, early: early}
 				e.takes.Store(int64(500 * time.Millisecond))
-				m := voice.Wrap(e, speech)
+				m := wrap(e, speech)
 				s, err := m.NewSession()
 				require.NoError(t, err)
 				var choice chooser
@@ -115,7 +114,7 @@ func TestModelTakesOverWhileTheTextIsWritten(t *testing.T) {
 			choice.Store("model")
 		}
 	}
-	s, err := voice.Wrap(e, synth(t, "auto")).NewSession()
+	s, err := wrap(e, synth(t, "auto")).NewSession()
 	require.NoError(t, err)
 	heard := sync.OnceFunc(func() { close(spoken) })
 	a := wholeOf(t, whole, func(yield func(inference.Chunk, error) bool) {
@@ -167,7 +166,7 @@ func TestModelThatCannotRead(t *testing.T) {
 					}
 				}
 			}}
-			m := voice.Wrap(e, synth(t, "auto"))
+			m := wrap(e, synth(t, "auto"))
 			s, err := m.NewSession()
 			require.NoError(t, err)
 			defer s.Close()
@@ -201,7 +200,7 @@ func TestModelThatFailsDoesNotRead(t *testing.T) {
 			}
 		},
 	}
-	s, err := voice.Wrap(e, synth(t, "auto")).NewSession()
+	s, err := wrap(e, synth(t, "auto")).NewSession()
 	require.NoError(t, err)
 	defer s.Close()
 	a := whole(t, s.Generate(t.Context(), inference.Prompt{Speech: true, VoiceNow: choice.now}))
@@ -219,7 +218,7 @@ func TestSlowModelDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &slowly{engine: engine{speaks: true}}
 		e.takes.Store(int64(1500 * time.Millisecond))
-		s, err := voice.Wrap(e, speech).NewSession()
+		s, err := wrap(e, speech).NewSession()
 		require.NoError(t, err)
 		var choice chooser
 		choice.Store("model")
@@ -228,7 +227,7 @@ func TestSlowModelDoesNotRead(t *testing.T) {
 		a := say()
 		require.Equal(t, []int{modelRate, fliteRate}, voicesOf(a))
 		require.Equal(t, 3, ownChunks(a))
-		problem := s.(inference.VoiceReporter).VoiceProblem
+		problem := func() string { return problemIn(s) }
 		require.Contains(t, problem(), "slower than real time")
 		require.Equal(t, []int{fliteRate}, voicesOf(say()), "it rests")
 		e.takes.Store(int64(500 * time.Millisecond))
@@ -244,7 +243,7 @@ func TestProgramsAreNotFarAhead(t *testing.T) {
 	speech := synth(t, "auto")
 	synctest.Test(t, func(t *testing.T) {
 		for _, speaks := range []bool{true, false} {
-			s, err := voice.Wrap(&engine{speaks: speaks}, speech).NewSession()
+			s, err := wrap(&engine{speaks: speaks}, speech).NewSession()
 			require.NoError(t, err)
 			var choice chooser
 			choice.Store("flite:slt")

@@ -35,7 +35,7 @@ type item struct {
 // one goroutine listens to the engine, and one reads the piece under way.
 type mixer struct {
 	choice // of the piece under way; own: the engine speaks as it writes
-	room   *session
+	room   *Room
 	lang   string
 	says   map[string]string // pronunciations
 	given  string            // the text, if it was known before
@@ -66,11 +66,11 @@ type mixer struct {
 	length  time.Duration // of all sound by aloud
 }
 
-// mixer returns that of a text. speaks tells whether the model can speak it.
-func (s *session) mixer(voice, language string, speaks bool) *mixer {
+// mixer returns that of a text.
+func (s *Room) mixer(voice, language string) *mixer {
 	m := &mixer{choice: s.v.choose(voice, language), room: s, lang: language, items: make(chan item), done: make(chan item)}
 	wanted := m.own
-	m.own = s.own(wanted && speaks)
+	m.own = s.own(wanted)
 	m.unread = wanted && !m.own
 	if last := s.last.Load(); last != nil {
 		m.says = last.says
@@ -161,7 +161,7 @@ func (m *mixer) next(ctx context.Context) (early <-chan time.Time) {
 	if n == 0 {
 		return nil
 	}
-	if m.now != nil && m.room.v.Model.Capabilities().Speech && (m.reads || m.synth.cfg.Program != remote) {
+	if m.now != nil && m.room.v.can().Speech && (m.reads || m.synth.cfg.Program != remote) {
 		// A change of the voice should apply soon. A speech server works ahead, since it may fail.
 		if ahead := m.length - time.Since(m.began); ahead > farAhead {
 			return time.After(ahead - farAhead)
@@ -206,7 +206,7 @@ func (m *mixer) change(c choice) {
 		return
 	}
 	m.voice = c.voice
-	if _, ok := m.room.Session.(inference.Speaker); ok && !m.unread {
+	if !m.unread {
 		m.reads = m.room.own(true)
 		m.unread = !m.reads
 	}
@@ -272,7 +272,6 @@ func (m *mixer) hear(c *inference.Chunk) int {
 func (m *mixer) rest(from int) bool {
 	m.unread = m.unread || m.room.rests.Load()
 	goOn := m.leave(from)
-	e, ok := m.room.Session.(inference.VoiceCanceller)
 	switch {
 	case m.given != "":
 		m.hush()
@@ -280,8 +279,8 @@ func (m *mixer) rest(from int) bool {
 		m.pending = append(m.pending, m.cutter.end()...)
 	case m.wrote:
 		m.hush()
-	case ok:
-		e.CancelVoice()
+	default:
+		m.room.model.CancelVoice()
 	}
 	return goOn
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
-	"touchline/inference/voice"
 )
 
 // slowly is a model whose rooms speak sentences of a second, each of which takes a while.
@@ -147,7 +146,7 @@ func TestSlowVoiceRestsInOneRoom(t *testing.T) {
 	speech := synth(t, "auto")
 	synctest.Test(t, func(t *testing.T) {
 		e := &slowly{engine: engine{speaks: true}}
-		m := voice.Wrap(e, speech)
+		m := wrap(e, speech)
 		rooms := twoRooms(t, m)
 		say := func(room int) *answer {
 			return whole(t, rooms[room].Generate(t.Context(), inference.Prompt{Speech: true}))
@@ -167,7 +166,7 @@ func TestSlowVoiceRestsInOneRoom(t *testing.T) {
 		require.True(t, last > 0 && last < 4, "%d sentences of the model, then another voice", last)
 		require.Less(t, len(both[1].spoken[last-1].Audio), modelRate, "cut behind its last word")
 		require.EqualValues(t, 1, e.hushed.Load())
-		fellBack := func(room int) string { return rooms[room].(inference.VoiceReporter).VoiceProblem() }
+		fellBack := func(room int) string { return problemIn(rooms[room]) }
 		require.Contains(t, fellBack(1), "slower than real time")
 		require.Empty(t, fellBack(0), "the other room has the model's voice")
 
@@ -203,7 +202,7 @@ func TestVoiceRestsBehindItsText(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := &slowly{engine: engine{speaks: true}, behind: true}
 				e.takes.Store(int64(1500 * time.Millisecond))
-				rooms := twoRooms(t, voice.Wrap(e, speech))
+				rooms := twoRooms(t, wrap(e, speech))
 				var both [2]*answer
 				var wg sync.WaitGroup
 				wg.Go(func() {
@@ -255,7 +254,7 @@ func TestVoiceChangesBetweenSentences(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tt.e.speaks = true
 				tt.e.takes.Store(int64(900 * time.Millisecond))
-				m := voice.Wrap(tt.e, speech)
+				m := wrap(tt.e, speech)
 				s, err := m.NewSession()
 				require.NoError(t, err)
 				chosen.Store("model")
@@ -280,7 +279,7 @@ func TestVoiceChangesBetweenSentences(t *testing.T) {
 	t.Run("without a gap", func(t *testing.T) { // in real time, as the program's work takes some
 		e := &slowly{engine: engine{speaks: true}}
 		e.takes.Store(int64(200 * time.Millisecond))
-		s, err := voice.Wrap(e, speech).NewSession()
+		s, err := wrap(e, speech).NewSession()
 		require.NoError(t, err)
 		chosen.Store("model")
 		changing := time.AfterFunc(300*time.Millisecond, func() { chosen.Store("espeak-ng:en") })
@@ -310,7 +309,7 @@ func TestVoiceChangesBetweenSentences(t *testing.T) {
 				chosen.Store("model")
 			}
 		}
-		s, err := voice.Wrap(e, speech).NewSession()
+		s, err := wrap(e, speech).NewSession()
 		require.NoError(t, err)
 		chosen.Store("flite:slt")
 		var heard []int

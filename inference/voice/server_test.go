@@ -94,7 +94,7 @@ func tone(rate int) []byte {
 // heard collects the answer of a session of a model whose voice is synth.
 func heard(t *testing.T, synth *voice.Synthesizer, text string) (*answer, inference.Model) {
 	t.Helper()
-	m := voice.Wrap(&engine{chunks: letters(text, 4)}, synth)
+	m := wrap(&engine{chunks: letters(text, 4)}, synth)
 	a := ask(t, m, inference.Prompt{Speech: true})
 	require.NoError(t, a.err)
 	require.Equal(t, text, a.text.String())

@@ -70,7 +70,7 @@ func TestVoiceOfAPrompt(t *testing.T) {
 	require.Contains(t, list, voice.Voice{ID: "espeak-ng:nl", Language: "nl"})
 	synth, err := voice.New(inference.VoiceConfig{Program: "flite", Name: "slt", Language: "en"}, zerolog.Nop())
 	require.NoError(t, err)
-	s, err := voice.Wrap(&engine{chunks: letters("Red attacks.", 4)}, synth).NewSession()
+	s, err := wrap(&engine{chunks: letters("Red attacks.", 4)}, synth).NewSession()
 	require.NoError(t, err)
 	say := func(id string) (samples []int16) {
 		for c, err := range s.Generate(t.Context(), inference.Prompt{Speech: true, Language: "en", Voice: id}) {

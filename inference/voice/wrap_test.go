@@ -215,7 +215,7 @@ func solid(text string) string {
 func TestWrapSpeaksTheWholeText(t *testing.T) {
 	text := "**What a goal!** The red team leads by 2.5 points, says Dr. Smith. 🎉 See https://a.example/x. That is all"
 	for _, n := range []int{1, 9, len(text)} {
-		m := voice.Wrap(&engine{chunks: letters(text, n)}, synth(t, "auto"))
+		m := wrap(&engine{chunks: letters(text, n)}, synth(t, "auto"))
 		a := ask(t, m, inference.Prompt{Speech: true})
 		require.NoError(t, a.err)
 		require.Equal(t, text, a.text.String(), "the text passes unchanged")
@@ -249,7 +249,7 @@ func TestWrapSpeaksWhileTheTextStreams(t *testing.T) {
 			}
 		}
 	}
-	s, err := voice.Wrap(e, synth(t, "flite")).NewSession()
+	s, err := wrap(e, synth(t, "flite")).NewSession()
 	require.NoError(t, err)
 	var order []string
 	for c, err := range s.Generate(t.Context(), inference.Prompt{Speech: true}) {
@@ -269,7 +269,7 @@ func TestWrapSpeaksWhileTheTextStreams(t *testing.T) {
 
 func TestWrapKeepsSilence(t *testing.T) {
 	for _, text := range []string{"...", " ...", "…", ".", ""} {
-		a := ask(t, voice.Wrap(&engine{chunks: letters(text, 1)}, synth(t, "flite")), inference.Prompt{Speech: true})
+		a := ask(t, wrap(&engine{chunks: letters(text, 1)}, synth(t, "flite")), inference.Prompt{Speech: true})
 		require.NoError(t, a.err)
 		require.Equal(t, text, a.text.String())
 		require.Empty(t, a.spoken)
@@ -293,14 +293,14 @@ func TestLanguagesOfTheModelsVoice(t *testing.T) {
 	}{
 		{"auto", "en-GB", modelRate}, {"auto", "zh", modelRate}, {"auto", "", modelRate}, {"auto", "nl", 22050}, {"model", "nl", modelRate},
 	} {
-		m := voice.Wrap(&engine{chunks: own, speaks: true, languages: []string{"en", "zh"}}, synth(t, "auto"))
+		m := wrap(&engine{chunks: own, speaks: true, languages: []string{"en", "zh"}}, synth(t, "auto"))
 		a := ask(t, m, inference.Prompt{Speech: true, Voice: tt.voice, Language: tt.language})
 		require.NoError(t, a.err)
 		require.NotEmpty(t, a.spoken)
 		require.Equal(t, tt.rate, a.spoken[0].AudioRate, "%s in %q", tt.voice, tt.language)
 	}
 	t.Setenv("PATH", "") // no program speaks it either
-	m := voice.Wrap(&engine{chunks: own, speaks: true, languages: []string{"en", "zh"}}, synth(t, "auto"))
+	m := wrap(&engine{chunks: own, speaks: true, languages: []string{"en", "zh"}}, synth(t, "auto"))
 	require.Equal(t, modelRate, ask(t, m, inference.Prompt{Speech: true, Language: "nl"}).spoken[0].AudioRate)
 }
 
@@ -309,7 +309,7 @@ func TestWrapPassesTheModelsVoice(t *testing.T) {
 		{Text: "What a goal! "}, sound(1, 2, 3), {Text: "And more. And more.", Audio: []int16{4, 5}, AudioRate: modelRate},
 	}
 	e := &engine{chunks: own, speaks: true}
-	m := voice.Wrap(e, synth(t, "auto"))
+	m := wrap(e, synth(t, "auto"))
 	require.True(t, m.Capabilities().OwnVoice)
 	for _, name := range []string{"", "auto", "model"} {
 		a := ask(t, m, inference.Prompt{Speech: true, Voice: name})
@@ -323,7 +323,7 @@ func TestWrapPassesTheModelsVoice(t *testing.T) {
 	require.NoError(t, err)
 	e.voices = nil
 	for _, name := range []string{"", "model", "model:bob", "auto"} {
-		require.NoError(t, ask(t, voice.Wrap(e, named), inference.Prompt{Speech: true, Voice: name}).err)
+		require.NoError(t, ask(t, wrap(e, named), inference.Prompt{Speech: true, Voice: name}).err)
 	}
 	require.Equal(t, []string{"model:anna", "model", "model:bob", "auto"}, e.voices)
 
@@ -334,7 +334,7 @@ func TestWrapPassesTheModelsVoice(t *testing.T) {
 		require.Equal(t, 16000, c.AudioRate)
 	}
 
-	a = ask(t, voice.Wrap(&engine{chunks: letters("What a goal!", 3)}, synth(t, "flite")), inference.Prompt{})
+	a = ask(t, wrap(&engine{chunks: letters("What a goal!", 3)}, synth(t, "flite")), inference.Prompt{})
 	require.Equal(t, "What a goal!", a.text.String())
 	require.Empty(t, a.spoken)
 }
@@ -372,7 +372,7 @@ func TestWrapSpeaksOnWhereTheModelsVoiceFails(t *testing.T) {
 		}, 1, text[13:]},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m := voice.Wrap(&engine{chunks: tt.chunks, speaks: true}, synth(t, "auto"))
+			m := wrap(&engine{chunks: tt.chunks, speaks: true}, synth(t, "auto"))
 			a := ask(t, m, inference.Prompt{Speech: true})
 			require.NoError(t, a.err)
 			require.Equal(t, text, a.text.String())
@@ -388,7 +388,7 @@ func TestWrapSpeaksOnWhereTheModelsVoiceFails(t *testing.T) {
 // TestWrapKeepsTheModelsSilence: sound for an answer that says nothing is not passed on.
 func TestWrapKeepsTheModelsSilence(t *testing.T) {
 	for _, text := range []string{"...", "…", " . ", ""} {
-		m := voice.Wrap(&engine{chunks: []inference.Chunk{sound(1), {Text: text}, sound(2)}, speaks: true}, synth(t, "flite"))
+		m := wrap(&engine{chunks: []inference.Chunk{sound(1), {Text: text}, sound(2)}, speaks: true}, synth(t, "flite"))
 		a := ask(t, m, inference.Prompt{Speech: true})
 		require.NoError(t, a.err)
 		require.Equal(t, text, a.text.String())
@@ -398,7 +398,7 @@ func TestWrapKeepsTheModelsSilence(t *testing.T) {
 
 // TestNoVoice: the model's voice is asked for, and there is none.
 func TestNoVoice(t *testing.T) {
-	m := voice.Wrap(&engine{chunks: letters("What a goal!", 3)}, synth(t, "model"))
+	m := wrap(&engine{chunks: letters("What a goal!", 3)}, synth(t, "model"))
 	require.False(t, m.Capabilities().OwnVoice)
 	a := ask(t, m, inference.Prompt{Speech: true})
 	require.Equal(t, "What a goal!", a.text.String())
@@ -407,7 +407,7 @@ func TestNoVoice(t *testing.T) {
 }
 
 func TestWrapSpeaksThePromptsLanguage(t *testing.T) {
-	m := voice.Wrap(&engine{chunks: letters("Tor für Rot!", 4)}, synth(t, "auto"))
+	m := wrap(&engine{chunks: letters("Tor für Rot!", 4)}, synth(t, "auto"))
 	a := ask(t, m, inference.Prompt{Speech: true, Language: "de-DE"})
 	require.NoError(t, a.err)
 	require.Len(t, a.spoken, 1)
@@ -427,7 +427,7 @@ func TestPronunciations(t *testing.T) {
 	}
 
 	long := inference.Prompt{Speech: true, Pronunciations: map[string]string{"xi": "a very much longer name than the one that is written"}}
-	m := voice.Wrap(&engine{chunks: letters("Then Xi scores!", 4)}, synth(t, "auto"))
+	m := wrap(&engine{chunks: letters("Then Xi scores!", 4)}, synth(t, "auto"))
 	a, plain := ask(t, m, long), ask(t, m, inference.Prompt{Speech: true})
 	require.Equal(t, "Then Xi scores!", a.text.String())
 	require.Equal(t, "Then Xi scores!", a.words())
@@ -466,7 +466,7 @@ func TestSpeak(t *testing.T) {
 		{"not the model", "flite:slt", &engine{speaks: true, speak: own(inference.Chunk{Text: text}, sound(1))}, []int{16000}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s, err := voice.Wrap(tt.e, synth(t, "auto")).NewSession()
+			s, err := wrap(tt.e, synth(t, "auto")).NewSession()
 			require.NoError(t, err)
 			var said strings.Builder
 			var rates []int
@@ -493,7 +493,7 @@ func TestWrapTextGoesOnWithoutAVoice(t *testing.T) {
 	var logged bytes.Buffer
 	s, err := voice.New(inference.VoiceConfig{}, zerolog.New(zerolog.SyncWriter(&logged)))
 	require.NoError(t, err)
-	m := voice.Wrap(&engine{chunks: letters("One goal here. Two goals there. Three goals.", 5)}, s)
+	m := wrap(&engine{chunks: letters("One goal here. Two goals there. Three goals.", 5)}, s)
 	for range 2 {
 		a := ask(t, m, inference.Prompt{Speech: true})
 		require.NoError(t, a.err)
@@ -507,7 +507,7 @@ func TestWrapTextGoesOnWithoutAVoice(t *testing.T) {
 
 func TestWrapTellsTheEnginesErrorLast(t *testing.T) {
 	broken := errors.New("the server hung up")
-	m := voice.Wrap(&engine{chunks: letters("What a goal! And then the", 6), err: broken}, synth(t, "flite"))
+	m := wrap(&engine{chunks: letters("What a goal! And then the", 6), err: broken}, synth(t, "flite"))
 	a := ask(t, m, inference.Prompt{Speech: true})
 	require.ErrorIs(t, a.err, broken)
 	require.Equal(t, "What a goal! And then the", a.text.String())
@@ -521,7 +521,7 @@ func TestWrapEndsWithItsContextAndWithTheLoop(t *testing.T) {
 			<-ctx.Done()
 		}
 	}
-	s, err := voice.Wrap(e, synth(t, "flite")).NewSession()
+	s, err := wrap(e, synth(t, "flite")).NewSession()
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -544,7 +544,7 @@ func TestWrapBoundsALongAnswer(t *testing.T) {
 	// The program hangs while the engine continues.
 	program(t, "flite", "exec sleep 300")
 	e := &engine{chunks: letters(strings.Repeat("Goal again. ", 3000), 600)}
-	s, err := voice.Wrap(e, synth(t, "flite")).NewSession()
+	s, err := wrap(e, synth(t, "flite")).NewSession()
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -563,7 +563,7 @@ func TestWrapBoundsALongAnswer(t *testing.T) {
 
 func TestWrapPassesFramesOn(t *testing.T) {
 	e := &engine{}
-	s, err := voice.Wrap(e, synth(t, "flite")).NewSession()
+	s, err := wrap(e, synth(t, "flite")).NewSession()
 	require.NoError(t, err)
 	s.Observe(inference.Frame{})
 	require.Equal(t, 1, e.seen)
@@ -571,7 +571,7 @@ func TestWrapPassesFramesOn(t *testing.T) {
 
 // BenchmarkFirstSound measures the time from the last letter of a sentence to its sound.
 func BenchmarkFirstSound(b *testing.B) {
-	s, err := voice.Wrap(&engine{chunks: letters("The red team scores. And then it goes on.", 4)}, synth(b, "flite")).NewSession()
+	s, err := wrap(&engine{chunks: letters("The red team scores. And then it goes on.", 4)}, synth(b, "flite")).NewSession()
 	require.NoError(b, err)
 	for b.Loop() {
 		for c, err := range s.Generate(b.Context(), inference.Prompt{Speech: true}) {

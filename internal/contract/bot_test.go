@@ -20,6 +20,7 @@ import (
 	"touchline/agent/room/conn"
 	"touchline/configs"
 	"touchline/inference"
+	"touchline/inference/engine"
 )
 
 // patience bounds what should take milliseconds; the machine may be busy.
@@ -42,9 +43,7 @@ func scripted() *bot.Engine {
 			MaxFrames: func(_, _, slices int) int { return 48 / max(1, slices) },
 		},
 	}
-	return &bot.Engine{
-		Model: m, Parallel: 4, Run: func(ctx context.Context) error { <-ctx.Done(); return nil },
-	}
+	return &bot.Engine{Engine: engine.Of(m, nil)}
 }
 
 // settings are the defaults with everything on that changes the API, and without programs of this machine.

@@ -21,6 +21,7 @@ import (
 	"touchline/agent/sfu"
 	"touchline/configs"
 	"touchline/inference"
+	"touchline/inference/engine"
 	"touchline/internal/e2e/netfault"
 	"touchline/internal/rescue"
 	"touchline/media"
@@ -125,15 +126,16 @@ func (s *Stage) start(ctx context.Context) error {
 			}
 			cfg.Agent.LiveKit.URL = s.Network.URL()
 		}
-		var engine *bot.Engine
+		var given *bot.Engine
 		if s.opts.Model != nil {
-			engine = &bot.Engine{Model: s.opts.Model}
+			given = &bot.Engine{Engine: engine.Of(s.opts.Model, nil)}
 			if cfg.Inference.Voice.Enabled {
-				if engine.Model, err = bot.WithVoice(s.opts.Model, cfg.Inference.Voice, s.Log); err != nil {
+				spoken, err := bot.WithVoice(s.opts.Model, cfg.Inference.Voice, s.Log)
+				if err != nil {
 					return err
 				}
-				s.sounds = newSoundBook(engine.Model)
-				engine.Model = s.sounds
+				s.sounds = newSoundBook(spoken)
+				given.Engine = engine.Of(s.sounds, nil)
 			}
 		}
 		var ears *bot.Recognition
@@ -145,7 +147,7 @@ func (s *Stage) start(ctx context.Context) error {
 			s.Run(ears.Run)
 		}
 		s.Bot, err = bot.New(bot.Options{
-			Settings: cfg.Bot(), Keys: s.Keys, Engine: engine, Recognition: ears, BuiltIn: "camera", LoopbackOnly: true,
+			Settings: cfg.Bot(), Keys: s.Keys, Engine: given, Recognition: ears, BuiltIn: "camera", LoopbackOnly: true,
 			Texts: append([]agent.TextOutput{s.Reader}, s.opts.Texts...), Log: s.Log,
 		})
 		if err != nil {

@@ -14,21 +14,15 @@ import (
 	"touchline/inference"
 )
 
-// Wrap adds a voice to a model. Each sentence of a prompt with Speech, and of a text of Speak, is spoken as soon as it is written: by the
-// model where it has a voice (Capabilities.Speech) and the voice is "model", or "auto" in a language of that voice, else by synth. Text
-// passes unchanged and at once; sound follows in chunks of its own, with the times of its words. A silent answer has none, and what no
-// voice can speak has text only.
+// Mix is the voice of the sessions of a model. Each sentence is spoken as soon as it is written: by the model where it has a voice
+// (Capabilities.Speech) and the voice is "model", or "auto" in a language of that voice, else by a program. Text passes unchanged and at
+// once; sound follows in chunks of its own, with the times of its words. A silent answer has none, and what no voice can speak has text
+// only.
 //
-// A voice changes between two sentences, and no word is lost or said twice. synth goes on where the model's voice fails, and where it is
-// behind real time, until it keeps up. Where the room chooses another voice, that one goes on. Status has the problem of a voice;
-// VoiceProblem of a session that of its room alone.
-func Wrap(model inference.Model, synth *Synthesizer) inference.Model {
-	return &voiced{Model: model, synth: synth, log: synth.log}
-}
-
-// voiced is a model with the voice of a Synthesizer.
-type voiced struct {
-	inference.Model
+// A voice changes between two sentences, and no word is lost or said twice. A program goes on where the model's voice fails, and where it
+// is behind real time, until it keeps up. Where the room chooses another voice, that one goes on. Safe for concurrent use.
+type Mix struct {
+	can      func() inference.Capabilities // of the model alone
 	synth    *Synthesizer
 	log      zerolog.Logger
 	overload overload
@@ -37,20 +31,9 @@ type voiced struct {
 	problems [2]string // of the model's voice and of the speech program; "" without one
 }
 
-// NewSession opens a session of the inner model with the voice.
-func (v *voiced) NewSession() (inference.Session, error) {
-	inner, err := v.Model.NewSession()
-	if err != nil {
-		return nil, err
-	}
-	return &session{Session: inner, v: v}, nil
-}
-
-// Capabilities returns those of the inner model with speech.
-func (v *voiced) Capabilities() inference.Capabilities {
-	can := v.Model.Capabilities()
-	can.Speech, can.OwnVoice = true, can.Speech
-	return can
+// NewMix returns the voice of a model with the capabilities can; synth speaks beside it.
+func NewMix(can func() inference.Capabilities, synth *Synthesizer) *Mix {
+	return &Mix{can: can, synth: synth, log: synth.log}
 }
 
 // choice is a voice that a room has chosen.
@@ -62,13 +45,13 @@ type choice struct {
 
 // choose returns the choice of a voice, as in inference.Prompt, for a language: "auto" takes a program for a language that the
 // model's voice does not speak, where there is one.
-func (v *voiced) choose(voice, language string) choice {
+func (v *Mix) choose(voice, language string) choice {
 	c := choice{voice: voice, synth: v.synth.as(voice)}
 	cfg := c.synth.cfg
 	if cfg.Program == inference.VoiceModel && cfg.Name != "" {
 		c.voice = cfg.Program + ":" + cfg.Name
 	}
-	can := v.Model.Capabilities()
+	can := v.can()
 	if !can.Speech || cfg.Program != inference.VoiceAuto && cfg.Program != inference.VoiceModel {
 		return c
 	}
@@ -78,16 +61,14 @@ func (v *voiced) choose(voice, language string) choice {
 	return c
 }
 
-// VoiceStats counts the sentences of its speech programs.
-func (v *voiced) VoiceStats() Stats { return v.synth.Stats() }
+// Stats counts the sentences of the speech programs.
+func (v *Mix) Stats() Stats { return v.synth.Stats() }
 
-// Status returns the inner model's status with the problem of the voice.
-func (v *voiced) Status() inference.Status {
-	st := v.Model.Status()
+// Problem returns why speech fails in all rooms; "" while it works.
+func (v *Mix) Problem() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	st.VoiceProblem = cmp.Or(v.problems[ofProgram], v.problems[ofModel], st.VoiceProblem)
-	return st
+	return cmp.Or(v.problems[ofProgram], v.problems[ofModel])
 }
 
 // Whose problem it is.
@@ -97,7 +78,7 @@ const (
 )
 
 // report sets the problem of a voice and logs each change.
-func (v *voiced) report(whose int, err error) {
+func (v *Mix) report(whose int, err error) {
 	problem := ""
 	if err != nil {
 		problem = err.Error()
@@ -115,18 +96,23 @@ func (v *voiced) report(whose int, err error) {
 	}
 }
 
-var (
-	_ inference.Speaker       = (*session)(nil)
-	_ inference.VoiceReporter = (*session)(nil)
-)
+// Model is a session of the model, as its voice is used.
+type Model interface {
+	inference.Speaker // with inference.ErrNoVoice where it speaks its own answers only
+	inference.VoiceCanceller
+}
 
-type session struct {
-	inference.Session
-	v     *voiced
+// Room is the voice of one session.
+type Room struct {
+	v     *Mix
+	model Model
 	last  atomic.Pointer[told] // of the last prompt
 	wants atomic.Bool          // the model's voice
 	rests atomic.Bool          // a program speaks in its place, as it is behind real time
 }
+
+// Room returns the voice of a session of the model.
+func (v *Mix) Room(m Model) *Room { return &Room{v: v, model: m} }
 
 // told is what a prompt tells the voice, also for texts that are not answers.
 type told struct {
@@ -134,8 +120,8 @@ type told struct {
 	now  func() string     // Prompt.VoiceNow
 }
 
-// VoiceProblem implements inference.VoiceReporter.
-func (s *session) VoiceProblem() string {
+// Problem returns why the room lacks the model's voice while others have it; "" while it has it.
+func (s *Room) Problem() string {
 	if s.rests.Load() && s.wants.Load() {
 		return errBehind.Error()
 	}
@@ -143,7 +129,7 @@ func (s *session) VoiceProblem() string {
 }
 
 // own reports whether the model speaks, if it is to speak.
-func (s *session) own(wanted bool) bool {
+func (s *Room) own(wanted bool) bool {
 	s.wants.Store(wanted)
 	if wanted && s.rests.Load() && s.v.overload.over(time.Now()) {
 		s.rests.Store(false)
@@ -153,36 +139,37 @@ func (s *session) own(wanted bool) bool {
 }
 
 // spoke counts a sentence of the model. If its voice is behind real time, the room leaves it.
-func (s *session) spoke(behind bool, now time.Time) {
+func (s *Room) spoke(behind bool, now time.Time) {
 	if s.v.overload.sentence(behind, now) && !s.rests.Swap(true) {
 		s.v.log.Warn().Err(errBehind).Msg("voice fell back")
 	}
 }
 
-// Generate yields the inner engine's answer with speech.
-func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
+// Answer yields an answer of the model, which generate asks for, with its speech.
+func (s *Room) Answer(ctx context.Context, p inference.Prompt,
+	generate func(context.Context, inference.Prompt) iter.Seq2[inference.Chunk, error],
+) iter.Seq2[inference.Chunk, error] {
 	s.last.Store(&told{p.Pronunciations, p.VoiceNow})
 	if !p.Speech {
-		return s.Session.Generate(ctx, p)
+		return generate(ctx, p)
 	}
-	m := s.mixer(p.Voice, p.Language, true)
-	if !m.own && s.v.Model.Capabilities().Speech {
+	m := s.mixer(p.Voice, p.Language)
+	if !m.own && s.v.can().Speech {
 		p.Speech = false // it would be made for nothing
 	}
 	p.Voice = m.voice
-	return m.mix(ctx, func(ctx context.Context) iter.Seq2[inference.Chunk, error] { return s.Session.Generate(ctx, p) })
+	return m.mix(ctx, func(ctx context.Context) iter.Seq2[inference.Chunk, error] { return generate(ctx, p) })
 }
 
 // Speak implements inference.Speaker. A model with a voice that speaks nothing but its answers leaves it to the programs. What
 // cannot be spoken has text only.
-func (s *session) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
-	speaker, ok := s.Session.(inference.Speaker)
-	m := s.mixer(voice, language, ok)
+func (s *Room) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
+	m := s.mixer(voice, language)
 	m.given = text
 	own, voice := m.own, m.voice
 	return m.mix(ctx, func(ctx context.Context) iter.Seq2[inference.Chunk, error] {
 		if own {
-			return orText(text, speaker.Speak(ctx, text, voice, language))
+			return orText(text, s.model.Speak(ctx, text, voice, language))
 		}
 		return func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: text}, nil) }
 	})
