@@ -53,7 +53,7 @@ func profiles() []prompt.Profile {
 
 // scripted returns the engine of the options.
 func scripted(o *agent.Options) *agenttest.Engine {
-	return o.Engine.(*engine.Session).Model.(*agenttest.Engine)
+	return o.Engine.(*engine.Session).Loaded().(*agenttest.Engine)
 }
 
 // newRig starts a session; change may alter the options before.

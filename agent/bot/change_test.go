@@ -125,7 +125,7 @@ func (g *garage) build(cfg bot.Settings, log zerolog.Logger) (*bot.Engine, error
 	}, engine.Options{
 		Name: name, Capabilities: can, Preload: true, Logger: log, FirstLoadFatal: func() bool { return !e.Patient },
 	})
-	e.Engine = engine.Of(keeper, nil)
+	e.ModelManager = keeper
 	return e, err
 }
 

@@ -180,9 +180,9 @@ func TestCrashOfAnEngineEndsItsBot(t *testing.T) {
 	cfg := configs.Default()
 	cfg.Agent.ChangeThreshold = 0
 	h.camera("match", "")
-	model, err := bot.WithVoice(faulty{stage.NewEngine(1, time.Second, time.Second)}, cfg.Inference.Voice, zerolog.Nop())
+	engine, err := bot.WithVoice(faulty{stage.NewEngine(1, time.Second, time.Second)}, cfg.Inference.Voice, zerolog.Nop())
 	require.NoError(t, err)
-	bot, _ := h.bot(cfg, "match", &bot.Engine{Engine: model})
+	bot, _ := h.bot(cfg, "match", engine)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	p, ok := rescue.Of(bot.Run(ctx))

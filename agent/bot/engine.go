@@ -18,7 +18,7 @@ import (
 // Engine is an engine that rooms can share. Run of the built-in model also returns when the first load failed, and, with
 // minicpmo.ErrDeviceLost, when the GPU is lost.
 type Engine struct {
-	*engine.Engine
+	*engine.ModelManager
 
 	// Note describes the limits of the engine for the page; "" without limits.
 	Note string
@@ -29,14 +29,15 @@ type Engine struct {
 }
 
 // manage loads the model when it is used, and gives it the voice of the settings.
-func (e *Engine) manage(load engine.Load, opts engine.Options, cfg inference.Config, log zerolog.Logger) error {
+func (e *Engine) manage(load engine.Load, opts engine.Options, cfg inference.Config, log zerolog.Logger) (err error) {
 	opts.Preload, opts.IdleUnload, opts.Logger = true, cfg.IdleUnload, log
-	manager, err := engine.New(load, opts)
-	if err != nil {
+	if opts.Programs, err = programs(cfg.Voice, opts.Name, opts.Capabilities.Speech, log); err != nil {
+		return err
+	}
+	if e.ModelManager, err = engine.New(load, opts); err != nil {
 		return fmt.Errorf("prepare the %s engine: %w", opts.Name, err)
 	}
-	e.Engine, err = WithVoice(manager, cfg.Voice, log)
-	return err
+	return nil
 }
 
 // newLocalEngine makes the engine of a model that runs in this process.
@@ -55,18 +56,27 @@ func newLocalEngine(local *builtIn, cfg minicpmo.Settings, log zerolog.Logger) (
 	return e, err
 }
 
-// WithVoice gives a model the voice that the settings name.
-func WithVoice(m inference.Model, cfg inference.VoiceConfig, log zerolog.Logger) (*engine.Engine, error) {
+// WithVoice returns an engine of a loaded model with the voice that the settings name.
+func WithVoice(m inference.Model, cfg inference.VoiceConfig, log zerolog.Logger) (*Engine, error) {
+	synth, err := programs(cfg, m.Name(), m.Capabilities().Speech, log)
+	if err != nil {
+		return nil, err
+	}
+	return &Engine{ModelManager: engine.Of(m, synth)}, nil
+}
+
+// programs returns the programs that speak beside the voice of a model, or in its place if it does not speak.
+func programs(cfg inference.VoiceConfig, model string, speaks bool, log zerolog.Logger) (*voice.Synthesizer, error) {
 	synth, err := voice.New(cfg, log)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the voice program: %w", err)
 	}
-	if cfg.Enabled && cfg.Program == inference.VoiceModel && !m.Capabilities().Speech {
+	if cfg.Enabled && cfg.Program == inference.VoiceModel && !speaks {
 		others := slices.DeleteFunc(inference.VoiceChoices(), func(name string) bool { return name == inference.VoiceModel })
-		return nil, fmt.Errorf("inference.voice.program model: %w (%s); choose %s", inference.ErrNoVoice, m.Name(), inference.List(others))
+		return nil, fmt.Errorf("inference.voice.program model: %w (%s); choose %s", inference.ErrNoVoice, model, inference.List(others))
 	}
 	if err := synth.Check(cfg.Language); err != nil {
 		log.Warn().Err(err).Msg("comments are shown, but not spoken")
 	}
-	return engine.Of(m, synth), nil
+	return synth, nil
 }

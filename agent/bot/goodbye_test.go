@@ -76,7 +76,7 @@ func TestLastWords(t *testing.T) {
 	}}, t.TempDir(), zerolog.Nop())
 	b, err := bot.New(bot.Options{
 		Settings: cfg.Bot(), Keys: s.Keys, LoopbackOnly: true, Recognition: r, Texts: []agent.TextOutput{out},
-		Engine: &bot.Engine{Engine: engine.Of(stage.NewEngine(1, time.Second, time.Second), nil)}, Log: zerolog.Nop(),
+		Engine: &bot.Engine{ModelManager: engine.Of(stage.NewEngine(1, time.Second, time.Second), nil)}, Log: zerolog.Nop(),
 	})
 	require.NoError(t, err)
 	b.RunRecognition(r)

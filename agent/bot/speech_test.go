@@ -21,7 +21,7 @@ import (
 func TestSpeechAsAService(t *testing.T) {
 	model := &agenttest.Engine{Can: &inference.Capabilities{Instructions: true}}
 	cfg := configs.Default().Inference.Voice
-	h, err := bot.ScriptedEngines(nil, nil).Speech(cfg, func() *bot.Engine { return &bot.Engine{Engine: engine.Of(model, nil)} }, zerolog.Nop())
+	h, err := bot.ScriptedEngines(nil, nil).Speech(cfg, func() *bot.Engine { return &bot.Engine{ModelManager: engine.Of(model, nil)} }, zerolog.Nop())
 	require.NoError(t, err)
 	speak := func(voice string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
@@ -57,6 +57,6 @@ func TestSpeechAsAService(t *testing.T) {
 	require.Zero(t, model.Sessions())
 
 	cfg.Program = "remote"
-	_, err = bot.ScriptedEngines(nil, nil).Speech(cfg, func() *bot.Engine { return &bot.Engine{Engine: engine.Of(model, nil)} }, zerolog.Nop())
+	_, err = bot.ScriptedEngines(nil, nil).Speech(cfg, func() *bot.Engine { return &bot.Engine{ModelManager: engine.Of(model, nil)} }, zerolog.Nop())
 	require.ErrorContains(t, err, "needs inference.voice.url")
 }

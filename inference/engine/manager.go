@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
+	"touchline/inference/voice"
 	"touchline/internal/wake"
 )
 
@@ -39,6 +40,8 @@ type Options struct {
 	Name string
 	// Capabilities while no model is loaded.
 	Capabilities inference.Capabilities
+	// Programs speak beside the model's own voice; nil for its own alone.
+	Programs *voice.Synthesizer
 	// Warm prepares a loaded model for its first prompt; nil does nothing.
 	Warm func(ctx context.Context, m inference.Model, progress Progress) error
 	// Preload loads the model when Run starts instead of with the first session.
@@ -67,15 +70,16 @@ type Options struct {
 	Logger zerolog.Logger
 }
 
-// ModelManager is a model that is loaded on demand. Safe for concurrent use.
+// ModelManager is a model that is loaded on demand, with its voice, shared by all rooms. Safe for concurrent use.
 type ModelManager struct {
-	load Load
-	opts Options
-	log  zerolog.Logger
-	wake wake.Signal   // the state has changed
-	stop chan struct{} // Close was called
-	done chan struct{} // Run has returned
-	lost chan struct{} // closed when the device is lost
+	load  Load       // nil for a model that is always loaded
+	voice *voice.Mix // nil for the model's own alone
+	opts  Options
+	log   zerolog.Logger
+	wake  wake.Signal   // the state has changed
+	stop  chan struct{} // Close was called
+	done  chan struct{} // Run has returned
+	lost  chan struct{} // closed when the device is lost
 
 	loaded chan inference.Model // by the last load
 	failed chan error           // of loads
@@ -96,7 +100,7 @@ type ModelManager struct {
 	failures   int
 	retryAt    time.Time
 	idleSince  time.Time // when the last session closed
-	sessions   map[*lease]struct{}
+	sessions   map[*Session]struct{}
 	queue      queue
 	stats      Stats
 }
@@ -123,14 +127,28 @@ func New(load Load, o Options) (*ModelManager, error) {
 	o.MaxQueue = cmp.Or(o.MaxQueue, 64)
 	o.RetryMin = cmp.Or(o.RetryMin, 2*time.Second)
 	o.RetryMax = max(cmp.Or(o.RetryMax, time.Minute), o.RetryMin)
-	return &ModelManager{
+	k := &ModelManager{
 		load: load, opts: o, log: o.Logger.With().Str("component", "residency").Logger(),
 		wake: wake.New(), stop: make(chan struct{}), done: make(chan struct{}), lost: make(chan struct{}),
 		loaded: make(chan inference.Model), failed: make(chan error, 1),
 		preload: o.Preload, detail: "loads on demand",
-		sessions: map[*lease]struct{}{},
+		sessions: map[*Session]struct{}{},
 		queue:    queue{free: o.Parallel + o.Ahead, room: o.MaxQueue},
-	}, nil
+	}
+	if o.Programs != nil {
+		k.voice = voice.NewMix(k.modelCapabilities, o.Programs)
+	}
+	return k, nil
+}
+
+// unlimited is the number of prompts at once of a model that queues for itself.
+const unlimited = 4096
+
+// Of returns the ModelManager of a model that is always loaded, with a voice as New gives it one. Close leaves the model open.
+func Of(m inference.Model, programs *voice.Synthesizer) *ModelManager {
+	k, _ := New(func(context.Context, Progress) (inference.Model, error) { return m, nil }, Options{Programs: programs, Ahead: unlimited})
+	k.load, k.model, k.queue.open = nil, m, true
+	return k
 }
 
 // Name returns the loaded model's name, else that of the options.
@@ -143,8 +161,16 @@ func (k *ModelManager) Name() string {
 	return k.opts.Name
 }
 
-// Capabilities returns the loaded model's, else those of the options.
+// Capabilities returns the loaded model's, else those of the options. With programs it always has speech.
 func (k *ModelManager) Capabilities() inference.Capabilities {
+	can := k.modelCapabilities()
+	if k.voice != nil {
+		can.Speech, can.OwnVoice = true, can.Speech
+	}
+	return can
+}
+
+func (k *ModelManager) modelCapabilities() inference.Capabilities {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.model != nil {
@@ -153,23 +179,27 @@ func (k *ModelManager) Capabilities() inference.Capabilities {
 	return k.opts.Capabilities
 }
 
-// NewSession opens a session. Open sessions keep the model loaded.
-func (k *ModelManager) NewSession() (inference.Session, error) { return Of(k, nil).NewSession() }
-
-// use registers the use of the model, which keeps it loaded.
-func (k *ModelManager) use(l *lease) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closed || k.stopped {
-		return ErrClosed
+// VoiceStats counts the sentences of the speech programs.
+func (k *ModelManager) VoiceStats() (st voice.Stats) {
+	if k.voice != nil {
+		st = k.voice.Stats()
 	}
-	k.sessions[l] = struct{}{}
-	k.wake.Set()
-	return nil
+	return st
 }
 
-// Status returns the progress of loading and warming, or the status of the ready model.
+// Status returns the progress of loading and warming, or the status of the ready model, with the problem of its voice.
 func (k *ModelManager) Status() inference.Status {
+	st := k.modelStatus()
+	if k.voice != nil {
+		st.VoiceProblem = cmp.Or(k.voice.Problem(), st.VoiceProblem)
+	}
+	return st
+}
+
+func (k *ModelManager) modelStatus() inference.Status {
+	if k.load == nil {
+		return k.model.Status()
+	}
 	k.mu.Lock()
 	model, st := k.model, inference.Status{Phase: k.phase, Percent: k.percent, Detail: k.detail}
 	if k.phase == inference.PhaseFailed {
@@ -194,7 +224,7 @@ func (k *ModelManager) Status() inference.Status {
 
 // breakLocked marks a failed model, which is then loaded again.
 func (k *ModelManager) breakLocked(model inference.Model) {
-	if k.model == model && !k.broken {
+	if k.model == model && !k.broken && k.load != nil {
 		k.broken, k.queue.open = true, false
 		k.wake.Set()
 	}

@@ -2,7 +2,10 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"time"
 
 	"touchline/inference"
 )
@@ -108,4 +111,69 @@ func (q *queue) fail(err error) {
 func (p *prompt) settle(err error) {
 	p.err = err
 	close(p.settled)
+}
+
+// enter waits for the model and a place.
+func (k *ModelManager) enter(ctx context.Context, p *prompt) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	switch {
+	case k.closed || k.stopped:
+		k.mu.Unlock()
+		return ErrClosed
+	case k.phase == inference.PhaseFailed && time.Now().Before(k.retryAt):
+		err := k.failure
+		k.mu.Unlock()
+		return fmt.Errorf("%w: %w", inference.ErrNotReady, err)
+	}
+	if k.queue.add(p) {
+		k.stats.Overloaded++
+	}
+	k.wake.Set()
+	k.mu.Unlock()
+
+	select {
+	case <-p.settled:
+		return p.err
+	case <-ctx.Done():
+		k.leave(p) // If it was just admitted, its place becomes free.
+		if cause := context.Cause(ctx); errors.Is(cause, ErrClosed) {
+			return cause
+		}
+		return ctx.Err()
+	}
+}
+
+// pass lets the next prompt run beside the sound of one.
+func (k *ModelManager) pass(p *prompt) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.queue.pass(p)
+}
+
+// leave ends a waiting or running prompt.
+func (k *ModelManager) leave(p *prompt) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.queue.end(p)
+	if k.model != nil && k.model.Status().Phase == inference.PhaseFailed {
+		k.breakLocked(k.model)
+	}
+	k.wake.Set()
+}
+
+// left removes a closed session.
+func (k *ModelManager) left(s *Session) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, ok := k.sessions[s]; !ok {
+		return
+	}
+	delete(k.sessions, s)
+	if len(k.sessions) == 0 {
+		k.idleSince = time.Now()
+	}
+	k.wake.Set()
 }

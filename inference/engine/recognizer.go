@@ -21,16 +21,13 @@ var _ inference.Recognizer = (*Recognizer)(nil)
 // LoadRecognizer loads a recognizer into memory, as Load does a model.
 type LoadRecognizer func(ctx context.Context, progress Progress) (inference.Recognizer, error)
 
-// recognizers is Options.Parallel of recognizers, which queue for themselves.
-const recognizers = 4096
-
 // NewRecognizer checks the options and returns a Recognizer without a model; can is what it can do when it is
 // loaded. Of the options Name, Capabilities, Warm and Parallel have no effect. Run loads it.
 func NewRecognizer(load LoadRecognizer, can inference.Recognizes, o Options) (*Recognizer, error) {
 	if load == nil {
 		return nil, errors.New("keep a recognizer: expected a load function, got none")
 	}
-	o.Name, o.Capabilities, o.Warm, o.Parallel = can.Model, inference.Capabilities{}, nil, recognizers
+	o.Name, o.Capabilities, o.Warm, o.Parallel = can.Model, inference.Capabilities{}, nil, unlimited
 	k, err := New(func(ctx context.Context, progress Progress) (inference.Model, error) {
 		r, err := load(ctx, progress)
 		if err != nil {
@@ -98,11 +95,11 @@ func (r *Recognizer) Close() error { return r.keeper.Close() }
 
 // Hold keeps a loaded recognizer from being unloaded until release is called, as an open utterance does. It loads nothing.
 func (r *Recognizer) Hold() (release func()) {
-	l := &lease{manager: r.keeper}
-	if err := r.keeper.use(l); err != nil {
+	s, err := r.keeper.Open(nil)
+	if err != nil {
 		return func() {} // closed: there is nothing to keep
 	}
-	return func() { _ = l.close() } // it has no inner session
+	return func() { _ = s.Close() } // it has no inner session
 }
 
 // hold waits for the recognizer and keeps it until release is called. The returned context ends with it.
@@ -110,8 +107,8 @@ func (r *Recognizer) hold(ctx context.Context, urgent bool) (
 	_ context.Context, _ inference.Recognizer, release func(), err error,
 ) {
 	k := r.keeper
-	l := &lease{manager: k}
-	if err := k.use(l); err != nil {
+	s, err := k.Open(nil)
+	if err != nil {
 		return ctx, nil, nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -119,7 +116,7 @@ func (r *Recognizer) hold(ctx context.Context, urgent bool) (
 	release = func() {
 		k.leave(mine)
 		cancel(nil)
-		_ = l.close() // it has no inner session
+		_ = s.Close() // it has no inner session
 	}
 	if err = k.enter(ctx, mine); err == nil {
 		k.mu.Lock()

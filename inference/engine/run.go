@@ -31,6 +31,10 @@ type device interface {
 // retries a failed load, see FirstLoadFatal. When the device is lost, Run returns
 // an error that wraps ErrLost; the model stays open if closing takes too long.
 func (k *ModelManager) Run(ctx context.Context) error {
+	if k.load == nil {
+		<-ctx.Done()
+		return nil
+	}
 	k.mu.Lock()
 	if k.started {
 		k.mu.Unlock()

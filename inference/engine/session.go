@@ -3,132 +3,95 @@ package engine
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
+	"sync"
 
 	"touchline/inference"
 	"touchline/inference/voice"
 )
 
-// Engine is a model with its voice, shared by all rooms. Its sessions, of type *Session, end with Close.
-type Engine struct {
-	inference.Model
-
-	manager *ModelManager // nil for a model that is always loaded
-	voice   *voice.Mix    // nil for the model's own alone
-}
-
-// Of returns the engine of a ModelManager, or of another model, which is always loaded. Programs speak beside the model's voice; nil for
-// no program.
-func Of(m inference.Model, programs *voice.Synthesizer) *Engine {
-	e := &Engine{Model: m}
-	e.manager, _ = m.(*ModelManager)
-	if programs != nil {
-		e.voice = voice.NewMix(m.Capabilities, programs)
-	}
-	return e
-}
-
-// Run loads and unloads the model until ctx ends; see ModelManager.Run.
-func (e *Engine) Run(ctx context.Context) error {
-	if e.manager != nil {
-		return e.manager.Run(ctx)
-	}
-	<-ctx.Done()
-	return nil
-}
-
-// Loaded returns the model in memory; nil without one.
-func (e *Engine) Loaded() inference.Model {
-	if e.manager != nil {
-		return e.manager.Loaded()
-	}
-	return e.Model
-}
-
-// Failure returns why the last load failed; nil after one that did not.
-func (e *Engine) Failure() error {
-	if e.manager != nil {
-		return e.manager.Failure()
-	}
-	return nil
-}
-
-// share is the part of the engine that one answer takes.
-func (e *Engine) share() float64 {
-	if e.manager != nil {
-		return 1 / float64(e.manager.opts.Parallel)
-	}
-	return 1
-}
-
-// Capabilities returns those of the model; with programs it always has speech.
-func (e *Engine) Capabilities() inference.Capabilities {
-	can := e.Model.Capabilities()
-	if e.voice != nil {
-		can.Speech, can.OwnVoice = true, can.Speech
-	}
-	return can
-}
-
-// Status returns the status of the model with the problem of its voice.
-func (e *Engine) Status() inference.Status {
-	st := e.Model.Status()
-	if e.voice != nil {
-		st.VoiceProblem = cmp.Or(e.voice.Problem(), st.VoiceProblem)
-	}
-	return st
-}
-
-// VoiceStats counts the sentences of the speech programs.
-func (e *Engine) VoiceStats() (st voice.Stats) {
-	if e.voice != nil {
-		st = e.voice.Stats()
-	}
-	return st
-}
-
 // Admission decides whether the prompts of a room may begin, and counts them.
 type Admission interface {
-	// Admit returns why a prompt or a text must not begin, else written, which is called once when its text is complete. recorded says
-	// that the room gets a record of it, share is the part of the engine that it takes.
+	// Admit returns why a prompt or a text must not begin, else written, which is called once its text is complete and again at its end.
+	// recorded says that the room gets a record of it, share is the part of the engine that it takes.
 	Admit(recorded bool, share float64) (written func(), err error)
 	// Closed returns why no more prompts begin; nil while they do.
 	Closed() error
 }
 
-// Session is one room's conversation with an Engine: what it asks for passes the admission, waits for the model and a place, and gets
-// its voice. It is also what the room knows of the engine, as an inference.Model, and speaks texts.
+// Session is one room's conversation with an engine: what it asks for passes the admission, waits for the model and a place, and gets
+// its voice. It outlives loads of the model. It is also what the room knows of the engine, as an inference.Model, and speaks texts.
 type Session struct {
-	*Engine
+	*ModelManager
 
-	admission Admission // nil admits all
-	lease     *lease
+	admission Admission   // nil admits all
 	voice     *voice.Room // nil without programs
+
+	mu         sync.Mutex    // taken before the manager's, never after
+	inner      *conversation // with the loaded model; nil before the first use
+	generation uint64
+	closed     bool
 }
 
 var _ inference.Speaker = (*Session)(nil)
 
-// Open opens the session of a room. The admission may be nil. Open sessions keep the model loaded.
-func (e *Engine) Open(a Admission) (*Session, error) {
-	s := &Session{Engine: e, admission: a, lease: &lease{manager: e.manager}}
-	if err := s.lease.begin(e.Model); err != nil {
-		return nil, err
-	}
-	if e.voice != nil {
-		s.voice = e.voice.Room(s.lease)
-	}
-	return s, nil
+// conversation is a session of a loaded model, with what is optional: mute takes the place of what the model lacks.
+type conversation struct {
+	inference.Session
+	inference.Speaker
+	inference.VoiceCanceller
 }
 
+func converse(m inference.Model) (*conversation, error) {
+	s, err := m.NewSession()
+	if err != nil {
+		return nil, fmt.Errorf("open a session with the model: %w", err)
+	}
+	c := &conversation{s, mute{}, mute{}}
+	if speaker, ok := s.(inference.Speaker); ok {
+		c.Speaker = speaker
+	}
+	if canceller, ok := s.(inference.VoiceCanceller); ok {
+		c.VoiceCanceller = canceller
+	}
+	return c, nil
+}
+
+// mute is the voice of a model without one.
+type mute struct{}
+
+func (mute) Speak(context.Context, string, string, string) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{}, inference.ErrNoVoice) }
+}
+
+func (mute) CancelVoice() {}
+
 // NewSession opens a session without an admission.
-func (e *Engine) NewSession() (inference.Session, error) { return e.Open(nil) }
+func (k *ModelManager) NewSession() (inference.Session, error) { return k.Open(nil) }
+
+// Open opens the session of a room. The admission may be nil. Open sessions keep the model loaded.
+func (k *ModelManager) Open(a Admission) (*Session, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed || k.stopped {
+		return nil, ErrClosed
+	}
+	s := &Session{ModelManager: k, admission: a}
+	if k.voice != nil {
+		s.voice = k.voice.Room(voice.Model{Speak: s.speak, CancelVoice: s.cancelVoice})
+	}
+	k.sessions[s] = struct{}{}
+	k.wake.Set()
+	return s, nil
+}
 
 // NewSession opens another session of the same room.
 func (s *Session) NewSession() (inference.Session, error) { return s.Open(s.admission) }
 
 // Status returns that of the engine with the voice problem of this room. The model counts as loading where no prompt is admitted.
 func (s *Session) Status() inference.Status {
-	st := s.Engine.Status()
+	st := s.ModelManager.Status()
 	if s.voice != nil {
 		st.VoiceProblem = cmp.Or(st.VoiceProblem, s.voice.Problem())
 	}
@@ -143,11 +106,11 @@ func (s *Session) Status() inference.Status {
 // Generate answers one prompt. It fails with inference.ErrNotReady and the reason if the model cannot be loaded, with
 // inference.ErrOverloaded if the queue is full, with ErrClosed after Close, and with the error of the admission.
 func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
-	return s.admitted(!p.Structured(), s.share(), func() iter.Seq2[inference.Chunk, error] {
+	return s.admitted(!p.Structured(), 1/float64(s.opts.Parallel), func() iter.Seq2[inference.Chunk, error] {
 		if s.voice == nil {
-			return s.lease.answer(ctx, p)
+			return s.answer(ctx, p)
 		}
-		return s.voice.Answer(ctx, p, s.lease.answer)
+		return s.voice.Answer(ctx, p, s.answer)
 	})
 }
 
@@ -155,7 +118,7 @@ func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 func (s *Session) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
 	return s.admitted(true, 0, func() iter.Seq2[inference.Chunk, error] {
 		if s.voice == nil {
-			return s.lease.Speak(ctx, text, voice, language)
+			return s.speak(ctx, text, voice, language)
 		}
 		return s.voice.Speak(ctx, text, voice, language)
 	})
@@ -184,8 +147,123 @@ func (s *Session) admitted(recorded bool, share float64, f func() iter.Seq2[infe
 	}
 }
 
+// answer yields the answer of the model to a prompt.
+func (s *Session) answer(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
+	return s.ask(ctx, p.Urgent, func(ctx context.Context, c *conversation) iter.Seq2[inference.Chunk, error] {
+		return c.Generate(ctx, p)
+	})
+}
+
+// speak yields a text in the voice of the model, if it has one; it goes ahead of the prompts that wait, unless it goes behind live rooms.
+func (s *Session) speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
+	return s.ask(ctx, !inference.IsBehind(ctx), func(ctx context.Context, c *conversation) iter.Seq2[inference.Chunk, error] {
+		return c.Speak(ctx, text, voice, language)
+	})
+}
+
+// ask waits for the model and a place, then yields what f asks the session of the loaded model for.
+func (s *Session) ask(ctx context.Context, urgent bool,
+	f func(ctx context.Context, c *conversation) iter.Seq2[inference.Chunk, error],
+) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		asked := ctx
+		ctx, cancel := context.WithCancelCause(asked)
+		defer cancel(nil)
+		mine := &prompt{cancel: cancel, urgent: urgent, settled: make(chan struct{})}
+		if err := s.enter(ctx, mine); err != nil {
+			yield(inference.Chunk{}, err)
+			return
+		}
+		defer s.leave(mine) // deferred in case the model or the caller panics
+		inner, err := s.conversation()
+		if err != nil {
+			yield(inference.Chunk{}, err)
+			return
+		}
+		for c, err := range f(ctx, inner) {
+			if err != nil && asked.Err() == nil && ctx.Err() != nil {
+				err = context.Cause(ctx) // ended by the manager, not the caller
+			}
+			if c.TextEnds {
+				s.pass(mine)
+			}
+			if !yield(c, err) {
+				return
+			}
+		}
+	}
+}
+
+// cancelVoice ends the sound of the model's last answer.
+func (s *Session) cancelVoice() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inner != nil {
+		s.inner.CancelVoice()
+	}
+}
+
 // Observe passes a frame to the model if it is loaded, else drops it.
-func (s *Session) Observe(f inference.Frame) { s.lease.observe(f) }
+func (s *Session) Observe(f inference.Frame) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.openLocked() == nil {
+		s.inner.Observe(f)
+	}
+}
 
 // Close ends the conversation. Closing the last session starts the time to the idle unload.
-func (s *Session) Close() error { return s.lease.close() }
+func (s *Session) Close() error {
+	defer s.left(s) // after a panic, too
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	inner := s.inner
+	s.closed, s.inner = true, nil
+	if inner == nil {
+		return nil
+	}
+	return inner.Close()
+}
+
+// closeInner closes the session of a model that is about to be closed.
+func (s *Session) closeInner() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inner == nil {
+		return
+	}
+	if err := s.inner.Close(); err != nil {
+		s.log.Warn().Err(err).Msg("closing a session of the model")
+	}
+	s.inner = nil
+}
+
+// conversation returns the session of the loaded model.
+func (s *Session) conversation() (*conversation, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.openLocked()
+	return s.inner, err
+}
+
+func (s *Session) openLocked() error {
+	if s.closed {
+		return ErrClosed
+	}
+	k := s.ModelManager
+	k.mu.Lock()
+	model, generation, broken := k.model, k.generation, k.broken
+	k.mu.Unlock()
+	if model == nil || broken {
+		return inference.ErrNotReady
+	}
+	if s.inner != nil && s.generation == generation {
+		return nil
+	}
+	inner, err := converse(model)
+	if err != nil {
+		return err
+	}
+	s.inner, s.generation = inner, generation
+	return nil
+}

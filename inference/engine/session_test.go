@@ -40,7 +40,7 @@ func TestAdmissionComesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, k := start(t, engine.Options{Parallel: 4})
 		g := &gate{}
-		s, err := engine.Of(k, nil).Open(g)
+		s, err := k.Open(g)
 		require.NoError(t, err)
 		for range 2 {
 			_, err = ask(t.Context(), s, inference.Prompt{Text: "a goal"})

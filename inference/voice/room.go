@@ -97,9 +97,11 @@ func (v *Mix) report(whose int, err error) {
 }
 
 // Model is a session of the model, as its voice is used.
-type Model interface {
-	inference.Speaker // with inference.ErrNoVoice where it speaks its own answers only
-	inference.VoiceCanceller
+type Model struct {
+	// Speak speaks a text, as inference.Speaker does: with inference.ErrNoVoice by a model that speaks its own answers only.
+	Speak func(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error]
+	// CancelVoice ends the sound of the last answer.
+	CancelVoice func()
 }
 
 // Room is the voice of one session.

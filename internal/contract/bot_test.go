@@ -43,7 +43,7 @@ func scripted() *bot.Engine {
 			MaxFrames: func(_, _, slices int) int { return 48 / max(1, slices) },
 		},
 	}
-	return &bot.Engine{Engine: engine.Of(m, nil)}
+	return &bot.Engine{ModelManager: engine.Of(m, nil)}
 }
 
 // settings are the defaults with everything on that changes the API, and without programs of this machine.

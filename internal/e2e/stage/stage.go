@@ -128,14 +128,14 @@ func (s *Stage) start(ctx context.Context) error {
 		}
 		var given *bot.Engine
 		if s.opts.Model != nil {
-			given = &bot.Engine{Engine: engine.Of(s.opts.Model, nil)}
+			given = &bot.Engine{ModelManager: engine.Of(s.opts.Model, nil)}
 			if cfg.Inference.Voice.Enabled {
 				spoken, err := bot.WithVoice(s.opts.Model, cfg.Inference.Voice, s.Log)
 				if err != nil {
 					return err
 				}
 				s.sounds = newSoundBook(spoken)
-				given.Engine = engine.Of(s.sounds, nil)
+				given.ModelManager = engine.Of(s.sounds, nil)
 			}
 		}
 		var ears *bot.Recognition
