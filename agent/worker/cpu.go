@@ -38,7 +38,7 @@ func NewCPU(root fs.FS, cores float64) (*CPU, error) {
 		c.source = c.machineUsed
 	}
 	if c.cores <= 0 {
-		return nil, fmt.Errorf("expected more than 0 cores, got %g", c.cores)
+		return nil, fmt.Errorf("the number of cores must be above 0, is %g", c.cores)
 	}
 	if _, err := c.source(); err != nil {
 		return nil, fmt.Errorf("measure the CPU: %w", err)

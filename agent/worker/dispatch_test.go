@@ -87,8 +87,12 @@ func TestParticipantAndPublisherJobs(t *testing.T) {
 	t.Parallel()
 	h := newServer(t)
 	g, p := h.runner(), h.runner()
-	h.worker(g, func(o *worker.Options) { o.JobType, o.AgentName, o.WatchEvery = worker.ParticipantJob, "each", -1 })
-	h.worker(p, func(o *worker.Options) { o.JobType, o.AgentName, o.WatchEvery = worker.PublisherJob, "cameras", -1 })
+	h.worker(g, func(o *worker.Options) {
+		o.JobType, o.AgentName, o.WatchEvery = livekit.JobType_JT_PARTICIPANT, "each", -1
+	})
+	h.worker(p, func(o *worker.Options) {
+		o.JobType, o.AgentName, o.WatchEvery = livekit.JobType_JT_PUBLISHER, "cameras", -1
+	})
 	h.viewer("people", "vera", &livekit.RoomAgentDispatch{AgentName: "each"}, &livekit.RoomAgentDispatch{AgentName: "cameras"})
 	h.viewer("people", "wim")
 	want := []string{worker.Identity("each", "vera"), worker.Identity("each", "wim"), "vera", "wim"}

@@ -230,7 +230,7 @@ func TestRegistration(t *testing.T) {
 	h := newServer(t)
 	tap := newTap(t, h.url)
 	h.worker(h.runner(), func(o *worker.Options) {
-		o.URL, o.JobType, o.Deployment = tap.url, worker.PublisherJob, "blue"
+		o.URL, o.JobType, o.Deployment = tap.url, livekit.JobType_JT_PUBLISHER, "blue"
 	})
 	tap.mu.Lock()
 	defer tap.mu.Unlock()

@@ -32,7 +32,7 @@ func (w *Worker) Handler() http.Handler {
 		s := w.State()
 		rw.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(rw).Encode(map[string]any{ // as above
-			"worker_type":      w.opts.JobType.proto().String(),
+			"worker_type":      w.opts.JobType.String(),
 			"agent_name":       w.opts.AgentName,
 			"active_jobs":      s.Jobs,
 			"sdk_version":      w.opts.Version,

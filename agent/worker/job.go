@@ -11,51 +11,13 @@ import (
 	"github.com/livekit/protocol/livekit"
 )
 
-// JobType is the scope of one job.
-type JobType uint8
-
-// The kinds of jobs that LiveKit has.
-const (
-	// RoomJob is one job for each room.
-	RoomJob JobType = iota
-	// PublisherJob is one job for each participant that publishes.
-	PublisherJob
-	// ParticipantJob is one job for each participant.
-	ParticipantJob
-)
-
-// ParseJobType reads room, publisher or participant.
-func ParseJobType(s string) (JobType, error) {
-	for _, t := range []JobType{RoomJob, PublisherJob, ParticipantJob} {
-		if s == t.String() {
-			return t, nil
-		}
+// ParseJobType reads the scope of a job: room, publisher or participant.
+func ParseJobType(s string) (livekit.JobType, error) {
+	t, ok := livekit.JobType_value["JT_"+strings.ToUpper(s)]
+	if !ok || s != strings.ToLower(s) {
+		return 0, fmt.Errorf("job type: expected room, publisher or participant, got %q", s)
 	}
-	return 0, fmt.Errorf("job type: expected room, publisher or participant, got %q", s)
-}
-
-// String names the type as settings do.
-func (t JobType) String() string {
-	switch t {
-	case RoomJob:
-		return "room"
-	case PublisherJob:
-		return "publisher"
-	case ParticipantJob:
-		return "participant"
-	}
-	return fmt.Sprintf("JobType(%d)", uint8(t))
-}
-
-func (t JobType) proto() livekit.JobType {
-	switch t {
-	case PublisherJob:
-		return livekit.JobType_JT_PUBLISHER
-	case ParticipantJob:
-		return livekit.JobType_JT_PARTICIPANT
-	case RoomJob:
-	}
-	return livekit.JobType_JT_ROOM
+	return livekit.JobType(t), nil
 }
 
 // Runner serves one job from beginning to end. It is called once per job, in a separate goroutine.
@@ -76,7 +38,6 @@ type Runner interface {
 type Job struct {
 	// ID is the job's id, DispatchID the id of its dispatch; "" for a simulated job.
 	ID, DispatchID string
-	Type           JobType
 	// Room is the name of the room.
 	Room string
 	// Participant is the subject of a publisher's or participant's job; "" for a room's.

@@ -196,7 +196,7 @@ func decode(data []byte) *livekit.ServerMessage {
 
 func (w *Worker) registration() *livekit.RegisterWorkerRequest {
 	return &livekit.RegisterWorkerRequest{
-		Type: w.opts.JobType.proto(), AgentName: w.opts.AgentName, Version: w.opts.Version,
+		Type: w.opts.JobType, AgentName: w.opts.AgentName, Version: w.opts.Version,
 		PingInterval: uint32(pingEvery / time.Second), Deployment: w.opts.Deployment,
 		AllowedPermissions: &livekit.ParticipantPermission{
 			CanPublish: true, CanSubscribe: true, CanPublishData: true, CanUpdateMetadata: true,

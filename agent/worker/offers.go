@@ -223,7 +223,7 @@ func (w *Worker) assigned(ctx context.Context, a *livekit.JobAssignment) {
 		over: jctx.Done(), done: make(chan struct{}),
 		root: cmp.Or(job.GetAttributes()[rootAttribute], job.GetDispatchId()), sid: job.GetRoom().GetSid(),
 		job: Job{
-			ID: job.GetId(), DispatchID: job.GetDispatchId(), Type: w.opts.JobType,
+			ID: job.GetId(), DispatchID: job.GetDispatchId(),
 			Room: p.room, Participant: p.participant, AgentName: w.opts.AgentName,
 			Identity: w.identity(job), Name: w.opts.Name, Attributes: maps.Clone(job.GetAttributes()),
 			URL: cmp.Or(a.GetUrl(), w.opts.URL), Token: a.GetToken(), Draining: w.draining,

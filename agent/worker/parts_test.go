@@ -117,10 +117,12 @@ func TestNewSaysWhatIsMissing(t *testing.T) {
 	for _, s := range []string{"room", "publisher", "participant"} {
 		jt, err := worker.ParseJobType(s)
 		require.NoError(t, err)
-		require.Equal(t, s, jt.String())
+		require.Equal(t, "JT_"+strings.ToUpper(s), jt.String())
 	}
-	_, err = worker.ParseJobType("rooms")
-	require.ErrorContains(t, err, "room, publisher or participant")
+	for _, s := range []string{"rooms", "Room", ""} {
+		_, err = worker.ParseJobType(s)
+		require.ErrorContains(t, err, "room, publisher or participant")
+	}
 }
 
 func TestMeter(t *testing.T) {

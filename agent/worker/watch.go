@@ -74,7 +74,7 @@ func (w *Worker) round(ctx context.Context, known map[string]*roomState) error {
 		there[name] = true
 		if jobs := own[name]; len(jobs) > 0 {
 			w.reconcile(ctx, room, jobs)
-			if w.opts.JobType == RoomJob {
+			if w.opts.JobType == livekit.JobType_JT_ROOM {
 				continue
 			}
 		}
@@ -171,7 +171,7 @@ func (w *Worker) missing(ctx context.Context, room string) bool {
 	for _, p := range people {
 		in[p.GetIdentity()] = true
 	}
-	if w.opts.JobType == RoomJob {
+	if w.opts.JobType == livekit.JobType_JT_ROOM {
 		return !in[Identity(w.opts.AgentName, "")]
 	}
 	return slices.ContainsFunc(people, func(p *livekit.ParticipantInfo) bool {
@@ -180,7 +180,7 @@ func (w *Worker) missing(ctx context.Context, room string) bool {
 			return false
 		default:
 		}
-		wants := w.opts.JobType == ParticipantJob || p.GetIsPublisher()
+		wants := w.opts.JobType == livekit.JobType_JT_PARTICIPANT || p.GetIsPublisher()
 		return wants && !in[Identity(w.opts.AgentName, p.GetIdentity())]
 	})
 }

@@ -41,7 +41,7 @@ type Options struct {
 	// Deployment limits the offers to dispatches that name it; usually "".
 	Deployment string
 	// JobType is the scope of one job.
-	JobType JobType
+	JobType livekit.JobType
 	// Slots is the maximum number of jobs.
 	Slots int
 	// MachineLoad returns the load of the machine, 1 for full, in addition to the slots. It is called every few seconds and
@@ -283,6 +283,16 @@ func (w *Worker) await() error {
 	return fmt.Errorf("leave the rooms: jobs still running after %v in %q", leaveWithin, slices.Sorted(maps.Keys(rooms)))
 }
 
+// fullLoad is the load at which the server offers a worker no more jobs: the default of its setting agents.target_load.
+const fullLoad = 0.7
+
+// scaledLoad returns the load to report: the larger of the used share of the slots
+// and the machine's load, scaled so that full is fullLoad, and at most 1.
+func scaledLoad(taken, places int, machine float64) (load float64, full bool) {
+	fullness := max(float64(taken)/float64(places), machine, 0)
+	return min(fullLoad*fullness, 1), fullness >= 1
+}
+
 // fullness returns the reported load, whether the worker is full, and the number of jobs.
 func (w *Worker) fullness(now time.Time) (load float64, full bool, jobs int) {
 	machine := 0.0
@@ -310,7 +320,7 @@ func isClosed(c <-chan struct{}) bool {
 // Simulate requests a job for a room from the server, even if the room has an agent. It fails if the worker is not
 // registered.
 func (w *Worker) Simulate(room, participant string) error {
-	req := &livekit.SimulateJobRequest{Type: w.opts.JobType.proto(), Room: &livekit.Room{Name: room}}
+	req := &livekit.SimulateJobRequest{Type: w.opts.JobType, Room: &livekit.Room{Name: room}}
 	if participant != "" {
 		req.Participant = &livekit.ParticipantInfo{Identity: participant}
 	}
