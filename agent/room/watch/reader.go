@@ -53,7 +53,9 @@ type trackReader struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
 
-	last  moment // arrival of the newest packet with media
+	// last is the arrival of the newest packet with media. It keeps the monotonic clock reading, so a step of the wall clock
+	// does not matter.
+	last  atomic.Pointer[time.Time]
 	ended atomic.Bool
 }
 
@@ -90,7 +92,12 @@ func (r *trackReader) stop() {
 }
 
 // lastPacket returns the arrival of the newest packet with media; zero before the first.
-func (r *trackReader) lastPacket() time.Time { return r.last.get() }
+func (r *trackReader) lastPacket() time.Time {
+	if at := r.last.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
 
 // rtcp receives the RTCP packets of all tracks.
 func (r *trackReader) rtcp(p rtcp.Packet) {
@@ -110,7 +117,7 @@ func (r *trackReader) read(ctx context.Context) {
 	defer r.ended.Store(true)
 	err := readPackets(ctx, r.track, func(p *rtp.Packet, at time.Time) {
 		if hasMedia(p) {
-			r.last.set(at)
+			r.last.Store(&at)
 		}
 		r.watcher.packets.Add(1)
 		select {

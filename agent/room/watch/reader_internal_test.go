@@ -17,6 +17,7 @@ func TestTimesAreMonotonic(t *testing.T) {
 	}
 	r := &trackReader{}
 	require.True(t, r.lastPacket().IsZero())
-	r.last.set(time.Now())
+	now := time.Now()
+	r.last.Store(&now)
 	monotonic(r.lastPacket())
 }
