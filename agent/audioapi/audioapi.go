@@ -264,7 +264,9 @@ func (h *Handler) speak(ctx context.Context, req SpeechBody, out *stream) (lengt
 	defer func() {
 		if err != nil {
 			cancel(err)
-			enc.Abort()
+			if p, ok := enc.(*piped); ok {
+				_ = p.Close() // its process ends with ctx
+			}
 		}
 	}()
 	silent := time.AfterFunc(h.soundTime, func() { cancel(fmt.Errorf("%w: no sound within %v", inference.ErrOverloaded, h.soundTime)) })

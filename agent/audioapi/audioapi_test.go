@@ -11,6 +11,8 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -66,8 +68,14 @@ func serve(tb testing.TB, s inference.Speaker) *httptest.Server {
 // serveWithin bounds the wait for the first sound, if within is not 0.
 func serveWithin(tb testing.TB, s inference.Speaker, within time.Duration) *httptest.Server {
 	tb.Helper()
+	return serveCodec(tb, s, within, codectest.Program())
+}
+
+// serveCodec encodes with a program.
+func serveCodec(tb testing.TB, s inference.Speaker, within time.Duration, program string) *httptest.Server {
+	tb.Helper()
 	h := audioapi.New(audioapi.Options{
-		Speaker: s, Language: "en", Codec: codectest.Program(), Log: zerolog.Nop(),
+		Speaker: s, Language: "en", Codec: program, Log: zerolog.Nop(),
 		Voices: func() []audioapi.Voice {
 			return []audioapi.Voice{{ID: "flite:slt", Language: "en"}, {ID: "espeak-ng:nl", Language: "nl"}, {ID: "remote"}}
 		},
@@ -182,6 +190,20 @@ func TestFailures(t *testing.T) {
 			require.Contains(t, string(events), `"type":"error"`)
 			require.NotContains(t, string(events), "speech.audio.done")
 		}
+	}
+}
+
+// TestEncoderFailsAtItsEnd: an encoder that fails after the last sound is an error, and its slot is free again.
+func TestEncoderFailsAtItsEnd(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "codec")
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\ncat >/dev/null\necho no space >&2\nexit 1\n"), 0o700))
+	srv := serveCodec(t, &speaker{}, 0, program)
+	for range 3 { // more than slots
+		res := post(t, srv, `{"model": "m", "input": "One two", "response_format": "mp3"}`)
+		require.Equal(t, http.StatusServiceUnavailable, res.StatusCode)
+		answer, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		require.Contains(t, string(answer), "no space")
 	}
 }
 

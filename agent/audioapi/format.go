@@ -25,10 +25,8 @@ type encoder interface {
 	Rate() int
 	// Encode encodes samples. The output may be written later.
 	Encode(pcm []int16) error
-	// Close writes buffered output.
+	// Close writes buffered output, unless the encoder's context has ended, and waits for the encoder's process.
 	Close() error
-	// Abort discards buffered output. Call it after the encoder's context has ended.
-	Abort()
 }
 
 // format is a response_format.
@@ -79,9 +77,6 @@ func (r *raw) Encode(pcm []int16) error {
 // Close implements encoder.
 func (*raw) Close() error { return nil }
 
-// Abort implements encoder.
-func (*raw) Abort() {}
-
 // s16le appends samples to b.
 func s16le(b []byte, pcm []int16) []byte {
 	for _, v := range pcm {
@@ -118,6 +113,7 @@ func newPiped(ctx context.Context, path string, f codec.SoundFormat, out io.Writ
 		}
 		_ = read.CloseWithError(why) // a writer learns why
 		p.done <- err
+		close(p.done) // after a failed Close, speak closes it again
 	}()
 	return p
 }
@@ -139,9 +135,6 @@ func (p *piped) Close() error {
 	_ = p.in.Close() // of a pipe: never fails
 	return <-p.done
 }
-
-// Abort implements encoder.
-func (p *piped) Abort() { _ = p.Close() }
 
 // tuner resamples sound to one rate. The rate of its input may change.
 type tuner struct {

@@ -157,9 +157,6 @@ func (o *ogg) Close() error {
 	return o.flush(pageLast)
 }
 
-// Abort implements encoder.
-func (*ogg) Abort() {}
-
 // checksum is Ogg's CRC-32: polynomial 0x04c11db7, not reflected, from 0.
 func checksum(b []byte) uint32 {
 	var crc uint32
