@@ -140,9 +140,8 @@ func Default() Config {
 		Pacing:    pacing.DefaultConfig(),
 		Inference: Inference{Config: inference.DefaultConfig(), Remote: remote.DefaultConfig(), MiniCPM: minicpmo.DefaultConfig()},
 		Agent: Agent{
-			Config: agent.DefaultConfig(), State: state.DefaultConfig(), History: history.DefaultConfig(), Webhook: webhook.DefaultConfig(),
-			MQTT: mqtt.DefaultConfig(), Alert: alert.Default(),
-			LiveKit: room.DefaultConfig(),
+			Config: agent.DefaultConfig(), History: history.DefaultConfig(), Webhook: webhook.DefaultConfig(),
+			MQTT: mqtt.DefaultConfig(), LiveKit: room.DefaultConfig(),
 			Console: Console{Config: console.DefaultConfig(), WHEP: whep.DefaultConfig(), Transcription: audioapi.DefaultConfig()},
 			Worker:  worker.DefaultConfig(),
 		},

@@ -25,9 +25,6 @@ func (r *Rule) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Default returns no rules.
-func Default() Config { return Config{} }
-
 // Validate checks every rule and reports all that is wrong, joined. Each message
 // begins with the YAML path below "agent.alert".
 func (c Config) Validate() error {

@@ -56,7 +56,7 @@ func TestValidate(t *testing.T) {
 			}
 		})
 	}
-	require.NoError(t, alert.Default().Validate())
+	require.NoError(t, alert.Config{}.Validate())
 	many := alert.Config{Rules: make([]alert.Rule, alert.MaxRules+1)}
 	require.ErrorContains(t, many.Validate(), "rules: must be at most 16, is 17")
 }

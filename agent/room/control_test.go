@@ -130,7 +130,7 @@ func signed(secret, claims string) string {
 func TestControl(t *testing.T) {
 	s := startServer(t)
 	st := &agenttest.Steered{}
-	rules, err := alert.NewSet(alert.Default())
+	rules, err := alert.NewSet(alert.Config{})
 	require.NoError(t, err)
 	asked := control.New(control.Config{
 		Identities: []string{"boss"}, RoleAttribute: "role", RoleValue: "producer",

@@ -5,6 +5,3 @@ type Config struct {
 	// Path is the folder of the state file; "" keeps nothing across restarts.
 	Path string `yaml:"path" env:"PATH"`
 }
-
-// DefaultConfig keeps nothing.
-func DefaultConfig() Config { return Config{} }
