@@ -11,7 +11,7 @@ import (
 // JPEG encodes a picture, scaled down so that no side is longer than side pixels; 0 keeps its size.
 func JPEG(f media.VideoFrame, side, quality int) ([]byte, error) {
 	if f.Width <= 0 || f.Height <= 0 || len(f.Pix) != f.Width*f.Height*3 { // before it is scaled
-		return nil, fmt.Errorf("encode picture: expected %dx%dx3 bytes, got %d", f.Width, f.Height, len(f.Pix))
+		return nil, fmt.Errorf("encode picture: must have %dx%dx3 bytes, has %d", f.Width, f.Height, len(f.Pix))
 	}
 	w, h := fit(f.Width, f.Height, side)
 	return window.JPEG(shrink(f, w, h), quality)

@@ -81,18 +81,18 @@ var (
 // does not listen yet.
 func New(opts Options) (*Server, error) {
 	if (opts.APIKey == "") != (opts.APISecret == "") {
-		return nil, errors.New("expected both an API key and an API secret for the LiveKit server, or neither; got one")
+		return nil, errors.New("the LiveKit server needs both an API key and an API secret, or neither; it got one")
 	}
 	if opts.APIKey == "" {
 		opts.APIKey, opts.APISecret = "touchline", rand.Text()+rand.Text()
 	}
 	if len(opts.APISecret) < minSecret {
-		return nil, fmt.Errorf("expected an API secret of %d characters or more for the LiveKit server, got %d",
+		return nil, fmt.Errorf("the LiveKit server's API secret must have %d characters or more, has %d",
 			minSecret, len(opts.APISecret))
 	}
 	for _, port := range []int{opts.HTTPPort, opts.UDPPort} {
 		if port < 0 || port > 65535 {
-			return nil, fmt.Errorf("expected a port between 0 and 65535 for the LiveKit server, got %d", port)
+			return nil, fmt.Errorf("the LiveKit server's port must be between 0 and 65535, is %d", port)
 		}
 	}
 	mediaIP, err := ownIPv4(cmp.Or(opts.MediaIP, loopback))
@@ -101,7 +101,7 @@ func New(opts Options) (*Server, error) {
 	}
 	opts.MediaIP = mediaIP.String()
 	if external := net.ParseIP(opts.ExternalIP).To4(); opts.ExternalIP != "" && (external == nil || external.IsUnspecified()) {
-		return nil, fmt.Errorf("expected an external IPv4 address for the LiveKit server's media, got %q", opts.ExternalIP)
+		return nil, fmt.Errorf("the external IPv4 address of the LiveKit server's media must be one that clients reach, is %q", opts.ExternalIP)
 	}
 	if opts.HTTPPort == 0 {
 		if opts.HTTPPort, err = freePort("tcp", net.IPv4(127, 0, 0, 1)); err != nil {
@@ -125,7 +125,7 @@ func New(opts Options) (*Server, error) {
 func ownIPv4(text string) (net.IP, error) {
 	ip := net.ParseIP(text).To4()
 	if ip == nil || ip.IsUnspecified() {
-		return nil, fmt.Errorf("expected one IPv4 address of this machine for the LiveKit server's media, got %q", text)
+		return nil, fmt.Errorf("the LiveKit server's media address must be one IPv4 address of this machine, is %q", text)
 	}
 	own, err := net.InterfaceAddrs()
 	if err != nil {
@@ -136,7 +136,7 @@ func ownIPv4(text string) (net.IP, error) {
 			return ip, nil
 		}
 	}
-	return nil, fmt.Errorf("expected an IPv4 address of this machine for the LiveKit server's media, got %s; it has %v", text, own)
+	return nil, fmt.Errorf("the LiveKit server's media address must be an IPv4 address of this machine, is %s; it has %v", text, own)
 }
 
 // freePort returns a free port.

@@ -177,7 +177,7 @@ func ReadToken(token string) (ReadyToken, error) {
 	}
 	video := claims.Video
 	if video == nil || !video.RoomJoin || video.Room == "" {
-		return ReadyToken{}, errors.New("read the LiveKit token: expected the right to join a room; it grants none")
+		return ReadyToken{}, errors.New("read the LiveKit token: it does not grant the right to join a room")
 	}
 	out := ReadyToken{
 		Identity: v.Identity(), Room: video.Room, OwnAttributes: video.GetCanUpdateOwnMetadata(), Watch: video.GetCanSubscribe(),
