@@ -385,7 +385,7 @@ func (v *realtime) committed(it *realItem, e live.Event, before string, old bool
 	}})
 }
 
-// delta sends the part of a text beyond the part sent before. It sends nothing if the text before has changed: the last event has all of it.
+// delta sends the part of a text beyond the part sent before. It sends nothing if the text before has changed: the last event has it all.
 func (v *realtime) delta(it *realItem, text string) {
 	if !strings.HasPrefix(text, it.sent) || text == it.sent {
 		return

@@ -55,7 +55,8 @@ func (s *Server) postLink(h *roomEntry, _ http.ResponseWriter, r *http.Request, 
 	now, who := time.Now(), visitorOf(r)
 	expires := now.Add(life).Truncate(time.Second).UTC()
 	if !who.expires.IsZero() && expires.After(who.expires) {
-		return out, refuse(http.StatusForbidden, "no_right", "for: your own link ends at %s; ask for less", who.expires.UTC().Format(time.RFC3339))
+		return out, refuse(http.StatusForbidden, "no_right", "for: your own link ends at %s; ask for less",
+			who.expires.UTC().Format(time.RFC3339))
 	}
 	token, err := access.Sign(s.opts.Keys, access.Grant{
 		Rooms: []string{h.Name}, Rights: rights, Name: strings.TrimSpace(in.Name), Expires: expires,

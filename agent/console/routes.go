@@ -210,8 +210,9 @@ func (s *Server) speechOperations() []endpoint {
 			in:      audioapi.SpeechBody{}, kind: "audio/*",
 		},
 		{
-			method: "GET", path: inOpenAI + "audio/voices", level: restricted, call: answers(api.ServeVoices), summary: "The voices of the speech API",
-			out: audioapi.VoiceList{},
+			method: "GET", path: inOpenAI + "audio/voices", level: restricted, call: answers(api.ServeVoices),
+			summary: "The voices of the speech API",
+			out:     audioapi.VoiceList{},
 		},
 	}
 }
