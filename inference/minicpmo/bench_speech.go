@@ -115,7 +115,7 @@ func decodeBeside(d *device, n int, sounds func()) error {
 			}
 			select {
 			case <-until:
-			case <-time.After(besideSound(time.Since(begin))):
+			case <-time.After(min(time.Since(begin), maxPause)):
 			}
 		}
 	}

@@ -2,50 +2,42 @@ package minicpmo
 
 import (
 	"slices"
-	"sync/atomic"
 	"time"
 
 	networks "touchline/inference/internal/device"
-	"touchline/inference/internal/sample"
+	"touchline/inference/step"
 )
 
 // cycle is the state of one answer.
 type cycle struct {
+	step.Answer
+
 	// Set by the request; read-only afterwards.
 	prompt   prompt
 	pictures []*picture // of the prompt's images
-	settings sample.Settings
-	seed     uint64
-	most     int     // maximum tokens
-	forced   []int32 // the answer, which is not drawn
-	given    int     // tokens of the answer at the end of the prompt, whose states its run returns
-	whole    bool    // they are the whole answer
-	chunk    int     // of the speech path; 0 for none
+	given    int        // tokens of the answer at the end of the prompt, whose states its run returns
+	whole    bool       // they are the whole answer
 	hidden   bool
 	urgent   bool
 	arrived  time.Time
 
-	cancelled atomic.Bool
-	out       networks.Outbox[step]
-	hiddens   []float32 // the memory of the steps' hidden states
+	out     networks.Outbox[token]
+	hiddens []float32 // the memory of the tokens' hidden states
 
 	// Owned by the loop.
-	slot     int
-	filled   int
-	count    int
 	seenAt   time.Time // of the last picture's embedding
 	lastStep time.Time
 	report   Report
 }
 
-// step is a chosen id, and the state that it was chosen from if requested.
-type step struct {
+// token is a chosen id, and the state that it was chosen from if requested.
+type token struct {
 	id     int32
 	hidden []float32
 }
 
 // spoken reports whether the model's own voice reads the answer.
-func (c *cycle) spoken() bool { return c.hidden && c.chunk > 0 }
+func (c *cycle) spoken() bool { return c.hidden && c.Chunk > 0 }
 
 // from returns the first position of the prompt whose state is wanted.
 func (c *cycle) from() int { return len(c.prompt.ids) - 1 - c.given }
@@ -54,17 +46,17 @@ func (c *cycle) from() int { return len(c.prompt.ids) - 1 - c.given }
 func (c *cycle) say(width int) {
 	state := func(i int) []float32 { return c.hiddens[i*width : (i+1)*width : (i+1)*width] }
 	for i, id := range c.prompt.ids[c.from()+1:] {
-		c.out.Push(step{id, state(i)})
+		c.out.Push(token{id, state(i)})
 	}
 	if c.whole {
-		c.out.Push(step{c.settings.Stop[0], state(c.given)})
+		c.out.Push(token{c.Settings.Stop[0], state(c.given)})
 	}
-	c.count = c.given
+	c.Count = c.given
 }
 
 // push sends a step to the reader.
 func (c *cycle) push(id int32, hidden []float32) {
-	s := step{id: id}
+	s := token{id: id}
 	if n := len(c.hiddens); len(hidden) > 0 {
 		c.hiddens = append(c.hiddens, hidden...)
 		s.hidden = c.hiddens[n:len(c.hiddens):len(c.hiddens)]
@@ -108,4 +100,4 @@ func (c *cycle) ready() bool {
 }
 
 // stops reports whether an id ends the answer.
-func (c *cycle) stops(id int32) bool { return slices.Contains(c.settings.Stop, id) }
+func (c *cycle) stops(id int32) bool { return slices.Contains(c.Settings.Stop, id) }

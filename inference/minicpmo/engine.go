@@ -22,6 +22,7 @@ import (
 	"touchline/inference/internal/schema"
 	"touchline/inference/internal/vision"
 	"touchline/inference/minicpmo/voice"
+	"touchline/inference/step"
 	"touchline/inference/tokenizer"
 )
 
@@ -48,7 +49,7 @@ type Options struct {
 type testOptions struct {
 	wrap   func(backend) backend // around the device
 	chunk  int                   // positions of one prefill run
-	stall  time.Duration         // in place of stallLimit
+	pause  time.Duration         // in place of maxPause
 	pad    int                   // device.pad on the CPU
 	free   int64                 // memory of the device
 	both   stepCosts             // int4 and float32 on the CPU, with these costs
@@ -64,6 +65,7 @@ type Engine struct {
 	log     zerolog.Logger
 	now     func() time.Time
 	stats   *counters
+	owner   *step.Owner
 	loop    *loop
 	workers *workers
 	cache   *pictures
@@ -174,21 +176,19 @@ func (e *Engine) Tokenizer() *tokenizer.Tokenizer { return e.tokens }
 func (e *Engine) Builder() *tokenizer.Builder { return e.builder }
 
 // MaxLen returns the maximum tokens of a prompt and its answer together.
-func (e *Engine) MaxLen() int { return e.loop.shape.layout.MaxLen }
+func (e *Engine) MaxLen() int { return e.loop.Layout().MaxLen }
 
 // Stats returns the engine's counters.
 func (e *Engine) Stats() Stats {
 	s := e.stats.read()
-	s.SlotsAll = e.loop.shape.layout.Slots
+	s.SlotsAll = e.loop.Layout().Slots
 	s.Cached = e.cache.size()
 	if e.voice != nil {
 		s.VoiceSlots, s.VoiceSlotsAll, s.VoiceBusy = e.voice.Talker.Held(), e.voice.Slots(), e.voice.Talker.Busy()
 		s.LongTurns, s.LostTurns = e.voice.LongTurns(), e.voice.LostTurns()
 	}
 	s.MemoryPlanned = e.plan.Total()
-	e.loop.inbox.mu.Lock()
-	s.Waiting = e.loop.inbox.waiting
-	e.loop.inbox.mu.Unlock()
+	s.Waiting, s.Busy = e.loop.Waiting(), e.loop.client.Busy()
 	return s
 }
 
@@ -196,7 +196,7 @@ func (e *Engine) Stats() Stats {
 // the error of the first.
 func (e *Engine) Close() error {
 	e.cancel()
-	e.loop.inbox.wake.Set()
+	e.loop.Wake()
 	e.wg.Wait()
 	e.workers.wg.Wait()
 	e.mu.Lock()

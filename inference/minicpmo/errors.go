@@ -6,6 +6,7 @@ import (
 
 	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/ort"
+	"touchline/inference/step"
 )
 
 // ExitDeviceLost is the exit code of a process that lost its GPU context. The
@@ -19,8 +20,7 @@ var (
 	// ErrOutOfMemory ends an answer when the device has no memory left.
 	ErrOutOfMemory = ort.ErrOutOfMemory
 	// ErrNotFinite ends an answer whose logits are not numbers.
-	ErrNotFinite = errors.New("the model's output is not finite: " +
-		"check the bundle with `touchline models verify`; weights that overflow float16 need another format")
+	ErrNotFinite = step.ErrNotFinite
 	// ErrClosed is returned by a closed engine.
 	ErrClosed = errors.New("the model was closed")
 	// ErrNoVision is returned for a prompt with pictures if the bundle has no vision tower.

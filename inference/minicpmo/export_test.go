@@ -90,7 +90,7 @@ func (o Options) WithFaults(f *Faults) Options {
 
 // WithChunk feeds prompts in chunks of n, one per turn.
 func (o Options) WithChunk(n int) Options {
-	o.test.chunk, o.test.stall = n, time.Nanosecond
+	o.test.chunk, o.test.pause = n, time.Nanosecond
 	return o
 }
 

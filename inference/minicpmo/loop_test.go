@@ -18,6 +18,7 @@ import (
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/sample"
 	"touchline/inference/minicpmo/voice"
+	"touchline/inference/step"
 )
 
 // toy is a device whose model chooses an id that depends on all earlier ids. It
@@ -30,6 +31,7 @@ type toy struct {
 	last   []int32
 
 	sleep func(time.Duration) // a run
+	owner *step.Owner
 
 	mu     sync.Mutex
 	events []string
@@ -59,7 +61,7 @@ func toyCosts() stepCosts {
 
 func newToy(t *testing.T, slots int) *toy {
 	t.Helper()
-	d := &toy{t: t, sleep: time.Sleep, layout: kvcache.Layout{Layers: 1, Slots: slots, KVHeads: 1, MaxLen: 2048, HeadDim: 16, ElemSize: 2}}
+	d := &toy{t: t, owner: step.NewOwner(time.Now), sleep: time.Sleep, layout: kvcache.Layout{Layers: 1, Slots: slots, KVHeads: 1, MaxLen: 2048, HeadDim: 16, ElemSize: 2}}
 	d.cells, d.last = make([][]int32, slots), make([]int32, slots)
 	for i := range d.cells {
 		d.cells[i] = make([]int32, d.layout.MaxLen)
@@ -206,7 +208,7 @@ func (d *toy) start(t *testing.T, l *loop) *rig {
 func (d *toy) loop(t *testing.T) *loop {
 	t.Helper()
 	s := shape{vocab: toyVocab, layout: d.layout, sets: []string{"int4", "fp16"}, prefillSet: 1, chunk: 512, images: batchLimit}
-	l, err := newLoop(d, s, time.Now, newCounters(s.sets))
+	l, err := newLoop(d, s, step.Options{Now: time.Now, Client: d.owner.Join(step.Commentary), Waiting: 1000}, newCounters(s.sets))
 	require.NoError(t, err)
 	l.cache, l.workers = newPictures(64), &workers{}
 	l.weights.costs = toyCosts()
@@ -238,7 +240,8 @@ func (r *rig) askSeen(seen func(n int), first int32, prompt, n int, pictures ...
 	}
 	set := sample.Chat()
 	set.Greedy, set.RepetitionPenalty = true, 1
-	c := &cycle{settings: set, most: n, arrived: time.Now(), pictures: pictures, chunk: voice.ChunkTokens, hidden: seen != nil}
+	c := &cycle{arrived: time.Now(), pictures: pictures, hidden: seen != nil}
+	c.Settings, c.Most, c.Chunk = set, n, voice.ChunkTokens
 	c.prompt.ids = ids
 	for _, p := range pictures {
 		p.wanted.Add(1)
@@ -246,7 +249,7 @@ func (r *rig) askSeen(seen func(n int), first int32, prompt, n int, pictures ...
 	}
 	c.out.Init(n)
 	out := &reply{c: c, done: make(chan struct{}), seen: seen}
-	if out.err = r.submit(c, 1000); out.err != nil {
+	if out.err = r.submit(c); out.err != nil {
 		close(out.done)
 		return out
 	}
@@ -357,7 +360,7 @@ func TestManyRoomsAtOnce(t *testing.T) {
 			require.NoError(t, p.err)
 			require.Equal(t, toyAnswer(int32(i), 1+i*7%900, 1+i%60), p.ids)
 		}
-		require.Zero(t, r.pool.InUse())
+		require.Zero(t, r.Pool.InUse())
 	})
 }
 
@@ -374,7 +377,7 @@ func TestWordsDoNotStall(t *testing.T) {
 			photos := []*picture{r.photo(24, 43, 1), r.photo(24, 43, 1), r.photo(30+i%2, 34, 1)}
 			others = append(others, r.ask(int32(i), 400+40*i, 20, photos...))
 			for _, p := range photos {
-				r.prepared(p)
+				r.ready(p)
 			}
 			time.Sleep(15 * time.Millisecond)
 		}
@@ -391,7 +394,7 @@ func TestWordsDoNotStall(t *testing.T) {
 			}
 		}
 		t.Logf("longest stall %v", worst)
-		require.LessOrEqual(t, worst, stallLimit)
+		require.LessOrEqual(t, worst, maxPause)
 	})
 }
 
@@ -448,11 +451,11 @@ func TestFramesShareRuns(t *testing.T) {
 		for i := range 6 {
 			p := r.photo(24, 43, 1)
 			replies = append(replies, r.ask(int32(i), 20, 2, p))
-			r.prepared(p)
+			r.ready(p)
 		}
 		early, other := r.photo(24, 43, 1), r.photo(30, 34, 3)
-		r.prepared(other)
-		r.prepared(early)
+		r.ready(other)
+		r.ready(early)
 		<-block.done
 		for _, p := range replies {
 			<-p.done
@@ -516,12 +519,12 @@ func TestFailingRuns(t *testing.T) {
 			return nil
 		})
 		a, b := r.ask(1, 10, 3, bad), r.ask(2, 10, 3, good)
-		r.prepared(bad)
-		r.prepared(good)
+		r.ready(bad)
+		r.ready(good)
 		<-a.done
 		<-b.done
 		require.NotEqual(t, errors.Is(a.err, broken), errors.Is(b.err, broken), "%v, %v", a.err, b.err)
-		require.Zero(t, r.pool.InUse())
+		require.Zero(t, r.Pool.InUse())
 	})
 }
 
@@ -628,8 +631,8 @@ func TestRoomsKeepUp(t *testing.T) {
 					time.Sleep(time.Duration(rng.ExpFloat64() / (float64(rooms) / 5) * float64(time.Second)))
 					a, b := r.photo(24, 43, 1), r.photo(24, 43, 1)
 					replies = append(replies, r.ask(int32(len(replies)), 414, 40, a, b))
-					r.prepared(a)
-					r.prepared(b)
+					r.ready(a)
+					r.ready(b)
 				}
 				for _, p := range replies {
 					<-p.done
@@ -647,7 +650,7 @@ func TestRoomsKeepUp(t *testing.T) {
 				total := func(c *cycle) time.Duration { return c.report.Total }
 				t.Logf("%d answers: first token p50 %v p95 %v, whole p50 %v p95 %v; most slots %d, busy %.0f %%", len(replies),
 					quantile(.5, first), quantile(.95, first), quantile(.5, total), quantile(.95, total),
-					r.stats.slotsMost.Load(), 100*time.Duration(r.stats.busy.Load()).Seconds()/60)
+					r.stats.slotsMost.Load(), 100*r.client.Busy().Seconds()/60)
 				require.LessOrEqual(t, quantile(.95, total), 1500*time.Millisecond)
 			})
 		})
@@ -662,12 +665,11 @@ func TestCancelledPicturesAreNotEmbedded(t *testing.T) {
 		kept.dropped.Store(true)
 		gone.dropped.Store(true)
 		a, b := r.ask(1, 10, 3, kept), r.ask(2, 10, 3, kept, gone)
-		b.c.cancelled.Store(true)
-		r.inbox.wake.Set()
+		r.Cancel(b.c)
 		<-b.done
-		require.ErrorIs(t, b.err, errCancelled)
-		r.prepared(gone)
-		r.prepared(kept)
+		require.ErrorIs(t, b.err, step.ErrCancelled)
+		r.ready(gone)
+		r.ready(kept)
 		<-a.done
 		require.NoError(t, a.err)
 		time.Sleep(time.Second)

@@ -8,8 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"touchline/inference"
-	networks "touchline/inference/internal/device"
+	"touchline/inference/step"
 )
 
 // Distribution is a histogram of durations in seconds, or of counts.
@@ -132,7 +131,6 @@ type counters struct {
 	completed, cancelled, failed, overloaded atomic.Uint64
 	failedRuns, wholeRows                    atomic.Uint64
 	slots, slotsMost                         atomic.Int64
-	busy                                     atomic.Int64
 	switchAt                                 atomic.Int64
 	memoryUsed, memoryFree                   atomic.Int64
 
@@ -156,7 +154,6 @@ func newCounters(sets []string) *counters {
 func (s *counters) step(rows, set int, took time.Duration) {
 	s.steps.took(took)
 	s.batches.add(float64(rows))
-	s.busy.Add(int64(took))
 	s.mu.Lock()
 	if set < len(s.bySet) {
 		s.bySet[set]++
@@ -167,13 +164,11 @@ func (s *counters) step(rows, set int, took time.Duration) {
 func (s *counters) prefilled(n int, took time.Duration) {
 	s.prefill.took(took)
 	s.prompt.Add(uint64(n)) //nolint:gosec // not negative
-	s.busy.Add(int64(took))
 }
 
 func (s *counters) saw(n int, took time.Duration) {
 	s.vision.took(took)
 	s.images.add(float64(n))
-	s.busy.Add(int64(took))
 }
 
 func (s *counters) held(n int) {
@@ -186,12 +181,12 @@ func (s *counters) ended(c *cycle, err error) {
 	case err == nil:
 		s.completed.Add(1)
 		s.answer.took(c.report.Total)
-	case errors.Is(err, errCancelled) || errors.Is(err, ErrClosed):
+	case errors.Is(err, step.ErrCancelled) || errors.Is(err, ErrClosed):
 		s.cancelled.Add(1)
 	default:
 		s.failed.Add(1)
 	}
-	if c.count > 0 {
+	if c.Count > 0 {
 		s.first.took(c.report.FirstToken)
 		s.wait.took(c.report.Wait)
 	}
@@ -209,7 +204,6 @@ func (s *counters) read() Stats {
 		Done: s.completed.Load(), Cancelled: s.cancelled.Load(), Failed: s.failed.Load(), Overloaded: s.overloaded.Load(),
 		FailedRuns: s.failedRuns.Load(), WholeRows: s.wholeRows.Load(),
 		Slots: int(s.slots.Load()), SlotsMost: int(s.slotsMost.Load()),
-		Busy:       time.Duration(s.busy.Load()),
 		MemoryUsed: s.memoryUsed.Load(), MemoryFree: s.memoryFree.Load(), Switch: int(s.switchAt.Load()),
 	}
 	s.mu.Lock()
@@ -219,15 +213,3 @@ func (s *counters) read() Stats {
 	s.mu.Unlock()
 	return out
 }
-
-// errCancelled ends a cancelled answer.
-var errCancelled = errors.New("cancelled")
-
-// overloadedError is inference.ErrOverloaded with the length of the queue.
-type overloadedError struct{ waiting int }
-
-func (e *overloadedError) Error() string {
-	return inference.ErrOverloaded.Error() + ": " + networks.Plural(e.waiting, "answer waits", "answers wait")
-}
-
-func (e *overloadedError) Unwrap() error { return inference.ErrOverloaded }

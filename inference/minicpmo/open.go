@@ -16,6 +16,7 @@ import (
 	"touchline/inference/internal/sample"
 	"touchline/inference/internal/schema"
 	"touchline/inference/minicpmo/voice"
+	"touchline/inference/step"
 	"touchline/inference/tokenizer"
 	"touchline/models"
 )
@@ -208,8 +209,8 @@ func (e *Engine) openVoice(ctx context.Context, s *voice.Selection, rt *ort.Runt
 
 func (e *Engine) voiceOptions(rt *ort.Runtime, dev *ort.Device, o Options) voice.Options {
 	return voice.Options{
-		Runtime: rt, Device: dev, Library: o.Config.MiniCPM.Runtime, Threads: o.Threads, Seed: e.seed, Now: e.now, Fatal: fatal,
-		Wake: e.loop.inbox.wake.Set, Log: e.log, References: o.test.voices,
+		Runtime: rt, Device: dev, Library: o.Config.MiniCPM.Runtime, Threads: o.Threads, Seed: e.seed, Now: e.now, Owner: e.owner,
+		Wake: func() { e.loop.Wake() }, Log: e.log, References: o.test.voices,
 	}
 }
 
@@ -347,6 +348,7 @@ func (e *Engine) own(opening, ctx context.Context, b *models.Bundle, sel *select
 	if err := e.loop.run(ctx); err != nil {
 		e.fail(err)
 	}
+	e.loop.client.Leave()
 	err = nil
 	e.once.Do(func() { close(e.done) })
 	if e.voice != nil {
@@ -370,11 +372,13 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	if o.test.wrap != nil {
 		dev = o.test.wrap(d)
 	}
-	if e.loop, err = newLoop(dev, s, e.now, e.stats); err != nil {
+	e.owner = step.OwnerOf(d.dev, e.now)
+	client := e.owner.Join(step.Commentary)
+	if e.loop, err = newLoop(dev, s, step.Options{Now: e.now, Client: client, Waiting: e.queue}, e.stats); err != nil {
 		return err
 	}
-	if o.test.stall != 0 {
-		e.loop.stall = o.test.stall
+	if o.test.pause != 0 {
+		e.loop.pause = o.test.pause
 	}
 	warm, err := d.warm(opening, func(percent int) { o.Progress(loadingPercent+percent*(100-loadingPercent)/100, "warming up") })
 	if err != nil {
@@ -394,7 +398,7 @@ func (e *Engine) join(w warmth) {
 	e.stats.switchAt.Store(int64(e.loop.weights.from()))
 	e.loop.cache = e.cache
 	e.workers = &workers{
-		ready: e.loop.prepared, took: e.stats.preprocess.took, now: e.now,
+		ready: e.loop.ready, took: e.stats.preprocess.took, now: e.now,
 	}
 	e.loop.workers = e.workers
 }

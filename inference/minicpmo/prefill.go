@@ -1,16 +1,13 @@
 package minicpmo
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // place gives a free slot to the first waiting answer whose pictures are embedded.
 func (l *loop) place() error {
-	if l.pool.Free() == 0 {
+	if l.Pool.Free() == 0 {
 		return nil
 	}
-	for i, c := range l.waiting {
+	for _, c := range l.Queue {
 		if !c.ready() {
 			continue
 		}
@@ -18,23 +15,22 @@ func (l *loop) place() error {
 			c.seenAt = l.now()
 		}
 		c.report.Vision = c.seenAt.Sub(c.arrived)
-		l.waiting = slices.Delete(l.waiting, i, i+1)
-		l.left()
+		l.Dequeue(c)
 		dirty, err := l.take(c)
 		if err != nil {
 			return err
 		}
+		l.Hold(c, c.Slot)
 		l.filling = c
-		l.stats.held(l.pool.InUse())
+		l.stats.held(l.Pool.InUse())
 		c.report.Wait = l.now().Sub(c.arrived)
-		l.states[c.slot].Reset(c.settings, c.seed, 0)
 		if dirty {
-			err = l.dev.clear(c.slot)
+			err = l.dev.clear(c.Slot)
 		}
 		if err == nil {
-			err = l.dev.mask(c.slot, c.settings.Forbidden)
+			err = l.dev.mask(c.Slot, c.Settings.Forbidden)
 		}
-		return l.drop(err)
+		return l.Failing(c, err)
 	}
 	return nil
 }
@@ -48,16 +44,16 @@ func (l *loop) take(c *cycle) (dirty bool, err error) {
 		words = words[:min(len(words), c.from())]
 	}
 	for slot, kept := range l.kept {
-		if n := common(kept, words); n > c.filled && !l.pool.Held(slot) {
-			c.slot, c.filled = slot, n
+		if n := common(kept, words); n > c.Filled && !l.Pool.Held(slot) {
+			c.Slot, c.Filled = slot, n
 		}
 	}
-	if c.filled > 0 {
-		l.kept[c.slot] = nil
-		return false, l.pool.TakeAt(c.slot, c.filled)
+	if c.Filled > 0 {
+		l.kept[c.Slot] = nil
+		return false, l.Pool.TakeAt(c.Slot, c.Filled)
 	}
-	c.slot, dirty, _ = l.pool.Take()
-	l.kept[c.slot] = nil
+	c.Slot, dirty, _ = l.Pool.Take()
+	l.kept[c.Slot] = nil
 	return dirty, nil
 }
 
@@ -70,25 +66,9 @@ func common(a, b []int32) int {
 	return n
 }
 
-// drop ends the answer that is being filled with an error. It returns the error
-// only if the device is lost.
-func (l *loop) drop(err error) error {
-	if err == nil {
-		return nil
-	}
-	if fatal(err) {
-		return err
-	}
-	l.stats.failedRuns.Add(1)
-	c := l.filling
-	l.filling = nil
-	l.finish(c, err)
-	return nil
-}
-
 // chunk returns the maximum number of positions to feed in one run.
 func (l *loop) chunk(left time.Duration) int {
-	if l.active == 0 {
+	if l.Active == 0 {
 		return l.shape.chunk
 	}
 	const least = 32
@@ -99,43 +79,38 @@ func (l *loop) chunk(left time.Duration) int {
 // prefill feeds the next n positions of a prompt and, after the last, draws the
 // first token.
 func (l *loop) prefill(c *cycle, n int) error {
-	begin := l.now()
-	to := c.filled + n
+	to := c.Filled + n
 	last := to == len(c.prompt.ids)
 	hidden := 0
 	if c.hidden {
-		hidden = max(0, to-max(c.filled, c.from()))
+		hidden = max(0, to-max(c.Filled, c.from()))
 	}
-	if err := l.dev.prefill(l.shape.prefillSet, c.slot, &c.prompt, c.filled, to, hidden); err != nil {
-		return l.drop(err)
+	took, err := l.client.Do(func() error {
+		return l.dev.prefill(l.shape.prefillSet, c.Slot, &c.prompt, c.Filled, to, hidden)
+	})
+	if err == nil {
+		l.prefillCost.learn(n, took)
+		l.stats.prefilled(n, took)
+		err = l.Pool.Advance(c.Slot, n)
 	}
-	at := l.now()
-	l.prefillCost.learn(n, at.Sub(begin))
-	l.stats.prefilled(n, at.Sub(begin))
-	if err := l.pool.Advance(c.slot, n); err != nil {
-		return l.drop(err)
+	if err != nil {
+		return l.Failing(c, err)
 	}
-	c.filled = to
+	c.Filled = to
 	if c.given > 0 && hidden > 0 {
-		c.hiddens = append(c.hiddens, l.dev.hidden(c.slot)...)
+		c.hiddens = append(c.hiddens, l.dev.hidden(c.Slot)...)
 	}
 	if !last {
 		return nil
 	}
-	l.filling = nil
-	c.report.Prefill = at.Sub(c.arrived) - c.report.Wait
+	l.filling, l.ranAt = nil, l.now()
+	c.report.Prefill = l.ranAt.Sub(c.arrived) - c.report.Wait
 	if c.given > 0 {
-		c.report.FirstToken = at.Sub(c.arrived)
+		c.report.FirstToken = l.ranAt.Sub(c.arrived)
 		c.say(len(c.hiddens) / (c.given + 1))
-		l.finish(c, nil)
+		l.Finish(c, nil)
 		return nil
 	}
-	c.lastStep = at
-	l.rows[c.slot] = c
-	l.active++
-	if c.hidden {
-		l.hiddens++
-	}
-	l.advance(c, at)
+	l.Begin(c)
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"touchline/inference/internal/sample"
 	"touchline/inference/internal/schema"
 	"touchline/inference/minicpmo/voice"
+	"touchline/inference/step"
 	"touchline/inference/tokenizer"
 )
 
@@ -67,10 +68,7 @@ func (e *Engine) Answer(ctx context.Context, r Request) iter.Seq2[Token, error] 
 			yield(Token{ID: -1}, err)
 			return
 		}
-		defer func() { // no effect on a complete answer
-			c.cancelled.Store(true)
-			e.loop.inbox.wake.Set()
-		}()
+		defer e.loop.Cancel(c)
 		text := e.tokens.NewStream(!r.Special)
 		for {
 			s, ok, ended, err := c.out.Take()
@@ -113,7 +111,7 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 		return nil, err
 	}
 	now := e.now()
-	most := e.loop.shape.layout.MaxLen
+	most := e.loop.Layout().MaxLen
 	n := len(r.Prompt.IDs)
 	switch {
 	case n == 0:
@@ -125,13 +123,12 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 	case r.MaxTokens < 1:
 		return nil, fmt.Errorf("expected an answer of at least one token, is %d", r.MaxTokens)
 	}
-	if err := r.Rules.Validate(e.loop.shape.vocab); err != nil {
+	if err := r.Rules.Validate(e.loop.Vocab()); err != nil {
 		return nil, fmt.Errorf("expected rules to draw by: %w", err)
 	}
 	c := &cycle{
-		prompt:   prompt{ids: r.Prompt.IDs, spans: r.Prompt.Images},
-		settings: r.Rules, seed: r.Seed, most: min(r.MaxTokens, most-n+1),
-		chunk: r.Chunk, hidden: r.Hidden, urgent: r.Urgent, forced: r.Forced, arrived: now,
+		Answer: step.Answer{Settings: r.Rules, Seed: r.Seed, Most: min(r.MaxTokens, most-n+1), Chunk: r.Chunk, Forced: r.Forced},
+		prompt: prompt{ids: r.Prompt.IDs, spans: r.Prompt.Images}, hidden: r.Hidden, urgent: r.Urgent, arrived: now,
 	}
 	if err := e.constrain(c, r.Schema); err != nil {
 		return nil, err
@@ -143,14 +140,14 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 	c.report.Prompt, c.report.Pictures = n, len(r.Frames)
 	if e.loop.shape.several && r.Hidden && len(r.Forced) > 0 {
 		c.given = min(len(r.Forced), r.MaxTokens, most-n)
-		c.whole = c.given == len(r.Forced) && c.given < c.most
+		c.whole = c.given == len(r.Forced) && c.given < c.Most
 		c.prompt.ids = slices.Concat(r.Prompt.IDs, r.Forced[:c.given])
 	}
-	c.out.Init(c.most + 1) // with the id that ends the answer
+	c.out.Init(c.Most + 1) // with the id that ends the answer
 	if r.Hidden {
-		c.hiddens = make([]float32, 0, (c.most+1)*e.hiddenSize)
+		c.hiddens = make([]float32, 0, (c.Most+1)*e.hiddenSize)
 	}
-	if err := e.loop.submit(c, e.queue); err != nil {
+	if err := e.loop.submit(c); err != nil {
 		c.release()
 		return nil, err
 	}
@@ -160,15 +157,14 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 			select {
 			case e.workers.urgent <- p:
 			case <-ctx.Done():
-				c.cancelled.Store(true)
-				e.loop.inbox.wake.Set()
+				e.loop.Cancel(c)
 				return nil, ctx.Err()
 			case <-e.done:
 				return nil, ErrClosed
 			}
 		}
 	}
-	e.loop.inbox.wake.Set() // pictures may have become wanted
+	e.loop.Wake() // pictures may have become wanted
 	return c, nil
 }
 
@@ -182,18 +178,18 @@ func (e *Engine) constrain(c *cycle, text []byte) error {
 		return err
 	}
 	// The slot is full before the shortest answer closes: a shorter prompt helps, more tokens do not.
-	if n, most := len(c.prompt.ids), e.loop.shape.layout.MaxLen+1; s.Shortest() > most-n {
+	if n, most := len(c.prompt.ids), e.loop.Layout().MaxLen+1; s.Shortest() > most-n {
 		return &inference.TooLongError{Tokens: n, Max: max(most-s.Shortest(), 0)}
 	}
 	vocabulary, err := e.vocabulary()
 	if err != nil {
 		return err
 	}
-	constraint, err := vocabulary.Constrain(s, c.most)
+	constraint, err := vocabulary.Constrain(s, c.Most)
 	if err != nil {
 		return err
 	}
-	c.settings.Constraint, c.settings.Forbidden = constraint, nil
+	c.Settings.Constraint, c.Settings.Forbidden = constraint, nil
 	return nil
 }
 

@@ -26,6 +26,7 @@ import (
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/minicpmo/voice"
 	"touchline/inference/minicpmo/voice/tts"
+	"touchline/inference/step"
 	"touchline/internal/wake"
 	"touchline/models"
 	"touchline/models/graph"
@@ -246,11 +247,11 @@ func (l *scripted) Logits(int) ([]float32, error) {
 // speakScripted speaks codes that come with pieces of a text, as many with each as pieces says.
 func speakScripted(t *testing.T, w tts.Wave, codes []int32, pieces []int) (sound []int16) {
 	t.Helper()
-	never, wakes := func(error) bool { return false }, wake.New()
-	sounder := tts.NewSounder(w, time.Now, never, wakes.Set)
+	client, wakes := step.NewOwner(time.Now).Join(step.Commentary), wake.New()
+	sounder := tts.NewSounder(w, client, time.Now, wakes.Set)
 	talker, err := tts.NewTalker(tts.TalkerOptions{
 		LM: &scripted{codes: codes}, Layout: kvcache.Layout{Layers: 1, Slots: 4, KVHeads: 1, MaxLen: 1024, HeadDim: 1, ElemSize: 4},
-		Settings: tts.Official(), End: scriptedEnd, Silence: 4218, Fatal: never, Now: time.Now, Wake: wakes.Set,
+		Settings: tts.Official(), End: scriptedEnd, Silence: 4218, Client: client, Now: time.Now, Wake: wakes.Set,
 	}, sounder)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -265,7 +266,7 @@ func speakScripted(t *testing.T, w tts.Wave, codes []int32, pieces []int) (sound
 	}
 	for {
 		require.NoError(t, talker.Intake())
-		worked, err := talker.Work(time.Hour, false, tts.AnyVoice)
+		worked, err := talker.Work(time.Hour, false, false)
 		require.NoError(t, err)
 		part, ok, ended, err := turn.Take()
 		require.NoError(t, err)

@@ -1,6 +1,11 @@
 package minicpmo
 
-import "slices"
+import (
+	"slices"
+	"time"
+
+	"touchline/inference/step"
+)
 
 // admit takes in a prepared picture.
 func (l *loop) admit(p *picture) {
@@ -44,36 +49,36 @@ func (l *loop) gather(wanted bool, most int) {
 	}
 }
 
-// see embeds the gathered images. If the run fails it repeats each image
+// encodeImages embeds the gathered images. If the run fails it repeats each image
 // separately, so that only the answers of failing images end.
-func (l *loop) see() error {
-	begin := l.now()
-	err := l.dev.see(l.batch)
-	if fatal(err) {
+func (l *loop) encodeImages() error {
+	took, err := l.see(l.batch)
+	if step.Lost(err) {
 		return err
 	}
 	if err == nil {
-		took := l.now().Sub(begin)
 		l.visionCost.learn(len(l.batch), took)
 		l.stats.saw(len(l.batch), took)
-		for _, m := range l.batch {
-			l.seen(m, nil)
-		}
 	} else {
 		l.stats.failedRuns.Add(1)
-		for _, m := range l.batch {
-			if len(l.batch) > 1 {
-				err = l.dev.see([]*image{m})
+	}
+	for i, m := range l.batch {
+		failed := err
+		if err != nil && len(l.batch) > 1 {
+			if _, failed = l.see(l.batch[i : i+1]); step.Lost(failed) {
+				return failed
 			}
-			if fatal(err) {
-				return err
-			}
-			l.seen(m, err)
 		}
+		l.seen(m, failed)
 	}
 	clear(l.batch)
 	l.batch = l.batch[:0]
 	return nil
+}
+
+// see runs the vision tower.
+func (l *loop) see(images []*image) (time.Duration, error) {
+	return l.client.Do(func() error { return l.dev.see(images) })
 }
 
 // seen records that an image is embedded, or its error.

@@ -219,7 +219,7 @@ func (d *device) prefill(j *job, from, to int) error {
 	// Padding leaves data in the cache after the prompt. Every step overwrites its
 	// position before it reads it, and reads no further.
 	clear(rows[n*d.table.Row():])
-	slot := max(j.slot, 0)
+	slot := max(j.Slot, 0)
 	if err := d.decoder.Prefill(0, slot, from, length, n); err != nil {
 		return err
 	}

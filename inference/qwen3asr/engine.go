@@ -23,6 +23,7 @@ import (
 	"touchline/inference"
 	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/sample"
+	"touchline/inference/step"
 	"touchline/inference/tokenizer"
 	"touchline/models"
 )
@@ -77,7 +78,7 @@ func (e *Engine) Plan() networks.Plan { return e.plan }
 // Close ends all work with ErrClosed and frees everything. Later calls return the error of the first.
 func (e *Engine) Close() error {
 	e.cancel()
-	e.loop.inbox.wake.Set()
+	e.loop.Wake()
 	e.wg.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -107,7 +108,7 @@ func (e *Engine) ask(h inference.Hearing) (asked, error) {
 	s := sample.Settings{
 		Greedy: h.Temperature == 0, Temperature: h.Temperature, TopP: 1, RepetitionPenalty: 1, Stop: e.stop,
 	}
-	if err := s.Validate(e.loop.shape.vocab); err != nil {
+	if err := s.Validate(e.loop.Vocab()); err != nil {
 		return asked{}, err
 	}
 	return asked{h, name, s}, nil
@@ -119,12 +120,12 @@ func (e *Engine) hear(sound []float32) []*window { return e.ears.hear(e.dims, so
 // answer submits a job for the text of windows, which begins with prefix.
 func (e *Engine) answer(a asked, k class, windows []*window, prefix string, most int) (*job, error) {
 	p := e.prompts.prompt(a.Context, e.o.ContextTokens, a.name, prefix, rowsOf(windows))
-	room := e.loop.shape.layout.MaxLen - len(p.ids) + 1 // the last id is not fed
+	room := e.loop.Layout().MaxLen - len(p.ids) + 1 // the last id is not fed
 	if room < 1 {
-		return nil, &inference.TooLongError{Tokens: len(p.ids), Max: e.loop.shape.layout.MaxLen}
+		return nil, &inference.TooLongError{Tokens: len(p.ids), Max: e.loop.Layout().MaxLen}
 	}
 	j := &job{
-		class: k, prompt: p, windows: windows, most: min(most, room), settings: a.settings, seed: e.seed.Add(1),
+		Answer: step.Answer{Settings: a.settings, Seed: e.seed.Add(1), Most: min(most, room)}, class: k, prompt: p, windows: windows,
 	}
 	return j, e.loop.submit(j)
 }
@@ -155,12 +156,7 @@ func (e *Engine) Transcribe(ctx context.Context, sound []float32, h inference.He
 		}
 		parts := inference.SplitSound(sound, samples(e.o.Part))
 		var jobs []*job
-		defer func() {
-			for _, j := range jobs {
-				j.cancelled.Store(true)
-			}
-			e.loop.inbox.wake.Set()
-		}()
+		defer func() { e.loop.Cancel(jobs...) }()
 		begin := 0
 		for i, part := range parts {
 			for len(jobs) < min(len(parts), i+ahead) {

@@ -8,6 +8,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/sample"
+	"touchline/inference/step"
 	"touchline/inference/tokenizer"
 	"touchline/models"
 )
@@ -97,7 +98,7 @@ func (b *Backend) clear(int) error {
 }
 
 func (b *Backend) prefill(j *job, _, to int) error {
-	b.next[j.slot] = int32(to)
+	b.next[j.Slot] = int32(to)
 	return b.before("prefill", to)
 }
 
@@ -138,39 +139,37 @@ type Loop struct {
 
 // NewLoop runs a loop with so many slots until stop, which returns its error.
 func NewLoop(b *Backend, slots, queue int) (_ *Loop, stop func() error) {
-	return startLoop(b, slots, shape{batch: 4, queue: queue, now: func() time.Time { return b.Now }, together: b.Together})
+	now := func() time.Time { return b.Now }
+	return startLoop(b, slots, shape{batch: 4, together: b.Together},
+		step.Options{Now: now, Client: step.NewOwner(now).Join(step.Recognition), Waiting: queue})
 }
 
-// NewTimedLoop runs a loop with 64 slots in real time, whose interim texts wait for others, so long for each of them.
-func NewTimedLoop(b *Backend, linger time.Duration) (_ *Loop, stop func() error) {
-	return startLoop(b, 64, shape{
-		batch: 16, queue: 1000, now: time.Now, together: 4096, mixed: true, linger: linger, shared: func() bool { return true },
-	})
+// NewTimedLoop runs a loop with 64 slots in real time, as a client of an owner.
+func NewTimedLoop(b *Backend, o *step.Owner) (_ *Loop, stop func() error) {
+	return startLoop(b, 64, shape{batch: 16, together: 4096, mixed: true},
+		step.Options{Now: time.Now, Client: o.Join(step.Recognition), Waiting: 1000})
 }
 
 // startLoop runs a loop of a small model.
-func startLoop(b *Backend, slots int, s shape) (_ *Loop, stop func() error) {
+func startLoop(b *Backend, slots int, s shape, o step.Options) (_ *Loop, stop func() error) {
 	s.vocab, s.chunk, s.alike = 1000, 16, alike
 	s.layout = kvcache.Layout{Layers: 1, Slots: slots, KVHeads: 1, MaxLen: 64, HeadDim: 1, ElemSize: 4}
 	b.next = map[int]int32{}
 	e := &Engine{}
 	var err error
-	e.loop, err = newLoop(b, s, &e.stats)
+	e.loop, err = newLoop(b, s, o, &e.stats)
 	if err != nil {
 		panic(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- e.loop.run(ctx) }()
+	go func() { ended <- e.loop.Run(ctx, ErrClosed) }()
 	return &Loop{e}, func() error {
 		cancel()
-		e.loop.inbox.wake.Set()
+		e.loop.Wake()
 		return <-ended
 	}
 }
-
-// LingerEach is the usual time for that.
-const LingerEach = lingerEach
 
 // Class is that of a job.
 type Class = class
@@ -191,8 +190,8 @@ type Job struct {
 // Submit queues an answer of most ids to a prompt of n positions with so many windows.
 func (l *Loop) Submit(k class, n, most, windows int) (*Job, error) {
 	j := &job{
-		class: k, prompt: prompt{ids: make([]int32, n)}, most: most,
-		settings: sample.Settings{Greedy: true, TopP: 1, RepetitionPenalty: 1, Stop: []int32{999}},
+		Answer: step.Answer{Most: most, Settings: sample.Settings{Greedy: true, TopP: 1, RepetitionPenalty: 1, Stop: []int32{999}}},
+		class:  k, prompt: prompt{ids: make([]int32, n)},
 	}
 	j.prompt.ids[n-1] = int32(n - 1) // a step that feeds it answers n
 	for range windows {
@@ -217,7 +216,7 @@ func (j *Job) Wait(ctx context.Context) ([]int32, error) { return j.l.e.wait(ctx
 func (l *Loop) Stats() Stats { return l.e.Stats() }
 
 // Held is the number of slots in use. Call it after stop.
-func (l *Loop) Held() int { return l.e.loop.pool.InUse() }
+func (l *Loop) Held() int { return l.e.loop.Pool.InUse() }
 
 // Features are those of a sound that grows.
 type Features struct{ f *features }
@@ -247,4 +246,4 @@ func (f *Features) Windows(exact bool) (out []Window) {
 func (o *Options) SetFree(bytes int64) { o.test.free = bytes }
 
 // Held is the number of slots in use. Call it after Close.
-func (e *Engine) Held() int { return e.loop.pool.InUse() }
+func (e *Engine) Held() int { return e.loop.Pool.InUse() }

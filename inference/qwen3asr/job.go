@@ -3,11 +3,9 @@ package qwen3asr
 import (
 	"context"
 	"errors"
-	"sync/atomic"
-	"time"
 
 	networks "touchline/inference/internal/device"
-	"touchline/inference/internal/sample"
+	"touchline/inference/step"
 )
 
 // class is the order in which work is done.
@@ -21,25 +19,18 @@ const (
 
 // job is one answer of the decoder, or one pass of the aligner. Its ids are sent to out.
 type job struct {
+	step.Answer
+
 	class   class
 	prompt  prompt
 	windows []*window
 	// slots are the positions whose classes the aligner finds; nil for an answer.
-	slots    []int64
-	most     int // ids
-	settings sample.Settings
-	seed     uint64
-
-	cancelled atomic.Bool
-	out       networks.Outbox[int32]
+	slots []int64
+	out   networks.Outbox[int32]
 
 	// Owned by the loop.
-	rank   class     // in the order of work: class, or better for a file that has waited long
-	since  time.Time // of its arrival
-	slot   int       // of the cache; -1 without
-	filled int       // positions of the prompt
-	alone  bool      // it is not fed together with others, as that failed
-	count  int       // ids
+	alone   bool // it is not fed together with others, as that failed
+	counted bool // among those who speak
 }
 
 // encoded reports whether all sound is encoded.
@@ -57,10 +48,7 @@ var errUtteranceClosed = errors.New("the utterance was closed")
 
 // wait returns all ids of a submitted job. It gives the job up when ctx or closed ends.
 func (e *Engine) wait(ctx context.Context, j *job, closed <-chan struct{}) ([]int32, error) {
-	defer func() { // no effect on a complete answer
-		j.cancelled.Store(true)
-		e.loop.inbox.wake.Set()
-	}()
+	defer e.loop.Cancel(j)
 	var ids []int32
 	for {
 		id, ok, ended, err := j.out.Take()

@@ -15,6 +15,7 @@ import (
 	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/ort"
+	"touchline/inference/step"
 	"touchline/inference/tokenizer"
 	"touchline/models"
 )
@@ -233,9 +234,8 @@ func (e *Engine) own(opening, ctx context.Context, sel *selection, rt *ort.Runti
 		if err == nil {
 			e.loop, err = newLoop(worker, shape{
 				vocab: sel.dims().Vocab, layout: sel.layout, chunk: sel.chunk, batch: sel.batch, together: sel.together,
-				queue: e.o.Queue, now: time.Now, alike: alike, mixed: sel.device == models.DeviceCUDA,
-				linger: lingerEach, shared: dev.Shared,
-			}, &e.stats)
+				alike: alike, mixed: sel.device == models.DeviceCUDA,
+			}, step.Options{Now: time.Now, Client: step.OwnerOf(dev, time.Now).Join(step.Recognition), Waiting: e.o.Queue}, &e.stats)
 		}
 		if err != nil {
 			err = errors.Join(err, d.close())
@@ -246,9 +246,10 @@ func (e *Engine) own(opening, ctx context.Context, sel *selection, rt *ort.Runti
 		return
 	}
 	opened <- nil
-	if err = e.loop.run(ctx); err != nil {
+	if err = e.loop.Run(ctx, ErrClosed); err != nil {
 		e.fail(err)
 	}
+	e.loop.client.Leave()
 	err = errors.Join(d.close(), release())
 	e.mu.Lock()
 	e.err = errors.Join(e.err, err)

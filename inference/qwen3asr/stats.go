@@ -2,11 +2,10 @@ package qwen3asr
 
 import (
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"touchline/inference/internal/kvcache"
+	"touchline/inference/step"
 )
 
 // Stats are the counters of an engine since it was opened.
@@ -35,43 +34,13 @@ type counters struct {
 	prompt, prompts               atomic.Uint64
 	tokens, steps                 atomic.Uint64
 	busy                          atomic.Int64
-	device                        stopwatch
-}
-
-// stopwatch measures how long runs took, one at a time. Safe for concurrent use.
-type stopwatch struct {
-	mu    sync.Mutex
-	total time.Duration // of the runs that ended
-	since time.Time     // begin of the run that is under way; zero for none
-}
-
-func (w *stopwatch) start(now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.since = now
-}
-
-func (w *stopwatch) stop(now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.total, w.since = w.total+now.Sub(w.since), time.Time{}
-}
-
-// read returns the time of all runs until now.
-func (w *stopwatch) read(now time.Time) time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.since.IsZero() {
-		return w.total
-	}
-	return w.total + max(now.Sub(w.since), 0)
 }
 
 func (c *counters) ended(k class, err error) {
 	switch {
 	case err == nil:
 		c.completed[k].Add(1)
-	case errors.Is(err, errCancelled), errors.Is(err, ErrClosed):
+	case errors.Is(err, step.ErrCancelled), errors.Is(err, ErrClosed):
 		c.cancelled.Add(1)
 	default:
 		c.failed.Add(1)
@@ -81,53 +50,12 @@ func (c *counters) ended(k class, err error) {
 // Stats returns the engine's counters.
 func (e *Engine) Stats() Stats {
 	c := &e.stats
-	e.loop.inbox.mu.Lock()
-	waiting := e.loop.inbox.waiting
-	e.loop.inbox.mu.Unlock()
 	return Stats{
 		Finals: c.completed[final].Load(), Partials: c.completed[partial].Load(), Files: c.completed[file].Load(),
 		Cancelled: c.cancelled.Load(), Failed: c.failed.Load(), Overloaded: c.overloaded.Load(),
 		Windows: c.windows.Load(), Encodes: c.encodes.Load(),
 		Prompt: c.prompt.Load(), Prompts: c.prompts.Load(), Tokens: c.tokens.Load(), Steps: c.steps.Load(),
-		Slots: e.loop.shape.layout.Slots, Busy: int(c.busy.Load()), Waiting: waiting, MemoryPlanned: e.plan.Total(),
-		Device: c.device.read(e.loop.shape.now()),
+		Slots: e.loop.Layout().Slots, Busy: int(c.busy.Load()), Waiting: e.loop.Waiting(), MemoryPlanned: e.plan.Total(),
+		Device: e.loop.client.Busy(),
 	}
-}
-
-// clocked is a backend whose runs are timed.
-type clocked struct {
-	backend
-	now   func() time.Time
-	stats *counters
-}
-
-func (t clocked) encode(windows []*window) error {
-	defer t.timed()()
-	return t.backend.encode(windows)
-}
-
-func (t clocked) prefill(j *job, from, to int) error {
-	defer t.timed()()
-	return t.backend.prefill(j, from, to)
-}
-
-func (t clocked) begin(jobs []*job, r kvcache.Range) error {
-	defer t.timed()()
-	return t.backend.begin(jobs, r)
-}
-
-func (t clocked) decode(r kvcache.Range, tokens, lengths []int32) error {
-	defer t.timed()()
-	return t.backend.decode(r, tokens, lengths)
-}
-
-func (t clocked) align(j *job) ([]int32, error) {
-	defer t.timed()()
-	return t.backend.align(j)
-}
-
-// timed starts the time of a run, until done.
-func (t clocked) timed() (done func()) {
-	t.stats.device.start(t.now())
-	return func() { t.stats.device.stop(t.now()) }
 }

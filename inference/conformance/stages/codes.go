@@ -11,6 +11,7 @@ import (
 
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/minicpmo/voice/tts"
+	"touchline/inference/step"
 	"touchline/internal/wake"
 )
 
@@ -248,10 +249,10 @@ func (t Turn) Speak(
 	w, sound := wake.New(), &windows{}
 	begin := now()
 	fast := func() time.Time { return begin.Add(100 * now().Sub(begin)) } // codes are never far ahead of the sound
-	never := func(error) bool { return false }
-	sounder := tts.NewSounder(sound, fast, never, w.Set)
+	client := step.NewOwner(fast).Join(step.Commentary)
+	sounder := tts.NewSounder(sound, client, fast, w.Set)
 	talker, err := tts.NewTalker(tts.TalkerOptions{
-		LM: lm, Layout: layout, Settings: tts.Official(), End: end, Silence: silence, Fatal: never, Now: fast, Wake: w.Set,
+		LM: lm, Layout: layout, Settings: tts.Official(), End: end, Silence: silence, Client: client, Now: fast, Wake: w.Set,
 	}, sounder)
 	if err != nil {
 		return err
@@ -280,7 +281,7 @@ func (t Turn) Speak(
 		if err := talker.Intake(); err != nil {
 			return err
 		}
-		if _, err := talker.Work(0, false, tts.AnyVoice); err != nil {
+		if _, err := talker.Work(0, false, false); err != nil {
 			return err
 		}
 		if _, _, ended, err = spoken.Take(); err != nil {

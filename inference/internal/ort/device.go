@@ -127,26 +127,43 @@ func (d *Device) open() error {
 	return nil
 }
 
+// gpu counts the open devices of a GPU, and has the value that they share.
+type gpu struct {
+	devices int
+	shared  any
+}
+
 // count counts the open devices of the GPU.
 func (d *Device) count(n int) {
 	lib := d.runtime.lib
 	lib.mu.Lock()
 	defer lib.mu.Unlock()
-	if lib.gpus == nil {
-		lib.gpus = map[int]int{}
+	g := lib.gpus[d.index]
+	if g == nil {
+		g = &gpu{}
+		if lib.gpus == nil {
+			lib.gpus = map[int]*gpu{}
+		}
+		lib.gpus[d.index] = g
 	}
-	lib.gpus[d.index] += n
+	if g.devices += n; g.devices == 0 {
+		delete(lib.gpus, d.index)
+	}
 }
 
-// Shared reports whether the process has other devices open on the same GPU.
-func (d *Device) Shared() bool {
+// OfGPU returns the value that all open devices of the GPU share, which the first one makes. On the CPU each call makes one.
+func (d *Device) OfGPU(value func() any) any {
 	if d.cuda == nil {
-		return false
+		return value()
 	}
 	lib := d.runtime.lib
 	lib.mu.Lock()
 	defer lib.mu.Unlock()
-	return lib.gpus[d.index] > 1
+	g := lib.gpus[d.index]
+	if g.shared == nil {
+		g.shared = value()
+	}
+	return g.shared
 }
 
 func (d *Device) free() {

@@ -28,7 +28,7 @@ type library struct {
 	env     *C.OrtEnv
 	joined  bool // onnxruntime_go owns the environment
 	cuda    cudaLibrary
-	gpus    map[int]int // open devices by GPU
+	gpus    map[int]*gpu // open devices by GPU
 
 	making  sync.Mutex // of sessions, whose attention the environment chooses
 	chooses bool       // ours is in the environment, not one of the user

@@ -19,6 +19,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/internal/ort"
 	"touchline/inference/minicpmo/voice/tts"
+	"touchline/inference/step"
 	"touchline/models"
 )
 
@@ -35,8 +36,8 @@ type Options struct {
 	// Seed of the noise that sound starts from.
 	Seed uint64
 	Now  func() time.Time
-	// Fatal reports an error after which the device is lost.
-	Fatal func(error) bool
+	// Owner of the device, a client of which the voice becomes.
+	Owner *step.Owner
 	// Wake is called when the talker has new work, from any goroutine.
 	Wake func()
 	Log  zerolog.Logger
@@ -48,6 +49,7 @@ type Options struct {
 type Speech struct {
 	Talker *tts.Talker
 
+	client  *step.Client
 	lm      *LM
 	sounder *tts.Sounder
 	names   map[string]bool // of its references
@@ -72,7 +74,7 @@ func Open(ctx context.Context, s *Selection, o Options) (_ *Speech, err error) {
 	if err := lm.Warm(ctx); err != nil {
 		return nil, errors.Join(err, lm.Close())
 	}
-	v := &Speech{lm: lm, names: map[string]bool{}, slots: s.Layout.Slots, ended: make(chan struct{})}
+	v := &Speech{client: o.Owner.Join(step.Commentary), lm: lm, names: map[string]bool{}, slots: s.Layout.Slots, ended: make(chan struct{})}
 	for name := range s.references {
 		v.names[name] = true
 	}
@@ -89,7 +91,7 @@ func Open(ctx context.Context, s *Selection, o Options) (_ *Speech, err error) {
 	}
 	v.Talker, err = tts.NewTalker(tts.TalkerOptions{
 		LM: lm, Layout: s.Layout, Settings: tts.Official(), End: int32(s.dims.Speech.TTS.Codes - 1), //nolint:gosec // a vocabulary
-		Silence: silenceCode, Fatal: o.Fatal, Now: o.Now, Wake: o.Wake,
+		Silence: silenceCode, Client: v.client, Now: o.Now, Wake: o.Wake,
 	}, v.sounder)
 	return v, err
 }
@@ -98,6 +100,7 @@ func Open(ctx context.Context, s *Selection, o Options) (_ *Speech, err error) {
 func (v *Speech) Close() error {
 	v.cancel()
 	<-v.ended
+	v.client.Leave()
 	return v.lm.Close()
 }
 
@@ -117,7 +120,7 @@ func (v *Speech) sound(ctx context.Context, s *Selection, o Options, opened chan
 		return
 	}
 	defer func() { _ = w.Close() }()
-	v.sounder = tts.NewSounder(w, o.Now, o.Fatal, o.Wake)
+	v.sounder = tts.NewSounder(w, v.client, o.Now, o.Wake)
 	opened <- nil
 	if err := v.sounder.Run(ctx); err != nil {
 		o.Log.Error().Err(err).Msg("the voice is lost")

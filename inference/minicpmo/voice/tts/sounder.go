@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/inference/step"
 	"touchline/internal/wake"
 )
 
@@ -56,18 +57,16 @@ type window struct {
 
 // Sounder turns the windows of all turns into sound, on a goroutine of its own.
 type Sounder struct {
-	wave Wave
-	now  func() time.Time
+	wave   Wave
+	client *step.Client
+	now    func() time.Time
 	// changed is called when a run begins and when it has ended.
 	changed func()
-	// fatal reports an error after which the device is lost.
-	fatal func(error) bool
 
 	speaking atomic.Int32 // turns that will hand over windows
 	short    atomic.Bool  // turns wait for a slot
 	lost     atomic.Pointer[error]
 	running  atomic.Bool // a run is under way
-	busy     usage       // of the device, by runs and by codes
 	wake     wake.Signal
 
 	mu     sync.Mutex
@@ -75,43 +74,9 @@ type Sounder struct {
 	queue  []*window // in order of arrival
 }
 
-// usage counts the time in which one user or more work.
-type usage struct {
-	mu    sync.Mutex
-	users int
-	since time.Time // if there are users
-	total time.Duration
-}
-
-func (u *usage) begin(now time.Time) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.users == 0 {
-		u.since = now
-	}
-	u.users++
-}
-
-func (u *usage) end(now time.Time) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.users--; u.users == 0 {
-		u.total += now.Sub(u.since)
-	}
-}
-
-func (u *usage) sum(now time.Time) time.Duration {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.users > 0 {
-		return u.total + now.Sub(u.since)
-	}
-	return u.total
-}
-
 // NewSounder returns a sounder. changed is called when a run begins and when it has ended, from its goroutine.
-func NewSounder(w Wave, now func() time.Time, fatal func(error) bool, changed func()) *Sounder {
-	return &Sounder{wave: w, now: now, fatal: fatal, changed: changed, wake: wake.New()}
+func NewSounder(w Wave, c *step.Client, now func() time.Time, changed func()) *Sounder {
+	return &Sounder{wave: w, client: c, now: now, changed: changed, wake: wake.New()}
 }
 
 // start prepares a slot for a turn, before its first window comes.
@@ -132,7 +97,7 @@ func (s *Sounder) begin() error {
 		if t.ended.Load() {
 			continue // another one may have its slot
 		}
-		if t.begun = s.wave.Begin(t.slot, t.voice); t.begun != nil && s.fatal(t.begun) {
+		if t.begun = s.wave.Begin(t.slot, t.voice); t.begun != nil && step.Lost(t.begun) {
 			return t.begun
 		}
 	}
@@ -161,12 +126,12 @@ func (s *Sounder) Run(ctx context.Context) (err error) {
 		}
 		batch, wait := s.batch()
 		if len(batch) > 0 {
-			s.busy.begin(s.now())
 			s.running.Store(true)
-			s.changed()
-			err := s.sound(batch)
+			_, err := s.client.Do(func() error {
+				s.changed()
+				return s.sound(batch)
+			})
 			s.running.Store(false)
-			s.busy.end(s.now())
 			if err != nil {
 				return err
 			}
@@ -306,7 +271,7 @@ func (s *Sounder) run(batch []*window) (failed []*window, _ error) {
 		switch w.err = jobs[i].Err; {
 		case w.err == nil:
 			w.done(jobs[i].Wave, s.now())
-		case s.fatal(w.err):
+		case step.Lost(w.err):
 			return nil, w.err
 		default:
 			failed = append(failed, w)

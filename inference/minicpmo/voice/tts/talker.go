@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"touchline/inference/internal/kvcache"
+	"touchline/inference/step"
 )
 
 // LM is the language model of codes, with a slot of keys and values for each turn.
@@ -38,9 +39,9 @@ type TalkerOptions struct {
 	Settings Settings
 	// End is the code that ends a piece, Silence that of silence.
 	End, Silence int32
-	// Fatal reports an error after which the device is lost.
-	Fatal func(error) bool
-	Now   func() time.Time
+	Now          func() time.Time
+	// Client of the GPU's owner, for codes and sound.
+	Client *step.Client
 	// Wake is called when there is new work, from any goroutine.
 	Wake func()
 }
@@ -50,37 +51,24 @@ const PieceCodes = 500
 
 const (
 	// lead is how far the codes of a turn may be ahead of its voice: a cancelled
-	// comment should not have cost much. With less than urgent a voice may soon fall silent.
+	// comment should not have cost much. With less than underrun a voice may soon fall silent.
 	// With more than enough it draws only while sound is made, unless turns wait for slots: the device is busy
 	// then anyway, and the fewer steps have more voices (32 that speak on an H200: 11.8 instead of 16.3 % of its time).
-	lead   = 5 * time.Second
-	enough = time.Second
-	urgent = 600 * time.Millisecond
+	lead     = 5 * time.Second
+	enough   = time.Second
+	underrun = 600 * time.Millisecond
 	// wordMargin is how much later than usual a window may come without a late word.
 	wordMargin = 100 * time.Millisecond
 )
 
-// Hurry says which voices Work is for.
-type Hurry uint8
-
-// All voices that are not far ahead, or little while no sound is made; those without sound or with a piece to read; those that may soon
-// fall silent.
-const (
-	AnyVoice Hurry = iota
-	NewVoice
-	FallingVoice
-)
-
-// calls reports whether a turn is one that Work is for.
-func (k *Talker) calls(h Hurry, t *Turn, now time.Time) bool {
-	switch h {
-	case NewVoice:
-		return t.sent == 0
-	case FallingVoice:
-		return t.sent > 0 && t.ahead(now) <= urgent
-	case AnyVoice:
+// needs reports whether a turn needs codes: those that are not far ahead, or little while no sound is made. Only voices without sound and
+// those that may soon fall silent are pressing.
+func (k *Talker) needs(t *Turn, now time.Time, pressing bool) bool {
+	ahead := t.ahead(now)
+	if pressing {
+		return t.sent == 0 || ahead <= underrun
 	}
-	return t.ahead(now) <= enough || (k.Sounding() || k.sounder.short.Load()) && t.ahead(now) <= lead
+	return ahead <= enough || (k.sounder.running.Load() || k.sounder.short.Load()) && ahead <= lead
 }
 
 // Talker draws the codes of all turns. The goroutine that owns the device calls
@@ -148,6 +136,7 @@ func (k *Talker) Submit(t *Turn) error {
 
 // Intake takes in new turns and lets go of ended ones. It returns only the loss of the device.
 func (k *Talker) Intake() error {
+	defer k.post()
 	if err := k.sounder.lost.Load(); err != nil {
 		return *err
 	}
@@ -205,7 +194,7 @@ func (k *Talker) place() error {
 			continue
 		}
 		if err := k.o.LM.Clear(slot); err != nil {
-			if k.o.Fatal(err) {
+			if step.Lost(err) {
 				return err
 			}
 			k.finish(t, err)
@@ -215,38 +204,38 @@ func (k *Talker) place() error {
 }
 
 // Work does one piece of work: the first of a round in any case, a further one if it
-// fits into the time left. It works only if some voice of a kind needs it; a step is one of all
-// voices. It reports whether it did any.
-func (k *Talker) Work(left time.Duration, further bool, h Hurry) (bool, error) {
+// fits into the time left. A step is one of all voices; it is done only if some voice needs it, or if some voice is pressing. Work reports
+// whether it did any.
+func (k *Talker) Work(left time.Duration, further, pressing bool) (bool, error) {
+	defer k.post()
 	now := k.o.Now()
-	fits := func(a average) bool { return !further || time.Duration(a) <= left }
-	if t := k.toFeed(now, h); t != nil {
-		if !fits(k.feedCost) {
-			return false, nil
-		}
-		k.sounder.busy.begin(now)
-		err := k.feed(t)
-		k.took(now, &k.feedCost)
-		return true, err
-	}
-	if !k.wanted(now, h) || !fits(k.stepCost) {
+	work, of := k.step, &k.stepCost
+	if t := k.toFeed(now); t != nil {
+		work, of = func() error { return k.feed(t) }, &k.feedCost
+	} else if !k.wanted(now, pressing) {
 		return false, nil
 	}
-	k.sounder.busy.begin(now)
-	err := k.step()
-	k.took(now, &k.stepCost)
+	if further && time.Duration(*of) > left {
+		return false, nil
+	}
+	took, err := k.o.Client.Do(work)
+	of.learn(took)
 	return true, err
 }
 
-// took counts work that began at a time.
-func (k *Talker) took(begin time.Time, of *average) {
-	now := k.o.Now()
-	of.learn(now.Sub(begin))
-	k.sounder.busy.end(now)
+// post tells the owner of the GPU whether a voice has words and no sound yet: its first sound is due.
+func (k *Talker) post() {
+	var due time.Time
+	if slices.ContainsFunc(k.turns, func(t *Turn) bool {
+		return t != nil && (t.sent == 0 && !t.complete && (t.drawing || t.hasPiece()) || t.sent == 1 && t.left.Load() > 0)
+	}) {
+		due = k.o.Now()
+	}
+	k.o.Client.Post(due)
 }
 
 // Busy returns how long the device has worked for voices, from any goroutine. Codes and sound at the same time count once.
-func (k *Talker) Busy() time.Duration { return k.sounder.busy.sum(k.o.Now()) }
+func (k *Talker) Busy() time.Duration { return k.o.Client.Busy() }
 
 // Held returns the number of slots that turns have, from any goroutine.
 func (k *Talker) Held() int { return int(k.held.Load()) }
@@ -254,25 +243,12 @@ func (k *Talker) Held() int { return int(k.held.Load()) }
 // Active reports whether a turn has a slot.
 func (k *Talker) Active() bool { return k.pool.InUse() > 0 }
 
-// Sounding reports whether windows are being turned into sound right now.
-func (k *Talker) Sounding() bool { return k.sounder.running.Load() }
-
-// Opening reports whether a turn has words and no sound yet.
-func (k *Talker) Opening() bool {
-	return slices.ContainsFunc(k.turns, func(t *Turn) bool {
-		return t != nil && (t.sent == 0 && !t.complete && (t.drawing || t.hasPiece()) || t.sent == 1 && t.left.Load() > 0)
-	})
-}
-
 // toFeed returns the turn whose next piece is the most urgent. Pieces are read early, because their codes then come with the steps
 // for others, and turns end sooner.
-func (k *Talker) toFeed(now time.Time, h Hurry) *Turn {
-	if h == NewVoice {
-		h = AnyVoice
-	}
+func (k *Talker) toFeed(now time.Time) *Turn {
 	var best *Turn
 	for _, t := range k.turns {
-		if t == nil || t.complete || t.drawing || !t.hasPiece() || !k.calls(h, t, now) {
+		if t == nil || t.complete || t.drawing || !t.hasPiece() || !k.needs(t, now, false) {
 			continue
 		}
 		if best == nil || t.sent == 0 && best.sent > 0 || cmp.Compare(t.ahead(now), best.ahead(now)) < 0 {
@@ -283,9 +259,9 @@ func (k *Talker) toFeed(now time.Time, h Hurry) *Turn {
 }
 
 // wanted reports whether some turn needs codes.
-func (k *Talker) wanted(now time.Time, h Hurry) bool {
+func (k *Talker) wanted(now time.Time, pressing bool) bool {
 	return slices.ContainsFunc(k.turns, func(t *Turn) bool {
-		return t != nil && t.drawing && !t.complete && k.calls(h, t, now)
+		return t != nil && t.drawing && !t.complete && k.needs(t, now, pressing)
 	})
 }
 
@@ -356,7 +332,7 @@ func (k *Talker) step() error {
 			continue
 		}
 		failed := err
-		if err != nil && !k.o.Fatal(err) && r.Size > 1 { // once more, alone: only what fails then ends
+		if err != nil && !step.Lost(err) && r.Size > 1 { // once more, alone: only what fails then ends
 			failed = k.o.LM.Step(kvcache.Range{Start: slot, Size: 1}, k.history, k.lengths)
 		}
 		if failed == nil {
@@ -467,7 +443,7 @@ func (k *Talker) finish(t *Turn, err error) {
 
 // failed ends a turn with an error. It returns the error only if the device is lost.
 func (k *Talker) failed(t *Turn, err error) error {
-	if k.o.Fatal(err) {
+	if step.Lost(err) {
 		return err
 	}
 	k.finish(t, err)

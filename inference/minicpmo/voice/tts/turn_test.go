@@ -18,7 +18,9 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/ort"
 	"touchline/inference/minicpmo/voice/tts"
+	"touchline/inference/step"
 	"touchline/internal/wake"
 )
 
@@ -28,7 +30,7 @@ const (
 	toyCodes   = 100
 )
 
-var errLost = errors.New("device lost")
+var errLost = fmt.Errorf("a run: %w", ort.ErrDeviceLost)
 
 // toy is a scripted voice: a piece of text gets as many codes as its first id says, code 0, 1, 2 and so on over
 // the turn. Its sound has the place of each code in the turn, over 1000, for 960 samples. Times are those of an H200.
@@ -180,11 +182,11 @@ func newStage(t *testing.T, slots, positions int) *stage {
 	y := &toy{t: t, slots: make([]toySlot, slots), waves: make([]toyWave, slots), bad: -1}
 	ctx, cancel := context.WithCancel(t.Context())
 	w := wake.New()
-	fatal := func(err error) bool { return errors.Is(err, errLost) }
-	sounder := tts.NewSounder(y, time.Now, fatal, w.Set)
+	client := step.NewOwner(time.Now).Join(step.Commentary)
+	sounder := tts.NewSounder(y, client, time.Now, w.Set)
 	talker, err := tts.NewTalker(tts.TalkerOptions{
 		LM: y, Layout: kvcache.Layout{Layers: 1, Slots: slots, KVHeads: 1, MaxLen: positions, HeadDim: 1, ElemSize: 2},
-		Settings: tts.Official(), End: toyEnd, Silence: toySilence, Fatal: fatal, Now: time.Now, Wake: w.Set,
+		Settings: tts.Official(), End: toyEnd, Silence: toySilence, Client: client, Now: time.Now, Wake: w.Set,
 	}, sounder)
 	require.NoError(t, err)
 	var wg sync.WaitGroup
@@ -199,7 +201,7 @@ func newStage(t *testing.T, slots, positions int) *stage {
 			if talker.Intake() != nil {
 				return
 			}
-			did, err := talker.Work(0, false, tts.AnyVoice)
+			did, err := talker.Work(0, false, false)
 			if err != nil {
 				return
 			}

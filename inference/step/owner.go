@@ -1,0 +1,155 @@
+// Package step decides what a GPU does next.
+//
+// An Owner has the work of all clients of one GPU: the words of commentary, its voice and the recognizer. Each posts when its work is
+// due and what it costs, and asks before a run whether it is its turn. A Loop batches the answers of one engine, step by step, as a
+// client. The clients have a thread and a stream each; the owner starts no goroutine.
+package step
+
+import (
+	"sync"
+	"time"
+
+	"touchline/inference/internal/ort"
+)
+
+// Priority is the order of clients whose work is due.
+type Priority uint8
+
+const (
+	// Recognition goes after commentary on the same GPU.
+	Recognition Priority = iota
+	// Commentary is that of words and voices.
+	Commentary
+)
+
+const (
+	// maxShare is the longest pause that a client leaves to others that run at the same time.
+	maxShare = 30 * time.Millisecond
+	// idleAfter is the time without a run after which a client no longer counts as active.
+	idleAfter = 100 * time.Millisecond
+)
+
+// Owner decides which client of a GPU works next. Safe for concurrent use.
+type Owner struct {
+	now     func() time.Time
+	mu      sync.Mutex
+	clients []*Client
+}
+
+// NewOwner returns an owner without clients.
+func NewOwner(now func() time.Time) *Owner { return &Owner{now: now} }
+
+// OwnerOf returns the owner of a device: all engines of the process on one GPU have the same. On the CPU each has its own.
+func OwnerOf(dev *ort.Device, now func() time.Time) *Owner {
+	return dev.OfGPU(func() any { return NewOwner(now) }).(*Owner) //nolint:forcetypeassert // there is no other value
+}
+
+// Client is a user of the GPU. Safe for concurrent use; a client may have several runs at once.
+type Client struct {
+	owner    *Owner
+	priority Priority
+
+	// Guarded by owner.mu.
+	due   time.Time // of the waiting work; zero for none
+	runs  int       // now
+	since time.Time // begin of the first of these runs; without one, end of the last
+	busy  time.Duration
+}
+
+// Join adds a client.
+func (o *Owner) Join(p Priority) *Client {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := &Client{owner: o, priority: p}
+	o.clients = append(o.clients, c)
+	return c
+}
+
+// Leave removes the client.
+func (c *Client) Leave() {
+	c.owner.mu.Lock()
+	defer c.owner.mu.Unlock()
+	for i, o := range c.owner.clients {
+		if o == c {
+			c.owner.clients = append(c.owner.clients[:i:i], c.owner.clients[i+1:]...)
+			return
+		}
+	}
+}
+
+// Post sets when waiting work is due; the zero time means that no work waits.
+func (c *Client) Post(due time.Time) {
+	c.owner.mu.Lock()
+	defer c.owner.mu.Unlock()
+	c.due = due
+}
+
+// Do runs work of the device, and returns how long it took.
+func (c *Client) Do(work func() error) (took time.Duration, err error) {
+	begin := c.count(1)
+	err = work()
+	return c.count(-1).Sub(begin), err
+}
+
+// count adds to the runs, and returns the time.
+func (c *Client) count(n int) time.Time {
+	c.owner.mu.Lock()
+	defer c.owner.mu.Unlock()
+	now := c.owner.now()
+	if c.runs += n; c.runs == 0 {
+		c.busy += now.Sub(c.since)
+		c.since = now
+	} else if n == c.runs {
+		c.since = now
+	}
+	return now
+}
+
+// Busy returns how long the client has worked. Runs at the same time count once.
+func (c *Client) Busy() time.Duration {
+	c.owner.mu.Lock()
+	defer c.owner.mu.Unlock()
+	if c.runs == 0 {
+		return c.busy
+	}
+	return c.busy + c.owner.now().Sub(c.since)
+}
+
+// Run is work that a client may do now.
+type Run struct {
+	// Due is when it must begin at the latest.
+	Due time.Time
+	// Last is the end of the last run of its kind, Cost how long that took.
+	Last time.Time
+	Cost time.Duration
+}
+
+// Rest returns how long the client lets others go first: 0 if it may run now. It never rests beyond the later of Due and its share.
+//
+//   - Active clients of a higher priority, and those of its own whose waiting work is due earlier, go first until Due.
+//   - While another client of its priority runs, the device is shared: it rests for as long as its last run took.
+func (c *Client) Rest(r Run) time.Duration {
+	c.owner.mu.Lock()
+	defer c.owner.mu.Unlock()
+	now := c.owner.now()
+	until := now
+	for _, o := range c.owner.clients {
+		switch {
+		case o == c || o.priority < c.priority:
+			continue
+		case o.priority > c.priority && o.active(now), o.priority == c.priority && !o.due.IsZero() && o.due.Before(r.Due):
+			if r.Due.After(until) {
+				until = r.Due
+			}
+		}
+		if share := r.Last.Add(min(r.Cost, maxShare)); o.priority == c.priority && o.runs > 0 && share.After(until) {
+			until = share
+		}
+	}
+	return until.Sub(now)
+}
+
+// active reports whether the client works, or has worked a moment ago.
+func (c *Client) active(now time.Time) bool {
+	return c.runs > 0 || !c.due.IsZero() || !c.since.IsZero() && now.Sub(c.since) < idleAfter
+}
