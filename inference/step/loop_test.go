@@ -145,7 +145,8 @@ func (e *engine) ask(rank, first, n int) *answer {
 	a := &answer{first: int32(first), ended: make(chan struct{})}
 	a.Rank, a.Most = rank, n
 	a.Settings = sample.Settings{Greedy: true, TopP: 1, RepetitionPenalty: 1, Stop: []int32{999}}
-	if a.err = e.Submit(a); a.err != nil {
+	if err := e.Submit(a); err != nil {
+		a.err = err
 		close(a.ended)
 	}
 	return a
@@ -262,6 +263,8 @@ func TestLoopsCompete(t *testing.T) {
 		}
 		close(over)
 		<-voiced
+		words.Cancel(long)
+		require.ErrorIs(t, long.wait(t), step.ErrCancelled)
 		var worst time.Duration
 		for i := range long.times[1:] {
 			worst = max(worst, long.times[i+1].Sub(long.times[i]))
@@ -279,8 +282,6 @@ func TestLoopsCompete(t *testing.T) {
 		}
 		require.Greater(t, served(asked), 40)
 		require.Greater(t, served(heard), 90)
-		words.Cancel(long)
-		require.ErrorIs(t, long.wait(t), step.ErrCancelled)
 		require.NoError(t, stopWords())
 		require.NoError(t, stopEars())
 	})
