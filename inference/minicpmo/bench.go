@@ -10,6 +10,7 @@ import (
 
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/vision"
+	"touchline/inference/step"
 	"touchline/models"
 )
 
@@ -64,11 +65,12 @@ func timeStages(ctx context.Context, b *models.Bundle, o Options, so StageOption
 	if err != nil {
 		return s, err
 	}
-	rt, dev, err := openRuntime(o.Config.MiniCPM)
+	c := o.Config.MiniCPM
+	rt, dev, release, err := step.OpenDevice(c.Runtime, c.Device, c.GPU, step.Commentary)
 	if err != nil {
 		return s, err
 	}
-	defer func() { err = errors.Join(err, dev.Close(), rt.Close()) }()
+	defer func() { err = errors.Join(err, release()) }()
 	before, _, err := dev.MemInfo()
 	if err != nil {
 		return s, err

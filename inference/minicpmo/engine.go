@@ -8,10 +8,7 @@
 package minicpmo
 
 import (
-	"context"
-	"errors"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -60,6 +57,8 @@ type testOptions struct {
 
 // Engine is a loaded model. Safe for concurrent use.
 type Engine struct {
+	*step.Host
+
 	name    string
 	plan    Plan
 	log     zerolog.Logger
@@ -78,6 +77,7 @@ type Engine struct {
 
 	sees, speaks             bool
 	ownVoice                 bool   // the settings ask for it
+	voiceProblem             string // why answers have no sound of their own
 	fewer                    string // what more speaking slots would need
 	maxSide, features        int
 	slices, maxTokens, queue int
@@ -87,28 +87,9 @@ type Engine struct {
 	chat, chatAnswer, speech sample.Settings
 
 	sources atomic.Uint64
-
-	cancel context.CancelFunc
-	done   chan struct{} // closing, or the device is lost
-	lost   chan struct{}
-	once   sync.Once
-	wg     sync.WaitGroup
-	mu     sync.Mutex
-	err    error // of the failure, or of closing
-	status inference.Status
 }
 
 var _ inference.Model = (*Engine)(nil)
-
-// fail marks the engine as failed.
-func (e *Engine) fail(err error) {
-	e.log.Error().Err(err).Msg("device lost; restart the process")
-	e.mu.Lock()
-	e.err = err
-	e.status = inference.Status{Phase: inference.PhaseFailed, Detail: err.Error()}
-	e.mu.Unlock()
-	close(e.lost)
-}
 
 // Name returns the model's name in its manifest.
 func (e *Engine) Name() string { return e.name }
@@ -116,18 +97,11 @@ func (e *Engine) Name() string { return e.name }
 // NewSession opens a room.
 func (e *Engine) NewSession() (inference.Session, error) {
 	select {
-	case <-e.done:
+	case <-e.Ended():
 		return nil, ErrClosed
 	default:
 	}
 	return &Session{e: e, room: voice.NewRoom(), source: e.sources.Add(1)}, nil
-}
-
-// Status returns ready, or failed after the device was lost.
-func (e *Engine) Status() inference.Status {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.status
 }
 
 // Capabilities returns those of a vision-language model whose pictures must fit
@@ -162,10 +136,6 @@ func (e *Engine) Capabilities() inference.Capabilities {
 	}
 }
 
-// Lost is closed when the device is lost. The process should then exit with
-// ExitDeviceLost.
-func (e *Engine) Lost() <-chan struct{} { return e.lost }
-
 // Plan returns the planned memory of the model.
 func (e *Engine) Plan() Plan { return e.plan }
 
@@ -195,15 +165,7 @@ func (e *Engine) Stats() Stats {
 // Close ends all answers with ErrClosed and frees everything. Later calls return
 // the error of the first.
 func (e *Engine) Close() error {
-	e.cancel()
-	e.loop.Wake()
-	e.wg.Wait()
+	err := e.Host.Close()
 	e.workers.wg.Wait()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.status = inference.Status{Phase: inference.PhaseUnloaded, Detail: "closed"}
-	if errors.Is(e.err, ErrDeviceLost) {
-		return nil // already returned by every answer and by Status
-	}
-	return e.err
+	return err
 }

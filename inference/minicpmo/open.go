@@ -62,8 +62,8 @@ func prepare(b *models.Bundle, o Options) (*Engine, error) {
 		queue: c.MiniCPM.Queue, hiddenSize: m.Dims.Decoder.Hidden, features: m.Image.Features,
 		seed:     uint64(max(c.MiniCPM.Seed, 0)), //nolint:gosec // not negative
 		ownVoice: c.Voice.Program == inference.VoiceAuto || c.Voice.Program == inference.VoiceModel,
-		done:     make(chan struct{}), lost: make(chan struct{}),
 	}
+	e.Host = step.NewHost(e.log)
 	raw, err := os.ReadFile(b.Path("tokenizer.json"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, errors.New("the bundle has no tokenizer: convert a checkpoint that has one")
@@ -154,39 +154,49 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	for i := range options {
 		e.chooseVoice(b, &options[i], o.Config.Voice)
 	}
-	rt, dev, err := openRuntime(c)
+	rt, dev, release, err := step.OpenDevice(c.Runtime, c.Device, c.GPU, step.Commentary)
 	if err != nil {
 		return err
 	}
-	release := func() error { return errors.Join(dev.Close(), rt.Close()) }
 	sel, err := e.fit(options, dev, o.test)
 	if err != nil {
 		return errors.Join(err, release())
 	}
-	names := sel.names()
-	e.stats = newCounters(names)
+	e.stats = newCounters(sel.names())
 	e.sees = sel.vision != nil
 	e.maxPrompt = min(o.Config.MaxInputTokens, sel.layout.MaxLen-1)
 	o.Progress(1, "memory: "+e.plan.String())
-
-	var loopCtx context.Context
-	loopCtx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	opened := make(chan error, 1)
-	e.wg.Go(func() { e.own(ctx, loopCtx, b, sel, rt, dev, o, names, opened, release) })
-	if err := <-opened; err != nil {
-		e.cancel()
-		e.wg.Wait()
+	var d *device
+	if err := e.Start(ctx, step.Thread{
+		Open: func(run context.Context) (err error) {
+			if d, err = e.openDevice(b, sel, rt, dev, o); err != nil {
+				return err
+			}
+			return e.begin(ctx, run, d, sel, o)
+		},
+		Run: e.run,
+		Close: func() (err error) {
+			if e.voice != nil {
+				err = e.voice.Close()
+			}
+			if d != nil {
+				err = errors.Join(err, d.close())
+			}
+			return errors.Join(err, release())
+		},
+	}); err != nil {
 		return err
 	}
-	ready := inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: e.describe(sel, dev)}
-	e.mu.Lock()
-	ready.VoiceProblem = e.status.VoiceProblem
-	if e.err == nil {
-		e.status = ready
-	}
-	e.mu.Unlock()
+	ready := inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: e.describe(sel, dev), VoiceProblem: e.voiceProblem}
+	e.Ready(ready)
 	o.Progress(100, ready.Detail)
 	return nil
+}
+
+// run runs the loop.
+func (e *Engine) run(ctx context.Context) error {
+	defer e.loop.client.Leave()
+	return e.loop.run(ctx)
 }
 
 // chooseVoice gives a selection the voice of the bundle, if it has one. A bundle whose voice is not whole has none.
@@ -198,8 +208,8 @@ func (e *Engine) chooseVoice(b *models.Bundle, sel *selection, c inference.Voice
 }
 
 // openVoice loads the voice. It is called by the goroutine that owns the device.
-func (e *Engine) openVoice(ctx context.Context, s *voice.Selection, rt *ort.Runtime, dev *ort.Device, o Options) error {
-	v, err := voice.Open(ctx, s, e.voiceOptions(rt, dev, o))
+func (e *Engine) openVoice(ctx context.Context, s *voice.Selection, d *device, o Options) error {
+	v, err := voice.Open(ctx, s, e.voiceOptions(d.runtime, d.dev, o))
 	if err != nil {
 		return err
 	}
@@ -212,24 +222,6 @@ func (e *Engine) voiceOptions(rt *ort.Runtime, dev *ort.Device, o Options) voice
 		Runtime: rt, Device: dev, Library: o.Config.MiniCPM.Runtime, Threads: o.Threads, Seed: e.seed, Now: e.now, Owner: e.owner,
 		Wake: func() { e.loop.Wake() }, Log: e.log, References: o.test.voices,
 	}
-}
-
-// openRuntime opens ONNX Runtime and the device of the settings. The caller
-// closes both, the device first.
-func openRuntime(c Config) (*ort.Runtime, *ort.Device, error) {
-	rt, err := ort.Open(c.Runtime)
-	if err != nil {
-		return nil, nil, err
-	}
-	kind := ort.CUDA
-	if c.Device == string(models.DeviceCPU) {
-		kind = ort.CPU
-	}
-	dev, err := rt.NewDevice(kind, c.GPU)
-	if err != nil {
-		return nil, nil, errors.Join(err, rt.Close())
-	}
-	return rt, dev, nil
 }
 
 // both joins a float and an int4 selection into one with two weight sets.
@@ -292,9 +284,7 @@ func (e *Engine) mute(why error) {
 	}
 	e.log.Warn().Err(why).Msg("answers have no sound of their own")
 	if e.ownVoice {
-		e.mu.Lock()
-		e.status.VoiceProblem = why.Error()
-		e.mu.Unlock()
+		e.voiceProblem = why.Error()
 	}
 }
 
@@ -310,60 +300,27 @@ func (e *Engine) describe(s *selection, dev *ort.Device) string {
 	return text
 }
 
-// own is the goroutine that owns the device: it loads, runs the loop and frees
-// everything, on one OS thread.
-func (e *Engine) own(opening, ctx context.Context, b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device,
-	o Options, names []string, opened chan<- error, release func() error,
-) {
-	runtime.LockOSThread() // Never unlocked: captured graphs belong to the thread, which ends with the goroutine.
+// openDevice loads the networks, and reports the progress.
+func (e *Engine) openDevice(b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device, o Options) (*device, error) {
 	progress := &loading{report: o.Progress, total: e.plan.Total()}
-	stop := func() {}
 	if sel.device == models.DeviceCUDA {
-		stop = progress.watch(func() (int64, error) {
+		defer progress.watch(func() (int64, error) {
 			free, _, err := dev.MemInfo()
 			return e.before - free, err
-		})
+		})()
 	}
-	d, err := openDevice(b, sel, rt, dev, deviceOptions{
+	return openDevice(b, sel, rt, dev, deviceOptions{
 		threads: o.Threads, vision: e.vision, now: e.now, stats: e.stats, pad: o.test.pad, progress: progress.stageAt,
 	})
-	stop()
-	if err == nil {
-		if err = opening.Err(); err == nil {
-			err = e.begin(opening, ctx, d, sel, o, names)
-		}
-		if err != nil {
-			err = errors.Join(err, d.close())
-		}
-	}
-	if err != nil {
-		opened <- errors.Join(err, release())
-		return
-	}
-	if sel.voice != nil {
-		e.mute(e.openVoice(ctx, sel.voice, rt, dev, o))
-	}
-	e.measureMemory(dev, sel)
-	opened <- nil
-	if err := e.loop.run(ctx); err != nil {
-		e.fail(err)
-	}
-	e.loop.client.Leave()
-	err = nil
-	e.once.Do(func() { close(e.done) })
-	if e.voice != nil {
-		err = errors.Join(err, e.voice.Close())
-	}
-	err = errors.Join(err, d.close(), release())
-	e.mu.Lock()
-	e.err = errors.Join(e.err, err)
-	e.mu.Unlock()
 }
 
-// begin warms up and creates the loop.
-func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, o Options, names []string) error {
+// begin warms up, creates the loop and loads the voice. ctx ends with the engine.
+func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, o Options) error {
+	if err := opening.Err(); err != nil {
+		return err
+	}
 	s := shape{
-		vocab: sel.dims.Decoder.Vocab, layout: sel.layout, sets: names, prefillSet: sel.prefill, chunk: sel.chunk,
+		vocab: sel.dims.Decoder.Vocab, layout: sel.layout, sets: sel.names(), prefillSet: sel.prefill, chunk: sel.chunk,
 		images: sel.images(), several: sel.several() && !o.test.single,
 		keeps: d.dev.Kind() == ort.CPU,
 	}
@@ -388,7 +345,14 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 		warm.steps = o.test.both
 	}
 	e.join(warm)
-	return e.startWorkers(ctx, sel.elem() == 2, o.Workers)
+	if err := e.startWorkers(ctx, sel.elem() == 2, o.Workers); err != nil {
+		return err
+	}
+	if sel.voice != nil {
+		e.mute(e.openVoice(ctx, sel.voice, d, o))
+	}
+	e.measureMemory(d.dev, sel)
+	return nil
 }
 
 // join connects loop, cache and workers.

@@ -227,7 +227,7 @@ func TestVoiceWithoutMemory(t *testing.T) {
 		require.NoError(t, err)
 		require.Nil(t, s.voice)
 		require.Equal(t, 1, s.layout.Slots)
-		require.Equal(t, asked, e.status.VoiceProblem != "", e.status.VoiceProblem)
+		require.Equal(t, asked, e.voiceProblem != "", e.voiceProblem)
 
 		options, err = choose(b, c.MiniCPM, 1024)
 		require.NoError(t, err)

@@ -159,7 +159,7 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 			case <-ctx.Done():
 				e.loop.Cancel(c)
 				return nil, ctx.Err()
-			case <-e.done:
+			case <-e.Ended():
 				return nil, ErrClosed
 			}
 		}

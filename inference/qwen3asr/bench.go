@@ -10,7 +10,7 @@ import (
 
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/mel"
-	"touchline/inference/internal/ort"
+	"touchline/inference/step"
 	"touchline/models"
 )
 
@@ -40,20 +40,11 @@ func timeStages(ctx context.Context, b *models.Bundle, o Options, runs int, size
 	if err := e.check(b); err != nil {
 		return s, err
 	}
-	rt, err := ort.Open(o.Runtime)
+	rt, dev, release, err := step.OpenDevice(e.o.Runtime, e.o.Device, e.o.GPU, step.Commentary)
 	if err != nil {
 		return s, err
 	}
-	defer func() { err = errors.Join(err, rt.Close()) }()
-	kind := ort.CUDA
-	if e.o.Device == string(models.DeviceCPU) {
-		kind = ort.CPU
-	}
-	dev, err := rt.NewDevice(kind, o.GPU)
-	if err != nil {
-		return s, err
-	}
-	defer func() { err = errors.Join(err, dev.Close()) }()
+	defer func() { err = errors.Join(err, release()) }()
 	sel, err := e.choose(b, dev)
 	if err != nil {
 		return s, err

@@ -9,7 +9,6 @@ package qwen3asr
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -30,6 +29,8 @@ import (
 
 // Engine is a loaded model. Safe for concurrent use.
 type Engine struct {
+	*step.Host
+
 	name    string
 	o       Options
 	log     zerolog.Logger
@@ -43,13 +44,6 @@ type Engine struct {
 	aligner *alignerModel // nil without one
 	seed    atomic.Uint64
 	ears    *listeners
-
-	cancel context.CancelFunc
-	lost   chan struct{}
-	wg     sync.WaitGroup
-	mu     sync.Mutex
-	err    error // of the failure, or of closing
-	status inference.Status
 }
 
 var _ inference.Recognizer = (*Engine)(nil)
@@ -62,32 +56,8 @@ func (e *Engine) Recognizes() inference.Recognizes {
 	return inference.Recognizes{Model: e.name, Languages: languageTags(), WordTimes: e.aligner != nil, Partials: true}
 }
 
-// Status returns ready, or failed after the device was lost.
-func (e *Engine) Status() inference.Status {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.status
-}
-
-// Lost is closed when the device is lost. The process should then exit.
-func (e *Engine) Lost() <-chan struct{} { return e.lost }
-
 // Plan returns the planned memory of the model.
 func (e *Engine) Plan() networks.Plan { return e.plan }
-
-// Close ends all work with ErrClosed and frees everything. Later calls return the error of the first.
-func (e *Engine) Close() error {
-	e.cancel()
-	e.loop.Wake()
-	e.wg.Wait()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.status = inference.Status{Phase: inference.PhaseUnloaded, Detail: "closed"}
-	if errors.Is(e.err, ErrDeviceLost) {
-		return nil // already returned by every job and by Status
-	}
-	return e.err
-}
 
 // asked is a Hearing as the engine takes it.
 type asked struct {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -113,8 +112,9 @@ func Describe(b *models.Bundle, o Options) (inference.Recognizes, error) {
 func Open(ctx context.Context, b *models.Bundle, o Options) (*Engine, error) {
 	e := &Engine{
 		name: b.Manifest.Name, o: o.withDefaults(), log: o.Logger.With().Str("component", "qwen3asr").Logger(),
-		lost: make(chan struct{}), ears: newListeners(),
+		ears: newListeners(),
 	}
+	e.Host = step.NewHost(e.log)
 	err := e.check(b)
 	if err == nil {
 		err = e.prepare(b)
@@ -173,97 +173,75 @@ func openTokenizer(b *models.Bundle) (*tokenizer.Tokenizer, error) {
 
 // load opens the device and starts the loop.
 func (e *Engine) load(ctx context.Context, b *models.Bundle) error {
-	rt, err := ort.Open(e.o.Runtime)
+	rt, dev, release, err := step.OpenDevice(e.o.Runtime, e.o.Device, e.o.GPU, step.Recognition)
 	if err != nil {
 		return err
 	}
-	kind := ort.CUDA
-	if e.o.Device == string(models.DeviceCPU) {
-		kind = ort.CPU
-	}
-	dev, err := rt.NewDeviceBehind(kind, e.o.GPU) // commentary on the same GPU goes first
-	if err != nil {
-		return errors.Join(err, rt.Close())
-	}
-	release := func() error { return errors.Join(dev.Close(), rt.Close()) }
 	sel, err := e.choose(b, dev)
 	if err != nil {
 		return errors.Join(err, release())
 	}
-	var loopCtx context.Context
-	loopCtx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	opened := make(chan error, 1)
-	e.wg.Go(func() { e.own(ctx, loopCtx, sel, rt, dev, opened, release) })
-	if err := <-opened; err != nil {
-		e.cancel()
-		e.wg.Wait()
+	var d *device
+	if err := e.Start(ctx, step.Thread{
+		Open: func(context.Context) (err error) {
+			if d, err = e.openDevice(sel, rt, dev); err != nil {
+				return err
+			}
+			return e.begin(ctx, d)
+		},
+		Run: e.run,
+		Close: func() (err error) {
+			if d != nil {
+				err = d.close()
+			}
+			return errors.Join(err, release())
+		},
+	}); err != nil {
 		return err
 	}
-	e.mu.Lock()
-	if e.err == nil {
-		e.status = inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: fmt.Sprintf("%s in %s on %s, %d slots of %d positions",
-			e.name, sel.decoder.Weights, dev.Name(), sel.layout.Slots, sel.layout.MaxLen)}
-	}
-	detail := e.status.Detail
-	e.mu.Unlock()
+	detail := fmt.Sprintf("%s in %s on %s, %d slots of %d positions",
+		e.name, sel.decoder.Weights, dev.Name(), sel.layout.Slots, sel.layout.MaxLen)
+	e.Ready(inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: detail})
 	e.o.Progress(100, detail)
 	return nil
 }
 
-// own is the goroutine that owns the device: it loads, runs the loop and frees everything, on one OS thread.
-func (e *Engine) own(opening, ctx context.Context, sel *selection, rt *ort.Runtime, dev *ort.Device, opened chan<- error,
-	release func() error,
-) {
-	runtime.LockOSThread() // Never unlocked: captured graphs belong to the thread, which ends with the goroutine.
+// openDevice loads the networks, and reports the progress.
+func (e *Engine) openDevice(sel *selection, rt *ort.Runtime, dev *ort.Device) (*device, error) {
 	stages := 0
-	d, err := openDevice(sel, rt, dev, e.o.Threads, func(stage string) {
+	return openDevice(sel, rt, dev, e.o.Threads, func(stage string) {
 		stages++
 		e.o.Progress(stages*20, "loading: "+stage)
 	})
-	if err == nil {
-		if err = opening.Err(); err == nil {
-			err = d.warm()
-		}
-		if d.apart != nil {
-			e.log.Warn().Err(d.apart).Msg("prompts cannot be fed together, only one at a time")
-		}
-		var worker backend = d
-		if e.o.test.wrap != nil {
-			worker = e.o.test.wrap(d)
-		}
-		if err == nil {
-			e.loop, err = newLoop(worker, shape{
-				vocab: sel.dims().Vocab, layout: sel.layout, chunk: sel.chunk, batch: sel.batch, together: sel.together,
-				alike: alike, mixed: sel.device == models.DeviceCUDA,
-			}, step.Options{Now: time.Now, Client: step.OwnerOf(dev, time.Now).Join(step.Recognition), Waiting: e.o.Queue}, &e.stats)
-		}
-		if err != nil {
-			err = errors.Join(err, d.close())
-		}
-	}
-	if err != nil {
-		opened <- errors.Join(err, release())
-		return
-	}
-	opened <- nil
-	if err = e.loop.Run(ctx, ErrClosed); err != nil {
-		e.fail(err)
-	}
-	e.loop.client.Leave()
-	err = errors.Join(d.close(), release())
-	e.mu.Lock()
-	e.err = errors.Join(e.err, err)
-	e.mu.Unlock()
 }
 
-// fail marks the engine as failed.
-func (e *Engine) fail(err error) {
-	e.log.Error().Err(err).Msg("device lost; restart the process")
-	e.mu.Lock()
-	e.err = err
-	e.status = inference.Status{Phase: inference.PhaseFailed, Detail: err.Error()}
-	e.mu.Unlock()
-	close(e.lost)
+// begin warms up and creates the loop.
+func (e *Engine) begin(opening context.Context, d *device) (err error) {
+	if err := opening.Err(); err != nil {
+		return err
+	}
+	if err := d.warm(); err != nil {
+		return err
+	}
+	if d.apart != nil {
+		e.log.Warn().Err(d.apart).Msg("prompts cannot be fed together, only one at a time")
+	}
+	var worker backend = d
+	if e.o.test.wrap != nil {
+		worker = e.o.test.wrap(d)
+	}
+	sel := d.sel
+	e.loop, err = newLoop(worker, shape{
+		vocab: sel.dims().Vocab, layout: sel.layout, chunk: sel.chunk, batch: sel.batch, together: sel.together,
+		alike: alike, mixed: sel.device == models.DeviceCUDA,
+	}, step.Options{Now: time.Now, Client: step.OwnerOf(d.dev, time.Now).Join(step.Recognition), Waiting: e.o.Queue}, &e.stats)
+	return err
+}
+
+// run runs the loop.
+func (e *Engine) run(ctx context.Context) error {
+	defer e.loop.client.Leave()
+	return e.loop.Run(ctx, ErrClosed)
 }
 
 // graphs are those of one model for a device.
