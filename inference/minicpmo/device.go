@@ -24,18 +24,12 @@ type device struct {
 	dev     *ort.Device
 	table   *networks.Table
 	elem    int // bytes of F, the graphs' float
-	pad     int // lengths of prompt chunks are rounded up to a multiple of it
 	float   models.Type
 
 	sessions []*ort.Session // of the decoder, by weight set
-	decoder  *networks.Decoder
+	decoder  *networks.Text
 	vision   *visionRunner
 
-	// Rows of the decoder.
-	fed, prompt, bias, logitsRows, values, ids, states *networks.Rows
-	hostLogits                                         *ort.Memory // of one slot
-
-	top256   int
 	masks    []*sample.Set // of each slot's row of bias
 	biasRows map[*sample.Set][]float32
 	wide     []float32 // hidden states
@@ -48,12 +42,12 @@ type device struct {
 func openDevice(b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device, o deviceOptions) (_ *device, err error) {
 	d := &device{
 		sel: sel, bundle: b, runtime: rt, dev: dev, now: o.now, stats: o.stats, elem: int(sel.elem()),
-		float: models.Float32, biasRows: map[*sample.Set][]float32{}, top256: min(topK, sel.dims.Decoder.Vocab),
+		float: models.Float32, biasRows: map[*sample.Set][]float32{},
 		masks: make([]*sample.Set, sel.layout.Slots),
 	}
-	d.pad = max(o.pad, 1)
+	pad := max(o.pad, 1)
 	if sel.device == models.DeviceCUDA {
-		d.float, d.pad = models.Float16, padTo
+		d.float, pad = models.Float16, networks.PadTo
 	}
 	defer func() {
 		if err != nil {
@@ -85,38 +79,14 @@ func openDevice(b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Devi
 		loaded += sel.vision.WeightBytes
 	}
 	report("cache and buffers")
-	return d, d.allocate()
-}
-
-// allocate allocates the decoder's memory.
-func (d *device) allocate() (err error) {
-	c, k := d.sel.dims.Decoder, int64(d.top256)
-	states := networks.Port{Name: "hidden_states", Type: d.float, Shape: []int64{1, int64(c.Hidden)}, Host: true}
-	var several *networks.Port
-	if d.sel.several() {
-		several = &networks.Port{Name: states.Name, Type: d.float, Shape: states.Shape[1:], Host: true}
-	}
-	d.decoder, err = networks.NewDecoder(d.runtime, d.dev, networks.DecoderOptions{
-		Sessions: d.sessions, Captured: d.sel.captured, Layout: d.sel.layout, Float: d.float, Chunk: d.sel.chunk,
-		Several: several,
-		Fed:     []networks.Port{{Name: "inputs_embeds", Type: d.float, Shape: []int64{int64(c.Hidden)}, Host: true}},
-		Inputs:  []networks.Port{{Name: "logits_bias", Type: models.Float32, Shape: []int64{int64(c.Vocab)}}},
-		Outputs: []networks.Port{
-			{Name: "logits", Type: models.Float32, Shape: []int64{1, int64(c.Vocab)}},
-			{Name: "top_values", Type: models.Float32, Shape: []int64{1, k}, Host: true},
-			{Name: "top_ids", Type: models.Int64, Shape: []int64{1, k}, Host: true},
-			states,
+	c := sel.dims.Decoder
+	d.decoder, err = networks.NewText(rt, dev, d.table, networks.TextOptions{
+		Decoder: networks.DecoderOptions{
+			Sessions: d.sessions, Captured: sel.captured, Layout: sel.layout, Float: d.float, Chunk: sel.chunk,
 		},
+		Hidden: c.Hidden, Vocab: c.Vocab, Top: min(topK, c.Vocab), States: true, Several: sel.several(), Pad: pad,
 	})
-	if err != nil {
-		return err
-	}
-	d.fed, d.prompt = d.decoder.Input("inputs_embeds"), d.decoder.Prompt("inputs_embeds")
-	d.bias = d.decoder.Input("logits_bias")
-	out := d.decoder.Output
-	d.logitsRows, d.states, d.values, d.ids = out("logits"), out("hidden_states"), out("top_values"), out("top_ids")
-	d.hostLogits = d.decoder.Host("logits", int64(c.Vocab)*4)
-	return d.decoder.Err()
+	return d, err
 }
 
 type deviceOptions struct {

@@ -5,42 +5,19 @@ import (
 	"sort"
 	"time"
 
+	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/sample"
 	"touchline/models"
 )
 
-// forbiddenBias is added to the logits of forbidden ids.
-const forbiddenBias = -1e30
-
-// On CUDA the length of a prompt chunk is rounded up to a multiple of padTo, less
-// padLess. cuDNN plans its attention for each new length, which takes a quarter
-// of a second on an H200 (the run itself 12 ms), so warm-up plans the remaining
-// lengths. At the multiples themselves cuBLAS chooses slower kernels: 384 and 416
-// tokens take 13.0 and 12.7 ms, 382 to 415 between 11.4 and 12.0 (fp16).
-const (
-	padTo   = 32
-	padLess = 2
-)
-
-// padded returns the padded length of a chunk of n positions after from.
-func (d *device) padded(from, n int) int {
-	less := min(padLess, d.pad-1)
-	return max(n, min((n+less+d.pad-1)/d.pad*d.pad-less, d.sel.chunk, d.sel.layout.MaxLen-from))
-}
-
 func (d *device) decode(set int, r kvcache.Range, tokens, lengths []int32, hidden bool) error {
-	for slot := r.Start; slot < r.Start+r.Size; slot++ {
-		if tokens[slot] >= 0 {
-			d.table.Copy(d.fed.Host(slot, 1), tokens[slot])
-		}
-	}
 	if !d.lastRun.IsZero() {
 		d.stats.host.took(d.now().Sub(d.lastRun))
 	}
 	d.lastRun = time.Time{}
-	if err := d.decoder.Step(set, r, lengths); err != nil {
+	if err := d.decoder.Tokens(set, r, tokens, lengths); err != nil {
 		return err
 	}
 	d.lastRun = d.now()
@@ -52,24 +29,14 @@ func (d *device) fetch(r kvcache.Range, hidden bool) error {
 	d.fetched = 0
 	if hidden {
 		d.fetched = 1
-		return d.decoder.Fetch(r, d.values, d.ids, d.states)
+		return d.decoder.FetchTop(r, d.decoder.States)
 	}
-	return d.decoder.Fetch(r, d.values, d.ids)
+	return d.decoder.FetchTop(r)
 }
 
-func (d *device) top(slot int) ([]float32, []int64) {
-	return ort.Slice[float32](d.values.Host(slot, 1)), ort.Slice[int64](d.ids.Host(slot, 1))
-}
+func (d *device) top(slot int) ([]float32, []int64) { return d.decoder.Top(slot) }
 
-func (d *device) logits(slot int) ([]float32, error) {
-	if err := d.dev.CopyOut(d.hostLogits.Bytes(), d.logitsRows.At(slot)); err != nil {
-		return nil, err
-	}
-	if err := d.dev.Synchronize(); err != nil {
-		return nil, err
-	}
-	return ort.Slice[float32](d.hostLogits.Bytes()), nil
-}
+func (d *device) logits(slot int) ([]float32, error) { return d.decoder.Logits(slot) }
 
 func (d *device) hidden(slot int) []float32 {
 	var b []byte
@@ -77,7 +44,7 @@ func (d *device) hidden(slot int) []float32 {
 	case 0:
 		return nil
 	case 1:
-		b = d.states.Host(slot, 1)
+		b = d.decoder.States.Host(slot, 1)
 	default:
 		b = d.decoder.Several().Host(0, d.fetched)
 	}
@@ -110,12 +77,12 @@ func (d *device) mask(slot int, forbidden *sample.Set) error {
 		row = make([]float32, vocab)
 		for id := range row {
 			if forbidden.Has(int32(id)) { //nolint:gosec // bounded by the vocabulary
-				row[id] = forbiddenBias
+				row[id] = networks.ForbiddenBias
 			}
 		}
 		d.biasRows[forbidden] = row
 	}
-	if err := d.dev.CopyIn(d.bias.At(slot), ort.Bytes(row)); err != nil {
+	if err := d.dev.CopyIn(d.decoder.Bias.At(slot), ort.Bytes(row)); err != nil {
 		return err
 	}
 	d.masks[slot] = forbidden
@@ -128,25 +95,18 @@ func (d *device) prefill(set, slot int, p *prompt, from, to, hidden int) error {
 	if n < 1 || n > d.sel.chunk {
 		return fmt.Errorf("feed a prompt: expected 1 to %d positions, has %d", d.sel.chunk, n)
 	}
-	length := d.padded(from, n)
-	rows := d.prompt.Host(0, length)
-	if err := d.fill(rows, p, from, to); err != nil {
+	several := 0
+	if hidden > 1 {
+		several = hidden
+	}
+	if err := d.decoder.Feed(set, slot, from, n, several, func(rows []byte) error { return d.fill(rows, p, from, to) }); err != nil {
 		return err
 	}
-	// Padding leaves data in the cache after the prompt. Every step overwrites its
-	// position before it reads it, and reads no further.
-	clear(rows[n*d.table.Row():])
-	if hidden <= 1 {
-		if err := d.decoder.Prefill(set, slot, from, length, n); err != nil {
-			return err
-		}
-		return d.fetch(kvcache.Range{Start: slot, Size: 1}, hidden == 1)
+	if several > 0 {
+		d.fetched = hidden
+		return d.decoder.Fetch(kvcache.Range{Start: 0, Size: hidden}, d.decoder.Several())
 	}
-	if err := d.decoder.PrefillSeveral(set, slot, from, length, n, hidden); err != nil {
-		return err
-	}
-	d.fetched = hidden
-	return d.decoder.Fetch(kvcache.Range{Start: 0, Size: hidden}, d.decoder.Several())
+	return d.fetch(kvcache.Range{Start: slot, Size: 1}, hidden == 1)
 }
 
 // fill writes the embeddings of positions [from, to): of images inside their

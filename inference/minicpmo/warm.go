@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/kvcache"
 	"touchline/models"
 )
@@ -66,7 +67,7 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 // one.
 func (d *device) warmPrefill() (cost, error) {
 	long := min(d.sel.chunk, d.sel.layout.MaxLen-1)
-	short := min(padTo, long)
+	short := min(networks.PadTo, long)
 	p := &prompt{ids: make([]int32, long)}
 	if d.sel.several() {
 		for _, n := range []int{long, short} {
@@ -77,7 +78,7 @@ func (d *device) warmPrefill() (cost, error) {
 	}
 	if d.sel.device == models.DeviceCUDA {
 		// The longest first: it grows the arena for all others.
-		for n := long; n > 0; n = min(n-1, d.padded(0, n-padTo)) {
+		for n := long; n > 0; n = min(n-1, d.decoder.Padded(0, n-networks.PadTo)) {
 			if err := d.prefill(d.sel.prefill, 0, p, 0, n, 0); err != nil {
 				return cost{}, err
 			}

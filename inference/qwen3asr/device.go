@@ -13,15 +13,6 @@ import (
 	"touchline/models"
 )
 
-// forbiddenBias is added to the logits of ids without a token.
-const forbiddenBias = -1e30
-
-// On CUDA the length of a prompt's run is rounded up to a multiple of padTo, less padLess: see package minicpmo.
-const (
-	padTo   = 32
-	padLess = 2
-)
-
 // device is the backend on ONNX Runtime.
 type device struct {
 	sel     *selection
@@ -29,28 +20,24 @@ type device struct {
 	dev     *ort.Device
 	table   *networks.Table
 	float   models.Type
-	pad     int
 	options ort.SessionOptions
 
 	session *ort.Session // of the decoder
-	decoder *networks.Decoder
+	decoder *networks.Text
 	encoder *encoder
 	aligner *alignerDevice // nil before the first use
 	apart   error          // why prompts are fed one at a time; nil if they are not
-
-	fed, prompt, logitsRows, values, ids *networks.Rows
-	hostLogits                           *ort.Memory // of one slot
 }
 
 // openDevice loads the recogniser's graphs and allocates the memory. progress receives what is being loaded.
 func openDevice(sel *selection, rt *ort.Runtime, dev *ort.Device, threads int, progress func(stage string)) (_ *device, err error) {
 	d := &device{
-		sel: sel, runtime: rt, dev: dev, float: models.Float32, pad: 1,
+		sel: sel, runtime: rt, dev: dev, float: models.Float32,
 		// A memory plan for each prompt length would only make the arenas grow.
 		options: ort.SessionOptions{CUDAGraph: true, Threads: threads, NoMemoryPattern: true},
 	}
 	if sel.device == models.DeviceCUDA {
-		d.float, d.pad = models.Float16, padTo
+		d.float = models.Float16
 	}
 	defer func() {
 		if err != nil {
@@ -82,35 +69,26 @@ func (d *device) decoding() ort.SessionOptions {
 
 // allocate allocates the decoder's memory.
 func (d *device) allocate() (err error) {
-	c := d.sel.dims()
-	k := int64(min(models.HearingTopK, c.Vocab))
-	d.decoder, err = networks.NewDecoder(d.runtime, d.dev, networks.DecoderOptions{
-		Sessions: []*ort.Session{d.session}, Captured: []int{d.captured(d.sel.layout.Slots)}, Layout: d.sel.layout, Float: d.float,
-		Chunk: d.sel.chunk, Together: d.sel.together, Async: true,
-		Fed:    []networks.Port{{Name: "inputs_embeds", Type: d.float, Shape: []int64{int64(c.Hidden)}, Host: true}},
-		Inputs: []networks.Port{{Name: "logits_bias", Type: models.Float32, Shape: []int64{int64(c.Vocab)}}},
-		Outputs: []networks.Port{
-			{Name: "logits", Type: models.Float32, Shape: []int64{1, int64(c.Vocab)}},
-			{Name: "top_values", Type: models.Float32, Shape: []int64{1, k}, Host: true},
-			{Name: "top_ids", Type: models.Int64, Shape: []int64{1, k}, Host: true},
-			{Name: "hidden_states", Type: d.float, Shape: []int64{1, int64(c.Hidden)}},
+	c, pad := d.sel.dims(), 1
+	if d.sel.device == models.DeviceCUDA {
+		pad = networks.PadTo
+	}
+	d.decoder, err = networks.NewText(d.runtime, d.dev, d.table, networks.TextOptions{
+		Decoder: networks.DecoderOptions{
+			Sessions: []*ort.Session{d.session}, Captured: []int{d.captured(d.sel.layout.Slots)}, Layout: d.sel.layout, Float: d.float,
+			Chunk: d.sel.chunk, Together: d.sel.together, Async: true,
 		},
+		Hidden: c.Hidden, Vocab: c.Vocab, Top: min(models.HearingTopK, c.Vocab), Pad: pad,
 	})
 	if err != nil {
 		return err
 	}
-	d.fed, d.prompt = d.decoder.Input("inputs_embeds"), d.decoder.Prompt("inputs_embeds")
-	d.logitsRows, d.values, d.ids = d.decoder.Output("logits"), d.decoder.Output("top_values"), d.decoder.Output("top_ids")
-	d.hostLogits = d.decoder.Host("logits", int64(c.Vocab)*4)
-	if err := d.decoder.Err(); err != nil {
-		return err
-	}
 	row := make([]float32, c.Vocab)
 	for _, id := range d.sel.bundle.Manifest.Forbidden {
-		row[id] = forbiddenBias
+		row[id] = networks.ForbiddenBias
 	}
 	for slot := range d.sel.layout.Slots {
-		if err := d.dev.CopyIn(d.decoder.Input("logits_bias").At(slot), ort.Bytes(row)); err != nil {
+		if err := d.dev.CopyIn(d.decoder.Bias.At(slot), ort.Bytes(row)); err != nil {
 			return err
 		}
 	}
@@ -154,8 +132,8 @@ func (d *device) warm() error {
 	ranges := []kvcache.Range{{Start: 0, Size: 1}}
 	if d.sel.device == models.DeviceCUDA {
 		ranges = l.Ranges(l.Slots)
-		for n := len(ids); n > padTo; {
-			n = min(n-1, d.padded(0, n-padTo))
+		for n := len(ids); n > networks.PadTo; {
+			n = min(n-1, d.decoder.Padded(0, n-networks.PadTo))
 			lengths = append(lengths, n)
 		}
 	}
@@ -203,36 +181,22 @@ func (d *device) close() error {
 
 func (d *device) clear(slot int) error { return d.decoder.Clear(slot) }
 
-// padded returns the padded length of a run of n positions after from.
-func (d *device) padded(from, n int) int {
-	less := min(padLess, d.pad-1)
-	return max(n, min((n+less+d.pad-1)/d.pad*d.pad-less, d.sel.chunk, d.sel.layout.MaxLen-from))
-}
-
 func (d *device) prefill(j *job, from, to int) error {
-	n := to - from
-	length := d.padded(from, n)
-	rows := d.prompt.Host(0, length)
-	if err := fill(rows, d.table, j, from, to); err != nil {
-		return err
-	}
-	// Padding leaves data in the cache after the prompt. Every step overwrites its
-	// position before it reads it, and reads no further.
-	clear(rows[n*d.table.Row():])
 	slot := max(j.Slot, 0)
-	if err := d.decoder.Prefill(0, slot, from, length, n); err != nil {
+	err := d.decoder.Feed(0, slot, from, to-from, 0, func(rows []byte) error { return fill(rows, d.table, j, from, to) })
+	if err != nil {
 		return err
 	}
-	return d.decoder.Fetch(kvcache.Range{Start: slot, Size: 1}, d.values, d.ids)
+	return d.decoder.FetchTop(kvcache.Range{Start: slot, Size: 1})
 }
 
-// alignedTo is what the length of several prompts in one run is rounded up to a multiple of, less padLess.
+// alignedTo is what the length of several prompts in one run is rounded up to a multiple of, less networks.PadLess.
 const alignedTo = 32
 
 // aligned returns the length to which so many prompts of up to n positions are padded.
 func (d *device) aligned(size, n int) int {
-	if d.pad > 1 {
-		n = max(n, (n+padLess+alignedTo-1)/alignedTo*alignedTo-padLess)
+	if d.sel.device == models.DeviceCUDA {
+		n = max(n, (n+networks.PadLess+alignedTo-1)/alignedTo*alignedTo-networks.PadLess)
 	}
 	return min(n, d.sel.chunk, d.sel.together/size)
 }
@@ -245,7 +209,7 @@ func (d *device) begin(jobs []*job, r kvcache.Range) error {
 	length := d.aligned(r.Size, longest)
 	failed := make([]error, len(jobs))
 	each(len(jobs), func(i int) {
-		rows, n := d.prompt.Host(i*length, length), len(jobs[i].prompt.ids)-1
+		rows, n := d.decoder.Rows(i, length), len(jobs[i].prompt.ids)-1
 		failed[i] = fill(rows, d.table, jobs[i], 0, n)
 		clear(rows[n*d.table.Row():])
 	})
@@ -297,30 +261,15 @@ func fill(dst []byte, table *networks.Table, j *job, from, to int) error {
 }
 
 func (d *device) decode(r kvcache.Range, tokens, lengths []int32) error {
-	for slot := r.Start; slot < r.Start+r.Size; slot++ {
-		if tokens[slot] >= 0 {
-			d.table.Copy(d.fed.Host(slot, 1), tokens[slot])
-		}
-	}
-	if err := d.decoder.Step(0, r, lengths); err != nil {
+	if err := d.decoder.Tokens(0, r, tokens, lengths); err != nil {
 		return err
 	}
-	return d.decoder.Fetch(r, d.values, d.ids)
+	return d.decoder.FetchTop(r)
 }
 
-func (d *device) top(slot int) ([]float32, []int64) {
-	return ort.Slice[float32](d.values.Host(slot, 1)), ort.Slice[int64](d.ids.Host(slot, 1))
-}
+func (d *device) top(slot int) ([]float32, []int64) { return d.decoder.Top(slot) }
 
-func (d *device) logits(slot int) ([]float32, error) {
-	if err := d.dev.CopyOut(d.hostLogits.Bytes(), d.logitsRows.At(slot)); err != nil {
-		return nil, err
-	}
-	if err := d.dev.Synchronize(); err != nil {
-		return nil, err
-	}
-	return ort.Slice[float32](d.hostLogits.Bytes()), nil
-}
+func (d *device) logits(slot int) ([]float32, error) { return d.decoder.Logits(slot) }
 
 // encode runs the encoder of the windows, all of which are of one model. Shorter ones are padded.
 func (d *device) encode(windows []*window) error {
