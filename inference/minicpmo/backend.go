@@ -34,8 +34,8 @@ type backend interface {
 	logits(slot int) ([]float32, error)
 	// hidden returns the slot's states after the final norm, as many as the run requested.
 	hidden(slot int) []float32
-	// see embeds images of one grid, at most batchLimit.
-	see(images []*image) error
+	// embed embeds images of one grid, at most batchLimit.
+	embed(images []*image) error
 	// close frees everything. It is called once, even after a failure.
 	close() error
 }

@@ -158,7 +158,7 @@ func (t *timer) vision(d *device, cfg vision.Config, so StageOptions, s *Stages)
 	}
 	for _, n := range so.Images {
 		if n >= 1 && n <= batchLimit {
-			s.Vision[n] = t.time(fmt.Sprintf("vision of %d", n), func() error { return d.see(images[:n]) })
+			s.Vision[n] = t.time(fmt.Sprintf("vision of %d", n), func() error { return d.embed(images[:n]) })
 		}
 	}
 }

@@ -38,7 +38,8 @@ func (t *timer) speech(e *Engine, b *models.Bundle, d *device, o Options, so Sta
 	}
 	s.Slots = slices.Max(so.Speaking)
 	codes := b.Manifest.Dims.Speech.TTS.Codes
-	choice, err := voice.Choose(b, d.sel.device, d.sel.layout.Slots, inference.VoiceConfig{Enabled: true, Slots: s.Slots, Prompt: o.Config.Voice.Prompt})
+	config := inference.VoiceConfig{Enabled: true, Slots: s.Slots, Prompt: o.Config.Voice.Prompt}
+	choice, err := voice.Choose(b, d.sel.device, d.sel.layout.Slots, config)
 	if err != nil {
 		return err
 	}

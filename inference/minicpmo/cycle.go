@@ -39,13 +39,13 @@ type token struct {
 // spoken reports whether the model's own voice reads the answer.
 func (c *cycle) spoken() bool { return c.hidden && c.Chunk > 0 }
 
-// from returns the first position of the prompt whose state is wanted.
-func (c *cycle) from() int { return len(c.prompt.ids) - 1 - c.given }
+// firstState returns the first position of the prompt whose state is wanted.
+func (c *cycle) firstState() int { return len(c.prompt.ids) - 1 - c.given }
 
-// say sends an answer that was given, whose states are complete.
-func (c *cycle) say(width int) {
+// pushGiven sends an answer that was given, whose states are complete.
+func (c *cycle) pushGiven(width int) {
 	state := func(i int) []float32 { return c.hiddens[i*width : (i+1)*width : (i+1)*width] }
-	for i, id := range c.prompt.ids[c.from()+1:] {
+	for i, id := range c.prompt.ids[c.firstState()+1:] {
 		c.out.Push(token{id, state(i)})
 	}
 	if c.whole {

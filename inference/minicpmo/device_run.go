@@ -131,7 +131,7 @@ func (d *device) fill(dst []byte, p *prompt, from, to int) error {
 	return nil
 }
 
-func (d *device) see(images []*image) error {
+func (d *device) embed(images []*image) error {
 	d.lastRun = time.Time{}
 	if d.vision == nil {
 		return ErrNoVision

@@ -57,13 +57,13 @@ func (d faulty) decode(set int, r kvcache.Range, tokens, lengths []int32, hidden
 	return d.backend.decode(set, r, tokens, lengths, hidden)
 }
 
-func (d faulty) see(images []*image) error {
+func (d faulty) embed(images []*image) error {
 	if d.f.See != nil {
 		if err := d.f.See(len(images)); err != nil {
 			return err
 		}
 	}
-	return d.backend.see(images)
+	return d.backend.embed(images)
 }
 
 func (d faulty) clear(slot int) error {

@@ -21,7 +21,7 @@ const maxPause = 30 * time.Millisecond
 // room makes the next step longer.
 const pauseMargin = 3 * time.Millisecond
 
-// spokenPause is the maximum pause of answers that the model speaks itself. Their words are shown when they are heard, much later.
+// spokenPause is the maximum pause of answers that the model speaks itself. Captions show their words with the sound, much later.
 const spokenPause = 60 * time.Millisecond
 
 // loop is the engine's part of the step loop. Between two steps it embeds images and feeds prompts, in bounded pieces. The goroutine of
@@ -38,7 +38,7 @@ type loop struct {
 	cache   *pictures
 
 	weights switcher
-	kept    [][]int32 // tokens whose states a free slot keeps
+	kept    [][]int32 // by slot: tokens whose states are still in the cache
 	ranAt   time.Time // end of the last run from which ids are chosen
 
 	filling *cycle   // in a slot, prompt not complete

@@ -164,7 +164,7 @@ func (d *toy) logits(int) ([]float32, error) { return nil, errors.New("not neede
 func (d *toy) hidden(int) []float32          { return nil }
 func (d *toy) close() error                  { return nil }
 
-func (d *toy) see(images []*image) error {
+func (d *toy) embed(images []*image) error {
 	require.LessOrEqual(d.t, len(images), batchLimit)
 	for _, m := range images {
 		require.Equal(d.t, [2]int{images[0].rows, images[0].cols}, [2]int{m.rows, m.cols}, "a batch is of one grid")
@@ -589,7 +589,7 @@ func TestCacheOfPictures(t *testing.T) {
 	require.Equal(t, 3, c.size())
 	_, fresh = get(1, 1)
 	require.False(t, fresh)
-	c.forget(1)
+	c.removeSource(1)
 	require.Zero(t, c.size())
 	require.True(t, a.dropped.Load())
 	none := newPictures(0)
@@ -606,14 +606,14 @@ func TestEarlyWorkPays(t *testing.T) {
 	s := &Session{}
 	took := 0
 	for range 400 {
-		if s.worth() {
+		if s.shouldPrefetch() {
 			s.shown.Add(1)
 			took++
 		}
 	}
 	require.Less(t, took, 60)
 	s.used.Add(30)
-	require.True(t, s.worth())
+	require.True(t, s.shouldPrefetch())
 }
 
 // The rooms that one H200 should serve, with its measured costs: per room a look

@@ -112,7 +112,7 @@ func (v *toyVoice) Best(int) (tts.Row, bool) { return tts.Row{}, false }
 
 func (v *toyVoice) Begin(int, string) error { return nil }
 
-func (v *toyVoice) Along(slot int) int { return v.slots.Cover(0, slot).Size }
+func (v *toyVoice) SharedSlots(slot int) int { return v.slots.Cover(0, slot).Size }
 
 func (v *toyVoice) Run(jobs []tts.Job) {
 	high := 0

@@ -166,7 +166,7 @@ func (s *counters) prefilled(n int, took time.Duration) {
 	s.prompt.Add(uint64(n)) //nolint:gosec // not negative
 }
 
-func (s *counters) saw(n int, took time.Duration) {
+func (s *counters) embedded(n int, took time.Duration) {
 	s.vision.took(took)
 	s.images.add(float64(n))
 }

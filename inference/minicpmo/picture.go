@@ -140,8 +140,8 @@ func (c *pictures) remove(p *picture) {
 	}
 }
 
-// forget removes all pictures of a source.
-func (c *pictures) forget(source uint64) {
+// removeSource removes all pictures of a source.
+func (c *pictures) removeSource(source uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for e := c.order.Front(); e != nil; {

@@ -41,7 +41,7 @@ func (l *loop) take(c *cycle) (dirty bool, err error) {
 	words := c.prompt.words()
 	words = words[:min(len(words), len(c.prompt.ids)-1)] // one token at least is fed
 	if c.hidden {
-		words = words[:min(len(words), c.from())]
+		words = words[:min(len(words), c.firstState())]
 	}
 	for slot, kept := range l.kept {
 		if n := common(kept, words); n > c.Filled && !l.Pool.Held(slot) {
@@ -83,7 +83,7 @@ func (l *loop) prefill(c *cycle, n int) error {
 	last := to == len(c.prompt.ids)
 	hidden := 0
 	if c.hidden {
-		hidden = max(0, to-max(c.Filled, c.from()))
+		hidden = max(0, to-max(c.Filled, c.firstState()))
 	}
 	took, err := l.client.Do(func() error {
 		return l.dev.prefill(l.shape.prefillSet, c.Slot, &c.prompt, c.Filled, to, hidden)
@@ -107,7 +107,7 @@ func (l *loop) prefill(c *cycle, n int) error {
 	c.report.Prefill = l.ranAt.Sub(c.arrived) - c.report.Wait
 	if c.given > 0 {
 		c.report.FirstToken = l.ranAt.Sub(c.arrived)
-		c.say(len(c.hiddens) / (c.given + 1))
+		c.pushGiven(len(c.hiddens) / (c.given + 1))
 		l.Finish(c, nil)
 		return nil
 	}

@@ -133,7 +133,7 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 	if err := e.constrain(c, r.Schema); err != nil {
 		return nil, err
 	}
-	if err := e.look(c, r); err != nil {
+	if err := e.addPictures(c, r); err != nil {
 		c.release()
 		return nil, err
 	}
@@ -193,8 +193,8 @@ func (e *Engine) constrain(c *cycle, text []byte) error {
 	return nil
 }
 
-// look adds the pictures of a request.
-func (e *Engine) look(c *cycle, r Request) error {
+// addPictures adds the pictures of a request.
+func (e *Engine) addPictures(c *cycle, r Request) error {
 	if len(r.Frames) > 0 && !e.sees {
 		return ErrNoVision
 	}

@@ -53,7 +53,7 @@ func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 		var x inference.Exchange
 		trace := func() {}
 		if p.Trace != nil {
-			x.Request = brief(r.Prompt.Text)
+			x.Request = elideImages(r.Prompt.Text)
 			trace = sync.OnceFunc(func() { p.Trace(x) })
 		}
 		defer trace()
@@ -92,8 +92,8 @@ func (s *Session) written(ctx context.Context, r Request) iter.Seq2[inference.Ch
 // placeholders are the places of a picture's embeddings in a prompt.
 var placeholders = regexp.MustCompile(`<(?:image|slice)>(?:<unk>)+`)
 
-// brief shortens the placeholders of pictures to their number.
-func brief(prompt string) string {
+// elideImages shortens the placeholders of pictures to their number.
+func elideImages(prompt string) string {
 	return placeholders.ReplaceAllStringFunc(prompt, func(run string) string {
 		mark, places, _ := strings.Cut(run, ">")
 		return fmt.Sprintf("%s><unk>×%d", mark, strings.Count(places, "<unk>"))
@@ -151,15 +151,15 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 		r.Prompt, err = e.builder.Chat(messages, tokenizer.Options{MaxLen: e.maxPrompt})
 		r.Rules = e.chatAnswer
 	}
-	draw(&r.Rules, p.Sampling)
+	applySampling(&r.Rules, p.Sampling)
 	if p.Structured() {
 		r.Rules.Greedy, r.Rules.RepetitionPenalty = true, 1
 	}
 	return r, err
 }
 
-// draw applies the settings of a prompt.
-func draw(r *sample.Settings, p inference.Sampling) {
+// applySampling applies the settings of a prompt.
+func applySampling(r *sample.Settings, p inference.Sampling) {
 	if p.Temperature != nil {
 		r.Temperature, r.Greedy = *p.Temperature, *p.Temperature == 0
 	}
@@ -220,7 +220,7 @@ func Join(a, b tokenizer.Prompt) tokenizer.Prompt {
 // room's frames, it takes only some.
 func (s *Session) Observe(f inference.Frame) {
 	e := s.e
-	if !e.sees || e.cache.limit == 0 || s.closed.Load() || e.workers.behind() || !s.worth() {
+	if !e.sees || e.cache.limit == 0 || s.closed.Load() || e.workers.behind() || !s.shouldPrefetch() {
 		return
 	}
 	p, fresh, err := e.picture(s.source, f, int(s.slices.Load()), false)
@@ -235,9 +235,9 @@ func (s *Session) Observe(f inference.Frame) {
 	}
 }
 
-// worth reports whether to embed a frame early: if prompts showed at least one in
+// shouldPrefetch reports whether to embed a frame early: if prompts showed at least one in
 // eight of the last ones, else for one in sixteen, to detect a change.
-func (s *Session) worth() bool {
+func (s *Session) shouldPrefetch() bool {
 	const enough, rarely, memory, probe = 16, 8, 128, 16
 	shown, used := s.shown.Load(), s.used.Load()
 	if shown >= memory {
@@ -253,7 +253,7 @@ func (s *Session) worth() bool {
 // Close removes the room's frames from the cache. Running answers continue.
 func (s *Session) Close() error {
 	if !s.closed.Swap(true) {
-		s.e.cache.forget(s.source)
+		s.e.cache.removeSource(s.source)
 	}
 	return nil
 }

@@ -52,37 +52,37 @@ func (l *loop) gather(wanted bool, most int) {
 // encodeImages embeds the gathered images. If the run fails it repeats each image
 // separately, so that only the answers of failing images end.
 func (l *loop) encodeImages() error {
-	took, err := l.see(l.batch)
+	took, err := l.embed(l.batch)
 	if step.Lost(err) {
 		return err
 	}
 	if err == nil {
 		l.visionCost.learn(len(l.batch), took)
-		l.stats.saw(len(l.batch), took)
+		l.stats.embedded(len(l.batch), took)
 	} else {
 		l.stats.failedRuns.Add(1)
 	}
 	for i, m := range l.batch {
 		failed := err
 		if err != nil && len(l.batch) > 1 {
-			if _, failed = l.see(l.batch[i : i+1]); step.Lost(failed) {
+			if _, failed = l.embed(l.batch[i : i+1]); step.Lost(failed) {
 				return failed
 			}
 		}
-		l.seen(m, failed)
+		l.embedded(m, failed)
 	}
 	clear(l.batch)
 	l.batch = l.batch[:0]
 	return nil
 }
 
-// see runs the vision tower.
-func (l *loop) see(images []*image) (time.Duration, error) {
-	return l.client.Do(func() error { return l.dev.see(images) })
+// embed runs the vision tower.
+func (l *loop) embed(images []*image) (time.Duration, error) {
+	return l.client.Do(func() error { return l.dev.embed(images) })
 }
 
-// seen records that an image is embedded, or its error.
-func (l *loop) seen(m *image, err error) {
+// embedded records that an image is embedded, or its error.
+func (l *loop) embedded(m *image, err error) {
 	p := m.owner
 	l.workers.done(m)
 	if i := slices.Index(l.images, m); i >= 0 {

@@ -22,11 +22,11 @@ type device struct {
 	float   models.Type
 	options ort.SessionOptions
 
-	session *ort.Session // of the decoder
-	decoder *networks.Text
-	encoder *encoder
-	aligner *alignerDevice // nil before the first use
-	apart   error          // why prompts are fed one at a time; nil if they are not
+	session     *ort.Session // of the decoder
+	decoder     *networks.Text
+	encoder     *encoder
+	aligner     *alignerDevice // nil before the first use
+	togetherErr error          // why prompts are fed one at a time; nil if they are not
 }
 
 // openDevice loads the recogniser's graphs and allocates the memory. progress receives what is being loaded.
@@ -145,7 +145,7 @@ func (d *device) warm() error {
 	if err := d.warmTogether(); errors.Is(err, ort.ErrDeviceLost) {
 		return err
 	} else if err != nil { // slower, but as right
-		d.sel.together, d.apart = 0, err
+		d.sel.together, d.togetherErr = 0, err
 	}
 	tokens := make([]int32, l.Slots)
 	for _, r := range ranges {

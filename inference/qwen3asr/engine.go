@@ -43,12 +43,12 @@ type Engine struct {
 	stop    []int32
 	aligner *alignerModel // nil without one
 	seed    atomic.Uint64
-	ears    *listeners
+	pool    *featurePool
 }
 
 var _ inference.Recognizer = (*Engine)(nil)
 
-// ahead is the number of parts of a recording that are heard at once.
+// ahead is the number of parts of a recording that are transcribed at once.
 const ahead = 4
 
 // Recognizes returns the model's name and languages.
@@ -59,36 +59,36 @@ func (e *Engine) Recognizes() inference.Recognizes {
 // Plan returns the planned memory of the model.
 func (e *Engine) Plan() networks.Plan { return e.plan }
 
-// asked is a Hearing as the engine takes it.
-type asked struct {
+// query is a Hearing as the engine takes it.
+type query struct {
 	inference.Hearing
 
 	name     string // of the language
 	settings sample.Settings
 }
 
-func (e *Engine) ask(h inference.Hearing) (asked, error) {
+func (e *Engine) ask(h inference.Hearing) (query, error) {
 	name, err := languageName(h.Language)
 	if err != nil {
-		return asked{}, err
+		return query{}, err
 	}
 	if h.WordTimes && e.aligner == nil {
-		return asked{}, inference.ErrNoWordTimes
+		return query{}, inference.ErrNoWordTimes
 	}
 	s := sample.Settings{
 		Greedy: h.Temperature == 0, Temperature: h.Temperature, TopP: 1, RepetitionPenalty: 1, Stop: e.stop,
 	}
 	if err := s.Validate(e.loop.Vocab()); err != nil {
-		return asked{}, err
+		return query{}, err
 	}
-	return asked{h, name, s}, nil
+	return query{h, name, s}, nil
 }
 
-// hear returns the windows of a whole sound.
-func (e *Engine) hear(sound []float32) []*window { return e.ears.hear(e.dims, sound) }
+// windows returns the windows of a whole sound.
+func (e *Engine) windows(sound []float32) []*window { return e.pool.windows(e.dims, sound) }
 
 // answer submits a job for the text of windows, which begins with prefix.
-func (e *Engine) answer(a asked, k class, windows []*window, prefix string, most int) (*job, error) {
+func (e *Engine) answer(a query, k class, windows []*window, prefix string, most int) (*job, error) {
 	p := e.prompts.prompt(a.Context, e.o.ContextTokens, a.name, prefix, rowsOf(windows))
 	room := e.loop.Layout().MaxLen - len(p.ids) + 1 // the last id is not fed
 	if room < 1 {
@@ -101,7 +101,7 @@ func (e *Engine) answer(a asked, k class, windows []*window, prefix string, most
 }
 
 // read returns the transcript of an answer.
-func (e *Engine) read(a asked, raw string) inference.Transcript {
+func (e *Engine) read(a query, raw string) inference.Transcript {
 	name, text := parse(raw, a.name)
 	if a.name != "" {
 		name = a.name
@@ -130,7 +130,7 @@ func (e *Engine) Transcribe(ctx context.Context, sound []float32, h inference.He
 		begin := 0
 		for i, part := range parts {
 			for len(jobs) < min(len(parts), i+ahead) {
-				j, err := e.answer(a, k, e.hear(parts[len(jobs)]), "", e.o.MaxTokens)
+				j, err := e.answer(a, k, e.windows(parts[len(jobs)]), "", e.o.MaxTokens)
 				if err != nil {
 					yield(inference.Transcript{}, err)
 					return
@@ -153,7 +153,7 @@ func (e *Engine) Transcribe(ctx context.Context, sound []float32, h inference.He
 }
 
 // complete waits for a job and returns the final text of its sound, with times from its begin.
-func (e *Engine) complete(ctx context.Context, a asked, j *job, closed <-chan struct{}) (inference.Transcript, error) {
+func (e *Engine) complete(ctx context.Context, a query, j *job, closed <-chan struct{}) (inference.Transcript, error) {
 	windows := j.windows
 	ids, err := e.wait(ctx, j, closed)
 	if err != nil {
@@ -164,7 +164,7 @@ func (e *Engine) complete(ctx context.Context, a asked, j *job, closed <-chan st
 }
 
 // withWords makes a transcript final.
-func (e *Engine) withWords(ctx context.Context, a asked, k class, windows []*window, t inference.Transcript, ids int,
+func (e *Engine) withWords(ctx context.Context, a query, k class, windows []*window, t inference.Transcript, ids int,
 	closed <-chan struct{},
 ) (_ inference.Transcript, err error) {
 	t.Final, t.Audio, t.Tokens = true, rowsOf(windows), ids
@@ -195,7 +195,7 @@ func (e *Engine) Align(ctx context.Context, sound []float32, text, language stri
 	if err != nil {
 		return nil, err
 	}
-	words, err := e.align(ctx, file, e.hear(sound), text, languageTag(name), nil)
+	words, err := e.align(ctx, file, e.windows(sound), text, languageTag(name), nil)
 	end := moment(len(sound))
 	for i := range words {
 		words[i].Start, words[i].End = min(words[i].Start, end), min(words[i].End, end)

@@ -25,9 +25,9 @@ func padded(sound []float32) []float32 {
 	return append(make([]float32, 0, leastSound), sound...)[:leastSound]
 }
 
-// risen is by how much, in powers of ten, the loudest sound must rise before windows that were heard are heard
+// floorDrift is by how much, in powers of ten, the loudest sound must rise before encoded windows are encoded
 // again: louder sound raises the floor of everything before it.
-const risen = 0.05
+const floorDrift = 0.05
 
 // window is the input of one run of the encoder, and its result.
 type window struct {
@@ -40,7 +40,7 @@ type window struct {
 	out []byte // owned by the loop; nil before the run
 }
 
-// features are those of a sound that grows, in windows of the encoder. The zero value is not usable.
+// features are the features of a growing sound, in windows of the encoder. The zero value is not usable.
 type features struct {
 	dims   models.Hearing
 	stream *mel.Stream
@@ -78,7 +78,7 @@ func biggest(most float32, values []float32) float32 {
 }
 
 // windows returns those of all sound so far, of which there must be half a second. Windows of an earlier call are
-// returned again if they are still right: exactly, or within risen.
+// returned again if they are still right: exactly, or within floorDrift.
 func (f *features) windows(exact bool) []*window {
 	rows := f.stream.Tail(f.rows)
 	floor := biggest(f.peak, rows[len(f.rows):]) - dynamics
@@ -111,7 +111,7 @@ func allowance(exact bool) float32 {
 	if exact {
 		return 0
 	}
-	return risen
+	return floorDrift
 }
 
 // newWindow returns the window of n frames in a sound with so much at its loudest.
@@ -121,24 +121,24 @@ func newWindow(dims models.Hearing, rows []float32, n int, peak float32) *window
 	return w
 }
 
-// listeners bounds the whole sounds whose features are computed at once, to as many as there are cores but for one. With all of 64 clips
+// featurePool bounds the whole sounds whose features are computed at once, to as many as there are cores but for one. With all of 64 clips
 // at once the first features would be complete when nearly all are: the GPU would wait for them, and the loop for a core.
-type listeners struct {
+type featurePool struct {
 	places chan struct{}
 	active atomic.Int32
 }
 
-func newListeners() *listeners {
-	return &listeners{places: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1))}
+func newFeaturePool() *featurePool {
+	return &featurePool{places: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1))}
 }
 
-// hear returns the windows of a whole sound, computed on its share of the cores.
-func (l *listeners) hear(dims models.Hearing, sound []float32) []*window {
-	l.places <- struct{}{}
-	share := max(cap(l.places)/int(l.active.Add(1)), 1)
+// windows returns the windows of a whole sound, computed on its share of the cores.
+func (p *featurePool) windows(dims models.Hearing, sound []float32) []*window {
+	p.places <- struct{}{}
+	share := max(cap(p.places)/int(p.active.Add(1)), 1)
 	defer func() {
-		l.active.Add(-1)
-		<-l.places
+		p.active.Add(-1)
+		<-p.places
 	}()
 	rows := mel.SpeechRows(padded(sound), share)
 	peak := slices.Max(rows)

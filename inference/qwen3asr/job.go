@@ -13,7 +13,7 @@ type class uint8
 
 const (
 	final   class = iota // the text of speech that has ended
-	partial              // that of speech that goes on
+	partial              // the text of speech that goes on
 	file                 // recordings
 )
 
@@ -29,8 +29,8 @@ type job struct {
 	out   networks.Outbox[int32]
 
 	// Owned by the loop.
-	alone   bool // it is not fed together with others, as that failed
-	counted bool // among those who speak
+	single  bool // it is not fed together with others, as that failed
+	counted bool // as a speaker
 }
 
 // encoded reports whether all sound is encoded.

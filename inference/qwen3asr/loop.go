@@ -61,16 +61,16 @@ type loop struct {
 	now    func() time.Time
 	client *step.Client
 
-	batch   []*window
-	firsts  []*job      // that begin together
-	recent  []time.Time // arrivals of interim texts, of the last half second
-	unclean []bool      // slots whose last job failed, by slot: what it left may not be numbers
+	batch  []*window
+	firsts []*job      // that begin together
+	recent []time.Time // arrivals of interim texts, of the last half second
+	dirty  []bool      // slots whose last job failed, by slot: what it left may not be numbers
 }
 
 func newLoop(dev backend, s shape, o step.Options, stats *counters) (*loop, error) {
 	l := &loop{
 		dev: dev, shape: s, stats: stats, now: o.Now, client: o.Client,
-		batch: make([]*window, 0, s.batch), unclean: make([]bool, s.layout.Slots),
+		batch: make([]*window, 0, s.batch), dirty: make([]bool, s.layout.Slots),
 	}
 	o.Layout, o.Vocab = s.layout, s.vocab
 	var err error
@@ -120,7 +120,7 @@ func (l *loop) Failed(*job) error { return nil }
 // Due implements step.Engine.
 func (l *loop) Due(last time.Time) time.Time { return last }
 
-// For how long other work keeps the answers waiting that decode. Steps of many answers take hardly longer than those of few, so it
+// The longest pauses of answers that decode because of other work. Steps of many answers take hardly longer than those of few, so it
 // is best for files to begin many before the next step. Live speech comes evenly: what comes during a step begins after it, together,
 // and the answer to it has eight steps or so to wait for. With 40 ms between them for 64 speakers on an H200 a text came after 270 ms.
 const (
@@ -148,8 +148,9 @@ func (l *loop) highest() class {
 }
 
 // Interim texts of many speakers come evenly, each a few milliseconds after the other. One by one they keep the device busy all the time,
-// which commentary on the same GPU feels; four together take two thirds of that. So beside commentary an interim text is due when there
-// are four, or after batchDelay times the number of those of the last half second, that is of those who speak: one alone hardly waits.
+// which slows commentary on the same GPU; four together take two thirds of that. So beside commentary an interim text is due when there
+// are four, or after batchDelay times the number of speakers, which is that of the interim texts of the last half second: one alone hardly
+// waits.
 const (
 	batchDelay  = 600 * time.Microsecond
 	recently    = 500 * time.Millisecond
@@ -170,7 +171,7 @@ func (l *loop) delay(j *job) time.Duration {
 	if n >= batchTarget {
 		return 0
 	}
-	return l.client.Rest(step.Run{Due: j.Since.Add(time.Duration(len(l.recent)) * batchDelay)})
+	return l.client.Delay(step.Run{Due: j.Since.Add(time.Duration(len(l.recent)) * batchDelay)})
 }
 
 // Idle implements step.Engine: the loop waits until the next interim text is due.
@@ -226,7 +227,7 @@ func (l *loop) gather(j *job) int {
 	longest, most := 0, l.room(j)
 	for _, o := range l.Queue[slices.Index(l.Queue, j):] {
 		n := len(o.prompt.ids) - 1 // a step feeds the last one
-		if o.Rank != j.Rank || o.class != j.class || o.slots != nil || o.Slot >= 0 || o.alone || n < 1 || n > l.shape.chunk {
+		if o.Rank != j.Rank || o.class != j.class || o.slots != nil || o.Slot >= 0 || o.single || n < 1 || n > l.shape.chunk {
 			if o == j {
 				break
 			}
@@ -305,7 +306,7 @@ func (l *loop) begin(r kvcache.Range) error {
 			l.Decode(j, j.prompt.ids[n])
 			continue
 		}
-		j.alone, l.unclean[j.Slot] = true, true
+		j.single, l.dirty[j.Slot] = true, true
 	}
 	l.stats.prompts.Add(1)
 	clear(l.firsts)
@@ -314,11 +315,11 @@ func (l *loop) begin(r kvcache.Range) error {
 
 // clean zeroes a slot if what its last job left may not be numbers. Steps overwrite the rest before they read it.
 func (l *loop) clean(slot int) error {
-	if !l.unclean[slot] {
+	if !l.dirty[slot] {
 		return nil
 	}
 	err := l.dev.clear(slot)
-	l.unclean[slot] = err != nil
+	l.dirty[slot] = err != nil
 	return err
 }
 
@@ -409,7 +410,7 @@ func (l *loop) Push(j *job, id int32, stop bool) {
 // Ended implements step.Engine.
 func (l *loop) Ended(j *job, err error) {
 	if j.Slot >= 0 {
-		l.unclean[j.Slot] = err != nil
+		l.dirty[j.Slot] = err != nil
 		l.stats.busy.Add(-1)
 	}
 	l.stats.ended(j.class, err)

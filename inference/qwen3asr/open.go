@@ -112,7 +112,7 @@ func Describe(b *models.Bundle, o Options) (inference.Recognizes, error) {
 func Open(ctx context.Context, b *models.Bundle, o Options) (*Engine, error) {
 	e := &Engine{
 		name: b.Manifest.Name, o: o.withDefaults(), log: o.Logger.With().Str("component", "qwen3asr").Logger(),
-		ears: newListeners(),
+		pool: newFeaturePool(),
 	}
 	e.Host = step.NewHost(e.log)
 	err := e.check(b)
@@ -223,8 +223,8 @@ func (e *Engine) begin(opening context.Context, d *device) (err error) {
 	if err := d.warm(); err != nil {
 		return err
 	}
-	if d.apart != nil {
-		e.log.Warn().Err(d.apart).Msg("prompts cannot be fed together, only one at a time")
+	if d.togetherErr != nil {
+		e.log.Warn().Err(d.togetherErr).Msg("prompts cannot be fed together, only one at a time")
 	}
 	var worker backend = d
 	if e.o.test.wrap != nil {
@@ -244,7 +244,7 @@ func (e *Engine) run(ctx context.Context) error {
 	return e.loop.Run(ctx, ErrClosed)
 }
 
-// graphs are those of one model for a device.
+// graphs are the graphs of one model for a device.
 type graphs struct {
 	bundle                  *models.Bundle
 	device                  models.Device

@@ -18,7 +18,7 @@ type Stats struct {
 	Windows, Encodes uint64
 	// Prompt counts positions fed in the runs Prompts, Tokens those generated in Steps.
 	Prompt, Prompts, Tokens, Steps uint64
-	// Slots is the number of answers at once, Busy that of slots in use, Waiting that of jobs without one now.
+	// Slots is the number of answers at once, Busy the slots in use, Waiting the jobs without one now.
 	Slots, Busy, Waiting int
 	// MemoryPlanned is in bytes.
 	MemoryPlanned int64

@@ -12,7 +12,7 @@ import (
 // utterance is one stretch of live speech.
 type utterance struct {
 	e      *Engine
-	asked  asked
+	query  query
 	closed chan struct{}
 	once   sync.Once
 
@@ -21,7 +21,7 @@ type utterance struct {
 	begin int // the first sample after them
 
 	sound    []float32 // from begin on
-	heard    int       // samples of it in features
+	fed      int       // samples of it in features
 	features *features
 	follow   follower
 	last     inference.Transcript // of sound, not final
@@ -35,7 +35,7 @@ func (e *Engine) Listen(_ context.Context, h inference.Hearing) (inference.Utter
 	if err != nil {
 		return nil, err
 	}
-	u := &utterance{e: e, asked: a, closed: make(chan struct{})}
+	u := &utterance{e: e, query: a, closed: make(chan struct{})}
 	u.restart(0)
 	return u, nil
 }
@@ -44,7 +44,7 @@ func (e *Engine) Listen(_ context.Context, h inference.Hearing) (inference.Utter
 func (u *utterance) restart(n int) {
 	u.begin += n
 	u.sound = slices.Clone(u.sound[n:])
-	u.heard, u.features, u.last = 0, newFeatures(u.e.dims), inference.Transcript{}
+	u.fed, u.features, u.last = 0, newFeatures(u.e.dims), inference.Transcript{}
 	u.follow = follower{tokens: u.e.tokens, freeChunks: u.e.o.FreeSteps, freeTokens: u.e.o.FreeTokens}
 }
 
@@ -54,8 +54,8 @@ func (u *utterance) Hear(ctx context.Context, sound []float32) (inference.Transc
 		return inference.Transcript{}, err
 	}
 	step := samples(u.e.o.Step)
-	if n := (len(u.sound) - u.heard) / step; n > 0 && u.heard+n*step >= leastSound {
-		if err := u.listen(ctx, u.heard+n*step, n, false, partial); err != nil {
+	if n := (len(u.sound) - u.fed) / step; n > 0 && u.fed+n*step >= leastSound {
+		if err := u.listen(ctx, u.fed+n*step, n, false, partial); err != nil {
 			return inference.Transcript{}, err
 		}
 	}
@@ -82,33 +82,33 @@ func (u *utterance) Finish(ctx context.Context, sound []float32) (inference.Tran
 
 // end returns the final text of the sound since the last cut.
 func (u *utterance) end(ctx context.Context) (inference.Transcript, error) {
-	if !u.e.o.Official || u.heard == 0 {
+	if !u.e.o.Official || u.fed == 0 {
 		return u.whole(ctx, u.all(), final)
 	}
-	if len(u.sound) > u.heard {
+	if len(u.sound) > u.fed {
 		if err := u.listen(ctx, len(u.sound), 1, true, final); err != nil {
 			return inference.Transcript{}, err
 		}
 	}
-	return u.e.withWords(ctx, u.asked, final, u.features.windows(false), u.last, u.last.Tokens, u.closed)
+	return u.e.withWords(ctx, u.query, final, u.features.windows(false), u.last, u.last.Tokens, u.closed)
 }
 
 // whole hears sound once, without a given beginning.
 func (u *utterance) whole(ctx context.Context, windows []*window, k class) (inference.Transcript, error) {
-	j, err := u.e.answer(u.asked, k, windows, "", u.e.o.MaxTokens)
+	j, err := u.e.answer(u.query, k, windows, "", u.e.o.MaxTokens)
 	if err != nil {
 		return inference.Transcript{}, err
 	}
-	return u.e.complete(ctx, u.asked, j, u.closed)
+	return u.e.complete(ctx, u.query, j, u.closed)
 }
 
 // all returns the windows of all sound since the last cut, most of which are encoded.
 func (u *utterance) all() []*window {
 	if len(u.sound) < leastSound {
-		return u.e.hear(u.sound)
+		return u.e.windows(u.sound)
 	}
-	u.features.append(u.sound[u.heard:])
-	u.heard = len(u.sound)
+	u.features.append(u.sound[u.fed:])
+	u.fed = len(u.sound)
 	return u.features.windows(true)
 }
 
@@ -123,7 +123,7 @@ func (u *utterance) take(ctx context.Context, sound []float32) error {
 	part := samples(u.e.o.Part)
 	for len(u.sound) >= part+cutSearch {
 		cut := len(inference.SplitSound(u.sound, part)[0])
-		t, err := u.whole(ctx, u.e.hear(u.sound[:cut]), partial)
+		t, err := u.whole(ctx, u.e.windows(u.sound[:cut]), partial)
 		if err != nil {
 			return err
 		}
@@ -136,12 +136,12 @@ func (u *utterance) take(ctx context.Context, sound []float32) error {
 
 // listen hears the first to samples again, of which n steps are new.
 func (u *utterance) listen(ctx context.Context, to, n int, last bool, k class) error {
-	u.features.append(u.sound[u.heard:to])
-	u.heard = to
+	u.features.append(u.sound[u.fed:to])
+	u.fed = to
 	windows := u.features.windows(false)
 	var ids []int32
 	err := u.follow.step(n, last, func(prefix string) (string, error) {
-		j, err := u.e.answer(u.asked, k, windows, prefix, u.e.o.StepTokens)
+		j, err := u.e.answer(u.query, k, windows, prefix, u.e.o.StepTokens)
 		if err == nil {
 			ids, err = u.e.wait(ctx, j, u.closed)
 		}
@@ -153,7 +153,7 @@ func (u *utterance) listen(ctx context.Context, to, n int, last bool, k class) e
 	if err != nil {
 		return err
 	}
-	u.last = u.e.read(u.asked, u.follow.raw)
+	u.last = u.e.read(u.query, u.follow.raw)
 	u.last.Audio, u.last.Tokens = rowsOf(windows), len(ids)
 	return nil
 }

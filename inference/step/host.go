@@ -84,7 +84,7 @@ func (h *Host) Ready(s inference.Status) {
 	}
 }
 
-// Status returns that of Ready, or failed after the device was lost.
+// Status returns the status of Ready, or failed after the device was lost.
 func (h *Host) Status() inference.Status {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -27,7 +27,7 @@ var (
 // Loop decodes the answers of an engine together: each turn feeds the last id of every active answer in one run, then does as many
 // bounded pieces of other work as the answers may pause for.
 //
-// Submit, Cancel, Wake, Waiting and Stopped may be called from any goroutine, all other methods and fields belong to that of Run.
+// Submit, Cancel, Wake and Waiting may be called from any goroutine; all other methods and fields belong to the goroutine of Run.
 type Loop[A answer] struct {
 	Pool *kvcache.Pool
 	// Rows are the answers that decode, by slot; Queue those that do not decode yet.
@@ -153,7 +153,7 @@ func (l *Loop[A]) Await(ctx context.Context, most time.Duration) {
 // turn does a step, unless the answers rest, and pieces of other work.
 func (l *Loop[A]) turn(ctx context.Context) (worked bool, rest time.Duration, err error) {
 	if l.Active > 0 {
-		rest = l.o.Client.Rest(Run{Due: l.engine.Due(l.stepAt), Last: l.stepAt, Cost: l.took})
+		rest = l.o.Client.Delay(Run{Due: l.engine.Due(l.stepAt), Last: l.stepAt, Cost: l.took})
 	}
 	if l.Active > 0 && rest <= 0 {
 		worked = true

@@ -18,7 +18,7 @@ type Priority uint8
 const (
 	// Recognition goes after commentary on the same GPU.
 	Recognition Priority = iota
-	// Commentary is that of words and voices.
+	// Commentary has the words and the voices.
 	Commentary
 )
 
@@ -124,11 +124,11 @@ type Run struct {
 	Cost time.Duration
 }
 
-// Rest returns how long the client lets others go first: 0 if it may run now. It never rests beyond the later of Due and its share.
+// Delay returns how long the client lets others go first: 0 if it may run now. It never waits beyond the later of Due and its share.
 //
-//   - Active clients of a higher priority, and those of its own whose waiting work is due earlier, go first until Due.
-//   - While another client of its priority runs, the device is shared: it rests for as long as its last run took.
-func (c *Client) Rest(r Run) time.Duration {
+//   - Active clients of a higher priority, and clients of its own priority whose waiting work is due earlier, go first until Due.
+//   - While another client of its priority runs, the device is shared: it waits for as long as its last run took.
+func (c *Client) Delay(r Run) time.Duration {
 	c.owner.mu.Lock()
 	defer c.owner.mu.Unlock()
 	now := c.owner.now()

@@ -22,7 +22,7 @@ func TestOwnerOrder(t *testing.T) {
 	o := step.NewOwner(func() time.Time { return now })
 	words, voice, ears := o.Join(step.Commentary), o.Join(step.Commentary), o.Join(step.Recognition)
 	rest := func(c *step.Client, due time.Duration) time.Duration {
-		return c.Rest(step.Run{Due: at(due), Last: at(0), Cost: 5 * ms})
+		return c.Delay(step.Run{Due: at(due), Last: at(0), Cost: 5 * ms})
 	}
 	require.Zero(t, rest(words, 60*ms), "nothing else waits")
 	require.Zero(t, rest(ears, 60*ms))
@@ -45,7 +45,7 @@ func TestOwnerOrder(t *testing.T) {
 	}()
 	<-begun
 	require.Equal(t, 5*ms, rest(words, 0), "the device is shared by halves")
-	require.Equal(t, 30*ms, words.Rest(step.Run{Due: at(0), Last: at(0), Cost: time.Second}), "for 30 ms at most")
+	require.Equal(t, 30*ms, words.Delay(step.Run{Due: at(0), Last: at(0), Cost: time.Second}), "for 30 ms at most")
 	now = at(20 * ms)
 	require.Zero(t, rest(words, 0))
 	require.Equal(t, 20*ms, voice.Busy(), "with the run that has not ended")
@@ -87,7 +87,7 @@ func TestOwnerCompetition(t *testing.T) {
 					came := time.Now()
 					last.Due = came.Add(u.pause)
 					u.Post(last.Due)
-					for rest := u.Rest(last); rest > 0; rest = u.Rest(last) {
+					for rest := u.Delay(last); rest > 0; rest = u.Delay(last) {
 						time.Sleep(rest)
 					}
 					latest := last.Due

@@ -233,7 +233,7 @@ type windows struct {
 
 func (w *windows) Begin(int, string) error { return nil }
 
-func (w *windows) Along(int) int { return 0 }
+func (w *windows) SharedSlots(int) int { return 0 }
 
 func (w *windows) Run(jobs []tts.Job) {
 	w.mu.Lock()

@@ -51,7 +51,7 @@ func (r *Room) CancelVoice() {
 type Answer struct {
 	// Tokens with their states.
 	Tokens func(ctx context.Context) iter.Seq2[Token, error]
-	// Voice is that of the prompt.
+	// Voice is the setting of the prompt.
 	Voice string
 	// Seed of the draws.
 	Seed uint64

@@ -70,7 +70,7 @@ func (v Reference) check(f models.Flow) error {
 }
 
 // cut returns the voice with fewer codes: the last ones. Speech goes on right behind the prompt, so its end, which was put in a
-// pause, must stay; and what is near counts most. The speaker is still that of the whole sound.
+// pause, must stay; and the newest sound counts most. The speaker is taken from the whole sound.
 func (v Reference) cut(codes int) Reference {
 	from := len(v.Codes) - codes
 	width := len(v.Mel) / len(v.Codes)
@@ -96,7 +96,7 @@ type Stored struct {
 	Source string // the SHA-256 of the sound's file
 }
 
-// voiceName are the names of voices, which are also those of files.
+// voiceName matches the names of voices, which are also names of files.
 var voiceName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // CheckName returns an error for a name that a voice cannot have.

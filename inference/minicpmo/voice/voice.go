@@ -130,7 +130,7 @@ func (v *Speech) sound(ctx context.Context, s *Selection, o Options, opened chan
 // Slots returns the number of answers that are spoken at once.
 func (v *Speech) Slots() int { return v.slots }
 
-// LongTurns returns the number of turns that were too long for a slot, and LostTurns that of turns whose sound failed.
+// LongTurns returns the number of turns that were too long for a slot.
 func (v *Speech) LongTurns() uint64 { return v.long.Load() }
 
 // LostTurns returns the number of turns whose sound failed.

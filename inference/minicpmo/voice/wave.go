@@ -236,8 +236,8 @@ func (w *Wave) cover(jobs []*tts.Job) kvcache.Range {
 	return w.slots.Cover(low, high)
 }
 
-// Along implements tts.Wave.
-func (w *Wave) Along(slot int) int {
+// SharedSlots implements tts.Wave.
+func (w *Wave) SharedSlots(slot int) int {
 	if w.single {
 		return 0
 	}

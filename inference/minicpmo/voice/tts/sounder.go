@@ -20,9 +20,9 @@ type Wave interface {
 	Begin(slot int, voice string) error
 	// Run turns one window of each of some turns into sound: it sets the Wave or the Err of each job. A job that failed can be run again.
 	Run(jobs []Job)
-	// Along returns up to which slot others can share a run with a slot at no cost: those below the number. 0 is for none: a run
+	// SharedSlots returns up to which slot others can share a run with a slot at no cost: those below the number. 0 is for none: a run
 	// of several would be as long as theirs together.
-	Along(slot int) int
+	SharedSlots(slot int) int
 }
 
 // Job is one window of a turn.
@@ -39,8 +39,8 @@ type Job struct {
 }
 
 const (
-	// unheard is how much sound a turn must have ahead to wait for other turns.
-	unheard = 400 * time.Millisecond
+	// minBuffered is how much sound a turn must have ahead to wait for other turns.
+	minBuffered = 400 * time.Millisecond
 	// maxBatch is the largest number of windows of one run.
 	maxBatch = 32
 )
@@ -157,15 +157,15 @@ func (s *Sounder) batch() (batch []*window, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	s.forget()
-	turns, spare := s.next(), func(w *window) time.Duration { return w.turn.spare(now) - unheard }
+	s.dropEnded()
+	turns, spare := s.next(), func(w *window) time.Duration { return w.turn.buffered(now) - minBuffered }
 	if len(turns) == 0 {
 		return nil, 0
 	}
 	share := 0 // slots below share the run
 	run := func(w *window) {
 		batch = append(batch, w)
-		share = max(share, s.wave.Along(w.turn.slot))
+		share = max(share, s.wave.SharedSlots(w.turn.slot))
 	}
 	short := s.short.Load()
 	for _, w := range turns {
@@ -186,7 +186,7 @@ func (s *Sounder) batch() (batch []*window, wait time.Duration) {
 		}
 		run(least)
 		for _, w := range turns {
-			share = max(share, s.wave.Along(w.turn.slot))
+			share = max(share, s.wave.SharedSlots(w.turn.slot))
 		}
 	}
 	for _, w := range turns {
@@ -194,7 +194,7 @@ func (s *Sounder) batch() (batch []*window, wait time.Duration) {
 			batch = append(batch, w)
 		}
 	}
-	if share == 0 { // one after another: the next to be heard need not wait for all
+	if share == 0 { // one after another: the most urgent one need not wait for all
 		batch = batch[:1]
 	}
 	batch = batch[:min(len(batch), maxBatch)]
@@ -202,8 +202,8 @@ func (s *Sounder) batch() (batch []*window, wait time.Duration) {
 	return batch, 0
 }
 
-// forget removes the windows of turns that have ended.
-func (s *Sounder) forget() {
+// dropEnded removes the windows of turns that have ended.
+func (s *Sounder) dropEnded() {
 	s.queue = slices.DeleteFunc(s.queue, func(w *window) bool {
 		gone := w.turn.cancelled.Load() || w.turn.ended.Load()
 		if gone {
@@ -313,7 +313,7 @@ func (w *window) done(wave []float32, now time.Time) {
 	t.left.Add(-1)
 }
 
-// spare returns how long the sound of a turn lasts from now on, if it was heard at once.
-func (t *Turn) spare(now time.Time) time.Duration {
+// buffered returns how long the sound of a turn lasts from now on, if it was played at once.
+func (t *Turn) buffered(now time.Time) time.Duration {
 	return t.soundsAt.Add(time.Duration(t.sounded) * time.Second / Rate).Sub(now)
 }

@@ -282,7 +282,7 @@ func (k *Talker) feed(t *Turn) error {
 	}
 	t.line.Begin(p.Text, len(t.windows.Codes()), p.Last)
 	if t.sent == 0 {
-		t.handed = k.o.Now()
+		t.emittedAt = k.o.Now()
 	}
 	n, err := k.read(t, p)
 	if err == nil {
@@ -359,7 +359,7 @@ func (k *Talker) draw(t *Turn) error {
 	}
 	if code != k.o.End {
 		if window := t.windows.Push(code); window != nil {
-			k.hand(t, window, false)
+			k.emit(t, window, false)
 		}
 		t.inPiece++
 		switch {
@@ -396,20 +396,20 @@ func (k *Talker) choose(t *Turn) (int32, error) {
 	return k.sampler.Full(row, history, u)
 }
 
-// hand gives a window to the sounder.
-func (k *Talker) hand(t *Turn, codes []int32, last bool) {
+// emit gives a window to the sounder.
+func (k *Talker) emit(t *Turn, codes []int32, last bool) {
 	now := k.o.Now()
 	switch {
 	case t.sent == 0:
 		t.started = now
-		k.window.learn(now.Sub(t.handed))
+		k.window.learn(now.Sub(t.emittedAt))
 	case t.ahead(now) < lead/2:
-		k.window.learn(now.Sub(t.handed))
+		k.window.learn(now.Sub(t.emittedAt))
 	}
-	t.handed = now
+	t.emittedAt = now
 	t.sent++
 	t.left.Add(1)
-	// What is heard before the next window, of what is drawn.
+	// The part of the drawn codes that is played before the next window.
 	due := min(now.Sub(t.started)+time.Duration(k.window)+wordMargin, Start(len(t.windows.Codes())))
 	k.sounder.submit(&window{turn: t, codes: codes, words: t.line.Words(due), first: t.sent == 1, last: last})
 }
@@ -422,7 +422,7 @@ func (k *Talker) flush(t *Turn, err error) {
 	}
 	t.line.End(len(t.windows.Codes()), true)
 	t.err = err
-	k.hand(t, t.windows.End(), true)
+	k.emit(t, t.windows.End(), true)
 	k.finish(t, nil)
 }
 

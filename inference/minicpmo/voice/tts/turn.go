@@ -10,7 +10,7 @@ import (
 	"touchline/inference/internal/device"
 )
 
-// ErrTooLong ends a turn whose slot is full. What was said up to then is whole.
+// ErrTooLong ends a turn whose slot is full. The sound up to then is complete.
 var ErrTooLong = errors.New("the answer is too long for the model's voice")
 
 // ErrMute ends a turn for which the model drew no code: its text has no sound.
@@ -57,17 +57,17 @@ type Turn struct {
 	changed func() // wakes the talker
 
 	// Owned by the talker.
-	slot     int
-	windows  *Windows
-	line     Timeline
-	drawing  bool // codes of a piece, which is the last one if last is set
-	last     bool
-	inPiece  int       // codes of this piece, or of the one before
-	complete bool      // nothing more is handed over
-	sent     int       // windows handed over
-	started  time.Time // the first window was handed over
-	handed   time.Time // the last one; before, the first piece was read
-	err      error     // that the turn ends with after its last window
+	slot      int
+	windows   *Windows
+	line      Timeline
+	drawing   bool // codes of a piece, which is the last one if last is set
+	last      bool
+	inPiece   int       // codes of this piece, or of the one before
+	complete  bool      // nothing more is handed over
+	sent      int       // windows handed over
+	started   time.Time // the first window was handed over
+	emittedAt time.Time // the last one; before, the first piece was read
+	err       error     // that the turn ends with after its last window
 
 	left  atomic.Int32 // windows that are not sound yet
 	ended atomic.Bool  // the outbox is closed
@@ -151,7 +151,7 @@ func (t *Turn) end(err error) {
 }
 
 // ahead returns how long the codes that were handed over last from now on, if the
-// first of them are heard at once.
+// first of them are played at once.
 func (t *Turn) ahead(now time.Time) time.Duration {
 	if t.sent == 0 {
 		return 0

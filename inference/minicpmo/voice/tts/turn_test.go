@@ -135,7 +135,7 @@ func (y *toy) Begin(slot int, voice string) error {
 	return nil
 }
 
-func (y *toy) Along(int) int {
+func (y *toy) SharedSlots(int) int {
 	if y.alone {
 		return 0
 	}
