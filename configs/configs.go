@@ -71,7 +71,7 @@ type Config struct {
 	// Sources sets the cameras and senders that the program connects to a room.
 	Sources camera.Config `yaml:"sources" envPrefix:"SOURCES_"`
 
-	// Profiles holds the built-in prompt profiles and those of ProfileFiles.
+	// Profiles holds the built-in prompt profiles and the profiles of ProfileFiles.
 	Profiles []prompt.Profile `yaml:"-"`
 
 	// from is the origin of each setting that is not the default, for Print.
@@ -221,7 +221,7 @@ type origin struct {
 	Position
 }
 
-// presets applies the presets of the environment or those of the file. The
+// presets applies the presets of the environment or of the file. The
 // environment takes precedence.
 func (l *loader) presets(doc document, env map[string]string, fromEnv bool) {
 	for _, set := range presetSets() {

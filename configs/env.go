@@ -36,7 +36,7 @@ type Variable struct {
 	Secret bool
 }
 
-// wellKnown maps the names that LiveKit's own programs read to those of this program.
+// wellKnown maps the variables of LiveKit's own programs to this program's.
 func wellKnown() map[string]string {
 	return map[string]string{
 		"LIVEKIT_URL":        Prefix + "AGENT_LIVEKIT_URL",

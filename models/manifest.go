@@ -28,7 +28,7 @@ type Manifest struct {
 	// Tokens are the special tokens by name, as the tokenizer has them
 	// ("<|im_end|>": 151645). Empty without a tokenizer.
 	Tokens map[string]int32 `json:"tokens,omitempty"`
-	// Stop names the tokens that end an answer; StopSpeech those that end speech.
+	// Stop names the tokens that end an answer; StopSpeech the tokens that end speech.
 	Stop       []string `json:"stop,omitempty"`
 	StopSpeech []string `json:"stop_speech,omitempty"`
 	// Forbidden lists the ids that speech must not use (bad_token_ids and punctuation), or, for

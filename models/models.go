@@ -10,7 +10,7 @@ package models
 
 import "fmt"
 
-// Type is the element type of a tensor. The numbers are those of ONNX (TensorProto.DataType).
+// Type is the element type of a tensor. The numbers are ONNX's (TensorProto.DataType).
 type Type uint8
 
 // Element types of checkpoints and bundles.

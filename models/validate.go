@@ -84,7 +84,7 @@ func WriteManifest(dir string, m *Manifest) error {
 	return os.WriteFile(filepath.Join(dir, ManifestName), append(b, '\n'), 0o644)
 }
 
-// Upper bounds of sizes, far above those of real models. Products of a few of
+// Upper bounds of sizes, far above real models. Products of a few of
 // them fit 63 bits.
 const (
 	maxSide   = 1 << 20 // of a matrix

@@ -214,13 +214,13 @@ func (g *Gate) Begin(now time.Time) error {
 	return nil
 }
 
-// Finish ends the generation in flight. said is false for a cycle without a comment: silent,
+// Finish ends the generation in flight. spoken is false for a cycle without a comment: silent,
 // skipped, failed or cancelled.
-func (g *Gate) Finish(said bool) error {
+func (g *Gate) Finish(spoken bool) error {
 	switch {
 	case g.state != GateGenerating:
 		return &GateError{g.state, "finish"}
-	case !said || g.released:
+	case !spoken || g.released:
 		g.state = GateOpen
 	case g.waiting:
 		g.state = GateBlocked

@@ -24,8 +24,8 @@ import (
 	"touchline/worlds/yard"
 )
 
-// Match is the name of the world with the football match, Yard that of the
-// yard under a security camera.
+// Match is the name of the world with the football match, Yard of the world with the yard
+// under a security camera.
 const (
 	Match = "match"
 	Yard  = "yard"
@@ -110,7 +110,7 @@ func New(o Options) (*World, error) {
 		errs = append(errs, fmt.Errorf("world: must be one of %s, is %q", strings.Join(Worlds(), ", "), o.World))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("make a toy world: %w", err)
+		return nil, fmt.Errorf("make a world: %w", err)
 	}
 	switch o.World {
 	case Match:

@@ -52,7 +52,7 @@ type agentCmd struct {
 	LiveKitLog  string  `hidden:"" env:"LIVEKIT_LOG_LEVEL"`
 }
 
-// slotsPerCore is the number of rooms per core; a room takes about a tenth of a core, and --full-cpu is a second limit.
+// slotsPerCore is the number of rooms per core; a room needs about a tenth of a core, and --full-cpu is a second limit.
 const slotsPerCore = 4
 
 // leaveTimeout bounds the end of a worker after the drain.

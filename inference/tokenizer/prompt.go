@@ -199,11 +199,11 @@ func (b *Builder) template(messages []Message, o Options) (string, []Part, error
 		switch m.Role {
 		case System, User:
 		case Assistant:
-			thought, said := thinking(text)
-			text = said
+			thought, answer := thinking(text)
+			text = answer
 			last := i == len(messages)-1
 			if i > question && (last || thought != "") {
-				text = "<think>\n" + strings.Trim(thought, "\n") + "\n</think>\n\n" + strings.TrimLeft(said, "\n")
+				text = "<think>\n" + strings.Trim(thought, "\n") + "\n</think>\n\n" + strings.TrimLeft(answer, "\n")
 			}
 		default:
 			return "", nil, fmt.Errorf("message %d: expected role system, user or assistant, got %q", i, m.Role)
@@ -214,7 +214,7 @@ func (b *Builder) template(messages []Message, o Options) (string, []Part, error
 }
 
 // thinking separates the reasoning of an answer from its text.
-func thinking(text string) (thought, said string) {
+func thinking(text string) (thought, answer string) {
 	first := strings.Index(text, "</think>")
 	if first < 0 {
 		return "", text

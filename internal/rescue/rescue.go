@@ -94,7 +94,7 @@ func (g *Group) Go(f func() error) {
 	})
 }
 
-// Fail ends the group with an external error, such as that of a guarded callback.
+// Fail ends the group with an external error, such as a guarded callback's.
 // The first error counts, but a panic takes precedence.
 func (g *Group) Fail(err error) {
 	g.mu.Lock()

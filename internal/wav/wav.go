@@ -155,7 +155,7 @@ func Encode(samples []float32, rate int) []byte {
 // EncodePCM returns a file of one channel with 16 bits.
 func EncodePCM(pcm []int16, rate int) []byte {
 	u16, u32 := binary.LittleEndian.AppendUint16, binary.LittleEndian.AppendUint32
-	size := uint32(2 * len(pcm)) //nolint:gosec // G115: a file beyond 4 GB has no length, as that of a stream
+	size := uint32(2 * len(pcm)) //nolint:gosec // G115: a file beyond 4 GB has no length, like a stream
 	b := make([]byte, 0, 44+2*len(pcm))
 	b = u32(append(b, "RIFF"...), 36+size)
 	b = u32(append(b, "WAVEfmt "...), 16)

@@ -60,7 +60,7 @@ var (
 // program is the name of the executable.
 const program = "touchline-codec"
 
-// Find returns the path of touchline-codec: path if given, or else beside the running
+// Find returns the path of touchline-codec: path if given, or else next to the running
 // program, in ./bin, or on the PATH, in this order.
 func Find(path string) (string, error) {
 	if path != "" {

@@ -38,7 +38,7 @@ const (
 var errStuck = errors.New("codec process hangs")
 
 // duty is the user of a process. Its methods are called from process.run's goroutines:
-// next only from one, those with a message only from another.
+// next only from one, messages only from another.
 type duty interface {
 	// next returns the data to write now, nil for none. The call means that all data
 	// of earlier calls was written.

@@ -20,7 +20,7 @@ const (
 	ageSlack        = time.Second // how much longer than MaxAge a frame may be held
 )
 
-// ErrRunning is returned by Run while another Run is under way.
+// ErrRunning is returned by Run while another Run is running.
 var ErrRunning = errors.New("the delay line is running already")
 
 // Options configure a Line.
@@ -142,7 +142,7 @@ func (l *Line) Target() time.Duration {
 	return l.target
 }
 
-// Delay returns the present D: that of the latest written frame, or the target
+// Delay returns the present D: the D of the latest written frame, or the target
 // before the first one.
 func (l *Line) Delay() time.Duration {
 	l.mu.Lock()

@@ -136,7 +136,7 @@ func New(o Options) *Assembler {
 // Stats returns the counters.
 func (a *Assembler) Stats() Stats { return a.stats }
 
-// Epoch returns the number of the epoch under way.
+// Epoch returns the number of the current epoch.
 func (a *Assembler) Epoch() uint32 { return a.epoch }
 
 // WantsKeyFrame reports whether to ask the source for a key frame now: nothing can be

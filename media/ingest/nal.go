@@ -194,7 +194,7 @@ func (u *unpacker) unpackH265(packets []*rtp.Packet, fresh bool) (unit, error) {
 	return u.finishNAL(&out, &w, fresh, packets[0], []byte{h265AP << 1, 1}, h265Set)
 }
 
-// finishNAL completes an access unit. A key frame without parameter sets gets those of
+// finishNAL completes an access unit. A key frame without parameter sets gets the sets of
 // an earlier unit, in its data and as an aggregation packet with the given header.
 // read sets a parameter set's id and the unit's picture size.
 func (u *unpacker) finishNAL(

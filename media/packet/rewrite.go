@@ -256,7 +256,7 @@ type descriptor struct {
 	end         int
 }
 
-// number writes new numbers over those of b.
+// number overwrites the numbers in b.
 func (d *descriptor) number(b []byte, id, tl0 uint16) {
 	switch d.idLen {
 	case 1:

@@ -127,7 +127,7 @@ func splitH265(out [][]byte, b []byte) ([][]byte, error) {
 
 // The aggregation header of the AV1 RTP payload specification, section 4.4.
 const (
-	av1Z = 0x80 // the first element continues that of the previous packet
+	av1Z = 0x80 // the first element continues the previous packet's last one
 	av1Y = 0x40 // the last element continues in the next packet
 	av1W = 0x30 // number of elements, 0 if each has a length
 	av1N = 0x08 // first packet of a coded video sequence

@@ -26,7 +26,7 @@ const (
 type destinations struct {
 	allow source.Allow
 	known map[netip.AddrPort]struct{} // of the session
-	tried map[netip.AddrPort]struct{} // of the ICE session under way
+	tried map[netip.AddrPort]struct{} // of the current ICE session
 }
 
 func newDestinations(allow source.Allow) *destinations {

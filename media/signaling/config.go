@@ -21,7 +21,7 @@ type ICEConfig struct {
 	Credential redact.Secret `yaml:"-" env:"CREDENTIAL"`
 }
 
-// relays reports whether an ICE server's URL is that of a TURN server.
+// relays reports whether an ICE server's URL names a TURN server.
 func relays(server string) bool {
 	scheme, _, _ := strings.Cut(server, ":")
 	return scheme == "turn" || scheme == "turns"

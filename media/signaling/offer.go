@@ -284,7 +284,7 @@ func (o *Offer) either(m *sdp.MediaDescription, key string) string {
 	return v
 }
 
-// directed reports whether a section has a direction: its own, or that of the session if it has none.
+// directed reports whether a section has a direction: its own, or the session's if it has none.
 func (o *Offer) directed(m *sdp.MediaDescription, key string) bool {
 	if _, ok := m.Attribute(key); ok {
 		return true

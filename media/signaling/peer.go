@@ -23,7 +23,7 @@ func newID() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// peer answers the offers of a client: the first one and those that restart ICE.
+// peer answers the offers of a client: the first one and the ones that restart ICE.
 type peer struct {
 	pc          *webrtc.PeerConnection
 	direction   string

@@ -20,13 +20,13 @@ const disconnectTime, failTime, keepAlive = 7 * time.Second, 15 * time.Second, 2
 
 // PortOptions configure the UDP port of a Server.
 type PortOptions struct {
-	// UDPPort carries all media; 0 takes a free port.
+	// UDPPort carries all media; 0 selects a free port.
 	UDPPort int
 	// LoopbackOnly opens sockets on loopback addresses only.
 	LoopbackOnly bool
 	// ExternalIPs replace the machine's own addresses in candidates, where a router forwards the port.
 	ExternalIPs []string
-	// ICEServers are for clients; those without a user name are also queried for the public address.
+	// ICEServers are for clients; servers without a user name are also queried for the public address.
 	ICEServers []webrtc.ICEServer
 }
 

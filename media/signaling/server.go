@@ -71,7 +71,7 @@ type Bounds struct {
 	ConnectTime time.Duration
 }
 
-// Or returns b with its zero values replaced by those of defaults.
+// Or returns b with defaults in place of zero values.
 func (b Bounds) Or(defaults Bounds) Bounds {
 	return Bounds{
 		MaxSessions: cmp.Or(b.MaxSessions, defaults.MaxSessions), PerMinute: cmp.Or(b.PerMinute, defaults.PerMinute),
@@ -102,7 +102,7 @@ type Options struct {
 	Accept func(ctx context.Context, r Request) (*Session, error)
 	// Head is the Content-Type in the answer to GET and HEAD, by which players recognise the endpoint; "" for none.
 	Head string
-	// Untagged accepts candidates without If-Match, as some clients send them, if ufrag and pwd are those of the ICE session.
+	// Untagged accepts candidates without If-Match, as some clients send them, if ufrag and pwd match the ICE session.
 	Untagged bool
 
 	Bounds

@@ -67,13 +67,13 @@ const (
 type Stats struct {
 	// Offset is the time from the picture to the sound with the same capture time; negative when the sound is earlier.
 	Offset time.Duration
-	// Delay is the time from arrival to hearing.
+	// Delay is the time from arrival to playback.
 	Delay time.Duration
 	// Reports is set when sender reports of both tracks are used.
 	Reports bool
 	// Moves and Jumps count the changes of delay: in silence, and by a crossfade.
 	Moves, Jumps uint64
-	// Late counts samples that arrived too late to be heard.
+	// Late counts samples that arrived too late to be played.
 	Late uint64
 }
 
@@ -165,7 +165,7 @@ func (l *Line) Heard() bool {
 	return l.some
 }
 
-// Slack returns how late a packet may come to be heard.
+// Slack returns how late a packet may arrive and still be played.
 func (l *Line) Slack() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -265,7 +265,7 @@ func (l *Line) wanted() int64 {
 	return max(leastDelay, count(d)) + l.drift
 }
 
-// Read fills dst with the sound heard from a given time on, lowered when speech is set.
+// Read fills dst with the sound for playback from a given time on, lowered when speech is set.
 // Calls are in order of time; a gap between them skips sound. some is false for
 // silence.
 func (l *Line) Read(at time.Time, dst []int16, speech bool) (some bool) {

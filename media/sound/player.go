@@ -30,7 +30,7 @@ const (
 type Voice interface {
 	// Frames returns the voice as it is sent, with the place of each frame in the schedule.
 	Frames() (frames <-chan speech.Frame, cancel func())
-	// Sounds reports whether speech is under way or begins before a given time.
+	// Sounds reports whether speech is playing or begins before a given time.
 	Sounds(before time.Time) bool
 }
 
@@ -115,7 +115,7 @@ func (p *Player) Run(ctx context.Context) error {
 	}
 }
 
-// frame makes and sends the sound that is heard with one frame of the voice.
+// frame makes and sends the sound that plays with one frame of the voice.
 func (p *Player) frame(f speech.Frame, pcm []int16) error {
 	if p.began.IsZero() {
 		p.began = f.Due
@@ -123,7 +123,7 @@ func (p *Player) frame(f speech.Frame, pcm []int16) error {
 	timestamp := p.first + uint32(count(f.Due.Sub(p.began)))
 	clear(pcm)
 	if l := p.opts.Line; l != nil {
-		// The sound is lowered by the time the first word is heard.
+		// The sound is lowered by the time the first word is audible.
 		until := f.Due.Add(span(int64(len(pcm))) + attack)
 		some := l.Read(f.Due.Add(speech.EncoderDelay), pcm, p.opts.Voice.Sounds(until))
 		if err := p.send(pcm, timestamp, some, l.Heard()); err != nil {

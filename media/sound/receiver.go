@@ -34,7 +34,7 @@ type ReceiverStats struct {
 	Bad       uint64 // packets that could not be decoded
 }
 
-// Sink takes decoded sound.
+// Sink receives decoded sound.
 type Sink interface {
 	// Push adds a piece. It is called by one goroutine at a time.
 	Push(p Piece)

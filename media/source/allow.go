@@ -17,7 +17,7 @@ import (
 type Allow struct {
 	// Public addresses of the internet.
 	Public bool
-	// Private addresses, such as those of IP cameras: RFC 1918, RFC 4193, RFC 6598.
+	// Private addresses, such as of IP cameras: RFC 1918, RFC 4193, RFC 6598.
 	Private bool
 	// Loopback is this machine.
 	Loopback bool

@@ -27,7 +27,7 @@ const (
 type keyWatch struct {
 	total         int       // requests since the source was opened
 	asked         int       // requests since the newest key frame
-	first, newest time.Time // of those
+	first, newest time.Time // of these requests
 	gap           time.Time // the newest since the newest key frame, zero for none
 	good          int
 	slow          bool

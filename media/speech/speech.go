@@ -44,7 +44,7 @@ import (
 )
 
 const (
-	// sampleRate is Opus' native rate, that of all sound after the resampler (Hz).
+	// sampleRate is Opus' native rate, the rate of all sound after the resampler (Hz).
 	sampleRate = 48000
 
 	frameLen  = 960 // samples
@@ -188,7 +188,7 @@ func (w *Writer) NewUtterance(ev Events) *Utterance {
 	return &Utterance{w: w, ev: ev, first: -1, onset: -1}
 }
 
-// Sounds reports whether speech is under way or begins before a given time.
+// Sounds reports whether speech is playing or begins before a given time.
 func (w *Writer) Sounds(before time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -122,7 +122,7 @@ func (u *Utterance) Write(pcm media.PCM) (audible time.Duration, err error) {
 	return u.audibleTime(), nil
 }
 
-// retune ends the conversion under way and begins one from another rate.
+// retune ends the current conversion and begins one from another rate.
 func (u *Utterance) retune(rate int) error {
 	f, err := u.w.filterFor(rate)
 	if err != nil {
@@ -424,7 +424,7 @@ func (u *Utterance) slip(offset int64) {
 	}
 }
 
-// rest begins a pause. What fades out in it is heard again after it.
+// rest begins a pause. The sound that fades out is repeated after it.
 func (u *Utterance) rest(dst []int16, at, end int64) (n int) {
 	n = copy(dst[:min(fadeLen, len(dst))], u.buf[u.cursor-u.base:max(end, u.cursor)-u.base])
 	fade(dst[:n])

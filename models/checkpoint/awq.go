@@ -74,7 +74,7 @@ func (c *Checkpoint) joinPacked(parts map[string]safetensors.Tensor) error {
 	return nil
 }
 
-// check takes the sizes from the weights and compares zero points and scales with them.
+// check reads the sizes from the weights and compares zero points and scales with them.
 func (l *awqLinear) check(group int) error {
 	w := l.weights.Shape
 	if l.weights.Type != models.Int32 || len(w) != 2 || w[0] == 0 || w[1] == 0 {

@@ -109,7 +109,7 @@ func (c *Checkpoint) open() error {
 	return c.arrange(owner)
 }
 
-// arrange renames the tensors to those of MiniCPM-o and joins the parts of AWQ layers.
+// arrange renames the tensors as in MiniCPM-o and joins the parts of AWQ layers.
 func (c *Checkpoint) arrange(owner map[string]int) error {
 	plainQwen := true
 	for name := range owner {

@@ -176,7 +176,7 @@ func broadcast(op string, a, b *Formula, f func(x, y float64) float64) *Formula 
 	}, a, b)
 }
 
-// strides returns the distance of neighbours along each axis, 0 for those of size 1.
+// strides returns the distance of neighbours along each axis, 0 for an axis of size 1.
 func strides(shape []int) []int {
 	s, n := make([]int, len(shape)), 1
 	for i, d := range slices.Backward(shape) {

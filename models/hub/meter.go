@@ -8,7 +8,7 @@ import (
 
 // Progress is the progress of a Pull.
 type Progress struct {
-	Done, Total int64   // bytes, including those of earlier runs
+	Done, Total int64   // bytes, including earlier runs
 	Verified    int64   // bytes hashed
 	Rate        float64 // bytes per second, over the last 8 s
 	// ETA is the remaining time at this rate; negative if unknown.

@@ -42,7 +42,7 @@ type (
 // element is a type of numbers.
 type element struct {
 	name string
-	typ  models.Type // 0 for those that package models lacks
+	typ  models.Type // 0 for types that package models lacks
 	size int
 }
 

@@ -14,10 +14,9 @@
 //   - A claim about a state is right if the state holds within 0.5 s of the picture.
 //   - Zones of the pitch overlap by some metres.
 //
-// A Tally adds up the comments of one film: what was said rightly, wrongly and
-// not at all.
+// A Tally counts the correct and wrong claims and the missed events of one film.
 //
-// The package keeps no time and reads no files but those embedded in it.
+// The package keeps no time and reads no files but its embedded ones.
 package claims
 
 import (

@@ -8,7 +8,7 @@ import (
 
 // Tolerances of the judge; see the package's documentation.
 const (
-	eventFor = 8 * time.Second  // after an event, for which it may be told
+	eventFor = 8 * time.Second  // after an event, in which a comment may report it
 	goalFor  = 20 * time.Second // the same for a goal
 	ahead    = 500 * time.Millisecond
 	longer   = 3 * time.Second // before the beginning, for events that are visible before they begin
@@ -65,10 +65,10 @@ func (m *moment) judge(c Claim) Verdict {
 		return v
 	}
 	if m.now.Match != nil {
-		v.Events = m.told(func(e worlds.Event) bool { return m.tellsMatch(c, e) }, m.span(c.Kind))
+		v.Events = m.matching(func(e worlds.Event) bool { return m.tellsMatch(c, e) }, m.span(c.Kind))
 		v.True = len(v.Events) > 0 || m.any(func(t worlds.Truth) bool { return m.holdsMatch(c, t) })
 	} else {
-		v.Events = m.told(func(e worlds.Event) bool { return m.tellsYard(c, e) }, m.span(c.Kind))
+		v.Events = m.matching(func(e worlds.Event) bool { return m.tellsYard(c, e) }, m.span(c.Kind))
 		v.True = len(v.Events) > 0 || m.any(func(t worlds.Truth) bool { return m.holdsYard(c, t) })
 	}
 	if c.Not {
@@ -110,8 +110,8 @@ func (m *moment) span(k Kind) (out [2]time.Duration) {
 	return [2]time.Duration{eventFor, ahead}
 }
 
-// told lists the events of a span that match the claim.
-func (m *moment) told(fits func(worlds.Event) bool, span [2]time.Duration) (out []worlds.Event) {
+// matching lists the events of a span that match the claim.
+func (m *moment) matching(fits func(worlds.Event) bool, span [2]time.Duration) (out []worlds.Event) {
 	for _, e := range m.film.Events(max(0, m.at-span[0]), m.at+span[1]+1) {
 		if fits(e) {
 			out = append(out, e)

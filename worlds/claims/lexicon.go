@@ -18,7 +18,7 @@ import (
 //	drop no doubt           words that mean nothing
 //	=> T-red  the? red      a phrase and the token that replaces it, in this order
 //	[KIND PLACE]            from here on, patterns of claims of a kind; of the kind "-", words that claim nothing
-//	{T} score|net ~ {s}     a pattern; words that it takes are gone for the patterns below it
+//	{T} score|net ~ {s}     a pattern; the patterns below it do not see its words
 //
 // In a pattern, a|b is either word and a? may be missing; ~0, ~ and ~~ stand for up to 1, 3 and 7 other words; ^ and $ for the
 // begin of a sentence and the end of the text. Slots are teams {T} and, against it, {O}, a keeper {K}, a shirt {N}, a score {s}, a

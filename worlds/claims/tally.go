@@ -189,16 +189,16 @@ func (l look) example() string {
 
 // events counts the reported events.
 func (t *Tally) events(r *Report, from, to time.Duration) {
-	told := map[event]look{} // the first look that reported it
+	reported := map[event]look{} // the first look that reported it
 	find := func(e worlds.Event) (look, bool) {
-		l, ok := told[eventOf(e)]
+		l, ok := reported[eventOf(e)]
 		return l, ok
 	}
 	for _, l := range t.looks {
 		for _, v := range l.verdicts {
 			for _, e := range v.Events {
 				if _, known := find(e); v.True && !known {
-					told[eventOf(e)] = l
+					reported[eventOf(e)] = l
 				}
 			}
 		}

@@ -203,7 +203,7 @@ func (m *maker) read(b *batch, k int, r row) error {
 		last := at + int64(len(prompt)) - 1
 		b.ends = append(b.ends, [2]int64{last, int64(k)})
 		for j, id := range answer {
-			b.said = append(b.said, [3]int64{last + int64(j), int64(id), weights[j]})
+			b.answers = append(b.answers, [3]int64{last + int64(j), int64(id), weights[j]})
 		}
 		branch++
 		text := slices.Concat(prompt, answer[:len(answer)-1])
@@ -221,9 +221,9 @@ type batch struct {
 	inputs []int16 // ids, branches and positions, row after row
 	truths []int8
 
-	said  [][3]int64 // position, token and weight of each token of the answers
-	ends  [][2]int64 // position where each answer begins, and its row
-	lines [][3]int64 // position of each line, and its question
+	answers [][3]int64 // position, token and weight of each token of the answers
+	ends    [][2]int64 // position where each answer begins, and its row
+	lines   [][3]int64 // position of each line, and its question
 }
 
 // add puts ids into row k.
@@ -257,7 +257,7 @@ func (b *batch) message(reading bool, imageEnd int16) (message, error) {
 		}
 	}
 	add(newArray(typeInt16, b.inputs, 3, b.rows, rowSize))
-	add(padded(b.said, answers*b.rows, [3]int64{}))
+	add(padded(b.answers, answers*b.rows, [3]int64{}))
 	add(padded(b.ends, texts*b.rows, [2]int64{0, -1}))
 	add(newArray(typeInt64, images, len(images)))
 	add(newArray(typeInt8, b.truths, b.rows, b.pictures, b.heads))

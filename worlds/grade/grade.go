@@ -35,7 +35,7 @@ type Grader struct {
 	language string
 	since    time.Time     // when the source was chosen; comments on earlier pictures do not count
 	world    *worlds.World // the world of looks and tally
-	looks    []look        // not yet judged, which takes time and memory: Grade does it
+	looks    []look        // not yet judged: Grade does it, because it needs time and memory
 	tally    *claims.Tally // nil before the first
 	ordered  time.Duration // world time of the last look that followed an instruction
 }

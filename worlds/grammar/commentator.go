@@ -16,11 +16,11 @@ type Commentator struct {
 	profile        string
 	order          *Order
 
-	last   *News // the last news that was reported
-	said   string
-	recent [][]told  // what the last comments told
-	at     int       // picture of the last comment
-	past   []comment // all comments
+	last     *News // the last news that was reported
+	lastText string
+	recent   [][]newsID // news of the last comments
+	at       int        // picture of the last comment
+	past     []comment  // all comments
 }
 
 // comment is a comment on a picture.
@@ -51,21 +51,21 @@ func (c *Commentator) Look(d Dice, i, limit int) string {
 	} else {
 		v.Register = c.film.World.style(d, c.profile, &shown)
 	}
-	text := c.film.World.Word(d, w, &shown, v, limit, c.said)
-	if text == c.said {
+	text := c.film.World.Word(d, w, &shown, v, limit, c.lastText)
+	if text == c.lastText {
 		return Silence
 	}
 	c.tell(&shown)
-	c.said, c.at = text, i
+	c.lastText, c.at = text, i
 	c.past = append(c.past, comment{i, text})
 	return text
 }
 
 // tell records reported news.
 func (c *Commentator) tell(n *News) {
-	now := []told{n.told()}
+	now := []newsID{n.id()}
 	if n.also != nil {
-		now = append(now, n.also.told())
+		now = append(now, n.also.id())
 	}
 	c.recent = append(c.recent, now)
 	if len(c.recent) > remembered {

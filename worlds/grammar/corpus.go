@@ -83,7 +83,7 @@ func orderPrompts(d Dice, world World, language string) []string {
 	for _, kind := range world.wordings(language).kinds {
 		for range 150 {
 			order := world.order(d, kind, asking{language: language}).Text
-			comments := []said{{d.between(0, 100), Silence}}
+			comments := []pastComment{{d.between(0, 100), Silence}}
 			out = append(out, promptText(order, comments, Pick(d, hints(language))))
 		}
 	}

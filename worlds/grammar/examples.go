@@ -79,14 +79,14 @@ func (g *Grammar) Setting(d Dice) Setting {
 	return Setting{language, name, text + "\n\n" + Pick(d, answerIn(language))}
 }
 
-// said is a comment with its age in seconds.
-type said struct {
+// pastComment is a comment with its age in seconds.
+type pastComment struct {
 	age  float64
 	text string
 }
 
 // promptText returns the text after the pictures; comments are oldest first.
-func promptText(order string, comments []said, h hint) string {
+func promptText(order string, comments []pastComment, h hint) string {
 	now := time.Unix(0, 0)
 	var all []prompt.PastComment
 	for _, c := range comments {
@@ -167,11 +167,11 @@ func (g *Grammar) before(d Dice, c *Commentator, i int) {
 }
 
 // reported draws how many of the last comments the prompt of picture i has, and their ages.
-func (c *Commentator) reported(d Dice, i int) []said {
+func (c *Commentator) reported(d Dice, i int) []pastComment {
 	n := Weighted(d, []int{1, 2, 3, 4, 5, 6}, []int{2, 2, 2, 1, 1, 4}) // a session soon has as many as a prompt holds
-	var out []said
+	var out []pastComment
 	for _, x := range c.past[max(0, len(c.past)-n):] {
-		out = append(out, said{max(0.5, float64(i-x.at)/FPS+d.between(-0.1, 0.1)), x.text})
+		out = append(out, pastComment{max(0.5, float64(i-x.at)/FPS+d.between(-0.1, 0.1)), x.text})
 	}
 	return out
 }
@@ -242,9 +242,9 @@ func (g *Grammar) Stranger(d Dice, s Setting, dark bool) Text {
 	default:
 		t.Answer = text
 	}
-	var comments []said
+	var comments []pastComment
 	if last != "" {
-		comments = []said{{d.between(1, 60), last}}
+		comments = []pastComment{{d.between(1, 60), last}}
 	}
 	t.Text = promptText(order, comments, h)
 	return t

@@ -40,8 +40,8 @@ func keyOf(numbers ...int) key {
 // id returns the number of a person, car or animal in a key with one number.
 func (k key) id() int { return k.numbers[0] }
 
-// told is a kind of news with its key.
-type told struct {
+// newsID is a kind of news with its key.
+type newsID struct {
 	kind string
 	key  key
 }
@@ -54,16 +54,16 @@ type News struct {
 	team      side
 	number    int // shirt number; 0 for none
 	zone      string
-	at        float64 // time of the event, in seconds
-	coat, car string  // colours
-	also      *News   // what else the same comment tells
-	known     []told  // what this comment and the two before it told
+	at        float64  // time of the event, in seconds
+	coat, car string   // colours
+	also      *News    // what else the same comment tells
+	known     []newsID // news of this comment and the two before it
 }
 
-func (n *News) told() told { return told{n.Kind, n.key} }
+func (n *News) id() newsID { return newsID{n.Kind, n.key} }
 
 // is reports whether two pieces of news are the same.
-func (n *News) is(other *News) bool { return n != nil && n.told() == other.told() }
+func (n *News) is(other *News) bool { return n != nil && n.id() == other.id() }
 
 // kindOf returns the kind of news; "" for nil.
 func kindOf(n *News) string {

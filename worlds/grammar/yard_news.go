@@ -54,18 +54,18 @@ func slowly(kind string) bool { return kind == "dusk" || kind == "dawn" }
 
 // lingers reports whether an event that is no longer visible may still be reported: twilight continues, and a lamp differs from the last
 // comments.
-func lingers(now *Fact, e *News, known []told) bool {
+func lingers(now *Fact, e *News, known []newsID) bool {
 	age := now.t - e.at
-	said := func(kinds ...string) bool {
-		return slices.ContainsFunc(known, func(t told) bool { return slices.Contains(kinds, t.kind) })
+	reported := func(kinds ...string) bool {
+		return slices.ContainsFunc(known, func(t newsID) bool { return slices.Contains(kinds, t.kind) })
 	}
 	switch e.Kind {
 	case "dusk", "dawn":
 		return shows(e.Kind).to < age && age <= twilightFor && now.twilight == 1+one(e.Kind == "dawn")
 	case "lamp_on":
-		return 0.3 < age && age < 7.5 && now.lamp == "on" && said("lamp_fails", "lamp_is_off")
+		return 0.3 < age && age < 7.5 && now.lamp == "on" && reported("lamp_fails", "lamp_is_off")
 	case "lamp_fails":
-		return 0.3 < age && age < 7.5 && now.lamp == "broken" && said("lamp_on", "lamp_is_on")
+		return 0.3 < age && age < 7.5 && now.lamp == "broken" && reported("lamp_on", "lamp_is_on")
 	}
 	return false
 }
@@ -88,12 +88,12 @@ func leaving(w Window, e *News) bool {
 // those comments, and lingering ones. A person in those comments needs no arrival.
 func untold(w Window, last *News) []*News {
 	now := w.now()
-	var known []told
+	var known []newsID
 	if last != nil {
 		known = last.known
 	}
 	named := func(e *News) bool {
-		return slices.ContainsFunc(known, func(t told) bool { return t.key == e.key && namesPerson(t.kind) })
+		return slices.ContainsFunc(known, func(t newsID) bool { return t.key == e.key && namesPerson(t.kind) })
 	}
 	out := showing(w)
 	for _, e := range now.events {
@@ -104,7 +104,7 @@ func untold(w Window, last *News) []*News {
 		}
 	}
 	out = slices.DeleteFunc(out, func(e *News) bool {
-		return slices.Contains(known, e.told()) || strings.HasPrefix(e.Kind, "arrive") && named(e)
+		return slices.Contains(known, e.id()) || strings.HasPrefix(e.Kind, "arrive") && named(e)
 	})
 	slices.SortStableFunc(out, func(a, b *News) int { return cmp.Compare(a.at+due(a.Kind), b.at+due(b.Kind)) })
 	return out
@@ -174,14 +174,14 @@ func (*yardWorld) tell(d Dice, w Window, last *News, age float64) *News {
 
 // overlooked reports traces of events that the last comments missed: the lamp is off, or there is a new parcel.
 func overlooked(now *Fact, last *News) *News {
-	said := func(kinds ...string) bool {
-		return last != nil && slices.ContainsFunc(last.known, func(t told) bool { return slices.Contains(kinds, t.kind) })
+	reported := func(kinds ...string) bool {
+		return last != nil && slices.ContainsFunc(last.known, func(t newsID) bool { return slices.Contains(kinds, t.kind) })
 	}
 	n := &News{key: quiet(), at: now.t - 0.5}
 	switch {
-	case now.lamp == "broken" && now.light < 0.5 && !said("lamp_fails", "lamp_is_off"):
+	case now.lamp == "broken" && now.light < 0.5 && !reported("lamp_fails", "lamp_is_off"):
 		return n.as("lamp_is_off")
-	case now.parcels > 0 && len(now.people) == 0 && said("arrive_parcel") && !said("parcel_left", "empty_parcel"):
+	case now.parcels > 0 && len(now.people) == 0 && reported("arrive_parcel") && !reported("parcel_left", "empty_parcel"):
 		return n.as("empty_parcel")
 	}
 	return nil

@@ -26,7 +26,7 @@ func yardOrders() *orderTables {
 		borrowed:    []string{boil},
 		momentShare: 0.5,
 	}
-	for _, kind := range eventKinds()[len(ofPeople())-2:] { // those of one kind of event
+	for _, kind := range eventKinds()[len(ofPeople())-2:] { // rules about one kind of event
 		t.filters[kind] = []string{kind}
 		t.rules = append(t.rules, kind)
 	}

@@ -28,7 +28,7 @@ type Alerts struct {
 	Looks int `json:"looks"`
 	// Broken counts answers that are not JSON of the right form.
 	Broken int `json:"broken"`
-	// Fired counts the events of active rules, and those for which the rule fired within two looks.
+	// Fired counts the events of active rules, and how often the rule fired within two looks.
 	Fired claims.Share            `json:"fired"`
 	Kinds map[string]claims.Share `json:"kinds"`
 	// False counts rules that fired without a cause.

@@ -146,7 +146,7 @@ func (c *codec) close() error {
 	return nil
 }
 
-// shrink converts an I420 picture to RGB of a smaller size: each pixel is the mean of those below it.
+// shrink converts an I420 picture to RGB of a smaller size: each pixel is the mean of the pixels that it covers.
 func shrink(i420 []byte, w, h, width, height int) []byte {
 	luma, u, v := i420[:w*h], i420[w*h:w*h*5/4], i420[w*h*5/4:]
 	out := make([]byte, 0, width*height*3)

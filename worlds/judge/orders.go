@@ -56,7 +56,7 @@ func (c *Command) schedule(v *viewing) {
 // inBars marks the kinds of questions about pictures with bars.
 const inBars = " in bars"
 
-// order draws one order; half of those about events come soon after one.
+// order draws one order; half of the orders about events come soon after one.
 func (c *Command) order(v *viewing, dice *rand.Rand, kind string) order {
 	const margin = 5 * time.Second
 	o := order{kind: kind, at: margin + time.Duration(dice.Int64N(int64(v.length-2*margin)))}

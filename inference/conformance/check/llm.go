@@ -195,7 +195,7 @@ func (d *decoder) several(t *tally, f *tensors, embeds []float32) {
 	want := f.floats("hidden_after_norm_last16")
 	out := d.feed(embeds, 0, len(want)/d.dims.Hidden, "hidden_states", "logits")
 	t.near(out["hidden_states"].Floats, want, "hidden_states of several positions")
-	t.near(out["logits"].Floats, tail(f.floats("logits_last8"), d.dims.Vocab, 1), "logits beside them")
+	t.near(out["logits"].Floats, tail(f.floats("logits_last8"), d.dims.Vocab, 1), "logits of several positions")
 }
 
 // caches compares keys (after norm and rotation) and values.

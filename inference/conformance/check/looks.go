@@ -84,7 +84,7 @@ func (c *checker) sameWeights(want string) error {
 		return err
 	}
 	if hex.EncodeToString(h.Sum(nil)) != want {
-		return fmt.Errorf("the answers are those of other weights than %s: record them again", f.Name())
+		return fmt.Errorf("the answers were recorded with other weights than %s: record them again", f.Name())
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func (r recordedLooks) draw(l look) ([]inference.Frame, error) {
 		out = append(out, inference.Frame{PTS: w.PTS(n), Width: r.Width, Height: r.Height, Pix: pix})
 	}
 	if hex.EncodeToString(h.Sum(nil)) != l.Pixels {
-		return nil, fmt.Errorf("the pictures of %s %d are not those that were recorded: record the answers again", l.World, l.Seed)
+		return nil, fmt.Errorf("the pictures of %s %d differ from the recorded ones: record the answers again", l.World, l.Seed)
 	}
 	return out, nil
 }

@@ -66,7 +66,7 @@ func (c *checker) voiceIn(ctx context.Context, m *host.Machine, float models.Wei
 	}
 }
 
-// exact reports whether the bounds are those of float32.
+// exact reports whether the float32 bounds apply.
 func (v *voiceCheck) exact() bool { return v.float == models.WeightsFloat32 }
 
 // row is checker.row. On CUDA the float32 rows, which follow the float16 rows, are marked.

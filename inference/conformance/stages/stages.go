@@ -37,7 +37,7 @@ func Zeros(shape ...int64) Array {
 type Graph interface {
 	// Ports returns its inputs.
 	Ports() []models.Port
-	// Run returns all outputs. sizes are those of dimensions that no input has.
+	// Run returns all outputs. sizes has the dimensions that no input has.
 	Run(in map[string]Array, sizes map[string]int64) (map[string]Array, error)
 }
 

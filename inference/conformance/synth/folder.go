@@ -159,7 +159,7 @@ func (s *Source) writeTensors(ctx context.Context, w io.Writer, names []string, 
 			for _, v := range values {
 				b := quant.BFloat16(v)
 				if info.Type == models.Float32 {
-					bytes = append(bytes, 0, 0) // the values are those of bfloat16
+					bytes = append(bytes, 0, 0) // the values are bfloat16
 				}
 				bytes = append(bytes, byte(b), byte(b>>8))
 			}

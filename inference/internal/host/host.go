@@ -127,7 +127,7 @@ func (n *Network) shape(p models.Port) ([]int64, error) {
 }
 
 // Hold allocates a device tensor for an input that stays between runs: a cache.
-// sizes are those of the free dimensions.
+// sizes has the free dimensions.
 func (n *Network) Hold(port string, sizes map[string]int) error {
 	if n.held[port] != nil {
 		return nil
@@ -193,7 +193,7 @@ func (n *Network) Run(in map[string]Value, want ...string) (map[string]Value, er
 	return values, nil
 }
 
-// bindInputs binds the held inputs and those of in, records the sizes of their
+// bindInputs binds the held inputs and the inputs in, records the sizes of their
 // dimensions, and appends the new tensors to tensors.
 func (n *Network) bindInputs(in map[string]Value, tensors []*ort.Tensor) ([]*ort.Tensor, error) {
 	for _, p := range n.Graph.Inputs {

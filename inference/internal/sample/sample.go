@@ -4,7 +4,7 @@
 // of the kept ids, in the order of the ids, in float64 and chooses the first id
 // whose sum exceeds u times the total.
 //
-// Full takes a whole row; Top takes its largest values, as a GPU returns them.
+// Full uses a whole row; Top uses its largest values, as a GPU returns them.
 // Both choose the same id, unless Top reports that its values are not enough.
 //
 // The package starts no goroutines and allocates nothing per token.

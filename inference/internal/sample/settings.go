@@ -92,7 +92,7 @@ type Set struct {
 	count int
 }
 
-// NewSet returns the set of those ids that are in the vocabulary.
+// NewSet returns the set of the ids that are in the vocabulary.
 func NewSet(vocab int, ids ...int32) *Set {
 	s := &Set{bits: make([]uint64, (vocab+63)/64)}
 	for _, id := range ids {

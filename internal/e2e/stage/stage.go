@@ -308,7 +308,7 @@ func numberOf(w *worlds.World, pts time.Duration) uint32 {
 	return uint32((pts + step/2) / step) //nolint:gosec // some thousands
 }
 
-// Lost compares a viewer's pictures with those the camera published, between the first and the last picture whose
+// Lost compares a viewer's pictures with the camera's published pictures, between the first and the last picture whose
 // number the viewer could read. A picture that the camera skipped is not lost.
 func (s *Stage) Lost(seen Seen) (lost, sent int) {
 	var first, last *Picture

@@ -247,7 +247,7 @@ func ParseAck(b []byte) (m Ack, err error) {
 
 // Picture is a decoded picture.
 type Picture struct {
-	// Seq is that of the Latest, 0 for a sampled picture.
+	// Seq is the Latest's, 0 for a sampled picture.
 	Seq           uint32
 	ID            uint64 // its unit
 	Width, Height int

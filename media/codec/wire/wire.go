@@ -47,7 +47,7 @@ var ErrMalformed = errors.New("malformed message")
 // Kind of a message.
 type Kind uint8
 
-// The messages of the bot and, from KindReady on, those of the codec process.
+// The messages of the bot and, from KindReady on, of the codec process.
 const (
 	KindHello  Kind = 1
 	KindUnit   Kind = 2

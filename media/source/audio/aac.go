@@ -58,7 +58,7 @@ func NewAAC(clock int, now func() time.Time, out func(source.Opus)) (*AAC, error
 // samplesPerUnit is the number of samples of an access unit (ISO 14496-3), at the stream's sample rate.
 const samplesPerUnit = 1024
 
-// Write queues the access units of one packet, and drops those that do not fit.
+// Write queues the access units of one packet, and drops units that do not fit.
 func (a *AAC) Write(config mpeg4audio.AudioSpecificConfig, units [][]byte, timestamp uint32) {
 	if config.SampleRate <= 0 {
 		return

@@ -111,7 +111,7 @@ func (t *timeline) advance(dts time.Duration) {
 	t.last = dts
 }
 
-// arguments returns those of ffmpeg for a run. Options.Start applies to the first one.
+// arguments returns ffmpeg's arguments for a run. Options.Start applies to the first one.
 func (p *player) arguments(first bool) (before, after []string) {
 	before = []string{"-nostdin"}
 	if start := p.clip.opts.Start; start > 0 && first {
@@ -228,7 +228,7 @@ func (p *player) start(ctx context.Context, cmd *exec.Cmd, r *run) (io.Reader, e
 // errNextRun ends the sound of a run at the start of the next one.
 var errNextRun = errors.New("the next run has begun")
 
-// relaySound emits a run's sound, after that of the previous run.
+// relaySound emits a run's sound, after the previous run's.
 func (p *player) relaySound(ctx context.Context, pipe *os.File, r, previous *run) error {
 	stop := context.AfterFunc(ctx, func() { pipe.Close() }) // ends readTS
 	defer func() {

@@ -195,7 +195,7 @@ func (s *Server) keep(x *Session) {
 	s.keyed[x.slot()] = x
 }
 
-// free takes the slot from x.
+// free releases the slot of x.
 func (s *Server) free(x *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
