@@ -185,10 +185,10 @@ type codeLM struct {
 	c *cache
 }
 
-func (l codeLM) Feed(codes []int64, inputs []float32, past int, history []int64) (stages.Row, error) {
+func (l codeLM) Feed(codes []int64, inputs []float32, past int, history []int64) stages.Row {
 	out := l.code(l.m, codes, inputs, []int{past}, l.c, history)
 	requireChoice(l.t, out, history, 0.8)
-	return stages.Row{Logits: out["logits"].floats, TopValues: out["top_values"].floats, TopIDs: out["top_ids"].ints}, nil
+	return stages.Row{Logits: out["logits"].floats, TopValues: out["top_values"].floats, TopIDs: out["top_ids"].ints}
 }
 
 // TestTTS: a piece of text, then 60 codes.

@@ -109,7 +109,7 @@ type voiceGraph struct{ *host.Network }
 
 func (g voiceGraph) Ports() []models.Port { return g.Graph.Inputs }
 
-func (g voiceGraph) Run(in map[string]stages.Array, sizes map[string]int64) (map[string]stages.Array, error) {
+func (g voiceGraph) Run(in map[string]stages.Array, sizes map[string]int64) map[string]stages.Array {
 	values := map[string]host.Value{}
 	for name, a := range in {
 		v := host.Value{Floats: a.Floats, Ints: a.Ints}
@@ -126,19 +126,15 @@ func (g voiceGraph) Run(in map[string]stages.Array, sizes map[string]int64) (map
 	for _, p := range g.Graph.Outputs {
 		want = append(want, p.Name)
 	}
-	read, err := g.Network.Run(values, want...)
-	if err != nil {
-		return nil, err
-	}
 	out := map[string]stages.Array{}
-	for name, v := range read {
+	for name, v := range need(g.Network.Run(values, want...)) {
 		a := stages.Array{Floats: v.Floats, Ints: v.Ints}
 		for _, d := range v.Shape {
 			a.Shape = append(a.Shape, int64(d))
 		}
 		out[name] = a
 	}
-	return out, nil
+	return out
 }
 
 // recorded implements stages.Fixture.
@@ -149,37 +145,29 @@ func (f recorded) Floats(name string) []float32 { return f.floats(name) }
 func (f recorded) Ints(name string) []int64     { return f.ints(name) }
 
 // graph loads a graph of the bundle once.
-func (v *voiceCheck) graph(kind models.Kind, check bool) (*host.Network, error) {
+func (v *voiceCheck) graph(kind models.Kind, check bool) *host.Network {
 	find, key := v.bundle.Find, string(kind)
 	if check {
 		find, key = v.bundle.FindCheck, key+" with parts"
 	}
 	if n := v.loaded[key]; n != nil {
-		return n, nil
+		return n
 	}
 	g, ok := find(kind, v.float, v.Device)
 	if !ok {
-		return nil, fmt.Errorf("expected a graph %s in %s", key, v.bundle.Dir)
+		must(fmt.Errorf("no graph %s in %s", key, v.bundle.Dir))
 	}
-	n, err := v.m.Open(v.bundle, g)
-	if err == nil {
-		v.loaded[key] = n
-	}
-	return n, err
+	v.loaded[key] = need(v.m.Open(v.bundle, g))
+	return v.loaded[key]
 }
 
 // replay runs a stage as a row. Its fixtures are in a folder.
-func (v *voiceCheck) replay(stage, what, fixture string, run func(*stages.Replay) error) {
+func (v *voiceCheck) replay(stage, what, fixture string, run func(*stages.Replay)) {
 	v.row(stage, what, 0, func(t *tally) {
 		r := &stages.Replay{
-			Dims: v.bundle.Manifest.Dims,
-			Fixture: func(name string) (stages.Fixture, error) {
-				return recorded{v.tensors(path.Join(fixture, name+".safetensors"))}, nil
-			},
-			Graph: func(kind models.Kind, check bool) (stages.Graph, error) {
-				n, err := v.graph(kind, check)
-				return voiceGraph{n}, err
-			},
+			Dims:    v.bundle.Manifest.Dims,
+			Fixture: func(name string) stages.Fixture { return recorded{v.tensors(path.Join(fixture, name+".safetensors"))} },
+			Graph:   func(kind models.Kind, check bool) stages.Graph { return voiceGraph{v.graph(kind, check)} },
 			Near: func(what string, want, got []float32, limit stages.Limit) {
 				t.within(got, want, limit, v.exact(), what)
 			},
@@ -190,7 +178,7 @@ func (v *voiceCheck) replay(stage, what, fixture string, run func(*stages.Replay
 				must(fmt.Errorf("%s/stream.json: %w", fixture, err))
 			}
 		}
-		must(run(r))
+		run(r)
 	})
 }
 
@@ -215,11 +203,11 @@ func (v *voiceCheck) sound() {
 	const dir = "token2wav"
 	for _, s := range []struct {
 		what string
-		run  func(*stages.Replay) error
+		run  func(*stages.Replay)
 	}{
 		{"codes to mu", (*stages.Replay).Encoder},
 		{"mu to spectrogram", (*stages.Replay).Flow},
-		{"first step of the flow", func(r *stages.Replay) error { return r.Step(v.weights) }},
+		{"first step of the flow", func(r *stages.Replay) { r.Step(v.weights) }},
 		{"vocoder on 6 frames", (*stages.Replay).Pitch},
 		{"spectrogram to sound", (*stages.Replay).Vocoder},
 	} {
@@ -243,13 +231,14 @@ func (v *voiceCheck) sound() {
 }
 
 // weights returns a tensor of the voice's weights.
-func (v *voiceCheck) weights(name string) ([]float32, error) {
+func (v *voiceCheck) weights(name string) []float32 {
 	info, ok := v.src.Info(name)
 	if !ok {
-		return nil, fmt.Errorf("expected a tensor %s", name)
+		must(fmt.Errorf("no tensor %s", name))
 	}
 	out := make([]float32, info.Rows()*info.Cols())
-	return out, v.src.Rows(out, name, 0, info.Rows())
+	must(v.src.Rows(out, name, 0, info.Rows()))
+	return out
 }
 
 // codes compares the language model of the codes: its logits, and the codes that it chooses with recorded draws.
@@ -257,7 +246,7 @@ func (v *voiceCheck) codes(ctx context.Context) {
 	const dir = "tts"
 	v.replay(stageTTS, "condition of "+dir+"/lm", dir, (*stages.Replay).Condition)
 	lm := &codeLM{v: v}
-	v.replay(stageTTS, dir+"/lm", dir, func(r *stages.Replay) error { return r.Greedy(lm, v.exact()) })
+	v.replay(stageTTS, dir+"/lm", dir, func(r *stages.Replay) { must(r.Greedy(lm, v.exact())) })
 	if v.files.has(dir + "/stream.json") {
 		v.speak(dir+"/stream", func(t *tally, lm *voice.LM, _ kvcache.Layout) { v.stream(t, dir, lm) })
 	}
@@ -341,9 +330,9 @@ func (v *voiceCheck) openLM(layout kvcache.Layout) (lm *voice.LM, done func() er
 type codeLM struct{ v *voiceCheck }
 
 // Feed implements stages.LM.
-func (l *codeLM) Feed(codes []int64, inputs []float32, past int, history []int64) (stages.Row, error) {
+func (l *codeLM) Feed(codes []int64, inputs []float32, past int, history []int64) stages.Row {
 	const positions = 256
-	n := need(l.v.graph(models.KindTTS, false))
+	n := l.v.graph(models.KindTTS, false)
 	t := l.v.bundle.Manifest.Dims.Speech.TTS
 	for i := range t.Layers {
 		for _, side := range []string{".key", ".value"} {
@@ -354,7 +343,7 @@ func (l *codeLM) Feed(codes []int64, inputs []float32, past int, history []int64
 		inputs = make([]float32, len(codes)*t.Hidden)
 	}
 	last := past + len(codes) - 1
-	out, err := n.Run(map[string]host.Value{
+	out := need(n.Run(map[string]host.Value{
 		"codes":                 {Shape: []int{1, len(codes)}, Ints: codes},
 		"inputs_embeds":         {Shape: []int{1, len(codes), t.Hidden}, Floats: inputs},
 		"seqlens_k":             {Shape: []int{1}, Ints: []int64{int64(last)}},
@@ -362,6 +351,6 @@ func (l *codeLM) Feed(codes []int64, inputs []float32, past int, history []int64
 		"last_position":         {Shape: []int{1}, Ints: []int64{int64(len(codes) - 1)}},
 		"temperature":           {Shape: []int{1}, Floats: []float32{0.8}},
 		"history":               {Shape: []int{1, 1, len(history)}, Ints: history},
-	}, "logits", "top_values", "top_ids")
-	return stages.Row{Logits: out["logits"].Floats, TopValues: out["top_values"].Floats, TopIDs: out["top_ids"].Ints}, err
+	}, "logits", "top_values", "top_ids"))
+	return stages.Row{Logits: out["logits"].Floats, TopValues: out["top_values"].Floats, TopIDs: out["top_ids"].Ints}
 }

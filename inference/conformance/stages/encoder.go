@@ -24,7 +24,7 @@ func (e *encoder) cached() map[string]int {
 }
 
 // encode encodes codes and padding. After the first coded codes, the rows are blank.
-func (e *encoder) encode(codes []int64, coded, padding int) ([]float32, error) {
+func (e *encoder) encode(codes []int64, coded, padding int) []float32 {
 	rows := len(codes) - models.Lookahead
 	marks := make([]float32, len(codes))
 	for i := range coded {
@@ -57,23 +57,17 @@ func (e *encoder) encode(codes []int64, coded, padding int) ([]float32, error) {
 		in["distances."+rate] = Ints(models.FlowDistances(e.flow, rate == "50", run, cached), int64(run), all)
 		in["keep."+rate] = Ints(keep, 1, int64(cached))
 	}
-	out, err := e.Run(in, nil)
+	out := e.Run(in, nil)
 	kept(e.state, out)
-	return out["mu"].Floats, err
+	return out["mu"].Floats
 }
 
 // Encoder replays the prompt, the chunks, and the end of the speech, also with padding. The third chunk is the first that trims the
 // caches.
-func (r *Replay) Encoder() error {
+func (r *Replay) Encoder() {
 	limit := agreed().mu
-	prompt, err := r.Fixture("prompt")
-	if err != nil {
-		return err
-	}
-	g, err := r.Graph(models.KindFlowEncoder, false)
-	if err != nil {
-		return err
-	}
+	prompt := r.Fixture("prompt")
+	g := r.Graph(models.KindFlowEncoder, false)
 	codes := prompt.Ints("prompt_codes")
 	e := &encoder{Graph: g, flow: r.Dims.Speech.Flow, prompt: 2 * len(codes), state: map[string]Array{}, filled: map[string]int{}}
 	for _, p := range g.Ports() {
@@ -83,51 +77,34 @@ func (r *Replay) Encoder() error {
 		}
 	}
 	codes = append(slices.Clip(codes), silence, silence, silence)
-	mu, err := e.encode(codes, len(codes), 0)
-	if err != nil {
-		return err
-	}
+	mu := e.encode(codes, len(codes), 0)
 	r.Near("prompt", prompt.Floats("mu"), mu, limit)
 	for i, c := range r.Recording.Chunks {
-		f, err := r.Fixture(fmt.Sprint("chunk_", i))
-		if err != nil {
-			return err
-		}
+		f := r.Fixture(fmt.Sprint("chunk_", i))
 		if c.Last {
-			return r.encodeEnd(e, f, limit)
+			r.encodeEnd(e, f, limit)
+			return
 		}
 		codes := f.Ints("codes")
-		if mu, err = e.encode(codes, len(codes), 0); err != nil {
-			return err
-		}
+		mu = e.encode(codes, len(codes), 0)
 		r.Near(fmt.Sprint("chunk ", i), f.Floats("mu"), mu, limit)
 		if i == 0 {
 			later := map[string]int64{"keep.25": int64(e.cached()["25"] + 25), "keep.50": int64(e.cached()["50"] + 50)}
-			if err := r.batch(g, later); err != nil {
-				return err
-			}
+			r.batch(g, later)
 		}
 	}
-	return nil
 }
 
 // encodeEnd encodes the last codes of a turn, exact and padded.
-func (r *Replay) encodeEnd(e *encoder, f Fixture, limit Limit) error {
+func (r *Replay) encodeEnd(e *encoder, f Fixture, limit Limit) {
 	codes, want := f.Ints("codes"), f.Floats("mu")
 	count := len(codes)
 	padded := *e
 	padded.state, padded.filled = maps.Clone(e.state), maps.Clone(e.filled)
 	codes = append(slices.Clip(codes), 0, 0, 0)
-	mu, err := e.encode(codes, count, 0)
-	if err != nil {
-		return err
-	}
+	mu := e.encode(codes, count, 0)
 	r.Near("end", want, mu, limit)
 	const window = models.ChunkFrames/2 + models.Lookahead
-	mu, err = padded.encode(append(codes, make([]int64, window-len(codes))...), count, models.ChunkFrames/2-count)
-	if err != nil {
-		return err
-	}
+	mu = padded.encode(append(codes, make([]int64, window-len(codes))...), count, models.ChunkFrames/2-count)
 	r.Near("padded end", want, mu[:len(want)], limit)
-	return nil
 }

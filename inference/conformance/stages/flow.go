@@ -37,19 +37,10 @@ type Flow struct {
 }
 
 // NewFlow returns the networks before a prompt of some frames.
-func (r *Replay) NewFlow(prompt int) (*Flow, error) {
-	fixture, err := r.Fixture("prompt")
-	if err != nil {
-		return nil, err
-	}
-	chunk, err := r.Graph(models.KindFlowDiT, true)
-	if err != nil {
-		return nil, err
-	}
-	once, err := r.Graph(models.KindFlowDiTOnce, false)
-	if err != nil {
-		return nil, err
-	}
+func (r *Replay) NewFlow(prompt int) *Flow {
+	fixture := r.Fixture("prompt")
+	chunk := r.Graph(models.KindFlowDiT, true)
+	once := r.Graph(models.KindFlowDiTOnce, false)
 	dims := r.Dims.Speech.Flow
 	f := &Flow{
 		dims: dims, Chunk: chunk, once: once, rings: map[string]Array{}, Noise: r.Recording.FlowNoise, Prompt: prompt,
@@ -72,7 +63,7 @@ func (r *Replay) NewFlow(prompt int) (*Flow, error) {
 		embedding[i] /= float32(math.Sqrt(sum))
 	}
 	f.speaker = Floats(embedding, 1, 1, int64(len(embedding)))
-	return f, nil
+	return f
 }
 
 // rows returns the length of the rings of keys and values.
@@ -102,7 +93,7 @@ func (f *Flow) inputs(noise, mu []float32, keys, first, count int) map[string]Ar
 }
 
 // Single runs the graph for any number of frames.
-func (f *Flow) Single(noise, mu, prompt []float32) (map[string]Array, error) {
+func (f *Flow) Single(noise, mu, prompt []float32) map[string]Array {
 	frames := len(mu) / f.dims.Mel
 	in := f.inputs(noise, mu, f.rows()+frames, f.rows(), frames)
 	maps.Copy(in, f.rings)
@@ -138,7 +129,7 @@ func (f *Flow) use(rows int) {
 }
 
 // Run runs the graph for a chunk, of which count frames are real.
-func (f *Flow) Run(noise, mu []float32, count int) (map[string]Array, error) {
+func (f *Flow) Run(noise, mu []float32, count int) map[string]Array {
 	in := f.inputs(noise, mu, f.rows(), f.next, count)
 	maps.Copy(in, f.rings)
 	in["write"] = Ints([]int64{int64(f.next), int64(f.next)}, 2)
@@ -152,9 +143,9 @@ func (f *Flow) Run(noise, mu []float32, count int) (map[string]Array, error) {
 		}
 	}
 	in["conv_rows"] = Ints(rows, 2, models.ChunkFrames, 3)
-	out, err := f.Chunk.Run(in, nil)
+	out := f.Chunk.Run(in, nil)
 	kept(f.rings, out)
-	return out, err
+	return out
 }
 
 // keep returns the rows to keep after a chunk, the newest first. As in the official code: as many
@@ -206,108 +197,68 @@ func (f *Flow) Move() {
 }
 
 // Flow replays the prompt, the chunks, and the end of the speech, exact and padded. The third chunk is the first that drops rows.
-func (r *Replay) Flow() error {
+func (r *Replay) Flow() {
 	limit := agreed().mel
-	prompt, err := r.Fixture("prompt")
-	if err != nil {
-		return err
-	}
+	prompt := r.Fixture("prompt")
 	bins := r.Dims.Speech.Flow.Mel
-	f, err := r.NewFlow(len(prompt.Floats("prompt_mel")) / bins)
-	if err != nil {
-		return err
-	}
-	out, err := f.Single(f.Noise(0, f.Prompt), prompt.Floats("mu"), prompt.Floats("prompt_mel"))
-	if err != nil {
-		return err
-	}
+	f := r.NewFlow(len(prompt.Floats("prompt_mel")) / bins)
+	out := f.Single(f.Noise(0, f.Prompt), prompt.Floats("mu"), prompt.Floats("prompt_mel"))
 	f.Fill(out)
 	for i, c := range r.Recording.Chunks {
-		x, err := r.Fixture(fmt.Sprint("chunk_", i))
-		if err != nil {
-			return err
-		}
+		x := r.Fixture(fmt.Sprint("chunk_", i))
 		mu, want := x.Floats("mu"), Rows(x.Floats("mel"), bins)
 		if c.Last {
-			return r.flowEnd(f, mu, want, limit)
+			r.flowEnd(f, mu, want, limit)
+			return
 		}
 		count := len(mu) / bins
-		if out, err = f.Run(f.Noise(len(f.Order), count), mu, count); err != nil {
-			return err
-		}
+		out = f.Run(f.Noise(len(f.Order), count), mu, count)
 		r.Near(fmt.Sprint("chunk ", i), want, out["mel"].Floats, limit)
 		if i == 0 {
-			if err := r.batch(f.Chunk, map[string]int64{"conv_rows": 2 * convRows}); err != nil {
-				return err
-			}
+			r.batch(f.Chunk, map[string]int64{"conv_rows": 2 * convRows})
 		}
 		f.Move()
 	}
-	return nil
 }
 
 // flowEnd runs the last frames of a turn, exact and padded.
-func (r *Replay) flowEnd(f *Flow, mu, want []float32, limit Limit) error {
+func (r *Replay) flowEnd(f *Flow, mu, want []float32, limit Limit) {
 	bins := f.dims.Mel
 	count := len(mu) / bins
 	noise := f.Noise(len(f.Order), count)
-	out, err := f.Single(noise, mu, make([]float32, len(mu)))
-	if err != nil {
-		return err
-	}
+	out := f.Single(noise, mu, make([]float32, len(mu)))
 	exact := out["mel"].Floats
 	r.Near("end", want, exact, limit)
 	padding := slices.Repeat([]float32{0.37}, (models.ChunkFrames-count)*bins)
-	out, err = f.Run(append(noise, padding...), append(slices.Clip(mu), padding...), count)
-	if err != nil {
-		return err
-	}
+	out = f.Run(append(noise, padding...), append(slices.Clip(mu), padding...), count)
 	padded := out["mel"].Floats[:len(want)]
 	r.Near("padded end", want, padded, limit)
 	r.Near("padded end against the exact one", exact, padded, Limit{1e-5, limit.Half, limit.Of})
-	return nil
 }
 
 // Step replays the network's output in the first step of the first chunk, from recorded caches. weights returns a tensor of the
 // checkpoint.
-func (r *Replay) Step(weights func(name string) ([]float32, error)) error {
-	call, err := r.Fixture("dit_call")
-	if err != nil {
-		return err
-	}
+func (r *Replay) Step(weights func(name string) []float32) {
+	call := r.Fixture("dit_call")
 	d, bins := r.Dims.Speech.Flow.DiT, r.Dims.Speech.Flow.Mel
 	recorded := call.Floats("in.att_cache")
-	f, err := r.NewFlow(len(recorded) / (d.Layers * 2 * d.Heads * 2 * d.HeadDim))
-	if err != nil {
-		return err
-	}
+	f := r.NewFlow(len(recorded) / (d.Layers * 2 * d.Heads * 2 * d.HeadDim))
 	for i := range d.Layers {
-		if err := f.fillLayer(i, recorded, weights); err != nil {
-			return err
-		}
+		f.fillLayer(i, recorded, weights)
 		f.fillConvs(i, call.Floats("in.cnn_cache"))
 	}
 	f.use(f.Prompt)
 	half := len(call.Floats("in.x")) / 2 // both rows have the same noise, and one has the condition
-	out, err := f.Run(Rows(call.Floats("in.x")[:half], bins), Rows(call.Floats("in.mu")[:half], bins), models.ChunkFrames)
-	if err != nil {
-		return err
-	}
+	out := f.Run(Rows(call.Floats("in.x")[:half], bins), Rows(call.Floats("in.mu")[:half], bins), models.ChunkFrames)
 	v := call.Floats("out.v")
 	r.Near("velocity", slices.Concat(Rows(v[:half], bins), Rows(v[half:], bins)), out["velocity.0"].Floats, agreed().velocity)
-	return nil
 }
 
 // fillLayer copies the recorded keys and values of a layer, without the scale and the shifts that the graph merges into weights.
-func (f *Flow) fillLayer(layer int, recorded []float32, weights func(name string) ([]float32, error)) error {
+func (f *Flow) fillLayer(layer int, recorded []float32, weights func(name string) []float32) {
 	d := f.dims.DiT
 	p := fmt.Sprintf("flow.decoder.estimator.blocks.%d.attn.", layer)
-	scale, err1 := weights(p + "k_norm.weight")
-	shift, err2 := weights(p + "k_norm.bias")
-	bias, err3 := weights(p + "to_v.bias")
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return err
-	}
+	scale, shift, bias := weights(p+"k_norm.weight"), weights(p+"k_norm.bias"), weights(p+"to_v.bias")
 	key, value := f.rings[fmt.Sprintf("past.0.%d.key", layer)], f.rings[fmt.Sprintf("past.0.%d.value", layer)]
 	for r := range 2 {
 		for h := range d.Heads {
@@ -321,7 +272,6 @@ func (f *Flow) fillLayer(layer int, recorded []float32, weights func(name string
 			}
 		}
 	}
-	return nil
 }
 
 // fillConvs copies the recorded frames before the convolutions of a layer.

@@ -23,63 +23,41 @@ func noised(frames int, seed uint32) (in map[string]Array, sizes map[string]int6
 }
 
 // Pitch replays the parts of the vocoder on six frames.
-func (r *Replay) Pitch() error {
+func (r *Replay) Pitch() {
 	most := agreed()
-	f, err := r.Fixture("hift_6frames")
-	if err != nil {
-		return err
-	}
-	parts, err := r.Graph(models.KindVocoder, true)
-	if err != nil {
-		return err
-	}
+	f := r.Fixture("hift_6frames")
+	parts := r.Graph(models.KindVocoder, true)
 	bins := r.Dims.Speech.Flow.Mel
 	const seed = 77 // the fixture does not have it
 	in, sizes := noised(6, seed)
 	in["mel"] = Floats(Rows(f.Floats("mel"), bins), 1, 6, int64(bins))
-	out, err := parts.Run(in, sizes)
-	if err != nil {
-		return err
-	}
+	out := parts.Run(in, sizes)
 	r.Near("pitch of 6 frames", f.Floats("f0"), out["pitch"].Floats, most.pitch)
 	r.Near("source of 6 frames", f.Floats("source"), out["source"].Floats, most.source)
 	r.Near("spectrum of 6 frames", f.Floats("conv_post"), out["spectrum"].Floats, most.spectrum)
 	r.Near("wave of 6 frames", f.Floats("wav"), out["wave"].Floats, most.short)
 	r.Near("wave of the spectrum of 6 frames", inverse(out["spectrum"].Floats), out["wave"].Floats, most.inverse)
-	return nil
 }
 
 // Vocoder replays the pitch and the sound of a turn on its recorded spectrograms.
-func (r *Replay) Vocoder() error {
+func (r *Replay) Vocoder() {
 	most := agreed()
-	parts, err := r.Graph(models.KindVocoder, true)
-	if err != nil {
-		return err
-	}
-	g, err := r.Graph(models.KindVocoder, false)
-	if err != nil {
-		return err
-	}
+	parts := r.Graph(models.KindVocoder, true)
+	g := r.Graph(models.KindVocoder, false)
 	bins := r.Dims.Speech.Flow.Mel
 	const left = models.VocoderKept * models.FrameSamples
 	state := map[string]Array{
 		"past.mel": Zeros(1, models.VocoderKept, int64(bins)), "past.source": Zeros(1, 1, left), "past.wave": Zeros(1, left),
 	}
 	for i, c := range r.Recording.Chunks {
-		f, err := r.Fixture(fmt.Sprint("chunk_", i))
-		if err != nil {
-			return err
-		}
+		f := r.Fixture(fmt.Sprint("chunk_", i))
 		mel := Rows(f.Floats("mel"), bins)
 		count, from := len(mel)/bins, 0
 		if i == 0 {
 			from = models.VocoderKept
 		}
 		all := append(append([]float32{}, state["past.mel"].Floats...), mel...)[from*bins:]
-		sound, err := r.vocode(g, state, mel, i, from)
-		if err != nil {
-			return err
-		}
+		sound := r.vocode(g, state, mel, i, from)
 		name := "wav"
 		if f.Has("wav_first6000") {
 			name = "wav_first6000"
@@ -90,14 +68,10 @@ func (r *Replay) Vocoder() error {
 		frames := models.VocoderKept + count - from
 		in, sizes := noised(frames, c.Seed)
 		in["mel"] = Floats(all, 1, int64(frames), int64(bins))
-		out, err := parts.Run(in, sizes)
-		if err != nil {
-			return err
-		}
+		out := parts.Run(in, sizes)
 		r.Near(fmt.Sprintf("pitch of chunk %d", i), f.Floats("f0"), out["pitch"].Floats, most.pitch)
 		r.Near(fmt.Sprintf("wave of the spectrum of chunk %d", i), inverse(out["spectrum"].Floats), out["wave"].Floats, most.inverse)
 	}
-	return nil
 }
 
 // inverse returns the sound of a spectrum [18,columns]: the log magnitudes of the bins, then values whose sines are the phases. It is the
@@ -129,7 +103,7 @@ func inverse(spectrum []float32) []float32 {
 }
 
 // vocode runs the i-th chunk of a turn and returns its sound, starting at frame from of the kept and new frames.
-func (r *Replay) vocode(g Graph, state map[string]Array, mel []float32, i, from int) ([]float32, error) {
+func (r *Replay) vocode(g Graph, state map[string]Array, mel []float32, i, from int) []float32 {
 	bins := r.Dims.Speech.Flow.Mel
 	count := len(mel) / bins
 	const left = models.VocoderKept * models.FrameSamples
@@ -145,21 +119,14 @@ func (r *Replay) vocode(g Graph, state map[string]Array, mel []float32, i, from 
 	padded := append(append([]float32{}, mel...), make([]float32, (models.ChunkFrames-count)*bins)...)
 	in["mel"], in["frames"] = Floats(padded, 1, models.ChunkFrames, int64(bins)), Ints(frames, int64(len(frames)))
 	in["resumed"] = Ints([]int64{min(int64(i), 1)}, 1, 1)
-	out, err := g.Run(in, sizes)
-	if err != nil {
-		return nil, err
-	}
+	out := g.Run(in, sizes)
 	if i == 1 {
-		if err := r.batch(g, nil); err != nil {
-			return nil, err
-		}
+		r.batch(g, nil)
 	}
 	kept(state, out)
 	wave := out["wave"].Floats
 	if chunk.Last {
-		if err := r.ending(in, wave); err != nil {
-			return nil, err
-		}
+		r.ending(in, wave)
 	}
 	switch {
 	case i == 0: // the official code starts with silence
@@ -167,15 +134,12 @@ func (r *Replay) vocode(g Graph, state map[string]Array, mel []float32, i, from 
 	case !chunk.Last:
 		wave = wave[:len(wave)-left]
 	}
-	return wave, nil
+	return wave
 }
 
 // ending runs the last chunk of a turn, whose sound is wave, with the padding vocoder.
-func (r *Replay) ending(in map[string]Array, wave []float32) error {
-	g, err := r.Graph(models.KindVocoderTail, false)
-	if err != nil {
-		return err
-	}
+func (r *Replay) ending(in map[string]Array, wave []float32) {
+	g := r.Graph(models.KindVocoderTail, false)
 	const padding = 7
 	frames := len(wave) / models.FrameSamples
 	most := frames + padding
@@ -192,10 +156,6 @@ func (r *Replay) ending(in map[string]Array, wave []float32) error {
 	longer("noise_rows", 8*padding, 1)
 	padded["counts"], padded["edges"] = Floats(counts, 1, 1, int64(most)), Floats(edges, int64(len(edges)))
 	padded["heard"] = Ints(heard, int64(len(heard)))
-	out, err := g.Run(padded, map[string]int64{"W": int64(models.FrameSamples * most)})
-	if err != nil {
-		return err
-	}
+	out := g.Run(padded, map[string]int64{"W": int64(models.FrameSamples * most)})
 	r.Near("wave of the end of a turn, padded", wave, out["wave"].Floats[:len(wave)], agreed().wave)
-	return nil
 }
