@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"cmp"
 	"fmt"
 
 	"touchline/agent/bot"
@@ -31,27 +32,17 @@ func (c Config) Job(job worker.Job) (bot.Settings, error) {
 	lk := &c.Agent.LiveKit
 	lk.URL, lk.Token, lk.Room, lk.Identity, lk.Name = job.URL, "", job.Room, job.Identity, job.Name
 	m := job.Metadata
-	if m.Profile != "" {
-		c.Agent.Profile = m.Profile
-	}
-	if m.Instruction != "" {
-		c.Agent.Instruction = m.Instruction
-	}
+	c.Agent.Profile = cmp.Or(m.Profile, c.Agent.Profile)
+	c.Agent.Instruction = cmp.Or(m.Instruction, c.Agent.Instruction)
 	if m.Track.Identity != "" || m.Track.Source != "" {
 		c.Media.Watch = m.Track
 	}
-	if job.Participant != "" {
-		c.Media.Watch.Identity = job.Participant
-	}
+	c.Media.Watch.Identity = cmp.Or(job.Participant, c.Media.Watch.Identity)
 	if m.Speech != nil {
 		c.Inference.Voice.Enabled = *m.Speech
 	}
-	if m.Language != "" {
-		c.Inference.Voice.Language = m.Language
-	}
-	if m.Engine != "" {
-		c.Inference.Engine = m.Engine
-	}
+	c.Inference.Voice.Language = cmp.Or(m.Language, c.Inference.Voice.Language)
+	c.Inference.Engine = cmp.Or(m.Engine, c.Inference.Engine)
 	if err := c.Validate(); err != nil {
 		return bot.Settings{}, fmt.Errorf("dispatch metadata: %w", err)
 	}

@@ -11,6 +11,7 @@
 package worlds
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -83,18 +84,10 @@ type World struct {
 
 // New makes a world. It draws nothing yet.
 func New(o Options) (*World, error) {
-	if o.World == "" {
-		o.World = Match
-	}
-	if o.Width == 0 {
-		o.Width = 640
-	}
-	if o.Height == 0 {
-		o.Height = 360
-	}
-	if o.FPS == 0 {
-		o.FPS = 30
-	}
+	o.World = cmp.Or(o.World, Match)
+	o.Width = cmp.Or(o.Width, 640)
+	o.Height = cmp.Or(o.Height, 360)
+	o.FPS = cmp.Or(o.FPS, 30)
 	var errs []error
 	if o.Width < 160 || o.Width > 7680 || o.Width%2 != 0 {
 		errs = append(errs, fmt.Errorf("width: must be even and between 160 and 7680, is %d", o.Width))

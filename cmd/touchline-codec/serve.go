@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -357,9 +358,7 @@ func (s *server) rate(pts int64) int {
 	d := float64(pts - s.lastPTS)
 	s.lastPTS = pts
 	if d > 0 && d < 1e6 {
-		if s.step == 0 {
-			s.step = 1e6 / float64(s.setup.FPS)
-		}
+		s.step = cmp.Or(s.step, 1e6/float64(s.setup.FPS))
 		s.step += (d - s.step) / 16
 	}
 	if s.step == 0 {

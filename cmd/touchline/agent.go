@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,9 +99,7 @@ func (c *agentCmd) Run(ctx context.Context, a *app) error {
 		log = log.Level(level)
 	}
 	cfg := a.cfg
-	if c.URL != "" {
-		cfg.Agent.LiveKit.URL = c.URL
-	}
+	cfg.Agent.LiveKit.URL = cmp.Or(c.URL, cfg.Agent.LiveKit.URL)
 	cfg.Agent.Worker = c.over(cfg.Agent.Worker)
 	if err := c.apply(&cfg); err != nil {
 		return err

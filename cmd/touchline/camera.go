@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -90,12 +91,8 @@ func (c *cameraCmd) Run(ctx context.Context, a *app) error {
 // options returns the room, its server and the camera's participant.
 func (c *cameraCmd) options(a *app) camera.Options {
 	lk := a.cfg.Agent.LiveKit
-	if c.URL != "" {
-		lk.URL = c.URL
-	}
-	if c.Room != "" {
-		lk.Room = c.Room
-	}
+	lk.URL = cmp.Or(c.URL, lk.URL)
+	lk.Room = cmp.Or(c.Room, lk.Room)
 	o := camera.Options{
 		URL: lk.URL, Keys: conn.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}, Room: lk.Room,
 		Identity: c.Identity, Name: c.Name, Mode: transcode.Mode(a.cfg.Sources.Transcode), H265: c.H265 || a.cfg.Sources.PassHEVC, Log: a.log,

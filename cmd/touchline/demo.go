@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,9 +74,7 @@ func (d *demoCmd) Run(ctx context.Context, a *app) error {
 
 func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 	cfg := a.cfg
-	if d.Profile != "" {
-		cfg.Agent.Profile = d.Profile
-	}
+	cfg.Agent.Profile = cmp.Or(d.Profile, cfg.Agent.Profile)
 	if err := d.modelFlags.apply(&cfg); err != nil {
 		return err
 	}
@@ -185,9 +184,7 @@ func (d *demoCmd) chooseEngine(cfg *configs.Config, log zerolog.Logger) (release
 // the recognizer of orders.
 func (d *demoCmd) chooseHearing(cfg *configs.Config, log zerolog.Logger) {
 	hearing := &cfg.Agent.Hearing
-	if d.Hearing != "" {
-		hearing.Mode = d.Hearing
-	}
+	hearing.Mode = cmp.Or(d.Hearing, hearing.Mode)
 	own := d.Hearing == "" && hearing.Mode == agent.HearingOff && bot.OnLoopback(cfg.Agent.Console.Listen)
 	if own {
 		hearing.Mode = agent.HearingOrders

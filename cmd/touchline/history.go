@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,9 +48,7 @@ func (h *historyCmd) Validate() error {
 // Run prints to standard output.
 func (h *historyCmd) Run(ctx context.Context, a *app) (err error) {
 	path := h.Store
-	if path == "" {
-		path = a.cfg.Agent.History.Path
-	}
+	path = cmp.Or(path, a.cfg.Agent.History.Path)
 	if path == "" {
 		return errors.New("no history to read: agent.history.path is empty; set it, or name a folder or database with --store")
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -28,12 +29,8 @@ func (*joinCmd) endless() {}
 // Run joins a room and waits for Ctrl-C.
 func (j *joinCmd) Run(ctx context.Context, a *app) error {
 	cfg := a.cfg
-	if j.URL != "" {
-		cfg.Agent.LiveKit.URL = j.URL
-	}
-	if j.Room != "" {
-		cfg.Agent.LiveKit.Room = j.Room
-	}
+	cfg.Agent.LiveKit.URL = cmp.Or(j.URL, cfg.Agent.LiveKit.URL)
+	cfg.Agent.LiveKit.Room = cmp.Or(j.Room, cfg.Agent.LiveKit.Room)
 	j.pageFlags.apply(&cfg.Agent.Console.Config)
 	if err := j.modelFlags.apply(&cfg); err != nil {
 		return err

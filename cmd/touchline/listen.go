@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -17,9 +18,7 @@ type pageFlags struct {
 
 // apply overrides the settings.
 func (p pageFlags) apply(c *console.Config) {
-	if p.Listen != "" {
-		c.Listen = p.Listen
-	}
+	c.Listen = cmp.Or(p.Listen, c.Listen)
 	if p.TLS && c.TLSCert == "" {
 		c.SelfSigned = true
 	}

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,9 +111,7 @@ func run(c *cli, kctx *kong.Context) int {
 		fmt.Fprintln(os.Stderr, "touchline:", err)
 		return exitUsage
 	}
-	if c.LogLevel != "" {
-		cfg.LogLevel = c.LogLevel
-	}
+	cfg.LogLevel = cmp.Or(c.LogLevel, cfg.LogLevel)
 	level, err := zerolog.ParseLevel(cfg.LogLevel)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "touchline: log level %q: unknown; choose trace, debug, info, warn or error\n", cfg.LogLevel)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,9 +89,7 @@ type ortFlag struct {
 
 // override sets the runtime of every model.
 func (f ortFlag) override(cfg *configs.Config) {
-	if f.ORT != "" {
-		cfg.Inference.MiniCPM.Runtime = f.ORT
-	}
+	cfg.Inference.MiniCPM.Runtime = cmp.Or(f.ORT, cfg.Inference.MiniCPM.Runtime)
 }
 
 // apply overrides the settings.
@@ -99,9 +98,7 @@ func (f modelFlags) apply(cfg *configs.Config) error {
 	if f.Model != "" {
 		cfg.Inference.Engine, m.Path = "minicpmo", f.Model
 	}
-	if f.ModelDevice != "" {
-		m.Device = f.ModelDevice
-	}
+	m.Device = cmp.Or(f.ModelDevice, m.Device)
 	f.override(cfg)
 	return invalid(cfg.Validate())
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"strconv"
 	"strings"
@@ -27,12 +28,8 @@ func (*runCmd) endless() {}
 
 // configure returns the settings with the flags applied, and the UDP port of media, 0 for a free one.
 func (r *runCmd) configure(cfg configs.Config) (configs.Config, int, error) {
-	if r.Room != "" {
-		cfg.Agent.LiveKit.Room = r.Room
-	}
-	if r.Profile != "" {
-		cfg.Agent.Profile = r.Profile
-	}
+	cfg.Agent.LiveKit.Room = cmp.Or(r.Room, cfg.Agent.LiveKit.Room)
+	cfg.Agent.Profile = cmp.Or(r.Profile, cfg.Agent.Profile)
 	r.pageFlags.apply(&cfg.Agent.Console.Config)
 	if err := r.modelFlags.apply(&cfg); err != nil {
 		return cfg, 0, err

@@ -47,9 +47,7 @@ func (c *sayCmd) Run(ctx context.Context, a *app) error {
 			cfg.Program, cfg.Name = program, name
 		}
 	}
-	if c.Language != "" {
-		cfg.Language = c.Language
-	}
+	cfg.Language = cmp.Or(c.Language, cfg.Language)
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("inference.voice.%w", err)
 	}

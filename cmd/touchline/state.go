@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"touchline/agent/bot"
 	"touchline/configs"
 )
@@ -14,9 +15,7 @@ type stateFlags struct {
 // outputs returns the settings of the outputs, with the flags applied.
 func (f stateFlags) outputs(cfg configs.Config) bot.OutputSettings {
 	out := cfg.Outputs()
-	if f.State != "" {
-		out.State.Path = f.State
-	}
+	out.State.Path = cmp.Or(f.State, out.State.Path)
 	out.Forget, out.Version = f.Forget, moduleVersion(buildInfo())
 	return out
 }

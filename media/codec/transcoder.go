@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -29,12 +30,8 @@ func (o TranscodeOptions) check() (wire.Setup, error) {
 	if o.Codec == media.CodecUnknown {
 		o.Codec = media.H264
 	}
-	if o.FPS == 0 {
-		o.FPS = 30
-	}
-	if o.BitRate == 0 {
-		o.BitRate = 2_500_000
-	}
+	o.FPS = cmp.Or(o.FPS, 30)
+	o.BitRate = cmp.Or(o.BitRate, 2_500_000)
 	s, err := encodable(o.Codec, o.FPS, o.BitRate)
 	s.Scaled = true
 	return s, err

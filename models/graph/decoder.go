@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -52,12 +53,8 @@ const (
 // of the last norm for i = layers), for all positions.
 func Decoder(d models.Dims, o Options) (*Description, error) {
 	c := d.Decoder
-	if o.Head == 0 {
-		o.Head = 8
-	}
-	if o.Block == 0 {
-		o.Block = 32
-	}
+	o.Head = cmp.Or(o.Head, 8)
+	o.Block = cmp.Or(o.Block, 32)
 	if err := errors.Join(d.Validate(), checkDecoder(o)); err != nil {
 		return nil, fmt.Errorf("describe decoder: %w", err)
 	}

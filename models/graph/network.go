@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -131,9 +132,7 @@ func (n *network) taps(name, x string, size int) string {
 	rows := make([]string, size)
 	for k := range rows {
 		to := k - size + 1
-		if to == 0 {
-			to = end
-		}
+		to = cmp.Or(to, end)
 		rows[k] = n.slice(name+".tap."+strconv.Itoa(k), x, 1, k, to)
 	}
 	return n.node("Concat", name+".taps", rows, onnx.Int("axis", -1))

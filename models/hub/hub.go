@@ -7,6 +7,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,9 +65,7 @@ type Client struct {
 
 // New returns a Client. It sends no request.
 func New(o Options) (*Client, error) {
-	if o.Endpoint == "" {
-		o.Endpoint = DefaultEndpoint
-	}
+	o.Endpoint = cmp.Or(o.Endpoint, DefaultEndpoint)
 	u, err := url.Parse(strings.TrimRight(o.Endpoint, "/"))
 	if err != nil {
 		return nil, fmt.Errorf("endpoint: %w", err)

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -85,9 +86,7 @@ func (c *Client) files(ctx context.Context, model, revision string, want func(pa
 	if !validModel(model) {
 		return Revision{}, fmt.Errorf("model %.100q: must be owner/name", model)
 	}
-	if revision == "" {
-		revision = "main"
-	}
+	revision = cmp.Or(revision, "main")
 	l, err := c.list(ctx, model, revision)
 	if err != nil {
 		return Revision{}, err

@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -15,9 +16,7 @@ func (m *Model) Marshal() ([]byte, error) {
 		return nil, err
 	}
 	ir := m.IR
-	if ir == 0 {
-		ir = IRVersion
-	}
+	ir = cmp.Or(ir, IRVersion)
 	graph, err := appendGraph(nil, &m.Graph)
 	if err != nil {
 		return nil, err

@@ -20,6 +20,7 @@
 package claims
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -263,9 +264,7 @@ func (c *Claim) set(name, value string) {
 			c.Colour = value
 		}
 	case "L":
-		if c.Place == "" {
-			c.Place = value
-		}
+		c.Place = cmp.Or(c.Place, value)
 	case "w":
 		c.Way = match.Left
 		if value == "right" {

@@ -12,6 +12,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -237,9 +238,7 @@ const (
 // Run checks all fixtures of the folder. An error means that the check could not
 // run; differences are in the report.
 func Run(ctx context.Context, o Options) (Report, error) {
-	if o.Device == "" {
-		o.Device = models.DeviceCPU
-	}
+	o.Device = cmp.Or(o.Device, models.DeviceCPU)
 	files, err := openFolder(o.Golden)
 	if err != nil {
 		return Report{}, err

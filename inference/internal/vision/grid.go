@@ -1,6 +1,7 @@
 package vision
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 )
@@ -35,9 +36,7 @@ func (c Config) Layout(width, height, maxSlices int) (Layout, error) {
 	if width < 1 || height < 1 || width > MaxSide || height > MaxSide {
 		return Layout{}, fmt.Errorf("expected a picture of 1x1 to %dx%d pixels, got %dx%d", MaxSide, MaxSide, width, height)
 	}
-	if maxSlices == 0 {
-		maxSlices = c.MaxSlices
-	}
+	maxSlices = cmp.Or(maxSlices, c.MaxSlices)
 	if maxSlices < 1 || maxSlices > sliceLimit {
 		return Layout{}, fmt.Errorf("expected 1 to %d slices for a picture, got %d", sliceLimit, maxSlices)
 	}

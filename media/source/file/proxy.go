@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -156,9 +157,7 @@ func (p *proxy) resolve(asked url.URL) url.URL {
 	if asked.EscapedPath() == p.target.EscapedPath() && asked.RawQuery == "" {
 		asked.RawQuery = p.target.RawQuery
 	}
-	if asked.Path == "" {
-		asked.Path = "/"
-	}
+	asked.Path = cmp.Or(asked.Path, "/")
 	return asked
 }
 

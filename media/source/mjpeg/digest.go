@@ -1,6 +1,7 @@
 package mjpeg
 
 import (
+	"cmp"
 	"crypto/md5" //nolint:gosec // required by cameras
 	"crypto/rand"
 	"crypto/sha256"
@@ -30,9 +31,7 @@ func readChallenge(headers []string) (best *digest) {
 		}
 		p := parameters(rest)
 		d := &digest{realm: p["realm"], nonce: p["nonce"], opaque: p["opaque"], algorithm: strings.ToUpper(p["algorithm"])}
-		if d.algorithm == "" {
-			d.algorithm = "MD5"
-		}
+		d.algorithm = cmp.Or(d.algorithm, "MD5")
 		for q := range strings.SplitSeq(p["qop"], ",") {
 			d.qop = d.qop || strings.TrimSpace(q) == "auth"
 		}

@@ -9,6 +9,7 @@ package mjpeg
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,9 +69,7 @@ func New(o Options) (*Camera, error) {
 	case o.Interval < 0 || o.Interval > maxInterval:
 		return nil, fmt.Errorf("interval %v: must be between 0s and %v", o.Interval, maxInterval)
 	}
-	if o.Interval == 0 {
-		o.Interval = defaultInterval
-	}
+	o.Interval = cmp.Or(o.Interval, defaultInterval)
 	client := o.Allow.Client()
 	if o.Insecure {
 		source.Insecure(client)

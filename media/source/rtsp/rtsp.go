@@ -112,9 +112,7 @@ func (e setupError) Unwrap() error { return e.error }
 // clients have incompatible SRTP keys.
 func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, srtp bool, out source.Sink) error {
 	address := *c.opts.URL
-	if address.Path == "" {
-		address.Path = "/"
-	}
+	address.Path = cmp.Or(address.Path, "/")
 	u := (*base.URL)(&address)
 	var dialled error // the library replaces some dial errors by its own
 	client := c.client(ctx, u, protocol, &dialled)

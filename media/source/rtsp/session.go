@@ -2,6 +2,7 @@ package rtsp
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"image/jpeg"
 	"sync"
@@ -111,9 +112,7 @@ func (s *session) prepareVideo(f format.Format) bool {
 	default:
 		return false
 	}
-	if o.ClockRate == 0 {
-		o.ClockRate = media.VideoClockRate
-	}
+	o.ClockRate = cmp.Or(o.ClockRate, media.VideoClockRate)
 	s.units = ingest.New(o)
 	return true
 }

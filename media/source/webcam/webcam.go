@@ -62,15 +62,11 @@ func New(o Options) (*Camera, error) {
 	if o.Width == 0 || o.Height == 0 {
 		o.Width, o.Height = 1280, 720
 	}
-	if o.FPS == 0 {
-		o.FPS = 30
-	}
+	o.FPS = cmp.Or(o.FPS, 30)
 	if o.Codec == media.CodecUnknown {
 		o.Codec = media.H264
 	}
-	if o.BitRate == 0 {
-		o.BitRate = 2_500_000
-	}
+	o.BitRate = cmp.Or(o.BitRate, 2_500_000)
 	if o.Width < 16 || o.Height < 16 || o.Width > 8192 || o.Height > 8192 || o.FPS < 1 || o.FPS > 240 {
 		return nil, fmt.Errorf("webcam mode %d x %d at %v pictures a second: must be 16 to 8192 pixels a side and 1 to 240 a second",
 			o.Width, o.Height, o.FPS)
@@ -168,9 +164,7 @@ func (c *Camera) mode(have []prop.Media) (prop.Media, error) {
 	if best.Width == 0 {
 		return best, source.Permanent(errors.New("the camera lists no picture format"))
 	}
-	if best.FrameRate == 0 {
-		best.FrameRate = float32(c.opts.FPS)
-	}
+	best.FrameRate = cmp.Or(best.FrameRate, float32(c.opts.FPS))
 	best.DiscardFramesOlderThan = stale
 	return best, nil
 }

@@ -7,6 +7,7 @@
 package whip
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
@@ -98,9 +99,7 @@ func New(o Options) (*Server, error) {
 		}
 	}
 	o.Bounds = o.Or(signaling.Bounds{MaxSessions: 64, PerMinute: 30, Burst: 10, ConnectTime: 15 * time.Second})
-	if o.Silence == 0 {
-		o.Silence = 30 * time.Second
-	}
+	o.Silence = cmp.Or(o.Silence, 30*time.Second)
 	s := &Server{opts: o, keyed: map[string]*Session{}, turns: map[string]*turn{}}
 	s.Server = signaling.NewServer(signaling.Options{
 		Name: "whip", Client: "sender",
