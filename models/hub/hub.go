@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -225,9 +226,7 @@ func (c *Client) send(ctx context.Context, method, address string, header http.H
 		return nil, &permanentError{err}
 	}
 	r.Header.Set("User-Agent", "touchline")
-	for k, v := range header {
-		r.Header[k] = v
-	}
+	maps.Copy(r.Header, header)
 	resp, err := c.http.Do(r)
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errStalled) {

@@ -12,7 +12,6 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -247,9 +246,4 @@ func (r Revision) Bytes() (n int64) {
 		n += f.Size
 	}
 	return n
-}
-
-// Has reports whether the revision lists a file.
-func (r Revision) Has(file string) bool {
-	return slices.ContainsFunc(r.Files, func(f File) bool { return f.Path == file })
 }

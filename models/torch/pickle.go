@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"touchline/models"
@@ -86,12 +87,10 @@ const (
 )
 
 func (d *dict) hasTensors() bool {
-	for _, p := range d.pairs {
-		if _, ok := p.value.(tensor); ok {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.pairs, func(p pair) bool {
+		_, ok := p.value.(tensor)
+		return ok
+	})
 }
 
 // kind names the type of a value, for errors. Text and numbers are printed; other values can

@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"slices"
 	"time"
 
 	"touchline/worlds"
@@ -89,12 +90,7 @@ func (m *moment) holds(c Claim, t worlds.Truth) bool {
 
 // any reports whether a condition holds at any moment near the picture.
 func (m *moment) any(holds func(worlds.Truth) bool) bool {
-	for _, t := range m.near {
-		if holds(t) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.near, holds)
 }
 
 // span returns how long before and after the picture an event of a kind may begin.

@@ -113,9 +113,7 @@ func (r *Replay) vocode(g Graph, state map[string]Array, mel []float32, i, from 
 	}
 	chunk := r.Recording.Chunks[i]
 	in, sizes := noised(len(frames), chunk.Seed)
-	for name, a := range state {
-		in[name] = a
-	}
+	maps.Copy(in, state)
 	padded := append(append([]float32{}, mel...), make([]float32, (models.ChunkFrames-count)*bins)...)
 	in["mel"], in["frames"] = Floats(padded, 1, models.ChunkFrames, int64(bins)), Ints(frames, int64(len(frames)))
 	in["resumed"] = Ints([]int64{min(int64(i), 1)}, 1, 1)

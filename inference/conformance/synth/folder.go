@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -53,10 +54,8 @@ func (s *Source) Write(ctx context.Context, dir string, shardBytes int64, progre
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("write checkpoint: %w", err)
 	}
-	files := map[string][]byte{"model.safetensors.index.json": index}
-	for name, content := range s.files {
-		files[name] = content
-	}
+	files := maps.Clone(s.files)
+	files["model.safetensors.index.json"] = index
 	for name, content := range files {
 		err := writeFile(filepath.Join(dir, name), func(out io.Writer) error {
 			_, err := out.Write(content)

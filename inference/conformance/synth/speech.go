@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"touchline/internal/wav"
 	"touchline/models"
 	"touchline/models/onnx"
 	"touchline/models/safetensors"
@@ -181,8 +182,8 @@ func (s *Source) codesModel() ([]byte, error) {
 // sound returns seconds of a hum with overtones as a WAV file of 16 kHz.
 func sound(seconds int) []byte {
 	const rate, pitch, overtones = 16000, 120, 20
-	var samples []byte
-	for i := range rate * seconds {
+	samples := make([]int16, rate*seconds)
+	for i := range samples {
 		t := float64(i) / rate
 		var x float64
 		phase := 2 * math.Pi * (pitch*t + 8*math.Sin(2*math.Pi*t)/math.Pi) // the pitch goes up and down by 16 Hz
@@ -190,15 +191,9 @@ func sound(seconds int) []byte {
 			x += math.Sin(float64(k)*phase) / float64(k)
 		}
 		loudness := 0.1 * (1.2 + math.Sin(2*math.Pi*3*t)) // three syllables a second
-		samples = binary.LittleEndian.AppendUint16(samples, uint16(int16(32767*loudness*x)))
+		samples[i] = int16(32767 * loudness * x)
 	}
-	b := []byte("RIFF\x00\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00") // PCM, one channel
-	b = binary.LittleEndian.AppendUint32(b, rate)
-	b = binary.LittleEndian.AppendUint32(b, 2*rate)
-	b = append(b, 2, 0, 16, 0, 'd', 'a', 't', 'a')
-	b = append(binary.LittleEndian.AppendUint32(b, uint32(len(samples))), samples...) //nolint:gosec // short
-	binary.LittleEndian.PutUint32(b[4:], uint32(len(b)-8))                            //nolint:gosec // short
-	return b
+	return wav.EncodePCM(samples, rate)
 }
 
 // weights collects the specs of the voice.
