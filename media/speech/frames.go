@@ -7,7 +7,7 @@ import (
 
 // Frame is 20 ms of the voice as it is sent, silence included.
 type Frame struct {
-	// Due is the frame's place in the schedule. Its first sample is heard EncoderDelay later.
+	// Due is the frame's place in the schedule. Its first sample is audible EncoderDelay later.
 	Due time.Time
 	// PCM is 48 kHz mono. It is shared: read only.
 	PCM []int16

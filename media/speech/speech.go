@@ -2,8 +2,8 @@
 // an absolute schedule that never drifts.
 //
 // It owns the resampling to 48 kHz, the trimming of silence, the queue of
-// utterances, the encoder and the clock of the track. It does not decide what is
-// said or when, and does not use LiveKit: packets go to a PacketWriter.
+// utterances, the encoder and the clock of the track. It does not decide which
+// texts are spoken or when, and does not use LiveKit: packets go to a PacketWriter.
 //
 // # The schedule
 //
@@ -20,9 +20,9 @@
 // Sample k of frame n has its place at start + n*20 ms + k/48000 s. The
 // encoder looks 312 samples ahead (6.5 ms: 2.5 ms and 4 ms of delay
 // compensation in the VoIP application), so an ideal listener, without network
-// or buffer, hears that sample 6.5 ms after its place. All times that this
-// package takes or returns (Start's at, Started's onset, Ended's end) are times
-// of hearing. A packet that was written late delays onset and end by as much.
+// or buffer, hears that sample 6.5 ms after its place. All times in this
+// package's API (Start's at, Started's onset, Ended's end) are such playback
+// times. A packet that was written late delays onset and end by as much.
 package speech
 
 import (

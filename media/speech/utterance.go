@@ -38,7 +38,7 @@ type Events struct {
 	// Started: the packet with the onset was written. onset is the time of hearing
 	// (see the package comment).
 	Started func(onset time.Time)
-	// Slipped: frames were skipped or the audio came too late, and the rest is heard
+	// Slipped: frames were skipped or the audio came too late, and the rest is played
 	// later by lost in total since the onset. Pauses do not count.
 	Slipped func(lost time.Duration)
 	// Ended: the packet with the last audible sample was written. end is when that
@@ -241,7 +241,7 @@ func (u *Utterance) audibleLocked() time.Duration {
 
 // LeadTrimmed returns the duration of the written audio before the onset: the
 // silence cut off, the 20 ms kept of it, and a soft beginning. A word at time t of
-// the written audio is heard at t - LeadTrimmed after Started's onset. Before the
+// the written audio is audible at t - LeadTrimmed after Started's onset. Before the
 // first sound it is the duration of all audio.
 func (u *Utterance) LeadTrimmed() time.Duration {
 	u.w.mu.Lock()
@@ -274,7 +274,7 @@ func (u *Utterance) End() time.Duration {
 	return u.audibleLocked()
 }
 
-// Start queues the utterance: its onset is heard (see the package comment) at the
+// Start queues the utterance: its onset is audible (see the package comment) at the
 // given time, exact to the sample. If that is not possible, it plays as soon as
 // possible, with the silence before it shortened to 5 ms. Starting again does nothing.
 func (u *Utterance) Start(at time.Time) {
@@ -295,7 +295,7 @@ func (u *Utterance) Start(at time.Time) {
 }
 
 // Cut stops the utterance: silent within 40 ms, by a fade of 8 ms. Ended follows if
-// Started was called; an utterance that was not heard yet is dropped without events.
+// Started was called; an utterance that is not audible yet is dropped without events.
 func (u *Utterance) Cut() {
 	u.w.mu.Lock()
 	defer u.w.mu.Unlock()
