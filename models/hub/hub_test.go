@@ -746,7 +746,7 @@ func TestStall(t *testing.T) {
 		return false
 	})
 	dir := t.TempDir()
-	require.NoError(t, p.pull(t.Context(), dir, func(o *hub.Options) { o.Stall = 300 * time.Millisecond }))
+	require.NoError(t, p.pull(t.Context(), dir, func(o *hub.Options) { o.Stall = 2 * time.Second }))
 	p.complete(dir)
 
 	p.inject(func(_ http.ResponseWriter, r *http.Request, _ string, _ int) bool {
