@@ -369,7 +369,7 @@ func TestRPCFlood(t *testing.T) {
 		eventually(t, func() bool { return bot.CurrentRoom().GetParticipantByIdentity(id) != nil }, id+" is seen by the bot")
 	}
 	flooder.reach(t)
-	answers := room.CountRPCAnswers(flooder.room)
+	answers, began := room.CountRPCAnswers(flooder.room), time.Now()
 	for n := range 3000 {
 		method := "touchline.history"
 		if n%2 == 0 {
@@ -385,7 +385,8 @@ func TestRPCFlood(t *testing.T) {
 	_, err := boss.rpc("touchline.stop", "")
 	require.NoError(t, err)
 	require.Equal(t, []string{"stop by room: boss"}, st.Orders())
-	require.Less(t, answers.Load(), int64(300), "acknowledgements and answers to 3000 requests")
+	// Ten requests a second are acknowledged and answered, and a busy machine sends 3000 for long.
+	require.Less(t, answers.Load(), 300+int64(20*time.Since(began).Seconds()))
 }
 
 type rawForged struct{ *livekit.DataPacket }
