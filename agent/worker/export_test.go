@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"time"
 )
@@ -17,6 +18,9 @@ func Skew(t *testing.T, url string) time.Duration {
 	_, _ = a.list(t.Context()) // every answer has a date
 	return time.Until(a.now())
 }
+
+// SkewOf is skewOf.
+func SkewOf(h http.Header, now time.Time) (time.Duration, bool) { return skewOf(h, now) }
 
 // Scaled is scaledLoad.
 func Scaled(taken, places int, machine float64) (float64, bool) {
