@@ -538,7 +538,7 @@ func TestUploadsAreBounded(t *testing.T) {
 	require.Eventually(t, func() bool {
 		status, _ = upload(t, srv, transcriptions, speech(), map[string]string{"model": "test"})
 		return status == http.StatusOK
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 }
 
 // TestFailedTranscriptions: an error is an error, never a text.
