@@ -111,7 +111,6 @@ func (h *agentHouse) film(name, identity string, seed uint64) {
 
 // TestAgentConsole is two rooms of one worker, on the API and on the page.
 func TestAgentConsole(t *testing.T) {
-	t.Parallel()
 	const second = "süd/ 2"
 	const path = "/api/rooms/s%C3%BCd%2F%202"
 	h := newAgentHouse(t)

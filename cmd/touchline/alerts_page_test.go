@@ -13,7 +13,6 @@ import (
 
 // TestAlertsOnThePage adds a rule in the drawer, waits for nano's alert, and changes and removes the rule.
 func TestAlertsOnThePage(t *testing.T) {
-	t.Parallel()
 	p, url := start(t, []string{"TOUCHLINE_INFERENCE_ENGINE=auto", "XDG_CACHE_HOME=" + t.TempDir()},
 		"demo", "--listen", "127.0.0.1:0", "--world", "yard", "--seed", "5")
 	b := open(t, url, browser.Options{})

@@ -25,7 +25,6 @@ func says(t *testing.T, b browser.Page, within time.Duration, id, words string) 
 // TestFailures stops one part after the other: the page shows a message and
 // recovers.
 func TestFailures(t *testing.T) {
-	t.Parallel()
 	const listen = "--listen"
 	p, url := start(t, nil, "demo", "--counter", listen, "127.0.0.1:0")
 	b := open(t, url, browser.Options{NoAutoplay: true})
@@ -44,8 +43,13 @@ func TestFailures(t *testing.T) {
 	visitor := open(t, url, browser.Options{Video: clip})
 	plays(t, visitor, later)
 	require.NoError(t, visitor.Click("#open-source"))
-	require.NoError(t, visitor.Do(soon, clickText("button.pick", "This camera")))
-	says(t, visitor, later, "panel", "It is being watched.")
+	for tries := 3; tries > 0; tries-- { // on a busy machine the connection may take too long
+		require.NoError(t, visitor.Do(soon, clickText("button.pick", "This camera")))
+		if visitor.Until(soon, "document.getElementById('panel').innerText.includes('It is being watched.')") == nil {
+			break
+		}
+	}
+	says(t, visitor, soon, "panel", "It is being watched.")
 	shoot(t, visitor, "own-camera")
 	require.NoError(t, b.Until(later, "document.getElementById('picture').videoWidth < 1280"), "the visitor's picture is shown")
 	counts(t, b, 0)

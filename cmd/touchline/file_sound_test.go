@@ -45,7 +45,6 @@ const meter = `(() => {
 // The sound of a file played on the page reaches the room, but is not audible on that page. The page's slider
 // changes the volume, also by keyboard, and keeps its position over a reload.
 func TestFileOfThePageIsHeard(t *testing.T) {
-	t.Parallel()
 	clip := numberedClip(t)
 	h := newHouse(t)
 	_, url := h.bot(t, "file")

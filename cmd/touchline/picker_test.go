@@ -45,7 +45,6 @@ func noted(t *testing.T, b *browser.Browser, words string) {
 // TestSourcePicker adds an IP camera on the page, switches it off and on, selects
 // a generated world, then a WHIP sender.
 func TestSourcePicker(t *testing.T) {
-	t.Parallel()
 	clip, sent := filepath.Join(t.TempDir(), "clip.mp4"), filepath.Join(t.TempDir(), "clip.ivf")
 	match, err := makeClip()
 	require.NoError(t, err)

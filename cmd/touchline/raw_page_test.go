@@ -14,7 +14,6 @@ import (
 // TestPromptsAndAnswersOnThePage reads in the drawer "Numbers" what nano was asked and answered, and the next prompt. Who may
 // only watch sees none of it.
 func TestPromptsAndAnswersOnThePage(t *testing.T) {
-	t.Parallel()
 	const token = "correct-horse-battery"
 	p, url := start(t, []string{
 		"TOUCHLINE_INFERENCE_ENGINE=auto", "XDG_CACHE_HOME=" + t.TempDir(), "TOUCHLINE_AGENT_CONSOLE_TOKEN=" + token,

@@ -57,7 +57,6 @@ func microphones(t *testing.T, b *browser.Browser, n string) {
 // TestHoldToTalk: the button says why it does not work and turns orders on; while it is held, the room has the microphone and the
 // commentator obeys. The strip shows who said what, to those who may have it, and the history has the orders.
 func TestHoldToTalk(t *testing.T) {
-	t.Parallel()
 	const token = "correct-horse-battery"
 	var words atomic.Value
 	words.Store("Shorter, please.")

@@ -15,7 +15,6 @@ import (
 // TestWorldsOnThePage changes the demo's world in the drawer and by the profile, sends an order from the list, and reads
 // how the demo grades itself. Nano comments.
 func TestWorldsOnThePage(t *testing.T) {
-	t.Parallel()
 	p, url := start(t, []string{"TOUCHLINE_INFERENCE_ENGINE=auto", "XDG_CACHE_HOME=" + t.TempDir()}, "demo", "--listen", "127.0.0.1:0")
 	b := open(t, url, browser.Options{})
 	plays(t, b, later)
