@@ -109,13 +109,6 @@ func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 // Close does nothing.
 func (s *Session) Close() error { return nil }
 
-// Said returns the statements of the last answer, one for each sentence; none after silence.
-func (s *Session) Said() []Statement {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.said)
-}
-
 func (s *Session) answer(p inference.Prompt) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

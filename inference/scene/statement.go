@@ -28,14 +28,6 @@ const (
 	Motion
 )
 
-// String returns the kind in lower case.
-func (k Kind) String() string {
-	return phrase(k, []string{
-		Flash: "flash", Graphic: "graphic", Cut: "cut", Turn: "turn", Darker: "darker", Brighter: "brighter",
-		Colour: "colour", Start: "start", Stop: "stop", Motion: "motion",
-	})
-}
-
 // phrase returns the phrase of a value, "unknown" for a value without one.
 func phrase[T ~uint8](v T, phrases []string) string {
 	if int(v) < len(phrases) {
@@ -55,11 +47,6 @@ const (
 	Up
 	Down
 )
-
-// String returns the direction in lower case.
-func (d Direction) String() string {
-	return phrase(d, []string{Mixed: "mixed", Left: "left", Right: "right", Up: "up", Down: "down"})
-}
 
 func (d Direction) opposite() Direction {
 	return [...]Direction{Mixed: Mixed, Left: Right, Right: Left, Up: Down, Down: Up}[d]
@@ -81,9 +68,6 @@ const (
 	FastFrom  = 0.1
 )
 
-// String returns the pace in lower case.
-func (p Pace) String() string { return phrase(p, []string{Slow: "slow", Brisk: "brisk", Fast: "fast"}) }
-
 func paceOf(speed float64) Pace {
 	switch {
 	case speed < BriskFrom:
@@ -104,11 +88,6 @@ const (
 	Middle
 	RightSide
 )
-
-// String returns the area in lower case.
-func (a Area) String() string {
-	return phrase(a, []string{Across: "across", LeftSide: "left", Middle: "middle", RightSide: "right"})
-}
 
 // Statement is one measured event.
 type Statement struct {
