@@ -61,13 +61,11 @@ type Prompt struct {
 	Rules []string
 	// Urgent lets the prompt overtake other prompts that wait for the engine.
 	Urgent bool
-	// Schema is the JSON schema of the answer, which is then structured: nothing is drawn
-	// at random or spoken; nil for none. Engine minicpmo supports a subset (objects with all properties,
-	// arrays with maxItems, strings with maxLength, integers with minimum and maximum,
-	// booleans, enums) and returns an error for any other keyword; its complete answers
-	// are always valid. Engine remote passes it to the server, validates the answer
-	// (but for maxLength) and asks once for a repair; its answer is valid or an error.
-	// Others ignore it.
+	// Schema is the JSON schema of the answer, which is then structured: without random sampling and speech; nil for none. Engine
+	// minicpmo supports a subset (objects with all properties, an array with maxItems, strings with maxLength, integers from
+	// minimum to maximum) and returns an error for any other keyword; its complete answers are always valid. Engine remote sends
+	// the schema to the server, validates the answer (except maxLength) and requests one repair; its answer is valid or an error.
+	// Other engines ignore the schema.
 	Schema []byte
 	// Trace, if not nil, is called with each exchange with the model when it ends, and always before the answer's text ends. Engines
 	// without a model do not call it.
