@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
+	"touchline/inference/conformance/stages"
 	"touchline/inference/internal/ort/orttest"
 	"touchline/inference/vad"
 	"touchline/internal/wav"
@@ -61,7 +62,7 @@ func TestSilero(t *testing.T) {
 	g := network(t)
 	checked := 0
 	sound := func(name string) ([]float32, error) { return clip(t, name), nil }
-	require.NoError(t, vad.Replay(g, unzip(t, "testdata/silero.json.gz"), sound, func(got, want float64, name string, frame int) {
+	require.NoError(t, stages.Speech(g, unzip(t, "testdata/silero.json.gz"), sound, func(got, want float64, name string, frame int) {
 		require.InDelta(t, want, got, 1e-5, "%s %d", name, frame)
 		checked++
 	}))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/inference/conformance/stages"
 	"touchline/inference/internal/mel"
 	"touchline/inference/qwen3asr"
 	"touchline/inference/vad"
@@ -61,7 +62,7 @@ func (c *checker) speech() {
 				return
 			}
 			sound := func(clip string) ([]float32, error) { return c.sound(clip), nil }
-			must(vad.Replay(g, raw, sound, func(got, want float64, clip string, frame int) {
+			must(stages.Speech(g, raw, sound, func(got, want float64, clip string, frame int) {
 				t.row.Cases++
 				t.row.Worst = max(t.row.Worst, math.Abs(got-want))
 				if !(math.Abs(got-want) <= t.row.Bound) {

@@ -1,5 +1,6 @@
 // Package stages replays the recorded stages of the official voice on its graphs: the condition of its language model, the encoder of
-// codes, the flow and the vocoder. The conformance check and the tests of the graphs share it. It runs no graph itself.
+// codes, the flow and the vocoder; and the recorded probabilities of the network that detects speech. The conformance check and tests
+// share it. It runs no graph of the voice itself.
 package stages
 
 import (
