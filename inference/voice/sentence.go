@@ -91,16 +91,13 @@ func speaks(piece string) bool {
 // cutPoint returns the end of the first piece of text in bytes, 0 if unknown. last
 // marks the end of the text.
 func cutPoint(text string, clause int, last bool) int {
-	count, space := 0, 0
-	for i, r := range text {
-		after := i + utf8.RuneLen(r)
-		if r == utf8.RuneError {
-			if !last && !utf8.FullRuneInString(text[i:]) {
-				return 0 // an incomplete character
-			}
-			_, size := utf8.DecodeRuneInString(text[i:])
-			after = i + size
+	count, space, after := 0, 0, 0
+	for i := 0; i < len(text); i = after {
+		if !last && !utf8.FullRuneInString(text[i:]) {
+			return 0 // an incomplete character
 		}
+		r, size := utf8.DecodeRuneInString(text[i:])
+		after = i + size
 		count++
 		if unicode.IsSpace(r) {
 			space = after
