@@ -182,7 +182,7 @@ func TestStrings(t *testing.T) {
 		require.Equal(t, utf8.ValidRune(r) && r != '"' && r != '\\', accepts(t, v, s, `"`+string(r)+`"`) && utf8.ValidRune(r), "%U", r)
 	}
 	good := 0
-	for range 60_000 {
+	for range 20_000 {
 		text := make([]byte, 1+rng.IntN(4))
 		for i := range text {
 			text[i] = byte(rng.IntN(256))
@@ -198,7 +198,7 @@ func TestStrings(t *testing.T) {
 			good++
 		}
 	}
-	require.Greater(t, good, 2_000)
+	require.Greater(t, good, 500)
 }
 
 // randomSchema writes one of the two forms.
@@ -269,7 +269,7 @@ func (d *driver) answer(tb testing.TB, s *schema.Schema, tokens int) string {
 func TestEveryAnswerIsValid(t *testing.T) {
 	for _, file := range []string{"../../../models/nano/checkpoint/tokenizer.json", "../../../models/testdata/tiny/tokenizer.json"} {
 		d := newDriver(t, open(t, file))
-		for range 2000 {
+		for range 500 {
 			text := randomSchema(d.rng)
 			s := parse(t, text)
 			got := d.answer(t, s, s.Shortest()+d.rng.IntN(60))
@@ -284,7 +284,7 @@ func TestEveryAnswerIsValid(t *testing.T) {
 func TestBest(t *testing.T) {
 	d := newDriver(t, open(t, "../../../models/nano/checkpoint/tokenizer.json"))
 	low := float32(math.Inf(-1))
-	for range 150 {
+	for range 60 {
 		s := parse(t, randomSchema(d.rng))
 		c, err := d.v.Constrain(s, s.Shortest()+d.rng.IntN(40))
 		require.NoError(t, err)
