@@ -144,8 +144,8 @@ func matchComments(records []agent.Record, seen stage.Seen, counterOf func(text 
 	return out
 }
 
-// captionFigures compares a viewer's captions with the speech it heard: the delay of each word after its sound, and that of
-// the closing flag after the end of the speech.
+// captionFigures compares a viewer's captions with the speech it heard: the delay of each word after its sound, and the delay
+// of the closing flag after the end of the speech.
 func captionFigures(r *run, comments []comment, seen stage.Seen, wordTimes func(text string) []time.Duration) {
 	var words, final []time.Duration
 	failed := 0 // could not be compared, or ended without the flag

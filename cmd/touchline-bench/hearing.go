@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// speakers speak at once; everybody is in a room where more unmute than are heard.
-	speakers, everybody = 12, 100
+	// speakers speak at once; of allSpeakers more unmute than the bot recognizes.
+	speakers, allSpeakers = 12, 100
 	// finalMost bounds the time from the end of speech to its text: the pause of 500 ms that ends an utterance, and 150 ms. firstMost
 	// bounds that from the first word to the first text, made every 500 ms.
 	finalMost, firstMost = 650, 900
@@ -36,7 +36,7 @@ const (
 	settled = 5 * time.Second
 	// unmuteEvery spaces the moments when all unmute; comments have another period.
 	unmuteEvery = 3500 * time.Millisecond
-	// quietBelow is the amplitude below which nobody speaks.
+	// quietBelow is the largest amplitude of silence.
 	quietBelow = 300
 )
 
@@ -56,12 +56,12 @@ func hearing(r *run) {
 	flooded := hear(r, crowd{People: speakers, Flood: true, Length: length})
 	more(fmt.Sprintf("alignment p95, more with %d speakers and a microphone that floods", speakers), flooded)
 	r.Note("packets of the flood that were dropped", "%d", flooded.flood)
-	busy := hear(r, crowd{People: everybody, Unmute: true, Length: length})
-	more(fmt.Sprintf("alignment p95, more when %d unmute at once every %v", everybody, unmuteEvery), busy)
-	r.Note(fmt.Sprintf("texts of %d who speak at once, of whom %d are heard", everybody, speakers), "%d", len(busy.finals))
+	busy := hear(r, crowd{People: allSpeakers, Unmute: true, Length: length})
+	more(fmt.Sprintf("alignment p95, more when %d unmute at once every %v", allSpeakers, unmuteEvery), busy)
+	r.Note(fmt.Sprintf("texts of %d who speak at once, of whom %d are heard", allSpeakers, speakers), "%d", len(busy.finals))
 }
 
-// hearings are the times of what was heard.
+// hearings are the results of one run.
 type hearings struct {
 	alignment      float64 // p95 of the comments, ms
 	spoken         int
@@ -69,10 +69,10 @@ type hearings struct {
 	finals, firsts []time.Duration
 }
 
-// crowd is who speaks in a room, and for how long.
+// crowd describes the speakers of a room.
 type crowd struct {
 	People int           `json:"people"`
-	Unmute bool          `json:"unmute"` // all at once, for each sentence; else they are unmuted
+	Unmute bool          `json:"unmute"` // they unmute at once, for each sentence, instead of being unmuted
 	Flood  bool          `json:"flood"`  // beside them a microphone floods
 	Length time.Duration `json:"length"`
 }
@@ -83,7 +83,7 @@ func hear(r *run, c crowd) (out hearings) {
 		_, at := startRole(r, roleServer, location{Crowd: c})
 		cfg := configs.Default()
 		cfg.Agent.Hearing.Mode, cfg.Agent.Hearing.Manners = agent.HearingCaptions, agent.MannersTalk
-		texts := &heardTexts{}
+		texts := &transcripts{}
 		s := r.stage(stage.Options{
 			Config: &cfg, Model: stage.NewEngine(5, 400*time.Millisecond, time.Second), Recognizer: counter{}, Seed: 5,
 			Texts: []agent.TextOutput{texts}, At: at.URL, Keys: at.keys(),
@@ -91,9 +91,9 @@ func hear(r *run, c crowd) (out hearings) {
 		people, _ := startRole(r, rolePeople, at)
 		r.Wait(settled)
 		from := time.Now()
-		var said map[string][]spoke
+		var said map[string][]utterance
 		if err := people.says.Decode(&said); err != nil {
-			r.Check(fmt.Errorf("read what was said: %w", err))
+			r.Check(fmt.Errorf("read the utterances: %w", err))
 		}
 		out.flood = s.Bot.Room.SoundLost()
 		for name, list := range said {
@@ -114,7 +114,7 @@ func hear(r *run, c crowd) (out hearings) {
 	return out
 }
 
-// playCrowd joins a crowd to the room of the stage, lets it speak, and writes the location when all are there, and then what was said.
+// playCrowd joins the speakers to the room of the stage, writes the location, lets them speak, and writes their utterances.
 func playCrowd(ctx context.Context, s *stage.Stage, at location, write func(any) error) error {
 	c := at.Crowd
 	pcm, err := speechOf(ctx, "They look for the number nine on the far side.", s.Log)
@@ -156,21 +156,21 @@ func playCrowd(ctx context.Context, s *stage.Stage, at location, write func(any)
 		return err
 	}
 	if err := write(said); err != nil {
-		return fmt.Errorf("write what was said: %w", err)
+		return fmt.Errorf("write the utterances: %w", err)
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// talk lets everybody speak, with pauses.
-func talk(ctx context.Context, voices []*stage.Speaker, pcm []int16, c crowd) (map[string][]spoke, error) {
+// talk lets all speakers speak, with pauses, and returns their utterances by identity.
+func talk(ctx context.Context, voices []*stage.Speaker, pcm []int16, c crowd) (map[string][]utterance, error) {
 	var mu sync.Mutex
-	said := map[string][]spoke{}
+	said := map[string][]utterance{}
 	packets, err := stage.Opus(pcm)
 	if err != nil {
 		return nil, err
 	}
-	length := media.TicksToDuration(int64(len(pcm)), 48000)
+	first, last := audible(pcm)
 	from := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return stage.Wait(ctx, c.Length) })
@@ -185,7 +185,7 @@ func talk(ctx context.Context, voices []*stage.Speaker, pcm []int16, c crowd) (m
 					return err
 				}
 				mu.Lock()
-				said[p.Identity] = append(said[p.Identity], spoke{From: begin, To: begin.Add(length)})
+				said[p.Identity] = append(said[p.Identity], utterance{From: begin.Add(first), To: begin.Add(last)})
 				mu.Unlock()
 				pause := 1200*time.Millisecond + time.Duration((i+n)%7)*170*time.Millisecond
 				if c.Unmute {
@@ -202,32 +202,30 @@ func talk(ctx context.Context, voices []*stage.Speaker, pcm []int16, c crowd) (m
 	return said, g.Wait()
 }
 
-// spoke is when somebody spoke.
-type spoke struct {
+// utterance is the time of one utterance of a speaker.
+type utterance struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
 }
 
-// heardTexts keeps what was heard, and when.
-type heardTexts struct {
+// transcripts keeps the texts of people's speech with their times.
+type transcripts struct {
+	stage.Reader
+
 	mu    sync.Mutex
 	heard []agent.Heard
 	at    []time.Time
 }
 
-func (*heardTexts) Caption(agent.Caption) {}
-func (*heardTexts) Record(agent.Record)   {}
-func (*heardTexts) State(agent.Status)    {}
-
 // Heard implements agent.HeardOutput.
-func (t *heardTexts) Heard(h agent.Heard) {
+func (t *transcripts) Heard(h agent.Heard) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.heard, t.at = append(t.heard, h), append(t.at, time.Now())
 }
 
-// match adds the times of the texts of a speaker: the last final, and the first interim, of each time it spoke.
-func (t *heardTexts) match(name string, said []spoke, out *hearings) {
+// match adds the delays of a speaker's texts: the first interim and the last final text of each utterance.
+func (t *transcripts) match(name string, said []utterance, out *hearings) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, u := range said {
@@ -255,7 +253,7 @@ func (t *heardTexts) match(name string, said []spoke, out *hearings) {
 	}
 }
 
-// speechOf returns a spoken sentence at 48 kHz, without silence around it.
+// speechOf returns a spoken sentence at 48 kHz, with silence around it.
 func speechOf(ctx context.Context, text string, log zerolog.Logger) ([]int16, error) {
 	synth, err := voice.New(inference.VoiceConfig{Program: "flite", Name: "slt", Language: "en"}, log)
 	if err != nil {
@@ -265,14 +263,17 @@ func speechOf(ctx context.Context, text string, log zerolog.Logger) ([]int16, er
 	if err != nil {
 		return nil, err
 	}
-	pcm, err := resample.All(speech.Audio, speech.Rate, 48000)
+	return resample.All(speech.Audio, speech.Rate, 48000)
+}
+
+// audible returns the times of the first and the last sample of speech.
+func audible(pcm []int16) (from, to time.Duration) {
 	loud := func(v int16) bool { return v > quietBelow || v < -quietBelow }
-	first := max(slices.IndexFunc(pcm, loud), 0)
-	last := len(pcm)
-	for last > first && !loud(pcm[last-1]) {
+	last := len(pcm) - 1
+	for last > 0 && !loud(pcm[last]) {
 		last--
 	}
-	return pcm[first:last], err
+	return media.TicksToDuration(int64(max(slices.IndexFunc(pcm, loud), 0)), 48000), media.TicksToDuration(int64(last), 48000)
 }
 
 // counter is a recognizer that hears a word in each third of a second. It recognizes live speech only.

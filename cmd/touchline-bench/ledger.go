@@ -13,8 +13,8 @@ import (
 	"touchline/internal/e2e/stage"
 )
 
-// said is one published comment.
-type said struct {
+// published is one comment that the bot published.
+type published struct {
 	segment      string
 	cycle        uint64
 	text         string // all that was shown
@@ -32,24 +32,24 @@ func overlaps(spans []span, from, to time.Time) bool {
 
 // ledger records a bot's comments and disconnections. It implements agent.TextOutput.
 type ledger struct {
-	mu      sync.Mutex
-	said    map[string]*said
-	records map[uint64]agent.Record
-	away    []span
+	mu       sync.Mutex
+	comments map[string]*published
+	records  map[uint64]agent.Record
+	away     []span
 }
 
 func newLedger() *ledger {
-	return &ledger{said: map[string]*said{}, records: map[uint64]agent.Record{}}
+	return &ledger{comments: map[string]*published{}, records: map[uint64]agent.Record{}}
 }
 
 // Caption implements agent.TextOutput.
 func (l *ledger) Caption(c agent.Caption) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.said[c.Segment]
+	s := l.comments[c.Segment]
 	if s == nil {
-		s = &said{segment: c.Segment, cycle: c.Cycle, begun: time.Now()}
-		l.said[c.Segment] = s
+		s = &published{segment: c.Segment, cycle: c.Cycle, begun: time.Now()}
+		l.comments[c.Segment] = s
 	}
 	s.text, s.ended, s.final = c.Text, time.Now(), c.Final
 }
@@ -94,7 +94,7 @@ func (l *ledger) balance(got map[string][]string, absent []span) account {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var a account
-	for _, s := range l.said {
+	for _, s := range l.comments {
 		if overlaps(l.away, s.begun, s.begun.Add(time.Millisecond)) || overlaps(absent, s.begun, s.begun.Add(time.Millisecond)) {
 			continue // not begun while connected
 		}

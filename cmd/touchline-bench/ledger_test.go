@@ -13,7 +13,7 @@ func TestBalance(t *testing.T) {
 	at := func(s float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(s * float64(time.Second))) }
 	l := newLedger()
 	add := func(segment string, cycle uint64, text string, from, to float64, final bool) {
-		l.said[segment] = &said{segment, cycle, text, at(from), at(to), final}
+		l.comments[segment] = &published{segment, cycle, text, at(from), at(to), final}
 	}
 	add("whole", 1, "All well.", 1, 3, true)
 	add("again", 2, "All of it in the new room.", 4, 9, true)

@@ -50,7 +50,7 @@ func startProcess(r *run, cmd *exec.Cmd) *process {
 // processRole is the part of a process beside the bots.
 type processRole string
 
-// Roles: the LiveKit server, and people who speak.
+// Roles: the LiveKit server, and people with microphones.
 const (
 	roleServer processRole = "server"
 	rolePeople processRole = "people"
@@ -73,7 +73,7 @@ func locationOf(s *stage.Stage) location {
 }
 
 // startRole starts a process of this program with a role and waits until it is ready. The process reads a location from standard
-// input, writes one when it is ready, and runs until it is interrupted. People also write what they said.
+// input, writes one when it is ready, and runs until it is interrupted. People also write their utterances.
 func startRole(r *run, role processRole, at location) (*process, location) {
 	self := r.flags.self
 	if self == nil {

@@ -68,7 +68,7 @@ func (c *soakCmd) measure(r *run, out io.Writer) {
 	k.logf("seed %d; the bot comments", c.Seed)
 	k.script()
 	k.calm()
-	// Comments that are being said get their record and reach the reader.
+	// The last comment gets its record and reaches the reader.
 	k.stage.Bot.Stop("soak")
 	r.Wait(2 * time.Second)
 	k.sampleUsage()

@@ -175,7 +175,7 @@ func live(ctx context.Context, e *qwen3asr.Engine, n, seconds int) (took []float
 	return took, err
 }
 
-// beside measures the cycles of many rooms alone, and beside as many who speak on the same GPU.
+// beside measures the cycles of many rooms alone, and beside many speakers on the same GPU.
 func (b *modelBench) beside() {
 	bundle, err := models.OpenBundle(b.Ears)
 	b.Check(err)

@@ -117,15 +117,11 @@ type film struct {
 	count       int
 }
 
-const (
-	filmWidth, filmHeight = 1280, 720
-	framePause            = 500 * time.Millisecond
-	backgroundCount       = 8
-)
+const filmWidth, filmHeight = 1280, 720
 
 // backgrounds returns images that all rooms share, to save memory.
 func backgrounds(rng *rand.Rand) [][]byte {
-	all := make([][]byte, backgroundCount)
+	all := make([][]byte, 8)
 	for i := range all {
 		all[i] = make([]byte, filmWidth*filmHeight*3)
 		for y := range filmHeight {
@@ -151,7 +147,7 @@ func oneFilm() *film { return newFilm(1, backgrounds(newFilm(0, nil).rng)) }
 func (f *film) next(n, fresh int) []inference.Frame {
 	for fresh = max(fresh, n-len(f.frames)); fresh > 0; fresh-- {
 		f.frames = append(f.frames, inference.Frame{
-			PTS: time.Duration(f.count) * framePause, Epoch: 1, Width: filmWidth, Height: filmHeight,
+			PTS: time.Duration(f.count) * time.Second / 2, Epoch: 1, Width: filmWidth, Height: filmHeight,
 			Pix: f.backgrounds[f.rng.IntN(len(f.backgrounds))],
 		})
 		f.count++

@@ -18,7 +18,7 @@ import (
 	"touchline/models"
 )
 
-// heard is what a listener hears who plays from the first sound on.
+// heard is speech as a player of it gets it, which starts with the first sound.
 type heard struct {
 	first     time.Duration // from the beginning to the first sound
 	sound     time.Duration
