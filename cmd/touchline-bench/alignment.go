@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -24,7 +25,7 @@ type alignment struct {
 func (a alignment) measure(r *run) {
 	engine := stage.NewEngine(7, a.least, a.most)
 	engine.Text = a.say
-	align(r, 6*time.Second+a.most, engine.CounterOf, a.pauseOff, stage.Options{Model: engine, Seed: 3, Crowd: r.flags.Sound})
+	align(r, 20*time.Second+a.most, engine.CounterOf, a.pauseOff, stage.Options{Model: engine, Seed: 3, Crowd: r.flags.Sound})
 }
 
 // ownVoice is an alignment in the model's own voice.
@@ -48,7 +49,7 @@ func align(
 	records = records[min(unsettled, len(records)):]
 	matched := matchComments(records, seen, counterOf)
 	if len(matched) == 0 {
-		r.Fail(errNone)
+		r.Fail(errors.New("no comment was seen and heard: see the log for the cycles"))
 	}
 	alignmentFigures(r, matched, records)
 	var gaps []time.Duration

@@ -163,7 +163,7 @@ func costOfDemo(r *run, engine string, settle time.Duration) (res demoCost) {
 	r.Check(err)
 	r.Cleanup(b.Close)
 	r.Check(b.Navigate(home))
-	if err := b.Until(time.Minute, "document.getElementById('picture')?.currentTime > 5"); err != nil {
+	if err := b.Until(3*time.Minute, "document.getElementById('picture')?.currentTime > 5"); err != nil {
 		r.Check(errors.Join(err, fmt.Errorf("errors of the page: %q", b.Problems())))
 	}
 	res.watched = demoUsage(r, p)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -142,6 +141,3 @@ func absolute(in []time.Duration) []time.Duration {
 	}
 	return out
 }
-
-// errNone is returned when nothing was measured.
-var errNone = errors.New("no comment was seen and heard: see the log for the cycles")
