@@ -113,11 +113,21 @@ func (p *prompt) settle(err error) {
 	close(p.settled)
 }
 
-// enter waits for the model and a place.
-func (k *ModelManager) enter(ctx context.Context, p *prompt) error {
+// enter waits for the model and a place, which leave gives back. The returned context ends with the place, and with the manager.
+func (k *ModelManager) enter(ctx context.Context, urgent bool) (context.Context, *prompt, error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return nil, nil, err
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	p := &prompt{cancel: cancel, urgent: urgent, settled: make(chan struct{})}
+	if err := k.await(ctx, p); err != nil {
+		k.leave(p) // if it was just admitted, its place becomes free
+		return nil, nil, err
+	}
+	return ctx, p, nil
+}
+
+func (k *ModelManager) await(ctx context.Context, p *prompt) error {
 	k.mu.Lock()
 	switch {
 	case k.closed || k.stopped:
@@ -138,7 +148,6 @@ func (k *ModelManager) enter(ctx context.Context, p *prompt) error {
 	case <-p.settled:
 		return p.err
 	case <-ctx.Done():
-		k.leave(p) // If it was just admitted, its place becomes free.
 		if cause := context.Cause(ctx); errors.Is(cause, ErrClosed) {
 			return cause
 		}
@@ -155,6 +164,7 @@ func (k *ModelManager) pass(p *prompt) {
 
 // leave ends a waiting or running prompt.
 func (k *ModelManager) leave(p *prompt) {
+	p.cancel(nil)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.queue.end(p)

@@ -9,11 +9,12 @@ import (
 	"touchline/inference"
 )
 
-// Recognizer is a recognizer that is loaded on demand: a ModelManager that hears. Open utterances and calls
-// keep it loaded. Safe for concurrent use.
+// Recognizer is a recognizer that is loaded on demand, by its ModelManager. Open utterances and calls keep it loaded; Stats counts them as
+// sessions. Safe for concurrent use.
 type Recognizer struct {
-	keeper *ModelManager
-	can    inference.Recognizes
+	*ModelManager
+
+	can inference.Recognizes
 }
 
 var _ inference.Recognizer = (*Recognizer)(nil)
@@ -38,7 +39,7 @@ func NewRecognizer(load LoadRecognizer, can inference.Recognizes, o Options) (*R
 	if err != nil {
 		return nil, err
 	}
-	return &Recognizer{keeper: k, can: can}, nil
+	return &Recognizer{k, can}, nil
 }
 
 // hearing is a recognizer as a model of the ModelManager. It answers no prompts.
@@ -62,12 +63,9 @@ func (h hearing) Lost() <-chan struct{} {
 	return nil
 }
 
-// Run is ModelManager.Run.
-func (r *Recognizer) Run(ctx context.Context) error { return r.keeper.Run(ctx) }
-
 // Recognizes returns what the loaded recognizer can do, else what it will.
 func (r *Recognizer) Recognizes() inference.Recognizes {
-	if h, ok := r.keeper.Loaded().(hearing); ok {
+	if h, ok := r.ModelManager.Loaded().(hearing); ok {
 		return h.Recognizes()
 	}
 	return r.can
@@ -75,27 +73,15 @@ func (r *Recognizer) Recognizes() inference.Recognizes {
 
 // Loaded returns the loaded recognizer, or nil.
 func (r *Recognizer) Loaded() inference.Recognizer {
-	if h, ok := r.keeper.Loaded().(hearing); ok {
+	if h, ok := r.ModelManager.Loaded().(hearing); ok {
 		return h.Recognizer
 	}
 	return nil
 }
 
-// Status returns the progress of loading, or the status of the loaded recognizer.
-func (r *Recognizer) Status() inference.Status { return r.keeper.Status() }
-
-// Failure returns why the last load failed; nil after one that did not.
-func (r *Recognizer) Failure() error { return r.keeper.Failure() }
-
-// Stats returns the counters; sessions are calls and open utterances.
-func (r *Recognizer) Stats() Stats { return r.keeper.Stats() }
-
-// Close is ModelManager.Close.
-func (r *Recognizer) Close() error { return r.keeper.Close() }
-
 // Hold keeps a loaded recognizer from being unloaded until release is called, as an open utterance does. It loads nothing.
 func (r *Recognizer) Hold() (release func()) {
-	s, err := r.keeper.Open(nil)
+	s, err := r.Open(nil)
 	if err != nil {
 		return func() {} // closed: there is nothing to keep
 	}
@@ -106,30 +92,27 @@ func (r *Recognizer) Hold() (release func()) {
 func (r *Recognizer) hold(ctx context.Context, urgent bool) (
 	_ context.Context, _ inference.Recognizer, release func(), err error,
 ) {
-	k := r.keeper
-	s, err := k.Open(nil)
+	s, err := r.Open(nil)
 	if err != nil {
 		return ctx, nil, nil, err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	mine := &prompt{cancel: cancel, urgent: urgent, settled: make(chan struct{})}
+	held, mine, err := r.enter(ctx, urgent)
+	if err != nil {
+		return ctx, nil, nil, errors.Join(err, s.Close())
+	}
 	release = func() {
-		k.leave(mine)
-		cancel(nil)
+		r.leave(mine)
 		_ = s.Close() // it has no inner session
 	}
-	if err = k.enter(ctx, mine); err == nil {
-		k.mu.Lock()
-		h, ok := k.model.(hearing)
-		broken := k.broken
-		k.mu.Unlock()
-		if ok && !broken {
-			return ctx, h.Recognizer, release, nil
-		}
-		err = inference.ErrNotReady
+	r.mu.Lock()
+	h, ok := r.model.(hearing)
+	broken := r.broken
+	r.mu.Unlock()
+	if !ok || broken {
+		release()
+		return ctx, nil, nil, inference.ErrNotReady
 	}
-	release()
-	return ctx, nil, nil, err
+	return held, h.Recognizer, release, nil
 }
 
 // ended returns the reason for an error of a call that was held in ctx.

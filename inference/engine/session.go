@@ -167,10 +167,8 @@ func (s *Session) ask(ctx context.Context, urgent bool,
 ) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		asked := ctx
-		ctx, cancel := context.WithCancelCause(asked)
-		defer cancel(nil)
-		mine := &prompt{cancel: cancel, urgent: urgent, settled: make(chan struct{})}
-		if err := s.enter(ctx, mine); err != nil {
+		ctx, mine, err := s.enter(asked, urgent)
+		if err != nil {
 			yield(inference.Chunk{}, err)
 			return
 		}
