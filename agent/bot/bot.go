@@ -35,7 +35,6 @@ import (
 	"touchline/inference/remote"
 	"touchline/internal/metrics"
 	"touchline/internal/rescue"
-	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/delay"
@@ -115,7 +114,7 @@ type Bot struct {
 	Alerts *alert.Set
 
 	opts     Options
-	changer  *changer
+	engine   *engineSwitcher
 	captions *control.Captions
 	control  *control.Control
 	delayed  *fanout.Pictures
@@ -124,7 +123,7 @@ type Bot struct {
 	players  *whep.Feed
 	ears     *hearing.Ears // nil without a recognizer
 	sources  *Sources      // nil without NewSources
-	kept     *keeper       // nil when nothing is kept
+	kept     *roomState    // nil when nothing is kept
 	// chosen is the source that people chose, as in agent.Change; nil before.
 	chosen  atomic.Pointer[string]
 	outputs roomOutputs
@@ -144,20 +143,24 @@ func New(opts Options) (_ *Bot, err error) {
 	if err := b.makeRules(); err != nil {
 		return nil, err
 	}
-	b.makeEngines()
+	b.engine = newEngineSwitcher(b)
 	if err := b.makeEars(); err != nil {
 		return nil, err
 	}
 	if err := b.makeRoom(); err != nil {
 		return nil, err
 	}
-	if err := b.makeEngine(); err != nil {
+	kept, values, err := newRoomState(b)
+	if err == nil {
+		err = b.engine.begin(kept.engine(values))
+	}
+	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
 			b.outputs.close()
-			err = errors.Join(err, b.changer.close())
+			err = errors.Join(err, b.engine.close())
 		}
 	}()
 	// A ready token names its room.
@@ -166,7 +169,7 @@ func New(opts Options) (_ *Bot, err error) {
 		return nil, err
 	}
 	texts := b.makeOutputs()
-	session, err := b.changer.lease.Open(opts.Admission)
+	session, err := b.engine.now.Open(opts.Admission)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +181,7 @@ func New(opts Options) (_ *Bot, err error) {
 	options := agent.Options{
 		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Engine,
 		Profiles: cfg.Profiles, Presets: cfg.Presets, Preset: cfg.Preset,
-		Engine: session, EngineNote: b.changer.lease.Note,
+		Engine: session, EngineNote: b.engine.now.Note,
 		Input: b.Room.Watcher(), NewDecoder: b.newDecoder,
 		Video: b.delayed, Audio: voiceOutput{b.Voice},
 		Texts: texts, Alerts: b.Alerts, Commit: b.outputs.commit, OnChange: b.save,
@@ -191,8 +194,8 @@ func New(opts Options) (_ *Bot, err error) {
 	if b.Session, err = agent.New(options); err != nil {
 		return nil, fmt.Errorf("prepare the session: %w", err)
 	}
-	if err := b.restore(); err != nil {
-		return nil, err
+	if kept != nil {
+		kept.restore(values)
 	}
 	b.Alerts.OnChange(b.rulesChanged)
 	b.announceRules()
@@ -205,7 +208,7 @@ func New(opts Options) (_ *Bot, err error) {
 func (b *Bot) makeEars() error {
 	r, err := b.opts.Recognition, error(nil)
 	if r == nil {
-		r, err = b.changer.engines.recognition(b.opts.Settings)
+		r, err = b.engine.engines.recognition(b.opts.Settings)
 	}
 	if r != nil && err == nil {
 		b.ears = r.ears(b.log)
@@ -286,7 +289,7 @@ func (b *Bot) makeRules() (err error) {
 		return fmt.Errorf("prepare the alert rules: %w", err)
 	}
 	b.Alerts.Accept(func(when string) error {
-		if check := b.changer.inForce().Capabilities().CheckRule; check != nil {
+		if check := b.engine.inForce().Capabilities().CheckRule; check != nil {
 			return check(when)
 		}
 		return nil
@@ -326,23 +329,6 @@ func (b *Bot) makeRoom() (err error) {
 		return fmt.Errorf("prepare the room: %w", err)
 	}
 	return nil
-}
-
-// makeEngines makes the engines of this bot, unless it shares those of others.
-func (b *Bot) makeEngines() {
-	b.changer = &changer{bot: b, engines: b.opts.Engines, wake: wake.New()}
-	if b.changer.engines == nil {
-		b.changer.engines = NewEngines(b.opts.Settings.Engine.Voice, b.log)
-	}
-}
-
-// makeEngine takes the first engine.
-func (b *Bot) makeEngine() error {
-	kept, err := b.keptEngine()
-	if err != nil {
-		return err
-	}
-	return b.changer.begin(kept)
 }
 
 // makeVoice makes the voice in the room and the player of the camera's sound.
@@ -407,7 +393,7 @@ func (b *Bot) Run(ctx context.Context) (err error) {
 	told := part(failed, heard, b.captions.Run)
 	part(failed, told, b.Room.Run)
 	for _, run := range []func(context.Context) error{
-		b.Voice.Run, b.player.Run, b.Session.Run, b.control.Run, b.changer.run,
+		b.Voice.Run, b.player.Run, b.Session.Run, b.control.Run, b.engine.run,
 		func(ctx context.Context) error {
 			b.Hub.Remember(b.opts.Outputs.past(ctx, b.Room.RoomName(), b.opts.Settings.Comments))
 			return nil
@@ -425,9 +411,9 @@ func (b *Bot) Run(ctx context.Context) (err error) {
 			}
 			return nil
 		})
-		part(context.WithoutCancel(ctx), rest, b.changer.engines.Run)
+		part(context.WithoutCancel(ctx), rest, b.engine.engines.Run)
 	}
-	return errors.Join(rescue.UnlessCanceled(g.Wait()), b.changer.close())
+	return errors.Join(rescue.UnlessCanceled(g.Wait()), b.engine.close())
 }
 
 // Console returns the server of the page for this bot. announce is called with
@@ -435,10 +421,7 @@ func (b *Bot) Run(ctx context.Context) (err error) {
 func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.Server, error) {
 	registry := prometheus.NewRegistry()
 	err := registry.Register(b.opts.Outputs)
-	err = errors.Join(err, registry.Register(b.changer.engines))
-	if e := b.opts.Engine; e != nil && e.Metrics != nil {
-		err = errors.Join(err, registry.Register(e.Metrics))
-	}
+	err = errors.Join(err, registry.Register(b.engine.engines))
 	if err != nil {
 		return nil, fmt.Errorf("register the bot's metrics: %w", err)
 	}
@@ -455,11 +438,11 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 		}
 		players = server
 	}
-	speech, err := b.changer.engines.Speech(b.opts.Settings.Engine.Voice, func() *Engine { return b.changer.inForce().Engine }, b.log)
+	speech, err := b.engine.engines.Speech(b.opts.Settings.Engine.Voice, func() *Engine { return b.engine.inForce().Engine }, b.log)
 	if err != nil {
 		return nil, err
 	}
-	words, err := b.changer.engines.Transcription(b.opts.Settings, func() inference.Model { return b.changer.inForce() })
+	words, err := b.engine.engines.Transcription(b.opts.Settings, func() inference.Model { return b.engine.inForce() })
 	if err != nil {
 		return nil, err
 	}

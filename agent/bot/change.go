@@ -17,18 +17,17 @@ import (
 	"touchline/internal/wake"
 )
 
-// changer owns the choice of a bot's engine.
-type changer struct {
+// engineSwitcher owns the choice of a bot's engine.
+type engineSwitcher struct {
 	bot     *Bot
 	engines *Engines
-	given   *lease // the caller's engine; nil without
 	wake    wake.Signal
 
 	mu      sync.Mutex
-	lease   *lease             // in force
+	now     *sharedEngine      // in force
 	good    agent.EngineChoice // the last that worked
-	next    *lease             // chosen
-	now     *agent.EngineChange
+	next    *sharedEngine      // chosen
+	change  *agent.EngineChange
 	problem string
 }
 
@@ -38,197 +37,190 @@ const loadPoll = 100 * time.Millisecond
 // errSuperseded ends a change when another engine is chosen.
 var errSuperseded = errors.New("another engine was chosen")
 
-// begin takes the engine that people chose in an earlier run, or else the one of the settings.
-func (c *changer) begin(kept *agent.EngineChoice) (err error) {
-	cfg := c.bot.opts.Settings
-	if e := c.bot.opts.Engine; e != nil {
-		c.given = &lease{Engine: e, choice: choiceOf(cfg)}
+// newEngineSwitcher returns the switcher of a bot, with engines of its own unless it shares those of others.
+func newEngineSwitcher(b *Bot) *engineSwitcher {
+	c := &engineSwitcher{bot: b, engines: b.opts.Engines, wake: wake.New()}
+	if c.engines == nil {
+		c.engines = NewEngines(b.opts.Settings.Engine.Voice, b.log)
 	}
+	if e := b.opts.Engine; e != nil {
+		c.engines.add(e, choiceOf(b.opts.Settings))
+	}
+	return c
+}
+
+// begin takes the engine that people chose in an earlier run, or else the one of the settings.
+func (c *engineSwitcher) begin(kept *agent.EngineChoice) (err error) {
+	cfg, shares := c.bot.opts.Settings, c.bot.opts.Engines != nil
 	if kept != nil {
-		if c.lease, err = c.take(*kept); err == nil {
-			c.lease.setPatient()
-		} else {
+		if c.now, err = c.engines.take(cfg.with(*kept), true); err != nil {
 			c.bot.log.Warn().Err(err).Stringer("engine", kept).Msg("kept engine not restored")
 		}
 	}
-	if c.lease == nil {
-		if c.lease, err = c.take(choiceOf(cfg)); err != nil {
+	restored := c.now != nil
+	if !restored {
+		if c.now, err = c.engines.take(cfg.with(choiceOf(cfg)), shares); err != nil { // one room's engine must not end the others
 			return err
 		}
-		if c.bot.opts.Engines != nil { // one room's engine must not end the others
-			c.lease.setPatient()
-		}
-		c.lease.prove()
 	}
-	c.good = c.lease.choice
-	c.lease.start()
+	c.good = c.now.choice
+	c.engines.start(c.now, !restored)
 	return nil
 }
 
-// take returns an engine that is not started.
-func (c *changer) take(choice agent.EngineChoice) (*lease, error) {
-	if c.given != nil && c.given.choice == choice {
-		return c.given, nil
-	}
-	return c.engines.take(c.bot.opts.Settings.with(choice))
-}
-
 // inForce returns the engine in force.
-func (c *changer) inForce() *lease {
+func (c *engineSwitcher) inForce() *sharedEngine {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.lease
+	return c.now
 }
 
-// describe adds the change under way to a snapshot.
-func (c *changer) describe(snap *agent.Snapshot) {
+// describe adds the present change to a snapshot.
+func (c *engineSwitcher) describe(snap *agent.Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	snap.EngineProblem = c.problem
-	if c.now != nil {
-		snap.EngineChange = new(*c.now)
+	if c.change != nil {
+		snap.EngineChange = new(*c.change)
 	}
 }
 
 // chosen returns the engine that works, or that people want.
-func (c *changer) chosen() agent.EngineChoice {
+func (c *engineSwitcher) chosen() agent.EngineChoice {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.good
 }
 
-// close ends the use of engines.
-func (c *changer) close() error {
-	c.mu.Lock()
-	leases := []*lease{c.lease, c.next}
-	c.next = nil
-	c.mu.Unlock()
-	var errs []error
-	for _, l := range leases {
-		if l != nil {
-			errs = append(errs, l.release())
+// close ends the use of engines, once.
+func (c *engineSwitcher) close() (err error) {
+	for _, e := range []*sharedEngine{c.inForce(), c.takeNext()} {
+		if e != nil {
+			err = errors.Join(err, c.engines.release(e))
 		}
 	}
-	return errors.Join(errs...)
+	return err
+}
+
+// takeNext returns the chosen engine, which is no longer chosen then; nil without one.
+func (c *engineSwitcher) takeNext() *sharedEngine {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := c.next
+	c.next = nil
+	return next
 }
 
 // ChangeEngine begins to load another engine of Engines; the one in force goes on meanwhile where the memory allows.
 // Snapshot tells how it goes. It returns the errors that are known before loading: *agent.RangeError, perhaps joined.
 func (b *Bot) ChangeEngine(ctx context.Context, choice agent.EngineChoice, by string) error {
-	c := b.changer
+	c := b.engine
 	choice, err := c.find(ctx, choice)
 	if err != nil {
 		return err
 	}
-	l, err := c.take(choice)
+	e, err := c.engines.take(b.opts.Settings.with(choice), true)
 	if err != nil {
 		return &agent.RangeError{Name: "engine", Want: "one that can be prepared", Got: fmt.Sprintf("%s: %v", choice, err)}
 	}
-	if err := b.Fits(l); err != nil {
-		return errors.Join(err, l.release())
+	if err := b.Fits(e); err != nil {
+		return errors.Join(err, c.engines.release(e))
 	}
 	c.mu.Lock()
 	before := c.next
-	c.next = l
-	c.now, c.problem = &agent.EngineChange{EngineChoice: choice, Detail: "waits for its turn"}, ""
+	c.next = e
+	c.change, c.problem = &agent.EngineChange{EngineChoice: choice, Detail: "waits for its turn"}, ""
 	c.mu.Unlock()
 	c.wake.Set()
 	b.log.Info().Stringer("engine", choice).Str("by", by).Msg("engine chosen")
 	if before != nil {
-		return before.release()
+		return c.engines.release(before)
 	}
 	return nil
 }
 
 // run makes the changes until ctx ends. It returns the error of an engine in force that cannot go on.
-func (c *changer) run(ctx context.Context) error {
+func (c *engineSwitcher) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-c.wake:
 		}
-		c.mu.Lock()
-		next := c.next
-		c.next = nil
-		c.mu.Unlock()
+		next := c.takeNext()
 		if next == nil {
 			continue
 		}
-		err := c.change(ctx, next)
+		err := c.switchTo(ctx, next)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err := c.settle(ctx, next.choice, err); err != nil {
+		if errors.Is(err, errSuperseded) {
+			continue
+		}
+		if err := c.settle(ctx, next.choice, err); err != nil && !errors.Is(err, errSuperseded) {
 			return err
 		}
 	}
 }
 
-// settle ends a change. After a failed one the last engine that worked is in force again.
-func (c *changer) settle(ctx context.Context, choice agent.EngineChoice, err error) error {
-	if errors.Is(err, errSuperseded) {
-		return nil
-	}
+// settle ends a change. After a failed one the last engine that worked is in force again; the error is why it cannot be.
+func (c *engineSwitcher) settle(ctx context.Context, choice agent.EngineChoice, err error) (lost error) {
 	c.mu.Lock()
 	if err == nil {
 		c.good = choice
 	}
-	good, back := c.good, c.lease.choice != c.good
+	good, back := c.good, c.now.choice != c.good
 	c.mu.Unlock()
-	var lost error
 	if err != nil {
 		c.bot.log.Warn().Err(err).Stringer("engine", choice).Stringer("in_force", good).Msg("engine not changed")
 		if back {
-			if lost = c.exchange(ctx, good); !c.inForce().over() {
+			lost = c.exchange(ctx, good)
+			if _, failed := c.engines.state(c.inForce()); failed == nil {
 				lost = nil // it is loaded again by itself
 			}
 		}
 	}
 	c.mu.Lock()
 	if c.next == nil {
-		c.now = nil
+		c.change = nil
 	}
 	if err != nil {
 		c.problem = fmt.Sprintf("the change to %s failed, %s goes on: %v", choice, good, err)
 	}
 	c.mu.Unlock()
 	c.bot.save()
-	if errors.Is(lost, errSuperseded) {
-		return nil
-	}
 	return lost
 }
 
-// change loads an engine beside the one in force and puts it in its place. Without the memory for both, it exchanges them.
-func (c *changer) change(ctx context.Context, next *lease) error {
+// switchTo loads an engine beside the one in force and puts it in its place. Without the memory for both, it exchanges them.
+func (c *engineSwitcher) switchTo(ctx context.Context, next *sharedEngine) error {
 	old := c.inForce()
 	if next.choice == old.choice && next.choice == c.chosen() {
-		return next.releaseUnless(old)
+		return c.engines.release(next)
 	}
-	next.setPatient()
 	err := c.load(ctx, next, false)
 	if err == nil {
 		err = c.swap(next)
 	}
-	if err != nil {
-		err = errors.Join(err, next.releaseUnless(old))
+	if err == nil {
+		return nil
 	}
-	if outOfMemory(err) && old.alone() {
+	err = errors.Join(err, c.engines.release(next))
+	if rooms, _ := c.engines.state(old); rooms == 1 && outOfMemory(err) {
 		return c.exchange(ctx, next.choice)
 	}
 	return err
 }
 
 // exchange frees the engine in force first. There are no comments until the other one is loaded.
-func (c *changer) exchange(ctx context.Context, choice agent.EngineChoice) error {
-	next, err := c.take(choice)
+func (c *engineSwitcher) exchange(ctx context.Context, choice agent.EngineChoice) error {
+	next, err := c.engines.take(c.bot.opts.Settings.with(choice), true)
 	if err != nil {
 		return err
 	}
-	next.setPatient()
 	if err := c.swap(next); err != nil {
-		return err
+		return errors.Join(err, c.engines.release(next))
 	}
 	if err := c.load(ctx, next, true); err != nil {
 		return err
@@ -237,8 +229,8 @@ func (c *changer) exchange(ctx context.Context, choice agent.EngineChoice) error
 }
 
 // swap puts an engine in force and releases the one before.
-func (c *changer) swap(next *lease) error {
-	if st, _ := next.loaded(); st.Phase == inference.PhaseReady { // what it can do is known
+func (c *engineSwitcher) swap(next *sharedEngine) error {
+	if st, _ := c.engines.loaded(next); st.Phase == inference.PhaseReady { // what it can do is known
 		if err := c.bot.Fits(next); err != nil {
 			return err
 		}
@@ -247,17 +239,17 @@ func (c *changer) swap(next *lease) error {
 	if err != nil {
 		return err
 	}
-	old := c.inForce()
 	c.bot.SetEngine(session, next.Note)
 	c.mu.Lock()
-	c.lease = next
+	old := c.now
+	c.now = next
 	c.mu.Unlock()
-	return old.releaseUnless(next)
+	return c.engines.release(old)
 }
 
 // load loads an engine, until another one is chosen.
-func (c *changer) load(ctx context.Context, l *lease, pauses bool) error {
-	session, err := l.NewSession() // a shared engine that is unloaded loads for it
+func (c *engineSwitcher) load(ctx context.Context, e *sharedEngine, pauses bool) error {
+	session, err := e.Open(nil) // a shared engine that is unloaded loads for it
 	if err != nil {
 		return err
 	}
@@ -266,25 +258,19 @@ func (c *changer) load(ctx context.Context, l *lease, pauses bool) error {
 			c.bot.log.Warn().Err(err).Msg("engine session not closed")
 		}
 	}()
-	l.start()
+	c.engines.start(e, false)
 	tick := time.NewTicker(loadPoll)
 	defer tick.Stop()
 	for {
-		st, err := l.loaded()
+		st, err := c.engines.loaded(e)
 		if err != nil {
 			return err
 		}
 		if st.Phase == inference.PhaseReady {
-			l.prove()
+			c.engines.start(e, true)
 			return nil
 		}
-		c.mu.Lock()
-		superseded := c.next != nil
-		if !superseded {
-			c.now = &agent.EngineChange{EngineChoice: l.choice, Percent: st.Percent, Detail: st.Detail, Pauses: pauses}
-		}
-		c.mu.Unlock()
-		if superseded {
+		if !c.report(&agent.EngineChange{EngineChoice: e.choice, Percent: st.Percent, Detail: st.Detail, Pauses: pauses}) {
 			return errSuperseded
 		}
 		select {
@@ -293,6 +279,17 @@ func (c *changer) load(ctx context.Context, l *lease, pauses bool) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// report sets the progress of a change, unless another engine is chosen.
+func (c *engineSwitcher) report(change *agent.EngineChange) (goOn bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.next != nil {
+		return false
+	}
+	c.change = change
+	return true
 }
 
 // outOfMemory reports whether an engine did not fit the memory.
@@ -311,10 +308,10 @@ func (b *Bot) Engines(ctx context.Context) []agent.EngineOption {
 		if k.options == nil {
 			out = append(out, agent.EngineOption{EngineChoice: agent.EngineChoice{Engine: k.name}})
 		} else {
-			out = append(out, k.options(ctx, b.opts.Settings, b.changer.engines.discover)...)
+			out = append(out, k.options(ctx, b.opts.Settings, b.engine.engines.discover)...)
 		}
 	}
-	now := b.changer.inForce()
+	now := b.engine.inForce()
 	i := slices.IndexFunc(out, func(o agent.EngineOption) bool { return o.EngineChoice == now.choice })
 	if i < 0 && now.choice.Model == "" { // the server's only model
 		i = slices.IndexFunc(out, func(o agent.EngineOption) bool { return o.Engine == now.choice.Engine && o.Server == now.choice.Server })
@@ -328,7 +325,7 @@ func (b *Bot) Engines(ctx context.Context) []agent.EngineOption {
 }
 
 // find returns the listed engine that a choice means: without a server, the first that has the model.
-func (c *changer) find(ctx context.Context, choice agent.EngineChoice) (agent.EngineChoice, error) {
+func (c *engineSwitcher) find(ctx context.Context, choice agent.EngineChoice) (agent.EngineChoice, error) {
 	list := c.bot.Engines(ctx)
 	var names []string
 	for _, o := range list {

@@ -188,7 +188,7 @@ func TestCrashOfAnEngineEndsItsBot(t *testing.T) {
 	p, ok := rescue.Of(bot.Run(ctx))
 	require.True(t, ok)
 	require.Equal(t, "crash in Generate", p.Value)
-	require.Contains(t, string(p.Stack), "voice.(*mixer).mix", "it ran in the voice's goroutine")
+	require.Contains(t, string(p.Stack), "voice.(*Room).Answer", "it ran in the voice's goroutine")
 }
 
 // TestCrashIsReported: webhooks report the panic of a room with its message, but not its

@@ -28,8 +28,7 @@ const maxEngines = 8
 // listVoices bounds the search for installed voices.
 const listVoices = 10 * time.Second
 
-// Engines makes the engines of a process and shares each among the rooms that choose it. An engine is closed with its last
-// lease.
+// Engines makes the engines of a process and shares each among the rooms that choose it. An engine is closed with its last room.
 type Engines struct {
 	log      zerolog.Logger
 	make     func(Settings, zerolog.Logger) (*Engine, error)
@@ -46,12 +45,15 @@ type Engines struct {
 	hears      bool // it runs
 }
 
-// sharedEngine is guarded by Engines.mu.
+// sharedEngine is an engine with the number of its rooms.
 type sharedEngine struct {
 	*Engine
 
-	choice  agent.EngineChoice
-	leases  int
+	choice agent.EngineChoice
+	given  bool // by a caller, who runs and closes it
+
+	// Guarded by Engines.mu.
+	rooms   int
 	begin   bool // it is to be run
 	running bool
 	proven  bool  // its failure is one of the process
@@ -73,11 +75,8 @@ func (r *Engines) Run(ctx context.Context) error {
 	g, gctx := rescue.WithContext(ctx)
 	g.Go(func() error {
 		for {
-			for _, e := range r.toRun() {
-				g.Go(func() error { return r.run(gctx, e) })
-			}
-			if ears := r.toHear(); ears != nil {
-				g.Go(func() error { return rescue.UnlessCanceled(ears.Run(gctx)) })
+			for _, run := range r.begun() {
+				g.Go(func() error { return rescue.UnlessCanceled(run(gctx)) })
 			}
 			select {
 			case <-gctx.Done():
@@ -90,19 +89,26 @@ func (r *Engines) Run(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.shared {
-		errs = append(errs, e.Close())
+		if !e.given {
+			errs = append(errs, e.Close())
+		}
 	}
 	return errors.Join(errs...)
 }
 
-func (r *Engines) toRun() (out []*sharedEngine) {
+// begun returns what is to be run since the last call.
+func (r *Engines) begun() (out []func(context.Context) error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.shared {
 		if e.begin && !e.running {
 			e.running = true
-			out = append(out, e)
+			out = append(out, func(ctx context.Context) error { return r.run(ctx, e) })
 		}
+	}
+	if r.recognizer != nil && !r.hears {
+		r.hears = true
+		out = append(out, r.recognizer.Run)
 	}
 	return out
 }
@@ -121,17 +127,6 @@ func (r *Engines) recognition(cfg Settings) (*Recognition, error) {
 	r.heard = true
 	r.wake.Set()
 	return r.recognizer, nil
-}
-
-// toHear returns the recognizer when it is to be run.
-func (r *Engines) toHear() *Recognition {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.recognizer == nil || r.hears {
-		return nil
-	}
-	r.hears = true
-	return r.recognizer
 }
 
 // Transcription returns transcription as a service while the Engines run; nil if the settings want none. model is the engine in force,
@@ -163,18 +158,9 @@ func (r *Engines) run(ctx context.Context, e *sharedEngine) error {
 	return nil
 }
 
-// lease is the use of an engine by one room.
-type lease struct {
-	*Engine
-
-	choice agent.EngineChoice
-	of     *sharedEngine // nil for an engine of the caller
-	all    *Engines
-	once   sync.Once
-}
-
-// take returns the shared engine of the settings, and makes it at the first call. Nothing is loaded before start.
-func (r *Engines) take(cfg Settings) (*lease, error) {
+// take returns the engine of the settings for one more room, and makes it for the first. It is loaded once it is started; a patient one
+// is loaded again when its first load fails.
+func (r *Engines) take(cfg Settings, patient bool) (*sharedEngine, error) {
 	choice := choiceOf(cfg)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,114 +176,66 @@ func (r *Engines) take(cfg Settings) (*lease, error) {
 		r.shared = append(r.shared, &sharedEngine{Engine: e, choice: choice})
 	}
 	e := r.shared[i]
-	e.leases++
-	return &lease{Engine: e.Engine, choice: choice, of: e, all: r}, nil
+	e.rooms++
+	if patient && !e.begin {
+		e.Patient = true
+	}
+	return e, nil
 }
 
-// start lets the engine load, for the first time.
-func (l *lease) start() {
-	if l.of == nil {
-		return
-	}
-	l.all.mu.Lock()
-	l.of.begin = true
-	l.all.mu.Unlock()
-	l.all.wake.Set()
+// add adds the engine of a caller, who runs it and closes it.
+func (r *Engines) add(e *Engine, choice agent.EngineChoice) {
+	r.shared = append(r.shared, &sharedEngine{Engine: e, choice: choice, given: true, rooms: 1, begin: true, running: true})
 }
 
-// prove makes a failure of the engine one of the process.
-func (l *lease) prove() {
-	if l.of == nil {
-		return
-	}
-	l.all.mu.Lock()
-	defer l.all.mu.Unlock()
-	l.of.proven = true
+// start lets an engine load, unless it has started. A failure of a proven one is one of the process.
+func (r *Engines) start(e *sharedEngine, proven bool) {
+	r.mu.Lock()
+	e.begin, e.proven = true, e.proven || proven
+	r.mu.Unlock()
+	r.wake.Set()
 }
 
 // Pin makes the engine of the settings, whose first load must not fail, and keeps it until Run ends.
 func (r *Engines) Pin(cfg Settings) (*Engine, error) {
-	l, err := r.take(cfg)
+	e, err := r.take(cfg, false)
 	if err != nil {
 		return nil, err
 	}
-	l.prove()
-	l.start()
-	return l.Engine, nil
+	r.start(e, true)
+	return e.Engine, nil
 }
 
-// setPatient keeps a failed first load from ending the process. It has no effect on an engine that runs.
-func (l *lease) setPatient() {
-	if l.of == nil {
-		return
-	}
-	l.all.mu.Lock()
-	defer l.all.mu.Unlock()
-	if !l.of.begin {
-		l.Patient = true
-	}
+// state returns the number of an engine's rooms and why it cannot go on.
+func (r *Engines) state(e *sharedEngine) (rooms int, failed error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return e.rooms, e.failed
 }
 
-// alone reports whether no other room uses the engine, so that its memory can be freed.
-func (l *lease) alone() bool {
-	if l.of == nil {
-		return false
-	}
-	l.all.mu.Lock()
-	defer l.all.mu.Unlock()
-	return l.of.leases == 1
-}
-
-// over reports whether the engine cannot go on.
-func (l *lease) over() bool {
-	if l.of == nil {
-		return false
-	}
-	l.all.mu.Lock()
-	defer l.all.mu.Unlock()
-	return l.of.failed != nil
-}
-
-// loaded reports whether the engine can answer; err is why it cannot be loaded.
-func (l *lease) loaded() (st inference.Status, err error) {
-	if l.of != nil {
-		l.all.mu.Lock()
-		err = l.of.failed
-		l.all.mu.Unlock()
-	}
-	st = l.Status()
+// loaded reports whether an engine can answer; err is why it cannot be loaded.
+func (r *Engines) loaded(e *sharedEngine) (st inference.Status, err error) {
+	_, err = r.state(e)
+	st = e.Status()
 	if err != nil || st.Phase != inference.PhaseFailed {
 		return st, err
 	}
-	return st, cmp.Or(l.Failure(), errors.New(st.Detail))
+	return st, cmp.Or(e.Failure(), errors.New(st.Detail))
 }
 
-// release ends the use. The last one closes the engine and returns when its memory is free.
-func (l *lease) release() (err error) {
-	l.once.Do(func() {
-		if l.of == nil {
-			return
-		}
-		r, last := l.all, false
-		r.mu.Lock()
-		if l.of.leases--; l.of.leases == 0 {
-			last = true
-			r.shared = slices.DeleteFunc(r.shared, func(e *sharedEngine) bool { return e == l.of })
-		}
-		r.mu.Unlock()
-		if last {
-			err = l.Close()
-		}
-	})
-	return err
-}
-
-// releaseUnless releases an engine that the room does not go on with.
-func (l *lease) releaseUnless(other *lease) error {
-	if l == other {
-		return nil
+// release ends the use of an engine by a room. The last one closes the engine, and release returns when its memory is free.
+func (r *Engines) release(e *sharedEngine) error {
+	r.mu.Lock()
+	e.rooms--
+	last := e.rooms == 0
+	if last {
+		r.shared = slices.DeleteFunc(r.shared, func(other *sharedEngine) bool { return other == e })
 	}
-	return l.release()
+	r.mu.Unlock()
+	if last {
+		return e.Close()
+	}
+	return nil
 }
 
 // Describe implements prometheus.Collector: the metrics depend on the engines.

@@ -45,12 +45,12 @@ func (r *Engines) Shared() int {
 }
 
 // RunChanges makes the changes of the engine.
-func (b *Bot) RunChanges(ctx context.Context) error { return b.changer.run(ctx) }
+func (b *Bot) RunChanges(ctx context.Context) error { return b.engine.run(ctx) }
 
 // CloseEngines ends the use of the engine.
-func (b *Bot) CloseEngines() error { return b.changer.close() }
+func (b *Bot) CloseEngines() error { return b.engine.close() }
 
 // RunRecognition has the bot's own engines run a recognizer.
 func (b *Bot) RunRecognition(r *Recognition) {
-	b.changer.engines.recognizer, b.changer.engines.heard = r, true
+	b.engine.engines.recognizer, b.engine.engines.heard = r, true
 }

@@ -95,8 +95,8 @@ func collectRemote(loaded inference.Model, ch chan<- prometheus.Metric) {
 
 // collectRecognizer sends the metrics of the model of speech recognition while it is loaded. The counters start again when it is
 // loaded again.
-func collectRecognizer(keeper *engine.Recognizer, ch chan<- prometheus.Metric) {
-	model, ok := keeper.Loaded().(*qwen3asr.Engine)
+func collectRecognizer(r *engine.Recognizer, ch chan<- prometheus.Metric) {
+	model, ok := r.Loaded().(*qwen3asr.Engine)
 	if !ok {
 		return
 	}

@@ -49,15 +49,23 @@ func NewRecognizer(cfg inference.RecognizerConfig, runtime string, log zerolog.L
 		if err != nil {
 			return nil, err
 		}
-		return &Recognizer{Recognizer: r, Run: func(ctx context.Context) error { <-ctx.Done(); return r.Close() }}, nil
+		return AlwaysLoaded(r), nil
 	case inference.RecognizerSphinx:
 		r, err := sphinx.Open(sphinx.Options{Orders: command.SpokenOrders()})
 		if err != nil {
 			return nil, fmt.Errorf("prepare the recognizer: %w", err)
 		}
-		return &Recognizer{Recognizer: r, Run: func(ctx context.Context) error { <-ctx.Done(); return r.Close() }}, nil
+		return AlwaysLoaded(r), nil
 	}
 	return nil, nil //nolint:nilnil // without an error there is none
+}
+
+// AlwaysLoaded returns a recognizer without a model to load; its Run closes it.
+func AlwaysLoaded(r inference.Recognizer) *Recognizer {
+	return &Recognizer{Recognizer: r, Run: func(ctx context.Context) error {
+		<-ctx.Done()
+		return r.Close()
+	}}
 }
 
 // newHearing makes the recognizer of a bundle.
@@ -73,7 +81,7 @@ func newHearing(cfg inference.RecognizerConfig, runtime string, log zerolog.Logg
 	if err != nil {
 		return nil, err
 	}
-	keeper, err := engine.NewRecognizer(func(ctx context.Context, progress engine.Progress) (inference.Recognizer, error) {
+	manager, err := engine.NewRecognizer(func(ctx context.Context, progress engine.Progress) (inference.Recognizer, error) {
 		log.Info().Str("bundle", bundle.Dir).Str("device", cfg.Device).Msg("loading the recognizer")
 		o := o
 		o.Progress = progress
@@ -87,8 +95,8 @@ func newHearing(cfg inference.RecognizerConfig, runtime string, log zerolog.Logg
 	if err != nil {
 		return nil, err
 	}
-	r := &Recognizer{Recognizer: keeper, Run: keeper.Run, Metrics: metrics.Func(func(ch chan<- prometheus.Metric) {
-		collectRecognizer(keeper, ch)
+	r := &Recognizer{Recognizer: manager, Run: manager.Run, Metrics: metrics.Func(func(ch chan<- prometheus.Metric) {
+		collectRecognizer(manager, ch)
 	})}
 	if bundle.Manifest.Random {
 		r.Note = "The recognizer's weights are random: its words mean nothing."
@@ -150,8 +158,8 @@ func (r *Recognition) Run(ctx context.Context) error {
 
 // hold keeps the recognizer loaded until release.
 func (r *Recognition) hold() (release func()) {
-	if keeper, ok := r.Recognizer.Recognizer.(*engine.Recognizer); ok {
-		return keeper.Hold()
+	if manager, ok := r.Recognizer.Recognizer.(*engine.Recognizer); ok {
+		return manager.Hold()
 	}
 	return func() {}
 }

@@ -54,7 +54,7 @@ func (b *Bot) Snapshot() agent.Snapshot {
 	snap.Source = described(snap.Source, b.Room.Watcher().Source())
 	snap.Scene = b.opts.BuiltIn != ""
 	snap.Worlds, snap.World = b.worlds(), b.world()
-	b.changer.describe(&snap)
+	b.engine.describe(&snap)
 	if b.sources != nil {
 		snap.Sources = b.sources.Sources()
 	}
@@ -119,7 +119,7 @@ func (b *Bot) checkVoice(v agent.Settings) error {
 		return nil
 	}
 	language := cmp.Or(v.Language, b.Session.Snapshot().Settings.Language)
-	err := voice.Check(b.changer.engines.voices(), *id, *language)
+	err := voice.Check(b.engine.engines.voices(), *id, *language)
 	switch {
 	case err == nil:
 		return nil
@@ -137,7 +137,7 @@ func (b *Bot) checkVoice(v agent.Settings) error {
 func (b *Bot) Voices() []agent.VoiceOption {
 	language := *b.Session.Snapshot().Settings.Language
 	out := b.Session.OwnVoices()
-	for _, v := range b.changer.engines.voices() {
+	for _, v := range b.engine.engines.voices() {
 		out = append(out, agent.VoiceOption{ID: v.ID, Language: v.Language, Speaks: v.Speaks(language)})
 	}
 	return out

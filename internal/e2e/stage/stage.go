@@ -140,10 +140,7 @@ func (s *Stage) start(ctx context.Context) error {
 		}
 		var ears *bot.Recognition
 		if r := s.opts.Recognizer; r != nil {
-			ears = bot.RecognitionBy(&bot.Recognizer{Recognizer: r, Run: func(ctx context.Context) error {
-				<-ctx.Done()
-				return r.Close()
-			}}, cfg.Inference.MiniCPM.Runtime, s.Log)
+			ears = bot.RecognitionBy(bot.AlwaysLoaded(r), cfg.Inference.MiniCPM.Runtime, s.Log)
 			s.Run(ears.Run)
 		}
 		s.Bot, err = bot.New(bot.Options{

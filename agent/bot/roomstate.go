@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"touchline/agent"
-	"touchline/agent/alert"
 	"touchline/agent/command"
 	"touchline/agent/events"
 	"touchline/agent/prompt"
@@ -58,8 +57,8 @@ type keptEngineChoice struct {
 	Over agent.EngineChoice `json:"over"`
 }
 
-// keeper keeps what people change in the room of a bot.
-type keeper struct {
+// roomState keeps what people change in the room of a bot.
+type roomState struct {
 	bot  *Bot
 	room *state.Room
 	// rules and active are those of the settings.
@@ -73,31 +72,37 @@ type keeper struct {
 	seen    map[string]json.RawMessage // by name; what the file has, or what replaces it after the next change
 }
 
-// restore applies what is kept to a bot without any change, and keeps what changes from now on. A value that is not
-// valid today is left out, with a warning, and stays in the file until it is changed.
-func (b *Bot) restore() error {
+// newRoomState returns the state of a bot's room with what an earlier run kept, by name; nil when nothing is kept.
+func newRoomState(b *Bot) (*roomState, map[string]json.RawMessage, error) {
 	room := b.opts.Outputs.kept(b.Room.RoomName(), b.opts.Settings.LiveKit.Identity)
 	if room == nil {
-		return nil
+		return nil, nil, nil
 	}
-	k := &keeper{bot: b, room: room, rules: marshal(b.Alerts.Saved()), active: b.Live().Active, invalid: map[string]json.RawMessage{}}
 	values, err := room.Load()
-	if err != nil {
-		return err
-	}
-	warn := func(name string, err error) {
-		for _, err := range check.Split(err) {
-			b.log.Warn().Err(err).Str("value", name).Msg("kept value not restored")
-		}
-	}
-	restore := map[string]func(json.RawMessage) error{
-		keptRules: k.restoreRules, keptSettings: k.restoreSettings, keptProfiles: k.restoreProfiles, keptBackground: k.restoreBackground,
-		keptProfile: k.restoreProfile, keptInstruction: k.restoreInstruction,
-	}
+	return &roomState{bot: b, room: room}, values, err
+}
+
+// restore applies what is kept to a bot without any change, and keeps what changes from now on. A value that is not
+// valid today is left out, with a warning, and stays in the file until it is changed.
+func (k *roomState) restore(values map[string]json.RawMessage) {
+	b := k.bot
+	k.rules, k.active = marshal(b.Alerts.Saved()), b.Live().Active
 	// The instruction comes last: it begins the commentary.
-	for _, name := range []string{keptRules, keptSettings, keptProfiles, keptBackground, keptProfile, keptInstruction} {
-		if value, ok := values[name]; ok {
-			warn(name, restore[name](value))
+	for _, kept := range []struct {
+		name    string
+		restore func(json.RawMessage) error
+	}{
+		{keptRules, decoded(b.Alerts.Restore)},
+		{keptSettings, decoded(k.restoreSettings)},
+		{keptProfiles, decoded(k.restoreProfiles)},
+		{keptBackground, decoded(func(text string) error { _, err := b.SetBackground(text, byState); return err })},
+		{keptProfile, decoded(k.restoreProfile)},
+		{keptInstruction, decoded(k.restoreInstruction)},
+	} {
+		if value, ok := values[kept.name]; ok {
+			for _, err := range check.Split(kept.restore(value)) {
+				b.log.Warn().Err(err).Str("value", kept.name).Msg("kept value not restored")
+			}
 		}
 	}
 	if len(values) > 0 {
@@ -107,48 +112,43 @@ func (b *Bot) restore() error {
 	k.restoreAlerts(values)
 	k.seen = k.values()
 	b.kept = k
-	return nil
 }
 
-// keptEngine returns the engine that people chose in an earlier run; nil without. The bot begins with it.
-func (b *Bot) keptEngine() (*agent.EngineChoice, error) {
-	room := b.opts.Outputs.kept(b.Room.RoomName(), b.opts.Settings.LiveKit.Identity)
-	if room == nil {
-		return nil, nil
+// decoded returns a function that restores the JSON of a value.
+func decoded[T any](restore func(T) error) func(json.RawMessage) error {
+	return func(value json.RawMessage) error {
+		var kept T
+		if err := json.Unmarshal(value, &kept); err != nil {
+			return err
+		}
+		return restore(kept)
 	}
-	values, err := room.Load()
-	if err != nil {
-		return nil, err
-	}
+}
+
+// engine returns the engine that people chose in an earlier run; nil without. The bot begins with it.
+func (k *roomState) engine(values map[string]json.RawMessage) *agent.EngineChoice {
 	value, ok := values[keptEngine]
 	if !ok {
-		return nil, nil
+		return nil
 	}
 	var kept keptEngineChoice
 	if err := json.Unmarshal(value, &kept); err != nil {
-		b.log.Warn().Err(err).Str("value", keptEngine).Msg("kept value not restored")
-		return nil, nil
+		k.bot.log.Warn().Err(err).Str("value", keptEngine).Msg("kept value not restored")
+		return nil
 	}
-	if kept.Over != choiceOf(b.opts.Settings) {
-		room.Keep(keptEngine, nil)
-		return nil, nil
+	if kept.Over != choiceOf(k.bot.opts.Settings) {
+		k.room.Keep(keptEngine, nil)
+		delete(values, keptEngine)
+		return nil
 	}
-	return &kept.EngineChoice, nil
+	return &kept.EngineChoice
 }
 
 // byState names the state in logs.
 const byState = "the kept state"
 
-func (k *keeper) restoreRules(value json.RawMessage) error {
-	var kept alert.Saved
-	if err := json.Unmarshal(value, &kept); err != nil {
-		return err
-	}
-	return k.bot.Alerts.Restore(kept)
-}
-
 // restoreAlerts gives the hub its last alerts, and keeps them from now on.
-func (k *keeper) restoreAlerts(values map[string]json.RawMessage) {
+func (k *roomState) restoreAlerts(values map[string]json.RawMessage) {
 	var past []events.KeptAlert
 	for name, value := range values {
 		id, ok := strings.CutPrefix(name, keptAlert)
@@ -172,10 +172,8 @@ func (k *keeper) restoreAlerts(values map[string]json.RawMessage) {
 }
 
 // restoreSettings applies the settings that are valid, the preset first, and then each that fits those before it.
-func (k *keeper) restoreSettings(value json.RawMessage) error {
-	if err := json.Unmarshal(value, &k.invalid); err != nil {
-		return err
-	}
+func (k *roomState) restoreSettings(kept map[string]json.RawMessage) error {
+	k.invalid = kept
 	var errs []error
 	var valid agent.Change
 	names := slices.Sorted(maps.Keys(k.invalid))
@@ -211,7 +209,7 @@ func presetOf(v agent.Settings) string {
 
 // settings returns the settings to keep: those that people made, and those of the file that are not valid today until a
 // new value or preset replaces them.
-func (k *keeper) settings(live agent.Settings) map[string]json.RawMessage {
+func (k *roomState) settings(live agent.Settings) map[string]json.RawMessage {
 	out := fields(live)
 	if preset := presetOf(live); preset != k.preset {
 		k.preset = preset
@@ -241,11 +239,7 @@ func fields(v agent.Settings) (out map[string]json.RawMessage) {
 	return out
 }
 
-func (k *keeper) restoreProfiles(value json.RawMessage) error {
-	var kept []prompt.Profile
-	if err := json.Unmarshal(value, &kept); err != nil {
-		return err
-	}
+func (k *roomState) restoreProfiles(kept []prompt.Profile) error {
 	var errs []error
 	for _, p := range kept {
 		if _, err := k.bot.PutProfile(p, false, byState); err != nil {
@@ -255,20 +249,7 @@ func (k *keeper) restoreProfiles(value json.RawMessage) error {
 	return errors.Join(errs...)
 }
 
-func (k *keeper) restoreBackground(value json.RawMessage) error {
-	var text string
-	if err := json.Unmarshal(value, &text); err != nil {
-		return err
-	}
-	_, err := k.bot.SetBackground(text, byState)
-	return err
-}
-
-func (k *keeper) restoreProfile(value json.RawMessage) error {
-	var kept keptChoice
-	if err := json.Unmarshal(value, &kept); err != nil {
-		return err
-	}
+func (k *roomState) restoreProfile(kept keptChoice) error {
 	if kept.Over != k.bot.opts.Settings.Agent.Profile {
 		k.room.Keep(keptProfile, nil)
 		return nil
@@ -281,11 +262,7 @@ func (k *keeper) restoreProfile(value json.RawMessage) error {
 	return err
 }
 
-func (k *keeper) restoreInstruction(value json.RawMessage) error {
-	var kept keptOrder
-	if err := json.Unmarshal(value, &kept); err != nil {
-		return err
-	}
+func (k *roomState) restoreInstruction(kept keptOrder) error {
 	switch {
 	case kept.Over != k.bot.opts.Settings.Agent.Instruction:
 		k.room.Keep(keptInstruction, nil)
@@ -304,35 +281,26 @@ func (k *keeper) restoreInstruction(value json.RawMessage) error {
 }
 
 // values returns what is to be kept, by name; nil for what is as the settings have it.
-func (k *keeper) values() map[string]json.RawMessage {
+func (k *roomState) values() map[string]json.RawMessage {
 	live, configured := k.bot.Live(), k.bot.opts.Settings.Agent
-	out := map[string]json.RawMessage{
-		keptRules: marshal(k.bot.Alerts.Saved()), keptInstruction: nil, keptProfile: nil, keptSettings: nil,
-		keptProfiles: nil, keptBackground: nil, keptEngine: nil,
+	out := map[string]json.RawMessage{}
+	keep := func(name string, changed bool, value any) {
+		out[name] = nil
+		if changed {
+			out[name] = marshal(value)
+		}
 	}
-	if now, first := k.bot.changer.chosen(), choiceOf(k.bot.opts.Settings); now != first {
-		out[keptEngine] = marshal(keptEngineChoice{now, first})
-	}
-	if bytes.Equal(out[keptRules], k.rules) {
-		out[keptRules] = nil
-	}
-	if live.Instruction != configured.Instruction || live.Active != k.active {
-		out[keptInstruction] = marshal(keptOrder{
-			Text: live.Instruction, By: live.InstructionBy, Active: live.Active, Over: configured.Instruction,
-		})
-	}
-	if len(live.Profiles) > 0 {
-		out[keptProfiles] = marshal(live.Profiles)
-	}
-	if live.Background != "" {
-		out[keptBackground] = marshal(live.Background)
-	}
-	if live.Profile != configured.Profile || len(live.BehindProfile) > 0 {
-		out[keptProfile] = marshal(keptChoice{live.Profile, configured.Profile, live.OverProfile})
-	}
-	if made := k.settings(live.Settings); len(made) > 0 {
-		out[keptSettings] = marshal(made)
-	}
+	rules, engine, first, made := marshal(k.bot.Alerts.Kept()), k.bot.engine.chosen(), choiceOf(k.bot.opts.Settings), k.settings(live.Settings)
+	keep(keptRules, !bytes.Equal(rules, k.rules), rules)
+	keep(keptEngine, engine != first, keptEngineChoice{engine, first})
+	keep(keptInstruction, live.Instruction != configured.Instruction || live.Active != k.active, keptOrder{
+		Text: live.Instruction, By: live.InstructionBy, Active: live.Active, Over: configured.Instruction,
+	})
+	keep(keptProfiles, len(live.Profiles) > 0, live.Profiles)
+	keep(keptBackground, live.Background != "", live.Background)
+	keep(keptProfile, live.Profile != configured.Profile || len(live.BehindProfile) > 0,
+		keptChoice{live.Profile, configured.Profile, live.OverProfile})
+	keep(keptSettings, len(made) > 0, made)
 	if s := k.bot.sources; s != nil { // else what is kept of them stays as it is
 		out[keptCameras], out[keptWatched] = s.kept()
 	}
@@ -340,7 +308,7 @@ func (k *keeper) values() map[string]json.RawMessage {
 }
 
 // save keeps what has changed since the last call.
-func (k *keeper) save() {
+func (k *roomState) save() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.off {
@@ -356,7 +324,7 @@ func (k *keeper) save() {
 }
 
 // begin notes what the file has of a value, before it is kept.
-func (k *keeper) begin(name string, value json.RawMessage) {
+func (k *roomState) begin(name string, value json.RawMessage) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.seen[name] = value
@@ -372,7 +340,7 @@ func marshal(v any) json.RawMessage {
 }
 
 // leave ends the keeping: later changes are not the will of people.
-func (k *keeper) leave() {
+func (k *roomState) leave() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.off = true
