@@ -33,26 +33,33 @@ func (c *Checkpoint) decoder() (models.Decoder, error) {
 		MaxPositions: min(*g.MaxPositions, longest), TiedHead: g.TiedHead,
 	}
 	classes, _ := g.hearing.classes()
-	list := decoderTensors(d, classes)
+	const network = "a Qwen3 decoder"
+	part := fmt.Sprintf("%s of %d layers (num_hidden_layers)", network, d.Layers)
+	return d, c.complete(decoderTensors(d, classes), network, part, func(name string) bool {
+		return strings.HasPrefix(name, "llm.") && !strings.HasSuffix(name, ".rotary_emb.inv_freq") && name != "llm.lm_head.weight"
+	})
+}
+
+// complete returns an error unless the checkpoint has all tensors of the list, in their shapes, and no other tensor that belongs to the
+// network: it would mean another computation. part names the network with its size.
+func (c *Checkpoint) complete(list []expected, network, part string, belongs func(name string) bool) error {
 	missing, err := c.compare(list)
 	if err != nil {
-		return d, err
+		return err
 	}
 	if len(missing) > 0 {
-		return d, fmt.Errorf("%s: %d of the %d tensors of a Qwen3 decoder are missing, for example %q",
-			c.dir, len(missing), len(list), missing[0])
+		return fmt.Errorf("%s: %d of the %d tensors of %s are missing, for example %q", c.dir, len(missing), len(list), network, missing[0])
 	}
-	// An unused tensor would mean that a part of the computation is missing.
 	used := make(map[string]bool, len(list))
 	for _, e := range list {
 		used[e.name] = true
 	}
 	for _, name := range c.names {
-		if strings.HasPrefix(name, "llm.") && !used[name] && !strings.HasSuffix(name, ".rotary_emb.inv_freq") && name != "llm.lm_head.weight" {
-			return d, fmt.Errorf("%s: tensor %q is not part of a Qwen3 decoder of %d layers (num_hidden_layers)", c.dir, name, d.Layers)
+		if belongs(name) && !used[name] {
+			return fmt.Errorf("%s: tensor %q is not part of %s", c.dir, name, part)
 		}
 	}
-	return d, nil
+	return nil
 }
 
 // decoderTensors lists the tensors of a Qwen3 decoder. The head has classes instead of the

@@ -226,26 +226,8 @@ func (c *Checkpoint) hearing() (*models.Hearing, error) {
 		Chunk: 2 * *a.Window, Window: *a.WindowInfer / (2 * *a.Window), Epsilon: hearingEpsilon,
 	}
 	h.Classes, h.StepMS = c.config.hearing.classes()
-	list := hearingTensors(h)
-	missing, err := c.compare(list)
-	if err != nil {
-		return h, err
-	}
-	if len(missing) > 0 {
-		return h, fmt.Errorf("%s: %d of the %d tensors of the encoder of sound are missing, for example %q",
-			c.dir, len(missing), len(list), missing[0])
-	}
-	used := make(map[string]bool, len(list))
-	for _, e := range list {
-		used[e.name] = true
-	}
-	for _, name := range c.names {
-		// A published table of positions would mean another encoder.
-		if strings.HasPrefix(name, towerPrefix) && !used[name] {
-			return h, fmt.Errorf("%s: tensor %q is not part of an encoder of %d layers (encoder_layers)", c.dir, name, h.Layers)
-		}
-	}
-	return h, nil
+	return h, c.complete(hearingTensors(h), "the encoder of sound", fmt.Sprintf("an encoder of %d layers (encoder_layers)", h.Layers),
+		func(name string) bool { return strings.HasPrefix(name, towerPrefix) })
 }
 
 // hearingTensors lists the tensors of the audio encoder.
