@@ -124,11 +124,11 @@ func (c *Checkpoint) speech() (*models.Speech, error) {
 			return nil, missingError("token2wav (" + name + " is missing)")
 		}
 	}
-	f, err := c.flow()
+	f, err := (&measure{Checkpoint: c}).flow()
 	if err != nil {
 		return nil, err
 	}
-	v, err := c.vocoder(f.Mel)
+	v, err := (&measure{Checkpoint: c}).vocoder(f.Mel)
 	return &models.Speech{TTS: t, Flow: f, Vocoder: v}, err
 }
 
@@ -221,9 +221,9 @@ func (m *measure) check(part string, list []expected) error {
 }
 
 // blocks returns the number of blocks whose names begin with prefix and their index.
-func (c *Checkpoint) blocks(prefix string) int {
+func (m *measure) blocks(prefix string) int {
 	n := 0
-	for _, name := range c.names {
+	for _, name := range m.names {
 		if rest, ok := strings.CutPrefix(name, prefix); ok {
 			index, _, _ := strings.Cut(rest, ".")
 			if i, err := strconv.Atoi(index); err == nil && i < maxBlocks {
@@ -242,24 +242,23 @@ const (
 )
 
 // flow returns the sizes of the flow, from its tensors.
-func (c *Checkpoint) flow() (models.Flow, error) {
+func (m *measure) flow() (models.Flow, error) {
 	const encoder, blocks = "flow.encoder.encoders.", "flow.decoder.estimator.blocks."
-	m := measure{Checkpoint: c}
 	f := models.Flow{
 		Codes: m.dim("flow.input_embedding.weight", 0), Hidden: m.dim("flow.input_embedding.weight", 1),
 		Heads: m.dim(encoder+"0.self_attn.pos_bias_u", 0), FFN: m.dim(encoder+"0.feed_forward.w_1.weight", 0),
-		Blocks: c.blocks(encoder), UpBlocks: c.blocks("flow.encoder.up_encoders."),
+		Blocks: m.blocks(encoder), UpBlocks: m.blocks("flow.encoder.up_encoders."),
 		Mel: m.dim("flow.encoder_proj.weight", 0), Speaker: m.dim("flow.spk_embed_affine_layer.weight", 1), MaxPrompt: maxPromptCodes,
 		DiT: models.DiT{
-			Layers: c.blocks(blocks), Hidden: m.dim("flow.decoder.estimator.in_proj.weight", 0),
+			Layers: m.blocks(blocks), Hidden: m.dim("flow.decoder.estimator.in_proj.weight", 0),
 			HeadDim: m.dim(blocks+"0.attn.q_norm.weight", 0), FFN: m.dim(blocks+"0.mlp.fc1.weight", 0),
-			Time: m.dim("flow.decoder.estimator.t_embedder.mlp.0.weight", 1), Steps: *c.config.TTS.Steps,
+			Time: m.dim("flow.decoder.estimator.t_embedder.mlp.0.weight", 1), Steps: *m.config.TTS.Steps,
 		},
 	}
 	f.DiT.Heads = m.dim(blocks+"0.attn.to_q.weight", 0) / f.DiT.HeadDim
 	err := m.check("token2wav", flowTensors(f))
 	if err == nil {
-		f.DiT.Guidance, err = c.guidance()
+		f.DiT.Guidance, err = m.guidance()
 	}
 	return f, err
 }
@@ -369,8 +368,7 @@ func (s *shapes) dit(f models.Flow) {
 }
 
 // vocoder returns the sizes of the vocoder, from its tensors.
-func (c *Checkpoint) vocoder(mel int) (models.Vocoder, error) {
-	m := measure{Checkpoint: c}
+func (m *measure) vocoder(mel int) (models.Vocoder, error) {
 	v := models.Vocoder{Channels: m.dim("hift.conv_pre.bias", 0), Pitch: m.dim("hift.f0_predictor.classifier.weight", 1)}
 	return v, m.check("token2wav", vocoderTensors(v, mel))
 }
