@@ -23,8 +23,11 @@ const (
 	boundEncoder  = 2e-5
 )
 
+// ears is the check of speech recognition.
+type ears struct{ *checker }
+
 // hears runs the stages of speech recognition.
-func (c *checker) hears(ctx context.Context, m *host.Machine, src *checkpoint.Checkpoint, ts tokenizers) {
+func (c ears) hears(ctx context.Context, m *host.Machine, src *checkpoint.Checkpoint, ts tokenizers) {
 	c.progress("features")
 	c.features()
 	c.progress("prompts")
@@ -58,7 +61,7 @@ func (c *checker) floatBundle(ctx context.Context, src *checkpoint.Checkpoint, n
 }
 
 // sound reads a clip.
-func (c *checker) sound(name string) []float32 {
+func (c ears) sound(name string) []float32 {
 	samples, rate, err := wav.Parse(need(c.files.bytes("audio/" + name + ".wav")))
 	if err == nil && rate != mel.Rate {
 		err = fmt.Errorf("expected %d Hz, got %d", mel.Rate, rate)
@@ -70,7 +73,7 @@ func (c *checker) sound(name string) []float32 {
 }
 
 // features compares mel spectrograms, their filters, and the numbers of rows for numbers of frames.
-func (c *checker) features() {
+func (c ears) features() {
 	c.files.mark("audio/index.json")
 	for _, name := range c.files.in("mel") {
 		base := strings.TrimSuffix(path.Base(name), ".safetensors")
@@ -88,7 +91,7 @@ func (c *checker) features() {
 	}
 }
 
-func (c *checker) lengths(t *tally, name string) {
+func (c ears) lengths(t *tally, name string) {
 	t.row.Bound = 0
 	var want map[int]int
 	c.files.json(name, &want)
@@ -98,7 +101,7 @@ func (c *checker) lengths(t *tally, name string) {
 	}
 }
 
-func (c *checker) spectrogram(t *tally, name, clip string) {
+func (c ears) spectrogram(t *tally, name, clip string) {
 	f := c.tensors(name)
 	all := need(mel.Speech(c.sound(clip)))
 	frames := len(all) / mel.SpeechBins
@@ -116,7 +119,7 @@ func (c *checker) spectrogram(t *tally, name, clip string) {
 }
 
 // spoken compares the ids of prompts.
-func (c *checker) spoken(ts tokenizers) {
+func (c ears) spoken(ts tokenizers) {
 	for _, name := range c.files.in("prompt") {
 		c.row(stagePrompt, name, 0, func(t *tally) {
 			var cases []struct {
@@ -208,7 +211,7 @@ func (h hearing) hear(samples []float32, want ...string) map[string][]float32 {
 
 // together runs the windows of all clips as one batch, and each window alone with the smallest
 // number of chunks: the rows must be equal.
-func (c *checker) together(t *tally, h hearing, clips []string) {
+func (c ears) together(t *tally, h hearing, clips []string) {
 	var windows []window
 	for _, clip := range clips {
 		windows = append(windows, h.windows(c.sound(clip))...)
@@ -222,7 +225,7 @@ func (c *checker) together(t *tally, h hearing, clips []string) {
 }
 
 // encoders compares the audio encoder, of the checkpoint or of the aligner.
-func (c *checker) encoders(m *host.Machine, b *models.Bundle, aligner bool) {
+func (c ears) encoders(m *host.Machine, b *models.Bundle, aligner bool) {
 	const prefix = "aligner_"
 	n := c.network(m, b, models.KindHearing, floatWeights(c.Device), c.Device)
 	defer n.Close()
@@ -244,7 +247,7 @@ func (c *checker) encoders(m *host.Machine, b *models.Bundle, aligner bool) {
 	}
 }
 
-func (c *checker) encoder(t *tally, h hearing, name, clip string) {
+func (c ears) encoder(t *tally, h hearing, name, clip string) {
 	f := c.tensors(name)
 	pairs := map[string]string{"last_hidden_state": "audio"}
 	if f.has("padded100") { // a chunk is always whole here
@@ -267,7 +270,7 @@ func (c *checker) encoder(t *tally, h hearing, name, clip string) {
 
 // aligns compares the aligner, from audio and words to the classes of its marks, and returns its
 // bundle, or nil without one.
-func (c *checker) aligns(ctx context.Context, m *host.Machine) *models.Bundle {
+func (c ears) aligns(ctx context.Context, m *host.Machine) *models.Bundle {
 	src := c.checkpoint("aligner")
 	if src == nil {
 		return nil
@@ -287,7 +290,7 @@ func (c *checker) aligns(ctx context.Context, m *host.Machine) *models.Bundle {
 const alignName = "align/align.json"
 
 // marks compares the classes of the aligner's marks.
-func (c *checker) marks(m *host.Machine, src *checkpoint.Checkpoint, b *models.Bundle) {
+func (c ears) marks(m *host.Machine, src *checkpoint.Checkpoint, b *models.Bundle) {
 	float := floatWeights(c.Device)
 	a := aligner{bundle: b}
 	for kind, to := range map[models.Kind]**host.Network{
@@ -325,7 +328,7 @@ type alignment struct {
 }
 
 // alignment compares prompt, classes and, where they are recorded, logits.
-func (c *checker) alignment(t *tally, a aligner, tt alignment) {
+func (c ears) alignment(t *tally, a aligner, tt alignment) {
 	out := a.hearing.hear(c.sound(tt.Clip), "audio")
 	text, width := a.bundle.Manifest.Template, a.hearing.Out
 	rows := len(out["audio"]) / width

@@ -30,7 +30,10 @@ func hash(b []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-func (c *checker) images(cfg vision.Config) {
+// pictures is the check of the preprocessing of pictures.
+type pictures struct{ *checker }
+
+func (c pictures) images(cfg vision.Config) {
 	p, err := vision.New(cfg)
 	if err != nil {
 		c.row(stageImage, "checkpoint/preprocessor_config.json", 0, func(*tally) { must(err) })
@@ -51,7 +54,7 @@ func (c *checker) images(cfg vision.Config) {
 	}
 }
 
-func (c *checker) imageCases(t *tally, p *vision.Preprocessor, name string) {
+func (c pictures) imageCases(t *tally, p *vision.Preprocessor, name string) {
 	var cases []imageCase
 	c.files.json(name, &cases)
 	for _, tt := range cases {
@@ -78,7 +81,7 @@ func (c *checker) imageCases(t *tally, p *vision.Preprocessor, name string) {
 	}
 }
 
-func (c *checker) imageSizes(t *tally, cfg vision.Config, name string) {
+func (c pictures) imageSizes(t *tally, cfg vision.Config, name string) {
 	var sizes []struct {
 		Size      [2]int  `json:"size"`
 		MaxSlices int     `json:"max_slice_nums"`
@@ -114,7 +117,7 @@ func part(name, prefix string) (image string, maxSlices, index int, err error) {
 }
 
 // nth prepares the image of a picture that a fixture's name selects.
-func (c *checker) nth(p *vision.Preprocessor, name, prefix string) vision.Image {
+func (c pictures) nth(p *vision.Preprocessor, name, prefix string) vision.Image {
 	file, maxSlices, index, err := part(name, prefix)
 	must(err)
 	pic := c.files.picture("image/" + file)
@@ -125,13 +128,13 @@ func (c *checker) nth(p *vision.Preprocessor, name, prefix string) vision.Image 
 	return images[index]
 }
 
-func (c *checker) resized(t *tally, p *vision.Preprocessor, name string) {
+func (c pictures) resized(t *tally, p *vision.Preprocessor, name string) {
 	m := c.nth(p, strings.TrimPrefix(name, "image/"), "resized_")
 	want := c.files.picture(name)
 	t.exact(m.Width == want.w && m.Height == want.h && bytes.Equal(m.AppendRGB(nil), want.pix), "the resized picture differs")
 }
 
-func (c *checker) pixelValues(t *tally, p *vision.Preprocessor, name string) {
+func (c pictures) pixelValues(t *tally, p *vision.Preprocessor, name string) {
 	m := c.nth(p, strings.TrimPrefix(name, "image/"), "pixel_values_")
 	file := c.tensors(name)
 	strip := p.Strip(make([]float32, m.Patches()*p.PatchLen()), m)

@@ -30,9 +30,9 @@ func (c *checker) run(ctx context.Context) {
 	if src != nil {
 		defer func() { _ = src.Close() }()
 	}
-	ts := c.tokenizers()
+	ts := texts{c}.tokenizers()
 	c.progress("tokenizer")
-	c.tokenizer(ts)
+	texts{c}.tokenizer(ts)
 	c.progress("sampler")
 	c.sampler()
 	if src == nil {
@@ -40,14 +40,14 @@ func (c *checker) run(ctx context.Context) {
 	}
 	manifest := need(src.Describe())
 	if manifest.Dims.Hearing != nil {
-		c.hears(ctx, m, src, ts)
+		ears{c}.hears(ctx, m, src, ts)
 		return
 	}
 	cfg := visionConfig(manifest)
 	c.progress("prompts")
-	c.prompt(ts, cfg, manifest.Image.Features)
+	texts{c}.prompt(ts, cfg, manifest.Image.Features)
 	c.progress("pictures")
-	c.images(cfg)
+	pictures{c}.images(cfg)
 	c.networks(ctx, m, src, cfg)
 	c.voice(ctx, m)
 }

@@ -12,11 +12,14 @@ import (
 	"touchline/models"
 )
 
+// texts is the check of tokenizers and prompts.
+type texts struct{ *checker }
+
 // tokenizers holds the tokenizers of a folder: "tiny", of the checkpoint, and
 // "real", the published one.
 type tokenizers map[string]*tokenizer.Tokenizer
 
-func (c *checker) tokenizers() tokenizers {
+func (c texts) tokenizers() tokenizers {
 	out := tokenizers{}
 	for which, name := range map[string]string{"tiny": "checkpoint/tokenizer.json", "real": "tokenizer/real_tokenizer.json"} {
 		read := c.files.bytes
@@ -51,7 +54,7 @@ func (ts tokenizers) of(name string, t *tally) *tokenizer.Tokenizer {
 	return tok
 }
 
-func (c *checker) tokenizer(ts tokenizers) {
+func (c texts) tokenizer(ts tokenizers) {
 	for _, name := range c.files.in("tokenizer") {
 		_, kind, _ := strings.Cut(strings.TrimSuffix(path.Base(name), ".json"), "_")
 		check, known := map[string]func(*tally, *tokenizer.Tokenizer, string){
@@ -64,7 +67,7 @@ func (c *checker) tokenizer(ts tokenizers) {
 	}
 }
 
-func (c *checker) encode(t *tally, tok *tokenizer.Tokenizer, name string) {
+func (c texts) encode(t *tally, tok *tokenizer.Tokenizer, name string) {
 	var cases []struct {
 		Text string  `json:"text"`
 		IDs  []int32 `json:"ids"`
@@ -78,7 +81,7 @@ func (c *checker) encode(t *tally, tok *tokenizer.Tokenizer, name string) {
 	}
 }
 
-func (c *checker) decode(t *tally, tok *tokenizer.Tokenizer, name string) {
+func (c texts) decode(t *tally, tok *tokenizer.Tokenizer, name string) {
 	var cases []struct {
 		IDs   []int32 `json:"ids"`
 		Text  string  `json:"text"`
@@ -93,7 +96,7 @@ func (c *checker) decode(t *tally, tok *tokenizer.Tokenizer, name string) {
 	}
 }
 
-func (c *checker) stream(t *tally, tok *tokenizer.Tokenizer, name string) {
+func (c texts) stream(t *tally, tok *tokenizer.Tokenizer, name string) {
 	var cases []struct {
 		Chunks   [][]int32 `json:"chunks"`
 		Finished []bool    `json:"finished"`
@@ -120,7 +123,7 @@ func (c *checker) stream(t *tally, tok *tokenizer.Tokenizer, name string) {
 }
 
 // badTokens checks that every id that must not be spoken exists.
-func (c *checker) badTokens(t *tally, tok *tokenizer.Tokenizer, name string) {
+func (c texts) badTokens(t *tally, tok *tokenizer.Tokenizer, name string) {
 	var cfg struct {
 		Bad []int32 `json:"bad_token_ids"`
 	}
@@ -155,7 +158,7 @@ type chatCase struct {
 }
 
 // messages reads the messages of a case, and the patches of their images.
-func (c *checker) messages(tt chatCase, cfg vision.Config) ([]tokenizer.Message, [][2]int) {
+func (c texts) messages(tt chatCase, cfg vision.Config) ([]tokenizer.Message, [][2]int) {
 	maxSlices := 0
 	if tt.Options.MaxSlices != nil {
 		maxSlices = *tt.Options.MaxSlices
@@ -194,7 +197,7 @@ func (c *checker) messages(tt chatCase, cfg vision.Config) ([]tokenizer.Message,
 	return out, patches
 }
 
-func (c *checker) prompt(ts tokenizers, cfg vision.Config, features int) {
+func (c texts) prompt(ts tokenizers, cfg vision.Config, features int) {
 	for _, name := range c.files.in("prompt") {
 		switch {
 		case strings.HasSuffix(name, "_chat.json"):
@@ -205,7 +208,7 @@ func (c *checker) prompt(ts tokenizers, cfg vision.Config, features int) {
 	}
 }
 
-func (c *checker) chatPrompts(t *tally, tok *tokenizer.Tokenizer, name string, cfg vision.Config, features int) {
+func (c texts) chatPrompts(t *tally, tok *tokenizer.Tokenizer, name string, cfg vision.Config, features int) {
 	var cases []chatCase
 	if c.files.json(name, &cases); tok == nil {
 		return

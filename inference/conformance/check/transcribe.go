@@ -17,7 +17,7 @@ import (
 )
 
 // recognized compares the speech recognition engine with its fixtures.
-func (c *checker) recognized(ctx context.Context, recognizer, aligner *models.Bundle) {
+func (c ears) recognized(ctx context.Context, recognizer, aligner *models.Bundle) {
 	work := map[string]func(context.Context, *tally, string, *models.Bundle, *models.Bundle){
 		"transcribe.json": c.transcribed, "long.json": c.transcribedLong, "streaming.json": c.streamed, "split.json": c.split,
 	}
@@ -38,7 +38,7 @@ func (c *checker) recognized(ctx context.Context, recognizer, aligner *models.Bu
 }
 
 // texts compares the stages without a network: the parsing of answers, and the aligner's words.
-func (c *checker) texts() {
+func (c ears) texts() {
 	for _, name := range c.files.in(stageText) {
 		run, known := map[string]func([]byte, qwen3asr.Same) error{
 			"parse.json": qwen3asr.ReplayAnswers, "align.json": qwen3asr.ReplayWords,
@@ -51,7 +51,7 @@ func (c *checker) texts() {
 }
 
 // speech compares the voice activity detector, if its file is present.
-func (c *checker) speech() {
+func (c ears) speech() {
 	for _, name := range c.files.in(stageVAD) {
 		c.row(stageVAD, name, 1e-5, func(t *tally) {
 			raw := need(c.files.bytes(name))
@@ -74,7 +74,7 @@ func (c *checker) speech() {
 }
 
 // listener opens the engine of speech recognition.
-func (c *checker) listener(ctx context.Context, b, aligner *models.Bundle, o qwen3asr.Options) (*qwen3asr.Engine, error) {
+func (c ears) listener(ctx context.Context, b, aligner *models.Bundle, o qwen3asr.Options) (*qwen3asr.Engine, error) {
 	o.Runtime, o.Device, o.Slots, o.ContextTokens, o.MaxTokens = c.Library, string(c.Device), 4, 64, 40
 	if aligner != nil {
 		o.Aligner = aligner.Dir
@@ -83,7 +83,7 @@ func (c *checker) listener(ctx context.Context, b, aligner *models.Bundle, o qwe
 }
 
 // transcribed compares whole texts, and the word times of the aligner's fixtures.
-func (c *checker) transcribed(ctx context.Context, t *tally, name string, b, aligner *models.Bundle) {
+func (c ears) transcribed(ctx context.Context, t *tally, name string, b, aligner *models.Bundle) {
 	var all struct {
 		Cases []struct {
 			Clip, Context, Text string
@@ -121,7 +121,7 @@ func transcribe(ctx context.Context, e *qwen3asr.Engine, samples []float32, h in
 	return texts, nil
 }
 
-func (c *checker) timedWords(ctx context.Context, t *tally, e *qwen3asr.Engine) {
+func (c ears) timedWords(ctx context.Context, t *tally, e *qwen3asr.Engine) {
 	var cases []struct {
 		Clip, Language, Text string
 		Items                []struct {
@@ -145,7 +145,7 @@ func (c *checker) timedWords(ctx context.Context, t *tally, e *qwen3asr.Engine) 
 }
 
 // transcribedLong compares a recording that is cut into parts.
-func (c *checker) transcribedLong(ctx context.Context, t *tally, name string, b, _ *models.Bundle) {
+func (c ears) transcribedLong(ctx context.Context, t *tally, name string, b, _ *models.Bundle) {
 	var want struct {
 		Clip, Text string
 		Max        float64 `json:"max_chunk_sec"`
@@ -161,7 +161,7 @@ func (c *checker) transcribedLong(ctx context.Context, t *tally, name string, b,
 }
 
 // split compares the places where recordings are cut.
-func (c *checker) split(_ context.Context, t *tally, name string, _, _ *models.Bundle) {
+func (c ears) split(_ context.Context, t *tally, name string, _, _ *models.Bundle) {
 	var cases []struct {
 		Clip    string
 		Max     float64 `json:"max_chunk_sec"`
@@ -203,7 +203,7 @@ type live struct {
 }
 
 // streamed compares the texts of live speech, step by step.
-func (c *checker) streamed(ctx context.Context, t *tally, name string, b, _ *models.Bundle) {
+func (c ears) streamed(ctx context.Context, t *tally, name string, b, _ *models.Bundle) {
 	var runs []live
 	c.files.json(name, &runs)
 	for _, r := range runs {
@@ -215,7 +215,7 @@ func (c *checker) streamed(ctx context.Context, t *tally, name string, b, _ *mod
 	}
 }
 
-func (c *checker) stream1(ctx context.Context, t *tally, r live, b *models.Bundle) {
+func (c ears) stream1(ctx context.Context, t *tally, r live, b *models.Bundle) {
 	samples := c.sound(r.Clip)
 	e, err := c.listener(ctx, b, nil, qwen3asr.Options{
 		Official: true, Step: time.Duration(r.Chunk * float64(time.Second)),
