@@ -447,7 +447,7 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 		return nil, err
 	}
 	s, err := console.New(console.Options{
-		Config: cfg, Room: b.Face(), SignalURL: b.opts.Settings.LiveKit.URL, WHEP: players,
+		Config: cfg, Room: b.ConsoleRoom(), SignalURL: b.opts.Settings.LiveKit.URL, WHEP: players,
 		Keys:   b.opts.Keys,
 		Speech: speech, Transcription: words, WHIP: b.sources.handler(), Registry: registry, Announce: announce, Log: b.log,
 	})
@@ -457,9 +457,9 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 	return s, nil
 }
 
-// Face returns the bot's room as a console shows it.
-func (b *Bot) Face() console.Room {
-	face := console.Room{
+// ConsoleRoom returns the bot's room as a console shows it.
+func (b *Bot) ConsoleRoom() console.Room {
+	out := console.Room{
 		Name: b.Room.RoomName(), Bot: b, Hub: b.Hub, Pictures: pictures{b}, Sound: b.Voice,
 		Tokens: b.Tokens, Rules: b.Alerts, Prompts: b, Looks: b, Engines: b, TryRule: b.TryRule,
 		Metrics: metrics.Func(b.collect), Viewers: b.Room.Viewers,
@@ -467,9 +467,9 @@ func (b *Bot) Face() console.Room {
 		JPEGQuality: b.opts.Settings.Media.JPEGQuality, PictureRate: b.opts.Settings.Media.MJPEGFPS,
 	}
 	if b.sources != nil { // a nil pointer in an interface is not nil
-		face.Sources = b.sources
+		out.Sources = b.sources
 	}
-	return face
+	return out
 }
 
 // Players returns the bot's delayed picture and sound for WHEP players.

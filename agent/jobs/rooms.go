@@ -17,8 +17,8 @@ import (
 	"touchline/media/source"
 )
 
-// Show adds the rooms of a worker's jobs to a console, with their sources and players.
-type Show struct {
+// ConsoleRooms adds the rooms of a worker's jobs to a console, with their sources and players.
+type ConsoleRooms struct {
 	Rooms *console.Rooms
 	// Players is the WHEP server, Ingest the WHIP ingest; nil for none.
 	Players *whep.Server
@@ -29,7 +29,7 @@ type Show struct {
 }
 
 // OnBot implements Options.OnBot. Sources and players leave with their bot; senders stay in the room.
-func (o Show) OnBot(job worker.Job, b *bot.Bot) (done func()) {
+func (o ConsoleRooms) OnBot(job worker.Job, b *bot.Bot) (done func()) {
 	log := o.Log.With().Str("room", job.Room).Logger()
 	leave := func() {}
 	sources, err := b.NewSources(bot.SourcesOptions{Allow: o.Allow, Shared: true, Ingest: o.Ingest})
@@ -46,21 +46,21 @@ func (o Show) OnBot(job worker.Job, b *bot.Bot) (done func()) {
 	} else if !errors.Is(err, camera.ErrNoKeys) {
 		log.Warn().Err(err).Msg("sources unavailable")
 	}
-	face := b.Face()
+	shown := b.ConsoleRoom()
 	if job.Participant != "" {
 		// Each participant of a room may have a commentator.
-		face.Name += ":" + job.Participant
+		shown.Name += ":" + job.Participant
 	}
-	remove, err := o.Rooms.Add(face)
+	remove, err := o.Rooms.Add(shown)
 	if err != nil {
-		log.Warn().Err(err).Str("shown_as", face.Name).Msg("room not shown in the console")
+		log.Warn().Err(err).Str("shown_as", shown.Name).Msg("room not shown in the console")
 		return leave
 	}
 	unwatch := func() {}
 	if o.Players != nil {
-		if unwatch, err = o.Players.Add(face.Name, b.Players()); err != nil {
+		if unwatch, err = o.Players.Add(shown.Name, b.Players()); err != nil {
 			unwatch = func() {}
-			log.Warn().Err(err).Str("shown_as", face.Name).Msg("WHEP unavailable")
+			log.Warn().Err(err).Str("shown_as", shown.Name).Msg("WHEP unavailable")
 		}
 	}
 	return func() {
@@ -70,14 +70,14 @@ func (o Show) OnBot(job worker.Job, b *bot.Bot) (done func()) {
 	}
 }
 
-// Calls implements console.Dispatcher with LiveKit's agent dispatch. A worker of this or another process runs the commentators.
-type Calls struct {
+// Dispatcher implements console.Dispatcher with LiveKit's agent dispatch. A worker of this or another process runs the commentators.
+type Dispatcher struct {
 	Jobs   *Manager
 	Worker *worker.Worker
 }
 
 // Dispatch implements console.Dispatcher.
-func (c Calls) Dispatch(ctx context.Context, call console.Call) (string, error) {
+func (d Dispatcher) Dispatch(ctx context.Context, call console.Call) (string, error) {
 	m := worker.Metadata{
 		Profile: call.Profile, Instruction: call.Instruction, Speech: call.Speech, Language: call.Language, Engine: call.Engine,
 	}
@@ -85,13 +85,13 @@ func (c Calls) Dispatch(ctx context.Context, call console.Call) (string, error) 
 		m.Track = media.WatchConfig{Identity: call.Track.Identity, Source: call.Track.Source}
 	}
 	// A worker with other settings may serve the room. This check finds most errors.
-	if _, err := c.Jobs.opts.Configure(worker.Job{
-		URL: c.Jobs.opts.Settings.LiveKit.URL, Room: call.Room, Identity: worker.Identity("", ""),
-		Name: c.Jobs.opts.Settings.LiveKit.Name, Metadata: m,
+	if _, err := d.Jobs.opts.Configure(worker.Job{
+		URL: d.Jobs.opts.Settings.LiveKit.URL, Room: call.Room, Identity: worker.Identity("", ""),
+		Name: d.Jobs.opts.Settings.LiveKit.Name, Metadata: m,
 	}); err != nil {
 		return "", fmt.Errorf("%w: %w", console.ErrCall, err)
 	}
-	id, err := c.Worker.Dispatch(ctx, call.Room, m)
+	id, err := d.Worker.Dispatch(ctx, call.Room, m)
 	switch {
 	case errors.Is(err, worker.ErrDispatched):
 		return "", fmt.Errorf("%w, or waits for it: %q", console.ErrServed, call.Room)
@@ -104,8 +104,8 @@ func (c Calls) Dispatch(ctx context.Context, call console.Call) (string, error) 
 }
 
 // Withdraw implements console.Dispatcher.
-func (c Calls) Withdraw(ctx context.Context, room string) error {
-	err := c.Worker.Withdraw(ctx, room)
+func (d Dispatcher) Withdraw(ctx context.Context, room string) error {
+	err := d.Worker.Withdraw(ctx, room)
 	if errors.Is(err, worker.ErrNotDispatched) {
 		return fmt.Errorf("%w: %q", console.ErrNotServed, room)
 	}

@@ -121,7 +121,7 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outpu
 	if err != nil {
 		return err
 	}
-	show := jobs.Show{Rooms: shown, Players: players, Ingest: ingest, Allow: allow, Log: log}
+	show := jobs.ConsoleRooms{Rooms: shown, Players: players, Ingest: ingest, Allow: allow, Log: log}
 	manager, err := jobs.New(jobs.Options{Settings: cfg.Bot(), Configure: cfg.Job, Outputs: out, OnBot: show.OnBot, Log: log})
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outpu
 	if err != nil {
 		return err
 	}
-	page, err := agentPage(cfg.Agent, show, manager, jobs.Calls{Jobs: manager, Worker: w}, out)
+	page, err := agentPage(cfg.Agent, show, manager, jobs.Dispatcher{Jobs: manager, Worker: w}, out)
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func liveKitKeys(cfg configs.Agent) conn.Keys {
 
 // agentPage returns the page and the API for all rooms; nil if the settings turn it off.
 func agentPage(
-	cfg configs.Agent, show jobs.Show, manager *jobs.Manager, calls console.Dispatcher, out prometheus.Collector,
+	cfg configs.Agent, show jobs.ConsoleRooms, manager *jobs.Manager, calls console.Dispatcher, out prometheus.Collector,
 ) (*console.Server, error) {
 	if cfg.Worker.Console == worker.HTTPOff {
 		return nil, nil
