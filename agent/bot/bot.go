@@ -134,8 +134,7 @@ type Bot struct {
 
 // New checks the settings and makes the parts; nothing runs and nothing connects yet.
 func New(opts Options) (_ *Bot, err error) {
-	cfg := opts.Settings
-	lk := cfg.LiveKit
+	lk := opts.Settings.LiveKit
 	if opts.Keys == (conn.Keys{}) {
 		opts.Keys = conn.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}
 	}
@@ -168,31 +167,8 @@ func New(opts Options) (_ *Bot, err error) {
 	if err := b.makeVoice(); err != nil {
 		return nil, err
 	}
-	texts := b.makeOutputs()
-	session, err := b.engine.now.Open(opts.Admission)
-	if err != nil {
+	if err := b.makeSession(b.makeOutputs()); err != nil {
 		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, session.Close())
-		}
-	}()
-	options := agent.Options{
-		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Engine,
-		Profiles: cfg.Profiles, Presets: cfg.Presets, Preset: cfg.Preset,
-		Engine: session, EngineNote: b.engine.now.Note,
-		Input: b.Room.Watcher(), NewDecoder: b.newDecoder,
-		Video: b.delayed, Audio: voiceOutput{b.Voice},
-		Texts: texts, Alerts: b.Alerts, Commit: b.outputs.commit, OnChange: b.save,
-		Log: opts.Log,
-	}
-	if b.ears != nil { // a nil pointer in an interface is not nil
-		options.Ears, options.Texts = b.ears, append(options.Texts, b.ears)
-		b.ears.Attach(b)
-	}
-	if b.Session, err = agent.New(options); err != nil {
-		return nil, fmt.Errorf("prepare the session: %w", err)
 	}
 	if kept != nil {
 		kept.restore(values)
@@ -202,6 +178,32 @@ func New(opts Options) (_ *Bot, err error) {
 	b.suggestWorld(b.Live().Profile)
 	b.SetRoom("joining the room")
 	return b, nil
+}
+
+// makeSession makes the Session with the engine in force.
+func (b *Bot) makeSession(texts []agent.TextOutput) error {
+	cfg := b.opts.Settings
+	talk, err := b.engine.now.Open(b.opts.Admission)
+	if err != nil {
+		return err
+	}
+	options := agent.Options{
+		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Engine,
+		Profiles: cfg.Profiles, Presets: cfg.Presets, Preset: cfg.Preset,
+		Engine: talk, EngineNote: b.engine.now.Note,
+		Input: b.Room.Watcher(), NewDecoder: b.newDecoder,
+		Video: b.delayed, Audio: voiceOutput{b.Voice},
+		Texts: texts, Alerts: b.Alerts, Commit: b.outputs.commit, OnChange: b.save,
+		Log: b.log,
+	}
+	if b.ears != nil { // a nil pointer in an interface is not nil
+		options.Ears, options.Texts = b.ears, append(options.Texts, b.ears)
+		b.ears.Attach(b)
+	}
+	if b.Session, err = agent.New(options); err != nil {
+		return errors.Join(fmt.Errorf("prepare the session: %w", err), talk.Close())
+	}
+	return nil
 }
 
 // makeEars makes what hears the room, if there is a recognizer.
