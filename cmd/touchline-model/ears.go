@@ -10,6 +10,7 @@ import (
 
 	"touchline/cmd/internal/bench"
 	"touchline/inference"
+	"touchline/inference/conformance/timing"
 	"touchline/inference/minicpmo"
 	"touchline/inference/qwen3asr"
 	"touchline/inference/tokenizer"
@@ -101,12 +102,12 @@ func (b *modelBench) earOptions() qwen3asr.Options {
 // earStages measures the runs of the device alone.
 func (b *modelBench) earStages(bundle *models.Bundle) {
 	sizes := []int{1, 2, 4, 8, 16, 32, manySpeakers}
-	s, err := qwen3asr.TimeStages(b.Context(), bundle, b.earOptions(), b.Runs, sizes, time.Now)
+	s, err := timing.TimeHearing(b.Context(), bundle, b.earOptions(), b.Runs, sizes, time.Now)
 	b.Check(err)
 	b.found.Device = s.Device
 	for _, stage := range []struct {
 		name string
-		runs map[int][]time.Duration
+		runs map[int]timing.Runs
 	}{
 		{"encoder, %d windows of 8 s", s.Encode},
 		{fmt.Sprintf("prompts of %d positions, %%d at once", s.Positions), s.Prefill},

@@ -17,6 +17,7 @@ import (
 
 	"touchline/cmd/internal/bench"
 	"touchline/inference"
+	"touchline/inference/conformance/timing"
 	"touchline/inference/minicpmo"
 	"touchline/inference/tokenizer"
 	"touchline/models"
@@ -27,11 +28,11 @@ func (b *modelBench) stages() {
 	m, err := models.OpenBundle(b.Bundle)
 	b.Check(err)
 	images, batches, speaking := []int{1, 2, 4}, []int{1, 2, 4, 8, 16, 32, 64}, []int{1, 4, 8, 16, 32}
-	s, err := minicpmo.TimeStages(b.Context(), m, minicpmo.Options{Config: b.config("auto")}, minicpmo.StageOptions{
+	s, err := timing.TimeStages(b.Context(), m, minicpmo.Options{Config: b.config("auto")}, timing.StageOptions{
 		Runs: b.Runs, Prompt: b.Prompt, Images: images, Rooms: batches, Speaking: speaking,
 	})
 	b.Check(err)
-	row := func(what, key string, runs minicpmo.Runs, goal float64) {
+	row := func(what, key string, runs timing.Runs, goal float64) {
 		b.add(what, "ms", key, bench.AllMS(runs), goal, true)
 	}
 	for _, n := range images {

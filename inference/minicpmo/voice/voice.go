@@ -167,6 +167,11 @@ func (s *Selection) LoadReferences(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
+// OnlyDefault drops all references but the default voice.
+func (s *Selection) OnlyDefault() {
+	s.references = map[string]Reference{inference.DefaultVoice: s.references[inference.DefaultVoice]}
+}
+
 // loadReferences returns the references of a bundle, with as many codes if the default one has them. Without that it fails; others that
 // cannot be read are left out.
 func loadReferences(ctx context.Context, b *models.Bundle, o Options, codes int) (map[string]Reference, error) {

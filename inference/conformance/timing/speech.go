@@ -1,4 +1,4 @@
-package minicpmo
+package timing
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/ort"
+	"touchline/inference/minicpmo"
 	"touchline/inference/minicpmo/voice"
 	"touchline/inference/minicpmo/voice/tts"
 	"touchline/models"
@@ -31,23 +32,15 @@ type SpeechStages struct {
 	Slots      int
 }
 
-// speech times the voice of a bundle that has one. The sound works on a thread and a stream of its own, as in an engine.
-func (t *timer) speech(e *Engine, b *models.Bundle, d *device, o Options, so StageOptions, s *SpeechStages) error {
-	if b.Manifest.Dims.Speech == nil {
-		return nil
-	}
+// speech times the voice of a bundle. The sound works on a thread and a stream of its own, as in an engine.
+func (t *timer) speech(b *models.Bundle, d *minicpmo.Device, o minicpmo.Options, so StageOptions, s *SpeechStages) error {
 	s.Slots = slices.Max(so.Speaking)
 	codes := b.Manifest.Dims.Speech.TTS.Codes
-	config := inference.VoiceConfig{Enabled: true, Slots: s.Slots, Prompt: o.Config.Voice.Prompt}
-	choice, err := voice.Choose(b, d.sel.device, d.sel.layout.Slots, config)
+	choice, vo, err := d.Voice(t.ctx, o, s.Slots)
 	if err != nil {
 		return err
 	}
-	vo := e.voiceOptions(d.runtime, d.dev, o)
-	if err := choice.LoadReferences(t.ctx, vo); err != nil {
-		return err
-	}
-	before, _, err := d.dev.MemInfo()
+	_, before, err := d.Free()
 	if err != nil {
 		return err
 	}
@@ -66,58 +59,51 @@ func (t *timer) speech(e *Engine, b *models.Bundle, d *device, o Options, so Sta
 	}
 	defer func() { t.err = errors.Join(t.err, done()) }()
 	s.Ready, s.EndsReady = time.Since(begin), w.EndsTook
-	after, _, err := d.dev.MemInfo()
+	_, after, err := d.Free()
 	if err != nil {
 		return err
 	}
 	s.Used, s.Slot = before-after, w.SlotBytes()+choice.Layout.Bytes()/int64(choice.Layout.Slots)
 	s.Step, s.Sound, s.Beside = map[int]Runs{}, map[int]Runs{}, map[int]Runs{}
 	for _, n := range so.Speaking {
-		if n > s.Slots {
-			continue
+		if n <= s.Slots {
+			s.Step[n] = t.steps(lm, n, s.Slots, codes)
+			on(func() { s.Sound[n] = t.sounds(w, n, codes) })
 		}
-		s.Step[n] = t.steps(lm, n, s.Slots, codes)
-		on(func() { s.Sound[n] = t.sounds(w, n, codes) })
 	}
 	on(func() { s.Ends = t.ends(w) })
 	for _, n := range so.Speaking {
-		if n > d.sel.layout.Slots || n > s.Slots || t.err != nil {
+		decode, ok := d.Decode(len(d.Weights())-1, n, min(d.Layout().MaxLen/2, 400))
+		if !ok || n > s.Slots || t.err != nil {
 			continue
 		}
-		if err := decodeBeside(d, n, func() { on(func() { s.Beside[n] = t.sounds(w, n, codes) }) }); err != nil {
+		if err := beside(decode, func() { on(func() { s.Beside[n] = t.sounds(w, n, codes) }) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// decodeBeside decodes steps of n rooms as long as a function makes sound.
-func decodeBeside(d *device, n int, sounds func()) error {
+// longestRest is the longest pause of decoding beside sound in an engine.
+const longestRest = 30 * time.Millisecond
+
+// beside repeats work, with rests as an engine, as long as a function makes sound.
+func beside(work func() error, sounds func()) error {
 	until := make(chan struct{})
 	go func() {
 		defer close(until)
 		sounds()
 	}()
-	l := d.sel.layout
-	tokens, lengths := make([]int32, l.Slots), make([]int32, l.Slots)
-	for i := range lengths {
-		lengths[i] = int32(min(l.MaxLen/2, 400)) //nolint:gosec // bounded by the layout
-	}
-	set := len(d.sel.decoders) - 1
 	for {
+		begin := time.Now()
+		if err := work(); err != nil {
+			<-until
+			return err
+		}
 		select {
 		case <-until:
 			return nil
-		default:
-			begin := time.Now()
-			if err := d.decode(set, kvcache.Range{Start: 0, Size: n}, tokens, lengths, false); err != nil {
-				<-until
-				return err
-			}
-			select {
-			case <-until:
-			case <-time.After(min(time.Since(begin), maxPause)):
-			}
+		case <-time.After(min(time.Since(begin), longestRest)):
 		}
 	}
 }

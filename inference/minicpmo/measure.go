@@ -1,0 +1,141 @@
+package minicpmo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	networks "touchline/inference/internal/device"
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/minicpmo/voice"
+	"touchline/inference/step"
+	"touchline/models"
+)
+
+// Device is an engine's device without the loop, for measurements. All calls come from the thread that opened it.
+type Device struct {
+	d       *device
+	e       *Engine
+	release func() error
+	grey    []*image
+}
+
+// OpenDevice loads and warms up the networks of a bundle, without a voice.
+func OpenDevice(ctx context.Context, b *models.Bundle, o Options) (_ *Device, err error) {
+	e, err := prepare(b, o)
+	if err != nil {
+		return nil, err
+	}
+	c := o.Config.MiniCPM
+	options, err := choose(b, c, maxLen(&b.Manifest, o.Config, max(o.Frames, 4)))
+	if err != nil {
+		return nil, err
+	}
+	rt, dev, release, err := step.OpenDevice(c.Runtime, c.Device, c.GPU, step.Commentary)
+	if err != nil {
+		return nil, err
+	}
+	m := &Device{e: e, release: release}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.Close())
+		}
+	}()
+	sel, err := e.fit(options, dev, o.test)
+	if err != nil {
+		return nil, err
+	}
+	e.stats, o.Progress = newCounters(sel.names()), func(int, string) {}
+	if m.d, err = e.openDevice(b, sel, rt, dev, o); err != nil {
+		return nil, err
+	}
+	if _, err := m.d.warm(ctx, func(int) {}); err != nil {
+		return nil, err
+	}
+	if v := m.d.vision; v != nil {
+		layout, err := e.vision.Layout(1280, 720, 1)
+		if err != nil {
+			return nil, err
+		}
+		for range batchLimit {
+			m.grey = append(m.grey, v.grey(layout.Overview.H/e.vision.PatchSize, layout.Overview.W/e.vision.PatchSize))
+		}
+	}
+	return m, nil
+}
+
+// Close frees everything.
+func (m *Device) Close() error {
+	var err error
+	if m.d != nil {
+		err = m.d.close()
+	}
+	return errors.Join(err, m.release())
+}
+
+// Name returns the name of the device.
+func (m *Device) Name() string { return m.d.dev.Name() }
+
+// Plan returns the planned memory.
+func (m *Device) Plan() networks.Plan { return m.e.plan }
+
+// Free returns the bytes that were free before loading, and that are free now.
+func (m *Device) Free() (before, now int64, err error) {
+	now, _, err = m.d.dev.MemInfo()
+	return m.e.before, now, err
+}
+
+// Layout returns the layout of the cache.
+func (m *Device) Layout() kvcache.Layout { return m.d.sel.layout }
+
+// Weights returns the weight sets of the decoder.
+func (m *Device) Weights() []models.Weights {
+	var sets []models.Weights
+	for _, g := range m.d.sel.decoders {
+		sets = append(sets, g.Weights)
+	}
+	return sets
+}
+
+// Embed runs the vision tower for n pictures of 16:9, and ok is false if it has no such run.
+func (m *Device) Embed(n int) (run func() error, ok bool) {
+	return func() error { return m.d.embed(m.grey[:n]) }, n >= 1 && n <= len(m.grey)
+}
+
+// Prefill feeds a prompt of n tokens at most.
+func (m *Device) Prefill(set, n int) error {
+	p := &prompt{ids: make([]int32, min(n, m.d.sel.chunk, m.d.sel.layout.MaxLen-1))}
+	for i := range p.ids {
+		p.ids[i] = int32(i % m.d.sel.dims.Decoder.Vocab) //nolint:gosec // below the vocabulary
+	}
+	return m.d.prefill(set, 0, p, 0, len(p.ids), 0)
+}
+
+// Decode returns a step of n rooms with so many positions each; ok is false if there is no such run.
+func (m *Device) Decode(set, n, positions int) (run func() error, ok bool) {
+	l := m.d.sel.layout
+	if n > l.Slots || m.d.sel.device == models.DeviceCUDA && n > m.d.sel.captured[set] {
+		return nil, false
+	}
+	tokens, lengths := make([]int32, l.Slots), make([]int32, l.Slots)
+	for i := range lengths {
+		lengths[i] = int32(min(positions, l.MaxLen-1)) //nolint:gosec // bounded by the layout
+	}
+	return func() error { return m.d.decode(set, kvcache.Range{Size: n}, tokens, lengths, false) }, true
+}
+
+// Voice returns the voice of the bundle with a number of slots and one reference, and the options of its parts on this device.
+func (m *Device) Voice(ctx context.Context, o Options, slots int) (*voice.Selection, voice.Options, error) {
+	vo := m.e.voiceOptions(m.d.runtime, m.d.dev, o)
+	c := o.Config.Voice
+	c.Enabled, c.Slots = true, slots
+	s, err := voice.Choose(m.d.bundle, m.d.sel.device, m.d.sel.layout.Slots, c)
+	if err == nil {
+		err = s.LoadReferences(ctx, vo)
+	}
+	if err != nil {
+		return nil, vo, fmt.Errorf("the voice: %w", err)
+	}
+	s.OnlyDefault()
+	return s, vo, nil
+}
