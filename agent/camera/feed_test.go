@@ -127,7 +127,7 @@ func (s *stage) counters(t *testing.T, name, identity string, n int) []uint32 {
 	defer cancel()
 	for {
 		f, err := bot.Watcher().ReadFrame(ctx)
-		require.NoError(t, err, "numbers so far: %v", seen)
+		require.NoError(t, err)
 		if dec.Decode(f, true) != nil {
 			bot.Watcher().RequestKeyFrame()
 		}

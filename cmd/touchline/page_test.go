@@ -88,10 +88,10 @@ setInterval(() => {
 `
 
 // problems returns the errors on a page's console, without those of a busy machine: a thumbnail that the page asks for late is gone,
-// and LiveKit's client loses its connection and makes another one.
+// the wall asks for a room's picture before there is one, and LiveKit's client loses its connection and makes another one.
 func problems(b interface{ Problems() []string }) []string {
 	return slices.DeleteFunc(b.Problems(), func(p string) bool {
-		return strings.Contains(p, "404") && strings.Contains(p, "/api/frames/") ||
+		return strings.Contains(p, "404") && (strings.Contains(p, "/api/frames/") || strings.Contains(p, "/frame?w=")) ||
 			strings.Contains(p, "NegotiationError: negotiation timed out") || strings.Contains(p, "WebSocket is already in CLOSING or CLOSED state")
 	})
 }
