@@ -61,7 +61,7 @@ func TestState(t *testing.T) {
 	_, err = browser.Eval[bool](phone, soon, "(document.getElementById('match-sheet').scrollIntoView({block: 'center'}), true)")
 	require.NoError(t, err)
 	shoot(t, phone, "sheet-phone")
-	for _, problem := range append(b.Problems(), phone.Problems()...) {
+	for _, problem := range append(problems(b), problems(phone)...) {
 		assert.Regexp(t, `status of 4(09|22) `, problem, "errors on the console, beside the refused texts")
 	}
 	p.interrupt(t)
