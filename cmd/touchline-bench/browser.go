@@ -77,7 +77,8 @@ func browsers(r *run) {
 	own := narrator{model, cfg, model.CounterOf, []string{inference.VoiceModel}, longestComment}
 	for _, w := range ways() {
 		engine := stage.NewEngine(7, 400*time.Millisecond, 1200*time.Millisecond)
-		for _, n := range []narrator{{engine, nil, engine.CounterOf, programs(r.Context()), 8 * time.Second}, own} {
+		for _, n := range []narrator{{engine, nil, engine.CounterOf, programs(r.Context()), 20 * time.Second}, own} {
+			r.Check(r.Context().Err())
 			figures, err := r.flags.measure(r.Context(), r.log, func(r *run) { w.measure(r, n) })
 			r.Figures = append(r.Figures, figures...)
 			if err != nil {
