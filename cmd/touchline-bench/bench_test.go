@@ -27,8 +27,9 @@ const roleEnv = "TOUCHLINE_BENCH_ROLE"
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-		defer stop()
-		if err := (&roleCmd{Role: processRole(role)}).Run(ctx, zerolog.Nop()); err != nil {
+		err := (&roleCmd{Role: processRole(role)}).Run(ctx, zerolog.Nop())
+		stop()
+		if err != nil {
 			panic(err)
 		}
 		return

@@ -181,7 +181,7 @@ func (b *modelBench) beside() {
 	bundle, err := models.OpenBundle(b.Ears)
 	b.Check(err)
 	e := b.open(b.Bundle, b.config("auto"))
-	p := b.text(e, oneFilm().next(cycleFrames, cycleFrames))
+	p := b.text(e, oneFilm().next(cycleFrames))
 	b.cycles(e, p, 1, ", to warm up")
 	alone := b.cycles(e, p, 2, " alone")
 	ears := b.recognizer(bundle, clipTokens)

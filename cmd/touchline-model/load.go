@@ -79,7 +79,7 @@ func (l *load) arrive(ctx context.Context, start time.Time) {
 			return
 		}
 		room, arrived := rng.IntN(l.rooms), next
-		frames := films[room].next(cycleFrames, newFrames)
+		frames := films[room].next(newFrames)
 		l.mu.Lock()
 		l.arrived++
 		l.running++
@@ -143,16 +143,16 @@ func newFilm(room uint64, pictures [][]byte) *film {
 // oneFilm is the film of a room alone.
 func oneFilm() *film { return newFilm(1, backgrounds(newFilm(0, nil).rng)) }
 
-// next returns the n frames of the next cycle, of which fresh are new.
-func (f *film) next(n, fresh int) []inference.Frame {
-	for fresh = max(fresh, n-len(f.frames)); fresh > 0; fresh-- {
+// next returns the frames of the next cycle, of which fresh are new.
+func (f *film) next(fresh int) []inference.Frame {
+	for fresh = max(fresh, cycleFrames-len(f.frames)); fresh > 0; fresh-- {
 		f.frames = append(f.frames, inference.Frame{
 			PTS: time.Duration(f.count) * time.Second / 2, Epoch: 1, Width: filmWidth, Height: filmHeight,
 			Pix: f.backgrounds[f.rng.IntN(len(f.backgrounds))],
 		})
 		f.count++
 	}
-	f.frames = f.frames[len(f.frames)-n:]
+	f.frames = f.frames[len(f.frames)-cycleFrames:]
 	return slices.Clone(f.frames)
 }
 
@@ -190,8 +190,8 @@ func (b *modelBench) many(e *minicpmo.Engine) {
 		"rooms", "cycles", "dropped", "failed", "first token p50 / p95", "cycle p50 / p95", "running after each third",
 		"between two tokens p50 / p99", "GPU busy", "tokens/s", "memory",
 	}}
-	failures := ""
-	p := b.text(e, oneFilm().next(cycleFrames, cycleFrames))
+	out, failures := &strings.Builder{}, &strings.Builder{}
+	p := b.text(e, oneFilm().next(cycleFrames))
 	for n, rooms := range b.Rooms {
 		before := e.Stats()
 		l := b.written(e, p, rooms, uint64(n+1)) //nolint:gosec // not negative
@@ -208,12 +208,11 @@ func (b *modelBench) many(e *minicpmo.Engine) {
 			fmt.Sprintf("%.0f", float64(after.Tokens-before.Tokens)/l.elapsed.Seconds()), modelcmd.Size(after.MemoryUsed)))
 		fmt.Fprintf(os.Stderr, "%d rooms: cycle %s\n", rooms, pair(l.whole))
 		if l.err != nil {
-			failures += fmt.Sprintf("\nfirst failure of %d rooms: %v\n", rooms, l.err)
+			fmt.Fprintf(failures, "\nfirst failure of %d rooms: %v\n", rooms, l.err)
 		}
 	}
-	out := &strings.Builder{}
 	fmt.Fprintf(out, "\nOpen load: a cycle per room every %v (Poisson), %d frames (%d new), %d tokens in, %d out, %v a row\n\n",
 		b.Interval, cycleFrames, newFrames, b.Prompt, b.Answer, b.Duration)
 	bench.WriteMarkdown(out, cells)
-	b.found.Many += out.String() + failures
+	b.found.Many += out.String() + failures.String()
 }

@@ -209,7 +209,7 @@ func (b *modelBench) cycle(e *minicpmo.Engine) {
 	var firsts, wholes []time.Duration
 	var p tokenizer.Prompt
 	for i := range b.Runs + warmRuns {
-		seen := f.next(cycleFrames, 1)
+		seen := f.next(1)
 		if i == 0 {
 			p = b.text(e, seen)
 		}

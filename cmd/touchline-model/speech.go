@@ -118,7 +118,7 @@ func (b *modelBench) firstSounds(e *minicpmo.Engine) {
 	var answers, texts []time.Duration
 	var fed uint64
 	for range b.Runs + warmRuns {
-		p := inference.Prompt{Frames: f.next(cycleFrames, 1), Text: text, Speech: true, MaxSlices: 1, MaxTokens: b.Answer}
+		p := inference.Prompt{Frames: f.next(1), Text: text, Speech: true, MaxSlices: 1, MaxTokens: b.Answer}
 		before := e.Stats().Prompt
 		answer, err := hear(time.Now(), s.Generate(b.Context(), p), time.Millisecond)
 		b.Check(err)
@@ -148,7 +148,7 @@ func (b *modelBench) speak(e *minicpmo.Engine, texts int, share float64, beside 
 	before := e.Stats()
 	var failed error
 	if beside {
-		l := b.written(e, b.text(e, oneFilm().next(cycleFrames, cycleFrames)), speakers, 1<<18)
+		l := b.written(e, b.text(e, oneFilm().next(cycleFrames)), speakers, 1<<18)
 		if failed = l.run(ctx); errors.Is(failed, context.DeadlineExceeded) {
 			failed = b.Context().Err()
 		}
@@ -158,7 +158,7 @@ func (b *modelBench) speak(e *minicpmo.Engine, texts int, share float64, beside 
 	}
 	wg.Wait()
 	after := e.Stats()
-	b.Check(errors.Join(append(errs, failed)...))
+	b.Check(errors.Join(errors.Join(errs...), failed))
 	var sound time.Duration
 	underruns := 0
 	for _, h := range heards {
