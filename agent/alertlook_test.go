@@ -17,6 +17,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/agenttest"
 	"touchline/agent/alert"
+	"touchline/agent/look"
 	"touchline/inference"
 	"touchline/inference/scene"
 	"touchline/internal/outbox"
@@ -81,11 +82,11 @@ func TestAlertLooks(t *testing.T) {
 		require.Equal(t, fresh.ID, alerts[2].ID)
 		require.Len(t, frames, 1)
 		require.Equal(t, fresh.FrameID, frames[0].ID)
-		require.InDelta(t, fresh.AnchorPTS, frames[0].Frame.PTS.Seconds(), 1e-9)
-		require.NotEmpty(t, frames[0].Frame.Pix)
+		require.InDelta(t, fresh.AnchorPTS, frames[0].PTS.Seconds(), 1e-9)
+		require.NotEmpty(t, frames[0].Pix)
 		require.Greater(t, fresh.LatencySec, 0.2)
 		for _, picture := range shown {
-			if picture.PTS == frames[0].Frame.PTS {
+			if picture.PTS == frames[0].PTS {
 				require.WithinDuration(t, picture.At, seen.At, 300*time.Millisecond)
 			}
 		}
@@ -124,7 +125,7 @@ func TestAlertsWithoutCommentary(t *testing.T) {
 		list := set.List(time.Now())
 		require.InDelta(t, 15, list[0].Looks, 2)
 		require.Zero(t, list[0].Late)
-		require.NoError(t, set.Replace("r1", agent.AlertRule{When: "a goal is scored", Level: agent.LevelCritical}))
+		require.NoError(t, set.Replace("r1", agent.AlertRule{When: "a goal is scored", Level: alert.LevelCritical}))
 		time.Sleep(time.Minute)
 		require.InDelta(t, 30, set.List(time.Now())[0].Looks, 2)
 		require.Empty(t, r.reader.Captions())
@@ -135,7 +136,7 @@ func TestAlertsWithoutCommentary(t *testing.T) {
 // TestLateAlertLooks: while comments take longer than two cadences, looks are counted as late. Only looks with a critical rule are
 // urgent.
 func TestLateAlertLooks(t *testing.T) {
-	for level, urgent := range map[string]bool{agent.LevelWarning: false, agent.LevelCritical: true} {
+	for level, urgent := range map[string]bool{alert.LevelWarning: false, alert.LevelCritical: true} {
 		synctest.Test(t, func(t *testing.T) {
 			set := rules(t, alert.Rule{When: "a goal is scored", Level: level, Cadence: "1s"}, alert.Rule{When: "it rains", Cadence: "1h"})
 			r := newRig(t, func(_ int, p inference.Prompt) agenttest.Answer {
@@ -160,7 +161,7 @@ func TestLateAlertLooks(t *testing.T) {
 // TestAlertLooksGiveWay: a new instruction ends a look with rules, so that its own look begins at once.
 func TestAlertLooksGiveWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set := rules(t, alert.Rule{When: "a goal is scored", Level: agent.LevelCritical})
+		set := rules(t, alert.Rule{When: "a goal is scored", Level: alert.LevelCritical})
 		r := newRig(t, watching(func(inference.Prompt) agenttest.Answer { return agenttest.Answer{Latency: time.Minute, Text: holds} }),
 			func(o *agent.Options) { o.Alerts, o.Agent.AutoStart = set, false })
 		time.Sleep(10 * time.Second)
@@ -177,7 +178,7 @@ func TestAlertLooksGiveWay(t *testing.T) {
 // TestAlertLooksFail: failed looks are repeated at growing intervals, and the commentary goes on.
 func TestAlertLooksFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set := rules(t, alert.Rule{When: "a goal is scored", Cadence: "200ms", Level: agent.LevelCritical})
+		set := rules(t, alert.Rule{When: "a goal is scored", Cadence: "200ms", Level: alert.LevelCritical})
 		r := newRig(t, watching(func(inference.Prompt) agenttest.Answer { return agenttest.Answer{Err: inference.ErrOverloaded} }),
 			func(o *agent.Options) { o.Alerts = set })
 		time.Sleep(time.Minute)
@@ -257,8 +258,8 @@ func TestAlertInterrupts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		both := `{"fired":[{"rule":1,"reason":"The ball is in the net."},{"rule":2,"reason":"The keeper is down."}]}`
 		began := time.Now()
-		set := rules(t, alert.Rule{When: "a goal is scored", Level: agent.LevelCritical, Interrupt: true, Pause: "1h"},
-			alert.Rule{When: "the keeper is hurt", Level: agent.LevelCritical, Interrupt: true, Pause: "1h"})
+		set := rules(t, alert.Rule{When: "a goal is scored", Level: alert.LevelCritical, Interrupt: true, Pause: "1h"},
+			alert.Rule{When: "the keeper is hurt", Level: alert.LevelCritical, Interrupt: true, Pause: "1h"})
 		r := newRig(t, comments(func(inference.Prompt) agenttest.Answer {
 			if time.Since(began) < 26*time.Second {
 				return replies(`{"fired":[]}`)(inference.Prompt{})
@@ -325,7 +326,7 @@ func TestAlertIsNotSpoken(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				set := rules(t, alert.Rule{When: "a goal is scored", Level: agent.LevelCritical, Interrupt: tt.interrupt, Pause: "1h"})
+				set := rules(t, alert.Rule{When: "a goal is scored", Level: alert.LevelCritical, Interrupt: tt.interrupt, Pause: "1h"})
 				r := newRig(t, comments(replies(holds)), func(o *agent.Options) { o.Alerts = set; tt.change(o) })
 				time.Sleep(time.Minute)
 				said := saidAlerts(r.reader.Records())
@@ -363,10 +364,10 @@ func TestSceneRules(t *testing.T) {
 		time.Sleep(time.Minute)
 		alerts, _ := r.reader.Alerts()
 		snap := r.Snapshot()
-		trials, err := r.TryRule(t.Context(), agent.AlertRule{When: "motion in left"}, agent.MaxTrials)
+		trials, err := r.TryRule(t.Context(), agent.AlertRule{When: "motion in left"}, look.MaxTrials)
 		r.stop()
 		require.NoError(t, err)
-		require.Equal(t, agent.TrialHoldsNot, trials[0].Verdict)
+		require.Equal(t, look.TrialHoldsNot, trials[0].Verdict)
 		require.Equal(t, []string{agent.AlertNew, agent.AlertShown, agent.AlertCleared}, phases(alerts))
 		require.Equal(t, "The picture is dark: its mean brightness is 10 of 255.", alerts[0].Reason)
 		require.Empty(t, snap.AlertNote)

@@ -185,7 +185,7 @@ func TestSayInAnotherLanguage(t *testing.T) {
 func TestAlertGoesBeforeAnnouncements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fires atomic.Bool
-		set := rules(t, alert.Rule{When: "a goal is scored", Level: agent.LevelCritical, Votes: "1 of 1", Interrupt: true, Pause: "1h"})
+		set := rules(t, alert.Rule{When: "a goal is scored", Level: alert.LevelCritical, Votes: "1 of 1", Interrupt: true, Pause: "1h"})
 		r := newRig(t, watching(func(p inference.Prompt) agenttest.Answer {
 			if fires.Load() {
 				return replies(holds)(p)

@@ -55,7 +55,7 @@ func TestCommandsActAtOnce(t *testing.T) {
 			require.Equal(t, "IDLE", r.Snapshot().MonitorMode)
 			require.Equal(t, "only the goals", r.Snapshot().Instruction)
 			_, err := r.Session.Command(command.Stop, other)
-			require.ErrorIs(t, err, agent.ErrNothingTo)
+			require.ErrorIs(t, err, command.ErrNothingTo)
 			time.Sleep(10 * time.Second)
 			for _, h := range r.voice.Utterances() {
 				require.False(t, h.To.After(stopped.Add(100*time.Millisecond)), "speech after stop")
@@ -63,7 +63,7 @@ func TestCommandsActAtOnce(t *testing.T) {
 
 			mustCommand(t, r.Session, command.GoOn, other)
 			_, err = r.Session.Command(command.GoOn, other)
-			require.ErrorIs(t, err, agent.ErrNothingTo)
+			require.ErrorIs(t, err, command.ErrNothingTo)
 			before := len(r.voice.Utterances())
 			time.Sleep(20 * time.Second)
 			require.Greater(t, len(r.voice.Utterances()), before)
@@ -78,7 +78,7 @@ func TestUndo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
 		_, err := r.Session.Command(command.Undo, person)
-		require.ErrorIs(t, err, agent.ErrNothingTo)
+		require.ErrorIs(t, err, command.ErrNothingTo)
 
 		instruct(t, r.Session, "only the goals", person)
 		mustCommand(t, r.Session, command.Shorter, person)
@@ -93,7 +93,7 @@ func TestUndo(t *testing.T) {
 			require.Equal(t, want, got, "undo %d", i)
 		}
 		_, err = r.Session.Command(command.Undo, person)
-		require.ErrorIs(t, err, agent.ErrNothingTo)
+		require.ErrorIs(t, err, command.ErrNothingTo)
 		require.Zero(t, r.voice.Gain)
 		r.stop()
 	})
@@ -178,7 +178,7 @@ func TestCommandBounds(t *testing.T) {
 			}
 			require.Contains(t, effect, c.words)
 			_, err := r.Session.Command(c.command, person)
-			require.ErrorIs(t, err, agent.ErrNothingTo, c.command)
+			require.ErrorIs(t, err, command.ErrNothingTo, c.command)
 		}
 		require.InDelta(t, -24, r.voice.Gain, 0)
 		_, err := r.Session.Command("dance", person)
@@ -201,7 +201,7 @@ func TestRepeatIsRefused(t *testing.T) {
 		}
 		_, err := r.Session.Command(command.Repeat, person)
 		require.ErrorIs(t, err, agent.ErrTooMuchToSay)
-		require.NotErrorIs(t, err, agent.ErrNothingTo)
+		require.NotErrorIs(t, err, command.ErrNothingTo)
 		r.stop()
 	})
 }
@@ -213,7 +213,7 @@ func TestRepeat(t *testing.T) {
 			return agenttest.Answer{Latency: 500 * time.Millisecond, Text: fmt.Sprintf("Pass number %d.", n), Speech: time.Second}
 		}, nil)
 		_, err := r.Session.Command(command.Repeat, person)
-		require.ErrorIs(t, err, agent.ErrNothingTo)
+		require.ErrorIs(t, err, command.ErrNothingTo)
 		time.Sleep(20 * time.Second)
 		for _, speech := range []bool{true, false} {
 			_, err = r.Change(agent.Change{Settings: agent.Settings{Speech: &speech}}, person)

@@ -7,83 +7,83 @@ import (
 	"strings"
 	"time"
 
-	"touchline/agent/prompt"
+	"touchline/agent/look"
 	"touchline/agent/speech"
-	"touchline/inference"
-	"touchline/media"
-	"touchline/media/delay"
 	"touchline/media/window"
 )
 
-// cycle is one look, and the comment that comes of it. What is not marked belongs to the goroutine of the look until the text
-// has ended, and is read only afterwards.
-type cycle struct {
-	s      *Session
-	cancel context.CancelCauseFunc // ends its generation
+// commentary says the comments of looks; it is their look.Speech.
+type commentary struct {
+	*speech.Scheduler
 
-	rec      Record
-	frames   []window.Frame // for the outputs; nil once they have them
-	looked   []window.Frame // for the look with alert rules that follows the cycle
-	anchor   media.VideoFrame
-	language string // BCP 47
-
-	retries  bool // the engine is asked once more if it repeats a comment
-	text     string
-	passed   int               // bytes of text that are said
-	held     []inference.Chunk // audio that waits until the text has words
-	ready    bool              // it has what it begins with: its first sound, or text
-	complete bool              // its text has ended
-	repeated bool              // it repeats a comment, and was withdrawn
-
-	// Guarded by Session.mu.
-	spoken     bool              // sound is made of its text
-	said       *speech.Utterance // nil before its prompt
-	replaced   error             // a new instruction came during its generation
-	superseded bool              // a new instruction came, but the comment continues to its end
+	s *Session
 }
 
-func (r *Record) describeFrames(frames []window.Frame) {
-	first, last := frames[0], frames[len(frames)-1]
-	for _, f := range frames {
-		r.FrameIDs = append(r.FrameIDs, f.ID)
-		r.FrameAt = append(r.FrameAt, f.Arrival)
-	}
-	r.OldestFrameAt, r.NewestFrameAt = first.Arrival, last.Arrival
-	r.PTSFrom, r.PTSTo = first.PTS.Seconds(), last.PTS.Seconds()
-	r.AnchorPTS = last.PTS.Seconds()
+// comment is a comment on its way: a speech.Maker, and the look.Comment of its cycle.
+type comment struct {
+	*speech.Utterance
+
+	s     *Session
+	cycle *look.Cycle
 }
 
-// utteranceLocked returns what is said of a cycle. A comment may not begin with words that repeat an earlier one.
-func (s *Session) utteranceLocked(c *cycle, now time.Time) *speech.Utterance {
-	said := s.comparedLocked(now)
-	return speech.New(speech.Options{
-		Maker: c, Priority: speech.Comment, Spoken: c.spoken, Cancel: c.cancel,
-		Anchor: &speech.Anchor{Epoch: c.anchor.Epoch, PTS: c.anchor.PTS, Arrival: c.anchor.Arrival},
-		Guard:  func(words string, now time.Time) bool { return !mayRepeat(s.lexicon, fresh(said, now), words) },
+// Comment implements look.Speech. A comment may not begin with words that repeat an earlier one.
+func (c commentary) Comment(cycle *look.Cycle, spoken bool) (look.Comment, error) {
+	out := &comment{s: c.s, cycle: cycle}
+	at := cycle.Anchor
+	out.Utterance = speech.New(speech.Options{
+		Maker: out, Priority: speech.Comment, Spoken: spoken, Cancel: cycle.Cancel,
+		Anchor: &speech.Anchor{Epoch: at.Epoch, PTS: at.PTS, Arrival: at.Arrival}, Guard: cycle.MayBegin,
 	})
+	return out, c.Add(out.Utterance)
+}
+
+// Measure implements look.Comment.
+func (c *comment) Measure(r *Record) error {
+	result := c.Result()
+	timed(r, result)
+	return result.Cause
 }
 
 // Make implements speech.Maker. A comment is made by its look.
-func (*cycle) Make(context.Context, *speech.Utterance) error { return nil }
+func (*comment) Make(context.Context, *speech.Utterance) error { return nil }
 
 // Begun implements speech.Maker.
-func (c *cycle) Begun(dropped bool) {
-	s := c.s
-	s.locked(func() {
-		if err := s.gate.Release(); err != nil {
-			s.log.Error().Err(err).Uint64("cycle", c.rec.Cycle).Msg("comment released out of turn")
-		}
-		if !dropped {
-			s.latest = c
-		}
-	})
+func (c *comment) Begun(dropped bool) {
+	c.cycle.Begun()
+	if !dropped {
+		c.s.locked(func() { c.s.latest = c })
+	}
 }
 
 // Caption implements speech.Maker.
-func (c *cycle) Caption(step speech.Step) { c.s.caption(c.rec.Cycle, c.language, step) }
+func (c *comment) Caption(step speech.Step) { c.s.caption(c.cycle.Number, c.cycle.Language, step) }
 
 // Ended implements speech.Maker.
-func (c *cycle) Ended(r speech.Result) { c.s.publishRecord(c.s.measure(c.rec, r)) }
+func (c *comment) Ended(r speech.Result) {
+	if r.Outcome == speech.Dropped && errors.Is(r.Cause, speech.ErrTooLate) {
+		c.s.Looks.Unsaid(strings.TrimSpace(r.Text))
+	}
+	c.s.publishRecord(c.s.measure(c.cycle.Record(), r))
+}
+
+// lookOutput takes what comes of looks without a comment.
+type lookOutput struct{ *Session }
+
+// Changed implements look.Output.
+func (o lookOutput) Changed() { o.publishStatus() }
+
+// Frames implements look.Output.
+func (o lookOutput) Frames(cycle uint64, frames []window.Frame) {
+	for _, t := range o.opts.Texts {
+		if fo, ok := t.(FrameOutput); ok {
+			fo.Frames(cycle, frames)
+		}
+	}
+}
+
+// Record implements look.Output.
+func (o lookOutput) Record(r Record) { o.publishRecord(r) }
 
 // caption publishes a step of the words of a cycle.
 func (s *Session) caption(cycle uint64, language string, step speech.Step) {
@@ -98,31 +98,8 @@ func (s *Session) caption(cycle uint64, language string, step speech.Step) {
 
 // speechChanged follows each change of what is said.
 func (s *Session) speechChanged() {
-	s.wake.Set()
+	s.Looks.Wake()
 	s.publishStatus()
-}
-
-// shownPicture is the delayed picture as speech sees it. If it is not published, no frame is due or shown.
-type shownPicture struct {
-	*delay.Line
-
-	published bool
-}
-
-// Due implements speech.Line.
-func (p shownPicture) Due(epoch uint32, pts time.Duration, now time.Time, arrival ...time.Time) (time.Time, bool) {
-	if !p.published {
-		return time.Time{}, false
-	}
-	return p.Line.Due(epoch, pts, now, arrival...)
-}
-
-// Shown implements speech.Line.
-func (p shownPicture) Shown(epoch uint32, pts time.Duration) (time.Time, bool) {
-	if !p.published {
-		return time.Time{}, false
-	}
-	return p.Line.Shown(epoch, pts)
 }
 
 // alignedMemory is the number of alignment errors kept for the p95.
@@ -132,7 +109,7 @@ const alignedMemory = 100
 const lateBy = 100 * time.Millisecond
 
 // timed adds the times of an utterance to its record.
-func (r *Record) timed(said speech.Result) {
+func timed(r *Record, said speech.Result) {
 	if since := func(t time.Time) float64 { return t.Sub(r.NewestFrameAt).Seconds() }; r.Announced == "" {
 		if !said.Ready.IsZero() {
 			r.ReadySec = since(said.Ready)
@@ -146,7 +123,7 @@ func (r *Record) timed(said speech.Result) {
 
 // measure completes the record of what was said or dropped.
 func (s *Session) measure(r Record, said speech.Result) Record {
-	r.timed(said)
+	timed(&r, said)
 	r.Text = strings.TrimSpace(said.Text)
 	if said.Failure != nil && r.Reason == "" && r.Announced == "" {
 		r.Reason = said.Failure.Error()
@@ -155,8 +132,6 @@ func (s *Session) measure(r Record, said speech.Result) Record {
 	defer s.mu.Unlock()
 	if said.Outcome == speech.Dropped {
 		r.Outcome, r.Reason = OutcomeDropped, said.Cause.Error()
-		s.forgetSaidLocked(r.Text, said.Cause)
-		s.counters.dropped++
 		return r
 	}
 	r.Spoken, r.StartedAt, r.EndedAt = said.Spoken, said.Started, said.Ended
@@ -174,21 +149,11 @@ func (s *Session) measure(r Record, said speech.Result) Record {
 	if r.Announced == "" && !said.ShownAt.IsZero() && !r.StartedAt.IsZero() {
 		off := r.StartedAt.Sub(said.ShownAt)
 		r.ShownAt, r.AlignmentError, r.Aligned = said.ShownAt, off.Seconds(), true
-		if r.Late = off.Abs() > lateBy; r.Late {
-			s.counters.late++
-		}
+		r.Late = off.Abs() > lateBy
 		if len(s.aligned) == alignedMemory {
 			s.aligned = slices.Delete(s.aligned, 0, 1)
 		}
 		s.aligned = append(s.aligned, off.Abs())
 	}
-	s.counters.comments++
 	return r
-}
-
-// forgetSaidLocked forgets a comment that was too late to be heard.
-func (s *Session) forgetSaidLocked(text string, cause error) {
-	if errors.Is(cause, speech.ErrTooLate) {
-		s.said = slices.DeleteFunc(slices.Clone(s.said), func(c prompt.PastComment) bool { return c.Text == text })
-	}
 }

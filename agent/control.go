@@ -6,8 +6,8 @@ import (
 	"touchline/agent/command"
 	"touchline/agent/prompt"
 	"touchline/agent/settings"
-	"touchline/media"
 	"touchline/media/source"
+	"touchline/media/window"
 )
 
 // Settings are the settings that can change while a bot runs.
@@ -28,34 +28,23 @@ type Preset = settings.Preset
 // PresetAuto is the preset that goes up and down the others as the engine keeps up.
 const PresetAuto = settings.Auto
 
-// Live is what people change while a Session runs.
-type Live struct {
-	// Settings that were set, and no others.
-	Settings Settings
-	// OverProfile names those that were set in place of the profile's own, and BehindProfile those in whose place the profile's are.
-	OverProfile, BehindProfile []string
-	// Active is false when commenting is off.
-	Active        bool
-	Instruction   string
-	InstructionBy string
-	Profile       string // its name
-	// Profiles are the room's own.
-	Profiles []prompt.Profile
-	// Background is the text of the background.
-	Background string
-}
+// Types of package command, as adapters see them.
+type (
+	// Live is what people change while a Session runs.
+	Live = command.Live
+	// Change is a set of changes that apply together.
+	Change = command.Change
+	// Done is a command that acted.
+	Done = command.Done
+	// WaitingOrder is an instruction that acts when the one in force has held.
+	WaitingOrder = command.WaitingOrder
+	// OrderEvent is what became of an instruction, for the people in the room.
+	OrderEvent = command.OrderEvent
+)
 
-// Change is a set of changes that apply together. A nil pointer leaves its part alone.
-type Change struct {
-	// Instruction is the new instruction; "" clears it and stops commenting.
-	Instruction *string
-	// Profile names a prompt profile.
-	Profile *string
-	// Source to watch: "" is the first camera, "camera:IDENTITY" another, "scene" the built-in one, "world:NAME" the
-	// built-in one with this generated world.
-	Source *string
-	// Settings to change.
-	Settings Settings
+// OrderOutput is an optional interface of a TextOutput: it receives what becomes of each instruction. It must not block.
+type OrderOutput interface {
+	Order(e OrderEvent)
 }
 
 // Steerer is a commentator as its room and the HTTP API control it. by names the
@@ -216,10 +205,7 @@ type FrameOutput interface {
 }
 
 // SeenFrame is a picture of a prompt.
-type SeenFrame struct {
-	ID    uint64
-	Frame media.VideoFrame
-}
+type SeenFrame = window.Frame
 
 // Event is one item of a session's log: exactly one field is set.
 type Event struct {

@@ -14,6 +14,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/agenttest"
+	"touchline/agent/settings"
 	"touchline/inference"
 	"touchline/internal/rescue"
 	"touchline/media"
@@ -167,7 +168,7 @@ func TestCrashEndsTheSession(t *testing.T) {
 				voice := agenttest.NewVoice()
 				reader := &agenttest.Reader{}
 				cfg := agent.DefaultConfig()
-				cfg.Repeats = agent.RepeatsAllow
+				cfg.Repeats = settings.RepeatsAllow
 				s, err := agent.New(agent.Options{
 					Agent: cfg, Pacing: pacing.DefaultConfig(), Media: media.DefaultConfig(),
 					Inference: inference.DefaultConfig(), Profiles: profiles(),

@@ -2,37 +2,11 @@ package agent
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"touchline/agent/command"
-	"touchline/agent/prompt"
-	"touchline/agent/settings"
 	"touchline/agent/speech"
-	"touchline/inference"
 )
-
-// Who is heard, and for what; see package settings.
-const (
-	HearingOff      = settings.HearingOff
-	HearingOrders   = settings.HearingOrders
-	HearingCaptions = settings.HearingCaptions
-	HearingAll      = settings.HearingAll
-
-	MannersTalk      = settings.MannersTalk
-	MannersDuck      = settings.MannersDuck
-	MannersWait      = settings.MannersWait
-	MannersInterrupt = settings.MannersInterrupt
-)
-
-// HearingConfig sets who is heard in the room.
-type HearingConfig = settings.Hearing
-
-// DefaultHearing returns the settings of a room where nobody is heard.
-func DefaultHearing() HearingConfig { return settings.DefaultHearing() }
 
 // Heard is what somebody in the room said: the text so far, or all of it.
 type Heard struct {
@@ -85,82 +59,16 @@ type HeardOutput interface {
 	Heard(h Heard)
 }
 
-// Ears hear the room for a Session; package hearing has them.
-type Ears interface {
-	// CheckHearing returns why people cannot be heard in this way; nil if they can.
-	CheckHearing(c HearingConfig) error
-}
-
-// errDeaf is the reason why nobody is heard.
-var errDeaf = errors.New("nobody is heard without a recognizer: set inference.recognizer.program")
-
-// checkHearingLocked returns the errors of a change of who is heard.
-func (s *Session) checkHearingLocked(v Settings) error {
-	next := s.live.Agent.Hearing
-	next.Mode, next.WakeWords = *cmp.Or(v.Hearing, &next.Mode), *cmp.Or(v.WakeWords, &next.WakeWords)
-	if next.Mode == HearingOff || v.Hearing == nil && v.WakeWords == nil {
-		return nil
-	}
-	err := errDeaf
-	if s.opts.Ears != nil {
-		err = s.opts.Ears.CheckHearing(next)
-	}
-	if err == nil {
-		return nil
-	}
-	return &RangeError{Name: "hearing", Want: fmt.Sprintf("another mode, as %v", err), Got: fmt.Sprintf("%q", next.Mode)}
-}
-
-// Hearing returns who is heard now.
-func (s *Session) Hearing() HearingConfig {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := s.live.Agent.Hearing
-	out.WakeWords = slices.Clone(out.WakeWords)
-	return out
-}
-
 // Hear takes what somebody said, for the outputs; a final remark is quoted to the commentator where that is set.
 func (s *Session) Hear(h Heard) {
 	if h.Final && h.Caption && h.Order == nil {
-		s.locked(func() { s.remarkLocked(h) })
+		s.Looks.Remark(cmp.Or(h.Name, h.Identity), h.Text, h.Ended)
 	}
 	for _, t := range s.opts.Texts {
 		if out, ok := t.(HeardOutput); ok {
 			out.Heard(h)
 		}
 	}
-}
-
-// Bounds of the remarks in a prompt.
-const (
-	keptRemarks   = 6
-	remarkLetters = 200
-	remarkAge     = time.Minute
-)
-
-// remarkLocked keeps a remark for the next prompts.
-func (s *Session) remarkLocked(h Heard) {
-	text := strings.TrimSpace(h.Text)
-	if !s.live.Agent.Hearing.Remarks || inference.ClassifyAnswer(text, true) != inference.HasWords {
-		return
-	}
-	if r := []rune(text); len(r) > remarkLetters {
-		text = string(r[:remarkLetters]) + "…"
-	}
-	by := h.Name
-	if by == "" {
-		by = h.Identity
-	}
-	s.remarks = append(slices.Clone(s.remarks[max(0, len(s.remarks)+1-keptRemarks):]), prompt.Remark{By: by, Text: text, At: h.Ended})
-}
-
-// remarksLocked returns the remarks for a prompt.
-func (s *Session) remarksLocked(now time.Time) []prompt.Remark {
-	if !s.live.Agent.Hearing.Remarks {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(s.remarks), func(r prompt.Remark) bool { return now.Sub(r.At) > remarkAge })
 }
 
 // Floor is who speaks in the room of those who may instruct the commentator.
@@ -176,12 +84,3 @@ const (
 // Floor takes who speaks. The voice behaves as the manners say: with "interrupt" it pauses in doubt, goes on if it was its own echo,
 // and is cut if somebody speaks.
 func (s *Session) Floor(f Floor, now time.Time) { s.speech.Floor(f, now) }
-
-// behaveLocked sets what the voice does while a person speaks, and its level.
-func (s *Session) behaveLocked() {
-	h := s.live.Agent.Hearing
-	manners := map[string]speech.Manners{
-		MannersTalk: speech.Talk, MannersDuck: speech.Duck, MannersWait: speech.Wait, MannersInterrupt: speech.Interrupt,
-	}
-	s.speech.Behave(manners[h.Manners], h.MaxWait, s.live.Inference.Voice.Gain)
-}

@@ -10,13 +10,14 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/agenttest"
+	"touchline/agent/settings"
 	"touchline/inference"
 )
 
 // ears are a recognizer of orders alone.
 type ears struct{}
 
-func (ears) CheckHearing(c agent.HearingConfig) error {
+func (ears) CheckHearing(c settings.Hearing) error {
 	if c.Captions() {
 		return errors.New("it knows orders alone")
 	}
@@ -26,7 +27,7 @@ func (ears) CheckHearing(c agent.HearingConfig) error {
 func withManners(manners string) func(*agent.Options) {
 	return func(o *agent.Options) {
 		o.Ears = ears{}
-		o.Agent.Hearing.Mode, o.Agent.Hearing.Manners = agent.HearingOrders, manners
+		o.Agent.Hearing.Mode, o.Agent.Hearing.Manners = settings.HearingOrders, manners
 	}
 }
 
@@ -70,7 +71,7 @@ func TestManners(t *testing.T) {
 		}
 		return time.Hour
 	}
-	for _, manners := range []string{agent.MannersTalk, agent.MannersDuck, agent.MannersWait, agent.MannersInterrupt} {
+	for _, manners := range []string{settings.MannersTalk, settings.MannersDuck, settings.MannersWait, settings.MannersInterrupt} {
 		t.Run(manners, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, answer, withManners(manners))
@@ -84,14 +85,14 @@ func TestManners(t *testing.T) {
 					}
 				}
 				switch manners {
-				case agent.MannersTalk, agent.MannersDuck:
+				case settings.MannersTalk, settings.MannersDuck:
 					require.Positive(t, starts(heard, from, to), "the commentary goes on")
 					require.Zero(t, cuts)
-				case agent.MannersWait:
+				case settings.MannersWait:
 					require.Zero(t, starts(heard, from, to))
 					require.Zero(t, cuts, "the comment that is said ends")
 					require.Less(t, next(heard, to), 200*time.Millisecond)
-				case agent.MannersInterrupt:
+				case settings.MannersInterrupt:
 					require.Zero(t, starts(heard, from, to))
 					require.Equal(t, 1, cuts)
 					require.Less(t, next(heard, to), time.Second)
@@ -112,9 +113,9 @@ func TestDoubt(t *testing.T) {
 		manners string
 		then    agent.Floor
 	}{
-		{agent.MannersInterrupt, agent.FloorFree},
-		{agent.MannersInterrupt, agent.FloorTaken},
-		{agent.MannersDuck, agent.FloorFree},
+		{settings.MannersInterrupt, agent.FloorFree},
+		{settings.MannersInterrupt, agent.FloorTaken},
+		{settings.MannersDuck, agent.FloorFree},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, answer, withManners(c.manners))
@@ -141,7 +142,7 @@ func TestDoubt(t *testing.T) {
 				require.False(t, h.From.Before(heard[n+i].To), "one after the other")
 			}
 			first := heard[n]
-			if c.manners != agent.MannersInterrupt {
+			if c.manners != settings.MannersInterrupt {
 				require.Empty(t, first.Pauses)
 				return
 			}
@@ -175,7 +176,7 @@ func TestDoubt(t *testing.T) {
 // TestDuck: the voice is lower while somebody speaks, whatever its level is, and as before afterwards.
 func TestDuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, steady(300*time.Millisecond, time.Second), withManners(agent.MannersDuck))
+		r := newRig(t, steady(300*time.Millisecond, time.Second), withManners(settings.MannersDuck))
 		gain := func(want float64) {
 			t.Helper()
 			synctest.Wait()
@@ -186,7 +187,7 @@ func TestDuck(t *testing.T) {
 		_, err := r.Change(agent.Change{Settings: agent.Settings{VoiceGain: new(3.0)}}, person)
 		require.NoError(t, err)
 		gain(-9)
-		_, err = r.Change(agent.Change{Settings: agent.Settings{Manners: new(agent.MannersTalk)}}, person)
+		_, err = r.Change(agent.Change{Settings: agent.Settings{Manners: new(settings.MannersTalk)}}, person)
 		require.NoError(t, err)
 		gain(3)
 		r.Floor(agent.FloorFree, time.Now())
@@ -198,7 +199,7 @@ func TestDuck(t *testing.T) {
 // TestSomebodyTalksOn: a comment waits no longer than set.
 func TestSomebodyTalksOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, steady(300*time.Millisecond, time.Second), withManners(agent.MannersWait))
+		r := newRig(t, steady(300*time.Millisecond, time.Second), withManners(settings.MannersWait))
 		time.Sleep(20 * time.Second)
 		n := len(r.voice.Utterances())
 		from := time.Now()
@@ -216,7 +217,7 @@ func TestSomebodyTalksOn(t *testing.T) {
 // TestRemarks: what people say is quoted where that is set, never longer than it is fresh, and never as an instruction.
 func TestRemarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, steady(300*time.Millisecond, time.Second), withManners(agent.MannersTalk))
+		r := newRig(t, steady(300*time.Millisecond, time.Second), withManners(settings.MannersTalk))
 		say := func(text string) {
 			r.Hear(agent.Heard{Identity: "anna", Name: "Anna", Text: text, Final: true, Caption: true, Ended: time.Now()})
 			time.Sleep(5 * time.Second)
@@ -242,8 +243,8 @@ func TestRemarks(t *testing.T) {
 // TestWhoCanBeHeard: a mode that the recognizer cannot do is refused with the reason, also at the start.
 func TestWhoCanBeHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, steady(300*time.Millisecond, time.Second), withManners(agent.MannersDuck))
-		require.Equal(t, agent.HearingOrders, r.Status().Hearing)
+		r := newRig(t, steady(300*time.Millisecond, time.Second), withManners(settings.MannersDuck))
+		require.Equal(t, settings.HearingOrders, r.Status().Hearing)
 		change := func(v agent.Settings) error {
 			_, err := r.Change(agent.Change{Settings: v}, person)
 			return err
@@ -266,7 +267,7 @@ func TestWhoCanBeHeard(t *testing.T) {
 		Agent: agent.DefaultConfig(), Engine: agenttest.Open(&agenttest.Engine{}), Input: &agenttest.Camera{}, Profiles: profiles(),
 		NewDecoder: func(agent.DecoderSinks) (agent.Decoder, error) { return &agenttest.Decoder{}, nil },
 	}
-	opts.Agent.Hearing.Mode = agent.HearingAll
+	opts.Agent.Hearing.Mode = settings.HearingAll
 	_, err := agent.New(opts)
 	require.ErrorContains(t, err, "set inference.recognizer.program")
 }

@@ -26,6 +26,7 @@ import (
 	"touchline/agent/alert"
 	"touchline/agent/command"
 	"touchline/agent/prompt"
+	"touchline/agent/settings"
 	"touchline/inference"
 )
 
@@ -439,7 +440,7 @@ func newHour(t *testing.T) *hour {
 // hears are ears for everything.
 type hears struct{}
 
-func (hears) CheckHearing(agent.HearingConfig) error { return nil }
+func (hears) CheckHearing(settings.Hearing) error { return nil }
 
 // loudness logs the changes of a voice's level.
 type loudness struct {
@@ -785,10 +786,13 @@ func verbs(t *testing.T) map[string]func(h *hour, args string) string {
 			defer h.mu.Unlock()
 			return fmt.Sprintf("%s changes=%d", live, h.changes)
 		},
-		"next": func(h *hour, _ string) string { l, err := h.rig.NextPrompt(); return cmp.Or(failed(err), h.show(l)) },
+		"next": func(h *hour, _ string) string {
+			l, err := h.rig.Looks.NextPrompt()
+			return cmp.Or(failed(err), h.show(l))
+		},
 		"looks": func(h *hour, _ string) string {
 			var out []string
-			for _, l := range h.rig.Looks() {
+			for _, l := range h.rig.Looks.Traces() {
 				out = append(out, fmt.Sprintf("%d %s %d %q %q %q", l.ID, l.Kind, l.Cycle, l.Outcome, l.Answer, l.Error))
 			}
 			return strings.Join(out, "; ")

@@ -11,7 +11,6 @@ import (
 	"context"
 	"time"
 
-	"touchline/agent/prompt"
 	"touchline/agent/speech"
 	"touchline/media"
 	"touchline/media/delay"
@@ -86,25 +85,6 @@ type Caption struct {
 	Spoken  bool   `json:"spoken"` // the words follow the voice
 	// Language is the BCP 47 tag of the text.
 	Language string `json:"language,omitempty"`
-}
-
-// Alerts are the alert rules of the room, as a session asks for them; package alert
-// has them. They are safe for concurrent use and never block.
-type Alerts interface {
-	// Due returns the rules for a look that begins now, and counts their cadence from now.
-	Due(now time.Time) []prompt.Rule
-	// Next returns when a look must begin if the commentary takes none; false without an active rule.
-	Next(now time.Time) (time.Time, bool)
-	// Answer takes a look and returns the alerts that begin or end by it.
-	Answer(look AlertLook) []Alert
-	// Expire returns the alerts that ended without a look, the tests, and those that were acknowledged.
-	Expire(now time.Time) []Alert
-	// Forget forgets the looks so far: the source changed.
-	Forget()
-	// Check returns all that is wrong with a rule, joined.
-	Check(r AlertRule) error
-	// Read reads the answer to a look for one rule alone; ok is false for an answer in another form.
-	Read(answer, when string) (held bool, reason string, ok bool)
 }
 
 // AlertOutput is an optional interface of a TextOutput: it receives each phase of an

@@ -17,6 +17,7 @@ import (
 	"touchline/agent/agenttest"
 	"touchline/agent/alert"
 	"touchline/agent/prompt"
+	"touchline/agent/settings"
 	shipped "touchline/configs/profiles"
 	"touchline/inference"
 )
@@ -257,10 +258,10 @@ func sessionPrompts(t *testing.T, b *promptBook) {
 			text := sentences[int(n.Add(1))%len(sentences)]
 			return agenttest.Answer{Latency: latency(300 * time.Millisecond), Text: text, Speech: 2 * time.Second}
 		}, func(o *agent.Options) {
-			o.Agent.Repeats = agent.RepeatsRetry
+			o.Agent.Repeats = settings.RepeatsRetry
 			resume = o.Input.(*agenttest.Camera).Pause(false)
 			scripted(o).Can = new(capabilities("minicpmo"))
-			o.Alerts, o.Ears = rules(t, alert.Rule{When: "a goal is scored"}, alert.Rule{When: "the lights fail", Level: agent.LevelCritical}), hears{}
+			o.Alerts, o.Ears = rules(t, alert.Rule{When: "a goal is scored"}, alert.Rule{When: "the lights fail", Level: alert.LevelCritical}), hears{}
 		})
 		asked := 0
 		// next adds the first prompts after a change, a comment's and one with rules.

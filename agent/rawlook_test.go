@@ -14,12 +14,14 @@ import (
 	"touchline/agent"
 	"touchline/agent/agenttest"
 	"touchline/agent/alert"
+	"touchline/agent/look"
+	"touchline/agent/settings"
 	"touchline/inference"
 )
 
 // ofKind returns the looks of a kind.
-func ofKind(looks []agent.RawLook, kind string) []agent.RawLook {
-	return slices.DeleteFunc(slices.Clone(looks), func(l agent.RawLook) bool { return l.Kind != kind })
+func ofKind(looks []look.Trace, kind string) []look.Trace {
+	return slices.DeleteFunc(slices.Clone(looks), func(l look.Trace) bool { return l.Kind != kind })
 }
 
 // TestLooks: the last looks of each kind are those that the engine was asked, newest first, and cost no more memory after an hour.
@@ -33,18 +35,18 @@ func TestLooks(t *testing.T) {
 			}
 			return a
 		}, func(o *agent.Options) { o.Alerts = rules(t, alert.Rule{When: "a goal is scored"}) })
-		require.Empty(t, r.Looks())
+		require.Empty(t, r.Looks.Traces())
 		require.NoError(t, r.instruct("only the keeper"))
 		time.Sleep(5 * time.Minute)
 		_, err := r.TryRule(t.Context(), agent.AlertRule{When: "a goal is scored"}, 0)
 		require.NoError(t, err)
 
-		looks := r.Looks()
-		comments, ruled := ofKind(looks, agent.LookComment), ofKind(looks, agent.LookRules)
+		looks := r.Looks.Traces()
+		comments, ruled := ofKind(looks, look.TraceComment), ofKind(looks, look.TraceRules)
 		require.Len(t, comments, 20)
 		require.Len(t, ruled, 20)
-		require.Len(t, ofKind(looks, agent.LookTrial), 1)
-		require.True(t, slices.IsSortedFunc(looks, func(a, b agent.RawLook) int { return int(b.ID) - int(a.ID) }))
+		require.Len(t, ofKind(looks, look.TraceTrial), 1)
+		require.True(t, slices.IsSortedFunc(looks, func(a, b look.Trace) int { return int(b.ID) - int(a.ID) }))
 		require.Contains(t, ruled[0].Text, "1. a goal is scored")
 		require.JSONEq(t, holds, ruled[0].Answer)
 		require.NotEmpty(t, ruled[0].Schema)
@@ -86,7 +88,7 @@ func TestLooksAreBounded(t *testing.T) {
 			func(o *agent.Options) { o.Audio = nil })
 		require.NoError(t, r.instruct("look"))
 		time.Sleep(2 * time.Minute)
-		looks := r.Looks()
+		looks := r.Looks.Traces()
 		require.Greater(t, len(looks), 2)
 		require.Less(t, len(looks), 10)
 		for _, l := range looks {
@@ -110,21 +112,21 @@ func TestLooksOfFailures(t *testing.T) {
 				return agenttest.Answer{Text: "Blue scores.", Latency: time.Hour}
 			}
 			return agenttest.Answer{Text: "Red attacks down the left wing.", Latency: time.Second}
-		}, func(o *agent.Options) { o.Agent.Repeats = agent.RepeatsRetry; o.Audio = nil })
+		}, func(o *agent.Options) { o.Agent.Repeats = settings.RepeatsRetry; o.Audio = nil })
 		require.NoError(t, r.instruct("look"))
 		for len(r.engine.Questions()) < 4 {
 			time.Sleep(100 * time.Millisecond)
 		}
 		require.NoError(t, r.instruct("look at blue"))
 		time.Sleep(500 * time.Millisecond)
-		looks := r.Looks()
+		looks := r.Looks.Traces()
 		require.Len(t, looks, 4)
 		slices.Reverse(looks)
 		for i, want := range []struct{ kind, outcome, err string }{
-			{agent.LookComment, agent.OutcomeFailed, broken.Error()},
-			{agent.LookComment, agent.OutcomeShown, ""},
-			{agent.LookComment, agent.OutcomeRepeated, ""},
-			{agent.LookRetry, agent.OutcomeDropped, "a new instruction came"},
+			{look.TraceComment, agent.OutcomeFailed, broken.Error()},
+			{look.TraceComment, agent.OutcomeShown, ""},
+			{look.TraceComment, agent.OutcomeRepeated, ""},
+			{look.TraceRetry, agent.OutcomeDropped, "a new instruction came"},
 		} {
 			l := looks[i]
 			require.Equal(t, want.kind, l.Kind, i)
@@ -141,22 +143,22 @@ func TestLooksOfFailures(t *testing.T) {
 func TestNextPrompt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(time.Second, 2*time.Second), func(o *agent.Options) { o.Agent.ChangeThreshold = 0 })
-		_, err := r.NextPrompt()
-		require.ErrorIs(t, err, agent.ErrNoPicture)
+		_, err := r.Looks.NextPrompt()
+		require.ErrorIs(t, err, look.ErrNoPicture)
 		time.Sleep(20 * time.Second)
 		before, asked := r.Snapshot(), len(r.engine.Questions())
-		next, err := r.NextPrompt()
+		next, err := r.Looks.NextPrompt()
 		require.NoError(t, err)
 		require.Equal(t, before, r.Snapshot())
 		require.Len(t, r.engine.Questions(), asked)
-		require.Equal(t, agent.LookNext, next.Kind)
+		require.Equal(t, look.TraceNext, next.Kind)
 		require.NotEmpty(t, next.Pictures)
-		last := r.Looks()[0]
+		last := r.Looks.Traces()[0]
 		require.Equal(t, last.System, next.System)
 		require.Contains(t, next.Text, "Red attacks down the left wing.")
 
 		require.NoError(t, r.instruct("only the keeper"))
-		next, err = r.NextPrompt()
+		next, err = r.Looks.NextPrompt()
 		require.NoError(t, err)
 		synctest.Wait()
 		questions := r.engine.Questions()
@@ -167,7 +169,7 @@ func TestNextPrompt(t *testing.T) {
 		threshold := 255.0
 		_, err = r.Change(agent.Change{Settings: agent.Settings{ChangeThreshold: &threshold}}, "test")
 		require.NoError(t, err)
-		next, err = r.NextPrompt()
+		next, err = r.Looks.NextPrompt()
 		require.NoError(t, err)
 		require.Equal(t, agent.OutcomeSkipped, next.Outcome)
 		r.stop()

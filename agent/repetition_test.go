@@ -9,6 +9,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/agenttest"
+	"touchline/agent/settings"
 	"touchline/inference"
 )
 
@@ -22,11 +23,11 @@ func TestRepetition(t *testing.T) {
 		setting string
 		speech  bool
 	}{
-		{agent.RepeatsSilence, true},
-		{agent.RepeatsSilence, false},
-		{agent.RepeatsRetry, true},
-		{agent.RepeatsRetry, false},
-		{agent.RepeatsAllow, true},
+		{settings.RepeatsSilence, true},
+		{settings.RepeatsSilence, false},
+		{settings.RepeatsRetry, true},
+		{settings.RepeatsRetry, false},
+		{settings.RepeatsAllow, true},
 	} {
 		t.Run(tt.setting, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -53,13 +54,13 @@ func TestRepetition(t *testing.T) {
 				twice := []string{said[1] + " | " + said[0], said[4] + " | " + said[2]}
 				asked := r.engine.Questions()
 				switch tt.setting {
-				case agent.RepeatsAllow:
+				case settings.RepeatsAllow:
 					require.Equal(t, said, comments)
-				case agent.RepeatsSilence:
+				case settings.RepeatsSilence:
 					require.Equal(t, news, comments)
 					require.Equal(t, twice, withheld)
 					require.EqualValues(t, 2, r.Snapshot().Repeated)
-				case agent.RepeatsRetry:
+				case settings.RepeatsRetry:
 					require.Equal(t, news, comments, "the second try had news")
 					require.Empty(t, withheld)
 					require.Equal(t, said[0], r.reader.Records()[1].Repeats)
@@ -77,7 +78,7 @@ func TestRepetition(t *testing.T) {
 // TestRepeatAfterAWhile: what happens again after two minutes is news.
 func TestRepeatAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, steady(time.Second, 2*time.Second), func(o *agent.Options) { o.Agent.Repeats = agent.RepeatsSilence })
+		r := newRig(t, steady(time.Second, 2*time.Second), func(o *agent.Options) { o.Agent.Repeats = settings.RepeatsSilence })
 		time.Sleep(5 * time.Minute)
 		r.stop()
 		comments := 0
@@ -103,7 +104,7 @@ func TestBeginsLikeARepeat(t *testing.T) {
 				}
 				return agenttest.Answer{Latency: time.Second, Text: tt.second, Second: 3 * time.Second}
 			}, func(o *agent.Options) {
-				o.Agent.Repeats, o.Inference.Voice.Enabled, o.Media.Relay = agent.RepeatsSilence, false, false
+				o.Agent.Repeats, o.Inference.Voice.Enabled, o.Media.Relay = settings.RepeatsSilence, false, false
 			})
 			time.Sleep(20 * time.Second)
 			r.stop()

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,16 +9,16 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"touchline/agent/alert"
+	"touchline/agent/command"
+	"touchline/agent/look"
 	"touchline/agent/prompt"
-	"touchline/agent/repeat"
 	"touchline/agent/settings"
 	"touchline/agent/speech"
 	"touchline/inference"
 	"touchline/internal/rescue"
-	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/delay"
-	"touchline/media/window"
 	"touchline/pacing"
 )
 
@@ -50,120 +49,58 @@ type Options struct {
 	// be delivered also after a crash. It must not wait for the disk. May be nil.
 	Commit func(a Alert, frame *SeenFrame)
 	// Alerts are the room's alert rules; nil for none.
-	Alerts Alerts
+	Alerts *alert.Set
 	// Ears hear the room; nil where nobody can be heard.
-	Ears Ears
+	Ears command.Ears
 	// OnChange is called after each change by people, perhaps concurrently; Live returns the result. May be nil.
 	OnChange func()
 
 	Log zerolog.Logger
 }
 
-// errReplaced is the cause of a cycle ended by a new instruction.
-var errReplaced = errors.New("a new instruction came")
-
-// errStopped is the cause of a cycle ended by Stop.
-var errStopped = errors.New("commenting was stopped")
-
-// errSourceChanged is the cause of a cycle whose pictures are of an earlier source.
-var errSourceChanged = errors.New("the source changed")
-
-// Session is the bot in one room. Its exported methods are safe for concurrent
-// use; Run must be called once.
+// Session is the bot in one room: it connects its parts and owns their lifetime. Its methods are safe for concurrent use; Run
+// must be called once.
 type Session struct {
-	opts   Options
-	log    zerolog.Logger
-	engine *engine
-	line   *delay.Line
-	// lexicon is read only.
-	lexicon *repeat.Lexicon
+	// Steering has what people want, Looks makes the comments.
+	*command.Steering
+
+	Looks *look.Loop
+
+	opts    Options
+	log     zerolog.Logger
+	engine  *look.Engine
+	picture *look.Picture
+	line    *delay.Line
 	dec     Decoder
+	speech  *speech.Scheduler // says comments and announcements
 
-	// speech says comments and announcements. It may be called with mu held.
-	speech *speech.Scheduler
-
-	wake    wake.Signal // wakes think
-	started time.Time   // when Run began, guarded by mu
-
-	transcodes bool // the source cannot be relayed as it is; only intake touches it
-
-	// work has the goroutines of Run and of utterances.
-	work *rescue.Group
-
-	trying sync.Mutex // held by TryRule
-
-	picture picture
-
-	raw rawLooks
+	transcodes bool          // the source cannot be relayed as it is; only intake touches it
+	work       *rescue.Group // has the goroutines of Run and of alerts
 
 	statusMu sync.Mutex // held while a status is computed and published, so that the newest is published last
+	last     Status     // published; guarded by statusMu
 
-	mu            sync.Mutex
-	live          *settings.Set
-	ladder        *pacing.Ladder // of PresetAuto; nil without it
-	presetReason  string
-	profile       prompt.Profile
-	own           []prompt.Profile // read only once it is here
-	background    prompt.Background
-	active        bool
-	instruction   string
-	instructionBy string
-	gate          pacing.Gate
-	lastSign      *window.Signature
-	lastChange    window.Change
-	said          []prompt.PastComment // the last keptComments, oldest first
-	cycle         uint64
-	inFlight      *cycle
-	latest        *cycle    // the last whose comment began
-	past          []order   // the last orders, oldest first
-	done          *Done     // the last command
-	orderedAt     time.Time // when the instruction began to act
-	waiting       []WaitingOrder
-	remarks       []prompt.Remark // the last keptRemarks, oldest first
-	orders        []OrderEvent    // nudge publishes them
-	lastEpoch     uint32          // of the last cycle's anchor
-	lastPTS       time.Duration
-	cycled        bool // lastEpoch and lastPTS are set
-	failures      int
-	retryAt       time.Time
-	readyAt       time.Time // when the engine was seen to become ready
-	quiet         string    // why the last cycle has no comment
-
-	alerts   alerting
-	looks    [][]*pastPicture // of the last looks, oldest first
-	room     string           // why the room is away; "" when connected
-	last     Status
-	counters counters
+	mu       sync.Mutex
+	started  time.Time         // when Run began
+	latest   *comment          // the last that began
+	room     string            // why the room is away; "" when connected
+	outcomes map[string]uint64 // cycles and announcements by outcome
+	late     uint64
 	aligned  []time.Duration // recent alignment errors, oldest first
 }
 
-type counters struct {
-	comments, silent, skipped, repeated, late, dropped, failed uint64
-}
-
 // New checks the options and makes a Session; Run runs it.
-func New(opts Options) (*Session, error) {
+func New(opts Options) (_ *Session, err error) {
 	if opts.Engine == nil || opts.Input == nil || opts.NewDecoder == nil {
 		return nil, errors.New("agent.Options: Engine, Input and NewDecoder are required")
 	}
 	s := &Session{
-		opts:        opts,
-		log:         opts.Log.With().Str("component", "agent").Logger(),
-		wake:        wake.New(),
-		instruction: opts.Agent.Instruction,
-		active:      opts.Agent.AutoStart || opts.Agent.Instruction != "",
-		lexicon:     repeat.New(),
-		picture:     picture{window: window.New(opts.Media.WindowSize)},
+		opts:     opts,
+		log:      opts.Log.With().Str("component", "agent").Logger(),
+		picture:  look.NewPicture(opts.Media.WindowSize),
+		outcomes: map[string]uint64{},
 	}
-	configured := settings.InForce{Agent: opts.Agent, Pacing: opts.Pacing, Media: opts.Media, Inference: opts.Inference}
-	configured.Agent.Talkativeness = cmp.Or(opts.Agent.Talkativeness, settings.UsualTalk)
-	s.live = settings.New(configured, opts.Presets, opts.Preset)
-	s.picture.configure(opts.Media.CaptureFPS, windowNeeds(opts.Agent))
-	s.startLadder()
-	profile, err := s.findProfile(opts.Agent.Profile)
-	if err != nil {
-		return nil, err
-	}
+	s.picture.Configure(opts.Media.CaptureFPS, opts.Agent.Reach())
 	s.line = delay.New(delay.Options{
 		MaxBytes: opts.Media.RelayMaxBytes,
 		MaxAge:   time.Duration(opts.Media.RelayMaxSeconds * float64(time.Second)),
@@ -172,10 +109,8 @@ func New(opts Options) (*Session, error) {
 		Log:      opts.Log,
 	})
 	s.speech = speech.NewScheduler(speech.Settings{
-		Voice: opts.Audio, Line: shownPicture{s.line, s.relays()}, Pacing: opts.Pacing, Changed: s.speechChanged, Log: s.log,
+		Voice: opts.Audio, Line: s.line, Pacing: opts.Pacing, Changed: s.speechChanged, Log: s.log,
 	})
-	s.profile = profile
-	s.live.UseProfile(settingsOf(profile))
 	if s.dec, err = opts.NewDecoder(DecoderSinks{
 		Picture:      s.onPicture,
 		Encoded:      func(f media.EncodedFrame) { s.line.Push(f, time.Now()) },
@@ -183,17 +118,48 @@ func New(opts Options) (*Session, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("make the decoder: %w", err)
 	}
-	s.engine = &engine{now: &engineInForce{Engine: opts.Engine, note: opts.EngineNote}}
-	if err := s.checkHearingLocked(Settings{Hearing: &opts.Agent.Hearing.Mode}); err != nil {
+	s.engine = look.NewEngine(opts.Engine, opts.EngineNote)
+	if s.Steering, err = command.NewSteering(command.Options{
+		Configured: settings.InForce{Agent: opts.Agent, Pacing: opts.Pacing, Media: opts.Media, Inference: opts.Inference},
+		Profiles:   opts.Profiles, Presets: opts.Presets, Preset: opts.Preset, Engine: s.engine, Ears: opts.Ears, Room: steered{s},
+		Mute: opts.Audio == nil, PictureSize: s.picture.Size, SetLongSide: s.dec.SetLongSide, Log: s.log,
+	}); err != nil {
 		return nil, err
 	}
-	s.speech.Pace(s.paceLocked().PauseAfter, s.live.Pacing, false)
-	s.behaveLocked()
-	if language := s.live.Inference.Voice.Language; !opts.Engine.Capabilities().Speaks(language) {
+	state := s.State()
+	o := look.Options{
+		Task: s.task(state), Engine: s.engine, Picture: s.picture, Newest: s.dec.Latest, Ahead: s.delayAhead,
+		Speech: commentary{s.speech, s}, Output: lookOutput{s}, Log: s.log,
+	}
+	if opts.Alerts != nil {
+		o.Rules = ruleLooks{opts.Alerts, s}
+	}
+	s.Looks = look.New(o)
+	s.speech.Pace(state.Pace().PauseAfter, state.Pacing, false)
+	s.behave(state.InForce)
+	if language := state.Inference.Voice.Language; !opts.Engine.Capabilities().Speaks(language) {
 		s.log.Warn().Str("engine", opts.Engine.Name()).Str("language", language).
 			Strs("engine_languages", opts.Engine.Capabilities().Languages).Msg("language not spoken by the engine")
 	}
 	return s, nil
+}
+
+// delayAhead returns the delay of a frame that arrives now.
+func (s *Session) delayAhead(now time.Time) time.Duration {
+	if !s.relays() {
+		return 0
+	}
+	source := s.picture.Source()
+	due, ok := s.line.Due(source.Epoch, source.PTS, now)
+	if !ok {
+		return s.line.Delay()
+	}
+	return due.Sub(source.Arrival)
+}
+
+// Newest returns the newest decoded picture, for snapshots.
+func (s *Session) Newest(ctx context.Context) (media.VideoFrame, error) {
+	return s.dec.Latest(ctx)
 }
 
 // Run watches, thinks and speaks until ctx ends or a part fails for good. On
@@ -205,14 +171,14 @@ func (s *Session) Run(ctx context.Context) error {
 	s.mu.Unlock()
 	g.Go(func() error { return s.dec.Run(ctx) })
 	g.Go(func() error { return s.intake(ctx) })
-	g.Go(func() error { return s.think(ctx) })
+	g.Go(func() error { return s.Looks.Run(ctx) })
 	g.Go(func() error { return s.speech.Run(ctx) })
 	g.Go(func() error { return s.watchStatus(ctx) })
 	if s.relays() {
 		g.Go(func() error { return s.line.Run(ctx, s.opts.Video) })
 	}
 	err := g.Wait()
-	cerr := s.engine.current().Close()
+	cerr := s.engine.Close()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		if cerr != nil {
 			s.log.Warn().Err(cerr).Msg("engine session not closed")
@@ -221,9 +187,6 @@ func (s *Session) Run(ctx context.Context) error {
 	}
 	return errors.Join(err, cerr)
 }
-
-// windowNeeds returns the number of pictures that a cycle reaches back.
-func windowNeeds(cfg Config) int { return (cfg.Frames-1)*cfg.Stride + 1 }
 
 func (s *Session) relays() bool { return s.opts.Video != nil && s.opts.Media.Relay }
 
@@ -235,11 +198,11 @@ func (s *Session) intake(ctx context.Context) error {
 			return fmt.Errorf("read the watched track: %w", err)
 		}
 		now := time.Now()
-		fresh, back, sample := s.picture.admit(f, now)
+		fresh, back, sample := s.picture.Admit(f, now)
 		if fresh {
 			s.onNewSource(f)
 		} else if back {
-			s.wake.Set()
+			s.Looks.Wake()
 		}
 		if s.relays() {
 			s.relay(f, now)
@@ -249,7 +212,7 @@ func (s *Session) intake(ctx context.Context) error {
 			s.opts.Input.RequestKeyFrame()
 		}
 		if fresh {
-			s.wake.Set()
+			s.Looks.Wake()
 		}
 	}
 }
@@ -275,11 +238,7 @@ func (s *Session) relay(f media.EncodedFrame, now time.Time) {
 
 // onNewSource clears the state of the previous source.
 func (s *Session) onNewSource(f media.EncodedFrame) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.looks = nil
-	s.lastSign = nil
-	s.said = nil
+	s.Looks.SourceChanged()
 	if s.opts.Alerts != nil {
 		s.opts.Alerts.Forget()
 	}
@@ -289,25 +248,12 @@ func (s *Session) onNewSource(f media.EncodedFrame) {
 
 // onPicture takes a sampled picture from the decoder.
 func (s *Session) onPicture(f media.VideoFrame) {
-	ours, first := s.picture.add(f)
+	ours, first := s.picture.Add(f)
 	if !ours {
 		return // of the previous source
 	}
-	s.engine.current().Observe(engineFrame(f))
+	s.engine.Observe(look.EngineFrame(f))
 	if first {
-		s.wake.Set()
+		s.Looks.Wake()
 	}
-}
-
-// Pictures returns pictures as they are in a prompt.
-func Pictures(frames []window.Frame) []inference.Frame {
-	out := make([]inference.Frame, len(frames))
-	for i, f := range frames {
-		out[i] = engineFrame(f.VideoFrame)
-	}
-	return out
-}
-
-func engineFrame(f media.VideoFrame) inference.Frame {
-	return inference.Frame{PTS: f.PTS, Epoch: f.Epoch, Width: f.Width, Height: f.Height, Pix: f.Pix}
 }

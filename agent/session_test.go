@@ -20,6 +20,7 @@ import (
 	"touchline/agent/agenttest"
 	"touchline/agent/command"
 	"touchline/agent/prompt"
+	"touchline/agent/settings"
 	"touchline/inference"
 	"touchline/inference/engine"
 	"touchline/internal/quantile"
@@ -77,7 +78,7 @@ func newRig(t *testing.T, answer func(n int, p inference.Prompt) agenttest.Answe
 		},
 		Video: r.screen, Audio: r.voice, Texts: []agent.TextOutput{r.reader}, Log: zerolog.Nop(),
 	}
-	opts.Agent.Repeats = agent.RepeatsAllow // scripted answers are the same again and again
+	opts.Agent.Repeats = settings.RepeatsAllow // scripted answers are the same again and again
 	if change != nil {
 		change(&opts)
 	}
@@ -642,7 +643,7 @@ func TestStopAndStart(t *testing.T) {
 		for r.Status().State != agent.StateSpeaking {
 			time.Sleep(10 * time.Millisecond)
 		}
-		require.ErrorIs(t, r.Start("test"), agent.ErrRunning)
+		require.ErrorIs(t, r.Start("test"), command.ErrRunning)
 		stopped := time.Now()
 		r.Stop("test")
 		time.Sleep(30 * time.Second)

@@ -6,12 +6,54 @@ import (
 	"strconv"
 	"time"
 
+	"touchline/agent/command"
+	"touchline/agent/look"
+	"touchline/agent/settings"
 	"touchline/inference"
 )
 
 // initializingFor bounds the state "initializing": front ends give up on an
 // agent that stays in it for 20 s.
 const initializingFor = 10 * time.Second
+
+// Record is the result of one cycle with its times; see package look.
+type Record = look.Record
+
+// Outcomes of a cycle; see package look.
+const (
+	OutcomeSpoken   = look.OutcomeSpoken
+	OutcomeShown    = look.OutcomeShown
+	OutcomeSilent   = look.OutcomeSilent
+	OutcomeSkipped  = look.OutcomeSkipped
+	OutcomeRepeated = look.OutcomeRepeated
+	OutcomeDropped  = look.OutcomeDropped
+	OutcomeCut      = look.OutcomeCut
+	OutcomeFailed   = look.OutcomeFailed
+)
+
+// LiveKit's agent states (attribute lk.agent.state).
+const (
+	StateInitializing = "initializing"
+	StateIdle         = "idle"
+	StateListening    = "listening"
+	StateThinking     = "thinking"
+	StateSpeaking     = "speaking"
+)
+
+// Status is the current activity of the bot.
+type Status struct {
+	// State is one of LiveKit's agent states.
+	State string `json:"state"`
+	// Detail is the reason for silence or waiting.
+	Detail string `json:"detail,omitempty"`
+	// Percent of the model that is loaded, 0 to 100.
+	Percent int `json:"percent"`
+	// Chip is the page's state chip: waiting, loading, failed, watching, thinking,
+	// speaking, silent, idle, reconnecting.
+	Chip string `json:"chip"`
+	// Hearing is the mode in which people in the room are heard; "" while nobody is.
+	Hearing string `json:"hearing,omitempty"`
+}
 
 // Chips are the states that the page shows, in one word.
 const (
@@ -29,23 +71,15 @@ const (
 // statusEvery is how often Session looks for changes that raise no event.
 const statusEvery = 250 * time.Millisecond
 
-// watchStatus looks for changes that raise no event, and wakes the loop of looks: a camera stops, a model loads, people change
-// the alert rules.
+// watchStatus looks for changes that raise no event: a camera stops, a model loads, people change the alert rules.
 func (s *Session) watchStatus(ctx context.Context) error {
 	tick := time.NewTicker(statusEvery)
 	defer tick.Stop()
-	var seen watched
 	for {
-		if now := s.watched(); now != seen {
-			if now.phase == inference.PhaseReady && now.phase != seen.phase {
-				s.locked(func() { s.readyAt = time.Now() })
-			}
-			seen = now
-			s.wake.Set()
-		}
+		s.Looks.Poll(time.Now())
 		s.publishStatus()
 		s.expireAlerts(ctx, time.Now())
-		s.takeOrders(time.Now())
+		s.Tick(time.Now())
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -54,49 +88,32 @@ func (s *Session) watchStatus(ctx context.Context) error {
 	}
 }
 
-// watched is what raises no event when it changes.
-type watched struct {
-	phase inference.Phase
-	reads bool      // the engine reads alert rules
-	look  time.Time // with alert rules; zero without any
-}
-
-func (s *Session) watched() (w watched) {
-	w.phase, w.reads = s.engine.Status().Phase, s.readsRules()
-	if w.reads {
-		if at, ok := s.opts.Alerts.Next(time.Now()); ok {
-			w.look = at
-		}
-	}
-	return w
-}
-
 // publishStatus publishes the status if it has changed.
 func (s *Session) publishStatus() {
 	s.statusMu.Lock()
 	defer s.statusMu.Unlock()
-	st, changed := s.newStatus(time.Now())
-	if !changed {
+	st := s.Status()
+	if st == s.last {
 		return
 	}
+	s.last = st
 	for _, t := range s.opts.Texts {
 		t.State(st)
 	}
 }
 
-func (s *Session) newStatus(now time.Time) (st Status, changed bool) {
+// Status returns the current activity.
+func (s *Session) Status() Status {
+	now, state := time.Now(), s.State()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st = s.statusLocked(now)
-	changed = st != s.last
-	s.last = st
-	return st, changed
+	return s.statusLocked(state, now)
 }
 
-func (s *Session) statusLocked(now time.Time) Status {
-	model, source := s.engine.Status(), s.picture.source()
+func (s *Session) statusLocked(state command.State, now time.Time) Status {
+	model, source, looks := s.engine.Status(), s.picture.Source(), s.Looks.State()
 	st := Status{State: StateIdle, Percent: model.Percent}
-	if mode := s.live.Agent.Hearing.Mode; mode != HearingOff && s.opts.Ears != nil {
+	if mode := state.Agent.Hearing.Mode; mode != settings.HearingOff && s.opts.Ears != nil {
 		st.Hearing = mode
 	}
 	switch {
@@ -111,18 +128,18 @@ func (s *Session) statusLocked(now time.Time) Status {
 		}
 	case model.Phase == inference.PhaseFailed:
 		st.Chip, st.Detail = ChipFailed, model.Detail
-	case !source.any:
+	case !source.Any:
 		st.Chip, st.Detail = ChipWaiting, s.awayOr("waiting for a camera")
-	case !source.fresh(now):
+	case !source.Fresh(now):
 		st.Chip, st.Detail = ChipWaiting, s.awayOr("the camera sends no picture")
-	case !s.active:
+	case !state.Active:
 		st.Chip, st.Detail = ChipIdle, "no instruction: say what to watch for"
-	case s.inFlight != nil:
+	case looks.Thinking:
 		st.State, st.Chip = StateThinking, ChipThinking
-	case s.failures > 0:
-		st.State, st.Chip, st.Detail = StateListening, ChipFailed, s.quiet
-	case s.quiet != "":
-		st.State, st.Chip, st.Detail = StateListening, ChipSilent, s.quiet
+	case looks.Failed:
+		st.State, st.Chip, st.Detail = StateListening, ChipFailed, looks.Quiet
+	case looks.Quiet != "":
+		st.State, st.Chip, st.Detail = StateListening, ChipSilent, looks.Quiet
 	default:
 		st.State, st.Chip = StateListening, ChipWatching
 	}
@@ -139,13 +156,6 @@ func (s *Session) awayOr(words string) string {
 	return words
 }
 
-// Status returns the current activity.
-func (s *Session) Status() Status {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.statusLocked(time.Now())
-}
-
 func (s *Session) publishRecord(r Record) {
 	ev := s.log.Info()
 	switch r.Outcome {
@@ -158,7 +168,13 @@ func (s *Session) publishRecord(r Record) {
 	if r.Text != "" {
 		s.log.Debug().Uint64("cycle", r.Cycle).Str("text", r.Text).Msg("comment")
 	}
-	s.raw.end(r)
+	s.Looks.Ended(r)
+	s.locked(func() {
+		s.outcomes[r.Outcome]++
+		if r.Late {
+			s.late++
+		}
+	})
 	for _, t := range s.opts.Texts {
 		t.Record(r)
 	}
@@ -166,60 +182,58 @@ func (s *Session) publishRecord(r Record) {
 
 // Snapshot returns the full state.
 func (s *Session) Snapshot() Snapshot {
-	now := time.Now()
+	now, view := time.Now(), s.View()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	phase, can, source := s.engine.Status().Phase, s.engine.Capabilities(), s.picture.source()
+	phase, can, source := s.engine.Status().Phase, s.engine.Capabilities(), s.picture.Source()
 	out := Snapshot{
-		Status:       s.statusLocked(now),
+		Status:       s.statusLocked(view.State, now),
 		Engine:       s.engine.Name(),
-		EngineNote:   s.engine.current().note,
+		EngineNote:   s.engine.Note(),
 		Capabilities: Capabilities{can.Instructions, can.Languages, can.Structured, can.Speech},
 		RuleNames:    can.RuleNames,
-		AlertNote:    s.alertNoteLocked(now),
+		AlertNote:    s.alertNote(now),
 
 		ModelLoaded:    phase == inference.PhaseReady,
-		CaptureRunning: source.fresh(now),
+		CaptureRunning: source.Fresh(now),
 		MonitorMode:    "IDLE",
-		Instruction:    s.instruction,
-		InstructionBy:  s.instructionBy,
-		Waiting:        slices.Clone(s.waiting),
-		Command:        s.done,
-		Profile:        s.profile.Name,
-		Profiles:       s.suggestedLocked(),
-		CycleCount:     s.cycle,
-		FramesBuffered: s.picture.buffered(),
+		Instruction:    view.Instruction,
+		InstructionBy:  view.InstructionBy,
+		Waiting:        view.Waiting,
+		Command:        view.Done,
+		Profile:        view.Profile.Name,
+		Profiles:       view.Profiles,
+		CycleCount:     s.Looks.State().Cycle,
+		FramesBuffered: s.picture.Len(),
 		VoiceProblem:   s.engine.Status().VoiceProblem,
-		LongSide:       s.live.Media.LongSide,
-		MaxSlices:      s.live.Inference.MaxSlices,
-		WindowSize:     s.live.Media.WindowSize,
-		PresetReason:   s.presetReason,
-		TTSEnabled:     s.live.Inference.Voice.Enabled && s.opts.Audio != nil,
-		Settings:       s.settingsLocked(),
+		LongSide:       view.Media.LongSide,
+		MaxSlices:      view.Inference.MaxSlices,
+		WindowSize:     view.Media.WindowSize,
+		PresetInForce:  view.Preset,
+		PresetReason:   view.PresetReason,
+		TTSEnabled:     s.speaks(view.InForce),
+		Settings:       view.Settings,
 		Delay:          s.line.Delay().Seconds(),
 		TargetDelay:    s.line.Target().Seconds(),
-		Comments:       s.counters.comments,
-		Silent:         s.counters.silent,
-		Skipped:        s.counters.skipped,
-		Repeated:       s.counters.repeated,
-		Late:           s.counters.late,
-		Dropped:        s.counters.dropped,
-		Failed:         s.counters.failed,
+		Comments:       s.outcomes[OutcomeSpoken] + s.outcomes[OutcomeShown] + s.outcomes[OutcomeCut],
+		Silent:         s.outcomes[OutcomeSilent],
+		Skipped:        s.outcomes[OutcomeSkipped],
+		Repeated:       s.outcomes[OutcomeRepeated],
+		Late:           s.late,
+		Dropped:        s.outcomes[OutcomeDropped],
+		Failed:         s.outcomes[OutcomeFailed],
 		Source: SourceInfo{
-			Width: source.width, Height: source.height, FPS: source.fps, Epoch: source.epoch,
+			Width: source.Width, Height: source.Height, FPS: source.FPS, Epoch: source.Epoch,
 		},
 	}
 	for _, p := range s.opts.Presets {
 		out.Presets = append(out.Presets, p.Name)
 	}
-	if s.ladder != nil {
-		out.PresetInForce = s.ladder.Rung().Name
-	}
-	if s.active {
+	if view.Active {
 		out.MonitorMode = "ACTIVE"
 	}
-	if source.any {
-		out.Source.Codec = source.codec.String()
+	if source.Any {
+		out.Source.Codec = source.Codec.String()
 	}
 	out.AlignmentLast, out.AlignmentP95 = s.alignmentLocked()
 	return out

@@ -9,6 +9,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/agenttest"
+	"touchline/agent/look"
 	"touchline/inference"
 )
 
@@ -29,23 +30,23 @@ func TestTryRule(t *testing.T) {
 		}), func(o *agent.Options) { o.Alerts = set })
 		rule := agent.AlertRule{When: "a goal is scored"}
 		_, err := r.TryRule(t.Context(), rule, 0)
-		require.ErrorIs(t, err, agent.ErrNoPicture)
+		require.ErrorIs(t, err, look.ErrNoPicture)
 		time.Sleep(2 * time.Minute)
 		before := r.Snapshot()
 
-		trials, err := r.TryRule(t.Context(), rule, agent.MaxTrials)
+		trials, err := r.TryRule(t.Context(), rule, look.MaxTrials)
 		require.NoError(t, err)
-		require.Len(t, trials, 1+agent.MaxTrials)
+		require.Len(t, trials, 1+look.MaxTrials)
 		for i, trial := range trials {
-			want := agent.Trial{At: trial.At, FrameID: trial.FrameID, EngineSec: trial.EngineSec}
+			want := look.Trial{At: trial.At, FrameID: trial.FrameID, EngineSec: trial.EngineSec}
 			switch i % 3 {
 			case 0:
-				want.Verdict, want.Reason = agent.TrialHolds, "the ball is in the net"
+				want.Verdict, want.Reason = look.TrialHolds, "the ball is in the net"
 				require.InDelta(t, 0.2, trial.EngineSec, 1e-9)
 			case 1:
-				want.Verdict = agent.TrialHoldsNot
+				want.Verdict = look.TrialHoldsNot
 			case 2:
-				want.Verdict, want.Reason = agent.TrialUnanswered, inference.ErrOverloaded.Error()
+				want.Verdict, want.Reason = look.TrialUnanswered, inference.ErrOverloaded.Error()
 			}
 			require.Equal(t, want, trial)
 			if i > 1 {
@@ -59,16 +60,16 @@ func TestTryRule(t *testing.T) {
 
 		_, err = r.TryRule(t.Context(), agent.AlertRule{When: "", Level: "loud"}, 0)
 		require.ErrorContains(t, err, "level: must be info")
-		go func() { _, _ = r.TryRule(t.Context(), rule, agent.MaxTrials) }()
+		go func() { _, _ = r.TryRule(t.Context(), rule, look.MaxTrials) }()
 		synctest.Wait()
 		_, err = r.TryRule(t.Context(), rule, 0)
-		require.ErrorIs(t, err, agent.ErrTrying)
+		require.ErrorIs(t, err, look.ErrTrying)
 		time.Sleep(10 * time.Second)
 
 		resume := r.camera.Pause(true)
 		resume()
 		time.Sleep(time.Second)
-		trials, err = r.TryRule(t.Context(), rule, agent.MaxTrials)
+		trials, err = r.TryRule(t.Context(), rule, look.MaxTrials)
 		require.NoError(t, err)
 		require.Less(t, len(trials), 4, "looks at another source are forgotten")
 		r.stop()
@@ -83,13 +84,13 @@ func TestTryRuleIsBounded(t *testing.T) {
 		}), func(o *agent.Options) { o.Alerts = rules(t) })
 		time.Sleep(time.Minute)
 		began := time.Now()
-		trials, err := r.TryRule(t.Context(), agent.AlertRule{When: "a goal is scored"}, agent.MaxTrials)
+		trials, err := r.TryRule(t.Context(), agent.AlertRule{When: "a goal is scored"}, look.MaxTrials)
 		require.NoError(t, err)
 		require.Len(t, trials, 2)
 		require.Equal(t, time.Minute, time.Since(began))
 		r.engine.Become(inference.Capabilities{})
 		_, err = r.TryRule(t.Context(), agent.AlertRule{When: "a goal is scored"}, 0)
-		require.ErrorIs(t, err, agent.ErrRulesUnread)
+		require.ErrorIs(t, err, look.ErrRulesUnread)
 		require.ErrorContains(t, err, "the scripted engine reads no alert rules")
 		r.stop()
 	})

@@ -165,6 +165,23 @@ func Release(now, due, voiceEnd time.Time, pause time.Duration) time.Time {
 	return latest(now, due, voiceEnd.Add(min(pause, minGap)))
 }
 
+// Approach returns how long to sleep of a time until something that follows the delay of the picture, before it is looked at
+// again. The delay moves by at most a tenth of the time that passes, so the sleep never ends too late.
+func Approach(wait time.Duration) time.Duration {
+	if wait > 10*time.Millisecond {
+		return wait * 9 / 10
+	}
+	return wait
+}
+
+// Earliest returns the earlier of two times; the zero time is never.
+func Earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // GateState is the state of a Gate.
 type GateState uint8
 

@@ -3,7 +3,6 @@ package alert
 import (
 	"fmt"
 
-	"touchline/agent"
 	"touchline/internal/check"
 )
 
@@ -17,7 +16,7 @@ type Config struct {
 }
 
 // Rule is a rule of the settings file. In YAML, a plain string is its condition.
-type Rule agent.AlertRule
+type Rule RuleText
 
 // UnmarshalText reads a rule that is only a condition.
 func (r *Rule) UnmarshalText(text []byte) error {
@@ -31,7 +30,7 @@ func (c Config) Validate() error {
 	var s check.Settings
 	s.That(len(c.Rules) <= MaxRules, "rules", fmt.Sprintf("at most %d", MaxRules), len(c.Rules))
 	for i, r := range c.Rules {
-		_, _, err := parse(agent.AlertRule(r))
+		_, _, err := parse(RuleText(r))
 		s.Part(fmt.Sprintf("rules[%d]", i), err)
 	}
 	return s.Err()

@@ -10,7 +10,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"touchline/agent"
 	"touchline/internal/check"
 	"touchline/pacing"
 )
@@ -34,7 +33,7 @@ const testLength = 5 * time.Second
 
 // Defaults of a rule's empty fields.
 const (
-	defaultLevel   = agent.LevelWarning
+	defaultLevel   = LevelWarning
 	defaultVotes   = "2 of 3"
 	defaultCadence = "2s"
 	defaultPause   = "30s"
@@ -48,7 +47,7 @@ type terms struct {
 }
 
 // parse checks a rule, and returns it with its defaults and its values. Each of the joined errors begins with the field.
-func parse(r agent.AlertRule) (agent.AlertRule, terms, error) {
+func parse(r RuleText) (RuleText, terms, error) {
 	var s check.Settings
 	var t terms
 	r.When, r.Name = strings.TrimSpace(r.When), strings.TrimSpace(r.Name)
@@ -56,7 +55,7 @@ func parse(r agent.AlertRule) (agent.AlertRule, terms, error) {
 		fmt.Sprintf("a sentence of at most %d characters in one line", maxWhen), short(r.When))
 	s.That(line(r.Name, maxName), "name", fmt.Sprintf("at most %d characters in one line", maxName), short(r.Name))
 	r.Level = cmp.Or(r.Level, defaultLevel)
-	levels := []string{agent.LevelInfo, agent.LevelWarning, agent.LevelCritical}
+	levels := []string{LevelInfo, LevelWarning, LevelCritical}
 	s.That(slices.Contains(levels, r.Level), "level", "info, warning or critical", short(r.Level))
 	r.Votes = cmp.Or(r.Votes, defaultVotes)
 	var ok bool

@@ -132,6 +132,6 @@ func TestRuleDefaults(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []agent.AlertRuleStatus{{
 		ID: "r1", Active: true,
-		AlertRule: agent.AlertRule{When: "the pan smokes", Level: "warning", Votes: "2 of 3", Cadence: "2s", Pause: "30s"},
+		RuleText: agent.AlertRule{When: "the pan smokes", Level: "warning", Votes: "2 of 3", Cadence: "2s", Pause: "30s"},
 	}}, set.List(time.Now()))
 }

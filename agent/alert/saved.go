@@ -3,8 +3,6 @@ package alert
 import (
 	"errors"
 	"fmt"
-
-	"touchline/agent"
 )
 
 // Saved are the rules of a room in the form that survives restarts.
@@ -17,7 +15,7 @@ type Saved struct {
 // SavedRule is a rule with its id.
 type SavedRule struct {
 	ID string `json:"id"`
-	agent.AlertRule
+	RuleText
 }
 
 // Saved returns the rules.
@@ -36,9 +34,9 @@ func (s *Set) Restore(k Saved) error {
 	var errs []error
 	var rules []*rule
 	for _, saved := range k.Rules {
-		text, t, err := parse(saved.AlertRule)
+		text, t, err := parse(saved.RuleText)
 		if err == nil && len(rules) >= MaxRules {
-			err = agent.ErrTooManyRules
+			err = ErrTooManyRules
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("rule %s: %w", saved.ID, err))

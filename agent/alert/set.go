@@ -12,14 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"touchline/agent"
+	"touchline/agent/look"
 	"touchline/agent/prompt"
 	"touchline/pacing"
-)
-
-var (
-	_ agent.Alerts = (*Set)(nil)
-	_ agent.Rules  = (*Set)(nil)
 )
 
 // Set is the alert rules of one room. It is safe for concurrent use.
@@ -27,8 +22,8 @@ type Set struct {
 	mu      sync.Mutex
 	rules   []*rule
 	last    int                     // number of the last id
-	pending []agent.Alert           // phases that Expire returns
-	tests   []agent.Alert           // not cleared
+	pending []Alert                 // phases that Expire returns
+	tests   []Alert                 // not cleared
 	changed func()                  // may be nil
 	accepts func(when string) error // may be nil
 }
@@ -38,10 +33,10 @@ type rule struct {
 	terms
 
 	id     string
-	text   agent.AlertRule
+	text   RuleText
 	votes  *pacing.Votes
-	looked time.Time   // begin of the last look; zero: due at once
-	alert  agent.Alert // the last one
+	looked time.Time // begin of the last look; zero: due at once
+	alert  Alert     // the last one
 
 	snoozedUntil time.Time
 	snoozedBy    string
@@ -56,7 +51,7 @@ func NewSet(cfg Config) (*Set, error) {
 	}
 	s := &Set{}
 	for _, r := range cfg.Rules {
-		if _, err := s.Add(agent.AlertRule(r)); err != nil {
+		if _, err := s.Add(RuleText(r)); err != nil {
 			return nil, err
 		}
 	}
@@ -76,7 +71,7 @@ func (s *Set) accept(when string) error {
 }
 
 // parse is the function parse with the engine's check.
-func (s *Set) parse(r agent.AlertRule) (agent.AlertRule, terms, error) {
+func (s *Set) parse(r RuleText) (RuleText, terms, error) {
 	r, t, err := parse(r)
 	if err == nil {
 		if err = s.accept(r.When); err != nil {
@@ -86,8 +81,8 @@ func (s *Set) parse(r agent.AlertRule) (agent.AlertRule, terms, error) {
 	return r, t, err
 }
 
-// Add adds a rule and returns its id. It returns agent.ErrTooManyRules beyond the limit, or all errors of the rule, joined.
-func (s *Set) Add(r agent.AlertRule) (id string, err error) {
+// Add adds a rule and returns its id. It returns ErrTooManyRules beyond the limit, or all errors of the rule, joined.
+func (s *Set) Add(r RuleText) (id string, err error) {
 	text, t, err := s.parse(r)
 	if err != nil {
 		return "", err
@@ -96,7 +91,7 @@ func (s *Set) Add(r agent.AlertRule) (id string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.rules) >= MaxRules {
-		return "", agent.ErrTooManyRules
+		return "", ErrTooManyRules
 	}
 	s.last++
 	added := &rule{terms: t, id: "r" + strconv.Itoa(s.last), text: text, votes: t.votes()}
@@ -105,7 +100,7 @@ func (s *Set) Add(r agent.AlertRule) (id string, err error) {
 }
 
 // Check returns all errors of a rule, joined.
-func (s *Set) Check(r agent.AlertRule) error {
+func (s *Set) Check(r RuleText) error {
 	_, _, err := s.parse(r)
 	return err
 }
@@ -122,8 +117,8 @@ func (*Set) Read(answer, when string) (held bool, reason string, ok bool) {
 }
 
 // Replace replaces a rule, which keeps its id, stays snoozed and loses its votes. An alert of the old rule is cleared. It
-// returns agent.ErrNoRule for an unknown id.
-func (s *Set) Replace(id string, r agent.AlertRule) error {
+// returns ErrNoRule for an unknown id.
+func (s *Set) Replace(id string, r RuleText) error {
 	text, t, err := s.parse(r)
 	if err != nil {
 		return err
@@ -142,7 +137,7 @@ func (s *Set) Replace(id string, r agent.AlertRule) error {
 	return nil
 }
 
-// Remove removes a rule and clears its alert. It returns agent.ErrNoRule for an unknown id.
+// Remove removes a rule and clears its alert. It returns ErrNoRule for an unknown id.
 func (s *Set) Remove(id string) error {
 	defer s.notify()
 	s.mu.Lock()
@@ -156,7 +151,7 @@ func (s *Set) Remove(id string) error {
 }
 
 // Snooze stops the looks for a rule for a time, and clears its alert. A time of 0 ends the snooze. It returns
-// agent.ErrNoRule for an unknown id.
+// ErrNoRule for an unknown id.
 func (s *Set) Snooze(id, length, by string, now time.Time) error {
 	d, ok := parseTime(length, 0, maxSnooze)
 	if !ok {
@@ -175,7 +170,7 @@ func (s *Set) Snooze(id, length, by string, now time.Time) error {
 }
 
 // Test makes Expire return a test alert of the rule, and its end after a few seconds. It changes no votes, and does nothing
-// during a test of the rule. It returns agent.ErrNoRule for an unknown id.
+// during a test of the rule. It returns ErrNoRule for an unknown id.
 func (s *Set) Test(id string, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +178,7 @@ func (s *Set) Test(id string, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(s.tests, func(t agent.Alert) bool { return t.Rule == id }) {
+	if slices.ContainsFunc(s.tests, func(t Alert) bool { return t.Rule == id }) {
 		return nil
 	}
 	a := r.newAlert("test-"+alertID(id, now), now)
@@ -192,12 +187,12 @@ func (s *Set) Test(id string, now time.Time) error {
 	return nil
 }
 
-// Acknowledge records the first person who has seen the last alert of a rule, or a test. It returns agent.ErrNoAlert for any
+// Acknowledge records the first person who has seen the last alert of a rule, or a test. It returns ErrNoAlert for any
 // other alert.
 func (s *Set) Acknowledge(alert, by string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var found *agent.Alert
+	var found *Alert
 	for _, r := range s.rules {
 		if r.alert.ID == alert {
 			found = &r.alert
@@ -210,25 +205,25 @@ func (s *Set) Acknowledge(alert, by string) error {
 	}
 	switch {
 	case alert == "" || found == nil:
-		return agent.ErrNoAlert
+		return ErrNoAlert
 	case found.AckedBy != "":
 		return nil
 	}
 	found.AckedBy = by
 	a := *found
-	a.Phase = agent.AlertAcked
+	a.Phase = PhaseAcked
 	s.pending = append(s.pending, a)
 	return nil
 }
 
 // List returns the rules with their state, in the order in which they were added.
-func (s *Set) List(now time.Time) []agent.AlertRuleStatus {
+func (s *Set) List(now time.Time) []RuleStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]agent.AlertRuleStatus, 0, len(s.rules))
+	out := make([]RuleStatus, 0, len(s.rules))
 	for _, r := range s.rules {
-		st := agent.AlertRuleStatus{
-			ID: r.id, AlertRule: r.text, Active: r.hours.active(now), On: r.votes.On(),
+		st := RuleStatus{
+			ID: r.id, RuleText: r.text, Active: r.hours.active(now), On: r.votes.On(),
 			Alert: r.alert.ID, AckedBy: r.alert.AckedBy, Looks: r.looks, Late: r.late, Unanswered: r.unanswered,
 		}
 		if err := s.accept(r.text.When); err != nil {
@@ -261,7 +256,7 @@ func (s *Set) Due(now time.Time) []prompt.Rule {
 	slices.SortStableFunc(due, func(a, b *rule) int { return rank(a.text.Level) - rank(b.text.Level) })
 	out := make([]prompt.Rule, len(due))
 	for i, r := range due {
-		out[i] = prompt.Rule{Number: i + 1, When: r.text.When, ID: r.id, Urgent: r.text.Level == agent.LevelCritical}
+		out[i] = prompt.Rule{Number: i + 1, When: r.text.When, ID: r.id, Urgent: r.text.Level == LevelCritical}
 	}
 	return out
 }
@@ -276,7 +271,7 @@ func (s *Set) Next(now time.Time) (at time.Time, ok bool) {
 			continue
 		}
 		next := r.dueAt(now)
-		if r.text.Level != agent.LevelCritical && !r.urgent(now) {
+		if r.text.Level != LevelCritical && !r.urgent(now) {
 			next = next.Add(r.cadence)
 		}
 		if !ok || next.Before(at) {
@@ -287,9 +282,9 @@ func (s *Set) Next(now time.Time) (at time.Time, ok bool) {
 }
 
 // Answer handles the answer to a look, and returns the alerts that begin or end with it.
-func (s *Set) Answer(look agent.AlertLook) []agent.Alert {
-	fired, ok := ReadAnswer(look.Answer)
-	ok = ok && look.Err == nil
+func (s *Set) Answer(a look.Answer) []Alert {
+	fired, ok := ReadAnswer(a.Text)
+	ok = ok && a.Err == nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	reasons := map[int]string{}
@@ -298,10 +293,10 @@ func (s *Set) Answer(look agent.AlertLook) []agent.Alert {
 			reasons[f.Rule] = f.Reason
 		}
 	}
-	var out []agent.Alert
-	for _, asked := range look.Rules {
+	var out []Alert
+	for _, asked := range a.Rules {
 		i := s.indexLocked(asked.ID)
-		if i < 0 || s.rules[i].text.When != asked.When || s.rules[i].snoozed(look.Answered) { // changed since
+		if i < 0 || s.rules[i].text.When != asked.When || s.rules[i].snoozed(a.Answered) { // changed since
 			continue
 		}
 		r := s.rules[i]
@@ -311,14 +306,14 @@ func (s *Set) Answer(look agent.AlertLook) []agent.Alert {
 		}
 		r.looks++
 		reason, held := reasons[asked.Number]
-		out = append(out, r.take(look, held, reason)...)
+		out = append(out, r.take(a, held, reason)...)
 	}
 	return out
 }
 
 // Expire returns phases of alerts without a look: the ends of alerts whose rules were removed or snoozed, are outside of their
 // hours, or were not confirmed for long; tests; and acknowledgements.
-func (s *Set) Expire(now time.Time) []agent.Alert {
+func (s *Set) Expire(now time.Time) []Alert {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.rules {
@@ -329,10 +324,10 @@ func (s *Set) Expire(now time.Time) []agent.Alert {
 			s.pending = append(s.pending, r.cleared(now, "no look confirmed it"))
 		}
 	}
-	s.tests = slices.DeleteFunc(s.tests, func(a agent.Alert) bool {
+	s.tests = slices.DeleteFunc(s.tests, func(a Alert) bool {
 		over := now.Sub(a.At).Abs() >= testLength // also when the clock was set back
 		if over {
-			a.Phase, a.Reason = agent.AlertCleared, "the test is over"
+			a.Phase, a.Reason = PhaseCleared, "the test is over"
 			s.pending = append(s.pending, a)
 		}
 		return over
@@ -358,11 +353,11 @@ func (s *Set) indexLocked(id string) int {
 	return slices.IndexFunc(s.rules, func(r *rule) bool { return r.id == id })
 }
 
-// findLocked returns a rule, or agent.ErrNoRule.
+// findLocked returns a rule, or ErrNoRule.
 func (s *Set) findLocked(id string) (*rule, error) {
 	i := s.indexLocked(id)
 	if i < 0 {
-		return nil, agent.ErrNoRule
+		return nil, ErrNoRule
 	}
 	return s.rules[i], nil
 }
@@ -371,7 +366,7 @@ func (s *Set) findLocked(id string) (*rule, error) {
 func (s *Set) withdrawLocked(id, why string) (int, error) {
 	i := s.indexLocked(id)
 	if i < 0 {
-		return 0, agent.ErrNoRule
+		return 0, ErrNoRule
 	}
 	s.endLocked(s.rules[i], why)
 	return i, nil
@@ -405,17 +400,17 @@ func (r *rule) dueAt(now time.Time) time.Time {
 }
 
 // take handles the result of a look.
-func (r *rule) take(look agent.AlertLook, held bool, reason string) []agent.Alert {
-	switch r.votes.Look(look.Answered, held) {
+func (r *rule) take(a look.Answer, held bool, reason string) []Alert {
+	switch r.votes.Look(a.Answered, held) {
 	case pacing.VerdictNew:
-		r.alert = r.newAlert(alertID(r.id, look.Answered), look.Answered)
+		r.alert = r.newAlert(alertID(r.id, a.Answered), a.Answered)
 		r.alert.Reason = sentence(reason, r.text.When)
-		r.alert.AnchorPTS, r.alert.FrameID = look.PTS.Seconds(), look.FrameID
+		r.alert.AnchorPTS, r.alert.FrameID = a.Anchor.PTS.Seconds(), a.Anchor.ID
 		r.alert.Agreed, r.alert.Looks = r.votes.Agreed(), r.of
-		r.alert.LatencySec = look.Answered.Sub(look.Arrival).Seconds()
-		return []agent.Alert{r.alert}
+		r.alert.LatencySec = a.Answered.Sub(a.Anchor.Arrival).Seconds()
+		return []Alert{r.alert}
 	case pacing.VerdictCleared:
-		return []agent.Alert{r.cleared(look.Answered, fmt.Sprintf("%d looks in a row did not see it", clearLooks))}
+		return []Alert{r.cleared(a.Answered, fmt.Sprintf("%d looks in a row did not see it", clearLooks))}
 	case pacing.VerdictOff, pacing.VerdictOn:
 	}
 	return nil
@@ -426,16 +421,16 @@ func alertID(rule string, at time.Time) string {
 }
 
 // newAlert returns the first phase of an alert of the rule, without its look.
-func (r *rule) newAlert(id string, at time.Time) agent.Alert {
-	return agent.Alert{
-		Type: "alert", ID: id, Phase: agent.AlertNew, At: at, Rule: r.id, Name: r.name(), Level: r.text.Level, Interrupt: r.text.Interrupt,
+func (r *rule) newAlert(id string, at time.Time) Alert {
+	return Alert{
+		Type: "alert", ID: id, Phase: PhaseNew, At: at, Rule: r.id, Name: r.name(), Level: r.text.Level, Interrupt: r.text.Interrupt,
 	}
 }
 
 // cleared returns the last phase of the rule's alert.
-func (r *rule) cleared(at time.Time, why string) agent.Alert {
+func (r *rule) cleared(at time.Time, why string) Alert {
 	a := r.alert
-	a.Phase, a.At, a.Reason = agent.AlertCleared, at, why
+	a.Phase, a.At, a.Reason = PhaseCleared, at, why
 	return a
 }
 
@@ -447,7 +442,7 @@ func (r *rule) name() string {
 }
 
 func rank(level string) int {
-	return slices.Index([]string{agent.LevelCritical, agent.LevelWarning, agent.LevelInfo}, level)
+	return slices.Index([]string{LevelCritical, LevelWarning, LevelInfo}, level)
 }
 
 // maxReason bounds the reason of an alert, in characters.

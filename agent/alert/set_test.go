@@ -11,7 +11,10 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/alert"
+	"touchline/agent/look"
 	"touchline/agent/prompt"
+	"touchline/media"
+	"touchline/media/window"
 )
 
 func start() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
@@ -33,9 +36,10 @@ func newRoom(t *testing.T, rules ...alert.Rule) *room {
 // look takes one look, whose answer comes half a second later, and returns what came of it.
 func (r *room) look(answer string) []agent.Alert {
 	r.now = r.now.Add(time.Second)
-	return r.Answer(agent.AlertLook{
-		Rules: r.Due(r.now), Answer: answer, FrameID: 7, PTS: 90 * time.Second,
-		Arrival: r.now.Add(-100 * time.Millisecond), Answered: r.now.Add(500 * time.Millisecond),
+	return r.Answer(look.Answer{
+		Rules: r.Due(r.now), Text: answer, Anchor: window.Frame{ID: 7, VideoFrame: media.VideoFrame{
+			PTS: 90 * time.Second, Arrival: r.now.Add(-100 * time.Millisecond),
+		}}, Answered: r.now.Add(500 * time.Millisecond),
 	})
 }
 
@@ -91,7 +95,7 @@ func TestAnswers(t *testing.T) {
 	r := newRoom(t, door())
 	r.look(first)
 	require.Empty(t, r.look("I see nothing."))
-	require.Empty(t, r.Answer(agent.AlertLook{Rules: r.Due(r.now.Add(time.Second)), Answer: first, Err: errors.New("engine stopped")}))
+	require.Empty(t, r.Answer(look.Answer{Rules: r.Due(r.now.Add(time.Second)), Text: first, Err: errors.New("engine stopped")}))
 	r.now = r.now.Add(time.Second)
 	status := r.List(r.now)[0]
 	require.Equal(t, uint64(1), status.Looks)
@@ -139,19 +143,19 @@ func TestEdit(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "r2", id)
 	require.NoError(t, r.Replace("r1", agent.AlertRule{When: "a dog barks"}))
-	require.ErrorIs(t, r.Replace("r9", agent.AlertRule{When: "x"}), agent.ErrNoRule)
+	require.ErrorIs(t, r.Replace("r9", agent.AlertRule{When: "x"}), alert.ErrNoRule)
 	require.ErrorContains(t, r.Replace("r1", agent.AlertRule{}), "when: must be a sentence")
 	_, err = r.Add(agent.AlertRule{When: "x", Level: "loud"})
 	require.ErrorContains(t, err, "level: must be info")
 	require.NoError(t, r.Remove("r2"))
-	require.ErrorIs(t, r.Remove("r2"), agent.ErrNoRule)
+	require.ErrorIs(t, r.Remove("r2"), alert.ErrNoRule)
 	for i := range alert.MaxRules - 1 {
 		id, err = r.Add(agent.AlertRule{When: "x"})
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprintf("r%d", i+3), id, "an id is never used again")
 	}
 	_, err = r.Add(agent.AlertRule{When: "x"})
-	require.ErrorIs(t, err, agent.ErrTooManyRules)
+	require.ErrorIs(t, err, alert.ErrTooManyRules)
 	list := r.List(r.now)
 	require.Len(t, list, alert.MaxRules)
 	require.Equal(t, "a dog barks", list[0].When)
@@ -192,12 +196,12 @@ func TestExpire(t *testing.T) {
 func TestAnswerOfARemovedRule(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t, alert.Rule{When: "a", Votes: "1 of 1"}, alert.Rule{When: "b", Votes: "1 of 1"}, alert.Rule{When: "c", Votes: "1 of 1"})
-	look := agent.AlertLook{
-		Rules: r.Due(start()), Answer: `{"fired":[{"rule":1},{"rule":2},{"rule":3}]}`, Answered: start().Add(time.Second),
+	asked := look.Answer{
+		Rules: r.Due(start()), Text: `{"fired":[{"rule":1},{"rule":2},{"rule":3}]}`, Answered: start().Add(time.Second),
 	}
 	require.NoError(t, r.Remove("r1"))
 	require.NoError(t, r.Replace("r2", agent.AlertRule{When: "d", Votes: "1 of 1"}))
-	alerts := r.Answer(look)
+	alerts := r.Answer(asked)
 	require.Len(t, alerts, 1)
 	require.Equal(t, "c", alerts[0].Name)
 }
@@ -208,7 +212,7 @@ func TestSnooze(t *testing.T) {
 	r := newRoom(t, door())
 	r.look(first)
 	r.look(first)
-	late := agent.AlertLook{Rules: r.Due(r.now.Add(time.Second)), Answer: first, Answered: r.now.Add(time.Second)}
+	late := look.Answer{Rules: r.Due(r.now.Add(time.Second)), Text: first, Answered: r.now.Add(time.Second)}
 	require.NoError(t, r.Snooze("r1", "10m", "Ana", r.now))
 	require.Empty(t, r.Answer(late), "no votes of a look under way")
 	ended := r.Expire(r.now)
@@ -233,7 +237,7 @@ func TestSnooze(t *testing.T) {
 
 	require.NoError(t, r.Snooze("r1", "1m", "Ana", r.now))
 	require.Len(t, r.Due(r.now.Add(time.Minute)), 1, "the time is over")
-	require.ErrorIs(t, r.Snooze("r9", "1m", "Ana", r.now), agent.ErrNoRule)
+	require.ErrorIs(t, r.Snooze("r9", "1m", "Ana", r.now), alert.ErrNoRule)
 	for _, length := range []string{"", "ten minutes", "-1s", "25h"} {
 		require.ErrorContains(t, r.Snooze("r1", length, "Ana", r.now), `for: must be a time between 0s (which ends it) and 24h0m0s, such as "10m", is`)
 	}
@@ -244,8 +248,8 @@ func TestAcknowledge(t *testing.T) {
 	r := newRoom(t, door())
 	r.look(first)
 	a := r.look(first)[0]
-	require.ErrorIs(t, r.Acknowledge("", "Ana"), agent.ErrNoAlert)
-	require.ErrorIs(t, r.Acknowledge("r1-x", "Ana"), agent.ErrNoAlert)
+	require.ErrorIs(t, r.Acknowledge("", "Ana"), alert.ErrNoAlert)
+	require.ErrorIs(t, r.Acknowledge("r1-x", "Ana"), alert.ErrNoAlert)
 	require.NoError(t, r.Acknowledge(a.ID, "Ana"))
 	require.NoError(t, r.Acknowledge(a.ID, "Eva"), "the first one counts")
 	acked := r.Expire(r.now)
@@ -266,7 +270,7 @@ func TestAcknowledge(t *testing.T) {
 func TestTest(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t, door())
-	require.ErrorIs(t, r.Test("r9", r.now), agent.ErrNoRule)
+	require.ErrorIs(t, r.Test("r9", r.now), alert.ErrNoRule)
 	require.NoError(t, r.Test("r1", r.now))
 	require.NoError(t, r.Test("r1", r.now), "no second one at once")
 	alerts := r.Expire(r.now)

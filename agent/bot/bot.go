@@ -463,7 +463,7 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 func (b *Bot) ConsoleRoom() console.Room {
 	out := console.Room{
 		Name: b.Room.RoomName(), Bot: b, Hub: b.Hub, Pictures: pictures{b}, Sound: b.Voice,
-		Tokens: b.Tokens, Rules: b.Alerts, Prompts: b, Looks: b, Engines: b, TryRule: b.TryRule,
+		Tokens: b.Tokens, Rules: b.Alerts, Prompts: b, Looks: b.Looks, Engines: b, TryRule: b.TryRule,
 		Metrics: metrics.Func(b.collect), Viewers: b.Room.Viewers,
 		Forget:      func(ctx context.Context, by string) error { return b.opts.Outputs.forget(ctx, b.Room.RoomName(), by) },
 		JPEGQuality: b.opts.Settings.Media.JPEGQuality, PictureRate: b.opts.Settings.Media.MJPEGFPS,

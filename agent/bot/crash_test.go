@@ -71,7 +71,7 @@ func TestCrashOfOneRoomLeavesTheOtherAlone(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	cfg := configs.Default()
-	cfg.Inference.Engine, cfg.Agent.Repeats = "scene", agent.RepeatsAllow
+	cfg.Inference.Engine, cfg.Agent.Repeats = "scene", "allow"
 	cfg.Pacing.InitialDelay = time.Second
 	cfg.Agent.ChangeThreshold = 0
 	cfg.Agent.LiveKit.APIKey, cfg.Agent.LiveKit.APISecret = h.keys.APIKey, redact.Secret(h.keys.APISecret)
@@ -244,7 +244,7 @@ func TestCrashOfAnOutputEndsNoRoom(t *testing.T) {
 	h.camera("match", "")
 	cfg := configs.Default()
 	cfg.Agent.ChangeThreshold, cfg.Pacing.InitialDelay = 0, time.Second
-	cfg.Agent.Repeats = agent.RepeatsAllow
+	cfg.Agent.Repeats = "allow"
 	cfg.Agent.Webhook.URLs = []webhook.URL{{URL: "http://receiver.test/"}}
 	sender, err := webhook.New(webhook.Options{
 		Config: cfg.Agent.Webhook, APIKey: h.keys.APIKey, APISecret: h.keys.APISecret, Transport: burning{}, Log: zerolog.Nop(),

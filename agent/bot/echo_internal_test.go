@@ -15,6 +15,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/hearing"
+	"touchline/agent/settings"
 	"touchline/inference"
 	"touchline/inference/vad"
 	"touchline/internal/rescue"
@@ -45,9 +46,9 @@ type listener struct {
 	taken, doubts int
 }
 
-func (*listener) Hearing() agent.HearingConfig {
-	c := agent.DefaultHearing()
-	c.Mode = agent.HearingOrders
+func (*listener) Hearing() settings.Hearing {
+	c := settings.DefaultHearing()
+	c.Mode = settings.HearingOrders
 	return c
 }
 

@@ -177,7 +177,7 @@ var convertTiny = sync.OnceValue(func() error {
 func withModel(bundle string) configs.Config {
 	cfg := configs.Default()
 	cfg.Media.CaptureFPS = 2
-	cfg.Agent.Repeats = agent.RepeatsAllow // a small model says little
+	cfg.Agent.Repeats = "allow" // a small model says little
 	cfg.Pacing.InitialDelay = time.Second
 	in := &cfg.Inference
 	in.Engine, in.MiniCPM.Path, in.MiniCPM.Device = "minicpmo", bundle, "cpu"

@@ -18,6 +18,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/bot"
 	"touchline/agent/room/conn"
+	livesettings "touchline/agent/settings"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 	"touchline/configs"
@@ -67,7 +68,7 @@ func TestLastWords(t *testing.T) {
 	s := &stage.Stage{Server: server, Keys: conn.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
 	cfg := configs.Default()
 	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = s.URL(), stage.RoomName
-	cfg.Agent.Hearing.Mode, cfg.Inference.MiniCPM.Runtime = agent.HearingCaptions, t.TempDir()
+	cfg.Agent.Hearing.Mode, cfg.Inference.MiniCPM.Runtime = livesettings.HearingCaptions, t.TempDir()
 	words, out := &lastWords{heard: make(chan struct{})}, &notes{}
 	r := bot.RecognitionBy(&bot.Recognizer{Recognizer: words, Run: func(ctx context.Context) error {
 		<-ctx.Done()

@@ -17,6 +17,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/bot"
+	livesettings "touchline/agent/settings"
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/inference/voice"
@@ -107,7 +108,7 @@ func TestModelHearsTheRoom(t *testing.T) {
 	defer func() { cancel(); require.NoError(t, <-ended) }()
 
 	ears, out := &witness{Recognizer: r}, &notes{}
-	cfg.Agent.Hearing.Mode, cfg.Inference.MiniCPM.Runtime = agent.HearingCaptions, moduleRoot+"bin/runtime"
+	cfg.Agent.Hearing.Mode, cfg.Inference.MiniCPM.Runtime = livesettings.HearingCaptions, moduleRoot+"bin/runtime"
 	s, err := stage.New(ctx, stage.Options{
 		Config: &cfg, Model: stage.NewEngine(3, 300*time.Millisecond, time.Second), Recognizer: ears, NoCamera: true,
 		Texts: []agent.TextOutput{out}, Log: zerolog.Nop(),

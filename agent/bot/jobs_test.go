@@ -53,7 +53,7 @@ func TestCalledOffInTheMiddleOfASentence(t *testing.T) {
 	h := newFixture(t)
 	h.camera("match", "")
 	cfg := configs.Default()
-	cfg.Inference.Engine, cfg.Agent.Repeats = "scene", agent.RepeatsAllow
+	cfg.Inference.Engine, cfg.Agent.Repeats = "scene", "allow"
 	cfg.Pacing.InitialDelay = time.Second
 	cfg.Agent.ChangeThreshold = 0
 	cfg.Agent.LiveKit.APIKey, cfg.Agent.LiveKit.APISecret = h.keys.APIKey, redact.Secret(h.keys.APISecret)

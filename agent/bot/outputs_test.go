@@ -92,7 +92,7 @@ func TestOutputs(t *testing.T) {
 			t.Cleanup(server.Close)
 			cfg := configs.Default()
 			cfg.Pacing.InitialDelay, cfg.Agent.History.Comments = time.Second, 5
-			cfg.Agent.Repeats = agent.RepeatsAllow
+			cfg.Agent.Repeats = "allow"
 			cfg.Agent.History.Store, cfg.Agent.History.Path = store, filepath.Join(t.TempDir(), "store")
 			cfg.Agent.Webhook.URLs = []webhook.URL{{URL: server.URL}}
 			cfg.Agent.Webhook.APIKey = h.keys.APIKey

@@ -268,7 +268,7 @@ func (k *roomState) restoreInstruction(kept keptOrder) error {
 		k.room.Keep(keptInstruction, nil)
 		return nil
 	case kept.Active && kept.Text == "":
-		if err := k.bot.Session.Start(kept.By); err != nil && !errors.Is(err, agent.ErrRunning) {
+		if err := k.bot.Session.Start(kept.By); err != nil && !errors.Is(err, command.ErrRunning) {
 			return err
 		}
 		return nil

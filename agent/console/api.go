@@ -60,7 +60,7 @@ func (h *roomEntry) postInstruction(r *http.Request, in instructionBody) error {
 	if in.Instruction == nil {
 		return refuse(http.StatusUnprocessableEntity, "bad_instruction", `expected {"instruction": "..."}`)
 	}
-	_, err := agent.HandleText(h.Bot, *in.Instruction, by(r))
+	_, err := command.Handle(h.Bot, *in.Instruction, by(r))
 	return refuseOrder(err, "bad_instruction")
 }
 
@@ -72,7 +72,7 @@ func refuseOrder(err error, code string) error {
 	if errors.Is(err, agent.ErrTooMuchToSay) {
 		return refuse(http.StatusTooManyRequests, "too_much_to_say", "%v", err).after(sayAgain)
 	}
-	return refusal(err, answer{agent.ErrNothingTo, http.StatusConflict, "nothing_to_do"}, answer{nil, http.StatusUnprocessableEntity, code})
+	return refusal(err, answer{command.ErrNothingTo, http.StatusConflict, "nothing_to_do"}, answer{nil, http.StatusUnprocessableEntity, code})
 }
 
 func (h *roomEntry) postCommand(r *http.Request, in commandBody) error {
@@ -161,7 +161,7 @@ func (h *roomEntry) postStart(r *http.Request, in *sourceBody) error {
 		return err
 	}
 	return refusal(h.Bot.Start(source, by(r)),
-		answer{agent.ErrRunning, http.StatusConflict, "running"}, answer{nil, http.StatusBadRequest, "bad_source"})
+		answer{command.ErrRunning, http.StatusConflict, "running"}, answer{nil, http.StatusBadRequest, "bad_source"})
 }
 
 func (h *roomEntry) postStop(r *http.Request, _ *empty) error {

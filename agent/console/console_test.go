@@ -151,7 +151,7 @@ func (d *desk) Start(source, by string) error {
 		return errNoScene
 	}
 	if d.snap.MonitorMode == "ACTIVE" {
-		return fmt.Errorf("start: %w", agent.ErrRunning)
+		return fmt.Errorf("start: %w", command.ErrRunning)
 	}
 	d.snap.MonitorMode = "ACTIVE"
 	return nil
@@ -164,7 +164,7 @@ func (d *desk) Command(c command.Command, by string) (agent.Done, error) {
 		return agent.Done{}, &agent.RangeError{Name: "command", Want: "a command", Got: c}
 	}
 	if c == command.Repeat {
-		return agent.Done{}, fmt.Errorf("%w: there is no comment yet", agent.ErrNothingTo)
+		return agent.Done{}, fmt.Errorf("%w: there is no comment yet", command.ErrNothingTo)
 	}
 	if c == command.GoOn { // as a full queue answers CommandRepeat
 		return agent.Done{}, agent.ErrTooMuchToSay

@@ -6,28 +6,28 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/access"
 	"touchline/agent/console"
+	"touchline/agent/look"
 	"touchline/inference"
 )
 
 // looks are scripted ones.
 type looks struct {
-	list []agent.RawLook
+	list []look.Trace
 	err  error
 }
 
-func (l *looks) Looks() []agent.RawLook { return l.list }
+func (l *looks) Traces() []look.Trace { return l.list }
 
-func (l *looks) NextPrompt() (agent.RawLook, error) {
-	return agent.RawLook{Kind: agent.LookNext, Text: "Comment on the newest picture."}, l.err
+func (l *looks) NextPrompt() (look.Trace, error) {
+	return look.Trace{Kind: look.TraceNext, Text: "Comment on the newest picture."}, l.err
 }
 
 func TestLooks(t *testing.T) {
 	t.Parallel()
-	l := &looks{list: []agent.RawLook{{
-		ID: 2, Kind: agent.LookRules, Text: "Rules:", Schema: []byte(`{"type":"object"}`), Answer: `{"fired":[]}`,
+	l := &looks{list: []look.Trace{{
+		ID: 2, Kind: look.TraceRules, Text: "Rules:", Schema: []byte(`{"type":"object"}`), Answer: `{"fired":[]}`,
 		Exchanges: []inference.Exchange{{Request: `{"model":"m"}`, Answer: "<no>"}},
 	}}}
 	r := open(t, console.Options{Room: console.Room{Name: "final", Bot: newDesk(), Looks: l}})
@@ -41,7 +41,7 @@ func TestLooks(t *testing.T) {
 	a := r.ask("GET", "/api/looks/next", "")
 	require.Equal(t, http.StatusOK, a.status)
 	require.Contains(t, string(a.body), `"kind":"next"`)
-	l.err = agent.ErrNoPicture
+	l.err = look.ErrNoPicture
 	a = r.ask("GET", "/api/rooms/final/looks/next", "")
 	require.Equal(t, http.StatusConflict, a.status)
 	require.Contains(t, string(a.body), "no_picture")

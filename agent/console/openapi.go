@@ -51,7 +51,7 @@ func newDocument(s *Server) *document {
 					"are those of the only room. A token is required from other machines.",
 			},
 			Components: &huma.Components{
-				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
+				Schemas: huma.NewMapRegistry("#/components/schemas/", schemaName),
 				SecuritySchemes: map[string]*huma.SecurityScheme{
 					"token":  {Type: "http", Scheme: "bearer"},
 					"cookie": {Type: "apiKey", In: "cookie", Name: tokenCookie},
@@ -155,6 +155,15 @@ func sentences(errs []error) []string {
 func (d *document) schema(v any) *huma.Schema {
 	t := reflect.TypeOf(v)
 	return d.OpenAPI().Components.Schemas.Schema(t, true, "")
+}
+
+// schemaName names a type in the document, where some have an older name.
+func schemaName(t reflect.Type, hint string) string {
+	name := huma.DefaultSchemaNamer(t, hint)
+	return cmp.Or(map[string]string{
+		"Trace": "RawLook", "TracePicture": "RawPicture", "RuleText": "AlertRule", "RuleStatus": "AlertRuleStatus",
+		"Notice": "Announcement",
+	}[name], name)
 }
 
 // errorAnswer describes the answers with errors.

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 
-	"touchline/agent"
 	"touchline/agent/prompt"
 )
 
@@ -67,7 +66,7 @@ func (h *roomEntry) getProfile(w http.ResponseWriter, r *http.Request) error {
 		}
 		return writeBody(w, http.StatusOK, "application/yaml; charset=utf-8", text)
 	}
-	return profileProblem(agent.ErrNoProfile)
+	return profileProblem(prompt.ErrNoProfile)
 }
 
 func (h *roomEntry) putProfile(w http.ResponseWriter, r *http.Request) error {
@@ -106,14 +105,14 @@ func (h *roomEntry) deleteProfile(r *http.Request) error {
 }
 
 func profileProblem(err error) error {
-	if errors.Is(err, agent.ErrNoProfile) {
+	if errors.Is(err, prompt.ErrNoProfile) {
 		return refuse(http.StatusNotFound, "no_profile", "%v; GET /api/profiles lists all", err)
 	}
 	return refusal(oneLine(err),
-		answer{agent.ErrProfileTaken, http.StatusConflict, "name_taken"},
-		answer{agent.ErrProfileBuiltIn, http.StatusConflict, "built_in"},
-		answer{agent.ErrProfileInUse, http.StatusConflict, "in_use"},
-		answer{agent.ErrTooManyProfiles, http.StatusConflict, "too_many_profiles"},
+		answer{prompt.ErrProfileTaken, http.StatusConflict, "name_taken"},
+		answer{prompt.ErrProfileBuiltIn, http.StatusConflict, "built_in"},
+		answer{prompt.ErrProfileInUse, http.StatusConflict, "in_use"},
+		answer{prompt.ErrTooManyProfiles, http.StatusConflict, "too_many_profiles"},
 		answer{nil, http.StatusUnprocessableEntity, "bad_profile"})
 }
 

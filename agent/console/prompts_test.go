@@ -10,6 +10,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/agenttest"
 	"touchline/agent/console"
+	"touchline/agent/prompt"
 	"touchline/configs"
 )
 
@@ -77,10 +78,10 @@ func TestPrompts(t *testing.T) {
 	a := r.ask("DELETE", "/api/profiles/cup", "")
 	require.Equal(t, http.StatusConflict, a.status)
 	require.Contains(t, string(a.body), "in_use")
-	for i := range agent.MaxProfiles {
+	for i := range prompt.MaxProfiles {
 		a = r.ask("PUT", "/api/profiles/p"+string(rune('a'+i%26))+string(rune('a'+i/26)), "label: Cup\nprompt: Call it.")
 	}
 	require.Equal(t, http.StatusConflict, a.status, "too many")
 	require.Contains(t, string(a.body), "too_many_profiles")
-	require.Len(t, session.Profiles(), len(cfg.Profiles)+agent.MaxProfiles)
+	require.Len(t, session.Profiles(), len(cfg.Profiles)+prompt.MaxProfiles)
 }

@@ -18,7 +18,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
+	"touchline/agent/alert"
 	"touchline/agent/events"
+	"touchline/agent/look"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
 )
@@ -34,12 +36,12 @@ type Room struct {
 	Sound    Sound
 	Tokens   Tokens
 	Sources  Sources
-	Rules    agent.Rules
+	Rules    *alert.Set
 	Prompts  Prompts
 	Looks    Looks
 	Engines  Engines
 	// TryRule tries an alert rule, as agent.Session does; may be nil.
-	TryRule func(ctx context.Context, r agent.AlertRule, past int) ([]agent.Trial, error)
+	TryRule func(ctx context.Context, r alert.RuleText, past int) ([]look.Trial, error)
 	// Forget deletes the speech of an identity, or of all if it is "", from the disk; nil if nothing is stored.
 	Forget func(ctx context.Context, by string) error
 	// Viewers returns the number of people in the room; may be nil.

@@ -9,7 +9,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"touchline/agent"
+	"touchline/agent/alert"
 	"touchline/agent/events"
+	"touchline/agent/look"
 )
 
 // ruleList is the answer of GET /api/rules.
@@ -24,7 +26,7 @@ func (s *Server) ruleOperations() []endpoint {
 	try := operation("POST", "/rules/try", "Tries an alert rule, without adding it", http.StatusOK, (*roomEntry).tryRule)
 	try.query = []*huma.Param{{
 		Name: "looks", In: "query", Description: "Past looks to try it on, beside the present pictures.",
-		Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(0.0), Maximum: new(float64(agent.MaxTrials))},
+		Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(0.0), Maximum: new(float64(look.MaxTrials))},
 	}}
 	return append(needing(func(h *roomEntry) error {
 		if h.Rules == nil {
@@ -85,7 +87,7 @@ func (s *Server) ruleSet(h *roomEntry, r *http.Request, id string, err error) (o
 	list := h.Rules.List(time.Now())
 	i := slices.IndexFunc(list, func(x agent.AlertRuleStatus) bool { return x.ID == id })
 	if i < 0 { // another client has removed it
-		return out, ruleProblem(agent.ErrNoRule)
+		return out, ruleProblem(alert.ErrNoRule)
 	}
 	return list[i], nil
 }
@@ -107,7 +109,7 @@ func (s *Server) deleteRule(h *roomEntry, r *http.Request) error {
 
 // trialList is the answer of POST /api/rules/try.
 type trialList struct {
-	Trials []agent.Trial `json:"trials" doc:"The present pictures first, then past looks, newest first."`
+	Trials []look.Trial `json:"trials" doc:"The present pictures first, then past looks, newest first."`
 }
 
 // trialWait bounds the time until the answer is written; agent.Session tries for at most a minute.
@@ -116,8 +118,8 @@ const trialWait = 90 * time.Second
 func (h *roomEntry) tryRule(w http.ResponseWriter, r *http.Request, in agent.AlertRule) (out trialList, err error) {
 	past := 0
 	if q := r.URL.Query().Get("looks"); q != "" {
-		if past, err = strconv.Atoi(q); err != nil || past < 0 || past > agent.MaxTrials {
-			return out, refuse(http.StatusBadRequest, "bad_looks", "looks: expected 0 to %d past looks, got %.40q", agent.MaxTrials, q)
+		if past, err = strconv.Atoi(q); err != nil || past < 0 || past > look.MaxTrials {
+			return out, refuse(http.StatusBadRequest, "bad_looks", "looks: expected 0 to %d past looks, got %.40q", look.MaxTrials, q)
 		}
 	}
 	if h.TryRule == nil {
@@ -151,12 +153,12 @@ func (s *Server) testRule(h *roomEntry, r *http.Request) error {
 
 func ruleProblem(err error) error {
 	return refusal(oneLine(err),
-		answer{agent.ErrRulesUnread, http.StatusConflict, "rules_unread"},
-		answer{agent.ErrTrying, http.StatusConflict, "rule_is_tried"},
-		answer{agent.ErrNoPicture, http.StatusConflict, "no_picture"},
-		answer{agent.ErrNoAlert, http.StatusNotFound, "no_alert"},
-		answer{agent.ErrNoRule, http.StatusNotFound, "no_rule"},
-		answer{agent.ErrTooManyRules, http.StatusConflict, "too_many_rules"},
+		answer{look.ErrRulesUnread, http.StatusConflict, "rules_unread"},
+		answer{look.ErrTrying, http.StatusConflict, "rule_is_tried"},
+		answer{look.ErrNoPicture, http.StatusConflict, "no_picture"},
+		answer{alert.ErrNoAlert, http.StatusNotFound, "no_alert"},
+		answer{alert.ErrNoRule, http.StatusNotFound, "no_rule"},
+		answer{alert.ErrTooManyRules, http.StatusConflict, "too_many_rules"},
 		answer{nil, http.StatusUnprocessableEntity, "bad_rule"})
 }
 

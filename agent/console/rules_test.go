@@ -14,17 +14,18 @@ import (
 	"touchline/agent"
 	"touchline/agent/alert"
 	"touchline/agent/console"
+	"touchline/agent/look"
 )
 
 func TestRules(t *testing.T) {
 	t.Parallel()
 	set, err := alert.NewSet(alert.Config{Rules: []alert.Rule{{When: "a goal is scored"}}})
 	require.NoError(t, err)
-	try := func(_ context.Context, in agent.AlertRule, past int) ([]agent.Trial, error) {
+	try := func(_ context.Context, in agent.AlertRule, past int) ([]look.Trial, error) {
 		if in.When == "busy" {
-			return nil, agent.ErrTrying
+			return nil, look.ErrTrying
 		}
-		return slices.Repeat([]agent.Trial{{Verdict: agent.TrialHolds, Reason: in.When, FrameID: 7}}, 1+past), set.Check(in)
+		return slices.Repeat([]look.Trial{{Verdict: look.TrialHolds, Reason: in.When, FrameID: 7}}, 1+past), set.Check(in)
 	}
 	r := open(t, console.Options{Room: console.Room{Name: "final", Bot: newDesk(), Rules: set, TryRule: try}})
 	tests := []struct {
@@ -90,7 +91,7 @@ func TestRules(t *testing.T) {
 	var list struct{ Rules []agent.AlertRuleStatus }
 	require.NoError(t, json.Unmarshal(r.ask("GET", "/api/rules", "").body, &list))
 	require.Len(t, list.Rules, alert.MaxRules)
-	body, err := json.Marshal(list.Rules[0].AlertRule)
+	body, err := json.Marshal(list.Rules[0].RuleText)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, r.ask("PUT", fmt.Sprint("/api/rules/", list.Rules[0].ID), string(body)).status)
 

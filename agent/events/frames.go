@@ -102,7 +102,7 @@ func (s *frameStore) encode(ctx context.Context, frames []agent.SeenFrame) {
 			return
 		}
 		if _, known := s.get(f.ID); !known {
-			data, err := JPEG(f.Frame, MaxFrameSide, s.quality)
+			data, err := JPEG(f.VideoFrame, MaxFrameSide, s.quality)
 			if err != nil {
 				s.dropped.Add(1)
 				continue
@@ -125,7 +125,7 @@ func (s *frameStore) encode(ctx context.Context, frames []agent.SeenFrame) {
 
 // encodeAlert encodes the picture of an alert.
 func (s *frameStore) encodeAlert(id string, f agent.SeenFrame) {
-	data, err := JPEG(f.Frame, MaxFrameSide, s.quality)
+	data, err := JPEG(f.VideoFrame, MaxFrameSide, s.quality)
 	if err != nil {
 		s.dropped.Add(1)
 		return

@@ -39,7 +39,7 @@ func TestHubWithoutRunNeverBlocks(t *testing.T) {
 		hub.State(agent.Status{})
 		hub.Caption(agent.Caption{Delta: "x"})
 		hub.Record(record(i, "shown", "x"))
-		hub.Frames(i, []agent.SeenFrame{{ID: i, Frame: picture(64, 36, 1)}})
+		hub.Frames(i, []agent.SeenFrame{{ID: i, VideoFrame: picture(64, 36, 1)}})
 	}
 	require.Len(t, hub.History(), 20)
 	require.Zero(t, events.Waiting(hub), "pictures that cannot be asked for are not kept")
@@ -55,7 +55,7 @@ func TestPicturesAfterRunAgain(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- hub.Run(ctx) }()
 			synctest.Wait()
-			hub.Frames(id, []agent.SeenFrame{{ID: id, Frame: picture(1280, 720, 90)}})
+			hub.Frames(id, []agent.SeenFrame{{ID: id, VideoFrame: picture(1280, 720, 90)}})
 			synctest.Wait()
 			data, ok := hub.Frame(id)
 			require.True(t, ok, "run %d", id)
@@ -140,7 +140,7 @@ func TestKeptAlerts(t *testing.T) {
 		synctest.Wait()
 		for i := range uint64(events.KeptAlerts + 2) {
 			a := agent.Alert{ID: fmt.Sprint("r1-", i), Phase: agent.AlertNew, Reason: "begins", FrameID: i, At: time.Now()}
-			hub.Alert(a, &agent.SeenFrame{ID: i, Frame: picture(64, 36, 90)})
+			hub.Alert(a, &agent.SeenFrame{ID: i, VideoFrame: picture(64, 36, 90)})
 			synctest.Wait()
 		}
 		phase := func(id, phase, by, why string) {
@@ -173,7 +173,7 @@ func TestKeptAlerts(t *testing.T) {
 			}
 		}
 		hub.KeepAlerts(hub.Alerts(), keep)
-		hub.Alert(agent.Alert{ID: "r2-1", Phase: agent.AlertNew, FrameID: 7, At: time.Now()}, &agent.SeenFrame{ID: 7, Frame: picture(64, 36, 90)})
+		hub.Alert(agent.Alert{ID: "r2-1", Phase: agent.AlertNew, FrameID: 7, At: time.Now()}, &agent.SeenFrame{ID: 7, VideoFrame: picture(64, 36, 90)})
 		fresh, ok := hub.AlertFrame(t.Context(), "r2-1")
 		require.True(t, ok, "it waits for the encoder")
 		synctest.Wait()
@@ -208,7 +208,7 @@ func TestAlerts(t *testing.T) {
 		r, _ := hub.Subscribe(events.Named, 0, false)
 		defer r.Close()
 		a := agent.Alert{Type: "alert", ID: "r1-x", Phase: agent.AlertNew, FrameID: 900, At: time.Now()}
-		hub.Alert(a, &agent.SeenFrame{ID: 900, Frame: picture(1280, 720, 90)})
+		hub.Alert(a, &agent.SeenFrame{ID: 900, VideoFrame: picture(1280, 720, 90)})
 		a.Phase = agent.AlertCleared
 		hub.Alert(a, nil)
 		batch := r.Take().Events
@@ -218,7 +218,7 @@ func TestAlerts(t *testing.T) {
 		require.NotEmpty(t, got.id)
 		require.Contains(t, got.data, `"phase":"cleared"`)
 		for id := range uint64(30) {
-			hub.Frames(id, []agent.SeenFrame{{ID: id, Frame: picture(64, 36, 1)}})
+			hub.Frames(id, []agent.SeenFrame{{ID: id, VideoFrame: picture(64, 36, 1)}})
 			synctest.Wait()
 		}
 		data, ok := hub.Frame(900)
@@ -237,7 +237,7 @@ func TestAlerts(t *testing.T) {
 		}
 		for id := range uint64(120) {
 			a.ID, a.Phase, a.FrameID, a.At = fmt.Sprint("r2-", id), agent.AlertNew, 1000+id, time.Now()
-			hub.Alert(a, &agent.SeenFrame{ID: 1000 + id, Frame: noise})
+			hub.Alert(a, &agent.SeenFrame{ID: 1000 + id, VideoFrame: noise})
 			synctest.Wait()
 		}
 		kept := 0

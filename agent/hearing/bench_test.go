@@ -17,6 +17,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/hearing"
+	"touchline/agent/settings"
 	"touchline/inference/vad"
 )
 
@@ -50,8 +51,8 @@ func BenchmarkMicrophones(b *testing.B) {
 	defer func() { require.NoError(b, gate.Close()) }()
 	for _, people := range []int{1, 12} {
 		b.Run(fmt.Sprintf("%s-%d", gate, people), func(b *testing.B) {
-			cfg := agent.DefaultHearing()
-			cfg.Mode = agent.HearingAll
+			cfg := settings.DefaultHearing()
+			cfg.Mode = settings.HearingAll
 			ears := hearing.New(hearing.Options{Recognizer: &script{}, Detector: gate.Detector, Log: zerolog.Nop()})
 			ears.Attach(&commentator{cfg: cfg})
 			ctx, cancel := context.WithCancel(b.Context())

@@ -11,6 +11,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/hearing"
+	"touchline/agent/settings"
 	"touchline/media/sound"
 )
 
@@ -62,7 +63,7 @@ func TestEchoTakesNoFloor(t *testing.T) {
 		{"person over an echo", 110 * time.Millisecond, 1200 * time.Millisecond, 1300 * time.Millisecond, 2100 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			play(t, agent.HearingOrders, nil, func(s *stage) {
+			play(t, settings.HearingOrders, nil, func(s *stage) {
 				anna := s.join("anna", nil)
 				if c.person == never {
 					s.asr.texts = []string{"", "", "", ""}
@@ -126,7 +127,7 @@ func TestSilenceForAPerson(t *testing.T) {
 	said := slices.Concat(voiceSays(), voiceSays())
 	for from := time.Duration(0); from < 2400*time.Millisecond; from += 60 * time.Millisecond {
 		t.Run(from.String(), func(t *testing.T) {
-			play(t, agent.HearingOrders, []string{"wait a moment"}, func(s *stage) {
+			play(t, settings.HearingOrders, []string{"wait a moment"}, func(s *stage) {
 				anna := s.join("anna", nil)
 				anna.quiet(2 * time.Second)
 				began := time.Now()

@@ -18,6 +18,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/hearing"
+	"touchline/agent/settings"
 	"touchline/inference"
 	"touchline/inference/vad"
 	"touchline/internal/e2e/sounds"
@@ -188,8 +189,8 @@ func (o *room) hear(t *testing.T, gate *vad.Model, tell bool) (p *parrot, publis
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		p = &parrot{begun: time.Now()}
-		bot := &commentator{cfg: agent.DefaultHearing()}
-		bot.cfg.Mode = agent.HearingAll
+		bot := &commentator{cfg: settings.DefaultHearing()}
+		bot.cfg.Mode = settings.HearingAll
 		ears := hearing.New(hearing.Options{Recognizer: p, Detector: gate.Detector, Log: zerolog.Nop()})
 		ears.Attach(bot)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/agent/settings"
 	"touchline/inference"
 	"touchline/inference/vad"
 	"touchline/internal/quantile"
@@ -44,7 +45,7 @@ const (
 type Commentator interface {
 	agent.Steerer
 	// Hearing returns the hearing settings.
-	Hearing() agent.HearingConfig
+	Hearing() settings.Hearing
 	// Hear receives recognized speech.
 	Hear(h agent.Heard)
 	// Floor receives whether an authorised person speaks.
@@ -61,7 +62,7 @@ type Options struct {
 	Log  zerolog.Logger
 }
 
-// Ears recognize the speech in one room. They implement agent.Ears and agent.TextOutput. Safe for concurrent use.
+// Ears recognize the speech in one room. They implement command.Ears and agent.TextOutput. Safe for concurrent use.
 type Ears struct {
 	opts Options
 	log  zerolog.Logger
@@ -131,8 +132,8 @@ func (e *Ears) Run(ctx context.Context) error {
 var errOrdersOnly = errors.New(`this recognizer knows orders alone and makes no captions: "orders" works; ` +
 	"for captions set inference.recognizer.program to model or remote")
 
-// CheckHearing implements agent.Ears.
-func (e *Ears) CheckHearing(c agent.HearingConfig) error {
+// CheckHearing implements command.Ears.
+func (e *Ears) CheckHearing(c settings.Hearing) error {
 	if c.Captions() && e.opts.Recognizer.Recognizes().OrdersOnly {
 		return errOrdersOnly
 	}
@@ -143,9 +144,9 @@ func (e *Ears) CheckHearing(c agent.HearingConfig) error {
 }
 
 // wants reports whether the settings include a microphone.
-func wants(c agent.HearingConfig, m agent.Microphone) bool {
+func wants(c settings.Hearing, m agent.Microphone) bool {
 	switch {
-	case m.Instructs && c.Mode != agent.HearingOff:
+	case m.Instructs && c.Mode != settings.HearingOff:
 		return true // also for its captions, and for what the voice does meanwhile
 	case !c.Captions():
 		return false

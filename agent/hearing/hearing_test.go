@@ -19,6 +19,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/command"
 	"touchline/agent/hearing"
+	"touchline/agent/settings"
 	"touchline/inference"
 	"touchline/inference/live/livetest"
 	"touchline/inference/vad"
@@ -32,7 +33,7 @@ type commentator struct {
 	agent.Steerer
 
 	mu         sync.Mutex
-	cfg        agent.HearingConfig
+	cfg        settings.Hearing
 	can        bool
 	language   *string
 	refuses    error
@@ -48,7 +49,7 @@ type commentator struct {
 	firstFloor time.Time
 }
 
-func (c *commentator) Hearing() agent.HearingConfig {
+func (c *commentator) Hearing() settings.Hearing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.cfg
@@ -195,7 +196,7 @@ func play(t *testing.T, mode string, texts []string, f func(s *stage)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		cfg := agent.DefaultHearing()
+		cfg := settings.DefaultHearing()
 		cfg.Mode = mode
 		s := &stage{t: t, bot: &commentator{cfg: cfg, can: true}, asr: &script{texts: texts}}
 		held := 0
@@ -265,7 +266,7 @@ func (p *person) quiet(d time.Duration) {
 }
 
 func TestCaptionsOfSpeakers(t *testing.T) {
-	play(t, agent.HearingCaptions, []string{"a fine day for it", "hey touchline, stop"}, func(s *stage) {
+	play(t, settings.HearingCaptions, []string{"a fine day for it", "hey touchline, stop"}, func(s *stage) {
 		anna := s.join("anna", nil)
 		ben := s.join("ben", func(m *agent.Microphone) { m.Instructs = false })
 		began := time.Now()
@@ -299,7 +300,7 @@ func TestCaptionsOfSpeakers(t *testing.T) {
 }
 
 func TestWakeWords(t *testing.T) {
-	play(t, agent.HearingOrders, []string{
+	play(t, settings.HearingOrders, []string{
 		"nice pass", "Hey Touchline, only tell me about the goals.", "Hey Touchline!", "count the shots", "count the cards", "hey touchline stop",
 	}, func(s *stage) {
 		anna := s.join("anna", nil)
@@ -333,7 +334,7 @@ func TestWakeWords(t *testing.T) {
 
 // TestPushToTalk: one order, whatever pauses it has, and at once when the button is released.
 func TestPushToTalk(t *testing.T) {
-	play(t, agent.HearingOrders, []string{"tell me about the keeper", "and then"}, func(s *stage) {
+	play(t, settings.HearingOrders, []string{"tell me about the keeper", "and then"}, func(s *stage) {
 		anna := s.join("anna", nil)
 		require.NoError(t, s.ears.Talk("anna", true))
 		anna.speak(time.Second)
@@ -349,7 +350,7 @@ func TestPushToTalk(t *testing.T) {
 		require.Len(t, s.bot.orders, 1)
 		require.Error(t, s.ears.Talk("anna", false))
 		s.bot.mu.Lock()
-		s.bot.cfg.Mode = agent.HearingCaptions
+		s.bot.cfg.Mode = settings.HearingCaptions
 		s.bot.mu.Unlock()
 		require.ErrorContains(t, s.ears.Talk("anna", true), "set hearing to orders or all")
 	})
@@ -357,7 +358,7 @@ func TestPushToTalk(t *testing.T) {
 
 // TestSpeaksAlready: the button was pressed after the first word.
 func TestSpeaksAlready(t *testing.T) {
-	play(t, agent.HearingOrders, []string{"tell me about the keeper"}, func(s *stage) {
+	play(t, settings.HearingOrders, []string{"tell me about the keeper"}, func(s *stage) {
 		anna := s.join("anna", nil)
 		anna.speak(300 * time.Millisecond)
 		require.NoError(t, s.ears.Talk("anna", true))
@@ -373,7 +374,7 @@ func TestSpeaksAlready(t *testing.T) {
 // TestTalkWhileEventsWait: the button was pressed after the first word, and the commentator was not told of that word yet. The order
 // is one utterance.
 func TestTalkWhileEventsWait(t *testing.T) {
-	play(t, agent.HearingAll, []string{"a fine day for it", "tell me about the keeper"}, func(s *stage) {
+	play(t, settings.HearingAll, []string{"a fine day for it", "tell me about the keeper"}, func(s *stage) {
 		anna := s.join("anna", nil)
 		anna.speak(time.Second)
 		s.bot.mu.Lock()
@@ -395,8 +396,8 @@ func TestTalkWhileEventsWait(t *testing.T) {
 // TestDetectorsOpenWithoutALock: the opening of a speech detector, which may take long, holds nobody else up.
 func TestDetectorsOpenWithoutALock(t *testing.T) {
 	t.Parallel()
-	cfg := agent.DefaultHearing()
-	cfg.Mode = agent.HearingAll
+	cfg := settings.DefaultHearing()
+	cfg.Mode = settings.HearingAll
 	var ears *hearing.Ears
 	free := make(chan bool, 8)
 	ears = hearing.New(hearing.Options{Recognizer: &script{}, Log: zerolog.Nop(), Detector: func() (vad.Detector, error) {
@@ -426,7 +427,7 @@ func TestDetectorsOpenWithoutALock(t *testing.T) {
 
 // TestConfirm: confirmations and refusals can be turned off while people are heard.
 func TestConfirm(t *testing.T) {
-	play(t, agent.HearingOrders, []string{"hey touchline, only the goals", "hey touchline, only the cards", "hey touchline, red"}, func(s *stage) {
+	play(t, settings.HearingOrders, []string{"hey touchline, only the goals", "hey touchline, only the cards", "hey touchline, red"}, func(s *stage) {
 		anna := s.join("anna", nil)
 		set := func(confirm, can bool) {
 			s.bot.mu.Lock()
@@ -449,7 +450,7 @@ func TestConfirm(t *testing.T) {
 
 // TestEnd: what was said before the end gets its text.
 func TestEnd(t *testing.T) {
-	play(t, agent.HearingCaptions, []string{"a fine day for it"}, func(s *stage) {
+	play(t, settings.HearingCaptions, []string{"a fine day for it"}, func(s *stage) {
 		anna := s.join("anna", nil)
 		anna.speak(time.Second)
 		s.end()
@@ -460,7 +461,7 @@ func TestEnd(t *testing.T) {
 
 // TestOpenAfterTheEnd: no microphone opens once Run ends, which would have nobody to wait for its goroutine.
 func TestOpenAfterTheEnd(t *testing.T) {
-	play(t, agent.HearingCaptions, nil, func(s *stage) {
+	play(t, settings.HearingCaptions, nil, func(s *stage) {
 		s.end()
 		_, err := s.ears.Open(agent.Microphone{Identity: "ben", Track: "TR_ben"})
 		require.ErrorIs(t, err, hearing.ErrEnded)
@@ -473,8 +474,8 @@ func TestEndIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		hangs := &livetest.Recognizer{Before: func(ctx context.Context, _ livetest.Call) error { <-ctx.Done(); return ctx.Err() }}
-		cfg := agent.DefaultHearing()
-		cfg.Mode = agent.HearingCaptions
+		cfg := settings.DefaultHearing()
+		cfg.Mode = settings.HearingCaptions
 		ears := hearing.New(hearing.Options{
 			Recognizer: hangs, Detector: func() (vad.Detector, error) { return livetest.Detector{}, nil }, Log: zerolog.Nop(),
 		})
@@ -510,7 +511,7 @@ func (d brittle) Detect(frame []float32) (float64, error) {
 
 // TestDetectorFails: a microphone whose speech detector fails gets a text for what was heard, and is heard again.
 func TestDetectorFails(t *testing.T) {
-	play(t, agent.HearingCaptions, []string{"one", "two", "three"}, func(s *stage) {
+	play(t, settings.HearingCaptions, []string{"one", "two", "three"}, func(s *stage) {
 		broken, fails := false, 0
 		s.detector = func() (vad.Detector, error) {
 			if fails--; fails >= 0 {
@@ -543,7 +544,7 @@ func TestDetectorFails(t *testing.T) {
 
 // TestDetectorIsMissing: a microphone whose speech detector never opens tries again, ever more seldom, and ends when it is closed.
 func TestDetectorIsMissing(t *testing.T) {
-	play(t, agent.HearingCaptions, nil, func(s *stage) {
+	play(t, settings.HearingCaptions, nil, func(s *stage) {
 		var opens []time.Time
 		s.detector = func() (vad.Detector, error) {
 			opens = append(opens, time.Now())
@@ -563,7 +564,7 @@ func TestDetectorIsMissing(t *testing.T) {
 
 // TestDetectorFailsAfterPushToTalk: the end of push-to-talk opens another detector, and its failure does not end the microphone.
 func TestDetectorFailsAfterPushToTalk(t *testing.T) {
-	play(t, agent.HearingAll, []string{"tell me about the keeper", "a fine day for it"}, func(s *stage) {
+	play(t, settings.HearingAll, []string{"tell me about the keeper", "a fine day for it"}, func(s *stage) {
 		anna := s.join("anna", nil)
 		require.NoError(t, s.ears.Talk("anna", true))
 		anna.speak(time.Second)
@@ -584,7 +585,7 @@ func TestDetectorFailsAfterPushToTalk(t *testing.T) {
 }
 
 func TestEngineWithoutInstructions(t *testing.T) {
-	play(t, agent.HearingAll, []string{"hey touchline, only the goals", "hey touchline, louder"}, func(s *stage) {
+	play(t, settings.HearingAll, []string{"hey touchline, only the goals", "hey touchline, louder"}, func(s *stage) {
 		s.bot.can = false
 		anna := s.join("anna", nil)
 		for range 2 {
@@ -600,7 +601,7 @@ func TestEngineWithoutInstructions(t *testing.T) {
 
 // TestWhoMayNotInstruct: its words are shown, and its order is not followed.
 func TestWhoMayNotInstruct(t *testing.T) {
-	play(t, agent.HearingAll, []string{"hey touchline, only the goals", "hey touchline", "stop"}, func(s *stage) {
+	play(t, settings.HearingAll, []string{"hey touchline, only the goals", "hey touchline", "stop"}, func(s *stage) {
 		ben := s.join("ben", func(m *agent.Microphone) { m.Instructs = false })
 		for range 3 {
 			ben.speak(time.Second)
@@ -616,7 +617,7 @@ func TestWhoMayNotInstruct(t *testing.T) {
 
 // TestEcho: what the voice says comes back through an open microphone.
 func TestEcho(t *testing.T) {
-	play(t, agent.HearingCaptions, []string{"oh what a say by the keeper", "a great save that was"}, func(s *stage) {
+	play(t, settings.HearingCaptions, []string{"oh what a say by the keeper", "a great save that was"}, func(s *stage) {
 		anna := s.join("anna", nil)
 		s.ears.Caption(agent.Caption{Segment: "1", Text: "Oh, what a save by the keeper!", Spoken: true})
 		anna.speak(2 * time.Second)
@@ -630,7 +631,7 @@ func TestEcho(t *testing.T) {
 
 // TestMute: an utterance ends with its sound, and the text comes though nothing more is sent.
 func TestMute(t *testing.T) {
-	play(t, agent.HearingCaptions, []string{"one", "two", "three"}, func(s *stage) {
+	play(t, settings.HearingCaptions, []string{"one", "two", "three"}, func(s *stage) {
 		anna := s.join("anna", nil)
 		anna.speak(time.Second)
 		s.mics[anna.at].Muted = true
@@ -657,8 +658,8 @@ func TestLateSound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		asr := &livetest.Recognizer{NoPartials: true}
-		cfg := agent.DefaultHearing()
-		cfg.Mode = agent.HearingCaptions
+		cfg := settings.DefaultHearing()
+		cfg.Mode = settings.HearingCaptions
 		bot := &commentator{cfg: cfg}
 		ears := hearing.New(hearing.Options{
 			Recognizer: asr, Detector: func() (vad.Detector, error) { return livetest.Detector{}, nil }, Log: zerolog.Nop(),
@@ -690,7 +691,7 @@ func TestLateSound(t *testing.T) {
 
 // TestLoudestFirst: more people than are heard; whoever is speaking is not cut off.
 func TestLoudestFirst(t *testing.T) {
-	play(t, agent.HearingCaptions, nil, func(s *stage) {
+	play(t, settings.HearingCaptions, nil, func(s *stage) {
 		s.bot.cfg.MaxSpeakers = 2
 		var people []*person
 		for _, name := range []string{"anna", "ben", "cora", "dan"} {
@@ -719,7 +720,7 @@ func TestLoudestFirst(t *testing.T) {
 
 // TestFloor: the commentator hears soon that somebody speaks who may instruct it, and that nobody does.
 func TestFloor(t *testing.T) {
-	play(t, agent.HearingAll, nil, func(s *stage) {
+	play(t, settings.HearingAll, nil, func(s *stage) {
 		anna := s.join("anna", nil)
 		ben := s.join("ben", func(m *agent.Microphone) { m.Instructs = false })
 		ben.speak(time.Second)
@@ -738,7 +739,7 @@ func TestFloor(t *testing.T) {
 
 // TestCameraSpeaks: what is said beside the camera comes with its picture.
 func TestCameraSpeaks(t *testing.T) {
-	play(t, agent.HearingCaptions, []string{"welcome to the ground"}, func(s *stage) {
+	play(t, settings.HearingCaptions, []string{"welcome to the ground"}, func(s *stage) {
 		s.bot.delay = 3
 		s.mics = []agent.Microphone{{Identity: "camera", Track: "TR_camera", Watched: true}}
 		require.Empty(t, s.choose())
@@ -756,23 +757,23 @@ func TestCameraSpeaks(t *testing.T) {
 }
 
 func TestOrdersOnly(t *testing.T) {
-	play(t, agent.HearingOrders, nil, func(s *stage) {
+	play(t, settings.HearingOrders, nil, func(s *stage) {
 		s.asr.only = true
-		c := agent.DefaultHearing()
-		c.Mode = agent.HearingOrders
+		c := settings.DefaultHearing()
+		c.Mode = settings.HearingOrders
 		require.NoError(t, s.ears.CheckHearing(c))
-		for _, mode := range []string{agent.HearingCaptions, agent.HearingAll} {
+		for _, mode := range []string{settings.HearingCaptions, settings.HearingAll} {
 			c.Mode = mode
 			require.ErrorContains(t, s.ears.CheckHearing(c), "knows orders alone")
 		}
-		c.Mode, c.WakeWords = agent.HearingOrders, []string{"xyzzy"}
+		c.Mode, c.WakeWords = settings.HearingOrders, []string{"xyzzy"}
 		require.ErrorContains(t, s.ears.CheckHearing(c), "has no sound")
 	})
 }
 
 // TestEverybodyUnmutes: a hundred and fifty people at once.
 func TestEverybodyUnmutes(t *testing.T) {
-	play(t, agent.HearingAll, nil, func(s *stage) {
+	play(t, settings.HearingAll, nil, func(s *stage) {
 		for range 150 {
 			s.mics = append(s.mics, agent.Microphone{Track: "TR_" + time.Duration(len(s.mics)).String()})
 		}

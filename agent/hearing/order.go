@@ -14,6 +14,8 @@ import (
 	"touchline/agent"
 	"touchline/agent/command"
 	"touchline/agent/phrases"
+	"touchline/agent/settings"
+	"touchline/agent/speech"
 	"touchline/inference"
 	"touchline/inference/live"
 )
@@ -89,7 +91,7 @@ func (m *microphone) openLine(from time.Time) {
 var errDoesNotRead = errors.New("this engine cannot follow instructions")
 
 // act carries out an order and confirms it.
-func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOrder {
+func (e *Ears) act(text, identity string, c settings.Hearing) *agent.SpokenOrder {
 	out := &agent.SpokenOrder{Text: text}
 	by := "room: " + identity
 	done, err := e.order(text, by)
@@ -100,7 +102,7 @@ func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOr
 	case err != nil:
 		e.counts.refused.Add(1)
 		out.Refused = err.Error()
-		if !errors.Is(err, agent.ErrNothingTo) { // otherwise nothing had to change
+		if !errors.Is(err, command.ErrNothingTo) { // otherwise nothing had to change
 			say, language = refusal(language, err)
 		}
 	case done != nil:
@@ -122,10 +124,10 @@ func (e *Ears) act(text, identity string, c agent.HearingConfig) *agent.SpokenOr
 	if say == "" {
 		return out
 	}
-	if r := []rune(say); len(r) > agent.MaxSaid {
-		say = string(r[:agent.MaxSaid])
+	if r := []rune(say); len(r) > speech.MaxSaid {
+		say = string(r[:speech.MaxSaid])
 	}
-	if err := e.bot.Say(agent.Announcement{Text: say, Reason: agent.ReasonOrder, Interrupt: true, Language: language}, by); err != nil {
+	if err := e.bot.Say(agent.Announcement{Text: say, Reason: speech.ReasonOrder, Interrupt: true, Language: language}, by); err != nil {
 		e.log.Debug().Err(err).Msg("order not confirmed")
 	}
 	return out
@@ -150,7 +152,7 @@ func (e *Ears) order(text, by string) (*agent.Done, error) {
 	if _, command := command.Parse(text); !command && !e.bot.Snapshot().Capabilities.Instructions {
 		return nil, errDoesNotRead
 	}
-	return agent.HandleText(e.bot, strings.TrimRight(text, ".!"), by)
+	return command.Handle(e.bot, strings.TrimRight(text, ".!"), by)
 }
 
 // echoMemory is how long a text of the voice may return as an echo.

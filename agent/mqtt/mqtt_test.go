@@ -26,6 +26,7 @@ import (
 	"go.uber.org/goleak"
 
 	"touchline/agent"
+	"touchline/agent/alert"
 	"touchline/agent/mqtt"
 	"touchline/internal/outbox"
 	"touchline/media"
@@ -168,7 +169,7 @@ func start(t *testing.T, opts mqtt.Options) (s *mqtt.Sender, stop func()) {
 
 func alertOf(rule string, n int, phase string) agent.Alert {
 	return agent.Alert{
-		Type: "alert", ID: fmt.Sprintf("%s-%d", rule, n), Phase: phase, At: time.Now(), Rule: rule, Name: "left door", Level: agent.LevelWarning,
+		Type: "alert", ID: fmt.Sprintf("%s-%d", rule, n), Phase: phase, At: time.Now(), Rule: rule, Name: "left door", Level: alert.LevelWarning,
 		Reason: "A man opens the left door.",
 	}
 }
@@ -178,7 +179,7 @@ func send(t *testing.T, box *outbox.Outbox, o *mqtt.Output, a agent.Alert) {
 	t.Helper()
 	var frame *agent.SeenFrame
 	if a.Phase == agent.AlertNew {
-		frame = &agent.SeenFrame{ID: 1, Frame: media.VideoFrame{Width: 448, Height: 252}}
+		frame = &agent.SeenFrame{ID: 1, VideoFrame: media.VideoFrame{Width: 448, Height: 252}}
 	}
 	box.Put(o.Queue(a, frame)...)
 	o.Alert(a, frame)
@@ -186,7 +187,7 @@ func send(t *testing.T, box *outbox.Outbox, o *mqtt.Output, a agent.Alert) {
 
 func rules(ids ...string) (out []agent.AlertRuleStatus) {
 	for _, id := range ids {
-		out = append(out, agent.AlertRuleStatus{ID: id, AlertRule: agent.AlertRule{When: "the door " + id + " opens"}})
+		out = append(out, agent.AlertRuleStatus{ID: id, RuleText: agent.AlertRule{When: "the door " + id + " opens"}})
 	}
 	return out
 }

@@ -107,7 +107,7 @@ func (o *Output) Queue(a agent.Alert, frame *agent.SeenFrame) []outbox.Message {
 	}
 	topic := o.alertTopic(a.Rule)
 	if frame != nil {
-		picture := frame.Frame
+		picture := frame.VideoFrame
 		o.s.mu.Lock()
 		o.s.values[frameTopic(topic)] = &value{frame: &picture, waiting: true} // Alert queues it, after the commit
 		o.s.mu.Unlock()

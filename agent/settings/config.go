@@ -55,6 +55,9 @@ type Config struct {
 	Hearing Hearing `yaml:"hearing" envPrefix:"HEARING_"`
 }
 
+// Reach returns how many sampled pictures a cycle reaches back.
+func (c Config) Reach() int { return (c.Frames-1)*c.Stride + 1 }
+
 // DefaultConfig returns the settings of the sniper preset.
 func DefaultConfig() Config {
 	return Config{

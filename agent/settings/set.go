@@ -1,6 +1,10 @@
 package settings
 
-import "fmt"
+import (
+	"fmt"
+
+	"touchline/pacing"
+)
 
 // Auto is the preset that goes up and down the others as the engine keeps up, and autoStart the one that it begins with.
 const (
@@ -22,6 +26,10 @@ type Set struct {
 	configured InForce
 	presets    []Preset
 	state      State
+
+	ladder   *pacing.Ladder // of Auto; nil without it
+	laddered string         // the preset that the ladder was begun for
+	reason   string         // why Auto has chosen its preset
 }
 
 // State is what people have chosen.
@@ -44,7 +52,9 @@ func (s State) Same(t State) bool {
 
 // New returns the settings as they are configured; preset is the name of the one that they are of.
 func New(configured InForce, presets []Preset, preset string) *Set {
-	return &Set{InForce: configured, configured: configured, presets: presets, state: State{Preset: preset}}
+	s := &Set{InForce: configured, configured: configured, presets: presets, state: State{Preset: preset}}
+	s.startLadder()
+	return s
 }
 
 // State returns what people have chosen.
@@ -110,12 +120,6 @@ func (s *Set) use(p Preset) {
 	s.state.base = p.Settings
 }
 
-// Step puts another preset in force, as Auto decided.
-func (s *Set) Step(p Preset) {
-	s.use(p)
-	s.settle()
-}
-
 // ofPresets returns the settings that presets set.
 func (s *Set) ofPresets(v Settings) Settings {
 	rest := v
@@ -172,6 +176,9 @@ func (s *Set) settle() {
 	s.InForce = s.configured
 	for _, row := range rows {
 		row.apply(&s.InForce, &v)
+	}
+	if st.Preset != s.laddered || st.Preset == Auto && s.ladder == nil {
+		s.startLadder()
 	}
 }
 

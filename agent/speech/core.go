@@ -81,7 +81,7 @@ func (c *Core) Step(now time.Time) (acts []Action, next time.Time) {
 		next = c.captions(now)
 		var at time.Time
 		at, moved = c.advance(now)
-		next = earliest(next, at)
+		next = pacing.Earliest(next, at)
 	}
 	acts, c.acts = c.acts, nil
 	return acts, next
@@ -97,7 +97,7 @@ func (c *Core) captions(now time.Time) (next time.Time) {
 	c.air = slices.DeleteFunc(c.air, func(u *Utterance) bool {
 		if !u.final {
 			delta, final, at := u.step(now)
-			next = earliest(next, at)
+			next = pacing.Earliest(next, at)
 			if u.final = final; delta != "" || final {
 				u.emitted += len(delta)
 				c.do(Action{Do: Show, U: u, Step: Step{Delta: delta, Text: u.text[:u.emitted], Final: final, Spoken: u.Spoken}})
@@ -127,7 +127,7 @@ func (c *Core) advance(now time.Time) (next time.Time, moved bool) {
 			continue
 		}
 		at, moved := c.comment(u, now) // those behind it wait for it
-		return earliest(next, at), moved
+		return pacing.Earliest(next, at), moved
 	}
 	return next, false
 }
@@ -193,7 +193,7 @@ func (c *Core) comment(u *Utterance, now time.Time) (next time.Time, moved bool)
 		start = at.Add(-lead)
 	}
 	if wait := start.Sub(now); wait > 0 {
-		return now.Add(Approach(wait)), false
+		return now.Add(pacing.Approach(wait)), false
 	}
 	if u.Spoken {
 		if until, blocked := c.blocked(now); blocked {
@@ -241,7 +241,7 @@ func (c *Core) lose(now time.Time) (next time.Time) {
 		}
 		at := u.ends().Add(2 * maxLateness)
 		if at.After(now) {
-			next = earliest(next, at)
+			next = pacing.Earliest(next, at)
 			continue
 		}
 		c.do(Action{Do: CutVoice, U: u})

@@ -136,19 +136,14 @@ func (s *Scheduler) event(f func(c *Core, now time.Time)) {
 
 // Add is Core.Add.
 func (s *Scheduler) Add(u *Utterance) (err error) {
-	s.event(func(c *Core, _ time.Time) { err = c.Add(u) })
+	s.event(func(c *Core, _ time.Time) { u.s, err = s, c.Add(u) })
 	return err
-}
-
-// Text is Core.Text.
-func (s *Scheduler) Text(u *Utterance, delta string) (ready bool) {
-	s.event(func(c *Core, now time.Time) { ready = c.Text(u, delta, now) })
-	return ready
 }
 
 // Sound gives sound to the voice, and is Core.Sound. One goroutine at a time may give that of an utterance. Converting a
 // sentence takes milliseconds; the scheduler is not locked meanwhile.
-func (s *Scheduler) Sound(u *Utterance, pcm media.PCM, words []inference.WordTime) (ready bool) {
+func (u *Utterance) Sound(pcm media.PCM, words []inference.WordTime) (ready bool) {
+	s := u.s
 	sound := s.soundOf(u)
 	if sound == nil {
 		return false
@@ -186,28 +181,6 @@ func (s *Scheduler) soundOf(u *Utterance) Sound {
 		})
 	}
 	return u.sound
-}
-
-// EndText is Core.EndText.
-func (s *Scheduler) EndText(u *Utterance, keep, failed bool) (said, sound bool) {
-	s.event(func(c *Core, now time.Time) { said, sound = c.EndText(u, keep, failed, now) })
-	return said, sound
-}
-
-// EndSound ends the sound of an utterance in the voice, and is Core.EndSound.
-func (s *Scheduler) EndSound(u *Utterance, err error) {
-	sound := look(s, func(*Core) Sound { return u.sound })
-	var audible time.Duration
-	if sound != nil {
-		audible = sound.End()
-	}
-	s.event(func(c *Core, now time.Time) { c.EndSound(u, audible, err, now) })
-}
-
-// Withdraw is Core.Withdraw.
-func (s *Scheduler) Withdraw(u *Utterance, again bool) (ok bool) {
-	s.event(func(c *Core, _ time.Time) { ok = c.Withdraw(u, again) })
-	return ok
 }
 
 // Clear is Core.Clear.
@@ -254,20 +227,44 @@ func (s *Scheduler) Speaking() bool { return look(s, (*Core).Speaking) }
 // Busy is Core.Busy.
 func (s *Scheduler) Busy() bool { return look(s, (*Core).Busy) }
 
-// TextOf returns the text of an utterance so far.
-func (s *Scheduler) TextOf(u *Utterance) string { return look(s, func(*Core) string { return u.text }) }
-
-// Ready reports whether an utterance has something to begin with; false for nil.
-func (s *Scheduler) Ready(u *Utterance) bool {
-	return u != nil && look(s, func(*Core) bool { return u.state != Queued })
+// Write is Core.Text.
+func (u *Utterance) Write(delta string) (ready bool) {
+	u.s.event(func(c *Core, now time.Time) { ready = c.Text(u, delta, now) })
+	return ready
 }
 
-// Began reports whether an utterance is said, or was; false for nil.
-func (s *Scheduler) Began(u *Utterance) bool {
-	return u != nil && look(s, func(*Core) bool { return u.started() })
+// EndText is Core.EndText.
+func (u *Utterance) EndText(keep, failed bool) (said, sound bool) {
+	u.s.event(func(c *Core, now time.Time) { said, sound = c.EndText(u, keep, failed, now) })
+	return said, sound
 }
+
+// EndSound ends the sound of an utterance in the voice, and is Core.EndSound.
+func (u *Utterance) EndSound(err error) {
+	sound := look(u.s, func(*Core) Sound { return u.sound })
+	var audible time.Duration
+	if sound != nil {
+		audible = sound.End()
+	}
+	u.s.event(func(c *Core, now time.Time) { c.EndSound(u, audible, err, now) })
+}
+
+// Withdraw is Core.Withdraw.
+func (u *Utterance) Withdraw(again bool) (ok bool) {
+	u.s.event(func(c *Core, _ time.Time) { ok = c.Withdraw(u, again) })
+	return ok
+}
+
+// Words returns the text so far.
+func (u *Utterance) Words() string { return look(u.s, func(*Core) string { return u.text }) }
+
+// Ready reports whether an utterance has something to begin with.
+func (u *Utterance) Ready() bool { return look(u.s, func(*Core) bool { return u.state != Queued }) }
+
+// Began reports whether an utterance is said, or was.
+func (u *Utterance) Began() bool { return look(u.s, func(*Core) bool { return u.started() }) }
 
 // Result returns what became of an utterance so far.
-func (s *Scheduler) Result(u *Utterance) Result {
-	return look(s, func(c *Core) Result { return u.result(c.line, time.Now()) })
+func (u *Utterance) Result() Result {
+	return look(u.s, func(c *Core) Result { return u.result(c.line, time.Now()) })
 }

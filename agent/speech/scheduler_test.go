@@ -64,9 +64,9 @@ func (m *maker) Make(ctx context.Context, u *speech.Utterance) error {
 		panic("crash")
 	}
 	if ctx.Err() == nil && m.err == nil {
-		m.s.Sound(u, media.PCM{Rate: 8000, Samples: make([]int16, 8000)}, nil)
+		u.Sound(media.PCM{Rate: 8000, Samples: make([]int16, 8000)}, nil)
 	}
-	m.s.EndSound(u, nil)
+	u.EndSound(nil)
 	return m.err
 }
 

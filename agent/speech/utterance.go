@@ -44,7 +44,8 @@ type Utterance struct {
 
 	words
 
-	seq    uint64 // order of age
+	s      *Scheduler // set by Scheduler.Add
+	seq    uint64     // order of age
 	state  State
 	supply supply
 	sound  Sound // nil before the first audio
@@ -160,7 +161,7 @@ func (u *Utterance) step(now time.Time) (delta string, final bool, next time.Tim
 		return u.rest(), u.supply == made, time.Time{}
 	}
 	delta, next = u.dueWords(now)
-	return delta, false, earliest(next, u.endAt)
+	return delta, false, pacing.Earliest(next, u.endAt)
 }
 
 // result returns what became of it.
@@ -187,21 +188,4 @@ func (u *Utterance) result(line Line, now time.Time) Result {
 		r.ShownAt, _ = line.Shown(u.Anchor.Epoch, u.Anchor.PTS)
 	}
 	return r
-}
-
-// Approach returns how long to sleep of a time until something that follows the delay of the picture, before it is looked at
-// again. The delay moves by at most a tenth of the time that passes, so the sleep never ends too late.
-func Approach(wait time.Duration) time.Duration {
-	if wait > 10*time.Millisecond {
-		return wait * 9 / 10
-	}
-	return wait
-}
-
-// earliest returns the earlier of two times; the zero time is never.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

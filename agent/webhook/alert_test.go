@@ -11,13 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/alert"
 	"touchline/agent/webhook"
 	"touchline/internal/outbox"
 	"touchline/internal/sqlite"
 )
 
 func phase(n int, phase string) agent.Alert {
-	return agent.Alert{Type: "alert", ID: "r1-" + strconv.Itoa(n), Phase: phase, Rule: "r1", Name: "left door", Level: agent.LevelWarning}
+	return agent.Alert{Type: "alert", ID: "r1-" + strconv.Itoa(n), Phase: phase, Rule: "r1", Name: "left door", Level: alert.LevelWarning}
 }
 
 // ids returns the ids of the alerts that a receiver took.

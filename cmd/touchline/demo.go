@@ -14,11 +14,11 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"touchline/agent"
 	"touchline/agent/bot"
 	"touchline/agent/camera"
 	"touchline/agent/command"
 	"touchline/agent/room/conn"
+	"touchline/agent/settings"
 	"touchline/agent/sfu"
 	"touchline/configs"
 	"touchline/inference"
@@ -185,11 +185,11 @@ func (d *demoCmd) chooseEngine(cfg *configs.Config, log zerolog.Logger) (release
 func (d *demoCmd) chooseHearing(cfg *configs.Config, log zerolog.Logger) {
 	hearing := &cfg.Agent.Hearing
 	hearing.Mode = cmp.Or(d.Hearing, hearing.Mode)
-	own := d.Hearing == "" && hearing.Mode == agent.HearingOff && bot.OnLoopback(cfg.Agent.Console.Listen)
+	own := d.Hearing == "" && hearing.Mode == settings.HearingOff && bot.OnLoopback(cfg.Agent.Console.Listen)
 	if own {
-		hearing.Mode = agent.HearingOrders
+		hearing.Mode = settings.HearingOrders
 	}
-	if hearing.Mode != agent.HearingOrders || cfg.Inference.Recognizer.Program != inference.RecognizerOff {
+	if hearing.Mode != settings.HearingOrders || cfg.Inference.Recognizer.Program != inference.RecognizerOff {
 		return
 	}
 	cfg.Inference.Recognizer.Program = inference.RecognizerSphinx
@@ -199,7 +199,7 @@ func (d *demoCmd) chooseHearing(cfg *configs.Config, log zerolog.Logger) {
 	}
 	if err != nil && own {
 		log.Info().Err(err).Msg("spoken orders off")
-		hearing.Mode, cfg.Inference.Recognizer.Program = agent.HearingOff, inference.RecognizerOff
+		hearing.Mode, cfg.Inference.Recognizer.Program = settings.HearingOff, inference.RecognizerOff
 	}
 }
 

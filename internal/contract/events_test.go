@@ -231,7 +231,7 @@ func TestMQTT(t *testing.T) {
 	go func() { ended <- s.Run(ctx) }()
 	o := s.Output("süd match/1", "bot")
 	rule := sample(func(r *agent.AlertRuleStatus) { r.ID, r.Level = "r1", "warning" })
-	o.Rules([]agent.AlertRuleStatus{rule, {ID: "r2", AlertRule: agent.AlertRule{When: "dark"}}})
+	o.Rules([]agent.AlertRuleStatus{rule, {ID: "r2", RuleText: agent.AlertRule{When: "dark"}}})
 	o.State(aStatus())
 	o.Record(aRecord(agent.OutcomeSpoken))
 	arrived := func(n int, topic string) {
@@ -251,7 +251,7 @@ func TestMQTT(t *testing.T) {
 	arrived(1, "/rule/r1")
 	for i, phase := range []string{agent.AlertNew, agent.AlertShown, agent.AlertCleared} {
 		a := anAlert(phase)
-		frame := &agent.SeenFrame{ID: a.FrameID, Frame: media.VideoFrame{Width: 2, Height: 2, Pix: make([]byte, 12)}}
+		frame := &agent.SeenFrame{ID: a.FrameID, VideoFrame: media.VideoFrame{Width: 2, Height: 2, Pix: make([]byte, 12)}}
 		box.Put(o.Queue(a, frame)...)
 		o.Alert(a, frame)
 		arrived(i+1, "/alert/r1")

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"touchline/agent"
 	"touchline/agent/alert"
+	"touchline/agent/look"
 	"touchline/agent/prompt"
 	"touchline/worlds"
 	"touchline/worlds/claims"
@@ -93,7 +93,7 @@ func (v *viewing) alert(ctx context.Context, at time.Duration) error {
 		}
 	}
 	a.last = at - alertShows
-	look := prompt.Look{System: v.profile.Prompt, Frames: agent.Pictures(v.window.Select(v.cfg.Agent.Frames, v.cfg.Agent.Stride))}
+	look := prompt.Look{System: v.profile.Prompt, Frames: look.Pictures(v.window.Select(v.cfg.Agent.Frames, v.cfg.Agent.Stride))}
 	for _, r := range a.rules {
 		look.Rules = append(look.Rules, r.Rule)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"touchline/agent"
+	"touchline/agent/look"
 	"touchline/agent/prompt"
 	"touchline/media/window"
 	"touchline/worlds"
@@ -129,7 +129,7 @@ func (v *viewing) obey(ctx context.Context, at time.Duration) error {
 			frames = boxed(frames, v.letterbox)
 		}
 		prompt := prompt.Look{
-			System: v.profile.Prompt, Instruction: o.text, Spoken: true, Change: window.Whole, Frames: agent.Pictures(frames),
+			System: v.profile.Prompt, Instruction: o.text, Spoken: true, Change: window.Whole, Frames: look.Pictures(frames),
 		}.Prompt(v.cfg.Inference.Config, v.model.Capabilities())
 		text, _, err := say(ctx, v.session, prompt)
 		if err != nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"touchline/agent"
+	"touchline/agent/look"
 	"touchline/agent/prompt"
 	"touchline/configs"
 	"touchline/media"
@@ -51,7 +51,7 @@ func (c *Command) meetStrangers(ctx context.Context, cfg configs.Config, profile
 			picture.Epoch, picture.PTS = uint32(n+1), time.Duration(i)*200*time.Millisecond //nolint:gosec // a number of pictures
 			frames = append(frames, window.Frame{VideoFrame: picture})
 		}
-		prompt := prompt.Look{System: profile.Prompt, Spoken: true, Change: window.Whole, Frames: agent.Pictures(frames)}.
+		prompt := prompt.Look{System: profile.Prompt, Spoken: true, Change: window.Whole, Frames: look.Pictures(frames)}.
 			Prompt(cfg.Inference.Config, model.Capabilities())
 		text, _, err := say(ctx, session, prompt)
 		if err != nil {

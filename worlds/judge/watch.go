@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"touchline/agent"
+	"touchline/agent/look"
 	"touchline/agent/prompt"
 	"touchline/agent/speech"
 	"touchline/configs"
@@ -100,7 +100,7 @@ func (v *viewing) look(ctx context.Context, at time.Duration) error {
 	v.sign = sign
 	p := prompt.Look{
 		System: v.profile.Prompt, Instruction: v.instruction, Spoken: true, Change: change.Mean,
-		Past: v.said, Now: time.Time{}.Add(at), Frames: agent.Pictures(frames),
+		Past: v.said, Now: time.Time{}.Add(at), Frames: look.Pictures(frames),
 	}.Prompt(v.cfg.Inference.Config, v.model.Capabilities())
 	text, took, err := say(ctx, v.session, p)
 	if err != nil {

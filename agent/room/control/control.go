@@ -16,6 +16,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/access"
+	"touchline/agent/alert"
 	"touchline/agent/room/conn"
 	"touchline/internal/limit"
 	"touchline/internal/rescue"
@@ -81,7 +82,7 @@ type Control struct {
 	keys conn.Keys
 	bot  agent.Steerer
 	// rules of the room; nil without.
-	rules agent.Rules
+	rules *alert.Set
 	log   zerolog.Logger
 	sup   Room // set by Attach
 
@@ -112,7 +113,7 @@ const controlQueue = 32
 
 // New returns a Control for a room. keys verify the tokens in requests; without a secret, no token is accepted. rules may be nil.
 // Run must run.
-func New(cfg Config, keys conn.Keys, bot agent.Steerer, rules agent.Rules, log zerolog.Logger) *Control {
+func New(cfg Config, keys conn.Keys, bot agent.Steerer, rules *alert.Set, log zerolog.Logger) *Control {
 	return &Control{
 		cfg: cfg, keys: keys, bot: bot, rules: rules,
 		log:        log.With().Str("component", "control").Logger(),

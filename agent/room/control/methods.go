@@ -165,7 +165,7 @@ func (c *Control) do(method string, p params, who caller) (any, error) {
 		if p.Instruction == nil {
 			return nil, missing(method, "instruction")
 		}
-		_, err = agent.HandleText(c.bot, *p.Instruction, by)
+		_, err = command.Handle(c.bot, *p.Instruction, by)
 	case methodCommand:
 		if p.Command == nil {
 			return nil, missing(method, "command")

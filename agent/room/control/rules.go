@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/alert"
 )
 
 // errNoRules is the answer of a bot without alert rules.
@@ -65,7 +66,7 @@ func (c *Control) doRules(method string, p params, by string) (any, error) {
 	list := c.rules.List(now)
 	i := slices.IndexFunc(list, func(r agent.AlertRuleStatus) bool { return r.ID == id })
 	if i < 0 { // another client has removed it
-		return nil, agent.ErrNoRule
+		return nil, alert.ErrNoRule
 	}
 	return list[i], nil
 }
@@ -76,7 +77,7 @@ func (c *Control) listRules(after string, now time.Time) (RuleList, error) {
 	if after != "" {
 		i := slices.IndexFunc(list, func(r agent.AlertRuleStatus) bool { return r.ID == after })
 		if i < 0 {
-			return RuleList{}, agent.ErrNoRule
+			return RuleList{}, alert.ErrNoRule
 		}
 		list = list[i+1:]
 	}

@@ -18,6 +18,7 @@ import (
 	"touchline/agent/bot"
 	"touchline/agent/camera"
 	"touchline/agent/room/conn"
+	"touchline/agent/settings"
 	"touchline/agent/sfu"
 	"touchline/configs"
 	"touchline/inference"
@@ -119,7 +120,7 @@ func (s *Stage) start(ctx context.Context) error {
 			cfg = *s.opts.Config
 		}
 		cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = s.URL(), RoomName
-		cfg.Agent.Repeats = agent.RepeatsAllow // each comment counts, and scripted engines have few sentences
+		cfg.Agent.Repeats = settings.RepeatsAllow // each comment counts, and scripted engines have few sentences
 		if s.opts.Network {
 			if err := s.addNetwork(ctx); err != nil {
 				return err

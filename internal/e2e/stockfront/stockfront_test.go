@@ -25,6 +25,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/bot"
 	"touchline/agent/room/conn"
+	"touchline/agent/settings"
 	"touchline/agent/sfu/sfutest"
 	"touchline/configs"
 	"touchline/internal/e2e/browser"
@@ -271,7 +272,7 @@ func TestUsersWords(t *testing.T) {
 	until(t, user, "the agent's words are its own", `[...document.querySelectorAll('#captions li')].some(
 		(e) => e.dataset.from === '`+s.Bot.Room.Identity()+`')`)
 
-	s.Bot.Room.SetState(agent.Status{State: agent.StateListening, Hearing: agent.HearingAll}) // until the next state of the session
+	s.Bot.Room.SetState(agent.Status{State: agent.StateListening, Hearing: settings.HearingAll}) // until the next state of the session
 	for _, b := range []*browser.Browser{user, other} {
 		until(t, b, "the state goes on", `(spy.had ??= [spy.assistant.length, spy.agent.length],
 			spy.assistant.length > spy.had[0] + 4 && spy.agent.length > spy.had[1] + 4)`)

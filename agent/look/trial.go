@@ -1,15 +1,14 @@
-package agent
+package look
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+	"sync"
 	"time"
 
 	"touchline/agent/prompt"
-	"touchline/inference"
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/window"
@@ -79,10 +78,18 @@ func unpacked(look []pastPicture) ([]window.Frame, error) {
 	return frames, nil
 }
 
-// rememberLookLocked keeps the pictures of a look for TryRule. Looks share their pictures with each other.
-func (s *Session) rememberLookLocked(frames []window.Frame) {
+// album keeps the pictures of the last looks for TryRule. Looks share their pictures with each other.
+type album struct {
+	mu    sync.Mutex
+	looks [][]*pastPicture // oldest first
+}
+
+// add keeps the pictures of a look.
+func (a *album) add(frames []window.Frame) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	known := map[uint64]*pastPicture{}
-	for _, look := range s.looks {
+	for _, look := range a.looks {
 		for _, p := range look {
 			known[p.ID] = p
 		}
@@ -93,100 +100,60 @@ func (s *Session) rememberLookLocked(frames []window.Frame) {
 			look[i] = &pastPicture{Frame: f}
 		}
 	}
-	s.looks = append(s.looks, look)
+	a.looks = append(a.looks, look)
 	seen := map[*pastPicture]bool{}
 	total := 0
-	for i, look := range slices.Backward(s.looks) {
+	for i, look := range slices.Backward(a.looks) {
 		for _, p := range look {
 			if !seen[p] {
 				seen[p] = true
 				total += len(p.packed)
 			}
 		}
-		if i < len(s.looks)-MaxTrials || total > pastBytes && i < len(s.looks)-1 {
-			s.looks = slices.Delete(s.looks, 0, i+1)
+		if i < len(a.looks)-MaxTrials || total > pastBytes && i < len(a.looks)-1 {
+			a.looks = slices.Delete(a.looks, 0, i+1)
 			return
 		}
 	}
 }
 
-// packLooks compresses the pictures of past looks that the newest one does not have: pixels take ten times the memory.
-func (s *Session) packLooks() {
+// clear forgets all looks.
+func (a *album) clear() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.looks = nil
+}
+
+// pack compresses the pictures that the newest look does not have: pixels take ten times the memory.
+func (a *album) pack() {
 	var todo []*pastPicture
 	var frames []media.VideoFrame
-	s.locked(func() {
-		for _, look := range s.looks {
-			for _, p := range look {
-				if p.packed == nil && !slices.Contains(s.looks[len(s.looks)-1], p) {
-					todo, frames = append(todo, p), append(frames, p.VideoFrame)
-				}
+	a.mu.Lock()
+	for _, look := range a.looks {
+		for _, p := range look {
+			if p.packed == nil && !slices.Contains(a.looks[len(a.looks)-1], p) {
+				todo, frames = append(todo, p), append(frames, p.VideoFrame)
 			}
 		}
-	})
+	}
+	a.mu.Unlock()
 	for i, p := range todo {
 		data, err := window.JPEG(frames[i], pastQuality)
 		if err != nil {
 			continue // it stays as it is
 		}
-		s.locked(func() { p.packed, p.Pix = data, nil })
+		a.mu.Lock()
+		p.packed, p.Pix = data, nil
+		a.mu.Unlock()
 	}
 }
 
-// TryRule asks the engine whether a rule holds in the present pictures and in those of past looks, the newest first. It
-// changes no votes and raises no alert. past is at most MaxTrials; there are fewer results when fewer looks are kept or
-// after trialTimeout. The error is of the rule, ErrTrying, ErrNoPicture or ErrRulesUnread.
-func (s *Session) TryRule(ctx context.Context, r AlertRule, past int) ([]Trial, error) {
-	if s.opts.Alerts == nil {
-		return nil, ErrRulesUnread
-	}
-	if err := s.opts.Alerts.Check(r); err != nil {
-		return nil, err
-	}
-	if !s.readsRules() {
-		return nil, fmt.Errorf("%w: %s", ErrRulesUnread, s.unreadRules())
-	}
-	if !s.trying.TryLock() {
-		return nil, ErrTrying
-	}
-	defer s.trying.Unlock()
-	var looks [][]pastPicture
-	s.locked(func() { looks = s.triedLooksLocked(past) })
-	if len(looks) == 0 {
-		return nil, ErrNoPicture
-	}
-	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
-	defer cancel()
-	out := make([]Trial, 0, len(looks))
-	for _, look := range looks {
-		frames, err := unpacked(look)
-		if err != nil {
-			return out, err
-		}
-		t, err := s.try(ctx, strings.TrimSpace(r.When), frames)
-		if _, crash := rescue.Of(err); crash {
-			s.work.Go(func() error { return err }) // it ends Run
-			return nil, err
-		}
-		if ctx.Err() != nil && len(out) > 0 {
-			break
-		}
-		out = append(out, t)
-	}
-	return out, nil
-}
-
-// triedLooksLocked returns the pictures to try a rule on: the newest ones, then those of past looks.
-func (s *Session) triedLooksLocked(past int) [][]pastPicture {
-	present := s.picture.look(s.live.Agent.Frames, s.live.Agent.Stride)
-	if len(present) == 0 {
-		return nil
-	}
-	out := [][]pastPicture{make([]pastPicture, len(present))}
-	for i, f := range present {
-		out[0][i].Frame = f
-	}
-	for _, look := range slices.Backward(s.looks) {
-		if len(out) > past {
+// last returns the pictures of the last looks, newest first.
+func (a *album) last(looks int) (out [][]pastPicture) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, look := range slices.Backward(a.looks) {
+		if len(out) == looks {
 			break
 		}
 		pictures := make([]pastPicture, len(look))
@@ -198,25 +165,62 @@ func (s *Session) triedLooksLocked(past int) [][]pastPicture {
 	return out
 }
 
+// TryRule asks the engine whether a sentence holds in the present pictures and in those of past looks, the newest first. It
+// changes no votes and raises no alert. past is at most MaxTrials; there are fewer results when fewer looks are kept or
+// after trialTimeout. The error is ErrTrying, ErrNoPicture or ErrRulesUnread.
+func (l *Loop) TryRule(ctx context.Context, when string, past int) ([]Trial, error) {
+	if !l.ReadsRules() {
+		return nil, fmt.Errorf("%w: %s", ErrRulesUnread, l.engine.RulesUnread())
+	}
+	if !l.trying.TryLock() {
+		return nil, ErrTrying
+	}
+	defer l.trying.Unlock()
+	task := l.now()
+	present := l.picture.Select(task.Agent.Frames, task.Agent.Stride)
+	if len(present) == 0 {
+		return nil, ErrNoPicture
+	}
+	looks := [][]pastPicture{make([]pastPicture, len(present))}
+	for i, f := range present {
+		looks[0][i].Frame = f
+	}
+	looks = append(looks, l.album.last(past)...)
+	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
+	defer cancel()
+	out := make([]Trial, 0, len(looks))
+	for _, look := range looks {
+		frames, err := unpacked(look)
+		if err != nil {
+			return out, err
+		}
+		t, err := l.try(ctx, when, frames)
+		if _, crash := rescue.Of(err); crash {
+			l.work.Fail(err) // it ends Run
+			return nil, err
+		}
+		if ctx.Err() != nil && len(out) > 0 {
+			break
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
 // try asks for one rule on the pictures of one look. It returns a panic of the engine.
-func (s *Session) try(ctx context.Context, when string, frames []window.Frame) (Trial, error) {
-	var p inference.Prompt
-	s.locked(func() {
-		p = prompt.Look{
-			System: s.profile.Prompt, Background: s.background, Frames: Pictures(frames), Rules: []prompt.Rule{{Number: 1, When: when}},
-		}.Prompt(s.live.Inference, s.engine.Capabilities())
-	})
+func (l *Loop) try(ctx context.Context, when string, frames []window.Frame) (Trial, error) {
+	p := l.rulesPrompt(l.now(), frames, []prompt.Rule{{Number: 1, When: when}})
 	newest := frames[len(frames)-1]
 	t := Trial{Verdict: TrialUnanswered, At: newest.Arrival, FrameID: newest.ID}
 	began := time.Now()
 	var answer string
 	err := rescue.Call(func() error {
 		// A session of its own: the commentary's may be in use, and another look's has seen later pictures.
-		engine, err := s.engine.current().NewSession()
+		engine, err := l.engine.NewSession()
 		if err != nil {
 			return err
 		}
-		answer, err = s.textOf(ctx, engine, LookTrial, frames, p)
+		answer, err = l.traces.text(ctx, engine, l.engine.Name(), TraceTrial, frames, p)
 		return errors.Join(err, engine.Close())
 	})
 	t.EngineSec = time.Since(began).Seconds()
@@ -224,7 +228,7 @@ func (s *Session) try(ctx context.Context, when string, frames []window.Frame) (
 		t.Reason = err.Error()
 		return t, err
 	}
-	held, reason, ok := s.opts.Alerts.Read(answer, when)
+	held, reason, ok := l.opts.Rules.Read(answer, when)
 	switch {
 	case !ok:
 		t.Reason = "the engine answered in another form"
@@ -234,17 +238,4 @@ func (s *Session) try(ctx context.Context, when string, frames []window.Frame) (
 		t.Verdict = TrialHoldsNot
 	}
 	return t, nil
-}
-
-// textOf returns the text of an answer.
-func (s *Session) textOf(ctx context.Context, engine inference.Session, kind string, frames []window.Frame, p inference.Prompt,
-) (string, error) {
-	var b strings.Builder
-	for chunk, err := range s.ask(ctx, engine, kind, 0, frames, p) {
-		if err != nil {
-			return "", causeOf(ctx, err)
-		}
-		b.WriteString(chunk.Text)
-	}
-	return b.String(), causeOf(ctx, ctx.Err())
 }

@@ -1,7 +1,9 @@
-package agent
+package look
 
 import (
 	"time"
+
+	"touchline/media/window"
 )
 
 // Record is the result of one cycle with its times, for the data topic
@@ -73,6 +75,18 @@ type Record struct {
 	Tokens    int     `json:"tokens,omitempty"` // text chunks, where the engine streams tokens
 }
 
+// Show sets the pictures of a record.
+func (r *Record) Show(frames []window.Frame) {
+	first, last := frames[0], frames[len(frames)-1]
+	for _, f := range frames {
+		r.FrameIDs = append(r.FrameIDs, f.ID)
+		r.FrameAt = append(r.FrameAt, f.Arrival)
+	}
+	r.OldestFrameAt, r.NewestFrameAt = first.Arrival, last.Arrival
+	r.PTSFrom, r.PTSTo = first.PTS.Seconds(), last.PTS.Seconds()
+	r.AnchorPTS = last.PTS.Seconds()
+}
+
 // Outcomes of a cycle.
 const (
 	OutcomeSpoken   = "spoken"   // heard to its end
@@ -93,28 +107,4 @@ func (r Record) IsComment() bool {
 	default:
 		return false
 	}
-}
-
-// LiveKit's agent states (attribute lk.agent.state).
-const (
-	StateInitializing = "initializing"
-	StateIdle         = "idle"
-	StateListening    = "listening"
-	StateThinking     = "thinking"
-	StateSpeaking     = "speaking"
-)
-
-// Status is the current activity of the bot.
-type Status struct {
-	// State is one of LiveKit's agent states.
-	State string `json:"state"`
-	// Detail is the reason for silence or waiting.
-	Detail string `json:"detail,omitempty"`
-	// Percent of the model that is loaded, 0 to 100.
-	Percent int `json:"percent"`
-	// Chip is the page's state chip: waiting, loading, failed, watching, thinking,
-	// speaking, silent, idle, reconnecting.
-	Chip string `json:"chip"`
-	// Hearing is the mode in which people in the room are heard; "" while nobody is.
-	Hearing string `json:"hearing,omitempty"`
 }

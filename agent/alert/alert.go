@@ -1,30 +1,9 @@
-package agent
+package alert
 
 import (
 	"errors"
 	"time"
-
-	"touchline/agent/prompt"
 )
-
-// Rules are the alert rules of a room, as the API and the room change them. by names
-// the client. Methods with an id return ErrNoRule or ErrNoAlert for an unknown one.
-// They are safe for concurrent use and never block.
-type Rules interface {
-	List(now time.Time) []AlertRuleStatus
-	// Add and Replace return all that is wrong with a rule, joined; Add returns
-	// ErrTooManyRules if there is no room for it.
-	Add(r AlertRule) (id string, err error)
-	Replace(id string, r AlertRule) error
-	Remove(id string) error
-	// Snooze stops the looks for a rule for a time such as "10m", and clears its
-	// alert; "0s" ends it.
-	Snooze(id, length, by string, now time.Time) error
-	// Test sends an alert of the rule, marked as a test, to all outputs.
-	Test(id string, now time.Time) error
-	// Acknowledge notes that a person has seen an alert: the last one of its rule, or a test.
-	Acknowledge(alert, by string) error
-}
 
 // ErrNoAlert is returned when an alert cannot be acknowledged: its rule has a newer
 // one, or is gone.
@@ -36,9 +15,8 @@ var ErrNoRule = errors.New("no such alert rule in this room; list the rules for 
 // ErrTooManyRules is returned when a room has as many alert rules as it may have.
 var ErrTooManyRules = errors.New("the room has 16 alert rules, the most that it can have; remove one first")
 
-// AlertRule is an alert rule as the settings file and the API have it. Package
-// alert checks it; an empty field has the default that it documents.
-type AlertRule struct {
+// RuleText is an alert rule as the settings file and the API have it. An empty field has the default that it documents.
+type RuleText struct {
 	// Name of the rule, for people.
 	Name string `json:"name,omitempty" yaml:"name" doc:"For people; the sentence when empty."`
 	// When is the condition, as a sentence about the newest pictures: "a goal is scored".
@@ -61,10 +39,10 @@ type AlertRule struct {
 	Interrupt bool `json:"interrupt,omitempty" yaml:"interrupt" doc:"An alert of the rule may interrupt speech."`
 }
 
-// AlertRuleStatus is an alert rule of a room with its state.
-type AlertRuleStatus struct {
+// RuleStatus is an alert rule of a room with its state.
+type RuleStatus struct {
 	ID string `json:"id"`
-	AlertRule
+	RuleText
 
 	// Active is false outside of the rule's hours.
 	Active bool `json:"active" doc:"False outside of the rule's hours."`
@@ -94,10 +72,10 @@ const (
 
 // Phases of an alert.
 const (
-	AlertNew     = "new"     // enough looks agree
-	AlertShown   = "shown"   // the delayed picture shows its frame
-	AlertCleared = "cleared" // the rule does not hold any more
-	AlertAcked   = "acked"   // a person has seen it
+	PhaseNew     = "new"     // enough looks agree
+	PhaseShown   = "shown"   // the delayed picture shows its frame
+	PhaseCleared = "cleared" // the rule does not hold any more
+	PhaseAcked   = "acked"   // a person has seen it
 )
 
 // Alert is one phase of an alert, for the data topic "touchline.alert", SSE readers
@@ -105,7 +83,7 @@ const (
 type Alert struct {
 	Type  string    `json:"type"` // "alert"
 	ID    string    `json:"id"`
-	Phase string    `json:"phase"` // AlertNew, AlertShown, AlertAcked or AlertCleared
+	Phase string    `json:"phase"` // AlertNew, AlertShown, PhaseAcked or AlertCleared
 	At    time.Time `json:"at"`    // of the phase
 
 	Rule  string `json:"rule"` // id of the rule
@@ -129,17 +107,4 @@ type Alert struct {
 	AckedBy string `json:"acked_by,omitempty"`
 	// Test: a client sent it to test the outputs. It counts as no alert.
 	Test bool `json:"test,omitempty"`
-}
-
-// AlertLook is a look with rules, and its answer.
-type AlertLook struct {
-	Rules  []prompt.Rule
-	Answer string
-	Err    error // of the engine
-	// Anchor is the newest picture.
-	FrameID uint64
-	PTS     time.Duration
-	Arrival time.Time
-	// Answered is when the answer was complete.
-	Answered time.Time
 }

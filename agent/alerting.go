@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"touchline/agent/alert"
+	"touchline/agent/look"
+	"touchline/media"
+	"touchline/media/window"
+	"touchline/pacing"
+)
+
+// Types of package alert, as adapters see them.
+type (
+	// Alert is one phase of an alert.
+	Alert = alert.Alert
+	// AlertRule is an alert rule as the settings file and the API have it.
+	AlertRule = alert.RuleText
+	// AlertRuleStatus is an alert rule of a room with its state.
+	AlertRuleStatus = alert.RuleStatus
+)
+
+// Phases of an alert; see package alert.
+const (
+	AlertNew     = alert.PhaseNew
+	AlertShown   = alert.PhaseShown
+	AlertCleared = alert.PhaseCleared
+	AlertAcked   = alert.PhaseAcked
+)
+
+// ruleLooks are the alert rules as looks ask for them.
+type ruleLooks struct {
+	*alert.Set
+
+	s *Session
+}
+
+// Answer implements look.Rules: it publishes the alerts that begin or end by a look.
+func (r ruleLooks) Answer(ctx context.Context, a look.Answer) {
+	for _, alert := range r.Set.Answer(a) {
+		r.s.raise(ctx, alert, a.Anchor)
+	}
+}
+
+// TryRule asks the engine whether a rule holds; see look.Loop.TryRule. The error may also be of the rule.
+func (s *Session) TryRule(ctx context.Context, r AlertRule, past int) ([]look.Trial, error) {
+	if s.opts.Alerts == nil {
+		return nil, look.ErrRulesUnread
+	}
+	if err := s.opts.Alerts.Check(r); err != nil {
+		return nil, err
+	}
+	return s.Looks.TryRule(ctx, strings.TrimSpace(r.When), past)
+}
+
+// raise publishes an alert of a look, and of a new one when its frame is shown.
+func (s *Session) raise(ctx context.Context, a Alert, anchor window.Frame) {
+	if a.Phase != AlertNew {
+		s.publishAlert(a, nil)
+		return
+	}
+	shown := anchor
+	s.publishAlert(a, &shown)
+	anchor.Pix = nil // it may wait for seconds
+	if a.Interrupt {
+		s.announceAlert(a, anchor)
+	}
+	s.work.Go(func() error {
+		for {
+			now := time.Now()
+			wait := s.untilShown(anchor.VideoFrame, now)
+			if wait <= 0 {
+				a.Phase, a.At = AlertShown, now
+				s.publishAlert(a, nil)
+				return nil
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(pacing.Approach(wait)):
+			}
+		}
+	})
+}
+
+// untilShown returns the time until the delayed picture shows a frame; 0 without a delayed picture.
+func (s *Session) untilShown(f media.VideoFrame, now time.Time) time.Duration {
+	if due, ok := s.line.Due(f.Epoch, f.PTS, now); ok {
+		return due.Sub(now)
+	}
+	return 0
+}
+
+// expireAlerts publishes the phases of alerts that come without a look. A test has the newest picture.
+func (s *Session) expireAlerts(ctx context.Context, now time.Time) {
+	if s.opts.Alerts == nil {
+		return
+	}
+	for _, a := range s.opts.Alerts.Expire(now) {
+		var newest window.Frame
+		var ok bool
+		if a.Phase == AlertNew {
+			newest, ok = s.picture.Newest()
+		}
+		if !ok {
+			s.publishAlert(a, nil)
+			continue
+		}
+		a.AnchorPTS, a.FrameID = newest.PTS.Seconds(), newest.ID
+		s.raise(ctx, a, newest)
+	}
+}
+
+func (s *Session) publishAlert(a Alert, frame *window.Frame) {
+	s.log.Info().Str("alert", a.ID).Str("phase", a.Phase).Str("rule", a.Rule).Str("alert_level", a.Level).
+		Float64("latency_s", a.LatencySec).Bool("test", a.Test).Msg("alert")
+	for _, t := range s.opts.Texts {
+		if out, ok := t.(AlertOutput); ok {
+			out.Alert(a, frame)
+		}
+	}
+	if s.opts.Commit != nil {
+		s.opts.Commit(a, frame)
+	}
+}
+
+// alertNote returns why the engine is not asked for the rules in force; "" if it is.
+func (s *Session) alertNote(now time.Time) string {
+	if s.opts.Alerts == nil || s.engine.Capabilities().Rules() {
+		return ""
+	}
+	if _, rules := s.opts.Alerts.Next(now); !rules {
+		return ""
+	}
+	return s.engine.RulesUnread()
+}

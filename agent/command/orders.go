@@ -1,0 +1,98 @@
+package command
+
+import (
+	"slices"
+	"time"
+)
+
+// maxWaiting bounds the instructions that wait; the oldest is dropped.
+const maxWaiting = 8
+
+// WaitingOrder is an instruction that acts when the one in force has held.
+type WaitingOrder struct {
+	Instruction string    `json:"instruction"`
+	By          string    `json:"by"`
+	ActsAt      time.Time `json:"acts_at"` // at the earliest
+}
+
+// Order phases.
+const (
+	OrderWaits   = "waits"   // until the instruction in force has held
+	OrderActs    = "acts"    // from now on
+	OrderDropped = "dropped" // by a newer one of the same person, or taken back
+)
+
+// OrderEvent is what became of an instruction, for the people in the room.
+type OrderEvent struct {
+	WaitingOrder
+
+	Phase string `json:"phase"`
+}
+
+// orders are the instructions that wait, and what became of instructions.
+type orders struct {
+	hold    time.Duration // of the instruction in force
+	began   time.Time     // when the instruction in force began to act
+	waiting []WaitingOrder
+	events  []OrderEvent
+}
+
+// schedule sets when waiting instructions act: each after the one before has held.
+func (o *orders) schedule() {
+	for i := range o.waiting {
+		o.waiting[i].ActsAt = o.began.Add(time.Duration(i+1) * o.hold)
+	}
+}
+
+// drop drops the waiting instruction of one person.
+func (o *orders) drop(by string) (dropped WaitingOrder, ok bool) {
+	i := slices.IndexFunc(o.waiting, func(w WaitingOrder) bool { return w.By == by })
+	if i < 0 {
+		return WaitingOrder{}, false
+	}
+	dropped = o.waiting[i]
+	o.waiting = slices.Delete(slices.Clone(o.waiting), i, i+1)
+	o.schedule()
+	o.events = append(o.events, OrderEvent{dropped, OrderDropped})
+	return dropped, true
+}
+
+// order gives a checked instruction to the session. It reports whether the instruction waits: another person's has
+// not held yet.
+func (s *Steering) order(text, by string, now time.Time) (waits bool) {
+	held := s.state.Instruction != "" && s.state.Active && by != s.state.InstructionBy && now.Before(s.orders.began.Add(s.orders.hold))
+	if !held && !slices.ContainsFunc(s.orders.waiting, func(w WaitingOrder) bool { return w.By != by }) {
+		s.orders.drop(by)
+		s.actOn(text, by, now)
+		return false
+	}
+	s.orders.drop(by)
+	if len(s.orders.waiting) == maxWaiting {
+		s.orders.drop(s.orders.waiting[0].By)
+	}
+	s.orders.waiting = append(slices.Clone(s.orders.waiting), WaitingOrder{Instruction: text, By: by})
+	s.orders.schedule()
+	s.orders.events = append(s.orders.events, OrderEvent{s.orders.waiting[len(s.orders.waiting)-1], OrderWaits})
+	return true
+}
+
+// actOn makes an instruction the one in force.
+func (s *Steering) actOn(text, by string, now time.Time) {
+	s.state.Instruction, s.state.InstructionBy, s.state.Active, s.orders.began = text, by, true, now
+	s.room.ActNow(s.now())
+	s.orders.events = append(s.orders.events, OrderEvent{WaitingOrder{text, by, now}, OrderActs})
+}
+
+// Tick lets the next waiting instruction act if it is time.
+func (s *Steering) Tick(now time.Time) {
+	_ = s.do(func() error {
+		if len(s.orders.waiting) == 0 || now.Before(s.orders.waiting[0].ActsAt) {
+			return ErrNothingTo
+		}
+		w := s.orders.waiting[0]
+		s.orders.waiting = slices.Clone(s.orders.waiting[1:])
+		s.remember(func() { s.actOn(w.Instruction, w.By, now) })
+		s.orders.schedule()
+		return nil
+	})
+}

@@ -1,0 +1,363 @@
+// Package look makes comments of pictures: when to look, which pictures to show the engine and what to ask, and what its answer says.
+//
+// Loop takes one look at a time, a cycle of the commentary or a look with alert rules, and owns their state, their lock and
+// their goroutines. It knows neither rooms nor captions nor voices: pictures, speech and outputs are ports.
+package look
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/agent/prompt"
+	"touchline/agent/repeat"
+	"touchline/agent/settings"
+	"touchline/inference"
+	"touchline/internal/rescue"
+	"touchline/internal/wake"
+	"touchline/media"
+	"touchline/media/window"
+	"touchline/pacing"
+)
+
+// Causes of the end of a cycle.
+var (
+	// ErrReplaced is the cause of a cycle ended by a new instruction.
+	ErrReplaced = errors.New("a new instruction came")
+	// ErrStopped is the cause of a cycle ended because commenting was stopped.
+	ErrStopped = errors.New("commenting was stopped")
+
+	errSourceChanged = errors.New("the source changed")
+	errEngineChanged = errors.New("the engine changed")
+)
+
+// Task is what the looks are for.
+type Task struct {
+	settings.InForce
+
+	Active      bool // commenting is on
+	Instruction string
+	Profile     prompt.Profile
+	Background  prompt.Background
+	Spoken      bool // comments are spoken
+}
+
+// Options are the parts of a Loop. Rules may be nil.
+type Options struct {
+	Task    Task
+	Engine  *Engine
+	Picture *Picture
+	// Newest returns the newest decoded picture.
+	Newest func(ctx context.Context) (media.VideoFrame, error)
+	// Ahead returns the delay of the picture of a frame that arrives now.
+	Ahead  func(now time.Time) time.Duration
+	Speech Speech
+	Rules  Rules
+	Output Output
+	Log    zerolog.Logger
+}
+
+// Speech says the comments. Its methods do not block.
+type Speech interface {
+	// Comment queues the comment of a cycle.
+	Comment(c *Cycle, spoken bool) (Comment, error)
+	// Clear drops all comments that have not begun and, with cut, silences the voice.
+	Clear(cause error, cut bool)
+	// VoiceEnd returns the end of the last comment, as far as it is known; zero without one.
+	VoiceEnd(now time.Time) time.Time
+}
+
+// Comment is the comment of a cycle in the queue; see speech.Utterance for its methods.
+type Comment interface {
+	Write(delta string) (ready bool)
+	Sound(pcm media.PCM, words []inference.WordTime) (ready bool)
+	EndText(keep, failed bool) (said, wanted bool)
+	EndSound(cause error)
+	Withdraw(again bool) (ok bool)
+	// Ready reports whether it has something to begin with, Began whether it is said, or was.
+	Ready() bool
+	Began() bool
+	// Measure adds its times to a record, and returns the cause of its end; nil if it has none.
+	Measure(r *Record) error
+}
+
+// Rules are the alert rules of the room.
+type Rules interface {
+	// Due returns the rules for a look that begins now, and counts their cadence from now.
+	Due(now time.Time) []prompt.Rule
+	// Next returns when a look must begin if the commentary takes none; false without an active rule.
+	Next(now time.Time) (time.Time, bool)
+	// Answer takes a look and its answer.
+	Answer(ctx context.Context, a Answer)
+	// Read reads the answer to a look for one rule alone; ok is false for an answer in another form.
+	Read(answer, when string) (held bool, reason string, ok bool)
+}
+
+// Answer is a look with alert rules, and its answer.
+type Answer struct {
+	Rules    []prompt.Rule
+	Text     string
+	Err      error        // of the engine
+	Anchor   window.Frame // the newest picture
+	Answered time.Time    // when the answer was complete
+}
+
+// Output takes what comes of looks. Its methods are called without a lock.
+type Output interface {
+	// Changed is called when a cycle begins or ends.
+	Changed()
+	// Took takes the time that the engine took for a cycle.
+	Took(d time.Duration, now time.Time)
+	// Frames takes the pictures of a cycle that leads to a comment.
+	Frames(cycle uint64, frames []window.Frame)
+	// Record takes the result of a cycle without a comment.
+	Record(r Record)
+}
+
+// Loop takes the looks of one room. Its methods are safe for concurrent use; Run must be called once. They may be called with
+// locks held that no port takes.
+type Loop struct {
+	opts    Options
+	engine  *Engine
+	picture *Picture
+	log     zerolog.Logger
+	lexicon *repeat.Lexicon
+	traces  traces
+	album   album
+	wake    wake.Signal   // wakes think
+	work    *rescue.Group // has the goroutines of Run
+	trying  sync.Mutex    // held by TryRule
+
+	mu         sync.Mutex // may be held while ports are asked, those of Output apart
+	task       Task
+	gate       pacing.Gate
+	lastSign   *window.Signature
+	lastChange window.Change
+	past       []prompt.PastComment // the last maxPast, oldest first
+	remarks    []prompt.Remark      // the last maxRemarks, oldest first
+	number     uint64               // of the last cycle or announcement
+	inFlight   *Cycle
+	lastEpoch  uint32 // of the last cycle's anchor
+	lastPTS    time.Duration
+	cycled     bool // lastEpoch and lastPTS are set
+	retry      retry
+	quiet      string    // why the last cycle has no comment
+	readyAt    time.Time // when the engine was seen to become ready
+	polled     polled
+
+	rulesCancel context.CancelCauseFunc // ends the look with rules in flight; nil without one
+	rulesRetry  retry
+}
+
+// New makes a Loop; Run runs it.
+func New(o Options) *Loop {
+	return &Loop{
+		opts: o, engine: o.Engine, picture: o.Picture, task: o.Task, log: o.Log, wake: wake.New(), lexicon: repeat.New(),
+	}
+}
+
+// Run takes looks until ctx ends, or the engine panics.
+func (l *Loop) Run(ctx context.Context) error {
+	g, ctx := rescue.WithContext(ctx)
+	l.work = g
+	g.Go(func() error { return l.think(ctx) })
+	return g.Wait()
+}
+
+// locked runs f with the lock held and releases it even when f, which calls ports, panics.
+func (l *Loop) locked(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+}
+
+// now returns the task.
+func (l *Loop) now() (t Task) {
+	l.locked(func() { t = l.task })
+	return t
+}
+
+// Wake makes the loop look at once whether a look is due.
+func (l *Loop) Wake() { l.wake.Set() }
+
+// Set changes the task for the looks to come.
+func (l *Loop) Set(t Task) {
+	l.locked(func() { l.setLocked(t) })
+}
+
+func (l *Loop) setLocked(t Task) {
+	l.task = t
+	if !t.Spoken && l.inFlight != nil {
+		l.inFlight.spoken = false
+	}
+}
+
+// ActNow changes the task, makes the next cycle urgent and clears the context of the last. The cycle in flight ends, unless its
+// comment is spoken to its end.
+func (l *Loop) ActNow(t Task) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.setLocked(t)
+	l.past, l.lastSign = nil, nil
+	l.retry = retry{}
+	if l.rulesCancel != nil {
+		l.rulesCancel(ErrReplaced)
+	}
+	l.endTalkLocked(ErrReplaced, t.Agent.CutOnInstruction)
+	l.gate.Interrupt()
+}
+
+// Stop changes the task to one without comments: it ends the cycle in flight, drops comments that wait and silences the voice.
+func (l *Loop) Stop(t Task) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.setLocked(t)
+	l.endTalkLocked(ErrStopped, true)
+}
+
+// endTalkLocked cancels the cycle in flight, unless its comment is spoken to the
+// end, and drops comments that wait. With cut set it silences the current speech.
+func (l *Loop) endTalkLocked(cause error, cut bool) {
+	l.opts.Speech.Clear(cause, cut)
+	switch c := l.inFlight; {
+	case c == nil:
+	case !cut && c.comment != nil && c.comment.Began():
+		c.superseded = true // its generation continues
+	default:
+		c.replaced = cause // closeLook reports it
+		c.cancel(cause)
+	}
+}
+
+// Unsaid forgets a comment that was too late to be said.
+func (l *Loop) Unsaid(text string) {
+	l.locked(func() {
+		l.past = slices.DeleteFunc(slices.Clone(l.past), func(p prompt.PastComment) bool { return p.Text == text })
+	})
+}
+
+// SourceChanged clears the state of the previous source.
+func (l *Loop) SourceChanged() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastSign, l.past = nil, nil
+	l.album.clear()
+}
+
+// SetEngine puts another conversation in force; note describes the engine's limits for the page. The next cycle asks the new one, and a
+// cycle that has nothing to say yet is ended. closeOld closes the conversation before, after the calls that use it.
+func (l *Loop) SetEngine(c Conversation, note string) (closeOld func() error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	closeOld = l.engine.replace(c, note)
+	if c := l.inFlight; c != nil && c.replaced == nil && (c.comment == nil || !c.comment.Ready()) {
+		c.replaced = errEngineChanged
+		c.cancel(errEngineChanged)
+	}
+	if l.rulesCancel != nil {
+		l.rulesCancel(errEngineChanged)
+	}
+	l.rulesRetry, l.retry, l.quiet, l.lastSign = retry{}, retry{}, "", nil
+	return closeOld
+}
+
+// State describes the looks for the status of the room.
+type State struct {
+	Cycle    uint64 // the number of the last one
+	Thinking bool   // a cycle waits for the text of its answer
+	Failed   bool   // the last cycles failed
+	Quiet    string // why the last cycle has no comment
+}
+
+// State returns how the looks go.
+func (l *Loop) State() State {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return State{Cycle: l.number, Thinking: l.inFlight != nil, Failed: l.retry.failures > 0, Quiet: l.quiet}
+}
+
+// Number returns the next number of a cycle, for something that is said without a look.
+func (l *Loop) Number() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.number++
+	return l.number
+}
+
+// polled is what raises no event when it changes.
+type polled struct {
+	phase inference.Phase
+	reads bool      // the engine reads alert rules
+	look  time.Time // with alert rules; zero without any
+}
+
+// Poll looks for changes that raise no event, and wakes the loop after one: a model is loaded, people change the alert rules.
+func (l *Loop) Poll(now time.Time) {
+	p := polled{phase: l.engine.Status().Phase, reads: l.ReadsRules()}
+	if p.reads {
+		if at, ok := l.opts.Rules.Next(now); ok {
+			p.look = at
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p == l.polled {
+		return
+	}
+	if p.phase == inference.PhaseReady && p.phase != l.polled.phase {
+		l.readyAt = now
+	}
+	l.polled = p
+	l.wake.Set()
+}
+
+// Bounds of the remarks in a prompt.
+const (
+	maxRemarks    = 6
+	remarkLetters = 200
+	remarkAge     = time.Minute
+)
+
+// Remark takes what a person in the room said, for the next prompts.
+func (l *Loop) Remark(by, text string, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	text = strings.TrimSpace(text)
+	if !l.task.Agent.Hearing.Remarks || inference.ClassifyAnswer(text, true) != inference.HasWords {
+		return
+	}
+	if r := []rune(text); len(r) > remarkLetters {
+		text = string(r[:remarkLetters]) + "…"
+	}
+	l.remarks = append(slices.Clone(l.remarks[max(0, len(l.remarks)+1-maxRemarks):]), prompt.Remark{By: by, Text: text, At: at})
+}
+
+// remarksLocked returns the remarks for a prompt.
+func (l *Loop) remarksLocked(now time.Time) []prompt.Remark {
+	if !l.task.Agent.Hearing.Remarks {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(l.remarks), func(r prompt.Remark) bool { return now.Sub(r.At) > remarkAge })
+}
+
+// retry is when to look again after failures.
+type retry struct {
+	failures int
+	at       time.Time
+}
+
+// Intervals between failed looks.
+const (
+	retryFirst = time.Second
+	retryMost  = 10 * time.Second
+)
+
+func (r *retry) fail(now time.Time) {
+	r.failures++
+	r.at = now.Add(min(retryFirst<<min(r.failures-1, 4), retryMost))
+}

@@ -1,0 +1,91 @@
+package look
+
+import (
+	"slices"
+	"time"
+
+	"touchline/agent/prompt"
+	"touchline/agent/repeat"
+	"touchline/agent/settings"
+)
+
+// A comment must not repeat one of the last maxPast within repeatsWithin: what happens again after a while is news.
+const (
+	maxPast       = 8
+	repeatsWithin = 2 * time.Minute
+)
+
+// Words that were heard cannot be taken back, and an answer streams. But a comment waits for its frame, so its text is nearly
+// always complete before its first sound or caption is due. Then it is compared as a whole (endsInRepeatLocked) and leaves the queue
+// unheard. A comment that is due earlier is compared by its words so far (MayBegin): while they say nothing that was not said, it
+// waits for the next ones, and starts with the first piece of news. This delays only comments that begin like an earlier one, by
+// the time the engine takes to get to the point; nothing new is lost. What remains is a comment that began with news and was heard
+// before it went on to repeat.
+
+// MayBegin reports whether the comment may begin with its words so far: they have news, and repeat no earlier comment.
+func (c *Cycle) MayBegin(text string, now time.Time) bool {
+	past := fresh(c.past, now)
+	if len(past) == 0 {
+		return true
+	}
+	words := repeat.WholeWords(text)
+	return c.l.lexicon.HasNews(words) && c.l.repeated(past, words) == ""
+}
+
+// comparedLocked returns the comments that the next one must not repeat, oldest first.
+func (l *Loop) comparedLocked(now time.Time) []prompt.PastComment {
+	if l.task.Agent.Repeats == settings.RepeatsAllow {
+		return nil
+	}
+	return fresh(l.past, now)
+}
+
+// fresh returns the comments that are not too old to be repeated.
+func fresh(past []prompt.PastComment, now time.Time) []prompt.PastComment {
+	from := slices.IndexFunc(past, func(c prompt.PastComment) bool { return now.Sub(c.At) <= repeatsWithin })
+	if from < 0 {
+		return nil
+	}
+	return past[from:]
+}
+
+// repeated returns the newest comment that a text repeats; "" for none.
+func (l *Loop) repeated(past []prompt.PastComment, text string) string {
+	for _, c := range slices.Backward(past) {
+		if l.lexicon.Repeats(c.Text, text) {
+			return c.Text
+		}
+	}
+	return ""
+}
+
+// endsInRepeatLocked compares a complete answer, and withdraws one that repeats a comment and has not started, perhaps to be
+// asked for again.
+func (c *Cycle) endsInRepeatLocked(again bool, now time.Time) bool {
+	l := c.l
+	if c.complete || c.comment == nil || c.replaced != nil {
+		return false
+	}
+	earlier := l.repeated(l.comparedLocked(now), c.text)
+	if earlier == "" || !c.comment.Withdraw(again) {
+		return false
+	}
+	c.rec.Repeats, c.held, c.ready = earlier, nil, false
+	return true
+}
+
+// askAgain reports whether the engine is asked once more, and prepares the utterance for that answer.
+func (c *Cycle) askAgain() bool {
+	l := c.l
+	if !c.retries || c.complete {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !c.endsInRepeatLocked(true, time.Now()) {
+		return false
+	}
+	l.log.Debug().Uint64("cycle", c.Number).Str("text", c.text).Msg("repeated comment withdrawn")
+	c.text, c.passed = "", 0
+	return true
+}

@@ -1,0 +1,149 @@
+package look
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"touchline/agent/prompt"
+	"touchline/inference"
+	"touchline/internal/rescue"
+	"touchline/media/window"
+)
+
+// ReadsRules reports whether the engine can be asked for alert rules.
+func (l *Loop) ReadsRules() bool {
+	return l.opts.Rules != nil && l.engine.Capabilities().Rules()
+}
+
+// nextAlertLook returns when a look with rules must begin, because no look of the commentary came; zero if only after an
+// event. Such looks do not need commenting to be on.
+func (l *Loop) nextAlertLook(now time.Time) time.Time {
+	if !l.ReadsRules() {
+		return time.Time{}
+	}
+	at, ok := l.opts.Rules.Next(now)
+	if !ok {
+		return time.Time{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	source := l.picture.Source()
+	if !l.mayAskLocked() || !source.Fresh(now) || source.Stopped(now) || l.picture.Len() == 0 {
+		return time.Time{}
+	}
+	if at.Before(l.rulesRetry.at) {
+		return l.rulesRetry.at
+	}
+	return at
+}
+
+// mayAskLocked reports whether the engine may be asked for rules: a new instruction goes first.
+func (l *Loop) mayAskLocked() bool {
+	return l.engineTakesLooks() && (!l.task.Active || !l.gate.Urgent())
+}
+
+// followCycle takes a look with the rules that are due, on the pictures of a cycle that has ended. The commentary does
+// not wait for it: at this point it waits for its own frame or voice.
+func (l *Loop) followCycle(ctx context.Context, c *Cycle) error {
+	var frames []window.Frame
+	var may bool
+	l.locked(func() {
+		frames, c.looked = c.looked, nil
+		may = len(frames) > 0 && frames[len(frames)-1].Epoch == l.picture.Source().Epoch && l.mayAskLocked() &&
+			!time.Now().Before(l.rulesRetry.at)
+	})
+	if !may || !l.ReadsRules() {
+		return nil
+	}
+	return l.askRules(ctx, l.opts.Rules.Due(time.Now()), frames)
+}
+
+// lookForRules takes a look with rules on the newest pictures.
+func (l *Loop) lookForRules(ctx context.Context) error {
+	lctx, cancel := context.WithTimeout(ctx, latestTimeout)
+	defer cancel()
+	newest, err := l.opts.Newest(lctx)
+	if err != nil {
+		l.failAlertLook(fmt.Errorf("get the newest picture: %w", err), time.Now())
+		return nil
+	}
+	var frames []window.Frame
+	l.locked(func() { frames = l.newestFramesLocked(newest) })
+	if len(frames) == 0 {
+		return nil
+	}
+	defer l.album.pack()
+	return l.askRules(ctx, l.opts.Rules.Due(time.Now()), frames)
+}
+
+// askRules asks for rules, in several looks if one prompt cannot hold them. It returns a panic of the engine.
+func (l *Loop) askRules(ctx context.Context, rules []prompt.Rule, frames []window.Frame) error {
+	if len(rules) == 0 {
+		return nil
+	}
+	answer, err := l.answerRules(ctx, rules, frames)
+	if long := new(inference.TooLongError); errors.As(err, &long) && len(rules) > 1 {
+		for half := range slices.Chunk(rules, (len(rules)+1)/2) {
+			for i := range half {
+				half[i].Number = i + 1
+			}
+			if err := l.askRules(ctx, half, frames); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if _, crash := rescue.Of(err); crash {
+		return err
+	}
+	anchor := frames[len(frames)-1]
+	now := time.Now()
+	if err != nil {
+		l.failAlertLook(err, now)
+	}
+	if anchor.Epoch != l.picture.Source().Epoch {
+		return nil // a look at the previous source votes for nothing
+	}
+	l.opts.Rules.Answer(ctx, Answer{Rules: rules, Text: answer, Err: err, Anchor: anchor, Answered: now})
+	return nil
+}
+
+// answerRules returns the engine's answer about rules.
+func (l *Loop) answerRules(ctx context.Context, rules []prompt.Rule, frames []window.Frame) (string, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ctx, stop := context.WithTimeoutCause(ctx, l.opts.Task.Agent.CycleTimeout, errors.New("no answer within agent.cycle_timeout"))
+	defer stop()
+	l.locked(func() { l.rulesCancel = cancel })
+	defer l.locked(func() { l.rulesCancel = nil })
+	task := l.now()
+	p := l.rulesPrompt(task, frames, rules)
+	p.Sampling = task.Sampling
+	answer, err := l.traces.text(ctx, l.engine, l.engine.Name(), TraceRules, frames, p)
+	if err != nil {
+		return "", err
+	}
+	l.locked(func() { l.rulesRetry.failures = 0 })
+	l.log.Debug().Int("rules", len(rules)).Str("prompt", p.Text).Str("answer", answer).Msg("alert look")
+	return answer, nil
+}
+
+// rulesPrompt writes the prompt of a look with rules.
+func (l *Loop) rulesPrompt(task Task, frames []window.Frame, rules []prompt.Rule) inference.Prompt {
+	return prompt.Look{System: task.Profile.Prompt, Background: task.Background, Frames: Pictures(frames), Rules: rules}.
+		Prompt(task.Inference, l.engine.Capabilities())
+}
+
+// failAlertLook delays the next look. A look that a new instruction or engine ended is no failure.
+func (l *Loop) failAlertLook(err error, now time.Time) {
+	if errors.Is(err, ErrReplaced) || errors.Is(err, errEngineChanged) || errors.Is(err, context.Canceled) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rulesRetry.fail(now)
+	l.log.Warn().Err(err).Time("retry_at", l.rulesRetry.at).Msg("alert look failed")
+}
