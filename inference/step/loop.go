@@ -114,12 +114,8 @@ func (l *Loop[A]) Vocab() int { return l.o.Vocab }
 
 // Run works until ctx ends or the device is lost, then ends every answer, with closed or with the loss. It returns nil if ctx ended.
 func (l *Loop[A]) Run(ctx context.Context, closed error) error {
-	for {
+	for ctx.Err() == nil {
 		err := l.TakeIn()
-		if ctx.Err() != nil {
-			l.stop(closed)
-			return nil
-		}
 		worked, rest := false, time.Duration(0)
 		if err == nil {
 			worked, rest, err = l.turn(ctx)
@@ -135,6 +131,8 @@ func (l *Loop[A]) Run(ctx context.Context, closed error) error {
 			l.Await(ctx, rest)
 		}
 	}
+	l.stop(closed)
+	return nil
 }
 
 // Await waits until Wake or the end of ctx, for the given time at most; 0 has no limit.

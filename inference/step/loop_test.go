@@ -70,27 +70,25 @@ func (e *engine) Pause() time.Duration         { return e.pause }
 func (e *engine) Idle() time.Duration          { return 0 }
 
 func (e *engine) Piece(left time.Duration, further bool) (bool, error) {
-	if further && left < e.prompt {
+	if len(e.Queue) == 0 || further && left < e.prompt {
 		return false, nil
 	}
-	for _, a := range e.Queue {
-		slot, _, ok := e.Pool.Take()
-		if !ok {
-			return false, nil
-		}
-		e.Hold(a, slot)
-		_, err := e.client.Do(func() error { return e.run("prompt", slot, 1, e.prompt) })
-		if err == nil {
-			err = e.Pool.Advance(slot, 1)
-		}
-		if err != nil {
-			return true, e.Failing(a, err)
-		}
-		e.next[slot] = a.first
-		e.Begin(a)
-		return true, nil
+	a := e.Queue[0]
+	slot, _, ok := e.Pool.Take()
+	if !ok {
+		return false, nil
 	}
-	return false, nil
+	e.Hold(a, slot)
+	_, err := e.client.Do(func() error { return e.run("prompt", slot, 1, e.prompt) })
+	if err == nil {
+		err = e.Pool.Advance(slot, 1)
+	}
+	if err != nil {
+		return true, e.Failing(a, err)
+	}
+	e.next[slot] = a.first
+	e.Begin(a)
+	return true, nil
 }
 
 func (e *engine) Step(r kvcache.Range, tokens, _ []int32) error {

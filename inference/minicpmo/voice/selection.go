@@ -89,46 +89,46 @@ func Choose(b *models.Bundle, device models.Device, slots int, c inference.Voice
 }
 
 // Plan adds the memory of a voice.
-func (v *Selection) Plan(p *networks.Plan) {
-	runs := int64(v.Layout.Slots)
-	if v.device == models.DeviceCPU {
+func (s *Selection) Plan(p *networks.Plan) {
+	runs := int64(s.Layout.Slots)
+	if s.device == models.DeviceCPU {
 		runs = 1
 	} else {
-		runs *= int64(v.float.Size() / models.Float16.Size())
+		runs *= int64(s.float.Size() / models.Float16.Size())
 	}
-	p.Add("voice", v.weights+runs*v.workspaceBytes())
-	state, turn := v.turnBytes()
-	p.Add(networks.Plural(v.known, "reference voice", "reference voices"), int64(v.known)*state)
-	p.Add(fmt.Sprintf("%s of %d s", networks.Plural(v.Layout.Slots, "speaking slot", "speaking slots"), v.Prompt/50),
-		int64(v.Layout.Slots)*turn+v.Layout.Bytes())
+	p.Add("voice", s.weights+runs*s.workspaceBytes())
+	state, turn := s.turnBytes()
+	p.Add(networks.Plural(s.known, "reference voice", "reference voices"), int64(s.known)*state)
+	p.Add(fmt.Sprintf("%s of %d s", networks.Plural(s.Layout.Slots, "speaking slot", "speaking slots"), s.Prompt/50),
+		int64(s.Layout.Slots)*turn+s.Layout.Bytes())
 }
 
 // WithSlots returns the selection with n slots and references of as many frames.
-func (v *Selection) WithSlots(n, prompt int) *Selection {
-	out := *v
+func (s *Selection) WithSlots(n, prompt int) *Selection {
+	out := *s
 	out.Layout.Slots, out.Prompt = n, prompt
 	return &out
 }
 
 // workspaceBytes returns the size of the runtime's arenas and captured graphs for one turn in float16. 1.3 GB for 32 turns of the
 // published model were measured. In float32 it is not measured, and planned twice as large.
-func (v *Selection) workspaceBytes() int64 {
+func (s *Selection) workspaceBytes() int64 {
 	const measured, channels = 41 << 20, 512
-	return measured * int64(v.dims.Speech.Vocoder.Channels) / channels
+	return measured * int64(s.dims.Speech.Vocoder.Channels) / channels
 }
 
 // turnBytes returns the size of what a turn begins with, and of all that it has beside its slot of the language model.
-func (v *Selection) turnBytes() (state, all int64) {
-	f := v.dims.Speech.Flow
+func (s *Selection) turnBytes() (state, all int64) {
+	f := s.dims.Speech.Flow
 	d := f.DiT
-	frame := 2 * (ringRows(v.Prompt)*d.Heads*d.HeadDim + convRows*d.Hidden) // keys and values; two convolutions
+	frame := 2 * (ringRows(s.Prompt)*d.Heads*d.HeadDim + convRows*d.Hidden) // keys and values; two convolutions
 	rings := d.Steps * d.Layers * 2 * frame                                 // with and without the condition
 	cached := 0
-	w := Wave{dims: *v.dims.Speech, prompt: v.Prompt}
+	w := Wave{dims: *s.dims.Speech, prompt: s.Prompt}
 	for _, rate := range rates() {
 		rows, _ := w.cached(rate)
 		cached += w.blocks(rate) * 2 * rows * f.Hidden
 	}
-	state = int64(rings+cached) * int64(v.Layout.ElemSize)
-	return state, state + int64(cached)*int64(v.Layout.ElemSize) // the encoder's are written elsewhere
+	state = int64(rings+cached) * int64(s.Layout.ElemSize)
+	return state, state + int64(cached)*int64(s.Layout.ElemSize) // the encoder's are written elsewhere
 }
