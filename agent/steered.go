@@ -54,7 +54,8 @@ func (s steered) Settle(now command.State, was settings.InForce) {
 func (s *Session) behave(now settings.InForce) {
 	h := now.Agent.Hearing
 	manners := map[string]speech.Manners{
-		settings.MannersTalk: speech.Talk, settings.MannersDuck: speech.Duck, settings.MannersWait: speech.Wait, settings.MannersInterrupt: speech.Interrupt,
+		settings.MannersTalk: speech.Talk, settings.MannersDuck: speech.Duck,
+		settings.MannersWait: speech.Wait, settings.MannersInterrupt: speech.Interrupt,
 	}
 	s.speech.Behave(manners[h.Manners], h.MaxWait, now.Inference.Voice.Gain)
 }

@@ -290,7 +290,8 @@ func (k *roomState) values() map[string]json.RawMessage {
 			out[name] = marshal(value)
 		}
 	}
-	rules, engine, first, made := marshal(k.bot.Alerts.Saved()), k.bot.engine.chosen(), choiceOf(k.bot.opts.Settings), k.settings(live.Settings)
+	rules, made := marshal(k.bot.Alerts.Saved()), k.settings(live.Settings)
+	engine, first := k.bot.engine.chosen(), choiceOf(k.bot.opts.Settings)
 	keep(keptRules, !bytes.Equal(rules, k.rules), rules)
 	keep(keptEngine, engine != first, keptEngineChoice{engine, first})
 	keep(keptInstruction, live.Instruction != configured.Instruction || live.Active != k.active, keptOrder{

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+
 	"touchline/agent/bot"
 	"touchline/configs"
 )

@@ -73,7 +73,7 @@ func (c *keyFrameClock) due(now time.Time, every time.Duration, wanted bool) boo
 	if c.next.After(c.last.Add(every)) {
 		c.next = c.last.Add(every) // a viewer joined
 	}
-	if !(wanted && now.Sub(c.last) >= pliSpacing) && now.Before(c.next) {
+	if (!wanted || now.Sub(c.last) < pliSpacing) && now.Before(c.next) {
 		return false
 	}
 	c.last, c.next = now, now.Add(every)
