@@ -231,6 +231,27 @@ func TestFlushClearAndManualMode(t *testing.T) {
 }
 
 // TestErrors: a failed interim text does not show, a final is tried again with all of the sound, and an error is no text.
+// TestNothingPendsAfterTheLastText: a client that has the final text and flushes is answered.
+func TestNothingPendsAfterTheLastText(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *live.Session
+		pending := make(chan int, 1)
+		s = live.New(&livetest.Recognizer{}, live.Config{Detector: livetest.Detector{}}, func(e live.Event) {
+			if e.Kind == live.Final {
+				pending <- s.Pending()
+			}
+		})
+		ended := make(chan error)
+		go func() { ended <- s.Run(t.Context()) }()
+		for range 200 {
+			require.NoError(t, s.Write(t.Context(), livetest.Say(500*ms, 1, 0, 0)))
+			require.Zero(t, <-pending)
+		}
+		require.NoError(t, s.Close())
+		require.NoError(t, <-ended)
+	})
+}
+
 func TestErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fails := map[string]int{"hear": 1, "finish": 1}

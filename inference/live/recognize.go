@@ -25,9 +25,6 @@ func (s *Session) recognize(ctx context.Context) error {
 			if err := s.transcribe(ctx, u); err != nil {
 				return err
 			}
-			s.mu.Lock()
-			s.queue = s.queue[1:]
-			s.mu.Unlock()
 			continue
 		case closed:
 			return nil
@@ -40,7 +37,7 @@ func (s *Session) recognize(ctx context.Context) error {
 	}
 }
 
-// transcribe recognizes an utterance to its end.
+// transcribe recognizes the first utterance of the queue to its end, and removes it.
 func (s *Session) transcribe(ctx context.Context, u *speech) error {
 	var out inference.Utterance // nil before the first interim text, and after a failure
 	defer func() {
@@ -58,6 +55,9 @@ func (s *Session) transcribe(ctx context.Context, u *speech) error {
 		s.mu.Unlock()
 		switch {
 		case dropped:
+			s.mu.Lock()
+			s.queue = s.queue[1:]
+			s.mu.Unlock()
 			return nil
 		case held && ended:
 			s.consumed(u, len(sound))
@@ -168,10 +168,14 @@ func (s *Session) whole(ctx context.Context, u *speech, sound []float32) (infere
 	return t, errors.Join(err, out.Close())
 }
 
-// emitFor queues an event of an utterance, unless it was cleared.
+// emitFor queues an event of the first utterance of the queue, unless it was cleared. With its last event, the utterance leaves the
+// queue: a client that has the text finds nothing pending.
 func (s *Session) emitFor(u *speech, e Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if e.Kind == Final || e.Kind == Failed {
+		s.queue = s.queue[1:]
+	}
 	if !u.dropped {
 		e.Utterance, e.Begin, e.Start = u.number, at(u.begin), at(u.start)
 		s.queueLocked(e)
