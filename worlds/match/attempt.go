@@ -56,14 +56,6 @@ func pickOutcome(pick int) Outcome {
 	return noOutcome
 }
 
-// shooters lists a team's figures that shoot, in proportion to their frequency: mostly the strikers, but all equally in a busy match.
-func (s *script) shooters() []int {
-	if s.busy {
-		return []int{5, 6, 7, 8, 9, 10}
-	}
-	return []int{5, 6, 7, 8, 8, 9, 9, 9, 10, 10, 10}
-}
-
 // attempt ends the last stretch of play with a shot at the goal.
 func (s *script) attempt(outcome Outcome) {
 	q := s.last()
@@ -77,7 +69,10 @@ func (s *script) attempt(outcome Outcome) {
 	if outcome == InGoal && a.score[a.team] == mostGoals {
 		a.outcome = Saved
 	}
-	who := s.shooters()
+	who := []int{5, 6, 7, 8, 8, 9, 9, 9, 10, 10, 10} // mostly the strikers
+	if s.busy {
+		who = []int{5, 6, 7, 8, 9, 10}
+	}
 	a.figure = q.team*teamSize + who[s.rng.IntN(len(who))]
 	q.shooter = a.figure
 	a.shots[a.team]++
@@ -202,57 +197,54 @@ func (s *script) again(a *attempt) int64 {
 }
 
 // attemptAt returns the last shot at the goal before a moment, or nil.
-func (s *script) attemptAt(t int64) *attempt {
-	i := sort.Search(len(s.attempts), func(i int) bool { return s.attempts[i].struck > t }) - 1
+func (b *scoreboard) attemptAt(t int64) *attempt {
+	i := sort.Search(len(b.attempts), func(i int) bool { return b.attempts[i].struck > t }) - 1
 	if i < 0 {
 		return nil
 	}
-	return &s.attempts[i]
+	return &b.attempts[i]
 }
 
 // arrivedAt returns the last shot of the current match that arrived before a moment, or nil.
-func (s *script) arrivedAt(t int64) *attempt {
-	i := sort.Search(len(s.attempts), func(i int) bool { return s.attempts[i].at > t }) - 1
-	if i < 0 || s.attempts[i].match != s.halfAt(t).match {
+func (b *scoreboard) arrivedAt(t int64) *attempt {
+	i := sort.Search(len(b.attempts), func(i int) bool { return b.attempts[i].at > t }) - 1
+	if i < 0 || b.attempts[i].match != b.halfAt(t).match {
 		return nil
 	}
-	return &s.attempts[i]
+	return &b.attempts[i]
 }
 
 // goalAt returns the last goal of the current match before a moment, or nil.
-func (s *script) goalAt(t int64) *attempt {
-	last := s.arrivedAt(t)
-	if last == nil {
-		return nil
-	}
-	i := sort.Search(len(s.attempts), func(i int) bool { return s.attempts[i].at > t }) - 1
-	for ; i >= 0 && s.attempts[i].match == last.match; i-- {
-		if s.attempts[i].outcome == InGoal {
-			return &s.attempts[i]
+func (b *scoreboard) goalAt(t int64) *attempt {
+	match := b.halfAt(t).match
+	i := sort.Search(len(b.attempts), func(i int) bool { return b.attempts[i].at > t }) - 1
+	for ; i >= 0 && b.attempts[i].match == match; i-- {
+		if b.attempts[i].outcome == InGoal {
+			return &b.attempts[i]
 		}
 	}
 	return nil
 }
 
 // endOf returns the shot that ends a stretch of play, or nil.
-func (s *script) endOf(p *passage) *attempt {
+func (b *scoreboard) endOf(p *passage) *attempt {
 	if p.shooter < 0 {
 		return nil
 	}
-	return s.attemptAt(p.end)
+	return b.attemptAt(p.end)
 }
 
 // scoreAt returns the score at a moment.
-func (s *script) scoreAt(t int64) [2]int {
-	if a := s.arrivedAt(t); a != nil {
+func (b *scoreboard) scoreAt(t int64) [2]int {
+	if a := b.arrivedAt(t); a != nil {
 		return a.score
 	}
 	return [2]int{}
 }
 
 // shotsAt counts the attempts of the match up to a moment.
-func (s *script) shotsAt(t int64) [2]int {
-	if a := s.arrivedAt(t); a != nil {
+func (b *scoreboard) shotsAt(t int64) [2]int {
+	if a := b.arrivedAt(t); a != nil {
 		return a.shots
 	}
 	return [2]int{}

@@ -25,25 +25,32 @@ type half struct {
 	kicker int   // the team that kicks off
 }
 
+// scoreboard has the halves and the shots at the goal so far.
+type scoreboard struct {
+	still    bool // the clock of a still match never stops
+	halves   []half
+	attempts []attempt
+}
+
 // end returns when the clock stops.
 func (h half) end() int64 { return h.start + halfMS }
 
-// half returns the last half of the script.
-func (s *script) half() half { return s.halves[len(s.halves)-1] }
+// half returns the last half.
+func (b *scoreboard) half() half { return b.halves[len(b.halves)-1] }
 
 // halfAt returns the half that the board shows at a moment.
-func (s *script) halfAt(t int64) half {
-	i := sort.Search(len(s.halves), func(i int) bool { return s.halves[i].shown > t }) - 1
-	return s.halves[max(i, 0)]
+func (b *scoreboard) halfAt(t int64) half {
+	i := sort.Search(len(b.halves), func(i int) bool { return b.halves[i].shown > t }) - 1
+	return b.halves[max(i, 0)]
 }
 
 // clockAt returns the time on the board at a moment, in seconds. While the clock runs, shift
 // advances it within the half.
-func (s *script) clockAt(t, shift int64) int64 {
-	if s.still {
+func (b *scoreboard) clockAt(t, shift int64) int64 {
+	if b.still {
 		return t * clockRate / 1000
 	}
-	h := s.halfAt(t)
+	h := b.halfAt(t)
 	run := max(0, min(halfSeconds, (t-h.start)*clockRate/1000))
 	if run > 0 && run < halfSeconds {
 		run = (run + shift) % halfSeconds

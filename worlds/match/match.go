@@ -10,7 +10,6 @@ import (
 	"compress/flate"
 	"errors"
 	"io"
-	"sort"
 	"time"
 
 	"touchline/worlds/paint"
@@ -143,31 +142,4 @@ func pack(pix []byte) []byte {
 func unpack(dst, packed []byte) bool {
 	_, err := io.ReadFull(flate.NewReader(bytes.NewReader(packed)), dst)
 	return err == nil
-}
-
-// showing is the camera's state at a moment.
-type showing struct {
-	shot   Shot
-	moment int64 // moment of the match that is shown
-	live   bool  // not a replay, not the crowd
-	phase  Phase // how long the crowd is shown
-	light  paint.Light
-}
-
-func (s *script) showing(t int64) showing {
-	i := sort.Search(len(s.shots), func(i int) bool { return s.shots[i].start > t }) - 1
-	span := s.shots[max(i, 0)]
-	out := showing{shot: span.shot, moment: t, live: span.shot != ShotCrowd, phase: span.phase}
-	if span.replay > 0 {
-		out.live = false
-		out.moment = span.replay + int64(float64(t-span.start)*slowMotion)
-	}
-	j := sort.Search(len(s.lights), func(i int) bool { return s.lights[i].start > t }) - 1
-	l := s.lights[max(j, 0)]
-	out.light = l.to
-	if since := t - l.start; since < rampMS {
-		// In eight steps, so that the lit background is redrawn eight times only.
-		out.light = l.from.Towards(l.to, since*8/rampMS, 8)
-	}
-	return out
 }

@@ -41,20 +41,6 @@ const (
 // moving reports whether the players run.
 func (p *passage) moving() bool { return p.phase == Play }
 
-// shotSpan is one camera shot, until the next begins.
-type shotSpan struct {
-	start  int64
-	shot   Shot
-	replay int64 // the moment that it shows at its start; 0 = live
-	phase  Phase // how long the crowd is shown
-}
-
-// lightSpan is a state of the lights until the next.
-type lightSpan struct {
-	start    int64
-	from, to paint.Light
-}
-
 // whistle is a signal of the referee.
 type whistle struct {
 	at    int64
@@ -64,41 +50,35 @@ type whistle struct {
 // script is the whole match, generated as far as it was needed.
 type script struct {
 	rng      *rand.Rand
-	still    bool
 	busy     bool // more free kicks, and all players shoot equally often
 	team     *[figures]footballer
 	names    [2]string
 	passages []passage
-	shots    []shotSpan
-	lights   []lightSpan
-	attempts []attempt
-	halves   []half
 	whistles []whistle
-	events   []Event
 	number   uint64
+
+	scoreboard
+	broadcast
 }
 
 const (
-	leadMS     = 2000 // kick-off at the start
-	rampMS     = 600  // of a light
-	lagMS      = 300  // how late the average player follows
-	settleMS   = 800  // after which the last player has stopped
-	standMS    = 2800 // before a kick-off
-	slowMotion = 0.75
-	bounce     = 13 // metres that the ball comes back from the post, for visibility
-	forever    = int64(1) << 50
+	leadMS   = 2000 // kick-off at the start
+	lagMS    = 300  // how late the average player follows
+	settleMS = 800  // after which the last player has stopped
+	standMS  = 2800 // before a kick-off
+	bounce   = 13   // metres that the ball comes back from the post, for visibility
+	forever  = int64(1) << 50
 )
 
 func newScript(seed uint64, still bool, team *[figures]footballer, names [2]string) *script {
-	s := &script{rng: rand.New(rand.NewPCG(seed, 0x746f79776f726c64)), still: still, team: team, names: names}
-	s.shots = []shotSpan{{}}
-	s.lights = []lightSpan{{from: paint.Daylight(), to: paint.Daylight()}}
+	s := &script{rng: rand.New(rand.NewPCG(seed, 0x746f79776f726c64)), team: team, names: names}
+	s.broadcast = newBroadcast()
 	first := kickOff(0, leadMS, s.rng.IntN(2))
 	if still {
 		first.end = forever
 	}
 	s.passages = []passage{first}
-	s.halves = []half{{start: leadMS, number: 1, kicker: first.team}}
+	s.scoreboard = scoreboard{still: still, halves: []half{{start: leadMS, number: 1, kicker: first.team}}}
 	return s
 }
 
@@ -119,25 +99,18 @@ func (s *script) until(ms int64) {
 
 func (s *script) last() *passage { return &s.passages[len(s.passages)-1] }
 
-func (s *script) shot() Shot { return s.shots[len(s.shots)-1].shot }
-
 func (s *script) between(lo, hi float64) float64 { return lo + (hi-lo)*s.rng.Float64() }
 
-// reach returns the limit of play in the shot, in metres.
-func (s Shot) reach() (lo, hi float64) {
+// room returns the distance from x to the limit of play in the shot, in a direction, in metres.
+func (s Shot) room(x float64, dir int) float64 {
+	lo, hi := 13.0, 92.0
 	switch s {
 	case ShotLeft:
-		return 12, 50
+		lo, hi = 12, 50
 	case ShotRight:
-		return 55, 93
+		lo, hi = 55, 93
 	case ShotWide, ShotCrowd, ShotReplayLeft, ShotReplayRight:
 	}
-	return 13, 92
-}
-
-// room returns the distance from x to the limit in a direction, in metres.
-func (s *script) room(x float64, dir int) float64 {
-	lo, hi := s.shot().reach()
 	if dir > 0 {
 		return hi - x
 	}
@@ -183,7 +156,7 @@ func (s *script) stretch(prev passage, whole int64) passage {
 	if prev.moving() {
 		dir = -prev.dir
 	}
-	length := min(s.room(prev.x1, dir), speed*s.between(5.2, 7.2))
+	length := min(s.shot().room(prev.x1, dir), speed*s.between(5.2, 7.2))
 	dur := max(int64(length/speed*1000), least)
 	if rest := max(whole-prev.end, least); dur > rest {
 		length *= float64(rest) / float64(dur)
@@ -268,8 +241,6 @@ func (s *script) add(p passage) {
 	s.passages = append(s.passages, p)
 }
 
-func (s *script) event(e Event) { s.events = append(s.events, e) }
-
 func (s *script) whistle(at int64, blows int) {
 	s.whistles = append(s.whistles, whistle{at: at, blows: blows})
 }
@@ -301,19 +272,6 @@ func (s *script) incident(p passage) {
 	default:
 		s.recolour(at)
 	}
-}
-
-func (s *script) cut(at int64, to Shot) { s.show(shotSpan{start: at, shot: to}) }
-
-func (s *script) show(span shotSpan) {
-	s.shots = append(s.shots, span)
-	s.event(Event{At: ms(span.start), Kind: Cut, Camera: new(span.shot), Text: "cut to the " + span.shot.String() + " shot"})
-}
-
-// crowd shows the crowd during a phase.
-func (s *script) crowd(at int64, phase Phase) {
-	s.show(shotSpan{start: at, shot: ShotCrowd, phase: phase})
-	s.event(Event{At: ms(at), Kind: Crowd, Text: "the camera shows the crowd"})
 }
 
 // replay shows a shot's approach and outcome again, starting at a moment, for a time.
@@ -381,7 +339,7 @@ func (s *script) freeKick() {
 		start: q.end, end: q.end + 4000 + s.rng.Int64N(2500), phase: AtFreeKick, x0: q.x1, x1: q.x1, y0: q.y1, y1: q.y1,
 		team: q.team, carrier: s.carrierAfter(&q), first: -1, shooter: -1,
 	}
-	if s.room(q.x1, q.dir) < roomAhead {
+	if s.shot().room(q.x1, q.dir) < roomAhead {
 		p.team = 1 - q.team
 		p.from, p.spot = onSpot, s.ballAt(q.end-1)
 		p.carrier = s.nearest(p.team, p.spot, 0, q.end-1)
