@@ -65,9 +65,25 @@ type Core struct {
 
 	seq   uint64
 	queue []*Utterance // not started, in the order in which they are said
-	voice []*Utterance // started sound that has not ended, oldest first
+	voice voice
 	air   []*Utterance // started, without their End
 	acts  []Action
+}
+
+// voice is the started sound that has not ended, oldest first.
+type voice []*Utterance
+
+// newest returns the sound that started last, nil without any.
+func (v voice) newest() *Utterance {
+	if len(v) == 0 {
+		return nil
+	}
+	return v[len(v)-1]
+}
+
+// leave takes an utterance out of the voice.
+func (v *voice) leave(u *Utterance) {
+	*v = slices.DeleteFunc(*v, func(o *Utterance) bool { return o == u })
 }
 
 // NewCore returns a Core without utterances. line is the delayed picture; nil shows comments as soon as they are ready.
@@ -309,21 +325,14 @@ func (c *Core) cutVoice(cause error, now time.Time) {
 		c.clock.Cut(now)
 		if u.onset.IsZero() { // it never began, so no end is reported
 			u.endAt = now
-			c.leave(u)
+			c.voice.leave(u)
 		}
 	}
 }
 
-// leave takes an utterance out of the voice. It reports whether it was the last that started.
-func (c *Core) leave(u *Utterance) (last bool) {
-	last = len(c.voice) > 0 && c.voice[len(c.voice)-1] == u
-	c.voice = slices.DeleteFunc(c.voice, func(v *Utterance) bool { return v == u })
-	return last
-}
-
 // follow sets the end of speech by what was really sent.
 func (c *Core) follow(u *Utterance) {
-	if n := len(c.voice); n > 0 && c.voice[n-1] == u && u.state != Cut && !u.hushed {
+	if c.voice.newest() == u && u.state != Cut && !u.hushed {
 		c.clock.Finish(u.ends())
 	}
 }
@@ -356,7 +365,13 @@ func (c *Core) behave(now time.Time) {
 			u.state, u.pausedAt = Paused, now
 			c.do(Action{Do: PauseVoice, U: u})
 		case !quiet && u.state == Paused:
-			c.resume(u, now)
+			by := now.Sub(u.pausedAt)
+			u.state, u.pausedAt, u.startAt = Playing, time.Time{}, u.startAt.Add(by)
+			if !u.onset.IsZero() { // else it begins now
+				u.rested += by
+			}
+			c.follow(u)
+			c.do(Action{Do: ResumeVoice, U: u})
 		}
 	}
 }
@@ -367,14 +382,4 @@ func (c *Core) Level() float64 {
 		return c.gain - duckedBy
 	}
 	return c.gain
-}
-
-func (c *Core) resume(u *Utterance, now time.Time) {
-	by := now.Sub(u.pausedAt)
-	u.state, u.pausedAt, u.startAt = Playing, time.Time{}, u.startAt.Add(by)
-	if !u.onset.IsZero() { // else it begins now
-		u.rested += by
-	}
-	c.follow(u)
-	c.do(Action{Do: ResumeVoice, U: u})
 }

@@ -67,9 +67,6 @@ func (c *Core) Sound(u *Utterance, w Written, now time.Time) (ready bool) {
 	return u.state != Queued
 }
 
-// Refused reports whether sound that the voice did not take is of no matter: more is not wanted.
-func (c *Core) Refused(u *Utterance) bool { return u.dropped || !u.wanted() }
-
 // EndText ends the text of a comment. Unless it is kept, or has begun, it leaves the queue, and its maker reports it: EndText
 // returns false. An error of its maker keeps one that is ready. sound reports whether its sound is wanted.
 func (c *Core) EndText(u *Utterance, keep, failed bool, now time.Time) (said, sound bool) {
@@ -177,14 +174,16 @@ func (c *Core) VoiceStarted(u *Utterance, onset time.Time) {
 func (c *Core) VoiceSlipped(u *Utterance, lost time.Duration, now time.Time) {
 	u.lost = lost
 	c.follow(u)
-	if n := len(c.voice); n > 0 && c.voice[n-1] == u {
+	if c.voice.newest() == u {
 		c.clock.Slip(now.Sub(u.onset)-u.rested-lost, lost)
 	}
 }
 
 // VoiceEnded notes the last audible sample. cut is set when the voice stopped before its end.
 func (c *Core) VoiceEnded(u *Utterance, end time.Time, cut bool) {
-	if c.leave(u) {
+	newest := c.voice.newest() == u
+	c.voice.leave(u)
+	if newest {
 		c.clock.Finish(end)
 		if !cut {
 			c.clock.Slip(u.audible, u.lost)
@@ -240,8 +239,7 @@ func (c *Core) Forget(voice bool) {
 // VoiceEnd returns the end of the last comment that is spoken or waits, as far as it is known; zero without one.
 func (c *Core) VoiceEnd(now time.Time) time.Time {
 	end := c.clock.End()
-	if n := len(c.voice); n > 0 && c.voice[n-1].supply == sounding {
-		u := c.voice[n-1]
+	if u := c.voice.newest(); u != nil && u.supply == sounding {
 		if at := u.startAt.Add(u.expected(c.rate) + u.lost); at.After(end) {
 			end = at
 		}
@@ -259,11 +257,8 @@ func (c *Core) VoiceEnd(now time.Time) time.Time {
 
 // Speaking reports whether the voice is heard.
 func (c *Core) Speaking() bool {
-	if len(c.voice) == 0 {
-		return false
-	}
-	last := c.voice[len(c.voice)-1]
-	return !last.onset.IsZero() && last.pausedAt.IsZero()
+	last := c.voice.newest()
+	return last != nil && !last.onset.IsZero() && last.pausedAt.IsZero()
 }
 
 // Busy reports whether the voice has something to say.

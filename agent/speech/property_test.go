@@ -179,7 +179,7 @@ func (x *text) speak(sounds bool) {
 
 func (x *text) sound(length time.Duration) {
 	w := x.w
-	if w.core.Refused(x.Utterance) {
+	if !x.Wanted() {
 		return
 	}
 	x.audible += length

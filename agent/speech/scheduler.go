@@ -153,7 +153,7 @@ func (u *Utterance) Sound(pcm media.PCM, words []inference.WordTime) (ready bool
 	var refused bool
 	s.event(func(c *Core, now time.Time) {
 		if err != nil {
-			refused = c.Refused(u)
+			refused = !u.wanted()
 			return
 		}
 		ready = c.Sound(u, w, now)
