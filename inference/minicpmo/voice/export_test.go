@@ -9,7 +9,7 @@ func Parse(content []byte, m *models.Manifest) (Stored, error) {
 
 // RingRows returns the rows that count before the n-th window of a turn, and where that is written.
 func RingRows(prompt, n int) (rows []int, place int) {
-	w := &Wave{prompt: prompt}
+	w := flowRing{prompt}
 	for i := range prompt + growth {
 		if w.counts(i, n) {
 			rows = append(rows, i)

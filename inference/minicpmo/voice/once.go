@@ -165,8 +165,8 @@ func (w *Wave) transformOnce(
 	if n < 0 && !w.single && o.err == nil { // the prompt is far longer than any end of a turn
 		o.fail(o.run.GiveBack(w.Device().Index()))
 	}
-	mask, from, conv := make([]float32, w.ring+frames), 0, 0
-	for i := range w.ring {
+	mask, from, conv := make([]float32, w.rows()+frames), 0, 0
+	for i := range w.rows() {
 		if n < 0 || !w.counts(i, n) {
 			mask[i] = maskedOut
 		}
@@ -180,7 +180,7 @@ func (w *Wave) transformOnce(
 	}
 	o.floats("prompt", prompt, 1, long, int64(f.Mel))
 	o.input("noise", models.Float32, ort.Bytes(w.noise.Flow[from*f.Mel:(from+frames)*f.Mel]), 1, long, int64(f.Mel))
-	o.floats("mask", slices.Concat(mask, mask), 2, 1, 1, int64(w.ring+frames))
+	o.floats("mask", slices.Concat(mask, mask), 2, 1, 1, int64(len(mask)))
 	o.ints("conv_rows", []int64{before(2), before(1), convRows + before(2), convRows + before(1)}, 2, 2)
 	in, unused := w.pick("speaker"), map[string]*networks.Rows{}
 	w.caches(in, unused, w.flowCaches()...)
@@ -302,7 +302,7 @@ func (w *Wave) AddVoice(name string, v Reference) (err error) {
 			return err
 		}
 	}
-	if err := w.setSpeaker(slot, v.Speaker); err != nil {
+	if err := w.Device().CopyIn(w.in["speaker"].At(slot), floatBytes(w.float, direction(v.Speaker))); err != nil {
 		return err
 	}
 	codes := append(append([]int32{}, v.Codes...), silenceCode, silenceCode, silenceCode)
@@ -323,11 +323,6 @@ func (w *Wave) AddVoice(name string, v Reference) (err error) {
 		}
 	}
 	return w.store(name, slot)
-}
-
-// setSpeaker writes the direction of a speaker's embedding.
-func (w *Wave) setSpeaker(slot int, embedding []float32) error {
-	return w.Device().CopyIn(w.in["speaker"].At(slot), floatBytes(w.float, direction(embedding)))
 }
 
 // fillRing copies what a prompt adds to a ring of a slot: keys and values to its first rows, and the two frames of a

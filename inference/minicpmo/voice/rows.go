@@ -85,13 +85,13 @@ func (l *waveRows) flow() {
 	f, d := l.dims.Flow, l.dims.Flow.DiT
 	l.input("noise", models.Float32, chunkFrames, f.Mel)
 	l.row(l.in, false, 1, "speaker", l.float, 1, f.Speaker)
-	l.row(l.in, true, 2, "mask", l.float, 1, 1, l.Wave.ring)
+	l.row(l.in, true, 2, "mask", l.float, 1, 1, l.rows())
 	l.row(l.in, true, 2, "write", models.Int64)
 	l.row(l.in, true, 2, "conv_write", models.Int64)
 	l.row(l.in, true, 2, "conv_rows", models.Int64, chunkFrames, 3)
 	attention, convolution := ringNames(d)
 	for _, name := range attention {
-		l.ring(name, l.Wave.ring, d.Heads*d.HeadDim)
+		l.ring(name, l.rows(), d.Heads*d.HeadDim)
 	}
 	for _, name := range convolution {
 		l.ring(name, convRows, d.Hidden)

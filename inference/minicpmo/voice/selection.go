@@ -121,10 +121,10 @@ func (s *Selection) workspaceBytes() int64 {
 func (s *Selection) turnBytes() (state, all int64) {
 	f := s.dims.Speech.Flow
 	d := f.DiT
-	frame := 2 * (ringRows(s.Prompt)*d.Heads*d.HeadDim + convRows*d.Hidden) // keys and values; two convolutions
-	rings := d.Steps * d.Layers * 2 * frame                                 // with and without the condition
+	w := Wave{dims: *s.dims.Speech, flowRing: flowRing{s.Prompt}}
+	frame := 2 * (w.rows()*d.Heads*d.HeadDim + convRows*d.Hidden) // keys and values; two convolutions
+	rings := d.Steps * d.Layers * 2 * frame                       // with and without the condition
 	cached := 0
-	w := Wave{dims: *s.dims.Speech, prompt: s.Prompt}
 	for _, rate := range rates() {
 		rows, _ := w.cached(rate)
 		cached += w.blocks(rate) * 2 * rows * f.Hidden

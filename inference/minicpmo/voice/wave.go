@@ -59,10 +59,9 @@ type Wave struct {
 	float   models.Type
 	slots   kvcache.Layout
 	noise   Noise
-	prompt  int // frames
-	ring    int // rows of a ring of keys or values
+	single  bool // on the CPU
 
-	single bool
+	flowRing
 
 	encoder, flow, once, vocoder *ort.Session
 	ending                       *ort.Session // the vocoder of a turn's end of any length; nil in older bundles
@@ -86,8 +85,37 @@ type Wave struct {
 // temporary returns an arena for one use.
 func (w *Wave) temporary() *networks.Arena { return networks.NewArena(w.runtime, w.Device()) }
 
-// ringRows returns the rows of the flow's rings for a prompt of some frames.
-func ringRows(prompt int) int { return (prompt + growth + 7) / 8 * 8 }
+// flowRing is the layout of the flow's rings behind a prompt of some frames.
+type flowRing struct{ prompt int }
+
+// rows returns the rows of a ring of keys or values.
+func (r flowRing) rows() int { return (r.prompt + growth + 7) / 8 * 8 }
+
+// place returns the first ring row of a turn's n-th window.
+func (r flowRing) place(n int) int {
+	if n < growth/chunkFrames {
+		return r.prompt + n*chunkFrames
+	}
+	// The middle of the prompt from its end on, then the turn's windows again, in their order.
+	middle := (r.prompt - keptPrompt) / chunkFrames
+	n = (n - growth/chunkFrames) % (middle + growth/chunkFrames)
+	if n < middle {
+		return (middle - 1 - n) * chunkFrames
+	}
+	return r.prompt + (n-middle)*chunkFrames
+}
+
+// counts reports whether a ring row belongs to a turn before its n-th window.
+func (r flowRing) counts(row, n int) bool {
+	if n < growth/chunkFrames {
+		return row < r.prompt+n*chunkFrames
+	}
+	at := r.place(n)
+	return row < r.prompt+growth && (row < at || row >= at+chunkFrames)
+}
+
+// heard returns the frames of noise before a turn's n-th window.
+func (r flowRing) heard(n int) int { return r.prompt + min(n*chunkFrames, keptPrompt) }
 
 // waveTurn is the state of a slot on the host.
 type waveTurn struct {
@@ -113,7 +141,7 @@ func OpenWave(rt *ort.Runtime, dev *ort.Device, o WaveOptions) (_ *Wave, err err
 	w := &Wave{
 		Arena: networks.NewArena(rt, dev), runtime: rt, dims: o.Dims, float: o.Float,
 		slots: kvcache.Layout{Slots: o.Slots}, noise: o.Noise,
-		prompt: o.Prompt, ring: ringRows(o.Prompt), single: dev.Kind() == ort.CPU, turns: make([]waveTurn, o.Slots),
+		flowRing: flowRing{o.Prompt}, single: dev.Kind() == ort.CPU, turns: make([]waveTurn, o.Slots),
 		in: map[string]*networks.Rows{}, out: map[string]*networks.Rows{}, shared: map[string]*ort.Tensor{},
 		stored: map[string][]*networks.Rows{}, voices: map[string]*networks.Arena{},
 	}
@@ -366,38 +394,12 @@ func (w *Wave) keepRows(to []int64, rate string, filled, run, from int) {
 	}
 }
 
-// place returns the first ring row of a turn's n-th window.
-func (w *Wave) place(n int) int {
-	if n < growth/chunkFrames {
-		return w.prompt + n*chunkFrames
-	}
-	// The middle of the prompt from its end on, then the turn's windows again, in their order.
-	middle := (w.prompt - keptPrompt) / chunkFrames
-	n = (n - growth/chunkFrames) % (middle + growth/chunkFrames)
-	if n < middle {
-		return (middle - 1 - n) * chunkFrames
-	}
-	return w.prompt + (n-middle)*chunkFrames
-}
-
-// counts reports whether a ring row belongs to a turn before its n-th window.
-func (w *Wave) counts(row, n int) bool {
-	if n < growth/chunkFrames {
-		return row < w.prompt+n*chunkFrames
-	}
-	at := w.place(n)
-	return row < w.prompt+growth && (row < at || row >= at+chunkFrames)
-}
-
-// heard returns the frames of noise before a turn's n-th window.
-func (w *Wave) heard(n int) int { return w.prompt + min(n*chunkFrames, keptPrompt) }
-
 // frames sets the inputs of the flow for the slot that is the at-th of a run, of which count frames become sound.
 func (w *Wave) frames(slot, at, count int) {
 	n, mel := w.turns[slot].windows, w.dims.Flow.Mel
 	copy(ort.Slice[float32](w.in["noise"].Host(slot, 1)), w.noise.Flow[w.heard(n)*mel:])
 	write, conv := w.place(n), n*chunkFrames%convRows
-	mask := make([]float32, w.ring)
+	mask := make([]float32, w.rows())
 	for i := range mask {
 		if !w.counts(i, n) && (i < write || i >= write+count) {
 			mask[i] = maskedOut
