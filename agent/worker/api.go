@@ -6,26 +6,29 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/livekit/protocol/auth"
 	"github.com/livekit/protocol/livekit"
+	"github.com/rs/zerolog"
 	"github.com/twitchtv/twirp"
 )
 
 // apiTimeout bounds one call of the server's API.
 const apiTimeout = 3 * time.Second
 
-// roomAPI calls the server's room and dispatch services. Each call signs a token of
+// roomAPI calls the server's room and dispatch services for one agent. Each call signs a token of
 // its own.
 type roomAPI struct {
-	key, secret string
-	rooms       livekit.RoomService
-	dispatches  livekit.AgentDispatchService
-	idle        func()
-	clock       *serverClock
+	key, secret       string
+	agent, deployment string
+	log               zerolog.Logger
+
+	rooms      livekit.RoomService
+	dispatches livekit.AgentDispatchService
+	idle       func()
+	clock      *serverClock
 }
 
 // now returns the time by the server's clock.
@@ -60,12 +63,12 @@ func addresses(server, workerToken string) (api, socket string, err error) {
 	return api, u.String(), nil
 }
 
-func newRoomAPI(base, key, secret string) *roomAPI {
+func newRoomAPI(base string, o Options) *roomAPI {
 	transport := &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second}
 	clock := &serverClock{next: transport}
 	client := &http.Client{Transport: clock, Timeout: apiTimeout}
 	return &roomAPI{
-		key: key, secret: secret,
+		key: o.APIKey, secret: o.APISecret, agent: o.AgentName, deployment: o.Deployment, log: o.Log,
 		rooms:      livekit.NewRoomServiceProtobufClient(base, client),
 		dispatches: livekit.NewAgentDispatchServiceProtobufClient(base, client),
 		idle:       transport.CloseIdleConnections,
@@ -99,13 +102,23 @@ func (a *roomAPI) list(ctx context.Context, names ...string) ([]*livekit.Room, e
 	return res.GetRooms(), err
 }
 
-// dispatched returns the dispatches of one room for one agent name.
-func (a *roomAPI) dispatched(ctx context.Context, room, agentName string) ([]*livekit.AgentDispatch, error) {
+// dispatched returns the dispatches of a room for this agent, and the workers' copies of them.
+func (a *roomAPI) dispatched(ctx context.Context, room string) (roots, copies []*livekit.AgentDispatch, err error) {
 	req := &livekit.ListAgentDispatchRequest{Room: room}
 	res, err := call(ctx, a, admin(room), "list dispatches", a.dispatches.ListDispatch, req)
-	return slices.DeleteFunc(res.GetAgentDispatches(), func(d *livekit.AgentDispatch) bool {
-		return d.GetAgentName() != agentName
-	}), err
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, d := range res.GetAgentDispatches() {
+		switch {
+		case d.GetAgentName() != a.agent || d.GetDeployment() != a.deployment:
+		case d.GetAttributes()[rootAttribute] != "":
+			copies = append(copies, d)
+		default:
+			roots = append(roots, d)
+		}
+	}
+	return roots, copies, nil
 }
 
 // participants returns the participants of a room.
@@ -129,9 +142,12 @@ func (a *roomAPI) remove(ctx context.Context, room, identity string) error {
 	return unlessNotFound(err)
 }
 
-// dispatch creates a dispatch and returns its id.
-func (a *roomAPI) dispatch(ctx context.Context, req *livekit.CreateAgentDispatchRequest) (string, error) {
-	d, err := call(ctx, a, admin(req.GetRoom()), "create a dispatch", a.dispatches.CreateDispatch, req)
+// dispatch creates a dispatch of this agent and returns its id.
+func (a *roomAPI) dispatch(ctx context.Context, room, metadata string, attributes map[string]string) (string, error) {
+	req := &livekit.CreateAgentDispatchRequest{
+		AgentName: a.agent, Room: room, Metadata: metadata, Deployment: a.deployment, Attributes: attributes,
+	}
+	d, err := call(ctx, a, admin(room), "create a dispatch", a.dispatches.CreateDispatch, req)
 	return d.GetId(), err
 }
 

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/livekit/protocol/livekit"
 )
 
 // Errors of Dispatch and Withdraw.
@@ -31,7 +29,7 @@ func (w *Worker) Dispatch(ctx context.Context, room string, m Metadata) (id stri
 		return "", err
 	}
 	if len(open) > 0 { // a closed room has no dispatches
-		roots, copies, err := w.wanted(ctx, room)
+		roots, copies, err := w.api.dispatched(ctx, room)
 		if err != nil {
 			return "", err
 		}
@@ -39,9 +37,7 @@ func (w *Worker) Dispatch(ctx context.Context, room string, m Metadata) (id stri
 			return "", fmt.Errorf("%w: %q", ErrDispatched, room)
 		}
 	}
-	return w.api.dispatch(ctx, &livekit.CreateAgentDispatchRequest{
-		AgentName: w.opts.AgentName, Room: room, Metadata: text, Deployment: w.opts.Deployment,
-	})
+	return w.api.dispatch(ctx, room, text, nil)
 }
 
 // Withdraw deletes the dispatches for this agent in a room, so that the agent
@@ -53,7 +49,7 @@ func (w *Worker) Withdraw(ctx context.Context, room string) error {
 	}
 	found := false
 	if len(open) > 0 {
-		roots, copies, err := w.wanted(ctx, room)
+		roots, copies, err := w.api.dispatched(ctx, room)
 		if err != nil {
 			return err
 		}

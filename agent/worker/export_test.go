@@ -13,7 +13,7 @@ const ReadyEvery = readyEvery
 // Skew requests the rooms of a server and returns by how much its clock is ahead.
 func Skew(t *testing.T, url string) time.Duration {
 	t.Helper()
-	a := newRoomAPI(url, "key", "secret")
+	a := newRoomAPI(url, Options{APIKey: "key", APISecret: "secret"})
 	defer a.idle()
 	_, _ = a.list(t.Context()) // every answer has a date
 	return time.Until(a.now())

@@ -298,12 +298,14 @@ func (w *Worker) serve(ctx context.Context, r *running) {
 	}
 	switch outcome {
 	case "unwanted":
-		w.callOff(ctx, r)
+		w.api.callOff(ctx, r)
 	case "drained", "stopped":
-		w.evict(ctx, r)
-		w.handOver(ctx, r)
+		w.api.evict(ctx, r)
+		if w.api.handOver(ctx, r) {
+			w.metrics.redispatches.WithLabelValues("handed_over").Inc()
+		}
 	case "failed", "panicked":
-		w.evict(ctx, r)
+		w.api.evict(ctx, r)
 	}
 }
 

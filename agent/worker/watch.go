@@ -33,9 +33,15 @@ type roomState struct {
 	notBefore time.Time
 }
 
-// watch dispatches again for rooms that lost their agent, until ctx ends.
-func (w *Worker) watch(ctx context.Context) {
-	known := map[string]*roomState{}
+// watch is the search of a worker for rooms that lost their agent.
+type watch struct {
+	*Worker
+
+	known map[string]*roomState
+}
+
+// run dispatches again for rooms that lost their agent, until ctx ends.
+func (w *watch) run(ctx context.Context) {
 	began := time.Now()
 	for {
 		// With jitter, so that workers do not check at the same time.
@@ -54,14 +60,14 @@ func (w *Worker) watch(ctx context.Context) {
 		if away {
 			continue
 		}
-		if err := w.round(ctx, known); err != nil && ctx.Err() == nil {
+		if err := w.round(ctx); err != nil && ctx.Err() == nil {
 			w.log.Debug().Err(err).Msg("rooms not checked")
 		}
 	}
 }
 
 // round checks all rooms once.
-func (w *Worker) round(ctx context.Context, known map[string]*roomState) error {
+func (w *watch) round(ctx context.Context) error {
 	rooms, err := w.api.list(ctx)
 	if err != nil {
 		return err
@@ -78,10 +84,10 @@ func (w *Worker) round(ctx context.Context, known map[string]*roomState) error {
 				continue
 			}
 		}
-		m := known[name]
+		m := w.known[name]
 		if m == nil || m.sid != room.GetSid() {
 			m = &roomState{sid: room.GetSid()}
-			known[name] = m
+			w.known[name] = m
 		}
 		if m.skip > 0 {
 			m.skip--
@@ -90,20 +96,20 @@ func (w *Worker) round(ctx context.Context, known map[string]*roomState) error {
 		if time.Now().Before(m.notBefore) || w.free() == 0 {
 			continue
 		}
-		roots, copies, err := w.wanted(ctx, name)
+		roots, copies, err := w.api.dispatched(ctx, name)
 		if err != nil {
 			continue // the room may have closed
 		}
 		switch {
 		case len(roots) == 0 && len(copies) == 0:
 			m.skip = skipRounds
-		case len(roots) == 0 || w.missing(ctx, name):
+		case len(roots) == 0 || w.api.missing(ctx, name, w.opts.JobType):
 			suspects = append(suspects, name)
 		default:
 			m.attempts = 0
 		}
 	}
-	maps.DeleteFunc(known, func(name string, _ *roomState) bool { return !there[name] })
+	maps.DeleteFunc(w.known, func(name string, _ *roomState) bool { return !there[name] })
 	if len(suspects) == 0 {
 		return nil
 	}
@@ -116,7 +122,7 @@ func (w *Worker) round(ctx context.Context, known map[string]*roomState) error {
 	}
 	rand.Shuffle(len(suspects), func(i, j int) { suspects[i], suspects[j] = suspects[j], suspects[i] })
 	for _, name := range suspects {
-		w.redispatch(ctx, name, known[name])
+		w.redispatch(ctx, name, w.known[name])
 	}
 	return nil
 }
@@ -133,7 +139,7 @@ func (w *Worker) ownRooms() map[string][]*running {
 }
 
 // free returns the number of free slots.
-func (w *Worker) free() int {
+func (w *watch) free() int {
 	_, full, _ := w.fullness(time.Now())
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,51 +149,9 @@ func (w *Worker) free() int {
 	return w.opts.Slots - len(w.jobs) - len(w.offers)
 }
 
-// wanted returns the dispatches of a room for this agent, and the workers' copies of them.
-func (w *Worker) wanted(ctx context.Context, room string) (roots, copies []*livekit.AgentDispatch, err error) {
-	all, err := w.api.dispatched(ctx, room, w.opts.AgentName)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, d := range all {
-		switch {
-		case d.GetDeployment() != w.opts.Deployment:
-		case d.GetAttributes()[rootAttribute] != "":
-			copies = append(copies, d)
-		default:
-			roots = append(roots, d)
-		}
-	}
-	return roots, copies, nil
-}
-
-// missing reports whether the room, or a participant in it, lacks its agent.
-func (w *Worker) missing(ctx context.Context, room string) bool {
-	people, err := w.api.participants(ctx, room)
-	if err != nil {
-		return false
-	}
-	in := map[string]bool{}
-	for _, p := range people {
-		in[p.GetIdentity()] = true
-	}
-	if w.opts.JobType == livekit.JobType_JT_ROOM {
-		return !in[Identity(w.opts.AgentName, "")]
-	}
-	return slices.ContainsFunc(people, func(p *livekit.ParticipantInfo) bool {
-		switch p.GetKind() {
-		case livekit.ParticipantInfo_AGENT, livekit.ParticipantInfo_EGRESS:
-			return false
-		default:
-		}
-		wants := w.opts.JobType == livekit.JobType_JT_PARTICIPANT || p.GetIsPublisher()
-		return wants && !in[Identity(w.opts.AgentName, p.GetIdentity())]
-	})
-}
-
 // redispatch checks a room again and then makes a new dispatch.
-func (w *Worker) redispatch(ctx context.Context, room string, m *roomState) {
-	roots, copies, err := w.wanted(ctx, room)
+func (w *watch) redispatch(ctx context.Context, room string, m *roomState) {
+	roots, copies, err := w.api.dispatched(ctx, room)
 	if err != nil {
 		return
 	}
@@ -197,11 +161,11 @@ func (w *Worker) redispatch(ctx context.Context, room string, m *roomState) {
 			return r.GetId() == c.GetAttributes()[rootAttribute]
 		})
 		if orphan {
-			w.drop(ctx, room, c.GetId())
+			w.api.drop(ctx, room, c.GetId())
 		}
 		return orphan
 	})
-	if len(roots) == 0 || w.free() == 0 || !w.missing(ctx, room) {
+	if len(roots) == 0 || w.free() == 0 || !w.api.missing(ctx, room, w.opts.JobType) {
 		return
 	}
 	// A new dispatch, or the copy of another worker, may be in progress.
@@ -222,44 +186,17 @@ func (w *Worker) redispatch(ctx context.Context, room string, m *roomState) {
 	w.log.Warn().Str("room", room).Str("dispatch", root.GetId()).Int("attempt", m.attempts).
 		Msg("agent missing; dispatching again")
 	w.metrics.redispatches.WithLabelValues("found").Inc()
-	w.replace(ctx, room, root, copies)
-}
-
-// replace makes a copy of a dispatch and deletes earlier copies.
-func (w *Worker) replace(ctx context.Context, room string, root *livekit.AgentDispatch, earlier []*livekit.AgentDispatch) {
-	for _, c := range earlier {
-		if c.GetAttributes()[rootAttribute] == root.GetId() {
-			w.drop(ctx, room, c.GetId())
-		}
-	}
-	attributes := maps.Clone(root.GetAttributes())
-	if attributes == nil {
-		attributes = map[string]string{}
-	}
-	attributes[rootAttribute] = root.GetId()
-	_, err := w.api.dispatch(ctx, &livekit.CreateAgentDispatchRequest{
-		AgentName: w.opts.AgentName, Room: room, Metadata: root.GetMetadata(), Deployment: w.opts.Deployment,
-		Attributes: attributes,
-	})
-	if err != nil {
-		w.log.Warn().Err(err).Str("room", room).Msg("dispatch failed")
-	}
-}
-
-func (w *Worker) drop(ctx context.Context, room, id string) {
-	if err := w.api.undispatch(ctx, room, id); err != nil {
-		w.log.Debug().Err(err).Str("room", room).Msg("dispatch not deleted")
-	}
+	w.api.replace(ctx, room, root, copies)
 }
 
 // reconcile compares the dispatches of a room with its jobs. A restarted server has lost the dispatch, so reconcile creates
 // it again: the room is then served even if this worker dies. A deleted dispatch ends the job.
-func (w *Worker) reconcile(ctx context.Context, room *livekit.Room, jobs []*running) {
+func (w *watch) reconcile(ctx context.Context, room *livekit.Room, jobs []*running) {
 	jobs = slices.DeleteFunc(jobs, func(r *running) bool { return r.job.DispatchID == "" }) // simulated
 	if len(jobs) == 0 {
 		return
 	}
-	roots, _, err := w.wanted(ctx, room.GetName())
+	roots, _, err := w.api.dispatched(ctx, room.GetName())
 	if err != nil {
 		return
 	}
@@ -273,9 +210,7 @@ func (w *Worker) reconcile(ctx context.Context, room *livekit.Room, jobs []*runn
 		case !same:
 			w.log.Info().Str("room", room.GetName()).Msg("dispatch lost by the server; creating it again")
 			w.metrics.redispatches.WithLabelValues("restored").Inc()
-			if _, err := w.api.dispatch(ctx, &livekit.CreateAgentDispatchRequest{
-				AgentName: w.opts.AgentName, Room: room.GetName(), Metadata: r.metadata, Deployment: w.opts.Deployment,
-			}); err != nil {
+			if _, err := w.api.dispatch(ctx, room.GetName(), r.metadata, nil); err != nil {
 				w.log.Warn().Err(err).Str("room", room.GetName()).Msg("dispatch failed")
 			}
 			continue // the next round finds it, or tries again
@@ -286,66 +221,5 @@ func (w *Worker) reconcile(ctx context.Context, room *livekit.Room, jobs []*runn
 			}
 		}
 		r.sid = room.GetSid()
-	}
-}
-
-// evictAfter is how long the server may list a departed agent before evict removes it; evictPoll is the polling interval.
-const (
-	evictAfter = 300 * time.Millisecond
-	evictPoll  = 50 * time.Millisecond
-)
-
-// evict removes a departed agent from its room. If the leave request of the client was lost, the server would keep the
-// agent for 20 s and admit no other.
-func (w *Worker) evict(ctx context.Context, r *running) {
-	if !r.wasIn.Load() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin/2)
-	defer cancel()
-	tick := time.NewTicker(evictPoll)
-	defer tick.Stop()
-	for began := time.Now(); time.Since(began) < evictAfter; {
-		if in, err := w.api.present(ctx, r.job.Room, r.job.Identity); err != nil || !in {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-	w.log.Info().Str("room", r.job.Room).Msg("removing the departed agent")
-	if err := w.api.remove(ctx, r.job.Room, r.job.Identity); err != nil {
-		w.log.Debug().Err(err).Str("room", r.job.Room).Msg("agent not removed")
-	}
-}
-
-// handOver makes a dispatch for a room after this worker has left it.
-func (w *Worker) handOver(ctx context.Context, r *running) {
-	if r.job.DispatchID == "" {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin/2)
-	defer cancel()
-	roots, copies, err := w.wanted(ctx, r.job.Room)
-	if err != nil || len(roots) == 0 {
-		return // the room is closed or no longer needs an agent
-	}
-	i := slices.IndexFunc(roots, func(d *livekit.AgentDispatch) bool { return d.GetId() == r.root })
-	w.metrics.redispatches.WithLabelValues("handed_over").Inc()
-	w.replace(ctx, r.job.Room, roots[max(i, 0)], copies)
-}
-
-// callOff deletes the dispatches of a room that removed the agent.
-func (w *Worker) callOff(ctx context.Context, r *running) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin/2)
-	defer cancel()
-	roots, copies, err := w.wanted(ctx, r.job.Room)
-	if err != nil {
-		return
-	}
-	for _, d := range append(roots, copies...) {
-		w.drop(ctx, r.job.Room, d.GetId())
 	}
 }

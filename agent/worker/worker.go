@@ -119,10 +119,11 @@ func New(opts Options) (*Worker, error) {
 	}
 	opts.DrainTimeout = cmp.Or(opts.DrainTimeout, time.Hour)
 	opts.WatchEvery = cmp.Or(opts.WatchEvery, 5*time.Second)
+	opts.Log = opts.Log.With().Str("component", "worker").Logger()
 	w := &Worker{
 		opts: opts, socketURL: socket,
-		log:      opts.Log.With().Str("component", "worker").Logger(),
-		api:      newRoomAPI(api, opts.APIKey, opts.APISecret),
+		log:      opts.Log,
+		api:      newRoomAPI(api, opts),
 		draining: make(chan struct{}),
 		ended:    make(chan struct{}),
 		changed:  wake.New(),
@@ -176,7 +177,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		return w.stayConnected(lctx, jctx)
 	})
 	if w.opts.WatchEvery > 0 {
-		g.Go(func() error { w.watch(wctx); return nil })
+		search := &watch{w, map[string]*roomState{}}
+		g.Go(func() error { search.run(wctx); return nil })
 	}
 
 	select {
