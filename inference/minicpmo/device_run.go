@@ -14,7 +14,8 @@ import (
 
 func (d *device) decode(set int, r kvcache.Range, tokens, lengths []int32, hidden bool) error {
 	if !d.lastRun.IsZero() {
-		d.stats.host.took(d.now().Sub(d.lastRun))
+		took := d.now().Sub(d.lastRun)
+		d.stats.count(func(s *Stats) { s.Host.took(took) })
 	}
 	d.lastRun = time.Time{}
 	if err := d.decoder.Tokens(set, r, tokens, lengths); err != nil {

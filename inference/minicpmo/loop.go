@@ -64,7 +64,8 @@ func newLoop(dev backend, s shape, o step.Options, stats *counters) (*loop, erro
 		batch: make([]*image, 0, batchLimit), pause: maxPause - pauseMargin,
 	}
 	o.Layout, o.Vocab = s.layout, s.vocab
-	o.FailedRun, o.WholeRow = func() { stats.failedRuns.Add(1) }, func() { stats.wholeRows.Add(1) }
+	o.FailedRun = func() { stats.count(func(s *Stats) { s.FailedRuns++ }) }
+	o.WholeRow = func() { stats.count(func(s *Stats) { s.WholeRows++ }) }
 	var err error
 	l.Loop, err = step.New(o, l)
 	return l, err
@@ -77,7 +78,7 @@ func (l *loop) submit(c *cycle) error {
 	}
 	err := l.Submit(c)
 	if errors.Is(err, inference.ErrOverloaded) {
-		l.stats.overloaded.Add(1)
+		l.stats.count(func(s *Stats) { s.Overloaded++ })
 	}
 	return err
 }
@@ -237,7 +238,7 @@ func (l *loop) Push(c *cycle, id int32, stop bool) {
 	if c.Count == 0 || c.Count == 1 && !stop {
 		c.report.FirstToken = l.ranAt.Sub(c.arrived)
 	} else {
-		l.stats.gaps.took(l.ranAt.Sub(c.lastStep))
+		l.stats.count(func(s *Stats) { s.Gap.took(l.ranAt.Sub(c.lastStep)) })
 	}
 	c.lastStep = l.ranAt
 	var hidden []float32
@@ -250,7 +251,7 @@ func (l *loop) Push(c *cycle, id int32, stop bool) {
 		}
 		return
 	}
-	l.stats.tokens.Add(1)
+	l.stats.count(func(s *Stats) { s.Tokens++ })
 	l.firstPart = l.firstPart || l.voice != nil && c.spoken() && c.Count == c.Chunk+1
 	c.push(id, hidden)
 }

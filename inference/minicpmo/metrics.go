@@ -2,10 +2,10 @@ package minicpmo
 
 import (
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"touchline/inference/step"
@@ -42,45 +42,24 @@ func (d Distribution) Mean() float64 {
 	return d.Sum / float64(d.Count)
 }
 
-// histogram collects a Distribution. Its buckets grow by a constant factor.
-type histogram struct {
-	bounds []float64
-	counts []atomic.Uint64
-	sum    atomic.Uint64 // bits
-	n      atomic.Uint64
-}
-
-func newHistogram(low, factor float64, n int) *histogram {
-	h := &histogram{bounds: make([]float64, n), counts: make([]atomic.Uint64, n+1)}
+// newDistribution returns an empty distribution of n buckets that grow by a constant factor.
+func newDistribution(low, factor float64, n int) Distribution {
+	d := Distribution{Bounds: make([]float64, n), Counts: make([]uint64, n+1)}
 	for i := range n {
-		h.bounds[i] = low
+		d.Bounds[i] = low
 		low *= factor
-	}
-	return h
-}
-
-func (h *histogram) add(v float64) {
-	i, _ := slices.BinarySearch(h.bounds, v)
-	h.counts[i].Add(1)
-	h.n.Add(1)
-	for {
-		old := h.sum.Load()
-		if h.sum.CompareAndSwap(old, math.Float64bits(math.Float64frombits(old)+v)) {
-			return
-		}
-	}
-}
-
-func (h *histogram) took(d time.Duration) { h.add(d.Seconds()) }
-
-func (h *histogram) read() Distribution {
-	d := Distribution{Bounds: h.bounds, Counts: make([]uint64, len(h.counts)), Sum: math.Float64frombits(h.sum.Load())}
-	for i := range h.counts {
-		d.Counts[i] = h.counts[i].Load()
-		d.Count += d.Counts[i]
 	}
 	return d
 }
+
+func (d *Distribution) add(v float64) {
+	i, _ := slices.BinarySearch(d.Bounds, v)
+	d.Counts[i]++
+	d.Count++
+	d.Sum += v
+}
+
+func (d *Distribution) took(t time.Duration) { d.add(t.Seconds()) }
 
 // Stats are the counters of an engine since it was opened. Times are in seconds.
 type Stats struct {
@@ -119,97 +98,98 @@ type Stats struct {
 	Switch int
 }
 
+// distributions lists those of times, then those of sizes.
+func (s *Stats) distributions() (times, sizes []*Distribution) {
+	return []*Distribution{
+		&s.Wait, &s.FirstToken, &s.Answer, &s.Preprocess, &s.Vision, &s.Prefill, &s.Step, &s.Gap, &s.Host,
+	}, []*Distribution{&s.Batch, &s.Images}
+}
+
 // counters collects Stats. Safe for concurrent use.
 type counters struct {
-	wait, first, answer                      *histogram
-	preprocess, vision, prefill, steps, gaps *histogram
-	host                                     *histogram
-	batches, images                          *histogram
-
-	prompt, tokens                           atomic.Uint64
-	hits, misses, early                      atomic.Uint64
-	completed, cancelled, failed, overloaded atomic.Uint64
-	failedRuns, wholeRows                    atomic.Uint64
-	slots, slotsMost                         atomic.Int64
-	switchAt                                 atomic.Int64
-	memoryUsed, memoryFree                   atomic.Int64
-
 	mu    sync.Mutex
-	names []string
-	bySet []uint64
+	stats Stats
+	sets  []string
 }
 
 func newCounters(sets []string) *counters {
-	times := func() *histogram { return newHistogram(50e-6, 1.25, 64) } // 50 us to 64 s
-	sizes := func() *histogram { return newHistogram(1, 2, 9) }
-	return &counters{
-		wait: times(), first: times(), answer: times(),
-		preprocess: times(), vision: times(), prefill: times(), steps: times(), gaps: times(),
-		host:    newHistogram(1e-6, 1.25, 64),
-		batches: sizes(), images: sizes(),
-		names: sets, bySet: make([]uint64, len(sets)),
+	c := &counters{stats: Stats{Steps: map[string]uint64{}}, sets: sets}
+	times, sizes := c.stats.distributions()
+	for _, d := range times {
+		*d = newDistribution(50e-6, 1.25, 64) // 50 us to 64 s
 	}
-}
-
-func (s *counters) step(rows, set int, took time.Duration) {
-	s.steps.took(took)
-	s.batches.add(float64(rows))
-	s.mu.Lock()
-	if set < len(s.bySet) {
-		s.bySet[set]++
+	for _, d := range sizes {
+		*d = newDistribution(1, 2, 9)
 	}
-	s.mu.Unlock()
+	c.stats.Host = newDistribution(1e-6, 1.25, 64)
+	for _, name := range sets {
+		c.stats.Steps[name] = 0
+	}
+	return c
 }
 
-func (s *counters) prefilled(n int, took time.Duration) {
-	s.prefill.took(took)
-	s.prompt.Add(uint64(n)) //nolint:gosec // not negative
+// count changes the counters.
+func (c *counters) count(change func(s *Stats)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.stats)
 }
 
-func (s *counters) embedded(n int, took time.Duration) {
-	s.vision.took(took)
-	s.images.add(float64(n))
+func (c *counters) step(rows, set int, took time.Duration) {
+	c.count(func(s *Stats) {
+		s.Step.took(took)
+		s.Batch.add(float64(rows))
+		if set < len(c.sets) {
+			s.Steps[c.sets[set]]++
+		}
+	})
 }
 
-func (s *counters) held(n int) {
-	s.slots.Store(int64(n))
-	s.slotsMost.Store(max(int64(n), s.slotsMost.Load())) // only the loop writes it
+func (c *counters) prefilled(n int, took time.Duration) {
+	c.count(func(s *Stats) {
+		s.Prefill.took(took)
+		s.Prompt += uint64(n) //nolint:gosec // not negative
+	})
 }
 
-func (s *counters) ended(c *cycle, err error) {
+func (c *counters) embedded(n int, took time.Duration) {
+	c.count(func(s *Stats) {
+		s.Vision.took(took)
+		s.Images.add(float64(n))
+	})
+}
+
+func (c *counters) held(n int) {
+	c.count(func(s *Stats) { s.Slots, s.SlotsMost = n, max(n, s.SlotsMost) })
+}
+
+func (c *counters) ended(answer *cycle, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &c.stats
 	switch {
 	case err == nil:
-		s.completed.Add(1)
-		s.answer.took(c.report.Total)
+		s.Done++
+		s.Answer.took(answer.report.Total)
 	case errors.Is(err, step.ErrCancelled) || errors.Is(err, ErrClosed):
-		s.cancelled.Add(1)
+		s.Cancelled++
 	default:
-		s.failed.Add(1)
+		s.Failed++
 	}
-	if c.Count > 0 {
-		s.first.took(c.report.FirstToken)
-		s.wait.took(c.report.Wait)
+	if answer.Count > 0 {
+		s.FirstToken.took(answer.report.FirstToken)
+		s.Wait.took(answer.report.Wait)
 	}
 }
 
-func (s *counters) read() Stats {
-	out := Stats{
-		Wait: s.wait.read(), FirstToken: s.first.read(), Answer: s.answer.read(),
-		Preprocess: s.preprocess.read(), Vision: s.vision.read(), Prefill: s.prefill.read(),
-		Step: s.steps.read(), Gap: s.gaps.read(), Host: s.host.read(),
-		Batch: s.batches.read(), Images: s.images.read(),
-		Prompt: s.prompt.Load(), Tokens: s.tokens.Load(),
-		Steps: map[string]uint64{},
-		Hits:  s.hits.Load(), Misses: s.misses.Load(), Early: s.early.Load(),
-		Done: s.completed.Load(), Cancelled: s.cancelled.Load(), Failed: s.failed.Load(), Overloaded: s.overloaded.Load(),
-		FailedRuns: s.failedRuns.Load(), WholeRows: s.wholeRows.Load(),
-		Slots: int(s.slots.Load()), SlotsMost: int(s.slotsMost.Load()),
-		MemoryUsed: s.memoryUsed.Load(), MemoryFree: s.memoryFree.Load(), Switch: int(s.switchAt.Load()),
+func (c *counters) read() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := c.stats
+	times, sizes := out.distributions()
+	for _, d := range slices.Concat(times, sizes) {
+		d.Counts = slices.Clone(d.Counts)
 	}
-	s.mu.Lock()
-	for i, n := range s.names {
-		out.Steps[n] = s.bySet[i]
-	}
-	s.mu.Unlock()
+	out.Steps = maps.Clone(out.Steps)
 	return out
 }

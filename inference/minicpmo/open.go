@@ -291,7 +291,7 @@ func (e *Engine) mute(why error) {
 func (e *Engine) describe(s *selection, dev *ort.Device) string {
 	text := fmt.Sprintf("%s in %s on %s, %s of %d tokens", e.name, strings.Join(s.names(), " and "), dev.Name(),
 		networks.Plural(s.layout.Slots, "slot", "slots"), s.layout.MaxLen)
-	if at := e.stats.switchAt.Load(); at > 0 {
+	if at := e.stats.read().Switch; at > 0 {
 		text += fmt.Sprintf(", %s from %d rooms on", s.decoders[1].Weights, at)
 	}
 	if e.voice != nil {
@@ -359,10 +359,11 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 func (e *Engine) join(w warmth) {
 	e.loop.weights.start(w.steps)
 	e.loop.prefillCost, e.loop.visionCost = w.prefill, w.vision
-	e.stats.switchAt.Store(int64(e.loop.weights.from()))
+	e.stats.count(func(s *Stats) { s.Switch = e.loop.weights.from() })
 	e.loop.cache = e.cache
 	e.workers = &workers{
-		ready: e.loop.ready, took: e.stats.preprocess.took, now: e.now,
+		ready: e.loop.ready, now: e.now,
+		took: func(t time.Duration) { e.stats.count(func(s *Stats) { s.Preprocess.took(t) }) },
 	}
 	e.loop.workers = e.workers
 }
@@ -394,9 +395,9 @@ func (e *Engine) measureMemory(dev *ort.Device, sel *selection) {
 	if err != nil {
 		return
 	}
-	e.stats.memoryFree.Store(free)
+	e.stats.count(func(s *Stats) { s.MemoryFree = free })
 	if sel.device == models.DeviceCUDA { // On the CPU other processes allocate and free memory meanwhile.
-		e.stats.memoryUsed.Store(e.before - free)
+		e.stats.count(func(s *Stats) { s.MemoryUsed = e.before - free })
 		e.log.Info().Int64("planned", e.plan.Total()).Int64("used", e.before-free).Msg("memory used")
 	}
 }

@@ -204,9 +204,9 @@ func (e *Engine) addPictures(c *cycle, r Request) error {
 			return fmt.Errorf("frame %d: %w", i, err)
 		}
 		if fresh {
-			e.stats.misses.Add(1)
+			e.stats.count(func(s *Stats) { s.Misses++ })
 		} else {
-			e.stats.hits.Add(1)
+			e.stats.count(func(s *Stats) { s.Hits++ })
 			c.report.Cached++
 		}
 		c.pictures = append(c.pictures, p)

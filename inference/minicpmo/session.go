@@ -133,7 +133,7 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 		parts = append(parts, tokenizer.Part{Image: &grid})
 		if e.cache.early(e.key(s.source, f, p.MaxSlices)) {
 			s.used.Add(1)
-			e.stats.early.Add(1)
+			e.stats.count(func(s *Stats) { s.Early++ })
 		}
 	}
 	if text := strings.TrimSpace(p.Text); text != "" {

@@ -60,7 +60,7 @@ func (l *loop) encodeImages() error {
 		l.visionCost.learn(len(l.batch), took)
 		l.stats.embedded(len(l.batch), took)
 	} else {
-		l.stats.failedRuns.Add(1)
+		l.stats.count(func(s *Stats) { s.FailedRuns++ })
 	}
 	for i, m := range l.batch {
 		failed := err
