@@ -59,7 +59,7 @@ func TestTable(t *testing.T) {
 		if s.Name == "preset" {
 			continue
 		}
-		v := value(t, s.Name, other(s))
+		v := value(t, s.Name, other(t, s))
 		require.NoError(t, v.Check(), s.Name)
 		require.Equal(t, []string{s.Name}, v.Names())
 		require.Equal(t, v, v.Only(func(x settings.Setting) bool { return x.Name == s.Name }))
@@ -76,7 +76,7 @@ func TestTable(t *testing.T) {
 		}
 		require.Equal(t, plain, got, s.Name)
 		require.False(t, v.Same(settings.Settings{}), s.Name)
-		require.True(t, v.Same(value(t, s.Name, other(s))), s.Name)
+		require.True(t, v.Same(value(t, s.Name, other(t, s))), s.Name)
 		require.True(t, set.Made().Same(v), s.Name)
 	}
 	slices.Sort(fields)
@@ -85,7 +85,8 @@ func TestTable(t *testing.T) {
 }
 
 // other returns a value that is not the default.
-func other(s settings.Setting) any {
+func other(t *testing.T, s settings.Setting) any {
+	t.Helper()
 	switch {
 	case s.Name == "language":
 		return "nl"
@@ -98,6 +99,9 @@ func other(s settings.Setting) any {
 		return []string{"hola amiga"}
 	case s.Kind == settings.Choice:
 		return s.Options[len(s.Options)-1]
+	}
+	if most := value(t, s.Name, *s.Max); most.Same(configured().Read().Only(func(x settings.Setting) bool { return x.Name == s.Name })) {
+		return *s.Min
 	}
 	return *s.Max
 }
