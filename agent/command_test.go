@@ -89,7 +89,7 @@ func TestUndo(t *testing.T) {
 		for i, want := range []string{"only the crowd 2 6 ACTIVE", "only the goals 2 6 ACTIVE", "only the goals 2 0 ACTIVE", "only the goals 3 0 ACTIVE", " 3 0 ACTIVE"} {
 			mustCommand(t, r.Session, command.Undo, person)
 			s := r.Snapshot()
-			got := fmt.Sprintf("%s %d %g %s", s.Instruction, *s.Settings.Talkativeness, *s.Settings.VoiceGain, s.MonitorMode)
+			got := fmt.Sprintf("%s %d %g %s", s.Instruction, *s.Settings.Verbosity, *s.Settings.VoiceGain, s.MonitorMode)
 			require.Equal(t, want, got, "undo %d", i)
 		}
 		_, err = r.Session.Command(command.Undo, person)
@@ -103,12 +103,12 @@ func TestUndo(t *testing.T) {
 func TestUndoOfAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, time.Second), func(o *agent.Options) {
-			o.Agent.OrderHold = time.Minute
+			o.Agent.InstructionHold = time.Minute
 			o.Profiles = append(o.Profiles, prompt.Profile{Name: "quiet", Label: "Quiet", Prompt: "You whisper.", VoiceGain: new(-6.0)})
 		})
 		state := func() string {
 			s := r.Snapshot()
-			return fmt.Sprintf("%s; %s; %d, %g dB, %d", s.Instruction, s.Profile, *s.Settings.Talkativeness, *s.Settings.VoiceGain, *s.Settings.Frames)
+			return fmt.Sprintf("%s; %s; %d, %g dB, %d", s.Instruction, s.Profile, *s.Settings.Verbosity, *s.Settings.VoiceGain, *s.Settings.Frames)
 		}
 		change := func(c agent.Change, by string) {
 			_, err := r.Change(c, by)
@@ -117,7 +117,7 @@ func TestUndoOfAChange(t *testing.T) {
 		first := state()
 		kept := r.Live().Settings
 
-		both := agent.Change{Instruction: new("the goals"), Profile: new("quiet"), Settings: agent.Settings{Talkativeness: new(4), Frames: new(2)}}
+		both := agent.Change{Instruction: new("the goals"), Profile: new("quiet"), Settings: agent.Settings{Verbosity: new(4), Frames: new(2)}}
 		change(both, person)
 		require.Equal(t, "the goals; quiet; 4, -6 dB, 2", state())
 		mustCommand(t, r.Session, command.Undo, person)
@@ -125,11 +125,11 @@ func TestUndoOfAChange(t *testing.T) {
 		require.Equal(t, kept, r.Live().Settings, "nothing more is kept than before")
 
 		change(both, person)
-		change(agent.Change{Settings: agent.Settings{Talkativeness: new(1), VoiceGain: new(3.0)}}, person) // in the drawer
+		change(agent.Change{Settings: agent.Settings{Verbosity: new(1), VoiceGain: new(3.0)}}, person) // in the drawer
 		mustCommand(t, r.Session, command.Undo, person)
 		require.Equal(t, strings.Replace(first, "3, 0 dB", "1, 3 dB", 1), state())
 		mustCommand(t, r.Session, command.Louder, person)
-		change(agent.Change{Settings: agent.Settings{Talkativeness: new(2)}}, person)
+		change(agent.Change{Settings: agent.Settings{Verbosity: new(2)}}, person)
 		mustCommand(t, r.Session, command.Undo, person)
 		require.Equal(t, strings.Replace(first, "3, 0 dB", "2, 3 dB", 1), state())
 
@@ -151,7 +151,7 @@ func TestCommandsInTheLanguageOfTheRoom(t *testing.T) {
 		for language, want := range map[string]string{
 			"es-MX": "Comentarios más cortos: la locuacidad es 2 de 5.", "sv": "Shorter comments: talkativeness is 2 of 5.",
 		} {
-			_, err := r.Change(agent.Change{Settings: agent.Settings{Language: &language, Talkativeness: new(3)}}, person)
+			_, err := r.Change(agent.Change{Settings: agent.Settings{Language: &language, Verbosity: new(3)}}, person)
 			require.NoError(t, err)
 			require.Equal(t, want, mustCommand(t, r.Session, command.Shorter, person))
 		}
@@ -268,7 +268,7 @@ func TestOrdersWait(t *testing.T) {
 		require.Equal(t, "only the crowd", instruction())
 		require.Equal(t, other, r.Snapshot().InstructionBy)
 		mustCommand(t, r.Session, command.Shorter, person) // at once
-		require.Equal(t, 2, *r.Snapshot().Settings.Talkativeness)
+		require.Equal(t, 2, *r.Snapshot().Settings.Verbosity)
 		require.Contains(t, mustCommand(t, r.Session, command.Undo, "room: cid"), "referee")
 		time.Sleep(3 * time.Second)
 		require.Equal(t, "the score", instruction())
@@ -310,12 +310,12 @@ func TestWaitingOrdersAreBounded(t *testing.T) {
 	})
 }
 
-// TestTalkativeness: each level says more words a minute than the one below, and fewer cycles are skipped.
-func TestTalkativeness(t *testing.T) {
+// TestVerbosity: each level says more words a minute than the one below, and fewer cycles are skipped.
+func TestVerbosity(t *testing.T) {
 	var words []float64
 	for level := 1; level <= 5; level++ {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, talkative, func(o *agent.Options) { o.Agent.Talkativeness = level })
+			r := newRig(t, talkative, func(o *agent.Options) { o.Agent.Verbosity = level })
 			r.dec.SetLuma(func(pts time.Duration) byte { // from nothing to much in each minute
 				s := pts.Seconds()
 				return byte(128 + 100*math.Sin(s)*math.Pow(math.Sin(math.Pi*s/60), 2))
@@ -328,7 +328,7 @@ func TestTalkativeness(t *testing.T) {
 				n += len(strings.Fields(c.Text))
 			}
 			words = append(words, float64(n)/10)
-			t.Logf("talkativeness %d: %.1f comments and %.1f words a minute", level, float64(len(comments))/10, float64(n)/10)
+			t.Logf("verbosity %d: %.1f comments and %.1f words a minute", level, float64(len(comments))/10, float64(n)/10)
 		})
 	}
 	require.IsIncreasing(t, words)

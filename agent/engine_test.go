@@ -31,7 +31,7 @@ func TestEngineChangesLive(t *testing.T) {
 		{
 			name: "waiting for its frame", latency: 100 * time.Millisecond,
 			until: func(r *rig) bool {
-				return len(r.engine.Questions()) == 1 && r.Snapshot().Status.Chip == agent.ChipWatching
+				return len(r.engine.Questions()) == 1 && r.Snapshot().Status.Activity == agent.ActivityWatching
 			},
 		},
 		{

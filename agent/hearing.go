@@ -81,6 +81,6 @@ const (
 	FloorTaken    = speech.FloorTaken    // somebody speaks
 )
 
-// Floor takes who speaks. The voice behaves as the manners say: with "interrupt" it pauses in doubt, goes on if it was its own echo,
-// and is cut if somebody speaks.
+// Floor takes who speaks. With barge-in "interrupt" the voice pauses in doubt, goes on if it was its own echo, and is cut if a person
+// speaks.
 func (s *Session) Floor(f Floor, now time.Time) { s.speech.Floor(f, now) }

@@ -24,15 +24,15 @@ func (ears) CheckHearing(c settings.Hearing) error {
 	return nil
 }
 
-func withManners(manners string) func(*agent.Options) {
+func withBargeIn(bargeIn string) func(*agent.Options) {
 	return func(o *agent.Options) {
 		o.Ears = ears{}
-		o.Agent.Hearing.Mode, o.Agent.Hearing.Manners = settings.HearingOrders, manners
+		o.Agent.Hearing.Mode, o.Agent.Hearing.BargeIn = settings.HearingOrders, bargeIn
 	}
 }
 
-// TestManners: what the voice does while somebody speaks.
-func TestManners(t *testing.T) {
+// TestBargeIn: what the voice does while somebody speaks.
+func TestBargeIn(t *testing.T) {
 	answer := func(int, inference.Prompt) agenttest.Answer {
 		return agenttest.Answer{Latency: 300 * time.Millisecond, Text: "Red attacks down the left wing.", Speech: 3 * time.Second}
 	}
@@ -71,10 +71,10 @@ func TestManners(t *testing.T) {
 		}
 		return time.Hour
 	}
-	for _, manners := range []string{settings.MannersTalk, settings.MannersDuck, settings.MannersWait, settings.MannersInterrupt} {
-		t.Run(manners, func(t *testing.T) {
+	for _, bargeIn := range []string{settings.BargeInTalk, settings.BargeInDuck, settings.BargeInWait, settings.BargeInInterrupt} {
+		t.Run(bargeIn, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, answer, withManners(manners))
+				r := newRig(t, answer, withBargeIn(bargeIn))
 				from, to := speak(t, r)
 				heard := r.voice.Utterances()
 				cuts := 0
@@ -84,15 +84,15 @@ func TestManners(t *testing.T) {
 						require.Less(t, h.To.Sub(from), 100*time.Millisecond)
 					}
 				}
-				switch manners {
-				case settings.MannersTalk, settings.MannersDuck:
+				switch bargeIn {
+				case settings.BargeInTalk, settings.BargeInDuck:
 					require.Positive(t, starts(heard, from, to), "the commentary goes on")
 					require.Zero(t, cuts)
-				case settings.MannersWait:
+				case settings.BargeInWait:
 					require.Zero(t, starts(heard, from, to))
 					require.Zero(t, cuts, "the comment that is said ends")
 					require.Less(t, next(heard, to), 200*time.Millisecond)
-				case settings.MannersInterrupt:
+				case settings.BargeInInterrupt:
 					require.Zero(t, starts(heard, from, to))
 					require.Equal(t, 1, cuts)
 					require.Less(t, next(heard, to), time.Second)
@@ -103,22 +103,22 @@ func TestManners(t *testing.T) {
 }
 
 // TestDoubt: with "interrupt", what may be an echo of the voice pauses it at once. It goes on where it was after an echo, with its
-// words, and is cut when somebody speaks after all. The other manners take no notice.
+// words, and is cut when somebody speaks after all. The other values take no notice.
 func TestDoubt(t *testing.T) {
 	answer := func(int, inference.Prompt) agenttest.Answer {
 		return agenttest.Answer{Latency: 300 * time.Millisecond, Text: "Red attacks down the left wing and shoots.", Speech: 3 * time.Second}
 	}
 	const pause = 1200 * time.Millisecond
 	for _, c := range []struct {
-		manners string
+		bargeIn string
 		then    agent.Floor
 	}{
-		{settings.MannersInterrupt, agent.FloorFree},
-		{settings.MannersInterrupt, agent.FloorTaken},
-		{settings.MannersDuck, agent.FloorFree},
+		{settings.BargeInInterrupt, agent.FloorFree},
+		{settings.BargeInInterrupt, agent.FloorTaken},
+		{settings.BargeInDuck, agent.FloorFree},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, answer, withManners(c.manners))
+			r := newRig(t, answer, withBargeIn(c.bargeIn))
 			time.Sleep(20 * time.Second)
 			for _, speaks := range []bool{false, true} { // the beginning of a comment
 				for (r.Status().State == agent.StateSpeaking) != speaks {
@@ -142,7 +142,7 @@ func TestDoubt(t *testing.T) {
 				require.False(t, h.From.Before(heard[n+i].To), "one after the other")
 			}
 			first := heard[n]
-			if c.manners != settings.MannersInterrupt {
+			if c.bargeIn != settings.BargeInInterrupt {
 				require.Empty(t, first.Pauses)
 				return
 			}
@@ -176,7 +176,7 @@ func TestDoubt(t *testing.T) {
 // TestDuck: the voice is lower while somebody speaks, whatever its level is, and as before afterwards.
 func TestDuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, steady(300*time.Millisecond, time.Second), withManners(settings.MannersDuck))
+		r := newRig(t, steady(300*time.Millisecond, time.Second), withBargeIn(settings.BargeInDuck))
 		gain := func(want float64) {
 			t.Helper()
 			synctest.Wait()
@@ -187,7 +187,7 @@ func TestDuck(t *testing.T) {
 		_, err := r.Change(agent.Change{Settings: agent.Settings{VoiceGain: new(3.0)}}, person)
 		require.NoError(t, err)
 		gain(-9)
-		_, err = r.Change(agent.Change{Settings: agent.Settings{Manners: new(settings.MannersTalk)}}, person)
+		_, err = r.Change(agent.Change{Settings: agent.Settings{BargeIn: new(settings.BargeInTalk)}}, person)
 		require.NoError(t, err)
 		gain(3)
 		r.Floor(agent.FloorFree, time.Now())
@@ -199,7 +199,7 @@ func TestDuck(t *testing.T) {
 // TestSomebodyTalksOn: a comment waits no longer than set.
 func TestSomebodyTalksOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, steady(300*time.Millisecond, time.Second), withManners(settings.MannersWait))
+		r := newRig(t, steady(300*time.Millisecond, time.Second), withBargeIn(settings.BargeInWait))
 		time.Sleep(20 * time.Second)
 		n := len(r.voice.Utterances())
 		from := time.Now()
@@ -217,7 +217,7 @@ func TestSomebodyTalksOn(t *testing.T) {
 // TestRemarks: what people say is quoted where that is set, never longer than it is fresh, and never as an instruction.
 func TestRemarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, steady(300*time.Millisecond, time.Second), withManners(settings.MannersTalk))
+		r := newRig(t, steady(300*time.Millisecond, time.Second), withBargeIn(settings.BargeInTalk))
 		say := func(text string) {
 			r.Hear(agent.Heard{Identity: "anna", Name: "Anna", Text: text, Final: true, Caption: true, Ended: time.Now()})
 			time.Sleep(5 * time.Second)
@@ -243,7 +243,7 @@ func TestRemarks(t *testing.T) {
 // TestWhoCanBeHeard: a mode that the recognizer cannot do is refused with the reason, also at the start.
 func TestWhoCanBeHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, steady(300*time.Millisecond, time.Second), withManners(settings.MannersDuck))
+		r := newRig(t, steady(300*time.Millisecond, time.Second), withBargeIn(settings.BargeInDuck))
 		require.Equal(t, settings.HearingOrders, r.Status().Hearing)
 		change := func(v agent.Settings) error {
 			_, err := r.Change(agent.Change{Settings: v}, person)
@@ -252,7 +252,7 @@ func TestWhoCanBeHeard(t *testing.T) {
 		require.EqualError(t, change(agent.Settings{Hearing: new("all")}),
 			`hearing: expected another mode, as it knows orders alone, got "all"`)
 		require.ErrorContains(t, change(agent.Settings{Hearing: new("ears")}), "hearing: expected off, orders, captions or all")
-		require.ErrorContains(t, change(agent.Settings{Manners: new("rude")}), "manners: expected talk, duck, wait or interrupt")
+		require.ErrorContains(t, change(agent.Settings{BargeIn: new("rude")}), "manners: expected talk, duck, wait or interrupt")
 		require.ErrorContains(t, change(agent.Settings{WakeWords: &[]string{"ok"}}), "wake_words: expected")
 		require.ErrorContains(t, change(agent.Settings{MaxWait: new(61.0)}), "max_wait: expected")
 		require.NoError(t, change(agent.Settings{Hearing: new("off"), WakeWords: &[]string{"oye comentarista"}}))

@@ -567,7 +567,7 @@ func (h *hour) State(s agent.Status) { h.set(func() { h.published = status(s) })
 func (h *hour) state() string { return status(h.rig.Status()) }
 
 func status(s agent.Status) string {
-	text := s.State + " " + s.Chip
+	text := s.State + " " + s.Activity
 	if s.Detail != "" {
 		text += " " + strconv.Quote(s.Detail)
 	}

@@ -239,7 +239,7 @@ func capabilities(engine string) inference.Capabilities {
 	return inference.Capabilities{Instructions: true, Structured: true, Sampling: &inference.Sampling{}}
 }
 
-// sessionPrompts adds what an engine gets: every talkativeness, voices and random draws as they are set, the second try of a repeat, looks
+// sessionPrompts adds what an engine gets: every verbosity, voices and random draws as they are set, the second try of a repeat, looks
 // with alert rules, trials of one, remarks.
 func sessionPrompts(t *testing.T, b *promptBook) {
 	t.Helper()
@@ -286,11 +286,11 @@ func sessionPrompts(t *testing.T, b *promptBook) {
 		next("first", agent.Settings{})
 		for talk := 1; talk <= 5; talk++ {
 			for _, speech := range []bool{true, false} {
-				next(fmt.Sprintf("talkativeness=%d speech=%v", talk, speech), agent.Settings{Talkativeness: &talk, Speech: &speech})
+				next(fmt.Sprintf("talkativeness=%d speech=%v", talk, speech), agent.Settings{Verbosity: &talk, Speech: &speech})
 			}
 		}
 		next("voice and random draws", agent.Settings{
-			Talkativeness: new(3), Speech: new(true), Voice: new("model:anna"), Temperature: new(0.2), TopK: new(9), TopP: new(0.5),
+			Verbosity: new(3), Speech: new(true), Voice: new("model:anna"), Temperature: new(0.2), TopK: new(9), TopP: new(0.5),
 			RepetitionPenalty: new(1.2),
 		})
 		next("settings of the prompt", agent.Settings{

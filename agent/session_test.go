@@ -198,7 +198,7 @@ func TestNewInstruction(t *testing.T) {
 		{
 			name: "waiting for its frame", latency: 100 * time.Millisecond, speech: 2 * time.Second,
 			until: func(r *rig) bool {
-				return len(r.engine.Questions()) == 1 && r.Snapshot().Status.Chip == agent.ChipWatching
+				return len(r.engine.Questions()) == 1 && r.Snapshot().Status.Activity == agent.ActivityWatching
 			},
 		},
 		{
@@ -603,10 +603,10 @@ func TestAnAnswerWithoutEnd(t *testing.T) {
 			return agenttest.Answer{Latency: time.Second, Text: "All is well again.", Speech: time.Second}
 		}, func(o *agent.Options) { o.Agent.CycleTimeout = 30 * time.Second })
 		time.Sleep(29 * time.Second)
-		require.Equal(t, agent.ChipThinking, r.Status().Chip)
+		require.Equal(t, agent.ActivityThinking, r.Status().Activity)
 		time.Sleep(1500 * time.Millisecond)
 		const why = "the scripted engine did not finish its answer within 30s (agent.cycle_timeout)"
-		require.Equal(t, agent.ChipFailed, r.Status().Chip)
+		require.Equal(t, agent.ActivityFailed, r.Status().Activity)
 		require.Equal(t, why, r.Status().Detail)
 		time.Sleep(20 * time.Second)
 		r.stop()
@@ -650,7 +650,7 @@ func TestStopAndStart(t *testing.T) {
 		snap := r.Snapshot()
 		require.Empty(t, snap.Instruction)
 		require.Equal(t, "IDLE", snap.MonitorMode)
-		require.Equal(t, agent.ChipIdle, snap.Status.Chip)
+		require.Equal(t, agent.ActivityIdle, snap.Status.Activity)
 		for _, q := range r.engine.Questions() {
 			require.False(t, q.At.After(stopped))
 		}
@@ -712,7 +712,7 @@ func TestCameraGoesAndAnotherComes(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		resume := r.camera.Pause(true)
 		time.Sleep(10 * time.Second)
-		require.Equal(t, agent.ChipWaiting, r.Status().Chip)
+		require.Equal(t, agent.ActivityWaiting, r.Status().Activity)
 		require.False(t, r.Snapshot().CaptureRunning)
 		before := len(r.engine.Questions())
 		resume()
@@ -944,7 +944,7 @@ func TestLoadingModelSaysSo(t *testing.T) {
 		})
 		time.Sleep(5 * time.Second)
 		require.Equal(t, agent.StateInitializing, r.Status().State)
-		require.Equal(t, agent.ChipLoading, r.Status().Chip)
+		require.Equal(t, agent.ActivityLoading, r.Status().Activity)
 		time.Sleep(10 * time.Second)
 		require.Equal(t, agent.StateIdle, r.Status().State, "initializing for at most 10 s")
 		require.Empty(t, r.engine.Questions())

@@ -48,24 +48,24 @@ type Status struct {
 	Detail string `json:"detail,omitempty"`
 	// Percent of the model that is loaded, 0 to 100.
 	Percent int `json:"percent"`
-	// Chip is the page's state chip: waiting, loading, failed, watching, thinking,
+	// Activity is what the bot does, in one word: waiting, loading, failed, watching, thinking,
 	// speaking, silent, idle, reconnecting.
-	Chip string `json:"chip"`
+	Activity string `json:"chip"`
 	// Hearing is the mode in which people in the room are heard; "" while nobody is.
 	Hearing string `json:"hearing,omitempty"`
 }
 
-// Chips are the states that the page shows, in one word.
+// Activities are the states that the page shows, in one word.
 const (
-	ChipWaiting      = "waiting"
-	ChipLoading      = "loading"
-	ChipWatching     = "watching"
-	ChipThinking     = "thinking"
-	ChipSpeaking     = "speaking"
-	ChipSilent       = "silent"
-	ChipIdle         = "idle"
-	ChipReconnecting = "reconnecting"
-	ChipFailed       = "failed" // of the engine; the detail has the reason and the remedy
+	ActivityWaiting      = "waiting"
+	ActivityLoading      = "loading"
+	ActivityWatching     = "watching"
+	ActivityThinking     = "thinking"
+	ActivitySpeaking     = "speaking"
+	ActivitySilent       = "silent"
+	ActivityIdle         = "idle"
+	ActivityReconnecting = "reconnecting"
+	ActivityFailed       = "failed" // of the engine; the detail has the reason and the remedy
 )
 
 // statusEvery is how often Session looks for changes that raise no event.
@@ -118,30 +118,30 @@ func (s *Session) statusLocked(state command.State, now time.Time) Status {
 	}
 	switch {
 	case s.room != "":
-		st.Chip, st.Detail = ChipReconnecting, s.room
+		st.Activity, st.Detail = ActivityReconnecting, s.room
 	case s.speech.Speaking():
-		st.State, st.Chip = StateSpeaking, ChipSpeaking
+		st.State, st.Activity = StateSpeaking, ActivitySpeaking
 	case model.Phase == inference.PhaseLoading || model.Phase == inference.PhaseWarming:
-		st.Chip, st.Detail = ChipLoading, model.Detail
+		st.Activity, st.Detail = ActivityLoading, model.Detail
 		if !s.started.IsZero() && now.Sub(s.started) < initializingFor {
 			st.State = StateInitializing
 		}
 	case model.Phase == inference.PhaseFailed:
-		st.Chip, st.Detail = ChipFailed, model.Detail
+		st.Activity, st.Detail = ActivityFailed, model.Detail
 	case !source.Any:
-		st.Chip, st.Detail = ChipWaiting, s.awayOr("waiting for a camera")
+		st.Activity, st.Detail = ActivityWaiting, s.awayOr("waiting for a camera")
 	case !source.Fresh(now):
-		st.Chip, st.Detail = ChipWaiting, s.awayOr("the camera sends no picture")
+		st.Activity, st.Detail = ActivityWaiting, s.awayOr("the camera sends no picture")
 	case !state.Active:
-		st.Chip, st.Detail = ChipIdle, "no instruction: say what to watch for"
+		st.Activity, st.Detail = ActivityIdle, "no instruction: say what to watch for"
 	case looks.Thinking:
-		st.State, st.Chip = StateThinking, ChipThinking
+		st.State, st.Activity = StateThinking, ActivityThinking
 	case looks.Failed:
-		st.State, st.Chip, st.Detail = StateListening, ChipFailed, looks.Quiet
+		st.State, st.Activity, st.Detail = StateListening, ActivityFailed, looks.Quiet
 	case looks.Quiet != "":
-		st.State, st.Chip, st.Detail = StateListening, ChipSilent, looks.Quiet
+		st.State, st.Activity, st.Detail = StateListening, ActivitySilent, looks.Quiet
 	default:
-		st.State, st.Chip = StateListening, ChipWatching
+		st.State, st.Activity = StateListening, ActivityWatching
 	}
 	return st
 }

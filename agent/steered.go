@@ -53,11 +53,11 @@ func (s steered) Settle(now command.State, was settings.InForce) {
 // behave sets what the voice does while somebody speaks, and its level.
 func (s *Session) behave(now settings.InForce) {
 	h := now.Agent.Hearing
-	manners := map[string]speech.Manners{
-		settings.MannersTalk: speech.Talk, settings.MannersDuck: speech.Duck,
-		settings.MannersWait: speech.Wait, settings.MannersInterrupt: speech.Interrupt,
+	bargeIn := map[string]speech.BargeIn{
+		settings.BargeInTalk: speech.Talk, settings.BargeInDuck: speech.Duck, settings.BargeInWait: speech.Wait,
+		settings.BargeInInterrupt: speech.Interrupt,
 	}
-	s.speech.Behave(manners[h.Manners], h.MaxWait, now.Inference.Voice.Gain)
+	s.speech.Behave(bargeIn[h.BargeIn], h.MaxWait, now.Inference.Voice.Gain)
 }
 
 // Busy implements command.Room.

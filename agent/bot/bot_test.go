@@ -33,7 +33,7 @@ func TestNotReadyBeforeTheFirstJoin(t *testing.T) {
 	b, err := bot.New(bot.Options{Settings: settings(t).Bot(), Keys: keys(), Log: zerolog.Nop()})
 	require.NoError(t, err)
 	status := b.Snapshot().Status
-	require.Equal(t, agent.ChipReconnecting, status.Chip)
+	require.Equal(t, agent.ActivityReconnecting, status.Activity)
 	require.Equal(t, "joining the room", status.Detail)
 }
 

@@ -46,7 +46,7 @@ func (b bomb) Record(agent.Record)              { b.at("Record") }
 func (b bomb) Frames(uint64, []agent.SeenFrame) { b.at("Frames") }
 
 func (b bomb) State(s agent.Status) {
-	if s.Chip != agent.ChipReconnecting { // that is reported before Run
+	if s.Activity != agent.ActivityReconnecting { // that is reported before Run
 		b.at("State")
 	}
 }

@@ -146,7 +146,7 @@ func (s stall) quiet() {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
 		talks := s.viewer.Seen().Talks
-		return s.Snapshot().Status.Chip != "speaking" && (len(talks) == 0 || time.Since(talks[len(talks)-1].To) > time.Second)
+		return s.Snapshot().Status.Activity != "speaking" && (len(talks) == 0 || time.Since(talks[len(talks)-1].To) > time.Second)
 	}, patience, 20*time.Millisecond)
 }
 
@@ -383,7 +383,7 @@ func TestOwnVoiceInRooms(t *testing.T) {
 			s.well()
 			before, n := programs(engine), len(s.records.Records())
 			require.NoError(t, s.Session.Say(agent.Announcement{Text: story, Interrupt: true}, "ana"))
-			require.Eventually(t, func() bool { return s.Snapshot().Status.Chip == "speaking" }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return s.Snapshot().Status.Activity == "speaking" }, patience, time.Millisecond)
 			s.choose("flite:slt")
 			r := s.next(n, "the whole text", func(r agent.Record) bool { return r.Announced != "" })
 			require.Equal(t, agent.OutcomeSpoken, r.Outcome)
@@ -439,7 +439,7 @@ func (s stall) cuts(disturb func() error) {
 	s.t.Helper()
 	for range 5 { // a comment may end in the same moment
 		n := len(s.records.Records())
-		require.Eventually(s.t, func() bool { return s.Snapshot().Status.Chip == "speaking" }, 2*patience, time.Millisecond)
+		require.Eventually(s.t, func() bool { return s.Snapshot().Status.Activity == "speaking" }, 2*patience, time.Millisecond)
 		require.NoError(s.t, disturb())
 		r := s.next(n, "the comment that was heard", func(r agent.Record) bool { return r.Announced == "" })
 		s.next(n, "a comment behind it", spoken)
@@ -473,7 +473,7 @@ func (s stall) well() {
 // it, and the words are shown once.
 func (s stall) takesOver(c *choir, engine *bot.Engine) {
 	s.t.Helper()
-	speaks := func() bool { return s.Snapshot().Status.Chip == "speaking" }
+	speaks := func() bool { return s.Snapshot().Status.Activity == "speaking" }
 	var lines []string
 	for _, who := range []string{"man", "woman", "child", "farmer", "driver", "keeper"} { // short ones, as the small model speaks slowly
 		lines = append(lines, "The "+who+" comes.", "There he waits for the "+who+".")

@@ -122,7 +122,7 @@ func TestSourcesByTheAPI(t *testing.T) {
 	waits := func() bool {
 		snap = agent.Snapshot{}
 		call(t, http.MethodGet, page+"api/status", "", &snap)
-		return snap.Status.Chip == agent.ChipWaiting && snap.Status.Detail == snap.Sources[0].Reason && snap.Sources[0].State == "waiting"
+		return snap.Status.Activity == agent.ActivityWaiting && snap.Status.Detail == snap.Sources[0].Reason && snap.Sources[0].State == "waiting"
 	}
 	require.Eventually(t, waits, patience, 50*time.Millisecond, "in the bot's own state, with the reason: %+v", &snap)
 	t.Logf("waiting for the camera is said %v after it was switched off", time.Since(off).Round(10*time.Millisecond))

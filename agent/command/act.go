@@ -172,11 +172,11 @@ func (s *Steering) undo(by string, now time.Time) (string, error) {
 }
 
 func (s *Steering) talkBy(c Command, step int) (string, error) {
-	to := s.live.Agent.Talkativeness + step
+	to := s.live.Agent.Verbosity + step
 	if to < 1 || to > 5 {
-		return "", fmt.Errorf("%w: talkativeness is %d, and goes from 1 to 5", ErrNothingTo, s.live.Agent.Talkativeness)
+		return "", fmt.Errorf("%w: talkativeness is %d, and goes from 1 to 5", ErrNothingTo, s.live.Agent.Verbosity)
 	}
-	s.settle(func() { s.live.Change(settings.Settings{Talkativeness: &to}) })
+	s.settle(func() { s.live.Change(settings.Settings{Verbosity: &to}) })
 	return s.did(c, to), nil
 }
 

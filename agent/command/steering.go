@@ -122,10 +122,10 @@ func NewSteering(o Options) (*Steering, error) {
 	agent := &o.Configured.Agent
 	s := &Steering{
 		opts: o, engine: o.Engine, room: o.Room, log: o.Log, profiles: prompt.Profiles{BuiltIn: o.Profiles},
-		orders: orders{hold: o.Configured.Agent.OrderHold},
+		orders: orders{hold: o.Configured.Agent.InstructionHold},
 		state:  State{Instruction: agent.Instruction, Active: agent.AutoStart || agent.Instruction != ""},
 	}
-	agent.Talkativeness = cmp.Or(agent.Talkativeness, settings.UsualTalk)
+	agent.Verbosity = cmp.Or(agent.Verbosity, settings.UsualVerbosity)
 	s.live = settings.New(o.Configured, o.Presets, o.Preset)
 	profile, err := s.findProfile(agent.Profile)
 	if err != nil {
@@ -222,7 +222,7 @@ func (s *Steering) Check(c Change) error {
 // returns the settings in force; the error joins a RangeError for each bad part. A
 // new instruction or profile acts at once: the wait ends, pending comments are
 // dropped and, by setting, the current speech is cut. But an instruction waits while
-// another person's holds (settings.Config.OrderHold).
+// another person's holds (settings.Config.InstructionHold).
 func (s *Steering) Change(c Change, by string) (out settings.Settings, err error) {
 	var profile prompt.Profile
 	stop := c.Instruction != nil && strings.TrimSpace(*c.Instruction) == ""

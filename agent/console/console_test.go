@@ -54,7 +54,7 @@ var errNoScene = &agent.RangeError{Name: "source", Want: `"" (the first camera) 
 
 func newDesk() *desk {
 	return &desk{snap: agent.Snapshot{
-		Status:      agent.Status{State: agent.StateListening, Percent: 100, Chip: "watching"},
+		Status:      agent.Status{State: agent.StateListening, Percent: 100, Activity: "watching"},
 		Engine:      "scene",
 		ModelLoaded: true, MonitorMode: "IDLE", Profile: "default", TTSEnabled: true,
 		Profiles: []prompt.Profile{{Name: "default", Label: "Default"}, {Name: "sports", Label: "Sports"}},

@@ -175,12 +175,12 @@ func TestReady(t *testing.T) {
 		code   int
 		detail string
 	}{
-		{"watching", agent.Status{State: "listening", Chip: "watching"}, true, 200, "listening"},
-		{"idle", agent.Status{State: "idle", Chip: "idle", Detail: "no instruction"}, true, 200, "no instruction"},
-		{"loading", agent.Status{State: "initializing", Chip: "loading", Percent: 40}, false, 503, "40 %"},
-		{"loading for long", agent.Status{State: "idle", Chip: "loading", Percent: 50, Detail: "half way"}, false, 503, "half way"},
-		{"joining", agent.Status{State: "initializing", Chip: "waiting"}, true, 503, "not in the room yet"},
-		{"reconnecting", agent.Status{State: "idle", Chip: "reconnecting", Detail: "the server is gone"}, true, 503, "server is gone"},
+		{"watching", agent.Status{State: "listening", Activity: "watching"}, true, 200, "listening"},
+		{"idle", agent.Status{State: "idle", Activity: "idle", Detail: "no instruction"}, true, 200, "no instruction"},
+		{"loading", agent.Status{State: "initializing", Activity: "loading", Percent: 40}, false, 503, "40 %"},
+		{"loading for long", agent.Status{State: "idle", Activity: "loading", Percent: 50, Detail: "half way"}, false, 503, "half way"},
+		{"joining", agent.Status{State: "initializing", Activity: "waiting"}, true, 503, "not in the room yet"},
+		{"reconnecting", agent.Status{State: "idle", Activity: "reconnecting", Detail: "the server is gone"}, true, 503, "server is gone"},
 	}
 	for _, tt := range tests {
 		d.change(func(s *agent.Snapshot) { s.Status, s.ModelLoaded = tt.status, tt.loaded })

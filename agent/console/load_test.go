@@ -43,8 +43,8 @@ const pause = 5.0
 func (s *stand) steps() []func() {
 	s.said++
 	cycle, segment := s.said, fmt.Sprint("SG_", s.said)
-	state := func(state, chip string) func() {
-		now := agent.Status{State: state, Chip: chip, Percent: 100}
+	state := func(state, activity string) func() {
+		now := agent.Status{State: state, Activity: activity, Percent: 100}
 		return func() {
 			s.change(func(snap *agent.Snapshot) { snap.Status = now })
 			s.hub.State(now)
@@ -134,7 +134,7 @@ func TestSlowReadersOfAllRooms(t *testing.T) {
 	before := heap()
 	detail := strings.Repeat("x", size)
 	for n := range batches * batch {
-		hubs[n%rooms].State(agent.Status{Chip: "silent", Percent: n, Detail: detail})
+		hubs[n%rooms].State(agent.Status{Activity: "silent", Percent: n, Detail: detail})
 		if n%batch < batch-1 {
 			continue
 		}

@@ -81,7 +81,7 @@ func (s *Server) getReady(w http.ResponseWriter, _ *http.Request) error {
 		switch {
 		case !snap.ModelLoaded:
 			out.Detail = cmp.Or(out.Detail, loading(snap.Status.Percent))
-		case snap.Status.State == agent.StateInitializing || snap.Status.Chip == agent.ChipReconnecting:
+		case snap.Status.State == agent.StateInitializing || snap.Status.Activity == agent.ActivityReconnecting:
 			out.Detail = cmp.Or(out.Detail, "not in the room yet")
 		default:
 			return writeJSON(w, http.StatusOK, health{"ready", cmp.Or(out.Detail, snap.Status.State)})

@@ -259,11 +259,11 @@ func (r *Rooms) publish(sent map[string]string) map[string]string {
 	return now
 }
 
-// infos describes all rooms. A room with a panicking bot has the chip "failed".
+// infos describes all rooms. A room with a panicking bot has the activity "failed".
 func (r *Rooms) infos() []RoomInfo {
 	out := []RoomInfo{}
 	for _, h := range r.list() {
-		info := RoomInfo{Room: h.Name, Chip: agent.ChipFailed, Reason: "the commentator crashed", Since: h.since.UTC()}
+		info := RoomInfo{Room: h.Name, Activity: agent.ActivityFailed, Reason: "the commentator crashed", Since: h.since.UTC()}
 		r.isolate(h, func() { info = h.info() })
 		out = append(out, info)
 	}

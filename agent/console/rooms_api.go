@@ -54,7 +54,7 @@ type Track struct {
 type RoomInfo struct {
 	Room          string           `json:"room"`
 	State         string           `json:"state" doc:"LiveKit's agent state: initializing, idle, listening, thinking or speaking."`
-	Chip          string           `json:"chip" doc:"waiting, loading, failed, watching, thinking, speaking, silent, idle or reconnecting."`
+	Activity      string           `json:"chip" doc:"waiting, loading, failed, watching, thinking, speaking, silent, idle or reconnecting."`
 	Reason        string           `json:"reason,omitempty" doc:"Why, in words."`
 	Percent       int              `json:"percent" doc:"Loading of the model."`
 	Engine        string           `json:"engine"`
@@ -122,11 +122,11 @@ func (h *roomEntry) info() RoomInfo {
 		out.Newest = &newest{Cycle: r.Cycle, Text: r.Text, At: commentTime(r)}
 	}
 	if h.Bot == nil {
-		out.State, out.Chip, out.Reason = agent.StateInitializing, agent.ChipLoading, "the commentator has not started yet"
+		out.State, out.Activity, out.Reason = agent.StateInitializing, agent.ActivityLoading, "the commentator has not started yet"
 		return out
 	}
 	s := h.Bot.Snapshot()
-	out.State, out.Chip, out.Reason, out.Percent = s.Status.State, s.Status.Chip, s.Status.Detail, s.Status.Percent
+	out.State, out.Activity, out.Reason, out.Percent = s.Status.State, s.Status.Activity, s.Status.Detail, s.Status.Percent
 	out.Engine, out.Instruction, out.InstructionBy, out.Profile = s.Engine, s.Instruction, s.InstructionBy, s.Profile
 	out.Speech, out.Source, out.Comments = s.TTSEnabled, s.Source, s.Comments
 	out.Delay, out.AlignmentLast, out.AlignmentP95 = s.Delay, s.AlignmentLast, s.AlignmentP95

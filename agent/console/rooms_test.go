@@ -121,7 +121,7 @@ func TestEventsOfAllRooms(t *testing.T) {
 	south, hub, removeSouth := addRoom(t, rooms, `so"uth`)
 	north.Record(agent.Record{Type: "cycle_end", Cycle: 1, Outcome: "shown", Text: "A goal."})
 	hub.Caption(agent.Caption{Segment: "s", Delta: "Offside"})
-	hub.State(agent.Status{Chip: "speaking"})
+	hub.State(agent.Status{Activity: "speaking"})
 
 	// Each event names its room.
 	seen := map[string]string{}
@@ -167,7 +167,7 @@ func TestEventsOfAllRooms(t *testing.T) {
 	own := r.events("/api/rooms/north/events")
 	own.want("snapshot")
 	require.Contains(t, own.want("history").data, "A corner.")
-	north.State(agent.Status{Chip: "idle"})
+	north.State(agent.Status{Activity: "idle"})
 	require.Contains(t, own.until("status").data, `{"room":"north",`)
 	// The original's stream has the record as it was.
 	stream := r.events("/api/rooms/north/stream")

@@ -46,7 +46,7 @@ func TestEvents(t *testing.T) {
 	require.Len(t, history, 2, "the last two comments")
 	require.Equal(t, "comment 2", history[0].Text, "oldest first")
 
-	hub.State(agent.Status{State: agent.StateThinking, Chip: "thinking", Percent: 100})
+	hub.State(agent.Status{State: agent.StateThinking, Activity: "thinking", Percent: 100})
 	hub.Caption(agent.Caption{Segment: "s", Cycle: 5, Delta: "Red\nwins", Text: "Red\nwins", Spoken: true})
 	hub.Record(record(5, "spoken", "Red\nwins"))
 	st := e.want("status")
@@ -75,7 +75,7 @@ func TestEventsAgainAfterABreak(t *testing.T) {
 	e.want("history")
 	hub.Record(record(1, "shown", "one"))
 	seen := e.want("record")
-	hub.State(agent.Status{Chip: "thinking"})
+	hub.State(agent.Status{Activity: "thinking"})
 	hub.Record(record(2, "shown", "two"))
 
 	// Everything missed is known: it is repeated, and the history is not.
@@ -91,7 +91,7 @@ func TestEventsAgainAfterABreak(t *testing.T) {
 
 	// After a long gap: the history, the number of lost items, and the rest without the comments of the history.
 	for range events.BacklogSize + 100 {
-		hub.State(agent.Status{Chip: "watching"})
+		hub.State(agent.Status{Activity: "watching"})
 	}
 	again = r.events("/api/events", "Last-Event-ID", last.id)
 	require.Contains(t, again.want("history").data, `"two"`)
@@ -104,7 +104,7 @@ func TestEventsAgainAfterABreak(t *testing.T) {
 	for _, id := range []string{"1", "nonsense", "18446744073709551615", "-1"} {
 		again = r.events("/api/events", "Last-Event-ID", id)
 		again.want("history")
-		hub.State(agent.Status{Chip: "silent"})
+		hub.State(agent.Status{Activity: "silent"})
 		require.Contains(t, again.want("status").data, "silent")
 	}
 }
@@ -118,7 +118,7 @@ func TestStreamAsTheOriginal(t *testing.T) {
 	s, e := r.events("/api/stream"), r.events("/api/events")
 	e.want("snapshot")
 
-	hub.State(agent.Status{Chip: "thinking"}) // not for this stream
+	hub.State(agent.Status{Activity: "thinking"}) // not for this stream
 	hub.Caption(agent.Caption{Segment: "s", Delta: "Red wins.\nBlue", Text: "Red wins.\nBlue"})
 	hub.Caption(agent.Caption{Segment: "s", Delta: "\r\n\rloses", Text: "Red wins.\nBlue\n\nloses"})
 	hub.Caption(agent.Caption{Segment: "s", Text: "all", Final: true})
@@ -137,7 +137,7 @@ func TestStreamAsTheOriginal(t *testing.T) {
 	require.Equal(t, 1, stops)
 	_, err := s.next()
 	require.ErrorIs(t, err, io.EOF)
-	hub.State(agent.Status{Chip: "idle"})
+	hub.State(agent.Status{Activity: "idle"})
 	require.Contains(t, e.until("status").data, "thinking")
 	require.Contains(t, e.until("status").data, "idle")
 }

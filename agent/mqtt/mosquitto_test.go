@@ -104,7 +104,7 @@ func TestMosquitto(t *testing.T) {
 	s, stop := start(t, mqtt.Options{Config: cfg, Outbox: box})
 	o := s.Output("match", "bot")
 	o.Rules(rules("r1"))
-	o.State(agent.Status{State: agent.StateListening, Chip: agent.ChipWatching})
+	o.State(agent.Status{State: agent.StateListening, Activity: agent.ActivityWatching})
 	o.Record(agent.Record{Cycle: 3, Text: "Blue plays it back.", Outcome: agent.OutcomeSpoken})
 	require.Eventually(t, func() bool { // the subscriber may come late, and alerts are not retained
 		a := alertOf("r1", 0, agent.AlertNew)

@@ -203,7 +203,7 @@ func TestTopics(t *testing.T) {
 		s, stop := start(t, mqtt.Options{Config: cfg, Dial: b.dial, Outbox: box})
 		o := s.Output("match #1", "bot")
 		o.Rules(rules("r1", "r2"))
-		o.State(agent.Status{State: agent.StateListening, Chip: agent.ChipWatching})
+		o.State(agent.Status{State: agent.StateListening, Activity: agent.ActivityWatching})
 		o.Record(agent.Record{Cycle: 3, Text: "Blue plays it back.", Outcome: agent.OutcomeSpoken})
 		for _, phase := range []string{agent.AlertNew, agent.AlertShown, agent.AlertAcked} {
 			send(t, box, o, alertOf("r1", 1, phase))

@@ -396,7 +396,7 @@ func TestStateIsShownAndLeavesInitializing(t *testing.T) {
 	eventually(t, func() bool { return shown()["lk.agent.state"] == agent.StateInitializing }, "visible with a state")
 	t.Logf("visible after %v", time.Since(began).Round(time.Millisecond))
 	require.Equal(t, lksdk.ParticipantAgent, v.room.GetParticipantByIdentity("bot").Kind())
-	bot.SetState(agent.Status{State: agent.StateListening, Detail: "watching cam", Percent: 100, Chip: "watching"})
+	bot.SetState(agent.Status{State: agent.StateListening, Detail: "watching cam", Percent: 100, Activity: "watching"})
 	eventually(t, func() bool { return shown()["lk.agent.state"] == agent.StateListening }, "changed")
 	detail := func() string { return v.room.GetParticipantByIdentity("bot").Metadata() }
 	eventually(t, func() bool { return strings.Contains(detail(), "watching cam") }, "the detail follows")

@@ -17,7 +17,7 @@ func TestInitializingIsShownForTenSecondsAtMost(t *testing.T) {
 	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
 	b := room.NewStateAttribute(start)
 	due := func(s float64) (word, detail string) { return b.Due(at(s)) }
-	loading := agent.Status{State: agent.StateInitializing, Detail: "loading the model", Percent: 3, Chip: "loading"}
+	loading := agent.Status{State: agent.StateInitializing, Detail: "loading the model", Percent: 3, Activity: "loading"}
 	b.Set(loading, start)
 	word, detail := due(0)
 	require.Equal(t, "initializing", word)
@@ -48,7 +48,7 @@ func TestInitializingIsShownForTenSecondsAtMost(t *testing.T) {
 	b.Set(agent.Status{State: "nonsense"}, at(22))
 	word, _ = due(40)
 	require.Equal(t, "listening", word)
-	b.Set(agent.Status{State: agent.StateIdle, Chip: "waiting"}, at(41))
+	b.Set(agent.Status{State: agent.StateIdle, Activity: "waiting"}, at(41))
 	word, detail = due(41)
 	require.Empty(t, word, "one that waits is listening")
 	require.Contains(t, detail, `"state":"idle"`)

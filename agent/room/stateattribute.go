@@ -48,7 +48,7 @@ type update struct {
 
 func newStateAttribute(now time.Time) *stateAttribute {
 	return &stateAttribute{
-		status:    agent.Status{State: agent.StateInitializing, Chip: "waiting"},
+		status:    agent.Status{State: agent.StateInitializing, Activity: "waiting"},
 		initSince: now,
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"touchline/internal/check"
 )
 
-// UsualTalk is the talkativeness that leaves the other settings as they are.
-const UsualTalk = 3
+// UsualVerbosity is the verbosity that leaves the other settings as they are.
+const UsualVerbosity = 3
 
 // Values of Config.Repeats.
 const (
@@ -43,10 +43,10 @@ type Config struct {
 	// Repeats sets what becomes of a comment that says what one of the last 8 said, in the last two minutes: silence, retry (the engine is
 	// asked once more), or allow.
 	Repeats string `yaml:"repeats" env:"REPEATS"`
-	// Talkativeness, 1 to 5, sets pace, length and the change worth a comment together; 3 leaves them as they are.
-	Talkativeness int `yaml:"talkativeness" env:"TALKATIVENESS"`
-	// OrderHold is how long an instruction acts before another person's replaces it.
-	OrderHold time.Duration `yaml:"order_hold" env:"ORDER_HOLD"`
+	// Verbosity, 1 to 5, sets pace, length and the change worth a comment together; 3 leaves them as they are.
+	Verbosity int `yaml:"talkativeness" env:"TALKATIVENESS"`
+	// InstructionHold is how long an instruction acts before another person's replaces it.
+	InstructionHold time.Duration `yaml:"order_hold" env:"ORDER_HOLD"`
 	// CycleTimeout bounds the time of one answer; loading a model does not count.
 	CycleTimeout time.Duration `yaml:"cycle_timeout" env:"CYCLE_TIMEOUT"`
 	// CopyToChat repeats each comment on lk.chat.
@@ -62,7 +62,7 @@ func (c Config) Reach() int { return (c.Frames-1)*c.Stride + 1 }
 func DefaultConfig() Config {
 	return Config{
 		Profile: "default", AutoStart: true, Frames: 4, Stride: 1, CutOnInstruction: true, Repeats: RepeatsSilence,
-		Talkativeness: UsualTalk, OrderHold: 3 * time.Second, CycleTimeout: 2 * time.Minute,
+		Verbosity: UsualVerbosity, InstructionHold: 3 * time.Second, CycleTimeout: 2 * time.Minute,
 		Hearing: DefaultHearing(),
 	}
 }
@@ -79,8 +79,8 @@ func (c Config) Validate() error {
 	s.That(check.Within(c.Frames, 1, 64), "frames_per_look", "between 1 and 64 pictures", c.Frames)
 	s.That(check.Within(c.Stride, 1, 64), "frame_stride", "between 1 and 64", c.Stride)
 	s.That(slices.Contains(repeatsOptions(), c.Repeats), "repeats", repeatsRule, fmt.Sprintf("%q", c.Repeats))
-	s.That(check.Within(c.Talkativeness, 1, 5), "talkativeness", "between 1 and 5", c.Talkativeness)
-	s.That(check.Within(c.OrderHold, 0, time.Minute), "order_hold", "between 0s and 1m", c.OrderHold)
+	s.That(check.Within(c.Verbosity, 1, 5), "talkativeness", "between 1 and 5", c.Verbosity)
+	s.That(check.Within(c.InstructionHold, 0, time.Minute), "order_hold", "between 0s and 1m", c.InstructionHold)
 	s.That(check.Within(c.CycleTimeout, time.Second, time.Hour), "cycle_timeout", "between 1s and 1h", c.CycleTimeout)
 	s.That(check.Within(c.ChangeThreshold, 0, 255), "change_threshold", "between 0 and 255", c.ChangeThreshold)
 	s.Part("hearing", c.Hearing.Validate())

@@ -25,12 +25,12 @@ const (
 	HearingAll = "all"
 )
 
-// The manners of Hearing: what the voice does while an authorised participant speaks.
+// The values of Hearing.BargeIn: what the voice does while an authorised participant speaks.
 const (
-	MannersTalk      = "talk"      // it goes on
-	MannersDuck      = "duck"      // it is lower
-	MannersWait      = "wait"      // the next comment waits
-	MannersInterrupt = "interrupt" // it stops
+	BargeInTalk      = "talk"      // it goes on
+	BargeInDuck      = "duck"      // it is lower
+	BargeInWait      = "wait"      // the next comment waits
+	BargeInInterrupt = "interrupt" // it stops
 )
 
 // Hearing sets who is heard in the room.
@@ -45,9 +45,9 @@ type Hearing struct {
 	Camera bool `yaml:"camera" env:"CAMERA"`
 	// Confirm says what was understood of a spoken order, or why it is refused.
 	Confirm bool `yaml:"confirm" env:"CONFIRM"`
-	// Manners is talk, duck, wait or interrupt.
-	Manners string `yaml:"manners" env:"MANNERS"`
-	// MaxWait bounds how long a comment waits for people to end, with manners wait.
+	// BargeIn is talk, duck, wait or interrupt.
+	BargeIn string `yaml:"manners" env:"MANNERS"`
+	// MaxWait bounds how long a comment waits for people to end, with BargeInWait.
 	MaxWait time.Duration `yaml:"max_wait" env:"MAX_WAIT"`
 	// MaxSpeakers is how many people are heard at once, the loudest first.
 	MaxSpeakers int `yaml:"max_speakers" env:"MAX_SPEAKERS"`
@@ -56,7 +56,7 @@ type Hearing struct {
 // DefaultHearing returns the settings of a room where nobody is heard.
 func DefaultHearing() Hearing {
 	return Hearing{
-		Mode: HearingOff, WakeWords: []string{"hey touchline"}, Confirm: true, Manners: MannersDuck, MaxWait: 5 * time.Second, MaxSpeakers: 12,
+		Mode: HearingOff, WakeWords: []string{"hey touchline"}, Confirm: true, BargeIn: BargeInDuck, MaxWait: 5 * time.Second, MaxSpeakers: 12,
 	}
 }
 
@@ -70,14 +70,14 @@ func hearingModes() []string {
 	return []string{HearingOff, HearingOrders, HearingCaptions, HearingAll}
 }
 
-func hearingManners() []string {
-	return []string{MannersTalk, MannersDuck, MannersWait, MannersInterrupt}
+func bargeInValues() []string {
+	return []string{BargeInTalk, BargeInDuck, BargeInWait, BargeInInterrupt}
 }
 
 // Rules of settings, in words.
 const (
 	hearingRule   = "off, orders, captions or all"
-	mannersRule   = "talk, duck, wait or interrupt"
+	bargeInRule   = "talk, duck, wait or interrupt"
 	wakeWordsRule = "1 to 8 names of at least two syllables' length (4 to 40 letters)"
 )
 
@@ -86,7 +86,7 @@ func (c Hearing) Validate() error {
 	var s check.Settings
 	s.That(slices.Contains(hearingModes(), c.Mode), "mode", hearingRule, fmt.Sprintf("%q", c.Mode))
 	s.That(areWakeWords(c.WakeWords), "wake_words", wakeWordsRule, fmt.Sprintf("%q", c.WakeWords))
-	s.That(slices.Contains(hearingManners(), c.Manners), "manners", mannersRule, fmt.Sprintf("%q", c.Manners))
+	s.That(slices.Contains(bargeInValues(), c.BargeIn), "manners", bargeInRule, fmt.Sprintf("%q", c.BargeIn))
 	s.That(check.Within(c.MaxWait, 0, time.Minute), "max_wait", "between 0s and 1m", c.MaxWait)
 	s.That(check.Within(c.MaxSpeakers, 1, 64), "max_speakers", "between 1 and 64", c.MaxSpeakers)
 	return s.Err()

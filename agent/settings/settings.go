@@ -36,8 +36,8 @@ type Settings struct {
 	// Preset sets several of these at once; "" is none. Auto chooses among the presets as the engine keeps up.
 	Preset   *string `json:"preset,omitempty"`
 	Language *string `json:"language,omitempty"`
-	// Talkativeness is as Config.Talkativeness.
-	Talkativeness *int `json:"talkativeness,omitempty"`
+	// Verbosity is as Config.Verbosity.
+	Verbosity *int `json:"talkativeness,omitempty"`
 	// VoiceGain is the level of the voice, dB; 0 as the engine makes it.
 	VoiceGain *float64 `json:"voice_gain,omitempty"`
 	// Voice is "auto", "model" (the engine's own), "remote" (the speech server's), or a voice of a
@@ -50,7 +50,7 @@ type Settings struct {
 	HearCamera *bool     `json:"hear_camera,omitempty"`
 	// ConfirmOrders is Hearing.Confirm.
 	ConfirmOrders *bool    `json:"confirm_orders,omitempty"`
-	Manners       *string  `json:"manners,omitempty"`
+	BargeIn       *string  `json:"manners,omitempty"`
 	MaxWait       *float64 `json:"max_wait,omitempty"` // s
 }
 

@@ -6,7 +6,7 @@ import (
 	"touchline/pacing"
 )
 
-// verbosity is what a talkativeness changes.
+// verbosity is what a level of Config.Verbosity changes.
 type verbosity struct {
 	// factor of pacing.min_interval, pacing.pause_after and change_threshold; pause and
 	// floor follow.
@@ -16,9 +16,9 @@ type verbosity struct {
 	longer int           // steps from the usual length of a comment
 }
 
-// verbosity returns what the talkativeness in force changes. docs/instructions.md has the table.
+// verbosity returns what the verbosity in force changes. docs/instructions.md has the table.
 func (f InForce) verbosity() verbosity {
-	switch f.Agent.Talkativeness {
+	switch f.Agent.Verbosity {
 	case 1:
 		return verbosity{factor: 4, pause: 10 * time.Second, floor: 6, longer: -2}
 	case 2:
@@ -31,7 +31,7 @@ func (f InForce) verbosity() verbosity {
 	return verbosity{factor: 1}
 }
 
-// Pace returns the pace, with the talkativeness.
+// Pace returns the pace, with the verbosity.
 func (f InForce) Pace() pacing.Config {
 	v, pace := f.verbosity(), f.Pacing
 	pace.MinInterval = time.Duration(float64(pace.MinInterval) * v.factor)
@@ -39,7 +39,7 @@ func (f InForce) Pace() pacing.Config {
 	return pace
 }
 
-// Threshold returns the change below which a cycle is skipped, with the talkativeness.
+// Threshold returns the change below which a cycle is skipped, with the verbosity.
 func (f InForce) Threshold() float64 {
 	v := f.verbosity()
 	return max(f.Agent.ChangeThreshold*v.factor, v.floor)

@@ -56,7 +56,7 @@ type Core struct {
 	pause   time.Duration // after speech
 	rate    rate
 	clock   pacing.PlaybackClock
-	manners Manners
+	bargeIn BargeIn
 	maxWait time.Duration
 	gain    float64 // dB
 
@@ -238,9 +238,9 @@ func (c *Core) blocked(now time.Time) (until time.Time, blocked bool) {
 		return time.Time{}, true
 	}
 	switch {
-	case c.manners == Interrupt && c.floor != FloorFree:
+	case c.bargeIn == Interrupt && c.floor != FloorFree:
 		return time.Time{}, true
-	case c.manners == Wait && c.floor == FloorTaken:
+	case c.bargeIn == Wait && c.floor == FloorTaken:
 		if until := c.floorSince.Add(c.maxWait); now.Before(until) {
 			return until, true
 		}
@@ -358,7 +358,7 @@ func (c *Core) retarget() {
 
 // behave pauses the voice or lets it go on.
 func (c *Core) behave(now time.Time) {
-	quiet := c.floor == FloorDoubtful && c.manners == Interrupt
+	quiet := c.floor == FloorDoubtful && c.bargeIn == Interrupt
 	for _, u := range c.voice {
 		switch {
 		case quiet && u.state == Playing && !u.hushed:
@@ -376,9 +376,9 @@ func (c *Core) behave(now time.Time) {
 	}
 }
 
-// Level returns the level of the voice in dB: lower while somebody speaks, if the manners say so.
+// Level returns the level of the voice in dB: lower while somebody speaks, if the barge-in setting says so.
 func (c *Core) Level() float64 {
-	if c.floor == FloorTaken && c.manners == Duck {
+	if c.floor == FloorTaken && c.bargeIn == Duck {
 		return c.gain - duckedBy
 	}
 	return c.gain

@@ -206,7 +206,7 @@ func (c *Core) Floor(f Floor, now time.Time) {
 	c.floor = f
 	if f == FloorTaken {
 		c.floorSince = now
-		if c.manners == Interrupt {
+		if c.bargeIn == Interrupt {
 			c.cutVoice(ErrTalkedOver, now)
 		}
 	}
@@ -214,8 +214,8 @@ func (c *Core) Floor(f Floor, now time.Time) {
 }
 
 // Behave sets what the voice does while somebody speaks, how long a comment waits for them at most, and its level in dB.
-func (c *Core) Behave(m Manners, maxWait time.Duration, gain float64, now time.Time) {
-	c.manners, c.maxWait, c.gain = m, maxWait, gain
+func (c *Core) Behave(m BargeIn, maxWait time.Duration, gain float64, now time.Time) {
+	c.bargeIn, c.maxWait, c.gain = m, maxWait, gain
 	c.behave(now)
 }
 

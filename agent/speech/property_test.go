@@ -64,7 +64,7 @@ type text struct {
 // line shows each frame after a delay.
 type line struct{ d, target time.Duration }
 
-func (l *line) Due(_ uint32, pts time.Duration, now time.Time, _ ...time.Time) (time.Time, bool) {
+func (l *line) Due(_ uint32, pts time.Duration, now time.Time) (time.Time, bool) {
 	due := epoch().Add(pts + l.d)
 	if due.Before(now) {
 		due = now
@@ -382,7 +382,7 @@ func (w *world) event() {
 	case 9, 10:
 		w.core.Floor(speech.Floor(w.rng.IntN(3)), w.now)
 	case 11:
-		w.core.Behave(speech.Manners(w.rng.IntN(4)), w.upTo(5*time.Second), 0, w.now)
+		w.core.Behave(speech.BargeIn(w.rng.IntN(4)), w.upTo(5*time.Second), 0, w.now)
 	case 12:
 		w.core.Clear(errCleared, w.chance(50), w.now)
 	case 13:

@@ -197,7 +197,7 @@ func (s *Scheduler) Floor(f Floor, now time.Time) {
 }
 
 // Behave is Core.Behave.
-func (s *Scheduler) Behave(m Manners, maxWait time.Duration, gain float64) {
+func (s *Scheduler) Behave(m BargeIn, maxWait time.Duration, gain float64) {
 	s.event(func(c *Core, now time.Time) { c.Behave(m, maxWait, gain, now) })
 }
 

@@ -74,7 +74,7 @@ func (m *maker) Begun(bool)            {}
 func (m *maker) Caption(speech.Step)   {}
 func (m *maker) Ended(r speech.Result) { m.ended <- r }
 
-// TestScheduler: what is added is said, the voice has the level of the manners, and an error or a panic of a maker ends Run with
+// TestScheduler: what is added is said, the voice has the level that barge-in sets, and an error or a panic of a maker ends Run with
 // all its goroutines.
 func TestScheduler(t *testing.T) {
 	for name, fault := range map[string]func(*maker){

@@ -96,7 +96,7 @@ type Anchor struct {
 // Line is the delayed picture; see delay.Line.
 type Line interface {
 	// Due predicts when the picture of a media time is shown.
-	Due(epoch uint32, pts time.Duration, now time.Time, arrival ...time.Time) (time.Time, bool)
+	Due(epoch uint32, pts time.Duration, now time.Time) (time.Time, bool)
 	// Shown returns when it was really shown; false while it was not.
 	Shown(epoch uint32, pts time.Duration) (time.Time, bool)
 	Delay() time.Duration
@@ -114,12 +114,12 @@ const (
 	FloorTaken                 // somebody speaks
 )
 
-// Manners are what the voice does while somebody speaks.
-type Manners uint8
+// BargeIn is what the voice does while somebody speaks.
+type BargeIn uint8
 
-// The manners.
+// The values.
 const (
-	Talk      Manners = iota // it goes on
+	Talk      BargeIn = iota // it goes on
 	Duck                     // it is lower
 	Wait                     // the next comment waits
 	Interrupt                // it pauses in doubt, and is cut when somebody speaks

@@ -80,7 +80,7 @@ func (c Config) SigningKeys() (map[string]string, error) {
 // Events of webhooks.
 const (
 	EventCommentFinished = "comment_finished" // a comment was published, or cut off
-	EventStateChanged    = "state_changed"    // another state or chip
+	EventStateChanged    = "state_changed"    // another state or activity
 	EventError           = "error"            // a cycle, the engine or the bot failed
 	EventAlert           = "alert"            // an alert began or ended
 	EventHeard           = "heard"            // speech of a person in the room; not by default

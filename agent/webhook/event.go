@@ -46,8 +46,8 @@ type participant struct {
 type state struct {
 	agent.Status
 
-	Before     string `json:"before"` // State before
-	BeforeChip string `json:"before_chip"`
+	Before         string `json:"before"` // State before
+	BeforeActivity string `json:"before_chip"`
 }
 
 type failure struct {

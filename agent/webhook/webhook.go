@@ -258,20 +258,20 @@ func (o *Output) Heard(h agent.Heard) {
 	o.s.publish(e)
 }
 
-// State implements agent.TextOutput. Only a change of state or chip is an event.
+// State implements agent.TextOutput. Only a change of state or activity is an event.
 func (o *Output) State(s agent.Status) {
 	defer rescue.Guard(o.s.crashed)
 	o.mu.Lock()
 	before := o.last
 	o.last = s
 	o.mu.Unlock()
-	if s.State == before.State && s.Chip == before.Chip {
+	if s.State == before.State && s.Activity == before.Activity {
 		return
 	}
 	e := o.event(EventStateChanged)
-	e.State = &state{Status: s, Before: before.State, BeforeChip: before.Chip}
+	e.State = &state{Status: s, Before: before.State, BeforeActivity: before.Activity}
 	o.s.publish(e)
-	if s.Chip == agent.ChipFailed && before.Chip != agent.ChipFailed {
+	if s.Activity == agent.ActivityFailed && before.Activity != agent.ActivityFailed {
 		o.Failed(errors.New(s.Detail))
 	}
 }

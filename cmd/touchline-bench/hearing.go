@@ -83,7 +83,7 @@ func hear(r *run, c crowd) (out hearings) {
 	r.Part(func() {
 		_, at := startRole(r, roleServer, location{Crowd: c})
 		cfg := configs.Default()
-		cfg.Agent.Hearing.Mode, cfg.Agent.Hearing.Manners = settings.HearingCaptions, settings.MannersTalk
+		cfg.Agent.Hearing.Mode, cfg.Agent.Hearing.BargeIn = settings.HearingCaptions, settings.BargeInTalk
 		texts := &transcripts{}
 		s := r.stage(stage.Options{
 			Config: &cfg, Model: stage.NewEngine(5, 400*time.Millisecond, time.Second), Recognizer: counter{}, Seed: 5,

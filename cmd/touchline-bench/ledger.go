@@ -67,7 +67,7 @@ func (l *ledger) State(s agent.Status) {
 	defer l.mu.Unlock()
 	last := len(l.away) - 1
 	open := last >= 0 && l.away[last].to.IsZero()
-	switch away := s.Chip == agent.ChipReconnecting; {
+	switch away := s.Activity == agent.ActivityReconnecting; {
 	case away && !open:
 		l.away = append(l.away, span{from: time.Now()})
 	case !away && open:

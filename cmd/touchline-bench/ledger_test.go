@@ -47,8 +47,8 @@ func TestBalance(t *testing.T) {
 
 func TestAway(t *testing.T) {
 	l := newLedger()
-	for _, chip := range []string{agent.ChipReconnecting, agent.ChipReconnecting, agent.ChipWatching, agent.ChipSpeaking, agent.ChipReconnecting} {
-		l.State(agent.Status{Chip: chip})
+	for _, activity := range []string{agent.ActivityReconnecting, agent.ActivityReconnecting, agent.ActivityWatching, agent.ActivitySpeaking, agent.ActivityReconnecting} {
+		l.State(agent.Status{Activity: activity})
 	}
 	require.Len(t, l.away, 2)
 	require.False(t, l.away[0].to.IsZero())

@@ -297,7 +297,7 @@ func everySetting(t *testing.T, h *agentHouse, d *desk, name, path string) {
 	// A camera can be selected before it joins.
 	code, body = d.ask(http.MethodPatch, path, `{"source":"camera:cam-2"}`)
 	require.Equal(t, http.StatusOK, code, body)
-	d.eventually(name, func(r map[string]any) bool { return r["chip"] == agent.ChipWaiting })
+	d.eventually(name, func(r map[string]any) bool { return r["chip"] == agent.ActivityWaiting })
 	h.film(name, "cam-2", 9)
 	d.eventually(name, func(r map[string]any) bool {
 		source, _ := r["source"].(map[string]any)

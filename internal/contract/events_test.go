@@ -83,7 +83,7 @@ func anAlert(phase string) agent.Alert {
 }
 
 func aStatus() agent.Status {
-	return agent.Status{State: agent.StateListening, Detail: "detail", Percent: 100, Chip: agent.ChipWatching, Hearing: "all"}
+	return agent.Status{State: agent.StateListening, Detail: "detail", Percent: 100, Activity: agent.ActivityWatching, Hearing: "all"}
 }
 
 // stream reads the events of a path until n have come, without keep-alives.

@@ -315,8 +315,8 @@ func (l *Line) next(now time.Time) (f OutFrame, ok bool, wait time.Duration) {
 // epoch with a PTS of at most pts. For a written frame it is the time of the write.
 // For a frame in the line, D is simulated frame by frame with the present target. A
 // frame that was not pushed yet is assumed to follow the newest one of its epoch
-// at its PTS distance, or to come at arrival if given. False means unknown.
-func (l *Line) Due(epoch uint32, pts time.Duration, now time.Time, arrival ...time.Time) (time.Time, bool) {
+// at its PTS distance. False means unknown.
+func (l *Line) Due(epoch uint32, pts time.Duration, now time.Time) (time.Time, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r, ok := l.shownAt(epoch, pts, false); ok {
@@ -342,11 +342,7 @@ func (l *Line) Due(epoch uint32, pts time.Duration, now time.Time, arrival ...ti
 	ahead := s.started && s.epoch == epoch && s.pts < pts // pts is after the newest frame of the epoch
 	switch {
 	case ahead:
-		at := s.arrival.Add(pts - s.pts)
-		if len(arrival) > 0 {
-			at = arrival[0]
-		}
-		due = l.step(s, epoch, pts, at).due
+		due = l.step(s, epoch, pts, s.arrival.Add(pts-s.pts)).due
 	case !before.IsZero():
 		due = before
 	default:
@@ -354,9 +350,6 @@ func (l *Line) Due(epoch uint32, pts time.Duration, now time.Time, arrival ...ti
 			return r.at, true
 		}
 		due = after
-		if due.IsZero() && len(arrival) > 0 {
-			due = l.step(s, epoch, pts, arrival[0]).due
-		}
 	}
 	if due.IsZero() {
 		return time.Time{}, false
