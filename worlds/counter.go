@@ -8,7 +8,7 @@ import (
 )
 
 // The frame counter is a strip of black and white squares in the lower right
-// corner, counterUnits of which would fill the picture's width:
+// corner, whose unit is the picture's width / counterUnits:
 //
 //	a black frame one square wide around two rows of 16 squares,
 //	24 bits of the number and 8 of CRC, highest first,

@@ -29,7 +29,7 @@ type Truth struct {
 	// Match or Yard is set, depending on the world.
 	Match *match.Truth `json:"match,omitempty"`
 	Yard  *yard.Truth  `json:"yard,omitempty"`
-	// Events begin to show in this frame.
+	// Events are the events that first show in this frame.
 	Events []Event `json:"events,omitempty"`
 }
 

@@ -1,4 +1,4 @@
-// Command examples gives nano's training what the grammar knows, in binary and JSON, for Python to read:
+// Command examples writes nano's training data, made by the grammar, in binary and JSON, for Python to read:
 //
 //	examples tables  what can be learnt, and what every picture of the films shows
 //	examples batches the batches of the training

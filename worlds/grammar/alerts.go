@@ -9,7 +9,7 @@ import (
 	"touchline/agent/prompt"
 )
 
-// alerts draws a look for alert rules, with their numbers, of which some may hold. Many resemble a rule that holds, so that the model
+// alerts draws a look for alert rules, with their numbers; some may hold. Many resemble a rule that holds, so that the model
 // must learn the difference.
 func (g *Grammar) alerts(d Dice, s Setting, world World, w Window) Text {
 	wanted := Pick(d, []int{1, 1, 2, 3, 3, 4, 6, 8})

@@ -31,7 +31,7 @@ func (f *yardFact) person(id int) *yard.Person {
 	return nil
 }
 
-// car returns what the car with an id does, "" if out of sight.
+// car returns the activity of the car with an id, "" if out of sight.
 func (f *yardFact) car(id int) string {
 	for _, c := range f.cars {
 		if c.ID == id {

@@ -28,7 +28,7 @@ func (d Direction) String() string {
 	return "none"
 }
 
-// Shot is what the camera shows.
+// Shot is the camera's view.
 type Shot uint8
 
 // The shots. Replays show the last seconds before a goal, save or post again, in slow motion.
@@ -85,7 +85,7 @@ func (s *Shot) UnmarshalText(text []byte) error {
 type Outcome string
 
 // The outcomes. After a save the goalkeeper holds the ball; from the post it comes back or goes
-// out; wide is beside the goal.
+// out; wide is past the goal.
 const (
 	InGoal    Outcome = "goal"
 	Saved     Outcome = "save"
@@ -108,7 +108,7 @@ const (
 	Save Kind = "save"
 	// Post: the ball hits the post.
 	Post Kind = "post"
-	// Wide: the ball crosses the line beside the goal.
+	// Wide: the ball crosses the goal line outside the goal.
 	Wide Kind = "wide"
 	// KickOff: the ball is played from the centre spot.
 	KickOff Kind = "kick_off"

@@ -29,7 +29,7 @@ type passage struct {
 	shooter    int       // who ends it with a shot at the goal, -1 for nobody
 }
 
-// whence is the ball's place at the start of a passage.
+// whence is the ball's position at the start of a passage.
 type whence uint8
 
 const (

@@ -198,7 +198,7 @@ func (y *Yard) Truth(at time.Duration) Truth {
 	return out
 }
 
-// seenX returns the right limit of what is visible of a person in the street through the gate.
+// seenX returns the right limit of the visible part of a person in the street through the gate.
 const seenX = gateX1 - 0.04
 
 func state(open float64) string {
