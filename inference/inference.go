@@ -48,7 +48,7 @@ type Prompt struct {
 	Sampling Sampling
 	// MaxSlices is the largest number of tiles of each picture, in addition to the whole picture; 0 means the engine's own.
 	MaxSlices int
-	// Pronunciations maps words in lower case to what the voice reads instead. The text keeps the word.
+	// Pronunciations maps words in lower case to the text that the voice reads instead. The text keeps the word.
 	Pronunciations map[string]string
 	// Voice of the answer: VoiceModel, one of its OwnVoices such as "model:anna", or a speech program's voice such as "flite:slt".
 	// VoiceAuto selects the model's voice if it has one, else a program for the language. "remote" and "remote:af_heart" are voices of a
@@ -287,7 +287,7 @@ func AskFor(tag string) string {
 }
 
 // Session is one conversation. Not safe for concurrent use, except that
-// Observe may run beside Generate, and Generate beside the sound of answers whose text has ended.
+// Observe may run during Generate, and Generate while the sound of finished answers is still made.
 type Session interface {
 	// Generate answers one prompt. The sequence ends with the answer, or with a
 	// non-nil error as its last element: ctx's error if ctx ended. Breaking out
@@ -302,12 +302,12 @@ type Session interface {
 
 // VoiceCanceller is a Session whose answer can go on without its sound.
 type VoiceCanceller interface {
-	// CancelVoice ends the sound of the answer that Generate was last called for; its text goes on. It does not wait.
+	// CancelVoice ends the sound of the last Generate call; its text continues. It does not wait.
 	CancelVoice()
 }
 
 // Speaker speaks texts. It is also an optional interface of a Session, for texts that are not answers: there Speak may
-// run beside Generate, words are pronounced as the last prompt says, and its VoiceNow changes the voice between sentences.
+// run during Generate, words are pronounced as the last prompt says, and its VoiceNow changes the voice between sentences.
 type Speaker interface {
 	// Speak yields the text and its audio, in any order of the two. The voice is named as in Prompt.Voice, the language
 	// by a BCP 47 tag; "" means the configured ones. The sequence ends with the text, or with an error as its
@@ -317,10 +317,10 @@ type Speaker interface {
 
 type behind struct{}
 
-// Behind returns a context whose work goes behind that of live rooms: for texts that a Speaker speaks for no room.
+// Behind returns a context whose work has lower priority than live rooms: for texts that a Speaker speaks for no room.
 func Behind(ctx context.Context) context.Context { return context.WithValue(ctx, behind{}, true) }
 
-// IsBehind reports whether work goes behind that of live rooms.
+// IsBehind reports whether work has lower priority than live rooms.
 func IsBehind(ctx context.Context) bool { return ctx.Value(behind{}) != nil }
 
 // ErrNoVoice is returned for speech that is asked of a model without a voice.

@@ -8,7 +8,7 @@ import (
 // Silence is the answer for "nothing new". It is never spoken or shown.
 const Silence = "..."
 
-// Verdict says whether an answer has something to say.
+// Verdict is whether an answer is a comment, silence or undecided so far.
 type Verdict uint8
 
 // The verdicts.

@@ -40,7 +40,7 @@ type Options struct {
 	Name string
 	// Capabilities while no model is loaded.
 	Capabilities inference.Capabilities
-	// Programs speak beside the model's own voice; nil for its own alone.
+	// Programs are voice programs in addition to the model's own voice; nil for none.
 	Programs *voice.Synthesizer
 	// Warm prepares a loaded model for its first prompt; nil does nothing.
 	Warm func(ctx context.Context, m inference.Model, progress Progress) error
@@ -151,7 +151,7 @@ func Of(m inference.Model, programs *voice.Synthesizer) *ModelManager {
 	return k
 }
 
-// Name returns the loaded model's name, else that of the options.
+// Name returns the loaded model's name, or the options' name while none is loaded.
 func (k *ModelManager) Name() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -161,7 +161,7 @@ func (k *ModelManager) Name() string {
 	return k.opts.Name
 }
 
-// Capabilities returns the loaded model's, else those of the options. With programs it always has speech.
+// Capabilities returns the loaded model's capabilities, or the options' while none is loaded. With programs it always has speech.
 func (k *ModelManager) Capabilities() inference.Capabilities {
 	can := k.modelCapabilities()
 	if k.voice != nil {

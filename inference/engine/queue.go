@@ -155,7 +155,7 @@ func (k *ModelManager) await(ctx context.Context, p *prompt) error {
 	}
 }
 
-// pass lets the next prompt run beside the sound of one.
+// pass admits the next prompt while the sound of the last one is still made.
 func (k *ModelManager) pass(p *prompt) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -63,7 +63,7 @@ func (h hearing) Lost() <-chan struct{} {
 	return nil
 }
 
-// Recognizes returns what the loaded recognizer can do, else what it will.
+// Recognizes returns the recognizer's capabilities, loaded or not.
 func (r *Recognizer) Recognizes() inference.Recognizes {
 	if h, ok := r.ModelManager.Loaded().(hearing); ok {
 		return h.Recognizes()
@@ -123,7 +123,7 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// Transcribe waits for the recognizer, then transcribes. Its errors are those of a session of a ModelManager.
+// Transcribe waits for the recognizer, then transcribes. It returns the same errors as a session of a ModelManager.
 func (r *Recognizer) Transcribe(ctx context.Context, sound []float32, h inference.Hearing) iter.Seq2[inference.Transcript, error] {
 	return func(yield func(inference.Transcript, error) bool) {
 		ctx, inner, release, err := r.hold(ctx, h.Live)

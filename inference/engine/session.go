@@ -20,8 +20,8 @@ type Admission interface {
 	Closed() error
 }
 
-// Session is one room's conversation with an engine: what it asks for passes the admission, waits for the model and a place, and gets
-// its voice. It outlives loads of the model. It is also what the room knows of the engine, as an inference.Model, and speaks texts.
+// Session is one room's conversation with an engine: each prompt passes the admission, waits for the model and a place, and gets
+// its voice. It outlives loads of the model. It is also the room's view of the engine, as an inference.Model, and speaks texts.
 type Session struct {
 	*ModelManager
 
@@ -36,7 +36,7 @@ type Session struct {
 
 var _ inference.Speaker = (*Session)(nil)
 
-// conversation is a session of a loaded model, with what is optional: mute takes the place of what the model lacks.
+// conversation is a session of a loaded model with its optional interfaces; mute replaces the ones that the model lacks.
 type conversation struct {
 	inference.Session
 	inference.Speaker
@@ -89,7 +89,7 @@ func (k *ModelManager) Open(a Admission) (*Session, error) {
 // NewSession opens another session of the same room.
 func (s *Session) NewSession() (inference.Session, error) { return s.Open(s.admission) }
 
-// Status returns that of the engine with the voice problem of this room. The model counts as loading where no prompt is admitted.
+// Status returns the engine's status with the voice problem of this room. The model counts as loading where no prompt is admitted.
 func (s *Session) Status() inference.Status {
 	st := s.ModelManager.Status()
 	if s.voice != nil {

@@ -111,7 +111,7 @@ func (m *Device) Prefill(set, n int) error {
 	return m.d.prefill(set, 0, p, 0, len(p.ids), 0)
 }
 
-// Decode returns a step of n rooms with so many positions each; ok is false if there is no such run.
+// Decode returns a step of n rooms with the given number of positions each; ok is false if there is no such run.
 func (m *Device) Decode(set, n, positions int) (run func() error, ok bool) {
 	l := m.d.sel.layout
 	if n > l.Slots || m.d.sel.device == models.DeviceCUDA && n > m.d.sel.captured[set] {

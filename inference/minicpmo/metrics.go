@@ -70,7 +70,7 @@ type Stats struct {
 	// run of the device. Gap is between two tokens of an answer. Host is from
 	// the end of a decode step's run to the call of the next.
 	Preprocess, Vision, Prefill, Step, Gap, Host Distribution
-	// Batch is the number of answers of a step, Images that of images in a vision run.
+	// Batch is the number of answers in a step, Images the number of images in a vision run.
 	Batch, Images Distribution
 	// Prompt counts tokens fed, Tokens those generated.
 	Prompt, Tokens uint64

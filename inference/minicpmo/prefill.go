@@ -35,7 +35,7 @@ func (l *loop) place() error {
 	return nil
 }
 
-// take gives an answer the free slot whose prompt begins with the most of the answer's tokens: the states of these are not
+// take gives an answer the free slot with the longest common prefix of tokens: the states of the prefix are not
 // computed again. dirty reports whether the slot must be zeroed.
 func (l *loop) take(c *cycle) (dirty bool, err error) {
 	words := c.prompt.words()

@@ -19,7 +19,7 @@ import (
 // Request is the input of one answer. A Session makes requests from prompts; the
 // conformance check makes its own.
 type Request struct {
-	// Prompt of a tokenizer.Builder. Its image spans are those of Frames, in
+	// Prompt of a tokenizer.Builder. Its image spans belong to Frames, in
 	// order, each cut by Engine.Grid.
 	Prompt tokenizer.Prompt
 	Frames []inference.Frame
@@ -43,7 +43,7 @@ type Request struct {
 	Schema []byte
 	// Urgent takes the answer before the others that wait for a slot, also when the queue is full.
 	Urgent bool
-	// Forced are the ids of the answer, in place of drawn ones, if they are not nil: for the states of a given text. Where
+	// Forced, if not nil, are the ids of the answer instead of sampled ones: for the states of a given text. Where
 	// the bundle's decoder can return several states of a run, they are read like a prompt.
 	Forced []int32
 	// Special keeps special tokens in the text.

@@ -93,7 +93,7 @@ func (v *visionRunner) run(images []*image) error {
 	return nil
 }
 
-// buffers returns those of a shape.
+// buffers returns the buffers of a shape.
 func (v *visionRunner) buffers(s visionShape) (*visionBuffers, error) {
 	v.turn++
 	if b, ok := v.shapes[s]; ok {

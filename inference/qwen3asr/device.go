@@ -29,7 +29,7 @@ type device struct {
 	togetherErr error          // why prompts are fed one at a time; nil if they are not
 }
 
-// openDevice loads the recogniser's graphs and allocates the memory. progress receives what is being loaded.
+// openDevice loads the recognizer's graphs and allocates the memory. progress receives the name of each part.
 func openDevice(sel *selection, rt *ort.Runtime, dev *ort.Device, threads int, progress func(stage string)) (_ *device, err error) {
 	d := &device{
 		sel: sel, runtime: rt, dev: dev, float: models.Float32,
@@ -95,7 +95,7 @@ func (d *device) allocate() (err error) {
 	return d.dev.Synchronize()
 }
 
-// captured returns the largest range of so many that runs as a CUDA graph: all of them, or none on the CPU.
+// captured returns the largest range that runs as a CUDA graph: all, or 0 on the CPU.
 func (d *device) captured(all int) int {
 	if d.sel.device == models.DeviceCUDA {
 		return all
@@ -193,7 +193,7 @@ func (d *device) prefill(j *job, from, to int) error {
 // alignedTo is what the length of several prompts in one run is rounded up to a multiple of, less networks.PadLess.
 const alignedTo = 32
 
-// aligned returns the length to which so many prompts of up to n positions are padded.
+// aligned returns the padded length of several prompts of up to n positions.
 func (d *device) aligned(size, n int) int {
 	if d.sel.device == models.DeviceCUDA {
 		n = max(n, (n+networks.PadLess+alignedTo-1)/alignedTo*alignedTo-networks.PadLess)
@@ -271,7 +271,7 @@ func (d *device) top(slot int) ([]float32, []int64) { return d.decoder.Top(slot)
 
 func (d *device) logits(slot int) ([]float32, error) { return d.decoder.Logits(slot) }
 
-// encode runs the encoder of the windows, all of which are of one model. Shorter ones are padded.
+// encode runs the encoder on windows of one model. Shorter ones are padded.
 func (d *device) encode(windows []*window) error {
 	if !windows[0].aligner {
 		return d.encoder.run(windows)
@@ -290,7 +290,7 @@ func alike(a, b *window) bool {
 // chunkFrames is the number of frames of a chunk: the formulas of the published models hold for no other.
 const chunkFrames = 100
 
-// chunks returns the chunks of a run for so many frames, a power of two.
+// chunks returns the number of chunks of a run for a number of frames, a power of two.
 func chunks(frames, chunk int) int {
 	n := (frames + chunk - 1) / chunk
 	return 1 << bits.Len(uint(max(n-1, 0))) //nolint:gosec // not negative
@@ -307,7 +307,7 @@ type encoder struct {
 	sizes    map[int]*encoderSize // by chunks, made when needed
 }
 
-// encoderSize has the memory for windows of so many chunks.
+// encoderSize holds the memory for windows of one number of chunks.
 type encoderSize struct {
 	mel, rows, audio *networks.Rows
 	network          *networks.Network
@@ -324,7 +324,7 @@ func (d *device) openEncoder(b *models.Bundle, g models.Graph) (*encoder, error)
 	}, nil
 }
 
-// size returns the network for windows of so many chunks.
+// size returns the network for windows of a number of chunks.
 func (e *encoder) size(chunks int, float models.Type) (*encoderSize, error) {
 	if s := e.sizes[chunks]; s != nil {
 		return s, nil

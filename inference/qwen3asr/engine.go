@@ -227,7 +227,7 @@ func (e *Engine) align(ctx context.Context, k class, windows []*window, text, ta
 	return timed(text, words, classes, e.aligner.segment()), nil
 }
 
-// alignerModel is what is known of the aligner before its networks are loaded.
+// alignerModel describes the aligner before its networks are loaded.
 type alignerModel struct {
 	bundle *models.Bundle
 	// open reads the tokenizer, once.

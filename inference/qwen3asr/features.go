@@ -77,7 +77,7 @@ func biggest(most float32, values []float32) float32 {
 	return most
 }
 
-// windows returns those of all sound so far, of which there must be half a second. Windows of an earlier call are
+// windows returns the windows of all sound so far, at least half a second. Windows of an earlier call are
 // returned again if they are still right: exactly, or within floorDrift.
 func (f *features) windows(exact bool) []*window {
 	rows := f.stream.Tail(f.rows)
@@ -114,7 +114,7 @@ func allowance(exact bool) float32 {
 	return floorDrift
 }
 
-// newWindow returns the window of n frames in a sound with so much at its loudest.
+// newWindow returns the window of n frames, scaled by peak, the loudest value of its sound.
 func newWindow(dims models.Hearing, rows []float32, n int, peak float32) *window {
 	w := &window{mel: make([]float32, len(rows)), frames: n, rows: dims.Rows(n)}
 	mel.Scale(w.mel, n, rows, peak)

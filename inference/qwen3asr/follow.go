@@ -7,7 +7,7 @@ import (
 	"touchline/inference/tokenizer"
 )
 
-// follower is the official algorithm for speech that goes on: each time all of the sound is heard
+// follower is the official streaming algorithm: each step recognizes all of the sound
 // again, and the answer begins with the last one but for its newest tokens.
 type follower struct {
 	tokens *tokenizer.Tokenizer

@@ -7,7 +7,7 @@ import (
 	"touchline/inference"
 )
 
-// languages are those of the model: the name that it reads and writes, and its tag.
+// languages are the model's languages: the name that it reads and writes, and the tag.
 //
 //nolint:gochecknoglobals // a table
 var languages = [...]struct{ name, tag string }{

@@ -19,7 +19,7 @@ type backend interface {
 	encode(windows []*window) error
 	// clear zeroes the keys and values of a slot.
 	clear(slot int) error
-	// prefill feeds positions [from, to) of a job's prompt to its slot, which holds those before.
+	// prefill feeds positions [from, to) of a job's prompt to its slot, which holds the earlier ones.
 	prefill(j *job, from, to int) error
 	// begin feeds all positions but the last of the jobs' prompts, one to each slot of a range.
 	begin(jobs []*job, r kvcache.Range) error
@@ -220,7 +220,7 @@ func (l *loop) Piece(left time.Duration, further bool) (bool, error) {
 	return false, nil
 }
 
-// gather collects the jobs that can begin in one run with j, in their order: those of its class whose whole prompts fit. It
+// gather collects the jobs that can begin in one run with j, in their order: the jobs of its class whose whole prompts fit. It
 // returns their number.
 func (l *loop) gather(j *job) int {
 	l.firsts = l.firsts[:0]

@@ -98,7 +98,7 @@ func (o Options) validate(dims models.Hearing) error {
 	return nil
 }
 
-// Describe returns what a bundle can do with the options. It reads no weights.
+// Describe returns the capabilities of a bundle with the options. It reads no weights.
 func Describe(b *models.Bundle, o Options) (inference.Recognizes, error) {
 	e := &Engine{name: b.Manifest.Name, o: o.withDefaults()}
 	if err := e.check(b); err != nil {

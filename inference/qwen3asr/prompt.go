@@ -38,7 +38,7 @@ type prompt struct {
 	rows int
 }
 
-// prompt returns the prompt for sound of so many rows. What looks like a token in the context is
+// prompt returns the prompt for sound of a number of rows. What looks like a token in the context is
 // plain text; of a context beyond most tokens the last ones are kept, as words that were just said
 // help most. language is the model's name, or "" for a language that the model finds. prefix is the
 // begin of the answer, as the model wrote it.

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Same receives whether a recorded case has the recorded result.
+// Same is called once per recorded case; equal reports whether the result matches.
 type Same func(equal bool, format string, args ...any)
 
 // ReplayAnswers compares the reading of raw answers, the repair of repetitions and the names of languages with recorded results of the

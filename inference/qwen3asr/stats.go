@@ -22,7 +22,7 @@ type Stats struct {
 	Slots, Busy, Waiting int
 	// MemoryPlanned is in bytes.
 	MemoryPlanned int64
-	// Device is how long the device worked, with the run that is under way.
+	// Device is the device's busy time, including the current run.
 	Device time.Duration
 }
 

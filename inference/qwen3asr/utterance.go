@@ -102,7 +102,7 @@ func (u *utterance) whole(ctx context.Context, windows []*window, k class) (infe
 	return u.e.complete(ctx, u.query, j, u.closed)
 }
 
-// all returns the windows of all sound since the last cut, most of which are encoded.
+// all returns the windows of all sound since the last cut; most are encoded already.
 func (u *utterance) all() []*window {
 	if len(u.sound) < leastSound {
 		return u.e.windows(u.sound)
@@ -112,7 +112,7 @@ func (u *utterance) all() []*window {
 	return u.features.windows(true)
 }
 
-// take adds sound, and cuts off what makes the speech too long to be heard at once.
+// take adds sound, and cuts speech that is too long for one request.
 func (u *utterance) take(ctx context.Context, sound []float32) error {
 	select {
 	case <-u.closed:
@@ -134,7 +134,7 @@ func (u *utterance) take(ctx context.Context, sound []float32) error {
 	return nil
 }
 
-// listen hears the first to samples again, of which n steps are new.
+// listen recognizes the first to samples; n steps of them are new.
 func (u *utterance) listen(ctx context.Context, to, n int, last bool, k class) error {
 	u.features.append(u.sound[u.fed:to])
 	u.fed = to

@@ -167,7 +167,7 @@ func longestRising(ms []float64) []bool {
 	return good
 }
 
-// timed returns the words with the times of their slots, each as it stands in the text with what is
+// timed returns the words with the times of their slots, each with the spaces and punctuation
 // around it, so that together they are the text.
 func timed(text string, words []word, classes []int32, segment time.Duration) []inference.Word {
 	if len(words) == 0 {

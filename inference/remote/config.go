@@ -23,7 +23,7 @@ type Config struct {
 	IdleTimeout       time.Duration `yaml:"idle_timeout" env:"IDLE_TIMEOUT"`
 	// Retries after a failed connection or a 5xx answer, before the first token.
 	Retries int `yaml:"retries" env:"RETRIES"`
-	// Parallel is the largest number of concurrent requests, 1 to 64. It adapts below that to what the server can do.
+	// Parallel is the largest number of concurrent requests, 1 to 64. Below that it adapts to the server's capacity.
 	Parallel int `yaml:"parallel" env:"PARALLEL"`
 	// JPEGQuality of the pictures sent, 1 to 100.
 	JPEGQuality int `yaml:"jpeg_quality" env:"JPEG_QUALITY"`

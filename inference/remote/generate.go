@@ -38,7 +38,7 @@ type session struct {
 // IdleTimeout. Reasoning counts as words. The whole answer is limited by
 // MaxTokens and answerTimeout. Generate retries up to Retries times if, before
 // the first word, the server refuses the connection, answers 408, 429 or 5xx, or
-// closes the connection. Errors are those of this package,
+// closes the connection. Errors come from this package,
 // *inference.ModelMissingError, or the context's.
 func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {

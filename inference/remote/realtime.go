@@ -310,7 +310,7 @@ func (s *channel) commit(ctx context.Context) (inference.Transcript, error) {
 	}
 }
 
-// text returns the text of all items so far, final if the last one has ended.
+// text returns the text of all items so far, final if the last one is complete.
 func (s *channel) text() (t inference.Transcript, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

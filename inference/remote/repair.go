@@ -19,7 +19,7 @@ const maxStarts = 32
 // errNoJSON is returned for an answer without JSON.
 var errNoJSON = errors.New("there is no complete JSON in it")
 
-// jsonIn returns the first JSON in an answer that follows a schema, without the text around it. Otherwise the error is about the first
+// jsonIn returns the first JSON in an answer that follows a schema, without the text around it. Without one, the error describes the first
 // JSON.
 func jsonIn(text string, form *schema.Schema) (string, error) {
 	fault := errNoJSON

@@ -193,7 +193,7 @@ func speechLevel(sound []float32) float64 {
 	return math.Sqrt(sum / float64(max(1, len(levels))))
 }
 
-// samples returns sound as 16-bit PCM in the form that suits the model: with a faint noise in place of the steady one.
+// samples returns sound as 16-bit PCM for the model: its steady noise is replaced by a faint one.
 func samples(sound []float32) []byte {
 	sound = reduceNoise(sound)
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // noise

@@ -2,7 +2,7 @@
 // sentences only, and returns no text for other speech.
 //
 // Two or three processes decode each utterance: one or two by a grammar of the wake words and orders, another as any sequence of
-// phones. An order counts if its scores come near those of the phones. All are confined like the speech programs (internal/child).
+// phones. An order counts if its score is close to the phones' score. All are confined like the speech programs (internal/child).
 // At most one process for each CPU runs at once.
 package sphinx
 
@@ -102,7 +102,7 @@ type searches struct {
 // maxSearches bounds the cache of searches.
 const maxSearches = 64
 
-// searchesFor returns the searches for wake words, those of the Options if the list is empty.
+// searchesFor returns the searches for wake words, the Options' words if the list is empty.
 func (r *Recognizer) searchesFor(wake []string) (*searches, error) {
 	if len(wake) == 0 {
 		wake = r.wake

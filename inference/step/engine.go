@@ -53,7 +53,7 @@ type Engine[A answer] interface {
 	Due(last time.Time) time.Time
 	// Pause is how long the answers that decode may pause for pieces.
 	Pause() time.Duration
-	// Piece does one piece of the work beside steps, and reports whether there was one. The first of a turn is done in any case, a
+	// Piece does one piece of the work other than decode steps, and reports whether there was one. The first of a turn is done in any case, a
 	// further one if it fits into the time left. The error is the loss of the device.
 	Piece(left time.Duration, further bool) (bool, error)
 	// Idle is how long the loop waits for a signal when there is no work; 0 has no limit.
@@ -70,7 +70,7 @@ type Engine[A answer] interface {
 
 	// Push sends an id to the answer's reader. stop is set for one that ends the answer.
 	Push(a A, id int32, stop bool)
-	// Ended releases what an answer has, and tells its reader.
+	// Ended releases an answer's resources and notifies its reader.
 	Ended(a A, err error)
 }
 

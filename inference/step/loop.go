@@ -30,7 +30,7 @@ var (
 // Submit, Cancel, Wake and Waiting may be called from any goroutine; all other methods and fields belong to the goroutine of Run.
 type Loop[A answer] struct {
 	Pool *kvcache.Pool
-	// Rows are the answers that decode, by slot; Queue those that do not decode yet.
+	// Rows are the decoding answers, by slot; Queue the answers that wait for a slot.
 	Rows  []A
 	Queue []A
 	// Active is the number of answers that decode.
@@ -202,7 +202,7 @@ func (l *Loop[A]) TakeIn() error {
 	return nil
 }
 
-// enqueue adds an answer to those that wait, behind all of its rank.
+// enqueue adds an answer to the queue, behind all of its rank.
 func (l *Loop[A]) enqueue(a A) {
 	at := len(l.Queue)
 	if i := slices.IndexFunc(l.Queue, func(o A) bool { return o.Base().Rank > a.Base().Rank }); i >= 0 {
@@ -211,7 +211,7 @@ func (l *Loop[A]) enqueue(a A) {
 	l.Queue = slices.Insert(l.Queue, at, a)
 }
 
-// Dequeue removes an answer from those that wait.
+// Dequeue removes an answer from the queue.
 func (l *Loop[A]) Dequeue(a A) {
 	i := slices.Index(l.Queue, a)
 	if i < 0 {
@@ -223,7 +223,7 @@ func (l *Loop[A]) Dequeue(a A) {
 	l.mu.Unlock()
 }
 
-// pieces does the work beside steps, and reports whether there was any.
+// pieces does the work other than decode steps, and reports whether there was any.
 func (l *Loop[A]) pieces() (worked bool, err error) {
 	const endless = time.Duration(1 << 60)
 	begin := l.o.Now()

@@ -33,7 +33,7 @@ type Config struct {
 // maxBreak is the break in speech that is too short for an utterance, in samples.
 const maxBreak = int64(100 * time.Millisecond * inference.RecognizerRate / time.Second)
 
-// SteadySpeech is the usual Config.Steady to ignore coughs and laughs: the vowels of words last longer than those of laughs. It
+// SteadySpeech is the usual Config.Steady to ignore coughs and laughs: vowels last longer in words than in laughs. It
 // delays the begin of an utterance by 64 ms, sometimes 400 ms.
 const SteadySpeech = 224 * time.Millisecond
 

@@ -31,8 +31,8 @@ type item struct {
 	left   string // the part of the piece without sound after a failure
 }
 
-// mixer joins one text with its sound: that of the engine as it writes, or of the pieces that are read aloud. All of it happens in run;
-// one goroutine listens to the engine, and one reads the piece under way.
+// mixer joins one text with its sound, from the engine as it writes or from the pieces read aloud. All of it happens in run;
+// one goroutine listens to the engine, and one reads the current piece.
 type mixer struct {
 	choice // of the piece under way; own: the engine speaks as it writes
 	room   *Room
@@ -66,7 +66,7 @@ type mixer struct {
 	length  time.Duration // of all sound by aloud
 }
 
-// mixer returns that of a text.
+// mixer returns the mixer of a text.
 func (s *Room) mixer(voice, language string) *mixer {
 	m := &mixer{choice: s.v.choose(voice, language), room: s, lang: language, items: make(chan item), done: make(chan item)}
 	wanted := m.own
@@ -268,7 +268,7 @@ func (m *mixer) hear(c *inference.Chunk) int {
 	return end.at
 }
 
-// rest lets another voice go on from a byte of the text. An engine that still writes goes on writing.
+// rest continues with another voice from a byte of the text. An engine that still writes continues.
 func (m *mixer) rest(from int) bool {
 	m.unread = m.unread || m.room.rests.Load()
 	goOn := m.leave(from)

@@ -31,7 +31,7 @@ type Mix struct {
 	problems [2]string // of the model's voice and of the speech program; "" without one
 }
 
-// NewMix returns the voice of a model with the capabilities can; synth speaks beside it.
+// NewMix returns the voice of a model with the capabilities can; synth holds the voice programs.
 func NewMix(can func() inference.Capabilities, synth *Synthesizer) *Mix {
 	return &Mix{can: can, synth: synth, log: synth.log}
 }
@@ -98,7 +98,7 @@ func (v *Mix) report(whose int, err error) {
 
 // Model is a session of the model, as its voice is used.
 type Model struct {
-	// Speak speaks a text, as inference.Speaker does: with inference.ErrNoVoice by a model that speaks its own answers only.
+	// Speak implements inference.Speaker. It returns inference.ErrNoVoice for a model that speaks only its own answers.
 	Speak func(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error]
 	// CancelVoice ends the sound of the last answer.
 	CancelVoice func()
@@ -116,7 +116,7 @@ type Room struct {
 // Room returns the voice of a session of the model.
 func (v *Mix) Room(m Model) *Room { return &Room{v: v, model: m} }
 
-// told is what a prompt tells the voice, also for texts that are not answers.
+// told holds a prompt's instructions to the voice, also for texts that are not answers.
 type told struct {
 	says map[string]string // pronunciations
 	now  func() string     // Prompt.VoiceNow

@@ -25,7 +25,7 @@ func tokenize(text string) []token {
 	return tokens
 }
 
-// pronounce replaces the spoken form of words by their pronunciation. words has them by the word in lower case. The text and its number
+// pronounce replaces the spoken form of words by their pronunciation. words is keyed by the word in lower case. The text and its number
 // of words do not change. A possessive keeps its s.
 func pronounce(tokens []token, words map[string]string) {
 	if len(words) == 0 {

@@ -15,7 +15,7 @@ import (
 	"touchline/internal/wake"
 )
 
-// Row is what the language model of the codes returns for the last position.
+// Row is the output of the codes' language model for the last position.
 type Row struct {
 	Logits, TopValues []float32
 	TopIDs            []int64

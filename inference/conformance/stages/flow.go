@@ -128,7 +128,7 @@ func (f *Flow) use(rows int) {
 	}
 }
 
-// Run runs the graph for a chunk, of which count frames are real.
+// Run runs the graph for a chunk with count real frames; the rest is padding.
 func (f *Flow) Run(noise, mu []float32, count int) map[string]Array {
 	in := f.inputs(noise, mu, f.rows(), f.next, count)
 	maps.Copy(in, f.rings)

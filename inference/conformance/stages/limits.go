@@ -8,7 +8,7 @@ type Limit struct {
 	Of          Share
 }
 
-// Share is what the bound of float16 is relative to.
+// Share selects the value that a float16 bound is relative to.
 type Share uint8
 
 const (

@@ -18,7 +18,7 @@ type HearingStages struct {
 	Positions               int
 }
 
-// TimeHearing loads a bundle and times each kind of run for so many windows, prompts or answers at once. The device must be
+// TimeHearing loads a bundle and times each kind of run for each size: windows, prompts or answers at once. The device must be
 // otherwise idle.
 func TimeHearing(
 	ctx context.Context, b *models.Bundle, o qwen3asr.Options, runs int, sizes []int, now func() time.Time,

@@ -27,7 +27,7 @@ type SpeechStages struct {
 	// loaded and warm, of which EndsReady went to ends of turns.
 	Ends             float64
 	Ready, EndsReady time.Duration
-	// Used is the memory of the voice for Slots turns and one reference voice, in bytes, of which each slot has Slot.
+	// Used is the memory of the voice for Slots turns and one reference voice; Slot is the memory of each slot. In bytes.
 	Used, Slot int64
 	Slots      int
 }
@@ -84,10 +84,10 @@ func (t *timer) speech(b *models.Bundle, d *minicpmo.Device, o minicpmo.Options,
 	return nil
 }
 
-// longestRest is the longest pause of decoding beside sound in an engine.
+// longestRest is the longest pause of an engine's decoding while sound is made.
 const longestRest = 30 * time.Millisecond
 
-// beside repeats work, with rests as an engine, as long as a function makes sound.
+// beside repeats work, with an engine's pauses, while a function makes sound.
 func beside(work func() error, sounds func()) error {
 	until := make(chan struct{})
 	go func() {

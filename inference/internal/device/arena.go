@@ -46,7 +46,7 @@ func (a *Arena) Close() error {
 // keep closes c with the arena.
 func (a *Arena) keep(c interface{ Close() error }) { a.owned = append(a.owned, c) }
 
-// fail remembers an error, and returns it with what was done.
+// fail returns an error with the name of the failed step, and stores the first one.
 func (a *Arena) fail(what string, err error) error {
 	if err == nil {
 		return nil

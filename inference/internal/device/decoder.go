@@ -28,7 +28,7 @@ type DecoderOptions struct {
 	Inputs, Outputs []Port
 	// Fixed are the values of inputs that never change, float32 vectors.
 	Fixed map[string][]float32
-	// Chunk is the maximum number of positions of a prompt in one run, and Together that of all prompts of a run of several slots.
+	// Chunk is the maximum number of positions of a prompt in one run, Together the maximum of all prompts in a run of several slots.
 	Chunk, Together int
 	// Async makes steps return once they are queued. See NetworkOptions.
 	Async bool
@@ -168,7 +168,7 @@ func (d *Decoder) Output(name string) *Rows { return d.outputs[name] }
 // position. Without memory on the host they are written on the device.
 func (d *Decoder) Prompt(name string) *Rows { return d.prompts[name] }
 
-// Several returns the rows of the output of several positions, those of the last PrefillSeveral first; nil without one.
+// Several returns the output rows of several positions, the rows of the last PrefillSeveral first; nil without one.
 func (d *Decoder) Several() *Rows { return d.several }
 
 // Step runs a range of slots with the inputs on the host. The fed position of a slot
@@ -256,7 +256,7 @@ func (d *Decoder) runPrompts(run *Run, r kvcache.Range, length int) error {
 	return run.Do()
 }
 
-// PrefillFirst feeds length rows of each Prompt to every slot of a range, those of the first slot first. The slots must be
+// PrefillFirst feeds length rows of each Prompt to every slot of a range, the first slot's rows first. The slots must be
 // empty, and so the next run must overwrite or ignore the keys and values of padding. Other outputs are undefined.
 func (d *Decoder) PrefillFirst(set int, r kvcache.Range, length int) error {
 	if length < 1 || length > d.o.Chunk || r.Size*length > d.o.Together {

@@ -70,7 +70,7 @@ func (r *Rows) Port() Port { return r.port }
 // Width returns the bytes of a slot.
 func (r *Rows) Width() int64 { return r.width }
 
-// Host returns the rows of n slots on the host. Of an output they are those of the last Fetch.
+// Host returns the rows of n slots on the host. For an output, they come from the last Fetch.
 func (r *Rows) Host(from, n int) []byte {
 	return r.host.Bytes()[int64(from)*r.width : int64(from+n)*r.width]
 }

@@ -24,7 +24,7 @@ type TextOptions struct {
 	// Decoder has all but the ports, which have the names of models/graph.Decoder, and Several.
 	Decoder            DecoderOptions
 	Hidden, Vocab, Top int
-	// States on the host; Several are those of several positions of a prompt.
+	// States on the host; Several holds the states of several positions of a prompt.
 	States, Several bool
 	// Pad rounds the length of prompts up: PadTo, or 1 for not at all.
 	Pad int
@@ -33,7 +33,7 @@ type TextOptions struct {
 // Text is a decoder of tokens: it is fed the rows of a table, and returns the largest logits of each slot.
 type Text struct {
 	*Decoder
-	// Bias is added to the logits of a slot. States are those after the final norm.
+	// Bias is added to the logits of a slot. States are taken after the final norm.
 	Bias, States *Rows
 
 	table               *Table

@@ -5,7 +5,7 @@ import "math"
 // transform computes power spectra of frames of an even number of points, half of
 // which is a product of 2, 3, 4 and 5: a complex transform of half the length
 // (Stockham's, which needs no reordering), and its split into the spectrum of the
-// real frame. In float64, so that its error is far below that of float32 features.
+// real frame. In float64, so that its error is far below the error of float32 features.
 // Not safe for concurrent use.
 type transform struct {
 	half   int

@@ -31,7 +31,7 @@ type cudaLibrary struct {
 	err   error // of the first attempt; there is no second one
 }
 
-// loadCUDA loads the CUDA libraries in ONNX Runtime's folder, else those of the system. The provider then finds them in the process by
+// loadCUDA loads the CUDA libraries in ONNX Runtime's folder, else the system's. The provider then finds them in the process by
 // name, independently of the loader's path. The caller holds lib.mu.
 func (lib *library) loadCUDA() (*C.tl_cuda, error) {
 	c := &lib.cuda

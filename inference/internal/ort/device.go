@@ -202,7 +202,7 @@ func (d *Device) Synchronize() error {
 	return d.result("synchronize", C.tl_cuda_sync(d.cuda, C.int(d.index), d.stream))
 }
 
-// MemInfo returns the free and the total memory of the device in bytes. On the CPU, free is what the machine has without swapping.
+// MemInfo returns the free and the total memory of the device in bytes. On the CPU, free is the memory available without swapping.
 func (d *Device) MemInfo() (free, total int64, err error) {
 	if err := d.begin("read free memory"); err != nil {
 		return 0, 0, err

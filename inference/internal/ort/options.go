@@ -32,7 +32,7 @@ type SessionOptions struct {
 	// model. The environment's ORT_ENABLE_XQA overrides it.
 	NoXQA bool
 
-	// Hosted are initializers by name that stay in host memory. A GPU reads from there only what a run needs: a few rows of a table.
+	// Hosted are initializers by name that stay in host memory. A GPU reads only the rows that a run needs.
 	Hosted map[string]Hosted
 
 	cuda map[string]string // more options of the CUDA provider, for tests

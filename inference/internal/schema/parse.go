@@ -25,7 +25,7 @@ type node struct {
 
 const maxInteger = 1000
 
-// Parse reads a JSON schema with these keywords, each of which is needed:
+// Parse reads a JSON schema with exactly these keywords, all required:
 //
 //	{"type": "object", "properties": {...}, "required": [...], "additionalProperties": false}    all properties are required
 //	{"type": "array", "items": {...}, "maxItems": n}                                             not in another array

@@ -94,7 +94,7 @@ func (s *Schema) step(st *state, c byte) bool {
 	}
 }
 
-// choose takes a byte of a choice.
+// choose accepts a byte of a choice.
 func (o *op) choose(st *state, c byte) bool {
 	prefix := o.texts[st.text][:st.at]
 	for i := st.text; i < len(o.texts); i++ {
@@ -109,7 +109,7 @@ func (o *op) choose(st *state, c byte) bool {
 // chosen reports whether a choice may end here.
 func (o *op) chosen(st *state) bool { return st.at == len(o.texts[st.text]) }
 
-// character takes a byte of a text.
+// character accepts a byte of a text.
 func (o *op) character(st *state, c byte) bool {
 	switch {
 	case st.parts > 0 && st.part[0] == '\\':

@@ -1,5 +1,5 @@
 // Package livetest is a recognizer for tests. It hears a simple language: each stretch of equal samples is a word, so that a
-// text tells which sound it was made from.
+// text names the sound it was made from.
 package livetest
 
 import (
@@ -14,7 +14,7 @@ import (
 	"touchline/inference"
 )
 
-// Say returns sound that is heard as words "w1", "w2" and so on, each of a length; number 0 is silence.
+// Say returns sound that the test recognizer reads as words "w1", "w2" and so on, each of a length; number 0 is silence.
 func Say(length time.Duration, words ...int) []float32 {
 	var sound []float32
 	for _, w := range words {
@@ -65,7 +65,7 @@ type Call struct {
 	Hearing inference.Hearing
 }
 
-// Calls returns what was asked so far.
+// Calls returns the requests so far.
 func (r *Recognizer) Calls() []Call {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -156,7 +156,7 @@ func (w *Wave) encodeOnce(a *scratch, slot int, codes []int32, coded int, filled
 }
 
 // transformOnce runs the flow for any number of frames after n windows of a slot; n is -1 for the prompt, with its
-// spectrogram. It returns the spectrogram and what the run adds to the rings, by name.
+// spectrogram. It returns the spectrogram and the run's additions to the rings, by name.
 func (w *Wave) transformOnce(
 	a *scratch, slot, n, frames int, mu *ort.Memory, prompt []float32,
 ) (*ort.Memory, map[string]*ort.Memory, error) {

@@ -15,12 +15,12 @@ import (
 // About 43 s of usual speech.
 const TurnPositions = 1152
 
-// maxSlots is the number of answers that the model speaks at once, if it is not set.
+// maxSlots bounds the number of answers spoken at once where the settings have none.
 const maxSlots = 16
 
 // Selection are the graphs and sizes of a voice.
 type Selection struct {
-	// Layout is that of the language model, Prompt the frames of a reference.
+	// Layout is the layout of the language model, Prompt the number of frames of a reference.
 	Layout kvcache.Layout
 	Prompt int
 
@@ -117,7 +117,7 @@ func (s *Selection) workspaceBytes() int64 {
 	return measured * int64(s.dims.Speech.Vocoder.Channels) / channels
 }
 
-// turnBytes returns the size of what a turn begins with, and of all that it has beside its slot of the language model.
+// turnBytes returns the sizes of a turn's initial state and of all its state outside the language model's slot.
 func (s *Selection) turnBytes() (state, all int64) {
 	f := s.dims.Speech.Flow
 	d := f.DiT

@@ -106,7 +106,7 @@ type chunker struct {
 	says  bool
 }
 
-// take takes a token, and reports whether the answer has become one that is spoken.
+// take adds a token, and reports whether the answer is now known to be speech.
 func (c *chunker) take(t Token) (begins bool) {
 	c.text.WriteString(t.Text)
 	switch {
@@ -259,7 +259,7 @@ func (m *merger) submit() bool {
 	return true
 }
 
-// listen passes on what the turn has. It reports whether the reader goes on.
+// listen forwards the turn's sound so far, with its words. It reports whether the reader goes on.
 func (m *merger) listen() bool {
 	for {
 		sound, ok, ended, err := m.chunker.turn.Take()

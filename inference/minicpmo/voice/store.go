@@ -32,7 +32,7 @@ var ErrShort = mel.ErrShort
 // errNoVoice is returned for a bundle that cannot speak.
 var errNoVoice = fmt.Errorf("%w: convert a checkpoint that has the tts tensors and the folder assets", inference.ErrNoVoice)
 
-// Reference is what a reference voice needs: its prompt's codes, at 25 a second, their
+// Reference holds the data of a reference voice: its prompt's codes, at 25 a second, their
 // spectrogram [2*codes,mel], and the embedding of the speaker.
 //
 // The caches that a turn of the voice begins with (0.2 to 0.4 GB) are not part of it. An
@@ -126,7 +126,7 @@ func Names(b *models.Bundle) ([]string, error) {
 	return names, nil
 }
 
-// Save stores a voice in the bundle's folder, in place of one of that name. The manifest is not changed.
+// Save stores a voice in the bundle's folder, replacing one of the same name. The manifest is not changed.
 func Save(b *models.Bundle, name string, v Stored) (err error) {
 	if err := CheckName(name); err != nil {
 		return err

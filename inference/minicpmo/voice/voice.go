@@ -36,7 +36,7 @@ type Options struct {
 	// Seed of the noise that sound starts from.
 	Seed uint64
 	Now  func() time.Time
-	// Owner of the device, a client of which the voice becomes.
+	// Owner of the device; the voice becomes its client.
 	Owner *step.Owner
 	// Wake is called when the talker has new work, from any goroutine.
 	Wake func()

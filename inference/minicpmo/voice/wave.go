@@ -204,7 +204,7 @@ func (w *Wave) ints(name string, slot int) []int64 {
 	return ort.Slice[int64](w.in[name].Host(slot, 1))
 }
 
-// state returns the names of what a turn begins with.
+// state returns the names of a turn's initial state.
 func (w *Wave) state() []string {
 	names := append(slices.Clone(w.rings), "speaker")
 	for _, n := range w.encoderCaches() {
@@ -251,7 +251,7 @@ func (w *Wave) all(jobs []*tts.Job) {
 	}
 }
 
-// cover returns the slots of a run: on CUDA those from the first on, which needs a captured graph for each size only. The first slots
+// cover returns the slots of a run: on CUDA all from the first on, which needs a captured graph for each size only. The first slots
 // are those that turns take first.
 func (w *Wave) cover(jobs []*tts.Job) kvcache.Range {
 	low, high := jobs[0].Slot, jobs[0].Slot
@@ -344,7 +344,7 @@ func (w *Wave) parts(r kvcache.Range, jobs []*tts.Job, run func(kvcache.Range) e
 	return nil
 }
 
-// window sets the inputs of the encoder for a slot that is the at-th of its run: codes, of which rows become frames.
+// window sets the inputs of the encoder for a slot that is the at-th of its run: codes, the first rows of which become frames.
 func (w *Wave) window(slot int, codes []int32, rows, at int) {
 	marks := make([]float32, tts.WindowCodes)
 	row := w.ints("codes", slot)
@@ -427,7 +427,7 @@ func (w *Wave) sounding(slot int, first bool, frames int) {
 	copy(w.ints("noise_rows."+strconv.Itoa(frames), slot), counted(from, from+8*frames))
 }
 
-// keep stores what the next windows of turns need.
+// keep stores the state for the next windows of turns.
 func (w *Wave) keep(jobs []*tts.Job) error {
 	slots := make([]int, len(jobs))
 	for i, j := range jobs {

@@ -41,7 +41,7 @@ func Official() Settings {
 // codes can push as many below the TopK, and no more.
 const BestCodes = 64
 
-// Row is what a device returns of a row of logits in place of the whole.
+// Row is a device's summary of a row of logits.
 type Row struct {
 	// Logits and IDs are the largest logits and their codes, largest first.
 	Logits []float32

@@ -37,7 +37,7 @@ type TalkerOptions struct {
 	LM       LM
 	Layout   kvcache.Layout
 	Settings Settings
-	// End is the code that ends a piece, Silence that of silence.
+	// End is the code that ends a piece, Silence the code of silence.
 	End, Silence int32
 	Now          func() time.Time
 	// Client of the GPU's owner, for codes and sound.
@@ -119,7 +119,7 @@ func NewTalker(o TalkerOptions, s *Sounder) (*Talker, error) {
 	return k, nil
 }
 
-// Submit queues a turn. The error is that of Stop.
+// Submit queues a turn. After Stop it returns Stop's error.
 func (k *Talker) Submit(t *Turn) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -144,7 +144,7 @@ func (t *Turn) rank() int {
 	return 0
 }
 
-// end closes the outbox. Who sees that it has ended must not end it with another error before.
+// end closes the outbox, then sets ended: a caller that sees ended cannot replace the error.
 func (t *Turn) end(err error) {
 	t.out.End(err)
 	t.ended.Store(true)

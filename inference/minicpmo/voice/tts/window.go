@@ -45,7 +45,7 @@ func (w *Windows) Push(code int32) []int32 {
 }
 
 // End returns the last window of the turn, LookAhead to Burst+LookAhead-1 codes,
-// all of which become sound.
+// all become sound.
 func (w *Windows) End() []int32 { return w.codes[w.from:] }
 
 // Pending returns the number of codes that no window has turned into sound yet.
