@@ -20,7 +20,7 @@
 // With a key frame each second and samples on them (window.Grid), 16 of 30 pictures
 // are decoded, and the process wakes up twice a second. With a single key frame in
 // the stream all are decoded, and only wake-ups are saved. BenchmarkDecodeSample
-// compares the processor time with that of libavcodec alone.
+// compares the processor time with libavcodec alone.
 package codec
 
 import (

@@ -112,7 +112,7 @@ func DecodeSound(ctx context.Context, path string, file *os.File, emit func(mono
 	return nil
 }
 
-// readPieces reads what the process writes.
+// readPieces reads the output of the process.
 func readPieces(in io.Reader, emit func(mono []float32, rate int) error) error {
 	var head [8]byte
 	var raw []byte

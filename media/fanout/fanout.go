@@ -1,7 +1,7 @@
 // Package fanout passes media on to any number of readers without waiting for one of them.
 //
 // A [Fanout] sends values of any kind over channels. [Pictures] writes the delayed picture to the room first, in the
-// caller's goroutine, and then queues it for the readers, each of which has a ring and a goroutine of its own. The package
+// caller's goroutine, and then queues it for the readers; each has a ring and a goroutine of its own. The package
 // decides what a slow reader loses, and reads no clock but to pace replays.
 package fanout
 

@@ -53,7 +53,7 @@ var _ delay.Output = (*Pictures)(nil)
 // NewPictures returns Pictures without readers.
 func NewPictures(o Options) *Pictures { return &Pictures{opts: o, readers: map[*reader]struct{}{}} }
 
-// WriteFrame writes a frame that is due now to the room, and returns what the room returns. Then it queues the frame for the
+// WriteFrame writes a frame that is due now to the room, and returns its result. Then it queues the frame for the
 // readers, without waiting for them.
 func (p *Pictures) WriteFrame(f delay.OutFrame) (time.Time, error) {
 	if p.opts.Before != nil {
@@ -134,7 +134,7 @@ type ReaderOptions struct {
 	Log zerolog.Logger
 	// Replay requests the frames since the last key frame again, at most once a second; may be nil.
 	Replay <-chan struct{}
-	// Fresh begins with the next key frame, which is requested, in place of the last one.
+	// Fresh begins with the next key frame, which is requested, instead of the last one.
 	Fresh bool
 }
 

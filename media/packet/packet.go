@@ -1,4 +1,4 @@
-// Package packet makes RTP packets of access units: it rewrites those of the delayed
+// Package packet makes RTP packets of access units: it rewrites the packets of the delayed
 // copy, splits payloads that are too large, packetises frames without packets, and
 // converts the NTP time of sender reports.
 //

@@ -71,7 +71,7 @@ type Bounds struct {
 	ConnectTime time.Duration
 }
 
-// Or returns b with defaults in place of zero values.
+// Or returns b with zero values replaced by defaults.
 func (b Bounds) Or(defaults Bounds) Bounds {
 	return Bounds{
 		MaxSessions: cmp.Or(b.MaxSessions, defaults.MaxSessions), PerMinute: cmp.Or(b.PerMinute, defaults.PerMinute),

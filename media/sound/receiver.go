@@ -106,7 +106,7 @@ func (r *Receiver) SenderReport(ntp time.Time, timestamp uint32) {
 }
 
 // WriteRTP adds a packet that came at a given time. The packet is not changed, and is
-// kept until those before it have come or count as lost.
+// kept until all earlier ones have arrived or count as lost.
 func (r *Receiver) WriteRTP(p *rtp.Packet, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

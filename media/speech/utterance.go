@@ -308,7 +308,7 @@ func (u *Utterance) Cut() {
 	}
 }
 
-// Pause silences the utterance within 40 ms, by a fade of 8 ms; utterances behind it wait. Resume goes on from where it was.
+// Pause silences the utterance within 40 ms, by a fade of 8 ms; utterances behind it wait. Resume continues at the same position.
 // One that does not play yet does not begin.
 func (u *Utterance) Pause() {
 	u.w.mu.Lock()

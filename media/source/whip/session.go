@@ -128,7 +128,7 @@ func (x *Session) missing(r *reader, packets uint64) {
 	}
 }
 
-// emit passes on a frame of the active reader: of several layers, the largest one that
+// emit forwards a frame of the active reader: of several layers, the largest one that
 // is alive. Each change of the reader begins an epoch.
 func (x *Session) emit(r *reader, f media.EncodedFrame) {
 	x.emitting.Lock()

@@ -144,7 +144,7 @@ func (r *reader) readAudio() {
 	}
 }
 
-// sound passes on a packet.
+// sound forwards a sound packet.
 func (x *Session) sound(o source.Opus) {
 	x.emitting.Lock()
 	defer x.emitting.Unlock()

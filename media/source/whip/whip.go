@@ -2,7 +2,7 @@
 //
 // It owns authorisation and the replacement of sessions. It yields video as access
 // units in the sender's codec and sound as Opus packets. HTTP, connections and limits
-// are those of package signaling. It does not decode and does not join rooms:
+// come from package signaling. It does not decode and does not join rooms:
 // Options.Open connects each session to its consumer.
 package whip
 
