@@ -47,7 +47,7 @@ type watching struct {
 	most    [2]float64 // the largest median and p95, in ms; 0 for no goal
 }
 
-// ways are the ways to watch, those that are compared one after another.
+// ways are the ways to watch, compared one after another.
 func ways() []watching {
 	const unsteered = `delete RTCRtpReceiver.prototype.jitterBufferTarget;`
 	inRoom, overHTTP := [2]float64{20, 60}, [2]float64{100, 0}

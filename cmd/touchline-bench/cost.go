@@ -47,7 +47,7 @@ func cost(r *run) {
 	r.Note("idle worker: of it pages of program files", "%.0f MB", mega(idle.Files))
 }
 
-// costOf runs an agent worker with a bot in each room, beside a 720p30 camera and a viewer, and returns the worker's usage once settled.
+// costOf runs an agent worker with a bot, a 720p30 camera and a viewer in each room, and returns the worker's usage once settled.
 func costOf(r *run, rooms int, sound bool) usage {
 	s := r.stage(stage.Options{NoBot: true, NoCamera: true, Width: 1280, Height: 720})
 	at := locationOf(s)
@@ -131,7 +131,7 @@ func demo(r *run) {
 	r.Note("load of the machine", "%s", loadAverage())
 }
 
-// demoCost is what a demo takes with and without a viewer.
+// demoCost is the resource usage of a demo with and without a viewer.
 type demoCost struct {
 	alone, watched usage           // with children; memory of the main process alone
 	looks          []time.Duration // from the look to the whole answer
@@ -179,7 +179,7 @@ func demoUsage(r *run, p *process) usage {
 	return u
 }
 
-// addressOf reads the address of the page from what a demo prints.
+// addressOf reads the address of the page from a demo's output.
 func addressOf(out io.Reader) (string, error) {
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {

@@ -27,9 +27,9 @@ const (
 	// speakers speak at once; of allSpeakers more unmute than the bot recognizes.
 	speakers, allSpeakers = 12, 100
 	// finalMost bounds the time from the end of speech to its text: the pause of 500 ms that ends an utterance, and 150 ms. firstMost
-	// bounds that from the first word to the first text, made every 500 ms.
+	// bounds the time from the first word to the first text; interim texts come every 500 ms.
 	finalMost, firstMost = 650, 900
-	// unhurt bounds what hearing people costs the alignment, ms.
+	// unhurt bounds the alignment error that speech recognition adds, ms.
 	unhurt = 5
 	// hearingTime is how long the scripted recognizer takes for each text.
 	hearingTime = 20 * time.Millisecond

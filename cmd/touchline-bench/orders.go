@@ -40,7 +40,7 @@ type ordersCmd struct {
 // runs reports whether a part is to run.
 func (c *ordersCmd) runs(part string) bool { return len(c.Only) == 0 || slices.Contains(c.Only, part) }
 
-// noiseBelow is the level of noise below that of speech, dB.
+// noiseBelow is the signal-to-noise ratio of the speech, dB.
 const noiseBelow = 15
 
 // Run measures and prints a table.
@@ -72,7 +72,7 @@ type orders struct {
 //go:embed orders.txt
 var orderTexts string
 
-// orderLines returns the lines of orders.txt by the word above them.
+// orderLines returns the lines of orders.txt, keyed by the heading above them.
 func orderLines() map[string][]string {
 	out := map[string][]string{}
 	for part := range strings.SplitSeq(strings.TrimSpace(orderTexts), "\n\n") {
@@ -89,7 +89,7 @@ type speaker struct {
 	synth *voice.Synthesizer
 }
 
-// fliteVoices is how many of the voices the goals count.
+// fliteVoices is the number of voices that the goals count.
 const fliteVoices = 4
 
 // voices returns the voices that speak.
@@ -310,7 +310,7 @@ func (o *orders) mistaken() {
 	f.figure("sound of the match")
 }
 
-// falseOrders counts what is taken for an order, in sound without one.
+// falseOrders counts false positives: orders recognized in sound without one.
 type falseOrders struct {
 	*orders
 

@@ -25,7 +25,7 @@ type process struct {
 	says *json.Decoder // of the output of a role, after its location
 }
 
-// startProcess starts a command, which is interrupted at the end of the part. A failed scenario shows what it wrote on standard error.
+// startProcess starts a command, which is interrupted at the end of the part. A failed scenario shows its standard error.
 func startProcess(r *run, cmd *exec.Cmd) *process {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -47,7 +47,7 @@ func startProcess(r *run, cmd *exec.Cmd) *process {
 	return p
 }
 
-// processRole is the part of a process beside the bots.
+// processRole is the role of a helper process that runs next to the bots.
 type processRole string
 
 // Roles: the LiveKit server, and people with microphones.

@@ -76,7 +76,7 @@ type part struct {
 	measure func(b *modelBench)
 }
 
-// parts are those of a bundle that comments. Each runs in its own process, because memory that a process has
+// parts are the parts of a bundle with commentary. Each runs in its own process, because memory that a process has
 // used and freed slows its next model by 4 % (measured on an H200: decode step
 // of the second engine against the first).
 func (c *benchModelCmd) parts() []part {

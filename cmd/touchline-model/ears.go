@@ -84,7 +84,7 @@ func (b *modelBench) ears(bundle *models.Bundle) {
 	b.add("alignment of 60 s", "x real time", "align_60s", speeds[1:], 1000, false) // the first one loads the aligner
 }
 
-// recognizer opens an engine whose answers have so many tokens, until the end of the part.
+// recognizer opens an engine for answers of a number of tokens, until the end of the part.
 func (b *modelBench) recognizer(bundle *models.Bundle, tokens int) *qwen3asr.Engine {
 	o := b.earOptions()
 	o.MaxTokens, o.StepTokens = tokens, liveTokens
@@ -176,7 +176,7 @@ func live(ctx context.Context, e *qwen3asr.Engine, n, seconds int) (took []float
 	return took, err
 }
 
-// beside measures the cycles of many rooms alone, and beside many speakers on the same GPU.
+// beside measures the cycles of many rooms, first alone, then with many speakers on the same GPU.
 func (b *modelBench) beside() {
 	bundle, err := models.OpenBundle(b.Ears)
 	b.Check(err)

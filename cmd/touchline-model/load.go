@@ -51,7 +51,7 @@ func (l *load) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Each cycle has so many frames, of which the previous cycle did not have newFrames.
+// Each cycle has so many frames; newFrames of them are new since the previous cycle.
 const cycleFrames, newFrames = 4, 2
 
 // arrive starts cycles until the load's duration is over.
@@ -143,7 +143,7 @@ func newFilm(room uint64, pictures [][]byte) *film {
 // oneFilm is the film of a room alone.
 func oneFilm() *film { return newFilm(1, backgrounds(newFilm(0, nil).rng)) }
 
-// next returns the frames of the next cycle, of which fresh are new.
+// next returns the frames of the next cycle; fresh of them are new.
 func (f *film) next(fresh int) []inference.Frame {
 	for fresh = max(fresh, cycleFrames-len(f.frames)); fresh > 0; fresh-- {
 		f.frames = append(f.frames, inference.Frame{

@@ -20,7 +20,7 @@ type cli struct {
 	Bench  benchCmd  `cmd:"" help:"Benchmark this machine."`
 }
 
-// modelsCmd holds the commands under "models": those of touchline, and those that only measure and compare.
+// modelsCmd holds the commands under "models": touchline's, and commands that only measure and compare.
 type modelsCmd struct {
 	modelcmd.Models
 

@@ -18,7 +18,7 @@ import (
 	"touchline/models"
 )
 
-// heard is speech as a player of it gets it, which starts with the first sound.
+// heard is speech as a player receives it, from the first sound on.
 type heard struct {
 	first     time.Duration // from the beginning to the first sound
 	sound     time.Duration
@@ -179,7 +179,7 @@ func (b *modelBench) speak(e *minicpmo.Engine, texts int, share float64, beside 
 	one("seconds of sound for each second", "s", sound.Seconds()/b.Duration.Seconds(), 0)
 }
 
-// speakOn speaks texts until ctx ends, each when the last one was heard.
+// speakOn speaks texts one after another until ctx ends.
 func speakOn(ctx context.Context, e *minicpmo.Engine, text string, after time.Duration) (all heard, err error) {
 	s, r, err := reader(e)
 	if err != nil {

@@ -160,7 +160,7 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outpu
 	return runWorker(ctx, w, needed, beside)
 }
 
-// runWorker runs a worker until its end, with parts that it needs and optional parts. The end of a needed part ends the worker after a
+// runWorker runs a worker until its end, with required and optional parts. The end of a required part ends the worker after a
 // drain. The first signal has ended ctx: the rooms drain until the second one; the third ends the program.
 func runWorker(ctx context.Context, w *worker.Worker, needed, beside []func(context.Context) error) error {
 	signals := make(chan os.Signal, 2)

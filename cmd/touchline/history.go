@@ -105,7 +105,7 @@ func (h *historyCmd) Run(ctx context.Context, a *app) (err error) {
 	return errors.Join(err, damaged)
 }
 
-// forget deletes what people said.
+// forget deletes the speech of participants.
 func forget(ctx context.Context, path string, q history.Query) error {
 	n, err := history.Forget(ctx, path, q)
 	if err == nil {

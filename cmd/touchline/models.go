@@ -74,7 +74,7 @@ func (m *findCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-// modelFlags choose the built-in model in place of the engine of the settings.
+// modelFlags choose the built-in model instead of the engine in the settings.
 type modelFlags struct {
 	Model       string `help:"Folder of a model bundle; overrides the engine of the settings." placeholder:"DIR" type:"path"`
 	ModelDevice string `help:"Device of the model: cuda or cpu; overrides the settings." placeholder:"DEVICE" enum:",cuda,cpu" default:""`

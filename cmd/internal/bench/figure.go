@@ -1,4 +1,4 @@
-// Package bench is what the benchmarks share: the runner of scenarios, their figures, and the printer of tables. It owns no measurement.
+// Package bench holds the shared parts of the benchmarks: the scenario runner, the figures and the table printer. It owns no measurement.
 package bench
 
 import (

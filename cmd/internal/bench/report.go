@@ -87,7 +87,7 @@ func (r *Report) print(t table) {
 	}
 }
 
-// End prints what is left and returns all errors; nil when every part ran and every figure met its goal.
+// End prints the remaining figures and returns all errors; nil when every part ran and every figure met its goal.
 func (r *Report) End() error {
 	if r.JSON {
 		out := json.NewEncoder(r.Out)
