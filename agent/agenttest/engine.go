@@ -67,7 +67,7 @@ func (e *Engine) NewSession() (inference.Session, error) {
 	return engineSession{e}, nil
 }
 
-// count adds open sessions and calls under way.
+// count adds open sessions and running calls.
 func (e *Engine) count(open, using int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -75,7 +75,7 @@ func (e *Engine) count(open, using int) {
 	e.using += using
 }
 
-// Answering returns the number of answers under way.
+// Answering returns the number of running answers.
 func (e *Engine) Answering() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -151,7 +151,7 @@ type engineSession struct{ e *Engine }
 // Observe implements inference.Session.
 func (engineSession) Observe(inference.Frame) {}
 
-// Close implements inference.Session. It is an error while an answer is under way.
+// Close implements inference.Session. It fails while an answer runs.
 func (s engineSession) Close() error {
 	s.e.count(-1, 0)
 	s.e.mu.Lock()

@@ -41,7 +41,7 @@ func (s *Screen) Pictures() []Shown {
 	return slices.Clone(s.Shown)
 }
 
-// Voice is an AudioOutput that plays by the clock. Run must run.
+// Voice is an AudioOutput that plays by the clock. It needs a running Run.
 type Voice struct {
 	mu    sync.Mutex
 	queue []*speech

@@ -11,7 +11,7 @@ type Config struct {
 	// MaxBytes is the largest upload, MaxDuration its longest sound.
 	MaxBytes    int           `yaml:"max_bytes" env:"MAX_BYTES"`
 	MaxDuration time.Duration `yaml:"max_duration" env:"MAX_DURATION"`
-	// Parallel is how many recordings are heard at once, Queue how many more may wait.
+	// Parallel is the number of recordings transcribed at once, Queue the number that may wait.
 	Parallel int `yaml:"parallel" env:"PARALLEL"`
 	Queue    int `yaml:"queue" env:"QUEUE"`
 	// Sessions is the largest number of live sessions.

@@ -327,7 +327,7 @@ func (s *realtimeSettings) detect(raw json.RawMessage) (changed bool, how vad.Co
 	return true, how, err
 }
 
-// heard passes on an event of the live session.
+// heard forwards an event of the live session.
 func (v *realtime) heard(e live.Event) {
 	v.mu.Lock()
 	it := v.items[e.Utterance]

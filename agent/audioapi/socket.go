@@ -129,7 +129,7 @@ func (s *socket) read(message func(kind int, body []byte) error) error {
 	}
 }
 
-// leave marks that nobody reads any more.
+// leave marks the connection as no longer read.
 func (s *socket) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,7 @@ func (t *Transcriber) enter(ctx context.Context, w http.ResponseWriter) (leave f
 	return func() { t.waiting.Add(-1) }, nil
 }
 
-// places is the number of recordings that may be heard or wait.
+// places is the number of recordings that may be transcribed or wait.
 func (t *Transcriber) places() int64 { return int64(t.opts.Config.Parallel + t.opts.Config.Queue) }
 
 func (t *Transcriber) full(w http.ResponseWriter) error {

@@ -36,7 +36,7 @@ type DemoOptions struct {
 	Seed uint64
 	// Counter draws the machine-readable frame counter.
 	Counter bool
-	// LoopbackOnly keeps media sockets on 127.0.0.1, for a server in this process.
+	// LoopbackOnly keeps media sockets on 127.0.0.1, for a server in the same process.
 	LoopbackOnly bool
 	// OnSent is called with the PTS of each picture that is published; may be nil.
 	OnSent func(pts time.Duration)

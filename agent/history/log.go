@@ -52,7 +52,7 @@ type Log struct {
 	queue []row
 }
 
-// Open opens or creates the store of the settings. Run must run; it closes the store.
+// Open opens or creates the store of the settings. The caller starts Run, which closes the store.
 func Open(cfg Config, log zerolog.Logger) (*Log, error) {
 	l := &Log{
 		cfg: cfg, log: log.With().Str("component", "history").Logger(), wake: wake.New(),

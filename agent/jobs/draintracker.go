@@ -96,7 +96,7 @@ func (g *drainTracker) State(s agent.Status) {
 	g.speaking = s.State == agent.StateSpeaking
 }
 
-// finish closes the drainTracker. It returns when all begun cycles are done, ctx ends or the bot has ended.
+// finish closes the drainTracker. It returns when all running cycles are done, or ctx or the bot ends.
 func (g *drainTracker) finish(ctx context.Context, ended <-chan struct{}) {
 	g.mu.Lock()
 	g.last = true
@@ -130,7 +130,7 @@ func (g *drainTracker) left(now time.Time) time.Duration {
 	return quietFor - now.Sub(g.at)
 }
 
-// endWord returns at the next step of the captions of the present sentence, at which a word begins, or when the bot has ended.
+// endWord returns at the next word of the current sentence's captions, or when the bot ends.
 func (g *drainTracker) endWord(ended <-chan struct{}) {
 	g.mu.Lock()
 	speaking := g.speaking

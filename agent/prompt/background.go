@@ -21,7 +21,7 @@ type Background struct {
 	Text string `json:"text"`
 	// Prompt is the part of the system prompt that it makes.
 	Prompt string `json:"prompt"`
-	// Pronunciations are what the voice reads in place of a word, by the word in lower case.
+	// Pronunciations maps words in lower case to the text that the voice reads instead.
 	Pronunciations map[string]string `json:"pronunciations,omitempty"`
 }
 

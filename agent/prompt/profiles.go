@@ -23,7 +23,7 @@ type Profiles struct {
 	BuiltIn, Own []Profile
 }
 
-// All returns all profiles with their kinds; an own one takes the place of the built-in one of its name.
+// All returns all profiles with their kinds; a custom profile replaces the built-in one of its name.
 func (p *Profiles) All() []Profile {
 	out := slices.Clone(p.BuiltIn)
 	for i := range out {

@@ -77,7 +77,7 @@ type PastComment struct {
 // RetryHint follows the text of the second try of a comment that repeats one.
 const RetryHint = "\nYou said that before. Say something else, or answer only with " + inference.Silence
 
-// Remark is what somebody in the room said.
+// Remark is speech of a participant.
 type Remark struct {
 	By, Text string
 	At       time.Time

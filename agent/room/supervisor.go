@@ -60,7 +60,7 @@ type Options struct {
 	Control *control.Control
 	// Hooks are called for each connection, in this order.
 	Hooks []Hooks
-	// Log receives the log of the room and, beside it, of the LiveKit client.
+	// Log receives the log of the room and of the LiveKit client.
 	Log zerolog.Logger
 }
 

@@ -68,7 +68,7 @@ type key struct{ room, identity, name string }
 // pending is a value that is not in the file yet; nil deletes it.
 type pending struct{ value json.RawMessage }
 
-// Open opens the state file in the folder of the settings, or makes it. Run must run; it closes the file.
+// Open opens the state file in the folder of the settings, or makes it. The caller starts Run, which closes the file.
 func Open(cfg Config, log zerolog.Logger) (*Store, error) {
 	path := filepath.Join(cfg.Path, fileName)
 	if err := os.MkdirAll(cfg.Path, 0o700); err != nil {

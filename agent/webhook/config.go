@@ -91,7 +91,7 @@ func AllEvents() []string {
 	return []string{EventCommentFinished, EventStateChanged, EventError, EventAlert, EventHeard}
 }
 
-// maxURLs bounds the URLs, each of which has a queue.
+// maxURLs bounds the URLs; each has its own queue.
 const maxURLs = 16
 
 // DefaultConfig posts all events except people's speech, once there are URLs.

@@ -27,7 +27,7 @@ const (
 	// pingEvery is the ping interval; a connection without data for silentFor is closed.
 	pingEvery = 10 * time.Second
 	silentFor = 35 * time.Second
-	// reportEvery is the interval of load reports, beside those on every change.
+	// reportEvery is the interval of load reports; every change is reported at once too.
 	reportEvery = 2500 * time.Millisecond
 	// maxFrame bounds a message of the server in bytes: metadata of 512 KiB, a room and a participant.
 	maxFrame = 4 << 20

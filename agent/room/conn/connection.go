@@ -106,7 +106,7 @@ type Connection struct {
 	last    atomic.Bool // the present session is the last one
 }
 
-// New returns a Connection; Run must run.
+// New returns a Connection; the caller starts Run.
 func New(o Options) *Connection { return &Connection{Options: o, crashed: make(chan error, 1)} }
 
 // Room returns the present room, nil between two sessions. Do not keep it.

@@ -59,8 +59,8 @@ func (p rawPacket) ToProto() *livekit.DataPacket { return p.DataPacket }
 
 // Captions publishes comments word by word as text streams on lk.transcription and as the older Transcription packets, JSON records of
 // cycles on touchline.cycle, alerts on touchline.alert, acting and waiting instructions on touchline.control, optional copies of comments
-// on lk.chat, and the state as attributes. It publishes people's speech as their own captions. It implements agent.TextOutput. Run must
-// run.
+// on lk.chat, and the state as attributes. It publishes people's speech as their own captions. It implements agent.TextOutput. The caller
+// starts Run.
 type Captions struct {
 	sup  Room
 	chat bool
@@ -316,7 +316,7 @@ func (c *Captions) caption(room *lksdk.Room, step agent.Caption) {
 	}
 }
 
-// heard publishes a participant's speech like LiveKit's agents: the whole text so far as a separate stream in the participant's name.
+// heard publishes a participant's speech as LiveKit's agents do: the text so far as a separate stream under the participant's identity.
 // An order goes to its speaker and to all authorised participants.
 func (c *Captions) heard(room *lksdk.Room, h agent.Heard) {
 	if h.Order != nil {

@@ -112,7 +112,7 @@ type inbound struct {
 const controlQueue = 32
 
 // New returns a Control for a room. keys verify the tokens in requests; without a secret, no token is accepted. rules may be nil.
-// Run must run.
+// The caller starts Run.
 func New(cfg Config, keys conn.Keys, bot agent.Steerer, rules *alert.Set, log zerolog.Logger) *Control {
 	return &Control{
 		cfg: cfg, keys: keys, bot: bot, rules: rules,
