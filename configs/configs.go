@@ -189,7 +189,7 @@ func Load(path string, environ []string) (Config, error) {
 	return l.cfg, nil
 }
 
-// maxFile is the maximum size of a settings file, a hundred times that of default.yaml.
+// maxFile is the maximum size of a settings file, a hundred times the size of default.yaml.
 const maxFile = 1 << 20
 
 func readFile(path string) ([]byte, error) {

@@ -21,7 +21,7 @@ type Manifest struct {
 	Format  int    `json:"format"`
 	Name    string `json:"name"`
 	Creator string `json:"creator"` // program and version
-	// Task is what the model does.
+	// Task is the model's purpose.
 	Task   Task   `json:"task,omitempty"`
 	Source Origin `json:"source"`
 	Dims   Dims   `json:"dims"`
@@ -47,7 +47,7 @@ type Manifest struct {
 	Random bool `json:"random,omitempty"`
 }
 
-// Task is what a model does.
+// Task is a model's purpose.
 type Task string
 
 // The tasks.

@@ -356,7 +356,7 @@ type Queue struct {
 	taken    bool      // the first is with the reader
 }
 
-// put appends messages. It drops and returns the oldest beyond Limit, except the one that the reader has.
+// put appends messages. It drops and returns the oldest beyond Limit, except the message that the reader holds.
 func (q *Queue) put(messages []Message) (over []Message) {
 	q.mu.Lock()
 	q.messages = append(q.messages, messages...)

@@ -351,7 +351,7 @@ type Seen struct {
 	Frames, Packets, Lost uint64
 }
 
-// Seen returns what the viewer has received so far.
+// Seen returns the media that the viewer has received so far.
 func (v *Viewer) Seen() Seen {
 	v.mu.Lock()
 	defer v.mu.Unlock()
