@@ -51,7 +51,7 @@ func (t *Tally) Forget(before time.Duration) {
 	t.looks = slices.DeleteFunc(t.looks, func(l look) bool { return l.at < before })
 }
 
-// Share is a number of correct cases out of a total.
+// Share counts the correct cases out of a total.
 type Share struct {
 	Right int `json:"right"`
 	Of    int `json:"of"`

@@ -157,7 +157,7 @@ func addEvents(out map[string]topic) {
 	}
 }
 
-// tellers returns the claims of the topics of an event of the yard.
+// tellers returns the claims that report an event of the yard, by topic.
 func tellers(topics map[string]topic, kind yard.Kind) (out []claims.Kind) {
 	for _, name := range []string{"parcels", "cars", "animals", "light", "rain"} {
 		if slices.Contains(topics[name].events, string(kind)) {

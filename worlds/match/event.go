@@ -121,7 +121,7 @@ const (
 	FullTime Kind = "full_time"
 	// Cut: the camera changes from one frame to the next.
 	Cut Kind = "cut"
-	// Replay: a cut to a past moment.
+	// Replay: a cut to a replay of a past moment.
 	Replay Kind = "replay"
 	// Crowd: a cut to the crowd.
 	Crowd Kind = "crowd"
