@@ -174,7 +174,7 @@ type Capabilities struct {
 	VoiceLanguages []string
 	// Languages are the BCP 47 primary languages of its answers; nil means any.
 	Languages []string
-	// MaxFrames returns the largest number of pictures of a size in a prompt with Prompt.MaxSlices;
+	// MaxFrames returns the maximum number of pictures of one size in a prompt with Prompt.MaxSlices;
 	// nil means no limit.
 	MaxFrames func(width, height, slices int) int
 	// Slices is set if the engine reads Prompt.MaxSlices.

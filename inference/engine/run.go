@@ -100,7 +100,7 @@ func (k *ModelManager) abandon(ctx context.Context, cancel func(), ended <-chan 
 	}
 }
 
-// keep runs step until ctx ends, then closes everything.
+// keep repeats step until ctx ends, then closes everything.
 func (k *ModelManager) keep(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

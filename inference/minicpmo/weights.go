@@ -71,7 +71,7 @@ func (s *switcher) step(size int) time.Duration {
 	return 0
 }
 
-// from returns the smallest size at which another set is faster than the first, or 0.
+// from returns the smallest size at which another set is faster than the first; 0 if there is none.
 func (s *switcher) from() int {
 	if len(s.costs) < 2 {
 		return 0

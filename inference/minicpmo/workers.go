@@ -102,7 +102,7 @@ func (w *workers) prepare(pre *vision.Preprocessor, scratch []vision.Image, p *p
 	return images
 }
 
-// behind reports whether the vision tower has enough to do, so that pictures wait until a prompt shows them.
+// behind reports whether the vision tower has a full backlog, so that further pictures wait until a prompt shows them.
 func (w *workers) behind() bool { return len(w.idle)+int(w.prepared.Load()) >= w.early }
 
 // buffer returns n bytes, if possible of a used buffer.

@@ -246,7 +246,7 @@ func (m *Model) settle(name string) {
 	m.name, m.resolved = name, true
 }
 
-// forget makes the next prompt list the models again, because the server has changed.
+// forget clears the list of models, so that the next prompt requests it again from the changed server.
 func (m *Model) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -162,7 +162,7 @@ func (m *mixer) next(ctx context.Context) (early <-chan time.Time) {
 		return nil
 	}
 	if m.now != nil && m.room.v.can().Speech && (m.reads || m.synth.cfg.Program != remote) {
-		// A change of the voice should apply soon. A speech server works ahead, since it may fail.
+		// Read little ahead, so that a change of the voice applies soon. A speech server reads ahead further, since it may fail.
 		if ahead := m.length - time.Since(m.began); ahead > farAhead {
 			return time.After(ahead - farAhead)
 		}

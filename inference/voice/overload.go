@@ -113,7 +113,7 @@ func ends(word string) bool {
 	return strings.ContainsRune(".!?…。！？", r)
 }
 
-// pastWord returns the byte of a text after the next occurrence of a word, from byte at on; at without one.
+// pastWord returns the position after the next occurrence of a word in a text, searched from byte at; at if there is none.
 func pastWord(text string, at int, word string) int {
 	if k := strings.Index(text[at:], word); k >= 0 {
 		return at + k + len(word)

@@ -111,7 +111,7 @@ type tally struct {
 	where string // the case, for errors that end the row
 }
 
-// stopped is an error that ends the work of a row, or the run, as require does in a test. Only the goroutine of Run may panic with it.
+// stopped is the error in a panic that ends a row or the run, like require in a test. Only the goroutine of Run may panic with it.
 type stopped struct{ err error }
 
 // ended returns the error that ended work, or nil.

@@ -89,7 +89,7 @@ func (c *checker) sameWeights(want string) error {
 	return nil
 }
 
-// answers runs the looks on a bundle of the work folder. The row's figure is the share of other answers.
+// answers runs the looks on a bundle of the work folder. The row's figure is the share of answers that differ.
 func (c *checker) answers(ctx context.Context, t *tally, r recordedLooks, bundle string, weights models.Weights) {
 	b := need(models.OpenBundle(filepath.Join(c.Work, bundle)))
 	e := need(c.engine(ctx, b, weights))

@@ -76,7 +76,7 @@ func (t *Text) Padded(from, n int) int {
 }
 
 // Feed feeds n positions of a prompt to a slot that holds from positions. fill writes their rows. With several, the results are the
-// states of that many positions, else those of Fetch for the last one.
+// states of that many positions, else the states of the last position.
 func (t *Text) Feed(set, slot, from, n, several int, fill func(rows []byte) error) error {
 	length := t.Padded(from, n)
 	rows := t.prompt.Host(0, length)

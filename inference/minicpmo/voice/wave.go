@@ -29,7 +29,7 @@ const (
 	// together is the largest number of slots of a run of the encoder or the vocoder. Runs of more save little time, and take as much more
 	// memory.
 	together = 16
-	// overlap is the samples that a turn holds back for the next window.
+	// overlap is the number of samples that a turn holds back for the next window.
 	overlap = models.VocoderKept * models.FrameSamples
 )
 
