@@ -181,7 +181,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, room, id string) 
 	}
 }
 
-// readBody returns the body of a request. For another type than expected, which the header accept names, or more than
+// readBody returns the body of a request. For an unexpected type (the header accept names the expected one), or more than
 // most bytes, it answers the request.
 func readBody(w http.ResponseWriter, r *http.Request, expected, accept string, most int64) (body []byte, ok bool) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != expected {

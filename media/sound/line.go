@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// Rate of all PCM here, in Hz.
+	// Rate is the sample rate of all PCM in this package, in Hz.
 	Rate = 48000
 	// spare is kept beyond the longest delay; longest bounds one piece. In samples.
 	spare, longest = 3 * Rate, Rate

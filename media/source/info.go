@@ -11,7 +11,7 @@ type Info struct {
 	ID string `json:"id"`
 	// Kind is rtsp, http, file, webcam or whip.
 	Kind string `json:"kind"`
-	// Name for people.
+	// Name is the display name.
 	Name string `json:"name"`
 	// Address without user, password and values of the query; "" for senders.
 	Address string `json:"address,omitempty"`
@@ -36,7 +36,7 @@ type Info struct {
 	BitRate int     `json:"bit_rate"`
 	// KeyFrameInterval in seconds, 0 when unknown.
 	KeyFrameInterval float64 `json:"key_frame_interval"`
-	// Sound is set when the source has sound.
+	// Sound reports whether the source has sound.
 	Sound bool `json:"sound"`
 	// Transcoded is the reason why the picture is transcoded, "" when it is not.
 	Transcoded string `json:"transcoded,omitempty"`
@@ -48,7 +48,7 @@ type Info struct {
 type Request struct {
 	// URL of the camera or stream.
 	URL string `json:"url"`
-	// Name for people; "" is the address.
+	// Name is the display name; "" means the address.
 	Name string `json:"name"`
 	// Transport of RTSP: tcp, udp, or "" for tcp with a fallback to udp.
 	Transport string `json:"transport"`

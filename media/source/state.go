@@ -65,7 +65,7 @@ type Status struct {
 	// Missing counts the lost video packets since the start; Lossy is set for repeated loss.
 	Missing uint64
 	Lossy   bool
-	// Sound is set when the source has sound.
+	// Sound reports whether the source has sound.
 	Sound bool
 }
 

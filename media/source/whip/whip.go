@@ -26,7 +26,7 @@ import (
 type Sender struct {
 	// Key identifies the sender: unless Options.Many is set, it may have one session.
 	Key string
-	// Identity in the room, and Name for people, which may be empty.
+	// Identity in the room, and the display name, which may be empty.
 	Identity, Name string
 	// With is passed from Options.Authorize to Options.Open.
 	With any
