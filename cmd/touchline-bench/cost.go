@@ -190,7 +190,7 @@ func addressOf(out io.Reader) (string, error) {
 	return "", errors.Join(errors.New("the demo ended before it printed its address"), lines.Err())
 }
 
-// lookTimes reads from a history how long each look took to its whole answer, and the engine of the last.
+// lookTimes reads from a history the time of each look up to its complete answer, and the engine of the last look.
 func lookTimes(r *run, path string) (took []time.Duration, engine string) {
 	store, err := history.OpenReader(r.Context(), path)
 	r.Check(err)

@@ -206,7 +206,7 @@ func (b *modelBench) comments(e *minicpmo.Engine) {
 	var firsts []time.Duration
 	underruns := 0
 	// The sessions of a room without a comment: usually one, which has seen the room's earlier frames. A comment that begins before
-	// the last one has ended gets another, because the comments of a session sound one after another.
+	// the last one has ended gets another, because a session's comments are spoken one after another.
 	idle := make([][]inference.Session, commenting)
 	session := func(room int) (inference.Session, error) {
 		mu.Lock()
