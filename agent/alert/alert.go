@@ -9,7 +9,7 @@ import (
 // one, or is gone.
 var ErrNoAlert = errors.New("no such alert in this room; only the last alert of a rule can be acknowledged")
 
-// ErrNoRule is returned when a room has no alert rule of an id.
+// ErrNoRule is returned when a room has no alert rule with the id.
 var ErrNoRule = errors.New("no such alert rule in this room; list the rules for their ids")
 
 // ErrTooManyRules is returned when a room has as many alert rules as it may have.

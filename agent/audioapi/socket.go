@@ -25,7 +25,7 @@ const (
 	// pingEvery is the time between two pings, idleTime the time after which a silent client is disconnected.
 	pingEvery = 20 * time.Second
 	idleTime  = 60 * time.Second
-	// lastTime bounds the final texts of a disconnected client, keepTime how long they wait for its return.
+	// lastTime bounds the wait for a disconnected client's final texts; keepTime is how long they are kept for its return.
 	lastTime  = 30 * time.Second
 	keepTime  = 2 * time.Minute
 	maxFinals = 256

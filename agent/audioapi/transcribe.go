@@ -38,7 +38,7 @@ type TranscriberOptions struct {
 	Run func(ctx context.Context) error
 	// VAD finds speech. The Transcriber closes it.
 	VAD *vad.Model
-	// Text returns the model that translates, or nil. It may be nil.
+	// Text returns the translation model, or nil if there is none. The function may be nil.
 	Text func() inference.Model
 	// Decode decodes files that are not WAV; nil refuses them.
 	Decode Decoder

@@ -72,7 +72,7 @@ func (t *Transcriber) language(name string) (string, error) {
 	return tag, nil
 }
 
-// listening is how a client wants its speech transcribed: fields of a form, or "transcription" of a session.
+// listening holds a client's transcription options: fields of a form, or "transcription" of a session.
 type listening struct {
 	Model     string   `json:"model"`
 	Language  string   `json:"language"`

@@ -156,7 +156,7 @@ func (f *form) spool(part *multipart.Part, control *http.ResponseController, mos
 	}
 }
 
-// Decoder decodes a file of any common format to mono sound at inference.RecognizerRate, of at most a length.
+// Decoder decodes a file of any common format to mono sound at inference.RecognizerRate, up to a maximum length.
 type Decoder func(ctx context.Context, file *os.File, most time.Duration) ([]float32, error)
 
 // NewDecoder returns a Decoder that runs touchline-codec; path is as in Options.

@@ -11,7 +11,7 @@ import (
 	"touchline/internal/redact"
 )
 
-// Config sets the page and the HTTP API.
+// Config holds the settings of the page and the HTTP API.
 type Config struct {
 	// Listen is the address of the page and the API.
 	Listen string `yaml:"listen" env:"LISTEN"`

@@ -60,7 +60,7 @@ type Grant struct {
 	Agent    string // the commentator's identity; "" when not known
 }
 
-// Tokens makes access tokens of a room. The role is "viewer" or "camera". A viewer gets the rights that it has on the page.
+// Tokens makes access tokens of a room. The role is "viewer" or "camera". A viewer gets the same rights as on the page.
 type Tokens interface {
 	Mint(role, name string, rights access.Rights) (Grant, error)
 }

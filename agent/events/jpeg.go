@@ -24,7 +24,7 @@ func FromImage(img image.Image, side int) media.VideoFrame {
 	return shrink(f, w, h)
 }
 
-// Thumbnail scales a JPEG down to a width in pixels. It returns a JPEG that is no wider unchanged.
+// Thumbnail scales a JPEG down to a width in pixels. A JPEG that is not wider is returned unchanged.
 func Thumbnail(data []byte, width, quality int) ([]byte, error) {
 	f, err := window.FromJPEG(data)
 	if err != nil {

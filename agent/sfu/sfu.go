@@ -71,7 +71,7 @@ var (
 	countersOnce = sync.OnceValue(func() error { //nolint:gochecknoglobals // mirrors a process-wide fact of the server
 		return prometheus.Init("touchline", livekit.NodeType_SERVER)
 	})
-	// Its logger is a package variable that is read without a lock.
+	// LiveKit's logger is a package variable that is read without a lock.
 	loggerOnce sync.Once //nolint:gochecknoglobals // as above
 	// Its rules for browsers are a package variable that is read once.
 	browsersOnce sync.Once //nolint:gochecknoglobals // as above

@@ -137,7 +137,7 @@ func (s *Follower) gatherEvidence(ses *conn.Session, sub *Subscription, now time
 	return e
 }
 
-// silence records and reports the reason why the camera is silent; "" while it is not.
+// silence records and reports why the camera is silent; "" while it sends.
 func (s *Follower) silence(words string) {
 	was := s.watcher.setSilent(words)
 	switch info := s.watcher.Source(); {

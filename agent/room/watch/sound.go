@@ -34,7 +34,7 @@ const (
 type SoundSink interface {
 	// Begin precedes the packets of another track.
 	Begin()
-	// WriteRTP takes ownership of a packet, with its arrival.
+	// WriteRTP takes ownership of a packet; arrival is its arrival time.
 	WriteRTP(p *rtp.Packet, at time.Time)
 	// SenderReport receives the two clocks of an RTCP sender report.
 	SenderReport(ntp time.Time, timestamp uint32)
