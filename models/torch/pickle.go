@@ -36,7 +36,7 @@ type (
 		shape, strides []int
 	}
 
-	// mark separates the items of a tuple, list or dictionary on the stack.
+	// mark marks the start of a tuple's, list's or dictionary's items on the stack.
 	mark struct{}
 )
 
