@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/minicpmo/voice"
 	"touchline/inference/step"
@@ -14,6 +13,14 @@ import (
 
 // Device is an engine's device without the loop, for measurements. All calls come from the thread that opened it.
 type Device struct {
+	// Name of the device, bytes planned, and those that were free Before loading.
+	Name            string
+	Planned, Before int64
+	// MaxLen is the most positions of a slot.
+	MaxLen int
+	// Weights are the weight sets of the decoder.
+	Weights []models.Weights
+
 	d       *device
 	e       *Engine
 	release func() error
@@ -35,7 +42,7 @@ func OpenDevice(ctx context.Context, b *models.Bundle, o Options) (_ *Device, er
 	if err != nil {
 		return nil, err
 	}
-	m := &Device{e: e, release: release}
+	m := &Device{Name: dev.Name(), e: e, release: release}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.Close())
@@ -44,6 +51,10 @@ func OpenDevice(ctx context.Context, b *models.Bundle, o Options) (_ *Device, er
 	sel, err := e.fit(options, dev, o.test)
 	if err != nil {
 		return nil, err
+	}
+	m.Planned, m.Before, m.MaxLen = e.plan.Total(), e.before, sel.layout.MaxLen
+	for _, g := range sel.decoders {
+		m.Weights = append(m.Weights, g.Weights)
 	}
 	e.stats, o.Progress = newCounters(sel.names()), func(int, string) {}
 	if m.d, err = e.openDevice(b, sel, rt, dev, o); err != nil {
@@ -73,28 +84,10 @@ func (m *Device) Close() error {
 	return errors.Join(err, m.release())
 }
 
-// Name returns the name of the device.
-func (m *Device) Name() string { return m.d.dev.Name() }
-
-// Plan returns the planned memory.
-func (m *Device) Plan() networks.Plan { return m.e.plan }
-
-// Free returns the bytes that were free before loading, and that are free now.
-func (m *Device) Free() (before, now int64, err error) {
-	now, _, err = m.d.dev.MemInfo()
-	return m.e.before, now, err
-}
-
-// Layout returns the layout of the cache.
-func (m *Device) Layout() kvcache.Layout { return m.d.sel.layout }
-
-// Weights returns the weight sets of the decoder.
-func (m *Device) Weights() []models.Weights {
-	var sets []models.Weights
-	for _, g := range m.d.sel.decoders {
-		sets = append(sets, g.Weights)
-	}
-	return sets
+// Free returns the bytes that are free on the device.
+func (m *Device) Free() (int64, error) {
+	free, _, err := m.d.dev.MemInfo()
+	return free, err
 }
 
 // Embed runs the vision tower for n pictures of 16:9, and ok is false if it has no such run.

@@ -40,7 +40,7 @@ func (t *timer) speech(b *models.Bundle, d *minicpmo.Device, o minicpmo.Options,
 	if err != nil {
 		return err
 	}
-	_, before, err := d.Free()
+	before, err := d.Free()
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (t *timer) speech(b *models.Bundle, d *minicpmo.Device, o minicpmo.Options,
 	}
 	defer func() { t.err = errors.Join(t.err, done()) }()
 	s.Ready, s.EndsReady = time.Since(begin), w.EndsTook
-	_, after, err := d.Free()
+	after, err := d.Free()
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (t *timer) speech(b *models.Bundle, d *minicpmo.Device, o minicpmo.Options,
 	}
 	on(func() { s.Ends = t.ends(w) })
 	for _, n := range so.Speaking {
-		decode, ok := d.Decode(len(d.Weights())-1, n, min(d.Layout().MaxLen/2, 400))
+		decode, ok := d.Decode(len(d.Weights)-1, n, min(d.MaxLen/2, 400))
 		if !ok || n > s.Slots || t.err != nil {
 			continue
 		}

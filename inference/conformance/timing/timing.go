@@ -65,13 +65,13 @@ func timeStages(ctx context.Context, b *models.Bundle, o minicpmo.Options, so St
 		return s, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	before, after, err := d.Free()
+	free, err := d.Free()
 	if err != nil {
 		return s, err
 	}
 	s = Stages{
-		Device: d.Name(), Vision: map[int]Runs{}, Prefill: map[models.Weights]Runs{}, Decode: map[models.Weights]map[int]Runs{},
-		Planned: d.Plan().Total(), Used: before - after,
+		Device: d.Name, Vision: map[int]Runs{}, Prefill: map[models.Weights]Runs{}, Decode: map[models.Weights]map[int]Runs{},
+		Planned: d.Planned, Used: d.Before - free,
 	}
 	t := timer{ctx: ctx, now: o.Now, runs: so.Runs}
 	for _, n := range so.Images {
@@ -79,7 +79,7 @@ func timeStages(ctx context.Context, b *models.Bundle, o minicpmo.Options, so St
 			s.Vision[n] = t.time(fmt.Sprintf("vision of %d", n), run)
 		}
 	}
-	for set, w := range d.Weights() {
+	for set, w := range d.Weights {
 		s.Prefill[w] = t.time("prefill", func() error { return d.Prefill(set, so.Prompt) })
 		s.Decode[w] = map[int]Runs{}
 		for _, n := range so.Rooms {
