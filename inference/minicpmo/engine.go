@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
+	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/sample"
 	"touchline/inference/internal/schema"
 	"touchline/inference/internal/vision"
@@ -60,7 +61,7 @@ type Engine struct {
 	*step.Host
 
 	name    string
-	plan    Plan
+	plan    networks.Plan
 	log     zerolog.Logger
 	now     func() time.Time
 	stats   *counters
@@ -137,7 +138,7 @@ func (e *Engine) Capabilities() inference.Capabilities {
 }
 
 // Plan returns the planned memory of the model.
-func (e *Engine) Plan() Plan { return e.plan }
+func (e *Engine) Plan() networks.Plan { return e.plan }
 
 // Tokenizer returns the bundle's tokenizer.
 func (e *Engine) Tokenizer() *tokenizer.Tokenizer { return e.tokens }

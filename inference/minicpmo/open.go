@@ -174,7 +174,7 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 			}
 			return e.begin(ctx, run, d, sel, o)
 		},
-		Run: e.run,
+		Run: func(ctx context.Context) error { return e.loop.run(ctx) },
 		Close: func() (err error) {
 			if e.voice != nil {
 				err = e.voice.Close()
@@ -193,28 +193,12 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	return nil
 }
 
-// run runs the loop.
-func (e *Engine) run(ctx context.Context) error {
-	defer e.loop.client.Leave()
-	return e.loop.run(ctx)
-}
-
 // chooseVoice gives a selection the voice of the bundle, if it has one. A bundle whose voice is not whole has none.
 func (e *Engine) chooseVoice(b *models.Bundle, sel *selection, c inference.VoiceConfig) {
 	var err error
 	if sel.voice, err = voice.Choose(b, sel.device, sel.layout.Slots, c); err != nil && c.Enabled && b.Manifest.Dims.Speech != nil {
 		e.mute(err)
 	}
-}
-
-// openVoice loads the voice. It is called by the goroutine that owns the device.
-func (e *Engine) openVoice(ctx context.Context, s *voice.Selection, d *device, o Options) error {
-	v, err := voice.Open(ctx, s, e.voiceOptions(d.runtime, d.dev, o))
-	if err != nil {
-		return err
-	}
-	e.voice, e.loop.voice = v, v.Talker
-	return nil
 }
 
 func (e *Engine) voiceOptions(rt *ort.Runtime, dev *ort.Device, o Options) voice.Options {
@@ -344,28 +328,18 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	if o.test.both != nil {
 		warm.steps = o.test.both
 	}
-	e.join(warm)
-	if err := e.startWorkers(ctx, sel.elem() == 2, o.Workers); err != nil {
+	if err := e.join(ctx, warm, int(sel.elem()), o.Workers); err != nil {
 		return err
 	}
 	if sel.voice != nil {
-		e.mute(e.openVoice(ctx, sel.voice, d, o))
+		v, err := voice.Open(ctx, sel.voice, e.voiceOptions(d.runtime, d.dev, o))
+		if err == nil {
+			e.voice, e.loop.voice = v, v.Talker
+		}
+		e.mute(err)
 	}
 	e.measureMemory(d.dev, sel)
 	return nil
-}
-
-// join connects loop, cache and workers.
-func (e *Engine) join(w warmth) {
-	e.loop.weights.start(w.steps)
-	e.loop.prefillCost, e.loop.visionCost = w.prefill, w.vision
-	e.stats.count(func(s *Stats) { s.Switch = e.loop.weights.from() })
-	e.loop.cache = e.cache
-	e.workers = &workers{
-		ready: e.loop.ready, now: e.now,
-		took: func(t time.Duration) { e.stats.count(func(s *Stats) { s.Preprocess.took(t) }) },
-	}
-	e.loop.workers = e.workers
 }
 
 // Pictures that may wait before a prompt shows them. On a CPU, which may be busy, each would only hold its memory.
@@ -374,18 +348,22 @@ const (
 	earlyGPU = 64
 )
 
-func (e *Engine) startWorkers(ctx context.Context, half bool, n int) error {
-	e.workers.half, e.workers.early = half, earlyCPU
-	if half {
-		e.workers.early = earlyGPU
+// join connects loop, cache and n workers, which it starts. The graphs' floats have elem bytes.
+func (e *Engine) join(ctx context.Context, w warmth, elem, n int) error {
+	e.loop.weights.start(w.steps)
+	e.loop.prefillCost, e.loop.visionCost = w.prefill, w.vision
+	e.stats.count(func(s *Stats) { s.Switch = e.loop.weights.from() })
+	e.workers = &workers{
+		ready: e.loop.ready, now: e.now, half: elem == 2, early: earlyCPU, embedSize: e.features * e.hiddenSize * elem,
+		took: func(t time.Duration) { e.stats.count(func(s *Stats) { s.Preprocess.took(t) }) },
 	}
-	e.workers.embedSize = e.features * e.hiddenSize * 4
-	if half {
-		e.workers.embedSize /= 2
+	if e.workers.half {
+		e.workers.early = earlyGPU
 	}
 	if !e.sees {
 		n = 0
 	}
+	e.loop.cache, e.loop.workers = e.cache, e.workers
 	return e.workers.start(ctx, e.vision, n)
 }
 

@@ -11,12 +11,6 @@ import (
 	"touchline/models"
 )
 
-// Plan is the memory of a loaded model on its device.
-type Plan = networks.Plan
-
-// PlanPart is one use of memory.
-type PlanPart = networks.PlanPart
-
 // selection is the set of graphs of an engine with their parameters.
 type selection struct {
 	device   models.Device
@@ -52,8 +46,8 @@ func (s *selection) names() []string {
 }
 
 // plan returns the memory of the selection.
-func (s *selection) plan(device string) Plan {
-	p := Plan{Device: device}
+func (s *selection) plan(device string) networks.Plan {
+	p := networks.Plan{Device: device}
 	add := p.Add
 	for _, g := range s.decoders {
 		add(string(g.Weights)+" weights", g.WeightBytes)

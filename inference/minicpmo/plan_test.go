@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
+	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/ort"
 	"touchline/inference/minicpmo/voice"
 	"touchline/models"
@@ -147,7 +148,7 @@ func speaking() *models.Bundle {
 
 // speakingBytes returns the memory of a voice's slots, which is the last part of its plan.
 func speakingBytes(v *voice.Selection) int64 {
-	var p Plan
+	var p networks.Plan
 	v.Plan(&p)
 	return p.Parts[len(p.Parts)-1].Bytes
 }

@@ -189,7 +189,7 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle) error {
 			}
 			return e.begin(ctx, d)
 		},
-		Run: e.run,
+		Run: func(ctx context.Context) error { return e.loop.Run(ctx, ErrClosed) },
 		Close: func() (err error) {
 			if d != nil {
 				err = d.close()
@@ -236,12 +236,6 @@ func (e *Engine) begin(opening context.Context, d *device) (err error) {
 		alike: alike, mixed: sel.device == models.DeviceCUDA,
 	}, step.Options{Now: time.Now, Client: step.OwnerOf(d.dev, time.Now).Join(step.Recognition), Waiting: e.o.Queue}, &e.stats)
 	return err
-}
-
-// run runs the loop.
-func (e *Engine) run(ctx context.Context) error {
-	defer e.loop.client.Leave()
-	return e.loop.Run(ctx, ErrClosed)
 }
 
 // graphs are the graphs of one model for a device.

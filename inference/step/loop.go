@@ -114,6 +114,7 @@ func (l *Loop[A]) Vocab() int { return l.o.Vocab }
 
 // Run works until ctx ends or the device is lost, then ends every answer, with closed or with the loss. It returns nil if ctx ended.
 func (l *Loop[A]) Run(ctx context.Context, closed error) error {
+	defer l.o.Client.Leave()
 	for ctx.Err() == nil {
 		err := l.TakeIn()
 		worked, rest := false, time.Duration(0)
