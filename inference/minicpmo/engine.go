@@ -45,13 +45,15 @@ type Options struct {
 
 // testOptions are seams for this package's tests.
 type testOptions struct {
-	wrap   func(backend) backend // around the device
-	chunk  int                   // positions of one prefill run
-	pause  time.Duration         // in place of maxPause
-	pad    int                   // device.pad on the CPU
-	free   int64                 // memory of the device
-	both   stepCosts             // int4 and float32 on the CPU, with these costs
-	single bool                  // shape.several is false
+	wrap  func(backend) backend // around the device
+	chunk int                   // positions of one prefill run
+	pause time.Duration         // in place of maxPause
+	pad   int                   // device.pad on the CPU
+	free  int64                 // memory of the device
+	// options replaces the selections, steps the measured costs.
+	options func([]selection) []selection
+	steps   stepCosts
+	single  bool // shape.several is false
 	// voices in place of the bundle's.
 	voices map[string]voice.Reference
 }

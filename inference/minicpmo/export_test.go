@@ -6,6 +6,7 @@ import (
 
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/minicpmo/voice"
+	"touchline/models"
 )
 
 // Faults are hooks before calls of the device. Each may be nil. An error of a hook
@@ -97,7 +98,7 @@ func (o Options) WithChunk(n int) Options {
 // WithBoth loads int4 and fp32 on the CPU, with the given costs of their steps (by
 // set and by range size as a power of two).
 func (o Options) WithBoth(costs [][]time.Duration) Options {
-	o.test.both = costs
+	o.test.options, o.test.steps = both, costs
 	return o
 }
 
@@ -123,4 +124,12 @@ func (o Options) WithFree(n int64) Options {
 func (o Options) WithVoices(voices map[string]voice.Reference) Options {
 	o.test.voices = voices
 	return o
+}
+
+// both joins a float and an int4 selection into one with two weight sets.
+func both(options []selection) []selection {
+	s := options[len(options)-1]
+	s.decoders = []models.Graph{s.decoders[0], options[0].decoders[0]}
+	s.captured, s.prefill = []int{s.layout.Slots, s.layout.Slots}, 1
+	return []selection{s}
 }

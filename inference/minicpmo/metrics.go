@@ -145,20 +145,6 @@ func (c *counters) step(rows, set int, took time.Duration) {
 	})
 }
 
-func (c *counters) prefilled(n int, took time.Duration) {
-	c.count(func(s *Stats) {
-		s.Prefill.took(took)
-		s.Prompt += uint64(n) //nolint:gosec // not negative
-	})
-}
-
-func (c *counters) embedded(n int, took time.Duration) {
-	c.count(func(s *Stats) {
-		s.Vision.took(took)
-		s.Images.add(float64(n))
-	})
-}
-
 func (c *counters) held(n int) {
 	c.count(func(s *Stats) { s.Slots, s.SlotsMost = n, max(n, s.SlotsMost) })
 }

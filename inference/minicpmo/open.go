@@ -64,15 +64,12 @@ func prepare(b *models.Bundle, o Options) (*Engine, error) {
 		ownVoice: c.Voice.Program == inference.VoiceAuto || c.Voice.Program == inference.VoiceModel,
 	}
 	e.Host = step.NewHost(e.log)
-	raw, err := os.ReadFile(b.Path("tokenizer.json"))
-	if errors.Is(err, os.ErrNotExist) {
+	var err error
+	if e.tokens, err = tokenizer.Open(b.Path(models.TokenizerName)); errors.Is(err, os.ErrNotExist) {
 		return nil, errors.New("the bundle has no tokenizer: convert a checkpoint that has one")
 	}
 	if err != nil {
 		return nil, err
-	}
-	if e.tokens, err = tokenizer.Parse(raw); err != nil {
-		return nil, fmt.Errorf("tokenizer.json: %w", err)
 	}
 	e.vocabulary = sync.OnceValues(func() (*schema.Vocabulary, error) { return vocabulary(e.tokens, m.Dims.Decoder.Vocab) })
 	if e.builder, err = tokenizer.NewBuilder(e.tokens, max(m.Image.Features, 1)); err != nil {
@@ -148,8 +145,8 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	if err != nil {
 		return err
 	}
-	if o.test.both != nil {
-		options = both(options)
+	if o.test.options != nil {
+		options = o.test.options(options)
 	}
 	for i := range options {
 		e.chooseVoice(b, &options[i], o.Config.Voice)
@@ -206,14 +203,6 @@ func (e *Engine) voiceOptions(rt *ort.Runtime, dev *ort.Device, o Options) voice
 		Runtime: rt, Device: dev, Library: o.Config.MiniCPM.Runtime, Threads: o.Threads, Seed: e.seed, Now: e.now, Owner: e.owner,
 		Wake: func() { e.loop.Wake() }, Log: e.log, References: o.test.voices,
 	}
-}
-
-// both joins a float and an int4 selection into one with two weight sets.
-func both(options []selection) []selection {
-	s := options[len(options)-1]
-	s.decoders = []models.Graph{s.decoders[0], options[0].decoders[0]}
-	s.captured, s.prefill = []int{s.layout.Slots, s.layout.Slots}, 1
-	return []selection{s}
 }
 
 // fit returns the first selection that fits the device's memory. Each has as many speaking slots as fit with it; if no voice fits with
@@ -325,8 +314,8 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	if err != nil {
 		return err
 	}
-	if o.test.both != nil {
-		warm.steps = o.test.both
+	if o.test.steps != nil {
+		warm.steps = o.test.steps
 	}
 	if err := e.join(ctx, warm, int(sel.elem()), o.Workers); err != nil {
 		return err

@@ -90,7 +90,10 @@ func (l *loop) prefill(c *cycle, n int) error {
 	})
 	if err == nil {
 		l.prefillCost.learn(n, took)
-		l.stats.prefilled(n, took)
+		l.stats.count(func(s *Stats) {
+			s.Prefill.took(took)
+			s.Prompt += uint64(n) //nolint:gosec // not negative
+		})
 		err = l.Pool.Advance(c.Slot, n)
 	}
 	if err != nil {

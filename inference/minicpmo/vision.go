@@ -58,7 +58,10 @@ func (l *loop) encodeImages() error {
 	}
 	if err == nil {
 		l.visionCost.learn(len(l.batch), took)
-		l.stats.embedded(len(l.batch), took)
+		l.stats.count(func(s *Stats) {
+			s.Vision.took(took)
+			s.Images.add(float64(len(l.batch)))
+		})
 	} else {
 		l.stats.count(func(s *Stats) { s.FailedRuns++ })
 	}

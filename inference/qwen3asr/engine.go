@@ -242,7 +242,8 @@ func openAligner(dir string) (*alignerModel, error) {
 	if b.Manifest.Task != models.TaskAligner {
 		return nil, fmt.Errorf("open %s: expected an aligner, such as Qwen3-ForcedAligner, it is %s", dir, b.Manifest.Name)
 	}
-	return &alignerModel{b, sync.OnceValues(func() (*tokenizer.Tokenizer, error) { return openTokenizer(b) })}, nil
+	path := b.Path(models.TokenizerName)
+	return &alignerModel{b, sync.OnceValues(func() (*tokenizer.Tokenizer, error) { return tokenizer.Open(path) })}, nil
 }
 
 func (m *alignerModel) dims() models.Hearing { return *m.bundle.Manifest.Dims.Hearing }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -149,7 +148,7 @@ func (e *Engine) check(b *models.Bundle) (err error) {
 
 // prepare reads the tokenizer.
 func (e *Engine) prepare(b *models.Bundle) (err error) {
-	if e.tokens, err = openTokenizer(b); err != nil {
+	if e.tokens, err = tokenizer.Open(b.Path(models.TokenizerName)); err != nil {
 		return err
 	}
 	if e.prompts, err = newPrompter(e.tokens); err != nil {
@@ -157,18 +156,6 @@ func (e *Engine) prepare(b *models.Bundle) (err error) {
 	}
 	e.stop, err = e.tokens.IDs(b.Manifest.Stop...)
 	return err
-}
-
-func openTokenizer(b *models.Bundle) (*tokenizer.Tokenizer, error) {
-	raw, err := os.ReadFile(b.Path(models.TokenizerName))
-	if err != nil {
-		return nil, err
-	}
-	t, err := tokenizer.Parse(raw)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", models.TokenizerName, err)
-	}
-	return t, nil
 }
 
 // load opens the device and starts the loop.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -77,6 +79,19 @@ func (f *file) merges() ([][]string, error) {
 		}
 	}
 	return pairs, nil
+}
+
+// Open reads a tokenizer.json. Errors in its content name the file.
+func Open(path string) (*Tokenizer, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	t, err := Parse(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	return t, nil
 }
 
 // Parse parses a tokenizer.json. It rejects a file for another algorithm with an
