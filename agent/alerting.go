@@ -12,24 +12,6 @@ import (
 	"touchline/pacing"
 )
 
-// Types of package alert, as adapters see them.
-type (
-	// Alert is one phase of an alert.
-	Alert = alert.Alert
-	// AlertRule is an alert rule as the settings file and the API have it.
-	AlertRule = alert.RuleText
-	// AlertRuleStatus is an alert rule of a room with its state.
-	AlertRuleStatus = alert.RuleStatus
-)
-
-// Phases of an alert; see package alert.
-const (
-	AlertNew     = alert.PhaseNew
-	AlertShown   = alert.PhaseShown
-	AlertCleared = alert.PhaseCleared
-	AlertAcked   = alert.PhaseAcked
-)
-
 // ruleLooks are the alert rules as looks ask for them.
 type ruleLooks struct {
 	*alert.Set
@@ -45,7 +27,7 @@ func (r ruleLooks) Answer(ctx context.Context, a look.Answer) {
 }
 
 // TryRule asks the engine whether a rule holds; see look.Loop.TryRule. The error may also be of the rule.
-func (s *Session) TryRule(ctx context.Context, r AlertRule, past int) ([]look.Trial, error) {
+func (s *Session) TryRule(ctx context.Context, r alert.RuleText, past int) ([]look.Trial, error) {
 	if s.opts.Alerts == nil {
 		return nil, look.ErrRulesUnread
 	}
@@ -56,8 +38,8 @@ func (s *Session) TryRule(ctx context.Context, r AlertRule, past int) ([]look.Tr
 }
 
 // raise publishes an alert of a look, and of a new one when its frame is shown.
-func (s *Session) raise(ctx context.Context, a Alert, anchor window.Frame) {
-	if a.Phase != AlertNew {
+func (s *Session) raise(ctx context.Context, a alert.Alert, anchor window.Frame) {
+	if a.Phase != alert.PhaseNew {
 		s.publishAlert(a, nil)
 		return
 	}
@@ -72,7 +54,7 @@ func (s *Session) raise(ctx context.Context, a Alert, anchor window.Frame) {
 			now := time.Now()
 			wait := s.untilShown(anchor.VideoFrame, now)
 			if wait <= 0 {
-				a.Phase, a.At = AlertShown, now
+				a.Phase, a.At = alert.PhaseShown, now
 				s.publishAlert(a, nil)
 				return nil
 			}
@@ -101,7 +83,7 @@ func (s *Session) expireAlerts(ctx context.Context, now time.Time) {
 	for _, a := range s.opts.Alerts.Expire(now) {
 		var newest window.Frame
 		var ok bool
-		if a.Phase == AlertNew {
+		if a.Phase == alert.PhaseNew {
 			newest, ok = s.picture.Newest()
 		}
 		if !ok {
@@ -113,7 +95,7 @@ func (s *Session) expireAlerts(ctx context.Context, now time.Time) {
 	}
 }
 
-func (s *Session) publishAlert(a Alert, frame *window.Frame) {
+func (s *Session) publishAlert(a alert.Alert, frame *window.Frame) {
 	s.log.Info().Str("alert", a.ID).Str("phase", a.Phase).Str("rule", a.Rule).Str("alert_level", a.Level).
 		Float64("latency_s", a.LatencySec).Bool("test", a.Test).Msg("alert")
 	for _, t := range s.opts.Texts {

@@ -22,6 +22,7 @@ import (
 	"touchline/inference/scene"
 	"touchline/internal/outbox"
 	"touchline/internal/sqlite"
+	"touchline/media/window"
 )
 
 func rules(t *testing.T, rules ...alert.Rule) *alert.Set {
@@ -49,7 +50,7 @@ func replies(text string) func(inference.Prompt) agenttest.Answer {
 
 const holds = `{"fired":[{"rule":1,"reason":"the ball is in the net"}]}`
 
-func phases(alerts []agent.Alert) (out []string) {
+func phases(alerts []alert.Alert) (out []string) {
 	for _, a := range alerts {
 		out = append(out, a.Phase)
 	}
@@ -74,7 +75,7 @@ func TestAlertLooks(t *testing.T) {
 		shown := r.screen.Pictures()
 		r.stop()
 
-		require.Equal(t, []string{agent.AlertNew, agent.AlertShown, agent.AlertCleared}, phases(alerts))
+		require.Equal(t, []string{alert.PhaseNew, alert.PhaseShown, alert.PhaseCleared}, phases(alerts))
 		fresh, seen := alerts[0], alerts[1]
 		require.Equal(t, "goal", fresh.Name)
 		require.Equal(t, "the ball is in the net", fresh.Reason)
@@ -125,7 +126,7 @@ func TestAlertsWithoutCommentary(t *testing.T) {
 		list := set.List(time.Now())
 		require.InDelta(t, 15, list[0].Looks, 2)
 		require.Zero(t, list[0].Late)
-		require.NoError(t, set.Replace("r1", agent.AlertRule{When: "a goal is scored", Level: alert.LevelCritical}))
+		require.NoError(t, set.Replace("r1", alert.RuleText{When: "a goal is scored", Level: alert.LevelCritical}))
 		time.Sleep(time.Minute)
 		require.InDelta(t, 30, set.List(time.Now())[0].Looks, 2)
 		require.Empty(t, r.reader.Captions())
@@ -204,7 +205,7 @@ func TestAlertsEndWithTheSource(t *testing.T) {
 		time.Sleep(time.Second)
 		alerts, _ := r.reader.Alerts()
 		r.stop()
-		require.Equal(t, []string{agent.AlertNew, agent.AlertShown, agent.AlertCleared}, phases(alerts))
+		require.Equal(t, []string{alert.PhaseNew, alert.PhaseShown, alert.PhaseCleared}, phases(alerts))
 		require.Equal(t, "the source changed", alerts[2].Reason)
 	})
 }
@@ -228,7 +229,7 @@ func TestTestAlert(t *testing.T) {
 			require.True(t, a.Test)
 		}
 		require.Equal(t, frames[0].ID, alerts[0].FrameID)
-		require.ElementsMatch(t, []string{agent.AlertNew, agent.AlertShown, agent.AlertCleared}, phases(alerts))
+		require.ElementsMatch(t, []string{alert.PhaseNew, alert.PhaseShown, alert.PhaseCleared}, phases(alerts))
 	})
 }
 
@@ -243,7 +244,7 @@ func comments(rules func(p inference.Prompt) agenttest.Answer) func(int, inferen
 }
 
 // saidAlerts returns the records of alerts.
-func saidAlerts(records []agent.Record) (out []agent.Record) {
+func saidAlerts(records []look.Record) (out []look.Record) {
 	for _, rec := range records {
 		if rec.Alert != "" {
 			out = append(out, rec)
@@ -274,7 +275,7 @@ func TestAlertInterrupts(t *testing.T) {
 		said := saidAlerts(records)
 		require.Len(t, said, 2)
 		for i, text := range []string{"The ball is in the net.", "The keeper is down."} {
-			require.Equal(t, agent.OutcomeSpoken, said[i].Outcome, said[i].Reason)
+			require.Equal(t, look.OutcomeSpoken, said[i].Outcome, said[i].Reason)
 			require.Equal(t, text, said[i].Text)
 			require.Equal(t, alerts[i].ID, said[i].Alert)
 			require.Equal(t, []uint64{alerts[i].FrameID}, said[i].FrameIDs)
@@ -302,7 +303,7 @@ func TestAlertInterrupts(t *testing.T) {
 			require.GreaterOrEqual(t, gap, time.Duration(0), "no two voices at once")
 		}
 		for _, rec := range records {
-			if rec.Outcome == agent.OutcomeCut {
+			if rec.Outcome == look.OutcomeCut {
 				require.Equal(t, "an alert interrupted it", rec.Reason)
 			}
 		}
@@ -321,7 +322,7 @@ func TestAlertIsNotSpoken(t *testing.T) {
 		{"may not interrupt", false, func(*agent.Options) {}, ""},
 		{"speech is off", true, func(o *agent.Options) { o.Inference.Voice.Enabled = false }, ""},
 		{"no voice", true, func(o *agent.Options) { o.Audio = nil }, ""},
-		{"the voice fails", true, func(o *agent.Options) { scripted(o).Mute = true }, agent.OutcomeShown},
+		{"the voice fails", true, func(o *agent.Options) { scripted(o).Mute = true }, look.OutcomeShown},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -364,11 +365,11 @@ func TestSceneRules(t *testing.T) {
 		time.Sleep(time.Minute)
 		alerts, _ := r.reader.Alerts()
 		snap := r.Snapshot()
-		trials, err := r.TryRule(t.Context(), agent.AlertRule{When: "motion in left"}, look.MaxTrials)
+		trials, err := r.TryRule(t.Context(), alert.RuleText{When: "motion in left"}, look.MaxTrials)
 		r.stop()
 		require.NoError(t, err)
 		require.Equal(t, look.TrialHoldsNot, trials[0].Verdict)
-		require.Equal(t, []string{agent.AlertNew, agent.AlertShown, agent.AlertCleared}, phases(alerts))
+		require.Equal(t, []string{alert.PhaseNew, alert.PhaseShown, alert.PhaseCleared}, phases(alerts))
 		require.Equal(t, "The picture is dark: its mean brightness is 10 of 255.", alerts[0].Reason)
 		require.Empty(t, snap.AlertNote)
 		require.Contains(t, snap.RuleNames, "motion in centre")
@@ -477,7 +478,7 @@ func TestAlertsBesideAHangingDisk(t *testing.T) {
 				return replies(`{"fired":[]}`)(inference.Prompt{})
 			}), func(o *agent.Options) {
 				o.Alerts = set
-				o.Commit = func(a agent.Alert, _ *agent.SeenFrame) {
+				o.Commit = func(a alert.Alert, _ *window.Frame) {
 					box.Put(outbox.Message{Target: "receiver", At: time.Now(), Body: []byte(a.Phase + " of " + a.ID)})
 				}
 			})

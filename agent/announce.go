@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"touchline/agent/alert"
+	"touchline/agent/look"
 	"touchline/agent/speech"
 	"touchline/inference"
 	"touchline/internal/rescue"
@@ -14,15 +16,9 @@ import (
 	"touchline/media/window"
 )
 
-// Announcement is a text that is said without a look at the picture, and does not wait for one.
-type Announcement = speech.Notice
-
-// ErrTooMuchToSay is returned by Say while too many announcements wait: 16 of one client, or 64 of all.
-var ErrTooMuchToSay = speech.ErrFull
-
 // announcement is an Announcement with what the session knows of it. It is a speech.Maker.
 type announcement struct {
-	Announcement
+	speech.Notice
 
 	s      *Session
 	by     string        // the client; "" for the session itself
@@ -30,38 +26,38 @@ type announcement struct {
 	anchor *window.Frame // without its picture; nil for none
 
 	// Set when it is made.
-	rec      Record
+	rec      look.Record
 	language string
 }
 
 // Say queues an announcement, which has captions and a record as a comment has. Without speech it is a caption alone. The
-// error joins a *RangeError for each bad part, or is ErrTooMuchToSay.
-func (s *Session) Say(a Announcement, by string) error {
+// error joins a *RangeError for each bad part, or is speech.ErrFull.
+func (s *Session) Say(a speech.Notice, by string) error {
 	a.Text = strings.TrimSpace(a.Text)
 	if err := a.Check(); err != nil {
 		return err
 	}
 	a.Reason = cmp.Or(a.Reason, speech.ReasonSaid)
-	if err := s.queueAnnouncement(announcement{Announcement: a, by: by}); err != nil {
+	if err := s.queueAnnouncement(announcement{Notice: a, by: by}); err != nil {
 		return err
 	}
 	s.log.Info().Str("by", by).Str("reason", a.Reason).Bool("interrupt", a.Interrupt).Msg("announcement")
 	return nil
 }
 
-// queueAnnouncement queues one; ErrTooMuchToSay if too many wait.
+// queueAnnouncement queues one; speech.ErrFull if too many wait.
 func (s *Session) queueAnnouncement(a announcement) error {
 	a.s = s
 	return s.speech.Add(a.Utterance(&a, a.by))
 }
 
 // announceAlert gives the reason of an alert to be said.
-func (s *Session) announceAlert(a Alert, anchor window.Frame) {
+func (s *Session) announceAlert(a alert.Alert, anchor window.Frame) {
 	if !s.speaks(s.State().InForce) {
 		return
 	}
-	said := Announcement{Text: a.Reason, Reason: speech.ReasonAlert, Interrupt: true}
-	err := s.queueAnnouncement(announcement{Announcement: said, alert: a.ID, anchor: &anchor})
+	said := speech.Notice{Text: a.Reason, Reason: speech.ReasonAlert, Interrupt: true}
+	err := s.queueAnnouncement(announcement{Notice: said, alert: a.ID, anchor: &anchor})
 	if err != nil {
 		s.log.Warn().Err(err).Str("alert", a.ID).Msg("alert not spoken")
 	}
@@ -96,7 +92,7 @@ func (a *announcement) speak(ctx context.Context, u *speech.Utterance) error {
 // begin gives it a number and a record, as a comment has, and returns its speech: none without a voice.
 func (a *announcement) begin(ctx context.Context, now time.Time) iter.Seq2[inference.Chunk, error] {
 	s, state := a.s, a.s.State()
-	a.rec = Record{
+	a.rec = look.Record{
 		Type: "cycle_end", Cycle: s.Looks.Number(), Announced: a.Reason, Alert: a.alert, Again: a.Reason == speech.ReasonAgain,
 		FrameIDs: []uint64{}, Engine: s.engine.Name(), Profile: state.Profile.Name, InferenceStart: now, InferenceEnd: now,
 	}

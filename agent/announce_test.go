@@ -15,11 +15,15 @@ import (
 	"touchline/agent"
 	"touchline/agent/agenttest"
 	"touchline/agent/alert"
+	"touchline/agent/command"
+	"touchline/agent/look"
+	"touchline/agent/settings"
+	"touchline/agent/speech"
 	"touchline/inference"
 )
 
 // announced returns the records of announcements.
-func announced(r *rig) (out []agent.Record) {
+func announced(r *rig) (out []look.Record) {
 	for _, rec := range r.reader.Records() {
 		if rec.Announced != "" {
 			out = append(out, rec)
@@ -35,21 +39,21 @@ func TestSay(t *testing.T) {
 			return agenttest.Answer{Latency: 200 * time.Millisecond, Text: fmt.Sprintf("Pass number %d to the left.", n), Speech: 4 * time.Second}
 		}, nil)
 		time.Sleep(20 * time.Second)
-		require.NoError(t, r.Say(agent.Announcement{Text: " Half time is near. "}, person))
-		require.NoError(t, r.Say(agent.Announcement{Text: "Tickets at the gate.", Reason: "advertisement"}, person))
+		require.NoError(t, r.Say(speech.Notice{Text: " Half time is near. "}, person))
+		require.NoError(t, r.Say(speech.Notice{Text: "Tickets at the gate.", Reason: "advertisement"}, person))
 		time.Sleep(20 * time.Second)
 		require.Len(t, announced(r), 2)
 		for _, h := range r.voice.Utterances() {
 			require.False(t, h.Cut)
 		}
-		require.NoError(t, r.Say(agent.Announcement{Text: "Leave the hall now!", Interrupt: true}, person))
+		require.NoError(t, r.Say(speech.Notice{Text: "Leave the hall now!", Interrupt: true}, person))
 		time.Sleep(20 * time.Second)
 		said, heard, captions := announced(r), r.voice.Utterances(), r.reader.Captions()
 		r.stop()
 		require.Len(t, said, 3)
 		texts := []string{"Half time is near.", "Tickets at the gate.", "Leave the hall now!"}
 		for i, reason := range []string{"said", "advertisement", "said"} {
-			require.Equal(t, agent.OutcomeSpoken, said[i].Outcome, said[i].Reason)
+			require.Equal(t, look.OutcomeSpoken, said[i].Outcome, said[i].Reason)
 			require.Equal(t, texts[i], said[i].Text)
 			require.Equal(t, reason, said[i].Announced)
 			require.Empty(t, said[i].FrameIDs)
@@ -78,7 +82,7 @@ func TestSay(t *testing.T) {
 		require.Equal(t, 1, cuts)
 		require.True(t, heard[len(heard)-1].From.After(said[2].EndedAt), "the commentary goes on")
 		for _, rec := range r.reader.Records() {
-			if rec.Outcome == agent.OutcomeCut {
+			if rec.Outcome == look.OutcomeCut {
 				require.Equal(t, "an announcement interrupted it", rec.Reason)
 			}
 		}
@@ -97,16 +101,16 @@ func TestSayCutsSoundBehindItsText(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		before := len(r.engine.Questions())
 		require.Equal(t, 1, r.engine.Answering(), "its second half is still made")
-		require.NoError(t, r.Say(agent.Announcement{Text: "Leave the hall now!", Interrupt: true}, person))
+		require.NoError(t, r.Say(speech.Notice{Text: "Leave the hall now!", Interrupt: true}, person))
 		time.Sleep(150 * time.Millisecond) // its first sound
 		require.LessOrEqual(t, r.engine.Answering(), len(r.engine.Questions())-before, "none of the comment that was cut")
 		time.Sleep(30 * time.Second)
 		said, heard := announced(r), r.voice.Utterances()
 		r.stop()
 		require.Len(t, said, 1)
-		require.Equal(t, agent.OutcomeSpoken, said[0].Outcome)
+		require.Equal(t, look.OutcomeSpoken, said[0].Outcome)
 		first := r.reader.Records()[0]
-		require.Equal(t, agent.OutcomeCut, first.Outcome)
+		require.Equal(t, look.OutcomeCut, first.Outcome)
 		require.Equal(t, "an announcement interrupted it", first.Reason)
 		require.True(t, heard[0].Cut)
 		require.Greater(t, len(heard), 3, "the commentary goes on")
@@ -120,16 +124,16 @@ func TestSayCutsSoundBehindItsText(t *testing.T) {
 func TestSayWithoutSpeech(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
-		_, err := r.Change(agent.Change{Settings: agent.Settings{Speech: new(false)}}, person)
+		_, err := r.Change(command.Change{Settings: settings.Settings{Speech: new(false)}}, person)
 		require.NoError(t, err)
 		r.Stop(person)
 		time.Sleep(5 * time.Second)
-		require.NoError(t, r.Say(agent.Announcement{Text: "Half time."}, person))
+		require.NoError(t, r.Say(speech.Notice{Text: "Half time."}, person))
 		time.Sleep(5 * time.Second)
 		said := announced(r)
 		r.stop()
 		require.Len(t, said, 1)
-		require.Equal(t, agent.OutcomeShown, said[0].Outcome)
+		require.Equal(t, look.OutcomeShown, said[0].Outcome)
 		require.Equal(t, "Half time.", said[0].Text)
 	})
 }
@@ -138,27 +142,27 @@ func TestSayRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
 		for _, tt := range []struct {
-			a    agent.Announcement
+			a    speech.Notice
 			want string
 		}{
-			{agent.Announcement{}, "text: expected 1 to 1000 characters, got 0"},
-			{agent.Announcement{Text: strings.Repeat("ä", 1001)}, "text: expected 1 to 1000 characters, got 1001"},
-			{agent.Announcement{Text: "\xff\xfe"}, "text: expected 1 to 1000 characters"},
-			{agent.Announcement{Text: "..."}, `text: expected at least one word, got "..."`},
-			{agent.Announcement{Text: "Go!", Reason: "a\nb"}, "reason: expected at most 128 printable characters"},
+			{speech.Notice{}, "text: expected 1 to 1000 characters, got 0"},
+			{speech.Notice{Text: strings.Repeat("ä", 1001)}, "text: expected 1 to 1000 characters, got 1001"},
+			{speech.Notice{Text: "\xff\xfe"}, "text: expected 1 to 1000 characters"},
+			{speech.Notice{Text: "..."}, `text: expected at least one word, got "..."`},
+			{speech.Notice{Text: "Go!", Reason: "a\nb"}, "reason: expected at most 128 printable characters"},
 		} {
 			require.ErrorContains(t, r.Say(tt.a, person), tt.want)
 		}
-		require.NoError(t, r.Say(agent.Announcement{Text: strings.Repeat("ä", 1000)}, person))
+		require.NoError(t, r.Say(speech.Notice{Text: strings.Repeat("ä", 1000)}, person))
 		var err error
 		n := 0
 		for ; err == nil; n++ {
-			err = r.Say(agent.Announcement{Text: "Half time."}, person)
+			err = r.Say(speech.Notice{Text: "Half time."}, person)
 		}
-		require.ErrorIs(t, err, agent.ErrTooMuchToSay)
+		require.ErrorIs(t, err, speech.ErrFull)
 		require.LessOrEqual(t, n, 18)
 		time.Sleep(90 * time.Second)
-		require.NoError(t, r.Say(agent.Announcement{Text: "Half time."}, person), "they were said")
+		require.NoError(t, r.Say(speech.Notice{Text: "Half time."}, person), "they were said")
 		r.stop()
 	})
 }
@@ -167,7 +171,7 @@ func TestSayRefuses(t *testing.T) {
 func TestSayInAnotherLanguage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
-		for _, a := range []agent.Announcement{{Text: "Vale."}, {Text: "Okay.", Language: "es"}} {
+		for _, a := range []speech.Notice{{Text: "Vale."}, {Text: "Okay.", Language: "es"}} {
 			require.NoError(t, r.Say(a, person))
 		}
 		time.Sleep(10 * time.Second)
@@ -194,7 +198,7 @@ func TestAlertGoesBeforeAnnouncements(t *testing.T) {
 		}), func(o *agent.Options) { o.Alerts = set })
 		time.Sleep(20 * time.Second)
 		n := 0
-		for ; r.Say(agent.Announcement{Text: fmt.Sprintf("Notice number %d for all.", n)}, person) == nil; n++ {
+		for ; r.Say(speech.Notice{Text: fmt.Sprintf("Notice number %d for all.", n)}, person) == nil; n++ {
 		}
 		require.GreaterOrEqual(t, n, 16)
 		fires.Store(true)
@@ -204,14 +208,14 @@ func TestAlertGoesBeforeAnnouncements(t *testing.T) {
 		r.stop()
 		require.NotEmpty(t, alerts)
 		require.Len(t, said, n+1, "none is lost")
-		at := slices.IndexFunc(said, func(rec agent.Record) bool { return rec.Alert != "" })
+		at := slices.IndexFunc(said, func(rec look.Record) bool { return rec.Alert != "" })
 		require.GreaterOrEqual(t, at, 0, "the alert is said")
 		require.Less(t, said[at].StartedAt.Sub(alerts[0].At), 200*time.Millisecond, "a tenth of a second after its first sound")
-		require.Equal(t, agent.OutcomeSpoken, said[at].Outcome)
+		require.Equal(t, look.OutcomeSpoken, said[at].Outcome)
 		notices := slices.Delete(slices.Clone(said), at, at+1)
 		for i, rec := range notices {
-			require.Equal(t, i == at-1, rec.Outcome == agent.OutcomeCut, rec.Text)
-			if rec.Outcome == agent.OutcomeCut {
+			require.Equal(t, i == at-1, rec.Outcome == look.OutcomeCut, rec.Text)
+			if rec.Outcome == look.OutcomeCut {
 				require.Equal(t, "an alert interrupted it", rec.Reason)
 				continue
 			}
@@ -246,7 +250,7 @@ func TestSameWithAnyVoice(t *testing.T) {
 				})
 				time.Sleep(10 * time.Second)
 				for _, text := range []string{"Half time.", "Tickets at the gate.", "Drinks at the bar."} {
-					require.NoError(t, r.Say(agent.Announcement{Text: text}, person))
+					require.NoError(t, r.Say(speech.Notice{Text: text}, person))
 				}
 				time.Sleep(time.Minute)
 				r.stop()

@@ -14,12 +14,15 @@ import (
 	"touchline/agent"
 	"touchline/agent/agenttest"
 	"touchline/agent/command"
+	"touchline/agent/look"
 	"touchline/agent/prompt"
+	"touchline/agent/settings"
+	"touchline/agent/speech"
 	"touchline/inference"
 )
 
-func commentsOf(r *rig) []agent.Record {
-	return slices.DeleteFunc(r.reader.Records(), func(c agent.Record) bool { return !c.IsComment() })
+func commentsOf(r *rig) []look.Record {
+	return slices.DeleteFunc(r.reader.Records(), func(c look.Record) bool { return !c.IsComment() })
 }
 
 const person, other = "room: ann", "room: ben"
@@ -36,7 +39,7 @@ func mustCommand(t *testing.T, s *agent.Session, c command.Command, by string) s
 
 func instruct(t *testing.T, s *agent.Session, text, by string) {
 	t.Helper()
-	_, err := s.Change(agent.Change{Instruction: &text}, by)
+	_, err := s.Change(command.Change{Instruction: &text}, by)
 	require.NoError(t, err)
 }
 
@@ -110,14 +113,14 @@ func TestUndoOfAChange(t *testing.T) {
 			s := r.Snapshot()
 			return fmt.Sprintf("%s; %s; %d, %g dB, %d", s.Instruction, s.Profile, *s.Settings.Verbosity, *s.Settings.VoiceGain, *s.Settings.Frames)
 		}
-		change := func(c agent.Change, by string) {
+		change := func(c command.Change, by string) {
 			_, err := r.Change(c, by)
 			require.NoError(t, err)
 		}
 		first := state()
 		kept := r.Live().Settings
 
-		both := agent.Change{Instruction: new("the goals"), Profile: new("quiet"), Settings: agent.Settings{Verbosity: new(4), Frames: new(2)}}
+		both := command.Change{Instruction: new("the goals"), Profile: new("quiet"), Settings: settings.Settings{Verbosity: new(4), Frames: new(2)}}
 		change(both, person)
 		require.Equal(t, "the goals; quiet; 4, -6 dB, 2", state())
 		mustCommand(t, r.Session, command.Undo, person)
@@ -125,16 +128,16 @@ func TestUndoOfAChange(t *testing.T) {
 		require.Equal(t, kept, r.Live().Settings, "nothing more is kept than before")
 
 		change(both, person)
-		change(agent.Change{Settings: agent.Settings{Verbosity: new(1), VoiceGain: new(3.0)}}, person) // in the drawer
+		change(command.Change{Settings: settings.Settings{Verbosity: new(1), VoiceGain: new(3.0)}}, person) // in the drawer
 		mustCommand(t, r.Session, command.Undo, person)
 		require.Equal(t, strings.Replace(first, "3, 0 dB", "1, 3 dB", 1), state())
 		mustCommand(t, r.Session, command.Louder, person)
-		change(agent.Change{Settings: agent.Settings{Verbosity: new(2)}}, person)
+		change(command.Change{Settings: settings.Settings{Verbosity: new(2)}}, person)
 		mustCommand(t, r.Session, command.Undo, person)
 		require.Equal(t, strings.Replace(first, "3, 0 dB", "2, 3 dB", 1), state())
 
 		instruct(t, r.Session, "the crowd", person)
-		change(agent.Change{Instruction: new("the referee"), Profile: new("quiet")}, other) // its instruction waits
+		change(command.Change{Instruction: new("the referee"), Profile: new("quiet")}, other) // its instruction waits
 		require.Len(t, r.Snapshot().Waiting, 1)
 		mustCommand(t, r.Session, command.Undo, other)
 		require.Empty(t, r.Snapshot().Waiting)
@@ -151,7 +154,7 @@ func TestCommandsInTheLanguageOfTheRoom(t *testing.T) {
 		for language, want := range map[string]string{
 			"es-MX": "Comentarios más cortos: la locuacidad es 2 de 5.", "sv": "Shorter comments: talkativeness is 2 of 5.",
 		} {
-			_, err := r.Change(agent.Change{Settings: agent.Settings{Language: &language, Verbosity: new(3)}}, person)
+			_, err := r.Change(command.Change{Settings: settings.Settings{Language: &language, Verbosity: new(3)}}, person)
 			require.NoError(t, err)
 			require.Equal(t, want, mustCommand(t, r.Session, command.Shorter, person))
 		}
@@ -183,7 +186,7 @@ func TestCommandBounds(t *testing.T) {
 		require.InDelta(t, -24, r.voice.Gain, 0)
 		_, err := r.Session.Command("dance", person)
 		require.ErrorContains(t, err, "command: expected one of")
-		_, err = r.Change(agent.Change{Settings: agent.Settings{Speech: new(false)}}, person)
+		_, err = r.Change(command.Change{Settings: settings.Settings{Speech: new(false)}}, person)
 		require.NoError(t, err)
 		_, err = r.Session.Command(command.Louder, person)
 		require.ErrorContains(t, err, "speech is off")
@@ -196,11 +199,11 @@ func TestRepeatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
 		time.Sleep(20 * time.Second)
-		require.NoError(t, r.Say(agent.Announcement{Text: strings.Repeat("ä", 1000)}, person))
-		for r.Say(agent.Announcement{Text: "Half time."}, person) == nil {
+		require.NoError(t, r.Say(speech.Notice{Text: strings.Repeat("ä", 1000)}, person))
+		for r.Say(speech.Notice{Text: "Half time."}, person) == nil {
 		}
 		_, err := r.Session.Command(command.Repeat, person)
-		require.ErrorIs(t, err, agent.ErrTooMuchToSay)
+		require.ErrorIs(t, err, speech.ErrFull)
 		require.NotErrorIs(t, err, command.ErrNothingTo)
 		r.stop()
 	})
@@ -216,7 +219,7 @@ func TestRepeat(t *testing.T) {
 		require.ErrorIs(t, err, command.ErrNothingTo)
 		time.Sleep(20 * time.Second)
 		for _, speech := range []bool{true, false} {
-			_, err = r.Change(agent.Change{Settings: agent.Settings{Speech: &speech}}, person)
+			_, err = r.Change(command.Change{Settings: settings.Settings{Speech: &speech}}, person)
 			require.NoError(t, err)
 			time.Sleep(5 * time.Second)
 			mustCommand(t, r.Session, command.Stop, person)

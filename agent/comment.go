@@ -39,7 +39,7 @@ func (c commentary) Comment(cycle *look.Cycle, spoken bool) (look.Comment, error
 }
 
 // Measure implements look.Comment.
-func (c *comment) Measure(r *Record) error {
+func (c *comment) Measure(r *look.Record) error {
 	result := c.Result()
 	timed(r, result)
 	return result.Cause
@@ -83,7 +83,7 @@ func (o lookOutput) Frames(cycle uint64, frames []window.Frame) {
 }
 
 // Record implements look.Output.
-func (o lookOutput) Record(r Record) { o.publishRecord(r) }
+func (o lookOutput) Record(r look.Record) { o.publishRecord(r) }
 
 // caption publishes a step of the words of a cycle.
 func (s *Session) caption(cycle uint64, language string, step speech.Step) {
@@ -109,7 +109,7 @@ const alignedMemory = 100
 const lateBy = 100 * time.Millisecond
 
 // timed adds the times of an utterance to its record.
-func timed(r *Record, said speech.Result) {
+func timed(r *look.Record, said speech.Result) {
 	if since := func(t time.Time) float64 { return t.Sub(r.NewestFrameAt).Seconds() }; r.Announced == "" {
 		if !said.Ready.IsZero() {
 			r.ReadySec = since(said.Ready)
@@ -122,7 +122,7 @@ func timed(r *Record, said speech.Result) {
 }
 
 // measure completes the record of what was said or dropped.
-func (s *Session) measure(r Record, said speech.Result) Record {
+func (s *Session) measure(r look.Record, said speech.Result) look.Record {
 	timed(&r, said)
 	r.Text = strings.TrimSpace(said.Text)
 	if said.Failure != nil && r.Reason == "" && r.Announced == "" {
@@ -131,20 +131,20 @@ func (s *Session) measure(r Record, said speech.Result) Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if said.Outcome == speech.Dropped {
-		r.Outcome, r.Reason = OutcomeDropped, said.Cause.Error()
+		r.Outcome, r.Reason = look.OutcomeDropped, said.Cause.Error()
 		return r
 	}
 	r.Spoken, r.StartedAt, r.EndedAt = said.Spoken, said.Started, said.Ended
 	switch {
 	case said.Outcome == speech.Silenced:
-		r.Outcome, r.Reason = OutcomeCut, said.Cause.Error()
+		r.Outcome, r.Reason = look.OutcomeCut, said.Cause.Error()
 	case s.room != "":
 		// A room that returns before the end gets the words from the beginning.
-		r.Outcome, r.Reason = OutcomeCut, s.room
+		r.Outcome, r.Reason = look.OutcomeCut, s.room
 	case said.Outcome == speech.Shown:
-		r.Outcome = OutcomeShown
+		r.Outcome = look.OutcomeShown
 	default:
-		r.Outcome = OutcomeSpoken
+		r.Outcome = look.OutcomeSpoken
 	}
 	if r.Announced == "" && !said.ShownAt.IsZero() && !r.StartedAt.IsZero() {
 		off := r.StartedAt.Sub(said.ShownAt)

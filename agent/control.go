@@ -4,47 +4,17 @@ import (
 	"time"
 
 	"touchline/agent/command"
+	"touchline/agent/look"
 	"touchline/agent/prompt"
 	"touchline/agent/settings"
+	"touchline/agent/speech"
 	"touchline/media/source"
 	"touchline/media/window"
 )
 
-// Settings are the settings that can change while a bot runs.
-type Settings = settings.Settings
-
-// RangeError is the error for a setting or an instruction that is out of bounds.
-type RangeError = settings.RangeError
-
-// Config sets one bot in one room.
-type Config = settings.Config
-
-// DefaultConfig returns the settings of the sniper preset.
-func DefaultConfig() Config { return settings.DefaultConfig() }
-
-// Preset is a linked set of settings.
-type Preset = settings.Preset
-
-// PresetAuto is the preset that goes up and down the others as the engine keeps up.
-const PresetAuto = settings.Auto
-
-// Types of package command, as adapters see them.
-type (
-	// Live is what people change while a Session runs.
-	Live = command.Live
-	// Change is a set of changes that apply together.
-	Change = command.Change
-	// Done is a command that acted.
-	Done = command.Done
-	// WaitingOrder is an instruction that acts when the one in force has held.
-	WaitingOrder = command.WaitingOrder
-	// OrderEvent is what became of an instruction, for the people in the room.
-	OrderEvent = command.OrderEvent
-)
-
 // OrderOutput is an optional interface of a TextOutput: it receives what becomes of each instruction. It must not block.
 type OrderOutput interface {
-	Order(e OrderEvent)
+	Order(e command.OrderEvent)
 }
 
 // Steerer is a commentator as its room and the HTTP API control it. by names the
@@ -52,20 +22,20 @@ type OrderOutput interface {
 type Steerer interface {
 	Snapshot() Snapshot
 	// Check returns the error that Change would return.
-	Check(c Change) error
+	Check(c command.Change) error
 	// Change applies all of a change or nothing, and returns the settings in force.
-	Change(c Change, by string) (Settings, error)
+	Change(c command.Change, by string) (settings.Settings, error)
 	// Start begins commenting on a source, named as in Change; ErrRunning if it is on already.
 	Start(source, by string) error
 	// Stop ends commenting and clears the instruction.
 	Stop(by string)
 	// Command does a command at once; an error that wraps ErrNothingTo if it has nothing to act on. CommandRepeat may
 	// return ErrTooMuchToSay.
-	Command(c command.Command, by string) (Done, error)
+	Command(c command.Command, by string) (command.Done, error)
 	// Say queues an announcement; see Session.Say.
-	Say(a Announcement, by string) error
+	Say(a speech.Notice, by string) error
 	// History returns the last comments, oldest first.
-	History() []Record
+	History() []look.Record
 }
 
 // Talker is an optional interface of a Steerer that hears people.
@@ -96,15 +66,15 @@ type Snapshot struct {
 	Instruction    string `json:"instruction"`
 	InstructionBy  string `json:"instruction_by,omitempty"` // the client that set it
 	// Waiting are instructions that act when the one in force has held, oldest first.
-	Waiting []WaitingOrder `json:"waiting,omitempty"`
+	Waiting []command.WaitingOrder `json:"waiting,omitempty"`
 	// Command is the last command that acted.
-	Command        *Done            `json:"command,omitempty"`
-	Profile        string           `json:"active_profile"`
-	Profiles       []prompt.Profile `json:"profiles"`
-	CycleCount     uint64           `json:"cycle_count"`
-	FramesBuffered int              `json:"frames_buffered"`
-	TTSEnabled     bool             `json:"tts_enabled"`
-	Settings       Settings         `json:"settings"` // every field set
+	Command        *command.Done     `json:"command,omitempty"`
+	Profile        string            `json:"active_profile"`
+	Profiles       []prompt.Profile  `json:"profiles"`
+	CycleCount     uint64            `json:"cycle_count"`
+	FramesBuffered int               `json:"frames_buffered"`
+	TTSEnabled     bool              `json:"tts_enabled"`
+	Settings       settings.Settings `json:"settings"` // every field set
 	// Delay of the relayed picture, and the delay it moves to, seconds.
 	Delay       float64 `json:"delay"`
 	TargetDelay float64 `json:"target_delay"`
@@ -201,16 +171,13 @@ type SourceInfo struct {
 // FrameOutput is an optional interface of a TextOutput: it receives the pictures
 // of each cycle that led to a comment. It must not block.
 type FrameOutput interface {
-	Frames(cycle uint64, frames []SeenFrame)
+	Frames(cycle uint64, frames []window.Frame)
 }
-
-// SeenFrame is a picture of a prompt.
-type SeenFrame = window.Frame
 
 // Event is one item of a session's log: exactly one field is set.
 type Event struct {
-	At      time.Time `json:"at"`
-	Caption *Caption  `json:"caption,omitempty"`
-	Record  *Record   `json:"record,omitempty"`
-	Status  *Status   `json:"status,omitempty"`
+	At      time.Time    `json:"at"`
+	Caption *Caption     `json:"caption,omitempty"`
+	Record  *look.Record `json:"record,omitempty"`
+	Status  *Status      `json:"status,omitempty"`
 }

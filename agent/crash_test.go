@@ -14,11 +14,14 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/agenttest"
+	"touchline/agent/look"
 	"touchline/agent/settings"
+	agentspeech "touchline/agent/speech"
 	"touchline/inference"
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/delay"
+	"touchline/media/window"
 	"touchline/pacing"
 )
 
@@ -91,33 +94,33 @@ type crashingVoice struct {
 	c *crash
 }
 
-func (x crashingVoice) NewUtterance(ev agent.SpeechEvents) agent.SpokenUtterance {
+func (x crashingVoice) NewUtterance(ev agentspeech.Events) agentspeech.Sound {
 	x.c.at("NewUtterance")
 	return crashingSpeech{x.Voice.NewUtterance(ev), x.c}
 }
 
 type crashingSpeech struct {
-	agent.SpokenUtterance
+	agentspeech.Sound
 	c *crash
 }
 
 func (x crashingSpeech) Write(pcm media.PCM) (time.Duration, error) {
 	x.c.at("Write")
-	return x.SpokenUtterance.Write(pcm)
+	return x.Sound.Write(pcm)
 }
 
-func (x crashingSpeech) End() time.Duration { x.c.at("End"); return x.SpokenUtterance.End() }
-func (x crashingSpeech) Start(at time.Time) { x.c.at("Start"); x.SpokenUtterance.Start(at) }
+func (x crashingSpeech) End() time.Duration { x.c.at("End"); return x.Sound.End() }
+func (x crashingSpeech) Start(at time.Time) { x.c.at("Start"); x.Sound.Start(at) }
 
 type crashingReader struct {
 	*agenttest.Reader
 	c *crash
 }
 
-func (x crashingReader) Caption(v agent.Caption)          { x.c.at("Caption"); x.Reader.Caption(v) }
-func (x crashingReader) Record(v agent.Record)            { x.c.at("Record"); x.Reader.Record(v) }
-func (x crashingReader) State(v agent.Status)             { x.c.at("State"); x.Reader.State(v) }
-func (x crashingReader) Frames(uint64, []agent.SeenFrame) { x.c.at("Frames") }
+func (x crashingReader) Caption(v agent.Caption)       { x.c.at("Caption"); x.Reader.Caption(v) }
+func (x crashingReader) Record(v look.Record)          { x.c.at("Record"); x.Reader.Record(v) }
+func (x crashingReader) State(v agent.Status)          { x.c.at("State"); x.Reader.State(v) }
+func (x crashingReader) Frames(uint64, []window.Frame) { x.c.at("Frames") }
 
 type crashingEngine struct {
 	*agenttest.Engine
@@ -167,7 +170,7 @@ func TestCrashEndsTheSession(t *testing.T) {
 				dec := &agenttest.Decoder{}
 				voice := agenttest.NewVoice()
 				reader := &agenttest.Reader{}
-				cfg := agent.DefaultConfig()
+				cfg := settings.DefaultConfig()
 				cfg.Repeats = settings.RepeatsAllow
 				s, err := agent.New(agent.Options{
 					Agent: cfg, Pacing: pacing.DefaultConfig(), Media: media.DefaultConfig(),

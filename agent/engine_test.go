@@ -11,6 +11,8 @@ import (
 	"touchline/agent"
 	"touchline/agent/agenttest"
 	"touchline/agent/command"
+	"touchline/agent/look"
+	"touchline/agent/settings"
 	"touchline/inference"
 	"touchline/pacing"
 )
@@ -65,10 +67,10 @@ func TestEngineChangesLive(t *testing.T) {
 				require.Greater(t, len(r.screen.Pictures()), pictures+500, "the picture goes on")
 				first := r.reader.Records()[0]
 				if tt.dropped {
-					require.Equal(t, agent.OutcomeDropped, first.Outcome)
+					require.Equal(t, look.OutcomeDropped, first.Outcome)
 					require.Equal(t, "the engine changed", first.Reason)
 				} else {
-					require.Equal(t, agent.OutcomeSpoken, first.Outcome, first.Reason)
+					require.Equal(t, look.OutcomeSpoken, first.Outcome, first.Reason)
 					h := r.voice.Utterances()[0]
 					require.False(t, h.Cut)
 					require.Equal(t, 4*time.Second, h.To.Sub(h.From))
@@ -84,7 +86,7 @@ func TestEngineChangesLive(t *testing.T) {
 	}
 }
 
-func countOf(records []agent.Record, engine string) (n int) {
+func countOf(records []look.Record, engine string) (n int) {
 	for _, r := range records {
 		if r.Engine == engine {
 			n++
@@ -109,11 +111,11 @@ func TestEngineChangesBackAndForth(t *testing.T) {
 		r.stop()
 		require.Zero(t, r.engine.Sessions()+second.Sessions())
 		for _, rec := range r.reader.Records() {
-			if rec.Outcome == agent.OutcomeDropped {
+			if rec.Outcome == look.OutcomeDropped {
 				require.Contains(t, []string{"the engine changed", "commenting was stopped"}, rec.Reason)
 				continue
 			}
-			require.Contains(t, []string{agent.OutcomeSpoken, agent.OutcomeCut}, rec.Outcome, rec.Reason)
+			require.Contains(t, []string{look.OutcomeSpoken, look.OutcomeCut}, rec.Outcome, rec.Reason)
 		}
 		require.Greater(t, countOf(r.reader.Records(), "second"), 10)
 		heard := r.voice.Utterances()
@@ -147,31 +149,31 @@ func TestVoiceChangesLive(t *testing.T) {
 		require.Equal(t, "auto", *r.Snapshot().Settings.Voice)
 		require.Empty(t, r.engine.Questions()[0].Voice, "the configured one")
 		before := len(r.engine.Questions())
-		_, err := r.Change(agent.Change{Settings: agent.Settings{Voice: new("flite:rms")}}, "test")
+		_, err := r.Change(command.Change{Settings: settings.Settings{Voice: new("flite:rms")}}, "test")
 		require.NoError(t, err)
 		time.Sleep(5 * time.Second)
 		r.stop()
 		require.Equal(t, "flite:rms", r.engine.Questions()[before+1].Voice)
 		require.Equal(t, "flite:rms", *r.Live().Settings.Voice)
-		_, err = r.Change(agent.Change{Settings: agent.Settings{Voice: new("model")}}, "test")
+		_, err = r.Change(command.Change{Settings: settings.Settings{Voice: new("model")}}, "test")
 		require.ErrorContains(t, err, "voice: expected another one, as the scripted engine has no voice of its own")
 		r.engine.Become(inference.Capabilities{Instructions: true, Speech: true, OwnVoice: true})
-		_, err = r.Change(agent.Change{Settings: agent.Settings{Voice: new("model")}}, "test")
+		_, err = r.Change(command.Change{Settings: settings.Settings{Voice: new("model")}}, "test")
 		require.NoError(t, err)
 		require.ErrorContains(t, r.Fits(&agenttest.Engine{Called: "mute"}), "the mute engine has no voice of its own")
-		anna := agent.Settings{Voice: new("model:anna")}
-		_, err = r.Change(agent.Change{Settings: anna}, "test")
+		anna := settings.Settings{Voice: new("model:anna")}
+		_, err = r.Change(command.Change{Settings: anna}, "test")
 		require.ErrorContains(t, err, `has the voice "model" only`)
 		r.engine.Become(inference.Capabilities{Instructions: true, Speech: true, OwnVoice: true, OwnVoices: []string{"anna"}})
 		require.Equal(t, []agent.VoiceOption{{ID: "model", Speaks: true}, {ID: "model:anna", Speaks: true}}, r.OwnVoices())
 		r.engine.Become(inference.Capabilities{Instructions: true, Speech: true, OwnVoice: true, OwnVoices: []string{"anna"}, VoiceLanguages: []string{"zh"}})
 		require.Equal(t, []agent.VoiceOption{{ID: "model"}, {ID: "model:anna"}}, r.OwnVoices())
-		_, err = r.Change(agent.Change{Settings: anna}, "test")
+		_, err = r.Change(command.Change{Settings: anna}, "test")
 		require.NoError(t, err)
-		_, err = r.Change(agent.Change{Settings: agent.Settings{Voice: new("model:bob")}}, "test")
+		_, err = r.Change(command.Change{Settings: settings.Settings{Voice: new("model:bob")}}, "test")
 		require.ErrorContains(t, err, `has "model" and ["anna"], got "model:bob"`)
 		for _, bad := range []string{"", "flite", "flite:", "sapi:anna", "model:", "auto:x", "espeak-ng:" + string(make([]byte, 65))} {
-			_, err = r.Change(agent.Change{Settings: agent.Settings{Voice: &bad}}, "test")
+			_, err = r.Change(command.Change{Settings: settings.Settings{Voice: &bad}}, "test")
 			require.ErrorContains(t, err, `voice: expected "auto"`)
 		}
 	})

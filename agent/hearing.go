@@ -71,16 +71,6 @@ func (s *Session) Hear(h Heard) {
 	}
 }
 
-// Floor is who speaks in the room of those who may instruct the commentator.
-type Floor = speech.Floor
-
-// The floors.
-const (
-	FloorFree     = speech.FloorFree     // nobody speaks
-	FloorDoubtful = speech.FloorDoubtful // somebody speaks, or a microphone hears the voice
-	FloorTaken    = speech.FloorTaken    // somebody speaks
-)
-
 // Floor takes who speaks. With barge-in "interrupt" the voice pauses in doubt, goes on if it was its own echo, and is cut if a person
 // speaks.
-func (s *Session) Floor(f Floor, now time.Time) { s.speech.Floor(f, now) }
+func (s *Session) Floor(f speech.Floor, now time.Time) { s.speech.Floor(f, now) }

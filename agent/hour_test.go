@@ -26,9 +26,12 @@ import (
 	"touchline/agent/agenttest"
 	"touchline/agent/alert"
 	"touchline/agent/command"
+	"touchline/agent/look"
 	"touchline/agent/prompt"
 	"touchline/agent/settings"
+	"touchline/agent/speech"
 	"touchline/inference"
+	"touchline/media/window"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -404,14 +407,14 @@ func newHour(t *testing.T) *hour {
 		began: time.Now(), rng: rand.New(rand.NewPCG(7, 42)), holds: map[string]string{}, asked: map[string]map[string]string{}, shown: map[uint64]string{},
 		rules: rules(t, alert.Rule{Name: "goal", When: "a goal is scored", Cadence: "4s", Interrupt: true}, alert.Rule{Name: "dog", When: "a dog is on the pitch", Cadence: "6s"}),
 	}
-	frames := func(capture float64, frames, stride int, threshold, pause float64) agent.Settings {
-		return agent.Settings{CaptureFPS: &capture, Frames: &frames, Stride: &stride, ChangeThreshold: &threshold, PauseAfter: &pause}
+	frames := func(capture float64, frames, stride int, threshold, pause float64) settings.Settings {
+		return settings.Settings{CaptureFPS: &capture, Frames: &frames, Stride: &stride, ChangeThreshold: &threshold, PauseAfter: &pause}
 	}
 	h.rig = newRig(t, h.answer, func(o *agent.Options) {
-		o.Agent = agent.DefaultConfig()
+		o.Agent = settings.DefaultConfig()
 		o.Agent.AutoStart, o.Agent.CycleTimeout = false, 20*time.Second
 		o.Pacing.PauseAfter = 3500 * time.Millisecond // else the log is too long
-		o.Presets = []agent.Preset{
+		o.Presets = []settings.Preset{
 			{Name: "sentry", Settings: frames(2, 4, 2, 5, 1)},
 			{Name: "sniper", Settings: frames(5, 4, 1, 0, 0.5)},
 			{Name: "owl", Settings: frames(4, 8, 2, 1, 0.5)},
@@ -427,9 +430,9 @@ func newHour(t *testing.T) *hour {
 		}
 		o.EngineNote = "a script"
 		o.Alerts, o.Ears = h.rules, hears{}
-		o.Audio = &loudness{AudioOutput: o.Audio, h: h}
+		o.Audio = &loudness{Voice: o.Audio, h: h}
 		o.Texts = []agent.TextOutput{h}
-		o.Commit = func(a agent.Alert, f *agent.SeenFrame) {
+		o.Commit = func(a alert.Alert, f *window.Frame) {
 			h.log("commit", 0, fmt.Sprintf("%s %s frame=%v", a.ID, a.Phase, f != nil))
 		}
 		o.OnChange = func() { h.mu.Lock(); h.changes++; h.mu.Unlock() }
@@ -454,15 +457,15 @@ func (hears) CheckHearing(settings.Hearing) error { return nil }
 
 // loudness logs the changes of a voice's level.
 type loudness struct {
-	agent.AudioOutput
+	speech.Voice
 
 	h  *hour
 	db float64
 }
 
-// SetGain implements agent.AudioOutput.
+// SetGain implements speech.Voice.
 func (l *loudness) SetGain(db float64) {
-	l.AudioOutput.SetGain(db)
+	l.Voice.SetGain(db)
 	if db != l.db {
 		l.db = db
 		l.h.log("gain", 0, fmt.Sprintf("%+g dB", db))
@@ -542,14 +545,14 @@ func (h *hour) Caption(c agent.Caption) {
 
 // Record implements agent.TextOutput. A text without a voice comes in the instant in which its frame is written, and that has no order: what
 // it measures of it is left out.
-func (h *hour) Record(r agent.Record) {
+func (h *hour) Record(r look.Record) {
 	h.mu.Lock()
 	pictures := fmt.Sprint(r.FrameIDs)
 	if shown, ok := h.shown[r.Cycle]; ok && shown != pictures {
 		pictures += " but showed " + shown
 	}
 	h.mu.Unlock()
-	if r.Outcome == agent.OutcomeShown {
+	if r.Outcome == look.OutcomeShown {
 		r.Delay, r.ShownAt, r.AlignmentError, r.Aligned, r.Late = 0, time.Time{}, 0, false, false
 	}
 	cycle := r.Cycle
@@ -581,7 +584,7 @@ func status(s agent.Status) string {
 }
 
 // Alert implements agent.AlertOutput.
-func (h *hour) Alert(a agent.Alert, _ *agent.SeenFrame) {
+func (h *hour) Alert(a alert.Alert, _ *window.Frame) {
 	h.log("alert", 0, h.show(a))
 	h.mu.Lock()
 	h.alert = a.ID
@@ -589,13 +592,13 @@ func (h *hour) Alert(a agent.Alert, _ *agent.SeenFrame) {
 }
 
 // Order implements agent.OrderOutput.
-func (h *hour) Order(e agent.OrderEvent) { h.log("order", 0, h.show(e)) }
+func (h *hour) Order(e command.OrderEvent) { h.log("order", 0, h.show(e)) }
 
 // Heard implements agent.HeardOutput.
 func (h *hour) Heard(x agent.Heard) { h.log("hear", 0, h.show(x)) }
 
 // Frames implements agent.FrameOutput.
-func (h *hour) Frames(cycle uint64, frames []agent.SeenFrame) {
+func (h *hour) Frames(cycle uint64, frames []window.Frame) {
 	ids := make([]uint64, len(frames))
 	for i, f := range frames {
 		ids[i] = f.ID
@@ -652,7 +655,7 @@ func by(args string) (who, rest string) {
 func verbs(t *testing.T) map[string]func(h *hour, args string) string {
 	t.Helper()
 	camera := func(h *hour) *agenttest.Camera { return h.rig.camera }
-	change := func(h *hour, args string, c func(string) agent.Change) string {
+	change := func(h *hour, args string, c func(string) command.Change) string {
 		who, rest := by(args)
 		_, err := h.rig.Change(c(rest), who)
 		return failed(err)
@@ -691,25 +694,25 @@ func verbs(t *testing.T) map[string]func(h *hour, args string) string {
 		"start": func(h *hour, args string) string { return failed(h.rig.Start(args)) },
 		"stop":  func(h *hour, args string) string { h.rig.Stop(args); return "" },
 		"instruct": func(h *hour, args string) string {
-			return change(h, args, func(s string) agent.Change { return agent.Change{Instruction: &s} })
+			return change(h, args, func(s string) command.Change { return command.Change{Instruction: &s} })
 		},
 		"profile": func(h *hour, args string) string {
-			return change(h, args, func(s string) agent.Change { return agent.Change{Profile: &s} })
+			return change(h, args, func(s string) command.Change { return command.Change{Profile: &s} })
 		},
 		"settings": func(h *hour, args string) string {
-			return change(h, args, func(s string) agent.Change { return agent.Change{Settings: read[agent.Settings](s)} })
+			return change(h, args, func(s string) command.Change { return command.Change{Settings: read[settings.Settings](s)} })
 		},
 		"all-at-once": func(h *hour, args string) string {
-			return change(h, args, func(s string) agent.Change {
+			return change(h, args, func(s string) command.Change {
 				parts := strings.SplitN(s, " ", 3)
-				return agent.Change{Profile: &parts[0], Settings: read[agent.Settings](parts[1]), Instruction: &parts[2]}
+				return command.Change{Profile: &parts[0], Settings: read[settings.Settings](parts[1]), Instruction: &parts[2]}
 			})
 		},
 		"order": func(h *hour, args string) string { // as a person types or says it
 			who, text := by(args)
 			c, ok := command.Parse(text)
 			if !ok {
-				_, err := h.rig.Change(agent.Change{Instruction: &text}, who)
+				_, err := h.rig.Change(command.Change{Instruction: &text}, who)
 				return "instruction " + failed(err)
 			}
 			done, err := h.rig.Command(c, who)
@@ -722,12 +725,12 @@ func verbs(t *testing.T) map[string]func(h *hour, args string) string {
 		},
 		"say": func(h *hour, args string) string {
 			who, text := by(args)
-			return failed(h.rig.Say(read[agent.Announcement](text), who))
+			return failed(h.rig.Say(read[speech.Notice](text), who))
 		},
 		"say-many": func(h *hour, args string) string { // as many as are taken at once, and one more
 			var errs []string
 			for i := range 18 {
-				if err := h.rig.Say(agent.Announcement{Text: fmt.Sprintf("Notice number %d.", i+1), Reason: "many"}, args); err != nil {
+				if err := h.rig.Say(speech.Notice{Text: fmt.Sprintf("Notice number %d.", i+1), Reason: "many"}, args); err != nil {
 					errs = append(errs, fmt.Sprintf("%d: %v", i+1, err))
 				}
 			}
@@ -748,7 +751,7 @@ func verbs(t *testing.T) map[string]func(h *hour, args string) string {
 			return failed(h.rig.DeleteProfile(name, who))
 		},
 		"floor": func(h *hour, args string) string {
-			floor := map[string]agent.Floor{"free": agent.FloorFree, "doubtful": agent.FloorDoubtful, "taken": agent.FloorTaken}
+			floor := map[string]speech.Floor{"free": speech.FloorFree, "doubtful": speech.FloorDoubtful, "taken": speech.FloorTaken}
 			h.rig.Floor(floor[args], time.Now())
 			return ""
 		},
@@ -760,12 +763,12 @@ func verbs(t *testing.T) map[string]func(h *hour, args string) string {
 		},
 		"room": func(h *hour, args string) string { h.rig.SetRoom(args); return "" },
 		"rule": func(h *hour, args string) string {
-			id, err := h.rules.Add(read[agent.AlertRule](args))
+			id, err := h.rules.Add(read[alert.RuleText](args))
 			return cmp.Or(failed(err), id)
 		},
 		"rule-replace": func(h *hour, args string) string {
 			id, text := by(args)
-			return failed(h.rules.Replace(id, read[agent.AlertRule](text)))
+			return failed(h.rules.Replace(id, read[alert.RuleText](text)))
 		},
 		"rule-remove": func(h *hour, args string) string { return failed(h.rules.Remove(args)) },
 		"rule-snooze": func(h *hour, args string) string {
@@ -784,7 +787,7 @@ func verbs(t *testing.T) map[string]func(h *hour, args string) string {
 			past, text := by(args)
 			n, _ := strconv.Atoi(past)
 			h.others.Go(func() {
-				trials, err := h.rig.TryRule(t.Context(), agent.AlertRule{When: text}, n)
+				trials, err := h.rig.TryRule(t.Context(), alert.RuleText{When: text}, n)
 				h.log("do", 1, "tried "+text+" -> "+h.show(trials)+failed(err))
 			})
 			return ""

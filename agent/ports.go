@@ -11,9 +11,11 @@ import (
 	"context"
 	"time"
 
-	"touchline/agent/speech"
+	"touchline/agent/alert"
+	"touchline/agent/look"
 	"touchline/media"
 	"touchline/media/delay"
+	"touchline/media/window"
 )
 
 // VideoInput is the watched track. It outlives its connections: a reconnect or
@@ -64,16 +66,6 @@ type DecoderSinks struct {
 	NeedKeyFrame func()
 }
 
-// The voice in the room, as package speech uses it.
-type (
-	// AudioOutput is the voice in the room.
-	AudioOutput = speech.Voice
-	// SpokenUtterance is one utterance for the voice track.
-	SpokenUtterance = speech.Sound
-	// SpeechEvents are callbacks of an AudioOutput.
-	SpeechEvents = speech.Events
-)
-
 // Caption is one step of an utterance's text, which is the concatenated Deltas of
 // its Segment.
 type Caption struct {
@@ -90,13 +82,13 @@ type Caption struct {
 // AlertOutput is an optional interface of a TextOutput: it receives each phase of an
 // alert, with the frame of a new one. It must not block.
 type AlertOutput interface {
-	Alert(a Alert, frame *SeenFrame)
+	Alert(a alert.Alert, frame *window.Frame)
 }
 
 // TextOutput receives captions, records and states. Implementations must not
 // block for long; a slow reader loses items and receives their number.
 type TextOutput interface {
 	Caption(c Caption)
-	Record(r Record)
+	Record(r look.Record)
 	State(s Status)
 }

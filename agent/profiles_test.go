@@ -11,6 +11,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/command"
 	"touchline/agent/prompt"
+	"touchline/agent/settings"
 	"touchline/inference"
 )
 
@@ -55,7 +56,7 @@ func TestProfileLanguage(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, 2*time.Second), nil)
 		r.engine.Can = &inference.Capabilities{Instructions: true, Languages: []string{"en", "es"}}
 		use := func(name string) string {
-			_, err := r.Change(agent.Change{Profile: &name}, "ana")
+			_, err := r.Change(command.Change{Profile: &name}, "ana")
 			require.NoError(t, err)
 			time.Sleep(5 * time.Second)
 			asked := r.engine.Questions()
@@ -69,11 +70,11 @@ func TestProfileLanguage(t *testing.T) {
 		require.Equal(t, "es", use("liga"))
 		require.Equal(t, "en", use("default"))
 		require.Equal(t, "es", use("liga"))
-		_, err := r.Change(agent.Change{Settings: agent.Settings{Language: new("en")}}, "ana")
+		_, err := r.Change(command.Change{Settings: settings.Settings{Language: new("en")}}, "ana")
 		require.NoError(t, err)
 		require.Equal(t, "en", *r.Snapshot().Settings.Language)
 		require.Equal(t, "es", use("liga"))
-		_, err = r.Change(agent.Change{Profile: new("serie")}, "ana")
+		_, err = r.Change(command.Change{Profile: new("serie")}, "ana")
 		require.ErrorContains(t, err, `as the scripted engine speaks nothing else, got "serie" with "it"`)
 		_, err = r.PutProfile(prompt.Profile{Name: "liga", Label: "liga", Prompt: "call it", Language: "pt"}, false, "ana")
 		require.ErrorContains(t, err, "speaks nothing else")
@@ -92,7 +93,7 @@ func TestProfileVoice(t *testing.T) {
 		_, err := r.PutProfile(prompt.Profile{Name: "night", Label: "Night", Prompt: "call it", Voice: "flite:rms"}, true, "ana")
 		require.NoError(t, err)
 		use := func(name, voice string) {
-			_, err := r.Change(agent.Change{Profile: &name}, "ana")
+			_, err := r.Change(command.Change{Profile: &name}, "ana")
 			require.NoError(t, err)
 			time.Sleep(5 * time.Second)
 			asked := r.engine.Questions()
@@ -105,7 +106,7 @@ func TestProfileVoice(t *testing.T) {
 		use("night", "flite:rms")
 		require.Equal(t, "flite:rms", asked[len(asked)-1].Prompt.VoiceNow(), "of an answer before the change")
 		require.Equal(t, "flite:rms", *r.Snapshot().Settings.Voice)
-		_, err = r.Change(agent.Change{Settings: agent.Settings{Voice: new("espeak-ng:en")}}, "ana")
+		_, err = r.Change(command.Change{Settings: settings.Settings{Voice: new("espeak-ng:en")}}, "ana")
 		require.NoError(t, err)
 		require.Equal(t, "espeak-ng:en", *r.Snapshot().Settings.Voice)
 		use("night", "flite:rms")
@@ -115,7 +116,7 @@ func TestProfileVoice(t *testing.T) {
 		require.ErrorContains(t, err, `voice: must be "auto", "model"`)
 		_, err = r.PutProfile(prompt.Profile{Name: "own", Label: "own", Prompt: "x", Voice: "model"}, true, "ana")
 		require.NoError(t, err)
-		_, err = r.Change(agent.Change{Profile: new("own")}, "ana")
+		_, err = r.Change(command.Change{Profile: new("own")}, "ana")
 		require.ErrorContains(t, err, "no voice of its own")
 		r.stop()
 	})
@@ -132,11 +133,11 @@ func TestProfileSpeech(t *testing.T) {
 			require.NoError(t, err)
 		}
 		use := func(name string) {
-			_, err := r.Change(agent.Change{Profile: &name}, "ana")
+			_, err := r.Change(command.Change{Profile: &name}, "ana")
 			require.NoError(t, err)
 		}
-		set := func(v agent.Settings) {
-			_, err := r.Change(agent.Change{Settings: v}, "ana")
+		set := func(v settings.Settings) {
+			_, err := r.Change(command.Change{Settings: v}, "ana")
 			require.NoError(t, err)
 		}
 		inForce := func(speech bool, gain float64) {
@@ -164,7 +165,7 @@ func TestProfileSpeech(t *testing.T) {
 		inForce(true, -9)
 		put(prompt.Profile{Name: "quiet", VoiceGain: new(-12.0), Speech: new(false)})
 		inForce(false, -12)
-		set(agent.Settings{Speech: new(true), VoiceGain: new(6.0)}) // by hand
+		set(settings.Settings{Speech: new(true), VoiceGain: new(6.0)}) // by hand
 		inForce(true, 6)
 		use("quiet")
 		inForce(false, -12)
@@ -175,7 +176,7 @@ func TestProfileSpeech(t *testing.T) {
 		_, err := r.Command(command.Undo, "ana")
 		require.NoError(t, err)
 		inForce(true, 6)
-		set(agent.Settings{Speech: new(false)})
+		set(settings.Settings{Speech: new(false)})
 		use("mute")
 		inForce(false, 6)
 		use("default")

@@ -14,6 +14,9 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/agenttest"
+	"touchline/agent/command"
+	"touchline/agent/look"
+	"touchline/agent/settings"
 	"touchline/inference"
 )
 
@@ -75,7 +78,7 @@ func TestTooLongPrompt(t *testing.T) {
 		r.stop()
 		comments := 0
 		for _, rec := range r.reader.Records() {
-			require.NotEqual(t, agent.OutcomeFailed, rec.Outcome)
+			require.NotEqual(t, look.OutcomeFailed, rec.Outcome)
 			comments++
 		}
 		require.Greater(t, comments, 8)
@@ -92,7 +95,7 @@ func TestTooLongWithoutComments(t *testing.T) {
 		r.stop()
 		recs := r.reader.Records()
 		require.NotEmpty(t, recs)
-		require.Equal(t, agent.OutcomeFailed, recs[0].Outcome)
+		require.Equal(t, look.OutcomeFailed, recs[0].Outcome)
 		require.Contains(t, recs[0].Reason, "less text")
 	})
 }
@@ -176,7 +179,7 @@ func TestPromptCaps(t *testing.T) {
 		})
 		time.Sleep(10 * time.Second)
 		off := false
-		_, err := r.Change(agent.Change{Settings: agent.Settings{Speech: &off}}, "test")
+		_, err := r.Change(command.Change{Settings: settings.Settings{Speech: &off}}, "test")
 		require.NoError(t, err)
 		switched := time.Now()
 		time.Sleep(10 * time.Second)
@@ -234,12 +237,12 @@ func TestWhatCountsAsSpeech(t *testing.T) {
 				r.stop()
 				rec := r.reader.Records()[0]
 				if !tt.says {
-					require.Equal(t, agent.OutcomeSilent, rec.Outcome)
+					require.Equal(t, look.OutcomeSilent, rec.Outcome)
 					require.Empty(t, r.voice.Utterances())
 					require.Empty(t, r.reader.Captions())
 					return
 				}
-				require.Equal(t, agent.OutcomeSpoken, rec.Outcome)
+				require.Equal(t, look.OutcomeSpoken, rec.Outcome)
 				require.Equal(t, strings.TrimSpace(tt.text), rec.Text)
 				require.InDelta(t, (latency + tt.ready).Seconds(), rec.ReadySec, 0.1)
 			})

@@ -16,6 +16,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/agenttest"
 	"touchline/agent/alert"
+	"touchline/agent/command"
 	"touchline/agent/prompt"
 	"touchline/agent/settings"
 	shipped "touchline/configs/profiles"
@@ -265,9 +266,9 @@ func sessionPrompts(t *testing.T, b *promptBook) {
 		})
 		asked := 0
 		// next adds the first prompts after a change, a comment's and one with rules.
-		next := func(name string, change agent.Settings) {
+		next := func(name string, change settings.Settings) {
 			t.Helper()
-			_, err := r.Change(agent.Change{Settings: change, Instruction: new(name)}, "test")
+			_, err := r.Change(command.Change{Settings: change, Instruction: new(name)}, "test")
 			require.NoError(t, err)
 			time.Sleep(4*time.Second + 7*time.Millisecond + 3)
 			found := map[bool]bool{}
@@ -283,24 +284,24 @@ func sessionPrompts(t *testing.T, b *promptBook) {
 		time.Sleep(13*time.Millisecond + 7)
 		resume()
 		time.Sleep(2 * time.Second)
-		next("first", agent.Settings{})
+		next("first", settings.Settings{})
 		for talk := 1; talk <= 5; talk++ {
 			for _, speech := range []bool{true, false} {
-				next(fmt.Sprintf("talkativeness=%d speech=%v", talk, speech), agent.Settings{Verbosity: &talk, Speech: &speech})
+				next(fmt.Sprintf("talkativeness=%d speech=%v", talk, speech), settings.Settings{Verbosity: &talk, Speech: &speech})
 			}
 		}
-		next("voice and random draws", agent.Settings{
+		next("voice and random draws", settings.Settings{
 			Verbosity: new(3), Speech: new(true), Voice: new("model:anna"), Temperature: new(0.2), TopK: new(9), TopP: new(0.5),
 			RepetitionPenalty: new(1.2),
 		})
-		next("settings of the prompt", agent.Settings{
+		next("settings of the prompt", settings.Settings{
 			Language: new("es"), MaxTokens: new(77), SpeechMaxTokens: new(55), MaxSlices: new(5), Frames: new(2), Remarks: new(true), Hearing: new("all"),
 		})
 		for i := range 7 {
 			r.Hear(agent.Heard{Identity: fmt.Sprintf("p%d", i), Text: fmt.Sprintf("remark %d", i), Final: true, Caption: true, Ended: time.Now()})
 		}
-		next("remarks", agent.Settings{})
-		_, err := r.TryRule(t.Context(), agent.AlertRule{When: "a cat is here"}, 0)
+		next("remarks", settings.Settings{})
+		_, err := r.TryRule(t.Context(), alert.RuleText{When: "a cat is here"}, 0)
 		require.NoError(t, err)
 		all := r.engine.Questions()[asked:]
 		b.add("trial", all[slices.IndexFunc(all, func(q agenttest.Asked) bool {

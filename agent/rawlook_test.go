@@ -14,6 +14,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/agenttest"
 	"touchline/agent/alert"
+	"touchline/agent/command"
 	"touchline/agent/look"
 	"touchline/agent/settings"
 	"touchline/inference"
@@ -38,7 +39,7 @@ func TestLooks(t *testing.T) {
 		require.Empty(t, r.Looks.Traces())
 		require.NoError(t, r.instruct("only the keeper"))
 		time.Sleep(5 * time.Minute)
-		_, err := r.TryRule(t.Context(), agent.AlertRule{When: "a goal is scored"}, 0)
+		_, err := r.TryRule(t.Context(), alert.RuleText{When: "a goal is scored"}, 0)
 		require.NoError(t, err)
 
 		looks := r.Looks.Traces()
@@ -51,7 +52,7 @@ func TestLooks(t *testing.T) {
 		require.JSONEq(t, holds, ruled[0].Answer)
 		require.NotEmpty(t, ruled[0].Schema)
 
-		records := map[uint64]agent.Record{}
+		records := map[uint64]look.Record{}
 		for _, rec := range r.reader.Records() {
 			records[rec.Cycle] = rec
 		}
@@ -123,10 +124,10 @@ func TestLooksOfFailures(t *testing.T) {
 		require.Len(t, looks, 4)
 		slices.Reverse(looks)
 		for i, want := range []struct{ kind, outcome, err string }{
-			{look.TraceComment, agent.OutcomeFailed, broken.Error()},
-			{look.TraceComment, agent.OutcomeShown, ""},
-			{look.TraceComment, agent.OutcomeRepeated, ""},
-			{look.TraceRetry, agent.OutcomeDropped, "a new instruction came"},
+			{look.TraceComment, look.OutcomeFailed, broken.Error()},
+			{look.TraceComment, look.OutcomeShown, ""},
+			{look.TraceComment, look.OutcomeRepeated, ""},
+			{look.TraceRetry, look.OutcomeDropped, "a new instruction came"},
 		} {
 			l := looks[i]
 			require.Equal(t, want.kind, l.Kind, i)
@@ -167,11 +168,11 @@ func TestNextPrompt(t *testing.T) {
 		require.Equal(t, withoutHint(questions[asked].Text), withoutHint(next.Text))
 
 		threshold := 255.0
-		_, err = r.Change(agent.Change{Settings: agent.Settings{ChangeThreshold: &threshold}}, "test")
+		_, err = r.Change(command.Change{Settings: settings.Settings{ChangeThreshold: &threshold}}, "test")
 		require.NoError(t, err)
 		next, err = r.Looks.NextPrompt()
 		require.NoError(t, err)
-		require.Equal(t, agent.OutcomeSkipped, next.Outcome)
+		require.Equal(t, look.OutcomeSkipped, next.Outcome)
 		r.stop()
 	})
 }

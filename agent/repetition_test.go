@@ -9,6 +9,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/agenttest"
+	"touchline/agent/look"
 	"touchline/agent/settings"
 	"touchline/inference"
 )
@@ -45,7 +46,7 @@ func TestRepetition(t *testing.T) {
 					switch {
 					case rec.IsComment():
 						comments = append(comments, rec.Text)
-					case rec.Outcome == agent.OutcomeRepeated:
+					case rec.Outcome == look.OutcomeRepeated:
 						withheld = append(withheld, rec.Text+" | "+rec.Repeats)
 						require.Zero(t, rec.AudioSec)
 					}
@@ -94,8 +95,8 @@ func TestRepeatAfterAWhile(t *testing.T) {
 // TestBeginsLikeARepeat: a slow answer that is due before it is complete waits for its first news.
 func TestBeginsLikeARepeat(t *testing.T) {
 	for _, tt := range []struct{ second, outcome string }{
-		{"The keeper holds the ball. Blue presses", agent.OutcomeShown},
-		{"The keeper is holding the ball, still holding", agent.OutcomeRepeated},
+		{"The keeper holds the ball. Blue presses", look.OutcomeShown},
+		{"The keeper is holding the ball, still holding", look.OutcomeRepeated},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, func(n int, _ inference.Prompt) agenttest.Answer {
@@ -111,7 +112,7 @@ func TestBeginsLikeARepeat(t *testing.T) {
 			require.Equal(t, tt.outcome, r.reader.Records()[1].Outcome)
 			for _, c := range r.reader.Captions() {
 				if c.Cycle == 2 {
-					require.Equal(t, agent.OutcomeShown, tt.outcome, "nothing of a repeat is shown")
+					require.Equal(t, look.OutcomeShown, tt.outcome, "nothing of a repeat is shown")
 				}
 			}
 		})

@@ -19,19 +19,20 @@ import (
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/delay"
+	"touchline/media/window"
 	"touchline/pacing"
 )
 
 // Options are the parts and settings of a Session. Model, Input and NewDecoder
 // are required; an output that is nil is not published.
 type Options struct {
-	Agent     Config
+	Agent     settings.Config
 	Pacing    pacing.Config
 	Media     media.Config
 	Inference inference.Config
 	Profiles  []prompt.Profile // at least the one that Agent.Profile names
 	// Presets to choose from, and the name of the one that the settings are of; PresetAuto goes on from there.
-	Presets []Preset
+	Presets []settings.Preset
 	Preset  string
 
 	Engine Engine
@@ -43,11 +44,11 @@ type Options struct {
 	NewDecoder func(DecoderSinks) (Decoder, error)
 
 	Video VideoOutput
-	Audio AudioOutput
+	Audio speech.Voice
 	Texts []TextOutput
 	// Commit is called with each phase of an alert after the outputs got it, with the frame of a new one, so that it can
 	// be delivered also after a crash. It must not wait for the disk. May be nil.
-	Commit func(a Alert, frame *SeenFrame)
+	Commit func(a alert.Alert, frame *window.Frame)
 	// Alerts are the room's alert rules; nil for none.
 	Alerts *alert.Set
 	// Ears hear the room; nil where nobody can be heard.

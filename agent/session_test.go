@@ -19,8 +19,10 @@ import (
 	"touchline/agent"
 	"touchline/agent/agenttest"
 	"touchline/agent/command"
+	"touchline/agent/look"
 	"touchline/agent/prompt"
 	"touchline/agent/settings"
+	"touchline/agent/speech"
 	"touchline/inference"
 	"touchline/inference/engine"
 	"touchline/internal/quantile"
@@ -44,7 +46,7 @@ type rig struct {
 
 // instruct gives a new instruction.
 func (r *rig) instruct(text string) error {
-	_, err := r.Change(agent.Change{Instruction: &text}, "test")
+	_, err := r.Change(command.Change{Instruction: &text}, "test")
 	return err
 }
 
@@ -69,7 +71,7 @@ func newRig(t *testing.T, answer func(n int, p inference.Prompt) agenttest.Answe
 		engine: &agenttest.Engine{Answer: answer},
 	}
 	opts := agent.Options{
-		Agent: agent.DefaultConfig(), Pacing: pacing.DefaultConfig(), Media: media.DefaultConfig(),
+		Agent: settings.DefaultConfig(), Pacing: pacing.DefaultConfig(), Media: media.DefaultConfig(),
 		Inference: inference.DefaultConfig(), Profiles: profiles(),
 		Engine: agenttest.Open(r.engine), Input: r.camera,
 		NewDecoder: func(sinks agent.DecoderSinks) (agent.Decoder, error) {
@@ -128,11 +130,11 @@ func TestHourOfVideo(t *testing.T) {
 		var errs, ready []time.Duration
 		dropped := 0
 		for _, rec := range records[5:] {
-			if rec.Outcome == agent.OutcomeDropped {
+			if rec.Outcome == look.OutcomeDropped {
 				dropped++
 				continue
 			}
-			require.Equal(t, agent.OutcomeSpoken, rec.Outcome, rec.Reason)
+			require.Equal(t, look.OutcomeSpoken, rec.Outcome, rec.Reason)
 			require.True(t, rec.Aligned)
 			errs = append(errs, time.Duration(rec.AlignmentError*float64(time.Second)).Abs())
 			ready = append(ready, time.Duration(rec.ReadySec*float64(time.Second)))
@@ -241,13 +243,13 @@ func TestNewInstruction(t *testing.T) {
 				require.Equal(t, "only the goalkeeper", last.Instruction)
 				if tt.name == "waiting for its frame" {
 					first := r.reader.Records()[0]
-					require.Equal(t, agent.OutcomeDropped, first.Outcome, "a dropped comment is reported")
+					require.Equal(t, look.OutcomeDropped, first.Outcome, "a dropped comment is reported")
 					require.NotEmpty(t, first.Text)
 					require.NotZero(t, r.Snapshot().Dropped)
 				}
 				require.Equal(t, len(r.engine.Questions()), len(r.reader.Records())+unfinished(r), "every look has its record")
 				for _, rec := range r.reader.Records() {
-					if rec.Outcome == agent.OutcomeDropped || rec.Outcome == agent.OutcomeCut {
+					if rec.Outcome == look.OutcomeDropped || rec.Outcome == look.OutcomeCut {
 						require.NotEmpty(t, rec.Reason)
 					}
 				}
@@ -327,7 +329,7 @@ func TestSpeechStillGeneratedGoesOnWhenNotToBeCut(t *testing.T) {
 		require.False(t, h.Cut)
 		require.Equal(t, 6*time.Second, h.To.Sub(h.From))
 		first := r.reader.Records()[0]
-		require.Equal(t, agent.OutcomeSpoken, first.Outcome)
+		require.Equal(t, look.OutcomeSpoken, first.Outcome)
 		require.Empty(t, first.Reason)
 		require.Equal(t, "Red attacks down the left wing.", first.Text)
 		next := r.engine.Questions()[before]
@@ -354,9 +356,9 @@ func TestLookEndsWithItsText(t *testing.T) {
 		r.stop()
 		asked := r.engine.Questions()
 		require.Less(t, asked[1].At.Sub(asked[0].At), 2700*time.Millisecond, "before the first sound")
-		var spoken []agent.Record
+		var spoken []look.Record
 		for _, rec := range r.reader.Records() {
-			if rec.Outcome == agent.OutcomeSpoken {
+			if rec.Outcome == look.OutcomeSpoken {
 				require.InDelta(t, 0.2, rec.InferenceSec, 0.05)
 				require.InDelta(t, 3.2, rec.FirstAudioSec, 0.1)
 				require.InDelta(t, 0, rec.AlignmentError, 0.02)
@@ -396,7 +398,7 @@ func TestRateOfSpeechIsLearned(t *testing.T) {
 				require.InDelta(t, pacing.DefaultConfig().PauseAfter.Seconds(), gap.Seconds(), 0.2)
 			}
 			for _, rec := range r.reader.Records()[2:] {
-				if rec.Outcome == agent.OutcomeSpoken {
+				if rec.Outcome == look.OutcomeSpoken {
 					require.InDelta(t, 0, rec.AlignmentError, 0.02, rec.Text)
 				}
 			}
@@ -410,7 +412,7 @@ func TestSoundBehindItsTextIsCancelled(t *testing.T) {
 		"an order": func(r *rig) error { return r.instruct("only the goalkeeper") },
 		"stop":     func(r *rig) error { r.Stop("test"); return nil },
 		"speech off": func(r *rig) error {
-			_, err := r.Change(agent.Change{Settings: agent.Settings{Speech: new(false)}}, "test")
+			_, err := r.Change(command.Change{Settings: settings.Settings{Speech: new(false)}}, "test")
 			return err
 		},
 	} {
@@ -428,9 +430,9 @@ func TestSoundBehindItsTextIsCancelled(t *testing.T) {
 				require.Zero(t, r.engine.Answering())
 				first := r.reader.Records()[0]
 				if name == "speech off" {
-					require.Equal(t, agent.OutcomeShown, first.Outcome)
+					require.Equal(t, look.OutcomeShown, first.Outcome)
 				} else {
-					require.Equal(t, agent.OutcomeDropped, first.Outcome)
+					require.Equal(t, look.OutcomeDropped, first.Outcome)
 				}
 				require.NotContains(t, first.Reason, "canceled")
 			})
@@ -441,7 +443,7 @@ func TestSoundBehindItsTextIsCancelled(t *testing.T) {
 // TestEngineFailsDuringSound: what was heard of a comment stays, one without sound is shown, and the reason is in the record. Later
 // looks are not delayed.
 func TestEngineFailsDuringSound(t *testing.T) {
-	for outcome, length := range map[string]time.Duration{agent.OutcomeSpoken: 2 * time.Second, agent.OutcomeShown: 0} {
+	for outcome, length := range map[string]time.Duration{look.OutcomeSpoken: 2 * time.Second, look.OutcomeShown: 0} {
 		t.Run(outcome, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, func(n int, p inference.Prompt) agenttest.Answer {
@@ -459,7 +461,7 @@ func TestEngineFailsDuringSound(t *testing.T) {
 				require.Equal(t, "Red attacks down the left 0.", recs[0].Text)
 				require.Equal(t, "the device is lost", recs[0].Reason)
 				for _, rec := range recs[1:3] {
-					require.Equal(t, agent.OutcomeSpoken, rec.Outcome)
+					require.Equal(t, look.OutcomeSpoken, rec.Outcome)
 					require.Empty(t, rec.Reason)
 				}
 				require.Zero(t, r.Snapshot().Failed)
@@ -482,7 +484,7 @@ func TestSilenceIsNeitherSpokenNorShown(t *testing.T) {
 			require.Greater(t, r.Snapshot().Silent, uint64(10))
 			require.Equal(t, pacing.DefaultConfig().InitialDelay.Seconds(), r.Snapshot().TargetDelay, "silence teaches nothing")
 			for _, rec := range r.reader.Records()[:10] {
-				require.Equal(t, agent.OutcomeSilent, rec.Outcome)
+				require.Equal(t, look.OutcomeSilent, rec.Outcome)
 				require.Empty(t, rec.Text)
 			}
 		})
@@ -519,7 +521,7 @@ func TestTextMeetsItsFrame(t *testing.T) {
 			}
 		}
 		for _, rec := range records[5 : len(records)-2] {
-			require.Equal(t, agent.OutcomeShown, rec.Outcome)
+			require.Equal(t, look.OutcomeShown, rec.Outcome)
 			i := slices.IndexFunc(shown, func(p agenttest.Shown) bool { return p.PTS.Seconds() == rec.AnchorPTS })
 			require.GreaterOrEqual(t, i, 0)
 			require.InDelta(t, 0, byCycle[rec.Cycle].Sub(shown[i].At).Seconds(), 0.02)
@@ -582,9 +584,9 @@ func TestEngineFaults(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		r.stop()
 		rec := r.reader.Records()
-		require.Equal(t, agent.OutcomeFailed, rec[0].Outcome)
+		require.Equal(t, look.OutcomeFailed, rec[0].Outcome)
 		require.Equal(t, "status 500", rec[1].Reason)
-		require.Equal(t, agent.OutcomeSpoken, rec[2].Outcome, "what had come is kept")
+		require.Equal(t, look.OutcomeSpoken, rec[2].Outcome, "what had come is kept")
 		require.Equal(t, "connection closed", rec[2].Reason)
 		require.Equal(t, "All is well again.", rec[3].Text)
 		asked := r.engine.Questions()
@@ -611,9 +613,9 @@ func TestAnAnswerWithoutEnd(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		r.stop()
 		rec := r.reader.Records()
-		require.Equal(t, agent.OutcomeFailed, rec[0].Outcome)
+		require.Equal(t, look.OutcomeFailed, rec[0].Outcome)
 		require.Equal(t, why, rec[0].Reason)
-		require.Equal(t, agent.OutcomeSpoken, rec[1].Outcome, "the room goes on")
+		require.Equal(t, look.OutcomeSpoken, rec[1].Outcome, "the room goes on")
 	})
 }
 
@@ -632,7 +634,7 @@ func TestLoadingIsNoPartOfAnAnswer(t *testing.T) {
 		})
 		time.Sleep(80 * time.Second)
 		r.stop()
-		require.NotEqual(t, agent.OutcomeFailed, r.reader.Records()[0].Outcome)
+		require.NotEqual(t, look.OutcomeFailed, r.reader.Records()[0].Outcome)
 	})
 }
 
@@ -672,13 +674,13 @@ func TestSpeechOffAndOnLive(t *testing.T) {
 		}
 		off, on := false, true
 		at := time.Now()
-		_, err := r.Change(agent.Change{Settings: agent.Settings{Speech: &off}}, "test")
+		_, err := r.Change(command.Change{Settings: settings.Settings{Speech: &off}}, "test")
 		require.NoError(t, err)
 		time.Sleep(30 * time.Second)
 		require.Len(t, r.voice.Utterances(), 1)
 		require.False(t, r.voice.Utterances()[0].To.After(at.Add(100*time.Millisecond)))
 		require.Equal(t, "Red attacks down the left wing.", r.reader.Records()[0].Text, "its text is still shown whole")
-		_, err = r.Change(agent.Change{Settings: agent.Settings{Speech: &on}}, "test")
+		_, err = r.Change(command.Change{Settings: settings.Settings{Speech: &on}}, "test")
 		require.NoError(t, err)
 		time.Sleep(30 * time.Second)
 		require.Greater(t, len(r.voice.Utterances()), 3)
@@ -696,12 +698,12 @@ func TestSpeechOffWhileACommentWaits(t *testing.T) {
 		}
 		time.Sleep(500 * time.Millisecond) // the comment waits for its frame
 		off := false
-		_, err := r.Change(agent.Change{Settings: agent.Settings{Speech: &off}}, "test")
+		_, err := r.Change(command.Change{Settings: settings.Settings{Speech: &off}}, "test")
 		require.NoError(t, err)
 		time.Sleep(10 * time.Second)
 		r.stop()
 		require.Empty(t, r.voice.Utterances())
-		require.Equal(t, agent.OutcomeShown, r.reader.Records()[0].Outcome)
+		require.Equal(t, look.OutcomeShown, r.reader.Records()[0].Outcome)
 		require.Equal(t, "Red attacks down the left wing.", r.reader.Records()[0].Text)
 	})
 }
@@ -725,7 +727,7 @@ func TestCameraGoesAndAnotherComes(t *testing.T) {
 		for _, f := range next.Frames {
 			require.Equal(t, uint32(1), f.Epoch, "and the window")
 		}
-		require.Equal(t, agent.OutcomeSpoken, r.reader.Records()[len(r.reader.Records())-2].Outcome)
+		require.Equal(t, look.OutcomeSpoken, r.reader.Records()[len(r.reader.Records())-2].Outcome)
 	})
 }
 
@@ -753,7 +755,7 @@ func TestNoLookAtACameraThatHasGone(t *testing.T) {
 		r.stop()
 		var errs []time.Duration
 		for _, rec := range r.reader.Records()[settled:] {
-			if rec.Outcome == agent.OutcomeSpoken {
+			if rec.Outcome == look.OutcomeSpoken {
 				errs = append(errs, time.Duration(rec.AlignmentError*float64(time.Second)).Abs())
 			}
 		}
@@ -770,7 +772,7 @@ func TestForcedDelay(t *testing.T) {
 			o.Pacing.FixedDelay = 2 * time.Second
 		})
 		for _, d := range []float64{2, 5, 2} {
-			_, err := r.Change(agent.Change{Settings: agent.Settings{FixedDelay: &d}}, "test")
+			_, err := r.Change(command.Change{Settings: settings.Settings{FixedDelay: &d}}, "test")
 			require.NoError(t, err)
 			time.Sleep(45 * time.Second)
 			require.InDelta(t, d, r.Snapshot().Delay, 0.01)
@@ -789,23 +791,23 @@ func TestSettingsOutOfBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(time.Second, time.Second), nil)
 		fps, frames := 99.0, 0
-		_, err := r.Change(agent.Change{Settings: agent.Settings{CaptureFPS: &fps, Frames: &frames}}, "test")
+		_, err := r.Change(command.Change{Settings: settings.Settings{CaptureFPS: &fps, Frames: &frames}}, "test")
 		require.ErrorContains(t, err, "capture_fps: expected a number from 0.1 to 30, got 99")
 		require.ErrorContains(t, err, "frames_per_look: expected a whole number from 1 to 64, got 0")
 		require.Equal(t, 4, *r.Snapshot().Settings.Frames, "nothing was changed")
 		require.ErrorContains(t, r.instruct(strings.Repeat("x", 2001)), "at most 2000 characters")
-		_, err = r.Change(agent.Change{Profile: new("opera")}, "test")
+		_, err = r.Change(command.Change{Profile: new("opera")}, "test")
 		require.ErrorContains(t, err, `expected one of ["default" "sports"]`)
 
 		// All or nothing.
 		order, opera, sports, fine := "the keeper", "opera", "sports", 2
 		before := r.Snapshot()
-		_, err = r.Change(agent.Change{Instruction: &order, Profile: &opera, Settings: agent.Settings{Frames: &frames}}, "test")
+		_, err = r.Change(command.Change{Instruction: &order, Profile: &opera, Settings: settings.Settings{Frames: &frames}}, "test")
 		require.ErrorContains(t, err, "profile: expected one of")
 		require.ErrorContains(t, err, "frames_per_look: expected a whole number")
 		require.Equal(t, before.Instruction, r.Snapshot().Instruction)
 		require.Equal(t, 4, *r.Snapshot().Settings.Frames)
-		change := agent.Change{Instruction: &order, Profile: &sports, Settings: agent.Settings{Frames: &fine}}
+		change := command.Change{Instruction: &order, Profile: &sports, Settings: settings.Settings{Frames: &fine}}
 		require.NoError(t, r.Check(change))
 		require.Equal(t, before.Instruction, r.Snapshot().Instruction, "only checked")
 		settings, err := r.Change(change, "test")
@@ -814,7 +816,7 @@ func TestSettingsOutOfBounds(t *testing.T) {
 		after := r.Snapshot()
 		require.Equal(t, []string{order, sports, "ACTIVE"}, []string{after.Instruction, after.Profile, after.MonitorMode})
 		none := " "
-		_, err = r.Change(agent.Change{Instruction: &none}, "test")
+		_, err = r.Change(command.Change{Instruction: &none}, "test")
 		require.NoError(t, err)
 		require.Equal(t, "IDLE", r.Snapshot().MonitorMode)
 		r.stop()
@@ -838,19 +840,19 @@ func TestEngineLimits(t *testing.T) {
 		require.Equal(t, "en", r.engine.Questions()[0].Language, "the voice reads English as English")
 
 		frames, language, british := 5, "de", "en-GB"
-		_, err := r.Change(agent.Change{Settings: agent.Settings{Frames: &frames, Language: &language}}, "test")
+		_, err := r.Change(command.Change{Settings: settings.Settings{Frames: &frames, Language: &language}}, "test")
 		require.EqualError(t, err, `language: expected one of ["en"], as the scripted engine speaks nothing else, got "de"`+"\n"+
 			"frames_per_look: expected at most 4, as the scripted engine has no room for more pictures of 4x4 in up to 2 tiles in a prompt, got 5")
 		frames = 4
-		_, err = r.Change(agent.Change{Settings: agent.Settings{Frames: &frames, Language: &british}}, "test")
+		_, err = r.Change(command.Change{Settings: settings.Settings{Frames: &frames, Language: &british}}, "test")
 		require.NoError(t, err)
 		side, slices, k := 5, 3, 7
-		for want, change := range map[string]agent.Settings{
+		for want, change := range map[string]settings.Settings{
 			"max_slices: expected no value, as the scripted engine cuts no pictures into tiles, got 3": {MaxSlices: &slices},
 			"top_k: expected no value, as the scripted engine draws nothing at random, got one":        {TopK: &k},
 			"long_side: expected a whole number from 64 to 4096, got 5":                                {LongSide: &side},
 		} {
-			_, err = r.Change(agent.Change{Settings: change}, "test")
+			_, err = r.Change(command.Change{Settings: change}, "test")
 			require.EqualError(t, err, want)
 		}
 		r.stop()
@@ -882,7 +884,7 @@ func TestLookSettings(t *testing.T) {
 		require.Nil(t, r.engine.Questions()[0].Sampling.Temperature)
 
 		warm, k, p, penalty, slices, side, quantile, margin := 1.2, 40, 0.9, 1.1, 3, 640, 0.8, 0.2
-		out, err := r.Change(agent.Change{Settings: agent.Settings{
+		out, err := r.Change(command.Change{Settings: settings.Settings{
 			Temperature: &warm, TopK: &k, TopP: &p, RepetitionPenalty: &penalty, MaxSlices: &slices, Quantile: &quantile, Margin: &margin,
 		}}, "test")
 		require.NoError(t, err)
@@ -895,11 +897,11 @@ func TestLookSettings(t *testing.T) {
 		require.Equal(t, inference.Sampling{Temperature: &warm, TopK: &k, TopP: &p, RepetitionPenalty: &penalty}, next.Sampling)
 		require.Equal(t, 3, next.MaxSlices)
 
-		_, err = r.Change(agent.Change{Settings: agent.Settings{LongSide: &side}}, "test")
+		_, err = r.Change(command.Change{Settings: settings.Settings{LongSide: &side}}, "test")
 		require.EqualError(t, err, "frames_per_look: expected at most 2, as the scripted engine has no room for more pictures of 640x360 in up to 3 tiles in a prompt, got 4")
 		require.Zero(t, dec.LongSide())
 		one := 1
-		_, err = r.Change(agent.Change{Settings: agent.Settings{LongSide: &side, MaxSlices: &one}}, "test")
+		_, err = r.Change(command.Change{Settings: settings.Settings{LongSide: &side, MaxSlices: &one}}, "test")
 		require.NoError(t, err)
 		require.Equal(t, 640, dec.LongSide())
 		require.Equal(t, 640, r.Snapshot().LongSide)
@@ -918,7 +920,7 @@ func TestPromptsAreLoggedAtDebug(t *testing.T) {
 			})
 			time.Sleep(20 * time.Second)
 			other := "the referee"
-			_, err := r.Change(agent.Change{Instruction: &other}, "ana")
+			_, err := r.Change(command.Change{Instruction: &other}, "ana")
 			require.NoError(t, err)
 			_, err = r.Session.Command(command.Undo, "ana")
 			require.NoError(t, err)
@@ -973,14 +975,14 @@ func TestRoomLostInTheMiddle(t *testing.T) {
 		time.Sleep(2500 * time.Millisecond)
 		first := r.reader.Records()
 		require.NotEmpty(t, first)
-		require.Equal(t, agent.OutcomeSpoken, first[len(first)-1].Outcome)
+		require.Equal(t, look.OutcomeSpoken, first[len(first)-1].Outcome)
 
 		speaking()
 		r.SetRoom("the room is away: gone")
 		time.Sleep(4 * time.Second)
 		second := r.reader.Records()[len(first):]
 		require.NotEmpty(t, second)
-		require.Equal(t, agent.OutcomeCut, second[0].Outcome)
+		require.Equal(t, look.OutcomeCut, second[0].Outcome)
 		require.Equal(t, "the room is away: gone", second[0].Reason)
 		require.NotEmpty(t, second[0].Text)
 		r.SetRoom("")
@@ -990,19 +992,19 @@ func TestRoomLostInTheMiddle(t *testing.T) {
 // lockedVoice is a voice whose Write needs something of the session that waits for its lock, as the voice's own
 // goroutine does.
 type lockedVoice struct {
-	agent.AudioOutput
+	speech.Voice
 	session *agent.Session
 	stuck   atomic.Int32
 	written chan struct{}
 }
 
 type lockedSpeech struct {
-	agent.SpokenUtterance
+	speech.Sound
 	v *lockedVoice
 }
 
-func (v *lockedVoice) NewUtterance(ev agent.SpeechEvents) agent.SpokenUtterance {
-	return &lockedSpeech{v.AudioOutput.NewUtterance(ev), v}
+func (v *lockedVoice) NewUtterance(ev speech.Events) speech.Sound {
+	return &lockedSpeech{v.Voice.NewUtterance(ev), v}
 }
 
 func (s *lockedSpeech) Write(pcm media.PCM) (time.Duration, error) {
@@ -1017,14 +1019,14 @@ func (s *lockedSpeech) Write(pcm media.PCM) (time.Duration, error) {
 	case s.v.written <- struct{}{}:
 	default:
 	}
-	return s.SpokenUtterance.Write(pcm)
+	return s.Sound.Write(pcm)
 }
 
 // TestAudioIsConvertedWithoutTheLock: converting a sentence takes milliseconds, in which the voice under way must be
 // able to say what became of it.
 func TestAudioIsConvertedWithoutTheLock(t *testing.T) {
 	t.Parallel()
-	v := &lockedVoice{AudioOutput: agenttest.NewVoice(), written: make(chan struct{}, 1)}
+	v := &lockedVoice{Voice: agenttest.NewVoice(), written: make(chan struct{}, 1)}
 	start := make(chan struct{})
 	r := newRig(t, func(int, inference.Prompt) agenttest.Answer {
 		<-start
@@ -1066,35 +1068,35 @@ func TestAFailedCloseIsLogged(t *testing.T) {
 // TestPresets: a preset sets several settings at once, a setting made by hand ends it, and "auto" follows the engine.
 func TestPresets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		preset := func(name string, fps float64, frames int) agent.Preset {
-			return agent.Preset{Name: name, Settings: agent.Settings{CaptureFPS: &fps, Frames: &frames}}
+		preset := func(name string, fps float64, frames int) settings.Preset {
+			return settings.Preset{Name: name, Settings: settings.Settings{CaptureFPS: &fps, Frames: &frames}}
 		}
 		var slow atomic.Int64
 		r := newRig(t, func(int, inference.Prompt) agenttest.Answer {
 			return agenttest.Answer{Latency: time.Duration(slow.Load()), Text: "Red attacks down the left wing.", Speech: time.Second}
 		}, func(o *agent.Options) {
-			o.Presets = []agent.Preset{preset("beast", 5, 10), preset("owl", 4, 8), preset("sentry", 2, 4), preset("sniper", 5, 4)}
+			o.Presets = []settings.Preset{preset("beast", 5, 10), preset("owl", 4, 8), preset("sentry", 2, 4), preset("sniper", 5, 4)}
 			scripted(o).Can = &inference.Capabilities{
 				Instructions: true, MaxFrames: func(int, int, int) int { return 8 },
 			}
 		})
 		slow.Store(int64(200 * time.Millisecond))
-		change := func(s agent.Settings) error {
-			_, err := r.Change(agent.Change{Settings: s}, "test")
+		change := func(s settings.Settings) error {
+			_, err := r.Change(command.Change{Settings: s}, "test")
 			return err
 		}
 		snap := r.Snapshot()
 		require.Equal(t, []string{"beast", "owl", "sentry", "sniper"}, snap.Presets)
 		require.Empty(t, *snap.Settings.Preset)
-		require.NoError(t, change(agent.Settings{Preset: new("owl")}))
+		require.NoError(t, change(settings.Settings{Preset: new("owl")}))
 		snap = r.Snapshot()
 		require.Equal(t, []any{"owl", 8, 4.0}, []any{*snap.Settings.Preset, *snap.Settings.Frames, *snap.Settings.CaptureFPS})
-		require.ErrorContains(t, change(agent.Settings{Preset: new("beast")}), "frames_per_look: expected at most 8")
-		require.ErrorContains(t, change(agent.Settings{Preset: new("eagle")}), `preset: expected one of ["auto" "beast" "owl" "sentry" "sniper"], or "" for none, got "eagle"`)
-		require.NoError(t, change(agent.Settings{Frames: new(3)}))
+		require.ErrorContains(t, change(settings.Settings{Preset: new("beast")}), "frames_per_look: expected at most 8")
+		require.ErrorContains(t, change(settings.Settings{Preset: new("eagle")}), `preset: expected one of ["auto" "beast" "owl" "sentry" "sniper"], or "" for none, got "eagle"`)
+		require.NoError(t, change(settings.Settings{Frames: new(3)}))
 		require.Empty(t, *r.Snapshot().Settings.Preset, "by hand")
 
-		require.NoError(t, change(agent.Settings{Preset: new("auto")}))
+		require.NoError(t, change(settings.Settings{Preset: new("auto")}))
 		require.Equal(t, "sniper", r.Snapshot().PresetInForce)
 		time.Sleep(2 * time.Minute)
 		snap = r.Snapshot()

@@ -16,21 +16,6 @@ import (
 // agent that stays in it for 20 s.
 const initializingFor = 10 * time.Second
 
-// Record is the result of one cycle with its times; see package look.
-type Record = look.Record
-
-// Outcomes of a cycle; see package look.
-const (
-	OutcomeSpoken   = look.OutcomeSpoken
-	OutcomeShown    = look.OutcomeShown
-	OutcomeSilent   = look.OutcomeSilent
-	OutcomeSkipped  = look.OutcomeSkipped
-	OutcomeRepeated = look.OutcomeRepeated
-	OutcomeDropped  = look.OutcomeDropped
-	OutcomeCut      = look.OutcomeCut
-	OutcomeFailed   = look.OutcomeFailed
-)
-
 // LiveKit's agent states (attribute lk.agent.state).
 const (
 	StateInitializing = "initializing"
@@ -156,10 +141,10 @@ func (s *Session) awayOr(words string) string {
 	return words
 }
 
-func (s *Session) publishRecord(r Record) {
+func (s *Session) publishRecord(r look.Record) {
 	ev := s.log.Info()
 	switch r.Outcome {
-	case OutcomeSkipped, OutcomeSilent, OutcomeRepeated:
+	case look.OutcomeSkipped, look.OutcomeSilent, look.OutcomeRepeated:
 		ev = s.log.Debug()
 	}
 	ev.Uint64("cycle", r.Cycle).Str("outcome", r.Outcome).Str("reason", r.Reason).
@@ -215,13 +200,13 @@ func (s *Session) Snapshot() Snapshot {
 		Settings:       view.Settings,
 		Delay:          s.line.Delay().Seconds(),
 		TargetDelay:    s.line.Target().Seconds(),
-		Comments:       s.outcomes[OutcomeSpoken] + s.outcomes[OutcomeShown] + s.outcomes[OutcomeCut],
-		Silent:         s.outcomes[OutcomeSilent],
-		Skipped:        s.outcomes[OutcomeSkipped],
-		Repeated:       s.outcomes[OutcomeRepeated],
+		Comments:       s.outcomes[look.OutcomeSpoken] + s.outcomes[look.OutcomeShown] + s.outcomes[look.OutcomeCut],
+		Silent:         s.outcomes[look.OutcomeSilent],
+		Skipped:        s.outcomes[look.OutcomeSkipped],
+		Repeated:       s.outcomes[look.OutcomeRepeated],
 		Late:           s.late,
-		Dropped:        s.outcomes[OutcomeDropped],
-		Failed:         s.outcomes[OutcomeFailed],
+		Dropped:        s.outcomes[look.OutcomeDropped],
+		Failed:         s.outcomes[look.OutcomeFailed],
 		Source: SourceInfo{
 			Width: source.Width, Height: source.Height, FPS: source.FPS, Epoch: source.Epoch,
 		},

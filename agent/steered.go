@@ -70,12 +70,12 @@ func (s steered) Repeat(by string) error {
 	if latest == nil {
 		return fmt.Errorf("%w: there is no comment yet", command.ErrNothingTo)
 	}
-	again := Announcement{Text: strings.TrimSpace(latest.Words()), Reason: speech.ReasonAgain, Interrupt: true}
-	return s.queueAnnouncement(announcement{Announcement: again, by: by, anchor: &latest.cycle.Anchor})
+	again := speech.Notice{Text: strings.TrimSpace(latest.Words()), Reason: speech.ReasonAgain, Interrupt: true}
+	return s.queueAnnouncement(announcement{Notice: again, by: by, anchor: &latest.cycle.Anchor})
 }
 
 // Changed implements command.Room: it publishes what became of instructions and the status, and wakes the looks.
-func (s steered) Changed(events []OrderEvent) {
+func (s steered) Changed(events []command.OrderEvent) {
 	for _, e := range events {
 		for _, t := range s.opts.Texts {
 			if out, ok := t.(OrderOutput); ok {

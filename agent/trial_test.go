@@ -9,6 +9,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/agenttest"
+	"touchline/agent/alert"
 	"touchline/agent/look"
 	"touchline/inference"
 )
@@ -28,7 +29,7 @@ func TestTryRule(t *testing.T) {
 			}
 			return replies(`{"fired":[]}`)(p)
 		}), func(o *agent.Options) { o.Alerts = set })
-		rule := agent.AlertRule{When: "a goal is scored"}
+		rule := alert.RuleText{When: "a goal is scored"}
 		_, err := r.TryRule(t.Context(), rule, 0)
 		require.ErrorIs(t, err, look.ErrNoPicture)
 		time.Sleep(2 * time.Minute)
@@ -58,7 +59,7 @@ func TestTryRule(t *testing.T) {
 		require.Empty(t, alerts)
 		require.Equal(t, before.Failed, r.Snapshot().Failed)
 
-		_, err = r.TryRule(t.Context(), agent.AlertRule{When: "", Level: "loud"}, 0)
+		_, err = r.TryRule(t.Context(), alert.RuleText{When: "", Level: "loud"}, 0)
 		require.ErrorContains(t, err, "level: must be info")
 		go func() { _, _ = r.TryRule(t.Context(), rule, look.MaxTrials) }()
 		synctest.Wait()
@@ -84,12 +85,12 @@ func TestTryRuleIsBounded(t *testing.T) {
 		}), func(o *agent.Options) { o.Alerts = rules(t) })
 		time.Sleep(time.Minute)
 		began := time.Now()
-		trials, err := r.TryRule(t.Context(), agent.AlertRule{When: "a goal is scored"}, look.MaxTrials)
+		trials, err := r.TryRule(t.Context(), alert.RuleText{When: "a goal is scored"}, look.MaxTrials)
 		require.NoError(t, err)
 		require.Len(t, trials, 2)
 		require.Equal(t, time.Minute, time.Since(began))
 		r.engine.Become(inference.Capabilities{})
-		_, err = r.TryRule(t.Context(), agent.AlertRule{When: "a goal is scored"}, 0)
+		_, err = r.TryRule(t.Context(), alert.RuleText{When: "a goal is scored"}, 0)
 		require.ErrorIs(t, err, look.ErrRulesUnread)
 		require.ErrorContains(t, err, "the scripted engine reads no alert rules")
 		r.stop()

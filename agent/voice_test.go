@@ -15,6 +15,8 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/agenttest"
+	"touchline/agent/look"
+	agentspeech "touchline/agent/speech"
 	"touchline/inference"
 	"touchline/media"
 	"touchline/media/speech"
@@ -50,7 +52,7 @@ func newBusyRig(t *testing.T, answer func(int, inference.Prompt) agenttest.Answe
 	return r
 }
 
-func (v *busyVoice) NewUtterance(ev agent.SpeechEvents) agent.SpokenUtterance {
+func (v *busyVoice) NewUtterance(ev agentspeech.Events) agentspeech.Sound {
 	return v.Writer.NewUtterance(speech.Events(ev))
 }
 
@@ -89,7 +91,7 @@ func TestStarvedVoiceMakesPauses(t *testing.T) {
 
 					comments, lost, lates, run := 0, 0.0, 0, 0
 					for _, rec := range r.reader.Records() {
-						if rec.Outcome != agent.OutcomeSpoken {
+						if rec.Outcome != look.OutcomeSpoken {
 							require.Equal(t, errStopping, rec.Reason)
 							continue
 						}
@@ -137,7 +139,7 @@ func TestWordsWaitForAStarvedVoice(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		r.stop()
 		first := r.reader.Records()[0]
-		require.Equal(t, agent.OutcomeSpoken, first.Outcome)
+		require.Equal(t, look.OutcomeSpoken, first.Outcome)
 		require.InDelta(t, (3*time.Second + stall).Seconds(), first.EndedAt.Sub(first.StartedAt).Seconds(), 0.05)
 		all := r.reader.Captions()
 		all = slices.DeleteFunc(all, func(c agenttest.ReadCaption) bool { return c.Segment != all[0].Segment })
@@ -161,13 +163,13 @@ type slowVoice struct {
 
 type slowSpeech struct {
 	v       *slowVoice
-	ev      agent.SpeechEvents
+	ev      agentspeech.Events
 	audible time.Duration
 }
 
 func (v *slowVoice) SetGain(float64) {}
 
-func (v *slowVoice) NewUtterance(ev agent.SpeechEvents) agent.SpokenUtterance {
+func (v *slowVoice) NewUtterance(ev agentspeech.Events) agentspeech.Sound {
 	return &slowSpeech{v: v, ev: ev}
 }
 

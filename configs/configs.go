@@ -22,7 +22,6 @@ import (
 	"strings"
 	"time"
 
-	"touchline/agent"
 	"touchline/agent/alert"
 	"touchline/agent/audioapi"
 	"touchline/agent/camera"
@@ -32,6 +31,7 @@ import (
 	"touchline/agent/prompt"
 	"touchline/agent/room"
 	"touchline/agent/room/control"
+	"touchline/agent/settings"
 	"touchline/agent/state"
 	"touchline/agent/webhook"
 	"touchline/agent/whep"
@@ -92,7 +92,7 @@ type Inference struct {
 // Agent is the section "agent" of the file: the commentator, and the adapters
 // that connect it.
 type Agent struct {
-	agent.Config `yaml:",inline"`
+	settings.Config `yaml:",inline"`
 
 	// State sets where changes of a room are stored.
 	State state.Config `yaml:"state" envPrefix:"STATE_"`
@@ -140,7 +140,7 @@ func Default() Config {
 		Pacing:    pacing.DefaultConfig(),
 		Inference: Inference{Config: inference.DefaultConfig(), Remote: remote.DefaultConfig(), MiniCPM: minicpmo.DefaultConfig()},
 		Agent: Agent{
-			Config: agent.DefaultConfig(), History: history.DefaultConfig(), Webhook: webhook.DefaultConfig(),
+			Config: settings.DefaultConfig(), History: history.DefaultConfig(), Webhook: webhook.DefaultConfig(),
 			MQTT: mqtt.DefaultConfig(), LiveKit: room.DefaultConfig(),
 			Console: Console{Config: console.DefaultConfig(), WHEP: whep.DefaultConfig(), Transcription: audioapi.DefaultConfig()},
 			Worker:  worker.DefaultConfig(),

@@ -14,16 +14,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/prompt"
+	"touchline/agent/settings"
 	"touchline/agent/webhook"
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/internal/redact"
 )
 
-// settings compares configs without their origins.
-func settings(c configs.Config) []any {
+// settingsOf compares configs without their origins.
+func settingsOf(c configs.Config) []any {
 	return []any{
 		c.Preset, c.Detail, c.ProfileFiles, c.LogLevel, c.Media, c.Pacing, c.Inference, c.Agent, c.Sources, c.Profiles,
 	}
@@ -39,7 +39,7 @@ func load(t *testing.T, yaml string, environ ...string) (configs.Config, error) 
 func TestNothingConfiguredIsTheDefault(t *testing.T) {
 	c, err := configs.Load("", nil)
 	require.NoError(t, err)
-	require.Equal(t, settings(configs.Default()), settings(c))
+	require.Equal(t, settingsOf(configs.Default()), settingsOf(c))
 	require.Equal(t, "sniper", c.Preset)
 	require.InDelta(t, 5.0, c.Media.CaptureFPS, 0)
 	require.Equal(t, "auto", c.Inference.Engine)
@@ -51,7 +51,7 @@ func TestDefaultFileIsTheDefault(t *testing.T) {
 	require.NoError(t, err)
 	want := configs.Default()
 	// An empty and a nil list are equal.
-	require.Equal(t, settings(want), settings(c))
+	require.Equal(t, settingsOf(want), settingsOf(c))
 }
 
 // TestDefaultFileDocumentsEveryKey: default.yaml has each key, with a comment above it.
@@ -235,7 +235,7 @@ func TestPresets(t *testing.T) {
 			require.NoError(t, err)
 			outside, err := configs.Load("", []string{"TOUCHLINE_PRESET=" + tt.name})
 			require.NoError(t, err)
-			require.Equal(t, settings(inFile), settings(outside))
+			require.Equal(t, settingsOf(inFile), settingsOf(outside))
 			c := outside
 			require.InDelta(t, tt.fps, c.Media.CaptureFPS, 0)
 			require.Equal(t, tt.frames, c.Agent.Frames)
@@ -253,7 +253,7 @@ func TestPresets(t *testing.T) {
 	}
 	c, err := configs.Load("", []string{"TOUCHLINE_PRESET=sniper"})
 	require.NoError(t, err)
-	require.Equal(t, settings(configs.Default()), settings(c), "sniper is the default")
+	require.Equal(t, settingsOf(configs.Default()), settingsOf(c), "sniper is the default")
 }
 
 func TestDetails(t *testing.T) {
@@ -443,7 +443,7 @@ func TestPrint(t *testing.T) {
 	}
 	again, err := load(t, text, environ...)
 	require.NoError(t, err)
-	require.Equal(t, settings(c), settings(again), "what is printed loads to the same")
+	require.Equal(t, settingsOf(c), settingsOf(again), "what is printed loads to the same")
 	for _, s := range []string{fmt.Sprintf("%v %+v %#v", c.Agent.LiveKit, c, c)} {
 		require.NotContains(t, s, "hunter")
 	}
@@ -458,7 +458,7 @@ func TestLivePresets(t *testing.T) {
 			"capture_fps", "frames_per_look", "frame_stride", "change_threshold", "min_interval", "pause_after", "speech_max_tokens",
 		}, p.Settings.Names(), p.Name)
 	}
-	owl := presets[slices.IndexFunc(presets, func(p agent.Preset) bool { return p.Name == "owl" })].Settings
+	owl := presets[slices.IndexFunc(presets, func(p settings.Preset) bool { return p.Name == "owl" })].Settings
 	require.Equal(t, []any{4.0, 8, 0.5, 120}, []any{*owl.CaptureFPS, *owl.Frames, *owl.PauseAfter, *owl.SpeechMaxTokens})
 }
 

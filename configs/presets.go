@@ -9,7 +9,6 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"touchline/agent"
 	"touchline/agent/settings"
 )
 
@@ -39,11 +38,11 @@ func (s presetSet) read(name string) ([]byte, error) {
 }
 
 // live returns the presets as settings that can change while a bot runs: the settings whose paths a preset's file has.
-func live() []agent.Preset {
-	var out []agent.Preset
+func live() []settings.Preset {
+	var out []settings.Preset
 	set := presetSets()[0]
 	for _, name := range set.names() {
-		if name == agent.PresetAuto {
+		if name == settings.Auto {
 			continue
 		}
 		c, err := Load("", []string{set.variable + "=" + name})
@@ -55,7 +54,7 @@ func live() []agent.Preset {
 			continue // as above
 		}
 		inForce := settings.InForce{Agent: c.Agent.Config, Pacing: c.Pacing, Media: c.Media, Inference: c.Inference.Config}
-		out = append(out, agent.Preset{Name: name, Settings: inForce.Read().Only(func(s settings.Setting) bool {
+		out = append(out, settings.Preset{Name: name, Settings: inForce.Read().Only(func(s settings.Setting) bool {
 			return has(file, strings.Split(s.Path, "."))
 		})})
 	}

@@ -7,9 +7,14 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/alert"
+	"touchline/agent/command"
+	"touchline/agent/look"
+	"touchline/agent/speech"
 	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/delay"
+	"touchline/media/window"
 )
 
 // Screen is a VideoOutput that records the time of each picture.
@@ -41,10 +46,10 @@ func (s *Screen) Pictures() []Shown {
 	return slices.Clone(s.Shown)
 }
 
-// Voice is an AudioOutput that plays by the clock. It needs a running Run.
+// Voice is a speech.Voice that plays by the clock. It needs a running Run.
 type Voice struct {
 	mu    sync.Mutex
-	queue []*speech
+	queue []*sound
 	wake  wake.Signal
 	Heard []Heard
 	Gain  float64 // dB
@@ -63,9 +68,9 @@ type Pause struct{ From, To time.Time }
 // NewVoice returns a silent voice.
 func NewVoice() *Voice { return &Voice{wake: wake.New()} }
 
-type speech struct {
+type sound struct {
 	v       *Voice
-	ev      agent.SpeechEvents
+	ev      speech.Events
 	audible time.Duration
 	ended   bool
 	at      time.Time
@@ -74,20 +79,20 @@ type speech struct {
 	changed wake.Signal
 }
 
-// NewUtterance implements agent.AudioOutput.
-func (v *Voice) NewUtterance(ev agent.SpeechEvents) agent.SpokenUtterance {
-	return &speech{v: v, ev: ev, changed: wake.New()}
+// NewUtterance implements speech.Voice.
+func (v *Voice) NewUtterance(ev speech.Events) speech.Sound {
+	return &sound{v: v, ev: ev, changed: wake.New()}
 }
 
-// SetGain implements agent.AudioOutput.
+// SetGain implements speech.Voice.
 func (v *Voice) SetGain(db float64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.Gain = db
 }
 
-// Write implements agent.SpokenUtterance.
-func (s *speech) Write(pcm media.PCM) (time.Duration, error) {
+// Write implements speech.Sound.
+func (s *sound) Write(pcm media.PCM) (time.Duration, error) {
 	s.v.mu.Lock()
 	defer s.v.mu.Unlock()
 	s.audible += pcm.Duration()
@@ -95,11 +100,11 @@ func (s *speech) Write(pcm media.PCM) (time.Duration, error) {
 	return s.audible, nil
 }
 
-// LeadTrimmed implements agent.SpokenUtterance.
-func (s *speech) LeadTrimmed() time.Duration { return 0 }
+// LeadTrimmed implements speech.Sound.
+func (s *sound) LeadTrimmed() time.Duration { return 0 }
 
-// End implements agent.SpokenUtterance.
-func (s *speech) End() time.Duration {
+// End implements speech.Sound.
+func (s *sound) End() time.Duration {
 	s.v.mu.Lock()
 	defer s.v.mu.Unlock()
 	s.ended = true
@@ -107,8 +112,8 @@ func (s *speech) End() time.Duration {
 	return s.audible
 }
 
-// Start implements agent.SpokenUtterance.
-func (s *speech) Start(at time.Time) {
+// Start implements speech.Sound.
+func (s *sound) Start(at time.Time) {
 	s.v.mu.Lock()
 	defer s.v.mu.Unlock()
 	s.at = at
@@ -116,21 +121,21 @@ func (s *speech) Start(at time.Time) {
 	s.v.wake.Set()
 }
 
-// Cut implements agent.SpokenUtterance.
-func (s *speech) Cut() {
+// Cut implements speech.Sound.
+func (s *sound) Cut() {
 	s.v.mu.Lock()
 	defer s.v.mu.Unlock()
 	s.cut = true
 	s.changed.Set()
 }
 
-// Pause implements agent.SpokenUtterance.
-func (s *speech) Pause() { s.pause(true) }
+// Pause implements speech.Sound.
+func (s *sound) Pause() { s.pause(true) }
 
-// Resume implements agent.SpokenUtterance.
-func (s *speech) Resume() { s.pause(false) }
+// Resume implements speech.Sound.
+func (s *sound) Resume() { s.pause(false) }
 
-func (s *speech) pause(on bool) {
+func (s *sound) pause(on bool) {
 	s.v.mu.Lock()
 	defer s.v.mu.Unlock()
 	s.paused = on
@@ -141,7 +146,7 @@ func (s *speech) pause(on bool) {
 func (v *Voice) Run(ctx context.Context) {
 	for {
 		v.mu.Lock()
-		var s *speech
+		var s *sound
 		if len(v.queue) > 0 {
 			s = v.queue[0]
 			v.queue = v.queue[1:]
@@ -162,7 +167,7 @@ func (v *Voice) Run(ctx context.Context) {
 	}
 }
 
-func (v *Voice) play(ctx context.Context, s *speech) {
+func (v *Voice) play(ctx context.Context, s *sound) {
 	onset := time.Now()
 	v.mu.Lock()
 	cut := s.cut
@@ -223,12 +228,12 @@ func (v *Voice) Utterances() []Heard {
 // Log keeps the records and states of a session.
 type Log struct {
 	mu      sync.Mutex
-	records []agent.Record
+	records []look.Record
 	states  []agent.Status
 }
 
 // Record implements agent.TextOutput.
-func (l *Log) Record(r agent.Record) {
+func (l *Log) Record(r look.Record) {
 	l.mu.Lock()
 	l.records = append(l.records, r)
 	l.mu.Unlock()
@@ -242,7 +247,7 @@ func (l *Log) State(s agent.Status) {
 }
 
 // Records returns the records so far.
-func (l *Log) Records() []agent.Record {
+func (l *Log) Records() []look.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.records)
@@ -259,9 +264,9 @@ func (l *Log) States() []agent.Status {
 type Reader struct {
 	Log
 	captions []ReadCaption
-	alerts   []agent.Alert
-	frames   []agent.SeenFrame // of new alerts
-	orders   []agent.OrderEvent
+	alerts   []alert.Alert
+	frames   []window.Frame // of new alerts
+	orders   []command.OrderEvent
 }
 
 // ReadCaption is a caption with its time.
@@ -278,7 +283,7 @@ func (r *Reader) Caption(c agent.Caption) {
 }
 
 // Alert implements agent.AlertOutput.
-func (r *Reader) Alert(a agent.Alert, frame *agent.SeenFrame) {
+func (r *Reader) Alert(a alert.Alert, frame *window.Frame) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.alerts = append(r.alerts, a)
@@ -288,21 +293,21 @@ func (r *Reader) Alert(a agent.Alert, frame *agent.SeenFrame) {
 }
 
 // Order implements agent.OrderOutput.
-func (r *Reader) Order(e agent.OrderEvent) {
+func (r *Reader) Order(e command.OrderEvent) {
 	r.mu.Lock()
 	r.orders = append(r.orders, e)
 	r.mu.Unlock()
 }
 
 // Orders returns what became of instructions so far.
-func (r *Reader) Orders() []agent.OrderEvent {
+func (r *Reader) Orders() []command.OrderEvent {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.orders)
 }
 
 // Alerts returns the phases of alerts so far, and the frames of new ones.
-func (r *Reader) Alerts() ([]agent.Alert, []agent.SeenFrame) {
+func (r *Reader) Alerts() ([]alert.Alert, []window.Frame) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.alerts), slices.Clone(r.frames)

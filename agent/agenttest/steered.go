@@ -7,17 +7,20 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/command"
+	"touchline/agent/look"
+	"touchline/agent/settings"
+	"touchline/agent/speech"
 )
 
 // Steered is a commentator that notes its orders.
 type Steered struct {
 	mu      sync.Mutex
 	done    []string
-	records []agent.Record
+	records []look.Record
 }
 
 // Record adds a record to the history.
-func (s *Steered) Record(r agent.Record) {
+func (s *Steered) Record(r look.Record) {
 	s.mu.Lock()
 	s.records = append(s.records, r)
 	s.mu.Unlock()
@@ -37,7 +40,7 @@ func (s *Steered) note(what, by string) {
 }
 
 // History returns the records.
-func (s *Steered) History() []agent.Record {
+func (s *Steered) History() []look.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.records)
@@ -53,28 +56,28 @@ func (s *Steered) Start(source, by string) error { s.note("start "+source, by); 
 func (s *Steered) Stop(by string) { s.note("stop", by) }
 
 // Command notes a known command.
-func (s *Steered) Command(c command.Command, by string) (agent.Done, error) {
+func (s *Steered) Command(c command.Command, by string) (command.Done, error) {
 	if !slices.Contains(command.All(), c) {
-		return agent.Done{}, &agent.RangeError{Name: "command", Want: "a command", Got: c}
+		return command.Done{}, &settings.RangeError{Name: "command", Want: "a command", Got: c}
 	}
 	s.note("command "+string(c), by)
-	return agent.Done{Command: c, By: by}, nil
+	return command.Done{Command: c, By: by}, nil
 }
 
 // Say notes an announcement; it refuses the text "busy".
-func (s *Steered) Say(a agent.Announcement, by string) error {
+func (s *Steered) Say(a speech.Notice, by string) error {
 	if a.Text == "busy" {
-		return agent.ErrTooMuchToSay
+		return speech.ErrFull
 	}
 	s.note(fmt.Sprintf("say %q (%s, %v)", a.Text, a.Reason, a.Interrupt), by)
 	return nil
 }
 
 // Check accepts every change.
-func (s *Steered) Check(agent.Change) error { return nil }
+func (s *Steered) Check(command.Change) error { return nil }
 
 // Change notes the kind of a change.
-func (s *Steered) Change(c agent.Change, by string) (agent.Settings, error) {
+func (s *Steered) Change(c command.Change, by string) (settings.Settings, error) {
 	switch {
 	case c.Instruction != nil && *c.Instruction == "":
 		s.note("clear", by)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/alert"
 )
 
@@ -130,8 +129,8 @@ func TestRuleDefaults(t *testing.T) {
 	t.Parallel()
 	set, err := alert.NewSet(alert.Config{Rules: []alert.Rule{{When: " the pan smokes "}}})
 	require.NoError(t, err)
-	require.Equal(t, []agent.AlertRuleStatus{{
+	require.Equal(t, []alert.RuleStatus{{
 		ID: "r1", Active: true,
-		RuleText: agent.AlertRule{When: "the pan smokes", Level: "warning", Votes: "2 of 3", Cadence: "2s", Pause: "30s"},
+		RuleText: alert.RuleText{When: "the pan smokes", Level: "warning", Votes: "2 of 3", Cadence: "2s", Pause: "30s"},
 	}}, set.List(time.Now()))
 }

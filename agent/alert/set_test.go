@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/alert"
 	"touchline/agent/look"
 	"touchline/agent/prompt"
@@ -34,7 +33,7 @@ func newRoom(t *testing.T, rules ...alert.Rule) *room {
 }
 
 // look takes one look, whose answer comes half a second later, and returns what came of it.
-func (r *room) look(answer string) []agent.Alert {
+func (r *room) look(answer string) []alert.Alert {
 	r.now = r.now.Add(time.Second)
 	return r.Answer(look.Answer{
 		Rules: r.Due(r.now), Text: answer, Anchor: window.Frame{ID: 7, VideoFrame: media.VideoFrame{
@@ -60,8 +59,8 @@ func TestAlert(t *testing.T) {
 	require.Len(t, alerts, 1)
 	a := alerts[0]
 	require.NotEmpty(t, a.ID)
-	require.Equal(t, agent.Alert{
-		Type: "alert", ID: a.ID, Phase: agent.AlertNew, At: r.now.Add(500 * time.Millisecond), Rule: "r1", Name: "door",
+	require.Equal(t, alert.Alert{
+		Type: "alert", ID: a.ID, Phase: alert.PhaseNew, At: r.now.Add(500 * time.Millisecond), Rule: "r1", Name: "door",
 		Level: "critical", Reason: "Red scores.", AnchorPTS: 90, FrameID: 7, Agreed: 2, Looks: 3, LatencySec: 0.6, Interrupt: true,
 	}, a)
 	require.True(t, r.List(r.now)[0].On)
@@ -71,7 +70,7 @@ func TestAlert(t *testing.T) {
 	alerts = r.look(none)
 	require.Len(t, alerts, 1)
 	require.Equal(t, a.ID, alerts[0].ID)
-	require.Equal(t, agent.AlertCleared, alerts[0].Phase)
+	require.Equal(t, alert.PhaseCleared, alerts[0].Phase)
 	require.Equal(t, "5 looks in a row did not see it", alerts[0].Reason)
 	require.False(t, r.List(r.now)[0].On)
 	require.Equal(t, uint64(7), r.List(r.now)[0].Looks)
@@ -124,7 +123,7 @@ func TestDue(t *testing.T) {
 	require.Len(t, r.Due(at(4.1)), 1)
 	require.Equal(t, uint64(1), r.List(at(4.1))[1].Late)
 
-	id, err := r.Add(agent.AlertRule{When: "now", Level: "critical", Cadence: "1s"})
+	id, err := r.Add(alert.RuleText{When: "now", Level: "critical", Cadence: "1s"})
 	require.NoError(t, err)
 	require.Equal(t, at(4.2), next(at(4.2)), "a critical rule waits for no other look")
 	require.Equal(t, id, r.Due(at(10))[0].ID, "critical rules come first")
@@ -139,22 +138,22 @@ func TestDue(t *testing.T) {
 func TestEdit(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t, door())
-	id, err := r.Add(agent.AlertRule{When: "the pan smokes"})
+	id, err := r.Add(alert.RuleText{When: "the pan smokes"})
 	require.NoError(t, err)
 	require.Equal(t, "r2", id)
-	require.NoError(t, r.Replace("r1", agent.AlertRule{When: "a dog barks"}))
-	require.ErrorIs(t, r.Replace("r9", agent.AlertRule{When: "x"}), alert.ErrNoRule)
-	require.ErrorContains(t, r.Replace("r1", agent.AlertRule{}), "when: must be a sentence")
-	_, err = r.Add(agent.AlertRule{When: "x", Level: "loud"})
+	require.NoError(t, r.Replace("r1", alert.RuleText{When: "a dog barks"}))
+	require.ErrorIs(t, r.Replace("r9", alert.RuleText{When: "x"}), alert.ErrNoRule)
+	require.ErrorContains(t, r.Replace("r1", alert.RuleText{}), "when: must be a sentence")
+	_, err = r.Add(alert.RuleText{When: "x", Level: "loud"})
 	require.ErrorContains(t, err, "level: must be info")
 	require.NoError(t, r.Remove("r2"))
 	require.ErrorIs(t, r.Remove("r2"), alert.ErrNoRule)
 	for i := range alert.MaxRules - 1 {
-		id, err = r.Add(agent.AlertRule{When: "x"})
+		id, err = r.Add(alert.RuleText{When: "x"})
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprintf("r%d", i+3), id, "an id is never used again")
 	}
-	_, err = r.Add(agent.AlertRule{When: "x"})
+	_, err = r.Add(alert.RuleText{When: "x"})
 	require.ErrorIs(t, err, alert.ErrTooManyRules)
 	list := r.List(r.now)
 	require.Len(t, list, alert.MaxRules)
@@ -170,7 +169,7 @@ func TestExpire(t *testing.T) {
 		reason string
 	}{
 		{"removed", func(r *room) { _ = r.Remove("r1") }, "the rule was removed"},
-		{"replaced", func(r *room) { _ = r.Replace("r1", agent.AlertRule{When: "x"}) }, "the rule was changed"},
+		{"replaced", func(r *room) { _ = r.Replace("r1", alert.RuleText{When: "x"}) }, "the rule was changed"},
 		{"another source", func(r *room) { r.Forget() }, "the source changed"},
 		{"no looks", func(r *room) { r.now = r.now.Add(time.Minute) }, "no look confirmed it"},
 		{"after hours", func(r *room) { r.now = r.now.Add(2 * time.Hour) }, "the hours of the rule are over"},
@@ -185,8 +184,8 @@ func TestExpire(t *testing.T) {
 			a := r.look(first)[0]
 			require.Empty(t, r.Expire(r.now))
 			tt.end(r)
-			a.Phase, a.At, a.Reason = agent.AlertCleared, r.now, tt.reason
-			require.Equal(t, []agent.Alert{a}, r.Expire(r.now))
+			a.Phase, a.At, a.Reason = alert.PhaseCleared, r.now, tt.reason
+			require.Equal(t, []alert.Alert{a}, r.Expire(r.now))
 			require.Empty(t, r.Expire(r.now))
 		})
 	}
@@ -200,7 +199,7 @@ func TestAnswerOfARemovedRule(t *testing.T) {
 		Rules: r.Due(start()), Text: `{"fired":[{"rule":1},{"rule":2},{"rule":3}]}`, Answered: start().Add(time.Second),
 	}
 	require.NoError(t, r.Remove("r1"))
-	require.NoError(t, r.Replace("r2", agent.AlertRule{When: "d", Votes: "1 of 1"}))
+	require.NoError(t, r.Replace("r2", alert.RuleText{When: "d", Votes: "1 of 1"}))
 	alerts := r.Answer(asked)
 	require.Len(t, alerts, 1)
 	require.Equal(t, "c", alerts[0].Name)
@@ -217,7 +216,7 @@ func TestSnooze(t *testing.T) {
 	require.Empty(t, r.Answer(late), "no votes of a look under way")
 	ended := r.Expire(r.now)
 	require.Len(t, ended, 1)
-	require.Equal(t, agent.AlertCleared, ended[0].Phase)
+	require.Equal(t, alert.PhaseCleared, ended[0].Phase)
 	require.Equal(t, "the rule is snoozed", ended[0].Reason)
 	st := r.List(r.now)[0]
 	require.Equal(t, "Ana", st.SnoozedBy)
@@ -227,7 +226,7 @@ func TestSnooze(t *testing.T) {
 	_, ok := r.Next(r.now.Add(9 * time.Minute))
 	require.False(t, ok)
 
-	require.NoError(t, r.Replace("r1", agent.AlertRule(door())))
+	require.NoError(t, r.Replace("r1", alert.RuleText(door())))
 	require.Equal(t, "Ana", r.List(r.now)[0].SnoozedBy, "a changed rule stays snoozed")
 	require.NoError(t, r.Snooze("r1", "0s", "Eva", r.now))
 	st = r.List(r.now)[0]
@@ -254,7 +253,7 @@ func TestAcknowledge(t *testing.T) {
 	require.NoError(t, r.Acknowledge(a.ID, "Eva"), "the first one counts")
 	acked := r.Expire(r.now)
 	require.Len(t, acked, 1)
-	a.Phase, a.AckedBy, a.At = agent.AlertAcked, "Ana", r.now
+	a.Phase, a.AckedBy, a.At = alert.PhaseAcked, "Ana", r.now
 	require.Equal(t, a, acked[0])
 	st := r.List(r.now)[0]
 	require.Equal(t, a.ID, st.Alert)
@@ -276,8 +275,8 @@ func TestTest(t *testing.T) {
 	alerts := r.Expire(r.now)
 	require.Len(t, alerts, 1)
 	a := alerts[0]
-	require.Equal(t, agent.Alert{
-		Type: "alert", ID: a.ID, Phase: agent.AlertNew, At: r.now, Rule: "r1", Name: "door", Level: "critical",
+	require.Equal(t, alert.Alert{
+		Type: "alert", ID: a.ID, Phase: alert.PhaseNew, At: r.now, Rule: "r1", Name: "door", Level: "critical",
 		Reason: "Test: somebody enters", Interrupt: true, Test: true,
 	}, a)
 	require.NoError(t, r.Acknowledge(a.ID, "Ana"))
@@ -285,7 +284,7 @@ func TestTest(t *testing.T) {
 	require.Empty(t, r.Expire(r.now.Add(4*time.Second)))
 	alerts = r.Expire(r.now.Add(5 * time.Second))
 	require.Len(t, alerts, 1)
-	require.Equal(t, agent.AlertCleared, alerts[0].Phase)
+	require.Equal(t, alert.PhaseCleared, alerts[0].Phase)
 	require.Equal(t, a.ID, alerts[0].ID)
 	require.True(t, alerts[0].Test)
 	st := r.List(r.now)[0]
@@ -308,12 +307,12 @@ func TestAccept(t *testing.T) {
 	})
 	require.Len(t, r.Due(r.now), 2)
 	check = refused
-	_, err := r.Add(agent.AlertRule{When: "a dog barks"})
+	_, err := r.Add(alert.RuleText{When: "a dog barks"})
 	require.ErrorIs(t, err, refused)
 	require.ErrorContains(t, err, "when: ")
-	require.ErrorIs(t, r.Replace("r1", agent.AlertRule{When: "a dog barks"}), refused)
-	require.ErrorIs(t, r.Check(agent.AlertRule{When: "a dog barks"}), refused)
-	require.NoError(t, r.Check(agent.AlertRule{When: " cut"}))
+	require.ErrorIs(t, r.Replace("r1", alert.RuleText{When: "a dog barks"}), refused)
+	require.ErrorIs(t, r.Check(alert.RuleText{When: "a dog barks"}), refused)
+	require.NoError(t, r.Check(alert.RuleText{When: " cut"}))
 	list := r.List(r.now)
 	require.Equal(t, refused.Error(), list[0].Problem)
 	require.Empty(t, list[1].Problem)

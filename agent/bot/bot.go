@@ -28,6 +28,8 @@ import (
 	"touchline/agent/room/conn"
 	"touchline/agent/room/control"
 	"touchline/agent/room/watch"
+	"touchline/agent/settings"
+	agentspeech "touchline/agent/speech"
 	"touchline/agent/whep"
 	"touchline/inference"
 	"touchline/inference/engine"
@@ -47,7 +49,7 @@ import (
 
 // Settings of one commentator, each part as its own package defines it.
 type Settings struct {
-	Agent   agent.Config
+	Agent   settings.Config
 	Media   media.Config
 	Pacing  pacing.Config
 	LiveKit room.Config
@@ -66,7 +68,7 @@ type Settings struct {
 	// Profiles to choose from, at least the one that Agent names.
 	Profiles []prompt.Profile
 	// Presets to choose from, and the name of the one that the settings are of.
-	Presets []agent.Preset
+	Presets []settings.Preset
 	Preset  string
 	// Comments is the number of comments that a late joiner is shown.
 	Comments int
@@ -124,7 +126,7 @@ type Bot struct {
 	ears     *hearing.Ears // nil without a recognizer
 	sources  *Sources      // nil without NewSources
 	kept     *roomState    // nil when nothing is kept
-	// chosen is the source that people chose, as in agent.Change; nil before.
+	// chosen is the source that people chose, as in command.Change; nil before.
 	chosen  atomic.Pointer[string]
 	outputs roomOutputs
 
@@ -477,13 +479,13 @@ func (b *Bot) ConsoleRoom() console.Room {
 // Players returns the bot's delayed picture and sound for WHEP players.
 func (b *Bot) Players() *whep.Feed { return b.players }
 
-// voiceOutput adapts the speech writer to agent.AudioOutput.
+// voiceOutput adapts the speech writer to speech.Voice.
 type voiceOutput struct{ w *speech.Writer }
 
-// SetGain implements agent.AudioOutput.
+// SetGain implements speech.Voice.
 func (v voiceOutput) SetGain(db float64) { v.w.SetGain(db) }
 
-// NewUtterance implements agent.AudioOutput.
-func (v voiceOutput) NewUtterance(ev agent.SpeechEvents) agent.SpokenUtterance {
+// NewUtterance implements speech.Voice.
+func (v voiceOutput) NewUtterance(ev agentspeech.Events) agentspeech.Sound {
 	return v.w.NewUtterance(speech.Events(ev))
 }

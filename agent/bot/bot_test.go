@@ -16,8 +16,8 @@ import (
 	"touchline/internal/redact"
 )
 
-// settings of a bot whose room has no server.
-func settings(t *testing.T) configs.Config {
+// botSettings of a bot whose room has no server.
+func botSettings(t *testing.T) configs.Config {
 	t.Helper()
 	cfg, err := configs.Load("", nil)
 	require.NoError(t, err)
@@ -30,7 +30,7 @@ func keys() conn.Keys {
 }
 
 func TestNotReadyBeforeTheFirstJoin(t *testing.T) {
-	b, err := bot.New(bot.Options{Settings: settings(t).Bot(), Keys: keys(), Log: zerolog.Nop()})
+	b, err := bot.New(bot.Options{Settings: botSettings(t).Bot(), Keys: keys(), Log: zerolog.Nop()})
 	require.NoError(t, err)
 	status := b.Snapshot().Status
 	require.Equal(t, agent.ActivityReconnecting, status.Activity)
@@ -38,7 +38,7 @@ func TestNotReadyBeforeTheFirstJoin(t *testing.T) {
 }
 
 func TestVisitorsGoWhereTheReadyTokenGoes(t *testing.T) {
-	cfg := settings(t)
+	cfg := botSettings(t)
 	token, err := conn.AgentToken(keys(), conn.Person{Room: "from the token", Identity: "bot"})
 	require.NoError(t, err)
 	cfg.Agent.LiveKit.Token = redact.Secret(token)

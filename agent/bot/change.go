@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/settings"
 	"touchline/inference"
 	"touchline/inference/minicpmo"
 	"touchline/internal/wake"
@@ -112,7 +113,7 @@ func (c *engineSwitcher) takeNext() *sharedEngine {
 }
 
 // ChangeEngine begins to load another engine of Engines; the one in force goes on meanwhile where the memory allows.
-// Snapshot tells how it goes. It returns the errors that are known before loading: *agent.RangeError, perhaps joined.
+// Snapshot tells how it goes. It returns the errors that are known before loading: *settings.RangeError, perhaps joined.
 func (b *Bot) ChangeEngine(ctx context.Context, choice agent.EngineChoice, by string) error {
 	c := b.engine
 	choice, err := c.find(ctx, choice)
@@ -121,7 +122,7 @@ func (b *Bot) ChangeEngine(ctx context.Context, choice agent.EngineChoice, by st
 	}
 	e, err := c.engines.take(b.opts.Settings.with(choice), true)
 	if err != nil {
-		return &agent.RangeError{Name: "engine", Want: "one that can be prepared", Got: fmt.Sprintf("%s: %v", choice, err)}
+		return &settings.RangeError{Name: "engine", Want: "one that can be prepared", Got: fmt.Sprintf("%s: %v", choice, err)}
 	}
 	if err := b.Fits(e); err != nil {
 		return errors.Join(err, c.engines.release(e))
@@ -331,7 +332,7 @@ func (c *engineSwitcher) find(ctx context.Context, choice agent.EngineChoice) (a
 	for _, o := range list {
 		if o.Engine == choice.Engine && cmp.Or(choice.Model, o.Model) == o.Model && cmp.Or(choice.Server, o.Server) == o.Server {
 			if o.Refused != "" {
-				return choice, &agent.RangeError{
+				return choice, &settings.RangeError{
 					Name: "engine", Want: "an engine that this process can run", Got: fmt.Sprintf("%s: %s", o.EngineChoice, o.Refused),
 				}
 			}
@@ -344,5 +345,5 @@ func (c *engineSwitcher) find(ctx context.Context, choice agent.EngineChoice) (a
 			names = append(names, o.EngineChoice.String())
 		}
 	}
-	return choice, &agent.RangeError{Name: "engine", Want: "one of " + strings.Join(names, ", "), Got: strconv.Quote(choice.String())}
+	return choice, &settings.RangeError{Name: "engine", Want: "one of " + strings.Join(names, ", "), Got: strconv.Quote(choice.String())}
 }

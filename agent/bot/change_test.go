@@ -19,7 +19,10 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/bot"
+	"touchline/agent/command"
+	"touchline/agent/look"
 	"touchline/agent/room/conn"
+	"touchline/agent/settings"
 	"touchline/agent/state"
 	"touchline/configs"
 	"touchline/inference"
@@ -292,7 +295,7 @@ func TestEnginesThatAreRefused(t *testing.T) {
 		} {
 			err := b.ChangeEngine(t.Context(), choice, "ana")
 			require.ErrorContains(t, err, want)
-			var bad *agent.RangeError
+			var bad *settings.RangeError
 			require.ErrorAs(t, err, &bad)
 		}
 		require.Nil(t, b.Snapshot().EngineChange)
@@ -377,21 +380,21 @@ func TestRoomsShareAnEngine(t *testing.T) {
 func TestVoicesOfALanguage(t *testing.T) {
 	newGarage().run(t, withEngine("nano"), func(t *testing.T, b *bot.Bot) {
 		t.Helper()
-		set := func(v agent.Settings) error {
-			checked := b.Check(agent.Change{Settings: v})
-			_, err := b.Change(agent.Change{Settings: v}, "ana")
+		set := func(v settings.Settings) error {
+			checked := b.Check(command.Change{Settings: v})
+			_, err := b.Change(command.Change{Settings: v}, "ana")
 			require.Equal(t, err, checked)
 			return err
 		}
 		require.Equal(t, []agent.VoiceOption{{ID: "flite:rms", Language: "en", Speaks: true}, {ID: "espeak-ng:nl", Language: "nl"}}, b.Voices())
-		require.NoError(t, set(agent.Settings{Voice: new("flite:rms")}))
-		require.ErrorContains(t, set(agent.Settings{Voice: new("espeak-ng:nl")}), "the voice espeak-ng:nl speaks nl, not en")
-		require.ErrorContains(t, set(agent.Settings{Voice: new("flite:anna")}), `the voice "flite:anna" is not installed`)
-		require.ErrorContains(t, set(agent.Settings{Language: new("nl")}), "language: expected one that the voice speaks; choose another voice first")
+		require.NoError(t, set(settings.Settings{Voice: new("flite:rms")}))
+		require.ErrorContains(t, set(settings.Settings{Voice: new("espeak-ng:nl")}), "the voice espeak-ng:nl speaks nl, not en")
+		require.ErrorContains(t, set(settings.Settings{Voice: new("flite:anna")}), `the voice "flite:anna" is not installed`)
+		require.ErrorContains(t, set(settings.Settings{Language: new("nl")}), "language: expected one that the voice speaks; choose another voice first")
 		require.Equal(t, "flite:rms", *b.Snapshot().Settings.Voice)
-		require.NoError(t, set(agent.Settings{Language: new("nl"), Voice: new("espeak-ng:nl")}))
-		require.NoError(t, set(agent.Settings{Voice: new("auto")}))
-		require.NoError(t, set(agent.Settings{Language: new("pt-BR")}))
+		require.NoError(t, set(settings.Settings{Language: new("nl"), Voice: new("espeak-ng:nl")}))
+		require.NoError(t, set(settings.Settings{Voice: new("auto")}))
+		require.NoError(t, set(settings.Settings{Language: new("pt-BR")}))
 	})
 }
 
@@ -437,7 +440,7 @@ func TestChangeToABundle(t *testing.T) {
 	h.camera("change", "")
 	spoke := func(engine string) func() bool {
 		return func() bool {
-			return slices.ContainsFunc(reader.Records(), func(r agent.Record) bool { return r.Engine == engine && len(r.FrameIDs) > 0 })
+			return slices.ContainsFunc(reader.Records(), func(r look.Record) bool { return r.Engine == engine && len(r.FrameIDs) > 0 })
 		}
 	}
 	require.Eventually(t, spoke("scene"), patience, 10*time.Millisecond)

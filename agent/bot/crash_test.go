@@ -21,6 +21,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/bot"
 	"touchline/agent/jobs"
+	"touchline/agent/look"
 	"touchline/agent/room"
 	"touchline/agent/room/conn"
 	"touchline/agent/webhook"
@@ -30,6 +31,7 @@ import (
 	"touchline/internal/e2e/stage"
 	"touchline/internal/redact"
 	"touchline/internal/rescue"
+	"touchline/media/window"
 )
 
 // bomb is a text output that panics in one of its methods.
@@ -41,9 +43,9 @@ func (b bomb) at(where string) {
 	}
 }
 
-func (b bomb) Caption(agent.Caption)            { b.at("Caption") }
-func (b bomb) Record(agent.Record)              { b.at("Record") }
-func (b bomb) Frames(uint64, []agent.SeenFrame) { b.at("Frames") }
+func (b bomb) Caption(agent.Caption)         { b.at("Caption") }
+func (b bomb) Record(look.Record)            { b.at("Record") }
+func (b bomb) Frames(uint64, []window.Frame) { b.at("Frames") }
 
 func (b bomb) State(s agent.Status) {
 	if s.Activity != agent.ActivityReconnecting { // that is reported before Run

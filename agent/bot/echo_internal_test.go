@@ -16,6 +16,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/hearing"
 	"touchline/agent/settings"
+	agentspeech "touchline/agent/speech"
 	"touchline/inference"
 	"touchline/inference/vad"
 	"touchline/internal/rescue"
@@ -54,16 +55,16 @@ func (*listener) Hearing() settings.Hearing {
 
 func (*listener) Hear(agent.Heard) {}
 
-func (l *listener) Floor(f agent.Floor, _ time.Time) {
+func (l *listener) Floor(f agentspeech.Floor, _ time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch f {
-	case agent.FloorTaken:
+	case agentspeech.FloorTaken:
 		l.taken++
-	case agent.FloorDoubtful:
+	case agentspeech.FloorDoubtful:
 		l.doubts++
 		l.speech.Pause()
-	case agent.FloorFree:
+	case agentspeech.FloorFree:
 		l.speech.Resume()
 	}
 }

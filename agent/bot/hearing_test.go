@@ -17,6 +17,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/bot"
+	"touchline/agent/look"
 	livesettings "touchline/agent/settings"
 	"touchline/configs"
 	"touchline/inference"
@@ -72,7 +73,7 @@ type notes struct {
 }
 
 func (*notes) Caption(agent.Caption) {}
-func (*notes) Record(agent.Record)   {}
+func (*notes) Record(look.Record)    {}
 func (*notes) State(agent.Status)    {}
 
 func (n *notes) Heard(h agent.Heard) {

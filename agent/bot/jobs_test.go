@@ -16,6 +16,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/jobs"
+	"touchline/agent/look"
 	"touchline/agent/worker"
 	"touchline/configs"
 	"touchline/internal/e2e/stage"
@@ -104,7 +105,7 @@ func TestCalledOffInTheMiddleOfASentence(t *testing.T) {
 		}
 	}
 	require.Equal(t, cycle, last.Cycle)
-	require.Equal(t, agent.OutcomeCut, last.Outcome)
+	require.Equal(t, look.OutcomeCut, last.Outcome)
 	require.NotEmpty(t, last.Reason)
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -17,10 +17,12 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
+	"touchline/agent/alert"
 	"touchline/agent/bot"
+	"touchline/agent/command"
 	"touchline/agent/prompt"
 	"touchline/agent/room/conn"
+	"touchline/agent/settings"
 	"touchline/agent/state"
 	"touchline/configs"
 	"touchline/media/source"
@@ -46,7 +48,7 @@ func begin(t *testing.T, to bot.OutputSettings, cfg bot.Settings, f func(*bot.Bo
 	return said.String()
 }
 
-func change(t *testing.T, b *bot.Bot, c agent.Change) {
+func change(t *testing.T, b *bot.Bot, c command.Change) {
 	t.Helper()
 	_, err := b.Change(c, "ana")
 	require.NoError(t, err)
@@ -58,19 +60,19 @@ func TestKept(t *testing.T) {
 	cfg := configs.Default().Bot()
 	begin(t, to, cfg, func(b *bot.Bot) {
 		require.True(t, b.Snapshot().Kept)
-		change(t, b, agent.Change{Instruction: new("Follow the ball."), Profile: new("sports"), Settings: agent.Settings{Frames: new(8), MinInterval: new(2.0)}})
-		change(t, b, agent.Change{Settings: agent.Settings{Stride: new(2), Speech: new(false)}})
-		id, err := b.Alerts.Add(agent.AlertRule{When: "motion in left"})
+		change(t, b, command.Change{Instruction: new("Follow the ball."), Profile: new("sports"), Settings: settings.Settings{Frames: new(8), MinInterval: new(2.0)}})
+		change(t, b, command.Change{Settings: settings.Settings{Stride: new(2), Speech: new(false)}})
+		id, err := b.Alerts.Add(alert.RuleText{When: "motion in left"})
 		require.NoError(t, err)
 		require.NoError(t, b.Alerts.Remove(id))
-		_, err = b.Alerts.Add(agent.AlertRule{When: "dark", Days: []string{"mon"}, Zone: "UTC"})
+		_, err = b.Alerts.Add(alert.RuleText{When: "dark", Days: []string{"mon"}, Zone: "UTC"})
 		require.NoError(t, err)
 		_, err = b.PutProfile(prompt.Profile{Name: "sports", Label: "Our club", Prompt: "You call our match."}, false, "ana")
 		require.NoError(t, err)
 		_, err = b.SetBackground("facts: [It rains]", "ana")
 		require.NoError(t, err)
-		for _, phase := range []string{agent.AlertNew, agent.AlertCleared} {
-			b.Hub.Alert(agent.Alert{ID: "r1-x", Phase: phase, Reason: phase}, nil)
+		for _, phase := range []string{alert.PhaseNew, alert.PhaseCleared} {
+			b.Hub.Alert(alert.Alert{ID: "r1-x", Phase: phase, Reason: phase}, nil)
 		}
 		b.Leave("the program ends")
 		require.Empty(t, b.Snapshot().Instruction)
@@ -90,7 +92,7 @@ func TestKept(t *testing.T) {
 		rules := b.Alerts.Saved()
 		require.Equal(t, 2, rules.Last)
 		require.Len(t, b.Hub.Alerts(), 1)
-		require.Equal(t, []string{agent.AlertNew, agent.AlertCleared}, []string{b.Hub.Alerts()[0].Reason, b.Hub.Alerts()[0].Phase})
+		require.Equal(t, []string{alert.PhaseNew, alert.PhaseCleared}, []string{b.Hub.Alerts()[0].Reason, b.Hub.Alerts()[0].Phase})
 		require.Len(t, rules.Rules, 1)
 		require.Equal(t, "r2", rules.Rules[0].ID)
 		require.Equal(t, []string{"mon"}, rules.Rules[0].Days)
@@ -108,7 +110,7 @@ func TestKept(t *testing.T) {
 		s := b.Snapshot()
 		require.Equal(t, []any{4, 2, 2.0}, []any{*s.Settings.Frames, *s.Settings.Stride, *s.Settings.MinInterval})
 		require.Equal(t, "Follow the ball.", s.Instruction)
-		change(t, b, agent.Change{Settings: agent.Settings{MinInterval: new(3.0)}})
+		change(t, b, command.Change{Settings: settings.Settings{MinInterval: new(3.0)}})
 	})
 	require.Contains(t, said, "kept value not restored")
 	require.Contains(t, said, "frame_stride")
@@ -121,7 +123,7 @@ func TestKept(t *testing.T) {
 	// An instruction that people ended stays ended; a new one of the settings holds.
 	begin(t, to, cfg, func(b *bot.Bot) {
 		require.Empty(t, b.Snapshot().Instruction)
-		change(t, b, agent.Change{Instruction: new("Follow the referee.")})
+		change(t, b, command.Change{Instruction: new("Follow the referee.")})
 	})
 	asked := cfg
 	asked.Agent.Instruction = "Count the people."
@@ -144,13 +146,13 @@ func TestKept(t *testing.T) {
 }
 
 // settingsAfterRestarts makes changes, each by a bot of its own if restarts is set, and returns the settings in force in the next one.
-func settingsAfterRestarts(t *testing.T, cfg bot.Settings, changes []agent.Settings, restarts bool) (before, after agent.Settings) {
+func settingsAfterRestarts(t *testing.T, cfg bot.Settings, changes []settings.Settings, restarts bool) (before, after settings.Settings) {
 	t.Helper()
 	to := bot.OutputSettings{State: state.Config{Path: t.TempDir()}}
 	for step := range slices.Chunk(changes, map[bool]int{true: 1, false: max(1, len(changes))}[restarts]) {
 		begin(t, to, cfg, func(b *bot.Bot) {
 			for _, c := range step {
-				change(t, b, agent.Change{Settings: c})
+				change(t, b, command.Change{Settings: c})
 			}
 			before = b.Snapshot().Settings
 		})
@@ -161,24 +163,26 @@ func settingsAfterRestarts(t *testing.T, cfg bot.Settings, changes []agent.Setti
 
 // TestPresetsAreKept: a restart changes no setting, whatever the order of presets and of settings made by hand.
 func TestPresetsAreKept(t *testing.T) {
-	hand := func(fps float64, frames int) agent.Settings { return agent.Settings{CaptureFPS: &fps, Frames: &frames} }
-	preset := func(name string) agent.Settings { return agent.Settings{Preset: &name} }
+	hand := func(fps float64, frames int) settings.Settings {
+		return settings.Settings{CaptureFPS: &fps, Frames: &frames}
+	}
+	preset := func(name string) settings.Settings { return settings.Settings{Preset: &name} }
 	for name, tt := range map[string]struct {
 		configured string
-		changes    []agent.Settings
+		changes    []settings.Settings
 		preset     string
 		fps        float64
 		frames     int
 	}{
-		"a preset replaces settings made by hand": {changes: []agent.Settings{hand(10, 3), preset("owl")}, preset: "owl", fps: 4, frames: 8},
-		"a setting made by hand ends a preset":    {changes: []agent.Settings{preset("owl"), {CaptureFPS: new(10.0)}}, fps: 10, frames: 8},
+		"a preset replaces settings made by hand": {changes: []settings.Settings{hand(10, 3), preset("owl")}, preset: "owl", fps: 4, frames: 8},
+		"a setting made by hand ends a preset":    {changes: []settings.Settings{preset("owl"), {CaptureFPS: new(10.0)}}, fps: 10, frames: 8},
 		"a preset with settings of its own": {
-			changes: []agent.Settings{{Preset: new("owl"), Frames: new(3)}}, preset: "owl", fps: 4, frames: 3,
+			changes: []settings.Settings{{Preset: new("owl"), Frames: new(3)}}, preset: "owl", fps: 4, frames: 3,
 		},
-		"no preset":                         {changes: []agent.Settings{preset("owl"), preset("")}, fps: 4, frames: 8},
-		"the preset of the configuration":   {configured: "beast", changes: []agent.Settings{{Frames: new(3)}}, fps: 5, frames: 3},
-		"another than in the configuration": {configured: "beast", changes: []agent.Settings{preset("sentry"), {Stride: new(3)}}, fps: 2, frames: 4},
-		"automatic":                         {configured: "beast", changes: []agent.Settings{preset("auto"), {Stride: new(3)}}, fps: 5, frames: 4},
+		"no preset":                         {changes: []settings.Settings{preset("owl"), preset("")}, fps: 4, frames: 8},
+		"the preset of the configuration":   {configured: "beast", changes: []settings.Settings{{Frames: new(3)}}, fps: 5, frames: 3},
+		"another than in the configuration": {configured: "beast", changes: []settings.Settings{preset("sentry"), {Stride: new(3)}}, fps: 2, frames: 4},
+		"automatic":                         {configured: "beast", changes: []settings.Settings{preset("auto"), {Stride: new(3)}}, fps: 5, frames: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg, err := configs.Load("", []string{"TOUCHLINE_PRESET=" + tt.configured})
@@ -191,14 +195,14 @@ func TestPresetsAreKept(t *testing.T) {
 
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 10 {
-		var changes []agent.Settings
+		var changes []settings.Settings
 		for range 1 + r.IntN(5) {
 			names := []string{"", "auto", "beast", "owl", "sentry", "sniper"}
 			switch r.IntN(3) {
 			case 0:
 				changes = append(changes, hand(1+float64(r.IntN(20)), 1+r.IntN(20)))
 			case 1:
-				changes = append(changes, agent.Settings{PauseAfter: new(float64(r.IntN(9)))})
+				changes = append(changes, settings.Settings{PauseAfter: new(float64(r.IntN(9)))})
 			case 2:
 				changes = append(changes, preset(names[r.IntN(len(names))]))
 			}
@@ -222,10 +226,10 @@ func TestOlderStateOfSettings(t *testing.T) {
 	begin(t, to, cfg, func(b *bot.Bot) {
 		s := b.Snapshot().Settings
 		require.Equal(t, []any{"owl", 10.0, 8, 2, -3.0}, []any{*s.Preset, *s.CaptureFPS, *s.Frames, *s.Stride, *s.VoiceGain})
-		change(t, b, agent.Change{Settings: agent.Settings{VoiceGain: new(2.0)}})
+		change(t, b, command.Change{Settings: settings.Settings{VoiceGain: new(2.0)}})
 	})
 	require.JSONEq(t, `{"capture_fps":10,"preset":"owl","frame_stride":99,"unheard_of":1,"voice_gain":2}`, keptSettings(t, to, cfg), "invalid ones stay")
-	begin(t, to, cfg, func(b *bot.Bot) { change(t, b, agent.Change{Settings: agent.Settings{Preset: new("beast")}}) })
+	begin(t, to, cfg, func(b *bot.Bot) { change(t, b, command.Change{Settings: settings.Settings{Preset: new("beast")}}) })
 	require.JSONEq(t, `{"preset":"beast","unheard_of":1,"voice_gain":2}`, keptSettings(t, to, cfg), "until they are replaced")
 }
 
@@ -270,7 +274,7 @@ func TestKeptCameras(t *testing.T) {
 	}
 	watch := func(b *bot.Bot, identity string) {
 		t.Helper()
-		_, err := b.Change(agent.Change{Source: new("camera:" + identity)}, "ana")
+		_, err := b.Change(command.Change{Source: new("camera:" + identity)}, "ana")
 		require.NoError(t, err)
 	}
 
@@ -326,7 +330,7 @@ func TestKeptCameras(t *testing.T) {
 	run(bot.SourcesOptions{Allow: private}, func(b *bot.Bot, s *bot.Sources) {
 		require.Equal(t, "a phone", b.Room.Watcher().Watching().Identity)
 		require.NoError(t, s.Remove(t.Context(), first[1].ID, "ana"))
-		_, err := b.Change(agent.Change{Source: new("")}, "ana")
+		_, err := b.Change(command.Change{Source: new("")}, "ana")
 		require.NoError(t, err)
 	})
 	require.Equal(t, []string{"192.168.7.7/door", "Yard"}, names())
@@ -351,18 +355,18 @@ func TestKeptCameras(t *testing.T) {
 // TestProfilesAndSettingsAreKept: what people set in place of the profile's own, and what the profile replaced, is so after a restart.
 func TestProfilesAndSettingsAreKept(t *testing.T) {
 	quiet := prompt.Profile{Name: "quiet", Label: "Quiet", Prompt: "You whisper.", VoiceGain: new(-6.0)}
-	choose := func(name string) agent.Change { return agent.Change{Profile: &name} }
-	gain := func(db float64) agent.Change { return agent.Change{Settings: agent.Settings{VoiceGain: &db}} }
+	choose := func(name string) command.Change { return command.Change{Profile: &name} }
+	gain := func(db float64) command.Change { return command.Change{Settings: settings.Settings{VoiceGain: &db}} }
 	for name, tt := range map[string]struct {
 		configured string
-		changes    []agent.Change
+		changes    []command.Change
 		gain       float64
 	}{
-		"the profile's":               {changes: []agent.Change{gain(3), choose("quiet")}, gain: -6},
-		"in its place":                {changes: []agent.Change{choose("quiet"), gain(3)}, gain: 3},
-		"of the configured profile":   {configured: "quiet", changes: []agent.Change{gain(3)}, gain: 3},
-		"the configured one returned": {configured: "quiet", changes: []agent.Change{gain(3), choose("sports"), choose("quiet")}, gain: -6},
-		"without the profile":         {configured: "quiet", changes: []agent.Change{gain(3), choose("sports")}, gain: 3},
+		"the profile's":               {changes: []command.Change{gain(3), choose("quiet")}, gain: -6},
+		"in its place":                {changes: []command.Change{choose("quiet"), gain(3)}, gain: 3},
+		"of the configured profile":   {configured: "quiet", changes: []command.Change{gain(3)}, gain: 3},
+		"the configured one returned": {configured: "quiet", changes: []command.Change{gain(3), choose("sports"), choose("quiet")}, gain: -6},
+		"without the profile":         {configured: "quiet", changes: []command.Change{gain(3), choose("sports")}, gain: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			to := bot.OutputSettings{State: state.Config{Path: t.TempDir()}}

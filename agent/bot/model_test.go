@@ -17,8 +17,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/bot"
+	"touchline/agent/look"
 	"touchline/inference"
 	"touchline/inference/engine"
 	"touchline/inference/minicpmo"
@@ -53,9 +53,9 @@ func TestModelCommentsInTwoRooms(t *testing.T) {
 		places = append(places, place{name, records, h.viewer(name)})
 		h.camera(name, film)
 	}
-	spoken := func(records []agent.Record) (out []agent.Record) {
+	spoken := func(records []look.Record) (out []look.Record) {
 		for _, r := range records {
-			if r.Outcome == agent.OutcomeSpoken {
+			if r.Outcome == look.OutcomeSpoken {
 				out = append(out, r)
 			}
 		}
@@ -220,7 +220,7 @@ func TestLoadingIsSeenAndALostDeviceEndsTheBot(t *testing.T) {
 }
 
 func TestModelThatCannotBeLoaded(t *testing.T) {
-	cfg := settings(t)
+	cfg := botSettings(t)
 	bundle := tiny(t)
 	cfg.Inference.Engine, cfg.Inference.MiniCPM.Device = "minicpmo", "cpu"
 	cfg.Inference.MiniCPM.Path = t.TempDir()

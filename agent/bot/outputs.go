@@ -11,8 +11,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
+	"touchline/agent/alert"
 	"touchline/agent/events"
 	"touchline/agent/history"
+	"touchline/agent/look"
 	"touchline/agent/mqtt"
 	"touchline/agent/state"
 	"touchline/agent/webhook"
@@ -20,6 +22,7 @@ import (
 	"touchline/internal/outbox"
 	"touchline/internal/redact"
 	"touchline/media"
+	"touchline/media/window"
 )
 
 // Output brings what the commentators of a process say somewhere else. The outputs for one commentator may also be
@@ -36,11 +39,11 @@ type Output interface {
 type (
 	// queuer delivers phases of alerts by the outbox.
 	queuer interface {
-		Queue(a agent.Alert, frame *agent.SeenFrame) []outbox.Message
+		Queue(a alert.Alert, frame *window.Frame) []outbox.Message
 	}
 	// ruleOutput takes the rules of the room after each change.
 	ruleOutput interface {
-		Rules(rules []agent.AlertRuleStatus)
+		Rules(rules []alert.RuleStatus)
 	}
 	// failureOutput takes the error that ended the commentator.
 	failureOutput interface{ Failed(err error) }
@@ -52,7 +55,7 @@ type (
 type (
 	// archive has the comments of earlier runs, and what people said.
 	archive interface {
-		Last(ctx context.Context, room string, n int) ([]agent.Record, error)
+		Last(ctx context.Context, room string, n int) ([]look.Record, error)
 		Forget(ctx context.Context, q history.Query) (int, error)
 	}
 	// remoteOutput may be away: the text is for viewers, "" while it is there.
@@ -246,7 +249,7 @@ func each[T any](r roomOutputs, f func(T)) {
 }
 
 // commit keeps a phase of an alert until it is delivered.
-func (r roomOutputs) commit(a agent.Alert, frame *agent.SeenFrame) {
+func (r roomOutputs) commit(a alert.Alert, frame *window.Frame) {
 	var messages []outbox.Message
 	each(r, func(q queuer) { messages = append(messages, q.Queue(a, frame)...) })
 	if len(messages) > 0 {
@@ -255,7 +258,7 @@ func (r roomOutputs) commit(a agent.Alert, frame *agent.SeenFrame) {
 }
 
 // announce tells the outputs the rules of the room.
-func (r roomOutputs) announce(rules []agent.AlertRuleStatus) {
+func (r roomOutputs) announce(rules []alert.RuleStatus) {
 	each(r, func(out ruleOutput) { out.Rules(rules) })
 }
 
@@ -297,7 +300,7 @@ func (o *Outputs) archive() archive {
 }
 
 // past returns the last n comments of earlier runs in a room.
-func (o *Outputs) past(ctx context.Context, room string, n int) []agent.Record {
+func (o *Outputs) past(ctx context.Context, room string, n int) []look.Record {
 	a := o.archive()
 	if a == nil {
 		return nil

@@ -23,6 +23,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/bot"
 	"touchline/agent/history"
+	"touchline/agent/look"
 	"touchline/agent/room/conn"
 	"touchline/agent/room/control"
 	"touchline/agent/webhook"
@@ -44,7 +45,7 @@ type hookEvent struct {
 	Event       string
 	Room        struct{ Name string }
 	Participant struct{ Identity string }
-	Record      agent.Record
+	Record      look.Record
 	State       agent.Status
 	Error       struct{ Message string }
 }
@@ -136,7 +137,7 @@ func TestOutputs(t *testing.T) {
 					last = w.At
 				}
 				require.Equal(t, e.Record.Text, strings.TrimSpace(words.String()))
-				if e.Record.Outcome == agent.OutcomeSpoken {
+				if e.Record.Outcome == look.OutcomeSpoken {
 					require.Greater(t, last, 0.3, "the words come as they are spoken")
 				}
 			}

@@ -22,9 +22,12 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/bot"
+	"touchline/agent/command"
+	"touchline/agent/look"
 	"touchline/agent/room/conn"
+	"touchline/agent/settings"
+	"touchline/agent/speech"
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/inference/conformance/bundles"
@@ -118,7 +121,7 @@ type stall struct {
 }
 
 // next returns the first record since n that is right.
-func (s stall) next(n int, what string, right func(agent.Record) bool) (found agent.Record) {
+func (s stall) next(n int, what string, right func(look.Record) bool) (found look.Record) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
 		all := s.records.Records()
@@ -132,11 +135,11 @@ func (s stall) next(n int, what string, right func(agent.Record) bool) (found ag
 }
 
 // says lets a text be said and returns its record.
-func (s stall) says(a agent.Announcement) agent.Record {
+func (s stall) says(a speech.Notice) look.Record {
 	s.t.Helper()
 	n := len(s.records.Records())
 	require.NoError(s.t, s.Session.Say(a, "ana"))
-	return s.next(n, a.Text, func(r agent.Record) bool {
+	return s.next(n, a.Text, func(r look.Record) bool {
 		return r.Announced != "" && strings.HasPrefix(a.Text, strings.TrimSpace(r.Text))
 	})
 }
@@ -151,7 +154,7 @@ func (s stall) quiet() {
 }
 
 // spoken is a comment that was heard whole.
-func spoken(r agent.Record) bool { return r.Outcome == agent.OutcomeSpoken && r.Announced == "" }
+func spoken(r look.Record) bool { return r.Outcome == look.OutcomeSpoken && r.Announced == "" }
 
 // programs returns the sentences that speech programs have spoken.
 func programs(e *bot.Engine) (n uint64) {
@@ -206,8 +209,8 @@ func TestOwnVoiceKeepsSilent(t *testing.T) {
 	s := stall{b, t, records, h.listener("dots")}
 	h.camera("dots", "")
 	for n := range 3 {
-		r := s.next(n, "a silent look", func(r agent.Record) bool { return r.Announced == "" })
-		require.Equal(t, agent.OutcomeSilent, r.Outcome, r.Reason)
+		r := s.next(n, "a silent look", func(r look.Record) bool { return r.Announced == "" })
+		require.Equal(t, look.OutcomeSilent, r.Outcome, r.Reason)
 		require.Zero(t, r.AudioSec)
 	}
 	require.True(t, engine.Capabilities().OwnVoice)
@@ -267,7 +270,7 @@ func TestOwnVoiceIsTried(t *testing.T) {
 	const text = "A goal for the reds!" // what the page says in English
 	for _, own := range []bool{false, true} {
 		if own {
-			_, err := s.Change(agent.Change{Settings: agent.Settings{Voice: new(inference.VoiceModel)}}, "ana")
+			_, err := s.Change(command.Change{Settings: settings.Settings{Voice: new(inference.VoiceModel)}}, "ana")
 			require.NoError(t, err)
 		}
 		n := len(records.Records())
@@ -285,7 +288,7 @@ func TestOwnVoiceIsTried(t *testing.T) {
 		require.Equal(t, c.said(text), sound, "all of the model's sound")
 		s.next(len(records.Records()), "a comment after it", spoken)
 	}
-	require.False(t, slices.ContainsFunc(records.Records(), func(r agent.Record) bool { return strings.Contains(r.Text, text) }))
+	require.False(t, slices.ContainsFunc(records.Records(), func(r look.Record) bool { return strings.Contains(r.Text, text) }))
 	require.Empty(t, b.Snapshot().VoiceProblem)
 }
 
@@ -330,9 +333,9 @@ func TestOwnVoiceInRooms(t *testing.T) {
 		for _, s := range rooms {
 			s.t = t
 			// Not all of one comment: a busy machine may spoil some.
-			s.next(1, "a comment in the model's voice", func(r agent.Record) bool { return spoken(r) && r.AudioSec > 1 && s.hears(r, c) })
-			s.next(1, "a comment with its words", func(r agent.Record) bool { return spoken(r) && s.reads(r) })
-			r := s.next(1, "a comment beside its picture", func(r agent.Record) bool { return spoken(r) && r.Aligned })
+			s.next(1, "a comment in the model's voice", func(r look.Record) bool { return spoken(r) && r.AudioSec > 1 && s.hears(r, c) })
+			s.next(1, "a comment with its words", func(r look.Record) bool { return spoken(r) && s.reads(r) })
+			r := s.next(1, "a comment beside its picture", func(r look.Record) bool { return spoken(r) && r.Aligned })
 			t.Logf("%q: %.1f s, %.0f ms beside its picture, ready after %.2f s", r.Text, r.AudioSec, 1000*r.AlignmentError, r.ReadySec)
 		}
 		if programs(engine) > 0 { // on a busy machine the model may be too slow
@@ -343,15 +346,15 @@ func TestOwnVoiceInRooms(t *testing.T) {
 	t.Run("an instruction cuts it", func(t *testing.T) {
 		s.t = t
 		about := "Look at the keeper."
-		s.cuts(func() error { _, err := s.Change(agent.Change{Instruction: &about}, "ana"); return err })
+		s.cuts(func() error { _, err := s.Change(command.Change{Instruction: &about}, "ana"); return err })
 	})
 	t.Run("an announcement cuts it", func(t *testing.T) {
 		s.t = t
-		s.cuts(func() error { return s.Session.Say(agent.Announcement{Text: "A goal!", Interrupt: true}, "ana") })
+		s.cuts(func() error { return s.Session.Say(speech.Notice{Text: "A goal!", Interrupt: true}, "ana") })
 	})
 	stop := ""
 	for _, s := range rooms {
-		_, err := s.Change(agent.Change{Instruction: &stop}, "ana")
+		_, err := s.Change(command.Change{Instruction: &stop}, "ana")
 		require.NoError(t, err)
 		s.quiet()
 	}
@@ -362,11 +365,11 @@ func TestOwnVoiceInRooms(t *testing.T) {
 		for _, id := range []string{"flite:slt", inference.VoiceModel} {
 			before := programs(engine)
 			s.choose(id)
-			r := s.says(agent.Announcement{Text: "A goal!", Interrupt: true})
-			require.Equal(t, agent.OutcomeSpoken, r.Outcome)
+			r := s.says(speech.Notice{Text: "A goal!", Interrupt: true})
+			require.Equal(t, look.OutcomeSpoken, r.Outcome)
 			if id == inference.VoiceModel {
 				for s.quiet(); tries > 0 && !s.hears(r, c); tries-- { // a busy machine may spoil some
-					r = s.says(agent.Announcement{Text: "A goal!", Interrupt: true})
+					r = s.says(speech.Notice{Text: "A goal!", Interrupt: true})
 					s.quiet()
 				}
 				require.True(t, s.hears(r, c), "it is the model's sound")
@@ -382,11 +385,11 @@ func TestOwnVoiceInRooms(t *testing.T) {
 		for tries := 5; tries > 0 && (said == 0 || said == 6); tries-- { // where the model is too slow, the program has spoken from the beginning
 			s.well()
 			before, n := programs(engine), len(s.records.Records())
-			require.NoError(t, s.Session.Say(agent.Announcement{Text: story, Interrupt: true}, "ana"))
+			require.NoError(t, s.Session.Say(speech.Notice{Text: story, Interrupt: true}, "ana"))
 			require.Eventually(t, func() bool { return s.Snapshot().Status.Activity == "speaking" }, patience, time.Millisecond)
 			s.choose("flite:slt")
-			r := s.next(n, "the whole text", func(r agent.Record) bool { return r.Announced != "" })
-			require.Equal(t, agent.OutcomeSpoken, r.Outcome)
+			r := s.next(n, "the whole text", func(r look.Record) bool { return r.Announced != "" })
+			require.Equal(t, look.OutcomeSpoken, r.Outcome)
 			require.Equal(t, story, r.Text)
 			said = programs(engine) - before
 			t.Logf("%d sentences of another voice, %.0f ms of gaps", said, 1000*(r.EndedAt.Sub(r.StartedAt).Seconds()-r.AudioSec))
@@ -408,8 +411,8 @@ func TestOwnVoiceInRooms(t *testing.T) {
 		defer c.slow.Store(false)
 		before := programs(engine)
 		for tries := 3; tries > 0 && programs(engine) == before; tries-- { // short sentences may share a piece of sound
-			r := s.says(agent.Announcement{Text: story, Interrupt: true})
-			require.Equal(t, agent.OutcomeSpoken, r.Outcome)
+			r := s.says(speech.Notice{Text: story, Interrupt: true})
+			require.Equal(t, look.OutcomeSpoken, r.Outcome)
 			require.Equal(t, story, r.Text)
 		}
 		require.Greater(t, programs(engine), before)
@@ -422,14 +425,14 @@ func TestOwnVoiceInRooms(t *testing.T) {
 		c.fails.Store(true)
 		const text = "A dog. It has a stick."
 		before := programs(engine)
-		r := s.says(agent.Announcement{Text: text, Interrupt: true})
+		r := s.says(speech.Notice{Text: text, Interrupt: true})
 		c.fails.Store(false)
-		require.Equal(t, agent.OutcomeSpoken, r.Outcome)
+		require.Equal(t, look.OutcomeSpoken, r.Outcome)
 		require.Equal(t, text, r.Text)
 		require.Equal(t, before+1, programs(engine), "the second sentence")
 		require.Contains(t, s.Snapshot().VoiceProblem, errTorn.Error())
-		s.next(0, "its words are shown once", func(r agent.Record) bool { return r.Text == text && s.reads(r) })
-		require.Equal(t, agent.OutcomeSpoken, s.says(agent.Announcement{Text: "Yes!"}).Outcome)
+		s.next(0, "its words are shown once", func(r look.Record) bool { return r.Text == text && s.reads(r) })
+		require.Equal(t, look.OutcomeSpoken, s.says(speech.Notice{Text: "Yes!"}).Outcome)
 		require.Empty(t, s.Snapshot().VoiceProblem)
 	})
 }
@@ -441,9 +444,9 @@ func (s stall) cuts(disturb func() error) {
 		n := len(s.records.Records())
 		require.Eventually(s.t, func() bool { return s.Snapshot().Status.Activity == "speaking" }, 2*patience, time.Millisecond)
 		require.NoError(s.t, disturb())
-		r := s.next(n, "the comment that was heard", func(r agent.Record) bool { return r.Announced == "" })
+		r := s.next(n, "the comment that was heard", func(r look.Record) bool { return r.Announced == "" })
 		s.next(n, "a comment behind it", spoken)
-		if r.Outcome == agent.OutcomeCut {
+		if r.Outcome == look.OutcomeCut {
 			return
 		}
 	}
@@ -453,7 +456,7 @@ func (s stall) cuts(disturb func() error) {
 // choose sets the voice.
 func (s stall) choose(id string) {
 	s.t.Helper()
-	_, err := s.Change(agent.Change{Settings: agent.Settings{Voice: &id}}, "ana")
+	_, err := s.Change(command.Change{Settings: settings.Settings{Voice: &id}}, "ana")
 	require.NoError(s.t, err)
 }
 
@@ -465,7 +468,7 @@ func (s stall) well() {
 	s.t.Helper()
 	for tries := 20; s.Snapshot().VoiceProblem != ""; tries-- {
 		require.Positive(s.t, tries, s.Snapshot().VoiceProblem)
-		s.says(agent.Announcement{Text: "Yes! Now it is the turn of the others."})
+		s.says(speech.Notice{Text: "Yes! Now it is the turn of the others."})
 	}
 }
 
@@ -491,21 +494,21 @@ func (s stall) takesOver(c *choir, engine *bot.Engine) {
 		s.well()
 		s.choose("flite:slt")
 		before, n := programs(engine), len(s.records.Records())
-		require.NoError(s.t, s.Session.Say(agent.Announcement{Text: text, Interrupt: true}, "ana"))
+		require.NoError(s.t, s.Session.Say(speech.Notice{Text: text, Interrupt: true}, "ana"))
 		require.Eventually(s.t, speaks, patience, time.Millisecond)
 		s.choose(inference.VoiceModel)
 		require.Eventually(s.t, func() bool { return len(read()) > 0 || len(s.records.Records()) > n }, 2*patience, time.Millisecond)
 		s.choose("flite:slt")
-		r := s.next(n, "the whole text", func(r agent.Record) bool { return r.Announced != "" })
+		r := s.next(n, "the whole text", func(r look.Record) bool { return r.Announced != "" })
 		s.choose(inference.VoiceModel)
-		require.Equal(s.t, agent.OutcomeSpoken, r.Outcome)
+		require.Equal(s.t, look.OutcomeSpoken, r.Outcome)
 		require.Equal(s.t, text, r.Text)
 		require.Equal(s.t, uint64(len(lines)), programs(engine)-before+uint64(len(read())), "each sentence is spoken once, by one of them")
 		s.t.Logf("%d of %d sentences read by the model, %.1f s, %.0f ms of gaps", len(read()), len(lines), r.AudioSec,
 			1000*(r.EndedAt.Sub(r.StartedAt).Seconds()-r.AudioSec))
 	}
 	require.NotEmpty(s.t, read())
-	s.next(0, "its words are shown once", func(r agent.Record) bool { return r.Text == text && s.reads(r) })
+	s.next(0, "its words are shown once", func(r look.Record) bool { return r.Text == text && s.reads(r) })
 }
 
 // listener watches a room and keeps the levels of the voice.
@@ -520,7 +523,7 @@ func (h *fixture) listener(roomName string) *stage.Viewer {
 }
 
 // hears reports whether the viewer heard a record in the model's voice: its level rises and falls as the model's does.
-func (s stall) hears(r agent.Record, c *choir) bool {
+func (s stall) hears(r look.Record, c *choir) bool {
 	const block = 240 // 10 ms
 	sound := c.said(strings.TrimSpace(r.Text))
 	if math.Abs(float64(len(sound))/24000-r.AudioSec) > 0.1 { // another sound of equal words
@@ -557,7 +560,7 @@ func alike(a, b []float64) float64 {
 }
 
 // reads reports whether the words of a record came to the viewer once and in order, not before the voice.
-func (s stall) reads(r agent.Record) bool {
+func (s stall) reads(r look.Record) bool {
 	seen := s.viewer.Seen()
 	want := strings.Fields(r.Text)
 	for _, closed := range slices.Backward(seen.Closed) {

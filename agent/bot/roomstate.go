@@ -21,7 +21,7 @@ import (
 
 // Names of the kept values.
 const (
-	keptSettings    = "settings"    // object of agent.Settings, only those that were set
+	keptSettings    = "settings"    // object of settings.Settings, only those that were set
 	keptInstruction = "instruction" // keptOrder
 	keptProfile     = "profile"     // keptChoice
 	keptProfiles    = "profiles"    // []prompt.Profile, the room's own
@@ -30,7 +30,7 @@ const (
 	keptAlert       = "alert "      // and the id: events.KeptAlert
 	keptEngine      = "engine"      // keptEngineChoice
 	keptCameras     = "cameras"     // []camera.Kept, those that people added
-	keptWatched     = "watched"     // keptChoice of a source, as in agent.Change
+	keptWatched     = "watched"     // keptChoice of a source, as in command.Change
 )
 
 // keptOrder is the instruction as people have set it. It holds as long as the settings and the room's dispatch have the
@@ -175,7 +175,7 @@ func (k *roomState) restoreAlerts(values map[string]json.RawMessage) {
 func (k *roomState) restoreSettings(kept map[string]json.RawMessage) error {
 	k.invalid = kept
 	var errs []error
-	var valid agent.Change
+	var valid command.Change
 	names := slices.Sorted(maps.Keys(k.invalid))
 	if i := slices.Index(names, "preset"); i > 0 {
 		names = slices.Insert(slices.Delete(names, i, i+1), 0, "preset")
@@ -200,7 +200,7 @@ func (k *roomState) restoreSettings(kept map[string]json.RawMessage) error {
 	return errors.Join(append(errs, err)...)
 }
 
-func presetOf(v agent.Settings) string {
+func presetOf(v settings.Settings) string {
 	if v.Preset == nil {
 		return ""
 	}
@@ -209,7 +209,7 @@ func presetOf(v agent.Settings) string {
 
 // settings returns the settings to keep: those that people made, and those of the file that are not valid today until a
 // new value or preset replaces them.
-func (k *roomState) settings(live agent.Settings) map[string]json.RawMessage {
+func (k *roomState) settings(live settings.Settings) map[string]json.RawMessage {
 	out := fields(live)
 	if preset := presetOf(live); preset != k.preset {
 		k.preset = preset
@@ -232,7 +232,7 @@ func (k *roomState) settings(live agent.Settings) map[string]json.RawMessage {
 }
 
 // fields returns the settings that are set, by name.
-func fields(v agent.Settings) (out map[string]json.RawMessage) {
+func fields(v settings.Settings) (out map[string]json.RawMessage) {
 	if err := json.Unmarshal(marshal(v), &out); err != nil {
 		panic(err)
 	}
@@ -254,11 +254,11 @@ func (k *roomState) restoreProfile(kept keptChoice) error {
 		k.room.Keep(keptProfile, nil)
 		return nil
 	}
-	if _, err := k.bot.Change(agent.Change{Profile: &kept.Name}, byState); err != nil {
+	if _, err := k.bot.Change(command.Change{Profile: &kept.Name}, byState); err != nil {
 		return err
 	}
 	made := k.bot.Live().Settings.Only(func(s settings.Setting) bool { return slices.Contains(kept.Settings, s.Name) })
-	_, err := k.bot.Change(agent.Change{Settings: made}, byState)
+	_, err := k.bot.Change(command.Change{Settings: made}, byState)
 	return err
 }
 
@@ -273,7 +273,7 @@ func (k *roomState) restoreInstruction(kept keptOrder) error {
 		}
 		return nil
 	}
-	_, err := k.bot.Change(agent.Change{Instruction: &kept.Text}, kept.By)
+	_, err := k.bot.Change(command.Change{Instruction: &kept.Text}, kept.By)
 	if err == nil && kept.Text != "" && !kept.Active {
 		_, err = k.bot.Command(command.Stop, kept.By)
 	}

@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"strings"
 
-	"touchline/agent"
 	"touchline/agent/camera"
+	"touchline/agent/command"
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/source"
@@ -134,7 +134,7 @@ func (s *Sources) restore(first source.Info) error {
 	}
 	b.sources = s
 	if watched.Name != "" && watched.Over == s.over && !gone[strings.TrimPrefix(watched.Name, prefixCamera)] {
-		if _, err := b.Change(agent.Change{Source: &watched.Name}, byState); err != nil {
+		if _, err := b.Change(command.Change{Source: &watched.Name}, byState); err != nil {
 			b.log.Warn().Err(err).Str("value", keptWatched).Msg("kept value not restored")
 		}
 	}

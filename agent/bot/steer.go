@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/command"
+	"touchline/agent/look"
+	"touchline/agent/settings"
 	"touchline/inference/voice"
 	"touchline/media"
 )
@@ -45,7 +48,7 @@ func (b *Bot) watchConfig(source string) (media.WatchConfig, error) {
 	if worlds := b.worlds(); len(worlds) > 0 {
 		want = fmt.Sprintf(`"", "scene" (the built-in one), "world:NAME" with one of %q, or "camera:IDENTITY"`, worlds)
 	}
-	return media.WatchConfig{}, &agent.RangeError{Name: "source", Want: want, Got: fmt.Sprintf("%q", source)}
+	return media.WatchConfig{}, &settings.RangeError{Name: "source", Want: want, Got: fmt.Sprintf("%q", source)}
 }
 
 // Snapshot returns the session's snapshot with the room's sources.
@@ -76,7 +79,7 @@ func described(pictures, selected agent.SourceInfo) agent.SourceInfo {
 }
 
 // Check implements agent.Steerer.
-func (b *Bot) Check(c agent.Change) error {
+func (b *Bot) Check(c command.Change) error {
 	var err error
 	if c.Source != nil {
 		_, err = b.watchConfig(*c.Source)
@@ -85,20 +88,20 @@ func (b *Bot) Check(c agent.Change) error {
 }
 
 // Change implements agent.Steerer.
-func (b *Bot) Change(c agent.Change, by string) (agent.Settings, error) {
+func (b *Bot) Change(c command.Change, by string) (settings.Settings, error) {
 	var watch media.WatchConfig
 	if c.Source != nil {
 		var err error
 		if watch, err = b.watchConfig(*c.Source); err != nil {
-			return agent.Settings{}, errors.Join(b.Session.Check(c), err)
+			return settings.Settings{}, errors.Join(b.Session.Check(c), err)
 		}
 	}
 	if err := b.checkVoice(c.Settings); err != nil {
-		return agent.Settings{}, errors.Join(b.Session.Check(c), err)
+		return settings.Settings{}, errors.Join(b.Session.Check(c), err)
 	}
-	settings, err := b.Session.Change(c, by)
+	now, err := b.Session.Change(c, by)
 	if err != nil {
-		return agent.Settings{}, err
+		return settings.Settings{}, err
 	}
 	if c.Source != nil {
 		b.log.Info().Str("source", *c.Source).Str("by", by).Msg("source chosen")
@@ -107,13 +110,13 @@ func (b *Bot) Change(c agent.Change, by string) (agent.Settings, error) {
 		b.suggestWorld(*c.Profile)
 	}
 	if b.opts.Grader != nil {
-		b.opts.Grader.Speak(*settings.Language)
+		b.opts.Grader.Speak(*now.Language)
 	}
-	return settings, nil
+	return now, nil
 }
 
 // checkVoice returns the error of a voice that is not installed or does not speak the language, as both will be.
-func (b *Bot) checkVoice(v agent.Settings) error {
+func (b *Bot) checkVoice(v settings.Settings) error {
 	id := cmp.Or(v.Voice, b.Live().Settings.Voice)
 	if v.Voice == nil && v.Language == nil || id == nil {
 		return nil
@@ -124,11 +127,11 @@ func (b *Bot) checkVoice(v agent.Settings) error {
 	case err == nil:
 		return nil
 	case v.Voice == nil:
-		return &agent.RangeError{
+		return &settings.RangeError{
 			Name: "language", Want: "one that the voice speaks; choose another voice first", Got: fmt.Sprintf("%q: %v", *language, err),
 		}
 	}
-	return &agent.RangeError{
+	return &settings.RangeError{
 		Name: "voice", Want: "an installed voice that speaks the language of the comments", Got: fmt.Sprintf("%q: %v", *id, err),
 	}
 }
@@ -190,4 +193,4 @@ func (b *Bot) announceRules() {
 }
 
 // History implements agent.Steerer.
-func (b *Bot) History() []agent.Record { return b.Hub.History() }
+func (b *Bot) History() []look.Record { return b.Hub.History() }

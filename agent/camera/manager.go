@@ -16,7 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"touchline/agent"
+	"touchline/agent/settings"
 	"touchline/internal/wake"
 	"touchline/media/source"
 	"touchline/media/source/catalog"
@@ -350,7 +350,7 @@ func (m *Manager) prepare(w source.Request) (played, error) {
 	}
 	a, err := source.ParseAddress(w.URL)
 	if err != nil {
-		return played{}, &agent.RangeError{Name: "url", Want: strings.TrimPrefix(err.Error(), "expected "), Got: "another text"}
+		return played{}, &settings.RangeError{Name: "url", Want: strings.TrimPrefix(err.Error(), "expected "), Got: "another text"}
 	}
 	if a.URL == nil {
 		if !m.opts.Allow.Files {
@@ -368,7 +368,7 @@ func (m *Manager) prepare(w source.Request) (played, error) {
 	switch transport {
 	case rtsp.Auto, rtsp.TCP, rtsp.UDP:
 	default:
-		return played{}, &agent.RangeError{Name: "transport", Want: `"tcp", "udp" or "auto"`, Got: fmt.Sprintf("%.20q", w.Transport)}
+		return played{}, &settings.RangeError{Name: "transport", Want: `"tcp", "udp" or "auto"`, Got: fmt.Sprintf("%.20q", w.Transport)}
 	}
 	p, err := catalog.Open(catalog.Options{
 		Address: a, Allow: m.opts.Allow, Transport: transport, Insecure: w.Insecure, Loop: true, Now: time.Now, Log: m.opts.Log,
@@ -396,7 +396,7 @@ func number(host string) (netip.Addr, bool) {
 
 func checkName(name string) error {
 	if utf8.RuneCountInString(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return &agent.RangeError{Name: "name", Want: fmt.Sprintf("at most %d printable characters", maxName), Got: "another text"}
+		return &settings.RangeError{Name: "name", Want: fmt.Sprintf("at most %d printable characters", maxName), Got: "another text"}
 	}
 	return nil
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/camera"
 	"touchline/agent/room"
+	"touchline/agent/settings"
 	"touchline/media/source"
 	"touchline/media/source/rtsp/rtsptest"
 	"touchline/media/source/transcode"
@@ -83,7 +83,7 @@ func TestManagerRefuses(t *testing.T) {
 			if tt.is != nil {
 				require.ErrorIs(t, err, tt.is)
 			} else {
-				_, ok := err.(*agent.RangeError) //nolint:errorlint // it is not wrapped
+				_, ok := err.(*settings.RangeError) //nolint:errorlint // it is not wrapped
 				require.True(t, ok)
 			}
 		})

@@ -9,11 +9,11 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"touchline/agent"
 	"touchline/agent/access"
 	"touchline/agent/command"
 	"touchline/agent/prompt"
 	"touchline/agent/settings"
+	"touchline/agent/speech"
 )
 
 const (
@@ -69,7 +69,7 @@ const sayAgain = 5
 
 // refuseOrder returns the answer to a refused order; nil without an error.
 func refuseOrder(err error, code string) error {
-	if errors.Is(err, agent.ErrTooMuchToSay) {
+	if errors.Is(err, speech.ErrFull) {
 		return refuse(http.StatusTooManyRequests, "too_much_to_say", "%v", err).after(sayAgain)
 	}
 	return refusal(err, answer{command.ErrNothingTo, http.StatusConflict, "nothing_to_do"}, answer{nil, http.StatusUnprocessableEntity, code})
@@ -80,12 +80,12 @@ func (h *roomEntry) postCommand(r *http.Request, in commandBody) error {
 	return refuseOrder(err, "bad_command")
 }
 
-func (h *roomEntry) postSay(r *http.Request, in agent.Announcement) error {
+func (h *roomEntry) postSay(r *http.Request, in speech.Notice) error {
 	return refuseOrder(h.Bot.Say(in, by(r)), "bad_announcement")
 }
 
 func (h *roomEntry) deleteInstruction(r *http.Request, _ nothing) error {
-	_, err := h.Bot.Change(agent.Change{Instruction: new("")}, by(r))
+	_, err := h.Bot.Change(command.Change{Instruction: new("")}, by(r))
 	return err
 }
 
@@ -101,7 +101,7 @@ func (h *roomEntry) getProfiles(*http.Request) (profileList, error) {
 }
 
 func (h *roomEntry) postProfile(r *http.Request, in profileBody) error {
-	_, err := h.Bot.Change(agent.Change{Profile: &in.Profile}, by(r))
+	_, err := h.Bot.Change(command.Change{Profile: &in.Profile}, by(r))
 	return refusal(err, answer{nil, http.StatusBadRequest, "unknown_profile"})
 }
 
@@ -114,17 +114,17 @@ func (h *roomEntry) getSettings(*http.Request) (settingList, error) {
 	table := settings.Table()
 	for i := range table {
 		if presets := h.Bot.Snapshot().Presets; table[i].Name == "preset" && len(presets) > 0 {
-			table[i].Options = append([]string{"", agent.PresetAuto}, presets...)
+			table[i].Options = append([]string{"", settings.Auto}, presets...)
 		}
 	}
 	return settingList{table}, nil
 }
 
-func (h *roomEntry) postSettings(_ http.ResponseWriter, r *http.Request, in agent.Settings) (agent.Settings, error) {
+func (h *roomEntry) postSettings(_ http.ResponseWriter, r *http.Request, in settings.Settings) (settings.Settings, error) {
 	if err := needsBot(h); err != nil {
 		return in, err
 	}
-	out, err := h.Bot.Change(agent.Change{Settings: in}, by(r))
+	out, err := h.Bot.Change(command.Change{Settings: in}, by(r))
 	if err != nil {
 		return in, refusal(err, answer{nil, http.StatusUnprocessableEntity, "out_of_range"})
 	}

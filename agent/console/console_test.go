@@ -30,7 +30,10 @@ import (
 	"touchline/agent/command"
 	"touchline/agent/console"
 	"touchline/agent/events"
+	"touchline/agent/look"
 	"touchline/agent/prompt"
+	"touchline/agent/settings"
+	agentspeech "touchline/agent/speech"
 	"touchline/media"
 	"touchline/media/speech"
 )
@@ -50,7 +53,7 @@ type desk struct {
 	noScene bool
 }
 
-var errNoScene = &agent.RangeError{Name: "source", Want: `"" (the first camera) or "camera:IDENTITY"`, Got: `"scene"`}
+var errNoScene = &settings.RangeError{Name: "source", Want: `"" (the first camera) or "camera:IDENTITY"`, Got: `"scene"`}
 
 func newDesk() *desk {
 	return &desk{snap: agent.Snapshot{
@@ -87,17 +90,17 @@ func (d *desk) Snapshot() agent.Snapshot {
 	return d.snap
 }
 
-func (d *desk) Check(c agent.Change) error {
+func (d *desk) Check(c command.Change) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.check(c)
 }
 
-func (d *desk) check(c agent.Change) error {
+func (d *desk) check(c command.Change) error {
 	var errs []error
 	if c.Instruction != nil {
 		if n := utf8.RuneCountInString(strings.TrimSpace(*c.Instruction)); n > prompt.MaxInstruction {
-			errs = append(errs, &agent.RangeError{Name: "instruction", Want: "at most 2000 characters", Got: n})
+			errs = append(errs, &settings.RangeError{Name: "instruction", Want: "at most 2000 characters", Got: n})
 		}
 	}
 	known := func(p prompt.Profile) bool { return p.Name == *c.Profile }
@@ -113,11 +116,11 @@ func (d *desk) check(c agent.Change) error {
 	return errors.Join(errs...)
 }
 
-func (d *desk) Change(c agent.Change, by string) (agent.Settings, error) {
+func (d *desk) Change(c command.Change, by string) (settings.Settings, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.check(c); err != nil {
-		return agent.Settings{}, err
+		return settings.Settings{}, err
 	}
 	if c.Instruction != nil {
 		text := strings.TrimSpace(*c.Instruction)
@@ -141,7 +144,7 @@ func (d *desk) Change(c agent.Change, by string) (agent.Settings, error) {
 	return d.snap.Settings, nil
 }
 
-func (d *desk) History() []agent.Record { return nil }
+func (d *desk) History() []look.Record { return nil }
 
 func (d *desk) Start(source, by string) error {
 	d.mu.Lock()
@@ -157,32 +160,32 @@ func (d *desk) Start(source, by string) error {
 	return nil
 }
 
-func (d *desk) Command(c command.Command, by string) (agent.Done, error) {
+func (d *desk) Command(c command.Command, by string) (command.Done, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !slices.Contains(command.All(), c) {
-		return agent.Done{}, &agent.RangeError{Name: "command", Want: "a command", Got: c}
+		return command.Done{}, &settings.RangeError{Name: "command", Want: "a command", Got: c}
 	}
 	if c == command.Repeat {
-		return agent.Done{}, fmt.Errorf("%w: there is no comment yet", command.ErrNothingTo)
+		return command.Done{}, fmt.Errorf("%w: there is no comment yet", command.ErrNothingTo)
 	}
 	if c == command.GoOn { // as a full queue answers CommandRepeat
-		return agent.Done{}, agent.ErrTooMuchToSay
+		return command.Done{}, agentspeech.ErrFull
 	}
 	d.note("command %s by %s", c, by)
-	done := agent.Done{Command: c, By: by, Effect: "Done."}
+	done := command.Done{Command: c, By: by, Effect: "Done."}
 	d.snap.Command = &done
 	return done, nil
 }
 
-func (d *desk) Say(a agent.Announcement, by string) error {
+func (d *desk) Say(a agentspeech.Notice, by string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch a.Text {
 	case "":
-		return &agent.RangeError{Name: "text", Want: "1 to 1000 characters", Got: 0}
+		return &settings.RangeError{Name: "text", Want: "1 to 1000 characters", Got: 0}
 	case "busy":
-		return agent.ErrTooMuchToSay
+		return agentspeech.ErrFull
 	}
 	d.note("say %q (%s, %v) by %s", a.Text, a.Reason, a.Interrupt, by)
 	return nil
@@ -501,8 +504,8 @@ func TestEveryRowOfTheAPI(t *testing.T) {
 	d, st := newDesk(), newStudio()
 	hub := events.NewHub(events.Options{History: -1})
 	r := open(t, console.Options{Room: console.Room{Bot: d, Hub: hub, Pictures: st, Sound: st, Tokens: mint{}}, SignalURL: "ws://127.0.0.1:1"})
-	hub.Record(agent.Record{Type: "cycle_end", Cycle: 7, Outcome: "shown", Text: "A goal."})
-	hub.Record(agent.Record{Type: "cycle_end", Cycle: 8, Outcome: "silent"})
+	hub.Record(look.Record{Type: "cycle_end", Cycle: 7, Outcome: "shown", Text: "A goal."})
+	hub.Record(look.Record{Type: "cycle_end", Cycle: 8, Outcome: "silent"})
 
 	long := strings.Repeat("ä", prompt.MaxInstruction)
 	tests := []struct {

@@ -6,12 +6,13 @@ import (
 	"net/http"
 
 	"touchline/agent"
+	"touchline/agent/settings"
 )
 
 // Engines are the engines that a room can use, as in bot.Bot.
 type Engines interface {
 	Engines(ctx context.Context) []agent.EngineOption
-	// ChangeEngine begins a change. Errors of invalid choices are *agent.RangeError, possibly joined.
+	// ChangeEngine begins a change. Errors of invalid choices are *settings.RangeError, possibly joined.
 	ChangeEngine(ctx context.Context, choice agent.EngineChoice, by string) error
 	// Voices returns the voices of the installed speech programs.
 	Voices() []agent.VoiceOption
@@ -37,7 +38,7 @@ func (h *roomEntry) getEngines(r *http.Request) (engineList, error) {
 
 func (h *roomEntry) postEngine(_ http.ResponseWriter, r *http.Request, choice agent.EngineChoice) (out agent.Snapshot, err error) {
 	err = h.Engines.ChangeEngine(r.Context(), choice, by(r))
-	if _, ok := errors.AsType[*agent.RangeError](err); ok {
+	if _, ok := errors.AsType[*settings.RangeError](err); ok {
 		return out, refuse(http.StatusUnprocessableEntity, "bad_fields", "%s", oneLine(err))
 	}
 	if err != nil {

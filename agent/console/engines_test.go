@@ -10,6 +10,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/access"
 	"touchline/agent/console"
+	"touchline/agent/settings"
 )
 
 // engines are scripted ones.
@@ -28,7 +29,7 @@ func (*engines) Voices() []agent.VoiceOption {
 
 func (e *engines) ChangeEngine(_ context.Context, choice agent.EngineChoice, by string) error {
 	if choice.Engine != "nano" || by == "" {
-		return &agent.RangeError{Name: "engine", Want: "one of nano", Got: choice.Engine}
+		return &settings.RangeError{Name: "engine", Want: "one of nano", Got: choice.Engine}
 	}
 	e.chosen = append(e.chosen, choice)
 	return nil

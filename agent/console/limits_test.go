@@ -18,6 +18,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/console"
+	"touchline/agent/settings"
 )
 
 func TestRequestID(t *testing.T) {
@@ -202,7 +203,7 @@ func FuzzSettings(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		var s agent.Settings
+		var s settings.Settings
 		status, err := console.ParseJSON(body, &s)
 		if err != nil {
 			require.Equal(t, http.StatusBadRequest, status)
@@ -211,7 +212,7 @@ func FuzzSettings(f *testing.F) {
 		}
 		again, err := json.Marshal(s)
 		require.NoError(t, err)
-		var s2 agent.Settings
+		var s2 settings.Settings
 		_, err = console.ParseJSON(again, &s2)
 		require.NoError(t, err)
 		require.Equal(t, s, s2)

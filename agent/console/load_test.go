@@ -24,6 +24,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/console"
 	"touchline/agent/events"
+	"touchline/agent/look"
 )
 
 // stand is a room with comments like a bot's.
@@ -63,7 +64,7 @@ func (s *stand) steps() []func() {
 		s.change(func(snap *agent.Snapshot) {
 			snap.Comments, snap.AlignmentLast, snap.Delay = cycle, float64(cycle%70)/1000, 2.4+float64(cycle%9)/100
 		})
-		s.hub.Record(agent.Record{
+		s.hub.Record(look.Record{
 			Type: "cycle_end", Cycle: cycle, Outcome: "spoken", Text: words, Instruction: "Name the colours.", Profile: "sports", Engine: "scene",
 			FrameIDs: []uint64{cycle, cycle + 1, cycle + 2, cycle + 3}, FrameAt: []time.Time{at, at, at, at},
 			OldestFrameAt: at, NewestFrameAt: at, InferenceStart: at, InferenceEnd: at, ShownAt: at, StartedAt: at, EndedAt: at,

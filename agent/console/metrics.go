@@ -14,6 +14,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/events"
+	"touchline/agent/look"
 	"touchline/internal/metrics"
 	"touchline/internal/rescue"
 )
@@ -63,7 +64,7 @@ func newCycleMetrics() *cycleMetrics {
 }
 
 // observe counts one cycle and skips invalid figures.
-func (m *cycleMetrics) observe(r agent.Record) {
+func (m *cycleMetrics) observe(r look.Record) {
 	m.cycles.WithLabelValues(outcomeLabel(r.Outcome)).Inc()
 	m.tokens.Add(float64(max(r.Tokens, 0)))
 	if sane(r.AudioSec) {
@@ -99,9 +100,9 @@ func sane(v float64) bool { return v >= 0 && !math.IsInf(v, 0) }
 // outcomeLabel bounds the values of the label.
 func outcomeLabel(o string) string {
 	switch o {
-	case agent.OutcomeSpoken, agent.OutcomeShown, agent.OutcomeSilent, agent.OutcomeSkipped,
-		agent.OutcomeRepeated,
-		agent.OutcomeDropped, agent.OutcomeCut, agent.OutcomeFailed:
+	case look.OutcomeSpoken, look.OutcomeShown, look.OutcomeSilent, look.OutcomeSkipped,
+		look.OutcomeRepeated,
+		look.OutcomeDropped, look.OutcomeCut, look.OutcomeFailed:
 		return o
 	default:
 		return "other"

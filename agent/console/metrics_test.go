@@ -12,6 +12,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/console"
 	"touchline/agent/events"
+	"touchline/agent/look"
 )
 
 func TestMetrics(t *testing.T) {
@@ -21,7 +22,7 @@ func TestMetrics(t *testing.T) {
 	hub := events.NewHub(events.Options{History: -1})
 	d := newDesk()
 	r := open(t, console.Options{Room: console.Room{Bot: d, Hub: hub, Viewers: func() int { return 3 }}, Registry: reg})
-	for _, rec := range []agent.Record{
+	for _, rec := range []look.Record{
 		{
 			Outcome: "spoken", Aligned: true, AlignmentError: -0.031, InferenceSec: 0.9, FirstWordSec: 0.5,
 			FirstAudioSec: 0.7, ReadySec: 0.7, AudioSec: 2, Tokens: 12,

@@ -17,10 +17,10 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/audioapi"
 	"touchline/agent/console"
 	"touchline/agent/events"
+	"touchline/agent/look"
 	"touchline/agent/prompt"
 )
 
@@ -71,7 +71,7 @@ func TestRoomsAPI(t *testing.T) {
 	other, _, _ := addRoom(t, rooms, "other one")
 	said := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	for n := range uint64(3) {
-		hub.Record(agent.Record{Type: "cycle_end", Cycle: n, Outcome: "spoken", Text: fmt.Sprint("Comment ", n), StartedAt: said})
+		hub.Record(look.Record{Type: "cycle_end", Cycle: n, Outcome: "spoken", Text: fmt.Sprint("Comment ", n), StartedAt: said})
 	}
 	long := strings.Repeat("x", prompt.MaxInstruction+1)
 	tests := []struct {
@@ -170,7 +170,7 @@ func TestOpenAPI(t *testing.T) {
 	d, hub := newDesk(), events.NewHub(events.Options{History: -1})
 	_, err := rooms.Add(console.Room{Name: "final", Bot: d, Hub: hub, Tokens: mint{}, Pictures: st, Sound: st})
 	require.NoError(t, err)
-	hub.Record(agent.Record{Type: "cycle_end", Cycle: 1, Outcome: "spoken", Text: "A goal.", FrameIDs: []uint64{1}})
+	hub.Record(look.Record{Type: "cycle_end", Cycle: 1, Outcome: "spoken", Text: "A goal.", FrameIDs: []uint64{1}})
 
 	a := r.ask("GET", "/openapi.json", "")
 	require.Equal(t, http.StatusOK, a.status)

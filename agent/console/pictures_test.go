@@ -22,6 +22,7 @@ import (
 	"touchline/agent/console"
 	"touchline/agent/events"
 	"touchline/media/speech"
+	"touchline/media/window"
 )
 
 func TestNewestPicture(t *testing.T) {
@@ -110,7 +111,7 @@ func TestSeenPictures(t *testing.T) {
 	kept := func(id uint64) func() bool { return func() bool { return get(id, "").status == http.StatusOK } }
 
 	require.Eventually(t, func() bool { // from when the hub runs
-		hub.Frames(1, []agent.SeenFrame{{ID: 10, VideoFrame: picture(1280, 720, 90)}, {ID: 11, VideoFrame: picture(90, 160, 120)}})
+		hub.Frames(1, []window.Frame{{ID: 10, VideoFrame: picture(1280, 720, 90)}, {ID: 11, VideoFrame: picture(90, 160, 120)}})
 		return kept(11)()
 	}, wait, 50*time.Millisecond)
 	img := decodeJPEG(t, get(10, "").body)
@@ -127,12 +128,12 @@ func TestSeenPictures(t *testing.T) {
 
 	// A picture of two looks lives as long as the later one; older looks go.
 	for cycle := uint64(2); cycle <= 6; cycle++ {
-		hub.Frames(cycle, []agent.SeenFrame{
+		hub.Frames(cycle, []window.Frame{
 			{ID: 11, VideoFrame: picture(90, 160, 120)}, {ID: cycle * 10, VideoFrame: picture(32, 18, byte(cycle))},
 		})
 		require.Eventually(t, kept(cycle*10), wait, 5*time.Millisecond)
 	}
-	hub.Frames(7, []agent.SeenFrame{{ID: 70, VideoFrame: picture(32, 18, 7)}, {ID: 71}}) // the second is no picture
+	hub.Frames(7, []window.Frame{{ID: 70, VideoFrame: picture(32, 18, 7)}, {ID: 71}}) // the second is no picture
 	require.Eventually(t, kept(70), wait, 5*time.Millisecond)
 	require.False(t, kept(10)())
 	require.True(t, kept(11)())

@@ -9,6 +9,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/agenttest"
+	"touchline/agent/command"
 	"touchline/agent/console"
 	"touchline/agent/prompt"
 	"touchline/configs"
@@ -73,7 +74,7 @@ func TestPrompts(t *testing.T) {
 
 	// An own profile in use cannot be deleted.
 	require.Equal(t, http.StatusCreated, r.ask("PUT", "/api/profiles/cup", "label: Cup\nprompt: Call it.").status)
-	_, err = session.Change(agent.Change{Profile: new("cup")}, "ana")
+	_, err = session.Change(command.Change{Profile: new("cup")}, "ana")
 	require.NoError(t, err)
 	a := r.ask("DELETE", "/api/profiles/cup", "")
 	require.Equal(t, http.StatusConflict, a.status)

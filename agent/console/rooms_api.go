@@ -11,7 +11,10 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"touchline/agent"
+	"touchline/agent/command"
+	"touchline/agent/look"
 	"touchline/agent/prompt"
+	"touchline/agent/settings"
 )
 
 // Dispatcher sends commentators to rooms and withdraws them.
@@ -82,8 +85,8 @@ type newest struct {
 // roomDetail is a room with its settings.
 type roomDetail struct {
 	RoomInfo
-	Settings agent.Settings   `json:"settings" doc:"All that can be changed at run time."`
-	Profiles []prompt.Profile `json:"profiles" doc:"The prompt profiles."`
+	Settings settings.Settings `json:"settings" doc:"All that can be changed at run time."`
+	Profiles []prompt.Profile  `json:"profiles" doc:"The prompt profiles."`
 }
 
 // roomList is the answer of GET /api/rooms.
@@ -93,17 +96,17 @@ type roomList struct {
 
 // roomPatch changes a room; absent fields do not change.
 type roomPatch struct {
-	Instruction *string         `json:"instruction,omitempty" doc:"At most 2000 characters; \"\" clears it and stops commenting."`
-	Profile     *string         `json:"profile,omitempty" doc:"Name of a prompt profile."`
-	Source      *string         `json:"source,omitempty" doc:"\"\" (the first camera), \"camera:IDENTITY\" or \"scene\" (built in)."`
-	Speech      *bool           `json:"speech,omitempty" doc:"The same as settings.speech."`
-	Settings    *agent.Settings `json:"settings,omitempty"`
+	Instruction *string            `json:"instruction,omitempty" doc:"At most 2000 characters; \"\" clears it and stops commenting."`
+	Profile     *string            `json:"profile,omitempty" doc:"Name of a prompt profile."`
+	Source      *string            `json:"source,omitempty" doc:"\"\" (the first camera), \"camera:IDENTITY\" or \"scene\" (built in)."`
+	Speech      *bool              `json:"speech,omitempty" doc:"The same as settings.speech."`
+	Settings    *settings.Settings `json:"settings,omitempty"`
 }
 
 // comments is the answer of GET /api/rooms/{room}/comments.
 type comments struct {
-	Room     string         `json:"room"`
-	Comments []agent.Record `json:"comments" doc:"Oldest first."`
+	Room     string        `json:"room"`
+	Comments []look.Record `json:"comments" doc:"Oldest first."`
 }
 
 // dispatched is the answer of POST /api/rooms.
@@ -145,7 +148,7 @@ func (h *roomEntry) detail() roomDetail {
 }
 
 // commentTime returns the start of a comment; for an unpublished one, the end of its generation.
-func commentTime(r agent.Record) time.Time {
+func commentTime(r look.Record) time.Time {
 	if !r.StartedAt.IsZero() {
 		return r.StartedAt
 	}
@@ -280,7 +283,7 @@ func (s *Server) patchRoom(ctx context.Context, d *document, schema *huma.Schema
 	if p, ok := errors.AsType[*problem](errors.Join(wrong...)); ok {
 		return nil, p
 	}
-	change := agent.Change{Instruction: in.Instruction, Profile: in.Profile, Source: in.Source}
+	change := command.Change{Instruction: in.Instruction, Profile: in.Profile, Source: in.Source}
 	if in.Settings != nil {
 		change.Settings = *in.Settings
 	}

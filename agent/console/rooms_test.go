@@ -15,6 +15,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/console"
 	"touchline/agent/events"
+	"touchline/agent/look"
 	"touchline/inference"
 )
 
@@ -84,7 +85,7 @@ func TestManyRooms(t *testing.T) {
 	events := r.events(path + "/events")
 	events.want("snapshot")
 	events.want("history")
-	hub.Record(agent.Record{Outcome: "shown", Text: "A goal."})
+	hub.Record(look.Record{Outcome: "shown", Text: "A goal."})
 	require.Contains(t, events.until("record").data, "A goal.")
 	removeSouth()
 	removeSouth()
@@ -119,7 +120,7 @@ func TestEventsOfAllRooms(t *testing.T) {
 	require.Equal(t, "[]", all.want("rooms").data)
 	_, north, _ := addRoom(t, rooms, "north")
 	south, hub, removeSouth := addRoom(t, rooms, `so"uth`)
-	north.Record(agent.Record{Type: "cycle_end", Cycle: 1, Outcome: "shown", Text: "A goal."})
+	north.Record(look.Record{Type: "cycle_end", Cycle: 1, Outcome: "shown", Text: "A goal."})
 	hub.Caption(agent.Caption{Segment: "s", Delta: "Offside"})
 	hub.State(agent.Status{Activity: "speaking"})
 
@@ -159,7 +160,7 @@ func TestEventsOfAllRooms(t *testing.T) {
 	}
 
 	// A reader that reconnects gets the missed events.
-	north.Record(agent.Record{Type: "cycle_end", Cycle: 2, Outcome: "shown", Text: "A corner."})
+	north.Record(look.Record{Type: "cycle_end", Cycle: 2, Outcome: "shown", Text: "A corner."})
 	again := r.events("/api/events", "Last-Event-ID", last.id)
 	again.want("rooms")
 	require.Contains(t, again.want("record").data, "A corner.")
@@ -171,7 +172,7 @@ func TestEventsOfAllRooms(t *testing.T) {
 	require.Contains(t, own.until("status").data, `{"room":"north",`)
 	// The original's stream has the record as it was.
 	stream := r.events("/api/rooms/north/stream")
-	north.Record(agent.Record{Type: "cycle_end", Cycle: 3, Outcome: "silent"})
+	north.Record(look.Record{Type: "cycle_end", Cycle: 3, Outcome: "silent"})
 	ev, err = stream.next()
 	require.NoError(t, err)
 	require.NotContains(t, ev.data, `"room"`)
@@ -208,16 +209,16 @@ func TestMetricsOfManyRooms(t *testing.T) {
 	totals.MustRegister(rooms.Totals())
 	long := strings.Repeat("ü", 200)
 	_, hub, removeLong := addRoom(t, rooms, long)
-	hub.Record(agent.Record{Outcome: "spoken"})
+	hub.Record(look.Record{Outcome: "spoken"})
 	// A name that is the label of another one must not break the scrape.
 	addRoom(t, rooms, "other")
 	_, same, _ := addRoom(t, rooms, console.RoomLabel(long))
-	same.Record(agent.Record{Outcome: "shown"})
+	same.Record(look.Record{Outcome: "shown"})
 	var removeLast func()
 	for n := range console.LabelledRooms + 10 {
 		var h *events.Hub
 		_, h, removeLast = addRoom(t, rooms, fmt.Sprintf("room-%02d", n))
-		h.Record(agent.Record{Outcome: "silent"})
+		h.Record(look.Record{Outcome: "silent"})
 	}
 	scrape := func() string {
 		a := r.ask("GET", "/metrics", "")

@@ -16,6 +16,7 @@ import (
 	"touchline/agent/access"
 	"touchline/agent/audioapi"
 	"touchline/agent/events"
+	"touchline/agent/look"
 	"touchline/media/signaling"
 )
 
@@ -136,7 +137,7 @@ func (s *Server) roomOperations() []endpoint {
 		order("POST", "/start", "Starts commenting", (*roomEntry).postStart),
 		order("POST", "/stop", "Stops commenting", (*roomEntry).postStop),
 		order("POST", "/source", "Selects the source", (*roomEntry).postSource),
-		get("/history", "The last comments, oldest first", func(h *roomEntry, _ *http.Request) ([]agent.Record, error) {
+		get("/history", "The last comments, oldest first", func(h *roomEntry, _ *http.Request) ([]look.Record, error) {
 			return h.Hub.History(), nil
 		}),
 		heardOperation(),

@@ -8,7 +8,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"touchline/agent"
 	"touchline/agent/alert"
 	"touchline/agent/events"
 	"touchline/agent/look"
@@ -16,9 +15,9 @@ import (
 
 // ruleList is the answer of GET /api/rules.
 type ruleList struct {
-	Rules []agent.AlertRuleStatus `json:"rules"`
-	Names []string                `json:"names,omitempty" doc:"Sentences of rules that the engine answers; absent if it answers any."`
-	Note  string                  `json:"note,omitempty" doc:"Why the rules are not looked for; absent when they are."`
+	Rules []alert.RuleStatus `json:"rules"`
+	Names []string           `json:"names,omitempty" doc:"Sentences of rules that the engine answers; absent if it answers any."`
+	Note  string             `json:"note,omitempty" doc:"Why the rules are not looked for; absent when they are."`
 }
 
 // ruleOperations returns the operations on the alert rules and the alerts of a room, with their paths below the room's.
@@ -65,7 +64,7 @@ func (h *roomEntry) getRules(*http.Request) (ruleList, error) {
 	return out, nil
 }
 
-func (s *Server) addRule(h *roomEntry, w http.ResponseWriter, r *http.Request, in agent.AlertRule) (agent.AlertRuleStatus, error) {
+func (s *Server) addRule(h *roomEntry, w http.ResponseWriter, r *http.Request, in alert.RuleText) (alert.RuleStatus, error) {
 	id, err := h.Rules.Add(in)
 	if err == nil {
 		w.Header().Set("Location", r.URL.EscapedPath()+"/"+id)
@@ -73,19 +72,19 @@ func (s *Server) addRule(h *roomEntry, w http.ResponseWriter, r *http.Request, i
 	return s.ruleSet(h, r, id, err)
 }
 
-func (s *Server) putRule(h *roomEntry, _ http.ResponseWriter, r *http.Request, in agent.AlertRule) (agent.AlertRuleStatus, error) {
+func (s *Server) putRule(h *roomEntry, _ http.ResponseWriter, r *http.Request, in alert.RuleText) (alert.RuleStatus, error) {
 	id := r.PathValue("id")
 	return s.ruleSet(h, r, id, h.Rules.Replace(id, in))
 }
 
 // ruleSet returns an added or changed rule, or the answer to err.
-func (s *Server) ruleSet(h *roomEntry, r *http.Request, id string, err error) (out agent.AlertRuleStatus, _ error) {
+func (s *Server) ruleSet(h *roomEntry, r *http.Request, id string, err error) (out alert.RuleStatus, _ error) {
 	if err != nil {
 		return out, ruleProblem(err)
 	}
 	s.logRule(h, r, id, "alert rule set")
 	list := h.Rules.List(time.Now())
-	i := slices.IndexFunc(list, func(x agent.AlertRuleStatus) bool { return x.ID == id })
+	i := slices.IndexFunc(list, func(x alert.RuleStatus) bool { return x.ID == id })
 	if i < 0 { // another client has removed it
 		return out, ruleProblem(alert.ErrNoRule)
 	}
@@ -115,7 +114,7 @@ type trialList struct {
 // trialWait bounds the time until the answer is written; agent.Session tries for at most a minute.
 const trialWait = 90 * time.Second
 
-func (h *roomEntry) tryRule(w http.ResponseWriter, r *http.Request, in agent.AlertRule) (out trialList, err error) {
+func (h *roomEntry) tryRule(w http.ResponseWriter, r *http.Request, in alert.RuleText) (out trialList, err error) {
 	past := 0
 	if q := r.URL.Query().Get("looks"); q != "" {
 		if past, err = strconv.Atoi(q); err != nil || past < 0 || past > look.MaxTrials {
@@ -137,7 +136,7 @@ type snoozeBody struct {
 	For string `json:"for" doc:"A time such as \"10m\", at most 24h; \"0s\" ends it."`
 }
 
-func (s *Server) snoozeRule(h *roomEntry, _ http.ResponseWriter, r *http.Request, in snoozeBody) (agent.AlertRuleStatus, error) {
+func (s *Server) snoozeRule(h *roomEntry, _ http.ResponseWriter, r *http.Request, in snoozeBody) (alert.RuleStatus, error) {
 	id := r.PathValue("id")
 	return s.ruleSet(h, r, id, h.Rules.Snooze(id, in.For, by(r), time.Now()))
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/alert"
 	"touchline/agent/console"
 	"touchline/agent/look"
@@ -21,7 +20,7 @@ func TestRules(t *testing.T) {
 	t.Parallel()
 	set, err := alert.NewSet(alert.Config{Rules: []alert.Rule{{When: "a goal is scored"}}})
 	require.NoError(t, err)
-	try := func(_ context.Context, in agent.AlertRule, past int) ([]look.Trial, error) {
+	try := func(_ context.Context, in alert.RuleText, past int) ([]look.Trial, error) {
 		if in.When == "busy" {
 			return nil, look.ErrTrying
 		}
@@ -88,7 +87,7 @@ func TestRules(t *testing.T) {
 	require.Contains(t, string(a.body), "too_many_rules")
 
 	// What a client reads, it may send back.
-	var list struct{ Rules []agent.AlertRuleStatus }
+	var list struct{ Rules []alert.RuleStatus }
 	require.NoError(t, json.Unmarshal(r.ask("GET", "/api/rules", "").body, &list))
 	require.Len(t, list.Rules, alert.MaxRules)
 	body, err := json.Marshal(list.Rules[0].RuleText)

@@ -6,11 +6,13 @@ import (
 	"net/http"
 
 	"touchline/agent"
+	"touchline/agent/command"
+	"touchline/agent/settings"
 	"touchline/media/source"
 )
 
 // Sources are the sources that the program publishes in the room. Errors of Add and Change are source.ErrNotAllowed,
-// source.ErrTooMany or a *agent.RangeError; source.ErrNotFound for an unknown id, source.ErrFixed for a fixed source. by is the client
+// source.ErrTooMany or a *settings.RangeError; source.ErrNotFound for an unknown id, source.ErrFixed for a fixed source. by is the client
 // for the log.
 type Sources interface {
 	Sources() []source.Info
@@ -131,9 +133,9 @@ func (h *roomEntry) watchSource(x source.Info, by string) error {
 	return watch(h.Bot, "camera:"+x.Identity, by)
 }
 
-// watch switches a commentator to another source, as in agent.Change.
+// watch switches a commentator to another source, as in command.Change.
 func watch(b agent.Steerer, source, by string) error {
-	if _, err := b.Change(agent.Change{Source: &source}, by); err != nil {
+	if _, err := b.Change(command.Change{Source: &source}, by); err != nil {
 		return refuse(http.StatusBadRequest, "bad_source", "%v", err)
 	}
 	return nil
@@ -141,7 +143,7 @@ func watch(b agent.Steerer, source, by string) error {
 
 func sourceProblem(err error) error {
 	status := http.StatusBadRequest
-	if _, outside := errors.AsType[*agent.RangeError](err); outside {
+	if _, outside := errors.AsType[*settings.RangeError](err); outside {
 		status = http.StatusUnprocessableEntity
 	}
 	return refusal(err,

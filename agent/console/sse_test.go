@@ -21,11 +21,12 @@ import (
 	"touchline/agent/access"
 	"touchline/agent/console"
 	"touchline/agent/events"
+	"touchline/agent/look"
 	"touchline/media/speech"
 )
 
-func record(cycle uint64, outcome, text string) agent.Record {
-	return agent.Record{Type: "cycle_end", Cycle: cycle, Outcome: outcome, Text: text, FrameIDs: []uint64{cycle}}
+func record(cycle uint64, outcome, text string) look.Record {
+	return look.Record{Type: "cycle_end", Cycle: cycle, Outcome: outcome, Text: text, FrameIDs: []uint64{cycle}}
 }
 
 func TestEvents(t *testing.T) {
@@ -41,7 +42,7 @@ func TestEvents(t *testing.T) {
 	var snap agent.Snapshot
 	require.NoError(t, json.Unmarshal([]byte(e.want("snapshot").data), &snap))
 	require.Equal(t, "scene", snap.Engine)
-	var history []agent.Record
+	var history []look.Record
 	require.NoError(t, json.Unmarshal([]byte(e.want("history").data), &history))
 	require.Len(t, history, 2, "the last two comments")
 	require.Equal(t, "comment 2", history[0].Text, "oldest first")
@@ -181,21 +182,21 @@ func TestRemember(t *testing.T) {
 	hub.Record(record(1, "shown", "new"))
 	require.Contains(t, early.want("record").data, "new")
 	hub.Remember(nil)
-	hub.Remember([]agent.Record{record(7, "shown", "oldest"), record(8, "spoken", "older"), record(9, "cut", "old")})
+	hub.Remember([]look.Record{record(7, "shown", "oldest"), record(8, "spoken", "older"), record(9, "cut", "old")})
 	history := early.want("history").data
 	require.JSONEq(t, history, r.events("/api/events").want("history").data)
 	require.JSONEq(t, history, string(r.ask("GET", "/api/history", "").body))
-	var got []agent.Record
+	var got []look.Record
 	require.NoError(t, json.Unmarshal([]byte(history), &got))
 	require.Len(t, got, 3)
 	require.Equal(t, []string{"older", "old", "new"}, []string{got[0].Text, got[1].Text, got[2].Text})
 	require.Equal(t, []uint64{0, 0, 1}, []uint64{got[0].Cycle, got[1].Cycle, got[2].Cycle})
 	require.Empty(t, got[0].FrameIDs, "its pictures are gone, and their numbers stand for others")
-	hub.Remember([]agent.Record{record(1, "shown", "more")})
+	hub.Remember([]look.Record{record(1, "shown", "more")})
 	require.Len(t, hub.History(), 3)
 
 	none := events.NewHub(events.Options{History: 0})
-	none.Remember([]agent.Record{record(1, "shown", "old")})
+	none.Remember([]look.Record{record(1, "shown", "old")})
 	require.Empty(t, none.History())
 }
 
@@ -285,7 +286,7 @@ func TestSlowReader(t *testing.T) {
 					require.Positive(t, l.Count)
 					lost += l.Count
 				case strings.Contains(ev.data, "cycle_end"):
-					var rec agent.Record
+					var rec look.Record
 					require.NoError(t, json.Unmarshal([]byte(ev.data), &rec))
 					require.Equal(t, uint64(got+lost), rec.Cycle, "the number of lost items precedes the next one")
 					got, last = got+1, rec.Cycle

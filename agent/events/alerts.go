@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"touchline/agent"
+	"touchline/agent/alert"
 )
 
 // Bounds of the stored alerts.
@@ -20,7 +20,7 @@ const (
 
 // KeptAlert is a stored alert with its last phase.
 type KeptAlert struct {
-	agent.Alert // its first phase, with Phase of the last one
+	alert.Alert // its first phase, with Phase of the last one
 
 	ClearedAt     time.Time `json:"cleared_at,omitzero"`
 	ClearedReason string    `json:"cleared_reason,omitempty"`
@@ -38,12 +38,12 @@ type alertStore struct {
 }
 
 // take stores an alert or a phase of a stored alert.
-func (s *alertStore) take(a agent.Alert) {
+func (s *alertStore) take(a alert.Alert) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := s.find(a.ID)
 	if i < 0 {
-		if a.Phase != agent.AlertNew {
+		if a.Phase != alert.PhaseNew {
 			return // deleted
 		}
 		if len(s.list) == KeptAlerts {
@@ -55,12 +55,12 @@ func (s *alertStore) take(a agent.Alert) {
 	}
 	k := &s.list[i]
 	switch a.Phase {
-	case agent.AlertCleared:
+	case alert.PhaseCleared:
 		k.Phase, k.ClearedAt, k.ClearedReason = a.Phase, a.At, a.Reason
-	case agent.AlertAcked:
+	case alert.PhaseAcked:
 		k.AckedBy = a.AckedBy
 	default:
-		if k.Phase != agent.AlertCleared {
+		if k.Phase != alert.PhaseCleared {
 			k.Phase = a.Phase
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"touchline/agent"
+	"touchline/media/window"
 )
 
 const (
@@ -40,7 +40,7 @@ type frameStore struct {
 
 // offered are the pictures of a cycle or the picture of an alert.
 type offered struct {
-	frames []agent.SeenFrame
+	frames []window.Frame
 	alert  string // its id
 }
 
@@ -54,15 +54,15 @@ func newFrameStore(history, quality int) *frameStore {
 }
 
 // offer queues a cycle's pictures, or drops them if the encoder is behind or not running.
-func (s *frameStore) offer(frames []agent.SeenFrame) {
+func (s *frameStore) offer(frames []window.Frame) {
 	if len(frames) > 0 {
 		s.put(offered{frames: slices.Clone(frames)})
 	}
 }
 
 // offerAlert queues the picture of an alert as offer does.
-func (s *frameStore) offerAlert(id string, frame agent.SeenFrame) {
-	s.put(offered{frames: []agent.SeenFrame{frame}, alert: id})
+func (s *frameStore) offerAlert(id string, frame window.Frame) {
+	s.put(offered{frames: []window.Frame{frame}, alert: id})
 }
 
 func (s *frameStore) put(o offered) {
@@ -94,7 +94,7 @@ func (s *frameStore) run(ctx context.Context) error {
 }
 
 // encode adds a cycle's pictures. It encodes a picture that several cycles share once.
-func (s *frameStore) encode(ctx context.Context, frames []agent.SeenFrame) {
+func (s *frameStore) encode(ctx context.Context, frames []window.Frame) {
 	made := map[uint64][]byte{}
 	ids := make([]uint64, 0, len(frames))
 	for _, f := range frames {
@@ -124,7 +124,7 @@ func (s *frameStore) encode(ctx context.Context, frames []agent.SeenFrame) {
 }
 
 // encodeAlert encodes the picture of an alert.
-func (s *frameStore) encodeAlert(id string, f agent.SeenFrame) {
+func (s *frameStore) encodeAlert(id string, f window.Frame) {
 	data, err := JPEG(f.VideoFrame, MaxFrameSide, s.quality)
 	if err != nil {
 		s.dropped.Add(1)

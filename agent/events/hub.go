@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/alert"
+	"touchline/agent/look"
+	"touchline/media/window"
 )
 
 // Bounds of a Hub.
@@ -70,13 +73,13 @@ type Hub struct {
 	mu       sync.Mutex
 	room     string // named in the events unless ""
 	all      *Hub   // also gets this room's events; nil when there is one room
-	observe  []func(agent.Record)
+	observe  []func(look.Record)
 	next     uint64
 	first    uint64 // the id before the first item's
 	backlog  []*item
-	comments []agent.Record
-	last     agent.Record // the last comment
-	heard    []heardText  // the last final texts of people's speech
+	comments []look.Record
+	last     look.Record // the last comment
+	heard    []heardText // the last final texts of people's speech
 	open     [Formats]map[*Reader]struct{}
 	lost     [Formats]uint64
 }
@@ -112,7 +115,7 @@ func NewHub(opts Options) *Hub {
 
 // Bind makes h the hub of a room: its events name the room and also go to the readers of all (nil for none), and each
 // record goes to observe.
-func (h *Hub) Bind(room string, all *Hub, observe ...func(agent.Record)) {
+func (h *Hub) Bind(room string, all *Hub, observe ...func(look.Record)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.room, h.all, h.observe = room, all, observe
@@ -134,7 +137,7 @@ func (h *Hub) Caption(c agent.Caption) {
 }
 
 // Record publishes the record of a cycle, and stores it if it is a comment.
-func (h *Hub) Record(r agent.Record) {
+func (h *Hub) Record(r look.Record) {
 	data := JSON(r)
 	it := &item{plain: dataLines(string(data)), comment: r.IsComment()}
 	h.mu.Lock()
@@ -161,7 +164,7 @@ func (h *Hub) State(s agent.Status) {
 }
 
 // Alert publishes a phase of an alert, and stores the frame of a new alert for a while.
-func (h *Hub) Alert(a agent.Alert, frame *agent.SeenFrame) {
+func (h *Hub) Alert(a alert.Alert, frame *window.Frame) {
 	h.alerts.take(a)
 	if frame != nil {
 		h.frames.offerAlert(a.ID, *frame)
@@ -232,7 +235,7 @@ func (h *Hub) clearHeard(room, by string) {
 
 // Frames receives the pictures of a cycle. Run encodes them later; if it falls behind, they are dropped and counted. While Run
 // does not run, they are not stored.
-func (h *Hub) Frames(_ uint64, frames []agent.SeenFrame) { h.frames.offer(frames) }
+func (h *Hub) Frames(_ uint64, frames []window.Frame) { h.frames.offer(frames) }
 
 // Frame returns a picture of a stored comment or alert as JPEG.
 func (h *Hub) Frame(id uint64) (data []byte, ok bool) {
@@ -255,14 +258,14 @@ func (h *Hub) EndStreams() {
 }
 
 // History returns the last comments, oldest first.
-func (h *Hub) History() []agent.Record {
+func (h *Hub) History() []look.Record {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return append([]agent.Record{}, h.comments...)
+	return append([]look.Record{}, h.comments...)
 }
 
 // Last returns the last comment, even if it is not stored.
-func (h *Hub) Last() (agent.Record, bool) {
+func (h *Hub) Last() (look.Record, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.last, h.last.IsComment()
@@ -270,14 +273,14 @@ func (h *Hub) Last() (agent.Record, bool) {
 
 // Remember adds comments of an earlier run, oldest first, before the comments of this run. Their cycle and picture numbers
 // are removed, because this run counts from the start. Present readers get the whole history again.
-func (h *Hub) Remember(past []agent.Record) {
+func (h *Hub) Remember(past []look.Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	past = past[max(0, len(past)-max(0, h.keep-len(h.comments))):]
 	if len(past) == 0 {
 		return
 	}
-	all := make([]agent.Record, 0, len(past)+len(h.comments))
+	all := make([]look.Record, 0, len(past)+len(h.comments))
 	for _, r := range past {
 		r.Cycle, r.FrameIDs = 0, []uint64{}
 		all = append(all, r)
@@ -362,7 +365,7 @@ func (h *Hub) Lost(f Format) uint64 {
 // Subscribe adds a reader, or returns nil if there are MaxReaders already. For a named reader that reconnects, after is the
 // last id that it read (0: none): history is then nil if the backlog has everything it missed, otherwise the comments to
 // start from. With hears set, it gets people's speech; a new reader gets the last final texts first.
-func (h *Hub) Subscribe(f Format, after uint64, hears bool) (r *Reader, history []agent.Record) {
+func (h *Hub) Subscribe(f Format, after uint64, hears bool) (r *Reader, history []look.Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.open[f]) >= MaxReaders {
@@ -395,5 +398,5 @@ func (h *Hub) Subscribe(f Format, after uint64, hears bool) (r *Reader, history 
 			r.push(k.item)
 		}
 	}
-	return r, append([]agent.Record{}, h.comments...)
+	return r, append([]look.Record{}, h.comments...)
 }

@@ -16,12 +16,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/alert"
 	"touchline/agent/events"
+	"touchline/agent/look"
 	"touchline/media"
+	"touchline/media/window"
 )
 
-func record(cycle uint64, outcome, text string) agent.Record {
-	return agent.Record{Type: "cycle_end", Cycle: cycle, Outcome: outcome, Text: text, FrameIDs: []uint64{cycle}}
+func record(cycle uint64, outcome, text string) look.Record {
+	return look.Record{Type: "cycle_end", Cycle: cycle, Outcome: outcome, Text: text, FrameIDs: []uint64{cycle}}
 }
 
 func picture(w, h int, red byte) media.VideoFrame {
@@ -39,7 +42,7 @@ func TestHubWithoutRunNeverBlocks(t *testing.T) {
 		hub.State(agent.Status{})
 		hub.Caption(agent.Caption{Delta: "x"})
 		hub.Record(record(i, "shown", "x"))
-		hub.Frames(i, []agent.SeenFrame{{ID: i, VideoFrame: picture(64, 36, 1)}})
+		hub.Frames(i, []window.Frame{{ID: i, VideoFrame: picture(64, 36, 1)}})
 	}
 	require.Len(t, hub.History(), 20)
 	require.Zero(t, events.Waiting(hub), "pictures that cannot be asked for are not kept")
@@ -55,7 +58,7 @@ func TestPicturesAfterRunAgain(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- hub.Run(ctx) }()
 			synctest.Wait()
-			hub.Frames(id, []agent.SeenFrame{{ID: id, VideoFrame: picture(1280, 720, 90)}})
+			hub.Frames(id, []window.Frame{{ID: id, VideoFrame: picture(1280, 720, 90)}})
 			synctest.Wait()
 			data, ok := hub.Frame(id)
 			require.True(t, ok, "run %d", id)
@@ -119,7 +122,7 @@ func TestSlowReader(t *testing.T) {
 	require.False(t, b.Ended)
 	require.Len(t, b.Events, events.QueueSize+1)
 	require.Equal(t, event{name: "lost", data: `{"count":3}`}, parse(t, b.Events[0]))
-	var rec agent.Record
+	var rec look.Record
 	require.NoError(t, json.Unmarshal([]byte(parse(t, b.Events[1]).data), &rec))
 	require.Equal(t, uint64(3), rec.Cycle)
 	require.True(t, bytes.HasSuffix(b.Events[events.QueueSize], []byte("data: {\"n\":3}\n\n")), "the newer snapshot alone")
@@ -139,27 +142,27 @@ func TestKeptAlerts(t *testing.T) {
 		go func() { ended <- hub.Run(ctx) }()
 		synctest.Wait()
 		for i := range uint64(events.KeptAlerts + 2) {
-			a := agent.Alert{ID: fmt.Sprint("r1-", i), Phase: agent.AlertNew, Reason: "begins", FrameID: i, At: time.Now()}
-			hub.Alert(a, &agent.SeenFrame{ID: i, VideoFrame: picture(64, 36, 90)})
+			a := alert.Alert{ID: fmt.Sprint("r1-", i), Phase: alert.PhaseNew, Reason: "begins", FrameID: i, At: time.Now()}
+			hub.Alert(a, &window.Frame{ID: i, VideoFrame: picture(64, 36, 90)})
 			synctest.Wait()
 		}
 		phase := func(id, phase, by, why string) {
-			hub.Alert(agent.Alert{ID: id, Phase: phase, AckedBy: by, Reason: why, At: time.Unix(9, 0)}, nil)
+			hub.Alert(alert.Alert{ID: id, Phase: phase, AckedBy: by, Reason: why, At: time.Unix(9, 0)}, nil)
 		}
-		phase("r1-101", agent.AlertCleared, "", "ends")
-		phase("r1-101", agent.AlertAcked, "ana", "")
-		phase("r1-101", agent.AlertShown, "", "")
-		phase("r1-0", agent.AlertCleared, "", "") // no longer kept
+		phase("r1-101", alert.PhaseCleared, "", "ends")
+		phase("r1-101", alert.PhaseAcked, "ana", "")
+		phase("r1-101", alert.PhaseShown, "", "")
+		phase("r1-0", alert.PhaseCleared, "", "") // no longer kept
 		kept := hub.Alerts()
 		require.Len(t, kept, events.KeptAlerts)
 		last := kept[len(kept)-1]
-		require.Equal(t, []any{"r1-101", agent.AlertCleared, "ana", "begins", "ends", time.Unix(9, 0)},
+		require.Equal(t, []any{"r1-101", alert.PhaseCleared, "ana", "begins", "ends", time.Unix(9, 0)},
 			[]any{last.ID, last.Phase, last.AckedBy, last.Reason, last.ClearedReason, last.ClearedAt})
 		_, ok := hub.Frame(101)
 		require.True(t, ok)
 		require.True(t, hub.DeleteAlert("r1-101"))
 		require.False(t, hub.DeleteAlert("r1-101"))
-		phase("r1-101", agent.AlertCleared, "", "")
+		phase("r1-101", alert.PhaseCleared, "", "")
 		require.Len(t, hub.Alerts(), events.KeptAlerts-1)
 		_, ok = hub.Frame(101)
 		require.False(t, ok)
@@ -173,7 +176,7 @@ func TestKeptAlerts(t *testing.T) {
 			}
 		}
 		hub.KeepAlerts(hub.Alerts(), keep)
-		hub.Alert(agent.Alert{ID: "r2-1", Phase: agent.AlertNew, FrameID: 7, At: time.Now()}, &agent.SeenFrame{ID: 7, VideoFrame: picture(64, 36, 90)})
+		hub.Alert(alert.Alert{ID: "r2-1", Phase: alert.PhaseNew, FrameID: 7, At: time.Now()}, &window.Frame{ID: 7, VideoFrame: picture(64, 36, 90)})
 		fresh, ok := hub.AlertFrame(t.Context(), "r2-1")
 		require.True(t, ok, "it waits for the encoder")
 		synctest.Wait()
@@ -207,9 +210,9 @@ func TestAlerts(t *testing.T) {
 		synctest.Wait()
 		r, _ := hub.Subscribe(events.Named, 0, false)
 		defer r.Close()
-		a := agent.Alert{Type: "alert", ID: "r1-x", Phase: agent.AlertNew, FrameID: 900, At: time.Now()}
-		hub.Alert(a, &agent.SeenFrame{ID: 900, VideoFrame: picture(1280, 720, 90)})
-		a.Phase = agent.AlertCleared
+		a := alert.Alert{Type: "alert", ID: "r1-x", Phase: alert.PhaseNew, FrameID: 900, At: time.Now()}
+		hub.Alert(a, &window.Frame{ID: 900, VideoFrame: picture(1280, 720, 90)})
+		a.Phase = alert.PhaseCleared
 		hub.Alert(a, nil)
 		batch := r.Take().Events
 		require.Len(t, batch, 2)
@@ -218,7 +221,7 @@ func TestAlerts(t *testing.T) {
 		require.NotEmpty(t, got.id)
 		require.Contains(t, got.data, `"phase":"cleared"`)
 		for id := range uint64(30) {
-			hub.Frames(id, []agent.SeenFrame{{ID: id, VideoFrame: picture(64, 36, 1)}})
+			hub.Frames(id, []window.Frame{{ID: id, VideoFrame: picture(64, 36, 1)}})
 			synctest.Wait()
 		}
 		data, ok := hub.Frame(900)
@@ -236,8 +239,8 @@ func TestAlerts(t *testing.T) {
 			noise.Pix[i] = byte(i * i >> 3)
 		}
 		for id := range uint64(120) {
-			a.ID, a.Phase, a.FrameID, a.At = fmt.Sprint("r2-", id), agent.AlertNew, 1000+id, time.Now()
-			hub.Alert(a, &agent.SeenFrame{ID: 1000 + id, VideoFrame: noise})
+			a.ID, a.Phase, a.FrameID, a.At = fmt.Sprint("r2-", id), alert.PhaseNew, 1000+id, time.Now()
+			hub.Alert(a, &window.Frame{ID: 1000 + id, VideoFrame: noise})
 			synctest.Wait()
 		}
 		kept := 0
@@ -257,7 +260,7 @@ func TestRoomsEventsAreNamed(t *testing.T) {
 	t.Parallel()
 	all, hub := events.NewHub(events.Options{}), events.NewHub(events.Options{})
 	var observed []string
-	hub.Bind(`pitch "1"`, all, func(r agent.Record) { observed = append(observed, r.Outcome) })
+	hub.Bind(`pitch "1"`, all, func(r look.Record) { observed = append(observed, r.Outcome) })
 	for _, h := range []*events.Hub{all, hub} {
 		r, _ := h.Subscribe(events.Named, 0, false)
 		defer r.Close()
@@ -267,7 +270,7 @@ func TestRoomsEventsAreNamed(t *testing.T) {
 		require.True(t, strings.HasPrefix(got.data, `{"room":"pitch \"1\"",`), got.data)
 	}
 	require.Equal(t, []string{"silent", "silent"}, observed)
-	require.JSONEq(t, `{"error":"json: unsupported value: NaN"}`, string(events.JSON(agent.Record{AudioSec: math.NaN()})))
+	require.JSONEq(t, `{"error":"json: unsupported value: NaN"}`, string(events.JSON(look.Record{AudioSec: math.NaN()})))
 }
 
 // TestHeard: interim texts replace each other, final ones stay whatever else comes, and only readers with the right get any.

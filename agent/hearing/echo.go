@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"touchline/agent"
+	"touchline/agent/speech"
 )
 
 // An open microphone picks up the commentator's voice from a loudspeaker. The text of an utterance shows whether it is an echo, but
@@ -14,7 +14,7 @@ import (
 // The limits come from a trial with sentences of five synthetic voices: 150 echoes, 50 to 900 ms late, 10 to 25 dB lower, with
 // reverberation and noise, and 150 people speaking at the same time as the voice. After 300 ms of speech, 98 % of the echoes are above
 // echoLikeness. After 500 ms, 90 % of the people have been below it, and after 800 ms 97 %. So speech that resembles an echo is
-// doubtful (agent.FloorDoubtful) until it diverges or has a text. A confirmed echo gives its delay: later speech that resembles an echo
+// doubtful (speech.FloorDoubtful) until it diverges or has a text. A confirmed echo gives its delay: later speech that resembles an echo
 // with the same delay is treated as an echo at once.
 const (
 	// levelStep is the duration of one level.
@@ -158,26 +158,26 @@ func (m *microphone) follow(now time.Time) {
 	m.mu.Lock()
 	floor, start, zero, path := m.floor, m.start, m.zero, m.echo
 	talks := m.inside && m.info.Instructs && m.fed-start >= samples(talksAfter)
-	expired := floor == agent.FloorDoubtful && !m.inside && now.Sub(m.ended) > judgedIn
+	expired := floor == speech.FloorDoubtful && !m.inside && now.Sub(m.ended) > judgedIn
 	m.mu.Unlock()
 	if expired { // no text arrives
 		m.judge(false)
 	}
-	if !talks || floor == agent.FloorTaken {
+	if !talks || floor == speech.FloorTaken {
 		return
 	}
 	late, echo := m.ears.voice.echoes(&m.levels, start, zero)
 	switch {
 	case !echo || held:
-		floor = agent.FloorTaken
+		floor = speech.FloorTaken
 	case !path.matches(late):
-		floor = agent.FloorDoubtful
+		floor = speech.FloorDoubtful
 	default:
 		return
 	}
 	m.mu.Lock()
 	if m.inside {
-		m.floor, m.took = floor, floor == agent.FloorTaken
+		m.floor, m.took = floor, floor == speech.FloorTaken
 		if echo {
 			m.echo.late = late
 		}
@@ -189,7 +189,7 @@ func (m *microphone) follow(now time.Time) {
 // judge ends the doubt about whether a person spoke or the voice echoed.
 func (m *microphone) judge(person bool) {
 	m.mu.Lock()
-	doubtful := m.floor == agent.FloorDoubtful
+	doubtful := m.floor == speech.FloorDoubtful
 	switch {
 	case person && !m.took:
 		m.echo.known = false
@@ -198,15 +198,15 @@ func (m *microphone) judge(person bool) {
 	}
 	m.mu.Unlock()
 	if doubtful && person {
-		m.setFloor(agent.FloorTaken) // also if the speech is over
+		m.setFloor(speech.FloorTaken) // also if the speech is over
 	}
 	if doubtful {
-		m.setFloor(agent.FloorFree)
+		m.setFloor(speech.FloorFree)
 	}
 }
 
 // setFloor sets whether a person speaks into the microphone.
-func (m *microphone) setFloor(f agent.Floor) {
+func (m *microphone) setFloor(f speech.Floor) {
 	m.mu.Lock()
 	m.floor = f
 	m.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/hearing"
 	"touchline/agent/settings"
+	"touchline/agent/speech"
 	"touchline/media/sound"
 )
 
@@ -92,7 +92,7 @@ func TestEchoTakesNoFloor(t *testing.T) {
 					require.Empty(t, s.bot.floor)
 					require.Empty(t, s.asr.asked, "the recognizer hears nothing of it")
 					require.NotZero(t, s.ears.Stats().Echoes)
-					require.Equal(t, []agent.Floor{agent.FloorDoubtful, agent.FloorFree}, s.bot.floors)
+					require.Equal(t, []speech.Floor{speech.FloorDoubtful, speech.FloorFree}, s.bot.floors)
 					began = time.Now()
 					for n := range 200 {
 						step(n)
@@ -149,8 +149,8 @@ func TestSilenceForAPerson(t *testing.T) {
 				anna.quiet(time.Second)
 				require.NotEmpty(t, s.bot.floors)
 				require.Less(t, s.bot.firstFloor.Sub(began)-from, 450*time.Millisecond)
-				require.Contains(t, s.bot.floors, agent.FloorTaken)
-				require.Equal(t, agent.FloorFree, s.bot.floors[len(s.bot.floors)-1])
+				require.Contains(t, s.bot.floors, speech.FloorTaken)
+				require.Equal(t, speech.FloorFree, s.bot.floors[len(s.bot.floors)-1])
 			})
 		})
 	}

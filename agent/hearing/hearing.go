@@ -19,6 +19,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/settings"
+	"touchline/agent/speech"
 	"touchline/inference"
 	"touchline/inference/vad"
 	"touchline/internal/quantile"
@@ -49,7 +50,7 @@ type Commentator interface {
 	// Hear receives recognized speech.
 	Hear(h agent.Heard)
 	// Floor receives whether an authorised person speaks.
-	Floor(f agent.Floor, now time.Time)
+	Floor(f speech.Floor, now time.Time)
 }
 
 // Options of Ears.
@@ -84,7 +85,7 @@ type Ears struct {
 	held   map[string]time.Time   // start of a push-to-talk, by identity
 	free   func()                 // releases the recognizer
 	lags   []time.Duration        // from the end of speech to its text, the last maxLags
-	floor  agent.Floor
+	floor  speech.Floor
 }
 
 // counts are the totals of Ears.
@@ -315,7 +316,7 @@ func (e *Ears) talks(identity string) bool {
 func (e *Ears) takeFloor() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	floor := agent.FloorFree
+	floor := speech.FloorFree
 	for _, m := range e.mics {
 		m.mu.Lock()
 		floor = max(floor, m.floor)

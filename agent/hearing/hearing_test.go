@@ -20,6 +20,7 @@ import (
 	"touchline/agent/command"
 	"touchline/agent/hearing"
 	"touchline/agent/settings"
+	"touchline/agent/speech"
 	"touchline/inference"
 	"touchline/inference/live/livetest"
 	"touchline/inference/vad"
@@ -45,7 +46,7 @@ type commentator struct {
 	saidIn     []string      // languages
 	blocked    chan struct{} // Hear waits for its end; nil for none
 	floor      []time.Time   // when it was taken, given back, and so on
-	floors     []agent.Floor
+	floors     []speech.Floor
 	firstFloor time.Time
 }
 
@@ -67,14 +68,14 @@ func (c *commentator) Hear(h agent.Heard) {
 	c.heard, c.heardAt = append(c.heard, h), append(c.heardAt, time.Now())
 }
 
-func (c *commentator) Floor(f agent.Floor, now time.Time) {
+func (c *commentator) Floor(f speech.Floor, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.floors) == 0 {
 		c.firstFloor = now
 	}
 	c.floors = append(c.floors, f)
-	if taken := len(c.floor)%2 == 1; taken != (f == agent.FloorTaken) {
+	if taken := len(c.floor)%2 == 1; taken != (f == speech.FloorTaken) {
 		c.floor = append(c.floor, now)
 	}
 }
@@ -83,28 +84,28 @@ func (c *commentator) Snapshot() agent.Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return agent.Snapshot{
-		Delay: c.delay, Capabilities: agent.Capabilities{Instructions: c.can}, Settings: agent.Settings{Language: c.language},
+		Delay: c.delay, Capabilities: agent.Capabilities{Instructions: c.can}, Settings: settings.Settings{Language: c.language},
 	}
 }
 
-func (c *commentator) Change(v agent.Change, by string) (agent.Settings, error) {
+func (c *commentator) Change(v command.Change, by string) (settings.Settings, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.refuses != nil {
-		return agent.Settings{}, c.refuses
+		return settings.Settings{}, c.refuses
 	}
 	c.orders = append(c.orders, by+": "+*v.Instruction)
-	return agent.Settings{}, nil
+	return settings.Settings{}, nil
 }
 
-func (c *commentator) Command(v command.Command, by string) (agent.Done, error) {
+func (c *commentator) Command(v command.Command, by string) (command.Done, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.orders = append(c.orders, by+": "+string(v))
-	return agent.Done{Command: v, Effect: "Done."}, nil
+	return command.Done{Command: v, Effect: "Done."}, nil
 }
 
-func (c *commentator) Say(a agent.Announcement, _ string) error {
+func (c *commentator) Say(a speech.Notice, _ string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.said, c.saidIn = append(c.said, a.Text), append(c.saidIn, a.Language)

@@ -12,6 +12,7 @@ import (
 	"github.com/pion/rtp"
 
 	"touchline/agent"
+	"touchline/agent/speech"
 	"touchline/inference"
 	"touchline/inference/live"
 	"touchline/inference/vad"
@@ -91,7 +92,7 @@ type microphone struct {
 	openTill time.Time     // speech that begins before it follows a wake word
 	ends     time.Time     // when push-to-talk ends; zero without
 	late     []agent.Heard // speech of the watched camera that waits for its picture
-	floor    agent.Floor
+	floor    speech.Floor
 	echo     echoPath
 	ended    time.Time // the last speech
 
@@ -207,7 +208,7 @@ func (m *microphone) run() error {
 		return nil
 	})
 	err := m.listen(ctx)
-	m.setFloor(agent.FloorFree)
+	m.setFloor(speech.FloorFree)
 	late := time.AfterFunc(lastTexts, cancel)
 	defer late.Stop()
 	err = errors.Join(err, m.session.Close(), <-done)
@@ -352,8 +353,8 @@ func (m *microphone) event(v live.Event) {
 	case live.EndOfSpeech:
 		m.mu.Lock()
 		m.inside, m.ended = false, time.Now()
-		if m.floor == agent.FloorTaken {
-			m.floor = agent.FloorFree
+		if m.floor == speech.FloorTaken {
+			m.floor = speech.FloorFree
 		}
 		m.mu.Unlock()
 		m.ears.takeFloor()

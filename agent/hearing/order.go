@@ -13,6 +13,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/command"
+	"touchline/agent/look"
 	"touchline/agent/phrases"
 	"touchline/agent/settings"
 	"touchline/agent/speech"
@@ -111,7 +112,7 @@ func (e *Ears) act(text, identity string, c settings.Hearing) *agent.SpokenOrder
 	default:
 		e.counts.orders.Add(1)
 		becomes := "acts"
-		if slices.ContainsFunc(snap.Waiting, func(w agent.WaitingOrder) bool { return w.By == by }) {
+		if slices.ContainsFunc(snap.Waiting, func(w command.WaitingOrder) bool { return w.By == by }) {
 			becomes = "waits"
 		}
 		out.Effect, _ = phrases.Say(language, "order."+becomes)
@@ -127,7 +128,7 @@ func (e *Ears) act(text, identity string, c settings.Hearing) *agent.SpokenOrder
 	if r := []rune(say); len(r) > speech.MaxSaid {
 		say = string(r[:speech.MaxSaid])
 	}
-	if err := e.bot.Say(agent.Announcement{Text: say, Reason: speech.ReasonOrder, Interrupt: true, Language: language}, by); err != nil {
+	if err := e.bot.Say(speech.Notice{Text: say, Reason: speech.ReasonOrder, Interrupt: true, Language: language}, by); err != nil {
 		e.log.Debug().Err(err).Msg("order not confirmed")
 	}
 	return out
@@ -148,7 +149,7 @@ func refusal(tag string, err error) (text, language string) {
 }
 
 // order passes an order to the commentator.
-func (e *Ears) order(text, by string) (*agent.Done, error) {
+func (e *Ears) order(text, by string) (*command.Done, error) {
 	if _, command := command.Parse(text); !command && !e.bot.Snapshot().Capabilities.Instructions {
 		return nil, errDoesNotRead
 	}
@@ -205,7 +206,7 @@ func (e *Ears) Caption(c agent.Caption) {
 }
 
 // Record implements agent.TextOutput.
-func (*Ears) Record(agent.Record) {}
+func (*Ears) Record(look.Record) {}
 
 // State implements agent.TextOutput.
 func (*Ears) State(agent.Status) {}

@@ -11,17 +11,19 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/alert"
+	"touchline/agent/look"
 )
 
 // Entry is one cycle of one commentator, one phase of an alert, or one utterance of a person in the room.
 type Entry struct {
 	// At is the start of the comment or utterance; for a cycle without a comment, the time of its record.
-	At       time.Time    `json:"at"`
-	Room     string       `json:"room"`
-	Identity string       `json:"identity"` // of the commentator
-	Record   agent.Record `json:"record,omitzero"`
+	At       time.Time   `json:"at"`
+	Room     string      `json:"room"`
+	Identity string      `json:"identity"` // of the commentator
+	Record   look.Record `json:"record,omitzero"`
 	// Alert is the phase of an alert; nil for a cycle.
-	Alert *agent.Alert `json:"alert,omitempty"`
+	Alert *alert.Alert `json:"alert,omitempty"`
 	// Heard is an utterance of a person; nil for a cycle.
 	Heard *agent.Heard `json:"heard,omitempty"`
 	// Words are the pieces of the comment's text as captions showed them. Joined, they are the whole text.

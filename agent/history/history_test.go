@@ -24,6 +24,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/command"
 	"touchline/agent/history"
+	"touchline/agent/look"
 	"touchline/internal/rescue"
 )
 
@@ -42,10 +43,10 @@ var start = time.Now().Add(-time.Hour).UTC().Truncate(time.Millisecond)
 func text(i uint64) string { return fmt.Sprintf("Comment %d: \"<b>a & b</b>\"\u2028 ok.", i) }
 
 // record is a comment of two seconds.
-func record(i uint64) agent.Record {
+func record(i uint64) look.Record {
 	at := start.Add(time.Duration(i) * 10 * time.Millisecond)
-	return agent.Record{
-		Type: "cycle_end", Cycle: i, Outcome: agent.OutcomeSpoken, Text: text(i), Spoken: true,
+	return look.Record{
+		Type: "cycle_end", Cycle: i, Outcome: look.OutcomeSpoken, Text: text(i), Spoken: true,
 		FrameIDs: []uint64{i, i + 1}, StartedAt: at, EndedAt: at.Add(2 * time.Second), AlignmentError: 0.01,
 	}
 }
@@ -109,7 +110,7 @@ func TestRoundTrip(t *testing.T) {
 				a.Caption(agent.Caption{Cycle: i, Final: true})
 				a.Record(r)
 			}
-			silent := agent.Record{Cycle: 11, Outcome: agent.OutcomeSilent, Reason: "nothing new"}
+			silent := look.Record{Cycle: 11, Outcome: look.OutcomeSilent, Reason: "nothing new"}
 			a.Record(silent)
 			b.Record(record(7))
 			stop()
@@ -162,7 +163,7 @@ func TestRestart(t *testing.T) {
 				out := log.Room("match", "bot")
 				for i := run*300 + 1; i <= run*300+300; i++ {
 					out.Record(record(i))
-					out.Record(agent.Record{Cycle: i, Outcome: agent.OutcomeSkipped, Skipped: true})
+					out.Record(look.Record{Cycle: i, Outcome: look.OutcomeSkipped, Skipped: true})
 				}
 				stop()
 			}
@@ -219,7 +220,7 @@ func TestBounds(t *testing.T) {
 			require.Less(t, size(t, cfg.Path), int64(cfg.MaxBytes+6<<20))
 
 			log, stop = open(t, cfg)
-			log.Room("match", "bot").Record(agent.Record{Cycle: total + 1, Outcome: agent.OutcomeShown, Text: "new", StartedAt: time.Now()})
+			log.Room("match", "bot").Record(look.Record{Cycle: total + 1, Outcome: look.OutcomeShown, Text: "new", StartedAt: time.Now()})
 			stop()
 			cfg.MaxAge = time.Minute // all others are from an hour ago
 			_, stop = open(t, cfg)

@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/history"
+	"touchline/agent/look"
 	"touchline/internal/contract"
 )
 
@@ -187,10 +187,10 @@ func TestFollow(t *testing.T) {
 		n := uint64(100)
 		require.Eventually(t, func() bool { // it may begin late
 			n++
-			log.Room("yard", "bot").Record(agent.Record{Cycle: n, Outcome: agent.OutcomeShown, Text: "it has begun", StartedAt: time.Now()})
+			log.Room("yard", "bot").Record(look.Record{Cycle: n, Outcome: look.OutcomeShown, Text: "it has begun", StartedAt: time.Now()})
 			return has("it has begun")()
 		}, time.Minute, 20*time.Millisecond)
-		log.Room("match", "bot").Record(agent.Record{Cycle: 7, Outcome: agent.OutcomeSilent, Reason: "nothing new"})
+		log.Room("match", "bot").Record(look.Record{Cycle: 7, Outcome: look.OutcomeSilent, Reason: "nothing new"})
 		require.Eventually(t, has("nothing new"), time.Minute, time.Millisecond)
 		require.Equal(t, past, has(`"cycle":1,`)())
 		cancel()

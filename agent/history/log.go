@@ -14,9 +14,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/agent/alert"
+	"touchline/agent/look"
 	"touchline/internal/metrics"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
+	"touchline/media/window"
 )
 
 const (
@@ -271,11 +274,11 @@ func (l *Log) Lost() uint64 { return l.lost.Load() }
 func (l *Log) Off() bool { return l.off.Load() }
 
 // Last returns the records of the last n written comments of a room, oldest first.
-func (l *Log) Last(ctx context.Context, room string, n int) ([]agent.Record, error) {
+func (l *Log) Last(ctx context.Context, room string, n int) ([]look.Record, error) {
 	if n <= 0 {
 		return nil, nil
 	}
-	var out []agent.Record
+	var out []look.Record
 	err := rescue.Call(func() (damaged error) {
 		for e, err := range l.store.Entries(ctx, Query{Room: room, Last: n, Comments: true}) {
 			if err != nil {
@@ -340,7 +343,7 @@ func (o *output) Caption(c agent.Caption) {
 }
 
 // Record implements agent.TextOutput.
-func (o *output) Record(r agent.Record) {
+func (o *output) Record(r look.Record) {
 	defer rescue.Guard(o.log.crashed)
 	o.mu.Lock()
 	s := o.words[r.Cycle]
@@ -365,7 +368,7 @@ func (o *output) Record(r agent.Record) {
 }
 
 // Alert implements agent.AlertOutput; frames are not stored.
-func (o *output) Alert(a agent.Alert, _ *agent.SeenFrame) {
+func (o *output) Alert(a alert.Alert, _ *window.Frame) {
 	defer rescue.Guard(o.log.crashed)
 	o.log.put(Entry{At: a.At.Round(0), Room: o.room, Identity: o.identity, Alert: &a})
 }

@@ -13,7 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"touchline/agent"
+	"touchline/agent/look"
 	"touchline/media"
 )
 
@@ -90,7 +90,7 @@ func eachCue(entries iter.Seq2[Entry, error], zero time.Time, put func(cue)) err
 			return err
 		}
 		if h := e.Heard; h != nil {
-			e.Record.Outcome, e.Record.Text, e.Record.StartedAt, e.Record.EndedAt = agent.OutcomeShown, withName(h), h.Began, h.Ended
+			e.Record.Outcome, e.Record.Text, e.Record.StartedAt, e.Record.EndedAt = look.OutcomeShown, withName(h), h.Began, h.Ended
 		}
 		if !e.IsComment() || e.Record.StartedAt.IsZero() {
 			continue

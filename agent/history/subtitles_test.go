@@ -15,6 +15,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/history"
+	"touchline/agent/look"
 )
 
 var kickOff = time.Date(2026, 5, 1, 20, 15, 0, 0, time.UTC)
@@ -25,8 +26,8 @@ func spoken(from, to time.Duration, words ...history.Word) history.Entry {
 	for _, w := range words {
 		text.WriteString(w.Text)
 	}
-	return history.Entry{At: kickOff.Add(from), Room: "match", Words: words, Record: agent.Record{
-		Outcome: agent.OutcomeSpoken, Text: strings.TrimSpace(text.String()), Spoken: true,
+	return history.Entry{At: kickOff.Add(from), Room: "match", Words: words, Record: look.Record{
+		Outcome: look.OutcomeSpoken, Text: strings.TrimSpace(text.String()), Spoken: true,
 		StartedAt: kickOff.Add(from), EndedAt: kickOff.Add(to),
 	}}
 }
@@ -48,14 +49,14 @@ func match() []history.Entry {
 		history.Word{At: 0, Text: "The striker "}, history.Word{At: 0.6, Text: "turns "}, history.Word{At: 1, Text: "and shoots "},
 		history.Word{At: 2, Text: "from the edge "}, history.Word{At: 3, Text: "of the penalty area, "}, history.Word{At: 4, Text: "but the goalkeeper "},
 		history.Word{At: 5, Text: "holds the ball."})
-	plain := history.Entry{At: kickOff.Add(20 * time.Second), Room: "match", Record: agent.Record{
-		Outcome: agent.OutcomeShown, Text: "Blue plays it back.", StartedAt: kickOff.Add(20 * time.Second), EndedAt: kickOff.Add(20 * time.Second),
+	plain := history.Entry{At: kickOff.Add(20 * time.Second), Room: "match", Record: look.Record{
+		Outcome: look.OutcomeShown, Text: "Blue plays it back.", StartedAt: kickOff.Add(20 * time.Second), EndedAt: kickOff.Add(20 * time.Second),
 	}}
 	markup := spoken(30*time.Second, 32*time.Second, history.Word{Text: `<b>Tom</b> & {\an8}Jerry --> goal`})
 	cut := spoken(40*time.Second, 44*time.Second, history.Word{Text: "And now "})
-	cut.Record.Outcome = agent.OutcomeCut
+	cut.Record.Outcome = look.OutcomeCut
 	next := spoken(41*time.Second, 43*time.Second, history.Word{Text: "42"}, history.Word{At: 1, Text: "\n\nminutes\x1b\x00 gone"})
-	silent := history.Entry{At: kickOff.Add(15 * time.Second), Room: "match", Record: agent.Record{Outcome: agent.OutcomeSilent}}
+	silent := history.Entry{At: kickOff.Add(15 * time.Second), Room: "match", Record: look.Record{Outcome: look.OutcomeSilent}}
 	return []history.Entry{
 		spoken(2*time.Second, 4*time.Second, history.Word{Text: " Kick"}, history.Word{At: 0.3, Text: "-off."}),
 		long, silent, plain, markup, cut, next,

@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"touchline/agent"
+	"touchline/agent/look"
 )
 
 // WriteText writes a line for each entry: its time in the given zone, its text, and its outcome unless the comment was
@@ -36,7 +37,7 @@ func WriteText(w io.Writer, entries iter.Seq2[Entry, error], zone *time.Location
 		if e.IsComment() {
 			line += r.Text
 		}
-		if !e.IsComment() || r.Outcome == agent.OutcomeCut {
+		if !e.IsComment() || r.Outcome == look.OutcomeCut {
 			note := r.Outcome
 			if r.Reason != "" {
 				note += ": " + r.Reason

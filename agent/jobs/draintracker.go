@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/look"
 	"touchline/internal/wake"
 )
 
@@ -78,7 +79,7 @@ func (g *drainTracker) Caption(agent.Caption) {
 
 // Record implements agent.TextOutput. A cycle that reached the engine gets its record after its comment was spoken, or when it will
 // not be spoken.
-func (g *drainTracker) Record(r agent.Record) {
+func (g *drainTracker) Record(r look.Record) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	defer g.moved.Set()

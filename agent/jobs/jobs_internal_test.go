@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/look"
 	"touchline/inference"
 	"touchline/inference/engine"
 )
@@ -35,8 +36,8 @@ func (s scriptedSession) Generate(context.Context, inference.Prompt) iter.Seq2[i
 
 type scriptedSession struct{ s *scripted }
 
-// look runs one prompt and returns the answer.
-func look(t *testing.T, s *engine.Session) (text string, err error) {
+// runLook runs one prompt and returns the answer.
+func runLook(t *testing.T, s *engine.Session) (text string, err error) {
 	t.Helper()
 	for c, err := range s.Generate(t.Context(), inference.Prompt{}) {
 		if err != nil {
@@ -56,8 +57,8 @@ func behind(t *testing.T, m inference.Model, use *engineUse) (*drainTracker, *en
 	return g, s
 }
 
-func heard(cycle uint64) agent.Record {
-	return agent.Record{Cycle: cycle, FrameIDs: []uint64{1}, Outcome: agent.OutcomeSpoken}
+func heard(cycle uint64) look.Record {
+	return look.Record{Cycle: cycle, FrameIDs: []uint64{1}, Outcome: look.OutcomeSpoken}
 }
 
 // TestHandOverWaitsForNoAlertLook: a look with alert rules has no record that could be awaited.
@@ -79,7 +80,7 @@ func TestHandOverWaitsForWhatWasBegun(t *testing.T) {
 		m := &scripted{say: func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: "Goal."}, nil) }}
 		gate, session := behind(t, m, &engineUse{})
 		require.Equal(t, inference.PhaseReady, session.Status().Phase)
-		text, err := look(t, session)
+		text, err := runLook(t, session)
 		require.NoError(t, err)
 		require.Equal(t, "Goal.", text)
 
@@ -90,7 +91,7 @@ func TestHandOverWaitsForWhatWasBegun(t *testing.T) {
 		}()
 		synctest.Wait()
 		require.Equal(t, inference.PhaseLoading, session.Status().Phase, "no cycle begins")
-		gate.Record(agent.Record{Cycle: 2, Skipped: true, FrameIDs: []uint64{1}}) // never reached the engine
+		gate.Record(look.Record{Cycle: 2, Skipped: true, FrameIDs: []uint64{1}}) // never reached the engine
 		time.Sleep(quietFor / 2)
 		require.False(t, over, "the comment has not been heard yet")
 		gate.State(agent.Status{State: agent.StateSpeaking})
@@ -100,7 +101,7 @@ func TestHandOverWaitsForWhatWasBegun(t *testing.T) {
 		gate.State(agent.Status{State: agent.StateListening})
 		synctest.Wait()
 		require.True(t, over, "everything has been heard")
-		_, err = look(t, session)
+		_, err = runLook(t, session)
 		require.ErrorIs(t, err, errTakenOver)
 		require.NoError(t, session.Close())
 	})
@@ -135,7 +136,7 @@ func TestHandOverEnds(t *testing.T) {
 	finished := func(t *testing.T, ended chan struct{}) time.Duration {
 		t.Helper()
 		gate, session := behind(t, m, &engineUse{})
-		_, err := look(t, session)
+		_, err := runLook(t, session)
 		require.NoError(t, err)
 		began := time.Now()
 		gate.finish(t.Context(), ended)
@@ -155,7 +156,7 @@ func TestPlaceOfALookThatPanics(t *testing.T) {
 	m := &scripted{say: func(func(inference.Chunk, error) bool) { panic("no such tile") }}
 	use := &engineUse{}
 	_, session := behind(t, m, use)
-	require.PanicsWithValue(t, "no such tile", func() { _, _ = look(t, session) })
+	require.PanicsWithValue(t, "no such tile", func() { _, _ = runLook(t, session) })
 	require.Zero(t, use.now, "its place is free again")
 }
 

@@ -1,8 +1,6 @@
 package mqtt
 
-import (
-	"touchline/agent"
-)
+import "touchline/agent/alert"
 
 // entity is the configuration of an entity in Home Assistant's MQTT discovery.
 type entity struct {
@@ -67,7 +65,7 @@ func (o *Output) entity(object, name, icon string) entity {
 }
 
 // entities returns the configurations of the commentator's entities by topic.
-func (o *Output) entities(rules []agent.AlertRuleStatus) map[string]entity {
+func (o *Output) entities(rules []alert.RuleStatus) map[string]entity {
 	out := map[string]entity{}
 	qos := 1
 	state := o.entity("state", "State", "mdi:television-play")
@@ -77,9 +75,9 @@ func (o *Output) entities(rules []agent.AlertRuleStatus) map[string]entity {
 	last.StateTopic, last.AttributesTopic = o.base+"/comment", o.base+"/comment"
 	last.ValueTemplate = "{{ value_json.text | truncate(255, true, '…', 0) }}" // the longest state
 	out[o.configTopic("sensor", "comment")] = last
-	types := []string{agent.AlertNew, agent.AlertCleared}
+	types := []string{alert.PhaseNew, alert.PhaseCleared}
 	if o.s.opts.Config.Shown {
-		types = append(types, agent.AlertShown)
+		types = append(types, alert.PhaseShown)
 	}
 	for _, r := range rules {
 		id, name, topics := slug(r.ID), r.Name, o.ruleEntities(r.ID)

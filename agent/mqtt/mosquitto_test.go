@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/alert"
+	"touchline/agent/look"
 	"touchline/agent/mqtt"
 	"touchline/internal/outbox"
 )
@@ -105,9 +107,9 @@ func TestMosquitto(t *testing.T) {
 	o := s.Output("match", "bot")
 	o.Rules(rules("r1"))
 	o.State(agent.Status{State: agent.StateListening, Activity: agent.ActivityWatching})
-	o.Record(agent.Record{Cycle: 3, Text: "Blue plays it back.", Outcome: agent.OutcomeSpoken})
+	o.Record(look.Record{Cycle: 3, Text: "Blue plays it back.", Outcome: look.OutcomeSpoken})
 	require.Eventually(t, func() bool { // the subscriber may come late, and alerts are not retained
-		a := alertOf("r1", 0, agent.AlertNew)
+		a := alertOf("r1", 0, alert.PhaseNew)
 		a.Test = true
 		send(t, box, o, a)
 		return len(lines()) > 0
@@ -116,7 +118,7 @@ func TestMosquitto(t *testing.T) {
 	require.ErrorContains(t, mqtt.Probe(t.Context(), cfg), "connection refused")
 	require.Eventually(t, func() bool { return s.Problem() != "" }, 2*time.Minute, time.Millisecond)
 	for i := range 50 {
-		send(t, box, o, alertOf("r1", i+1, agent.AlertNew))
+		send(t, box, o, alertOf("r1", i+1, alert.PhaseNew))
 	}
 	require.GreaterOrEqual(t, box.Waiting(), 50)
 	mosquitto(t, port)

@@ -27,9 +27,11 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/alert"
+	"touchline/agent/look"
 	"touchline/agent/mqtt"
 	"touchline/internal/outbox"
 	"touchline/media"
+	"touchline/media/window"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -131,7 +133,7 @@ func (b *broker) retained() map[string]string {
 func once(t *testing.T, payloads []string) (out []string) {
 	t.Helper()
 	for _, text := range payloads {
-		var a agent.Alert
+		var a alert.Alert
 		require.NoError(t, json.Unmarshal([]byte(text), &a))
 		if !slices.Contains(out, a.ID) {
 			out = append(out, a.ID)
@@ -167,27 +169,27 @@ func start(t *testing.T, opts mqtt.Options) (s *mqtt.Sender, stop func()) {
 	}
 }
 
-func alertOf(rule string, n int, phase string) agent.Alert {
-	return agent.Alert{
+func alertOf(rule string, n int, phase string) alert.Alert {
+	return alert.Alert{
 		Type: "alert", ID: fmt.Sprintf("%s-%d", rule, n), Phase: phase, At: time.Now(), Rule: rule, Name: "left door", Level: alert.LevelWarning,
 		Reason: "A man opens the left door.",
 	}
 }
 
 // send delivers a phase as the bot does.
-func send(t *testing.T, box *outbox.Outbox, o *mqtt.Output, a agent.Alert) {
+func send(t *testing.T, box *outbox.Outbox, o *mqtt.Output, a alert.Alert) {
 	t.Helper()
-	var frame *agent.SeenFrame
-	if a.Phase == agent.AlertNew {
-		frame = &agent.SeenFrame{ID: 1, VideoFrame: media.VideoFrame{Width: 448, Height: 252}}
+	var frame *window.Frame
+	if a.Phase == alert.PhaseNew {
+		frame = &window.Frame{ID: 1, VideoFrame: media.VideoFrame{Width: 448, Height: 252}}
 	}
 	box.Put(o.Queue(a, frame)...)
 	o.Alert(a, frame)
 }
 
-func rules(ids ...string) (out []agent.AlertRuleStatus) {
+func rules(ids ...string) (out []alert.RuleStatus) {
 	for _, id := range ids {
-		out = append(out, agent.AlertRuleStatus{ID: id, RuleText: agent.AlertRule{When: "the door " + id + " opens"}})
+		out = append(out, alert.RuleStatus{ID: id, RuleText: alert.RuleText{When: "the door " + id + " opens"}})
 	}
 	return out
 }
@@ -204,8 +206,8 @@ func TestTopics(t *testing.T) {
 		o := s.Output("match #1", "bot")
 		o.Rules(rules("r1", "r2"))
 		o.State(agent.Status{State: agent.StateListening, Activity: agent.ActivityWatching})
-		o.Record(agent.Record{Cycle: 3, Text: "Blue plays it back.", Outcome: agent.OutcomeSpoken})
-		for _, phase := range []string{agent.AlertNew, agent.AlertShown, agent.AlertAcked} {
+		o.Record(look.Record{Cycle: 3, Text: "Blue plays it back.", Outcome: look.OutcomeSpoken})
+		for _, phase := range []string{alert.PhaseNew, alert.PhaseShown, alert.PhaseAcked} {
 			send(t, box, o, alertOf("r1", 1, phase))
 		}
 		synctest.Wait()
@@ -237,7 +239,7 @@ func TestTopics(t *testing.T) {
 		b.mu.Unlock()
 		require.Equal(t, []string{"/frame/r1", "/alert/r1"}, order, "the frame comes before its alert")
 
-		send(t, box, o, alertOf("r1", 1, agent.AlertCleared))
+		send(t, box, o, alertOf("r1", 1, alert.PhaseCleared))
 		synctest.Wait()
 		require.Len(t, b.of("/alert/r1"), 2)
 		require.Equal(t, "OFF", b.retained()[base+"/rule/r1"])
@@ -298,12 +300,12 @@ func TestBrokerAway(t *testing.T) {
 		})
 		o := s.Output("match", "bot")
 		o.Rules(rules("r1"))
-		send(t, box, o, alertOf("r1", 0, agent.AlertNew))
+		send(t, box, o, alertOf("r1", 0, alert.PhaseNew))
 		synctest.Wait()
 		b.leave()
 		for i := range 60 {
 			time.Sleep(time.Second)
-			send(t, box, o, alertOf("r1", i+1, agent.AlertNew))
+			send(t, box, o, alertOf("r1", i+1, alert.PhaseNew))
 		}
 		require.Contains(t, s.Problem(), "connection refused")
 		require.Equal(t, 60, box.Waiting())
@@ -322,7 +324,7 @@ func TestBrokerAway(t *testing.T) {
 		other := newBroker(t, nil)
 		defer other.close()
 		for i := range outbox.Limit + 5 {
-			send(t, box, o, alertOf("r1", i, agent.AlertCleared))
+			send(t, box, o, alertOf("r1", i, alert.PhaseCleared))
 		}
 		require.EqualValues(t, 5, box.Dropped())
 		present.Store(other)
@@ -392,7 +394,7 @@ func TestLimits(t *testing.T) {
 				o := s.Output("match", "bot")
 				o.Rules(rules("r1"))
 				synctest.Wait()
-				send(t, box, o, alertOf("r1", 1, agent.AlertNew))
+				send(t, box, o, alertOf("r1", 1, alert.PhaseNew))
 				time.Sleep(time.Minute)
 				require.Equal(t, []string{"r1-1"}, once(t, b.of("/alert/r1")))
 				require.Equal(t, tt.frames, len(b.of("/frame/r1")) > 0)

@@ -14,8 +14,11 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 
 	"touchline/agent"
+	"touchline/agent/alert"
+	"touchline/agent/look"
 	"touchline/internal/outbox"
 	"touchline/internal/rescue"
+	"touchline/media/window"
 )
 
 // Output sends the alerts, the state and the last comment of one commentator. It is an agent.TextOutput and an
@@ -91,13 +94,13 @@ type event struct {
 	EventType string `json:"event_type"`
 	Room      string `json:"room"`
 	Identity  string `json:"identity"`
-	agent.Alert
+	alert.Alert
 }
 
 // Queue returns the message of a phase of an alert for the outbox, or none for a phase that is not sent. The frame of a
 // new alert is sent first.
-func (o *Output) Queue(a agent.Alert, frame *agent.SeenFrame) []outbox.Message {
-	if a.Phase != agent.AlertNew && a.Phase != agent.AlertCleared && (a.Phase != agent.AlertShown || !o.s.opts.Config.Shown) {
+func (o *Output) Queue(a alert.Alert, frame *window.Frame) []outbox.Message {
+	if a.Phase != alert.PhaseNew && a.Phase != alert.PhaseCleared && (a.Phase != alert.PhaseShown || !o.s.opts.Config.Shown) {
 		return nil
 	}
 	body, err := json.Marshal(event{a.Phase, o.room, o.identity, a})
@@ -116,13 +119,13 @@ func (o *Output) Queue(a agent.Alert, frame *agent.SeenFrame) []outbox.Message {
 }
 
 // Alert implements agent.AlertOutput. It sets the retained state of the rule; Queue returns the alert itself.
-func (o *Output) Alert(a agent.Alert, _ *agent.SeenFrame) {
+func (o *Output) Alert(a alert.Alert, _ *window.Frame) {
 	defer rescue.Guard(o.s.crash)
 	switch a.Phase {
-	case agent.AlertNew:
+	case alert.PhaseNew:
 		o.s.offer(frameTopic(o.alertTopic(a.Rule)))
 		o.s.set(o.ruleTopic(a.Rule), []byte("ON"))
-	case agent.AlertCleared:
+	case alert.PhaseCleared:
 		o.mu.Lock()
 		known := slices.Contains(o.rules, a.Rule)
 		o.mu.Unlock()
@@ -144,7 +147,7 @@ type comment struct {
 }
 
 // Record implements agent.TextOutput.
-func (o *Output) Record(r agent.Record) {
+func (o *Output) Record(r look.Record) {
 	defer rescue.Guard(o.s.crash)
 	if r.IsComment() {
 		o.s.setJSON(o.base+"/comment", comment{r.Text, r.StartedAt, r.Outcome, r.Cycle})
@@ -167,7 +170,7 @@ func (s *Sender) setJSON(topic string, v any) {
 }
 
 // Rules announces the commentator's rules, and deletes the entities of removed rules.
-func (o *Output) Rules(rules []agent.AlertRuleStatus) {
+func (o *Output) Rules(rules []alert.RuleStatus) {
 	defer rescue.Guard(o.s.crash)
 	ids := make([]string, len(rules))
 	for i, r := range rules {

@@ -22,7 +22,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
+	"touchline/agent/alert"
 	"touchline/agent/mqtt"
 	"touchline/internal/outbox"
 )
@@ -106,7 +106,7 @@ func FuzzBroker(f *testing.F) {
 			o.Rules(rules("r1"))
 			acked := bytes.Contains(text, []byte{0x40})
 			for i := range 3 {
-				send(t, box, o, alertOf("r1", i, agent.AlertNew))
+				send(t, box, o, alertOf("r1", i, alert.PhaseNew))
 			}
 			time.Sleep(time.Minute)
 			require.Zero(t, box.Waiting())
@@ -147,7 +147,7 @@ func TestTLS(t *testing.T) {
 	s, box, stop := run(cfg, io.Discard)
 	o := s.Output("match", "bot")
 	o.Rules(rules("r1"))
-	send(t, box, o, alertOf("r1", 1, agent.AlertNew))
+	send(t, box, o, alertOf("r1", 1, alert.PhaseNew))
 	require.Eventually(t, func() bool { return box.Waiting() == 0 }, 2*time.Minute, time.Millisecond)
 	stop()
 

@@ -19,6 +19,7 @@ import (
 	"touchline/agent/access"
 	"touchline/agent/agenttest"
 	"touchline/agent/command"
+	"touchline/agent/look"
 	"touchline/agent/room"
 	"touchline/agent/room/conn"
 	"touchline/agent/room/control"
@@ -38,7 +39,7 @@ type captionReader struct {
 	streams  []streamed
 	legacy   []*lksdk.TranscriptionSegment
 	legacyOf []string // participant and track of each
-	records  []agent.Record
+	records  []look.Record
 	heard    []agent.Heard
 }
 
@@ -60,7 +61,7 @@ func joinCaptionReaderAs(t *testing.T, s *server, who conn.Person) *captionReade
 		r.mu.Unlock()
 	}
 	cb.OnDataPacket = func(data lksdk.DataPacket, _ lksdk.DataReceiveParams) {
-		var rec agent.Record
+		var rec look.Record
 		if u, ok := data.(*lksdk.UserDataPacket); ok && u.Topic == control.TopicCycle && json.Unmarshal(u.Payload, &rec) == nil {
 			r.mu.Lock()
 			r.records = append(r.records, rec)
@@ -101,7 +102,7 @@ func (r *captionReader) knows(identity, sid string) bool {
 	return p != nil && slices.ContainsFunc(p.TrackPublications(), func(pub lksdk.TrackPublication) bool { return pub.SID() == sid })
 }
 
-func (r *captionReader) got() (streams []streamed, legacy []*lksdk.TranscriptionSegment, records []agent.Record) {
+func (r *captionReader) got() (streams []streamed, legacy []*lksdk.TranscriptionSegment, records []look.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append(streams, r.streams...), append(legacy, r.legacy...), append(records, r.records...)
@@ -124,7 +125,7 @@ func TestCaptions(t *testing.T) {
 	}
 	captions.Caption(agent.Caption{Segment: "a", Cycle: 1, Text: text, Spoken: true, Final: true})
 	captions.Caption(agent.Caption{Segment: "b", Cycle: 2, Delta: "A throw-in.", Text: "A throw-in.", Final: true, Language: "en-GB"})
-	captions.Record(agent.Record{Type: "cycle_end", Cycle: 1, Text: text, AlignmentError: 0.031, StartedAt: time.Unix(1, 5)})
+	captions.Record(look.Record{Type: "cycle_end", Cycle: 1, Text: text, AlignmentError: 0.031, StartedAt: time.Unix(1, 5)})
 
 	eventually(t, func() bool {
 		streams, legacy, records := r.got()
@@ -149,7 +150,7 @@ func TestCaptions(t *testing.T) {
 	require.False(t, legacy[0].Final)
 	require.Equal(t, text, legacy[3].Text)
 	require.True(t, legacy[3].Final)
-	require.Equal(t, agent.Record{
+	require.Equal(t, look.Record{
 		Type: "cycle_end", Cycle: 1, Text: text, AlignmentError: 0.031, StartedAt: time.Unix(1, 5).In(records[0].StartedAt.Location()),
 	}, records[0])
 }

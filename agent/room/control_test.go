@@ -20,9 +20,9 @@ import (
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/agenttest"
 	"touchline/agent/alert"
+	"touchline/agent/look"
 	"touchline/agent/room"
 	"touchline/agent/room/control"
 )
@@ -322,8 +322,8 @@ func TestHistory(t *testing.T) {
 
 	at := time.Now().UTC().Truncate(time.Millisecond)
 	for i := range uint64(500) {
-		st.Record(agent.Record{
-			Cycle: i, Outcome: agent.OutcomeSpoken, Text: fmt.Sprintf("<Goal> %d %s", i, strings.Repeat("ü", int(i%97))),
+		st.Record(look.Record{
+			Cycle: i, Outcome: look.OutcomeSpoken, Text: fmt.Sprintf("<Goal> %d %s", i, strings.Repeat("ü", int(i%97))),
 			StartedAt: at, EndedAt: at.Add(time.Second), FrameIDs: []uint64{1, 2, 3},
 		})
 	}

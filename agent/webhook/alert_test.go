@@ -10,15 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/alert"
 	"touchline/agent/webhook"
 	"touchline/internal/outbox"
 	"touchline/internal/sqlite"
 )
 
-func phase(n int, phase string) agent.Alert {
-	return agent.Alert{Type: "alert", ID: "r1-" + strconv.Itoa(n), Phase: phase, Rule: "r1", Name: "left door", Level: alert.LevelWarning}
+func phase(n int, phase string) alert.Alert {
+	return alert.Alert{Type: "alert", ID: "r1-" + strconv.Itoa(n), Phase: phase, Rule: "r1", Name: "left door", Level: alert.LevelWarning}
 }
 
 // ids returns the ids of the alerts that a receiver took.
@@ -49,12 +48,12 @@ func TestAlerts(t *testing.T) {
 		box := outbox.New(nil)
 		s, stop := open(t, webhook.Options{Config: config("http://receiver.test/"), Transport: direct{r}, Outbox: box})
 		o := s.Output("match", "bot")
-		box.Put(o.Queue(phase(0, agent.AlertNew), nil)...)
+		box.Put(o.Queue(phase(0, alert.PhaseNew), nil)...)
 		synctest.Wait()
 		require.EqualValues(t, 1, s.Failed())
 		o.Record(comment(1))
 		for i := range 3 {
-			for _, p := range []string{agent.AlertNew, agent.AlertShown, agent.AlertAcked, agent.AlertCleared} {
+			for _, p := range []string{alert.PhaseNew, alert.PhaseShown, alert.PhaseAcked, alert.PhaseCleared} {
 				box.Put(o.Queue(phase(i+1, p), nil)...)
 			}
 		}
@@ -69,7 +68,7 @@ func TestAlerts(t *testing.T) {
 		cfg := config("http://receiver.test/")
 		cfg.Shown = true
 		s, stop = open(t, webhook.Options{Config: cfg, Transport: direct{r}, Outbox: box})
-		require.Len(t, s.Output("match", "bot").Queue(phase(9, agent.AlertShown), nil), 1)
+		require.Len(t, s.Output("match", "bot").Queue(phase(9, alert.PhaseShown), nil), 1)
 		stop()
 	})
 }
@@ -92,7 +91,7 @@ func TestAlertsAfterKill(t *testing.T) {
 		require.NoError(t, err)
 		o := s.Output("match", "bot")
 		for i := range 5 {
-			m := o.Queue(phase(i, agent.AlertNew), nil)
+			m := o.Queue(phase(i, alert.PhaseNew), nil)
 			box.Put(m...)
 			lost = append(lost, m...)
 		}

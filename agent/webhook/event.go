@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"touchline/agent"
+	"touchline/agent/alert"
+	"touchline/agent/look"
 )
 
 const (
@@ -27,11 +29,11 @@ type event struct {
 	// NumDropped is the number of events lost to this recipient since its last delivery.
 	NumDropped uint64 `json:"num_dropped,omitempty"`
 
-	Record *agent.Record `json:"record,omitempty"`
-	State  *state        `json:"state,omitempty"`
-	Error  *failure      `json:"error,omitempty"`
-	Alert  *agent.Alert  `json:"alert,omitempty"`
-	Heard  *agent.Heard  `json:"heard,omitempty"`
+	Record *look.Record `json:"record,omitempty"`
+	State  *state       `json:"state,omitempty"`
+	Error  *failure     `json:"error,omitempty"`
+	Alert  *alert.Alert `json:"alert,omitempty"`
+	Heard  *agent.Heard `json:"heard,omitempty"`
 }
 
 type roomName struct {

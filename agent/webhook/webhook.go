@@ -27,10 +27,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/agent/alert"
+	"touchline/agent/look"
 	"touchline/internal/metrics"
 	"touchline/internal/outbox"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
+	"touchline/media/window"
 )
 
 const (
@@ -233,14 +236,14 @@ func (o *Output) event(name string) event {
 func (*Output) Caption(agent.Caption) {}
 
 // Record implements agent.TextOutput.
-func (o *Output) Record(r agent.Record) {
+func (o *Output) Record(r look.Record) {
 	defer rescue.Guard(o.s.crashed)
 	switch {
 	case r.IsComment():
 		e := o.event(EventCommentFinished)
 		e.Record = &r
 		o.s.publish(e)
-	case r.Outcome == agent.OutcomeFailed:
+	case r.Outcome == look.OutcomeFailed:
 		e := o.event(EventError)
 		e.Record, e.Error = &r, &failure{r.Reason}
 		o.s.publish(e)
@@ -277,8 +280,8 @@ func (o *Output) State(s agent.Status) {
 }
 
 // Queue returns the messages of a phase of an alert for the outbox, or none for a phase that is not posted.
-func (o *Output) Queue(a agent.Alert, _ *agent.SeenFrame) []outbox.Message {
-	if a.Phase != agent.AlertNew && a.Phase != agent.AlertCleared && (a.Phase != agent.AlertShown || !o.s.opts.Config.Shown) {
+func (o *Output) Queue(a alert.Alert, _ *window.Frame) []outbox.Message {
+	if a.Phase != alert.PhaseNew && a.Phase != alert.PhaseCleared && (a.Phase != alert.PhaseShown || !o.s.opts.Config.Shown) {
 		return nil
 	}
 	e := o.event(EventAlert)

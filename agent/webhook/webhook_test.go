@@ -26,6 +26,7 @@ import (
 	"go.uber.org/goleak"
 
 	"touchline/agent"
+	"touchline/agent/look"
 	"touchline/agent/webhook"
 )
 
@@ -128,8 +129,8 @@ func open(t *testing.T, o webhook.Options) (s *webhook.Sender, stop func()) {
 	})
 }
 
-func comment(i uint64) agent.Record {
-	return agent.Record{Type: "cycle_end", Cycle: i, Outcome: agent.OutcomeSpoken, Text: fmt.Sprintf("<Goal> & %d", i), FrameIDs: []uint64{1}}
+func comment(i uint64) look.Record {
+	return look.Record{Type: "cycle_end", Cycle: i, Outcome: look.OutcomeSpoken, Text: fmt.Sprintf("<Goal> & %d", i), FrameIDs: []uint64{1}}
 }
 
 // TestSigned: requests pass LiveKit's verification and its parser reads them.
@@ -195,7 +196,7 @@ func TestSigned(t *testing.T) {
 		CreatedAt   int64 `json:"created_at"`
 		Room        struct{ Name string }
 		Participant struct{ Identity, Kind string }
-		Record      agent.Record
+		Record      look.Record
 	}
 	require.NoError(t, json.Unmarshal(r.body, &e))
 	require.Equal(t, []string{"comment_finished", "match", "bot", "AGENT"}, []string{e.Event, e.Room.Name, e.Participant.Identity, e.Participant.Kind})
@@ -218,10 +219,10 @@ func TestEvents(t *testing.T) {
 	o.State(agent.Status{State: "listening", Activity: "watching", Percent: 100})
 	o.Caption(agent.Caption{Delta: "a word"})
 	o.Record(comment(1))
-	o.Record(agent.Record{Cycle: 2, Outcome: agent.OutcomeSilent})
-	o.Record(agent.Record{Cycle: 3, Outcome: agent.OutcomeSkipped, Skipped: true})
-	o.Record(agent.Record{Cycle: 4, Outcome: agent.OutcomeCut, Text: "and", Reason: "stopped"})
-	o.Record(agent.Record{Cycle: 5, Outcome: agent.OutcomeFailed, Reason: "x" + strings.Repeat("ü", 3000)})
+	o.Record(look.Record{Cycle: 2, Outcome: look.OutcomeSilent})
+	o.Record(look.Record{Cycle: 3, Outcome: look.OutcomeSkipped, Skipped: true})
+	o.Record(look.Record{Cycle: 4, Outcome: look.OutcomeCut, Text: "and", Reason: "stopped"})
+	o.Record(look.Record{Cycle: 5, Outcome: look.OutcomeFailed, Reason: "x" + strings.Repeat("ü", 3000)})
 	o.State(agent.Status{State: "listening", Activity: "failed", Detail: "no such model"})
 	o.Heard(agent.Heard{Identity: "ann", Text: "hello", Final: true, Caption: true})
 	o.Failed(errors.New("the room is gone"))

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"touchline/agent"
+	"touchline/agent/look"
 	"touchline/media/fanout"
 	"touchline/media/sound"
 )
@@ -62,7 +63,7 @@ func (f *Feed) join() (texts <-chan []byte, leave func(), past [][]byte) {
 type message struct {
 	Type    string         `json:"type"`
 	Past    bool           `json:"past,omitempty"`
-	Record  *agent.Record  `json:"record,omitempty"`
+	Record  *look.Record   `json:"record,omitempty"`
 	Caption *agent.Caption `json:"caption,omitempty"`
 	Status  *agent.Status  `json:"status,omitempty"`
 }
@@ -87,7 +88,7 @@ func (f *Feed) Caption(c agent.Caption) {
 }
 
 // Record implements agent.TextOutput.
-func (f *Feed) Record(r agent.Record) {
+func (f *Feed) Record(r look.Record) {
 	b := text(message{Type: "record", Record: &r})
 	var past []byte
 	if f.opts.Past > 0 && r.IsComment() {

@@ -7,17 +7,17 @@ import (
 	"testing"
 	"time"
 
+	"touchline/agent/look"
+
 	"github.com/pion/webrtc/v4"
 	"github.com/stretchr/testify/require"
-
-	"touchline/agent"
 )
 
 // written is a text of the data channel with the fields of these tests.
 type written struct {
 	Type   string
 	Past   bool
-	Record agent.Record
+	Record look.Record
 }
 
 // records returns the player's texts so far, without captions and states.
@@ -40,12 +40,12 @@ func (p *player) records(t *testing.T) []written {
 func TestLatePlayerHearsNoDroppedComments(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)
-	s.feed.Record(agent.Record{Cycle: 1, Text: "heard", Outcome: agent.OutcomeSpoken})
-	s.feed.Record(agent.Record{Cycle: 2, Text: "replaced before it was heard", Outcome: agent.OutcomeDropped})
-	s.feed.Record(agent.Record{Cycle: 3, Text: "read", Outcome: agent.OutcomeShown})
+	s.feed.Record(look.Record{Cycle: 1, Text: "heard", Outcome: look.OutcomeSpoken})
+	s.feed.Record(look.Record{Cycle: 2, Text: "replaced before it was heard", Outcome: look.OutcomeDropped})
+	s.feed.Record(look.Record{Cycle: 3, Text: "read", Outcome: look.OutcomeShown})
 	p := newPlayer(t, webrtc.MimeTypeH264)
 	p.watch(t, s)
-	s.feed.Record(agent.Record{Cycle: 4, Text: "new", Outcome: agent.OutcomeSpoken})
+	s.feed.Record(look.Record{Cycle: 4, Text: "new", Outcome: look.OutcomeSpoken})
 	require.Eventually(t, func() bool {
 		got := p.records(t)
 		return len(got) > 0 && got[len(got)-1].Record.Cycle == 4
@@ -68,7 +68,7 @@ func TestTextsWhileTheChannelOpens(t *testing.T) {
 		tick := time.NewTicker(2 * time.Millisecond)
 		defer tick.Stop()
 		for n := 1; ; n++ {
-			s.feed.Record(agent.Record{Cycle: uint64(n), Text: "text", Outcome: agent.OutcomeSpoken})
+			s.feed.Record(look.Record{Cycle: uint64(n), Text: "text", Outcome: look.OutcomeSpoken})
 			select {
 			case <-stop:
 				return

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"touchline/agent"
+	"touchline/agent/look"
 	"touchline/agent/whep"
 	"touchline/media"
 	"touchline/media/delay"
@@ -335,7 +336,7 @@ func (p *player) watch(t *testing.T, s *stage) {
 func TestPlayer(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)
-	s.feed.Record(agent.Record{Cycle: 1, Text: "before", Outcome: agent.OutcomeSpoken})
+	s.feed.Record(look.Record{Cycle: 1, Text: "before", Outcome: look.OutcomeSpoken})
 	s.feed.State(agent.Status{State: "listening"})
 	time.Sleep(1500 * time.Millisecond) // in the middle of two key frames
 	p := newPlayer(t, webrtc.MimeTypeVP8, webrtc.MimeTypeH264)
@@ -356,7 +357,7 @@ func TestPlayer(t *testing.T) {
 	var m struct {
 		Type   string
 		Past   bool
-		Record agent.Record
+		Record look.Record
 	}
 	require.NoError(t, json.Unmarshal([]byte(p.texts[0]), &m))
 	require.Equal(t, "record", m.Type)

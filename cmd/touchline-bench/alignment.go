@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"touchline/agent"
+	"touchline/agent/look"
 	"touchline/cmd/internal/bench"
 	"touchline/configs"
 	"touchline/internal/e2e/stage"
@@ -68,14 +68,14 @@ func align(
 }
 
 // alignmentFigures adds the figures of picture and voice.
-func alignmentFigures(r *run, comments []comment, records []agent.Record) {
+func alignmentFigures(r *run, comments []comment, records []look.Record) {
 	var ready, errs, differ []time.Duration
 	dropped, late := 0, 0
 	for _, rec := range records {
 		switch rec.Outcome {
-		case agent.OutcomeDropped:
+		case look.OutcomeDropped:
 			dropped++
-		case agent.OutcomeSpoken:
+		case look.OutcomeSpoken:
 			ready = append(ready, seconds(rec.ReadySec))
 		}
 		if rec.Late {
@@ -100,7 +100,7 @@ func alignmentFigures(r *run, comments []comment, records []agent.Record) {
 
 // comment is one comment as the bot recorded it and the viewer perceived it.
 type comment struct {
-	agent.Record
+	look.Record
 	// Seen is the arrival of the first picture whose counter is at least the anchor's.
 	Seen time.Time
 	// Heard is the onset of its speech at the viewer.
@@ -114,11 +114,11 @@ const heardWithin = 800 * time.Millisecond
 
 // matchComments joins the bot's records with a viewer's perception, without the comments that the viewer did not
 // receive whole. counterOf returns the frame counter of the newest picture in the prompt of an answer.
-func matchComments(records []agent.Record, seen stage.Seen, counterOf func(text string) (uint32, bool)) []comment {
+func matchComments(records []look.Record, seen stage.Seen, counterOf func(text string) (uint32, bool)) []comment {
 	var out []comment
 	for _, r := range records {
 		counter, ok := counterOf(r.Text)
-		if !ok || r.Outcome != agent.OutcomeSpoken {
+		if !ok || r.Outcome != look.OutcomeSpoken {
 			continue
 		}
 		c := comment{Record: r}

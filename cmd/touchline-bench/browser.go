@@ -17,7 +17,8 @@ import (
 	"strings"
 	"time"
 
-	"touchline/agent"
+	"touchline/agent/command"
+	"touchline/agent/settings"
 	"touchline/cmd/internal/bench"
 	"touchline/configs"
 	"touchline/inference"
@@ -206,7 +207,7 @@ func servePage(r *run, s *stage.Stage) string {
 // listen returns the comments as the page showed and played them, after the first few.
 func (w watching) listen(r *run, s *stage.Stage, b browser.Page, n narrator, program string) []comment {
 	comments := r.flags.Browser
-	r.changeSettings(s, agent.Change{Settings: agent.Settings{Voice: &program}})
+	r.changeSettings(s, command.Change{Settings: settings.Settings{Voice: &program}})
 	from := len(s.Reader.Records()) + unsettled
 	_, err := stage.Until(r.Context(), time.Duration(comments+unsettled)*n.perComment, "the comments", func() bool {
 		return len(s.Reader.Records()) >= from+comments

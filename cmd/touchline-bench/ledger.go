@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/look"
 	"touchline/agent/room/conn"
 	"touchline/internal/e2e/stage"
 )
@@ -34,12 +35,12 @@ func overlaps(spans []span, from, to time.Time) bool {
 type ledger struct {
 	mu       sync.Mutex
 	comments map[string]*published
-	records  map[uint64]agent.Record
+	records  map[uint64]look.Record
 	away     []span
 }
 
 func newLedger() *ledger {
-	return &ledger{comments: map[string]*published{}, records: map[uint64]agent.Record{}}
+	return &ledger{comments: map[string]*published{}, records: map[uint64]look.Record{}}
 }
 
 // Caption implements agent.TextOutput.
@@ -55,7 +56,7 @@ func (l *ledger) Caption(c agent.Caption) {
 }
 
 // Record implements agent.TextOutput.
-func (l *ledger) Record(r agent.Record) {
+func (l *ledger) Record(r look.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.records[r.Cycle] = r
@@ -103,7 +104,7 @@ func (l *ledger) balance(got map[string][]string, absent []span) account {
 		switch {
 		case slices.Contains(got[s.segment], s.text) && s.final:
 			a.delivered++
-		case recorded && (r.Outcome == agent.OutcomeCut || r.Outcome == agent.OutcomeDropped) && r.Reason != "":
+		case recorded && (r.Outcome == look.OutcomeCut || r.Outcome == look.OutcomeDropped) && r.Reason != "":
 			a.cut++
 		case overlaps(absent, s.begun, end):
 			a.missed++

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/look"
 )
 
 func TestBalance(t *testing.T) {
@@ -28,10 +29,10 @@ func TestBalance(t *testing.T) {
 	add("no end", 11, "Never closed.", 70, 72, false)
 	l.away = []span{{at(5), at(6)}, {at(20), at(25)}}
 	for c := uint64(1); c <= 11; c++ {
-		l.records[c] = agent.Record{Cycle: c, Outcome: agent.OutcomeSpoken}
+		l.records[c] = look.Record{Cycle: c, Outcome: look.OutcomeSpoken}
 	}
-	l.records[3] = agent.Record{Cycle: 3, Outcome: agent.OutcomeCut, Reason: "a new instruction"}
-	l.records[4] = agent.Record{Cycle: 4, Outcome: agent.OutcomeDropped, Reason: "stopped"}
+	l.records[3] = look.Record{Cycle: 3, Outcome: look.OutcomeCut, Reason: "a new instruction"}
+	l.records[4] = look.Record{Cycle: 4, Outcome: look.OutcomeDropped, Reason: "stopped"}
 	delete(l.records, 11)
 	a := l.balance(map[string][]string{
 		"whole": {"All well."}, "again": {"All of", "All of it in the new room."}, "part": {"It came"}, "no end": {"Never closed."},

@@ -6,14 +6,15 @@ import (
 	"strconv"
 	"time"
 
-	"touchline/agent"
+	"touchline/agent/command"
+	"touchline/agent/settings"
 	"touchline/cmd/internal/bench"
 	"touchline/internal/e2e/stage"
 	"touchline/internal/quantile"
 )
 
 // changeSettings changes settings of a stage's bot.
-func (r *run) changeSettings(s *stage.Stage, c agent.Change) {
+func (r *run) changeSettings(s *stage.Stage, c command.Change) {
 	_, err := s.Bot.Change(c, "measurement")
 	r.Check(err)
 }
@@ -24,7 +25,7 @@ func delayChange(r *run) {
 	r.Wait(6 * time.Second)
 	from := time.Now()
 	for _, d := range []float64{5, 2} {
-		r.changeSettings(s, agent.Change{Settings: agent.Settings{FixedDelay: &d}})
+		r.changeSettings(s, command.Change{Settings: settings.Settings{FixedDelay: &d}})
 		r.Wait(38 * time.Second)
 		if got := s.Bot.Snapshot().Delay; got < d-0.05 || got > d+0.05 {
 			r.Check(fmt.Errorf("delay D is %g s after its change to %g s", got, d))

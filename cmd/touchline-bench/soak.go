@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/look"
 	"touchline/cmd/internal/bench"
 	"touchline/configs"
 	"touchline/internal/e2e/stage"
@@ -129,7 +130,7 @@ func (k *soak) fault(f fault) {
 func (k *soak) commented(when string, after time.Time) {
 	_, err := stage.Until(k.Context(), 90*time.Second, when+": a comment with its picture", func() bool {
 		for _, r := range k.stage.Reader.Records() {
-			if r.Outcome == agent.OutcomeSpoken && r.Aligned && r.InferenceStart.After(after) {
+			if r.Outcome == look.OutcomeSpoken && r.Aligned && r.InferenceStart.After(after) {
 				return true
 			}
 		}
@@ -207,7 +208,7 @@ func (k *soak) figures() {
 	var errs []time.Duration
 	for _, r := range k.stage.Reader.Records() {
 		outcomes[r.Outcome]++
-		if r.Outcome == agent.OutcomeSpoken && r.Aligned && overlaps(k.pauses, r.StartedAt, r.StartedAt) {
+		if r.Outcome == look.OutcomeSpoken && r.Aligned && overlaps(k.pauses, r.StartedAt, r.StartedAt) {
 			errs = append(errs, seconds(r.AlignmentError).Abs())
 		}
 	}

@@ -26,8 +26,10 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/camera"
+	"touchline/agent/look"
 	"touchline/agent/room/conn"
 	"touchline/agent/room/control"
+	"touchline/agent/settings"
 	"touchline/agent/worker"
 	"touchline/internal/e2e/browser"
 )
@@ -184,7 +186,7 @@ func TestAgentConsole(t *testing.T) {
 		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok && record {
 			var r struct {
 				Room string
-				agent.Record
+				look.Record
 			}
 			require.NoError(t, json.Unmarshal([]byte(data), &r))
 			recorded[r.Room] = true
@@ -266,7 +268,7 @@ func TestAgentConsole(t *testing.T) {
 func everySetting(t *testing.T, h *agentHouse, d *desk, name, path string) {
 	t.Helper()
 	type detail struct {
-		Settings agent.Settings
+		Settings settings.Settings
 		Source   agent.SourceInfo
 	}
 	read := func(path string) (is detail) {
@@ -279,7 +281,7 @@ func everySetting(t *testing.T, h *agentHouse, d *desk, name, path string) {
 	const all = `{"speech":false,"capture_fps":3,"frames_per_look":3,"frame_stride":2,"change_threshold":0.5,"min_interval":0.6,"pause_after":0.4,` +
 		`"fixed_delay":1.5,"max_tokens":50,"speech_max_tokens":60,"cut_on_instruction":false,"repeats":"retry","language":"en","quantile":0.9,"margin":0.1,"long_side":320,"talkativeness":2,"voice_gain":-6,"voice":"flite:rms","preset":"",` +
 		`"hearing":"off","wake_words":["hey coach"],"remarks":true,"hear_camera":true,"confirm_orders":false,"manners":"wait","max_wait":3}`
-	var want agent.Settings
+	var want settings.Settings
 	require.NoError(t, json.Unmarshal([]byte(all), &want))
 	for f, v := range reflect.ValueOf(want).Fields() {
 		has := reflect.ValueOf(untouched.Settings).FieldByIndex(f.Index)

@@ -31,6 +31,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/camera"
 	"touchline/agent/history"
+	"touchline/agent/look"
 	"touchline/agent/room/conn"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
@@ -156,7 +157,7 @@ func (h *agentHouse) speaks(p *agentProgram) {
 	paused := false
 	require.Eventually(h.t, func() bool {
 		speaking := h.agentIn(agentRoom).GetAttributes()["lk.agent.state"] == agent.StateSpeaking
-		if !speaking && p.outcomes()[agent.OutcomeSpoken] > 0 {
+		if !speaking && p.outcomes()[look.OutcomeSpoken] > 0 {
 			paused = true
 		}
 		return paused && speaking
@@ -206,7 +207,7 @@ func TestAgentServesARoomAndDrains(t *testing.T) {
 	}
 	t.Logf("drained in %v; cycles: %v", time.Since(began).Round(time.Millisecond), p.outcomes())
 	require.Zero(t, p.exitCode())
-	require.Zero(t, p.outcomes()[agent.OutcomeCut], "no sentence is cut")
+	require.Zero(t, p.outcomes()[look.OutcomeCut], "no sentence is cut")
 	require.Eventually(t, func() bool { return h.agentIn(agentRoom) == nil }, startWait, 20*time.Millisecond)
 	for _, line := range p.lines() {
 		require.NotContains(t, line, h.keys.APISecret)
@@ -246,7 +247,7 @@ func TestAgentLeavesAtOnceAtTheSecondSignal(t *testing.T) {
 	}
 	t.Logf("ended in %v; cycles: %v", time.Since(began).Round(time.Millisecond), p.outcomes())
 	require.Zero(t, p.exitCode())
-	require.Equal(t, 1, p.outcomes()[agent.OutcomeCut], "what was being said is recorded as cut")
+	require.Equal(t, 1, p.outcomes()[look.OutcomeCut], "what was being said is recorded as cut")
 
 	// History and webhooks have all comments, including the last.
 	show := func(args ...string) string {
@@ -256,12 +257,12 @@ func TestAgentLeavesAtOnceAtTheSecondSignal(t *testing.T) {
 		require.NoError(t, err)
 		return string(out)
 	}
-	comments := p.outcomes()[agent.OutcomeSpoken] + p.outcomes()[agent.OutcomeShown] + p.outcomes()[agent.OutcomeCut]
+	comments := p.outcomes()[look.OutcomeSpoken] + p.outcomes()[look.OutcomeShown] + p.outcomes()[look.OutcomeCut]
 	lines := strings.Split(strings.TrimSpace(show(agentRoom)), "\n")
 	require.Len(t, lines, comments)
 	require.Contains(t, lines[len(lines)-1], "[cut: commenting was stopped]")
 	require.Len(t, told, comments)
-	require.Equal(t, agent.OutcomeCut, told[comments-1]["record"].(map[string]any)["outcome"])
+	require.Equal(t, look.OutcomeCut, told[comments-1]["record"].(map[string]any)["outcome"])
 	require.Contains(t, show(), strconv.Quote(agentRoom))
 	require.True(t, strings.HasPrefix(show(agentRoom, "--format", "vtt"), "WEBVTT\n\n00:00:00.000 --> "))
 	require.True(t, strings.HasPrefix(show(agentRoom, "--format", "srt", "--last", "1"), "1\n00:00:00,000 --> "))

@@ -27,8 +27,8 @@ import (
 	"github.com/pion/mediadevices/pkg/prop"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/bot"
+	"touchline/agent/look"
 	"touchline/configs"
 	"touchline/internal/e2e/browser"
 	"touchline/internal/e2e/mediamtx"
@@ -353,7 +353,7 @@ func seen(t *testing.T, bot *bot.Bot, page string, shown bool, began time.Time) 
 		first = next(0)
 		second = next(first)
 		require.Eventually(t, func() bool {
-			return slices.ContainsFunc(bot.Hub.History(), func(r agent.Record) bool { return r.Text != "" && len(r.FrameIDs) > 0 })
+			return slices.ContainsFunc(bot.Hub.History(), func(r look.Record) bool { return r.Text != "" && len(r.FrameIDs) > 0 })
 		}, later, 100*time.Millisecond)
 	}
 	t.Logf("commented %.1f s after the camera was started; pictures %d, %d", time.Since(began).Seconds(), first, second)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
+	"touchline/agent/look"
 	"touchline/inference"
 	"touchline/inference/conformance/bundles"
 	"touchline/inference/conformance/synth"
@@ -76,7 +76,7 @@ func TestAgentWithAModel(t *testing.T) {
 	h.speaks(p)
 	_, metrics := p.get("/metrics")
 	require.Contains(t, metrics, "touchline_engine_answers_total")
-	require.Positive(t, p.outcomes()[agent.OutcomeSpoken])
+	require.Positive(t, p.outcomes()[look.OutcomeSpoken])
 
 	// The program ends if its model cannot be loaded.
 	useless := exec.CommandContext(t.Context(), "./bin/touchline", append([]string{

@@ -17,8 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/history"
+	"touchline/agent/look"
 	"touchline/worlds"
 	"touchline/worlds/match"
 )
@@ -32,11 +32,11 @@ func TestNano(t *testing.T) {
 		"TOUCHLINE_INFERENCE_ENGINE=auto", "TOUCHLINE_INFERENCE_MINICPMO_TEMPERATURE=0", "XDG_CACHE_HOME=" + t.TempDir(),
 		"TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH=" + store,
 	}, "demo", "--listen", "127.0.0.1:0", "--seed", seed)
-	var records []agent.Record
+	var records []look.Record
 	require.Eventually(t, func() bool {
 		records = recordsIn(t, store)
 		return slices.ContainsFunc(goals, func(g goal) bool {
-			return slices.ContainsFunc(records, func(r agent.Record) bool {
+			return slices.ContainsFunc(records, func(r look.Record) bool {
 				since := r.AnchorPTS - g.at.Seconds()
 				called := r.Aligned && since > -0.5 && since < 5 && strings.Contains(r.Text, g.team) &&
 					(strings.Contains(strings.ToLower(r.Text), g.result) || strings.Contains(r.Text, g.both))
@@ -92,7 +92,7 @@ func goalsBefore(t *testing.T, first time.Duration) (seed string, goals []goal) 
 	return "", nil
 }
 
-func recordsIn(t *testing.T, path string) (out []agent.Record) {
+func recordsIn(t *testing.T, path string) (out []look.Record) {
 	t.Helper()
 	r, err := history.OpenReader(t.Context(), path)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/alert"
 	"touchline/internal/e2e/browser"
 	"touchline/media/source"
 )
@@ -223,13 +224,13 @@ func TestAlertsSurvive(t *testing.T) {
 	type got struct{ target, id, phase string }
 	var mu sync.Mutex
 	seen := map[got]int{}
-	take := func(target string, a agent.Alert) {
+	take := func(target string, a alert.Alert) {
 		mu.Lock()
 		defer mu.Unlock()
 		seen[got{target, a.ID, a.Phase}]++
 	}
 	posts := &http.Server{Addr: hook, ReadHeaderTimeout: later, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		var e struct{ Alert agent.Alert }
+		var e struct{ Alert alert.Alert }
 		_ = json.NewDecoder(r.Body).Decode(&e)
 		take("webhook", e.Alert)
 	})}
@@ -241,7 +242,7 @@ func TestAlertsSurvive(t *testing.T) {
 	require.NoError(t, mosquitto.Serve())
 	defer func() { _ = mosquitto.Close() }()
 	require.NoError(t, mosquitto.Subscribe("touchline/+/+/alert/+", 1, func(_ *mochi.Client, _ packets.Subscription, pk packets.Packet) {
-		var a agent.Alert
+		var a alert.Alert
 		_ = json.Unmarshal(pk.Payload, &a)
 		take("mqtt", a)
 	}))
@@ -251,7 +252,7 @@ func TestAlertsSurvive(t *testing.T) {
 		defer mu.Unlock()
 		out := map[string][]string{}
 		for g := range seen {
-			if g.phase == agent.AlertNew {
+			if g.phase == alert.PhaseNew {
 				out[g.id] = append(out[g.id], g.target)
 			}
 		}

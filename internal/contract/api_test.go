@@ -19,9 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"touchline/agent"
 	"touchline/agent/access"
 	"touchline/agent/console"
+	"touchline/agent/settings"
 	"touchline/internal/contract"
 )
 
@@ -43,7 +43,7 @@ func operations(t *testing.T, document string) (list []string) {
 
 // TestOpenAPI: the document of the API: paths, parameters, bodies, schemas.
 func TestOpenAPI(t *testing.T) {
-	p := open(t, settings(), nil)
+	p := open(t, botSettings(), nil)
 	status, document := p.do("GET", "/openapi.json", "")
 	require.Equal(t, http.StatusOK, status)
 	contract.Keeps(t, "testdata/openapi.json", contract.JSON([]byte(document)))
@@ -52,7 +52,7 @@ func TestOpenAPI(t *testing.T) {
 // TestRights: the rights that each operation needs, with "none" for the public ones and "process" for those that no token
 // of a room opens.
 func TestRights(t *testing.T) {
-	p := open(t, settings(), nil)
+	p := open(t, botSettings(), nil)
 	_, document := p.do("GET", "/openapi.json", "")
 	token := func(r access.Rights) string {
 		text, err := access.Sign(keys(), access.Grant{Rooms: []string{"match"}, Rights: r, Name: "v", Expires: time.Now().Add(time.Hour)}, time.Now())
@@ -116,7 +116,7 @@ func TestRights(t *testing.T) {
 // TestRoomsAPI: the operations of a page with many rooms.
 func TestRoomsAPI(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	cfg := settings()
+	cfg := botSettings()
 	address := make(chan string, 1)
 	s, err := console.New(console.Options{
 		Config: cfg.Agent.Console.Config, Rooms: console.NewRooms(2, zerolog.Nop()), Keys: keys(), Registry: registry,
@@ -135,12 +135,12 @@ func TestRoomsAPI(t *testing.T) {
 // TestLiveSettings: each setting that can change while a bot runs, with its value in force and the answers to values of
 // another kind, too low and too high; by POST /api/settings.
 func TestLiveSettings(t *testing.T) {
-	p := open(t, settings(), nil)
+	p := open(t, botSettings(), nil)
 	var inForce map[string]json.RawMessage
 	_, text := p.do("POST", "/api/settings", `{}`)
 	require.NoError(t, json.Unmarshal([]byte(text), &inForce), text)
 	names := map[string]reflect.Kind{}
-	typ := reflect.TypeFor[agent.Settings]()
+	typ := reflect.TypeFor[settings.Settings]()
 	for i := range typ.NumField() {
 		name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
 		names[name] = typ.Field(i).Type.Elem().Kind()
@@ -179,7 +179,7 @@ func TestLiveSettings(t *testing.T) {
 
 // TestAnswers: answers of the API, good ones and errors, of a bot that is not in its room.
 func TestAnswers(t *testing.T) {
-	p := open(t, settings(), nil)
+	p := open(t, botSettings(), nil)
 	var out strings.Builder
 	var last map[string]json.RawMessage // the last answer with the whole state
 	for _, request := range requests() {

@@ -46,8 +46,8 @@ func scripted() *bot.Engine {
 	return &bot.Engine{ModelManager: engine.Of(m, nil)}
 }
 
-// settings are the defaults with everything on that changes the API, and without programs of this machine.
-func settings() configs.Config {
+// botSettings are the defaults with everything on that changes the API, and without programs of this machine.
+func botSettings() configs.Config {
 	cfg := configs.Default()
 	cfg.Agent.LiveKit.Room = "match"
 	cfg.Agent.Console.Listen = "127.0.0.1:0"

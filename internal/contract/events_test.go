@@ -24,14 +24,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/alert"
 	"touchline/agent/bot"
 	"touchline/agent/history"
+	"touchline/agent/look"
 	"touchline/agent/mqtt"
 	"touchline/agent/state"
 	"touchline/agent/webhook"
 	"touchline/internal/contract"
 	"touchline/internal/outbox"
 	"touchline/media"
+	"touchline/media/window"
 )
 
 // full sets every field below v: a text is the name of its field.
@@ -72,12 +75,12 @@ func sample[T any](f func(*T)) (v T) {
 	return v
 }
 
-func aRecord(outcome string) agent.Record {
-	return sample(func(r *agent.Record) { r.Type, r.Outcome = "cycle_end", outcome })
+func aRecord(outcome string) look.Record {
+	return sample(func(r *look.Record) { r.Type, r.Outcome = "cycle_end", outcome })
 }
 
-func anAlert(phase string) agent.Alert {
-	return sample(func(a *agent.Alert) {
+func anAlert(phase string) alert.Alert {
+	return sample(func(a *alert.Alert) {
 		a.Type, a.Phase, a.Test, a.Level, a.Rule = "alert", phase, false, "warning", "r1"
 	})
 }
@@ -113,16 +116,16 @@ func (p *page) stream(path string, n int, publish func()) string {
 
 // TestEvents: the server-sent events of each kind of stream.
 func TestEvents(t *testing.T) {
-	p := open(t, settings(), nil)
+	p := open(t, botSettings(), nil)
 	publish := func() {
 		hub := p.bot.Hub
 		hub.State(aStatus())
 		hub.Caption(sample(func(c *agent.Caption) { c.Final = false }))
 		hub.Caption(sample(func(*agent.Caption) {}))
-		hub.Record(aRecord(agent.OutcomeSpoken))
+		hub.Record(aRecord(look.OutcomeSpoken))
 		hub.Heard(sample(func(h *agent.Heard) { h.Caption = true }))
-		hub.Alert(anAlert(agent.AlertNew), nil)
-		hub.Alert(anAlert(agent.AlertCleared), nil)
+		hub.Alert(anAlert(alert.PhaseNew), nil)
+		hub.Alert(anAlert(alert.PhaseCleared), nil)
 	}
 	var out strings.Builder
 	for _, s := range []struct {
@@ -146,10 +149,10 @@ func TestMetrics(t *testing.T) {
 	to.Webhook.URLs = []webhook.URL{{URL: "http://127.0.0.1:9/hook"}}
 	to.APIKey, to.APISecret = keys().APIKey, "a secret of at least 32 characters"
 	require.NoError(t, bot.WithOutputs(t.Context(), to, zerolog.Nop(), func(out *bot.Outputs) error {
-		p := open(t, settings(), out)
+		p := open(t, botSettings(), out)
 		for _, outcome := range []string{
-			agent.OutcomeSpoken, agent.OutcomeShown, agent.OutcomeSilent, agent.OutcomeSkipped, agent.OutcomeRepeated, agent.OutcomeDropped,
-			agent.OutcomeCut, agent.OutcomeFailed,
+			look.OutcomeSpoken, look.OutcomeShown, look.OutcomeSilent, look.OutcomeSkipped, look.OutcomeRepeated, look.OutcomeDropped,
+			look.OutcomeCut, look.OutcomeFailed,
 		} {
 			p.bot.Hub.Record(aRecord(outcome))
 		}
@@ -230,10 +233,10 @@ func TestMQTT(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	o := s.Output("süd match/1", "bot")
-	rule := sample(func(r *agent.AlertRuleStatus) { r.ID, r.Level = "r1", "warning" })
-	o.Rules([]agent.AlertRuleStatus{rule, {ID: "r2", RuleText: agent.AlertRule{When: "dark"}}})
+	rule := sample(func(r *alert.RuleStatus) { r.ID, r.Level = "r1", "warning" })
+	o.Rules([]alert.RuleStatus{rule, {ID: "r2", RuleText: alert.RuleText{When: "dark"}}})
 	o.State(aStatus())
-	o.Record(aRecord(agent.OutcomeSpoken))
+	o.Record(aRecord(look.OutcomeSpoken))
 	arrived := func(n int, topic string) {
 		t.Helper()
 		require.Eventually(t, func() bool {
@@ -249,18 +252,18 @@ func TestMQTT(t *testing.T) {
 	}
 	arrived(1, "/comment")
 	arrived(1, "/rule/r1")
-	for i, phase := range []string{agent.AlertNew, agent.AlertShown, agent.AlertCleared} {
+	for i, phase := range []string{alert.PhaseNew, alert.PhaseShown, alert.PhaseCleared} {
 		a := anAlert(phase)
-		frame := &agent.SeenFrame{ID: a.FrameID, VideoFrame: media.VideoFrame{Width: 2, Height: 2, Pix: make([]byte, 12)}}
+		frame := &window.Frame{ID: a.FrameID, VideoFrame: media.VideoFrame{Width: 2, Height: 2, Pix: make([]byte, 12)}}
 		box.Put(o.Queue(a, frame)...)
 		o.Alert(a, frame)
 		arrived(i+1, "/alert/r1")
-		if phase == agent.AlertNew {
+		if phase == alert.PhaseNew {
 			arrived(2, "/rule/r1")
 			arrived(1, "/frame/r1")
 		}
 	}
-	o.Rules([]agent.AlertRuleStatus{rule})
+	o.Rules([]alert.RuleStatus{rule})
 	o.Close()
 	require.Eventually(t, func() bool { return box.Waiting() == 0 }, patience, time.Millisecond)
 	cancel()

@@ -177,7 +177,7 @@ func calls() [][2]string {
 func TestRoom(t *testing.T) {
 	server, _ := sfutest.Start(t, sfu.Options{})
 	pair := conn.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}
-	cfg := settings()
+	cfg := botSettings()
 	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Identity = server.URL(), "bot"
 	cfg.Inference.Voice.Enabled = false
 	cfg.Agent.CopyToChat = false

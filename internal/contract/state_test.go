@@ -29,7 +29,7 @@ func TestOldState(t *testing.T) {
 	to := bot.OutputSettings{State: state.Config{Path: dir}}
 	require.NoError(t, bot.WithOutputs(t.Context(), to, zerolog.Nop(), func(outputs *bot.Outputs) error {
 		for _, room := range rooms {
-			cfg := settings()
+			cfg := botSettings()
 			cfg.Agent.LiveKit.Room = room
 			p := open(t, cfg, outputs)
 			s := p.bot.Snapshot()

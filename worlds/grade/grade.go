@@ -10,6 +10,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/bot"
 	"touchline/agent/camera"
+	"touchline/agent/look"
 	"touchline/worlds"
 	"touchline/worlds/claims"
 	"touchline/worlds/match"
@@ -35,13 +36,13 @@ type Grader struct {
 	language string
 	since    time.Time     // when the source was chosen; comments on earlier pictures do not count
 	world    *worlds.World // the world of looks and tally
-	looks    []look        // not yet judged: Grade does it, because it needs time and memory
+	looks    []answer      // not yet judged: Grade does it, because it needs time and memory
 	tally    *claims.Tally // nil before the first
 	ordered  time.Duration // world time of the last look that followed an instruction
 }
 
-// look is an answer; "" is silence.
-type look struct {
+// answer is what the model said; "" is silence.
+type answer struct {
 	at   time.Duration
 	text string
 }
@@ -64,9 +65,9 @@ func (*Grader) Caption(agent.Caption) {}
 func (*Grader) State(agent.Status) {}
 
 // Record implements agent.TextOutput.
-func (g *Grader) Record(r agent.Record) {
+func (g *Grader) Record(r look.Record) {
 	comment := r.IsComment()
-	if !comment && r.Outcome != agent.OutcomeSilent && r.Outcome != agent.OutcomeRepeated {
+	if !comment && r.Outcome != look.OutcomeSilent && r.Outcome != look.OutcomeRepeated {
 		return
 	}
 	g.mu.Lock()
@@ -85,7 +86,7 @@ func (g *Grader) Record(r agent.Record) {
 	if !comment {
 		r.Text = ""
 	}
-	g.looks = append(slices.DeleteFunc(g.looks, func(l look) bool { return l.at < at-gradedFor-toldFor }), look{at, r.Text})
+	g.looks = append(slices.DeleteFunc(g.looks, func(l answer) bool { return l.at < at-gradedFor-toldFor }), answer{at, r.Text})
 }
 
 func (g *Grader) forgetLocked() { g.world, g.looks, g.tally, g.ordered = nil, nil, nil, -gradedFor }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/look"
 	"touchline/worlds"
 	"touchline/worlds/match"
 )
@@ -32,9 +33,9 @@ func newGraded(t *testing.T, world string, seed uint64) *graded {
 
 // say records the answer to a look at a moment of the world; "" is silence.
 func (g *graded) say(at time.Duration, text, instruction string) {
-	r := agent.Record{Outcome: agent.OutcomeSilent, Instruction: instruction, NewestFrameAt: g.began.Add(at), OldestFrameAt: g.began.Add(at - time.Second)}
+	r := look.Record{Outcome: look.OutcomeSilent, Instruction: instruction, NewestFrameAt: g.began.Add(at), OldestFrameAt: g.began.Add(at - time.Second)}
 	if text != "" {
-		r.Outcome, r.Text = agent.OutcomeSpoken, text
+		r.Outcome, r.Text = look.OutcomeSpoken, text
 	}
 	g.Record(r)
 }
@@ -84,7 +85,7 @@ func TestGradeOfTheMatch(t *testing.T) {
 	// Pictures of the previous source do not count, nor a failed cycle.
 	g.Restart(g.began.Add(at))
 	g.say(at, "Red score!", "")
-	g.Record(agent.Record{Outcome: agent.OutcomeFailed, OldestFrameAt: now, NewestFrameAt: now})
+	g.Record(look.Record{Outcome: look.OutcomeFailed, OldestFrameAt: now, NewestFrameAt: now})
 	require.Nil(t, g.Grade(now))
 	g.say(at-time.Hour, "Red score!", "")
 	require.Nil(t, g.Grade(now), "a picture from before the world began")

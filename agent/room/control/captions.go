@@ -15,7 +15,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/agent/alert"
+	"touchline/agent/command"
+	"touchline/agent/look"
 	"touchline/internal/wake"
+	"touchline/media/window"
 )
 
 // Topics and attributes of text streams, defined by LiveKit's front ends.
@@ -30,10 +34,10 @@ const (
 	AttributeLanguage = "touchline.language"
 )
 
-// TopicCycle is the data topic with one JSON record (agent.Record) per cycle.
+// TopicCycle is the data topic with one JSON record (look.Record) per cycle.
 const TopicCycle = "touchline.cycle"
 
-// TopicAlert is the data topic with each phase of an alert (agent.Alert).
+// TopicAlert is the data topic with each phase of an alert (alert.Alert).
 const TopicAlert = "touchline.alert"
 
 // maxPayload bounds the payload of a data packet, in bytes. The data channel's limit is about 15 kB.
@@ -69,7 +73,7 @@ type Captions struct {
 	room func() *lksdk.Room // the present one; nil between two
 
 	mu    sync.Mutex
-	queue []any // agent.Caption, agent.Record, agent.Alert, agent.OrderEvent, agent.Heard
+	queue []any // agent.Caption, look.Record, alert.Alert, command.OrderEvent, agent.Heard
 	wake  wake.Signal
 
 	lost, lostFinals, lostAlerts atomic.Uint64 // lost includes the others
@@ -101,13 +105,13 @@ func NewCaptions(sup Room, chat bool, log zerolog.Logger) *Captions {
 func (c *Captions) Caption(step agent.Caption) { c.offer(step) }
 
 // Record implements agent.TextOutput.
-func (c *Captions) Record(r agent.Record) { c.offer(r) }
+func (c *Captions) Record(r look.Record) { c.offer(r) }
 
 // Order implements agent.OrderOutput.
-func (c *Captions) Order(e agent.OrderEvent) { c.offer(e) }
+func (c *Captions) Order(e command.OrderEvent) { c.offer(e) }
 
 // Alert implements agent.AlertOutput.
-func (c *Captions) Alert(a agent.Alert, _ *agent.SeenFrame) { c.offer(a) }
+func (c *Captions) Alert(a alert.Alert, _ *window.Frame) { c.offer(a) }
 
 // Heard implements agent.HeardOutput.
 func (c *Captions) Heard(h agent.Heard) { c.offer(h) }
@@ -122,7 +126,7 @@ func (c *Captions) Lost() uint64 { return c.lost.Load() }
 // orderMessage reports the state of an instruction on TopicControl.
 type orderMessage struct {
 	Type string `json:"type"` // "order"
-	agent.OrderEvent
+	command.OrderEvent
 }
 
 // heardMessage reports the result of a spoken order on TopicControl.
@@ -154,7 +158,7 @@ func (c *Captions) offer(item any) {
 			return
 		}
 		if drop < 0 {
-			drop = slices.IndexFunc(c.queue, func(queued any) bool { _, ok := queued.(agent.Record); return ok })
+			drop = slices.IndexFunc(c.queue, func(queued any) bool { _, ok := queued.(look.Record); return ok })
 		}
 		if drop < 0 && len(c.queue) >= finalQueue {
 			drop = c.oldestLocked()
@@ -178,7 +182,7 @@ func (c *Captions) oldestLocked() int {
 	return i
 }
 
-func isAlert(item any) bool { _, ok := item.(agent.Alert); return ok }
+func isAlert(item any) bool { _, ok := item.(alert.Alert); return ok }
 
 // droppable reports whether a full queue may lose an item.
 func droppable(item any) bool {
@@ -187,7 +191,7 @@ func droppable(item any) bool {
 		return !v.Final
 	case agent.Heard:
 		return !v.Final
-	case agent.Alert, agent.OrderEvent:
+	case alert.Alert, command.OrderEvent:
 		return false
 	default:
 		return true
@@ -256,7 +260,7 @@ func (c *Captions) publish(ctx context.Context) {
 		if !ok {
 			return
 		}
-		if a, ok := item.(agent.Alert); ok {
+		if a, ok := item.(alert.Alert); ok {
 			if !c.alert(room, a) {
 				return
 			}
@@ -265,9 +269,9 @@ func (c *Captions) publish(ctx context.Context) {
 		switch v := item.(type) {
 		case agent.Caption:
 			c.caption(room, v)
-		case agent.Record:
+		case look.Record:
 			c.data(room, TopicCycle, v)
-		case agent.OrderEvent:
+		case command.OrderEvent:
 			c.data(room, TopicControl, orderMessage{"order", v})
 		case agent.Heard:
 			c.heard(room, v)
@@ -356,7 +360,7 @@ func (c *Captions) heard(room *lksdk.Room, h agent.Heard) {
 }
 
 // alert sends a phase of an alert. If that fails, the alert stays first in the queue, because the connection is probably being renewed.
-func (c *Captions) alert(room *lksdk.Room, a agent.Alert) (sent bool) {
+func (c *Captions) alert(room *lksdk.Room, a alert.Alert) (sent bool) {
 	if c.data(room, TopicAlert, a) {
 		c.refused = time.Time{}
 		return true

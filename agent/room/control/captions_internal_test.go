@@ -19,6 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/alert"
+	"touchline/agent/look"
 )
 
 // posted is the text that front ends assemble from the packets of captions.
@@ -75,9 +77,9 @@ func TestCaptionsOverflow(t *testing.T) {
 					c.Caption(agent.Caption{Segment: segment, Delta: word, Text: text})
 				}
 				c.Caption(agent.Caption{Segment: segment, Text: text, Final: true})
-				c.Record(agent.Record{Cycle: uint64(n)})
+				c.Record(look.Record{Cycle: uint64(n)})
 				want[segment] = text
-				c.Alert(agent.Alert{ID: segment}, nil)
+				c.Alert(alert.Alert{ID: segment}, nil)
 			}
 		})
 		require.Equal(t, 40, got.alerts)
@@ -121,7 +123,7 @@ func TestHeardOverflow(t *testing.T) {
 				}
 			}
 			for i := range captionQueue {
-				c.Record(agent.Record{Cycle: uint64(i)})
+				c.Record(look.Record{Cycle: uint64(i)})
 			}
 		})
 		finals := map[string]bool{}
@@ -181,7 +183,7 @@ func alertRoom(t *testing.T, fill func(c *Captions), f func(c *Captions, connect
 		if refuse.Load() {
 			return errors.New("not connected")
 		}
-		var a agent.Alert
+		var a alert.Alert
 		if user := p.GetUser(); user.GetTopic() == TopicAlert && json.Unmarshal(user.GetPayload(), &a) == nil {
 			arrived = append(arrived, a.ID+" "+a.Phase)
 		}
@@ -206,17 +208,17 @@ func TestAlertsOutliveAReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		arrived, c := alertRoom(t, func(*Captions) {}, func(c *Captions, connect func(bool), refuse *atomic.Bool) {
 			connect(true)
-			c.Alert(agent.Alert{ID: "a", Phase: agent.AlertNew}, nil)
+			c.Alert(alert.Alert{ID: "a", Phase: alert.PhaseNew}, nil)
 			synctest.Wait()
 			connect(false)
 			c.Caption(agent.Caption{Segment: "s", Text: "A throw-in.", Final: true})
-			c.Alert(agent.Alert{ID: "a", Phase: agent.AlertCleared}, nil)
+			c.Alert(alert.Alert{ID: "a", Phase: alert.PhaseCleared}, nil)
 			time.Sleep(time.Hour)
-			c.Alert(agent.Alert{ID: "b", Phase: agent.AlertNew}, nil)
+			c.Alert(alert.Alert{ID: "b", Phase: alert.PhaseNew}, nil)
 			synctest.Wait()
 			connect(true)
 			refuse.Store(true) // the library connects again by itself
-			c.Alert(agent.Alert{ID: "c", Phase: agent.AlertNew}, nil)
+			c.Alert(alert.Alert{ID: "c", Phase: alert.PhaseNew}, nil)
 			time.Sleep(alertPatience / 2)
 			refuse.Store(false)
 			time.Sleep(2 * time.Second)
@@ -236,7 +238,7 @@ func TestAlertsThatWaitAreBounded(t *testing.T) {
 			}
 			require.Len(t, c.queue, finalQueue)
 			for n := range finalQueue + 20 {
-				c.Alert(agent.Alert{ID: strconv.Itoa(n)}, nil)
+				c.Alert(alert.Alert{ID: strconv.Itoa(n)}, nil)
 			}
 		}, func(_ *Captions, connect func(bool), _ *atomic.Bool) {
 			connect(true)
@@ -256,10 +258,10 @@ func TestAnAlertThatIsNeverTaken(t *testing.T) {
 		arrived, c := alertRoom(t, func(*Captions) {}, func(c *Captions, connect func(bool), refuse *atomic.Bool) {
 			connect(true)
 			refuse.Store(true)
-			c.Alert(agent.Alert{ID: "a"}, nil)
+			c.Alert(alert.Alert{ID: "a"}, nil)
 			time.Sleep(alertPatience + 2*time.Second)
 			refuse.Store(false)
-			c.Alert(agent.Alert{ID: "b"}, nil)
+			c.Alert(alert.Alert{ID: "b"}, nil)
 			time.Sleep(time.Second)
 		})
 		require.Equal(t, []string{"b "}, arrived)

@@ -18,6 +18,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/access"
+	"touchline/agent/look"
 	"touchline/agent/room/conn"
 )
 
@@ -25,11 +26,11 @@ import (
 type quietBot struct {
 	agent.Steerer
 
-	comments []agent.Record
+	comments []look.Record
 	calls    []string
 }
 
-func (b *quietBot) History() []agent.Record {
+func (b *quietBot) History() []look.Record {
 	b.calls = append(b.calls, "history")
 	return b.comments
 }
@@ -170,7 +171,7 @@ func TestModeratorsFirst(t *testing.T) {
 // TestHistoryIsCached: the JSON is made once for each comment.
 func TestHistoryIsCached(t *testing.T) {
 	t.Parallel()
-	bot := &quietBot{comments: []agent.Record{{Cycle: 1, Text: "Red scores.", EndedAt: time.Unix(1, 0)}}}
+	bot := &quietBot{comments: []look.Record{{Cycle: 1, Text: "Red scores.", EndedAt: time.Unix(1, 0)}}}
 	c := floodedControl(t, bot, zerolog.Nop())
 	first, err := c.history(nil)
 	require.NoError(t, err)
@@ -182,7 +183,7 @@ func TestHistoryIsCached(t *testing.T) {
 	limited, err := c.history(new(1))
 	require.NoError(t, err)
 	require.NotSame(t, &first[0], &limited[0])
-	bot.comments = append(bot.comments, agent.Record{Cycle: 2, Text: "Blue too.", EndedAt: time.Unix(2, 0)})
+	bot.comments = append(bot.comments, look.Record{Cycle: 2, Text: "Blue too.", EndedAt: time.Unix(2, 0)})
 	later, err := c.history(new(1))
 	require.NoError(t, err)
 	require.Contains(t, string(later), "Blue too.")

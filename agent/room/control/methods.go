@@ -12,7 +12,11 @@ import (
 	lksdk "github.com/livekit/server-sdk-go/v2"
 
 	"touchline/agent"
+	"touchline/agent/alert"
 	"touchline/agent/command"
+	"touchline/agent/look"
+	"touchline/agent/settings"
+	"touchline/agent/speech"
 )
 
 // Methods of the room: by RPC as "touchline.NAME", on TopicControl as NAME.
@@ -51,7 +55,7 @@ func codes(err error) (rpc lksdk.RpcErrorCode, reply string) {
 	switch {
 	case errors.Is(err, errRefused):
 		return 403, "forbidden"
-	case errors.Is(err, errBusy), errors.Is(err, agent.ErrTooMuchToSay):
+	case errors.Is(err, errBusy), errors.Is(err, speech.ErrFull):
 		return 429, "rate_limited"
 	default:
 		return 400, "bad_request"
@@ -114,21 +118,21 @@ func decode(b []byte, v any) error {
 
 // params are the parameters of all methods; each method reads its own.
 type params struct {
-	Instruction *string          `json:"instruction"`
-	Command     *command.Command `json:"command"`
-	Profile     *string          `json:"profile"`
-	Source      *string          `json:"source"`
-	Settings    *agent.Settings  `json:"settings"`
-	Limit       *int             `json:"limit"`
-	Held        *bool            `json:"held"`
+	Instruction *string            `json:"instruction"`
+	Command     *command.Command   `json:"command"`
+	Profile     *string            `json:"profile"`
+	Source      *string            `json:"source"`
+	Settings    *settings.Settings `json:"settings"`
+	Limit       *int               `json:"limit"`
+	Held        *bool              `json:"held"`
 
-	agent.Announcement // to say
+	speech.Notice // to say
 
-	ID    *string          `json:"id"`    // of a rule
-	Rule  *agent.AlertRule `json:"rule"`  // to add, or to replace another
-	For   *string          `json:"for"`   // length of a snooze
-	After string           `json:"after"` // id of a rule
-	Alert *string          `json:"alert"` // id of an alert
+	ID    *string         `json:"id"`    // of a rule
+	Rule  *alert.RuleText `json:"rule"`  // to add, or to replace another
+	For   *string         `json:"for"`   // length of a snooze
+	After string          `json:"after"` // id of a rule
+	Alert *string         `json:"alert"` // id of an alert
 	// Token of RPC calls.
 	Token string `json:"token"`
 }
@@ -172,25 +176,25 @@ func (c *Control) do(method string, p params, who caller) (any, error) {
 		}
 		_, err = c.bot.Command(*p.Command, by)
 	case methodClearInstruction:
-		_, err = c.bot.Change(agent.Change{Instruction: new("")}, by)
+		_, err = c.bot.Change(command.Change{Instruction: new("")}, by)
 	case methodSetProfile:
 		if p.Profile == nil {
 			return nil, missing(method, "profile")
 		}
-		_, err = c.bot.Change(agent.Change{Profile: p.Profile}, by)
+		_, err = c.bot.Change(command.Change{Profile: p.Profile}, by)
 	case methodUpdate:
 		if p.Settings == nil {
 			return nil, missing(method, "settings")
 		}
-		return c.bot.Change(agent.Change{Settings: *p.Settings}, by)
+		return c.bot.Change(command.Change{Settings: *p.Settings}, by)
 	case methodStart:
 		err = c.bot.Start(source, by)
 	case methodStop:
 		c.bot.Stop(by)
 	case methodSay:
-		err = c.bot.Say(p.Announcement, by)
+		err = c.bot.Say(p.Notice, by)
 	case methodSource:
-		_, err = c.bot.Change(agent.Change{Source: &source}, by)
+		_, err = c.bot.Change(command.Change{Source: &source}, by)
 	default:
 		return nil, fmt.Errorf("expected one of the methods %q, got %q", methods(), method)
 	}
@@ -278,7 +282,7 @@ func (c *Control) history(limit *int) (json.RawMessage, error) {
 }
 
 // newest returns the newest comments, as many as limit allows and fit; 0 is no limit.
-func newest(all []agent.Record, limit int) History {
+func newest(all []look.Record, limit int) History {
 	out := History{Comments: []PastComment{}}
 	for size, i := 0, len(all)-1; i >= 0; i-- {
 		r := all[i]

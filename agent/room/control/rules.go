@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"touchline/agent"
 	"touchline/agent/alert"
 )
 
@@ -17,7 +16,7 @@ var errNoRules = errors.New("this program has no alert rules")
 // RuleList is the answer of the methods "rules" and "remove_rule".
 type RuleList struct {
 	// Rules in the order of their addition, as many as fit.
-	Rules []agent.AlertRuleStatus `json:"rules"`
+	Rules []alert.RuleStatus `json:"rules"`
 	// More reports that there are more rules after these.
 	More bool `json:"more"`
 }
@@ -64,7 +63,7 @@ func (c *Control) doRules(method string, p params, by string) (any, error) {
 	}
 	c.log.Info().Str("rule", id).Str("by", by).Msg("alert rule set")
 	list := c.rules.List(now)
-	i := slices.IndexFunc(list, func(r agent.AlertRuleStatus) bool { return r.ID == id })
+	i := slices.IndexFunc(list, func(r alert.RuleStatus) bool { return r.ID == id })
 	if i < 0 { // another client has removed it
 		return nil, alert.ErrNoRule
 	}
@@ -75,13 +74,13 @@ func (c *Control) doRules(method string, p params, by string) (any, error) {
 func (c *Control) listRules(after string, now time.Time) (RuleList, error) {
 	list := c.rules.List(now)
 	if after != "" {
-		i := slices.IndexFunc(list, func(r agent.AlertRuleStatus) bool { return r.ID == after })
+		i := slices.IndexFunc(list, func(r alert.RuleStatus) bool { return r.ID == after })
 		if i < 0 {
 			return RuleList{}, alert.ErrNoRule
 		}
 		list = list[i+1:]
 	}
-	out := RuleList{Rules: []agent.AlertRuleStatus{}}
+	out := RuleList{Rules: []alert.RuleStatus{}}
 	size := 0
 	for _, r := range list {
 		b, err := json.Marshal(r)

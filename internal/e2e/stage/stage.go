@@ -17,6 +17,7 @@ import (
 	"touchline/agent/agenttest"
 	"touchline/agent/bot"
 	"touchline/agent/camera"
+	"touchline/agent/look"
 	"touchline/agent/room/conn"
 	"touchline/agent/settings"
 	"touchline/agent/sfu"
@@ -354,8 +355,8 @@ func (s *Stage) Close() {
 }
 
 // ParseRecords decodes the records that a viewer received on the data topic.
-func ParseRecords(raw [][]byte) ([]agent.Record, error) {
-	out := make([]agent.Record, len(raw))
+func ParseRecords(raw [][]byte) ([]look.Record, error) {
+	out := make([]look.Record, len(raw))
 	for i, b := range raw {
 		if err := json.Unmarshal(b, &out[i]); err != nil {
 			return nil, fmt.Errorf("read record %d: %w", i, err)
