@@ -81,9 +81,9 @@ type Options struct {
 	Keys conn.Keys
 	// Engines are shared by several bots, and run by the caller; when nil, the bot has its own.
 	Engines *Engines
-	// Engine takes the place of the one that the settings name. The caller runs and closes it. May be nil.
+	// Engine replaces the engine in the settings. The caller runs and closes it. May be nil.
 	Engine *Engine
-	// Recognition takes the place of the one that the settings name. The caller runs it. May be nil.
+	// Recognition replaces the recognizer in the settings. The caller runs it. May be nil.
 	Recognition *Recognition
 	// Admission decides whether prompts of the room may begin; nil for all.
 	Admission engine.Admission
@@ -220,7 +220,7 @@ func (b *Bot) makeEars() error {
 	return err
 }
 
-// microphones gives the room's microphones to the ears.
+// microphones connects the room's microphones to the ears.
 type microphones struct {
 	*hearing.Ears
 
@@ -240,7 +240,7 @@ func (m microphones) Open(mic agent.Microphone) watch.MicrophoneSink {
 	return sink
 }
 
-// errDeaf is returned for push-to-talk where nobody is heard.
+// errDeaf is returned for push-to-talk while speech recognition is off.
 var errDeaf = errors.New("speech recognition is off: set inference.recognizer.program")
 
 // Talk begins or ends a push-to-talk; see hearing.Ears.

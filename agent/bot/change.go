@@ -194,7 +194,7 @@ func (c *engineSwitcher) settle(ctx context.Context, choice agent.EngineChoice, 
 	return lost
 }
 
-// switchTo loads an engine beside the one in force and puts it in its place. Without the memory for both, it exchanges them.
+// switchTo loads an engine next to the current one, then replaces it. Without memory for both, it closes the current one first.
 func (c *engineSwitcher) switchTo(ctx context.Context, next *sharedEngine) error {
 	old := c.inForce()
 	if next.choice == old.choice && next.choice == c.chosen() {

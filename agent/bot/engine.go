@@ -65,7 +65,7 @@ func WithVoice(m inference.Model, cfg inference.VoiceConfig, log zerolog.Logger)
 	return &Engine{ModelManager: engine.Of(m, synth)}, nil
 }
 
-// programs returns the programs that speak beside the voice of a model, or in its place if it does not speak.
+// programs returns the voice programs that complement the model's voice, or replace it if it does not speak.
 func programs(cfg inference.VoiceConfig, model string, speaks bool, log zerolog.Logger) (*voice.Synthesizer, error) {
 	synth, err := voice.New(cfg, log)
 	if err != nil {

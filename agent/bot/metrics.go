@@ -14,7 +14,7 @@ import (
 // metricPrefix of the built-in model's metrics.
 const metricPrefix = "touchline_engine_"
 
-// collectEngine sends the metrics of the built-in model while it is loaded. The counters
+// collectEngine collects the metrics of the built-in model while it is loaded. The counters
 // start again when the model is loaded again.
 func collectEngine(loaded inference.Model, ch chan<- prometheus.Metric) {
 	model, ok := loaded.(interface{ Stats() minicpmo.Stats })
@@ -121,7 +121,7 @@ func collectRecognizer(r *engine.Recognizer, ch chan<- prometheus.Metric) {
 	out.Gauge("memory_bytes", "Planned memory of the device.", float64(s.MemoryPlanned))
 }
 
-// bucketLimit bounds the buckets of a histogram, each of which is a series.
+// bucketLimit bounds the buckets of a histogram; each is a series.
 const bucketLimit = 24
 
 // histogram converts a distribution. It merges neighbouring buckets beyond bucketLimit.

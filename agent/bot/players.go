@@ -26,7 +26,7 @@ type PlayersOptions struct {
 	Log          zerolog.Logger
 }
 
-// NewPlayers returns the WHEP server beside a page. The API's
+// NewPlayers returns the WHEP server of a page. The API's
 // token admits a player, and so does an access token that may subscribe.
 func NewPlayers(o PlayersOptions) (*whep.Server, error) {
 	s, err := whep.New(whep.Options{

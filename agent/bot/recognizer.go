@@ -172,7 +172,7 @@ func texts(m inference.Model) inference.Model {
 	return m
 }
 
-// service returns transcription as a service. run is run beside it; nil if the recognizer runs already. text is the model that
+// service returns transcription as a service. It also runs run; nil if the recognizer runs already. text is the model that
 // translates.
 func (r *Recognition) service(
 	limits audioapi.Config, run func(context.Context) error, text func() inference.Model,

@@ -46,7 +46,7 @@ type keptOrder struct {
 type keptChoice struct {
 	Name string `json:"name"`
 	Over string `json:"over"`
-	// Settings are the names of those that were made in place of the profile's own.
+	// Settings are the names of the settings that override the profile's own.
 	Settings []string `json:"settings,omitempty"`
 }
 

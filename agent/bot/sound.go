@@ -47,7 +47,7 @@ func (b *Bot) collect(ch chan<- prometheus.Metric) {
 	b.collectHearing(ch)
 }
 
-// collectHearing sends the metrics of the people who are heard, none without a recognizer.
+// collectHearing collects the metrics of recognized participants, none without a recognizer.
 func (b *Bot) collectHearing(ch chan<- prometheus.Metric) {
 	if b.ears == nil {
 		return
