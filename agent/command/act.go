@@ -136,7 +136,7 @@ func (s *Steering) did(key Command, values ...any) string {
 	return Did(s.engine.Capabilities().AnswersIn(s.live.Inference.Voice.Language), key, values...)
 }
 
-// undo takes back the last order: what it changed, and nobody has changed since.
+// undo reverts the changes of the last order, except values that have changed since.
 func (s *Steering) undo(by string, now time.Time) (string, error) {
 	n := len(s.past)
 	w, waited := s.orders.drop(by)

@@ -57,10 +57,10 @@ func (s *Steering) checkModel(m inference.Model, v settings.Settings) error {
 	return errors.Join(errs...)
 }
 
-// errDeaf is the reason why nobody is heard.
+// errDeaf is returned when the room has no recognizer.
 var errDeaf = errors.New("nobody is heard without a recognizer: set inference.recognizer.program")
 
-// checkHearing returns the errors of a change of who is heard.
+// checkHearing returns the errors of a change of the hearing settings.
 func (s *Steering) checkHearing(v settings.Settings) error {
 	next := s.live.Agent.Hearing
 	next.Mode, next.WakeWords = *cmp.Or(v.Hearing, &next.Mode), *cmp.Or(v.WakeWords, &next.WakeWords)

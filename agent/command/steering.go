@@ -33,9 +33,9 @@ type State struct {
 
 // Live is what people change while a commentator runs.
 type Live struct {
-	// Settings that were set, and no others.
+	// Settings holds only the settings that were set.
 	Settings settings.Settings
-	// OverProfile names those that were set in place of the profile's own, and BehindProfile those in whose place the profile's are.
+	// OverProfile names the settings that override the profile's own, BehindProfile the settings that the profile overrides.
 	OverProfile, BehindProfile []string
 	// Active is false when commenting is off.
 	Active        bool
@@ -80,7 +80,7 @@ type Room interface {
 
 // Ears hear the room; package hearing has them.
 type Ears interface {
-	// CheckHearing returns why people cannot be heard in this way; nil if they can.
+	// CheckHearing returns why hearing settings cannot be used; nil if they can.
 	CheckHearing(c settings.Hearing) error
 }
 
@@ -277,7 +277,7 @@ func (s *Steering) change(c Change, profile prompt.Profile, by string) (waits bo
 	return false
 }
 
-// settle lets change change the settings in force, and has the room act on what it changed.
+// settle applies change to the current settings, and lets the room act on the differences.
 func (s *Steering) settle(change func()) {
 	was := s.live.InForce
 	change()
