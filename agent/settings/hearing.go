@@ -13,9 +13,9 @@ import (
 	"touchline/internal/check"
 )
 
-// The modes of Hearing: who is heard, and for what.
+// The modes of Hearing: whose speech is recognized, and for what.
 const (
-	// HearingOff hears nobody.
+	// HearingOff recognizes no speech.
 	HearingOff = "off"
 	// HearingOrders hears people for orders: after a wake word, and while they hold the page's microphone button.
 	HearingOrders = "orders"
@@ -49,11 +49,11 @@ type Hearing struct {
 	BargeIn string `yaml:"manners" env:"MANNERS"`
 	// MaxWait bounds how long a comment waits for people to end, with BargeInWait.
 	MaxWait time.Duration `yaml:"max_wait" env:"MAX_WAIT"`
-	// MaxSpeakers is how many people are heard at once, the loudest first.
+	// MaxSpeakers is the number of people recognized at once, the loudest first.
 	MaxSpeakers int `yaml:"max_speakers" env:"MAX_SPEAKERS"`
 }
 
-// DefaultHearing returns the settings of a room where nobody is heard.
+// DefaultHearing returns the default settings, with recognition off.
 func DefaultHearing() Hearing {
 	return Hearing{
 		Mode: HearingOff, WakeWords: []string{"hey touchline"}, Confirm: true, BargeIn: BargeInDuck, MaxWait: 5 * time.Second, MaxSpeakers: 12,

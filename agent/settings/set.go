@@ -194,7 +194,7 @@ func (s *Set) Made() Settings {
 	return out
 }
 
-// OverProfile returns the names of the settings that people have chosen in place of the profile's own; behind are those that they
+// OverProfile returns the names of the settings that override the profile's own; behind are those that they
 // chose before the profile, which is in force.
 func (s *Set) OverProfile() (over, behind []string) {
 	st := &s.state

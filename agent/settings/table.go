@@ -311,7 +311,7 @@ func (v Settings) Names() (out []string) {
 	return out
 }
 
-// Read returns the settings in force; those that only the engine knows are not set.
+// Read returns the current settings, without the settings that only the engine knows.
 func (f InForce) Read() (v Settings) {
 	for _, s := range rows {
 		s.read(&v, &f)
