@@ -288,7 +288,7 @@ func (c *Core) remove(u *Utterance) {
 	c.queue = slices.DeleteFunc(c.queue, func(q *Utterance) bool { return q == u })
 }
 
-// drop ends an utterance that was not heard. One whose text is not complete is reported by its maker.
+// drop ends an utterance before its first sound. One whose text is not complete is reported by its maker.
 func (c *Core) drop(u *Utterance, cause error, now time.Time) {
 	u.state, u.dropped, u.cause = Done, true, cause
 	c.hush(u, cause)
@@ -376,7 +376,7 @@ func (c *Core) behave(now time.Time) {
 	}
 }
 
-// Level returns the level of the voice in dB: lower while somebody speaks, if the barge-in setting says so.
+// Level returns the level of the voice in dB: lower while a participant speaks, if the manners are Duck.
 func (c *Core) Level() float64 {
 	if c.floor == FloorTaken && c.bargeIn == Duck {
 		return c.gain - duckedBy

@@ -84,7 +84,7 @@ func (c *Core) EndText(u *Utterance, keep, failed bool, now time.Time) (said, so
 	return true, u.wanted()
 }
 
-// EndSound ends the sound of an utterance, of which the voice has so much. Without any, its text is shown. err is why
+// EndSound ends the sound of an utterance; audible is its length. Without sound, only its text is shown. err is why
 // it ends early.
 func (c *Core) EndSound(u *Utterance, audible time.Duration, err error, now time.Time) {
 	if u.supply == made {
@@ -170,7 +170,7 @@ func (c *Core) VoiceStarted(u *Utterance, onset time.Time) {
 	c.follow(u)
 }
 
-// VoiceSlipped notes that the rest is heard later, by so much in total since the first sample, as the voice skipped frames.
+// VoiceSlipped notes that the rest plays later, by lost in total since the first sample, because the voice skipped frames.
 func (c *Core) VoiceSlipped(u *Utterance, lost time.Duration, now time.Time) {
 	u.lost = lost
 	c.follow(u)
@@ -198,7 +198,7 @@ func (c *Core) VoiceEnded(u *Utterance, end time.Time, cut bool) {
 	}
 }
 
-// Floor takes who speaks.
+// Floor sets whether an authorised participant speaks.
 func (c *Core) Floor(f Floor, now time.Time) {
 	if f == c.floor {
 		return
@@ -255,7 +255,7 @@ func (c *Core) VoiceEnd(now time.Time) time.Time {
 	return end
 }
 
-// Speaking reports whether the voice is heard.
+// Speaking reports whether the voice is audible.
 func (c *Core) Speaking() bool {
 	last := c.voice.newest()
 	return last != nil && !last.onset.IsZero() && last.pausedAt.IsZero()

@@ -30,7 +30,7 @@ type Notice struct {
 	Reason string `json:"reason,omitempty"`
 	// Interrupt cuts what is being said, unless that interrupts too; else it waits for the end.
 	Interrupt bool `json:"interrupt,omitempty"`
-	// Language of the text (BCP 47); "" is that of the comments.
+	// Language of the text (BCP 47); "" is the comments' language.
 	Language string `json:"-"`
 }
 

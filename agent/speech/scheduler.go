@@ -27,7 +27,7 @@ type Settings struct {
 	Log     zerolog.Logger
 }
 
-// Scheduler says the utterances of one room in their order: a Core behind a lock, and one goroutine, that of Run, which
+// Scheduler says the utterances of one room in their order: a Core behind a lock, and one goroutine, in Run, which
 // carries out its actions. Its methods are safe for concurrent use and do not wait for the voice, a maker or an output.
 type Scheduler struct {
 	settings Settings
@@ -43,7 +43,7 @@ func NewScheduler(s Settings) *Scheduler {
 	return &Scheduler{settings: s, wake: wake.New(), core: NewCore(s.Line, s.Pacing)}
 }
 
-// Run says what is added until ctx ends or a maker fails.
+// Run speaks added utterances until ctx ends or a maker fails.
 func (s *Scheduler) Run(ctx context.Context) error {
 	g, ctx := rescue.WithContext(ctx)
 	g.Go(func() error { return s.run(ctx, g) })
@@ -140,7 +140,7 @@ func (s *Scheduler) Add(u *Utterance) (err error) {
 	return err
 }
 
-// Sound gives sound to the voice, and is Core.Sound. One goroutine at a time may give that of an utterance. Converting a
+// Sound gives sound to the voice, and is Core.Sound. Only one goroutine at a time may add sound to an utterance. Converting a
 // sentence takes milliseconds; the scheduler is not locked meanwhile.
 func (u *Utterance) Sound(pcm media.PCM, words []inference.WordTime) (ready bool) {
 	s := u.s

@@ -31,7 +31,7 @@ import (
 var (
 	// ErrTooLate is the cause of a comment dropped because its frame was shown more than 10 s ago.
 	ErrTooLate = errors.New("it was more than 10 s late")
-	// ErrTalkedOver is the cause of speech cut because somebody began to speak.
+	// ErrTalkedOver is the cause of speech cut because a participant began to speak.
 	ErrTalkedOver = errors.New("somebody began to speak")
 	// ErrVoiceLost is the cause of speech whose end the voice does not report.
 	ErrVoiceLost = errors.New("the voice did not play it")

@@ -24,7 +24,7 @@ type rate struct {
 	sound   time.Duration
 }
 
-// learn adds what was said.
+// learn adds a spoken comment to the estimate.
 func (r *rate) learn(letters int, sound time.Duration) {
 	usual := Time(letters)
 	r.letters = r.letters*3/4 + letters
