@@ -63,8 +63,8 @@ func (s *Session) announceAlert(a alert.Alert, anchor window.Frame) {
 	}
 }
 
-// Make implements speech.Maker: it makes the speech. Without a voice, or with one that fails, the caption comes alone. The
-// error is a panic.
+// Make implements speech.Maker. Without a voice, or if the voice fails, only the caption is published. The returned
+// error is always a panic.
 func (a *announcement) Make(ctx context.Context, u *speech.Utterance) error {
 	err := a.speak(ctx, u)
 	u.EndSound(nil)

@@ -50,7 +50,7 @@ type Snapshot struct {
 	Status     Status `json:"status"`
 	Engine     string `json:"engine"`
 	EngineNote string `json:"engine_note,omitempty"` // limits of the engine, in words
-	// EngineChange is the change of the engine that is under way; nil without. EngineProblem is why the last one failed.
+	// EngineChange is the current change of the engine; nil if there is none. EngineProblem is why the last one failed.
 	EngineChange  *EngineChange `json:"engine_change,omitempty"`
 	EngineProblem string        `json:"engine_problem,omitempty"`
 	// Capabilities of the engine; without instructions it ignores the instruction.
@@ -101,7 +101,7 @@ type Snapshot struct {
 	PresetReason  string   `json:"preset_reason,omitempty"`
 	// Source describes the watched track; its width is 0 while there is none.
 	Source SourceInfo `json:"source"`
-	// Sources are those that this program publishes in the room.
+	// Sources are the sources that this program publishes in the room.
 	Sources []source.Info `json:"sources,omitempty"`
 	// Scene reports whether there is a built-in camera.
 	Scene bool `json:"scene"`

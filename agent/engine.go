@@ -14,7 +14,7 @@ type EngineChoice struct {
 	Server string `json:"server,omitempty"`
 }
 
-// String names the engine for people.
+// String returns the engine's display name.
 func (c EngineChoice) String() string {
 	switch {
 	case c.Server == "":
@@ -37,7 +37,7 @@ type EngineOption struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// EngineChange is a change of the engine that is under way.
+// EngineChange is a running change of the engine.
 type EngineChange struct {
 	EngineChoice
 
@@ -52,7 +52,7 @@ type EngineChange struct {
 type VoiceOption struct {
 	// ID is a value of Settings.Voice.
 	ID string `json:"id"`
-	// Language is its BCP 47 tag, "" for several; Speaks reports whether it speaks that of the comments.
+	// Language is its BCP 47 tag, "" for several; Speaks reports whether it speaks the comments' language.
 	Language string `json:"language"`
 	Speaks   bool   `json:"speaks"`
 }

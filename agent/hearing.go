@@ -8,7 +8,7 @@ import (
 	"touchline/agent/speech"
 )
 
-// Heard is what somebody in the room said: the text so far, or all of it.
+// Heard is a participant's speech: the text so far, or all of it.
 type Heard struct {
 	// Segment names the utterance; a later text of it replaces an earlier one.
 	Segment string `json:"segment"`
@@ -26,7 +26,7 @@ type Heard struct {
 	Ended time.Time `json:"ended,omitzero"`
 	// Caption says that the text is for everybody in the room; else it is an order alone.
 	Caption bool `json:"caption"`
-	// Order is what was made of a final text that is an order; nil for any other.
+	// Order is the result of a final text that is an order; nil for any other text.
 	Order *SpokenOrder `json:"order,omitempty"`
 }
 
@@ -41,7 +41,7 @@ type SpokenOrder struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// Microphone is that of a person in the room.
+// Microphone is the microphone of a participant.
 type Microphone struct {
 	// Identity and Name of its participant, and its track SID.
 	Identity, Name, Track string
@@ -59,7 +59,7 @@ type HeardOutput interface {
 	Heard(h Heard)
 }
 
-// Hear takes what somebody said, for the outputs; a final remark is quoted to the commentator where that is set.
+// Hear sends a participant's speech to the outputs; a final remark is quoted to the commentator where that is set.
 func (s *Session) Hear(h Heard) {
 	if h.Final && h.Caption && h.Order == nil {
 		s.Looks.Remark(cmp.Or(h.Name, h.Identity), h.Text, h.Ended)

@@ -29,7 +29,7 @@ type VideoInput interface {
 	RequestKeyFrame()
 }
 
-// VideoOutput publishes the delayed picture. One goroutine calls it, that of the delay line.
+// VideoOutput publishes the delayed picture. Only the delay line's goroutine calls it.
 type VideoOutput interface {
 	// WriteFrame sends one access unit at once, packets renumbered and stamped by f.Due,
 	// and returns when its last packet was handed to the network.

@@ -51,7 +51,7 @@ type Options struct {
 	Commit func(a alert.Alert, frame *window.Frame)
 	// Alerts are the room's alert rules; nil for none.
 	Alerts *alert.Set
-	// Ears hear the room; nil where nobody can be heard.
+	// Ears recognize speech in the room; nil without a recognizer.
 	Ears command.Ears
 	// OnChange is called after each change by people, perhaps concurrently; Live returns the result. May be nil.
 	OnChange func()

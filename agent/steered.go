@@ -50,7 +50,7 @@ func (s steered) Settle(now command.State, was settings.InForce) {
 	s.speech.Pace(now.Pace().PauseAfter, now.Pacing, !turned || now.Pacing.FixedDelay > 0)
 }
 
-// behave sets what the voice does while somebody speaks, and its level.
+// behave sets the voice's manners while a participant speaks, and its level.
 func (s *Session) behave(now settings.InForce) {
 	h := now.Agent.Hearing
 	bargeIn := map[string]speech.BargeIn{
