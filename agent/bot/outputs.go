@@ -117,7 +117,7 @@ type Outputs struct {
 	log    zerolog.Logger
 }
 
-// queue returns the outbox for an output that delivers alerts by it.
+// queue returns the outbox, for an output that queues alerts in it, and notes its use.
 func (o *Outputs) queue() *outbox.Outbox {
 	o.queues = true
 	return o.outbox

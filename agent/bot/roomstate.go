@@ -57,7 +57,7 @@ type keptEngineChoice struct {
 	Over agent.EngineChoice `json:"over"`
 }
 
-// roomState keeps what people change in the room of a bot.
+// roomState stores people's changes in the room of a bot.
 type roomState struct {
 	bot  *Bot
 	room *state.Room
@@ -308,7 +308,7 @@ func (k *roomState) values() map[string]json.RawMessage {
 	return out
 }
 
-// save keeps what has changed since the last call.
+// save stores the changes since the last call.
 func (k *roomState) save() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -173,7 +173,7 @@ func (b *Bot) Leave(why string) {
 	b.Session.Stop(why)
 }
 
-// save keeps what has changed. It is called after each change.
+// save stores the changes. It is called after each change.
 func (b *Bot) save() {
 	if b.kept != nil {
 		b.kept.save()
