@@ -20,7 +20,7 @@ type echoFilter struct {
 	clear time.Duration // how long it has not followed the voice
 }
 
-// admit reports whether the recognizer may get the utterance whose speech begins at a sample of the session. While the voice sounds, it
+// admit reports whether the utterance that begins at sample start may be recognized. While the commentator's voice plays, it
 // may once the utterance is clearly no echo.
 func (m *microphone) admit(start int64, ended bool) bool {
 	m.mu.Lock()
