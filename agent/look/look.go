@@ -107,7 +107,7 @@ type Answer struct {
 	Answered time.Time    // when the answer was complete
 }
 
-// Output takes what comes of looks. Its methods are called without a lock.
+// Output receives the results of looks. Its methods are called without a lock.
 type Output interface {
 	// Changed is called when a cycle begins or ends.
 	Changed()
@@ -323,7 +323,7 @@ const (
 	remarkAge     = time.Minute
 )
 
-// Remark takes what a person in the room said, for the next prompts.
+// Remark adds a participant's speech to the next prompts.
 func (l *Loop) Remark(by, text string, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
