@@ -269,7 +269,7 @@ func (c *Core) lose(now time.Time) (next time.Time) {
 	return next
 }
 
-// start lets an utterance be said at a time.
+// start begins an utterance at a time.
 func (c *Core) start(u *Utterance, at, now time.Time) {
 	c.remove(u)
 	u.state, u.startAt = Playing, at

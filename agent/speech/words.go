@@ -17,7 +17,7 @@ func Time(letters int) time.Duration {
 	return media.TicksToDuration(int64(letters), lettersPerSecond)
 }
 
-// rate is how fast a room's voice speaks: the last comments, later ones more, count before a usual rate. It bounds nothing: it
+// rate estimates how fast a room's voice speaks, from the last comments, weighted towards recent ones. It is not a limit: it
 // places the next look until the sound is there.
 type rate struct {
 	letters int
