@@ -67,7 +67,7 @@ func (c *comment) Ended(r speech.Result) {
 	c.s.publishRecord(c.s.measure(c.cycle.Record(), r))
 }
 
-// lookOutput takes what comes of looks without a comment.
+// lookOutput receives the results of looks without a comment.
 type lookOutput struct{ *Session }
 
 // Changed implements look.Output.

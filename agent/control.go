@@ -40,7 +40,7 @@ type Steerer interface {
 
 // Talker is an optional interface of a Steerer that hears people.
 type Talker interface {
-	// Talk tells that a participant holds the button that makes its words an order, or lets it go. It may come again
+	// Talk reports that a participant holds the button that makes its words an order, or lets it go. It may come again
 	// unchanged. The error says why the participant is not heard.
 	Talk(identity string, held bool) error
 }

@@ -110,7 +110,7 @@ func (c *Demo) note(pts time.Duration, now time.Time) {
 	}
 }
 
-// Time returns the world's time in the picture that arrived at a time on this machine, to the nearest picture. ok is
+// Time returns the world's time shown by the picture with the local arrival time, to the nearest picture. ok is
 // false before the first picture.
 func (c *Demo) Time(arrived time.Time) (at time.Duration, ok bool) {
 	start := c.start.Load()

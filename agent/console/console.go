@@ -73,7 +73,7 @@ type Players interface {
 	Run(ctx context.Context) error
 }
 
-// Options make a Server, of one room or of many.
+// Options configure a Server, of one room or of many.
 type Options struct {
 	Config Config
 

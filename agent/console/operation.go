@@ -137,5 +137,5 @@ type lineError struct{ error }
 // Error joins the lines.
 func (e lineError) Error() string { return strings.ReplaceAll(e.error.Error(), "\n", "; ") }
 
-// Unwrap returns the error with its lines.
+// Unwrap returns the wrapped error.
 func (e lineError) Unwrap() error { return e.error }

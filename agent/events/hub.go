@@ -54,7 +54,7 @@ type item struct {
 	by      string // the speaker
 }
 
-// Options make a Hub.
+// Options configure a Hub.
 type Options struct {
 	// History is the number of comments for readers that join, 0 for none; 20 when negative.
 	History int
@@ -309,7 +309,7 @@ func (h *Hub) Publish(events ...Event) {
 	}
 }
 
-// forward publishes an event of one room to the readers of all.
+// forward publishes an event of one room to the readers of all rooms.
 func (h *Hub) forward(it *item) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -27,7 +27,7 @@ type concept struct {
 	kind kind
 }
 
-// Lexicon has what the comparison of comments knows about words: lexicon.txt.
+// Lexicon is the word knowledge for comparing comments: lexicon.txt.
 type Lexicon struct {
 	concepts  map[string]concept
 	forms     []string       // the words whose inflected forms are looked up as well
