@@ -23,7 +23,7 @@ import (
 	"touchline/internal/rescue"
 )
 
-// Options make a Recognizer.
+// Options configure a Recognizer.
 type Options struct {
 	// Orders are the sentences to recognize, in English.
 	Orders []string

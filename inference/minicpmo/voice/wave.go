@@ -69,7 +69,7 @@ type Wave struct {
 	encode, transform *networks.Network
 	first, later      *networks.Network // of the vocoder
 
-	// in and out are the rows of all networks by name, state those that belong to turns, with the memory that a run writes them to.
+	// in and out are the rows of all networks by name.
 	in, out map[string]*networks.Rows
 	kept    [2][]*networks.Rows // present.x that a run writes, and past.x that they become
 	rings   []string            // past.x that a run writes in place
