@@ -38,7 +38,7 @@ type Rewriter struct {
 	buf   [][]byte
 }
 
-// counter renumbers a running number of the source.
+// counter maps the source's running numbers (such as sequence numbers) to continuous ones.
 type counter struct {
 	known    bool
 	src, out uint16

@@ -90,7 +90,7 @@ type Request struct {
 	From netip.Addr
 }
 
-// Options make a Server.
+// Options configure a Server.
 type Options struct {
 	// Name is the first part of the path and the realm; Client is the word for a client in texts.
 	Name, Client string
