@@ -51,7 +51,7 @@ func (l *load) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Each cycle has so many frames; newFrames of them are new since the previous cycle.
+// cycleFrames is the number of frames of a cycle; newFrames of them are new since the previous cycle.
 const cycleFrames, newFrames = 4, 2
 
 // arrive starts cycles until the load's duration is over.

@@ -73,7 +73,7 @@ func (f *findings) parts(list []part) {
 	}
 }
 
-// maybe adds an optional part: without says how the program works without it.
+// maybe adds a finding about an optional part; without describes the effect of its absence.
 func (f *findings) maybe(what string, err error, ok, without string) {
 	if err == nil {
 		f.add(what, nil, ok)
