@@ -394,8 +394,8 @@ func (k Kind) HasTable() bool { return k == KindEmbed || k == KindTTSCondition }
 // SeveralRows is the free size of a decoder's last_position and hidden_states.
 const SeveralRows = "R"
 
-// Several reports whether a run of a decoder can return the hidden states of several positions. Bundles with a voice from before this
-// option can return only one.
+// Several reports whether a run of a decoder can return the hidden states of several positions. Older bundles with a voice
+// return only one.
 func (g *Graph) Several() bool {
 	return slices.ContainsFunc(g.Inputs, func(p Port) bool {
 		return p.Name == "last_position" && slices.Equal(p.Shape, []string{SeveralRows})

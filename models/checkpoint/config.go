@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// config is config.json. The language model's settings are at the root, next to
-// those of the other parts.
+// config is config.json. The language model's settings are at the root, next to the settings
+// of the other parts.
 type config struct {
 	ModelType        string   `json:"model_type"`
 	Hidden           *int     `json:"hidden_size"`

@@ -147,7 +147,7 @@ func over(a, b *Formula) *Formula {
 	return broadcast("over", a, b, func(x, y float64) float64 { return x / y })
 }
 
-// scaled returns a times a number.
+// scaled returns a multiplied by a constant.
 func scaled(a *Formula, by float64) *Formula {
 	return times(a, filled(by, slices.Repeat([]int{1}, len(a.shape))...))
 }

@@ -124,7 +124,7 @@ func (f Format) stored(scale float32) (float32, error) {
 	return models.Float16FromBits(h), nil
 }
 
-// rows compares the lengths with each other and returns the number of rows.
+// rows returns the number of rows, or an error if the lengths do not agree.
 func (f Format) rows(quants, scales, values, k int) (int, error) {
 	if k < 1 || values%k != 0 {
 		return 0, fmt.Errorf("expected whole rows of %d values, got %d values", k, values)
