@@ -24,7 +24,7 @@ func TestCheckOfChat(t *testing.T) {
 	require.NoError(t, os.CopyFS(filepath.Join(golden, "chat"), os.DirFS(root+"inference/conformance/check/testdata/chat")))
 	out, err := run(t, "models", "check", "--golden", golden, "--ort", runtimeDir)
 	require.ErrorIs(t, err, check.ErrFailed, "its pictures are not there")
-	require.Regexp(t, `chat/chat_greedy.json .*NO: .*picture`, out)
+	require.Regexp(t, `chat/chat_greedy.json .*NO: .*image/.*\.png`, out)
 }
 
 func TestBench(t *testing.T) {
