@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"touchline/agent/look"
-
 	"github.com/pion/webrtc/v4"
 	"github.com/stretchr/testify/require"
+
+	"touchline/agent/look"
 )
 
 // written is a text of the data channel with the fields of these tests.

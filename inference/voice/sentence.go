@@ -91,8 +91,8 @@ func speaks(piece string) bool {
 // cutPoint returns the end of the first piece of text in bytes, 0 if unknown. last
 // marks the end of the text.
 func cutPoint(text string, clause int, last bool) int {
-	count, space := 0, 0
-	for i, after := 0, 0; i < len(text); i = after {
+	var count, space, after int
+	for i := 0; i < len(text); i = after {
 		if !last && !utf8.FullRuneInString(text[i:]) {
 			return 0 // an incomplete character
 		}
