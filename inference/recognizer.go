@@ -59,7 +59,7 @@ type Hearing struct {
 	Context string
 	// WordTimes requests the words of each final part.
 	WordTimes bool
-	// Temperature of the draws; 0 always chooses the best token.
+	// Temperature is the sampling temperature; 0 means greedy decoding.
 	Temperature float64
 	// WakeWords start a sentence for the commentator. Addressed means that this utterance is for the commentator without one: the speaker
 	// uses push-to-talk, or said a wake word just before. Both help a recognizer of orders.

@@ -24,7 +24,7 @@ const (
 	Harmonics = 9
 	// NoiseColumns is the width of a row of noise: an eighth of a frame's samples, each with all harmonics.
 	NoiseColumns = FrameSamples / 8 * Harmonics
-	// VocoderWindow and VocoderHop are the samples of its Fourier transforms.
+	// VocoderWindow and VocoderHop are the window and the hop of the vocoder's STFT, in samples.
 	VocoderWindow = 16
 	VocoderHop    = 4
 )

@@ -112,7 +112,7 @@ func (s *socket) serve(r *http.Request, c live.Config, event func(live.Event), m
 	s.t.log.Debug().AnErr("reason", err).Int64("sound_ms", s.session.Now().Milliseconds()).Msg("live session ended")
 }
 
-// read handles messages until the client goes.
+// read handles messages until the client disconnects or is idle for idleTime, or message fails.
 func (s *socket) read(message func(kind int, body []byte) error) error {
 	s.conn.SetPongHandler(func(string) error { return s.conn.SetReadDeadline(time.Now().Add(idleTime)) })
 	for {

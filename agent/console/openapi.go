@@ -224,7 +224,7 @@ func operationID(method, path string) string {
 	return strings.ToLower(method) + path
 }
 
-// tagOf groups the operations for readers of the document.
+// tagOf returns the OpenAPI tag that groups a path's operations.
 func tagOf(path string) string {
 	switch {
 	case strings.HasPrefix(path, "/api/rooms/{room}/"):

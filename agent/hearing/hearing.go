@@ -331,15 +331,15 @@ func (e *Ears) takeFloor() {
 
 // Stats are totals since the start, but for Microphones and Speakers.
 type Stats struct {
-	// Microphones that are received, and Speakers, the active ones among them.
+	// Microphones counts the received microphones, Speakers the active ones.
 	Microphones, Speakers int
-	// Utterances with a text; Orders among them that were carried out, and Refused ones.
+	// Utterances counts the utterances with a text, Orders the orders that were carried out, Refused the refused ones.
 	Utterances, Orders, Refused uint64
-	// Echoes of the voice; utterances that Failed to get a text.
+	// Echoes counts echoes of the voice, Failed the utterances without a text because of an error.
 	Echoes, Failed uint64
 	// Lag95 is the 95th percentile of the time from the end of speech to its text, of the last 100; 0 before the first.
 	Lag95 time.Duration
-	// Skipped packets of inactive microphones, and Dropped pieces of sound that arrived faster than they were processed.
+	// Skipped counts packets of inactive microphones, Dropped pieces of sound that arrived faster than they were processed.
 	Skipped, Dropped uint64
 }
 

@@ -328,7 +328,7 @@ func (m *microphone) hold() {
 	m.wake.Set()
 }
 
-// renew requests new recognizer settings from the goroutine of listen.
+// renew makes the listen goroutine apply the current recognizer settings.
 func (m *microphone) renew() {
 	m.mu.Lock()
 	m.stale = true

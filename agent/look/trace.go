@@ -149,7 +149,7 @@ func (t *Trace) size() int {
 	return total
 }
 
-// Ended sets the outcome of a cycle in its traces. A first try that was followed by another is repeated.
+// Ended sets the outcome of a cycle in its traces. Attempts before the last one get OutcomeRepeated.
 func (l *Loop) Ended(rec Record) {
 	l.traces.mu.Lock()
 	defer l.traces.mu.Unlock()

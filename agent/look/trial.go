@@ -207,7 +207,7 @@ func (l *Loop) TryRule(ctx context.Context, when string, past int) ([]Trial, err
 	return out, nil
 }
 
-// try asks for one rule on the pictures of one look. It returns a panic of the engine.
+// try asks the engine about one rule, with the pictures of one look. A panic of the engine is returned as an error.
 func (l *Loop) try(ctx context.Context, when string, frames []window.Frame) (Trial, error) {
 	p := l.rulesPrompt(l.now(), frames, []prompt.Rule{{Number: 1, When: when}})
 	newest := frames[len(frames)-1]

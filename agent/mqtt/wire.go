@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// maxPacket bounds a packet of the broker, in bytes: acknowledgements, and retained messages of Home Assistant.
+// maxPacket bounds packets from the broker, in bytes. They are acknowledgements and Home Assistant's retained messages.
 const maxPacket = 64 << 10
 
 var (

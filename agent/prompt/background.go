@@ -144,7 +144,7 @@ func (r *backgroundReader) people(path string, v any) string {
 	return strings.Join(all, "; ")
 }
 
-// pairs returns the names of a group with any names, each valid.
+// pairs returns the names in a group with free-form names, after it checks each one.
 func (r *backgroundReader) pairs(path string, v any) []string {
 	g, ok := v.(group)
 	if text, isText := v.(string); !ok && v != nil && (!isText || text != "") {

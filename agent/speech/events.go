@@ -213,7 +213,7 @@ func (c *Core) Floor(f Floor, now time.Time) {
 	c.behave(now)
 }
 
-// Behave sets what the voice does while somebody speaks, how long a comment waits for them at most, and its level in dB.
+// Behave sets the barge-in behaviour, the maximum time that a comment waits for a speaker, and the voice's level in dB.
 func (c *Core) Behave(m BargeIn, maxWait time.Duration, gain float64, now time.Time) {
 	c.bargeIn, c.maxWait, c.gain = m, maxWait, gain
 	c.behave(now)

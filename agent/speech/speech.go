@@ -125,17 +125,17 @@ const (
 	Interrupt                // it pauses in doubt, and is cut when somebody speaks
 )
 
-// Maker makes the text and sound of an utterance, and takes what becomes of it. Its methods are called from the
-// scheduler's goroutines without a lock.
+// Maker generates the text and sound of an utterance, and receives its captions and result. The methods are called from the scheduler's
+// goroutines without a lock.
 type Maker interface {
-	// Make makes an announcement whose turn it is; it is not called for comments. It runs in a goroutine of its own, and
-	// its error ends the scheduler. Its context ends when the sound is not wanted.
+	// Make generates the sound of an announcement when its turn comes; it is not called for comments. It runs in its own goroutine; an
+	// error ends the scheduler. ctx is cancelled when the sound is no longer wanted.
 	Make(ctx context.Context, u *Utterance) error
-	// Begun is called when the utterance leaves the queue. A dropped one is not said.
+	// Begun is called when the utterance leaves the queue. A dropped utterance is not spoken.
 	Begun(dropped bool)
-	// Caption takes the next step of its text.
+	// Caption receives the next step of the caption.
 	Caption(s Step)
-	// Ended takes the result, once.
+	// Ended receives the result, once.
 	Ended(r Result)
 }
 

@@ -102,11 +102,11 @@ func check(db *sql.DB) error {
 	return nil
 }
 
-// DB returns the database, for the tables of other packages. It is open until Run returns. Its transactions begin as writers
-// ("immediate") and wait up to two seconds for another writer. A commit is on the disk.
+// DB returns the database, for the tables of other packages. It is open until Run returns. Transactions start in immediate mode and wait up
+// to two seconds for another writer. Commits are durable.
 func (s *Store) DB() *sql.DB { return s.db }
 
-// Close closes the file of a Store that does not run.
+// Close closes the file of a Store whose Run was not called.
 func (s *Store) Close() error { return s.db.Close() }
 
 // Forget deletes the values of all rooms and undelivered alerts. It returns the number of rooms that had values.

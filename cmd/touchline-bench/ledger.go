@@ -79,10 +79,9 @@ func (l *ledger) State(s agent.Status) {
 // account sums up the comments that began while bot and reader were in the room.
 type account struct {
 	delivered, cut int
-	// inFlight comments were complete when the connection broke within lossWindow of their end: data in flight is
-	// not acknowledged.
+	// inFlight counts comments that ended less than lossWindow before the connection broke: data in flight is not acknowledged.
 	inFlight int
-	// missed comments were published while the reader was out of the room.
+	// missed counts comments that were published while the reader was out of the room.
 	missed int
 	lost   []string // described
 }

@@ -20,7 +20,7 @@ import (
 	"touchline/models"
 )
 
-// run is one run of a scenario, with what several of them use.
+// run is one run of a scenario, with the helpers that scenarios share.
 type run struct {
 	*bench.Run
 

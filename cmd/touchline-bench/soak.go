@@ -92,7 +92,7 @@ func (k *soak) pick(least, most, quick time.Duration) time.Duration {
 	return least + time.Duration(k.rand.Int64N(int64(most-least)))
 }
 
-// script runs rounds of all faults in shuffled order until the time is up, each of them once at least.
+// script injects the selected faults in rounds, in random order, until the time is up; each fault at least once.
 func (k *soak) script() {
 	for round := 0; round == 0 || time.Since(k.began) < k.Length; round++ {
 		faults := slices.DeleteFunc(k.faults(), func(f fault) bool { return len(k.Only) > 0 && !slices.Contains(k.Only, f.name) })

@@ -18,8 +18,8 @@ import (
 	"touchline/models"
 )
 
-// The work of the rows of speech recognition. Answers of random weights do not end by themselves, so they have as many tokens as speech
-// usually has.
+// Workload of the speech recognition rows. A model with random weights does not stop by itself, so each answer has the number of tokens
+// that speech usually has.
 const (
 	clipSeconds, clipTokens = 30, 100
 	firstSeconds            = 10

@@ -205,7 +205,7 @@ func runWorker(ctx context.Context, w *worker.Worker, needed, beside []func(cont
 	return errors.Join(err, g.Wait())
 }
 
-// agentPlayers serves WHEP players next to the page; nil without a page or with WHEP off.
+// agentPlayers returns the WHEP server on the page's address; nil without a page or with WHEP off.
 func agentPlayers(cfg configs.Agent, log zerolog.Logger) (*whep.Server, error) {
 	if cfg.Worker.Console == worker.HTTPOff || !cfg.Console.WHEP.Enabled {
 		return nil, nil

@@ -72,7 +72,7 @@ func (p *prompt) words() []int32 {
 	return p.ids[:p.spans[0].Start]
 }
 
-// shape holds the loop's parameters of a model.
+// shape holds the model parameters that the loop uses.
 type shape struct {
 	vocab      int
 	layout     kvcache.Layout

@@ -199,7 +199,7 @@ func (l *loop) prepareWork(left time.Duration, further bool) (bool, error) {
 		if !further {
 			n = min(n, l.chunk(left))
 		}
-		// Not cut to fit the rest of the turn: even a short run is expensive.
+		// With further set, the run is not shortened to fit the rest of the turn: even a short run is expensive.
 		if l.behind = !fits(l.prefillCost.of(n)); l.behind {
 			return false, nil
 		}

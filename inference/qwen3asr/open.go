@@ -276,7 +276,8 @@ const (
 	togetherCPU  = chunkTokens
 )
 
-// choose returns the selection that the options ask for, with as many slots as fit the device's memory.
+// choose returns the selection for the options. Without Options.Slots it halves the default number of slots until the plan fits the
+// device's memory.
 func (e *Engine) choose(b *models.Bundle, dev *ort.Device) (*selection, error) {
 	device, slots, elem := models.DeviceCUDA, slotsCUDA, 2
 	s := &selection{batch: batchCUDA, together: togetherCUDA}

@@ -103,7 +103,7 @@ func repeated(s []rune) (k, end int) {
 	return 0, 0
 }
 
-// trim removes white space as the original does, which counts the separators U+001C to U+001F.
+// trim removes leading and trailing white space as the original does: U+001C to U+001F are white space too.
 func trim(s string) string { return strings.TrimFunc(s, space) }
 
 func space(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }

@@ -119,7 +119,7 @@ func repair(ms []float64) {
 	}
 }
 
-// between sets the times of [i, j) by those around.
+// between fills the times of [i, j) from the neighbours: interpolated in a gap of more than two, else the nearer one.
 func between(ms []float64, i, j int) {
 	if i == 0 || j == len(ms) { // at an edge: by the only neighbour
 		by := i - 1

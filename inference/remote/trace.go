@@ -13,7 +13,7 @@ type trace struct {
 	open *inference.Exchange      // the present one; nil for none
 }
 
-// begin begins an exchange with the body of a request, with the size of each picture in place of its bytes.
+// begin starts an exchange from a request body, in which the size of each picture replaces its bytes.
 func (t *trace) begin(body []byte) {
 	if t.to == nil {
 		return

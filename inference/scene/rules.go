@@ -20,7 +20,7 @@ const (
 	brightAbove = 190
 )
 
-// RuleNames returns the sentences of alert rules that the engine answers. CheckRule also accepts movement in a rectangle.
+// RuleNames returns the named alert rules that the engine can evaluate. CheckRule also accepts movement in a rectangle.
 func RuleNames() []string {
 	out := []string{"cut", "still", "dark", "bright"}
 	for _, name := range regionNames() {

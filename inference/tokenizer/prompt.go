@@ -89,8 +89,8 @@ type Builder struct {
 	image, imageEnd, slice, sliceEnd, listen int32
 }
 
-// NewBuilder looks up the tokens of prompts. features is the number of embeddings
-// of one image block (image_feature_size, 64 as published).
+// NewBuilder returns a Builder. It fails if the tokenizer lacks a special token of the prompts. features is the number of embeddings of one
+// image block (image_feature_size, 64 as published).
 func NewBuilder(t *Tokenizer, features int) (*Builder, error) {
 	if features < 1 || features > 4096 {
 		return nil, fmt.Errorf("image_feature_size: must be between 1 and 4096, is %d", features)

@@ -18,7 +18,7 @@ func (s *Synthesizer) speakFlite(ctx context.Context, tokens []token, _ string) 
 	var phones, sound, words []byte
 	g, gctx := rescue.WithContext(ctx)
 	g.Go(func() (err error) {
-		// The argument of -t cannot be an option. Standard output has the phones.
+		// flite never parses the argument of -t as an option, so the text may start with a dash. The phones come on standard output.
 		phones, sound, err = runWithFile(gctx, s.nice, flite, "-voice", voice, "-psdur", "-t", script(tokens), "-o", "/dev/fd/3")
 		return err
 	})

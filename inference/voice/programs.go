@@ -73,7 +73,7 @@ func newCounts() *counts {
 
 // Stats counts sentences.
 type Stats struct {
-	// Spoken by each program.
+	// Spoken counts the sentences of each program, by its name.
 	Spoken map[string]uint64
 	// Failovers counts sentences that a local program spoke or completed because the speech server failed.
 	Failovers uint64

@@ -53,7 +53,7 @@ type Options struct {
 	// Transcode configures the encoder for SetTranscode.
 	Transcode TranscodeOptions
 
-	// Avoid names libav decoders and encoders that are not used.
+	// Avoid lists the libav decoders and encoders to skip.
 	Avoid []string
 	Log   zerolog.Logger
 }

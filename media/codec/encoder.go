@@ -54,7 +54,7 @@ type EncoderOptions struct {
 
 	// Path of the codec program; "" searches for it as Find does.
 	Path string
-	// Avoid names libav encoders that are not used.
+	// Avoid lists the libav encoders to skip.
 	Avoid []string
 	Log   zerolog.Logger
 }

@@ -397,7 +397,7 @@ func (w *Writer) SetGain(db float64) {
 	w.gain = math.Pow(10, db/20)
 }
 
-// amplify applies the gain to the frame, from the current gain to the new one.
+// amplify applies the gain to the frame, with a linear ramp from the previous gain.
 func (w *Writer) amplify() {
 	from, to := w.applied, w.gain
 	w.applied = to

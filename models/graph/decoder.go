@@ -335,7 +335,7 @@ func (b *decoder) head(x string) {
 	}
 }
 
-// top adds the k largest values of each row and their positions.
+// top adds a TopK node: the k largest values of each row and their positions.
 func (b *decoder) top(name, x string, k int, values, positions string) {
 	b.nodes("TopK", name, []string{x, b.constant("top."+strconv.Itoa(k), int64(k))}, []string{values, positions},
 		onnx.Int("axis", -1), onnx.Int("largest", 1), onnx.Int("sorted", 1))

@@ -2,7 +2,7 @@ package grammar
 
 import "strings"
 
-// pairWords are words about two people.
+// pairWords is the minimum word limit for a comment about two people.
 const pairWords = 10
 
 // remembered is the number of last comments that are not repeated.

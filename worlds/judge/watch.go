@@ -55,8 +55,8 @@ type viewing struct {
 // assumedAnswer is the answer time of small engines: measured times would depend on the number of parallel films.
 const assumedAnswer = 100 * time.Millisecond
 
-// watch takes looks at a film, in the rhythm of a live session with voice and delayed picture: the next look comes so that its comment
-// follows the previous one after the pause. The delay of the picture cancels out.
+// watch runs looks over a film at the pace of a live session with voice and a delayed picture: each look is timed so that its comment
+// starts one pause after the previous comment ends. The delay of the picture cancels out.
 func (v *viewing) watch(ctx context.Context, film *film) error {
 	v.window = window.New((v.cfg.Agent.Frames-1)*v.cfg.Agent.Stride + 1)
 	var grid window.Grid

@@ -130,7 +130,7 @@ func (m *Match) banner(c *paint.Canvas, k float64, stripe paint.RGB) (left, top 
 	return left, top
 }
 
-// plate is the lower third after a shot at the goal, with the shooter and both teams' shots.
+// plate draws the lower third after a shot at the goal, with the shooter and both teams' shots.
 func (m *Match) plate(c *paint.Canvas, a *attempt, t int64) {
 	k := slide(t-a.at, plateInMS, plateOutMS)
 	if k == 0 {

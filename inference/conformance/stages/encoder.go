@@ -46,7 +46,7 @@ func (e *encoder) encode(codes []int64, coded, padding int) []float32 {
 		keep := make([]int64, cached)
 		for i := range keep {
 			keep[i] = int64(run + i) // the newest
-			// Otherwise, as in the official code, the oldest at 25 rows a second, and the prompt at 50.
+			// A full cache keeps the oldest rows at 25 rows a second, and the prompt and the newest at 50, as in the official code.
 			if e.filled[rate]+run > cached && (rate == "25" || i < e.prompt) {
 				keep[i] = int64(i)
 			}

@@ -123,7 +123,7 @@ func scalar(name string, v float32) onnx.Tensor {
 	return onnx.Tensor{Name: name, Type: models.Float32, Raw: binary.LittleEndian.AppendUint32(nil, math.Float32bits(v))}
 }
 
-// smallOpset is the version of the standard operators of both models.
+// smallOpset is the ONNX opset of the speaker and speech token models.
 const smallOpset = 17
 
 // speakerModel returns a stand-in for CAM++, with its input and output: the mean of

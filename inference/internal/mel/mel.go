@@ -1,15 +1,15 @@
-// Package mel computes what networks for sound take instead of samples: energies in
-// bands of frequencies, frame by frame. Three kinds are here:
+// Package mel computes mel spectrograms, the input of the speech networks: energies in
+// bands of frequencies, frame by frame. It has three kinds:
 //
-//   - Speaker: Kaldi's, for the network that tells voices apart (CAM++).
+//   - Speaker: Kaldi's, for the network of speaker embeddings (CAM++).
 //   - Speech: Whisper's with 128 bands, for speech recognition (Qwen3-ASR) and for the
-//     speech tokens of a reference voice. Both compute every sound by itself, drop the
-//     last frame, and pad by reflection only.
-//   - Prompt: at 24 kHz, for the network that turns tokens into speech.
+//     speech tokens of a reference voice. Each sound is computed separately, without the
+//     last frame, and padded by reflection only.
+//   - Prompt: resampled to 24 kHz, for the network that turns tokens into speech.
 //
-// CheckReference and CutReference prepare the sound of a reference voice for them.
+// CheckReference and CutReference prepare the sound of a reference voice.
 //
-// Sound is mono at 16 kHz, from -1 to 1. Computation is in float64, so that the results differ
+// Input is mono at 16 kHz, from -1 to 1. Computation is in float64, so that the results differ
 // from the official float32 code by its rounding only: largest differences on speech 7e-4
 // (Speaker), 4e-5 (Speech), 3e-4 (Prompt); 1e-6 from the same code in float64. One
 // second of sound takes 0.4 ms (Speaker, Speech) or 0.8 ms (Prompt) on one core of an

@@ -29,7 +29,8 @@ func (w *Wave) newScratch() *scratch {
 	return &scratch{keeps: !w.single, memory: w.temporary(), handles: w.temporary(), named: map[string]*ort.Memory{}}
 }
 
-// reset ends the use of all buffers, whose runs have ended.
+// reset closes all tensors; the runs that use them must have ended. On a GPU the buffers stay allocated for reuse, on the CPU they are
+// freed.
 func (s *scratch) reset() error {
 	if s.keeps {
 		return s.handles.Close()

@@ -147,7 +147,7 @@ func (v *Speech) reference(voice string) string {
 	return inference.DefaultVoice
 }
 
-// maxReferences is the number of references of an engine: each takes 0.2 to 0.4 GB of the device's memory.
+// maxReferences is the maximum number of reference voices of an engine; each takes 0.2 to 0.4 GB of the device's memory.
 const maxReferences = 8
 
 // LoadReferences reads the references of the bundle: with as many codes as planned, or with those of a short one if the default voice

@@ -114,7 +114,7 @@ func (r flowRing) counts(row, n int) bool {
 	return row < r.prompt+growth && (row < at || row >= at+chunkFrames)
 }
 
-// heard returns the frames of noise before a turn's n-th window.
+// heard returns the number of noise frames before a turn's n-th window.
 func (r flowRing) heard(n int) int { return r.prompt + min(n*chunkFrames, keptPrompt) }
 
 // waveTurn is the state of a slot on the host.
@@ -185,7 +185,7 @@ func (w *Wave) Close() error {
 	return err
 }
 
-// counted returns the numbers from a to before b.
+// counted returns the integers in [a, b).
 func counted(a, b int) []int64 {
 	out := make([]int64, 0, b-a)
 	for i := a; i < b; i++ {
