@@ -35,13 +35,13 @@ func Handle(to interface {
 	return nil, err
 }
 
-// gainStep is what louder and softer change, dB.
+// gainStep is the step of louder and softer, in dB.
 const gainStep = 6
 
 // maxUndo bounds the orders that can be taken back.
 const maxUndo = 16
 
-// ordered is what an order can change.
+// ordered is the state that an order can change.
 type ordered struct {
 	instruction, by string
 	active          bool
@@ -63,7 +63,7 @@ func (o ordered) same(p ordered) bool {
 	return o.instruction == p.instruction && o.by == p.by && o.active == p.active && o.profile == p.profile && o.settings.Same(p.settings)
 }
 
-// remember carries out one order and keeps what it changed for Undo. It reports whether that is anything.
+// remember carries out one order and stores the previous state for Undo. It reports whether the order changed the state.
 func (s *Steering) remember(act func()) bool {
 	before := orderedOf(s)
 	act()
@@ -131,7 +131,7 @@ func (s *Steering) command(c Command, by string) (effect string, err error) {
 	return "", &settings.RangeError{Name: "command", Want: fmt.Sprintf("one of %q", All()), Got: fmt.Sprintf("%.40q", c)}
 }
 
-// did says what a command did, in the language of the comments.
+// did returns a sentence about the effect of a command, in the language of the comments.
 func (s *Steering) did(key Command, values ...any) string {
 	return Did(s.engine.Capabilities().AnswersIn(s.live.Inference.Voice.Language), key, values...)
 }

@@ -22,14 +22,14 @@ const (
 	OrderDropped = "dropped" // by a newer one of the same person, or taken back
 )
 
-// OrderEvent is what became of an instruction, for the people in the room.
+// OrderEvent is the outcome of an instruction, for the people in the room.
 type OrderEvent struct {
 	WaitingOrder
 
 	Phase string `json:"phase"`
 }
 
-// orders are the instructions that wait, and what became of instructions.
+// orders holds the waiting instructions, and the outcomes of instructions.
 type orders struct {
 	hold    time.Duration // of the instruction in force
 	began   time.Time     // when the instruction in force began to act

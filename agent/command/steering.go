@@ -20,7 +20,7 @@ import (
 // ErrRunning is returned by Start when commenting is on.
 var ErrRunning = errors.New("commenting is already on; stop it first")
 
-// State is what people want of a commentator now.
+// State is the requested state of a commentator.
 type State struct {
 	settings.InForce
 
@@ -31,7 +31,7 @@ type State struct {
 	Background    prompt.Background
 }
 
-// Live is what people change while a commentator runs.
+// Live holds the settings that people change while a commentator runs.
 type Live struct {
 	// Settings holds only the settings that were set.
 	Settings settings.Settings
@@ -61,7 +61,7 @@ type Change struct {
 	Settings settings.Settings
 }
 
-// Room carries out what people want. Its methods are called with the lock of Steering held, Changed apart.
+// Room applies the changes. Its methods are called with the lock of Steering held, except Changed.
 type Room interface {
 	// Look changes the state for the looks to come.
 	Look(now State)
@@ -74,11 +74,11 @@ type Room interface {
 	Busy() bool
 	// Repeat says the last comment again.
 	Repeat(by string) error
-	// Changed is called after each change by people, with what became of instructions.
+	// Changed is called after each change by people, with the outcomes of instructions.
 	Changed(events []OrderEvent)
 }
 
-// Ears hear the room; package hearing has them.
+// Ears recognizes speech in the room; package hearing implements it.
 type Ears interface {
 	// CheckHearing returns why hearing settings cannot be used; nil if they can.
 	CheckHearing(c settings.Hearing) error
@@ -91,7 +91,7 @@ type Options struct {
 	Presets    []settings.Preset
 	Preset     string
 	Engine     inference.Model // in force
-	Ears       Ears            // nil where people cannot be heard
+	Ears       Ears            // nil without speech recognition
 	Room       Room
 	Mute       bool // the room has no voice
 	// PictureSize returns the size of the engine's pictures with a long side; changed says that it is not in force yet.
@@ -143,14 +143,14 @@ func (s *Steering) now() State {
 	return out
 }
 
-// State returns what people want now.
+// State returns the requested state.
 func (s *Steering) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now()
 }
 
-// do runs f with the lock held, and tells the room of a change unless f fails.
+// do runs f with the lock held, and notifies the room of a change unless f fails.
 func (s *Steering) do(f func() error) error {
 	var events []OrderEvent
 	err := s.locked(func() error {
@@ -345,7 +345,7 @@ func (s *Steering) View() View {
 	return v
 }
 
-// Hearing returns who is heard now.
+// Hearing returns the hearing settings in force.
 func (s *Steering) Hearing() settings.Hearing {
 	out := s.State().Agent.Hearing
 	out.WakeWords = slices.Clone(out.WakeWords)

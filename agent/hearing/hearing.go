@@ -71,7 +71,7 @@ type Ears struct {
 	ctx  context.Context //nolint:containedctx // of the goroutines of microphones
 	end  context.CancelFunc
 
-	// spoken has the texts of the voice, voice its levels; both are for finding echoes.
+	// spoken and voice hold the texts and levels of the voice, for the detection of echoes.
 	spoken echoTexts
 	voice  voiceLevels
 
@@ -129,7 +129,7 @@ func (e *Ears) Run(ctx context.Context) error {
 	return rescue.UnlessCanceled(err)
 }
 
-// errOrdersOnly is returned for captions with a recognizer that knows orders only.
+// errOrdersOnly is returned for captions with a recognizer that recognizes orders only.
 var errOrdersOnly = errors.New(`this recognizer knows orders alone and makes no captions: "orders" works; ` +
 	"for captions set inference.recognizer.program to model or remote")
 
@@ -144,7 +144,7 @@ func (e *Ears) CheckHearing(c settings.Hearing) error {
 	return nil
 }
 
-// wants reports whether the settings include a microphone.
+// wants reports whether the settings require a microphone's sound.
 func wants(c settings.Hearing, m agent.Microphone) bool {
 	switch {
 	case m.Instructs && c.Mode != settings.HearingOff:
@@ -312,7 +312,7 @@ func (e *Ears) talks(identity string) bool {
 	return held
 }
 
-// takeFloor tells the commentator whether an authorised person speaks.
+// takeFloor passes the floor to the commentator: whether an authorised person speaks.
 func (e *Ears) takeFloor() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -333,7 +333,7 @@ func (e *Ears) takeFloor() {
 type Stats struct {
 	// Microphones counts the received microphones, Speakers the active ones.
 	Microphones, Speakers int
-	// Utterances counts the utterances with a text, Orders the orders that were carried out, Refused the refused ones.
+	// Utterances counts the utterances with a text, Orders the orders that were carried out, Refused the refused orders.
 	Utterances, Orders, Refused uint64
 	// Echoes counts echoes of the voice, Failed the utterances without a text because of an error.
 	Echoes, Failed uint64

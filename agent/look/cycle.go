@@ -34,7 +34,7 @@ type Cycle struct {
 	text     string
 	passed   int               // bytes of text that the comment has
 	held     []inference.Chunk // audio that waits until the text has words
-	ready    bool              // it has what it begins with: its first sound, or text
+	ready    bool              // it has its first sound, or text
 	complete bool              // its text has ended
 	repeated bool              // it repeats a comment, and was withdrawn
 	answered bool              // the engine answered to the end

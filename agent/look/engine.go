@@ -64,7 +64,7 @@ func (e *Engine) replace(c Conversation, note string) (closeOld func() error) {
 // Note describes the limits of the engine for the page.
 func (e *Engine) Note() string { return e.current().note }
 
-// RulesUnread says that the engine cannot be asked for alert rules, and what to do.
+// RulesUnread explains that the engine does not support alert rules, and names the remedy.
 func (e *Engine) RulesUnread() string {
 	return fmt.Sprintf("the %s engine reads no alert rules; choose an engine that follows instructions", e.Name())
 }

@@ -36,7 +36,7 @@ var (
 	errEngineChanged = errors.New("the engine changed")
 )
 
-// Task is what the looks are for.
+// Task holds the settings, the instruction, the profile and the background of the looks.
 type Task struct {
 	settings.InForce
 
@@ -62,7 +62,7 @@ type Options struct {
 	Log    zerolog.Logger
 }
 
-// Speech says the comments. Its methods do not block.
+// Speech speaks the comments. Its methods do not block.
 type Speech interface {
 	// Comment queues the comment of a cycle.
 	Comment(c *Cycle, spoken bool) (Comment, error)
@@ -79,7 +79,7 @@ type Comment interface {
 	EndText(keep, failed bool) (said, wanted bool)
 	EndSound(cause error)
 	Withdraw(again bool) (ok bool)
-	// Ready reports whether it has something to begin with, Began whether it is said, or was.
+	// Ready reports whether it has sound or text to begin with, Began whether it has begun.
 	Ready() bool
 	Began() bool
 	// Measure adds its times to a record, and returns the cause of its end; nil if it has none.
@@ -90,9 +90,9 @@ type Comment interface {
 type Rules interface {
 	// Due returns the rules for a look that begins now, and counts their cadence from now.
 	Due(now time.Time) []prompt.Rule
-	// Next returns when a look must begin if the commentary takes none; false without an active rule.
+	// Next returns when a look must begin if the commentary starts none; false without an active rule.
 	Next(now time.Time) (time.Time, bool)
-	// Answer takes a look and its answer.
+	// Answer receives a look and its answer.
 	Answer(ctx context.Context, a Answer)
 	// Read reads the answer to a look for one rule alone; ok is false for an answer in another form.
 	Read(answer, when string) (held bool, reason string, ok bool)
@@ -111,11 +111,11 @@ type Answer struct {
 type Output interface {
 	// Changed is called when a cycle begins or ends.
 	Changed()
-	// Took takes the time that the engine took for a cycle.
+	// Took receives the engine's time for a cycle.
 	Took(d time.Duration, now time.Time)
-	// Frames takes the pictures of a cycle that leads to a comment.
+	// Frames receives the pictures of a cycle that leads to a comment.
 	Frames(cycle uint64, frames []window.Frame)
-	// Record takes the result of a cycle without a comment.
+	// Record receives the result of a cycle without a comment.
 	Record(r Record)
 }
 
@@ -234,7 +234,7 @@ func (l *Loop) endTalkLocked(cause error, cut bool) {
 	}
 }
 
-// Unsaid forgets a comment that was too late to be said.
+// Unsaid removes a comment that was too late from the memory of past comments.
 func (l *Loop) Unsaid(text string) {
 	l.locked(func() {
 		l.past = slices.DeleteFunc(slices.Clone(l.past), func(p prompt.PastComment) bool { return p.Text == text })
@@ -281,7 +281,7 @@ func (l *Loop) State() State {
 	return State{Cycle: l.number, Thinking: l.inFlight != nil, Failed: l.retry.failures > 0, Quiet: l.quiet}
 }
 
-// Number returns the next number of a cycle, for something that is said without a look.
+// Number returns the next number of a cycle, for an announcement.
 func (l *Loop) Number() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -163,7 +163,7 @@ func Pictures(frames []window.Frame) []inference.Frame {
 	return out
 }
 
-// EngineFrame returns a picture as engines take it.
+// EngineFrame returns a picture in the engines' form.
 func EngineFrame(f media.VideoFrame) inference.Frame {
 	return inference.Frame{PTS: f.PTS, Epoch: f.Epoch, Width: f.Width, Height: f.Height, Pix: f.Pix}
 }

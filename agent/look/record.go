@@ -18,11 +18,11 @@ type Record struct {
 	// Reason of an outcome other than spoken and shown, in words.
 	Reason string `json:"reason,omitempty"`
 
-	// Announced is why something that is no comment was said: "alert", "again", "said" or the reason in a request; "" for a comment.
+	// Announced is the reason of an announcement: "alert", "again", "said" or the reason in a request; "" for a comment.
 	Announced string `json:"announced,omitempty"`
 	// Alert is the id of the alert whose reason was said in place of a comment; "" for a comment.
 	Alert string `json:"alert,omitempty"`
-	// Again: the last comment was said again.
+	// Again is set if the last comment was repeated on request.
 	Again bool `json:"again,omitempty"`
 
 	Text string `json:"text,omitempty"`
@@ -89,11 +89,11 @@ func (r *Record) Show(frames []window.Frame) {
 
 // Outcomes of a cycle.
 const (
-	OutcomeSpoken   = "spoken"   // heard to its end
+	OutcomeSpoken   = "spoken"   // played to its end
 	OutcomeShown    = "shown"    // text only
 	OutcomeSilent   = "silent"   // the engine had nothing new to say
 	OutcomeSkipped  = "skipped"  // the scene did not change, so the engine did not run
-	OutcomeRepeated = "repeated" // it said what a recent comment said, and was not published
+	OutcomeRepeated = "repeated" // it repeated a recent comment, and was not published
 	OutcomeDropped  = "dropped"  // replaced or too late, never heard
 	OutcomeCut      = "cut"      // silenced, or the room lost, while it was heard
 	OutcomeFailed   = "failed"   // the engine failed

@@ -40,7 +40,7 @@ func (l *Loop) nextAlertLook(now time.Time) time.Time {
 	return at
 }
 
-// mayAskLocked reports whether the engine may be asked for rules: a new instruction goes first.
+// mayAskLocked reports whether the engine may be asked about rules: a new instruction has priority.
 func (l *Loop) mayAskLocked() bool {
 	return l.engineTakesLooks() && (!l.task.Active || !l.gate.Urgent())
 }
@@ -79,7 +79,7 @@ func (l *Loop) lookForRules(ctx context.Context) error {
 	return l.askRules(ctx, l.opts.Rules.Due(time.Now()), frames)
 }
 
-// askRules asks for rules, in several looks if one prompt cannot hold them. It returns a panic of the engine.
+// askRules asks the engine about rules, in several looks if one prompt cannot hold all. A panic of the engine is returned as an error.
 func (l *Loop) askRules(ctx context.Context, rules []prompt.Rule, frames []window.Frame) error {
 	if len(rules) == 0 {
 		return nil

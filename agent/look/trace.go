@@ -13,7 +13,7 @@ import (
 	"touchline/media/window"
 )
 
-// Trace is one prompt with its answer, both as they were, for people who steer and want to see why.
+// Trace is one prompt with its answer, verbatim, so that people who steer can see the reason for a comment.
 type Trace struct {
 	ID uint64 `json:"id"`
 	// Kind is one of the constants TraceComment to TraceNext.
@@ -22,7 +22,7 @@ type Trace struct {
 	Cycle  uint64    `json:"cycle,omitempty"`
 	At     time.Time `json:"at"`
 	Engine string    `json:"engine"`
-	// Pictures of the prompt, oldest first; /frames/{id} has those of comments.
+	// Pictures are the pictures of the prompt, oldest first; /frames/{id} serves the pictures of comments.
 	Pictures []TracePicture `json:"pictures"`
 
 	// System to Schema are the prompt and its settings, as the engine gets them; 0 and "" are the engine's own.
@@ -44,7 +44,7 @@ type Trace struct {
 	// FirstWordSec and AnswerSec count from At; FirstWordSec is 0 without a word.
 	FirstWordSec float64 `json:"first_word_sec"`
 	AnswerSec    float64 `json:"answer_sec"`
-	// Outcome and Reason are those of the cycle's Record; "" before it ends, and for looks with rules.
+	// Outcome and Reason are copied from the cycle's Record; "" before it ends, and for looks with rules.
 	Outcome string `json:"outcome,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	// Cut is set if a text was too long to be kept whole.

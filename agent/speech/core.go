@@ -18,7 +18,7 @@ const (
 	duckedBy = 12
 )
 
-// Do is what an Action does.
+// Do is the kind of an Action.
 type Do uint8
 
 // The actions.
@@ -34,7 +34,7 @@ const (
 	End                   // give the maker Action.Result
 )
 
-// Action is what a Core wants done.
+// Action is a step for the Scheduler to carry out.
 type Action struct {
 	Do     Do
 	U      *Utterance
@@ -42,14 +42,14 @@ type Action struct {
 	Cause  error
 	Step   Step
 	Result Result
-	// Dropped is set for Begin if the utterance is not said.
+	// Dropped is set for Begin if the utterance is dropped unspoken.
 	Dropped bool
 
 	sound Sound // of the utterance when it was decided
 }
 
-// Core decides what is said, and when. Its methods take the time as an argument; events change its state, and Step returns
-// what is to be done because of them. It is not safe for concurrent use.
+// Core schedules the utterances. Its methods get the time as an argument; events change its state, and Step returns the resulting actions.
+// It is not safe for concurrent use.
 type Core struct {
 	line    Line // nil without a delayed picture
 	delays  *pacing.DelayEstimator
@@ -61,10 +61,10 @@ type Core struct {
 	gain    float64 // dB
 
 	floor      Floor
-	floorSince time.Time // when somebody began to speak
+	floorSince time.Time // when a person began to speak
 
 	seq   uint64
-	queue []*Utterance // not started, in the order in which they are said
+	queue []*Utterance // not started, in speaking order
 	voice voice
 	air   []*Utterance // started, without their End
 	acts  []Action
@@ -81,7 +81,7 @@ func (v voice) newest() *Utterance {
 	return v[len(v)-1]
 }
 
-// leave takes an utterance out of the voice.
+// leave removes an utterance from the voice.
 func (v *voice) leave(u *Utterance) {
 	*v = slices.DeleteFunc(*v, func(o *Utterance) bool { return o == u })
 }
@@ -91,7 +91,7 @@ func NewCore(line Line, cfg pacing.Config) *Core {
 	return &Core{line: line, delays: pacing.NewDelayEstimator(cfg), pause: cfg.PauseAfter}
 }
 
-// Step returns what is to be done now, in order, and when Step is due again unless an event comes before; zero for never.
+// Step returns the actions that are due, in order, and when Step is due again unless an event comes before; zero for never.
 func (c *Core) Step(now time.Time) (acts []Action, next time.Time) {
 	for moved := true; moved; {
 		next = c.captions(now)
@@ -170,7 +170,7 @@ func (c *Core) announce(u *Utterance, now time.Time) (moved bool) {
 	return true
 }
 
-// announcing returns the highest priority of the other announcements that are made or said now.
+// announcing returns the highest priority of the other announcements that are generated or spoken now.
 func (c *Core) announcing(but *Utterance) (above Priority, busy bool) {
 	look := func(u *Utterance) {
 		if u != but && u.Priority > Comment && u.supply != untouched && u.state != Cut {
@@ -330,7 +330,7 @@ func (c *Core) cutVoice(cause error, now time.Time) {
 	}
 }
 
-// follow sets the end of speech by what was really sent.
+// follow updates the end of speech from the sound that was really sent.
 func (c *Core) follow(u *Utterance) {
 	if c.voice.newest() == u && u.state != Cut && !u.hushed {
 		c.clock.Finish(u.ends())

@@ -228,7 +228,7 @@ func (c *Core) Pace(pause time.Duration, cfg pacing.Config, retarget bool) {
 	}
 }
 
-// Forget drops what was learnt of the times of comments and, with voice set, of the rate of speech.
+// Forget resets the estimates of comment times and, with voice set, of the speech rate.
 func (c *Core) Forget(voice bool) {
 	c.delays.Forget()
 	if voice {

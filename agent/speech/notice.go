@@ -23,12 +23,12 @@ const (
 	MaxReason = 128
 )
 
-// Notice is a text that is said without a look at the picture, and does not wait for one.
+// Notice is an announcement: a text that needs no look at the picture and waits for none.
 type Notice struct {
 	Text string `json:"text"`
-	// Reason is why it is said, for the record.
+	// Reason is the reason of the announcement, for the record.
 	Reason string `json:"reason,omitempty"`
-	// Interrupt cuts what is being said, unless that interrupts too; else it waits for the end.
+	// Interrupt cuts the current speech, unless it interrupts too. Without Interrupt it waits for the end of the speech.
 	Interrupt bool `json:"interrupt,omitempty"`
 	// Language of the text (BCP 47); "" is the comments' language.
 	Language string `json:"-"`
@@ -68,8 +68,8 @@ func (a Notice) cause() error {
 	return errAnnounced
 }
 
-// rank returns the priority of an announcement, and that below which it cuts what is said. An answer to somebody in the room cuts
-// comments only: the announcement of somebody else is heard to its end.
+// rank returns the priority of an announcement, and the priority below which it cuts other speech. An answer to a person in the room cuts
+// comments only; announcements of other people play to their end.
 func (a Notice) rank() (priority, cuts Priority) {
 	switch {
 	case a.Reason == ReasonAlert:
@@ -82,7 +82,7 @@ func (a Notice) rank() (priority, cuts Priority) {
 	return Interjection, Interjection
 }
 
-// Utterance returns the announcement to be said; author bounds how much one client may say.
+// Utterance returns the utterance of the announcement; author identifies the client, for MaxPerAuthor.
 func (a Notice) Utterance(m Maker, author string) *Utterance {
 	priority, cuts := a.rank()
 	return New(Options{Maker: m, Priority: priority, Cuts: cuts, Cause: a.cause(), Author: author, Text: a.Text, Spoken: true})

@@ -22,7 +22,7 @@ type Settings struct {
 	Line Line
 	// Pacing as it is at first; see Pace.
 	Pacing pacing.Config
-	// Changed is called after each change of what is said, words apart, from Run's goroutine and without a lock. May be nil.
+	// Changed is called after each change of the speech except new words, from Run's goroutine and without a lock. May be nil.
 	Changed func()
 	Log     zerolog.Logger
 }
@@ -261,10 +261,10 @@ func (u *Utterance) Words() string { return look(u.s, func(*Core) string { retur
 // Ready reports whether an utterance has something to begin with.
 func (u *Utterance) Ready() bool { return look(u.s, func(*Core) bool { return u.state != Queued }) }
 
-// Began reports whether an utterance is said, or was.
+// Began reports whether an utterance has begun to be spoken or shown.
 func (u *Utterance) Began() bool { return look(u.s, func(*Core) bool { return u.started() }) }
 
-// Result returns what became of an utterance so far.
+// Result returns the result of an utterance so far.
 func (u *Utterance) Result() Result {
 	return look(u.s, func(c *Core) Result { return u.result(c.line, time.Now()) })
 }

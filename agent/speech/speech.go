@@ -1,5 +1,4 @@
-// Package speech decides what is said in a room, and when: comments, announcements, alerts, confirmations and repeats are
-// Utterances in one queue.
+// Package speech schedules the speech of a room: comments, announcements, alerts, confirmations and repeats are Utterances in one queue.
 //
 // Core is the decision: it takes events with the time as an argument and returns actions. It reads no clock, starts no
 // goroutine and knows neither engine nor room. Scheduler is its shell: a lock, and one goroutine that carries out the
@@ -39,21 +38,21 @@ var (
 	ErrFull = errors.New("speech queue is full; retry later")
 )
 
-// MaxPerAuthor bounds the announcements of one author that wait for their turn, MaxWaiting those of all people. Own ones, which
-// have no author, do not count for MaxWaiting.
+// MaxPerAuthor bounds the waiting announcements of one author, MaxWaiting the waiting announcements of all authors. Announcements without
+// an author, the commentator's own, do not count for MaxWaiting.
 const (
 	MaxPerAuthor = 16
 	MaxWaiting   = 64
 )
 
-// Priority orders utterances; a higher one is said first.
+// Priority orders utterances; higher ones are spoken first.
 type Priority uint8
 
 // The priorities.
 const (
 	Comment      Priority = iota // of a look at the picture
-	Announcement                 // waits for the end of what is said
-	Interjection                 // an answer to somebody in the room, or an announcement that interrupts
+	Announcement                 // waits for the end of the current speech
+	Interjection                 // an answer to a person in the room, or an announcement that interrupts
 	Alert
 )
 
@@ -67,7 +66,7 @@ const (
 	Playing              // the voice has it, or its text is shown
 	Paused               // silent for now, and goes on from there
 	Cut                  // silenced before its end
-	Done                 // said to its end, or dropped before it began
+	Done                 // spoken to its end, or dropped before it began
 )
 
 // String returns the state in lower case.
@@ -80,9 +79,9 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	Spoken   Outcome = iota + 1 // heard to its end
+	Spoken   Outcome = iota + 1 // played to its end
 	Shown                       // text alone
-	Silenced                    // cut while it was said
+	Silenced                    // cut while it was spoken
 	Dropped                     // before it began
 )
 
@@ -104,17 +103,17 @@ type Line interface {
 	SetTarget(d time.Duration)
 }
 
-// Floor is who speaks in the room of those who may instruct the commentator.
+// Floor is whether a person who may instruct the commentator speaks.
 type Floor uint8
 
 // The floors.
 const (
-	FloorFree     Floor = iota // nobody speaks
-	FloorDoubtful              // somebody speaks, or a microphone hears the voice
-	FloorTaken                 // somebody speaks
+	FloorFree     Floor = iota // no authorised person speaks
+	FloorDoubtful              // a person speaks, or a microphone picks up the voice
+	FloorTaken                 // a person speaks
 )
 
-// BargeIn is what the voice does while somebody speaks.
+// BargeIn is the voice's behaviour while a person speaks.
 type BargeIn uint8
 
 // The values.
@@ -122,7 +121,7 @@ const (
 	Talk      BargeIn = iota // it goes on
 	Duck                     // it is lower
 	Wait                     // the next comment waits
-	Interrupt                // it pauses in doubt, and is cut when somebody speaks
+	Interrupt                // it pauses in doubt, and is cut when a person speaks
 )
 
 // Maker generates the text and sound of an utterance, and receives its captions and result. The methods are called from the scheduler's
@@ -147,14 +146,14 @@ type Step struct {
 	Spoken bool // the words follow the voice
 }
 
-// Result is what became of an utterance.
+// Result is the result of an utterance.
 type Result struct {
 	Outcome Outcome
-	// Cause of an utterance that was cut or dropped.
+	// Cause is the cause of a cut or drop.
 	Cause error
-	// Failure ended the sound early.
+	// Failure is the error that ended the sound early.
 	Failure error
-	// Text is what was shown; of a dropped utterance, all of its text.
+	// Text is the shown text; for a dropped utterance, all of its text.
 	Text   string
 	Spoken bool // its words followed the voice
 	// Audible is the length of its sound.
@@ -163,13 +162,13 @@ type Result struct {
 	Started, Ended time.Time
 	// Ready is when it had its first sound or text, FirstSound is of sound alone.
 	Ready, FirstSound time.Time
-	// Delay and Target of the picture when it began.
+	// Delay and Target are the delay of the picture and its target when it began.
 	Delay, Target time.Duration
-	// ShownAt is when its frame was shown; zero if that is not known.
+	// ShownAt is when its frame was shown; zero if unknown.
 	ShownAt time.Time
 }
 
-// Written is a piece of sound that the voice took.
+// Written is a piece of sound that was written to the voice.
 type Written struct {
 	Audible time.Duration // of the utterance so far
 	Lead    time.Duration // trimmed from its front so far

@@ -20,15 +20,15 @@ const (
 type Options struct {
 	Maker    Maker
 	Priority Priority
-	// Cuts is the priority below which it cuts what is said; it waits for the end of the rest. Comment cuts nothing.
+	// Cuts is the priority below which it cuts the current speech; it waits for the end of other speech. Comment cuts nothing.
 	Cuts Priority
-	// Cause is why what it interrupts is cut.
+	// Cause is the cause of the end of utterances that it cuts.
 	Cause error
-	// Author bounds how much one client may have said; "" for the commentator itself.
+	// Author identifies the client, for MaxPerAuthor; "" for the commentator itself.
 	Author string
-	// Anchor of a comment; nil waits for no frame.
+	// Anchor is the frame of a comment; nil waits for no frame.
 	Anchor *Anchor
-	// Text of an announcement. That of a comment comes by Core.Text.
+	// Text is the text of an announcement. A comment gets its text by Core.Text.
 	Text string
 	// Spoken is set if sound is made of the text.
 	Spoken bool
@@ -38,7 +38,7 @@ type Options struct {
 	Cancel func(cause error)
 }
 
-// Utterance is one text that is said. The Core that it is added to owns all of it.
+// Utterance is one text to speak or show. The Core that it is added to owns all of it.
 type Utterance struct {
 	Options
 
@@ -76,7 +76,7 @@ func New(o Options) *Utterance {
 	return u
 }
 
-// started reports whether it left the queue to be said.
+// started reports whether it left the queue to be spoken or shown.
 func (u *Utterance) started() bool { return u.state != Queued && u.state != Waiting && !u.dropped }
 
 // ended reports whether nothing more becomes of it.
@@ -164,7 +164,7 @@ func (u *Utterance) step(now time.Time) (delta string, final bool, next time.Tim
 	return delta, false, pacing.Earliest(next, u.endAt)
 }
 
-// result returns what became of it.
+// result returns its result so far.
 func (u *Utterance) result(line Line, now time.Time) Result {
 	r := Result{
 		Outcome: Spoken, Cause: u.cause, Failure: u.failure, Text: u.text[:u.emitted], Spoken: u.Spoken,

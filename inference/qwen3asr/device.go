@@ -190,7 +190,7 @@ func (d *device) prefill(j *job, from, to int) error {
 	return d.decoder.FetchTop(kvcache.Range{Start: slot, Size: 1})
 }
 
-// alignedTo is what the length of several prompts in one run is rounded up to a multiple of, less networks.PadLess.
+// alignedTo: the length of several prompts in one run is rounded up to a multiple of it, less networks.PadLess.
 const alignedTo = 32
 
 // aligned returns the padded length of several prompts of up to n positions.

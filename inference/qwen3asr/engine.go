@@ -59,7 +59,7 @@ func (e *Engine) Recognizes() inference.Recognizes {
 // Plan returns the planned memory of the model.
 func (e *Engine) Plan() networks.Plan { return e.plan }
 
-// query is a Hearing as the engine takes it.
+// query is a validated Hearing in the engine's form.
 type query struct {
 	inference.Hearing
 

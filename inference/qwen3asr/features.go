@@ -17,7 +17,7 @@ const (
 	cutSearch  = 5 * rate // inference.SplitSound cuts so far from where it is asked to
 )
 
-// padded returns the sound with silence after it if it is shorter than the model takes.
+// padded returns the sound, with silence appended if it is shorter than the model's minimum.
 func padded(sound []float32) []float32 {
 	if len(sound) >= leastSound {
 		return sound
@@ -104,7 +104,7 @@ func (f *features) windows(exact bool) []*window {
 	return out
 }
 
-// dynamics is what mel.Scale keeps below the peak.
+// dynamics is the range below the peak that mel.Scale keeps, in powers of ten.
 const dynamics = 8
 
 func allowance(exact bool) float32 {

@@ -36,7 +36,7 @@ func (f *follower) prefix(last bool) string {
 	return ""
 }
 
-// step hears all sound so far, with n new chunks, by generate, which returns what follows a prefix.
+// step recognizes all sound so far, with n new chunks. generate returns the text that follows a prefix.
 func (f *follower) step(n int, last bool, generate func(prefix string) (string, error)) error {
 	prefix := f.prefix(last)
 	text, err := generate(prefix)

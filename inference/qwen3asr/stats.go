@@ -10,13 +10,13 @@ import (
 
 // Stats are the counters of an engine since it was opened.
 type Stats struct {
-	// Finals, Partials and Files that ended well, by their class.
+	// Finals, Partials and Files count the successful jobs of each class.
 	Finals, Partials, Files uint64
-	// Cancelled, Failed, and Overloaded ones, which were refused.
+	// Cancelled, Failed and Overloaded count the other jobs; Overloaded jobs were refused.
 	Cancelled, Failed, Overloaded uint64
-	// Windows of 8 s of sound at most, and the Encodes that they took together.
+	// Windows counts encoded windows of 8 s of sound at most, Encodes the runs of the encoder.
 	Windows, Encodes uint64
-	// Prompt counts positions fed in the runs Prompts, Tokens those generated in Steps.
+	// Prompt counts the positions fed by prompt runs, Prompts these runs; Tokens counts the generated tokens, Steps the decoding steps.
 	Prompt, Prompts, Tokens, Steps uint64
 	// Slots is the number of answers at once, Busy the slots in use, Waiting the jobs without one now.
 	Slots, Busy, Waiting int

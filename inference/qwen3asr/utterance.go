@@ -18,7 +18,7 @@ type utterance struct {
 
 	// Parts that were cut off because the speech is long, in order.
 	parts []inference.Transcript
-	begin int // the first sample after them
+	begin int // the first sample after parts
 
 	sound    []float32 // from begin on
 	fed      int       // samples of it in features
@@ -62,8 +62,8 @@ func (u *utterance) Hear(ctx context.Context, sound []float32) (inference.Transc
 	return u.joined(u.last, false), nil
 }
 
-// Finish implements inference.Utterance. Unless the official way is set, all sound since the last cut is
-// heard once more without a given beginning.
+// Finish implements inference.Utterance. Unless the official way is set, all sound since the last cut is recognized again without a given
+// beginning of the text.
 func (u *utterance) Finish(ctx context.Context, sound []float32) (inference.Transcript, error) {
 	if err := u.take(ctx, sound); err != nil {
 		return inference.Transcript{}, err
@@ -134,7 +134,7 @@ func (u *utterance) take(ctx context.Context, sound []float32) error {
 	return nil
 }
 
-// listen recognizes the first to samples; n steps of them are new.
+// listen recognizes the samples before index to, of which n steps are new.
 func (u *utterance) listen(ctx context.Context, to, n int, last bool, k class) error {
 	u.features.append(u.sound[u.fed:to])
 	u.fed = to

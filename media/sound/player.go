@@ -18,7 +18,7 @@ import (
 const (
 	// maxOpus is the largest Opus packet of one frame (RFC 6716, section 3.2.1).
 	maxOpus = 1275
-	// settled is how many silent frames are all sent; after them every keepAlive-th is.
+	// settled is the number of silent frames that are sent one by one; after it every keepAlive-th frame is sent.
 	settled, keepAlive = 50, 20
 	// mixBacklog bounds the packets that wait for a slow subscriber of the mix: one second.
 	mixBacklog = 50

@@ -47,7 +47,7 @@ const (
 //	present.i.key, .value   as past
 //
 // The decoder of a model that hears is the same; on CUDA its residual is smaller by residualScale. The
-// rows of Hearing replace those of Embed where a prompt has Template.AudioPad.
+// rows of Hearing replace the rows of Embed where a prompt has Template.AudioPad.
 //
 // Options.Check adds all_logits, all_hidden and layer.i (the input of layer i, or
 // of the last norm for i = layers), for all positions.

@@ -53,7 +53,7 @@ func Vocoder(d models.Dims, o Options) (*Description, error) { return describeVo
 //	                                         samples before the first: it is reflected at both ends
 //	edges            float32 [480*T]         1, and more at the first and the last samples of the 480*t
 //
-// TailInputs returns them.
+// TailInputs returns these inputs.
 func VocoderTail(d models.Dims, o Options) (*Description, error) { return describeVocoder(d, o, true) }
 
 func describeVocoder(d models.Dims, o Options, tail bool) (*Description, error) {

@@ -30,7 +30,7 @@ func matchOrders() *orderTables {
 	}
 }
 
-// questions are the orders that want an answer, with the answer's kind.
+// questions maps the orders that require an answer to the answer's kind.
 func questions() map[string]string {
 	return map[string]string{
 		"q_score": "state", "q_leads": "lead", "q_goals": "goals_count", "q_clock": "clock", "q_half": "half", "q_ball": "ball",

@@ -79,7 +79,7 @@ type topic struct{ trained, heldOut names }
 // frames are the patterns around a topic.
 type frames struct{ trained, heldOut []frame }
 
-// frame is one of them.
+// frame is one pattern around a topic.
 type frame struct {
 	pattern
 

@@ -6,7 +6,7 @@ import (
 	"touchline/worlds"
 )
 
-// World describes what can be said and asked about a generated world.
+// World describes the comments, orders and questions about a generated world.
 type World interface {
 	// Name is the name in package worlds.
 	Name() string
@@ -29,7 +29,7 @@ type World interface {
 	order(d Dice, kind string, a asking) Order
 	// orders returns the tables of its orders.
 	orders() *orderTables
-	// tell returns the news, age seconds after the last comment; nil if there is none.
+	// tell returns the news to comment on, age seconds after the last comment; nil if there is none.
 	tell(d Dice, w Window, last *News, age float64) *News
 	// follow returns the news that an order allows, or its answer. last is the last comment under the order.
 	follow(d Dice, o Order, w Window, last *News, age float64) *News

@@ -60,7 +60,7 @@ func newEngines(c *Command, cfg configs.Config, log zerolog.Logger) *engines {
 	return e
 }
 
-// take returns a model and the function that gives it back.
+// take returns a free model and the function that releases it.
 func (e *engines) take(ctx context.Context) (inference.Model, func(), error) {
 	var m inference.Model
 	select {

@@ -29,7 +29,7 @@ type order struct {
 	boxed  bool // the pictures have black bars
 }
 
-// question reports whether an order always wants an answer.
+// question reports whether an order always requires an answer.
 func (o order) question() bool { return strings.HasPrefix(o.kind, "q_") || o.kind == "score" }
 
 // schedule draws a film's orders: several of each kind, in order of time.

@@ -83,7 +83,7 @@ func (c *Command) printMore(out io.Writer, r *Result) {
 	}
 }
 
-// some prints examples, spread over all of them.
+// some prints a selection of examples, evenly spaced.
 func some(title string, out io.Writer, examples []string) {
 	if len(examples) == 0 {
 		return

@@ -11,7 +11,7 @@ const (
 	slowMotion = 0.75
 )
 
-// broadcast is what the camera shows, in which light, and the record of the match.
+// broadcast is the script of the camera and the light, and the record of the match.
 type broadcast struct {
 	shots  []shotSpan
 	lights []lightSpan

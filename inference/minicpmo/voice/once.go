@@ -279,7 +279,7 @@ func (o *once) ending(frames int) {
 	o.ints("heard", heard, int64(len(heard)))
 }
 
-// repeated returns n numbers: those given, then the last of them again.
+// repeated extends v to n numbers with its last number.
 func repeated(v []int64, n int) []int64 {
 	for len(v) < n {
 		v = append(v, v[len(v)-1])

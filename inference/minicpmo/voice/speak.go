@@ -259,7 +259,7 @@ func (m *merger) submit() bool {
 	return true
 }
 
-// listen forwards the turn's sound so far, with its words. It reports whether the reader goes on.
+// listen forwards the turn's sound so far, with its words. It returns false when the reader stops.
 func (m *merger) listen() bool {
 	for {
 		sound, ok, ended, err := m.chunker.turn.Take()

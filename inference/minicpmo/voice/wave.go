@@ -26,14 +26,14 @@ const (
 	convRows = chunkFrames + 2
 	// maskedOut is the mask of rows that do not count.
 	maskedOut = -1e4
-	// together is the largest number of slots of a run of the encoder or the vocoder. Runs of more save little time, and take as much more
-	// memory.
+	// together is the largest number of slots in one run of the encoder or the vocoder. Larger runs save little time and need memory in
+	// proportion.
 	together = 16
 	// overlap is the number of samples that a turn holds back for the next window.
 	overlap = models.VocoderKept * models.FrameSamples
 )
 
-// Noise is what sound starts from.
+// Noise is the noise that the flow and the vocoder start from.
 type Noise struct {
 	Flow    []float32 // [prompt+keptPrompt+2*tts.WindowCodes,mel], the same for every turn
 	Vocoder []float32 // rows of models.NoiseColumns
@@ -73,7 +73,7 @@ type Wave struct {
 	in, out map[string]*networks.Rows
 	kept    [2][]*networks.Rows // present.x that a run writes, and past.x that they become
 	rings   []string            // past.x that a run writes in place
-	begun   []*networks.Rows    // what a turn begins with: those of state
+	begun   []*networks.Rows    // the state at the beginning of a turn
 	shared  map[string]*ort.Tensor
 
 	turns  []waveTurn
@@ -126,7 +126,8 @@ var _ tts.Wave = (*Wave)(nil)
 
 // WaveOptions are the parameters of OpenWave.
 type WaveOptions struct {
-	// Files are those of the encoder, the flow, the flow for any length, the vocoder, and that of a turn's end: "" for none.
+	// Files are the graph files of the encoder, the flow, the flow for any length, the vocoder, and the vocoder for the end of a turn; ""
+	// for none.
 	Files   [5]string
 	Float   models.Type // of the graphs
 	Dims    models.Speech
@@ -251,8 +252,8 @@ func (w *Wave) all(jobs []*tts.Job) {
 	}
 }
 
-// cover returns the slots of a run: on CUDA all from the first on, which needs a captured graph for each size only. The first slots
-// are those that turns take first.
+// cover returns the slots of a run: on CUDA all from the first on, which needs a captured graph for each size only. Turns use the first
+// slots first.
 func (w *Wave) cover(jobs []*tts.Job) kvcache.Range {
 	low, high := jobs[0].Slot, jobs[0].Slot
 	for _, j := range jobs {
@@ -382,8 +383,8 @@ func maskOf(cached, filled, run, padding int) []float32 {
 	return mask
 }
 
-// keepRows sets which rows of cache and run are the next cache: the newest while there is room. Then the blocks at 25 rows a second
-// keep the oldest, and the others those of the prompt and the newest, as the official code.
+// keepRows sets which rows of cache and run are the next cache: the newest while there is room. Once it is full, the blocks at 25 rows a
+// second keep the oldest rows, and the blocks at 50 the rows of the prompt and the newest, as in the official code.
 func (w *Wave) keepRows(to []int64, rate string, filled, run, from int) {
 	for i := range to {
 		row := run + i

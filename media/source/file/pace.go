@@ -18,8 +18,8 @@ const (
 	late = 500 * time.Millisecond
 	// rounding is the tolerance for times of sound packets: Matroska counts in milliseconds.
 	rounding = 5 * 48 // samples
-	// preSkip is the delay of an Opus encoder (RFC 7845 section 4.2), in samples. The times of containers are those of
-	// the decoded sound, the times of RTP those of the encoder's input.
+	// preSkip is the delay of an Opus encoder (RFC 7845 section 4.2), in samples. Container times refer to the decoded sound, RTP times to
+	// the encoder's input.
 	preSkip = 312
 )
 

@@ -223,7 +223,7 @@ func hostOf(address string) string {
 	return strings.Trim(address, "[]")
 }
 
-// explain returns errors that state what to do, and marks permanent ones.
+// explain returns errors with a remedy, and marks permanent ones.
 func (c *Camera) explain(err error) error {
 	if err == nil {
 		return nil

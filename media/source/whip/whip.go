@@ -50,7 +50,7 @@ type Place struct {
 // Options of a Server.
 type Options struct {
 	// Keys authorise senders. Authorize checks all other tokens, and refuses one with signaling.ErrNoToken or
-	// signaling.ErrForbidden; nil refuses them all.
+	// signaling.ErrForbidden; nil refuses all.
 	Keys      []StreamKey
 	Authorize func(token, room string) (Sender, error)
 	// Open returns the consumer of a session. An error is answered with 503.

@@ -260,7 +260,7 @@ func (s *Sounder) sound(batch []*window) error {
 	return err
 }
 
-// run runs windows and returns those that failed. The error is the loss of the device.
+// run runs windows and returns the failed ones. The error is the loss of the device.
 func (s *Sounder) run(batch []*window) (failed []*window, _ error) {
 	jobs := make([]Job, len(batch))
 	for i, w := range batch {

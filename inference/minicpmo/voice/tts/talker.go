@@ -61,8 +61,8 @@ const (
 	wordMargin = 100 * time.Millisecond
 )
 
-// needs reports whether a turn needs codes: those that are not far ahead, or little while no sound is made. Only voices without sound and
-// those that may soon fall silent are pressing.
+// needs reports whether a turn needs codes: its sound is at most enough ahead, or at most lead while sound is made or turns wait for a
+// slot. With pressing set: it has no sound yet, or may soon fall silent.
 func (k *Talker) needs(t *Turn, now time.Time, pressing bool) bool {
 	ahead := t.ahead(now)
 	if pressing {
@@ -134,7 +134,7 @@ func (k *Talker) Submit(t *Turn) error {
 	return nil
 }
 
-// Intake takes in new turns and lets go of ended ones. It returns only the loss of the device.
+// Intake adds new turns and removes ended ones. It returns only the loss of the device.
 func (k *Talker) Intake() error {
 	defer k.post()
 	if err := k.sounder.lost.Load(); err != nil {
