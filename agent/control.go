@@ -12,7 +12,7 @@ import (
 	"touchline/media/window"
 )
 
-// OrderOutput is an optional interface of a TextOutput: it receives what becomes of each instruction. It must not block.
+// OrderOutput is an optional interface of a TextOutput: it receives the outcome of each instruction. It must not block.
 type OrderOutput interface {
 	Order(e command.OrderEvent)
 }
@@ -53,7 +53,7 @@ type Snapshot struct {
 	// EngineChange is the current change of the engine; nil if there is none. EngineProblem is why the last one failed.
 	EngineChange  *EngineChange `json:"engine_change,omitempty"`
 	EngineProblem string        `json:"engine_problem,omitempty"`
-	// Capabilities of the engine; without instructions it ignores the instruction.
+	// Capabilities are the engine's capabilities; without instructions it ignores the instruction.
 	Capabilities Capabilities `json:"capabilities"`
 	// RuleNames are sentences of alert rules that the engine answers; none if it answers any.
 	RuleNames []string `json:"rule_names,omitempty"`
@@ -75,7 +75,7 @@ type Snapshot struct {
 	FramesBuffered int               `json:"frames_buffered"`
 	TTSEnabled     bool              `json:"tts_enabled"`
 	Settings       settings.Settings `json:"settings"` // every field set
-	// Delay of the relayed picture, and the delay it moves to, seconds.
+	// Delay is the delay of the relayed picture, TargetDelay the delay that it moves to, in seconds.
 	Delay       float64 `json:"delay"`
 	TargetDelay float64 `json:"target_delay"`
 	// AlignmentLast and AlignmentP95 cover the last 100 comments, seconds; -1 before the first measurement.

@@ -36,7 +36,7 @@ type SpokenOrder struct {
 	Text string `json:"text"`
 	// Command that acted; "" for an instruction.
 	Command command.Command `json:"command,omitempty"`
-	// Effect is what it did, in a sentence; Refused why it did nothing.
+	// Effect is the effect, in a sentence; Refused the reason for none.
 	Effect  string `json:"effect,omitempty"`
 	Refused string `json:"refused,omitempty"`
 }
@@ -71,6 +71,6 @@ func (s *Session) Hear(h Heard) {
 	}
 }
 
-// Floor takes who speaks. With barge-in "interrupt" the voice pauses in doubt, goes on if it was its own echo, and is cut if a person
-// speaks.
+// Floor sets whether a person speaks. With barge-in "interrupt" the voice pauses in doubt, resumes if it was its own echo, and is cut if a
+// person speaks.
 func (s *Session) Floor(f speech.Floor, now time.Time) { s.speech.Floor(f, now) }

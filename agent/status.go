@@ -33,10 +33,9 @@ type Status struct {
 	Detail string `json:"detail,omitempty"`
 	// Percent of the model that is loaded, 0 to 100.
 	Percent int `json:"percent"`
-	// Activity is what the bot does, in one word: waiting, loading, failed, watching, thinking,
-	// speaking, silent, idle, reconnecting.
+	// Activity is the bot's activity in one word: waiting, loading, failed, watching, thinking, speaking, silent, idle, reconnecting.
 	Activity string `json:"chip"`
-	// Hearing is the mode in which people in the room are heard; "" while nobody is.
+	// Hearing is the mode of speech recognition in the room; "" while no microphone is recognized.
 	Hearing string `json:"hearing,omitempty"`
 }
 

@@ -74,7 +74,7 @@ func (s steered) Repeat(by string) error {
 	return s.queueAnnouncement(announcement{Notice: again, by: by, anchor: &latest.cycle.Anchor})
 }
 
-// Changed implements command.Room: it publishes what became of instructions and the status, and wakes the looks.
+// Changed implements command.Room: it publishes the outcomes of instructions and the status, and wakes the looks.
 func (s steered) Changed(events []command.OrderEvent) {
 	for _, e := range events {
 		for _, t := range s.opts.Texts {

@@ -299,7 +299,7 @@ func (r *Reader) Order(e command.OrderEvent) {
 	r.mu.Unlock()
 }
 
-// Orders returns what became of instructions so far.
+// Orders returns the outcomes of instructions so far.
 func (r *Reader) Orders() []command.OrderEvent {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -257,7 +257,7 @@ func (r roomOutputs) commit(a alert.Alert, frame *window.Frame) {
 	}
 }
 
-// announce tells the outputs the rules of the room.
+// announce sends the rules of the room to the outputs.
 func (r roomOutputs) announce(rules []alert.RuleStatus) {
 	each(r, func(out ruleOutput) { out.Rules(rules) })
 }

@@ -100,8 +100,8 @@ type Options struct {
 	Log         zerolog.Logger
 }
 
-// Steering is what people have set and said of one commentator: settings, profile, background, the instruction in force and those
-// that wait, and what can be undone. Its methods are safe for concurrent use.
+// Steering is the control of one commentator by people: settings, profile, background, the instruction in force, the waiting instructions,
+// and the history for undo. Its methods are safe for concurrent use.
 type Steering struct {
 	opts   Options
 	engine inference.Model
@@ -290,7 +290,7 @@ func (s *Steering) settle(change func()) {
 	s.room.Settle(s.now(), was)
 }
 
-// Took takes the time of a cycle that the engine finished, and changes the preset if it is settings.Auto and that says so.
+// Took records the engine's time for a cycle, and changes the preset if settings.Auto requires it.
 func (s *Steering) Took(cycle time.Duration, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -307,7 +307,7 @@ func (s *Steering) Took(cycle time.Duration, now time.Time) {
 	s.log.Info().Str("preset", p.Name).Str("reason", why).Msg("preset changed by itself")
 }
 
-// Live returns what people have changed, and what they may have.
+// Live returns the settings that people have changed, and the possible choices.
 func (s *Steering) Live() Live {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -289,7 +289,7 @@ func (l *Loop) Number() uint64 {
 	return l.number
 }
 
-// polled is what raises no event when it changes.
+// polled is the state that raises no event when it changes.
 type polled struct {
 	phase inference.Phase
 	reads bool      // the engine reads alert rules

@@ -14,7 +14,7 @@ import (
 	"touchline/media/window"
 )
 
-// Trial is what the engine sees of a rule in one look.
+// Trial is the engine's verdict on a rule in one look.
 type Trial struct {
 	// Verdict is TrialHolds, TrialHoldsNot or TrialUnanswered.
 	Verdict string `json:"verdict"`

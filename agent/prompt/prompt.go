@@ -107,7 +107,7 @@ func recent(past []PastComment) []PastComment {
 	return past[from:]
 }
 
-// Look is what one prompt shows and says.
+// Look is the content of one prompt.
 type Look struct {
 	// System is the profile's prompt.
 	System string
@@ -124,7 +124,7 @@ type Look struct {
 	// Past are the last comments, oldest first, at the time Now.
 	Past []PastComment
 	Now  time.Time
-	// Remarks are what people in the room said, oldest first.
+	// Remarks are the remarks of people in the room, oldest first.
 	Remarks []Remark
 	// Frames are the pictures, oldest first.
 	Frames []inference.Frame

@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// kind is what a word says about the difference of two comments.
+// kind is the significance of a word for the difference of two comments.
 type kind uint8
 
 const (

@@ -61,7 +61,7 @@ func WholeWords(text string) string {
 	return text[:end+size]
 }
 
-// digest is what a comment says.
+// digest is the content of a comment.
 type digest struct {
 	words []word
 	not   bool // has a negation

@@ -51,7 +51,7 @@ type Config struct {
 	CycleTimeout time.Duration `yaml:"cycle_timeout" env:"CYCLE_TIMEOUT"`
 	// CopyToChat repeats each comment on lk.chat.
 	CopyToChat bool `yaml:"copy_to_chat" env:"COPY_TO_CHAT"`
-	// Hearing sets who is heard in the room.
+	// Hearing sets whose speech is recognized in the room.
 	Hearing Hearing `yaml:"hearing" envPrefix:"HEARING_"`
 }
 

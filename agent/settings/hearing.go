@@ -33,7 +33,7 @@ const (
 	BargeInInterrupt = "interrupt" // it stops
 )
 
-// Hearing sets who is heard in the room.
+// Hearing sets whose speech is recognized in the room.
 type Hearing struct {
 	// Mode is off, orders, captions or all.
 	Mode string `yaml:"mode" env:"MODE"`

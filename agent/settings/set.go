@@ -32,9 +32,9 @@ type Set struct {
 	reason   string         // why Auto has chosen its preset
 }
 
-// State is what people have chosen.
+// State is the preset and the settings that people have chosen.
 type State struct {
-	// Preset is the name of the one in force; "" for none. Chosen says that people named it, or ended the configured one.
+	// Preset is the name of the preset in force; "" for none. chosen is set if people named it, or ended the configured one.
 	Preset string
 	chosen bool
 

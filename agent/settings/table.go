@@ -11,7 +11,7 @@ import (
 	"touchline/pacing"
 )
 
-// InForce is what the settings of a running commentator act on.
+// InForce is the configuration that the settings of a running commentator change.
 type InForce struct {
 	Agent     Config
 	Pacing    pacing.Config
@@ -59,7 +59,7 @@ type Setting struct {
 	apply func(to *InForce, v *Settings)
 }
 
-// kind is what a Setting of a type needs.
+// kind holds the functions of a Setting of a type.
 type kind[T any] struct {
 	field func(*Settings) **T
 	get   func(*InForce) *T // a copy; nil where it is not known

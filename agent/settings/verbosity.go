@@ -6,7 +6,7 @@ import (
 	"touchline/pacing"
 )
 
-// verbosity is what a level of Config.Verbosity changes.
+// verbosity holds the changes of a level of Config.Verbosity.
 type verbosity struct {
 	// factor of pacing.min_interval, pacing.pause_after and change_threshold; pause and
 	// floor follow.

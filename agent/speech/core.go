@@ -299,7 +299,7 @@ func (c *Core) drop(u *Utterance, cause error, now time.Time) {
 	c.do(Action{Do: End, U: u, Result: u.result(c.line, now)})
 }
 
-// hush ends the rest of its sound, for a cause that may be nil; a text that goes on goes on.
+// hush ends the rest of its sound, for a cause that may be nil. A text that is not complete continues.
 func (c *Core) hush(u *Utterance, cause error) {
 	if u.supply == sounding {
 		c.do(Action{Do: Cancel, U: u, Cause: cause})

@@ -18,7 +18,7 @@ import (
 	"touchline/models"
 )
 
-// heard is speech as a player receives it, from the first sound on.
+// heard measures speech as a player receives it, from the first sound on.
 type heard struct {
 	first     time.Duration // from the beginning to the first sound
 	sound     time.Duration

@@ -30,7 +30,7 @@ type Config struct {
 	MaxLen int `yaml:"max_len" env:"MAX_LEN"`
 	// Queue is the maximum number of answers that wait for a slot.
 	Queue int `yaml:"queue" env:"QUEUE"`
-	// Temperature of the draws; 0 always chooses the likeliest token.
+	// Temperature is the sampling temperature; 0 means greedy decoding.
 	Temperature float64 `yaml:"temperature" env:"TEMPERATURE"`
 	// TopK is the number of likeliest tokens to draw from; 0 means all.
 	TopK int `yaml:"top_k" env:"TOP_K"`

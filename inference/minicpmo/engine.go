@@ -37,7 +37,7 @@ type Options struct {
 	Now func() time.Time
 	// Workers prepare pictures; 0 means one for every two cores.
 	Workers int
-	// Threads of one operator on the CPU; 0 means one per core.
+	// Threads is the number of threads of one operator on the CPU; 0 means one per core.
 	Threads int
 
 	test testOptions

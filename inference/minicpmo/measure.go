@@ -13,7 +13,7 @@ import (
 
 // Device is an engine's device without the loop, for measurements. All calls come from the thread that opened it.
 type Device struct {
-	// Name of the device, bytes planned, and those that were free Before loading.
+	// Name is the name of the device. Planned is the planned memory, Before the free memory before loading, in bytes.
 	Name            string
 	Planned, Before int64
 	// MaxLen is the most positions of a slot.

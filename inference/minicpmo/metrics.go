@@ -82,7 +82,7 @@ type Stats struct {
 	Cached              int
 	// Answers that ended normally, were cancelled, failed, or were refused.
 	Done, Cancelled, Failed, Overloaded uint64
-	// FailedRuns of the device; WholeRows read because the largest logits were not enough.
+	// FailedRuns counts failed runs of the device; WholeRows the rows read in full because the largest logits were not enough.
 	FailedRuns, WholeRows uint64
 	// Slots in use and answers Waiting for one now; the maximum in use so far; all slots.
 	Slots, SlotsMost, SlotsAll, Waiting int

@@ -27,7 +27,7 @@ type Request struct {
 	Slices int
 	// Source identifies the source of the frames in the cache; 0 does not cache them.
 	Source uint64
-	// Rules of the draws, including the ids that end the answer.
+	// Rules are the sampling rules, including the ids that end the answer.
 	Rules sample.Settings
 	// MaxTokens limits the answer, as does the room in the cache.
 	MaxTokens int

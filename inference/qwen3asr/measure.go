@@ -16,7 +16,7 @@ type Device struct {
 	d       *device
 	release func() error
 	whole   []*window
-	// Positions of the prompts and answers.
+	// Positions counts the positions of the prompts and answers.
 	Positions int
 }
 

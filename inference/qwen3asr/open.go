@@ -27,7 +27,7 @@ type Options struct {
 	// Device is "cuda" or "cpu", GPU the number of the GPU.
 	Device string
 	GPU    int
-	// Threads of one operator on the CPU; 0 means one per core.
+	// Threads is the number of threads of one operator on the CPU; 0 means one per core.
 	Threads int
 
 	// Slots is the number of answers at once, a power of two; 0 means 64 on a GPU and 4 on the CPU, or as many of them

@@ -23,7 +23,7 @@ type Answer struct {
 
 	// Since is the arrival in the loop.
 	Since time.Time
-	// Slot of the cache, -1 without one, and the positions of the prompt in it.
+	// Slot is the slot of the cache, -1 without one; Filled is the number of prompt positions in it.
 	Slot, Filled int
 	// Count is the number of ids so far.
 	Count int

@@ -35,7 +35,7 @@ func (a aloud) run(ctx context.Context) {
 	send(ctx, a.to, it)
 }
 
-// byModel lets the model read the piece. If it fails, left is what has no sound yet.
+// byModel lets the model read the piece. If it fails, left is the text without sound.
 func (a aloud) byModel(ctx context.Context) (failed bool, left string) {
 	began, length, at := time.Now(), time.Duration(0), 0
 	var fault error

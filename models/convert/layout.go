@@ -239,7 +239,7 @@ const (
 	// matrix and of the tiles of all workers.
 	tileBytes = 32 << 20
 	allTiles  = 512 << 20
-	// tileUnit is the rows of the smallest tile and of one read.
+	// tileUnit is the number of rows of the smallest tile and of one read.
 	tileUnit = 64
 )
 

@@ -41,7 +41,7 @@ type Grader struct {
 	ordered  time.Duration // world time of the last look that followed an instruction
 }
 
-// answer is what the model said; "" is silence.
+// answer is an answer of the model; "" is silence.
 type answer struct {
 	at   time.Duration
 	text string

@@ -16,7 +16,7 @@ import (
 
 // Options of a Follower.
 type Options struct {
-	// Identity of the bot, which does not watch itself.
+	// Identity is the identity of the bot, which does not watch itself.
 	Identity string
 	// MayWatch is set if the token allows subscribing.
 	MayWatch bool

@@ -12,7 +12,7 @@ import (
 // Figure is one measured figure.
 type Figure struct {
 	Name string `json:"name"`
-	// Text is what tables show, Value the number in it, 0 if it is none or several.
+	// Text is the entry in tables, Value its number, 0 if it has none or several.
 	Text  string  `json:"text"`
 	Value float64 `json:"value,omitempty"`
 	Unit  string  `json:"unit,omitempty"`

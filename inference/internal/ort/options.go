@@ -17,7 +17,7 @@ import (
 type SessionOptions struct {
 	// CUDAGraph allows runs to be captured and replayed; RunOptions.SetGraph selects the graph of a run. Ignored on the CPU.
 	CUDAGraph bool
-	// Threads of one operator on the CPU; 0 means one per core.
+	// Threads is the number of threads of one operator on the CPU; 0 means one per core.
 	Threads int
 	// NoMemoryPattern turns off the planning of buffers per input shape, for graphs whose shapes change with every run.
 	NoMemoryPattern bool

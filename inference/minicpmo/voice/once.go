@@ -268,7 +268,7 @@ func (w *Wave) tail(j *tts.Job, mel ort.Pointer, rows int) (err error) {
 	return nil
 }
 
-// longestEnd is the frames of the longest end of a turn.
+// longestEnd is the number of frames of the longest end of a turn.
 const longestEnd = models.VocoderKept + 2*(tts.WindowCodes-1)
 
 // ending sets the inputs of VocoderTail for a number of frames.

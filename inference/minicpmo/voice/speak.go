@@ -53,7 +53,7 @@ type Answer struct {
 	Tokens func(ctx context.Context) iter.Seq2[Token, error]
 	// Voice is the setting of the prompt.
 	Voice string
-	// Seed of the draws.
+	// Seed is the seed of the sampling.
 	Seed uint64
 	// Given is set for a text that is known already: it is not yielded, and does not wait for the room's last answer.
 	Given bool

@@ -33,7 +33,7 @@ type Options struct {
 	// Library is the folder of ONNX Runtime, with which a missing default voice is made.
 	Library string
 	Threads int
-	// Seed of the noise that sound starts from.
+	// Seed is the seed of the noise that the flow and the vocoder start from.
 	Seed uint64
 	Now  func() time.Time
 	// Owner of the device; the voice becomes its client.
