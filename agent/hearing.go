@@ -34,7 +34,7 @@ type Heard struct {
 type SpokenOrder struct {
 	// Text without the wake word.
 	Text string `json:"text"`
-	// Command that acted; "" for an instruction.
+	// Command is the executed command; "" for an instruction.
 	Command command.Command `json:"command,omitempty"`
 	// Effect is the effect, in a sentence; Refused the reason for none.
 	Effect  string `json:"effect,omitempty"`

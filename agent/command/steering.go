@@ -327,7 +327,7 @@ type View struct {
 	Profiles []prompt.Profile  // with the suggestion in the language of the comments alone, where they have it
 	Waiting  []WaitingOrder
 	Done     *Done // the last command
-	// Preset that settings.Auto has chosen, and why.
+	// Preset is the preset that settings.Auto has chosen, PresetReason the reason.
 	Preset, PresetReason string
 }
 

@@ -18,7 +18,7 @@ type Trace struct {
 	ID uint64 `json:"id"`
 	// Kind is one of the constants TraceComment to TraceNext.
 	Kind string `json:"kind"`
-	// Cycle that the look is of; 0 for looks with rules and trials.
+	// Cycle is the number of the look's cycle; 0 for looks with rules and trials.
 	Cycle  uint64    `json:"cycle,omitempty"`
 	At     time.Time `json:"at"`
 	Engine string    `json:"engine"`
@@ -36,7 +36,7 @@ type Trace struct {
 	Sampling   inference.Sampling `json:"sampling"`
 	Schema     json.RawMessage    `json:"schema,omitempty"`
 
-	// Exchanges with the model, which is none for an engine without one.
+	// Exchanges are the exchanges with the model; empty for an engine without one.
 	Exchanges []inference.Exchange `json:"exchanges,omitempty"`
 	// Answer is the engine's whole answer.
 	Answer string `json:"answer"`

@@ -19,9 +19,9 @@ type backend interface {
 	clear(slot int) error
 	// mask lowers the logits of ids that a slot's answer must not use.
 	mask(slot int, forbidden *sample.Set) error
-	// prefill feeds positions [from, to) of a prompt to a slot that holds
-	// those before from. Then top and logits are those of to-1, and hidden the last states of that many
-	// positions. More than one, which needs shape.several, leaves top and logits undefined.
+	// prefill feeds positions [from, to) of a prompt to a slot that holds the positions before from. Then top and logits return the results
+	// of position to-1, and the method hidden the states of the last hidden positions. hidden > 1 needs shape.several, and leaves top and
+	// logits undefined.
 	prefill(set, slot int, p *prompt, from, to, hidden int) error
 	// decode feeds tokens[slot] at position lengths[slot] to each slot of a
 	// range. A slot that does not decode has token -1; its position receives

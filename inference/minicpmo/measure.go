@@ -16,7 +16,7 @@ type Device struct {
 	// Name is the name of the device. Planned is the planned memory, Before the free memory before loading, in bytes.
 	Name            string
 	Planned, Before int64
-	// MaxLen is the most positions of a slot.
+	// MaxLen is the maximum number of positions of a slot.
 	MaxLen int
 	// Weights are the weight sets of the decoder.
 	Weights []models.Weights

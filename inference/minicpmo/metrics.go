@@ -72,33 +72,35 @@ type Stats struct {
 	Preprocess, Vision, Prefill, Step, Gap, Host Distribution
 	// Batch is the number of answers in a step, Images the number of images in a vision run.
 	Batch, Images Distribution
-	// Prompt counts tokens fed, Tokens those generated.
+	// Prompt counts the prompt tokens that were fed, Tokens the generated tokens.
 	Prompt, Tokens uint64
-	// Steps by weight set.
+	// Steps counts the decode steps of each weight set.
 	Steps map[string]uint64
-	// Hits and Misses count pictures in the cache, Early those embedded before
-	// a prompt showed them. Cached is the number of images in the cache now.
+	// Hits and Misses count lookups of pictures in the cache, Early the pictures embedded before a prompt showed them. Cached is the number
+	// of images in the cache now.
 	Hits, Misses, Early uint64
 	Cached              int
-	// Answers that ended normally, were cancelled, failed, or were refused.
+	// Done, Cancelled, Failed and Overloaded count the answers that ended normally, were cancelled, failed, or were refused.
 	Done, Cancelled, Failed, Overloaded uint64
 	// FailedRuns counts failed runs of the device; WholeRows the rows read in full because the largest logits were not enough.
 	FailedRuns, WholeRows uint64
-	// Slots in use and answers Waiting for one now; the maximum in use so far; all slots.
+	// Slots is the number of slots in use now, SlotsMost the maximum so far, SlotsAll the number of all slots. Waiting is the number of
+	// answers that wait for a slot.
 	Slots, SlotsMost, SlotsAll, Waiting int
-	// LongTurns and LostTurns count spoken answers whose end the voice did not say: too long, or a failure.
+	// LongTurns and LostTurns count spoken answers without a spoken end: too long, or after a failure.
 	LongTurns, LostTurns uint64
-	// VoiceSlots in use now, and all: answers that are spoken at once.
+	// VoiceSlots is the number of voice slots in use now, VoiceSlotsAll the number of answers that can be spoken at once.
 	VoiceSlots, VoiceSlotsAll int
-	// Busy is the device's working time for text, VoiceBusy that for voices, at the same time.
+	// Busy is the device's working time for text, VoiceBusy its working time for voices; the two can overlap.
 	Busy, VoiceBusy time.Duration
-	// Bytes planned for the model, used by loading it, and free on the device afterwards.
+	// MemoryPlanned is the planned memory of the model, MemoryUsed the memory that loading used, MemoryFree the free memory of the device
+	// after it, in bytes.
 	MemoryPlanned, MemoryUsed, MemoryFree int64
 	// Switch is the batch size from which the second weight set decodes; 0 means never.
 	Switch int
 }
 
-// distributions lists those of times, then those of sizes.
+// distributions returns the distributions of times and of sizes.
 func (s *Stats) distributions() (times, sizes []*Distribution) {
 	return []*Distribution{
 		&s.Wait, &s.FirstToken, &s.Answer, &s.Preprocess, &s.Vision, &s.Prefill, &s.Step, &s.Gap, &s.Host,

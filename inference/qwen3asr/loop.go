@@ -44,8 +44,8 @@ type shape struct {
 	batch  int // maximum windows of one run
 	// together is the maximum positions of one run of several prompts, each as long as the longest; 0 for one prompt a run.
 	together int
-	// alike reports whether two windows can be encoded in one run at no cost; those of one job always are if mixed is set, because
-	// one run of more takes less time than two.
+	// alike reports whether two windows can be encoded in one run at no cost. With mixed set, the windows of one job always share a run,
+	// because one larger run is faster than two.
 	alike func(a, b *window) bool
 	mixed bool
 }

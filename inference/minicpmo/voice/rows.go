@@ -10,7 +10,7 @@ import (
 	"touchline/models"
 )
 
-// cached returns the rows of the encoder's caches at a rate, and the new ones of a window.
+// cached returns the number of rows of the encoder's caches at a rate, and the number of new rows of a window.
 func (w *Wave) cached(rate string) (cached, run int) {
 	if rate == "25" {
 		return (w.prompt + keptPrompt) / 2, chunkFrames / 2

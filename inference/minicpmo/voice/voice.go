@@ -150,8 +150,8 @@ func (v *Speech) reference(voice string) string {
 // maxReferences is the maximum number of reference voices of an engine; each takes 0.2 to 0.4 GB of the device's memory.
 const maxReferences = 8
 
-// LoadReferences reads the references of the bundle: with as many codes as planned, or with those of a short one if the default voice
-// has no more.
+// LoadReferences reads the references of the bundle: with the planned number of codes, or with Short codes if the default voice has no
+// more.
 func (s *Selection) LoadReferences(ctx context.Context, o Options) (err error) {
 	s.references = o.References
 	if s.references == nil {
@@ -172,8 +172,8 @@ func (s *Selection) OnlyDefault() {
 	s.references = map[string]Reference{inference.DefaultVoice: s.references[inference.DefaultVoice]}
 }
 
-// loadReferences returns the references of a bundle, with as many codes if the default one has them. Without that it fails; others that
-// cannot be read are left out.
+// loadReferences returns the references of a bundle, with the given number of codes if the default voice has as many, else with Short. It
+// fails without the default voice; other unreadable voices are left out.
 func loadReferences(ctx context.Context, b *models.Bundle, o Options, codes int) (map[string]Reference, error) {
 	v, err := LoadDefault(ctx, o.Library, b, codes)
 	if errors.Is(err, ErrShort) && codes > Short {

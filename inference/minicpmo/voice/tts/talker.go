@@ -20,8 +20,8 @@ type LM interface {
 	Clear(slot int) error
 	// Feed reads a piece in a slot that holds length positions, and returns how many it added.
 	Feed(slot, length int, p Piece) (int, error)
-	// TurnBack moves the first length positions of a slot back by one, against those that follow: its keys are rotated, and stay where
-	// they are.
+	// TurnBack moves the first length positions of a slot back by one, relative to the positions that follow: their keys are rotated in
+	// place.
 	TurnBack(slot, length int) error
 	// Step feeds the last code of history[slot] at position lengths[slot] to each slot of a range. A slot that draws nothing has no
 	// history; its position receives data that no step reads.
