@@ -147,7 +147,7 @@ func oneFilm() *film { return newFilm(1, backgrounds(newFilm(0, nil).rng)) }
 func (f *film) next(fresh int) []inference.Frame {
 	for fresh = max(fresh, cycleFrames-len(f.frames)); fresh > 0; fresh-- {
 		f.frames = append(f.frames, inference.Frame{
-			PTS: time.Duration(f.count) * time.Second / 2, Epoch: 1, Width: filmWidth, Height: filmHeight,
+			PTS: time.Duration(f.count) * 500 * time.Millisecond, Epoch: 1, Width: filmWidth, Height: filmHeight,
 			Pix: f.backgrounds[f.rng.IntN(len(f.backgrounds))],
 		})
 		f.count++
