@@ -46,7 +46,7 @@ func TestOpenAPI(t *testing.T) {
 	p := open(t, botSettings(), nil)
 	status, document := p.do("GET", "/openapi.json", "")
 	require.Equal(t, http.StatusOK, status)
-	contract.Keeps(t, "testdata/openapi.json", contract.JSON([]byte(document)))
+	contract.Compare(t, "testdata/openapi.json", contract.JSON([]byte(document)))
 }
 
 // TestRights: the rights that each operation needs, with "none" for the public ones and "process" for those that no token
@@ -174,7 +174,7 @@ func TestLiveSettings(t *testing.T) {
 		status, answer := p.do("POST", "/api/settings", joined)
 		fmt.Fprintf(&out, "%s: %d %s\n", joined, status, answer)
 	}
-	contract.Keeps(t, "testdata/settings.txt", contract.Scrub(out.String()))
+	contract.Compare(t, "testdata/settings.txt", contract.Scrub(out.String()))
 }
 
 // TestAnswers: answers of the API, good ones and errors, of a bot that is not in its room.
@@ -201,7 +201,7 @@ func TestAnswers(t *testing.T) {
 		}
 		fmt.Fprintf(&out, "%s\n%d %s\n\n", request, status, answer)
 	}
-	contract.Keeps(t, "testdata/answers.txt", scrubbed(out.String()))
+	contract.Compare(t, "testdata/answers.txt", scrubbed(out.String()))
 }
 
 // scrubbed also removes the texts of the built-in prompts, random keys and ids, and folders of the test.

@@ -2,8 +2,8 @@
 // topics, command lines, environment variables, and files of earlier versions.
 //
 // Each test compares the program's output with a file in testdata, written by commit 9b77654 with -update. A difference is a change that
-// users see: it needs a reason and a line in the changelog. The files that Keeps compares may lack new settings. The files have no times,
-// paths, ports or random names; Scrub replaces them.
+// users see: it needs a reason and a line in the changelog. The files have no times, paths, ports or
+// random names; Scrub replaces them.
 //
 // 9b77654.tar.gz has files that commit 9b77654 wrote, and is never written again: state.db with a room for each way to change a setting,
 // and the same history in both stores of that time, history.db and the folder history, with an interrupted compression and an interrupted
@@ -52,28 +52,6 @@ func Compare(tb testing.TB, path, got string) {
 	if want := string(text); want != got {
 		tb.Errorf("%s: the contract changed; if it should, run the test with -update\n%s", path, difference(want, got))
 	}
-}
-
-// Keeps is Compare for files that grow with the settings: it fails the test if got lacks a part of the file, or has it changed or in
-// another order. A part is a line or a member of a JSON object. Additional parts are new settings, and no difference.
-func Keeps(tb testing.TB, path, got string) {
-	tb.Helper()
-	if text, err := os.ReadFile(path); *update || err != nil || !keeps(parts(string(text)), parts(got)) {
-		Compare(tb, path, got)
-	}
-}
-
-// parts splits a text at the ends of lines and around the members of JSON objects.
-func parts(text string) []string { return regexp.MustCompile(`,?\n|,|[{}]`).Split(text, -1) }
-
-// keeps reports whether got has all of want in its order.
-func keeps(want, got []string) bool {
-	for _, part := range got {
-		if len(want) > 0 && part == want[0] {
-			want = want[1:]
-		}
-	}
-	return len(want) == 0
 }
 
 // difference lists the lines that are in one text only, with their numbers.
