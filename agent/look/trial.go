@@ -126,18 +126,18 @@ func (a *album) clear() {
 
 // pack compresses the pictures that the newest look does not have: pixels take ten times the memory.
 func (a *album) pack() {
-	var todo []*pastPicture
+	var pending []*pastPicture
 	var frames []media.VideoFrame
 	a.mu.Lock()
 	for _, look := range a.looks {
 		for _, p := range look {
 			if p.packed == nil && !slices.Contains(a.looks[len(a.looks)-1], p) {
-				todo, frames = append(todo, p), append(frames, p.VideoFrame)
+				pending, frames = append(pending, p), append(frames, p.VideoFrame)
 			}
 		}
 	}
 	a.mu.Unlock()
-	for i, p := range todo {
+	for i, p := range pending {
 		data, err := window.JPEG(frames[i], pastQuality)
 		if err != nil {
 			continue // it stays as it is
