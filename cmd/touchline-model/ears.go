@@ -176,23 +176,57 @@ func live(ctx context.Context, e *qwen3asr.Engine, n, seconds int) (took []float
 	return took, err
 }
 
-// beside measures the cycles of many rooms, first alone, then with many speakers on the same GPU.
+// beside measures the cycles of many rooms: alone, with many speakers on the same GPU, and with spoken comments as well.
 func (b *modelBench) beside() {
 	bundle, err := models.OpenBundle(b.Ears)
 	b.Check(err)
-	e := b.open(b.Bundle, b.config("auto"))
+	m, err := models.OpenBundle(b.Bundle)
+	b.Check(err)
+	c := b.config("auto")
+	if m.Manifest.Dims.Speech != nil {
+		c.Voice.Enabled, c.Voice.Slots = true, speakers
+	}
+	e := b.open(b.Bundle, c)
 	p := b.text(e, oneFilm().next(cycleFrames))
 	b.cycles(e, p, 1, ", to warm up")
 	alone := b.cycles(e, p, 2, " alone")
 	ears := b.recognizer(bundle, clipTokens)
 	_, err = live(b.Context(), ears, manySpeakers, 2) // to warm up
 	b.Check(err)
-	var took []float64
 	var both float64
+	took := b.talking(ears, func() { both = b.cycles(e, p, 3, fmt.Sprintf(" beside %d who speak", manySpeakers)) })
+	b.found.Detail, b.found.Device = e.Status().Detail+", "+ears.Status().Detail, "one device"
+	b.found.Planned = e.Stats().MemoryPlanned + ears.Plan().Total()
+	b.add(fmt.Sprintf("%d rooms beside %d who speak: p95 of a cycle to that alone", b.Rooms[0], manySpeakers), "x", "",
+		[]float64{both / alone}, 1.3, true)
+	b.add(fmt.Sprintf("live text each 0.5 s, %d speakers beside %d rooms, p95", manySpeakers, b.Rooms[0]), "ms", "",
+		[]float64{quantile.Of(took, .95)}, 0, true)
+	if !c.Voice.Enabled {
+		return
+	}
+	looks := b.written(e, p, b.Rooms[0], 4)
+	took = b.talking(ears, func() {
+		ended := make(chan error, 1)
+		go func() { ended <- looks.run(b.Context()) }()
+		b.Cleanup(func() {
+			if err := errors.Join(<-ended, looks.err); err != nil {
+				b.Fail(err)
+			}
+		})
+		b.comments(e)
+	})
+	b.add(fmt.Sprintf("%d rooms beside %d who speak and the voice: cycle, p95", looks.rooms, manySpeakers), "ms", "",
+		[]float64{bench.MS(quantile.Of(looks.whole, .95))}, 0, true)
+	b.add(fmt.Sprintf("live text each 0.5 s, %d speakers beside %d rooms and the voice, p95", manySpeakers, b.Rooms[0]), "ms", "",
+		[]float64{quantile.Of(took, .95)}, 0, true)
+}
+
+// talking runs work while many speak, one utterance after the other, and returns how long each text took, in ms.
+func (b *modelBench) talking(ears *qwen3asr.Engine, work func()) (took []float64) {
 	b.Run.Part(func() {
 		ctx, stop := context.WithCancel(b.Context())
 		ended := make(chan error, 1)
-		go func() { // one utterance after the other, until stop
+		go func() {
 			var err error
 			for err == nil && ctx.Err() == nil {
 				var more []float64
@@ -207,14 +241,9 @@ func (b *modelBench) beside() {
 				b.Fail(err)
 			}
 		})
-		both = b.cycles(e, p, 3, fmt.Sprintf(" beside %d who speak", manySpeakers))
+		work()
 	})
-	b.found.Detail, b.found.Device = e.Status().Detail+", "+ears.Status().Detail, "one device"
-	b.found.Planned = e.Stats().MemoryPlanned + ears.Plan().Total()
-	b.add(fmt.Sprintf("%d rooms beside %d who speak: p95 of a cycle to that alone", b.Rooms[0], manySpeakers), "x", "",
-		[]float64{both / alone}, 1.3, true)
-	b.add(fmt.Sprintf("live text each 0.5 s, %d speakers beside %d rooms, p95", manySpeakers, b.Rooms[0]), "ms", "",
-		[]float64{quantile.Of(took, .95)}, 0, true)
+	return took
 }
 
 // cycles measures the cycles of a load, and returns their 95th percentile in ms.
