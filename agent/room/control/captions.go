@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -55,11 +56,8 @@ const alertPatience = time.Minute
 // lastCaptions bounds the sending of the queue at the end of Run.
 const lastCaptions = 300 * time.Millisecond
 
-// rawPacket sends any data packet. The library's text streams wait about 200 ms for the channel to drain before each step.
-type rawPacket struct{ *livekit.DataPacket }
-
-// ToProto implements lksdk.DataPacket.
-func (p rawPacket) ToProto() *livekit.DataPacket { return p.DataPacket }
+// maxTrackless bounds the older packets that wait for a track.
+const maxTrackless = 32
 
 // Captions publishes comments word by word as text streams on lk.transcription and as the older Transcription packets, JSON records of
 // cycles on touchline.cycle, alerts on touchline.alert, acting and waiting instructions on touchline.control, optional copies of comments
@@ -79,11 +77,12 @@ type Captions struct {
 	lost, lostFinals, lostAlerts atomic.Uint64 // lost includes the others
 
 	// Used by Run only. Each utterance has a stream, which may end after the first word of the next.
-	streams    map[string]stream // by open segment
-	streamsIn  *lksdk.Room       // the room of the streams
-	heardTexts uint64            // number of streams of people's speech
-	refused    time.Time         // first failure to send the oldest alert; zero without
-	mute       sync.Once         // logs that captions of people cannot be published
+	streams    map[string]stream        // by open segment
+	streamsIn  *lksdk.Room              // the room of the streams
+	heardTexts uint64                   // number of streams of people's speech
+	refused    time.Time                // first failure to send the oldest alert; zero without
+	trackless  []*livekit.Transcription // older packets that wait for a track to name
+	mute       sync.Once                // logs that captions of people cannot be published
 }
 
 // stream counts the sent part of one segment.
@@ -97,7 +96,7 @@ type stream struct {
 func NewCaptions(sup Room, chat bool, log zerolog.Logger) *Captions {
 	return &Captions{
 		sup: sup, chat: chat, log: log.With().Str("component", "captions").Logger(),
-		wake: wake.New(), streams: map[string]stream{}, post: publishReliably, room: sup.CurrentRoom,
+		wake: wake.New(), streams: map[string]stream{}, post: post, room: sup.CurrentRoom,
 	}
 }
 
@@ -256,6 +255,13 @@ func (c *Captions) publish(ctx context.Context) {
 			c.mu.Unlock()
 			return
 		}
+		if track := c.track(false); track != "" {
+			for _, t := range c.trackless {
+				t.TrackId = track
+				c.older(room, t)
+			}
+			c.trackless = nil
+		}
 		item, ok := c.next()
 		if !ok {
 			return
@@ -280,24 +286,18 @@ func (c *Captions) publish(ctx context.Context) {
 }
 
 func (c *Captions) caption(room *lksdk.Room, step agent.Caption) {
-	track := c.sup.VideoSID()
-	if voice := c.sup.VoiceSID(); step.Spoken && voice != "" {
-		track = voice
-	}
-	attributes := func(final string) map[string]string {
-		out := map[string]string{attrSegment: step.Segment, attrFinal: final, attrTrack: track}
-		if step.Language != "" {
-			out[AttributeLanguage] = step.Language
-		}
-		return out
+	track := c.track(step.Spoken)
+	attributes := func(final bool) map[string]string {
+		return captionAttributes(step.Segment, final, track, step.Language)
 	}
 	if c.streamsIn != room {
 		clear(c.streams)
+		c.trackless = nil
 		c.streamsIn = room
 	}
 	sent, open := c.streams[step.Segment]
 	if !open { // a new utterance, or a new room in the middle of one
-		c.send(room, streamHeader(step.Segment, topicTranscription, attributes("false"), time.Now()))
+		c.send(room, streamHeader(step.Segment, topicTranscription, attributes(false), time.Now()))
 	}
 	if delta := step.Text[min(sent.bytes, len(step.Text)):]; delta != "" {
 		c.send(room, streamChunk(step.Segment, sent.chunks, delta))
@@ -305,19 +305,40 @@ func (c *Captions) caption(room *lksdk.Room, step agent.Caption) {
 	}
 	c.streams[step.Segment] = sent
 	if step.Final {
-		c.send(room, streamTrailer(step.Segment, attributes("true")))
+		c.send(room, streamTrailer(step.Segment, attributes(true)))
 		delete(c.streams, step.Segment)
 	}
-	c.send(room, &livekit.DataPacket{Value: &livekit.DataPacket_Transcription{Transcription: &livekit.Transcription{
+	c.older(room, &livekit.Transcription{
 		TranscribedParticipantIdentity: c.sup.Identity(), TrackId: track,
 		Segments: []*livekit.TranscriptionSegment{{Id: step.Segment, Text: step.Text, Final: step.Final, Language: step.Language}},
-	}}})
+	})
 	if text := strings.TrimSpace(step.Text); c.chat && step.Final && text != "" {
 		id := "chat-" + step.Segment
 		c.send(room, streamHeader(id, topicChat, nil, time.Now()))
 		c.send(room, streamChunk(id, 0, text))
 		c.send(room, streamTrailer(id, nil))
 	}
+}
+
+// track returns the id of the track that a comment belongs to; "" while the bot publishes nothing.
+func (c *Captions) track(spoken bool) string {
+	voice, picture := c.sup.VoiceSID(), c.sup.VideoSID()
+	if spoken {
+		return cmp.Or(voice, picture)
+	}
+	return cmp.Or(picture, voice)
+}
+
+// older sends a step as the older Transcription packet, which must name a track. Without one, the newest step of each segment waits.
+func (c *Captions) older(room *lksdk.Room, t *livekit.Transcription) {
+	if t.GetTrackId() != "" {
+		c.send(room, &livekit.DataPacket{Value: &livekit.DataPacket_Transcription{Transcription: t}})
+		return
+	}
+	c.trackless = append(slices.DeleteFunc(c.trackless, func(earlier *livekit.Transcription) bool {
+		return earlier.GetSegments()[0].GetId() == t.GetSegments()[0].GetId()
+	}), t)
+	c.trackless = c.trackless[max(0, len(c.trackless)-maxTrackless):]
 }
 
 // heard publishes a participant's speech as LiveKit's agents do: the text so far as a separate stream under the participant's identity.
@@ -333,13 +354,7 @@ func (c *Captions) heard(room *lksdk.Room, h agent.Heard) {
 		c.mute.Do(func() { c.log.Warn().Msg("captions of people not published: the token is not an agent's") })
 		return
 	}
-	attributes := map[string]string{attrSegment: h.Segment, attrFinal: strconv.FormatBool(h.Final)}
-	if h.Track != "" {
-		attributes[attrTrack] = h.Track
-	}
-	if h.Language != "" {
-		attributes[AttributeLanguage] = h.Language
-	}
+	attributes := captionAttributes(h.Segment, h.Final, h.Track, h.Language)
 	text := h.Text
 	if len(text) > maxPayload {
 		text = strings.ToValidUTF8(text[:maxPayload], "")
@@ -353,10 +368,13 @@ func (c *Captions) heard(room *lksdk.Room, h agent.Heard) {
 		c.send(room, streamChunk(id, 0, text))
 	}
 	c.send(room, streamTrailer(id, nil))
-	c.send(room, &livekit.DataPacket{Value: &livekit.DataPacket_Transcription{Transcription: &livekit.Transcription{
+	if h.Track == "" {
+		return
+	}
+	c.older(room, &livekit.Transcription{
 		TranscribedParticipantIdentity: h.Identity, TrackId: h.Track,
 		Segments: []*livekit.TranscriptionSegment{{Id: h.Segment, Text: text, Final: h.Final, Language: h.Language}},
-	}}})
+	})
 }
 
 // alert sends a phase of an alert. If that fails, the alert stays first in the queue, because the connection is probably being renewed.
@@ -386,11 +404,7 @@ func (c *Captions) data(room *lksdk.Room, topic string, v any, to ...string) boo
 		c.log.Warn().Err(err).Int("bytes", len(b)).Str("topic", topic).Msg("record too large for a data packet")
 		return true
 	}
-	packet := lksdk.UserData(b)
-	packet.Topic = topic
-	p := packet.ToProto()
-	p.DestinationIdentities = to
-	return c.send(room, p)
+	return c.send(room, userPacket(topic, b, to...))
 }
 
 func (c *Captions) send(room *lksdk.Room, p *livekit.DataPacket) bool {
@@ -399,30 +413,4 @@ func (c *Captions) send(room *lksdk.Room, p *livekit.DataPacket) bool {
 		c.log.Debug().Err(err).Msg("data packet not sent")
 	}
 	return err == nil
-}
-
-func publishReliably(room *lksdk.Room, p *livekit.DataPacket) error {
-	return room.LocalParticipant.PublishDataPacket(rawPacket{p}, lksdk.WithDataPublishReliable(true),
-		lksdk.WithDataPublishDestination(p.GetDestinationIdentities()))
-}
-
-func streamHeader(id, topic string, attributes map[string]string, now time.Time) *livekit.DataPacket {
-	return &livekit.DataPacket{Value: &livekit.DataPacket_StreamHeader{StreamHeader: &livekit.DataStream_Header{
-		StreamId: id, Timestamp: now.UnixMilli(), Topic: topic, MimeType: "text/plain", Attributes: attributes,
-		ContentHeader: &livekit.DataStream_Header_TextHeader{TextHeader: &livekit.DataStream_TextHeader{
-			OperationType: livekit.DataStream_CREATE,
-		}},
-	}}}
-}
-
-func streamChunk(id string, index uint64, text string) *livekit.DataPacket {
-	return &livekit.DataPacket{Value: &livekit.DataPacket_StreamChunk{StreamChunk: &livekit.DataStream_Chunk{
-		StreamId: id, ChunkIndex: index, Content: []byte(text),
-	}}}
-}
-
-func streamTrailer(id string, attributes map[string]string) *livekit.DataPacket {
-	return &livekit.DataPacket{Value: &livekit.DataPacket_StreamTrailer{StreamTrailer: &livekit.DataStream_Trailer{
-		StreamId: id, Attributes: attributes,
-	}}}
 }

@@ -158,6 +158,66 @@ func TestHeardWithoutAnAgentsToken(t *testing.T) {
 	})
 }
 
+// TestTracklessCaptions: the older packets wait until there is a track to name, with the newest text of each segment, and streams do not.
+func TestTracklessCaptions(t *testing.T) {
+	t.Parallel()
+	s := &presence{}
+	c := NewCaptions(s, false, zerolog.Nop())
+	room := lksdk.NewRoom(nil)
+	c.room = func() *lksdk.Room { return room }
+	var segments, streams []string
+	c.post = func(_ *lksdk.Room, p *livekit.DataPacket) error {
+		require.NoError(t, checkPacket(p))
+		if old := p.GetTranscription(); old != nil {
+			segments = append(segments, old.GetTrackId()+" "+old.GetSegments()[0].GetText())
+		}
+		if h := p.GetStreamHeader(); h != nil {
+			streams = append(streams, h.GetStreamId())
+			_, named := h.GetAttributes()[attrTrack]
+			require.Equal(t, s.voice != "", named)
+		}
+		return nil
+	}
+	for _, step := range []agent.Caption{
+		{Segment: "a", Text: "A"}, {Segment: "a", Text: "A throw-in.", Final: true}, {Segment: "b", Text: "A goal.", Final: true},
+	} {
+		c.Caption(step)
+	}
+	c.Heard(agent.Heard{Segment: "h", Identity: "ann", Text: "Hello.", Caption: true, Final: true})
+	c.publish(t.Context())
+	require.Equal(t, []string{"a", "b", "h-1"}, streams)
+	require.Empty(t, segments)
+	s.voice = "TR_voice"
+	c.Caption(agent.Caption{Segment: "c", Text: "Half-time.", Final: true})
+	c.publish(t.Context())
+	require.Equal(t, []string{"TR_voice A throw-in.", "TR_voice A goal.", "TR_voice Half-time."}, segments)
+}
+
+// TestCheckPacket: packets that a client library cannot take are not sent.
+func TestCheckPacket(t *testing.T) {
+	t.Parallel()
+	transcription := func(identity, track string) *livekit.DataPacket {
+		return &livekit.DataPacket{Value: &livekit.DataPacket_Transcription{Transcription: &livekit.Transcription{
+			TranscribedParticipantIdentity: identity, TrackId: track,
+		}}}
+	}
+	for _, ok := range []*livekit.DataPacket{
+		transcription("ann", "TR_1"), streamHeader("s", topicChat, nil, time.Unix(0, 0)), streamChunk("s", 0, "é"), streamTrailer("s", nil),
+		userPacket(TopicCycle, []byte("{}")),
+	} {
+		require.NoError(t, checkPacket(ok))
+	}
+	for name, bad := range map[string]*livekit.DataPacket{
+		"no track": transcription("ann", ""), "not a track": transcription("ann", "PA_1"), "nobody": transcription("", "TR_1"),
+		"no stream": streamHeader("", topicChat, nil, time.Unix(0, 0)), "no topic": streamHeader("s", "", nil, time.Unix(0, 0)),
+		"no kind":       {Value: &livekit.DataPacket_StreamHeader{StreamHeader: &livekit.DataStream_Header{StreamId: "s", Topic: "t"}}},
+		"half a letter": streamChunk("s", 0, "\xc3"), "chunk of none": streamChunk("", 0, "a"), "end of none": streamTrailer("", nil),
+		"large": streamChunk("s", 0, strings.Repeat("a", maxPacket)), "empty": {},
+	} {
+		require.Error(t, checkPacket(bad), name)
+	}
+}
+
 // TestHeardIsBounded: a text longer than a packet is cut between letters.
 func TestHeardIsBounded(t *testing.T) {
 	t.Parallel()

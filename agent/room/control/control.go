@@ -309,10 +309,7 @@ func (c *Control) reply(m inbound) {
 		c.log.Error().Err(err).Msg("control answer not written")
 		return
 	}
-	packet := lksdk.UserData(b)
-	packet.Topic = TopicControlReply
-	if err := m.room.LocalParticipant.PublishDataPacket(packet, lksdk.WithDataPublishReliable(true),
-		lksdk.WithDataPublishDestination([]string{m.who.identity})); err != nil {
+	if err := post(m.room, userPacket(TopicControlReply, b, m.who.identity)); err != nil {
 		c.log.Debug().Err(err).Msg("control answer not sent")
 	}
 }

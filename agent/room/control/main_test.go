@@ -17,12 +17,15 @@ func TestMain(m *testing.M) {
 }
 
 // presence is the bot in a room that is not there.
-type presence struct{ mute bool }
+type presence struct {
+	mute  bool
+	voice string // id of its track
+}
 
 func (*presence) RoomName() string                 { return "match" }
 func (*presence) Identity() string                 { return "bot" }
 func (*presence) CurrentRoom() *lksdk.Room         { return nil }
-func (*presence) VoiceSID() string                 { return "" }
+func (p *presence) VoiceSID() string               { return p.voice }
 func (*presence) VideoSID() string                 { return "" }
 func (*presence) SetState(agent.Status)            {}
 func (*presence) Instructors(*lksdk.Room) []string { return nil }

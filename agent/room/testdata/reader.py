@@ -1,4 +1,4 @@
-"""Joins a room with LiveKit's Python SDK (URL and token in the environment) and prints what comes, one JSON object a line."""
+"""Joins rooms with LiveKit's Python SDK (URL and tokens in the environment) and prints what comes, one JSON object a line."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ async def read(reader, identity):
     say("stream", text=text, identity=identity, attributes=dict(reader.info.attributes))
 
 
-async def main():
+async def watch(token):
     room = rtc.Room()
 
     @room.on("transcription_received")
@@ -33,10 +33,15 @@ async def main():
         task.add_done_callback(tasks.discard)
 
     room.register_text_stream_handler("lk.transcription", stream)
-    await room.connect(os.environ["LIVEKIT_URL"], os.environ["LIVEKIT_TOKEN"], rtc.RoomOptions(auto_subscribe=False))
+    await room.connect(os.environ["LIVEKIT_URL"], token, rtc.RoomOptions(auto_subscribe=False))
+    say("joined")
     while True:
         say("knows", tracks=[p.sid for who in room.remote_participants.values() for p in who.track_publications.values()])
         await asyncio.sleep(0.2)
+
+
+async def main():
+    await asyncio.gather(*(watch(token) for token in os.environ["LIVEKIT_TOKENS"].split()))
 
 
 asyncio.run(main())
