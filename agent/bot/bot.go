@@ -7,6 +7,7 @@ package bot
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -97,6 +98,8 @@ type Options struct {
 	Grader Grader
 	// Texts are further outputs.
 	Texts []agent.TextOutput
+	// Kept are people's changes in the room, from Bot.Kept of its previous bot. They replace those of the state file.
+	Kept map[string]json.RawMessage
 	// Hooks are called for each connection to the room.
 	Hooks []room.Hooks
 	// OnCrash is called, perhaps twice, with a panic that ends Run, while the bot is still in the room. May be nil.
@@ -125,7 +128,7 @@ type Bot struct {
 	players  *whep.Feed
 	ears     *hearing.Ears // nil without a recognizer
 	sources  *Sources      // nil without NewSources
-	kept     *roomState    // nil when nothing is kept
+	kept     *roomState
 	// chosen is the source that people chose, as in command.Change; nil before.
 	chosen  atomic.Pointer[string]
 	outputs roomOutputs
@@ -172,9 +175,7 @@ func New(opts Options) (_ *Bot, err error) {
 	if err := b.makeSession(b.makeOutputs()); err != nil {
 		return nil, err
 	}
-	if kept != nil {
-		kept.restore(values)
-	}
+	kept.restore(values)
 	b.Alerts.OnChange(b.rulesChanged)
 	b.announceRules()
 	b.suggestWorld(b.Live().Profile)

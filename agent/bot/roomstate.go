@@ -60,7 +60,7 @@ type keptEngineChoice struct {
 // roomState stores people's changes in the room of a bot.
 type roomState struct {
 	bot  *Bot
-	room *state.Room
+	room *state.Room // nil without a state file
 	// rules and active are those of the settings.
 	rules  json.RawMessage
 	active bool
@@ -72,14 +72,49 @@ type roomState struct {
 	seen    map[string]json.RawMessage // by name; what the file has, or what replaces it after the next change
 }
 
-// newRoomState returns the state of a bot's room with what an earlier run kept, by name; nil when nothing is kept.
-func newRoomState(b *Bot) (*roomState, map[string]json.RawMessage, error) {
-	room := b.opts.Outputs.kept(b.Room.RoomName(), b.opts.Settings.LiveKit.Identity)
-	if room == nil {
-		return nil, nil, nil
+// newRoomState returns the state of a bot's room with the values of an earlier run, by name: those that it handed over, or else those of the
+// state file.
+func newRoomState(b *Bot) (k *roomState, values map[string]json.RawMessage, err error) {
+	k = &roomState{bot: b, room: b.opts.Outputs.kept(b.Room.RoomName(), b.opts.Settings.LiveKit.Identity)}
+	values = map[string]json.RawMessage{}
+	if k.room != nil {
+		if values, err = k.room.Load(); err != nil {
+			return nil, nil, err
+		}
 	}
-	values, err := room.Load()
-	return &roomState{bot: b, room: room}, values, err
+	for name, value := range b.opts.Kept {
+		if handedOver(name) {
+			values[name] = value
+			k.keep(name, value)
+		}
+	}
+	return k, values, nil
+}
+
+// keep stores a value in the state file, if there is one; nil deletes it.
+func (k *roomState) keep(name string, value json.RawMessage) {
+	if k.room != nil {
+		k.room.Keep(name, value)
+	}
+}
+
+// handedOver reports whether a value is handed to the next bot of the room. Addresses of cameras may have passwords, and stay here.
+func handedOver(name string) bool {
+	switch name {
+	case keptSettings, keptInstruction, keptProfile, keptProfiles, keptBackground, keptRules, keptEngine:
+		return true
+	}
+	return false
+}
+
+// Kept returns people's changes in the room, for Options.Kept of its next bot.
+func (b *Bot) Kept() map[string]json.RawMessage {
+	k := b.kept
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := maps.Clone(k.seen)
+	maps.DeleteFunc(out, func(name string, value json.RawMessage) bool { return value == nil || !handedOver(name) })
+	return out
 }
 
 // restore applies what is kept to a bot without any change, and keeps what changes from now on. A value that is not
@@ -109,7 +144,9 @@ func (k *roomState) restore(values map[string]json.RawMessage) {
 		names := slices.DeleteFunc(slices.Sorted(maps.Keys(values)), func(name string) bool { return strings.HasPrefix(name, keptAlert) })
 		b.log.Info().Strs("values", names).Msg("state restored")
 	}
-	k.restoreAlerts(values)
+	if k.room != nil {
+		k.restoreAlerts(values)
+	}
 	k.seen = k.values()
 	b.kept = k
 }
@@ -137,7 +174,7 @@ func (k *roomState) engine(values map[string]json.RawMessage) *agent.EngineChoic
 		return nil
 	}
 	if kept.Over != choiceOf(k.bot.opts.Settings) {
-		k.room.Keep(keptEngine, nil)
+		k.keep(keptEngine, nil)
 		delete(values, keptEngine)
 		return nil
 	}
@@ -157,16 +194,16 @@ func (k *roomState) restoreAlerts(values map[string]json.RawMessage) {
 		}
 		var a events.KeptAlert
 		if err := json.Unmarshal(value, &a); err != nil || a.ID != id {
-			k.room.Keep(name, nil)
+			k.keep(name, nil)
 			continue
 		}
 		past = append(past, a)
 	}
 	k.bot.Hub.KeepAlerts(past, func(id string, a *events.KeptAlert) {
 		if a == nil {
-			k.room.Keep(keptAlert+id, nil)
+			k.keep(keptAlert+id, nil)
 		} else {
-			k.room.Keep(keptAlert+id, marshal(a))
+			k.keep(keptAlert+id, marshal(a))
 		}
 	})
 }
@@ -251,7 +288,7 @@ func (k *roomState) restoreProfiles(kept []prompt.Profile) error {
 
 func (k *roomState) restoreProfile(kept keptChoice) error {
 	if kept.Over != k.bot.opts.Settings.Agent.Profile {
-		k.room.Keep(keptProfile, nil)
+		k.keep(keptProfile, nil)
 		return nil
 	}
 	if _, err := k.bot.Change(command.Change{Profile: &kept.Name}, byState); err != nil {
@@ -265,7 +302,7 @@ func (k *roomState) restoreProfile(kept keptChoice) error {
 func (k *roomState) restoreInstruction(kept keptOrder) error {
 	switch {
 	case kept.Over != k.bot.opts.Settings.Agent.Instruction:
-		k.room.Keep(keptInstruction, nil)
+		k.keep(keptInstruction, nil)
 		return nil
 	case kept.Active && kept.Text == "":
 		if err := k.bot.Session.Start(kept.By); err != nil && !errors.Is(err, command.ErrRunning) {
@@ -318,7 +355,7 @@ func (k *roomState) save() {
 	values := k.values()
 	for name, value := range values {
 		if !bytes.Equal(value, k.seen[name]) {
-			k.room.Keep(name, value)
+			k.keep(name, value)
 		}
 	}
 	k.seen = values

@@ -104,7 +104,7 @@ func (s *Sources) open(first *FirstSource) (out source.Info, err error) {
 // today is listed as failed, and logged; a camera with the name of the first source is dropped.
 func (s *Sources) restore(first source.Info) error {
 	b, k := s.bot, s.bot.kept
-	if k == nil {
+	if k.room == nil {
 		b.sources = s
 		return nil
 	}

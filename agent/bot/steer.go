@@ -61,7 +61,7 @@ func (b *Bot) Snapshot() agent.Snapshot {
 	if b.sources != nil {
 		snap.Sources = b.sources.Sources()
 	}
-	if b.kept != nil {
+	if b.kept.room != nil {
 		snap.Kept, snap.StateProblem = true, b.opts.Outputs.state.Problem()
 	}
 	snap.AlertQueue = b.opts.Outputs.alertQueue()
@@ -167,9 +167,7 @@ func (b *Bot) Stop(by string) {
 
 // Leave stops commenting because the bot leaves the room; the room's state stays as it is.
 func (b *Bot) Leave(why string) {
-	if b.kept != nil {
-		b.kept.leave()
-	}
+	b.kept.leave()
 	b.Session.Stop(why)
 }
 

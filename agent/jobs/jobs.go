@@ -6,6 +6,7 @@ package jobs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -98,9 +99,15 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 	if err != nil {
 		return err
 	}
+	var kept map[string]json.RawMessage
+	if job.State != "" {
+		if err := json.Unmarshal([]byte(job.State), &kept); err != nil {
+			j.opts.Log.Warn().Err(err).Str("room", job.Room).Msg("state of the previous job not read")
+		}
+	}
 	gate := newDrainTracker(&j.busy)
 	closed := make(chan struct{})
-	b, err := j.bot(cfg, job, gate, sync.OnceFunc(func() { close(closed) })) //nolint:contextcheck // converting nano takes half a second, once
+	b, err := j.bot(cfg, job, kept, gate, sync.OnceFunc(func() { close(closed) })) //nolint:contextcheck // converting nano takes half a second, once
 	if err != nil {
 		return err
 	}
@@ -135,6 +142,13 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 		gate.finish(rctx, ended)
 		cancel()
 	}
+	if kept := b.Kept(); len(kept) > 0 && job.HandOver != nil {
+		state, err := json.Marshal(kept)
+		if err != nil {
+			return fmt.Errorf("hand the room over: %w", err)
+		}
+		job.HandOver(string(state))
+	}
 	job.Leaving(nil)
 	leave()
 	<-ended
@@ -142,7 +156,9 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 }
 
 // bot makes the bot of a job. closed is called when the server closed the room.
-func (j *Manager) bot(cfg bot.Settings, job worker.Job, gate *drainTracker, closed func()) (*bot.Bot, error) {
+func (j *Manager) bot(
+	cfg bot.Settings, job worker.Job, kept map[string]json.RawMessage, gate *drainTracker, closed func(),
+) (*bot.Bot, error) {
 	texts := []agent.TextOutput{gate}
 	if j.opts.Texts != nil {
 		texts = append(texts, j.opts.Texts(job)...)
@@ -154,6 +170,9 @@ func (j *Manager) bot(cfg bot.Settings, job worker.Job, gate *drainTracker, clos
 			job.Joined()
 		},
 		Left: func(r *lksdk.Room) {
+			if job.Left != nil {
+				job.Left()
+			}
 			switch r.DisconnectReason() {
 			case livekit.DisconnectReason_ROOM_CLOSED, livekit.DisconnectReason_ROOM_DELETED:
 				closed() // joining it again would open it again
@@ -166,7 +185,7 @@ func (j *Manager) bot(cfg bot.Settings, job worker.Job, gate *drainTracker, clos
 	}
 	return bot.New(bot.Options{
 		Settings: cfg, Engines: j.engines, Admission: gate, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Outputs: j.opts.Outputs,
-		Hooks:   hooks,
+		Kept: kept, Hooks: hooks,
 		OnCrash: job.Leaving, // the server gets the reason before the agent leaves
 		Log:     j.opts.Log.With().Str("room", job.Room).Str("job", job.ID).Logger(),
 	})

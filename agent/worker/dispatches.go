@@ -33,8 +33,8 @@ func (a *roomAPI) missing(ctx context.Context, room string, scope livekit.JobTyp
 	})
 }
 
-// replace makes a copy of a dispatch and deletes earlier copies.
-func (a *roomAPI) replace(ctx context.Context, room string, root *livekit.AgentDispatch, earlier []*livekit.AgentDispatch) {
+// replace makes a copy of a dispatch and deletes earlier copies. The copy has the state that a job handed over.
+func (a *roomAPI) replace(ctx context.Context, room string, root *livekit.AgentDispatch, earlier []*livekit.AgentDispatch, state string) {
 	for _, c := range earlier {
 		if c.GetAttributes()[rootAttribute] == root.GetId() {
 			a.drop(ctx, room, c.GetId())
@@ -45,6 +45,9 @@ func (a *roomAPI) replace(ctx context.Context, room string, root *livekit.AgentD
 		attributes = map[string]string{}
 	}
 	attributes[rootAttribute] = root.GetId()
+	if state != "" && len(state) <= maxState {
+		attributes[stateAttribute] = state
+	}
 	if _, err := a.dispatch(ctx, room, root.GetMetadata(), attributes); err != nil {
 		a.log.Warn().Err(err).Str("room", room).Msg("dispatch failed")
 	}
@@ -100,7 +103,7 @@ func (a *roomAPI) handOver(ctx context.Context, r *running) bool {
 		return false // the room is closed or no longer needs an agent
 	}
 	i := slices.IndexFunc(roots, func(d *livekit.AgentDispatch) bool { return d.GetId() == r.root })
-	a.replace(ctx, r.job.Room, roots[max(i, 0)], copies)
+	a.replace(ctx, r.job.Room, roots[max(i, 0)], copies, r.state)
 	return true
 }
 

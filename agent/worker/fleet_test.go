@@ -110,6 +110,59 @@ func TestServerStartedAgain(t *testing.T) {
 	require.Equal(t, 2, wa.State().Registrations)
 }
 
+// TestServerHangs: the jobs of a server that hangs for a while go on, whether the agents or the client library join again.
+func TestServerHangs(t *testing.T) {
+	t.Parallel()
+	for _, hang := range []time.Duration{2 * time.Second, 6 * time.Second, 12 * time.Second, 30 * time.Second} {
+		t.Run(hang.String(), func(t *testing.T) {
+			t.Parallel()
+			h := prepareServer(t)
+			server := h.process()
+			g := h.runner()
+			w := h.worker(g)
+			rooms := names(3)
+			for _, r := range rooms {
+				h.make(r, &livekit.RoomAgentDispatch{AgentName: agentName})
+			}
+			require.Eventually(t, func() bool { return g.joined() == len(rooms) && h.served(rooms) }, soon, 20*time.Millisecond)
+			require.NoError(t, server.Signal(syscall.SIGSTOP))
+			<-time.After(hang)
+			require.NoError(t, server.Signal(syscall.SIGCONT))
+			<-time.After(11 * time.Second) // two rounds of the watch
+			g.sameJobs(t, rooms, w)
+			require.Eventually(t, func() bool { return h.served(rooms) }, soon, 20*time.Millisecond)
+		})
+	}
+}
+
+// TestAgentJoinsAgain: the job of an agent that leaves its room to join it again goes on.
+func TestAgentJoinsAgain(t *testing.T) {
+	t.Parallel()
+	h := newServer(t)
+	g := h.runner()
+	w := h.worker(g)
+	h.ask("one", "")
+	require.Eventually(t, func() bool { return g.joined() == 1 }, soon, 20*time.Millisecond)
+	// Its voice is gone without the right to publish.
+	_, err := h.rooms.UpdateParticipant(t.Context(), &livekit.UpdateParticipantRequest{
+		Room: "one", Identity: worker.Identity(agentName, ""), Permission: &livekit.ParticipantPermission{CanSubscribe: true},
+	})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return g.joined() == 2 }, soon, 20*time.Millisecond)
+	<-time.After(2 * time.Second) // for the server's termination
+	g.sameJobs(t, []string{"one"}, w)
+}
+
+// sameJobs fails if there was any other job than the first of each room.
+func (g *testRunner) sameJobs(t *testing.T, rooms []string, w *working) {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	require.Len(t, g.jobs, len(rooms))
+	require.Empty(t, g.causes)
+	require.Equal(t, len(rooms), w.State().Jobs)
+}
+
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	h := newServer(t)

@@ -22,14 +22,13 @@ func ParseJobType(s string) (livekit.JobType, error) {
 
 // Runner serves one job from beginning to end. It is called once per job, in a separate goroutine.
 //
-// Run joins Job.Room as Job.Identity, calls Job.Joined once it is in, and
-// returns when it has left. It leaves for one of three reasons:
+// Run joins Job.Room as Job.Identity, calls Job.Joined, and returns when it has left. It leaves for one of three reasons:
 //   - Job.Draining is closed: another worker takes over. Run finishes the present sentence first.
 //   - ctx ends: at once, and within 3 s; after that the server removes the agent.
 //   - the work itself is over (nil) or impossible (an error, which is reported to the server).
 //
-// It calls Job.Leaving before it leaves: without it, the server counts the job as
-// failed. A panic of Run ends its job only.
+// Run may leave and join again; it calls Job.Left and Job.Joined each time. It calls Job.Leaving before it leaves for good: without it, the
+// server counts the job as failed. A panic of Run ends its job only.
 type Runner interface {
 	Run(ctx context.Context, job Job) error
 }
@@ -54,8 +53,13 @@ type Job struct {
 	URL, Token string
 	// Draining is closed to end the job at the end of the sentence.
 	Draining <-chan struct{}
-	// Joined is to be called once the agent is in the room.
-	Joined func()
+	// Joined is to be called each time the agent has joined the room, and Left when its connection has ended. In between, and shortly
+	// after it joined again, the server may end the job of the earlier connection, which has no effect.
+	Joined, Left func()
+	// State is what the previous job of this room passed to HandOver, on any worker; "" for none. HandOver is to be called before Run
+	// returns with the state for the next job.
+	State    string
+	HandOver func(state string)
 	// Leaving is to be called before the agent leaves the room, with the error that Run will return.
 	Leaving func(err error)
 }

@@ -38,6 +38,8 @@ type running struct {
 	place place
 	// root is the original dispatch; the job's own dispatch may be a worker's copy.
 	root string
+	// state is what the job handed over; "" for nothing. Used by its own goroutine only.
+	state string
 	// metadata is the unparsed metadata of the dispatch.
 	metadata string
 	assigned time.Time
@@ -46,6 +48,8 @@ type running struct {
 	done     chan struct{}   // closed when it has ended
 	joined   sync.Once
 	wasIn    atomic.Bool
+	out      atomic.Bool               // the agent has left the room to join again
+	rejoined atomic.Pointer[time.Time] // when it joined again; nil if it never did
 	leaving  sync.Once
 
 	// Used by the watch goroutine only.
@@ -225,11 +229,12 @@ func (w *Worker) assigned(ctx context.Context, a *livekit.JobAssignment) {
 		job: Job{
 			ID: job.GetId(), DispatchID: job.GetDispatchId(),
 			Room: p.room, Participant: p.participant, AgentName: w.opts.AgentName,
-			Identity: w.identity(job), Name: w.opts.Name, Attributes: maps.Clone(job.GetAttributes()),
+			Identity: w.identity(job), Name: w.opts.Name, Attributes: maps.Clone(job.GetAttributes()), State: job.GetAttributes()[stateAttribute],
 			URL: cmp.Or(a.GetUrl(), w.opts.URL), Token: a.GetToken(), Draining: w.draining,
 		},
 	}
-	r.job.Joined, r.job.Leaving = r.reportJoined, r.reportLeaving
+	r.job.Joined, r.job.Left, r.job.Leaving = r.reportJoined, func() { r.out.Store(r.wasIn.Load()) }, r.reportLeaving
+	r.job.HandOver = func(state string) { r.state = state }
 	w.places[p] = job.GetId()
 	w.jobs[job.GetId()] = r
 	w.work.Add(1)
@@ -241,13 +246,24 @@ func (w *Worker) assigned(ctx context.Context, a *livekit.JobAssignment) {
 	}()
 }
 
-// terminated ends a job at the request of the server.
+// rejoinGrace is how long after an agent joined its room again the server may end the job of the earlier connection.
+const rejoinGrace = 30 * time.Second
+
+// rejoins reports whether the agent has left the room by itself to join it again, now or a moment ago.
+func (r *running) rejoins(now time.Time) bool {
+	at := r.rejoined.Load()
+	return r.out.Load() || at != nil && now.Sub(*at) < rejoinGrace
+}
+
+// terminated ends a job at the request of the server, which ends a job also when its agent leaves the room. That of an agent that joins
+// again goes on; if its dispatch was deleted meanwhile, reconcile ends it.
 func (w *Worker) terminated(id string) {
 	w.mu.Lock()
 	r := w.jobs[id]
 	w.mu.Unlock()
-	w.log.Debug().Str("job", id).Bool("known", r != nil).Msg("job terminated by the server")
-	if r != nil {
+	rejoins := r != nil && r.rejoins(time.Now())
+	w.log.Debug().Str("job", id).Bool("known", r != nil).Bool("rejoins", rejoins).Msg("job terminated by the server")
+	if r != nil && !rejoins {
 		r.cancel(ErrTerminated)
 	}
 }
@@ -311,6 +327,9 @@ func (w *Worker) serve(ctx context.Context, r *running) {
 
 // reportJoined is Job.Joined.
 func (r *running) reportJoined() {
+	if now := time.Now(); r.out.Swap(false) {
+		r.rejoined.Store(&now)
+	}
 	r.joined.Do(func() {
 		r.wasIn.Store(true)
 		r.w.metrics.joins.Observe(time.Since(r.assigned).Seconds())

@@ -79,7 +79,7 @@ func prepareServer(t *testing.T) *liveServer {
 }
 
 // process runs the server in a process of its own, which stop kills.
-func (h *liveServer) process() {
+func (h *liveServer) process() *os.Process {
 	h.t.Helper()
 	_, http, _ := strings.Cut(h.server.HTTPAddr(), ":")
 	_, udp, _ := strings.Cut(h.server.UDPAddr(), ":")
@@ -95,6 +95,7 @@ func (h *liveServer) process() {
 		_, err := h.rooms.ListRooms(h.t.Context(), &livekit.ListRoomsRequest{})
 		return err == nil
 	}, soon, 20*time.Millisecond)
+	return cmd.Process
 }
 
 func (h *liveServer) open() {
@@ -254,7 +255,7 @@ func (g *testRunner) stay(ctx context.Context, job worker.Job) error {
 	s, err := room.New(room.Options{
 		URL: g.url, Keys: conn.Keys{APIKey: g.key, APISecret: g.secret}, Room: job.Room, Identity: job.Identity, Name: job.Name,
 		LoopbackOnly: true, Log: zerolog.Nop(),
-		Hooks: []room.Hooks{{Joined: func(*lksdk.Room) { job.Joined(); g.count(&g.joins) }}},
+		Hooks: []room.Hooks{{Joined: func(*lksdk.Room) { job.Joined(); g.count(&g.joins) }, Left: func(*lksdk.Room) { job.Left() }}},
 	})
 	if err != nil {
 		return err

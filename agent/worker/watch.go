@@ -14,6 +14,9 @@ const (
 	// rootAttribute marks a worker's copy of a dispatch and names the original. A room needs the agent while it has a
 	// dispatch without this attribute.
 	rootAttribute = "touchline.for"
+	// stateAttribute of a copy has the state that the previous job handed over, up to maxState bytes.
+	stateAttribute = "touchline.state"
+	maxState       = 64 << 10
 	// recheckAfter is the time, with jitter, between the two checks of a room before a dispatch. Together with WatchEvery
 	// and the 20 s for which a server keeps the agent of a killed process, it must stay below 30 s.
 	recheckAfter = 500 * time.Millisecond
@@ -186,7 +189,7 @@ func (w *watch) redispatch(ctx context.Context, room string, m *roomState) {
 	w.log.Warn().Str("room", room).Str("dispatch", root.GetId()).Int("attempt", m.attempts).
 		Msg("agent missing; dispatching again")
 	w.metrics.redispatches.WithLabelValues("found").Inc()
-	w.api.replace(ctx, room, root, copies)
+	w.api.replace(ctx, room, root, copies, "")
 }
 
 // reconcile compares the dispatches of a room with its jobs. A restarted server has lost the dispatch, so reconcile creates

@@ -215,6 +215,21 @@ func TestAgentServesARoomAndDrains(t *testing.T) {
 	}
 }
 
+// TestAgentHandsItsRoomOver: the next job of a room, in another process, has the instruction and settings that people set in it.
+func TestAgentHandsItsRoomOver(t *testing.T) {
+	t.Parallel()
+	h := newAgentHouse(t)
+	first := h.start("--console", "127.0.0.1:0")
+	h.ask(agentRoom, `{"speech": false}`)
+	desk := first.console(t)
+	desk.eventually(agentRoom, func(map[string]any) bool { return true })
+	code, body := desk.ask(http.MethodPost, "/api/rooms/"+agentRoom+"/instruction", `{"instruction": "Follow the referee."}`)
+	require.Equal(t, http.StatusOK, code, body)
+	second := h.start("--console", "127.0.0.1:0")
+	require.NoError(t, first.cmd.Process.Signal(syscall.SIGTERM))
+	second.console(t).eventually(agentRoom, func(state map[string]any) bool { return state["instruction"] == "Follow the referee." })
+}
+
 func TestAgentLeavesAtOnceAtTheSecondSignal(t *testing.T) {
 	t.Parallel()
 	h := newAgentHouse(t)

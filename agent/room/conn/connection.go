@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,7 +30,7 @@ const (
 	reconnectGrace = 3 * time.Second
 	// noticeAfter is how long it may try before OnOutage is called.
 	noticeAfter = 500 * time.Millisecond
-	// echoTime is how long an abandoned reconnect of the library may still join with our identity and replace us.
+	// echoTime is how long an abandoned join may still take place and replace us, because it has our identity.
 	echoTime = 12 * time.Second
 	// CheckEvery is the polling interval of everything that has no callback.
 	CheckEvery = 100 * time.Millisecond
@@ -121,7 +122,7 @@ func (c *Connection) StayOut() { c.last.Store(true) }
 // Run stays in the room. It returns nil when ctx ends, or the reason why a retry cannot help.
 func (c *Connection) Run(ctx context.Context) error {
 	wait := backoff.Server(cmp.Or(c.First, firstWait), cmp.Or(c.Most, maxWait))
-	var abandoned time.Time // when a reconnect of the library was abandoned
+	var abandoned time.Time // when a join or a reconnect of the library was abandoned
 	everIn := false
 	for {
 		began := time.Now()
@@ -136,7 +137,7 @@ func (c *Connection) Run(ctx context.Context) error {
 		if in {
 			everIn, stood = true, time.Since(began)
 		}
-		if errors.Is(err, errStuck) || errors.Is(err, errBroke) {
+		if !in || errors.Is(err, errStuck) || errors.Is(err, errBroke) {
 			abandoned = time.Now()
 		}
 		delay := wait.Lost(stood, time.Now(), rand.Float64())
@@ -211,11 +212,12 @@ func (c *Connection) live(ctx context.Context) (in bool, err error) {
 	}
 	ses.Room = lksdk.NewRoom(cb)
 	c.Callbacks.Created(ses)
-	defer func() {
+	left := sync.OnceFunc(func() {
 		ses.over.Store(true)
 		c.room.CompareAndSwap(ses.Room, nil)
 		c.Callbacks.Left(ses)
-	}()
+	})
+	defer left()
 
 	enter := c.Enter
 	if enter == nil {
@@ -228,6 +230,7 @@ func (c *Connection) live(ctx context.Context) (in bool, err error) {
 	// The library keeps its sockets open until Disconnect.
 	defer ses.Room.Disconnect()
 	defer ses.goodbye()
+	defer left() // before the server reports that the participant left
 	if c.Loopback && !ses.isConfined() {
 		return false, errUnconfined
 	}
