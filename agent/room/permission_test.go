@@ -3,8 +3,10 @@
 package room_test
 
 import (
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
@@ -14,6 +16,23 @@ import (
 	"touchline/agent/room"
 	"touchline/agent/room/conn"
 )
+
+// TestCameraThatDoesNotAllow: the bot says that it may not watch a camera, stays in the room, and watches once it may.
+func TestCameraThatDoesNotAllow(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	cam := startCamera(t, s, "cam", 640, 360)
+	eventually(t, func() bool { return cam.CurrentRoom() != nil }, "the camera joins")
+	cam.CurrentRoom().LocalParticipant.SetSubscriptionPermission(&livekit.SubscriptionPermission{})
+	bot := startBot(t, s, nil)
+	eventually(t, func() bool { return strings.Contains(bot.Watcher().Away(), "does not let the commentator watch") }, "the reason")
+	<-time.After(25 * time.Second) // longer than any stall
+	require.EqualValues(t, 1, bot.Joins())
+	cam.CurrentRoom().LocalParticipant.SetSubscriptionPermission(&livekit.SubscriptionPermission{AllParticipants: true})
+	frame(t, bot)
+	eventually(t, func() bool { return bot.Watcher().Away() == "" }, "no reason")
+	require.EqualValues(t, 1, bot.Joins())
+}
 
 // A camera that allows only the bot to subscribe hides its picture and sound from clients that subscribe to
 // everything, as in docs/watching.md: they get the tracks of the bot, and nothing twice.

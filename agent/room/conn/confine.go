@@ -46,11 +46,19 @@ func EngineOf(room *lksdk.Room) *lksdk.RTCEngine { return Unexported[*lksdk.RTCE
 
 // Unexported returns an unexported field of the struct that p points to; zero if it has no such field of type T.
 func Unexported[T any](p any, name string) (zero T) {
-	field := reflect.ValueOf(p).Elem().FieldByName(name)
-	if !field.IsValid() || field.Type() != reflect.TypeFor[T]() {
-		return zero
+	if f := field[T](p, name); f != nil {
+		return *f
 	}
-	return *(*T)(unsafe.Pointer(field.UnsafeAddr())) //nolint:gosec // of the type just checked
+	return zero
+}
+
+// field returns the address of an unexported field as Unexported reads it; nil without.
+func field[T any](p any, name string) *T {
+	f := reflect.ValueOf(p).Elem().FieldByName(name)
+	if !f.IsValid() || f.Type() != reflect.TypeFor[T]() {
+		return nil
+	}
+	return (*T)(unsafe.Pointer(f.UnsafeAddr())) //nolint:gosec // of the type just checked
 }
 
 // confineRoom confines both peer connections of a room that is joining.

@@ -211,6 +211,7 @@ func (c *Connection) live(ctx context.Context) (in bool, err error) {
 		}
 	}
 	ses.Room = lksdk.NewRoom(cb)
+	ses.tapSignals(ses.Room, c.Fail)
 	c.Callbacks.Created(ses)
 	left := sync.OnceFunc(func() {
 		ses.over.Store(true)

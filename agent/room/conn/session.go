@@ -32,11 +32,13 @@ type Session struct {
 	reconnectingSince time.Time
 	reconnects        int
 	confined          [2]*webrtc.PeerConnection
+	codecs            []string        // MIME types that the room lets participants publish, in lower case; none if unknown
+	denied            map[string]bool // by track: its publisher does not let the bot subscribe
 }
 
 // NewSession returns a session of a run that ends with ended.
 func NewSession(ended <-chan struct{}) *Session {
-	return &Session{Wake: wake.New(), gone: make(chan struct{}), ended: ended}
+	return &Session{Wake: wake.New(), gone: make(chan struct{}), ended: ended, denied: map[string]bool{}}
 }
 
 // End records that the server or the library ended the session.

@@ -117,8 +117,9 @@ func (s *Follower) Watchdog(ses *conn.Session, sub *Subscription, now time.Time)
 
 // gatherEvidence returns the state of the watched track and its connection.
 func (s *Follower) gatherEvidence(ses *conn.Session, sub *Subscription, now time.Time) evidence {
-	e := evidence{media: s.stall.since, traffic: now}
-	if reader := s.readerOf(sub); reader != nil {
+	reader := s.readerOf(sub)
+	e := evidence{media: s.stall.since, traffic: now, never: reader == nil, denied: ses.Denied(sub.sid)}
+	if reader != nil {
 		e.padding = reader.began
 		from := e.media
 		if again := s.stall.resubscribed; !again.IsZero() && reader.began.Before(again) {

@@ -50,6 +50,9 @@ type evidence struct {
 	// padding is the arrival of the present subscription's first packet, which may be padding that the server sends for a silent
 	// publisher; zero for none.
 	padding time.Time
+	// never is set while the present subscription has had no packet at all, denied if the track's publisher does not let the bot
+	// subscribe.
+	never, denied bool
 	// traffic is the last time at which the connection carried anything.
 	traffic time.Time
 	// rating is the server's rating of the camera's connection, ratedAt its time. A publisher that sends nothing is POOR, or LOST
@@ -101,6 +104,10 @@ func (s *stall) next(now time.Time, e evidence) recovery {
 		*s = stall{since: e.media, last: e.media, checked: now}
 	}
 	alive := now.Sub(e.traffic) < trafficTimeout
+	if e.denied && alive { // packets come as soon as the publisher allows it
+		s.last = now
+		return recoveryNone
+	}
 	if s.silent() {
 		switch {
 		case alive && now.Sub(s.blamedAt) < stallProbe:
@@ -116,10 +123,10 @@ func (s *stall) next(now time.Time, e evidence) recovery {
 	}
 	quiet := now.Sub(s.last)
 	switch again := !s.resubscribed.IsZero(); {
-	case again && !alive && quiet > s.after(stallRejoin), again && quiet > s.after(stallDoubt):
+	case again && !alive && quiet > s.after(stallRejoin), again && quiet > s.after(stallDoubt) && !(alive && e.never):
 		s.rejoins++
 		return recoveryRejoin
-	case again && alive && s.blamesCamera(e):
+	case again && alive && (s.blamesCamera(e) || e.never && quiet > stallRejoin):
 		s.blamedAt = now
 	case quiet > stallResubscribe && !again:
 		s.resubscribed = now
@@ -140,8 +147,12 @@ func (s *stall) blamesCamera(e evidence) bool {
 // reason returns the reason why the camera sends no picture; "" if the camera is not the cause.
 func (s *stall) reason(e evidence) string {
 	switch {
+	case e.denied:
+		return "the camera's owner does not let the commentator watch"
 	case !s.silent():
 		return ""
+	case e.never && !s.blamesCamera(e):
+		return "no picture after subscribing: its publisher may not allow it"
 	case e.rating == livekit.ConnectionQuality_LOST && e.ratedAt.After(s.since):
 		return "the camera does not respond"
 	default:

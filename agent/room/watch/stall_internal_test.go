@@ -64,6 +64,19 @@ func TestStall(t *testing.T) {
 			return e
 		}, 20.1, false, 1},
 		{"nothing is known", func(d time.Duration, _ *stall) evidence { return healthy(d) }, 20.1, false, 1},
+		{"the publisher does not allow it, and the server says so", func(d time.Duration, _ *stall) evidence {
+			e := healthy(d)
+			e.never, e.denied = true, true
+			return e
+		}, 0, false, 0},
+		{"the subscription never had a packet", func(d time.Duration, _ *stall) evidence {
+			e := healthy(d)
+			e.never = true
+			return e
+		}, 0, true, 5},
+		{"it never had a packet, and the connection is dead", func(d time.Duration, _ *stall) evidence {
+			return evidence{traffic: start, never: true}
+		}, 9.1, false, 1},
 		{"the connection dies while the camera is silent", func(d time.Duration, s *stall) evidence {
 			e := healthy(min(d, 30*time.Second))
 			if !s.resubscribed.IsZero() && d < 30*time.Second {
@@ -88,8 +101,10 @@ func TestStall(t *testing.T) {
 			var s stall
 			s.begin(start)
 			done := watch(&s, start, 5*time.Minute, tt.see)
-			require.InDelta(t, 2.1, done[recoveryKeyFrame][0], 0.01)
-			require.InDelta(t, 4.1, done[recoveryResubscribe][0], 0.01)
+			if tt.again > 0 {
+				require.InDelta(t, 2.1, done[recoveryKeyFrame][0], 0.01)
+				require.InDelta(t, 4.1, done[recoveryResubscribe][0], 0.01)
+			}
 			require.Equal(t, tt.silent, s.silent())
 			require.Len(t, done[recoveryResubscribe], tt.again)
 			if tt.rejoin == 0 {
