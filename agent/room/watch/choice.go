@@ -22,15 +22,17 @@ type candidate struct {
 	source   livekit.TrackSource
 	sid      string
 	muted    bool
-	order    uint64 // of first sight
+	// encrypted end to end, so that the bot cannot watch it.
+	encrypted bool
+	order     uint64 // of first sight
 }
 
-// choose returns the track to watch. It matches the settings and is never an agent's track. A camera precedes a screen, then the
+// choose returns the track to watch. It matches the settings and is never an agent's track or an encrypted one. A camera precedes a screen, then the
 // track seen first wins. The present track stays while it qualifies. ok is false without a candidate.
 func choose(all []candidate, watch media.WatchConfig, present string) (candidate, bool) {
 	fit := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
 		switch {
-		case c.agent:
+		case c.agent || c.encrypted:
 			return true
 		case watch.Identity != "" && c.identity != watch.Identity:
 			return true
@@ -55,6 +57,24 @@ func choose(all []candidate, watch media.WatchConfig, present string) (candidate
 			cmp.Compare(a.sid, b.sid),
 		)
 	}), true
+}
+
+// noKey is the reason why no camera of a room is watched.
+const noKey = "the camera is end-to-end encrypted; this commentator has no key"
+
+// onlyEncrypted reports whether there would be a track to watch without encryption.
+func onlyEncrypted(all []candidate, watch media.WatchConfig) bool {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].encrypted = false
+	}
+	_, ok := choose(all, watch, "")
+	return ok
+}
+
+// encrypted reports whether a track is encrypted end to end.
+func encrypted(pub *lksdk.RemoteTrackPublication) bool {
+	return pub.TrackInfo().GetEncryption() != livekit.Encryption_NONE
 }
 
 func sourceRank(s livekit.TrackSource) int {
@@ -120,7 +140,7 @@ func (s *Follower) candidates(ses *conn.Session) (list []candidate, pubs map[str
 			}
 			list = append(list, candidate{
 				identity: p.Identity(), name: p.Name(), agent: p.Kind() == lksdk.ParticipantAgent,
-				source: pub.Source(), sid: sid, muted: pub.IsMuted(), order: s.seen[sid],
+				source: pub.Source(), sid: sid, muted: pub.IsMuted(), encrypted: encrypted(pub), order: s.seen[sid],
 			})
 			pubs[sid] = &Subscription{session: ses, pub: pub, who: p, sid: sid}
 		}
@@ -145,7 +165,14 @@ func (s *Follower) Follow(ses *conn.Session, now time.Time) *Subscription {
 		present = sub.sid
 	}
 	picked, ok := choose(list, s.watcher.Watching(), present)
-	s.watcher.setSeen(list, away(ses.Room.GetRemoteParticipants(), s.watcher.Watching().Identity, picked.identity))
+	why := away(ses.Room.GetRemoteParticipants(), s.watcher.Watching().Identity, picked.identity)
+	if !ok && onlyEncrypted(list, s.watcher.Watching()) {
+		why = noKey
+		if s.watcher.declared() != why {
+			s.opts.Log.Warn().Str("reason", why).Msg("camera not watched")
+		}
+	}
+	s.watcher.setSeen(list, why)
 	if !ok {
 		s.Unwatch()
 		return nil

@@ -15,6 +15,7 @@ func TestChoose(t *testing.T) {
 	cam2 := watch.Candidate{Identity: "bob", SID: "cam2"}
 	screen := watch.Candidate{Identity: "ann", SID: "screen", Screen: true}
 	muted := watch.Candidate{Identity: "cyd", SID: "muted", Muted: true}
+	locked := watch.Candidate{Identity: "dan", SID: "locked", Encrypted: true}
 	bot := watch.Candidate{Identity: "bot", SID: "bot", Agent: true}
 	tests := []struct {
 		name    string
@@ -23,6 +24,8 @@ func TestChoose(t *testing.T) {
 		present string
 		want    string
 	}{
+		{"never an encrypted one", []watch.Candidate{locked}, media.WatchConfig{Identity: "dan"}, "locked", ""},
+		{"one in the clear before an encrypted one", []watch.Candidate{locked, screen}, media.WatchConfig{}, "locked", "screen"},
 		{"nothing there", nil, media.WatchConfig{}, "", ""},
 		{"never an agent", []watch.Candidate{bot}, media.WatchConfig{}, "", ""},
 		{"never an agent by name", []watch.Candidate{bot, cam}, media.WatchConfig{Identity: "bot"}, "", ""},

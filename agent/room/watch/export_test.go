@@ -11,6 +11,7 @@ type Candidate struct {
 	Identity, SID string
 	Agent, Muted  bool
 	Screen        bool
+	Encrypted     bool
 }
 
 // Choose returns the SID of the track that would be watched; the order is that of first sight.
@@ -18,7 +19,7 @@ func Choose(all []Candidate, watch media.WatchConfig, present string) string {
 	list := make([]candidate, len(all))
 	for i, c := range all {
 		list[i] = candidate{
-			identity: c.Identity, agent: c.Agent, muted: c.Muted, sid: c.SID, order: uint64(i),
+			identity: c.Identity, agent: c.Agent, muted: c.Muted, encrypted: c.Encrypted, sid: c.SID, order: uint64(i),
 			source: livekit.TrackSource_CAMERA,
 		}
 		if c.Screen {

@@ -186,7 +186,7 @@ func (s *Follower) microphones(
 		}
 		for _, tp := range p.TrackPublications() {
 			pub, ok := tp.(*lksdk.RemoteTrackPublication)
-			if !ok || pub.Kind() != lksdk.TrackKindAudio || pub.Source() != livekit.TrackSource_MICROPHONE || pub.SID() == "" {
+			if !ok || pub.Kind() != lksdk.TrackKindAudio || pub.Source() != livekit.TrackSource_MICROPHONE || pub.SID() == "" || encrypted(pub) {
 				continue
 			}
 			pubs[pub.SID()] = pub
@@ -209,7 +209,7 @@ func soundOf(sub *Subscription) *lksdk.RemoteTrackPublication {
 		want = livekit.TrackSource_SCREEN_SHARE_AUDIO
 	}
 	for _, p := range sub.who.TrackPublications() {
-		if pub, ok := p.(*lksdk.RemoteTrackPublication); ok && pub.Kind() == lksdk.TrackKindAudio && pub.Source() == want && pub.SID() != "" {
+		if pub, ok := p.(*lksdk.RemoteTrackPublication); ok && pub.Kind() == lksdk.TrackKindAudio && pub.Source() == want && pub.SID() != "" && !encrypted(pub) {
 			return pub
 		}
 	}
