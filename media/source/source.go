@@ -11,18 +11,16 @@ package source
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"touchline/internal/rescue"
 	"touchline/media"
 )
 
 // Puller is a camera, file or stream that can be opened.
 type Puller interface {
 	// Pull opens the source and yields its access units until ctx or the source ends, or the source fails. It
-	// returns soon after ctx ended, with everything released. After an error that wraps ErrEnded or is
-	// Permanent there is no retry. Pull may be called again, but not concurrently.
+	// returns soon after ctx ended, with everything released; its error may wrap the cause of ctx to add what came
+	// so far. Pull may be called again, but not concurrently. ErrEnded, Permanent, Refused and Locked decide about retries.
 	Pull(ctx context.Context, out Sink) error
 }
 
@@ -52,34 +50,4 @@ type Opus struct {
 	Received  time.Time
 	// Arrival and NTP are as in media.EncodedFrame; zero when unknown.
 	Arrival, NTP time.Time
-}
-
-var (
-	// ErrEnded is returned at the end of a source, such as a file.
-	ErrEnded = errors.New("the source came to its end")
-	// ErrStalled is returned when pictures have stopped.
-	ErrStalled = errors.New("no picture for some seconds")
-	// ErrNotAllowed is returned for an address that may not be opened. It is permanent.
-	ErrNotAllowed = errors.New("this address may not be opened")
-)
-
-// permanentError is an error without a retry.
-type permanentError struct{ err error }
-
-func (e *permanentError) Error() string { return e.err.Error() }
-func (e *permanentError) Unwrap() error { return e.err }
-
-// Permanent marks an error that a retry does not solve, such as a wrong password or an unsupported codec.
-func Permanent(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &permanentError{err}
-}
-
-// IsPermanent reports whether a retry is useless. It is after a panic, as the same pictures would cause it again.
-func IsPermanent(err error) bool {
-	var p *permanentError
-	_, crash := rescue.Of(err)
-	return errors.As(err, &p) || errors.Is(err, ErrNotAllowed) || crash
 }

@@ -26,6 +26,9 @@ const (
 	backoffSoon  = time.Second // the longest in the first backoffYoung of an outage
 	backoffYoung = 5 * time.Minute
 	backoffLate  = 15 * time.Second
+	// The wait before each retry of a refusal.
+	refusedFirst = 15 * time.Second
+	refusedMax   = 5 * time.Minute
 	// settled is the live time after which the next outage counts as a new one.
 	settled = 5 * time.Second
 )
@@ -91,32 +94,44 @@ func (s *Supervisor) RequestKeyFrame() {
 // until a permanent error. A panic of the source or the sink ends this source alone.
 func (s *Supervisor) Run(ctx context.Context) error {
 	wait := backoff.Backoff{First: backoffFirst, Max: backoffLate, EarlyMax: backoffSoon, Early: backoffYoung}
+	slow := backoff.Backoff{First: refusedFirst, Max: refusedMax}
 	for {
 		s.tracker.Opening(s.opts.Now())
 		lived, err := s.attempt(ctx)
 		now := s.opts.Now()
 		if err == nil {
-			err = errors.New("the source hung up")
+			err = Errorf("the source hung up")
 		}
-		switch {
-		case ctx.Err() != nil, errors.Is(err, ErrEnded):
+		if ctx.Err() != nil || errors.Is(err, ErrEnded) {
 			s.tracker.End(now)
 			return nil //nolint:nilerr // an error while ending does not matter
-		case IsPermanent(err):
-			if _, crash := rescue.Of(err); crash {
-				s.opts.Log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("source crashed")
-			}
-			reason := s.describe(err)
-			s.tracker.Fail(reason, now)
-			return fmt.Errorf("open the source: %w", hidden{reason, err})
 		}
 		if lived >= settled {
 			wait.Reset()
+			slow.Reset()
+		}
+		reason, pause := s.describe(err), time.Duration(0)
+		_, crash := rescue.Of(err)
+		began := s.tracker.Status().Frames > 0
+		switch c := classOf(err); {
+		case crash, c == permanent && !began:
+			if crash {
+				s.opts.Log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("source crashed")
+			}
+			s.tracker.Fail(reason, now)
+			return fmt.Errorf("open the source: %w", hidden{reason, err})
+		case c == locked && !began:
+			reason += "; it is asked again every 5 minutes only, as cameras lock accounts"
+			pause = refusedMax
+		case c != passing:
+			pause = slow.Next(now, 1)
+		default:
+			pause = wait.Next(now, s.opts.Random())
 		}
 		if !errors.Is(err, ErrStalled) {
-			s.tracker.Lost(s.describe(err), now)
+			s.tracker.Lost(reason, now)
 		}
-		timer := time.NewTimer(wait.Next(now, s.opts.Random()))
+		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -129,7 +144,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 
 // describe returns an error's text in one line, without secrets and repetitions.
 func (s *Supervisor) describe(err error) string {
-	all := strings.Split(s.opts.Hide(err.Error()), "\n")
+	all := strings.Split(text(err, s.opts.Hide), "\n")
 	lines := slices.DeleteFunc(slices.Clone(all), func(l string) bool {
 		return strings.TrimSpace(l) == "" || slices.ContainsFunc(all, func(o string) bool { return len(o) > len(l) && strings.Contains(o, l) })
 	})
@@ -181,8 +196,10 @@ func (a *attempt) sink() Sink {
 	if next := sink.Opus; next != nil {
 		sink.Opus = func(o Opus) {
 			defer rescue.Guard(a.cancel)
-			a.s.tracker.Heard()
-			next(o)
+			if a.ctx.Err() == nil {
+				a.s.tracker.Heard()
+				next(o)
+			}
 		}
 	}
 	return sink
@@ -213,7 +230,7 @@ func (s *Supervisor) attempt(ctx context.Context) (lived time.Duration, err erro
 	for {
 		select {
 		case err = <-done:
-			if cause := context.Cause(actx); cause != nil && ctx.Err() == nil {
+			if cause := context.Cause(actx); cause != nil && ctx.Err() == nil && !errors.Is(err, cause) {
 				err = cause
 			}
 			return a.lived(), err
@@ -231,7 +248,7 @@ func (s *Supervisor) attempt(ctx context.Context) (lived time.Duration, err erro
 		case s.tracker.Check(s.opts.Stall, now):
 			cancel(ErrStalled)
 		default:
-			cancel(fmt.Errorf("connected, but no picture within %v", s.opts.First))
+			cancel(Errorf("connected, but no picture within %v", s.opts.First))
 		}
 	}
 }

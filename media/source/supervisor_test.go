@@ -193,6 +193,90 @@ func TestSupervisorFails(t *testing.T) {
 	})
 }
 
+// Before the first picture only what was typed ends a source. A refused password is tried every five minutes.
+func TestSupervisorAsksForAPasswordSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		no := func(context.Context, source.Sink) error { return source.Locked(source.Errorf("wrong password")) }
+		s := &scripted{plays: []func(context.Context, source.Sink) error{no, no, frames(3, 64, 64, source.ErrEnded)}}
+		r := supervise(t, s, time.Hour, nil)
+		require.NoError(t, r.err)
+		require.Equal(t, "connecting waiting live ended", names(r.states))
+		require.Contains(t, r.states[1].Reason, "wrong password; it is asked again every 5 minutes")
+		for i := range 2 {
+			require.Equal(t, 5*time.Minute, s.opened[i+1].Sub(s.opened[i]).Round(time.Second))
+		}
+	})
+}
+
+// After its first picture a source comes back whatever happened: refusals are retried after 15 s and up to 5 min.
+func TestSupervisorRetriesRefusalsAfterAPicture(t *testing.T) {
+	for name, mark := range map[string]func(error) error{
+		"permanent": source.Permanent, "refused": source.Refused, "password": source.Locked,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				no := func(context.Context, source.Sink) error { return mark(errors.New("go away")) }
+				plays := []func(context.Context, source.Sink) error{frames(300, 64, 64, errors.New("reset"))}
+				s := &scripted{plays: append(plays, no, no, no, no, no, no, no, frames(3, 64, 64, source.ErrEnded))}
+				r := supervise(t, s, time.Hour, nil)
+				require.NoError(t, r.err)
+				require.Equal(t, "connecting live waiting live ended", names(r.states))
+				var waits []time.Duration
+				for i := 2; i < len(s.opened); i++ {
+					waits = append(waits, s.opened[i].Sub(s.opened[i-1]).Round(time.Second))
+				}
+				require.Equal(t, []time.Duration{
+					15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 5 * time.Minute, 5 * time.Minute,
+				}, waits)
+				var since []time.Time
+				for _, st := range r.states {
+					if st.Reason == "go away" {
+						since = append(since, st.Since)
+					}
+				}
+				require.Len(t, since, 1, "one outage has one beginning")
+			})
+		})
+	}
+}
+
+// Secrets are hidden in foreign texts, never in the program's own words.
+func TestReasonsHideForeignTextOnly(t *testing.T) {
+	address, err := source.ParseAddress("rtsp://camera:password@10.0.0.1/x?503")
+	require.NoError(t, err)
+	for name, tt := range map[string]struct {
+		err  error
+		want string
+	}{
+		"own":     {source.Locked(source.Errorf("the camera refuses the user or the password")), "the camera refuses the user or the password"},
+		"status":  {source.Errorf("the camera answers with status %d", 503), "the camera answers with status 503"},
+		"foreign": {errors.New("dial camera:password@10.0.0.1"), "dial ...@10.0.0.1"},
+		"mixed":   {source.Errorf("read from the camera: %w", errors.New("bad password")), "read from the camera: bad ..."},
+		"word":    {source.Errorf("the camera sends %q", "password"), `the camera sends "..."`},
+		"joined":  {errors.Join(source.Errorf("open the camera"), errors.New("no password")), "open the camera; no ..."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &scripted{plays: []func(context.Context, source.Sink) error{func(context.Context, source.Sink) error { return tt.err }}}
+				r := supervise(t, s, time.Second, func(o *source.Options) { o.Hide = address.Hide })
+				require.Equal(t, tt.want, strings.SplitN(r.states[1].Reason, "; it is asked", 2)[0])
+			})
+		})
+	}
+}
+
+// A source tells what came although no picture did.
+func TestSupervisorQuotesWhatCame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{plays: []func(context.Context, source.Sink) error{func(ctx context.Context, _ source.Sink) error {
+			<-ctx.Done()
+			return source.Errorf("%w: only sound came", context.Cause(ctx))
+		}}}
+		r := supervise(t, s, time.Minute, nil)
+		require.Equal(t, "connected, but no picture within 15s: only sound came", r.states[1].Reason)
+	})
+}
+
 func TestTrackerSeesBFrames(t *testing.T) {
 	now := time.Unix(0, 0)
 	tr := source.NewTracker(now, nil)
