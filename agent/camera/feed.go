@@ -132,8 +132,13 @@ func (f *Feed) Play(ctx context.Context, p source.Puller, hide func(string) stri
 func (f *Feed) Pull(ctx context.Context, p source.Puller, hide func(string) string) error {
 	var sup *source.Supervisor
 	sink := f.Attach(func() { sup.RequestKeyFrame() }, func() { sup.KeyFrameAsked() })
+	note := func(s source.Status) {
+		if f.sup.Load() == sup { // a replaced source may end late
+			f.Note(s)
+		}
+	}
 	sup, err := source.NewSupervisor(source.Options{
-		Puller: p, Sink: sink, OnStatus: f.Note, Hide: hide, Now: time.Now, Random: rand.Float64, Log: f.opts.Log,
+		Puller: p, Sink: sink, OnStatus: note, Hide: hide, Now: time.Now, Random: rand.Float64, Log: f.opts.Log,
 	})
 	if err != nil {
 		return err

@@ -11,12 +11,16 @@ import (
 	"touchline/media/source"
 )
 
+// leaveTime bounds the wait for a source that is replaced or removed.
+const leaveTime = 800 * time.Millisecond
+
 // item is one source of a Manager and its participant.
 type item struct {
 	id      string
 	began   time.Time
 	opts    Options
 	changed wake.Signal // next was set
+	failed  func(error) // called when its source failed for good; nil for sources of the page
 
 	// Under the Manager's lock.
 	stop context.CancelFunc // nil when it does not run
@@ -102,15 +106,23 @@ func (it *item) run(ctx context.Context, run func(*Feed, context.Context) error)
 	defer wg.Wait()
 	var pulling sync.WaitGroup
 	defer pulling.Wait()
-	stop := func() {}
+	stop, over := func() {}, make(chan struct{})
+	close(over)
 	defer func() { stop() }()
 	for {
 		if p := it.take(feed); p != nil {
 			stop()
-			pulling.Wait()
+			select {
+			case <-over:
+			case <-time.After(leaveTime): // its pictures are no longer published
+			}
 			pctx, cancel := context.WithCancel(ctx)
-			stop = cancel
-			pulling.Go(func() { it.pull(pctx, feed, p) })
+			ended := make(chan struct{})
+			stop, over = cancel, ended
+			pulling.Go(func() {
+				defer close(ended)
+				it.pull(pctx, feed, p)
+			})
 		}
 		select {
 		case <-ctx.Done():
@@ -131,6 +143,8 @@ func (it *item) pull(ctx context.Context, feed *Feed, p *played) {
 		it.mu.Lock()
 		defer it.mu.Unlock()
 		it.trouble = "its code crashed: " + err.Error()
+	} else if it.failed != nil {
+		it.failed(err)
 	}
 }
 

@@ -114,6 +114,64 @@ func TestChangeOfAnEndedSource(t *testing.T) {
 	stop()
 }
 
+// puller is a source of the test.
+type puller func(ctx context.Context) error
+
+func (p puller) Pull(ctx context.Context, _ source.Sink) error { return p(ctx) }
+
+// A source that does not end when it should is replaced and removed anyway.
+func TestSourceThatHangs(t *testing.T) {
+	t.Parallel()
+	m, s, stop := runManager(t)
+	opened, release := make(chan struct{}), make(chan struct{})
+	hang := puller(func(context.Context) error {
+		close(opened)
+		<-release
+		return nil
+	})
+	x, err := m.enter(played{hang, source.Address{}}, source.Request{URL: "rtsp://192.0.2.1/1"}, "", "")
+	require.NoError(t, err)
+	stay := s.next(t)
+	within(t, "not opened", func() struct{} { <-opened; return struct{}{} })
+	next := make(chan struct{})
+	it, err := m.find(x.ID)
+	require.NoError(t, err)
+	again := puller(func(ctx context.Context) error {
+		close(next)
+		<-ctx.Done()
+		return nil
+	})
+	require.NoError(t, m.replay(it, source.Request{URL: "rtsp://192.0.2.1/2"}, played{again, source.Address{}}))
+	within(t, "not replaced", func() struct{} { <-next; return struct{}{} })
+	require.NoError(t, within(t, "not removed", func() error { return m.Remove(context.WithoutCancel(t.Context()), x.ID, "test") }))
+	require.Empty(t, m.Sources())
+	close(release)
+	stay.end <- nil
+	stop()
+}
+
+// Run ends with the error of a source of the command line that can never work, not of one that was added later.
+func TestFirstSourceThatFails(t *testing.T) {
+	t.Parallel()
+	m, err := NewManager(ManagerOptions{Feed: feedOptions(), Allow: source.AllowEverything()})
+	require.NoError(t, err)
+	m.run = func(_ *Feed, ctx context.Context) error {
+		<-ctx.Done()
+		return nil
+	}
+	wrong := errors.New("a folder")
+	fails := puller(func(context.Context) error { return source.Permanent(wrong) })
+	_, err = m.enter(played{fails, source.Address{}}, source.Request{URL: "/x"}, "", "")
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(context.WithoutCancel(t.Context())) }()
+	require.Eventually(t, func() bool { return m.Sources()[0].State == "failed" }, patience, time.Millisecond)
+	require.Empty(t, ended)
+	_, err = m.Open(fails, source.Address{}, "", "camera")
+	require.NoError(t, err)
+	require.ErrorIs(t, within(t, "Run goes on", func() error { return <-ended }), wrong)
+}
+
 // endingContext ends during a call of Err, which still returns nil.
 type endingContext struct {
 	context.Context //nolint:containedctx // it is one

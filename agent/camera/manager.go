@@ -45,6 +45,8 @@ type ManagerOptions struct {
 type Manager struct {
 	opts ManagerOptions
 	run  func(*Feed, context.Context) error // (*Feed).Run
+	// failed receives the error of a source of the command line that failed for good.
+	failed chan error
 
 	mu     sync.Mutex
 	ctx    context.Context //nolint:containedctx // Run's, for goroutines that requests start
@@ -62,23 +64,32 @@ func NewManager(o ManagerOptions) (*Manager, error) {
 	if o.OnChange == nil {
 		o.OnChange = func() {}
 	}
-	return &Manager{opts: o, run: (*Feed).Run}, nil
+	return &Manager{opts: o, run: (*Feed).Run, failed: make(chan error, 1)}, nil
 }
 
-// Run opens sources until ctx ends, and returns when all have left the room. Sources added before Run start now.
-func (m *Manager) Run(ctx context.Context) error {
+// Run opens sources until ctx ends or a source of the command line fails for good, and returns when all have left the
+// room. Sources added before Run start now.
+func (m *Manager) Run(ctx context.Context) (err error) {
 	m.mu.Lock()
 	m.ctx = ctx
 	for _, it := range m.items {
 		m.start(it) //nolint:contextcheck // it is m.ctx
 	}
 	m.mu.Unlock()
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case err = <-m.failed:
+	}
 	m.mu.Lock()
 	m.closed = true
+	for _, it := range m.items {
+		if it.stop != nil {
+			it.stop()
+		}
+	}
 	m.mu.Unlock()
 	m.wg.Wait()
-	return nil
+	return err
 }
 
 // Sources lists the sources, oldest first, and then the senders.
@@ -163,6 +174,14 @@ func (m *Manager) Open(p source.Puller, a source.Address, name, identity string)
 	return m.enter(played{p, a}, source.Request{Name: name}, "", identity)
 }
 
+// giveUp ends Run.
+func (m *Manager) giveUp(err error) {
+	select {
+	case m.failed <- err:
+	default: // it ends already
+	}
+}
+
 // identityPrefix begins the identity of a source whose identity is generated; its id follows.
 const identityPrefix = "source-"
 
@@ -183,6 +202,9 @@ func (m *Manager) newItem(address source.Address, w source.Request, id, identity
 // enter adds a source. An empty id or identity is generated.
 func (m *Manager) enter(p played, w source.Request, id, identity string) (source.Info, error) {
 	it := m.newItem(p.address, w, id, identity)
+	if w.URL == "" {
+		it.failed = m.giveUp
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.open(); err != nil {
@@ -308,7 +330,7 @@ func set[T any](to, from *T) {
 	}
 }
 
-// Remove removes a source from the room. It returns when the participant has left or ctx ends.
+// Remove removes a source from the room. It returns when the participant has left, within a second.
 func (m *Manager) Remove(ctx context.Context, id, by string) error {
 	it, err := m.find(id)
 	if err != nil {
@@ -326,6 +348,7 @@ func (m *Manager) Remove(ctx context.Context, id, by string) error {
 	stop()
 	select {
 	case <-done:
+	case <-time.After(leaveTime):
 	case <-ctx.Done():
 	}
 	return nil
