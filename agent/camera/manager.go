@@ -373,7 +373,8 @@ func (m *Manager) prepare(w source.Request) (played, error) {
 	}
 	a, err := source.ParseAddress(w.URL)
 	if err != nil {
-		return played{}, &settings.RangeError{Name: "url", Want: strings.TrimPrefix(err.Error(), "expected "), Got: "another text"}
+		want, got, _ := strings.Cut(strings.TrimPrefix(err.Error(), "expected "), ", got ")
+		return played{}, &settings.RangeError{Name: "url", Want: want, Got: cmp.Or(got, "another text")}
 	}
 	if a.URL == nil {
 		if !m.opts.Allow.Files {

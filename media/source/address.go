@@ -25,6 +25,8 @@ type Address struct {
 	Kind Kind
 	// URL with the secrets, without a user when there is none; nil for files and devices.
 	URL *url.URL
+	// Literal is the user and password as typed, nil where they equal the URL's: a "%" may be part of a password.
+	Literal *url.Userinfo
 	// Path of a file or device.
 	Path string
 }
@@ -67,17 +69,22 @@ func ParseAddress(text string) (Address, error) {
 		}
 		return Address{Kind: File, Path: filepath.Clean(path)}, nil
 	default:
-		return Address{}, errors.New("expected a URL with rtsp, rtsps, http, https or file in front of ://, got another scheme")
+		if len(scheme) > 8 || strings.ContainsFunc(scheme, func(r rune) bool { return r < 'a' || r > 'z' }) {
+			scheme = "another scheme"
+		}
+		return Address{}, fmt.Errorf("expected a URL with rtsp, rtsps, http, https or file in front of ://, got %s; "+
+			"VLC or ffmpeg can pass it on over RTSP, see “Video sites and VLC” in docs/cameras.md", scheme)
 	}
-	u, err := parseURL(scheme, rest)
+	u, literal, err := parseURL(scheme, rest)
 	if err != nil {
 		return Address{}, err
 	}
-	return Address{Kind: kind, URL: u}, nil
+	return Address{Kind: kind, URL: u, Literal: literal}, nil
 }
 
-// parseURL is url.Parse for passwords that are not escaped, with errors that do not repeat the address.
-func parseURL(scheme, rest string) (*url.URL, error) {
+// parseURL is url.Parse for passwords that are not escaped, with errors that do not repeat the address. literal is
+// Address.Literal.
+func parseURL(scheme, rest string) (u *url.URL, literal *url.Userinfo, err error) {
 	var user *url.Userinfo
 	end := strings.IndexByte(rest, '/')
 	if end < 0 {
@@ -89,14 +96,17 @@ func parseURL(scheme, rest string) (*url.URL, error) {
 		if has {
 			user = url.UserPassword(unescape(name), unescape(password))
 		}
+		if unescape(name) != name || unescape(password) != password {
+			literal = url.UserPassword(name, password)
+		}
 		rest = rest[at+1:]
 	}
-	u, err := url.Parse(scheme + "://" + rest)
+	u, err = url.Parse(scheme + "://" + rest)
 	if err != nil || u.Hostname() == "" || u.User != nil {
-		return nil, errors.New("expected scheme://HOST[:PORT]/PATH, with a %2F for each / in the password")
+		return nil, nil, errors.New("expected scheme://HOST[:PORT]/PATH, with a %2F for each / in the password")
 	}
 	u.User, u.Fragment, u.RawFragment = user, "", ""
-	return u, nil
+	return u, literal, nil
 }
 
 func unescape(s string) string {
@@ -147,6 +157,10 @@ func (a Address) Hide(text string) string {
 		if p, ok := a.URL.User.Password(); ok {
 			secrets = append(secrets, p, url.QueryEscape(p), url.PathEscape(p), url.UserPassword("", p).String()[1:])
 		}
+	}
+	if a.Literal != nil {
+		p, _ := a.Literal.Password()
+		secrets = append(secrets, a.Literal.Username(), p)
 	}
 	for part := range strings.SplitSeq(a.URL.RawQuery, "&") {
 		_, value, has := strings.Cut(part, "=")

@@ -54,6 +54,30 @@ func TestParseAddress(t *testing.T) {
 	}
 }
 
+// A scheme that cannot be opened is named, with what to do.
+func TestUnknownSchemes(t *testing.T) {
+	for _, scheme := range []string{"rtmp", "srt", "udp", "RTMPS", "mms"} {
+		_, err := source.ParseAddress(scheme + "://u:hunter2@host/live")
+		require.ErrorContains(t, err, "got "+strings.ToLower(scheme)+";")
+		require.ErrorContains(t, err, "VLC")
+	}
+	_, err := source.ParseAddress("hunter2://host")
+	require.NotContains(t, err.Error(), "hunter2")
+}
+
+// A "%" before two digits may be an escape or a part of the password.
+func TestLiteralPassword(t *testing.T) {
+	a, err := source.ParseAddress("rtsp://u:a%41b@cam/")
+	require.NoError(t, err)
+	decoded, _ := a.URL.User.Password()
+	literal, _ := a.Literal.Password()
+	require.Equal(t, [2]string{"aAb", "a%41b"}, [2]string{decoded, literal})
+	require.Equal(t, "x ... ...", a.Hide("x aAb a%41b"))
+	a, err = source.ParseAddress("rtsp://u:a%2@cam/")
+	require.NoError(t, err)
+	require.Nil(t, a.Literal)
+}
+
 func TestHide(t *testing.T) {
 	a, err := source.ParseAddress("http://admin:p@ss word@cam/x.cgi?user=joe&pwd=q%2Bz9")
 	require.NoError(t, err)

@@ -75,7 +75,7 @@ type web struct {
 
 func newWeb(o Options) (*web, error) {
 	pictures, err := mjpeg.New(mjpeg.Options{
-		URL: o.Address.URL, Interval: o.Interval, Insecure: o.Insecure, Allow: o.Allow, Now: o.Now, Log: o.Log,
+		URL: o.Address.URL, Literal: o.Address.Literal, Interval: o.Interval, Insecure: o.Insecure, Allow: o.Allow, Now: o.Now, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"image/jpeg"
@@ -26,11 +27,12 @@ import (
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/source"
+	"touchline/media/source/login"
 )
 
 // ErrOther is returned when the response is no JPEG: a video file, a playlist, a
 // page. No frame was emitted.
-var ErrOther = errors.New("the server sends no JPEG pictures")
+var ErrOther = source.Errorf("the server sends no JPEG pictures")
 
 const (
 	defaultInterval = 500 * time.Millisecond
@@ -42,6 +44,8 @@ const (
 type Options struct {
 	// URL with a user and a password if the camera requires them.
 	URL *url.URL
+	// Literal is the user and password as typed, tried when those of URL are refused; may be nil.
+	Literal *url.Userinfo
 	// Interval between single pictures, 0 for half a second, 4 s at most.
 	Interval time.Duration
 	// Insecure accepts any certificate.
@@ -56,7 +60,7 @@ type Options struct {
 type Camera struct {
 	opts   Options
 	client *http.Client
-	auth   *digest // remembered between requests
+	auth   *login.Login
 }
 
 // New checks the options and opens nothing.
@@ -74,7 +78,7 @@ func New(o Options) (*Camera, error) {
 	if o.Insecure {
 		source.Insecure(client)
 	}
-	return &Camera{opts: o, client: client}, nil
+	return &Camera{opts: o, client: client, auth: login.New(o.URL.User, o.Literal, rand.Text)}, nil
 }
 
 // Pull implements source.Puller.
@@ -103,7 +107,7 @@ func (c *Camera) Pull(ctx context.Context, out source.Sink) error {
 			return err
 		}
 		if !single {
-			return errors.New("the camera closed the connection")
+			return source.Errorf("the camera closed the connection")
 		}
 		if first {
 			c.opts.Log.Info().Int64("interval_ms", c.opts.Interval.Milliseconds()).Msg("polling single pictures")
@@ -138,7 +142,7 @@ func (c *Camera) ask(ctx context.Context, emit func([]byte)) (single bool, err e
 		single = true
 	default:
 		if !in.atPicture() {
-			return false, fmt.Errorf("%w: the response has type %q", ErrOther, kind)
+			return false, source.Errorf("%w: the response has type %q", ErrOther, kind)
 		}
 	}
 	for n := 0; ; n++ {
@@ -147,7 +151,7 @@ func (c *Camera) ask(ctx context.Context, emit func([]byte)) (single bool, err e
 		case errors.Is(err, io.EOF) && n > 0:
 			return single && n == 1, nil
 		case err != nil:
-			return false, fmt.Errorf("read the camera's pictures: %w", err)
+			return false, source.Errorf("read the camera's pictures: %w", err)
 		}
 		emit(picture)
 	}
@@ -155,36 +159,36 @@ func (c *Camera) ask(ctx context.Context, emit func([]byte)) (single bool, err e
 
 // get requests the URL, with the camera's scheme of authentication.
 func (c *Camera) get(ctx context.Context) (*http.Response, error) {
-	for try := range 2 {
+	for {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.opts.URL.String(), http.NoBody)
 		if err != nil {
-			return nil, errors.New("expected an HTTP address")
+			return nil, source.Errorf("expected an HTTP address")
 		}
 		r.Header.Set("User-Agent", "touchline")
-		c.auth.sign(r, c.opts.URL)
+		r.URL.User = nil // no password before a challenge
+		if text := c.auth.Authorization(r.Method, r.URL.RequestURI()); text != "" {
+			r.Header.Set("Authorization", text)
+		}
 		resp, err := c.client.Do(r)
 		if err != nil {
 			if cause, ok := errors.AsType[*url.Error](err); ok {
 				err = cause.Err // without the URL
 			}
-			return nil, fmt.Errorf("request the camera's pictures: %w", err)
+			return nil, source.Errorf("request the camera's pictures: %w", err)
 		}
-		if resp.StatusCode == http.StatusOK {
-			return resp, nil
+		if resp.StatusCode != http.StatusUnauthorized {
+			c.auth.Accepted(resp.Header.Values("Authentication-Info"))
+			if resp.StatusCode == http.StatusOK {
+				return resp, nil
+			}
 		}
 		_, _ = io.CopyN(io.Discard, resp.Body, maxDrain)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusUnauthorized {
-			return nil, fmt.Errorf("the camera answers with status %d", resp.StatusCode)
+			return nil, source.Errorf("the camera answers with status %d", resp.StatusCode)
 		}
-		if c.opts.URL.User == nil {
-			return nil, source.Permanent(errors.New("the camera requires a user and a password: http://USER:PASSWORD@HOST/PATH"))
-		}
-		// The challenge may be new because the previous one has expired.
-		if c.auth = readChallenge(resp.Header.Values("WWW-Authenticate")); c.auth == nil || try > 0 {
-			break
+		if !c.auth.Refused(resp.Header.Values("WWW-Authenticate")) {
+			return nil, c.auth.Err(c.opts.URL.Scheme)
 		}
 	}
-	c.auth = nil
-	return nil, source.Permanent(errors.New("the camera refuses the user or the password"))
 }

@@ -258,7 +258,8 @@ func TestAuthentication(t *testing.T) {
 		require.ErrorIs(t, err, errEnough)
 		for _, bad := range []string{s.URL, strings.Replace(good, "ss@", "sst@", 1)} {
 			_, err = pull(t, bad, 1, nil)
-			require.True(t, source.IsPermanent(err), err)
+			require.False(t, source.IsPermanent(err), "it is asked again later")
+			require.ErrorContains(t, err, "password")
 			require.NotContains(t, err.Error(), "p@s")
 		}
 	}
