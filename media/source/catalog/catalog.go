@@ -43,7 +43,7 @@ func Open(o Options) (source.Puller, error) {
 	switch o.Address.Kind {
 	case source.RTSP:
 		return rtsp.New(rtsp.Options{
-			URL: o.Address.URL, Transport: o.Transport, Insecure: o.Insecure, Allow: o.Allow, Now: o.Now, Log: o.Log,
+			URL: o.Address.URL, Literal: o.Address.Literal, Transport: o.Transport, Insecure: o.Insecure, Allow: o.Allow, Now: o.Now, Log: o.Log,
 		})
 	case source.HTTP:
 		return newWeb(o)

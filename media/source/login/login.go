@@ -104,7 +104,7 @@ func (l *Login) Refused(headers []string) (again bool) {
 				l.unsupported = append(l.unsupported, strings.TrimSpace(c.kind()))
 			}
 		}
-		if len(l.unsupported) == 0 {
+		if len(l.unsupported) == 0 && l.now == nil && len(l.tried) == 0 {
 			usable = []*challenge{{scheme: "basic"}} // nonsense; basic needs no parameters
 		}
 	}

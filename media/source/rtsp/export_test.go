@@ -41,3 +41,6 @@ func ReadLATM(f *format.MPEG4AudioLATM, packets []*rtp.Packet) (n int, err error
 
 // SetNow sets the clock.
 func (r *Reader) SetNow(now func() time.Time) { r.s.now = now }
+
+// ReadableSDP is readableSDP without a log.
+func ReadableSDP(body []byte) []byte { return readableSDP(body, zerolog.Nop()) }

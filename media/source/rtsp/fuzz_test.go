@@ -3,9 +3,7 @@ package rtsp_test
 import (
 	"testing"
 
-	"github.com/bluenviron/gortsplib/v5/pkg/description"
 	"github.com/bluenviron/gortsplib/v5/pkg/format"
-	"github.com/bluenviron/gortsplib/v5/pkg/sdpunmarshaler"
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/mpeg4audio"
 	"github.com/pion/rtp"
 	"github.com/stretchr/testify/require"
@@ -111,12 +109,8 @@ func FuzzSDP(f *testing.F) {
 	f.Add([]byte("v=0\r\no=- 0 0 IN IP4 1.2.3.4\r\ns=x\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n" +
 		"a=fmtp:96 packetization-mode=1;sprop-parameter-sets=Z0IAKeKQFAe2AtwEBAaQeJEV,aM48gA==\r\na=control:trackID=0\r\n"))
 	f.Fuzz(func(_ *testing.T, in []byte) {
-		s, err := sdpunmarshaler.Unmarshal(in)
+		desc, err := describe(in)
 		if err != nil {
-			return
-		}
-		var desc description.Session
-		if desc.Unmarshal2(s) != nil {
 			return
 		}
 		for _, m := range desc.Medias {

@@ -10,14 +10,15 @@ package rtsp
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,17 +33,22 @@ import (
 
 	"touchline/internal/rescue"
 	"touchline/media/source"
+	"touchline/media/source/login"
 )
 
 // Transport of the packets.
 type Transport string
 
-// The transports. Auto is TCP, with a fallback to UDP for cameras that refuse TCP.
+// The transports. Auto is TCP, with a fallback to UDP for cameras that refuse TCP. UDP falls back to TCP where the camera
+// refuses UDP or no packet comes.
 const (
 	Auto Transport = ""
 	TCP  Transport = "tcp"
 	UDP  Transport = "udp"
 )
+
+// leaveTime bounds the farewell to a camera.
+const leaveTime = 300 * time.Millisecond
 
 // answerTime bounds each response of the camera. It is short, as a camera that is off
 // may come back at any time.
@@ -52,6 +58,8 @@ const answerTime = 5 * time.Second
 type Options struct {
 	// URL with the scheme rtsp or rtsps, and a user and password if the camera requires them.
 	URL *url.URL
+	// Literal is the user and password as typed, tried when those of URL are refused; may be nil.
+	Literal *url.Userinfo
 	// Transport of the packets. With rtsps and TCP everything is inside TLS.
 	Transport Transport
 	// Insecure accepts any certificate: most cameras have self-signed ones.
@@ -64,7 +72,9 @@ type Options struct {
 
 // Camera is an RTSP address.
 type Camera struct {
-	opts Options
+	opts   Options
+	login  *login.Login
+	worked *way // nil before the first picture
 }
 
 // New checks the options and opens nothing.
@@ -80,104 +90,145 @@ func New(o Options) (*Camera, error) {
 	if o.Now == nil {
 		return nil, errors.New("rtsp.Options.Now is not set")
 	}
-	return &Camera{opts: o}, nil
+	return &Camera{opts: o, login: login.New(o.URL.User, o.Literal, rand.Text)}, nil
+}
+
+// way is one way of receiving packets. srtp uses the profile of the camera's SDP; otherwise it is plain RTP, which is
+// enough inside TLS, where some servers and clients have incompatible SRTP keys.
+type way struct {
+	protocol gortsplib.Protocol
+	srtp     bool
+}
+
+func (w way) String() string {
+	name := "TCP"
+	if w.protocol == gortsplib.ProtocolUDP {
+		name = "UDP"
+	}
+	if w.srtp {
+		name += " with SRTP"
+	}
+	return name
+}
+
+// ways returns what to try, in order; the way that worked last is the first.
+func (c *Camera) ways() []way {
+	tcp, udp := []way{{protocol: gortsplib.ProtocolTCP}}, []way{{protocol: gortsplib.ProtocolUDP}}
+	if c.opts.URL.Scheme == "rtsps" {
+		tcp = append(tcp, way{gortsplib.ProtocolTCP, true})
+		udp = []way{{gortsplib.ProtocolUDP, true}}
+	}
+	var all []way
+	switch c.opts.Transport {
+	case TCP:
+		all = tcp
+	case UDP:
+		all = slices.Concat(udp, tcp)
+	case Auto:
+		all = slices.Concat(tcp, udp)
+	}
+	if w := c.worked; w != nil {
+		all = append([]way{*w}, slices.DeleteFunc(all, func(x way) bool { return x == *w })...)
+	}
+	return all
 }
 
 // Pull implements source.Puller.
 func (c *Camera) Pull(ctx context.Context, out source.Sink) error {
-	protocol := gortsplib.ProtocolTCP
-	if c.opts.Transport == UDP {
-		protocol = gortsplib.ProtocolUDP
+	var refused []error
+	for _, w := range c.ways() {
+		err := c.pull(ctx, w, out)
+		if _, ok := errors.AsType[wayError](err); !ok || ctx.Err() != nil {
+			return err
+		}
+		refused = append(refused, err)
+		c.opts.Log.Info().Err(err).Stringer("transport", w).Msg("camera refused transport")
 	}
-	err := c.pull(ctx, protocol, false, out)
-	if _, ok := errors.AsType[setupError](err); ok && c.opts.URL.Scheme == "rtsps" && protocol == gortsplib.ProtocolTCP {
-		c.opts.Log.Info().Msg("RTP inside TLS refused, trying SRTP")
-		err = c.pull(ctx, protocol, true, out)
-	}
-	if status, ok := errors.AsType[liberrors.ErrClientBadStatusCode](err); ok && c.opts.Transport == Auto &&
-		status.Code == base.StatusUnsupportedTransport {
-		c.opts.Log.Info().Msg("TCP refused, trying UDP")
-		err = c.pull(ctx, gortsplib.ProtocolUDP, true, out)
-	}
-	return c.explain(err)
+	return errors.Join(refused...)
 }
 
-// setupError is a camera's refusal of a transport.
-type setupError struct{ error }
+// wayError is a camera's refusal of a way.
+type wayError struct{ error }
 
-func (e setupError) Unwrap() error { return e.error }
+func (e wayError) Unwrap() error { return e.error }
 
-// pull reads from the camera by one transport. srtp uses the profile of the camera's
-// SDP; otherwise it is plain RTP, which is enough inside TLS, where some servers and
-// clients have incompatible SRTP keys.
-func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, srtp bool, out source.Sink) error {
+// pull reads from the camera by one way.
+func (c *Camera) pull(ctx context.Context, w way, out source.Sink) error {
 	address := *c.opts.URL
-	address.Path = cmp.Or(address.Path, "/")
+	address.Path, address.User = cmp.Or(address.Path, "/"), nil // the dialogue signs the requests
 	u := (*base.URL)(&address)
-	var dialled error // the library replaces some dial errors by its own
-	client := c.client(ctx, u, protocol, &dialled)
-	if err := client.Start(); err != nil {
-		return fmt.Errorf("start the RTSP client: %w", err)
-	}
+	d := &dialogue{camera: c, pending: map[string]exchange{}}
 	ctx, crashed := context.WithCancelCause(ctx)
 	defer crashed(nil)
-	// Close ends requests and waits, and returns when all goroutines have ended.
-	stop := context.AfterFunc(ctx, client.Close)
+	client := c.client(ctx, u, w.protocol, d)
+	if err := client.Start(); err != nil {
+		return source.Errorf("start the RTSP client: %w", err)
+	}
+	// Close ends requests and waits, and returns when all goroutines have ended. A camera that does not read must not
+	// delay it.
+	end := func() {
+		defer time.AfterFunc(leaveTime, d.hangUp).Stop()
+		client.Close()
+	}
+	stop := context.AfterFunc(ctx, end)
 	defer func() {
 		stop()
-		client.Close()
+		end()
 	}()
-
-	desc, _, err := client.Describe(u)
-	if err != nil {
-		return errors.Join(fmt.Errorf("describe the camera's streams: %w", err), dialled)
-	}
 	s := &session{client: client, out: out, now: c.opts.Now, log: c.opts.Log, crashed: crashed}
+	err := c.play(ctx, u, w, s)
+	if ctx.Err() != nil {
+		return s.explain(context.Cause(ctx))
+	}
+	if d.refusal != nil {
+		return d.refusal
+	}
+	if w.protocol == gortsplib.ProtocolUDP && s.playing && s.received.Load() == 0 {
+		return wayError{source.Errorf("no packet came over UDP; a firewall may block it, or set the transport to tcp")}
+	}
+	if s.received.Load() > 0 {
+		c.worked = &w
+	}
+	return c.explain(errors.Join(err, d.err), w, d.answered)
+}
+
+// play describes, chooses and plays the camera's streams until they end.
+func (c *Camera) play(ctx context.Context, u *base.URL, w way, s *session) error {
+	desc, _, err := s.client.Describe(u)
+	if err != nil {
+		return source.Errorf("describe the camera's streams: %w", err)
+	}
 	medias, err := s.choose(desc)
 	if err != nil {
 		return err
 	}
 	for _, m := range medias {
-		if !srtp && protocol == gortsplib.ProtocolTCP {
+		if !w.srtp && w.protocol == gortsplib.ProtocolTCP {
 			m.Profile = headers.TransportProfileAVP
 		}
-		if _, err := client.Setup(desc.BaseURL, m, 0, 0); err != nil {
-			return setupError{fmt.Errorf("set up the camera's %s: %w", m.Type, err)}
+		if _, err := s.client.Setup(desc.BaseURL, m, 0, 0); err != nil {
+			return wayError{source.Errorf("set up the camera's %s: %w", []byte(m.Type), err)}
 		}
 	}
 	s.listen()
 	if s.aac != nil {
 		defer c.encode(ctx, s)()
 	}
-	if _, err := client.Play(nil); err != nil {
-		return fmt.Errorf("start the camera's streams: %w", err)
+	if _, err := s.client.Play(nil); err != nil {
+		return source.Errorf("start the camera's streams: %w", err)
 	}
-	err = client.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return fmt.Errorf("read from the camera: %w", err)
+	s.playing = true
+	return source.Errorf("read from the camera: %w", s.client.Wait())
 }
 
-// client returns the library's client for u. The last dial error is stored in dialled.
-func (c *Camera) client(ctx context.Context, u *base.URL, protocol gortsplib.Protocol, dialled *error) *gortsplib.Client {
-	home := hostOf(u.Host)
+// client returns the library's client for u.
+func (c *Camera) client(ctx context.Context, u *base.URL, protocol gortsplib.Protocol, d *dialogue) *gortsplib.Client {
 	return &gortsplib.Client{
 		Scheme: u.Scheme, Host: u.Host, Protocol: &protocol, UserAgent: "touchline",
 		ReadTimeout: answerTime, WriteTimeout: answerTime,
-		TLSConfig: &tls.Config{
-			InsecureSkipVerify: c.opts.Insecure, //nolint:gosec // the user's choice, off by default
-		},
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if u.User != nil && hostOf(address) != home {
-				// The library would send the password.
-				*dialled = source.Permanent(errors.New("the camera redirects to another host, which must not receive its password"))
-				return nil, *dialled
-			}
-			conn, err := c.opts.Allow.Dialer().DialContext(ctx, network, address)
-			*dialled = err
-			return conn, err
-		},
+		AnyPortEnable: true, // many cameras leave out server_port
+		DialContext:   d.dial, DialTLSContext: d.dialTLS, OnRequest: d.onRequest, OnResponse: d.onResponse,
+		OnServerRequest: func(r *base.Request) { r.Method = base.Options }, // the library would end at any other
 		ListenPacket: func(network, address string) (net.PacketConn, error) {
 			conn, err := (&net.ListenConfig{}).ListenPacket(ctx, network, address)
 			if err != nil {
@@ -185,14 +236,7 @@ func (c *Camera) client(ctx context.Context, u *base.URL, protocol gortsplib.Pro
 			}
 			return c.opts.Allow.PacketConn(conn), nil
 		},
-		ResolveIPAddr: func(network, address string) (*net.IPAddr, error) {
-			ip, err := net.ResolveIPAddr(network, address)
-			if err == nil {
-				a, _ := netip.AddrFromSlice(ip.IP)
-				err = c.opts.Allow.Check(a)
-			}
-			return ip, err
-		},
+		ResolveIPAddr: func(network, address string) (*net.IPAddr, error) { return d.resolve(ctx, network, address) },
 		OnPacketsLost: func(uint64) {}, // the assembler counts them
 		OnDecodeError: func(err error) { c.opts.Log.Debug().Err(err).Msg("packet unreadable") },
 	}
@@ -223,34 +267,43 @@ func hostOf(address string) string {
 	return strings.Trim(address, "[]")
 }
 
-// explain returns errors with a remedy, and marks permanent ones.
-func (c *Camera) explain(err error) error {
-	if err == nil {
-		return nil
+// explain returns errors with a remedy, and marks refusals. answered is set when the camera sent a response.
+func (c *Camera) explain(err error, w way, answered bool) error {
+	if refused, ok := errors.AsType[wayError](err); ok {
+		return wayError{c.explain(refused.error, w, answered)}
 	}
 	if status, ok := errors.AsType[liberrors.ErrClientBadStatusCode](err); ok {
 		switch status.Code {
-		case base.StatusUnauthorized:
-			if c.opts.URL.User == nil {
-				return source.Permanent(errors.New("the camera requires a user and a password: rtsp://USER:PASSWORD@HOST/PATH"))
-			}
-			return source.Permanent(errors.New("the camera refuses the user or the password"))
 		case base.StatusNotFound:
-			return errors.New("the camera has no stream at this path (404); see its manual for the path")
+			return source.Errorf("the camera has no stream at this path (404); see its manual for the path")
+		case base.StatusUnsupportedTransport:
+			return source.Errorf("the camera refuses %s (status 461); set the transport to auto", []byte(w.String()))
+		case base.StatusForbidden:
+			return source.Refused(source.Errorf("the camera forbids this stream (403)"))
 		default:
-			return fmt.Errorf("the camera answers with status %d", status.Code)
+			return source.Errorf("the camera answers with status %d", status.Code)
 		}
-	}
-	switch {
-	case errors.Is(err, io.EOF):
-		return errors.New("the camera closed the connection")
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return errors.New("no server at the camera's address: connection refused")
 	}
 	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
 	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
-	if unverified || unknown {
-		return source.Permanent(errors.New("this machine does not trust the camera's certificate; --insecure accepts it"))
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	timeout, _ := errors.AsType[net.Error](err)
+	switch {
+	case unverified, unknown:
+		return source.Refused(source.Errorf("this machine does not trust the camera's certificate; --insecure accepts it"))
+	case plain:
+		return source.Errorf("the camera's port does not speak TLS; use rtsp://, or the port of its TLS server (often 322)")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return source.Errorf("no server at the camera's address: connection refused")
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return source.Errorf("the camera's address cannot be reached from this machine")
+	case errors.Is(err, liberrors.ErrClientRequestTimedOut{}), timeout != nil && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
+		return source.Errorf("the camera does not answer in time")
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		if !answered {
+			return source.Errorf("the server at the camera's address closed the connection without an answer; see its manual for the port")
+		}
+		return source.Errorf("the camera closed the connection")
 	}
 	return err
 }

@@ -3,9 +3,9 @@ package rtsp
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"image/jpeg"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bluenviron/gortsplib/v5"
@@ -35,6 +35,9 @@ type session struct {
 	log    zerolog.Logger
 	// crashed ends the session after a panic in a callback.
 	crashed func(err error)
+
+	playing  bool
+	received atomic.Uint64 // video packets
 
 	video, audio             *description.Media
 	videoFormat, audioFormat format.Format
@@ -76,7 +79,7 @@ func (s *session) choose(desc *description.Session) ([]*description.Media, error
 		}
 	}
 	if s.video == nil {
-		return nil, source.Permanent(fmt.Errorf(
+		return nil, source.Refused(source.Errorf(
 			"the camera offers %s; one of H264, H265, VP8, VP9, AV1 and MJPEG is needed", offered(desc)))
 	}
 	medias := []*description.Media{s.video}
@@ -157,6 +160,11 @@ func (s *session) prepareAAC(clockRate int) bool {
 	return true
 }
 
+// explain adds what came to the reason why the session was ended.
+func (s *session) explain(cause error) error {
+	return cause
+}
+
 // listen registers the callbacks, before Play.
 func (s *session) listen() {
 	s.client.OnPacketRTP(s.video, s.videoFormat, s.videoPacket)
@@ -170,6 +178,7 @@ func (s *session) listen() {
 
 func (s *session) videoPacket(p *rtp.Packet) {
 	defer rescue.Guard(s.crashed)
+	s.received.Add(1)
 	now := s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,0 +1,462 @@
+// Package fakes holds servers that behave as faulty cameras do, with one fault a path.
+//
+// They are for tests and touchline-bench. They decode and encode nothing.
+package fakes
+
+import (
+	"bufio"
+	"context"
+	"crypto/md5" //nolint:gosec // as cameras do
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/textproto"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pion/rtp"
+	"github.com/pion/rtp/codecs"
+)
+
+// User and Password of the paths that require them.
+const (
+	User     = "admin"
+	Password = "p@ss"
+)
+
+// PercentPassword is the password of /login-percent.
+const PercentPassword = "a%41b"
+
+// RTSP is a camera. The first word of a path selects its fault:
+//
+//   - good; options-STATUS: OPTIONS is refused
+//   - login-MODE: basic, digest, once, qop, stale, sha-offered, nonsense, percent, close, keepalive
+//   - refused: every login fails; busy: every login fails while Busy is set
+//   - tcp-only-STATUS, udp-silent, udp-no-port, udp-other-port, udp-hangs, udp-only
+//   - aac-no-config, backchannel, bad-lines, session-nonsense, transport-nonsense, base-nonsense
+//   - payload-other, annexb, annexb-split, no-sets, never-key, gop-long, clock-10x, clock-still, clock-ms, nothing
+//   - redirect-loop, mute: no answer at all
+type RTSP struct {
+	listener net.Listener
+	ctx      context.Context //nolint:containedctx // of its connections
+	stop     context.CancelFunc
+	serving  sync.WaitGroup
+
+	// Busy makes /busy refuse the login.
+	Busy atomic.Bool
+	// Wrong counts the wrong answers to challenges, Played the PLAY requests, KeepAlives the accepted keep-alives.
+	Wrong, Played, KeepAlives atomic.Int64
+	open                      atomic.Int64
+	nonces                    atomic.Int64
+}
+
+// ListenRTSP starts a camera on loopback.
+func ListenRTSP(ctx context.Context) (*RTSP, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for RTSP: %w", err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	r := &RTSP{listener: l, ctx: ctx, stop: stop}
+	r.serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			r.serving.Go(func() {
+				r.open.Add(1)
+				defer r.open.Add(-1)
+				defer conn.Close()
+				defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+				(&rtspConn{camera: r, conn: conn, in: bufio.NewReader(conn)}).serve()
+			})
+		}
+	})
+	return r, nil
+}
+
+// Close ends all connections.
+func (r *RTSP) Close() {
+	r.stop()
+	_ = r.listener.Close()
+	r.serving.Wait()
+}
+
+// Open returns the number of open connections.
+func (r *RTSP) Open() int { return int(r.open.Load()) }
+
+// URL returns the address of a path, with USER:PASSWORD unless login is "".
+func (r *RTSP) URL(path, login string) string {
+	if login != "" {
+		login += "@"
+	}
+	return "rtsp://" + login + r.listener.Addr().String() + "/" + path
+}
+
+// rtspConn is one connection.
+type rtspConn struct {
+	camera *RTSP
+	conn   net.Conn
+	in     *bufio.Reader
+	write  sync.Mutex
+	used   map[string]bool // nonces
+	mode   string
+	alive  atomic.Pointer[time.Time] // of the newest keep-alive
+	udp    *net.UDPConn
+	player *net.UDPAddr
+	stop   context.CancelFunc
+}
+
+type message struct {
+	method, uri string
+	header      textproto.MIMEHeader
+}
+
+// read returns the next request; interleaved packets are skipped.
+func (c *rtspConn) read() (m message, err error) {
+	for {
+		b, err := c.in.Peek(4)
+		if err != nil {
+			return m, err
+		}
+		if b[0] != '$' {
+			break
+		}
+		if _, err := c.in.Discard(4 + int(binary.BigEndian.Uint16(b[2:]))); err != nil {
+			return m, err
+		}
+	}
+	in := textproto.NewReader(c.in)
+	line, err := in.ReadLine()
+	if err != nil {
+		return m, err
+	}
+	words := strings.Fields(line)
+	if len(words) != 3 {
+		return m, io.ErrUnexpectedEOF
+	}
+	header, err := in.ReadMIMEHeader()
+	return message{words[0], words[1], header}, err
+}
+
+// answer sends a response. extra is "Name: value" lines.
+func (c *rtspConn) answer(m message, status int, body string, extra ...string) {
+	text := fmt.Sprintf("RTSP/1.0 %d X\r\nCSeq: %s\r\n", status, m.header.Get("CSeq"))
+	for _, e := range extra {
+		text += e + "\r\n"
+	}
+	if body != "" {
+		text += "Content-Length: " + strconv.Itoa(len(body)) + "\r\n"
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	_, _ = io.WriteString(c.conn, text+"\r\n"+body)
+}
+
+func (c *rtspConn) serve() {
+	ctx, stop := context.WithCancel(c.camera.ctx)
+	c.stop, c.used = stop, map[string]bool{}
+	var sending sync.WaitGroup
+	defer func() {
+		stop()
+		sending.Wait()
+		if c.udp != nil {
+			_ = c.udp.Close()
+		}
+	}()
+	for {
+		m, err := c.read()
+		if err != nil {
+			return
+		}
+		u, err := url.Parse(m.uri)
+		if err != nil {
+			return
+		}
+		c.mode, _, _ = strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
+		if c.mode == "mute" {
+			continue
+		}
+		if status, ok := strings.CutPrefix(c.mode, "options-"); ok && m.method == "OPTIONS" {
+			code, _ := strconv.Atoi(status)
+			c.answer(m, code, "")
+			continue
+		}
+		if !c.login(m) {
+			if c.mode == "login-close" {
+				return
+			}
+			continue
+		}
+		switch m.method {
+		case "OPTIONS", "GET_PARAMETER":
+			if c.alive.Load() != nil {
+				c.keep()
+				c.camera.KeepAlives.Add(1)
+			}
+			c.answer(m, 200, "", "Public: OPTIONS, DESCRIBE, SETUP, PLAY, GET_PARAMETER")
+		case "DESCRIBE":
+			c.describe(m)
+		case "SETUP":
+			if !c.setup(m) {
+				return
+			}
+		case "PLAY":
+			c.camera.Played.Add(1)
+			c.answer(m, 200, "", "Session: 1")
+			c.keep()
+			sending.Go(func() { c.play(ctx, c.mode) })
+		case "TEARDOWN":
+			c.answer(m, 200, "")
+			return
+		default:
+			c.answer(m, 501, "")
+		}
+	}
+}
+
+func (c *rtspConn) describe(m message) {
+	if c.mode == "redirect-loop" {
+		c.answer(m, 302, "", "Location: /redirect-loop")
+		return
+	}
+	fmtp := "a=fmtp:96 packetization-mode=1;sprop-parameter-sets=Z0IAKeKQFAe2AtwEBAaQeJEV,aM48gA==\r\n"
+	if c.mode == "no-sets" {
+		fmtp = "a=fmtp:96 packetization-mode=1\r\n"
+	}
+	video := "m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n" + fmtp + "a=control:v\r\n"
+	head, kind := "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nt=0 0\r\n", "Content-Type: application/sdp"
+	extra := []string{}
+	switch c.mode {
+	case "aac-no-config":
+		video = "m=audio 0 RTP/AVP 97\r\na=rtpmap:97 MPEG4-GENERIC/16000\r\na=control:a\r\n" + video
+	case "backchannel":
+		video += "m=audio 0 RTP/AVP 97\r\na=rtpmap:97 MPEG4-GENERIC/16000\r\na=sendonly\r\na=control:b\r\n"
+	case "bad-lines":
+		head, kind = "v=x\r\no=\r\nwhat\r\nb=AS:many\r\n", "Content-Type: text/plain"
+	case "base-nonsense":
+		extra = append(extra, "Content-Base: ://x", "Content-Base: y")
+	}
+	c.answer(m, 200, head+video, append(extra, kind)...)
+}
+
+// setup returns false if the connection is to be closed.
+func (c *rtspConn) setup(m message) bool {
+	asked := m.header.Get("Transport")
+	session := "Session: 1;timeout=60"
+	switch c.mode {
+	case "login-keepalive":
+		session = "Session: 1;timeout=6"
+	case "session-nonsense":
+		session = "Session: 1 ; timeout=many;;x"
+	}
+	if strings.Contains(asked, "/TCP") {
+		if c.mode == "udp-only" {
+			c.answer(m, 461, "")
+			return true
+		}
+		transport := "Transport: RTP/AVP/TCP;unicast;interleaved=0-1"
+		if c.mode == "transport-nonsense" {
+			transport = "Transport: RTP/AVP;unicast;interleaved=0"
+		}
+		c.answer(m, 200, "", session, transport)
+		return true
+	}
+	if status, ok := strings.CutPrefix(c.mode, "tcp-only-"); ok {
+		code, _ := strconv.Atoi(status)
+		c.answer(m, code, "")
+		return code != 400
+	}
+	if c.mode == "udp-hangs" {
+		return true
+	}
+	ports := regexp.MustCompile(`client_port=(\d+)`).FindStringSubmatch(asked)
+	if ports == nil {
+		return false
+	}
+	port, _ := strconv.Atoi(ports[1])
+	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return false
+	}
+	c.udp, c.player = udp, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}
+	own := udp.LocalAddr().(*net.UDPAddr).Port
+	transport := fmt.Sprintf("Transport: RTP/AVP;unicast;client_port=%d-%d;server_port=%d-%d", port, port+1, own, own+1)
+	switch c.mode {
+	case "udp-no-port":
+		transport = fmt.Sprintf("Transport: RTP/AVP;unicast;client_port=%d-%d", port, port+1)
+	case "udp-other-port":
+		transport = fmt.Sprintf("Transport: RTP/AVP;unicast;client_port=%d-%d;server_port=9-10", port, port+1)
+	}
+	c.answer(m, 200, "", session, transport)
+	return true
+}
+
+// login checks a request and challenges it; it returns whether the request may go on.
+func (c *rtspConn) login(m message) bool {
+	mode, ok := strings.CutPrefix(c.mode, "login-")
+	if c.mode == "refused" || c.mode == "busy" && c.camera.Busy.Load() {
+		if m.header.Get("Authorization") != "" {
+			c.camera.Wrong.Add(1)
+		}
+		c.challenge(m, "digest")
+		return false
+	}
+	if !ok {
+		return true
+	}
+	got := m.header.Get("Authorization")
+	if c.accepts(mode, m, got) {
+		return true
+	}
+	if got != "" {
+		c.camera.Wrong.Add(1)
+	}
+	c.challenge(m, mode)
+	return false
+}
+
+func (c *rtspConn) challenge(m message, mode string) {
+	nonce := fmt.Sprintf("n%d", c.camera.nonces.Add(1))
+	digest := `WWW-Authenticate: Digest realm="cam", nonce="` + nonce + `"`
+	lines := []string{digest}
+	switch mode {
+	case "basic":
+		lines = []string{`WWW-Authenticate: Basic realm="cam"`}
+	case "qop":
+		lines = []string{digest + `, qop="auth", opaque="o"`}
+	case "stale", "keepalive":
+		lines = []string{digest + `, stale=true`}
+	case "sha-offered":
+		lines = []string{`WWW-Authenticate: Basic realm="x"`, digest + ", algorithm=SHA-256", digest + ", algorithm=MD5"}
+	case "nonsense":
+		lines = []string{`WWW-Authenticate: Digest`}
+	}
+	c.answer(m, 401, "", lines...)
+}
+
+func (c *rtspConn) accepts(mode string, m message, got string) bool {
+	if mode == "basic" || mode == "nonsense" {
+		return got == "Basic YWRtaW46cEBzcw=="
+	}
+	value := func(name string) string {
+		if x := regexp.MustCompile(`[ ,]` + name + `="?([^",]*)"?`).FindStringSubmatch(got); x != nil {
+			return x[1]
+		}
+		return ""
+	}
+	h := func(parts ...string) string {
+		sum := md5.Sum([]byte(strings.Join(parts, ":"))) //nolint:gosec // as cameras do
+		return hex.EncodeToString(sum[:])
+	}
+	password := Password
+	if mode == "percent" {
+		password = PercentPassword
+	}
+	a1, a2, nonce := h(User, "cam", password), h(m.method, value("uri")), value("nonce")
+	want := h(a1, nonce, a2)
+	if mode == "qop" {
+		want = h(a1, nonce, value("nc"), value("cnonce"), "auth", a2)
+		if value("opaque") != "o" || value("qop") != "auth" {
+			return false
+		}
+	}
+	if value("response") != want || value("uri") != m.uri {
+		return false
+	}
+	once := mode == "once" || mode == "stale" || mode == "keepalive"
+	if once && c.used[nonce] {
+		return false
+	}
+	c.used[nonce] = true
+	return true
+}
+
+// play sends 25 pictures a second, one in 25 a key frame.
+func (c *rtspConn) play(ctx context.Context, mode string) {
+	sets := [][]byte{
+		{0x67, 0x42, 0x00, 0x29, 0xe2, 0x90, 0x14, 0x07, 0xb6, 0x02, 0xdc, 0x04, 0x04, 0x06, 0x90, 0x78, 0x91, 0x15}, {0x68, 0xce, 0x3c, 0x80},
+	}
+	out := rtp.NewPacketizer(1200, 96, 7, &codecs.H264Payloader{}, rtp.NewRandomSequencer(), 90000)
+	step := map[string]uint32{"clock-10x": 37800, "clock-still": 0, "clock-ms": 40}
+	ticks, special := step[mode]
+	if !special {
+		ticks = 3600
+	}
+	tick := time.NewTicker(40 * time.Millisecond)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		key := n%25 == 0 && mode != "never-key"
+		if mode == "gop-long" {
+			key = n == 0
+		}
+		picture := []byte{0, 0, 0, 1, 0x41, 0x9a, byte(n), 1, 2, 3}
+		if key {
+			picture = []byte{0, 0, 0, 1, 0x65, 0x88, byte(n), 1, 2, 3}
+			if mode != "no-sets" {
+				start := []byte{0, 0, 0, 1}
+				picture = slices.Concat(start, sets[0], start, sets[1], picture)
+			}
+		}
+		var packets []*rtp.Packet
+		if strings.HasPrefix(mode, "annexb") {
+			packets = []*rtp.Packet{{
+				Header:  rtp.Header{Version: 2, Marker: true, PayloadType: 96, SequenceNumber: uint16(2 * n), Timestamp: uint32(3600 * n), SSRC: 7},
+				Payload: picture,
+			}}
+			if mode == "annexb-split" {
+				second := *packets[0]
+				second.SequenceNumber++
+				packets[0].Marker, packets[0].Payload, second.Payload = false, picture[:7], picture[7:]
+				packets = append(packets, &second)
+			} else {
+				packets[0].SequenceNumber = uint16(n)
+			}
+		} else {
+			packets = out.Packetize(picture, ticks)
+		}
+		for _, p := range packets {
+			if mode == "payload-other" {
+				p.PayloadType = 97
+			}
+			c.send(mode, p)
+		}
+		if mode == "login-keepalive" && time.Since(*c.alive.Load()) > 6*time.Second {
+			c.stop()
+			_ = c.conn.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (c *rtspConn) keep() {
+	now := time.Now()
+	c.alive.Store(&now)
+}
+
+func (c *rtspConn) send(mode string, p *rtp.Packet) {
+	b, err := p.Marshal()
+	if err != nil || mode == "nothing" || mode == "udp-silent" && c.udp != nil {
+		return
+	}
+	if c.udp != nil {
+		_, _ = c.udp.WriteToUDP(b, c.player)
+		return
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	_, _ = c.conn.Write(append([]byte{'$', 0, byte(len(b) >> 8), byte(len(b))}, b...))
+}

@@ -1,0 +1,257 @@
+package rtsp
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bluenviron/gortsplib/v5/pkg/base"
+	"github.com/bluenviron/gortsplib/v5/pkg/description"
+	"github.com/bluenviron/gortsplib/v5/pkg/format"
+	"github.com/pion/sdp/v3"
+	"github.com/rs/zerolog"
+)
+
+// section is a media section of an SDP.
+type section struct {
+	kind, protocol string
+	types          []string // payload types
+	attributes     []sdp.Attribute
+}
+
+// readableSDP returns an SDP (RFC 8866) with what a picture needs and the library can read: the sections of picture and
+// sound, with the formats and parameters that parse. One bad line must not cost the picture.
+func readableSDP(body []byte, log zerolog.Logger) []byte {
+	drop := func(line string, err error) { log.Debug().Err(err).Str("line", line).Msg("SDP line dropped") }
+	var sections []*section
+	var session []sdp.Attribute
+	var now *section
+	for line := range strings.FieldsFuncSeq(string(body), func(r rune) bool { return r == '\r' || r == '\n' || r == 0 }) {
+		line = strings.TrimSpace(strings.TrimPrefix(line, "\ufeff"))
+		key, value, ok := strings.Cut(line, "=")
+		if !ok {
+			drop(line, nil)
+			continue
+		}
+		value = strings.TrimSpace(value)
+		switch strings.TrimSpace(key) {
+		case "m":
+			now = readSection(value)
+			sections = append(sections, now)
+		case "a":
+			name, rest, _ := strings.Cut(value, ":")
+			a := sdp.Attribute{Key: strings.ToLower(strings.TrimSpace(name)), Value: strings.Join(strings.Fields(rest), " ")}
+			switch {
+			case a.Key == "key-mgmt" && !readableKeys(a):
+				drop(line, nil)
+			case now != nil:
+				now.attributes = append(now.attributes, a)
+			case a.Key == "key-mgmt":
+				session = append(session, a)
+			case a.Key == "control":
+				if _, err := base.ParseURL(a.Value); err == nil || a.Value == "*" {
+					session = append(session, a)
+				}
+			}
+		}
+	}
+	var out strings.Builder
+	out.WriteString("v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\n")
+	write := func(all []sdp.Attribute) {
+		for _, a := range all {
+			out.WriteString("a=" + strings.TrimSuffix(a.Key+":"+a.Value, ":") + "\r\n")
+		}
+	}
+	write(session)
+	for _, s := range sections {
+		if s.repair(drop) {
+			out.WriteString("m=" + s.kind + " 0 " + s.protocol + " " + strings.Join(s.types, " ") + "\r\n")
+			write(s.attributes)
+		}
+	}
+	return []byte(out.String())
+}
+
+// readSection reads the value of an m= line: kind, port, protocol and payload types.
+func readSection(value string) *section {
+	fields := strings.Fields(value)
+	s := &section{protocol: "RTP/AVP"}
+	if len(fields) > 0 {
+		s.kind = strings.ToLower(fields[0])
+	}
+	if len(fields) > 2 && strings.Contains(strings.ToUpper(fields[2]), "SAVP") {
+		s.protocol = "RTP/SAVP"
+	}
+	if len(fields) > 3 {
+		s.types = fields[3:]
+	}
+	return s
+}
+
+// repair reduces a section to what is needed and can be read. It returns false if no format is left.
+func (s *section) repair(drop func(line string, err error)) bool {
+	if s.kind != "video" && s.kind != "audio" {
+		return false
+	}
+	s.attributes = slices.DeleteFunc(s.attributes, func(a sdp.Attribute) bool {
+		return !slices.Contains([]string{"control", "rtpmap", "fmtp", "key-mgmt", "sendonly"}, a.Key)
+	})
+	s.types = slices.DeleteFunc(s.types, func(t string) bool { return t == "" })
+	s.repairMaps()
+	s.types = slices.DeleteFunc(s.types, func(t string) bool {
+		err := s.readable(t)
+		for err != nil && s.dropParameter(t, drop) {
+			err = s.readable(t)
+		}
+		if err != nil {
+			drop(s.kind+" "+t, err)
+		}
+		return err != nil
+	})
+	return len(s.types) > 0
+}
+
+// repairMaps completes rtpmap and fmtp lines. A picture without rtpmap is H264, or H265 if it has a VPS; its payload type
+// becomes one that the library takes for its codec, as the packets' is not checked.
+func (s *section) repairMaps() {
+	var mapped []string
+	for i := range s.attributes {
+		a := &s.attributes[i]
+		t, rest, _ := strings.Cut(a.Value, " ")
+		rest = strings.ReplaceAll(rest, " ", "")
+		switch a.Key {
+		case "rtpmap":
+			mapped = append(mapped, t)
+			codec, _, _ := strings.Cut(rest, "/")
+			if s.kind == "video" {
+				rest = strings.Replace(strings.ToUpper(codec), "HEVC", "H265", 1) + "/90000" // without channels
+			}
+			a.Value = t + " " + rest
+		case "fmtp":
+			a.Value = t + " " + repairSets(rest)
+		}
+	}
+	for _, t := range mapped {
+		if !slices.Contains(s.types, t) {
+			s.types = append(s.types, t)
+		}
+	}
+	if s.kind != "video" {
+		return
+	}
+	for _, t := range slices.Clone(s.types) {
+		number, err := strconv.ParseUint(t, 10, 7)
+		if err != nil {
+			continue
+		}
+		if number >= 96 && !slices.Contains(mapped, t) {
+			codec := "H264"
+			if strings.Contains(s.value("fmtp", t), "sprop-vps") {
+				codec = "H265"
+			}
+			s.attributes = append(s.attributes, sdp.Attribute{Key: "rtpmap", Value: t + " " + codec + "/90000"})
+		}
+		switch codec, _, _ := strings.Cut(s.value("rtpmap", t), "/"); codec {
+		case "JPEG":
+			s.rename(t, "26")
+		case "H264", "H265", "VP8", "VP9", "AV1":
+			for free := 96; number < 96 && free < 128; free++ {
+				if f := strconv.Itoa(free); !slices.Contains(s.types, f) {
+					s.rename(t, f)
+					break
+				}
+			}
+		}
+	}
+}
+
+// value returns an attribute of a payload type.
+func (s *section) value(key, payloadType string) string {
+	for _, a := range s.attributes {
+		if rest, ok := strings.CutPrefix(a.Value, payloadType+" "); ok && a.Key == key {
+			return rest
+		}
+	}
+	return ""
+}
+
+// rename replaces a payload type.
+func (s *section) rename(from, to string) {
+	for i, t := range s.types {
+		if t == from {
+			s.types[i] = to
+		}
+	}
+	for i, a := range s.attributes {
+		if rest, ok := strings.CutPrefix(a.Value, from+" "); ok && (a.Key == "rtpmap" || a.Key == "fmtp") {
+			s.attributes[i].Value = to + " " + rest
+		}
+	}
+}
+
+// repairSets completes the padding of base64 in parameter sets.
+func repairSets(parameters string) string {
+	all := strings.Split(parameters, ";")
+	for i, p := range all {
+		key, value, _ := strings.Cut(p, "=")
+		switch strings.ToLower(key) {
+		default:
+			continue
+		case "sprop-parameter-sets", "sprop-vps", "sprop-sps", "sprop-pps":
+		}
+		sets := strings.Split(value, ",")
+		for k, set := range sets {
+			set = strings.TrimRight(set, "=")
+			sets[k] = set + strings.Repeat("=", (4-len(set)%4)%4)
+		}
+		all[i] = key + "=" + strings.Join(sets, ",")
+	}
+	return strings.Join(all, ";")
+}
+
+// readable returns the library's error for a payload type.
+func (s *section) readable(payloadType string) error {
+	_, err := format.Unmarshal(s.description(payloadType), payloadType)
+	return err
+}
+
+func (s *section) description(payloadTypes ...string) *sdp.MediaDescription {
+	return &sdp.MediaDescription{
+		MediaName: sdp.MediaName{Media: s.kind, Protos: strings.Split(s.protocol, "/"), Formats: payloadTypes}, Attributes: s.attributes,
+	}
+}
+
+// dropParameter removes one parameter of a payload type: one whose removal makes it readable, else the last one. It
+// returns false if none is left.
+func (s *section) dropParameter(payloadType string, drop func(line string, err error)) bool {
+	i := slices.IndexFunc(s.attributes, func(a sdp.Attribute) bool {
+		return a.Key == "fmtp" && strings.HasPrefix(a.Value, payloadType+" ")
+	})
+	if i < 0 {
+		return false
+	}
+	before := s.attributes[i].Value
+	parameters := strings.Split(strings.TrimPrefix(before, payloadType+" "), ";")
+	for k := range parameters {
+		s.attributes[i].Value = payloadType + " " + strings.Join(slices.Delete(slices.Clone(parameters), k, k+1), ";")
+		if s.readable(payloadType) == nil {
+			drop(parameters[k], nil)
+			return true
+		}
+	}
+	drop(parameters[len(parameters)-1], nil)
+	if len(parameters) == 1 {
+		s.attributes = slices.Delete(s.attributes, i, i+1)
+		return true
+	}
+	s.attributes[i].Value = payloadType + " " + strings.Join(parameters[:len(parameters)-1], ";")
+	return true
+}
+
+// readableKeys returns whether the library can read a key-mgmt attribute.
+func readableKeys(a sdp.Attribute) bool {
+	var m description.Media
+	return m.Unmarshal(&sdp.MediaDescription{
+		MediaName: sdp.MediaName{Media: "video", Formats: []string{"26"}}, Attributes: []sdp.Attribute{a},
+	}) == nil
+}
