@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -264,7 +263,7 @@ func (t *target) post(ctx context.Context, body []byte) error {
 	case code >= 200 && code < 300:
 		return nil
 	case code == http.StatusTooManyRequests || code >= 500:
-		return &retryError{err: refusal(code), after: retryAfter(res.Header.Get("Retry-After"), time.Now())}
+		return &retryError{err: refusal(code), after: backoff.RetryAfter(res.Header.Get("Retry-After"), time.Now())}
 	default:
 		return refusal(code)
 	}
@@ -275,15 +274,4 @@ func refusal(code int) error {
 		return fmt.Errorf("the receiver answered %d: redirects are not followed; configure the final address", code)
 	}
 	return fmt.Errorf("the receiver answered %d %s", code, http.StatusText(code))
-}
-
-// retryAfter parses a Retry-After header: seconds or a date (RFC 9110, 10.2.3).
-func retryAfter(s string, now time.Time) time.Duration {
-	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
-		return time.Duration(n) * time.Second
-	}
-	if at, err := http.ParseTime(s); err == nil {
-		return max(at.Sub(now), 0)
-	}
-	return 0
 }

@@ -4,7 +4,11 @@
 // It reads no clock, draws no random number and does not wait.
 package backoff
 
-import "time"
+import (
+	"net/http"
+	"strconv"
+	"time"
+)
 
 // Backoff is the state of one outage. Set First and Max; the zero value of the
 // rest is ready to use.
@@ -57,4 +61,15 @@ func (b *Backoff) Lost(stood time.Duration, now time.Time, random float64) time.
 // Jitter returns a duration between half of d and d, by random in [0, 1).
 func Jitter(d time.Duration, random float64) time.Duration {
 	return d/2 + time.Duration(random*float64(d-d/2))
+}
+
+// RetryAfter returns the wait of a Retry-After header: seconds or a date (RFC 9110, section 10.2.3); 0 without one. The caller bounds it.
+func RetryAfter(header string, now time.Time) time.Duration {
+	if n, err := strconv.ParseUint(header, 10, 31); err == nil {
+		return time.Duration(n) * time.Second
+	}
+	if at, err := http.ParseTime(header); err == nil {
+		return max(at.Sub(now), 0)
+	}
+	return 0
 }

@@ -1,6 +1,7 @@
 package backoff_test
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -49,5 +50,15 @@ func TestJitter(t *testing.T) {
 		d := backoff.Jitter(time.Second, random)
 		require.GreaterOrEqual(t, d, 500*time.Millisecond)
 		require.LessOrEqual(t, d, time.Second)
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	for header, want := range map[string]time.Duration{
+		"": 0, "7": 7 * time.Second, "0": 0, "-3": 0, "soon": 0, "99999999999": 0,
+		now.Add(2 * time.Second).Format(http.TimeFormat): 2 * time.Second, now.Add(-time.Hour).Format(http.TimeFormat): 0,
+	} {
+		require.Equal(t, want, backoff.RetryAfter(header, now), header)
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
+	"touchline/internal/backoff"
 	"touchline/models"
 )
 
@@ -255,7 +255,7 @@ func (c *Client) check(resp *http.Response) error {
 	e := &StatusError{URL: at.Redacted(), Status: code}
 	switch {
 	case code == http.StatusTooManyRequests, code == http.StatusRequestTimeout, code >= 500:
-		return &laterError{e, c.retryAfter(resp.Header.Get("Retry-After"))}
+		return &laterError{e, backoff.RetryAfter(resp.Header.Get("Retry-After"), c.options.Now())}
 	case code == http.StatusForbidden && elsewhere:
 		return e // an expired signed URL: the endpoint issues a new one
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
@@ -267,16 +267,6 @@ func (c *Client) check(resp *http.Response) error {
 		e.hint = ": no such model, revision or file"
 	}
 	return &permanentError{e}
-}
-
-func (c *Client) retryAfter(v string) time.Duration {
-	if s, err := strconv.Atoi(v); err == nil && s >= 0 {
-		return time.Duration(min(s, 1<<20)) * time.Second
-	}
-	if t, err := http.ParseTime(v); err == nil {
-		return max(0, t.Sub(c.options.Now()))
-	}
-	return 0
 }
 
 // watchedBody resets the stall timer on each read.
