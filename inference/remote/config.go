@@ -27,11 +27,21 @@ type Config struct {
 	Parallel int `yaml:"parallel" env:"PARALLEL"`
 	// JPEGQuality of the pictures sent, 1 to 100.
 	JPEGQuality int `yaml:"jpeg_quality" env:"JPEG_QUALITY"`
+	// OnePicture is sent to servers that take one picture a request: OneGrid or OneNewest.
+	OnePicture string `yaml:"one_picture" env:"ONE_PICTURE"`
 }
+
+// Values of Config.OnePicture.
+const (
+	OneGrid   = "grid"   // the pictures side by side, numbered
+	OneNewest = "newest" // the newest picture
+)
 
 // DefaultConfig returns the default settings, without a server.
 func DefaultConfig() Config {
-	return Config{FirstTokenTimeout: 20 * time.Second, IdleTimeout: 10 * time.Second, Retries: 2, Parallel: 4, JPEGQuality: 85}
+	return Config{
+		FirstTokenTimeout: 20 * time.Second, IdleTimeout: 10 * time.Second, Retries: 2, Parallel: 4, JPEGQuality: 85, OnePicture: OneGrid,
+	}
 }
 
 // Validate returns all violations, joined. Each message is "path: must be rule,
@@ -55,5 +65,6 @@ func (c Config) Validate() error {
 	s.That(c.Retries >= 0 && c.Retries <= 10, "retries", "between 0 and 10", c.Retries)
 	s.That(check.Within(c.Parallel, 1, 64), "parallel", "between 1 and 64", c.Parallel)
 	s.That(c.JPEGQuality >= 1 && c.JPEGQuality <= 100, "jpeg_quality", "between 1 and 100", c.JPEGQuality)
+	s.That(c.OnePicture == OneGrid || c.OnePicture == OneNewest, "one_picture", "grid or newest", fmt.Sprintf("%q", c.OnePicture))
 	return s.Err()
 }

@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"math/rand/v2"
-	"mime"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,7 +15,6 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/internal/schema"
-	"touchline/internal/sse"
 )
 
 const (
@@ -43,18 +40,18 @@ type session struct {
 func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		a := answer{
-			m: s.m, yield: yield, limit: cmp.Or(max(p.MaxTokens, 0), s.m.maxTokens),
+			m: s.m, prompt: p, yield: yield, limit: cmp.Or(max(p.MaxTokens, 0), s.m.maxTokens),
 			sampling: p.Sampling, urgent: p.Urgent, trace: trace{to: p.Trace},
 		}
 		if p.Structured() {
 			a.schema, a.sampling = p.Schema, inference.Sampling{Temperature: new(0.0)}
 			a.form, _ = schema.Parse(p.Schema)
 		}
-		if err := s.run(ctx, p, &a); err != nil && !a.stopped {
+		if err := s.run(ctx, &a); err != nil && !a.stopped {
 			if cause := ctx.Err(); cause != nil {
 				err = cause
 			} else {
-				s.m.report(false, err.Error())
+				s.m.failed(err)
 			}
 			yield(inference.Chunk{}, err)
 		}
@@ -70,12 +67,8 @@ func (s *session) Close() error {
 	return nil
 }
 
-func (s *session) run(ctx context.Context, p inference.Prompt, a *answer) error {
-	messages, err := s.messages(p)
-	if err != nil {
-		return err
-	}
-	if p.Structured() && !json.Valid(p.Schema) {
+func (s *session) run(ctx context.Context, a *answer) error {
+	if p := a.prompt; p.Structured() && !json.Valid(p.Schema) {
 		return fmt.Errorf("the prompt's schema is not JSON: %q", shorten(string(p.Schema)))
 	}
 	if err := s.m.limit.acquire(ctx, a.urgent); err != nil {
@@ -94,7 +87,7 @@ func (s *session) run(ctx context.Context, p inference.Prompt, a *answer) error 
 	defer a.timer.Stop()
 
 	for attempt := 0; ; attempt++ {
-		err := s.attempt(ctx, messages, a)
+		err := s.attempt(ctx, a)
 		if err == nil || a.stopped {
 			good = a.first
 			return nil
@@ -147,9 +140,44 @@ func answerTimeout(cfg Config, tokens int) time.Duration {
 	return 3*cfg.FirstTokenTimeout + time.Duration(tokens)*tokenTimeout
 }
 
+// request returns a request with the forms, and the parts that it had in their first form.
+func (s *session) request(a *answer, name string, use forms) (r request, sent [numParts]bool, err error) {
+	p := a.prompt
+	r = request{
+		Model: name, Stream: true, MaxTokens: a.limit, Effort: "none", several: len(p.Frames) > 1,
+		// Turns thoughts off in models that support it; others ignore it.
+		Template: map[string]any{"enable_thinking": false},
+	}
+	r.sample(a.sampling)
+	if a.schema != nil {
+		if r.Format, err = answerFormat(a.schema); err != nil {
+			return r, sent, err
+		}
+	}
+	sent = s.m.apply(&r, use)
+	r.Messages, err = s.messages(p, r.single, r.folded)
+	r.Messages = append(r.Messages, a.repair...)
+	return r, sent, err
+}
+
 // messages builds the conversation: the system prompt, then the pictures and the text.
-func (s *session) messages(p inference.Prompt) ([]message, error) {
-	urls, err := s.pictures.urls(p.Frames)
+func (s *session) messages(p inference.Prompt, single, folded bool) ([]message, error) {
+	system, text := strings.TrimSpace(p.System+"\n\n"+inference.AskFor(p.Language)), cmp.Or(p.Text, p.Instruction)
+	frames := p.Frames
+	for _, f := range frames {
+		if err := valid(f); err != nil {
+			return nil, err
+		}
+	}
+	if single {
+		if s.m.cfg.OnePicture == OneGrid {
+			text = fmt.Sprintf("The picture shows %d moments, numbered from the oldest to the newest.\n\n%s", len(frames), text)
+			frames = []inference.Frame{grid(frames)}
+		} else {
+			frames = frames[len(frames)-1:]
+		}
+	}
+	urls, err := s.pictures.urls(frames)
 	if err != nil {
 		return nil, err
 	}
@@ -157,249 +185,95 @@ func (s *session) messages(p inference.Prompt) ([]message, error) {
 	for _, u := range urls {
 		parts = append(parts, part{Type: "image_url", Picture: &picture{URL: u}})
 	}
-	if text := escape(strings.ToValidUTF8(cmp.Or(p.Text, p.Instruction), "\uFFFD")); text != "" {
-		parts = append(parts, part{Type: "text", Text: text})
-	}
-	if len(parts) == 0 {
+	text = escape(strings.ToValidUTF8(text, "\uFFFD"))
+	if len(parts) == 0 && text == "" {
 		return nil, errors.New("the prompt has neither picture nor text")
 	}
-	return []message{
-		{Role: "system", Content: strings.TrimSpace(p.System + "\n\n" + inference.AskFor(p.Language))}, {Role: "user", Content: parts},
-	}, nil
+	if folded {
+		text = strings.TrimSpace(system + "\n\n" + text)
+	}
+	if text != "" {
+		parts = append(parts, part{Type: "text", Text: text})
+	}
+	user := message{Role: "user", Content: parts}
+	if folded {
+		return []message{user}, nil
+	}
+	return []message{{Role: "system", Content: system}, user}, nil
 }
 
-// attempt sends one request and delivers its answer. A request with a schema that is
-// refused is repeated without it; if that succeeds, the refusal is remembered. An
-// answer that does not follow the schema is repaired once.
-func (s *session) attempt(ctx context.Context, messages []message, a *answer) error {
+// attempt requests an answer and delivers it. An answer that does not follow its schema is repaired once.
+func (s *session) attempt(ctx context.Context, a *answer) error {
 	m := s.m
 	name, err := m.modelName(ctx)
 	if err != nil {
 		return err
 	}
-	r := request{Messages: messages, Model: name, Stream: true, MaxTokens: a.limit}
-	r.sample(a.sampling)
-	if a.schema != nil && m.takesSchema(name, m.now()) {
-		if r.Format, err = answerFormat(a.schema); err != nil {
-			return err
-		}
-	}
-	res, err := m.ask(ctx, r, &a.trace) //nolint:bodyclose // read closes it
-	if r.Format != nil && refused(err, http.StatusBadRequest, http.StatusUnprocessableEntity) {
-		reason := err
-		r.Format = nil
-		if res, err = m.ask(ctx, r, &a.trace); err == nil { //nolint:bodyclose // read closes it
-			m.noSchema(name, m.now())
-			m.log.Warn().Err(reason).Str("model", name).Int64("retry_in_s", int64(schemaRetry.Seconds())).
-				Msg("JSON schema refused by the model server")
-		}
-	}
-	if err != nil {
-		return err
-	}
-	if err := a.read(res); err != nil || a.stopped {
+	a.repair = nil
+	if err := s.exchange(ctx, name, a); err != nil || a.stopped {
 		return err
 	}
 	if a.schema != nil {
-		if !m.takesSchema(name, m.now()) {
-			r.Format = nil // refused for another answer since then
-		}
-		if err := m.follow(ctx, r, a); err != nil || a.stopped {
+		if err := s.follow(ctx, name, a); err != nil || a.stopped {
 			return err
 		}
 	}
 	m.settle(name)
-	m.report(true, fmt.Sprintf("%s on %s, first word after %.2f s", name, m.server, a.first.Seconds()))
+	m.answered(fmt.Sprintf("%s on %s, first word after %.2f s", name, m.server, a.first.Seconds()))
 	return nil
 }
 
-// answer is the state of one answer.
-type answer struct {
-	m        *Model
-	yield    func(inference.Chunk, error) bool
-	timer    *time.Timer   // of the next word
-	idle     time.Duration // the timeout between two words
-	limit    int           // tokens
-	urgent   bool
-	schema   json.RawMessage // nil for none
-	form     *schema.Schema  // nil for a schema with other keywords, which the server alone enforces
-	sampling inference.Sampling
-	trace    trace
-	start    time.Time
-	first    time.Duration // to the first word
-
-	whole    strings.Builder // the text of an answer with a schema, which is validated before it is delivered
-	filter   thinkFilter
-	bytes    int  // of delivered text
-	received int  // bytes of text and reasoning
-	begun    bool // text or reasoning has arrived
-	stopped  bool // by the caller
-}
-
-// event holds the relevant fields of one event of the stream, or of an answer without streaming.
-type event struct {
-	Choices []struct {
-		Delta        words  `json:"delta"`
-		Message      words  `json:"message"`
-		FinishReason string `json:"finish_reason"`
-	} `json:"choices"`
-	Error json.RawMessage `json:"error"`
-}
-
-// words is the text of one step. Servers use three names for reasoning.
-type words struct {
-	Content          string `json:"content"`
-	Reasoning        string `json:"reasoning"`
-	ReasoningContent string `json:"reasoning_content"`
-	Thinking         string `json:"thinking"`
-}
-
-func (w words) reasoning() string { return w.Reasoning + w.ReasoningContent + w.Thinking }
-
-// read delivers the answer and closes the response. An answer without an end mark or a finish reason is incomplete.
-func (a *answer) read(res *http.Response) (err error) {
-	defer res.Body.Close()
-	defer func() { a.trace.end(err) }()
-	a.filter = thinkFilter{}
-	a.whole.Reset()
-	if kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err == nil && kind == "application/json" {
-		return a.readWhole(res.Body)
-	}
-	for events := sse.NewReader(res.Body, maxEvent); ; {
-		e, end := events.Next()
-		if end == nil || errors.Is(end, sse.ErrInside) { // The last event of some servers has no end.
-			finished, err := a.event(e)
-			if finished || err != nil || a.stopped {
-				return a.end(err)
+// exchange sends a request and delivers its answer. A request that is refused for one of its parts is repeated with another form of
+// that part. What the server accepts is remembered.
+func (s *session) exchange(ctx context.Context, name string, a *answer) error {
+	m := s.m
+	use, thoughts := m.known(name)
+	a.thoughts = thoughts
+	var vague, last error // the first of several refusals without a reason, and the one before this try
+	for try := 1; ; try++ {
+		r, sent, err := s.request(a, name, use)
+		if err != nil {
+			return err
+		}
+		if err = s.once(ctx, r, a); err == nil || a.stopped || a.begun || errors.Is(err, ErrNoAnswer) {
+			if err == nil || errors.Is(err, ErrNoAnswer) {
+				m.accepted(name, sent, use, last, a)
 			}
+			return err
 		}
-		if errors.Is(end, io.EOF) {
-			end = errors.New("the connection was closed before its end")
+		refusal, ok := errors.AsType[*statusError](err)
+		if !ok {
+			return err
 		}
-		if end != nil {
-			return a.end(fmt.Errorf("%s: %w: %w", a.m.server, ErrCut, end))
+		again, named := m.adapt(&use, &r, refusal)
+		if named {
+			vague = nil
+		} else if vague == nil {
+			vague = err
 		}
+		if !again || try == maxTries {
+			if vague != nil {
+				err = vague
+			}
+			return err
+		}
+		last = err
 	}
 }
 
-// readWhole delivers an answer that the server did not stream.
-func (a *answer) readWhole(body io.Reader) error {
-	text, err := io.ReadAll(body)
+// once sends one request and delivers its answer.
+func (s *session) once(ctx context.Context, r request, a *answer) error {
+	body, err := r.body()
 	if err != nil {
-		return fmt.Errorf("%s: %w: %w", a.m.server, ErrCut, err)
+		return err
 	}
-	_, err = a.data(string(text))
-	return a.end(err)
-}
-
-// event handles one event; finished reports whether it was the last.
-func (a *answer) event(e sse.Event) (finished bool, err error) {
-	if e.Type == "error" && len(e.Data) > 0 {
-		return false, a.refused(e.Data)
+	a.trace.begin(body)
+	res, err := s.m.send(ctx, http.MethodPost, "/chat/completions", body)
+	if err != nil {
+		a.trace.end(err)
+		return err
 	}
-	return a.data(string(e.Data))
-}
-
-// refused returns the error of an answer that the server breaks off.
-func (a *answer) refused(reason []byte) error {
-	return fmt.Errorf("%s: %w in the middle of its answer: %s", a.m.server, ErrRefused, errorText(reason))
-}
-
-// data handles the data of one event, or an answer without streaming.
-func (a *answer) data(text string) (finished bool, err error) {
-	text = strings.TrimSpace(text)
-	if text == "" {
-		return false, nil
-	}
-	if strings.HasPrefix(text, "[DONE]") {
-		return true, nil
-	}
-	var e event
-	if err := json.Unmarshal([]byte(text), &e); err != nil {
-		// Some servers put no blank lines between events.
-		if lines := strings.Split(text, "\n"); len(lines) > 1 {
-			for _, line := range lines {
-				if finished, err := a.data(line); finished || err != nil || a.stopped {
-					return finished, err
-				}
-			}
-			return false, nil
-		}
-		return false, fmt.Errorf("%s: %w: expected JSON, got %q", a.m.server, ErrCut, shorten(text))
-	}
-	if len(e.Error) > 0 && string(e.Error) != "null" {
-		return false, a.refused(e.Error)
-	}
-	if len(e.Choices) == 0 {
-		return false, nil // usage figures or keep-alive
-	}
-	c := e.Choices[0]
-	text, reasoning := c.Delta.Content+c.Message.Content, c.Delta.reasoning()+c.Message.reasoning()
-	a.received += len(text) + len(reasoning)
-	a.trace.answer(text, reasoning)
-	if reasoning != "" {
-		a.filter.reasoned = true
-	}
-	if text != "" || reasoning != "" {
-		if !a.begun {
-			a.begun, a.first = true, time.Since(a.start)
-		}
-		a.timer.Reset(a.idle)
-	}
-	if text != "" {
-		a.deliver(a.filter.write(text))
-	}
-	// Some servers do not count reasoning against max_tokens.
-	return c.FinishReason != "" || a.received >= a.limit*bytesPerToken, nil
-}
-
-// deliver yields text. The timer is stopped while the caller handles it.
-func (a *answer) deliver(text string) {
-	if text == "" || a.stopped {
-		return
-	}
-	if room := a.limit*bytesPerToken - a.bytes; len(text) > room {
-		text = strings.ToValidUTF8(text[:max(room, 0)], "")
-		a.m.log.Warn().Int("max_tokens", a.limit).Msg("the model server ignores max_tokens: answer cut")
-	}
-	a.bytes += len(text)
-	if len(a.schema) > 0 {
-		a.whole.WriteString(text)
-		return
-	}
-	a.timer.Stop()
-	if !a.yield(inference.Chunk{Text: text}, nil) {
-		a.stopped = true
-		return
-	}
-	a.timer.Reset(a.idle)
-}
-
-// end delivers the rest of the text. An answer of reasoning alone is an error.
-func (a *answer) end(err error) error {
-	a.deliver(a.filter.flush())
-	if err == nil && a.bytes == 0 && a.filter.reasoned && !a.stopped {
-		return fmt.Errorf("%s: %w: it spent its %d tokens on thinking; choose a model without reasoning, "+
-			"or raise inference.max_tokens (inference.voice.max_tokens for speech)", a.m.server, ErrNoAnswer, a.limit)
-	}
-	return err
-}
-
-// late returns the error of a timeout; nil for another cause.
-func (a *answer) late(cause error, cfg Config) error {
-	switch {
-	case errors.Is(cause, errAnswerTimeout):
-		return fmt.Errorf("%s: %w: the answer of at most %d tokens took longer than %v (three times "+
-			"inference.remote.first_token_timeout and %v a token); the server is overloaded or the model too slow",
-			a.m.server, ErrTimeout, a.limit, answerTimeout(cfg, a.limit), tokenTimeout)
-	case !errors.Is(cause, errWordTimeout):
-		return nil
-	case a.begun:
-		return fmt.Errorf("%s: %w: no further word within %v (inference.remote.idle_timeout)",
-			a.m.server, ErrTimeout, cfg.IdleTimeout)
-	}
-	return fmt.Errorf("%s: %w: no word within %v (inference.remote.first_token_timeout)",
-		a.m.server, ErrTimeout, cfg.FirstTokenTimeout)
+	return a.read(res)
 }
 
 // missing converts a refusal into ModelMissingError if the server does not have the model.

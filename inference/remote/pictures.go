@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"image"
 	"image/jpeg"
+	"math"
+	"strconv"
 	"time"
 
 	"touchline/inference"
@@ -28,14 +30,19 @@ type pictureKey struct {
 // maxSide is the largest edge of a JPEG.
 const maxSide = 65535
 
-// urls returns the data URLs of the frames in order and drops all others from the cache.
+// valid checks the size of a picture.
+func valid(f inference.Frame) error {
+	if f.Width < 1 || f.Height < 1 || f.Width > maxSide || f.Height > maxSide || len(f.Pix) != f.Width*f.Height*3 {
+		return fmt.Errorf("encode picture: %d bytes are not %dx%d pixels of 3 bytes", len(f.Pix), f.Width, f.Height)
+	}
+	return nil
+}
+
+// urls returns the data URLs of valid frames in order and drops all others from the cache.
 func (c *pictures) urls(frames []inference.Frame) ([]string, error) {
 	now := make(map[pictureKey]string, len(frames))
 	out := make([]string, len(frames))
 	for i, f := range frames {
-		if f.Width < 1 || f.Height < 1 || f.Width > maxSide || f.Height > maxSide || len(f.Pix) != f.Width*f.Height*3 {
-			return nil, fmt.Errorf("encode picture: %d bytes are not %dx%d pixels of 3 bytes", len(f.Pix), f.Width, f.Height)
-		}
 		key := pictureKey{f.PTS, f.Epoch, f.Width, f.Height}
 		u, ok := now[key]
 		if !ok {
@@ -70,4 +77,45 @@ func (c *pictures) encode(f inference.Frame) (string, error) {
 		return "", err
 	}
 	return "data:image/jpeg;base64," + base64.StdEncoding.EncodeToString(c.jpeg.Bytes()), nil
+}
+
+// digits are glyphs of 3x5 pixels, a row per octal digit.
+var digits = [10]uint16{ //nolint:gochecknoglobals // a table
+	0o75557, 0o26227, 0o71747, 0o71717, 0o55711, 0o74717, 0o74757, 0o71111, 0o75757, 0o75717,
+}
+
+// grid joins pictures to one, row by row, with a number in the corner of each. Its cells have the size of the largest.
+func grid(frames []inference.Frame) inference.Frame {
+	columns := int(math.Ceil(math.Sqrt(float64(len(frames)))))
+	rows := (len(frames) + columns - 1) / columns
+	width, height := 0, 0
+	for _, f := range frames {
+		width, height = max(width, f.Width), max(height, f.Height)
+	}
+	out := frames[len(frames)-1]
+	out.Width, out.Height = columns*width, rows*height
+	out.Pix = make([]byte, out.Width*out.Height*3)
+	for i, f := range frames {
+		x, y := i%columns*width, i/columns*height
+		for row := range f.Height {
+			copy(out.Pix[((y+row)*out.Width+x)*3:], f.Pix[row*f.Width*3:(row+1)*f.Width*3])
+		}
+		drawNumber(out, x, y, i+1, max(1, height/64))
+	}
+	return out
+}
+
+// drawNumber draws a number on a black box with its corner at x, y. A pixel of a glyph is scale pixels wide.
+func drawNumber(f inference.Frame, x, y, number, scale int) {
+	text := strconv.Itoa(number)
+	for py := range min(7*scale, f.Height-y) {
+		for px := range min((4*len(text)+1)*scale, f.Width-x) {
+			column, row, grey := px/scale-1, py/scale-1, byte(0)
+			if column >= 0 && column%4 < 3 && row >= 0 && row < 5 && digits[text[column/4]-'0']>>(14-row*3-column%4)&1 == 1 {
+				grey = 255
+			}
+			at := ((y+py)*f.Width + x + px) * 3
+			f.Pix[at], f.Pix[at+1], f.Pix[at+2] = grey, grey, grey
+		}
+	}
 }

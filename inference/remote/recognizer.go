@@ -243,7 +243,7 @@ func (r *Recognizer) post(ctx context.Context, path string, sound []float32, h i
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %w: %w%s", r.server, ErrRefused, refusalOf(res), recognizerHint(res.StatusCode))
+		return nil, fmt.Errorf("%s: %w: %w%s", r.server, ErrRefused, refusalOf(res, r.now()), recognizerHint(res.StatusCode))
 	}
 	answer, err := io.ReadAll(res.Body)
 	if err != nil {

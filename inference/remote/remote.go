@@ -19,7 +19,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -39,8 +38,9 @@ var (
 	// ErrCut is returned when the answer is incomplete or unreadable. The text
 	// before was delivered.
 	ErrCut = errors.New("the answer was cut off")
-	// ErrNoAnswer is returned when the model spent all its tokens on reasoning or,
-	// asked twice, did not answer by the schema.
+	// ErrNoAnswer is returned when the answer has no words: it is empty or has only
+	// thoughts, the model refused or called a tool, a filter stopped it, or, asked
+	// twice, it did not follow the schema.
 	ErrNoAnswer = errors.New("the model gave no answer")
 )
 
@@ -54,8 +54,11 @@ const (
 	dialTimeout = 5 * time.Second
 	// listTimeout bounds listing the models.
 	listTimeout = 10 * time.Second
-	// schemaRetry is the time without schemas after the server refused one.
-	schemaRetry = 24 * time.Hour
+	// warmTokens and thinkTokens bound the answers to the warm-up, the second after a first one that may be unfinished thoughts.
+	warmTokens  = 8
+	thinkTokens = 512
+	// mute is the number of answers without words in a row after which the status says so.
+	mute = 3
 )
 
 // Model is one model on one server. Safe for concurrent use.
@@ -68,19 +71,14 @@ type Model struct {
 	client *http.Client
 	limit  *limit
 
-	// plainTemplate is set when the server rejects chat_template_kwargs.
-	plainTemplate atomic.Bool
-
-	now func() time.Time // for schemaAgain
+	now     func() time.Time // for refused parts
+	choices [numParts]choice
 
 	mu       sync.Mutex
 	name     string // the model's name once known
 	resolved bool
 	status   inference.Status
-	// schemaRefused is the model for which the server refused a schema, and
-	// schemaAgain when to send one again.
-	schemaRefused string
-	schemaAgain   time.Time
+	fit      fit
 }
 
 // New checks the address and returns the model behind it. It sends nothing; Warm
@@ -97,12 +95,13 @@ func New(cfg Config, maxTokens int, log zerolog.Logger) (*Model, error) {
 	cfg.URL = u.String()
 	cfg.FirstTokenTimeout = cmp.Or(cfg.FirstTokenTimeout, defaults.FirstTokenTimeout)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, defaults.IdleTimeout)
+	cfg.OnePicture = cmp.Or(cfg.OnePicture, defaults.OnePicture)
 	cfg.JPEGQuality = cmp.Or(cfg.JPEGQuality, defaults.JPEGQuality)
 	cfg.Parallel = cmp.Or(max(cfg.Parallel, 0), defaults.Parallel)
 	return &Model{
 		cfg: cfg, maxTokens: maxTokens, server: cfg.URL, name: cfg.Model,
 		log:    log.With().Str("component", "remote").Str("server", cfg.URL).Logger(),
-		client: newClient(), limit: newLimit(cfg.Parallel), now: time.Now,
+		client: newClient(), limit: newLimit(cfg.Parallel), now: time.Now, choices: choices(),
 		status: inference.Status{Phase: inference.PhaseUnloaded, Detail: "no request yet: " + cfg.URL},
 	}, nil
 }
@@ -183,8 +182,10 @@ func (m *Model) Probe(ctx context.Context) (model string, err error) {
 	return model, nil
 }
 
-// Warm checks that the server has the model, and prompts it with a small grey
-// picture: the server loads the model, and a model without vision fails here.
+// Warm checks that the server has the model, and prompts it with two small grey
+// pictures: the server loads the model, a model without vision fails here, and
+// the parts of requests that the server refuses are learnt. If the answer may be
+// unfinished thoughts, the model is prompted once more, for a longer one.
 // progress may be nil.
 func (m *Model) Warm(ctx context.Context, progress func(percent int, detail string)) error {
 	if progress == nil {
@@ -200,14 +201,22 @@ func (m *Model) Warm(ctx context.Context, progress func(percent int, detail stri
 		m.settle(model)
 	}
 	progress(40, "warming up "+model+" on "+m.server)
-	grey := inference.Frame{Width: 112, Height: 112, Pix: slices.Repeat([]byte{128}, 112*112*3)}
-	prompt := inference.Prompt{
-		Text: "Which colour is this? One word.", Frames: []inference.Frame{grey}, MaxTokens: 8,
+	prompt := inference.Prompt{Text: "Which colour is this? One word.", MaxTokens: warmTokens}
+	for i := range 2 {
+		prompt.Frames = append(prompt.Frames, inference.Frame{
+			PTS: time.Duration(i) * time.Second, Width: 112, Height: 112, Pix: slices.Repeat([]byte{128}, 112*112*3),
+		})
 	}
-	for _, err := range m.newSession().Generate(ctx, prompt) {
-		if err != nil && !errors.Is(err, ErrNoAnswer) {
-			return fmt.Errorf("warm up: %w", err)
+	for range 2 {
+		for _, err := range m.newSession().Generate(ctx, prompt) {
+			if err != nil && !errors.Is(err, ErrNoAnswer) && prompt.MaxTokens == warmTokens {
+				return fmt.Errorf("warm up: %w", err)
+			}
 		}
+		if _, thoughts := m.known(model); thoughts != unopenedUnknown {
+			break
+		}
+		prompt.MaxTokens = min(max(m.maxTokens, 2*warmTokens), thinkTokens)
 	}
 	progress(100, model+" on "+m.server+" is ready")
 	return nil
@@ -226,18 +235,57 @@ func (m *Model) report(ok bool, detail string) {
 	m.status.Detail = detail
 }
 
-// noSchema records that the server refused a schema for a model.
-func (m *Model) noSchema(model string, now time.Time) {
+// known returns the forms of requests to a model, and what is known about its thoughts.
+func (m *Model) known(model string) (forms, unopenedState) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.schemaRefused, m.schemaAgain = model, now.Add(schemaRetry)
+	if m.fit.model != model {
+		m.fit = fit{model: model}
+	}
+	return m.fit.forms(m.now()), m.fit.thoughts.state
 }
 
-// takesSchema reports whether to send a schema for a model.
-func (m *Model) takesSchema(model string, now time.Time) bool {
+// accepted records what an answer shows about the server and its model. reason is the last refusal before it, if there was one.
+func (m *Model) accepted(model string, sent [numParts]bool, use forms, reason error, a *answer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.schemaRefused != model || !now.Before(m.schemaAgain)
+	if m.fit.model != model {
+		return
+	}
+	for _, i := range m.fit.accepted(sent, use, m.now()) {
+		if use[i] > 0 {
+			m.log.Warn().Err(reason).Str("model", model).Str("learnt", m.choices[i].forms[use[i]-1].note).
+				Int64("retry_in_s", int64(learntFor.Seconds())).Msg("part of a request refused by the model server")
+		}
+	}
+	if a.schema == nil || a.filter.closed {
+		m.fit.thoughts.learn(a.filter.closed, !a.outOfTokens() || a.apart || a.filter.reasoned)
+	}
+}
+
+// answered sets the status after an answer.
+func (m *Model) answered(detail string) {
+	m.mu.Lock()
+	m.fit.silent = 0
+	detail += m.notes()
+	m.mu.Unlock()
+	m.report(true, detail)
+}
+
+// failed sets the status after an error. A few answers without words are no problem.
+func (m *Model) failed(err error) {
+	detail := err.Error()
+	if errors.Is(err, ErrNoAnswer) {
+		m.mu.Lock()
+		m.fit.silent++
+		n := m.fit.silent
+		m.mu.Unlock()
+		if n < mute {
+			return
+		}
+		detail = fmt.Sprintf("%d answers in a row without words: %s", n, detail)
+	}
+	m.report(false, detail)
 }
 
 func (m *Model) settle(name string) {

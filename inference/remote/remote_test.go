@@ -338,9 +338,9 @@ func TestStreams(t *testing.T) {
 		{"neither", []string{delta("a")}, "a", remote.ErrCut},
 		{"nothing", nil, "", remote.ErrCut},
 		{"silence", []string{delta("..."), stop, done}, "...", nil},
-		{"empty answer", []string{role, stop, done}, "", nil},
+		{"empty answer", []string{role, stop, done}, "", remote.ErrNoAnswer},
 		{"comments and blank lines", []string{"\n\n:\n: hello\n\n", delta("a"), "\n\n\n", stop}, "a", nil},
-		{"carriage returns", []string{"data: [DONE]\r\n\r\n"}, "", nil},
+		{"carriage returns", []string{"data: [DONE]\r\n\r\n"}, "", remote.ErrNoAnswer},
 		{"no space", []string{strings.Replace(delta("a"), "data: ", "data:", 1), stop}, "a", nil},
 		{"event names and ids", []string{"event: message\nid: 7\nretry: 10\n" + delta("a"), stop}, "a", nil},
 		{"no blank lines", []string{strings.TrimSpace(delta("a")) + "\n" + strings.TrimSpace(delta("b")) + "\n" + done}, "ab", nil},
@@ -532,16 +532,23 @@ func TestPeopleWriteNoControlTokens(t *testing.T) {
 
 func TestCancelAndBreak(t *testing.T) {
 	gone := make(chan struct{}, 2)
+	var warm atomic.Bool
 	s := serve(t, list("vllm", "m"), func(http.ResponseWriter, request, int) {})
 	s.Config.Handler.(*http.ServeMux).HandleFunc("POST /slow/v1/chat/completions", //nolint:forcetypeassert // made above
 		func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
-			stream(w, delta("a"))
-			<-r.Context().Done()
+			if warm.Swap(true) {
+				stream(w, delta("a"))
+				<-r.Context().Done()
+			} else {
+				stream(w, delta("a"), stop)
+				return
+			}
 			gone <- struct{}{}
 		})
 	m := open(t, s.URL+"/slow", func(c *remote.Config) { c.Model = "m" })
 	se := session(t, m)
+	require.NoError(t, m.Warm(t.Context(), nil)) // otherwise the first text is held: it may be thoughts
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -676,7 +683,7 @@ func TestWarm(t *testing.T) {
 	}))
 	require.Equal(t, []int{0, 40, 100}, steps)
 	require.Equal(t, 8, s.last().MaxTokens)
-	require.Len(t, s.last().parts(t), 2, "a picture and a question")
+	require.Len(t, s.last().parts(t), 3, "two pictures and a question")
 	require.Equal(t, inference.PhaseReady, m.Status().Phase)
 
 	// A model without vision fails in Warm.

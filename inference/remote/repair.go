@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -48,20 +47,16 @@ func jsonIn(text string, form *schema.Schema) (string, error) {
 }
 
 // follow delivers the JSON of an answer. If the answer does not follow its schema, it requests one repair.
-func (m *Model) follow(ctx context.Context, r request, a *answer) error {
+func (s *session) follow(ctx context.Context, name string, a *answer) error {
+	m := s.m
 	found, fault := jsonIn(a.whole.String(), a.form)
 	if fault != nil {
 		m.log.Debug().Err(fault).Str("answer", shorten(a.whole.String())).Msg("answer does not follow its schema: asking for a repair")
 		wrong := fmt.Sprintf("This answer is wrong: %v. Answer again, only with JSON of this schema: %s", fault, a.schema)
-		r.Messages = append(slices.Clip(r.Messages),
-			message{Role: "assistant", Content: escape(shorten(a.whole.String()))}, message{Role: "user", Content: wrong})
+		a.repair = []message{{Role: "assistant", Content: escape(shorten(a.whole.String()))}, {Role: "user", Content: wrong}}
 		a.bytes, a.received, a.begun, a.start = 0, 0, false, time.Now()
 		a.timer.Reset(m.cfg.FirstTokenTimeout)
-		res, err := m.ask(ctx, r, &a.trace)
-		if err != nil {
-			return err
-		}
-		if err := a.read(res); err != nil {
+		if err := s.exchange(ctx, name, a); err != nil {
 			return err
 		}
 		if found, fault = jsonIn(a.whole.String(), a.form); fault != nil {

@@ -16,6 +16,7 @@ import (
 	"unicode"
 
 	"touchline/inference"
+	"touchline/internal/backoff"
 )
 
 // request is the body of POST /chat/completions. Zero fields are left out.
@@ -24,6 +25,8 @@ type request struct {
 	Model     string    `json:"model"`
 	Stream    bool      `json:"stream,omitempty"`
 	MaxTokens int       `json:"max_tokens,omitempty"`
+	// MaxCompletionTokens is the successor of MaxTokens.
+	MaxCompletionTokens int `json:"max_completion_tokens,omitempty"`
 	// The settings of sampling. vLLM, SGLang and llama-server support all four.
 	Temperature       *float64 `json:"temperature,omitempty"`
 	TopP              *float64 `json:"top_p,omitempty"`
@@ -33,6 +36,12 @@ type request struct {
 	Format json.RawMessage `json:"response_format,omitempty"`
 	// Template are settings of the model's chat template.
 	Template map[string]any `json:"chat_template_kwargs,omitempty"`
+	// Effort is "none" for models that would think; Ollama has no other switch.
+	Effort string `json:"reasoning_effort,omitempty"`
+
+	several bool // has more than one picture
+	single  bool // has one picture in place of several
+	folded  bool // has the system's text in the user's message
 }
 
 // message is one message of a conversation. Its content is a string or a []part.
@@ -76,33 +85,6 @@ func (r request) body() ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// ask sends a request and returns the response, whose body the caller closes. If the server refuses the template's settings, they are
-// left out of this and all later requests.
-func (m *Model) ask(ctx context.Context, r request, t *trace) (*http.Response, error) {
-	plain := m.plainTemplate.Load()
-	if !plain {
-		// Turns reasoning off in models that support it; others ignore it.
-		r.Template = map[string]any{"enable_thinking": false}
-	}
-	body, err := r.body()
-	if err != nil {
-		return nil, err
-	}
-	t.begin(body)
-	res, err := m.send(ctx, http.MethodPost, "/chat/completions", body)
-	if err == nil {
-		return res, nil
-	}
-	t.end(err)
-	refusal, ok := errors.AsType[*statusError](err)
-	if !plain && ok && refusal.code < 500 && strings.Contains(refusal.text, "chat_template_kwargs") {
-		m.plainTemplate.Store(true)
-		r.Template = nil
-		return m.ask(ctx, r, t)
-	}
-	return nil, err
-}
-
 // send sends a request to a path below the server's address and returns the response, whose body the caller closes. The error wraps
 // one of this package; after a refusal it also wraps a *statusError.
 func (m *Model) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
@@ -127,7 +109,7 @@ func (m *Model) send(ctx context.Context, method, path string, body []byte) (*ht
 	}
 	if res.StatusCode >= http.StatusBadRequest || ctx.Err() != nil {
 		defer res.Body.Close()
-		return nil, m.fault(ctx, ErrRefused, refusalOf(res))
+		return nil, m.fault(ctx, ErrRefused, refusalOf(res, m.now()))
 	}
 	return res, nil
 }
@@ -143,28 +125,32 @@ func (m *Model) fault(ctx context.Context, kind, err error) error {
 // maxRefusal is the largest size of an error response in bytes; the rest is ignored.
 const maxRefusal = 64 << 10
 
-// statusError is a refusal with its HTTP status.
+// statusError is a refusal with its HTTP status, or with that of an error inside an answer.
 type statusError struct {
-	code  int
-	text  string
-	after time.Duration // Retry-After
+	code   int
+	text   string
+	whole  string        // the text before it was shortened
+	after  time.Duration // Retry-After
+	inside bool
 }
 
 // refusalOf reads an answer that is an error.
-func refusalOf(res *http.Response) *statusError {
+func refusalOf(res *http.Response, now time.Time) *statusError {
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
 	if err != nil {
 		body = nil // The status suffices.
 	}
-	e := &statusError{code: res.StatusCode, text: errorText(body)}
-	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && s >= 0 && s < 3600 {
-		e.after = time.Duration(s) * time.Second
+	return &statusError{
+		code: res.StatusCode, text: errorText(body), whole: string(body),
+		after: min(backoff.RetryAfter(res.Header.Get("Retry-After"), now), time.Hour),
 	}
-	return e
 }
 
 // Error returns the status and the server's message.
 func (e *statusError) Error() string {
+	if e.inside {
+		return e.text
+	}
 	text := strconv.Itoa(e.code) + " " + http.StatusText(e.code)
 	if e.text != "" {
 		text += ": " + e.text
@@ -188,6 +174,10 @@ func errorText(raw []byte) string {
 		Error   json.RawMessage `json:"error"`
 		Message string          `json:"message"`
 		Detail  json.RawMessage `json:"detail"`
+	}
+	var list []json.RawMessage // Gemini's errors
+	if json.Unmarshal(raw, &list) == nil && len(list) > 0 && list[0][0] == '{' && json.Unmarshal(list[0], &shape) == nil && shape.Error != nil {
+		return errorText(shape.Error)
 	}
 	if json.Unmarshal(raw, &shape) == nil {
 		switch {
