@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
+	"touchline/inference/internal/asrtext"
 	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/sample"
 	"touchline/inference/step"
@@ -102,11 +103,11 @@ func (e *Engine) answer(a query, k class, windows []*window, prefix string, most
 
 // read returns the transcript of an answer.
 func (e *Engine) read(a query, raw string) inference.Transcript {
-	name, text := parse(raw, a.name)
+	name, text := asrtext.Parse(raw, a.name)
 	if a.name != "" {
 		name = a.name
-		if _, after, ok := strings.Cut(text, asrText); ok { // the model was not asked for it
-			text = trim(after)
+		if strings.Contains(text, asrtext.Mark) { // the model was not asked for it
+			_, text = asrtext.Parse(text, "")
 		}
 	}
 	return inference.Transcript{Text: text, Language: languageTag(name)}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/inference/internal/asrtext"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/sample"
 	"touchline/inference/step"
@@ -15,7 +16,7 @@ import (
 
 // Parts of the engine without a graph.
 var (
-	Parse        = parse
+	Parse        = asrtext.Parse
 	LanguageName = languageName
 	LanguageTag  = languageTag
 )

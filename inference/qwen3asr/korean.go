@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+
+	"touchline/inference/internal/asrtext"
 )
 
 // koreanList has the words of two letters and more of korean_dict_jieba.dict in the package qwen-asr 0.0.6 (Apache License
@@ -32,7 +34,7 @@ var koreanWords = sync.OnceValue(func() map[string]struct{} { //nolint:gocheckno
 // koreanWord returns the length of the first word of a text up to its first space, in bytes: its longest beginning that is in
 // the list, of two letters at least, else all of it.
 func koreanWord(text string) int {
-	if i := strings.IndexFunc(text, space); i >= 0 {
+	if i := strings.IndexFunc(text, asrtext.Space); i >= 0 {
 		text = text[:i]
 	}
 	best, n := len(text), 0

@@ -3,6 +3,7 @@ package qwen3asr
 import (
 	"slices"
 
+	"touchline/inference/internal/asrtext"
 	"touchline/inference/tokenizer"
 )
 
@@ -16,11 +17,8 @@ type prompter struct {
 	between, user []int32 // after the context, and before the answer
 }
 
-// asrText separates the language from the text in an answer.
-const asrText = "<asr_text>"
-
 func newPrompter(t *tokenizer.Tokenizer) (*prompter, error) {
-	ids, err := t.IDs("<|im_start|>", "<|im_end|>", "<|audio_start|>", "<|audio_pad|>", "<|audio_end|>", asrText)
+	ids, err := t.IDs("<|im_start|>", "<|im_end|>", "<|audio_start|>", "<|audio_pad|>", "<|audio_end|>", asrtext.Mark)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +56,7 @@ func (p *prompter) prompt(context string, most int, language, prefix string, row
 	out.ids = append(out.ids, p.user...)
 	answer := "assistant\n"
 	if language != "" {
-		answer += "language " + language + asrText
+		answer += "language " + language + asrtext.Mark
 	}
 	// An answer has no special tokens, so text that looks like one does not become one now.
 	out.ids = append(out.ids, slices.DeleteFunc(t.Encode(answer+prefix), t.Special)...)

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+
+	"touchline/inference/internal/asrtext"
 )
 
 // Same is called once per recorded case; equal reports whether the result matches.
@@ -24,15 +26,15 @@ func ReplayAnswers(raw []byte, same Same) error {
 		return err
 	}
 	for _, tt := range want.Parse {
-		language, text := parse(tt.Raw, tt.Forced)
+		language, text := asrtext.Parse(tt.Raw, tt.Forced)
 		same(text == tt.Text && language == tt.Language, "%q: expected %q in %q, got %q in %q", tt.Raw, tt.Text, tt.Language, text, language)
 	}
 	for _, tt := range want.Normalize {
-		got := normalName(tt.Input)
+		got := asrtext.LanguageName(tt.Input)
 		same(got == tt.Output, "language %q: expected %q, got %q", tt.Input, tt.Output, got)
 	}
 	for _, tt := range want.Repetitions {
-		got := fixRepetitions(tt.Input)
+		got := asrtext.FixRepetitions(tt.Input)
 		same(got == tt.Output, "repetitions in %q: expected %q, got %q", tt.Input, tt.Output, got)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"touchline/inference"
+	"touchline/inference/internal/asrtext"
 )
 
 // word is a word as the aligner reads it, and its place in the text: the bytes from the first to
@@ -31,10 +32,10 @@ func alignWords(text, language string) []word {
 	}
 	piece, cut := true, -1 // a new piece begins; the end of a word in it
 	for i, r := range text {
-		if space(r) || i == cut {
+		if asrtext.Space(r) || i == cut {
 			flush()
 		}
-		if piece = piece || space(r); space(r) {
+		if piece = piece || asrtext.Space(r); asrtext.Space(r) {
 			continue
 		}
 		if piece && language == "Korean" {

@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"mime/multipart"
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +26,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
+	"touchline/inference/internal/asrtext"
 	"touchline/internal/wav"
 )
 
@@ -207,19 +210,35 @@ func (r *Recognizer) report(detail string) {
 func (r *Recognizer) ask(ctx context.Context, path string, sound []float32, h inference.Hearing) ([]inference.Transcript, error) {
 	verbose := !h.Live && !r.noTimes.Load() || h.WordTimes
 	texts, err := r.post(ctx, path, sound, h, verbose)
-	var refusal *statusError
-	if !verbose || !errors.As(err, &refusal) || refusal.code != http.StatusBadRequest && refusal.code != http.StatusUnprocessableEntity ||
-		!strings.Contains(refusal.text, "response_format") && !strings.Contains(refusal.text, "verbose_json") &&
-			!strings.Contains(refusal.text, "timestamp") {
+	refusal, ok := errors.AsType[*statusError](err)
+	if !verbose || !ok {
 		return texts, err
 	}
-	r.noTimes.Store(true)
+	bad := refusal.code == http.StatusBadRequest || refusal.code == http.StatusUnprocessableEntity
+	named := bad && timesRefused.MatchString(refusal.whole)
+	if !bad && refusal.code != http.StatusInternalServerError && refusal.code != http.StatusNotImplemented {
+		return nil, err
+	}
+	if !named || !h.WordTimes {
+		plain := h
+		plain.WordTimes = false
+		var second error
+		if texts, second = r.post(ctx, path, sound, plain, false); second != nil {
+			return nil, err // about something else
+		}
+	}
+	if refusal.code != http.StatusInternalServerError { // which may pass
+		r.noTimes.Store(true)
+	}
 	r.log.Warn().Err(err).Msg("transcription server returns no word timestamps")
 	if h.WordTimes {
 		return nil, fmt.Errorf("%s: %w", r.server, inference.ErrNoWordTimes)
 	}
-	return r.post(ctx, path, sound, h, false)
+	return texts, nil
 }
+
+// timesRefused matches a refusal of verbose_json or of the times of words.
+var timesRefused = regexp.MustCompile(`response_format|verbose_json|timestamp`)
 
 func (r *Recognizer) post(ctx context.Context, path string, sound []float32, h inference.Hearing, verbose bool,
 ) ([]inference.Transcript, error) {
@@ -242,7 +261,7 @@ func (r *Recognizer) post(ctx context.Context, path string, sound []float32, h i
 		return nil, fmt.Errorf("%s: %w: %w", r.server, ErrUnreachable, err)
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
+	if res.StatusCode/100 != 2 {
 		return nil, fmt.Errorf("%s: %w: %w%s", r.server, ErrRefused, refusalOf(res, r.now()), recognizerHint(res.StatusCode))
 	}
 	answer, err := io.ReadAll(res.Body)
@@ -310,28 +329,60 @@ type transcription struct {
 	Text     *string `json:"text"`
 	Language string  `json:"language"`
 	Segments []struct {
-		Start float64 `json:"start"`
-		End   float64 `json:"end"`
-		Text  string  `json:"text"`
+		Start number `json:"start"`
+		End   number `json:"end"`
+		Text  string `json:"text"`
 	} `json:"segments"`
 	Words []struct {
-		Word  string  `json:"word"`
-		Start float64 `json:"start"`
-		End   float64 `json:"end"`
+		Word  string `json:"word"`
+		Start number `json:"start"`
+		End   number `json:"end"`
 	} `json:"words"`
+}
+
+// number is a number that some servers send as a string. Other values are 0.
+type number float64
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (n *number) UnmarshalJSON(raw []byte) error {
+	v, err := strconv.ParseFloat(strings.Trim(string(raw), `" `), 64)
+	if *n = number(v); err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		*n = 0
+	}
+	return nil
+}
+
+// python matches strings, and values outside them that Python writes and JSON does not have.
+var python = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?(?:NaN|Infinity)`)
+
+// withoutNaN replaces such values by null.
+func withoutNaN(body []byte) []byte {
+	return python.ReplaceAllFunc(body, func(b []byte) []byte {
+		if b[0] == '"' {
+			return b
+		}
+		return []byte("null")
+	})
 }
 
 // readTranscription returns the parts of an answer: its segments, or the whole. length is the length of the sound.
 func readTranscription(body []byte, length time.Duration, h inference.Hearing) ([]inference.Transcript, error) {
 	var a transcription
-	if err := json.Unmarshal(body, &a); err != nil || a.Text == nil {
+	body = bytes.TrimPrefix(bytes.TrimSpace(body), []byte("\uFEFF"))
+	err := json.Unmarshal(body, &a)
+	if err != nil {
+		a = transcription{}
+		err = json.Unmarshal(withoutNaN(body), &a)
+	}
+	if err != nil || a.Text == nil {
 		return nil, fmt.Errorf(`expected JSON with "text", got %q`, shorten(string(body)))
 	}
-	seconds := func(s float64) time.Duration {
-		return time.Duration(min(max(s, 0), length.Seconds()) * float64(time.Second)).Round(time.Millisecond)
+	seconds := func(s number) time.Duration {
+		return time.Duration(min(max(float64(s), 0), length.Seconds()) * float64(time.Second)).Round(time.Millisecond)
 	}
+	found, text := asrtext.Parse(*a.Text, "") // servers of Qwen3-ASR leave its marks in the text
 	whole := inference.Transcript{
-		Text: strings.TrimSpace(*a.Text), Language: cmp.Or(inference.LanguageTag(a.Language), h.Language), End: length, Final: true,
+		Text: text, Language: cmp.Or(inference.LanguageTag(a.Language), inference.LanguageTag(found), h.Language), End: length, Final: true,
 	}
 	var words []inference.Word
 	for _, v := range a.Words {
@@ -343,7 +394,8 @@ func readTranscription(body []byte, length time.Duration, h inference.Hearing) (
 	var parts []inference.Transcript
 	for _, s := range a.Segments {
 		p := whole
-		p.Text, p.Start = strings.TrimSpace(s.Text), seconds(s.Start)
+		_, p.Text = asrtext.Parse(s.Text, "")
+		p.Start = seconds(s.Start)
 		if p.End = max(p.Start, seconds(s.End)); p.Text != "" {
 			parts = append(parts, p)
 		}

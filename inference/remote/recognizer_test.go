@@ -268,3 +268,52 @@ func FuzzReadTranscription(f *testing.F) {
 		require.NoError(t, err)
 	})
 }
+
+// TestTimesRefusedInAnyWay: json is asked for after any refusal of verbose_json, and the refusal is remembered unless it may pass.
+func TestTimesRefusedInAnyWay(t *testing.T) {
+	for refusal, requests := range map[string]int{
+		`400 {"error": {"message": "Currently do not support verbose_json for m"}}`: 3,
+		`400 bad request`: 3, `422 {"detail": "unprocessable"}`: 3, `501 no`: 3, `500 KeyError: 'segments'`: 4,
+	} {
+		answers := []string{refusal, `{"text": "Out!"}`}
+		if requests == 4 {
+			answers = append(answers, answers...)
+		}
+		r, s := recognizer(t, answers...)
+		for range 2 {
+			parts, err := transcribe(t.Context(), r, 16000, inference.Hearing{})
+			require.NoError(t, err, refusal)
+			require.Equal(t, "Out!", parts[0].Text)
+		}
+		require.Len(t, s.requests(), requests, refusal)
+	}
+	for refusal, requests := range map[string]int{`400 Currently do not support verbose_json`: 1, `400 bad request`: 2} {
+		r, s := recognizer(t, refusal, `{"text": "Out!"}`)
+		_, err := transcribe(t.Context(), r, 16000, inference.Hearing{WordTimes: true})
+		require.ErrorIs(t, err, inference.ErrNoWordTimes)
+		require.Len(t, s.requests(), requests)
+	}
+	r, s := recognizer(t, `400 the sound is empty`)
+	_, err := transcribe(t.Context(), r, 16000, inference.Hearing{})
+	require.ErrorContains(t, err, "the sound is empty")
+	require.Len(t, s.requests(), 2)
+}
+
+// TestForeignAnswers: answers with values that JSON does not have, numbers as strings, other successes and marks of Qwen3-ASR.
+func TestForeignAnswers(t *testing.T) {
+	for answer, want := range map[string]inference.Transcript{
+		"\uFEFF" + `{"text": "Out!"}`: {Text: "Out!", End: time.Second, Final: true},
+		`{"text": "a: NaN", "segments": [{"start": NaN, "end": Infinity, "text": "a: NaN", "avg_logprob": -Infinity}]}`: {Text: "a: NaN", Final: true},
+		`{"text": "Out!", "duration": "1.0", "segments": [{"start": "0.25", "end": "0.5", "text": "Out!"}]}`: {
+			Text: "Out!", Start: 250 * time.Millisecond, End: 500 * time.Millisecond, Final: true,
+		},
+		`201 {"text": "Out!"}`:                          {Text: "Out!", End: time.Second, Final: true},
+		`{"text": "language Dutch<asr_text>Doelpunt!"}`: {Text: "Doelpunt!", Language: "nl", End: time.Second, Final: true},
+		`{"text": "language None<asr_text>"}`:           {End: time.Second, Final: true},
+	} {
+		r, _ := recognizer(t, answer)
+		parts, err := transcribe(t.Context(), r, 16000, inference.Hearing{})
+		require.NoError(t, err, answer)
+		require.Equal(t, []inference.Transcript{want}, parts, answer)
+	}
+}

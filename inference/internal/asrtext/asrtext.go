@@ -1,4 +1,6 @@
-package qwen3asr
+// Package asrtext reads the answers of Qwen3-ASR: the language, the text, and repetitions that are faults of the model. It knows no
+// tokens and no sound.
+package asrtext
 
 import (
 	"slices"
@@ -7,18 +9,21 @@ import (
 	"unicode/utf8"
 )
 
-// parse splits an answer into the name of its language and its text. forced is the language of the
+// Mark separates the language from the text in an answer.
+const Mark = "<asr_text>"
+
+// Parse splits an answer into the name of its language and its text. forced is the language of the
 // prompt, whose answer is text only.
-func parse(raw, forced string) (language, text string) {
+func Parse(raw, forced string) (language, text string) {
 	raw = trim(raw)
 	if raw == "" {
 		return "", ""
 	}
-	raw = fixRepetitions(raw)
+	raw = FixRepetitions(raw)
 	if forced != "" {
 		return forced, raw
 	}
-	meta, text, tagged := strings.Cut(raw, asrText)
+	meta, text, tagged := strings.Cut(raw, Mark)
 	if !tagged {
 		return "", trim(raw)
 	}
@@ -32,13 +37,13 @@ func parse(raw, forced string) (language, text string) {
 		if len(line) < len(head) || !strings.EqualFold(line[:len(head)], head) {
 			continue
 		}
-		return normalName(line[len(head):]), text
+		return LanguageName(line[len(head):]), text
 	}
 	return "", text
 }
 
-// normalName writes a name with a capital and small letters.
-func normalName(name string) string {
+// LanguageName writes a name with a capital and small letters.
+func LanguageName(name string) string {
 	name = trim(name)
 	r, n := utf8.DecodeRuneInString(name)
 	if n == 0 {
@@ -52,9 +57,9 @@ const (
 	longestRun = 20 // characters of a repeated pattern
 )
 
-// fixRepetitions reduces runs of one character and of one pattern to one of it, where they are so
+// FixRepetitions reduces runs of one character and of one pattern to one of it, where they are so
 // long that the model has lost its way.
-func fixRepetitions(text string) string {
+func FixRepetitions(text string) string {
 	s := collapseRunes([]rune(text))
 	out := make([]rune, 0, len(s))
 	for len(s) >= 2*manyTimes {
@@ -104,6 +109,7 @@ func repeated(s []rune) (k, end int) {
 }
 
 // trim removes leading and trailing white space as the original does: U+001C to U+001F are white space too.
-func trim(s string) string { return strings.TrimFunc(s, space) }
+func trim(s string) string { return strings.TrimFunc(s, Space) }
 
-func space(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }
+// Space reports whether a character is white space for the original.
+func Space(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }
