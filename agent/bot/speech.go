@@ -21,7 +21,7 @@ func (r *Engines) Speech(cfg inference.VoiceConfig, model func() *Engine, log ze
 		return nil, fmt.Errorf("prepare speech as a service: %w", err)
 	}
 	return audioapi.New(audioapi.Options{
-		Speaker: speaker{synth.Behind(), configuredVoice(cfg), model},
+		Speaker: speaker{synth, configuredVoice(cfg), model},
 		Voices: func() (out []audioapi.Voice) {
 			for _, id := range model().Capabilities().OwnVoiceIDs() {
 				out = append(out, audioapi.Voice{ID: id})
@@ -58,7 +58,7 @@ type speaker struct {
 
 // Speak implements inference.Speaker.
 func (s speaker) Speak(ctx context.Context, text, name, language string) iter.Seq2[inference.Chunk, error] {
-	name = cmp.Or(name, s.voice)
+	ctx, name = inference.Behind(ctx), cmp.Or(name, s.voice)
 	program, _, _ := strings.Cut(name, ":")
 	model := s.model()
 	if program != inference.VoiceModel && program != inference.VoiceAuto || !model.Capabilities().OwnVoice {
@@ -71,6 +71,6 @@ func (s speaker) Speak(ctx context.Context, text, name, language string) iter.Se
 			return
 		}
 		defer session.Close()
-		session.Speak(inference.Behind(ctx), text, name, language)(yield)
+		session.Speak(ctx, text, name, language)(yield)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/inference/voice"
+	"touchline/internal/wav"
 )
 
 // recording writes a WAV file of a sound like speech, times a gain.
@@ -29,11 +29,9 @@ func recordingAt(t *testing.T, rate int, seconds, gain float64) string {
 		}
 		pcm[i] = int16(max(-32768, min(32767, gain*3000*x*(1.2+math.Sin(20*at)))))
 	}
-	f, err := os.Create(filepath.Join(t.TempDir(), "voice.wav"))
-	require.NoError(t, err)
-	require.NoError(t, voice.WriteWAV(f, rate, pcm))
-	require.NoError(t, f.Close())
-	return f.Name()
+	path := filepath.Join(t.TempDir(), "voice.wav")
+	require.NoError(t, os.WriteFile(path, wav.EncodePCM(pcm, rate), 0o600))
+	return path
 }
 
 func TestVoice(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/inference/voice"
+	"touchline/internal/wav"
 )
 
 // sayCmd speaks a text into a file.
@@ -153,7 +154,8 @@ func writeFile(path string, sp voice.Speech) error {
 	if err != nil {
 		return fmt.Errorf("write the speech: %w", err)
 	}
-	if err := errors.Join(voice.WriteWAV(f, sp.Rate, sp.Audio), f.Close()); err != nil {
+	_, err = f.Write(wav.EncodePCM(sp.Audio, sp.Rate))
+	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("write the speech to %s: %w", path, err)
 	}
 	return nil

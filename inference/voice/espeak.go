@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"touchline/internal/rescue"
+	"touchline/internal/wav"
 )
 
 // wordGap is espeak-ng's -g for the run that finds the words: pauses of about
@@ -39,7 +40,7 @@ func (s *Synthesizer) speakEspeak(ctx context.Context, tokens []token, lang stri
 	} {
 		g.Go(func() (err error) {
 			// A text on standard input cannot be an option.
-			*r.out, err = run(gctx, s.nice, espeak, r.text, append([]string{"-v", voice, "--stdin"}, r.args...)...)
+			*r.out, err = run(gctx, espeak, r.text, append([]string{"-v", voice, "--stdin"}, r.args...)...)
 			return err
 		})
 	}
@@ -49,14 +50,15 @@ func (s *Synthesizer) speakEspeak(ctx context.Context, tokens []token, lang stri
 	if len(sound) == 0 {
 		return Speech{}, fmt.Errorf("espeak-ng has no voice %q: see espeak-ng --voices", voice)
 	}
-	rate, pcm, err := parseWAV(sound)
+	samples, rate, err := wav.Parse(sound)
 	if err != nil {
 		return Speech{}, fmt.Errorf("read espeak-ng's sound: %w", err)
 	}
+	pcm := wav.PCM(samples)
 	spans, ok := []span(nil), false
-	if wideRate, widePCM, err := parseWAV(wide); err == nil {
+	if wideSamples, wideRate, err := wav.Parse(wide); err == nil {
 		words := strings.Fields(string(whole))
-		if phones, found := spreadPhones(words, rate, pcm, wideRate, widePCM); found {
+		if phones, found := spreadPhones(words, rate, pcm, wideRate, wav.PCM(wideSamples)); found {
 			spans, ok = placeWords(phones, espeakGroups(string(each)), tokens)
 		}
 	}

@@ -5,9 +5,6 @@ import (
 	"time"
 )
 
-// ParseWAV is parseWAV.
-func ParseWAV(b []byte) (rate int, pcm []int16, err error) { return parseWAV(b) }
-
 // Split cuts a text that arrives in deltas.
 func Split(deltas ...string) []string {
 	var s splitter

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"touchline/internal/rescue"
+	"touchline/internal/wav"
 )
 
 // speakFlite speaks with one run of flite, which also returns the phones with their times. A second run, with the fastest voice and the
@@ -19,20 +20,21 @@ func (s *Synthesizer) speakFlite(ctx context.Context, tokens []token, _ string) 
 	g, gctx := rescue.WithContext(ctx)
 	g.Go(func() (err error) {
 		// flite never parses the argument of -t as an option, so the text may start with a dash. The phones come on standard output.
-		phones, sound, err = runWithFile(gctx, s.nice, flite, "-voice", voice, "-psdur", "-t", script(tokens), "-o", "/dev/fd/3")
+		phones, sound, err = runWithFile(gctx, flite, "-voice", voice, "-psdur", "-t", script(tokens), "-o", "/dev/fd/3")
 		return err
 	})
 	g.Go(func() (err error) {
-		words, err = run(gctx, s.nice, flite, "", "-voice", "kal16", "-ps", "-t", list(tokens, ", "), "-o", "none")
+		words, err = run(gctx, flite, "", "-voice", "kal16", "-ps", "-t", list(tokens, ", "), "-o", "none")
 		return err
 	})
 	if err := g.Wait(); err != nil {
 		return Speech{}, err
 	}
-	rate, pcm, err := parseWAV(sound)
+	samples, rate, err := wav.Parse(sound)
 	if err != nil {
 		return Speech{}, fmt.Errorf("read flite's sound: %w", err)
 	}
+	pcm := wav.PCM(samples)
 	spans, ok := placeWords(parsePhones(string(phones)), phoneGroups(string(words)), tokens)
 	if !ok {
 		spans = estimate(tokens, rate, pcm)

@@ -8,11 +8,15 @@ import (
 	"os/exec"
 	"strings"
 
+	"touchline/inference"
 	"touchline/internal/child"
 )
 
 // maxOutput bounds the output of a program in bytes: over six minutes of sound.
 const maxOutput = 16 << 20
+
+// behind is the niceness of programs that are not for live rooms.
+const behind = 10
 
 // lookUp finds a program's path.
 func lookUp(program string) (string, error) {
@@ -23,17 +27,17 @@ func lookUp(program string) (string, error) {
 	return path, nil
 }
 
-// run runs a program with a niceness and returns its output. The end of ctx or of this process kills the program.
-func run(ctx context.Context, nice int, program, stdin string, args ...string) ([]byte, error) {
+// run runs a program and returns its output. The end of ctx or of this process kills the program.
+func run(ctx context.Context, program, stdin string, args ...string) ([]byte, error) {
 	path, err := lookUp(program)
 	if err != nil {
 		return nil, err
 	}
-	return output(exec.CommandContext(ctx, path, args...), nice, program, stdin)
+	return output(ctx, exec.CommandContext(ctx, path, args...), program, stdin)
 }
 
 // runWithFile is run for a program that writes its sound to /dev/fd/3.
-func runWithFile(ctx context.Context, nice int, program string, args ...string) (stdout, sound []byte, err error) {
+func runWithFile(ctx context.Context, program string, args ...string) (stdout, sound []byte, err error) {
 	path, err := lookUp(program)
 	if err != nil {
 		return nil, nil, err
@@ -50,12 +54,16 @@ func runWithFile(ctx context.Context, nice int, program string, args ...string) 
 	}()
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.ExtraFiles = []*os.File{w}
-	stdout, err = output(cmd, nice, program, "")
+	stdout, err = output(ctx, cmd, program, "")
 	w.Close()
 	return stdout, <-read, err
 }
 
-func output(cmd *exec.Cmd, nice int, program, stdin string) ([]byte, error) {
+func output(ctx context.Context, cmd *exec.Cmd, program, stdin string) ([]byte, error) {
+	nice := 0
+	if inference.IsBehind(ctx) {
+		nice = behind
+	}
 	if stdin != "" {
 		cmd.Stdin = strings.NewReader(stdin)
 	}

@@ -81,7 +81,7 @@ func (s *Synthesizer) checkVoice(ctx context.Context, lang string) error {
 	if s.cfg.Name == "" || s.cfg.Program == remote || s.programFor(lang).name != flite {
 		return nil
 	}
-	list, err := run(ctx, 0, flite, "", "-lv")
+	list, err := run(ctx, flite, "", "-lv")
 	if err != nil {
 		return fmt.Errorf("list flite's voices: %w", err)
 	}

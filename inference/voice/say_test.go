@@ -1,7 +1,6 @@
 package voice_test
 
 import (
-	"bytes"
 	"context"
 	"strings"
 	"testing"
@@ -60,17 +59,4 @@ func TestSayRefuses(t *testing.T) {
 	cancel()
 	_, err = synth(t, "flite").Say(ctx, "A goal!", "")
 	require.ErrorIs(t, err, context.Canceled)
-}
-
-func TestWriteWAV(t *testing.T) {
-	t.Parallel()
-	for _, pcm := range [][]int16{{}, {0, 1, -1, 32767, -32768}} {
-		var b bytes.Buffer
-		require.NoError(t, voice.WriteWAV(&b, 22050, pcm))
-		require.Equal(t, 44+2*len(pcm), b.Len())
-		rate, got, err := voice.ParseWAV(b.Bytes())
-		require.NoError(t, err)
-		require.Equal(t, 22050, rate)
-		require.Equal(t, pcm, got)
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/internal/wav"
 )
 
 const (
@@ -28,6 +30,10 @@ const (
 	soundTimeout = 6 * time.Second
 	// maxSentence bounds the sound of one sentence.
 	maxSentence = 2 * time.Minute
+	// minRate and maxRate bound the rate of its sound, in Hz.
+	minRate, maxRate = 4000, 192000
+	// endless is the length of sound that lasts to the end of its stream.
+	endless = math.MaxInt64
 	// readStep is the size of the pieces in which sound is read: 85 ms at 24 kHz.
 	readStep = 4096
 	// maxAnswer bounds the body of an error, in bytes.
@@ -148,20 +154,19 @@ func (s *server) receive(ctx context.Context, name, text string, p *stream) erro
 	}
 	defer res.Body.Close()
 	in := bufio.NewReaderSize(res.Body, readStep)
-	rate, channels, size, err := soundOf(res.Header.Get("Content-Type"), in)
+	f, size, err := soundOf(res.Header.Get("Content-Type"), in)
 	if err != nil {
 		return causeOr(ctx, err)
 	}
 	sound := io.LimitReader(in, size)
-	p.rate = rate
-	frame := 2 * channels
-	buf := make([]byte, readStep-readStep%frame)
+	p.rate = f.Rate
+	buf := make([]byte, readStep-readStep%f.Frame())
 	for have := 0; ; {
 		n, err := sound.Read(buf[have:])
 		timer.Reset(s.patience)
 		have += n
-		whole := have - have%frame
-		if !p.push(samples16(buf[:whole], channels)) {
+		whole := have - have%f.Frame()
+		if !p.push(wav.PCM(f.Mono(nil, buf[:whole]))) {
 			return errGone
 		}
 		have = copy(buf, buf[whole:have]) // bytes of an incomplete sample
@@ -303,41 +308,56 @@ func answerText(body []byte) string {
 	return strconv.Quote(text)
 }
 
-// soundOf reads the head of an answer, up to its 16-bit samples. It returns their rate, channels and length in bytes.
-func soundOf(contentType string, in *bufio.Reader) (rate, channels int, size int64, err error) {
+// soundOf reads the head of an answer, up to its samples, and returns their format and length in bytes.
+func soundOf(contentType string, in *bufio.Reader) (f wav.Format, size int64, err error) {
 	kind, params, err := mime.ParseMediaType(contentType)
 	if err != nil {
 		kind = ""
 	}
 	head, err := in.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return 0, 0, 0, fmt.Errorf("read the sound: %w", err)
+		return f, 0, fmt.Errorf("read the sound: %w", err)
 	}
 	switch other := foreign(head); {
 	case string(head) == "RIFF":
-		return readWAVHead(in)
+		return wavHead(in)
 	case other != "":
-		return 0, 0, 0, fmt.Errorf("it sent %s, asked for pcm: choose a server that sends response_format pcm or wav", other)
+		return f, 0, fmt.Errorf("it sent %s, asked for pcm: choose a server that sends response_format pcm or wav", other)
 	}
 	switch kind {
 	case "audio/pcm", "audio/l16", "audio/raw", "audio/x-raw", "audio/x-pcm", "application/octet-stream", "":
 	default:
-		return 0, 0, 0, fmt.Errorf("expected sound, got %.60q: check inference.voice.url, which ends in /v1", contentType)
+		return f, 0, fmt.Errorf("expected sound, got %.60q: check inference.voice.url, which ends in /v1", contentType)
 	}
-	rate = serverRate
+	f = wav.Format{Rate: serverRate, Channels: 1, Bits: 16}
 	if v, ok := params["rate"]; ok {
-		if rate, err = strconv.Atoi(v); err != nil || rate < minRate || rate > maxRate {
-			return 0, 0, 0, fmt.Errorf("expected a rate from %d to %d Hz, got %.60q", minRate, maxRate, contentType)
+		if f.Rate, err = strconv.Atoi(v); err != nil || f.Rate < minRate || f.Rate > maxRate {
+			return f, 0, fmt.Errorf("expected a rate from %d to %d Hz, got %.60q", minRate, maxRate, contentType)
 		}
 	}
-	channels = 1
 	if v, ok := params["channels"]; ok && v != "1" {
 		if v != "2" {
-			return 0, 0, 0, fmt.Errorf("expected 1 or 2 channels, got %.60q", contentType)
+			return f, 0, fmt.Errorf("expected 1 or 2 channels, got %.60q", contentType)
 		}
-		channels = 2
+		f.Channels = 2
 	}
-	return rate, channels, endless, nil
+	return f, endless, nil
+}
+
+// wavHead reads a WAV stream up to its samples. Without a length in the head they last to the end of the stream.
+func wavHead(in io.Reader) (wav.Format, int64, error) {
+	f, size, err := wav.ReadHead(in)
+	if err != nil {
+		return f, 0, err
+	}
+	if f.Channels > 2 || f.Rate < minRate || f.Rate > maxRate {
+		return f, 0, fmt.Errorf("%w with 1 or 2 channels, 4 to 192 kHz, got %d channels, %d Hz", wav.ErrFormat, f.Channels, f.Rate)
+	}
+	const unknown = 0x7ff00000 // and above
+	if size == 0 || size >= unknown {
+		size = endless
+	}
+	return f, size, nil
 }
 
 // foreign names a compressed format or a page by its first bytes; "" for possible raw sound.

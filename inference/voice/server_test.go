@@ -101,6 +101,19 @@ func heard(t *testing.T, synth *voice.Synthesizer, text string) (*answer, infere
 	return a, m
 }
 
+// wavFile builds a file whose data chunk has the length in its header.
+func wavFile(channels, rate, bits int, length uint32, body []byte) []byte {
+	b := []byte("RIFF\x00\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00")
+	b = binary.LittleEndian.AppendUint16(b, uint16(channels))
+	b = binary.LittleEndian.AppendUint32(b, uint32(rate))
+	b = binary.LittleEndian.AppendUint32(b, uint32(rate*channels*bits/8))
+	b = binary.LittleEndian.AppendUint16(b, uint16(channels*bits/8))
+	b = binary.LittleEndian.AppendUint16(b, uint16(bits))
+	b = append(b, "LIST\x03\x00\x00\x00abc\x00data"...)
+	b = binary.LittleEndian.AppendUint32(b, length)
+	return append(b, body...)
+}
+
 func TestServerSpeaks(t *testing.T) {
 	const text = "Red attack down the *left*. The keeper waits!"
 	for _, tt := range []struct {

@@ -69,14 +69,20 @@ func (s *stream) push(pcm []int16) bool {
 	if !s.sounds {
 		return true
 	}
-	last := len(s.buf)
-	for last > 0 && !loud(s.buf[last-1]) {
-		last--
-	}
+	last := s.end()
 	if duration(last, s.rate) < leastStep {
 		return true
 	}
 	return s.pass(last, false)
+}
+
+// end returns the length of the held samples without the silence at their end.
+func (s *stream) end() int {
+	last := len(s.buf)
+	for last > 0 && !loud(s.buf[last-1]) {
+		last--
+	}
+	return last
 }
 
 // finish emits the rest, with the words without a time.
@@ -84,10 +90,7 @@ func (s *stream) finish() {
 	if !s.sounds {
 		return
 	}
-	last := len(s.buf)
-	for last > 0 && !loud(s.buf[last-1]) {
-		last--
-	}
+	last := s.end()
 	s.spoken = s.at + duration(last, s.rate)
 	end := last + int(s.after*time.Duration(s.rate)/time.Second)
 	s.buf = slices.Grow(s.buf, max(0, end-len(s.buf)))

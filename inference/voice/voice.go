@@ -48,18 +48,7 @@ type Synthesizer struct {
 	log    zerolog.Logger
 	server *server // nil without an address
 	strict bool    // no fallback from a speech server
-	nice   int     // of the programs
 	counts *counts
-}
-
-// behind is the niceness of programs that are not for live rooms.
-const behind = 10
-
-// Behind returns the Synthesizer for speech that is not live: its programs have a lower priority.
-func (s *Synthesizer) Behind() *Synthesizer {
-	other := *s
-	other.nice = behind
-	return &other
 }
 
 // New checks the settings, not the programs; see Check.

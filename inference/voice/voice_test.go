@@ -432,6 +432,6 @@ func BenchmarkSpeak(b *testing.B) {
 // TestBehind: programs of speech that is not live leave the CPU to others.
 func TestBehind(t *testing.T) {
 	program(t, "flite", `until [ "$(nice)" = 10 ]; do :; done; echo "behind the others" >&2; exit 1`)
-	_, err := synth(t, "flite").Behind().Sentence(t.Context(), "Hello.", "en")
+	_, err := synth(t, "flite").Sentence(inference.Behind(t.Context()), "Hello.", "en")
 	require.ErrorContains(t, err, "behind the others")
 }

@@ -33,7 +33,7 @@ func Installed(ctx context.Context, cfg inference.VoiceConfig) []Voice {
 		}
 	}
 	for _, p := range programs() {
-		if list, err := run(ctx, 0, p.name, "", p.list); err == nil {
+		if list, err := run(ctx, p.name, "", p.list); err == nil {
 			out = append(out, p.voices(string(list))...)
 		}
 	}

@@ -141,15 +141,18 @@ func (f Format) sample(b []byte) float64 {
 	return float64(int32(le.Uint32(b))) / (1 << 31)
 }
 
-// Encode returns a file of one channel with 16 bits. Samples outside [-1, 1] are clipped, NaN becomes 0.
-func Encode(samples []float32, rate int) []byte {
+// Encode returns a file of one channel with the samples as in PCM.
+func Encode(samples []float32, rate int) []byte { return EncodePCM(PCM(samples), rate) }
+
+// PCM returns samples with 16 bits. Samples outside [-1, 1] are clipped, NaN becomes 0.
+func PCM(samples []float32) []int16 {
 	pcm := make([]int16, len(samples))
 	for i, v := range samples {
 		if v := float64(v); !math.IsNaN(v) {
 			pcm[i] = int16(math.Round(min(max(v*(1<<15), math.MinInt16), math.MaxInt16)))
 		}
 	}
-	return EncodePCM(pcm, rate)
+	return pcm
 }
 
 // EncodePCM returns a file of one channel with 16 bits.

@@ -95,6 +95,17 @@ func TestEncode(t *testing.T) {
 	require.Equal(t, []float32{-1, 0.5, 32767.0 / 32768, -1, 0}, got)
 }
 
+func TestEncodePCM(t *testing.T) {
+	for _, pcm := range [][]int16{{}, {0, 1, -1, 32767, -32768}} {
+		file := wav.EncodePCM(pcm, 22050)
+		require.Len(t, file, 44+2*len(pcm))
+		got, rate, err := wav.Parse(file)
+		require.NoError(t, err)
+		require.Equal(t, 22050, rate)
+		require.Equal(t, pcm, wav.PCM(got))
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add(file(pcm, 1, 16000, 16, 0, 6, 1, 0, 2, 0))
 	f.Add(file(pcm, 3, 48000, 24, 0, 9, 1, 0, 2, 0, 1, 2, 3, 4, 5))
