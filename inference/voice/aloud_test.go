@@ -211,6 +211,19 @@ func TestModelThatFailsDoesNotRead(t *testing.T) {
 	require.Equal(t, 1, asked)
 }
 
+// TestModelReadsALongText: a given text is known, so its length has no bound as that of an answer.
+func TestModelReadsALongText(t *testing.T) {
+	text := strings.TrimSpace(strings.Repeat("Goal again. ", 100))
+	e := &engine{speaks: true, speak: func(text string) iter.Seq2[inference.Chunk, error] {
+		return (&slowRoom{e: &slowly{}}).Speak(t.Context(), text, "", "")
+	}}
+	s, err := wrap(e, synth(t, "auto")).NewSession()
+	require.NoError(t, err)
+	a := wholeOf(t, text, s.(inference.Speaker).Speak(t.Context(), text, "model", "en")) //nolint:forcetypeassert // a wrapped session is one
+	require.Equal(t, 100, ownChunks(a))
+	require.NoError(t, s.Close())
+}
+
 // TestSlowModelDoesNotRead: a model that reads slower than its sound is heard leaves the rest to the program before, and the room has its
 // voice again when it kept up.
 func TestSlowModelDoesNotRead(t *testing.T) {

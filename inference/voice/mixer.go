@@ -38,8 +38,8 @@ type mixer struct {
 	room   *Room
 	lang   string
 	says   map[string]string // pronunciations
-	given  string            // the text, if it was known before
-	now    func() choice     // for the next sentence; nil for one voice
+	now    func() choice     // for the next sentence
+	varies bool              // the room may choose another voice meanwhile
 
 	yield func(inference.Chunk, error) bool
 	items chan item // from the engine; nil after its end
@@ -72,9 +72,11 @@ func (s *Room) mixer(voice, language string) *mixer {
 	wanted := m.own
 	m.own = s.own(wanted)
 	m.unread = wanted && !m.own
+	chosen := m.choice
+	m.now = func() choice { return chosen }
 	if last := s.last.Load(); last != nil {
 		m.says = last.says
-		if last.now != nil {
+		if m.varies = last.now != nil; m.varies {
 			m.now = func() choice { return s.v.choose(last.now(), language) }
 		}
 	}
@@ -145,10 +147,6 @@ func (m *mixer) run(ctx context.Context) {
 		if !goOn {
 			return
 		}
-		if over := len(m.pending) - maxPending; over > 0 {
-			m.pending = m.pending[:maxPending]
-			m.room.v.log.Warn().Int("pieces", over).Msg("answer too long to speak: the rest has text only")
-		}
 	}
 	if m.failed != nil {
 		m.yield(inference.Chunk{}, m.failed)
@@ -161,7 +159,7 @@ func (m *mixer) next(ctx context.Context) (early <-chan time.Time) {
 	if n == 0 {
 		return nil
 	}
-	if m.now != nil && m.room.v.can().Speech && (m.reads || m.synth.cfg.Program != remote) {
+	if m.varies && m.room.v.can().Speech && (m.reads || m.synth.cfg.Program != remote) {
 		// Read little ahead, so that a change of the voice applies soon. A speech server reads ahead further, since it may fail.
 		if ahead := m.length - time.Since(m.began); ahead > farAhead {
 			return time.After(ahead - farAhead)
@@ -169,7 +167,7 @@ func (m *mixer) next(ctx context.Context) (early <-chan time.Time) {
 	}
 	a := aloud{room: m.room, piece: join(m.pending[:n]), lang: m.lang, says: m.says, to: m.done}
 	m.pending = m.pending[n:]
-	if m.now != nil && !m.within {
+	if !m.within {
 		m.change(m.now())
 	}
 	m.within, m.busy = isClause(a.piece), true
@@ -183,7 +181,7 @@ func (m *mixer) ready() int {
 	if m.busy || len(m.pending) == 0 {
 		return 0
 	}
-	if m.unread || m.now == nil || !m.now().own {
+	if m.unread || !m.now().own {
 		return 1
 	}
 	length := 0
@@ -234,9 +232,9 @@ func (m *mixer) take(it item) bool {
 	}
 	switch {
 	case m.own && c.VoiceFailed != nil:
-		return m.fail(*c.VoiceFailed)
+		m.fail(*c.VoiceFailed)
 	case leave >= 0:
-		return m.rest(leave)
+		m.rest(leave)
 	case !m.own:
 		m.feed(before)
 	}
@@ -260,7 +258,7 @@ func (m *mixer) hear(c *inference.Chunk) int {
 	if ended {
 		m.room.spoke(behind, now)
 	}
-	if end.at == 0 || !m.room.rests.Load() && (m.now == nil || m.now().own) {
+	if end.at == 0 || !m.room.rests.Load() && m.now().own {
 		return -1
 	}
 	c.Audio = c.Audio[:int(end.sound*time.Duration(c.AudioRate)/time.Second)]
@@ -269,41 +267,29 @@ func (m *mixer) hear(c *inference.Chunk) int {
 }
 
 // rest continues with another voice from a byte of the text. An engine that still writes continues.
-func (m *mixer) rest(from int) bool {
+func (m *mixer) rest(from int) {
 	m.unread = m.unread || m.room.rests.Load()
-	goOn := m.leave(from)
-	switch {
-	case m.given != "":
+	m.leave(from)
+	if m.wrote {
 		m.hush()
-		m.items = nil // what it still sends is not read
-		m.pending = append(m.pending, m.cutter.end()...)
-	case m.wrote:
-		m.hush()
-	default:
+	} else {
 		m.room.model.CancelVoice()
 	}
-	return goOn
 }
 
 // fail continues with a program after a failure of the model's voice.
-func (m *mixer) fail(f inference.VoiceFailure) bool {
+func (m *mixer) fail(f inference.VoiceFailure) {
 	if f.Err != nil {
 		m.room.v.report(ofModel, failedVoice(f.Err))
 	}
 	m.unread = true
-	return m.leave(max(f.From, 0))
+	m.leave(max(f.From, 0))
 }
 
-// leave ends the use of the engine's sound at a byte of the text. It yields the rest of a given text.
-func (m *mixer) leave(from int) bool {
+// leave ends the use of the engine's sound at a byte of the text.
+func (m *mixer) leave(from int) {
 	m.own, m.from = false, from
-	goOn := true
-	if left := m.given[min(m.text.Len(), len(m.given)):]; left != "" {
-		m.text.WriteString(left)
-		goOn = m.yield(inference.Chunk{Text: left}, nil)
-	}
 	m.feed(0)
-	return goOn
 }
 
 // release yields the held sound unless the answer may be silence.
@@ -328,8 +314,13 @@ func (m *mixer) feed(after int) {
 	for start > 0 && start < len(text) && !utf8.RuneStart(text[start]) {
 		start-- // within a character
 	}
-	if start < len(text) {
-		m.pending = append(m.pending, m.cutter.push(text[start:])...)
+	if start >= len(text) {
+		return
+	}
+	m.pending = append(m.pending, m.cutter.push(text[start:])...)
+	if over := len(m.pending) - maxPending; over > 0 {
+		m.pending = m.pending[:maxPending]
+		m.room.v.log.Warn().Int("pieces", over).Msg("answer too long to speak: the rest has text only")
 	}
 }
 
@@ -346,8 +337,8 @@ func (m *mixer) end() bool {
 	case m.own && m.sounds:
 		m.room.v.report(ofModel, nil)
 		return true
-	case m.own && inference.ClassifyAnswer(m.text.String(), true) == inference.HasWords && !m.fail(inference.VoiceFailure{Err: errMute}):
-		return false
+	case m.own && inference.ClassifyAnswer(m.text.String(), true) == inference.HasWords:
+		m.fail(inference.VoiceFailure{Err: errMute})
 	}
 	if !m.own {
 		m.pending = append(m.pending, m.cutter.end()...)

@@ -190,13 +190,16 @@ func TestSlowVoiceRestsInOneRoom(t *testing.T) {
 func TestVoiceRestsBehindItsText(t *testing.T) {
 	speech := synth(t, "auto")
 	p := inference.Prompt{Speech: true}
-	for name, third := range map[string]func(context.Context, inference.Session) iter.Seq2[inference.Chunk, error]{
-		"an answer": func(ctx context.Context, s inference.Session) iter.Seq2[inference.Chunk, error] {
+	for name, tt := range map[string]struct {
+		third func(context.Context, inference.Session) iter.Seq2[inference.Chunk, error]
+		left  int
+	}{
+		"an answer": {func(ctx context.Context, s inference.Session) iter.Seq2[inference.Chunk, error] {
 			return s.Generate(ctx, p)
-		},
-		"a given text": func(ctx context.Context, s inference.Session) iter.Seq2[inference.Chunk, error] {
+		}, 1},
+		"a given text": {func(ctx context.Context, s inference.Session) iter.Seq2[inference.Chunk, error] {
 			return s.(inference.Speaker).Speak(ctx, fourSentences, "", "en") //nolint:forcetypeassert // a wrapped session is one
-		},
+		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -209,13 +212,13 @@ func TestVoiceRestsBehindItsText(t *testing.T) {
 					time.Sleep(100 * time.Millisecond)
 					both[0] = whole(t, rooms[0].Generate(t.Context(), p))
 				})
-				wg.Go(func() { both[1] = whole(t, third(t.Context(), rooms[1])) })
+				wg.Go(func() { both[1] = whole(t, tt.third(t.Context(), rooms[1])) })
 				wg.Wait()
 				require.Equal(t, 4, ownChunks(both[0]), "the other goes on")
 				require.Less(t, ownChunks(both[1]), 4)
 				require.Equal(t, 1, both[0].ends)
 				require.LessOrEqual(t, both[1].ends, 1)
-				require.EqualValues(t, 1, e.left.Load())
+				require.EqualValues(t, tt.left, e.left.Load(), "a given text is read by the sentence")
 				require.Zero(t, e.hushed.Load())
 				for _, s := range rooms {
 					require.NoError(t, s.Close())

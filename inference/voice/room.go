@@ -3,7 +3,6 @@ package voice
 import (
 	"cmp"
 	"context"
-	"errors"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -163,37 +162,17 @@ func (s *Room) Answer(ctx context.Context, p inference.Prompt,
 	return m.mix(ctx, func(ctx context.Context) iter.Seq2[inference.Chunk, error] { return generate(ctx, p) })
 }
 
-// Speak implements inference.Speaker. A model with a voice that speaks nothing but its answers leaves it to the programs. What
-// cannot be spoken has text only.
+// Speak implements inference.Speaker: the text is read sentence by sentence. A model with a voice that speaks nothing but its answers leaves
+// it to the programs. What cannot be spoken has text only.
 func (s *Room) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
 	m := s.mixer(voice, language)
-	m.given = text
-	own, voice := m.own, m.voice
-	return m.mix(ctx, func(ctx context.Context) iter.Seq2[inference.Chunk, error] {
-		if own {
-			return orText(text, s.model.Speak(ctx, text, voice, language))
-		}
-		return func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: text}, nil) }
-	})
-}
-
-// orText yields speech. If it fails before its first sound, a failure of the voice and the text take the place of the error.
-func orText(text string, speech iter.Seq2[inference.Chunk, error]) iter.Seq2[inference.Chunk, error] {
+	m.own = false // nothing is written: the text is read aloud
+	m.pending = append(m.cutter.push(text), m.cutter.end()...)
 	return func(yield func(inference.Chunk, error) bool) {
-		said, sounds := 0, false
-		for c, err := range speech {
-			if err != nil && !sounds && said <= len(text) {
-				failure := &inference.VoiceFailure{Err: err}
-				if errors.Is(err, inference.ErrNoVoice) {
-					failure.Err = nil // it speaks nothing but answers
-				}
-				c, err = inference.Chunk{Text: text[said:], VoiceFailed: failure}, nil
-			}
-			said += len(c.Text)
-			sounds = sounds || len(c.Audio) > 0
-			if !yield(c, err) || c.VoiceFailed != nil {
-				return
-			}
+		if yield(inference.Chunk{Text: text}, nil) {
+			m.mix(ctx, func(context.Context) iter.Seq2[inference.Chunk, error] {
+				return func(func(inference.Chunk, error) bool) {}
+			})(yield)
 		}
 	}
 }

@@ -456,14 +456,13 @@ func TestSpeak(t *testing.T) {
 		name, voice string
 		e           *engine
 		rates       []int
-		err         string
 	}{
-		{"a program", "", &engine{err: errors.New("asked")}, []int{16000}, ""},
-		{"a named voice", "espeak-ng:en", &engine{}, []int{22050}, ""},
-		{"a model that speaks answers only", "model", &engine{speaks: true}, []int{16000}, ""},
-		{"a model that fails", "", &engine{speaks: true, speak: own(inference.Chunk{Text: text[:9]})}, []int{16000}, ""},
-		{"a model that fails late", "", &engine{speaks: true, speak: own(inference.Chunk{Text: text}, sound(1))}, []int{modelRate}, "the voice broke"},
-		{"not the model", "flite:slt", &engine{speaks: true, speak: own(inference.Chunk{Text: text}, sound(1))}, []int{16000}, ""},
+		{"a program", "", &engine{err: errors.New("asked")}, []int{16000}},
+		{"a named voice", "espeak-ng:en", &engine{}, []int{22050}},
+		{"a model that speaks answers only", "model", &engine{speaks: true}, []int{16000}},
+		{"a model that fails", "", &engine{speaks: true, speak: own(inference.Chunk{Text: text[:9]})}, []int{16000}},
+		{"a model that fails late", "", &engine{speaks: true, speak: own(inference.Chunk{Text: text}, sound(1))}, []int{modelRate, 16000}},
+		{"not the model", "flite:slt", &engine{speaks: true, speak: own(inference.Chunk{Text: text}, sound(1))}, []int{16000}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, err := wrap(tt.e, synth(t, "auto")).NewSession()
@@ -471,10 +470,6 @@ func TestSpeak(t *testing.T) {
 			var said strings.Builder
 			var rates []int
 			for c, err := range s.(inference.Speaker).Speak(t.Context(), text, tt.voice, "en") {
-				if tt.err != "" && err != nil {
-					require.ErrorContains(t, err, tt.err)
-					continue
-				}
 				require.NoError(t, err)
 				said.WriteString(c.Text)
 				if len(c.Audio) > 0 {
