@@ -22,6 +22,7 @@ import (
 	"touchline/agent/events"
 	"touchline/agent/look"
 	"touchline/agent/prompt"
+	"touchline/inference"
 )
 
 // exchange records the requests to a LiveKit server.
@@ -129,6 +130,9 @@ func TestRoomsAPI(t *testing.T) {
 	require.Equal(t, []string{`instruction "the keeper" by the page`, "change by the page"}, final.orders(), "a refused change has no effect")
 	require.Empty(t, other.orders())
 
+	for i, engine := range inference.Engines() {
+		require.Equal(t, http.StatusAccepted, r.ask("POST", "/api/rooms", fmt.Sprintf(`{"room":"with engine %d","engine":%q}`, i, engine)).status, engine)
+	}
 	require.Equal(t, "/api/rooms/a%2Fb", r.ask("POST", "/api/rooms", `{"room":"a/b"}`).header.Get("Location"))
 	for err, status := range map[error]int{
 		fmt.Errorf("%w: final", console.ErrServed):           http.StatusConflict,

@@ -44,7 +44,7 @@ type Call struct {
 	Track       *Track `json:"track,omitempty" doc:"The watched video; the first camera when left out."`
 	Speech      *bool  `json:"speech,omitempty" doc:"Whether comments are spoken."`
 	Language    string `json:"language,omitempty" maxLength:"35" doc:"BCP 47 tag, such as en or pt-BR."`
-	Engine      string `json:"engine,omitempty" enum:"scene,remote,minicpmo" doc:"If the worker that serves it has it."`
+	Engine      string `json:"engine,omitempty" enum:"scene,nano,remote,minicpmo" doc:"If the worker that serves it has it."`
 }
 
 // Track chooses a video.
