@@ -211,11 +211,8 @@ func (b *Bot) makeSession(texts []agent.TextOutput) error {
 
 // makeEars makes what hears the room, if there is a recognizer.
 func (b *Bot) makeEars() error {
-	r, err := b.opts.Recognition, error(nil)
-	if r == nil {
-		r, err = b.engine.engines.recognition(b.opts.Settings)
-	}
-	if r != nil && err == nil {
+	r, err := b.engine.engines.recognition(b.opts.Settings)
+	if r != nil {
 		b.ears = r.ears(b.log)
 	}
 	return err

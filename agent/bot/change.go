@@ -47,6 +47,9 @@ func newEngineSwitcher(b *Bot) *engineSwitcher {
 	if e := b.opts.Engine; e != nil {
 		c.engines.add(e, choiceOf(b.opts.Settings))
 	}
+	if r := b.opts.Recognition; r != nil {
+		c.engines.addRecognition(r)
+	}
 	return c
 }
 

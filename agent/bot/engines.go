@@ -129,6 +129,13 @@ func (r *Engines) recognition(cfg Settings) (*Recognition, error) {
 	return r.recognizer, nil
 }
 
+// addRecognition makes the recognizer of a caller, who runs it, that of the process.
+func (r *Engines) addRecognition(given *Recognition) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.recognizer, r.heard, r.hears = given, true, true
+}
+
 // Transcription returns transcription as a service while the Engines run; nil if the settings want none. model is the engine in force,
 // which translates if it can.
 func (r *Engines) Transcription(cfg Settings, model func() inference.Model) (*audioapi.Transcriber, error) {

@@ -50,7 +50,5 @@ func (b *Bot) RunChanges(ctx context.Context) error { return b.engine.run(ctx) }
 // CloseEngines ends the use of the engine.
 func (b *Bot) CloseEngines() error { return b.engine.close() }
 
-// RunRecognition has the bot's own engines run a recognizer.
-func (b *Bot) RunRecognition(r *Recognition) {
-	b.engine.engines.recognizer, b.engine.engines.heard = r, true
-}
+// RunRecognition has the bot's own engines run its recognizer.
+func (b *Bot) RunRecognition() { b.engine.engines.hears = false }

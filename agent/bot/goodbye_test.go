@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -80,7 +81,7 @@ func TestLastWords(t *testing.T) {
 		Engine: &bot.Engine{ModelManager: engine.Of(stage.NewEngine(1, time.Second, time.Second), nil)}, Log: zerolog.Nop(),
 	})
 	require.NoError(t, err)
-	b.RunRecognition(r)
+	b.RunRecognition()
 
 	arrived := make(chan string, 16)
 	reader := lksdk.NewRoom(lksdk.NewRoomCallback())
@@ -128,4 +129,23 @@ func TestLastWords(t *testing.T) {
 	case <-time.After(patience):
 		require.FailNow(t, "the text did not reach the room")
 	}
+}
+
+// TestGivenRecognizerServesThePage: the recognizer of the options is that of the room and of the page's transcription service.
+func TestGivenRecognizerServesThePage(t *testing.T) {
+	t.Parallel()
+	h := &fixture{t: t}
+	cfg := configs.Default()
+	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = "ws://127.0.0.1:1", stage.RoomName // the bot does not run
+	r := bot.RecognitionBy(bot.AlwaysLoaded(&lastWords{heard: make(chan struct{})}), t.TempDir(), zerolog.Nop())
+	b, err := bot.New(bot.Options{
+		Settings: cfg.Bot(), Keys: conn.Keys{APIKey: "key", APISecret: "secret"}, Recognition: r,
+		Engine: &bot.Engine{ModelManager: engine.Of(stage.NewEngine(1, time.Second, time.Second), nil)}, Log: zerolog.Nop(),
+	})
+	require.NoError(t, err)
+	h.run("recognizer", r.Run)
+	status, body := get(t, h.page(b, cfg)+"/v1/models")
+	require.Equal(t, http.StatusOK, status, body)
+	require.Contains(t, body, `"slow"`)
+	require.NoError(t, b.CloseEngines())
 }
