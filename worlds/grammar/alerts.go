@@ -91,12 +91,8 @@ func (g *Grammar) never(d Dice, world World, language string) Order {
 	if d.chance(0.5) {
 		o = world.order(d, cannotOrder, a)
 	} else {
-		var kinds []string
-		for _, kind := range other.orders().elsewhere {
-			if slices.Contains(other.orders().rules, kind) {
-				kinds = append(kinds, kind)
-			}
-		}
+		tables := other.orders()
+		kinds := slices.DeleteFunc(slices.Clone(tables.elsewhere), func(kind string) bool { return !slices.Contains(tables.rules, kind) })
 		o = other.order(d, Pick(d, kinds), a)
 	}
 	o.Kind = ""

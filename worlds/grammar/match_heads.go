@@ -16,8 +16,9 @@ const (
 
 // Tables implements World.
 func (*matchWorld) Tables() Tables {
+	shots := []Head{{"shots0 tens", 10}, {"shots0", 10}, {"shots1 tens", 10}, {"shots1", 10}}
 	return Tables{
-		Pictures: []Head{
+		Pictures: append([]Head{
 			{"state", 10},
 			{"camera", 6},
 			{"team", 3},
@@ -33,12 +34,8 @@ func (*matchWorld) Tables() Tables {
 			{"attempt", 6},
 			{"number", 12},
 			{"signal", 2},
-			{"shots0 tens", 10},
-			{"shots0", 10},
-			{"shots1 tens", 10},
-			{"shots1", 10},
-		},
-		Texts: []Head{
+		}, shots...),
+		Texts: append([]Head{
 			{"state", 10},
 			{"team", 3},
 			{"kit", 8},
@@ -56,11 +53,7 @@ func (*matchWorld) Tables() Tables {
 			{"signal", 2},
 			{"moved", 3},
 			{"moved along", 3},
-			{"shots0 tens", 10},
-			{"shots0", 10},
-			{"shots1 tens", 10},
-			{"shots1", 10},
-		},
+		}, shots...),
 		Places: []string{"ball x", "ball y", "pitch x", "pitch y", "flow"},
 		Points: append(slices.Clone(teamNames()), "keeper", "referee", "signal"),
 	}

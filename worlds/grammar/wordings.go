@@ -287,13 +287,7 @@ func (t *topic) usable(all []frame) []frame {
 	if len(t.trained.nouns) > 0 {
 		return all
 	}
-	var out []frame
-	for _, f := range all {
-		if !f.noun {
-			out = append(out, f)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(all), func(f frame) bool { return f.noun })
 }
 
 // framedTopic draws a frame and its content.
