@@ -27,7 +27,7 @@ demo-runtime:
 	@{ scripts/setup.sh runtime && scripts/runtime.sh cpu bin/runtime; } || echo "demo: no ONNX Runtime, so nano cannot run" >&2
 
 .PHONY: build
-build: setup bin/touchline bin/touchline-codec ## the programs, in ./bin
+build: setup bin/touchline bin/touchline-codec bin/touchline-model ## the programs, in ./bin
 
 .PHONY: setup
 setup:
@@ -111,12 +111,12 @@ check: lint test-web ## what to run before each commit: vet, linter, page tests,
 	go test -vet=off ./...
 
 .PHONY: test
-test: setup-test build bin/touchline-model test-web stock-front ## all tests: race detector, LiveKit server, browsers (16 minutes on two cores)
+test: setup-test build test-web stock-front ## all tests: race detector, LiveKit server, browsers (16 minutes on two cores)
 	go vet -tags=$(TAGS),integration ./...
 	@scripts/test.sh
 
 .PHONY: test-race
-test-race: setup-test build bin/touchline-model stock-front ## the integration tests under the race detector, as the nightly job does
+test-race: setup-test build stock-front ## the integration tests under the race detector, as the nightly job does
 	@scripts/test.sh race
 
 .PHONY: test-web

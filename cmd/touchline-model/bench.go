@@ -248,9 +248,9 @@ func (c *benchModelCmd) write(out io.Writer, found result, compare map[string]an
 		}
 	}
 	bench.WriteMarkdown(out, cells)
-	fmt.Fprintf(out, "\nmemory: planned %s", modelcmd.Size(found.Planned))
+	fmt.Fprintf(out, "\nmemory: planned %s", size(found.Planned))
 	if c.Device == "cuda" && found.Planned > 0 && found.Used > 0 { // on the CPU other processes change the free memory
-		fmt.Fprintf(out, ", used %s (%+.1f %%)", modelcmd.Size(found.Used), 100*(float64(found.Used)/float64(found.Planned)-1))
+		fmt.Fprintf(out, ", used %s (%+.1f %%)", size(found.Used), 100*(float64(found.Used)/float64(found.Planned)-1))
 	}
 	if found.Switch > 0 {
 		fmt.Fprintf(out, "; second weight set from %d rooms", found.Switch)

@@ -20,7 +20,7 @@ const weights = "fp32,int4"
 // TestCheckOfChat runs the model up to the first missing picture.
 func TestCheckOfChat(t *testing.T) {
 	golden := t.TempDir()
-	require.NoError(t, os.CopyFS(filepath.Join(golden, "checkpoint"), os.DirFS(checkpoint)))
+	require.NoError(t, os.CopyFS(filepath.Join(golden, "checkpoint"), os.DirFS(tiny)))
 	require.NoError(t, os.CopyFS(filepath.Join(golden, "chat"), os.DirFS(root+"inference/conformance/check/testdata/chat")))
 	out, err := run(t, "models", "check", "--golden", golden, "--ort", runtimeDir)
 	require.ErrorIs(t, err, check.ErrFailed, "its pictures are not there")
@@ -82,7 +82,7 @@ func TestBenchBeside(t *testing.T) {
 func TestBenchRefuses(t *testing.T) {
 	dir := t.TempDir()
 	cuda, source, silent := filepath.Join(dir, "cuda"), filepath.Join(dir, "source"), filepath.Join(dir, "silent")
-	_, err := run(t, "models", "convert", checkpoint, cuda, "--weights", "int4", "--device", "cuda")
+	_, err := run(t, "models", "convert", tiny, cuda, "--weights", "int4", "--device", "cuda")
 	require.NoError(t, err)
 	_, err = run(t, "bench", "model", cuda, "--device", "cpu", "--ort", runtimeDir)
 	require.ErrorContains(t, err, "for cpu")

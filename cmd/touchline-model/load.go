@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"touchline/cmd/internal/bench"
-	"touchline/cmd/internal/modelcmd"
 	"touchline/inference"
 	"touchline/inference/minicpmo"
 	"touchline/inference/tokenizer"
@@ -205,7 +204,7 @@ func (b *modelBench) many(e *minicpmo.Engine) {
 		cells = append(cells, append(row, pair(l.first), pair(l.whole), fmt.Sprint(l.backlog),
 			fmt.Sprintf("%.1f / %.1f ms", 1e3*gaps.Quantile(.5), 1e3*gaps.Quantile(.99)),
 			fmt.Sprintf("%.0f %%", 100*(after.Busy-before.Busy).Seconds()/l.elapsed.Seconds()),
-			fmt.Sprintf("%.0f", float64(after.Tokens-before.Tokens)/l.elapsed.Seconds()), modelcmd.Size(after.MemoryUsed)))
+			fmt.Sprintf("%.0f", float64(after.Tokens-before.Tokens)/l.elapsed.Seconds()), size(after.MemoryUsed)))
 		fmt.Fprintf(os.Stderr, "%d rooms: cycle %s\n", rooms, pair(l.whole))
 		if l.err != nil {
 			fmt.Fprintf(failures, "\nfirst failure of %d rooms: %v\n", rooms, l.err)

@@ -1,6 +1,5 @@
-// Command touchline-model converts, checks and benchmarks model bundles. It has
-// the model commands of touchline without LiveKit and video codecs, for example
-// for a GPU machine that prepares bundles. Touchline runs it for `bench`, `models check` and `models synth`.
+// Command touchline-model converts, checks and benchmarks model bundles, without LiveKit and video codecs, for example on a GPU machine
+// that prepares bundles. Touchline runs it for `bench`, for `models`, and to prepare nano.
 package main
 
 import (
@@ -8,11 +7,15 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	"github.com/rs/zerolog"
 
 	"touchline/cmd/internal/modelcmd"
+	"touchline/internal/child"
+	"touchline/internal/redact"
 )
 
 type cli struct {
@@ -20,12 +23,11 @@ type cli struct {
 	Bench  benchCmd  `cmd:"" help:"Benchmark this machine."`
 }
 
-// modelsCmd holds the commands under "models": touchline's, and commands that only measure and compare.
-type modelsCmd struct {
-	modelcmd.Models
-
-	Synth synthCmd `cmd:"" help:"Create a bundle with random weights, for benchmarks."`
-	Check checkCmd `cmd:"" help:"Compare the engine with recorded inputs and outputs of the official code."`
+// general are flags of touchline, which passes on its command line.
+type general struct {
+	Config   string `short:"c"`
+	LogLevel string
+	LogJSON  bool `name:"log-json"`
 }
 
 const description = "Converts, checks and benchmarks model bundles for Touchline."
@@ -35,14 +37,27 @@ func main() {
 	_ = os.Setenv("ORT_DISABLE_TELEMETRY", "1")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var c cli
-	parser := kong.Must(&c, kong.Name("touchline-model"), kong.UsageOnError(), kong.Description(description))
+	var g general
+	options := []kong.Option{kong.UsageOnError(), kong.Description(description)}
+	name := filepath.Base(os.Args[0])
+	if name != child.ModelProgram { // touchline runs this
+		options = append(options, kong.Embed(&g))
+	}
+	parser := kong.Must(&c, append(options, kong.Name(name))...)
 	kctx, err := parser.Parse(os.Args[1:])
 	parser.FatalIfErrorf(err)
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	err = kctx.Run()
 	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "touchline-model:", err)
-		os.Exit(modelcmd.ExitCode(err))
+	if err == nil {
+		return
 	}
+	stderr := redact.Writer{Out: os.Stderr}
+	if g.LogJSON {
+		log := zerolog.New(stderr).With().Timestamp().Logger()
+		log.Error().Err(err).Msg(name + " failed")
+	} else {
+		fmt.Fprintln(stderr, name+":", err)
+	}
+	os.Exit(modelcmd.ExitCode(err))
 }

@@ -67,8 +67,8 @@ const (
 	root = "../../"
 	// runtimeDir is the folder that `make runtime` fills.
 	runtimeDir = root + "bin/runtime"
-	// checkpoint is a tiny checkpoint.
-	checkpoint = root + "models/testdata/tiny"
+	// tiny is a small checkpoint.
+	tiny = root + "models/testdata/tiny"
 )
 
 // run runs a command line as a program would, and returns its output.
@@ -107,12 +107,12 @@ func manifest(t *testing.T, dir string) models.Manifest {
 func TestConvertVerifyList(t *testing.T) {
 	dir := t.TempDir()
 	bundle := filepath.Join(dir, "publisher", "tiny")
-	out, err := run(t, "models", "convert", checkpoint, bundle, "--weights", "fp32,int4", "--device", "cpu", "--head", "4", "--name", "Tiny")
+	out, err := run(t, "models", "convert", tiny, bundle, "--weights", "fp32,int4", "--device", "cpu", "--head", "4", "--name", "Tiny")
 	require.NoError(t, err)
 	require.Contains(t, out, bundle+": ")
 	m := manifest(t, bundle)
 	require.Equal(t, "Tiny", m.Name)
-	require.Equal(t, checkpoint, filepath.ToSlash(relative(t, m.Source.Path)))
+	require.Equal(t, tiny, filepath.ToSlash(relative(t, m.Source.Path)))
 	require.False(t, m.Random)
 	heads := map[models.Weights]int{}
 	for _, g := range m.Graphs {
@@ -123,7 +123,7 @@ func TestConvertVerifyList(t *testing.T) {
 	}
 	require.Equal(t, map[models.Weights]int{models.WeightsFloat32: 0, models.WeightsInt4: 4}, heads)
 
-	_, err = run(t, "models", "convert", checkpoint, bundle)
+	_, err = run(t, "models", "convert", tiny, bundle)
 	require.ErrorContains(t, err, "the folder is not empty")
 
 	out, err = run(t, "models", "verify", bundle, "--ort", runtimeDir)
@@ -177,7 +177,7 @@ func TestConvertWantsACheckpoint(t *testing.T) {
 	dir := t.TempDir()
 	_, err := run(t, "models", "convert", dir, filepath.Join(dir, "bundle"))
 	require.ErrorContains(t, err, "config.json")
-	_, err = run(t, "models", "convert", checkpoint, filepath.Join(dir, "bundle"), "--weights", "fp16", "--device", "cpu")
+	_, err = run(t, "models", "convert", tiny, filepath.Join(dir, "bundle"), "--weights", "fp16", "--device", "cpu")
 	require.ErrorContains(t, err, "fp16")
 	require.NoDirExists(t, filepath.Join(dir, "bundle"))
 }

@@ -47,21 +47,21 @@ func (c *synthCmd) Run(ctx context.Context) error {
 		return err
 	}
 	if !c.Checkpoint {
-		o := c.Options()
+		o := options(c.FormatFlags)
 		o.Random = true
-		return modelcmd.Convert(ctx, src, c.Dest, o)
+		return convertTo(ctx, src, c.Dest, o)
 	}
-	progress := modelcmd.NewBar()
+	progress := newBar()
 	start := time.Now()
 	var done atomic.Int64
 	err = src.Write(ctx, c.Dest, c.ShardBytes, func(n int) {
 		sum := done.Add(int64(n))
-		progress.Step("", sum, src.Bytes(), modelcmd.Rate(sum, start), 0)
+		progress.Step("", sum, src.Bytes(), rate(sum, start), 0)
 	})
 	progress.End()
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s: %s of random weights\n", c.Dest, modelcmd.Size(src.Bytes()))
+	fmt.Printf("%s: %s of random weights\n", c.Dest, size(src.Bytes()))
 	return nil
 }

@@ -40,6 +40,9 @@ func testMain(m *testing.M) int {
 	if err == nil {
 		err = os.Chdir(dir)
 	}
+	if err == nil { // for tests that run this program as touchline
+		err = os.Setenv("PATH", filepath.Join(dir, "bin")+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "prepare the tests:", err)
 		return 1

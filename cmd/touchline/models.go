@@ -25,25 +25,12 @@ type modelsCmd struct {
 
 	modelcmd.Models
 
-	Synth synthCmd  `cmd:"" passthrough:"" help:"Create a bundle with random weights, for benchmarks (touchline-model)."`
-	Check goldenCmd `cmd:"" passthrough:"" help:"Compare the engine with recorded results of the official code (touchline-model)."`
+	Synth modelcmd.Passed `cmd:"" passthrough:"" help:"Create a bundle with random weights, for benchmarks (touchline-model)."`
+	Check modelcmd.Passed `cmd:"" passthrough:"" help:"Compare the engine with recorded results of the official code (touchline-model)."`
 }
 
-// Commands that touchline-model runs.
-type (
-	benchCmd  struct{ modelcmd.ToolCmd }
-	synthCmd  struct{ modelcmd.ToolCmd }
-	goldenCmd struct{ modelcmd.ToolCmd }
-)
-
-// Run benchmarks this machine.
-func (c *benchCmd) Run(ctx context.Context) error { return c.ToolCmd.Run(ctx, "bench") }
-
-// Run creates a bundle with random weights.
-func (c *synthCmd) Run(ctx context.Context) error { return c.ToolCmd.Run(ctx, "models", "synth") }
-
-// Run compares the engine with the official code.
-func (c *goldenCmd) Run(ctx context.Context) error { return c.ToolCmd.Run(ctx, "models", "check") }
+// benchCmd benchmarks this machine.
+type benchCmd = modelcmd.Passed
 
 // findCmd finds model servers.
 type findCmd struct {

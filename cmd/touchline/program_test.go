@@ -187,7 +187,14 @@ func TestInterruptedCommands(t *testing.T) {
 // TestModelProgramMissing: commands that touchline-model carries out name it where it is not beside the program.
 func TestModelProgramMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	for _, args := range [][]string{{"bench", "model", "x"}, {"models", "check", "--golden", "x"}, {"models", "synth", "--help"}} {
+	file := filepath.Join(t.TempDir(), "speech.wav")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for _, args := range [][]string{
+		{"bench", "model", "x"}, {"models", "check", "--golden", "x"}, {"models", "synth", "--help"},
+		{"models", "list"}, {"models", "convert", ".", "x"}, {"models", "pull", "some/model", "x"}, {"models", "upgrade", "."},
+		{"models", "verify", "."}, {"models", "voice", "add", ".", "x", file}, {"models", "voice", "list", "."},
+		{"models", "voice", "remove", ".", "x"},
+	} {
 		_, stderr, code := touchline(t, args...)
 		require.Equal(t, 2, code, stderr)
 		require.Contains(t, stderr, "touchline-model is neither beside this program nor in PATH")

@@ -6,10 +6,14 @@ import (
 	"os/exec"
 
 	"touchline/inference/minicpmo"
+	"touchline/internal/child"
 )
 
-// exitInterrupted is the usual exit code after Ctrl-C.
-const exitInterrupted = 130
+// Exit codes: the usual one after Ctrl-C, and the one without touchline-model.
+const (
+	exitInterrupted = 130
+	exitNoTool      = 2
+)
 
 // ExitCode returns a program's exit code for an error: minicpmo.ExitDeviceLost if only a restart
 // helps, touchline-model's code if it failed.
@@ -21,7 +25,7 @@ func ExitCode(err error) int {
 		return exitInterrupted
 	case errors.Is(err, minicpmo.ErrDeviceLost):
 		return minicpmo.ExitDeviceLost
-	case errors.Is(err, ErrNoTool):
+	case errors.Is(err, child.ErrNoModelProgram):
 		return exitNoTool
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() > 0 {

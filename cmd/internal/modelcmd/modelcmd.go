@@ -1,30 +1,21 @@
-// Package modelcmd implements the commands on models: download a checkpoint, convert it to a bundle, verify the bundle, manage
-// its voices. Two programs share them: touchline, and touchline-model, which links neither LiveKit nor libavcodec.
+// Package modelcmd has the command lines of the commands on bundles. touchline and touchline-model share them; touchline-model carries
+// the commands out, also for touchline.
 package modelcmd
 
-import (
-	"cmp"
-	"context"
-	"fmt"
-	"io"
-	"os"
-	"strings"
-	"text/tabwriter"
-	"time"
+import "touchline/models"
 
-	"touchline/inference/probe"
-	"touchline/models"
-	"touchline/models/convert"
-)
-
-// Models holds the commands under "models".
+// Models holds the commands under "models" as touchline has them.
 type Models struct {
-	List    ListCmd    `cmd:"" help:"List the bundles in a folder."`
-	Convert ConvertCmd `cmd:"" help:"Convert a published checkpoint to a bundle."`
-	Pull    PullCmd    `cmd:"" help:"Download a checkpoint and convert it to a bundle."`
-	Upgrade UpgradeCmd `cmd:"" help:"Add to an older bundle what this version needs, from its own files."`
-	Verify  VerifyCmd  `cmd:"" help:"Verify the checksums of a bundle and run each of its graphs once."`
-	Voice   VoiceCmd   `cmd:"" help:"Add, list and remove the voices of a bundle."`
+	List    List    `cmd:"" help:"List the bundles in a folder."`
+	Convert Convert `cmd:"" help:"Convert a published checkpoint to a bundle."`
+	Pull    Pull    `cmd:"" help:"Download a checkpoint and convert it to a bundle."`
+	Upgrade Upgrade `cmd:"" help:"Add to an older bundle what this version needs, from its own files."`
+	Verify  Verify  `cmd:"" help:"Verify the checksums of a bundle and run each of its graphs once."`
+	Voice   struct {
+		Add    VoiceAdd    `cmd:"" help:"Add a voice from a recording of speech."`
+		List   VoiceList   `cmd:"" help:"List the voices of a bundle."`
+		Remove VoiceRemove `cmd:"" help:"Remove a voice."`
+	} `cmd:"" help:"Add, list and remove the voices of a bundle."`
 }
 
 // RuntimeFlags select the ONNX Runtime.
@@ -32,74 +23,56 @@ type RuntimeFlags struct {
 	Library string `name:"ort" env:"TOUCHLINE_ORT" type:"path" help:"ONNX Runtime, file or folder. Default: runtime/ beside the program."`
 }
 
-// NewBar returns a progress bar on standard error.
-func NewBar() *Bar {
-	info, err := os.Stderr.Stat()
-	return &Bar{out: os.Stderr, terminal: err == nil && info.Mode()&os.ModeCharDevice != 0, now: time.Now}
+// FormatFlags select the contents of a bundle.
+type FormatFlags struct {
+	Weights      []models.Weights `help:"Weights of the language model: int4, fp16, fp32. Default: by the task." enum:"int4,fp16,fp32"`
+	Device       []models.Device  `help:"Devices of the graphs: cuda, cpu. Default: cuda for int4 and fp16, cpu for fp32." enum:"cuda,cpu"`
+	VoiceWeights models.Weights   `help:"Weights of the model's own voice on CUDA: fp16, fp32." enum:"fp16,fp32" default:"fp16"`
+	Head         int              `help:"Bits of an int4 model's vocabulary matrix." enum:"8,4" default:"8"`
+	Clamp        bool             `help:"Limit weights that float16 cannot hold instead of failing."`
+	Workers      int              `help:"Cores to use; 0 uses all."`
 }
 
-// ListCmd lists bundles.
-type ListCmd struct {
+// List lists bundles.
+type List struct {
+	tool
+
 	Folder string `arg:"" optional:"" default:"." type:"existingdir" help:"The folder to search, two levels deep."`
 }
 
-// Run prints a line per bundle.
-func (c *ListCmd) Run() error {
-	found, err := models.List(c.Folder)
-	if err != nil {
-		return err
-	}
-	if len(found) == 0 {
-		return fmt.Errorf("%s: no bundle found: create one with `touchline models convert`", c.Folder)
-	}
-	return writeList(os.Stdout, found)
+// Convert converts a checkpoint to a bundle.
+type Convert struct {
+	tool
+	FormatFlags
+
+	Source string `arg:"" type:"existingdir" help:"The checkpoint's folder: config.json, *.safetensors, the tokenizer's files."`
+	Bundle string `arg:"" type:"path" help:"The folder to create."`
+	Name   string `help:"Name of the model in the manifest. Default: the checkpoint's."`
 }
 
-func writeList(w io.Writer, found []models.Listed) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "folder\tmodel\ttask\tsize\tgraphs\tmissing\t")
-	for _, f := range found {
-		if f.Err != nil {
-			fmt.Fprintf(t, "%s\tcannot be used: %v\t\t\t\t\t\n", f.Dir, f.Err)
-			continue
-		}
-		var graphs []string
-		for _, g := range f.Manifest.Graphs {
-			if (g.Kind == models.KindDecoder || g.Kind == models.KindAligner) && !g.Check {
-				graphs = append(graphs, fmt.Sprintf("%s on %s", g.Weights, g.Device))
-			}
-		}
-		name := f.Manifest.Name
-		if f.Manifest.Random {
-			name += " (random weights)"
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", f.Dir, name, cmp.Or(f.Manifest.Task, "commentary"), Size(f.Manifest.Bytes()),
-			strings.Join(graphs, ", "), strings.Join(f.Manifest.Missing, ", "))
-	}
-	return t.Flush()
+// Pull downloads a checkpoint and converts it.
+type Pull struct {
+	tool
+	FormatFlags
+
+	Model    string `arg:"" help:"Name on the hub, such as openbmb/MiniCPM-o-4_5."`
+	Bundle   string `arg:"" type:"path" help:"The folder to create."`
+	Revision string `default:"main" help:"Branch, tag or commit. The manifest records the commit."`
+	Keep     string `type:"path" help:"Folder for the downloaded checkpoint, which can be deleted afterwards. Default: beside the bundle."`
+	Endpoint string `env:"HF_ENDPOINT" help:"URL of a mirror of the hub."`
+	Token    string `env:"HF_TOKEN" help:"Token for models that require a login; preferably set in the environment."`
 }
 
-// UpgradeCmd upgrades a bundle.
-type UpgradeCmd struct {
+// Upgrade upgrades a bundle.
+type Upgrade struct {
+	tool
+
 	Bundle string `arg:"" type:"existingdir" help:"The bundle's folder."`
 }
 
-// Run adds the places of the tables to the manifest.
-func (c *UpgradeCmd) Run() error {
-	added, err := convert.Upgrade(c.Bundle)
-	if err != nil {
-		return err
-	}
-	if added == 0 {
-		fmt.Printf("%s: nothing to add\n", c.Bundle)
-		return nil
-	}
-	fmt.Printf("%s: %d tables added, format %d\n", c.Bundle, added, models.FormatVersion)
-	return nil
-}
-
-// VerifyCmd verifies a bundle.
-type VerifyCmd struct {
+// Verify verifies a bundle.
+type Verify struct {
+	tool
 	RuntimeFlags
 
 	Bundle string          `arg:"" type:"existingdir" help:"The bundle's folder."`
@@ -107,44 +80,31 @@ type VerifyCmd struct {
 	NoRun  bool            `help:"Verify the checksums only."`
 }
 
-// Run verifies the checksums and runs the graphs.
-func (c *VerifyCmd) Run(ctx context.Context) error {
-	b, err := models.OpenBundle(c.Bundle)
-	if err != nil {
-		return err
-	}
-	progress := NewBar()
-	start := time.Now()
-	err = b.Verify(ctx, func(done, total int64) { progress.Step("hashed", done, total, Rate(done, start), 0) })
-	progress.End()
-	if err != nil {
-		return err
-	}
-	fmt.Printf("%d files, %s: all checksums match\n", len(b.Manifest.Files), Size(b.Manifest.Bytes()))
-	if c.NoRun {
-		return nil
-	}
-	devices := c.Device
-	if len(devices) == 0 {
-		if devices, err = probe.Devices(c.Library); err != nil {
-			return err
-		}
-	}
-	ran, err := probe.Smoke(b, c.Library, devices...)
-	if err != nil {
-		return err
-	}
-	if ran == 0 {
-		return fmt.Errorf("the bundle has no graph for %v: convert with --device", devices)
-	}
-	fmt.Printf("%d graphs ran once on %v: every output is finite\n", ran, devices)
-	return nil
+// VoiceAdd creates a voice and stores it in the bundle's folder.
+type VoiceAdd struct {
+	tool
+	RuntimeFlags
+
+	Bundle  string `arg:"" type:"existingdir" help:"The bundle's folder."`
+	Name    string `arg:"" help:"Name of the voice: letters, digits, - and _. \"default\" is the one that speaks if no other is chosen."`
+	File    string `arg:"" type:"existingfile" help:"WAV file of one speaker without music; 6 to 20 s are best."`
+	Codes   int    `default:"0" enum:"0,150,75" help:"Length of the voice: 150 codes of 6 s, or 75 of 3 s. Default: by the recording."`
+	Replace bool   `help:"Replace a voice of that name."`
+	JSON    bool   `name:"json" help:"Print one JSON object."`
 }
 
-// Rate returns bytes per second since start; 0 in the first half second.
-func Rate(done int64, start time.Time) float64 {
-	if seconds := time.Since(start).Seconds(); seconds > 0.5 {
-		return float64(done) / seconds
-	}
-	return 0
+// VoiceList lists the voices of a bundle.
+type VoiceList struct {
+	tool
+
+	Bundle string `arg:"" type:"existingdir" help:"The bundle's folder."`
+	JSON   bool   `name:"json" help:"Print one JSON object."`
+}
+
+// VoiceRemove removes a voice.
+type VoiceRemove struct {
+	tool
+
+	Bundle string `arg:"" type:"existingdir" help:"The bundle's folder."`
+	Name   string `arg:"" help:"Name of the voice."`
 }

@@ -2,57 +2,51 @@ package modelcmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/alecthomas/kong"
+
+	"touchline/internal/child"
 )
 
-// toolName is the program with the commands for measuring and comparing.
-const toolName = "touchline-model"
+// tool runs touchline-model in place of a command, under this program's name and with its command line. touchline-model has a Run of its own
+// for each command.
+type tool struct{}
 
-// exitNoTool is the exit code without that program.
-const exitNoTool = 2
+// Run runs touchline-model.
+func (tool) Run(ctx context.Context) error {
+	return runTool(ctx, filepath.Base(os.Args[0]), os.Args[1:])
+}
 
-// ErrNoTool is returned if touchline-model is neither next to this program nor in PATH.
-var ErrNoTool = errors.New(toolName + " is neither beside this program nor in PATH: build it with `make models`, " +
-	"or take it from the release's archive")
-
-// ToolCmd is a command that touchline-model runs.
-type ToolCmd struct {
+// Passed is a command whose flags and help only touchline-model knows.
+type Passed struct {
 	Args []string `arg:"" optional:"" help:"Flags and arguments; --help lists them."`
 }
 
-// Run runs touchline-model with the command's words and arguments, and this process's files. It forwards interrupts and waits for the
-// program's end.
-func (c ToolCmd) Run(ctx context.Context, words ...string) error {
-	path, err := findTool()
+// Run runs touchline-model with the command's words and arguments.
+func (c Passed) Run(ctx context.Context, kctx *kong.Context) error {
+	return runTool(ctx, child.ModelProgram, append(strings.Fields(kctx.Selected().Path()), c.Args...))
+}
+
+// runTool runs touchline-model with this process's files. It forwards interrupts and waits for the program's end.
+func runTool(ctx context.Context, name string, args []string) error {
+	path, err := child.FindModelProgram()
 	if err != nil {
 		return err
 	}
-	tool := exec.CommandContext(ctx, path, append(words, c.Args...)...)
-	tool.Stdin, tool.Stdout, tool.Stderr = os.Stdin, os.Stdout, os.Stderr
-	tool.Cancel = func() error { return tool.Process.Signal(syscall.SIGTERM) }
-	tool.WaitDelay = time.Minute
-	if err := tool.Run(); err != nil {
-		return fmt.Errorf("run %s: %w", toolName, err)
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Args[0] = name
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = time.Minute
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("run %s: %w", child.ModelProgram, err)
 	}
 	return nil
-}
-
-func findTool() (string, error) {
-	if self, err := os.Executable(); err == nil {
-		path := filepath.Join(filepath.Dir(self), toolName)
-		if _, err := os.Stat(path); err == nil {
-			return path, nil
-		}
-	}
-	path, err := exec.LookPath(toolName)
-	if err != nil {
-		return "", ErrNoTool
-	}
-	return path, nil
 }

@@ -1,4 +1,4 @@
-package modelcmd
+package main
 
 import (
 	"cmp"
@@ -11,16 +11,17 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"touchline/cmd/internal/modelcmd"
 	"touchline/inference"
 	"touchline/inference/minicpmo/voice"
 	"touchline/models"
 )
 
-// VoiceCmd holds the commands on the voices of a bundle.
-type VoiceCmd struct {
-	Add    VoiceAddCmd    `cmd:"" help:"Add a voice from a recording of speech."`
-	List   VoiceListCmd   `cmd:"" help:"List the voices of a bundle."`
-	Remove VoiceRemoveCmd `cmd:"" help:"Remove a voice."`
+// voiceCmd holds the commands on the voices of a bundle.
+type voiceCmd struct {
+	Add    voiceAddCmd    `cmd:"" help:"Add a voice from a recording of speech."`
+	List   voiceListCmd   `cmd:"" help:"List the voices of a bundle."`
+	Remove voiceRemoveCmd `cmd:"" help:"Remove a voice."`
 }
 
 // voiceRow is a voice as printed by --json.
@@ -37,20 +38,11 @@ func rowOf(name string, v voice.Stored) voiceRow {
 	return voiceRow{Name: name, Codes: len(v.Codes), Seconds: float64(len(v.Codes)) / rate, Source: v.Source}
 }
 
-// VoiceAddCmd creates a voice and stores it in the bundle's folder.
-type VoiceAddCmd struct {
-	RuntimeFlags
-
-	Bundle  string `arg:"" type:"existingdir" help:"The bundle's folder."`
-	Name    string `arg:"" help:"Name of the voice: letters, digits, - and _. \"default\" is the one that speaks if no other is chosen."`
-	File    string `arg:"" type:"existingfile" help:"WAV file of one speaker without music; 6 to 20 s are best."`
-	Codes   int    `default:"0" enum:"0,150,75" help:"Length of the voice: 150 codes of 6 s, or 75 of 3 s. Default: by the recording."`
-	Replace bool   `help:"Replace a voice of that name."`
-	JSON    bool   `name:"json" help:"Print one JSON object."`
-}
+// voiceAddCmd creates a voice and stores it in the bundle's folder.
+type voiceAddCmd struct{ modelcmd.VoiceAdd }
 
 // Run adds the voice.
-func (c *VoiceAddCmd) Run(ctx context.Context) error {
+func (c *voiceAddCmd) Run(ctx context.Context) error {
 	b, err := models.OpenBundle(c.Bundle)
 	if err != nil {
 		return err
@@ -87,14 +79,11 @@ func (c *VoiceAddCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-// VoiceListCmd lists the voices of a bundle.
-type VoiceListCmd struct {
-	Bundle string `arg:"" type:"existingdir" help:"The bundle's folder."`
-	JSON   bool   `name:"json" help:"Print one JSON object."`
-}
+// voiceListCmd lists the voices of a bundle.
+type voiceListCmd struct{ modelcmd.VoiceList }
 
 // Run prints a line per voice.
-func (c *VoiceListCmd) Run() error {
+func (c *voiceListCmd) Run() error {
 	b, err := models.OpenBundle(c.Bundle)
 	if err != nil {
 		return err
@@ -146,14 +135,11 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// VoiceRemoveCmd removes a voice.
-type VoiceRemoveCmd struct {
-	Bundle string `arg:"" type:"existingdir" help:"The bundle's folder."`
-	Name   string `arg:"" help:"Name of the voice."`
-}
+// voiceRemoveCmd removes a voice.
+type voiceRemoveCmd struct{ modelcmd.VoiceRemove }
 
 // Run removes the voice's file.
-func (c *VoiceRemoveCmd) Run() error {
+func (c *voiceRemoveCmd) Run() error {
 	b, err := models.OpenBundle(c.Bundle)
 	if err != nil {
 		return err

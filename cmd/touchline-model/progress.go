@@ -1,16 +1,17 @@
-package modelcmd
+package main
 
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"time"
 )
 
-// Bar shows progress: one line that is redrawn on a terminal, else a line every
+// bar shows progress: one line that is redrawn on a terminal, else a line every
 // few seconds. It is safe for concurrent use.
-type Bar struct {
+type bar struct {
 	out      io.Writer
 	terminal bool
 	now      func() time.Time
@@ -18,6 +19,12 @@ type Bar struct {
 	mu    sync.Mutex
 	last  time.Time
 	drawn bool
+}
+
+// newBar returns a progress bar on standard error.
+func newBar() *bar {
+	info, err := os.Stderr.Stat()
+	return &bar{out: os.Stderr, terminal: err == nil && info.Mode()&os.ModeCharDevice != 0, now: time.Now}
 }
 
 // The minimum intervals of the bar on a terminal and of lines elsewhere.
@@ -29,7 +36,7 @@ const (
 
 // Step shows done of total bytes. rate is in bytes per second, left is the
 // remaining time; both are 0 if unknown.
-func (b *Bar) Step(what string, done, total int64, rate float64, left time.Duration) {
+func (b *bar) Step(what string, done, total int64, rate float64, left time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	interval := lineInterval
@@ -45,9 +52,9 @@ func (b *Bar) Step(what string, done, total int64, rate float64, left time.Durat
 	if total > 0 {
 		share = min(1, float64(done)/float64(total))
 	}
-	line := fmt.Sprintf("%3.0f %%  %s of %s", 100*share, Size(done), Size(total))
+	line := fmt.Sprintf("%3.0f %%  %s of %s", 100*share, size(done), size(total))
 	if rate > 0 {
-		line += fmt.Sprintf("  %s/s", Size(int64(rate)))
+		line += fmt.Sprintf("  %s/s", size(int64(rate)))
 	}
 	if left > 0 {
 		line += fmt.Sprintf("  %v left", left.Round(time.Second))
@@ -64,7 +71,7 @@ func (b *Bar) Step(what string, done, total int64, rate float64, left time.Durat
 }
 
 // Note writes a line above the bar.
-func (b *Bar) Note(text string) {
+func (b *bar) Note(text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.terminal && b.drawn {
@@ -74,7 +81,7 @@ func (b *Bar) Note(text string) {
 }
 
 // End ends the bar's line.
-func (b *Bar) End() {
+func (b *bar) End() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.terminal && b.drawn {
@@ -83,8 +90,8 @@ func (b *Bar) End() {
 	b.drawn = false
 }
 
-// Size formats bytes with a decimal unit, like disks and model cards.
-func Size(n int64) string {
+// size formats bytes with a decimal unit, like disks and model cards.
+func size(n int64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB"}
 	v, i := float64(n), 0
 	for v >= 1000 && i < len(units)-1 {
@@ -95,4 +102,12 @@ func Size(n int64) string {
 		return fmt.Sprintf("%.0f %s", v, units[i])
 	}
 	return fmt.Sprintf("%.1f %s", v, units[i])
+}
+
+// rate returns bytes per second since start; 0 in the first half second.
+func rate(done int64, start time.Time) float64 {
+	if seconds := time.Since(start).Seconds(); seconds > 0.5 {
+		return float64(done) / seconds
+	}
+	return 0
 }

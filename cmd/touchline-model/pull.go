@@ -1,4 +1,4 @@
-package modelcmd
+package main
 
 import (
 	"cmp"
@@ -9,22 +9,14 @@ import (
 	"path/filepath"
 	"time"
 
+	"touchline/cmd/internal/modelcmd"
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/hub"
 )
 
-// PullCmd downloads a checkpoint and converts it.
-type PullCmd struct {
-	FormatFlags
-
-	Model    string `arg:"" help:"Name on the hub, such as openbmb/MiniCPM-o-4_5."`
-	Bundle   string `arg:"" type:"path" help:"The folder to create."`
-	Revision string `default:"main" help:"Branch, tag or commit. The manifest records the commit."`
-	Keep     string `type:"path" help:"Folder for the downloaded checkpoint, which can be deleted afterwards. Default: beside the bundle."`
-	Endpoint string `env:"HF_ENDPOINT" help:"URL of a mirror of the hub."`
-	Token    string `env:"HF_TOKEN" help:"Token for models that require a login; preferably set in the environment."`
-}
+// pullCmd downloads a checkpoint and converts it.
+type pullCmd struct{ modelcmd.Pull }
 
 // unlikeTested warns about tokenizer files whose content differs from the tested one: they may have
 // changed on the hub since.
@@ -48,12 +40,12 @@ func unlikeTested(ctx context.Context, model, dir string, note func(string)) err
 }
 
 // Run downloads and converts.
-func (c *PullCmd) Run(ctx context.Context) error {
+func (c *pullCmd) Run(ctx context.Context) error {
 	// Fail before the long download.
 	if entries, err := os.ReadDir(c.Bundle); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s: the folder is not empty, it has %s: remove it or choose another folder", c.Bundle, entries[0].Name())
 	}
-	progress := NewBar()
+	progress := newBar()
 	client, err := hub.New(hub.Options{
 		Endpoint: c.Endpoint, Token: c.Token, Now: time.Now,
 		Failed: func(err error, wait time.Duration) {
@@ -69,7 +61,7 @@ func (c *PullCmd) Run(ctx context.Context) error {
 		return err
 	}
 	dir := cmp.Or(c.Keep, filepath.Clean(c.Bundle)+".checkpoint")
-	fmt.Printf("%s at %s: %d files, %s, into %s\n", c.Model, revision.Commit, len(revision.Files), Size(revision.Bytes()), dir)
+	fmt.Printf("%s at %s: %d files, %s, into %s\n", c.Model, revision.Commit, len(revision.Files), size(revision.Bytes()), dir)
 	err = client.Pull(ctx, revision, dir, func(p hub.Progress) { progress.Step("", p.Done, p.Total, p.Rate, max(0, p.ETA)) })
 	progress.End()
 	if err != nil {
@@ -83,9 +75,9 @@ func (c *PullCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = src.Close() }()
-	o := c.Options()
+	o := options(c.FormatFlags)
 	o.Name, o.Origin = path.Base(c.Model), &models.Origin{Path: revision.Model, Revision: revision.Commit}
-	if err := Convert(ctx, src, c.Bundle, o); err != nil {
+	if err := convertTo(ctx, src, c.Bundle, o); err != nil {
 		return err
 	}
 	fmt.Printf("The checkpoint in %s is no longer needed.\n", dir)

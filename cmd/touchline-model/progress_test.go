@@ -1,4 +1,4 @@
-package modelcmd
+package main
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 func TestBar(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Unix(0, 0)
-	b := &Bar{out: &out, now: func() time.Time { return now }}
+	b := &bar{out: &out, now: func() time.Time { return now }}
 	b.Step("part", 0, 2000, 0, 0)
 	b.Step("part", 500, 2000, 0, 0) // too soon for a line
 	now = now.Add(lineInterval)
@@ -23,7 +23,7 @@ func TestBar(t *testing.T) {
 		"100 %  2.0 kB of 2.0 kB  50 B/s  part\n", out.String())
 
 	out.Reset()
-	b = &Bar{out: &out, terminal: true, now: func() time.Time { return now }}
+	b = &bar{out: &out, terminal: true, now: func() time.Time { return now }}
 	b.Step("", 1, 2, 0, 0)
 	b.Note("a word")
 	b.End()
