@@ -57,5 +57,5 @@ train "$@"
 wait
 if [ -e "$work/checkpoint/model.safetensors" ]; then
 	cp "$work"/checkpoint/* models/nano/checkpoint/
-	echo "nano: record its answers anew: make nano-golden, on a machine with Go" >&2
+	echo "nano: set its version in inference/nano (the test there has it), and record its answers anew: make nano-golden, on a machine with Go" >&2
 fi

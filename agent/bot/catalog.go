@@ -13,11 +13,11 @@ import (
 	"touchline/inference"
 	"touchline/inference/engine"
 	"touchline/inference/minicpmo"
+	"touchline/inference/nano"
 	"touchline/inference/remote"
 	"touchline/inference/scene"
 	"touchline/internal/metrics"
 	"touchline/models"
-	"touchline/models/nano"
 )
 
 // kind is an engine of inference.Engines.
@@ -99,7 +99,7 @@ func newMiniCPM(cfg Settings, log zerolog.Logger) (*Engine, error) {
 func newNano(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	c := cfg.MiniCPM
 	var err error
-	if c.Path, err = nano.Bundle(context.Background(), nano.Cache()); err != nil {
+	if c.Path, err = nano.Bundle(context.Background(), nano.Cache(), nano.RunProgram); err != nil {
 		return nil, fmt.Errorf("prepare nano: %w", err)
 	}
 	c.Device, c.Weights, c.Slots, c.VisionCache = "cpu", "fp32", cmp.Or(c.Slots, nano.Slots), min(c.VisionCache, nano.VisionCache)

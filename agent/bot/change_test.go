@@ -28,10 +28,11 @@ import (
 	"touchline/inference"
 	"touchline/inference/engine"
 	"touchline/inference/minicpmo"
+	"touchline/inference/nano"
 	"touchline/inference/remote"
 	"touchline/inference/scene"
 	"touchline/internal/redact"
-	"touchline/models/nano"
+	checkpoint "touchline/models/nano"
 )
 
 // garage makes engines that take two seconds to load.
@@ -224,7 +225,7 @@ func TestEngineThatDoesNotLoad(t *testing.T) {
 func TestEngineWithoutMemoryForBoth(t *testing.T) {
 	cfg := withEngine("nano")
 	var err error
-	cfg.MiniCPM.Path, err = nano.Bundle(t.Context(), t.TempDir())
+	cfg.MiniCPM.Path, err = nano.Bundle(t.Context(), t.TempDir(), checkpoint.Convert)
 	require.NoError(t, err)
 	for _, failure := range []error{nil, errors.New("the weights are damaged")} {
 		g := newGarage()

@@ -14,13 +14,13 @@ import (
 	"touchline/agent/hearing"
 	"touchline/inference"
 	"touchline/inference/engine"
+	"touchline/inference/nano"
 	"touchline/inference/qwen3asr"
 	"touchline/inference/remote"
 	"touchline/inference/sphinx"
 	"touchline/inference/vad"
 	"touchline/internal/metrics"
 	"touchline/models"
-	"touchline/models/nano"
 )
 
 // Recognizer turns speech into text.

@@ -16,11 +16,13 @@ import (
 	"touchline/cmd/internal/modelcmd"
 	"touchline/internal/child"
 	"touchline/internal/redact"
+	"touchline/models/nano"
 )
 
 type cli struct {
 	Models modelsCmd `cmd:"" help:"Create and check model bundles."`
 	Bench  benchCmd  `cmd:"" help:"Benchmark this machine."`
+	Nano   nanoCmd   `cmd:"" hidden:"" help:"Make the bundle of nano that touchline wants."`
 }
 
 // general are flags of touchline, which passes on its command line.
@@ -29,6 +31,14 @@ type general struct {
 	LogLevel string
 	LogJSON  bool `name:"log-json"`
 }
+
+// nanoCmd makes nano's bundle for touchline.
+type nanoCmd struct {
+	Bundle string `arg:"" help:"The folder to create."`
+}
+
+// Run makes the bundle.
+func (c *nanoCmd) Run(ctx context.Context) error { return nano.Convert(ctx, c.Bundle) }
 
 const description = "Converts, checks and benchmarks model bundles for Touchline."
 

@@ -16,6 +16,7 @@ import (
 	"touchline/agent/command"
 	"touchline/agent/mqtt"
 	"touchline/inference"
+	"touchline/inference/nano"
 	"touchline/inference/probe"
 	"touchline/inference/remote"
 	"touchline/inference/sphinx"
@@ -100,7 +101,7 @@ func checkEngine(ctx context.Context, a *app, r *findings) {
 		r.add("engine", nil, a.cfg.Inference.Engine)
 		r.parts(modelParts(a.cfg.Inference.MiniCPM))
 	case "nano":
-		r.add("engine", nil, a.cfg.Inference.Engine)
+		r.add("engine", nano.Check(ctx), a.cfg.Inference.Engine)
 		r.parts(runtimeParts(a.cfg.Inference.MiniCPM.Runtime, string(models.DeviceCPU), 0))
 	default:
 		r.add("engine", nil, a.cfg.Inference.Engine)
@@ -108,6 +109,9 @@ func checkEngine(ctx context.Context, a *app, r *findings) {
 	if a.cfg.Inference.Engine == "auto" {
 		_, err := probe.Devices(a.cfg.Inference.MiniCPM.Runtime)
 		r.maybe("ONNX Runtime", err, "runs here, so the demo can use nano", "the demo uses the scene engine in place of nano")
+		if err := nano.Check(ctx); err != nil {
+			r.maybe("nano", err, "", "the demo uses the scene engine in place of nano")
+		}
 	}
 	if a.cfg.Inference.Engine != "minicpmo" {
 		fmt.Println("optional built-in model: not chosen; `touchline check --model DIR` checks one and its requirements")

@@ -22,9 +22,9 @@ import (
 	"touchline/agent/sfu"
 	"touchline/configs"
 	"touchline/inference"
+	"touchline/inference/nano"
 	"touchline/inference/probe"
 	"touchline/inference/sphinx"
-	"touchline/models/nano"
 	"touchline/worlds/grade"
 )
 
@@ -78,7 +78,7 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 	if err := d.modelFlags.apply(&cfg); err != nil {
 		return err
 	}
-	defer d.chooseEngine(&cfg, a.log)()
+	defer d.chooseEngine(ctx, &cfg, a.log)()
 	d.pageFlags.apply(&cfg.Agent.Console.Config)
 	d.chooseHearing(&cfg, a.log)
 	h := ownRoom{room: demoRoom, camera: demoCamera, sources: d.sourceFlags}
@@ -164,15 +164,20 @@ func (h ownRoom) serve(ctx context.Context, a *app, cfg configs.Config, out *bot
 	return runOwnRoom(ctx, server, page.Run, pictures, commentator.Run)
 }
 
-// chooseEngine chooses nano for a generated world if the settings leave the choice and ONNX Runtime loads here. The runtime stays open
-// until release.
-func (d *demoCmd) chooseEngine(cfg *configs.Config, log zerolog.Logger) (release func()) {
+// chooseEngine chooses nano for a generated world if the settings leave the choice, ONNX Runtime loads here and nano's bundle is there or can
+// be made. The runtime stays open until release.
+func (d *demoCmd) chooseEngine(ctx context.Context, cfg *configs.Config, log zerolog.Logger) (release func()) {
 	if cfg.Inference.Engine != "auto" || d.Source != "" {
 		return func() {}
 	}
 	release, err := probe.Hold(cfg.Inference.MiniCPM.Runtime)
 	if err != nil {
 		log.Warn().Err(err).Str("hint", "make runtime").Msg("ONNX Runtime missing; using the scene engine")
+		return func() {}
+	}
+	if _, err := nano.Bundle(ctx, nano.Cache(), nano.RunProgram); err != nil {
+		log.Warn().Err(err).Msg("nano missing; using the scene engine")
+		release()
 		return func() {}
 	}
 	cfg.Inference.Engine = "nano"

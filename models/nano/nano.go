@@ -1,5 +1,5 @@
-// Package nano holds nano, a small vision-language model in the shape of MiniCPM-o 4.5 that was trained on the generated worlds, and
-// converts it to a bundle for the CPU. It neither trains the model (see worlds/train) nor runs it.
+// Package nano holds the checkpoint of nano, a small vision-language model in the shape of MiniCPM-o 4.5 that was trained on the generated
+// worlds, and converts it to a bundle for the CPU. It neither trains the model (see worlds/train) nor runs it (see inference/nano).
 package nano
 
 import (
@@ -60,52 +60,17 @@ func Merges() ([]string, error) {
 	return merges, nil
 }
 
-// Settings of nano for one room: slots of the decoder, cached pictures, threads of an operator, and the agent's frame_stride. A second
-// thread waits more than it works: 57 instead of 66 ms for an answer, and 57 % of the CPU time, on two cores of an AMD EPYC. The
-// frame_stride is the one it was trained with most; a look then spans 1.8 s. With stride 1 a look spans 0.6 s and often does not show a
-// change since the last one: a perfect commentator sees 28 of 81 changes of the match's light, with stride 3 54; of 59 departures in the
-// yard 50 and 56.
-const (
-	Slots       = 1
-	VisionCache = 64
-	Threads     = 1
-	Stride      = 3
-)
-
-// Cache returns the folder for Bundle: in the user's cache, or in the folder of temporary files if there is no home or it is not
-// writable.
-func Cache() string {
-	if cache, err := os.UserCacheDir(); err == nil {
-		cache = filepath.Join(cache, "touchline")
-		if os.MkdirAll(cache, 0o755) == nil { //nolint:gosec // a cache holds no secrets
-			return cache
-		}
-	}
-	return filepath.Join(os.TempDir(), "touchline")
-}
-
-// Bundle returns the folder of nano's bundle for the CPU (fp32), below the cache folder. The first call of a version converts it in under
-// a second; several processes may do so in parallel.
-func Bundle(ctx context.Context, cache string) (string, error) {
-	version, err := hash(checkpointFiles)
+// Convert makes the bundle for the CPU (fp32), in a temporary folder that is renamed to dir when it is complete. The end of the name of
+// dir is Version and the bundle's format, as the program that wants it expects them.
+func Convert(ctx context.Context, dir string) error {
+	version, err := Version()
 	if err != nil {
-		return "", err
+		return err
 	}
-	dir := filepath.Join(cache, fmt.Sprintf("%s-%s-%d", Name, version, models.FormatVersion)) // a newer program converts again
-	if _, err := models.OpenBundle(dir); err == nil {
-		return dir, nil
+	if made := fmt.Sprintf("%s-%s-%d", Name, version, models.FormatVersion); filepath.Base(dir) != made {
+		return fmt.Errorf("this program makes %s, not %s: take both programs of one release", made, filepath.Base(dir))
 	}
-	if err := convertTo(ctx, cache, dir); err != nil {
-		if _, opened := models.OpenBundle(dir); opened == nil {
-			return dir, nil // another process was faster
-		}
-		return "", fmt.Errorf("convert nano to %s: %w", dir, err)
-	}
-	return dir, nil
-}
-
-// convertTo converts in a temporary folder, which is renamed to dir when it is complete.
-func convertTo(ctx context.Context, cache, dir string) error {
+	cache := filepath.Dir(dir)
 	if err := os.MkdirAll(cache, 0o755); err != nil { //nolint:gosec // a cache holds no secrets
 		return err
 	}
@@ -131,6 +96,9 @@ func convertTo(ctx context.Context, cache, dir string) error {
 	}
 	return os.Rename(bundle, dir)
 }
+
+// Version identifies the checkpoint.
+func Version() (string, error) { return hash(checkpointFiles) }
 
 // hash identifies the checkpoint by the sizes and samples of its files. Two trainings have no weight in common, so samples are enough,
 // and the rest need not be read.

@@ -14,12 +14,13 @@ import (
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/inference/minicpmo"
+	"touchline/inference/nano"
 	"touchline/inference/remote"
 	"touchline/inference/scene"
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/convert"
-	"touchline/models/nano"
+	nanomodel "touchline/models/nano"
 )
 
 // engines holds the loaded models: on the CPU one per concurrent film, because a model runs one step at a time there; on other devices
@@ -142,7 +143,7 @@ func (e *engines) findBundle(ctx context.Context, isNano bool) (string, error) {
 	case !isNano:
 		return "", errors.New("--model: the minicpmo engine needs a bundle or a checkpoint")
 	case m.Weights == string(models.WeightsFloat32):
-		return nano.Bundle(ctx, nano.Cache())
+		return nano.Bundle(ctx, nano.Cache(), nanomodel.Convert)
 	}
 	var err error
 	if e.work, err = os.MkdirTemp("", "touchline-truth-"); err != nil {
@@ -150,7 +151,7 @@ func (e *engines) findBundle(ctx context.Context, isNano bool) (string, error) {
 	}
 	if source == "" {
 		source = filepath.Join(e.work, "checkpoint")
-		if err := nano.Write(source); err != nil {
+		if err := nanomodel.Write(source); err != nil {
 			return "", err
 		}
 	}

@@ -22,7 +22,7 @@ import (
 	"touchline/agent/prompt"
 	"touchline/configs"
 	"touchline/inference"
-	"touchline/models/nano"
+	"touchline/inference/nano"
 	"touchline/worlds"
 	"touchline/worlds/claims"
 	"touchline/worlds/train/words"

@@ -4,11 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -34,17 +31,14 @@ func (c Passed) Run(ctx context.Context, kctx *kong.Context) error {
 	return runTool(ctx, child.ModelProgram, append(strings.Fields(kctx.Selected().Path()), c.Args...))
 }
 
-// runTool runs touchline-model with this process's files. It forwards interrupts and waits for the program's end.
+// runTool runs touchline-model with this process's files and waits for its end.
 func runTool(ctx context.Context, name string, args []string) error {
-	path, err := child.FindModelProgram()
+	cmd, err := child.ModelCommand(ctx, args...)
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Args[0] = name
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = time.Minute
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("run %s: %w", child.ModelProgram, err)
 	}

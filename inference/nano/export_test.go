@@ -1,0 +1,4 @@
+package nano
+
+// Version is the version of the checkpoint.
+const Version = version
