@@ -66,11 +66,13 @@ func folder(cache string) string {
 
 // Check returns an error if Bundle needs touchline-model, which is missing.
 func Check(ctx context.Context) error {
-	_, err := models.OpenBundle(folder(Cache()))
-	if err != nil {
-		_, err = child.ModelCommand(ctx)
+	if _, err := models.OpenBundle(folder(Cache())); err == nil {
+		return nil
 	}
-	return err
+	if _, err := child.ModelCommand(ctx); err != nil {
+		return fmt.Errorf("nano's bundle is not made yet: %w", err)
+	}
+	return nil
 }
 
 // RunProgram has touchline-model make the bundle.
