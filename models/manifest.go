@@ -15,6 +15,14 @@ const FormatVersion = 6
 // ManifestName is the manifest's file name in a bundle.
 const ManifestName = "manifest.json"
 
+// Names of a tokenizer's files.
+const (
+	TokenizerName       = "tokenizer.json"
+	TokenizerConfigName = "tokenizer_config.json"
+	VocabName           = "vocab.json"
+	MergesName          = "merges.txt"
+)
+
 // Manifest describes a bundle. It has all parameters of the model, so that the engine's code has no
 // constants of a model.
 type Manifest struct {

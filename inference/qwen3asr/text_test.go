@@ -21,7 +21,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/qwen3asr"
 	"touchline/inference/tokenizer"
-	"touchline/models"
+	"touchline/models/checkpoint"
 )
 
 // testdata comes from the official package (qwen-asr 0.0.6); see its README.
@@ -54,7 +54,7 @@ const tiny = "../../models/testdata/qwen3-asr"
 // tokens returns the tokenizer of a small checkpoint.
 func tokens(tb testing.TB, name string) *tokenizer.Tokenizer {
 	tb.Helper()
-	raw, err := models.JoinTokenizer(func(file string) ([]byte, error) { return os.ReadFile(filepath.Join(tiny, name, file)) })
+	raw, err := checkpoint.JoinTokenizer(func(file string) ([]byte, error) { return os.ReadFile(filepath.Join(tiny, name, file)) })
 	require.NoError(tb, err)
 	t, err := tokenizer.Parse(raw)
 	require.NoError(tb, err)
@@ -135,7 +135,7 @@ func published(tb testing.TB) *tokenizer.Tokenizer {
 	tb.Helper()
 	var file map[string]any
 	require.NoError(tb, json.Unmarshal(read(tb, "../tokenizer/testdata/real_tokenizer.json.gz"), &file))
-	small, err := models.JoinTokenizer(func(file string) ([]byte, error) { return os.ReadFile(filepath.Join(tiny, "checkpoint", file)) })
+	small, err := checkpoint.JoinTokenizer(func(file string) ([]byte, error) { return os.ReadFile(filepath.Join(tiny, "checkpoint", file)) })
 	require.NoError(tb, err)
 	var added struct {
 		Added []map[string]any `json:"added_tokens"`

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference/tokenizer"
-	"touchline/models"
+	"touchline/models/checkpoint"
 )
 
 const recognizer = "../../models/testdata/qwen3-asr/"
@@ -19,7 +19,7 @@ const recognizer = "../../models/testdata/qwen3-asr/"
 // joined returns the tokenizer of a recognizer, which is published without tokenizer.json.
 func joined(t *testing.T, file func(name string) ([]byte, error)) *tokenizer.Tokenizer {
 	t.Helper()
-	content, err := models.JoinTokenizer(file)
+	content, err := checkpoint.JoinTokenizer(file)
 	require.NoError(t, err)
 	tk, err := tokenizer.Parse(content)
 	require.NoError(t, err)
@@ -47,13 +47,13 @@ func TestJoinedRealTokenizer(t *testing.T) {
 	}
 	golden(t, "real_tokenizer.json.gz", &published)
 	var config struct {
-		Added map[string]models.AddedToken `json:"added_tokens_decoder"`
+		Added map[string]checkpoint.AddedToken `json:"added_tokens_decoder"`
 	}
 	content, err := os.ReadFile(recognizer + "checkpoint/tokenizer_config.json")
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(content, &config))
 	const first, tinyFirst = 151643, 956
-	shifted := map[string]models.AddedToken{}
+	shifted := map[string]checkpoint.AddedToken{}
 	for id, token := range config.Added {
 		n, err := strconv.Atoi(id)
 		require.NoError(t, err)

@@ -212,7 +212,7 @@ func (c *Checkpoint) File(name string) ([]byte, error) {
 	}
 	content, err := models.ReadFile(c.path(name), maxFile)
 	if name == models.TokenizerName && errors.Is(err, fs.ErrNotExist) && c.has(models.VocabName) {
-		if content, err = models.JoinTokenizer(c.File); err != nil {
+		if content, err = JoinTokenizer(c.File); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.dir, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"touchline/inference/internal/vision"
 	"touchline/inference/tokenizer"
 	"touchline/models"
+	"touchline/models/checkpoint"
 )
 
 // texts is the check of tokenizers and prompts.
@@ -26,7 +27,7 @@ func (c texts) tokenizers() tokenizers {
 		if vocab := path.Dir(name) + "/" + models.VocabName; !c.files.has(name) && c.files.has(vocab) {
 			dir := path.Dir(name) // published without tokenizer.json
 			name, read = vocab, func(string) ([]byte, error) {
-				return models.JoinTokenizer(func(name string) ([]byte, error) { return c.files.bytes(path.Join(dir, name)) })
+				return checkpoint.JoinTokenizer(func(name string) ([]byte, error) { return c.files.bytes(path.Join(dir, name)) })
 			}
 		}
 		if !c.files.has(name) {

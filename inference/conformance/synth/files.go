@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"touchline/models"
+	"touchline/models/checkpoint"
 )
 
 // special returns the names of the special tokens in the published order. They
@@ -145,7 +145,7 @@ func (s Shape) files() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	tokenizer, err := models.TokenizerJSON(vocab, merges, added)
+	tokenizer, err := checkpoint.TokenizerJSON(vocab, merges, added)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func (s Shape) files() (map[string][]byte, error) {
 
 // pieces returns the tokenizer's vocabulary and merges: single bytes, merged ones, the special tokens and, in between, made-up words.
 // These occur in answers but, as they have no merges, never match text.
-func (s Shape) pieces() (vocab map[string]int32, merges []string, added []models.AddedToken, err error) {
+func (s Shape) pieces() (vocab map[string]int32, merges []string, added []checkpoint.AddedToken, err error) {
 	pieces := alphabet()
 	merges = s.tokenizerMerges()
 	for _, m := range merges {
@@ -198,7 +198,7 @@ func (s Shape) pieces() (vocab map[string]int32, merges []string, added []models
 		add(word(n))
 	}
 	for i, name := range names {
-		added = append(added, models.AddedToken{
+		added = append(added, checkpoint.AddedToken{
 			ID: int32(first + i), Content: name, Special: !plain[name], //nolint:gosec // below the vocabulary's size
 		})
 	}

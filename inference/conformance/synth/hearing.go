@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"touchline/models"
+	"touchline/models/checkpoint"
 )
 
 // Names of the shapes of speech recognition models.
@@ -169,7 +170,7 @@ func (s Shape) hearingFiles() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	decoder := map[string]models.AddedToken{}
+	decoder := map[string]checkpoint.AddedToken{}
 	for _, a := range added {
 		decoder[strconv.Itoa(int(a.ID))] = a
 	}

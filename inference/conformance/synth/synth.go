@@ -17,6 +17,7 @@ import (
 	"slices"
 
 	"touchline/models"
+	"touchline/models/checkpoint"
 	"touchline/models/quant"
 )
 
@@ -163,7 +164,7 @@ func (s *Source) Packed(string) (models.PackedLinear, bool) { return nil, false 
 func (s *Source) File(name string) ([]byte, error) {
 	content, ok := s.files[name]
 	if !ok && name == models.TokenizerName {
-		return models.JoinTokenizer(s.File)
+		return checkpoint.JoinTokenizer(s.File)
 	}
 	if !ok {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}

@@ -240,7 +240,7 @@ func TestMerges(t *testing.T) {
 // TestWordsAreRead: of a published model of speech recognition, an answer has as many tokens when it is read again.
 func TestWordsAreRead(t *testing.T) {
 	s := source(t, "qwen3-asr-0.6b")
-	text, err := models.JoinTokenizer(s.File)
+	text, err := checkpoint.JoinTokenizer(s.File)
 	require.NoError(t, err)
 	tok, err := tokenizer.Parse(text)
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package models_test
+package checkpoint_test
 
 import (
 	"encoding/json"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/models"
+	"touchline/models/checkpoint"
 )
 
 // Files of a tokenizer are refused, or joined to valid JSON with all of their tokens.
@@ -17,7 +18,7 @@ func FuzzJoinTokenizer(f *testing.F) {
 	var published [3][]byte
 	for i, name := range []string{models.VocabName, models.MergesName, models.TokenizerConfigName} {
 		var err error
-		published[i], err = os.ReadFile(filepath.Join("testdata", "qwen3-asr", "checkpoint", name))
+		published[i], err = os.ReadFile(filepath.Join("..", "testdata", "qwen3-asr", "checkpoint", name))
 		require.NoError(f, err)
 	}
 	f.Add(published[0], published[1], published[2])
@@ -26,12 +27,12 @@ func FuzzJoinTokenizer(f *testing.F) {
 	f.Add([]byte(`[]`), []byte(""), []byte(`null`))
 	f.Fuzz(func(t *testing.T, vocab, merges, config []byte) {
 		files := map[string][]byte{models.VocabName: vocab, models.MergesName: merges, models.TokenizerConfigName: config}
-		content, err := models.JoinTokenizer(func(name string) ([]byte, error) { return files[name], nil })
+		content, err := checkpoint.JoinTokenizer(func(name string) ([]byte, error) { return files[name], nil })
 		if err != nil {
 			return
 		}
 		var joined struct {
-			Added []models.AddedToken `json:"added_tokens"`
+			Added []checkpoint.AddedToken `json:"added_tokens"`
 			Model struct {
 				Vocab  map[string]int32
 				Merges []string
@@ -49,11 +50,11 @@ func TestJoinTokenizerFiles(t *testing.T) {
 		models.VocabName: fs.ErrNotExist.Error(), models.MergesName: "merges.txt is missing, but vocab.json is there",
 		models.TokenizerConfigName: "tokenizer_config.json is missing: it has the added tokens",
 	} {
-		_, err := models.JoinTokenizer(func(name string) ([]byte, error) {
+		_, err := checkpoint.JoinTokenizer(func(name string) ([]byte, error) {
 			if name == missing {
 				return nil, fs.ErrNotExist
 			}
-			return os.ReadFile(filepath.Join("testdata", "qwen3-asr", "checkpoint", name))
+			return os.ReadFile(filepath.Join("..", "testdata", "qwen3-asr", "checkpoint", name))
 		})
 		require.ErrorContains(t, err, want)
 	}

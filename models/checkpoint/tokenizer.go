@@ -1,4 +1,4 @@
-package models
+package checkpoint
 
 import (
 	"encoding/json"
@@ -8,18 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"touchline/models"
 )
 
-// QwenSplit is the expression by which Qwen2's tokenizer splits text before the merges.
-const QwenSplit = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-
-// Names of a tokenizer's files.
-const (
-	TokenizerName       = "tokenizer.json"
-	TokenizerConfigName = "tokenizer_config.json"
-	VocabName           = "vocab.json"
-	MergesName          = "merges.txt"
-)
+// qwenSplit is the expression by which Qwen2's tokenizer splits text before the merges.
+const qwenSplit = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 
 // AddedToken is a token that is matched in a text before it is split. Special tokens are markup,
 // which is not shown.
@@ -47,7 +41,7 @@ func TokenizerJSON(vocab map[string]int32, merges []string, added []AddedToken) 
 		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": added,
 		"normalizer": object{"type": "NFC"},
 		"pre_tokenizer": object{"type": "Sequence", "pretokenizers": []object{
-			{"type": "Split", "pattern": object{"Regex": QwenSplit}, "behavior": "Isolated", "invert": false},
+			{"type": "Split", "pattern": object{"Regex": qwenSplit}, "behavior": "Isolated", "invert": false},
 			bytes(false, true, false),
 		}},
 		"post_processor": bytes(true, false, true),
@@ -63,31 +57,31 @@ func TokenizerJSON(vocab map[string]int32, merges []string, added []AddedToken) 
 // of tokenizer_config.json, for a checkpoint of a Qwen2 tokenizer without it. The error is
 // fs.ErrNotExist if vocab.json is missing.
 func JoinTokenizer(file func(name string) ([]byte, error)) ([]byte, error) {
-	content, err := file(VocabName)
+	content, err := file(models.VocabName)
 	if err != nil {
 		return nil, err
 	}
 	vocab, err := parseVocab(content)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", VocabName, err)
+		return nil, fmt.Errorf("%s: %w", models.VocabName, err)
 	}
-	if content, err = file(MergesName); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s is missing, but %s is there", MergesName, VocabName)
+	if content, err = file(models.MergesName); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s is missing, but %s is there", models.MergesName, models.VocabName)
 	} else if err != nil {
 		return nil, err
 	}
 	merges, err := parseMerges(string(content))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", MergesName, err)
+		return nil, fmt.Errorf("%s: %w", models.MergesName, err)
 	}
-	if content, err = file(TokenizerConfigName); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s is missing: it has the added tokens of %s", TokenizerConfigName, VocabName)
+	if content, err = file(models.TokenizerConfigName); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s is missing: it has the added tokens of %s", models.TokenizerConfigName, models.VocabName)
 	} else if err != nil {
 		return nil, err
 	}
 	added, err := parseAdded(content)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", TokenizerConfigName, err)
+		return nil, fmt.Errorf("%s: %w", models.TokenizerConfigName, err)
 	}
 	return TokenizerJSON(vocab, merges, added)
 }
@@ -101,8 +95,8 @@ func parseVocab(content []byte) (map[string]int32, error) {
 		return nil, errors.New("no pieces")
 	}
 	for piece, id := range vocab {
-		if id < 0 || id >= maxVocab {
-			return nil, fmt.Errorf("%q: the id must be from 0 to %d, is %d", piece, maxVocab-1, id)
+		if id < 0 || id >= maxSize {
+			return nil, fmt.Errorf("%q: the id must be from 0 to %d, is %d", piece, maxSize-1, id)
 		}
 	}
 	return vocab, nil
@@ -145,7 +139,7 @@ func parseAdded(content []byte) ([]AddedToken, error) {
 	var added []AddedToken
 	for id, token := range config.Added {
 		n, err := strconv.ParseInt(id, 10, 32)
-		if err != nil || n < 0 || n >= maxVocab {
+		if err != nil || n < 0 || n >= maxSize {
 			return nil, fmt.Errorf("added_tokens_decoder: %.40q: expected an id", id)
 		}
 		if token.Content == "" {
