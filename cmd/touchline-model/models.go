@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"touchline/cmd/internal/modelcmd"
+	"touchline/inference/conformance/smoke"
 	"touchline/inference/probe"
 	"touchline/models"
 	"touchline/models/convert"
@@ -111,7 +112,7 @@ func (c *verifyCmd) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	ran, err := probe.Smoke(b, c.Library, devices...)
+	ran, err := smoke.Run(b, c.Library, devices...)
 	if err != nil {
 		return err
 	}
