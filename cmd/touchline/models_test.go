@@ -97,7 +97,7 @@ func plainEnviron() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TOUCHLINE_") })
 }
 
-// TestModelCommands tests exit codes and messages; package modelcmd tests the
+// TestModelCommands tests exit codes and messages; cmd/touchline-model tests the
 // commands.
 func TestModelCommands(t *testing.T) {
 	t.Parallel()
@@ -112,6 +112,8 @@ func TestModelCommands(t *testing.T) {
 		{"find is the default", []string{"models", "127.0.0.1:1"}, 1, "no OpenAI-compatible model server at 127.0.0.1:1"},
 		{"find", []string{"models", "find", "127.0.0.1:1"}, 1, "start one"},
 		{"list", []string{"models", "list", bundle}, 0, "tiny (random weights)"},
+		{"list of nothing", []string{"--log-level", "error", "models", "list", empty}, 1, "touchline: " + empty + ": no bundle found"},
+		{"list of nothing as JSON", []string{"--log-json", "models", "list", empty}, 1, `"message":"touchline failed"`},
 		{"verify", []string{"models", "verify", bundle, "--no-run"}, 0, "all checksums match"},
 		{"check with a model", append([]string{"check"}, flags...), 0, "ok       model bundle: tiny"},
 		{"check without a bundle", []string{"check", "--model", empty, "--model-device", "cpu"}, 1, "touchline models pull"},
