@@ -37,7 +37,7 @@ func (s *Session) TryRule(ctx context.Context, r alert.RuleText, past int) ([]lo
 	return s.Looks.TryRule(ctx, strings.TrimSpace(r.When), past)
 }
 
-// raise publishes an alert of a look, and of a new one when its frame is shown.
+// raise publishes a phase of an alert from a look. A new alert is published again, as shown, when its frame is shown.
 func (s *Session) raise(ctx context.Context, a alert.Alert, anchor window.Frame) {
 	if a.Phase != alert.PhaseNew {
 		s.publishAlert(a, nil)

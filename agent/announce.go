@@ -16,7 +16,7 @@ import (
 	"touchline/media/window"
 )
 
-// announcement is an Announcement with what the session knows of it. It is a speech.Maker.
+// announcement is a Notice with its author, alert and record. It is a speech.Maker.
 type announcement struct {
 	speech.Notice
 
@@ -25,13 +25,13 @@ type announcement struct {
 	alert  string        // its id; "" for none
 	anchor *window.Frame // without its picture; nil for none
 
-	// Set when it is made.
+	// Set by begin.
 	rec      look.Record
 	language string
 }
 
 // Say queues an announcement, which has captions and a record as a comment has. Without speech it is a caption alone. The
-// error joins a *RangeError for each bad part, or is speech.ErrFull.
+// error joins a *settings.RangeError for each bad part, or is speech.ErrFull.
 func (s *Session) Say(a speech.Notice, by string) error {
 	a.Text = strings.TrimSpace(a.Text)
 	if err := a.Check(); err != nil {
@@ -45,13 +45,13 @@ func (s *Session) Say(a speech.Notice, by string) error {
 	return nil
 }
 
-// queueAnnouncement queues one; speech.ErrFull if too many wait.
+// queueAnnouncement queues an announcement. It returns speech.ErrFull if too many wait.
 func (s *Session) queueAnnouncement(a announcement) error {
 	a.s = s
 	return s.speech.Add(a.Utterance(&a, a.by))
 }
 
-// announceAlert gives the reason of an alert to be said.
+// announceAlert queues the reason of an alert as an announcement.
 func (s *Session) announceAlert(a alert.Alert, anchor window.Frame) {
 	if !s.speaks(s.State().InForce) {
 		return
@@ -89,7 +89,7 @@ func (a *announcement) speak(ctx context.Context, u *speech.Utterance) error {
 	return nil
 }
 
-// begin gives it a number and a record, as a comment has, and returns its speech: none without a voice.
+// begin gives the announcement a number and a record, as a comment has, and returns its speech, which is empty without a voice.
 func (a *announcement) begin(ctx context.Context, now time.Time) iter.Seq2[inference.Chunk, error] {
 	s, state := a.s, a.s.State()
 	a.rec = look.Record{

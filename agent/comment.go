@@ -19,7 +19,7 @@ type commentary struct {
 	s *Session
 }
 
-// comment is a comment on its way: a speech.Maker, and the look.Comment of its cycle.
+// comment is a queued or spoken comment: a speech.Maker, and the look.Comment of its cycle.
 type comment struct {
 	*speech.Utterance
 
@@ -85,7 +85,7 @@ func (o lookOutput) Frames(cycle uint64, frames []window.Frame) {
 // Record implements look.Output.
 func (o lookOutput) Record(r look.Record) { o.publishRecord(r) }
 
-// caption publishes a step of the words of a cycle.
+// caption publishes a step of the caption of a cycle.
 func (s *Session) caption(cycle uint64, language string, step speech.Step) {
 	caption := Caption{
 		Segment: s.segmentID(cycle), Cycle: cycle, Delta: step.Delta, Text: step.Text,
@@ -96,7 +96,7 @@ func (s *Session) caption(cycle uint64, language string, step speech.Step) {
 	}
 }
 
-// speechChanged follows each change of what is said.
+// speechChanged is called after each change of the speech except new words.
 func (s *Session) speechChanged() {
 	s.Looks.Wake()
 	s.publishStatus()
@@ -139,7 +139,7 @@ func (s *Session) measure(r look.Record, said speech.Result) look.Record {
 	case said.Outcome == speech.Silenced:
 		r.Outcome, r.Reason = look.OutcomeCut, said.Cause.Error()
 	case s.room != "":
-		// A room that returns before the end gets the words from the beginning.
+		// A room that reconnects before the end gets the words from the beginning.
 		r.Outcome, r.Reason = look.OutcomeCut, s.room
 	case said.Outcome == speech.Shown:
 		r.Outcome = look.OutcomeShown

@@ -18,7 +18,7 @@ type OrderOutput interface {
 }
 
 // Steerer is a commentator as its room and the HTTP API control it. by names the
-// client in logs and on the page. Bad values are *RangeError, perhaps joined.
+// client in logs and on the page. Bad values are *settings.RangeError, perhaps joined.
 type Steerer interface {
 	Snapshot() Snapshot
 	// Check returns the error that Change would return.
@@ -29,8 +29,7 @@ type Steerer interface {
 	Start(source, by string) error
 	// Stop ends commenting and clears the instruction.
 	Stop(by string)
-	// Command does a command at once; an error that wraps ErrNothingTo if it has nothing to act on. CommandRepeat may
-	// return ErrTooMuchToSay.
+	// Command carries out a command; see command.Steering. The error may wrap command.ErrNothingTo or speech.ErrFull.
 	Command(c command.Command, by string) (command.Done, error)
 	// Say queues an announcement; see Session.Say.
 	Say(a speech.Notice, by string) error
@@ -40,8 +39,8 @@ type Steerer interface {
 
 // Talker is an optional interface of a Steerer that hears people.
 type Talker interface {
-	// Talk reports that a participant holds the button that makes its words an order, or lets it go. It may come again
-	// unchanged. The error says why the participant is not heard.
+	// Talk begins or ends a participant's push-to-talk. Repeated calls change nothing. The error is the reason why the participant is not
+	// recognized.
 	Talk(identity string, held bool) error
 }
 
@@ -55,7 +54,7 @@ type Snapshot struct {
 	EngineProblem string        `json:"engine_problem,omitempty"`
 	// Capabilities are the engine's capabilities; without instructions it ignores the instruction.
 	Capabilities Capabilities `json:"capabilities"`
-	// RuleNames are sentences of alert rules that the engine answers; none if it answers any.
+	// RuleNames lists the alert rules that the engine can evaluate; empty if it accepts any sentence.
 	RuleNames []string `json:"rule_names,omitempty"`
 	// AlertNote is why alert rules are not looked for; "" when they are, or when there are none.
 	AlertNote string `json:"alert_note,omitempty"`
@@ -65,9 +64,9 @@ type Snapshot struct {
 	MonitorMode    string `json:"monitor_mode"`    // "IDLE" or "ACTIVE"
 	Instruction    string `json:"instruction"`
 	InstructionBy  string `json:"instruction_by,omitempty"` // the client that set it
-	// Waiting are instructions that act when the one in force has held, oldest first.
+	// Waiting lists the instructions that wait for the hold time of the one in force, oldest first.
 	Waiting []command.WaitingOrder `json:"waiting,omitempty"`
-	// Command is the last command that acted.
+	// Command is the last command that had an effect.
 	Command        *command.Done     `json:"command,omitempty"`
 	Profile        string            `json:"active_profile"`
 	Profiles       []prompt.Profile  `json:"profiles"`
@@ -95,7 +94,7 @@ type Snapshot struct {
 	LongSide   int `json:"long_side"`
 	MaxSlices  int `json:"max_slices"`
 	WindowSize int `json:"window_size"`
-	// Presets are the names for Settings.Preset. With PresetAuto, PresetInForce is the one that it has chosen, and PresetReason why.
+	// Presets are the names for Settings.Preset. With settings.Auto, PresetInForce is the one that it has chosen, and PresetReason why.
 	Presets       []string `json:"presets,omitempty"`
 	PresetInForce string   `json:"preset_in_force,omitempty"`
 	PresetReason  string   `json:"preset_reason,omitempty"`
@@ -150,7 +149,7 @@ type Grade struct {
 	Wrong int `json:"wrong"`
 	// Unjudged comments say nothing that can be judged.
 	Unjudged int `json:"unjudged"`
-	// Missed are goals of the match, or comings and goings in the yard, that no comment told; nil while an instruction may
+	// Missed are goals of the match, or comings and goings in the yard, that no comment mentioned; nil while an instruction may
 	// leave them out.
 	Missed *int `json:"missed,omitempty"`
 }

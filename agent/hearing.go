@@ -12,19 +12,19 @@ import (
 type Heard struct {
 	// Segment names the utterance; a later text of it replaces an earlier one.
 	Segment string `json:"segment"`
-	// Identity and Name of who spoke, and the microphone's track SID.
+	// Identity and Name of the speaker, and the microphone's track SID.
 	Identity string `json:"identity"`
 	Name     string `json:"name,omitempty"`
 	Track    string `json:"track,omitempty"`
 	Text     string `json:"text"`
-	// Language is the BCP 47 tag of the text; "" where it is not known.
+	// Language is the BCP 47 tag of the text; "" if unknown.
 	Language string `json:"language,omitempty"`
-	// Final says that the text is not going to change.
+	// Final is set if the text will not change.
 	Final bool `json:"final"`
-	// Began and Ended are of the speech; Ended of a final text only.
+	// Began and Ended bound the speech; Ended is set for a final text only.
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
-	// Caption says that the text is for everybody in the room; else it is an order alone.
+	// Caption is set if the text is shown to the whole room; otherwise it is only an order.
 	Caption bool `json:"caption"`
 	// Order is the result of a final text that is an order; nil for any other text.
 	Order *SpokenOrder `json:"order,omitempty"`
@@ -45,12 +45,12 @@ type SpokenOrder struct {
 type Microphone struct {
 	// Identity and Name of its participant, and its track SID.
 	Identity, Name, Track string
-	// Instructs says that its participant may instruct the commentator.
+	// Instructs is set if its participant may instruct the commentator.
 	Instructs bool
-	// Watched says that its participant's picture is the watched one.
+	// Watched is set if its participant's picture is the watched one.
 	Watched bool
 	Muted   bool
-	// Level is how loud its participant is, 0 to 1, as the server reports it; 0 where that is not known.
+	// Level is the loudness of its participant, 0 to 1, as the server reports it; 0 if unknown.
 	Level float64
 }
 
@@ -59,7 +59,7 @@ type HeardOutput interface {
 	Heard(h Heard)
 }
 
-// Hear sends a participant's speech to the outputs; a final remark is quoted to the commentator where that is set.
+// Hear sends a participant's speech to the outputs. With the setting Remarks, final texts are also quoted to the commentator.
 func (s *Session) Hear(h Heard) {
 	if h.Final && h.Caption && h.Order == nil {
 		s.Looks.Remark(cmp.Or(h.Name, h.Identity), h.Text, h.Ended)

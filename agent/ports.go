@@ -1,10 +1,8 @@
 // Package agent is the bot in one room: a Session watches, thinks and speaks.
 //
-// It owns the cycle (its start, its prompt, the release of its answer) and all
-// state of its room. It uses the room, the codecs, the voice and the page only through
-// the small interfaces in ports.go, and reads the clock only at its edges, so that
-// an hour of video runs in a synctest bubble in seconds. Session.Run owns all its
-// goroutines.
+// It owns the lifetime and the wiring of the room's parts (steering, looks, speech), and its status, records and announcements. It uses the
+// room, the codecs, the voice and the page only through the small interfaces in ports.go, and reads the clock only at its edges, so that an
+// hour of video runs in a synctest bubble in seconds. Session.Run owns all its goroutines.
 package agent
 
 import (
@@ -62,7 +60,7 @@ type DecoderSinks struct {
 	Picture func(media.VideoFrame)
 	// Encoded takes each transcoded access unit, with the times of its source's.
 	Encoded func(media.EncodedFrame)
-	// NeedKeyFrame is called when the decoder cannot continue without one.
+	// Encoded takes each transcoded access unit, with the times of the original.
 	NeedKeyFrame func()
 }
 

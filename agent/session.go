@@ -31,7 +31,7 @@ type Options struct {
 	Media     media.Config
 	Inference inference.Config
 	Profiles  []prompt.Profile // at least the one that Agent.Profile names
-	// Presets to choose from, and the name of the one that the settings are of; PresetAuto goes on from there.
+	// Presets are the presets to choose from, Preset is the name of the configured one.
 	Presets []settings.Preset
 	Preset  string
 

@@ -10,10 +10,10 @@ import (
 	"touchline/agent/speech"
 )
 
-// steered is the room that people steer.
+// steered implements command.Room for a Session.
 type steered struct{ *Session }
 
-// task returns what the looks are for.
+// task returns the task of the looks.
 func (s *Session) task(now command.State) look.Task {
 	return look.Task{
 		InForce: now.InForce, Active: now.Active, Instruction: now.Instruction, Profile: now.Profile, Background: now.Background,
@@ -50,7 +50,7 @@ func (s steered) Settle(now command.State, was settings.InForce) {
 	s.speech.Pace(now.Pace().PauseAfter, now.Pacing, !turned || now.Pacing.FixedDelay > 0)
 }
 
-// behave sets the voice's manners while a participant speaks, and its level.
+// behave sets the barge-in behaviour and the level of the voice.
 func (s *Session) behave(now settings.InForce) {
 	h := now.Agent.Hearing
 	bargeIn := map[string]speech.BargeIn{

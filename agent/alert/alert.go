@@ -83,7 +83,7 @@ const (
 type Alert struct {
 	Type  string    `json:"type"` // "alert"
 	ID    string    `json:"id"`
-	Phase string    `json:"phase"` // AlertNew, AlertShown, PhaseAcked or AlertCleared
+	Phase string    `json:"phase"` // PhaseNew, PhaseShown, PhaseAcked or PhaseCleared
 	At    time.Time `json:"at"`    // of the phase
 
 	Rule  string `json:"rule"` // id of the rule

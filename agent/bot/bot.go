@@ -209,7 +209,7 @@ func (b *Bot) makeSession(texts []agent.TextOutput) error {
 	return nil
 }
 
-// makeEars makes what hears the room, if there is a recognizer.
+// makeEars makes the speech recognition of the room, if there is a recognizer.
 func (b *Bot) makeEars() error {
 	r, err := b.engine.engines.recognition(b.opts.Settings)
 	if r != nil {
@@ -249,7 +249,7 @@ func (b *Bot) Talk(identity string, held bool) error {
 	return b.ears.Talk(identity, held)
 }
 
-// hearVoice gives the voice to the ears, which tell its echo from people.
+// hearVoice passes the voice to the ears, which distinguish its echo from people.
 func (b *Bot) hearVoice(ctx context.Context) error {
 	frames, cancel := b.Voice.Frames()
 	defer cancel()

@@ -116,7 +116,7 @@ func (c *engineSwitcher) takeNext() *sharedEngine {
 }
 
 // ChangeEngine begins to load another engine of Engines; the one in force goes on meanwhile where the memory allows.
-// Snapshot reports its progress. It returns the errors that are known before loading: *agent.RangeError, perhaps joined.
+// Snapshot reports its progress. It returns the errors that are known before loading: *settings.RangeError, perhaps joined.
 func (b *Bot) ChangeEngine(ctx context.Context, choice agent.EngineChoice, by string) error {
 	c := b.engine
 	choice, err := c.find(ctx, choice)

@@ -96,7 +96,7 @@ func (r *Engines) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// begun returns what is to be run since the last call.
+// begun returns the Run functions of the parts that have begun since the last call.
 func (r *Engines) begun() (out []func(context.Context) error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,7 +195,7 @@ func (r *Engines) add(e *Engine, choice agent.EngineChoice) {
 	r.shared = append(r.shared, &sharedEngine{Engine: e, choice: choice, given: true, rooms: 1, begin: true, running: true})
 }
 
-// start lets an engine load, unless it has started. A failure of a proven one is one of the process.
+// start lets an engine load, unless it has started. A failure of a proven engine ends the process.
 func (r *Engines) start(e *sharedEngine, proven bool) {
 	r.mu.Lock()
 	e.begin, e.proven = true, e.proven || proven

@@ -25,12 +25,12 @@ import (
 	"touchline/media/window"
 )
 
-// Output brings what the commentators of a process say somewhere else. The outputs for one commentator may also be
-// interfaces of package agent, such as agent.AlertOutput, and those below.
+// Output delivers the comments and events of the commentators of a process, for example to a broker. The outputs for one commentator may
+// also be interfaces of package agent, such as agent.AlertOutput, and those below.
 type Output interface {
 	// Room returns the output for one commentator.
 	Room(room, identity string) agent.TextOutput
-	// Run brings it there until ctx ends, and then what is left.
+	// Run delivers until ctx ends, and then what is still queued.
 	Run(ctx context.Context) error
 	Collector() prometheus.Collector
 }
@@ -47,7 +47,7 @@ type (
 	}
 	// failureOutput takes the error that ended the commentator.
 	failureOutput interface{ Failed(err error) }
-	// closer takes the end of the commentator.
+	// closer is notified of the end of the commentator.
 	closer interface{ Close() }
 )
 
@@ -108,7 +108,7 @@ func openHistory(o *Outputs, to OutputSettings) (Output, error) {
 	return l, nil
 }
 
-// Outputs are those of a process, which all its bots share, and the state file. A nil one has none.
+// Outputs are the outputs of a process, which all its bots share, and its state file. A nil Outputs has none.
 type Outputs struct {
 	state  *state.Store // nil without
 	all    []Output
@@ -314,7 +314,7 @@ func (o *Outputs) past(ctx context.Context, room string, n int) []look.Record {
 	return records
 }
 
-// forget deletes what an identity said in a room from the history, or what everybody said if it is "".
+// forget deletes the speech of an identity in a room from the history, or the speech of all if it is "".
 func (o *Outputs) forget(ctx context.Context, room, by string) error {
 	a := o.archive()
 	if a == nil {

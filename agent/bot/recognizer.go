@@ -183,7 +183,7 @@ func (r *Recognition) service(
 	})
 }
 
-// ears returns what hears one room.
+// ears returns the speech recognition of one room.
 func (r *Recognition) ears(log zerolog.Logger) *hearing.Ears {
 	return hearing.New(hearing.Options{
 		Recognizer: r.Recognizer.Recognizer, Detector: func() (vad.Detector, error) { return r.detectors().Detector() }, Hold: r.hold, Log: log,

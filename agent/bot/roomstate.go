@@ -317,7 +317,7 @@ func (k *roomState) restoreInstruction(kept keptOrder) error {
 	return err
 }
 
-// values returns what is to be kept, by name; nil for what is as the settings have it.
+// values returns the values to keep, by name; nil for a value that equals the settings.
 func (k *roomState) values() map[string]json.RawMessage {
 	live, configured := k.bot.Live(), k.bot.opts.Settings.Agent
 	out := map[string]json.RawMessage{}
@@ -361,7 +361,7 @@ func (k *roomState) save() {
 	k.seen = values
 }
 
-// begin notes what the file has of a value, before it is kept.
+// begin records the stored form of a value, so that save writes it only after a change.
 func (k *roomState) begin(name string, value json.RawMessage) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -377,7 +377,7 @@ func marshal(v any) json.RawMessage {
 	return text
 }
 
-// leave ends the keeping: later changes are not the will of people.
+// leave stops the keeping, because later changes are not made by people.
 func (k *roomState) leave() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

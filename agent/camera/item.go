@@ -57,7 +57,7 @@ func (it *item) play(p played) error {
 	return nil
 }
 
-// entered returns whether the item has had a participant. One that could not be restored has none.
+// entered reports whether the item has had a participant. An item that could not be restored has none.
 func (it *item) entered() bool {
 	it.mu.Lock()
 	defer it.mu.Unlock()

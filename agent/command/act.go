@@ -12,7 +12,7 @@ import (
 // ErrNothingTo is wrapped by the error of a command that has nothing to act on.
 var ErrNothingTo = errors.New("nothing to do")
 
-// Done is a command that acted.
+// Done is the result of a command.
 type Done struct {
 	Command Command   `json:"command"`
 	Effect  string    `json:"effect"` // a sentence
@@ -20,8 +20,8 @@ type Done struct {
 	At      time.Time `json:"at"`
 }
 
-// Handle gives a commentator what a person typed or said: a command acts as one, any other text is an instruction. The
-// command is nil for an instruction.
+// Handle carries out a text that a person typed or said: a command if Parse recognizes one, otherwise an instruction. The returned command
+// is nil for an instruction.
 func Handle(to interface {
 	Command(c Command, by string) (Done, error)
 	Change(c Change, by string) (settings.Settings, error)
@@ -75,8 +75,8 @@ func (s *Steering) remember(act func()) bool {
 	return true
 }
 
-// Command does a command at once. The error is a *RangeError for one that does not exist, and wraps ErrNothingTo for one
-// that has nothing to act on. Repeat may return speech.ErrFull.
+// Command carries out a command at once. The error is a *RangeError for an unknown command, and wraps ErrNothingTo if the command has
+// nothing to act on. Repeat may return speech.ErrFull.
 func (s *Steering) Command(c Command, by string) (Done, error) {
 	done := Done{Command: c, By: by, At: time.Now()}
 	err := s.do(func() (err error) {

@@ -91,7 +91,7 @@ func checkProfile(m inference.Model, p prompt.Profile) error {
 	return &settings.RangeError{Name: "profile", Want: want, Got: fmt.Sprintf("%q with %q", p.Name, p.Language)}
 }
 
-// wantOwn says which voices of its own a model has.
+// wantOwn lists the voices that a model has of its own, for an error.
 func wantOwn(m inference.Model) string {
 	can := m.Capabilities()
 	switch {

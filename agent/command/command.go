@@ -1,5 +1,5 @@
-// Package command knows the commands to a commentator and what people call them: a text or a spoken sentence is a command, an order
-// behind a wake word, or neither. It acts on nothing.
+// Package command holds the wishes of people: commands, spoken or typed, wake words, and Steering, which has the instruction in force, the
+// waiting ones, profile, background and undo. A Room carries them out.
 package command
 
 import (
@@ -10,7 +10,7 @@ import (
 	"touchline/agent/settings"
 )
 
-// Command is an order to the agent itself, which acts at once and on every engine.
+// Command is an order to the agent itself. It takes effect at once, with every engine.
 type Command string
 
 // The commands.
@@ -32,8 +32,8 @@ func All() []Command {
 	}
 }
 
-// SpokenOrders returns the sentences that a recognizer of orders shall know: the commands in English, and the orders and questions
-// that the page offers about the generated worlds.
+// SpokenOrders returns the sentences for a recognizer of orders: the commands in English, and the orders and questions that the page offers
+// about the generated worlds.
 func SpokenOrders() []string {
 	var out []string
 	for _, c := range All() {
@@ -42,17 +42,17 @@ func SpokenOrders() []string {
 	return append(out, phrases.In("en", "orders")...)
 }
 
-// Did says what a command did, in the language of a BCP 47 tag or else in English. The key is the command, perhaps with the kind of what
-// it did, such as "undo.off".
+// Did describes the effect of a command in the language of a BCP 47 tag, or else in English. The key is the command, perhaps with the kind
+// of effect, such as "undo.off".
 func Did(tag string, key Command, values ...any) string {
 	text, _ := phrases.Say(tag, "did."+string(key), values...)
 	return text
 }
 
-// longestCommand is the longest text that is looked at, in bytes.
+// longestCommand bounds the texts that may be commands, in bytes.
 const longestCommand = 80
 
-// Parse returns the command that a text is, in any language that has commands: the whole text, apart from case, accents, punctuation
+// Parse recognizes a command in any language that has commands. It compares the whole text, apart from case, accents, punctuation
 // and words such as "please". Any other text is an instruction: "stop at the corner flag" is no command.
 func Parse(text string) (Command, bool) {
 	if len(text) > longestCommand {

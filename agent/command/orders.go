@@ -8,7 +8,7 @@ import (
 // maxWaiting bounds the instructions that wait; the oldest is dropped.
 const maxWaiting = 8
 
-// WaitingOrder is an instruction that acts when the one in force has held.
+// WaitingOrder is an instruction that takes effect after the hold time of the one in force.
 type WaitingOrder struct {
 	Instruction string    `json:"instruction"`
 	By          string    `json:"by"`
@@ -37,7 +37,7 @@ type orders struct {
 	events  []OrderEvent
 }
 
-// schedule sets when waiting instructions act: each after the one before has held.
+// schedule sets when waiting instructions take effect, one hold time apart.
 func (o *orders) schedule() {
 	for i := range o.waiting {
 		o.waiting[i].ActsAt = o.began.Add(time.Duration(i+1) * o.hold)
@@ -57,8 +57,7 @@ func (o *orders) drop(by string) (dropped WaitingOrder, ok bool) {
 	return dropped, true
 }
 
-// order gives a checked instruction to the session. It reports whether the instruction waits: another person's has
-// not held yet.
+// order gives a checked instruction to the session. It reports whether the instruction waits for the hold time of another person's.
 func (s *Steering) order(text, by string, now time.Time) (waits bool) {
 	held := s.state.Instruction != "" && s.state.Active && by != s.state.InstructionBy && now.Before(s.orders.began.Add(s.orders.hold))
 	if !held && !slices.ContainsFunc(s.orders.waiting, func(w WaitingOrder) bool { return w.By != by }) {
@@ -76,14 +75,14 @@ func (s *Steering) order(text, by string, now time.Time) (waits bool) {
 	return true
 }
 
-// actOn makes an instruction the one in force.
+// actOn puts an instruction in force.
 func (s *Steering) actOn(text, by string, now time.Time) {
 	s.state.Instruction, s.state.InstructionBy, s.state.Active, s.orders.began = text, by, true, now
 	s.room.ActNow(s.now())
 	s.orders.events = append(s.orders.events, OrderEvent{WaitingOrder{text, by, now}, OrderActs})
 }
 
-// Tick lets the next waiting instruction act if it is time.
+// Tick puts the next waiting instruction in force if it is time.
 func (s *Steering) Tick(now time.Time) {
 	_ = s.do(func() error {
 		if len(s.orders.waiting) == 0 || now.Before(s.orders.waiting[0].ActsAt) {

@@ -50,7 +50,7 @@ func (s *Steering) DeleteProfile(name, by string) error {
 	return err
 }
 
-// useProfile makes a profile the active one, with its language and its settings of the voice, or else those that were set.
+// useProfile makes a profile the active one and puts its own settings in force.
 func (s *Steering) useProfile(p prompt.Profile) {
 	s.state.Profile = p
 	s.settle(func() { s.live.UseProfile(settingsOf(p)) })

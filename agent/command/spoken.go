@@ -39,7 +39,7 @@ func startsWith(words []string, wake string) int {
 	return 0
 }
 
-// between reports whether a letter stands between words, and not for a question.
+// between reports whether a rune separates words. A question mark does not: a question is no order.
 func between(r rune) bool { return unicode.IsSpace(r) || unicode.IsPunct(r) && r != '?' }
 
 // wordEnd is where a word ends in its text, and whether its sentence, or a part of it, ends there.
@@ -84,7 +84,7 @@ func distance(a, b []rune) int {
 	return row[len(b)]
 }
 
-// Repeated reports whether a text is a part of another one: as recognizers hear it, so that a word in three may differ.
+// Repeated reports whether a text is a part of another one. One word in three may differ, because recognizers make errors.
 func Repeated(text, of string) bool {
 	words, of2 := strings.Fields(settings.Fold(text)), strings.Fields(settings.Fold(of))
 	if len(words) == 0 || len(words) > 2*len(of2) {
@@ -99,7 +99,7 @@ func Repeated(text, of string) bool {
 	return 3*best >= 2*len(words)
 }
 
-// common is the length of the longest common subsequence.
+// common returns the length of the longest common subsequence.
 func common(a, b []string) int {
 	row := make([]int, len(b)+1)
 	for i := range a {

@@ -221,8 +221,8 @@ func (s *Steering) Check(c Change) error {
 // Change applies all of a change or, when any part is out of bounds, nothing. It
 // returns the settings in force; the error joins a RangeError for each bad part. A
 // new instruction or profile acts at once: the wait ends, pending comments are
-// dropped and, by setting, the current speech is cut. But an instruction waits while
-// another person's holds (settings.Config.InstructionHold).
+// dropped and, by setting, the current speech is cut. But an instruction waits for the hold time of another person's
+// (settings.Config.InstructionHold).
 func (s *Steering) Change(c Change, by string) (out settings.Settings, err error) {
 	var profile prompt.Profile
 	stop := c.Instruction != nil && strings.TrimSpace(*c.Instruction) == ""

@@ -12,7 +12,7 @@ import (
 type sheet prompt.Background
 
 // Prompts are the texts of people for the engine of a room: its own profiles and its background. Errors are all errors of a text,
-// joined, or the profile errors of package agent.
+// joined, or the profile errors of package prompt.
 type Prompts interface {
 	Profiles() []prompt.Profile
 	PutProfile(p prompt.Profile, create bool, by string) (created bool, err error)

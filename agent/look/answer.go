@@ -12,7 +12,7 @@ import (
 	"touchline/media"
 )
 
-// receive takes one step of an answer. What it says is passed on once it is known to be words.
+// receive handles a chunk of an answer. Text and sound are passed on once the text has a word.
 func (c *Cycle) receive(chunk inference.Chunk, now time.Time) {
 	if chunk.Text != "" && !c.complete {
 		if c.text == "" {
@@ -29,7 +29,7 @@ func (c *Cycle) receive(chunk inference.Chunk, now time.Time) {
 	}
 }
 
-// pass has the text and the sound so far said.
+// pass gives the comment the new text and the held sound.
 func (c *Cycle) pass() {
 	ready := false
 	if rest := c.text[c.passed:]; rest != "" {

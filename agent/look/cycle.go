@@ -15,8 +15,8 @@ import (
 	"touchline/pacing"
 )
 
-// Cycle is one look, and the comment that comes of it. Its exported fields do not change once it has a comment. What is not marked
-// belongs to the goroutine of the look until the text has ended, and is read only afterwards.
+// Cycle is one look, and the comment that comes of it. Its exported fields do not change once it has a comment. Unmarked fields belong to
+// the goroutine of the look until the text has ended, and do not change afterwards.
 type Cycle struct {
 	Number   uint64
 	Anchor   window.Frame // the newest picture, without its pixels
@@ -51,7 +51,7 @@ func (c *Cycle) Record() Record { return c.rec }
 // Cancel ends the answer: its sound is not wanted.
 func (c *Cycle) Cancel(cause error) { c.cancel(cause) }
 
-// Begun lets the next comment wait: this one is said now, or was dropped.
+// Begun lets the next comment wait in the queue, because this one has started or was dropped.
 func (c *Cycle) Begun() {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
@@ -108,7 +108,8 @@ func (l *Loop) think(ctx context.Context) error {
 	}
 }
 
-// beginCycle begins a cycle that is due, with its context, or returns when one may be due; zero if an event brings it.
+// beginCycle begins a cycle if one is due, and returns it with its context. Otherwise it returns the time of the next check; zero to wait
+// for an event.
 func (l *Loop) beginCycle(ctx context.Context, now time.Time) (look context.Context, c *Cycle, next time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,7 +131,7 @@ func (l *Loop) beginCycle(ctx context.Context, now time.Time) (look context.Cont
 	return look, l.inFlight, time.Time{}
 }
 
-// nextCycleLocked reports whether the next cycle may start now, or when to look again; zero for after an event.
+// nextCycleLocked reports whether the next cycle may start now, or else the time of the next check; zero to wait for an event.
 func (l *Loop) nextCycleLocked(now time.Time) (next time.Time, due bool) {
 	source := l.picture.Source()
 	if !l.task.Active || !source.Fresh(now) || l.picture.Len() == 0 || !l.engineTakesLooks() {
@@ -223,7 +224,7 @@ func (c *Cycle) answer(ctx context.Context, looked func()) error {
 	return err
 }
 
-// generate passes one answer of the engine on. Where sound may follow its text, it calls complete after the text, which reports
+// generate passes on the chunks of one answer of the engine. At the end of the text, if sound may follow, it calls complete, which reports
 // whether the sound is wanted. It returns the engine's error.
 func (c *Cycle) generate(ctx context.Context, kind string, p inference.Prompt, complete func() bool) error {
 	l := c.l
@@ -242,7 +243,7 @@ func (c *Cycle) generate(ctx context.Context, kind string, p inference.Prompt, c
 	return nil
 }
 
-// limitCycle ends a cycle whose answer is not complete in time, and looks at it after a while. Loading a model does not count.
+// limitCycle cancels a cycle whose answer is not complete in time. The first check is after the given time; loading a model does not count.
 func (c *Cycle) limitCycle(ctx context.Context, began time.Time, after time.Duration) *time.Timer {
 	l := c.l
 	limit := l.opts.Task.Agent.CycleTimeout
@@ -313,8 +314,7 @@ func (l *Loop) newestFramesLocked(newest media.VideoFrame) []window.Frame {
 	return frames
 }
 
-// prompt compares the newest picture, by its signature, with the last cycle's, and writes the prompt. What comes of it has its
-// place among all that is said from here on.
+// prompt compares the newest picture's signature with the last cycle's, writes the prompt and queues the comment.
 func (c *Cycle) prompt(sign *window.Signature) (inference.Prompt, error) {
 	l := c.l
 	l.mu.Lock()
@@ -347,7 +347,7 @@ func (c *Cycle) prompt(sign *window.Signature) (inference.Prompt, error) {
 	return p, nil
 }
 
-// promptAfresh forgets what was said, and writes a prompt that was too long again without it.
+// promptAfresh drops the past comments and remarks of a prompt that was too long, and writes it again.
 func (c *Cycle) promptAfresh(long error) inference.Prompt {
 	l := c.l
 	l.mu.Lock()

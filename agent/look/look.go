@@ -182,7 +182,7 @@ func (l *Loop) now() (t Task) {
 	return t
 }
 
-// Wake makes the loop look at once whether a look is due.
+// Wake makes the loop check at once whether a look is due.
 func (l *Loop) Wake() { l.wake.Set() }
 
 // Set changes the task for the looks to come.
@@ -274,7 +274,7 @@ type State struct {
 	Quiet    string // why the last cycle has no comment
 }
 
-// State returns how the looks go.
+// State returns the state of the looks.
 func (l *Loop) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -26,7 +26,7 @@ type Record struct {
 	Again bool `json:"again,omitempty"`
 
 	Text string `json:"text,omitempty"`
-	// Repeats is the earlier comment that the answer repeats; of a second try that was published, the one that the first answer repeated.
+	// Repeats is the earlier comment that the answer repeats; for a published second try, the comment that the first answer repeated.
 	Repeats     string `json:"repeats,omitempty"`
 	Instruction string `json:"instruction,omitempty"`
 	Profile     string `json:"profile,omitempty"`

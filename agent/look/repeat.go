@@ -15,7 +15,7 @@ const (
 	repeatsWithin = 2 * time.Minute
 )
 
-// Words that were heard cannot be taken back, and an answer streams. But a comment waits for its frame, so its text is nearly
+// Spoken words cannot be taken back, and an answer streams. But a comment waits for its frame, so its text is nearly
 // always complete before its first sound or caption is due. Then it is compared as a whole (endsInRepeatLocked) and leaves the queue
 // unheard. A comment that is due earlier is compared by its words so far (MayBegin): while they say nothing that was not said, it
 // waits for the next ones, and starts with the first piece of news. This delays only comments that begin like an earlier one, by

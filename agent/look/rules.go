@@ -18,8 +18,8 @@ func (l *Loop) ReadsRules() bool {
 	return l.opts.Rules != nil && l.engine.Capabilities().Rules()
 }
 
-// nextAlertLook returns when a look with rules must begin, because no look of the commentary came; zero if only after an
-// event. Such looks do not need commenting to be on.
+// nextAlertLook returns when a look for rules alone must begin, if no look of the commentary comes before; zero to wait for an event.
+// Commenting may be off.
 func (l *Loop) nextAlertLook(now time.Time) time.Time {
 	if !l.ReadsRules() {
 		return time.Time{}

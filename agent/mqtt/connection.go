@@ -16,7 +16,7 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 )
 
-// client5 returns the settings of the client.
+// client5 returns the settings of the MQTT 5 client.
 func (s *Sender) client5() autopaho.ClientConfig {
 	life, format := uint32(willLife), byte(1)
 	receive, size := uint16(64), uint32(maxPacket)

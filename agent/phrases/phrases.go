@@ -1,6 +1,6 @@
-// Package phrases has what the program says to people and what it understands of them, a text file for each language. A line of a file
-// is a key and its phrases: "stop: be quiet | enough"; a key may come again. A language may lack keys; then the English ones are used
-// where something is said, and nothing is understood.
+// Package phrases holds the phrases that the program says and understands, in a text file for each language. A line of a file
+// is a key and its phrases: "stop: be quiet | enough"; a key may come again. For a key that a language lacks, the program says the English
+// phrase, and understands none.
 package phrases
 
 import (
@@ -38,7 +38,8 @@ func In(tag, key string) []string {
 	return list
 }
 
-// Say returns the phrase of a key with values in it, and its language: that of a BCP 47 tag, or else English; "" if English lacks it too.
+// Say returns the phrase of a key with its values, in the language of a BCP 47 tag or else in English, and its language; "" if English
+// lacks it too.
 func Say(tag, key string, values ...any) (text, language string) {
 	list, language := in(tag, key)
 	if len(list) == 0 {
@@ -54,7 +55,7 @@ func in(tag, key string) (list []string, language string) {
 	return read(english)[key], english
 }
 
-// read returns a language; an empty one if there is no file of it.
+// read returns the phrases of a language; none without a file.
 func read(tag string) Language {
 	out := Language{}
 	text, _ := files.ReadFile(tag + ".txt")

@@ -17,9 +17,9 @@ const (
 
 // Background is the background of a room: what the engine cannot see. The zero value is an empty one.
 type Background struct {
-	// Text is as people wrote it.
+	// Text is the background as people wrote it.
 	Text string `json:"text"`
-	// Prompt is the part of the system prompt that it makes.
+	// Prompt is the background's part of the system prompt.
 	Prompt string `json:"prompt"`
 	// Pronunciations maps words in lower case to the text that the voice reads instead.
 	Pronunciations map[string]string `json:"pronunciations,omitempty"`

@@ -1,4 +1,4 @@
-// Package prompt writes what engines are asked: the system part from a profile and the background of a room, the text with
+// Package prompt writes the prompts of engines: the system part from a profile and the background of a room, the text with
 // instruction, comments, remarks and hints, and looks with alert rules. It knows no room, no picture and no clock.
 package prompt
 

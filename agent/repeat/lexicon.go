@@ -39,7 +39,7 @@ type Lexicon struct {
 //go:embed lexicon.txt
 var words string
 
-// New returns the words that the program knows. They are read only.
+// New returns the program's lexicon, which is read only.
 func New() *Lexicon {
 	l := &Lexicon{concepts: map[string]concept{}, numbers: map[string]int{}}
 	kinds := map[string]kind{

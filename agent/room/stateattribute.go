@@ -11,7 +11,7 @@ import (
 const (
 	// attrAgentState is the attribute that LiveKit front ends read.
 	attrAgentState = "lk.agent.state"
-	// AttributeHearing of the bot is the mode of hearing (agent.HearingConfig); absent while hearing is off.
+	// AttributeHearing of the bot is the mode of hearing (settings.Hearing); absent while hearing is off.
 	AttributeHearing = "touchline.hearing"
 	// initializingFor bounds the state "initializing": front ends give up on an agent that takes longer.
 	initializingFor = 10 * time.Second

@@ -41,7 +41,7 @@ func (s *Set) startLadder() {
 	}
 }
 
-// Took takes the time of a cycle that the engine finished. It returns the preset that Auto moves to, and why; false without a
+// Took records the engine's time for a cycle. It returns the preset that Auto moves to, and why; false without a
 // move. Step carries it out, Stay does not.
 func (s *Set) Took(cycle time.Duration, now time.Time) (p Preset, why string, moved bool) {
 	if s.ladder == nil {

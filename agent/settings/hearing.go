@@ -39,7 +39,7 @@ type Hearing struct {
 	Mode string `yaml:"mode" env:"MODE"`
 	// WakeWords begin a spoken order, such as "hey touchline".
 	WakeWords []string `yaml:"wake_words" env:"WAKE_WORDS"`
-	// Remarks quotes what people say to the commentator; it takes nothing in it for an instruction.
+	// Remarks quotes people's speech to the commentator, which does not treat it as an instruction.
 	Remarks bool `yaml:"remarks" env:"REMARKS"`
 	// Camera hears the sound of the watched camera too; its captions come with the delayed picture.
 	Camera bool `yaml:"camera" env:"CAMERA"`

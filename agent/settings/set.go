@@ -50,7 +50,7 @@ func (s State) Same(t State) bool {
 	return s.Preset == t.Preset && s.begun == t.begun && s.made.Same(t.made) && s.since.Same(t.since) && s.profile.Same(t.profile)
 }
 
-// New returns the settings as they are configured; preset is the name of the one that they are of.
+// New returns the configured settings; preset is the name of the configured preset.
 func New(configured InForce, presets []Preset, preset string) *Set {
 	s := &Set{InForce: configured, configured: configured, presets: presets, state: State{Preset: preset}}
 	s.startLadder()
@@ -104,7 +104,7 @@ func (s *Set) Change(v Settings) {
 	s.settle()
 }
 
-// begin begins a preset by the will of people.
+// begin puts a preset that people chose in force.
 func (s *Set) begin(name string) {
 	p, _ := s.Find(name) // checked before
 	s.state.Preset, s.state.chosen = name, true
@@ -112,7 +112,7 @@ func (s *Set) begin(name string) {
 	s.use(p)
 }
 
-// use puts a preset in the place of what people made of its settings before.
+// use puts a preset in force, and drops people's changes of the settings that presets set.
 func (s *Set) use(p Preset) {
 	for _, other := range s.presets {
 		s.state.made = s.state.made.Without(other.Settings)
@@ -135,8 +135,8 @@ func (s *Set) UseProfile(own Settings) {
 	s.settle()
 }
 
-// Undo takes a change from one state to another back: what it changed, and nobody has changed since. The change may have chosen
-// a profile; own are then the settings of the one before, else nil.
+// Undo reverts the changes between two states, except settings that have changed since. If the change chose a profile, own are the settings
+// of the previous profile, else nil.
 func (s *Set) Undo(before, after State, own *Settings) {
 	now := s.state
 	st := &s.state
@@ -159,7 +159,7 @@ func (s *Set) Undo(before, after State, own *Settings) {
 	s.settle()
 }
 
-// revert returns v with those settings of before that a change replaced, and that are still as it left them.
+// revert returns v with the settings of before that a change replaced, unless they have changed since.
 func (v Settings) revert(before, after Settings) Settings {
 	for _, s := range rows {
 		if !s.same(&before, &after) && s.same(&v, &after) {

@@ -28,7 +28,7 @@ type Settings struct {
 	Margin           *float64 `json:"margin,omitempty"`    // s
 	LongSide         *int     `json:"long_side,omitempty"` // pixels
 	MaxSlices        *int     `json:"max_slices,omitempty"`
-	// Sampling; absent in what is in force where only the engine knows them.
+	// Sampling; absent from the settings in force while only the engine knows the value.
 	Temperature       *float64 `json:"temperature,omitempty"`
 	TopK              *int     `json:"top_k,omitempty"`
 	TopP              *float64 `json:"top_p,omitempty"`

@@ -145,7 +145,7 @@ func flag(name, path string, k kind[bool], about string) Setting {
 	return row(Setting{Name: name, Path: path, Kind: Switch, About: about}, k)
 }
 
-// choice is one of some words; got prints the wrong one.
+// choice is a setting with fixed options. Its error has the rule, and the wrong value in the format got.
 func choice(name, path string, options []string, rule, got string, k kind[string], about string) Setting {
 	k.check = func(v string) (string, any) {
 		if slices.Contains(options, v) {

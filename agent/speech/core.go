@@ -131,8 +131,8 @@ func (c *Core) captions(now time.Time) (next time.Time) {
 	return next
 }
 
-// advance makes or starts what is next. It reports whether it did, or else when something may be next; zero if an event
-// brings it.
+// advance generates or starts the next utterance and reports whether it did. Otherwise it returns the time of the next check; zero to wait
+// for an event.
 func (c *Core) advance(now time.Time) (next time.Time, moved bool) {
 	next = c.lose(now)
 	for _, u := range c.queue {
@@ -186,7 +186,7 @@ func (c *Core) announcing(but *Utterance) (above Priority, busy bool) {
 	return above, busy
 }
 
-// clear reports whether the voice is free for an announcement, which cuts what it may.
+// clear reports whether the voice is free for an announcement, and cuts the speech that the announcement may cut.
 func (c *Core) clear(u *Utterance, now time.Time) bool {
 	if len(c.voice) > 0 && u.Cuts == Comment {
 		return false
@@ -249,7 +249,7 @@ func (c *Core) blocked(now time.Time) (until time.Time, blocked bool) {
 	return time.Time{}, len(c.voice) > 0
 }
 
-// lose ends speech whose end the voice does not report. It returns when that may be the case.
+// lose ends speech whose end the voice does not report. It returns the time of the next check.
 func (c *Core) lose(now time.Time) (next time.Time) {
 	for _, u := range slices.Clone(c.voice) {
 		if u.supply != made || u.state == Paused {
@@ -376,7 +376,7 @@ func (c *Core) behave(now time.Time) {
 	}
 }
 
-// Level returns the level of the voice in dB: lower while a participant speaks, if the manners are Duck.
+// Level returns the level of the voice in dB: lower while a participant speaks, with the barge-in behaviour Duck.
 func (c *Core) Level() float64 {
 	if c.floor == FloorTaken && c.bargeIn == Duck {
 		return c.gain - duckedBy
