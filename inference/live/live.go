@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// usualEvery is the sound between two interim texts, and shortest that of the first one.
+	// usualEvery is the length of sound between two interim texts, and shortest the length before the first one.
 	usualEvery = 500 * time.Millisecond
 	// maxBacklog is the sound that may wait for its texts before Write waits, and maxEvents the events that may wait.
 	maxBacklog = 60 * inference.RecognizerRate

@@ -158,7 +158,7 @@ func (s *Session) final(ctx context.Context, u *speech, out inference.Utterance,
 	s.emitFor(u, e)
 }
 
-// whole transcribes an utterance from its begin.
+// whole transcribes an utterance from its beginning.
 func (s *Session) whole(ctx context.Context, u *speech, sound []float32) (inference.Transcript, error) {
 	out, err := s.listen(ctx, u)
 	if err != nil {

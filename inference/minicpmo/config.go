@@ -15,7 +15,7 @@ const DefaultSlots = 64
 type Config struct {
 	// Path of the model bundle's folder.
 	Path string `yaml:"path" env:"PATH"`
-	// Runtime is the folder of ONNX Runtime; "" means that of `make runtime`, then the system's.
+	// Runtime is the folder of ONNX Runtime; "" means the folder of `make runtime`, then the system's library.
 	Runtime string `yaml:"runtime" env:"RUNTIME"`
 	// Device is "cuda" or "cpu".
 	Device string `yaml:"device" env:"DEVICE"`

@@ -107,7 +107,7 @@ func (e *Engine) NewSession() (inference.Session, error) {
 	return &Session{e: e, room: voice.NewRoom(), source: e.sources.Add(1)}, nil
 }
 
-// Capabilities returns those of a vision-language model whose pictures must fit
+// Capabilities returns the capabilities of a vision-language model whose pictures must fit
 // into the prompt.
 func (e *Engine) Capabilities() inference.Capabilities {
 	r := e.chat

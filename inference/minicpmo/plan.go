@@ -189,7 +189,7 @@ func (s *selection) speaking(free int64) (_ *selection, ok bool) {
 	return nil, false
 }
 
-// speechless says why a selection has no memory for its voice, and which settings would leave some.
+// speechless returns why a selection has no memory for its voice, and which settings would leave some.
 func (s *selection) speechless(free int64) error {
 	least := s.withVoice(1, s.voice.Prompt)
 	var would []string

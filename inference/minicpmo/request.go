@@ -193,7 +193,7 @@ func (e *Engine) constrain(c *cycle, text []byte) error {
 	return nil
 }
 
-// addPictures adds the pictures of a request.
+// addPictures adds the pictures of a request, from the cache or to be embedded.
 func (e *Engine) addPictures(c *cycle, r Request) error {
 	if len(r.Frames) > 0 && !e.sees {
 		return ErrNoVision

@@ -4,7 +4,7 @@
 // One goroutine on its own OS thread, the loop, owns the device. Recordings and utterances submit jobs,
 // and read ids from outboxes that the loop never waits for. Features are computed by the callers.
 //
-// It hears mono sound at 16 kHz. Finding speech in a stream, formats of sound, and HTTP are others' part.
+// It hears mono sound at 16 kHz. Finding speech in a stream, formats of sound, and HTTP are left to other packages.
 package qwen3asr
 
 import (
@@ -153,7 +153,7 @@ func (e *Engine) Transcribe(ctx context.Context, sound []float32, h inference.He
 	}
 }
 
-// complete waits for a job and returns the final text of its sound, with times from its begin.
+// complete waits for a job and returns the final text of its sound, with times from its beginning.
 func (e *Engine) complete(ctx context.Context, a query, j *job, closed <-chan struct{}) (inference.Transcript, error) {
 	windows := j.windows
 	ids, err := e.wait(ctx, j, closed)

@@ -121,8 +121,8 @@ func newWindow(dims models.Hearing, rows []float32, n int, peak float32) *window
 	return w
 }
 
-// featurePool bounds the whole sounds whose features are computed at once, to as many as there are cores but for one. With all of 64 clips
-// at once the first features would be complete when nearly all are: the GPU would wait for them, and the loop for a core.
+// featurePool limits the sounds whose features are computed at once to one less than the number of cores. With all of 64 clips at once, the
+// first features would be complete only when nearly all are: the GPU would wait for them, and the loop for a core.
 type featurePool struct {
 	places chan struct{}
 	active atomic.Int32

@@ -7,12 +7,12 @@ import (
 	"touchline/inference/tokenizer"
 )
 
-// follower is the official streaming algorithm: each step recognizes all of the sound
-// again, and the answer begins with the last one but for its newest tokens.
+// follower is the official streaming algorithm: each step recognizes all of the sound again, and the answer begins with the previous one
+// without its newest tokens.
 type follower struct {
 	tokens *tokenizer.Tokenizer
-	// freeChunks is the number of first chunks whose answers have no beginning given, freeTokens that of
-	// the last answer's tokens which are not given.
+	// freeChunks is the number of first chunks whose answers have no given beginning, freeTokens the number of tokens of the previous
+	// answer that are not given.
 	freeChunks, freeTokens int
 
 	chunks int

@@ -149,8 +149,8 @@ func (l *loop) highest() class {
 
 // Interim texts of many speakers come evenly, each a few milliseconds after the other. One by one they keep the device busy all the time,
 // which slows commentary on the same GPU; four together take two thirds of that. So beside commentary an interim text is due when there
-// are four, or after batchDelay times the number of speakers, which is that of the interim texts of the last half second: one alone hardly
-// waits.
+// are four, or after batchDelay times the number of speakers, as counted from the interim texts of the last half second: a single speaker
+// hardly waits.
 const (
 	batchDelay  = 600 * time.Microsecond
 	recently    = 500 * time.Millisecond
@@ -313,7 +313,7 @@ func (l *loop) begin(r kvcache.Range) error {
 	return nil
 }
 
-// clean zeroes a slot if what its last job left may not be numbers. Steps overwrite the rest before they read it.
+// clean zeroes a slot if its last job may have left values that are not numbers. Steps overwrite all other values before they read them.
 func (l *loop) clean(slot int) error {
 	if !l.dirty[slot] {
 		return nil

@@ -22,7 +22,7 @@ import (
 type Options struct {
 	// Aligner is the folder of the aligner's bundle; "" gives no word times.
 	Aligner string
-	// Runtime is the folder of ONNX Runtime; "" means that of `make runtime`, then the system's.
+	// Runtime is the folder of ONNX Runtime; "" means the folder of `make runtime`, then the system's library.
 	Runtime string
 	// Device is "cuda" or "cpu", GPU the number of the GPU.
 	Device string
@@ -37,11 +37,11 @@ type Options struct {
 	Queue int
 	// Part is the length of parts of long recordings and of long speech, which are cut where it is quiet, within 5 s; 0 means 30 s.
 	Part time.Duration
-	// MaxTokens is the limit of the text of a part; 0 means 512. ContextTokens is that of Hearing.Context, whose end is
+	// MaxTokens is the limit of the text of a part; 0 means 512. ContextTokens is the limit of Hearing.Context, whose end is
 	// kept; 0 means 128.
 	MaxTokens, ContextTokens int
 
-	// Step is how much new speech makes an utterance answer; 0 means 500 ms. An answer begins with the last one but for its last
+	// Step is how much new speech makes an utterance answer; 0 means 500 ms. An answer begins with the previous one without its last
 	// FreeTokens (0 means 5), and adds StepTokens (0 means 32) at most; the first FreeSteps (0 means 4) answers begin anew.
 	Step                              time.Duration
 	FreeSteps, FreeTokens, StepTokens int
@@ -234,7 +234,7 @@ type graphs struct {
 
 func (g *graphs) dims() models.Decoder { return g.bundle.Manifest.Dims.Decoder }
 
-// find returns the graphs of a bundle. Those of the decoder have its kind.
+// find returns the graphs of a bundle. decoder is the kind of the decoder's graphs.
 func find(b *models.Bundle, device models.Device, decoder models.Kind) (*graphs, error) {
 	float := models.WeightsFloat16
 	if device == models.DeviceCPU {
@@ -350,7 +350,7 @@ func (s *selection) workspace() int64 {
 	c, h, elem := s.dims(), *s.bundle.Manifest.Dims.Hearing, int64(s.layout.ElemSize)
 	widest := int64(max(2*c.FFN, (c.Heads+2*c.KVHeads)*c.HeadDim))
 	decoder := int64(max(s.chunk, s.together))*(3*int64(c.Hidden)+2*widest)*elem + int64(s.layout.Slots)*int64(c.Vocab)*4*2
-	// The first convolution halves both axes; its result, that of its activation and the next one's are the most.
+	// The first convolution halves both axes; its result, the result of its activation and the next convolution's take the most memory.
 	const lives = 3
 	frames := int64(h.Chunk * h.Window)
 	convolved := int64(h.Channels) * int64(h.Mel) / 2 * frames / 2

@@ -36,10 +36,9 @@ type prompt struct {
 	rows int
 }
 
-// prompt returns the prompt for sound of a number of rows. What looks like a token in the context is
-// plain text; of a context beyond most tokens the last ones are kept, as words that were just said
-// help most. language is the model's name, or "" for a language that the model finds. prefix is the
-// begin of the answer, as the model wrote it.
+// prompt returns the prompt for sound of a number of rows. Text in the context that looks like a token is plain text. Of a context with
+// more than most tokens, the last ones are used, because recent words help most. language is the model's name, or "" if the model detects
+// the language. prefix is the beginning of the answer, as the model wrote it.
 func (p *prompter) prompt(context string, most int, language, prefix string, rows int) prompt {
 	const system = "system\n"
 	t := p.tokens

@@ -193,8 +193,7 @@ func timed(text string, words []word, classes []int32, segment time.Duration) []
 	return out
 }
 
-// border returns where the word before ends in what stands between two words: at the last space, or before a
-// mark that opens something.
+// border returns the end of the first word within the text between two words: at the last space, or before an opening mark.
 func border(gap string) int {
 	if i := strings.LastIndexFunc(gap, unicode.IsSpace); i >= 0 {
 		return i

@@ -171,7 +171,7 @@ func (l *Loop[A]) turn(ctx context.Context) (worked bool, rest time.Duration, er
 	return worked || more, rest, err
 }
 
-// TakeIn takes in new answers and ends cancelled ones, as at the begin of each turn. It returns only the loss of the device.
+// TakeIn takes in new answers and ends cancelled ones, as at the beginning of each turn. It returns only the loss of the device.
 func (l *Loop[A]) TakeIn() error {
 	l.mu.Lock()
 	now := l.o.Now()
@@ -243,7 +243,7 @@ func (l *Loop[A]) pieces() (worked bool, err error) {
 	}
 }
 
-// Hold gives a slot that the pool has given to an answer.
+// Hold assigns a slot, which the pool has taken, to an answer.
 func (l *Loop[A]) Hold(a A, slot int) {
 	b := a.Base()
 	b.Slot, l.held[slot] = slot, a

@@ -34,7 +34,7 @@ type Config struct {
 const maxBreak = int64(100 * time.Millisecond * inference.RecognizerRate / time.Second)
 
 // SteadySpeech is the usual Config.Steady to ignore coughs and laughs: vowels last longer in words than in laughs. It
-// delays the begin of an utterance by 64 ms, sometimes 400 ms.
+// delays the beginning of an utterance by 64 ms, sometimes 400 ms.
 const SteadySpeech = 224 * time.Millisecond
 
 // A dip in loudness is a part of dipFrame samples whose level is below one before it and one after it. In steady speech a dip is at

@@ -70,7 +70,7 @@ func (v *Mix) Problem() string {
 	return cmp.Or(v.problems[ofProgram], v.problems[ofModel])
 }
 
-// Whose problem it is.
+// The voices that can have a problem.
 const (
 	ofModel = iota
 	ofProgram

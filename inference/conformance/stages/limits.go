@@ -12,7 +12,7 @@ type Limit struct {
 type Share uint8
 
 const (
-	// OfNothing bounds the largest difference.
+	// OfNothing bounds the largest absolute difference.
 	OfNothing Share = iota
 	// OfLargest bounds the largest difference as a share of the tensor's largest value, which depends on the weights.
 	OfLargest

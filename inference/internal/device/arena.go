@@ -152,8 +152,8 @@ func (a *Arena) NewRun(s *ort.Session, graph int) (*Run, error) {
 	return &Run{session: s, options: o, Binding: b}, nil
 }
 
-// GiveBack makes the run give memory that it needs no more back to the GPU. No run of the session may have a graph: it would use that
-// memory still.
+// GiveBack makes the run return unused memory to the GPU. No run of the session may have a graph, because a captured graph keeps using that
+// memory.
 func (r *Run) GiveBack(gpu int) error {
 	return r.options.Set("memory.enable_memory_arena_shrinkage", "gpu:"+strconv.Itoa(gpu))
 }

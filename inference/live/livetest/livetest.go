@@ -50,7 +50,7 @@ func (d Detector) Close() error {
 type Recognizer struct {
 	// Before is called before each text; it may wait, and its error is the text's.
 	Before func(ctx context.Context, call Call) error
-	// NoPartials, NoTimes: it can do less.
+	// NoPartials and NoTimes turn capabilities off.
 	NoPartials, NoTimes bool
 
 	mu    sync.Mutex

@@ -59,8 +59,8 @@ type Answer struct {
 	Given bool
 }
 
-// Say yields an answer with its sound: the text at once, the sound as it is made, also after the text has ended. Sound waits for the
-// end of that of the room's last answer.
+// Say yields an answer with its sound: the text at once, the sound as it is made, also after the text has ended. Sound waits until the
+// sound of the room's last answer has ended.
 func (v *Speech) Say(ctx context.Context, room *Room, a Answer) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -289,7 +289,7 @@ func (m *merger) listen() bool {
 	}
 }
 
-// lost says from where on the answer has no sound.
+// lost yields the byte of the text from which on the answer has no sound.
 func (m *merger) lost(err error) bool {
 	m.speech.lost.Add(1)
 	text, at := m.chunker.text.String(), 0

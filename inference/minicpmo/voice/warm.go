@@ -9,7 +9,8 @@ import (
 	"touchline/inference/minicpmo/voice/tts"
 )
 
-// Warm runs every captured range of the voice's language model, and a piece of every length.
+// Warm feeds a piece of every length and steps every captured range of the voice's language model, because the first run of a shape is
+// slow.
 func (m *LM) Warm(ctx context.Context) error {
 	if !m.onGPU() { // the CPU captures nothing
 		return nil
