@@ -1,5 +1,5 @@
-// Package child runs programs of the machine with limits: old C code that parses untrusted input. They get none of this
-// process's environment, and end with it.
+// Package child runs programs of the machine with limits: old C code that parses untrusted input. They get none of this process's
+// environment, and are killed when this process ends.
 package child
 
 import (
@@ -23,7 +23,7 @@ var limits = map[int]uint64{ //nolint:gochecknoglobals // a table
 }
 
 // Run runs a command with limits and a lower priority of nice steps. It returns the first most bytes of the standard output, and
-// the begin of the standard error.
+// the beginning of the standard error.
 func Run(cmd *exec.Cmd, nice, most int) (out []byte, log string, err error) {
 	// The kernel kills the program when the thread that started it ends.
 	runtime.LockOSThread()
