@@ -3,7 +3,7 @@
 //
 // Parse finds the claims of a comment: "Red score, two-one!" claims a goal of Red
 // and the score 2-1. Words and patterns lie in the folder words, by language and
-// world; a sentence without a claim that is known is nothing to judge. Judge
+// world; a sentence without a known claim is not judged. Judge
 // compares claims with the truth around the newest picture of the look that the
 // comment is about:
 //

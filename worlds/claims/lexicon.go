@@ -20,10 +20,10 @@ import (
 //	[KIND PLACE]            from here on, patterns of claims of a kind; of the kind "-", words that claim nothing
 //	{T} score|net ~ {s}     a pattern; the patterns below it do not see its words
 //
-// In a pattern, a|b is either word and a? may be missing; ~0, ~ and ~~ stand for up to 1, 3 and 7 other words; ^ and $ for the
-// begin of a sentence and the end of the text. Slots are teams {T} and, against it, {O}, a keeper {K}, a shirt {N}, a score {s}, a
-// clock {t}, counts {k} and {j}, a side {w}; a person {P}, a car {C}, a place {L}, a colour {c}. A "not" close before a pattern, or in
-// it, denies its claim, unless the pattern has one itself; words of the list "hedge" make events mere hopes.
+// In a pattern, a|b is either word and a? may be missing; ~0, ~ and ~~ stand for up to 1, 3 and 7 other words; ^ and $ for the beginning of
+// a sentence and the end of the text. Slots are teams {T} and, against it, {O}, a keeper {K}, a shirt {N}, a score {s}, a clock {t}, counts
+// {k} and {j}, a side {w}; a person {P}, a car {C}, a place {L}, a colour {c}. A "not" close before a pattern, or in it, denies its claim,
+// unless the pattern has one itself; words of the list "hedge" make events mere hopes.
 //
 //go:embed words
 var wordFiles embed.FS

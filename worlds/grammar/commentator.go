@@ -23,7 +23,7 @@ type Commentator struct {
 	past     []comment  // all comments
 }
 
-// comment is a comment on a picture.
+// comment is a comment and the number of its picture.
 type comment struct {
 	at   int
 	text string

@@ -244,7 +244,7 @@ func (v *viewing) maySilent(o order, at time.Duration) bool {
 	})
 }
 
-// plainMost is the latest and the earliest time at which an event is clearly visible, before and after its beginning.
+// plainMost bounds the results of plain, before and after the beginning of an event.
 const plainMost = 3 * time.Second
 
 // plain returns the interval after an event's beginning in which an order for it needs a report: while a look shows it clearly. A look
