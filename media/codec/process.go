@@ -24,7 +24,7 @@ import (
 const (
 	// patience bounds the time without progress while the process has work.
 	patience = 5 * time.Second
-	// firstPause to slowest is the pause before a restart; after steady it is reset.
+	// firstPause and slowest bound the pause before a restart. A run of at least steady resets it to none.
 	firstPause = 50 * time.Millisecond
 	slowest    = time.Second
 	steady     = 10 * time.Second
@@ -43,7 +43,7 @@ type duty interface {
 	// next returns the data to write now, nil for none. The call means that all data
 	// of earlier calls was written.
 	next() [][]byte
-	// These process a message; an error ends the process.
+	// The next three methods handle a message; an error ends the process.
 	acked(wire.Ack) error
 	picture(wire.Picture) error
 	noPicture(wire.NoPicture) error
@@ -96,8 +96,8 @@ func (p *process) runOnce(ctx context.Context, mu *sync.Mutex, running *bool, en
 	return p.run(ctx)
 }
 
-// run keeps a process running until ctx ends, and then returns nil. It restarts the
-// process at once, after another early end with a pause.
+// run keeps a process running until ctx ends, and then returns nil. It restarts the process: the first time at once, then with pauses that
+// grow up to slowest.
 func (p *process) run(ctx context.Context) error {
 	pause := time.Duration(0)
 	for again := false; ; again = true {

@@ -33,7 +33,7 @@ func newDestinations(allow source.Allow) *destinations {
 	return &destinations{allow: allow, known: map[netip.AddrPort]struct{}{}, tried: map[netip.AddrPort]struct{}{}}
 }
 
-// accept returns whether to try a candidate, given as "FOUNDATION 1 udp PRIORITY
+// accept reports whether to try a candidate, given as "FOUNDATION 1 udp PRIORITY
 // IP PORT ..." with or without "candidate:" in front.
 func (d *destinations) accept(candidate string) bool {
 	words := strings.Fields(candidate)
