@@ -23,7 +23,7 @@ type Rung struct {
 	Name string
 	// Cost of a cycle, relative to the others: its pictures.
 	Cost float64
-	// Budget is the median time of a cycle above which the rung is left downwards; 0 for none.
+	// Budget is the median time of a cycle above which the ladder steps down; 0 for none.
 	Budget time.Duration
 }
 

@@ -165,8 +165,8 @@ func Release(now, due, voiceEnd time.Time, pause time.Duration) time.Time {
 	return latest(now, due, voiceEnd.Add(min(pause, minGap)))
 }
 
-// Approach returns how long to sleep of a time until something that follows the delay of the picture, before it is looked at
-// again. The delay moves by at most a tenth of the time that passes, so the sleep never ends too late.
+// Approach returns how long to sleep before the next check of a moment that is wait away and moves with the delay of the picture. The delay
+// changes by at most a tenth of the elapsed time, so the sleep never ends too late.
 func Approach(wait time.Duration) time.Duration {
 	if wait > 10*time.Millisecond {
 		return wait * 9 / 10
