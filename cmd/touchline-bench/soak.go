@@ -84,7 +84,7 @@ func (k *soak) logf(format string, args ...any) {
 	fmt.Fprintf(k.out, "  %8s  %s\n", time.Since(k.began).Round(100*time.Millisecond), fmt.Sprintf(format, args...))
 }
 
-// pick draws a duration between two; quick is the one of a quick run.
+// pick draws a duration between least and most; a quick run uses quick.
 func (k *soak) pick(least, most, quick time.Duration) time.Duration {
 	if k.Quick {
 		return quick
