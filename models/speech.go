@@ -46,8 +46,8 @@ func FlowDistances(f Flow, up bool, rows, cached int) []int64 {
 	return places
 }
 
-// Distances returns the distance from a row to the farthest key, and the number of distances, up to the end of a prompt. up selects the
-// blocks at 50 rows a second.
+// Distances returns the distance from a row to the farthest key of a run with the longest prompt, and the number of all distances, in both
+// directions. up selects the blocks at 50 rows a second.
 func (f Flow) Distances(up bool) (farthest, width int) {
 	rows, kept, last := f.MaxPrompt, FlowKept/2, LastCodes
 	if up {

@@ -38,8 +38,9 @@ import (
 // last FlowKept of the prompt. If the prompt is a number of chunks long, the rows that a
 // chunk makes free are a range, the one to write next, so S = prompt+FlowKept+T is enough.
 //
-// What the times of the steps decide is computed by the conversion: the shifts and
-// scales of the norms, and the gates. Those of attention are part of the matrix before them (FlowDiTOnce: behind it, as the others).
+// Values that depend on the time of a step only are computed by the conversion: the shifts and
+// scales of the norms, and the gates. The gates of attention are part of the preceding matrix, except in FlowDiTOnce; the other gates
+// follow their matrix.
 func FlowDiT(d models.Dims, o Options) (*Description, error) { return describeDiT(d, o, false) }
 
 // FlowDiTOnce describes the network of FlowDiT for any number of frames T of one room,
