@@ -105,7 +105,7 @@ func (s *Set) Check(r RuleText) error {
 	return err
 }
 
-// Read reads the answer to a look for a single rule.
+// Read reads the answer to a look for a single rule; ok is false for an answer in another form.
 func (*Set) Read(answer, when string) (held bool, reason string, ok bool) {
 	fired, ok := ReadAnswer(answer)
 	for _, f := range fired {

@@ -263,8 +263,8 @@ func (m *Manager) more(it *item) bool {
 	return false
 }
 
-// Change opens another address for the same participant, or the same address with other settings. A participant that had
-// to leave the room joins again.
+// Change opens another address for the same participant, or the same address with other settings; a new name alone opens nothing. A
+// participant that had to leave the room joins again.
 func (m *Manager) Change(id string, c source.Change, by string) (source.Info, error) {
 	it, err := m.find(id)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"touchline/agent/settings"
 )
 
-// Addressed returns the order in a text that is meant for the commentator: what follows a wake word at the beginning of the text or
-// of a sentence in it. Recognizers write a name as they hear it, so a letter in five may differ.
+// Addressed returns the order in a text that is meant for the commentator: what follows a wake word at the beginning of the text or of a
+// sentence in it. ok is false without a wake word. Recognizers write a name as they hear it, so a letter in five may differ.
 func Addressed(text string, wakeWords []string) (order string, ok bool) {
 	words, ends := wordsOf(text)
 	for from := range words {

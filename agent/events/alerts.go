@@ -140,8 +140,8 @@ func (h *Hub) Alerts() []KeptAlert {
 // encodes bounds the wait for the encoding of a frame.
 const encodes = 5 * time.Second
 
-// AlertFrame returns the frame of a stored alert as JPEG. For a new alert it waits for the encoding, which ends after the
-// alert is published.
+// AlertFrame returns the frame of a stored alert as JPEG; false if there is none. For a new alert it waits for the encoding, which ends
+// after the alert is published.
 func (h *Hub) AlertFrame(ctx context.Context, id string) ([]byte, bool) {
 	for {
 		jpeg, news, wait := h.alerts.frame(id, time.Now())

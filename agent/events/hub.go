@@ -222,7 +222,7 @@ func (h *Hub) ForgetHeard(by string) {
 	}
 }
 
-// clearHeard empties the speech events in the backlog.
+// clearHeard empties the speech events of a room in the backlog, or only those of the identity by.
 func (h *Hub) clearHeard(room, by string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -237,7 +237,7 @@ func (h *Hub) clearHeard(room, by string) {
 // does not run, they are not stored.
 func (h *Hub) Frames(_ uint64, frames []window.Frame) { h.frames.offer(frames) }
 
-// Frame returns a picture of a stored comment or alert as JPEG.
+// Frame returns a picture of a stored comment or alert as JPEG; false if it is not stored.
 func (h *Hub) Frame(id uint64) (data []byte, ok bool) {
 	if data, ok = h.frames.get(id); ok {
 		return data, true

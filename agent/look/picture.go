@@ -77,7 +77,7 @@ func (p *Picture) Select(frames, stride int) []window.Frame {
 	return p.window.Select(frames, stride)
 }
 
-// Newest returns the newest picture in the window.
+// Newest returns the newest picture in the window; false if the window is empty.
 func (p *Picture) Newest() (window.Frame, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

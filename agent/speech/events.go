@@ -67,8 +67,8 @@ func (c *Core) Sound(u *Utterance, w Written, now time.Time) (ready bool) {
 	return u.state != Queued
 }
 
-// EndText ends the text of a comment. Unless it is kept, or has begun, it leaves the queue, and its maker reports it: EndText
-// returns false. An error of its maker keeps one that is ready. sound reports whether its sound is wanted.
+// EndText ends the text of a comment. said is false if this drops the comment: before it began, without keep, or because its maker failed
+// before it was ready. Its maker then reports it. sound reports whether its sound is wanted.
 func (c *Core) EndText(u *Utterance, keep, failed bool, now time.Time) (said, sound bool) {
 	switch {
 	case u.dropped || u.supply != writing:
