@@ -19,8 +19,7 @@ const (
 	ackEvery = 8
 	// complainEvery is the number of errors in a row per message.
 	complainEvery = 30
-	// mostDelay is the maximum delay of a decoder in units. A sample without a
-	// picture by then uses the next picture.
+	// mostDelay is the maximum delay of a decoder, in access units. If no picture of a sample comes by then, the next picture is used.
 	mostDelay = 16
 )
 

@@ -216,7 +216,8 @@ func agentPlayers(cfg configs.Agent, log zerolog.Logger) (*whep.Server, error) {
 	})
 }
 
-// agentIngest serves WHIP senders for any room next to the page, until ctx ends; nil without a page or with WHIP off.
+// agentIngest returns the WHIP server on the page's address, for any room; nil without a page or with WHIP off. It refuses senders after
+// ctx has ended.
 func agentIngest(ctx context.Context, cfg configs.Config, log zerolog.Logger) (*camera.Ingest, error) {
 	at := cfg.Agent.Worker.Console
 	if at == worker.HTTPOff || !cfg.Sources.WHIP.Enabled {
