@@ -36,7 +36,7 @@ type Tokenizer struct {
 // Size returns the largest id plus one.
 func (t *Tokenizer) Size() int { return len(t.names) }
 
-// ID returns the id of a token by its name in tokenizer.json, such as "<|im_end|>".
+// ID returns the id of a token by its name in tokenizer.json, such as "<|im_end|>"; ok is false for an unknown name.
 func (t *Tokenizer) ID(name string) (id int32, ok bool) {
 	id, ok = t.ids[name]
 	return id, ok

@@ -104,7 +104,7 @@ func mix(x uint64) uint64 {
 // Names returns the names of all tensors, sorted.
 func (s *Source) Names() []string { return slices.Clone(s.names) }
 
-// Info returns a tensor's type and shape.
+// Info returns a tensor's type and shape; false if there is none of the name.
 func (s *Source) Info(name string) (models.TensorInfo, bool) {
 	if t, ok := s.tensors[name]; ok {
 		return t.info, true
