@@ -25,7 +25,7 @@ type PanicError struct {
 // Error returns the panic's value as text.
 func (e *PanicError) Error() string { return fmt.Sprintf("the code panicked: %v", e.Value) }
 
-// Of returns the panic in the error chain of err.
+// Of returns the panic in the error chain of err; false without one.
 func Of(err error) (*PanicError, bool) { return errors.AsType[*PanicError](err) }
 
 // Stack returns the stack of the panic in the error chain of err, or nil.

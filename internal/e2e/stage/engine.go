@@ -56,7 +56,7 @@ func (e *Engine) Capabilities() inference.Capabilities {
 // Close implements inference.Model.
 func (e *Engine) Close() error { return nil }
 
-// CounterOf returns the frame counter of the newest picture in the prompt of an answer.
+// CounterOf returns the frame counter of the newest picture in the prompt of an answer; false for an unknown answer.
 func (e *Engine) CounterOf(text string) (uint32, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -131,7 +131,7 @@ func (c *Counted) NewSession() (inference.Session, error) {
 	return countedSession{s, c}, nil
 }
 
-// CounterOf returns the frame counter of the newest picture in the prompt of an answer that occurred once.
+// CounterOf returns the frame counter of the newest picture in the prompt of an answer; false unless the answer occurred once.
 func (c *Counted) CounterOf(text string) (uint32, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

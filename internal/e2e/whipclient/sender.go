@@ -231,7 +231,7 @@ func numbered(n uint32) []byte {
 	return append(sei, 0x80)
 }
 
-// Number finds the number in an access unit in Annex B format.
+// Number finds the number in an access unit in Annex B format; ok is false without one.
 func Number(unit []byte) (n uint32, ok bool) {
 	i := bytes.Index(unit, marker())
 	if i < 0 || i+21 > len(unit) {
