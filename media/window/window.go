@@ -74,7 +74,7 @@ func (w *Window) Clear() {
 // Len returns the number of pictures in the window.
 func (w *Window) Len() int { return len(w.ring) }
 
-// Newest returns the newest picture.
+// Newest returns the newest picture; false if the window is empty.
 func (w *Window) Newest() (Frame, bool) {
 	if len(w.ring) == 0 {
 		return Frame{}, false
