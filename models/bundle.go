@@ -88,8 +88,7 @@ var errMissing = errors.New("the file is missing")
 // Path returns the path of one of the bundle's files.
 func (b *Bundle) Path(name string) string { return filepath.Join(b.Dir, name) }
 
-// Find returns the graph of a kind, weight format and device. It skips the
-// graphs of the conformance check.
+// Find returns the graph of a kind, weight format and device; false if the bundle has none. It skips the graphs of the conformance check.
 func (b *Bundle) Find(kind Kind, weights Weights, device Device) (Graph, bool) {
 	return b.Manifest.find(kind, weights, device, false)
 }

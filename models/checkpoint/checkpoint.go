@@ -164,7 +164,7 @@ func (c *Checkpoint) Close() error {
 // Names returns the names of all tensors, sorted; see models.Source.
 func (c *Checkpoint) Names() []string { return slices.Clone(c.names) }
 
-// Info returns a tensor's type and shape. A layer in int4 or int8 appears as a float16 matrix.
+// Info returns a tensor's type and shape; false if there is none of the name. A layer in int4 or int8 appears as a float16 matrix.
 func (c *Checkpoint) Info(name string) (models.TensorInfo, bool) {
 	if l, ok := c.packed[name]; ok {
 		return models.TensorInfo{Type: models.Float16, Shape: []int{l.n, l.k}}, true

@@ -218,7 +218,7 @@ func (t *ttsConfig) setDefaults() {
 	setDefault(&t.Normalize, true)
 }
 
-// check checks the fields, for a checkpoint with speech.
+// check returns an error if a field is out of range, or is unlike the checkpoints with speech that are supported.
 func (t *ttsConfig) check() error {
 	const p = "tts_config."
 	err := errors.Join(
