@@ -106,8 +106,8 @@ func ReadCounter(f media.VideoFrame) (n uint32, ok bool) {
 	})
 }
 
-// ReadCounterI420 reads the number from an I420 picture, whose luma plane comes first and has no
-// padding.
+// ReadCounterI420 reads the number from an I420 picture, whose luma plane comes first and has no padding; ok is false without a readable
+// number.
 func ReadCounterI420(i420 []byte, width, height int) (n uint32, ok bool) {
 	if width <= 0 || height <= 0 || width > maxSide || height > maxSide || len(i420) < width*height {
 		return 0, false

@@ -272,7 +272,7 @@ func (s *script) resting(p *passage, t int64) paint.Vec {
 	return from
 }
 
-// between returns the place of a flying ball.
+// between returns the place of a flying ball at the fraction k of its way. It rises by up to 1.25 m.
 func between(from, to paint.Vec, k float64) paint.Vec {
 	out := from.Add(to.Sub(from).Scale(k))
 	out.Z += 5 * k * (1 - k)
