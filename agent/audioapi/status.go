@@ -125,7 +125,7 @@ func (m *transcriptionMetrics) share(frames, speech int64) {
 	m.speech.Add(length(int(speech) * vad.FrameSamples).Seconds())
 }
 
-// Metrics returns the metrics, with those of the recognizer.
+// Metrics returns the metrics, including the recognizer's.
 func (t *Transcriber) Metrics() prometheus.Collector {
 	if t.opts.Metrics == nil {
 		return t.counts

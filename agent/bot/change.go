@@ -38,7 +38,7 @@ const loadPoll = 100 * time.Millisecond
 // errSuperseded ends a change when another engine is chosen.
 var errSuperseded = errors.New("another engine was chosen")
 
-// newEngineSwitcher returns the switcher of a bot, with engines of its own unless it shares those of others.
+// newEngineSwitcher returns the switcher of a bot, with the engines of Options, or its own if there are none.
 func newEngineSwitcher(b *Bot) *engineSwitcher {
 	c := &engineSwitcher{bot: b, engines: b.opts.Engines, wake: wake.New()}
 	if c.engines == nil {
@@ -305,7 +305,7 @@ func outOfMemory(err error) bool {
 	return ok
 }
 
-// Engines lists the engines that the room can have, with those of model servers on this machine.
+// Engines lists the engines that the room can have, including the model servers on this machine.
 func (b *Bot) Engines(ctx context.Context) []agent.EngineOption {
 	var out []agent.EngineOption
 	for _, k := range kinds() {

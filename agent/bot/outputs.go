@@ -227,7 +227,7 @@ type roomOutputs struct {
 	outbox *outbox.Outbox // nil without outputs of the process
 }
 
-// of adds the outputs of the process to those of one bot.
+// of joins the outputs of the process and of one bot.
 func (o *Outputs) of(room, identity string, own ...agent.TextOutput) roomOutputs {
 	r := roomOutputs{texts: own}
 	if o != nil {

@@ -133,7 +133,7 @@ type Loop struct {
 	work    *rescue.Group // has the goroutines of Run
 	trying  sync.Mutex    // held by TryRule
 
-	mu         sync.Mutex // may be held while ports are asked, those of Output apart
+	mu         sync.Mutex // may be held during calls of ports, except Output
 	task       Task
 	gate       pacing.Gate
 	lastSign   *window.Signature

@@ -165,7 +165,7 @@ func (a *album) last(looks int) (out [][]pastPicture) {
 	return out
 }
 
-// TryRule asks the engine whether a sentence holds in the present pictures and in those of past looks, the newest first. It
+// TryRule asks the engine whether a sentence holds in the present pictures and in the pictures of past looks, the newest first. It
 // changes no votes and raises no alert. past is at most MaxTrials; there are fewer results when fewer looks are kept or
 // after trialTimeout. The error is ErrTrying, ErrNoPicture or ErrRulesUnread.
 func (l *Loop) TryRule(ctx context.Context, when string, past int) ([]Trial, error) {

@@ -79,7 +79,7 @@ func (s *Set) Find(name string) (Preset, error) {
 	return Preset{}, &RangeError{Name: "preset", Want: fmt.Sprintf(`one of %q, or "" for none`, known), Got: fmt.Sprintf("%q", name)}
 }
 
-// WithPreset returns settings with those of their preset, which their own override.
+// WithPreset returns v with the settings of its preset, for those that v leaves open.
 func (s *Set) WithPreset(v Settings) (Settings, error) {
 	if v.Preset == nil {
 		return v, nil

@@ -93,7 +93,7 @@ type Control struct {
 	refused                          atomic.Uint64
 	flood                            *floodLimiter // set by Attach
 
-	// Messages on TopicControl wait for Run, those of moderators in first.
+	// Messages on TopicControl wait for Run: those from moderators in first, all others in rest.
 	first, rest chan inbound
 
 	cacheMu sync.Mutex
