@@ -132,8 +132,8 @@ func (b *modelBench) firstSounds(e *minicpmo.Engine) {
 	b.add("voice: first sound of a given text of 20 words", "ms", "", bench.AllMS(texts[warmRuns:]), 120, true)
 }
 
-// speak measures rooms that speak some texts in a row without a pause, with a goal for their share of the device in percent, or beside as
-// many rooms that write.
+// speak measures rooms that speak some texts in a row without a pause, with a goal for their share of the device in percent, or together
+// with as many rooms that write.
 func (b *modelBench) speak(e *minicpmo.Engine, texts int, share float64, beside bool) {
 	text := strings.TrimSpace(strings.Repeat(given+" ", texts))
 	ctx, cancel := context.WithTimeout(b.Context(), b.Duration)
