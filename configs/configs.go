@@ -78,8 +78,7 @@ type Config struct {
 	from map[string]string
 }
 
-// Inference is the section "inference" of the file: the settings of all engines
-// and those of single engines.
+// Inference is the section "inference" of the file: the settings of all engines and of single engines.
 type Inference struct {
 	inference.Config `yaml:",inline"`
 
