@@ -148,7 +148,7 @@ func (l *loop) highest() class {
 }
 
 // Interim texts of many speakers come evenly, each a few milliseconds after the other. One by one they keep the device busy all the time,
-// which slows commentary on the same GPU; four together take two thirds of that. So beside commentary an interim text is due when there
+// which slows commentary on the same GPU; four together take two thirds of the time. So beside commentary an interim text is due when there
 // are four, or after batchDelay times the number of speakers, as counted from the interim texts of the last half second: a single speaker
 // hardly waits.
 const (

@@ -34,7 +34,7 @@ type item struct {
 // mixer joins one text with its sound, from the engine as it writes or from the pieces read aloud. All of it happens in run;
 // one goroutine listens to the engine, and one reads the current piece.
 type mixer struct {
-	choice // of the piece under way; own: the engine speaks as it writes
+	choice // of the current piece; own: the engine speaks as it writes
 	room   *Room
 	lang   string
 	says   map[string]string // pronunciations

@@ -20,8 +20,8 @@ import (
 
 // SpeechStages holds the durations of the runs of a model's own voice, by rooms.
 type SpeechStages struct {
-	// Step is a step of its language model with copies and draws, Sound a second of speech of each room from codes to samples, and
-	// Beside the same beside a saturated decode of as many rooms, which rests beside sound as an engine's does.
+	// Step is a step of its language model with copies and draws, Sound a second of speech of each room from codes to samples. Beside is
+	// Sound during a saturated decode of as many rooms, which pauses as an engine's does while sound is made.
 	Step, Sound, Beside map[int]Runs
 	// Ends is the longest run of an end of a turn, as a multiple of the median of ends of its length; Ready the time until the voice is
 	// loaded and warm, of which EndsReady went to ends of turns.

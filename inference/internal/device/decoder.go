@@ -158,7 +158,7 @@ func (d *Decoder) constants() (err error) {
 	return err
 }
 
-// Input returns the rows of an input of steps, and Output those of an output.
+// Input returns the rows of an input of steps.
 func (d *Decoder) Input(name string) *Rows { return d.inputs[name] }
 
 // Output returns the rows of an output.
@@ -178,9 +178,8 @@ func (d *Decoder) Step(set int, r kvcache.Range, lengths []int32) error {
 	return d.steps[set].Run(r)
 }
 
-// Prefill feeds the first length rows of each Prompt to a slot that holds from
-// positions. The outputs are those of the count-th of them; the next run must
-// overwrite or ignore the keys and values of later ones.
+// Prefill feeds the first length rows of each Prompt to a slot that holds from positions. The outputs belong to the count-th row; the next
+// run must overwrite or ignore the keys and values of later rows.
 func (d *Decoder) Prefill(set, slot, from, length, count int) error {
 	run, err := d.prefill(set, slot, false)
 	if err != nil {

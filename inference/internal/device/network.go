@@ -145,8 +145,8 @@ func (a *Arena) Copy(r kvcache.Range, rows *Rows) error {
 type NetworkOptions struct {
 	Session *ort.Session
 	Layout  kvcache.Layout // of the slots
-	// Captured is the largest range that runs as a CUDA graph. Networks of one session differ in
-	// their Graphs, the number before that of their first graph.
+	// Captured is the largest range that runs as a CUDA graph. Graphs is the number before the network's first graph; it differs among the
+	// networks of a session.
 	Captured, Graphs int
 	// Async makes runs return once they are queued: their inputs on the host must not change before the next Fetch.
 	Async bool

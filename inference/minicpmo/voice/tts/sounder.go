@@ -66,7 +66,7 @@ type Sounder struct {
 	speaking atomic.Int32 // turns that will hand over windows
 	short    atomic.Bool  // turns wait for a slot
 	lost     atomic.Pointer[error]
-	running  atomic.Bool // a run is under way
+	running  atomic.Bool // during a run
 	wake     wake.Signal
 
 	mu     sync.Mutex
