@@ -290,7 +290,7 @@ func (l *Line) step(s state, epoch uint32, pts time.Duration, arrival time.Time)
 // it is, or negative when the line is empty.
 //
 // A frame that is late by one frame interval or more is counted as Late. None is
-// skipped for lateness: later frames depend on it, and its timestamp is that of
+// skipped for lateness: later frames depend on it, and its timestamp comes from
 // its due time.
 func (l *Line) next(now time.Time) (f OutFrame, ok bool, wait time.Duration) {
 	l.mu.Lock()
