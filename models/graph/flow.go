@@ -180,7 +180,7 @@ func (b *encoder) skipNorm(name, residual, branch, bias, source string, epsilon 
 // attention adds a block's attention. The score of a query q and a key k at distance d
 // is (q+u).k + (q+v).p[d], with learned u and v and the projected embedding p of the
 // distance. The bias of the keys adds the same to all scores of a query, so it is left
-// out; that of the values moves to the bias of the result.
+// out; the bias of the values moves to the bias of the result.
 func (b *encoder) attention(p, x, rate, source string) (branch, bias string) {
 	h, head := b.Hidden, b.Hidden/b.Heads
 	qkv := b.linear(p+"qkv", x, matrix{name: p + "qkv", in: h, out: 3 * h, sources: []string{

@@ -1,6 +1,6 @@
 // Package graph describes the networks of a bundle as ONNX graphs: the vision
 // tower with its resampler, the encoder of sound, the decoder, the aligner, the
-// embedding lookup, and those of the model's own voice, one file each. A description lists each weight with the rule
+// embedding lookup, and the networks of the model's own voice, one file each. A description lists each weight with the rule
 // that derives its bytes from the checkpoint's tensors. Package convert applies the
 // rules and encodes the description as an ONNX file.
 //
