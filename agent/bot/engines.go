@@ -56,7 +56,7 @@ type sharedEngine struct {
 	rooms   int
 	begin   bool // it is to be run
 	running bool
-	proven  bool  // its failure is one of the process
+	proven  bool  // its failure ends the process
 	failed  error // of Run
 }
 
@@ -145,7 +145,7 @@ func (r *Engines) Transcription(cfg Settings, model func() inference.Model) (*au
 	}
 	if ears.Recognizes().OrdersOnly {
 		r.log.Info().Err(ErrOrdersOnly).Msg("transcription service off")
-		return nil, nil //nolint:nilnil // the rooms are heard, for orders
+		return nil, nil //nolint:nilnil // rooms still recognize orders
 	}
 	return ears.service(cfg.Transcription, nil, func() inference.Model { return texts(model()) }), nil
 }

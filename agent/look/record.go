@@ -94,8 +94,8 @@ const (
 	OutcomeSilent   = "silent"   // the engine had nothing new to say
 	OutcomeSkipped  = "skipped"  // the scene did not change, so the engine did not run
 	OutcomeRepeated = "repeated" // it repeated a recent comment, and was not published
-	OutcomeDropped  = "dropped"  // replaced or too late, never heard
-	OutcomeCut      = "cut"      // silenced, or the room lost, while it was heard
+	OutcomeDropped  = "dropped"  // replaced or too late, before it began
+	OutcomeCut      = "cut"      // silenced, or the room lost, while it was spoken
 	OutcomeFailed   = "failed"   // the engine failed
 )
 

@@ -193,7 +193,7 @@ func (c *Core) VoiceEnded(u *Utterance, end time.Time, cut bool) {
 		return
 	}
 	u.endAt = end
-	if u.state == Cut && !cut { // it was heard to its end after all
+	if u.state == Cut && !cut { // it was played to its end after all
 		u.state, u.cause = Playing, nil
 	}
 }

@@ -52,7 +52,7 @@ type Utterance struct {
 
 	cause   error // of its end
 	failure error
-	dropped bool // unheard
+	dropped bool // before it began
 	hushed  bool // its sound is not wanted any more; its text is shown
 	final   bool // the last step of its caption is out
 

@@ -74,7 +74,7 @@ type hearings struct {
 type crowd struct {
 	People int           `json:"people"`
 	Unmute bool          `json:"unmute"` // they unmute at once, for each sentence, instead of being unmuted
-	Flood  bool          `json:"flood"`  // beside them a microphone floods
+	Flood  bool          `json:"flood"`  // another microphone floods the room with packets
 	Length time.Duration `json:"length"`
 }
 

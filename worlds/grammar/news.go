@@ -56,7 +56,7 @@ type News struct {
 	zone      string
 	at        float64  // time of the event, in seconds
 	coat, car string   // colours
-	also      *News    // what else the same comment tells
+	also      *News    // another event that the same comment reports
 	known     []newsID // news of this comment and the two before it
 }
 
