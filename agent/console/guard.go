@@ -24,7 +24,6 @@ import (
 // tokenCookie is the cookie that POST /api/login sets.
 const tokenCookie = "touchline_token"
 
-// cookieLife is the lifetime of the cookie.
 const cookieLife = 30 * 24 * time.Hour
 
 // guard checks the access to the console.
@@ -264,7 +263,7 @@ func (g *guard) login(token string, secure bool, now time.Time) (*http.Cookie, e
 // socketKey is the prefix of the subprotocol with the token of a browser, which cannot send a header with a WebSocket.
 const socketKey = "openai-insecure-api-key."
 
-// bearer returns the token of a request.
+// bearer returns the token of a request, from the header Authorization or else from the subprotocol of a WebSocket; false without one.
 func bearer(r *http.Request) (string, bool) {
 	if r.Header.Get("Authorization") == "" {
 		for protocol := range strings.SplitSeq(r.Header.Get("Sec-Websocket-Protocol"), ",") {

@@ -223,7 +223,6 @@ type counts struct {
 	audioLost     float64
 }
 
-// add adds the counters of one room.
 func (c *counts) add(h *roomEntry) {
 	for k := range events.Formats {
 		c.lost[k] += float64(h.Hub.Lost(k))
@@ -256,7 +255,6 @@ func agentStates() [5]string {
 	}
 }
 
-// add adds the metrics of one room.
 func (f *figures) add(h *roomEntry) {
 	f.counts.add(h)
 	for k := range events.Formats {

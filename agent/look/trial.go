@@ -56,7 +56,6 @@ var (
 	ErrNoPicture = errors.New("there is no picture yet; wait for a camera")
 )
 
-// pastPicture is a picture of past looks.
 type pastPicture struct {
 	window.Frame        // without pixels when packed
 	packed       []byte // JPEG

@@ -135,7 +135,6 @@ func New(opts Options) (*Sender, error) {
 	return s, nil
 }
 
-// clientID returns a new client's id.
 func clientID() string { return "touchline-" + strings.ToLower(rand.Text()[:10]) }
 
 // statusTopic returns the topic of the process's status: online, or offline by last will.

@@ -139,7 +139,6 @@ func ownIPv4(text string) (net.IP, error) {
 	return nil, fmt.Errorf("the LiveKit server's media address must be an IPv4 address of this machine, is %s; it has %v", text, own)
 }
 
-// freePort returns a free port.
 func freePort(network string, ip net.IP) (int, error) {
 	if network == "udp" {
 		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: ip})

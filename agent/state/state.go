@@ -28,7 +28,6 @@ import (
 	"touchline/internal/wake"
 )
 
-// fileName is the name of the file in the folder.
 const fileName = "state.db"
 
 // retryAfter is the wait after a failed write.
