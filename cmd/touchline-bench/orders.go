@@ -37,7 +37,6 @@ type ordersCmd struct {
 	Details bool          `help:"Print each order that is not understood, and each false one."`
 }
 
-// runs reports whether a part is to run.
 func (c *ordersCmd) runs(part string) bool { return len(c.Only) == 0 || slices.Contains(c.Only, part) }
 
 // noiseBelow is the signal-to-noise ratio of the speech, dB.

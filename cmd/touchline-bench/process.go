@@ -18,7 +18,6 @@ import (
 	"touchline/internal/e2e/stage"
 )
 
-// process is a running process.
 type process struct {
 	cmd  *exec.Cmd
 	stop func()        // interrupts it and waits for its end
@@ -67,7 +66,6 @@ type location struct {
 
 func (l location) keys() conn.Keys { return conn.Keys{APIKey: l.APIKey, APISecret: l.APISecret} }
 
-// locationOf returns the location of a stage's server.
 func locationOf(s *stage.Stage) location {
 	return location{URL: s.URL(), APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret}
 }

@@ -13,7 +13,6 @@ import (
 	"touchline/internal/quantile"
 )
 
-// changeSettings changes settings of a stage's bot.
 func (r *run) changeSettings(s *stage.Stage, c command.Change) {
 	_, err := s.Bot.Change(c, "measurement")
 	r.Check(err)

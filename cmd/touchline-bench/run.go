@@ -133,7 +133,6 @@ func (r *run) seesPicture(v *stage.Viewer) time.Duration {
 
 func seconds(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
 
-// absolute returns the absolute values of durations.
 func absolute(in []time.Duration) []time.Duration {
 	out := make([]time.Duration, len(in))
 	for i, d := range in {
