@@ -33,7 +33,6 @@ type job struct {
 	counted bool // as a speaker
 }
 
-// encoded reports whether all sound is encoded.
 func (j *job) encoded() bool {
 	for _, w := range j.windows {
 		if w.out == nil {

@@ -43,7 +43,6 @@ var languages = [...]struct{ name, tag string }{
 	{"Macedonian", "mk"},
 }
 
-// languageTags returns the tags of all languages.
 func languageTags() []string {
 	tags := make([]string, len(languages))
 	for i, l := range languages {

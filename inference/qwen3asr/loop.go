@@ -343,7 +343,6 @@ func (l *loop) encode(j *job) error {
 	return l.Failing(j, l.do(func() error { return l.dev.encode(l.batch) }))
 }
 
-// align runs the aligner.
 func (l *loop) align(j *job) error {
 	var classes []int32
 	err := l.do(func() (err error) {

@@ -62,7 +62,6 @@ type testOptions struct {
 	free int64                 // memory of the device
 }
 
-// withDefaults returns the options with their defaults.
 func (o Options) withDefaults() Options {
 	o.Device = cmp.Or(o.Device, string(models.DeviceCUDA))
 	o.MaxLen, o.Queue = cmp.Or(o.MaxLen, 1024), cmp.Or(o.Queue, 1024)

@@ -88,7 +88,6 @@ func compare(known, free []segment, wake []string) judgement {
 	return j
 }
 
-// mean is a mean score.
 type mean struct {
 	sum    float64
 	frames int

@@ -355,7 +355,6 @@ func (c ears) alignment(t *tally, a aligner, tt alignment) {
 	}
 }
 
-// run runs one prompt.
 func (a aligner) run(ids []int32, audio []float32) (logits []float32, classes []int64) {
 	text, tokens, width := a.bundle.Manifest.Template, a.bundle.Manifest.Tokens, a.hearing.Out
 	in, marks := host.Value{Shape: []int{len(ids)}}, host.Value{}

@@ -17,7 +17,6 @@ import (
 	"touchline/models/convert"
 )
 
-// run runs all stages.
 func (c *checker) run(ctx context.Context) {
 	if c.Work == "" {
 		c.Work = need(os.MkdirTemp("", "touchline-check-"))

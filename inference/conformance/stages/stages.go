@@ -111,7 +111,6 @@ func (r Recording) FlowNoise(from, rows int) []float32 {
 	return out
 }
 
-// batch calls Batch.
 func (r *Replay) batch(g Graph, later map[string]int64) {
 	if r.Batch != nil {
 		r.Batch(g, later)

@@ -50,7 +50,6 @@ func (s Shape) firstToken() int {
 	return s.Decoder.Vocab - s.spare - len(names)
 }
 
-// specialTokens returns the ids of the special tokens.
 func (s Shape) specialTokens() map[string]int32 {
 	names, _ := s.special()
 	tokens := make(map[string]int32, len(names))

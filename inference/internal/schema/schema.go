@@ -23,7 +23,6 @@ type Schema struct {
 // Shortest returns the length of the shortest answer in bytes.
 func (s *Schema) Shortest() int { return s.ops[0].rest }
 
-// kind is the kind of an op.
 type kind uint8
 
 const (
