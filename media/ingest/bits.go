@@ -8,7 +8,6 @@ type bits struct {
 	short bool
 }
 
-// bit reads one bit.
 func (b *bits) bit() uint32 {
 	i := b.pos >> 3
 	if i >= len(b.data) {
@@ -32,7 +31,6 @@ func (b *bits) read(n int) uint32 {
 	return v
 }
 
-// skip skips n bits.
 func (b *bits) skip(n int) {
 	b.pos += n
 	if b.pos > len(b.data)*8 {
