@@ -267,7 +267,6 @@ func isEvent(k Kind) bool {
 	}, k)
 }
 
-// isScore reports whether a kind is about the score.
 func isScore(k Kind) bool { return slices.Contains([]Kind{Score, Lead, Trail, Level, None, Count}, k) }
 
 // Add adds the report of another film.

@@ -29,7 +29,6 @@ type number interface {
 	bool | int8 | int16 | int64 | float32
 }
 
-// newArray returns an array of values of a type.
 func newArray[T number](kind string, values []T, shape ...int) (array, error) {
 	bytes, err := binary.Append(nil, binary.LittleEndian, values)
 	if err != nil {

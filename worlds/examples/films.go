@@ -35,7 +35,6 @@ func (p filmPath) String() string {
 // pictures returns the number of a film's records that have a picture.
 func (p filmPath) pictures(records int) int { return (records + p.every - 1) / p.every }
 
-// parseFilm parses a film's name.
 func parseFilm(folder, world, name string) (filmPath, error) {
 	p := filmPath{folder: folder, world: world, every: 1}
 	seed, every, sparse := strings.Cut(strings.TrimSuffix(filepath.Base(name), ".jsonl"), "-")

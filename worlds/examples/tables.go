@@ -71,7 +71,6 @@ func (s *settings) tables(g *grammar.Grammar, w *bufio.Writer) error {
 	return m.write(w)
 }
 
-// add adds a world's tables.
 func (t *tables) add(world grammar.World) {
 	of := world.Tables()
 	prefix := world.Name() + " "

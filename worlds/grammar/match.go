@@ -100,7 +100,6 @@ func goalKinds() []string {
 	return []string{"goal", "goal_score", "goal_lead", "goal_level", "goal_back", "goal_more"}
 }
 
-// oneOf reports whether a kind is one of the given ones.
 func oneOf(kind string, some ...string) bool { return slices.Contains(some, kind) }
 
 // isGoal reports whether a kind of news is about a goal.
@@ -111,7 +110,6 @@ func isPlayed(kind string) bool {
 	return oneOf(kind, "play", "own", "mid", "final", "box", "turn", "on", "shot", "ball", "way")
 }
 
-// matchWorld is the world of package match.
 type matchWorld struct {
 	texts     map[string]*wordings
 	tables    *orderTables
@@ -133,7 +131,6 @@ func fullName(short string) string {
 	return short
 }
 
-// teamName returns a team's name in a language.
 func teamName(team, language string) string {
 	if language == english {
 		return team

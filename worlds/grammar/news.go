@@ -21,7 +21,6 @@ func sideOf(index *int) side {
 // index returns the index of a side other than neither.
 func (s side) index() int { return int(s) - 1 }
 
-// other returns the other team.
 func (s side) other() side { return home + away - s }
 
 // key distinguishes news of one kind. The zero key is for news without one.

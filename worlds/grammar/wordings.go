@@ -100,7 +100,6 @@ type wordings struct {
 	frames frames
 }
 
-// readWordings reads the files of a world and a language.
 func readWordings(world, language string) (*wordings, error) {
 	w := &wordings{
 		world: world, language: language, byKind: map[string]*saying{}, orders: map[string]*orderTexts{}, topics: map[string]*topic{},
@@ -366,5 +365,4 @@ func (w *wordings) say(d Dice, kind, in string, v values, limit int, avoid strin
 	return best
 }
 
-// wordCount returns the number of words of a text.
 func wordCount(text string) int { return len(strings.Fields(text)) }

@@ -106,10 +106,8 @@ const (
 	twilightFor = 18 // after dusk or dawn, in which a comment may report it
 )
 
-// carColours are the colours of cars.
 func carColours() []string { return []string{"white", "red", "blue", "black", "silver"} }
 
-// yardPlaces are the places of people.
 func yardPlaces() []string { return []string{"gate", "door", "parking", "path", "yard"} }
 
 // doings are the actions of people.
@@ -127,7 +125,6 @@ func ofDoing() []string {
 // isPerson reports whether a kind of news is an event about a person.
 func isPerson(kind string) bool { return slices.Contains(ofPeople(), kind) }
 
-// namesPerson reports whether a kind of news names a person.
 func namesPerson(kind string) bool { return isPerson(kind) || slices.Contains(ofDoing(), kind) }
 
 // colour returns a colour in a language.
@@ -162,7 +159,6 @@ func article(name string) string {
 	return "a"
 }
 
-// yardWorld is the world of package yard.
 type yardWorld struct {
 	texts  map[string]*wordings
 	tables *orderTables
@@ -229,7 +225,6 @@ func twilight(light float64, ages map[string]float64) int {
 	return -1
 }
 
-// eventNews returns the news of an event.
 func eventNews(e *yard.Event) *News {
 	kind := string(e.Kind)
 	if e.Kind == yard.Arrive || e.Kind == yard.Leave {

@@ -79,7 +79,6 @@ type yardClasses struct {
 	parcels, dog, cat, lamp, day, rain, twilight int
 }
 
-// classes returns the classes of a picture.
 func (f *Fact) yardClasses() yardClasses {
 	c := yardClasses{
 		coats: make([]int, len(yard.Coats())), cars: make([]int, len(carColours())), parcels: min(2, f.parcels), lamp: one(f.lamp == "on"),

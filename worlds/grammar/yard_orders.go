@@ -136,7 +136,6 @@ func yesNo(kind string, now *Fact) *News {
 	return &News{Kind: answers[kind].no}
 }
 
-// personAt reports the person at a place.
 func personAt(now *Fact, place string) *News {
 	for _, p := range now.people {
 		if p.Place == place {

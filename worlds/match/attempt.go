@@ -234,7 +234,6 @@ func (b *scoreboard) endOf(p *passage) *attempt {
 	return b.attemptAt(p.end)
 }
 
-// scoreAt returns the score at a moment.
 func (b *scoreboard) scoreAt(t int64) [2]int {
 	if a := b.arrivedAt(t); a != nil {
 		return a.score

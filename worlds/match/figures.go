@@ -154,7 +154,6 @@ const (
 	numberLeast = 26
 )
 
-// drawNumber draws a figure's number on the shirt.
 func (m *Match) drawNumber(c *paint.Canvas, f figure, shirt paint.RGB) {
 	const dark = 140 // luma of a shirt above which numbers are dark
 	ink := paint.RGB{250, 250, 250}

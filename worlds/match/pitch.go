@@ -11,7 +11,6 @@ const (
 	midY        = pitchWidth / 2
 )
 
-// camera returns the camera of a shot.
 func (s Shot) camera() paint.Camera {
 	switch s {
 	case ShotLeft:

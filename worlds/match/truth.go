@@ -29,7 +29,6 @@ type Player struct {
 	Number int `json:"number"`
 }
 
-// player returns the player of a figure.
 func player(figure int) Player {
 	return Player{Team: figure / teamSize, Number: figure%teamSize + 1}
 }

@@ -34,7 +34,6 @@ import (
 // worldFPS is the frame rate of the worlds; every Nth frame becomes a picture.
 const worldFPS = 30
 
-// settings are the settings of a run.
 type settings struct {
 	world        string
 	out          string

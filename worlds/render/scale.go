@@ -57,7 +57,6 @@ func taps(n, m int) []tap {
 	return out
 }
 
-// scale scales src into dst.
 func (s *scaler) scale(dst, src []byte) {
 	if s.same {
 		copy(dst, src)

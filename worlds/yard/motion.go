@@ -117,7 +117,7 @@ func carPlace(bay int, s float64) (x, y, dx, dy float64) {
 // carWay returns the length of a car's way.
 func carWay(bay int) float64 { return runIn + 2*quarter + through(bay) + bayX(bay) - driveX - turn }
 
-// carPose returns a car at a moment.
+// carPose is a car at a moment.
 type carPose struct {
 	x, y, dx, dy float64
 	doing        string

@@ -162,7 +162,7 @@ func (b brush) wall() {
 	}
 }
 
-// eavesZ is the height of the eaves.
+// eavesZ is the height of the eaves in metres.
 const eavesZ = 3.5
 
 // house paints the house with its door and a window.

@@ -127,7 +127,6 @@ func (w *walker) toDoor(doing string) {
 	w.s.inside = append(w.s.inside, guest{w.p.look, w.at.t + 4000})
 }
 
-// alongTo walks along the path.
 func (w *walker) alongTo(x float64, doing string) *walker { return w.to(x, w.pathY, doing) }
 
 // visitor comes and goes in.

@@ -221,7 +221,6 @@ func (y *Yard) cut(x0, y0, x1, y1 float64) Box {
 	return Box{in(x0 / w), in(y0 / h), in(x1 / w), in(y1 / h)}
 }
 
-// carBox returns the box around a car.
 func (y *Yard) carBox(p carPose) Box {
 	x0, y0, x1, y1 := math.Inf(1), math.Inf(1), math.Inf(-1), math.Inf(-1)
 	b := body{stage: &stage{yard: y}, p: p}
