@@ -32,6 +32,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/internal/rescue"
+	"touchline/media"
 	"touchline/media/source"
 	"touchline/media/source/login"
 )
@@ -75,6 +76,9 @@ type Camera struct {
 	opts   Options
 	login  *login.Login
 	worked *way // nil before the first picture
+	keys   keyRequests
+	// payload is the picture's payload type where it is not the SDP's, else 0.
+	payload uint8
 }
 
 // New checks the options and opens nothing.
@@ -133,11 +137,14 @@ func (c *Camera) ways() []way {
 	return all
 }
 
+// RequestKeyFrame implements source.KeyFramer. Without a key frame in the next seconds, the camera is opened again.
+func (c *Camera) RequestKeyFrame() { c.keys.ask(c.opts.Now()) }
+
 // Pull implements source.Puller.
 func (c *Camera) Pull(ctx context.Context, out source.Sink) error {
 	var refused []error
 	for _, w := range c.ways() {
-		err := c.pull(ctx, w, out)
+		err := c.pullAll(ctx, w, out)
 		if _, ok := errors.AsType[wayError](err); !ok || ctx.Err() != nil {
 			return err
 		}
@@ -145,6 +152,31 @@ func (c *Camera) Pull(ctx context.Context, out source.Sink) error {
 		c.opts.Log.Info().Err(err).Stringer("transport", w).Msg("camera refused transport")
 	}
 	return errors.Join(refused...)
+}
+
+// pullAll pulls sessions by one way, with epochs of their own, until one ends for another reason than to be opened again.
+func (c *Camera) pullAll(ctx context.Context, w way, out source.Sink) error {
+	var epoch, first uint32 // of the newest frame, and of the session
+	next := out
+	next.Frame = func(f media.EncodedFrame) {
+		f.Epoch += first
+		epoch = f.Epoch
+		out.Frame(f)
+	}
+	for {
+		err := c.pull(ctx, w, next)
+		strange, ok := errors.AsType[payloadError](err)
+		switch {
+		case ctx.Err() != nil:
+			return err
+		case ok:
+			c.opts.Log.Warn().Uint8("payload_type", uint8(strange)).Msg("camera sends another payload type than it describes")
+			c.payload = uint8(strange)
+		case !errors.Is(err, errReopen):
+			return err
+		}
+		first = epoch + 1
+	}
 }
 
 // wayError is a camera's refusal of a way.
@@ -161,6 +193,8 @@ func (c *Camera) pull(ctx context.Context, w way, out source.Sink) error {
 	ctx, crashed := context.WithCancelCause(ctx)
 	defer crashed(nil)
 	client := c.client(ctx, u, w.protocol, d)
+	s := &session{client: client, out: out, now: c.opts.Now, log: c.opts.Log, crashed: crashed, keys: &c.keys}
+	client.OnDecodeError = s.undecodable
 	if err := client.Start(); err != nil {
 		return source.Errorf("start the RTSP client: %w", err)
 	}
@@ -175,7 +209,6 @@ func (c *Camera) pull(ctx context.Context, w way, out source.Sink) error {
 		stop()
 		end()
 	}()
-	s := &session{client: client, out: out, now: c.opts.Now, log: c.opts.Log, crashed: crashed}
 	err := c.play(ctx, u, w, s)
 	if ctx.Err() != nil {
 		return s.explain(context.Cause(ctx))
@@ -201,6 +234,9 @@ func (c *Camera) play(ctx context.Context, u *base.URL, w way, s *session) error
 	medias, err := s.choose(desc)
 	if err != nil {
 		return err
+	}
+	if c.payload != 0 {
+		s.accept(c.payload)
 	}
 	for _, m := range medias {
 		if !w.srtp && w.protocol == gortsplib.ProtocolTCP {
@@ -238,7 +274,6 @@ func (c *Camera) client(ctx context.Context, u *base.URL, protocol gortsplib.Pro
 		},
 		ResolveIPAddr: func(network, address string) (*net.IPAddr, error) { return d.resolve(ctx, network, address) },
 		OnPacketsLost: func(uint64) {}, // the assembler counts them
-		OnDecodeError: func(err error) { c.opts.Log.Debug().Err(err).Msg("packet unreadable") },
 	}
 }
 
@@ -297,6 +332,8 @@ func (c *Camera) explain(err error, w way, answered bool) error {
 		return source.Errorf("no server at the camera's address: connection refused")
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		return source.Errorf("the camera's address cannot be reached from this machine")
+	case errors.Is(err, liberrors.ErrClientTCPTimeout{}), errors.Is(err, liberrors.ErrClientUDPTimeout{}):
+		return source.Errorf("the camera plays, but sends nothing")
 	case errors.Is(err, liberrors.ErrClientRequestTimedOut{}), timeout != nil && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
 		return source.Errorf("the camera does not answer in time")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):

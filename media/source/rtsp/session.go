@@ -3,6 +3,8 @@ package rtsp
 import (
 	"bytes"
 	"cmp"
+	"errors"
+	"fmt"
 	"image/jpeg"
 	"sync"
 	"sync/atomic"
@@ -13,6 +15,7 @@ import (
 	"github.com/bluenviron/gortsplib/v5/pkg/format"
 	"github.com/bluenviron/gortsplib/v5/pkg/format/rtpmjpeg"
 	"github.com/bluenviron/gortsplib/v5/pkg/format/rtpmpeg4audio"
+	"github.com/bluenviron/gortsplib/v5/pkg/liberrors"
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/mpeg4audio"
 	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
@@ -47,9 +50,14 @@ type session struct {
 	latm                     *latm        // nil for AAC without LATM
 	audioClock               *audio.Clock // nil without sound
 
-	mu    sync.Mutex
-	units *ingest.Assembler
-	sets  *parameterSets
+	mu      sync.Mutex
+	units   *ingest.Assembler
+	annexB  *annexB        // nil for other codecs
+	sets    *parameterSets // nil for other codecs
+	times   retimer
+	frames  int
+	strange map[uint8]int // packets of payload types that the SDP does not have
+	keys    *keyRequests
 	pictures
 }
 
@@ -60,6 +68,17 @@ type pictures struct {
 	ticks   int64
 	last    uint32
 	began   bool
+}
+
+// anyFormat is the RTPMa of a format for packets of another payload type than the SDP's.
+const anyFormat = "X/90000"
+
+// accept adds a payload type to the picture's.
+func (s *session) accept(payloadType uint8) {
+	f := &format.Generic{PayloadTyp: payloadType, RTPMa: anyFormat}
+	if f.Init() == nil {
+		s.video.Formats = append(s.video.Formats, f)
+	}
 }
 
 // choose selects the first supported video and, if the sink takes sound, the first
@@ -95,13 +114,13 @@ func (s *session) prepareVideo(f format.Format) bool {
 	switch f := f.(type) {
 	case *format.H264:
 		o.Codec = media.H264
-		s.sets = newParameterSets(media.H264, f.SPS, f.PPS)
+		s.annexB, s.sets = newAnnexB(media.H264), newParameterSets(media.H264, f.SPS, f.PPS)
 	case *format.H265:
 		if f.MaxDONDiff > 0 {
 			return false // decoding order numbers are not supported
 		}
 		o.Codec = media.H265
-		s.sets = newParameterSets(media.H265, f.VPS, f.SPS, f.PPS)
+		s.annexB, s.sets = newAnnexB(media.H265), newParameterSets(media.H265, f.VPS, f.SPS, f.PPS)
 	case *format.VP8:
 		o.Codec = media.VP8
 	case *format.VP9:
@@ -162,12 +181,66 @@ func (s *session) prepareAAC(clockRate int) bool {
 
 // explain adds what came to the reason why the session was ended.
 func (s *session) explain(cause error) error {
-	return cause
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.frames > 0 || !s.playing {
+		return cause
+	}
+	stats := ingest.Stats{}
+	if s.units != nil {
+		stats = s.units.Stats()
+	}
+	switch {
+	case s.received.Load() == 0:
+		return source.Errorf("%w: no packet of the picture came", cause)
+	case s.sets != nil && !s.sets.keySeen:
+		return source.Errorf("%w: pictures came, but no key frame; set its interval at the camera to one second", cause)
+	case s.sets != nil && s.sets.payload == nil && !s.sets.setsSeen:
+		return source.Errorf("%w: pictures came, but no SPS and PPS, neither in the SDP nor in the stream", cause)
+	case stats.Waiting > 0 && stats.Broken == 0:
+		return source.Errorf("%w: pictures came, but no key frame", cause)
+	case stats.Blanks > 0:
+		return source.Errorf("%w: its pictures are smaller than 32 x 32", cause)
+	}
+	return source.Errorf("%w: %d packets came, but no complete picture (%d malformed, %d packets lost)",
+		cause, s.received.Load(), stats.Broken, stats.Lost)
+}
+
+// undecodable counts packets of an unknown payload type. If no other came, they are the picture's.
+func (s *session) undecodable(err error) {
+	s.log.Debug().Err(err).Msg("packet unreadable")
+	strange, ok := errors.AsType[liberrors.ErrClientRTPPacketUnknownPayloadType](err)
+	if !ok || s.received.Load() > 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.strange == nil {
+		s.strange = map[uint8]int{}
+	}
+	if s.strange[strange.PayloadType]++; s.strange[strange.PayloadType] == strangeEnough {
+		s.crashed(payloadError(strange.PayloadType))
+	}
+}
+
+// strangeEnough is the number of packets that decide about their payload type.
+const strangeEnough = 8
+
+// payloadError is a payload type that the SDP does not have.
+type payloadError uint8
+
+func (e payloadError) Error() string {
+	return fmt.Sprintf("packets have the payload type %d", uint8(e))
 }
 
 // listen registers the callbacks, before Play.
 func (s *session) listen() {
 	s.client.OnPacketRTP(s.video, s.videoFormat, s.videoPacket)
+	for _, f := range s.video.Formats {
+		if g, ok := f.(*format.Generic); ok && g.RTPMa == anyFormat {
+			s.client.OnPacketRTP(s.video, f, s.videoPacket)
+		}
+	}
 	s.client.OnPacketRTCP(s.video, s.videoReport)
 	if s.audio != nil {
 		s.audioClock = audio.NewClock(s.audioFormat.ClockRate())
@@ -182,19 +255,46 @@ func (s *session) videoPacket(p *rtp.Packet) {
 	now := s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	p = p.Clone() // the library reuses its buffers
+	wrong := s.times.wrong
+	s.times.packet(p, now)
+	if s.times.wrong && !wrong {
+		s.log.Warn().Msg("camera clock is wrong, pictures are timed by arrival")
+	}
 	if s.decoder != nil {
 		s.jpegPacket(p, now)
 		return
 	}
-	for _, q := range s.sets.complete(p.Clone()) { // the library reuses its buffers
-		before := s.units.Stats().Lost
-		frames := s.units.Push(q, now)
-		if n := s.units.Stats().Lost - before; n > 0 && s.out.Missing != nil {
-			s.out.Missing(n)
+	for _, r := range s.annexB.packets(p) {
+		for _, q := range s.sets.complete(r) {
+			s.assemble(q, now)
 		}
-		for _, f := range frames {
-			s.out.Frame(f)
+	}
+	if s.units.WantsKeyFrame(now) {
+		s.keys.ask(now)
+	}
+	if s.keys.overdue(now) {
+		s.log.Info().Msg("no key frame, the camera is opened again for one")
+		s.crashed(errReopen)
+	}
+}
+
+// assemble emits the pictures that a packet completes.
+func (s *session) assemble(p *rtp.Packet, now time.Time) {
+	before := s.units.Stats().Lost
+	frames := s.units.Push(p, now)
+	if n := s.units.Stats().Lost - before; n > 0 && s.out.Missing != nil {
+		s.out.Missing(n)
+	}
+	for _, f := range frames {
+		if f.KeyFrame {
+			s.keys.came()
 		}
+		if s.times.wrong {
+			f.NTP = time.Time{} // reports tell the time of its clock
+		}
+		s.frames++
+		s.out.Frame(f)
 	}
 }
 
@@ -206,7 +306,7 @@ func (s *session) videoReport(p rtcp.Packet) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.units != nil {
+	if s.units != nil && !s.times.wrong {
 		s.units.SenderReport(packet.NTPTime(sr.NTPTime), sr.RTPTime)
 	}
 }
@@ -280,6 +380,7 @@ func (s *session) jpegPacket(p *rtp.Packet, now time.Time) {
 	}
 	s.began, s.last = true, p.Timestamp
 	pts := media.TicksToDuration(s.ticks, media.VideoClockRate)
+	s.frames++
 	s.out.Frame(media.EncodedFrame{
 		Codec: codec.MJPEG, KeyFrame: true, PTS: pts, Arrival: s.clock.Map(pts, now), Received: now,
 		Width: size.Width, Height: size.Height, SpatialLayers: 1, Data: picture,

@@ -18,6 +18,8 @@ type parameterSets struct {
 	ts      uint32
 	seen    bool // this access unit has sets
 	added   bool // sets were added to it
+
+	setsSeen, keySeen bool // in the stream
 }
 
 // NAL unit types: H.264 table 7-1 with RFC 6184, H.265 table 7-1 with RFC 7798.
@@ -45,13 +47,17 @@ func newParameterSets(codec media.Codec, sets ...[]byte) *parameterSets {
 
 // complete returns the packets that replace p. A nil receiver changes nothing.
 func (s *parameterSets) complete(p *rtp.Packet) []*rtp.Packet {
-	if s == nil || s.payload == nil {
+	if s == nil {
+		return []*rtp.Packet{p}
+	}
+	sets, key := s.look(p.Payload)
+	s.setsSeen, s.keySeen = s.setsSeen || sets, s.keySeen || key
+	if s.payload == nil {
 		return []*rtp.Packet{p}
 	}
 	if !s.began || p.Timestamp != s.ts {
 		s.began, s.ts, s.seen, s.added = true, p.Timestamp, false, false
 	}
-	sets, key := s.look(p.Payload)
 	s.seen = s.seen || sets
 	if !key || s.seen || s.added {
 		p.SequenceNumber += s.shift

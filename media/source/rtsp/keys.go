@@ -1,0 +1,61 @@
+package rtsp
+
+import (
+	"errors"
+	"sync"
+	"time"
+)
+
+const (
+	// keyPatience is the wait for a key frame after a request.
+	keyPatience = 5 * time.Second
+	// reopenEvery bounds the openings for a key frame.
+	reopenEvery = time.Minute
+)
+
+// errReopen ends a session whose camera is to be opened again for a key frame.
+var errReopen = errors.New("a key frame is needed")
+
+// keyRequests decides when a camera is opened again: RTSP has no request for a key frame, but a session begins with one. It
+// reads no clock. A nil receiver does nothing.
+type keyRequests struct {
+	mu       sync.Mutex
+	asked    time.Time // the oldest request since the newest key frame, zero for none
+	reopened time.Time
+}
+
+// ask records a request.
+func (k *keyRequests) ask(now time.Time) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.asked.IsZero() {
+		k.asked = now
+	}
+}
+
+// came records a key frame.
+func (k *keyRequests) came() {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asked = time.Time{}
+}
+
+// overdue reports once that the camera is to be opened again.
+func (k *keyRequests) overdue(now time.Time) bool {
+	if k == nil {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.asked.IsZero() || now.Sub(k.asked) < keyPatience || !k.reopened.IsZero() && now.Sub(k.reopened) < reopenEvery {
+		return false
+	}
+	k.asked, k.reopened = time.Time{}, now
+	return true
+}
