@@ -67,7 +67,7 @@ func ParseAllow(words []string) (Allow, error) {
 func (a Allow) Check(ip netip.Addr) error {
 	kind, ok := a.classify(ip)
 	if !ok {
-		return fmt.Errorf("%w: %s is %s; set sources.allow to permit it", ErrNotAllowed, ip, kind)
+		return Errorf("%w: %s is %s; set sources.allow to permit it", ErrNotAllowed, ip, []byte(kind))
 	}
 	return nil
 }

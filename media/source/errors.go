@@ -61,7 +61,13 @@ func text(err error, hide func(string) string) string {
 			return strings.Join(parts, "\n")
 		}
 	}
-	return hide(err.Error())
+	whole := err.Error()
+	if own, ok := errors.AsType[*sentence](err); ok { // within a foreign text
+		if before, after, found := strings.Cut(whole, own.Error()); found {
+			return hide(before) + text(own, hide) + hide(after)
+		}
+	}
+	return hide(whole)
 }
 
 // class decides about the retries after an error.

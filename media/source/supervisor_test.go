@@ -3,6 +3,7 @@ package source_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -253,6 +254,7 @@ func TestReasonsHideForeignTextOnly(t *testing.T) {
 		"foreign": {errors.New("dial camera:password@10.0.0.1"), "dial ...@10.0.0.1"},
 		"mixed":   {source.Errorf("read from the camera: %w", errors.New("bad password")), "read from the camera: bad ..."},
 		"word":    {source.Errorf("the camera sends %q", "password"), `the camera sends "..."`},
+		"wrapped": {fmt.Errorf("password: %w", source.Errorf("the camera")), "...: the camera"},
 		"joined":  {errors.Join(source.Errorf("open the camera"), errors.New("no password")), "open the camera; no ..."},
 	} {
 		t.Run(name, func(t *testing.T) {

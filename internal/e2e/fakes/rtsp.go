@@ -37,7 +37,7 @@ const PercentPassword = "a%41b"
 
 // RTSP is a camera. The first word of a path selects its fault:
 //
-//   - good; options-STATUS: OPTIONS is refused
+//   - good; options-STATUS: OPTIONS is refused; options-mute, options-close: it has no answer; cseq: all responses have number 1
 //   - login-MODE: basic, digest, once, qop, stale, sha-offered, nonsense, percent, close, keepalive
 //   - refused: every login fails; busy: every login fails while Busy is set
 //   - tcp-only-STATUS, udp-silent, udp-no-port, udp-other-port, udp-hangs, udp-only
@@ -150,7 +150,11 @@ func (c *rtspConn) read() (m message, err error) {
 
 // answer sends a response. extra is "Name: value" lines.
 func (c *rtspConn) answer(m message, status int, body string, extra ...string) {
-	text := fmt.Sprintf("RTSP/1.0 %d X\r\nCSeq: %s\r\n", status, m.header.Get("CSeq"))
+	cseq := m.header.Get("CSeq")
+	if c.mode == "cseq" {
+		cseq = "1"
+	}
+	text := fmt.Sprintf("RTSP/1.0 %d X\r\nCSeq: %s\r\n", status, cseq)
 	for _, e := range extra {
 		text += e + "\r\n"
 	}
@@ -188,7 +192,13 @@ func (c *rtspConn) serve() {
 		}
 		if status, ok := strings.CutPrefix(c.mode, "options-"); ok && m.method == "OPTIONS" {
 			code, _ := strconv.Atoi(status)
-			c.answer(m, code, "")
+			switch status {
+			case "close":
+				return
+			case "mute":
+			default:
+				c.answer(m, code, "")
+			}
 			continue
 		}
 		if !c.login(m) {

@@ -159,13 +159,14 @@ func (c *Camera) ask(ctx context.Context, emit func([]byte)) (single bool, err e
 
 // get requests the URL, with the camera's scheme of authentication.
 func (c *Camera) get(ctx context.Context) (*http.Response, error) {
+	address := *c.opts.URL
+	address.User = nil // no password before a challenge
 	for {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.opts.URL.String(), http.NoBody)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), http.NoBody)
 		if err != nil {
 			return nil, source.Errorf("expected an HTTP address")
 		}
 		r.Header.Set("User-Agent", "touchline")
-		r.URL.User = nil // no password before a challenge
 		if text := c.auth.Authorization(r.Method, r.URL.RequestURI()); text != "" {
 			r.Header.Set("Authorization", text)
 		}
@@ -186,6 +187,9 @@ func (c *Camera) get(ctx context.Context) (*http.Response, error) {
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusUnauthorized {
 			return nil, source.Errorf("the camera answers with status %d", resp.StatusCode)
+		}
+		if address = *resp.Request.URL; address.Host != c.opts.URL.Host && c.opts.URL.User != nil {
+			return nil, source.Refused(source.Errorf("the camera redirects to another host, which must not receive its password"))
 		}
 		if !c.auth.Refused(resp.Header.Values("WWW-Authenticate")) {
 			return nil, c.auth.Err(c.opts.URL.Scheme)

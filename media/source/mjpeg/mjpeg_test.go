@@ -224,6 +224,10 @@ func digestServer(t *testing.T, challenge string, sum func() hash.Hash) *httptes
 		return hex.EncodeToString(x.Sum(nil))
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/moved" {
+			http.Redirect(w, r, "/x?y=z", http.StatusFound)
+			return
+		}
 		got := r.Header.Get("Authorization")
 		a1, a2 := h("admin:cam:p@ss"), h("GET:"+r.URL.RequestURI())
 		want := h(a1 + ":n1:" + a2)
@@ -255,6 +259,8 @@ func TestAuthentication(t *testing.T) {
 		s := digestServer(t, tt.challenge, tt.sum)
 		good := strings.Replace(s.URL, "http://", "http://admin:p%40ss@", 1) + "/x?y=z"
 		_, err := pull(t, good, 3, nil)
+		require.ErrorIs(t, err, errEnough)
+		_, err = pull(t, strings.Replace(good, "/x?y=z", "/moved", 1), 3, nil)
 		require.ErrorIs(t, err, errEnough)
 		for _, bad := range []string{s.URL, strings.Replace(good, "ss@", "sst@", 1)} {
 			_, err = pull(t, bad, 1, nil)

@@ -33,6 +33,7 @@ type dialogue struct {
 	pending   map[string]exchange
 	newest    string
 	redirects int
+	playing   bool  // PLAY was sent
 	answered  bool  // a response came
 	refusal   error // of the login
 }
@@ -41,6 +42,7 @@ type dialogue struct {
 type exchange struct {
 	request *base.Request
 	cseq    base.HeaderValue // the library's
+	options bool             // the library asked for OPTIONS
 }
 
 // dial opens a connection to an allowed address. A password is sent to the camera's own host only.
@@ -103,7 +105,12 @@ func (d *dialogue) onRequest(req *base.Request) {
 	if len(d.pending) > 16 { // keep-alives without an answer
 		clear(d.pending)
 	}
-	d.number(exchange{req, req.Header["CSeq"]})
+	x := exchange{req, req.Header["CSeq"], req.Method == base.Options}
+	d.playing = d.playing || req.Method == base.Play
+	if x.options && d.camera.noOptions && !d.playing {
+		req.Method, req.Header["Accept"] = base.Describe, base.HeaderValue{"application/sdp"}
+	}
+	d.number(x)
 }
 
 func (d *dialogue) number(x exchange) {
@@ -129,6 +136,10 @@ func (d *dialogue) onResponse(res *base.Response) {
 		key = strings.TrimSpace(v[0])
 	}
 	x, ok := d.pending[key]
+	if !ok && !d.playing { // one request at a time, so it is its response
+		key = d.newest
+		x, ok = d.pending[key]
+	}
 	if !ok {
 		return
 	}
@@ -146,7 +157,7 @@ func (d *dialogue) onResponse(res *base.Response) {
 	res.Header["CSeq"] = x.cseq
 	repairSession(res.Header)
 	switch req := x.request; {
-	case req.Method == base.Options && res.StatusCode != base.StatusUnauthorized:
+	case x.options && res.StatusCode != base.StatusUnauthorized:
 		res.StatusCode = base.StatusOK // clients may leave it out, so a refusal means nothing
 	case req.Method == base.Describe && res.StatusCode == base.StatusOK:
 		repairDescription(res)

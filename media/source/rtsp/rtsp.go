@@ -77,6 +77,8 @@ type Camera struct {
 	login  *login.Login
 	worked *way // nil before the first picture
 	keys   keyRequests
+	// noOptions leaves out OPTIONS, as it got no answer.
+	noOptions bool
 	// payload is the picture's payload type where it is not the SDP's, else 0.
 	payload uint8
 }
@@ -222,6 +224,9 @@ func (c *Camera) pull(ctx context.Context, w way, out source.Sink) error {
 	if s.received.Load() > 0 {
 		c.worked = &w
 	}
+	if d.count > 0 && !d.answered {
+		c.noOptions = !c.noOptions
+	}
 	return c.explain(errors.Join(err, d.err), w, d.answered)
 }
 
@@ -243,7 +248,11 @@ func (c *Camera) play(ctx context.Context, u *base.URL, w way, s *session) error
 			m.Profile = headers.TransportProfileAVP
 		}
 		if _, err := s.client.Setup(desc.BaseURL, m, 0, 0); err != nil {
-			return wayError{source.Errorf("set up the camera's %s: %w", []byte(m.Type), err)}
+			err = source.Errorf("set up the camera's %s: %w", []byte(m.Type), err)
+			if status, ok := errors.AsType[liberrors.ErrClientBadStatusCode](err); ok && !refusesTransport(status.Code) {
+				return err
+			}
+			return wayError{err}
 		}
 	}
 	s.listen()
@@ -255,6 +264,16 @@ func (c *Camera) play(ctx context.Context, u *base.URL, w way, s *session) error
 	}
 	s.playing = true
 	return source.Errorf("read from the camera: %w", s.client.Wait())
+}
+
+// refusesTransport returns false for a status that has another cause than the transport.
+func refusesTransport(code base.StatusCode) bool {
+	switch code {
+	case base.StatusUnauthorized, base.StatusForbidden, base.StatusNotFound, base.StatusNotEnoughBandwidth, base.StatusSessionNotFound,
+		base.StatusServiceUnavailable:
+		return false
+	}
+	return true
 }
 
 // client returns the library's client for u.
