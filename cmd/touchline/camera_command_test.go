@@ -87,6 +87,22 @@ func TestCameraCommandRefuses(t *testing.T) {
 	}
 }
 
+// A program whose source can never work ends with exit code 1; one whose camera is away goes on.
+func TestFirstSourceEndsTheProgram(t *testing.T) {
+	t.Parallel()
+	p := launch(t, nil, "demo", "--source", t.TempDir(), "--listen", "127.0.0.1:0")
+	select {
+	case <-p.done:
+	case <-time.After(startWait):
+		require.Fail(t, "it goes on")
+	}
+	require.Equal(t, 1, p.exitCode())
+	p = launch(t, nil, "demo", "--source", "rtsp://user:password@127.0.0.1:1/x", "--listen", "127.0.0.1:0")
+	p.says(t, "Touchline is on the air")
+	p.interrupt(t)
+	require.Zero(t, p.exitCode())
+}
+
 func TestCameraCommandTakesWHIP(t *testing.T) {
 	t.Parallel()
 	a := cameraApp(t)

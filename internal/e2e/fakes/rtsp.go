@@ -43,7 +43,7 @@ const PercentPassword = "a%41b"
 //   - tcp-only-STATUS, udp-silent, udp-no-port, udp-other-port, udp-hangs, udp-only
 //   - aac-no-config, backchannel, bad-lines, session-nonsense, transport-nonsense, base-nonsense
 //   - payload-other, annexb, annexb-split, no-sets, never-key, gop-long, clock-10x, clock-still, clock-ms, nothing
-//   - redirect-loop, mute: no answer at all
+//   - redirect-loop, missing, mute: no answer at all
 type RTSP struct {
 	listener net.Listener
 	ctx      context.Context //nolint:containedctx // of its connections
@@ -235,8 +235,12 @@ func (c *rtspConn) serve() {
 }
 
 func (c *rtspConn) describe(m message) {
-	if c.mode == "redirect-loop" {
+	switch c.mode {
+	case "redirect-loop":
 		c.answer(m, 302, "", "Location: /redirect-loop")
+		return
+	case "missing":
+		c.answer(m, 404, "")
 		return
 	}
 	fmtp := "a=fmtp:96 packetization-mode=1;sprop-parameter-sets=Z0IAKeKQFAe2AtwEBAaQeJEV,aM48gA==\r\n"

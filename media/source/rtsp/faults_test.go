@@ -6,11 +6,13 @@ import (
 	"context"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/bluenviron/gortsplib/v5/pkg/format"
 	"github.com/stretchr/testify/require"
 
 	"touchline/internal/e2e/fakes"
@@ -173,19 +175,57 @@ func TestNames(t *testing.T) {
 	watch(t, "rtsps"+strings.TrimPrefix(c.URL("good", ""), "rtsp"), nil).says(t, "closed the connection without an answer")
 }
 
-// What came is named when no picture did.
-func TestNamesWhatCame(t *testing.T) {
+// The table of reasons in docs/cameras.md is what cameras cause.
+func TestTableOfReasons(t *testing.T) {
 	t.Parallel()
-	for path, want := range map[string]string{
-		"no-sets":   "connected, but no picture within 8s: pictures came, but no SPS and PPS",
-		"never-key": "connected, but no picture within 8s: pictures came, but no key frame",
-		"nothing":   "the camera plays, but sends nothing",
-	} {
-		t.Run(path, func(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/cameras.md")
+	require.NoError(t, err)
+	_, table, ok := strings.Cut(string(text), "### Reasons of IP cameras\n\n| reason | cause | remedy |\n|---|---|---|\n")
+	require.True(t, ok)
+	table, _, _ = strings.Cut(table, "\n\n")
+	bare := func(o *rtsp.Options) { o.Transport = rtsp.TCP }
+	path := func(path, login string) func(*testing.T) string {
+		return func(t *testing.T) string {
+			t.Helper()
+			return fake(t).URL(path, login)
+		}
+	}
+	cases := map[string]func(*testing.T) string{
+		"no server at the camera's address: connection refused": func(*testing.T) string { return "rtsp://127.0.0.1:1/x" },
+		"the camera does not answer in time":                    path("mute", ""),
+		"closed the connection without an answer": func(t *testing.T) string {
+			t.Helper()
+			return strings.Replace(fake(t).URL("good", ""), "rtsp", "rtsps", 1)
+		},
+		"this machine does not trust the camera's certificate": func(t *testing.T) string {
+			t.Helper()
+			return newCamera(t, cameraOptions{tls: true}).url()
+		},
+		"the camera requires a user and a password":   path("login-digest", ""),
+		"the camera refuses the user or the password": path("refused", "user:password"),
+		"the camera has no stream at this path (404)": path("missing", ""),
+		"the camera refuses TCP (status 461)":         path("udp-only", ""),
+		"the camera plays, but sends nothing":         path("nothing", ""),
+		"pictures came, but no key frame":             path("never-key", ""),
+		"pictures came, but no SPS and PPS":           path("no-sets", ""),
+		"one of H264, H265, VP8, VP9, AV1 and MJPEG is needed": func(t *testing.T) string {
+			t.Helper()
+			c := newCamera(t, cameraOptions{})
+			c.publish(t, &format.G711{PayloadTyp: 8, SampleRate: 8000, ChannelCount: 1})
+			return c.url()
+		},
+	}
+	rows := 0
+	for line := range strings.Lines(table) {
+		reason := strings.TrimSpace(strings.Split(line, "|")[1])
+		require.Contains(t, cases, reason)
+		rows++
+		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
-			watch(t, fake(t).URL(path, ""), nil).says(t, want)
+			watch(t, cases[reason](t), bare).says(t, reason)
 		})
 	}
+	require.Len(t, cases, rows)
 }
 
 // A viewer of a camera with rare key frames has one after some seconds: the camera is opened again.
