@@ -33,9 +33,12 @@ func CodecName(s source.Status) string {
 	return "JPEG"
 }
 
-// advice returns the advice against lost packets and against key frames that are too far apart.
+// advice returns the source's own advice, and the advice against lost packets and against key frames that are too far apart.
 func advice(kind source.Kind, s source.Status) string {
 	var words []string
+	if s.Advice != "" {
+		words = append(words, s.Advice)
+	}
 	if s.Lossy {
 		words = append(words, lossAdvice(kind, s))
 	}

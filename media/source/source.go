@@ -38,6 +38,10 @@ type Sink struct {
 	// Missing receives the number of video packets that were lost before the next frame, from sources with packet
 	// numbers. May be nil.
 	Missing func(packets uint64)
+	// Due receives the time of the next picture from a source that waits for it for long: it is not stalled until then. May be nil.
+	Due func(time.Time)
+	// Advice receives what the source does not show as it should, and what to do; "" for nothing. May be nil.
+	Advice func(string)
 	// Opus receives a packet of sound; nil for no sound.
 	Opus func(Opus)
 }

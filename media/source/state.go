@@ -67,6 +67,8 @@ type Status struct {
 	Lossy   bool
 	// Sound reports whether the source has sound.
 	Sound bool
+	// Advice names what the source does not show as it should.
+	Advice string
 }
 
 // Tracker keeps a source's status. It reads no clock. All methods are safe for
@@ -77,6 +79,7 @@ type Tracker struct {
 	mu        sync.Mutex
 	status    Status
 	lastFrame time.Time
+	due       time.Time // of the next picture, zero when unknown
 	began     time.Time // of the latest opening
 	lastPTS   time.Duration
 	lastKey   time.Duration
@@ -109,8 +112,8 @@ func (t *Tracker) Status() Status {
 // Opening records an attempt to open the source.
 func (t *Tracker) Opening(now time.Time) {
 	t.change(func(s *Status) bool {
-		t.began = now
-		t.haveKey = false
+		t.began, t.due = now, time.Time{}
+		t.haveKey, s.Advice = false, ""
 		t.keys.open()
 		s.Attempt++
 		return s.Reason == "" && t.enter(s, Connecting, "", now)
@@ -205,15 +208,31 @@ func (t *Tracker) Heard() {
 	t.status.Sound = true
 }
 
+// Due records when the next picture is due.
+func (t *Tracker) Due(at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.due = at
+}
+
+// Advise records what the source does not show as it should.
+func (t *Tracker) Advise(text string) {
+	t.change(func(s *Status) bool {
+		changed := s.Advice != text
+		s.Advice = text
+		return changed
+	})
+}
+
 // Lost records that the connection ended and will be retried.
 func (t *Tracker) Lost(reason string, now time.Time) {
 	t.change(func(s *Status) bool { return t.enter(s, Waiting, reason, now) })
 }
 
-// Check reports whether the source is stalled: its newest picture is older than limit.
+// Check reports whether the source is stalled: its newest picture is older than limit, and the next one is not due later.
 func (t *Tracker) Check(limit time.Duration, now time.Time) (stalled bool) {
 	t.change(func(s *Status) bool {
-		if s.State == Live && now.Sub(t.lastFrame) >= limit {
+		if s.State == Live && now.Sub(t.lastFrame) >= limit && now.Sub(t.due) >= limit {
 			return t.enter(s, Stalled, ErrStalled.Error(), now)
 		}
 		return false
@@ -221,13 +240,16 @@ func (t *Tracker) Check(limit time.Duration, now time.Time) (stalled bool) {
 	return t.Status().State == Stalled
 }
 
-// Quiet returns the time since the newest picture, or since the latest opening if that is later.
+// Quiet returns the time since the newest picture or the latest opening, negative until the next picture is due.
 func (t *Tracker) Quiet(now time.Time) (quiet time.Duration, live bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	from := t.began
 	if t.lastFrame.After(from) {
 		from = t.lastFrame
+	}
+	if t.due.After(from) {
+		from = t.due
 	}
 	return now.Sub(from), t.status.State == Live
 }

@@ -188,6 +188,7 @@ func (a *attempt) frame(f media.EncodedFrame) {
 func (a *attempt) sink() Sink {
 	sink := a.s.opts.Sink
 	sink.Frame = a.frame
+	sink.Due, sink.Advice = a.s.tracker.Due, a.s.tracker.Advise
 	sink.Missing = func(packets uint64) {
 		if a.ctx.Err() == nil {
 			a.s.tracker.Missing(packets, a.s.opts.Now())
