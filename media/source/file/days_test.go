@@ -49,7 +49,7 @@ func TestSoundAfterDays(t *testing.T) {
 		const step = 9 * time.Second
 		for i := range int64(72 * time.Hour / step) {
 			at := time.Duration(i) * step
-			require.NoError(t, p.Picture(t.Context(), at))
+			require.NoError(t, p.Picture(t.Context(), at, false))
 			require.NoError(t, p.Sound(t.Context(), at, []byte{0xf8, 0xff, 0xfe}))
 			require.WithinDuration(t, arrival, sound, 20*time.Millisecond, "after %v", at)
 		}

@@ -25,7 +25,10 @@ func ReadIVF(b []byte, codec media.Codec) (n int, err error) {
 
 // ReadProbe parses the output of ffprobe.
 func ReadProbe(b []byte) error {
-	_, err := readProbe(b)
+	p, err := readProbe(b)
+	if err == nil {
+		_, err = p.choose(defaultHeight, false)
+	}
 	return err
 }
 
@@ -56,12 +59,15 @@ func TimesTS(b []byte, codec media.Codec) (pts, dts []time.Duration) {
 // Pacer paces the units of a test.
 type Pacer struct{ p *pacer }
 
-// NewPacer makes a Pacer.
-func NewPacer(now func() time.Time, out source.Sink) Pacer { return Pacer{newPacer(now, out)} }
+// NewPacer makes a Pacer of a stream.
+func NewPacer(now func() time.Time, out source.Sink) Pacer { return Pacer{newPacer(now, out, false)} }
+
+// NewFilePacer makes a Pacer of a file.
+func NewFilePacer(now func() time.Time, out source.Sink) Pacer { return Pacer{newPacer(now, out, true)} }
 
 // Picture emits a picture that is due at pts.
-func (p Pacer) Picture(ctx context.Context, pts time.Duration) error {
-	return p.p.emit(ctx, unit{pts: pts, dts: pts})
+func (p Pacer) Picture(ctx context.Context, pts time.Duration, key bool) error {
+	return p.p.emit(ctx, unit{pts: pts, dts: pts, frame: media.EncodedFrame{KeyFrame: key}})
 }
 
 // Sound emits a packet of sound.

@@ -8,15 +8,17 @@
 package file
 
 import (
+	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -37,30 +39,33 @@ type Options struct {
 	Insecure bool
 	// Allow selects the addresses that may be dialled, and whether files may be read.
 	Allow source.Allow
-	Now   func() time.Time
-	Log   zerolog.Logger
+	// Header is sent to the stream's server, and to no other host.
+	Header http.Header
+	// Height is the most rows of a stream's variant, 0 for 720.
+	Height int
+	// Copy passes codecs that a room carries, also with key frames that are far apart.
+	Copy bool
+	// Started is called when a program starts; may be nil.
+	Started func()
+	Now     func() time.Time
+	Log     zerolog.Logger
 }
 
 // Clip is a file or a stream.
 type Clip struct {
 	opts  Options
 	known *stream // as last played
-	mute  bool    // ffmpeg has no Opus encoder
+
+	started map[string]time.Time // the newest start of each program
 }
 
-// stream is the result of ffprobe.
-type stream struct {
-	codec         media.Codec
-	copied        bool // otherwise transcoded to H264
-	width, height int
-	sound         bool
-	opus          bool // the sound is copied
-}
-
-// Time limits of the processes.
 const (
-	probeTime = 15 * time.Second
 	waitDelay = time.Second // for a killed process's pipes
+	// spacing is the least time between two starts of a program.
+	spacing = time.Second
+	// firstTime bounds the wait for the first picture of a stream, below the limit of a Supervisor.
+	firstTime     = 14 * time.Second
+	defaultHeight = 720
 )
 
 // New checks the options and finds ffmpeg. It opens nothing.
@@ -84,7 +89,8 @@ func New(o Options) (*Clip, error) {
 			return nil, fmt.Errorf("%s needs the program %s, which is not installed: apt-get install ffmpeg", what, program)
 		}
 	}
-	return &Clip{opts: o}, nil
+	o.Height = cmp.Or(o.Height, defaultHeight)
+	return &Clip{opts: o, started: map[string]time.Time{}}, nil
 }
 
 // Pull implements source.Puller.
@@ -95,6 +101,7 @@ func (c *Clip) Pull(ctx context.Context, out source.Sink) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	pace := newPacer(c.opts.Now, out, c.opts.Address.Kind == source.File)
 	if c.opts.Address.Kind == source.HTTP {
 		p, err := newProxy(ctx, c.opts)
 		if err != nil {
@@ -102,19 +109,90 @@ func (c *Clip) Pull(ctx context.Context, out source.Sink) error {
 		}
 		defer p.close()
 		in.url, in.env = p.url(), p.environment()
-		in.failure = p.failure
+		in.failure, in.listed = p.failure, p.listed.Load
+		late := time.AfterFunc(firstTime, func() {
+			if !pace.showed() {
+				cancel(noPicture(p.failure()))
+			}
+		})
+		defer late.Stop()
 	}
-	if c.known == nil {
-		if c.known, err = c.probe(ctx, in); err != nil {
+	for {
+		err = c.open(ctx, in, pace)
+		if !errors.Is(err, errChanged) {
 			return err
 		}
 	}
-	played, err := c.play(ctx, in, *c.known, out)
-	if !played {
+}
+
+// noPicture is the error of a stream whose first picture is late.
+func noPicture(why error) error {
+	if why == nil {
+		return fmt.Errorf("connected, but no picture within %v", firstTime)
+	}
+	return fmt.Errorf("no picture within %v: %w", firstTime, why)
+}
+
+// open looks at the clip, unless it is known, and plays it. A clip whose sound cannot be played is played without.
+func (c *Clip) open(ctx context.Context, in input, pace *pacer) (err error) {
+	if c.known == nil {
+		if c.known, err = c.probe(ctx, in); err != nil && in.listed() {
+			in.extra = append(in.extra, c.anyNames(ctx)...)
+			c.known, err = c.probe(ctx, in)
+		}
+		if err != nil {
+			return err
+		}
+	} else if c.known.hls {
+		in.extra = append(in.extra, c.anyNames(ctx)...)
+	}
+	s := *c.known
+	played, err := c.play(ctx, in, s, pace)
+	if !played && ctx.Err() == nil && s.audio >= 0 {
+		s.audio = -1
+		var without error
+		if played, without = c.play(ctx, in, s, pace); played {
+			c.opts.Log.Warn().Err(err).Msg("clip played without its sound")
+			c.known, err = &s, without
+		}
+	}
+	if !played || errors.Is(err, errChanged) {
 		c.known = nil
 	}
 	return err
 }
+
+// spaced waits until a program may start again.
+func (c *Clip) spaced(ctx context.Context, program string) error {
+	if err := sleep(ctx, c.started[program].Add(spacing).Sub(c.opts.Now())); err != nil {
+		return err
+	}
+	c.started[program] = c.opts.Now()
+	if c.opts.Started != nil {
+		c.opts.Started()
+	}
+	return nil
+}
+
+// offers reports whether ffmpeg's help about a topic contains a text. Builds of one version differ.
+func (c *Clip) offers(ctx context.Context, topic, text string) bool {
+	cmd := exec.CommandContext(ctx, "ffmpeg", "-hide_banner", "-h", topic)
+	cmd.Env, cmd.WaitDelay = environment(), waitDelay
+	out, _ := cmd.Output() // without the text it has not the option
+	return bytes.Contains(out, []byte(text))
+}
+
+// anyNames returns the options that accept segments of any name, as far as ffmpeg has them.
+func (c *Clip) anyNames(ctx context.Context) (options []string) {
+	for _, o := range [][]string{{"-extension_picky", "0"}, {"-allowed_segment_extensions", "ALL"}, {"-allowed_extensions", "ALL"}} {
+		if c.offers(ctx, "demuxer=hls", o[0]+" ") {
+			options = append(options, o...)
+		}
+	}
+	return options
+}
+
+func environment() []string { return []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"} }
 
 // input of ffmpeg and ffprobe.
 type input struct {
@@ -123,6 +201,8 @@ type input struct {
 	extra     []string
 	env       []string
 	failure   func() error // why a server could not be reached
+	listed    func() bool  // whether the server's answer is a playlist
+	info      os.FileInfo  // of a file
 }
 
 func (c *Clip) input() (input, error) {
@@ -139,84 +219,33 @@ func (c *Clip) input() (input, error) {
 	info, err := os.Stat(a.Path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return input{}, source.Permanent(fmt.Errorf("file %s does not exist", a.Path))
+		return input{}, fmt.Errorf("file %s does not exist; it is opened when it appears", a)
 	case err != nil:
-		return input{}, fmt.Errorf("open the file: %w", err)
+		return input{}, fmt.Errorf("open the file: %w", errors.Unwrap(err)) // without the folder
+	case info.IsDir():
+		return input{}, source.Permanent(fmt.Errorf("%s is a folder; name a file in it", a))
 	case !info.Mode().IsRegular():
-		return input{}, source.Permanent(fmt.Errorf("%s is not a regular file", a.Path))
+		return input{}, source.Permanent(fmt.Errorf("%s is not a regular file", a))
+	case info.Size() == 0:
+		return input{}, fmt.Errorf("file %s is empty", a)
 	}
-	return input{url: "file:" + a.Path, protocols: "file,pipe", failure: func() error { return nil }}, nil
+	in := input{url: "file:" + a.Path, protocols: "file,pipe", failure: func() error { return nil }, listed: func() bool { return false }, info: info}
+	if pictures := []string{".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}; strings.Contains(a.Path, "%") &&
+		slices.Contains(pictures, strings.ToLower(filepath.Ext(a.Path))) {
+		in.extra = []string{"-f", "image2", "-pattern_type", "none"} // no pattern of numbered files
+	}
+	return in, nil
 }
 
 // command returns an ffmpeg or ffprobe command with options before and after the input, and its error output.
 func (in input) command(ctx context.Context, program string, before, after []string) (*exec.Cmd, *tail) {
 	args := slices.Concat([]string{"-v", "error", "-protocol_whitelist", in.protocols}, in.extra, before, []string{"-i", in.url}, after)
 	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // the URL is one argument, checked
-	cmd.Env = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"}, in.env...)
+	cmd.Env = append(environment(), in.env...)
 	cmd.WaitDelay = waitDelay
 	stderr := &tail{}
 	cmd.Stderr = stderr
 	return cmd, stderr
-}
-
-// probe runs ffprobe.
-func (c *Clip) probe(ctx context.Context, in input) (*stream, error) {
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
-	defer cancel()
-	cmd, stderr := in.command(ctx, "ffprobe", nil, []string{
-		"-show_entries", "stream=codec_type,codec_name,pix_fmt,width,height,channels", "-of", "json",
-	})
-	text, err := cmd.Output()
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("look at the video: no answer within %v", probeTime)
-	}
-	if err != nil {
-		return nil, c.explain(in, "look at the video", err, stderr)
-	}
-	return readProbe(text)
-}
-
-// readProbe reads ffprobe's JSON.
-func readProbe(text []byte) (*stream, error) {
-	var found struct {
-		Streams []struct {
-			Type     string `json:"codec_type"`
-			Codec    string `json:"codec_name"`
-			Format   string `json:"pix_fmt"`
-			Width    int    `json:"width"`
-			Height   int    `json:"height"`
-			Channels int    `json:"channels"`
-		} `json:"streams"`
-	}
-	if err := json.Unmarshal(text, &found); err != nil {
-		return nil, fmt.Errorf("look at the video: %w", err)
-	}
-	video, audio := -1, -1 // the first of each, as ffmpeg counts them
-	for i, f := range found.Streams {
-		switch {
-		case f.Type == "video" && video < 0:
-			video = i
-		case f.Type == "audio" && audio < 0:
-			audio = i
-		}
-	}
-	if video < 0 {
-		return nil, source.Permanent(errors.New("there is no video in it"))
-	}
-	v := found.Streams[video]
-	if v.Width < 1 || v.Height < 1 || v.Width > 1<<14 || v.Height > 1<<14 {
-		return nil, source.Permanent(fmt.Errorf("the video has an unusable size of %d x %d pixels", v.Width, v.Height))
-	}
-	s := &stream{codec: media.H264, width: v.Width, height: v.Height}
-	codecs := map[string]media.Codec{"h264": media.H264, "hevc": media.H265, "vp8": media.VP8, "vp9": media.VP9, "av1": media.AV1}
-	if codec, ok := codecs[v.Codec]; ok && (codec != media.VP9 && codec != media.AV1 || v.Format == "yuv420p") {
-		s.codec, s.copied = codec, true
-	}
-	if audio >= 0 && found.Streams[audio].Channels > 0 {
-		a := found.Streams[audio]
-		s.sound, s.opus = true, a.Codec == "opus" && a.Channels <= 2
-	}
-	return s, nil
 }
 
 // container returns the format for a pipe.
@@ -225,45 +254,4 @@ func (s stream) container() string {
 		return "mpegts"
 	}
 	return "ivf"
-}
-
-// explain returns the error of the proxy, or else ffmpeg's last line.
-func (c *Clip) explain(in input, what string, err error, stderr *tail) error {
-	if failed := in.failure(); failed != nil {
-		return fmt.Errorf("%s: %w", what, failed)
-	}
-	text := strings.TrimSpace(stderr.text())
-	last := text[strings.LastIndexByte(text, '\n')+1:]
-	if last == "" {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	wrapped := fmt.Errorf("%s: %s", what, strings.ReplaceAll(last, pseudoHost, "the server"))
-	if c.opts.Address.Kind == source.File {
-		return source.Permanent(wrapped)
-	}
-	return wrapped
-}
-
-// tail keeps the end of a program's output.
-type tail struct {
-	mu   sync.Mutex
-	last []byte
-}
-
-// Write implements io.Writer.
-func (t *tail) Write(p []byte) (int, error) {
-	const most = 2000
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.last = append(t.last, p...)
-	if n := len(t.last) - most; n > 0 {
-		t.last = t.last[n:]
-	}
-	return len(p), nil
-}
-
-func (t *tail) text() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.last)
 }

@@ -35,7 +35,7 @@ func make2s(t *testing.T, name string, args ...string) string {
 	all := append([]string{
 		"-v", "error", "-nostdin", "-f", "lavfi", "-i", "testsrc2=size=320x180:rate=25", "-t", "2", "-threads", "1",
 	}, args...)
-	out, err := exec.CommandContext(t.Context(), "ffmpeg", append(all, path)...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), maker(), append(all, path)...).CombinedOutput()
 	require.NoError(t, err, string(out))
 	return path
 }
@@ -188,9 +188,11 @@ func TestBFramesKeepTheirTimes(t *testing.T) {
 
 func TestFilesThatAreRefused(t *testing.T) {
 	_, _, err := play(t, "/nowhere/at/all.mp4", 0, nil)
-	require.True(t, source.IsPermanent(err), err)
+	require.EqualError(t, err, "file all.mp4 does not exist; it is opened when it appears")
+	require.False(t, source.IsPermanent(err), err)
 	_, _, err = play(t, t.TempDir(), 0, nil)
-	require.ErrorContains(t, err, "regular file")
+	require.ErrorContains(t, err, "is a folder")
+	require.True(t, source.IsPermanent(err), err)
 	path := make2s(t, "x.mp4", x264...)
 	_, _, err = play(t, path, 0, func(o *file.Options) { o.Allow = source.AllowCameras() })
 	require.ErrorIs(t, err, source.ErrNotAllowed)

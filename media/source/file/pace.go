@@ -12,8 +12,10 @@ import (
 )
 
 const (
-	// jump is a step of the clip's clock that starts a new epoch.
+	// jump is a step of a stream's clock that starts a new epoch. A file waits for its next picture.
 	jump = 10 * time.Second
+	// repeat is how often a key frame is shown again while its successor is not due.
+	repeat = time.Second
 	// late is how far the clip may fall behind before its clock is reset.
 	late = 500 * time.Millisecond
 	// rounding is the tolerance for times of sound packets: Matroska counts in milliseconds.
@@ -28,8 +30,10 @@ const (
 type pacer struct {
 	now   func() time.Time
 	out   source.Sink
+	file  bool
 	first chan struct{} // closed after the first picture, or when none will come
 	once  sync.Once
+	shown media.EncodedFrame // the newest picture; used by emit only
 
 	mu     sync.Mutex
 	began  bool
@@ -41,15 +45,35 @@ type pacer struct {
 	next   int64 // position of the next sound, in samples since zero
 }
 
-func newPacer(now func() time.Time, out source.Sink) *pacer {
-	return &pacer{now: now, out: out, first: make(chan struct{})}
+func newPacer(now func() time.Time, out source.Sink, file bool) *pacer {
+	return &pacer{now: now, out: out, file: file, first: make(chan struct{})}
+}
+
+// showed reports whether there was a picture.
+func (p *pacer) showed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.began
 }
 
 // end is called after the last picture.
 func (p *pacer) end() { p.once.Do(func() { close(p.first) }) }
 
+// emit emits an access unit when it is due. Until then the newest one is repeated, if it is a key frame.
 func (p *pacer) emit(ctx context.Context, u unit) error {
-	if err := sleep(ctx, p.due(u)); err != nil {
+	at := p.now().Add(p.due(u))
+	if p.out.Due != nil && at.Sub(p.now()) > repeat {
+		p.out.Due(at)
+	}
+	for p.shown.KeyFrame && at.Sub(p.now()) > repeat+repeat/2 {
+		if err := sleep(ctx, repeat); err != nil {
+			return err
+		}
+		p.shown.PTS += repeat
+		p.shown.Arrival, p.shown.Received = p.shown.Arrival.Add(repeat), p.now()
+		p.out.Frame(p.shown)
+	}
+	if err := sleep(ctx, at.Sub(p.now())); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -58,6 +82,7 @@ func (p *pacer) emit(ctx context.Context, u unit) error {
 	f.Epoch, f.PTS = p.epoch, u.pts-p.zero
 	f.Received = p.now()
 	f.Arrival = p.anchor.Add(u.pts)
+	p.shown = f
 	p.out.Frame(f)
 	p.end() // sound may begin
 	return nil
@@ -68,7 +93,7 @@ func (p *pacer) due(u unit) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
-	if !p.began || u.dts < p.last || u.dts > p.last+jump {
+	if !p.began || u.dts < p.last || !p.file && u.dts > p.last+jump {
 		if p.began {
 			p.epoch++
 		}
@@ -92,7 +117,7 @@ func (p *pacer) sound(ctx context.Context, pts time.Duration, packets [][]byte) 
 		return context.Cause(ctx)
 	}
 	p.mu.Lock()
-	began, wait := p.began && pts >= p.zero && pts <= p.last+jump, p.anchor.Add(pts).Sub(p.now())
+	began, wait := p.began && pts >= p.zero && (p.file || pts <= p.last+jump), p.anchor.Add(pts).Sub(p.now())
 	p.mu.Unlock()
 	if !began {
 		return nil

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,11 +22,14 @@ const readAhead = 32
 
 // play plays the clip in real time, repeatedly if it is a file that loops. played
 // reports whether there was a picture.
-func (c *Clip) play(ctx context.Context, in input, s stream, out source.Sink) (played bool, err error) {
-	p := &player{clip: c, in: in, stream: s, pace: newPacer(c.opts.Now, out), sounds: s.sound && out.Opus != nil && !c.mute}
+func (c *Clip) play(ctx context.Context, in input, s stream, pace *pacer) (played bool, err error) {
+	p := &player{clip: c, in: in, stream: s, pace: pace, sounds: s.audio >= 0 && pace.out.Opus != nil}
 	loops, ahead := c.opts.Loop && c.opts.Address.Kind == source.File, 0
 	if loops {
 		ahead = readAhead
+	}
+	if s.advice != "" && pace.out.Advice != nil {
+		pace.out.Advice(s.advice)
 	}
 	runs, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -40,6 +42,9 @@ func (c *Clip) play(ctx context.Context, in input, s stream, out source.Sink) (p
 				if err := p.run(runs, units); err != nil || !loops {
 					return err
 				}
+				if in.changed(c.opts.Address.Path) {
+					return errChanged
+				}
 			}
 		})
 	}()
@@ -47,6 +52,7 @@ func (c *Clip) play(ctx context.Context, in input, s stream, out source.Sink) (p
 		if err := p.pace.emit(runs, u); err != nil {
 			break // ctx ended
 		}
+		played = true
 	}
 	p.pace.end()
 	if err = <-read; err != nil {
@@ -55,17 +61,26 @@ func (c *Clip) play(ctx context.Context, in input, s stream, out source.Sink) (p
 	p.relaying.Wait()
 	switch {
 	case ctx.Err() != nil:
-		return p.pace.began, context.Cause(ctx)
+		return played, context.Cause(ctx)
 	case err != nil:
-		return p.pace.began, err
+		return played, err
 	case c.opts.Address.Kind == source.File:
 		return true, source.ErrEnded
 	}
 	return true, errors.New("the stream came to its end")
 }
 
+// errChanged is returned when a looping file was replaced.
+var errChanged = errors.New("the file has changed")
+
+// changed reports whether a file was replaced. One that is missing comes back.
+func (in input) changed(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && (info.Size() != in.info.Size() || !info.ModTime().Equal(in.info.ModTime()))
+}
+
 // player plays a clip in runs, each with one process. ffmpeg's own loop would leave a
-// gap where the sound is longer than the picture.
+// gap where the sound is longer than the picture. A short clip is read once and repeated from memory.
 type player struct {
 	clip   *Clip
 	in     input
@@ -76,6 +91,38 @@ type player struct {
 	line     timeline
 	last     *run
 	relaying sync.WaitGroup
+
+	short  *memory // the newest run, nil if it was long
+	repeat bool    // short is complete
+}
+
+// memory is a run of a short clip.
+type memory struct {
+	units  []unit
+	bytes  int
+	sounds []opusPackets // used by relaySound only
+}
+
+// Bounds of a short clip.
+const (
+	shortTime  = 10 * time.Second
+	shortBytes = 8 << 20
+)
+
+// keep records a unit with the times of its clip, and gives up when the clip is not short.
+func (p *player) keep(u unit) {
+	if m := p.short; m != nil {
+		m.units, m.bytes = append(m.units, u), m.bytes+len(u.frame.Data)
+		if m.bytes > shortBytes || u.dts-m.units[0].dts > shortTime {
+			p.short = nil
+		}
+	}
+}
+
+// opusPackets are packets of sound and the time of the first.
+type opusPackets struct {
+	pts     time.Duration
+	packets [][]byte
 }
 
 // run plays a clip once.
@@ -90,22 +137,33 @@ type run struct {
 // timeline places each run one frame interval after the last picture of the previous one.
 type timeline struct {
 	started  bool
+	first    time.Duration // DTS of the run's first unit
 	last     time.Duration // DTS of the newest unit
 	interval time.Duration // from the previous unit to the newest one
 }
 
+// A run shorter than tinyRun lasts leastRun, which is also the interval of a single picture.
+const (
+	tinyRun  = 500 * time.Millisecond
+	leastRun = time.Second
+)
+
 // begin returns the offset for the times of a run by the DTS of its first unit.
 func (t *timeline) begin(dts time.Duration) (base time.Duration) {
 	if t.started {
-		base = t.last + t.interval - dts
+		next := t.last + t.interval
+		if next-t.first < tinyRun {
+			next = t.first + leastRun
+		}
+		base = next - dts
 	}
-	t.started, t.last = true, base+dts
+	t.started, t.first, t.last, t.interval = true, base+dts, base+dts, 0
 	return base
 }
 
 // advance records the DTS of a further unit.
 func (t *timeline) advance(dts time.Duration) {
-	if step := dts - t.last; step > 0 && step < jump {
+	if step := dts - t.last; step > 0 {
 		t.interval = step
 	}
 	t.last = dts
@@ -117,17 +175,18 @@ func (p *player) arguments(first bool) (before, after []string) {
 	if start := p.clip.opts.Start; start > 0 && first {
 		before = append(before, "-ss", strconv.FormatFloat(start.Seconds(), 'f', 3, 64))
 	}
-	after = []string{"-map", "v:0", "-sn", "-dn"}
+	after = []string{"-map", fmt.Sprintf("0:%d", p.stream.video), "-sn", "-dn"}
 	if p.stream.copied {
 		after = append(after, "-c:v", "copy")
 	} else {
-		after = append(after, "-vf", "scale=trunc(iw/2)*2:trunc(ih/2)*2", "-c:v", "libx264", "-preset", "superfast", "-tune", "zerolatency",
-			"-profile:v", "baseline", "-pix_fmt", "yuv420p", "-b:v", "2500k", "-maxrate", "2500k", "-bufsize", "1250k",
+		rate := strconv.Itoa(p.stream.bitRate)
+		after = append(after, "-vf", p.stream.filter, "-c:v", "libx264", "-preset", "superfast", "-tune", "zerolatency",
+			"-profile:v", "baseline", "-pix_fmt", "yuv420p", "-b:v", rate, "-maxrate", rate, "-bufsize", strconv.Itoa(p.stream.bitRate/2),
 			"-force_key_frames", "expr:gte(t,n_forced)", "-threads", "2")
 	}
 	after = append(after, output(p.stream.container(), "pipe:1")...)
 	if p.sounds {
-		after = append(after, "-map", "a:0")
+		after = append(after, "-map", fmt.Sprintf("0:%d", p.stream.audio))
 		if p.stream.opus {
 			after = append(after, "-c:a", "copy")
 		} else {
@@ -138,17 +197,9 @@ func (p *player) arguments(first bool) (before, after []string) {
 	return before, after
 }
 
-// run reads the clip once. It returns nil at the end of the clip.
+// run reads the clip once, or repeats a short one. It returns nil at the end of the clip.
 func (p *player) run(ctx context.Context, units chan<- unit) error {
-	before, after := p.arguments(p.last == nil)
-	cmd, stderr := p.in.command(ctx, "ffmpeg", before, after)
-	r := &run{placed: make(chan struct{}), heard: make(chan struct{})}
-	previous := p.last
-	pipe, err := p.start(ctx, cmd, r)
-	if err != nil {
-		return fmt.Errorf("start ffmpeg: %w", err)
-	}
-	p.last = r
+	r, previous := &run{placed: make(chan struct{}), heard: make(chan struct{})}, p.last
 	emit := func(u unit) error {
 		if !r.known {
 			r.base, r.known = p.line.begin(u.dts), true
@@ -166,13 +217,66 @@ func (p *player) run(ctx context.Context, units chan<- unit) error {
 			return context.Cause(ctx)
 		}
 	}
-	if p.stream.container() == "mpegts" {
-		err = readTS(pipe, p.stream, emit, nil)
-	} else {
-		err = readIVF(pipe, p.stream, emit)
+	defer func() {
+		if !r.known {
+			close(r.placed)
+		}
+	}()
+	if p.repeat {
+		return p.again(ctx, r, emit)
 	}
-	if !r.known {
-		close(r.placed)
+	p.short = nil
+	if p.clip.opts.Loop && (previous != nil || p.clip.opts.Start == 0) {
+		p.short = &memory{}
+	}
+	if err := p.read(ctx, r, emit); err != nil {
+		return err
+	}
+	p.repeat = p.short != nil
+	return nil
+}
+
+// again repeats a short clip.
+func (p *player) again(ctx context.Context, r *run, emit func(unit) error) error {
+	previous, m := p.last, p.short
+	p.last = r
+	if p.sounds {
+		p.relay(ctx, r, previous, func(take func(time.Duration, [][]byte) error) error {
+			for _, s := range m.sounds {
+				if err := take(s.pts, s.packets); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	for _, u := range m.units {
+		if err := emit(u); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read reads the clip from an ffmpeg process.
+func (p *player) read(ctx context.Context, r *run, emit func(unit) error) error {
+	if err := p.clip.spaced(ctx, "ffmpeg"); err != nil {
+		return err
+	}
+	before, after := p.arguments(p.last == nil)
+	cmd, stderr := p.in.command(ctx, "ffmpeg", before, after)
+	pipe, err := p.start(ctx, cmd, r)
+	if err != nil {
+		return fmt.Errorf("start ffmpeg: %w", err)
+	}
+	kept := func(u unit) error {
+		p.keep(u)
+		return emit(u)
+	}
+	if p.stream.container() == "mpegts" {
+		err = readTS(pipe, p.stream, kept, nil)
+	} else {
+		err = readIVF(pipe, p.stream, kept)
 	}
 	if err != nil && ctx.Err() == nil && !isEnd(err) {
 		_ = cmd.Process.Kill() // it may be blocked in a write
@@ -183,23 +287,22 @@ func (p *player) run(ctx context.Context, units chan<- unit) error {
 		return context.Cause(ctx)
 	case err != nil && !isEnd(err):
 		return fmt.Errorf("read the video: %w", err)
-	case werr != nil && strings.Contains(stderr.text(), "libopus"): // the next attempt is without sound
-		p.clip.mute = true
-		return errors.New("ffmpeg has no Opus encoder; the sound is left out")
 	case werr != nil:
 		return p.clip.explain(p.in, "play the video", werr, stderr)
-	case !r.known && (previous != nil || !p.clip.opts.Loop || p.clip.opts.Start == 0):
-		return errors.New("the video has no picture")
+	case !r.known:
+		return p.clip.explain(p.in, "play the video", errors.New("the video has no picture"), stderr)
 	}
 	return nil
 }
 
-// start starts ffmpeg and the reader of its sound, and returns the picture's pipe.
+// start starts ffmpeg and the relay of its sound, if there is one.
 func (p *player) start(ctx context.Context, cmd *exec.Cmd, r *run) (io.Reader, error) {
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
+	previous := p.last
+	p.last = r
 	if !p.sounds {
 		return pipe, cmd.Start()
 	}
@@ -214,13 +317,24 @@ func (p *player) start(ctx context.Context, cmd *exec.Cmd, r *run) (io.Reader, e
 		sound.Close()
 		return nil, err
 	}
-	previous := p.last
-	p.relaying.Go(func() {
-		defer close(r.heard)
-		err := rescue.Call(func() error { return p.relaySound(ctx, sound, r, previous) })
-		if err != nil && ctx.Err() == nil {
-			p.clip.opts.Log.Debug().Err(err).Msg("clip sound ended")
+	m := p.short
+	p.relay(ctx, r, previous, func(take func(time.Duration, [][]byte) error) error {
+		stop := context.AfterFunc(ctx, func() { sound.Close() }) // ends readTS
+		defer func() {
+			if stop() {
+				sound.Close()
+			}
+		}()
+		err := readTS(sound, p.stream, nil, func(pts time.Duration, packets [][]byte) error {
+			if m != nil {
+				m.sounds = append(m.sounds, opusPackets{pts, packets})
+			}
+			return take(pts, packets)
+		})
+		if ctx.Err() == nil && !isEnd(err) {
+			_, _ = io.Copy(io.Discard, sound) // ffmpeg must not block
 		}
+		return err
 	})
 	return pipe, nil
 }
@@ -228,36 +342,30 @@ func (p *player) start(ctx context.Context, cmd *exec.Cmd, r *run) (io.Reader, e
 // errNextRun ends the sound of a run at the start of the next one.
 var errNextRun = errors.New("the next run has begun")
 
-// relaySound emits a run's sound, after the previous run's.
-func (p *player) relaySound(ctx context.Context, pipe *os.File, r, previous *run) error {
-	stop := context.AfterFunc(ctx, func() { pipe.Close() }) // ends readTS
-	defer func() {
-		if stop() {
-			pipe.Close()
+// relay emits the sound of a run that read yields, after the previous run's.
+func (p *player) relay(ctx context.Context, r, previous *run, read func(take func(time.Duration, [][]byte) error) error) {
+	p.relaying.Go(func() {
+		defer close(r.heard)
+		err := rescue.Call(func() error {
+			for _, done := range []chan struct{}{previous.over(), r.placed} {
+				select {
+				case <-done:
+				case <-ctx.Done():
+					return nil
+				}
+			}
+			return read(func(pts time.Duration, packets [][]byte) error {
+				pts += r.base
+				if end := r.end.Load(); end != 0 && int64(pts) >= end || !r.known {
+					return errNextRun
+				}
+				return p.pace.sound(ctx, pts, packets)
+			})
+		})
+		if err != nil && ctx.Err() == nil && !isEnd(err) && !errors.Is(err, errNextRun) {
+			p.clip.opts.Log.Debug().Err(err).Msg("clip sound ended")
 		}
-	}()
-	for _, done := range []chan struct{}{previous.over(), r.placed} {
-		select {
-		case <-done:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-	if !r.known {
-		return nil
-	}
-	err := readTS(pipe, p.stream, nil, func(pts time.Duration, packets [][]byte) error {
-		pts += r.base
-		if end := r.end.Load(); end != 0 && int64(pts) >= end {
-			return errNextRun
-		}
-		return p.pace.sound(ctx, pts, packets)
 	})
-	if ctx.Err() != nil || isEnd(err) || errors.Is(err, errNextRun) {
-		return nil
-	}
-	_, _ = io.Copy(io.Discard, pipe) // ffmpeg must not block
-	return err
 }
 
 // over returns a channel that is closed when the run's sound is over, or if there is no run.

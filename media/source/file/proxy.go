@@ -1,6 +1,7 @@
 package file
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -8,11 +9,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
 	"net/url"
+	"path"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"touchline/media/source"
@@ -26,6 +32,7 @@ const pseudoHost = "stream.invalid"
 type proxy struct {
 	allow    source.Allow
 	target   *url.URL
+	header   http.Header // for the target alone
 	password string
 	client   *http.Client
 	listener net.Listener
@@ -36,6 +43,8 @@ type proxy struct {
 	ctx    context.Context //nolint:containedctx // ends the tunnels
 	cancel context.CancelFunc
 
+	listed atomic.Bool // the stream's address answered with a playlist
+
 	mu     sync.Mutex
 	failed error
 }
@@ -45,7 +54,10 @@ func newProxy(ctx context.Context, o Options) (*proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a proxy for ffmpeg: %w", err)
 	}
-	p := &proxy{allow: o.Allow, target: o.Address.URL, password: rand.Text(), client: o.Allow.Client(), listener: listener}
+	p := &proxy{
+		allow: o.Allow, target: o.Address.URL, header: o.Header, password: rand.Text(), client: o.Allow.Client(), listener: listener,
+	}
+	p.client.Jar, _ = cookiejar.New(nil) // never fails
 	if o.Insecure {
 		source.Insecure(p.client)
 	}
@@ -127,6 +139,12 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request) {
 			out.Header.Set(key, v)
 		}
 	}
+	if out.Header.Get("Range") != "" {
+		out.Header.Set("Accept-Encoding", "identity") // a range of an encoded answer cannot be decoded
+	}
+	if source.SameServer(&to, p.target) {
+		maps.Copy(out.Header, p.header)
+	}
 	resp, err := p.client.Do(out)
 	if err != nil {
 		p.note(err)
@@ -134,7 +152,13 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer resp.Body.Close()
-	for _, key := range []string{"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges", "Set-Cookie"} {
+	body, err := p.look(&to, resp)
+	if err != nil {
+		p.note(err)
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	for _, key := range []string{"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges"} {
 		for _, v := range resp.Header.Values(key) {
 			w.Header().Add(key, v)
 		}
@@ -144,7 +168,51 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(resp.StatusCode)
 	_ = http.NewResponseController(w).Flush()
-	_, _ = io.Copy(flusher{w}, resp.Body) // either side may close the connection
+	_, _ = io.Copy(flusher{w}, body) // either side may close the connection
+}
+
+// look returns the body of an answer as ffmpeg needs it, and notes why the answer is no video.
+func (p *proxy) look(asked *url.URL, resp *http.Response) (io.Reader, error) {
+	name := path.Base(asked.Path)
+	if resp.StatusCode >= http.StatusBadRequest {
+		p.note(source.StatusError(resp.StatusCode, name))
+		return resp.Body, nil
+	}
+	body, err := source.Decoded(resp)
+	if err != nil || resp.Request.Method == http.MethodHead || resp.StatusCode >= http.StatusMultipleChoices {
+		return body, err
+	}
+	if body, err = p.seek(resp, body); err != nil {
+		return nil, err
+	}
+	in := bufio.NewReader(body)
+	if page := source.Page(resp.Header.Get("Content-Type"), in); page != nil {
+		p.note(fmt.Errorf("%w (%s)", page, name))
+	}
+	if start, _ := in.Peek(len(playlist)); string(start) == playlist && asked.Path == p.target.Path {
+		p.listed.Store(true)
+	}
+	return in, nil
+}
+
+// playlist is the begin of an HLS playlist (RFC 8216 section 4.3.1.1).
+const playlist = "#EXTM3U"
+
+// seek does what a server without ranges does not: it leaves out the begin of a file, so that ffmpeg can read an index at its end.
+func (p *proxy) seek(resp *http.Response, body io.Reader) (io.Reader, error) {
+	asked := resp.Request.Header.Get("Range")
+	from, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(asked, "bytes="), "-"), 10, 64)
+	if err != nil || resp.StatusCode != http.StatusOK || from >= resp.ContentLength {
+		return body, nil //nolint:nilerr // another kind of request, or the length is unknown
+	}
+	if _, err := io.CopyN(io.Discard, body, from); err != nil {
+		return nil, fmt.Errorf("read up to byte %d: %w", from, err)
+	}
+	resp.StatusCode = http.StatusPartialContent
+	resp.Header.Set("Accept-Ranges", "bytes")
+	resp.Header.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, resp.ContentLength-1, resp.ContentLength))
+	resp.Header.Set("Content-Length", strconv.FormatInt(resp.ContentLength-from, 10))
+	return body, nil
 }
 
 // resolve replaces the pseudo host by the stream's server. Only that server receives the password and the query of

@@ -1,0 +1,87 @@
+package file
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+
+	)
+
+// vague lines of ffmpeg repeat that something failed, prefix is the part of ffmpeg that wrote a line.
+var (
+	vague = regexp.MustCompile(`Invalid data found when processing input$|Conversion failed!$|^Error opening input files?[ :]|` +
+		`^Last message repeated|Nothing was written into output|^Error (initializing|opening) output|^Task finished|does not contain any stream$|` +
+		`incorrect parameters such as bit_rate`)
+	prefix = regexp.MustCompile(`^(\[[^]]*\] *)+`)
+)
+
+// remedies complete a line of ffmpeg.
+var remedies = []struct{ line, remedy string }{
+	{"moov atom not found", "the file is incomplete: its index is missing, as in a recording that has not ended or a copy that was cut off"},
+	{"not on whitelist", "a playlist on disk may name files only; give the address itself"},
+	{"Protocol not found", "a playlist on disk may name files only; give the address itself"},
+	{"partial file", "the server cannot seek and the index is at the end of the file; write it with -movflags faststart"},
+	{"No space left", "free some space"},
+}
+
+// useful returns the line of ffmpeg's messages that names the cause: the last one that is not vague; "" for none.
+func useful(text string, in input) (line string) {
+	for l := range strings.Lines(text) {
+		l = prefix.ReplaceAllString(strings.TrimSpace(l), "")
+		if l = strings.TrimPrefix(l, in.url+": "); l != "" && !vague.MatchString(l) {
+			line = l
+		}
+	}
+	return line
+}
+
+// explain returns the error of the proxy, or else the useful line of ffmpeg and what to do.
+func (c *Clip) explain(in input, what string, err error, stderr *tail) error {
+	if failed := in.failure(); failed != nil {
+		return fmt.Errorf("%s: %w", what, failed)
+	}
+	text := stderr.text()
+	line := useful(text, in)
+	switch {
+	case line != "":
+		for _, r := range remedies {
+			if strings.Contains(line, r.line) {
+				line += "; " + r.remedy
+				break
+			}
+		}
+	case strings.TrimSpace(text) != "":
+		line = "it is no video or picture that ffmpeg can read"
+	default:
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if u := c.opts.Address.URL; u != nil {
+		line = strings.ReplaceAll(line, "http://"+pseudoHost, u.Scheme+"://"+u.Host)
+	}
+	return fmt.Errorf("%s: %s", what, strings.ReplaceAll(line, "file:"+c.opts.Address.Path, c.opts.Address.String()))
+}
+
+// tail keeps the end of a program's output.
+type tail struct {
+	mu   sync.Mutex
+	last []byte
+}
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	const most = 16 << 10
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = append(t.last, p...)
+	if n := len(t.last) - most; n > 0 {
+		t.last = t.last[n:]
+	}
+	return len(p), nil
+}
+
+func (t *tail) text() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.last)
+}
