@@ -5,8 +5,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"compress/zlib"
-	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -15,7 +13,7 @@ import (
 )
 
 // ErrPage is returned when a server answers with a page or with data instead of pictures.
-var ErrPage = errors.New("the server answers with a page, maybe its login or an error; open the address in a browser")
+var ErrPage = Errorf("the server answers with a page, maybe its login or an error; open the address in a browser")
 
 // Page returns an error that wraps ErrPage if an answer is HTML or JSON, by its first bytes.
 func Page(contentType string, body *bufio.Reader) error {
@@ -29,7 +27,7 @@ func Page(contentType string, body *bufio.Reader) error {
 		bytes.HasPrefix(start, []byte("<")) && strings.Contains(kind, "html")
 	json := strings.Contains(kind, "json") && (bytes.HasPrefix(start, []byte("{")) || bytes.HasPrefix(start, []byte("[")))
 	if html || json {
-		return fmt.Errorf("%w (%s)", ErrPage, kind)
+		return Errorf("%w (%s)", ErrPage, kind)
 	}
 	return nil
 }
@@ -42,7 +40,7 @@ func StatusError(status int, what string) error {
 		http.StatusNotFound:     "; check the path of the address",
 		http.StatusGone:         "; the address has expired",
 	}[status]
-	return fmt.Errorf("the server answers with status %d (%s)%s", status, what, remedy)
+	return Errorf("the server answers with status %d (%s)%s", status, what, remedy)
 }
 
 // Decoded returns the body of an answer without its Content-Encoding. Servers encode answers although they were not asked to.
@@ -57,10 +55,10 @@ func Decoded(resp *http.Response) (io.Reader, error) {
 	case "deflate":
 		body, err = zlib.NewReader(resp.Body)
 	default:
-		err = errors.New("only gzip and deflate are supported")
+		err = Errorf("only gzip and deflate are supported")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the server's answer in encoding %.20q: %w", resp.Header.Get("Content-Encoding"), err)
+		return nil, Errorf("read the server's answer in encoding %.20q: %w", resp.Header.Get("Content-Encoding"), err)
 	}
 	for _, key := range []string{"Content-Length", "Content-Encoding", "Accept-Ranges"} {
 		resp.Header.Del(key)

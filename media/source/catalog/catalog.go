@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"touchline/media"
 	"touchline/media/source"
 	"touchline/media/source/file"
 	"touchline/media/source/mjpeg"
@@ -32,6 +34,14 @@ type Options struct {
 	Start time.Duration
 	// Interval between single pictures over HTTP.
 	Interval time.Duration
+	// Header is sent to the server of an HTTP address, and to no other host.
+	Header http.Header
+	// Height is the most rows of an HLS stream's variant, 0 for the default of package file.
+	Height int
+	// Copy passes the codecs of files and streams that a room carries, also with key frames that are far apart.
+	Copy bool
+	// Started is called when a program starts that plays the source; may be nil.
+	Started func()
 	// Webcam configures a device; its Device is the address's.
 	Webcam webcam.Options
 	Now    func() time.Time
@@ -62,37 +72,58 @@ func Open(o Options) (source.Puller, error) {
 
 func newFile(o Options) (*file.Clip, error) {
 	return file.New(file.Options{
-		Address: o.Address, Loop: o.Loop, Start: o.Start, Insecure: o.Insecure, Allow: o.Allow, Now: o.Now, Log: o.Log,
+		Address: o.Address, Loop: o.Loop, Start: o.Start, Insecure: o.Insecure, Allow: o.Allow, Header: o.Header, Height: o.Height,
+		Copy: o.Copy, Started: o.Started, Now: o.Now, Log: o.Log,
 	})
 }
 
-// web is an HTTP address: JPEG pictures if the response has some, or else a video.
+// web is an HTTP address: JPEG pictures if the response has some, or else a video. After a failure that is chosen anew: a camera that
+// starts answers with pages.
 type web struct {
 	pictures *mjpeg.Camera
 	open     func() (*file.Clip, error)
 	video    *file.Clip // after the first response without pictures
+	steady   bool       // the video was played for steadyTime
+	now      func() time.Time
 }
+
+// steadyTime is the playing time after which a video is reopened without a look for pictures.
+const steadyTime = 5 * time.Second
 
 func newWeb(o Options) (*web, error) {
 	pictures, err := mjpeg.New(mjpeg.Options{
-		URL: o.Address.URL, Literal: o.Address.Literal, Interval: o.Interval, Insecure: o.Insecure, Allow: o.Allow, Now: o.Now, Log: o.Log,
+		URL: o.Address.URL, Literal: o.Address.Literal, Interval: o.Interval, Insecure: o.Insecure, Allow: o.Allow, Header: o.Header,
+		Now: o.Now, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &web{pictures: pictures, open: func() (*file.Clip, error) { return newFile(o) }}, nil
+	return &web{pictures: pictures, open: func() (*file.Clip, error) { return newFile(o) }, now: o.Now}, nil
 }
 
 // Pull implements source.Puller.
 func (w *web) Pull(ctx context.Context, out source.Sink) error {
-	if w.video == nil {
+	if !w.steady {
 		err := w.pictures.Pull(ctx, out)
 		if !errors.Is(err, mjpeg.ErrOther) {
 			return err
 		}
+	}
+	if w.video == nil {
+		var err error
 		if w.video, err = w.open(); err != nil {
 			return source.Permanent(err)
 		}
 	}
-	return w.video.Pull(ctx, out)
+	var first time.Time
+	next := out.Frame
+	out.Frame = func(f media.EncodedFrame) {
+		if first.IsZero() {
+			first = w.now()
+		}
+		next(f)
+	}
+	err := w.video.Pull(ctx, out)
+	w.steady = !first.IsZero() && w.now().Sub(first) >= steadyTime
+	return err
 }

@@ -4,7 +4,7 @@
 //
 // It owns the request, its authentication (basic and digest) and the detection of
 // pictures in the stream. It yields them unchanged as access units of codec.MJPEG,
-// and does not decode them.
+// and decodes only single pictures of PNG and WebP, which it converts.
 package mjpeg
 
 import (
@@ -16,9 +16,12 @@ import (
 	"fmt"
 	"image/jpeg"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
+	"net/http/cookiejar"
 	"net/url"
+	"path"
 	"strings"
 	"time"
 
@@ -52,8 +55,10 @@ type Options struct {
 	Insecure bool
 	// Allow selects the addresses that may be dialled.
 	Allow source.Allow
-	Now   func() time.Time
-	Log   zerolog.Logger
+	// Header is sent to the camera, and to no other host.
+	Header http.Header
+	Now    func() time.Time
+	Log    zerolog.Logger
 }
 
 // Camera is an HTTP address.
@@ -77,6 +82,16 @@ func New(o Options) (*Camera, error) {
 	client := o.Allow.Client()
 	if o.Insecure {
 		source.Insecure(client)
+	}
+	client.Jar, _ = cookiejar.New(nil) // never fails
+	follow := client.CheckRedirect
+	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		if !source.SameServer(r.URL, o.URL) {
+			for name := range o.Header {
+				r.Header.Del(name)
+			}
+		}
+		return follow(r, via)
 	}
 	return &Camera{opts: o, client: client, auth: login.New(o.URL.User, o.Literal, rand.Text)}, nil
 }
@@ -138,12 +153,25 @@ func (c *Camera) ask(ctx context.Context, emit func([]byte)) (single bool, err e
 	in := newScanner(resp.Body)
 	switch {
 	case strings.HasPrefix(kind, "multipart/"):
+		if part := in.partType(); part != "" {
+			return false, source.Errorf("the camera's stream has parts of type %s; JPEG is needed", part)
+		}
 	case kind == "image/jpeg", kind == "image/jpg", kind == "image/pjpeg":
 		single = true
 	default:
-		if !in.atPicture() {
-			return false, source.Errorf("%w: the response has type %q", ErrOther, kind)
+		if in.atPicture() {
+			break
 		}
+		if picture, err := in.still(); picture != nil || err != nil {
+			if err == nil {
+				emit(picture)
+			}
+			return true, err
+		}
+		if err := source.Page(resp.Header.Get("Content-Type"), in.in); err != nil {
+			return false, err
+		}
+		return false, source.Errorf("%w: the response has type %q", ErrOther, kind)
 	}
 	for n := 0; ; n++ {
 		picture, err := in.next()
@@ -170,6 +198,7 @@ func (c *Camera) get(ctx context.Context) (*http.Response, error) {
 		if text := c.auth.Authorization(r.Method, r.URL.RequestURI()); text != "" {
 			r.Header.Set("Authorization", text)
 		}
+		maps.Copy(r.Header, c.opts.Header)
 		resp, err := c.client.Do(r)
 		if err != nil {
 			if cause, ok := errors.AsType[*url.Error](err); ok {
@@ -186,7 +215,7 @@ func (c *Camera) get(ctx context.Context) (*http.Response, error) {
 		_, _ = io.CopyN(io.Discard, resp.Body, maxDrain)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusUnauthorized {
-			return nil, source.Errorf("the camera answers with status %d", resp.StatusCode)
+			return nil, source.StatusError(resp.StatusCode, path.Base(c.opts.URL.Path))
 		}
 		if address = *resp.Request.URL; address.Host != c.opts.URL.Host && c.opts.URL.User != nil {
 			return nil, source.Refused(source.Errorf("the camera redirects to another host, which must not receive its password"))

@@ -198,7 +198,8 @@ func TestAnswersThatAreNone(t *testing.T) {
 	} {
 		_, err := pull(t, s.URL+path, 1, nil)
 		require.ErrorContains(t, err, want, path)
-		require.Equal(t, path == "/page" || path == "/playlist", errors.Is(err, mjpeg.ErrOther))
+		require.Equal(t, path == "/playlist", errors.Is(err, mjpeg.ErrOther))
+		require.Equal(t, path == "/page", errors.Is(err, source.ErrPage))
 	}
 	_, err := pull(t, s.URL, 1, func(o *mjpeg.Options) { o.Allow = source.AllowCameras() })
 	require.ErrorIs(t, err, source.ErrNotAllowed)
