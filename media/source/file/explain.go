@@ -2,7 +2,10 @@ package file
 
 import (
 	"fmt"
+	"io"
+	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -12,13 +15,31 @@ import (
 var (
 	vague = regexp.MustCompile(`Invalid data found when processing input$|Conversion failed!$|^Error opening input files?[ :]|` +
 		`^Last message repeated|Nothing was written into output|^Error (initializing|opening) output|^Task finished|does not contain any stream$|` +
-		`incorrect parameters such as bit_rate`)
+		`incorrect parameters such as bit_rate|^Error when loading first segment`)
 	prefix = regexp.MustCompile(`^(\[[^]]*\] *)+`)
 )
 
+// noIndex is ffmpeg's line about an MP4 that has not been finished, and about anything with that name.
+const noIndex = "moov atom not found"
+
+// unfinished reports whether ffmpeg failed on a file that begins as an MP4 does (ISO 14496-12, section 4.3).
+func (in input) unfinished(stderr *tail) bool {
+	if in.info == nil || !strings.Contains(stderr.text(), noIndex) {
+		return false
+	}
+	f, err := os.Open(strings.TrimPrefix(in.url, "file:"))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var head [8]byte
+	_, err = io.ReadFull(f, head[:])
+	return err == nil && slices.Contains([]string{"ftyp", "mdat", "moov", "wide", "free", "skip"}, string(head[4:]))
+}
+
 // remedies complete a line of ffmpeg.
 var remedies = []struct{ line, remedy string }{
-	{"moov atom not found", "the file is incomplete: its index is missing, as in a recording that has not ended or a copy that was cut off"},
+	{noIndex, "the file is incomplete: its index is missing, as in a recording that has not ended or a copy that was cut off"},
 	{"not on whitelist", "a playlist on disk may name files only; give the address itself"},
 	{"Protocol not found", "a playlist on disk may name files only; give the address itself"},
 	{"partial file", "the server cannot seek and the index is at the end of the file; write it with -movflags faststart"},
@@ -43,6 +64,9 @@ func (c *Clip) explain(in input, what string, err error, stderr *tail) error {
 	}
 	text := stderr.text()
 	line := useful(text, in)
+	if line == noIndex && in.info != nil && !in.unfinished(stderr) {
+		line = ""
+	}
 	switch {
 	case line != "":
 		for _, r := range remedies {

@@ -116,7 +116,7 @@ func (c *Clip) probe(ctx context.Context, in input) (*stream, error) {
 	}
 	if err != nil {
 		err = c.explain(in, "look at the video", err, stderr)
-		if c.opts.Address.Kind == source.File && !strings.Contains(stderr.text(), "moov atom not found") {
+		if c.opts.Address.Kind == source.File && !in.unfinished(stderr) {
 			err = source.Permanent(err)
 		}
 		return nil, err
