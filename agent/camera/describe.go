@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"touchline/media/codec"
 	"touchline/media/source"
 )
 
@@ -38,6 +39,10 @@ func advice(kind source.Kind, s source.Status) string {
 	var words []string
 	if s.Advice != "" {
 		words = append(words, s.Advice)
+	}
+	if s.Width*s.Height > codec.MaxPixels {
+		words = append(words, fmt.Sprintf("Its picture has %d x %d pixels; at most 8192 x 4320 are decoded. Set a smaller size at the source.",
+			s.Width, s.Height))
 	}
 	if s.Lossy {
 		words = append(words, lossAdvice(kind, s))

@@ -5,6 +5,7 @@
 #include <libavutil/opt.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/resource.h>
 
 void tl_setup(void) { av_log_set_level(AV_LOG_FATAL); }
 
@@ -70,6 +71,17 @@ static int scale(tl_scaler *s, const AVFrame *f, int to, int to_full, uint8_t *c
 	return n == h ? 0 : n < 0 ? n : AVERROR_UNKNOWN;
 }
 
+// get_buffer raises the memory limit for a picture by its size: a decoder keeps up to 16 pictures, of up to 4.5 bytes for each pixel.
+static int get_buffer(AVCodecContext *ctx, AVFrame *f, int flags) {
+	struct rlimit limit;
+	rlim_t need = (rlim_t)f->width * f->height * 72;
+	if (!getrlimit(RLIMIT_DATA, &limit) && limit.rlim_cur != RLIM_INFINITY && need > limit.rlim_cur) {
+		limit.rlim_cur = need < limit.rlim_max ? need : limit.rlim_max;
+		setrlimit(RLIMIT_DATA, &limit);
+	}
+	return avcodec_default_get_buffer2(ctx, f, flags);
+}
+
 int tl_decoder_open(tl_decoder *d, const char *name, int64_t max_pixels) {
 	const AVCodec *codec = avcodec_find_decoder_by_name(name);
 	if (!codec) return AVERROR_DECODER_NOT_FOUND;
@@ -79,6 +91,7 @@ int tl_decoder_open(tl_decoder *d, const char *name, int64_t max_pixels) {
 	d->newest = av_frame_alloc();
 	if (!d->ctx || !d->pkt || !d->got || !d->newest) return AVERROR(ENOMEM);
 	d->ctx->max_pixels = max_pixels;
+	d->ctx->get_buffer2 = get_buffer;
 	// Frame threads would delay pictures.
 	d->ctx->thread_count = 1;
 	d->ctx->pkt_timebase = (AVRational){1, 1000000};
@@ -188,21 +201,25 @@ void tl_encoder_close(tl_encoder *e) {
 	scaler_close(&e->yuv);
 }
 
-// encode sends e->in, which may have one odd row or column more than the
-// encoder's 4:2:0 size.
+// encode sends e->in, scaled to the encoder's size. It may have one odd row or column more, which is cut off.
 static int encode(tl_encoder *e, int key) {
 	AVFrame *f = e->in;
-	if (f->format != AV_PIX_FMT_YUV420P || full_range(f)) {
+	int w = e->ctx->width, h = e->ctx->height;
+	if (f->width - w <= 1 && f->width >= w && f->height - h <= 1 && f->height >= h) {
+		w = f->width;
+		h = f->height;
+	}
+	if (f->format != AV_PIX_FMT_YUV420P || full_range(f) || w != f->width || h != f->height) {
 		AVFrame *to = e->conv;
-		if (!to->buf[0] || to->width != f->width || to->height != f->height || !av_frame_is_writable(to)) {
+		if (!to->buf[0] || to->width != w || to->height != h || !av_frame_is_writable(to)) {
 			av_frame_unref(to);
 			to->format = AV_PIX_FMT_YUV420P;
-			to->width = f->width;
-			to->height = f->height;
+			to->width = w;
+			to->height = h;
 			int err = av_frame_get_buffer(to, 0);
 			if (err < 0) return err;
 		}
-		int err = scale(&e->yuv, f, AV_PIX_FMT_YUV420P, 0, to->data, to->linesize, f->width, f->height);
+		int err = scale(&e->yuv, f, AV_PIX_FMT_YUV420P, 0, to->data, to->linesize, w, h);
 		if (err < 0) return err;
 		av_frame_unref(f);
 		err = av_frame_ref(f, to);

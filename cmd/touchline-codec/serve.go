@@ -298,6 +298,7 @@ func (s *server) latest(l wire.Latest) error {
 // send scales the newest picture and sends it.
 func (s *server) send(seq uint32, longSide uint16) error {
 	w, h := fit(s.size.width, s.size.height, int(longSide))
+	w, h = within(w, h, wire.MaxPicture)
 	n := 3 * w * h
 	if len(s.pix) < n+slack {
 		s.pix = make([]byte, n+slack)
@@ -328,6 +329,30 @@ func fit(w, h, longSide int) (int, int) {
 	return shrink(w), shrink(h)
 }
 
+// within shrinks w x h to at most so many pixels.
+func within(w, h, pixels int) (int, int) {
+	if w*h <= pixels {
+		return w, h
+	}
+	scale := math.Sqrt(float64(pixels) / float64(w*h))
+	return max(1, int(float64(w)*scale)), max(1, int(float64(h)*scale))
+}
+
+const (
+	// encodedPixels bounds the transcoded picture of a source with more than wire.MaxPicture pixels: 1080p.
+	encodedPixels = 1920 * 1080
+	// leastSide is the shortest side of a transcoded picture, in pixels: a macroblock.
+	leastSide = 16
+)
+
+// encodedSize returns the size of a transcoded picture.
+func encodedSize(w, h int) (int, int) {
+	if w*h > wire.MaxPicture {
+		w, h = within(w, h, encodedPixels)
+	}
+	return max(w, leastSide), max(h, leastSide)
+}
+
 // encode encodes the newest picture.
 func (s *server) encode(u wire.Unit, p picture) error {
 	fps := s.rate(u.PTS)
@@ -336,7 +361,8 @@ func (s *server) encode(u wire.Unit, p picture) error {
 	if s.key && s.enc.name != "" && math.Abs(math.Log(float64(fps)/float64(s.enc.fps))) > 0.2 {
 		s.enc.close()
 	}
-	if ok, err := s.openEncoder(u.ID, p.width, p.height, fps, s.dec.matrix()); !ok {
+	w, h := encodedSize(p.width, p.height)
+	if ok, err := s.openEncoder(u.ID, w, h, fps, s.dec.matrix()); !ok {
 		return err
 	}
 	err := s.enc.newest(s.dec, s.key)

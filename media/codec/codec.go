@@ -38,6 +38,9 @@ import (
 // rooms do not carry it, so it is not in package media.
 const MJPEG media.Codec = 0x40
 
+// MaxPixels is the largest picture that is decoded, in pixels: 8192 x 4320.
+const MaxPixels = wire.MaxPixels
+
 var (
 	// ErrBehind is returned when the codec process cannot keep up; access
 	// units are dropped up to the next key frame.

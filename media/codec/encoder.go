@@ -95,9 +95,9 @@ func NewEncoder(o EncoderOptions) (*Encoder, error) {
 		return nil, fmt.Errorf("make an encoder: %w", err)
 	}
 	if o.Width < 16 || o.Height < 16 || o.Width%2 != 0 || o.Height%2 != 0 || o.Width > wire.MaxSide ||
-		o.Height > wire.MaxSide || o.Width*o.Height > wire.MaxPixels {
+		o.Height > wire.MaxSide || o.Width*o.Height > wire.MaxPicture {
 		return nil, fmt.Errorf("make an encoder: size %d x %d: must have even edges of at least 16 pixels, and at most %d pixels",
-			o.Width, o.Height, wire.MaxPixels)
+			o.Width, o.Height, wire.MaxPicture)
 	}
 	if o.OnFrame == nil {
 		return nil, errors.New("make an encoder: OnFrame is not set")

@@ -209,7 +209,7 @@ func (m Raw) AppendHead(b []byte) []byte {
 
 // ParseRaw reads the body of a Raw; Data points into it.
 func ParseRaw(b []byte) (m Raw, err error) {
-	if m.Data, err = parse(b, "raw picture", m.fields, 3*MaxPixels); err != nil {
+	if m.Data, err = parse(b, "raw picture", m.fields, 3*MaxPicture); err != nil {
 		return m, err
 	}
 	switch {
@@ -268,7 +268,7 @@ func (m Picture) AppendHead(b []byte) []byte {
 
 // ParsePicture reads the body of a Picture; Pix points into it.
 func ParsePicture(b []byte) (m Picture, err error) {
-	if m.Pix, err = parse(b, "picture", m.fields, 3*MaxPixels); err != nil {
+	if m.Pix, err = parse(b, "picture", m.fields, 3*MaxPicture); err != nil {
 		return m, err
 	}
 	return m, checkPicture("picture", RGB24, m.Width, m.Height, len(m.Pix))
@@ -375,8 +375,8 @@ func checkPicture(what string, f Format, w, h, length int) error {
 
 // checkSize checks the edges of a picture.
 func checkSize(what string, w, h int) error {
-	if w < 1 || h < 1 || w > MaxSide || h > MaxSide || w*h > MaxPixels {
-		return fmt.Errorf("%w: %s of %d x %d pixels, at most %d pixels allowed", ErrMalformed, what, w, h, MaxPixels)
+	if w < 1 || h < 1 || w > MaxSide || h > MaxSide || w*h > MaxPicture {
+		return fmt.Errorf("%w: %s of %d x %d pixels, at most %d pixels allowed", ErrMalformed, what, w, h, MaxPicture)
 	}
 	return nil
 }

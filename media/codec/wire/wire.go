@@ -24,8 +24,10 @@ const Version = 1
 const (
 	// MaxSide is the longest edge of any picture, in pixels.
 	MaxSide = 8192
-	// MaxPixels is the largest picture, in pixels: 4096 x 2304.
-	MaxPixels = 4096 * 2304
+	// MaxPixels is the largest picture that is decoded, in pixels.
+	MaxPixels = 8192 * 4320
+	// MaxPicture is the largest picture in a message, in pixels.
+	MaxPicture = 4096 * 2304
 	// MaxUnit is the largest access unit, in bytes.
 	MaxUnit = 8 << 20
 	// MaxText is the longest text in a message, in bytes.
@@ -69,7 +71,7 @@ func (k Kind) limit() int {
 	case KindUnit, KindEncoded:
 		return maxSmall + MaxUnit
 	case KindRaw, KindPicture:
-		return maxSmall + 3*MaxPixels
+		return maxSmall + 3*MaxPicture
 	case KindHello, KindLatest, KindSetup, KindReady, KindAck, KindNoPicture, KindProblem:
 		return maxSmall
 	}

@@ -8,8 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	)
+)
 
 // vague lines of ffmpeg repeat that something failed, prefix is the part of ffmpeg that wrote a line.
 var (

@@ -63,7 +63,9 @@ type Pacer struct{ p *pacer }
 func NewPacer(now func() time.Time, out source.Sink) Pacer { return Pacer{newPacer(now, out, false)} }
 
 // NewFilePacer makes a Pacer of a file.
-func NewFilePacer(now func() time.Time, out source.Sink) Pacer { return Pacer{newPacer(now, out, true)} }
+func NewFilePacer(now func() time.Time, out source.Sink) Pacer {
+	return Pacer{newPacer(now, out, true)}
+}
 
 // Picture emits a picture that is due at pts.
 func (p Pacer) Picture(ctx context.Context, pts time.Duration, key bool) error {

@@ -12,13 +12,12 @@ import (
 	"time"
 
 	"touchline/media"
+	"touchline/media/codec"
 	"touchline/media/source"
 )
 
 const (
 	probeTime = 10 * time.Second
-	// maxPixels and maxSide bound a picture: 8K with the height of DCI.
-	maxPixels = 8192 * 4320
 	maxSide   = 8192
 	// encodedPixels bounds a transcoded picture: 1080p.
 	encodedPixels = 1920 * 1080
@@ -165,10 +164,10 @@ func (p *probed) choose(height int, asIs bool) (*stream, error) {
 		s.audio, s.opus = a.Index, a.Codec == "opus" && a.Channels <= 2
 	}
 	codecs := map[string]media.Codec{"h264": media.H264, "hevc": media.H265, "vp8": media.VP8, "vp9": media.VP9, "av1": media.AV1}
-	codec, ok := codecs[v.Codec]
-	ok = ok && (codec != media.VP9 && codec != media.AV1 || v.Format == "yuv420p")
-	if ok && v.upright() && v.curve() == "" && (asIs || codec == media.H265 || !p.slow(v)) {
-		s.codec, s.copied = codec, true
+	to, ok := codecs[v.Codec]
+	ok = ok && (to != media.VP9 && to != media.AV1 || v.Format == "yuv420p")
+	if ok && v.upright() && v.curve() == "" && (asIs || to == media.H265 || !p.slow(v)) {
+		s.codec, s.copied = to, true
 		return s, nil
 	}
 	s.filter, s.curve = scale(), v.curve()
@@ -207,8 +206,8 @@ func (p *probed) picture(height int) (*probedStream, error) {
 		return nil, source.Permanent(fmt.Errorf("ffmpeg cannot decode its video track (%s)", best.Tag))
 	case w < 1 || h < 1:
 		return nil, source.Permanent(errors.New("ffmpeg cannot read this kind of picture or video; convert it to MP4 with H264, or to PNG"))
-	case w > maxSide || h > maxSide || w*h > maxPixels:
-		return nil, source.Permanent(fmt.Errorf("its picture has %d x %d pixels; the limit is %d x %d", w, h, maxSide, maxPixels/maxSide))
+	case w > maxSide || h > maxSide || w*h > codec.MaxPixels:
+		return nil, source.Permanent(fmt.Errorf("its picture has %d x %d pixels; the limit is %d x %d", w, h, maxSide, codec.MaxPixels/maxSide))
 	}
 	return best, nil
 }
@@ -231,7 +230,9 @@ func (t *probedStream) rank(o *probedStream, height int, variants bool) int {
 	return t.Disposition["default"] - o.Disposition["default"]
 }
 
-func (p *probed) hls() bool { return strings.Contains(p.Format.Name, "hls") || strings.Contains(p.Format.Name, "dash") }
+func (p *probed) hls() bool {
+	return strings.Contains(p.Format.Name, "hls") || strings.Contains(p.Format.Name, "dash")
+}
 
 // sound returns the track to hear: of the picture's program if there are programs, the default one if there are several.
 func (p *probed) sound(v *probedStream) (best *probedStream) {
