@@ -1,13 +1,14 @@
 package file
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+
+	"touchline/media/source"
 )
 
 // vague lines of ffmpeg repeat that something failed, prefix is the part of ffmpeg that wrote a line.
@@ -59,7 +60,7 @@ func useful(text string, in input) (line string) {
 // explain returns the error of the proxy, or else the useful line of ffmpeg and what to do.
 func (c *Clip) explain(in input, what string, err error, stderr *tail) error {
 	if failed := in.failure(); failed != nil {
-		return fmt.Errorf("%s: %w", what, failed)
+		return source.Errorf(what+": %w", failed)
 	}
 	text := stderr.text()
 	line := useful(text, in)
@@ -77,12 +78,12 @@ func (c *Clip) explain(in input, what string, err error, stderr *tail) error {
 	case strings.TrimSpace(text) != "":
 		line = "it is no video or picture that ffmpeg can read"
 	default:
-		return fmt.Errorf("%s: %w", what, err)
+		return source.Errorf(what+": %w", err)
 	}
 	if u := c.opts.Address.URL; u != nil {
 		line = strings.ReplaceAll(line, "http://"+pseudoHost, u.Scheme+"://"+u.Host)
 	}
-	return fmt.Errorf("%s: %s", what, strings.ReplaceAll(line, "file:"+c.opts.Address.Path, c.opts.Address.String()))
+	return source.Errorf(what+": %s", strings.ReplaceAll(line, "file:"+c.opts.Address.Path, c.opts.Address.String()))
 }
 
 // tail keeps the end of a program's output.

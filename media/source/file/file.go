@@ -12,7 +12,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -72,13 +71,13 @@ const (
 func New(o Options) (*Clip, error) {
 	switch {
 	case o.Now == nil:
-		return nil, errors.New("file.Options.Now is not set")
+		return nil, source.Errorf("file.Options.Now is not set")
 	case o.Start < 0:
-		return nil, fmt.Errorf("start %v: must not be negative", o.Start)
+		return nil, source.Errorf("start %v: must not be negative", o.Start)
 	case o.Address.Kind == source.File && o.Address.Path != "":
 	case o.Address.Kind == source.HTTP && o.Address.URL != nil:
 	default:
-		return nil, errors.New("the address is no file and no http or https URL")
+		return nil, source.Errorf("the address is no file and no http or https URL")
 	}
 	for _, program := range []string{"ffmpeg", "ffprobe"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -86,7 +85,7 @@ func New(o Options) (*Clip, error) {
 			if o.Address.Kind == source.HTTP {
 				what = "an HLS or HTTP stream"
 			}
-			return nil, fmt.Errorf("%s needs the program %s, which is not installed: apt-get install ffmpeg", what, program)
+			return nil, source.Errorf("%s needs the program %s, which is not installed: apt-get install ffmpeg", what, program)
 		}
 	}
 	o.Height = cmp.Or(o.Height, defaultHeight)
@@ -128,9 +127,9 @@ func (c *Clip) Pull(ctx context.Context, out source.Sink) error {
 // noPicture is the error of a stream whose first picture is late.
 func noPicture(why error) error {
 	if why == nil {
-		return fmt.Errorf("connected, but no picture within %v", firstTime)
+		return source.Errorf("connected, but no picture within %v", firstTime)
 	}
-	return fmt.Errorf("no picture within %v: %w", firstTime, why)
+	return source.Errorf("no picture within %v: %w", firstTime, why)
 }
 
 // open looks at the clip, unless it is known, and plays it. A clip whose sound cannot be played is played without.
@@ -214,20 +213,20 @@ func (c *Clip) input() (input, error) {
 		}, nil
 	}
 	if !c.opts.Allow.Files {
-		return input{}, fmt.Errorf("%w: files of this machine can be opened from its command line only", source.ErrNotAllowed)
+		return input{}, source.Errorf("%w: files of this machine can be opened from its command line only", source.ErrNotAllowed)
 	}
 	info, err := os.Stat(a.Path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return input{}, fmt.Errorf("file %s does not exist; it is opened when it appears", a)
+		return input{}, source.Errorf("file %s does not exist; it is opened when it appears", a)
 	case err != nil:
-		return input{}, fmt.Errorf("open the file: %w", errors.Unwrap(err)) // without the folder
+		return input{}, source.Errorf("open the file: %w", errors.Unwrap(err)) // without the folder
 	case info.IsDir():
-		return input{}, source.Permanent(fmt.Errorf("%s is a folder; name a file in it", a))
+		return input{}, source.Permanent(source.Errorf("%s is a folder; name a file in it", a))
 	case !info.Mode().IsRegular():
-		return input{}, source.Permanent(fmt.Errorf("%s is not a regular file", a))
+		return input{}, source.Permanent(source.Errorf("%s is not a regular file", a))
 	case info.Size() == 0:
-		return input{}, fmt.Errorf("file %s is empty", a)
+		return input{}, source.Errorf("file %s is empty", a)
 	}
 	in := input{url: "file:" + a.Path, protocols: "file,pipe", failure: func() error { return nil }, listed: func() bool { return false }, info: info}
 	if pictures := []string{".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}; strings.Contains(a.Path, "%") &&

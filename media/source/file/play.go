@@ -67,11 +67,11 @@ func (c *Clip) play(ctx context.Context, in input, s stream, pace *pacer) (playe
 	case c.opts.Address.Kind == source.File:
 		return true, source.ErrEnded
 	}
-	return true, errors.New("the stream came to its end")
+	return true, source.Errorf("the stream came to its end")
 }
 
 // errChanged is returned when a looping file was replaced.
-var errChanged = errors.New("the file has changed")
+var errChanged = source.Errorf("the file has changed")
 
 // changed reports whether a file was replaced. One that is missing comes back.
 func (in input) changed(path string) bool {
@@ -267,7 +267,7 @@ func (p *player) read(ctx context.Context, r *run, emit func(unit) error) error 
 	cmd, stderr := p.in.command(ctx, "ffmpeg", before, after)
 	pipe, err := p.start(ctx, cmd, r)
 	if err != nil {
-		return fmt.Errorf("start ffmpeg: %w", err)
+		return source.Errorf("start ffmpeg: %w", err)
 	}
 	kept := func(u unit) error {
 		p.keep(u)
@@ -286,11 +286,11 @@ func (p *player) read(ctx context.Context, r *run, emit func(unit) error) error 
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil && !isEnd(err):
-		return fmt.Errorf("read the video: %w", err)
+		return source.Errorf("read the video: %w", err)
 	case werr != nil:
 		return p.clip.explain(p.in, "play the video", werr, stderr)
 	case !r.known:
-		return p.clip.explain(p.in, "play the video", errors.New("the video has no picture"), stderr)
+		return p.clip.explain(p.in, "play the video", source.Errorf("the video has no picture"), stderr)
 	}
 	return nil
 }
@@ -340,7 +340,7 @@ func (p *player) start(ctx context.Context, cmd *exec.Cmd, r *run) (io.Reader, e
 }
 
 // errNextRun ends the sound of a run at the start of the next one.
-var errNextRun = errors.New("the next run has begun")
+var errNextRun = source.Errorf("the next run has begun")
 
 // relay emits the sound of a run that read yields, after the previous run's.
 func (p *player) relay(ctx context.Context, r, previous *run, read func(take func(time.Duration, [][]byte) error) error) {

@@ -3,7 +3,6 @@ package file
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -109,9 +108,9 @@ func (c *Clip) probe(ctx context.Context, in input) (*stream, error) {
 	text, err := cmd.Output()
 	if ctx.Err() != nil {
 		if failed := in.failure(); failed != nil {
-			return nil, fmt.Errorf("look at the video: %w", failed)
+			return nil, source.Errorf("look at the video: %w", failed)
 		}
-		return nil, fmt.Errorf("look at the video: no answer within %v", probeTime)
+		return nil, source.Errorf("look at the video: no answer within %v", probeTime)
 	}
 	if err != nil {
 		err = c.explain(in, "look at the video", err, stderr)
@@ -147,7 +146,7 @@ func (c *Clip) toneMap(ctx context.Context, s *stream) {
 func readProbe(text []byte) (*probed, error) {
 	p := &probed{}
 	if err := json.Unmarshal(text, p); err != nil {
-		return nil, fmt.Errorf("look at the video: %w", err)
+		return nil, source.Errorf("look at the video: %w", err)
 	}
 	return p, nil
 }
@@ -194,20 +193,20 @@ func (p *probed) picture(height int) (*probedStream, error) {
 	}
 	switch {
 	case len(tracks) == 0 && cover:
-		return nil, source.Permanent(errors.New("there is no video in it, only the cover picture of its sound"))
+		return nil, source.Permanent(source.Errorf("there is no video in it, only the cover picture of its sound"))
 	case len(tracks) == 0:
-		return nil, source.Permanent(errors.New("there is no video in it"))
+		return nil, source.Permanent(source.Errorf("there is no video in it"))
 	}
 	best := slices.MaxFunc(tracks, func(x, y *probedStream) int { return x.rank(y, height, p.hls()) })
 	switch w, h := best.Width, best.Height; {
 	case best.Tag == "encv":
-		return nil, source.Permanent(errors.New("its video track is encrypted (DRM); a key cannot be given"))
+		return nil, source.Permanent(source.Errorf("its video track is encrypted (DRM); a key cannot be given"))
 	case best.Codec == "" || best.Codec == "unknown" || best.Codec == "none":
-		return nil, source.Permanent(fmt.Errorf("ffmpeg cannot decode its video track (%s)", best.Tag))
+		return nil, source.Permanent(source.Errorf("ffmpeg cannot decode its video track (%s)", best.Tag))
 	case w < 1 || h < 1:
-		return nil, source.Permanent(errors.New("ffmpeg cannot read this kind of picture or video; convert it to MP4 with H264, or to PNG"))
+		return nil, source.Permanent(source.Errorf("ffmpeg cannot read this kind of picture or video; convert it to MP4 with H264, or to PNG"))
 	case w > maxSide || h > maxSide || w*h > codec.MaxPixels:
-		return nil, source.Permanent(fmt.Errorf("its picture has %d x %d pixels; the limit is %d x %d", w, h, maxSide, codec.MaxPixels/maxSide))
+		return nil, source.Permanent(source.Errorf("its picture has %d x %d pixels; the limit is %d x %d", w, h, maxSide, codec.MaxPixels/maxSide))
 	}
 	return best, nil
 }

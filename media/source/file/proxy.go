@@ -52,7 +52,7 @@ type proxy struct {
 func newProxy(ctx context.Context, o Options) (*proxy, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("open a proxy for ffmpeg: %w", err)
+		return nil, source.Errorf("open a proxy for ffmpeg: %w", err)
 	}
 	p := &proxy{
 		allow: o.Allow, target: o.Address.URL, header: o.Header, password: rand.Text(), client: o.Allow.Client(), listener: listener,
@@ -187,7 +187,7 @@ func (p *proxy) look(asked *url.URL, resp *http.Response) (io.Reader, error) {
 	}
 	in := bufio.NewReader(body)
 	if page := source.Page(resp.Header.Get("Content-Type"), in); page != nil {
-		p.note(fmt.Errorf("%w (%s)", page, name))
+		p.note(source.Errorf("%w (%s)", page, name))
 	}
 	if start, _ := in.Peek(len(playlist)); string(start) == playlist && asked.Path == p.target.Path {
 		p.listed.Store(true)
@@ -206,7 +206,7 @@ func (p *proxy) seek(resp *http.Response, body io.Reader) (io.Reader, error) {
 		return body, nil //nolint:nilerr // another kind of request, or the length is unknown
 	}
 	if _, err := io.CopyN(io.Discard, body, from); err != nil {
-		return nil, fmt.Errorf("read up to byte %d: %w", from, err)
+		return nil, source.Errorf("read up to byte %d: %w", from, err)
 	}
 	resp.StatusCode = http.StatusPartialContent
 	resp.Header.Set("Accept-Ranges", "bytes")
