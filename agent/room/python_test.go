@@ -170,7 +170,7 @@ func TestPythonSDKWithoutTracks(t *testing.T) {
 		captions := control.NewCaptions(bot, false, testLog(t))
 		run(t, func(ctx context.Context) error { _ = captions.Run(ctx); return nil })
 		run(t, pace(20*time.Millisecond, func(n uint32) error { // from before the join
-			captions.Caption(agent.Caption{Segment: fmt.Sprint(name, n), Text: fmt.Sprint(name, " ", n/50), Final: true})
+			captions.Caption(agent.Caption{Segment: fmt.Sprint(name, n), Text: fmt.Sprint(name, " ", n/50), Spoken: n%2 == 0, Final: true})
 			return nil
 		}))
 	}

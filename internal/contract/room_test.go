@@ -81,7 +81,6 @@ func sorted(attributes map[string]string) string {
 func measured(text string) string {
 	for _, r := range [][2]string{
 		{`(lk\.segment_id=|"segment":)"?[\w-]+"?`, "${1}ID"},
-		{`(lk\.transcribed_track_id=)TR_\w+`, "${1}ID"},
 		{`viewer-[A-Z0-9]{10}`, "viewer-ID"},
 		{`r1-[a-z0-9]{6,}`, "r1-ID"},
 		{`("(since|latency_sec|ready_sec|first_word_sec|alignment_error|audio_sec|delay|target_delay)":)-?[\d.e-]+`, "${1}0"},

@@ -255,7 +255,7 @@ func (c *Captions) publish(ctx context.Context) {
 			c.mu.Unlock()
 			return
 		}
-		if track := c.track(false); track != "" {
+		if track := c.track(true); track != "" {
 			for _, t := range c.trackless {
 				t.TrackId = track
 				c.older(room, t)
@@ -309,7 +309,7 @@ func (c *Captions) caption(room *lksdk.Room, step agent.Caption) {
 		delete(c.streams, step.Segment)
 	}
 	c.older(room, &livekit.Transcription{
-		TranscribedParticipantIdentity: c.sup.Identity(), TrackId: track,
+		TranscribedParticipantIdentity: c.sup.Identity(), TrackId: cmp.Or(track, c.track(true)),
 		Segments: []*livekit.TranscriptionSegment{{Id: step.Segment, Text: step.Text, Final: step.Final, Language: step.Language}},
 	})
 	if text := strings.TrimSpace(step.Text); c.chat && step.Final && text != "" {
@@ -320,16 +320,16 @@ func (c *Captions) caption(room *lksdk.Room, step agent.Caption) {
 	}
 }
 
-// track returns the id of the track that a comment belongs to; "" while the bot publishes nothing.
+// track returns the id of the track that a comment belongs to; "" while it is not published.
 func (c *Captions) track(spoken bool) string {
-	voice, picture := c.sup.VoiceSID(), c.sup.VideoSID()
-	if spoken {
-		return cmp.Or(voice, picture)
+	if !spoken {
+		return c.sup.VideoSID()
 	}
-	return cmp.Or(picture, voice)
+	return cmp.Or(c.sup.VoiceSID(), c.sup.VideoSID())
 }
 
-// older sends a step as the older Transcription packet, which must name a track. Without one, the newest step of each segment waits.
+// older sends a step as the older Transcription packet, which must name a track of the bot. Without one, the newest step of each segment
+// waits.
 func (c *Captions) older(room *lksdk.Room, t *livekit.Transcription) {
 	if t.GetTrackId() != "" {
 		c.send(room, &livekit.DataPacket{Value: &livekit.DataPacket_Transcription{Transcription: t}})
