@@ -44,8 +44,10 @@ type Options struct {
 	NewDecoder func(DecoderSinks) (Decoder, error)
 
 	Video VideoOutput
-	Audio speech.Voice
-	Texts []TextOutput
+	// Carries reports whether the room takes the delayed picture in a codec; nil for all. A picture in another one is transcoded.
+	Carries func(media.Codec) bool
+	Audio   speech.Voice
+	Texts   []TextOutput
 	// Commit is called with each phase of an alert after the outputs got it, with the frame of a new one, so that it can
 	// be delivered also after a crash. It must not wait for the disk. May be nil.
 	Commit func(a alert.Alert, frame *window.Frame)
@@ -219,10 +221,10 @@ func (s *Session) intake(ctx context.Context) error {
 }
 
 // relay sends an access unit to the delay line, or turns on transcoding: no common
-// browser plays H265, and the dependency descriptors of VP9 and AV1 with spatial
-// layers cannot be relayed.
+// browser plays H265, the dependency descriptors of VP9 and AV1 with spatial
+// layers cannot be relayed, and the room may not take every codec.
 func (s *Session) relay(f media.EncodedFrame, now time.Time) {
-	transcode := f.Codec == media.H265 || f.SpatialLayers > 1
+	transcode := f.Codec == media.H265 || f.SpatialLayers > 1 || s.opts.Carries != nil && !s.opts.Carries(f.Codec)
 	if transcode != s.transcodes {
 		s.transcodes = transcode
 		s.dec.SetTranscode(transcode)

@@ -28,6 +28,7 @@ import (
 	"touchline/agent/room"
 	"touchline/agent/room/conn"
 	"touchline/agent/room/control"
+	"touchline/agent/room/publish"
 	"touchline/agent/room/watch"
 	"touchline/agent/settings"
 	agentspeech "touchline/agent/speech"
@@ -195,7 +196,7 @@ func (b *Bot) makeSession(texts []agent.TextOutput) error {
 		Profiles: cfg.Profiles, Presets: cfg.Presets, Preset: cfg.Preset,
 		Engine: talk, EngineNote: b.engine.now.Note,
 		Input: b.Room.Watcher(), NewDecoder: b.newDecoder,
-		Video: b.delayed, Audio: voiceOutput{b.Voice},
+		Video: b.delayed, Carries: b.Room.Carries, Audio: voiceOutput{b.Voice},
 		Texts: texts, Alerts: b.Alerts, Commit: b.outputs.commit, OnChange: b.save,
 		Log: b.log,
 	}
@@ -351,7 +352,7 @@ func (b *Bot) newDecoder(sinks agent.DecoderSinks) (agent.Decoder, error) {
 	return codec.New(codec.Options{
 		LongSide: b.opts.Settings.Media.LongSide, OnPicture: sinks.Picture, OnRestart: sinks.NeedKeyFrame,
 		OnUndecodable: func(error) { sinks.NeedKeyFrame() },
-		Transcode:     codec.TranscodeOptions{OnFrame: sinks.Encoded},
+		Transcode:     codec.TranscodeOptions{OnFrame: sinks.Encoded, Choose: func() media.Codec { return publish.Encodable(b.Room.Carries) }},
 		Log:           b.opts.Log,
 	})
 }

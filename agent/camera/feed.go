@@ -77,10 +77,12 @@ type Feed struct {
 // New checks the options; nothing runs yet.
 func New(o Options) (*Feed, error) {
 	f := &Feed{opts: o, out: make(chan media.EncodedFrame, queue), wanted: wake.New()}
+	carries := func(c media.Codec) bool { return f.pub.Carries(c) }
 	var err error
 	f.fit, err = transcode.New(transcode.Options{
 		Out: f.send, RequestKeyFrame: f.askSource, OnReason: o.OnReason, Mode: o.Mode, H265: o.H265, Path: o.Codec,
-		To: codec.TranscodeOptions{BitRate: o.BitRate}, Log: o.Log,
+		Carries: carries, Log: o.Log,
+		To: codec.TranscodeOptions{BitRate: o.BitRate, Choose: func() media.Codec { return publish.Encodable(carries) }},
 	})
 	if err != nil {
 		return nil, err

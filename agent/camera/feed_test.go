@@ -76,9 +76,9 @@ type stage struct {
 	keys   conn.Keys
 }
 
-func newStage(t *testing.T) *stage {
+func newStage(t *testing.T, codecs ...string) *stage {
 	t.Helper()
-	server, _ := sfutest.Start(t, sfu.Options{})
+	server, _ := sfutest.Start(t, sfu.Options{VideoCodecs: codecs})
 	return &stage{server: server, keys: conn.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
 }
 
@@ -197,6 +197,23 @@ func TestSources(t *testing.T) {
 			require.Equal(t, 640, states[len(states)-1].Width)
 		})
 	}
+}
+
+// TestRoomWithoutH264: the picture of an H264 source is transcoded for a room that allows VP8 alone.
+func TestRoomWithoutH264(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "video/vp8")
+	a, err := source.ParseAddress(clip(t, "clip.mp4", append(plain, "-movflags", "+faststart")...))
+	require.NoError(t, err)
+	p, err := catalog.Open(catalog.Options{Address: a, Allow: source.AllowEverything(), Loop: true, Now: time.Now})
+	require.NoError(t, err)
+	f, err := camera.New(camera.Options{
+		URL: s.server.URL(), Keys: s.keys, Room: "room", Identity: "camera", Name: "Camera", LoopbackOnly: true, Codec: programPath(),
+	})
+	require.NoError(t, err)
+	run(t, func(ctx context.Context) error { return f.Play(ctx, p, a.Hide) })
+	s.counters(t, "room", "camera", 30)
+	require.Equal(t, "the room does not allow pictures in H264", f.Reason())
 }
 
 // pictures has ffmpeg send a clip as JPEG pictures.

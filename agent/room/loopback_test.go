@@ -10,6 +10,7 @@ import (
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 )
 
@@ -70,7 +71,7 @@ func TestLoopbackReachesMediaElsewhere(t *testing.T) {
 		}
 	}
 	before := ownSockets(t)
-	s := startServerAt(t, address)
+	s := startServerWith(t, sfu.Options{MediaIP: address})
 	startCamera(t, s, "cam", 640, 360)
 	bot := startBot(t, s, nil)
 	pump(t, bot)

@@ -39,13 +39,14 @@ type server struct {
 
 func startServer(t *testing.T) *server {
 	t.Helper()
-	return startServerAt(t, "")
+	return startServerWith(t, sfu.Options{})
 }
 
-// startServerAt starts one whose media goes to an address.
-func startServerAt(t *testing.T, mediaIP string) *server {
+// startServerWith starts one with further options.
+func startServerWith(t *testing.T, opts sfu.Options) *server {
 	t.Helper()
-	s := &server{t: t, opts: sfu.Options{MediaIP: mediaIP, Log: testLog(t)}}
+	opts.Log = testLog(t)
+	s := &server{t: t, opts: opts}
 	s.start()
 	_, httpPort, err := net.SplitHostPort(s.HTTPAddr())
 	require.NoError(t, err)

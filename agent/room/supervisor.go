@@ -222,6 +222,12 @@ func (s *Supervisor) Transcribes() bool { return s.may.Agent }
 // Fail ends Run with the panic of a callback.
 func (s *Supervisor) Fail(err error) { s.conn.Fail(err) }
 
+// Carries reports whether the room takes the delayed picture in a codec; true without a connection.
+func (s *Supervisor) Carries(codec media.Codec) bool {
+	ses := s.session.Load()
+	return ses == nil || ses.Enables(codec.MimeType())
+}
+
 // SetState publishes the state of the bot in the attribute lk.agent.state and,
 // with its reason, in the participant's metadata.
 func (s *Supervisor) SetState(status agent.Status) {
@@ -351,8 +357,6 @@ func (s *Supervisor) Check(ses *conn.Session, now time.Time) error {
 		return errors.New("the voice is no longer published")
 	case s.sound.Lost(now):
 		return errors.New("the camera's sound is no longer published")
-	case s.relay.Lost(now):
-		return errors.New("the delayed picture is no longer published")
 	}
 	return nil
 }

@@ -54,6 +54,8 @@ type Options struct {
 	APIKey, APISecret string
 	// DepartureTimeout is how long an empty room stays open; 0 is LiveKit's 20 s.
 	DepartureTimeout time.Duration
+	// VideoCodecs are the MIME types of pictures that rooms allow; nil for LiveKit's defaults.
+	VideoCodecs []string
 	// Log receives the server's warnings and errors. LiveKit has one logger per process: all servers use the first one's.
 	Log zerolog.Logger
 }
@@ -160,6 +162,13 @@ func serverConfig(opts Options) (*config.Config, error) {
 	room := dict{}
 	if opts.DepartureTimeout > 0 {
 		room["departure_timeout"] = max(1, int(opts.DepartureTimeout/time.Second))
+	}
+	if opts.VideoCodecs != nil {
+		codecs := []dict{{"mime": "audio/opus"}}
+		for _, mime := range opts.VideoCodecs {
+			codecs = append(codecs, dict{"mime": mime})
+		}
+		room["enabled_codecs"] = codecs
 	}
 	text, err := yaml.Marshal(dict{
 		"port":           opts.HTTPPort,

@@ -20,6 +20,12 @@ func (d *Decoder) next() [][]byte {
 		d.buf = nil
 	}
 	b := d.buf[:0]
+	if to := d.opts.Transcode; to.Choose != nil && d.transcode.Load() {
+		to.Codec = to.Choose()
+		if setup, err := to.check(); err == nil && setup != d.setup {
+			d.setup, d.greeted = setup, false
+		}
+	}
 	if !d.greeted && d.opts.Transcode.OnFrame != nil {
 		b = d.setup.Append(b)
 	}

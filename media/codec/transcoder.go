@@ -16,6 +16,8 @@ type TranscodeOptions struct {
 	// Codec is H264 (constrained baseline, Annex B; also when unset) or VP8. The other
 	// one is used if the machine lacks the encoder; see the codec of each frame.
 	Codec media.Codec
+	// Choose returns the codec instead, for the next pictures. It must not block. May be nil.
+	Choose func() media.Codec
 	// FPS expected, 0 for 30.
 	FPS int
 	// BitRate in bit/s at 1280x720, 0 for 2.5 Mbit/s. It is scaled with the power 3/4

@@ -5,6 +5,7 @@ package codec_test
 import (
 	"bytes"
 	"fmt"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -146,6 +147,32 @@ func TestTranscodeRate(t *testing.T) {
 			size += len(receive(t, out, "a transcoded frame").Data)
 		}
 		require.InDelta(t, 2_000_000*0.354, 8*size/2, 200_000, "bit/s at %d pictures a second", fps)
+	}
+}
+
+// TestTranscoderChoosesItsCodec: another codec is encoded from the next picture on, without a restart.
+func TestTranscoderChoosesItsCodec(t *testing.T) {
+	t.Parallel()
+	var vp8 atomic.Bool
+	out := make(chan media.EncodedFrame, 100)
+	r := newRig(t, codec.Options{Transcode: codec.TranscodeOptions{OnFrame: func(f media.EncodedFrame) { out <- f }, Choose: func() media.Codec {
+		if vp8.Load() {
+			return media.VP8
+		}
+		return media.H264
+	}}})
+	r.SetTranscode(true)
+	clip := barsClip(t, media.H265, 320, 180, 0, 30, 10)
+	r.feed(t, clip[:5], always)
+	for range 5 {
+		require.Equal(t, media.H264, receive(t, out, "a frame").Codec)
+	}
+	vp8.Store(true)
+	r.feed(t, clip[5:10], always)
+	for i := range 5 {
+		f := receive(t, out, "a frame")
+		require.Equal(t, media.VP8, f.Codec)
+		require.Equal(t, i == 0, f.KeyFrame)
 	}
 }
 

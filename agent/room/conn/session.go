@@ -2,6 +2,7 @@ package conn
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -111,6 +112,12 @@ func (ses *Session) Publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOp
 		}
 		return err
 	}
+}
+
+// Ended reports whether an error of Publish means that the connection or the run has ended.
+func Ended(err error) bool {
+	_, gone := errors.AsType[*goneError](err)
+	return gone || errors.Is(err, errBroke) || errors.Is(err, context.Canceled)
 }
 
 // goodbye waits for the delivery of the last data, sends a leave request and waits for its effect, each time up to goodbyeTime. The

@@ -204,6 +204,12 @@ func (c *CameraPublisher) wakeUp() {
 	}
 }
 
+// Carries reports whether the room takes a picture in a codec; true without a connection.
+func (c *CameraPublisher) Carries(codec media.Codec) bool {
+	ses := c.session.Load()
+	return ses == nil || ses.Enables(codec.MimeType())
+}
+
 // CurrentRoom returns the present connection, nil between connections. Do not keep it.
 func (c *CameraPublisher) CurrentRoom() *lksdk.Room { return c.conn.Room() }
 
@@ -240,7 +246,10 @@ func (c *CameraPublisher) Check(ses *conn.Session, now time.Time) error {
 	if err := c.sound.Ensure(ses); err != nil {
 		return err
 	}
-	if c.missing() {
+	if c.settle(ses, now, c.opts.Log) {
+		return errors.New("the camera is no longer published")
+	}
+	if c.missing(now) {
 		o := lksdk.TrackPublicationOptions{Name: "camera", Source: livekit.TrackSource_CAMERA}
 		if c.opts.ScreenShare {
 			o.Name, o.Source = "screen", livekit.TrackSource_SCREEN_SHARE
@@ -248,10 +257,6 @@ func (c *CameraPublisher) Check(ses *conn.Session, now time.Time) error {
 		if err := c.publish(ses, o, c.conn.Guarded(c.opts.OnKeyFrame), c.opts.Log); err != nil {
 			return fmt.Errorf("publish the camera: %w", err)
 		}
-		return nil
-	}
-	if c.Lost(now) {
-		return errors.New("the camera is no longer published")
 	}
 	return nil
 }

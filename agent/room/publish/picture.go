@@ -25,6 +25,21 @@ type pictureTrack struct {
 	codec         media.Codec // of inner
 	want          media.Codec // of the frames
 	width, height int
+	before        uint64 // frames sent before inner was published
+	barred        media.Codec
+	barredAt      time.Time
+	why           string // the room does not take barred
+}
+
+// publishRetry is the pause before a picture that the room did not take is published in the same codec again.
+const publishRetry = time.Minute
+
+// Encodable returns the codec to encode a picture for a room that carries some codecs.
+func Encodable(carries func(media.Codec) bool) media.Codec {
+	if !carries(media.H264) && carries(media.VP8) {
+		return media.VP8
+	}
+	return media.H264
 }
 
 // ready returns the track for f. Without a track, and from a gap until the next key frame, it returns nil and f counts as dropped.
@@ -60,22 +75,74 @@ func (p *pictureTrack) carry(f media.EncodedFrame) *lksdk.LocalTrack {
 }
 
 // missing reports whether the frames need a track of another codec than the published one, if any.
-func (p *pictureTrack) missing() bool {
+func (p *pictureTrack) missing(now time.Time) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return p.want != media.CodecUnknown && (p.inner == nil || p.codec != p.want)
+	if p.want == media.CodecUnknown || p.inner != nil && p.codec == p.want {
+		return false
+	}
+	return p.barred != p.want || now.Sub(p.barredAt) >= publishRetry
 }
 
-// publish replaces the track with one of the frames' codec and size. It requests a key frame, also at each request of the server.
+// bar notes why the room does not take the picture in a codec. Voice and captions go on.
+func (p *pictureTrack) bar(codec media.Codec, why string, now time.Time, log zerolog.Logger) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.why != why {
+		log.Warn().Stringer("codec", codec).Str("reason", why).Msg("picture not published")
+	}
+	p.barred, p.barredAt, p.why, p.codec = codec, now, why, media.CodecUnknown
+}
+
+// Barred returns why the room does not take the picture; "" if it does.
+func (p *pictureTrack) Barred() string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.why
+}
+
+// Drop removes the track of an ended connection. The next room may take the picture.
+func (p *pictureTrack) Drop() {
+	p.localTrack.Drop()
+	p.mu.Lock()
+	p.barred, p.why = media.CodecUnknown, ""
+	p.mu.Unlock()
+}
+
+// settle bars the codec of a track that never accepted a packet, and reports whether a track that did is lost.
+func (p *pictureTrack) settle(ses *conn.Session, now time.Time, log zerolog.Logger) (lost bool) {
+	if !p.Lost(now) {
+		return false
+	}
+	p.mu.RLock()
+	inner, codec, never := p.inner, p.codec, p.frames.Load() == p.before
+	p.mu.RUnlock()
+	if never && codec != media.CodecUnknown {
+		p.bar(codec, "the room does not accept a picture in "+codec.String(), now, log)
+		p.unpublish(ses, inner, log)
+		p.set(nil, nil)
+	}
+	return !never
+}
+
+func (p *pictureTrack) unpublish(ses *conn.Session, track *lksdk.LocalTrack, log zerolog.Logger) {
+	if pub := publicationOf(ses.Room, track); pub != nil {
+		if err := ses.Room.LocalParticipant.UnpublishTrack(pub.SID()); err != nil {
+			log.Warn().Err(err).Str("track", pub.Name()).Msg("unpublishing failed")
+		}
+	}
+}
+
+// publish replaces the track with one of the frames' codec and size, or notes why the room does not take it. It requests a key frame, also at each request of the server.
 func (p *pictureTrack) publish(ses *conn.Session, o lksdk.TrackPublicationOptions, askKeyFrame func(), log zerolog.Logger) error {
 	p.mu.RLock()
 	old, codec := p.inner, p.want
 	o.VideoWidth, o.VideoHeight = p.width, p.height
 	p.mu.RUnlock()
-	if pub := publicationOf(ses.Room, old); pub != nil {
-		if err := ses.Room.LocalParticipant.UnpublishTrack(pub.SID()); err != nil {
-			log.Warn().Err(err).Str("track", o.Name).Msg("unpublishing failed")
-		}
+	p.unpublish(ses, old, log)
+	if !ses.Enables(codec.MimeType()) {
+		p.bar(codec, "the room does not allow pictures in "+codec.String(), time.Now(), log)
+		return nil
 	}
 	inner, err := lksdk.NewLocalTrack(videoCapability(codec), lksdk.WithRTCPHandler(func(report rtcp.Packet) {
 		switch report.(type) {
@@ -86,11 +153,15 @@ func (p *pictureTrack) publish(ses *conn.Session, o lksdk.TrackPublicationOption
 	if err != nil {
 		return err
 	}
-	if err := ses.Publish(inner, &o); err != nil {
+	if err := ses.Publish(inner, &o); conn.Ended(err) {
 		return err
+	} else if err != nil {
+		p.bar(codec, "publish the picture: "+err.Error(), time.Now(), log)
+		return nil
 	}
 	p.mu.Lock()
 	p.inner, p.room, p.codec, p.publishedAt = inner, ses.Room, codec, time.Now()
+	p.before, p.barred, p.why = p.frames.Load(), media.CodecUnknown, ""
 	p.mu.Unlock()
 	askKeyFrame()
 	return nil

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -107,7 +108,10 @@ func packetsPerStep(n int) int {
 
 // Check publishes the track and mirrors the source's mute. It runs in the connection's goroutine.
 func (r *Relay) Check(ses *conn.Session, sourceMuted bool, now time.Time) error {
-	if r.missing() {
+	if r.settle(ses, now, r.log) {
+		return errors.New("the delayed picture is no longer published")
+	}
+	if r.missing(now) {
 		o := lksdk.TrackPublicationOptions{Name: relayName, Source: livekit.TrackSource_CAMERA, Stream: streamName}
 		if err := r.publish(ses, o, r.askKeyFrame, r.log); err != nil {
 			return fmt.Errorf("publish the delayed picture: %w", err)

@@ -50,6 +50,8 @@ type Options struct {
 	Mode Mode
 	// H265 lets H265 pass, for viewers that can play it.
 	H265 bool
+	// Carries reports whether the room takes pictures in a codec; nil for all. Others are transcoded in every mode.
+	Carries func(media.Codec) bool
 	// To sets the codec to transcode to; its OnFrame is not used.
 	To codec.TranscodeOptions
 	// Path of the codec program; "" searches for it.
@@ -251,6 +253,8 @@ func (c *Converter) obstacle(f media.EncodedFrame) string {
 		return "browsers do not play JPEG pictures"
 	case f.SpatialLayers > 1:
 		return "pictures in spatial layers"
+	case c.opts.Carries != nil && !c.opts.Carries(f.Codec):
+		return "the room does not allow pictures in " + f.Codec.String()
 	case c.opts.Mode == Off:
 		return ""
 	case f.Codec == media.H265 && !c.opts.H265:
