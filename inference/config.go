@@ -103,6 +103,8 @@ type VoiceConfig struct {
 	Language string `yaml:"language" env:"LANGUAGE"`
 	// MaxTokens is the limit of a spoken answer, in tokens.
 	MaxTokens int `yaml:"max_tokens" env:"MAX_TOKENS"`
+	// Lenient lets POST /v1/audio/speech ignore unknown voices and instructions; otherwise they are refused.
+	Lenient bool `yaml:"lenient" env:"LENIENT"`
 }
 
 // DefaultConfig returns the automatic choice of the engine.

@@ -315,6 +315,21 @@ type Speaker interface {
 	Speak(ctx context.Context, text, voice, language string) iter.Seq2[Chunk, error]
 }
 
+type speed struct{}
+
+// AtSpeed returns a context whose texts a Speaker speaks that much faster, if it can.
+func AtSpeed(ctx context.Context, factor float64) context.Context {
+	return context.WithValue(ctx, speed{}, factor)
+}
+
+// Speed returns the factor of AtSpeed; 1 without one.
+func Speed(ctx context.Context) float64 {
+	if factor, ok := ctx.Value(speed{}).(float64); ok {
+		return factor
+	}
+	return 1
+}
+
 type behind struct{}
 
 // Behind returns a context whose work has lower priority than live rooms: for texts that a Speaker speaks for no room.

@@ -110,7 +110,7 @@ func Needed(operation string) Rights {
 	case "POST /say", "say", "POST /v1/audio/speech", "GET /v1/audio/voices":
 		return Speak
 	case "POST /v1/audio/transcriptions", "POST /v1/audio/transcriptions/stream", "POST /v1/audio/translations",
-		"POST /v1/audio/subtitles", "GET /v1/models", "GET /v1/realtime", "GET /ws/transcribe", "GET /health",
+		"POST /v1/audio/subtitles", "GET /v1/models", "GET /v1/models/{id}", "GET /v1/realtime", "GET /ws/transcribe", "GET /health",
 		"heard": // the events of what people say, among those of "GET /events"
 		return Transcribe
 	case "POST /rules", "PUT /rules/{id}", "DELETE /rules/{id}", "POST /rules/try", "POST /rules/{id}/snooze", "POST /rules/{id}/test",

@@ -50,6 +50,8 @@ type Voice struct {
 type Options struct {
 	// Speaker speaks. Comments of rooms that use the same program go first.
 	Speaker inference.Speaker
+	// Voice is the configured voice, as in inference.Prompt; "" is chosen by the language.
+	Voice string
 	// Voices lists the voices. Check returns an error for a voice that cannot speak a language.
 	Voices func() []Voice
 	Check  func(id, language string) error
@@ -57,6 +59,10 @@ type Options struct {
 	Language string
 	// Codec is the path of touchline-codec; "" searches for it.
 	Codec string
+	// Paced reports whether a voice has several speeds; nil for none that has.
+	Paced func(id string) bool
+	// Lenient ignores unknown voices and instructions, which the header Touchline-Ignored then names. Otherwise they are refused.
+	Lenient bool
 	// Slots is how many texts are spoken at once; 0 is 2.
 	Slots int
 	Log   zerolog.Logger
@@ -143,11 +149,10 @@ var builtIn = []string{ //nolint:gochecknoglobals // a table
 	"alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse", "default",
 }
 
-// parse reads a body strictly.
+// parse reads a body. Fields that other servers have are ignored.
 func parse(body []byte) (SpeechBody, error) {
 	var r SpeechBody
 	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
 	if err := d.Decode(&r); err != nil {
 		return r, &Error{Status: http.StatusBadRequest, Code: "invalid_json", Message: "read the body: " + err.Error()}
 	}
@@ -164,12 +169,10 @@ func parse(body []byte) (SpeechBody, error) {
 		return r, bad("response_format", "flac is not made here; choose wav, which is lossless too")
 	case formats()[r.Format] == nil:
 		return r, bad("response_format", "expected mp3, opus, aac, wav or pcm, got %.40q", r.Format)
-	case r.Speed != nil && *r.Speed != 1:
-		return r, bad("speed", "these voices have one speed; leave it out or send 1, got %v", *r.Speed)
+	case r.Speed != nil && !(*r.Speed >= 0.25 && *r.Speed <= 4):
+		return r, bad("speed", "expected 0.25 to 4, got %v", *r.Speed)
 	case r.Stream != "audio" && r.Stream != "sse":
 		return r, bad("stream_format", "expected audio or sse, got %.40q", r.Stream)
-	case strings.TrimSpace(r.Instructions) != "":
-		return r, bad("instructions", "these voices take none; leave it out")
 	}
 	if slices.Contains(builtIn, string(r.Voice)) {
 		r.Voice = ""
@@ -186,10 +189,14 @@ func (h *Handler) ServeSpeech(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req, err := parse(body)
+	var ignored []string
 	if err == nil {
-		err = h.checkVoice(&req)
+		ignored, err = h.checkVoice(&req)
 	}
 	if err == nil {
+		if len(ignored) > 0 {
+			w.Header().Set("Touchline-Ignored", strings.Join(ignored, ", "))
+		}
 		err = h.serve(w, r, req)
 	}
 	if e, ok := errors.AsType[*Error](err); ok {
@@ -197,17 +204,61 @@ func (h *Handler) ServeSpeech(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// checkVoice checks the voice, and sets the language.
-func (h *Handler) checkVoice(req *SpeechBody) error {
+// checkVoice checks the voice, and sets the language: if the voice has no sounds for the text's letters, it is one that the letters
+// belong to. It returns the fields that are ignored.
+func (h *Handler) checkVoice(req *SpeechBody) (ignored []string, err error) {
+	if strings.TrimSpace(req.Instructions) != "" {
+		if !h.opts.Lenient {
+			return nil, bad("instructions", "these voices take none; leave it out")
+		}
+		ignored = append(ignored, "instructions")
+	}
+	if speed := cmp.Or(req.Speed, new(1.0)); *speed != 1 && (h.opts.Paced == nil || !h.opts.Paced(string(req.Voice))) {
+		return nil, bad("speed", "this voice has one speed; leave it out or send 1, got %v", *speed)
+	}
+	given := req.Language
+	voices := h.opts.Voices()
 	id := string(req.Voice)
-	for _, v := range h.opts.Voices() {
+	for _, v := range voices {
 		if v.ID == id {
-			req.Language = cmp.Or(req.Language, v.Language)
+			req.Language = cmp.Or(given, v.Language)
 		}
 	}
 	req.Language = cmp.Or(req.Language, h.opts.Language)
-	if err := h.opts.Check(id, req.Language); err != nil {
-		return bad("voice", "%v; GET /v1/audio/voices lists them", err)
+	err = h.opts.Check(id, req.Language)
+	if err != nil && h.opts.Lenient && id != "" {
+		ignored = append(ignored, "voice")
+		req.Voice, id, req.Language = "", "", cmp.Or(given, h.opts.Language)
+		err = h.opts.Check(id, req.Language)
+	}
+	if err != nil {
+		return nil, bad("voice", "%v; GET /v1/audio/voices lists them", err)
+	}
+	if language := spoken(req.Input, req.Language); language != req.Language {
+		if err := h.speakAs(req, voices, language); err != nil {
+			return nil, err
+		}
+	}
+	return ignored, nil
+}
+
+// speakAs changes the language of a request, and its voice if that has one other language.
+func (h *Handler) speakAs(req *SpeechBody, voices []Voice, language string) error {
+	req.Language = language
+	id := cmp.Or(string(req.Voice), h.opts.Voice)
+	chosen := id == "" || id == inference.VoiceAuto // by the language
+	if i := slices.IndexFunc(voices, func(v Voice) bool { return v.ID == id }); !chosen && (i < 0 || voices[i].Language == "") {
+		return nil // of several languages
+	}
+	i := slices.IndexFunc(voices, func(v Voice) bool { return h.opts.Check(v.ID, language) == nil })
+	if i < 0 {
+		return &Error{
+			Status: http.StatusUnprocessableEntity, Param: "input", Code: "no_voice",
+			Message: fmt.Sprintf("input: no voice has sounds for its letters (language %s); GET /v1/audio/voices lists the voices", language),
+		}
+	}
+	if !chosen {
+		req.Voice = voiceName(voices[i].ID)
 	}
 	return nil
 }
@@ -223,6 +274,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, req SpeechBody) 
 	ctx, cancel := context.WithTimeoutCause(r.Context(), maxTime, fmt.Errorf("the text was not spoken within %v", maxTime))
 	defer cancel()
 	began := time.Now()
+	if req.Speed != nil {
+		ctx = inference.AtSpeed(ctx, *req.Speed)
+	}
 	out := &stream{w: w, control: http.NewResponseController(w), kind: formats()[req.Format].kind, sse: req.Stream == "sse"}
 	length, err := h.speak(ctx, req, out)
 	switch {
@@ -304,6 +358,19 @@ func causeOr(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// speechModel is the name under which the voices are listed as a model; any name is accepted.
+const speechModel = "tts-1"
+
+// ServeModels answers GET /v1/models where only speech is served.
+func (*Handler) ServeModels(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, ModelList{Object: "list", Data: []ModelItem{modelItem(speechModel)}})
+}
+
+// ServeModel answers GET /v1/models/ID.
+func (*Handler) ServeModel(w http.ResponseWriter, r *http.Request) {
+	writeJSON(w, modelItem(r.PathValue("id")))
 }
 
 // ServeVoices answers GET /v1/audio/voices.

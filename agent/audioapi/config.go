@@ -16,11 +16,13 @@ type Config struct {
 	Queue    int `yaml:"queue" env:"QUEUE"`
 	// Sessions is the largest number of live sessions.
 	Sessions int `yaml:"sessions" env:"SESSIONS"`
+	// AnyModel accepts any model name, since one model is loaded.
+	AnyModel bool `yaml:"any_model" env:"ANY_MODEL"`
 }
 
 // DefaultConfig returns the settings in force when nothing is configured.
 func DefaultConfig() Config {
-	return Config{MaxBytes: 100 << 20, MaxDuration: 20 * time.Minute, Parallel: 4, Queue: 16, Sessions: 64}
+	return Config{MaxBytes: 100 << 20, MaxDuration: 20 * time.Minute, Parallel: 4, Queue: 16, Sessions: 64, AnyModel: true}
 }
 
 // Validate checks every setting and reports all that are wrong, joined. Each

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,11 +28,10 @@ type soundFormat struct {
 	Rate int    `json:"rate,omitempty"`
 }
 
-// sessionInput is audio.input of a session. A nil pointer or nil message changes nothing.
+// sessionInput is audio.input of a session. A nil pointer or nil message changes nothing. Its noise_reduction is ignored.
 type sessionInput struct {
 	Format    *soundFormat    `json:"format"`
-	Noise     json.RawMessage `json:"noise_reduction"`
-	Listening *listening      `json:"transcription"`
+	Listening json.RawMessage `json:"transcription"`
 	Turns     json.RawMessage `json:"turn_detection"`
 }
 
@@ -44,9 +44,8 @@ type sessionChange struct {
 	Include []string `json:"include"`
 
 	OldFormat    string          `json:"input_audio_format"`
-	OldListening *listening      `json:"input_audio_transcription"`
+	OldListening json.RawMessage `json:"input_audio_transcription"`
 	sessionInput                 // the older form has turn_detection at this level
-	OldNoise     json.RawMessage `json:"input_audio_noise_reduction"`
 }
 
 // realtimeSettings are the settings of a client.
@@ -137,7 +136,7 @@ func (v *realtime) describe() map[string]any {
 		names := map[string]string{"audio/pcm": pcm16, "audio/pcmu": ulaw, "audio/pcma": alaw}
 		return map[string]any{
 			"id": v.id, "object": "realtime.transcription_session", "input_audio_format": names[v.set.format.Type],
-			"input_audio_transcription": how, "turn_detection": v.set.turns,
+			"input_audio_transcription": how, "turn_detection": v.set.turns, "input_audio_noise_reduction": nil,
 		}
 	}
 	return map[string]any{
@@ -221,7 +220,7 @@ func (v *realtime) update(raw json.RawMessage, old bool) error {
 	}
 	in := c.Audio.Input
 	if old {
-		in = sessionInput{Noise: c.OldNoise, Listening: c.OldListening, Turns: c.Turns}
+		in = sessionInput{Listening: c.OldListening, Turns: c.Turns}
 		if c.OldFormat != "" {
 			names := map[string]string{pcm16: "audio/pcm", ulaw: "audio/pcmu", alaw: "audio/pcma"}
 			in.Format = &soundFormat{Type: cmp.Or(names[c.OldFormat], c.OldFormat)}
@@ -229,11 +228,8 @@ func (v *realtime) update(raw json.RawMessage, old bool) error {
 	} else if c.Type != "" && c.Type != "transcription" {
 		return bad("session.type", "only transcription is here, got %.40q", c.Type)
 	}
-	switch {
-	case len(c.Include) > 0:
+	if len(c.Include) > 0 {
 		return bad("session.include", "there are no logprobs here; leave it out")
-	case len(in.Noise) > 0 && string(in.Noise) != "null":
-		return bad("session.audio.input.noise_reduction", "there is none here; leave it out or send null")
 	}
 	next := v.set
 	intake, err := next.reformat(in.Format)
@@ -277,7 +273,7 @@ func (s *realtimeSettings) reformat(f *soundFormat) (*intake, error) {
 		return nil, nil //nolint:nilnil // it does not change
 	}
 	kind, rate := "", 8000
-	switch f.Type {
+	switch f.Type = cmp.Or(f.Type, s.format.Type); f.Type {
 	case "audio/pcm":
 		kind, rate = pcm16, cmp.Or(f.Rate, realtimeRate)
 	case "audio/pcmu":
@@ -294,22 +290,26 @@ func (s *realtimeSettings) reformat(f *soundFormat) (*intake, error) {
 	return in, nil
 }
 
-// relisten changes how utterances are transcribed.
-func (s *realtimeSettings) relisten(t *Transcriber, l *listening) error {
-	if l == nil {
+// relisten changes how utterances are transcribed, in the fields that are given.
+func (s *realtimeSettings) relisten(t *Transcriber, raw json.RawMessage) error {
+	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}
-	model := cmp.Or(l.Model, s.listens.Model)
-	s.listens = *l
-	s.listens.Model = model
-	err := t.model(model)
+	next := s.listens
+	next.Languages, next.Keywords = slices.Clone(next.Languages), slices.Clone(next.Keywords)
+	if err := json.Unmarshal(raw, &next); err != nil {
+		return bad("session.audio.input.transcription", "%v", err)
+	}
+	next.Model = cmp.Or(next.Model, s.listens.Model)
+	s.listens = next
+	err := t.model(next.Model)
 	if err == nil {
 		s.hearing, err = t.hearingOf(s.listens)
 	}
 	return err
 }
 
-// detect changes the detection of turns.
+// detect changes the detection of turns, in the fields that are given.
 func (s *realtimeSettings) detect(raw json.RawMessage) (changed bool, how vad.Config, err error) {
 	if len(raw) == 0 {
 		return false, how, nil
@@ -319,8 +319,12 @@ func (s *realtimeSettings) detect(raw json.RawMessage) (changed bool, how vad.Co
 		s.turns = nil
 		return true, how, nil
 	}
-	s.turns = usualTurns()
-	if err := json.Unmarshal(raw, s.turns); err != nil {
+	next := usualTurns()
+	if was, err := json.Marshal(s.turns); err == nil && s.turns != nil {
+		_ = json.Unmarshal(was, next) // as it was written
+	}
+	s.turns = next
+	if err := json.Unmarshal(raw, next); err != nil {
 		return false, how, bad("session.audio.input.turn_detection", "%v", err)
 	}
 	how, err = s.turns.config("session.audio.input.turn_detection")

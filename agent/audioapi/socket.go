@@ -193,7 +193,7 @@ func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
 	}
 	q := r.URL.Query()
 	p := &plainSocket{socket: s, id: q.Get("request_id"), ctx: r.Context()}
-	p.vad = slices.Contains([]string{"true", "1", "yes"}, q.Get("use_server_vad"))
+	p.vad = slices.Contains([]string{"", "true", "1", "yes"}, q.Get("use_server_vad"))
 	rate := 16000
 	if v := q.Get("sample_rate"); v != "" {
 		rate, _ = strconv.Atoi(v) // 0 is refused below

@@ -408,7 +408,7 @@ func TestRealtimeOfLiveKit(t *testing.T) {
 
 func TestRealtimeErrors(t *testing.T) {
 	r := &livetest.Recognizer{NoPartials: true, Before: func(context.Context, livetest.Call) error { return errors.New("the graph failed") }}
-	srv, _ := transcribe(t, r)
+	srv, _ := transcribe(t, r, ownModel)
 	c := dial(t, srv, "/v1/realtime")
 	c.next()
 	input := func(field string, v any) string {
@@ -423,7 +423,6 @@ func TestRealtimeErrors(t *testing.T) {
 		`{"type": "session.update", "session": {"type": "realtime"}}`:                                     "only transcription",
 		`{"type": "session.update", "session": {"include": ["item.input_audio_transcription.logprobs"]}}`: "no logprobs",
 		`{"type": "input_audio_buffer.append", "audio": "%"}`:                                             "expected base64",
-		input("noise_reduction", map[string]any{"type": "near_field"}):                                    "noise_reduction",
 		input("format", map[string]any{"type": "audio/opus"}):                                             "expected audio/pcm",
 		input("format", map[string]any{"type": "audio/pcm", "rate": 7}):                                   "expected audio/pcm",
 		input("transcription", map[string]any{"model": "llama"}):                                          "not found",

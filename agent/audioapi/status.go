@@ -2,6 +2,7 @@ package audioapi
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -30,10 +31,20 @@ type ModelItem struct {
 
 // ServeModels answers GET /v1/models.
 func (t *Transcriber) ServeModels(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, ModelList{Object: "list", Data: []ModelItem{
-		{ID: t.opts.Recognizer.Recognizes().Model, Object: "model", Owner: "touchline"},
-	}})
+	writeJSON(w, ModelList{Object: "list", Data: []ModelItem{modelItem(t.opts.Recognizer.Recognizes().Model)}})
 }
+
+// ServeModel answers GET /v1/models/ID with the model that has or stands for that name.
+func (t *Transcriber) ServeModel(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	if e, ok := errors.AsType[*Error](t.model(id)); ok {
+		e.Write(w)
+		return
+	}
+	writeJSON(w, modelItem(id))
+}
+
+func modelItem(id string) ModelItem { return ModelItem{ID: id, Object: "model", Owner: "touchline"} }
 
 // TranscriptionHealth is the answer of GET /health.
 type TranscriptionHealth struct {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"os"
 	"slices"
@@ -96,7 +97,7 @@ func (t *Transcriber) ServeTranscriptions(w http.ResponseWriter, r *http.Request
 func (t *Transcriber) ServeStream(w http.ResponseWriter, r *http.Request) {
 	t.answer(w, r, func(f *form) error {
 		for name, value := range map[string]string{
-			"model": "default", "response_format": "json", "stream": "true", "chunking_strategy": "auto",
+			"response_format": "json", "stream": "true", "chunking_strategy": "auto",
 		} {
 			f.fields[name] = []string{cmp.Or(f.first(name), value)}
 		}
@@ -112,7 +113,6 @@ func (t *Transcriber) ServeStream(w http.ResponseWriter, r *http.Request) {
 func (t *Transcriber) ServeSubtitles(w http.ResponseWriter, r *http.Request) {
 	t.answer(w, r, func(f *form) error {
 		f.fields["response_format"] = []string{cmp.Or(f.first("response_format"), "srt")}
-		f.fields["model"] = []string{cmp.Or(f.first("model"), "default")}
 		if v := f.first("response_format"); v != "srt" && v != "vtt" {
 			return bad("response_format", "expected srt or vtt, got %.40q", v)
 		}
@@ -260,8 +260,22 @@ func (f detectorFunc) Detect(frame []float32) (float64, error) { return f(frame)
 // Close implements vad.Detector.
 func (detectorFunc) Close() error { return nil }
 
-// hear transcribes a recording and calls each with every final part.
+// hear transcribes a recording and calls each with every final part, and for a plain stream with interim ones. Subtitles of a recognizer
+// that turns out to have no times of words begin and end at pauses.
 func (t *Transcriber) hear(ctx context.Context, sound []float32, o request, each func(inference.Transcript) error,
+) (parts []inference.Transcript, err error) {
+	parts, err = t.hearOnce(ctx, sound, o, each)
+	if errors.Is(err, inference.ErrNoWordTimes) && !o.words && len(parts) == 0 {
+		o.hearing.WordTimes = false
+		if o.split == nil {
+			o.split = new(speechConfig())
+		}
+		return t.hearOnce(ctx, sound, o, each)
+	}
+	return parts, err
+}
+
+func (t *Transcriber) hearOnce(ctx context.Context, sound []float32, o request, each func(inference.Transcript) error,
 ) (parts []inference.Transcript, err error) {
 	spans, err := t.spans(ctx, sound, o)
 	if err != nil {
@@ -270,6 +284,8 @@ func (t *Transcriber) hear(ctx context.Context, sound []float32, o request, each
 	do := t.opts.Recognizer.Transcribe
 	if translator, ok := t.opts.Recognizer.(inference.Translator); ok && o.translate != "" && o.text == nil {
 		do = translator.Translate
+	} else if o.plain && t.opts.Recognizer.Recognizes().Partials && o.text == nil {
+		do = t.growing
 	}
 	for _, s := range spans {
 		from := length(s.from)
@@ -278,6 +294,9 @@ func (t *Transcriber) hear(ctx context.Context, sound []float32, o request, each
 				return parts, err
 			}
 			if !p.Final {
+				if err := each(p); err != nil {
+					return parts, err
+				}
 				continue
 			}
 			if o.text != nil {
@@ -301,6 +320,31 @@ func (t *Transcriber) hear(ctx context.Context, sound []float32, o request, each
 	return parts, nil
 }
 
+// growing transcribes an utterance like Recognizer.Transcribe, with an interim text after each second of sound.
+func (t *Transcriber) growing(ctx context.Context, sound []float32, h inference.Hearing) iter.Seq2[inference.Transcript, error] {
+	return func(yield func(inference.Transcript, error) bool) {
+		u, err := t.opts.Recognizer.Listen(ctx, h)
+		if err != nil {
+			yield(inference.Transcript{}, err)
+			return
+		}
+		defer u.Close()
+		last := ""
+		for piece := samples(time.Second); len(sound) > piece; sound = sound[piece:] {
+			p, err := u.Hear(ctx, sound[:piece])
+			p.Final = false
+			if err != nil || p.Text != last {
+				if last = p.Text; !yield(p, err) || err != nil {
+					return
+				}
+			}
+		}
+		p, err := u.Finish(ctx, sound)
+		p.Final = err == nil
+		yield(p, err)
+	}
+}
+
 // File transcribes a file by the fields of POST /v1/audio/transcriptions, and returns the body of the answer. Run must be running.
 // It calls progress with the transcribed and the total duration.
 func (t *Transcriber) File(ctx context.Context, file *os.File, fields map[string][]string, progress func(heard, all time.Duration),
@@ -322,7 +366,9 @@ func (t *Transcriber) File(ctx context.Context, file *os.File, fields map[string
 	all := length(len(sound))
 	progress(0, all)
 	parts, err := t.hear(ctx, sound, o, func(p inference.Transcript) error {
-		progress(min(p.End, all), all)
+		if p.Final {
+			progress(min(p.End, all), all)
+		}
 		return nil
 	})
 	if err != nil {

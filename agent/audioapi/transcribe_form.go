@@ -17,13 +17,14 @@ import (
 // TranscriptionForm are the fields of POST /v1/audio/transcriptions, a form.
 type TranscriptionForm struct {
 	File        []byte   `json:"file" doc:"Sound of any usual format."`
-	Model       string   `json:"model" doc:"As listed by GET /v1/models, or a usual name such as whisper-1."`
+	Model       string   `json:"model,omitempty" doc:"Any name; with agent.console.transcription.any_model off, as GET /v1/models lists it."`
 	Language    string   `json:"language,omitempty" doc:"BCP 47 tag or English name; found if left out."`
 	Prompt      string   `json:"prompt,omitempty" doc:"Names, terms and what was said before."`
 	Keywords    []string `json:"keywords[],omitempty" doc:"Words that may be said."`
 	Format      string   `json:"response_format,omitempty" enum:"json,text,srt,verbose_json,vtt,diarized_json"`
 	Temperature float64  `json:"temperature,omitempty" minimum:"0" maximum:"1"`
 	Times       []string `json:"timestamp_granularities[],omitempty" enum:"word,segment"`
+	Timestamps  bool     `json:"return_timestamps,omitempty" doc:"With json: times of words, or of utterances without them."`
 	Stream      bool     `json:"stream,omitempty" doc:"Events with the text as it comes; json, text and diarized_json only."`
 	Chunking    string   `json:"chunking_strategy,omitempty" doc:"auto, or an object of type server_vad as JSON."`
 }
@@ -34,6 +35,7 @@ type request struct {
 	format    string
 	words     bool // timestamp_granularities
 	segments  bool
+	stamps    bool // return_timestamps
 	stream    bool
 	split     *vad.Config     // by speech; nil for none
 	translate string          // into a language; "" does not
@@ -49,7 +51,7 @@ func usualModel(name string) bool {
 
 // model returns an error for a model that is not served.
 func (t *Transcriber) model(name string) error {
-	if own := t.opts.Recognizer.Recognizes().Model; name != own && !usualModel(name) {
+	if own := t.opts.Recognizer.Recognizes().Model; !t.opts.Config.AnyModel && name != own && !usualModel(name) {
 		return &Error{
 			Status: http.StatusNotFound, Param: "model", Code: "model_not_found",
 			Message: fmt.Sprintf("model %.80q not found; GET /v1/models lists the models", name),
@@ -114,10 +116,7 @@ func (t *Transcriber) requestOf(f *form) (o request, err error) {
 	if slices.Contains(f.list("include"), "logprobs") {
 		return o, bad("include", "there are no logprobs here; leave it out")
 	}
-	if f.first("model") == "" {
-		return o, bad("model", "a model is needed; GET /v1/models lists them")
-	}
-	if err := t.model(f.first("model")); err != nil {
+	if err := t.model(cmp.Or(f.first("model"), "default")); err != nil {
 		return o, err
 	}
 	o.hearing, err = t.hearingOf(listening{
@@ -126,7 +125,7 @@ func (t *Transcriber) requestOf(f *form) (o request, err error) {
 	if err != nil {
 		return o, err
 	}
-	if v := f.first("temperature"); v != "" {
+	if v := firstOf(f.list("temperature")); v != "" {
 		o.hearing.Temperature, err = strconv.ParseFloat(v, 64)
 		if err != nil || !(o.hearing.Temperature >= 0 && o.hearing.Temperature <= 1) {
 			return o, bad("temperature", "expected 0 to 1, got %.40q", v)
@@ -140,8 +139,23 @@ func (t *Transcriber) requestOf(f *form) (o request, err error) {
 			return o, bad("stream", "expected true or false, got %.40q", v)
 		}
 	}
+	if v := f.first("return_timestamps"); v != "" {
+		if o.stamps, err = strconv.ParseBool(v); err != nil {
+			return o, bad("return_timestamps", "expected true or false, got %.40q", v)
+		}
+	}
 	o.translate, o.text = f.translate, f.translator
 	return o, t.formatOf(&o, f)
+}
+
+// firstOf returns the first of several temperatures, which servers of Whisper try in turn: "0.2", "0,0.2" or "[0, 0.2]", as one value or
+// several.
+func firstOf(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	first, _, _ := strings.Cut(strings.Trim(values[0], "[] "), ",")
+	return strings.TrimSpace(first)
 }
 
 // formatOf checks the form of the answer.
@@ -174,8 +188,9 @@ func (t *Transcriber) formatOf(o *request, f *form) error {
 	if o.words && !can {
 		return bad("timestamp_granularities", "%v", inference.ErrNoWordTimes)
 	}
-	times := o.format == "srt" || o.format == "vtt" || o.format == "verbose_json" || o.format == diarized
-	o.hearing.WordTimes = can && o.text == nil && (o.words || o.format == "srt" || o.format == "vtt")
+	o.stamps = o.stamps && o.format == "json" && !o.stream
+	times := o.stamps || o.format == "srt" || o.format == "vtt" || o.format == "verbose_json" || o.format == diarized
+	o.hearing.WordTimes = can && o.text == nil && (o.words || o.stamps || o.format == "srt" || o.format == "vtt")
 	if (times || o.text != nil) && !o.hearing.WordTimes && o.split == nil {
 		c := speechConfig() // pauses give times at least
 		o.split = &c

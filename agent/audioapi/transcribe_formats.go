@@ -49,9 +49,11 @@ func usageFor(audio, tokens int, sound time.Duration) usage {
 
 // Transcription is the answer of POST /v1/audio/transcriptions as json; verbose_json has more.
 type Transcription struct {
-	Text      string     `json:"text"`
-	Languages []language `json:"languages,omitempty"`
-	Usage     usage      `json:"usage"`
+	Text       string      `json:"text"`
+	Languages  []language  `json:"languages,omitempty"`
+	Usage      usage       `json:"usage"`
+	Language   string      `json:"language,omitempty" doc:"The first of languages."`
+	Timestamps []timestamp `json:"timestamps,omitempty" doc:"With return_timestamps: words, or utterances without their times."`
 }
 
 // language is a detected language.
@@ -64,6 +66,26 @@ func languagesOf(parts ...inference.Transcript) (out []language) {
 	for _, p := range parts {
 		if l := (language{p.Language}); p.Text != "" && p.Language != "" && !slices.Contains(out, l) {
 			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// timestamp is a word or an utterance with its time.
+type timestamp struct {
+	Text  string  `json:"text"`
+	Start float64 `json:"start"`
+	End   float64 `json:"end"`
+}
+
+func timestampsOf(parts []inference.Transcript) (out []timestamp) {
+	for _, p := range parts {
+		words := p.Words
+		if len(words) == 0 && p.Text != "" {
+			words = []inference.Word{{Text: p.Text, Start: p.Start, End: p.End}}
+		}
+		for _, w := range words {
+			out = append(out, timestamp{w.Text, seconds(w.Start), seconds(w.End)})
 		}
 	}
 	return out
@@ -161,7 +183,14 @@ func written(o request, parts []inference.Transcript, sound time.Duration) (kind
 	case diarized:
 		body, _ = json.Marshal(diarizationOf(parts, sound)) // as above
 	default:
-		body, _ = json.Marshal(Transcription{whole(parts), languagesOf(parts...), usageOf(parts, sound)}) // as above
+		t := Transcription{Text: whole(parts), Languages: languagesOf(parts...), Usage: usageOf(parts, sound)}
+		if len(t.Languages) > 0 {
+			t.Language = t.Languages[0].Code
+		}
+		if o.stamps {
+			t.Timestamps = timestampsOf(parts)
+		}
+		body, _ = json.Marshal(t) // as above
 	}
 	return "application/json; charset=utf-8", body
 }

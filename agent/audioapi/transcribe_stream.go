@@ -14,10 +14,13 @@ type textStream struct {
 	parts   int // with text
 }
 
-// part sends the new text.
+// part sends the new text. Only the plain stream has interim texts.
 func (s *textStream) part(p inference.Transcript) error {
-	if !s.request.stream {
+	switch {
+	case !s.request.stream, !p.Final && (!s.request.plain || p.Text == ""):
 		return nil
+	case !p.Final:
+		return s.event(plainPart{p.Text, p.Language, false, s.parts})
 	}
 	text := inference.JoinTranscripts(s.text, p.Text)
 	delta := text[len(s.text):]

@@ -63,7 +63,10 @@ func TestCodecs(t *testing.T) {
 	for name, args := range map[string][]string{
 		"a.mp3": {"-ac", "2"}, "a.m4a": {}, "a.ogg": {"-c:a", "libopus"}, "v.ogg": {"-c:a", "libvorbis"}, "a.flac": {"-ar", "96000"}, "a.webm": {"-c:a", "libopus"},
 		"a.mp4": {"-f", "lavfi", "-i", "testsrc=d=3:s=64x64", "-c:v", "mpeg4"}, "a.aac": {}, "a.aiff": {}, "a.mka": {"-ac", "6", "-c:a", "flac"},
-		"a.wma": {},
+		"a.wma": {}, "a.au": {}, "a.ac3": {}, "a.eac3": {}, "ulaw.wav": {"-c:a", "pcm_mulaw", "-ar", "8000"},
+		"alaw.wav": {"-c:a", "pcm_alaw", "-ar", "8000"}, "ms.wav": {"-c:a", "adpcm_ms"}, "ima.wav": {"-c:a", "adpcm_ima_wav"},
+		"mp3.wav": {"-c:a", "libmp3lame"}, "gsm.wav": {"-c:a", "libgsm_ms", "-ar", "8000"}, "g726.wav": {"-c:a", "g726", "-ar", "8000"},
+		"ac3.wav": {"-c:a", "ac3"}, "ulaw.au": {"-c:a", "pcm_mulaw"}, "wide.wav": {"-c:a", "pcm_f64le"}, "yamaha.wav": {"-c:a", "adpcm_yamaha"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, body := upload(t, srv, transcriptions, recording(t, name, args...), fields)

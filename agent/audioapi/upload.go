@@ -10,6 +10,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"touchline/inference"
@@ -51,8 +52,10 @@ func (f *form) first(name string) string {
 	return ""
 }
 
-// list returns the values of a field whose name may end in [].
-func (f *form) list(name string) []string { return append(f.fields[name+"[]"], f.fields[name]...) }
+// list returns the values that are not empty of a field whose name may end in [].
+func (f *form) list(name string) []string {
+	return slices.DeleteFunc(append(f.fields[name+"[]"], f.fields[name]...), func(v string) bool { return v == "" })
+}
 
 func (f *form) close() {
 	if f.file != nil {
@@ -65,6 +68,9 @@ func (f *form) close() {
 func readForm(w http.ResponseWriter, r *http.Request, most int64, take func(n int64) error) (_ *form, err error) {
 	if err := take(min(uploadPiece, most)); err != nil { // at least, so that many empty ones are bounded too
 		return nil, err
+	}
+	if r.ContentLength > most+maxField { // more than the file and usual fields: nothing of it is read
+		return nil, tooLarge(most)
 	}
 	mr, err := r.MultipartReader()
 	if err != nil {
@@ -141,10 +147,7 @@ func (f *form) spool(part *multipart.Part, control *http.ResponseController, mos
 		_ = control.SetReadDeadline(time.Now().Add(uploadStep)) // a server without deadlines has none
 		n, err := io.CopyN(file, part, min(uploadPiece, most+1-f.size))
 		if f.size += n; f.size > most {
-			return &Error{
-				Status: http.StatusRequestEntityTooLarge, Param: "file", Code: "file_too_large",
-				Message: fmt.Sprintf("file: at most %d bytes (agent.console.transcription.max_bytes)", most),
-			}
+			return tooLarge(most)
 		}
 		if errors.Is(err, io.EOF) {
 			_, err = file.Seek(0, io.SeekStart)
@@ -193,6 +196,14 @@ func NewDecoder(path string) Decoder {
 	}
 }
 
+// tooLarge is the error for a file beyond the limit.
+func tooLarge(most int64) *Error {
+	return &Error{
+		Status: http.StatusRequestEntityTooLarge, Param: "file", Code: "file_too_large",
+		Message: fmt.Sprintf("file: at most %d bytes (agent.console.transcription.max_bytes)", most),
+	}
+}
+
 // tooLong is the error for sound beyond the limit.
 func tooLong(most time.Duration) *Error {
 	return &Error{
@@ -223,6 +234,12 @@ func (f *form) sound(ctx context.Context, decode Decoder, most time.Duration) ([
 	switch isWAV := bytes.HasPrefix(head[:n], []byte("RIFF")) && bytes.HasSuffix(head[:n], []byte("WAVE")); {
 	case isWAV:
 		sound, err = decodeWAV(f.file, f.size, most)
+		if errors.Is(err, wav.ErrFormat) { // compressed, as telephone systems write it
+			if decode == nil {
+				return nil, undecodable("%v", err)
+			}
+			sound, err = decode(ctx, f.file, most)
+		}
 	case decode == nil:
 		return nil, undecodable("expected a WAV file")
 	default:
@@ -239,7 +256,7 @@ func decodeWAV(file io.Reader, size int64, most time.Duration) ([]float32, error
 	f, length, err := wav.ReadHead(file)
 	switch {
 	case err != nil:
-		return nil, undecodable("%v", err)
+		return nil, err
 	case f.Channels > maxChannels:
 		return nil, undecodable("at most %d channels, got %d", maxChannels, f.Channels)
 	}

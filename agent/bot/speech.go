@@ -22,6 +22,7 @@ func (r *Engines) Speech(cfg inference.VoiceConfig, model func() *Engine, log ze
 	}
 	return audioapi.New(audioapi.Options{
 		Speaker: speaker{synth, configuredVoice(cfg), model},
+		Voice:   configuredVoice(cfg),
 		Voices: func() (out []audioapi.Voice) {
 			for _, id := range model().Capabilities().OwnVoiceIDs() {
 				out = append(out, audioapi.Voice{ID: id})
@@ -37,7 +38,11 @@ func (r *Engines) Speech(cfg inference.VoiceConfig, model func() *Engine, log ze
 			}
 			return voice.Check(r.voices(), id, language)
 		},
-		Language: cfg.Language, Log: log,
+		Paced: func(id string) bool {
+			s := speaker{voice: configuredVoice(cfg), model: model}
+			return !s.own(id)
+		},
+		Language: cfg.Language, Lenient: cfg.Lenient, Log: log,
 	}), nil
 }
 
@@ -56,12 +61,17 @@ type speaker struct {
 	model    func() *Engine
 }
 
+// own reports whether the model speaks with a voice.
+func (s speaker) own(name string) bool {
+	program, _, _ := strings.Cut(cmp.Or(name, s.voice), ":")
+	return (program == inference.VoiceModel || program == inference.VoiceAuto) && s.model().Capabilities().OwnVoice
+}
+
 // Speak implements inference.Speaker.
 func (s speaker) Speak(ctx context.Context, text, name, language string) iter.Seq2[inference.Chunk, error] {
 	ctx, name = inference.Behind(ctx), cmp.Or(name, s.voice)
-	program, _, _ := strings.Cut(name, ":")
 	model := s.model()
-	if program != inference.VoiceModel && program != inference.VoiceAuto || !model.Capabilities().OwnVoice {
+	if !s.own(name) {
 		return s.programs.Speak(ctx, text, name, language)
 	}
 	return func(yield func(inference.Chunk, error) bool) {

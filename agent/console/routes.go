@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -32,7 +33,8 @@ const (
 func (s *Server) routes() (http.Handler, error) {
 	mux := http.NewServeMux()
 	add := func(pattern string, level accessLevel, m methods) {
-		mux.Handle(pattern, s.wrap(s.enter(level, m.serve)))
+		// Names of models may have slashes.
+		mux.Handle(strings.Replace(pattern, "models/{id}", "models/{id...}", 1), s.wrap(s.enter(level, m.serve)))
 		for method := range m {
 			s.served = append(s.served, method+" "+pattern)
 		}
@@ -80,9 +82,27 @@ func (s *Server) routes() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	add("/", public, methods{http.MethodGet: page.serve})
+	paths := slices.Sorted(maps.Keys(byPath))
+	mux.Handle("/", s.wrap(s.enter(public, func(w http.ResponseWriter, r *http.Request) error {
+		if right := meant(r.URL.Path, paths); right != "" {
+			return refuse(http.StatusNotFound, "not_found", "no such path: %s; use %s", r.URL.Path, right)
+		}
+		return methods{http.MethodGet: page.serve}.serve(w, r)
+	})))
+	s.served = append(s.served, "GET /")
 	add("/rooms/{room}", public, methods{http.MethodGet: page.serve})
 	return mux, nil
+}
+
+// meant returns the path of OpenAI's API that a client meant: with another prefix, or a slash at the end. It returns "" for none.
+func meant(path string, paths []string) string {
+	path = strings.TrimRight(path, "/")
+	for _, p := range paths {
+		if tail, ok := strings.CutPrefix(p, strings.TrimSuffix(inOpenAI, "/")); ok && strings.HasSuffix(path, tail) {
+			return p
+		}
+	}
+	return ""
 }
 
 // describe lists the operations of the API, with the document about them.
@@ -204,7 +224,7 @@ func (s *Server) speechOperations() []endpoint {
 	if api == nil {
 		return nil
 	}
-	return []endpoint{
+	list := []endpoint{
 		{
 			method: "POST", path: inOpenAI + "audio/speech", level: restricted, call: answers(api.ServeSpeech),
 			summary: "Speaks a text, as OpenAI's API",
@@ -214,6 +234,24 @@ func (s *Server) speechOperations() []endpoint {
 			method: "GET", path: inOpenAI + "audio/voices", level: restricted, call: answers(api.ServeVoices),
 			summary: "The voices of the speech API",
 			out:     audioapi.VoiceList{},
+		},
+	}
+	if s.opts.Transcription == nil {
+		list = append(list, modelOperations(api.ServeModels, api.ServeModel)...)
+	}
+	return list
+}
+
+// modelOperations returns the operations on the models of OpenAI's API.
+func modelOperations(all, one http.HandlerFunc) []endpoint {
+	return []endpoint{
+		{
+			method: "GET", path: inOpenAI + "models", level: restricted, call: answers(all),
+			summary: "The model that transcribes, as OpenAI's API", out: audioapi.ModelList{},
+		},
+		{
+			method: "GET", path: inOpenAI + "models/{id}", level: restricted, call: answers(one),
+			summary: "A model by its name", out: audioapi.ModelItem{},
 		},
 	}
 }
@@ -246,10 +284,6 @@ func (s *Server) transcriptionOperations() []endpoint {
 			in: audioapi.TranscriptionForm{}, inKind: form, kind: "application/x-subrip",
 		},
 		{
-			method: "GET", path: inOpenAI + "models", call: answers(api.ServeModels), summary: "The model that transcribes, as OpenAI's API",
-			out: audioapi.ModelList{},
-		},
-		{
 			method: "GET", path: inOpenAI + "realtime", call: answers(api.ServeRealtime), status: http.StatusSwitchingProtocols,
 			summary: "WebSocket: transcription sessions of OpenAI's realtime API",
 		},
@@ -265,7 +299,7 @@ func (s *Server) transcriptionOperations() []endpoint {
 	for i := range list {
 		list[i].level = restricted
 	}
-	return list
+	return append(list, modelOperations(api.ServeModels, api.ServeModel)...)
 }
 
 // answers makes an apiFunc of a handler that writes its errors.

@@ -62,11 +62,12 @@ int tl_unpack_open(tl_unpack *u, int fd) {
 	f->pb = io;
 	// Containers of sound alone: no playlists, which name other files.
 	AVDictionary *opts = NULL;
-	av_dict_set(&opts, "format_whitelist", "mov,mp3,aac,flac,ogg,wav,w64,matroska,webm,mpegts,mpeg,aiff,amr,caf,avi,asf", 0);
+	av_dict_set(&opts, "format_whitelist", "mov,mp3,aac,ac3,eac3,au,flac,ogg,wav,w64,matroska,webm,mpegts,mpeg,aiff,amr,caf,avi,asf", 0);
 	av_dict_set(&opts, "codec_whitelist",
 				"aac,aac_latm,mp3float,mp3,mp2float,mp2,flac,opus,libopus,vorbis,alac,ac3,eac3,wmav1,wmav2,amrnb,amrwb,"
 				"pcm_u8,pcm_s16le,pcm_s16be,pcm_s24le,pcm_s24be,pcm_s32le,pcm_s32be,pcm_f32le,pcm_f32be,pcm_f64le,"
-				"pcm_f64be,pcm_alaw,pcm_mulaw,adpcm_ms,adpcm_ima_wav", 0);
+				"pcm_f64be,pcm_s8,pcm_alaw,pcm_mulaw,adpcm_ms,adpcm_ima_wav,adpcm_ima_oki,adpcm_ct,adpcm_g722,adpcm_g726,adpcm_swf,"
+				"adpcm_yamaha,gsm,gsm_ms,truespeech,g723_1,g729,wmapro,wmalossless,wmavoice,atrac3,atrac3p,imc,iac,dca,sipr,tta", 0);
 	int err = lib.open(&f, NULL, NULL, &opts); // frees f if it fails
 	av_dict_free(&opts);
 	u->format = err < 0 ? NULL : f;

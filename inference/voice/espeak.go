@@ -5,10 +5,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
+	"touchline/inference"
 	"touchline/internal/rescue"
 	"touchline/internal/wav"
 )
@@ -20,12 +22,19 @@ const (
 	minWordGap = 220 * time.Millisecond
 )
 
+// espeakPace is espeak-ng's default of -s, in words per minute.
+const espeakPace = 175
+
 // speakEspeak speaks with one run of espeak-ng. Three further runs give the times of the words: the text with wide gaps between the
 // words shows the lengths of words and pauses; the phonemes of the text and of each word alone assign them, since espeak-ng joins words
 // ("of the").
 func (s *Synthesizer) speakEspeak(ctx context.Context, tokens []token, lang string) (Speech, error) {
 	voice := cmp.Or(s.cfg.Name, espeakVoice(lang))
 	text := script(tokens)
+	common := []string{"-v", voice, "--stdin"}
+	if speed := inference.Speed(ctx); speed != 1 {
+		common = append(common, "-s", strconv.Itoa(int(espeakPace*speed)))
+	}
 	var sound, wide, whole, each []byte
 	g, gctx := rescue.WithContext(ctx)
 	for _, r := range []struct {
@@ -40,7 +49,7 @@ func (s *Synthesizer) speakEspeak(ctx context.Context, tokens []token, lang stri
 	} {
 		g.Go(func() (err error) {
 			// A text on standard input cannot be an option.
-			*r.out, err = run(gctx, espeak, r.text, append([]string{"-v", voice, "--stdin"}, r.args...)...)
+			*r.out, err = run(gctx, espeak, r.text, slices.Concat(common, r.args)...)
 			return err
 		})
 	}

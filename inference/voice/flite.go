@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"touchline/inference"
 	"touchline/internal/rescue"
 	"touchline/internal/wav"
 )
@@ -20,7 +21,11 @@ func (s *Synthesizer) speakFlite(ctx context.Context, tokens []token, _ string) 
 	g, gctx := rescue.WithContext(ctx)
 	g.Go(func() (err error) {
 		// flite never parses the argument of -t as an option, so the text may start with a dash. The phones come on standard output.
-		phones, sound, err = runWithFile(gctx, flite, "-voice", voice, "-psdur", "-t", script(tokens), "-o", "/dev/fd/3")
+		args := []string{"-voice", voice, "-psdur", "-t", script(tokens), "-o", "/dev/fd/3"}
+		if speed := inference.Speed(ctx); speed != 1 {
+			args = append(args, "--setf", fmt.Sprintf("duration_stretch=%.3f", 1/speed))
+		}
+		phones, sound, err = runWithFile(gctx, flite, args...)
 		return err
 	})
 	g.Go(func() (err error) {

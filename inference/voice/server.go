@@ -234,9 +234,11 @@ func (s *server) post(ctx context.Context, name, text string, wav bool) (*http.R
 	if wav {
 		format = "wav"
 	}
-	body, err := json.Marshal(map[string]string{
-		"model": s.model, "input": text, "voice": cmp.Or(name, defaultVoice), "response_format": format,
-	})
+	request := map[string]any{"model": s.model, "input": text, "voice": cmp.Or(name, defaultVoice), "response_format": format}
+	if speed := inference.Speed(ctx); speed != 1 {
+		request["speed"] = speed
+	}
+	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,235 @@
+package audioapi_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/audioapi"
+	"touchline/inference"
+	"touchline/inference/live/livetest"
+	"touchline/internal/wav"
+)
+
+// TestFormsOfClients: what other servers' clients send is taken as it is.
+func TestFormsOfClients(t *testing.T) {
+	srv, _ := transcribe(t, &livetest.Recognizer{})
+	for name, fields := range map[string]map[string]string{
+		"no model": {}, "empty model": {"model": ""}, "large-v3": {"model": "large-v3"}, "name of a repository": {"model": "Qwen/Qwen3-ASR-0.6B"},
+		"unknown fields":      {"vad_filter": "true", "hotwords": "", "temperature_inc": "0.2"},
+		"empty granularities": {"timestamp_granularities[]": "", "response_format": "json"},
+		"temperatures":        {"temperature": "0.0,0.2,0.4"}, "temperatures as JSON": {"temperature": "[0, 0.2]"}, "several temperatures": {"temperature": "0|0.2"},
+		"empty values": {"language": "", "prompt": "", "temperature": "", "stream": ""},
+	} {
+		status, body := upload(t, srv, transcriptions, speech(), fields)
+		require.Equal(t, http.StatusOK, status, "%s: %s", name, body)
+		require.Contains(t, body, `"text":"w600 w500 w400"`)
+	}
+	status, body := upload(t, srv, transcriptions, speech(), map[string]string{"return_timestamps": "true"})
+	require.Equal(t, http.StatusOK, status)
+	var answer audioapi.Transcription
+	require.NoError(t, json.Unmarshal([]byte(body), &answer))
+	require.Equal(t, "en", answer.Language)
+	require.Len(t, answer.Timestamps, 3)
+	require.Equal(t, "w500", answer.Timestamps[1].Text)
+	require.Greater(t, answer.Timestamps[1].End, answer.Timestamps[1].Start)
+
+	for path, want := range map[string]string{
+		"/v1/models/whisper-1": `"id":"whisper-1"`, "/v1/models/Qwen/Qwen3-ASR-0.6B": `"id":"Qwen/Qwen3-ASR-0.6B"`, "/v1/models/a%2Fb": `"id":"a/b"`,
+	} {
+		status, body := fetch(t, srv.URL+path)
+		require.Equal(t, http.StatusOK, status)
+		require.Contains(t, body, want)
+	}
+	strict, _ := transcribe(t, &livetest.Recognizer{}, ownModel)
+	status, _ = fetch(t, strict.URL+"/v1/models/llama")
+	require.Equal(t, http.StatusNotFound, status)
+	status, _ = fetch(t, strict.URL+"/v1/models/whisper-1")
+	require.Equal(t, http.StatusOK, status)
+	status, _ = upload(t, strict, transcriptions, speech(), nil)
+	require.Equal(t, http.StatusOK, status, "no name is no wrong name")
+}
+
+func fetch(t *testing.T, url string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	var b bytes.Buffer
+	_, err = b.ReadFrom(res.Body)
+	require.NoError(t, err)
+	return res.StatusCode, b.String()
+}
+
+// noTimes is a recognizer that turns out to have no times of words.
+type noTimes struct{ *livetest.Recognizer }
+
+func (r noTimes) Transcribe(ctx context.Context, sound []float32, h inference.Hearing) iter.Seq2[inference.Transcript, error] {
+	if h.WordTimes {
+		return func(yield func(inference.Transcript, error) bool) {
+			yield(inference.Transcript{}, inference.ErrNoWordTimes)
+		}
+	}
+	return r.Recognizer.Transcribe(ctx, sound, h)
+}
+
+// TestSubtitlesWithoutWordTimes: subtitles wish for the times of words; they begin and end at pauses without them. The file of the
+// command line takes the same way.
+func TestSubtitlesWithoutWordTimes(t *testing.T) {
+	srv, h := transcribe(t, noTimes{&livetest.Recognizer{}})
+	for _, format := range []string{"srt", "vtt"} {
+		status, body := upload(t, srv, transcriptions, speech(), map[string]string{"response_format": format})
+		require.Equal(t, http.StatusOK, status, body)
+		require.Equal(t, 2, strings.Count(body, " --> "))
+		file, err := audioapi.NewSpool()
+		require.NoError(t, err)
+		_, err = file.Write(speech())
+		require.NoError(t, err)
+		_, err = file.Seek(0, 0)
+		require.NoError(t, err)
+		text, err := h.File(t.Context(), file, map[string][]string{"response_format": {format}}, func(_, _ time.Duration) {})
+		require.NoError(t, err)
+		require.Equal(t, body, string(text))
+		require.NoError(t, file.Close())
+	}
+	status, body := upload(t, srv, transcriptions, speech(), map[string]string{
+		"response_format": "verbose_json", "timestamp_granularities[]": "word",
+	})
+	require.Equal(t, http.StatusBadRequest, status, body)
+}
+
+// unread fails the test if a body is read.
+type unread struct{ t *testing.T }
+
+func (u unread) Read([]byte) (int, error) {
+	u.t.Error("the body was read")
+	return 0, errors.New("read")
+}
+
+// TestLargeUploadsAreNotRead: a declared length beyond the limit is refused before the body.
+func TestLargeUploadsAreNotRead(t *testing.T) {
+	srv, _ := transcribe(t, &livetest.Recognizer{})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+transcriptions, unread{t})
+	require.NoError(t, err)
+	req.ContentLength = 200 << 20
+	req.Header.Set("Content-Type", "multipart/form-data; boundary=x")
+	req.Header.Set("Expect", "100-continue")
+	client := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute, DisableKeepAlives: true}}
+	res, err := client.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
+}
+
+// TestCompressedWAV: a WAV file that is not PCM goes to the decoder; without one the error names its format.
+func TestCompressedWAV(t *testing.T) {
+	phone := wav.Encode(make([]float32, 8000), 8000)
+	phone[20], phone[32], phone[34] = 7, 1, 8 // mu-law
+	srv, _ := transcribe(t, &livetest.Recognizer{}, func(o *audioapi.TranscriberOptions) {
+		o.Decode = func(_ context.Context, file *os.File, _ time.Duration) ([]float32, error) {
+			head := make([]byte, 4)
+			_, err := file.ReadAt(head, 0)
+			require.Equal(t, "RIFF", string(head))
+			sound, _, parseErr := wav.Parse(speech())
+			return sound, errors.Join(err, parseErr)
+		}
+	})
+	status, body := upload(t, srv, transcriptions, phone, nil)
+	require.Equal(t, http.StatusOK, status, body)
+	require.Contains(t, body, "w600 w500 w400")
+	bare, _ := transcribe(t, &livetest.Recognizer{})
+	status, body = upload(t, bare, transcriptions, phone, nil)
+	require.Equal(t, http.StatusUnprocessableEntity, status)
+	require.Contains(t, body, "got format 7, 8 bits")
+}
+
+// TestPartialUpdates: an update of a realtime session changes what it names and keeps the rest; noise reduction is ignored.
+func TestPartialUpdates(t *testing.T) {
+	srv, _ := transcribe(t, &livetest.Recognizer{})
+	c := dial(t, srv, "/v1/realtime")
+	c.next()
+	update := func(input string) map[string]any {
+		t.Helper()
+		require.NoError(t, c.WriteMessage(1, []byte(`{"type":"session.update","session":{"audio":{"input":`+input+`}}}`)))
+		m := c.next()
+		require.Equal(t, "session.updated", m["type"], m)
+		in, ok := m["session"].(map[string]any)["audio"].(map[string]any)["input"].(map[string]any)
+		require.True(t, ok)
+		return in
+	}
+	update(`{"format":{"type":"audio/pcm","rate":16000},"noise_reduction":{"type":"near_field"},
+		"transcription":{"model":"gpt-4o-transcribe","language":"en","prompt":"Anna","keywords":["Ajax"]},
+		"turn_detection":{"type":"server_vad","silence_duration_ms":1500,"prefix_padding_ms":700}}`)
+	in := update(`{"turn_detection":{"threshold":0.8}}`)
+	require.Equal(t, map[string]any{"type": "server_vad", "threshold": 0.8, "prefix_padding_ms": 700.0, "silence_duration_ms": 1500.0}, in["turn_detection"])
+	require.Nil(t, in["noise_reduction"])
+	in = update(`{"transcription":{"model":"whisper-1"}}`)
+	require.Equal(t, map[string]any{
+		"model": "whisper-1", "language": "en", "prompt": "Anna", "keywords": []any{"Ajax"},
+	}, in["transcription"])
+	require.Equal(t, map[string]any{"type": "audio/pcm", "rate": 16000.0}, in["format"])
+	in = update(`{"transcription":{"language":"nl"},"turn_detection":{"threshold":null}}`)
+	require.Equal(t, "Anna", in["transcription"].(map[string]any)["prompt"])
+	in = update(`{"turn_detection":{"silence_duration_ms":200}}`)
+	require.InDelta(t, 200.0, in["turn_detection"].(map[string]any)["silence_duration_ms"], 0)
+}
+
+// TestSpeechOfClients: unknown fields are ignored; a text is spoken by a voice that has sounds for its letters.
+func TestSpeechOfClients(t *testing.T) {
+	s := &speaker{asked: make(chan [3]string, 1)}
+	srv := serve(t, s)
+	for body, want := range map[string][2]string{
+		`{"input": "Go!", "lang_code": "a", "stream": true, "voice": "alloy"}`: {"", "en"},
+		`{"input": "ゴールです。", "voice": "alloy"}`:                                {"", "ja"},
+		`{"input": "進球了！"}`:                                                    {"", "zh"}, `{"input": "שער!"}`: {"", "he"}, `{"input": "Гол!"}`: {"", "ru"}, `{"input": "Γκολ"}`: {"", "el"},
+		`{"input": "Гол!", "language": "uk"}`:         {"", "uk"},
+		`{"input": "Гол!", "language": "en"}`:         {"", "ru"},
+		`{"input": "Goal by Иванов for the reds"}`:    {"", "en"},
+		`{"input": "Гол!", "voice": "espeak-ng:nl"}`:  {"flite:slt", "ru"},
+		`{"input": "Гол!", "voice": "remote"}`:        {"remote", "ru"},
+		`{"input": "Doelpunt", "language": "nl-BE"}`:  {"", "nl-BE"},
+		`{"input": "한국 골!", "speed": 1, "voice": ""}`: {"", "ko"},
+	} {
+		res := post(t, srv, `{"response_format": "pcm", `+body[1:])
+		require.Equal(t, http.StatusOK, res.StatusCode, body)
+		asked := <-s.asked
+		require.Equal(t, want[:], asked[1:], body)
+	}
+}
+
+// TestLenientSpeech: unknown voices and instructions are ignored with a header where the settings say so; speeds go to the voices that
+// have them.
+func TestLenientSpeech(t *testing.T) {
+	s := &speaker{asked: make(chan [3]string, 1)}
+	srv := serve(t, s, func(o *audioapi.Options) {
+		o.Lenient, o.Paced = true, func(id string) bool { return id != "remote" }
+	})
+	res := post(t, srv, `{"input": "Go!", "voice": "nobody", "instructions": "Whisper.", "speed": 1.25, "response_format": "pcm"}`)
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	require.Equal(t, [3]string{"Go!", "", "en"}, <-s.asked)
+	require.Equal(t, "instructions, voice", res.Header.Get("Touchline-Ignored"))
+	require.InDelta(t, 1.25, s.speed.Load(), 0)
+	require.Equal(t, http.StatusBadRequest, post(t, srv, `{"input": "Go!", "voice": "remote", "speed": 1.25}`).StatusCode)
+	require.Equal(t, http.StatusBadRequest, post(t, srv, `{"input": "Go!", "speed": 9}`).StatusCode)
+	silent := serve(t, s, func(o *audioapi.Options) {
+		o.Check = func(id, language string) error {
+			if id != "" && language != "en" {
+				return errors.New("no")
+			}
+			return nil
+		}
+	})
+	res = post(t, silent, `{"input": "Гол!"}`)
+	require.Equal(t, http.StatusUnprocessableEntity, res.StatusCode)
+}
