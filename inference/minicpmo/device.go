@@ -37,65 +37,62 @@ type device struct {
 	fetched  int       // hidden states of each slot of the last run
 }
 
-// openDevice loads the graphs and allocates the memory. progress receives the
-// bytes of weights loaded so far.
-func openDevice(b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device, o deviceOptions) (_ *device, err error) {
+// openDevice loads the networks, and reports the progress.
+func (e *Engine) openDevice(b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device, o Options) (*device, error) {
 	d := &device{
-		sel: sel, bundle: b, runtime: rt, dev: dev, now: o.now, stats: o.stats, elem: int(sel.elem()),
+		sel: sel, bundle: b, runtime: rt, dev: dev, now: e.now, stats: e.stats, elem: int(sel.elem()),
 		float: models.Float32, biasRows: map[*sample.Set][]float32{},
 		masks: make([]*sample.Set, sel.layout.Slots),
 	}
-	pad := max(o.pad, 1)
+	progress := &loading{report: o.Progress, total: e.plan.Total()}
 	if sel.device == models.DeviceCUDA {
-		d.float, pad = models.Float16, networks.PadTo
+		d.float, o.test.pad = models.Float16, networks.PadTo
+		defer progress.watch(func() (int64, error) {
+			free, _, err := dev.MemInfo()
+			return e.before - free, err
+		})()
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.close())
-		}
-	}()
+	if err := d.load(progress, e.vision, o); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
+}
+
+// load loads the graphs and allocates the memory.
+func (d *device) load(progress *loading, cfg vision.Config, o Options) (err error) {
+	sel := d.sel
 	var loaded int64
-	report := func(stage string) { o.progress(stage, loaded) }
-	report("embedding table")
-	if d.table, err = networks.OpenTable(b, sel.embed, d.elem); err != nil {
-		return nil, err
+	progress.stageAt("embedding table", loaded)
+	if d.table, err = networks.OpenTable(d.bundle, sel.embed, d.elem); err != nil {
+		return err
 	}
 	// A memory plan for each prompt length would only make the arenas grow.
-	options := ort.SessionOptions{CUDAGraph: true, Threads: o.threads, NoMemoryPattern: true}
+	options := ort.SessionOptions{CUDAGraph: true, Threads: o.Threads, NoMemoryPattern: true}
 	for _, g := range sel.decoders {
-		report(string(g.Weights) + " decoder")
-		s, err := rt.NewSession(b.Path(g.File), dev, options)
+		progress.stageAt(string(g.Weights)+" decoder", loaded)
+		s, err := d.runtime.NewSession(d.bundle.Path(g.File), d.dev, options)
 		if err != nil {
-			return nil, fmt.Errorf("load the %s decoder: %w", g.Weights, err)
+			return fmt.Errorf("load the %s decoder: %w", g.Weights, err)
 		}
 		d.sessions = append(d.sessions, s)
 		loaded += g.WeightBytes
 	}
 	if sel.vision != nil {
-		report("vision tower")
-		if d.vision, err = d.openVision(*sel.vision, options, o.vision); err != nil {
-			return nil, fmt.Errorf("load the vision tower: %w", err)
+		progress.stageAt("vision tower", loaded)
+		if d.vision, err = d.openVision(*sel.vision, options, cfg); err != nil {
+			return fmt.Errorf("load the vision tower: %w", err)
 		}
 		loaded += sel.vision.WeightBytes
 	}
-	report("cache and buffers")
+	progress.stageAt("cache and buffers", loaded)
 	c := sel.dims.Decoder
-	d.decoder, err = networks.NewText(rt, dev, d.table, networks.TextOptions{
+	d.decoder, err = networks.NewText(d.runtime, d.dev, d.table, networks.TextOptions{
 		Decoder: networks.DecoderOptions{
 			Sessions: d.sessions, Captured: sel.captured, Layout: sel.layout, Float: d.float, Chunk: sel.chunk,
 		},
-		Hidden: c.Hidden, Vocab: c.Vocab, Top: min(topK, c.Vocab), States: true, Several: sel.several(), Pad: pad,
+		Hidden: c.Hidden, Vocab: c.Vocab, Top: min(topK, c.Vocab), States: true, Several: sel.several(), Pad: max(o.test.pad, 1),
 	})
-	return d, err
-}
-
-type deviceOptions struct {
-	pad      int // on the CPU, for tests
-	threads  int
-	vision   vision.Config
-	now      func() time.Time
-	stats    *counters
-	progress func(stage string, bytes int64)
+	return err
 }
 
 // close frees everything, the sessions last.

@@ -60,16 +60,12 @@ func OpenDevice(ctx context.Context, b *models.Bundle, o Options) (_ *Device, er
 	if m.d, err = e.openDevice(b, sel, rt, dev, o); err != nil {
 		return nil, err
 	}
-	if _, err := m.d.warm(ctx, func(int) {}); err != nil {
+	if _, err = m.d.warm(ctx, func(int) {}); err != nil {
 		return nil, err
 	}
 	if v := m.d.vision; v != nil {
-		layout, err := e.vision.Layout(1280, 720, 1)
-		if err != nil {
+		if m.grey, err = v.grey(batchLimit); err != nil {
 			return nil, err
-		}
-		for range batchLimit {
-			m.grey = append(m.grey, v.grey(layout.Overview.H/e.vision.PatchSize, layout.Overview.W/e.vision.PatchSize))
 		}
 	}
 	return m, nil

@@ -34,14 +34,6 @@ func (d Distribution) Quantile(q float64) float64 {
 	return 0
 }
 
-// Mean returns Sum/Count, or 0 for an empty distribution.
-func (d Distribution) Mean() float64 {
-	if d.Count == 0 {
-		return 0
-	}
-	return d.Sum / float64(d.Count)
-}
-
 // newDistribution returns an empty distribution of n buckets that grow by a constant factor.
 func newDistribution(low, factor float64, n int) Distribution {
 	d := Distribution{Bounds: make([]float64, n), Counts: make([]uint64, n+1)}

@@ -273,20 +273,6 @@ func (e *Engine) describe(s *selection, dev *ort.Device) string {
 	return text
 }
 
-// openDevice loads the networks, and reports the progress.
-func (e *Engine) openDevice(b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device, o Options) (*device, error) {
-	progress := &loading{report: o.Progress, total: e.plan.Total()}
-	if sel.device == models.DeviceCUDA {
-		defer progress.watch(func() (int64, error) {
-			free, _, err := dev.MemInfo()
-			return e.before - free, err
-		})()
-	}
-	return openDevice(b, sel, rt, dev, deviceOptions{
-		threads: o.Threads, vision: e.vision, now: e.now, stats: e.stats, pad: o.test.pad, progress: progress.stageAt,
-	})
-}
-
 // begin warms up, creates the loop and loads the voice. ctx ends with the engine.
 func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, o Options) error {
 	if err := opening.Err(); err != nil {

@@ -77,20 +77,21 @@ func chooseFor(b *models.Bundle, c Config, maxLen int) ([]selection, error) {
 	}
 	small, hasSmall := one(models.WeightsInt4)
 	large, hasLarge := one(float)
-	switch {
-	case hasSmall && hasLarge && device == models.DeviceCUDA:
-		both := base
-		both.decoders = []models.Graph{small.decoders[0], large.decoders[0]}
-		both.captured, both.prefill = []int{min(manyRooms, c.Slots), c.Slots}, 1
-		return []selection{both, small}, nil
-	case hasLarge && hasSmall:
-		return []selection{large, small}, nil
-	case hasLarge:
-		return []selection{large}, nil
-	case hasSmall:
-		return []selection{small}, nil
+	var found []selection
+	if hasLarge {
+		if hasSmall && device == models.DeviceCUDA {
+			large.decoders = []models.Graph{small.decoders[0], large.decoders[0]}
+			large.captured, large.prefill = []int{min(manyRooms, c.Slots), c.Slots}, 1
+		}
+		found = append(found, large)
 	}
-	return nil, networks.Lacks(m, models.KindDecoder, float, device)
+	if hasSmall {
+		found = append(found, small)
+	}
+	if len(found) == 0 {
+		return nil, networks.Lacks(m, models.KindDecoder, float, device)
+	}
+	return found, nil
 }
 
 // maxLen returns the maximum tokens of a prompt and its answer: the pictures of a

@@ -3,6 +3,7 @@ package minicpmo
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	networks "touchline/inference/internal/device"
@@ -159,29 +160,32 @@ func (v *visionRunner) make(b *visionBuffers, s visionShape) error {
 	return errors.Join(b.run.BindInput("patches", patches), b.run.BindOutput("image_embeds", result))
 }
 
-// grey returns an image of rows x cols grey patches.
-func (v *visionRunner) grey(rows, cols int) *image {
-	return &image{rows: rows, cols: cols, patches: make([]byte, rows*cols*3*v.dims.Patch*v.dims.Patch*v.d.elem)}
-}
-
-// warm embeds grey pictures of the usual shape, one to four per run.
-func (v *visionRunner) warm() (cost, error) {
+// grey returns n grey images of the usual shape.
+func (v *visionRunner) grey(n int) ([]*image, error) {
 	layout, err := v.cfg.Layout(1280, 720, 1)
 	if err != nil {
-		return cost{}, err
+		return nil, err
 	}
 	rows, cols := layout.Overview.H/v.cfg.PatchSize, layout.Overview.W/v.cfg.PatchSize
+	patches := make([]byte, rows*cols*3*v.dims.Patch*v.dims.Patch*v.d.elem)
+	return slices.Repeat([]*image{{rows: rows, cols: cols, patches: patches}}, n), nil
+}
+
+// warm embeds grey images, one to four per run.
+func (v *visionRunner) warm() (cost, error) {
 	most, runs := v.d.sel.images(), 3
 	if v.d.sel.device == models.DeviceCPU {
 		runs = 1
 	}
-	var images []*image
+	images, err := v.grey(most)
+	if err != nil {
+		return cost{}, err
+	}
 	took := make([]time.Duration, most)
 	for i := range most {
-		images = append(images, v.grey(rows, cols))
 		for range runs { // The first captures.
 			begin := v.d.now()
-			if err := v.run(images); err != nil {
+			if err := v.run(images[:i+1]); err != nil {
 				return cost{}, err
 			}
 			took[i] = v.d.now().Sub(begin)
