@@ -390,6 +390,8 @@ func TestAlertsNeedAnEngineThatReads(t *testing.T) {
 			scripted(o).Can = &inference.Capabilities{}
 		})
 		time.Sleep(30 * time.Second)
+		_, err := r.TryRule(t.Context(), alert.RuleText{When: "", Level: "loud"}, 0)
+		require.ErrorContains(t, err, "level: must be info", "of the rule, before that of the engine")
 		require.Equal(t, "the scripted engine reads no alert rules; choose an engine that follows instructions", r.Snapshot().AlertNote)
 		require.NoError(t, set.Remove("r1"))
 		require.Empty(t, r.Snapshot().AlertNote)

@@ -1113,3 +1113,20 @@ func TestPresets(t *testing.T) {
 		r.stop()
 	})
 }
+
+// TestRepeatsAreCounted: the snapshot counts the comments that repeat one and are not said.
+func TestRepeatsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(time.Second, 2*time.Second), func(o *agent.Options) { o.Agent.Repeats = settings.RepeatsSilence })
+		time.Sleep(30 * time.Second)
+		r.stop()
+		repeated := uint64(0)
+		for _, rec := range r.reader.Records() {
+			if rec.Outcome == look.OutcomeRepeated {
+				repeated++
+			}
+		}
+		require.Positive(t, repeated)
+		require.Equal(t, repeated, r.Snapshot().Repeated)
+	})
+}

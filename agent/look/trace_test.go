@@ -1,4 +1,4 @@
-package agent_test
+package look_test
 
 import (
 	"encoding/json"
@@ -11,10 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/agenttest"
 	"touchline/agent/alert"
-	"touchline/agent/command"
 	"touchline/agent/look"
 	"touchline/agent/settings"
 	"touchline/inference"
@@ -35,14 +33,14 @@ func TestLooks(t *testing.T) {
 				a.Err = inference.ErrOverloaded
 			}
 			return a
-		}, func(o *agent.Options) { o.Alerts = rules(t, alert.Rule{When: "a goal is scored"}) })
-		require.Empty(t, r.Looks.Traces())
-		require.NoError(t, r.instruct("only the keeper"))
+		}, func(r *rig) { r.rules = rules(t, alert.Rule{When: "a goal is scored"}) })
+		require.Empty(t, r.Traces())
+		r.instruct("only the keeper")
 		time.Sleep(5 * time.Minute)
-		_, err := r.TryRule(t.Context(), alert.RuleText{When: "a goal is scored"}, 0)
+		_, err := r.TryRule(t.Context(), "a goal is scored", 0)
 		require.NoError(t, err)
 
-		looks := r.Looks.Traces()
+		looks := r.Traces()
 		comments, ruled := ofKind(looks, look.TraceComment), ofKind(looks, look.TraceRules)
 		require.Len(t, comments, 20)
 		require.Len(t, ruled, 20)
@@ -53,7 +51,7 @@ func TestLooks(t *testing.T) {
 		require.NotEmpty(t, ruled[0].Schema)
 
 		records := map[uint64]look.Record{}
-		for _, rec := range r.reader.Records() {
+		for _, rec := range r.Records() {
 			records[rec.Cycle] = rec
 		}
 		asked := map[time.Time]agenttest.Asked{}
@@ -85,11 +83,10 @@ func TestLooksAreBounded(t *testing.T) {
 		long := strings.Repeat("goal é ", 20_000)
 		r := newRig(t, func(int, inference.Prompt) agenttest.Answer {
 			return agenttest.Answer{Text: long, Latency: time.Second}
-		},
-			func(o *agent.Options) { o.Audio = nil })
-		require.NoError(t, r.instruct("look"))
+		}, func(r *rig) { r.task.Spoken = false })
+		r.instruct("look")
 		time.Sleep(2 * time.Minute)
-		looks := r.Looks.Traces()
+		looks := r.Traces()
 		require.Greater(t, len(looks), 2)
 		require.Less(t, len(looks), 10)
 		for _, l := range looks {
@@ -113,14 +110,14 @@ func TestLooksOfFailures(t *testing.T) {
 				return agenttest.Answer{Text: "Blue scores.", Latency: time.Hour}
 			}
 			return agenttest.Answer{Text: "Red attacks down the left wing.", Latency: time.Second}
-		}, func(o *agent.Options) { o.Agent.Repeats = settings.RepeatsRetry; o.Audio = nil })
-		require.NoError(t, r.instruct("look"))
+		}, func(r *rig) { r.task.Agent.Repeats, r.task.Spoken = settings.RepeatsRetry, false })
+		r.instruct("look")
 		for len(r.engine.Questions()) < 4 {
 			time.Sleep(100 * time.Millisecond)
 		}
-		require.NoError(t, r.instruct("look at blue"))
+		r.instruct("look at blue")
 		time.Sleep(500 * time.Millisecond)
-		looks := r.Looks.Traces()
+		looks := r.Traces()
 		require.Len(t, looks, 4)
 		slices.Reverse(looks)
 		for i, want := range []struct{ kind, outcome, err string }{
@@ -143,23 +140,23 @@ func TestLooksOfFailures(t *testing.T) {
 // TestNextPrompt: the preview is the prompt that the next cycle has if it begins at once, and changes nothing.
 func TestNextPrompt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, steady(time.Second, 2*time.Second), func(o *agent.Options) { o.Agent.ChangeThreshold = 0 })
-		_, err := r.Looks.NextPrompt()
+		r := newRig(t, steady(time.Second, 2*time.Second), func(r *rig) { r.task.Agent.ChangeThreshold = 0 })
+		_, err := r.NextPrompt()
 		require.ErrorIs(t, err, look.ErrNoPicture)
 		time.Sleep(20 * time.Second)
-		before, asked := r.Snapshot(), len(r.engine.Questions())
-		next, err := r.Looks.NextPrompt()
+		before, asked := r.State(), len(r.engine.Questions())
+		next, err := r.NextPrompt()
 		require.NoError(t, err)
-		require.Equal(t, before, r.Snapshot())
+		require.Equal(t, before, r.State())
 		require.Len(t, r.engine.Questions(), asked)
 		require.Equal(t, look.TraceNext, next.Kind)
 		require.NotEmpty(t, next.Pictures)
-		last := r.Looks.Traces()[0]
+		last := r.Traces()[0]
 		require.Equal(t, last.System, next.System)
 		require.Contains(t, next.Text, "Red attacks down the left wing.")
 
-		require.NoError(t, r.instruct("only the keeper"))
-		next, err = r.Looks.NextPrompt()
+		r.instruct("only the keeper")
+		next, err = r.NextPrompt()
 		require.NoError(t, err)
 		synctest.Wait()
 		questions := r.engine.Questions()
@@ -167,10 +164,9 @@ func TestNextPrompt(t *testing.T) {
 		withoutHint := func(text string) string { _, rest, _ := strings.Cut(text, "\n"); return rest }
 		require.Equal(t, withoutHint(questions[asked].Text), withoutHint(next.Text))
 
-		threshold := 255.0
-		_, err = r.Change(command.Change{Settings: settings.Settings{ChangeThreshold: &threshold}}, "test")
-		require.NoError(t, err)
-		next, err = r.Looks.NextPrompt()
+		r.task.Agent.ChangeThreshold = 255
+		r.Set(r.task)
+		next, err = r.NextPrompt()
 		require.NoError(t, err)
 		require.Equal(t, look.OutcomeSkipped, next.Outcome)
 		r.stop()

@@ -1,4 +1,4 @@
-package agent_test
+package look_test
 
 import (
 	"testing"
@@ -7,9 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/agenttest"
-	"touchline/agent/alert"
 	"touchline/agent/look"
 	"touchline/inference"
 )
@@ -17,7 +15,6 @@ import (
 // TestTryRule: a rule is tried on the present pictures and on past looks, beside the commentary and without votes.
 func TestTryRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set := rules(t)
 		var seen []time.Duration // newest picture of each trial
 		r := newRig(t, watching(func(p inference.Prompt) agenttest.Answer {
 			seen = append(seen, p.Frames[len(p.Frames)-1].PTS)
@@ -28,12 +25,12 @@ func TestTryRule(t *testing.T) {
 				return replies(holds)(p)
 			}
 			return replies(`{"fired":[]}`)(p)
-		}), func(o *agent.Options) { o.Alerts = set })
-		rule := alert.RuleText{When: "a goal is scored"}
+		}), func(r *rig) { r.rules = rules(t) })
+		const rule = "a goal is scored"
 		_, err := r.TryRule(t.Context(), rule, 0)
 		require.ErrorIs(t, err, look.ErrNoPicture)
 		time.Sleep(2 * time.Minute)
-		before := r.Snapshot()
+		failed := r.of(look.OutcomeFailed)
 
 		trials, err := r.TryRule(t.Context(), rule, look.MaxTrials)
 		require.NoError(t, err)
@@ -55,12 +52,9 @@ func TestTryRule(t *testing.T) {
 				require.Less(t, seen[i], seen[i-1])
 			}
 		}
-		alerts, _ := r.reader.Alerts()
-		require.Empty(t, alerts)
-		require.Equal(t, before.Failed, r.Snapshot().Failed)
+		require.Zero(t, r.alerts)
+		require.Equal(t, failed, r.of(look.OutcomeFailed))
 
-		_, err = r.TryRule(t.Context(), alert.RuleText{When: "", Level: "loud"}, 0)
-		require.ErrorContains(t, err, "level: must be info")
 		go func() { _, _ = r.TryRule(t.Context(), rule, look.MaxTrials) }()
 		synctest.Wait()
 		_, err = r.TryRule(t.Context(), rule, 0)
@@ -82,15 +76,15 @@ func TestTryRuleIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, watching(func(inference.Prompt) agenttest.Answer {
 			return agenttest.Answer{Latency: 25 * time.Second, Text: holds}
-		}), func(o *agent.Options) { o.Alerts = rules(t) })
+		}), func(r *rig) { r.rules = rules(t) })
 		time.Sleep(time.Minute)
 		began := time.Now()
-		trials, err := r.TryRule(t.Context(), alert.RuleText{When: "a goal is scored"}, look.MaxTrials)
+		trials, err := r.TryRule(t.Context(), "a goal is scored", look.MaxTrials)
 		require.NoError(t, err)
 		require.Len(t, trials, 2)
 		require.Equal(t, time.Minute, time.Since(began))
 		r.engine.Become(inference.Capabilities{})
-		_, err = r.TryRule(t.Context(), alert.RuleText{When: "a goal is scored"}, 0)
+		_, err = r.TryRule(t.Context(), "a goal is scored", 0)
 		require.ErrorIs(t, err, look.ErrRulesUnread)
 		require.ErrorContains(t, err, "the scripted engine reads no alert rules")
 		r.stop()

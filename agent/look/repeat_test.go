@@ -1,4 +1,4 @@
-package agent_test
+package look_test
 
 import (
 	"testing"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/agenttest"
 	"touchline/agent/look"
 	"touchline/agent/settings"
@@ -38,11 +37,11 @@ func TestRepetition(t *testing.T) {
 						a.Text = said[n]
 					}
 					return a
-				}, func(o *agent.Options) { o.Agent.Repeats, o.Inference.Voice.Enabled = tt.setting, tt.speech })
+				}, func(r *rig) { r.task.Agent.Repeats, r.task.Spoken = tt.setting, tt.speech })
 				time.Sleep(time.Minute)
 				r.stop()
 				var comments, withheld []string
-				for _, rec := range r.reader.Records() {
+				for _, rec := range r.Records() {
 					switch {
 					case rec.IsComment():
 						comments = append(comments, rec.Text)
@@ -60,11 +59,11 @@ func TestRepetition(t *testing.T) {
 				case settings.RepeatsSilence:
 					require.Equal(t, news, comments)
 					require.Equal(t, twice, withheld)
-					require.EqualValues(t, 2, r.Snapshot().Repeated)
+					require.Equal(t, 2, r.of(look.OutcomeRepeated))
 				case settings.RepeatsRetry:
 					require.Equal(t, news, comments, "the second try had news")
 					require.Empty(t, withheld)
-					require.Equal(t, said[0], r.reader.Records()[1].Repeats)
+					require.Equal(t, said[0], r.Records()[1].Repeats)
 					require.Contains(t, asked[2].Text, "Say something else")
 					require.NotContains(t, asked[3].Text, "Say something else")
 				}
@@ -79,11 +78,11 @@ func TestRepetition(t *testing.T) {
 // TestRepeatAfterAWhile: what happens again after two minutes is news.
 func TestRepeatAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, steady(time.Second, 2*time.Second), func(o *agent.Options) { o.Agent.Repeats = settings.RepeatsSilence })
+		r := newRig(t, steady(time.Second, 2*time.Second), func(r *rig) { r.task.Agent.Repeats = settings.RepeatsSilence })
 		time.Sleep(5 * time.Minute)
 		r.stop()
 		comments := 0
-		for _, rec := range r.reader.Records() {
+		for _, rec := range r.Records() {
 			if rec.IsComment() {
 				comments++
 			}
@@ -104,14 +103,12 @@ func TestBeginsLikeARepeat(t *testing.T) {
 					return agenttest.Answer{Latency: time.Second, Text: "The keeper holds the ball."}
 				}
 				return agenttest.Answer{Latency: time.Second, Text: tt.second, Second: 3 * time.Second}
-			}, func(o *agent.Options) {
-				o.Agent.Repeats, o.Inference.Voice.Enabled, o.Media.Relay = settings.RepeatsSilence, false, false
-			})
+			}, func(r *rig) { r.task.Agent.Repeats, r.task.Spoken = settings.RepeatsSilence, false })
 			time.Sleep(20 * time.Second)
 			r.stop()
-			require.Equal(t, tt.outcome, r.reader.Records()[1].Outcome)
-			for _, c := range r.reader.Captions() {
-				if c.Cycle == 2 {
+			require.Equal(t, tt.outcome, r.Records()[1].Outcome)
+			for _, cycle := range r.captions {
+				if cycle == 2 {
 					require.Equal(t, look.OutcomeShown, tt.outcome, "nothing of a repeat is shown")
 				}
 			}
