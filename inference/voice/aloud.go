@@ -1,6 +1,7 @@
 package voice
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,71 +12,56 @@ import (
 	"touchline/internal/rescue"
 )
 
-// aloud reads a piece of a text that the model does not speak as it writes: by a speech program, or by the model, if the room has chosen
-// its voice meanwhile.
-type aloud struct {
-	choice // with own the model reads
-	room   *Room
-	piece  string
-	lang   string
-	says   map[string]string // pronunciations
-	to     chan<- item
-}
-
-// run reads the piece, and sends its sound and its end.
-func (a aloud) run(ctx context.Context) {
-	it := item{last: true, read: a.own}
+// aloud reads a piece of a text that the model does not speak as it writes, and sends its sound and its end: by a speech program, or, with
+// c.own, by the model. It runs in its own goroutine, and uses only what does not change in the mixer.
+func (m *mixer) aloud(ctx context.Context, c choice, piece string) {
+	it := item{last: true}
 	it.err = rescue.Call(func() (err error) {
-		if a.own {
-			it.unread, it.left = a.byModel(ctx)
-			return nil
+		if c.own {
+			it.left, err = m.byModel(ctx, c.voice, piece)
+			return err
 		}
-		return a.synth.sentence(ctx, a.piece, a.lang, a.says, func(c inference.Chunk) bool { return send(ctx, a.to, item{chunk: c}) })
+		return c.synth.sentence(ctx, piece, m.lang, m.says, func(c inference.Chunk) bool { return send(ctx, m.done, item{chunk: c}) })
 	})
-	send(ctx, a.to, it)
+	send(ctx, m.done, it)
 }
 
-// byModel lets the model read the piece. If it fails, left is the text without sound.
-func (a aloud) byModel(ctx context.Context) (failed bool, left string) {
+// byModel lets the model read a piece. If it fails, left is the text without sound.
+func (m *mixer) byModel(ctx context.Context, voice, piece string) (left string, err error) {
 	began, length, at := time.Now(), time.Duration(0), 0
-	var fault error
-	for c, err := range a.room.model.Speak(ctx, a.piece, a.voice, a.lang) {
+	for c, cerr := range m.room.model.Speak(ctx, piece, voice, m.lang) {
 		if f := c.VoiceFailed; f != nil {
-			err = f.Err
-			if err == nil {
-				err = inference.ErrNoVoice
-			}
+			cerr = cmp.Or(f.Err, inference.ErrNoVoice)
 		}
-		if err != nil {
-			fault = err
+		if err = cerr; err != nil {
 			break
 		}
 		if len(c.Audio) == 0 {
 			continue
 		}
 		for _, w := range c.Words {
-			at = pastWord(a.piece, at, w.Text)
+			at = pastWord(piece, at, w.Text)
 		}
 		length += duration(len(c.Audio), c.AudioRate)
-		if !send(ctx, a.to, item{chunk: inference.Chunk{Audio: c.Audio, AudioRate: c.AudioRate, Words: c.Words}}) {
-			return false, ""
+		if !send(ctx, m.done, item{chunk: inference.Chunk{Audio: c.Audio, AudioRate: c.AudioRate, Words: c.Words}}) {
+			return "", nil
 		}
 	}
 	switch {
 	case ctx.Err() != nil:
-		return false, ""
-	case fault == nil && length > 0:
+		return "", nil
+	case err == nil && length > 0:
 		now := time.Now()
-		a.room.spoke(now.Sub(began) > length+lateness, now)
-		a.room.v.report(ofModel, nil)
-		return false, ""
-	case fault == nil:
-		fault = errMute
+		m.room.spoke(now.Sub(began) > length+lateness, now)
+		m.room.v.report(ofModel, nil)
+		return "", nil
+	case err == nil:
+		err = errMute
 	}
-	if !errors.Is(fault, inference.ErrNoVoice) {
-		a.room.v.report(ofModel, failedVoice(fault))
+	if !errors.Is(err, inference.ErrNoVoice) {
+		m.room.v.report(ofModel, failedVoice(err))
 	}
-	return true, strings.TrimSpace(a.piece[at:])
+	return strings.TrimSpace(piece[at:]), err
 }
 
 // errMute is returned when a model yields no sound for a text with words.

@@ -24,11 +24,9 @@ const (
 type item struct {
 	chunk inference.Chunk
 	err   error
-	// last is the end of a piece.
-	last   bool
-	read   bool   // the model has read it
-	unread bool   // the model failed
-	left   string // the part of the piece without sound after a failure
+	// last is the end of a piece, left the part of it without sound after a failure of the model.
+	last bool
+	left string
 }
 
 // mixer joins one text with its sound, from the engine as it writes or from the pieces read aloud. All of it happens in run;
@@ -165,14 +163,14 @@ func (m *mixer) next(ctx context.Context) (early <-chan time.Time) {
 			return time.After(ahead - farAhead)
 		}
 	}
-	a := aloud{room: m.room, piece: join(m.pending[:n]), lang: m.lang, says: m.says, to: m.done}
+	piece := join(m.pending[:n])
 	m.pending = m.pending[n:]
 	if !m.within {
 		m.change(m.now())
 	}
-	m.within, m.busy = isClause(a.piece), true
-	a.choice = choice{m.voice, m.synth, m.reads}
-	m.work.Go(func() { a.run(ctx) })
+	m.within, m.busy = isClause(piece), true
+	c := choice{m.voice, m.synth, m.reads}
+	m.work.Go(func() { m.aloud(ctx, c, piece) })
 	return nil
 }
 
@@ -363,13 +361,13 @@ func (m *mixer) pass(ctx context.Context, it item) bool {
 		m.yield(inference.Chunk{}, it.err)
 		return false
 	}
-	if it.unread {
+	switch {
+	case m.reads && it.err != nil:
 		m.unread, m.reads = true, false
 		if it.left != "" {
 			m.pending = append([]string{it.left}, m.pending...)
 		}
-	}
-	if !it.read && (it.err == nil || ctx.Err() == nil) && !errors.Is(it.err, ErrNothingToSay) {
+	case !m.reads && (it.err == nil || ctx.Err() == nil) && !errors.Is(it.err, ErrNothingToSay):
 		m.room.v.report(ofProgram, it.err)
 	}
 	return true

@@ -32,29 +32,21 @@ func programs() []program {
 	}
 }
 
-// local returns a local program by its name.
-func local(name string) (p program, ok bool) {
-	i := slices.IndexFunc(programs(), func(p program) bool { return p.name == name })
-	if i < 0 {
-		return program{}, false
-	}
-	return programs()[i], true
-}
-
-// programFor returns the local program for a language.
+// programFor returns the configured program if it is local, else the one for a language.
 func (s *Synthesizer) programFor(lang string) program {
-	name := s.cfg.Program
-	if _, ok := local(name); !ok {
-		lang = inference.Primary(strings.ReplaceAll(lang, "_", "-"))
-		for _, p := range inference.VoicePrograms() {
-			if slices.Contains(p.Languages, lang) || slices.Contains(p.Languages, inference.AnyLanguage) {
-				name = p.Name
-				break
-			}
+	lang = inference.Primary(strings.ReplaceAll(lang, "_", "-"))
+	names := []string{s.cfg.Program}
+	for _, p := range inference.VoicePrograms() {
+		if slices.Contains(p.Languages, lang) || slices.Contains(p.Languages, inference.AnyLanguage) {
+			names = append(names, p.Name)
 		}
 	}
-	p, _ := local(name)
-	return p
+	for _, name := range names {
+		if i := slices.IndexFunc(programs(), func(p program) bool { return p.name == name }); i >= 0 {
+			return programs()[i]
+		}
+	}
+	return program{}
 }
 
 // counts are the values of Stats.
