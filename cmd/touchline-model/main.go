@@ -27,9 +27,9 @@ type cli struct {
 
 // general are flags of touchline, which passes on its command line.
 type general struct {
-	Config   string `short:"c"`
-	LogLevel string
-	LogJSON  bool `name:"log-json"`
+	Config   string `hidden:"" short:"c"`
+	LogLevel string `hidden:""`
+	LogJSON  bool   `hidden:"" name:"log-json"`
 }
 
 // nanoCmd makes nano's bundle for touchline.
