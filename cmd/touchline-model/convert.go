@@ -29,9 +29,6 @@ func creator() string {
 	return "touchline"
 }
 
-// convertCmd converts a checkpoint to a bundle.
-type convertCmd struct{ modelcmd.Convert }
-
 // Run converts.
 func (c *convertCmd) Run(ctx context.Context) error {
 	src, err := checkpoint.Open(c.Source)

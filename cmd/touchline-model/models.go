@@ -24,14 +24,27 @@ type modelsCmd struct {
 	Pull    pullCmd    `cmd:"" help:"Download a checkpoint and convert it to a bundle."`
 	Upgrade upgradeCmd `cmd:"" help:"Add to an older bundle what this version needs, from its own files."`
 	Verify  verifyCmd  `cmd:"" help:"Verify the checksums of a bundle and run each of its graphs once."`
-	Voice   voiceCmd   `cmd:"" help:"Add, list and remove the voices of a bundle."`
+	Voice   struct {
+		Add    voiceAddCmd    `cmd:"" help:"Add a voice from a recording of speech."`
+		List   voiceListCmd   `cmd:"" help:"List the voices of a bundle."`
+		Remove voiceRemoveCmd `cmd:"" help:"Remove a voice."`
+	} `cmd:"" help:"Add, list and remove the voices of a bundle."`
 
 	Synth synthCmd `cmd:"" help:"Create a bundle with random weights, for benchmarks."`
 	Check checkCmd `cmd:"" help:"Compare the engine with recorded inputs and outputs of the official code."`
 }
 
-// listCmd lists bundles.
-type listCmd struct{ modelcmd.List }
+// The commands that touchline has as well.
+type (
+	listCmd        struct{ modelcmd.List }
+	convertCmd     struct{ modelcmd.Convert }
+	pullCmd        struct{ modelcmd.Pull }
+	upgradeCmd     struct{ modelcmd.Upgrade }
+	verifyCmd      struct{ modelcmd.Verify }
+	voiceAddCmd    struct{ modelcmd.VoiceAdd }
+	voiceListCmd   struct{ modelcmd.VoiceList }
+	voiceRemoveCmd struct{ modelcmd.VoiceRemove }
+)
 
 // Run prints a line per bundle.
 func (c *listCmd) Run() error {
@@ -69,9 +82,6 @@ func writeList(w io.Writer, found []models.Listed) error {
 	return t.Flush()
 }
 
-// upgradeCmd upgrades a bundle.
-type upgradeCmd struct{ modelcmd.Upgrade }
-
 // Run adds the places of the tables to the manifest.
 func (c *upgradeCmd) Run() error {
 	added, err := convert.Upgrade(c.Bundle)
@@ -85,9 +95,6 @@ func (c *upgradeCmd) Run() error {
 	fmt.Printf("%s: %d tables added, format %d\n", c.Bundle, added, models.FormatVersion)
 	return nil
 }
-
-// verifyCmd verifies a bundle.
-type verifyCmd struct{ modelcmd.Verify }
 
 // Run verifies the checksums and runs the graphs.
 func (c *verifyCmd) Run(ctx context.Context) error {

@@ -9,14 +9,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"touchline/cmd/internal/modelcmd"
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/hub"
 )
-
-// pullCmd downloads a checkpoint and converts it.
-type pullCmd struct{ modelcmd.Pull }
 
 // unlikeTested warns about tokenizer files whose content differs from the tested one: they may have
 // changed on the hub since.

@@ -11,18 +11,10 @@ import (
 	"slices"
 	"text/tabwriter"
 
-	"touchline/cmd/internal/modelcmd"
 	"touchline/inference"
 	"touchline/inference/minicpmo/voice"
 	"touchline/models"
 )
-
-// voiceCmd holds the commands on the voices of a bundle.
-type voiceCmd struct {
-	Add    voiceAddCmd    `cmd:"" help:"Add a voice from a recording of speech."`
-	List   voiceListCmd   `cmd:"" help:"List the voices of a bundle."`
-	Remove voiceRemoveCmd `cmd:"" help:"Remove a voice."`
-}
 
 // voiceRow is a voice as printed by --json.
 type voiceRow struct {
@@ -37,9 +29,6 @@ func rowOf(name string, v voice.Stored) voiceRow {
 	const rate = 25 // codes per second
 	return voiceRow{Name: name, Codes: len(v.Codes), Seconds: float64(len(v.Codes)) / rate, Source: v.Source}
 }
-
-// voiceAddCmd creates a voice and stores it in the bundle's folder.
-type voiceAddCmd struct{ modelcmd.VoiceAdd }
 
 // Run adds the voice.
 func (c *voiceAddCmd) Run(ctx context.Context) error {
@@ -78,9 +67,6 @@ func (c *voiceAddCmd) Run(ctx context.Context) error {
 	}
 	return nil
 }
-
-// voiceListCmd lists the voices of a bundle.
-type voiceListCmd struct{ modelcmd.VoiceList }
 
 // Run prints a line per voice.
 func (c *voiceListCmd) Run() error {
@@ -134,9 +120,6 @@ func writeJSON(w io.Writer, v any) error {
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }
-
-// voiceRemoveCmd removes a voice.
-type voiceRemoveCmd struct{ modelcmd.VoiceRemove }
 
 // Run removes the voice's file.
 func (c *voiceRemoveCmd) Run() error {

@@ -164,8 +164,8 @@ func (h ownRoom) serve(ctx context.Context, a *app, cfg configs.Config, out *bot
 	return runOwnRoom(ctx, server, page.Run, pictures, commentator.Run)
 }
 
-// chooseEngine chooses nano for a generated world if the settings leave the choice, ONNX Runtime loads here and nano's bundle is there or can
-// be made. The runtime stays open until release.
+// chooseEngine chooses nano for a generated world if the settings leave the choice, ONNX Runtime loads here and nano's bundle is there or
+// can be made. The runtime stays open until release.
 func (d *demoCmd) chooseEngine(ctx context.Context, cfg *configs.Config, log zerolog.Logger) (release func()) {
 	if cfg.Inference.Engine != "auto" || d.Source != "" {
 		return func() {}

@@ -1,5 +1,5 @@
-// Package nano has the settings of nano, the small model that was trained on the generated worlds, and finds its bundle in the user's cache.
-// It has no weights: package models/nano, which touchline-model links, makes the bundle.
+// Package nano has the settings of nano, the small model that was trained on the generated worlds, and finds its bundle in the user's
+// cache. It has no weights: package models/nano, which touchline-model links, makes the bundle.
 package nano
 
 import (

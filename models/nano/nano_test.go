@@ -16,7 +16,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The name of the folder says which nano is wanted.
 func TestConvertIsOfThisVersion(t *testing.T) {
-	require.ErrorContains(t, nano.Convert(t.Context(), filepath.Join(t.TempDir(), "nano-0123456789ab-6")), "take both programs of one release")
+	err := nano.Convert(t.Context(), filepath.Join(t.TempDir(), "nano-0123456789ab-6"))
+	require.ErrorContains(t, err, "take both programs of one release")
 }
 
 // The checkpoint has the published layout, and a size that suits a repository.

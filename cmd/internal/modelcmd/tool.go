@@ -12,7 +12,7 @@ import (
 	"touchline/internal/child"
 )
 
-// tool runs touchline-model in place of a command, under this program's name and with its command line. touchline-model has a Run of its own
+// tool runs touchline-model in place of a command, under this program's name and with its command line. touchline-model itself has a Run
 // for each command.
 type tool struct{}
 
