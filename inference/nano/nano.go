@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 
 	"touchline/internal/child"
 	"touchline/models"
@@ -75,12 +77,15 @@ func Check(ctx context.Context) error {
 	return nil
 }
 
-// RunProgram has touchline-model make the bundle.
+// RunProgram has touchline-model make the bundle. The program ends with ctx, or with this process.
 func RunProgram(ctx context.Context, dir string) error {
 	cmd, err := child.ModelCommand(ctx, "nano", dir)
 	if err != nil {
 		return err
 	}
+	runtime.LockOSThread() // whose end is the signal
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	out, err := cmd.CombinedOutput()
 	if text := strings.TrimSpace(string(out)); err != nil && text != "" {
 		return fmt.Errorf("%w: %s", err, text)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -128,4 +129,19 @@ func TestRunProgram(t *testing.T) {
 	_, err = nano.Bundle(t.Context(), nano.Cache(), checkpoint.Convert)
 	require.NoError(t, err)
 	require.NoError(t, nano.Check(t.Context()), "the bundle is there")
+}
+
+// The program ends with the context.
+func TestRunProgramIsCanceled(t *testing.T) {
+	path := t.TempDir()
+	started := filepath.Join(path, "started")
+	t.Setenv("PATH", path+string(os.PathListSeparator)+os.Getenv("PATH"))
+	program := "#!/bin/sh\ntouch " + started + "\nexec sleep 600\n"
+	require.NoError(t, os.WriteFile(filepath.Join(path, child.ModelProgram), []byte(program), 0o700))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- nano.RunProgram(ctx, filepath.Join(path, "bundle")) }()
+	require.Eventually(t, func() bool { _, err := os.Stat(started); return err == nil }, time.Minute, 10*time.Millisecond)
+	cancel()
+	require.Error(t, <-ended)
 }
