@@ -1,13 +1,11 @@
 package models
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
 // Bundle is an opened bundle: a folder with a valid manifest, whose files
@@ -21,7 +19,7 @@ type Bundle struct {
 var ErrNoBundle = errors.New("no " + ManifestName + " in the folder: make a bundle with `touchline models convert`")
 
 // OpenBundle reads and validates a bundle's manifest and checks that its files
-// exist. It reads no weights; Verify does.
+// exist. It reads no weights; disk.Verify does.
 func OpenBundle(dir string) (*Bundle, error) {
 	path := filepath.Join(dir, ManifestName)
 	b, err := ReadFile(path, maxManifest)
@@ -38,7 +36,7 @@ func OpenBundle(dir string) (*Bundle, error) {
 	bundle := &Bundle{Dir: dir, Manifest: *m}
 	var errs []error
 	for _, f := range m.Files {
-		errs = append(errs, bundle.checkSize(f))
+		errs = append(errs, bundle.CheckSize(f))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("open bundle %s: %w", dir, err)
@@ -46,8 +44,8 @@ func OpenBundle(dir string) (*Bundle, error) {
 	return bundle, nil
 }
 
-// checkSize returns an error unless the file exists with the size of the manifest.
-func (b *Bundle) checkSize(f File) error {
+// CheckSize returns an error unless the file exists with the size of the manifest.
+func (b *Bundle) CheckSize(f File) error {
 	info, err := os.Stat(b.Path(f.Name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -114,76 +112,4 @@ func (m *Manifest) Bytes() int64 {
 		n += f.Size
 	}
 	return n
-}
-
-// Verify compares the SHA-256 of every file with the manifest, on all cores.
-// The error names each missing or damaged file. progress, if not nil, is called
-// by one goroutine at a time.
-func (b *Bundle) Verify(ctx context.Context, progress func(done, total int64)) error {
-	var errs []error
-	var names []string
-	for _, f := range b.Manifest.Files {
-		if err := b.checkSize(f); err != nil {
-			errs = append(errs, err)
-		} else {
-			names = append(names, f.Name)
-		}
-	}
-	sums, err := HashFiles(ctx, b.Dir, names, progress)
-	if err != nil {
-		errs = append(errs, err)
-	}
-	for _, f := range b.Manifest.Files {
-		if sum, ok := sums[f.Name]; ok && sum != f.SHA256 {
-			errs = append(errs, fmt.Errorf("%s: the content is damaged: expected SHA-256 %s, got %s", f.Name, f.SHA256, sum))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("verify bundle %s: %w", b.Dir, err)
-	}
-	return nil
-}
-
-// Listed is a bundle found by List. Err is set if it cannot be used.
-type Listed struct {
-	Dir      string
-	Manifest *Manifest // nil if it cannot be read
-	Err      error
-}
-
-// listDepth is the number of levels that List searches: "publisher/name".
-const listDepth = 2
-
-// List finds the bundles in a folder: the folder itself, its subfolders, and
-// theirs (grouped by publisher). It skips hidden folders.
-func List(folder string) ([]Listed, error) {
-	if _, err := os.ReadDir(folder); err != nil {
-		return nil, fmt.Errorf("list bundles: %w", err)
-	}
-	return list(folder, listDepth), nil
-}
-
-func list(folder string, depth int) []Listed {
-	if _, err := os.Stat(filepath.Join(folder, ManifestName)); err == nil {
-		l := Listed{Dir: folder}
-		b, err := OpenBundle(folder)
-		if l.Err = err; err == nil {
-			l.Manifest = &b.Manifest
-		}
-		return []Listed{l}
-	}
-	if depth == 0 {
-		return nil
-	}
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		return []Listed{{Dir: folder, Err: err}}
-	}
-	var found []Listed
-	for _, e := range entries {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
-			found = append(found, list(filepath.Join(folder, e.Name()), depth-1)...)
-		}
-	}
-	return found
 }

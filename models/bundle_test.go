@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"touchline/models"
+	"touchline/models/disk"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -108,7 +109,7 @@ func TestBundle(t *testing.T) {
 	require.True(t, g.Check)
 	_, ok = b.Find(models.KindEmbed, models.WeightsFloat16, models.DeviceCUDA)
 	require.False(t, ok)
-	require.NoError(t, b.Verify(t.Context(), nil))
+	require.NoError(t, disk.Verify(t.Context(), b, nil))
 	require.Equal(t, int64(12), (&models.Manifest{Files: []models.File{{Size: 5}, {Size: 7}}}).Bytes())
 }
 
@@ -139,7 +140,7 @@ func TestVerifyNamesDamagedFiles(t *testing.T) {
 	for _, f := range m.Files {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, f.Name), content, 0o600))
 	}
-	sum, err := models.HashFile(t.Context(), filepath.Join(dir, m.Files[0].Name), nil)
+	sum, err := disk.HashFile(t.Context(), filepath.Join(dir, m.Files[0].Name), nil)
 	require.NoError(t, err)
 	for i := range m.Files {
 		m.Files[i].SHA256 = sum
@@ -150,7 +151,7 @@ func TestVerifyNamesDamagedFiles(t *testing.T) {
 
 	var mu sync.Mutex
 	var last int64
-	require.NoError(t, b.Verify(t.Context(), func(done, total int64) {
+	require.NoError(t, disk.Verify(t.Context(), b, func(done, total int64) {
 		mu.Lock()
 		defer mu.Unlock()
 		last = max(last, done)
@@ -161,13 +162,13 @@ func TestVerifyNamesDamagedFiles(t *testing.T) {
 	content[4<<20] ^= 1
 	require.NoError(t, os.WriteFile(filepath.Join(dir, m.Files[1].Name), content, 0o600))
 	require.NoError(t, os.Remove(filepath.Join(dir, m.Files[0].Name)))
-	err = b.Verify(t.Context(), nil)
+	err = disk.Verify(t.Context(), b, nil)
 	require.ErrorContains(t, err, m.Files[0].Name+": the file is missing")
 	require.ErrorContains(t, err, m.Files[1].Name+": the content is damaged")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, b.Verify(ctx, nil), context.Canceled)
+	require.ErrorIs(t, disk.Verify(ctx, b, nil), context.Canceled)
 }
 
 func TestList(t *testing.T) {
@@ -183,7 +184,7 @@ func TestList(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "x", "y", "z"), 0o700))
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "broken"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "broken", models.ManifestName), []byte("{"), 0o600))
-	found, err := models.List(root)
+	found, err := disk.List(root)
 	require.NoError(t, err)
 	var names []string
 	for _, l := range found {
@@ -195,10 +196,10 @@ func TestList(t *testing.T) {
 	require.Equal(t, []string{"a", "broken", "publisher/b"}, names)
 	require.ErrorContains(t, found[1].Err, "manifest.json: byte 1: expected JSON")
 
-	found, err = models.List(filepath.Join(root, "a"))
+	found, err = disk.List(filepath.Join(root, "a"))
 	require.NoError(t, err)
 	require.Len(t, found, 1)
-	_, err = models.List(filepath.Join(root, "nowhere"))
+	_, err = disk.List(filepath.Join(root, "nowhere"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 

@@ -15,6 +15,7 @@ import (
 	"touchline/inference/probe"
 	"touchline/models"
 	"touchline/models/convert"
+	"touchline/models/disk"
 )
 
 // modelsCmd holds the commands under "models".
@@ -48,7 +49,7 @@ type (
 
 // Run prints a line per bundle.
 func (c *listCmd) Run() error {
-	found, err := models.List(c.Folder)
+	found, err := disk.List(c.Folder)
 	if err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func (c *listCmd) Run() error {
 	return writeList(os.Stdout, found)
 }
 
-func writeList(w io.Writer, found []models.Listed) error {
+func writeList(w io.Writer, found []disk.Listed) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "folder\tmodel\ttask\tsize\tgraphs\tmissing\t")
 	for _, f := range found {
@@ -104,7 +105,7 @@ func (c *verifyCmd) Run(ctx context.Context) error {
 	}
 	progress := newBar()
 	start := time.Now()
-	err = b.Verify(ctx, func(done, total int64) { progress.Step("hashed", done, total, rate(done, start), 0) })
+	err = disk.Verify(ctx, b, func(done, total int64) { progress.Step("hashed", done, total, rate(done, start), 0) })
 	progress.End()
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"touchline/models"
 	"touchline/models/checkpoint"
+	"touchline/models/disk"
 	"touchline/models/hub"
 )
 
@@ -26,7 +27,7 @@ func unlikeTested(ctx context.Context, model, dir string, note func(string)) err
 		models.VocabName:  "ca10d7e9fb3ed18575dd1e277a2579c16d108e32f27439684afa0e10b1440910",
 		models.MergesName: "8831e4f1a044471340f7c0a83d7bd71306a5b867e95fd870f74d0c5308a904d5",
 	}
-	sums, err := models.HashFiles(ctx, dir, []string{models.VocabName, models.MergesName}, nil)
+	sums, err := disk.HashFiles(ctx, dir, []string{models.VocabName, models.MergesName}, nil)
 	for name, sum := range sums {
 		if sum != tested[name] {
 			note(name + " is another file than the one that this program was tested with")

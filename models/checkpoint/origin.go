@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"touchline/models"
+	"touchline/models/disk"
 )
 
 // Origin returns the checkpoint's folder and its unused parts, and after Hash
@@ -22,7 +23,7 @@ func (c *Checkpoint) Origin() models.Origin {
 // Hash hashes all files of the model in parallel and returns the origin with
 // their SHA-256. progress, if not nil, is called by one goroutine at a time.
 func (c *Checkpoint) Hash(ctx context.Context, progress func(done, total int64)) (models.Origin, error) {
-	hashes, err := models.HashFiles(ctx, c.dir, c.sources(), progress)
+	hashes, err := disk.HashFiles(ctx, c.dir, c.sources(), progress)
 	if err != nil {
 		return models.Origin{}, fmt.Errorf("hash %s: %w", c.dir, err)
 	}

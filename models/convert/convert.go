@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/models"
+	"touchline/models/disk"
 	"touchline/models/graph"
 )
 
@@ -111,7 +112,7 @@ func (e *SpaceError) Error() string {
 
 // Convert writes the bundle of src to the folder dst, which must be new or empty.
 func Convert(ctx context.Context, src Source, dst string, o Options) error {
-	return convert(ctx, src, dst, o, machine{free: models.FreeSpace, maxData: maxData})
+	return convert(ctx, src, dst, o, machine{free: disk.FreeSpace, maxData: maxData})
 }
 
 // machine holds the limits that tests replace.

@@ -21,6 +21,7 @@ import (
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/convert"
+	"touchline/models/disk"
 	"touchline/models/graph"
 	"touchline/models/onnx"
 	"touchline/models/quant"
@@ -254,7 +255,7 @@ func TestBundleHoldsTheCheckpoint(t *testing.T) {
 	require.NoError(t, convert.Convert(t.Context(), src, dst, o))
 	b, err := models.OpenBundle(dst)
 	require.NoError(t, err)
-	require.NoError(t, b.Verify(t.Context(), nil))
+	require.NoError(t, disk.Verify(t.Context(), b, nil))
 	require.Equal(t, "owner/model", b.Manifest.Source.Path)
 	require.Equal(t, "0123abcd", b.Manifest.Source.Revision)
 	require.NotEmpty(t, b.Manifest.Source.Skipped)
@@ -422,7 +423,7 @@ func TestHearing(t *testing.T) {
 		require.NoError(t, convert.Convert(t.Context(), src, dst, tt.o))
 		b, err := models.OpenBundle(dst)
 		require.NoError(t, err)
-		require.NoError(t, b.Verify(t.Context(), nil))
+		require.NoError(t, disk.Verify(t.Context(), b, nil))
 		var graphs []string
 		for _, g := range b.Manifest.Graphs {
 			graphs = append(graphs, strings.TrimSuffix(g.File, ".onnx"))
@@ -678,7 +679,7 @@ func TestSpeech(t *testing.T) {
 	require.Equal(t, last.Total, last.Done)
 	b, err := models.OpenBundle(dst)
 	require.NoError(t, err)
-	require.NoError(t, b.Verify(t.Context(), nil))
+	require.NoError(t, disk.Verify(t.Context(), b, nil))
 	require.Equal(t, shape.WithSpeech().Speech, b.Manifest.Dims.Speech)
 	for _, name := range []string{b.Manifest.Voice.Speaker, b.Manifest.Voice.Codes, b.Manifest.Voice.Sound} {
 		f, _, err := src.OpenFile(name)

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"touchline/models"
+	"touchline/models/disk"
 )
 
 // folder is the hidden folder next to the destination that a conversion writes to. The conversion
@@ -51,16 +51,16 @@ func newFolder(dst string) (*folder, error) {
 		if err != nil {
 			return nil, err
 		}
-		if f.lock, err = models.LockFolder(f.path); err == nil {
+		if f.lock, err = disk.LockFolder(f.path); err == nil {
 			return f, nil
 		}
 	}
-	return nil, fmt.Errorf("%s: %w", dst, models.ErrLocked)
+	return nil, fmt.Errorf("%s: %w", dst, disk.ErrLocked)
 }
 
 // removeStale removes the folder if it is not locked.
 func (f *folder) removeStale() error {
-	l, err := models.LockFolder(f.path)
+	l, err := disk.LockFolder(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 
 	"touchline/models"
 	"touchline/models/convert"
+	"touchline/models/disk"
 )
 
 // victim is the variable with the destination of a child process, which converts
@@ -56,7 +57,7 @@ func TestKilledConversion(t *testing.T) {
 	require.Equal(t, "halfway\n", line)
 
 	require.NoDirExists(t, dst)
-	require.ErrorIs(t, convert.Convert(t.Context(), tiny(t), dst, convert.Options{}), models.ErrLocked)
+	require.ErrorIs(t, convert.Convert(t.Context(), tiny(t), dst, convert.Options{}), disk.ErrLocked)
 	require.NoError(t, child.Process.Kill())
 	require.Error(t, child.Wait())
 
@@ -68,7 +69,7 @@ func TestKilledConversion(t *testing.T) {
 	require.NoError(t, convert.Convert(t.Context(), tiny(t), dst, o), "the leftovers are removed")
 	b, err := models.OpenBundle(dst)
 	require.NoError(t, err)
-	require.NoError(t, b.Verify(t.Context(), nil))
+	require.NoError(t, disk.Verify(t.Context(), b, nil))
 	entries, err := os.ReadDir(filepath.Dir(dst))
 	require.NoError(t, err)
 	require.Len(t, entries, 1)

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"touchline/models"
+	"touchline/models/disk"
 )
 
 // writeData writes all data files. Workers take tasks in order; the worker that
@@ -63,7 +63,7 @@ func (c *conversion) one(ctx context.Context, w *worker, t task, progress *meter
 		if o.file.left.Add(-1) > 0 {
 			continue
 		}
-		sum, err := models.HashFile(ctx, c.folder.file(o.file.name), func(n int64) { progress.add(0, n) })
+		sum, err := disk.HashFile(ctx, c.folder.file(o.file.name), func(n int64) { progress.add(0, n) })
 		if err != nil {
 			return fmt.Errorf("checksum of %s: %w", o.file.name, err)
 		}

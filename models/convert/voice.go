@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"touchline/models"
+	"touchline/models/disk"
 )
 
 // large lists the files that are copied unchanged: the files of the voice.
@@ -66,6 +67,6 @@ func (c *conversion) copyFile(ctx context.Context, f *models.File, progress *met
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	f.SHA256, err = models.Hash(ctx, sha256.New(), io.TeeReader(in, out), func(n int64) { progress.add(0, n) })
+	f.SHA256, err = disk.Hash(ctx, sha256.New(), io.TeeReader(in, out), func(n int64) { progress.add(0, n) })
 	return err
 }

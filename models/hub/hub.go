@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"touchline/internal/backoff"
-	"touchline/models"
+	"touchline/models/disk"
 )
 
 // DefaultEndpoint is the hub itself.
@@ -49,7 +49,7 @@ type Options struct {
 	// Failed, if not nil, is called by several goroutines for each failed attempt
 	// that is repeated after wait.
 	Failed func(err error, wait time.Duration)
-	// Free returns the free bytes of a folder's disk; default: models.FreeSpace.
+	// Free returns the free bytes of a folder's disk; default: disk.FreeSpace.
 	Free func(dir string) (int64, error)
 }
 
@@ -83,7 +83,7 @@ func New(o Options) (*Client, error) {
 	setDefault(&o.Backoff, time.Second)
 	setDefault(&o.Stall, 30*time.Second)
 	if o.Free == nil {
-		o.Free = models.FreeSpace
+		o.Free = disk.FreeSpace
 	}
 	c := &Client{options: o, endpoint: u}
 	if o.Transport == nil {

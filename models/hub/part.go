@@ -15,7 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"touchline/models"
+	"touchline/models/disk"
 )
 
 // A partial download is two files next to its final name: the content so far,
@@ -210,7 +210,7 @@ func (f File) verify(ctx context.Context, name string, read func(n int64)) error
 		fmt.Fprintf(h, "blob %d\x00", f.Size)
 	}
 	// A partial download may have garbage after its end.
-	got, err := models.Hash(ctx, h, io.LimitReader(in, f.Size), read)
+	got, err := disk.Hash(ctx, h, io.LimitReader(in, f.Size), read)
 	if err != nil {
 		return err
 	}

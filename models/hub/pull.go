@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"touchline/models"
+	"touchline/models/disk"
 )
 
 const (
@@ -54,7 +54,7 @@ func (c *Client) pull(ctx context.Context, r Revision, dir string, report func(P
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	lock, err := models.LockFolder(dir)
+	lock, err := disk.LockFolder(dir)
 	if err != nil {
 		return err
 	}

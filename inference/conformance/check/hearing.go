@@ -15,6 +15,7 @@ import (
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/convert"
+	"touchline/models/disk"
 )
 
 // Bounds of speech recognition in float32, relative to the largest value of a tensor.
@@ -55,7 +56,7 @@ func (c *checker) floatBundle(ctx context.Context, src *checkpoint.Checkpoint, n
 	c.row(stageCheckpoint, name+" as "+string(float)+" for "+string(c.Device), 0, func(t *tally) {
 		b = c.bundle(ctx, src, name+"-"+string(float), convert.Options{Weights: []models.Weights{float}})
 		t.row.Cases = len(b.Manifest.Files)
-		must(b.Verify(ctx, nil))
+		must(disk.Verify(ctx, b, nil))
 	})
 	return b
 }

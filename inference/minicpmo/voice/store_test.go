@@ -23,6 +23,7 @@ import (
 	"touchline/inference/minicpmo/voice/tts"
 	"touchline/models"
 	"touchline/models/convert"
+	"touchline/models/disk"
 )
 
 // withVoice converts the tiny random checkpoint with a voice, for one test.
@@ -269,7 +270,7 @@ func TestStoredVoices(t *testing.T) {
 	_, err = voice.Load(b, "cleo", 75)
 	require.ErrorContains(t, err, "it has Bob_2-x, anna")
 
-	require.NoError(t, b.Verify(t.Context(), nil), "voices do not change the bundle")
+	require.NoError(t, disk.Verify(t.Context(), b, nil), "voices do not change the bundle")
 	require.NoError(t, voice.Remove(b, "anna"))
 	require.ErrorContains(t, voice.Remove(b, "anna"), `no voice "anna"`)
 	for _, name := range []string{"", "a b", "../anna", "ä", ".x", strings.Repeat("a", 65)} {

@@ -1,4 +1,5 @@
-package models
+// Package disk has what downloads, conversions and checks of bundles do on a disk: locks, free space, checksums, lists of bundles.
+package disk
 
 import (
 	"errors"
