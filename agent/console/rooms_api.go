@@ -15,6 +15,7 @@ import (
 	"touchline/agent/look"
 	"touchline/agent/prompt"
 	"touchline/agent/settings"
+	"touchline/inference"
 )
 
 // Dispatcher sends commentators to rooms and withdraws them.
@@ -44,7 +45,16 @@ type Call struct {
 	Track       *Track `json:"track,omitempty" doc:"The watched video; the first camera when left out."`
 	Speech      *bool  `json:"speech,omitempty" doc:"Whether comments are spoken."`
 	Language    string `json:"language,omitempty" maxLength:"35" doc:"BCP 47 tag, such as en or pt-BR."`
-	Engine      string `json:"engine,omitempty" enum:"scene,nano,remote,minicpmo" doc:"If the worker that serves it has it."`
+	Engine      string `json:"engine,omitempty" doc:"If the worker that serves it has it."`
+}
+
+// TransformSchema implements huma.SchemaTransformer: it lists the engines.
+func (Call) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	for _, name := range inference.Engines() {
+		s.Properties["engine"].Enum = append(s.Properties["engine"].Enum, name)
+	}
+	s.Properties["engine"].PrecomputeMessages()
+	return s
 }
 
 // Track chooses a video.
