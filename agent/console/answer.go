@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent/audioapi"
+	"touchline/internal/check"
 )
 
 // maxBody bounds every request's body, in bytes.
@@ -133,7 +134,7 @@ func parseJSON(body []byte, v any, mayBeEmpty bool) error {
 
 func jsonProblem(err error) error {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return refuse(http.StatusBadRequest, "bad_json", "field %q: expected %s, got %s", e.Field, kindName(e.Type.String()), e.Value)
+		return refuse(http.StatusBadRequest, "bad_json", "field %q: expected %s, got %s", e.Field, check.JSONKind(e), e.Value)
 	}
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return refuse(http.StatusBadRequest, "bad_json", "bad JSON at byte %d: %v", e.Offset, e)
@@ -143,22 +144,6 @@ func jsonProblem(err error) error {
 		return refuse(http.StatusBadRequest, "unknown_field", "unknown field %s", field)
 	}
 	return refuse(http.StatusBadRequest, "bad_json", "bad JSON: %v", err)
-}
-
-// kindName names a Go type in plain words.
-func kindName(t string) string {
-	switch strings.TrimPrefix(t, "*") {
-	case "string":
-		return "a string"
-	case "bool":
-		return "true or false"
-	case "int":
-		return "a whole number"
-	case "float64":
-		return "a number"
-	default:
-		return "another type"
-	}
 }
 
 // requestID returns the client's id if it is safe to repeat, otherwise a new id.

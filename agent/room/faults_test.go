@@ -189,6 +189,16 @@ func TestMute(t *testing.T) {
 	eventually(t, func() bool { return drained(bot) > n+5 && !ownMuted() }, "back")
 	require.Equal(t, []string{"cam watching", "cam muted", "cam back"}, said.list())
 	require.Equal(t, joins, bot.Joins(), "a mute is no fault")
+
+	api := lksdk.NewRoomServiceClient(s.URL(), s.APIKey(), s.APISecret())
+	_, err := api.MutePublishedTrack(t.Context(), &livekit.MuteRoomTrackRequest{Room: "match", Identity: "bot", TrackSid: bot.VideoSID(), Muted: true})
+	require.NoError(t, err)
+	eventually(t, ownMuted, "a moderator's mute")
+	mute(true)
+	<-time.After(2 * time.Second)
+	mute(false)
+	<-time.After(time.Second)
+	require.True(t, ownMuted(), "stays")
 }
 
 // TestSilentCamera: a camera that is present but sends nothing gets a key frame request and a new subscription;

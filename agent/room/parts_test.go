@@ -41,7 +41,9 @@ func TestInitializingIsShownForTenSecondsAtMost(t *testing.T) {
 	b.Set(agent.Status{State: agent.StateSpeaking}, at(11))
 	word, detail = due(11)
 	require.Equal(t, "speaking", word, "a change of state is not spaced")
-	require.Contains(t, detail, "speaking", "nor is its detail")
+	require.Empty(t, detail, "its detail is")
+	_, detail = due(12)
+	require.Contains(t, detail, "speaking")
 	b.Set(loading, at(20))
 	word, _ = due(21)
 	require.Equal(t, "initializing", word, "ten seconds for each loading")
@@ -70,8 +72,8 @@ func TestNewParticipantsGetTheState(t *testing.T) {
 
 	b.Newcomer(at(200))
 	b.Set(agent.Status{State: agent.StateThinking}, at(200.8))
-	require.Equal(t, "thinking", due(200.8), "a change without help")
-	require.Empty(t, due(201.2), "is seen by all participants")
+	require.Equal(t, "thinking", due(201.2), "a change without help")
+	require.Empty(t, due(201.9), "is seen by all participants")
 
 	b.Newcomer(at(300))
 	b.Newcomer(at(300.7))
@@ -83,6 +85,45 @@ func TestNewParticipantsGetTheState(t *testing.T) {
 	require.Equal(t, "speaking", due(400))
 	b.Newcomer(at(400))
 	require.Empty(t, due(402), "speech ends by itself")
+}
+
+// TestQuickLooksDoNotShow: looks of less than 400 ms change nothing in the room; the word and the metadata show longer ones.
+func TestQuickLooksDoNotShow(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1000, 0)
+	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
+	b := room.NewStateAttribute(start)
+	quiet := agent.Status{State: agent.StateListening, Activity: agent.ActivitySilent, Detail: "nothing changed"}
+	thinking := agent.Status{State: agent.StateThinking, Activity: agent.ActivityThinking}
+	b.Set(quiet, start)
+	b.Due(start)
+	for s := 1.0; s < 20; s += 0.25 {
+		b.Set(thinking, at(s))
+		word, detail := b.Due(at(s + 0.1))
+		require.Empty(t, word+detail)
+		b.Set(quiet, at(s+0.15))
+		word, detail = b.Due(at(s + 0.2))
+		require.Empty(t, word+detail)
+	}
+	b.Set(thinking, at(30))
+	word, detail := b.Due(at(30.4))
+	require.Equal(t, "thinking", word)
+	require.Contains(t, detail, "thinking")
+	b.Set(agent.Status{State: agent.StateSpeaking}, at(31))
+	word, _ = b.Due(at(31))
+	require.Equal(t, "speaking", word)
+	b.Set(thinking, at(35))
+	word, _ = b.Due(at(35))
+	require.Equal(t, "listening", word, "speech has ended")
+	sent := 0
+	for s := 40.0; s < 50; s += 0.1 {
+		quiet.Percent++
+		b.Set(quiet, at(s))
+		if _, detail := b.Due(at(s)); detail != "" {
+			sent++
+		}
+	}
+	require.InDelta(t, 10, sent, 1, "once a second")
 }
 
 // TestHearingComesWithTheWord: LiveKit's hooks take the attributes that change for all there are.
@@ -108,7 +149,7 @@ func TestHearingComesWithTheWord(t *testing.T) {
 	require.Empty(t, due(3))
 
 	set(agent.StateThinking, "all")
-	require.Equal(t, both("thinking", "all"), due(4), "the word changes anyway")
+	require.Equal(t, both("thinking", "all"), due(4.5), "the word changes anyway")
 	require.Empty(t, due(5))
 
 	set(agent.StateSpeaking, "all")

@@ -15,8 +15,10 @@ const (
 	AttributeHearing = "touchline.hearing"
 	// initializingFor bounds the state "initializing": front ends give up on an agent that takes longer.
 	initializingFor = 10 * time.Second
-	// detailEvery is the shortest interval between updates of the detail alone (loading percent).
-	detailEvery = 250 * time.Millisecond
+	// detailEvery is the shortest interval between updates of the metadata: each goes to every participant.
+	detailEvery = time.Second
+	// thinkingAfter is how long a look takes before it shows: quick looks at a still scene would make front ends flicker.
+	thinkingAfter = 400 * time.Millisecond
 	// settled is how long after its join a front end is expected to watch attributes.
 	settled = time.Second
 )
@@ -28,9 +30,11 @@ const (
 // without the word. They see changes only, so after a join the word changes to another word and back. They give up on an agent that is
 // not listening, thinking or speaking within 20 s, so a waiting agent is "listening", not "idle".
 type stateAttribute struct {
-	mu        sync.Mutex
-	status    agent.Status
-	initSince time.Time // when the state became initializing
+	mu         sync.Mutex
+	status     agent.Status
+	calm       agent.Status // the last one that was not thinking
+	thinkSince time.Time    // when the state became thinking
+	initSince  time.Time    // when the state became initializing
 
 	word     string // in the present room; "" before the first
 	wordAt   time.Time
@@ -59,7 +63,25 @@ func (b *stateAttribute) set(s agent.Status, now time.Time) {
 	if s.State == agent.StateInitializing && b.status.State != agent.StateInitializing {
 		b.initSince = now
 	}
+	if s.State != agent.StateThinking {
+		b.calm = s
+	} else if b.status.State != agent.StateThinking {
+		b.thinkSince = now
+	}
 	b.status = s
+}
+
+// shownLocked returns the status to show: thinking only after a while.
+func (b *stateAttribute) shownLocked(now time.Time) agent.Status {
+	if b.status.State != agent.StateThinking || now.Sub(b.thinkSince) >= thinkingAfter {
+		return b.status
+	}
+	st := b.calm
+	st.Hearing = b.status.Hearing
+	if st.State != agent.StateListening {
+		st.State, st.Activity, st.Detail = agent.StateListening, agent.ActivityWatching, ""
+	}
+	return st
 }
 
 // attributes returns the attributes to join with.
@@ -74,7 +96,7 @@ func (b *stateAttribute) attributes(now time.Time) map[string]string {
 }
 
 func (b *stateAttribute) wordLocked(now time.Time) string {
-	switch state := b.status.State; state {
+	switch state := b.shownLocked(now).State; state {
 	case agent.StateListening, agent.StateThinking, agent.StateSpeaking:
 		return state
 	case agent.StateIdle:
@@ -103,11 +125,11 @@ func (b *stateAttribute) due(now time.Time) update {
 		}
 		b.word, b.wordAt, b.hearing = word, now, hearing
 	}
-	detail, err := json.Marshal(b.status)
+	detail, err := json.Marshal(b.shownLocked(now))
 	if err != nil { // strings and a number always marshal
 		detail = []byte("{}")
 	}
-	if string(detail) != b.detail && (n.attributes != nil || now.Sub(b.detailAt) >= detailEvery) {
+	if string(detail) != b.detail && now.Sub(b.detailAt) >= detailEvery {
 		n.detail, b.detail, b.detailAt = string(detail), string(detail), now
 	}
 	return n
@@ -149,6 +171,6 @@ func (b *stateAttribute) newcomer(now time.Time) {
 // forget makes everything due again.
 func (b *stateAttribute) forget() {
 	b.mu.Lock()
-	b.word, b.detail = "", ""
+	b.word, b.detail, b.detailAt = "", "", time.Time{}
 	b.mu.Unlock()
 }

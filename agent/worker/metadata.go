@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"touchline/agent/prompt"
+	"touchline/internal/check"
 	"touchline/media"
 )
 
@@ -105,6 +106,9 @@ func object(text []byte, places map[string]any) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	var found map[string]json.RawMessage
 	if err := dec.Decode(&found); err != nil {
+		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return check.JSON(err)
+		}
 		return fmt.Errorf("expected a JSON object: %w", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
@@ -119,7 +123,7 @@ func object(text []byte, places map[string]any) error {
 			return fmt.Errorf("unknown key %q; the known ones are %s", key, strings.Join(slices.Sorted(maps.Keys(places)), ", "))
 		}
 		if err := json.Unmarshal(found[key], place); err != nil {
-			return fmt.Errorf("%s: %w", key, err)
+			return fmt.Errorf("%s: %w", key, check.JSON(err))
 		}
 	}
 	return nil

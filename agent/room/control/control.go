@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -96,6 +97,9 @@ type Control struct {
 	// Messages on TopicControl wait for Run: those from moderators in first, all others in rest.
 	first, rest chan inbound
 
+	trustedMu sync.Mutex
+	trusted   map[string]time.Time // by participant whose token steered: until when it has the limits of a moderator
+
 	cacheMu sync.Mutex
 	cache   cachedHistory
 }
@@ -123,6 +127,7 @@ func New(cfg Config, keys conn.Keys, bot agent.Steerer, rules *alert.Set, log ze
 		all:        limit.New[struct{}](strangersRate, strangersBurst),
 		pending:    pendingBytes,
 		refusals:   conn.WarnLimiter{Every: refusalEvery},
+		trusted:    map[string]time.Time{},
 		first:      make(chan inbound, controlQueue),
 		rest:       make(chan inbound, controlQueue),
 	}
@@ -243,10 +248,11 @@ func (c *Control) enqueue(m inbound, payload []byte, now time.Time) {
 func (c *Control) admit(who *caller, room *lksdk.Room, now time.Time) error {
 	limiter := c.strangers
 	who.rights = c.rightsOf(*who)
-	if steers(who.rights) {
+	moderates := steers(who.rights) || c.trusts(*who, now)
+	if moderates {
 		limiter = c.moderators
 	}
-	if _, ok := limiter.Allow(who.identity, now); !ok || !steers(who.rights) && c.pending(room) > maxPending {
+	if _, ok := limiter.Allow(who.identity, now); !ok || !moderates && c.pending(room) > maxPending {
 		return c.refuse(who.identity, "", errBusy)
 	}
 	return nil
@@ -257,6 +263,7 @@ func (c *Control) authorise(who *caller, method, token string, now time.Time) er
 	needed := access.Needed(method)
 	if token != "" && !who.rights.Allow(needed) {
 		who.rights |= c.tokenRights(token, now)
+		c.trust(*who, now)
 	}
 	if who.rights.Allow(needed) || who.rights.Allow(access.AllInRoom) { // a moderator learns that a method does not exist
 		return nil
@@ -274,6 +281,31 @@ func (c *Control) authorise(who *caller, method, token string, now time.Time) er
 		return c.refuse(who.identity, method, errBusy)
 	}
 	return nil
+}
+
+// trustFor is how long a participant has a moderator's limits after a valid token; maxTrusted bounds their number.
+const (
+	trustFor   = 10 * time.Minute
+	maxTrusted = 1000
+)
+
+// trust gives a participant whose token steers the limits of a moderator for a while. Its rights still need the token.
+func (c *Control) trust(who caller, now time.Time) {
+	if !who.known || !steers(who.rights) {
+		return
+	}
+	c.trustedMu.Lock()
+	defer c.trustedMu.Unlock()
+	maps.DeleteFunc(c.trusted, func(_ string, until time.Time) bool { return now.After(until) })
+	if len(c.trusted) < maxTrusted {
+		c.trusted[who.identity] = now.Add(trustFor)
+	}
+}
+
+func (c *Control) trusts(who caller, now time.Time) bool {
+	c.trustedMu.Lock()
+	defer c.trustedMu.Unlock()
+	return who.known && now.Before(c.trusted[who.identity])
 }
 
 // refuse logs refusals at a bounded rate, and returns err.

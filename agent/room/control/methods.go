@@ -17,6 +17,7 @@ import (
 	"touchline/agent/look"
 	"touchline/agent/settings"
 	"touchline/agent/speech"
+	"touchline/internal/check"
 )
 
 // Methods of the room: by RPC as "touchline.NAME", on TopicControl as NAME.
@@ -108,7 +109,7 @@ func decode(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return fmt.Errorf("read the request: expected JSON as documented: %w", err)
+		return fmt.Errorf("read the request: expected JSON as documented: %w", check.JSON(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("read the request: expected one JSON value, got more")

@@ -43,6 +43,10 @@ type Relay struct {
 	askKeyFrame func()
 	ended       <-chan struct{} // closed when the Supervisor's Run has ended
 
+	// Used by the connection's goroutine only.
+	muted bool // by the relay itself
+	anew  bool // the library has published the track again, in its present state
+
 	// Used by the writer only, like gap.
 	step     *time.Timer // between packets of one frame
 	rewriter rewriter
@@ -100,13 +104,19 @@ func (r *Relay) WriteFrame(f delay.OutFrame) (written time.Time, err error) {
 	return written, err
 }
 
+// Republished records that the library has republished the track after a reconnect.
+func (r *Relay) Republished() {
+	r.pictureTrack.Republished()
+	r.anew = true
+}
+
 // packetsPerStep returns how many of a frame's n packets are sent per step of a millisecond.
 func packetsPerStep(n int) int {
 	steps := int(spread/time.Millisecond) - 1
 	return max(burst, (n+steps-1)/steps)
 }
 
-// Check publishes the track and mirrors the source's mute. It runs in the connection's goroutine.
+// Check publishes the track and mirrors the source's mute; a moderator's mute stays. It runs in the connection's goroutine.
 func (r *Relay) Check(ses *conn.Session, sourceMuted bool, now time.Time) error {
 	if r.settle(ses, now, r.log) {
 		return errors.New("the delayed picture is no longer published")
@@ -116,6 +126,7 @@ func (r *Relay) Check(ses *conn.Session, sourceMuted bool, now time.Time) error 
 		if err := r.publish(ses, o, r.askKeyFrame, r.log); err != nil {
 			return fmt.Errorf("publish the delayed picture: %w", err)
 		}
+		r.muted = false
 		return nil
 	}
 	track, _, _ := r.published()
@@ -123,8 +134,13 @@ func (r *Relay) Check(ses *conn.Session, sourceMuted bool, now time.Time) error 
 		// The copy is delayed, so it is muted after the last frames before the mute.
 		last := r.lastWrite.Load()
 		muted := sourceMuted && (last == nil || now.Sub(*last) > muteAfter)
-		if p.IsMuted() != muted {
+		if r.anew {
+			r.anew, r.muted = false, p.IsMuted()
+		}
+		moderated := p.IsMuted() && !r.muted
+		if muted != r.muted && !moderated {
 			p.SetMuted(muted)
+			r.muted = muted
 		}
 	}
 	return nil
