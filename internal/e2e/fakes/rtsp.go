@@ -40,7 +40,7 @@ const PercentPassword = "a%41b"
 //   - good; options-STATUS: OPTIONS is refused; options-mute, options-close: it has no answer; cseq: all responses have number 1
 //   - login-MODE: basic, digest, once, qop, stale, sha-offered, nonsense, percent, close, keepalive
 //   - refused: every login fails; busy: every login fails while Busy is set
-//   - tcp-only-STATUS, udp-silent, udp-no-port, udp-other-port, udp-hangs, udp-only
+//   - tcp-only-STATUS, udp-silent, udp-no-port, udp-other-port, udp-hangs, udp-unplayed, udp-only
 //   - aac-no-config, backchannel, bad-lines, session-nonsense, transport-nonsense, base-nonsense
 //   - payload-other, annexb, annexb-split, no-sets, never-key, gop-long, clock-10x, clock-still, clock-ms, nothing
 //   - redirect-loop, missing, mute: no answer at all
@@ -104,16 +104,17 @@ func (r *RTSP) URL(path, login string) string {
 
 // rtspConn is one connection.
 type rtspConn struct {
-	camera *RTSP
-	conn   net.Conn
-	in     *bufio.Reader
-	write  sync.Mutex
-	used   map[string]bool // nonces
-	mode   string
-	alive  atomic.Pointer[time.Time] // of the newest keep-alive
-	udp    *net.UDPConn
-	player *net.UDPAddr
-	stop   context.CancelFunc
+	camera  *RTSP
+	sending sync.WaitGroup
+	conn    net.Conn
+	in      *bufio.Reader
+	write   sync.Mutex
+	used    map[string]bool // nonces
+	mode    string
+	alive   atomic.Pointer[time.Time] // of the newest keep-alive
+	udp     *net.UDPConn
+	player  *net.UDPAddr
+	stop    context.CancelFunc
 }
 
 type message struct {
@@ -169,10 +170,9 @@ func (c *rtspConn) answer(m message, status int, body string, extra ...string) {
 func (c *rtspConn) serve() {
 	ctx, stop := context.WithCancel(c.camera.ctx)
 	c.stop, c.used = stop, map[string]bool{}
-	var sending sync.WaitGroup
 	defer func() {
 		stop()
-		sending.Wait()
+		c.sending.Wait()
 		if c.udp != nil {
 			_ = c.udp.Close()
 		}
@@ -187,51 +187,55 @@ func (c *rtspConn) serve() {
 			return
 		}
 		c.mode, _, _ = strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
-		if c.mode == "mute" {
-			continue
-		}
-		if status, ok := strings.CutPrefix(c.mode, "options-"); ok && m.method == "OPTIONS" {
-			code, _ := strconv.Atoi(status)
-			switch status {
-			case "close":
-				return
-			case "mute":
-			default:
-				c.answer(m, code, "")
-			}
-			continue
-		}
-		if !c.login(m) {
-			if c.mode == "login-close" {
-				return
-			}
-			continue
-		}
-		switch m.method {
-		case "OPTIONS", "GET_PARAMETER":
-			if c.alive.Load() != nil {
-				c.keep()
-				c.camera.KeepAlives.Add(1)
-			}
-			c.answer(m, 200, "", "Public: OPTIONS, DESCRIBE, SETUP, PLAY, GET_PARAMETER")
-		case "DESCRIBE":
-			c.describe(m)
-		case "SETUP":
-			if !c.setup(m) {
-				return
-			}
-		case "PLAY":
-			c.camera.Played.Add(1)
-			c.answer(m, 200, "", "Session: 1")
-			c.keep()
-			sending.Go(func() { c.play(ctx, c.mode) })
-		case "TEARDOWN":
-			c.answer(m, 200, "")
+		if !c.handle(ctx, m) {
 			return
-		default:
-			c.answer(m, 501, "")
 		}
 	}
+}
+
+// handle answers a request. It returns false if the connection is to be closed.
+func (c *rtspConn) handle(ctx context.Context, m message) bool {
+	status, ok := strings.CutPrefix(c.mode, "options-")
+	switch options := ok && m.method == "OPTIONS"; {
+	case c.mode == "mute", options && status == "mute":
+		return true
+	case options && status == "close":
+		return false
+	case options:
+		code, _ := strconv.Atoi(status)
+		c.answer(m, code, "")
+		return true
+	case !c.login(m):
+		return c.mode != "login-close"
+	}
+	switch m.method {
+	case "OPTIONS", "GET_PARAMETER":
+		if c.alive.Load() != nil {
+			c.keep()
+			c.camera.KeepAlives.Add(1)
+		}
+		c.answer(m, 200, "", "Public: OPTIONS, DESCRIBE, SETUP, PLAY, GET_PARAMETER")
+	case "DESCRIBE":
+		c.describe(m)
+	case "SETUP":
+		return c.setup(m)
+	case "PLAY":
+		if c.mode == "udp-unplayed" && c.udp != nil {
+			c.answer(m, 461, "")
+			return true
+		}
+		c.camera.Played.Add(1)
+		c.answer(m, 200, "", "Session: 1")
+		c.keep()
+		mode := c.mode
+		c.sending.Go(func() { c.play(ctx, mode) })
+	case "TEARDOWN":
+		c.answer(m, 200, "")
+		return false
+	default:
+		c.answer(m, 501, "")
+	}
+	return true
 }
 
 func (c *rtspConn) describe(m message) {

@@ -135,7 +135,7 @@ func TestChallengedKeepAlives(t *testing.T) {
 func TestUDPRefusals(t *testing.T) {
 	t.Parallel()
 	udp := func(o *rtsp.Options) { o.Transport = rtsp.UDP }
-	for _, path := range []string{"good", "tcp-only-461", "tcp-only-400", "tcp-only-500", "udp-silent", "udp-no-port", "udp-other-port", "udp-hangs"} {
+	for _, path := range []string{"good", "tcp-only-461", "tcp-only-400", "tcp-only-500", "udp-silent", "udp-no-port", "udp-other-port", "udp-hangs", "udp-unplayed"} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			w := watch(t, fake(t).URL(path, ""), udp)

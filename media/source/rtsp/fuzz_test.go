@@ -108,9 +108,10 @@ func FuzzLATM(f *testing.F) {
 func FuzzSDP(f *testing.F) {
 	f.Add([]byte("v=0\r\no=- 0 0 IN IP4 1.2.3.4\r\ns=x\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n" +
 		"a=fmtp:96 packetization-mode=1;sprop-parameter-sets=Z0IAKeKQFAe2AtwEBAaQeJEV,aM48gA==\r\na=control:trackID=0\r\n"))
-	f.Fuzz(func(_ *testing.T, in []byte) {
+	f.Fuzz(func(t *testing.T, in []byte) {
 		desc, err := describe(in)
 		if err != nil {
+			require.ErrorContains(t, err, "no media streams")
 			return
 		}
 		for _, m := range desc.Medias {

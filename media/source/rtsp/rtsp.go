@@ -151,7 +151,7 @@ func (c *Camera) Pull(ctx context.Context, out source.Sink) error {
 			return err
 		}
 		refused = append(refused, err)
-		c.opts.Log.Info().Err(err).Stringer("transport", w).Msg("camera refused transport")
+		c.opts.Log.Info().Stringer("transport", w).Msg("camera refused transport")
 	}
 	return errors.Join(refused...)
 }
@@ -260,7 +260,11 @@ func (c *Camera) play(ctx context.Context, u *base.URL, w way, s *session) error
 		defer c.encode(ctx, s)()
 	}
 	if _, err := s.client.Play(nil); err != nil {
-		return source.Errorf("start the camera's streams: %w", err)
+		err = source.Errorf("start the camera's streams: %w", err)
+		if _, answered := errors.AsType[liberrors.ErrClientBadStatusCode](err); answered && w.protocol == gortsplib.ProtocolUDP {
+			return wayError{err}
+		}
+		return err
 	}
 	s.playing = true
 	return source.Errorf("read from the camera: %w", s.client.Wait())

@@ -99,10 +99,10 @@ func (s *section) repair(drop func(line string, err error)) bool {
 	s.types = slices.DeleteFunc(s.types, func(t string) bool { return t == "" })
 	s.repairMaps()
 	s.types = slices.DeleteFunc(s.types, func(t string) bool {
-		err := s.readable(t)
-		for err != nil && s.dropParameter(t, drop) {
-			err = s.readable(t)
+		if s.kind == "video" { // sound needs all its parameters
+			s.dropParameters(t, drop)
 		}
+		err := s.readable(t)
 		if err != nil {
 			drop(s.kind+" "+t, err)
 		}
@@ -211,41 +211,27 @@ func repairSets(parameters string) string {
 
 // readable returns the library's error for a payload type.
 func (s *section) readable(payloadType string) error {
-	_, err := format.Unmarshal(s.description(payloadType), payloadType)
+	_, err := format.Unmarshal(&sdp.MediaDescription{MediaName: sdp.MediaName{Media: s.kind}, Attributes: s.attributes}, payloadType)
 	return err
 }
 
-func (s *section) description(payloadTypes ...string) *sdp.MediaDescription {
-	return &sdp.MediaDescription{
-		MediaName: sdp.MediaName{Media: s.kind, Protos: strings.Split(s.protocol, "/"), Formats: payloadTypes}, Attributes: s.attributes,
-	}
-}
-
-// dropParameter removes one parameter of a payload type: one whose removal makes it readable, else the last one. It
-// returns false if none is left.
-func (s *section) dropParameter(payloadType string, drop func(line string, err error)) bool {
-	i := slices.IndexFunc(s.attributes, func(a sdp.Attribute) bool {
-		return a.Key == "fmtp" && strings.HasPrefix(a.Value, payloadType+" ")
-	})
-	if i < 0 {
-		return false
-	}
-	before := s.attributes[i].Value
-	parameters := strings.Split(strings.TrimPrefix(before, payloadType+" "), ";")
-	for k := range parameters {
-		s.attributes[i].Value = payloadType + " " + strings.Join(slices.Delete(slices.Clone(parameters), k, k+1), ";")
-		if s.readable(payloadType) == nil {
-			drop(parameters[k], nil)
-			return true
+// dropParameters removes the parameters of a payload type that cannot be read.
+func (s *section) dropParameters(payloadType string, drop func(line string, err error)) {
+	for i, a := range s.attributes {
+		all, ok := strings.CutPrefix(a.Value, payloadType+" ")
+		if a.Key != "fmtp" || !ok {
+			continue
 		}
+		good := slices.DeleteFunc(strings.Split(all, ";"), func(parameter string) bool {
+			s.attributes[i].Value = payloadType + " " + parameter
+			err := s.readable(payloadType)
+			if err != nil {
+				drop(parameter, err)
+			}
+			return err != nil
+		})
+		s.attributes[i].Value = payloadType + " " + strings.Join(good, ";")
 	}
-	drop(parameters[len(parameters)-1], nil)
-	if len(parameters) == 1 {
-		s.attributes = slices.Delete(s.attributes, i, i+1)
-		return true
-	}
-	s.attributes[i].Value = payloadType + " " + strings.Join(parameters[:len(parameters)-1], ";")
-	return true
 }
 
 // readableKeys returns whether the library can read a key-mgmt attribute.
