@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 
 	"touchline/media/source"
 )
@@ -21,6 +22,7 @@ const maxTries = 6
 type Login struct {
 	users  []*url.Userinfo
 	random func() string
+	mu     sync.Mutex // held by a Transport for each request
 
 	// The challenge that answers use; nil for none.
 	now   *challenge
@@ -145,6 +147,8 @@ func (l *Login) next(usable []*challenge) (*challenge, *url.Userinfo) {
 // Err returns the reason of a refusal after which Refused returned false, and prepares for another request. scheme is the
 // address's.
 func (l *Login) Err(scheme string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	defer l.begin()
 	switch {
 	case len(l.users) == 0:

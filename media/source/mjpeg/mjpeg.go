@@ -40,7 +40,6 @@ var ErrOther = source.Errorf("the server sends no JPEG pictures")
 const (
 	defaultInterval = 500 * time.Millisecond
 	maxInterval     = 4 * time.Second // more would count as a stall
-	maxDrain        = 4 << 10         // of an error response
 )
 
 // Options of a Camera.
@@ -93,7 +92,9 @@ func New(o Options) (*Camera, error) {
 		}
 		return follow(r, via)
 	}
-	return &Camera{opts: o, client: client, auth: login.New(o.URL.User, o.Literal, rand.Text)}, nil
+	auth := login.New(o.URL.User, o.Literal, rand.Text)
+	client.Transport = auth.Transport(client.Transport, o.URL)
+	return &Camera{opts: o, client: client, auth: auth}, nil
 }
 
 // Pull implements source.Puller.
@@ -185,43 +186,31 @@ func (c *Camera) ask(ctx context.Context, emit func([]byte)) (single bool, err e
 	}
 }
 
-// get requests the URL, with the camera's scheme of authentication.
+// get requests the URL.
 func (c *Camera) get(ctx context.Context) (*http.Response, error) {
-	address := *c.opts.URL
-	address.User = nil // no password before a challenge
-	for {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), http.NoBody)
-		if err != nil {
-			return nil, source.Errorf("expected an HTTP address")
-		}
-		r.Header.Set("User-Agent", "touchline")
-		if text := c.auth.Authorization(r.Method, r.URL.RequestURI()); text != "" {
-			r.Header.Set("Authorization", text)
-		}
-		maps.Copy(r.Header, c.opts.Header)
-		resp, err := c.client.Do(r)
-		if err != nil {
-			if cause, ok := errors.AsType[*url.Error](err); ok {
-				err = cause.Err // without the URL
-			}
-			return nil, source.Errorf("request the camera's pictures: %w", err)
-		}
-		if resp.StatusCode != http.StatusUnauthorized {
-			c.auth.Accepted(resp.Header.Values("Authentication-Info"))
-			if resp.StatusCode == http.StatusOK {
-				return resp, nil
-			}
-		}
-		_, _ = io.CopyN(io.Discard, resp.Body, maxDrain)
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusUnauthorized {
-			return nil, source.StatusError(resp.StatusCode, path.Base(c.opts.URL.Path))
-		}
-		if address = *resp.Request.URL; address.Host != c.opts.URL.Host && c.opts.URL.User != nil {
-			return nil, source.Refused(source.Errorf("the camera redirects to another host, which must not receive its password"))
-		}
-		if !c.auth.Refused(resp.Header.Values("WWW-Authenticate")) {
-			return nil, c.auth.Err(c.opts.URL.Scheme)
-		}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.opts.URL.String(), http.NoBody)
+	if err != nil {
+		return nil, source.Errorf("expected an HTTP address")
 	}
+	r.Header.Set("User-Agent", "touchline")
+	r.URL.User = nil // no password before a challenge
+	maps.Copy(r.Header, c.opts.Header)
+	resp, err := c.client.Do(r)
+	if err != nil {
+		if cause, ok := errors.AsType[*url.Error](err); ok {
+			err = cause.Err // without the URL
+		}
+		return nil, source.Errorf("request the camera's pictures: %w", err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	resp.Body.Close()
+	switch {
+	case resp.StatusCode != http.StatusUnauthorized:
+		return nil, source.StatusError(resp.StatusCode, path.Base(c.opts.URL.Path))
+	case resp.Request.URL.Hostname() != c.opts.URL.Hostname() && c.opts.URL.User != nil:
+		return nil, source.Refused(source.Errorf("the camera redirects to another host, which must not receive its password"))
+	}
+	return nil, c.auth.Err(c.opts.URL.Scheme)
 }
