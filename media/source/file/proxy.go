@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"touchline/media/source"
+	"touchline/media/source/login"
 )
 
 // pseudoHost replaces the stream's server on ffmpeg's command line, which is visible
@@ -43,6 +44,7 @@ type proxy struct {
 	ctx    context.Context //nolint:containedctx // ends the tunnels
 	cancel context.CancelFunc
 
+	auth   *login.Login
 	listed atomic.Bool // the stream's address answered with a playlist
 
 	mu     sync.Mutex
@@ -61,6 +63,8 @@ func newProxy(ctx context.Context, o Options) (*proxy, error) {
 	if o.Insecure {
 		source.Insecure(p.client)
 	}
+	p.auth = login.New(p.target.User, o.Address.Literal, rand.Text)
+	p.client.Transport = p.auth.Transport(p.client.Transport, p.target)
 	p.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
@@ -174,6 +178,10 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request) {
 // look returns the body of an answer as ffmpeg needs it, and notes why the answer is no video.
 func (p *proxy) look(asked *url.URL, resp *http.Response) (io.Reader, error) {
 	name := path.Base(asked.Path)
+	if resp.StatusCode == http.StatusUnauthorized && resp.Request.URL.Hostname() == p.target.Hostname() {
+		p.note(p.auth.Err(p.target.Scheme))
+		return resp.Body, nil
+	}
 	if resp.StatusCode >= http.StatusBadRequest {
 		p.note(source.StatusError(resp.StatusCode, name))
 		return resp.Body, nil
