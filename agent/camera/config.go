@@ -23,6 +23,8 @@ type Config struct {
 	PassHEVC bool `yaml:"pass_hevc" env:"PASS_HEVC"`
 	// Max bounds the sources of one room.
 	Max int `yaml:"max" env:"MAX"`
+	// Height is the most rows of the variant that an HLS stream is played in.
+	Height int `yaml:"height" env:"HEIGHT"`
 	// WHIP configures the endpoint /whip/ROOM of the page's server.
 	WHIP WHIPConfig `yaml:"whip" envPrefix:"WHIP_"`
 }
@@ -43,7 +45,7 @@ type WHIPConfig struct {
 
 // DefaultConfig returns the settings in force when nothing is configured.
 func DefaultConfig() Config {
-	return Config{Transcode: "auto", Max: 8, WHIP: WHIPConfig{Enabled: true}}
+	return Config{Transcode: "auto", Max: 8, Height: 720, WHIP: WHIPConfig{Enabled: true}}
 }
 
 // Validate checks every setting and reports all that are wrong, joined. Each
@@ -56,6 +58,7 @@ func (c Config) Validate() error {
 	}
 	s.That(slices.Contains([]string{"auto", "off", "always"}, c.Transcode), "transcode", "auto, off or always", strconv.Quote(c.Transcode))
 	s.That(c.Max >= 1 && c.Max <= 64, "max", "between 1 and 64 sources", c.Max)
+	s.That(c.Height >= 90 && c.Height <= 4320, "height", "between 90 and 4320 rows", c.Height)
 	s.That(c.WHIP.UDPPort >= 0 && c.WHIP.UDPPort <= 65535, "whip.udp_port", "between 0 and 65535", c.WHIP.UDPPort)
 	for _, ip := range c.WHIP.ExternalIPs {
 		s.That(net.ParseIP(ip) != nil, "whip.external_ips", "IP addresses", strconv.Quote(ip))

@@ -21,6 +21,7 @@ import (
 	"touchline/media/source"
 	"touchline/media/source/catalog"
 	"touchline/media/source/rtsp"
+	"touchline/media/source/transcode"
 )
 
 // maxName bounds the name of a source, in characters.
@@ -34,6 +35,10 @@ type ManagerOptions struct {
 	Allow source.Allow
 	// Max bounds the open sources; 0 is 8.
 	Max int
+	// Height is the most rows of an HLS stream's variant; 0 is 720.
+	Height int
+	// Started is called when a program starts that plays a source; may be nil.
+	Started func()
 	// Senders of the same room are listed too; may be nil.
 	Senders *Senders
 	// OnChange is called after each change of Kept; may be nil.
@@ -129,6 +134,8 @@ type Kept struct {
 	Name      string `json:"name"`
 	Transport string `json:"transport,omitempty"`
 	Insecure  bool   `json:"insecure,omitempty"`
+
+	Headers []string `json:"headers,omitempty"`
 }
 
 // Identity returns the participant of the source.
@@ -144,7 +151,7 @@ func (m *Manager) Kept() []Kept {
 		w := it.wanted
 		it.mu.Unlock()
 		if w.URL != "" {
-			out = append(out, Kept{it.id, w.URL, w.Name, w.Transport, w.Insecure})
+			out = append(out, Kept{it.id, w.URL, w.Name, w.Transport, w.Insecure, w.Headers})
 		}
 	}
 	return out
@@ -153,7 +160,7 @@ func (m *Manager) Kept() []Kept {
 // Restore brings a source of an earlier Manager into the room, as the same participant. A source that cannot be opened, such as
 // one whose address is no longer allowed, is listed as failed, and Restore returns the reason. Restore waits for no camera.
 func (m *Manager) Restore(k Kept) error {
-	w := source.Request{URL: k.URL, Name: k.Name, Transport: k.Transport, Insecure: k.Insecure}
+	w := source.Request{URL: k.URL, Name: k.Name, Transport: k.Transport, Insecure: k.Insecure, Headers: k.Headers}
 	p, err := m.prepare(w)
 	if err == nil {
 		_, err = m.enter(p, w, k.ID, "")
@@ -277,7 +284,8 @@ func (m *Manager) Change(id string, c source.Change, by string) (source.Info, er
 	set(&w.Name, c.Name)
 	set(&w.Transport, c.Transport)
 	set(&w.Insecure, c.Insecure)
-	if c.URL == nil && c.Transport == nil && c.Insecure == nil {
+	set(&w.Headers, c.Headers)
+	if c.URL == nil && c.Transport == nil && c.Insecure == nil && c.Headers == nil {
 		if err := checkName(w.Name); err != nil {
 			return source.Info{}, err
 		}
@@ -394,8 +402,13 @@ func (m *Manager) prepare(w source.Request) (played, error) {
 	default:
 		return played{}, &settings.RangeError{Name: "transport", Want: `"tcp", "udp" or "auto"`, Got: fmt.Sprintf("%.20q", w.Transport)}
 	}
+	header, err := source.ParseHeader(w.Headers)
+	if err != nil {
+		return played{}, &settings.RangeError{Name: "headers", Want: "headers as 'Name: value': " + err.Error(), Got: "others"}
+	}
 	p, err := catalog.Open(catalog.Options{
-		Address: a, Allow: m.opts.Allow, Transport: transport, Insecure: w.Insecure, Loop: true, Now: time.Now, Log: m.opts.Log,
+		Address: a, Allow: m.opts.Allow, Transport: transport, Insecure: w.Insecure, Header: header, Height: m.opts.Height,
+		Copy: m.opts.Feed.Mode == transcode.Off, Started: m.opts.Started, Loop: true, Now: time.Now, Log: m.opts.Log,
 	})
 	if err != nil {
 		return played{}, err

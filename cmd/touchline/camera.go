@@ -76,7 +76,7 @@ func (c *cameraCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return fmt.Errorf("read --allow: %w", err)
 	}
-	puller, address, err := c.open(c.Source, allow, a.log)
+	puller, address, err := c.open(c.Source, allow, a.cfg.Sources, a.log)
 	if err != nil {
 		return err
 	}

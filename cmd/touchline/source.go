@@ -13,9 +13,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent/bot"
+	"touchline/agent/camera"
 	"touchline/media/source"
 	"touchline/media/source/catalog"
 	"touchline/media/source/rtsp"
+	"touchline/media/source/transcode"
 	"touchline/media/source/webcam"
 )
 
@@ -23,6 +25,7 @@ import (
 type openFlags struct {
 	Transport string        `help:"RTSP over tcp or udp; auto is tcp, then udp if the camera refuses tcp." enum:"auto,tcp,udp" default:"auto"`
 	Insecure  bool          `help:"Accept any certificate; most cameras have a self-signed one."`
+	Header    []string      `help:"Header for the server of an HTTP address, 'Name: value'; repeatable." placeholder:"TEXT" sep:"none"`
 	Once      bool          `help:"Play a file once instead of in a loop."`
 	Start     time.Duration `help:"Start position in a file." default:"0s" placeholder:"DURATION"`
 	Interval  time.Duration `help:"Interval between single JPEG pictures over HTTP." default:"500ms" placeholder:"DURATION"`
@@ -31,7 +34,7 @@ type openFlags struct {
 }
 
 // open returns the puller for an address. It opens nothing yet.
-func (o openFlags) open(text string, allow source.Allow, log zerolog.Logger) (source.Puller, source.Address, error) {
+func (o openFlags) open(text string, allow source.Allow, cfg camera.Config, log zerolog.Logger) (source.Puller, source.Address, error) {
 	address, err := source.ParseAddress(text)
 	if err != nil {
 		return nil, address, err
@@ -49,12 +52,20 @@ func (o openFlags) open(text string, allow source.Allow, log zerolog.Logger) (so
 		return nil, address, fmt.Errorf("--size %q: expected WxH such as 1280x720", o.Size)
 	}
 	w.FPS = o.FPS
+	header, err := source.ParseHeader(o.Header)
+	switch {
+	case err != nil:
+		return nil, address, fmt.Errorf("--header: %w", err)
+	case len(header) > 0 && address.Kind != source.HTTP:
+		return nil, address, errors.New("--header: only http:// and https:// addresses have headers")
+	}
 	transport := rtsp.Transport(o.Transport)
 	if o.Transport == "auto" {
 		transport = rtsp.Auto
 	}
 	puller, err := catalog.Open(catalog.Options{
-		Address: address, Allow: allow, Transport: transport, Insecure: o.Insecure,
+		Address: address, Allow: allow, Transport: transport, Insecure: o.Insecure, Header: header, Height: cfg.Height,
+		Copy: cfg.Transcode == string(transcode.Off),
 		Loop: !o.Once, Start: o.Start, Interval: o.Interval, Webcam: w, Now: time.Now, Log: log,
 	})
 	return puller, address, err
@@ -62,7 +73,7 @@ func (o openFlags) open(text string, allow source.Allow, log zerolog.Logger) (so
 
 // openFlagNames returns the names of openFlags.
 func openFlagNames() []string {
-	return []string{"transport", "insecure", "once", "start", "interval", "size", "fps"}
+	return []string{"transport", "insecure", "header", "once", "start", "interval", "size", "fps"}
 }
 
 // firstGiven returns the first of the flags on the command line, "" if there is none.
@@ -119,7 +130,7 @@ func (f sourceFlags) sources(ctx context.Context, b *bot.Bot, a *app, listen, id
 	}
 	o := bot.SourcesOptions{Allow: allow, LoopbackOnly: ip == ""}
 	if f.Source != "" {
-		puller, address, err := f.open(f.Source, source.AllowEverything(), a.log)
+		puller, address, err := f.open(f.Source, source.AllowEverything(), a.cfg.Sources, a.log)
 		if err != nil {
 			return nil, err
 		}

@@ -54,6 +54,8 @@ type Request struct {
 	Transport string `json:"transport"`
 	// Insecure accepts any certificate.
 	Insecure bool `json:"insecure"`
+	// Headers are sent to the server of an HTTP address, each "Name: value". They are not shown again.
+	Headers []string `json:"headers,omitempty"`
 	// Watch makes the bot watch it; nil is true.
 	Watch *bool `json:"watch"`
 }
@@ -64,6 +66,8 @@ type Change struct {
 	Name      *string `json:"name"`
 	Transport *string `json:"transport"`
 	Insecure  *bool   `json:"insecure"`
+
+	Headers *[]string `json:"headers,omitempty"`
 }
 
 // RoomCamera is a video track of the room that could be watched.

@@ -20,6 +20,7 @@ export class SourcePanel {
   #screen = pick('This screen', 'A window or the whole screen, published by this browser.', 'pick-screen');
   #file = h('input', { type: 'file', id: 'source-file', accept: 'video/*' });
   #url = h('input', { type: 'text', inputMode: 'url', id: 'source-url', placeholder: 'rtsp://user:password@192.168.1.20/stream1', autocomplete: 'off', spellcheck: false });
+  #header = h('input', { type: 'text', id: 'source-header', placeholder: 'Authorization: Bearer …', autocomplete: 'off', spellcheck: false });
   #open = h('button', { class: 'quiet' }, 'Watch');
   #form = h('form', { class: 'url' });
   #whip = h('fieldset', { class: 'whip', hidden: true });
@@ -49,7 +50,8 @@ export class SourcePanel {
       this.#file.value = '';
     });
     this.#form.append(h('label', { for: 'source-url' }, 'Address of a camera or stream'), this.#url, this.#open,
-      h('small', {}, 'RTSP, MJPEG, HLS or a video, opened by the server. Its password is never shown again.'));
+      h('small', {}, 'RTSP, MJPEG, HLS or a video, opened by the server. Its password is never shown again.'),
+      h('details', {}, h('summary', {}, 'It needs a header'), h('label', { for: 'source-header' }, 'Header for the address (HTTP only)'), this.#header));
     this.#form.addEventListener('submit', (e) => {
       e.preventDefault();
       void this.#address(this.#url.value.trim());
@@ -231,8 +233,9 @@ export class SourcePanel {
     this.confirm.drop('source');
     this.#tell('wait', 'Connecting.');
     try {
-      const added = await api.addSource({ url });
-      this.#url.value = '';
+      const header = this.#header.value.trim();
+      const added = await api.addSource(header ? { url, headers: [header] } : { url });
+      this.#url.value = this.#header.value = '';
       this.#expect((s) => s.source?.identity === added.identity && s.source.width > 0, added.identity, `“${added.name}” was added.`);
     } catch (err) {
       this.#tell('bad', err.message);
