@@ -1,34 +1,31 @@
 package audioapi
 
 import (
-	"fmt"
+	"cmp"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"touchline/inference"
+	"touchline/internal/subtitle"
 )
 
 // The rules of captions, as broadcasters have them.
 const (
 	captionLines = 2
-	captionLine  = 42 // characters; a wide character counts as two
 	captionMost  = 7 * time.Second
 	captionLeast = 833 * time.Millisecond
 	captionGap   = 83 * time.Millisecond
 	captionPause = 500 * time.Millisecond
 )
 
-// caption is a text with its time.
-type caption struct {
-	start, end time.Duration
-	lines      []string
-}
-
 // captions lays out the parts of a transcript.
-func captions(parts []inference.Transcript) []caption {
-	var out []caption
+func captions(parts []inference.Transcript) []subtitle.Cue {
+	var out []subtitle.Cue
+	parts = slices.Clone(parts)
+	slices.SortStableFunc(parts, func(a, b inference.Transcript) int { return cmp.Compare(a.Start, b.Start) })
 	var words []inference.Word
 	flush := func() {
 		if len(words) > 0 {
@@ -36,7 +33,7 @@ func captions(parts []inference.Transcript) []caption {
 			for i, w := range words {
 				texts[i] = w.Text
 			}
-			out = append(out, caption{words[0].Start, words[len(words)-1].End, wrapped(texts)})
+			out = append(out, subtitle.Cue{Start: words[0].Start, End: words[len(words)-1].End, Lines: wrapped(texts)})
 			words = nil
 		}
 	}
@@ -59,9 +56,9 @@ func captions(parts []inference.Transcript) []caption {
 	for i := range out {
 		limit := time.Duration(1<<62 - 1)
 		if i+1 < len(out) {
-			limit = max(out[i].start, out[i+1].start-captionGap)
+			limit = out[i+1].Start - captionGap
 		}
-		out[i].end = min(max(out[i].end, out[i].start+captionLeast), max(limit, out[i].start+time.Millisecond))
+		out[i].End = min(max(out[i].End, out[i].Start+captionLeast), limit)
 	}
 	return out
 }
@@ -72,10 +69,22 @@ func lastLetter(s string) string {
 	return s[len(s)-n:]
 }
 
-// timed returns the words of a part. Without word times, it divides the time of the part by the lengths of its words.
+// timed returns the words of a part, in order and inside it. If their times are missing, or are all the same moment, it divides the time
+// of the part by the lengths of its words.
 func timed(p inference.Transcript) []inference.Word {
-	if len(p.Words) > 0 {
-		return p.Words
+	if n := len(p.Words); n > 0 && (n == 1 || p.Words[n-1].End-p.Words[0].Start > (p.End-p.Start)/100) {
+		words := slices.Clone(p.Words)
+		at := p.Start
+		for i := range words {
+			w := &words[i]
+			if p.End > p.Start {
+				w.Start, w.End = min(w.Start, p.End), min(w.End, p.End)
+			}
+			w.Start = max(w.Start, at)
+			w.End = max(w.End, w.Start)
+			at = w.Start
+		}
+		return words
 	}
 	var pieces []string
 	for _, field := range strings.Fields(strings.ToValidUTF8(p.Text, "\uFFFD")) {
@@ -90,33 +99,17 @@ func timed(p inference.Transcript) []inference.Word {
 	}
 	total, done := 0, 0
 	for _, s := range pieces {
-		total += width(s)
+		total += subtitle.Width(s)
 	}
 	at := func(n int) time.Duration {
 		return p.Start + (p.End-p.Start)*time.Duration(n)/time.Duration(max(1, total))
 	}
 	words := make([]inference.Word, len(pieces))
 	for i, s := range pieces {
-		words[i] = inference.Word{Text: s, Start: at(done), End: at(done + width(s))}
-		done += width(s)
+		words[i] = inference.Word{Text: s, Start: at(done), End: at(done + subtitle.Width(s))}
+		done += subtitle.Width(s)
 	}
 	return words
-}
-
-// wide reports whether a character has the width of two.
-func wide(r rune) bool {
-	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul) ||
-		r >= 0x3000 && r <= 0x303f || r >= 0xff00 && r <= 0xff60
-}
-
-func width(s string) (n int) {
-	for _, r := range s {
-		n++
-		if wide(r) {
-			n++
-		}
-	}
-	return n
 }
 
 // wrapped breaks words into lines.
@@ -124,7 +117,7 @@ func wrapped(words []string) []string {
 	var lines []string
 	for _, w := range words {
 		if n := len(lines); n > 0 {
-			if line := inference.JoinTranscripts(lines[n-1], w); width(line) <= captionLine {
+			if line := inference.JoinTranscripts(lines[n-1], w); subtitle.Width(line) <= subtitle.Line {
 				lines[n-1] = line
 				continue
 			}
@@ -134,27 +127,15 @@ func wrapped(words []string) []string {
 	return lines
 }
 
-// clock formats a time for captions, with a mark before the milliseconds.
-func clock(d time.Duration, mark string) string {
-	ms := max(d, 0).Round(time.Millisecond).Milliseconds()
-	return fmt.Sprintf("%02d:%02d:%02d%s%03d", ms/3600000, ms/60000%60, ms/1000%60, mark, ms%1000)
-}
-
 // srt returns captions in SubRip form.
 func srt(parts []inference.Transcript) string {
 	var b strings.Builder
-	for i, c := range captions(parts) {
-		fmt.Fprintf(&b, "%d\n%s --> %s\n%s\n\n", i+1, clock(c.start, ","), clock(c.end, ","), strings.Join(c.lines, "\n"))
-	}
+	_ = subtitle.WriteSRT(&b, captions(parts)) // a builder takes all
 	return b.String()
 }
 
 func vtt(parts []inference.Transcript) string {
 	var b strings.Builder
-	b.WriteString("WEBVTT\n\n")
-	escape := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
-	for _, c := range captions(parts) {
-		fmt.Fprintf(&b, "%s --> %s\n%s\n\n", clock(c.start, "."), clock(c.end, "."), escape.Replace(strings.Join(c.lines, "\n")))
-	}
+	_ = subtitle.WriteVTT(&b, captions(parts)) // as above
 	return b.String()
 }

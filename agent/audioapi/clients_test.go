@@ -233,3 +233,49 @@ func TestLenientSpeech(t *testing.T) {
 	res = post(t, silent, `{"input": "Гол!"}`)
 	require.Equal(t, http.StatusUnprocessableEntity, res.StatusCode)
 }
+
+// hostile answers with the segments of a broken server.
+type hostile struct{ *livetest.Recognizer }
+
+func (hostile) Transcribe(_ context.Context, sound []float32, _ inference.Hearing) iter.Seq2[inference.Transcript, error] {
+	end := time.Duration(len(sound)) * time.Second / 16000
+	return func(yield func(inference.Transcript, error) bool) {
+		same := []inference.Word{}
+		for _, w := range strings.Fields("all words at one moment beyond the sound") {
+			same = append(same, inference.Word{Text: w, Start: 9 * time.Second, End: 9*time.Second + time.Millisecond})
+		}
+		for _, p := range []inference.Transcript{
+			{Text: "NUL\x00 and ESC\x1b", Start: time.Second, End: time.Second, Final: true},
+			{Text: "<b>bold</b> {\\an8}", Start: time.Second, End: 1100 * time.Millisecond, Final: true},
+			{Text: "00:00:01,000 --> 00:00:02,000", Start: 99999 * time.Second, End: 99998 * time.Second, Final: true},
+			{Text: "before", Start: -3 * time.Second, End: -2 * time.Second, Final: true},
+			{Text: "all words at one moment beyond the sound", Start: 2 * time.Second, End: end, Words: same, Final: true},
+		} {
+			if !yield(p, nil) {
+				return
+			}
+		}
+	}
+}
+
+// TestHostileSegments: subtitles of a broken server's segments are in order, 0.2 s long, and harmless.
+func TestHostileSegments(t *testing.T) {
+	srv, _ := transcribe(t, hostile{&livetest.Recognizer{}})
+	status, body := upload(t, srv, transcriptions, speech(), map[string]string{"response_format": "srt"})
+	require.Equal(t, http.StatusOK, status)
+	require.NotContains(t, body, "\x00")
+	require.NotContains(t, body, "<b>")
+	require.NotContains(t, body, "{\\")
+	require.Contains(t, body, "all words at one moment")
+	require.Contains(t, body, "before")
+	last := ""
+	for block := range strings.SplitSeq(strings.TrimSpace(body), "\n\n") {
+		lines := strings.Split(block, "\n")
+		from, to, found := strings.Cut(lines[1], " --> ")
+		require.True(t, found, block)
+		require.LessOrEqual(t, last, from, body)
+		require.Less(t, from, to, body)
+		require.Equal(t, 1, strings.Count(block, " --> "), block)
+		last = from
+	}
+}

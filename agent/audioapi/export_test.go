@@ -17,7 +17,7 @@ func Speech() vad.Config { return speechConfig() }
 // Captions lays out a transcript: "START END LINE/LINE".
 func Captions(parts []inference.Transcript) (out []string) {
 	for _, c := range captions(parts) {
-		out = append(out, fmt.Sprintf("%v %v %s", seconds(c.start), seconds(c.end), strings.Join(c.lines, "/")))
+		out = append(out, fmt.Sprintf("%v %v %s", seconds(c.Start), seconds(c.End), strings.Join(c.Lines, "/")))
 	}
 	return out
 }

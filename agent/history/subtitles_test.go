@@ -3,6 +3,7 @@ package history_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"iter"
 	"math/rand/v2"
 	"regexp"
@@ -87,7 +88,7 @@ Blue plays it back.
 
 5
 00:00:30,000 --> 00:00:32,000
-<j>b>Tom<j>/b> & {j}\an8}Jerry --> goal
+<j>b>Tom<j>/b> & {j}\an8}Jerry --(j)> goal
 
 6
 00:00:40,000 --> 00:00:41,000
@@ -97,7 +98,7 @@ And now
 00:00:41,000 --> 00:00:43,000
 42 minutes gone
 
-`, "\n"), strings.NewReplacer("<\u2060", "<j>", "{\u2060", "{j}").Replace(b.String()))
+`, "\n"), strings.NewReplacer("<\u2060", "<j>", "{\u2060", "{j}", "--\u2060>", "--(j)>").Replace(b.String()))
 }
 
 func TestVTT(t *testing.T) {
@@ -220,4 +221,21 @@ id: stop
 Ben: louder
 
 `, b.String())
+}
+
+// TestNothingIsLostOfTheSameMoment: comments that begin at the same moment are all shown, and wide letters count as two.
+func TestNothingIsLostOfTheSameMoment(t *testing.T) {
+	t.Parallel()
+	var all []history.Entry
+	for i := range 4 {
+		all = append(all, spoken(time.Second, 3*time.Second, history.Word{Text: fmt.Sprintf("Comment %d.", i)}))
+	}
+	all = append(all, spoken(5*time.Second, 9*time.Second, history.Word{Text: strings.Repeat("球", 60)}))
+	var b bytes.Buffer
+	require.NoError(t, history.WriteSRT(&b, entries(all...), kickOff))
+	for i := range 4 {
+		require.Contains(t, b.String(), fmt.Sprintf("Comment %d.", i))
+	}
+	require.Equal(t, 60, strings.Count(b.String(), "球"))
+	require.NotContains(t, b.String(), strings.Repeat("球", 22), "a line of 42 columns")
 }
