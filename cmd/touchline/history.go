@@ -9,6 +9,9 @@ import (
 	"io"
 	"iter"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -82,7 +85,8 @@ func (h *historyCmd) Run(ctx context.Context, a *app) (err error) {
 		return h.rooms(ctx, os.Stdout, store)
 	}
 	var damaged error
-	entries := whole(store.Entries(ctx, q), &damaged)
+	n := 0
+	entries := whole(store.Entries(ctx, q), &damaged, &n)
 	if h.Follow {
 		follower, ok := store.(history.Follower)
 		if !ok {
@@ -102,7 +106,23 @@ func (h *historyCmd) Run(ctx context.Context, a *app) (err error) {
 	default:
 		err = history.WriteText(os.Stdout, entries, time.Local)
 	}
+	if n == 0 && (h.Format == "srt" || h.Format == "vtt") && err == nil && damaged == nil { // players show no reason for an empty file
+		return known(ctx, store, h.Room, path)
+	}
 	return errors.Join(err, damaged)
+}
+
+// known returns an error for a room that a store does not have.
+func known(ctx context.Context, store history.Reader, room, path string) error {
+	rooms, err := store.Rooms(ctx)
+	if err != nil || slices.ContainsFunc(rooms, func(r history.RoomInfo) bool { return r.Room == room }) {
+		return err
+	}
+	names := make([]string, len(rooms))
+	for i, r := range rooms {
+		names[i] = strconv.Quote(r.Room)
+	}
+	return fmt.Errorf("room %q is not in the history of %s, which has %s", room, path, cmp.Or(strings.Join(names, ", "), "none"))
 }
 
 // forget deletes the speech of participants.
@@ -118,13 +138,16 @@ func forget(ctx context.Context, path string, q history.Query) error {
 	return err
 }
 
-// whole skips the unreadable parts of a store and collects their errors.
-func whole(entries iter.Seq2[history.Entry, error], damaged *error) iter.Seq2[history.Entry, error] {
+// whole skips the unreadable parts of a store, collects their errors and counts the entries.
+func whole(entries iter.Seq2[history.Entry, error], damaged *error, n *int) iter.Seq2[history.Entry, error] {
 	return func(yield func(history.Entry, error) bool) {
 		for e, err := range entries {
 			if err != nil {
 				*damaged = errors.Join(*damaged, err)
-			} else if !yield(e, nil) {
+				continue
+			}
+			*n++
+			if !yield(e, nil) {
 				return
 			}
 		}

@@ -99,6 +99,12 @@ func TestHistoryLines(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "start the bot first")
 
+	for _, format := range []string{"srt", "vtt"} {
+		_, stderr, code = touchline(t, "history", "nowhere", "--store", folder, "-f", format)
+		require.Equal(t, 1, code)
+		require.Contains(t, stderr, `room "nowhere" is not in the history of `+folder+`, which has "`)
+	}
+
 	stdout, stderr, code := touchline(t, "history", "match", "--store", folder, "--heard", "--by", "ana", "--delete")
 	require.Zero(t, code, stderr)
 	require.Equal(t, "deleted: 3\n", stdout)

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -125,30 +127,87 @@ func opened(ctx context.Context, path string, stdin io.Reader, most int64) (*os.
 	case path == "-":
 		return spooled(stdin)
 	case strings.HasPrefix(path, "http://"), strings.HasPrefix(path, "https://"):
-		return fetched(ctx, path, most)
+		return fetched(ctx, path, most, fetchIdle, fetchWhole)
 	}
 	return os.Open(path)
 }
 
-// fetched downloads a recording.
-func fetched(ctx context.Context, url string, most int64) (*os.File, error) {
+// Time limits of a download: between two pieces, as of uploads, and of the whole.
+const (
+	fetchIdle  = 15 * time.Second
+	fetchWhole = 5 * time.Minute
+)
+
+// fetched downloads a recording of at most most bytes. idle bounds the wait for each piece, and whole the download, which is endless for a
+// live stream.
+func fetched(ctx context.Context, url string, most int64, idle, whole time.Duration) (*os.File, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	in := &fetchedBody{idle: idle}
+	in.kind.Store("")
+	late := func(limit time.Duration, what string) func() {
+		return func() {
+			cancel(fmt.Errorf("%s within %v, after %d bytes%s", what, limit, in.bytes.Load(), in.kind.Load()))
+		}
+	}
+	in.timer = time.AfterFunc(idle, late(idle, "nothing came"))
+	defer in.timer.Stop()
+	defer time.AfterFunc(whole, late(whole, "it did not end")).Stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, causeOf(ctx, err)
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("expected a recording, got status %s", res.Status)
+	kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	if err == nil {
+		in.kind.Store(" of " + kind)
 	}
-	file, err := spooled(http.MaxBytesReader(nil, res.Body, most))
+	switch {
+	case res.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("expected a recording, got status %s", res.Status)
+	case kind == "text/html", kind == "application/json":
+		return nil, fmt.Errorf("expected a recording, got %s", kind)
+	case res.Header.Get("Icy-Name")+res.Header.Get("Icy-Metaint") != "":
+		return nil, errors.New("expected a recording, got a live radio stream, which has no end")
+	}
+	in.from = http.MaxBytesReader(nil, res.Body, most)
+	file, err := spooled(in)
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return nil, fmt.Errorf("it has more than %d bytes: agent.console.transcription.max_bytes", most)
 	}
-	return file, err
+	if err != nil {
+		return nil, causeOf(ctx, err)
+	}
+	return file, nil
+}
+
+// causeOf returns why ctx ended, else err.
+func causeOf(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// fetchedBody is the body of a download, which restarts its timer.
+type fetchedBody struct {
+	from  io.Reader
+	idle  time.Duration
+	timer *time.Timer
+	bytes atomic.Int64
+	kind  atomic.Value // string
+}
+
+// Read implements io.Reader.
+func (b *fetchedBody) Read(p []byte) (int, error) {
+	n, err := b.from.Read(p)
+	b.bytes.Add(int64(n))
+	b.timer.Reset(b.idle)
+	return n, err
 }
 
 // spooled copies a recording to an unnamed file.

@@ -109,3 +109,39 @@ func TestHearingMeter(t *testing.T) {
 	m.end()
 	require.Empty(t, out.String(), "no terminal")
 }
+
+// TestTranscribeAddressLimits: a download that stalls, never ends or is something else is an error that names what came.
+func TestTranscribeAddressLimits(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/radio":
+			w.Header().Set("Icy-Name", "One")
+		case "/page":
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		default:
+			w.Header().Set("Content-Type", "audio/mpeg")
+		}
+		for first := true; r.Context().Err() == nil; first = false {
+			if first || r.URL.Path == "/endless" {
+				_, _ = w.Write(make([]byte, 100))
+				_ = http.NewResponseController(w).Flush()
+			}
+			select {
+			case <-r.Context().Done():
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}))
+	defer web.Close()
+	for path, want := range map[string]string{
+		"/stalls": "nothing came within 300ms, after 100 bytes of audio/mpeg", "/endless": "it did not end within 2s, after ",
+		"/radio": "got a live radio stream", "/page": "expected a recording, got text/html",
+	} {
+		idle := 300 * time.Millisecond
+		if path == "/endless" {
+			idle = time.Minute
+		}
+		_, err := fetched(t.Context(), web.URL+path, 1<<20, idle, 2*time.Second)
+		require.ErrorContains(t, err, want)
+	}
+}
