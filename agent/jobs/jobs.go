@@ -24,6 +24,7 @@ import (
 	"touchline/agent/room/conn"
 	"touchline/agent/worker"
 	"touchline/inference"
+	"touchline/internal/redact"
 	"touchline/internal/rescue"
 )
 
@@ -97,18 +98,17 @@ func (j *Manager) Metrics() prometheus.Collector { return j.engines }
 func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 	cfg, err := j.opts.Configure(job)
 	if err != nil {
+		j.Explain(ctx, job, err)
 		return err
-	}
-	var kept map[string]json.RawMessage
-	if job.State != "" {
-		if err := json.Unmarshal([]byte(job.State), &kept); err != nil {
-			j.opts.Log.Warn().Err(err).Str("room", job.Room).Msg("state of the previous job not read")
-		}
 	}
 	gate := newDrainTracker(&j.busy)
 	closed := make(chan struct{})
-	b, err := j.bot(cfg, job, kept, gate, sync.OnceFunc(func() { close(closed) })) //nolint:contextcheck // converting nano takes half a second, once
-	if err != nil {
+	var b *bot.Bot
+	shut := sync.OnceFunc(func() {
+		b.Room.StayOut() // joining it again would open it again
+		close(closed)
+	})
+	if b, err = j.bot(cfg, job, gate, shut); err != nil { //nolint:contextcheck // converting nano takes half a second, once
 		return err
 	}
 	if j.opts.OnBot != nil {
@@ -142,11 +142,7 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 		gate.finish(rctx, ended)
 		cancel()
 	}
-	if kept := b.Kept(); len(kept) > 0 && job.HandOver != nil {
-		state, err := json.Marshal(kept)
-		if err != nil {
-			return fmt.Errorf("hand the room over: %w", err)
-		}
+	if state, err := json.Marshal(b.Kept()); err == nil && job.HandOver != nil && string(state) != "{}" {
 		job.HandOver(string(state))
 	}
 	job.Leaving(nil)
@@ -155,10 +151,44 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 	return outcome(result)
 }
 
+// explainFor is how long a job that cannot run shows its reason in the room.
+const explainFor = 10 * time.Second
+
+// Explain implements worker.Explainer: it shows the reason in the room, as the state of an agent that has failed.
+func (j *Manager) Explain(ctx context.Context, job worker.Job, reason error) {
+	lk := j.opts.Settings.LiveKit
+	sup, err := room.New(room.Options{
+		URL: job.URL, Keys: conn.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}, Room: job.Room, Identity: job.Identity, Name: job.Name,
+		LoopbackOnly: j.opts.LoopbackOnly, Log: j.opts.Log.With().Str("room", job.Room).Logger(),
+	})
+	if err != nil {
+		return
+	}
+	sup.StayOut()
+	sup.SetState(agent.Status{State: agent.StateListening, Activity: agent.ActivityFailed, Detail: redact.Error(reason).Error()})
+	ctx, cancel := context.WithTimeout(ctx, explainFor)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- rescue.Call(func() error { return sup.Run(ctx) }) }()
+	select {
+	case err = <-ended:
+	case <-job.Draining:
+		cancel()
+		err = <-ended
+	}
+	if err != nil {
+		j.opts.Log.Debug().Err(err).Str("room", job.Room).Msg("reason not shown in the room")
+	}
+}
+
 // bot makes the bot of a job. closed is called when the server closed the room.
-func (j *Manager) bot(
-	cfg bot.Settings, job worker.Job, kept map[string]json.RawMessage, gate *drainTracker, closed func(),
-) (*bot.Bot, error) {
+func (j *Manager) bot(cfg bot.Settings, job worker.Job, gate *drainTracker, closed func()) (*bot.Bot, error) {
+	var kept map[string]json.RawMessage
+	if job.State != "" {
+		if err := json.Unmarshal([]byte(job.State), &kept); err != nil {
+			j.opts.Log.Warn().Err(err).Str("room", job.Room).Msg("state of the previous job not read")
+		}
+	}
 	texts := []agent.TextOutput{gate}
 	if j.opts.Texts != nil {
 		texts = append(texts, j.opts.Texts(job)...)
@@ -175,7 +205,7 @@ func (j *Manager) bot(
 			}
 			switch r.DisconnectReason() {
 			case livekit.DisconnectReason_ROOM_CLOSED, livekit.DisconnectReason_ROOM_DELETED:
-				closed() // joining it again would open it again
+				closed()
 			default:
 			}
 		},

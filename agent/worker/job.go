@@ -33,6 +33,12 @@ type Runner interface {
 	Run(ctx context.Context, job Job) error
 }
 
+// Explainer is implemented by a Runner that can show in the room why a job cannot run. Explain returns after a few seconds, or when ctx or
+// the worker's drain ends it.
+type Explainer interface {
+	Explain(ctx context.Context, job Job, reason error)
+}
+
 // Job is one room, or one participant of a room, to be served.
 type Job struct {
 	// ID is the job's id, DispatchID the id of its dispatch; "" for a simulated job.

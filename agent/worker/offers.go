@@ -277,6 +277,9 @@ func (w *Worker) serve(ctx context.Context, r *running) {
 	err := rescue.Call(func() error {
 		var err error
 		if r.job.Metadata, err = ParseMetadata(r.metadata); err != nil {
+			if e, ok := w.opts.Runner.(Explainer); ok {
+				e.Explain(ctx, r.job, err)
+			}
 			return err
 		}
 		return w.opts.Runner.Run(ctx, r.job)

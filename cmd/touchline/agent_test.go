@@ -175,7 +175,7 @@ func (p *agentProgram) drains(t *testing.T) {
 func TestAgentServesARoomAndDrains(t *testing.T) {
 	t.Parallel()
 	h := newAgentHouse(t)
-	p := h.start()
+	p := h.start("--slots", "5")
 	asked := time.Now()
 	h.ask(agentRoom, `{"profile": "sports", "instruction": "Follow the ball."}`)
 	require.Eventually(t, func() bool { return len(h.agentIn(agentRoom).GetTracks()) > 0 }, startWait, 10*time.Millisecond)
@@ -184,7 +184,11 @@ func TestAgentServesARoomAndDrains(t *testing.T) {
 	// A second room on the same engine, without a camera, and one with invalid metadata.
 	h.ask("empty", `{"speech": false}`)
 	h.ask("wrong", `{"profile": "opera"}`)
+	h.ask("odd", `{"speech": "yes"}`)
 	require.Eventually(t, func() bool { return h.agentIn("empty") != nil }, startWait, 20*time.Millisecond)
+	for name, reason := range map[string]string{"wrong": "agent.profile: must be one of", "odd": "speech: expected true or false, got string"} {
+		require.Eventually(t, func() bool { return strings.Contains(h.agentIn(name).GetMetadata(), reason) }, startWait, 20*time.Millisecond)
+	}
 	require.Eventually(t, func() bool {
 		return slices.ContainsFunc(p.lines(), func(l string) bool {
 			return strings.Contains(l, "job failed") && strings.Contains(l, "agent.profile: must be one of") && strings.Contains(l, "opera")
