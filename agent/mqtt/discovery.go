@@ -6,7 +6,8 @@ import "touchline/agent/alert"
 type entity struct {
 	Name             string         `json:"name"`
 	UniqueID         string         `json:"unique_id"`
-	ObjectID         string         `json:"object_id"`
+	ObjectID         string         `json:"object_id"` // for Home Assistant before 2025.10
+	DefaultEntityID  string         `json:"default_entity_id"`
 	StateTopic       string         `json:"state_topic,omitempty"`
 	ValueTemplate    string         `json:"value_template,omitempty"`
 	AttributesTopic  string         `json:"json_attributes_topic,omitempty"`
@@ -51,10 +52,11 @@ func (o *Output) ruleEntities(id string) []string {
 	}
 }
 
-// entity returns an entity with the common fields of the commentator's entities.
-func (o *Output) entity(object, name, icon string) entity {
+// entity returns an entity of a component with the common fields of the commentator's entities.
+func (o *Output) entity(component, object, name, icon string) entity {
+	id := o.node + "_" + object
 	return entity{
-		Name: name, UniqueID: o.node + "_" + object, ObjectID: o.node + "_" + object, Icon: icon,
+		Name: name, UniqueID: id, ObjectID: id, DefaultEntityID: component + "." + id, Icon: icon,
 		Availability: []availability{{o.s.statusTopic()}, {o.base + "/status"}}, AvailabilityMode: "all",
 		Device: device{
 			Identifiers: []string{o.node}, Name: "Touchline " + o.room, Manufacturer: "Touchline", Model: "Commentator",
@@ -68,10 +70,10 @@ func (o *Output) entity(object, name, icon string) entity {
 func (o *Output) entities(rules []alert.RuleStatus) map[string]entity {
 	out := map[string]entity{}
 	qos := 1
-	state := o.entity("state", "State", "mdi:television-play")
+	state := o.entity("sensor", "state", "State", "mdi:television-play")
 	state.StateTopic, state.AttributesTopic, state.ValueTemplate = o.base+"/state", o.base+"/state", "{{ value_json.chip }}"
 	out[o.configTopic("sensor", "state")] = state
-	last := o.entity("comment", "Last comment", "mdi:comment-text-outline")
+	last := o.entity("sensor", "comment", "Last comment", "mdi:comment-text-outline")
 	last.StateTopic, last.AttributesTopic = o.base+"/comment", o.base+"/comment"
 	last.ValueTemplate = "{{ value_json.text | truncate(255, true, '…', 0) }}" // the longest state
 	out[o.configTopic("sensor", "comment")] = last
@@ -84,11 +86,11 @@ func (o *Output) entities(rules []alert.RuleStatus) map[string]entity {
 		if name == "" {
 			name = r.When
 		}
-		alert := o.entity(id+"_alert", name, "mdi:alert")
+		alert := o.entity("binary_sensor", id+"_alert", name, "mdi:alert")
 		alert.StateTopic = o.ruleTopic(r.ID)
-		event := o.entity(id+"_event", name+" (event)", "mdi:bell-ring")
+		event := o.entity("event", id+"_event", name+" (event)", "mdi:bell-ring")
 		event.StateTopic, event.EventTypes, event.QoS = o.alertTopic(r.ID), types, &qos
-		frame := o.entity(id+"_frame", name+" (frame)", "mdi:image")
+		frame := o.entity("image", id+"_frame", name+" (frame)", "mdi:image")
 		frame.ImageTopic, frame.ContentType = frameTopic(o.alertTopic(r.ID)), "image/jpeg"
 		for i, e := range []entity{alert, event, frame} {
 			out[topics[i]] = e

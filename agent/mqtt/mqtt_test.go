@@ -443,7 +443,8 @@ func TestHomeAssistant(t *testing.T) {
 		require.NotContains(t, kept, base+"/frame/r9")
 		status := "touchline/status/" + processOf(t, kept)
 		require.JSONEq(t, `{
-			"name": "the door r1 opens", "unique_id": "`+node+`_r1_alert", "object_id": "`+node+`_r1_alert", "icon": "mdi:alert",
+			"name": "the door r1 opens", "unique_id": "`+node+`_r1_alert", "object_id": "`+node+`_r1_alert",
+			"default_entity_id": "binary_sensor.`+node+`_r1_alert", "icon": "mdi:alert",
 			"state_topic": "`+base+`/rule/r1",
 			"availability": [{"topic": "`+status+`"}, {"topic": "`+base+`/status"}], "availability_mode": "all",
 			"device": {"identifiers": ["`+node+`"], "name": "Touchline match", "manufacturer": "Touchline", "model": "Commentator", "sw_version": "v1.2.3"},
