@@ -210,8 +210,7 @@ func TestOffers(t *testing.T) {
 	require.Zero(t, s.Players(""))
 }
 
-// TestNotLive posts an offer before the first picture: 409, as the draft requires, as otherwise some players would
-// play sound alone.
+// TestNotLive posts an offer before the first picture: 503, as otherwise some players would play sound alone.
 func TestNotLive(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)
@@ -220,7 +219,7 @@ func TestNotLive(t *testing.T) {
 	require.NoError(t, err)
 	defer remove()
 	resp, body := s.request(t, http.MethodPost, "/whep/match", newPlayer(t, webrtc.MimeTypeH264).offer, good...)
-	require.Equal(t, http.StatusConflict, resp.StatusCode, body)
+	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode, body)
 	require.NotEmpty(t, resp.Header.Get("Retry-After"))
 	sound := newPlayerWith(t, playerOptions{only: webrtc.RTPCodecTypeAudio})
 	sound.watch(t, s)

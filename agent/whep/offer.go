@@ -2,6 +2,7 @@ package whep
 
 import (
 	"cmp"
+	"encoding/hex"
 	"slices"
 	"strconv"
 	"strings"
@@ -119,10 +120,55 @@ func completeH264(m *sdp.MediaDescription) (changed bool) {
 	return changed
 }
 
-// parameters returns a codec's parameters for this player.
-func (o *offer) parameters(codec media.Codec) (webrtc.RTPCodecParameters, bool) {
+// The H.264 profiles, each decodable by a player of a higher one.
+const (
+	constrainedBaseline = iota
+	baseline
+	mainProfile
+	high
+	beyond
+)
+
+// h264Profile reads profile_idc and the constraint flags of a sequence parameter set or of profile-level-id (RFC 6184 section 8.1).
+func h264Profile(idc, constraints byte) int {
+	switch {
+	case idc == 66 && constraints&0x40 != 0:
+		return constrainedBaseline
+	case idc == 66:
+		return baseline
+	case idc == 77:
+		return mainProfile
+	case idc == 100:
+		return high
+	default:
+		return beyond
+	}
+}
+
+// profileOf returns the profile of an H264 key frame (Annex B); constrained baseline without a sequence parameter set.
+func profileOf(f media.EncodedFrame) int {
+	for i := 0; f.Codec == media.H264 && i+5 < len(f.Data); i++ {
+		if f.Data[i] == 0 && f.Data[i+1] == 0 && f.Data[i+2] == 1 && f.Data[i+3]&0x1f == 7 {
+			return h264Profile(f.Data[i+4], f.Data[i+5])
+		}
+	}
+	return constrainedBaseline
+}
+
+// offeredProfile returns the profile of the parameters of H264.
+func offeredProfile(fmtp string) int {
+	_, id, _ := strings.Cut(strings.ToLower(fmtp), "profile-level-id=")
+	b, err := hex.DecodeString(id[:min(4, len(id))])
+	if err != nil || len(b) < 2 {
+		return baseline // the default (RFC 6184 section 8.1)
+	}
+	return h264Profile(b[0], b[1])
+}
+
+// parameters returns a codec's parameters for this player; for H264 the lowest profile that can decode the picture's.
+func (o *offer) parameters(codec media.Codec, profile int) (webrtc.RTPCodecParameters, bool) {
 	var found webrtc.RTPCodecParameters
-	ok := false
+	ok, best := false, beyond+1
 	for _, p := range o.video {
 		if !strings.EqualFold(p.MimeType, codec.MimeType()) {
 			continue
@@ -130,10 +176,15 @@ func (o *offer) parameters(codec media.Codec) (webrtc.RTPCodecParameters, bool) 
 		if !ok {
 			found, ok = p, true
 		}
-		// Browsers that play every profile offer this one.
-		if codec == media.H264 && strings.Contains(strings.ToLower(p.SDPFmtpLine), "profile-level-id=42e0") {
-			return p, true
+		if codec != media.H264 {
+			continue
 		}
+		if offered := offeredProfile(p.SDPFmtpLine); offered >= profile && offered < best {
+			found, best = p, offered
+		}
+	}
+	if codec == media.H264 && best > beyond && profile > constrainedBaseline { // browsers that play every profile may offer this one alone
+		return o.parameters(codec, constrainedBaseline)
 	}
 	return found, ok
 }

@@ -46,6 +46,7 @@ type session struct {
 	videoSender *webrtc.RTPSender
 	video       *webrtc.TrackLocalStaticRTP
 	videoCodec  media.Codec
+	profile     int // of H264
 	unbroken    int // packets since the last pause
 	audio       *webrtc.TrackLocalStaticRTP
 
@@ -75,9 +76,11 @@ func (x *session) prepare(session *signaling.Session) error {
 	if len(x.offer.video) > 0 {
 		codec := x.room.feed.opts.Pictures.Codec()
 		if codec == media.CodecUnknown {
-			return signaling.ErrNotLive
+			return signaling.ErrNoPicture
 		}
-		as, ok := x.offer.parameters(codec)
+		key, _ := x.room.feed.opts.Pictures.KeyFrame()
+		x.profile = profileOf(key.EncodedFrame)
+		as, ok := x.offer.parameters(codec, x.profile)
 		if !ok {
 			return fmt.Errorf("expected an offer with %s, the codec of the picture, got %s", codec, x.offer.names())
 		}
@@ -233,8 +236,12 @@ func (x *session) sendPictures() {
 }
 
 func (x *session) sendPicture(rewriter *packet.Rewriter, f delay.OutFrame) bool {
-	if f.Codec != x.videoCodec {
-		as, ok := x.offer.parameters(f.Codec)
+	profile := x.profile
+	if f.KeyFrame {
+		profile = profileOf(f.EncodedFrame)
+	}
+	if f.Codec != x.videoCodec || profile != x.profile {
+		as, ok := x.offer.parameters(f.Codec, profile)
 		if !ok {
 			x.Cancel(fmt.Sprintf("the codec changed to %s, which the player did not offer", f.Codec))
 			return false
@@ -248,7 +255,7 @@ func (x *session) sendPicture(rewriter *packet.Rewriter, f delay.OutFrame) bool 
 			x.Cancel("the codec changed")
 			return false
 		}
-		x.video, x.videoCodec = track, f.Codec
+		x.video, x.videoCodec, x.profile = track, f.Codec, profile
 	}
 	packets, err := rewriter.Packets(f.EncodedFrame, f.Due)
 	if err != nil {

@@ -32,8 +32,10 @@ var (
 	ErrForbidden = refusal(http.StatusForbidden, "", "the token does not allow this in this room")
 	// ErrNotFound: there is no such room; 404.
 	ErrNotFound = refusal(http.StatusNotFound, "", "no such room")
-	// ErrNotLive: there is no picture yet; 409 with Retry-After.
+	// ErrNotLive: there is no such room yet; 409 with Retry-After.
 	ErrNotLive = refusal(http.StatusConflict, "2", "no picture yet")
+	// ErrNoPicture: the room has no picture yet; 503 with Retry-After.
+	ErrNoPicture = refusal(http.StatusServiceUnavailable, "2", "no picture yet")
 	// ErrBusy: a later retry may succeed; 503 with Retry-After.
 	ErrBusy = refusal(http.StatusServiceUnavailable, "5", "no capacity for another session")
 	// ErrMalformed: the offer is invalid; 400. A valid offer that cannot be accepted as a whole is answered with 422.
