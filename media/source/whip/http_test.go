@@ -64,6 +64,7 @@ func TestOffersThatAreRefused(t *testing.T) {
 	}
 	sections := regexp.MustCompile(`(?m)^m=`).FindAllStringIndex(good, -1)
 	video := good[sections[0][0]:sections[1][0]]
+	soundAlone := strings.Replace(good[:sections[0][0]], "BUNDLE 0 1", "BUNDLE 1", 1) + good[sections[1][0]:]
 	tests := []struct {
 		name, body string
 		status     int
@@ -76,6 +77,7 @@ func TestOffersThatAreRefused(t *testing.T) {
 		{"no fingerprint", replace(`a=fingerprint:.*\r\n`, ""), 400, "fingerprint"},
 		{"no mid", replace(`a=mid:.*\r\n`, ""), 400, "mid"},
 		{"two videos", good + strings.Replace(video, "a=mid:0", "a=mid:2", 1), 422, "one video track"},
+		{"sound alone", soundAlone, 422, "expected a video section, got sound only"},
 		{"two streams", replace(`a=msid:stream audio`, "a=msid:other audio"), 422, "one MediaStream"},
 		{"data", good + "m=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\nc=IN IP4 0.0.0.0\r\na=mid:2\r\na=sctp-port:5000\r\n", 422, "audio and video only"},
 		{"receiver", replace(`a=sendonly`, "a=recvonly"), 422, "recvonly"},

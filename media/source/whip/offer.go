@@ -1,6 +1,7 @@
 package whip
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -34,6 +35,9 @@ func readOffer(text string) (*offer, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if len(common.Codecs[webrtc.RTPCodecTypeVideo]) == 0 {
+		return nil, errors.New("expected a video section, got sound only; add a picture at the sender")
 	}
 	o := &offer{Offer: common}
 	streams := map[string]bool{}
