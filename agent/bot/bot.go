@@ -277,6 +277,7 @@ func (b *Bot) makeOutputs() []agent.TextOutput {
 		pictures.Before = func(f delay.OutFrame) { sound.Picture(f.Arrival, f.NTP, f.Due) }
 	}
 	b.delayed = fanout.NewPictures(pictures)
+	b.Room.Relay().Replay = b.delayed.Replay
 	b.players = whep.NewFeed(whep.FeedOptions{Pictures: b.delayed, Mix: b.player.Mix, Past: cfg.Comments})
 	texts := []agent.TextOutput{b.captions, b.Hub, b.players}
 	if b.opts.Grader != nil {

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/room/conn"
+	"touchline/media/delay"
+	"touchline/media/fanout"
 )
 
 // nextAsked waits for the next request.
@@ -41,6 +43,34 @@ func TestKeyFramesAreAskedFor(t *testing.T) {
 	v.room.Disconnect()
 	eventually(t, func() bool { return bot.Viewers() == 0 }, "the viewer is gone")
 	cam.nextAsked(t)
+}
+
+// TestLateViewerOfAStillPicture: a viewer that joins while the camera sends nothing gets the frames since the last key frame at once.
+func TestLateViewerOfAStillPicture(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	cam := startCamera(t, s, "cam", 640, 360)
+	bot := startBot(t, s, nil)
+	pictures := fanout.NewPictures(fanout.Options{Room: bot.Relay()})
+	bot.Relay().Replay = pictures.Replay
+	run(t, func(ctx context.Context) error {
+		for {
+			f, err := bot.Watcher().ReadFrame(ctx)
+			if err != nil {
+				return nil //nolint:nilerr // the test is over
+			}
+			if _, err := pictures.WriteFrame(delay.OutFrame{EncodedFrame: f, Due: f.Arrival}); err != nil {
+				return err
+			}
+		}
+	})
+	ann := joinViewer(t, s, "ann")
+	eventually(t, func() bool { return len(ann.media(bot.VideoSID())) > 5 }, "it flows")
+	cam.paused.Store(true)
+	<-time.After(2 * time.Second)
+	late := joinViewer(t, s, "late")
+	eventually(t, func() bool { return len(late.media(bot.VideoSID())) > 0 }, "the still picture")
+	require.True(t, cam.paused.Load())
 }
 
 // TestKeyFrameAskedOnPLI has another agent lose our picture: it is no viewer,

@@ -39,6 +39,7 @@ type Options struct {
 type Pictures struct {
 	opts Options
 
+	writing sync.Mutex // held while the room gets frames
 	mu      sync.Mutex
 	codec   media.Codec
 	group   []delay.OutFrame // since the last key frame
@@ -59,11 +60,38 @@ func (p *Pictures) WriteFrame(f delay.OutFrame) (time.Time, error) {
 	if p.opts.Before != nil {
 		p.opts.Before(f)
 	}
+	p.writing.Lock()
 	at, err := p.opts.Room.WriteFrame(f)
+	p.writing.Unlock()
 	if p.push(f) {
 		p.askKeyFrame()
 	}
 	return at, err
+}
+
+// Replay writes the frames since the last key frame to the room again, for a viewer that joins while the picture stands still.
+func (p *Pictures) Replay(now time.Time) {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	p.mu.Lock()
+	group := slices.Clone(p.group)
+	p.mu.Unlock()
+	for i, f := range group {
+		f.Due = now.Add(time.Duration(i+1-len(group)) * time.Millisecond)
+		if _, err := p.opts.Room.WriteFrame(f); err != nil {
+			return
+		}
+	}
+}
+
+// KeyFrame returns the newest key frame; ok is false without one.
+func (p *Pictures) KeyFrame() (f delay.OutFrame, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.group) == 0 {
+		return f, false
+	}
+	return p.group[0], true
 }
 
 // push queues a frame for all readers. It reports whether one of them needs a key frame now.

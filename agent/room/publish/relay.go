@@ -24,6 +24,8 @@ const (
 	// A frame of more than burst packets is sent over up to spread.
 	burst  = 16
 	spread = 10 * time.Millisecond
+	// stillAfter is the pause after the last frame from which the picture stands still.
+	stillAfter = time.Second
 	// muteAfter is the pause after the last frame before the delayed copy is muted.
 	muteAfter = time.Second
 )
@@ -39,6 +41,8 @@ type Relay struct {
 	pictureTrack
 
 	log zerolog.Logger
+	// Replay is called when the server requests a key frame while the picture stands still. May be nil; set it before the first use.
+	Replay func(now time.Time)
 	// askKeyFrame is called when the server requests a key frame of the track.
 	askKeyFrame func()
 	ended       <-chan struct{} // closed when the Supervisor's Run has ended
@@ -52,6 +56,7 @@ type Relay struct {
 	rewriter rewriter
 
 	lastWrite atomic.Pointer[time.Time] // nil before the first
+	wanted    atomic.Bool               // a key frame, by the server
 }
 
 var _ agent.VideoOutput = (*Relay)(nil)
@@ -123,11 +128,15 @@ func (r *Relay) Check(ses *conn.Session, sourceMuted bool, now time.Time) error 
 	}
 	if r.missing(now) {
 		o := lksdk.TrackPublicationOptions{Name: relayName, Source: livekit.TrackSource_CAMERA, Stream: streamName}
-		if err := r.publish(ses, o, r.askKeyFrame, r.log); err != nil {
+		ask := func() { r.wanted.Store(true); r.askKeyFrame() }
+		if err := r.publish(ses, o, ask, r.log); err != nil {
 			return fmt.Errorf("publish the delayed picture: %w", err)
 		}
 		r.muted = false
 		return nil
+	}
+	if last := r.lastWrite.Load(); last != nil && r.wanted.Swap(false) && r.Replay != nil && now.Sub(*last) > stillAfter && !sourceMuted {
+		r.Replay(now)
 	}
 	track, _, _ := r.published()
 	if p := publicationOf(ses.Room, track); p != nil {
