@@ -29,6 +29,8 @@ const (
 	// The wait before each retry of a refusal.
 	refusedFirst = 15 * time.Second
 	refusedMax   = 5 * time.Minute
+	// endTime is the wait for a source that is to end, before its state says why.
+	endTime = time.Second
 	// settled is the live time after which the next outage counts as a new one.
 	settled = 5 * time.Second
 )
@@ -243,14 +245,21 @@ func (s *Supervisor) attempt(ctx context.Context) (lived time.Duration, err erro
 		if live {
 			limit = s.opts.Stall
 		}
-		switch {
+		switch cause := context.Cause(actx); {
+		case ctx.Err() != nil:
+			continue
+		case cause != nil: // it was to end long ago
+			s.tracker.Lost(s.describe(cause), now)
+			continue
 		case quiet < limit:
 			watch.Reset(limit - quiet)
+			continue
 		case s.tracker.Check(s.opts.Stall, now):
 			cancel(ErrStalled)
 		default:
 			cancel(Errorf("connected, but no picture within %v", s.opts.First))
 		}
+		watch.Reset(endTime)
 	}
 }
 

@@ -267,6 +267,19 @@ func TestReasonsHideForeignTextOnly(t *testing.T) {
 	}
 }
 
+// A source that does not end has a reason.
+func TestSupervisorOfASourceThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{plays: []func(context.Context, source.Sink) error{func(context.Context, source.Sink) error {
+			time.Sleep(time.Hour)
+			return nil
+		}}}
+		r := supervise(t, s, time.Minute, nil)
+		require.Equal(t, "connecting waiting ended", names(r.states))
+		require.Equal(t, "connected, but no picture within 15s", r.states[1].Reason)
+	})
+}
+
 // A source tells what came although no picture did.
 func TestSupervisorQuotesWhatCame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

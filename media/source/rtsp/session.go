@@ -50,14 +50,15 @@ type session struct {
 	latm                     *latm        // nil for AAC without LATM
 	audioClock               *audio.Clock // nil without sound
 
-	mu      sync.Mutex
-	units   *ingest.Assembler
-	annexB  *annexB        // nil for other codecs
-	sets    *parameterSets // nil for other codecs
-	times   retimer
-	frames  int
-	strange map[uint8]int // packets of payload types that the SDP does not have
-	keys    *keyRequests
+	mu       sync.Mutex
+	units    *ingest.Assembler
+	annexB   *annexB        // nil for other codecs
+	sets     *parameterSets // nil for other codecs
+	times    retimer
+	frames   int
+	accepted uint8         // payload type beside the SDP's, 0 for none
+	strange  map[uint8]int // packets of payload types that the SDP does not have
+	keys     *keyRequests
 	pictures
 }
 
@@ -75,6 +76,7 @@ const anyFormat = "X/90000"
 
 // accept adds a payload type to the picture's.
 func (s *session) accept(payloadType uint8) {
+	s.accepted = payloadType
 	f := &format.Generic{PayloadTyp: payloadType, RTPMa: anyFormat}
 	if f.Init() == nil {
 		s.video.Formats = append(s.video.Formats, f)
@@ -210,7 +212,7 @@ func (s *session) explain(cause error) error {
 func (s *session) undecodable(err error) {
 	s.log.Debug().Err(err).Msg("packet unreadable")
 	strange, ok := errors.AsType[liberrors.ErrClientRTPPacketUnknownPayloadType](err)
-	if !ok || s.received.Load() > 0 {
+	if !ok || s.received.Load() > 0 || strange.PayloadType == s.accepted {
 		return
 	}
 	s.mu.Lock()
