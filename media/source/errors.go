@@ -35,7 +35,7 @@ func Errorf(format string, args ...any) error {
 // text returns an error's text with the secrets of its foreign parts hidden.
 func text(err error, hide func(string) string) string {
 	switch e := err.(type) { //nolint:errorlint // each layer has a text of its own
-	case *classified:
+	case *classError:
 		return text(e.err, hide)
 	case *sentence:
 		args := make([]any, len(e.args))
@@ -80,20 +80,20 @@ const (
 	locked
 )
 
-// classified is an error of a class.
-type classified struct {
+// classError is an error of a class.
+type classError struct {
 	err   error
 	class class
 }
 
-func (e *classified) Error() string { return e.err.Error() }
-func (e *classified) Unwrap() error { return e.err }
+func (e *classError) Error() string { return e.err.Error() }
+func (e *classError) Unwrap() error { return e.err }
 
 func classify(err error, c class) error {
 	if err == nil {
 		return nil
 	}
-	return &classified{err, c}
+	return &classError{err, c}
 }
 
 // Permanent marks an error of what was typed, such as a folder instead of a file: before the source's first picture
@@ -114,7 +114,7 @@ func IsPermanent(err error) bool {
 }
 
 func classOf(err error) class {
-	if c, ok := errors.AsType[*classified](err); ok {
+	if c, ok := errors.AsType[*classError](err); ok {
 		return c.class
 	}
 	if errors.Is(err, ErrNotAllowed) {

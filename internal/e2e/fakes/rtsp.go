@@ -112,7 +112,7 @@ type rtspConn struct {
 	used    map[string]bool // nonces
 	mode    string
 	alive   atomic.Pointer[time.Time] // of the newest keep-alive
-	udp     *net.UDPConn
+	udp     net.PacketConn
 	player  *net.UDPAddr
 	stop    context.CancelFunc
 }
@@ -302,7 +302,7 @@ func (c *rtspConn) setup(m message) bool {
 		return false
 	}
 	port, _ := strconv.Atoi(ports[1])
-	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	udp, err := (&net.ListenConfig{}).ListenPacket(c.camera.ctx, "udp4", "127.0.0.1:0")
 	if err != nil {
 		return false
 	}
@@ -471,7 +471,7 @@ func (c *rtspConn) send(mode string, p *rtp.Packet) {
 		return
 	}
 	if c.udp != nil {
-		_, _ = c.udp.WriteToUDP(b, c.player)
+		_, _ = c.udp.WriteTo(b, c.player)
 		return
 	}
 	c.write.Lock()

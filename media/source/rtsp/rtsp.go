@@ -276,8 +276,9 @@ func refusesTransport(code base.StatusCode) bool {
 	case base.StatusUnauthorized, base.StatusForbidden, base.StatusNotFound, base.StatusNotEnoughBandwidth, base.StatusSessionNotFound,
 		base.StatusServiceUnavailable:
 		return false
+	default:
+		return true
 	}
-	return true
 }
 
 // client returns the library's client for u.
