@@ -44,3 +44,11 @@ func (r *Reader) SetNow(now func() time.Time) { r.s.now = now }
 
 // ReadableSDP is readableSDP without a log.
 func ReadableSDP(body []byte) []byte { return readableSDP(body, zerolog.Nop()) }
+
+// KeyRequests is keyRequests.
+type KeyRequests struct{ keyRequests }
+
+// Ask, Came and Overdue are its methods.
+func (k *KeyRequests) Ask(now time.Time)          { k.ask(now) }
+func (k *KeyRequests) Came()                      { k.came() }
+func (k *KeyRequests) Overdue(now time.Time) bool { return k.overdue(now) }

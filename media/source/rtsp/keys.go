@@ -8,7 +8,7 @@ import (
 
 const (
 	// keyPatience is the wait for a key frame after a request.
-	keyPatience = 5 * time.Second
+	keyPatience = 4 * time.Second
 	// reopenEvery bounds the openings for a key frame.
 	reopenEvery = time.Minute
 )
@@ -22,6 +22,8 @@ type keyRequests struct {
 	mu       sync.Mutex
 	asked    time.Time // the oldest request since the newest key frame, zero for none
 	reopened time.Time
+	waiting  bool // for the key frame of the new session
+	useless  bool // sessions do not begin with a key frame, as with servers that pass a camera on
 }
 
 // ask records a request.
@@ -43,7 +45,7 @@ func (k *keyRequests) came() {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.asked = time.Time{}
+	k.asked, k.waiting = time.Time{}, false
 }
 
 // overdue reports once that the camera is to be opened again.
@@ -53,9 +55,12 @@ func (k *keyRequests) overdue(now time.Time) bool {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.asked.IsZero() || now.Sub(k.asked) < keyPatience || !k.reopened.IsZero() && now.Sub(k.reopened) < reopenEvery {
+	if k.waiting && now.Sub(k.reopened) >= keyPatience {
+		k.waiting, k.useless = false, true
+	}
+	if k.useless || k.asked.IsZero() || now.Sub(k.asked) < keyPatience || !k.reopened.IsZero() && now.Sub(k.reopened) < reopenEvery {
 		return false
 	}
-	k.asked, k.reopened = time.Time{}, now
+	k.asked, k.reopened, k.waiting = time.Time{}, now, true
 	return true
 }

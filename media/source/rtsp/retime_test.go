@@ -78,3 +78,25 @@ func TestWrongClocks(t *testing.T) {
 		})
 	}
 }
+
+// A camera is opened again for a key frame four seconds after a request, once a minute, and never again if that is useless.
+func TestReopeningForKeyFrames(t *testing.T) {
+	began := time.Unix(1000, 0)
+	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
+	var k rtsp.KeyRequests
+	require.False(t, k.Overdue(at(0)), "nothing was asked")
+	k.Ask(at(0))
+	k.Ask(at(3))
+	require.False(t, k.Overdue(at(3)))
+	k.Came()
+	require.False(t, k.Overdue(at(9)), "it was answered")
+	k.Ask(at(10))
+	require.True(t, k.Overdue(at(14)))
+	k.Came()
+	k.Ask(at(20))
+	require.False(t, k.Overdue(at(30)), "within a minute")
+	require.True(t, k.Overdue(at(80)))
+	require.False(t, k.Overdue(at(85)), "the session began without one")
+	k.Ask(at(200))
+	require.False(t, k.Overdue(at(300)))
+}
