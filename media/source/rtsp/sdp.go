@@ -94,7 +94,8 @@ func (s *section) repair(drop func(line string, err error)) bool {
 		return false
 	}
 	s.attributes = slices.DeleteFunc(s.attributes, func(a sdp.Attribute) bool {
-		return !slices.Contains([]string{"control", "rtpmap", "fmtp", "key-mgmt", "sendonly"}, a.Key)
+		backChannel := a.Key == "sendonly" && s.kind == "audio" // a camera shows no picture
+		return !backChannel && !slices.Contains([]string{"control", "rtpmap", "fmtp", "key-mgmt"}, a.Key)
 	})
 	s.types = slices.DeleteFunc(s.types, func(t string) bool { return t == "" })
 	s.repairMaps()

@@ -59,6 +59,8 @@ func TestSDPOfCameras(t *testing.T) {
 		"one bad format of two":     sdpHead + strings.Replace(sdpVideo, "AVP 96", "AVP 300 x 97 96", 1) + "a=rtpmap:97 rtx/\n",
 		"carriage returns, zeros":   strings.ReplaceAll(sdpHead+sdpVideo, "\n", "\r\r\n") + "\x00\x00",
 		"a byte order mark":         "\ufeff" + sdpHead + sdpVideo,
+		"the picture is sendonly":   sdpHead + sdpVideo + "a=sendonly\nm=audio 0 RTP/AVP 0\n",
+		"a title in the origin":     "v=0\no= 0 0   \ns=\n" + sdpVideo,
 		"everything is sendonly":    sdpHead + sdpVideo + "a=sendonly\n",
 		"picture after bad picture": sdpHead + "m=video 0 RTP/AVP 98\na=rtpmap:98 vnd.onvif.metadata/90000\n" + sdpVideo,
 	} {
