@@ -144,6 +144,9 @@ func (a *Assembler) finish(out []media.EncodedFrame, marked bool) []media.Encode
 	}
 	if a.dirty && !u.key {
 		a.stats.Waiting++
+		if u.setless {
+			a.stats.Setless++
+		}
 		return out
 	}
 	a.dirty = false

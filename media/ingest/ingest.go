@@ -39,6 +39,8 @@ type Options struct {
 	ClockRate uint32
 	// Epoch is the number of the first epoch; each restart adds one.
 	Epoch uint32
+	// Sets are the parameter sets (H264, H265) of the signalling, for key frames before any in the stream.
+	Sets [][]byte
 	// HoleWait bounds the wait for a missing packet; 0 means 150 ms.
 	HoleWait time.Duration
 	// Log receives a line for each restart.
@@ -57,6 +59,7 @@ type Stats struct {
 	KeyFrames  uint64 // of these, key frames
 	Blanks     uint64 // blank frames of the SFU dropped
 	Waiting    uint64 // complete access units dropped before a key frame
+	Setless    uint64 // of these, key frames without parameter sets
 	Broken     uint64 // access units dropped because they were incomplete or malformed
 	Restarts   uint64 // new epochs after the first, and sequence restarts
 }
@@ -182,7 +185,8 @@ func (a *Assembler) reset() {
 	a.unit, a.unitBytes = nil, 0
 	a.fresh, a.dirty = true, true
 	a.unpack = &unpacker{codec: a.opts.Codec}
-	a.width, a.height, a.layers = 0, 0, 1
+	a.width, a.height = a.unpack.signalled(a.opts.Sets)
+	a.layers = 1
 }
 
 // clearWindow empties the reorder window, with seq as the next packet.

@@ -219,7 +219,7 @@ func (u *unpacker) finishNAL(
 	switch {
 	case out.hasSPS:
 	case len(u.params) == 0:
-		out.key = false // nothing can be decoded from here
+		out.key, out.setless = false, true // nothing can be decoded from here
 	default:
 		out.data = u.params.annexB(out.data)
 		lead := &rtp.Packet{Header: first.Header, Payload: u.params.aggregate(header)}

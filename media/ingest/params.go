@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h264"
+
+	"touchline/media"
 )
 
 // Bounds on parameter sets. Usual ones have tens of bytes; they are kept for the whole
@@ -57,6 +59,26 @@ func (u *unpacker) remember(out *nalUnit, read func(*parameterSet, *unit)) error
 	}
 	u.params = kept
 	return nil
+}
+
+// signalled keeps parameter sets of the signalling until the stream has its own. It returns the picture size.
+func (u *unpacker) signalled(sets [][]byte) (width, height int) {
+	var out nalUnit
+	read := h264Set
+	for _, nal := range sets {
+		if len(nal) < 3 {
+			return 0, 0
+		}
+		s := parameterSet{kind: nal[0] & 0x1f, nal: nal}
+		if u.codec == media.H265 {
+			s.kind, read = nal[0]>>1&0x3f, h265Set
+		}
+		out.sets = append(out.sets, s)
+	}
+	if err := u.remember(&out, read); err != nil {
+		return 0, 0 // the stream may have better ones
+	}
+	return out.width, out.height
 }
 
 // bytes returns the length of all sets.

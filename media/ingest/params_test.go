@@ -245,3 +245,30 @@ func TestAV1DecoderModel(t *testing.T) {
 	require.True(t, got[0].KeyFrame)
 	require.Equal(t, []int{640, 360}, []int{got[0].Width, got[0].Height})
 }
+
+// Key frames without parameter sets get those of the signalling, or are counted.
+func TestSignalledParameterSets(t *testing.T) {
+	t.Parallel()
+	sets := [][]byte{h264SPS(), {0x68, 0xce, 0x3c, 0x80}}
+	for name, given := range map[string][][]byte{"none": nil, "good": sets, "bad": {{0x67}, {}}} {
+		a := ingest.New(ingest.Options{Codec: media.H264, Sets: given})
+		var out []media.EncodedFrame
+		for i, nal := range [][]byte{{0x65, 0x88, 1, 2}, {0x41, 0x9a, 1, 2}} {
+			out = append(out, a.Push(&rtp.Packet{
+				Header:  rtp.Header{Version: 2, SequenceNumber: uint16(i), Timestamp: uint32(3000 * i), Marker: true},
+				Payload: nal,
+			}, start())...)
+		}
+		if name != "good" {
+			require.Empty(t, out, name)
+			require.EqualValues(t, 1, a.Stats().Setless, name)
+			require.EqualValues(t, 2, a.Stats().Waiting, name)
+			continue
+		}
+		require.Len(t, out, 2)
+		require.True(t, out[0].KeyFrame)
+		require.Equal(t, 640, out[0].Width)
+		require.True(t, bytes.HasPrefix(out[0].Data, append([]byte{0, 0, 0, 1}, sets[0]...)))
+		require.Len(t, out[0].Packets, 2)
+	}
+}

@@ -26,6 +26,7 @@ type unit struct {
 	key           bool
 	picture       bool // more than parameter sets
 	discardable   bool // no other unit refers to this one
+	setless       bool // a key frame without parameter sets, so none
 	width, height int  // 0 if the unit has no size
 	layers        int  // spatial layers of the stream, 0 if unknown
 

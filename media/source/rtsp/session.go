@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"image/jpeg"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,8 +53,7 @@ type session struct {
 
 	mu       sync.Mutex
 	units    *ingest.Assembler
-	annexB   *annexB        // nil for other codecs
-	sets     *parameterSets // nil for other codecs
+	annexB   *annexB // nil for other codecs
 	times    retimer
 	frames   int
 	accepted uint8         // payload type beside the SDP's, 0 for none
@@ -116,13 +116,13 @@ func (s *session) prepareVideo(f format.Format) bool {
 	switch f := f.(type) {
 	case *format.H264:
 		o.Codec = media.H264
-		s.annexB, s.sets = newAnnexB(media.H264), newParameterSets(media.H264, f.SPS, f.PPS)
+		s.annexB, o.Sets = newAnnexB(media.H264), parameterSets(f.SPS, f.PPS)
 	case *format.H265:
 		if f.MaxDONDiff > 0 {
 			return false // decoding order numbers are not supported
 		}
 		o.Codec = media.H265
-		s.annexB, s.sets = newAnnexB(media.H265), newParameterSets(media.H265, f.VPS, f.SPS, f.PPS)
+		s.annexB, o.Sets = newAnnexB(media.H265), parameterSets(f.VPS, f.SPS, f.PPS)
 	case *format.VP8:
 		o.Codec = media.VP8
 	case *format.VP9:
@@ -139,6 +139,14 @@ func (s *session) prepareVideo(f format.Format) bool {
 	o.ClockRate = cmp.Or(o.ClockRate, media.VideoClockRate)
 	s.units = ingest.New(o)
 	return true
+}
+
+// parameterSets returns the sets of an SDP; nil if one is missing, as all are needed.
+func parameterSets(sets ...[]byte) [][]byte {
+	if slices.ContainsFunc(sets, func(s []byte) bool { return len(s) == 0 }) {
+		return nil
+	}
+	return sets
 }
 
 // prepareAudio prepares for a format. It returns false for an unsupported one.
@@ -195,12 +203,10 @@ func (s *session) explain(cause error) error {
 	switch {
 	case s.received.Load() == 0:
 		return source.Errorf("%w: no packet of the picture came", cause)
-	case s.sets != nil && !s.sets.keySeen:
-		return source.Errorf("%w: pictures came, but no key frame; set its interval at the camera to one second", cause)
-	case s.sets != nil && s.sets.payload == nil && !s.sets.setsSeen:
+	case stats.Setless > 0:
 		return source.Errorf("%w: pictures came, but no SPS and PPS, neither in the SDP nor in the stream", cause)
-	case stats.Waiting > 0 && stats.Broken == 0:
-		return source.Errorf("%w: pictures came, but no key frame", cause)
+	case stats.Waiting > 0:
+		return source.Errorf("%w: pictures came, but no key frame; set its interval at the camera to one second", cause)
 	case stats.Blanks > 0:
 		return source.Errorf("%w: its pictures are smaller than 32 x 32", cause)
 	}
@@ -267,10 +273,8 @@ func (s *session) videoPacket(p *rtp.Packet) {
 		s.jpegPacket(p, now)
 		return
 	}
-	for _, r := range s.annexB.packets(p) {
-		for _, q := range s.sets.complete(r) {
-			s.assemble(q, now)
-		}
+	for _, q := range s.annexB.packets(p) {
+		s.assemble(q, now)
 	}
 	if s.units.WantsKeyFrame(now) {
 		s.keys.ask(now)
