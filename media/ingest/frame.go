@@ -143,10 +143,7 @@ func (a *Assembler) finish(out []media.EncodedFrame, marked bool) []media.Encode
 		return out
 	}
 	if a.dirty && !u.key {
-		a.stats.Waiting++
-		if u.setless {
-			a.stats.Setless++
-		}
+		a.stats.wait(u)
 		return out
 	}
 	a.dirty = false

@@ -64,6 +64,14 @@ type Stats struct {
 	Restarts   uint64 // new epochs after the first, and sequence restarts
 }
 
+// wait counts a unit dropped before a key frame.
+func (s *Stats) wait(u unit) {
+	s.Waiting++
+	if u.setless {
+		s.Setless++
+	}
+}
+
 // slot of the reorder window.
 type slot struct {
 	packet *rtp.Packet // nil for padding
