@@ -40,7 +40,7 @@ const PercentPassword = "a%41b"
 //   - good; options-STATUS: OPTIONS is refused; options-mute, options-close: it has no answer; cseq: all responses have number 1
 //   - login-MODE: basic, digest, once, qop, stale, sha-offered, nonsense, percent, close, keepalive
 //   - refused: every login fails; busy: every login fails while Busy is set
-//   - tcp-only-STATUS, udp-silent, udp-no-port, udp-other-port, udp-hangs, udp-unplayed, udp-only
+//   - tcp-only-STATUS, udp-silent, udp-no-port, udp-other-port, udp-hangs, udp-unplayed, udp-only, tcp-silent
 //   - aac-no-config, backchannel, bad-lines, session-nonsense, transport-nonsense, base-nonsense
 //   - payload-other, annexb, annexb-split, no-sets, never-key, gop-long, clock-10x, clock-still, clock-ms, nothing
 //   - redirect-loop, missing, mute: no answer at all
@@ -467,7 +467,7 @@ func (c *rtspConn) keep() {
 
 func (c *rtspConn) send(mode string, p *rtp.Packet) {
 	b, err := p.Marshal()
-	if err != nil || mode == "nothing" || mode == "udp-silent" && c.udp != nil {
+	if err != nil || mode == "nothing" || mode == "udp-silent" && c.udp != nil || mode == "tcp-silent" && c.udp == nil {
 		return
 	}
 	if c.udp != nil {

@@ -146,6 +146,7 @@ func TestUDPRefusals(t *testing.T) {
 	t.Run("auto", func(t *testing.T) {
 		t.Parallel()
 		watch(t, fake(t).URL("udp-only", ""), nil).reaches(t, 3)
+		watch(t, fake(t).URL("tcp-silent", ""), nil).reaches(t, 3)
 	})
 	t.Run("forbidden", func(t *testing.T) {
 		t.Parallel()

@@ -10,30 +10,33 @@ import (
 
 const (
 	// retimeSpan is the length of one comparison of the clocks. A camera may send some seconds at once at its start, and
-	// a network may hold them back, so retimeSpans in a row count.
+	// a network may hold them back, so retimeSpans with the same result count.
 	retimeSpan  = 2 * time.Second
 	retimeSpans = 3
-	// stillTime is the time after which a timestamp stands still, with stillMarkers ends of pictures.
-	stillTime    = time.Second
-	stillMarkers = 3
-	retimeStep   = media.VideoClockRate / 1000
+	// A timestamp stands still if it has stillMarkers ends of pictures, at least markerSpacing apart, over stillTime.
+	// Slices of one picture may have markers too, but come together.
+	stillTime     = 500 * time.Millisecond
+	stillMarkers  = 6
+	markerSpacing = 20 * time.Millisecond
+	retimeStep    = media.VideoClockRate / 1000
 )
 
-// retimer replaces timestamps of a camera whose clock is wrong, at less than two thirds or more than three halves of its
-// rate, by the arrival. It reads no clock.
+// retimer replaces timestamps of a camera whose clock is wrong, by a quarter of its rate or more, by the arrival. It reads
+// no clock.
 type retimer struct {
 	wrong bool // timestamps are replaced
-	still bool // a marker is all that ends a picture
+	still bool // markers end pictures, not timestamps
 
-	began   bool
-	in      uint32    // newest timestamp
-	since   time.Time // its first packet
-	marked  bool      // the previous packet had a marker
-	markers int       // with this timestamp
+	began    bool
+	in       uint32    // newest timestamp
+	since    time.Time // its first packet
+	marked   bool      // the previous packet had a marker
+	markers  int       // with this timestamp
+	markedAt time.Time // the newest of these
 
 	from  time.Time // of the comparison
 	ticks int64     // in it
-	bad   int
+	bad   int       // results in a row: fast ones are positive
 
 	out, anchor uint32
 	anchored    time.Time
@@ -47,13 +50,14 @@ func (r *retimer) packet(p *rtp.Packet, now time.Time) {
 	}
 	if p.Timestamp != r.in {
 		r.ticks += int64(int32(p.Timestamp - r.in)) //nolint:gosec // modulo 2^32
-		r.in, r.since, r.markers, r.still = p.Timestamp, now, 0, false
+		r.in, r.since, r.markers = p.Timestamp, now, 0
 	}
 	if !r.wrong {
 		r.compare(now)
 	}
-	if r.marked = p.Marker; p.Marker {
+	if r.marked = p.Marker; p.Marker && (r.markers == 0 || now.Sub(r.markedAt) >= markerSpacing) {
 		r.markers++
+		r.markedAt = now
 	}
 	if !r.wrong {
 		r.out = p.Timestamp
@@ -77,12 +81,15 @@ func (r *retimer) compare(now time.Time) {
 	}
 	if passed := now.Sub(r.from); passed >= retimeSpan {
 		told := media.TicksToDuration(r.ticks, media.VideoClockRate)
-		if 3*told < 2*passed || 2*told > 3*passed {
-			r.bad++
-		} else {
+		switch {
+		case 4*told > 5*passed:
+			r.bad = max(r.bad, 0) + 1
+		case 5*told < 4*passed:
+			r.bad = min(r.bad, 0) - 1
+		default:
 			r.bad = 0
 		}
-		r.wrong = r.wrong || r.bad >= retimeSpans
+		r.wrong = r.wrong || r.bad >= retimeSpans || r.bad <= -retimeSpans
 		r.from, r.ticks = now, 0
 	}
 	if r.wrong {

@@ -218,8 +218,13 @@ func (c *Camera) pull(ctx context.Context, w way, out source.Sink) error {
 	if d.refusal != nil {
 		return d.refusal
 	}
-	if w.protocol == gortsplib.ProtocolUDP && s.playing && s.received.Load() == 0 {
-		return wayError{source.Errorf("no packet came over UDP; a firewall may block it, or set the transport to tcp")}
+	if s.playing && s.received.Load() == 0 {
+		if w.protocol == gortsplib.ProtocolUDP {
+			return wayError{source.Errorf("no packet came over UDP; a firewall may block it, or set the transport to tcp")}
+		}
+		if errors.Is(err, liberrors.ErrClientTCPTimeout{}) {
+			err = wayError{err}
+		}
 	}
 	if s.received.Load() > 0 {
 		c.worked = &w
