@@ -43,6 +43,10 @@ func (b *Bot) Sound() sound.Stats {
 
 // collect sends the metrics of the room.
 func (b *Bot) collect(ch chan<- prometheus.Metric) {
+	if b.sources != nil {
+		out := metrics.Writer{Out: ch}
+		out.Counter("touchline_source_program_starts_total", "Starts of ffmpeg and ffprobe for the room's sources.", float64(b.sources.Starts()))
+	}
 	b.collectSound(ch)
 	b.collectHearing(ch)
 }

@@ -52,7 +52,9 @@ type Options struct {
 	// OnStatus receives the source's state, OnReason the reason for transcoding. May be nil.
 	OnStatus func(source.Status)
 	OnReason func(string)
-	Log      zerolog.Logger
+	// Started is called when a program of the machine starts for the source. May be nil.
+	Started func()
+	Log     zerolog.Logger
 }
 
 // Feed is one participant that publishes a picture and sound.
@@ -198,7 +200,7 @@ func (f *Feed) Attach(request, asked func()) source.Sink {
 			frame.Epoch = to
 			f.fit.Frame(frame)
 		},
-		Opus: f.sound,
+		Opus: f.sound, Started: f.opts.Started,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -37,8 +38,6 @@ type ManagerOptions struct {
 	Max int
 	// Height is the most rows of an HLS stream's variant; 0 is 720.
 	Height int
-	// Started is called when a program starts that plays a source; may be nil.
-	Started func()
 	// Senders of the same room are listed too; may be nil.
 	Senders *Senders
 	// OnChange is called after each change of Kept; may be nil.
@@ -52,6 +51,7 @@ type Manager struct {
 	run  func(*Feed, context.Context) error // (*Feed).Run
 	// failed receives the error of a source of the command line that failed for good.
 	failed chan error
+	starts atomic.Uint64 // of programs
 
 	mu     sync.Mutex
 	ctx    context.Context //nolint:containedctx // Run's, for goroutines that requests start
@@ -69,8 +69,13 @@ func NewManager(o ManagerOptions) (*Manager, error) {
 	if o.OnChange == nil {
 		o.OnChange = func() {}
 	}
-	return &Manager{opts: o, run: (*Feed).Run, failed: make(chan error, 1)}, nil
+	m := &Manager{opts: o, run: (*Feed).Run, failed: make(chan error, 1)}
+	m.opts.Feed.Started = func() { m.starts.Add(1) }
+	return m, nil
 }
+
+// Starts returns how often ffmpeg and ffprobe were started for the sources.
+func (m *Manager) Starts() uint64 { return m.starts.Load() }
 
 // Run opens sources until ctx ends or a source of the command line fails for good, and returns when all have left the
 // room. Sources added before Run start now.
@@ -408,7 +413,7 @@ func (m *Manager) prepare(w source.Request) (played, error) {
 	}
 	p, err := catalog.Open(catalog.Options{
 		Address: a, Allow: m.opts.Allow, Transport: transport, Insecure: w.Insecure, Header: header, Height: m.opts.Height,
-		Copy: m.opts.Feed.Mode == transcode.Off, Started: m.opts.Started, Loop: true, Now: time.Now, Log: m.opts.Log,
+		Copy: m.opts.Feed.Mode == transcode.Off, Loop: true, Now: time.Now, Log: m.opts.Log,
 	})
 	if err != nil {
 		return played{}, err

@@ -42,6 +42,8 @@ type Sink struct {
 	Due func(time.Time)
 	// Advice receives what the source does not show as it should, and what to do; "" for nothing. May be nil.
 	Advice func(string)
+	// Started is called when a program of the machine starts for the source. May be nil.
+	Started func()
 	// Opus receives a packet of sound; nil for no sound.
 	Opus func(Opus)
 }

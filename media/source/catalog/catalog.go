@@ -40,8 +40,6 @@ type Options struct {
 	Height int
 	// Copy passes the codecs of files and streams that a room carries, also with key frames that are far apart.
 	Copy bool
-	// Started is called when a program starts that plays the source; may be nil.
-	Started func()
 	// Webcam configures a device; its Device is the address's.
 	Webcam webcam.Options
 	Now    func() time.Time
@@ -73,7 +71,7 @@ func Open(o Options) (source.Puller, error) {
 func newFile(o Options) (*file.Clip, error) {
 	return file.New(file.Options{
 		Address: o.Address, Loop: o.Loop, Start: o.Start, Insecure: o.Insecure, Allow: o.Allow, Header: o.Header, Height: o.Height,
-		Copy: o.Copy, Started: o.Started, Now: o.Now, Log: o.Log,
+		Copy: o.Copy, Now: o.Now, Log: o.Log,
 	})
 }
 

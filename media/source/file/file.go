@@ -44,10 +44,8 @@ type Options struct {
 	Height int
 	// Copy passes codecs that a room carries, also with key frames that are far apart.
 	Copy bool
-	// Started is called when a program starts; may be nil.
-	Started func()
-	Now     func() time.Time
-	Log     zerolog.Logger
+	Now  func() time.Time
+	Log  zerolog.Logger
 }
 
 // Clip is a file or a stream.
@@ -56,6 +54,8 @@ type Clip struct {
 	known *stream // as last played
 
 	started map[string]time.Time // the newest start of each program
+	start   func()               // reports a start
+	help    map[string][]byte    // ffmpeg's, by topic
 }
 
 const (
@@ -89,7 +89,7 @@ func New(o Options) (*Clip, error) {
 		}
 	}
 	o.Height = cmp.Or(o.Height, defaultHeight)
-	return &Clip{opts: o, started: map[string]time.Time{}}, nil
+	return &Clip{opts: o, started: map[string]time.Time{}, help: map[string][]byte{}}, nil
 }
 
 // Pull implements source.Puller.
@@ -97,6 +97,9 @@ func (c *Clip) Pull(ctx context.Context, out source.Sink) error {
 	in, err := c.input()
 	if err != nil {
 		return err
+	}
+	if c.start = out.Started; c.start == nil {
+		c.start = func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -167,18 +170,19 @@ func (c *Clip) spaced(ctx context.Context, program string) error {
 		return err
 	}
 	c.started[program] = c.opts.Now()
-	if c.opts.Started != nil {
-		c.opts.Started()
-	}
+	c.start()
 	return nil
 }
 
 // offers reports whether ffmpeg's help about a topic contains a text. Builds of one version differ.
 func (c *Clip) offers(ctx context.Context, topic, text string) bool {
-	cmd := exec.CommandContext(ctx, "ffmpeg", "-hide_banner", "-h", topic)
-	cmd.Env, cmd.WaitDelay = environment(), waitDelay
-	out, _ := cmd.Output() // without the text it has not the option
-	return bytes.Contains(out, []byte(text))
+	if c.help[topic] == nil {
+		c.start()
+		cmd := exec.CommandContext(ctx, "ffmpeg", "-hide_banner", "-h", topic)
+		cmd.Env, cmd.WaitDelay = environment(), waitDelay
+		c.help[topic], _ = cmd.Output() // an unknown topic has no options
+	}
+	return bytes.Contains(c.help[topic], []byte(text))
 }
 
 // anyNames returns the options that accept segments of any name, as far as ffmpeg has them.

@@ -167,14 +167,14 @@ func TestFilesThatAreNoFilms(t *testing.T) {
 			require.NoError(t, err)
 			var starts atomic.Int64
 			clip, err := file.New(file.Options{
-				Address: a, Allow: source.AllowEverything(), Loop: true, Now: time.Now, Started: func() { starts.Add(1) },
+				Address: a, Allow: source.AllowEverything(), Loop: true, Now: time.Now,
 			})
 			require.NoError(t, err)
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			var frames []media.EncodedFrame
 			keys := 0
-			_ = clip.Pull(ctx, source.Sink{Frame: func(f media.EncodedFrame) {
+			_ = clip.Pull(ctx, source.Sink{Started: func() { starts.Add(1) }, Frame: func(f media.EncodedFrame) {
 				if frames = append(frames, f); f.KeyFrame {
 					keys++
 				}
