@@ -105,6 +105,8 @@ type Options struct {
 	Hooks []room.Hooks
 	// OnCrash is called, perhaps twice, with a panic that ends Run, while the bot is still in the room. May be nil.
 	OnCrash func(err error)
+	// Memory is shared by all decoders of the process; nil for no bound.
+	Memory *codec.Memory
 	// Outputs are shared by all bots of the process; may be nil.
 	Outputs *Outputs
 	Log     zerolog.Logger
@@ -354,7 +356,7 @@ func (b *Bot) newDecoder(sinks agent.DecoderSinks) (agent.Decoder, error) {
 		LongSide: b.opts.Settings.Media.LongSide, OnPicture: sinks.Picture, OnRestart: sinks.NeedKeyFrame,
 		OnUndecodable: func(error) { sinks.NeedKeyFrame() },
 		Transcode:     codec.TranscodeOptions{OnFrame: sinks.Encoded, Choose: func() media.Codec { return publish.Encodable(b.Room.Carries) }},
-		Log:           b.opts.Log,
+		Memory:        b.opts.Memory, Log: b.opts.Log,
 	})
 }
 

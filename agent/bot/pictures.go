@@ -29,7 +29,7 @@ func (p pictures) Delayed(ctx context.Context) iter.Seq[media.VideoFrame] {
 		defer cancel()
 		seen := make(chan media.VideoFrame, 1)
 		dec, err := codec.New(codec.Options{
-			LongSide: watchSide, Log: p.b.log,
+			LongSide: watchSide, Memory: p.b.opts.Memory, Log: p.b.log,
 			OnPicture: func(f media.VideoFrame) {
 				select {
 				case seen <- f:

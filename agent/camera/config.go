@@ -9,6 +9,7 @@ import (
 
 	"touchline/internal/check"
 	"touchline/internal/redact"
+	"touchline/media/codec"
 )
 
 // Config configures the cameras that the program publishes: sources that it opens,
@@ -25,6 +26,8 @@ type Config struct {
 	Max int `yaml:"max" env:"MAX"`
 	// Height is the most rows of the variant that an HLS stream is played in.
 	Height int `yaml:"height" env:"HEIGHT"`
+	// Memory bounds the memory of all decoders for pictures of more than 4096 x 2304 pixels, in MB.
+	Memory int `yaml:"memory" env:"MEMORY"`
 	// WHIP configures the endpoint /whip/ROOM of the page's server.
 	WHIP WHIPConfig `yaml:"whip" envPrefix:"WHIP_"`
 }
@@ -45,8 +48,11 @@ type WHIPConfig struct {
 
 // DefaultConfig returns the settings in force when nothing is configured.
 func DefaultConfig() Config {
-	return Config{Transcode: "auto", Max: 8, Height: 720, WHIP: WHIPConfig{Enabled: true}}
+	return Config{Transcode: "auto", Max: 8, Height: 720, Memory: 2048, WHIP: WHIPConfig{Enabled: true}}
 }
+
+// Decoders returns the memory of all decoders of a program.
+func (c Config) Decoders() *codec.Memory { return codec.NewMemory(int64(c.Memory) << 20) }
 
 // Validate checks every setting and reports all that are wrong, joined. Each
 // message is "path: must be rule, is value" with the YAML path below "sources".
@@ -59,6 +65,7 @@ func (c Config) Validate() error {
 	s.That(slices.Contains([]string{"auto", "off", "always"}, c.Transcode), "transcode", "auto, off or always", strconv.Quote(c.Transcode))
 	s.That(c.Max >= 1 && c.Max <= 64, "max", "between 1 and 64 sources", c.Max)
 	s.That(c.Height >= 90 && c.Height <= 4320, "height", "between 90 and 4320 rows", c.Height)
+	s.That(c.Memory >= 0 && c.Memory <= 1<<20, "memory", "between 0 and 1048576 MB", c.Memory)
 	s.That(c.WHIP.UDPPort >= 0 && c.WHIP.UDPPort <= 65535, "whip.udp_port", "between 0 and 65535", c.WHIP.UDPPort)
 	for _, ip := range c.WHIP.ExternalIPs {
 		s.That(net.ParseIP(ip) != nil, "whip.external_ips", "IP addresses", strconv.Quote(ip))

@@ -23,6 +23,9 @@ func describe(f *Feed, s source.Status, kind source.Kind) source.Info {
 		out.Codec = CodecName(s)
 	}
 	out.Advice = advice(kind, s)
+	if text := f.fit.Trouble(); text != "" {
+		out.Advice = strings.TrimSpace("It cannot be transcoded: " + text + ". " + out.Advice)
+	}
 	return out
 }
 

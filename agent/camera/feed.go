@@ -49,6 +49,8 @@ type Options struct {
 	BitRate int
 	// Codec is the path of touchline-codec; "" searches for it.
 	Codec string
+	// Memory is shared by all decoders of the program; nil for no bound.
+	Memory *codec.Memory
 	// OnStatus receives the source's state, OnReason the reason for transcoding. May be nil.
 	OnStatus func(source.Status)
 	OnReason func(string)
@@ -82,7 +84,7 @@ func New(o Options) (*Feed, error) {
 	carries := func(c media.Codec) bool { return f.pub.Carries(c) }
 	var err error
 	f.fit, err = transcode.New(transcode.Options{
-		Out: f.send, RequestKeyFrame: f.askSource, OnReason: o.OnReason, Mode: o.Mode, H265: o.H265, Path: o.Codec,
+		Out: f.send, RequestKeyFrame: f.askSource, OnReason: o.OnReason, Mode: o.Mode, H265: o.H265, Path: o.Codec, Memory: o.Memory,
 		Carries: carries, Log: o.Log,
 		To: codec.TranscodeOptions{BitRate: o.BitRate, Choose: func() media.Codec { return publish.Encodable(carries) }},
 	})

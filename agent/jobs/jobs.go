@@ -26,6 +26,7 @@ import (
 	"touchline/inference"
 	"touchline/internal/redact"
 	"touchline/internal/rescue"
+	"touchline/media/codec"
 )
 
 // Options of a Manager.
@@ -42,6 +43,8 @@ type Options struct {
 	Texts func(job worker.Job) []agent.TextOutput
 	// Hooks returns further hooks of a job's room; may be nil.
 	Hooks func(job worker.Job) room.Hooks
+	// Memory is shared by all decoders; nil for no bound.
+	Memory *codec.Memory
 	// Outputs are shared by all bots; may be nil.
 	Outputs *bot.Outputs
 	Log     zerolog.Logger
@@ -215,7 +218,8 @@ func (j *Manager) bot(cfg bot.Settings, job worker.Job, gate *drainTracker, clos
 	}
 	return bot.New(bot.Options{
 		Settings: cfg, Engines: j.engines, Admission: gate, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Outputs: j.opts.Outputs,
-		Kept: kept, Hooks: hooks,
+		Memory: j.opts.Memory,
+		Kept:   kept, Hooks: hooks,
 		OnCrash: job.Leaving, // the server gets the reason before the agent leaves
 		Log:     j.opts.Log.With().Str("room", job.Room).Str("job", job.ID).Logger(),
 	})

@@ -95,7 +95,8 @@ func (c *cameraCmd) options(a *app) camera.Options {
 	lk.Room = cmp.Or(c.Room, lk.Room)
 	o := camera.Options{
 		URL: lk.URL, Keys: conn.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}, Room: lk.Room,
-		Identity: c.Identity, Name: c.Name, Mode: transcode.Mode(a.cfg.Sources.Transcode), H265: c.H265 || a.cfg.Sources.PassHEVC, Log: a.log,
+		Identity: c.Identity, Name: c.Name, Mode: transcode.Mode(a.cfg.Sources.Transcode), H265: c.H265 || a.cfg.Sources.PassHEVC,
+		Memory: a.cfg.Sources.Decoders(), Log: a.log,
 		OnStatus: statusPrinter(), OnReason: func(reason string) {
 			if reason != "" {
 				fmt.Fprintf(os.Stdout, "  The picture is transcoded: %s.\n", reason)

@@ -126,7 +126,7 @@ func (h ownRoom) serve(ctx context.Context, a *app, cfg configs.Config, out *bot
 	keys := conn.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}
 	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room, cfg.Agent.LiveKit.Token = server.URL(), h.room, ""
 
-	options := bot.Options{Settings: cfg.Bot(), Keys: keys, LoopbackOnly: true, Outputs: out, Log: a.log}
+	options := bot.Options{Settings: cfg.Bot(), Keys: keys, LoopbackOnly: true, Outputs: out, Memory: cfg.Sources.Decoders(), Log: a.log}
 	if h.scene != "" {
 		options.BuiltIn, h.world.URL, h.world.Keys, h.world.Room, h.world.Identity = h.scene, server.URL(), keys, h.room, h.scene
 		h.world.LoopbackOnly, h.world.Log = true, a.log

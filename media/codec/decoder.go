@@ -53,6 +53,8 @@ type Options struct {
 	// Transcode configures the encoder for SetTranscode.
 	Transcode TranscodeOptions
 
+	// Memory is shared by all decoders of the program; nil for no bound.
+	Memory *Memory
 	// Avoid lists the libav decoders and encoders to skip.
 	Avoid []string
 	Log   zerolog.Logger
@@ -89,6 +91,8 @@ type Decoder struct {
 	queue   []wire.Unit // not yet sent
 	out     []sent      // not yet acknowledged
 	bytes   int         // of both
+	held    int64       // of Options.Memory
+	refused time.Time   // the newest log of a MemoryError
 	since   time.Time   // of the latest acknowledgement
 	done    uint64      // the latest unit processed
 	owed    uint64      // the newest sampled unit sent, 0 after its picture
@@ -155,6 +159,8 @@ func (d *Decoder) Run(ctx context.Context) error {
 	return d.proc.runOnce(ctx, &d.mu, &d.running, func() {
 		d.forget(ErrNotRunning)
 		d.queue, d.bytes, d.need = nil, 0, ErrNeedKeyFrame
+		d.opts.Memory.free(d.held)
+		d.held = 0
 	})
 }
 
@@ -226,6 +232,14 @@ func (d *Decoder) enqueue(f media.EncodedFrame, sample bool) (wake bool, err err
 		if c != d.codec || f.Epoch != d.epoch {
 			return false, ErrNeedKeyFrame
 		}
+	}
+	if d.held, err = d.opts.Memory.reserve(d.held, f.Width, f.Height); err != nil {
+		d.need = ErrNeedKeyFrame
+		if now := time.Now(); now.Sub(d.refused) >= 10*time.Second {
+			d.refused = now
+			d.proc.log.Warn().Err(err).Msg("picture not decoded")
+		}
+		return false, err
 	}
 	transcode := d.transcode.Load()
 	if f.Discardable && !key && !sample && !transcode {

@@ -43,10 +43,11 @@ func (o TranscodeOptions) check() (wire.Setup, error) {
 type TranscoderOptions struct {
 	// To configures the encoder; its OnFrame is required.
 	To TranscodeOptions
-	// Path, OnRestart, OnUndecodable, Avoid and Log are as in Options.
+	// Path, OnRestart, OnUndecodable, Memory, Avoid and Log are as in Options.
 	Path          string
 	OnRestart     func()
 	OnUndecodable func(error)
+	Memory        *Memory
 	Avoid         []string
 	Log           zerolog.Logger
 }
@@ -64,7 +65,7 @@ func NewTranscoder(o TranscoderOptions) (*Transcoder, error) {
 		return nil, errors.New("make a transcoder: OnFrame is not set")
 	}
 	d, err := New(Options{
-		Path: o.Path, OnRestart: o.OnRestart, OnUndecodable: o.OnUndecodable, Transcode: o.To, Avoid: o.Avoid, Log: o.Log,
+		Path: o.Path, OnRestart: o.OnRestart, OnUndecodable: o.OnUndecodable, Transcode: o.To, Memory: o.Memory, Avoid: o.Avoid, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err

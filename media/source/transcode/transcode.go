@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rs/zerolog"
 
@@ -56,7 +57,9 @@ type Options struct {
 	To codec.TranscodeOptions
 	// Path of the codec program; "" searches for it.
 	Path string
-	Log  zerolog.Logger
+	// Memory is shared by all decoders of the program; nil for no bound.
+	Memory *codec.Memory
+	Log    zerolog.Logger
 }
 
 // Converter converts one source's stream. All methods are safe for concurrent use.
@@ -68,6 +71,7 @@ type Converter struct {
 	out     sync.Mutex // held while Out runs
 	coding  sync.Mutex
 	waiting []media.EncodedFrame // for the transcoder to start
+	full    atomic.Pointer[codec.MemoryError]
 
 	mu        sync.Mutex
 	began     bool
@@ -100,7 +104,7 @@ func New(o Options) (*Converter, error) {
 	o.To.OnFrame = c.coded
 	var err error
 	c.coder, err = codec.NewTranscoder(codec.TranscoderOptions{
-		To: o.To, Path: o.Path, OnRestart: c.askSource, OnUndecodable: func(error) { c.askSource() }, Log: o.Log,
+		To: o.To, Path: o.Path, Memory: o.Memory, OnRestart: c.askSource, OnUndecodable: func(error) { c.askSource() }, Log: o.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the transcoder: %w", err)
@@ -138,6 +142,14 @@ func (c *Converter) Reason() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reason
+}
+
+// Trouble returns why the newest picture does not fit into Options.Memory, "" if it does.
+func (c *Converter) Trouble() string {
+	if full := c.full.Load(); full != nil {
+		return full.Error()
+	}
+	return ""
 }
 
 // Forget prepares for another camera.
@@ -309,6 +321,8 @@ func (c *Converter) code(f media.EncodedFrame) {
 		if errors.Is(err, codec.ErrNotRunning) {
 			return
 		}
+		full, _ := errors.AsType[*codec.MemoryError](err)
+		c.full.Store(full)
 		if err != nil {
 			c.askSource()
 		}
