@@ -108,6 +108,7 @@ void tl_decoder_close(tl_decoder *d) {
 	av_frame_free(&d->got);
 	av_frame_free(&d->newest);
 	scaler_close(&d->rgb);
+	scaler_close(&d->turn);
 }
 
 int tl_send(tl_decoder *d, const void *data, int size, int64_t id) {
@@ -122,6 +123,48 @@ int tl_send(tl_decoder *d, const void *data, int size, int64_t id) {
 	return err;
 }
 
+// unit returns the sign of an element of a display matrix if it is of a rotation by a right angle or a reflection.
+static int unit(int32_t v) { return v > 1 << 15 ? 1 : v < -(1 << 15) ? -1 : 0; }
+
+// turn makes the picture upright: a camera may store its orientation, in EXIF or in an SEI message, instead of turning the picture.
+static int turn(tl_decoder *d, AVFrame *f) {
+	const AVFrameSideData *sd = av_frame_get_side_data(f, AV_FRAME_DATA_DISPLAYMATRIX);
+	if (!sd) return 0;
+	// A pixel at x, y is shown at x * a + y * c, x * b + y * e.
+	const int32_t *m = (const int32_t *)sd->data;
+	int a = unit(m[0]), b = unit(m[1]), c = unit(m[3]), e = unit(m[4]), full = full_range(f);
+	if (a * e - b * c == 0 || (a && b) || (a == 1 && e == 1)) return 0; // no right angle, or upright
+	int format = full ? AV_PIX_FMT_YUVJ420P : AV_PIX_FMT_YUV420P, w = f->width, h = f->height, err;
+	AVFrame *flat = av_frame_alloc(), *to = av_frame_alloc();
+	if (!flat || !to) err = AVERROR(ENOMEM);
+	else {
+		flat->format = to->format = format;
+		flat->width = w;
+		flat->height = h;
+		to->width = a ? w : h;
+		to->height = a ? h : w;
+		if ((err = av_frame_get_buffer(flat, 0)) >= 0 && (err = av_frame_get_buffer(to, 0)) >= 0)
+			err = scale(&d->turn, f, format, full, flat->data, flat->linesize, w, h);
+	}
+	for (int p = 0; err >= 0 && p < 3; p++) {
+		int pw = p ? (w + 1) / 2 : w, ph = p ? (h + 1) / 2 : h;
+		int ox = (a < 0 ? pw - 1 : 0) + (c < 0 ? ph - 1 : 0), oy = (b < 0 ? pw - 1 : 0) + (e < 0 ? ph - 1 : 0);
+		for (int y = 0; y < ph; y++)
+			for (int x = 0; x < pw; x++)
+				to->data[p][(oy + x * b + y * e) * to->linesize[p] + ox + x * a + y * c] = flat->data[p][y * flat->linesize[p] + x];
+	}
+	if (err >= 0) {
+		to->pts = f->pts;
+		to->colorspace = f->colorspace;
+		to->color_range = full ? AVCOL_RANGE_JPEG : AVCOL_RANGE_MPEG;
+		av_frame_unref(f);
+		av_frame_move_ref(f, to);
+	}
+	av_frame_free(&flat);
+	av_frame_free(&to);
+	return err < 0 ? err : 0;
+}
+
 int tl_receive(tl_decoder *d, int64_t *id, int *width, int *height) {
 	int err = avcodec_receive_frame(d->ctx, d->got);
 	if (err == AVERROR(EAGAIN) || err == AVERROR_EOF) return 0;
@@ -130,6 +173,10 @@ int tl_receive(tl_decoder *d, int64_t *id, int *width, int *height) {
 	if (f->width < 1 || f->height < 1 || (int64_t)f->width * f->height > d->ctx->max_pixels || !f->data[0]) {
 		av_frame_unref(f);
 		return AVERROR_INVALIDDATA;
+	}
+	if ((err = turn(d, f)) < 0) {
+		av_frame_unref(f);
+		return err;
 	}
 	*id = f->pts;
 	*width = f->width;

@@ -19,7 +19,7 @@ typedef struct {
 	AVCodecContext *ctx;
 	AVPacket *pkt;
 	AVFrame *got, *newest;
-	tl_scaler rgb;
+	tl_scaler rgb, turn;
 } tl_decoder;
 
 // tl_encoder encodes each picture into one access unit.
