@@ -279,3 +279,28 @@ func TestHostileSegments(t *testing.T) {
 		last = from
 	}
 }
+
+// TestStepOfTheSocket: the interval of interim texts is that of the settings, and the hello agrees; /health names the device.
+func TestStepOfTheSocket(t *testing.T) {
+	for step, buffer := range map[time.Duration]float64{0: 14400, 500 * time.Millisecond: 14400, 100 * time.Millisecond: 3200} {
+		r := &livetest.Recognizer{}
+		srv, _ := transcribe(t, r, func(o *audioapi.TranscriberOptions) {
+			o.Step = step
+			o.Device = func() audioapi.Device { return audioapi.Device{Kind: "cuda", Name: "GPU 0", Memory: 7} }
+		})
+		c := dial(t, srv, "/ws/transcribe?use_server_vad=0")
+		hello := c.next()
+		require.InDelta(t, buffer, hello["buffer_size"], 0)
+		_, health := fetch(t, srv.URL+"/health")
+		require.Contains(t, health, `"device":"cuda","device_name":"GPU 0","memory_bytes":7`)
+		if step != 100*time.Millisecond {
+			continue
+		}
+		for i := range 5 { // each piece is a step, and whole frames of the detector
+			require.NoError(t, c.WriteMessage(2, bytes.Repeat([]byte{0, byte(i + 1)}, 2560)))
+			m := c.next()
+			require.Equal(t, true, m["is_partial"])
+			require.Len(t, strings.Fields(m["text"].(string)), i+1)
+		}
+	}
+}

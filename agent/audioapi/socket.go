@@ -1,6 +1,7 @@
 package audioapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -78,6 +79,7 @@ func (s *socket) serve(r *http.Request, c live.Config, event func(live.Event), m
 	defer s.t.sessions.Add(-1)
 	defer s.conn.Close()
 	defer s.t.hold()()
+	c.Every = s.t.opts.Step
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
 	s.session = live.New(s.t.opts.Recognizer, c, func(e live.Event) {
@@ -218,7 +220,9 @@ func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
 		_ = s.conn.Close() // the error was sent
 		return
 	}
-	s.send(hello{"connected", rate, "pcm_s16le", rate * 2 * 45 / 100, 30, p.vad})
+	// A client may send pieces as short as the interval of interim texts.
+	buffer := int(min(450*time.Millisecond, cmp.Or(t.opts.Step, time.Second)) * time.Duration(rate) / time.Second)
+	s.send(hello{"connected", rate, "pcm_s16le", 2 * buffer, 30, p.vad})
 	for _, text := range t.finals.take(p.id, time.Now()) {
 		s.send(plain{Text: text, Final: true})
 	}

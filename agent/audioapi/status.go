@@ -56,6 +56,7 @@ type TranscriptionHealth struct {
 	Why      string `json:"vad_detail,omitempty"`
 	Sessions int64  `json:"sessions"`
 	Requests int64  `json:"requests" doc:"Recordings that are heard or wait."`
+	Device
 }
 
 // Health returns the state.
@@ -71,6 +72,9 @@ func (t *Transcriber) Health() TranscriptionHealth {
 	case inference.PhaseLoading:
 		h.Status = "loading"
 	default:
+	}
+	if t.opts.Device != nil {
+		h.Device = t.opts.Device()
 	}
 	if err := t.opts.VAD.Err(); err != nil {
 		h.Why = err.Error()

@@ -35,6 +35,10 @@ type TranscriberOptions struct {
 	Recognizer inference.Recognizer
 	// Hold keeps the recognizer loaded until release; nil if it always is.
 	Hold func() (release func())
+	// Step is the interval of interim texts; 0 is 500 ms.
+	Step time.Duration
+	// Device describes where the recognizer runs; nil for unknown.
+	Device func() Device
 	// Run loads and unloads the recognizer until ctx ends; nil for nothing to do.
 	Run func(ctx context.Context) error
 	// VAD finds speech. The Transcriber closes it.
@@ -46,6 +50,13 @@ type TranscriberOptions struct {
 	// Metrics of the recognizer; nil for none.
 	Metrics prometheus.Collector
 	Log     zerolog.Logger
+}
+
+// Device is where a recognizer runs.
+type Device struct {
+	Kind   string `json:"device,omitempty" doc:"cuda, cpu, or remote for a server."`
+	Name   string `json:"device_name,omitempty" doc:"Of the GPU or CPU, while the model is loaded."`
+	Memory int64  `json:"memory_bytes,omitempty" doc:"Planned memory of the device, while the model is loaded."`
 }
 
 // Transcriber is transcription as a service. Safe for concurrent use.

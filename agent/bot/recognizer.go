@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -33,6 +34,10 @@ type Recognizer struct {
 	Note string
 	// Metrics of the model; nil without any.
 	Metrics prometheus.Collector
+	// Step is the interval of interim texts; 0 is the default.
+	Step time.Duration
+	// Device describes where it runs; nil for unknown.
+	Device func() audioapi.Device
 }
 
 // NewRecognizer makes the configured recognizer; nil if there is none. runtime is the folder of ONNX Runtime, or "".
@@ -45,11 +50,13 @@ func NewRecognizer(cfg inference.RecognizerConfig, runtime string, log zerolog.L
 		}
 		return r, nil
 	case inference.RecognizerRemote:
-		r, err := remote.NewRecognizer(cfg, log)
+		server, err := remote.NewRecognizer(cfg, log)
 		if err != nil {
 			return nil, err
 		}
-		return AlwaysLoaded(r), nil
+		r := AlwaysLoaded(server)
+		r.Device = func() audioapi.Device { return audioapi.Device{Kind: "remote"} }
+		return r, nil
 	case inference.RecognizerSphinx:
 		r, err := sphinx.Open(sphinx.Options{Orders: command.SpokenOrders()})
 		if err != nil {
@@ -98,6 +105,14 @@ func newHearing(cfg inference.RecognizerConfig, runtime string, log zerolog.Logg
 	r := &Recognizer{Recognizer: manager, Run: manager.Run, Metrics: metrics.Func(func(ch chan<- prometheus.Metric) {
 		collectRecognizer(manager, ch)
 	})}
+	r.Device = func() audioapi.Device {
+		d := audioapi.Device{Kind: cfg.Device}
+		if model, ok := manager.Loaded().(*qwen3asr.Engine); ok {
+			s := model.Stats()
+			d.Name, d.Memory = s.DeviceName, s.MemoryPlanned
+		}
+		return d
+	}
 	if bundle.Manifest.Random {
 		r.Note = "The recognizer's weights are random: its words mean nothing."
 	}
@@ -121,6 +136,7 @@ func NewRecognition(cfg inference.RecognizerConfig, runtime string, log zerolog.
 	if r == nil || err != nil {
 		return nil, err
 	}
+	r.Step = cfg.Step
 	if r.Note != "" {
 		log.Warn().Msg(r.Note)
 	}
@@ -179,14 +195,15 @@ func (r *Recognition) service(
 ) *audioapi.Transcriber {
 	return audioapi.NewTranscriber(audioapi.TranscriberOptions{
 		Config: limits, Recognizer: r.Recognizer, Metrics: r.Metrics, VAD: r.detectors(), Decode: audioapi.NewDecoder(""), Hold: r.hold, Run: run,
-		Text: text, Log: r.log,
+		Text: text, Step: r.Step, Device: r.Device, Log: r.log,
 	})
 }
 
 // ears returns the speech recognition of one room.
 func (r *Recognition) ears(log zerolog.Logger) *hearing.Ears {
 	return hearing.New(hearing.Options{
-		Recognizer: r.Recognizer.Recognizer, Detector: func() (vad.Detector, error) { return r.detectors().Detector() }, Hold: r.hold, Log: log,
+		Recognizer: r.Recognizer.Recognizer, Detector: func() (vad.Detector, error) { return r.detectors().Detector() }, Hold: r.hold, Step: r.Step,
+		Log: log,
 	})
 }
 

@@ -60,6 +60,8 @@ type Options struct {
 	Detector   func() (vad.Detector, error)
 	// Hold keeps the recognizer loaded until release, while there is a microphone. Nil if it is always loaded.
 	Hold func() (release func())
+	// Step is the interval of interim texts; 0 is 500 ms.
+	Step time.Duration
 	Log  zerolog.Logger
 }
 

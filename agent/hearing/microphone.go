@@ -136,7 +136,7 @@ func newMicrophone(e *Ears, info agent.Microphone) (*microphone, error) {
 	if m.receiver, err = sound.NewReceiver(m, rate); err != nil {
 		return nil, err
 	}
-	m.session = live.New(e.opts.Recognizer, live.Config{Hearing: e.hearing(false), Admit: m.admit}, m.event)
+	m.session = live.New(e.opts.Recognizer, live.Config{Hearing: e.hearing(false), Admit: m.admit, Every: e.opts.Step}, m.event)
 	return m, nil
 }
 

@@ -22,6 +22,8 @@ type Stats struct {
 	Slots, Busy, Waiting int
 	// MemoryPlanned is in bytes.
 	MemoryPlanned int64
+	// DeviceName is the driver's name of the GPU, or CPU.
+	DeviceName string
 	// Device is the device's busy time, including the current run.
 	Device time.Duration
 }
@@ -55,7 +57,7 @@ func (e *Engine) Stats() Stats {
 		Cancelled: c.cancelled.Load(), Failed: c.failed.Load(), Overloaded: c.overloaded.Load(),
 		Windows: c.windows.Load(), Encodes: c.encodes.Load(),
 		Prompt: c.prompt.Load(), Prompts: c.prompts.Load(), Tokens: c.tokens.Load(), Steps: c.steps.Load(),
-		Slots: e.loop.Layout().Slots, Busy: int(c.busy.Load()), Waiting: e.loop.Waiting(), MemoryPlanned: e.plan.Total(),
+		Slots: e.loop.Layout().Slots, Busy: int(c.busy.Load()), Waiting: e.loop.Waiting(), MemoryPlanned: e.plan.Total(), DeviceName: e.plan.Device,
 		Device: e.loop.client.Busy(),
 	}
 }
