@@ -137,6 +137,11 @@ func NewRecognition(cfg inference.RecognizerConfig, runtime string, log zerolog.
 		return nil, err
 	}
 	r.Step = cfg.Step
+	if cfg.Interim != "" {
+		if r, err = withInterim(r, cfg, runtime, log); err != nil {
+			return nil, err
+		}
+	}
 	if r.Note != "" {
 		log.Warn().Msg(r.Note)
 	}
@@ -174,10 +179,7 @@ func (r *Recognition) Run(ctx context.Context) error {
 
 // hold keeps the recognizer loaded until release.
 func (r *Recognition) hold() (release func()) {
-	if manager, ok := r.Recognizer.Recognizer.(*engine.Recognizer); ok {
-		return manager.Hold()
-	}
-	return func() {}
+	return holding(r.Recognizer.Recognizer)
 }
 
 // texts returns a model that answers a text without a picture; nil for one that does not.
