@@ -60,3 +60,18 @@ func TestSayRefuses(t *testing.T) {
 	_, err = synth(t, "flite").Say(ctx, "A goal!", "")
 	require.ErrorIs(t, err, context.Canceled)
 }
+
+// TestSpeed: the programs speak faster and slower by their own means.
+func TestSpeed(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"flite", "espeak-ng"} {
+		length := func(speed float64) float64 {
+			said, err := synth(t, program).Say(inference.AtSpeed(t.Context(), speed), "Red attack down the left.", "")
+			require.NoError(t, err)
+			return float64(len(said.Audio))
+		}
+		usual := length(1)
+		require.InDelta(t, usual/1.5, length(1.5), usual*0.15, program)
+		require.InDelta(t, usual*1.5, length(1/1.5), usual*0.3, program)
+	}
+}
