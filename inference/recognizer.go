@@ -42,6 +42,8 @@ type Translator interface {
 type Recognizes struct {
 	// Model is its name.
 	Model string
+	// Interim is the model of the interim texts, if another one writes them; a caller ends the wait for them with the utterance.
+	Interim string
 	// Languages are its BCP 47 tags; empty means unknown.
 	Languages []string
 	// WordTimes means that final parts can have words; Partials that an utterance returns interim texts.

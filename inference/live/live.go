@@ -118,6 +118,16 @@ type speech struct {
 	endedAt  time.Time
 	dropped  bool
 	held     bool // not admitted yet
+	// stop ends the wait for the interim text of a model that has no part in the final one; nil before.
+	stop context.CancelFunc
+}
+
+// finish marks the end of the sound, and ends the wait for an interim text.
+func (u *speech) finish() {
+	u.ended = true
+	if u.stop != nil {
+		u.stop()
+	}
 }
 
 // New returns a Session; Run runs it. emit is called by one goroutine at a time. While emit blocks, interim texts are replaced by
@@ -184,7 +194,8 @@ func (s *Session) Clear() {
 	defer s.mu.Unlock()
 	if s.stream.Clear() && s.openLocked() {
 		last := s.queue[len(s.queue)-1]
-		last.dropped, last.ended = true, true
+		last.dropped = true
+		last.finish()
 		s.backlog -= len(last.sound) - last.consumed
 		s.work.Set()
 	}
@@ -315,7 +326,8 @@ func (s *Session) found(e vad.Event) {
 		n := int(e.At - u.begin)
 		s.backlog -= len(u.sound) - max(n, u.consumed) // the rest belongs to the next utterance
 		u.sound = u.sound[:n]
-		u.ended, u.end, u.endedAt = true, e.Speech, time.Now()
+		u.finish()
+		u.end, u.endedAt = e.Speech, time.Now()
 		u.held = u.held && !s.admit(u.start, true)
 		s.queueLocked(Event{Kind: EndOfSpeech, Utterance: u.number, Begin: at(u.begin), Start: at(u.start), End: at(u.end)})
 		s.work.Set()

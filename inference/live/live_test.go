@@ -49,12 +49,18 @@ type hearing struct {
 // listen runs a session with a detector.
 func listen(t *testing.T, r *livetest.Recognizer, change ...func(*live.Config)) *hearing {
 	t.Helper()
+	return listenBy(t, r, r, change...)
+}
+
+// listenBy is listen with a recognizer that uses another one.
+func listenBy(t *testing.T, by inference.Recognizer, r *livetest.Recognizer, change ...func(*live.Config)) *hearing {
+	t.Helper()
 	h := &hearing{t: t, r: r, ended: make(chan error, 1)}
 	c := live.Config{Detector: livetest.Detector{Closed: &h.closed}}
 	for _, f := range change {
 		f(&c)
 	}
-	h.Session = live.New(r, c, func(e live.Event) {
+	h.Session = live.New(by, c, func(e live.Event) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.events = append(h.events, e)

@@ -104,6 +104,13 @@ func (s *Session) interim(ctx context.Context, u *speech, out inference.Utteranc
 			return t, nil, err
 		}
 	}
+	if s.recognizer.Recognizes().Interim != "" {
+		s.mu.Lock()
+		if u.stop = cancel; u.ended {
+			cancel()
+		}
+		s.mu.Unlock()
+	}
 	t, err = out.Hear(ctx, slices.Clone(sound))
 	s.consumed(u, len(sound))
 	if err != nil {
