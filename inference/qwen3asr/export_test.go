@@ -151,6 +151,11 @@ func NewTimedLoop(b *Backend, o *step.Owner) (_ *Loop, stop func() error) {
 		step.Options{Now: time.Now, Client: o.Join(step.Recognition), Waiting: 1000})
 }
 
+// NewInterimLoop is NewTimedLoop for the model of interim texts.
+func NewInterimLoop(b *Backend, o *step.Owner) (_ *Loop, stop func() error) {
+	return startLoop(b, 4, shape{batch: 4, interim: true}, step.Options{Now: time.Now, Client: o.Join(step.Interim), Waiting: 10})
+}
+
 // startLoop runs a loop of a small model.
 func startLoop(b *Backend, slots int, s shape, o step.Options) (_ *Loop, stop func() error) {
 	s.vocab, s.chunk, s.alike = 1000, 16, alike

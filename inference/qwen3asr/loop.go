@@ -48,6 +48,8 @@ type shape struct {
 	// because one larger run is faster than two.
 	alike func(a, b *window) bool
 	mixed bool
+	// interim is Options.Interim.
+	interim bool
 }
 
 // loop is the engine's part of the step loop. Between two steps of the answers that decode it encodes sound and feeds prompts: finals go
@@ -117,8 +119,19 @@ func (l *loop) Intake() error {
 // Failed implements step.Engine.
 func (l *loop) Failed(*job) error { return nil }
 
+// An interim text of a model of its own waits for other engines, for at most interimWait at its beginning and interimPause before a step.
+const (
+	interimWait  = 50 * time.Millisecond
+	interimPause = 10 * time.Millisecond
+)
+
 // Due implements step.Engine.
-func (l *loop) Due(last time.Time) time.Time { return last }
+func (l *loop) Due(last time.Time) time.Time {
+	if l.shape.interim {
+		return last.Add(interimPause)
+	}
+	return last
+}
 
 // The longest pauses of answers that decode because of other work. Steps of many answers take hardly longer than those of few, so it
 // is best for files to begin many before the next step. Live speech comes evenly: what comes during a step begins after it, together,
@@ -161,6 +174,9 @@ const (
 func (l *loop) delay(j *job) time.Duration {
 	if j.class != partial || j.Slot >= 0 {
 		return 0
+	}
+	if l.shape.interim {
+		return l.client.Delay(step.Run{Due: j.Since.Add(interimWait)})
 	}
 	n := 0
 	for _, o := range l.Queue {

@@ -291,6 +291,40 @@ func TestLoopSharesRuns(t *testing.T) {
 	require.Less(t, same, alone+2*time.Millisecond)
 }
 
+// TestLoopOfInterimTexts: beside the finals of another engine, the model of interim texts waits, but not for long.
+func TestLoopOfInterimTexts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		owner := step.NewOwner(time.Now)
+		finals := owner.Join(step.Recognition)
+		var encoded time.Time
+		l, stop := qwen3asr.NewInterimLoop(&qwen3asr.Backend{Before: func(what string, _ int) error {
+			if what == "encode" {
+				encoded = time.Now()
+			}
+			return nil
+		}}, owner)
+		text := func() (start, all time.Duration) {
+			begin := time.Now()
+			j, err := l.Submit(qwen3asr.Partial, 10, 8, 1)
+			require.NoError(t, err)
+			_, err = j.Wait(t.Context())
+			require.NoError(t, err)
+			return encoded.Sub(begin), time.Since(begin)
+		}
+		start, all := text()
+		require.Zero(t, start)
+		require.Zero(t, all)
+		var busy sync.WaitGroup
+		busy.Go(func() { _, _ = finals.Do(func() error { time.Sleep(time.Second); return nil }) })
+		synctest.Wait()
+		start, all = text()
+		require.Equal(t, 50*time.Millisecond, start)
+		require.InDelta(t, 50+7*10, all.Milliseconds(), 10)
+		busy.Wait()
+		require.NoError(t, stop())
+	})
+}
+
 // TestLoopFilesGetTheirTurn: partials without an end do not keep a file from being heard.
 func TestLoopFilesGetTheirTurn(t *testing.T) {
 	t.Parallel()

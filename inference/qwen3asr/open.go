@@ -48,6 +48,9 @@ type Options struct {
 	// Official makes finals go on from the last answer, as the official streaming does, instead of beginning anew.
 	Official bool
 
+	// Interim is set for a model of interim texts: its work goes after that of all other engines on the same GPU.
+	Interim bool
+
 	// Progress, if not nil, receives the progress of loading, 0 to 100, with a description.
 	Progress func(percent int, detail string)
 	// Logger for the memory plan and failures; the zero value discards.
@@ -72,6 +75,13 @@ func (o Options) withDefaults() Options {
 		o.Progress = func(int, string) {}
 	}
 	return o
+}
+
+func (o Options) priority() step.Priority {
+	if o.Interim {
+		return step.Interim
+	}
+	return step.Recognition
 }
 
 // Bounds of Options.
@@ -159,7 +169,7 @@ func (e *Engine) prepare(b *models.Bundle) (err error) {
 
 // load opens the device and starts the loop.
 func (e *Engine) load(ctx context.Context, b *models.Bundle) error {
-	rt, dev, release, err := step.OpenDevice(e.o.Runtime, e.o.Device, e.o.GPU, step.Recognition)
+	rt, dev, release, err := step.OpenDevice(e.o.Runtime, e.o.Device, e.o.GPU, e.o.priority())
 	if err != nil {
 		return err
 	}
@@ -219,8 +229,8 @@ func (e *Engine) begin(opening context.Context, d *device) (err error) {
 	sel := d.sel
 	e.loop, err = newLoop(worker, shape{
 		vocab: sel.dims().Vocab, layout: sel.layout, chunk: sel.chunk, batch: sel.batch, together: sel.together,
-		alike: alike, mixed: sel.device == models.DeviceCUDA,
-	}, step.Options{Now: time.Now, Client: step.OwnerOf(d.dev, time.Now).Join(step.Recognition), Waiting: e.o.Queue}, &e.stats)
+		alike: alike, mixed: sel.device == models.DeviceCUDA, interim: e.o.Interim,
+	}, step.Options{Now: time.Now, Client: step.OwnerOf(d.dev, time.Now).Join(e.o.priority()), Waiting: e.o.Queue}, &e.stats)
 	return err
 }
 

@@ -120,7 +120,7 @@ func OpenDevice(library, kind string, gpu int, p Priority) (rt *ort.Runtime, dev
 	if kind == "cpu" {
 		k = ort.CPU
 	}
-	if p == Recognition {
+	if p < Commentary {
 		dev, err = rt.NewDeviceBehind(k, gpu)
 	} else {
 		dev, err = rt.NewDevice(k, gpu)

@@ -16,8 +16,10 @@ import (
 type Priority uint8
 
 const (
-	// Recognition goes after commentary on the same GPU.
-	Recognition Priority = iota
+	// Interim has the interim texts of a model of their own, which go after all other work on the same GPU.
+	Interim Priority = iota
+	// Recognition goes after commentary.
+	Recognition
 	// Commentary has the words and the voices.
 	Commentary
 )

@@ -37,6 +37,11 @@ func TestOwnerOrder(t *testing.T) {
 
 	ears.Post(at(0))
 	require.Zero(t, rest(words, 60*ms), "recognition goes after commentary")
+	interim := o.Join(step.Interim)
+	require.Equal(t, 60*ms, rest(interim, 60*ms), "interim texts of a model of their own go after finals")
+	interim.Post(at(0))
+	require.Zero(t, rest(ears, 60*ms))
+	interim.Leave()
 	begun, end := make(chan struct{}), make(chan struct{})
 	ended := make(chan struct{})
 	go func() {
