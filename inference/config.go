@@ -55,8 +55,6 @@ type RecognizerConfig struct {
 	Slots int `yaml:"slots" env:"SLOTS"`
 	// Step is the interval of interim transcripts, in new audio.
 	Step time.Duration `yaml:"step" env:"STEP"`
-	// Interim is a faster model for interim transcripts: the folder of a bundle or the address of a server; "" uses the same model.
-	Interim string `yaml:"interim" env:"INTERIM"`
 	// IdleUnload frees the model after this time without work and without an open session; 0 keeps it.
 	IdleUnload time.Duration `yaml:"idle_unload" env:"IDLE_UNLOAD"`
 	// URL of the server of program remote, up to and including /v1. With ws:// or wss:// for http:// or https://, live speech goes
@@ -159,8 +157,6 @@ func (c RecognizerConfig) Validate() error {
 	s.That(check.Within(c.GPU, 0, 63), "gpu", "between 0 and 63", c.GPU)
 	s.That(check.Within(c.Slots, 0, 256) && c.Slots&(c.Slots-1) == 0, "slots", "0, 1, 2, 4, 8, 16, 32, 64, 128 or 256", c.Slots)
 	s.That(check.Within(c.Step, 100*time.Millisecond, 10*time.Second), "step", "between 100ms and 10s", c.Step)
-	s.That(c.Interim == "" || c.Program == RecognizerModel || c.Program == RecognizerRemote, "interim",
-		"empty unless program is model or remote", strconv.Quote(c.Interim))
 	s.That(c.IdleUnload == 0 || check.Within(c.IdleUnload, time.Second, 24*time.Hour), "idle_unload",
 		"0s to keep the model, or between 1s and 24h", c.IdleUnload)
 	address := c.URL

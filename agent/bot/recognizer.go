@@ -137,11 +137,6 @@ func NewRecognition(cfg inference.RecognizerConfig, runtime string, log zerolog.
 		return nil, err
 	}
 	r.Step = cfg.Step
-	if cfg.Interim != "" {
-		if r, err = withInterim(r, cfg, runtime, log); err != nil {
-			return nil, err
-		}
-	}
 	if r.Note != "" {
 		log.Warn().Msg(r.Note)
 	}
@@ -179,7 +174,10 @@ func (r *Recognition) Run(ctx context.Context) error {
 
 // hold keeps the recognizer loaded until release.
 func (r *Recognition) hold() (release func()) {
-	return holding(r.Recognizer.Recognizer)
+	if manager, ok := r.Recognizer.Recognizer.(*engine.Recognizer); ok {
+		return manager.Hold()
+	}
+	return func() {}
 }
 
 // texts returns a model that answers a text without a picture; nil for one that does not.
