@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"iter"
 	"net/http"
 	"os"
@@ -205,6 +206,8 @@ func TestSpeechOfClients(t *testing.T) {
 		require.Equal(t, http.StatusOK, res.StatusCode, body)
 		asked := <-s.asked
 		require.Equal(t, want[:], asked[1:], body)
+		_, err := io.Copy(io.Discard, res.Body) // its place is free then
+		require.NoError(t, err)
 	}
 }
 
