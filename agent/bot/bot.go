@@ -99,6 +99,8 @@ type Options struct {
 	Grader Grader
 	// Texts are further outputs.
 	Texts []agent.TextOutput
+	// Replaced is passed to the room.
+	Replaced func(ctx context.Context, sid string) bool
 	// Kept are people's changes in the room, from Bot.Kept of its previous bot. They replace those of the state file.
 	Kept map[string]json.RawMessage
 	// Hooks are called for each connection to the room.
@@ -317,6 +319,7 @@ func (b *Bot) makeRoom() (err error) {
 		Room: lk.Room, Identity: lk.Identity, Name: lk.Name,
 		Watch: cfg.Media.Watch, Relay: cfg.Media.Relay, LongSide: cfg.Media.LongSide, LoopbackOnly: opts.LoopbackOnly,
 		Sound:          b.camera.sink(),
+		Replaced:       opts.Replaced,
 		ReconnectDelay: lk.ReconnectDelay, MaxReconnectDelay: lk.MaxReconnectDelay,
 		OnOutage: func(err error) {
 			if b.Session != nil {

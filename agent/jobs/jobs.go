@@ -219,7 +219,7 @@ func (j *Manager) bot(cfg bot.Settings, job worker.Job, gate *drainTracker, clos
 	return bot.New(bot.Options{
 		Settings: cfg, Engines: j.engines, Admission: gate, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Outputs: j.opts.Outputs,
 		Memory: j.opts.Memory,
-		Kept:   kept, Hooks: hooks,
+		Kept:   kept, Replaced: job.Replaced, Hooks: hooks,
 		OnCrash: job.Leaving, // the server gets the reason before the agent leaves
 		Log:     j.opts.Log.With().Str("room", job.Room).Str("job", job.ID).Logger(),
 	})

@@ -49,6 +49,9 @@ type Options struct {
 	// ReconnectDelay is the first wait of an outage. It doubles with each attempt, up to 2 s in the first three minutes and up
 	// to MaxReconnectDelay after them. 100 ms and 15 s when 0. Each wait is a random time between half of that and all of it.
 	ReconnectDelay, MaxReconnectDelay time.Duration
+	// Replaced is set for a bot that other workers may replace: its metadata has a number that changes every 2 s, by which they see that
+	// it is alive. See conn.Options.
+	Replaced func(ctx context.Context, sid string) bool
 	// OnSource receives the changes of the watched track: reason is "watching", "gone", "muted", "silent" (the
 	// camera sends nothing, though nothing is wrong with the connection) or "back". It must not block. May be nil.
 	OnSource func(source agent.SourceInfo, reason string)
@@ -110,6 +113,7 @@ func New(opts Options) (*Supervisor, error) {
 		state: newStateAttribute(time.Now()),
 		ended: make(chan struct{}),
 	}
+	s.state.beats = opts.Replaced != nil
 	token, err := s.tokens()
 	if err != nil {
 		return nil, err
@@ -128,7 +132,8 @@ func New(opts Options) (*Supervisor, error) {
 	s.hooks = slices.Clone(opts.Hooks)
 	s.conn = conn.New(conn.Options{
 		Log: opts.Log, URL: opts.URL, Token: token, Callbacks: s, OnOutage: opts.OnOutage, Loopback: loopback,
-		First: opts.ReconnectDelay, Most: opts.MaxReconnectDelay, OnCrash: opts.OnCrash,
+		Replaced: opts.Replaced,
+		First:    opts.ReconnectDelay, Most: opts.MaxReconnectDelay, OnCrash: opts.OnCrash,
 	})
 	if opts.Control != nil {
 		opts.Control.Attach(s)

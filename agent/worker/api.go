@@ -128,11 +128,14 @@ func (a *roomAPI) participants(ctx context.Context, room string) ([]*livekit.Par
 	return res.GetParticipants(), err
 }
 
-// present reports whether a participant with this identity is in the room.
-func (a *roomAPI) present(ctx context.Context, room, identity string) (bool, error) {
+// participant returns the participant with this identity; nil if there is none.
+func (a *roomAPI) participant(ctx context.Context, room, identity string) (*livekit.ParticipantInfo, error) {
 	req := &livekit.RoomParticipantIdentity{Room: room, Identity: identity}
-	_, err := call(ctx, a, admin(room), "look for a participant", a.rooms.GetParticipant, req)
-	return err == nil, unlessNotFound(err)
+	p, err := call(ctx, a, admin(room), "look for a participant", a.rooms.GetParticipant, req)
+	if err != nil {
+		return nil, unlessNotFound(err)
+	}
+	return p, nil
 }
 
 // remove removes a participant from a room.

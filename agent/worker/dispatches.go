@@ -9,18 +9,21 @@ import (
 	"github.com/livekit/protocol/livekit"
 )
 
-// missing reports whether the room, or a participant in it, lacks its agent.
-func (a *roomAPI) missing(ctx context.Context, room string, scope livekit.JobType) bool {
+// missing reports whether the room, or a participant in it, lacks its agent. agent is the one of the room; nil without.
+func (a *roomAPI) missing(
+	ctx context.Context, room string, scope livekit.JobType,
+) (missing bool, agent *livekit.ParticipantInfo, err error) {
 	people, err := a.participants(ctx, room)
 	if err != nil {
-		return false
+		return false, nil, err
 	}
-	in := map[string]bool{}
+	in := map[string]*livekit.ParticipantInfo{}
 	for _, p := range people {
-		in[p.GetIdentity()] = true
+		in[p.GetIdentity()] = p
 	}
 	if scope == livekit.JobType_JT_ROOM {
-		return !in[Identity(a.agent, "")]
+		agent = in[Identity(a.agent, "")]
+		return agent == nil, agent, nil
 	}
 	return slices.ContainsFunc(people, func(p *livekit.ParticipantInfo) bool {
 		switch p.GetKind() {
@@ -29,12 +32,14 @@ func (a *roomAPI) missing(ctx context.Context, room string, scope livekit.JobTyp
 		default:
 		}
 		wants := scope == livekit.JobType_JT_PARTICIPANT || p.GetIsPublisher()
-		return wants && !in[Identity(a.agent, p.GetIdentity())]
-	})
+		return wants && in[Identity(a.agent, p.GetIdentity())] == nil
+	}), nil, nil
 }
 
-// replace makes a copy of a dispatch and deletes earlier copies. The copy has the state that a job handed over.
-func (a *roomAPI) replace(ctx context.Context, room string, root *livekit.AgentDispatch, earlier []*livekit.AgentDispatch, state string) {
+// replace makes a copy of a dispatch and deletes earlier copies. The copy has further attributes.
+func (a *roomAPI) replace(
+	ctx context.Context, room string, root *livekit.AgentDispatch, earlier []*livekit.AgentDispatch, further map[string]string,
+) {
 	for _, c := range earlier {
 		if c.GetAttributes()[rootAttribute] == root.GetId() {
 			a.drop(ctx, room, c.GetId())
@@ -45,9 +50,7 @@ func (a *roomAPI) replace(ctx context.Context, room string, root *livekit.AgentD
 		attributes = map[string]string{}
 	}
 	attributes[rootAttribute] = root.GetId()
-	if state != "" && len(state) <= maxState {
-		attributes[stateAttribute] = state
-	}
+	maps.Copy(attributes, further)
 	if _, err := a.dispatch(ctx, room, root.GetMetadata(), attributes); err != nil {
 		a.log.Warn().Err(err).Str("room", room).Msg("dispatch failed")
 	}
@@ -76,7 +79,7 @@ func (a *roomAPI) evict(ctx context.Context, r *running) {
 	tick := time.NewTicker(evictPoll)
 	defer tick.Stop()
 	for began := time.Now(); time.Since(began) < evictAfter; {
-		if in, err := a.present(ctx, r.job.Room, r.job.Identity); err != nil || !in {
+		if in, err := a.participant(ctx, r.job.Room, r.job.Identity); err != nil || in == nil {
 			return
 		}
 		select {
@@ -103,7 +106,11 @@ func (a *roomAPI) handOver(ctx context.Context, r *running) bool {
 		return false // the room is closed or no longer needs an agent
 	}
 	i := slices.IndexFunc(roots, func(d *livekit.AgentDispatch) bool { return d.GetId() == r.root })
-	a.replace(ctx, r.job.Room, roots[max(i, 0)], copies, r.state)
+	further := map[string]string{}
+	if r.state != "" && len(r.state) <= maxState {
+		further[stateAttribute] = r.state
+	}
+	a.replace(ctx, r.job.Room, roots[max(i, 0)], copies, further)
 	return true
 }
 

@@ -77,6 +77,66 @@ func TestThirtyRoomsOnThreeWorkersOneOfThemKilled(t *testing.T) {
 	}
 }
 
+// TestKilledWorker: another worker replaces the frozen agents of a killed one, long before the server misses them. Three workers watch.
+func TestKilledWorker(t *testing.T) {
+	t.Parallel()
+	h := newServer(t)
+	dying := h.spawn(10)
+	rooms := names(10)
+	for _, r := range rooms {
+		h.make(r, &livekit.RoomAgentDispatch{AgentName: agentName})
+	}
+	require.Eventually(t, func() bool { return h.served(rooms) }, soon, 50*time.Millisecond)
+	runners := []*testRunner{h.runner(), h.runner(), h.runner()}
+	for _, g := range runners {
+		h.worker(g)
+	}
+	joined := func() (n int) {
+		for _, g := range runners {
+			n += g.joined()
+		}
+		return n
+	}
+	<-time.After(5 * time.Second)
+	require.Zero(t, joined(), "healthy agents stay")
+	began := time.Now()
+	require.NoError(t, dying.Process.Signal(syscall.SIGKILL))
+	_ = dying.Wait()
+	require.Eventually(t, func() bool { return joined() >= len(rooms) }, time.Minute, 50*time.Millisecond)
+	t.Logf("10 rooms have another agent after %v", time.Since(began).Round(time.Millisecond))
+	<-time.After(10 * time.Second)
+	require.True(t, h.served(rooms))
+	inside := 0
+	for _, g := range runners {
+		g.mu.Lock()
+		inside += g.inside
+		g.mu.Unlock()
+	}
+	require.Equal(t, len(rooms), inside, "one agent in each room")
+}
+
+// TestStoppedWorkerWakes: the agents of a worker that was stopped find their successors when it wakes, and leave.
+func TestStoppedWorkerWakes(t *testing.T) {
+	t.Parallel()
+	h := newServer(t)
+	stopped := h.spawn(4)
+	rooms := names(4)
+	for _, r := range rooms {
+		h.make(r, &livekit.RoomAgentDispatch{AgentName: agentName})
+	}
+	require.Eventually(t, func() bool { return h.served(rooms) }, soon, 50*time.Millisecond)
+	g := h.runner()
+	w := h.worker(g)
+	require.NoError(t, stopped.Process.Signal(syscall.SIGSTOP))
+	require.Eventually(t, func() bool { return g.joined() == len(rooms) }, time.Minute, 50*time.Millisecond)
+	<-time.After(5 * time.Second)
+	require.NoError(t, stopped.Process.Signal(syscall.SIGCONT))
+	<-time.After(12 * time.Second)
+	g.sameJobs(t, rooms, w)
+	require.Equal(t, len(rooms), g.joined(), "nobody pushes the successors out")
+	require.True(t, h.served(rooms))
+}
+
 func TestServerStartedAgain(t *testing.T) {
 	t.Parallel()
 	h := prepareServer(t)
@@ -118,19 +178,21 @@ func TestServerHangs(t *testing.T) {
 			t.Parallel()
 			h := prepareServer(t)
 			server := h.process()
-			g := h.runner()
+			g, other := h.runner(), h.runner()
 			w := h.worker(g)
 			rooms := names(3)
 			for _, r := range rooms {
 				h.make(r, &livekit.RoomAgentDispatch{AgentName: agentName})
 			}
 			require.Eventually(t, func() bool { return g.joined() == len(rooms) && h.served(rooms) }, soon, 20*time.Millisecond)
+			h.worker(other)
 			require.NoError(t, server.Signal(syscall.SIGSTOP))
 			<-time.After(hang)
 			require.NoError(t, server.Signal(syscall.SIGCONT))
 			<-time.After(11 * time.Second) // two rounds of the watch
 			g.sameJobs(t, rooms, w)
 			require.Eventually(t, func() bool { return h.served(rooms) }, soon, 20*time.Millisecond)
+			require.Zero(t, other.joined(), "no agent is taken for frozen")
 		})
 	}
 }

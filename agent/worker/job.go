@@ -66,6 +66,8 @@ type Job struct {
 	// returns with the state for the next job.
 	State    string
 	HandOver func(state string)
+	// Replaced reports whether another agent has taken the place of the agent with a SID, for a runner whose process stood still.
+	Replaced func(ctx context.Context, sid string) bool
 	// Leaving is to be called before the agent leaves the room, with the error that Run will return.
 	Leaving func(err error)
 }

@@ -181,14 +181,14 @@ func (w *Worker) dropOfferLocked(id string) {
 	delete(w.places, o.place)
 }
 
-// inRoom reports whether the agent of this job is in its room already, from any worker. It is false if the server does
-// not answer.
+// inRoom reports whether the agent of this job is in its room already, from any worker, other than a frozen one. It is false if the
+// server does not answer.
 func (w *Worker) inRoom(ctx context.Context, job *livekit.Job) bool {
-	in, err := w.api.present(ctx, job.GetRoom().GetName(), w.identity(job))
+	p, err := w.api.participant(ctx, job.GetRoom().GetName(), w.identity(job))
 	if err != nil {
 		w.log.Debug().Err(err).Str("room", job.GetRoom().GetName()).Msg("participants unknown")
 	}
-	return in
+	return p != nil && p.GetSid() != job.GetAttributes()[frozenAttribute]
 }
 
 func (w *Worker) identity(job *livekit.Job) string {
@@ -234,6 +234,10 @@ func (w *Worker) assigned(ctx context.Context, a *livekit.JobAssignment) {
 		},
 	}
 	r.job.Joined, r.job.Left, r.job.Leaving = r.reportJoined, func() { r.out.Store(r.wasIn.Load()) }, r.reportLeaving
+	r.job.Replaced = func(ctx context.Context, sid string) bool {
+		now, err := w.api.participant(ctx, r.job.Room, r.job.Identity)
+		return err == nil && now != nil && now.GetSid() != sid
+	}
 	r.job.HandOver = func(state string) { r.state = state }
 	w.places[p] = job.GetId()
 	w.jobs[job.GetId()] = r
@@ -249,10 +253,12 @@ func (w *Worker) assigned(ctx context.Context, a *livekit.JobAssignment) {
 // rejoinGrace is how long after an agent joined its room again the server may end the job of the earlier connection.
 const rejoinGrace = 30 * time.Second
 
-// rejoins reports whether the agent has left the room by itself to join it again, now or a moment ago.
+// rejoins reports whether the agent has left the room by itself to join it again, now or a moment ago, or has just replaced a frozen agent,
+// whose end the server reports for the job of the same identity.
 func (r *running) rejoins(now time.Time) bool {
 	at := r.rejoined.Load()
-	return r.out.Load() || at != nil && now.Sub(*at) < rejoinGrace
+	replaces := r.job.Attributes[frozenAttribute] != "" && now.Sub(r.assigned) < rejoinGrace
+	return r.out.Load() || at != nil && now.Sub(*at) < rejoinGrace || replaces
 }
 
 // terminated ends a job at the request of the server, which ends a job also when its agent leaves the room. That of an agent that joins

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/livekit/protocol/livekit"
@@ -17,8 +18,23 @@ const (
 	// stateAttribute of a copy has the state that the previous job handed over, up to maxState bytes.
 	stateAttribute = "touchline.state"
 	maxState       = 64 << 10
+	// frozenAttribute of a copy has the SID of an agent that no longer beats, which the new agent replaces by its identity.
+	frozenAttribute = "touchline.frozen"
+	// beatKey is in the metadata of agents whose metadata changes every 2 s (room.Options.Beats).
+	beatKey = `"beat":`
+	// An agent is suspected after suspectAfter without a change, and frozen after frozenAfter. A room that was not seen for maxGap is
+	// watched anew.
+	suspectAfter = 2100 * time.Millisecond
+	frozenAfter  = 5 * time.Second
+	maxGap       = 8 * time.Second
+	// lookEvery is the interval of looks at suspected agents.
+	lookEvery = time.Second
+	// doubtFor is how long no agent is judged after the server was away, hung or answered slower than slowAnswer: agents need time to
+	// join again.
+	doubtFor   = 20 * time.Second
+	slowAnswer = 2 * time.Second
 	// recheckAfter is the time, with jitter, between the two checks of a room before a dispatch. Together with WatchEvery
-	// and the 20 s for which a server keeps the agent of a killed process, it must stay below 30 s.
+	// and frozenAfter, it must stay below 12 s.
 	recheckAfter = 500 * time.Millisecond
 	// dispatchGrace is how long the agent of a new dispatch may take to join.
 	dispatchGrace = 3 * time.Second
@@ -34,6 +50,20 @@ type roomState struct {
 	skip      int // rounds left to skip
 	attempts  int
 	notBefore time.Time
+
+	// The agent, the version of its state, since when it has not changed, and the last look at it.
+	agent       string
+	version     uint32
+	since, seen time.Time
+}
+
+// still returns for how long an agent has not changed, as far as this worker has seen.
+func (m *roomState) still(p *livekit.ParticipantInfo, now time.Time) time.Duration {
+	if m.agent != p.GetSid() || m.version != p.GetVersion() || now.Sub(m.seen) > maxGap {
+		m.agent, m.version, m.since = p.GetSid(), p.GetVersion(), now
+	}
+	m.seen = now
+	return now.Sub(m.since)
 }
 
 // watch is the search of a worker for rooms that lost their agent.
@@ -41,6 +71,7 @@ type watch struct {
 	*Worker
 
 	known map[string]*roomState
+	doubt time.Time // until when no agent is judged
 }
 
 // run dispatches again for rooms that lost their agent, until ctx ends.
@@ -48,35 +79,42 @@ func (w *watch) run(ctx context.Context) {
 	began := time.Now()
 	for {
 		// With jitter, so that workers do not check at the same time.
-		next := began.Add(w.opts.WatchEvery*4/5 + rand.N(w.opts.WatchEvery*2/5+1))
+		wait := max(0, time.Until(began.Add(w.opts.WatchEvery*4/5+rand.N(w.opts.WatchEvery*2/5+1))))
+		next := time.Now().Add(wait)
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.draining:
 			return
-		case <-time.After(time.Until(next)):
+		case <-time.After(wait):
+		}
+		if time.Since(next) > slowAnswer { // this process stood still
+			w.doubt = time.Now().Add(doubtFor)
 		}
 		began = time.Now()
-		w.mu.Lock()
-		away := w.link == nil
-		w.mu.Unlock()
-		if away {
+		if w.away() {
+			w.doubt = began.Add(doubtFor)
 			continue
 		}
 		if err := w.round(ctx); err != nil && ctx.Err() == nil {
 			w.log.Debug().Err(err).Msg("rooms not checked")
+			w.doubt = time.Now().Add(doubtFor)
 		}
 	}
 }
 
 // round checks all rooms once.
 func (w *watch) round(ctx context.Context) error {
+	began := time.Now()
 	rooms, err := w.api.list(ctx)
 	if err != nil {
 		return err
 	}
+	if time.Since(began) > slowAnswer {
+		w.doubt = time.Now().Add(doubtFor)
+	}
 	own := w.ownRooms()
-	var suspects []string
+	var suspects, frozen []string
 	there := map[string]bool{}
 	for _, room := range rooms {
 		name := room.GetName()
@@ -87,47 +125,101 @@ func (w *watch) round(ctx context.Context) error {
 				continue
 			}
 		}
-		m := w.known[name]
-		if m == nil || m.sid != room.GetSid() {
-			m = &roomState{sid: room.GetSid()}
-			w.known[name] = m
-		}
-		if m.skip > 0 {
-			m.skip--
-			continue
-		}
-		if time.Now().Before(m.notBefore) || w.free() == 0 {
-			continue
-		}
-		roots, copies, err := w.api.dispatched(ctx, name)
-		if err != nil {
-			continue // the room may have closed
-		}
-		switch {
-		case len(roots) == 0 && len(copies) == 0:
-			m.skip = skipRounds
-		case len(roots) == 0 || w.api.missing(ctx, name, w.opts.JobType):
+		switch missing, still := w.check(ctx, room); {
+		case missing:
 			suspects = append(suspects, name)
-		default:
-			m.attempts = 0
+		case still > suspectAfter:
+			frozen = append(frozen, name)
 		}
 	}
 	maps.DeleteFunc(w.known, func(name string, _ *roomState) bool { return !there[name] })
-	if len(suspects) == 0 {
+	if len(suspects) > 0 && !w.pause(ctx, recheckAfter) {
 		return nil
-	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-w.draining:
-		return nil
-	case <-time.After(recheckAfter/2 + rand.N(recheckAfter)):
 	}
 	rand.Shuffle(len(suspects), func(i, j int) { suspects[i], suspects[j] = suspects[j], suspects[i] })
 	for _, name := range suspects {
-		w.redispatch(ctx, name, w.known[name])
+		w.redispatch(ctx, name, w.known[name], false)
 	}
+	w.replaceFrozen(ctx, frozen)
 	return nil
+}
+
+// pause waits for about d, so that workers do not act at the same time. It returns false when the watch ends.
+func (w *watch) pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+	case <-w.draining:
+	case <-time.After(d/2 + rand.N(d)):
+		return true
+	}
+	return false
+}
+
+// check reports whether a room may need a dispatch, because its agent is missing or has not changed for a while.
+func (w *watch) check(ctx context.Context, room *livekit.Room) (missing bool, still time.Duration) {
+	name := room.GetName()
+	m := w.known[name]
+	if m == nil || m.sid != room.GetSid() {
+		m = &roomState{sid: room.GetSid()}
+		w.known[name] = m
+	}
+	if m.skip > 0 {
+		m.skip--
+		return false, 0
+	}
+	if time.Now().Before(m.notBefore) || w.free() == 0 {
+		return false, 0
+	}
+	roots, copies, err := w.api.dispatched(ctx, name)
+	if err != nil {
+		return false, 0 // the room may have closed
+	}
+	if len(roots) == 0 && len(copies) == 0 {
+		m.skip = skipRounds
+		return false, 0
+	}
+	missing, still = w.look(ctx, name, m)
+	missing = missing || len(roots) == 0
+	if !missing && still <= suspectAfter {
+		m.attempts = 0
+	}
+	return missing, still
+}
+
+// away reports whether the worker has no connection to the server.
+func (w *Worker) away() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.link == nil
+}
+
+// look reports whether a room lacks its agent, and for how long its agent has not changed; 0 without an agent that beats.
+func (w *watch) look(ctx context.Context, room string, m *roomState) (missing bool, still time.Duration) {
+	began := time.Now()
+	missing, agent, err := w.api.missing(ctx, room, w.opts.JobType)
+	now := time.Now()
+	if err != nil || now.Sub(began) > slowAnswer {
+		w.doubt = now.Add(doubtFor)
+	}
+	if strings.Contains(agent.GetMetadata(), beatKey) {
+		still = m.still(agent, now)
+	}
+	return missing, still
+}
+
+// replaceFrozen looks at suspected agents every second, until each has beaten or is frozen, and dispatches again for the frozen ones. The
+// new agent has the same identity, so that the server removes the frozen one, which leaves if it ever wakes up.
+func (w *watch) replaceFrozen(ctx context.Context, rooms []string) {
+	for len(rooms) > 0 && !w.away() && w.pause(ctx, lookEvery) {
+		rooms = slices.DeleteFunc(rooms, func(name string) bool {
+			m := w.known[name]
+			_, still := w.look(ctx, name, m)
+			if still > frozenAfter && time.Now().After(w.doubt) {
+				w.redispatch(ctx, name, m, true)
+			}
+			return still < suspectAfter || still > frozenAfter
+		})
+	}
 }
 
 // ownRooms lists the jobs of this worker by room.
@@ -152,8 +244,8 @@ func (w *watch) free() int {
 	return w.opts.Slots - len(w.jobs) - len(w.offers)
 }
 
-// redispatch checks a room again and then makes a new dispatch.
-func (w *watch) redispatch(ctx context.Context, room string, m *roomState) {
+// redispatch checks a room that lacks its agent or has a frozen one again, and then makes a new dispatch.
+func (w *watch) redispatch(ctx context.Context, room string, m *roomState, frozen bool) {
 	roots, copies, err := w.api.dispatched(ctx, room)
 	if err != nil {
 		return
@@ -168,7 +260,10 @@ func (w *watch) redispatch(ctx context.Context, room string, m *roomState) {
 		}
 		return orphan
 	})
-	if len(roots) == 0 || w.free() == 0 || !w.api.missing(ctx, room, w.opts.JobType) {
+	if len(roots) == 0 || w.free() == 0 {
+		return
+	}
+	if missing, _ := w.look(ctx, room, m); !frozen && !missing {
 		return
 	}
 	// A new dispatch, or the copy of another worker, may be in progress.
@@ -186,10 +281,13 @@ func (w *watch) redispatch(ctx context.Context, room string, m *roomState) {
 	}
 	m.attempts++
 	m.notBefore = time.Now().Add(min(w.opts.WatchEvery<<min(m.attempts-1, 10), maxRedispatch))
-	w.log.Warn().Str("room", room).Str("dispatch", root.GetId()).Int("attempt", m.attempts).
-		Msg("agent missing; dispatching again")
+	found, extra := "agent missing; dispatching again", map[string]string{}
+	if frozen {
+		found, extra = "agent frozen; dispatching again", map[string]string{frozenAttribute: m.agent}
+	}
+	w.log.Warn().Str("room", room).Str("dispatch", root.GetId()).Int("attempt", m.attempts).Msg(found)
 	w.metrics.redispatches.WithLabelValues("found").Inc()
-	w.api.replace(ctx, room, root, copies, "")
+	w.api.replace(ctx, room, root, copies, extra)
 }
 
 // reconcile compares the dispatches of a room with its jobs. A restarted server has lost the dispatch, so reconcile creates

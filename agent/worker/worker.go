@@ -52,7 +52,7 @@ type Options struct {
 	Ready func() error
 	// DrainTimeout bounds a drain; 0 is 1 h.
 	DrainTimeout time.Duration
-	// WatchEvery is the interval, with jitter, of the search for rooms that lost their agent; 0 is 5 s, negative never.
+	// WatchEvery is the interval, with jitter, of the search for rooms that lost their agent; 0 is 3 s, negative never.
 	WatchEvery time.Duration
 	// Name of the agent in front ends.
 	Name string
@@ -118,7 +118,7 @@ func New(opts Options) (*Worker, error) {
 		return nil, err
 	}
 	opts.DrainTimeout = cmp.Or(opts.DrainTimeout, time.Hour)
-	opts.WatchEvery = cmp.Or(opts.WatchEvery, 5*time.Second)
+	opts.WatchEvery = cmp.Or(opts.WatchEvery, 3*time.Second)
 	opts.Log = opts.Log.With().Str("component", "worker").Logger()
 	w := &Worker{
 		opts: opts, socketURL: socket,
@@ -177,7 +177,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return w.stayConnected(lctx, jctx)
 	})
 	if w.opts.WatchEvery > 0 {
-		search := &watch{w, map[string]*roomState{}}
+		search := &watch{Worker: w, known: map[string]*roomState{}}
 		g.Go(func() error { search.run(wctx); return nil })
 	}
 

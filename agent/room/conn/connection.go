@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,8 @@ const (
 	reconnectGrace = 3 * time.Second
 	// noticeAfter is how long it may try before OnOutage is called.
 	noticeAfter = 500 * time.Millisecond
+	// stoodStill is the time between two checks from which this process stood still.
+	stoodStill = 5 * time.Second
 	// echoTime is how long an abandoned join may still take place and replace us, because it has our identity.
 	echoTime = 12 * time.Second
 	// CheckEvery is the polling interval of everything that has no callback.
@@ -85,6 +88,9 @@ type Options struct {
 	Callbacks  Callbacks
 	// Enter replaces the join in tests.
 	Enter func(ctx context.Context, ses *Session, token string) error
+	// Replaced reports whether another participant has taken the place of the one with a SID. It is called after this process stood
+	// still. May be nil.
+	Replaced func(ctx context.Context, sid string) bool
 	// First and Most bound the wait between two attempts; 0 for the defaults.
 	First, Most time.Duration
 	// Loopback keeps media sockets on 127.0.0.1.
@@ -141,7 +147,7 @@ func (c *Connection) Run(ctx context.Context) error {
 			abandoned = time.Now()
 		}
 		delay := wait.Lost(stood, time.Now(), rand.Float64())
-		if errors.Is(err, ErrRefused) && !everIn {
+		if errors.Is(err, ErrRefused) && !everIn || errors.Is(err, ErrReplaced) {
 			return err
 		}
 		if gone, ok := errors.AsType[*goneError](err); ok {
@@ -197,7 +203,12 @@ func (c *Connection) live(ctx context.Context) (in bool, err error) {
 	ses := NewSession(ctx.Done())
 	cb := c.Callbacks.RoomCallback(ses)
 	cb.OnDisconnected = ses.End
-	cb.OnReconnecting = func() { ses.SetReconnecting(true) }
+	cb.OnReconnecting = func() {
+		if c.replaced(ctx, ses) {
+			runtime.Goexit() // the goroutine of the library, which would join with our identity now
+		}
+		ses.SetReconnecting(true)
+	}
 	cb.OnReconnected = func() { ses.SetReconnecting(false) }
 	if c.Loopback {
 		// A change of the participant's own attributes is the only callback during a join, after the peer connections are
@@ -247,6 +258,17 @@ func (c *Connection) live(ctx context.Context) (in bool, err error) {
 	return true, err
 }
 
+// replaced reports whether another participant has taken our place while this process stood still.
+func (c *Connection) replaced(ctx context.Context, ses *Session) bool {
+	ses.checking.Lock()
+	defer ses.checking.Unlock()
+	if time.Since(ses.checked) > stoodStill && c.Replaced != nil && ses.in.Load() {
+		ses.replaced = c.Replaced(ctx, ses.Room.LocalParticipant.SID())
+	}
+	ses.checked = time.Now()
+	return ses.replaced
+}
+
 // stay returns nil when ctx ends, else the reason for the end of the session.
 func (c *Connection) stay(ctx context.Context, ses *Session) error {
 	if err := c.Callbacks.Joined(ses); err != nil {
@@ -265,6 +287,9 @@ func (c *Connection) stay(ctx context.Context, ses *Session) error {
 			return &goneError{ses.Room.DisconnectReason()}
 		case <-ses.Wake:
 		case <-tick.C:
+		}
+		if c.replaced(ctx, ses) {
+			return ErrReplaced
 		}
 		reconnecting, since, times := ses.state()
 		if reconnecting {

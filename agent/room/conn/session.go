@@ -28,6 +28,10 @@ type Session struct {
 	in       atomic.Bool // joined
 	over     atomic.Bool // callbacks are ignored
 
+	checking sync.Mutex // guards the two below
+	checked  time.Time  // last check
+	replaced bool
+
 	mu                sync.Mutex
 	reconnecting      bool
 	reconnectingSince time.Time
@@ -39,7 +43,7 @@ type Session struct {
 
 // NewSession returns a session of a run that ends with ended.
 func NewSession(ended <-chan struct{}) *Session {
-	return &Session{Wake: wake.New(), gone: make(chan struct{}), ended: ended, denied: map[string]bool{}}
+	return &Session{Wake: wake.New(), gone: make(chan struct{}), ended: ended, denied: map[string]bool{}, checked: time.Now()}
 }
 
 // End records that the server or the library ended the session.
