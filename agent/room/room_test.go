@@ -199,6 +199,38 @@ func pump(t *testing.T, bot *room.Supervisor) {
 	}))
 }
 
+// TestDeclaredSize: the size that the server lists follows the picture.
+func TestDeclaredSize(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	bot := startBot(t, s, nil)
+	api := lksdk.NewRoomServiceClient(s.URL(), s.APIKey(), s.APISecret())
+	width, height := atomic.Int64{}, atomic.Int64{}
+	run(t, pace(frameGap, func(uint32) error {
+		w, h := int(width.Load()), int(height.Load())
+		_, err := bot.Relay().WriteFrame(delay.OutFrame{EncodedFrame: media.EncodedFrame{
+			Codec: media.VP8, KeyFrame: true, Width: w, Height: h, SpatialLayers: 1, Data: vp8(true, w, h, 100, 1),
+		}, Due: time.Now()})
+		return err
+	}))
+	for _, size := range [][2]uint32{{640, 360}, {180, 320}} {
+		width.Store(int64(size[0]))
+		height.Store(int64(size[1]))
+		eventually(t, func() bool {
+			p, err := api.GetParticipant(t.Context(), &livekit.RoomParticipantIdentity{Room: "match", Identity: "bot"})
+			if err != nil {
+				return false
+			}
+			for _, track := range p.GetTracks() {
+				if track.GetType() == livekit.TrackType_VIDEO {
+					return track.GetWidth() == size[0] && track.GetHeight() == size[1]
+				}
+			}
+			return false
+		}, "the size")
+	}
+}
+
 // viewer is a person who watches and hears the bot.
 type viewer struct {
 	room *lksdk.Room

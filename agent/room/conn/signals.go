@@ -57,6 +57,21 @@ func (ses *Session) signal(r *livekit.SignalResponse) {
 	}
 }
 
+// Resize declares the size of a published picture, for which the library has no method.
+func (ses *Session) Resize(sid string, width, height int) {
+	engine := EngineOf(ses.Room)
+	if engine == nil {
+		return
+	}
+	if transport := Unexported[signalling.SignalTransport](engine, "signalTransport"); transport != nil {
+		_ = transport.SendMessage(&livekit.SignalRequest{Message: &livekit.SignalRequest_UpdateVideoTrack{ // fails without a connection
+			UpdateVideoTrack: &livekit.UpdateLocalVideoTrack{
+				TrackSid: sid, Width: uint32(width), Height: uint32(height), //nolint:gosec // a size in pixels
+			},
+		}})
+	}
+}
+
 // Denied reports whether the publisher of a track does not let this participant subscribe to it.
 func (ses *Session) Denied(sid string) bool {
 	ses.mu.Lock()

@@ -145,6 +145,26 @@ func TestFullDataChannel(t *testing.T) {
 	require.NoError(t, ask(c, caller{identity: "boss", known: true}, methodStop, ""))
 }
 
+// TestModeratorByToken: a participant whose token steers has a moderator's limits, but each request still needs its token.
+func TestModeratorByToken(t *testing.T) {
+	t.Parallel()
+	bot := &quietBot{}
+	c := floodedControl(t, bot, zerolog.Nop())
+	token, err := auth.NewAccessToken(c.keys.APIKey, c.keys.APISecret).
+		SetVideoGrant(&auth.VideoGrant{RoomAdmin: true, Room: "match"}).SetValidFor(time.Hour).ToJWT()
+	require.NoError(t, err)
+	who := caller{identity: "ann", known: true, subscribes: true}
+	for n := range moderatorBurst {
+		require.NoError(t, ask(c, who, methodStop, token), "request %d", n)
+	}
+	c.moderators = nil
+	require.ErrorIs(t, ask(c, who, methodStop, ""), errRefused)
+	require.Len(t, bot.calls, moderatorBurst)
+	stranger := caller{identity: "bob", known: true, subscribes: true}
+	require.ErrorIs(t, ask(c, stranger, methodStop, "no token"), errRefused)
+	require.False(t, c.trusts(stranger, time.Now()))
+}
+
 // TestModeratorsFirst: messages of moderators are neither dropped for those of others nor answered after them.
 func TestModeratorsFirst(t *testing.T) {
 	t.Parallel()

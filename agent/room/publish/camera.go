@@ -257,7 +257,9 @@ func (c *CameraPublisher) Check(ses *conn.Session, now time.Time) error {
 		if err := c.publish(ses, o, c.conn.Guarded(c.opts.OnKeyFrame), c.opts.Log); err != nil {
 			return fmt.Errorf("publish the camera: %w", err)
 		}
+		return nil
 	}
+	c.resize(ses)
 	return nil
 }
 

@@ -25,6 +25,7 @@ type pictureTrack struct {
 	codec         media.Codec // of inner
 	want          media.Codec // of the frames
 	width, height int
+	declared      [2]int // width and height of inner, as the server knows them
 	before        uint64 // frames sent before inner was published
 	barred        media.Codec
 	barredAt      time.Time
@@ -92,6 +93,17 @@ func (p *pictureTrack) bar(codec media.Codec, why string, now time.Time, log zer
 		log.Warn().Stringer("codec", codec).Str("reason", why).Msg("picture not published")
 	}
 	p.barred, p.barredAt, p.why, p.codec = codec, now, why, media.CodecUnknown
+}
+
+// resize declares another size of the frames.
+func (p *pictureTrack) resize(ses *conn.Session) {
+	p.mu.Lock()
+	size, changed := [2]int{p.width, p.height}, p.declared != [2]int{p.width, p.height}
+	p.declared = size
+	p.mu.Unlock()
+	if sid := p.SID(); changed && sid != "" {
+		ses.Resize(sid, size[0], size[1])
+	}
 }
 
 // Barred returns why the room does not take the picture; "" if it does.
@@ -162,6 +174,7 @@ func (p *pictureTrack) publish(ses *conn.Session, o lksdk.TrackPublicationOption
 	p.mu.Lock()
 	p.inner, p.room, p.codec, p.publishedAt = inner, ses.Room, codec, time.Now()
 	p.before, p.barred, p.why = p.frames.Load(), media.CodecUnknown, ""
+	p.declared = [2]int{int(o.VideoWidth), int(o.VideoHeight)}
 	p.mu.Unlock()
 	askKeyFrame()
 	return nil

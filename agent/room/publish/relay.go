@@ -135,6 +135,7 @@ func (r *Relay) Check(ses *conn.Session, sourceMuted bool, now time.Time) error 
 		r.muted = false
 		return nil
 	}
+	r.resize(ses)
 	if last := r.lastWrite.Load(); last != nil && r.wanted.Swap(false) && r.Replay != nil && now.Sub(*last) > stillAfter && !sourceMuted {
 		r.Replay(now)
 	}
