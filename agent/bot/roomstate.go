@@ -72,8 +72,8 @@ type roomState struct {
 	seen    map[string]json.RawMessage // by name; what the file has, or what replaces it after the next change
 }
 
-// newRoomState returns the state of a bot's room with the values of an earlier run, by name: those that it handed over, or else those of the
-// state file.
+// newRoomState returns the state of a bot's room with the values of an earlier run, by name: those that it handed over, or else those of
+// the state file.
 func newRoomState(b *Bot) (k *roomState, values map[string]json.RawMessage, err error) {
 	k = &roomState{bot: b, room: b.opts.Outputs.kept(b.Room.RoomName(), b.opts.Settings.LiveKit.Identity)}
 	values = map[string]json.RawMessage{}

@@ -203,12 +203,7 @@ func (c *Connection) live(ctx context.Context) (in bool, err error) {
 	ses := NewSession(ctx.Done())
 	cb := c.Callbacks.RoomCallback(ses)
 	cb.OnDisconnected = ses.End
-	cb.OnReconnecting = func() {
-		if c.replaced(ctx, ses) {
-			runtime.Goexit() // the goroutine of the library, which would join with our identity now
-		}
-		ses.SetReconnecting(true)
-	}
+	cb.OnReconnecting = func() { c.reconnecting(ctx, ses) }
 	cb.OnReconnected = func() { ses.SetReconnecting(false) }
 	if c.Loopback {
 		// A change of the participant's own attributes is the only callback during a join, after the peer connections are
@@ -267,6 +262,14 @@ func (c *Connection) replaced(ctx context.Context, ses *Session) bool {
 	}
 	ses.checked = time.Now()
 	return ses.replaced
+}
+
+// reconnecting is called by the goroutine of the library that is about to reconnect.
+func (c *Connection) reconnecting(ctx context.Context, ses *Session) {
+	if c.replaced(ctx, ses) {
+		runtime.Goexit() // it would join with our identity
+	}
+	ses.SetReconnecting(true)
 }
 
 // stay returns nil when ctx ends, else the reason for the end of the session.

@@ -145,7 +145,8 @@ func (p *pictureTrack) unpublish(ses *conn.Session, track *lksdk.LocalTrack, log
 	}
 }
 
-// publish replaces the track with one of the frames' codec and size, or notes why the room does not take it. It requests a key frame, also at each request of the server.
+// publish replaces the track with one of the frames' codec and size, or notes why the room does not take it. It requests a key frame,
+// also at each request of the server.
 func (p *pictureTrack) publish(ses *conn.Session, o lksdk.TrackPublicationOptions, askKeyFrame func(), log zerolog.Logger) error {
 	p.mu.RLock()
 	old, codec := p.inner, p.want

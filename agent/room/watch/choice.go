@@ -27,8 +27,8 @@ type candidate struct {
 	order     uint64 // of first sight
 }
 
-// choose returns the track to watch. It matches the settings and is never an agent's track or an encrypted one. A camera precedes a screen, then the
-// track seen first wins. The present track stays while it qualifies. ok is false without a candidate.
+// choose returns the track to watch. It matches the settings and is never an agent's track or an encrypted one. A camera precedes a
+// screen, then the track seen first wins. The present track stays while it qualifies. ok is false without a candidate.
 func choose(all []candidate, watch media.WatchConfig, present string) (candidate, bool) {
 	fit := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
 		switch {

@@ -209,7 +209,8 @@ func soundOf(sub *Subscription) *lksdk.RemoteTrackPublication {
 		want = livekit.TrackSource_SCREEN_SHARE_AUDIO
 	}
 	for _, p := range sub.who.TrackPublications() {
-		if pub, ok := p.(*lksdk.RemoteTrackPublication); ok && pub.Kind() == lksdk.TrackKindAudio && pub.Source() == want && pub.SID() != "" && !encrypted(pub) {
+		pub, ok := p.(*lksdk.RemoteTrackPublication)
+		if ok && pub.Kind() == lksdk.TrackKindAudio && pub.Source() == want && pub.SID() != "" && !encrypted(pub) {
 			return pub
 		}
 	}
