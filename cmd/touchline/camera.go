@@ -113,6 +113,10 @@ func (c *cameraCmd) options(a *app) camera.Options {
 func statusPrinter() func(source.Status) {
 	var last source.Status
 	return func(s source.Status) {
+		if s.Advice != "" && s.Advice != last.Advice {
+			fmt.Fprintln(os.Stdout, " ", s.Advice)
+		}
+		last.Advice = s.Advice
 		if s.State == last.State && s.Width == last.Width && s.Height == last.Height && s.Codec == last.Codec {
 			return
 		}

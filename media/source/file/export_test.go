@@ -32,6 +32,19 @@ func ReadProbe(b []byte) error {
 	return err
 }
 
+// Choose returns how ffmpeg plays what ffprobe described: tracks, codec, whether it is copied, and size.
+func Choose(b []byte, height int, asIs bool) (video, audio int, codec media.Codec, copied bool, err error) {
+	p, err := readProbe(b)
+	if err != nil {
+		return 0, 0, 0, false, err
+	}
+	s, err := p.choose(height, asIs)
+	if err != nil {
+		return 0, 0, 0, false, err
+	}
+	return s.video, s.audio, s.codec, s.copied, nil
+}
+
 // Proxy is the proxy of ffmpeg without its sockets.
 type Proxy struct{ p *proxy }
 
@@ -60,11 +73,13 @@ func TimesTS(b []byte, codec media.Codec) (pts, dts []time.Duration) {
 type Pacer struct{ p *pacer }
 
 // NewPacer makes a Pacer of a stream.
-func NewPacer(now func() time.Time, out source.Sink) Pacer { return Pacer{newPacer(now, out, false)} }
+func NewPacer(now func() time.Time, out source.Sink) Pacer { return Pacer{newPacer(now, out)} }
 
 // NewFilePacer makes a Pacer of a file.
 func NewFilePacer(now func() time.Time, out source.Sink) Pacer {
-	return Pacer{newPacer(now, out, true)}
+	p := newPacer(now, out)
+	p.reopen(true)
+	return Pacer{p}
 }
 
 // Picture emits a picture that is due at pts.

@@ -13,6 +13,7 @@ import (
 
 // TestFFmpeg8 runs the tests of this package that depend on ffmpeg's options and messages with the version of scripts/ffmpeg8.txt.
 func TestFFmpeg8(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(os.Getenv("TOUCHLINE_BIN"), "ffmpeg8")
 	if _, err := os.Stat(filepath.Join(dir, "ffprobe")); err != nil {
 		t.Skip("no ffmpeg 8 here: scripts/setup.sh test installs it")

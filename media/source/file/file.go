@@ -103,7 +103,7 @@ func (c *Clip) Pull(ctx context.Context, out source.Sink) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	pace := newPacer(c.opts.Now, out, c.opts.Address.Kind == source.File)
+	pace := newPacer(c.opts.Now, out)
 	if c.opts.Address.Kind == source.HTTP {
 		p, err := newProxy(ctx, c.opts)
 		if err != nil {
@@ -149,6 +149,7 @@ func (c *Clip) open(ctx context.Context, in input, pace *pacer) (err error) {
 		in.extra = append(in.extra, c.anyNames(ctx)...)
 	}
 	s := *c.known
+	pace.reopen(s.finite || c.opts.Address.Kind == source.File)
 	played, err := c.play(ctx, in, s, pace)
 	if !played && ctx.Err() == nil && s.audio >= 0 {
 		s.audio = -1

@@ -2,6 +2,7 @@ package file
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -45,8 +46,15 @@ type pacer struct {
 	next   int64 // position of the next sound, in samples since zero
 }
 
-func newPacer(now func() time.Time, out source.Sink, file bool) *pacer {
-	return &pacer{now: now, out: out, file: file, first: make(chan struct{})}
+func newPacer(now func() time.Time, out source.Sink) *pacer {
+	return &pacer{now: now, out: out, first: make(chan struct{})}
+}
+
+// reopen prepares for another opening, whose first picture begins an epoch. The pictures of a file wait for their time, however late it is.
+func (p *pacer) reopen(file bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.file, p.last = file, math.MaxInt64
 }
 
 // showed reports whether there was a picture.

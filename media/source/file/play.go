@@ -114,7 +114,7 @@ func (p *player) keep(u unit) {
 	if m := p.short; m != nil {
 		m.units, m.bytes = append(m.units, u), m.bytes+len(u.frame.Data)
 		if m.bytes > shortBytes || u.dts-m.units[0].dts > shortTime {
-			p.short = nil
+			m.units, p.short = nil, nil
 		}
 	}
 }
@@ -174,6 +174,9 @@ func (p *player) arguments(first bool) (before, after []string) {
 	before = []string{"-nostdin"}
 	if start := p.clip.opts.Start; start > 0 && first {
 		before = append(before, "-ss", strconv.FormatFloat(start.Seconds(), 'f', 3, 64))
+	}
+	if p.stream.skip {
+		before = append(before, "-skip_frame", "noref")
 	}
 	after = []string{"-map", fmt.Sprintf("0:%d", p.stream.video), "-sn", "-dn"}
 	if p.stream.copied {
@@ -326,7 +329,7 @@ func (p *player) start(ctx context.Context, cmd *exec.Cmd, r *run) (io.Reader, e
 			}
 		}()
 		err := readTS(sound, p.stream, nil, func(pts time.Duration, packets [][]byte) error {
-			if m != nil {
+			if m != nil && (len(m.sounds) == 0 || pts-m.sounds[0].pts <= 2*shortTime) {
 				m.sounds = append(m.sounds, opusPackets{pts, packets})
 			}
 			return take(pts, packets)

@@ -33,9 +33,11 @@ type stream struct {
 	video, audio  int // indexes of ffmpeg; audio is -1 without sound
 	opus          bool
 	hls           bool
+	finite        bool   // a file, also over HTTP
 	filter        string // of transcoded pictures
 	curve         string // of their colours, "" for the usual range
 	bitRate       int    // of transcoded pictures, in bit/s
+	skip          bool   // pictures that no other refers to are not decoded
 	advice        string // what is not shown as it should be, "" for nothing
 }
 
@@ -158,7 +160,7 @@ func (p *probed) choose(height int, asIs bool) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{codec: media.H264, width: v.Width, height: v.Height, video: v.Index, audio: -1, hls: p.hls()}
+	s := &stream{codec: media.H264, width: v.Width, height: v.Height, video: v.Index, audio: -1, hls: p.hls(), finite: p.seconds() > 0}
 	if a := p.sound(v); a != nil {
 		s.audio, s.opus = a.Index, a.Codec == "opus" && a.Channels <= 2
 	}
@@ -172,7 +174,7 @@ func (p *probed) choose(height int, asIs bool) (*stream, error) {
 	s.filter, s.curve = scale(), v.curve()
 	s.bitRate = int(2_500_000 * math.Pow(max(1, float64(min(v.Width*v.Height, encodedPixels))/(1280*720)), 0.75))
 	if rate := v.rate(); v.Width*v.Height > slowPixels && rate > slowRate {
-		s.filter = fmt.Sprintf("fps=%d,%s", slowRate, s.filter)
+		s.filter, s.skip = fmt.Sprintf("fps=%d,%s", slowRate, s.filter), rate >= 2*slowRate
 		s.advice = fmt.Sprintf("A picture of %d x %d pixels is transcoded: %d of %.0f pictures a second are shown.", v.Width, v.Height, slowRate, rate)
 	}
 	return s, nil
@@ -201,7 +203,7 @@ func (p *probed) picture(height int) (*probedStream, error) {
 	switch w, h := best.Width, best.Height; {
 	case best.Tag == "encv":
 		return nil, source.Permanent(source.Errorf("its video track is encrypted (DRM); a key cannot be given"))
-	case best.Codec == "" || best.Codec == "unknown" || best.Codec == "none":
+	case !best.decodable():
 		return nil, source.Permanent(source.Errorf("ffmpeg cannot decode its video track (%s)", best.Tag))
 	case w < 1 || h < 1:
 		return nil, source.Permanent(source.Errorf("ffmpeg cannot read this kind of picture or video; convert it to MP4 with H264, or to PNG"))
@@ -211,17 +213,28 @@ func (p *probed) picture(height int) (*probedStream, error) {
 	return best, nil
 }
 
-// rank compares two tracks: by size in a stream with variants, else by their dispositions. The first of equal ones wins.
+// decodable reports whether ffmpeg knows the codec of the track, which is not encrypted.
+func (t *probedStream) decodable() bool {
+	return t.Codec != "" && t.Codec != "unknown" && t.Codec != "none" && t.Tag != "encv" && t.Tag != "enca"
+}
+
+// rank compares two tracks: those that can be decoded are best, then by size in a stream with variants, else by their dispositions. The
+// first of equal ones wins.
 func (t *probedStream) rank(o *probedStream, height int, variants bool) int {
-	size := func(t *probedStream) int {
-		switch short := min(t.Width, t.Height); {
-		case short < 1:
-			return math.MinInt
-		case short <= height:
-			return short
-		default:
-			return -short // the smallest of those that are too large
+	number := func(ok bool) int {
+		if ok {
+			return 1
 		}
+		return 0
+	}
+	size := func(t *probedStream) int {
+		if short := min(t.Width, t.Height); short <= height {
+			return short
+		}
+		return -min(t.Width, t.Height) // the smallest of those that are too large
+	}
+	if by := number(t.decodable()) - number(o.decodable()); by != 0 {
+		return by
 	}
 	if variants {
 		return size(t) - size(o)
@@ -247,8 +260,7 @@ func (p *probed) sound(v *probedStream) (best *probedStream) {
 	}
 	for i := range p.Streams {
 		t := &p.Streams[i]
-		playable := t.Type == "audio" && t.Channels > 0 && t.Codec != "" && t.Codec != "none" && t.Codec != "unknown" && t.Tag != "enca"
-		if !playable || len(own) > 0 && !slices.Contains(own, t.Index) {
+		if t.Type != "audio" || t.Channels < 1 || !t.decodable() || len(own) > 0 && !slices.Contains(own, t.Index) {
 			continue
 		}
 		if best == nil || t.Disposition["default"] > best.Disposition["default"] {
@@ -258,9 +270,15 @@ func (p *probed) sound(v *probedStream) (best *probedStream) {
 	return best
 }
 
+// seconds returns the length of a file, 0 for a live stream.
+func (p *probed) seconds() float64 {
+	d, _ := strconv.ParseFloat(p.Format.Duration, 64)
+	return max(0, d)
+}
+
 // slow reports whether no second key frame of the track follows soon. Clips that are shorter begin anew.
 func (p *probed) slow(v *probedStream) bool {
-	if d, err := strconv.ParseFloat(p.Format.Duration, 64); err == nil && d <= shortClip.Seconds() {
+	if d := p.seconds(); d > 0 && d <= shortClip.Seconds() {
 		return false
 	}
 	pictures, keys := 0, 0
