@@ -15,9 +15,9 @@ import (
 // ErrPage is returned when a server answers with a page or with data instead of pictures.
 var ErrPage = Errorf("the server answers with a page, maybe its login or an error; open the address in a browser")
 
-// Page returns an error that wraps ErrPage if an answer is HTML or JSON, by its first bytes.
+// Page returns an error that wraps ErrPage if an answer is HTML, JSON or XML other than a DASH manifest, by its first bytes.
 func Page(contentType string, body *bufio.Reader) error {
-	start, _ := body.Peek(64) // may be shorter
+	start, _ := body.Peek(512) // may be shorter
 	start = bytes.ToLower(bytes.TrimLeft(bytes.TrimPrefix(start, []byte("\xef\xbb\xbf")), " \t\r\n"))
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -26,7 +26,8 @@ func Page(contentType string, body *bufio.Reader) error {
 	html := bytes.HasPrefix(start, []byte("<!doctype html")) || bytes.HasPrefix(start, []byte("<html")) ||
 		bytes.HasPrefix(start, []byte("<")) && strings.Contains(kind, "html")
 	json := strings.Contains(kind, "json") && (bytes.HasPrefix(start, []byte("{")) || bytes.HasPrefix(start, []byte("[")))
-	if html || json {
+	xml := strings.Contains(kind, "xml") && bytes.HasPrefix(start, []byte("<")) && !bytes.Contains(start, []byte("<mpd"))
+	if html || json || xml {
 		return Errorf("%w (%s)", ErrPage, kind)
 	}
 	return nil

@@ -80,6 +80,10 @@ func (w *Web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(rw, `{"error":"session expired"}`)
 		return
+	case fault == "xml":
+		rw.Header().Set("Content-Type", "application/xml")
+		fmt.Fprint(rw, `<?xml version="1.0"?><ResponseStatus><statusCode>4</statusCode></ResponseStatus>`)
+		return
 	case fault == "redirect":
 		http.Redirect(rw, r, w.Other+"/token/"+name+"?token=t", http.StatusFound)
 		return
@@ -123,7 +127,7 @@ func (w *Web) file(rw http.ResponseWriter, r *http.Request, fault, name string) 
 		b = playlistSegment.ReplaceAll(b, []byte("$1"+strings.TrimSuffix("."+ending, ".none")))
 	}
 	kind := map[string]string{
-		".m3u8": "application/vnd.apple.mpegurl", ".ts": "video/mp2t", ".mp4": "video/mp4", ".jpg": "image/jpeg", ".webp": "image/webp",
+		".m3u8": "application/vnd.apple.mpegurl", ".ts": "video/mp2t", ".mp4": "video/mp4", ".jpg": "image/jpeg", ".bmp": "image/bmp", ".webp": "image/webp",
 	}[path.Ext(name)]
 	if kind == "" {
 		kind = mime.TypeByExtension(path.Ext(name))

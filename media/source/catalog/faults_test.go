@@ -35,7 +35,7 @@ func films(t *testing.T) string {
 			"-f hls -hls_time 2 -hls_list_size 0 -hls_segment_filename seg20%d.ts huge.m3u8",
 		"-f lavfi -i sine=d=6 -c:a aac -f hls -hls_time 2 -hls_list_size 0 -hls_segment_filename seg30%d.ts sound.m3u8",
 		"-f lavfi -i testsrc2=s=320x180:r=25:d=6 -f lavfi -i sine=d=6 -c:v libx264 -preset ultrafast -tune zerolatency -pix_fmt yuv420p -g 25 -c:a aac film.mp4",
-		"-f lavfi -i testsrc2=s=320x180 -frames:v 1 still.png", "-i still.png still.webp", "-i still.png still.jpg",
+		"-f lavfi -i testsrc2=s=320x180 -frames:v 1 still.png", "-i still.png still.webp", "-i still.png still.jpg", "-i still.png still.bmp",
 	} {
 		cmd := exec.CommandContext(t.Context(), "ffmpeg", append([]string{"-v", "error", "-nostdin", "-y"}, strings.Fields(args)...)...)
 		cmd.Dir = dir
@@ -114,6 +114,8 @@ func TestFaultsOfServers(t *testing.T) {
 		{"/plain/still.png", 180, ""},
 		{"/plain/still.webp", 180, ""},
 		{"/plain/still.jpg", 180, ""},
+		{"/plain/still.bmp", 180, ""},
+		{"/xml/shot.jpg", 0, "open the address in a browser (application/xml)"},
 		{"/page/index.m3u8", 0, "the server answers with a page, maybe its login or an error; open the address in a browser (text/html)"},
 		{"/json/shot.jpg", 0, "the server answers with a page, maybe its login or an error; open the address in a browser (application/json)"},
 		{"/page-segment/index.m3u8", 0, "open the address in a browser (text/html) (seg"},

@@ -4,7 +4,7 @@
 //
 // It owns the request, its authentication (basic and digest) and the detection of
 // pictures in the stream. It yields them unchanged as access units of codec.MJPEG,
-// and decodes only single pictures of PNG and WebP, which it converts.
+// and decodes only single pictures of PNG, WebP and BMP, which it converts.
 package mjpeg
 
 import (
@@ -163,7 +163,7 @@ func (c *Camera) ask(ctx context.Context, emit func([]byte)) (single bool, err e
 		if in.atPicture() {
 			break
 		}
-		if picture, err := in.still(); picture != nil || err != nil {
+		if picture, err := in.still(kind); picture != nil || err != nil {
 			if err == nil {
 				emit(picture)
 			}

@@ -7,6 +7,7 @@ import (
 	"image/png"
 	"io"
 
+	"golang.org/x/image/bmp"
 	"golang.org/x/image/webp"
 
 	"touchline/media/source"
@@ -19,8 +20,8 @@ const (
 	stillQuality = 90
 )
 
-// still reads a single PNG or WebP picture to its end and converts it to JPEG. It returns nil if the stream is no such picture.
-func (s *scanner) still() ([]byte, error) {
+// still reads a single PNG, WebP or BMP picture to its end and converts it to JPEG. It returns nil if the stream is no such picture.
+func (s *scanner) still(kind string) ([]byte, error) {
 	start, _ := s.in.Peek(12) // may be shorter
 	var size func(io.Reader) (image.Config, error)
 	var decode func(io.Reader) (image.Image, error)
@@ -29,6 +30,8 @@ func (s *scanner) still() ([]byte, error) {
 		size, decode = png.DecodeConfig, png.Decode
 	case len(start) == 12 && string(start[:4]) == "RIFF" && string(start[8:]) == "WEBP":
 		size, decode = webp.DecodeConfig, webp.Decode
+	case bytes.HasPrefix(start, []byte("BM")) && kind == "image/bmp":
+		size, decode = bmp.DecodeConfig, bmp.Decode
 	default:
 		return nil, nil
 	}
@@ -43,7 +46,7 @@ func (s *scanner) still() ([]byte, error) {
 	case len(data) > maxPicture:
 		return nil, errLarge
 	case c.Width < 1 || c.Height < 1 || c.Width*c.Height > maxStill:
-		return nil, source.Errorf("the camera's picture has %d x %d pixels; the limit for PNG and WebP is %d pixels, use JPEG", c.Width, c.Height, maxStill)
+		return nil, source.Errorf("the camera's picture has %d x %d pixels; the limit for PNG, WebP and BMP is %d pixels, use JPEG", c.Width, c.Height, maxStill)
 	}
 	picture, err := decode(bytes.NewReader(data))
 	if err != nil {
