@@ -103,9 +103,10 @@ type memory struct {
 	sounds []opusPackets // used by relaySound only
 }
 
-// Bounds of a short clip.
+// Bounds of a short clip: of its sound if it has some, and of its pictures, which may be far apart.
 const (
 	shortTime  = 10 * time.Second
+	shortUnits = 300
 	shortBytes = 8 << 20
 )
 
@@ -113,7 +114,7 @@ const (
 func (p *player) keep(u unit) {
 	if m := p.short; m != nil {
 		m.units, m.bytes = append(m.units, u), m.bytes+len(u.frame.Data)
-		if m.bytes > shortBytes || u.dts-m.units[0].dts > shortTime {
+		if m.bytes > shortBytes || len(m.units) > shortUnits || p.sounds && u.dts-m.units[0].dts > shortTime {
 			m.units, p.short = nil, nil
 		}
 	}

@@ -205,6 +205,8 @@ func (p *probed) picture(height int) (*probedStream, error) {
 		return nil, source.Permanent(source.Errorf("its video track is encrypted (DRM); a key cannot be given"))
 	case !best.decodable():
 		return nil, source.Permanent(source.Errorf("ffmpeg cannot decode its video track (%s)", best.Tag))
+	case (w < 1 || h < 1) && (best.Codec == "h264" || best.Codec == "hevc"):
+		return nil, source.Errorf("its video has no key frame at its begin, as in a cut recording; cut it at a key frame")
 	case w < 1 || h < 1:
 		return nil, source.Permanent(source.Errorf("ffmpeg cannot read this kind of picture or video; convert it to MP4 with H264, or to PNG"))
 	case w > maxSide || h > maxSide || w*h > codec.MaxPixels:
