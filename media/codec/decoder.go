@@ -233,12 +233,7 @@ func (d *Decoder) enqueue(f media.EncodedFrame, sample bool) (wake bool, err err
 			return false, ErrNeedKeyFrame
 		}
 	}
-	if d.held, err = d.opts.Memory.reserve(d.held, f.Width, f.Height); err != nil {
-		d.need = ErrNeedKeyFrame
-		if now := time.Now(); now.Sub(d.refused) >= 10*time.Second {
-			d.refused = now
-			d.proc.log.Warn().Err(err).Msg("picture not decoded")
-		}
+	if err := d.reserve(f); err != nil {
 		return false, err
 	}
 	transcode := d.transcode.Load()
@@ -276,6 +271,20 @@ func (d *Decoder) enqueue(f media.EncodedFrame, sample bool) (wake bool, err err
 	d.queue = append(d.queue, u)
 	d.bytes += len(u.Data)
 	return d.due(), nil
+}
+
+// reserve takes the memory that an access unit needs. It logs a refusal, at most once in ten seconds.
+func (d *Decoder) reserve(f media.EncodedFrame) (err error) {
+	d.held, err = d.opts.Memory.reserve(d.held, f.Width, f.Height)
+	if err == nil {
+		return nil
+	}
+	d.need = ErrNeedKeyFrame
+	if now := time.Now(); now.Sub(d.refused) >= 10*time.Second {
+		d.refused = now
+		d.proc.log.Warn().Err(err).Msg("picture not decoded")
+	}
+	return err
 }
 
 // due reports whether to send the queue now.

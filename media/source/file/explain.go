@@ -38,7 +38,7 @@ func (in input) unfinished(stderr *tail) bool {
 }
 
 // remedies complete a line of ffmpeg.
-var remedies = []struct{ line, remedy string }{
+var remedies = []struct{ line, remedy string }{ //nolint:gochecknoglobals // a table
 	{noIndex, "the file is incomplete: its index is missing, as in a recording that has not ended or a copy that was cut off"},
 	{"not on whitelist", "a playlist on disk may name files only; give the address itself"},
 	{"Protocol not found", "a playlist on disk may name files only; give the address itself"},
