@@ -194,16 +194,16 @@ func (r *Recognition) service(
 	limits audioapi.Config, run func(context.Context) error, text func() inference.Model,
 ) *audioapi.Transcriber {
 	return audioapi.NewTranscriber(audioapi.TranscriberOptions{
-		Config: limits, Recognizer: r.Recognizer, Metrics: r.Metrics, VAD: r.detectors(), Decode: audioapi.NewDecoder(""), Hold: r.hold, Run: run,
-		Text: text, Step: r.Step, Device: r.Device, Log: r.log,
+		Config: limits, Recognizer: r.Recognizer, Metrics: r.Metrics, VAD: r.detectors(), Decode: audioapi.NewDecoder(""),
+		Hold: r.hold, Run: run, Text: text, Step: r.Step, Device: r.Device, Log: r.log,
 	})
 }
 
 // ears returns the speech recognition of one room.
 func (r *Recognition) ears(log zerolog.Logger) *hearing.Ears {
 	return hearing.New(hearing.Options{
-		Recognizer: r.Recognizer.Recognizer, Detector: func() (vad.Detector, error) { return r.detectors().Detector() }, Hold: r.hold, Step: r.Step,
-		Log: log,
+		Recognizer: r.Recognizer.Recognizer, Detector: func() (vad.Detector, error) { return r.detectors().Detector() },
+		Hold: r.hold, Step: r.Step, Log: log,
 	})
 }
 

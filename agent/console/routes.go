@@ -82,16 +82,20 @@ func (s *Server) routes() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	paths := slices.Sorted(maps.Keys(byPath))
-	mux.Handle("/", s.wrap(s.enter(public, func(w http.ResponseWriter, r *http.Request) error {
-		if right := meant(r.URL.Path, paths); right != "" {
-			return refuse(http.StatusNotFound, "not_found", "no such path: %s; use %s", r.URL.Path, right)
-		}
-		return methods{http.MethodGet: page.serve}.serve(w, r)
-	})))
+	mux.Handle("/", s.wrap(s.enter(public, elsewhere(slices.Sorted(maps.Keys(byPath)), methods{http.MethodGet: page.serve}))))
 	s.served = append(s.served, "GET /")
 	add("/rooms/{room}", public, methods{http.MethodGet: page.serve})
 	return mux, nil
+}
+
+// elsewhere answers a request for a path that is none: with the right one, or as m does.
+func elsewhere(paths []string, m methods) apiFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if right := meant(r.URL.Path, paths); right != "" {
+			return refuse(http.StatusNotFound, "not_found", "no such path: %s; use %s", r.URL.Path, right)
+		}
+		return m.serve(w, r)
+	}
 }
 
 // meant returns the path of OpenAI's API that a client meant: with another prefix, or a slash at the end. It returns "" for none.

@@ -57,7 +57,7 @@ func (e *Engine) Stats() Stats {
 		Cancelled: c.cancelled.Load(), Failed: c.failed.Load(), Overloaded: c.overloaded.Load(),
 		Windows: c.windows.Load(), Encodes: c.encodes.Load(),
 		Prompt: c.prompt.Load(), Prompts: c.prompts.Load(), Tokens: c.tokens.Load(), Steps: c.steps.Load(),
-		Slots: e.loop.Layout().Slots, Busy: int(c.busy.Load()), Waiting: e.loop.Waiting(), MemoryPlanned: e.plan.Total(), DeviceName: e.plan.Device,
-		Device: e.loop.client.Busy(),
+		Slots: e.loop.Layout().Slots, Busy: int(c.busy.Load()), Waiting: e.loop.Waiting(), MemoryPlanned: e.plan.Total(),
+		DeviceName: e.plan.Device, Device: e.loop.client.Busy(),
 	}
 }

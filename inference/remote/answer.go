@@ -258,7 +258,7 @@ func (a *answer) silence() string {
 		return fmt.Sprintf("a content filter stopped it (finish_reason %s); change the instruction or the server's filter", a.reason)
 	case a.filter.called, reason == "tool_calls", reason == "function_call", reason == "tool_use":
 		return "it called a tool instead of answering; switch tools off on the server, or choose another model"
-	case reasoned && a.outOfTokens():
+	case a.outOfTokens() && (reasoned || a.schema == nil): // some models think without a word of it
 		return fmt.Sprintf("it spent its %d tokens on thinking; choose a model without reasoning, "+
 			"or raise inference.max_tokens (inference.voice.max_tokens for speech)", a.limit)
 	case a.apart:

@@ -96,7 +96,8 @@ func choices() [numParts]choice {
 			left("temperature", func(r *request) { r.Temperature = nil }),
 		},
 		partStream: {
-			regexp.MustCompile(`(?i)\bstream(ing)?\b`), func(r *request) bool { return r.Stream }, left("streaming", func(r *request) { r.Stream = false }),
+			regexp.MustCompile(`(?i)\bstream(ing)?\b`), func(r *request) bool { return r.Stream },
+			left("streaming", func(r *request) { r.Stream = false }),
 		},
 	}
 }

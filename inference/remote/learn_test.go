@@ -305,6 +305,7 @@ func TestSilentAnswers(t *testing.T) {
 	for reason, events := range map[string][]string{
 		"its answer is empty (finish_reason stop)":            {role, stop},
 		"spent its 64 tokens on thinking":                     {field(`"reasoning":"hm"`), finish("length")},
+		"spent its 64 tokens on thinking; choose":             {role, finish("length")},
 		"all of its answer is in the field for reasoning":     {field(`"reasoning_content":"A red player"`), stop},
 		"it refused: I cannot help with that":                 {field(`"refusal":"I cannot help with that","content":null`), stop},
 		"a content filter stopped it":                         {finish("content_filter")},

@@ -176,7 +176,7 @@ func errorText(raw []byte) string {
 		Detail  json.RawMessage `json:"detail"`
 	}
 	var list []json.RawMessage // Gemini's errors
-	if json.Unmarshal(raw, &list) == nil && len(list) > 0 && list[0][0] == '{' && json.Unmarshal(list[0], &shape) == nil && shape.Error != nil {
+	if json.Unmarshal(raw, &list) == nil && len(list) > 0 && json.Unmarshal(list[0], &shape) == nil && shape.Error != nil {
 		return errorText(shape.Error)
 	}
 	if json.Unmarshal(raw, &shape) == nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -36,11 +37,22 @@ func Model() http.Handler {
 	return mux
 }
 
+// chat answers a request.
+type chat func(w http.ResponseWriter, body map[string]any)
+
 // modelFaults returns the faults by their paths.
-func modelFaults() map[string]func(w http.ResponseWriter, body map[string]any) {
-	good := func(w http.ResponseWriter, _ map[string]any) { say(w, "stop", Answer) }
-	// refuses answers a request with one of the fields with a 400.
-	refuses := func(text string, is func(body map[string]any) bool) func(http.ResponseWriter, map[string]any) {
+func modelFaults() map[string]chat {
+	out := refusals()
+	maps.Copy(out, answers())
+	maps.Copy(out, bodies())
+	return out
+}
+
+func good(w http.ResponseWriter, _ map[string]any) { say(w, "stop", Answer) }
+
+// refusals are those of a part of the request.
+func refusals() map[string]chat {
+	refuses := func(text string, is func(body map[string]any) bool) chat {
 		return func(w http.ResponseWriter, body map[string]any) {
 			if is(body) {
 				refuse(w, http.StatusBadRequest, text)
@@ -52,17 +64,7 @@ func modelFaults() map[string]func(w http.ResponseWriter, body map[string]any) {
 	has := func(name string) func(map[string]any) bool {
 		return func(body map[string]any) bool { return body[name] != nil }
 	}
-	said := func(pieces ...string) func(http.ResponseWriter, map[string]any) {
-		return func(w http.ResponseWriter, _ map[string]any) { say(w, "stop", pieces...) }
-	}
-	raw := func(kind, text string) func(http.ResponseWriter, map[string]any) {
-		return func(w http.ResponseWriter, _ map[string]any) {
-			w.Header().Set("Content-Type", kind)
-			_, _ = io.WriteString(w, text)
-		}
-	}
-	whole := `{"choices":[{"message":{"content":"` + Answer + `"},"finish_reason":"stop"}]}`
-	return map[string]func(w http.ResponseWriter, body map[string]any){
+	return map[string]chat{
 		"good": good,
 		"max-tokens": refuses("Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
 			has("max_tokens")),
@@ -73,6 +75,23 @@ func modelFaults() map[string]func(w http.ResponseWriter, body map[string]any) {
 		"no-system": refuses("System role not supported", func(body map[string]any) bool {
 			return strings.Contains(fmt.Sprint(body["messages"]), "role:system")
 		}),
+		"retry-after-date": once(func(w http.ResponseWriter) {
+			w.Header().Set("Retry-After", time.Now().Add(2*time.Second).UTC().Format(http.TimeFormat))
+			refuse(w, http.StatusTooManyRequests, "busy")
+		}),
+		"first-event-error": once(func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, `data: {"error":{"message":"EngineCore died"}}`+"\n\n")
+		}),
+	}
+}
+
+// answers have thoughts, marks, or no words.
+func answers() map[string]chat {
+	said := func(pieces ...string) chat {
+		return func(w http.ResponseWriter, _ map[string]any) { say(w, "stop", pieces...) }
+	}
+	return map[string]chat{
 		"thinks-unless-none": func(w http.ResponseWriter, body map[string]any) {
 			if body["reasoning_effort"] == "none" {
 				good(w, body)
@@ -93,25 +112,30 @@ func modelFaults() map[string]func(w http.ResponseWriter, body map[string]any) {
 		"answer-reasoning": func(w http.ResponseWriter, _ map[string]any) { think(w, "stop", Answer) },
 		"empty":            func(w http.ResponseWriter, _ map[string]any) { say(w, "stop") },
 		"filter":           func(w http.ResponseWriter, _ map[string]any) { say(w, "content_filter") },
-		"html":             raw("text/html; charset=utf-8", "<!DOCTYPE html><title>Log in</title>"),
-		"json-as-events":   raw("text/event-stream", whole),
-		"events-as-json":   raw("application/json", "data: "+whole+"\n\ndata: [DONE]\n\n"),
-		"ndjson":           raw("application/x-ndjson", `{"message":{"content":"`+Answer+`"},"done":false}`+"\n"+`{"done":true}`+"\n"),
-		"parts":            raw("application/json", `{"choices":[{"message":{"content":[{"type":"text","text":"`+Answer+`"}]}}]}`),
-		"bare-cr":          raw("text/event-stream", "data: "+whole+"\r\rdata: [DONE]\r\r"),
-		"retry-after-date": once(good, func(w http.ResponseWriter) {
-			w.Header().Set("Retry-After", time.Now().Add(2*time.Second).UTC().Format(http.TimeFormat))
-			refuse(w, http.StatusTooManyRequests, "busy")
-		}),
-		"first-event-error": once(good, func(w http.ResponseWriter) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			_, _ = io.WriteString(w, `data: {"error":{"message":"EngineCore died"}}`+"\n\n")
-		}),
 	}
 }
 
-// once returns a handler whose requests in an odd place fail.
-func once(good func(http.ResponseWriter, map[string]any), bad func(http.ResponseWriter)) func(http.ResponseWriter, map[string]any) {
+// bodies have another form than the one that was asked for or is declared.
+func bodies() map[string]chat {
+	raw := func(kind, text string) chat {
+		return func(w http.ResponseWriter, _ map[string]any) {
+			w.Header().Set("Content-Type", kind)
+			_, _ = io.WriteString(w, text)
+		}
+	}
+	whole := `{"choices":[{"message":{"content":"` + Answer + `"},"finish_reason":"stop"}]}`
+	return map[string]chat{
+		"html":           raw("text/html; charset=utf-8", "<!DOCTYPE html><title>Log in</title>"),
+		"json-as-events": raw("text/event-stream", whole),
+		"events-as-json": raw("application/json", "data: "+whole+"\n\ndata: [DONE]\n\n"),
+		"ndjson":         raw("application/x-ndjson", `{"message":{"content":"`+Answer+`"},"done":false}`+"\n"+`{"done":true}`+"\n"),
+		"parts":          raw("application/json", `{"choices":[{"message":{"content":[{"type":"text","text":"`+Answer+`"}]}}]}`),
+		"bare-cr":        raw("text/event-stream", "data: "+whole+"\r\rdata: [DONE]\r\r"),
+	}
+}
+
+// once fails every other request, the first one too.
+func once(bad func(http.ResponseWriter)) chat {
 	var calls atomic.Int64
 	return func(w http.ResponseWriter, body map[string]any) {
 		if calls.Add(1)%2 == 1 {
