@@ -33,6 +33,8 @@ type EngineOption struct {
 	Program string `json:"program,omitempty"`
 	// InForce is set for the engine of the comments.
 	InForce bool `json:"in_force"`
+	// Notes say what was learnt about a server in force, such as "no temperature, one picture a request".
+	Notes string `json:"notes,omitempty"`
 	// Refused is why it cannot be chosen; "" if it can.
 	Refused string `json:"refused,omitempty"`
 }

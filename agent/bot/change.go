@@ -15,6 +15,7 @@ import (
 	"touchline/agent/settings"
 	"touchline/inference"
 	"touchline/inference/minicpmo"
+	"touchline/inference/remote"
 	"touchline/internal/wake"
 )
 
@@ -325,6 +326,9 @@ func (b *Bot) Engines(ctx context.Context) []agent.EngineOption {
 		i = len(out) - 1
 	}
 	out[i].InForce = true
+	if m, ok := now.Loaded().(*remote.Model); ok {
+		out[i].Notes = m.Notes()
+	}
 	return out
 }
 

@@ -145,8 +145,10 @@ func (f *fit) accepted(sent [numParts]bool, use forms, now time.Time) (changed [
 	return changed
 }
 
-// notes describes the parts that the server does not take, for people; "" for none.
-func (m *Model) notes() string {
+// Notes describes what was learnt about the server and its model, such as "no temperature, one picture a request"; "" for nothing.
+func (m *Model) Notes() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var notes []string
 	for i, p := range m.fit.parts {
 		if p.form > 0 {
@@ -156,10 +158,7 @@ func (m *Model) notes() string {
 	if m.fit.thoughts.state == unopenedCloses {
 		notes = append(notes, "thoughts without an opening mark")
 	}
-	if len(notes) == 0 {
-		return ""
-	}
-	return "; " + strings.Join(notes, ", ")
+	return strings.Join(notes, ", ")
 }
 
 // apply gives a request its forms, and returns the parts that it had before.

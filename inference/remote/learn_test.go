@@ -137,6 +137,7 @@ func TestPartsRefused(t *testing.T) {
 			require.Equal(t, "Red", text)
 			require.Len(t, *bodies, tt.tries+1, "remembered")
 			require.Contains(t, m.Status().Detail, tt.notes)
+			require.True(t, strings.HasSuffix(m.Status().Detail, m.Notes()))
 			require.Equal(t, tt.notes != "", strings.Contains(m.Status().Detail, ";"), m.Status().Detail)
 		})
 	}

@@ -267,8 +267,10 @@ func (m *Model) accepted(model string, sent [numParts]bool, use forms, reason er
 func (m *Model) answered(detail string) {
 	m.mu.Lock()
 	m.fit.silent = 0
-	detail += m.notes()
 	m.mu.Unlock()
+	if notes := m.Notes(); notes != "" {
+		detail += "; " + notes
+	}
 	m.report(true, detail)
 }
 

@@ -16,7 +16,7 @@ export function engineWords(o) {
     case 'minicpmo':
       return { title: o.program ?? 'Built-in model', words: 'A model in this program.' };
     case 'remote':
-      return { title: o.model || 'The only model of the server', words: `${o.program ?? 'Model server'} at ${(o.server ?? '').replace(/^https?:\/\//, '').replace(/\/v1$/, '')}.` };
+      return { title: o.model || 'The only model of the server', words: `${o.program ?? 'Model server'} at ${(o.server ?? '').replace(/^https?:\/\//, '').replace(/\/v1$/, '')}.${o.notes ? ` Learnt: ${o.notes}.` : ''}` };
     default:
       return { title: o.program ?? o.engine.replace(/^./, (c) => c.toUpperCase()), words: 'An engine in this program.' };
   }

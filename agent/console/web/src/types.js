@@ -75,7 +75,7 @@
  * @property {string} engine scene, nano, remote, minicpmo
  * @property {string} [model] @property {string} [server]
  *
- * @typedef {EngineChoice & {program?: string, in_force: boolean, refused?: string}} EngineOption
+ * @typedef {EngineChoice & {program?: string, in_force: boolean, notes?: string, refused?: string}} EngineOption
  * @typedef {{id: string, language: string, speaks: boolean}} VoiceOption
  * @typedef {EngineChoice & {percent: number, detail?: string, pauses?: boolean}} EngineChange
  *
