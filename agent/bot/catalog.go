@@ -70,13 +70,20 @@ func newScene(cfg Settings, log zerolog.Logger) (*Engine, error) {
 }
 
 func newRemote(cfg Settings, log zerolog.Logger) (*Engine, error) {
-	open := func() (*remote.Model, error) { return remote.New(cfg.Remote, cfg.Engine.MaxTokens, log) }
 	// Its own checks run now, so that a wrong URL fails the start and not the first cycle.
-	if _, err := open(); err != nil {
+	last, err := remote.New(cfg.Remote, cfg.Engine.MaxTokens, log)
+	if err != nil {
 		return nil, fmt.Errorf("prepare the remote engine: %w", err)
 	}
 	e := &Engine{}
-	err := e.manage(func(context.Context, engine.Progress) (inference.Model, error) { return open() }, engine.Options{
+	err = e.manage(func(context.Context, engine.Progress) (inference.Model, error) {
+		m, err := remote.New(cfg.Remote, cfg.Engine.MaxTokens, log)
+		if err == nil { // one load at a time
+			m.Recall(last)
+			last = m
+		}
+		return m, err
+	}, engine.Options{
 		Name: inference.EngineRemote, Capabilities: remote.Capabilities(), Parallel: cfg.Remote.Parallel,
 		Warm: func(ctx context.Context, m inference.Model, progress engine.Progress) error {
 			return m.(*remote.Model).Warm(ctx, progress) //nolint:forcetypeassert // load made it

@@ -161,6 +161,16 @@ func (m *Model) Notes() string {
 	return strings.Join(notes, ", ")
 }
 
+// Recall takes over what an earlier Model learnt about the same server.
+func (m *Model) Recall(earlier *Model) {
+	earlier.mu.Lock()
+	known := earlier.fit
+	earlier.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fit = known
+}
+
 // apply gives a request its forms, and returns the parts that it had before.
 func (m *Model) apply(r *request, use forms) (sent [numParts]bool) {
 	for i, c := range m.choices {

@@ -166,6 +166,24 @@ func TestSamplingRefused(t *testing.T) {
 	}
 }
 
+// TestRecall: what was learnt outlives a reload.
+func TestRecall(t *testing.T) {
+	s, bodies := strict(t, http.StatusBadRequest, func(body map[string]any) string {
+		if _, ok := body["max_tokens"]; ok {
+			return "max_tokens is not supported"
+		}
+		return ""
+	})
+	first := open(t, s.URL)
+	require.NoError(t, first.Warm(t.Context(), nil))
+	require.Len(t, *bodies, 2)
+	second := open(t, s.URL)
+	second.Recall(first)
+	require.NoError(t, second.Warm(t.Context(), nil))
+	require.Len(t, *bodies, 3)
+	require.Equal(t, "max_completion_tokens", second.Notes())
+}
+
 // TestVagueAfterADay: a part that was refused without a name is left out again after its daily retry in a room.
 func TestVagueAfterADay(t *testing.T) {
 	s, bodies := strict(t, http.StatusBadRequest, func(body map[string]any) string {
