@@ -247,10 +247,12 @@ func (h *Handler) speakAs(req *SpeechBody, voices []Voice, language string) erro
 	req.Language = language
 	id := cmp.Or(string(req.Voice), h.opts.Voice)
 	chosen := id == "" || id == inference.VoiceAuto // by the language
-	if i := slices.IndexFunc(voices, func(v Voice) bool { return v.ID == id }); !chosen && (i < 0 || voices[i].Language == "") {
-		return nil // of several languages
+	speaks := func(v Voice) bool { return h.opts.Check(v.ID, language) == nil }
+	own := slices.DeleteFunc(slices.Clone(voices), func(v Voice) bool { return v.ID != id && !strings.HasPrefix(v.ID, id+":") })
+	if !chosen && (len(own) == 0 || slices.ContainsFunc(own, speaks)) {
+		return nil // a server or a program with such a voice
 	}
-	i := slices.IndexFunc(voices, func(v Voice) bool { return h.opts.Check(v.ID, language) == nil })
+	i := slices.IndexFunc(voices, speaks)
 	if i < 0 {
 		return &Error{
 			Status: http.StatusUnprocessableEntity, Param: "input", Code: "no_voice",

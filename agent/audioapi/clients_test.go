@@ -182,6 +182,11 @@ func TestPartialUpdates(t *testing.T) {
 	require.Equal(t, map[string]any{"type": "audio/pcm", "rate": 16000.0}, in["format"])
 	in = update(`{"transcription":{"language":"nl"},"turn_detection":{"threshold":null}}`)
 	require.Equal(t, "Anna", in["transcription"].(map[string]any)["prompt"])
+	require.NoError(t, c.WriteMessage(1, []byte(`{"type":"session.update","session":{"include":["item.input_audio_transcription.logprobs"],
+		"audio":{"input":{"turn_detection":{"silence_duration_ms":300}}}}}`)))
+	require.Equal(t, "error", c.next()["type"])
+	in = update(`{}`)
+	require.InDelta(t, 300.0, in["turn_detection"].(map[string]any)["silence_duration_ms"], 0, "the rest is applied")
 	in = update(`{"turn_detection":{"silence_duration_ms":200}}`)
 	require.InDelta(t, 200.0, in["turn_detection"].(map[string]any)["silence_duration_ms"], 0)
 }
@@ -225,6 +230,20 @@ func TestLenientSpeech(t *testing.T) {
 	require.InDelta(t, 1.25, s.speed.Load(), 0)
 	require.Equal(t, http.StatusBadRequest, post(t, srv, `{"input": "Go!", "voice": "remote", "speed": 1.25}`).StatusCode)
 	require.Equal(t, http.StatusBadRequest, post(t, srv, `{"input": "Go!", "speed": 9}`).StatusCode)
+	// A program whose voices have no such sounds gives way to another one.
+	english := serve(t, s, func(o *audioapi.Options) {
+		o.Voice, o.Voices = "flite", func() []audioapi.Voice {
+			return []audioapi.Voice{{ID: "flite:slt", Language: "en"}, {ID: "espeak-ng:ru", Language: "ru"}}
+		}
+		o.Check = func(id, language string) error {
+			if id == "flite:slt" && language != "en" || id == "espeak-ng:ru" && language != "ru" {
+				return errors.New("no")
+			}
+			return nil
+		}
+	})
+	require.Equal(t, http.StatusOK, post(t, english, `{"input": "Гол!", "response_format": "pcm"}`).StatusCode)
+	require.Equal(t, [3]string{"Гол!", "espeak-ng:ru", "ru"}, <-s.asked)
 	silent := serve(t, s, func(o *audioapi.Options) {
 		o.Check = func(id, language string) error {
 			if id != "" && language != "en" {

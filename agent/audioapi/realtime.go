@@ -41,7 +41,6 @@ type sessionChange struct {
 	Audio struct {
 		Input sessionInput `json:"input"`
 	} `json:"audio"`
-	Include []string `json:"include"`
 
 	OldFormat    string          `json:"input_audio_format"`
 	OldListening json.RawMessage `json:"input_audio_transcription"`
@@ -212,8 +211,20 @@ func (v *realtime) message(_ int, body []byte) error {
 	return nil
 }
 
-// update applies all changes to the session, or none.
+// update applies all changes to the session, or none. A request for logprobs, which do not exist here, is an error after the others.
 func (v *realtime) update(raw json.RawMessage, old bool) error {
+	var c struct {
+		Include []string `json:"include"`
+	}
+	err := v.apply(raw, old)
+	if err == nil && json.Unmarshal(raw, &c) == nil && len(c.Include) > 0 {
+		err = bad("session.include", "there are no logprobs here; leave it out")
+	}
+	return err
+}
+
+// apply applies the changes.
+func (v *realtime) apply(raw json.RawMessage, old bool) error {
 	var c sessionChange
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return bad("session", "%v", err)
@@ -227,9 +238,6 @@ func (v *realtime) update(raw json.RawMessage, old bool) error {
 		}
 	} else if c.Type != "" && c.Type != "transcription" {
 		return bad("session.type", "only transcription is here, got %.40q", c.Type)
-	}
-	if len(c.Include) > 0 {
-		return bad("session.include", "there are no logprobs here; leave it out")
 	}
 	next := v.set
 	intake, err := next.reformat(in.Format)
