@@ -211,9 +211,15 @@ func TestSpeechOfClients(t *testing.T) {
 		require.Equal(t, http.StatusOK, res.StatusCode, body)
 		asked := <-s.asked
 		require.Equal(t, want[:], asked[1:], body)
-		_, err := io.Copy(io.Discard, res.Body) // its place is free then
-		require.NoError(t, err)
+		drain(t, res)
 	}
+}
+
+// drain reads an answer to its end, which frees its place.
+func drain(t *testing.T, res *http.Response) {
+	t.Helper()
+	_, err := io.Copy(io.Discard, res.Body)
+	require.NoError(t, err)
 }
 
 // TestLenientSpeech: unknown voices and instructions are ignored with a header where the settings say so; speeds go to the voices that
@@ -227,6 +233,7 @@ func TestLenientSpeech(t *testing.T) {
 	require.Equal(t, http.StatusOK, res.StatusCode)
 	require.Equal(t, [3]string{"Go!", "", "en"}, <-s.asked)
 	require.Equal(t, "instructions, voice", res.Header.Get("Touchline-Ignored"))
+	drain(t, res)
 	require.InDelta(t, 1.25, s.speed.Load(), 0)
 	require.Equal(t, http.StatusBadRequest, post(t, srv, `{"input": "Go!", "voice": "remote", "speed": 1.25}`).StatusCode)
 	require.Equal(t, http.StatusBadRequest, post(t, srv, `{"input": "Go!", "speed": 9}`).StatusCode)
