@@ -837,7 +837,12 @@ func FuzzStream(f *testing.F) {
 	body := make(chan string, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		stream(w, <-body)
+		select {
+		case answer := <-body:
+			stream(w, answer)
+		default: // another form of the request, after a refusal
+			stream(w, stop)
+		}
 	}))
 	defer s.Close()
 	cfg := remote.DefaultConfig()
