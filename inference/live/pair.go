@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -12,14 +11,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
-	"touchline/internal/backoff"
 )
 
-// A fast recognizer has interimTimeout for a text. After a failure it rests for firstRest at most; after further ones, up to maxRest.
+// A fast recognizer has interimTimeout for a text. After a failure it is not asked for restTime.
 const (
 	interimTimeout = 2 * time.Second
-	firstRest      = 5 * time.Second
-	maxRest        = time.Minute
+	restTime       = 10 * time.Second
 )
 
 // errBehind is the failure of a fast recognizer that is slow.
@@ -35,13 +32,12 @@ type pair struct {
 	mu      sync.Mutex
 	failure error // of the fast one; nil after a text
 	until   time.Time
-	rest    backoff.Backoff
 }
 
 // Pair returns a recognizer whose final texts and recordings are those of the exact one, and whose interim texts of live speech come from
 // the fast one. While that fails, is slow or loads, they come from the exact one, and Status has the reason.
 func Pair(exact, fast inference.Recognizer, log zerolog.Logger) inference.Recognizer {
-	p := &pair{Recognizer: exact, fast: fast, log: log, rest: backoff.Backoff{First: firstRest, Max: maxRest}}
+	p := &pair{Recognizer: exact, fast: fast, log: log}
 	if t, ok := exact.(inference.Translator); ok {
 		return struct {
 			*pair
@@ -67,8 +63,8 @@ func (p *pair) Status() inference.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case fast.Phase == inference.PhaseLoading:
-		s.Detail += fmt.Sprintf("; interim texts too, while %s is %d%% loaded", name, fast.Percent)
+	case fast.Phase != inference.PhaseReady:
+		s.Detail += fmt.Sprintf("; interim texts too, as %s is %s: %s", name, fast.Phase, fast.Detail)
 	case p.failure != nil:
 		s.Detail += fmt.Sprintf("; interim texts too, as %s failed: %v", name, p.failure)
 	default:
@@ -80,26 +76,25 @@ func (p *pair) Status() inference.Status {
 // Close implements inference.Recognizer.
 func (p *pair) Close() error { return errors.Join(p.Recognizer.Close(), p.fast.Close()) }
 
-// Hold keeps both recognizers loaded until release.
+// Hold keeps a recognizer that is loaded on demand until release.
+func Hold(r inference.Recognizer) (release func()) {
+	if h, ok := r.(interface{ Hold() (release func()) }); ok {
+		return h.Hold()
+	}
+	return func() {}
+}
+
+// Hold is Hold of both.
 func (p *pair) Hold() (release func()) {
-	var all []func()
-	for _, r := range []inference.Recognizer{p.Recognizer, p.fast} {
-		if h, ok := r.(interface{ Hold() func() }); ok {
-			all = append(all, h.Hold())
-		}
-	}
-	return func() {
-		for _, f := range all {
-			f()
-		}
-	}
+	exact, fast := Hold(p.Recognizer), Hold(p.fast)
+	return func() { exact(); fast() }
 }
 
 // usable reports whether the fast recognizer is to be asked for a text in a language.
 func (p *pair) usable(language string) bool {
 	same := func(known string) bool { return inference.Primary(known) == inference.Primary(language) }
 	known := p.fast.Recognizes().Languages
-	if language != "" && len(known) > 0 && !slices.ContainsFunc(known, same) || p.fast.Status().Phase == inference.PhaseLoading {
+	if language != "" && len(known) > 0 && !slices.ContainsFunc(known, same) || p.fast.Status().Phase != inference.PhaseReady {
 		return false
 	}
 	p.mu.Lock()
@@ -111,26 +106,21 @@ func (p *pair) usable(language string) bool {
 func (p *pair) asked(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now, was := time.Now(), p.failure
-	p.failure = err
-	switch {
-	case err == nil && was != nil:
-		p.until = time.Time{}
-		p.rest.Reset()
-		p.log.Info().Msg("interim model answers again")
-	case err != nil && !now.Before(p.until): // the first of the utterances that were waiting
-		rest := p.rest.Next(now, rand.Float64()) //nolint:gosec // no secret
-		p.until = now.Add(rest)
-		p.log.Warn().Err(err).Int64("retry_in_ms", rest.Milliseconds()).Msg("interim model failed")
+	if (err == nil) != (p.failure == nil) {
+		p.log.Warn().AnErr("reason", err).Msg("source of interim texts changed")
+	}
+	if p.failure = err; err != nil {
+		p.until = time.Now().Add(restTime)
 	}
 }
 
 // Listen implements inference.Recognizer.
 func (p *pair) Listen(ctx context.Context, h inference.Hearing) (inference.Utterance, error) {
-	u := &paired{pair: p, exact: half{r: p.Recognizer, hearing: h}}
-	h.WordTimes = false
-	u.fast = half{r: p.fast, hearing: h}
+	u := &paired{pair: p}
 	u.open, u.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	u.exact = half{r: p.Recognizer, open: u.open, hearing: h}
+	h.WordTimes = false
+	u.fast = half{r: p.fast, open: u.open, hearing: h}
 	return u, nil
 }
 
@@ -147,11 +137,8 @@ type paired struct {
 
 // Hear implements inference.Utterance.
 func (u *paired) Hear(ctx context.Context, sound []float32) (inference.Transcript, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	ctx, stop := u.within(ctx)
-	defer stop()
-	u.sound = append(u.sound, sound...)
+	ctx, done := u.take(ctx, sound)
+	defer done()
 	if u.pair.usable(u.fast.hearing.Language) {
 		timed, cancel := context.WithTimeoutCause(ctx, interimTimeout, errBehind)
 		defer cancel()
@@ -172,19 +159,18 @@ func (u *paired) Hear(ctx context.Context, sound []float32) (inference.Transcrip
 
 // Finish implements inference.Utterance.
 func (u *paired) Finish(ctx context.Context, sound []float32) (inference.Transcript, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	ctx, stop := u.within(ctx)
-	defer stop()
-	u.sound = append(u.sound, sound...)
+	ctx, done := u.take(ctx, sound)
+	defer done()
 	return u.exact.ask(ctx, u.sound, inference.Utterance.Finish)
 }
 
-// within returns a context that also ends with Close.
-func (u *paired) within(ctx context.Context) (context.Context, func()) {
+// take adds sound. It holds the lock until done; the returned context also ends with Close.
+func (u *paired) take(ctx context.Context, sound []float32) (_ context.Context, done func()) {
+	u.mu.Lock()
+	u.sound = append(u.sound, sound...)
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(u.open, cancel)
-	return ctx, func() { stop(); cancel() }
+	return ctx, func() { stop(); cancel(); u.mu.Unlock() }
 }
 
 // Close implements inference.Utterance.
@@ -198,9 +184,9 @@ func (u *paired) Close() error {
 // half is the utterance at one recognizer of a pair.
 type half struct {
 	r       inference.Recognizer
+	open    context.Context //nolint:containedctx // that of the pair's utterance
 	hearing inference.Hearing
 	out     inference.Utterance // nil before the first text, and after a failure
-	cancel  context.CancelFunc  // of out
 	sent    int                 // samples that out has
 }
 
@@ -209,16 +195,15 @@ func (h *half) ask(ctx context.Context, sound []float32,
 	f func(inference.Utterance, context.Context, []float32) (inference.Transcript, error),
 ) (inference.Transcript, error) {
 	if h.out == nil {
-		// The utterance outlives ctx, which bounds only its opening: that may wait for the model to load.
-		open, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		// The utterance outlives ctx, which bounds its opening alone: that may wait for the model to load.
+		open, cancel := context.WithCancel(h.open)
 		stop := context.AfterFunc(ctx, cancel)
 		out, err := h.r.Listen(open, h.hearing)
 		stop()
 		if err != nil {
-			cancel()
 			return inference.Transcript{}, err
 		}
-		h.out, h.cancel, h.sent = out, cancel, 0
+		h.out, h.sent = out, 0
 	}
 	t, err := f(h.out, ctx, slices.Clone(sound[h.sent:]))
 	h.sent = len(sound)
@@ -235,6 +220,5 @@ func (h *half) close() error {
 	}
 	out := h.out
 	h.out = nil
-	h.cancel()
 	return out.Close()
 }

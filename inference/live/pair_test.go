@@ -35,7 +35,7 @@ func (f *fast) Recognizes() inference.Recognizes {
 }
 
 func (f *fast) Status() inference.Status {
-	return inference.Status{Phase: f.phase.Load().(inference.Phase), Percent: 40}
+	return inference.Status{Phase: f.phase.Load().(inference.Phase), Detail: "encoder"}
 }
 
 func (f *fast) Hold() func() {
@@ -111,7 +111,7 @@ func TestPairWhereTheFastOneFails(t *testing.T) {
 		h.speak(livetest.Say(600*ms, 2, 3))
 		require.Equal(t, "; interim texts too, as fast failed: out of memory", p.Status().Detail)
 		broken.Store(false)
-		h.speak(silence(6 * time.Second))
+		h.speak(silence(10 * time.Second))
 		h.speak(livetest.Say(600*ms, 4))
 		require.Equal(t, []string{
 			"1 start_of_speech", "1 interim W1", "1 interim w1 w2", "1 interim w1 w2 w3", "1 end_of_speech", "1 final w1 w2 w3",
@@ -158,7 +158,7 @@ func TestPairWithoutTheFastOne(t *testing.T) {
 		h.speak(livetest.Say(600*ms, 1))
 		h.speak(silence(time.Second))
 		f.phase.Store(inference.PhaseLoading)
-		require.Equal(t, "; interim texts too, while fast is 40% loaded", p.Status().Detail)
+		require.Equal(t, "; interim texts too, as fast is loading: encoder", p.Status().Detail)
 		h.Set(inference.Hearing{})
 		h.speak(livetest.Say(600*ms, 2))
 		require.Equal(t, []string{

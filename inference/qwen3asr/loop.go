@@ -48,7 +48,7 @@ type shape struct {
 	// because one larger run is faster than two.
 	alike func(a, b *window) bool
 	mixed bool
-	// interim is Options.Interim.
+	// interim means that the model writes interim texts only.
 	interim bool
 }
 

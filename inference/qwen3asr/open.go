@@ -48,8 +48,8 @@ type Options struct {
 	// Official makes finals go on from the last answer, as the official streaming does, instead of beginning anew.
 	Official bool
 
-	// Interim is set for a model of interim texts: its work goes after that of all other engines on the same GPU.
-	Interim bool
+	// Priority of all work on a shared GPU: step.Recognition, or step.Interim for a model of interim texts.
+	Priority step.Priority
 
 	// Progress, if not nil, receives the progress of loading, 0 to 100, with a description.
 	Progress func(percent int, detail string)
@@ -75,13 +75,6 @@ func (o Options) withDefaults() Options {
 		o.Progress = func(int, string) {}
 	}
 	return o
-}
-
-func (o Options) priority() step.Priority {
-	if o.Interim {
-		return step.Interim
-	}
-	return step.Recognition
 }
 
 // Bounds of Options.
@@ -169,7 +162,7 @@ func (e *Engine) prepare(b *models.Bundle) (err error) {
 
 // load opens the device and starts the loop.
 func (e *Engine) load(ctx context.Context, b *models.Bundle) error {
-	rt, dev, release, err := step.OpenDevice(e.o.Runtime, e.o.Device, e.o.GPU, e.o.priority())
+	rt, dev, release, err := step.OpenDevice(e.o.Runtime, e.o.Device, e.o.GPU, e.o.Priority)
 	if err != nil {
 		return err
 	}
@@ -229,8 +222,8 @@ func (e *Engine) begin(opening context.Context, d *device) (err error) {
 	sel := d.sel
 	e.loop, err = newLoop(worker, shape{
 		vocab: sel.dims().Vocab, layout: sel.layout, chunk: sel.chunk, batch: sel.batch, together: sel.together,
-		alike: alike, mixed: sel.device == models.DeviceCUDA, interim: e.o.Interim,
-	}, step.Options{Now: time.Now, Client: step.OwnerOf(d.dev, time.Now).Join(e.o.priority()), Waiting: e.o.Queue}, &e.stats)
+		alike: alike, mixed: sel.device == models.DeviceCUDA, interim: e.o.Priority == step.Interim,
+	}, step.Options{Now: time.Now, Client: step.OwnerOf(d.dev, time.Now).Join(e.o.Priority), Waiting: e.o.Queue}, &e.stats)
 	return err
 }
 

@@ -13,12 +13,12 @@ import (
 )
 
 // Priority is the order of clients whose work is due.
-type Priority uint8
+type Priority int8
 
 const (
 	// Interim has the interim texts of a model of their own, which go after all other work on the same GPU.
-	Interim Priority = iota
-	// Recognition goes after commentary.
+	Interim Priority = iota - 1
+	// Recognition, the zero value, goes after commentary.
 	Recognition
 	// Commentary has the words and the voices.
 	Commentary
