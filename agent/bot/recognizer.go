@@ -194,7 +194,7 @@ func (r *Recognition) service(
 	limits audioapi.Config, run func(context.Context) error, text func() inference.Model,
 ) *audioapi.Transcriber {
 	return audioapi.NewTranscriber(audioapi.TranscriberOptions{
-		Config: limits, Recognizer: r.Recognizer, Metrics: r.Metrics, VAD: r.detectors(), Decode: audioapi.NewDecoder(""),
+		Config: limits, Recognizer: r.Recognizer.Recognizer, Metrics: r.Metrics, VAD: r.detectors(), Decode: audioapi.NewDecoder(""),
 		Hold: r.hold, Run: run, Text: text, Step: r.Step, Device: r.Device, Log: r.log,
 	})
 }
