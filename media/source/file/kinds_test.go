@@ -153,6 +153,9 @@ func TestFilesThatAreNoFilms(t *testing.T) {
 	ffmpeg(t, dir, append(append([]string{"-f", "lavfi", "-i", "testsrc2=s=320x180:r=1/3:d=12"}, x264...), "slides.mp4")...)
 	ffmpeg(t, dir, "-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=6", "-c:v", "libx264", "-preset", "ultrafast", "-bf", "0", "-g", "250",
 		"-sc_threshold", "0", "-pix_fmt", "yuv420p", "long-gop.mp4")
+	ffmpeg(t, dir, "-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=6", "-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-g", "25",
+		"-pix_fmt", "yuv420p", "b-frames.avi")
+	ffmpeg(t, dir, "-i", "b-frames.avi", "-c", "copy", "b-frames.h264")
 	for _, tt := range []struct {
 		name        string
 		keys, least int // key frames and pictures in 4 s
@@ -160,6 +163,7 @@ func TestFilesThatAreNoFilms(t *testing.T) {
 	}{
 		{"still.png", 3, 3, 5}, {"still.jpg", 3, 3, 5}, {"still.webp", 3, 3, 5}, {"name-%03d.bmp", 3, 3, 5}, {"dot.gif", 3, 3, 5},
 		{"one.mp4", 3, 3, 5}, {"two.mp4", 3, 6, 10}, {"slides.mp4", 3, 3, 6}, {"long-gop.mp4", 3, 50, 110},
+		{"b-frames.avi", 3, 50, 110}, {"b-frames.h264", 3, 50, 110},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

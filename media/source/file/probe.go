@@ -51,6 +51,7 @@ type probed struct {
 	} `json:"programs"`
 	Packets []struct {
 		Index int    `json:"stream_index"`
+		PTS   *int64 `json:"pts"` // nil where the container has none
 		Flags string `json:"flags"`
 	} `json:"packets"`
 	Format struct {
@@ -71,6 +72,7 @@ type probedStream struct {
 	Aspect      string         `json:"sample_aspect_ratio"`
 	Transfer    string         `json:"color_transfer"`
 	Rate        string         `json:"avg_frame_rate"`
+	BFrames     int            `json:"has_b_frames"`
 	Channels    int            `json:"channels"`
 	Disposition map[string]int `json:"disposition"`
 	SideData    []struct {
@@ -80,8 +82,8 @@ type probedStream struct {
 
 // entries asks ffprobe for the fields of probed.
 const entries = "stream=index,codec_type,codec_name,codec_tag_string,pix_fmt,width,height,sample_aspect_ratio,color_transfer," +
-	"avg_frame_rate,channels:stream_disposition=default,attached_pic,timed_thumbnails,still_image:stream_side_data=rotation:" +
-	"packet=stream_index,flags:program_stream=index:format=format_name,duration"
+	"avg_frame_rate,has_b_frames,channels:stream_disposition=default,attached_pic,timed_thumbnails,still_image:stream_side_data=rotation:" +
+	"packet=stream_index,pts,flags:program_stream=index:format=format_name,duration"
 
 // lookAhead is how much of a clip is searched for its second key frame, somewhat more than source.KeyFrameLimit. ffprobe has read that
 // much of a stream anyway.
@@ -166,7 +168,7 @@ func (p *probed) choose(height int, asIs bool) (*stream, error) {
 	}
 	codecs := map[string]media.Codec{"h264": media.H264, "hevc": media.H265, "vp8": media.VP8, "vp9": media.VP9, "av1": media.AV1}
 	to, ok := codecs[v.Codec]
-	ok = ok && (to != media.VP9 && to != media.AV1 || v.Format == "yuv420p")
+	ok = ok && (to != media.VP9 && to != media.AV1 || v.Format == "yuv420p") && p.timed(v)
 	if ok && v.upright() && v.curve() == "" && (asIs || to == media.H265 || !p.slow(v)) {
 		s.codec, s.copied = to, true
 		return s, nil
@@ -293,6 +295,19 @@ func (p *probed) slow(v *probedStream) bool {
 		}
 	}
 	return pictures > 0 && keys < 2
+}
+
+// timed reports whether the track's pictures have times to be shown at. AVI and bare streams with B frames leave them to the decoder.
+func (p *probed) timed(v *probedStream) bool {
+	if v.BFrames == 0 {
+		return true
+	}
+	for _, packet := range p.Packets {
+		if packet.Index == v.Index && packet.PTS == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // upright reports whether the track is shown as it is stored: not rotated, with square pixels.
