@@ -12,6 +12,7 @@ import (
 // table 7-1 and RFC 7798 section 4.4.
 const (
 	h264IDR   = 5
+	h264SEI   = 6
 	h264SPS   = 7
 	h264PPS   = 8
 	h264StapA = 24
@@ -93,6 +94,36 @@ type nalUnit struct {
 	hasSPS   bool
 	slices   int
 	headless bool // the first slice is not the picture's first
+	recovers bool // it has a recovery point
+}
+
+// RecoveryPoint reports whether an H264 NAL unit is supplemental enhancement information with a recovery point (H.264 section D.1.8): a
+// decoder can start there though the picture is no IDR. Broadcasts (open GOP) and encoders with intra refresh have no other key frames.
+func RecoveryPoint(nal []byte) bool {
+	const recoveryPoint, trailing = 6, 0x80
+	if len(nal) == 0 || nal[0]&0x1f != h264SEI {
+		return false
+	}
+	for b := nal[1:]; len(b) > 1 && b[0] != trailing; {
+		var kind, size int
+		kind, b = seiNumber(b)
+		if kind == recoveryPoint {
+			return true
+		}
+		size, b = seiNumber(b)
+		b = b[min(size, len(b)):]
+	}
+	return false
+}
+
+// seiNumber reads a payload's type or size (H.264 section 7.3.2.3.1).
+func seiNumber(b []byte) (n int, rest []byte) {
+	for i, v := range b {
+		if n += int(v); v != 0xff {
+			return n, b[i+1:]
+		}
+	}
+	return n, nil
 }
 
 // unpackH264 follows RFC 6184 for packetization modes 0 and 1: single NAL units,
@@ -111,9 +142,11 @@ func (u *unpacker) unpackH264(packets []*rtp.Packet, fresh bool) (unit, error) {
 			out.sets = append(out.sets, parameterSet{kind: t, nal: nal})
 		case t == h264PPS:
 			out.sets = append(out.sets, parameterSet{kind: t, nal: nal})
+		case t == h264SEI:
+			out.recovers = out.recovers || RecoveryPoint(nal)
 		case t >= 1 && t <= h264IDR:
 			if out.slices == 0 {
-				out.key = t == h264IDR
+				out.key = t == h264IDR || out.recovers
 				// first_mb_in_slice is 0 if the code is a single one bit.
 				out.headless = len(nal) < 2 || nal[1]&0x80 == 0
 			}

@@ -3,6 +3,7 @@ package ingest_test
 import (
 	"bytes"
 	"math/bits"
+	"slices"
 	"testing"
 
 	"github.com/pion/rtp"
@@ -270,5 +271,28 @@ func TestSignalledParameterSets(t *testing.T) {
 		require.Equal(t, 640, out[0].Width)
 		require.True(t, bytes.HasPrefix(out[0].Data, append([]byte{0, 0, 0, 1}, sets[0]...)))
 		require.Len(t, out[0].Packets, 2)
+	}
+}
+
+// TestRecoveryPoint: a picture with a recovery point is a key frame (H.264 section D.1.8).
+func TestRecoveryPoint(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		sei  []byte
+		want bool
+	}{
+		{"alone", []byte{6, 6, 1, 0xc4, 0x80}, true},
+		{"after a buffering period and a long text", slices.Concat([]byte{6, 0, 1, 0x80, 5, 0xff, 1}, make([]byte, 256), []byte{6, 1, 0xc4, 0x80}), true},
+		{"another message", []byte{6, 1, 1, 6, 0x80}, false},
+		{"cut short", []byte{6, 5, 0xff}, false},
+		{"no message", []byte{6}, false},
+		{"another NAL unit", []byte{7, 6, 1, 0xc4, 0x80}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			require.Equal(t, tt.want, ingest.RecoveryPoint(tt.sei))
+			s := &h264Stream{a: ingest.New(ingest.Options{Codec: media.H264})}
+			frames := s.send(h264SPS(), []byte{0x68, 0xce, 0x3c, 0x80}, tt.sei, []byte{0x41, 0x9a, 1, 2})
+			require.Equal(t, tt.want, len(frames) == 1 && frames[0].KeyFrame)
+		})
 	}
 }

@@ -197,3 +197,26 @@ func TestFilesThatAreNoFilms(t *testing.T) {
 		})
 	}
 }
+
+// TestOpenGOP: pictures at which a decoder can start are key frames, also in a recording that begins within a group and has no IDR picture.
+func TestOpenGOP(t *testing.T) {
+	dir := t.TempDir()
+	ffmpeg(t, dir, "-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=6", "-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-g", "25",
+		"-x264-params", "open-gop=1:b-adapt=0", "-pix_fmt", "yuv420p", "whole.ts")
+	b, err := os.ReadFile(filepath.Join(dir, "whole.ts"))
+	require.NoError(t, err)
+	const packet = 188
+	cut := append(b[:3*packet:3*packet], b[len(b)/packet/3*packet:]...) // the tables, and two thirds
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "cut.ts"), cut, 0o600))
+	for name, least := range map[string]int{"whole.ts": 3, "cut.ts": 2} {
+		frames, _, err := play(t, filepath.Join(dir, name), 75, nil)
+		require.ErrorIs(t, err, errEnough)
+		keys := 0
+		for _, f := range frames {
+			if f.KeyFrame {
+				keys++
+			}
+		}
+		require.GreaterOrEqual(t, keys, least, name)
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/bluenviron/mediacommon/v2/pkg/formats/mpegts/codecs"
 
 	"touchline/media"
+	"touchline/media/ingest"
 )
 
 // maxUnit bounds one access unit, in bytes.
@@ -101,6 +102,8 @@ func (n *nals) frame(au [][]byte) media.EncodedFrame {
 				continue
 			case h264.NALUTypeIDR:
 				f.KeyFrame = true
+			case h264.NALUTypeSEI:
+				f.KeyFrame = f.KeyFrame || ingest.RecoveryPoint(nal)
 			case h264.NALUTypeSPS:
 				var sps h264.SPS
 				if sps.Unmarshal(nal) == nil {

@@ -2,15 +2,16 @@
 // units pass unchanged where possible, and are transcoded otherwise.
 //
 // Transcoded are JPEG pictures, H265 (unless a setting lets it pass), H264 with B
-// frames, more than 8 bits or another format than 4:2:0, and spatial layers. The
-// package owns the transcoder, which starts when it is first needed. It opens no
-// source.
+// frames, key frames that are no IDR pictures, more than 8 bits or another format
+// than 4:2:0, and spatial layers. The package owns the transcoder, which starts when
+// it is first needed. It opens no source.
 package transcode
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -80,6 +81,7 @@ type Converter struct {
 	reason    string // why it is transcoded
 	reordered bool   // B frames were seen, in any epoch
 	deep      bool   // H264 that browsers cannot play
+	open      bool   // H264 key frames that are no IDR pictures were seen, in any epoch
 	slow      bool   // key frames are too far apart
 	slowNow   bool   // slow as of the newest key frame
 	lastPTS   int64
@@ -156,7 +158,7 @@ func (c *Converter) Trouble() string {
 func (c *Converter) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.reordered, c.deep, c.slow, c.slowNow = false, false, false, false
+	c.reordered, c.deep, c.open, c.slow, c.slowNow = false, false, false, false, false
 	c.held, c.heldBytes = nil, 0
 }
 
@@ -186,7 +188,9 @@ func (c *Converter) Frame(f media.EncodedFrame) {
 	if f.KeyFrame {
 		c.slowNow = c.slow
 		if f.Codec == media.H264 {
-			c.deep = isDeep(f.Data)
+			var open bool
+			c.deep, open = inspect(f.Data)
+			c.open = c.open || open
 		}
 	}
 	back := f.Codec != codec.MJPEG && !f.KeyFrame && int64(f.PTS) < c.lastPTS && !c.needKey
@@ -275,6 +279,8 @@ func (c *Converter) obstacle(f media.EncodedFrame) string {
 		return "WebRTC does not support B frames; switch them off at the source to avoid this"
 	case c.deep && f.Codec == media.H264:
 		return "browsers play H264 with 8 bits and 4:2:0 only"
+	case c.open && f.Codec == media.H264:
+		return "browsers start H264 at IDR pictures only; switch off open GOP and intra refresh at the source to avoid this"
 	case c.slowNow:
 		return "its key frames are too far apart; shorten their interval at the source to avoid this"
 	case c.opts.Mode == Always:
@@ -283,24 +289,23 @@ func (c *Converter) obstacle(f media.EncodedFrame) string {
 	return ""
 }
 
-// isDeep reports whether the profile of the sequence parameter set (H.264 section 7.3.2.1.1) is beyond 8 bits and 4:2:0.
-func isDeep(annexB []byte) bool {
+// inspect reports whether the profile of a key frame's sequence parameter set (H.264 section 7.3.2.1.1) is beyond 8 bits and 4:2:0, and
+// whether the frame is no IDR picture.
+func inspect(annexB []byte) (deep, open bool) {
 	for i := 0; i+4 < len(annexB); i++ {
 		if annexB[i] != 0 || annexB[i+1] != 0 || annexB[i+2] != 1 {
 			continue
 		}
 		switch annexB[i+3] & 0x1f {
 		case 7:
-			switch annexB[i+4] {
-			case 110, 122, 244, 44: // High 10, High 4:2:2, High 4:4:4, CAVLC 4:4:4 Intra
-				return true
-			}
-			return false
+			deep = slices.Contains([]byte{110, 122, 244, 44}, annexB[i+4]) // High 10, High 4:2:2, High 4:4:4, CAVLC 4:4:4 Intra
+		case 1, 2:
+			return deep, true
 		case 5:
-			return false // no parameter set before the picture
+			return deep, false
 		}
 	}
-	return false
+	return deep, false
 }
 
 // code passes an access unit to the transcoder. While it starts, access units are

@@ -220,6 +220,21 @@ func TestDeepColour(t *testing.T) {
 	require.Equal(t, len(in), decodes(t, out))
 }
 
+// TestPicturesThatAreNoIDR: a stream with intra refresh that is joined late has recovery points only. It is transcoded from the first one.
+func TestPicturesThatAreNoIDR(t *testing.T) {
+	in := units(t, "-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p",
+		"-x264-params", "intra-refresh=1:keyint=10:repeat-headers=1")
+	c := start(t, nil)
+	for _, f := range in[5:] {
+		c.Frame(f)
+		time.Sleep(5 * time.Millisecond)
+	}
+	out := c.await(t, 20)
+	require.Contains(t, c.Reason(), "IDR")
+	require.True(t, out[0].KeyFrame)
+	require.Equal(t, len(out), decodes(t, out))
+}
+
 // JPEG pictures of two sizes.
 func TestJPEG(t *testing.T) {
 	c := start(t, nil)
