@@ -263,7 +263,7 @@ func (t *target) post(ctx context.Context, body []byte) error {
 	case code >= 200 && code < 300:
 		return nil
 	case code == http.StatusTooManyRequests || code >= 500:
-		return &retryError{err: refusal(code), after: backoff.RetryAfter(res.Header.Get("Retry-After"), time.Now())}
+		return &retryError{err: refusal(code), after: backoff.RetryAfter(res.Header, time.Now())}
 	default:
 		return refusal(code)
 	}

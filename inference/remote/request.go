@@ -2,13 +2,16 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -142,7 +145,7 @@ func refusalOf(res *http.Response, now time.Time) *statusError {
 	}
 	return &statusError{
 		code: res.StatusCode, text: errorText(body), whole: string(body),
-		after: min(backoff.RetryAfter(res.Header.Get("Retry-After"), now), time.Hour),
+		after: min(backoff.RetryAfter(res.Header, now), time.Hour),
 	}
 }
 
@@ -151,7 +154,7 @@ func (e *statusError) Error() string {
 	if e.inside {
 		return e.text
 	}
-	text := strconv.Itoa(e.code) + " " + http.StatusText(e.code)
+	text := strings.TrimSpace(strconv.Itoa(e.code) + " " + http.StatusText(e.code))
 	if e.text != "" {
 		text += ": " + e.text
 	}
@@ -164,32 +167,52 @@ func refused(err error, statuses ...int) bool {
 	return ok && slices.Contains(statuses, refusal.code)
 }
 
-// errorText returns the message of {"error": {"message"}}, {"error": "..."}, {"message"}, {"detail"} or plain text.
+// errorText returns the messages of an error in JSON, the title of a page, or else the text.
 func errorText(raw []byte) string {
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		return shorten(text)
-	}
-	var shape struct {
-		Error   json.RawMessage `json:"error"`
-		Message string          `json:"message"`
-		Detail  json.RawMessage `json:"detail"`
-	}
-	var list []json.RawMessage // Gemini's errors
-	if json.Unmarshal(raw, &list) == nil && len(list) > 0 && json.Unmarshal(list[0], &shape) == nil && shape.Error != nil {
-		return errorText(shape.Error)
-	}
-	if json.Unmarshal(raw, &shape) == nil {
-		switch {
-		case len(shape.Error) > 0 && string(shape.Error) != "null":
-			return errorText(shape.Error)
-		case shape.Message != "":
-			return shorten(shape.Message)
-		case len(shape.Detail) > 0:
-			return errorText(shape.Detail)
+	var value any
+	if json.Unmarshal(raw, &value) == nil {
+		if text := messagesIn(value); text != "" {
+			return shorten(text)
 		}
 	}
+	if title := pageTitle.FindSubmatch(raw); title != nil {
+		return shorten(html.UnescapeString(string(title[1])))
+	}
 	return shorten(string(raw))
+}
+
+var pageTitle = regexp.MustCompile(`(?is)^\s*<.*?<title[^>]*>([^<]+)`)
+
+// messagesIn returns the messages of an error: a text, a list of errors, or an object with one of the usual fields. FastAPI adds the
+// place of the fault, OpenRouter the error of the server behind it.
+func messagesIn(value any) string {
+	switch v := value.(type) {
+	case string:
+		return strings.TrimSpace(v)
+	case []any:
+		var texts []string
+		for _, e := range v {
+			if text := messagesIn(e); text != "" {
+				texts = append(texts, text)
+			}
+		}
+		return strings.Join(texts, "; ")
+	case map[string]any:
+		text := ""
+		for _, name := range []string{"error", "errors", "message", "Message", "detail", "msg"} {
+			text = cmp.Or(text, messagesIn(v[name]))
+		}
+		if place, ok := v["loc"].([]any); ok && text != "" {
+			text = strings.Trim(fmt.Sprint(place), "[]") + ": " + text
+		}
+		if inner, ok := v["metadata"].(map[string]any); ok {
+			if raw, ok := inner["raw"].(string); ok && raw != "" {
+				text += ": " + errorText([]byte(raw))
+			}
+		}
+		return text
+	}
+	return ""
 }
 
 // shorten makes a server's text printable, of at most 300 characters.

@@ -5,6 +5,7 @@
 package backoff
 
 import (
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -63,12 +64,17 @@ func Jitter(d time.Duration, random float64) time.Duration {
 	return d/2 + time.Duration(random*float64(d-d/2))
 }
 
-// RetryAfter returns the wait of a Retry-After header: seconds or a date (RFC 9110, section 10.2.3); 0 without one. The caller bounds it.
-func RetryAfter(header string, now time.Time) time.Duration {
-	if n, err := strconv.ParseUint(header, 10, 31); err == nil {
-		return time.Duration(n) * time.Second
+// RetryAfter returns the wait that a refusal asks for: Retry-After in seconds or as a date (RFC 9110, section 10.2.3), or OpenAI's
+// Retry-After-Ms; 0 without one. Some servers send parts of seconds. The caller bounds it.
+func RetryAfter(h http.Header, now time.Time) time.Duration {
+	unit := time.Millisecond
+	for _, value := range []string{h.Get("Retry-After-Ms"), h.Get("Retry-After")} {
+		if n, err := strconv.ParseFloat(value, 64); err == nil && n >= 0 && n < math.MaxInt32 {
+			return time.Duration(n * float64(unit))
+		}
+		unit = time.Second
 	}
-	if at, err := http.ParseTime(header); err == nil {
+	if at, err := http.ParseTime(h.Get("Retry-After")); err == nil {
 		return max(at.Sub(now), 0)
 	}
 	return 0

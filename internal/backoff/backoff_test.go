@@ -56,9 +56,11 @@ func TestJitter(t *testing.T) {
 func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	for header, want := range map[string]time.Duration{
-		"": 0, "7": 7 * time.Second, "0": 0, "-3": 0, "soon": 0, "99999999999": 0,
+		"": 0, "7": 7 * time.Second, "0": 0, "-3": 0, "soon": 0, "99999999999": 0, "0.5": 500 * time.Millisecond, "inf": 0, "NaN": 0,
 		now.Add(2 * time.Second).Format(http.TimeFormat): 2 * time.Second, now.Add(-time.Hour).Format(http.TimeFormat): 0,
 	} {
-		require.Equal(t, want, backoff.RetryAfter(header, now), header)
+		require.Equal(t, want, backoff.RetryAfter(http.Header{"Retry-After": {header}}, now), header)
 	}
+	both := http.Header{"Retry-After": {"2"}, "Retry-After-Ms": {"1300"}}
+	require.Equal(t, 1300*time.Millisecond, backoff.RetryAfter(both, now))
 }

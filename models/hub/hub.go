@@ -255,7 +255,7 @@ func (c *Client) check(resp *http.Response) error {
 	e := &StatusError{URL: at.Redacted(), Status: code}
 	switch {
 	case code == http.StatusTooManyRequests, code == http.StatusRequestTimeout, code >= 500:
-		return &laterError{e, backoff.RetryAfter(resp.Header.Get("Retry-After"), c.options.Now())}
+		return &laterError{e, backoff.RetryAfter(resp.Header, c.options.Now())}
 	case code == http.StatusForbidden && elsewhere:
 		return e // an expired signed URL: the endpoint issues a new one
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
