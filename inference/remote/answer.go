@@ -10,6 +10,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -35,6 +36,7 @@ type answer struct {
 	sampling inference.Sampling
 	trace    trace
 	start    time.Time
+	grace    *time.Timer   // closes the response after the last words
 	first    time.Duration // to the first word
 
 	whole    strings.Builder // the text of an answer with a schema, which is validated before it is delivered
@@ -42,6 +44,7 @@ type answer struct {
 	high     string // the first half of a character whose second half is in the next event
 	reason   string // finish_reason
 	refusal  string // the model's own words
+	foreign  string // an event without any field of an answer
 	bytes    int    // of delivered text
 	received int    // bytes of text and reasoning
 	begun    bool   // text or reasoning has arrived
@@ -54,8 +57,10 @@ type answer struct {
 func (a *answer) read(res *http.Response) (err error) {
 	defer res.Body.Close()
 	defer func() { a.trace.end(err) }()
+	a.grace = time.AfterFunc(time.Hour, func() { _ = res.Body.Close() })
+	defer a.grace.Stop()
 	a.filter = thinkFilter{hold: a.thoughts != unopenedNever || a.schema != nil, form: a.schema != nil}
-	a.high, a.reason, a.refusal, a.apart = "", "", "", false
+	a.high, a.reason, a.refusal, a.foreign, a.apart = "", "", "", "", false
 	a.whole.Reset()
 	in := bufio.NewReader(res.Body)
 	head := beginning(in)
@@ -71,8 +76,17 @@ func (a *answer) read(res *http.Response) (err error) {
 	default:
 		err = a.readEvents(in)
 	}
+	switch {
+	case a.reason != "": // what follows the end does not matter
+		err = nil
+	case a.foreign != "" && a.received == 0 && !errors.Is(err, ErrRefused):
+		err = a.refused([]byte(a.foreign))
+	}
 	return a.end(err)
 }
+
+// lastWords is the time for further words after some that came with a finish reason.
+const lastWords = 2 * time.Second
 
 // beginning skips blanks and a byte order mark, and returns as much of a body as is there.
 func beginning(in *bufio.Reader) []byte {
@@ -158,7 +172,7 @@ func (a *answer) data(text string) (finished bool, err error) {
 	if text == "" {
 		return false, nil
 	}
-	if strings.HasPrefix(text, "[DONE]") {
+	if strings.HasPrefix(strings.TrimPrefix(text, `"`), "[DONE]") {
 		return true, nil
 	}
 	text, a.high = joinSurrogates(text, a.high)
@@ -167,14 +181,17 @@ func (a *answer) data(text string) (finished bool, err error) {
 	}
 	var e event
 	if err := json.Unmarshal([]byte(text), &e); err != nil {
-		// Some servers put no blank lines between events.
-		if lines := strings.Split(text, "\n"); len(lines) > 1 {
+		// Some servers put no blank lines between events, or several events in a line.
+		if lines := eventStart.Split(text, -1); len(lines) > 1 {
 			return several(a, lines)
 		}
 		return false, fmt.Errorf("%s: %w: expected JSON, got %q", a.m.server, ErrCut, shorten(text))
 	}
 	if e.failed() {
-		return false, a.refused(e.Error)
+		return false, a.refused([]byte(text))
+	}
+	if e.foreign() {
+		a.foreign = text
 	}
 	text, reasoning, reason := a.take(e)
 	a.received += len(text) + len(reasoning)
@@ -189,12 +206,20 @@ func (a *answer) data(text string) (finished bool, err error) {
 	if text != "" {
 		a.deliver(a.filter.write(text))
 	}
-	a.reason = reason
+	a.reason = cmp.Or(reason, a.reason)
 	if a.received >= a.limit*bytesPerToken { // Some servers do not count reasoning against max_tokens.
 		a.reason = cmp.Or(reason, "length")
+		return true, nil
+	}
+	if a.reason != "" && text+reasoning != "" { // Gateways to Gemini send a reason with each event.
+		a.grace.Reset(lastWords)
+		return false, nil
 	}
 	return a.reason != "", nil
 }
+
+// eventStart separates events that came as one.
+var eventStart = regexp.MustCompile(`\n|\s*data:`)
 
 // several handles the events of a list.
 func several[T string | json.RawMessage](a *answer, events []T) (finished bool, err error) {

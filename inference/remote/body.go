@@ -16,50 +16,75 @@ type event struct {
 		Text         loose `json:"text"`
 		FinishReason loose `json:"finish_reason"`
 	} `json:"choices"`
-	// Fields of Ollama's own API.
+	// Fields of Ollama's own API. In the errors of other servers, the message is a text.
 	Message    words `json:"message"`
 	Response   loose `json:"response"`
 	Done       bool  `json:"done"`
 	DoneReason loose `json:"done_reason"`
 
-	Error json.RawMessage `json:"error"`
+	Error  json.RawMessage `json:"error"`
+	Object loose           `json:"object"`
+	Type   loose           `json:"type"`
 }
 
 // failed reports whether the event is an error.
 func (e event) failed() bool {
 	switch string(e.Error) {
 	case "", "null", `""`, "false":
-		return false
+		return e.Object.text == "error" || e.Type.text == "error"
 	}
 	return true
 }
 
-// words is the text of one step. Servers use three names for reasoning, some of them two at once.
+// foreign reports whether the event has no field of an answer.
+func (e event) foreign() bool {
+	return e.Choices == nil && !e.Done && e.Response == loose{} && e.Message.Content == loose{}
+}
+
+// words is the text of one step. Servers use several names for reasoning, some of them two at once.
 type words struct {
 	Content          loose           `json:"content"`
 	Reasoning        loose           `json:"reasoning"`
 	ReasoningContent loose           `json:"reasoning_content"`
+	ReasoningDetails loose           `json:"reasoning_details"`
 	Thinking         loose           `json:"thinking"`
 	Refusal          loose           `json:"refusal"`
 	ToolCalls        json.RawMessage `json:"tool_calls"`
 }
 
+// UnmarshalJSON implements json.Unmarshaler. A value that is no object has no words.
+func (w *words) UnmarshalJSON(raw []byte) error {
+	type fields words
+	if raw[0] != '{' {
+		return nil
+	}
+	return json.Unmarshal(raw, (*fields)(w))
+}
+
 // take returns the text of an event, its thoughts, and the reason of the answer's end if this was the last one.
 func (a *answer) take(e event) (text, thoughts, reason string) {
-	all := []words{e.Message, {Content: e.Response}}
+	add := func(w words) {
+		text += w.Content.text
+		thoughts += w.Content.thought +
+			cmp.Or(w.Reasoning.all(), w.ReasoningContent.all(), w.Thinking.all(), w.ReasoningDetails.all())
+		a.refusal += w.Refusal.all()
+		a.filter.called = a.filter.called || len(w.ToolCalls) > len("null")
+	}
+	add(e.Message)
+	add(words{Content: e.Response})
 	if e.Done {
 		reason = cmp.Or(e.DoneReason.text, "stop")
 	}
 	if len(e.Choices) > 0 {
 		c := e.Choices[0]
-		all = append(all, c.Delta, c.Message, words{Content: c.Text})
-		reason = c.FinishReason.text
-	}
-	for _, w := range all {
-		text += w.Content.text
-		thoughts += w.Content.thought + cmp.Or(w.Reasoning.all(), w.ReasoningContent.all(), w.Thinking.all())
-		a.refusal += w.Refusal.all()
-		a.filter.called = a.filter.called || len(w.ToolCalls) > len("null")
+		add(c.Delta)
+		add(words{Content: c.Text})
+		if a.received == 0 && text+thoughts == "" { // A message beside or after deltas repeats their text.
+			add(c.Message)
+		}
+		if reason = c.FinishReason.text; reason == "null" {
+			reason = ""
+		}
 	}
 	// Half a character is no text.
 	return strings.ReplaceAll(text, "\uFFFD", ""), thoughts, reason

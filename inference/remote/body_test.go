@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -22,6 +23,7 @@ func TestBodies(t *testing.T) {
 	part := func(content string) string {
 		return `data: {"choices":[{"delta":{"content":` + content + `}}]}` + "\n\n"
 	}
+	choice := func(fields string) string { return `data: {"choices":[{` + fields + "}]}\n\n" }
 	lines := strings.ReplaceAll(strings.ReplaceAll(events, "data: ", ""), "\n\n", "\n")
 	tests := []struct{ name, kind, body string }{
 		{"events as JSON", "application/json", events},
@@ -42,6 +44,28 @@ func TestBodies(t *testing.T) {
 		{"parts of a whole answer", "application/json",
 			`{"choices":[{"message":{"content":[{"type":"reasoning","text":"hm"},{"type":"text","text":"Red scores."}]}}]}`},
 		{"text of a completion", "application/json", `{"choices":[{"text":"Red scores.","finish_reason":"stop"}]}`},
+		{"a message beside each delta", "text/event-stream", // text-generation-webui
+			choice(`"message":{"content":"Red "},"delta":{"content":"Red "}`) + choice(`"message":{"content":"scores."},"delta":{"content":"scores."}`) + stop},
+		{"a growing message beside the deltas", "text/event-stream", // Perplexity
+			choice(`"message":{"content":"Red "},"delta":{"content":"Red "}`) +
+				choice(`"message":{"content":"Red scores."},"delta":{"content":"scores."}`) +
+				choice(`"message":{"content":"Red scores."},"delta":{"content":""},"finish_reason":"stop"`)},
+		{"the whole message at the end", "text/event-stream",
+			delta("Red ") + delta("scores.") + choice(`"message":{"content":"Red scores."},"finish_reason":"stop"`)},
+		{"a finish reason with each event", "text/event-stream", // gateways to Gemini
+			choice(`"delta":{"content":"Red "},"finish_reason":"stop"`) + choice(`"delta":{"content":"scores."},"finish_reason":"stop"`) +
+				"data: {\"choices\":[],\"usage\":{}}\n\n"},
+		{"a finish reason with the thoughts", "text/event-stream",
+			choice(`"delta":{"reasoning_content":"hm"},"finish_reason":"stop"`) + choice(`"delta":{"content":"Red scores."},"finish_reason":"stop"`) + done},
+		{"null as a text", "text/event-stream",
+			choice(`"delta":{"content":"Red "},"finish_reason":"null"`) + choice(`"delta":{"content":"scores."},"finish_reason":"stop"`) + done},
+		{"two events in a line", "text/event-stream", strings.TrimSpace(delta("Red ")) + strings.TrimSpace(delta("scores.")) + "\n\n" + done},
+		{"a field twice", "text/event-stream", "data: " + delta("Red ") + "data: " + delta("scores.") + stop},
+		{"a quoted end", "text/event-stream", delta("Red ") + delta("scores.") + "data: \"[DONE]\"\n\n"},
+		{"details of thoughts", "text/event-stream",
+			choice(`"delta":{"reasoning_details":[{"type":"reasoning.text","text":"hm"}]}`) + delta("Red scores.") + stop},
+		{"MedGemma's thoughts", "text/event-stream", delta("<unus") + delta("ed94>thought\nhm<unused95>") + delta("Red scores.") + stop},
+		{"an error after the end", "text/event-stream", delta("Red scores.") + stop + "data: {\"error\":\"usage\"}\n\n"},
 		{"no choices at first", "text/event-stream", "data: {\"choices\":null}\n\ndata: {\"choices\":[],\"error\":\"\"}\n\n" + events},
 	}
 	for _, tt := range tests {
@@ -98,5 +122,54 @@ func TestErrorAsFirstEvent(t *testing.T) {
 		} else {
 			require.ErrorIs(t, err, remote.ErrRefused)
 		}
+	}
+}
+
+// TestLastWords: a connection that stays open after the last words, which came with a finish reason, delays the end by a bounded time.
+func TestLastWords(t *testing.T) {
+	bubble(t, func(c *remote.Config) { c.Model, c.IdleTimeout = "m", time.Minute }, func(w http.ResponseWriter, _ int) {
+		stream(w, `data: {"choices":[{"delta":{"content":"Red"},"finish_reason":"stop"}]}`+"\n\n")
+		time.Sleep(10 * time.Second)
+	}, func(t *testing.T, _ *server, m *remote.Model) {
+		t.Helper()
+		began := time.Now()
+		text, err := ask(t.Context(), session(t, m), prompt)
+		require.NoError(t, err)
+		require.Equal(t, "Red", text)
+		require.Less(t, time.Since(began), 5*time.Second)
+	})
+}
+
+// TestErrorsAsAnswers: an answer with status 200 that has no field of an answer is an error with its text.
+func TestErrorsAsAnswers(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"object":"error","message":"EngineDeadError","code":500}`:                                    "refused in the middle of its answer: EngineDeadError",
+		"data: {\"object\":\"error\",\"message\":\"EngineDeadError\"}\n\n":                             "answer: EngineDeadError",
+		`{"code":500,"msg":"404 NOT_FOUND","success":false}`:                                           "answer: 404 NOT_FOUND",
+		`{"base_resp":{"status_code":1004,"status_msg":"login fail"}}`:                                 "login fail",
+		"data: {\"text\":\"NETWORK ERROR\",\"error_code\":50001}\n\n":                                  "NETWORK ERROR",
+		"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n":                                   `{"type":"message_stop"}`,
+		"event: error\ndata: {\"type\":\"error\",\"error\":{\"message\":\"Overloaded\"}}\n\n":          "answer: Overloaded",
+		`{"choices":null,"error":{"message":"Provider returned error","metadata":{"raw":"no quota"}}}`: "Provider returned error: no quota",
+	} {
+		s := serve(t, list("vllm", "m"), func(w http.ResponseWriter, _ request, _ int) { _, _ = fmt.Fprint(w, body) })
+		_, err := ask(t.Context(), session(t, open(t, s.URL, func(c *remote.Config) { c.Retries = 0 })), prompt)
+		require.ErrorIs(t, err, remote.ErrRefused, body)
+		require.ErrorContains(t, err, want, body)
+	}
+}
+
+// TestModelLists: the lists of models that servers have, and their names.
+func TestModelLists(t *testing.T) {
+	for models, name := range map[string]string{
+		`[{"id":"m","object":"model"}]`:               "m",        // Together
+		`{"data":[{"id":"m"}],"models":[{}]}`:         "m",        // llama-server
+		`{"data":[{"id":"other"},{"id":"models/m"}]}`: "models/m", // Gemini
+		`{"data":[{"id":"m:latest"}]}`:                "m:latest", // Ollama
+	} {
+		s := serve(t, models, nil)
+		got, err := open(t, s.URL, func(c *remote.Config) { c.Model = "m" }).Probe(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, name, got)
 	}
 }

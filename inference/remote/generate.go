@@ -114,9 +114,12 @@ func (s *session) run(ctx context.Context, a *answer) error {
 	}
 }
 
+// statusOverloaded is Anthropic's status for a server that has too much to do.
+const statusOverloaded = 529
+
 // slowDown reduces the number of concurrent requests after a failure of an overloaded server.
 func (m *Model) slowDown(err, cause error) {
-	if refused(err, http.StatusTooManyRequests, http.StatusServiceUnavailable) ||
+	if refused(err, http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded) ||
 		errors.Is(cause, errWordTimeout) || errors.Is(cause, errAnswerTimeout) {
 		if now, changed := m.limit.cut(m.now()); changed {
 			m.log.Warn().Err(err).Int("parallel", now).Int("parallel_most", m.limit.most).

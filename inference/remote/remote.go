@@ -343,7 +343,8 @@ func (m *Model) list(ctx context.Context) (names []string, owner string, err err
 			OwnedBy string `json:"owned_by"`
 		} `json:"data"`
 	}
-	if err == nil && json.Unmarshal(text, &found) != nil {
+	// Together has the list alone.
+	if err == nil && json.Unmarshal(text, &found) != nil && json.Unmarshal(text, &found.Data) != nil {
 		err = fmt.Errorf("expected a list of models in JSON, got %q", shorten(string(text)))
 	}
 	if err != nil {
@@ -367,8 +368,8 @@ func (m *Model) choose(models []string) (string, error) {
 		return models[0], nil
 	}
 	for _, name := range models {
-		// Ollama adds the tag.
-		if m.cfg.Model != "" && (name == m.cfg.Model || name == m.cfg.Model+":latest") {
+		// Ollama adds the tag, Gemini the kind.
+		if m.cfg.Model != "" && slices.Contains([]string{m.cfg.Model, m.cfg.Model + ":latest", "models/" + m.cfg.Model}, name) {
 			return name, nil
 		}
 	}

@@ -32,10 +32,10 @@ type mark struct {
 var marksTable = slices.Concat( //nolint:gochecknoglobals // a table
 	marksOf(opens, "<think>", "<thinking>", "<thought>", "<thoughts>", "<reasoning>", "<reason>", "<analysis>", "<reflection>",
 		"<seed:think>", "◁think▷", "[THINK]", "<|START_THINKING|>", "<|begin_of_thought|>", "<|thinking|>", "<|think|>", "<|inner_prefix|>",
-		"<|channel>"),
+		"<|channel>", "<unused94>", "<longcat_think>"),
 	marksOf(closes, "</think>", "</thinking>", "</thought>", "</thoughts>", "</reasoning>", "</reason>", "</analysis>", "</reflection>",
 		"</seed:think>", "◁/think▷", "[/THINK]", "<|END_THINKING|>", "<|end_of_thought|>", "<|/thinking|>", "<|/think|>", "<|inner_suffix|>",
-		"<channel|>"),
+		"<channel|>", "<unused95>", "</longcat_think>"),
 	marksOf(body, "<answer>", "<response>", "<|START_RESPONSE|>", "<|begin_of_solution|>", "<|begin_of_box|>", "<|START_TEXT|>"),
 	marksOf(drops, "</answer>", "</response>", "<s>", "<bos>", "<pad>", "<image>", "<img>", "</img>"),
 	marksOf(stops, "<|end|>", "<|call|>"),
