@@ -67,7 +67,7 @@ func clip(t *testing.T, name string, args ...string) string {
 
 var (
 	plain = []string{"-c:v", "libx264", "-preset", "veryfast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-g", "15", "-b:v", "2M"}
-	bees  = []string{"-c:v", "libx264", "-preset", "fast", "-bf", "2", "-pix_fmt", "yuv420p", "-g", "60", "-b:v", "2M"}
+	bees  = []string{"-c:v", "libx264", "-preset", "fast", "-bf", "2", "-pix_fmt", "yuv420p", "-g", "15", "-b:v", "2M"}
 )
 
 // stage is a LiveKit server with a viewer that reads frame counters.

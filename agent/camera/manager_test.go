@@ -170,7 +170,7 @@ func TestManagerAddsChangesAndRemoves(t *testing.T) {
 	gone := "/nowhere.mp4"
 	_, err = m.Change(x.ID, source.Change{URL: &gone}, "test")
 	require.NoError(t, err)
-	require.Contains(t, becomes(t, m, x.ID, "failed").Reason, "does not exist")
+	require.Contains(t, becomes(t, m, x.ID, "waiting").Reason, "does not exist")
 	_, err = m.Change(x.ID, source.Change{URL: &path}, "test")
 	require.NoError(t, err)
 	becomes(t, m, x.ID, "live")

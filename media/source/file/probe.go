@@ -173,6 +173,9 @@ func (p *probed) choose(height int, asIs bool) (*stream, error) {
 		s.codec, s.copied = to, true
 		return s, nil
 	}
+	if ok && v.upright() && v.curve() == "" {
+		s.advice = "Its key frames are more than 2 s apart, so ffmpeg transcodes it."
+	}
 	s.filter, s.curve = scale(), v.curve()
 	s.bitRate = int(2_500_000 * math.Pow(max(1, float64(min(v.Width*v.Height, encodedPixels))/(1280*720)), 0.75))
 	if rate := v.rate(); v.Width*v.Height > slowPixels && rate > slowRate {
