@@ -7,15 +7,17 @@ import (
 	"strings"
 )
 
-// JSON returns an error of encoding/json in plain words, without Go's types. It does not wrap err.
+// JSON returns an error of encoding/json without Go's types.
 func JSON(err error) error {
-	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		if e.Field == "" {
-			return fmt.Errorf("expected %s, got %s", JSONKind(e), e.Value)
-		}
+	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case !ok:
+		return err
+	case e.Field == "":
+		return fmt.Errorf("expected %s, got %s", JSONKind(e), e.Value)
+	default:
 		return fmt.Errorf("field %q: expected %s, got %s", e.Field, JSONKind(e), e.Value)
 	}
-	return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 }
 
 // JSONKind names the expected type in plain words.
