@@ -307,13 +307,37 @@ func TestForeignAnswers(t *testing.T) {
 		`{"text": "Out!", "duration": "1.0", "segments": [{"start": "0.25", "end": "0.5", "text": "Out!"}]}`: {
 			Text: "Out!", Start: 250 * time.Millisecond, End: 500 * time.Millisecond, Final: true,
 		},
-		`201 {"text": "Out!"}`:                          {Text: "Out!", End: time.Second, Final: true},
-		`{"text": "language Dutch<asr_text>Doelpunt!"}`: {Text: "Doelpunt!", Language: "nl", End: time.Second, Final: true},
-		`{"text": "language None<asr_text>"}`:           {End: time.Second, Final: true},
+		`201 {"text": "Out!"}`:                                                    {Text: "Out!", End: time.Second, Final: true},
+		`{"text": "language Dutch<asr_text>Doelpunt!"}`:                           {Text: "Doelpunt!", Language: "nl", End: time.Second, Final: true},
+		`{"text": "language None<asr_text>"}`:                                     {End: time.Second, Final: true},
+		`{"text": "Out!", "language": ["nl"], "segments": {}, "words": ["Out!"]}`: {Text: "Out!", Language: "nl", End: time.Second, Final: true},
+		`{"text": "Out!", "language": {"code": "nl"}, "segments": "none"}`:        {Text: "Out!", End: time.Second, Final: true},
+		`{"text": null}`: {End: time.Second, Final: true},
+		`{"segments": [{"start": 0, "end": 1, "text": "Out!"}]}`:              {Text: "Out!", End: time.Second, Final: true},
+		`{"text": "Out!"}` + "\n" + `{"done": true}`:                          {Text: "Out!", End: time.Second, Final: true},
+		`{"text": "<|nl|><|NEUTRAL|><|Speech|><|woitn|>Out!"}`:                {Text: "Out!", End: time.Second, Final: true},
+		`{"text": "<|startoftranscript|><|0.00|> Out!<|1.00|><|endoftext|>"}`: {Text: "Out!", End: time.Second, Final: true},
 	} {
 		r, _ := recognizer(t, answer)
 		parts, err := transcribe(t.Context(), r, 16000, inference.Hearing{})
 		require.NoError(t, err, answer)
 		require.Equal(t, []inference.Transcript{want}, parts, answer)
 	}
+}
+
+// TestWordsInSegments: whisper.cpp has the words inside its segments, and parts of words without a space before them.
+func TestWordsInSegments(t *testing.T) {
+	const answer = `{"text": " That's out!\n", "segments": [{"text": " That's out!", "start": 0, "end": 1, "words": [
+		{"word": " That", "start": 0.1, "end": 0.2}, {"word": "'s", "start": 0.2, "end": 0.3},
+		{"word": " out", "start": 0.5, "end": 0.8}, {"word": "!", "start": 0.8, "end": 0.9}]}]}`
+	at := func(ms time.Duration) time.Duration { return ms * time.Millisecond }
+	parts, err := remote.ReadTranscription([]byte(answer), time.Second, inference.Hearing{WordTimes: true})
+	require.NoError(t, err)
+	require.Equal(t, []inference.Word{
+		{Text: "That's", Start: at(100), End: at(300)}, {Text: "out!", Start: at(500), End: at(900)},
+	}, parts[0].Words)
+	parts, err = remote.ReadTranscription([]byte(`{"text": "Out now", "words": [{"text": "Out", "start": 0, "end": 0.5},
+		{"text": "now", "start": 0.5, "end": 1}]}`), time.Second, inference.Hearing{WordTimes: true})
+	require.NoError(t, err)
+	require.Len(t, parts[0].Words, 2)
 }

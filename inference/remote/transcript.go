@@ -19,18 +19,33 @@ import (
 
 // transcription is an answer, json or verbose_json.
 type transcription struct {
-	Text     *string `json:"text"`
-	Language string  `json:"language"`
-	Segments []struct {
-		Start number `json:"start"`
-		End   number `json:"end"`
-		Text  string `json:"text"`
-	} `json:"segments"`
-	Words []struct {
-		Word  string `json:"word"`
-		Start number `json:"start"`
-		End   number `json:"end"`
-	} `json:"words"`
+	Text     json.RawMessage `json:"text"` // a string, or null for silence
+	Language loose           `json:"language"`
+	Segments lenient[struct {
+		Start number             `json:"start"`
+		End   number             `json:"end"`
+		Text  string             `json:"text"`
+		Words lenient[timedWord] `json:"words"` // of whisper.cpp
+	}] `json:"segments"`
+	Words lenient[timedWord] `json:"words"`
+}
+
+type timedWord struct {
+	Word  string `json:"word"`
+	Text  string `json:"text"` // in place of Word
+	Start number `json:"start"`
+	End   number `json:"end"`
+}
+
+// lenient is a list. Values of other types are empty.
+type lenient[T any] []T
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *lenient[T]) UnmarshalJSON(raw []byte) error {
+	if json.Unmarshal(raw, (*[]T)(l)) != nil {
+		*l = nil
+	}
+	return nil
 }
 
 // number is a number that some servers send as a string. Other values are 0.
@@ -58,39 +73,61 @@ func withoutNaN(body []byte) []byte {
 	})
 }
 
+// tokens matches the control tokens of Whisper and SenseVoice.
+var tokens = regexp.MustCompile(`<\|[^<>|]{0,40}\|>`)
+
+// withoutMarks returns the text without the marks that some servers leave in it, and the language that those of Qwen3-ASR name.
+func withoutMarks(raw string) (language, text string) {
+	return asrtext.Parse(tokens.ReplaceAllString(raw, ""), "")
+}
+
 // readTranscription returns the parts of an answer: its segments, or the whole. length is the length of the sound.
 func readTranscription(body []byte, length time.Duration, h inference.Hearing) ([]inference.Transcript, error) {
 	var a transcription
+	var raw string
 	body = bytes.TrimPrefix(bytes.TrimSpace(body), []byte("\uFEFF"))
-	err := json.Unmarshal(body, &a)
+	err := json.NewDecoder(bytes.NewReader(body)).Decode(&a)
 	if err != nil {
 		a = transcription{}
 		err = json.Unmarshal(withoutNaN(body), &a)
 	}
-	if err != nil || a.Text == nil {
+	if a.Text != nil && err == nil {
+		err = json.Unmarshal(a.Text, &raw)
+	}
+	if err != nil || a.Text == nil && len(a.Segments) == 0 {
 		return nil, fmt.Errorf(`expected JSON with "text", got %q`, shorten(string(body)))
 	}
 	seconds := func(s number) time.Duration {
 		return time.Duration(min(max(float64(s), 0), length.Seconds()) * float64(time.Second)).Round(time.Millisecond)
 	}
-	found, text := asrtext.Parse(*a.Text, "") // servers of Qwen3-ASR leave its marks in the text
+	found, text := withoutMarks(raw)
 	whole := inference.Transcript{
-		Text: text, Language: cmp.Or(inference.LanguageTag(a.Language), inference.LanguageTag(found), h.Language), End: length, Final: true,
-	}
-	var words []inference.Word
-	for _, v := range a.Words {
-		w := inference.Word{Text: strings.TrimSpace(v.Word), Start: seconds(v.Start)}
-		if w.End = max(w.Start, seconds(v.End)); w.Text != "" {
-			words = append(words, w)
-		}
+		Text: text, Language: cmp.Or(inference.LanguageTag(a.Language.text), inference.LanguageTag(found), h.Language), End: length, Final: true,
 	}
 	var parts []inference.Transcript
+	nested := len(a.Words) == 0
 	for _, s := range a.Segments {
 		p := whole
-		_, p.Text = asrtext.Parse(s.Text, "")
+		_, p.Text = withoutMarks(s.Text)
 		p.Start = seconds(s.Start)
 		if p.End = max(p.Start, seconds(s.End)); p.Text != "" {
 			parts = append(parts, p)
+		}
+		if nested {
+			a.Words = append(a.Words, s.Words...)
+		}
+	}
+	var words []inference.Word
+	for _, v := range a.Words {
+		text := cmp.Or(v.Word, v.Text)
+		w := inference.Word{Text: strings.TrimSpace(text), Start: seconds(v.Start)}
+		w.End = max(w.Start, seconds(v.End))
+		switch n := len(words) - 1; {
+		case w.Text == "":
+		case nested && n >= 0 && strings.HasPrefix(a.Words[0].Word, " ") && text[0] != ' ': // the rest of a word
+			words[n] = inference.Word{Text: words[n].Text + w.Text, Start: words[n].Start, End: max(words[n].End, w.End)}
+		default:
+			words = append(words, w)
 		}
 	}
 	if len(parts) == 0 {
