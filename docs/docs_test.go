@@ -47,6 +47,11 @@ func TestOperatingListsEveryAlert(t *testing.T) {
 
 // sources returns the Go files outside tests, by path.
 func sources(t *testing.T) map[string]string {
+	return goFiles(t, func(name string) bool { return !strings.HasSuffix(name, "_test.go") })
+}
+
+// goFiles returns the Go files that pass a filter, by path.
+func goFiles(t *testing.T, filter func(name string) bool) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	require.NoError(t, filepath.WalkDir(moduleRoot, func(path string, d fs.DirEntry, err error) error {
@@ -55,7 +60,7 @@ func sources(t *testing.T) map[string]string {
 			return err
 		case d.IsDir() && (d.Name() == "node_modules" || d.Name() == "bin"):
 			return fs.SkipDir
-		case strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go"):
+		case strings.HasSuffix(path, ".go") && filter(d.Name()):
 			found[path] = read(t, strings.TrimPrefix(path, moduleRoot))
 		}
 		return nil
@@ -106,6 +111,21 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 		}
 	}
 	require.Greater(t, metrics, 80)
+}
+
+// TestFieldNamesTests: each test that the table of inputs from the field names exists.
+func TestFieldNamesTests(t *testing.T) {
+	defined := map[string]bool{}
+	for _, code := range goFiles(t, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {
+		for _, name := range firstGroups(`(?m)^func ((?:Test|Fuzz)\w+)\(`, code) {
+			defined[name] = true
+		}
+	}
+	named := firstGroups(`\b((?:Test|Fuzz)[A-Z]\w+)`, read(t, "docs", "field.md"))
+	require.Greater(t, len(named), 80)
+	for _, name := range named {
+		assert.True(t, defined[name], name)
+	}
 }
 
 // TestErrorsAreThoseOfTheProgram looks for each text of the table of errors in the code, in pieces between its placeholders.
