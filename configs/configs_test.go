@@ -139,11 +139,13 @@ func TestEverySettingHasARule(t *testing.T) {
 		"inference.voice.model":        "the server knows its models",
 		"inference.recognizer.model":   "the server knows its models",
 		"inference.recognizer.aligner": "a path",
-		"inference.minicpmo.runtime":   "a path",
-		"agent.state.path":             "a path",
-		"agent.mqtt.user":              "required with a password, which no file has",
-		"agent.console.tls_cert":       "checked through tls_key",
-		"agent.control.role_attribute": "checked through role_value",
+
+		"inference.recognizer.interim.model": "the server knows its models",
+		"inference.minicpmo.runtime":         "a path",
+		"agent.state.path":                   "a path",
+		"agent.mqtt.user":                    "required with a password, which no file has",
+		"agent.console.tls_cert":             "checked through tls_key",
+		"agent.control.role_attribute":       "checked through role_value",
 	}
 	for _, v := range configs.Variables() {
 		if v.Secret || free[v.Path] != "" {
@@ -413,7 +415,7 @@ func TestOddButRightFiles(t *testing.T) {
 func TestPrint(t *testing.T) {
 	environ := []string{
 		"LIVEKIT_API_KEY=visible-key", "LIVEKIT_API_SECRET=hunter2", "TOUCHLINE_INFERENCE_REMOTE_API_KEY=hunter3", "TOUCHLINE_INFERENCE_VOICE_API_KEY=hunter4",
-		"TOUCHLINE_INFERENCE_RECOGNIZER_API_KEY=hunter5",
+		"TOUCHLINE_INFERENCE_RECOGNIZER_API_KEY=hunter5", "TOUCHLINE_INFERENCE_RECOGNIZER_INTERIM_API_KEY=hunter6",
 		"TOUCHLINE_AGENT_CONSOLE_TOKEN=hunter4-hunter4-", "TOUCHLINE_AGENT_LIVEKIT_TOKEN=hunter5", "TOUCHLINE_LOG_LEVEL=debug",
 	}
 	c, err := load(t, "preset: owl\nagent:\n  instruction: \"say \\\"hi\\\"\\nand # more: é\\t\"\n  frame_stride: 3\n"+

@@ -64,6 +64,53 @@ type RecognizerConfig struct {
 	Model string `yaml:"model" env:"MODEL"`
 	// APIKey of the server is read from the environment only.
 	APIKey redact.Secret `yaml:"-" env:"API_KEY"`
+	// Interim chooses a faster recognizer for interim texts.
+	Interim InterimConfig `yaml:"interim" envPrefix:"INTERIM_"`
+
+	interims bool // made by Interims
+}
+
+// InterimConfig chooses the recognizer of interim texts: a bundle, or a server with its address and model as in RecognizerConfig. Without
+// either, interim texts come from the recognizer of the finals.
+type InterimConfig struct {
+	Bundle string        `yaml:"bundle" env:"BUNDLE"`
+	URL    string        `yaml:"url" env:"URL"`
+	Model  string        `yaml:"model" env:"MODEL"`
+	APIKey redact.Secret `yaml:"-" env:"API_KEY"`
+}
+
+// Interims returns the settings of the recognizer of interim texts, and false without one. Device, slots and times are those of the
+// finals.
+func (c RecognizerConfig) Interims() (RecognizerConfig, bool) {
+	i := c.Interim
+	if c.Program != RecognizerModel && c.Program != RecognizerRemote || i.Bundle == "" && i.URL == "" {
+		return RecognizerConfig{}, false
+	}
+	if c.Program = RecognizerModel; i.URL != "" {
+		c.Program = RecognizerRemote
+	}
+	c.Bundle, c.Aligner, c.URL, c.Model, c.APIKey = i.Bundle, "", i.URL, i.Model, i.APIKey
+	c.Interim, c.interims = InterimConfig{}, true
+	return c, true
+}
+
+// OfInterims reports whether the settings are those of Interims.
+func (c RecognizerConfig) OfInterims() bool { return c.interims }
+
+// Setting returns the path of the settings.
+func (c RecognizerConfig) Setting() string {
+	if c.interims {
+		return "inference.recognizer.interim"
+	}
+	return "inference.recognizer"
+}
+
+// Address returns URL with http:// or https://. live means that it has ws:// or wss://: live speech goes through realtime sessions.
+func (c RecognizerConfig) Address() (address string, live bool) {
+	if rest, live := strings.CutPrefix(c.URL, "ws"); live {
+		return "http" + rest, true
+	}
+	return c.URL, false
 }
 
 // The bounds of the voice's level, dB.
@@ -159,11 +206,17 @@ func (c RecognizerConfig) Validate() error {
 	s.That(check.Within(c.Step, 100*time.Millisecond, 10*time.Second), "step", "between 100ms and 10s", c.Step)
 	s.That(c.IdleUnload == 0 || check.Within(c.IdleUnload, time.Second, 24*time.Hour), "idle_unload",
 		"0s to keep the model, or between 1s and 24h", c.IdleUnload)
-	address := c.URL
-	if rest, live := strings.CutPrefix(address, "ws"); live { // ws:// and wss:// use realtime sessions for live speech
-		address = "http" + rest
-	}
+	address, _ := c.Address()
 	s.Add(checkURL(address, c.Program == RecognizerRemote, "a transcription server", "RECOGNIZER"))
+	s.Part("interim", c.Interim.validate())
+	return s.Err()
+}
+
+func (c InterimConfig) validate() error {
+	var s check.Settings
+	s.That(c.Bundle == "" || c.URL == "", "bundle", "empty, as url is set", strconv.Quote(c.Bundle))
+	address, _ := RecognizerConfig{URL: c.URL}.Address()
+	s.Add(checkURL(address, false, "a transcription server", "RECOGNIZER_INTERIM"))
 	return s.Err()
 }
 

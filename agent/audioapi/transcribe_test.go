@@ -25,6 +25,7 @@ import (
 	"touchline/agent/agenttest"
 	"touchline/agent/audioapi"
 	"touchline/inference"
+	"touchline/inference/live"
 	"touchline/inference/live/livetest"
 	"touchline/inference/vad"
 	"touchline/internal/wav"
@@ -426,6 +427,16 @@ func TestStreamOfOlderClients(t *testing.T) {
 	_, body = upload(t, srv, transcriptions+"/stream", speech(), nil)
 	require.Equal(t, first+`data: {"text":"w400","language":"en","is_final":false,"chunk_index":1}`+"\n\n"+
 		`data: {"code":"SSE_STREAM_ERROR","message":"the graph failed","statusCode":503}`+"\n\n", body)
+}
+
+// TestStreamWithInterims: the growing texts of a stream are those of the fast recognizer.
+func TestStreamWithInterims(t *testing.T) {
+	srv, _ := transcribe(t, live.Pair(&livetest.Recognizer{}, counter{&livetest.Recognizer{}}, zerolog.Nop()))
+	_, body := upload(t, srv, transcriptions+"/stream", speech(), nil)
+	require.Equal(t, `data: {"text":"tick tick","language":"en","is_final":false,"chunk_index":0}`+"\n\n"+
+		`data: {"text":"w600 w500","language":"en","is_final":true,"chunk_index":0}`+"\n\n"+
+		`data: {"text":"tick tick","language":"en","is_final":false,"chunk_index":1}`+"\n\n"+
+		`data: {"text":"w400","language":"en","is_final":true,"chunk_index":1}`+"\n\n"+`data: {"done":true}`+"\n\n", body)
 }
 
 // TestQueue: more recordings than may wait are refused, and those that nobody waits for give their place back.

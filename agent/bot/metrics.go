@@ -95,13 +95,13 @@ func collectRemote(loaded inference.Model, ch chan<- prometheus.Metric) {
 
 // collectRecognizer sends the metrics of the model of speech recognition while it is loaded. The counters start again when it is
 // loaded again.
-func collectRecognizer(r *engine.Recognizer, ch chan<- prometheus.Metric) {
+func collectRecognizer(r *engine.Recognizer, name string, ch chan<- prometheus.Metric) {
 	model, ok := r.Loaded().(*qwen3asr.Engine)
 	if !ok {
 		return
 	}
 	s := model.Stats()
-	out := metrics.Writer{Out: ch, Prefix: "touchline_recognizer_"}
+	out := metrics.Writer{Out: ch, Prefix: "touchline_recognizer_" + name}
 	const answers = "Answers of the model: of speech that ended, of speech that goes on, of parts of recordings, and alignments."
 	for kind, n := range map[string]uint64{"final": s.Finals, "partial": s.Partials, "file": s.Files} {
 		out.Counter("answers_total", answers, float64(n), "kind", kind)

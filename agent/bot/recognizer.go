@@ -1,6 +1,7 @@
 package bot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,12 +16,15 @@ import (
 	"touchline/agent/hearing"
 	"touchline/inference"
 	"touchline/inference/engine"
+	"touchline/inference/live"
 	"touchline/inference/nano"
 	"touchline/inference/qwen3asr"
 	"touchline/inference/remote"
 	"touchline/inference/sphinx"
+	"touchline/inference/step"
 	"touchline/inference/vad"
 	"touchline/internal/metrics"
+	"touchline/internal/rescue"
 	"touchline/models"
 )
 
@@ -38,10 +42,57 @@ type Recognizer struct {
 	Step time.Duration
 	// Device describes where it runs; nil for unknown.
 	Device func() audioapi.Device
+
+	loaded <-chan struct{} // closed after the first try to load the model
 }
 
-// NewRecognizer makes the configured recognizer; nil if there is none. runtime is the folder of ONNX Runtime, or "".
+// NewRecognizer makes the configured recognizer, with the one of interim texts; nil if there is none. runtime is the folder of ONNX
+// Runtime, or "".
 func NewRecognizer(cfg inference.RecognizerConfig, runtime string, log zerolog.Logger) (*Recognizer, error) {
+	exact, err := newRecognizer(cfg, runtime, log)
+	interims, ok := cfg.Interims()
+	if err != nil || !ok {
+		return exact, err
+	}
+	fast, err := newRecognizer(interims, runtime, log)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("inference.recognizer.interim: %w", err), exact.Close())
+	}
+	return withInterims(exact, fast, log), nil
+}
+
+// withInterims returns the exact recognizer with the interim texts of a fast one.
+func withInterims(exact, fast *Recognizer, log zerolog.Logger) *Recognizer {
+	run := func(ctx context.Context) error {
+		all, ctx := rescue.WithContext(ctx)
+		all.Go(func() error { return exact.Run(ctx) })
+		all.Go(func() error {
+			select {
+			case <-exact.loaded: // it takes its memory first
+			case <-ctx.Done():
+			}
+			return fast.Run(ctx)
+		})
+		return all.Wait()
+	}
+	var figures metrics.Bundle
+	for _, r := range []*Recognizer{exact, fast} {
+		if r.Metrics != nil {
+			figures = append(figures, r.Metrics)
+		}
+	}
+	r := *exact
+	r.Recognizer, r.Run = live.Pair(exact.Recognizer, fast.Recognizer, log), run
+	r.Note, r.Metrics = cmp.Or(exact.Note, fast.Note), metrics.Func(figures.Collect)
+	r.Device = func() audioapi.Device {
+		d := exact.Device()
+		d.Memory += fast.Device().Memory
+		return d
+	}
+	return &r
+}
+
+func newRecognizer(cfg inference.RecognizerConfig, runtime string, log zerolog.Logger) (*Recognizer, error) {
 	switch cfg.Program {
 	case inference.RecognizerModel:
 		r, err := newHearing(cfg, runtime, log)
@@ -69,7 +120,9 @@ func NewRecognizer(cfg inference.RecognizerConfig, runtime string, log zerolog.L
 
 // AlwaysLoaded returns a recognizer without a model to load; its Run closes it.
 func AlwaysLoaded(r inference.Recognizer) *Recognizer {
-	return &Recognizer{Recognizer: r, Run: func(ctx context.Context) error {
+	loaded := make(chan struct{})
+	close(loaded)
+	return &Recognizer{Recognizer: r, loaded: loaded, Run: func(ctx context.Context) error {
 		<-ctx.Done()
 		return r.Close()
 	}}
@@ -84,11 +137,18 @@ func newHearing(cfg inference.RecognizerConfig, runtime string, log zerolog.Logg
 	o := qwen3asr.Options{
 		Aligner: cfg.Aligner, Runtime: runtime, Device: cfg.Device, GPU: cfg.GPU, Slots: cfg.Slots, Step: cfg.Step, Logger: log,
 	}
+	figures := "" // what the names of its metrics begin with
+	if cfg.OfInterims() {
+		o.Priority, figures = step.Interim, "interim_"
+	}
 	can, err := qwen3asr.Describe(bundle, o)
 	if err != nil {
 		return nil, err
 	}
+	loaded := make(chan struct{})
+	tried := sync.OnceFunc(func() { close(loaded) })
 	manager, err := engine.NewRecognizer(func(ctx context.Context, progress engine.Progress) (inference.Recognizer, error) {
+		defer tried()
 		log.Info().Str("bundle", bundle.Dir).Str("device", cfg.Device).Msg("loading the recognizer")
 		o := o
 		o.Progress = progress
@@ -102,8 +162,8 @@ func newHearing(cfg inference.RecognizerConfig, runtime string, log zerolog.Logg
 	if err != nil {
 		return nil, err
 	}
-	r := &Recognizer{Recognizer: manager, Run: manager.Run, Metrics: metrics.Func(func(ch chan<- prometheus.Metric) {
-		collectRecognizer(manager, ch)
+	r := &Recognizer{Recognizer: manager, Run: manager.Run, loaded: loaded, Metrics: metrics.Func(func(ch chan<- prometheus.Metric) {
+		collectRecognizer(manager, figures, ch)
 	})}
 	r.Device = func() audioapi.Device {
 		d := audioapi.Device{Kind: cfg.Device}
@@ -174,10 +234,7 @@ func (r *Recognition) Run(ctx context.Context) error {
 
 // hold keeps the recognizer loaded until release.
 func (r *Recognition) hold() (release func()) {
-	if manager, ok := r.Recognizer.Recognizer.(*engine.Recognizer); ok {
-		return manager.Hold()
-	}
-	return func() {}
+	return live.Hold(r.Recognizer.Recognizer)
 }
 
 // texts returns a model that answers a text without a picture; nil for one that does not.

@@ -127,20 +127,15 @@ func checkEngine(ctx context.Context, a *app, r *findings) {
 	}
 }
 
-// checkRecognizer checks the speech recognizer.
+// checkRecognizer checks the speech recognizer, and the one of interim texts.
 func checkRecognizer(ctx context.Context, a *app, r *findings) {
 	c, runtime := a.cfg.Inference.Recognizer, a.cfg.Inference.MiniCPM.Runtime
 	switch c.Program {
-	case inference.RecognizerModel:
-		r.parts(recognizerParts(c))
-		r.parts(runtimeParts(runtime, c.Device, c.GPU))
-	case inference.RecognizerRemote:
-		address := c.URL
-		if rest, live := strings.CutPrefix(address, "ws"); live { // live speech uses a WebSocket
-			address = "http" + rest
+	case inference.RecognizerModel, inference.RecognizerRemote:
+		checkTranscription(ctx, c, runtime, "", r)
+		if interims, ok := c.Interims(); ok {
+			checkTranscription(ctx, interims, runtime, "interim ", r)
 		}
-		found, err := answers(ctx, http.MethodGet, address+"/models", c.APIKey)
-		r.add("transcription server", err, found)
 	case inference.RecognizerSphinx:
 		s, err := sphinx.Open(sphinx.Options{Orders: command.SpokenOrders(), WakeWords: a.cfg.Agent.Hearing.WakeWords})
 		if err == nil {
@@ -154,6 +149,18 @@ func checkRecognizer(ctx context.Context, a *app, r *findings) {
 	detector := vad.Open(runtime)
 	r.maybe("speech detector", detector.Err(), detector.String(), "the energy VAD is used")
 	_ = detector.Close() // nothing was written
+}
+
+// checkTranscription checks a bundle or a transcription server; kind precedes their names.
+func checkTranscription(ctx context.Context, c inference.RecognizerConfig, runtime, kind string, r *findings) {
+	if c.Program == inference.RecognizerModel {
+		r.parts(recognizerParts(c, kind))
+		r.parts(runtimeParts(runtime, c.Device, c.GPU))
+		return
+	}
+	address, _ := c.Address()
+	found, err := answers(ctx, http.MethodGet, address+"/models", c.APIKey)
+	r.add(kind+"transcription server", err, found)
 }
 
 // checkTargets checks that the broker and the recipients of webhooks can be reached. It sends them no message.

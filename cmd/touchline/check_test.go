@@ -43,7 +43,7 @@ func TestCheckAsksServers(t *testing.T) {
 	}
 	out, _ := run(`
 inference:
-  recognizer: {program: remote, url: "ws://` + host + `/v1"}
+  recognizer: {program: remote, url: "ws://` + host + `/v1", interim: {url: "http://` + nobody + `/v1"}}
   voice: {program: remote, url: "` + server.URL + `/v1"}
 agent:
   webhook: {urls: ["` + server.URL + `/hook/secret", "http://` + nobody + `/secret", "http://` + silent + `/secret"]}
@@ -51,6 +51,7 @@ agent:
 `)
 	for _, line := range []string{
 		"ok       transcription server: " + host + " answers (200 OK)",
+		"missing  interim transcription server: " + nobody + ": dial tcp " + nobody + ": connect: connection refused",
 		"ok       speech server: " + host + " answers (200 OK)",
 		"ok       webhook 1: " + host + " answers (405 Method Not Allowed)",
 		"missing  webhook 2: " + nobody + ": dial tcp " + nobody + ": connect: connection refused",
@@ -82,14 +83,15 @@ func TestCheckOfTheRecognizer(t *testing.T) {
 		require.Equal(t, 1, code, out)
 		return out
 	}
-	out := run("inference: {engine: nano, recognizer: {program: model, bundle: "+empty+"}}", "--ort", empty)
+	out := run("inference: {engine: nano, recognizer: {program: model, bundle: "+empty+", interim: {bundle: "+empty+"}}}", "--ort", empty)
 	for _, line := range []string{
 		"missing  recognizer bundle: open bundle " + empty + ": no manifest.json in the folder",
+		"missing  interim recognizer bundle: open bundle " + empty + ": no manifest.json in the folder",
 		"missing  ONNX Runtime: ", "optional speech detector: ", "; the energy VAD is used\n",
 	} {
 		require.Contains(t, out, line)
 	}
-	require.Equal(t, 2, strings.Count(out, "missing  ONNX Runtime: "), "of nano and of the recognizer")
+	require.Equal(t, 3, strings.Count(out, "missing  ONNX Runtime: "), "of nano and of the recognizers")
 	out = run("inference: {recognizer: {program: sphinx}}\nagent: {hearing: {wake_words: [xyzzyplugh]}}", "--ort", empty)
 	require.Regexp(t, `missing  pocketsphinx: .*`, out)
 	require.Regexp(t, `optional ONNX Runtime: .*; the demo uses the scene engine`, out)

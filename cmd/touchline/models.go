@@ -113,9 +113,9 @@ func modelParts(cfg minicpmo.Config) []part {
 	return append([]part{bundlePart}, runtimeParts(cfg.Runtime, cfg.Device, cfg.GPU)...)
 }
 
-// recognizerParts checks the bundles of the recognizer.
-func recognizerParts(cfg inference.RecognizerConfig) []part {
-	p := part{what: "recognizer bundle"}
+// recognizerParts checks the bundles of a recognizer; kind precedes its name.
+func recognizerParts(cfg inference.RecognizerConfig, kind string) []part {
+	p := part{what: kind + "recognizer bundle"}
 	bundle, err := models.OpenBundle(cfg.Bundle)
 	if err == nil {
 		p.ok = fmt.Sprintf("%s at %s", bundle.Manifest.Name, bundle.Dir)

@@ -206,7 +206,7 @@ func (r *Recognizer) openSession(ctx, open context.Context, h inference.Hearing)
 	if err != nil {
 		if res != nil && errors.Is(err, websocket.ErrBadHandshake) {
 			defer res.Body.Close()
-			return nil, fmt.Errorf("%s: %w: %w%s", r.server, ErrRefused, refusalOf(res, r.now()), recognizerHint(res.StatusCode))
+			return nil, fmt.Errorf("%s: %w: %w%s", r.server, ErrRefused, refusalOf(res, r.now()), r.hint(res.StatusCode))
 		}
 		return nil, fmt.Errorf("%s: %w: %w", r.server, ErrUnreachable, err)
 	}

@@ -43,6 +43,7 @@ const (
 // Recognizer transcribes speech with a server that has OpenAI's POST /v1/audio/transcriptions, and live speech also with its
 // /v1/realtime. Safe for concurrent use.
 type Recognizer struct {
+	setting            string // path of its settings
 	server, model, key string
 	realtime           string // address of live sessions; with "" live speech is sent as recordings
 	client             *http.Client
@@ -59,20 +60,17 @@ type Recognizer struct {
 // NewRecognizer checks the address and returns the recognizer behind it. It sends nothing. Live speech goes through /v1/realtime where
 // the address begins with ws:// or wss://.
 func NewRecognizer(cfg inference.RecognizerConfig, log zerolog.Logger) (*Recognizer, error) {
-	address, live := strings.CutPrefix(cfg.URL, "ws")
-	if live {
-		address = "http" + address
-	}
+	address, live := cfg.Address()
 	u, err := parseURL(address)
 	if err != nil {
-		return nil, fmt.Errorf("open transcription server: inference.recognizer.url: %w", err)
+		return nil, fmt.Errorf("open transcription server: %s.url: %w", cfg.Setting(), err)
 	}
 	realtime := ""
 	if live {
 		realtime = realtimeURL(u, cmp.Or(cfg.Model, recognizerModel))
 	}
 	return &Recognizer{
-		server: u.String(), realtime: realtime, model: cmp.Or(cfg.Model, recognizerModel), key: string(cfg.APIKey),
+		setting: cfg.Setting(), server: u.String(), realtime: realtime, model: cmp.Or(cfg.Model, recognizerModel), key: string(cfg.APIKey),
 		client: newClient(), limit: newLimit(recognizerParallel), now: time.Now,
 		log:    log.With().Str("component", "recognizer").Str("server", u.String()).Logger(),
 		status: inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: "no request yet: " + u.String()},
@@ -258,7 +256,7 @@ func (r *Recognizer) post(ctx context.Context, path string, sound []float32, h i
 	}
 	defer res.Body.Close()
 	if res.StatusCode/100 != 2 {
-		return nil, fmt.Errorf("%s: %w: %w%s", r.server, ErrRefused, refusalOf(res, r.now()), recognizerHint(res.StatusCode))
+		return nil, fmt.Errorf("%s: %w: %w%s", r.server, ErrRefused, refusalOf(res, r.now()), r.hint(res.StatusCode))
 	}
 	answer, err := io.ReadAll(res.Body)
 	if err != nil {
@@ -271,12 +269,12 @@ func (r *Recognizer) post(ctx context.Context, path string, sound []float32, h i
 	return texts, nil
 }
 
-func recognizerHint(status int) string {
+func (r *Recognizer) hint(status int) string {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return "; set its key in TOUCHLINE_INFERENCE_RECOGNIZER_API_KEY"
+		return "; set its key in TOUCHLINE_" + strings.ToUpper(strings.ReplaceAll(r.setting, ".", "_")) + "_API_KEY"
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
-		return "; check inference.recognizer.url, which ends in /v1, and inference.recognizer.model"
+		return fmt.Sprintf("; check %[1]s.url, which ends in /v1, and %[1]s.model", r.setting)
 	}
 	return ""
 }

@@ -48,6 +48,7 @@ func speechFaults() map[string]func(w http.ResponseWriter, verbose bool) {
 		"bom":            raw("\uFEFF" + `{"text":"` + Heard + `"}`),
 		"qwen-marks":     raw(`{"text":"language Dutch<asr_text>` + Heard + `"}`),
 		"hostile-cues":   raw(`{"text":"x","segments":[{"start":1,"end":0,"text":"` + Heard + `"},{"start":-3,"end":-2,"text":"<b>b</b>"}]}`),
+		"unfinished":     raw(`{"text":"Een doel"}`),
 		"created-status": func(w http.ResponseWriter, _ bool) { w.WriteHeader(http.StatusCreated); plain(w) },
 	}
 }
