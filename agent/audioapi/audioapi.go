@@ -152,14 +152,20 @@ var builtIn = []string{ //nolint:gochecknoglobals // a table
 // parse reads a body. Fields that other servers have are ignored.
 func parse(body []byte) (SpeechBody, error) {
 	var r SpeechBody
-	d := json.NewDecoder(bytes.NewReader(body))
+	if !utf8.Valid(body) { // older PowerShell sends Latin-1
+		return r, &Error{Status: http.StatusBadRequest, Code: "invalid_json", Message: "read the body: it is not UTF-8"}
+	}
+	d := json.NewDecoder(bytes.NewReader(bytes.TrimPrefix(body, []byte("\uFEFF"))))
 	if err := d.Decode(&r); err != nil {
 		return r, &Error{Status: http.StatusBadRequest, Code: "invalid_json", Message: "read the body: " + err.Error()}
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return r, &Error{Status: http.StatusBadRequest, Code: "invalid_json", Message: "expected one JSON object, got more after it"}
 	}
-	r.Format, r.Stream = cmp.Or(r.Format, "mp3"), cmp.Or(r.Stream, "audio")
+	r.Format, r.Stream = cmp.Or(strings.ToLower(r.Format), "mp3"), cmp.Or(strings.ToLower(r.Stream), "audio")
+	if tag, ok := tagOf(r.Language); ok {
+		r.Language = tag
+	}
 	switch n := utf8.RuneCountInString(r.Input); {
 	case n > maxInput:
 		return r, bad("input", "at most %d characters, got %d; send it in parts", maxInput, n)
@@ -174,7 +180,7 @@ func parse(body []byte) (SpeechBody, error) {
 	case r.Stream != "audio" && r.Stream != "sse":
 		return r, bad("stream_format", "expected audio or sse, got %.40q", r.Stream)
 	}
-	if slices.Contains(builtIn, string(r.Voice)) {
+	if slices.Contains(builtIn, strings.ToLower(string(r.Voice))) {
 		r.Voice = ""
 	}
 	return r, nil

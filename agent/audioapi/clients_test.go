@@ -30,12 +30,32 @@ func TestFormsOfClients(t *testing.T) {
 		"empty granularities": {"timestamp_granularities[]": "", "response_format": "json"},
 		"temperatures":        {"temperature": "0.0,0.2,0.4"}, "temperatures as JSON": {"temperature": "[0, 0.2]"}, "several temperatures": {"temperature": "0|0.2"},
 		"empty values": {"language": "", "prompt": "", "temperature": "", "stream": ""},
+		"capitals":     {"response_format": "JSON"}, "a line end": {"response_format": "json\r\n", "stream": "False "}, "off": {"stream": "off"},
+		"a locale": {"language": "en_US.UTF-8"}, "three letters": {"language": "eng"}, "name": {"language": "English"},
+		"open": {"language": "Auto"}, "no language of JavaScript": {"language": "undefined"}, "quoted": {"chunking_strategy": `"auto"`},
+		"no strategy": {"chunking_strategy": "null"}, "an object": {"chunking_strategy": `{"type":"auto"}`},
+		"members as fields": {"chunking_strategy[type]": "server_vad", "chunking_strategy[silence_duration_ms]": "500"},
 	} {
 		status, body := upload(t, srv, transcriptions, speech(), fields)
 		require.Equal(t, http.StatusOK, status, "%s: %s", name, body)
 		require.Contains(t, body, `"text":"w600 w500 w400"`)
 	}
-	status, body := upload(t, srv, transcriptions, speech(), map[string]string{"return_timestamps": "true"})
+	status, body := upload(t, srv, transcriptions, speech(), map[string]string{"chunking_strategy[type]": "server_vad", "chunking_strategy[threshold]": "9"})
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Contains(t, body, "expected above 0 to 1, got 9")
+	for name, value := range map[string]string{
+		"timestamp_granularities": `["word", "segment"]`, "timestamp_granularities[]": "Word,segment", "timestamp_granularities[0]": "word",
+	} {
+		status, body := upload(t, srv, transcriptions, speech(), map[string]string{"response_format": "Verbose_JSON", name: value})
+		require.Equal(t, http.StatusOK, status, body)
+		require.Contains(t, body, `"words":[{"word":"w600"`, name)
+	}
+	for _, value := range []string{"1", "True", "on"} {
+		status, body := upload(t, srv, transcriptions, speech(), map[string]string{"stream": value})
+		require.Equal(t, http.StatusOK, status, body)
+		require.Contains(t, body, "transcript.text.done", value)
+	}
+	status, body = upload(t, srv, transcriptions, speech(), map[string]string{"return_timestamps": "true"})
 	require.Equal(t, http.StatusOK, status)
 	var answer audioapi.Transcription
 	require.NoError(t, json.Unmarshal([]byte(body), &answer))
@@ -58,6 +78,46 @@ func TestFormsOfClients(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	status, _ = upload(t, strict, transcriptions, speech(), nil)
 	require.Equal(t, http.StatusOK, status, "no name is no wrong name")
+}
+
+// TestPartsOfForms: the file is the part with a file name, whatever its name; a part without a name is an error.
+func TestPartsOfForms(t *testing.T) {
+	srv, _ := transcribe(t, &livetest.Recognizer{})
+	for header, want := range map[string]int{
+		`name="file"`: 200, `name=file; filename=a.wav`: 200, `name="audio_file"; filename="a.wav"`: 200, `name="file[]"; filename="C:\a.wav"`: 200,
+		`name="file"; filename="a "b".wav"`: 400, `filename="a.wav"`: 400,
+	} {
+		form := "--x\r\nContent-Disposition: form-data; " + header + "\r\n\r\n" + string(speech()) +
+			"\r\n--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper-1\r\n--x--\r\n"
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+transcriptions, strings.NewReader(form))
+		require.NoError(t, err)
+		req.Header.Set("Content-Type", "multipart/form-data; boundary=x")
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		var body bytes.Buffer
+		_, err = body.ReadFrom(res.Body)
+		require.NoError(t, errors.Join(err, res.Body.Close()))
+		require.Equal(t, want, res.StatusCode, header)
+		if want != http.StatusOK {
+			require.Contains(t, body.String(), "a part has no name")
+		}
+	}
+}
+
+// TestLanguageNames: languages as clients name them.
+func TestLanguageNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"en-US": "en-US", "zh_CN.UTF-8": "zh", "zh-Hans-CN": "zh-Hans-CN", "deu": "de", "ger": "de", "iw": "he", "cmn": "zh", "nb": "no", "yue": "yue",
+		"German": "de", "": "", "AUTO": "", "und": "", "None": "",
+	} {
+		tag, ok := audioapi.TagOf(name)
+		require.True(t, ok, name)
+		require.Equal(t, want, tag, name)
+	}
+	for _, name := range []string{"klingon", "*", "<|en|>", "xx"} {
+		_, ok := audioapi.TagOf(name)
+		require.False(t, ok, name)
+	}
 }
 
 func fetch(t *testing.T, url string) (int, string) {
@@ -199,7 +259,8 @@ func TestSpeechOfClients(t *testing.T) {
 		`{"input": "Go!", "lang_code": "a", "stream": true, "voice": "alloy"}`: {"", "en"},
 		`{"input": "ゴールです。", "voice": "alloy"}`:                                {"", "ja"},
 		`{"input": "進球了！"}`:                                                    {"", "zh"}, `{"input": "שער!"}`: {"", "he"}, `{"input": "Гол!"}`: {"", "ru"}, `{"input": "Γκολ"}`: {"", "el"},
-		`{"input": "Гол!", "language": "uk"}`:         {"", "uk"},
+		`{"input": "Гол!", "language": "uk"}`:     {"", "uk"},
+		`{"input": "Go!", "language": "English"}`: {"", "en"}, `{"input": "Go!", "language": "Auto", "voice": "Alloy"}`: {"", "en"},
 		`{"input": "Гол!", "language": "en"}`:         {"", "ru"},
 		`{"input": "Goal by Иванов for the reds"}`:    {"", "en"},
 		`{"input": "Гол!", "voice": "espeak-ng:nl"}`:  {"flite:slt", "ru"},
@@ -220,6 +281,18 @@ func drain(t *testing.T, res *http.Response) {
 	t.Helper()
 	_, err := io.Copy(io.Discard, res.Body)
 	require.NoError(t, err)
+}
+
+// TestSpeechBodies: a byte order mark and capitals do no harm; a body in another encoding is refused rather than spoken wrongly.
+func TestSpeechBodies(t *testing.T) {
+	srv := serve(t, &speaker{})
+	for body, want := range map[string]int{
+		"\uFEFF" + `{"input": "Go!", "response_format": "PCM", "stream_format": "SSE"}`: 200, "{\"input\": \"Andr\xe9\", \"response_format\": \"pcm\"}": 400,
+	} {
+		res := post(t, srv, body)
+		require.Equal(t, want, res.StatusCode, body)
+		drain(t, res)
+	}
 }
 
 // TestLenientSpeech: unknown voices and instructions are ignored with a header where the settings say so; speeds go to the voices that

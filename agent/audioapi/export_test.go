@@ -35,3 +35,6 @@ func Agreed(a, b string) string { return agreed(a, b) }
 
 // SoundWithin bounds the wait for the first sound, if d is not 0.
 func (h *Handler) SoundWithin(d time.Duration) { h.soundTime = cmp.Or(d, h.soundTime) }
+
+// TagOf is tagOf.
+var TagOf = tagOf //nolint:gochecknoglobals // of tests

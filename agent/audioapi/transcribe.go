@@ -112,7 +112,7 @@ func (t *Transcriber) ServeStream(w http.ResponseWriter, r *http.Request) {
 		} {
 			f.fields[name] = []string{cmp.Or(f.first(name), value)}
 		}
-		if f.first("response_format") != "json" || f.first("stream") != "true" {
+		if on, err := f.flag("stream"); f.first("response_format") != "json" || err != nil || !on {
 			return bad("response_format", "this stream has one form; leave it out, with stream")
 		}
 		f.plain = true

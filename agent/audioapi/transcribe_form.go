@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+
+	bcp47 "golang.org/x/text/language"
 
 	"touchline/inference"
 	"touchline/inference/vad"
@@ -60,18 +63,32 @@ func (t *Transcriber) model(name string) error {
 	return nil
 }
 
-// language returns the tag of a language in a request; "" and "auto" are "".
+// language returns the tag of a language in a request; "" finds it.
 func (t *Transcriber) language(name string) (string, error) {
-	if name == "" || name == "auto" {
-		return "", nil
-	}
-	tag := inference.LanguageTag(name)
+	tag, ok := tagOf(name)
 	known := t.opts.Recognizer.Recognizes().Languages
 	same := func(k string) bool { return inference.Primary(k) == inference.Primary(tag) }
-	if tag == "" || len(known) > 0 && !slices.ContainsFunc(known, same) {
+	if !ok || tag != "" && len(known) > 0 && !slices.ContainsFunc(known, same) {
 		return "", bad("language", "expected a language of the model, such as en, got %.40q", name)
 	}
 	return tag, nil
+}
+
+// tagOf returns the tag of a language as clients name it: a tag, a locale (en_US.UTF-8), a code of three letters, or an English name.
+// It is "" where the client leaves the language open.
+func tagOf(name string) (tag string, ok bool) {
+	name, _, _ = strings.Cut(strings.TrimSpace(name), ".")
+	switch strings.ToLower(name) {
+	case "", "auto", "detect", "multi", "und", "null", "none", "undefined":
+		return "", true
+	}
+	if tag = inference.LanguageTag(name); tag == "" {
+		if parsed, err := bcp47.All.Parse(name); err == nil {
+			base, _ := parsed.Base()
+			tag = inference.LanguageTag(base.String())
+		}
+	}
+	return tag, tag != ""
 }
 
 // listening holds a client's transcription options: fields of a form, or "transcription" of a session.
@@ -131,18 +148,14 @@ func (t *Transcriber) requestOf(f *form) (o request, err error) {
 			return o, bad("temperature", "expected 0 to 1, got %.40q", v)
 		}
 	}
-	if o.split, err = strategy(f.first("chunking_strategy")); err != nil {
+	if o.split, err = strategy(f.chunking()); err != nil {
 		return o, err
 	}
-	if v := f.first("stream"); v != "" {
-		if o.stream, err = strconv.ParseBool(v); err != nil {
-			return o, bad("stream", "expected true or false, got %.40q", v)
-		}
+	if o.stream, err = f.flag("stream"); err != nil {
+		return o, err
 	}
-	if v := f.first("return_timestamps"); v != "" {
-		if o.stamps, err = strconv.ParseBool(v); err != nil {
-			return o, bad("return_timestamps", "expected true or false, got %.40q", v)
-		}
+	if o.stamps, err = f.flag("return_timestamps"); err != nil {
+		return o, err
 	}
 	o.translate, o.text = f.translate, f.translator
 	return o, t.formatOf(&o, f)
@@ -169,7 +182,8 @@ func (t *Transcriber) formatOf(o *request, f *form) error {
 	if o.stream && o.format != "json" && o.format != "text" && o.format != diarized {
 		return bad("stream", "a stream has text only; choose response_format json, text or diarized_json")
 	}
-	list := f.list("timestamp_granularities")
+	notLetter := func(r rune) bool { return !unicode.IsLetter(r) }
+	list := strings.FieldsFunc(strings.ToLower(strings.Join(f.list("timestamp_granularities"), ",")), notLetter) // also as a JSON list
 	if len(list) > 0 && o.format != "verbose_json" {
 		return bad("timestamp_granularities", "only with response_format verbose_json")
 	}
@@ -238,20 +252,38 @@ func (v turns) config(field string) (vad.Config, error) {
 	return c, nil
 }
 
+// chunking returns chunking_strategy. OpenAI's clients send the members of an object as fields of their own.
+func (f *form) chunking() string {
+	members := map[string]json.RawMessage{}
+	for field, values := range f.fields {
+		if name, ok := strings.CutPrefix(field, "chunking_strategy["); ok {
+			value := json.RawMessage(values[0])
+			if !json.Valid(value) {
+				value, _ = json.Marshal(values[0]) // a string
+			}
+			members[strings.TrimSuffix(name, "]")] = value
+		}
+	}
+	if len(members) == 0 {
+		return f.first("chunking_strategy")
+	}
+	object, _ := json.Marshal(members) // valid values
+	return string(object)
+}
+
 // strategy reads chunking_strategy.
 func strategy(text string) (*vad.Config, error) {
-	switch text {
-	case "":
+	v := turns{Type: strings.Trim(text, `"`)}
+	if strings.HasPrefix(text, "{") {
+		if err := json.Unmarshal([]byte(text), &v); err != nil {
+			return nil, bad("chunking_strategy", `expected "auto" or an object: %v`, err)
+		}
+	}
+	switch v.Type {
+	case "", "null":
 		return nil, nil //nolint:nilnil // none
 	case "auto":
-		c := speechConfig()
-		return &c, nil
-	}
-	var v turns
-	d := json.NewDecoder(strings.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&v); err != nil {
-		return nil, bad("chunking_strategy", `expected "auto" or an object: %v`, err)
+		v = turns{Type: "server_vad"}
 	}
 	c, err := v.config("chunking_strategy")
 	return &c, err

@@ -1,6 +1,7 @@
 package audioapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,12 +41,11 @@ func (t *Transcriber) ServeTranslations(w http.ResponseWriter, r *http.Request) 
 				return bad(name, "it is no field of translations")
 			}
 		}
-		target := "en"
-		if name := f.first("language"); name != "" {
-			if target = inference.LanguageTag(name); target == "" {
-				return bad("language", "expected the language of the translation, such as en, got %.40q", name)
-			}
+		target, ok := tagOf(f.first("language"))
+		if !ok {
+			return bad("language", "expected the language of the translation, such as en, got %.40q", f.first("language"))
 		}
+		target = cmp.Or(target, "en")
 		delete(f.fields, "language")
 		f.translate = target
 		if own && inference.Primary(target) == "en" {

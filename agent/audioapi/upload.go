@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"mime/multipart"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"touchline/inference"
@@ -52,9 +56,32 @@ func (f *form) first(name string) string {
 	return ""
 }
 
-// list returns the values that are not empty of a field whose name may end in [].
-func (f *form) list(name string) []string {
-	return slices.DeleteFunc(append(f.fields[name+"[]"], f.fields[name]...), func(v string) bool { return v == "" })
+// list returns the values that are not empty of a field whose name may end in [] or [0].
+func (f *form) list(name string) (out []string) {
+	for _, field := range slices.Sorted(maps.Keys(f.fields)) {
+		if rest, ok := strings.CutPrefix(field, name); ok && (rest == "" || listIndex.MatchString(rest)) {
+			out = append(out, f.fields[field]...)
+		}
+	}
+	return slices.DeleteFunc(out, func(v string) bool { return v == "" })
+}
+
+var listIndex = regexp.MustCompile(`^\[\d*\]$`)
+
+// flag returns a field that is true or false.
+func (f *form) flag(name string) (bool, error) {
+	v := strings.ToLower(f.first(name))
+	switch v {
+	case "", "null", "no", "off":
+		return false, nil
+	case "yes", "on":
+		return true, nil
+	}
+	on, err := strconv.ParseBool(v)
+	if err != nil {
+		return false, bad(name, "expected true or false, got %.40q", v)
+	}
+	return on, nil
 }
 
 func (f *form) close() {
@@ -93,15 +120,14 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64, take func(n in
 		if errors.Is(err, io.EOF) {
 			return f, nil
 		}
-		if err == nil && part.FormName() == "file" {
+		switch {
+		case err != nil:
+		case part.FormName() == "":
+			err = errors.New("a part has no name, or a header that cannot be read")
+		case part.FormName() == "file", part.FileName() != "":
 			err = f.spool(part, control, most, take)
-		} else if err == nil {
-			var value []byte
-			value, err = io.ReadAll(io.LimitReader(part, maxField+1))
-			f.fields[part.FormName()] = append(f.fields[part.FormName()], string(value))
-			if len(value) > maxField {
-				return f, bad(part.FormName(), "at most %d bytes", maxField)
-			}
+		default:
+			err = f.field(part)
 		}
 		if e, ok := errors.AsType[*Error](err); ok {
 			return f, e
@@ -114,6 +140,21 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64, take func(n in
 		}
 	}
 	return f, &Error{Status: http.StatusBadRequest, Code: "invalid_form", Message: fmt.Sprintf("more than %d fields", maxFields)}
+}
+
+// field reads a field of a form.
+func (f *form) field(part *multipart.Part) error {
+	name := part.FormName()
+	b, err := io.ReadAll(io.LimitReader(part, maxField+1))
+	if len(b) > maxField {
+		return bad(name, "at most %d bytes", maxField)
+	}
+	value := strings.TrimSpace(string(b))
+	if name == "response_format" {
+		value = strings.ToLower(value)
+	}
+	f.fields[name] = append(f.fields[name], value)
+	return err
 }
 
 // NewSpool makes an unlinked file for a recording, which closing deletes.
