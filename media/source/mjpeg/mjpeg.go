@@ -161,6 +161,7 @@ func (c *Camera) ask(ctx context.Context, emit func([]byte)) (single bool, err e
 		single = true
 	default:
 		if in.atPicture() {
+			single = true // until there is a second one
 			break
 		}
 		if picture, err := in.still(kind); picture != nil || err != nil {
@@ -202,7 +203,7 @@ func (c *Camera) get(ctx context.Context) (*http.Response, error) {
 		}
 		return nil, source.Errorf("request the camera's pictures: %w", err)
 	}
-	if resp.StatusCode == http.StatusOK {
+	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusPartialContent {
 		return resp, nil
 	}
 	resp.Body.Close()

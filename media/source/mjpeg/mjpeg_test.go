@@ -159,6 +159,22 @@ func TestSinglePictures(t *testing.T) {
 	require.NotEqual(t, frames[0].Data, frames[1].Data)
 }
 
+// TestSinglePicturesOfServers: other types, and the status of a part, are no reason to give up the polling.
+func TestSinglePicturesOfServers(t *testing.T) {
+	for kind, status := range map[string]int{
+		"application/octet-stream": http.StatusOK, "": http.StatusOK, "text/html": http.StatusOK, "image/jpeg": http.StatusPartialContent,
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Content-Type"] = []string{kind}
+			w.WriteHeader(status)
+			_, _ = w.Write(picture(1, 160, 120))
+		}))
+		_, err := pull(t, s.URL, 3, nil)
+		s.Close()
+		require.ErrorIs(t, err, errEnough, kind)
+	}
+}
+
 func TestAnswersThatAreNone(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
