@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/media/codec"
 	"touchline/media/source"
 )
 
@@ -17,6 +18,7 @@ func TestAdviceNamesTheTrouble(t *testing.T) {
 	require.Empty(t, advice(source.RTSP, source.Status{Missing: 2}), "a packet or two are no trouble")
 	require.Contains(t, advice(source.RTSP, slow), "10.0 s apart")
 	require.NotContains(t, advice(source.RTSP, slow), "TCP")
+	require.Empty(t, advice(source.HTTP, source.Status{Slow: true, Codec: codec.MJPEG}), "each JPEG is a key frame")
 	require.Contains(t, advice(source.RTSP, lossy), "TCP")
 	require.Contains(t, advice(source.RTSP, lossy), "42 so far")
 	require.NotContains(t, advice(source.RTSP, lossy), "I-frame")

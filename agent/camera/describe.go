@@ -50,7 +50,7 @@ func advice(kind source.Kind, s source.Status) string {
 	if s.Lossy {
 		words = append(words, lossAdvice(kind, s))
 	}
-	if s.Slow {
+	if s.Slow && s.Codec != codec.MJPEG { // all its pictures are key frames
 		words = append(words, keyFrameAdvice(kind, s))
 	}
 	return strings.Join(words, " ")
