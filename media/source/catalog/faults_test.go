@@ -35,6 +35,7 @@ func films(t *testing.T) string {
 			"-f hls -hls_time 2 -hls_list_size 0 -hls_segment_filename seg20%d.ts huge.m3u8",
 		"-f lavfi -i sine=d=6 -c:a aac -f hls -hls_time 2 -hls_list_size 0 -hls_segment_filename seg30%d.ts sound.m3u8",
 		"-f lavfi -i testsrc2=s=320x180:r=25:d=6 -f lavfi -i sine=d=6 -c:v libx264 -preset ultrafast -tune zerolatency -pix_fmt yuv420p -g 25 -c:a aac film.mp4",
+		"-i film.mp4 -c copy -f hls -hls_time 2 -hls_list_size 0 -hls_segment_type fmp4 -hls_flags single_file -hls_segment_filename one.mp4 one.m3u8",
 		"-f lavfi -i testsrc2=s=320x180 -frames:v 1 still.png", "-i still.png still.webp", "-i still.png still.jpg", "-i still.png still.bmp",
 	} {
 		cmd := exec.CommandContext(t.Context(), "ffmpeg", append([]string{"-v", "error", "-nostdin", "-y"}, strings.Fields(args)...)...)
@@ -50,6 +51,11 @@ func films(t *testing.T) string {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "master.m3u8"), []byte(master), 0o600))
 	sound := "#EXTM3U\n" + variant("64000", "", "sound.m3u8") + small + large
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "sound-first.m3u8"), []byte(sound), 0o600))
+	list, err := os.ReadFile(filepath.Join(dir, "index.m3u8"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "mark.m3u8"), append([]byte("\xef\xbb\xbf"), list...), 0o600))
+	key := "#EXT-X-KEY:METHOD=AES-128,URI=\"skd://x\",KEYFORMAT=\"com.apple.streamingkeydelivery\"\n#EXTINF"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "drm.m3u8"), []byte(strings.Replace(string(list), "#EXTINF", key, 1)), 0o600))
 	return dir
 }
 
@@ -111,6 +117,10 @@ func TestFaultsOfServers(t *testing.T) {
 		{"/plain/sound-first.m3u8", 360, ""},
 		{"/redirect/index.m3u8", 180, ""},
 		{"/no-range/film.mp4", 180, ""},
+		{"/plain/one.m3u8", 180, ""},
+		{"/no-range/one.m3u8", 180, ""},
+		{"/plain/mark.m3u8", 180, ""},
+		{"/plain/drm.m3u8", 0, "its pictures are encrypted, and ffmpeg cannot get the key (DRM)"},
 		{"/plain/still.png", 180, ""},
 		{"/plain/still.webp", 180, ""},
 		{"/plain/still.jpg", 180, ""},

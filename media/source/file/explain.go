@@ -42,6 +42,7 @@ var remedies = []struct{ line, remedy string }{ //nolint:gochecknoglobals // a t
 	{noIndex, "the file is incomplete: its index is missing, as in a recording that has not ended or a copy that was cut off"},
 	{"not on whitelist", "a playlist on disk may name files only; give the address itself"},
 	{"Protocol not found", "a playlist on disk may name files only; give the address itself"},
+	{"Unable to open key file", "its pictures are encrypted, and ffmpeg cannot get the key (DRM)"},
 	{"partial file", "the server cannot seek and the index is at the end of the file; write it with -movflags faststart"},
 	{"No space left", "free some space"},
 }

@@ -116,6 +116,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, password, _ := (&http.Request{Header: http.Header{"Authorization": r.Header["Proxy-Authorization"]}}).BasicAuth()
 	if subtle.ConstantTimeCompare([]byte(password), []byte(p.password)) != 1 {
 		w.Header().Set("Proxy-Authenticate", `Basic realm="touchline"`)
+		if from, _, ok := strings.Cut(r.Header.Get("Range"), "-"); ok { // ffmpeg gives up a range that an answer does not repeat
+			w.Header().Set("Content-Range", strings.Replace(from, "=", " ", 1)+"-")
+		}
 		w.WriteHeader(http.StatusProxyAuthRequired)
 		return
 	}
@@ -194,6 +197,10 @@ func (p *proxy) look(asked *url.URL, resp *http.Response) (io.Reader, error) {
 		return nil, err
 	}
 	in := bufio.NewReader(body)
+	if start, _ := in.Peek(len(mark + playlist)); string(start) == mark+playlist { // ffmpeg does not expect the mark
+		_, _ = in.Discard(len(mark))
+		resp.Header.Del("Content-Length")
+	}
 	if page := source.Page(resp.Header.Get("Content-Type"), in); page != nil {
 		p.note(source.Errorf("%w (%s)", page, name))
 	}
@@ -203,24 +210,33 @@ func (p *proxy) look(asked *url.URL, resp *http.Response) (io.Reader, error) {
 	return in, nil
 }
 
-// playlist is the begin of an HLS playlist (RFC 8216 section 4.3.1.1).
-const playlist = "#EXTM3U"
+const (
+	// playlist is the begin of an HLS playlist (RFC 8216 section 4.3.1.1).
+	playlist = "#EXTM3U"
+	// mark is the byte order mark of UTF-8.
+	mark = "\xef\xbb\xbf"
+)
 
-// seek does what a server without ranges does not: it leaves out the begin of a file, so that ffmpeg can read an index at its end.
+// seek does what a server without ranges does not: it leaves out the begin of a file, so that ffmpeg can read an index at its end, and
+// what follows a segment of an HLS stream in one file.
 func (p *proxy) seek(resp *http.Response, body io.Reader) (io.Reader, error) {
-	asked := resp.Request.Header.Get("Range")
-	from, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(asked, "bytes="), "-"), 10, 64)
+	first, end, _ := strings.Cut(strings.TrimPrefix(resp.Request.Header.Get("Range"), "bytes="), "-")
+	from, err := strconv.ParseInt(first, 10, 64)
 	if err != nil || resp.StatusCode != http.StatusOK || from >= resp.ContentLength {
 		return body, nil //nolint:nilerr // another kind of request, or the length is unknown
+	}
+	last := resp.ContentLength - 1
+	if to, err := strconv.ParseInt(end, 10, 64); err == nil && to >= from {
+		last = min(last, to)
 	}
 	if _, err := io.CopyN(io.Discard, body, from); err != nil {
 		return nil, source.Errorf("read up to byte %d: %w", from, err)
 	}
 	resp.StatusCode = http.StatusPartialContent
 	resp.Header.Set("Accept-Ranges", "bytes")
-	resp.Header.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, resp.ContentLength-1, resp.ContentLength))
-	resp.Header.Set("Content-Length", strconv.FormatInt(resp.ContentLength-from, 10))
-	return body, nil
+	resp.Header.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, last, resp.ContentLength))
+	resp.Header.Set("Content-Length", strconv.FormatInt(last-from+1, 10))
+	return io.LimitReader(body, last-from+1), nil
 }
 
 // resolve replaces the pseudo host by the stream's server. Only that server receives the password and the query of
