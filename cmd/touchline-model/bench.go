@@ -32,6 +32,7 @@ type benchModelCmd struct {
 	Bundle   string        `arg:"" type:"existingdir" help:"The bundle, with int4 and fp16 weights."`
 	Head4    string        `type:"existingdir" help:"A bundle with an int4 vocabulary matrix, for an additional row."`
 	Aligner  string        `type:"existingdir" help:"The aligner's bundle, for a row of a bundle of speech recognition."`
+	Interim  string        `type:"existingdir" help:"A faster bundle of speech recognition: also measure interim texts by it."`
 	Ears     string        `type:"existingdir" help:"A bundle of speech recognition: measure --rooms alone and beside 64 who speak."`
 	Device   string        `enum:"cuda,cpu" default:"cuda" help:"The device to run on."`
 	Runs     int           `default:"30" help:"Runs per row."`

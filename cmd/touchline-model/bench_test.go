@@ -53,11 +53,12 @@ func TestBenchHearing(t *testing.T) {
 	bundle := filepath.Join(t.TempDir(), "bundle")
 	_, err := run(t, "models", "synth", "--shape", "tiny-asr", bundle, "--weights", "fp32", "--device", "cpu")
 	require.NoError(t, err)
-	out, err := run(t, "bench", "model", bundle, "--device", "cpu", "--ort", runtimeDir, "--runs", "1", "--duration", "1s")
+	out, err := run(t, "bench", "model", bundle, "--device", "cpu", "--ort", runtimeDir, "--runs", "1", "--duration", "1s", "--interim", bundle)
 	require.NoError(t, err)
 	for _, row := range []string{
 		"encoder, 4 windows of 8 s", "prompts of 126 positions, 4 at once", "decode step of 4 answers", "first token of a clip of 10 s, 64 at once",
 		"clip of 30 s with 100 tokens, 64 at once", "live text each 0.5 s of 1 s, 64 speakers", "memory: planned ",
+		"64 speakers, alone: final text", "64 speakers, with a faster model: interim text, p95", "64 speakers, with a faster model: device busy",
 	} {
 		require.Contains(t, out, row)
 	}

@@ -8,11 +8,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"touchline/cmd/internal/bench"
 	"touchline/inference"
 	"touchline/inference/conformance/timing"
+	"touchline/inference/live"
 	"touchline/inference/minicpmo"
 	"touchline/inference/qwen3asr"
+	"touchline/inference/step"
 	"touchline/inference/tokenizer"
 	"touchline/internal/quantile"
 	"touchline/models"
@@ -64,12 +68,15 @@ func (b *modelBench) ears(bundle *models.Bundle) {
 	}
 	seconds := max(min(liveSeconds, int(b.Duration.Seconds())), 1)
 	for _, n := range []int{1, manySpeakers} {
-		took, err := live(b.Context(), e, n, seconds)
+		took, err := speak(b.Context(), e, n, seconds, nil)
 		b.Check(err)
 		what := fmt.Sprintf("live text each 0.5 s of %d s, %d speakers", seconds, n)
 		b.add(what, "ms", "", took, 0, true)
 		b.add(what+", p95", "ms", fmt.Sprintf("live_8s_%d", n), []float64{quantile.Of(took, .95)},
 			map[int]float64{1: 40, manySpeakers: 150}[n], true)
+	}
+	if b.Interim != "" {
+		b.interims(e, seconds)
 	}
 	if b.Aligner == "" {
 		return
@@ -82,6 +89,41 @@ func (b *modelBench) ears(bundle *models.Bundle) {
 		speeds = append(speeds, alignSeconds/time.Since(begin).Seconds())
 	}
 	b.add("alignment of 60 s", "x real time", "align_60s", speeds[1:], 1000, false) // the first one loads the aligner
+}
+
+// interims measures live speech with its final texts, by the engine alone and with the interim texts of a faster one.
+func (b *modelBench) interims(e *qwen3asr.Engine, seconds int) {
+	bundle, err := models.OpenBundle(b.Interim)
+	b.Check(err)
+	o := b.earOptions()
+	o.Aligner, o.MaxTokens, o.StepTokens, o.Priority = "", clipTokens, liveTokens, step.Interim
+	fast, err := qwen3asr.Open(b.Context(), bundle, o)
+	b.Check(err)
+	b.Cleanup(func() { b.Fail(fast.Close()) })
+	busy := func() time.Duration { return e.Stats().Device + fast.Stats().Device }
+	for _, by := range []struct {
+		name   string
+		r      inference.Recognizer
+		memory int64
+	}{
+		{"alone", e, e.Plan().Total()},
+		{"with a faster model", live.Pair(e, fast, zerolog.Nop()), e.Plan().Total() + fast.Plan().Total()},
+	} {
+		_, err := speak(b.Context(), by.r, manySpeakers, 1, nil) // to warm up
+		b.Check(err)
+		var finals []float64
+		begin, before := time.Now(), busy()
+		took, err := speak(b.Context(), by.r, manySpeakers, seconds, &finals)
+		b.Check(err)
+		share := 100 * (busy() - before).Seconds() / time.Since(begin).Seconds()
+		what := fmt.Sprintf("%d speakers, %s: ", manySpeakers, by.name)
+		b.add(what+"interim text", "ms", "", took, 0, true)
+		b.add(what+"interim text, p95", "ms", "", []float64{quantile.Of(took, .95)}, 0, true)
+		b.add(what+"final text", "ms", "", finals, 0, true)
+		b.add(what+"final text, p95", "ms", "", []float64{quantile.Of(finals, .95)}, 0, true)
+		b.add(what+"device busy", "%", "", []float64{share}, 0, true)
+		b.add(what+"planned memory", "GB", "", []float64{float64(by.memory) / 1e9}, 0, true)
+	}
 }
 
 // recognizer opens an engine for answers of a number of tokens, until the end of the part.
@@ -144,8 +186,9 @@ func (b *modelBench) clips(e *qwen3asr.Engine, n int, sound []float32) (took, sp
 	return took, speeds
 }
 
-// live hears n utterances in real time, whose steps are spread evenly: how long after each step its text came, in ms.
-func live(ctx context.Context, e *qwen3asr.Engine, n, seconds int) (took []float64, err error) {
+// speak has n utterances recognized in real time, whose steps are spread evenly: how long after each step its text came, in ms. With
+// finals, they end one after the other, and it adds how long their final texts took.
+func speak(ctx context.Context, r inference.Recognizer, n, seconds int, finals *[]float64) (took []float64, err error) {
 	const every = 500 * time.Millisecond
 	sound := noise(seconds)
 	begin := time.Now()
@@ -153,7 +196,11 @@ func live(ctx context.Context, e *qwen3asr.Engine, n, seconds int) (took []float
 	var wg sync.WaitGroup
 	for k := range n {
 		wg.Go(func() {
-			u, failed := e.Listen(ctx, inference.Hearing{})
+			sound := sound
+			if finals != nil {
+				sound = sound[:(1+k%seconds)*inference.RecognizerRate]
+			}
+			u, failed := r.Listen(ctx, inference.Hearing{})
 			for i := 0; failed == nil && i < len(sound); i += liveStep {
 				due := begin.Add(every*time.Duration(k)/time.Duration(n) + every*time.Duration(i/liveStep+1))
 				<-time.After(time.Until(due))
@@ -162,6 +209,13 @@ func live(ctx context.Context, e *qwen3asr.Engine, n, seconds int) (took []float
 				}
 				mu.Lock()
 				took = append(took, bench.MS(time.Since(due)))
+				mu.Unlock()
+			}
+			if failed == nil && finals != nil {
+				ended := time.Now()
+				_, failed = u.Finish(ctx, nil)
+				mu.Lock()
+				*finals = append(*finals, bench.MS(time.Since(ended)))
 				mu.Unlock()
 			}
 			if u != nil {
@@ -191,7 +245,7 @@ func (b *modelBench) beside() {
 	b.cycles(e, p, 1, ", to warm up")
 	alone := b.cycles(e, p, 2, " alone")
 	ears := b.recognizer(bundle, clipTokens)
-	_, err = live(b.Context(), ears, manySpeakers, 2) // to warm up
+	_, err = speak(b.Context(), ears, manySpeakers, 2, nil) // to warm up
 	b.Check(err)
 	var both float64
 	took := b.talking(ears, func() { both = b.cycles(e, p, 3, fmt.Sprintf(" beside %d who speak", manySpeakers)) })
@@ -230,7 +284,7 @@ func (b *modelBench) talking(ears *qwen3asr.Engine, work func()) (took []float64
 			var err error
 			for err == nil && ctx.Err() == nil {
 				var more []float64
-				more, err = live(ctx, ears, manySpeakers, liveSeconds)
+				more, err = speak(ctx, ears, manySpeakers, liveSeconds, nil)
 				took = append(took, more...)
 			}
 			ended <- err
