@@ -22,7 +22,8 @@ var (
 // noIndex is ffmpeg's line about an MP4 that has not been finished, and about anything with that name.
 const noIndex = "moov atom not found"
 
-// unfinished reports whether ffmpeg failed on a file that begins as an MP4 does (ISO 14496-12, section 4.3).
+// unfinished reports whether ffmpeg failed on a file that begins as an MP4 does (ISO 14496-12, section 4.3), and is no HEIF picture, which
+// has no such index (ISO 23008-12, section 10).
 func (in input) unfinished(stderr *tail) bool {
 	if in.info == nil || !strings.Contains(stderr.text(), noIndex) {
 		return false
@@ -32,9 +33,10 @@ func (in input) unfinished(stderr *tail) bool {
 		return false
 	}
 	defer f.Close()
-	var head [8]byte
+	var head [12]byte
 	_, err = io.ReadFull(f, head[:])
-	return err == nil && slices.Contains([]string{"ftyp", "mdat", "moov", "wide", "free", "skip"}, string(head[4:]))
+	return err == nil && slices.Contains([]string{"ftyp", "mdat", "moov", "wide", "free", "skip"}, string(head[4:8])) &&
+		!slices.Contains([]string{"heic", "heix", "hevc", "mif1", "msf1", "avif", "avis"}, string(head[8:]))
 }
 
 // remedies complete a line of ffmpeg.

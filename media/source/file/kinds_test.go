@@ -156,6 +156,10 @@ func TestFilesThatAreNoFilms(t *testing.T) {
 	ffmpeg(t, dir, "-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=6", "-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-g", "25",
 		"-pix_fmt", "yuv420p", "b-frames.avi")
 	ffmpeg(t, dir, "-i", "b-frames.avi", "-c", "copy", "b-frames.h264")
+	ffmpeg(t, dir, append(append([]string{"-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=3"}, x264...), "whole.flv")...)
+	whole, err := os.ReadFile(filepath.Join(dir, "whole.flv"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "cut.flv"), whole[:len(whole)*9/10], 0o600))
 	for _, tt := range []struct {
 		name        string
 		keys, least int // key frames and pictures in 4 s
@@ -163,7 +167,7 @@ func TestFilesThatAreNoFilms(t *testing.T) {
 	}{
 		{"still.png", 3, 3, 5}, {"still.jpg", 3, 3, 5}, {"still.webp", 3, 3, 5}, {"name-%03d.bmp", 3, 3, 5}, {"dot.gif", 3, 3, 5},
 		{"one.mp4", 3, 3, 5}, {"two.mp4", 3, 6, 10}, {"slides.mp4", 3, 3, 6}, {"long-gop.mp4", 3, 50, 110},
-		{"b-frames.avi", 3, 50, 110}, {"b-frames.h264", 3, 50, 110},
+		{"b-frames.avi", 3, 50, 110}, {"b-frames.h264", 3, 50, 110}, {"cut.flv", 3, 50, 110},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -291,6 +291,8 @@ func (p *player) read(ctx context.Context, r *run, emit func(unit) error) error 
 		return context.Cause(ctx)
 	case err != nil && !isEnd(err):
 		return source.Errorf("read the video: %w", err)
+	case werr != nil && r.known && p.in.info != nil: // a file that is cut off plays up to there
+		p.clip.opts.Log.Debug().Err(p.clip.explain(p.in, "play the video", werr, stderr)).Msg("clip ended early")
 	case werr != nil:
 		return p.clip.explain(p.in, "play the video", werr, stderr)
 	case !r.known:

@@ -42,6 +42,7 @@ func broken(t *testing.T) string {
 	write("noise.mp4", noise)
 	write("remote.m3u8", []byte("#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nhttp://127.0.0.1:1/x.ts\n#EXT-X-ENDLIST\n"))
 	write("anim.webp", append([]byte("RIFF\x40\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00\x02\x00\x00\x00\x3f\x00\x00\x3f\x00\x00ANIM\x06\x00\x00\x00"), make([]byte, 40)...))
+	write("photo.heic", append([]byte("\x00\x00\x00\x14ftypheic\x00\x00\x00\x00mif1\x00\x00\x00\x40mdat"), make([]byte, 56)...))
 	write("encrypted.mp4", bytes.ReplaceAll(good, []byte("avc1"), []byte("encv")))
 	return dir
 }
@@ -64,6 +65,7 @@ func TestReasonsOfFiles(t *testing.T) {
 		"cover.flac":    {"there is no video in it, only the cover picture of its sound", true},
 		"cover.m4a":     {"there is no video in it, only the cover picture of its sound", true},
 		"anim.webp":     {"ffmpeg cannot read this kind of picture or video", true},
+		"photo.heic":    {"it is no video or picture that ffmpeg can read", true},
 		"encrypted.mp4": {"its video track is encrypted (DRM)", true},
 	} {
 		t.Run(name, func(t *testing.T) {
