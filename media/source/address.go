@@ -41,11 +41,11 @@ func ParseAddress(text string) (Address, error) {
 	text = strings.TrimSpace(text)
 	switch {
 	case text == "":
-		return Address{}, errors.New("the source is empty; give a camera's URL, a device or a file")
+		return Address{}, errors.New("expected a camera's URL, a device or a file, got nothing")
 	case len(text) > maxAddress:
-		return Address{}, fmt.Errorf("the source has %d bytes; an address has at most %d", len(text), maxAddress)
+		return Address{}, fmt.Errorf("expected an address of at most %d bytes, got %d", maxAddress, len(text))
 	case strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return Address{}, errors.New("the source contains control characters")
+		return Address{}, errors.New("expected an address or a file without line breaks and other control characters, got some; rename the file")
 	case text == "webcam":
 		return Address{Kind: Webcam}, nil
 	case strings.HasPrefix(text, "webcam:"):
