@@ -113,7 +113,7 @@ func unescape(s string) string {
 	if plain, err := url.PathUnescape(s); err == nil {
 		return plain
 	}
-	return s
+	return strings.NewReplacer("%2F", "/", "%2f", "/").Replace(s) // another % begins no escape
 }
 
 // String returns the address without user, password and query values, which often contain a password.

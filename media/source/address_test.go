@@ -76,6 +76,10 @@ func TestLiteralPassword(t *testing.T) {
 	a, err = source.ParseAddress("rtsp://u:a%2@cam/")
 	require.NoError(t, err)
 	require.Nil(t, a.Literal)
+	a, err = source.ParseAddress("http://us er:p@s%2Fs:w#r%d?ü@cam/")
+	require.NoError(t, err)
+	decoded, _ = a.URL.User.Password()
+	require.Equal(t, [2]string{"us er", "p@s/s:w#r%d?ü"}, [2]string{a.URL.User.Username(), decoded}, "a %2F beside a bare %")
 }
 
 func TestHide(t *testing.T) {
