@@ -225,7 +225,7 @@ func NewDecoder(path string) Decoder {
 			return nil
 		})
 		if errors.Is(err, codec.ErrNoSound) {
-			err = undecodable("%v", err)
+			err = undecodable("%v; it reads sound in MP3, MP4, Ogg, WebM, FLAC, WAV and the like", err)
 		}
 		switch {
 		case err != nil:

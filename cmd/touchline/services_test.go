@@ -32,7 +32,8 @@ func TestAskFaultyServers(t *testing.T) {
 	for fault, reason := range map[string]string{
 		"good": "", "max-tokens": "", "extra-inputs": "", "one-picture": "", "no-system": "", "thinks-unless-none": "", "thoughts-unopened": "",
 		"glm-box": "", "kimi": "", "harmony": "", "json-as-events": "", "events-as-json": "", "ndjson": "", "parts": "", "bare-cr": "",
-		"retry-after-date": "", "first-event-error": "",
+		"retry-after-date": "", "first-event-error": "", "message-and-delta": "", "stop-each": "", "null-reason": "", "medgemma": "",
+		"status-200": "login fail", "other-server": "Provider returned error: no quota", "page-524": "524: a.example | 524: A timeout occurred",
 		"answer-reasoning": "all of its answer is in the field for reasoning", "empty": "its answer is empty (finish_reason stop)",
 		"filter": "a content filter stopped it", "html": "expected JSON or events, got text/html",
 	} {
@@ -59,6 +60,7 @@ func TestTranscribeFaultyServers(t *testing.T) {
 	require.Zero(t, code, stderr)
 	for _, fault := range []string{
 		"good", "vllm", "vague", "verbose-500", "nan", "strings", "bom", "qwen-marks", "hostile-cues", "created-status",
+		"sense-voice", "other-types", "only-segments",
 	} {
 		settings := settingsFile(t, "inference: {recognizer: {program: remote, url: "+server.URL+"/"+fault+"/v1}}\n")
 		for _, format := range []string{"text", "srt", "vtt"} {

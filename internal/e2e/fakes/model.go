@@ -106,6 +106,7 @@ func answers() map[string]chat {
 			}
 			say(w, "stop", "Okay, the user wants", " one sentence.", "\n</thi", "nk>\n\n", Answer)
 		},
+		"medgemma":         said("<unused", "94>thought\nhm<unused95>", Answer),
 		"glm-box":          said("<|begin_of_", "box|>", Answer, "<|end_of_box|>"),
 		"kimi":             said("◁think▷hm", "◁/think▷", Answer),
 		"harmony":          said("<|channel|>analysis<|message|>hm<|end|>", "<|start|>assistant<|channel|>final<|message|>", Answer, "<|return|>"),
@@ -123,8 +124,25 @@ func bodies() map[string]chat {
 			_, _ = io.WriteString(w, text)
 		}
 	}
+	failing := func(status int, text string) chat {
+		return func(w http.ResponseWriter, _ map[string]any) {
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, text)
+		}
+	}
 	whole := `{"choices":[{"message":{"content":"` + Answer + `"},"finish_reason":"stop"}]}`
+	event := func(choice string) string { return "data: {\"choices\":[{" + choice + "}]}\n\n" }
 	return map[string]chat{
+		"message-and-delta": raw("text/event-stream", event(`"message":{"content":"A red "},"delta":{"content":"A red "}`)+
+			event(`"message":{"content":"`+Answer+`"},"delta":{"content":"player shoots."},"finish_reason":"stop"`)),
+		"stop-each": raw("text/event-stream", event(`"delta":{"content":"A red "},"finish_reason":"stop"`)+
+			event(`"delta":{"content":"player shoots."},"finish_reason":"stop"`)+"data: [DONE]\n\n"),
+		"null-reason": raw("text/event-stream", event(`"delta":{"content":"A red "},"finish_reason":"null"`)+
+			event(`"delta":{"content":"player shoots."},"finish_reason":"stop"`)),
+		"status-200": raw("application/json", `{"base_resp":{"status_code":1004,"status_msg":"login fail"}}`),
+		"other-server": failing(http.StatusForbidden,
+			`{"error":{"message":"Provider returned error","metadata":{"raw":"{\"message\":\"no quota\"}"}}}`),
+		"page-524":       failing(524, "<!DOCTYPE html><head><title>a.example | 524: A timeout occurred</title></head>"),
 		"html":           raw("text/html; charset=utf-8", "<!DOCTYPE html><title>Log in</title>"),
 		"json-as-events": raw("text/event-stream", whole),
 		"events-as-json": raw("application/json", "data: "+whole+"\n\ndata: [DONE]\n\n"),

@@ -39,13 +39,17 @@ func speechFaults() map[string]func(w http.ResponseWriter, verbose bool) {
 		return func(w http.ResponseWriter, _ bool) { _, _ = io.WriteString(w, text) }
 	}
 	return map[string]func(w http.ResponseWriter, verbose bool){
-		"good":           func(w http.ResponseWriter, _ bool) { plain(w) },
-		"vllm":           refuses(http.StatusBadRequest, "Currently do not support verbose_json for qwen3-asr"),
-		"vague":          refuses(http.StatusBadRequest, "bad request"),
-		"verbose-500":    refuses(http.StatusInternalServerError, "KeyError: 'segments'"),
-		"nan":            raw(`{"text":"` + Heard + `","segments":[{"start":NaN,"end":NaN,"text":"` + Heard + `"}]}`),
-		"strings":        raw(`{"text":"` + Heard + `","segments":[{"start":"0.0","end":"1.5","text":"` + Heard + `"}]}`),
-		"bom":            raw("\uFEFF" + `{"text":"` + Heard + `"}`),
+		"good":        func(w http.ResponseWriter, _ bool) { plain(w) },
+		"vllm":        refuses(http.StatusBadRequest, "Currently do not support verbose_json for qwen3-asr"),
+		"vague":       refuses(http.StatusBadRequest, "bad request"),
+		"verbose-500": refuses(http.StatusInternalServerError, "KeyError: 'segments'"),
+		"nan":         raw(`{"text":"` + Heard + `","segments":[{"start":NaN,"end":NaN,"text":"` + Heard + `"}]}`),
+		"strings":     raw(`{"text":"` + Heard + `","segments":[{"start":"0.0","end":"1.5","text":"` + Heard + `"}]}`),
+		"bom":         raw("\uFEFF" + `{"text":"` + Heard + `"}`),
+		"sense-voice": raw(`{"text":"<|nl|><|NEUTRAL|><|Speech|><|woitn|>` + Heard + `"}`),
+		"other-types": raw(`{"text":"` + Heard + `","language":["nl"],"segments":{},"words":["Een"]}`),
+		"only-segments": raw(`{"segments":[{"start":0,"end":1,"text":" ` + Heard + `","words":[{"word":" Een","start":0,"end":0.4},` +
+			`{"word":" doelpunt","start":0.4,"end":0.9},{"word":"!","start":0.9,"end":1}]}]}`),
 		"qwen-marks":     raw(`{"text":"language Dutch<asr_text>` + Heard + `"}`),
 		"hostile-cues":   raw(`{"text":"x","segments":[{"start":1,"end":0,"text":"` + Heard + `"},{"start":-3,"end":-2,"text":"<b>b</b>"}]}`),
 		"unfinished":     raw(`{"text":"Een doel"}`),
