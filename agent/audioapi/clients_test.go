@@ -251,6 +251,21 @@ func TestPartialUpdates(t *testing.T) {
 	require.InDelta(t, 200.0, in["turn_detection"].(map[string]any)["silence_duration_ms"], 0)
 }
 
+// TestOldSessions: session.update has the fields of the older form in clients of the API's preview.
+func TestOldSessions(t *testing.T) {
+	srv, _ := transcribe(t, &livetest.Recognizer{})
+	c := dial(t, srv, "/v1/realtime")
+	c.next()
+	require.NoError(t, c.WriteMessage(1, []byte(`{"type":"session.update","session":{"modalities":["text"],"input_audio_format":"g711_ulaw",
+		"input_audio_transcription":{"model":"whisper-1","language":"en_US"},"turn_detection":{"type":"server_vad","threshold":0.7}}}`)))
+	m := c.next()
+	require.Equal(t, "session.updated", m["type"], m)
+	in, ok := m["session"].(map[string]any)
+	require.True(t, ok)
+	require.Equal(t, "g711_ulaw", in["input_audio_format"])
+	require.InDelta(t, 0.7, in["turn_detection"].(map[string]any)["threshold"], 0)
+}
+
 // TestSpeechOfClients: unknown fields are ignored; a text is spoken by a voice that has sounds for its letters.
 func TestSpeechOfClients(t *testing.T) {
 	s := &speaker{asked: make(chan [3]string, 1)}

@@ -230,6 +230,7 @@ func (v *realtime) apply(raw json.RawMessage, old bool) error {
 		return bad("session", "%v", err)
 	}
 	in := c.Audio.Input
+	old = old || c.OldFormat != "" || len(c.OldListening)+len(c.Turns) > 0 // also in session.update, before the present form
 	if old {
 		in = sessionInput{Listening: c.OldListening, Turns: c.Turns}
 		if c.OldFormat != "" {
