@@ -129,14 +129,14 @@ func TestErrorAsFirstEvent(t *testing.T) {
 func TestLastWords(t *testing.T) {
 	bubble(t, func(c *remote.Config) { c.Model, c.IdleTimeout = "m", time.Minute }, func(w http.ResponseWriter, _ int) {
 		stream(w, `data: {"choices":[{"delta":{"content":"Red"},"finish_reason":"stop"}]}`+"\n\n")
-		time.Sleep(10 * time.Second)
+		time.Sleep(4 * time.Second)
 	}, func(t *testing.T, _ *server, m *remote.Model) {
 		t.Helper()
 		began := time.Now()
 		text, err := ask(t.Context(), session(t, m), prompt)
 		require.NoError(t, err)
 		require.Equal(t, "Red", text)
-		require.Less(t, time.Since(began), 5*time.Second)
+		require.Less(t, time.Since(began), 3*time.Second)
 	})
 }
 
@@ -171,5 +171,17 @@ func TestModelLists(t *testing.T) {
 		got, err := open(t, s.URL, func(c *remote.Config) { c.Model = "m" }).Probe(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, name, got)
+	}
+}
+
+// TestPastedSettings: an address with the path of a request, and a key with a line end, work.
+func TestPastedSettings(t *testing.T) {
+	s := serve(t, list("vllm", "m"), func(w http.ResponseWriter, _ request, _ int) { stream(w, delta("Red"), stop) })
+	for _, path := range []string{"", "/", "/v1/", "/v1/chat/completions"} {
+		m := open(t, "", func(c *remote.Config) { c.URL, c.APIKey = s.URL+path, "hunter2\r\n" })
+		text, err := ask(t.Context(), session(t, m), prompt)
+		require.NoError(t, err, path)
+		require.Equal(t, "Red", text)
+		require.Equal(t, "Bearer hunter2", s.last().header.Get("Authorization"))
 	}
 }

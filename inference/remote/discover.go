@@ -89,13 +89,17 @@ func listServer(ctx context.Context, address string) (Found, error) {
 	return Found{URL: m.server, Kind: kind(owner, m.server), Models: models}, err
 }
 
-// parseURL parses the address of a server and adds /v1 if it has no path.
+// parseURL parses the address of a server. It adds /v1 if there is no path, and takes off the path of a request.
 func parseURL(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
 		return nil, errors.New("expected an address such as http://127.0.0.1:8000/v1, without name and password")
 	}
-	if u.Path = strings.TrimRight(u.Path, "/"); u.Path == "" {
+	u.Path = strings.TrimRight(u.Path, "/")
+	for _, request := range []string{"/chat/completions", "/audio/transcriptions"} {
+		u.Path = strings.TrimSuffix(u.Path, request)
+	}
+	if u.Path == "" {
 		u.Path = "/v1"
 	}
 	u.RawQuery, u.Fragment = "", ""

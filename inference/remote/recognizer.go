@@ -70,7 +70,8 @@ func NewRecognizer(cfg inference.RecognizerConfig, log zerolog.Logger) (*Recogni
 		realtime = realtimeURL(u, cmp.Or(cfg.Model, recognizerModel))
 	}
 	return &Recognizer{
-		setting: cfg.Setting(), server: u.String(), realtime: realtime, model: cmp.Or(cfg.Model, recognizerModel), key: string(cfg.APIKey),
+		setting: cfg.Setting(), server: u.String(), realtime: realtime, model: cmp.Or(cfg.Model, recognizerModel),
+		key:    string(trimmed(cfg.APIKey)),
 		client: newClient(), limit: newLimit(recognizerParallel), now: time.Now,
 		log:    log.With().Str("component", "recognizer").Str("server", u.String()).Logger(),
 		status: inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: "no request yet: " + u.String()},

@@ -18,12 +18,14 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
+	"touchline/internal/redact"
 )
 
 // Errors of an answer, wrapped with the server's address and message; test with
@@ -92,7 +94,7 @@ func New(cfg Config, maxTokens int, log zerolog.Logger) (*Model, error) {
 		return nil, fmt.Errorf("open remote engine: %d tokens for an answer: must be at least 1", maxTokens)
 	}
 	defaults := DefaultConfig()
-	cfg.URL = u.String()
+	cfg.URL, cfg.APIKey = u.String(), trimmed(cfg.APIKey)
 	cfg.FirstTokenTimeout = cmp.Or(cfg.FirstTokenTimeout, defaults.FirstTokenTimeout)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, defaults.IdleTimeout)
 	cfg.OnePicture = cmp.Or(cfg.OnePicture, defaults.OnePicture)
@@ -105,6 +107,9 @@ func New(cfg Config, maxTokens int, log zerolog.Logger) (*Model, error) {
 		status: inference.Status{Phase: inference.PhaseUnloaded, Detail: "no request yet: " + cfg.URL},
 	}, nil
 }
+
+// trimmed returns a key without the line end of the file that it comes from.
+func trimmed(key redact.Secret) redact.Secret { return redact.Secret(strings.TrimSpace(string(key))) }
 
 // newClient returns an HTTP client without redirects and proxies, so that
 // pictures reach the configured server only.
@@ -322,7 +327,7 @@ func (m *Model) modelName(ctx context.Context) (string, error) {
 }
 
 // errNoList is returned when a server has no list of models.
-var errNoList = errors.New("it does not list its models")
+var errNoList = errors.New("it does not list its models; check the address, which usually ends in /v1")
 
 // list returns the names of the server's models, nil without a list, and the first owner of one.
 func (m *Model) list(ctx context.Context) (names []string, owner string, err error) {
