@@ -379,9 +379,8 @@ func offered(desc *description.Session) string {
 	var names []string
 	for _, m := range desc.Medias {
 		for _, f := range m.Formats {
-			if name, _, _ := strings.Cut(f.RTPMap(), "/"); name != "" {
-				names = append(names, name)
-			}
+			name, _, _ := strings.Cut(f.RTPMap(), "/")
+			names = append(names, cmp.Or(name, f.Codec())) // a static payload type may have no rtpmap
 		}
 	}
 	return cmp.Or(strings.Join(names, ", "), "nothing")

@@ -339,6 +339,9 @@ func TestRefusals(t *testing.T) {
 	c.publish(t, &format.G711{PayloadTyp: 8, SampleRate: 8000, ChannelCount: 1})
 	_, _, err = pull(t, c.url(), 1, nil)
 	require.ErrorContains(t, err, "the camera offers PCMA")
+	c.publish(t, &format.MPEG1Video{})
+	_, _, err = pull(t, c.url(), 1, nil)
+	require.ErrorContains(t, err, "the camera offers MPEG-1/2 Video")
 
 	for _, bad := range []string{"http://cam/", "rtsp:///x"} {
 		u, err := url.Parse(bad)
