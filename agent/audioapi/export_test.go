@@ -37,4 +37,4 @@ func Agreed(a, b string) string { return agreed(a, b) }
 func (h *Handler) SoundWithin(d time.Duration) { h.soundTime = cmp.Or(d, h.soundTime) }
 
 // TagOf is tagOf.
-var TagOf = tagOf //nolint:gochecknoglobals // of tests
+func TagOf(name string) (string, bool) { return tagOf(name) }
