@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/inference"
 	"touchline/inference/remote"
 )
 
@@ -184,4 +185,24 @@ func TestPastedSettings(t *testing.T) {
 		require.Equal(t, "Red", text)
 		require.Equal(t, "Bearer hunter2", s.last().header.Get("Authorization"))
 	}
+}
+
+// TestRepeatedRequest: the request that FastAPI repeats beside a fault names no part that is refused.
+func TestRepeatedRequest(t *testing.T) {
+	s := serve(t, list("vllm", "m"), func(w http.ResponseWriter, r request, _ int) {
+		if r.TopK != nil {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = fmt.Fprint(w, `{"detail":[{"type":"value_error","loc":["body"],"msg":"Value error, top_k is not supported",
+				"input":{"max_tokens":64,"chat_template_kwargs":{},"reasoning_effort":"none","temperature":0.5}}]}`)
+			return
+		}
+		stream(w, delta("Red"), stop)
+	})
+	p := prompt
+	p.Sampling = inference.Sampling{TopK: new(7), Temperature: new(0.5)}
+	text, err := ask(t.Context(), session(t, open(t, s.URL)), p)
+	require.NoError(t, err)
+	require.Equal(t, "Red", text)
+	require.Equal(t, 2, s.count())
+	require.NotNil(t, s.last().Template)
 }

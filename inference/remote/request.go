@@ -143,8 +143,13 @@ func refusalOf(res *http.Response, now time.Time) *statusError {
 	if err != nil {
 		body = nil // The status suffices.
 	}
+	whole := string(body)
+	var value any
+	if strings.Contains(whole, `"loc"`) && json.Unmarshal(body, &value) == nil {
+		whole = messagesIn(value) // without the request, which FastAPI repeats beside the fault
+	}
 	return &statusError{
-		code: res.StatusCode, text: errorText(body), whole: string(body),
+		code: res.StatusCode, text: errorText(body), whole: whole,
 		after: min(backoff.RetryAfter(res.Header, now), time.Hour),
 	}
 }
