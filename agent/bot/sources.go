@@ -70,7 +70,8 @@ func (b *Bot) NewSources(o SourcesOptions) (*Sources, error) {
 	common := cfg.Sources.Feed(cfg.LiveKit.URL, b.opts.Keys, b.opts.LoopbackOnly, b.log)
 	common.Room, common.Memory = b.Room.RoomName(), b.opts.Memory
 	m := camera.ManagerOptions{
-		Feed: common, Allow: o.Allow, Max: cfg.Sources.Max, Height: cfg.Sources.Height, OnChange: b.save, Log: b.log.With().Str("component", "sources").Logger(),
+		Feed: common, Allow: o.Allow, Max: cfg.Sources.Max, Height: cfg.Sources.Height, OnChange: b.save,
+		Log: b.log.With().Str("component", "sources").Logger(),
 	}
 	if s.ingest != nil {
 		m.Senders = s.ingest.Senders()

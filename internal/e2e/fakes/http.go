@@ -106,7 +106,8 @@ func (w *Web) parts(rw http.ResponseWriter, r *http.Request, name string) {
 	}
 	rw.Header().Set("Content-Type", "multipart/x-mixed-replace; boundary=f")
 	for r.Context().Err() == nil {
-		if _, err := fmt.Fprintf(rw, "--f\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s\r\n", mime.TypeByExtension(path.Ext(name)), len(b), b); err != nil {
+		kind := mime.TypeByExtension(path.Ext(name))
+		if _, err := fmt.Fprintf(rw, "--f\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s\r\n", kind, len(b), b); err != nil {
 			return
 		}
 	}
@@ -127,7 +128,8 @@ func (w *Web) file(rw http.ResponseWriter, r *http.Request, fault, name string) 
 		b = playlistSegment.ReplaceAll(b, []byte("$1"+strings.TrimSuffix("."+ending, ".none")))
 	}
 	kind := map[string]string{
-		".m3u8": "application/vnd.apple.mpegurl", ".ts": "video/mp2t", ".mp4": "video/mp4", ".jpg": "image/jpeg", ".bmp": "image/bmp", ".webp": "image/webp",
+		".m3u8": "application/vnd.apple.mpegurl", ".ts": "video/mp2t", ".mp4": "video/mp4",
+		".jpg": "image/jpeg", ".bmp": "image/bmp", ".webp": "image/webp",
 	}[path.Ext(name)]
 	if kind == "" {
 		kind = mime.TypeByExtension(path.Ext(name))

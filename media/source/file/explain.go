@@ -14,8 +14,8 @@ import (
 // vague lines of ffmpeg repeat that something failed, prefix is the part of ffmpeg that wrote a line.
 var (
 	vague = regexp.MustCompile(`Invalid data found when processing input$|Conversion failed!$|^Error opening input files?[ :]|` +
-		`^Last message repeated|Nothing was written into output|^Error (initializing|opening) output|^Task finished|does not contain any stream$|` +
-		`incorrect parameters such as bit_rate|^Error when loading first segment`)
+		`^Last message repeated|Nothing was written into output|^Error (initializing|opening) output|^Task finished|` +
+		`does not contain any stream$|incorrect parameters such as bit_rate|^Error when loading first segment`)
 	prefix = regexp.MustCompile(`^(\[[^]]*\] *)+`)
 )
 

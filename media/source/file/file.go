@@ -233,7 +233,10 @@ func (c *Clip) input() (input, error) {
 	case info.Size() == 0:
 		return input{}, source.Errorf("file %s is empty", a)
 	}
-	in := input{url: "file:" + a.Path, protocols: "file,pipe", failure: func() error { return nil }, listed: func() bool { return false }, info: info}
+	in := input{
+		url: "file:" + a.Path, protocols: "file,pipe", info: info,
+		failure: func() error { return nil }, listed: func() bool { return false },
+	}
 	if pictures := []string{".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}; strings.Contains(a.Path, "%") &&
 		slices.Contains(pictures, strings.ToLower(filepath.Ext(a.Path))) {
 		in.extra = []string{"-f", "image2", "-pattern_type", "none"} // no pattern of numbered files

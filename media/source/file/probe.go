@@ -180,7 +180,8 @@ func (p *probed) choose(height int, asIs bool) (*stream, error) {
 	s.bitRate = int(2_500_000 * math.Pow(max(1, float64(min(v.Width*v.Height, encodedPixels))/(1280*720)), 0.75))
 	if rate := v.rate(); v.Width*v.Height > slowPixels && rate > slowRate {
 		s.filter, s.skip = fmt.Sprintf("fps=%d,%s", slowRate, s.filter), rate >= 2*slowRate
-		s.advice = fmt.Sprintf("A picture of %d x %d pixels is transcoded: %d of %.0f pictures a second are shown.", v.Width, v.Height, slowRate, rate)
+		s.advice = fmt.Sprintf("A picture of %d x %d pixels is transcoded: %d of %.0f pictures a second are shown.",
+			v.Width, v.Height, slowRate, rate)
 	}
 	return s, nil
 }
@@ -215,7 +216,8 @@ func (p *probed) picture(height int) (*probedStream, error) {
 	case w < 1 || h < 1:
 		return nil, source.Permanent(source.Errorf("ffmpeg cannot read this kind of picture or video; convert it to MP4 with H264, or to PNG"))
 	case w > maxSide || h > maxSide || w*h > codec.MaxPixels:
-		return nil, source.Permanent(source.Errorf("its picture has %d x %d pixels; the limit is %d x %d", w, h, maxSide, codec.MaxPixels/maxSide))
+		return nil, source.Permanent(source.Errorf("its picture has %d x %d pixels; the limit is %d x %d",
+			w, h, maxSide, codec.MaxPixels/maxSide))
 	}
 	return best, nil
 }

@@ -46,7 +46,8 @@ func (s *scanner) still(kind string) ([]byte, error) {
 	case len(data) > maxPicture:
 		return nil, errLarge
 	case c.Width < 1 || c.Height < 1 || c.Width*c.Height > maxStill:
-		return nil, source.Errorf("the camera's picture has %d x %d pixels; the limit for PNG, WebP and BMP is %d pixels, use JPEG", c.Width, c.Height, maxStill)
+		return nil, source.Errorf("the camera's picture has %d x %d pixels; the limit for PNG, WebP and BMP is %d pixels, use JPEG",
+			c.Width, c.Height, maxStill)
 	}
 	picture, err := decode(bytes.NewReader(data))
 	if err != nil {
