@@ -47,6 +47,7 @@ func TestOperatingListsEveryAlert(t *testing.T) {
 
 // sources returns the Go files outside tests, by path.
 func sources(t *testing.T) map[string]string {
+	t.Helper()
 	return goFiles(t, func(name string) bool { return !strings.HasSuffix(name, "_test.go") })
 }
 

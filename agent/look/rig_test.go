@@ -82,6 +82,7 @@ func newRig(t *testing.T, answer func(n int, p inference.Prompt) agenttest.Answe
 
 // run runs the parts until stop.
 func (r *rig) run(t *testing.T, picture *look.Picture, decoder *agenttest.Decoder, engine *look.Engine) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	g, ctx := rescue.WithContext(ctx)
 	g.Go(func() error {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 )
 
 // maxPacket bounds packets from the broker, in bytes. They are acknowledgements and Home Assistant's retained messages.
@@ -40,7 +41,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(p[:min(len(p), max(c.left, 1))])
 	if n == 0 {
-		if errors.Is(err, io.EOF) && !c.began {
+		if (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && !c.began {
 			err = errClosed
 		}
 		return 0, err

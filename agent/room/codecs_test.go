@@ -3,7 +3,6 @@
 package room_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -34,7 +33,7 @@ func TestRoomWithoutTheCodec(t *testing.T) {
 		}, Due: time.Now()})
 		require.NoError(t, err)
 	}
-	require.True(t, strings.Contains(bot.Relay().Barred(), "the room does not allow pictures in H264"))
+	require.Contains(t, bot.Relay().Barred(), "the room does not allow pictures in H264")
 	require.EqualValues(t, 1, bot.Joins())
 	require.NotEmpty(t, v.media(bot.VoiceSID()))
 

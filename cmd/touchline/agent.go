@@ -122,7 +122,9 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outpu
 		return err
 	}
 	show := jobs.ConsoleRooms{Rooms: shown, Players: players, Ingest: ingest, Allow: allow, Log: log}
-	manager, err := jobs.New(jobs.Options{Settings: cfg.Bot(), Configure: cfg.Job, Outputs: out, OnBot: show.OnBot, Memory: cfg.Sources.Decoders(), Log: log})
+	manager, err := jobs.New(jobs.Options{
+		Settings: cfg.Bot(), Configure: cfg.Job, Outputs: out, OnBot: show.OnBot, Memory: cfg.Sources.Decoders(), Log: log,
+	})
 	if err != nil {
 		return err
 	}

@@ -190,9 +190,16 @@ func TestModelProgramMissing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "speech.wav")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for _, args := range [][]string{
-		{"bench", "model", "x"}, {"models", "check", "--golden", "x"}, {"models", "synth", "--help"},
-		{"models", "list"}, {"models", "convert", ".", "x"}, {"models", "pull", "some/model", "x"}, {"models", "upgrade", "."},
-		{"models", "verify", "."}, {"models", "voice", "add", ".", "x", file}, {"models", "voice", "list", "."},
+		{"bench", "model", "x"},
+		{"models", "check", "--golden", "x"},
+		{"models", "synth", "--help"},
+		{"models", "list"},
+		{"models", "convert", ".", "x"},
+		{"models", "pull", "some/model", "x"},
+		{"models", "upgrade", "."},
+		{"models", "verify", "."},
+		{"models", "voice", "add", ".", "x", file},
+		{"models", "voice", "list", "."},
 		{"models", "voice", "remove", ".", "x"},
 	} {
 		_, stderr, code := touchline(t, args...)

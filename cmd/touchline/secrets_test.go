@@ -205,7 +205,7 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 		},
 		{
 			name: "camera over HTTP", args: []string{"camera", "http://user:" + secretPass + "@{media}/live?key=" + secretQuery},
-			env: keys,
+			env: keys, ready: "Waiting for the camera",
 		},
 		{
 			name: "camera over HTTP that is away", args: []string{"camera", "http://user:" + secretPass + "@" + closed + "/live?key=" + secretQuery},

@@ -198,7 +198,7 @@ func (h *half) ask(ctx context.Context, sound []float32,
 		// The utterance outlives ctx, which bounds its opening alone: that may wait for the model to load.
 		open, cancel := context.WithCancel(h.open)
 		stop := context.AfterFunc(ctx, cancel)
-		out, err := h.r.Listen(open, h.hearing)
+		out, err := h.r.Listen(open, h.hearing) //nolint:contextcheck // see above
 		stop()
 		if err != nil {
 			return inference.Transcript{}, err

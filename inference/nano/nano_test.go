@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestVersion(t *testing.T) {
 	version, err := checkpoint.Version()
 	require.NoError(t, err)
-	require.Equal(t, version, nano.Version)
+	require.Equal(t, nano.Version, version) // print what the constant has to be
 }
 
 // The bundle is converted once and has what the engine needs.

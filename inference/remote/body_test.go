@@ -42,8 +42,10 @@ func TestBodies(t *testing.T) {
 		{"parts", "text/event-stream", part(`[{"type":"text","text":"Red "}]`) + part(`{"type":"text","text":"scores."}`) + stop},
 		{"parts of thoughts", "text/event-stream", part(`[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]}]`) +
 			part(`[{"type":"text","text":"Red "},{"type":"output_text","text":"scores."}]`) + stop},
-		{"parts of a whole answer", "application/json",
-			`{"choices":[{"message":{"content":[{"type":"reasoning","text":"hm"},{"type":"text","text":"Red scores."}]}}]}`},
+		{
+			"parts of a whole answer", "application/json",
+			`{"choices":[{"message":{"content":[{"type":"reasoning","text":"hm"},{"type":"text","text":"Red scores."}]}}]}`,
+		},
 		{"text of a completion", "application/json", `{"choices":[{"text":"Red scores.","finish_reason":"stop"}]}`},
 		{"a message beside each delta", "text/event-stream", // text-generation-webui
 			choice(`"message":{"content":"Red "},"delta":{"content":"Red "}`) + choice(`"message":{"content":"scores."},"delta":{"content":"scores."}`) + stop},
@@ -51,20 +53,28 @@ func TestBodies(t *testing.T) {
 			choice(`"message":{"content":"Red "},"delta":{"content":"Red "}`) +
 				choice(`"message":{"content":"Red scores."},"delta":{"content":"scores."}`) +
 				choice(`"message":{"content":"Red scores."},"delta":{"content":""},"finish_reason":"stop"`)},
-		{"the whole message at the end", "text/event-stream",
-			delta("Red ") + delta("scores.") + choice(`"message":{"content":"Red scores."},"finish_reason":"stop"`)},
+		{
+			"the whole message at the end", "text/event-stream",
+			delta("Red ") + delta("scores.") + choice(`"message":{"content":"Red scores."},"finish_reason":"stop"`),
+		},
 		{"a finish reason with each event", "text/event-stream", // gateways to Gemini
 			choice(`"delta":{"content":"Red "},"finish_reason":"stop"`) + choice(`"delta":{"content":"scores."},"finish_reason":"stop"`) +
 				"data: {\"choices\":[],\"usage\":{}}\n\n"},
-		{"a finish reason with the thoughts", "text/event-stream",
-			choice(`"delta":{"reasoning_content":"hm"},"finish_reason":"stop"`) + choice(`"delta":{"content":"Red scores."},"finish_reason":"stop"`) + done},
-		{"null as a text", "text/event-stream",
-			choice(`"delta":{"content":"Red "},"finish_reason":"null"`) + choice(`"delta":{"content":"scores."},"finish_reason":"stop"`) + done},
+		{
+			"a finish reason with the thoughts", "text/event-stream",
+			choice(`"delta":{"reasoning_content":"hm"},"finish_reason":"stop"`) + choice(`"delta":{"content":"Red scores."},"finish_reason":"stop"`) + done,
+		},
+		{
+			"null as a text", "text/event-stream",
+			choice(`"delta":{"content":"Red "},"finish_reason":"null"`) + choice(`"delta":{"content":"scores."},"finish_reason":"stop"`) + done,
+		},
 		{"two events in a line", "text/event-stream", strings.TrimSpace(delta("Red ")) + strings.TrimSpace(delta("scores.")) + "\n\n" + done},
 		{"a field twice", "text/event-stream", "data: " + delta("Red ") + "data: " + delta("scores.") + stop},
 		{"a quoted end", "text/event-stream", delta("Red ") + delta("scores.") + "data: \"[DONE]\"\n\n"},
-		{"details of thoughts", "text/event-stream",
-			choice(`"delta":{"reasoning_details":[{"type":"reasoning.text","text":"hm"}]}`) + delta("Red scores.") + stop},
+		{
+			"details of thoughts", "text/event-stream",
+			choice(`"delta":{"reasoning_details":[{"type":"reasoning.text","text":"hm"}]}`) + delta("Red scores.") + stop,
+		},
 		{"MedGemma's thoughts", "text/event-stream", delta("<unus") + delta("ed94>thought\nhm<unused95>") + delta("Red scores.") + stop},
 		{"an error after the end", "text/event-stream", delta("Red scores.") + stop + "data: {\"error\":\"usage\"}\n\n"},
 		{"no choices at first", "text/event-stream", "data: {\"choices\":null}\n\ndata: {\"choices\":[],\"error\":\"\"}\n\n" + events},

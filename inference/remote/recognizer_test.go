@@ -330,7 +330,7 @@ func TestWordsInSegments(t *testing.T) {
 	const answer = `{"text": " That's out!\n", "segments": [{"text": " That's out!", "start": 0, "end": 1, "words": [
 		{"word": " That", "start": 0.1, "end": 0.2}, {"word": "'s", "start": 0.2, "end": 0.3},
 		{"word": " out", "start": 0.5, "end": 0.8}, {"word": "!", "start": 0.8, "end": 0.9}]}]}`
-	at := func(ms time.Duration) time.Duration { return ms * time.Millisecond }
+	at := func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }
 	parts, err := remote.ReadTranscription([]byte(answer), time.Second, inference.Hearing{WordTimes: true})
 	require.NoError(t, err)
 	require.Equal(t, []inference.Word{

@@ -48,8 +48,14 @@ func TestThoughtsInPieces(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // of a test
 	marks := append(remote.Marks(), "<|other|>", "<", "[", "◁", "<|", "final", "analysis")
 	pairs := [][2]string{
-		{"<think>", "</think>"}, {"<thinking>", "</thinking>"}, {"◁think▷", "◁/think▷"}, {"[THINK]", "[/THINK]"}, {"<seed:think>", "</seed:think>"},
-		{"<|channel|>analysis<|message|>", "<|end|>"}, {"<|START_THINKING|>", "<|END_THINKING|>"}, {"<|channel>", "<channel|>"},
+		{"<think>", "</think>"},
+		{"<thinking>", "</thinking>"},
+		{"◁think▷", "◁/think▷"},
+		{"[THINK]", "[/THINK]"},
+		{"<seed:think>", "</seed:think>"},
+		{"<|channel|>analysis<|message|>", "<|end|>"},
+		{"<|START_THINKING|>", "<|END_THINKING|>"},
+		{"<|channel>", "<channel|>"},
 	}
 	for range 3000 {
 		var text strings.Builder

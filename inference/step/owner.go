@@ -18,7 +18,7 @@ type Priority int8
 const (
 	// Interim has the interim texts of a model of their own, which go after all other work on the same GPU.
 	Interim Priority = iota - 1
-	// Recognition, the zero value, goes after commentary.
+	// Recognition goes after commentary. It is the zero value.
 	Recognition
 	// Commentary has the words and the voices.
 	Commentary

@@ -162,8 +162,8 @@ func (s *Room) Answer(ctx context.Context, p inference.Prompt,
 	return m.mix(ctx, func(ctx context.Context) iter.Seq2[inference.Chunk, error] { return generate(ctx, p) })
 }
 
-// Speak implements inference.Speaker: the text is read sentence by sentence. A model with a voice that speaks its answers alone leaves it to
-// the programs. What cannot be spoken has text only.
+// Speak implements inference.Speaker: the text is read sentence by sentence. A model whose voice speaks its answers alone leaves it to the
+// programs. What cannot be spoken has text only.
 func (s *Room) Speak(ctx context.Context, text, voice, language string) iter.Seq2[inference.Chunk, error] {
 	m := s.mixer(voice, language)
 	m.own = false // nothing is written: the text is read aloud

@@ -50,10 +50,10 @@ func TestTimes(t *testing.T) {
 		for _, m := range times.FindAllStringSubmatch(out.String(), -1) {
 			var at [2]time.Duration
 			for k := range at {
-				var h, min, s, milli int
-				_, err := fmt.Sscan(strings.Join(m[1+4*k:5+4*k], " "), &h, &min, &s, &milli)
+				var h, m60, s, milli int
+				_, err := fmt.Sscan(strings.Join(m[1+4*k:5+4*k], " "), &h, &m60, &s, &milli)
 				require.NoError(t, err)
-				at[k] = time.Duration(h)*time.Hour + time.Duration(min)*time.Minute + time.Duration(s)*time.Second + time.Duration(milli)*ms
+				at[k] = time.Duration(h)*time.Hour + time.Duration(m60)*time.Minute + time.Duration(s)*time.Second + time.Duration(milli)*ms
 			}
 			require.GreaterOrEqual(t, at[0], last, out.String())
 			require.GreaterOrEqual(t, at[1]-at[0], 200*ms, out.String())

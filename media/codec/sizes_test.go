@@ -20,8 +20,15 @@ import (
 // TestSizes: pictures of any size up to 8192 x 4320 reach the engine, and browsers in a size that they play.
 func TestSizes(t *testing.T) {
 	for _, tt := range []struct{ w, h, outW, outH int }{
-		{1, 1, 16, 16}, {16, 1600, 16, 1600}, {5000, 20, 5000, 20}, {15, 7, 16, 16}, {321, 181, 320, 180}, {3840, 2160, 3840, 2160},
-		{4000, 3000, 1662, 1246}, {7680, 4320, 1920, 1080}, {8192, 4320, 1982, 1044},
+		{1, 1, 16, 16},
+		{16, 1600, 16, 1600},
+		{5000, 20, 5000, 20},
+		{15, 7, 16, 16},
+		{321, 181, 320, 180},
+		{3840, 2160, 3840, 2160},
+		{4000, 3000, 1662, 1246},
+		{7680, 4320, 1920, 1080},
+		{8192, 4320, 1982, 1044},
 	} {
 		t.Run(fmt.Sprintf("%dx%d", tt.w, tt.h), func(t *testing.T) {
 			img := image.NewYCbCr(image.Rect(0, 0, tt.w, tt.h), image.YCbCrSubsampleRatio420)

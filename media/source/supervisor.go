@@ -112,7 +112,8 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			wait.Reset()
 			slow.Reset()
 		}
-		reason, pause := s.describe(err), time.Duration(0)
+		reason := s.describe(err)
+		var pause time.Duration
 		_, crash := rescue.Of(err)
 		began := s.tracker.Status().Frames > 0
 		switch c := classOf(err); {

@@ -170,12 +170,12 @@ func (p *pictureTrack) publish(ses *conn.Session, o lksdk.TrackPublicationOption
 		return err
 	} else if err != nil {
 		p.bar(codec, "publish the picture: "+err.Error(), time.Now(), log)
-		return nil
+		return nil //nolint:nilerr // logged
 	}
 	p.mu.Lock()
 	p.inner, p.room, p.codec, p.publishedAt = inner, ses.Room, codec, time.Now()
 	p.before, p.barred, p.why = p.frames.Load(), media.CodecUnknown, ""
-	p.declared = [2]int{int(o.VideoWidth), int(o.VideoHeight)}
+	p.declared = [2]int{o.VideoWidth, o.VideoHeight}
 	p.mu.Unlock()
 	askKeyFrame()
 	return nil

@@ -123,7 +123,7 @@ func (s *stall) next(now time.Time, e evidence) recovery {
 	}
 	quiet := now.Sub(s.last)
 	switch again := !s.resubscribed.IsZero(); {
-	case again && !alive && quiet > s.after(stallRejoin), again && quiet > s.after(stallDoubt) && !(alive && e.never):
+	case again && !alive && quiet > s.after(stallRejoin), again && quiet > s.after(stallDoubt) && (!alive || !e.never):
 		s.rejoins++
 		return recoveryRejoin
 	case again && alive && (s.blamesCamera(e) || e.never && quiet > stallRejoin):

@@ -74,7 +74,7 @@ func TestStall(t *testing.T) {
 			e.never = true
 			return e
 		}, 0, true, 5},
-		{"it never had a packet, and the connection is dead", func(d time.Duration, _ *stall) evidence {
+		{"it never had a packet, and the connection is dead", func(time.Duration, *stall) evidence {
 			return evidence{traffic: start, never: true}
 		}, 9.1, false, 1},
 		{"the connection dies while the camera is silent", func(d time.Duration, s *stall) evidence {

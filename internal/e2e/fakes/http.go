@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -145,7 +146,7 @@ func (w *Web) file(rw http.ResponseWriter, r *http.Request, fault, name string) 
 		_, _ = z.Write(b)
 		_ = z.Close()
 	case "no-range":
-		rw.Header().Set("Content-Length", fmt.Sprint(len(b)))
+		rw.Header().Set("Content-Length", strconv.Itoa(len(b)))
 		_, _ = rw.Write(b)
 	default:
 		info, _ := os.Stat(filepath.Join(w.Dir, filepath.Base(name)))

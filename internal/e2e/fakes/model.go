@@ -106,10 +106,11 @@ func answers() map[string]chat {
 			}
 			say(w, "stop", "Okay, the user wants", " one sentence.", "\n</thi", "nk>\n\n", Answer)
 		},
-		"medgemma":         said("<unused", "94>thought\nhm<unused95>", Answer),
-		"glm-box":          said("<|begin_of_", "box|>", Answer, "<|end_of_box|>"),
-		"kimi":             said("◁think▷hm", "◁/think▷", Answer),
-		"harmony":          said("<|channel|>analysis<|message|>hm<|end|>", "<|start|>assistant<|channel|>final<|message|>", Answer, "<|return|>"),
+		"medgemma": said("<unused", "94>thought\nhm<unused95>", Answer),
+		"glm-box":  said("<|begin_of_", "box|>", Answer, "<|end_of_box|>"),
+		"kimi":     said("◁think▷hm", "◁/think▷", Answer),
+		"harmony": said("<|channel|>analysis<|message|>hm<|end|>", "<|start|>assistant<|channel|>final<|message|>", Answer,
+			"<|return|>"),
 		"answer-reasoning": func(w http.ResponseWriter, _ map[string]any) { think(w, "stop", Answer) },
 		"empty":            func(w http.ResponseWriter, _ map[string]any) { say(w, "stop") },
 		"filter":           func(w http.ResponseWriter, _ map[string]any) { say(w, "content_filter") },

@@ -155,10 +155,7 @@ func (c *rtspConn) answer(m message, status int, body string, extra ...string) {
 	if c.mode == "cseq" {
 		cseq = "1"
 	}
-	text := fmt.Sprintf("RTSP/1.0 %d X\r\nCSeq: %s\r\n", status, cseq)
-	for _, e := range extra {
-		text += e + "\r\n"
-	}
+	text := strings.Join(append([]string{fmt.Sprintf("RTSP/1.0 %d X\r\nCSeq: %s", status, cseq)}, extra...), "\r\n") + "\r\n"
 	if body != "" {
 		text += "Content-Length: " + strconv.Itoa(len(body)) + "\r\n"
 	}

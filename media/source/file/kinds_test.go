@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -71,12 +72,14 @@ var (
 
 // hdr returns the arguments for a picture, red on the left and white on the right, with a transfer curve.
 func hdr(curve string) []string {
-	return []string{"-f", "lavfi", "-i", "color=red:s=160x180:r=10:d=2", "-f", "lavfi", "-i", "color=white:s=160x180:r=10:d=2",
+	return []string{
+		"-f", "lavfi", "-i", "color=red:s=160x180:r=10:d=2", "-f", "lavfi", "-i", "color=white:s=160x180:r=10:d=2",
 		"-filter_complex", "[0][1]hstack,format=gbrp,zscale=tin=709:min=gbr:pin=709:rin=pc:t=linear:m=gbr:p=709:npl=203,format=gbrpf32le," +
 			"zscale=tin=linear:min=gbr:pin=709:p=2020:t=" + curve + ":m=2020_ncl:r=tv:npl=203,format=yuv420p10le",
 		"-c:v", "libx265", "-preset", "ultrafast", "-x265-params",
 		"log-level=none:pools=1:colorprim=bt2020:transfer=" + curve + ":colormatrix=bt2020nc",
-		"-color_primaries", "bt2020", "-color_trc", curve, "-colorspace", "bt2020nc", "-tag:v", "hvc1"}
+		"-color_primaries", "bt2020", "-color_trc", curve, "-colorspace", "bt2020nc", "-tag:v", "hvc1",
+	}
 }
 
 // TestPicturesAsTheyAreMeant: right way up, right shape, right colours, the right track.
@@ -165,9 +168,18 @@ func TestFilesThatAreNoFilms(t *testing.T) {
 		keys, least int // key frames and pictures in 4 s
 		most        int
 	}{
-		{"still.png", 3, 3, 5}, {"still.jpg", 3, 3, 5}, {"still.webp", 3, 3, 5}, {"name-%03d.bmp", 3, 3, 5}, {"dot.gif", 3, 3, 5},
-		{"one.mp4", 3, 3, 5}, {"two.mp4", 3, 6, 10}, {"slides.mp4", 3, 3, 6}, {"long-gop.mp4", 3, 50, 110},
-		{"b-frames.avi", 3, 50, 110}, {"b-frames.h264", 3, 50, 110}, {"cut.flv", 3, 50, 110},
+		{"still.png", 3, 3, 5},
+		{"still.jpg", 3, 3, 5},
+		{"still.webp", 3, 3, 5},
+		{"name-%03d.bmp", 3, 3, 5},
+		{"dot.gif", 3, 3, 5},
+		{"one.mp4", 3, 3, 5},
+		{"two.mp4", 3, 6, 10},
+		{"slides.mp4", 3, 3, 6},
+		{"long-gop.mp4", 3, 50, 110},
+		{"b-frames.avi", 3, 50, 110},
+		{"b-frames.h264", 3, 50, 110},
+		{"cut.flv", 3, 50, 110},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -210,7 +222,7 @@ func TestOpenGOP(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(dir, "whole.ts"))
 	require.NoError(t, err)
 	const packet = 188
-	cut := append(b[:3*packet:3*packet], b[len(b)/packet/3*packet:]...) // the tables, and two thirds
+	cut := slices.Concat(b[:3*packet], b[len(b)/packet/3*packet:]) // the tables, and two thirds
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "cut.ts"), cut, 0o600))
 	for name, least := range map[string]int{"whole.ts": 3, "cut.ts": 2} {
 		frames, _, err := play(t, filepath.Join(dir, name), 75, nil)

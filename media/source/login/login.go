@@ -72,6 +72,14 @@ func (l *Login) Authorization(method, uri string) string {
 	return l.now.answer(user, password, method, uri, l.count, l.random())
 }
 
+// Forget drops a challenge that was answered well. A further connection begins without it, as some servers take an answer to a former
+// nonce for a wrong password. A server may also close the connection after its challenge, so one without an accepted answer stays.
+func (l *Login) Forget() {
+	if l.used {
+		l.now, l.used, l.count = nil, false, 0
+	}
+}
+
 // Accepted records that a request was not refused. info is its Authentication-Info headers.
 func (l *Login) Accepted(info []string) {
 	l.begin()

@@ -191,6 +191,7 @@ func (c *Camera) pull(ctx context.Context, w way, out source.Sink) error {
 	address := *c.opts.URL
 	address.Path, address.User = cmp.Or(address.Path, "/"), nil // the dialogue signs the requests
 	u := (*base.URL)(&address)
+	c.login.Forget()
 	d := &dialogue{camera: c, pending: map[string]exchange{}}
 	ctx, crashed := context.WithCancelCause(ctx)
 	defer crashed(nil)
@@ -380,7 +381,7 @@ func offered(desc *description.Session) string {
 	for _, m := range desc.Medias {
 		for _, f := range m.Formats {
 			name, _, _ := strings.Cut(f.RTPMap(), "/")
-			names = append(names, cmp.Or(name, f.Codec())) // a static payload type may have no rtpmap
+			names = append(names, cmp.Or(name, f.Codec())) //nolint:staticcheck // a static payload type may have no rtpmap
 		}
 	}
 	return cmp.Or(strings.Join(names, ", "), "nothing")
