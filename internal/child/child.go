@@ -1,5 +1,5 @@
 // Package child runs programs of the machine with limits: old C code that parses untrusted input. They get none of this process's
-// environment, and are killed when this process ends.
+// environment, and are killed when this process ends. It also finds touchline-model, which runs without limits in this environment.
 package child
 
 import (

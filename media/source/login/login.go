@@ -18,6 +18,9 @@ import (
 // maxTries bounds the answers to one request.
 const maxTries = 6
 
+// ErrOtherHost refuses a redirect of an address with a password.
+var ErrOtherHost = source.Refused(source.Errorf("the camera redirects to another host, which must not receive its password"))
+
 // Login is a user with a password at one server. Its requests are sent one after the other.
 type Login struct {
 	users  []*url.Userinfo

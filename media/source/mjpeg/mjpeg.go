@@ -211,7 +211,7 @@ func (c *Camera) get(ctx context.Context) (*http.Response, error) {
 	case resp.StatusCode != http.StatusUnauthorized:
 		return nil, source.StatusError(resp.StatusCode, path.Base(c.opts.URL.Path))
 	case resp.Request.URL.Hostname() != c.opts.URL.Hostname() && c.opts.URL.User != nil:
-		return nil, source.Refused(source.Errorf("the camera redirects to another host, which must not receive its password"))
+		return nil, login.ErrOtherHost
 	}
 	return nil, c.auth.Err(c.opts.URL.Scheme)
 }

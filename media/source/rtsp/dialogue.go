@@ -15,6 +15,7 @@ import (
 	"github.com/bluenviron/gortsplib/v5/pkg/headers"
 
 	"touchline/media/source"
+	"touchline/media/source/login"
 )
 
 // maxRedirects bounds the redirects that are followed.
@@ -49,7 +50,7 @@ type exchange struct {
 func (d *dialogue) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	u := d.camera.opts.URL
 	if u.User != nil && hostOf(address) != hostOf(u.Host) {
-		d.err = source.Refused(source.Errorf("the camera redirects to another host, which must not receive its password"))
+		d.err = login.ErrOtherHost
 		return nil, d.err
 	}
 	conn, err := d.camera.opts.Allow.Dialer().DialContext(ctx, network, address)
