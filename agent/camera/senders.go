@@ -76,7 +76,7 @@ func (s *Senders) Run(ctx context.Context) error {
 		case now := <-tick.C:
 			s.mu.Lock()
 			for _, x := range s.active {
-				x.tracker.Check(stallAfter, now)
+				_, _ = x.tracker.Late(stallAfter, 0, now) // it changes the state
 			}
 			s.mu.Unlock()
 		}

@@ -76,7 +76,8 @@ func TestRatesAreZeroWhileNothingComes(t *testing.T) {
 	tr := source.NewTracker(began, nil)
 	watched(tr, began, 0, 3*time.Second, time.Second, 0, false)
 	require.NotZero(t, tr.Status().FPS)
-	require.True(t, tr.Check(5*time.Second, began.Add(9*time.Second)))
+	_, err := tr.Late(5*time.Second, 0, began.Add(9*time.Second))
+	require.ErrorIs(t, err, source.ErrStalled)
 	require.Zero(t, tr.Status().FPS)
 	require.Zero(t, tr.Status().BitRate)
 }

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -79,8 +80,11 @@ type Tracker struct {
 	mu        sync.Mutex
 	status    Status
 	lastFrame time.Time
-	due       time.Time // of the next picture, zero when unknown
-	began     time.Time // of the latest opening
+	due       time.Time     // of the next picture, zero when unknown
+	began     time.Time     // of the latest opening
+	pictures  int           // since then, up to known
+	stalls    int           // in a row, before the interval was known
+	interval  time.Duration // the longest of the newest pictures
 	lastPTS   time.Duration
 	lastKey   time.Duration
 	haveKey   bool
@@ -93,8 +97,14 @@ type Tracker struct {
 	rateBytes int
 }
 
-// rateSpan is the length of a measurement of FPS and BitRate.
-const rateSpan = time.Second
+const (
+	// rateSpan is the length of a measurement of FPS and BitRate.
+	rateSpan = time.Second
+	// known is the number of pictures that tell the interval of a source.
+	known = 5
+	// maxLate bounds the wait for the next picture of a slow source.
+	maxLate = time.Minute
+)
 
 // NewTracker returns a Tracker in state Waiting. notify is called for every change of
 // state, codec or size, in order, on the goroutine that caused it; it may be nil.
@@ -112,7 +122,7 @@ func (t *Tracker) Status() Status {
 // Opening records an attempt to open the source.
 func (t *Tracker) Opening(now time.Time) {
 	t.change(func(s *Status) bool {
-		t.began, t.due = now, time.Time{}
+		t.began, t.due, t.pictures = now, time.Time{}, 0
 		t.haveKey, s.Advice = false, ""
 		t.keys.open()
 		s.Attempt++
@@ -124,7 +134,13 @@ func (t *Tracker) Opening(now time.Time) {
 func (t *Tracker) Frame(f media.EncodedFrame, now time.Time) {
 	t.change(func(s *Status) bool {
 		changed := t.enter(s, Live, "", now)
-		t.lastFrame = now
+		t.interval = max(now.Sub(t.from()), t.interval-t.interval/8)
+		if t.pictures < known {
+			if t.pictures++; t.pictures == known {
+				t.stalls = 0
+			}
+		}
+		t.lastFrame, t.due = now, time.Time{}
 		s.Attempt = 0
 		s.Frames++
 		if f.Epoch != t.epoch {
@@ -229,29 +245,42 @@ func (t *Tracker) Lost(reason string, now time.Time) {
 	t.change(func(s *Status) bool { return t.enter(s, Waiting, reason, now) })
 }
 
-// Check reports whether the source is stalled: its newest picture is older than limit, and the next one is not due later.
-func (t *Tracker) Check(limit time.Duration, now time.Time) (stalled bool) {
+// Late returns how long the next picture may still take, or an error when it is overdue: by stall, or by first before the first picture
+// of an opening, where 0 is no bound. A slow source has three of its own intervals, and twice the time after each stall that came before
+// its interval was known.
+func (t *Tracker) Late(stall, first time.Duration, now time.Time) (left time.Duration, err error) {
 	t.change(func(s *Status) bool {
-		if s.State == Live && now.Sub(t.lastFrame) >= limit && now.Sub(t.due) >= limit {
-			return t.enter(s, Stalled, ErrStalled.Error(), now)
+		limit := first
+		if s.State == Live {
+			limit = stall
 		}
-		return false
+		if limit == 0 {
+			left = maxLate
+			return false
+		}
+		limit = max(limit, min(limit<<t.stalls, maxLate), min(3*t.interval, maxLate))
+		if left = limit - now.Sub(t.from()); left > 0 {
+			return false
+		}
+		if t.pictures < known {
+			t.stalls++
+			if stall<<t.stalls > maxLate {
+				t.stalls = 0
+			}
+		}
+		if s.State != Live {
+			err = Errorf("connected, but no picture within %v", limit)
+			return false
+		}
+		err = ErrStalled
+		return t.enter(s, Stalled, err.Error(), now)
 	})
-	return t.Status().State == Stalled
+	return left, err
 }
 
-// Quiet returns the time since the newest picture or the latest opening, negative until the next picture is due.
-func (t *Tracker) Quiet(now time.Time) (quiet time.Duration, live bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	from := t.began
-	if t.lastFrame.After(from) {
-		from = t.lastFrame
-	}
-	if t.due.After(from) {
-		from = t.due
-	}
-	return now.Sub(from), t.status.State == Live
+// from returns the time from which on the next picture is awaited.
+func (t *Tracker) from() time.Time {
+	return slices.MaxFunc([]time.Time{t.began, t.lastFrame, t.due}, time.Time.Compare)
 }
 
 // Fail records a permanent failure.

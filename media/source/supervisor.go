@@ -241,25 +241,19 @@ func (s *Supervisor) attempt(ctx context.Context) (lived time.Duration, err erro
 		case <-watch.C:
 		}
 		now := s.opts.Now()
-		quiet, live := s.tracker.Quiet(now)
-		limit := s.opts.First
-		if live {
-			limit = s.opts.Stall
-		}
 		switch cause := context.Cause(actx); {
 		case ctx.Err() != nil:
 			continue
 		case cause != nil: // it was to end long ago
 			s.tracker.Lost(s.describe(cause), now)
 			continue
-		case quiet < limit:
-			watch.Reset(limit - quiet)
-			continue
-		case s.tracker.Check(s.opts.Stall, now):
-			cancel(ErrStalled)
-		default:
-			cancel(Errorf("connected, but no picture within %v", s.opts.First))
 		}
+		left, late := s.tracker.Late(s.opts.Stall, s.opts.First, now)
+		if late == nil {
+			watch.Reset(left)
+			continue
+		}
+		cancel(late)
 		watch.Reset(endTime)
 	}
 }
