@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
 	"net/netip"
 	"slices"
 	"strings"
@@ -116,24 +117,20 @@ func (a Allow) Dialer() *net.Dialer {
 	return &net.Dialer{Timeout: 3 * time.Second, KeepAlive: 15 * time.Second, Control: a.Control}
 }
 
-// Insecure makes a client of Allow accept any certificate: most cameras have self-signed ones.
-func Insecure(c *http.Client) {
-	if t, ok := c.Transport.(*http.Transport); ok {
-		t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the user's choice, off by default
-	}
-}
-
 // maxRedirects bounds the redirects that are followed.
 const maxRedirects = 5
 
-// Client opens allowed addresses only, also after redirects. It uses no proxy and
-// no keep-alive; the response headers must come within ten seconds.
-func (a Allow) Client() *http.Client {
+// Client opens allowed addresses only, also after redirects. It uses no proxy and no keep-alive, and keeps cookies. Insecure accepts any
+// certificate: most cameras have self-signed ones. An answer must begin within half a minute, as some cameras take a picture first.
+func (a Allow) Client(insecure bool) *http.Client {
+	jar, _ := cookiejar.New(nil) // never fails
 	return &http.Client{
+		Jar: jar,
 		Transport: &http.Transport{
 			DialContext:            a.Dialer().DialContext,
+			TLSClientConfig:        &tls.Config{InsecureSkipVerify: insecure}, //nolint:gosec // the user's choice, off by default
 			TLSHandshakeTimeout:    5 * time.Second,
-			ResponseHeaderTimeout:  10 * time.Second,
+			ResponseHeaderTimeout:  30 * time.Second,
 			MaxResponseHeaderBytes: 64 << 10,
 			DisableKeepAlives:      true,
 		},

@@ -74,7 +74,7 @@ func TestClientChecksWhatItDials(t *testing.T) {
 	get := func(a source.Allow, url string) error {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 		require.NoError(t, err)
-		resp, err := a.Client().Do(r)
+		resp, err := a.Client(false).Do(r)
 		if err == nil {
 			resp.Body.Close()
 		}

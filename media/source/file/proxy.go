@@ -12,7 +12,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/http/cookiejar"
 	"net/url"
 	"path"
 	"strconv"
@@ -57,11 +56,7 @@ func newProxy(ctx context.Context, o Options) (*proxy, error) {
 		return nil, source.Errorf("open a proxy for ffmpeg: %w", err)
 	}
 	p := &proxy{
-		allow: o.Allow, target: o.Address.URL, header: o.Header, password: rand.Text(), client: o.Allow.Client(), listener: listener,
-	}
-	p.client.Jar, _ = cookiejar.New(nil) // never fails
-	if o.Insecure {
-		source.Insecure(p.client)
+		allow: o.Allow, target: o.Address.URL, header: o.Header, password: rand.Text(), client: o.Allow.Client(o.Insecure), listener: listener,
 	}
 	p.auth = login.New(p.target.User, o.Address.Literal, rand.Text)
 	p.client.Transport = p.auth.Transport(p.client.Transport, p.target)

@@ -19,7 +19,6 @@ import (
 	"maps"
 	"mime"
 	"net/http"
-	"net/http/cookiejar"
 	"net/url"
 	"path"
 	"strings"
@@ -40,6 +39,9 @@ var ErrOther = source.Errorf("the server sends no JPEG pictures")
 const (
 	defaultInterval = 500 * time.Millisecond
 	maxInterval     = 4 * time.Second // more would count as a stall
+	// The newest picture is shown for pauseTime while a server is busy, and its age after ageTime.
+	pauseTime = 30 * time.Second
+	ageTime   = 5 * time.Second
 )
 
 // Options of a Camera.
@@ -78,11 +80,7 @@ func New(o Options) (*Camera, error) {
 		return nil, fmt.Errorf("interval %v: must be between 0s and %v", o.Interval, maxInterval)
 	}
 	o.Interval = cmp.Or(o.Interval, defaultInterval)
-	client := o.Allow.Client()
-	if o.Insecure {
-		source.Insecure(client)
-	}
-	client.Jar, _ = cookiejar.New(nil) // never fails
+	client := o.Allow.Client(o.Insecure)
 	follow := client.CheckRedirect
 	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
 		if !source.SameServer(r.URL, o.URL) {
@@ -97,36 +95,60 @@ func New(o Options) (*Camera, error) {
 	return &Camera{opts: o, client: client, auth: auth}, nil
 }
 
+// pause is an answer without a picture, from a server that may have one later.
+type pause struct {
+	error
+	status int
+}
+
+func (p pause) Unwrap() error { return p.error }
+
 // Pull implements source.Puller.
 func (c *Camera) Pull(ctx context.Context, out source.Sink) error {
 	began := c.opts.Now()
+	var newest media.EncodedFrame
+	// The stream has no times, so a picture's is its arrival.
+	show := func(f media.EncodedFrame) {
+		f.Arrival = c.opts.Now()
+		f.Received, f.PTS = f.Arrival, f.Arrival.Sub(began)
+		out.Frame(f)
+	}
+	var came time.Time // when the newest picture did
 	emit := func(picture []byte) {
-		now := c.opts.Now()
 		size, err := jpeg.DecodeConfig(bytes.NewReader(picture))
 		if err != nil {
 			c.opts.Log.Debug().Err(err).Msg("picture is not a JPEG")
 			return
 		}
-		// The stream has no times, so a picture's is its arrival.
-		out.Frame(media.EncodedFrame{
-			Codec: codec.MJPEG, KeyFrame: true, PTS: now.Sub(began), Arrival: now, Received: now,
-			Width: size.Width, Height: size.Height, SpatialLayers: 1, Data: picture,
-		})
+		came = c.opts.Now()
+		newest = media.EncodedFrame{
+			Codec: codec.MJPEG, KeyFrame: true, Width: size.Width, Height: size.Height, SpatialLayers: 1, Data: picture,
+		}
+		show(newest)
 	}
-	for first := true; ; first = false {
+	for polls := false; ; polls = true {
 		asked := c.opts.Now()
 		single, err := c.ask(ctx, emit)
-		if ctx.Err() != nil {
+		p, paused := errors.AsType[pause](err)
+		age := asked.Sub(came)
+		switch {
+		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		}
-		if err != nil {
+		case polls && paused && (p.status < http.StatusBadRequest || age < pauseTime):
+			show(newest)
+		case err != nil:
 			return err
-		}
-		if !single {
+		case !single:
 			return source.Errorf("the camera closed the connection")
-		}
-		if first {
+		case !polls:
 			c.opts.Log.Info().Int64("interval_ms", c.opts.Interval.Milliseconds()).Msg("polling single pictures")
+		}
+		advice := ""
+		if paused && age >= ageTime {
+			advice = fmt.Sprintf("Its picture is from %s: the server has no newer one (status %d).", came.Format(time.TimeOnly), p.status)
+		}
+		if out.Advice != nil {
+			out.Advice(advice)
 		}
 		timer := time.NewTimer(max(0, c.opts.Interval-c.opts.Now().Sub(asked)))
 		select {
@@ -152,11 +174,14 @@ func (c *Camera) ask(ctx context.Context, emit func([]byte)) (single bool, err e
 		kind = strings.TrimSpace(kind)
 	}
 	in := newScanner(resp.Body)
+	_, empty := in.in.Peek(1)
 	switch {
 	case strings.HasPrefix(kind, "multipart/"):
 		if part := in.partType(); part != "" {
 			return false, source.Errorf("the camera's stream has parts of type %s; JPEG is needed", part)
 		}
+	case errors.Is(empty, io.EOF):
+		return false, pause{source.Errorf("the server sends an empty picture"), resp.StatusCode}
 	case kind == "image/jpeg", kind == "image/jpg", kind == "image/pjpeg":
 		single = true
 	default:
@@ -207,9 +232,11 @@ func (c *Camera) get(ctx context.Context) (*http.Response, error) {
 		return resp, nil
 	}
 	resp.Body.Close()
-	switch {
-	case resp.StatusCode != http.StatusUnauthorized:
-		return nil, source.StatusError(resp.StatusCode, path.Base(c.opts.URL.Path))
+	switch code := resp.StatusCode; {
+	case code == http.StatusNoContent, code == http.StatusNotModified, code == http.StatusTooManyRequests, code >= 500:
+		return nil, pause{source.StatusError(code, path.Base(c.opts.URL.Path)), code}
+	case code != http.StatusUnauthorized:
+		return nil, source.StatusError(code, path.Base(c.opts.URL.Path))
 	case resp.Request.URL.Hostname() != c.opts.URL.Hostname() && c.opts.URL.User != nil:
 		return nil, login.ErrOtherHost
 	}

@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -323,4 +324,52 @@ func TestMarkersAreBounded(t *testing.T) {
 	e := &endless{most: 64 << 20}
 	require.Empty(t, mjpeg.Pictures(e))
 	require.Less(t, e.n, 9<<20)
+}
+
+// TestServersThatPause: a server without a new picture keeps the newest one, for ever if it says that there is none, for half a minute if it
+// is busy. The advice has the time of the picture.
+func TestServersThatPause(t *testing.T) {
+	for name, tt := range map[string]struct {
+		status int
+		want   string
+	}{
+		"not modified": {http.StatusNotModified, "enough"}, "no content": {http.StatusNoContent, "enough"}, "empty": {http.StatusOK, "enough"},
+		"busy": {http.StatusServiceUnavailable, "the server answers with status 503"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked atomic.Int64
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "image/jpeg")
+				if n := asked.Add(1); n == 1 || n == 12 {
+					_, _ = w.Write(picture(1, 160, 120))
+					return
+				}
+				w.WriteHeader(tt.status)
+			}))
+			defer s.Close()
+			u, err := url.Parse(s.URL)
+			require.NoError(t, err)
+			began := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+			clock := func() time.Time { return began.Add(time.Duration(asked.Load()) * time.Second) }
+			cam, err := mjpeg.New(mjpeg.Options{URL: u, Allow: source.Allow{Loopback: true}, Now: clock, Interval: time.Millisecond})
+			require.NoError(t, err)
+			ctx, stop := context.WithCancelCause(t.Context())
+			var advice []string
+			n := 0
+			err = cam.Pull(ctx, source.Sink{
+				Frame: func(f media.EncodedFrame) {
+					if n++; n == 100 {
+						stop(errEnough)
+					}
+					require.Equal(t, clock(), f.Arrival)
+				},
+				Advice: func(s string) { advice = append(advice, s) },
+			})
+			require.ErrorContains(t, err, tt.want)
+			require.Greater(t, n, 40)
+			require.Empty(t, advice[4], "a short pause is not told")
+			require.Equal(t, fmt.Sprintf("Its picture is from 12:00:01: the server has no newer one (status %d).", tt.status), advice[9])
+			require.Empty(t, advice[11], "a new picture")
+		})
+	}
 }
