@@ -8,8 +8,11 @@ import (
 	"io"
 	"time"
 
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/av1"
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h264"
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h265"
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/vp8"
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/vp9"
 	"github.com/bluenviron/mediacommon/v2/pkg/formats/mpegts"
 	"github.com/bluenviron/mediacommon/v2/pkg/formats/mpegts/codecs"
 
@@ -35,7 +38,6 @@ func readTS(r io.Reader, s stream, emit func(unit) error, sound func(pts time.Du
 	if err := ts.Initialize(); err != nil {
 		return err
 	}
-	n := nals{stream: s}
 	var clock mpegts.TimeDecoder
 	clock.Initialize()
 	clock.Decode(0) // it counts from its first input, which must be the same for both outputs
@@ -45,7 +47,7 @@ func readTS(r io.Reader, s stream, emit func(unit) error, sound func(pts time.Du
 	ts.OnDecodeError(func(error) {})
 	for _, t := range ts.Tracks() {
 		take := func(pts, dts int64, au [][]byte) error {
-			f := n.frame(au)
+			f := s.frame(au)
 			if len(f.Data) == 0 || len(f.Data) > maxUnit {
 				return nil
 			}
@@ -55,19 +57,13 @@ func readTS(r io.Reader, s stream, emit func(unit) error, sound func(pts time.Du
 			u.pts = u.dts + media.TicksToDuration((pts-dts)<<unused>>unused, media.VideoClockRate)
 			return emit(u)
 		}
-		switch t.Codec.(type) {
+		switch t.Codec.(type) { // each output has one track
 		case *codecs.H264:
-			if emit != nil {
-				ts.OnDataH264(t, take)
-			}
+			ts.OnDataH264(t, take)
 		case *codecs.H265:
-			if emit != nil {
-				ts.OnDataH265(t, take)
-			}
+			ts.OnDataH265(t, take)
 		case *codecs.Opus:
-			if sound != nil {
-				ts.OnDataOpus(t, func(pts int64, packets [][]byte) error { return sound(at(pts), packets) })
-			}
+			ts.OnDataOpus(t, func(pts int64, packets [][]byte) error { return sound(at(pts), packets) })
 		default:
 		}
 	}
@@ -78,14 +74,9 @@ func readTS(r io.Reader, s stream, emit func(unit) error, sound func(pts time.Du
 	}
 }
 
-// nals assembles access units from NAL units.
-type nals struct {
-	stream
-}
-
 // frame joins NAL units as Annex B, without access unit delimiters, and detects key
 // frames and the picture's size.
-func (n *nals) frame(au [][]byte) media.EncodedFrame {
+func (n *stream) frame(au [][]byte) media.EncodedFrame {
 	f := media.EncodedFrame{Codec: n.codec, SpatialLayers: 1}
 	size := 0
 	for _, nal := range au {
@@ -169,44 +160,19 @@ func readIVF(r io.Reader, s stream, emit func(unit) error) error {
 	}
 }
 
-// isKey reports whether b is a key frame, by the frame header (VP8: RFC 6386 section 9.1, VP9: bitstream
-// specification section 6.2) or the sequence header OBU (AV1).
+// isKey reports whether b is a key frame; in AV1 it begins with a sequence header.
 func isKey(codec media.Codec, b []byte) bool {
 	switch codec {
 	case media.VP8:
-		return b[0]&1 == 0
+		return vp8.IsRandomAccess(b)
 	case media.VP9:
-		// frame_marker 2, profile bits, show_existing_frame, frame_type.
-		if b[0]>>6 != 2 {
-			return false
-		}
-		if b[0]>>4&3 == 3 { // profile 3 has one more reserved bit
-			return b[0]>>1&3 == 0 && b[0]&1 == 0
-		}
-		return b[0]>>3&1 == 0 && b[0]>>2&1 == 0
+		var h vp9.Header
+		return h.Unmarshal(b) == nil && !h.ShowExistingFrame && !h.NonKeyFrame
 	case media.AV1:
-		return hasSequenceHeader(b)
+		var units av1.Bitstream
+		_ = units.Unmarshal(b) // the library reads no extensions, which come later
+		return av1.IsRandomAccess2(units)
 	default:
 		return false
 	}
-}
-
-// hasSequenceHeader searches OBUs with size fields (AV1 bitstream section 5.3).
-func hasSequenceHeader(b []byte) bool {
-	for len(b) > 1 {
-		kind, extension, sized := b[0]>>3&15, b[0]>>2&1, b[0]>>1&1
-		if kind == 1 {
-			return true
-		}
-		b = b[1+int(extension):]
-		if sized == 0 {
-			return false
-		}
-		size, n := binary.Uvarint(b)
-		if n <= 0 || size > uint64(len(b)-n) {
-			return false
-		}
-		b = b[n+int(size):] //nolint:gosec // checked above
-	}
-	return false
 }
