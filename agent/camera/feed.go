@@ -45,8 +45,6 @@ type Options struct {
 	// Mode decides when to transcode; "" is transcode.Auto. H265 is published as it is if H265 is set.
 	Mode transcode.Mode
 	H265 bool
-	// BitRate of a transcoded picture at 1280 x 720, in bit/s; 0 is the codec's default.
-	BitRate int
 	// Codec is the path of touchline-codec; "" searches for it.
 	Codec string
 	// Memory is shared by all decoders of the program; nil for no bound.
@@ -86,7 +84,7 @@ func New(o Options) (*Feed, error) {
 	f.fit, err = transcode.New(transcode.Options{
 		Out: f.send, RequestKeyFrame: f.askSource, OnReason: o.OnReason, Mode: o.Mode, H265: o.H265, Path: o.Codec, Memory: o.Memory,
 		Carries: carries, Log: o.Log,
-		To: codec.TranscodeOptions{BitRate: o.BitRate, Choose: func() media.Codec { return publish.Encodable(carries) }},
+		To: codec.TranscodeOptions{Choose: func() media.Codec { return publish.Encodable(carries) }},
 	})
 	if err != nil {
 		return nil, err

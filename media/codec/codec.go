@@ -1,6 +1,6 @@
 // Package codec decodes, scales and encodes pictures in a child process,
-// touchline-codec: a Decoder for access units, a Transcoder for streams that
-// browsers cannot play, an Encoder for raw pictures.
+// touchline-codec: a Decoder for access units, which also encodes streams that
+// browsers cannot play, and an Encoder for raw pictures.
 //
 // It owns that process: it starts it, bounds its input, restarts it when it ends or
 // hangs, and checks all its output. It links no codec and does not decide when a

@@ -42,8 +42,8 @@ func TestSizes(t *testing.T) {
 			var b bytes.Buffer
 			require.NoError(t, jpeg.Encode(&b, img, nil))
 			f := media.EncodedFrame{Codec: codec.MJPEG, KeyFrame: true, Width: tt.w, Height: tt.h, SpatialLayers: 1, Data: b.Bytes()}
-			tr, out := newTranscoder(t, codec.TranscoderOptions{})
-			require.Eventually(t, func() bool { return tr.Transcode(f) == nil }, soon, time.Millisecond)
+			tr, out := newTranscoder(t, codec.Options{})
+			require.Eventually(t, func() bool { return tr.Decode(f, false) == nil }, soon, time.Millisecond)
 			got := receive(t, out, "a transcoded frame")
 			require.Equal(t, [2]int{tt.outW, tt.outH}, [2]int{got.Width, got.Height})
 			requirePlayable(t, got)

@@ -44,13 +44,14 @@ func requirePlayable(t *testing.T, f media.EncodedFrame) {
 	}
 }
 
-func newTranscoder(t *testing.T, o codec.TranscoderOptions) (*codec.Transcoder, chan media.EncodedFrame) {
+func newTranscoder(t *testing.T, o codec.Options) (*codec.Decoder, chan media.EncodedFrame) {
 	t.Helper()
 	out := make(chan media.EncodedFrame, 1000)
 	o.Path = codectest.Program()
-	o.To.OnFrame = func(f media.EncodedFrame) { out <- f }
-	tr, err := codec.NewTranscoder(o)
+	o.Transcode.OnFrame = func(f media.EncodedFrame) { out <- f }
+	tr, err := codec.New(o)
 	require.NoError(t, err)
+	tr.SetTranscode(true)
 	start(t, tr)
 	return tr, out
 }
@@ -67,15 +68,15 @@ func TestTranscode(t *testing.T) {
 		t.Run(fmt.Sprintf("%v to %v", tt.from, tt.to), func(t *testing.T) {
 			t.Parallel()
 			clip := barsClip(t, tt.from, 320, 180, 0, 40, 40)
-			tr, out := newTranscoder(t, codec.TranscoderOptions{To: codec.TranscodeOptions{Codec: tt.to}})
+			tr, out := newTranscoder(t, codec.Options{Transcode: codec.TranscodeOptions{Codec: tt.to}})
 			r := newRig(t, codec.Options{})
-			require.Eventually(t, func() bool { return tr.Transcode(clip[0]) == nil }, soon, time.Millisecond)
+			require.Eventually(t, func() bool { return tr.Decode(clip[0], false) == nil }, soon, time.Millisecond)
 			for i, in := range clip {
 				if i == 25 {
 					tr.ForceKeyFrame()
 				}
 				if i > 0 {
-					require.NoError(t, tr.Transcode(in))
+					require.NoError(t, tr.Decode(in, false))
 				}
 				f := receive(t, out, "a transcoded frame")
 				require.Equal(t, tt.to, f.Codec)
@@ -94,7 +95,7 @@ func TestTranscode(t *testing.T) {
 
 func TestTranscodeSurvivesChanges(t *testing.T) {
 	t.Parallel()
-	tr, out := newTranscoder(t, codec.TranscoderOptions{})
+	tr, out := newTranscoder(t, codec.Options{})
 	r := newRig(t, codec.Options{})
 	first := true
 	for epoch, size := range [][2]int{{320, 180}, {160, 90}, {333, 187}, {320, 180}} {
@@ -102,10 +103,10 @@ func TestTranscodeSurvivesChanges(t *testing.T) {
 		for i, f := range clip {
 			f.Epoch = uint32(epoch / 2) //nolint:gosec // small
 			if first {
-				require.Eventually(t, func() bool { return tr.Transcode(f) == nil }, soon, time.Millisecond)
+				require.Eventually(t, func() bool { return tr.Decode(f, false) == nil }, soon, time.Millisecond)
 				first = false
 			} else {
-				require.NoError(t, tr.Transcode(f))
+				require.NoError(t, tr.Decode(f, false))
 			}
 			got := receive(t, out, "a transcoded frame")
 			require.Equal(t, [2]int{size[0] &^ 1, size[1] &^ 1}, [2]int{got.Width, got.Height})
@@ -119,9 +120,9 @@ func TestTranscodeSurvivesChanges(t *testing.T) {
 
 func TestTranscodeWithoutX264(t *testing.T) {
 	t.Parallel()
-	tr, out := newTranscoder(t, codec.TranscoderOptions{Avoid: []string{"libx264", "libopenh264"}})
+	tr, out := newTranscoder(t, codec.Options{Avoid: []string{"libx264", "libopenh264"}})
 	clip := barsClip(t, media.VP9, 320, 180, 0, 3, 3)
-	require.Eventually(t, func() bool { return tr.Transcode(clip[0]) == nil }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return tr.Decode(clip[0], false) == nil }, soon, time.Millisecond)
 	require.Equal(t, media.VP8, receive(t, out, "a transcoded frame").Codec)
 }
 
@@ -134,7 +135,7 @@ func TestTranscodeRate(t *testing.T) {
 			"-f", "lavfi", "-i", fmt.Sprintf("testsrc2=s=640x360:r=%d,noise=alls=30:allf=t", fps), "-t", "4",
 			"-pix_fmt", "yuv420p", "-b:v", "8M", "-g", "999",
 		}, args...), "-")...)
-		tr, out := newTranscoder(t, codec.TranscoderOptions{To: codec.TranscodeOptions{BitRate: 2_000_000}})
+		tr, out := newTranscoder(t, codec.Options{Transcode: codec.TranscodeOptions{BitRate: 2_000_000}})
 		size := 0
 		clip := accessUnits(t, media.VP8, stream)
 		for i, f := range clip {
@@ -143,7 +144,7 @@ func TestTranscodeRate(t *testing.T) {
 				tr.ForceKeyFrame()
 				size = 0
 			}
-			require.Eventually(t, func() bool { return tr.Transcode(f) == nil }, soon, time.Millisecond)
+			require.Eventually(t, func() bool { return tr.Decode(f, false) == nil }, soon, time.Millisecond)
 			size += len(receive(t, out, "a transcoded frame").Data)
 		}
 		require.InDelta(t, 2_000_000*0.354, 8*size/2, 200_000, "bit/s at %d pictures a second", fps)
@@ -317,6 +318,4 @@ func TestNewEncoderChecks(t *testing.T) {
 		_, err := codec.NewEncoder(o)
 		require.ErrorContains(t, err, tt.want)
 	}
-	_, err := codec.NewTranscoder(codec.TranscoderOptions{Path: codectest.Program()})
-	require.ErrorContains(t, err, "OnFrame")
 }

@@ -40,8 +40,8 @@ func TestOrientation(t *testing.T) {
 	}{1: {320, 180, 0, 0}, 2: {320, 180, 1, 0}, 3: {320, 180, 1, 1}, 4: {320, 180, 0, 1}, 6: {180, 320, 1, 0}, 8: {180, 320, 0, 1}} {
 		t.Run(fmt.Sprint(orientation), func(t *testing.T) {
 			f := media.EncodedFrame{Codec: codec.MJPEG, KeyFrame: true, Width: 320, Height: 180, SpatialLayers: 1, Data: oriented(t, orientation)}
-			tr, out := newTranscoder(t, codec.TranscoderOptions{})
-			require.Eventually(t, func() bool { return tr.Transcode(f) == nil }, soon, time.Millisecond)
+			tr, out := newTranscoder(t, codec.Options{})
+			require.Eventually(t, func() bool { return tr.Decode(f, false) == nil }, soon, time.Millisecond)
 			got := receive(t, out, "a transcoded frame")
 			require.Equal(t, [2]int{tt.w, tt.h}, [2]int{got.Width, got.Height})
 

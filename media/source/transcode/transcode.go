@@ -66,7 +66,7 @@ type Options struct {
 // Converter converts one source's stream. All methods are safe for concurrent use.
 type Converter struct {
 	opts  Options
-	coder *codec.Transcoder
+	coder *codec.Decoder
 	wake  chan struct{}
 
 	out     sync.Mutex // held while Out runs
@@ -105,12 +105,13 @@ func New(o Options) (*Converter, error) {
 	c := &Converter{opts: o, wake: make(chan struct{}, 1)}
 	o.To.OnFrame = c.coded
 	var err error
-	c.coder, err = codec.NewTranscoder(codec.TranscoderOptions{
-		To: o.To, Path: o.Path, Memory: o.Memory, OnRestart: c.askSource, OnUndecodable: func(error) { c.askSource() }, Log: o.Log,
+	c.coder, err = codec.New(codec.Options{
+		Transcode: o.To, Path: o.Path, Memory: o.Memory, OnRestart: c.askSource, OnUndecodable: func(error) { c.askSource() }, Log: o.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the transcoder: %w", err)
 	}
+	c.coder.SetTranscode(true)
 	return c, nil
 }
 
@@ -322,7 +323,7 @@ func (c *Converter) code(f media.EncodedFrame) {
 	}
 	c.waiting = append(c.waiting, f)
 	for len(c.waiting) > 0 {
-		err := c.coder.Transcode(c.waiting[0])
+		err := c.coder.Decode(c.waiting[0], false)
 		if errors.Is(err, codec.ErrNotRunning) {
 			return
 		}
