@@ -304,9 +304,9 @@ uint8_t *tl_raw_room(tl_encoder *e, int head, int size) {
 	return e->raw->data + ROOM_HEAD - head;
 }
 
-int tl_encode_raw(tl_encoder *e, int rgb, int w, int h, int key) {
+int tl_encode_raw(tl_encoder *e, int w, int h, int key) {
 	AVFrame *f = e->in;
-	int format = rgb ? AV_PIX_FMT_RGB24 : AV_PIX_FMT_YUV420P;
+	int format = AV_PIX_FMT_YUV420P;
 	int size = av_image_get_buffer_size(format, w, h, 1);
 	if (size < 0) return size;
 	if (!e->raw || e->raw->size < ROOM_HEAD + (size_t)size) return AVERROR(EINVAL);
@@ -314,7 +314,7 @@ int tl_encode_raw(tl_encoder *e, int rgb, int w, int h, int key) {
 	f->format = format;
 	f->width = w;
 	f->height = h;
-	f->color_range = rgb ? AVCOL_RANGE_JPEG : AVCOL_RANGE_MPEG;
+	f->color_range = AVCOL_RANGE_MPEG;
 	int err = av_image_fill_arrays(f->data, f->linesize, e->raw->data + ROOM_HEAD, format, w, h, 1);
 	if (err >= 0) err = (f->buf[0] = av_buffer_ref(e->raw)) ? encode(e, key) : AVERROR(ENOMEM);
 	av_frame_unref(f);

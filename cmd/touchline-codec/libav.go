@@ -165,8 +165,7 @@ func (e *encoder) room(n int) []byte {
 
 // raw encodes the picture in the buffer.
 func (e *encoder) raw(m wire.Raw) error {
-	err := C.tl_encode_raw(&e.c, cBool(m.Format == wire.RGB24), C.int(m.Width), C.int(m.Height),
-		cBool(m.Flags&wire.FlagForceKey != 0))
+	err := C.tl_encode_raw(&e.c, C.int(m.Width), C.int(m.Height), cBool(m.Flags&wire.FlagForceKey != 0))
 	if err < 0 {
 		return libavError(e.name, err)
 	}

@@ -56,7 +56,7 @@ int tl_encode_newest(tl_encoder *e, tl_decoder *d, int key);
 // address head bytes before it.
 uint8_t *tl_raw_room(tl_encoder *e, int head, int size);
 // tl_encode_raw encodes the picture in that buffer.
-int tl_encode_raw(tl_encoder *e, int rgb, int w, int h, int key);
+int tl_encode_raw(tl_encoder *e, int w, int h, int key);
 // tl_encoded takes the next access unit and returns 1, or 0 if there is none. The
 // data is valid until the next call.
 int tl_encoded(tl_encoder *e, uint8_t **data, int *size, int *key);

@@ -156,7 +156,7 @@ func BenchmarkEncode(b *testing.B) {
 	var pix [][]byte
 	raw := ffmpeg(b, nil, "", "-f", "lavfi", "-i", "testsrc2=s=1280x720:r=30", "-frames:v", "30", "-pix_fmt", "yuv420p",
 		"-f", "rawvideo", "-")
-	for n := codec.I420.Bytes(w, h); len(raw) >= n; raw = raw[n:] {
+	for n := codec.PictureBytes(w, h); len(raw) >= n; raw = raw[n:] {
 		pix = append(pix, raw[:n])
 	}
 	for _, c := range []media.Codec{media.H264, media.VP8} {

@@ -14,22 +14,12 @@ import (
 	"touchline/media/codec/wire"
 )
 
-// Format is the layout of a raw picture, without padding between rows.
-type Format uint8
-
-// The layouts of raw pictures.
-const (
-	I420  Format = iota // planes Y, U, V; limited range, BT.601; U and V of half the edges, rounded up
-	RGB24               // R G B; costs a conversion and twice the copying
-)
-
-// Bytes returns the size of a picture of w x h pixels.
-func (f Format) Bytes(w, h int) int { return wire.Format(f).Bytes(w, h) }
+// PictureBytes returns the length of a raw picture of w x h pixels, as Picture.Pix has it.
+func PictureBytes(w, h int) int { return wire.I420.Bytes(w, h) }
 
 // Picture is a raw picture to encode.
 type Picture struct {
-	Format Format
-	// Pix has Format.Bytes of the encoder's size. It is not kept.
+	// Pix is the planes Y, U and V without padding, in limited range by BT.601; U and V have half the edges. It is not kept.
 	Pix []byte
 	// The times are copied to the encoded frame.
 	PTS     time.Duration
@@ -126,9 +116,8 @@ func (e *Encoder) Encode(ctx context.Context, p Picture, forceKey bool) error {
 }
 
 func (e *Encoder) encode(ctx context.Context, p Picture, forceKey bool) error {
-	if want := p.Format.Bytes(e.opts.Width, e.opts.Height); p.Format > RGB24 || len(p.Pix) != want {
-		return fmt.Errorf("expected %d bytes for %d x %d in format %d, got %d",
-			want, e.opts.Width, e.opts.Height, p.Format, len(p.Pix))
+	if want := PictureBytes(e.opts.Width, e.opts.Height); len(p.Pix) != want {
+		return fmt.Errorf("expected %d bytes for %d x %d, got %d", want, e.opts.Width, e.opts.Height, len(p.Pix))
 	}
 	select {
 	case e.turn <- struct{}{}:
@@ -137,9 +126,7 @@ func (e *Encoder) encode(ctx context.Context, p Picture, forceKey bool) error {
 		return context.Cause(ctx)
 	}
 	j := &job{done: make(chan error, 1)}
-	j.msg = wire.Raw{
-		PTS: p.PTS.Microseconds(), Format: wire.Format(p.Format), Width: e.opts.Width, Height: e.opts.Height, Data: p.Pix,
-	}
+	j.msg = wire.Raw{PTS: p.PTS.Microseconds(), Width: e.opts.Width, Height: e.opts.Height, Data: p.Pix}
 	if forceKey {
 		j.msg.Flags = wire.FlagForceKey
 	}

@@ -168,15 +168,12 @@ const (
 	RGB24 Format = 1 // R G B
 )
 
-// Bytes returns the size of a picture of w x h pixels, 0 for an unknown format.
+// Bytes returns the size of a picture of w x h pixels.
 func (f Format) Bytes(w, h int) int {
-	switch f {
-	case I420:
+	if f == I420 {
 		return w*h + 2*((w+1)/2)*((h+1)/2)
-	case RGB24:
-		return 3 * w * h
 	}
-	return 0
+	return 3 * w * h
 }
 
 // Raw is a picture to encode.
@@ -184,19 +181,17 @@ type Raw struct {
 	ID uint64
 	// PTS in microseconds.
 	PTS           int64
-	Format        Format
 	Flags         uint8 // FlagForceKey or 0
 	Width, Height int
-	Data          []byte
+	Data          []byte // I420
 }
 
 // RawHead is the length of the fields of a Raw's body, before the picture.
-const RawHead = 8 + 8 + 1 + 1 + 2 + 2
+const RawHead = 8 + 8 + 1 + 2 + 2
 
 func (m *Raw) fields(f *body) {
 	field(f, &m.ID, 8)
 	field(f, &m.PTS, 8)
-	field(f, &m.Format, 1)
 	field(f, &m.Flags, 1)
 	field(f, &m.Width, 2)
 	field(f, &m.Height, 2)
@@ -204,7 +199,7 @@ func (m *Raw) fields(f *body) {
 
 // AppendHead appends the message without its picture, which the caller sends after it.
 func (m Raw) AppendHead(b []byte) []byte {
-	return build(b, KindRaw, m.fields, nil, m.Format.Bytes(m.Width, m.Height))
+	return build(b, KindRaw, m.fields, nil, I420.Bytes(m.Width, m.Height))
 }
 
 // ParseRaw reads the body of a Raw; Data points into it.
@@ -218,7 +213,7 @@ func ParseRaw(b []byte) (m Raw, err error) {
 	case m.Flags&^FlagForceKey != 0:
 		err = fmt.Errorf("%w: raw picture with unknown flags %#x", ErrMalformed, m.Flags)
 	default:
-		err = checkPicture("raw picture", m.Format, m.Width, m.Height, len(m.Data))
+		err = checkPicture("raw picture", I420, m.Width, m.Height, len(m.Data))
 	}
 	return m, err
 }
@@ -364,10 +359,7 @@ func checkPicture(what string, f Format, w, h, length int) error {
 	if err := checkSize(what, w, h); err != nil {
 		return err
 	}
-	switch want := f.Bytes(w, h); {
-	case want == 0:
-		return fmt.Errorf("%w: %s of unknown format %d", ErrMalformed, what, f)
-	case length != want:
+	if want := f.Bytes(w, h); length != want {
 		return fmt.Errorf("%w: %s of %d bytes, %d x %d needs %d", ErrMalformed, what, length, w, h, want)
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 )
 
 // Version of the format. Both sides must have the same: they are built together.
-const Version = 1
+const Version = 2
 
 // Bounds of messages.
 const (

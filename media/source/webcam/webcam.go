@@ -194,7 +194,7 @@ func (c *Camera) film(ctx context.Context, reader video.Reader, out source.Sink)
 	g.Go(func() error {
 		at := began
 		for {
-			picture := codec.Picture{Format: codec.I420, Pix: p.pix, PTS: at.Sub(began), Arrival: at}
+			picture := codec.Picture{Pix: p.pix, PTS: at.Sub(began), Arrival: at}
 			err := enc.Encode(gctx, picture, c.key.Swap(false))
 			if gctx.Err() != nil {
 				return context.Cause(gctx)
@@ -232,7 +232,7 @@ type planes struct {
 
 func newPlanes(r image.Rectangle) *planes {
 	p := &planes{width: r.Dx() &^ 1, height: r.Dy() &^ 1}
-	p.pix = make([]byte, codec.I420.Bytes(p.width, p.height))
+	p.pix = make([]byte, codec.PictureBytes(p.width, p.height))
 	return p
 }
 
