@@ -139,8 +139,7 @@ func (p *process) once(ctx context.Context, again bool) error {
 	defer runtime.UnlockOSThread()
 
 	cmd := exec.CommandContext(ctx, p.path, "-avoid", strings.Join(p.avoid, ",")) //nolint:gosec // a configured path
-	// The bot's environment has secrets. One thread does the work, so one heap is enough.
-	cmd.Env = []string{"GOTRACEBACK=single", "GOMAXPROCS=1", "MALLOC_ARENA_MAX=1"}
+	cmd.Env = environment()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	pipes, err := connect(cmd)
 	if err != nil {
@@ -173,6 +172,11 @@ func (p *process) once(ctx context.Context, again bool) error {
 		return fmt.Errorf("%w (codec process: %w)", cause, err)
 	}
 	return fmt.Errorf("run the codec process: %w", err)
+}
+
+// environment of a codec process: the bot's has secrets. One thread does the work, so one heap is enough.
+func environment() []string {
+	return []string{"GOTRACEBACK=single", "GOMAXPROCS=1", "MALLOC_ARENA_MAX=1"}
 }
 
 // write sends messages to the process.

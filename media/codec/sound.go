@@ -35,12 +35,8 @@ func EncodeSound(ctx context.Context, path string, format SoundFormat, rate int,
 	if err != nil {
 		return err
 	}
-	// Without a parent it reads the end of its input.
-	cmd := exec.CommandContext(ctx, found, "-sound", string(format), "-rate", strconv.Itoa(rate)) //nolint:gosec // a configured path
-	cmd.Env = []string{"GOTRACEBACK=single", "GOMAXPROCS=1", "MALLOC_ARENA_MAX=1"}
-	cmd.WaitDelay = time.Second
-	var text bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = pcm, out, &limitedWriter{to: &text, left: maxSoundError}
+	cmd, text := soundCommand(ctx, found, pcm, "-sound", string(format), "-rate", strconv.Itoa(rate))
+	cmd.Stdout = out
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -48,6 +44,15 @@ func EncodeSound(ctx context.Context, path string, format SoundFormat, rate int,
 		return fmt.Errorf("encode %s: %w: %q", format, err, strings.TrimSpace(text.String()))
 	}
 	return nil
+}
+
+// soundCommand returns a codec process that reads in to its end, and the begin of its error output.
+func soundCommand(ctx context.Context, path string, in io.Reader, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // a configured path
+	cmd.Env, cmd.WaitDelay = environment(), time.Second
+	text := &bytes.Buffer{}
+	cmd.Stdin, cmd.Stderr = in, &limitedWriter{to: text, left: maxSoundError}
+	return cmd, text
 }
 
 // limitedWriter keeps the first bytes.
@@ -85,11 +90,7 @@ func DecodeSound(ctx context.Context, path string, file *os.File, emit func(mono
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, found, "-unpack") //nolint:gosec // a configured path
-	cmd.Env = []string{"GOTRACEBACK=single", "GOMAXPROCS=1", "MALLOC_ARENA_MAX=1"}
-	cmd.WaitDelay = time.Second
-	var text bytes.Buffer
-	cmd.Stdin, cmd.Stderr = file, &limitedWriter{to: &text, left: maxSoundError}
+	cmd, text := soundCommand(ctx, found, file, "-unpack")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
