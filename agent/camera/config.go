@@ -10,6 +10,7 @@ import (
 	"touchline/internal/check"
 	"touchline/internal/redact"
 	"touchline/media/codec"
+	"touchline/media/source/whip"
 )
 
 // Config configures the cameras that the program publishes: sources that it opens,
@@ -76,13 +77,6 @@ func (c Config) Validate() error {
 	return s.Err()
 }
 
-// StreamKey authorises one sender.
-type StreamKey struct {
-	// Room is "" for every room.
-	Room          string
-	Identity, Key string
-}
-
 // StreamIdentity is the identity of a sender whose key names none.
 const StreamIdentity = "camera"
 
@@ -90,8 +84,8 @@ const StreamIdentity = "camera"
 const minStreamKey = 8
 
 // StreamKeys parses Keys. No error contains a key.
-func (c WHIPConfig) StreamKeys() ([]StreamKey, error) {
-	var out []StreamKey
+func (c WHIPConfig) StreamKeys() ([]whip.StreamKey, error) {
+	var out []whip.StreamKey
 	for text := range strings.SplitSeq(string(c.Keys), ",") {
 		if text = strings.TrimSpace(text); text == "" {
 			continue
@@ -114,7 +108,7 @@ func (c WHIPConfig) StreamKeys() ([]StreamKey, error) {
 				"whip.keys: must be [[ROOM/]IDENTITY=]KEY with keys of %d characters or more, separated by commas; number %d is not",
 				minStreamKey, len(out)+1)
 		}
-		out = append(out, StreamKey{Room: room, Identity: identity, Key: key})
+		out = append(out, whip.StreamKey{Room: room, Identity: identity, Key: key})
 	}
 	return out, nil
 }

@@ -7,20 +7,21 @@ import (
 
 	"touchline/agent/camera"
 	"touchline/internal/redact"
+	"touchline/media/source/whip"
 )
 
 func TestStreamKeys(t *testing.T) {
 	tests := []struct {
 		keys string
-		want []camera.StreamKey // nil: an error
+		want []whip.StreamKey // nil: an error
 	}{
-		{"", []camera.StreamKey{}},
-		{"long-enough", []camera.StreamKey{{Identity: "camera", Key: "long-enough"}}},
-		{" a-key-of-1, a-key-of-2,", []camera.StreamKey{{Identity: "camera", Key: "a-key-of-1"}, {Identity: "camera-2", Key: "a-key-of-2"}}},
-		{"left=12345678", []camera.StreamKey{{Identity: "left", Key: "12345678"}}},
-		{"match/left=1234=678", []camera.StreamKey{{Room: "match", Identity: "left", Key: "1234=678"}}},
-		{"yard/ 1/left=12345678", []camera.StreamKey{{Room: "yard/ 1", Identity: "left", Key: "12345678"}}},
-		{"with/slash", []camera.StreamKey{{Identity: "camera", Key: "with/slash"}}},
+		{"", []whip.StreamKey{}},
+		{"long-enough", []whip.StreamKey{{Identity: "camera", Key: "long-enough"}}},
+		{" a-key-of-1, a-key-of-2,", []whip.StreamKey{{Identity: "camera", Key: "a-key-of-1"}, {Identity: "camera-2", Key: "a-key-of-2"}}},
+		{"left=12345678", []whip.StreamKey{{Identity: "left", Key: "12345678"}}},
+		{"match/left=1234=678", []whip.StreamKey{{Room: "match", Identity: "left", Key: "1234=678"}}},
+		{"yard/ 1/left=12345678", []whip.StreamKey{{Room: "yard/ 1", Identity: "left", Key: "12345678"}}},
+		{"with/slash", []whip.StreamKey{{Identity: "camera", Key: "with/slash"}}},
 		{"short", nil},
 		{"left=short", nil},
 		{"=12345678", nil},

@@ -47,7 +47,7 @@ type Ingest struct {
 	opts   IngestOptions
 	feeds  *Senders
 	server *whip.Server
-	keys   []StreamKey
+	keys   []whip.StreamKey
 	secret []byte // derives the keys of rooms without a configured key
 }
 
@@ -65,13 +65,11 @@ func NewIngest(o IngestOptions) (*Ingest, error) {
 	if s.keys, err = cfg.StreamKeys(); err != nil {
 		return nil, err
 	}
-	var list []whip.StreamKey
 	for i, k := range s.keys {
-		s.keys[i].Room = cmp.Or(k.Room, o.Room)
-		list = append(list, whip.StreamKey{Key: k.Key, Room: s.keys[i].Room, Identity: k.Identity, Name: k.Identity})
+		s.keys[i].Room, s.keys[i].Name = cmp.Or(k.Room, o.Room), k.Identity
 	}
 	s.server, err = whip.New(whip.Options{
-		Keys: list, Authorize: s.authorize, Open: s.open, Many: cfg.Many,
+		Keys: s.keys, Authorize: s.authorize, Open: s.open, Many: cfg.Many,
 		PortOptions: signaling.PortOptions{
 			UDPPort: cfg.UDPPort, ExternalIPs: cfg.ExternalIPs, ICEServers: o.ICE.ICEServers(), LoopbackOnly: o.LoopbackOnly,
 		},

@@ -42,23 +42,19 @@ func AllowPublic() Allow { return Allow{Public: true} }
 // ParseAllow reads a list of public, private, loopback, link-local, files, all and none.
 func ParseAllow(words []string) (Allow, error) {
 	var a Allow
+	kinds := map[string]*bool{
+		"public": &a.Public, "private": &a.Private, "loopback": &a.Loopback, "link-local": &a.LinkLocal, "files": &a.Files, "none": new(bool),
+	}
 	for _, w := range words {
-		switch strings.ToLower(strings.TrimSpace(w)) {
-		case "public":
-			a.Public = true
-		case "private":
-			a.Private = true
-		case "loopback":
-			a.Loopback = true
-		case "link-local":
-			a.LinkLocal = true
-		case "files":
-			a.Files = true
-		case "all":
+		name := strings.ToLower(strings.TrimSpace(w))
+		kind := kinds[name]
+		switch {
+		case name == "all":
 			a = AllowEverything()
-		case "none":
-		default:
+		case kind == nil:
 			return Allow{}, fmt.Errorf("expected public, private, loopback, link-local, files, all or none, got %q", w)
+		default:
+			*kind = true
 		}
 	}
 	return a, nil
@@ -146,37 +142,9 @@ func (a Allow) Client(insecure bool) *http.Client {
 	}
 }
 
-// PacketConn wraps a connection so that WriteTo sends to allowed addresses only.
-func (a Allow) PacketConn(c net.PacketConn) net.PacketConn {
-	if udp, ok := c.(*net.UDPConn); ok {
-		return &checkedUDP{UDPConn: udp, allow: a}
-	}
-	return &checkedConn{PacketConn: c, allow: a}
-}
+// PacketConn wraps a socket so that WriteTo sends to allowed addresses only.
+func (a Allow) PacketConn(c *net.UDPConn) net.PacketConn { return &checkedUDP{UDPConn: c, allow: a} }
 
-func (a Allow) checkUDP(to net.Addr) error {
-	udp, ok := to.(*net.UDPAddr)
-	if !ok {
-		return fmt.Errorf("%w: expected a UDP address, got %v", ErrNotAllowed, to)
-	}
-	ip, _ := netip.AddrFromSlice(udp.IP)
-	return a.Check(ip)
-}
-
-type checkedConn struct {
-	net.PacketConn
-	allow Allow
-}
-
-// WriteTo implements net.PacketConn.
-func (c *checkedConn) WriteTo(b []byte, to net.Addr) (int, error) {
-	if err := c.allow.checkUDP(to); err != nil {
-		return 0, err
-	}
-	return c.PacketConn.WriteTo(b, to)
-}
-
-// checkedUDP keeps the other methods of a UDP socket.
 type checkedUDP struct {
 	*net.UDPConn
 	allow Allow
@@ -184,7 +152,11 @@ type checkedUDP struct {
 
 // WriteTo implements net.PacketConn.
 func (c *checkedUDP) WriteTo(b []byte, to net.Addr) (int, error) {
-	if err := c.allow.checkUDP(to); err != nil {
+	udp, ok := to.(*net.UDPAddr)
+	if !ok {
+		return 0, fmt.Errorf("%w: expected a UDP address, got %v", ErrNotAllowed, to)
+	}
+	if err := c.allow.Check(udp.AddrPort().Addr()); err != nil {
 		return 0, err
 	}
 	return c.UDPConn.WriteTo(b, to)

@@ -96,7 +96,7 @@ func TestClientChecksWhatItDials(t *testing.T) {
 }
 
 func TestPacketConn(t *testing.T) {
-	c, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	require.NoError(t, err)
 	defer c.Close()
 	_, err = source.Allow{Public: true}.PacketConn(c).WriteTo([]byte("x"), c.LocalAddr())

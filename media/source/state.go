@@ -23,19 +23,9 @@ const (
 
 // String returns the state's name as the API writes it.
 func (s State) String() string {
-	switch s {
-	case Waiting:
-		return "waiting"
-	case Connecting:
-		return "connecting"
-	case Live:
-		return "live"
-	case Stalled:
-		return "stalled"
-	case Failed:
-		return "failed"
-	case Ended:
-		return "ended"
+	names := [...]string{"waiting", "connecting", "live", "stalled", "failed", "ended"}
+	if int(s) < len(names) {
+		return names[s]
 	}
 	return "unknown"
 }
@@ -56,8 +46,6 @@ type Status struct {
 	Frames, KeyFrames, Changes uint64
 	// KeyEvery is the newest interval between key frames without packet loss, in media time; 0 when unknown.
 	KeyEvery time.Duration
-	// Reordered is set when the decoding order differs from the display order (B frames).
-	Reordered bool
 	// FPS in access units a second and BitRate in bit/s, of the last second or two; 0 without pictures.
 	FPS     float64
 	BitRate int
@@ -85,7 +73,6 @@ type Tracker struct {
 	pictures  int           // since then, up to known
 	stalls    int           // in a row, before the interval was known
 	interval  time.Duration // the longest of the newest pictures
-	lastPTS   time.Duration
 	lastKey   time.Duration
 	haveKey   bool
 	epoch     uint32
@@ -144,12 +131,9 @@ func (t *Tracker) Frame(f media.EncodedFrame, now time.Time) {
 		s.Attempt = 0
 		s.Frames++
 		if f.Epoch != t.epoch {
-			t.epoch, t.haveKey, s.Reordered = f.Epoch, false, false
+			t.epoch, t.haveKey = f.Epoch, false
 			t.keys.open()
-		} else if s.Frames > 1 && f.PTS < t.lastPTS && t.haveKey {
-			s.Reordered = true
 		}
-		t.lastPTS = f.PTS
 		t.rate(s, len(f.Data), now)
 		if f.KeyFrame {
 			s.KeyFrames++

@@ -292,15 +292,6 @@ func TestSupervisorQuotesWhatCame(t *testing.T) {
 	})
 }
 
-func TestTrackerSeesBFrames(t *testing.T) {
-	now := time.Unix(0, 0)
-	tr := source.NewTracker(now, nil)
-	for i, pts := range []int{0, 3, 1, 2} {
-		tr.Frame(media.EncodedFrame{Codec: media.H264, KeyFrame: i == 0, PTS: time.Duration(pts) * time.Second}, now)
-	}
-	require.True(t, tr.Status().Reordered)
-}
-
 // A panic of the source or its sink, on any goroutine, ends that source alone.
 func TestSupervisorGivesUpAfterAPanic(t *testing.T) {
 	elsewhere := func(ctx context.Context, out source.Sink) error {

@@ -300,7 +300,7 @@ func (c *Camera) client(ctx context.Context, u *base.URL, protocol gortsplib.Pro
 			if err != nil {
 				return nil, err
 			}
-			return c.opts.Allow.PacketConn(conn), nil
+			return c.opts.Allow.PacketConn(conn.(*net.UDPConn)), nil //nolint:forcetypeassert // the library listens on UDP
 		},
 		ResolveIPAddr: func(network, address string) (*net.IPAddr, error) { return d.resolve(ctx, network, address) },
 		OnPacketsLost: func(uint64) {}, // the assembler counts them
