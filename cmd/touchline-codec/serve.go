@@ -97,7 +97,7 @@ func (s *server) greet() error {
 	if err != nil {
 		return err
 	}
-	if err := s.write(wire.Ready{Version: wire.Version, Codecs: s.choice.String()}.Append(s.head[:0])); err != nil {
+	if err := s.write(wire.Hello{Version: wire.Version}.Answer(s.head[:0])); err != nil {
 		return err
 	}
 	if hello.Version != wire.Version {
@@ -137,7 +137,7 @@ func (s *server) handle(m wire.Message) error {
 		})
 	case wire.KindRaw:
 		return parsed(m.Body, wire.ParseRaw, s.raw)
-	case wire.KindHello, wire.KindReady, wire.KindAck, wire.KindPicture, wire.KindNoPicture, wire.KindEncoded,
+	case wire.KindHello, wire.KindReady, wire.KindAck, wire.KindPicture, wire.KindEncoded,
 		wire.KindProblem:
 	}
 	return fmt.Errorf("%w: the codec process does not accept kind %d", wire.ErrMalformed, m.Kind)
@@ -251,7 +251,7 @@ func (s *server) failed(id uint64, err error) error {
 	if s.errors%complainEvery != 1 {
 		return nil
 	}
-	return s.write(wire.Problem{ID: id, What: wire.TroubleDecode, Text: err.Error()}.Append(s.head[:0]))
+	return s.write(wire.Problem{ID: id, Text: err.Error()}.Append(s.head[:0]))
 }
 
 // reopen drains the old decoder and opens one for u.
@@ -282,7 +282,7 @@ func (s *server) reopen(u wire.Unit) error {
 		return nil
 	}
 	s.noDec = true
-	return s.write(wire.Problem{ID: u.ID, What: wire.TroubleCodec, Text: err.Error()}.Append(s.head[:0]))
+	return s.write(wire.Problem{ID: u.ID, Text: err.Error()}.Append(s.head[:0]))
 }
 
 func (s *server) latest(l wire.Latest) error {
@@ -290,7 +290,7 @@ func (s *server) latest(l wire.Latest) error {
 		return err
 	}
 	if s.dec == nil || s.newest == 0 {
-		return s.write(wire.NoPicture{Seq: l.Seq}.Append(s.head[:0]))
+		return s.write(wire.Picture{Seq: l.Seq}.AppendHead(s.head[:0]))
 	}
 	return s.send(l.Seq, l.LongSide)
 }
@@ -307,7 +307,7 @@ func (s *server) send(seq uint32, longSide uint16) error {
 		if err := s.failed(s.newest, err); err != nil || seq == 0 {
 			return err
 		}
-		return s.write(wire.NoPicture{Seq: seq}.Append(s.head[:0]))
+		return s.write(wire.Picture{Seq: seq}.AppendHead(s.head[:0]))
 	}
 	if err := s.ack(true); err != nil {
 		return err
@@ -415,7 +415,7 @@ func (s *server) openEncoder(id uint64, w, h, fps, matrix int) (bool, error) {
 		return true, nil
 	}
 	s.noEnc, s.enc.width, s.enc.height = true, w, h
-	return false, s.write(wire.Problem{ID: id, What: wire.TroubleCodec, Text: err.Error()}.Append(s.head[:0]))
+	return false, s.write(wire.Problem{ID: id, Text: err.Error()}.Append(s.head[:0]))
 }
 
 // bitRate scales with the picture's area to the power of 3/4: larger pictures
@@ -454,7 +454,7 @@ func (s *server) encoded(id uint64, err error) error {
 		}
 	}
 	if err != nil {
-		p := wire.Problem{ID: id, What: wire.TroubleEncode, Text: err.Error()}
+		p := wire.Problem{ID: id, Text: err.Error()}
 		if err := s.write(p.Append(s.head[:0])); err != nil {
 			return err
 		}

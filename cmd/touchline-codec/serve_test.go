@@ -70,7 +70,7 @@ func TestEncodeThenDecode(t *testing.T) {
 		answers, err := serve(t, bytes.Join([][]byte{hello(), latest.Append(nil), unit.Append(nil), latest.Append(nil)}, nil))
 		require.NoError(t, err)
 		require.Equal(t,
-			[]wire.Kind{wire.KindReady, wire.KindNoPicture, wire.KindAck, wire.KindPicture, wire.KindPicture}, kinds(answers))
+			[]wire.Kind{wire.KindReady, wire.KindPicture, wire.KindAck, wire.KindPicture, wire.KindPicture}, kinds(answers))
 		p, err := wire.ParsePicture(answers[3].Body)
 		require.NoError(t, err)
 		require.Equal(t, [4]int{0, 5, 32, 24}, [4]int{int(p.Seq), int(p.ID), p.Width, p.Height}) //nolint:gosec // small

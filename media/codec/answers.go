@@ -99,6 +99,13 @@ func (d *Decoder) timesOf(id uint64) (media.EncodedFrame, error) {
 }
 
 func (d *Decoder) picture(p wire.Picture) error {
+	if p.Width == 0 { // the answer before the first picture
+		if err := d.expected(&d.may.answers, "answer"); err != nil {
+			return err
+		}
+		d.reply(p.Seq, answer{err: ErrNoPicture})
+		return nil
+	}
 	f, err := d.timesOf(p.ID)
 	if err != nil {
 		return err
@@ -125,14 +132,6 @@ func (d *Decoder) picture(p wire.Picture) error {
 	case d.opts.OnPicture != nil:
 		d.opts.OnPicture(v)
 	}
-	return nil
-}
-
-func (d *Decoder) noPicture(n wire.NoPicture) error {
-	if err := d.expected(&d.may.answers, "answer"); err != nil {
-		return err
-	}
-	d.reply(n.Seq, answer{err: ErrNoPicture})
 	return nil
 }
 

@@ -332,22 +332,14 @@ func (d *Decoder) cutQueue(from, to int) {
 // Latest returns the scaled picture of the newest access unit that was decoded. The
 // error wraps ErrNoPicture before the first one.
 func (d *Decoder) Latest(ctx context.Context) (media.VideoFrame, error) {
-	return d.LatestSized(ctx, int(d.longSide.Load()))
-}
-
-// LatestSized is Latest with another long side, in pixels; 0 is the source's size.
-func (d *Decoder) LatestSized(ctx context.Context, longSide int) (media.VideoFrame, error) {
-	frame, err := d.latest(ctx, longSide)
+	frame, err := d.latest(ctx)
 	if err != nil {
 		return media.VideoFrame{}, fmt.Errorf("get the latest picture: %w", err)
 	}
 	return frame, nil
 }
 
-func (d *Decoder) latest(ctx context.Context, longSide int) (media.VideoFrame, error) {
-	if longSide < 0 || longSide > wire.MaxSide {
-		return media.VideoFrame{}, fmt.Errorf("long side %d: must be between 0 and %d pixels", longSide, wire.MaxSide)
-	}
+func (d *Decoder) latest(ctx context.Context) (media.VideoFrame, error) {
 	q := &question{at: time.Now(), answer: make(chan answer, 1)}
 	d.mu.Lock()
 	if !d.running {
@@ -361,7 +353,7 @@ func (d *Decoder) latest(ctx context.Context, longSide int) (media.VideoFrame, e
 	d.lastSeq = max(1, d.lastSeq+1) // 0 is for samples
 	seq := d.lastSeq
 	d.asked[seq] = q
-	d.toAsk = append(d.toAsk, wire.Latest{Seq: seq, LongSide: uint16(longSide)}) //nolint:gosec // checked above
+	d.toAsk = append(d.toAsk, wire.Latest{Seq: seq, LongSide: uint16(d.longSide.Load())}) //nolint:gosec // checked by SetLongSide
 	d.mu.Unlock()
 	d.proc.wake.Set()
 

@@ -304,7 +304,8 @@ func TestCodecAndSizeMayChange(t *testing.T) {
 	p, err := r.Latest(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 100, p.Width)
-	p, err = r.LatestSized(t.Context(), 0)
+	require.NoError(t, r.SetLongSide(0))
+	p, err = r.Latest(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, [2]int{322, 182}, [2]int{p.Width, p.Height})
 	require.Zero(t, r.Stats().Undecodable, r.log.String())
@@ -472,8 +473,7 @@ func TestDecodeRefuses(t *testing.T) {
 		require.ErrorContains(t, r.Decode(tt.f, false), tt.want)
 	}
 	require.ErrorContains(t, r.Run(t.Context()), "running already")
-	_, err = r.LatestSized(t.Context(), 1<<20)
-	require.ErrorContains(t, err, "long side")
+	require.ErrorContains(t, r.SetLongSide(1<<20), "long side")
 }
 
 func TestLatestEndsWithItsContext(t *testing.T) {

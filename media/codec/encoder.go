@@ -185,8 +185,6 @@ func (e *Encoder) next() [][]byte {
 
 func (e *Encoder) picture(wire.Picture) error { return errUnexpected }
 
-func (e *Encoder) noPicture(wire.NoPicture) error { return errUnexpected }
-
 func (e *Encoder) acked(a wire.Ack) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -44,7 +44,7 @@ func TestProcessThatLies(t *testing.T) {
 		{"all samples", [][]byte{sampled(10), sampled(20)}, false},
 		{"a sample too many", [][]byte{sampled(10), sampled(20), sampled(20)}, true},
 		{"a sample of nothing", [][]byte{sampled(21)}, true},
-		{"an answer to no question", [][]byte{wire.NoPicture{Seq: 1}.Append(nil)}, true},
+		{"an answer to no question", [][]byte{wire.Picture{Seq: 1}.AppendHead(nil)}, true},
 		{"a picture for no question", [][]byte{append(wire.Picture{Seq: 4, ID: 1, Width: 1, Height: 1}.AppendHead(nil), 1, 2, 3)}, true},
 		{"an encoded picture", [][]byte{append(wire.Encoded{ID: 5, Codec: wire.H264, Width: 2, Height: 2}.AppendHead(nil, 1), 1)}, true},
 		{"a message of the bot", [][]byte{wire.Latest{Seq: 1}.Append(nil)}, true},
@@ -64,8 +64,8 @@ func TestProcessThatLies(t *testing.T) {
 func FuzzAnswers(f *testing.F) {
 	f.Add(bytes.Join([][]byte{wire.Ack{Done: 9, Newest: 9}.Append(nil), sampled(10), wire.Ack{Done: 20, Newest: 20}.Append(nil), sampled(20)}, nil))
 	f.Add(bytes.Join([][]byte{sampled(10), sampled(10), sampled(10)}, nil))
-	f.Add(wire.Problem{ID: 3, What: wire.TroubleDecode, Text: "vp8: no"}.Append(nil))
-	f.Add(wire.NoPicture{Seq: 1}.Append(nil))
+	f.Add(wire.Problem{ID: 3, Text: "vp8: no"}.Append(nil))
+	f.Add(wire.Picture{Seq: 1}.AppendHead(nil))
 	f.Add(append(wire.Encoded{ID: 5, Codec: wire.H264, Key: true, Width: 2, Height: 2}.AppendHead(nil, 3), "abc"...))
 	f.Add(wire.Ack{Done: 1 << 63, Newest: 1 << 63}.Append(nil))
 	f.Fuzz(func(t *testing.T, said []byte) {

@@ -43,10 +43,9 @@ type duty interface {
 	// next returns the data to write now, nil for none. The call means that all data
 	// of earlier calls was written.
 	next() [][]byte
-	// The next three methods handle a message; an error ends the process.
+	// The next four methods handle a message; an error ends the process.
 	acked(wire.Ack) error
 	picture(wire.Picture) error
-	noPicture(wire.NoPicture) error
 	encoded(wire.Encoded) error
 	problem(wire.Problem) error
 	// up is called when a process has started; again is set for a restart.
@@ -208,15 +207,14 @@ func (p *process) read(r io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("wait for the codec process: %w", err)
 	}
-	if m.Kind != wire.KindReady {
+	hello, err := wire.ParseHello(m.Body)
+	switch {
+	case m.Kind != wire.KindReady:
 		return fmt.Errorf("%w: expected a ready message, got kind %d", ErrVersion, m.Kind)
-	}
-	ready, err := wire.ParseReady(m.Body)
-	if err != nil {
+	case err != nil:
 		return fmt.Errorf("%w: %w", ErrVersion, err)
-	}
-	if ready.Version != wire.Version {
-		return fmt.Errorf("%w: expected protocol version %d, got %d", ErrVersion, wire.Version, ready.Version)
+	case hello.Version != wire.Version:
+		return fmt.Errorf("%w: expected protocol version %d, got %d", ErrVersion, wire.Version, hello.Version)
 	}
 	for {
 		m, err := in.Next()
@@ -239,8 +237,6 @@ func handle(d duty, m wire.Message) error {
 		return parsed(m, wire.ParseAck, d.acked)
 	case wire.KindPicture:
 		return parsed(m, wire.ParsePicture, d.picture)
-	case wire.KindNoPicture:
-		return parsed(m, wire.ParseNoPicture, d.noPicture)
 	case wire.KindEncoded:
 		return parsed(m, wire.ParseEncoded, d.encoded)
 	case wire.KindProblem:

@@ -2,7 +2,7 @@ package wire
 
 import "fmt"
 
-// Hello is the bot's first message.
+// Hello is the first message of the bot and, as KindReady, of the codec process.
 type Hello struct {
 	Version uint16
 }
@@ -15,31 +15,12 @@ func (m *Hello) fields(f *body) {
 // Append appends the message to b.
 func (m Hello) Append(b []byte) []byte { return build(b, KindHello, m.fields, nil, 0) }
 
-// ParseHello reads the body of a Hello. It does not check the version.
+// Answer appends the codec process's answer to b.
+func (m Hello) Answer(b []byte) []byte { return build(b, KindReady, m.fields, nil, 0) }
+
+// ParseHello reads the body of either Hello. It does not check the version.
 func ParseHello(b []byte) (m Hello, err error) {
 	_, err = parse(b, "hello", m.fields, 0)
-	return m, err
-}
-
-// Ready is the codec process's answer to Hello.
-type Ready struct {
-	Version uint16
-	// Codecs lists the supported codecs, as text.
-	Codecs string
-}
-
-func (m *Ready) fields(f *body) {
-	f.magic()
-	field(f, &m.Version, 2)
-}
-
-// Append appends the message to b; text over MaxText is cut off.
-func (m Ready) Append(b []byte) []byte { return build(b, KindReady, m.fields, bounded(m.Codecs), 0) }
-
-// ParseReady reads the body of a Ready. It does not check the version.
-func ParseReady(b []byte) (m Ready, err error) {
-	text, err := parse(b, "ready", m.fields, MaxText)
-	m.Codecs = string(text)
 	return m, err
 }
 
@@ -240,7 +221,7 @@ func ParseAck(b []byte) (m Ack, err error) {
 	return m, err
 }
 
-// Picture is a decoded picture.
+// Picture is a decoded picture. As an answer to Latest before the first one it has no size.
 type Picture struct {
 	// Seq is the Latest's, 0 for a sampled picture.
 	Seq           uint32
@@ -266,23 +247,10 @@ func ParsePicture(b []byte) (m Picture, err error) {
 	if m.Pix, err = parse(b, "picture", m.fields, 3*MaxPicture); err != nil {
 		return m, err
 	}
+	if m.Seq != 0 && m.Width == 0 && m.Height == 0 && len(m.Pix) == 0 {
+		return m, nil
+	}
 	return m, checkPicture("picture", RGB24, m.Width, m.Height, len(m.Pix))
-}
-
-// NoPicture answers Latest before the first decoded picture.
-type NoPicture struct {
-	Seq uint32
-}
-
-func (m *NoPicture) fields(f *body) { field(f, &m.Seq, 4) }
-
-// Append appends the message to b.
-func (m NoPicture) Append(b []byte) []byte { return build(b, KindNoPicture, m.fields, nil, 0) }
-
-// ParseNoPicture reads the body of a NoPicture.
-func ParseNoPicture(b []byte) (m NoPicture, err error) {
-	_, err = parse(b, "no picture", m.fields, 0)
-	return m, err
 }
 
 // Encoded is an access unit from the encoder.
@@ -316,43 +284,25 @@ func ParseEncoded(b []byte) (m Encoded, err error) {
 	return m, checkSize("encoded unit", m.Width, m.Height)
 }
 
-// Trouble is the subject of a Problem.
-type Trouble uint8
-
-// The subjects of problems.
-const (
-	TroubleDecode Trouble = 1 // the unit could not be decoded
-	TroubleEncode Trouble = 2 // the picture could not be encoded
-	TroubleCodec  Trouble = 3 // there is no decoder or encoder for it
-)
-
 // Problem reports a failure. The process continues.
 type Problem struct {
 	ID   uint64
-	What Trouble
 	Text string
 }
 
-func (m *Problem) fields(f *body) {
-	field(f, &m.ID, 8)
-	field(f, &m.What, 1)
-}
+func (m *Problem) fields(f *body) { field(f, &m.ID, 8) }
 
 // Append appends the message to b; text over MaxText is cut off.
-func (m Problem) Append(b []byte) []byte { return build(b, KindProblem, m.fields, bounded(m.Text), 0) }
+func (m Problem) Append(b []byte) []byte {
+	return build(b, KindProblem, m.fields, []byte(m.Text[:min(len(m.Text), MaxText)]), 0)
+}
 
 // ParseProblem reads the body of a Problem.
 func ParseProblem(b []byte) (m Problem, err error) {
 	text, err := parse(b, "problem", m.fields, MaxText)
-	if err == nil && (m.What < TroubleDecode || m.What > TroubleCodec) {
-		err = fmt.Errorf("%w: problem of unknown kind %d", ErrMalformed, m.What)
-	}
 	m.Text = string(text)
 	return m, err
 }
-
-// bounded returns a text without its end beyond MaxText.
-func bounded(text string) []byte { return []byte(text[:min(len(text), MaxText)]) }
 
 // checkPicture checks the format, the edges and the length of a picture.
 func checkPicture(what string, f Format, w, h, length int) error {

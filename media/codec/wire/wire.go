@@ -39,7 +39,7 @@ const (
 	keepBody = 1 << 20
 )
 
-// magic begins Hello and Ready, to detect another program.
+// magic begins Hello, to detect another program.
 const magic = 0x584c4354 // "TCLX"
 
 // ErrMalformed is returned for a message that violates the format or its bounds. The
@@ -57,12 +57,11 @@ const (
 	KindSetup  Kind = 4
 	KindRaw    Kind = 5
 
-	KindReady     Kind = 65
-	KindAck       Kind = 66
-	KindPicture   Kind = 67
-	KindNoPicture Kind = 68
-	KindEncoded   Kind = 69
-	KindProblem   Kind = 70
+	KindReady   Kind = 65
+	KindAck     Kind = 66
+	KindPicture Kind = 67
+	KindEncoded Kind = 69
+	KindProblem Kind = 70
 )
 
 // limit is the longest body of a kind, 0 for an unknown one.
@@ -72,7 +71,7 @@ func (k Kind) limit() int {
 		return maxSmall + MaxUnit
 	case KindRaw, KindPicture:
 		return maxSmall + 3*MaxPicture
-	case KindHello, KindLatest, KindSetup, KindReady, KindAck, KindNoPicture, KindProblem:
+	case KindHello, KindLatest, KindSetup, KindReady, KindAck, KindProblem:
 		return maxSmall
 	}
 	return 0

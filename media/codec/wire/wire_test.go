@@ -20,15 +20,14 @@ func samples() map[wire.Kind][]byte {
 		wire.KindUnit: wire.Unit{
 			ID: 7, Epoch: 9, Codec: wire.AV1, Flags: wire.FlagSample | wire.FlagForceKey, LongSide: 448, PTS: -5, Data: []byte("unit"),
 		}.Append(nil),
-		wire.KindLatest:    wire.Latest{Seq: 3, LongSide: 100}.Append(nil),
-		wire.KindSetup:     wire.Setup{Codec: wire.VP8, Scaled: true, FPS: 25, BitRate: 1_000_000}.Append(nil),
-		wire.KindRaw:       append(wire.Raw{ID: 1, PTS: 33333, Width: 3, Height: 3}.AppendHead(nil), yuv...),
-		wire.KindReady:     wire.Ready{Version: wire.Version, Codecs: "decode VP8: vp8"}.Append(nil),
-		wire.KindAck:       wire.Ack{Done: 12, Newest: 11}.Append(nil),
-		wire.KindPicture:   append(wire.Picture{Seq: 1, ID: 4, Width: 3, Height: 2}.AppendHead(nil), pix...),
-		wire.KindNoPicture: wire.NoPicture{Seq: 8}.Append(nil),
-		wire.KindEncoded:   append(wire.Encoded{ID: 5, Codec: wire.H264, Key: true, Width: 2, Height: 2}.AppendHead(nil, 3), "abc"...),
-		wire.KindProblem:   wire.Problem{ID: 6, What: wire.TroubleDecode, Text: "vp8: no"}.Append(nil),
+		wire.KindLatest:  wire.Latest{Seq: 3, LongSide: 100}.Append(nil),
+		wire.KindSetup:   wire.Setup{Codec: wire.VP8, Scaled: true, FPS: 25, BitRate: 1_000_000}.Append(nil),
+		wire.KindRaw:     append(wire.Raw{ID: 1, PTS: 33333, Width: 3, Height: 3}.AppendHead(nil), yuv...),
+		wire.KindReady:   wire.Hello{Version: wire.Version}.Answer(nil),
+		wire.KindAck:     wire.Ack{Done: 12, Newest: 11}.Append(nil),
+		wire.KindPicture: append(wire.Picture{Seq: 1, ID: 4, Width: 3, Height: 2}.AppendHead(nil), pix...),
+		wire.KindEncoded: append(wire.Encoded{ID: 5, Codec: wire.H264, Key: true, Width: 2, Height: 2}.AppendHead(nil, 3), "abc"...),
+		wire.KindProblem: wire.Problem{ID: 6, Text: "vp8: no"}.Append(nil),
 	}
 }
 
@@ -51,17 +50,14 @@ func parse(m wire.Message) ([]byte, error) {
 		v, err := wire.ParseRaw(m.Body)
 		return append(v.AppendHead(nil), v.Data...), err
 	case wire.KindReady:
-		v, err := wire.ParseReady(m.Body)
-		return v.Append(nil), err
+		v, err := wire.ParseHello(m.Body)
+		return v.Answer(nil), err
 	case wire.KindAck:
 		v, err := wire.ParseAck(m.Body)
 		return v.Append(nil), err
 	case wire.KindPicture:
 		v, err := wire.ParsePicture(m.Body)
 		return append(v.AppendHead(nil), v.Pix...), err
-	case wire.KindNoPicture:
-		v, err := wire.ParseNoPicture(m.Body)
-		return v.Append(nil), err
 	case wire.KindEncoded:
 		v, err := wire.ParseEncoded(m.Body)
 		return append(v.AppendHead(nil, len(v.Data)), v.Data...), err
@@ -98,7 +94,7 @@ func TestEveryMessageComesBack(t *testing.T) {
 func TestEveryShortBodyIsRefused(t *testing.T) {
 	t.Parallel()
 	// These end with data or text of any length, which may be empty.
-	open := map[wire.Kind]int{wire.KindUnit: 24, wire.KindReady: 6, wire.KindEncoded: 14, wire.KindProblem: 9}
+	open := map[wire.Kind]int{wire.KindUnit: 24, wire.KindEncoded: 14, wire.KindProblem: 8}
 	for k, msg := range samples() {
 		body := msg[5:]
 		for n := range len(body) {
@@ -171,7 +167,6 @@ func TestValuesOutOfBounds(t *testing.T) {
 		"picture too large":     wire.Picture{ID: 1, Width: wire.MaxSide, Height: wire.MaxSide}.AppendHead(nil),
 		"picture too small":     append(wire.Picture{ID: 1, Width: 2, Height: 2}.AppendHead(nil), 1),
 		"encoded as AV1":        wire.Encoded{ID: 1, Codec: wire.AV1, Width: 1, Height: 1}.AppendHead(nil, 0),
-		"problem of no sort":    wire.Problem{ID: 1}.Append(nil),
 		"hello of another":      append(wire.AppendHead(nil, wire.KindHello, 6), "GET / "...),
 	} {
 		_, err := parse(wire.Message{Kind: wire.Kind(msg[4]), Body: msg[5:]})
