@@ -347,6 +347,23 @@ func TestSilentAnswers(t *testing.T) {
 			require.Empty(t, text)
 			require.Equal(t, n == 2, strings.Contains(m.Status().Detail, "3 answers in a row without words: "+s.URL), m.Status().Detail)
 		}
-		require.NoError(t, m.Warm(t.Context(), nil), "it loads: a later answer may have words")
+		last := ""
+		require.NoError(t, m.Warm(t.Context(), func(_ int, detail string) { last = detail }), "it loads: a later answer may have words")
+		require.Contains(t, last, "is ready, but its first answer had no words: "+s.URL)
+		require.Equal(t, last, m.Status().Detail)
 	}
+}
+
+// TestEmptyWarmUp: an empty answer teaches nothing about thoughts, and a longer one may have words.
+func TestEmptyWarmUp(t *testing.T) {
+	s := serve(t, list("x", "m"), func(w http.ResponseWriter, r request, _ int) {
+		if r.MaxTokens < 16 {
+			stream(w, stop)
+			return
+		}
+		stream(w, delta("Grey"), stop)
+	})
+	m := open(t, s.URL)
+	require.NoError(t, m.Warm(t.Context(), nil))
+	require.Contains(t, m.Status().Detail, "first word after")
 }

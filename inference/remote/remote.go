@@ -212,9 +212,14 @@ func (m *Model) Warm(ctx context.Context, progress func(percent int, detail stri
 			PTS: time.Duration(i) * time.Second, Width: 112, Height: 112, Pix: slices.Repeat([]byte{128}, 112*112*3),
 		})
 	}
+	var silent error // of the last answer
 	for range 2 {
+		silent = nil
 		for _, err := range m.newSession().Generate(ctx, prompt) {
-			if err != nil && !errors.Is(err, ErrNoAnswer) && prompt.MaxTokens == warmTokens {
+			switch {
+			case errors.Is(err, ErrNoAnswer):
+				silent = err
+			case err != nil && prompt.MaxTokens == warmTokens:
 				return fmt.Errorf("warm up: %w", err)
 			}
 		}
@@ -223,7 +228,13 @@ func (m *Model) Warm(ctx context.Context, progress func(percent int, detail stri
 		}
 		prompt.MaxTokens = min(max(m.maxTokens, 2*warmTokens), thinkTokens)
 	}
-	progress(100, model+" on "+m.server+" is ready")
+	ready := model + " on " + m.server + " is ready"
+	if silent != nil { // a later answer may have words
+		m.log.Warn().Err(silent).Str("model", model).Msg("no words in the warm-up")
+		ready += ", but its first answer had no words: " + silent.Error()
+		m.report(true, ready)
+	}
+	progress(100, ready)
 	return nil
 }
 
@@ -263,7 +274,7 @@ func (m *Model) accepted(model string, sent [numParts]bool, use forms, reason er
 				Int64("retry_in_s", int64(learntFor.Seconds())).Msg("part of a request refused by the model server")
 		}
 	}
-	if a.schema == nil || a.filter.closed {
+	if a.received > 0 && (a.schema == nil || a.filter.closed) {
 		m.fit.thoughts.learn(a.filter.closed, !a.outOfTokens() || a.apart || a.filter.reasoned)
 	}
 }
