@@ -272,7 +272,7 @@ func (f *form) sound(ctx context.Context, decode Decoder, most time.Duration) ([
 		return nil, err
 	}
 	var sound []float32
-	switch isWAV := bytes.HasPrefix(head[:n], []byte("RIFF")) && bytes.HasSuffix(head[:n], []byte("WAVE")); {
+	switch isWAV := bytes.HasPrefix(head[:n], []byte("RIF")) && bytes.HasSuffix(head[:n], []byte("WAVE")); {
 	case isWAV:
 		sound, err = decodeWAV(f.file, f.size, most)
 		if errors.Is(err, wav.ErrFormat) { // compressed, as telephone systems write it

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 )
 
 // ErrFormat is returned for bytes that are not a WAV file, or of an unsupported format.
@@ -18,6 +19,7 @@ type Format struct {
 	Rate, Channels int
 	Bits           int  // of a sample: 8, 16, 24 or 32; 32 or 64 of a float
 	Float          bool // from -1 to 1
+	BigEndian      bool // in a RIFX file
 }
 
 // maxSkipped bounds the chunks before the samples, in bytes.
@@ -27,55 +29,75 @@ const maxSkipped = 64 << 10
 // do not know the length: then it is 0 or larger than the data.
 func ReadHead(in io.Reader) (f Format, size int64, err error) {
 	var head [12]byte
-	if n, err := io.ReadFull(in, head[:]); err != nil || string(head[:4]) != "RIFF" || string(head[8:]) != "WAVE" {
+	n, err := io.ReadFull(in, head[:])
+	order, known := byteOrder(string(head[:4]))
+	if err != nil || !known || string(head[8:]) != "WAVE" {
 		return f, 0, fmt.Errorf("%w, got %d bytes of something else", ErrFormat, n)
 	}
-	for skipped := int64(0); ; {
-		if _, err := io.ReadFull(in, head[:8]); err != nil {
+	chunk := head[:8]
+	for skipped, begun := int64(0), 0; ; {
+		if _, err := io.ReadFull(in, chunk[begun:]); err != nil {
 			return f, 0, fmt.Errorf("%w, got no data", ErrFormat)
 		}
-		id, size := string(head[:4]), int64(binary.LittleEndian.Uint32(head[4:]))
-		padded := size + size&1
+		id, rest := string(chunk[:4]), int64(order.Uint32(chunk[4:]))
+		odd := rest&1 == 1
 		switch id {
 		case "fmt ":
-			var chunk [26]byte // an extension of the format begins with the format's number
-			n := min(int(size), len(chunk))
-			if got, err := io.ReadFull(in, chunk[:n]); err != nil || n < 16 {
+			var fields [28]byte // an extension of the format begins with the format's number
+			n := min(int(rest), len(fields))
+			if got, err := io.ReadFull(in, fields[:n]); err != nil || n < 16 {
 				return f, 0, fmt.Errorf("%w, got a format of %d bytes", ErrFormat, got)
 			}
-			if f, err = parseFormat(chunk, n); err != nil {
+			if f, err = parseFormat(fields, n, order); err != nil {
 				return f, 0, err
 			}
-			padded -= int64(n)
+			rest -= int64(n)
 		case "data":
 			if f.Channels == 0 {
 				return f, 0, fmt.Errorf("%w, got data before the format", ErrFormat)
 			}
-			return f, size, nil
+			return f, rest, nil
 		}
-		if skipped += padded; skipped > maxSkipped {
+		if skipped += rest; skipped > maxSkipped {
 			return f, 0, fmt.Errorf("%w, got no data in the first %d bytes", ErrFormat, maxSkipped)
 		}
-		if _, err := io.CopyN(io.Discard, in, padded); err != nil {
+		if _, err := io.CopyN(io.Discard, in, rest); err != nil {
 			return f, 0, fmt.Errorf("%w, got no data", ErrFormat)
+		}
+		begun = 0
+		if odd { // A zero follows, which some programs leave out.
+			if _, err := io.ReadFull(in, chunk[:1]); err == nil && chunk[0] != 0 {
+				begun = 1
+			}
 		}
 	}
 }
 
+// byteOrder returns the order of a file's numbers by its first four bytes.
+func byteOrder(id string) (order binary.ByteOrder, known bool) {
+	switch id {
+	case "RIFF":
+		return binary.LittleEndian, true
+	case "RIFX":
+		return binary.BigEndian, true
+	}
+	return nil, false
+}
+
 // parseFormat reads the first n bytes of the format chunk.
-func parseFormat(b [26]byte, n int) (Format, error) {
+func parseFormat(b [28]byte, n int, order binary.ByteOrder) (Format, error) {
 	const pcm, float, extensible = 1, 3, 0xfffe
-	kind := binary.LittleEndian.Uint16(b[:])
-	number := kind
+	kind := order.Uint16(b[:])
+	number := uint32(kind)
 	if kind == extensible {
 		number = pcm
 		if n == len(b) {
-			number = binary.LittleEndian.Uint16(b[24:])
+			number = order.Uint32(b[24:])
 		}
 	}
 	f := Format{
-		Channels: int(binary.LittleEndian.Uint16(b[2:])), Rate: int(binary.LittleEndian.Uint32(b[4:])),
-		Bits: int(binary.LittleEndian.Uint16(b[14:])), Float: number == float,
+		Channels: int(order.Uint16(b[2:])), Rate: int(order.Uint32(b[4:])),
+		Bits: int(order.Uint16(b[14:])), Float: number == float, BigEndian: order == binary.BigEndian,
 	}
 	known := false
 	switch number {
@@ -126,6 +148,12 @@ func (f Format) Mono(dst []float32, raw []byte) []float32 {
 // sample returns the first sample of b.
 func (f Format) sample(b []byte) float64 {
 	le := binary.LittleEndian
+	if f.BigEndian {
+		var swapped [8]byte
+		copy(swapped[:], b[:f.Bits/8])
+		slices.Reverse(swapped[:f.Bits/8])
+		b = swapped[:]
+	}
 	switch {
 	case f.Float && f.Bits == 32:
 		return float64(math.Float32frombits(le.Uint32(b)))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,6 +36,27 @@ func floats(values ...float32) (b []byte) {
 	return b
 }
 
+// big turns a file of 16 or 32 bits into a big-endian one.
+func big(b []byte, bits int) []byte {
+	b = slices.Clone(b)
+	copy(b, "RIFX")
+	swap := func(at, n int) { slices.Reverse(b[at : at+n]) }
+	length := int(binary.LittleEndian.Uint32(b[16:]))
+	for _, field := range [][2]int{{16, 4}, {20, 2}, {22, 2}, {24, 4}, {28, 4}, {32, 2}, {34, 2}} {
+		swap(field[0], field[1])
+	}
+	if length > 16 {
+		swap(44, 4)
+	}
+	at := 20 + length
+	swap(at+4, 4)
+	swap(at+16, 4)
+	for at += 20; at < len(b); at += bits / 8 {
+		swap(at, bits/8)
+	}
+	return b
+}
+
 func TestParse(t *testing.T) {
 	half := binary.LittleEndian.AppendUint64(nil, math.Float64bits(-0.5))
 	tests := []struct {
@@ -56,6 +78,9 @@ func TestParse(t *testing.T) {
 		{"a length that is a lie", file(pcm, 1, 16000, 16, 0, 0xffffffff, 0, 64, 9), []float32{0.5}, ""},
 		{"a length of 0", file(pcm, 1, 16000, 16, 0, 0, 0, 64), []float32{0.5}, ""},
 		{"bytes behind the sound", file(pcm, 1, 16000, 16, 0, 2, 0, 64, 'x', 'y'), []float32{0.5}, ""},
+		{"big-endian", big(file(pcm, 1, 16000, 16, 0, 4, 0, 128, 0, 64), 16), []float32{-1, 0.5}, ""},
+		{"big-endian floats", big(file(extensible, 1, 16000, 32, float, 8, floats(0.25, -1.5)...), 32), []float32{0.25, -1.5}, ""},
+		{"an odd chunk without padding", bytes.Replace(file(pcm, 1, 16000, 16, 0, 2, 0, 64), []byte("abc\x00"), []byte("abc"), 1), []float32{0.5}, ""},
 		{"no sound", file(pcm, 1, 16000, 16, 0, 0), []float32{}, ""},
 
 		{"12 bits", file(pcm, 1, 16000, 12, 0, 2, 1, 2), nil, "12 bits"},
