@@ -11,6 +11,9 @@ import (
 // SetNow replaces the clock of refused parts of requests.
 func (m *Model) SetNow(now func() time.Time) { m.now = now }
 
+// SetNow replaces the clock.
+func (r *Recognizer) SetNow(now func() time.Time) { r.now = now }
+
 // SetDial replaces the connections to the server.
 func (m *Model) SetDial(dial func(ctx context.Context, network, address string) (net.Conn, error)) {
 	m.client.Transport.(*boundedTransport).DialContext = dial //nolint:forcetypeassert // newClient makes it

@@ -17,7 +17,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -50,11 +49,10 @@ type Recognizer struct {
 	limit              *limit
 	now                func() time.Time
 	log                zerolog.Logger
-	// noTimes is set when the server refuses verbose_json, which has the times.
-	noTimes atomic.Bool
 
-	mu     sync.Mutex
-	status inference.Status
+	mu      sync.Mutex
+	status  inference.Status
+	noTimes time.Time // until then verbose_json, which has the times, is not asked for: the server refuses it or leaves them out
 }
 
 // NewRecognizer checks the address and returns the recognizer behind it. It sends nothing. Live speech goes through /v1/realtime where
@@ -80,7 +78,22 @@ func NewRecognizer(cfg inference.RecognizerConfig, log zerolog.Logger) (*Recogni
 
 // Recognizes implements inference.Recognizer.
 func (r *Recognizer) Recognizes() inference.Recognizes {
-	return inference.Recognizes{Model: r.model, WordTimes: !r.noTimes.Load(), Partials: true}
+	return inference.Recognizes{Model: r.model, WordTimes: r.hasTimes(), Partials: true}
+}
+
+// hasTimes reports whether the server may return times.
+func (r *Recognizer) hasTimes() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.now().Before(r.noTimes)
+}
+
+// withoutTimes records that the server returns no times.
+func (r *Recognizer) withoutTimes(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.noTimes = r.now().Add(learntFor)
+	r.log.Warn().Err(err).Int64("retry_in_s", int64(learntFor.Seconds())).Msg("transcription server returns no word timestamps")
 }
 
 // Status implements inference.Recognizer.
@@ -146,7 +159,7 @@ func duration(samples int) time.Duration {
 
 // part transcribes sound with one request, and retries it as Generate does.
 func (r *Recognizer) part(ctx context.Context, path string, sound []float32, h inference.Hearing) ([]inference.Transcript, error) {
-	if h.WordTimes && r.noTimes.Load() {
+	if h.WordTimes && !r.hasTimes() {
 		return nil, fmt.Errorf("%s: %w", r.server, inference.ErrNoWordTimes)
 	}
 	if err := r.limit.acquire(ctx, h.Live); err != nil {
@@ -203,10 +216,14 @@ func (r *Recognizer) report(detail string) {
 
 // ask sends one request. If the server refuses verbose_json, it sends another one for json.
 func (r *Recognizer) ask(ctx context.Context, path string, sound []float32, h inference.Hearing) ([]inference.Transcript, error) {
-	verbose := !h.Live && !r.noTimes.Load() || h.WordTimes
+	verbose := !h.Live && r.hasTimes() || h.WordTimes
 	texts, err := r.post(ctx, path, sound, h, verbose)
 	refusal, ok := errors.AsType[*statusError](err)
-	if !verbose || !ok {
+	switch {
+	case errors.Is(err, inference.ErrNoWordTimes):
+		r.withoutTimes(err)
+		return nil, err
+	case !verbose || !ok:
 		return texts, err
 	}
 	bad := refusal.code == http.StatusBadRequest || refusal.code == http.StatusUnprocessableEntity
@@ -223,9 +240,8 @@ func (r *Recognizer) ask(ctx context.Context, path string, sound []float32, h in
 		}
 	}
 	if refusal.code != http.StatusInternalServerError { // which may pass
-		r.noTimes.Store(true)
+		r.withoutTimes(err)
 	}
-	r.log.Warn().Err(err).Msg("transcription server returns no word timestamps")
 	if h.WordTimes {
 		return nil, fmt.Errorf("%s: %w", r.server, inference.ErrNoWordTimes)
 	}
@@ -264,6 +280,9 @@ func (r *Recognizer) post(ctx context.Context, path string, sound []float32, h i
 		return nil, fmt.Errorf("%s: %w: %w", r.server, ErrCut, err)
 	}
 	texts, err := readTranscription(answer, length, h)
+	if errors.Is(err, inference.ErrNoWordTimes) {
+		return nil, fmt.Errorf("%s: %w", r.server, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", r.server, ErrCut, err)
 	}

@@ -293,8 +293,25 @@ func TestTimesRefusedInAnyWay(t *testing.T) {
 		require.ErrorIs(t, err, inference.ErrNoWordTimes)
 		require.Len(t, s.requests(), requests)
 	}
-	r, s := recognizer(t, `400 the sound is empty`)
-	_, err := transcribe(t.Context(), r, 16000, inference.Hearing{})
+	// An answer that leaves the words out is as a refusal, for a day.
+	r, s := recognizer(t, `{"text": "Out!", "segments": [{"start": 0, "end": 1, "text": "Out!"}]}`, `{"text": "Out!"}`,
+		`{"text": "Out!", "words": [{"word": "Out", "start": 0, "end": 1}]}`)
+	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	r.SetNow(func() time.Time { return now })
+	words := inference.Hearing{WordTimes: true}
+	_, err := transcribe(t.Context(), r, 16000, words)
+	require.ErrorIs(t, err, inference.ErrNoWordTimes)
+	require.False(t, r.Recognizes().WordTimes)
+	_, err = transcribe(t.Context(), r, 16000, inference.Hearing{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"json"}, s.requests()[1].fields["response_format"])
+	now = now.Add(25 * time.Hour)
+	parts, err := transcribe(t.Context(), r, 16000, words)
+	require.NoError(t, err)
+	require.Len(t, parts[0].Words, 1)
+
+	r, s = recognizer(t, `400 the sound is empty`)
+	_, err = transcribe(t.Context(), r, 16000, inference.Hearing{})
 	require.ErrorContains(t, err, "the sound is empty")
 	require.Len(t, s.requests(), 2)
 }

@@ -81,7 +81,8 @@ func withoutMarks(raw string) (language, text string) {
 	return asrtext.Parse(tokens.ReplaceAllString(raw, ""), "")
 }
 
-// readTranscription returns the parts of an answer: its segments, or the whole. length is the length of the sound.
+// readTranscription returns the parts of an answer: its segments, or the whole. length is the length of the sound. The error is
+// ErrNoWordTimes for an answer with text, but without the words that were asked for.
 func readTranscription(body []byte, length time.Duration, h inference.Hearing) ([]inference.Transcript, error) {
 	var a transcription
 	var raw string
@@ -133,9 +134,13 @@ func readTranscription(body []byte, length time.Duration, h inference.Hearing) (
 	if len(parts) == 0 {
 		parts = []inference.Transcript{whole}
 	}
-	if h.WordTimes {
-		share(words, parts)
+	if !h.WordTimes {
+		return parts, nil
 	}
+	if len(words) == 0 && slices.ContainsFunc(parts, func(p inference.Transcript) bool { return strings.ContainsFunc(p.Text, unicode.IsLetter) }) {
+		return nil, inference.ErrNoWordTimes
+	}
+	share(words, parts)
 	return parts, nil
 }
 
