@@ -20,3 +20,18 @@ func TestReadFile(t *testing.T) {
 	_, err = models.ReadFile(path, 4)
 	require.EqualError(t, err, path+": larger than 4 bytes")
 }
+
+// TestCache: a home that does not exist and cannot be made leaves the folder of temporary files.
+func TestCache(t *testing.T) {
+	home, temp := t.TempDir(), t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", filepath.Join(home, "new"))
+	require.Equal(t, filepath.Join(home, "new", ".cache", "touchline"), models.Cache())
+	file := filepath.Join(home, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	t.Setenv("HOME", file)
+	require.Equal(t, filepath.Join(temp, "touchline"), models.Cache())
+	t.Setenv("HOME", "")
+	require.Equal(t, filepath.Join(temp, "touchline"), models.Cache())
+}

@@ -106,7 +106,7 @@ func newMiniCPM(cfg Settings, log zerolog.Logger) (*Engine, error) {
 func newNano(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	c := cfg.MiniCPM
 	var err error
-	if c.Path, err = nano.Bundle(context.Background(), nano.Cache(), nano.RunProgram); err != nil {
+	if c.Path, err = nano.Bundle(context.Background(), models.Cache(), nano.RunProgram); err != nil {
 		return nil, fmt.Errorf("prepare nano: %w", err)
 	}
 	c.Device, c.Weights, c.Slots, c.VisionCache = "cpu", "fp32", cmp.Or(c.Slots, nano.Slots), min(c.VisionCache, nano.VisionCache)

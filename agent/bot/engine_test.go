@@ -9,13 +9,14 @@ import (
 	"touchline/agent/bot"
 	"touchline/configs"
 	"touchline/inference/nano"
+	"touchline/models"
 	checkpoint "touchline/models/nano"
 )
 
 // Nano says what it can do before it is loaded; it needs no settings.
 func TestNanoEngine(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	_, err := nano.Bundle(t.Context(), nano.Cache(), checkpoint.Convert)
+	_, err := nano.Bundle(t.Context(), models.Cache(), checkpoint.Convert)
 	require.NoError(t, err)
 	cfg := configs.Default()
 	cfg.Inference.Engine = "nano"

@@ -25,6 +25,7 @@ import (
 	"touchline/inference/nano"
 	"touchline/inference/probe"
 	"touchline/inference/sphinx"
+	"touchline/models"
 	"touchline/worlds/grade"
 )
 
@@ -175,7 +176,7 @@ func (d *demoCmd) chooseEngine(ctx context.Context, cfg *configs.Config, log zer
 		log.Warn().Err(err).Str("hint", "make runtime").Msg("ONNX Runtime missing; using the scene engine")
 		return func() {}
 	}
-	if _, err := nano.Bundle(ctx, nano.Cache(), nano.RunProgram); err != nil {
+	if _, err := nano.Bundle(ctx, models.Cache(), nano.RunProgram); err != nil {
 		log.Warn().Err(err).Msg("nano missing; using the scene engine")
 		release()
 		return func() {}

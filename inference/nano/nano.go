@@ -5,7 +5,6 @@ package nano
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -33,18 +32,6 @@ const (
 	Stride      = 3
 )
 
-// Cache returns the folder for Bundle: in the user's cache, or in the folder of temporary files if there is no home or it is not
-// writable.
-func Cache() string {
-	if cache, err := os.UserCacheDir(); err == nil {
-		cache = filepath.Join(cache, "touchline")
-		if os.MkdirAll(cache, 0o755) == nil { //nolint:gosec // a cache holds no secrets
-			return cache
-		}
-	}
-	return filepath.Join(os.TempDir(), "touchline")
-}
-
 // Bundle returns the folder of nano's bundle for the CPU (fp32), below the cache folder. The first call of a version has it made, by
 // RunProgram or by models/nano.Convert, in under a second; several processes may do so in parallel.
 func Bundle(ctx context.Context, cache string, convert func(ctx context.Context, dir string) error) (string, error) {
@@ -68,7 +55,7 @@ func folder(cache string) string {
 
 // Check returns an error if Bundle needs touchline-model, which is missing.
 func Check(ctx context.Context) error {
-	if _, err := models.OpenBundle(folder(Cache())); err == nil {
+	if _, err := models.OpenBundle(folder(models.Cache())); err == nil {
 		return nil
 	}
 	if _, err := child.ModelCommand(ctx); err != nil {

@@ -76,21 +76,6 @@ func TestOlderCache(t *testing.T) {
 	require.DirExists(t, old)
 }
 
-// TestCache: a home that does not exist and cannot be made leaves the folder of temporary files.
-func TestCache(t *testing.T) {
-	home, temp := t.TempDir(), t.TempDir()
-	t.Setenv("TMPDIR", temp)
-	t.Setenv("XDG_CACHE_HOME", "")
-	t.Setenv("HOME", filepath.Join(home, "new"))
-	require.Equal(t, filepath.Join(home, "new", ".cache", "touchline"), nano.Cache())
-	file := filepath.Join(home, "file")
-	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	t.Setenv("HOME", file)
-	require.Equal(t, filepath.Join(temp, "touchline"), nano.Cache())
-	t.Setenv("HOME", "")
-	require.Equal(t, filepath.Join(temp, "touchline"), nano.Cache())
-}
-
 // Two processes may convert at once; a folder that cannot be written is named.
 func TestBundleFailures(t *testing.T) {
 	cache := t.TempDir()
@@ -115,18 +100,18 @@ func TestRunProgram(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	path := t.TempDir()
 	t.Setenv("PATH", path)
-	_, err := nano.Bundle(t.Context(), nano.Cache(), nano.RunProgram)
+	_, err := nano.Bundle(t.Context(), models.Cache(), nano.RunProgram)
 	require.ErrorIs(t, err, child.ErrNoModelProgram)
 	require.ErrorIs(t, nano.Check(t.Context()), child.ErrNoModelProgram)
 
 	program := "#!/bin/sh\necho \"touchline-model: the disk is full\" >&2\nexit 3\n"
 	require.NoError(t, os.WriteFile(filepath.Join(path, child.ModelProgram), []byte(program), 0o700))
 	require.NoError(t, nano.Check(t.Context()))
-	_, err = nano.Bundle(t.Context(), nano.Cache(), nano.RunProgram)
+	_, err = nano.Bundle(t.Context(), models.Cache(), nano.RunProgram)
 	require.ErrorContains(t, err, "exit status 3: touchline-model: the disk is full")
 
 	t.Setenv("PATH", "")
-	_, err = nano.Bundle(t.Context(), nano.Cache(), checkpoint.Convert)
+	_, err = nano.Bundle(t.Context(), models.Cache(), checkpoint.Convert)
 	require.NoError(t, err)
 	require.NoError(t, nano.Check(t.Context()), "the bundle is there")
 }

@@ -143,7 +143,7 @@ func (e *engines) findBundle(ctx context.Context, isNano bool) (string, error) {
 	case !isNano:
 		return "", errors.New("--model: the minicpmo engine needs a bundle or a checkpoint")
 	case m.Weights == string(models.WeightsFloat32):
-		return nano.Bundle(ctx, nano.Cache(), nanomodel.Convert)
+		return nano.Bundle(ctx, models.Cache(), nanomodel.Convert)
 	}
 	var err error
 	if e.work, err = os.MkdirTemp("", "touchline-truth-"); err != nil {
