@@ -4,7 +4,7 @@ package vision
 func Levels() []string { return []string{"plain", "avx2", "vnni"}[:bestLevel()+1] }
 
 // UseLevel sets the level of p.
-func (p *Preprocessor) UseLevel(i int) { p.level = level(i) }
+func (p *Preprocessor) UseLevel(i int) { p.scaler.level = level(i) }
 
 // DefaultConfig returns the constants of MiniCPM-o 4.5.
 func DefaultConfig() Config {

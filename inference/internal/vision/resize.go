@@ -27,8 +27,26 @@ const (
 	levelVNNI // AVX2 and the 8-bit dot product of AVX-512
 )
 
+// Scaler resizes pictures and keeps its buffers between them. It gives the same bytes as Pillow. Not safe for concurrent use.
+type Scaler struct {
+	kernel  func(x float64) float64
+	support float64 // the kernel is 0 beyond it
+
+	filters []*filter // most recently used first
+	middle  []byte    // after the horizontal pass
+	edge    []byte    // the last rows of a picture, with room to read beyond
+	level   level
+}
+
+// NewBilinear returns a bilinear Scaler.
+func NewBilinear() *Scaler { return newScaler(bilinear, 1) }
+
+func newScaler(kernel func(x float64) float64, support float64) *Scaler {
+	return &Scaler{kernel: kernel, support: support, level: bestLevel()}
+}
+
 // filter holds the source pixels of each output pixel and their weights, for one
-// side of a picture: Pillow's bicubic filter with a = -0.5, widened for shrinking.
+// side of a picture: Pillow's kernel, widened for shrinking.
 type filter struct {
 	in, out int
 	taps    int     // per output pixel, a multiple of group; unused ones have weight 0
@@ -45,28 +63,28 @@ type filter struct {
 }
 
 // filter returns the filter from in to out pixels.
-func (p *Preprocessor) filter(in, out int) *filter {
-	for i, f := range p.filters {
+func (s *Scaler) filter(in, out int) *filter {
+	for i, f := range s.filters {
 		if f.in == in && f.out == out {
-			copy(p.filters[1:i+1], p.filters[:i])
-			p.filters[0] = f
+			copy(s.filters[1:i+1], s.filters[:i])
+			s.filters[0] = f
 			return f
 		}
 	}
-	f := newFilter(in, out)
-	if len(p.filters) == keptFilters {
-		p.filters = p.filters[:keptFilters-1]
+	f := newFilter(in, out, s.kernel, s.support)
+	if len(s.filters) == keptFilters {
+		s.filters = s.filters[:keptFilters-1]
 	}
-	p.filters = slices.Insert(p.filters, 0, f)
+	s.filters = slices.Insert(s.filters, 0, f)
 	return f
 }
 
 // newFilter computes a filter. The explicit conversions to float64 prevent fused
 // multiply-adds, which round differently.
-func newFilter(in, out int) *filter {
+func newFilter(in, out int, kernel func(x float64) float64, support float64) *filter {
 	scale := float64(in) / float64(out)
 	stretch := max(scale, 1)
-	support := 2 * stretch
+	support *= stretch
 	f := &filter{in: in, out: out, first: make([]int32, out), offset: make([]int32, out), used: make([]int32, out)}
 	raw := make([]float64, out*(int(math.Ceil(support))*2+1))
 	width := len(raw) / out
@@ -77,7 +95,7 @@ func newFilter(in, out int) *filter {
 		ks := raw[i*width:][:n]
 		var sum float64
 		for j := range ks {
-			ks[j] = bicubic(float64(float64(float64(j+lo)-center)+.5) * (1 / stretch))
+			ks[j] = kernel(float64(float64(float64(j+lo)-center)+.5) * (1 / stretch))
 			sum += ks[j]
 		}
 		if sum != 0 {
@@ -113,6 +131,9 @@ func newFilter(in, out int) *filter {
 	return f
 }
 
+func bilinear(x float64) float64 { return max(0, 1-math.Abs(x)) }
+
+// bicubic is Pillow's kernel with a = -0.5.
 func bicubic(x float64) float64 {
 	const a = -.5
 	x = math.Abs(x)
@@ -126,29 +147,29 @@ func bicubic(x float64) float64 {
 	}
 }
 
-// resize scales the picture into buf, which grows as needed, and returns it with
+// Scale resizes a picture of packed RGB into buf, which grows as needed, and returns it with
 // the stride of its rows. It rounds to 8 bits after the horizontal and after the
 // vertical pass, and skips a pass that changes nothing.
-func (p *Preprocessor) resize(buf []byte, from Size, pix []byte, to Size) ([]byte, int) {
+func (s *Scaler) Scale(buf []byte, from Size, pix []byte, to Size) ([]byte, int) {
 	stride := (3*to.W+15)/16*16 + 16
 	buf = grow(buf, stride*to.H+slack)
-	across, down := p.filter(from.W, to.W), p.filter(from.H, to.H)
+	across, down := s.filter(from.W, to.W), s.filter(from.H, to.H)
 	rows := func(dst []byte, first, n int) {
 		for y := first; y < first+n; y += 2 {
 			two := min(2, first+n-y)
-			src, distance := p.rows(pix, from, y, two, across.reach)
+			src, distance := s.rows(pix, from, y, two, across.reach)
 			out := dst[y*stride:]
 			switch {
 			case from.W == to.W:
 				for i := range two {
 					copy(out[i*stride:][:3*to.W], src[i*distance:])
 				}
-			case p.level == levelPlain:
+			case s.level == levelPlain:
 				for i := range two {
 					across.row(out[i*stride:][:3*to.W], src[i*distance:])
 				}
 			default:
-				across.rowsFast(p.level, out, stride, src, distance, two)
+				across.rowsFast(s.level, out, stride, src, distance, two)
 			}
 		}
 	}
@@ -157,18 +178,18 @@ func (p *Preprocessor) resize(buf []byte, from Size, pix []byte, to Size) ([]byt
 		return buf, stride
 	}
 	// One group of rows more than the picture has, for reads of unused taps.
-	p.middle = grow(p.middle, stride*(from.H+group)+slack)
+	s.middle = grow(s.middle, stride*(from.H+group)+slack)
 	done := 0
 	for y := range to.H {
 		// Only the needed rows, so that they are still in the cache.
 		if need := int(down.first[y] + down.used[y]); need > done {
 			ahead := min(need+need%2, from.H)
-			rows(p.middle, done, ahead-done)
+			rows(s.middle, done, ahead-done)
 			done = ahead
 		}
-		src := p.middle[int(down.first[y])*stride:]
+		src := s.middle[int(down.first[y])*stride:]
 		out := buf[y*stride:]
-		if p.level == levelPlain {
+		if s.level == levelPlain {
 			down.column(out[:3*to.W], src, stride, y)
 		} else {
 			down.columnFast(out, src, stride, y, 3*to.W)
@@ -179,17 +200,17 @@ func (p *Preprocessor) resize(buf []byte, from Size, pix []byte, to Size) ([]byt
 
 // rows returns one or two rows of the picture and their stride. It copies the last
 // rows of a picture to a buffer that allows reads beyond them.
-func (p *Preprocessor) rows(pix []byte, from Size, y, n, reach int) (src []byte, distance int) {
+func (s *Scaler) rows(pix []byte, from Size, y, n, reach int) (src []byte, distance int) {
 	row := 3 * from.W
 	if (y+n-1)*row+reach <= len(pix) {
 		return pix[y*row:], row
 	}
-	p.edge = grow(p.edge, 2*max(reach, row))
+	s.edge = grow(s.edge, 2*max(reach, row))
 	distance = max(reach, row)
 	for i := range n {
-		copy(p.edge[i*distance:], pix[(y+i)*row:][:row])
+		copy(s.edge[i*distance:], pix[(y+i)*row:][:row])
 	}
-	return p.edge, distance
+	return s.edge, distance
 }
 
 // row is the horizontal pass of one row in plain Go.

@@ -72,12 +72,9 @@ type Preprocessor struct {
 	values [3][256]float32 // a channel's byte, normalised
 	halves [3][256]uint16  // the same as IEEE half precision
 
-	filters  []*filter // most recently used first
-	middle   []byte    // after the horizontal pass
-	edge     []byte    // the last rows of a picture, with room to read beyond
+	scaler   *Scaler
 	overview []byte
 	refined  []byte
-	level    level
 }
 
 // New returns a Preprocessor for valid constants.
@@ -85,7 +82,7 @@ func New(cfg Config) (*Preprocessor, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("check preprocessing constants: %w", err)
 	}
-	p := &Preprocessor{cfg: cfg, level: bestLevel()}
+	p := &Preprocessor{cfg: cfg, scaler: newScaler(bicubic, 2)}
 	for c := range 3 {
 		for v := range 256 {
 			// The original scales in float64, keeps float32 and normalises that.
@@ -111,12 +108,12 @@ func (p *Preprocessor) Images(dst []Image, width, height int, pix []byte, maxSli
 		return dst, fmt.Errorf("expected %d bytes of RGB for a picture of %dx%d, got %d", width*height*3, width, height, len(pix))
 	}
 	var stride int
-	p.overview, stride = p.resize(p.overview, Size{width, height}, pix, plan.Overview)
+	p.overview, stride = p.scaler.Scale(p.overview, Size{width, height}, pix, plan.Overview)
 	dst = append(dst, p.image(p.overview, stride, plan.Overview))
 	if !plan.Grid.Sliced() {
 		return dst, nil
 	}
-	p.refined, stride = p.resize(p.refined, Size{width, height}, pix, plan.Refine)
+	p.refined, stride = p.scaler.Scale(p.refined, Size{width, height}, pix, plan.Refine)
 	for y := range plan.Grid.Rows {
 		for x := range plan.Grid.Cols {
 			dst = append(dst, p.image(p.refined[y*plan.Cell.H*stride+x*plan.Cell.W*3:], stride, plan.Cell))
