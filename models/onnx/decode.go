@@ -61,16 +61,7 @@ func readTensor(b []byte) (t Tensor, err error) {
 
 // read sets the field of an entry of TensorProto.external_data.
 func (e *External) read(b []byte) error {
-	var key, value string
-	err := fields(b, func(f field) error {
-		switch f.number {
-		case entryKey:
-			key = string(f.bytes)
-		case entryValue:
-			value = string(f.bytes)
-		}
-		return nil
-	})
+	key, value, err := readEntry(b)
 	if err != nil {
 		return err
 	}
@@ -86,6 +77,20 @@ func (e *External) read(b []byte) error {
 		return fmt.Errorf("external data: %s: expected a number, got %q", key, value)
 	}
 	return nil
+}
+
+// readEntry reads a StringStringEntryProto.
+func readEntry(b []byte) (key, value string, err error) {
+	err = fields(b, func(f field) error {
+		switch f.number {
+		case entryKey:
+			key = string(f.bytes)
+		case entryValue:
+			value = string(f.bytes)
+		}
+		return nil
+	})
+	return key, value, err
 }
 
 // field is one encoded field of a message.

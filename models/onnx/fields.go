@@ -6,6 +6,7 @@ const (
 	modelProducer = 2
 	modelGraph    = 7
 	modelOpset    = 8
+	modelMetadata = 14
 
 	opsetDomain  = 1
 	opsetVersion = 2
@@ -15,6 +16,7 @@ const (
 	graphInitializer = 5
 	graphInput       = 11
 	graphOutput      = 12
+	graphValueInfo   = 13
 
 	nodeInput     = 1
 	nodeOutput    = 2

@@ -151,3 +151,28 @@ func FuzzConstants(f *testing.F) {
 		require.True(t, bytes.Equal(first, second))
 	})
 }
+
+// TestReplace: other constants and outputs take the place of those of a file; notes and inner shapes are left out.
+func TestReplace(t *testing.T) {
+	want := sample()
+	file := marshal(t, want)
+	note := []byte{0x72, 0x08, 0x0a, 0x01, 'k', 0x12, 0x03, 'a', '\n', 'b'} // field 14
+	notes, err := onnx.Metadata(append(bytes.Clone(file), note...))
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"k": "a\nb"}, notes)
+
+	k := onnx.Tensor{Name: "k", Type: models.Int64, Shape: []int64{2}, Raw: make([]byte, 16)}
+	y := onnx.Value{Name: "y", Type: models.Float32, Shape: []onnx.Dim{{Name: "B"}, {Size: 3}}}
+	changed, err := onnx.Replace(append(bytes.Clone(file), note...), []onnx.Tensor{k}, []onnx.Value{y})
+	require.NoError(t, err)
+	have, err := onnx.Unmarshal(changed)
+	require.NoError(t, err)
+	want.Graph.Initializers[0], want.Graph.Outputs = k, []onnx.Value{y}
+	require.Equal(t, want, have)
+
+	k.Raw = k.Raw[:8]
+	_, err = onnx.Replace(file, []onnx.Tensor{k}, nil)
+	require.EqualError(t, err, "shape [2] needs 16 bytes, has 8")
+	_, err = onnx.Replace(file[:len(file)-1], nil, nil)
+	require.ErrorContains(t, err, "not an ONNX file")
+}
