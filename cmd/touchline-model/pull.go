@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -13,6 +14,7 @@ import (
 	"touchline/models/checkpoint"
 	"touchline/models/disk"
 	"touchline/models/hub"
+	"touchline/models/sight"
 )
 
 // unlikeTested warns about tokenizer files whose content differs from the tested one: they may have
@@ -38,6 +40,12 @@ func unlikeTested(ctx context.Context, model, dir string, note func(string)) err
 
 // Run downloads and converts.
 func (c *pullCmd) Run(ctx context.Context) error {
+	if c.Model == "sight" {
+		return c.sight(ctx)
+	}
+	if c.Bundle == "" {
+		return errors.New("expected the folder of the bundle")
+	}
 	// Fail before the long download.
 	if entries, err := os.ReadDir(c.Bundle); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s: the folder is not empty, it has %s: remove it or choose another folder", c.Bundle, entries[0].Name())
@@ -78,5 +86,26 @@ func (c *pullCmd) Run(ctx context.Context) error {
 		return err
 	}
 	fmt.Printf("The checkpoint in %s is no longer needed.\n", dir)
+	return nil
+}
+
+// sight makes the bundle of the engine sight.
+func (c *pullCmd) sight(ctx context.Context) error {
+	dir := cmp.Or(c.Bundle, sight.Default())
+	b, err := sight.Make(ctx, dir, sight.Options{
+		From: c.From, WholeAlphabet: c.Alphabet == "all", Note: func(text string) { fmt.Println("sight: " + text) },
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.Verify(ctx); err != nil {
+		return err
+	}
+	var bytes int64
+	for _, f := range b.Manifest.Files {
+		bytes += f.Size
+	}
+	fmt.Printf("%s: %d files, %s: all checksums match; %d characters\n", dir, len(b.Manifest.Files), size(bytes),
+		len(b.Manifest.Reader.Characters))
 	return nil
 }

