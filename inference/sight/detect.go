@@ -1,0 +1,201 @@
+package sight
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"touchline/inference"
+	"touchline/inference/internal/vision"
+	bundle "touchline/models/sight"
+)
+
+const (
+	mostCandidates = 400 // that are compared
+	mostBoxes      = 100 // of a look
+	leastSide      = 2   // pixels
+)
+
+// Detector finds things in pictures. Safe for concurrent use; each run uses one thread.
+type Detector struct {
+	network *network
+	params  bundle.Detector
+
+	mu   sync.Mutex
+	free []*detection
+}
+
+// OpenDetector loads the detector of a bundle with an ONNX Runtime: a file, a folder, or "" to search.
+func OpenDetector(b *bundle.Bundle, library string) (*Detector, error) {
+	n, err := openNetwork(library, b.Path(b.Manifest.Detector.File))
+	if err != nil {
+		return nil, fmt.Errorf("open the detector: %w", err)
+	}
+	return &Detector{network: n, params: b.Manifest.Detector}, nil
+}
+
+// Close frees the detector when no Detect runs.
+func (d *Detector) Close() error {
+	var errs []error
+	for _, l := range d.free {
+		errs = append(errs, l.call.Close())
+	}
+	d.free = nil
+	return errors.Join(append(errs, d.network.Close())...)
+}
+
+// Detect returns the things in a picture with a score of 0.3 or more, the best first. With parts it looks at two overlapping halves as
+// well, at three times the cost, and finds things of half the size.
+func (d *Detector) Detect(f inference.Frame, parts bool) ([]Box, error) {
+	if err := checkFrame(f); err != nil {
+		return nil, fmt.Errorf("detect: %w", err)
+	}
+	l, err := d.take()
+	if err != nil {
+		return nil, fmt.Errorf("detect: %w", err)
+	}
+	defer d.put(l)
+	rects := []rect{whole(f)}
+	if parts {
+		rects = append(rects, halves(f)...)
+	}
+	l.found = l.found[:0]
+	for i, r := range rects {
+		if err := l.look(f, r, i); err != nil {
+			return nil, fmt.Errorf("detect: %w", err)
+		}
+	}
+	if parts {
+		l.found = join(l.found)
+	}
+	boxes := make([]Box, len(l.found))
+	for i, c := range l.found {
+		w, h := float32(f.Width), float32(f.Height)
+		boxes[i] = Box{Class: d.params.Classes[c.class], Score: c.score, X0: c.x0 / w, Y0: c.y0 / h, X1: c.x1 / w, Y1: c.y1 / h}
+	}
+	return boxes, nil
+}
+
+// take returns the buffers of a run: used ones, else new ones. As many stay as there were runs at once.
+func (d *Detector) take() (*detection, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n := len(d.free); n > 0 {
+		l := d.free[n-1]
+		d.free = d.free[:n-1]
+		return l, nil
+	}
+	c, err := d.network.newCall()
+	if err != nil {
+		return nil, err
+	}
+	l := &detection{params: &d.params, call: c}
+	side, anchors := int64(d.params.Side), int64(len(d.params.Anchors))
+	if l.input, err = c.input("image", 1, 3, side, side); err == nil {
+		l.boxes, err = c.output("boxes", 1, anchors, 4)
+	}
+	if err == nil {
+		l.logits, err = c.output("classes", 1, anchors, int64(len(d.params.Classes)))
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return l, nil
+}
+
+func (d *Detector) put(l *detection) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.free = append(d.free, l)
+}
+
+// detection has the buffers of a run.
+type detection struct {
+	params *bundle.Detector
+	call   *call
+	scaler scaler
+
+	input, boxes, logits []float32
+
+	all   []candidate // of a look
+	found []candidate // of all looks at a picture
+}
+
+// candidate is a box in pixels of the whole picture.
+type candidate struct {
+	x0, y0, x1, y1 float32
+	score          float32
+	class          int // of Detector.Classes
+	look           int // 0 for the whole picture
+}
+
+func (c *candidate) area() float32 { return max(0, c.x1-c.x0) * max(0, c.y1-c.y0) }
+
+// shared returns the area of two boxes together, and that divided by the area of either.
+func shared(a, b *candidate) (both, overlap float32) {
+	both = max(0, min(a.x1, b.x1)-max(a.x0, b.x0)) * max(0, min(a.y1, b.y1)-max(a.y0, b.y0))
+	return both, both / (a.area() + b.area() - both + 1e-9)
+}
+
+// look adds what the network finds in a part of a picture.
+func (l *detection) look(f inference.Frame, r rect, number int) error {
+	p := l.params
+	l.scaler.fill(l.input, vision.Size{W: p.Side, H: p.Side}, f, r, [3]int{0, 1, 2}, 1, 0)
+	if err := l.call.run(); err != nil {
+		return err
+	}
+	l.decode(r, number)
+	slices.SortStableFunc(l.all, func(a, b candidate) int { return cmp.Compare(b.score, a.score) })
+	l.all = l.all[:min(len(l.all), mostCandidates)]
+	start := len(l.found)
+next:
+	for i := range l.all {
+		c := &l.all[i]
+		for k := start; k < len(l.found); k++ {
+			_, overlap := shared(c, &l.found[k])
+			if overlap >= p.Across || c.class == l.found[k].class && overlap >= p.Same {
+				continue next
+			}
+		}
+		if l.found = append(l.found, *c); len(l.found)-start == mostBoxes {
+			break
+		}
+	}
+	x0, y0, x1, y1 := float32(r.x0), float32(r.y0), float32(r.x1), float32(r.y1)
+	for i := range l.found[start:] {
+		c := &l.found[start+i]
+		c.x0, c.y0, c.x1, c.y1 = max(x0, c.x0), max(y0, c.y0), min(x1, c.x1), min(y1, c.y1)
+	}
+	l.found = append(l.found[:start], slices.DeleteFunc(l.found[start:], func(c candidate) bool {
+		return c.x1-c.x0 < leastSide || c.y1-c.y0 < leastSide || cut(&c, f, r)
+	})...)
+	return nil
+}
+
+// decode fills all with the boxes above the least score.
+func (l *detection) decode(r rect, number int) {
+	p, width := l.params, len(l.params.Classes)
+	least := float32(math.Log(float64(p.Least / (1 - p.Least))))
+	w, h := float32(r.x1-r.x0), float32(r.y1-r.y0)
+	exp := func(v float32) float32 { return float32(math.Exp(float64(v))) }
+	l.all = l.all[:0]
+	for i, a := range p.Anchors {
+		for class, logit := range l.logits[i*width:][:width] {
+			if logit < least || p.Classes[class] == "" {
+				continue
+			}
+			t := l.boxes[4*i:][:4]
+			ah, aw := a[2]-a[0], a[3]-a[1]
+			cy, cx := t[0]/10*ah+(a[0]+a[2])/2, t[1]/10*aw+(a[1]+a[3])/2
+			bh, bw := exp(t[2]/5)*ah/2, exp(t[3]/5)*aw/2
+			l.all = append(l.all, candidate{
+				x0: float32(r.x0) + w*(cx-bw), y0: float32(r.y0) + h*(cy-bh),
+				x1: float32(r.x0) + w*(cx+bw), y1: float32(r.y0) + h*(cy+bh),
+				score: 1 / (1 + exp(-logit)), class: class, look: number,
+			})
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package sight
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"image"
+	"image/color"
+	"image/png"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/inference"
+	bundle "touchline/models/sight"
+)
+
+const bin = "../../bin"
+
+// openBundle opens the bundle that `models pull sight bin/sight` makes.
+func openBundle(tb testing.TB) *bundle.Bundle {
+	tb.Helper()
+	b, err := bundle.Open(filepath.Join(bin, "sight"))
+	if err != nil {
+		tb.Skip(err)
+	}
+	return b
+}
+
+func openDetector(tb testing.TB) *Detector {
+	tb.Helper()
+	d, err := OpenDetector(openBundle(tb), filepath.Join(bin, "runtime"))
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, d.Close()) })
+	return d
+}
+
+// picture reads a PNG file.
+func picture(tb testing.TB, path string) inference.Frame {
+	tb.Helper()
+	file, err := os.Open(path)
+	require.NoError(tb, err)
+	defer file.Close()
+	decoded, err := png.Decode(file)
+	require.NoError(tb, err)
+	return frameOf(decoded)
+}
+
+func frameOf(p image.Image) inference.Frame {
+	s := p.Bounds()
+	f := inference.Frame{Width: s.Dx(), Height: s.Dy()}
+	for y := s.Min.Y; y < s.Max.Y; y++ {
+		for x := s.Min.X; x < s.Max.X; x++ {
+			c := color.NRGBAModel.Convert(p.At(x, y)).(color.NRGBA) //nolint:forcetypeassert // by the model
+			f.Pix = append(f.Pix, c.R, c.G, c.B)
+		}
+	}
+	return f
+}
+
+// TestNetwork: every number of the converted network is that of the original runtime, within 2e-4.
+func TestNetwork(t *testing.T) {
+	d := openDetector(t)
+	for name, r := range map[string]rect{"astronaut": {0, 0, 300, 300}, "chelsea": {75, 0, 375, 300}} {
+		l, err := d.take()
+		require.NoError(t, err)
+		require.NoError(t, l.look(picture(t, "testdata/"+name+".png"), r, 0))
+		file, err := os.Open("testdata/" + name + ".golden.gz")
+		require.NoError(t, err)
+		unpacked, err := gzip.NewReader(file)
+		require.NoError(t, err)
+		planes, err := io.ReadAll(unpacked)
+		require.NoError(t, err)
+		require.NoError(t, file.Close())
+		n := len(planes) / 3
+		require.Equal(t, len(l.boxes)+len(l.logits), n)
+		for i := range n {
+			want := 2e-4 * float64(int(planes[i])+int(planes[n+i])<<8+int(planes[2*n+i])<<16-1<<23)
+			var have float32
+			if i < len(l.boxes) {
+				have = l.boxes[i]
+			} else {
+				have = l.logits[i-len(l.boxes)]
+			}
+			if diff := want - float64(have); diff > 2e-4 || diff < -2e-4 {
+				require.Failf(t, "differs", "%s: number %d: expected %f, got %f", name, i, want, have)
+			}
+		}
+		d.put(l)
+	}
+}
+
+// TestDetect: from pictures to boxes, within 1e-3 of another implementation, also from several goroutines.
+func TestDetect(t *testing.T) {
+	d := openDetector(t)
+	content, err := os.ReadFile("testdata/boxes.json")
+	require.NoError(t, err)
+	var golden map[string][]Box
+	require.NoError(t, json.Unmarshal(content, &golden))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, name := range []string{"astronaut", "chelsea"} {
+		f := picture(t, "testdata/"+name+".png")
+		for how, parts := range map[string]bool{" whole": false, " parts": true} {
+			wg.Go(func() {
+				boxes, err := d.Detect(f, parts)
+				if err != nil || len(boxes) != len(golden[name+how]) {
+					t.Errorf("%s: expected %d boxes, got %v, %v", name+how, len(golden[name+how]), boxes, err)
+					return
+				}
+				for i, want := range golden[name+how] {
+					have := boxes[i]
+					if have.Class != want.Class {
+						t.Errorf("%s: expected %v, got %v", name+how, want, have)
+					}
+					for _, v := range [][2]float32{{want.X0, have.X0}, {want.Y0, have.Y0}, {want.X1, have.X1}, {want.Y1, have.Y1},
+						{want.Score, have.Score}} {
+						if diff := v[0] - v[1]; diff > 1e-3 || diff < -1e-3 {
+							t.Errorf("%s: expected %v, got %v", name+how, want, have)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestDetectRefuses(t *testing.T) {
+	d := openDetector(t)
+	_, err := d.Detect(inference.Frame{Width: 2, Height: 2, Pix: make([]byte, 11)}, false)
+	require.EqualError(t, err, "detect: a picture of 2x2 pixels must have 12 bytes, has 11")
+	_, err = d.Detect(inference.Frame{Width: 1, Height: 1, Pix: make([]byte, 3)}, true)
+	require.NoError(t, err)
+	_, err = OpenDetector(&bundle.Bundle{Dir: t.TempDir(), Manifest: bundle.Manifest{Detector: bundle.Detector{File: "none"}}},
+		filepath.Join(bin, "runtime"))
+	require.ErrorContains(t, err, "open the detector: load ")
+}
+
+// TestJoin: boxes of one thing become one; a piece of another look lies in its whole; a box at the inner edge of a part is cut.
+func TestJoin(t *testing.T) {
+	person := candidate{x0: 10, y0: 10, x1: 50, y1: 110, score: 0.9, class: 1}
+	again, piece, truck := person, person, person
+	again.x0, again.score, again.look = 12, 0.8, 1
+	piece.y1, piece.score, piece.look = 40, 0.7, 2
+	truck.class, truck.score = 2, 0.6
+	other := candidate{x0: 60, y0: 10, x1: 90, y1: 110, score: 0.5, class: 1}
+	require.Equal(t, []candidate{person, other}, join([]candidate{other, truck, piece, again, person}))
+	piece.look = 0 // in one look these are two
+	require.Len(t, join([]candidate{person, piece}), 2)
+
+	f := inference.Frame{Width: 100, Height: 50}
+	parts := halves(f)
+	require.Equal(t, []rect{{0, 0, 60, 50}, {40, 0, 100, 50}}, parts)
+	require.Equal(t, []rect{{0, 0, 50, 60}, {0, 40, 50, 100}}, halves(inference.Frame{Width: 50, Height: 100}))
+	require.True(t, cut(&candidate{x0: 30, x1: 59.5, y1: 50}, f, parts[0]))
+	require.False(t, cut(&candidate{x0: 0, x1: 58, y1: 50}, f, parts[0]))
+	require.True(t, cut(&candidate{x0: 41, x1: 100, y1: 50}, f, parts[1]))
+}
+
+func BenchmarkDetect(b *testing.B) {
+	d := openDetector(b)
+	f := picture(b, "testdata/chelsea.png")
+	for name, parts := range map[string]bool{"whole": false, "parts": true} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, err := d.Detect(f, parts)
+				require.NoError(b, err)
+			}
+		})
+	}
+}
