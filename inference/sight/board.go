@@ -1,0 +1,265 @@
+package sight
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"touchline/inference"
+	"touchline/inference/internal/vision"
+)
+
+const (
+	findEvery   = 6 * time.Second // between searches for lines
+	findSoon    = 3               // searches in a row after a start, and after a new line
+	lineStays   = 3               // searches that found a line at one place
+	lineLost    = 4               // searches that did not
+	samePlace   = 0.55            // overlap of two finds of one line
+	outlines    = 6               // finds whose mean is a line's place
+	readAgree   = 2               // equal readings in a row
+	readDoubted = 4               // of a score that does not rise by one to three
+	blockChange = 12              // levels, of the mean of a block
+	thumbWidth  = 64
+	thumbHeight = 16
+	blockWidth  = 8 // of a thumbnail: one digit of a line is enough
+	blockHeight = 4
+)
+
+// TextReader finds and reads lines of text; a Reader does.
+type TextReader interface {
+	Find(f inference.Frame) ([]Rect, error)
+	Read(f inference.Frame, lines []Rect) ([]Reading, error)
+}
+
+// BoardChange is a line whose reading was confirmed for the first time, or changed. Clocks are left out of its texts.
+type BoardChange struct {
+	PTS      time.Duration
+	Place    Rect
+	Old, New string
+	// Score is set if both texts have a score and it rose by one to three.
+	Score bool
+}
+
+// Board follows the text that stays at one place of a view: scores, clocks, captions. It searches for lines every few seconds and reads
+// those whose pixels changed. Not safe for concurrent use; pure but for its TextReader.
+type Board struct {
+	lines    []*boardLine
+	searched time.Duration
+	soon     int // searches that are due at once
+	scaler   *vision.Scaler
+	scaled   []byte
+	crop     []byte
+
+	clock   string
+	clockAt time.Duration
+}
+
+// boardLine is a line at one place.
+type boardLine struct {
+	place        Rect
+	seen, missed int
+	thumb        []int // of the last reading
+	text         string
+	pending      string // of the last readings
+	same, need   int    // of them, and how many confirm their text
+}
+
+// NewBoard returns the board of a view.
+func NewBoard() *Board { return &Board{soon: findSoon, scaler: vision.NewBilinear()} }
+
+// Reset forgets all lines, after a cut.
+func (b *Board) Reset() { b.lines, b.soon, b.clock = nil, findSoon, "" }
+
+// Texts returns what the lines read, without clocks, from the top to the bottom.
+func (b *Board) Texts() []string {
+	lines := slices.Clone(b.lines)
+	slices.SortStableFunc(lines, func(x, y *boardLine) int { return cmp.Compare(x.place.Y0, y.place.Y0) })
+	var texts []string
+	for _, l := range lines {
+		if l.text != "" {
+			texts = append(texts, l.text)
+		}
+	}
+	return texts
+}
+
+// Clock returns the running time that a line shows, such as "63:21" or "20:15:07", and the time of that reading; "" if none does.
+func (b *Board) Clock() (string, time.Duration) { return b.clock, b.clockAt }
+
+// Look takes a picture and returns the changes that it confirms.
+func (b *Board) Look(f inference.Frame, t TextReader) ([]BoardChange, error) {
+	if b.soon > 0 || f.PTS-b.searched >= findEvery || f.PTS < b.searched {
+		found, err := t.Find(f)
+		if err != nil {
+			return nil, err
+		}
+		b.search(f.PTS, found)
+	}
+	var stale []*boardLine
+	var places []Rect
+	for _, l := range b.lines {
+		if l.seen >= lineStays && b.stale(l, f) {
+			stale, places = append(stale, l), append(places, l.place)
+		}
+	}
+	if len(stale) == 0 {
+		return nil, nil
+	}
+	readings, err := t.Read(f, places)
+	if err != nil {
+		return nil, err
+	}
+	if len(readings) != len(stale) {
+		return nil, fmt.Errorf("read text: expected %d readings, got %d", len(stale), len(readings))
+	}
+	var changes []BoardChange
+	for i, l := range stale {
+		if c, ok := b.hear(l, f.PTS, readings[i]); ok {
+			changes = append(changes, c)
+		}
+	}
+	return changes, nil
+}
+
+// search takes the lines of a search.
+func (b *Board) search(now time.Duration, found []Rect) {
+	b.searched, b.soon = now, max(0, b.soon-1)
+	regular := b.soon == 0
+	for _, l := range b.lines {
+		l.missed++
+	}
+	for _, r := range found {
+		var best *boardLine
+		share := float32(samePlace)
+		for _, l := range b.lines {
+			if s := l.place.share(r); s > share {
+				best, share = l, s
+			}
+		}
+		if best == nil {
+			b.lines = append(b.lines, &boardLine{place: r, seen: 1, need: readAgree})
+			if regular {
+				b.soon = findSoon - 1
+			}
+			continue
+		}
+		best.seen++
+		best.missed = 0
+		if n := float32(best.seen); best.seen <= outlines {
+			p := &best.place
+			p.X0, p.Y0, p.X1, p.Y1 = p.X0+(r.X0-p.X0)/n, p.Y0+(r.Y0-p.Y0)/n, p.X1+(r.X1-p.X1)/n, p.Y1+(r.Y1-p.Y1)/n
+		}
+	}
+	b.lines = slices.DeleteFunc(b.lines, func(l *boardLine) bool { return l.missed >= lineLost })
+}
+
+// share returns the overlap of two parts: the area of both, divided by that of either.
+func (r Rect) share(o Rect) float32 {
+	w, h := min(r.X1, o.X1)-max(r.X0, o.X0), min(r.Y1, o.Y1)-max(r.Y0, o.Y0)
+	if w <= 0 || h <= 0 {
+		return 0
+	}
+	return w * h / ((r.X1-r.X0)*(r.Y1-r.Y0) + (o.X1-o.X0)*(o.Y1-o.Y0) - w*h)
+}
+
+// stale reports whether a line must be read: its last readings differ, or its pixels changed since.
+func (b *Board) stale(l *boardLine, f inference.Frame) bool {
+	thumb := b.thumb(l.place.pixels(f), f)
+	if thumb == nil || l.same >= l.need && l.thumb != nil && !changed(l.thumb, thumb) {
+		return false
+	}
+	l.thumb = thumb
+	return true
+}
+
+// thumb returns the small grey picture of a line; nil if it is too small.
+func (b *Board) thumb(r rect, f inference.Frame) []int {
+	if min(r.x1-r.x0, r.y1-r.y0) < leastCrop {
+		return nil
+	}
+	b.crop = b.crop[:0]
+	for y := r.y0; y < r.y1; y++ {
+		b.crop = append(b.crop, f.Pix[3*(y*f.Width+r.x0):3*(y*f.Width+r.x1)]...)
+	}
+	var stride int
+	b.scaled, stride = b.scaler.Scale(b.scaled, vision.Size{W: r.x1 - r.x0, H: r.y1 - r.y0}, b.crop, vision.Size{W: thumbWidth, H: thumbHeight})
+	thumb := make([]int, 0, thumbWidth*thumbHeight)
+	for y := range thumbHeight {
+		for x := range thumbWidth {
+			p := b.scaled[y*stride+3*x:]
+			thumb = append(thumb, (299*int(p[0])+587*int(p[1])+114*int(p[2]))/1000)
+		}
+	}
+	return thumb
+}
+
+// changed reports whether a block of a thumbnail changed.
+func changed(was, is []int) bool {
+	for y := 0; y < thumbHeight; y += blockHeight {
+		for x := 0; x < thumbWidth; x += blockWidth {
+			sum := 0
+			for at := range blockWidth * blockHeight {
+				i := (y+at/blockWidth)*thumbWidth + x + at%blockWidth
+				sum += max(is[i]-was[i], was[i]-is[i])
+			}
+			if sum >= blockChange*blockWidth*blockHeight {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+//nolint:gochecknoglobals // compiled once
+var (
+	clockText = regexp.MustCompile(`(?:^|\D)(\d{1,3}:[0-5]\d(?:[.:]\d{1,2})?)(?:$|\D)`)
+	scoreText = regexp.MustCompile(`(?:^|\D)(\d{1,3})\s*[-–—:]\s*(\d{1,3})(?:$|\D)`)
+)
+
+// hear takes a reading of a line. A text counts when two in a row agree; clocks do not count as a part of it. A score that is lost, or
+// does not rise by one to three, may be misread and needs twice as many.
+func (b *Board) hear(l *boardLine, now time.Duration, r Reading) (BoardChange, bool) {
+	if !r.Sure || r.Text == "" {
+		l.same = 0
+		return BoardChange{}, false
+	}
+	text := r.Text
+	if at := clockText.FindStringSubmatchIndex(text); at != nil {
+		b.clock, b.clockAt = text[at[2]:at[3]], now
+		text = strings.TrimSpace(text[:at[2]] + text[at[3]:])
+	}
+	if l.same == 0 || text != l.pending {
+		l.pending, l.same = text, 0
+	}
+	l.same++
+	was, scored := scoreOf(l.text)
+	is, scores := scoreOf(text)
+	rise := is[0] + is[1] - was[0] - was[1]
+	goal := scored && scores && rise >= 1 && rise <= 3 && is[0] >= was[0] && is[1] >= was[1]
+	l.need = readAgree
+	if scored && !goal && is != was {
+		l.need = readDoubted
+	}
+	if text == "" || text == l.text || l.same < l.need {
+		return BoardChange{}, false
+	}
+	c := BoardChange{PTS: now, Place: l.place, Old: l.text, New: text, Score: goal}
+	l.text = text
+	return c, true
+}
+
+// scoreOf returns the two numbers of a score.
+func scoreOf(text string) (score [2]int, ok bool) {
+	m := scoreText.FindStringSubmatch(text)
+	if m == nil {
+		return score, false
+	}
+	for i := range score {
+		score[i], _ = strconv.Atoi(m[i+1]) // up to three digits
+	}
+	return score, true
+}

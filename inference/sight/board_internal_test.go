@@ -1,0 +1,189 @@
+package sight
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/inference"
+)
+
+// script is a TextReader that finds some lines and reads what it is told.
+type script struct {
+	lines        []Rect
+	texts        map[Rect]Reading
+	finds, reads int
+}
+
+func (s *script) Find(inference.Frame) ([]Rect, error) {
+	s.finds++
+	return s.lines, nil
+}
+
+func (s *script) Read(_ inference.Frame, lines []Rect) ([]Reading, error) {
+	s.reads += len(lines)
+	readings := make([]Reading, len(lines))
+	for i, l := range lines {
+		readings[i] = s.texts[l]
+	}
+	return readings, nil
+}
+
+// board is a Board with one line, on pictures of one brightness each.
+type board struct {
+	*Board
+	t    *testing.T
+	s    *script
+	line Rect
+	now  time.Duration
+	grey byte
+}
+
+func newTestBoard(t *testing.T) *board {
+	t.Helper()
+	line := Rect{0.1, 0.1, 0.5, 0.3}
+	return &board{Board: NewBoard(), t: t, line: line, s: &script{lines: []Rect{line}, texts: map[Rect]Reading{}}}
+}
+
+// look shows a picture, 0.4 s after the last one; changed pictures differ in their brightness.
+func (b *board) look(text string, changed bool) []BoardChange {
+	b.t.Helper()
+	if changed {
+		b.grey += 40
+	}
+	f := inference.Frame{PTS: b.now, Width: 100, Height: 60, Pix: make([]byte, 100*60*3)}
+	for i := range f.Pix {
+		f.Pix[i] = b.grey
+	}
+	b.s.texts[b.line] = Reading{Text: text, Score: 0.9, Sure: text != ""}
+	b.now += 400 * time.Millisecond
+	changes, err := b.Look(f, b.s)
+	require.NoError(b.t, err)
+	return changes
+}
+
+// reads shows a text until it is confirmed and returns the number of looks and the change.
+func (b *board) reads(text string) (int, BoardChange) {
+	b.t.Helper()
+	for n := 1; n <= 10; n++ {
+		if c := b.look(text, n == 1); len(c) > 0 {
+			require.Len(b.t, c, 1)
+			return n, c[0]
+		}
+	}
+	return 0, BoardChange{}
+}
+
+// TestBoard: a line counts after three finds, a text after two readings, and it is read again only when its pixels change.
+func TestBoard(t *testing.T) {
+	b := newTestBoard(t)
+	n, c := b.reads("ARS 0-0 CHE")
+	require.Equal(t, 4, n) // the third find, and one more reading
+	require.Equal(t, BoardChange{PTS: 1200 * time.Millisecond, Place: b.line, New: "ARS 0-0 CHE"}, c)
+	require.Equal(t, []string{"ARS 0-0 CHE"}, b.Texts())
+	reads := b.s.reads
+	for range 10 {
+		require.Empty(t, b.look("never read", false))
+	}
+	require.Equal(t, reads, b.s.reads)
+	require.Equal(t, 3, b.s.finds)
+
+	n, c = b.reads("ARS 1-0 CHE")
+	require.Equal(t, 2, n)
+	require.True(t, c.Score)
+	require.Equal(t, "ARS 0-0 CHE", c.Old)
+	n, c = b.reads("ARS 0-0 CHE") // a correction, told as a text, or a mistake
+	require.Equal(t, 4, n)
+	require.False(t, c.Score)
+	n, c = b.reads("ARS 7-0 CHE")
+	require.Equal(t, 4, n)
+	require.False(t, c.Score)
+	n, c = b.reads("HALF TIME") // the score is gone
+	require.Equal(t, 4, n)
+	require.False(t, c.Score)
+	n, _ = b.reads("FULL TIME")
+	require.Equal(t, 2, n)
+	n, _ = b.reads("HALF TIME")
+	require.Equal(t, 2, n)
+	require.Empty(t, b.look("", true)) // unreadable
+	n, _ = b.reads("HALF TIME")        // not told twice
+	require.Zero(t, n)
+
+	b.s.lines = nil // gone after four searches
+	for range 70 {
+		b.look("HALF TIME", false)
+	}
+	require.Empty(t, b.Texts())
+	b.Reset()
+	finds := b.s.finds
+	for range 5 {
+		b.look("", false)
+	}
+	require.Equal(t, finds+3, b.s.finds)
+}
+
+// TestBoardClock: a clock is no change, alone or beside a score.
+func TestBoardClock(t *testing.T) {
+	b := newTestBoard(t)
+	b.reads("ARS 0-0 CHE 63:20")
+	clock, at := b.Clock()
+	require.Equal(t, "63:20", clock)
+	require.Equal(t, b.now-400*time.Millisecond, at)
+	for _, text := range []string{"ARS 0-0 CHE 63:21", "ARS 0-0 CHE 63:22", "ARS 0-0 CHE 63:23"} {
+		require.Empty(t, b.look(text, true))
+	}
+	n, c := b.reads("ARS 1-0 CHE 63:24")
+	require.Equal(t, 2, n)
+	require.Equal(t, "ARS 1-0 CHE", c.New)
+	b = newTestBoard(t)
+	n, _ = b.reads("20:15:07")
+	require.Zero(t, n)
+	clock, _ = b.Clock()
+	require.Equal(t, "20:15:07", clock)
+	require.Empty(t, b.Texts())
+}
+
+// TestRegions: the pixels of random pictures are in as many regions as a search from pixel to pixel finds, with the same sums.
+func TestRegions(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		w, h := 1+r.IntN(20), 1+r.IntN(20)
+		p := make([]float32, w*h)
+		for i := range p {
+			p[i] = float32(r.IntN(2))
+		}
+		want := map[rect]int{}
+		seen := make([]bool, len(p))
+		var fill func(x, y int, g *region)
+		fill = func(x, y int, g *region) {
+			if x < 0 || y < 0 || x >= w || y >= h || seen[y*w+x] || p[y*w+x] == 0 {
+				return
+			}
+			seen[y*w+x] = true
+			g.rect = rect{min(g.x0, x), min(g.y0, y), max(g.x1, x+1), max(g.y1, y+1)}
+			g.pixels++
+			for d := range 9 {
+				fill(x+d%3-1, y+d/3-1, g)
+			}
+		}
+		count := 0
+		for i := range p {
+			g := region{rect: rect{w, h, 0, 0}}
+			if fill(i%w, i/w, &g); g.pixels > 0 {
+				want[g.rect] += g.pixels
+				count++
+			}
+		}
+		found := regions(p, w, 0.3)
+		require.Len(t, found, count)
+		for _, g := range found {
+			require.InDelta(t, g.pixels, g.sum, 1e-3)
+			want[g.rect] -= g.pixels
+		}
+		for g, n := range want {
+			require.Zero(t, n, g)
+		}
+	}
+}

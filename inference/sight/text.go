@@ -1,0 +1,239 @@
+package sight
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+
+	"touchline/inference"
+	"touchline/inference/internal/vision"
+	bundle "touchline/models/sight"
+)
+
+const (
+	findSide   = 960      // the longest side that the finder looks at
+	findStep   = 32       // of its sides
+	readStep   = 8        // of the width of a line, and of the reader's steps
+	leastLine  = 3        // pixels of the smaller side
+	leastArea  = 12       // pixels
+	leastCrop  = 8        // pixels of a side of a line that is read
+	signedGain = 2. / 255 // of a byte to -1 to 1
+)
+
+// Rect is a part of a picture. Coordinates are shares of the picture, as those of a Box.
+type Rect struct {
+	X0 float32 `json:"x0"`
+	Y0 float32 `json:"y0"`
+	X1 float32 `json:"x1"`
+	Y1 float32 `json:"y1"`
+}
+
+// pixels returns the part in pixels, at most the picture.
+func (r Rect) pixels(f inference.Frame) rect {
+	at := func(share float32, side int) int { return max(0, min(side, int(share*float32(side)))) }
+	return rect{at(r.X0, f.Width), at(r.Y0, f.Height), min(f.Width, at(r.X1, f.Width)+1), min(f.Height, at(r.Y1, f.Height)+1)}
+}
+
+// Reading is what a line reads; the Text is empty if it cannot be read.
+type Reading struct {
+	Text  string
+	Score float32 // 0 to 1
+	// Sure is set if the score is that of a reading that counts.
+	Sure bool
+}
+
+// Reader finds lines of text in pictures and reads them. Safe for concurrent use; each run uses one thread.
+type Reader struct {
+	finder, reader *network
+	find           bundle.Finder
+	read           bundle.Reader
+	scalers        sync.Pool
+}
+
+// OpenReader loads the finder and the reader of a bundle, as OpenDetector.
+func OpenReader(b *bundle.Bundle, library string) (*Reader, error) {
+	r := &Reader{find: b.Manifest.Finder, read: b.Manifest.Reader, scalers: sync.Pool{New: func() any { return &scaler{} }}}
+	var err error
+	if r.finder, err = openNetwork(library, b.Path(r.find.File)); err != nil {
+		return nil, fmt.Errorf("open the finder of text: %w", err)
+	}
+	if r.reader, err = openNetwork(library, b.Path(r.read.File)); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the reader: %w", err), r.finder.Close())
+	}
+	return r, nil
+}
+
+// Close frees the networks when neither Find nor Read runs.
+func (r *Reader) Close() error { return errors.Join(r.finder.Close(), r.reader.Close()) }
+
+// picture runs a network on a part of a picture, scaled to size, and passes its output of the given shape to use.
+func (r *Reader) picture(n *network, f inference.Frame, part rect, size vision.Size, output string, shape []int64, use func([]float32)) error {
+	c, err := n.newCall()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	in, err := c.input("x", 1, 3, int64(size.H), int64(size.W))
+	if err != nil {
+		return err
+	}
+	out, err := c.output(output, shape...)
+	if err != nil {
+		return err
+	}
+	s := r.scalers.Get().(*scaler) //nolint:forcetypeassert // by New
+	s.fill(in, size, f, part, [3]int{2, 1, 0}, signedGain, -1)
+	r.scalers.Put(s)
+	if err := c.run(); err != nil {
+		return err
+	}
+	use(out)
+	return nil
+}
+
+// Find returns the lines of text in a picture.
+func (r *Reader) Find(f inference.Frame) ([]Rect, error) {
+	if err := checkFrame(f); err != nil {
+		return nil, fmt.Errorf("find text: %w", err)
+	}
+	scale := min(1, findSide/float64(max(f.Width, f.Height)))
+	side := func(n int) int { return max(findStep, int(math.RoundToEven(float64(n)*scale/findStep))*findStep) }
+	size := vision.Size{W: side(f.Width), H: side(f.Height)}
+	var found []Rect
+	err := r.picture(r.finder, f, whole(f), size, r.find.Output, []int64{1, 1, int64(size.H), int64(size.W)}, func(p []float32) {
+		for _, g := range regions(p, size.W, r.find.Least) {
+			w, h := g.x1-g.x0, g.y1-g.y0
+			if min(w, h) < leastLine || g.pixels < leastArea || g.sum/float32(g.pixels) < r.find.Sure {
+				continue
+			}
+			// The network marks the core of a line; this is its outline.
+			d := float32(w*h) * r.find.Grow / float32(2*(w+h))
+			found = append(found, Rect{
+				max(0, (float32(g.x0)-d)/float32(size.W)), max(0, (float32(g.y0)-d)/float32(size.H)),
+				min(1, (float32(g.x1)+d)/float32(size.W)), min(1, (float32(g.y1)+d)/float32(size.H)),
+			})
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find text: %w", err)
+	}
+	return found, nil
+}
+
+// Read reads lines of a picture.
+func (r *Reader) Read(f inference.Frame, lines []Rect) ([]Reading, error) {
+	if err := checkFrame(f); err != nil {
+		return nil, fmt.Errorf("read text: %w", err)
+	}
+	readings := make([]Reading, len(lines))
+	for i, line := range lines {
+		part := line.pixels(f)
+		w, h := part.x1-part.x0, part.y1-part.y0
+		if min(w, h) < leastCrop {
+			continue
+		}
+		width := (r.read.Height*w + readStep*h - 1) / (readStep * h) * readStep
+		size := vision.Size{W: min(max(width, r.read.Height), r.read.Widest), H: r.read.Height}
+		steps := size.W / readStep
+		shape := []int64{1, int64(steps), int64(len(r.read.Characters))}
+		if err := r.picture(r.reader, f, part, size, r.read.Output, shape, func(p []float32) {
+			readings[i] = r.decode(p)
+		}); err != nil {
+			return nil, fmt.Errorf("read text: %w", err)
+		}
+	}
+	return readings, nil
+}
+
+// decode takes the likeliest character of each step, without repetitions and steps without one.
+func (r *Reader) decode(p []float32) Reading {
+	var text strings.Builder
+	var sum float32
+	count, last := 0, 0
+	for n := len(r.read.Characters); len(p) > 0; p = p[n:] {
+		best := 0
+		for i, v := range p[:n] {
+			if v > p[best] {
+				best = i
+			}
+		}
+		if best != last && best != 0 {
+			text.WriteString(r.read.Characters[best])
+			sum += p[best]
+			count++
+		}
+		last = best
+	}
+	if count == 0 {
+		return Reading{}
+	}
+	score := sum / float32(count)
+	return Reading{Text: strings.TrimSpace(text.String()), Score: score, Sure: score >= r.read.Least}
+}
+
+// region is a group of pixels that touch, in the box that encloses it.
+type region struct {
+	rect
+	pixels int
+	sum    float32 // of their values
+	parent int     // a larger region that it is part of; its own index if none
+}
+
+// regions returns the groups of pixels above a value, corners included, of a picture of the given width. It joins the runs of each row
+// with those of the row above.
+func regions(p []float32, width int, least float32) []region {
+	var all []region
+	root := func(i int) int {
+		for all[i].parent != i {
+			all[i].parent = all[all[i].parent].parent
+			i = all[i].parent
+		}
+		return i
+	}
+	type run struct{ x0, x1, region int }
+	var above, row []run
+	for y := 0; y*width < len(p); y++ {
+		line := p[y*width:][:width]
+		row = row[:0]
+		for x := 0; x < width; x++ {
+			if line[x] <= least {
+				continue
+			}
+			g := region{rect: rect{x0: x, y0: y, y1: y + 1}, parent: len(all)}
+			for ; x < width && line[x] > least; x++ {
+				g.sum += line[x]
+				g.pixels++
+			}
+			g.x1 = x
+			all = append(all, g)
+			for _, a := range above {
+				if a.x0 <= g.x1 && g.x0 <= a.x1 {
+					merge(all, root(g.parent), root(a.region))
+				}
+			}
+			row = append(row, run{g.x0, g.x1, g.parent})
+		}
+		above, row = row, above
+	}
+	var found []region
+	for i, g := range all {
+		if g.parent == i {
+			found = append(found, g)
+		}
+	}
+	return found
+}
+
+// merge makes a region part of another one, unless it is the same.
+func merge(all []region, part, into int) {
+	if part == into {
+		return
+	}
+	a, b := &all[part], &all[into]
+	a.parent = into
+	b.rect = rect{min(a.x0, b.x0), min(a.y0, b.y0), max(a.x1, b.x1), max(a.y1, b.y1)}
+	b.pixels += a.pixels
+	b.sum += a.sum
+}
