@@ -112,7 +112,7 @@ const lateBy = 100 * time.Millisecond
 func timed(r *look.Record, said speech.Result) {
 	if since := func(t time.Time) float64 { return t.Sub(r.NewestFrameAt).Seconds() }; r.Announced == "" {
 		if !said.Ready.IsZero() {
-			r.ReadySec = since(said.Ready)
+			r.ReadySec = since(said.Ready) + (r.PTSTo - r.AnchorPTS)
 		}
 		if !said.FirstSound.IsZero() {
 			r.FirstAudioSec = since(said.FirstSound)

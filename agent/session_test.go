@@ -135,6 +135,7 @@ func TestHourOfVideo(t *testing.T) {
 				continue
 			}
 			require.Equal(t, look.OutcomeSpoken, rec.Outcome, rec.Reason)
+			t.Logf("%+v", rec)
 			require.True(t, rec.Aligned)
 			errs = append(errs, time.Duration(rec.AlignmentError*float64(time.Second)).Abs())
 			ready = append(ready, time.Duration(rec.ReadySec*float64(time.Second)))
@@ -528,6 +529,33 @@ func TestTextMeetsItsFrame(t *testing.T) {
 			require.InDelta(t, byCycle[rec.Cycle].Sub(shown[i].At).Seconds(), rec.AlignmentError, 0.005,
 				"the bot's own figure")
 		}
+	})
+}
+
+// A comment about an event before the newest picture meets the picture of the event, and the delay learns the longer time.
+func TestTextMeetsItsEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const before = 1200 * time.Millisecond
+		r := newRig(t, func(n int, p inference.Prompt) agenttest.Answer {
+			a := steady(300*time.Millisecond, 0)(n, p)
+			a.Anchor = p.Frames[len(p.Frames)-1].PTS - before
+			return a
+		}, func(o *agent.Options) { o.Inference.Voice.Enabled = false })
+		time.Sleep(2 * time.Minute)
+		r.stop()
+		records := r.reader.Records()
+		require.Greater(t, len(records), 20)
+		aligned := 0
+		for _, rec := range records[len(records)/2 : len(records)-2] {
+			require.InDelta(t, before.Seconds(), rec.PTSTo-rec.AnchorPTS, 1e-6)
+			require.Greater(t, rec.ReadySec, before.Seconds())
+			require.Greater(t, rec.TargetDelay, rec.ReadySec)
+			if rec.Aligned { // else the picture comes at the same moment
+				aligned++
+				require.InDelta(t, 0, rec.AlignmentError, 0.05)
+			}
+		}
+		require.Positive(t, aligned)
 	})
 }
 

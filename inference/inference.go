@@ -128,6 +128,10 @@ type Chunk struct {
 	// times are unknown.
 	Words []WordTime
 
+	// Anchor is the PTS of the newest event that the answer is about, if it is older than the newest picture of the prompt; 0 is that
+	// picture. It comes with the first Text.
+	Anchor time.Duration
+
 	// TextEnds is set if no Text follows but Audio may. An answer that ends with its text need not set it.
 	TextEnds bool
 

@@ -18,6 +18,7 @@ import (
 type Answer struct {
 	Latency time.Duration // to the first word and sound
 	Text    string
+	Anchor  time.Duration // of the text; 0 is the newest picture
 	Speech  time.Duration // length of the audio, sent in two halves
 	// Behind is the time from the end of the text, which is then reported, to the first sound.
 	Behind time.Duration
@@ -199,7 +200,7 @@ func (s engineSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 			yield(inference.Chunk{}, err)
 			return
 		}
-		if !yield(inference.Chunk{Text: a.Text}, nil) {
+		if !yield(inference.Chunk{Text: a.Text, Anchor: a.Anchor}, nil) {
 			return
 		}
 		if a.Behind > 0 && (!yield(inference.Chunk{TextEnds: true}, nil) || sleep(ctx, a.Behind) != nil) {

@@ -17,6 +17,7 @@ func (c *Cycle) receive(chunk inference.Chunk, now time.Time) {
 	if chunk.Text != "" && !c.complete {
 		if c.text == "" {
 			c.rec.FirstWordSec = now.Sub(c.Anchor.Arrival).Seconds()
+			c.moveAnchor(chunk.Anchor)
 		}
 		c.text += chunk.Text
 		c.rec.Tokens++
@@ -27,6 +28,15 @@ func (c *Cycle) receive(chunk inference.Chunk, now time.Time) {
 	if inference.ClassifyAnswer(c.text, c.complete) == inference.HasWords {
 		c.pass()
 	}
+}
+
+// moveAnchor anchors the comment at an event before the newest picture; 0 is that picture.
+func (c *Cycle) moveAnchor(pts time.Duration) {
+	if pts <= 0 || pts >= c.Anchor.PTS {
+		return
+	}
+	c.rec.AnchorPTS = pts.Seconds()
+	c.comment.SetAnchor(pts, c.Anchor.Arrival.Add(pts-c.Anchor.PTS))
 }
 
 // pass gives the comment the new text and the held sound.

@@ -19,7 +19,7 @@ import (
 // the goroutine of the look until the text has ended, and do not change afterwards.
 type Cycle struct {
 	Number   uint64
-	Anchor   window.Frame // the newest picture, without its pixels
+	Anchor   window.Frame // the newest picture, without its pixels; an answer may move the comment's own anchor
 	Language string       // BCP 47
 
 	l       *Loop

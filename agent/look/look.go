@@ -74,6 +74,8 @@ type Speech interface {
 
 // Comment is the comment of a cycle in the queue; see speech.Utterance for its methods.
 type Comment interface {
+	// SetAnchor moves the anchor, before the first Write.
+	SetAnchor(pts time.Duration, arrival time.Time)
 	Write(delta string) (ready bool)
 	Sound(pcm media.PCM, words []inference.WordTime) (ready bool)
 	EndText(keep, failed bool) (said, wanted bool)

@@ -40,7 +40,7 @@ type Record struct {
 
 	PTSFrom   float64 `json:"pts_from"`   // s, media time of the oldest frame
 	PTSTo     float64 `json:"pts_to"`     // s, of the newest
-	AnchorPTS float64 `json:"anchor_pts"` // s, of the frame that the comment is aligned to
+	AnchorPTS float64 `json:"anchor_pts"` // s, of the frame that the comment is aligned to: the newest one, or the one of an event before it
 
 	InferenceStart time.Time `json:"inference_start,omitzero"`
 	InferenceEnd   time.Time `json:"inference_end,omitzero"`
@@ -52,7 +52,7 @@ type Record struct {
 	// FirstWordSec and FirstAudioSec count from the newest frame's arrival; 0 when there was none.
 	FirstWordSec  float64 `json:"first_word_sec"`
 	FirstAudioSec float64 `json:"first_audio_sec"`
-	// ReadySec is ready minus arrival, the sample for the delay estimator.
+	// ReadySec is ready minus the arrival of the anchor, the sample for the delay estimator.
 	ReadySec float64 `json:"ready_sec"`
 
 	// TargetDelay and Delay of the relayed picture when the comment started, seconds.

@@ -227,6 +227,11 @@ func (s *Scheduler) Speaking() bool { return look(s, (*Core).Speaking) }
 // Busy is Core.Busy.
 func (s *Scheduler) Busy() bool { return look(s, (*Core).Busy) }
 
+// SetAnchor moves the anchor of a comment that is not ready yet.
+func (u *Utterance) SetAnchor(pts time.Duration, arrival time.Time) {
+	u.s.event(func(*Core, time.Time) { u.Anchor = &Anchor{Epoch: u.Anchor.Epoch, PTS: pts, Arrival: arrival} })
+}
+
 // Write is Core.Text.
 func (u *Utterance) Write(delta string) (ready bool) {
 	u.s.event(func(c *Core, now time.Time) { ready = c.Text(u, delta, now) })
