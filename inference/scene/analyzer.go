@@ -20,6 +20,7 @@ const (
 	flashRest    = 1000 * time.Millisecond // after a flash, in which other changes are ignored
 	coverShift   = 6.0                     // mean change of the cells outside a graphic
 	coverMost    = 8 * time.Second         // after which a graphic belongs to the view
+	panShare     = 0.5                     // of the textured cells
 	lightRatio   = 0.15                    // of the mean luma
 	lightStep    = 8.0                     // of the mean luma
 	pastAge      = 1700 * time.Millisecond // of the grids kept to find graphics
@@ -129,6 +130,11 @@ func (a *Analyzer) Push(f inference.Frame) {
 		a.movement(gap)
 	}
 	a.remember()
+}
+
+// Camera reports whether the newest picture is a cut to another view, and whether the whole view moved before it, as in a pan.
+func (a *Analyzer) Camera() (cut, pan bool) {
+	return a.wasCut && a.cutAt == a.now.at, a.frames > 1 && a.comp.pan >= panShare
 }
 
 // Take returns and removes the pending statements, the most important first.

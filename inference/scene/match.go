@@ -14,10 +14,13 @@ type comparison struct {
 	change  []float32 // mean difference of each cell's pixels, corrected for light
 	noise   float32   // the change of a cell without movement
 	votes   []vote
+	moves   []vote // votes, and those of flickering cells
 	changed []bool
 	// differ is the share of the textured cells that the picture before does not explain;
 	// spread is the share of the picture's ninths with enough such cells.
 	differ, spread float64
+	// pan is the share of the textured cells that moved alike, all over the picture.
+	pan float64
 }
 
 // vote is the displacement of one cell.
@@ -38,6 +41,7 @@ func compare(before, now *view, skip []bool, graphic area, out *comparison) {
 	n := len(now.bright)
 	out.light = fitLight(before, now)
 	out.change, out.changed, out.votes = sized(out.change, n), sized(out.changed, n), out.votes[:0]
+	out.moves = out.moves[:0]
 	lit := evenOut(before, out.light)
 	for c := range n {
 		x0, y0, x1, y1 := now.cell(c)
@@ -87,12 +91,55 @@ func compare(before, now *view, skip []bool, graphic area, out *comparison) {
 		if best > 0.55*grain {
 			odd[q]++
 		}
-		if (dx != 0 || dy != 0) && best < 0.6*out.change[c] && now.grain[c] > 5 && !skip[c] {
-			out.votes = append(out.votes, vote{c, dx, dy})
+		if (dx != 0 || dy != 0) && best < 0.6*out.change[c] && now.grain[c] > 5 {
+			out.moves = append(out.moves, vote{c, dx, dy})
+			if !skip[c] {
+				out.votes = append(out.votes, vote{c, dx, dy})
+			}
 		}
 	}
 	out.summarise(seen, odd, float64(step), float64(n))
+	out.pan = out.panned(now, seen)
 }
+
+// panned returns the share of the textured cells, of which seen has the number in each ninth, that moved like the middle one; 0 if
+// they are in less than five ninths.
+func (out *comparison) panned(now *view, seen [9]float64) float64 {
+	if len(out.moves) == 0 {
+		return 0
+	}
+	middle := func(of func(vote) int) int {
+		all := make([]int, len(out.moves))
+		for i, v := range out.moves {
+			all[i] = of(v)
+		}
+		slices.Sort(all)
+		return all[len(all)/2]
+	}
+	dx, dy := middle(func(v vote) int { return v.dx }), middle(func(v vote) int { return v.dy })
+	alike, all := 0.0, 0.0
+	var parts [9]bool
+	for _, v := range out.moves {
+		if apart(v.dx, dx) <= 1 && apart(v.dy, dy) <= 1 {
+			alike++
+			parts[ninth(now, v.cell)] = true
+		}
+	}
+	moved := 0
+	for q, cells := range seen {
+		all += cells
+		if parts[q] {
+			moved++
+		}
+	}
+	if moved < panParts {
+		return 0
+	}
+	return alike / max(all, 1)
+}
+
+// panParts is the least number of ninths in which a pan moves cells.
+const panParts = 5
 
 // summarise sets differ and spread from the seen and the new (odd) cells of each
 // ninth, sampled one in step of n cells.

@@ -138,6 +138,40 @@ func TestStopAndTurn(t *testing.T) {
 	require.Equal(t, []scene.Kind{scene.Stop}, kinds(found))
 }
 
+// crop returns a part of a wide scene with texture.
+func crop(at time.Duration, x int) inference.Frame {
+	const w, h = 448, 252
+	f := inference.Frame{PTS: at, Width: w, Height: h, Pix: make([]byte, 0, w*h*3)}
+	for y := range h {
+		for i := range w {
+			s := uint64((x+i)/6*7919+y/6*104729) * 2654435761
+			f.Pix = append(f.Pix, byte(60+s>>13%128), byte(60+s>>17%128), byte(60+s>>21%128))
+		}
+	}
+	return f
+}
+
+// A pan is told apart from things that move and from a cut.
+func TestCamera(t *testing.T) {
+	a := scene.NewAnalyzer()
+	for i := range 12 {
+		a.Push(crop(time.Duration(i)*200*time.Millisecond, 8*max(0, i-3)))
+		cut, pan := a.Camera()
+		require.False(t, cut)
+		require.Equal(t, i > 3, pan, "picture %d", i)
+	}
+	a.Push(picture{pattern: 3, light: 1}.frame(2400 * time.Millisecond))
+	cut, pan := a.Camera()
+	require.True(t, cut)
+	require.False(t, pan)
+	for i := range 10 {
+		a.Push(picture{pattern: 3, light: 1, x: 60 + 8*i, y: 80}.frame(2600*time.Millisecond + time.Duration(i)*200*time.Millisecond))
+		cut, pan := a.Camera()
+		require.False(t, cut)
+		require.False(t, pan)
+	}
+}
+
 // A small flickering area causes no statement.
 func TestFlickerIsSilent(t *testing.T) {
 	a := scene.NewAnalyzer()
