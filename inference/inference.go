@@ -131,6 +131,8 @@ type Chunk struct {
 	// Anchor is the PTS of the newest event that the answer is about, if it is older than the newest picture of the prompt; 0 is that
 	// picture. It comes with the first Text.
 	Anchor time.Duration
+	// Facts are the measured events that the answer tells, for the page. They come with the first Text.
+	Facts []Fact
 
 	// TextEnds is set if no Text follows but Audio may. An answer that ends with its text need not set it.
 	TextEnds bool
@@ -308,6 +310,40 @@ type Session interface {
 type VoiceCanceller interface {
 	// CancelVoice ends the sound of the last Generate call; its text continues. It does not wait.
 	CancelVoice()
+}
+
+// Seer is an optional interface of a Session that finds things in the pictures.
+type Seer interface {
+	// Sight returns what is in the newest picture that was looked at; false before the first. It may be called at any time.
+	Sight() (Sight, bool)
+}
+
+// Sight is what an engine found in one picture.
+type Sight struct {
+	PTS    time.Duration
+	Epoch  uint32
+	Things []Thing
+	// Facts are the last measured events, oldest first.
+	Facts []Fact
+}
+
+// Thing is something in a picture. Coordinates are shares of the picture, 0 to 1, from the top left corner.
+type Thing struct {
+	// Name of its kind, or its text.
+	Name string `json:"name"`
+	// Track is the number of a thing that is followed from picture to picture; 0 for another.
+	Track int     `json:"track,omitempty"`
+	Score float32 `json:"score"` // 0 to 1
+	X0    float32 `json:"x0"`
+	Y0    float32 `json:"y0"`
+	X1    float32 `json:"x1"`
+	Y1    float32 `json:"y1"`
+}
+
+// Fact is a measured event.
+type Fact struct {
+	PTS  time.Duration // of the event
+	Text string        // such as "enter: person from the left"
 }
 
 // Speaker speaks texts. It is also an optional interface of a Session, for texts that are not answers: there Speak may

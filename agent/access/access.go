@@ -91,7 +91,7 @@ func Needed(operation string) Rights {
 	switch operation {
 	case "GET /", "GET /comments", "GET /status", "GET /stream", "GET /events", "GET /history", "GET /frame", "GET /frames/{id}", "GET /mjpeg",
 		"GET /audio-stream", "GET /rights", "GET /profiles", "GET /profiles/{id}", "GET /sheet", "GET /rules",
-		"GET /alerts", "GET /alerts/{id}/frame",
+		"GET /alerts", "GET /alerts/{id}/frame", "GET /sight",
 		"POST /livekit/token", // and Sources for the role of a camera
 		"GET /openapi.json", "GET /openapi.yaml", "/rtc",
 		"status", "rules",

@@ -6,10 +6,11 @@ import (
 	"touchline/agent/look"
 )
 
-// Looks are the last prompts and answers of a room, and the next prompt, as look.Loop has them.
+// Looks are the last prompts and answers of a room, the next prompt and what the engine finds, as look.Loop has them.
 type Looks interface {
 	Traces() []look.Trace
 	NextPrompt() (look.Trace, error)
+	Sight() (look.Sight, bool)
 }
 
 // lookList is the answer of GET /api/looks.
@@ -26,6 +27,13 @@ func lookOperations() []endpoint {
 		get("/looks/next", "The prompt of a cycle that begins now", func(h *roomEntry, _ *http.Request) (look.Trace, error) {
 			next, err := h.Looks.NextPrompt()
 			return next, refusal(err, answer{look.ErrNoPicture, http.StatusConflict, "no_picture"})
+		}),
+		get("/sight", "What the engine found in the newest picture that it looked at", func(h *roomEntry, _ *http.Request) (look.Sight, error) {
+			seen, ok := h.Looks.Sight()
+			if !ok {
+				return seen, refuse(http.StatusNotFound, "no_sight", "the engine has found nothing: choose engine sight, and wait for a picture")
+			}
+			return seen, nil
 		}),
 	)
 }

@@ -16,6 +16,14 @@ import (
 type looks struct {
 	list []look.Trace
 	err  error
+	seen *look.Sight
+}
+
+func (l *looks) Sight() (look.Sight, bool) {
+	if l.seen == nil {
+		return look.Sight{}, false
+	}
+	return *l.seen, true
 }
 
 func (l *looks) Traces() []look.Trace { return l.list }
@@ -47,6 +55,20 @@ func TestLooks(t *testing.T) {
 	require.Contains(t, string(a.body), "no_picture")
 	a.problem(t)
 
+	a = r.ask("GET", "/api/sight", "")
+	require.Equal(t, http.StatusNotFound, a.status)
+	require.Contains(t, string(a.body), "no_sight")
+	a.problem(t)
+	l.seen = &look.Sight{
+		PTS: 2.5, Things: []inference.Thing{{Name: "person", Track: 3, Score: 0.75, X1: 0.5, Y1: 1}},
+		Facts: []look.Fact{{PTS: 2, Text: "enter: person from the left"}},
+	}
+	a = r.ask("GET", "/api/rooms/final/sight", "")
+	require.Equal(t, http.StatusOK, a.status)
+	require.JSONEq(t, `{"at":"0001-01-01T00:00:00Z","pts":2.5,"things":[{"name":"person","track":3,"score":0.75,"x0":0,"y0":0,"x1":0.5,"y1":1}],`+
+		`"facts":[{"pts":2,"text":"enter: person from the left"}]}`, string(a.body))
+
+	require.Equal(t, access.Watch, access.Needed("GET /sight"), "the picture shows it")
 	require.Equal(t, access.Instruct, access.Needed("GET /looks"), "a sheet and orders of others are in it")
 	require.Equal(t, access.Instruct, access.Needed("GET /looks/next"))
 	none := open(t, console.Options{Room: console.Room{Name: "final", Bot: newDesk()}})

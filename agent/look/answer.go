@@ -18,6 +18,7 @@ func (c *Cycle) receive(chunk inference.Chunk, now time.Time) {
 		if c.text == "" {
 			c.rec.FirstWordSec = now.Sub(c.Anchor.Arrival).Seconds()
 			c.moveAnchor(chunk.Anchor)
+			c.rec.Facts = facts(chunk.Facts)
 		}
 		c.text += chunk.Text
 		c.rec.Tokens++

@@ -26,6 +26,8 @@ type Record struct {
 	Again bool `json:"again,omitempty"`
 
 	Text string `json:"text,omitempty"`
+	// Facts are the measured events that the text tells, if the engine has such.
+	Facts []Fact `json:"facts,omitempty"`
 	// Repeats is the earlier comment that the answer repeats; for a published second try, the comment that the first answer repeated.
 	Repeats     string `json:"repeats,omitempty"`
 	Instruction string `json:"instruction,omitempty"`

@@ -34,13 +34,17 @@ type Session struct {
 	closed     bool
 }
 
-var _ inference.Speaker = (*Session)(nil)
+var (
+	_ inference.Speaker = (*Session)(nil)
+	_ inference.Seer    = (*Session)(nil)
+)
 
 // conversation is a session of a loaded model with its optional interfaces; mute replaces the ones that the model lacks.
 type conversation struct {
 	inference.Session
 	inference.Speaker
 	inference.VoiceCanceller
+	inference.Seer
 }
 
 func converse(m inference.Model) (*conversation, error) {
@@ -48,17 +52,20 @@ func converse(m inference.Model) (*conversation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a session with the model: %w", err)
 	}
-	c := &conversation{s, mute{}, mute{}}
+	c := &conversation{s, mute{}, mute{}, mute{}}
 	if speaker, ok := s.(inference.Speaker); ok {
 		c.Speaker = speaker
 	}
 	if canceller, ok := s.(inference.VoiceCanceller); ok {
 		c.VoiceCanceller = canceller
 	}
+	if seer, ok := s.(inference.Seer); ok {
+		c.Seer = seer
+	}
 	return c, nil
 }
 
-// mute is the voice of a model without one.
+// mute is the voice of a model without one, and sees nothing.
 type mute struct{}
 
 func (mute) Speak(context.Context, string, string, string) iter.Seq2[inference.Chunk, error] {
@@ -66,6 +73,8 @@ func (mute) Speak(context.Context, string, string, string) iter.Seq2[inference.C
 }
 
 func (mute) CancelVoice() {}
+
+func (mute) Sight() (inference.Sight, bool) { return inference.Sight{}, false }
 
 // NewSession opens a session without an admission.
 func (k *ModelManager) NewSession() (inference.Session, error) { return k.Open(nil) }
@@ -208,6 +217,16 @@ func (s *Session) Observe(f inference.Frame) {
 	if s.openLocked() == nil {
 		s.inner.Observe(f)
 	}
+}
+
+// Sight implements inference.Seer.
+func (s *Session) Sight() (inference.Sight, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.openLocked() != nil {
+		return inference.Sight{}, false
+	}
+	return s.inner.Sight()
 }
 
 // Close ends the conversation. Closing the last session starts the time to the idle unload.

@@ -222,7 +222,7 @@ func (m *mixer) take(it item) bool {
 		leave = m.hear(&audio)
 		m.held = append(m.held, audio)
 	}
-	if c.Text != "" && !m.yield(inference.Chunk{Text: c.Text, Anchor: c.Anchor}, nil) {
+	if c.Text != "" && !m.yield(inference.Chunk{Text: c.Text, Anchor: c.Anchor, Facts: c.Facts}, nil) {
 		return false
 	}
 	if !m.release(c.TextEnds || m.wrote) || c.TextEnds && !m.written() {
