@@ -80,6 +80,7 @@ export const engines = () => call('GET', inRoom('/engines'));
 export const setEngine = (choice) => call('POST', inRoom('/engine'), choice);
 export const looks = () => call('GET', inRoom('/looks'));
 export const nextPrompt = () => call('GET', inRoom('/looks/next'));
+export const sight = () => call('GET', inRoom('/sight'));
 export const tryRule = (rule, looks) => call('POST', inRoom(`/rules/try${looks ? `?looks=${looks}` : ''}`), rule, { wait: 95_000 });
 export const snoozeRule = (id, time) => call('POST', inRoom(`/rules/${id}/snooze`), { for: time });
 export const testRule = (id) => call('POST', inRoom(`/rules/${id}/test`));

@@ -15,6 +15,7 @@ import { Viewer } from './room.js';
 import { ScoreSheet } from './scoresheet.js';
 import { Share, mays, terms } from './share.js';
 import { SettingsPanel } from './settings.js';
+import { SightView } from './sight.js';
 import { SourcePanel } from './source.js';
 import { State } from './state.js';
 import { Talk } from './talk.js';
@@ -30,6 +31,7 @@ const toast = new Toast();
 const confirm = new Confirm(state);
 const viewer = new Viewer(state, { video: $('picture'), audio: $('sound'), camera: $('camera-audio'), plain: $('picture-http') });
 const captions = new Captions(state, { box: $('captions'), live: $('caption-live') }, () => viewer.audible);
+const sight = new SightView(state, { canvas: $('sight'), button: $('boxes'), facts: $('sight-facts'), video: $('picture') });
 new Comments(state, { list: $('list'), now: $('now-words'), pill: $('pill') }, new FrameViewer(state));
 new ScoreSheet(state, { canvas: $('sheet'), tip: $('tip') });
 const panel = new Panel();
@@ -235,6 +237,9 @@ addEventListener('keydown', (e) => {
       break;
     case 'c':
       toggleCaptions();
+      break;
+    case 'b':
+      sight.toggle();
       break;
     case 'f':
       void fullscreen();

@@ -160,6 +160,7 @@ export class Comments {
     const words = make('p', 'words', r.text);
     words.lang = this.state.language;
     li.append(head, words);
+    if (r.facts?.length) li.append(make('p', 'facts', r.facts.map((f) => f.text).join(' · ')));
 
     // The pictures of a dropped comment are not kept.
     const ids = r.outcome === 'dropped' ? [] : r.frame_ids ?? [];

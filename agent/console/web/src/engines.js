@@ -13,6 +13,8 @@ export function engineWords(o) {
       return { title: 'Scene', words: 'No model: says what measurably changed in the picture.' };
     case 'nano':
       return { title: 'Nano', words: 'A small model in this program, trained on the generated worlds.' };
+    case 'sight':
+      return { title: 'Sight', words: 'Two small networks in this program: finds people, vehicles, animals and text, and follows them.' };
     case 'minicpmo':
       return { title: o.program ?? 'Built-in model', words: 'A model in this program.' };
     case 'remote':

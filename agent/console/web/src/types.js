@@ -72,7 +72,7 @@
  * @property {number} [missed] goals of the match, or comings and goings in the yard; unknown while an instruction is active
  *
  * @typedef {object} EngineChoice
- * @property {string} engine scene, nano, remote, minicpmo
+ * @property {string} engine scene, nano, sight, remote, minicpmo
  * @property {string} [model] @property {string} [server]
  *
  * @typedef {EngineChoice & {program?: string, in_force: boolean, notes?: string, refused?: string}} EngineOption
@@ -168,6 +168,15 @@
  * @property {number} audio_sec
  * @property {number} scene_diff
  * @property {number} [tokens]
+ * @property {{pts: number, text: string}[]} [facts] the measured events that it tells
+ *
+ * @typedef {object} Thing
+ * @property {string} name @property {number} [track] its number, if it is followed @property {number} score
+ * @property {number} x0 @property {number} y0 @property {number} x1 @property {number} y1 shares of the picture
+ *
+ * @typedef {object} Sight what the engine found in a picture
+ * @property {string} at when the picture arrived @property {number} pts s
+ * @property {Thing[]} things @property {{pts: number, text: string}[]} facts the last ones, oldest first
  *
  * @typedef {object} RawLook agent.RawLook in docs/agent.md
  * @property {string} kind comment, retry, rules, trial, next

@@ -9,6 +9,7 @@ test('an engine has a name and words', () => {
   assert.equal(engineWords({ engine: 'minicpmo', program: 'MiniCPM-o-4_5', in_force: false }).title, 'MiniCPM-o-4_5');
   assert.equal(engineWords({ engine: 'remote', server: 'https://models.example/v1', in_force: false }).title, 'The only model of the server');
   assert.equal(engineWords({ engine: 'nano', in_force: true }).title, 'Nano');
+  assert.equal(engineWords({ engine: 'sight', in_force: true }).title, 'Sight');
   assert.equal(engineWords({ ...remote, notes: 'no temperature, one picture a request' }).words, 'vLLM at 127.0.0.1:8000. Learnt: no temperature, one picture a request.');
   assert.deepEqual(engineWords({ engine: 'parrot', in_force: true }), { title: 'Parrot', words: 'An engine in this program.' });
 });
