@@ -1,6 +1,3 @@
-// Package fakes holds servers that behave as faulty cameras do, with one fault a path.
-//
-// They are for tests and touchline-bench. They decode and encode nothing.
 package fakes
 
 import (

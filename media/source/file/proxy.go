@@ -148,13 +148,11 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request) {
 		maps.Copy(out.Header, p.header)
 	}
 	resp, err := p.client.Do(out)
-	if err != nil {
-		p.note(err)
-		w.WriteHeader(http.StatusBadGateway)
-		return
+	var body io.Reader
+	if err == nil {
+		defer resp.Body.Close()
+		body, err = p.look(&to, resp)
 	}
-	defer resp.Body.Close()
-	body, err := p.look(&to, resp)
 	if err != nil {
 		p.note(err)
 		w.WriteHeader(http.StatusBadGateway)
