@@ -1,12 +1,15 @@
 package audioapi_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -191,6 +194,33 @@ func TestLargeUploadsAreNotRead(t *testing.T) {
 	require.NoError(t, err)
 	defer res.Body.Close()
 	require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
+}
+
+// TestChunkedUploads: an upload without a length is refused as soon as it exceeds the limit, while the client still has more to send.
+func TestChunkedUploads(t *testing.T) {
+	srv, _ := transcribe(t, &livetest.Recognizer{}, func(o *audioapi.TranscriberOptions) { o.Config.MaxBytes = 64 << 10 })
+	for name, head := range map[string]string{
+		"file":     "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n",
+		"preamble": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", srv.Listener.Addr().String())
+			require.NoError(t, err)
+			defer c.Close()
+			body := head + strings.Repeat("aaa\r\n", 32<<10)
+			_, err = fmt.Fprintf(c, "POST "+transcriptions+" HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=x\r\n"+
+				"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", len(body), body)
+			require.NoError(t, err)
+			res, err := http.ReadResponse(bufio.NewReader(c), nil)
+			require.NoError(t, err)
+			defer res.Body.Close()
+			answer, err := io.ReadAll(res.Body)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode, string(answer))
+			require.Contains(t, string(answer), "at most 65536 bytes")
+			require.True(t, res.Close)
+		})
+	}
 }
 
 // TestCompressedWAV: a WAV file that is not PCM goes to the decoder; without one the error names its format.

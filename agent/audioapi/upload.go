@@ -99,6 +99,7 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64, take func(n in
 	if r.ContentLength > most+maxField { // more than the file and usual fields: nothing of it is read
 		return nil, tooLarge(most)
 	}
+	r.Body = http.MaxBytesReader(w, r.Body, most+maxField)
 	mr, err := r.MultipartReader()
 	if err != nil {
 		return nil, &Error{
@@ -109,6 +110,7 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64, take func(n in
 	defer func() {
 		if err != nil {
 			f.close()
+			w.Header().Set("Connection", "close") // otherwise the server reads on before it answers
 		}
 	}()
 	control := http.NewResponseController(w)
@@ -134,6 +136,9 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64, take func(n in
 		}
 		if errors.Is(err, errNoSpace) {
 			return f, err
+		}
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return f, tooLarge(most)
 		}
 		if err != nil {
 			return f, &Error{Status: http.StatusBadRequest, Code: "invalid_form", Message: "the form was not read: " + err.Error()}
