@@ -1158,3 +1158,29 @@ func TestRepeatsAreCounted(t *testing.T) {
 		require.Equal(t, repeated, r.Snapshot().Repeated)
 	})
 }
+
+// barred is a decoder that refuses all pictures.
+type barred struct{ *agenttest.Decoder }
+
+func (barred) Trouble() string { return "a picture of 7680 x 4320 pixels needs 569 MB of memory" }
+
+// TestPictureThatIsNotDecoded: the status says why the model sees nothing of a camera that sends pictures.
+func TestPictureThatIsNotDecoded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, 2*time.Second), func(o *agent.Options) {
+			o.NewDecoder = func(agent.DecoderSinks) (agent.Decoder, error) {
+				return barred{&agenttest.Decoder{OnPicture: func(media.VideoFrame) {}}}, nil
+			}
+		})
+		time.Sleep(5 * time.Second)
+		got := r.Status()
+		resume := r.camera.Pause(true)
+		time.Sleep(10 * time.Second)
+		away := r.Status()
+		resume()
+		r.stop()
+		require.Equal(t, agent.ActivityWaiting, got.Activity)
+		require.Equal(t, "the camera's picture cannot be decoded: a picture of 7680 x 4320 pixels needs 569 MB of memory", got.Detail)
+		require.Equal(t, "the camera sends no picture", away.Detail)
+	})
+}

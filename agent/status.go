@@ -116,6 +116,8 @@ func (s *Session) statusLocked(state command.State, now time.Time) Status {
 		st.Activity, st.Detail = ActivityWaiting, s.awayOr("waiting for a camera")
 	case !source.Fresh(now):
 		st.Activity, st.Detail = ActivityWaiting, s.awayOr("the camera sends no picture")
+	case trouble(s.dec) != "":
+		st.Activity, st.Detail = ActivityWaiting, "the camera's picture cannot be decoded: "+trouble(s.dec)
 	case !state.Active:
 		st.Activity, st.Detail = ActivityIdle, "no instruction: say what to watch for"
 	case looks.Thinking:
@@ -138,6 +140,14 @@ func (s *Session) awayOr(words string) string {
 		}
 	}
 	return words
+}
+
+// trouble returns why a decoder has no picture, "" if it has.
+func trouble(d Decoder) string {
+	if d, ok := d.(interface{ Trouble() string }); ok {
+		return d.Trouble()
+	}
+	return ""
 }
 
 func (s *Session) publishRecord(r look.Record) {

@@ -71,6 +71,9 @@ func (d *Decoder) acked(a wire.Ack) error {
 		d.since = time.Now()
 	}
 	if t := d.times[a.Newest%remembered]; a.Newest != 0 && t.id == a.Newest {
+		if t.id != d.newest.id {
+			d.trouble = ""
+		}
 		d.newest = t
 	}
 	return nil
@@ -164,6 +167,7 @@ func (d *Decoder) encoded(e wire.Encoded) error {
 func (d *Decoder) problem(p wire.Problem) error {
 	d.mu.Lock()
 	d.stats.Undecodable++
+	d.fails(p.Text)
 	d.mu.Unlock()
 	if now := time.Now(); now.Sub(d.reported) >= time.Second {
 		d.reported = now

@@ -29,6 +29,8 @@ const (
 	// remembered is the number of access units whose times are kept; more than can
 	// be queued, unacknowledged and delayed by a decoder.
 	remembered = 256
+	// troubleTime is the time without a picture that is more than a lost packet.
+	troubleTime = 2 * time.Second
 	// keepBuffer is the largest write buffer kept for the next write.
 	keepBuffer = 1 << 20
 )
@@ -92,7 +94,6 @@ type Decoder struct {
 	out     []sent      // not yet acknowledged
 	bytes   int         // of both
 	held    int64       // of Options.Memory
-	refused time.Time   // the newest log of a MemoryError
 	since   time.Time   // of the latest acknowledgement
 	done    uint64      // the latest unit processed
 	owed    uint64      // the newest sampled unit sent, 0 after its picture
@@ -106,6 +107,8 @@ type Decoder struct {
 	buf     []byte
 	stats   Stats
 
+	trouble  string    // why no picture is decoded, "" if some is
+	troubled time.Time // its begin
 	reported time.Time // latest problem; used by problem only
 }
 
@@ -273,18 +276,36 @@ func (d *Decoder) enqueue(f media.EncodedFrame, sample bool) (wake bool, err err
 	return d.due(), nil
 }
 
-// reserve takes the memory that an access unit needs. It logs a refusal, at most once in ten seconds.
+// reserve takes the memory that an access unit needs.
 func (d *Decoder) reserve(f media.EncodedFrame) (err error) {
 	d.held, err = d.opts.Memory.reserve(d.held, f.Width, f.Height)
 	if err == nil {
 		return nil
 	}
 	d.need = ErrNeedKeyFrame
-	if now := time.Now(); now.Sub(d.refused) >= 10*time.Second {
-		d.refused = now
+	if d.trouble != err.Error() {
 		d.proc.log.Warn().Err(err).Msg("picture not decoded")
 	}
+	d.fails(err.Error())
 	return err
+}
+
+// fails records why a picture is not decoded. The lock is held.
+func (d *Decoder) fails(why string) {
+	if d.trouble == "" {
+		d.troubled = time.Now()
+	}
+	d.trouble = why
+}
+
+// Trouble returns why no picture has been decoded for troubleTime; "" if one was, or none came.
+func (d *Decoder) Trouble() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.trouble == "" || time.Since(d.troubled) < troubleTime {
+		return ""
+	}
+	return d.trouble
 }
 
 // due reports whether to send the queue now.

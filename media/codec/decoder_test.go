@@ -407,6 +407,7 @@ func TestFallbackDecoders(t *testing.T) {
 	r := newRig(t, codec.Options{Avoid: []string{"hevc"}})
 	require.NoError(t, r.Decode(media.EncodedFrame{Codec: media.H265, KeyFrame: true, Data: []byte{1}}, true))
 	require.ErrorContains(t, receive(t, r.troubles, "a complaint"), "no decoder for H265")
+	require.Eventually(t, func() bool { return strings.Contains(r.Trouble(), "no decoder for H265") }, soon, 10*time.Millisecond)
 }
 
 func TestBadAccessUnits(t *testing.T) {
@@ -544,6 +545,7 @@ func TestHugePictures(t *testing.T) {
 	f.Epoch = 99
 	require.NoError(t, r.Decode(f, true))
 	require.Equal(t, 0, readBars(t, receive(t, r.pictures, "a picture of a good stream")))
+	require.Empty(t, r.Trouble())
 }
 
 // Another program or version is not restarted forever.

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/rs/zerolog"
 
@@ -72,7 +71,6 @@ type Converter struct {
 	out     sync.Mutex // held while Out runs
 	coding  sync.Mutex
 	waiting []media.EncodedFrame // for the transcoder to start
-	full    atomic.Pointer[codec.MemoryError]
 
 	mu        sync.Mutex
 	began     bool
@@ -147,12 +145,12 @@ func (c *Converter) Reason() string {
 	return c.reason
 }
 
-// Trouble returns why the newest picture does not fit into Options.Memory, "" if it does.
+// Trouble returns why pictures cannot be transcoded, "" if they can.
 func (c *Converter) Trouble() string {
-	if full := c.full.Load(); full != nil {
-		return full.Error()
+	if c.Reason() == "" {
+		return ""
 	}
-	return ""
+	return c.coder.Trouble()
 }
 
 // Forget prepares for another camera.
@@ -327,8 +325,6 @@ func (c *Converter) code(f media.EncodedFrame) {
 		if errors.Is(err, codec.ErrNotRunning) {
 			return
 		}
-		full, _ := errors.AsType[*codec.MemoryError](err)
-		c.full.Store(full)
 		if err != nil {
 			c.askSource()
 		}
