@@ -127,6 +127,31 @@ func TestPicturesAsTheyAreMeant(t *testing.T) {
 	}
 }
 
+// TestInterlaced: a transcoded picture whose fields are of two times is not combed.
+func TestInterlaced(t *testing.T) {
+	dir := t.TempDir()
+	ffmpeg(t, dir, "-f", "lavfi", "-i", "color=black:s=320x180:r=50:d=3,geq=lum='if(lt(mod(X+16*N\\,160)\\,80)\\,235\\,16)':cb=128:cr=128,tinterlace=interleave_top",
+		"-c:v", "mpeg2video", "-flags", "+ildct+ilme", "-q:v", "2", "fields.mpg")
+	frames, _, err := play(t, filepath.Join(dir, "fields.mpg"), 10, nil)
+	require.ErrorIs(t, err, errEnough)
+	var stream []byte
+	for _, f := range frames {
+		stream = append(stream, f.Data...)
+	}
+	cmd := exec.CommandContext(t.Context(), maker(), "-v", "error", "-f", "h264", "-i", "pipe:0", "-f", "rawvideo", "-pix_fmt", "gray", "pipe:1")
+	cmd.Stdin = bytes.NewReader(stream)
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	combed := 0
+	picture := out[5*320*180:][:320*180]
+	for i := range picture[2*320:] {
+		if a, b, c := int(picture[i]), int(picture[i+320]), int(picture[i+640]); (a-b)*(c-b) > 80*80 {
+			combed++
+		}
+	}
+	require.Less(t, combed, 320*180/100)
+}
+
 // TestSoundThatCannotBeDecoded: the picture is played without it.
 func TestSoundThatCannotBeDecoded(t *testing.T) {
 	dir := t.TempDir()

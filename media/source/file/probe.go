@@ -71,6 +71,7 @@ type probedStream struct {
 	Height      int            `json:"height"`
 	Aspect      string         `json:"sample_aspect_ratio"`
 	Transfer    string         `json:"color_transfer"`
+	Fields      string         `json:"field_order"`
 	Rate        string         `json:"avg_frame_rate"`
 	BFrames     int            `json:"has_b_frames"`
 	Channels    int            `json:"channels"`
@@ -81,7 +82,7 @@ type probedStream struct {
 }
 
 // entries asks ffprobe for the fields of probed.
-const entries = "stream=index,codec_type,codec_name,codec_tag_string,pix_fmt,width,height,sample_aspect_ratio,color_transfer," +
+const entries = "stream=index,codec_type,codec_name,codec_tag_string,pix_fmt,width,height,sample_aspect_ratio,color_transfer,field_order," +
 	"avg_frame_rate,has_b_frames,channels:stream_disposition=default,attached_pic,timed_thumbnails,still_image:stream_side_data=rotation:" +
 	"packet=stream_index,pts,flags:program_stream=index:format=format_name,duration"
 
@@ -177,6 +178,9 @@ func (p *probed) choose(height int, asIs bool) (*stream, error) {
 		s.advice = "Its key frames are more than 2 s apart, so ffmpeg transcodes it."
 	}
 	s.filter, s.curve = scale(), v.curve()
+	if !slices.Contains([]string{"", "unknown", "progressive"}, v.Fields) {
+		s.filter = "yadif," + s.filter
+	}
 	s.bitRate = int(2_500_000 * math.Pow(max(1, float64(min(v.Width*v.Height, encodedPixels))/(1280*720)), 0.75))
 	if rate := v.rate(); v.Width*v.Height > slowPixels && rate > slowRate {
 		s.filter, s.skip = fmt.Sprintf("fps=%d,%s", slowRate, s.filter), rate >= 2*slowRate
