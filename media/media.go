@@ -90,6 +90,9 @@ type EncodedFrame struct {
 	// unit of the epoch with a size.
 	Width, Height int
 
+	// Turn is the quarter turns, clockwise, that make the picture upright where the transport says so, not the stream.
+	Turn uint8
+
 	// SpatialLayers is 1 for ordinary streams, more for VP9 and AV1 SVC.
 	SpatialLayers int
 

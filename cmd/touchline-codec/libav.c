@@ -129,9 +129,10 @@ static int unit(int32_t v) { return v > 1 << 15 ? 1 : v < -(1 << 15) ? -1 : 0; }
 // turn makes the picture upright: a camera may store its orientation, in EXIF or in an SEI message, instead of turning the picture.
 static int turn(tl_decoder *d, AVFrame *f) {
 	const AVFrameSideData *sd = av_frame_get_side_data(f, AV_FRAME_DATA_DISPLAYMATRIX);
-	if (!sd) return 0;
+	static const int32_t turned[4][5] = {{1 << 16, 0, 0, 0, 1 << 16}, {0, 1 << 16, 0, -(1 << 16), 0}, {-(1 << 16), 0, 0, 0, -(1 << 16)}, {0, -(1 << 16), 0, 1 << 16, 0}};
+	if (!sd && !d->quarters) return 0;
 	// A pixel at x, y is shown at x * a + y * c, x * b + y * e.
-	const int32_t *m = (const int32_t *)sd->data;
+	const int32_t *m = d->quarters ? turned[d->quarters & 3] : (const int32_t *)sd->data;
 	int a = unit(m[0]), b = unit(m[1]), c = unit(m[3]), e = unit(m[4]), full = full_range(f);
 	if (a * e - b * c == 0 || (a && b) || (a == 1 && e == 1)) return 0; // no right angle, or upright
 	int format = full ? AV_PIX_FMT_YUVJ420P : AV_PIX_FMT_YUV420P, w = f->width, h = f->height, err;

@@ -66,8 +66,9 @@ func openDecoder(name string) (*decoder, error) {
 
 func (d *decoder) close() { C.tl_decoder_close(&d.c) }
 
-// send decodes one access unit. Empty data flushes the decoder.
-func (d *decoder) send(data []byte, id uint64) error {
+// send decodes one access unit, whose picture is turned by quarters. Empty data flushes the decoder.
+func (d *decoder) send(data []byte, id uint64, quarters uint8) error {
+	d.c.quarters = C.int(quarters)
 	var p unsafe.Pointer
 	if len(data) > 0 {
 		p = unsafe.Pointer(&data[0])

@@ -20,6 +20,7 @@ typedef struct {
 	AVPacket *pkt;
 	AVFrame *got, *newest;
 	tl_scaler rgb, turn;
+	int quarters; // of a turn, clockwise, for pictures that do not say it themselves
 } tl_decoder;
 
 // tl_encoder encodes each picture into one access unit.

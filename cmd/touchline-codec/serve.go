@@ -168,7 +168,7 @@ func (s *server) unit(u wire.Unit) error {
 	if u.Flags&(wire.FlagSample|wire.FlagEncode) != 0 {
 		s.wait(u)
 	}
-	if err := s.dec.send(u.Data, u.ID); err != nil {
+	if err := s.dec.send(u.Data, u.ID, u.Turn); err != nil {
 		if err := s.failed(u.ID, err); err != nil {
 			return err
 		}
@@ -257,7 +257,7 @@ func (s *server) failed(id uint64, err error) error {
 // reopen drains the old decoder and opens one for u.
 func (s *server) reopen(u wire.Unit) error {
 	if s.dec != nil {
-		if err := s.dec.send(nil, 0); err == nil {
+		if err := s.dec.send(nil, 0, 0); err == nil {
 			if err := s.drain(); err != nil {
 				return err
 			}

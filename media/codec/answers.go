@@ -156,7 +156,7 @@ func (d *Decoder) encoded(e wire.Encoded) error {
 		return err
 	}
 	f.Codec, f.KeyFrame = fromWire(e.Codec), e.Key
-	f.Width, f.Height, f.SpatialLayers, f.Data = e.Width, e.Height, 1, e.Data
+	f.Width, f.Height, f.SpatialLayers, f.Turn, f.Data = e.Width, e.Height, 1, 0, e.Data
 	if d.opts.Transcode.OnFrame != nil {
 		d.opts.Transcode.OnFrame(f)
 	}

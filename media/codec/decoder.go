@@ -257,7 +257,7 @@ func (d *Decoder) enqueue(f media.EncodedFrame, sample bool) (wake bool, err err
 
 	d.lastID++
 	u := wire.Unit{
-		ID: d.lastID, Epoch: f.Epoch, Codec: c, PTS: f.PTS.Microseconds(), Data: f.Data,
+		ID: d.lastID, Epoch: f.Epoch, Codec: c, Turn: f.Turn & 3, PTS: f.PTS.Microseconds(), Data: f.Data,
 		LongSide: uint16(d.longSide.Load()), //nolint:gosec // checked by SetLongSide
 	}
 	if sample {

@@ -49,6 +49,16 @@ func TestOrientation(t *testing.T) {
 			require.NoError(t, r.Decode(f, true))
 			p := receive(t, r.pictures, "a picture")
 			require.Equal(t, [2]int{tt.w, tt.h}, [2]int{p.Width, p.Height})
+			if turn, ok := map[uint16]uint8{3: 2, 6: 1, 8: 3}[orientation]; ok { // as the transport says it
+				f.Data, f.Turn = oriented(t, 1), turn
+				require.NoError(t, tr.Decode(f, false))
+				got = receive(t, out, "a transcoded frame")
+				require.Equal(t, [2]int{tt.w, tt.h}, [2]int{got.Width, got.Height})
+				require.Zero(t, got.Turn)
+				require.NoError(t, r.Decode(f, true))
+				again := receive(t, r.pictures, "a picture")
+				require.Equal(t, p.Pix, again.Pix)
+			}
 			for i := range 4 {
 				x, y := i%2, i/2
 				at := 3 * ((tt.h/4+y*tt.h/2)*tt.w + tt.w/4 + x*tt.w/2)

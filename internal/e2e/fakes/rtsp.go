@@ -39,7 +39,7 @@ const PercentPassword = "a%41b"
 //   - refused: every login fails; busy: every login fails while Busy is set
 //   - tcp-only-STATUS, udp-silent, udp-no-port, udp-other-port, udp-hangs, udp-unplayed, udp-only, tcp-silent
 //   - aac-no-config, backchannel, bad-lines, session-nonsense, transport-nonsense, base-nonsense
-//   - payload-other, annexb, annexb-split, no-sets, never-key, gop-long, clock-10x, clock-still, clock-ms, nothing
+//   - payload-other, annexb, annexb-split, no-sets, never-key, gop-long, clock-10x, clock-still, clock-ms, turned, nothing
 //   - redirect-loop, missing, mute: no answer at all
 type RTSP struct {
 	listener net.Listener
@@ -245,7 +245,7 @@ func (c *rtspConn) describe(m message) {
 	if c.mode == "no-sets" {
 		fmtp = "a=fmtp:96 packetization-mode=1\r\n"
 	}
-	video := "m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n" + fmtp + "a=control:v\r\n"
+	video := "m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n" + fmtp + "a=extmap:5 urn:3gpp:video-orientation\r\na=control:v\r\n"
 	head, kind := "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nt=0 0\r\n", "Content-Type: application/sdp"
 	extra := []string{}
 	switch c.mode {
@@ -437,8 +437,11 @@ func (c *rtspConn) play(ctx context.Context, mode string) {
 			packets = out.Packetize(picture, ticks)
 		}
 		for _, p := range packets {
-			if mode == "payload-other" {
+			switch mode {
+			case "payload-other":
 				p.PayloadType = 97
+			case "turned":
+				_ = p.SetExtension(5, []byte{1}) // it fits
 			}
 			c.send(mode, p)
 		}

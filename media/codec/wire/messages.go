@@ -42,6 +42,8 @@ type Unit struct {
 	Flags uint8
 	// LongSide bounds the picture that is sent, in pixels; 0 is the source's size.
 	LongSide uint16
+	// Turn is the quarter turns, clockwise, that make the picture upright; 0 leaves it as its stream says.
+	Turn uint8
 	// PTS in microseconds, for the encoder's rate control.
 	PTS  int64
 	Data []byte
@@ -53,6 +55,7 @@ func (m *Unit) fields(f *body) {
 	field(f, &m.Codec, 1)
 	field(f, &m.Flags, 1)
 	field(f, &m.LongSide, 2)
+	field(f, &m.Turn, 1)
 	field(f, &m.PTS, 8)
 }
 
@@ -71,6 +74,8 @@ func ParseUnit(b []byte) (m Unit, err error) {
 		err = fmt.Errorf("%w: unit of unknown codec %d", ErrMalformed, m.Codec)
 	case m.Flags >= flagsEnd:
 		err = fmt.Errorf("%w: unit with unknown flags %#x", ErrMalformed, m.Flags)
+	case m.Turn > 3:
+		err = fmt.Errorf("%w: unit with %d quarter turns", ErrMalformed, m.Turn)
 	case m.LongSide > MaxSide:
 		err = fmt.Errorf("%w: unit asks for %d pixels, at most %d allowed", ErrMalformed, m.LongSide, MaxSide)
 	}

@@ -18,7 +18,7 @@ func samples() map[wire.Kind][]byte {
 	return map[wire.Kind][]byte{
 		wire.KindHello: wire.Hello{Version: wire.Version}.Append(nil),
 		wire.KindUnit: wire.Unit{
-			ID: 7, Epoch: 9, Codec: wire.AV1, Flags: wire.FlagSample | wire.FlagForceKey, LongSide: 448, PTS: -5, Data: []byte("unit"),
+			ID: 7, Epoch: 9, Codec: wire.AV1, Flags: wire.FlagSample | wire.FlagForceKey, LongSide: 448, Turn: 3, PTS: -5, Data: []byte("unit"),
 		}.Append(nil),
 		wire.KindLatest:  wire.Latest{Seq: 3, LongSide: 100}.Append(nil),
 		wire.KindSetup:   wire.Setup{Codec: wire.VP8, Scaled: true, FPS: 25, BitRate: 1_000_000}.Append(nil),
@@ -94,7 +94,7 @@ func TestEveryMessageComesBack(t *testing.T) {
 func TestEveryShortBodyIsRefused(t *testing.T) {
 	t.Parallel()
 	// These end with data or text of any length, which may be empty.
-	open := map[wire.Kind]int{wire.KindUnit: 24, wire.KindEncoded: 14, wire.KindProblem: 8}
+	open := map[wire.Kind]int{wire.KindUnit: 25, wire.KindEncoded: 14, wire.KindProblem: 8}
 	for k, msg := range samples() {
 		body := msg[5:]
 		for n := range len(body) {
@@ -155,6 +155,7 @@ func TestValuesOutOfBounds(t *testing.T) {
 		"unit of no codec":      wire.Unit{ID: 1, Data: []byte{1}}.Append(nil),
 		"unit of codec 7":       wire.Unit{ID: 1, Codec: 7, Data: []byte{1}}.Append(nil),
 		"unit with odd flags":   wire.Unit{ID: 1, Codec: wire.VP8, Flags: 8}.Append(nil),
+		"unit turned too far":   wire.Unit{ID: 1, Codec: wire.VP8, Turn: 4}.Append(nil),
 		"unit too wide":         wire.Unit{ID: 1, Codec: wire.VP8, LongSide: wire.MaxSide + 1}.Append(nil),
 		"latest too wide":       wire.Latest{LongSide: wire.MaxSide + 1}.Append(nil),
 		"setup for AV1":         wire.Setup{Codec: wire.AV1, FPS: 30, BitRate: 1e6}.Append(nil),

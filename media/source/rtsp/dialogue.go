@@ -14,6 +14,7 @@ import (
 	"github.com/bluenviron/gortsplib/v5/pkg/base"
 	"github.com/bluenviron/gortsplib/v5/pkg/headers"
 
+	"touchline/media/packet"
 	"touchline/media/source"
 	"touchline/media/source/login"
 )
@@ -34,9 +35,10 @@ type dialogue struct {
 	pending   map[string]exchange
 	newest    string
 	redirects int
-	playing   bool  // PLAY was sent
-	answered  bool  // a response came
-	refusal   error // of the login
+	playing   bool               // PLAY was sent
+	answered  bool               // a response came
+	refusal   error              // of the login
+	upright   packet.Orientation // of the picture
 }
 
 // exchange is a request without a response so far.
@@ -162,7 +164,7 @@ func (d *dialogue) onResponse(res *base.Response) {
 		res.StatusCode = base.StatusOK // clients may leave it out, so a refusal means nothing
 	case req.Method == base.Describe && res.StatusCode == base.StatusOK:
 		repairDescription(res)
-		res.Body = readableSDP(res.Body, d.camera.opts.Log)
+		res.Body, d.upright = readableSDP(res.Body, d.camera.opts.Log)
 	case req.Method == base.Describe && len(res.Header["Location"]) > 0:
 		d.redirect(req, res)
 	case req.Method == base.Setup && res.StatusCode == base.StatusOK:

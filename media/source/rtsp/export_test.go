@@ -43,7 +43,10 @@ func ReadLATM(f *format.MPEG4AudioLATM, packets []*rtp.Packet) (n int, err error
 func (r *Reader) SetNow(now func() time.Time) { r.s.now = now }
 
 // ReadableSDP is readableSDP without a log.
-func ReadableSDP(body []byte) []byte { return readableSDP(body, zerolog.Nop()) }
+func ReadableSDP(body []byte) []byte {
+	text, _ := readableSDP(body, zerolog.Nop())
+	return text
+}
 
 // KeyRequests is keyRequests.
 type KeyRequests struct{ keyRequests }

@@ -300,3 +300,18 @@ func TestSilentServer(t *testing.T) {
 	defer closed.Close()
 	watch(t, "rtsp://"+closed.Addr().String()+"/x", nil).says(t, "without an answer")
 }
+
+// TestTurnedPicture: the RTP extension for orientation (3GPP TS 26.114 section 7.4.5) is kept with the picture.
+func TestTurnedPicture(t *testing.T) {
+	cam, err := fakes.ListenRTSP(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(cam.Close)
+	for path, want := range map[string]uint8{"turned": 1, "good": 0} {
+		w := watch(t, cam.URL(path, ""), nil)
+		w.reaches(t, 3)
+		w.stop()
+		for _, f := range w.pictures() {
+			require.Equal(t, want, f.Turn)
+		}
+	}
+}

@@ -212,7 +212,7 @@ func (c *Camera) pull(ctx context.Context, w way, out source.Sink) error {
 		stop()
 		end()
 	}()
-	err := c.play(ctx, u, w, s)
+	err := c.play(ctx, u, w, s, d)
 	if ctx.Err() != nil {
 		return s.explain(context.Cause(ctx))
 	}
@@ -237,11 +237,12 @@ func (c *Camera) pull(ctx context.Context, w way, out source.Sink) error {
 }
 
 // play describes, chooses and plays the camera's streams until they end.
-func (c *Camera) play(ctx context.Context, u *base.URL, w way, s *session) error {
+func (c *Camera) play(ctx context.Context, u *base.URL, w way, s *session, d *dialogue) error {
 	desc, _, err := s.client.Describe(u)
 	if err != nil {
 		return source.Errorf("describe the camera's streams: %w", err)
 	}
+	s.upright = d.upright
 	medias, err := s.choose(desc)
 	if err != nil {
 		return err

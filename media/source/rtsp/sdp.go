@@ -10,6 +10,8 @@ import (
 	"github.com/bluenviron/gortsplib/v5/pkg/format"
 	"github.com/pion/sdp/v3"
 	"github.com/rs/zerolog"
+
+	"touchline/media/packet"
 )
 
 // section is a media section of an SDP.
@@ -21,7 +23,7 @@ type section struct {
 
 // readableSDP returns an SDP (RFC 8866) with what a picture needs and the library can read: the sections of picture and
 // sound, with the formats and parameters that parse. One bad line must not cost the picture.
-func readableSDP(body []byte, log zerolog.Logger) []byte {
+func readableSDP(body []byte, log zerolog.Logger) (readable []byte, upright packet.Orientation) {
 	drop := func(line string, err error) { log.Debug().Err(err).Str("line", line).Msg("SDP line dropped") }
 	var sections []*section
 	var session []sdp.Attribute
@@ -44,6 +46,8 @@ func readableSDP(body []byte, log zerolog.Logger) []byte {
 			switch {
 			case a.Key == "key-mgmt" && !readableKeys(a):
 				drop(line, nil)
+			case a.Key == "extmap":
+				upright = max(upright, packet.ReadOrientation(a.Value))
 			case now != nil:
 				now.attributes = append(now.attributes, a)
 			case a.Key == "key-mgmt":
@@ -69,7 +73,7 @@ func readableSDP(body []byte, log zerolog.Logger) []byte {
 			write(s.attributes)
 		}
 	}
-	return []byte(out.String())
+	return []byte(out.String()), upright
 }
 
 // readSection reads the value of an m= line: kind, port, protocol and payload types.

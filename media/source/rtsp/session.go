@@ -59,6 +59,8 @@ type session struct {
 	accepted uint8         // payload type beside the SDP's, 0 for none
 	strange  map[uint8]int // packets of payload types that the SDP does not have
 	keys     *keyRequests
+	upright  packet.Orientation
+	turn     uint8
 	pictures
 }
 
@@ -269,6 +271,7 @@ func (s *session) videoPacket(p *rtp.Packet) {
 	if s.times.wrong && !wrong {
 		s.log.Warn().Msg("camera clock is wrong, pictures are timed by arrival")
 	}
+	s.turn = s.upright.Turn(p, s.turn)
 	if s.decoder != nil {
 		s.jpegPacket(p, now)
 		return
@@ -300,6 +303,7 @@ func (s *session) assemble(p *rtp.Packet, now time.Time) {
 			f.NTP = time.Time{} // reports tell the time of its clock
 		}
 		s.frames++
+		f.Turn = s.turn
 		s.out.Frame(f)
 	}
 }
@@ -389,6 +393,6 @@ func (s *session) jpegPacket(p *rtp.Packet, now time.Time) {
 	s.frames++
 	s.out.Frame(media.EncodedFrame{
 		Codec: codec.MJPEG, KeyFrame: true, PTS: pts, Arrival: s.clock.Map(pts, now), Received: now,
-		Width: size.Width, Height: size.Height, SpatialLayers: 1, Data: picture,
+		Width: size.Width, Height: size.Height, SpatialLayers: 1, Turn: s.turn, Data: picture,
 	})
 }

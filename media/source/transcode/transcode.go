@@ -280,6 +280,8 @@ func (c *Converter) obstacle(f media.EncodedFrame) string {
 		return "browsers play H264 with 8 bits and 4:2:0 only"
 	case c.open && f.Codec == media.H264:
 		return "browsers start H264 at IDR pictures only; switch off open GOP and intra refresh at the source to avoid this"
+	case f.Turn != 0:
+		return "browsers do not turn pictures; switch off the rotation at the source to avoid this"
 	case c.slowNow:
 		return "its key frames are too far apart; shorten their interval at the source to avoid this"
 	case c.opts.Mode == Always:

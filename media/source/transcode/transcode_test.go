@@ -281,3 +281,17 @@ func TestJPEG(t *testing.T) {
 	send(1, 640, 480, 2)
 	require.Eventually(t, func() bool { return keys() > before }, 2*time.Minute, time.Millisecond, "a key frame on demand")
 }
+
+// TestTurnedPicture: a picture that its transport turns is transcoded, upright.
+func TestTurnedPicture(t *testing.T) {
+	c := start(t, nil)
+	f := units(t, "-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p")[0]
+	f.Turn = 1
+	require.Eventually(t, func() bool {
+		f.PTS += 20 * time.Millisecond
+		c.Frame(f)
+		return len(c.got()) > 0
+	}, 2*time.Minute, 10*time.Millisecond)
+	require.Contains(t, c.Reason(), "do not turn pictures")
+	require.Equal(t, [2]int{180, 320}, [2]int{c.got()[0].Width, c.got()[0].Height})
+}

@@ -148,6 +148,8 @@ type senderOptions struct {
 	headers []string
 	path    string
 	setting func(*webrtc.SettingEngine)
+
+	interceptors *interceptor.Registry // of the sender
 }
 
 var (
@@ -175,7 +177,10 @@ func newSender(t *testing.T, o senderOptions) (*sender, string) {
 	if o.setting != nil {
 		o.setting(&e)
 	}
-	pc, err := webrtc.NewAPI(webrtc.WithMediaEngine(m), webrtc.WithSettingEngine(e), webrtc.WithInterceptorRegistry(&interceptor.Registry{})).
+	if o.interceptors == nil {
+		o.interceptors = &interceptor.Registry{}
+	}
+	pc, err := webrtc.NewAPI(webrtc.WithMediaEngine(m), webrtc.WithSettingEngine(e), webrtc.WithInterceptorRegistry(o.interceptors)).
 		NewPeerConnection(webrtc.Configuration{})
 	require.NoError(t, err)
 	s := &sender{

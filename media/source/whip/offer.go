@@ -10,6 +10,7 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"touchline/media"
+	"touchline/media/packet"
 	"touchline/media/signaling"
 )
 
@@ -18,6 +19,8 @@ type offer struct {
 	*signaling.Offer
 
 	simulcast bool
+	// upright is read, but not accepted: senders that follow the answer turn their pictures themselves.
+	upright packet.Orientation
 }
 
 // readOffer parses an offer and checks it against RFC 9725 (sections 4.2 and 4.4)
@@ -50,6 +53,8 @@ func readOffer(text string) (*offer, error) {
 				}
 			case "simulcast", "rid":
 				o.simulcast = true
+			case "extmap":
+				o.upright = max(o.upright, packet.ReadOrientation(a.Value))
 			}
 		}
 	}

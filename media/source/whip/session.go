@@ -10,6 +10,7 @@ import (
 
 	"touchline/internal/wake"
 	"touchline/media"
+	"touchline/media/packet"
 	"touchline/media/signaling"
 )
 
@@ -22,9 +23,10 @@ type Session struct {
 
 	Sender Sender
 
-	server *Server
-	place  Place
-	wants  wake.Signal // a key frame is needed
+	server  *Server
+	upright packet.Orientation
+	place   Place
+	wants   wake.Signal // a key frame is needed
 
 	lastMedia    atomic.Int64 // Unix nanoseconds
 	emitting     sync.Mutex
@@ -33,8 +35,8 @@ type Session struct {
 	readers      []*reader
 }
 
-func newSession(s *Server, sender Sender) *Session {
-	return &Session{Sender: sender, server: s, wants: wake.New()}
+func newSession(s *Server, sender Sender, upright packet.Orientation) *Session {
+	return &Session{Sender: sender, server: s, upright: upright, wants: wake.New()}
 }
 
 // prepare reads the sender's tracks.

@@ -91,6 +91,7 @@ func (r *reader) readVideo() {
 	var units *ingest.Assembler
 	var kind webrtc.PayloadType
 	var codec media.Codec
+	var turn uint8
 	for p, now, ok := r.read(); ok; p, now, ok = r.read() {
 		if units == nil || webrtc.PayloadType(p.PayloadType) != kind {
 			kind = webrtc.PayloadType(p.PayloadType)
@@ -113,11 +114,13 @@ func (r *reader) readVideo() {
 		default:
 		}
 		before := units.Stats().Lost
+		turn = x.upright.Turn(p, turn)
 		frames := units.Push(p, now)
 		if n := units.Stats().Lost - before; n > 0 {
 			x.missing(r, n)
 		}
 		for _, f := range frames {
+			f.Turn = turn
 			x.emit(r, f)
 		}
 		if units.WantsKeyFrame(now) {

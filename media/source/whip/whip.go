@@ -150,7 +150,7 @@ func (s *Server) accept(ctx context.Context, r signaling.Request) (*signaling.Se
 	if err != nil {
 		return nil, err
 	}
-	x := newSession(s, sender)
+	x := newSession(s, sender, o.upright)
 	return s.Start(ctx, signaling.SessionOptions{
 		Request: r, Offer: o.Offer, Media: m, Interceptors: interceptors, Prepare: x.prepare, Enter: x.enter, Run: x.run, Left: x.leave,
 	})
