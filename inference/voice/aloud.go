@@ -15,19 +15,19 @@ import (
 // aloud reads a piece of a text that the model does not speak as it writes, and sends its sound and its end: by a speech program, or, with
 // c.own, by the model. It runs in its own goroutine, and uses only what does not change in the mixer.
 func (m *mixer) aloud(ctx context.Context, c choice, piece string) {
-	it := item{last: true}
+	it, to := item{last: true}, maker{to: m.done}
 	it.err = rescue.Call(func() (err error) {
 		if c.own {
-			it.left, err = m.byModel(ctx, c.voice, piece)
+			it.left, err = m.byModel(ctx, c.voice, piece, &to)
 			return err
 		}
-		return c.synth.sentence(ctx, piece, m.lang, m.says, func(c inference.Chunk) bool { return send(ctx, m.done, item{chunk: c}) })
+		return c.synth.sentence(ctx, piece, m.lang, m.says, func(c inference.Chunk) bool { return to.send(ctx, item{chunk: c}) })
 	})
-	send(ctx, m.done, it)
+	to.send(ctx, it)
 }
 
 // byModel lets the model read a piece. If it fails, left is the text without sound.
-func (m *mixer) byModel(ctx context.Context, voice, piece string) (left string, err error) {
+func (m *mixer) byModel(ctx context.Context, voice, piece string, to *maker) (left string, err error) {
 	began, length, at := time.Now(), time.Duration(0), 0
 	for c, cerr := range m.room.model.Speak(ctx, piece, voice, m.lang) {
 		if f := c.VoiceFailed; f != nil {
@@ -43,7 +43,7 @@ func (m *mixer) byModel(ctx context.Context, voice, piece string) (left string, 
 			at = pastWord(piece, at, w.Text)
 		}
 		length += duration(len(c.Audio), c.AudioRate)
-		if !send(ctx, m.done, item{chunk: inference.Chunk{Audio: c.Audio, AudioRate: c.AudioRate, Words: c.Words}}) {
+		if !to.send(ctx, item{chunk: inference.Chunk{Audio: c.Audio, AudioRate: c.AudioRate, Words: c.Words}}) {
 			return "", nil
 		}
 	}
@@ -52,7 +52,7 @@ func (m *mixer) byModel(ctx context.Context, voice, piece string) (left string, 
 		return "", nil
 	case err == nil && length > 0:
 		now := time.Now()
-		m.room.spoke(now.Sub(began) > length+lateness, now)
+		m.room.spoke(now.Sub(began)-to.waited > length+lateness, now)
 		m.room.v.report(ofModel, nil)
 		return "", nil
 	case err == nil:

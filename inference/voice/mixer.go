@@ -24,6 +24,7 @@ const (
 type item struct {
 	chunk inference.Chunk
 	err   error
+	made  time.Time // by the maker's clock
 	// last is the end of a piece, left the part of it without sound after a failure of the model.
 	last bool
 	left string
@@ -91,32 +92,41 @@ func (m *mixer) mix(ctx context.Context, answer func(context.Context) iter.Seq2[
 		inner, hush := context.WithCancel(ctx)
 		defer hush()
 		m.yield, m.hush = yield, hush
-		to := m.items
+		to := maker{to: m.items}
 		m.work.Go(func() {
-			defer close(to)
+			defer close(to.to)
 			err := rescue.Call(func() error {
 				for c, err := range answer(inner) {
 					if err != nil && inner.Err() != nil && ctx.Err() == nil {
 						return nil // hush has ended its sound
 					}
-					if !send(inner, to, item{chunk: c, err: err}) {
+					if !to.send(inner, item{chunk: c, err: err}) {
 						return nil
 					}
 				}
 				return nil
 			})
 			if err != nil {
-				send(ctx, to, item{err: err})
+				to.send(ctx, item{err: err})
 			}
 		})
 		m.run(ctx)
 	}
 }
 
+// maker sends the items of one goroutine. Its clock leaves out the waits for a slow listener, which are not the model's fault.
+type maker struct {
+	to     chan<- item
+	waited time.Duration
+}
+
 // send sends an item, and returns false if ctx ends first.
-func send(ctx context.Context, to chan<- item, it item) bool {
+func (k *maker) send(ctx context.Context, it item) bool {
+	now := time.Now()
+	it.made = now.Add(-k.waited)
+	defer func() { k.waited += time.Since(now) }()
 	select {
-	case to <- it:
+	case k.to <- it:
 		return true
 	case <-ctx.Done():
 		return false
@@ -219,7 +229,7 @@ func (m *mixer) take(it item) bool {
 	m.text.WriteString(c.Text)
 	if m.own && len(c.Audio) > 0 {
 		audio := inference.Chunk{Audio: c.Audio, AudioRate: c.AudioRate, Words: c.Words}
-		leave = m.hear(&audio)
+		leave = m.hear(&audio, it.made)
 		m.held = append(m.held, audio)
 	}
 	if c.Text != "" && !m.yield(inference.Chunk{Text: c.Text, Anchor: c.Anchor, Facts: c.Facts}, nil) {
@@ -250,11 +260,10 @@ func (m *mixer) written() bool {
 
 // hear measures the pace of the engine's sound. If the room changes to another voice, it cuts the sound at the end of a sentence and
 // returns the byte of the text after it; otherwise -1.
-func (m *mixer) hear(c *inference.Chunk) int {
-	now := time.Now()
-	end, ended, behind := m.pace.add(m.text.String(), *c, now)
+func (m *mixer) hear(c *inference.Chunk, made time.Time) int {
+	end, ended, behind := m.pace.add(m.text.String(), *c, made)
 	if ended {
-		m.room.spoke(behind, now)
+		m.room.spoke(behind, time.Now())
 	}
 	if end.at == 0 || !m.room.rests.Load() && m.now().own {
 		return -1

@@ -228,6 +228,37 @@ func TestVoiceRestsBehindItsText(t *testing.T) {
 	}
 }
 
+// TestSlowListener: a model that keeps up is not late where its listener is slow, in an answer and in a given text.
+func TestSlowListener(t *testing.T) {
+	speech := synth(t, "auto")
+	synctest.Test(t, func(t *testing.T) {
+		e := &slowly{engine: engine{speaks: true}}
+		e.takes.Store(int64(500 * time.Millisecond))
+		s, err := wrap(e, speech).NewSession()
+		require.NoError(t, err)
+		var choice chooser
+		choice.Store("model")
+		speaker := choice.told(t, s)
+		for _, chunks := range []iter.Seq2[inference.Chunk, error]{
+			s.Generate(t.Context(), inference.Prompt{Speech: true}), speaker.Speak(t.Context(), fourSentences, "", "en"),
+		} {
+			a := whole(t, func(yield func(inference.Chunk, error) bool) {
+				for c, err := range chunks {
+					if len(c.Audio) > 0 {
+						time.Sleep(3 * time.Second)
+					}
+					if !yield(c, err) {
+						return
+					}
+				}
+			})
+			require.Equal(t, 4, ownChunks(a))
+			require.Empty(t, problemIn(s))
+		}
+		require.NoError(t, s.Close())
+	})
+}
+
 // TestVoiceChangesBetweenSentences: another voice that is chosen while an answer is spoken says the rest of it, from its next sentence
 // on. A model that cannot read waits for the next answer.
 func TestVoiceChangesBetweenSentences(t *testing.T) {
