@@ -79,7 +79,7 @@ func (r *Recognizer) Loaded() inference.Recognizer {
 	return nil
 }
 
-// Hold keeps a loaded recognizer from being unloaded until release is called, as an open utterance does. It loads nothing.
+// Hold loads the recognizer, and keeps it loaded until release is called. It does not wait for the load.
 func (r *Recognizer) Hold() (release func()) {
 	s, err := r.Open(nil)
 	if err != nil {
