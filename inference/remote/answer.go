@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/inference/internal/fault"
 	"touchline/inference/internal/schema"
 	"touchline/internal/sse"
 )
@@ -70,7 +71,7 @@ func (a *answer) read(res *http.Response) (err error) {
 	}
 	switch {
 	case bytes.HasPrefix(head, []byte("<")):
-		err = fmt.Errorf("%s: %w: expected JSON or events, got %s: %q", a.m.server, ErrCut, kind, shorten(string(head)))
+		err = fmt.Errorf("%s: %w: expected JSON or events, got %s: %q", a.m.server, ErrCut, kind, fault.Shorten(string(head)))
 	case len(head) > 0 && (head[0] == '{' || head[0] == '['), kind == "application/json" && !isEvents(head):
 		err = a.readJSON(in, head)
 	default:
@@ -142,7 +143,7 @@ func (a *answer) readJSON(in io.Reader, head []byte) error {
 		case errors.Is(err, io.EOF) && n > 1:
 			return fmt.Errorf("%s: %w: the connection was closed before its end", a.m.server, ErrCut)
 		case syntax, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return fmt.Errorf("%s: %w: expected JSON, got %q", a.m.server, ErrCut, shorten(string(head)))
+			return fmt.Errorf("%s: %w: expected JSON, got %q", a.m.server, ErrCut, fault.Shorten(string(head)))
 		case err != nil:
 			return fmt.Errorf("%s: %w: %w", a.m.server, ErrCut, err)
 		}
@@ -163,7 +164,7 @@ func (a *answer) event(e sse.Event) (finished bool, err error) {
 // refused returns the error of an answer that the server breaks off.
 func (a *answer) refused(reason []byte) error {
 	return fmt.Errorf("%s: %w in the middle of its answer: %w", a.m.server, ErrRefused,
-		&statusError{code: innerCode(reason), text: errorText(reason), whole: string(reason), inside: true})
+		&statusError{code: innerCode(reason), text: fault.Text(reason), whole: string(reason), inside: true})
 }
 
 // data handles the data of one event, or an answer without streaming.
@@ -185,7 +186,7 @@ func (a *answer) data(text string) (finished bool, err error) {
 		if lines := eventStart.Split(text, -1); len(lines) > 1 {
 			return several(a, lines)
 		}
-		return false, fmt.Errorf("%s: %w: expected JSON, got %q", a.m.server, ErrCut, shorten(text))
+		return false, fmt.Errorf("%s: %w: expected JSON, got %q", a.m.server, ErrCut, fault.Shorten(text))
 	}
 	if e.failed() {
 		return false, a.refused([]byte(text))
@@ -278,7 +279,7 @@ func (a *answer) silence() string {
 	reasoned := a.filter.reasoned || a.apart
 	switch reason := strings.ToLower(a.reason); {
 	case a.refusal != "":
-		return "it refused: " + shorten(a.refusal)
+		return "it refused: " + fault.Shorten(a.refusal)
 	case strings.Contains(reason, "filter"), strings.Contains(reason, "safety"), reason == "refusal", reason == "recitation":
 		return fmt.Sprintf("a content filter stopped it (finish_reason %s); change the instruction or the server's filter", a.reason)
 	case a.filter.called, reason == "tool_calls", reason == "function_call", reason == "tool_use":

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/inference/internal/fault"
 	"touchline/inference/internal/schema"
 )
 
@@ -69,7 +70,7 @@ func (s *session) Close() error {
 
 func (s *session) run(ctx context.Context, a *answer) error {
 	if p := a.prompt; p.Structured() && !json.Valid(p.Schema) {
-		return fmt.Errorf("the prompt's schema is not JSON: %q", shorten(string(p.Schema)))
+		return fmt.Errorf("the prompt's schema is not JSON: %q", fault.Shorten(string(p.Schema)))
 	}
 	if err := s.m.limit.acquire(ctx, a.urgent); err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"touchline/inference"
+	"touchline/inference/internal/fault"
 	"touchline/internal/resample"
 )
 
@@ -357,7 +358,7 @@ func (s *channel) read() {
 		var e serverEvent
 		if err == nil {
 			if err = json.Unmarshal(body, &e); err != nil {
-				err = fmt.Errorf("expected an event, got %q", shorten(string(body)))
+				err = fmt.Errorf("expected an event, got %q", fault.Shorten(string(body)))
 			}
 		}
 		s.mu.Lock()
@@ -398,7 +399,7 @@ func (s *channel) handleLocked(e *serverEvent) {
 	case transcriptionEvent + "failed", "error":
 		text, code := "no reason", http.StatusBadRequest
 		if e.Error != nil {
-			text = cmp.Or(shorten(e.Error.Message), e.Error.Code, e.Error.Type, text)
+			text = cmp.Or(fault.Shorten(e.Error.Message), e.Error.Code, e.Error.Type, text)
 			switch e.Error.Type {
 			case "server_error":
 				code = http.StatusInternalServerError

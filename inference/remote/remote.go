@@ -25,6 +25,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
+	"touchline/inference/internal/fault"
 	"touchline/internal/redact"
 )
 
@@ -361,7 +362,7 @@ func (m *Model) list(ctx context.Context) (names []string, owner string, err err
 	}
 	// Together has the list alone.
 	if err == nil && json.Unmarshal(text, &found) != nil && json.Unmarshal(text, &found.Data) != nil {
-		err = fmt.Errorf("expected a list of models in JSON, got %q", shorten(string(text)))
+		err = fmt.Errorf("expected a list of models in JSON, got %q", fault.Shorten(string(text)))
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("list models: %w", m.fault(ctx, ErrCut, err))

@@ -2,23 +2,20 @@ package remote
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"html"
 	"io"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"touchline/inference"
+	"touchline/inference/internal/fault"
 	"touchline/internal/backoff"
 )
 
@@ -146,10 +143,10 @@ func refusalOf(res *http.Response, now time.Time) *statusError {
 	whole := string(body)
 	var value any
 	if strings.Contains(whole, `"loc"`) && json.Unmarshal(body, &value) == nil {
-		whole = messagesIn(value) // without the request, which FastAPI repeats beside the fault
+		whole = fault.Messages(value) // without the request, which FastAPI repeats beside the fault
 	}
 	return &statusError{
-		code: res.StatusCode, text: errorText(body), whole: whole,
+		code: res.StatusCode, text: fault.Text(body), whole: whole,
 		after: min(backoff.RetryAfter(res.Header, now), time.Hour),
 	}
 }
@@ -170,66 +167,4 @@ func (e *statusError) Error() string {
 func refused(err error, statuses ...int) bool {
 	refusal, ok := errors.AsType[*statusError](err)
 	return ok && slices.Contains(statuses, refusal.code)
-}
-
-// errorText returns the messages of an error in JSON, the title of a page, or else the text.
-func errorText(raw []byte) string {
-	var value any
-	if json.Unmarshal(raw, &value) == nil {
-		if text := messagesIn(value); text != "" {
-			return shorten(text)
-		}
-	}
-	if title := pageTitle.FindSubmatch(raw); title != nil {
-		return shorten(html.UnescapeString(string(title[1])))
-	}
-	return shorten(string(raw))
-}
-
-var pageTitle = regexp.MustCompile(`(?is)^\s*<.*?<title[^>]*>([^<]+)`)
-
-// messagesIn returns the messages of an error: a text, a list of errors, or an object with one of the usual fields. FastAPI adds the
-// place of the fault, OpenRouter the error of the server behind it.
-func messagesIn(value any) string {
-	switch v := value.(type) {
-	case string:
-		return strings.TrimSpace(v)
-	case []any:
-		var texts []string
-		for _, e := range v {
-			if text := messagesIn(e); text != "" {
-				texts = append(texts, text)
-			}
-		}
-		return strings.Join(texts, "; ")
-	case map[string]any:
-		text := ""
-		for _, name := range []string{"error", "errors", "message", "Message", "detail", "msg"} {
-			text = cmp.Or(text, messagesIn(v[name]))
-		}
-		if place, ok := v["loc"].([]any); ok && text != "" {
-			text = strings.Trim(fmt.Sprint(place), "[]") + ": " + text
-		}
-		if inner, ok := v["metadata"].(map[string]any); ok {
-			if raw, ok := inner["raw"].(string); ok && raw != "" {
-				text += ": " + errorText([]byte(raw))
-			}
-		}
-		return text
-	}
-	return ""
-}
-
-// shorten makes a server's text printable, of at most 300 characters.
-func shorten(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, strings.TrimSpace(s))
-	if r := []rune(s); len(r) > 300 {
-		s = string(r[:300]) + "…"
-	}
-	return s
 }

@@ -15,6 +15,7 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/internal/asrtext"
+	"touchline/inference/internal/fault"
 )
 
 // transcription is an answer, json or verbose_json.
@@ -96,7 +97,7 @@ func readTranscription(body []byte, length time.Duration, h inference.Hearing) (
 		err = json.Unmarshal(a.Text, &raw)
 	}
 	if err != nil || a.Text == nil && len(a.Segments) == 0 {
-		return nil, fmt.Errorf(`expected JSON with "text", got %q`, shorten(string(body)))
+		return nil, fmt.Errorf(`expected JSON with "text", got %q`, fault.Shorten(string(body)))
 	}
 	seconds := func(s number) time.Duration {
 		return time.Duration(min(max(float64(s), 0), length.Seconds()) * float64(time.Second)).Round(time.Millisecond)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/inference/internal/fault"
 	"touchline/internal/wav"
 )
 
@@ -199,7 +200,7 @@ func (s *server) request(ctx context.Context, name, text string) (*http.Response
 	wav := s.wav
 	s.mu.Unlock()
 	res, err := s.post(ctx, name, text, wav)
-	if refused := (*refusal)(nil); !wav && errors.As(err, &refused) && refused.status < http.StatusInternalServerError &&
+	if refused := (*statusError)(nil); !wav && errors.As(err, &refused) && refused.status < http.StatusInternalServerError &&
 		strings.Contains(strings.ToLower(refused.text), "pcm") {
 		if res, err = s.post(ctx, name, text, true); err == nil {
 			s.mu.Lock()
@@ -210,13 +211,13 @@ func (s *server) request(ctx context.Context, name, text string) (*http.Response
 	return res, err
 }
 
-// refusal is the error of an answer with another status than 200.
-type refusal struct {
+// statusError is the error of an answer with another status than 200.
+type statusError struct {
 	status int
 	text   string
 }
 
-func (r *refusal) Error() string {
+func (r *statusError) Error() string {
 	hint := ""
 	switch r.status {
 	case http.StatusUnauthorized, http.StatusForbidden:
@@ -255,7 +256,7 @@ func (s *server) post(ctx context.Context, name, text string, wav bool) (*http.R
 	}
 	defer res.Body.Close()
 	answer, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	return nil, &refusal{res.StatusCode, answerText(answer)}
+	return nil, &statusError{res.StatusCode, answerText(answer)}
 }
 
 // ask sends a request to a path at the server.
@@ -273,41 +274,16 @@ func (s *server) ask(ctx context.Context, method, path string, body []byte) (*ht
 	return s.client.Do(req)
 }
 
-// answerText returns the message of an error in OpenAI's form or another common one, shortened.
+// answerText returns the message of an error, quoted.
 func answerText(body []byte) string {
-	var known struct {
-		Error   json.RawMessage `json:"error"`
-		Message string          `json:"message"`
-		Detail  json.RawMessage `json:"detail"`
-	}
-	text := strings.TrimSpace(string(body))
-	switch {
-	case json.Unmarshal(body, &known) == nil:
-		var inner struct {
-			Message string `json:"message"`
-		}
-		for _, raw := range []json.RawMessage{known.Error, known.Detail} {
-			var plainText string
-			if json.Unmarshal(raw, &inner) == nil && inner.Message != "" {
-				known.Message = inner.Message
-			} else if json.Unmarshal(raw, &plainText) == nil && plainText != "" {
-				known.Message = plainText
-			} else if known.Message == "" && len(raw) > 0 {
-				known.Message = string(raw)
-			}
-		}
-		text = cmp.Or(known.Message, text)
-	case strings.HasPrefix(text, "<"):
-		return "an HTML page"
-	}
-	const most = 300
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "..."
-	}
-	if text == "" {
+	switch text := fault.Text(body); {
+	case text == "":
 		return ""
+	case text[0] == '<':
+		return "an HTML page"
+	default:
+		return strconv.Quote(text)
 	}
-	return strconv.Quote(text)
 }
 
 // soundOf reads the head of an answer, up to its samples, and returns their format and length in bytes.
