@@ -2,53 +2,16 @@ package qwen3asr
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"touchline/inference"
+	"touchline/inference/internal/asrtext"
 )
 
-// languages are the model's languages: the name that it reads and writes, and the tag.
-//
-//nolint:gochecknoglobals // a table
-var languages = [...]struct{ name, tag string }{
-	{"Chinese", "zh"},
-	{"English", "en"},
-	{"Cantonese", "yue"},
-	{"Arabic", "ar"},
-	{"German", "de"},
-	{"French", "fr"},
-	{"Spanish", "es"},
-	{"Portuguese", "pt"},
-	{"Indonesian", "id"},
-	{"Italian", "it"},
-	{"Korean", "ko"},
-	{"Russian", "ru"},
-	{"Thai", "th"},
-	{"Vietnamese", "vi"},
-	{"Japanese", "ja"},
-	{"Turkish", "tr"},
-	{"Hindi", "hi"},
-	{"Malay", "ms"},
-	{"Dutch", "nl"},
-	{"Swedish", "sv"},
-	{"Danish", "da"},
-	{"Finnish", "fi"},
-	{"Polish", "pl"},
-	{"Czech", "cs"},
-	{"Filipino", "fil"},
-	{"Persian", "fa"},
-	{"Greek", "el"},
-	{"Romanian", "ro"},
-	{"Hungarian", "hu"},
-	{"Macedonian", "mk"},
-}
-
+// languageTags returns the tags of the model's languages.
 func languageTags() []string {
-	tags := make([]string, len(languages))
-	for i, l := range languages {
-		tags[i] = l.tag
-	}
-	return tags
+	return strings.Fields("zh en yue ar de fr es pt id it ko ru th vi ja tr hi ms nl sv da fi pl cs fil fa el ro hu mk")
 }
 
 // languageName returns the model's name of a language that is asked for by its tag or its
@@ -64,21 +27,20 @@ func languageName(asked string) (string, error) {
 		tag = "fil"
 	case strings.HasPrefix(lower, "zh-yue"):
 		tag = "yue"
+	case languageTag(asked) != "":
+		tag = languageTag(asked)
 	}
-	for _, l := range languages {
-		if l.tag == tag || strings.EqualFold(l.name, asked) {
-			return l.name, nil
-		}
+	if !slices.Contains(languageTags(), tag) {
+		return "", fmt.Errorf("language %q: this model hears %s", asked, strings.Join(languageTags(), ", "))
 	}
-	return "", fmt.Errorf("language %q: this model hears %s", asked, strings.Join(languageTags(), ", "))
+	return asrtext.LanguageName(inference.LanguageName(tag)), nil
 }
 
 // languageTag returns the tag of a name that the model wrote; "" if it is none of its languages.
 func languageTag(name string) string {
-	for _, l := range languages {
-		if l.name == name {
-			return l.tag
-		}
+	tag := inference.LanguageTag(name)
+	if !slices.Contains(languageTags(), tag) {
+		return ""
 	}
-	return ""
+	return tag
 }

@@ -123,6 +123,12 @@ func TestLanguages(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, name, asked)
 	}
+	for _, name := range strings.Fields("Chinese English Cantonese Arabic German French Spanish Portuguese Indonesian Italian Korean Russian Thai " +
+		"Vietnamese Japanese Turkish Hindi Malay Dutch Swedish Danish Finnish Polish Czech Filipino Persian Greek Romanian Hungarian Macedonian") {
+		got, err := qwen3asr.LanguageName(qwen3asr.LanguageTag(name))
+		require.NoError(t, err)
+		require.Equal(t, name, got)
+	}
 	_, err := qwen3asr.LanguageName("tlh")
 	require.ErrorContains(t, err, `language "tlh": this model hears zh, en, yue`)
 	require.Equal(t, "yue", qwen3asr.LanguageTag("Cantonese"))
