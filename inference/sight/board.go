@@ -186,7 +186,8 @@ func (b *Board) thumb(r rect, f inference.Frame) []int {
 		b.crop = append(b.crop, f.Pix[3*(y*f.Width+r.x0):3*(y*f.Width+r.x1)]...)
 	}
 	var stride int
-	b.scaled, stride = b.scaler.Scale(b.scaled, vision.Size{W: r.x1 - r.x0, H: r.y1 - r.y0}, b.crop, vision.Size{W: thumbWidth, H: thumbHeight})
+	size := vision.Size{W: r.x1 - r.x0, H: r.y1 - r.y0}
+	b.scaled, stride = b.scaler.Scale(b.scaled, size, b.crop, vision.Size{W: thumbWidth, H: thumbHeight})
 	thumb := make([]int, 0, thumbWidth*thumbHeight)
 	for y := range thumbHeight {
 		for x := range thumbWidth {

@@ -68,8 +68,15 @@ func OpenReader(b *bundle.Bundle, library string) (*Reader, error) {
 // Close frees the networks when neither Find nor Read runs.
 func (r *Reader) Close() error { return errors.Join(r.finder.Close(), r.reader.Close()) }
 
-// picture runs a network on a part of a picture, scaled to size, and passes its output of the given shape to use.
-func (r *Reader) picture(n *network, f inference.Frame, part rect, size vision.Size, output string, shape []int64, use func([]float32)) error {
+// output is an output of a network: its name, its shape, and what takes its numbers.
+type output struct {
+	name  string
+	shape []int64
+	use   func([]float32)
+}
+
+// run runs a network on a part of a picture, scaled to size.
+func (r *Reader) run(n *network, f inference.Frame, part rect, size vision.Size, o output) error {
 	c, err := n.newCall()
 	if err != nil {
 		return err
@@ -79,7 +86,7 @@ func (r *Reader) picture(n *network, f inference.Frame, part rect, size vision.S
 	if err != nil {
 		return err
 	}
-	out, err := c.output(output, shape...)
+	out, err := c.output(o.name, o.shape...)
 	if err != nil {
 		return err
 	}
@@ -89,7 +96,7 @@ func (r *Reader) picture(n *network, f inference.Frame, part rect, size vision.S
 	if err := c.run(); err != nil {
 		return err
 	}
-	use(out)
+	o.use(out)
 	return nil
 }
 
@@ -102,7 +109,7 @@ func (r *Reader) Find(f inference.Frame) ([]Rect, error) {
 	side := func(n int) int { return max(findStep, int(math.RoundToEven(float64(n)*scale/findStep))*findStep) }
 	size := vision.Size{W: side(f.Width), H: side(f.Height)}
 	var found []Rect
-	err := r.picture(r.finder, f, whole(f), size, r.find.Output, []int64{1, 1, int64(size.H), int64(size.W)}, func(p []float32) {
+	use := func(p []float32) {
 		for _, g := range regions(p, size.W, r.find.Least) {
 			w, h := g.x1-g.x0, g.y1-g.y0
 			if min(w, h) < leastLine || g.pixels < leastArea || g.sum/float32(g.pixels) < r.find.Sure {
@@ -115,8 +122,9 @@ func (r *Reader) Find(f inference.Frame) ([]Rect, error) {
 				min(1, (float32(g.x1)+d)/float32(size.W)), min(1, (float32(g.y1)+d)/float32(size.H)),
 			})
 		}
-	})
-	if err != nil {
+	}
+	o := output{r.find.Output, []int64{1, 1, int64(size.H), int64(size.W)}, use}
+	if err := r.run(r.finder, f, whole(f), size, o); err != nil {
 		return nil, fmt.Errorf("find text: %w", err)
 	}
 	return found, nil
@@ -136,11 +144,10 @@ func (r *Reader) Read(f inference.Frame, lines []Rect) ([]Reading, error) {
 		}
 		width := (r.read.Height*w + readStep*h - 1) / (readStep * h) * readStep
 		size := vision.Size{W: min(max(width, r.read.Height), r.read.Widest), H: r.read.Height}
-		steps := size.W / readStep
-		shape := []int64{1, int64(steps), int64(len(r.read.Characters))}
-		if err := r.picture(r.reader, f, part, size, r.read.Output, shape, func(p []float32) {
+		o := output{r.read.Output, []int64{1, int64(size.W / readStep), int64(len(r.read.Characters))}, func(p []float32) {
 			readings[i] = r.decode(p)
-		}); err != nil {
+		}}
+		if err := r.run(r.reader, f, part, size, o); err != nil {
 			return nil, fmt.Errorf("read text: %w", err)
 		}
 	}

@@ -89,10 +89,14 @@ func TestMake(t *testing.T) {
 	t.Setenv("PATH", programs)
 	script := filepath.Join(programs, "python3")
 	other := filepath.Join(t.TempDir(), "sight")
-	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\necho first\necho 'no route to the registry' >&2\nexit 1\n"), 0o700)) //nolint:gosec // a program
+	program := func(lines string) {
+		require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\n"+lines+"\n"), 0o700)) //nolint:gosec // a program
+	}
+	program("echo first\necho 'no route to the registry' >&2\nexit 1")
 	_, err = Make(t.Context(), other, Options{})
-	require.EqualError(t, err, "make the bundle of sight: download rapidocr 3.10.0 from PyPI: python3: exit status 1: no route to the registry")
-	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\necho x >rapidocr-3.10.0-py3-none-any.whl\n"), 0o700)) //nolint:gosec // a program
+	require.EqualError(t, err,
+		"make the bundle of sight: download rapidocr 3.10.0 from PyPI: python3: exit status 1: no route to the registry")
+	program("echo x >rapidocr-3.10.0-py3-none-any.whl")
 	_, err = Make(t.Context(), other, Options{})
 	require.ErrorContains(t, err, "rapidocr-3.10.0-py3-none-any.whl: expected SHA-256 2fc34e26")
 	require.NoDirExists(t, other)
