@@ -157,7 +157,10 @@ func (a *Assembler) finish(out []media.EncodedFrame, marked bool) []media.Encode
 	if u.key {
 		a.stats.KeyFrames++
 	}
-	if u.lead != nil {
+	switch {
+	case a.opts.Decrypt != nil:
+		packets = nil
+	case u.lead != nil:
 		packets = append([]*rtp.Packet{u.lead}, packets...)
 	}
 	return append(out, media.EncodedFrame{

@@ -41,6 +41,8 @@ type Options struct {
 	Epoch uint32
 	// Sets are the parameter sets (H264, H265) of the signalling, for key frames before any in the stream.
 	Sets [][]byte
+	// Decrypt undoes the end-to-end encryption of an access unit (H264 and H265, as Annex B); nil without. Frames then have no Packets.
+	Decrypt func(frame []byte) ([]byte, error)
 	// HoleWait bounds the wait for a missing packet; 0 means 150 ms.
 	HoleWait time.Duration
 	// Log receives a line for each restart.
@@ -192,7 +194,7 @@ func (a *Assembler) reset() {
 	a.srKnown = false
 	a.unit, a.unitBytes = nil, 0
 	a.fresh, a.dirty = true, true
-	a.unpack = &unpacker{codec: a.opts.Codec}
+	a.unpack = &unpacker{codec: a.opts.Codec, decrypt: a.opts.Decrypt}
 	a.width, a.height = a.unpack.signalled(a.opts.Sets)
 	a.layers = 1
 }

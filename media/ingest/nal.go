@@ -236,9 +236,16 @@ func (u *unpacker) finishNAL(
 	if w.open {
 		return unit{}, errFragment
 	}
-	out.data = w.data
 	out.layers = 1
 	out.picture = out.slices > 0
+	if out.picture && u.decrypt != nil {
+		var err error
+		if w.data, err = u.decrypt(w.data); err != nil {
+			return unit{}, fmt.Errorf("decrypt: %w", err)
+		}
+		out.headless = false // it was read from encrypted bytes, and the unit is complete
+	}
+	out.data = w.data
 	if fresh && out.picture && (out.headless || out.key && !out.hasSPS && u.inKeys) {
 		return unit{}, errStart
 	}

@@ -38,7 +38,8 @@ type unit struct {
 // unpacker depacketises access units. It keeps state for later units of the epoch:
 // parameter sets and layer sizes.
 type unpacker struct {
-	codec media.Codec
+	codec   media.Codec
+	decrypt func([]byte) ([]byte, error) // nil without encryption
 
 	vp8     codecs.VP8Packet
 	vp9     codecs.VP9Packet
@@ -52,6 +53,9 @@ type unpacker struct {
 // unpack depacketises one access unit. fresh is set if the packets before it are
 // missing or unknown: its first packet then has to be the start of a frame.
 func (u *unpacker) unpack(packets []*rtp.Packet, fresh bool) (unit, error) {
+	if u.decrypt != nil && u.codec != media.H264 && u.codec != media.H265 {
+		return unit{}, fmt.Errorf("expected H264 or H265 to decrypt, got %v", u.codec)
+	}
 	switch u.codec {
 	case media.VP8:
 		return u.unpackVP8(packets)

@@ -6,6 +6,7 @@
 package packet
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -111,6 +112,24 @@ func packetise(out [][]byte, f media.EncodedFrame, id *counter) ([][]byte, error
 		return out, fmt.Errorf("malformed frame of %d bytes", len(f.Data))
 	}
 	return append(out, made...), nil
+}
+
+// Canonical returns an H264 access unit as the receiver of its packets joins it: with start codes of four bytes, and without the
+// delimiters and the filler that are not sent. Encryption signs these bytes.
+func Canonical(annexB []byte) []byte {
+	code := []byte{0, 0, 1}
+	out := make([]byte, 0, len(annexB)+16)
+	_, rest, more := bytes.Cut(annexB, code)
+	for more {
+		var nal []byte
+		nal, rest, more = bytes.Cut(rest, code)
+		nal = bytes.TrimRight(nal, "\x00") // of the next start code
+		const delimiter, filler = 9, 12
+		if len(nal) > 0 && nal[0]&0x1f != delimiter && nal[0]&0x1f != filler {
+			out = append(append(out, 0, 0, 0, 1), nal...)
+		}
+	}
+	return out
 }
 
 // NTPTime converts the NTP timestamp of a sender report, in units of 2^-32 seconds

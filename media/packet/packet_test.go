@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pion/rtp"
+	"github.com/pion/rtp/codecs"
 	"github.com/stretchr/testify/require"
 
 	"touchline/media"
@@ -57,4 +58,29 @@ func TestNTPTime(t *testing.T) {
 	want := time.Date(2026, 11, 21, 3, 4, 5, 500_000_000, time.UTC)
 	ntp := uint64(want.Unix()+2208988800)<<32 | math.MaxUint32/2
 	require.WithinDuration(t, want, packet.NTPTime(ntp), time.Microsecond)
+}
+
+// TestCanonical: what a receiver of a frame's packets joins, with the start codes of its own, is the canonical frame.
+func TestCanonical(t *testing.T) {
+	t.Parallel()
+	var b []byte
+	for i, nal := range [][]byte{{9, 0xf0}, {0x67, 1, 2}, {0x68, 3}, {12, 0xff, 0xff}, {6, 5, 1, 7}, {0x65, 0x88, 4}, {0x65, 0x40, 5}} {
+		b = append(append(b, []byte{0, 0, 0, 1}[i%2:]...), nal...)
+	}
+	want := []byte{0, 0, 0, 1, 0x67, 1, 2, 0, 0, 0, 1, 0x68, 3, 0, 0, 0, 1, 6, 5, 1, 7, 0, 0, 0, 1, 0x65, 0x88, 4, 0, 0, 0, 1, 0x65, 0x40, 5}
+	require.Equal(t, want, packet.Canonical(b))
+	require.Equal(t, want, packet.Canonical(want))
+	require.Empty(t, packet.Canonical([]byte{0, 0, 1}))
+	require.Empty(t, packet.Canonical([]byte{1, 2, 3}))
+
+	packets, err := packet.NewPacker(1, 1).Packets(media.EncodedFrame{Codec: media.H264, Data: b}, start())
+	require.NoError(t, err)
+	var joined []byte
+	h264 := &codecs.H264Packet{}
+	for _, p := range packets {
+		part, err := h264.Unmarshal(p.Payload)
+		require.NoError(t, err)
+		joined = append(joined, part...)
+	}
+	require.Equal(t, want, joined)
 }
