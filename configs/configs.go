@@ -30,6 +30,7 @@ import (
 	"touchline/agent/mqtt"
 	"touchline/agent/prompt"
 	"touchline/agent/room"
+	"touchline/agent/room/conn"
 	"touchline/agent/room/control"
 	"touchline/agent/settings"
 	"touchline/agent/state"
@@ -41,6 +42,7 @@ import (
 	"touchline/inference/minicpmo"
 	"touchline/inference/remote"
 	"touchline/internal/check"
+	"touchline/internal/redact"
 	"touchline/media"
 	"touchline/media/signaling"
 	"touchline/pacing"
@@ -93,6 +95,8 @@ type Inference struct {
 type Agent struct {
 	settings.Config `yaml:",inline"`
 
+	// E2EEKey holds the keys of end-to-end encryption: one for all rooms, or ROOM=KEY for each, separated by commas.
+	E2EEKey redact.Secret `yaml:"-" env:"E2EE_KEY"`
 	// State sets where changes of a room are stored.
 	State state.Config `yaml:"state" envPrefix:"STATE_"`
 	// History sets the stored records of a room.
@@ -181,6 +185,7 @@ func Load(path string, environ []string) (Config, error) {
 		l.profiles(path)
 	}
 	l.validate()
+	l.cfg.Agent.LiveKit.E2EE = l.cfg.Agent.E2EEKey
 	if len(l.bad) > 0 {
 		slices.SortStableFunc(l.bad, func(a, b Problem) int { return a.Line - b.Line })
 		return Config{}, &Error{Problems: l.bad}
@@ -363,6 +368,9 @@ func (c Inference) Validate() error {
 func (c Agent) Validate() error {
 	var s check.Settings
 	s.Add(c.Config.Validate())
+	if _, err := conn.RoomKeys(c.E2EEKey); err != nil {
+		s.Add(fmt.Errorf("e2ee_key: %w", err))
+	}
 	s.Part("history", c.History.Validate())
 	s.Part("webhook", c.Webhook.Validate())
 	s.Part("mqtt", c.MQTT.Validate())

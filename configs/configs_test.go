@@ -162,6 +162,33 @@ func TestEverySettingHasARule(t *testing.T) {
 	}
 }
 
+// TestEncryptionKeys: Explain names the rooms that have a key, and nothing prints one.
+func TestEncryptionKeys(t *testing.T) {
+	for keys, want := range map[string]string{
+		"hunter2":                  "all rooms have a key of end-to-end encryption",
+		"b=hunter2, a=hunter2":     "rooms with a key of end-to-end encryption: a, b",
+		"hunter2, match=hunter3==": "all rooms have a key of end-to-end encryption",
+	} {
+		c, err := load(t, "", "TOUCHLINE_AGENT_E2EE_KEY="+keys)
+		require.NoError(t, err)
+		require.Equal(t, keys, string(c.Agent.LiveKit.Keys().E2EE))
+		lines := c.Explain()
+		require.Equal(t, want, lines[len(lines)-1])
+		var out bytes.Buffer
+		require.NoError(t, c.Print(&out))
+		require.NotContains(t, out.String()+strings.Join(lines, ""), "hunter")
+		require.Contains(t, out.String(), "# e2ee_key: set by TOUCHLINE_AGENT_E2EE_KEY, redacted")
+	}
+	for _, bad := range []string{"hunter2, hunter3", "a=hunter2, a=hunter3"} {
+		_, err := load(t, "", "TOUCHLINE_AGENT_E2EE_KEY="+bad)
+		require.ErrorContains(t, err, "agent.e2ee_key: must be one key for all rooms, or ROOM=KEY for each")
+		require.NotContains(t, err.Error(), "hunter")
+	}
+	_, err := load(t, "agent: {e2ee_key: hunter2}")
+	require.ErrorContains(t, err, "TOUCHLINE_AGENT_E2EE_KEY")
+	require.NotContains(t, err.Error(), "hunter")
+}
+
 // TestWebhooks: each address may have its own events and key; the environment
 // sets addresses and keys only.
 func TestWebhooks(t *testing.T) {

@@ -2,8 +2,13 @@ package configs
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
+
+	"touchline/agent/room/conn"
 )
 
 // Input tokens of MiniCPM-o 4.5.
@@ -51,6 +56,14 @@ func (c Config) Explain() []string {
 	default:
 		lines = append(lines, fmt.Sprintf("the picture is delayed by %v at first, then as comments need, "+
 			"between %v and %v", c.Pacing.InitialDelay, c.Pacing.MinDelay, c.Pacing.MaxDelay))
+	}
+	keys, _ := conn.RoomKeys(c.Agent.E2EEKey) // validated
+	rooms := slices.Sorted(maps.Keys(keys))
+	switch {
+	case keys[""] != "":
+		lines = append(lines, "all rooms have a key of end-to-end encryption")
+	case len(rooms) > 0:
+		lines = append(lines, "rooms with a key of end-to-end encryption: "+strings.Join(rooms, ", "))
 	}
 	return lines
 }

@@ -10,11 +10,14 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"touchline/internal/check"
+	"touchline/internal/redact"
 )
 
 // Keys sign tokens: the API key and secret of the LiveKit server, which sign its own tokens too.
 type Keys struct {
 	APIKey, APISecret string
+	// E2EE are the keys of end-to-end encryption, as in the variable TOUCHLINE_AGENT_E2EE_KEY. They sign nothing.
+	E2EE redact.Secret
 }
 
 // AnyRoom stands for all rooms in a Grant.

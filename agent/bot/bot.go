@@ -144,9 +144,8 @@ type Bot struct {
 
 // New checks the settings and makes the parts; nothing runs and nothing connects yet.
 func New(opts Options) (_ *Bot, err error) {
-	lk := opts.Settings.LiveKit
 	if opts.Keys == (conn.Keys{}) {
-		opts.Keys = conn.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}
+		opts.Keys = opts.Settings.LiveKit.Keys()
 	}
 	b := &Bot{opts: opts, log: opts.Log}
 	if err := b.makeRules(); err != nil {

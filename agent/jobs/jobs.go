@@ -159,9 +159,8 @@ const explainFor = 10 * time.Second
 
 // Explain implements worker.Explainer: it shows the reason in the room, as the state of an agent that has failed.
 func (j *Manager) Explain(ctx context.Context, job worker.Job, reason error) {
-	lk := j.opts.Settings.LiveKit
 	sup, err := room.New(room.Options{
-		URL: job.URL, Keys: conn.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}, Room: job.Room, Identity: job.Identity, Name: job.Name,
+		URL: job.URL, Keys: j.opts.Settings.LiveKit.Keys(), Room: job.Room, Identity: job.Identity, Name: job.Name,
 		LoopbackOnly: j.opts.LoopbackOnly, Log: j.opts.Log.With().Str("room", job.Room).Logger(),
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"touchline/agent/room/conn"
 	"touchline/internal/check"
 	"touchline/internal/redact"
 )
@@ -20,6 +21,8 @@ type Config struct {
 	APISecret redact.Secret `yaml:"-" env:"API_SECRET"`
 	// Token is a ready access token, instead of key and secret.
 	Token redact.Secret `yaml:"-" env:"TOKEN"`
+	// E2EE are the keys of end-to-end encryption (see conn.RoomKeys), from the variable TOUCHLINE_AGENT_E2EE_KEY.
+	E2EE redact.Secret `yaml:"-"`
 	// Room to join.
 	Room string `yaml:"room" env:"ROOM"`
 	// Identity and Name of the bot.
@@ -41,6 +44,11 @@ func DefaultConfig() Config {
 		ReconnectDelay:    100 * time.Millisecond,
 		MaxReconnectDelay: 15 * time.Second,
 	}
+}
+
+// Keys returns the keys of the server and of end-to-end encryption.
+func (c Config) Keys() conn.Keys {
+	return conn.Keys{APIKey: c.APIKey, APISecret: string(c.APISecret), E2EE: c.E2EE}
 }
 
 // Validate checks every setting and reports all that are wrong, joined. Each

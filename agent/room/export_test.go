@@ -64,7 +64,7 @@ func PublishUnanswered(room *lksdk.Room, interrupt func(gone func(), reconnectin
 		interrupt(func() { ses.End() }, func() { ses.SetReconnecting(true) })
 	})
 	defer timer.Stop()
-	return publish.NewVoice(zerolog.Nop()).Publish(ses)
+	return publish.NewVoice(nil, zerolog.Nop()).Publish(ses)
 }
 
 // Reconnects returns the number of reconnects by the client library since the start.

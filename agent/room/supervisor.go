@@ -27,7 +27,7 @@ import (
 type Options struct {
 	// URL of the LiveKit server: ws://, wss://, http:// or https://.
 	URL string
-	// Keys mint a fresh token for each join.
+	// Keys mint a fresh token for each join, and encrypt.
 	Keys conn.Keys
 	// Token is a ready access token, instead of Keys, Room, Identity and Name.
 	Token string
@@ -92,6 +92,8 @@ type Supervisor struct {
 	voice    *publish.VoiceTrack
 	sound    *publish.SoundTrack
 	state    *stateAttribute
+	// encrypted is set for a room with a key of end-to-end encryption.
+	encrypted bool
 
 	hooks []Hooks
 	ended chan struct{} // closed when Run has ended
@@ -122,18 +124,23 @@ func New(opts Options) (*Supervisor, error) {
 		Identity: s.identity, MayWatch: s.may.Watch, Watch: opts.Watch, Relay: opts.Relay, LongSide: opts.LongSide, Sound: opts.Sound,
 		Microphones: opts.Microphones, Instructs: s.instructs, OnSource: opts.OnSource, Wake: s.wakeUp, Fail: s.Fail, Log: opts.Log,
 	})
+	encryption, err := conn.NewEncryption(opts.Keys.E2EE, s.RoomName())
+	if err != nil {
+		return nil, fmt.Errorf("read the keys of end-to-end encryption: %w", err)
+	}
+	s.encrypted = encryption != nil
 	loopback := opts.LoopbackOnly
 	if loopback && !s.may.OwnAttributes {
 		loopback = false
 		opts.Log.Warn().Msg("media sockets not kept on loopback: the token may not set attributes")
 	}
-	s.voice, s.sound = publish.NewVoice(opts.Log), publish.NewSound(opts.Log, s.wakeUp)
-	s.relay = publish.NewRelay(s.wakeUp, func() { s.conn.Guarded(s.Watcher().RequestKeyFrame)() }, s.ended, opts.Log)
+	s.voice, s.sound = publish.NewVoice(encryption, opts.Log), publish.NewSound(encryption, opts.Log, s.wakeUp)
+	s.relay = publish.NewRelay(s.wakeUp, func() { s.conn.Guarded(s.Watcher().RequestKeyFrame)() }, s.ended, encryption, opts.Log)
 	s.hooks = slices.Clone(opts.Hooks)
 	s.conn = conn.New(conn.Options{
 		Log: opts.Log, URL: opts.URL, Token: token, Callbacks: s, OnOutage: opts.OnOutage, Loopback: loopback,
-		Replaced: opts.Replaced,
-		First:    opts.ReconnectDelay, Most: opts.MaxReconnectDelay, OnCrash: opts.OnCrash,
+		Replaced: opts.Replaced, Encryption: encryption,
+		First: opts.ReconnectDelay, Most: opts.MaxReconnectDelay, OnCrash: opts.OnCrash,
 	})
 	if opts.Control != nil {
 		opts.Control.Attach(s)
@@ -223,6 +230,9 @@ func (s *Supervisor) StayOut() { s.conn.StayOut() }
 
 // Transcribes reports whether the server lets the bot send text in the name of others.
 func (s *Supervisor) Transcribes() bool { return s.may.Agent }
+
+// Encrypted reports whether everything that the bot publishes is end-to-end encrypted.
+func (s *Supervisor) Encrypted() bool { return s.encrypted }
 
 // Fail ends Run with the panic of a callback.
 func (s *Supervisor) Fail(err error) { s.conn.Fail(err) }

@@ -23,7 +23,6 @@ import (
 	"touchline/agent/camera"
 	"touchline/agent/console"
 	"touchline/agent/jobs"
-	"touchline/agent/room/conn"
 	"touchline/agent/whep"
 	"touchline/agent/worker"
 	"touchline/configs"
@@ -213,7 +212,7 @@ func agentPlayers(cfg configs.Agent, log zerolog.Logger) (*whep.Server, error) {
 		return nil, nil
 	}
 	return bot.NewPlayers(bot.PlayersOptions{
-		Config: cfg.Console.WHEP, ICE: cfg.Console.ICE, Keys: liveKitKeys(cfg), Coming: true,
+		Config: cfg.Console.WHEP, ICE: cfg.Console.ICE, Keys: cfg.LiveKit.Keys(), Coming: true,
 		LoopbackOnly: bot.OnLoopback(cfg.Worker.Console), Log: log,
 	})
 }
@@ -226,14 +225,10 @@ func agentIngest(ctx context.Context, cfg configs.Config, log zerolog.Logger) (*
 		return nil, nil
 	}
 	return camera.NewIngest(camera.IngestOptions{
-		Config: cfg.Sources, ICE: cfg.Agent.Console.ICE, URL: cfg.Agent.LiveKit.URL, Keys: liveKitKeys(cfg.Agent),
+		Config: cfg.Sources, ICE: cfg.Agent.Console.ICE, URL: cfg.Agent.LiveKit.URL, Keys: cfg.Agent.LiveKit.Keys(),
 		LoopbackOnly: bot.OnLoopback(at),
 		Closing:      func() bool { return ctx.Err() != nil }, Log: log,
 	})
-}
-
-func liveKitKeys(cfg configs.Agent) conn.Keys {
-	return conn.Keys{APIKey: cfg.LiveKit.APIKey, APISecret: string(cfg.LiveKit.APISecret)}
 }
 
 // agentPage returns the page and the API for all rooms; nil if the settings turn it off.
@@ -261,7 +256,7 @@ func agentPage(
 	o := console.Options{
 		Speech: speech, Transcription: words,
 		Config: cfg.Console.Config, Rooms: show.Rooms, Engine: manager.Status, Dispatcher: calls, SignalURL: cfg.LiveKit.URL, Registry: metrics,
-		Keys:     liveKitKeys(cfg),
+		Keys:     cfg.LiveKit.Keys(),
 		Announce: func(url string) { fmt.Fprintf(os.Stdout, "\n  The rooms of this worker: %s\n\n", url) },
 		Log:      show.Log,
 	}

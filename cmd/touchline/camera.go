@@ -17,7 +17,6 @@ import (
 
 	"touchline/agent/camera"
 	"touchline/agent/console"
-	"touchline/agent/room/conn"
 	"touchline/media/signaling"
 	"touchline/media/source"
 	"touchline/media/source/transcode"
@@ -94,7 +93,7 @@ func (c *cameraCmd) options(a *app) camera.Options {
 	lk.URL = cmp.Or(c.URL, lk.URL)
 	lk.Room = cmp.Or(c.Room, lk.Room)
 	o := camera.Options{
-		URL: lk.URL, Keys: conn.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}, Room: lk.Room,
+		URL: lk.URL, Keys: lk.Keys(), Room: lk.Room,
 		Identity: c.Identity, Name: c.Name, Mode: transcode.Mode(a.cfg.Sources.Transcode), H265: c.H265 || a.cfg.Sources.PassHEVC,
 		Memory: a.cfg.Sources.Decoders(), Log: a.log,
 		OnStatus: statusPrinter(), OnReason: func(reason string) {

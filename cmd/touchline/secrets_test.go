@@ -43,13 +43,14 @@ const (
 	secretQuery   = "QUERYKEYquerykeyQUERYKEY0"
 	secretWorker  = "WORKERTOKENworkertoken0"
 	secretHook    = "HOOKSECREThooksecretHOOKSECREThook0"
+	secretRoom    = "E2EEKEYe2eekeyE2EEKEY0"
 	// secretStream is an invalid LiveKit token in a request.
 	secretStream = "eyJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJzZWNyZXQifQ.STREAMstreamSTREAMstream0"
 )
 
 func secrets() []string {
 	return []string{
-		secretAPI, secretConsole, secretRemote, secretVoice, secretHearing, secretWhip, secretPass, secretQuery, secretWorker, secretHook, secretStream,
+		secretAPI, secretConsole, secretRemote, secretVoice, secretHearing, secretWhip, secretPass, secretQuery, secretWorker, secretHook, secretRoom, secretStream,
 		"STREAMstreamSTREAMstream0",
 	}
 }
@@ -140,7 +141,7 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 	more := []string{
 		"TOUCHLINE_AGENT_CONSOLE_TOKEN=" + secretConsole, "TOUCHLINE_INFERENCE_REMOTE_API_KEY=" + secretRemote,
 		"TOUCHLINE_INFERENCE_VOICE_API_KEY=" + secretVoice,
-		"TOUCHLINE_INFERENCE_RECOGNIZER_API_KEY=" + secretHearing,
+		"TOUCHLINE_INFERENCE_RECOGNIZER_API_KEY=" + secretHearing, "TOUCHLINE_AGENT_E2EE_KEY=told=" + secretRoom + ",beyond=" + secretRoom,
 	}
 	page := []string{
 		"GET /metrics", "GET /healthz", "GET /readyz", "GET /api/status", "GET /api/history", "GET /api/frames/0", "GET /api/events",
@@ -240,6 +241,10 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 		{
 			name: "webhook keys that are none", args: []string{"join"},
 			env: append([]string{"TOUCHLINE_AGENT_WEBHOOK_KEYS=" + secretHook}, keys...),
+		},
+		{
+			name: "two keys for all rooms", args: []string{"join"},
+			env: append([]string{"TOUCHLINE_AGENT_E2EE_KEY=" + secretRoom + "," + secretRoom}, keys...),
 		},
 		{
 			name: "history without a folder", args: []string{"join"},

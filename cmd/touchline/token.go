@@ -27,7 +27,7 @@ func (c *tokenCmd) Run(a *app) error {
 		return fmt.Errorf("--rights: %w", err)
 	}
 	now := time.Now()
-	token, err := access.Sign(liveKitKeys(a.cfg.Agent), access.Grant{
+	token, err := access.Sign(a.cfg.Agent.LiveKit.Keys(), access.Grant{
 		Rooms: c.Room, Rights: rights, Name: strings.TrimSpace(c.Name), Expires: now.Add(c.For),
 	}, now)
 	if err != nil {

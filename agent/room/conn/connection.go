@@ -95,6 +95,8 @@ type Options struct {
 	First, Most time.Duration
 	// Loopback keeps media sockets on 127.0.0.1.
 	Loopback bool
+	// Encryption of the room; nil for none.
+	Encryption *Encryption
 	// Reports corrects the sender reports of published tracks; nil leaves them unchanged.
 	Reports interceptor.Factory
 	// OnOutage receives the reason of each ended session, failed join and long reconnect. May be nil.
@@ -201,6 +203,7 @@ func (c *Connection) live(ctx context.Context) (in bool, err error) {
 		return false, err
 	}
 	ses := NewSession(ctx.Done())
+	ses.encryption = c.Encryption
 	cb := c.Callbacks.RoomCallback(ses)
 	cb.OnDisconnected = ses.End
 	cb.OnReconnecting = func() { c.reconnecting(ctx, ses) }
@@ -331,6 +334,9 @@ func (c *Connection) join(ctx context.Context, ses *Session, token string) error
 		lksdk.WithConnectTimeout(joinTimeout),
 		lksdk.WithRetransmitBufferSize(resendable),
 		lksdk.WithLogger(libraryLogger(c.Log, ses.quiet)),
+	}
+	if c.Encryption != nil {
+		opts = append(opts, lksdk.WithDataEncryption(&lksdk.EncryptionOptions{KeyProvider: c.Encryption.key}))
 	}
 	if c.Reports != nil {
 		opts = append(opts, lksdk.WithInterceptors([]interceptor.Factory{c.Reports}), lksdk.WithIncludeDefaultInterceptors(true))

@@ -21,6 +21,8 @@ type Session struct {
 	Room *lksdk.Room
 	Wake wake.Signal // makes the connection check at once
 
+	encryption *Encryption // nil for none
+
 	gone  chan struct{}
 	ended <-chan struct{} // closed to end the run
 
@@ -80,8 +82,11 @@ func (ses *Session) quiet() bool {
 }
 
 // Publish publishes track. It returns early when the session ends or the connection is lost, because the library would wait 10 s for
-// an answer that may be lost.
+// an answer that may be lost. It declares the room's encryption, which is up to the writer of the track.
 func (ses *Session) Publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOptions) error {
+	if ses.encryption != nil {
+		o.Encryption = livekit.Encryption_GCM
+	}
 	done := make(chan error, 1)
 	go func() {
 		done <- rescue.Call(func() error {

@@ -7,6 +7,7 @@ import (
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/livekit/server-sdk-go/v2/signalling"
+	"github.com/pion/webrtc/v4"
 	"google.golang.org/protobuf/proto"
 
 	"touchline/internal/rescue"
@@ -79,8 +80,12 @@ func (ses *Session) Denied(sid string) bool {
 	return ses.denied[sid]
 }
 
-// Enables reports whether the room lets participants publish a MIME type. It does if its codecs are not known.
+// Enables reports whether the room lets participants publish pictures of a MIME type. It does if its codecs are not known; with end-to-end
+// encryption only those in H264 are.
 func (ses *Session) Enables(mime string) bool {
+	if ses.encryption != nil && mime != webrtc.MimeTypeH264 {
+		return false
+	}
 	ses.mu.Lock()
 	defer ses.mu.Unlock()
 	return len(ses.codecs) == 0 || slices.Contains(ses.codecs, strings.ToLower(mime))

@@ -329,8 +329,11 @@ func (c *Captions) track(spoken bool) string {
 }
 
 // older sends a step as the older Transcription packet, which must name a track of the bot. Without one, the newest step of each segment
-// waits.
+// waits. LiveKit does not encrypt this packet, so an encrypted room does without.
 func (c *Captions) older(room *lksdk.Room, t *livekit.Transcription) {
+	if c.sup.Encrypted() {
+		return
+	}
 	if t.GetTrackId() != "" {
 		c.send(room, &livekit.DataPacket{Value: &livekit.DataPacket_Transcription{Transcription: t}})
 		return

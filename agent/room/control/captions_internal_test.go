@@ -15,11 +15,13 @@ import (
 
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/livekit/server-sdk-go/v2/e2ee"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
 	"touchline/agent/alert"
+	"touchline/agent/command"
 	"touchline/agent/look"
 )
 
@@ -191,6 +193,27 @@ func TestTracklessCaptions(t *testing.T) {
 	c.Caption(agent.Caption{Segment: "c", Text: "Half-time.", Final: true})
 	c.publish(t.Context())
 	require.Equal(t, []string{"TR_voice A throw-in.", "TR_voice A goal.", "TR_voice Half-time."}, segments)
+}
+
+// TestEncryptedCaptions: in an encrypted room, everything goes out in packets that LiveKit's library encrypts.
+func TestEncryptedCaptions(t *testing.T) {
+	t.Parallel()
+	c := NewCaptions(&presence{voice: "TR_voice", encrypted: true}, true, zerolog.Nop())
+	room := lksdk.NewRoom(nil)
+	c.room = func() *lksdk.Room { return room }
+	packets := 0
+	c.post = func(_ *lksdk.Room, p *livekit.DataPacket) error {
+		packets++
+		require.NotNil(t, e2ee.DataPacketValueToPayload(p), "%v", p)
+		return nil
+	}
+	c.Caption(agent.Caption{Segment: "a", Text: "A throw-in.", Final: true})
+	c.Heard(agent.Heard{Segment: "h", Identity: "ann", Track: "TR_ann", Text: "Hello.", Caption: true, Final: true})
+	c.Record(look.Record{Text: "A throw-in."})
+	c.Order(command.OrderEvent{})
+	c.Alert(alert.Alert{}, nil)
+	c.publish(t.Context())
+	require.Equal(t, 3+3+3+3, packets)
 }
 
 // TestCheckPacket: packets that a client library cannot take are not sent.

@@ -147,6 +147,8 @@ type Room interface {
 	Instructors(room *lksdk.Room) []string
 	// Transcribes reports whether the server lets the bot send text in the name of others.
 	Transcribes() bool
+	// Encrypted reports whether everything that the bot publishes is end-to-end encrypted.
+	Encrypted() bool
 	// Fail ends the run with the panic of a callback.
 	Fail(err error)
 }

@@ -20,6 +20,8 @@ func TestMain(m *testing.M) {
 type presence struct {
 	mute  bool
 	voice string // id of its track
+
+	encrypted bool
 }
 
 func (*presence) RoomName() string                 { return "match" }
@@ -30,4 +32,5 @@ func (*presence) VideoSID() string                 { return "" }
 func (*presence) SetState(agent.Status)            {}
 func (*presence) Instructors(*lksdk.Room) []string { return nil }
 func (p *presence) Transcribes() bool              { return !p.mute }
+func (p *presence) Encrypted() bool                { return p.encrypted }
 func (*presence) Fail(error)                       {}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/rtp"
 	"github.com/rs/zerolog"
 
 	"touchline/agent/room/conn"
@@ -71,22 +72,28 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 		who := conn.Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name, Agents: opts.Agents}
 		return conn.PublisherToken(opts.Keys, who, true)
 	}
-	showsState := true
+	showsState, room := true, opts.Room
 	if opts.Token != "" {
 		token = func() (string, error) { return opts.Token, nil }
 		ready, err := conn.ReadToken(opts.Token)
 		if err != nil {
 			return nil, err
 		}
-		showsState = ready.OwnAttributes
+		showsState, room = ready.OwnAttributes, ready.Room
 	} else if _, err := token(); err != nil {
 		return nil, err
 	}
+	encryption, err := conn.NewEncryption(opts.Keys.E2EE, room)
+	if err != nil {
+		return nil, fmt.Errorf("read the keys of end-to-end encryption: %w", err)
+	}
 	c := &CameraPublisher{opts: opts, packer: packet.NewPacker(uint16(rand.Uint32()), rand.Uint32()), showsState: showsState}
 	c.gap, c.needTrack, c.needKeyFrame = true, c.wakeUp, opts.OnKeyFrame
+	c.encryption, c.sound.encryption = encryption, encryption
 	c.sound.log, c.sound.name, c.sound.stream, c.sound.wake = opts.Log, "sound", "camera", c.wakeUp
 	c.conn = conn.New(conn.Options{
 		Log: opts.Log, URL: opts.URL, Token: token, Callbacks: c, Loopback: opts.LoopbackOnly, Reports: &c.reports,
+		Encryption: encryption,
 	})
 	conn.SetLibraryLogger(opts.Log)
 	return c, nil
@@ -126,7 +133,11 @@ func (c *CameraPublisher) WriteFrame(f media.EncodedFrame) (written time.Time, e
 	if track == nil {
 		return time.Time{}, nil
 	}
-	packets, err := c.packer.Packets(f, time.Now())
+	var packets []*rtp.Packet
+	sent, err := c.seal(f)
+	if err == nil {
+		packets, err = c.packer.Packets(sent, time.Now())
+	}
 	if err != nil {
 		c.gap = true
 		return time.Time{}, err

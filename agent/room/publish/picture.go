@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"fmt"
 	"time"
 
 	lksdk "github.com/livekit/server-sdk-go/v2"
@@ -10,6 +11,7 @@ import (
 
 	"touchline/agent/room/conn"
 	"touchline/media"
+	"touchline/media/packet"
 )
 
 // pictureTrack is a published video track. It is published at the first frame, and again when the codec or the connection changes. A
@@ -179,6 +181,19 @@ func (p *pictureTrack) publish(ses *conn.Session, o lksdk.TrackPublicationOption
 	p.mu.Unlock()
 	askKeyFrame()
 	return nil
+}
+
+// seal encrypts a frame, if the room is end-to-end encrypted. Only H264 is published there.
+func (p *pictureTrack) seal(f media.EncodedFrame) (media.EncodedFrame, error) {
+	if p.encryption == nil {
+		return f, nil
+	}
+	data, err := p.encryption.Picture(packet.Canonical(f.Data))
+	if err != nil {
+		return f, fmt.Errorf("encrypt the picture: %w", err)
+	}
+	f.Data, f.Packets = data, nil
+	return f, nil
 }
 
 // videoCapability returns the codec parameters of a track.

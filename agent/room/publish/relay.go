@@ -63,9 +63,11 @@ var _ agent.VideoOutput = (*Relay)(nil)
 
 // NewRelay returns the output of the delayed picture. It calls needTrack if there is no track for a frame, and askKeyFrame when the
 // server requests a key frame. After ended is closed, packets are sent without pauses.
-func NewRelay(needTrack, askKeyFrame func(), ended <-chan struct{}, log zerolog.Logger) *Relay {
+func NewRelay(needTrack, askKeyFrame func(), ended <-chan struct{}, e *conn.Encryption, log zerolog.Logger) *Relay {
 	return &Relay{
-		pictureTrack: pictureTrack{gap: true, needTrack: needTrack, needKeyFrame: func() {}}, log: log,
+		pictureTrack: pictureTrack{
+			localTrack: localTrack{encryption: e}, gap: true, needTrack: needTrack, needKeyFrame: func() {},
+		}, log: log,
 		rewriter: packet.NewRewriter(uint16(rand.Uint32()), rand.Uint32()), ended: ended, step: time.NewTimer(0), askKeyFrame: askKeyFrame,
 	}
 }
@@ -81,7 +83,11 @@ func (r *Relay) WriteFrame(f delay.OutFrame) (written time.Time, err error) {
 	if track == nil {
 		return time.Time{}, nil
 	}
-	packets, err := r.rewriter.Packets(f.EncodedFrame, f.Due)
+	var packets []*rtp.Packet
+	sent, err := r.seal(f.EncodedFrame)
+	if err == nil {
+		packets, err = r.rewriter.Packets(sent, f.Due)
+	}
 	if err != nil {
 		r.gap = true
 		r.dropped.Add(1)

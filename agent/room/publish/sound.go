@@ -24,8 +24,9 @@ type SoundTrack struct {
 }
 
 // NewSound returns the track of the camera's sound. It calls wake at the first packet.
-func NewSound(log zerolog.Logger, wake func()) *SoundTrack {
+func NewSound(e *conn.Encryption, log zerolog.Logger, wake func()) *SoundTrack {
 	t := &SoundTrack{wake: wake}
+	t.encryption = e
 	t.log, t.name, t.stream, t.source = log, soundName, streamName, livekit.TrackSource_SCREEN_SHARE_AUDIO
 	return t
 }

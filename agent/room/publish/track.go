@@ -36,6 +36,8 @@ func (c *outCounters) Stats() OutStats {
 type localTrack struct {
 	outCounters
 	warnings conn.WarnLimiter
+	// encryption of what is written; nil for none.
+	encryption *conn.Encryption
 
 	mu          sync.RWMutex
 	inner       *lksdk.LocalTrack

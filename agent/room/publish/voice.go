@@ -3,6 +3,7 @@ package publish
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +38,9 @@ type VoiceTrack struct {
 }
 
 // NewVoice returns the track of the voice.
-func NewVoice(log zerolog.Logger) *VoiceTrack { return &VoiceTrack{log: log} }
+func NewVoice(e *conn.Encryption, log zerolog.Logger) *VoiceTrack {
+	return &VoiceTrack{localTrack: localTrack{encryption: e}, log: log}
+}
 
 // WriteOpus sends one packet of 48 kHz Opus with an RTP timestamp. marker begins a talk spurt. Between connections the packet is
 // dropped: written is zero, without an error.
@@ -51,12 +54,16 @@ func (t *VoiceTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (wr
 	if len(packet) <= silentPacket || t.source != livekit.TrackSource_UNKNOWN { // the sound of a camera is not speech
 		level = levelSilence
 	}
+	payload, err := t.encryption.Sound(bytes.Clone(packet))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("encrypt the sound: %w", err)
+	}
 	err = inner.WriteRTP(&rtp.Packet{
 		Header: rtp.Header{
 			Version: 2, Marker: marker, Timestamp: timestamp,
 			SequenceNumber: uint16(t.sequence.Add(1)),
 		},
-		Payload: bytes.Clone(packet),
+		Payload: payload,
 	}, &lksdk.SampleWriteOptions{AudioLevel: &level})
 	written = time.Now()
 	if err != nil {

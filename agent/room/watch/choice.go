@@ -22,17 +22,16 @@ type candidate struct {
 	source   livekit.TrackSource
 	sid      string
 	muted    bool
-	// encrypted end to end, so that the bot cannot watch it.
-	encrypted bool
-	order     uint64 // of first sight
+	locked   string // why its end-to-end encryption cannot be undone; "" if it can be
+	order    uint64 // of first sight
 }
 
-// choose returns the track to watch. It matches the settings and is never an agent's track or an encrypted one. A camera precedes a
+// choose returns the track to watch. It matches the settings and is never an agent's track or a locked one. A camera precedes a
 // screen, then the track seen first wins. The present track stays while it qualifies. ok is false without a candidate.
 func choose(all []candidate, watch media.WatchConfig, present string) (candidate, bool) {
 	fit := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
 		switch {
-		case c.agent || c.encrypted:
+		case c.agent || c.locked != "":
 			return true
 		case watch.Identity != "" && c.identity != watch.Identity:
 			return true
@@ -59,22 +58,14 @@ func choose(all []candidate, watch media.WatchConfig, present string) (candidate
 	}), true
 }
 
-// noKey is the reason why no camera of a room is watched.
-const noKey = "the camera is end-to-end encrypted; this commentator has no key"
-
-// onlyEncrypted reports whether there would be a track to watch without encryption.
-func onlyEncrypted(all []candidate, watch media.WatchConfig) bool {
-	all = slices.Clone(all)
-	for i := range all {
-		all[i].encrypted = false
+// lockedOut returns why the track that would be watched without encryption cannot be; "" if there is none.
+func lockedOut(all []candidate, watch media.WatchConfig) string {
+	reasons, open := map[string]string{}, slices.Clone(all)
+	for i := range open {
+		reasons[open[i].sid], open[i].locked = open[i].locked, ""
 	}
-	_, ok := choose(all, watch, "")
-	return ok
-}
-
-// encrypted reports whether a track is encrypted end to end.
-func encrypted(pub *lksdk.RemoteTrackPublication) bool {
-	return pub.TrackInfo().GetEncryption() != livekit.Encryption_NONE
+	c, _ := choose(open, watch, "")
+	return reasons[c.sid]
 }
 
 func sourceRank(s livekit.TrackSource) int {
@@ -140,7 +131,7 @@ func (s *Follower) candidates(ses *conn.Session) (list []candidate, pubs map[str
 			}
 			list = append(list, candidate{
 				identity: p.Identity(), name: p.Name(), agent: p.Kind() == lksdk.ParticipantAgent,
-				source: pub.Source(), sid: sid, muted: pub.IsMuted(), encrypted: encrypted(pub), order: s.seen[sid],
+				source: pub.Source(), sid: sid, muted: pub.IsMuted(), locked: ses.Locked(pub.TrackInfo()), order: s.seen[sid],
 			})
 			pubs[sid] = &Subscription{session: ses, pub: pub, who: p, sid: sid}
 		}
@@ -166,11 +157,11 @@ func (s *Follower) Follow(ses *conn.Session, now time.Time) *Subscription {
 	}
 	picked, ok := choose(list, s.watcher.Watching(), present)
 	why := away(ses.Room.GetRemoteParticipants(), s.watcher.Watching().Identity, picked.identity)
-	if !ok && onlyEncrypted(list, s.watcher.Watching()) {
-		why = noKey
-		if s.watcher.declared() != why {
-			s.opts.Log.Warn().Str("reason", why).Msg("camera not watched")
+	if locked := s.locked(list, sub, ok); locked != "" {
+		if s.watcher.declared() != locked {
+			s.opts.Log.Warn().Str("reason", locked).Msg("camera not watched")
 		}
+		why = locked
 	}
 	s.watcher.setSeen(list, why)
 	if !ok {
@@ -207,6 +198,20 @@ func (s *Follower) Follow(ses *conn.Session, now time.Time) *Subscription {
 	s.subscribe(next)
 	s.notify(info, "watching")
 	return next
+}
+
+// locked returns why the encryption of the present track, or of all that could be watched, cannot be undone; "" without such a reason.
+func (s *Follower) locked(list []candidate, sub *Subscription, choice bool) string {
+	if !choice {
+		return lockedOut(list, s.watcher.Watching())
+	}
+	if sub == nil {
+		return ""
+	}
+	if reader := s.readerOf(sub); reader != nil {
+		return reader.decryptor.Problem()
+	}
+	return ""
 }
 
 // renew subscribes to the same track after a full reconnect of the library, which made new objects for it. It does not notify: for
@@ -303,7 +308,7 @@ func (s *Follower) Subscribed(ses *conn.Session, track *webrtc.TrackRemote, pub 
 	if sub.reader != nil {
 		sub.reader.cancel() // no need to wait: only the newest reader delivers
 	}
-	reader := startReader(s.watcher, track, s.opts.Fail, s.opts.Log)
+	reader := startReader(s.watcher, track, ses.Decryptor(pub.TrackInfo(), track.Codec().MimeType), s.opts.Fail, s.opts.Log)
 	pub.OnRTCP(reader.rtcp)
 	sub.reader = reader
 	s.watcher.RequestKeyFrame()

@@ -18,8 +18,12 @@ type Candidate struct {
 func Choose(all []Candidate, watch media.WatchConfig, present string) string {
 	list := make([]candidate, len(all))
 	for i, c := range all {
+		locked := ""
+		if c.Encrypted {
+			locked = "no key"
+		}
 		list[i] = candidate{
-			identity: c.Identity, agent: c.Agent, muted: c.Muted, encrypted: c.Encrypted, sid: c.SID, order: uint64(i),
+			identity: c.Identity, agent: c.Agent, muted: c.Muted, locked: locked, sid: c.SID, order: uint64(i),
 			source: livekit.TrackSource_CAMERA,
 		}
 		if c.Screen {

@@ -186,7 +186,8 @@ func (s *Follower) microphones(
 		}
 		for _, tp := range p.TrackPublications() {
 			pub, ok := tp.(*lksdk.RemoteTrackPublication)
-			if !ok || pub.Kind() != lksdk.TrackKindAudio || pub.Source() != livekit.TrackSource_MICROPHONE || pub.SID() == "" || encrypted(pub) {
+			if !ok || pub.Kind() != lksdk.TrackKindAudio || pub.Source() != livekit.TrackSource_MICROPHONE || pub.SID() == "" ||
+				ses.Locked(pub.TrackInfo()) != "" {
 				continue
 			}
 			pubs[pub.SID()] = pub
@@ -210,7 +211,7 @@ func soundOf(sub *Subscription) *lksdk.RemoteTrackPublication {
 	}
 	for _, p := range sub.who.TrackPublications() {
 		pub, ok := p.(*lksdk.RemoteTrackPublication)
-		if ok && pub.Kind() == lksdk.TrackKindAudio && pub.Source() == want && pub.SID() != "" && !encrypted(pub) {
+		if ok && pub.Kind() == lksdk.TrackKindAudio && pub.Source() == want && pub.SID() != "" && sub.session.Locked(pub.TrackInfo()) == "" {
 			return pub
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
+	"touchline/agent/room/conn"
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/ingest"
@@ -47,6 +48,8 @@ type trackReader struct {
 	epoch   uint32
 	began   time.Time // arrival of the first packet, at which the library returns the track
 	log     zerolog.Logger
+	// decryptor of an end-to-end encrypted track; nil for others.
+	decryptor *conn.Decryptor
 
 	packets chan arrivedPacket
 	reports chan arrivedReport
@@ -60,11 +63,13 @@ type trackReader struct {
 }
 
 // startReader reads track until stop. fail receives its panics.
-func startReader(w *Watcher, track *webrtc.TrackRemote, fail func(err error), log zerolog.Logger) *trackReader {
+func startReader(
+	w *Watcher, track *webrtc.TrackRemote, decryptor *conn.Decryptor, fail func(err error), log zerolog.Logger,
+) *trackReader {
 	ctx, cancel := context.WithCancel(context.Background())
 	number, epoch := w.newReader()
 	r := &trackReader{
-		watcher: w, fail: fail, number: number, track: track, epoch: epoch, began: time.Now(), log: log,
+		watcher: w, fail: fail, number: number, track: track, epoch: epoch, began: time.Now(), log: log, decryptor: decryptor,
 		packets: make(chan arrivedPacket, packetQueue),
 		reports: make(chan arrivedReport, 4),
 		cancel:  cancel, done: make(chan struct{}),
@@ -194,7 +199,11 @@ func (r *trackReader) assemble() {
 					continue
 				}
 				payloadType = p.packet.PayloadType
-				asm = ingest.New(ingest.Options{Codec: codec, ClockRate: params.ClockRate, Epoch: epoch, Log: r.log})
+				options := ingest.Options{Codec: codec, ClockRate: params.ClockRate, Epoch: epoch, Log: r.log}
+				if r.decryptor != nil {
+					options.Decrypt = r.decryptor.Open
+				}
+				asm = ingest.New(options)
 			}
 			frames = asm.Push(p.packet, p.at)
 		case sr := <-r.reports:

@@ -191,6 +191,8 @@ func (h *audioSubscription) deliver(r *audioReader, p *rtp.Packet, at time.Time)
 	}
 	if !hasMedia(p) {
 		p.Payload = nil
+	} else if !r.decrypt(p) {
+		return
 	} else if h.open != nil && h.mic.sink == nil && !at.Before(h.from) {
 		if sink := h.open(); sink != nil {
 			h.mic = sinkSlot{sink: sink}
@@ -240,12 +242,18 @@ type audioReader struct {
 	done    chan struct{}
 	ended   atomic.Bool
 	foreign atomic.Bool // not Opus
+
+	decryptor *conn.Decryptor // nil for a track that is not encrypted
+	locked    bool            // the key does not fit; used by the reader's goroutine only
 }
 
 // startAudioReader reads track until stop.
 func startAudioReader(track *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication, to *audioSubscription) *audioReader {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &audioReader{track: track, pub: pub, to: to, cancel: cancel, done: make(chan struct{})}
+	r := &audioReader{
+		track: track, pub: pub, to: to, cancel: cancel, done: make(chan struct{}),
+		decryptor: to.session.Decryptor(pub.TrackInfo(), track.Codec().MimeType),
+	}
 	go func() {
 		defer close(r.done)
 		defer r.ended.Store(true)
@@ -260,6 +268,22 @@ func startAudioReader(track *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublicati
 		}
 	}()
 	return r
+}
+
+// decrypt decrypts a packet of an encrypted track. It returns false for one to drop, which counts as lost.
+func (r *audioReader) decrypt(p *rtp.Packet) bool {
+	if r.decryptor == nil {
+		return true
+	}
+	payload, err := r.decryptor.Open(p.Payload)
+	if locked := r.decryptor.Problem() != ""; locked != r.locked {
+		r.locked = locked
+		if locked {
+			r.to.log.Warn().Err(err).Msg("sound end-to-end encrypted with another key")
+		}
+	}
+	p.Payload = payload
+	return err == nil
 }
 
 func (r *audioReader) stop() {

@@ -325,6 +325,10 @@ export class Viewer {
     for (const pub of agent?.trackPublications.values() ?? []) {
       if (pub.source !== Track.Source.Camera && pub.source !== Track.Source.Microphone && pub.trackName !== SOUND) continue;
       if (pub.source === Track.Source.Camera) video = true;
+      if (pub.isEncrypted) { // this page has no key
+        this.plain.start();
+        continue;
+      }
       if (!pub.isDesired) pub.setSubscribed(true);
     }
     this.state.set({ agent: Boolean(agent), agentVideo: video });
