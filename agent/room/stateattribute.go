@@ -19,8 +19,6 @@ const (
 	detailEvery = time.Second
 	// thinkingAfter is how long a look takes before it shows: quick looks at a still scene would make front ends flicker.
 	thinkingAfter = 400 * time.Millisecond
-	// beatEvery is the interval of beats.
-	beatEvery = 2 * time.Second
 	// settled is how long after its join a front end is expected to watch attributes.
 	settled = time.Second
 )
@@ -41,7 +39,6 @@ type stateAttribute struct {
 	word     string // in the present room; "" before the first
 	wordAt   time.Time
 	hearing  string // in the present room
-	beats    bool   // the metadata has a number that changes every beatEvery
 	detail   string
 	detailAt time.Time
 	cameAt   time.Time // newest join of a participant that lacks the word; zero for none
@@ -128,15 +125,7 @@ func (b *stateAttribute) due(now time.Time) update {
 		}
 		b.word, b.wordAt, b.hearing = word, now, hearing
 	}
-	shown := struct {
-		agent.Status
-
-		Beat int64 `json:"beat,omitempty"`
-	}{Status: b.shownLocked(now)}
-	if b.beats {
-		shown.Beat = now.Unix() / int64(beatEvery/time.Second)
-	}
-	detail, err := json.Marshal(shown)
+	detail, err := json.Marshal(b.shownLocked(now))
 	if err != nil { // strings and a number always marshal
 		detail = []byte("{}")
 	}

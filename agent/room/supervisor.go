@@ -49,8 +49,7 @@ type Options struct {
 	// ReconnectDelay is the first wait of an outage. It doubles with each attempt, up to 2 s in the first three minutes and up
 	// to MaxReconnectDelay after them. 100 ms and 15 s when 0. Each wait is a random time between half of that and all of it.
 	ReconnectDelay, MaxReconnectDelay time.Duration
-	// Replaced is set for a bot that other workers may replace: its metadata has a number that changes every 2 s, by which they see that
-	// it is alive. See conn.Options.
+	// Replaced is set for a bot that other workers may replace. See conn.Options.
 	Replaced func(ctx context.Context, sid string) bool
 	// OnSource receives the changes of the watched track: reason is "watching", "gone", "muted", "silent" (the
 	// camera sends nothing, though nothing is wrong with the connection) or "back". It must not block. May be nil.
@@ -115,7 +114,6 @@ func New(opts Options) (*Supervisor, error) {
 		state: newStateAttribute(time.Now()),
 		ended: make(chan struct{}),
 	}
-	s.state.beats = opts.Replaced != nil
 	token, err := s.tokens()
 	if err != nil {
 		return nil, err

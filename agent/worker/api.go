@@ -138,6 +138,23 @@ func (a *roomAPI) participant(ctx context.Context, room, identity string) (*live
 	return p, nil
 }
 
+// answers reports whether a participant answers a request within answerTime. Its answer is that it does not know the method. An error says
+// nothing about the participant.
+func (a *roomAPI) answers(ctx context.Context, room, identity string) (bool, error) {
+	req := &livekit.PerformRpcRequest{
+		Room: room, DestinationIdentity: identity, Method: "touchline.alive", ResponseTimeoutMs: uint32(answerTime / time.Millisecond),
+	}
+	_, err := call(ctx, a, admin(room), "ask a participant", a.rooms.PerformRpc, req)
+	te, ok := errors.AsType[twirp.Error](err)
+	switch {
+	case err == nil, ok && te.Code() == twirp.InvalidArgument:
+		return true, nil
+	case ok && te.Code() == twirp.Canceled: // the server waited in vain
+		return false, nil
+	}
+	return false, unlessNotFound(err)
+}
+
 // remove removes a participant from a room.
 func (a *roomAPI) remove(ctx context.Context, room, identity string) error {
 	req := &livekit.RoomParticipantIdentity{Room: room, Identity: identity}

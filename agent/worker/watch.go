@@ -5,10 +5,11 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/livekit/protocol/livekit"
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -18,23 +19,17 @@ const (
 	// stateAttribute of a copy has the state that the previous job handed over, up to maxState bytes.
 	stateAttribute = "touchline.state"
 	maxState       = 64 << 10
-	// frozenAttribute of a copy has the SID of an agent that no longer beats, which the new agent replaces by its identity.
+	// frozenAttribute of a copy has the SID of an agent that no longer answers, which the new agent replaces by its identity.
 	frozenAttribute = "touchline.frozen"
-	// beatKey is in the metadata of agents whose metadata changes every 2 s (room.Options.Beats).
-	beatKey = `"beat":`
-	// An agent is suspected after suspectAfter without a change, and frozen after frozenAfter. A room that was not seen for maxGap is
-	// watched anew.
-	suspectAfter = 2100 * time.Millisecond
-	frozenAfter  = 5 * time.Second
-	maxGap       = 8 * time.Second
-	// lookEvery is the interval of looks at suspected agents.
-	lookEvery = time.Second
-	// doubtFor is how long no agent is judged after the server was away, hung or answered slower than slowAnswer: agents need time to
-	// join again.
-	doubtFor   = 20 * time.Second
+	// An agent is frozen after maxUnanswered questions in a row without an answer within answerTime. asked is the number of agents asked
+	// at once.
+	maxUnanswered = 4
+	answerTime    = time.Second
+	asked         = 16
+	// slowAnswer is the answer time of the server, or the pause of this process, from which agents must answer again before they are judged.
 	slowAnswer = 2 * time.Second
 	// recheckAfter is the time, with jitter, between the two checks of a room before a dispatch. Together with WatchEvery
-	// and frozenAfter, it must stay below 12 s.
+	// and the questions to an agent, it must stay below 12 s.
 	recheckAfter = 500 * time.Millisecond
 	// dispatchGrace is how long the agent of a new dispatch may take to join.
 	dispatchGrace = 3 * time.Second
@@ -51,19 +46,8 @@ type roomState struct {
 	attempts  int
 	notBefore time.Time
 
-	// The agent, the version of its state, since when it has not changed, and the last look at it.
-	agent       string
-	version     uint32
-	since, seen time.Time
-}
-
-// still returns for how long an agent has not changed, as far as this worker has seen.
-func (m *roomState) still(p *livekit.ParticipantInfo, now time.Time) time.Duration {
-	if m.agent != p.GetSid() || m.version != p.GetVersion() || now.Sub(m.seen) > maxGap {
-		m.agent, m.version, m.since = p.GetSid(), p.GetVersion(), now
-	}
-	m.seen = now
-	return now.Sub(m.since)
+	agent   string // SID
+	answers bool   // it has answered since the server was last away
 }
 
 // watch is the search of a worker for rooms that lost their agent.
@@ -71,7 +55,13 @@ type watch struct {
 	*Worker
 
 	known map[string]*roomState
-	doubt time.Time // until when no agent is judged
+}
+
+// doubt makes all agents answer again before they are judged: the server was away, and they may have to join again.
+func (w *watch) doubt() {
+	for _, m := range w.known {
+		m.answers = false
+	}
 }
 
 // run dispatches again for rooms that lost their agent, until ctx ends.
@@ -89,16 +79,16 @@ func (w *watch) run(ctx context.Context) {
 		case <-time.After(wait):
 		}
 		if time.Since(next) > slowAnswer { // this process stood still
-			w.doubt = time.Now().Add(doubtFor)
+			w.doubt()
 		}
 		began = time.Now()
 		if w.away() {
-			w.doubt = began.Add(doubtFor)
+			w.doubt()
 			continue
 		}
 		if err := w.round(ctx); err != nil && ctx.Err() == nil {
 			w.log.Debug().Err(err).Msg("rooms not checked")
-			w.doubt = time.Now().Add(doubtFor)
+			w.doubt()
 		}
 	}
 }
@@ -111,10 +101,10 @@ func (w *watch) round(ctx context.Context) error {
 		return err
 	}
 	if time.Since(began) > slowAnswer {
-		w.doubt = time.Now().Add(doubtFor)
+		w.doubt()
 	}
 	own := w.ownRooms()
-	var suspects, frozen []string
+	var suspects, present []string
 	there := map[string]bool{}
 	for _, room := range rooms {
 		name := room.GetName()
@@ -125,11 +115,11 @@ func (w *watch) round(ctx context.Context) error {
 				continue
 			}
 		}
-		switch missing, still := w.check(ctx, room); {
+		switch missing, agent := w.check(ctx, room); {
 		case missing:
 			suspects = append(suspects, name)
-		case still > suspectAfter:
-			frozen = append(frozen, name)
+		case agent:
+			present = append(present, name)
 		}
 	}
 	maps.DeleteFunc(w.known, func(name string, _ *roomState) bool { return !there[name] })
@@ -140,7 +130,7 @@ func (w *watch) round(ctx context.Context) error {
 	for _, name := range suspects {
 		w.redispatch(ctx, name, w.known[name], false)
 	}
-	w.replaceFrozen(ctx, frozen)
+	w.replaceFrozen(ctx, present)
 	return nil
 }
 
@@ -155,8 +145,8 @@ func (w *watch) pause(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// check reports whether a room may need a dispatch, because its agent is missing or has not changed for a while.
-func (w *watch) check(ctx context.Context, room *livekit.Room) (missing bool, still time.Duration) {
+// check reports whether a room may lack its agent, or has one that may be frozen.
+func (w *watch) check(ctx context.Context, room *livekit.Room) (missing, agent bool) {
 	name := room.GetName()
 	m := w.known[name]
 	if m == nil || m.sid != room.GetSid() {
@@ -165,25 +155,24 @@ func (w *watch) check(ctx context.Context, room *livekit.Room) (missing bool, st
 	}
 	if m.skip > 0 {
 		m.skip--
-		return false, 0
+		return false, false
 	}
 	if time.Now().Before(m.notBefore) || w.free() == 0 {
-		return false, 0
+		return false, false
 	}
 	roots, copies, err := w.api.dispatched(ctx, name)
 	if err != nil {
-		return false, 0 // the room may have closed
+		return false, false // the room may have closed
 	}
 	if len(roots) == 0 && len(copies) == 0 {
 		m.skip = skipRounds
-		return false, 0
+		return false, false
 	}
-	missing, still = w.look(ctx, name, m)
-	missing = missing || len(roots) == 0
-	if !missing && still <= suspectAfter {
-		m.attempts = 0
+	missing, sid := w.look(ctx, name)
+	if m.agent != sid {
+		m.agent, m.answers = sid, false
 	}
-	return missing, still
+	return missing || len(roots) == 0, sid != ""
 }
 
 // away reports whether the worker has no connection to the server.
@@ -193,33 +182,54 @@ func (w *Worker) away() bool {
 	return w.link == nil
 }
 
-// look reports whether a room lacks its agent, and for how long its agent has not changed; 0 without an agent that beats.
-func (w *watch) look(ctx context.Context, room string, m *roomState) (missing bool, still time.Duration) {
-	began := time.Now()
+// look reports whether a room lacks its agent, and the SID of the room's agent.
+func (w *watch) look(ctx context.Context, room string) (missing bool, sid string) {
 	missing, agent, err := w.api.missing(ctx, room, w.opts.JobType)
-	now := time.Now()
-	if err != nil || now.Sub(began) > slowAnswer {
-		w.doubt = now.Add(doubtFor)
+	if err != nil {
+		w.doubt()
 	}
-	if strings.Contains(agent.GetMetadata(), beatKey) {
-		still = m.still(agent, now)
-	}
-	return missing, still
+	return missing, agent.GetSid()
 }
 
-// replaceFrozen looks at suspected agents every second, until each has beaten or is frozen, and dispatches again for the frozen ones. The
-// new agent has the same identity, so that the server removes the frozen one, which leaves if it ever wakes up.
+// replaceFrozen asks the agents of rooms until each has answered or is frozen, and dispatches again for the frozen ones. The new agent has
+// the same identity, so that the server removes the frozen one, which leaves if it ever wakes up.
 func (w *watch) replaceFrozen(ctx context.Context, rooms []string) {
-	for len(rooms) > 0 && !w.away() && w.pause(ctx, lookEvery) {
-		rooms = slices.DeleteFunc(rooms, func(name string) bool {
-			m := w.known[name]
-			_, still := w.look(ctx, name, m)
-			if still > frozenAfter && time.Now().After(w.doubt) {
-				w.redispatch(ctx, name, m, true)
+	for range maxUnanswered {
+		rooms = w.silent(ctx, rooms)
+	}
+	for _, name := range rooms {
+		if !w.away() && ctx.Err() == nil {
+			w.redispatch(ctx, name, w.known[name], true)
+		}
+	}
+}
+
+// silent asks the agents of rooms, and returns the rooms of those that answered earlier and did not now.
+func (w *watch) silent(ctx context.Context, rooms []string) (silent []string) {
+	answers := make([]bool, len(rooms))
+	var failed atomic.Bool
+	var g errgroup.Group
+	g.SetLimit(asked)
+	for i, name := range rooms {
+		g.Go(func() (err error) {
+			if answers[i], err = w.api.answers(ctx, name, Identity(w.opts.AgentName, "")); err != nil {
+				failed.Store(true)
 			}
-			return still < suspectAfter || still > frozenAfter
+			return nil
 		})
 	}
+	_ = g.Wait() // no function fails
+	if failed.Load() {
+		w.doubt()
+	}
+	for i, name := range rooms {
+		m := w.known[name]
+		if m.answers && !answers[i] {
+			silent = append(silent, name)
+		}
+		m.answers = m.answers || answers[i]
+	}
+	return silent
 }
 
 // ownRooms lists the jobs of this worker by room.
@@ -263,7 +273,8 @@ func (w *watch) redispatch(ctx context.Context, room string, m *roomState, froze
 	if len(roots) == 0 || w.free() == 0 {
 		return
 	}
-	if missing, _ := w.look(ctx, room, m); !frozen && !missing {
+	missing, sid := w.look(ctx, room)
+	if frozen && sid != m.agent || !frozen && !missing { // another worker was faster
 		return
 	}
 	// A new dispatch, or the copy of another worker, may be in progress.
