@@ -145,13 +145,41 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 		gate.finish(rctx, ended)
 		cancel()
 	}
-	if state, err := json.Marshal(b.Kept()); err == nil && job.HandOver != nil && string(state) != "{}" {
-		job.HandOver(string(state))
+	if state := stateOf(b); job.HandOver != nil && state != "" {
+		job.HandOver(state)
 	}
 	job.Leaving(nil)
 	leave()
 	<-ended
 	return outcome(result)
+}
+
+// stateOf returns people's changes in the room of a bot, for its next job; "" for none.
+func stateOf(b *bot.Bot) string {
+	state, err := json.Marshal(b.Kept())
+	if err != nil || string(state) == "{}" {
+		return ""
+	}
+	return string(state)
+}
+
+// answer makes a bot answer worker.StateMethod.
+func (j *Manager) answer(r *lksdk.Room, job worker.Job, b *bot.Bot) {
+	lk := j.opts.Settings.LiveKit
+	err := r.RegisterRpcMethod(worker.StateMethod, func(in lksdk.RpcInvocationData) (string, error) {
+		defer rescue.Guard(b.Room.Fail)
+		if err := conn.VerifyAdmin(conn.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}, in.Payload, job.Room); err != nil {
+			return "", err
+		}
+		state := stateOf(b)
+		if len(state) > lksdk.MaxPayloadBytes {
+			state = "" // the server would refuse the answer
+		}
+		return state, nil
+	})
+	if err != nil {
+		j.opts.Log.Warn().Err(err).Str("room", job.Room).Msg("RPC method not registered")
+	}
 }
 
 // explainFor is how long a job that cannot run shows its reason in the room.
@@ -184,7 +212,7 @@ func (j *Manager) Explain(ctx context.Context, job worker.Job, reason error) {
 }
 
 // bot makes the bot of a job. closed is called when the server closed the room.
-func (j *Manager) bot(cfg bot.Settings, job worker.Job, gate *drainTracker, closed func()) (*bot.Bot, error) {
+func (j *Manager) bot(cfg bot.Settings, job worker.Job, gate *drainTracker, closed func()) (b *bot.Bot, err error) {
 	var kept map[string]json.RawMessage
 	if job.State != "" {
 		if err := json.Unmarshal([]byte(job.State), &kept); err != nil {
@@ -196,6 +224,7 @@ func (j *Manager) bot(cfg bot.Settings, job worker.Job, gate *drainTracker, clos
 		texts = append(texts, j.opts.Texts(job)...)
 	}
 	hooks := []room.Hooks{{
+		Created: func(r *lksdk.Room) { j.answer(r, job, b) },
 		Joined: func(r *lksdk.Room) {
 			// The server sets this attribute only in tokens that it makes.
 			r.LocalParticipant.SetAttributes(map[string]string{"lk.agent_name": job.AgentName})
@@ -215,13 +244,14 @@ func (j *Manager) bot(cfg bot.Settings, job worker.Job, gate *drainTracker, clos
 	if j.opts.Hooks != nil {
 		hooks = append(hooks, j.opts.Hooks(job))
 	}
-	return bot.New(bot.Options{
+	b, err = bot.New(bot.Options{
 		Settings: cfg, Engines: j.engines, Admission: gate, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Outputs: j.opts.Outputs,
 		Memory: j.opts.Memory,
 		Kept:   kept, Replaced: job.Replaced, Hooks: hooks,
 		OnCrash: job.Leaving, // the server gets the reason before the agent leaves
 		Log:     j.opts.Log.With().Str("room", job.Room).Str("job", job.ID).Logger(),
 	})
+	return b, err
 }
 
 // outcome returns the error of a job whose bot ended with err.

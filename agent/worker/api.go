@@ -138,21 +138,24 @@ func (a *roomAPI) participant(ctx context.Context, room, identity string) (*live
 	return p, nil
 }
 
-// answers reports whether a participant answers a request within answerTime. Its answer is that it does not know the method. An error says
-// nothing about the participant.
-func (a *roomAPI) answers(ctx context.Context, room, identity string) (bool, error) {
-	req := &livekit.PerformRpcRequest{
-		Room: room, DestinationIdentity: identity, Method: "touchline.alive", ResponseTimeoutMs: uint32(answerTime / time.Millisecond),
+// askState asks an agent for the state to hand over. answered is false if it does not answer within answerTime. An error says nothing
+// about the agent.
+func (a *roomAPI) askState(ctx context.Context, room, identity string) (state string, answered bool, err error) {
+	token, err := auth.NewAccessToken(a.key, a.secret).SetVideoGrant(admin(room)).SetValidFor(time.Minute).ToJWT()
+	if err != nil {
+		return "", false, err
 	}
-	_, err := call(ctx, a, admin(room), "ask a participant", a.rooms.PerformRpc, req)
+	res, err := call(ctx, a, admin(room), "ask the agent", a.rooms.PerformRpc, &livekit.PerformRpcRequest{
+		Room: room, DestinationIdentity: identity, Method: StateMethod, Payload: token, ResponseTimeoutMs: uint32(answerTime / time.Millisecond),
+	})
 	te, ok := errors.AsType[twirp.Error](err)
 	switch {
-	case err == nil, ok && te.Code() == twirp.InvalidArgument:
-		return true, nil
+	case err == nil, ok && te.Code() == twirp.InvalidArgument: // an agent without the method answers, too
+		return res.GetPayload(), true, nil
 	case ok && te.Code() == twirp.Canceled: // the server waited in vain
-		return false, nil
+		return "", false, nil
 	}
-	return false, unlessNotFound(err)
+	return "", false, unlessNotFound(err)
 }
 
 // remove removes a participant from a room.

@@ -12,6 +12,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// StateMethod is the RPC method by which workers ask agents for the state that their next job gets. The payload is an access token that
+// administers the room.
+const StateMethod = "touchline.handover"
+
 const (
 	// rootAttribute marks a worker's copy of a dispatch and names the original. A room needs the agent while it has a
 	// dispatch without this attribute.
@@ -48,6 +52,7 @@ type roomState struct {
 
 	agent   string // SID
 	answers bool   // it has answered since the server was last away
+	state   string // its newest answer, for the next agent
 }
 
 // watch is the search of a worker for rooms that lost their agent.
@@ -212,8 +217,12 @@ func (w *watch) silent(ctx context.Context, rooms []string) (silent []string) {
 	g.SetLimit(asked)
 	for i, name := range rooms {
 		g.Go(func() (err error) {
-			if answers[i], err = w.api.answers(ctx, name, Identity(w.opts.AgentName, "")); err != nil {
+			var state string
+			if state, answers[i], err = w.api.askState(ctx, name, Identity(w.opts.AgentName, "")); err != nil {
 				failed.Store(true)
+			}
+			if answers[i] {
+				w.known[name].state = state
 			}
 			return nil
 		})
@@ -293,8 +302,11 @@ func (w *watch) redispatch(ctx context.Context, room string, m *roomState, froze
 	m.attempts++
 	m.notBefore = time.Now().Add(min(w.opts.WatchEvery<<min(m.attempts-1, 10), maxRedispatch))
 	found, extra := "agent missing; dispatching again", map[string]string{}
+	if m.state != "" {
+		extra[stateAttribute] = m.state
+	}
 	if frozen {
-		found, extra = "agent frozen; dispatching again", map[string]string{frozenAttribute: m.agent}
+		found, extra[frozenAttribute] = "agent frozen; dispatching again", m.agent
 	}
 	w.log.Warn().Str("room", room).Str("dispatch", root.GetId()).Int("attempt", m.attempts).Msg(found)
 	w.metrics.redispatches.WithLabelValues("found").Inc()

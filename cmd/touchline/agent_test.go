@@ -232,6 +232,12 @@ func TestAgentHandsItsRoomOver(t *testing.T) {
 	second := h.start("--console", "127.0.0.1:0")
 	require.NoError(t, first.cmd.Process.Signal(syscall.SIGTERM))
 	second.console(t).eventually(agentRoom, func(state map[string]any) bool { return state["instruction"] == "Follow the referee." })
+
+	// A killed worker hands over as well: the others have asked for its state.
+	third := h.start("--console", "127.0.0.1:0")
+	<-time.After(10 * time.Second) // rounds of its watch
+	require.NoError(t, second.cmd.Process.Kill())
+	third.console(t).eventually(agentRoom, func(state map[string]any) bool { return state["instruction"] == "Follow the referee." })
 }
 
 func TestAgentLeavesAtOnceAtTheSecondSignal(t *testing.T) {
