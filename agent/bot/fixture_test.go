@@ -82,7 +82,7 @@ func (h *fixture) camera(roomName, clip string) {
 	if clip != "" {
 		a, err := source.ParseAddress(clip)
 		require.NoError(h.t, err)
-		p, err := catalog.Open(catalog.Options{Address: a, Allow: source.AllowEverything(), Loop: true, Now: time.Now})
+		p, err := catalog.Open(catalog.Options{Access: source.Access{Address: a, Allow: source.AllowEverything(), Now: time.Now}, Loop: true})
 		require.NoError(h.t, err)
 		f, err := camera.New(camera.Options{
 			URL: h.url, Keys: h.keys, Room: roomName, Identity: "camera", Name: "camera", LoopbackOnly: true, Log: zerolog.Nop(),

@@ -338,7 +338,7 @@ func TestKeptCameras(t *testing.T) {
 	run(bot.SourcesOptions{Allow: private}, func(b *bot.Bot, _ *bot.Sources) { watch(b, first[2].Identity) })
 	address, err := source.ParseAddress("rtsp://eva:other@192.168.7.7/door")
 	require.NoError(t, err)
-	puller, err := catalog.Open(catalog.Options{Address: address, Allow: source.AllowEverything(), Now: time.Now, Log: zerolog.Nop()})
+	puller, err := catalog.Open(catalog.Options{Access: source.Access{Address: address, Allow: source.AllowEverything(), Now: time.Now, Log: zerolog.Nop()}})
 	require.NoError(t, err)
 	o := bot.SourcesOptions{Allow: private, First: &bot.FirstSource{Puller: puller, Address: address, Identity: "door"}}
 	run(o, func(b *bot.Bot, s *bot.Sources) {

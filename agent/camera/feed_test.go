@@ -164,7 +164,7 @@ func TestSources(t *testing.T) {
 			t.Parallel()
 			a, err := source.ParseAddress(tt.address())
 			require.NoError(t, err)
-			p, err := catalog.Open(catalog.Options{Address: a, Allow: source.AllowEverything(), Loop: true, Now: time.Now})
+			p, err := catalog.Open(catalog.Options{Access: source.Access{Address: a, Allow: source.AllowEverything(), Now: time.Now}, Loop: true})
 			require.NoError(t, err)
 			name := "room-" + strconv.Itoa(i)
 			var mu sync.Mutex
@@ -205,7 +205,7 @@ func TestRoomWithoutH264(t *testing.T) {
 	s := newStage(t, "video/vp8")
 	a, err := source.ParseAddress(clip(t, "clip.mp4", append(plain, "-movflags", "+faststart")...))
 	require.NoError(t, err)
-	p, err := catalog.Open(catalog.Options{Address: a, Allow: source.AllowEverything(), Loop: true, Now: time.Now})
+	p, err := catalog.Open(catalog.Options{Access: source.Access{Address: a, Allow: source.AllowEverything(), Now: time.Now}, Loop: true})
 	require.NoError(t, err)
 	f, err := camera.New(camera.Options{
 		URL: s.server.URL(), Keys: s.keys, Room: "room", Identity: "camera", Name: "Camera", LoopbackOnly: true, Codec: programPath(),

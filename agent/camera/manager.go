@@ -412,8 +412,8 @@ func (m *Manager) prepare(w source.Request) (played, error) {
 		return played{}, &settings.RangeError{Name: "headers", Want: "headers as 'Name: value': " + err.Error(), Got: "others"}
 	}
 	p, err := catalog.Open(catalog.Options{
-		Address: a, Allow: m.opts.Allow, Transport: transport, Insecure: w.Insecure, Header: header, Height: m.opts.Height,
-		Copy: m.opts.Feed.Mode == transcode.Off, Loop: true, Now: time.Now, Log: m.opts.Log,
+		Access:    source.Access{Address: a, Allow: m.opts.Allow, Insecure: w.Insecure, Header: header, Now: time.Now, Log: m.opts.Log},
+		Transport: transport, Height: m.opts.Height, Copy: m.opts.Feed.Mode == transcode.Off, Loop: true,
 	})
 	if err != nil {
 		return played{}, err

@@ -64,9 +64,9 @@ func (o openFlags) open(text string, allow source.Allow, cfg camera.Config, log 
 		transport = rtsp.Auto
 	}
 	puller, err := catalog.Open(catalog.Options{
-		Address: address, Allow: allow, Transport: transport, Insecure: o.Insecure, Header: header, Height: cfg.Height,
-		Copy: cfg.Transcode == string(transcode.Off),
-		Loop: !o.Once, Start: o.Start, Interval: o.Interval, Webcam: w, Now: time.Now, Log: log,
+		Access:    source.Access{Address: address, Allow: allow, Insecure: o.Insecure, Header: header, Now: time.Now, Log: log},
+		Transport: transport, Height: cfg.Height, Copy: cfg.Transcode == string(transcode.Off),
+		Loop: !o.Once, Start: o.Start, Interval: o.Interval, Webcam: w,
 	})
 	return puller, address, err
 }

@@ -11,7 +11,10 @@ package source
 
 import (
 	"context"
+	"net/http"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"touchline/media"
 )
@@ -22,6 +25,19 @@ type Puller interface {
 	// returns soon after ctx ended, with everything released; its error may wrap the cause of ctx to add what came
 	// so far. Pull may be called again, but not concurrently. ErrEnded, Permanent, Refused and Locked decide about retries.
 	Pull(ctx context.Context, out Sink) error
+}
+
+// Access says what to open and how. Address and Now are required.
+type Access struct {
+	Address Address
+	// Allow selects the addresses that may be dialled and sent to, and whether files may be read.
+	Allow Allow
+	// Insecure accepts any certificate: most cameras have self-signed ones.
+	Insecure bool
+	// Header is sent to the server of an HTTP address, and to no other host.
+	Header http.Header
+	Now    func() time.Time
+	Log    zerolog.Logger
 }
 
 // KeyFramer is a Puller that can be asked for a key frame.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,10 +64,15 @@ type run struct {
 func supervise(t *testing.T, s source.Puller, d time.Duration, change func(*source.Options)) run {
 	t.Helper()
 	var r run
+	var mu sync.Mutex
 	o := source.Options{
 		Puller: s, Now: time.Now, Random: func() float64 { return 0.5 },
 		Sink:     source.Sink{Frame: func(f media.EncodedFrame) { r.frames = append(r.frames, f) }},
-		OnStatus: func(st source.Status) { r.states = append(r.states, st) },
+		OnStatus: func(st source.Status) {
+			mu.Lock()
+			defer mu.Unlock()
+			r.states = append(r.states, st)
+		},
 	}
 	if change != nil {
 		change(&o)

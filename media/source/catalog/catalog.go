@@ -7,10 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"touchline/media"
 	"touchline/media/source"
@@ -20,39 +17,30 @@ import (
 	"touchline/media/source/webcam"
 )
 
-// Options of a source. Address and Now are required.
+// Options of a source.
 type Options struct {
-	Address source.Address
-	// Allow selects the addresses that may be opened.
-	Allow source.Allow
+	source.Access
+
 	// Transport of RTSP.
 	Transport rtsp.Transport
-	// Insecure accepts any certificate.
-	Insecure bool
 	// Loop and Start are for files.
 	Loop  bool
 	Start time.Duration
 	// Interval between single pictures over HTTP.
 	Interval time.Duration
-	// Header is sent to the server of an HTTP address, and to no other host.
-	Header http.Header
 	// Height is the most rows of an HLS stream's variant, 0 for the default of package file.
 	Height int
 	// Copy passes the codecs of files and streams that a room carries, also with key frames that are far apart.
 	Copy bool
 	// Webcam configures a device; its Device is the address's.
 	Webcam webcam.Options
-	Now    func() time.Time
-	Log    zerolog.Logger
 }
 
 // Open returns the source of an address. The source is not opened yet.
 func Open(o Options) (source.Puller, error) {
 	switch o.Address.Kind {
 	case source.RTSP:
-		return rtsp.New(rtsp.Options{
-			URL: o.Address.URL, Literal: o.Address.Literal, Transport: o.Transport, Insecure: o.Insecure, Allow: o.Allow, Now: o.Now, Log: o.Log,
-		})
+		return rtsp.New(rtsp.Options{Access: o.Access, Transport: o.Transport})
 	case source.HTTP:
 		return newWeb(o)
 	case source.File:
@@ -69,10 +57,7 @@ func Open(o Options) (source.Puller, error) {
 }
 
 func newFile(o Options) (*file.Clip, error) {
-	return file.New(file.Options{
-		Address: o.Address, Loop: o.Loop, Start: o.Start, Insecure: o.Insecure, Allow: o.Allow, Header: o.Header, Height: o.Height,
-		Copy: o.Copy, Now: o.Now, Log: o.Log,
-	})
+	return file.New(file.Options{Access: o.Access, Loop: o.Loop, Start: o.Start, Height: o.Height, Copy: o.Copy})
 }
 
 // web is an HTTP address: JPEG pictures if the response has some, or else a video. After a failure that is chosen anew: a camera that
@@ -89,10 +74,7 @@ type web struct {
 const steadyTime = 5 * time.Second
 
 func newWeb(o Options) (*web, error) {
-	pictures, err := mjpeg.New(mjpeg.Options{
-		URL: o.Address.URL, Literal: o.Address.Literal, Interval: o.Interval, Insecure: o.Insecure, Allow: o.Allow, Header: o.Header,
-		Now: o.Now, Log: o.Log,
-	})
+	pictures, err := mjpeg.New(mjpeg.Options{Access: o.Access, Interval: o.Interval})
 	if err != nil {
 		return nil, err
 	}

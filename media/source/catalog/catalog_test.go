@@ -17,7 +17,7 @@ func open(t *testing.T, address string, allow source.Allow) (source.Puller, erro
 	t.Helper()
 	a, err := source.ParseAddress(address)
 	require.NoError(t, err)
-	return catalog.Open(catalog.Options{Address: a, Allow: allow, Now: time.Now})
+	return catalog.Open(catalog.Options{Access: source.Access{Address: a, Allow: allow, Now: time.Now}})
 }
 
 func TestKinds(t *testing.T) {

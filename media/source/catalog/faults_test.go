@@ -162,7 +162,7 @@ func TestFaultsOfServers(t *testing.T) {
 			a, err := source.ParseAddress(s.URL + path)
 			require.NoError(t, err)
 			p, err := catalog.Open(catalog.Options{
-				Address: a, Allow: source.Allow{Loopback: true}, Now: time.Now, Header: http.Header{"X-Key": {"secret"}},
+				Access: source.Access{Address: a, Allow: source.Allow{Loopback: true}, Now: time.Now, Header: http.Header{"X-Key": {"secret"}}},
 			})
 			require.NoError(t, err)
 			_, err = once(t, p)

@@ -69,7 +69,7 @@ func TestStrangersPlaylists(t *testing.T) {
 			defer s.Close()
 			a, err := source.ParseAddress(s.URL + "/live.m3u8")
 			require.NoError(t, err)
-			clip, err := file.New(file.Options{Address: a, Allow: source.Allow{Loopback: true}, Now: time.Now})
+			clip, err := file.New(file.Options{Access: source.Access{Address: a, Allow: source.Allow{Loopback: true}, Now: time.Now}})
 			require.NoError(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()

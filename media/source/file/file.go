@@ -12,7 +12,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,32 +19,22 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"touchline/media"
 	"touchline/media/source"
 )
 
 // Options of a Clip.
 type Options struct {
-	// Address of a file, or with http or https.
-	Address source.Address
+	source.Access // of a file, or with http or https
+
 	// Loop repeats a file. A stream that ends is reopened by its Supervisor.
 	Loop bool
 	// Start is the position to begin at.
 	Start time.Duration
-	// Insecure accepts any certificate of the stream's server.
-	Insecure bool
-	// Allow selects the addresses that may be dialled, and whether files may be read.
-	Allow source.Allow
-	// Header is sent to the stream's server, and to no other host.
-	Header http.Header
 	// Height is the most rows of a stream's variant, 0 for 720.
 	Height int
 	// Copy passes codecs that a room carries, also with key frames that are far apart.
 	Copy bool
-	Now  func() time.Time
-	Log  zerolog.Logger
 }
 
 // Clip is a file or a stream.

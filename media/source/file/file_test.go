@@ -47,7 +47,7 @@ func play(t *testing.T, address string, n int, change func(*file.Options)) (fram
 	t.Helper()
 	a, err := source.ParseAddress(address)
 	require.NoError(t, err)
-	o := file.Options{Address: a, Allow: source.AllowEverything(), Now: time.Now}
+	o := file.Options{Access: source.Access{Address: a, Allow: source.AllowEverything(), Now: time.Now}}
 	if change != nil {
 		change(&o)
 	}
@@ -306,7 +306,7 @@ func TestPasswordIsOnNoCommandLine(t *testing.T) {
 	s := web(t, filepath.Dir(path), &asked)
 	a, err := source.ParseAddress(strings.Replace(s.URL, "http://", "http://admin:p@ss@", 1) + "/clip.mp4?sig=verysecret")
 	require.NoError(t, err)
-	clip, err := file.New(file.Options{Address: a, Allow: source.AllowEverything(), Now: time.Now})
+	clip, err := file.New(file.Options{Access: source.Access{Address: a, Allow: source.AllowEverything(), Now: time.Now}})
 	require.NoError(t, err)
 	done := make(chan struct{})
 	go func() {

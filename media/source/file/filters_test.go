@@ -26,7 +26,7 @@ func TestWithoutToneMapping(t *testing.T) {
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	a, err := source.ParseAddress(filepath.Join(dir, "hlg.mp4"))
 	require.NoError(t, err)
-	clip, err := file.New(file.Options{Address: a, Allow: source.AllowEverything(), Now: time.Now})
+	clip, err := file.New(file.Options{Access: source.Access{Address: a, Allow: source.AllowEverything(), Now: time.Now}})
 	require.NoError(t, err)
 	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
 	defer stop()

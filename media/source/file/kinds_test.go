@@ -212,7 +212,8 @@ func TestFilesThatAreNoFilms(t *testing.T) {
 			require.NoError(t, err)
 			var starts atomic.Int64
 			clip, err := file.New(file.Options{
-				Address: a, Allow: source.AllowEverything(), Loop: true, Now: time.Now,
+				Access: source.Access{Address: a, Allow: source.AllowEverything(), Now: time.Now},
+				Loop:   true,
 			})
 			require.NoError(t, err)
 			ctx, stop := context.WithCancel(t.Context())

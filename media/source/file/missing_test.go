@@ -18,7 +18,7 @@ func TestWithoutFFmpeg(t *testing.T) {
 		"a video file needs the program ffmpeg":          {Kind: source.File, Path: "clip.mp4"},
 		"an HLS or HTTP stream needs the program ffmpeg": {Kind: source.HTTP, URL: &url.URL{Scheme: "http", Host: "h", Path: "/l.m3u8"}},
 	} {
-		_, err := file.New(file.Options{Address: a, Now: time.Now})
+		_, err := file.New(file.Options{Access: source.Access{Address: a, Now: time.Now}})
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, "apt-get install ffmpeg")
 	}

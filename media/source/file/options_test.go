@@ -13,7 +13,9 @@ import (
 
 func TestBadOptions(t *testing.T) {
 	for i, o := range []file.Options{
-		{}, {Now: time.Now}, {Now: time.Now, Address: source.Address{Kind: source.File, Path: "x"}, Start: -1},
+		{},
+		{Access: source.Access{Now: time.Now}},
+		{Access: source.Access{Now: time.Now, Address: source.Address{Kind: source.File, Path: "x"}}, Start: -1},
 	} {
 		_, err := file.New(o)
 		require.Error(t, err, strconv.Itoa(i))

@@ -88,7 +88,7 @@ func TestFileThatComesBack(t *testing.T) {
 	path := filepath.Join(dir, "film.mp4")
 	a, err := source.ParseAddress(path)
 	require.NoError(t, err)
-	clip, err := file.New(file.Options{Address: a, Allow: source.AllowEverything(), Loop: true, Now: time.Now})
+	clip, err := file.New(file.Options{Access: source.Access{Address: a, Allow: source.AllowEverything(), Now: time.Now}, Loop: true})
 	require.NoError(t, err)
 	sizes := make(chan int, 1000)
 	var states []string

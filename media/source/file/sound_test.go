@@ -47,7 +47,7 @@ func listen(t *testing.T, path string, most int, change func(*file.Options)) lis
 	t.Helper()
 	a, err := source.ParseAddress(path)
 	require.NoError(t, err)
-	o := file.Options{Address: a, Allow: source.AllowEverything(), Now: time.Now}
+	o := file.Options{Access: source.Access{Address: a, Allow: source.AllowEverything(), Now: time.Now}}
 	if change != nil {
 		change(&o)
 	}

@@ -38,7 +38,7 @@ func TestFFmpegComesBack(t *testing.T) {
 	stop := film()
 	u, err := url.Parse(address)
 	require.NoError(t, err)
-	cam, err := mjpeg.New(mjpeg.Options{URL: u, Allow: source.Allow{Loopback: true}, Now: time.Now})
+	cam, err := mjpeg.New(mjpeg.Options{Access: source.Access{Address: source.Address{URL: u}, Allow: source.Allow{Loopback: true}, Now: time.Now}})
 	require.NoError(t, err)
 	frames := make(chan media.EncodedFrame, 4096)
 	sup, err := source.NewSupervisor(source.Options{

@@ -24,8 +24,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/source"
@@ -46,20 +44,10 @@ const (
 
 // Options of a Camera.
 type Options struct {
-	// URL with a user and a password if the camera requires them.
-	URL *url.URL
-	// Literal is the user and password as typed, tried when those of URL are refused; may be nil.
-	Literal *url.Userinfo
+	source.Access
+
 	// Interval between single pictures, 0 for half a second, 4 s at most.
 	Interval time.Duration
-	// Insecure accepts any certificate.
-	Insecure bool
-	// Allow selects the addresses that may be dialled.
-	Allow source.Allow
-	// Header is sent to the camera, and to no other host.
-	Header http.Header
-	Now    func() time.Time
-	Log    zerolog.Logger
 }
 
 // Camera is an HTTP address.
@@ -71,8 +59,9 @@ type Camera struct {
 
 // New checks the options and opens nothing.
 func New(o Options) (*Camera, error) {
+	u := o.Address.URL
 	switch {
-	case o.URL == nil || o.URL.Scheme != "http" && o.URL.Scheme != "https" || o.URL.Hostname() == "":
+	case u == nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		return nil, errors.New("the address is not http://HOST/PATH or https://HOST/PATH")
 	case o.Now == nil:
 		return nil, errors.New("mjpeg.Options.Now is not set")
@@ -83,15 +72,15 @@ func New(o Options) (*Camera, error) {
 	client := o.Allow.Client(o.Insecure)
 	follow := client.CheckRedirect
 	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
-		if !source.SameServer(r.URL, o.URL) {
+		if !source.SameServer(r.URL, u) {
 			for name := range o.Header {
 				r.Header.Del(name)
 			}
 		}
 		return follow(r, via)
 	}
-	auth := login.New(o.URL.User, o.Literal, rand.Text)
-	client.Transport = auth.Transport(client.Transport, o.URL)
+	auth := login.New(u.User, o.Address.Literal, rand.Text)
+	client.Transport = auth.Transport(client.Transport, u)
 	return &Camera{opts: o, client: client, auth: auth}, nil
 }
 
@@ -214,7 +203,7 @@ func (c *Camera) ask(ctx context.Context, emit func([]byte)) (single bool, err e
 
 // get requests the URL.
 func (c *Camera) get(ctx context.Context) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.opts.URL.String(), http.NoBody)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.opts.Address.URL.String(), http.NoBody)
 	if err != nil {
 		return nil, source.Errorf("expected an HTTP address")
 	}
@@ -234,11 +223,11 @@ func (c *Camera) get(ctx context.Context) (*http.Response, error) {
 	resp.Body.Close()
 	switch code := resp.StatusCode; {
 	case code == http.StatusNoContent, code == http.StatusNotModified, code == http.StatusTooManyRequests, code >= 500:
-		return nil, pause{source.StatusError(code, path.Base(c.opts.URL.Path)), code}
+		return nil, pause{source.StatusError(code, path.Base(c.opts.Address.URL.Path)), code}
 	case code != http.StatusUnauthorized:
-		return nil, source.StatusError(code, path.Base(c.opts.URL.Path))
-	case resp.Request.URL.Hostname() != c.opts.URL.Hostname() && c.opts.URL.User != nil:
+		return nil, source.StatusError(code, path.Base(c.opts.Address.URL.Path))
+	case resp.Request.URL.Hostname() != c.opts.Address.URL.Hostname() && c.opts.Address.URL.User != nil:
 		return nil, login.ErrOtherHost
 	}
-	return nil, c.auth.Err(c.opts.URL.Scheme)
+	return nil, c.auth.Err(c.opts.Address.URL.Scheme)
 }

@@ -60,7 +60,7 @@ func pull(t *testing.T, address string, n int, change func(*mjpeg.Options)) (fra
 	t.Helper()
 	u, err := url.Parse(address)
 	require.NoError(t, err)
-	o := mjpeg.Options{URL: u, Allow: source.Allow{Loopback: true}, Now: time.Now, Interval: 20 * time.Millisecond}
+	o := mjpeg.Options{Access: source.Access{Address: source.Address{URL: u}, Allow: source.Allow{Loopback: true}, Now: time.Now}, Interval: 20 * time.Millisecond}
 	if change != nil {
 		change(&o)
 	}
@@ -220,7 +220,10 @@ func TestAnswersThatAreNone(t *testing.T) {
 	}
 	_, err := pull(t, s.URL, 1, func(o *mjpeg.Options) { o.Allow = source.AllowCameras() })
 	require.ErrorIs(t, err, source.ErrNotAllowed)
-	for _, bad := range []mjpeg.Options{{}, {URL: &url.URL{Scheme: "http", Host: "x"}}, {URL: &url.URL{Scheme: "http", Host: "x"}, Now: time.Now, Interval: time.Hour}} {
+	x := source.Address{URL: &url.URL{Scheme: "http", Host: "x"}}
+	for _, bad := range []mjpeg.Options{
+		{}, {Access: source.Access{Address: x}}, {Access: source.Access{Address: x, Now: time.Now}, Interval: time.Hour},
+	} {
 		_, err := mjpeg.New(bad)
 		require.Error(t, err)
 	}
@@ -351,7 +354,7 @@ func TestServersThatPause(t *testing.T) {
 			require.NoError(t, err)
 			began := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 			clock := func() time.Time { return began.Add(time.Duration(asked.Load()) * time.Second) }
-			cam, err := mjpeg.New(mjpeg.Options{URL: u, Allow: source.Allow{Loopback: true}, Now: clock, Interval: time.Millisecond})
+			cam, err := mjpeg.New(mjpeg.Options{Access: source.Access{Address: source.Address{URL: u}, Allow: source.Allow{Loopback: true}, Now: clock}, Interval: time.Millisecond})
 			require.NoError(t, err)
 			ctx, stop := context.WithCancelCause(t.Context())
 			var advice []string

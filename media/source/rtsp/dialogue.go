@@ -50,7 +50,7 @@ type exchange struct {
 
 // dial opens a connection to an allowed address. A password is sent to the camera's own host only.
 func (d *dialogue) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	u := d.camera.opts.URL
+	u := d.camera.opts.Address.URL
 	if u.User != nil && hostOf(address) != hostOf(u.Host) {
 		d.err = login.ErrOtherHost
 		return nil, d.err
@@ -155,7 +155,7 @@ func (d *dialogue) onResponse(res *base.Response) {
 			return
 		}
 	} else {
-		d.refusal = d.camera.login.Err(d.camera.opts.URL.Scheme)
+		d.refusal = d.camera.login.Err(d.camera.opts.Address.URL.Scheme)
 	}
 	res.Header["CSeq"] = x.cseq
 	repairSession(res.Header)

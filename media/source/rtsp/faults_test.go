@@ -35,7 +35,7 @@ func watch(t *testing.T, address string, change func(*rtsp.Options)) *watched {
 	t.Helper()
 	a, err := source.ParseAddress(address)
 	require.NoError(t, err)
-	o := rtsp.Options{URL: a.URL, Literal: a.Literal, Allow: source.Allow{Loopback: true}, Now: time.Now}
+	o := rtsp.Options{Access: source.Access{Address: a, Allow: source.Allow{Loopback: true}, Now: time.Now}}
 	if change != nil {
 		change(&o)
 	}

@@ -44,8 +44,8 @@ func TestLossOverUDP(t *testing.T) {
 			var clock, received atomic.Int64
 			now := func() time.Time { return began.Add(time.Duration(clock.Load())) }
 			cam, err := rtsp.New(rtsp.Options{
-				URL: u, Transport: rtsp.UDP, Allow: source.Allow{Loopback: true},
-				Now: func() time.Time { received.Add(1); return now() },
+				Access:    source.Access{Address: source.Address{URL: u}, Allow: source.Allow{Loopback: true}, Now: func() time.Time { received.Add(1); return now() }},
+				Transport: rtsp.UDP,
 			})
 			require.NoError(t, err)
 			var keys atomic.Int64

@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +28,6 @@ import (
 	"github.com/bluenviron/gortsplib/v5/pkg/description"
 	"github.com/bluenviron/gortsplib/v5/pkg/headers"
 	"github.com/bluenviron/gortsplib/v5/pkg/liberrors"
-	"github.com/rs/zerolog"
 
 	"touchline/internal/rescue"
 	"touchline/media"
@@ -57,18 +55,10 @@ const answerTime = 5 * time.Second
 
 // Options of a Camera.
 type Options struct {
-	// URL with the scheme rtsp or rtsps, and a user and password if the camera requires them.
-	URL *url.URL
-	// Literal is the user and password as typed, tried when those of URL are refused; may be nil.
-	Literal *url.Userinfo
+	source.Access // with the scheme rtsp or rtsps
+
 	// Transport of the packets. With rtsps and TCP everything is inside TLS.
 	Transport Transport
-	// Insecure accepts any certificate: most cameras have self-signed ones.
-	Insecure bool
-	// Allow selects the addresses that may be dialled and sent to.
-	Allow source.Allow
-	Now   func() time.Time
-	Log   zerolog.Logger
 }
 
 // Camera is an RTSP address.
@@ -85,7 +75,8 @@ type Camera struct {
 
 // New checks the options and opens nothing.
 func New(o Options) (*Camera, error) {
-	if o.URL == nil || o.URL.Scheme != "rtsp" && o.URL.Scheme != "rtsps" || o.URL.Hostname() == "" {
+	u := o.Address.URL
+	if u == nil || u.Scheme != "rtsp" && u.Scheme != "rtsps" || u.Hostname() == "" {
 		return nil, errors.New("the address is not rtsp://HOST/PATH or rtsps://HOST/PATH")
 	}
 	switch o.Transport {
@@ -96,7 +87,7 @@ func New(o Options) (*Camera, error) {
 	if o.Now == nil {
 		return nil, errors.New("rtsp.Options.Now is not set")
 	}
-	return &Camera{opts: o, login: login.New(o.URL.User, o.Literal, rand.Text)}, nil
+	return &Camera{opts: o, login: login.New(u.User, o.Address.Literal, rand.Text)}, nil
 }
 
 // way is one way of receiving packets. srtp uses the profile of the camera's SDP; otherwise it is plain RTP, which is
@@ -120,7 +111,7 @@ func (w way) String() string {
 // ways returns what to try, in order; the way that worked last is the first.
 func (c *Camera) ways() []way {
 	tcp, udp := []way{{protocol: gortsplib.ProtocolTCP}}, []way{{protocol: gortsplib.ProtocolUDP}}
-	if c.opts.URL.Scheme == "rtsps" {
+	if c.opts.Address.URL.Scheme == "rtsps" {
 		tcp = append(tcp, way{gortsplib.ProtocolTCP, true})
 		udp = []way{{gortsplib.ProtocolUDP, true}}
 	}
@@ -188,7 +179,7 @@ func (e wayError) Unwrap() error { return e.error }
 
 // pull reads from the camera by one way.
 func (c *Camera) pull(ctx context.Context, w way, out source.Sink) error {
-	address := *c.opts.URL
+	address := *c.opts.Address.URL
 	address.Path, address.User = cmp.Or(address.Path, "/"), nil // the dialogue signs the requests
 	u := (*base.URL)(&address)
 	c.login.Forget()

@@ -35,7 +35,7 @@ func pull(t *testing.T, address string, n int, change func(*rtsp.Options)) (fram
 	t.Helper()
 	u, err := url.Parse(address)
 	require.NoError(t, err)
-	o := rtsp.Options{URL: u, Allow: source.Allow{Loopback: true}, Now: time.Now}
+	o := rtsp.Options{Access: source.Access{Address: source.Address{URL: u}, Allow: source.Allow{Loopback: true}, Now: time.Now}}
 	if change != nil {
 		change(&o)
 	}
@@ -255,7 +255,7 @@ func TestSoundBecomesOpus(t *testing.T) {
 			c.film(t, append(append([]string{"-f", "lavfi", "-i", "sine=f=440"}, args...), x264...)...)
 			a, err := source.ParseAddress(c.url())
 			require.NoError(t, err)
-			camera, err := rtsp.New(rtsp.Options{URL: a.URL, Allow: source.AllowEverything(), Now: time.Now})
+			camera, err := rtsp.New(rtsp.Options{Access: source.Access{Address: a, Allow: source.AllowEverything(), Now: time.Now}})
 			require.NoError(t, err)
 			dec, err := opus.NewDecoder(48000, 1)
 			require.NoError(t, err)
@@ -346,7 +346,7 @@ func TestRefusals(t *testing.T) {
 	for _, bad := range []string{"http://cam/", "rtsp:///x"} {
 		u, err := url.Parse(bad)
 		require.NoError(t, err)
-		_, err = rtsp.New(rtsp.Options{URL: u, Now: time.Now})
+		_, err = rtsp.New(rtsp.Options{Access: source.Access{Address: source.Address{URL: u}, Now: time.Now}})
 		require.Error(t, err)
 	}
 }
@@ -358,7 +358,7 @@ func TestCameraComesBack(t *testing.T) {
 	stop := c.film(t, x264...)
 	u, err := url.Parse(c.url())
 	require.NoError(t, err)
-	cam, err := rtsp.New(rtsp.Options{URL: u, Allow: source.Allow{Loopback: true}, Now: time.Now})
+	cam, err := rtsp.New(rtsp.Options{Access: source.Access{Address: source.Address{URL: u}, Allow: source.Allow{Loopback: true}, Now: time.Now}})
 	require.NoError(t, err)
 	frames := make(chan time.Time, 4096)
 	sup, err := source.NewSupervisor(source.Options{
@@ -400,7 +400,7 @@ func TestCrashIsAnError(t *testing.T) {
 	c.film(t, x264...)
 	u, err := url.Parse(c.url())
 	require.NoError(t, err)
-	cam, err := rtsp.New(rtsp.Options{URL: u, Allow: source.Allow{Loopback: true}, Now: time.Now})
+	cam, err := rtsp.New(rtsp.Options{Access: source.Access{Address: source.Address{URL: u}, Allow: source.Allow{Loopback: true}, Now: time.Now}})
 	require.NoError(t, err)
 	err = cam.Pull(t.Context(), source.Sink{Frame: func(media.EncodedFrame) { panic("a strange picture") }})
 	p, crash := rescue.Of(err)

@@ -142,7 +142,7 @@ func (b *beeper) listen(t *testing.T) (reported, handed []time.Duration) {
 	t.Helper()
 	a, err := source.ParseAddress(b.url())
 	require.NoError(t, err)
-	camera, err := rtsp.New(rtsp.Options{URL: a.URL, Allow: source.AllowEverything(), Now: time.Now})
+	camera, err := rtsp.New(rtsp.Options{Access: source.Access{Address: a, Allow: source.AllowEverything(), Now: time.Now}})
 	require.NoError(t, err)
 	dec, err := opus.NewDecoder(48000, 1)
 	require.NoError(t, err)

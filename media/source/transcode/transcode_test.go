@@ -90,7 +90,7 @@ func units(t *testing.T, args ...string) []media.EncodedFrame {
 	out, err := exec.CommandContext(t.Context(), "ffmpeg", append(all, path)...).CombinedOutput()
 	require.NoError(t, err, string(out))
 	clip, err := file.New(file.Options{
-		Address: source.Address{Kind: source.File, Path: path}, Allow: source.AllowEverything(), Now: time.Now,
+		Access: source.Access{Address: source.Address{Kind: source.File, Path: path}, Allow: source.AllowEverything(), Now: time.Now},
 	})
 	require.NoError(t, err)
 	var frames []media.EncodedFrame
