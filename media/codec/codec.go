@@ -24,8 +24,10 @@
 package codec
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"image/jpeg"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,6 +39,14 @@ import (
 // MJPEG is a JPEG picture in each access unit, each a key frame. Cameras send it;
 // rooms do not carry it, so it is not in package media.
 const MJPEG media.Codec = 0x40
+
+// JPEG returns the access unit of a JPEG picture, without times.
+func JPEG(picture []byte) (media.EncodedFrame, error) {
+	size, err := jpeg.DecodeConfig(bytes.NewReader(picture))
+	return media.EncodedFrame{
+		Codec: MJPEG, KeyFrame: true, Width: size.Width, Height: size.Height, SpatialLayers: 1, Data: picture,
+	}, err
+}
 
 // MaxPixels is the largest picture that is decoded, in pixels: 8192 x 4320.
 const MaxPixels = wire.MaxPixels

@@ -8,13 +8,11 @@
 package mjpeg
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"image/jpeg"
 	"io"
 	"maps"
 	"mime"
@@ -104,15 +102,12 @@ func (c *Camera) Pull(ctx context.Context, out source.Sink) error {
 	}
 	var came time.Time // when the newest picture did
 	emit := func(picture []byte) {
-		size, err := jpeg.DecodeConfig(bytes.NewReader(picture))
+		f, err := codec.JPEG(picture)
 		if err != nil {
 			c.opts.Log.Debug().Err(err).Msg("picture is not a JPEG")
 			return
 		}
-		came = c.opts.Now()
-		newest = media.EncodedFrame{
-			Codec: codec.MJPEG, KeyFrame: true, Width: size.Width, Height: size.Height, SpatialLayers: 1, Data: picture,
-		}
+		came, newest = c.opts.Now(), f
 		show(newest)
 	}
 	for polls := false; ; polls = true {

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"image/jpeg"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,7 +14,6 @@ import (
 	"github.com/bluenviron/gortsplib/v5/pkg/description"
 	"github.com/bluenviron/gortsplib/v5/pkg/format"
 	"github.com/bluenviron/gortsplib/v5/pkg/format/rtpmjpeg"
-	"github.com/bluenviron/gortsplib/v5/pkg/format/rtpmpeg4audio"
 	"github.com/bluenviron/gortsplib/v5/pkg/liberrors"
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/mpeg4audio"
 	"github.com/pion/rtcp"
@@ -45,11 +43,9 @@ type session struct {
 
 	video, audio             *description.Media
 	videoFormat, audioFormat format.Format
-	g711                     *audio.G711 // nil for other codecs
-	aac                      *audio.AAC  // nil for other codecs
-	aacPackets               *rtpmpeg4audio.Decoder
-	latm                     *latm        // nil for AAC without LATM
-	audioClock               *audio.Clock // nil without sound
+	sound                    func(p *rtp.Packet, now time.Time) // takes a packet of the sound
+	aac                      *audio.AAC                         // nil for other codecs
+	audioClock               *audio.Clock                       // nil without sound
 
 	mu       sync.Mutex
 	units    *ingest.Assembler
@@ -155,39 +151,48 @@ func parameterSets(sets ...[]byte) [][]byte {
 func (s *session) prepareAudio(f format.Format) bool {
 	switch f := f.(type) {
 	case *format.Opus:
+		s.sound = func(p *rtp.Packet, now time.Time) {
+			s.audioClock.Packet(p.Timestamp, now)
+			s.emit(source.Opus{Payload: bytes.Clone(p.Payload), Timestamp: p.Timestamp, Marker: p.Marker, Received: now})
+		}
 		return f.ChannelCount <= 2
 	case *format.G711:
 		g, err := audio.NewG711(f.MULaw, f.SampleRate, f.ChannelCount, s.emit)
-		s.g711 = g
+		s.sound = func(p *rtp.Packet, now time.Time) {
+			s.audioClock.Packet(p.Timestamp, now)
+			g.Write(p.Payload, p.Timestamp, now)
+		}
 		return err == nil
 	case *format.MPEG4Audio:
 		if f.Config == nil {
 			return false
 		}
 		decoder, err := f.CreateDecoder()
-		if err != nil {
-			return false
-		}
-		s.aacPackets = decoder
-		return s.prepareAAC(f.ClockRate())
+		return err == nil && s.prepareAAC(f.ClockRate(), func(p *rtp.Packet) (mpeg4audio.AudioSpecificConfig, [][]byte, bool) {
+			units, err := decoder.Decode(p)
+			return *f.Config, units, err == nil && len(units) > 0
+		})
 	case *format.MPEG4AudioLATM:
 		elements, err := newLATM(f)
-		if err != nil {
-			return false
-		}
-		s.latm = elements
-		return s.prepareAAC(f.ClockRate())
+		return err == nil && s.prepareAAC(f.ClockRate(), elements.decode)
 	}
 	return false
 }
 
-func (s *session) prepareAAC(clockRate int) bool {
+// prepareAAC prepares for AAC. decode returns the access units that a packet completes; its last result is false while more are needed.
+func (s *session) prepareAAC(clockRate int, decode func(*rtp.Packet) (mpeg4audio.AudioSpecificConfig, [][]byte, bool)) bool {
 	coder, err := audio.NewAAC(clockRate, s.now, s.opus)
 	if err != nil {
 		s.log.Warn().Err(err).Msg("camera sound unavailable")
 		return false
 	}
 	s.aac = coder
+	s.sound = func(p *rtp.Packet, now time.Time) {
+		if config, units, ok := decode(p.Clone()); ok { // the library reuses its buffers
+			s.audioClock.Packet(audio.Last(config, len(units), p.Timestamp, clockRate), now)
+			coder.Write(config, units, p.Timestamp)
+		}
+	}
 	return true
 }
 
@@ -328,29 +333,7 @@ func (s *session) audioPacket(p *rtp.Packet) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
-	if s.aac != nil {
-		if config, units, ok := s.accessUnits(p.Clone()); ok { // the library reuses its buffers
-			s.audioClock.Packet(audio.Last(config, len(units), p.Timestamp, s.audioFormat.ClockRate()), now)
-			s.aac.Write(config, units, p.Timestamp)
-		}
-		return
-	}
-	s.audioClock.Packet(p.Timestamp, now)
-	if s.g711 != nil {
-		s.g711.Write(p.Payload, p.Timestamp, now)
-		return
-	}
-	s.emit(source.Opus{Payload: bytes.Clone(p.Payload), Timestamp: p.Timestamp, Marker: p.Marker, Received: now})
-}
-
-// accessUnits returns the AAC access units that a packet completes. ok is false while more packets are needed.
-func (s *session) accessUnits(p *rtp.Packet) (config mpeg4audio.AudioSpecificConfig, units [][]byte, ok bool) {
-	if s.latm != nil {
-		return s.latm.decode(p)
-	}
-	units, err := s.aacPackets.Decode(p)
-	return *s.audioFormat.(*format.MPEG4Audio).Config, units, err == nil && len(units) > 0 //nolint:forcetypeassert // see prepareAudio
+	s.sound(p, s.now())
 }
 
 func (s *session) audioReport(p rtcp.Packet) {
@@ -380,7 +363,7 @@ func (s *session) jpegPacket(p *rtp.Packet, now time.Time) {
 	if err != nil {
 		return // more packets are needed, or one is missing
 	}
-	size, err := jpeg.DecodeConfig(bytes.NewReader(picture))
+	f, err := codec.JPEG(picture)
 	if err != nil {
 		s.log.Debug().Err(err).Msg("picture is not a JPEG")
 		return
@@ -389,10 +372,8 @@ func (s *session) jpegPacket(p *rtp.Packet, now time.Time) {
 		s.ticks += int64(int32(p.Timestamp - s.last))
 	}
 	s.began, s.last = true, p.Timestamp
-	pts := media.TicksToDuration(s.ticks, media.VideoClockRate)
+	f.PTS = media.TicksToDuration(s.ticks, media.VideoClockRate)
+	f.Arrival, f.Received, f.Turn = s.clock.Map(f.PTS, now), now, s.turn
 	s.frames++
-	s.out.Frame(media.EncodedFrame{
-		Codec: codec.MJPEG, KeyFrame: true, PTS: pts, Arrival: s.clock.Map(pts, now), Received: now,
-		Width: size.Width, Height: size.Height, SpatialLayers: 1, Turn: s.turn, Data: picture,
-	})
+	s.out.Frame(f)
 }
