@@ -27,29 +27,22 @@ func captions(parts []inference.Transcript) []subtitle.Cue {
 	parts = slices.Clone(parts)
 	slices.SortStableFunc(parts, func(a, b inference.Transcript) int { return cmp.Compare(a.Start, b.Start) })
 	var words []inference.Word
+	var texts []string // of words
 	flush := func() {
 		if len(words) > 0 {
-			texts := make([]string, len(words))
-			for i, w := range words {
-				texts[i] = w.Text
-			}
 			out = append(out, subtitle.Cue{Start: words[0].Start, End: words[len(words)-1].End, Lines: wrapped(texts)})
-			words = nil
+			words, texts = nil, nil
 		}
 	}
 	for _, p := range parts {
 		for _, w := range timed(p) {
 			if n := len(words); n > 0 {
-				texts := make([]string, 0, n+1)
-				for _, v := range words {
-					texts = append(texts, v.Text)
-				}
 				if w.Start-words[n-1].End > captionPause || w.End-words[0].Start > captionMost ||
 					strings.ContainsAny(lastLetter(words[n-1].Text), ".?!;。？！；") || len(wrapped(append(texts, w.Text))) > captionLines {
 					flush()
 				}
 			}
-			words = append(words, w)
+			words, texts = append(words, w), append(texts, w.Text)
 		}
 		flush()
 	}

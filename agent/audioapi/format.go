@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"sync/atomic"
 	"time"
 
 	"touchline/internal/resample"
 	"touchline/internal/rescue"
+	"touchline/internal/wav"
 	"touchline/media/codec"
 )
 
@@ -40,7 +42,7 @@ func formats() map[string]*format {
 	return map[string]*format{
 		"pcm": {"audio/pcm", func(_ context.Context, _ string, out io.Writer) (encoder, error) { return &raw{out: out}, nil }},
 		"wav": {"audio/wav", func(_ context.Context, _ string, out io.Writer) (encoder, error) {
-			return &raw{out: out, head: wavHead()}, nil
+			return &raw{out: out, head: wav.Head(math.MaxUint32, rate)}, nil // players read it to the end
 		}},
 		"opus": {"audio/ogg", func(_ context.Context, _ string, out io.Writer) (encoder, error) {
 			return newOgg(out)
@@ -79,21 +81,8 @@ func (*raw) Close() error { return nil }
 
 // s16le appends samples to b.
 func s16le(b []byte, pcm []int16) []byte {
-	for _, v := range pcm {
-		b = binary.LittleEndian.AppendUint16(b, uint16(v)) //nolint:gosec // the same bits
-	}
+	b, _ = binary.Append(b, binary.LittleEndian, pcm) // has a fixed size
 	return b
-}
-
-// wavHead returns the header of a WAV stream of unknown length, which players read to the end.
-func wavHead() []byte {
-	const unknown = 0xffffffff
-	u16, u32 := binary.LittleEndian.AppendUint16, binary.LittleEndian.AppendUint32
-	b := u32([]byte("RIFF"), unknown)
-	b = u32(append(b, "WAVEfmt "...), 16)
-	b = u16(u16(b, 1), 1) // PCM, one channel
-	b = u32(u32(b, rate), 2*rate)
-	return u32(append(u16(u16(b, 2), 16), "data"...), unknown)
 }
 
 // piped encodes in a codec process.

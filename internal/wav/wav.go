@@ -185,16 +185,17 @@ func PCM(samples []float32) []int16 {
 
 // EncodePCM returns a file of one channel with 16 bits.
 func EncodePCM(pcm []int16, rate int) []byte {
+	b := Head(uint32(2*len(pcm)), rate)               //nolint:gosec // G115: a file beyond 4 GB has no length, like a stream
+	b, _ = binary.Append(b, binary.LittleEndian, pcm) // has a fixed size
+	return b
+}
+
+// Head returns the head of a file of one channel with 16 bits and samples of a length in bytes; 0xffffffff for a stream.
+func Head(length uint32, rate int) []byte {
 	u16, u32 := binary.LittleEndian.AppendUint16, binary.LittleEndian.AppendUint32
-	size := uint32(2 * len(pcm)) //nolint:gosec // G115: a file beyond 4 GB has no length, like a stream
-	b := make([]byte, 0, 44+2*len(pcm))
-	b = u32(append(b, "RIFF"...), 36+size)
+	b := u32([]byte("RIFF"), max(length, 36+length))
 	b = u32(append(b, "WAVEfmt "...), 16)
 	b = u32(u16(u16(b, 1), 1), uint32(rate))    //nolint:gosec // G115: a rate
 	b = u16(u16(u32(b, uint32(2*rate)), 2), 16) //nolint:gosec // G115: a rate
-	b = u32(append(b, "data"...), size)
-	for _, v := range pcm {
-		b = u16(b, uint16(v)) //nolint:gosec // G115: the same bits
-	}
-	return b
+	return u32(append(b, "data"...), length)
 }
