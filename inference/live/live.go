@@ -303,6 +303,10 @@ func at(sample int64) time.Duration {
 	return time.Duration(sample) * time.Second / inference.RecognizerRate
 }
 
+// due reports whether an interim text is due at a length of sound, after one of a shorter length. The lengths are counted from the
+// beginning of the utterance, because sound comes in whole frames.
+func (s *Session) due(sound, sent int) bool { return s.every > 0 && sound/s.every > sent/s.every }
+
 func (s *Session) openLocked() bool { return len(s.queue) > 0 && !s.queue[len(s.queue)-1].ended }
 
 // found handles an event of the stream, under the lock.
@@ -318,7 +322,7 @@ func (s *Session) found(e vad.Event) {
 		u.sound = append(u.sound, e.Sound...)
 		s.backlog += len(e.Sound)
 		u.held = u.held && !s.admit(u.start, false)
-		if !u.held && len(u.sound)-u.consumed >= s.every {
+		if !u.held && s.due(len(u.sound), u.consumed) {
 			s.work.Set()
 		}
 	case vad.Ended:

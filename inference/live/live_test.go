@@ -133,6 +133,22 @@ func TestSession(t *testing.T) {
 	})
 }
 
+// TestShortStep: the interval of interim texts holds though sound comes in frames of 32 ms.
+func TestShortStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := listen(t, slow(20*ms), func(c *live.Config) { c.Detector, c.Every = nil, 100*ms })
+		h.speak(livetest.Say(5*time.Second, 1))
+		texts := 0
+		for _, c := range h.r.Calls() {
+			if c.Method == "hear" {
+				texts++
+			}
+		}
+		require.InDelta(t, 50, texts, 2)
+		h.end()
+	})
+}
+
 // TestAdmit: the recognizer hears nothing of an utterance before it is admitted, and nothing at all of one that never is.
 func TestAdmit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -51,7 +51,7 @@ func (s *Session) transcribe(ctx context.Context, u *speech) error {
 	var sums inference.Transcript
 	for {
 		s.mu.Lock()
-		sound, ended, dropped, held, fresh := u.sound, u.ended, u.dropped, u.held, len(u.sound)-sent
+		sound, ended, dropped, held := u.sound, u.ended, u.dropped, u.held
 		s.mu.Unlock()
 		switch {
 		case dropped:
@@ -70,7 +70,7 @@ func (s *Session) transcribe(ctx context.Context, u *speech) error {
 			}
 			s.final(ctx, u, out, sound, sent, sums)
 			return ctx.Err()
-		case partials && !held && fresh >= s.every:
+		case partials && !held && s.due(len(sound), sent):
 			t, opened, err := s.interim(ctx, u, out, sound[sent:])
 			sums.Audio, sums.Tokens = sums.Audio+t.Audio, sums.Tokens+t.Tokens
 			out, sent = opened, len(sound)
