@@ -106,6 +106,7 @@ func scenarios() []scenario {
 		{"relay", "Relay of the delayed copy", relay},
 		{"browser", "The voice after its picture, in browsers that show the page", browsers},
 		{"hearing", "People who speak in the room, recognizer latency 20 ms", hearing},
+		{"field", "Foreign model servers, files and cameras", field},
 		{"cost", "Cost of whole bots (scene engine, speech, relay, one viewer each)", cost},
 		{"demo", "Cost of the demo (server, world, encoder, bot, voice): scene engine and nano", demo},
 	}

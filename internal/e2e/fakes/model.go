@@ -15,6 +15,9 @@ import (
 // Answer is what a model of Model says.
 const Answer = "A red player shoots."
 
+// clockStep is the time between the words of the fault clock.
+const clockStep = 50 * time.Millisecond
+
 // Model is a model server for /FAULT/v1: each path behaves as reports of a server or a model describe. An unknown fault is a 404.
 func Model() http.Handler {
 	mux := http.NewServeMux()
@@ -112,8 +115,17 @@ func answers() map[string]chat {
 		"harmony": said("<|channel|>analysis<|message|>hm<|end|>", "<|start|>assistant<|channel|>final<|message|>", Answer,
 			"<|return|>"),
 		"answer-reasoning": func(w http.ResponseWriter, _ map[string]any) { think(w, "stop", Answer) },
-		"empty":            func(w http.ResponseWriter, _ map[string]any) { say(w, "stop") },
-		"filter":           func(w http.ResponseWriter, _ map[string]any) { say(w, "content_filter") },
+		"clock": func(w http.ResponseWriter, _ map[string]any) { // the times of its words, as Unix time in ns
+			w.Header().Set("Content-Type", "text/event-stream")
+			for range 3 {
+				fmt.Fprintf(w, "data: {\"choices\":[{\"delta\":{\"content\":\"%d \"}}]}\n\n", time.Now().UnixNano())
+				_ = http.NewResponseController(w).Flush() // the client may have left
+				<-time.After(clockStep)
+			}
+			say(w, "stop")
+		},
+		"empty":  func(w http.ResponseWriter, _ map[string]any) { say(w, "stop") },
+		"filter": func(w http.ResponseWriter, _ map[string]any) { say(w, "content_filter") },
 	}
 }
 
