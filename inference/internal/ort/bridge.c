@@ -3,6 +3,9 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -330,3 +333,9 @@ uintptr_t tl_malloc(size_t n) {
 }
 
 void tl_free(uintptr_t p) { free((void *)p); }
+
+void tl_trim(void) {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}

@@ -129,5 +129,6 @@ int tl_set(const tl_cuda *c, int device, uintptr_t dst, int value, size_t n, uin
 
 uintptr_t tl_malloc(size_t n);
 void tl_free(uintptr_t p);
+void tl_trim(void);
 
 #endif

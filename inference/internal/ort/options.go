@@ -22,6 +22,10 @@ type SessionOptions struct {
 	// NoMemoryPattern turns off the planning of buffers per input shape, for graphs whose shapes change with every run.
 	NoMemoryPattern bool
 
+	// Arena keeps the memory of a run for the next ones on the CPU, for runs that need tens of megabytes: what malloc keeps of those on
+	// many threads is several times as much. CUDA has it always.
+	Arena bool
+
 	// NHWC runs convolutions with the channels last on CUDA, which is faster for long one-dimensional ones.
 	NHWC bool
 
@@ -57,7 +61,7 @@ func (o SessionOptions) native(d *Device) (*C.OrtSessionOptions, error) {
 	}
 	// An arena never gives memory back, and on the CPU malloc is as fast.
 	arena := C.int(1)
-	if d.kind == CPU {
+	if d.kind == CPU && !o.Arena {
 		arena = 0
 	}
 	var s *C.OrtSessionOptions

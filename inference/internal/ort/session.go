@@ -70,6 +70,7 @@ func (s *Session) load(op string, o SessionOptions) error {
 	if err != nil {
 		return err
 	}
+	C.tl_trim() // loading needs the weights twice
 	if s.inputs, err = s.values(0); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
