@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"touchline/inference"
+	"touchline/inference/internal/ort"
 	"touchline/inference/internal/vision"
 	bundle "touchline/models/sight"
 )
@@ -30,7 +31,7 @@ type Detector struct {
 
 // OpenDetector loads the detector of a bundle with an ONNX Runtime: a file, a folder, or "" to search.
 func OpenDetector(b *bundle.Bundle, library string) (*Detector, error) {
-	n, err := openNetwork(library, b.Path(b.Manifest.Detector.File))
+	n, err := openNetwork(library, b.Path(b.Manifest.Detector.File), ort.SessionOptions{Arena: true})
 	if err != nil {
 		return nil, fmt.Errorf("open the detector: %w", err)
 	}

@@ -18,15 +18,15 @@ type network struct {
 }
 
 // openNetwork loads a graph with an ONNX Runtime, as for a model: a file, a folder, or "" to search.
-func openNetwork(library, file string) (*network, error) {
+func openNetwork(library, file string, o ort.SessionOptions) (*network, error) {
 	n := &network{}
 	var err error
 	if n.runtime, err = ort.Open(library); err == nil {
 		n.device, err = n.runtime.NewDevice(ort.CPU, 0)
 	}
 	if err == nil {
-		// Shapes change with every run of the reader.
-		n.session, err = n.runtime.NewSession(file, n.device, ort.SessionOptions{Threads: 1, NoMemoryPattern: true})
+		o.Threads = 1
+		n.session, err = n.runtime.NewSession(file, n.device, o)
 	}
 	if err != nil {
 		return nil, errors.Join(err, n.Close())

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"touchline/inference"
+	"touchline/inference/internal/ort"
 	"touchline/inference/internal/vision"
 	bundle "touchline/models/sight"
 )
@@ -55,11 +56,12 @@ type Reader struct {
 // OpenReader loads the finder and the reader of a bundle, as OpenDetector.
 func OpenReader(b *bundle.Bundle, library string) (*Reader, error) {
 	r := &Reader{find: b.Manifest.Finder, read: b.Manifest.Reader, scalers: sync.Pool{New: func() any { return &scaler{} }}}
+	shapes := ort.SessionOptions{NoMemoryPattern: true, Arena: true} // that change with every run
 	var err error
-	if r.finder, err = openNetwork(library, b.Path(r.find.File)); err != nil {
+	if r.finder, err = openNetwork(library, b.Path(r.find.File), shapes); err != nil {
 		return nil, fmt.Errorf("open the finder of text: %w", err)
 	}
-	if r.reader, err = openNetwork(library, b.Path(r.read.File)); err != nil {
+	if r.reader, err = openNetwork(library, b.Path(r.read.File), shapes); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the reader: %w", err), r.finder.Close())
 	}
 	return r, nil
