@@ -3,6 +3,8 @@
 package room_test
 
 import (
+	"bytes"
+	"context"
 	"testing"
 	"time"
 
@@ -14,6 +16,8 @@ import (
 
 	"touchline/agent/room"
 	"touchline/agent/room/conn"
+	"touchline/agent/room/publish"
+	"touchline/media"
 )
 
 // TestEncryptedCamera: a camera that is encrypted end to end is not read, nor its microphone, and the bot says why, until there is one in
@@ -55,4 +59,41 @@ func TestEncryptedCamera(t *testing.T) {
 	require.Zero(t, bot.Watcher().Stats().Packets)
 	startCamera(t, s, "open", 640, 360)
 	eventually(t, func() bool { return bot.Watcher().Source().Identity == "open" && bot.Watcher().Away() == "" }, "the other camera")
+}
+
+// TestEncryptedOwnCamera: Touchline's cameras encrypt in a room with a key, and the bot with the key reads them, byte for byte.
+func TestEncryptedOwnCamera(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	keys := s.keys()
+	keys.E2EE = "match=a key"
+	c, err := newTestCamera(publish.CameraOptions{
+		URL: s.URL(), Keys: keys, Room: "match", Identity: "cam", LoopbackOnly: true, Log: testLog(t),
+	})
+	require.NoError(t, err)
+	sets := []byte{0, 0, 0, 1, 0x67, 0x42, 0xc0, 0x1f, 0xda, 0x02, 0x80, 0xf6, 0x84, 0, 0, 0, 1, 0x68, 0xce, 0x3c, 0x80}
+	slice := append([]byte{0x65, 0x88}, bytes.Repeat([]byte{0, 0, 7}, 2000)...)
+	frames := make(chan media.EncodedFrame)
+	run(t, func(ctx context.Context) error { return c.Run(ctx, frames) })
+	run(t, pace(frameGap, func(n uint32) error {
+		frames <- media.EncodedFrame{
+			Codec: media.H264, KeyFrame: true, PTS: time.Duration(n) * frameGap, Width: 1280, Height: 720, SpatialLayers: 1,
+			Data: bytes.Join([][]byte{{0, 0, 0, 1, 9, 0xf0}, sets, {0, 0, 1}, slice}, nil), // with a delimiter and a short start code
+		}
+		return nil
+	}))
+	e := &ear{}
+	run(t, pace(20*time.Millisecond, func(n uint32) error {
+		_, err := c.WriteOpus([]byte{0x78, 5, 2, 3, 4, 5}, n*960, false)
+		return err
+	}))
+	bot := startBot(t, s, func(o *room.Options) { o.Keys, o.Sound = keys, e })
+	f := frame(t, bot)
+	require.Equal(t, media.H264, f.Codec)
+	require.Equal(t, bytes.Join([][]byte{sets, {0, 0, 0, 1}, slice}, nil), f.Data)
+	require.Empty(t, f.Packets)
+	e.hears(t, 5, "the camera's sound")
+
+	stranger := startBot(t, s, func(o *room.Options) { o.Identity = "stranger" })
+	eventually(t, func() bool { return stranger.Watcher().Away() != "" }, "the reason")
 }

@@ -20,8 +20,8 @@ import (
 	"touchline/internal/redact"
 )
 
-// sealedPage joins a room with end-to-end encryption by LiveKit's own client. With a codec it publishes the browser's camera and
-// microphone, otherwise it plays what the agent publishes.
+// sealedPage joins a room by LiveKit's own client, with end-to-end encryption if it has a key. With a codec it publishes the browser's
+// camera and microphone, otherwise it plays what the agent publishes.
 const sealedPage = `<!doctype html><title>sealed</title><link rel="icon" href="data:,">
 <video id="picture" muted autoplay playsinline></video><audio id="sound" autoplay></audio>
 <script src="/livekit-client.umd.js"></script>
@@ -34,10 +34,13 @@ const sealedPage = `<!doctype html><title>sealed</title><link rel="icon" href="d
   window.sealed = [];
   try {
     const keyProvider = new ExternalE2EEKeyProvider();
-    await keyProvider.setKey(q.get('key'));
-    const room = new Room({ encryption: { keyProvider, worker: new Worker('/livekit-client.e2ee.worker.js') } });
-    await room.setE2EEEnabled(true);
     window.setKey = (key) => keyProvider.setKey(key);
+    const room = new Room(q.get('key') ? { encryption: { keyProvider, worker: new Worker('/livekit-client.e2ee.worker.js') } } : {});
+    if (q.get('key')) {
+      await setKey(q.get('key'));
+      await room.setE2EEEnabled(true);
+    }
+    window.ask = (method) => room.localParticipant.performRpc({ method, payload: '{}', destinationIdentity: 'touchline' });
     room.on(RoomEvent.EncryptionError, (err) => { window.encryptionError = String(err); });
     room.on(RoomEvent.TrackSubscribed, (track, pub, p) => {
       if (!p.isAgent) return;
@@ -129,6 +132,10 @@ func TestEndToEndEncryption(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, tracks, "camera 1 video/H264")
 	require.Contains(t, tracks, "microphone 1 audio/")
+	require.Contains(t, tracks, "screen_share_audio 1 audio/", "the camera's sound")
+	answer, err := browser.Eval[string](viewer, soon, "ask('touchline.status').catch((err) => err.message)")
+	require.NoError(t, err)
+	require.Contains(t, answer, "refused: it takes", "the viewer has no rights; request and answer are encrypted")
 	older, err := browser.Eval[bool](viewer, soon, "window.older === true")
 	require.NoError(t, err)
 	require.False(t, older, "a caption in the clear")
@@ -149,6 +156,21 @@ func TestEndToEndEncryption(t *testing.T) {
 	_, err = browser.Eval[bool](publisher, soon, "window.setKey('"+key+"').then(() => true)")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return b.Snapshot().Source.FPS > 0 && b.Room.Watcher().Away() == "" }, later, 100*time.Millisecond)
+}
+
+// TestPlainCameraInAnEncryptedRoom: a publisher without encryption is watched as ever; the copy of its picture is encrypted, in H264.
+func TestPlainCameraInAnEncryptedRoom(t *testing.T) {
+	h := newSealedHouse(t)
+	h.keys.E2EE = "a key"
+	b, _ := h.bot(t, "mixed", quick)
+	h.join(t, "mixed", "publisher", "", "vp8")
+	viewer := h.join(t, "mixed", "viewer", "a key", "")
+	counts(t, viewer, counts(t, viewer, 0))
+	tracks, err := browser.Eval[string](viewer, soon, "window.sealed.join(', ')")
+	require.NoError(t, err)
+	require.Contains(t, tracks, "camera 1 video/H264")
+	require.Equal(t, "VP8", b.Snapshot().Source.Codec)
+	require.Empty(t, b.Room.Watcher().Away())
 }
 
 // TestEncryptionWithoutTheKey: the bot names what it lacks, and says nothing.

@@ -64,6 +64,15 @@ func TestDecryptor(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, picture, got)
 
+	h265, err := lksdk.NewFrameEncryptor(right.encryption.key, lksdk.CodecH265)
+	require.NoError(t, err)
+	picture = []byte{0, 0, 0, 1, 0x42, 1, 2, 3, 0, 0, 0, 1, 0x26, 1, 0xaf, 5, 6}
+	sealed265, err := h265.EncryptFrame(picture)
+	require.NoError(t, err)
+	got, err = right.Decryptor(gcm(webrtc.MimeTypeH265), webrtc.MimeTypeH265).Open(sealed265)
+	require.NoError(t, err)
+	require.Equal(t, picture, got)
+
 	for _, packet := range [][]byte{{0x78}, {0x78, 1, 2, 3}} {
 		sealed, err := right.encryption.Sound(packet)
 		require.NoError(t, err)
