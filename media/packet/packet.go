@@ -96,7 +96,8 @@ func packetise(out [][]byte, f media.EncodedFrame, id *counter) ([][]byte, error
 		n := id.advance(0) & 0x7fff
 		p = &codecs.VP9Payloader{InitialPictureIDFn: func() uint16 { return n }}
 	case media.H264:
-		p = &codecs.H264Payloader{}
+		// The payloader puts one set of each kind into one packet, and loses further ones.
+		p = &codecs.H264Payloader{DisableStapA: bytes.Count(f.Data, []byte{0, 0, 1, 0x68})+bytes.Count(f.Data, []byte{0, 0, 1, 0x28}) > 1}
 	case media.H265:
 		p = &codecs.H265Payloader{}
 	case media.AV1:

@@ -64,10 +64,10 @@ func TestNTPTime(t *testing.T) {
 func TestCanonical(t *testing.T) {
 	t.Parallel()
 	var b []byte
-	for i, nal := range [][]byte{{9, 0xf0}, {0x67, 1, 2}, {0x68, 3}, {12, 0xff, 0xff}, {6, 5, 1, 7}, {0x65, 0x88, 4}, {0x65, 0x40, 5}} {
+	for i, nal := range [][]byte{{9, 0xf0}, {0x67, 1, 2}, {0x68, 3}, {0x28, 4}, {12, 0xff, 0xff}, {6, 5, 1, 7}, {0x65, 0x88, 4}, {0x65, 0x40, 5}} {
 		b = append(append(b, []byte{0, 0, 0, 1}[i%2:]...), nal...)
 	}
-	want := []byte{0, 0, 0, 1, 0x67, 1, 2, 0, 0, 0, 1, 0x68, 3, 0, 0, 0, 1, 6, 5, 1, 7, 0, 0, 0, 1, 0x65, 0x88, 4, 0, 0, 0, 1, 0x65, 0x40, 5}
+	want := []byte{0, 0, 0, 1, 0x67, 1, 2, 0, 0, 0, 1, 0x68, 3, 0, 0, 0, 1, 0x28, 4, 0, 0, 0, 1, 6, 5, 1, 7, 0, 0, 0, 1, 0x65, 0x88, 4, 0, 0, 0, 1, 0x65, 0x40, 5}
 	require.Equal(t, want, packet.Canonical(b))
 	require.Equal(t, want, packet.Canonical(want))
 	require.Empty(t, packet.Canonical([]byte{0, 0, 1}))
