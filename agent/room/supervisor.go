@@ -124,7 +124,7 @@ func New(opts Options) (*Supervisor, error) {
 	})
 	encryption, err := conn.NewEncryption(opts.Keys.E2EE, s.RoomName())
 	if err != nil {
-		return nil, fmt.Errorf("read the keys of end-to-end encryption: %w", err)
+		return nil, err
 	}
 	s.encrypted = encryption != nil
 	loopback := opts.LoopbackOnly

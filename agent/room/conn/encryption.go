@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 
@@ -68,9 +69,12 @@ type Encryption struct {
 // NewEncryption returns the encryption of a room with the keys of RoomKeys; nil if it has none.
 func NewEncryption(keys redact.Secret, room string) (*Encryption, error) {
 	byRoom, err := RoomKeys(keys)
+	if err != nil {
+		return nil, fmt.Errorf("read the keys of end-to-end encryption: %w", err)
+	}
 	passphrase := cmp.Or(byRoom[room], byRoom[""])
-	if err != nil || passphrase == "" {
-		return nil, err
+	if passphrase == "" {
+		return nil, nil //nolint:nilnil // a nil Encryption encrypts nothing
 	}
 	key := e2ee.NewExternalKeyProvider()
 	e := &Encryption{key: key}
@@ -81,7 +85,10 @@ func NewEncryption(keys redact.Secret, room string) (*Encryption, error) {
 	if err == nil {
 		e.sound, err = lksdk.NewFrameEncryptor(key, lksdk.CodecOpus)
 	}
-	return e, err
+	if err != nil {
+		return nil, fmt.Errorf("prepare the end-to-end encryption: %w", err)
+	}
+	return e, nil
 }
 
 // Picture encrypts an access unit of H264.

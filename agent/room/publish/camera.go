@@ -85,7 +85,7 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 	}
 	encryption, err := conn.NewEncryption(opts.Keys.E2EE, room)
 	if err != nil {
-		return nil, fmt.Errorf("read the keys of end-to-end encryption: %w", err)
+		return nil, err
 	}
 	c := &CameraPublisher{opts: opts, packer: packet.NewPacker(uint16(rand.Uint32()), rand.Uint32()), showsState: showsState}
 	c.gap, c.needTrack, c.needKeyFrame = true, c.wakeUp, opts.OnKeyFrame

@@ -216,7 +216,7 @@ func (r *trackReader) assemble() {
 				continue
 			}
 			frames = asm.Tick(now)
-			if asm.WantsKeyFrame(now) {
+			if r.decryptor.Problem() == "" && asm.WantsKeyFrame(now) {
 				r.watcher.RequestKeyFrame()
 			}
 		}
