@@ -327,7 +327,7 @@ func (b *Bot) makeRoom() (err error) {
 		},
 		OnCrash: opts.OnCrash,
 		Control: b.control,
-		Hooks:   append([]room.Hooks{{Joined: back, Reconnected: back}}, opts.Hooks...),
+		Hooks:   append([]room.Hooks{{Joined: back, Reconnected: back, Left: func(r *lksdk.Room) { b.captions.Left(r) }}}, opts.Hooks...),
 		Log:     opts.Log,
 	}
 	if b.ears != nil {

@@ -76,9 +76,13 @@ type Captions struct {
 
 	lost, lostFinals, lostAlerts atomic.Uint64 // lost includes the others
 
-	// Used by Run only. Each utterance has a stream, which may end after the first word of the next.
-	streams    map[string]stream        // by open segment
-	streamsIn  *lksdk.Room              // the room of the streams
+	// Each utterance has a stream, which may end after the first word of the next.
+	streaming sync.Mutex
+	streams   map[string]stream // by open segment
+	streamsIn *lksdk.Room       // the room of the streams
+	left      *lksdk.Room       // gets no more streams
+
+	// Used by Run only.
 	heardTexts uint64                   // number of streams of people's speech
 	refused    time.Time                // first failure to send the oldest alert; zero without
 	trackless  []*livekit.Transcription // older packets that wait for a track to name
@@ -285,7 +289,28 @@ func (c *Captions) publish(ctx context.Context) {
 	}
 }
 
+// Left ends the open streams in a room before the bot leaves it. Client libraries raise an error for a stream whose sender has left.
+func (c *Captions) Left(room *lksdk.Room) {
+	if room.ConnectionState() != lksdk.ConnectionStateConnected {
+		return
+	}
+	c.streaming.Lock()
+	defer c.streaming.Unlock()
+	c.left = room
+	if c.streamsIn == room {
+		for segment := range c.streams {
+			c.send(room, streamTrailer(segment, captionAttributes(segment, true, "", "")))
+		}
+		clear(c.streams)
+	}
+}
+
 func (c *Captions) caption(room *lksdk.Room, step agent.Caption) {
+	c.streaming.Lock()
+	defer c.streaming.Unlock()
+	if c.left == room {
+		return
+	}
 	track := c.track(step.Spoken)
 	attributes := func(final bool) map[string]string {
 		return captionAttributes(step.Segment, final, track, step.Language)

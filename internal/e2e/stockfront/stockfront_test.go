@@ -18,12 +18,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
 	"touchline/agent/bot"
+	"touchline/agent/command"
 	"touchline/agent/room/conn"
 	"touchline/agent/settings"
 	"touchline/agent/sfu/sfutest"
@@ -224,6 +227,51 @@ func TestCameraComesLate(t *testing.T) {
 	until(t, b, "it works then", `document.getElementById('agent-connected').textContent === 'true' && spy.agent.includes('speaking')`)
 	until(t, b, "VideoTrack plays", `document.getElementById('picture').getVideoPlaybackQuality().totalVideoFrames > 20`)
 	require.Empty(t, text(t, b, "agent-failures"))
+	require.Empty(t, b.Problems())
+}
+
+// TestTracksComeAndGo: captions reach a page with LiveKit's client while the agent loses the right to publish and gets it back, its voice is
+// off, and the camera goes and comes.
+func TestTracksComeAndGo(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, true)
+	stop, err := s.AddCamera("camera", 4)
+	require.NoError(t, err)
+	b := open(t, s)
+	rooms := lksdk.NewRoomServiceClient(s.Server.URL(), s.Keys.APIKey, s.Keys.APISecret)
+	may := func(publish bool) {
+		_, err := rooms.UpdateParticipant(t.Context(), &livekit.UpdateParticipantRequest{
+			Room: stage.RoomName, Identity: s.Bot.Room.Identity(), Permission: &livekit.ParticipantPermission{
+				CanSubscribe: true, CanPublish: publish, CanPublishData: true, CanUpdateMetadata: true,
+			},
+		})
+		require.NoError(t, err)
+	}
+	speak := func(on bool) {
+		_, err := s.Bot.Change(command.Change{Settings: settings.Settings{Speech: &on}}, "the test")
+		require.NoError(t, err)
+	}
+	for _, step := range []struct {
+		name string
+		do   func()
+	}{
+		{"all tracks", func() {}},
+		{"the right is taken", func() { may(false) }},
+		{"the right is back", func() { may(true) }},
+		{"no voice", func() { speak(false) }},
+		{"the voice is back", func() { speak(true) }},
+		{"another camera", func() {
+			stop()
+			_, err := s.AddCamera("second", 5)
+			require.NoError(t, err)
+		}},
+	} {
+		step.do()
+		until(t, b, step.name, `(() => { const n = document.querySelectorAll('#captions li').length;
+			if (spy.step !== "`+step.name+`") { spy.step = "`+step.name+`"; spy.from = n; }
+			return n > spy.from + 1 })()`)
+	}
+	until(t, b, "VideoTrack plays", `document.getElementById('picture').getVideoPlaybackQuality().totalVideoFrames > 20`)
 	require.Empty(t, b.Problems())
 }
 
