@@ -3,6 +3,7 @@
 package room_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -36,6 +37,10 @@ func TestRoomWithoutTheCodec(t *testing.T) {
 	require.Contains(t, bot.Relay().Barred(), "the room does not allow pictures in H264")
 	require.EqualValues(t, 1, bot.Joins())
 	require.NotEmpty(t, v.media(bot.VoiceSID()))
+	eventually(t, func() bool {
+		p := v.room.GetParticipantByIdentity("bot")
+		return p != nil && strings.Contains(p.Metadata(), "the room does not allow pictures in H264")
+	}, "the reason is in the state")
 
 	startCamera(t, s, "cam", 640, 360)
 	pump(t, bot)

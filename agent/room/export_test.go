@@ -28,13 +28,13 @@ func (b StateAttribute) Set(s agent.Status, now time.Time) { b.b.set(s, now) }
 
 // Due returns the word and the detail to send.
 func (b StateAttribute) Due(now time.Time) (word, detail string) {
-	n := b.b.due(now)
+	n := b.b.due(now, "")
 	return n.attributes[attrAgentState], n.detail
 }
 
 // DueAttributes returns the attributes to send.
 func (b StateAttribute) DueAttributes(now time.Time) map[string]string {
-	return b.b.due(now).attributes
+	return b.b.due(now, "").attributes
 }
 
 // Newcomer notes a new participant.

@@ -1,6 +1,7 @@
 package room
 
 import (
+	"cmp"
 	"encoding/json"
 	"sync"
 	"time"
@@ -109,8 +110,8 @@ func (b *stateAttribute) wordLocked(now time.Time) string {
 	}
 }
 
-// due returns the change to send now.
-func (b *stateAttribute) due(now time.Time) update {
+// due returns the change to send now. refused is why the room does not take the picture; it shows where there is no other reason.
+func (b *stateAttribute) due(now time.Time, refused string) update {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var n update
@@ -125,7 +126,9 @@ func (b *stateAttribute) due(now time.Time) update {
 		}
 		b.word, b.wordAt, b.hearing = word, now, hearing
 	}
-	detail, err := json.Marshal(b.shownLocked(now))
+	shown := b.shownLocked(now)
+	shown.Detail = cmp.Or(shown.Detail, refused)
+	detail, err := json.Marshal(shown)
 	if err != nil { // strings and a number always marshal
 		detail = []byte("{}")
 	}

@@ -378,7 +378,7 @@ func (s *Supervisor) showState(ses *conn.Session, now time.Time) {
 	if !s.may.OwnAttributes {
 		return
 	}
-	n := s.state.due(now)
+	n := s.state.due(now, s.relay.Barred())
 	if n.attributes != nil {
 		ses.Room.LocalParticipant.SetAttributes(n.attributes)
 	}

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -56,8 +57,9 @@ type CameraPublisher struct {
 	lag     atomic.Pointer[time.Duration] // from the picture's capture by the camera's clock to its Arrival
 
 	session    atomic.Pointer[conn.Session]
-	state      shownState
-	showsState bool // it may change its own attributes
+	state      atomic.Pointer[string] // to publish; nil before the first
+	shown      *string                // used by the connection's goroutine only
+	showsState bool                   // it may change its own attributes
 }
 
 // NewCameraPublisher checks the options. It does not connect.
@@ -205,7 +207,12 @@ func (c *CameraPublisher) WriteOpus(packet []byte, timestamp uint32, marker bool
 
 // SetState publishes the state of the camera as an attribute.
 func (c *CameraPublisher) SetState(s CameraState) {
-	c.state.set(s)
+	text, err := json.Marshal(s)
+	if err != nil { // strings and a time always marshal
+		return
+	}
+	state := string(text)
+	c.state.Store(&state)
 	c.wakeUp()
 }
 
@@ -235,24 +242,23 @@ func (c *CameraPublisher) Created(*conn.Session) {}
 // Joined implements conn.Callbacks.
 func (c *CameraPublisher) Joined(ses *conn.Session) error {
 	c.session.Store(ses)
-	c.state.forget()
+	c.shown = nil
 	return c.Check(ses, time.Now())
 }
 
 // Reconnected implements conn.Callbacks.
 func (c *CameraPublisher) Reconnected(*conn.Session) error {
 	c.Republished()
-	c.state.forget()
+	c.shown = nil
 	c.opts.OnKeyFrame()
 	return nil
 }
 
 // Check implements conn.Callbacks: it publishes once the first frame gave the codec.
 func (c *CameraPublisher) Check(ses *conn.Session, now time.Time) error {
-	if c.showsState {
-		if text, ok := c.state.due(); ok {
-			ses.Room.LocalParticipant.SetAttributes(map[string]string{CameraAttribute: text})
-		}
+	if state := c.state.Load(); c.showsState && state != c.shown {
+		ses.Room.LocalParticipant.SetAttributes(map[string]string{CameraAttribute: *state})
+		c.shown = state
 	}
 	if err := c.sound.Ensure(ses); err != nil {
 		return err
