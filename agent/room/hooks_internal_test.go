@@ -33,7 +33,9 @@ func TestHooks(t *testing.T) {
 		require.NoError(t, err)
 		s.may = conn.ReadyToken{} // nothing is published
 		joins := 0
-		s.conn.Enter = func(context.Context, *conn.Session, string) error {
+		var session *conn.Session
+		s.conn.Enter = func(_ context.Context, ses *conn.Session, _ string) error {
+			session = ses
 			if joins++; joins == 2 {
 				return errors.New("by the script")
 			}
@@ -44,7 +46,7 @@ func TestHooks(t *testing.T) {
 		go func() { ended <- s.Run(ctx) }()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		s.session.Load().End()
+		session.End()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		cancel()

@@ -98,7 +98,6 @@ type Supervisor struct {
 	ended chan struct{} // closed when Run has ended
 
 	reconnects atomic.Int64
-	session    atomic.Pointer[conn.Session]
 }
 
 // New checks the options. It does not connect.
@@ -236,10 +235,7 @@ func (s *Supervisor) Encrypted() bool { return s.encrypted }
 func (s *Supervisor) Fail(err error) { s.conn.Fail(err) }
 
 // Carries reports whether the room takes the delayed picture in a codec; true without a connection.
-func (s *Supervisor) Carries(codec media.Codec) bool {
-	ses := s.session.Load()
-	return ses == nil || ses.Enables(codec.MimeType())
-}
+func (s *Supervisor) Carries(codec media.Codec) bool { return s.conn.Enables(codec.MimeType()) }
 
 // SetState publishes the state of the bot in the attribute lk.agent.state and,
 // with its reason, in the participant's metadata.
@@ -257,11 +253,7 @@ func (s *Supervisor) callHooks(room *lksdk.Room, of func(h Hooks) func(*lksdk.Ro
 	}
 }
 
-func (s *Supervisor) wakeUp() {
-	if ses := s.session.Load(); ses != nil {
-		ses.Wake.Set()
-	}
-}
+func (s *Supervisor) wakeUp() { s.conn.Wake() }
 
 // RoomCallback implements conn.Callbacks.
 func (s *Supervisor) RoomCallback(ses *conn.Session) *lksdk.RoomCallback {
@@ -304,7 +296,6 @@ func (s *Supervisor) Created(ses *conn.Session) {
 
 // Joined implements conn.Callbacks.
 func (s *Supervisor) Joined(ses *conn.Session) error {
-	s.session.Store(ses)
 	s.state.forget()
 	s.showState(ses, time.Now()) // makes the bot visible at once
 	s.state.newcomer(time.Now()) // the bot is new to the participants
@@ -334,7 +325,6 @@ func (s *Supervisor) Reconnected(ses *conn.Session) error {
 
 // Left implements conn.Callbacks.
 func (s *Supervisor) Left(ses *conn.Session) {
-	s.session.CompareAndSwap(ses, nil)
 	s.follower.Left()
 	s.voice.Drop()
 	s.sound.Drop()

@@ -109,8 +109,8 @@ type Options struct {
 type Connection struct {
 	Options
 
-	crashed chan error // holds a panic of a callback
-	room    atomic.Pointer[lksdk.Room]
+	crashed chan error              // holds a panic of a callback
+	session atomic.Pointer[Session] // the present one, joined
 	joins   atomic.Int64
 	last    atomic.Bool // the present session is the last one
 }
@@ -119,7 +119,25 @@ type Connection struct {
 func New(o Options) *Connection { return &Connection{Options: o, crashed: make(chan error, 1)} }
 
 // Room returns the present room, nil between two sessions. Do not keep it.
-func (c *Connection) Room() *lksdk.Room { return c.room.Load() }
+func (c *Connection) Room() *lksdk.Room {
+	if ses := c.session.Load(); ses != nil {
+		return ses.Room
+	}
+	return nil
+}
+
+// Wake makes the present session check at once.
+func (c *Connection) Wake() {
+	if ses := c.session.Load(); ses != nil {
+		ses.Wake.Set()
+	}
+}
+
+// Enables is Session.Enables of the present session; true without one.
+func (c *Connection) Enables(mime string) bool {
+	ses := c.session.Load()
+	return ses == nil || ses.Enables(mime)
+}
 
 // Joins returns the number of joins since the start.
 func (c *Connection) Joins() int64 { return c.joins.Load() }
@@ -224,7 +242,7 @@ func (c *Connection) live(ctx context.Context) (in bool, err error) {
 	c.Callbacks.Created(ses)
 	left := sync.OnceFunc(func() {
 		ses.over.Store(true)
-		c.room.CompareAndSwap(ses.Room, nil)
+		c.session.CompareAndSwap(ses, nil)
 		c.Callbacks.Left(ses)
 	})
 	defer left()
@@ -247,7 +265,7 @@ func (c *Connection) live(ctx context.Context) (in bool, err error) {
 	if c.Loopback {
 		ses.Room.LocalParticipant.SetAttributes(map[string]string{joiningAttribute: ""})
 	}
-	c.room.Store(ses.Room)
+	c.session.Store(ses)
 	c.joins.Add(1)
 	err = rescue.Call(func() error { return c.stay(ctx, ses) })
 	if _, crash := rescue.Of(err); crash && c.OnCrash != nil {

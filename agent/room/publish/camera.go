@@ -56,7 +56,6 @@ type CameraPublisher struct {
 	reports captureReports
 	lag     atomic.Pointer[time.Duration] // from the picture's capture by the camera's clock to its Arrival
 
-	session    atomic.Pointer[conn.Session]
 	state      atomic.Pointer[string] // to publish; nil before the first
 	shown      *string                // used by the connection's goroutine only
 	showsState bool                   // it may change its own attributes
@@ -216,17 +215,10 @@ func (c *CameraPublisher) SetState(s CameraState) {
 	c.wakeUp()
 }
 
-func (c *CameraPublisher) wakeUp() {
-	if ses := c.session.Load(); ses != nil {
-		ses.Wake.Set()
-	}
-}
+func (c *CameraPublisher) wakeUp() { c.conn.Wake() }
 
 // Carries reports whether the room takes a picture in a codec; true without a connection.
-func (c *CameraPublisher) Carries(codec media.Codec) bool {
-	ses := c.session.Load()
-	return ses == nil || ses.Enables(codec.MimeType())
-}
+func (c *CameraPublisher) Carries(codec media.Codec) bool { return c.conn.Enables(codec.MimeType()) }
 
 // CurrentRoom returns the present connection, nil between connections. Do not keep it.
 func (c *CameraPublisher) CurrentRoom() *lksdk.Room { return c.conn.Room() }
@@ -241,7 +233,6 @@ func (c *CameraPublisher) Created(*conn.Session) {}
 
 // Joined implements conn.Callbacks.
 func (c *CameraPublisher) Joined(ses *conn.Session) error {
-	c.session.Store(ses)
 	c.shown = nil
 	return c.Check(ses, time.Now())
 }
@@ -282,7 +273,6 @@ func (c *CameraPublisher) Check(ses *conn.Session, now time.Time) error {
 
 // Left implements conn.Callbacks.
 func (c *CameraPublisher) Left(*conn.Session) {
-	c.session.Store(nil)
 	c.Drop()
 	c.sound.Drop()
 }
