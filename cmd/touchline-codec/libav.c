@@ -61,7 +61,10 @@ static int scale(tl_scaler *s, const AVFrame *f, int to, int to_full, uint8_t *c
 	if (!s->sws || memcmp(key, s->key, sizeof(key))) {
 		scaler_close(s);
 		if (!sws_isSupportedInput(f->format)) return AVERROR(ENOSYS);
-		s->sws = sws_getContext(f->width, f->height, f->format, w, h, to, SWS_AREA, NULL, NULL, NULL);
+		int flags = SWS_AREA;
+		// The fast conversion without scaling leaves out the last columns of a width that is no multiple of 8.
+		if (to == AV_PIX_FMT_RGB24 && w % 8 && w == f->width && h == f->height) flags |= SWS_ACCURATE_RND;
+		s->sws = sws_getContext(f->width, f->height, f->format, w, h, to, flags, NULL, NULL, NULL);
 		if (!s->sws) return AVERROR(ENOMEM);
 		const int *table = sws_getCoefficients(matrix);
 		sws_setColorspaceDetails(s->sws, table, range, table, to_full, 0, 1 << 16, 1 << 16);
@@ -185,6 +188,42 @@ int tl_receive(tl_decoder *d, int64_t *id, int *width, int *height) {
 	av_frame_unref(d->newest);
 	av_frame_move_ref(d->newest, f);
 	return 1;
+}
+
+// own makes the newest picture one of 8-bit 4:2:0 that nothing else refers to: decoders still read pictures that they have returned.
+static int own(tl_decoder *d) {
+	AVFrame *f = d->newest;
+	int full = full_range(f), format = full ? AV_PIX_FMT_YUVJ420P : AV_PIX_FMT_YUV420P;
+	if ((f->format == AV_PIX_FMT_YUV420P || f->format == AV_PIX_FMT_YUVJ420P) && av_frame_is_writable(f)) return 0;
+	AVFrame *to = av_frame_alloc();
+	if (!to) return AVERROR(ENOMEM);
+	to->format = format;
+	to->width = f->width;
+	to->height = f->height;
+	int err = av_frame_get_buffer(to, 0);
+	if (err >= 0) err = scale(&d->turn, f, format, full, to->data, to->linesize, f->width, f->height);
+	if (err >= 0) {
+		to->pts = f->pts;
+		to->colorspace = f->colorspace;
+		to->color_range = full ? AVCOL_RANGE_JPEG : AVCOL_RANGE_MPEG;
+		av_frame_unref(f);
+		av_frame_move_ref(f, to);
+	}
+	av_frame_free(&to);
+	return err < 0 ? err : 0;
+}
+
+int tl_cover(tl_decoder *d, const int32_t *runs, int n) {
+	int err = own(d);
+	if (err < 0) return err;
+	AVFrame *f = d->newest;
+	for (int i = 0; i < n; i++) {
+		int y = runs[3 * i], x0 = runs[3 * i + 1], x1 = runs[3 * i + 2];
+		if (y < 0 || y >= f->height || x0 < 0 || x1 > f->width || x0 >= x1) return AVERROR(EINVAL);
+		memset(f->data[0] + y * f->linesize[0] + x0, full_range(f) ? 0 : 16, x1 - x0);
+		for (int p = 1; p < 3; p++) memset(f->data[p] + y / 2 * f->linesize[p] + x0 / 2, 128, (x1 + 1) / 2 - x0 / 2);
+	}
+	return 0;
 }
 
 int tl_rgb(tl_decoder *d, uint8_t *dst, int w, int h) {

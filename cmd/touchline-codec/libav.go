@@ -98,6 +98,17 @@ func (d *decoder) receive() (p picture, ok bool, err error) {
 	return picture{id: uint64(max(id, 0)), width: int(w), height: int(h)}, true, nil
 }
 
+// cover makes the pixels of runs black in the newest picture; each run is a row, its first column and the one after its last.
+func (d *decoder) cover(runs []int32) error {
+	if len(runs) == 0 {
+		return nil
+	}
+	if err := C.tl_cover(&d.c, (*C.int32_t)(unsafe.Pointer(&runs[0])), C.int(len(runs)/3)); err < 0 {
+		return libavError("mask", err)
+	}
+	return nil
+}
+
 // slack is the space that rgb needs after a picture.
 const slack = C.TL_SLACK
 

@@ -43,6 +43,8 @@ void tl_decoder_close(tl_decoder *d);
 int tl_send(tl_decoder *d, const void *data, int size, int64_t id);
 // tl_receive takes the next picture and returns 1, or 0 if there is none yet.
 int tl_receive(tl_decoder *d, int64_t *id, int *width, int *height);
+// tl_cover makes pixels of the newest picture black: n runs of row, first column and the column after the last.
+int tl_cover(tl_decoder *d, const int32_t *runs, int n);
 // tl_rgb scales the newest picture into dst, of 3*w*h + TL_SLACK bytes.
 int tl_rgb(tl_decoder *d, uint8_t *dst, int w, int h);
 

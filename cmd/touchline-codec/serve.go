@@ -43,6 +43,7 @@ type server struct {
 	waiting             []wire.Unit // units without a picture yet; without data
 	overdue             bool        // the next picture serves a sample
 	pix                 []byte
+	masks               masks
 
 	setup wire.Setup
 	enc   encoder
@@ -137,6 +138,11 @@ func (s *server) handle(m wire.Message) error {
 		})
 	case wire.KindRaw:
 		return parsed(m.Body, wire.ParseRaw, s.raw)
+	case wire.KindMasks:
+		return parsed(m.Body, wire.ParseMasks, func(m wire.Masks) error {
+			s.masks = masks{Masks: m}
+			return s.mask()
+		})
 	case wire.KindHello, wire.KindReady, wire.KindAck, wire.KindPicture, wire.KindEncoded,
 		wire.KindProblem:
 	}
@@ -203,6 +209,12 @@ func (s *server) drain() error {
 			return nil
 		}
 		s.newest, s.size = p.id, p
+		if err := s.mask(); err != nil {
+			return err
+		}
+		if s.newest == 0 {
+			continue
+		}
 		if err := s.serve(p); err != nil {
 			return err
 		}
@@ -312,7 +324,7 @@ func (s *server) send(seq uint32, longSide uint16) error {
 	if err := s.ack(true); err != nil {
 		return err
 	}
-	s.head = wire.Picture{Seq: seq, ID: s.newest, Width: w, Height: h}.AppendHead(s.head[:0])
+	s.head = wire.Picture{Seq: seq, ID: s.newest, Masks: s.masks.Version, Width: w, Height: h}.AppendHead(s.head[:0])
 	if err := s.write(s.head); err != nil {
 		return err
 	}

@@ -19,6 +19,11 @@ type Masks struct {
 // Any reports whether there is anything to cover.
 func (m Masks) Any() bool { return m.All || len(m.Shapes) > 0 }
 
+// Whole reports whether the masks cover a whole picture because they do not fit it.
+func (m Masks) Whole(width, height int) bool {
+	return m.All || slices.ContainsFunc(m.Shapes, func(s Shape) bool { return !s.Fits(width, height) })
+}
+
 // Run is a series of covered pixels of a row, from X0 to X1-1.
 type Run struct{ Y, X0, X1 int }
 
@@ -27,10 +32,7 @@ const margin = 1
 
 // Cover returns the covered pixels of a picture, row by row, none of them twice.
 func (m Masks) Cover(width, height int) []Run {
-	all := m.All
-	for _, s := range m.Shapes {
-		all = all || !s.Fits(width, height)
-	}
+	all := m.Whole(width, height)
 	var out []Run
 	for y := range height {
 		if all {

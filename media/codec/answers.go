@@ -29,7 +29,10 @@ func (d *Decoder) next() [][]byte {
 	if !d.greeted && d.opts.Transcode.OnFrame != nil {
 		b = d.setup.Append(b)
 	}
-	d.greeted = true
+	if !d.masked && d.masks.Version != 0 {
+		b = d.masks.Append(b)
+	}
+	d.greeted, d.masked = true, true
 	if len(d.out) == 0 {
 		d.since = time.Now()
 	}
@@ -123,13 +126,19 @@ func (d *Decoder) picture(p wire.Picture) error {
 	v := media.VideoFrame{
 		PTS: f.PTS, NTP: f.NTP, Arrival: f.Arrival, Epoch: f.Epoch, Width: p.Width, Height: p.Height, Pix: p.Pix,
 	}
+	d.passing.Lock()
+	defer d.passing.Unlock()
 	d.mu.Lock()
 	d.stats.Pictures++
 	if p.ID >= d.owed {
 		d.owed = 0
 	}
+	late := p.Masks != d.masks.Version
 	d.mu.Unlock()
 	switch {
+	case late && p.Seq != 0:
+		d.reply(p.Seq, answer{err: fmt.Errorf("%w with the present masks", ErrNoPicture)})
+	case late:
 	case p.Seq != 0:
 		d.reply(p.Seq, answer{frame: v})
 	case d.opts.OnPicture != nil:
@@ -218,7 +227,7 @@ func (d *Decoder) forget(why error) {
 	}
 	d.out = d.out[:0]
 	d.newest, d.owed, d.may = unitTimes{}, 0, mayCome{}
-	d.greeted = false
+	d.greeted, d.masked = false, false
 	for seq, q := range d.asked {
 		q.answer <- answer{err: fmt.Errorf("%w: %w", ErrNoPicture, why)}
 		delete(d.asked, seq)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"touchline/internal/polygon"
 	"touchline/media"
 	"touchline/media/codec/wire"
 )
@@ -104,11 +105,17 @@ type Decoder struct {
 	toAsk   []wire.Latest
 	lastSeq uint32
 	greeted bool // the setup was sent
+	masks   wire.Masks
+	masked  bool // the masks were sent
 	buf     []byte
 	stats   Stats
 
 	trouble  string    // why no picture is decoded, "" if some is
 	troubled time.Time // its begin
+
+	// passing is held while a picture is passed on, so that none with earlier masks is after SetMasks.
+	passing sync.Mutex
+
 	reported time.Time // latest problem; used by problem only
 }
 
@@ -175,6 +182,18 @@ func (d *Decoder) SetLongSide(pixels int) error {
 	}
 	d.longSide.Store(int32(pixels)) //nolint:gosec // checked above
 	return nil
+}
+
+// SetMasks covers parts of all pictures, before they are scaled or encoded. Once it has returned, no picture without these masks is
+// passed on; access units that were encoded earlier may follow.
+func (d *Decoder) SetMasks(m polygon.Masks) {
+	d.passing.Lock()
+	defer d.passing.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if m.Version != d.masks.Version {
+		d.masks, d.masked = wire.Masks{Masks: m}, false
+	}
 }
 
 // SetTranscode turns encoding of all pictures on or off. The first one is a

@@ -1,6 +1,11 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+
+	"touchline/internal/polygon"
+)
 
 // Hello is the first message of the bot and, as KindReady, of the codec process.
 type Hello struct {
@@ -145,6 +150,62 @@ func ParseSetup(b []byte) (m Setup, err error) {
 	return m, err
 }
 
+// maxMasks is the largest number of masks.
+const maxMasks = 32
+
+// Masks has the masks of all pictures from now on, also of the newest one.
+type Masks struct{ polygon.Masks }
+
+func (m *Masks) fields(f *body) {
+	field(f, &m.Version, 4)
+	f.flag(&m.All)
+	n := uint8(min(len(m.Shapes), math.MaxUint8)) //nolint:gosec // bounded
+	field(f, &n, 1)
+	for i := range int(n) {
+		if f.reading {
+			if f.short || n > maxMasks {
+				f.short = true
+				return
+			}
+			m.Shapes = append(m.Shapes, polygon.Shape{})
+		}
+		s := &m.Shapes[i]
+		number(f, &s.Aspect)
+		corners := uint8(min(len(s.Points), math.MaxUint8)) //nolint:gosec // bounded
+		field(f, &corners, 1)
+		if f.reading {
+			s.Points = make([]polygon.Point, corners)
+		}
+		for j := range s.Points {
+			number(f, &s.Points[j][0])
+			number(f, &s.Points[j][1])
+		}
+	}
+}
+
+// number appends or reads a floating-point number.
+func number(f *body, v *float64) {
+	bits := math.Float64bits(*v)
+	field(f, &bits, 8)
+	*v = math.Float64frombits(bits)
+}
+
+// Append appends the message to b.
+func (m Masks) Append(b []byte) []byte { return build(b, KindMasks, m.fields, nil, 0) }
+
+// ParseMasks reads the body of a Masks.
+func ParseMasks(b []byte) (m Masks, err error) {
+	if _, err = parse(b, "masks", m.fields, 0); err != nil {
+		return m, err
+	}
+	for i, s := range m.Shapes {
+		if err := s.Validate(false); err != nil {
+			return m, fmt.Errorf("%w: mask %d: %w", ErrMalformed, i, err)
+		}
+	}
+	return m, nil
+}
+
 // Format is the layout of a raw picture, without padding.
 type Format uint8
 
@@ -231,6 +292,7 @@ type Picture struct {
 	// Seq is the Latest's, 0 for a sampled picture.
 	Seq           uint32
 	ID            uint64 // its unit
+	Masks         uint32 // version of the masks that cover it
 	Width, Height int
 	Pix           []byte // RGB24
 }
@@ -238,6 +300,7 @@ type Picture struct {
 func (m *Picture) fields(f *body) {
 	field(f, &m.Seq, 4)
 	field(f, &m.ID, 8)
+	field(f, &m.Masks, 4)
 	field(f, &m.Width, 2)
 	field(f, &m.Height, 2)
 }

@@ -15,10 +15,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"touchline/internal/polygon"
 )
 
 // Version of the format. Both sides must have the same: they are built together.
-const Version = 2
+const Version = 3
 
 // Bounds of messages.
 const (
@@ -56,6 +58,7 @@ const (
 	KindLatest Kind = 3
 	KindSetup  Kind = 4
 	KindRaw    Kind = 5
+	KindMasks  Kind = 6
 
 	KindReady   Kind = 65
 	KindAck     Kind = 66
@@ -71,6 +74,8 @@ func (k Kind) limit() int {
 		return maxSmall + MaxUnit
 	case KindRaw, KindPicture:
 		return maxSmall + 3*MaxPicture
+	case KindMasks:
+		return 64 + maxMasks*(16+16*polygon.MaxCorners)
 	case KindHello, KindLatest, KindSetup, KindReady, KindAck, KindProblem:
 		return maxSmall
 	}

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/internal/polygon"
 	"touchline/media/codec/wire"
 )
 
@@ -23,12 +25,17 @@ func samples() map[wire.Kind][]byte {
 		wire.KindLatest:  wire.Latest{Seq: 3, LongSide: 100}.Append(nil),
 		wire.KindSetup:   wire.Setup{Codec: wire.VP8, Scaled: true, FPS: 25, BitRate: 1_000_000}.Append(nil),
 		wire.KindRaw:     append(wire.Raw{ID: 1, PTS: 33333, Width: 3, Height: 3}.AppendHead(nil), yuv...),
+		wire.KindMasks:   wire.Masks{Masks: polygon.Masks{Version: 3, Shapes: []polygon.Shape{triangle(0.5), triangle(1)}}}.Append(nil),
 		wire.KindReady:   wire.Hello{Version: wire.Version}.Answer(nil),
 		wire.KindAck:     wire.Ack{Done: 12, Newest: 11}.Append(nil),
 		wire.KindPicture: append(wire.Picture{Seq: 1, ID: 4, Width: 3, Height: 2}.AppendHead(nil), pix...),
 		wire.KindEncoded: append(wire.Encoded{ID: 5, Codec: wire.H264, Key: true, Width: 2, Height: 2}.AppendHead(nil, 3), "abc"...),
 		wire.KindProblem: wire.Problem{ID: 6, Text: "vp8: no"}.Append(nil),
 	}
+}
+
+func triangle(x float64) polygon.Shape {
+	return polygon.Shape{Aspect: 16.0 / 9, Points: []polygon.Point{{0, 0}, {x, 0}, {0, 0.7}}}
 }
 
 // parse parses a body of any kind and appends it again.
@@ -49,6 +56,9 @@ func parse(m wire.Message) ([]byte, error) {
 	case wire.KindRaw:
 		v, err := wire.ParseRaw(m.Body)
 		return append(v.AppendHead(nil), v.Data...), err
+	case wire.KindMasks:
+		v, err := wire.ParseMasks(m.Body)
+		return v.Append(nil), err
 	case wire.KindReady:
 		v, err := wire.ParseHello(m.Body)
 		return v.Answer(nil), err
@@ -164,6 +174,8 @@ func TestValuesOutOfBounds(t *testing.T) {
 		"raw without width":     wire.Raw{ID: 1, Height: 1}.AppendHead(nil),
 		"raw with sample flag":  append(wire.Raw{ID: 1, Flags: wire.FlagSample, Width: 1, Height: 1}.AppendHead(nil), 1, 2, 3),
 		"raw with wrong size":   append(wire.Raw{ID: 1, Width: 1, Height: 1}.AppendHead(nil), 1, 2, 3, 4),
+		"mask without area":     wire.Masks{Masks: polygon.Masks{Shapes: []polygon.Shape{triangle(0)}}}.Append(nil),
+		"too many masks":        wire.Masks{Masks: polygon.Masks{Shapes: slices.Repeat([]polygon.Shape{triangle(1)}, 33)}}.Append(nil),
 		"picture without sides": wire.Picture{ID: 1}.AppendHead(nil),
 		"picture too large":     wire.Picture{ID: 1, Width: wire.MaxSide, Height: wire.MaxSide}.AppendHead(nil),
 		"picture too small":     append(wire.Picture{ID: 1, Width: 2, Height: 2}.AppendHead(nil), 1),
@@ -197,7 +209,7 @@ func FuzzMessages(f *testing.F) {
 			}
 			want := append(wire.AppendHead(nil, m.Kind, len(m.Body)), m.Body...)
 			// A boolean is any byte but 0; all other fields are kept.
-			if m.Kind != wire.KindSetup && m.Kind != wire.KindEncoded {
+			if m.Kind != wire.KindMasks && m.Kind != wire.KindSetup && m.Kind != wire.KindEncoded {
 				require.Equal(t, want, out)
 			}
 			require.Len(t, out, len(want))
