@@ -1,0 +1,62 @@
+package region
+
+// Status is a region and whether it is in force.
+type Status struct {
+	SavedRegion
+
+	Rests bool   `json:"rests" doc:"The picture has another ratio: a mask covers all of it, a zone or line rests."`
+	Note  string `json:"note,omitempty" doc:"Who sees what a mask covers, or why the region rests."`
+}
+
+// View is the regions of a room as the API shows them.
+type View struct {
+	Regions []Status `json:"regions"`
+	Aspect  float64  `json:"aspect,omitempty" doc:"Ratio of the present picture; absent without a picture."`
+	Delayed bool     `json:"mask_delayed" doc:"The delayed picture is masked too."`
+	Covered string   `json:"covered,omitempty" doc:"Why the whole picture is covered; absent when it is not."`
+}
+
+const (
+	noteLive = "Viewers who watch the camera's own track in the room still see this; it cannot be masked. The delayed picture is masked."
+	noteRoom = "Viewers of the room still see this: only what Touchline reads and stores is masked. Setting mask_delayed masks the " +
+		"delayed picture too."
+	noteRatio = "The picture has another ratio or is turned. Confirm the regions, or draw them anew."
+)
+
+// View returns the regions with their state.
+func (s *Set) View() View {
+	p := s.present()
+	out := View{Regions: []Status{}, Delayed: p.Delayed, Covered: s.covered(p)}
+	if p.Height > 0 {
+		out.Aspect = float64(p.Width) / float64(p.Height)
+	}
+	for _, r := range s.Saved().Regions {
+		status := Status{SavedRegion: r, Rests: p.Height > 0 && !r.Fits(p.Width, p.Height)}
+		switch {
+		case status.Rests:
+			status.Note = noteRatio
+		case r.Kind == Mask && p.Delayed:
+			status.Note = noteLive
+		case r.Kind == Mask:
+			status.Note = noteRoom
+		}
+		out.Regions = append(out.Regions, status)
+	}
+	return out
+}
+
+// Covered returns why the whole picture is covered; "" when it is not.
+func (s *Set) Covered() string { return s.covered(s.present()) }
+
+func (s *Set) covered(p Picture) string {
+	s.mu.Lock()
+	unread := s.unread
+	s.mu.Unlock()
+	switch {
+	case unread != nil:
+		return "the whole picture is masked: the kept masks cannot be read; remove all regions, then draw them anew"
+	case p.Height > 0 && s.Masks().Whole(p.Width, p.Height):
+		return "the whole picture is masked: it has another ratio or is turned; confirm the masks"
+	}
+	return ""
+}
