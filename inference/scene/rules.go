@@ -81,9 +81,10 @@ func parseRule(when string) (rule, bool) {
 	return rule{name: when}, slices.Contains([]string{"cut", "still", "dark", "bright"}, when)
 }
 
-// holds measures a rule, and returns the reason in a sentence.
-func (a *Analyzer) holds(r rule) (reason string, ok bool) {
-	if a.frames == 0 {
+// Holds measures the sentence of an alert rule that CheckRule accepts, and returns the reason in a sentence.
+func (a *Analyzer) Holds(when string) (reason string, ok bool) {
+	r, ok := parseRule(when)
+	if !ok || a.frames == 0 {
 		return "", false
 	}
 	now := a.now.at
@@ -138,8 +139,8 @@ func (a *Analyzer) movedIn(in region) (moved, all int) {
 	return moved, all
 }
 
-// answerRules answers a look with alert rules, which are numbered from 1.
-func (s *Session) answerRules(rules []string) string {
+// AnswerRules answers a look with alert rules, which are numbered from 1: those that hold, with their reasons, in JSON.
+func AnswerRules(rules []string, holds func(when string) (reason string, ok bool)) string {
 	type fired struct {
 		Rule   int    `json:"rule"`
 		Reason string `json:"reason"`
@@ -148,10 +149,8 @@ func (s *Session) answerRules(rules []string) string {
 		Fired []fired `json:"fired"`
 	}{Fired: []fired{}}
 	for i, when := range rules {
-		if r, ok := parseRule(when); ok {
-			if reason, holds := s.analyzer.holds(r); holds {
-				out.Fired = append(out.Fired, fired{i + 1, reason})
-			}
+		if reason, ok := holds(when); ok {
+			out.Fired = append(out.Fired, fired{i + 1, reason})
 		}
 	}
 	b, _ := json.Marshal(out) // numbers and texts cannot fail

@@ -119,7 +119,7 @@ func (s *Session) answer(p inference.Prompt) string {
 		}
 	}
 	if len(p.Rules) > 0 {
-		return s.answerRules(p.Rules)
+		return AnswerRules(p.Rules, s.analyzer.Holds)
 	}
 	now := s.analyzer.now.at
 	found := slices.DeleteFunc(s.backlog, func(x Statement) bool { return now-x.At > backlogAge || x.At > now })

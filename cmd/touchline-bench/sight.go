@@ -1,0 +1,74 @@
+package main
+
+import (
+	"path/filepath"
+	"slices"
+	"time"
+
+	"touchline/agent/history"
+	"touchline/agent/look"
+	"touchline/cmd/internal/bench"
+	"touchline/internal/e2e/cutout"
+	"touchline/internal/quantile"
+)
+
+// sightRooms is the number of rooms of the measurement with several.
+const sightRooms = 4
+
+// sight measures what the engine sight costs above scene, and the time from an event in the delayed picture to the first word.
+func sight(r *run) {
+	const withoutText = "TOUCHLINE_INFERENCE_SIGHT_TEXT=false"
+	var scene, plain, text, more usage
+	for _, c := range []struct {
+		result *usage
+		rooms  int
+		env    []string
+	}{
+		{&scene, 1, []string{engineSetting + "scene"}},
+		{&plain, 1, []string{engineSetting + "sight", withoutText}},
+		{&text, 1, []string{engineSetting + "sight"}},
+		{&more, sightRooms, []string{engineSetting + "sight"}},
+	} {
+		r.Part(func() { *c.result = costOf(r, c.rooms, false, c.env...) })
+	}
+	r.AtMost("sight with parts, without text, above scene, CPU of a room", plain.share()-scene.share(), 15, "% of a core")
+	r.AtMost("sight with parts and text above scene, CPU of a room", text.share()-scene.share(), 18, "% of a core")
+	r.AtMost("sight above scene, memory of the first room", mega(text.RSS-scene.RSS), 180, "MB")
+	r.AtMost("memory of each further room", mega(more.RSS-text.RSS)/(sightRooms-1), 8, "MB")
+	r.Note("four rooms", "%.1f %% of a core, %.0f MB", more.share(), mega(more.RSS))
+
+	var delays, words []time.Duration
+	r.Part(func() { delays, words = sightDelays(r) })
+	r.Note("comments on arrivals and departures", "%d", len(words))
+	r.AtMost("event in the delayed picture to the first word, median", bench.MS(quantile.Of(words, 0.5)), 1000, "ms")
+	r.AtMost("event in the delayed picture to the first word, p95", bench.MS(quantile.Of(words, 0.95)), 2000, "ms")
+	r.Note("delay of the picture, median", "%.1f s", quantile.Of(delays, 0.5).Seconds())
+	r.Note("load of the machine", "%s", loadAverage())
+}
+
+// sightTime is how long the clip with people is watched.
+const sightTime = 150 * time.Second
+
+// sightDelays shows a clip in which a photo of a person comes and goes. It returns the delay of the picture and the time from the event
+// to the first word, for each comment that the engine anchored.
+func sightDelays(r *run) (delays, words []time.Duration) {
+	clip, store := filepath.Join(r.folder(), "clip.mp4"), r.folder()
+	walk := cutout.Walk{Photo: "inference/sight/testdata/astronaut.png", Enter: 4 * time.Second, Walk: 2500 * time.Millisecond, Stay: 4 * time.Second}
+	r.Check(cutout.Write(r.Context(), clip, walk.End()+4*time.Second, walk))
+	cmd := r.program("touchline", "--log-level=error", "run", "--listen", "127.0.0.1:0", "--source", clip)
+	cmd.Env = append(cmd.Env, engineSetting+"sight", "TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH="+store)
+	p := startProcess(r, cmd)
+	r.Wait(sightTime)
+	p.stop()
+	reader, err := history.OpenReader(r.Context(), store)
+	r.Check(err)
+	r.Cleanup(func() { r.Fail(reader.Close()) })
+	said := []string{look.OutcomeSpoken, look.OutcomeShown}
+	for e, err := range reader.Entries(r.Context(), history.Query{Everything: true}) {
+		r.Check(err)
+		if c := e.Record; c.Aligned && len(c.Facts) > 0 && slices.Contains(said, c.Outcome) {
+			delays, words = append(delays, seconds(c.Delay)), append(words, seconds(c.AlignmentError))
+		}
+	}
+	return delays, words
+}
