@@ -34,7 +34,7 @@ func slowly(took func(e effort) time.Duration) (look func(inference.Frame, effor
 // feed offers pictures, 200 ms apart, for a time.
 func feed(p *pump, from, length time.Duration) {
 	for at := from; at < from+length; at += 200 * time.Millisecond {
-		p.offer(inference.Frame{PTS: at, Epoch: 1})
+		p.offer(inference.Frame{PTS: at, Epoch: 1}, false)
 		time.Sleep(200 * time.Millisecond)
 	}
 }
@@ -106,7 +106,7 @@ func TestPumpsShareSlots(t *testing.T) {
 		}
 		for at := time.Duration(0); at < 8*time.Second; at += everyLook {
 			for _, p := range pumps {
-				p.offer(inference.Frame{PTS: at})
+				p.offer(inference.Frame{PTS: at}, false)
 			}
 			time.Sleep(everyLook)
 		}
@@ -132,29 +132,33 @@ func TestPumpOffersAndEnds(t *testing.T) {
 			return result
 		})
 		require.NoError(t, p.settle(t.Context()), "nothing to wait for")
-		p.offer(inference.Frame{PTS: time.Minute})
-		p.offer(inference.Frame{PTS: time.Minute + 100*time.Millisecond})
+		p.offer(inference.Frame{PTS: time.Minute}, false)
+		p.offer(inference.Frame{PTS: time.Minute + 100*time.Millisecond}, false)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		require.ErrorIs(t, p.settle(ctx), context.DeadlineExceeded)
 		cancel()
 		require.NoError(t, p.settle(t.Context()))
 		require.Len(t, looks, 1, "the second was not due")
+		p.offer(inference.Frame{PTS: time.Minute + 100*time.Millisecond}, true)
+		p.offer(inference.Frame{PTS: time.Minute + 100*time.Millisecond}, true)
+		require.NoError(t, p.settle(t.Context()))
+		require.Len(t, looks, 2, "by force, once")
 
 		result = failed
-		p.offer(inference.Frame{PTS: 0, Epoch: 1})
+		p.offer(inference.Frame{PTS: 0, Epoch: 1}, false)
 		require.ErrorIs(t, p.settle(t.Context()), failed, "another source, whose time is older")
-		p.offer(inference.Frame{PTS: time.Hour, Epoch: 1})
+		p.offer(inference.Frame{PTS: time.Hour, Epoch: 1}, false)
 		require.ErrorContains(t, p.settle(t.Context()), "a fault")
 		result = nil
-		p.offer(inference.Frame{PTS: 2 * time.Hour, Epoch: 1})
+		p.offer(inference.Frame{PTS: 2 * time.Hour, Epoch: 1}, false)
 		require.NoError(t, p.settle(t.Context()), "a look that works ends the failure")
 
-		p.offer(inference.Frame{PTS: 3 * time.Hour, Epoch: 1})
+		p.offer(inference.Frame{PTS: 3 * time.Hour, Epoch: 1}, false)
 		synctest.Wait()
-		p.offer(inference.Frame{PTS: 4 * time.Hour, Epoch: 1})
+		p.offer(inference.Frame{PTS: 4 * time.Hour, Epoch: 1}, false)
 		p.close()
-		require.Len(t, looks, 5, "a picture that waits at the end is dropped")
-		p.offer(inference.Frame{PTS: 5 * time.Hour, Epoch: 1})
+		require.Len(t, looks, 6, "a picture that waits at the end is dropped")
+		p.offer(inference.Frame{PTS: 5 * time.Hour, Epoch: 1}, false)
 		_ = p.settle(t.Context())
 	})
 }

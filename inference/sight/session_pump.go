@@ -58,11 +58,11 @@ func newPump(slots chan struct{}, every time.Duration, look func(inference.Frame
 	return p
 }
 
-// offer takes a picture if it is due. It does not wait.
-func (p *pump) offer(f inference.Frame) {
+// offer takes a picture if it is due, or with force if it is new. It does not wait.
+func (p *pump) offer(f inference.Frame, force bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.dueLocked(f) {
+	if !p.dueLocked(f) && (!force || f.PTS <= p.last.PTS) {
 		return
 	}
 	p.began, p.last = true, inference.Frame{PTS: f.PTS, Epoch: f.Epoch}
@@ -80,7 +80,7 @@ func (p *pump) dueLocked(f inference.Frame) bool {
 		every *= 2
 	}
 	gap := f.PTS - p.last.PTS
-	return !p.began || f.Epoch != p.last.Epoch || gap < -every || float64(gap) >= (1-slack)*float64(every)
+	return !p.began || f.Epoch != p.last.Epoch || float64(gap) >= (1-slack)*float64(every)
 }
 
 // settle waits until all pictures that were offered are looked at, and returns the error of the last look.

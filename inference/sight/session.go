@@ -1,0 +1,211 @@
+package sight
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"touchline/inference"
+	"touchline/inference/scene"
+)
+
+// sentenceTokens is a model's number of tokens for the longest sentence.
+const sentenceTokens = 24
+
+// none is the media time of what has not been.
+const none = -time.Hour
+
+// Session is one room's conversation. Observe and Generate may run at the same time.
+type Session struct {
+	model *Model
+	pump  *pump
+
+	mu       sync.Mutex
+	camera   *scene.Analyzer
+	measured time.Duration // the last picture that was measured
+	cutAt    time.Duration // the last cut, and the last picture of a pan
+	panAt    time.Duration
+	observed bool
+	epoch    uint32
+	looked   time.Duration // the last look
+	watcher  *Watcher
+	board    *Board // of the pump's goroutine
+	light    int    // 1 if the view became brighter since the last look, -1 if darker
+}
+
+func newSession(m *Model, random *rand.Rand) *Session {
+	s := &Session{model: m, camera: scene.NewAnalyzer(), watcher: NewWatcher(random), board: NewBoard(), measured: none, cutAt: none, panAt: none, looked: none}
+	s.pump = newPump(m.slots, m.cfg.every(), s.look)
+	return s
+}
+
+// Observe measures the camera's movement and passes the picture on to the next look.
+func (s *Session) Observe(f inference.Frame) {
+	s.mu.Lock()
+	s.observed = true
+	s.measure(f)
+	s.mu.Unlock()
+	s.pump.offer(f, false)
+}
+
+// measure notes cuts, pans and other sources.
+func (s *Session) measure(f inference.Frame) {
+	switch {
+	case f.Epoch != s.epoch:
+		s.epoch, s.cutAt, s.panAt, s.looked, s.light = f.Epoch, none, none, none, 0
+		s.watcher.Reset()
+	case f.PTS <= s.measured:
+		return
+	}
+	s.measured = f.PTS
+	s.camera.Push(f)
+	for _, change := range s.camera.Take() {
+		switch change.Kind { //nolint:exhaustive // the others are told by what is followed
+		case scene.Brighter:
+			s.light = 1
+		case scene.Darker:
+			s.light = -1
+		}
+	}
+	cut, pan := s.camera.Camera()
+	if cut {
+		s.cutAt = f.PTS
+	}
+	if pan {
+		s.panAt = f.PTS
+	}
+}
+
+// look finds things and text in a picture, in the goroutine of the pump.
+func (s *Session) look(f inference.Frame, e effort) error {
+	s.mu.Lock()
+	since := func(at time.Duration) bool { return at > s.looked && at <= f.PTS }
+	l := Look{PTS: f.PTS, Frame: &f, Cut: since(s.cutAt), Pan: since(s.panAt), Light: s.light}
+	fresh := l.Cut || s.looked == none
+	s.mu.Unlock()
+	nets, err := &s.model.nets, error(nil)
+	if l.Boxes, err = nets.detect(f, s.model.cfg.Parts && e < wholeOnly); err != nil {
+		return err
+	}
+	if fresh {
+		s.board.Reset()
+	}
+	if nets.text != nil && e < noText {
+		if l.Lines, err = s.board.Look(f, nets.text); err != nil {
+			return err
+		}
+	}
+	l.Texts = s.board.Texts()
+	l.Clock, _ = s.board.Clock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f.Epoch != s.epoch || f.PTS <= s.looked {
+		return nil // another source came meanwhile
+	}
+	s.watcher.Push(l)
+	s.looked, s.light = f.PTS, 0
+	return nil
+}
+
+// Generate tells the facts since the last answer in at most two sentences, or answers inference.Silence. It looks at the frames of the
+// prompt that Observe has not received. A prompt with rules gets an answer about these alone, in JSON.
+func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		whole, err := s.answer(ctx, p)
+		if err != nil {
+			yield(inference.Chunk{}, err)
+			return
+		}
+		for i, piece := range pieces(whole.Text) {
+			c := inference.Chunk{Text: piece}
+			if i == 0 {
+				c.Anchor, c.Facts = whole.Anchor, whole.Facts
+			}
+			if err := ctx.Err(); err != nil {
+				yield(inference.Chunk{}, err)
+				return
+			}
+			if !yield(c, nil) {
+				return
+			}
+		}
+	}
+}
+
+// answer returns the whole answer to a prompt in one chunk.
+func (s *Session) answer(ctx context.Context, p inference.Prompt) (inference.Chunk, error) {
+	if err := ctx.Err(); err != nil {
+		return inference.Chunk{}, err
+	}
+	if len(p.Frames) == 0 {
+		return inference.Chunk{}, errNoFrames
+	}
+	if err := s.catchUp(ctx, p.Frames); err != nil {
+		return inference.Chunk{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(p.Rules) > 0 {
+		return inference.Chunk{Text: scene.AnswerRules(p.Rules, s.camera.Holds)}, nil
+	}
+	o := TellOptions{Language: p.Language, Instruction: p.Instruction}
+	if p.MaxTokens > 0 && p.MaxTokens < 2*sentenceTokens {
+		o.MaxSentences, o.Register = 1, Brief
+	}
+	told := s.watcher.Tell(o)
+	return inference.Chunk{Text: cmp.Or(told.Text, inference.Silence), Anchor: told.Newest, Facts: told.Facts}, nil
+}
+
+// Sight implements inference.Seer.
+func (s *Session) Sight() (inference.Sight, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := s.watcher.Sight()
+	seen.Epoch = s.epoch
+	return seen, s.looked != none
+}
+
+// Close ends the looks and waits for the last one.
+func (s *Session) Close() error {
+	s.pump.close()
+	return nil
+}
+
+// catchUp looks at all pictures of a prompt if Observe never received one. Otherwise the last look is recent: the newest picture is
+// passed on to the next one.
+func (s *Session) catchUp(ctx context.Context, frames []inference.Frame) error {
+	s.mu.Lock()
+	observed := s.observed
+	if newest := frames[len(frames)-1]; observed && newest.Epoch == s.epoch {
+		s.measure(newest)
+		s.pump.offer(newest, false)
+	}
+	s.mu.Unlock()
+	if observed {
+		return s.pump.failure()
+	}
+	for _, f := range frames {
+		s.mu.Lock()
+		s.measure(f)
+		s.mu.Unlock()
+		s.pump.offer(f, true)
+		if err := s.pump.settle(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pieces cuts an answer after every third word.
+func pieces(text string) []string {
+	var out []string
+	for part := range slices.Chunk(strings.SplitAfter(text, " "), 3) {
+		out = append(out, strings.Join(part, ""))
+	}
+	return out
+}

@@ -1,0 +1,160 @@
+package sight
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/inference"
+)
+
+// scripted is a network: what it finds in a picture, and how long it takes.
+type scripted struct {
+	took  time.Duration
+	finds func(f inference.Frame) []Box
+
+	mu    sync.Mutex
+	looks []time.Duration
+	parts []bool
+	err   error
+}
+
+func (n *scripted) detect(f inference.Frame, parts bool) ([]Box, error) {
+	time.Sleep(n.took)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.looks, n.parts = append(n.looks, f.PTS), append(n.parts, parts)
+	if n.finds == nil || n.err != nil {
+		return nil, n.err
+	}
+	return n.finds(f), nil
+}
+
+func (n *scripted) session(t *testing.T) *Session {
+	t.Helper()
+	m := newModel(networks{detect: n.detect, close: func() error { return nil }}, Options{Config: DefaultConfig(), Seed: 1})
+	s, err := m.NewSession()
+	require.NoError(t, err)
+	session, ok := s.(*Session)
+	require.True(t, ok)
+	return session
+}
+
+// street is a picture with texture, so that it has no cut.
+func street(at time.Duration, epoch uint32) inference.Frame {
+	const w, h = 224, 126
+	f := inference.Frame{PTS: at, Epoch: epoch, Width: w, Height: h, Pix: make([]byte, 0, w*h*3)}
+	for y := range h {
+		for x := range w {
+			v := byte(60 + (x/6*37+y/6*53)%120)
+			f.Pix = append(f.Pix, v, v, v)
+		}
+	}
+	return f
+}
+
+// told returns the text of an answer and its first chunk.
+func told(t *testing.T, s inference.Session, p inference.Prompt) (string, inference.Chunk) {
+	t.Helper()
+	var text strings.Builder
+	var first inference.Chunk
+	for c, err := range s.Generate(t.Context(), p) {
+		require.NoError(t, err)
+		if text.Len() == 0 {
+			first = c
+		}
+		text.WriteString(c.Text)
+	}
+	return text.String(), first
+}
+
+// Observe does not wait for a look. A look at the source before does not count for the next one.
+func TestAnotherSourceWhileLooking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &scripted{took: time.Second, finds: func(f inference.Frame) []Box {
+			if f.Epoch == 1 {
+				return []Box{{Class: "person", Score: 0.9, X0: 0.4, Y0: 0.4, X1: 0.5, Y1: 0.8}}
+			}
+			return nil
+		}}
+		s := n.session(t)
+		began := time.Now()
+		for i := range 4 {
+			s.Observe(street(time.Duration(i)*time.Second, 1))
+			time.Sleep(900 * time.Millisecond)
+		}
+		s.Observe(street(time.Second, 2))
+		require.Equal(t, 3600*time.Millisecond, time.Since(began))
+		_, ok := s.Sight()
+		require.False(t, ok)
+		time.Sleep(3 * time.Second)
+		seen, ok := s.Sight()
+		require.True(t, ok)
+		require.Equal(t, uint32(2), seen.Epoch)
+		require.Empty(t, seen.Things)
+		require.NoError(t, s.Close())
+	})
+}
+
+// Without Observe, the pictures of a prompt are all looked at before the answer; the same ones again are not.
+func TestLooksAtAPrompt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &scripted{took: 60 * time.Millisecond}
+		s := n.session(t)
+		var frames []inference.Frame
+		for i := range 4 {
+			frames = append(frames, street(time.Duration(i)*200*time.Millisecond, 1))
+		}
+		for range 2 {
+			text, _ := told(t, s, inference.Prompt{Frames: frames})
+			require.Equal(t, inference.Silence, text)
+			require.Len(t, n.looks, 4)
+		}
+		require.NoError(t, s.Close())
+	})
+}
+
+func TestRulesOfTheCamera(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := (&scripted{}).session(t)
+		dark := inference.Frame{Width: 64, Height: 64, Pix: make([]byte, 64*64*3)}
+		text, _ := told(t, s, inference.Prompt{Frames: []inference.Frame{dark}, Rules: []string{"cut", "dark"}})
+		require.JSONEq(t, `{"fired":[{"rule":2,"reason":"The picture is dark: its mean brightness is 0 of 255."}]}`, text)
+		require.NoError(t, s.Close())
+	})
+}
+
+func TestFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &scripted{err: errors.New("the network failed")}
+		s := n.session(t)
+		fails := func(ctx context.Context, p inference.Prompt) (last error) {
+			for _, err := range s.Generate(ctx, p) {
+				last = err
+			}
+			return last
+		}
+		require.ErrorIs(t, fails(t.Context(), inference.Prompt{}), errNoFrames)
+		f := street(time.Second, 1)
+		require.ErrorIs(t, fails(t.Context(), inference.Prompt{Frames: []inference.Frame{f}}), n.err)
+		s.Observe(street(2*time.Second, 1))
+		synctest.Wait()
+		require.ErrorIs(t, fails(t.Context(), inference.Prompt{Frames: []inference.Frame{f}}), n.err)
+		n.err = nil
+		s.Observe(street(3*time.Second, 1))
+		synctest.Wait()
+		require.NoError(t, fails(t.Context(), inference.Prompt{Frames: []inference.Frame{f}}))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, fails(ctx, inference.Prompt{Frames: []inference.Frame{f}}), context.Canceled)
+		require.NoError(t, s.Close())
+		require.False(t, slices.Contains(n.parts, false))
+	})
+}
