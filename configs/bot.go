@@ -12,7 +12,8 @@ import (
 func (c Config) Bot() bot.Settings {
 	return bot.Settings{
 		Agent: c.Agent.Config, Media: c.Media, Pacing: c.Pacing, LiveKit: c.Agent.LiveKit, Control: c.Agent.Control,
-		Engine: c.Inference.Config, Remote: c.Inference.Remote, MiniCPM: c.Inference.MiniCPM,
+		Engine: c.Inference.Config, Remote: c.Inference.Remote, MiniCPM: c.Inference.MiniCPM, Sight: c.Inference.Sight,
+		Auto:    c.Inference.Auto,
 		Sources: c.Sources, WHEP: c.Agent.Console.WHEP, Transcription: c.Agent.Console.Transcription, ICE: c.Agent.Console.ICE,
 		Alert: c.Agent.Alert, Profiles: c.Profiles, Presets: live(), Preset: c.Preset, Comments: c.Agent.History.Comments,
 	}

@@ -24,6 +24,7 @@ import (
 
 	"touchline/agent/alert"
 	"touchline/agent/audioapi"
+	"touchline/agent/bot"
 	"touchline/agent/camera"
 	"touchline/agent/console"
 	"touchline/agent/history"
@@ -41,6 +42,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/minicpmo"
 	"touchline/inference/remote"
+	"touchline/inference/sight"
 	"touchline/internal/check"
 	"touchline/internal/redact"
 	"touchline/media"
@@ -88,6 +90,11 @@ type Inference struct {
 	Remote remote.Config `yaml:"remote" envPrefix:"REMOTE_"`
 	// MiniCPM sets the built-in model.
 	MiniCPM minicpmo.Config `yaml:"minicpmo" envPrefix:"MINICPMO_"`
+	// Sight sets the engine that finds people, vehicles, animals and text.
+	Sight sight.Config `yaml:"sight" envPrefix:"SIGHT_"`
+
+	// Auto is the engine that "auto" stands for here, which the program finds out.
+	Auto bot.Auto `yaml:"-"`
 }
 
 // Agent is the section "agent" of the file: the commentator, and the adapters
@@ -141,7 +148,7 @@ func Default() Config {
 		LogLevel:  "info",
 		Media:     media.DefaultConfig(),
 		Pacing:    pacing.DefaultConfig(),
-		Inference: Inference{Config: inference.DefaultConfig(), Remote: remote.DefaultConfig(), MiniCPM: minicpmo.DefaultConfig()},
+		Inference: Inference{Config: inference.DefaultConfig(), Remote: remote.DefaultConfig(), MiniCPM: minicpmo.DefaultConfig(), Sight: sight.DefaultConfig()},
 		Agent: Agent{
 			Config: settings.DefaultConfig(), History: history.DefaultConfig(), Webhook: webhook.DefaultConfig(),
 			MQTT: mqtt.DefaultConfig(), LiveKit: room.DefaultConfig(),
@@ -361,6 +368,7 @@ func (c Inference) Validate() error {
 	s.That(c.MiniCPM.Path != "" || c.Engine != "minicpmo", "minicpmo.path",
 		"the folder of the model bundle when the engine is minicpmo", `""`)
 	s.Part("minicpmo", c.MiniCPM.Validate())
+	s.Part("sight", c.Sight.Validate())
 	return s.Err()
 }
 

@@ -142,6 +142,7 @@ func TestEverySettingHasARule(t *testing.T) {
 
 		"inference.recognizer.interim.model": "the server knows its models",
 		"inference.minicpmo.runtime":         "a path",
+		"inference.sight.bundle":             "a path",
 		"agent.state.path":                   "a path",
 		"agent.mqtt.user":                    "required with a password, which no file has",
 		"agent.console.tls_cert":             "checked through tls_key",

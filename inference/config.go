@@ -16,8 +16,8 @@ import (
 
 // Config chooses and sets the engine.
 type Config struct {
-	// Engine is one of EngineChoices. "auto" is nano for the generated worlds and
-	// scene for everything else.
+	// Engine is one of EngineChoices. "auto" is nano for the generated worlds, and sight for everything else where its networks are
+	// installed, else scene.
 	Engine string `yaml:"engine" env:"ENGINE"`
 	// MaxTokens is the limit of an answer that is not spoken, in tokens.
 	MaxTokens int `yaml:"max_tokens" env:"MAX_TOKENS"`

@@ -5,13 +5,14 @@ const (
 	EngineAuto    = "auto"
 	EngineScene   = "scene"
 	EngineNano    = "nano"
+	EngineSight   = "sight"
 	EngineRemote  = "remote"
 	EngineMiniCPM = "minicpmo"
 )
 
 // Engines lists the engines in display order; package bot creates them.
 func Engines() []string {
-	return []string{EngineScene, EngineNano, EngineRemote, EngineMiniCPM}
+	return []string{EngineScene, EngineNano, EngineSight, EngineRemote, EngineMiniCPM}
 }
 
 // EngineChoices are the values of inference.engine.

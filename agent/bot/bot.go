@@ -37,6 +37,7 @@ import (
 	"touchline/inference/engine"
 	"touchline/inference/minicpmo"
 	"touchline/inference/remote"
+	"touchline/inference/sight"
 	"touchline/internal/metrics"
 	"touchline/internal/rescue"
 	"touchline/media"
@@ -56,10 +57,13 @@ type Settings struct {
 	Pacing  pacing.Config
 	LiveKit room.Config
 	Control control.Config
-	// Engine chooses the model; Remote and MiniCPM set the engines that have settings.
+	// Engine chooses the model; Remote, MiniCPM and Sight set the engines that have settings.
 	Engine  inference.Config
 	Remote  remote.Config
 	MiniCPM minicpmo.Config
+	Sight   sight.Config
+	// Auto is what the engine "auto" stands for.
+	Auto    Auto
 	Sources camera.Config
 	WHEP    whep.Config
 	// Transcription sets the limits of transcription as a service.
@@ -74,6 +78,14 @@ type Settings struct {
 	Preset  string
 	// Comments is the number of comments that a late joiner is shown.
 	Comments int
+}
+
+// Auto is the engine that "auto" stands for.
+type Auto struct {
+	// Engine is scene if empty.
+	Engine string
+	// Why says why it is not a better one; "" if it is the best.
+	Why string
 }
 
 // Options of a Bot.

@@ -3,7 +3,9 @@ package bot
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,8 +18,10 @@ import (
 	"touchline/inference/nano"
 	"touchline/inference/remote"
 	"touchline/inference/scene"
+	"touchline/inference/sight"
 	"touchline/internal/metrics"
 	"touchline/models"
+	networks "touchline/models/sight"
 )
 
 // kind is an engine of inference.Engines.
@@ -37,6 +41,7 @@ func kinds() []kind {
 	return []kind{
 		{inference.EngineScene, newScene, nil},
 		{inference.EngineNano, newNano, nil},
+		{inference.EngineSight, newSight, sightOptions},
 		{inference.EngineMiniCPM, newMiniCPM, bundleOptions},
 		{inference.EngineRemote, newRemote, serverOptions},
 	}
@@ -52,7 +57,7 @@ func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	return kinds()[i].make(cfg, log)
 }
 
-// sceneParallel is how many answers the scene engine works on at once.
+// sceneParallel is how many answers the engines scene and sight work on at once.
 const sceneParallel = 4
 
 func newScene(cfg Settings, log zerolog.Logger) (*Engine, error) {
@@ -60,6 +65,9 @@ func newScene(cfg Settings, log zerolog.Logger) (*Engine, error) {
 		Str("hint", "for a vision-language model, set inference.engine to remote or use --model DIR").Msg("no model configured")
 	e := &Engine{
 		Note: "No model is configured: the built-in scene engine only says what measurably changed in the picture.",
+	}
+	if cfg.Auto.Why != "" {
+		e.Note += " Engine sight names people, vehicles, animals and text, but it is not chosen: " + cfg.Auto.Why + "."
 	}
 	can := scene.Model{}.Capabilities()
 	if lang := cfg.Engine.Voice.Language; !can.Speaks(lang) {
@@ -118,6 +126,39 @@ func newNano(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	local.can.Languages = []string{"en", "es"}
 	local.note = "Nano is a small model, trained on the generated worlds. It knows no other pictures."
 	return newLocalEngine(local, settings, log)
+}
+
+// newSight makes the engine that finds people, vehicles, animals and text on the CPU.
+func newSight(cfg Settings, log zerolog.Logger) (*Engine, error) {
+	bundle, err := networks.Locate(cfg.Sight.Bundle)
+	if err != nil {
+		return nil, fmt.Errorf("prepare sight: %w", err)
+	}
+	e := &Engine{
+		Note: "Sight finds people, vehicles, animals and text, and follows a few orders. It misses one person in ten: do not use it for safety.",
+	}
+	can := sight.Capabilities()
+	if lang := cfg.Engine.Voice.Language; !can.Speaks(lang) {
+		e.Note += fmt.Sprintf(" It does not speak the language of inference.voice.language, %q.", lang)
+	}
+	opts := engine.Options{Name: inference.EngineSight, Capabilities: can, Parallel: sceneParallel}
+	if cfg.Engine.Engine == inference.EngineSight {
+		opts.FirstLoadFatal = func() bool { return !e.Patient }
+	}
+	return e, e.manage(func(context.Context, engine.Progress) (inference.Model, error) {
+		log.Info().Str("bundle", bundle.Dir).Msg("loading the networks of sight")
+		return sight.Open(bundle, sight.Options{Config: cfg.Sight, Runtime: cfg.MiniCPM.Runtime, Seed: rand.Uint64()}) //nolint:gosec // words
+	}, opts, cfg.Engine, log)
+}
+
+func sightOptions(_ context.Context, cfg Settings, _ discovery) []agent.EngineOption {
+	out := agent.EngineOption{EngineChoice: agent.EngineChoice{Engine: inference.EngineSight}}
+	if _, err := networks.Locate(cfg.Sight.Bundle); errors.Is(err, networks.ErrNoBundle) {
+		out.Refused = "its networks are not installed: run `touchline models pull sight`"
+	} else if err != nil {
+		out.Refused = err.Error()
+	}
+	return []agent.EngineOption{out}
 }
 
 func bundleOptions(_ context.Context, cfg Settings, _ discovery) []agent.EngineOption {

@@ -41,6 +41,25 @@ func TestAutomaticEngine(t *testing.T) {
 	require.Equal(t, "scene", e.Name())
 }
 
+// Sight is refused without its networks. The program chooses it for "auto", whose note says why it is not.
+func TestSightEngine(t *testing.T) {
+	cfg := configs.Default()
+	cfg.Inference.Engine = "sight"
+	cfg.Inference.Sight.Bundle = t.TempDir()
+	require.NoError(t, cfg.Validate())
+	_, err := bot.NewEngine(cfg.Bot(), zerolog.Nop())
+	require.ErrorContains(t, err, "touchline models pull sight")
+	cfg.Inference.Engine, cfg.Inference.Auto = "auto", bot.Auto{Engine: "sight"}
+	_, err = bot.NewEngine(cfg.Bot(), zerolog.Nop())
+	require.ErrorContains(t, err, "prepare sight")
+	cfg.Inference.Auto = bot.Auto{Why: "its networks are away"}
+	e, err := bot.NewEngine(cfg.Bot(), zerolog.Nop())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	require.Equal(t, "scene", e.Name())
+	require.Contains(t, e.Note, "its networks are away")
+}
+
 // An engine without a voice cannot be given its own.
 func TestModelWithoutAVoice(t *testing.T) {
 	cfg := configs.Default()

@@ -285,7 +285,7 @@ func (r *Engines) Collect(ch chan<- prometheus.Metric) {
 func choiceOf(cfg Settings) agent.EngineChoice {
 	switch name := cfg.Engine.Engine; name {
 	case "", inference.EngineAuto:
-		return agent.EngineChoice{Engine: inference.EngineScene}
+		return agent.EngineChoice{Engine: cmp.Or(cfg.Auto.Engine, inference.EngineScene)}
 	case inference.EngineRemote:
 		return agent.EngineChoice{Engine: name, Model: cfg.Remote.Model, Server: cfg.Remote.URL}
 	default:

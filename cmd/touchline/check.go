@@ -25,6 +25,7 @@ import (
 	"touchline/internal/redact"
 	"touchline/media/codec"
 	"touchline/models"
+	"touchline/models/sight"
 )
 
 type checkCmd struct{ modelFlags }
@@ -103,6 +104,13 @@ func checkEngine(ctx context.Context, a *app, r *findings) {
 	case "nano":
 		r.add("engine", nano.Check(ctx), a.cfg.Inference.Engine)
 		r.parts(runtimeParts(a.cfg.Inference.MiniCPM.Runtime, string(models.DeviceCPU), 0))
+	case "sight":
+		bundle, err := sight.Locate(a.cfg.Inference.Sight.Bundle)
+		r.add("engine", err, a.cfg.Inference.Engine)
+		if err == nil {
+			r.add("networks of sight", bundle.Verify(ctx), bundle.Dir)
+		}
+		r.parts(runtimeParts(a.cfg.Inference.MiniCPM.Runtime, string(models.DeviceCPU), 0))
 	default:
 		r.add("engine", nil, a.cfg.Inference.Engine)
 	}
@@ -112,6 +120,11 @@ func checkEngine(ctx context.Context, a *app, r *findings) {
 		if err := nano.Check(ctx); err != nil {
 			r.maybe("nano", err, "", "the demo uses the scene engine in place of nano")
 		}
+		err = nil
+		if why := a.cfg.Inference.Auto.Why; why != "" {
+			err = errors.New(why)
+		}
+		r.maybe("sight", err, "its networks are here, so it comments on cameras", "the scene engine comments on cameras")
 	}
 	if a.cfg.Inference.Engine != "minicpmo" {
 		fmt.Println("optional built-in model: not chosen; `touchline check --model DIR` checks one and its requirements")

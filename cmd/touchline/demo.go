@@ -171,6 +171,7 @@ func (d *demoCmd) chooseEngine(ctx context.Context, cfg *configs.Config, log zer
 	if cfg.Inference.Engine != "auto" || d.Source != "" {
 		return func() {}
 	}
+	cfg.Inference.Auto = bot.Auto{} // sight knows no drawings
 	release, err := probe.Hold(cfg.Inference.MiniCPM.Runtime)
 	if err != nil {
 		log.Warn().Err(err).Str("hint", "make runtime").Msg("ONNX Runtime missing; using the scene engine")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"touchline/agent/bot"
 	"touchline/cmd/internal/modelcmd"
 	"touchline/configs"
 	"touchline/inference"
@@ -17,6 +18,7 @@ import (
 	"touchline/inference/qwen3asr"
 	"touchline/inference/remote"
 	"touchline/models"
+	"touchline/models/sight"
 )
 
 // modelsCmd holds the commands about model servers and bundles.
@@ -87,7 +89,25 @@ func (f modelFlags) apply(cfg *configs.Config) error {
 	}
 	m.Device = cmp.Or(f.ModelDevice, m.Device)
 	f.override(cfg)
+	if cfg.Inference.Engine == inference.EngineAuto {
+		cfg.Inference.Auto = autoEngine(cfg.Inference)
+	}
 	return invalid(cfg.Validate())
+}
+
+// autoEngine returns the engine that "auto" stands for on this machine: sight where its networks and ONNX Runtime are, else scene.
+func autoEngine(c configs.Inference) bot.Auto {
+	_, err := sight.Locate(c.Sight.Bundle)
+	if errors.Is(err, sight.ErrNoBundle) {
+		return bot.Auto{Why: "its networks are not installed; `touchline models pull sight` fetches them"}
+	}
+	if err == nil {
+		_, err = probe.Devices(c.MiniCPM.Runtime)
+	}
+	if err != nil {
+		return bot.Auto{Why: err.Error()}
+	}
+	return bot.Auto{Engine: inference.EngineSight}
 }
 
 // part is a requirement of the built-in model: ok describes it, err says why it is not met.

@@ -55,6 +55,7 @@ func botSettings() configs.Config {
 	cfg.Inference.Recognizer.Program = inference.RecognizerRemote
 	cfg.Inference.Recognizer.URL = "http://127.0.0.1:9/v1"
 	cfg.Inference.Recognizer.Model = "ears"
+	cfg.Inference.Sight.Bundle = "/nowhere" // not that of this machine
 	return cfg
 }
 
