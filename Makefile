@@ -18,13 +18,17 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 .PHONY: demo
-demo: build demo-runtime ## a live commentary at http://127.0.0.1:8199, with nothing to set up
+demo: build demo-runtime sight ## a live commentary at http://127.0.0.1:8199, with nothing to set up
 	./bin/touchline demo $(ARGS)
 
 # Without ONNX Runtime the demo goes on with the scene engine, which needs no model.
 .PHONY: demo-runtime
 demo-runtime:
 	@{ scripts/setup.sh runtime && scripts/runtime.sh cpu bin/runtime; } || echo "demo: no ONNX Runtime, so nano cannot run" >&2
+
+.PHONY: sight
+sight: bin/touchline-model ## the networks of the engine sight, into bin/sight
+	@scripts/sight.sh bin/touchline-model bin/sight
 
 .PHONY: build
 build: setup bin/touchline bin/touchline-codec bin/touchline-model ## the programs, in ./bin
@@ -111,7 +115,7 @@ check: lint test-web ## what to run before each commit: vet, linter, page tests,
 	go test -vet=off ./...
 
 .PHONY: test
-test: setup-test build test-web stock-front ## all tests: race detector, LiveKit server, browsers (16 minutes on two cores)
+test: setup-test build sight test-web stock-front ## all tests: race detector, LiveKit server, browsers (16 minutes on two cores)
 	go vet -tags=$(TAGS),integration ./...
 	@scripts/test.sh
 
@@ -124,7 +128,7 @@ test-web: web
 	cd $(WEB) && npm test --silent
 
 .PHONY: bench
-bench: setup-test build bin/touchline-slim bin/touchline-bench ## every timing figure, in a table (about an hour)
+bench: setup-test build sight bin/touchline-slim bin/touchline-bench ## every timing figure, in a table (about an hour)
 	./bin/touchline-bench run $(ARGS)
 
 .PHONY: soak

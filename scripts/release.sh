@@ -18,6 +18,10 @@ trap 'rm -rf "$work"' EXIT INT TERM
 rm -rf "$dest"
 mkdir -p "$dest"
 
+# The networks of the engine sight, which go with the programs. Only here npm and pip are needed for them.
+go build -trimpath -tags=nolibopusfile -o "$work/touchline-model" ./cmd/touchline-model
+"$work/touchline-model" models pull sight "$work/sight"
+
 # pack NAME TAGS PROGRAM...
 pack() {
 	name=$1_${version}_$platform
@@ -27,6 +31,7 @@ pack() {
 	mkdir "$work/$name"
 	go build -trimpath -buildvcs=true -tags="$tags" -o "$work/$name/" "$@"
 	cp README.md CHANGELOG.md configs/default.yaml "$work/$name/"
+	case "$name" in touchline-model_*) ;; *) cp -R "$work/sight" "$work/$name/" ;; esac
 	[ ! -e LICENSE ] || cp LICENSE "$work/$name/"
 	# The same commit gives the same archive.
 	tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="$(git show -s --format=%cI)" -cf - "$name" |
