@@ -31,7 +31,7 @@ func cost(r *run) {
 		rooms  int
 		sound  bool
 	}{{&one, 1, false}, {&loud, 1, true}, {&four, 4, false}, {&idle, 0, false}} {
-		r.Part(func() { *c.result = costOf(r, c.rooms, c.sound) })
+		r.Part(func() { *c.result = costOf(r, c.rooms, c.sound, engineSetting+"scene") })
 	}
 	r.AtMost("whole bot, one 720p30 room, CPU", one.share(), 20, "% of a core")
 	r.AtMost("whole bot, one 720p30 room, memory with its child", mega(one.RSS), 100, "MB")
@@ -47,8 +47,12 @@ func cost(r *run) {
 	r.Note("idle worker: of it pages of program files", "%.0f MB", mega(idle.Files))
 }
 
-// costOf runs an agent worker with a bot, a 720p30 camera and a viewer in each room, and returns the worker's usage once settled.
-func costOf(r *run, rooms int, sound bool) usage {
+// engineSetting is the variable that chooses an engine.
+const engineSetting = "TOUCHLINE_INFERENCE_ENGINE="
+
+// costOf runs an agent worker of the settings env with a bot, a 720p30 camera and a viewer in each room, and returns the worker's usage
+// once settled.
+func costOf(r *run, rooms int, sound bool, env ...string) usage {
 	s := r.stage(stage.Options{NoBot: true, NoCamera: true, Width: 1280, Height: 720})
 	at := locationOf(s)
 	for i := range rooms {
@@ -57,7 +61,7 @@ func costOf(r *run, rooms int, sound bool) usage {
 		_, err := s.AddViewerTo(at.Rooms[i])
 		r.Check(err)
 	}
-	p := worker(r, at)
+	p := worker(r, at, env)
 	r.Wait(settleTime)
 	return usageDuring(r, p.cmd.Process.Pid, r.flags.Cost)
 }
@@ -65,11 +69,12 @@ func costOf(r *run, rooms int, sound bool) usage {
 // workerName is the agent name of the worker.
 const workerName = "asked"
 
-// worker starts the agent worker of touchline-slim, the program for an existing server, and brings an agent into each room.
-func worker(r *run, at location) *process {
+// worker starts the agent worker of touchline-slim, the program for an existing server, with the settings env, and brings an agent into each room.
+func worker(r *run, at location, env []string) *process {
 	cmd := r.program("touchline-slim", "--log-level=error", "agent", "--url", at.URL, "--http", "127.0.0.1:0",
 		"--full-cpu", "0", "--slots", "16")
 	cmd.Env = append(cmd.Env, "LIVEKIT_API_KEY="+at.APIKey, "LIVEKIT_API_SECRET="+at.APISecret, "LIVEKIT_AGENT_NAME="+workerName)
+	cmd.Env = append(cmd.Env, env...)
 	p := startProcess(r, cmd)
 	rooms := lksdk.NewRoomServiceClient(at.URL, at.APIKey, at.APISecret)
 	dispatches := lksdk.NewAgentDispatchServiceClient(at.URL, at.APIKey, at.APISecret)
@@ -151,7 +156,7 @@ func (c demoCost) figures(r *run, engine string) {
 func costOfDemo(r *run, engine string, settle time.Duration) (res demoCost) {
 	history := r.folder()
 	cmd := r.program("touchline", "--log-level=error", "demo", "--listen", "127.0.0.1:0")
-	cmd.Env = append(cmd.Env, "TOUCHLINE_INFERENCE_ENGINE="+engine,
+	cmd.Env = append(cmd.Env, engineSetting+engine,
 		"TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH="+history)
 	out, _ := cmd.StdoutPipe() // fails only when it is set already
 	p := startProcess(r, cmd)

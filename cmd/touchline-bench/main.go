@@ -108,6 +108,7 @@ func scenarios() []scenario {
 		{"hearing", "People who speak in the room, recognizer latency 20 ms", hearing},
 		{"field", "Foreign model servers, files and cameras", field},
 		{"cost", "Cost of whole bots (scene engine, speech, relay, one viewer each)", cost},
+		{"sight", "Engine sight above scene (CPU, memory), and from an event to the first word", sight},
 		{"demo", "Cost of the demo (server, world, encoder, bot, voice): scene engine and nano", demo},
 	}
 }
