@@ -1,0 +1,122 @@
+package sight
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestRandomLooks pushes random boxes: tracks keep their order of events, boxes and numbers, whatever comes.
+func TestRandomLooks(t *testing.T) {
+	classes := []string{person, person, person, "car", "truck", "dog", "cup", "sports ball", "bicycle", "nonsense"}
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 7))
+		w := newTestWatcher(seed)
+		born, ended := map[int]bool{}, map[int]bool{}
+		var now time.Duration
+		var boxes []Box
+		for range 300 {
+			now += time.Duration(random.IntN(1200)) * time.Millisecond
+			for i := range boxes {
+				d := float32(random.Float64()-0.5) * 0.05
+				boxes[i].X0, boxes[i].X1, boxes[i].Score = boxes[i].X0+d, boxes[i].X1+d, float32(random.Float64())
+			}
+			for random.IntN(3) == 0 {
+				x, y := float32(random.Float64()), float32(random.Float64())
+				boxes = append(boxes, Box{
+					Class: classes[random.IntN(len(classes))], X0: x, Y0: y, X1: x + float32(random.Float64())*0.3, Y1: y + float32(random.Float64())*0.5,
+				})
+			}
+			if len(boxes) > 0 && random.IntN(3) == 0 {
+				boxes = boxes[1:]
+			}
+			w.Push(Look{PTS: now, Boxes: boxes, Cut: random.IntN(60) == 0, Pan: random.IntN(30) == 0, Light: random.IntN(40) - 20})
+			ids := map[int]bool{}
+			for _, k := range w.tracker.tracks {
+				require.False(t, ids[k.id], "a track twice")
+				require.False(t, ended[k.id], "a track that ended lives")
+				require.LessOrEqual(t, k.at, now)
+				require.LessOrEqual(t, k.born, k.at)
+				ids[k.id], born[k.id] = true, true
+			}
+			for id := range born {
+				ended[id] = !ids[id]
+			}
+			if random.IntN(4) == 0 {
+				told := w.Tell(TellOptions{MaxSentences: random.IntN(4)})
+				require.LessOrEqual(t, told.Newest, now)
+			}
+			if random.IntN(200) == 0 {
+				w.Reset()
+				clear(born)
+				clear(ended)
+			}
+			requireAlternating(t, w)
+		}
+	}
+}
+
+// requireAlternating checks that a track comes at most once and does nothing after it left.
+func requireAlternating(t *testing.T, w *Watcher) {
+	t.Helper()
+	came, left := map[int]bool{}, map[int]bool{}
+	for _, f := range w.log {
+		for _, k := range f.tracks {
+			switch f.kind {
+			case enterFact, appearFact:
+				require.False(t, came[k.id] || left[k.id], "%s", f)
+				came[k.id] = true
+			case leaveFact:
+				require.False(t, left[k.id], "%s", f)
+				left[k.id] = true
+			}
+		}
+	}
+}
+
+// walker is a person who moves at a speed in widths of the picture a second.
+func walker(x, v float64, now time.Duration) Box {
+	x += v * now.Seconds()
+	return Box{Class: person, Score: 0.9, X0: float32(x - 0.03), Y0: 0.4, X1: float32(x + 0.03), Y1: 0.7}
+}
+
+func TestFactsOfOnePerson(t *testing.T) {
+	w := newTestWatcher(1)
+	var kinds []kind
+	for i := range 220 {
+		now := time.Duration(i) * 400 * time.Millisecond
+		l := Look{PTS: now}
+		switch {
+		case now < 5*time.Second:
+		case now < 10*time.Second: // in from the left
+			l.Boxes = []Box{walker(0.0, 0.09, now-5*time.Second)}
+		case now < 60*time.Second:
+			l.Boxes = []Box{walker(0.45, 0, 0)}
+		case now < 67*time.Second: // and out on the right
+			l.Boxes = []Box{walker(0.45, 0.09, now-60*time.Second)}
+		}
+		w.Push(l)
+		for _, f := range w.log[len(kinds):] {
+			kinds = append(kinds, f.kind)
+		}
+	}
+	require.Equal(t, []kind{enterFact, stopFact, standFact, standFact, goFact, crossFact, leaveFact}, kinds)
+	require.Equal(t, leftSide, w.log[0].side)
+	require.InDelta(t, 5.2, w.log[0].at.Seconds(), 0.5)
+}
+
+func TestFactsAreToldOnce(t *testing.T) {
+	w := newTestWatcher(3)
+	told := map[string]int{}
+	recorded(t, "vtest").play(w, func(time.Duration) {
+		for _, f := range w.Tell(TellOptions{MaxSentences: 9}).Facts {
+			told[f.PTS.String()+f.Text]++
+		}
+	})
+	require.NotEmpty(t, told)
+	for text, n := range told {
+		require.Equal(t, 1, n, text)
+	}
+}

@@ -1,0 +1,362 @@
+package sight
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+const (
+	factAge      = 4 * time.Second // after which a fact is not told any more
+	twoSentences = 2
+	recentTexts  = 2 // wordings of a fact that are not used again at once
+	makesOneIn   = 3 // arrivals are told with the number
+)
+
+// again returns how long a fact of a kind is not told again on the same side.
+func again(k kind) time.Duration {
+	switch k {
+	case crossFact:
+		return 12 * time.Second
+	case stopFact, togetherFact:
+		return 10 * time.Second
+	case goFact, lightFact:
+		return 15 * time.Second
+	case standFact:
+		return 8 * time.Second
+	}
+	return 0
+}
+
+// telling is what was told.
+type telling struct {
+	tag         string
+	language    language
+	recent      map[string][]string // wordings by key
+	last        map[string]time.Duration
+	handles     map[string]int // the track that was told by a colour
+	summed      time.Duration  // the last summary of a crowd
+	instruction string
+	order       order
+	asked       map[string]time.Duration // by asker
+}
+
+func newTelling() telling {
+	return telling{recent: map[string][]string{}, asked: map[string]time.Duration{}}
+}
+
+// forget forgets what belongs to a source.
+func (t *telling) forget() {
+	t.last, t.handles, t.summed = map[string]time.Duration{}, map[string]int{}, never
+	clear(t.asked)
+}
+
+func (t *telling) in(tag string) language {
+	if t.language == nil || t.tag != tag {
+		t.tag, t.language = tag, languageOf(tag)
+	}
+	return t.language
+}
+
+// Tell returns sentences about the facts that were not told yet, the most important first, after the answer to a new instruction.
+func (w *Watcher) Tell(o TellOptions) Told {
+	l := w.telling.in(o.Language)
+	most := cmp.Or(max(o.MaxSentences, 0), twoSentences)
+	register := cmp.Or(o.Register, Plain)
+	var out Told
+	if o.Instruction != w.telling.instruction {
+		w.telling.instruction = o.Instruction
+		if out.Text = w.instruct(l, o.Instruction); out.Text != "" {
+			out.Newest = w.now
+			most--
+		}
+	}
+	for _, f := range w.take() {
+		if most == 0 {
+			break
+		}
+		key := string(f.kind) + string(f.side)
+		if at, ok := w.telling.last[key]; ok && w.now-at < again(f.kind) {
+			continue
+		}
+		text := w.word(l, f, register)
+		if text == "" {
+			continue
+		}
+		if out.Text != "" {
+			out.Text += " "
+		}
+		w.telling.last[key] = w.now
+		out.Text += text
+		out.Newest = max(out.Newest, f.at)
+		out.Facts = append(out.Facts, inferenceFact(f))
+		most--
+	}
+	return out
+}
+
+// take returns the facts to tell, the most important first.
+func (w *Watcher) take() []*fact {
+	var due []*fact
+	for _, f := range w.untold {
+		f.tracks = slices.DeleteFunc(slices.Clone(f.tracks), func(t *track) bool { return !w.wanted(t) })
+		about := f.kind == numberFact && !w.telling.order.wants(person, person)
+		if w.now-f.due <= factAge && !about && (len(f.tracks) > 0 || f.kind.plain()) {
+			due = append(due, f)
+		}
+	}
+	w.untold = nil
+	due = w.sumUp(joined(due))
+	slices.SortStableFunc(due, func(a, b *fact) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.at, b.at)) })
+	return due
+}
+
+// plain reports whether facts of a kind have no tracks.
+func (k kind) plain() bool {
+	return slices.Contains([]kind{numberFact, crowdFact, boardFact, scoreFact, cutFact, panFact, lightFact}, k)
+}
+
+// joined puts departures on one side together. What leaves has not also crossed, and a number is told by what comes and goes.
+func joined(due []*fact) []*fact {
+	var out []*fact
+	moved := slices.ContainsFunc(due, func(f *fact) bool {
+		return f.kind == enterFact || f.kind == appearFact || f.kind == leaveFact || f.kind == viewFact
+	})
+	for i, f := range due {
+		left := func(o *fact) bool { return o.kind == leaveFact && slices.Contains(o.tracks, f.tracks[0]) }
+		later := func(o *fact) bool { return o.kind == numberFact }
+		same := func(o *fact) bool {
+			return f.kind == leaveFact && o.kind == leaveFact && o.side == f.side && o.tracks[0].group == f.tracks[0].group
+		}
+		switch {
+		case f.kind == crossFact && slices.ContainsFunc(due, left):
+		case f.kind == numberFact && (moved || slices.ContainsFunc(due[i+1:], later)):
+		default:
+			if j := slices.IndexFunc(out, same); j >= 0 {
+				both := *out[j]
+				both.tracks, both.at = slices.Concat(both.tracks, f.tracks), max(both.at, f.at)
+				out[j] = &both
+				continue
+			}
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// sumUp replaces the single events of a crowd by one summary. Those of people with a colour of their own stay.
+func (w *Watcher) sumUp(due []*fact) []*fact {
+	came, left := w.traffic(w.now - crowdTime)
+	if came+left <= crowdEvents {
+		return due
+	}
+	events := false
+	due = slices.DeleteFunc(due, func(f *fact) bool {
+		single := len(f.tracks) == 1 && w.colour(f.tracks[0]) != ""
+		if single || !slices.Contains([]kind{enterFact, appearFact, leaveFact, crossFact, togetherFact, stopFact, goFact}, f.kind) {
+			return false
+		}
+		events = true
+		return true
+	})
+	if events && w.now-w.telling.summed >= sumEvery {
+		w.telling.summed = w.now
+		came, left = w.traffic(w.now - sumTime)
+		due = append(due, &fact{kind: crowdFact, at: w.now, due: w.now, rank: 1, n: came, out: left})
+	}
+	return due
+}
+
+// traffic returns how many came and left since a time.
+func (w *Watcher) traffic(since time.Duration) (came, left int) {
+	for _, f := range w.log {
+		n := 0
+		for _, t := range f.tracks {
+			if w.wanted(t) {
+				n++
+			}
+		}
+		switch {
+		case f.due < since:
+		case f.kind == enterFact || f.kind == appearFact:
+			came += n
+		case f.kind == leaveFact:
+			left += n
+		}
+	}
+	return came, left
+}
+
+// word returns the sentence of a fact; "" if it does not hold any more.
+func (w *Watcher) word(l language, f *fact, r Register) string {
+	alive := slices.DeleteFunc(slices.Clone(f.tracks), func(t *track) bool { return !slices.Contains(w.tracker.tracks, t) })
+	about, n := f.tracks, len(f.tracks)
+	switch f.kind {
+	case viewFact, enterFact, appearFact:
+		if len(alive) > 0 {
+			about, n = alive, len(alive)
+		} else if f.kind != enterFact {
+			return ""
+		}
+	case stopFact, goFact, runFact, standFact, crossFact, togetherFact:
+		if len(alive) < len(f.tracks) || f.kind == stopFact && f.tracks[0].pace != resting {
+			return ""
+		}
+	case numberFact:
+		now, ok := w.people.holds()
+		if !ok || now != f.n {
+			return ""
+		}
+		n = f.n
+	}
+	v := values{"text": f.text, "time": l.duration(int(f.lasts.Seconds())), "in": l.traffic(f.n), "out": l.traffic(f.out)}
+	for _, key := range []string{"from", "out", "to"} {
+		if f.side != noSide {
+			v[key] = l.one(key + "." + string(f.side))
+		}
+	}
+	group, key := "", string(f.kind)
+	switch {
+	case f.kind == numberFact && f.n == 0:
+		key = "nobody"
+	case f.kind == numberFact:
+		v["who"], v["see"] = l.count(f.n, person, false), l.count(f.n, person, true)
+	case f.kind == lightFact:
+		key += "." + f.text
+	case f.kind == crowdFact:
+		v["out"] = l.traffic(f.out)
+	case n > 0:
+		v["who"], v["see"], v["place"] = w.name(l, f, about, false), w.name(l, f, about, true), l.placesOf(about[:1])
+		group = commonGroup(about)
+	}
+	text := w.choose(l, key, group, r)
+	if text == "" {
+		return ""
+	}
+	out := sentence(fill(text, n, v)) + w.more(l, f, n, r)
+	for _, t := range about {
+		t.told = true
+	}
+	return out
+}
+
+func (l language) traffic(n int) string {
+	if n == 0 {
+		return l.one("none")
+	}
+	return l.number(n)
+}
+
+// commonGroup returns the group of all tracks; "" if they differ or there are none.
+func commonGroup(tracks []*track) string {
+	if len(tracks) == 0 || slices.ContainsFunc(tracks, func(t *track) bool { return t.group != tracks[0].group }) {
+		return ""
+	}
+	return tracks[0].group
+}
+
+// choose returns one of a fact's wordings that was not used just before.
+func (w *Watcher) choose(l language, key, group string, r Register) string {
+	all := l.wordings(key, group, r)
+	recent := w.telling.recent[key]
+	fresh := slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(recent, s) })
+	if len(fresh) == 0 {
+		fresh = all
+	}
+	if len(fresh) == 0 {
+		return ""
+	}
+	text := fresh[w.random.IntN(len(fresh))]
+	recent = append(recent, text)
+	w.telling.recent[key] = recent[max(0, len(recent)-recentTexts):]
+	return text
+}
+
+// more returns a second sentence: how many there are now.
+func (w *Watcher) more(l language, f *fact, n int, r Register) string {
+	if commonGroup(f.tracks) != person || r == Brief {
+		return ""
+	}
+	all := w.countPeople()
+	settled := all == w.known(person) && all <= exactMost
+	switch {
+	case f.kind == leaveFact && w.known(person) == 0:
+		return " " + w.choose(l, "alone", "", r)
+	case f.kind == enterFact && settled && all > n && w.random.IntN(makesOneIn) == 0:
+		return " " + sentence(fill(w.choose(l, "makes", "", r), all, values{"n": l.number(all)}))
+	}
+	return ""
+}
+
+// name returns what a fact is about: "a person in red", "another car", "two people and a dog".
+func (w *Watcher) name(l language, f *fact, about []*track, seen bool) string {
+	if len(about) == 1 {
+		return w.single(l, f, about[0], seen)
+	}
+	counts, names := map[string]int{}, []string{}
+	for _, t := range about {
+		name := t.name()
+		if counts[name]++; counts[name] == 1 {
+			names = append(names, name)
+		}
+	}
+	slices.SortStableFunc(names, func(a, b string) int {
+		if (a == person) != (b == person) {
+			return map[bool]int{true: -1, false: 1}[a == person]
+		}
+		return cmp.Compare(counts[b], counts[a])
+	})
+	if len(names) == 1 && f.arrives() && w.others(about) {
+		return l.fill("more", values{"n": l.number(len(about)), "many": l.noun(names[0], formMany)})
+	}
+	parts := make([]string, len(names))
+	for i, name := range names {
+		parts[i] = l.count(counts[name], name, seen)
+	}
+	return l.list(parts)
+}
+
+func (f *fact) arrives() bool { return f.kind == enterFact || f.kind == appearFact }
+
+// others reports whether others of the group of tracks are known.
+func (w *Watcher) others(tracks []*track) bool {
+	return slices.ContainsFunc(w.tracker.tracks, func(t *track) bool {
+		return t.sure && t.group == tracks[0].group && !slices.Contains(tracks, t)
+	})
+}
+
+// single names one track. What was told before, and cannot be mistaken for another, is "the person".
+func (w *Watcher) single(l language, f *fact, t *track, seen bool) string {
+	shape := formOne
+	colour := w.colour(t)
+	switch {
+	case colour != "" && w.telling.handles[colour] == t.id && t.told, colour == "" && t.told && !f.arrives() && !w.others([]*track{t}):
+		shape = formThe
+	case colour == "" && f.arrives() && w.others([]*track{t}):
+		shape = formAnother
+	}
+	if seen && shape == formOne {
+		shape = formSeen
+	} else if seen && shape == formAnother {
+		shape = formSeenAnother
+	}
+	name := l.noun(t.name(), shape)
+	if colour == "" {
+		return name
+	}
+	w.telling.handles[colour] = t.id
+	return l.fill("wears", values{"who": name, "colour": l.one("colour." + colour)})
+}
+
+// colour returns what a person wears if no other one in view wears it or may.
+func (w *Watcher) colour(t *track) string {
+	colour := t.wears.colour()
+	if colour == "" || slices.ContainsFunc(w.tracker.tracks, func(o *track) bool {
+		return o != t && o.sure && o.group == person && o.wears.votes[colour] > 0
+	}) {
+		return ""
+	}
+	return colour
+}
+
+func (w *Watcher) wanted(t *track) bool { return w.telling.order.wants(t.group, t.name()) }
