@@ -1,10 +1,16 @@
 package sight
 
-import "slices"
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
 
-// order is what to speak of.
+// order is what to speak of, and how.
 type order struct {
 	only, ignore []string // groups and classes
+	register     Register // "" for that of the prompt
 }
 
 func (o order) wants(group, name string) bool {
@@ -12,4 +18,215 @@ func (o order) wants(group, name string) bool {
 	return (len(o.only) == 0 || listed(o.only)) && !listed(o.ignore)
 }
 
-func (w *Watcher) instruct(language, string) string { return "" }
+// ask is an order or a question that was understood.
+type ask struct {
+	form  string // the key of its patterns without "ask."
+	nouns []string
+}
+
+// asks returns the forms, orders first.
+func asks() []string {
+	return []string{
+		"all", "brief", "lively", "plain", "many", "there", "where", "clock", "score", "reads", "happened", "ignore", "only",
+	}
+}
+
+// instruct takes a new instruction and returns what to say to it: answers, or help if it was not understood.
+func (w *Watcher) instruct(l language, text string) string {
+	var next order
+	var answers []string
+	orders, lost := text == "", false
+	for part := range strings.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(".;!?¿¡\n", r) }) {
+		if strings.TrimSpace(part) == "" {
+			continue
+		}
+		a, ok := l.understand(part)
+		switch {
+		case !ok:
+			lost = true
+		case !a.order():
+			answers = append(answers, w.reply(l, a, ""))
+		default:
+			orders = true
+			next.apply(a)
+		}
+	}
+	if orders {
+		w.telling.order = next
+	}
+	if lost {
+		answers = append(answers, l.one("answer.help"))
+	}
+	return strings.Join(answers, " ")
+}
+
+// Answer answers a question; false if it is none that the watcher understands. The asker is remembered for "what happened since I asked
+// last"; "" is the room.
+func (w *Watcher) Answer(question, asker, tag string) (string, bool) {
+	l := w.telling.in(tag)
+	a, ok := l.understand(question)
+	if !ok || a.order() {
+		return "", false
+	}
+	return w.reply(l, a, asker), true
+}
+
+func (a ask) order() bool {
+	return slices.Contains([]string{"all", "brief", "lively", "plain", "ignore", "only"}, a.form)
+}
+
+func (o *order) apply(a ask) {
+	switch a.form {
+	case "only":
+		o.only = append(o.only, a.nouns...)
+	case "ignore":
+		o.ignore = append(o.ignore, a.nouns...)
+	case "all":
+		o.only, o.ignore = nil, nil
+	default:
+		o.register = Register(a.form)
+	}
+}
+
+// understand reads an order or a question, in the language or else in English.
+func (l language) understand(text string) (ask, bool) {
+	text = strings.Join(strings.Fields(strings.ToLower(strings.ReplaceAll(text, "’", "'"))), " ")
+	for _, l := range []language{l, languageOf(english)} {
+		text := l.bare(text)
+		for _, form := range asks() {
+			for _, pattern := range l["ask."+form] {
+				m := matcher(pattern).FindStringSubmatch(text)
+				if m == nil {
+					continue
+				}
+				if nouns, ok := l.nounsOf(m[1:]); ok {
+					return ask{form, nouns}, true
+				}
+			}
+		}
+	}
+	return ask{}, false
+}
+
+// bare takes polite words and signs off both ends.
+func (l language) bare(text string) string {
+	for {
+		was := text
+		text = strings.Trim(text, " .,!?¿¡:;\"“”«»")
+		for _, word := range l["polite"] {
+			text = strings.TrimPrefix(text, word+" ")
+			text = strings.TrimSuffix(text, " "+word)
+		}
+		if text == was {
+			return text
+		}
+	}
+}
+
+// matcher returns the expression of a pattern.
+func matcher(pattern string) *regexp.Regexp {
+	brackets := regexp.MustCompile(`\([^)]*\)`)
+	pattern = brackets.ReplaceAllStringFunc(pattern, func(s string) string {
+		inside := s[1 : len(s)-1]
+		choices := strings.Split(inside, "/")
+		for i := range choices {
+			choices[i] = strings.TrimSpace(choices[i])
+		}
+		all := "(?:" + strings.Join(choices, "|") + ")"
+		switch {
+		case strings.HasPrefix(inside, " "):
+			return "(?: " + all + ")?"
+		case strings.HasSuffix(inside, " "):
+			return "(?:" + all + " )?"
+		}
+		return all
+	})
+	return regexp.MustCompile("^" + strings.ReplaceAll(pattern, "{nouns}", "(.+?)") + "$")
+}
+
+// nounsOf returns the classes and groups that words name; false if one is unknown.
+func (l language) nounsOf(texts []string) ([]string, bool) {
+	var out []string
+	for _, text := range texts {
+		for part := range strings.SplitSeq(strings.ReplaceAll(text, " "+l.one("and")+" ", ","), ",") {
+			name := l.classOf(strings.TrimSpace(part))
+			if name == "" {
+				return nil, false
+			}
+			out = append(out, name)
+		}
+	}
+	return out, true
+}
+
+func (l language) classOf(word string) string {
+	for _, article := range l["article"] {
+		word = strings.TrimPrefix(word, article+" ")
+	}
+	for _, key := range slices.Sorted(maps.Keys(l)) {
+		if name, ok := strings.CutPrefix(key, "words."); ok && slices.Contains(l[key], word) {
+			return name
+		}
+	}
+	return ""
+}
+
+// reply answers a question.
+func (w *Watcher) reply(l language, a ask, asker string) string {
+	switch a.form {
+	case "many", "there", "where":
+		answers := make([]string, len(a.nouns))
+		for i, name := range a.nouns {
+			answers[i] = w.replyThing(l, a.form, name)
+		}
+		return strings.Join(answers, " ")
+	case "clock":
+		return shown(l, "clock", w.clock)
+	case "reads", "score":
+		return shown(l, "reads", strings.Join(w.texts, ", "))
+	}
+	since, known := w.telling.asked[asker]
+	key := "answer.happened"
+	if !known {
+		since, key = never, "answer.happened.first"
+	}
+	w.telling.asked[asker] = w.now
+	came, left := w.traffic(since)
+	return sentence(l.fill(key, values{"in": l.traffic(came), "out": l.traffic(left), "see": l.count(w.countPeople(), person, true)}))
+}
+
+func shown(l language, key, text string) string {
+	if text == "" {
+		return l.one("answer." + key + ".none")
+	}
+	return l.fill("answer."+key, values{"text": text})
+}
+
+// replyThing answers how many there are of a class or group, whether there is one, and where.
+func (w *Watcher) replyThing(l language, form, name string) string {
+	if groupOf(name) == thing {
+		s := w.things[name]
+		if s == nil || len(s.looks) < thingLooks {
+			return l.one("answer.unsure")
+		}
+		x, _ := s.box.centre()
+		return l.fill("answer.yes.thing", values{"place": l.one("at." + placeOf(x))})
+	}
+	seen := w.present(name)
+	n := len(seen)
+	if name == person {
+		n = w.countPeople()
+	}
+	key := "answer." + form
+	switch unnamed := len(w.present(groupOf(name))) > n; {
+	case n == 0 && unnamed:
+		return l.one("answer.unsure") // an animal or a vehicle whose class is not clear
+	case form == "there" && n == 0:
+		key = "answer.no"
+	case form == "there":
+		key = "answer.yes"
+	case n == 0:
+		key = "answer.many"
+	}
+	return sentence(l.fill(key, values{"see": l.count(n, name, true), "place": l.placesOf(seen)}))
+}

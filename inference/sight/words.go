@@ -62,7 +62,6 @@ func (t *telling) in(tag string) language {
 func (w *Watcher) Tell(o TellOptions) Told {
 	l := w.telling.in(o.Language)
 	most := cmp.Or(max(o.MaxSentences, 0), twoSentences)
-	register := cmp.Or(o.Register, Plain)
 	var out Told
 	if o.Instruction != w.telling.instruction {
 		w.telling.instruction = o.Instruction
@@ -71,6 +70,7 @@ func (w *Watcher) Tell(o TellOptions) Told {
 			most--
 		}
 	}
+	register := cmp.Or(w.telling.order.register, o.Register, Plain)
 	for _, f := range w.take() {
 		if most == 0 {
 			break

@@ -1,0 +1,72 @@
+package sight
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestUnderstand(t *testing.T) {
+	l := languageOf("en")
+	for text, want := range map[string]ask{
+		"Only people, please.":              {"only", []string{person}},
+		"talk only about dogs and cats":     {"only", []string{"dog", "cat"}},
+		"Focus on the players and the ball": {"only", []string{person, "sports ball"}},
+		"ignore cars":                       {"ignore", []string{"car"}},
+		"Don’t mention the bicycles!":       {"ignore", []string{bicycle}},
+		"everything":                        {"all", nil},
+		"be brief":                          {"brief", nil},
+		"How many people are there?":        {"many", []string{person}},
+		"Is there a dog in the picture?":    {"there", []string{"dog"}},
+		"Can you see a fire hydrant?":       {"there", []string{"fire hydrant"}},
+		"Where is the ball?":                {"where", []string{"sports ball"}},
+		"What does the board say?":          {"reads", nil},
+		"what's the score":                  {"score", nil},
+		"What happened since I asked last?": {"happened", nil},
+	} {
+		got, ok := l.understand(text)
+		require.True(t, ok, text)
+		require.Equal(t, want.form, got.form, text)
+		require.Equal(t, want.nouns, got.nouns, text)
+	}
+	for _, text := range []string{"", "who scored?", "tell me a story about people", "how many hats?", "only the man with the hat"} {
+		_, ok := l.understand(text)
+		require.False(t, ok, text)
+	}
+}
+
+func TestInstructions(t *testing.T) {
+	w := newTestWatcher(1)
+	stand := func(class string, x float32) Box {
+		return Box{Class: class, Score: 0.95, X0: x, Y0: 0.5, X1: x + 0.05, Y1: 0.6}
+	}
+	for i := range 10 {
+		now := time.Duration(i) * 400 * time.Millisecond
+		w.Push(Look{PTS: now, Boxes: []Box{walker(0.2, 0, 0), walker(0.5, 0, 0), stand("car", 0.8), stand("cup", 0.1)}, Texts: []string{"ARS 2-1 CHE"}})
+	}
+	tell := func(instruction string) string { return w.Tell(TellOptions{Instruction: instruction}).Text }
+	require.Contains(t, tell("Only cars."), "a car")
+	require.Equal(t, []string{"car"}, w.telling.order.only)
+	for question, want := range map[string]string{
+		"How many people are there?":     "I can see two people.",
+		"is there a dog":                 "No, I can see no dogs.",
+		"Is there a car?":                "Yes, I can see a car.",
+		"where are the people":           "I can see two people, on the left and in the middle.",
+		"is there a cup?":                "Yes, on the left.",
+		"is there a clock?":              "I am not sure.",
+		"what's the score?":              "It reads ARS 2-1 CHE.",
+		"what does the clock say":        "I cannot see a clock.",
+		"Tell me who is the best player": languageOf("en").one("answer.help"),
+	} {
+		require.Equal(t, want, tell(question))
+		require.Equal(t, []string{"car"}, w.telling.order.only, "a question changes no order")
+	}
+	answer, ok := w.Answer("what happened", "anna", "en")
+	require.True(t, ok)
+	require.Equal(t, "So far none came in and none left. Now I can see two people.", answer)
+	answer, _ = w.Answer("what happened", "anna", "en")
+	require.Contains(t, answer, "Since you last asked")
+	require.Empty(t, tell(""))
+	require.Empty(t, w.telling.order.only)
+}
