@@ -25,7 +25,7 @@ const (
 	returnReach  = 2.0
 	seenTime     = 500 * time.Millisecond  // since its last box, in which a thing is counted
 	numberHolds  = 2500 * time.Millisecond // before a number is told
-	coveredShare = 0.5                     // of a box by others, which then does not count
+	coveredShare = 0.6                     // of a box by others, which then does not count
 	paceSpan     = 2 * time.Second
 	restSpeed    = 0.10 // a second
 	restGrowth   = 0.04 // a second
@@ -386,8 +386,11 @@ type lost struct {
 	at    time.Duration
 }
 
-// counter is the number of people in the last looks.
-type counter struct{ last []count }
+// counter is a number in the last looks.
+type counter struct {
+	last   []count
+	seenAt time.Duration // when it was not zero
+}
 
 type count struct {
 	at time.Duration
@@ -396,18 +399,39 @@ type count struct {
 
 func (c *counter) push(now time.Duration, n int) {
 	c.last = append(slices.DeleteFunc(c.last, func(x count) bool { return now-x.at > numberHolds }), count{now, n})
+	if n > 0 {
+		c.seenAt = now
+	}
 }
 
-// holds returns the number if it has not changed for long enough; above four the least of the time, which is then a lower bound.
+func (c *counter) now() int {
+	if len(c.last) == 0 {
+		return 0
+	}
+	return c.last[len(c.last)-1].n
+}
+
+// within returns the least and the most of the last time; false if it is not that old.
+func (c *counter) within(now, last time.Duration) (least, most int, ok bool) {
+	for _, x := range slices.Backward(c.last) {
+		if !ok && x == c.last[len(c.last)-1] {
+			least, most = x.n, x.n
+		}
+		least, most = min(least, x.n), max(most, x.n)
+		if now-x.at >= last {
+			return least, most, true
+		}
+	}
+	return least, most, false
+}
+
+// holds returns the number if it has not changed for long enough; above exactMost the least of the time, which is then a lower bound.
 func (c *counter) holds() (n int, ok bool) {
-	if len(c.last) == 0 || c.last[len(c.last)-1].at-c.last[0].at < numberHolds*8/10 {
+	if len(c.last) == 0 {
 		return 0, false
 	}
-	least, most := c.last[0].n, c.last[0].n
-	for _, x := range c.last {
-		least, most = min(least, x.n), max(most, x.n)
-	}
-	return least, least == most || least > exactMost
+	least, most, ok := c.within(c.last[len(c.last)-1].at, numberHolds*8/10)
+	return least, ok && (least == most || least > exactMost)
 }
 
 // exactMost is the largest number that is told as exact.

@@ -192,7 +192,7 @@ func (w *Watcher) reply(l language, a ask, asker string) string {
 	}
 	w.telling.asked[asker] = w.now
 	came, left := w.traffic(since)
-	return sentence(l.fill(key, values{"in": l.traffic(came), "out": l.traffic(left), "see": l.count(w.countPeople(), person, true)}))
+	return sentence(l.fill(key, values{"in": l.traffic(came), "out": l.traffic(left), "see": l.count(w.people(), person, true)}))
 }
 
 func shown(l language, key, text string) string {
@@ -215,7 +215,7 @@ func (w *Watcher) replyThing(l language, form, name string) string {
 	seen := w.present(name)
 	n := len(seen)
 	if name == person {
-		n = w.countPeople()
+		n = w.people()
 	}
 	key := "answer." + form
 	switch unnamed := len(w.present(groupOf(name))) > n; {

@@ -289,3 +289,18 @@ func (k *tracker) pairs(now time.Duration, boxes []Box, least, most float32) []p
 		return false
 	})
 }
+
+// places returns where a track is: left, middle, right. They overlap, so that a step does not end a rule.
+func (t *track) places() []string {
+	var out []string
+	x, _ := t.box.centre()
+	for _, p := range []struct {
+		name     string
+		from, to float64
+	}{{"left", 0, 0.4}, {"middle", 0.3, 0.7}, {"right", 0.6, 1}} {
+		if x >= p.from && x <= p.to {
+			out = append(out, p.name)
+		}
+	}
+	return out
+}

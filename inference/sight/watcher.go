@@ -44,8 +44,8 @@ type Watcher struct {
 	arrivals []*track
 	gone     []lost
 	pairs    map[[2]int]walk
-	people   counter
-	number   int // that was told last; -1 before
+	counters map[string]*counter // by group, class and place
+	number   int                 // that was told last; -1 before
 
 	pending []*fact // that must still hold when they are due
 	untold  []*fact
@@ -53,7 +53,7 @@ type Watcher struct {
 	things  map[string]*sighting
 	texts   []string
 	clock   string
-	emptied map[string]time.Duration // since when nothing of a group or class is there
+	rules   map[string]rule
 
 	telling telling
 }
@@ -94,7 +94,7 @@ const never = -time.Hour
 
 // NewWatcher returns a Watcher; the random numbers choose wordings.
 func NewWatcher(random *rand.Rand) *Watcher {
-	w := &Watcher{random: random, telling: newTelling()}
+	w := &Watcher{random: random, telling: newTelling(), rules: map[string]rule{}}
 	w.Reset()
 	return w
 }
@@ -109,8 +109,9 @@ func (w *Watcher) Reset() {
 
 func (w *Watcher) newView(at time.Duration) {
 	w.tracker.tracks, w.viewAt, w.viewTold = nil, at, false
-	w.arrivals, w.gone, w.pending, w.people, w.number = nil, nil, nil, counter{}, -1
-	w.pairs, w.things, w.emptied = map[[2]int]walk{}, map[string]*sighting{}, map[string]time.Duration{}
+	w.arrivals, w.gone, w.pending, w.number = nil, nil, nil, -1
+	w.pairs, w.things = map[[2]int]walk{}, map[string]*sighting{}
+	w.counters = map[string]*counter{person: {seenAt: never}}
 }
 
 // Push takes the next look. A look that is not newer than the last one is ignored.
@@ -148,7 +149,7 @@ func (w *Watcher) push(l Look, colour func(area) string) {
 		}
 	}
 	w.walks(slices.DeleteFunc(seen, func(t *track) bool { return t.group != person }))
-	w.people.push(w.now, w.countPeople())
+	w.count()
 	w.noteThings(l.Boxes)
 	w.tellView()
 	w.arrive()
@@ -220,23 +221,57 @@ func (w *Watcher) present(name string) []*track {
 	return out
 }
 
-// countPeople returns the number of people who are seen now, without boxes that others cover: a pair often has a third one.
-func (w *Watcher) countPeople() int {
-	seen := w.present(person)
-	n := 0
-	for _, t := range seen {
+// count counts what is seen now, by group, class and place, without boxes that others cover: a pair often has a third one.
+func (w *Watcher) count() {
+	counts := map[string]int{}
+	for _, t := range w.tracker.tracks {
+		if !t.sure || w.now-t.at > seenTime {
+			continue
+		}
 		covered := 0.0
-		for _, o := range seen {
+		for _, o := range w.present(t.group) {
 			if o != t {
 				covered += t.box.common(o.box)
 			}
 		}
-		if covered < coveredShare*t.box.size() {
-			n++
+		if covered >= coveredShare*t.box.size() {
+			continue
+		}
+		names := []string{t.group}
+		if name := t.name(); name != t.group {
+			names = append(names, name)
+		}
+		for _, name := range names {
+			counts[name]++
+			for _, place := range t.places() {
+				counts[name+"@"+place]++
+			}
 		}
 	}
-	return n
+	for key := range counts {
+		w.counter(key)
+	}
+	for key, c := range w.counters {
+		c.push(w.now, counts[key])
+	}
 }
+
+// counter returns the counter of a group or class, or of one at a place: "dog@left".
+func (w *Watcher) counter(key string) *counter {
+	c, ok := w.counters[key]
+	if !ok {
+		c = &counter{seenAt: never}
+		if people := w.counters[person]; people != nil { // none until now
+			for _, x := range people.last {
+				c.last = append(c.last, count{x.at, 0})
+			}
+		}
+		w.counters[key] = c
+	}
+	return c
+}
+
+func (w *Watcher) people() int { return w.counter(person).now() }
 
 func (w *Watcher) tellView() {
 	if w.viewTold || w.now-w.viewAt < settleTime {
@@ -250,14 +285,14 @@ func (w *Watcher) tellView() {
 		}
 	}
 	if len(seen) > 0 {
-		w.number = w.countPeople()
+		w.number = w.people()
 		w.add(fact{kind: viewFact, at: w.now, rank: 2, tracks: seen})
 	}
 }
 
 // tellNumber tells a number of people that holds and that no arrival or departure has told.
 func (w *Watcher) tellNumber() {
-	n, ok := w.people.holds()
+	n, ok := w.counter(person).holds()
 	was := w.number
 	unsure := was >= 0 && max(n, was) > exactMost-1 && max(n-was, was-n) < 2
 	if !ok || !w.viewTold || n == was || n == 0 && was < 0 || unsure {
@@ -294,7 +329,7 @@ func (w *Watcher) settle() {
 		if f.kind != stopFact || f.tracks[0].pace == resting && slices.Contains(w.tracker.tracks, f.tracks[0]) {
 			w.untold, w.log = append(w.untold, f), append(w.log, f)
 			if f.kind == enterFact || f.kind == appearFact || f.kind == leaveFact {
-				w.number = w.countPeople()
+				w.number = w.people()
 			}
 		}
 		return true

@@ -189,55 +189,70 @@ func (w *Watcher) traffic(since time.Duration) (came, left int) {
 
 // word returns the sentence of a fact; "" if it does not hold any more.
 func (w *Watcher) word(l language, f *fact, r Register) string {
-	alive := slices.DeleteFunc(slices.Clone(f.tracks), func(t *track) bool { return !slices.Contains(w.tracker.tracks, t) })
-	about, n := f.tracks, len(f.tracks)
-	switch f.kind {
-	case viewFact, enterFact, appearFact:
-		if len(alive) > 0 {
-			about, n = alive, len(alive)
-		} else if f.kind != enterFact {
-			return ""
-		}
-	case stopFact, goFact, runFact, standFact, crossFact, togetherFact:
-		if len(alive) < len(f.tracks) || f.kind == stopFact && f.tracks[0].pace != resting {
-			return ""
-		}
-	case numberFact:
-		now, ok := w.people.holds()
-		if !ok || now != f.n {
-			return ""
-		}
-		n = f.n
+	about, ok := w.holding(f)
+	if !ok {
+		return ""
 	}
-	v := values{"text": f.text, "time": l.duration(int(f.lasts.Seconds())), "in": l.traffic(f.n), "out": l.traffic(f.out)}
-	for _, key := range []string{"from", "out", "to"} {
-		if f.side != noSide {
-			v[key] = l.one(key + "." + string(f.side))
-		}
-	}
-	group, key := "", string(f.kind)
+	key, n := string(f.kind), len(about)
 	switch {
 	case f.kind == numberFact && f.n == 0:
 		key = "nobody"
 	case f.kind == numberFact:
-		v["who"], v["see"] = l.count(f.n, person, false), l.count(f.n, person, true)
+		n = f.n
 	case f.kind == lightFact:
 		key += "." + f.text
-	case f.kind == crowdFact:
-		v["out"] = l.traffic(f.out)
-	case n > 0:
-		v["who"], v["see"], v["place"] = w.name(l, f, about, false), w.name(l, f, about, true), l.placesOf(about[:1])
-		group = commonGroup(about)
 	}
-	text := w.choose(l, key, group, r)
+	text := w.choose(l, key, commonGroup(about), r)
 	if text == "" {
 		return ""
 	}
-	out := sentence(fill(text, n, v)) + w.more(l, f, n, r)
+	out := sentence(fill(text, n, w.values(l, f, about))) + w.more(l, f, n, r)
 	for _, t := range about {
 		t.told = true
 	}
 	return out
+}
+
+// holding returns the tracks of a fact that are still followed; false if the fact does not hold any more.
+func (w *Watcher) holding(f *fact) (about []*track, ok bool) {
+	alive := slices.DeleteFunc(slices.Clone(f.tracks), func(t *track) bool { return !slices.Contains(w.tracker.tracks, t) })
+	switch f.kind {
+	case viewFact, appearFact:
+		return alive, len(alive) > 0
+	case stopFact:
+		return alive, len(alive) > 0 && alive[0].pace == resting
+	case goFact, runFact, standFact, crossFact, togetherFact:
+		return alive, len(alive) == len(f.tracks)
+	case numberFact:
+		n, ok := w.counter(person).holds()
+		return nil, ok && n == f.n
+	case enterFact:
+		if len(alive) > 0 {
+			return alive, true
+		}
+	}
+	return f.tracks, true
+}
+
+// values returns the values of a fact's templates.
+func (w *Watcher) values(l language, f *fact, about []*track) values {
+	v := values{"text": f.text, "time": l.duration(int(f.lasts.Seconds())), "in": l.traffic(f.n), "out": l.traffic(f.out)}
+	if f.side != noSide {
+		v["from"], v["to"] = l.one("from."+string(f.side)), l.one("to."+string(f.side))
+		v["out"] = l.one("out." + string(f.side))
+	}
+	if len(about) > 0 {
+		v["who"], v["see"], v["place"] = w.name(l, f, about, false), w.name(l, f, about, true), l.placesOf(about[:1])
+	} else if f.kind == numberFact {
+		v["who"], v["see"] = l.count(f.n, person, false), l.count(f.n, person, true)
+	}
+	return v
+}
+
+// reason returns a sentence in English about a fact, for people who check a rule.
+func (w *Watcher) reason(f *fact) string {
+	l := languageOf(english)
+	return sentence(fill(l.wordings(string(f.kind), commonGroup(f.tracks), Plain)[0], len(f.tracks), w.values(l, f, f.tracks)))
 }
 
 func (l language) traffic(n int) string {
@@ -277,7 +292,7 @@ func (w *Watcher) more(l language, f *fact, n int, r Register) string {
 	if commonGroup(f.tracks) != person || r == Brief {
 		return ""
 	}
-	all := w.countPeople()
+	all := w.people()
 	settled := all == w.known(person) && all <= exactMost
 	switch {
 	case f.kind == leaveFact && w.known(person) == 0:

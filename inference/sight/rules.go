@@ -1,0 +1,277 @@
+package sight
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"touchline/inference/scene"
+)
+
+const (
+	eventHolds = 3 * time.Second // so long a rule about an event holds after it
+	countHolds = time.Second     // so long a number must have been right
+)
+
+// Finding is why a rule holds.
+type Finding struct {
+	// Reason is a sentence in English, for people.
+	Reason string
+	// PTS is the time of the event, or of the last look.
+	PTS time.Duration
+	// Box is the thing that the rule is about; nil without one.
+	Box *Box
+}
+
+// RuleNames returns examples of the alert rules that the engine can evaluate.
+func RuleNames() []string {
+	return append([]string{
+		"a person enters", "a person enters from the left", "a car leaves on the right", "somebody is there", "more than 3 people",
+		"nobody is there", "nobody for 5 minutes", "somebody stands in the middle for 20 seconds", "a person runs", "a dog appears",
+		"the text reads 2-1", "the score changes",
+	}, scene.RuleNames()...)
+}
+
+// CheckRule returns an error for the sentence of an alert rule that neither facts nor package scene's measurements answer.
+func CheckRule(when string) error {
+	if _, ok := parseRule(when); ok || scene.CheckRule(when) == nil {
+		return nil
+	}
+	return fmt.Errorf(`the sight engine answers rules about people, vehicles, animals and text, such as "a person enters from the left", `+
+		`"more than 3 people", "nobody for 5 minutes", "the text reads 2-1", and the rules %s; is %.60q; `+
+		`for other sentences choose an engine that follows instructions`, strings.Join(scene.RuleNames(), ", "), when)
+}
+
+// rule is a sentence that facts decide.
+type rule struct {
+	form  string
+	how   string // the comparison of a number
+	n     int
+	name  string // a class or group
+	word  string // for a person that sounds like more than that, such as "woman"
+	side  side
+	place string // left, middle or right; "" anywhere
+	lasts time.Duration
+	text  string
+}
+
+// ruleForms are the grammar: the whole sentence must match one. {noun}, {n}, {place}, {side} and {time} are parts.
+func ruleForms() [][2]string {
+	enters := `{n}{noun} (?:enters?|comes? in|arrives?|appears?|drives? in)`
+	leaves := `{n}{noun} (?:leaves?|goes? out|walks? out|drives? out)`
+	none := `(?:nobody|no one|there is nobody|(?:there (?:is|are) )?no {what})(?: is| are)?(?: there| in the picture| in view)?{place}`
+	return [][2]string{
+		{"enters", enters + `(?: (?:from the|on the|at the) (?P<side>left|right|top|bottom))?`},
+		{"leaves", leaves + `(?: (?:on the|at the|to the) (?P<side>left|right|top|bottom))?`},
+		{"runs", `{n}{noun} (?:runs|starts to run|is running)`},
+		{"none", none + `(?: for {time})?`},
+		{"stays", `{n}{noun} (?:stays|stands|waits|lingers){place} for {time}`},
+		{"count", `(?:there (?:is|are) )?(?:(?P<how>more than|over|at least|fewer than|less than|at most|exactly) )?{n}{noun}` +
+			`(?: (?:is|are))?(?: there| in the picture| in view)?{place}`},
+		{"text", `the (?:text|board|screen|sign|scoreboard) (?:reads|says|shows|contains) ["“]?(?P<text>[^"“”]{1,40})["”]?`},
+		{"scored", `the score changes`},
+		{"text", `the score (?:is|reads) (?P<text>\d{1,3} ?[-–:] ?\d{1,3})`},
+	}
+}
+
+// parseRule reads a sentence; false if it is not wholly understood.
+func parseRule(when string) (rule, bool) {
+	when = strings.TrimRight(strings.Join(strings.Fields(strings.ToLower(when)), " "), ".! ")
+	parts := strings.NewReplacer(
+		"{n}", `(?P<n>\d{1,3}|[a-z]+)`, "{noun}", `(?: (?P<noun>[a-z ]+?))??`, "{what}", `(?P<noun>[a-z ]+?)`,
+		"{place}", `(?: (?:on the|at the|in the) (?P<place>left|right|middle|centre|center)(?: side)?)?`,
+		"{time}", `(?P<time>\d{1,4}) ?(?P<unit>s|sec|seconds?|m|min|minutes?|h|hours?)`,
+	)
+	for _, f := range ruleForms() {
+		re := regexp.MustCompile("^" + parts.Replace(f[1]) + "$")
+		m := re.FindStringSubmatch(when)
+		if m == nil {
+			continue
+		}
+		got := map[string]string{}
+		for i, name := range re.SubexpNames() {
+			if m[i] != "" {
+				got[name] = m[i]
+			}
+		}
+		if r, ok := newRule(f[0], got); ok {
+			return r, true
+		}
+	}
+	return rule{}, false
+}
+
+func newRule(form string, got map[string]string) (rule, bool) {
+	r := rule{form: form, how: got["how"], n: 1, name: person, side: side(got["side"]), place: got["place"], text: got["text"]}
+	l := languageOf(english)
+	if noun, ok := got["noun"]; ok {
+		r.name = l.classOf(noun)
+		if r.name == person && !slices.Contains([]string{"person", "people", "persons"}, noun) {
+			r.word = noun
+		}
+	}
+	if r.name == "" || groupOf(r.name) == thing {
+		return r, false
+	}
+	if r.place == "centre" || r.place == "center" {
+		r.place = "middle"
+	}
+	if word, ok := got["n"]; ok {
+		_, named := got["noun"]
+		anyone := slices.Contains([]string{"somebody", "someone", "anybody", "anyone"}, word)
+		n, err := strconv.Atoi(word)
+		switch i := slices.Index(l["numbers"], word); {
+		case err == nil:
+			r.n = n
+		case i > 0:
+			r.n = i
+		case anyone != named && (anyone || word == "a" || word == "an" || word == "another"):
+			r.n = 1
+		default:
+			return r, false
+		}
+		if !named && !anyone {
+			return r, false // "two enter"
+		}
+		if form == "count" && r.how == "" && (anyone || err != nil && r.n == 1) {
+			r.how = "at least"
+		}
+	}
+	if got["time"] != "" {
+		n, _ := strconv.Atoi(got["time"]) // digits
+		unit := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour}[got["unit"][0]]
+		r.lasts = time.Duration(n) * unit
+	}
+	return r, true
+}
+
+// key is the counter of a rule's things.
+func (r rule) key() string {
+	if r.place == "" {
+		return r.name
+	}
+	return r.name + "@" + r.place
+}
+
+// Holds evaluates a rule that CheckRule accepts, but for those of package scene.
+func (w *Watcher) Holds(when string) (Finding, bool) {
+	r, known := w.rules[when]
+	if !known {
+		var ok bool
+		if r, ok = parseRule(when); !ok {
+			return Finding{}, false
+		}
+		w.rules[when] = r
+	}
+	if !w.viewTold {
+		return Finding{}, false
+	}
+	f, ok := w.evaluate(r)
+	if r.word != "" {
+		f.Reason += fmt.Sprintf(" (%q counts as person.)", r.word)
+	}
+	return f, ok
+}
+
+func (w *Watcher) evaluate(r rule) (Finding, bool) {
+	switch r.form {
+	case "enters":
+		return w.happened(r, enterFact, appearFact)
+	case "leaves":
+		return w.happened(r, leaveFact)
+	case "runs":
+		return w.happened(r, runFact)
+	case "scored":
+		return w.happened(r, scoreFact)
+	case "stays":
+		return w.stays(r)
+	case "text":
+		return w.reads(r)
+	case "none":
+		empty := w.now - max(w.counter(r.key()).seenAt, w.viewAt)
+		if empty <= countHolds || empty < r.lasts {
+			return Finding{}, false
+		}
+		return Finding{Reason: fmt.Sprintf("None for %.0f seconds.", empty.Seconds()), PTS: w.now}, true
+	}
+	return w.counts(r)
+}
+
+// happened evaluates a rule about events of some kinds.
+func (w *Watcher) happened(r rule, kinds ...kind) (Finding, bool) {
+	n := 0
+	for _, f := range slices.Backward(w.log) {
+		if w.now-f.due > eventHolds || !slices.Contains(kinds, f.kind) || r.side != noSide && r.side != f.side {
+			continue
+		}
+		if f.kind == scoreFact {
+			return Finding{Reason: w.reason(f), PTS: f.at}, true
+		}
+		for _, t := range f.tracks {
+			if t.group != r.name && t.name() != r.name {
+				continue
+			}
+			if n++; n >= r.n {
+				return Finding{Reason: w.reason(f), PTS: f.at, Box: t.asBox()}, true
+			}
+		}
+	}
+	return Finding{}, false
+}
+
+func (t *track) asBox() *Box {
+	return &Box{
+		Class: t.name(), Score: t.score, X0: float32(t.box.x0), Y0: float32(t.box.y0), X1: float32(t.box.x1), Y1: float32(t.box.y1),
+	}
+}
+
+func (w *Watcher) stays(r rule) (Finding, bool) {
+	n := 0
+	for _, t := range w.present(r.name) {
+		if t.pace != resting || w.now-t.stood.since < r.lasts || r.place != "" && !slices.Contains(t.places(), r.place) {
+			continue
+		}
+		if n++; n >= r.n {
+			reason := fmt.Sprintf("It has been there for %.0f seconds.", (w.now - t.stood.since).Seconds())
+			return Finding{Reason: reason, PTS: w.now, Box: t.asBox()}, true
+		}
+	}
+	return Finding{}, false
+}
+
+// reads looks for a text on the board: case, spaces and the kind of dash do not count.
+func (w *Watcher) reads(r rule) (Finding, bool) {
+	flat := strings.NewReplacer(" ", "", "–", "-", "—", "-", ":", "-")
+	for _, text := range w.texts {
+		if strings.Contains(flat.Replace(strings.ToLower(text)), flat.Replace(r.text)) {
+			return Finding{Reason: fmt.Sprintf("The text reads %q.", text), PTS: w.now}, true
+		}
+	}
+	return Finding{}, false
+}
+
+// counts evaluates a rule about a number, which must have been right for a moment.
+func (w *Watcher) counts(r rule) (Finding, bool) {
+	least, most, ok := w.counter(r.key()).within(w.now, countHolds)
+	holds := map[string]bool{
+		"more than": least > r.n, "over": least > r.n, "at least": least >= r.n, "fewer than": most < r.n, "less than": most < r.n,
+		"at most": most <= r.n, "exactly": least == r.n && most == r.n, "": least == r.n && most == r.n,
+	}[r.how]
+	if !ok || !holds {
+		return Finding{}, false
+	}
+	f := Finding{Reason: fmt.Sprintf("There are %d.", least), PTS: w.now}
+	if least == 1 {
+		f.Reason = "There is one."
+	}
+	for _, t := range w.present(r.name) {
+		if r.place == "" || slices.Contains(t.places(), r.place) {
+			f.Box = t.asBox()
+			break
+		}
+	}
+	return f, true
+}
