@@ -87,7 +87,7 @@ func (*Model) Capabilities() inference.Capabilities { return Capabilities() }
 // Capabilities returns the capabilities of the engine, which need no networks.
 func Capabilities() inference.Capabilities {
 	return inference.Capabilities{
-		Instructions: true, Languages: []string{"en"}, CheckRule: scene.CheckRule, RuleNames: scene.RuleNames(),
+		Instructions: true, Languages: Languages(), CheckRule: scene.CheckRule, RuleNames: scene.RuleNames(),
 	}
 }
 

@@ -60,6 +60,16 @@ func street(at time.Duration, epoch uint32) inference.Frame {
 	return f
 }
 
+// comesIn is a person who is not there before 5 s, then walks in from the left and stops in the middle.
+func comesIn(f inference.Frame) []Box {
+	at := (f.PTS - 5*time.Second).Seconds()
+	if at < 0 {
+		return nil
+	}
+	x := float32(min(0.4, -0.02+0.15*at))
+	return []Box{{Class: "person", Score: 0.9, X0: max(0, x), Y0: 0.4, X1: x + 0.1, Y1: 0.8}}
+}
+
 // told returns the text of an answer and its first chunk.
 func told(t *testing.T, s inference.Session, p inference.Prompt) (string, inference.Chunk) {
 	t.Helper()
@@ -73,6 +83,38 @@ func told(t *testing.T, s inference.Session, p inference.Prompt) (string, infere
 		text.WriteString(c.Text)
 	}
 	return text.String(), first
+}
+
+// A person who comes in is told once, at the time of the arrival.
+func TestTellsAnArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &scripted{took: 60 * time.Millisecond, finds: comesIn}
+		s := n.session(t)
+		arrivals := 0
+		for at := time.Duration(0); at < 12*time.Second; at += 200 * time.Millisecond {
+			f := street(at, 1)
+			s.Observe(f)
+			time.Sleep(200 * time.Millisecond)
+			text, first := told(t, s, inference.Prompt{Frames: []inference.Frame{f}})
+			if strings.Contains(text, "left") {
+				arrivals++
+				t.Logf("%v: %s, of %v, %+v", at, text, first.Anchor, first.Facts)
+				require.Contains(t, text, "person")
+				require.InDelta(t, 5.2, first.Anchor.Seconds(), 0.5)
+				require.Less(t, at-first.Anchor, 3*time.Second)
+				require.NotEmpty(t, first.Facts)
+			}
+		}
+		require.Equal(t, 1, arrivals)
+		seen, ok := s.Sight()
+		require.True(t, ok)
+		require.Equal(t, uint32(1), seen.Epoch)
+		require.Len(t, seen.Things, 1)
+		require.Equal(t, "person", seen.Things[0].Name)
+		require.NoError(t, s.Close())
+		require.Len(t, n.looks, 30, "every second picture")
+		require.NotContains(t, n.parts, false)
+	})
 }
 
 // Observe does not wait for a look. A look at the source before does not count for the next one.
