@@ -128,7 +128,7 @@ func firstPicture(r *run) time.Duration {
 func open(r *run, address string) source.Puller {
 	a, err := source.ParseAddress(address)
 	r.Check(err)
-	p, err := catalog.Open(catalog.Options{Address: a, Allow: source.AllowEverything(), Now: time.Now, Log: r.log})
+	p, err := catalog.Open(catalog.Options{Access: source.Access{Address: a, Allow: source.AllowEverything(), Now: time.Now, Log: r.log}})
 	r.Check(err)
 	return p
 }
