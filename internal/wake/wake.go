@@ -1,4 +1,4 @@
-// Package wake is a signal between two goroutines, without data: a non-blocking
+// Package wake has a sleep that a context ends, and a signal between two goroutines, without data: a non-blocking
 // send to a channel of capacity one.
 package wake
 

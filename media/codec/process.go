@@ -113,14 +113,7 @@ func (p *process) run(ctx context.Context) error {
 			pause = 0
 		}
 		p.log.Warn().Err(err).Int64("retry_in_ms", pause.Milliseconds()).Msg("codec process ended")
-		if pause > 0 {
-			timer := time.NewTimer(pause)
-			select {
-			case <-ctx.Done():
-			case <-timer.C:
-			}
-			timer.Stop()
-		}
+		_ = wake.Sleep(ctx, pause) // once sees the end of ctx
 		pause = min(max(2*pause, firstPause), slowest)
 	}
 }

@@ -172,15 +172,11 @@ func (a Address) Hide(text string) string {
 	}
 	// The longest first, as one may contain another.
 	slices.SortFunc(secrets, func(x, y string) int { return len(y) - len(x) })
+	password, _ := a.URL.User.Password()
 	for _, s := range secrets {
-		if len(s) >= 3 || s != "" && a.isPassword(s) {
+		if len(s) >= 3 || s != "" && s != "." && s == password {
 			text = strings.ReplaceAll(text, s, "...")
 		}
 	}
 	return text
-}
-
-func (a Address) isPassword(s string) bool {
-	p, ok := a.URL.User.Password()
-	return ok && s == p && p != "."
 }

@@ -13,6 +13,7 @@ import (
 
 	"touchline/internal/backoff"
 	"touchline/internal/rescue"
+	"touchline/internal/wake"
 	"touchline/media"
 )
 
@@ -134,13 +135,9 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		if !errors.Is(err, ErrStalled) {
 			s.tracker.Lost(reason, now)
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if wake.Sleep(ctx, pause) != nil {
 			s.tracker.End(s.opts.Now())
 			return nil
-		case <-timer.C:
 		}
 	}
 }
@@ -162,8 +159,7 @@ type attempt struct {
 
 	mu    sync.Mutex
 	first time.Time // when the first picture came
-	began bool
-	own   uint32 // the source's epoch
+	own   uint32    // the source's epoch
 }
 
 // frame forwards a picture, numbered with the supervisor's epoch.
@@ -174,12 +170,12 @@ func (a *attempt) frame(f media.EncodedFrame) {
 	}
 	now := a.s.opts.Now()
 	a.mu.Lock()
+	if a.first.IsZero() || f.Epoch != a.own {
+		a.own = f.Epoch
+		a.s.epoch++
+	}
 	if a.first.IsZero() {
 		a.first = now
-	}
-	if !a.began || f.Epoch != a.own {
-		a.began, a.own = true, f.Epoch
-		a.s.epoch++
 	}
 	f.Epoch = a.s.epoch
 	a.mu.Unlock()

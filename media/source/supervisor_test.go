@@ -67,7 +67,7 @@ func supervise(t *testing.T, s source.Puller, d time.Duration, change func(*sour
 	var mu sync.Mutex
 	o := source.Options{
 		Puller: s, Now: time.Now, Random: func() float64 { return 0.5 },
-		Sink:     source.Sink{Frame: func(f media.EncodedFrame) { r.frames = append(r.frames, f) }},
+		Sink: source.Sink{Frame: func(f media.EncodedFrame) { r.frames = append(r.frames, f) }},
 		OnStatus: func(st source.Status) {
 			mu.Lock()
 			defer mu.Unlock()

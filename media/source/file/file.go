@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/source"
 )
@@ -156,7 +157,7 @@ func (c *Clip) open(ctx context.Context, in input, pace *pacer) (err error) {
 
 // spaced waits until a program may start again.
 func (c *Clip) spaced(ctx context.Context, program string) error {
-	if err := sleep(ctx, c.started[program].Add(spacing).Sub(c.opts.Now())); err != nil {
+	if err := wake.Sleep(ctx, c.started[program].Add(spacing).Sub(c.opts.Now())); err != nil {
 		return err
 	}
 	c.started[program] = c.opts.Now()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/opus"
 
+	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/source"
 )
@@ -74,14 +75,14 @@ func (p *pacer) emit(ctx context.Context, u unit) error {
 		p.out.Due(at)
 	}
 	for p.shown.KeyFrame && at.Sub(p.now()) > repeat+repeat/2 {
-		if err := sleep(ctx, repeat); err != nil {
+		if err := wake.Sleep(ctx, repeat); err != nil {
 			return err
 		}
 		p.shown.PTS += repeat
 		p.shown.Arrival, p.shown.Received = p.shown.Arrival.Add(repeat), p.now()
 		p.out.Frame(p.shown)
 	}
-	if err := sleep(ctx, at.Sub(p.now())); err != nil {
+	if err := wake.Sleep(ctx, at.Sub(p.now())); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -130,7 +131,7 @@ func (p *pacer) sound(ctx context.Context, pts time.Duration, packets [][]byte) 
 	if !began {
 		return nil
 	}
-	if err := sleep(ctx, wait); err != nil {
+	if err := wake.Sleep(ctx, wait); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -150,18 +151,4 @@ func (p *pacer) sound(ctx context.Context, pts time.Duration, packets [][]byte) 
 		p.next += opus.PacketDuration2(packet)
 	}
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }

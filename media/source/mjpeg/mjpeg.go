@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/source"
@@ -134,12 +135,8 @@ func (c *Camera) Pull(ctx context.Context, out source.Sink) error {
 		if out.Advice != nil {
 			out.Advice(advice)
 		}
-		timer := time.NewTimer(max(0, c.opts.Interval-c.opts.Now().Sub(asked)))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
-		case <-timer.C:
+		if err := wake.Sleep(ctx, c.opts.Interval-c.opts.Now().Sub(asked)); err != nil {
+			return err
 		}
 	}
 }

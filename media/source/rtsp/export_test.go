@@ -15,7 +15,7 @@ type Reader struct{ s *session }
 
 // NewReader returns a Reader of a format, nil if it is not supported.
 func NewReader(f format.Format, out source.Sink) *Reader {
-	s := &session{out: out, now: func() time.Time { return time.Unix(1, 0) }, log: zerolog.Nop()}
+	s := &session{out: out, now: func() time.Time { return time.Unix(1, 0) }, log: zerolog.Nop(), keys: &keyRequests{}}
 	if !s.prepareVideo(f) {
 		return nil
 	}

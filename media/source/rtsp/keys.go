@@ -17,7 +17,7 @@ const (
 var errReopen = errors.New("a key frame is needed")
 
 // keyRequests decides when a camera is opened again: RTSP has no request for a key frame, but a session begins with one. It
-// reads no clock. A nil receiver does nothing.
+// reads no clock.
 type keyRequests struct {
 	mu       sync.Mutex
 	asked    time.Time // the oldest request since the newest key frame, zero for none
@@ -28,9 +28,6 @@ type keyRequests struct {
 
 // ask records a request.
 func (k *keyRequests) ask(now time.Time) {
-	if k == nil {
-		return
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.asked.IsZero() {
@@ -40,9 +37,6 @@ func (k *keyRequests) ask(now time.Time) {
 
 // came records a key frame.
 func (k *keyRequests) came() {
-	if k == nil {
-		return
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.asked, k.waiting = time.Time{}, false
@@ -50,9 +44,6 @@ func (k *keyRequests) came() {
 
 // overdue reports once that the camera is to be opened again.
 func (k *keyRequests) overdue(now time.Time) bool {
-	if k == nil {
-		return false
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.waiting && now.Sub(k.reopened) >= keyPatience {
