@@ -419,21 +419,8 @@ func (c *rtspConn) play(ctx context.Context, mode string) {
 				picture = slices.Concat(start, sets[0], start, sets[1], picture)
 			}
 		}
-		var packets []*rtp.Packet
-		if strings.HasPrefix(mode, "annexb") {
-			packets = []*rtp.Packet{{
-				Header:  rtp.Header{Version: 2, Marker: true, PayloadType: 96, SequenceNumber: uint16(2 * n), Timestamp: uint32(3600 * n), SSRC: 7},
-				Payload: picture,
-			}}
-			if mode == "annexb-split" {
-				second := *packets[0]
-				second.SequenceNumber++
-				packets[0].Marker, packets[0].Payload, second.Payload = false, picture[:7], picture[7:]
-				packets = append(packets, &second)
-			} else {
-				packets[0].SequenceNumber = uint16(n)
-			}
-		} else {
+		packets := annexB(mode, n, picture)
+		if packets == nil {
 			packets = out.Packetize(picture, ticks)
 		}
 		for _, p := range packets {
@@ -455,6 +442,24 @@ func (c *rtspConn) play(ctx context.Context, mode string) {
 		case <-tick.C:
 		}
 	}
+}
+
+// annexB puts a picture with its start codes into one packet, or into two that begin within it; nil for other modes.
+func annexB(mode string, n int, picture []byte) []*rtp.Packet {
+	first := rtp.Packet{
+		Header:  rtp.Header{Version: 2, Marker: true, PayloadType: 96, SequenceNumber: uint16(n), Timestamp: uint32(3600 * n), SSRC: 7},
+		Payload: picture,
+	}
+	switch mode {
+	case "annexb":
+		return []*rtp.Packet{&first}
+	case "annexb-split":
+		second := first
+		first.Marker, first.Payload, second.Payload = false, picture[:7], picture[7:]
+		first.SequenceNumber, second.SequenceNumber = uint16(2*n), uint16(2*n+1)
+		return []*rtp.Packet{&first, &second}
+	}
+	return nil
 }
 
 func (c *rtspConn) keep() {
