@@ -162,7 +162,7 @@ func (c *Camera) ask(ctx context.Context, emit func([]byte)) (single bool, err e
 			return false, source.Errorf("the camera's stream has parts of type %s; JPEG is needed", part)
 		}
 	case errors.Is(empty, io.EOF):
-		return false, pause{source.Errorf("the server sends an empty picture"), resp.StatusCode}
+		return false, pause{source.Errorf("the server sends an empty answer"), resp.StatusCode}
 	case kind == "image/jpeg", kind == "image/jpg", kind == "image/pjpeg":
 		single = true
 	default:
