@@ -22,19 +22,6 @@ func NewMemory(most int64) *Memory { return &Memory{most: most} }
 // perPixel is the memory of a decoder for each pixel of its source, in bytes: a dozen pictures as 8-bit 4:2:0.
 const perPixel = 18
 
-// MemoryError is returned for a picture whose decoding does not fit into Memory.
-type MemoryError struct {
-	Width, Height    int
-	Need, Used, Most int64 // bytes
-}
-
-// Error implements error.
-func (e *MemoryError) Error() string {
-	const mb = 1 << 20
-	return fmt.Sprintf("a picture of %d x %d pixels needs %d MB of memory; %d of the %d MB of sources.memory are in use",
-		e.Width, e.Height, e.Need/mb, e.Used/mb, e.Most/mb)
-}
-
 // reserve changes what a decoder holds to what a picture needs, and returns it. A decoder keeps what it holds for a smaller picture.
 func (m *Memory) reserve(held int64, width, height int) (int64, error) {
 	need := int64(width) * int64(height) * perPixel
@@ -44,7 +31,9 @@ func (m *Memory) reserve(held int64, width, height int) (int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if used := m.used - held; used+need > m.most {
-		return held, &MemoryError{width, height, need, used, m.most}
+		const mb = 1 << 20
+		return held, fmt.Errorf("a picture of %d x %d pixels needs %d MB of memory; %d of the %d MB of sources.memory are in use",
+			width, height, need/mb, used/mb, m.most/mb)
 	}
 	m.used += need - held
 	return need, nil
