@@ -15,18 +15,18 @@ import (
 )
 
 // section is a media section of an SDP.
-type section struct {
-	kind, protocol string
-	types          []string // payload types
-	attributes     []sdp.Attribute
-}
+type section sdp.MediaDescription
 
 // readableSDP returns an SDP (RFC 8866) with what a picture needs and the library can read: the sections of picture and
 // sound, with the formats and parameters that parse. One bad line must not cost the picture.
 func readableSDP(body []byte, log zerolog.Logger) (readable []byte, upright packet.Orientation) {
 	drop := func(line string, err error) { log.Debug().Err(err).Str("line", line).Msg("SDP line dropped") }
+	// The library needs these lines, and reads nothing in them.
+	out := sdp.SessionDescription{
+		Origin:      sdp.Origin{Username: "-", NetworkType: "IN", AddressType: "IP4", UnicastAddress: "127.0.0.1"},
+		SessionName: "-", TimeDescriptions: []sdp.TimeDescription{{}},
+	}
 	var sections []*section
-	var session []sdp.Attribute
 	var now *section
 	for line := range strings.FieldsFuncSeq(string(body), func(r rune) bool { return r == '\r' || r == '\n' || r == 0 }) {
 		line = strings.TrimSpace(strings.TrimPrefix(line, "\ufeff"))
@@ -49,86 +49,78 @@ func readableSDP(body []byte, log zerolog.Logger) (readable []byte, upright pack
 			case a.Key == "extmap":
 				upright = max(upright, packet.ReadOrientation(a.Value))
 			case now != nil:
-				now.attributes = append(now.attributes, a)
+				now.Attributes = append(now.Attributes, a)
 			case a.Key == "key-mgmt":
-				session = append(session, a)
+				out.Attributes = append(out.Attributes, a)
 			case a.Key == "control":
 				if _, err := base.ParseURL(a.Value); err == nil || a.Value == "*" {
-					session = append(session, a)
+					out.Attributes = append(out.Attributes, a)
 				}
 			}
 		}
 	}
-	var out strings.Builder
-	out.WriteString("v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\n")
-	write := func(all []sdp.Attribute) {
-		for _, a := range all {
-			out.WriteString("a=" + strings.TrimSuffix(a.Key+":"+a.Value, ":") + "\r\n")
-		}
-	}
-	write(session)
 	for _, s := range sections {
 		if s.repair(drop) {
-			out.WriteString("m=" + s.kind + " 0 " + s.protocol + " " + strings.Join(s.types, " ") + "\r\n")
-			write(s.attributes)
+			out.MediaDescriptions = append(out.MediaDescriptions, (*sdp.MediaDescription)(s))
 		}
 	}
-	return []byte(out.String()), upright
+	readable, _ = out.Marshal() // never fails
+	return readable, upright
 }
 
 // readSection reads the value of an m= line: kind, port, protocol and payload types.
 func readSection(value string) *section {
 	fields := strings.Fields(value)
-	s := &section{protocol: "RTP/AVP"}
+	s := &section{MediaName: sdp.MediaName{Protos: []string{"RTP", "AVP"}}}
 	if len(fields) > 0 {
-		s.kind = strings.ToLower(fields[0])
+		s.MediaName.Media = strings.ToLower(fields[0])
 	}
 	if len(fields) > 2 && strings.Contains(strings.ToUpper(fields[2]), "SAVP") {
-		s.protocol = "RTP/SAVP"
+		s.MediaName.Protos[1] = "SAVP"
 	}
 	if len(fields) > 3 {
-		s.types = fields[3:]
+		s.MediaName.Formats = fields[3:]
 	}
 	return s
 }
 
 // repair reduces a section to what is needed and can be read. It returns false if no format is left.
 func (s *section) repair(drop func(line string, err error)) bool {
-	if s.kind != "video" && s.kind != "audio" {
+	if s.MediaName.Media != "video" && s.MediaName.Media != "audio" {
 		return false
 	}
-	s.attributes = slices.DeleteFunc(s.attributes, func(a sdp.Attribute) bool {
-		backChannel := a.Key == "sendonly" && s.kind == "audio" // a camera shows no picture
+	s.Attributes = slices.DeleteFunc(s.Attributes, func(a sdp.Attribute) bool {
+		backChannel := a.Key == "sendonly" && s.MediaName.Media == "audio" // a camera shows no picture
 		return !backChannel && !slices.Contains([]string{"control", "rtpmap", "fmtp", "key-mgmt"}, a.Key)
 	})
-	s.types = slices.DeleteFunc(s.types, func(t string) bool { return t == "" })
+	s.MediaName.Formats = slices.DeleteFunc(s.MediaName.Formats, func(t string) bool { return t == "" })
 	s.repairMaps()
-	s.types = slices.DeleteFunc(s.types, func(t string) bool {
-		if s.kind == "video" { // sound needs all its parameters
+	s.MediaName.Formats = slices.DeleteFunc(s.MediaName.Formats, func(t string) bool {
+		if s.MediaName.Media == "video" { // sound needs all its parameters
 			s.dropParameters(t, drop)
 		}
 		err := s.readable(t)
 		if err != nil {
-			drop(s.kind+" "+t, err)
+			drop(s.MediaName.Media+" "+t, err)
 		}
 		return err != nil
 	})
-	return len(s.types) > 0
+	return len(s.MediaName.Formats) > 0
 }
 
 // repairMaps completes rtpmap and fmtp lines. A picture without rtpmap is H264, or H265 if it has a VPS; its payload type
 // becomes one that the library takes for its codec, as the packets' is not checked.
 func (s *section) repairMaps() {
 	var mapped []string
-	for i := range s.attributes {
-		a := &s.attributes[i]
+	for i := range s.Attributes {
+		a := &s.Attributes[i]
 		t, rest, _ := strings.Cut(a.Value, " ")
 		rest = strings.ReplaceAll(rest, " ", "")
 		switch a.Key {
 		case "rtpmap":
 			mapped = append(mapped, t)
 			codec, _, _ := strings.Cut(rest, "/")
-			if s.kind == "video" {
+			if s.MediaName.Media == "video" {
 				rest = strings.Replace(strings.ToUpper(codec), "HEVC", "H265", 1) + "/90000" // without channels
 			}
 			a.Value = t + " " + rest
@@ -137,14 +129,14 @@ func (s *section) repairMaps() {
 		}
 	}
 	for _, t := range mapped {
-		if !slices.Contains(s.types, t) {
-			s.types = append(s.types, t)
+		if !slices.Contains(s.MediaName.Formats, t) {
+			s.MediaName.Formats = append(s.MediaName.Formats, t)
 		}
 	}
-	if s.kind != "video" {
+	if s.MediaName.Media != "video" {
 		return
 	}
-	for _, t := range slices.Clone(s.types) {
+	for _, t := range slices.Clone(s.MediaName.Formats) {
 		number, err := strconv.ParseUint(t, 10, 7)
 		if err != nil {
 			continue
@@ -154,14 +146,14 @@ func (s *section) repairMaps() {
 			if strings.Contains(s.value("fmtp", t), "sprop-vps") {
 				codec = "H265"
 			}
-			s.attributes = append(s.attributes, sdp.Attribute{Key: "rtpmap", Value: t + " " + codec + "/90000"})
+			s.Attributes = append(s.Attributes, sdp.Attribute{Key: "rtpmap", Value: t + " " + codec + "/90000"})
 		}
 		switch codec, _, _ := strings.Cut(s.value("rtpmap", t), "/"); codec {
 		case "JPEG":
 			s.rename(t, "26")
 		case "H264", "H265", "VP8", "VP9", "AV1":
 			for free := 96; number < 96 && free < 128; free++ {
-				if f := strconv.Itoa(free); !slices.Contains(s.types, f) {
+				if f := strconv.Itoa(free); !slices.Contains(s.MediaName.Formats, f) {
 					s.rename(t, f)
 					break
 				}
@@ -172,7 +164,7 @@ func (s *section) repairMaps() {
 
 // value returns an attribute of a payload type.
 func (s *section) value(key, payloadType string) string {
-	for _, a := range s.attributes {
+	for _, a := range s.Attributes {
 		if rest, ok := strings.CutPrefix(a.Value, payloadType+" "); ok && a.Key == key {
 			return rest
 		}
@@ -182,14 +174,14 @@ func (s *section) value(key, payloadType string) string {
 
 // rename replaces a payload type.
 func (s *section) rename(from, to string) {
-	for i, t := range s.types {
+	for i, t := range s.MediaName.Formats {
 		if t == from {
-			s.types[i] = to
+			s.MediaName.Formats[i] = to
 		}
 	}
-	for i, a := range s.attributes {
+	for i, a := range s.Attributes {
 		if rest, ok := strings.CutPrefix(a.Value, from+" "); ok && (a.Key == "rtpmap" || a.Key == "fmtp") {
-			s.attributes[i].Value = to + " " + rest
+			s.Attributes[i].Value = to + " " + rest
 		}
 	}
 }
@@ -216,26 +208,26 @@ func repairSets(parameters string) string {
 
 // readable returns the library's error for a payload type.
 func (s *section) readable(payloadType string) error {
-	_, err := format.Unmarshal(&sdp.MediaDescription{MediaName: sdp.MediaName{Media: s.kind}, Attributes: s.attributes}, payloadType)
+	_, err := format.Unmarshal((*sdp.MediaDescription)(s), payloadType)
 	return err
 }
 
 // dropParameters removes the parameters of a payload type that cannot be read.
 func (s *section) dropParameters(payloadType string, drop func(line string, err error)) {
-	for i, a := range s.attributes {
+	for i, a := range s.Attributes {
 		all, ok := strings.CutPrefix(a.Value, payloadType+" ")
 		if a.Key != "fmtp" || !ok {
 			continue
 		}
 		good := slices.DeleteFunc(strings.Split(all, ";"), func(parameter string) bool {
-			s.attributes[i].Value = payloadType + " " + parameter
+			s.Attributes[i].Value = payloadType + " " + parameter
 			err := s.readable(payloadType)
 			if err != nil {
 				drop(parameter, err)
 			}
 			return err != nil
 		})
-		s.attributes[i].Value = payloadType + " " + strings.Join(good, ";")
+		s.Attributes[i].Value = payloadType + " " + strings.Join(good, ";")
 	}
 }
 
