@@ -54,7 +54,7 @@ const sealedPage = `<!doctype html><title>sealed</title><link rel="icon" href="d
       const stream = await navigator.mediaDevices.getUserMedia({ audio: true, video: {
         width: Number(q.get('width')), height: Number(q.get('height')), frameRate: Number(q.get('fps')) } });
       await room.localParticipant.publishTrack(stream.getVideoTracks()[0], {
-        source: Track.Source.Camera, videoCodec: q.get('codec'), simulcast: false, degradationPreference: 'maintain-resolution' });
+        source: Track.Source.Camera, videoCodec: q.get('codec'), degradationPreference: 'maintain-resolution' });
       await room.localParticipant.publishTrack(stream.getAudioTracks()[0], { source: Track.Source.Microphone });
     }
     window.ready = true;
