@@ -60,7 +60,7 @@ func TestTranscribeFaultyServers(t *testing.T) {
 	require.Zero(t, code, stderr)
 	for _, fault := range []string{
 		"good", "vllm", "vague", "verbose-500", "nan", "strings", "bom", "qwen-marks", "hostile-cues", "created-status",
-		"sense-voice", "other-types", "only-segments",
+		"sense-voice", "other-types", "only-segments", "no-words", "no-segments",
 	} {
 		settings := settingsFile(t, "inference: {recognizer: {program: remote, url: "+server.URL+"/"+fault+"/v1}}\n")
 		for _, format := range []string{"text", "srt", "vtt"} {

@@ -52,6 +52,8 @@ func speechFaults() map[string]func(w http.ResponseWriter, verbose bool) {
 			`{"word":" doelpunt","start":0.4,"end":0.9},{"word":"!","start":0.9,"end":1}]}]}`),
 		"qwen-marks":     raw(`{"text":"language Dutch<asr_text>` + Heard + `"}`),
 		"hostile-cues":   raw(`{"text":"x","segments":[{"start":1,"end":0,"text":"` + Heard + `"},{"start":-3,"end":-2,"text":"<b>b</b>"}]}`),
+		"no-words":       raw(`{"text":"` + Heard + `","segments":[{"start":0,"end":1,"text":"` + Heard + `"}],"words":[]}`),
+		"no-segments":    raw(`{"text":"` + Heard + `","words":[{"word":"Een","start":0,"end":0.4},{"word":"doelpunt","start":0.4,"end":0.9}]}`),
 		"unfinished":     raw(`{"text":"Een doel"}`),
 		"created-status": func(w http.ResponseWriter, _ bool) { w.WriteHeader(http.StatusCreated); plain(w) },
 	}
