@@ -336,7 +336,7 @@ func (h *Handler) speak(ctx context.Context, req SpeechBody, out *stream) (lengt
 	var at tuner
 	for c, err := range h.opts.Speaker.Speak(ctx, req.Input, string(req.Voice), req.Language) {
 		if err != nil {
-			return length, causeOr(ctx, err)
+			return length, cmp.Or(context.Cause(ctx), err)
 		}
 		if len(c.Audio) == 0 {
 			continue
@@ -348,24 +348,16 @@ func (h *Handler) speak(ctx context.Context, req SpeechBody, out *stream) (lengt
 			err = enc.Encode(pcm)
 		}
 		if err != nil {
-			return length, causeOr(ctx, err)
+			return length, cmp.Or(context.Cause(ctx), err)
 		}
 	}
 	if length == 0 {
 		return 0, errors.New("the voice made no sound")
 	}
 	if err := enc.Encode(at.end()); err != nil {
-		return length, causeOr(ctx, err)
+		return length, cmp.Or(context.Cause(ctx), err)
 	}
 	return length, enc.Close()
-}
-
-// causeOr returns why ctx ended, else err.
-func causeOr(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
 }
 
 // speechModel is the name under which the voices are listed as a model; any name is accepted.

@@ -192,18 +192,18 @@ func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(
 	defer cancel()
 	defer t.hold()()
 	if err := t.turn(ctx); err != nil {
-		return causeOr(ctx, err)
+		return cmp.Or(context.Cause(ctx), err)
 	}
 	defer func() { <-t.slots }()
 	sound, err := f.sound(ctx, t.opts.Decode, t.opts.Config.MaxDuration)
 	if err != nil {
-		return causeOr(ctx, err)
+		return cmp.Or(context.Cause(ctx), err)
 	}
 	began := time.Now()
 	out := &textStream{stream: stream{w: w, control: http.NewResponseController(w), sse: true}, request: o}
 	parts, err := t.hear(ctx, sound, o, out.part)
 	if err != nil {
-		err = causeOr(ctx, err)
+		err = cmp.Or(context.Cause(ctx), err)
 		if e, ok := errors.AsType[*Error](err); !ok && out.fail(problem(err)) || ok && out.fail(e) {
 			t.log.Warn().Err(err).Msg("recording not transcribed")
 			return nil

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -157,10 +158,7 @@ func (s *Session) final(ctx context.Context, u *speech, out inference.Utterance,
 		e.Words = append(e.Words, w)
 	}
 	if err != nil {
-		e.Kind, e.Text = Failed, ""
-		if e.Err = err; ctx.Err() != nil {
-			e.Err = context.Cause(ctx)
-		}
+		e.Kind, e.Text, e.Err = Failed, "", cmp.Or(context.Cause(ctx), err)
 	}
 	s.emitFor(u, e)
 }

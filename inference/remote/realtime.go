@@ -64,11 +64,11 @@ func (u *spoken) Hear(ctx context.Context, sound []float32) (inference.Transcrip
 	if err := u.send(ctx); err != nil {
 		u.lose()
 		if fatal(err) || ctx.Err() != nil {
-			return inference.Transcript{}, u.reason(ctx, err)
+			return inference.Transcript{}, cmp.Or(context.Cause(ctx), err)
 		}
 		if err = u.send(ctx); err != nil { // a new session, with all the sound
 			u.lose()
-			return inference.Transcript{}, u.reason(ctx, err)
+			return inference.Transcript{}, cmp.Or(context.Cause(ctx), err)
 		}
 	}
 	t, err := u.session.text()
@@ -102,7 +102,7 @@ func (u *spoken) Finish(ctx context.Context, sound []float32) (inference.Transcr
 		}
 		u.lose()
 		if !u.r.again(ctx, err, attempt) {
-			err = u.reason(ctx, err)
+			err = cmp.Or(context.Cause(ctx), err)
 			u.r.report(err.Error())
 			return inference.Transcript{}, err
 		}
@@ -114,14 +114,6 @@ func (u *spoken) until(ctx context.Context, d time.Duration) (context.Context, c
 	ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("%s: %w: no text within %v", u.r.server, ErrTimeout, d))
 	stop := context.AfterFunc(u.open, cancel)
 	return ctx, func() { stop(); cancel() }
-}
-
-// reason returns why a call ended: the cause of its context, else err.
-func (u *spoken) reason(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
 }
 
 // fatal reports whether another session would fail too.

@@ -151,13 +151,13 @@ func (s *server) receive(ctx context.Context, name, text string, p *stream) erro
 	defer timer.Stop()
 	res, err := s.request(ctx, name, text)
 	if err != nil {
-		return causeOr(ctx, err)
+		return cmp.Or(context.Cause(ctx), err)
 	}
 	defer res.Body.Close()
 	in := bufio.NewReaderSize(res.Body, readStep)
 	f, size, err := soundOf(res.Header.Get("Content-Type"), in)
 	if err != nil {
-		return causeOr(ctx, err)
+		return cmp.Or(context.Cause(ctx), err)
 	}
 	sound := io.LimitReader(in, size)
 	p.rate = f.Rate
@@ -176,7 +176,7 @@ func (s *server) receive(ctx context.Context, name, text string, p *stream) erro
 			p.finish()
 			return nil
 		case err != nil:
-			return causeOr(ctx, fmt.Errorf("the sound ended early: %w", err))
+			return cmp.Or(context.Cause(ctx), fmt.Errorf("the sound ended early: %w", err))
 		case p.length() > maxSentence:
 			return fmt.Errorf("more than %v of sound for one sentence: is it endless?", maxSentence)
 		}
@@ -185,14 +185,6 @@ func (s *server) receive(ctx context.Context, name, text string, p *stream) erro
 
 // errGone is returned when emit ends the sound.
 var errGone = errors.New("the listener has gone")
-
-// causeOr returns the cause of an ended context, else err.
-func causeOr(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
 
 // request requests the sound of a text: raw, or as WAV from a server that refuses raw sound.
 func (s *server) request(ctx context.Context, name, text string) (*http.Response, error) {

@@ -173,10 +173,7 @@ func (s *Synthesizer) local(ctx context.Context, tokens []token, lang string) (S
 	defer cancel()
 	sp, err := s.programFor(lang).speak(s, ctx, tokens, lang)
 	if err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return Speech{}, fmt.Errorf("speak: %w", err)
+		return Speech{}, fmt.Errorf("speak: %w", cmp.Or(context.Cause(ctx), err))
 	}
 	return sp, nil
 }
