@@ -98,7 +98,7 @@ func small(t *testing.T, change ...func(*qwen3asr.Options)) *engine.Recognizer {
 func served(t *testing.T, keeper *engine.Recognizer, r inference.Recognizer, gate *vad.Model) (*httptest.Server, *audioapi.Transcriber) {
 	t.Helper()
 	srv, h := transcribe(t, r, func(o *audioapi.TranscriberOptions) {
-		o.Hold, o.Run, o.VAD = keeper.Hold, keeper.Run, gate
+		o.Run, o.VAD = keeper.Run, gate
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
+	"touchline/inference/engine"
 	"touchline/inference/qwen3asr"
 	"touchline/inference/vad"
 	"touchline/internal/wav"
@@ -90,7 +91,7 @@ func TestOfficialRecordings(t *testing.T) {
 
 // stepped tells when its utterances have heard a piece of sound.
 type stepped struct {
-	inference.Recognizer
+	*engine.Recognizer
 
 	heard chan int // samples
 }
@@ -147,7 +148,7 @@ func TestOfficialLiveSpeech(t *testing.T) {
 			for from := 0; from < len(sound); from += message {
 				c.sound(sound[from:min(from+message, len(sound))])
 				// A step at a time, as live speech comes: of several that have come, the model hears the last one only.
-				if from+message <= len(sound) && (from+message)/vad.FrameSamples*vad.FrameSamples-heard >= every {
+				if from+message <= len(sound) && (from+message)/vad.FrameSamples*vad.FrameSamples/every > heard/every {
 					heard += <-r.heard
 				}
 			}

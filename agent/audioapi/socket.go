@@ -78,7 +78,7 @@ func (t *Transcriber) detector(on bool) (vad.Detector, error) {
 func (s *socket) serve(r *http.Request, c live.Config, event func(live.Event), message func(kind int, body []byte) error) {
 	defer s.t.sessions.Add(-1)
 	defer s.conn.Close()
-	defer s.t.hold()()
+	defer live.Hold(s.t.opts.Recognizer)()
 	c.Every = s.t.opts.Step
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()

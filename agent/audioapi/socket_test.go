@@ -161,20 +161,17 @@ func TestErrorsAreNoTexts(t *testing.T) {
 }
 
 func TestSessionsAreBounded(t *testing.T) {
-	var held atomic.Int32
-	srv, h := transcribe(t, &livetest.Recognizer{}, func(o *audioapi.TranscriberOptions) {
-		o.Config.Sessions = 1
-		o.Hold = func() func() { held.Add(1); return func() { held.Add(-1) } }
-	})
+	r := &livetest.Recognizer{}
+	srv, h := transcribe(t, r, func(o *audioapi.TranscriberOptions) { o.Config.Sessions = 1 })
 	c := dial(t, srv, "/ws/transcribe")
 	c.next()
-	require.Eventually(t, func() bool { return held.Load() == 1 }, 2*time.Minute, time.Millisecond, "it keeps the recognizer loaded")
+	require.Eventually(t, func() bool { return r.Held() == 1 }, 2*time.Minute, time.Millisecond, "it keeps the recognizer loaded")
 	_, res, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http")+"/v1/realtime", nil)
 	require.Error(t, err)
 	require.Equal(t, http.StatusTooManyRequests, res.StatusCode)
 	require.NoError(t, res.Body.Close())
 	require.NoError(t, c.Close())
-	require.Eventually(t, func() bool { return h.Health().Sessions == 0 && held.Load() == 0 }, 2*time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return h.Health().Sessions == 0 && r.Held() == 0 }, 2*time.Minute, time.Millisecond)
 }
 
 // piped is a listener whose connections are pipes, for a bubble of synctest.
@@ -228,7 +225,7 @@ func TestOpenSocketKeepsTheModel(t *testing.T) {
 			}, inference.Recognizes{Model: "test"}, engine.Options{Preload: true, IdleUnload: time.Minute})
 			require.NoError(t, err)
 			h := audioapi.NewTranscriber(audioapi.TranscriberOptions{
-				Config: audioapi.DefaultConfig(), Recognizer: keeper, Hold: keeper.Hold, Run: keeper.Run, VAD: vad.Loud(), Log: zerolog.Nop(),
+				Config: audioapi.DefaultConfig(), Recognizer: keeper, Run: keeper.Run, VAD: vad.Loud(), Log: zerolog.Nop(),
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)

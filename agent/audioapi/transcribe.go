@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
+	"touchline/inference/live"
 	"touchline/inference/vad"
 )
 
@@ -33,8 +34,6 @@ const (
 type TranscriberOptions struct {
 	Config     Config
 	Recognizer inference.Recognizer
-	// Hold keeps the recognizer loaded until release; nil if it always is.
-	Hold func() (release func())
 	// Step is the interval of interim texts; 0 is 500 ms.
 	Step time.Duration
 	// Device describes where the recognizer runs; nil for unknown.
@@ -88,14 +87,6 @@ func (t *Transcriber) Run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	return err
-}
-
-// hold keeps the recognizer loaded.
-func (t *Transcriber) hold() (release func()) {
-	if t.opts.Hold == nil {
-		return func() {}
-	}
-	return t.opts.Hold()
 }
 
 // ServeTranscriptions answers POST /v1/audio/transcriptions.
@@ -190,7 +181,7 @@ func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(
 	defer leave()
 	ctx, cancel := context.WithTimeoutCause(r.Context(), hearTime, errTooSlow)
 	defer cancel()
-	defer t.hold()()
+	defer live.Hold(t.opts.Recognizer)()
 	if err := t.turn(ctx); err != nil {
 		return cmp.Or(context.Cause(ctx), err)
 	}
@@ -369,7 +360,7 @@ func (t *Transcriber) File(ctx context.Context, file *os.File, fields map[string
 	if err != nil {
 		return nil, err
 	}
-	defer t.hold()()
+	defer live.Hold(t.opts.Recognizer)()
 	sound, err := f.sound(ctx, t.opts.Decode, t.opts.Config.MaxDuration)
 	if err != nil {
 		return nil, err

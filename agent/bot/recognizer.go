@@ -232,11 +232,6 @@ func (r *Recognition) Run(ctx context.Context) error {
 	return err
 }
 
-// hold keeps the recognizer loaded until release.
-func (r *Recognition) hold() (release func()) {
-	return live.Hold(r.Recognizer.Recognizer)
-}
-
 // texts returns a model that answers a text without a picture; nil for one that does not.
 func texts(m inference.Model) inference.Model {
 	if m == nil || !m.Capabilities().Instructions || m.Name() == nano.Name {
@@ -252,7 +247,7 @@ func (r *Recognition) service(
 ) *audioapi.Transcriber {
 	return audioapi.NewTranscriber(audioapi.TranscriberOptions{
 		Config: limits, Recognizer: r.Recognizer.Recognizer, Metrics: r.Metrics, VAD: r.detectors(), Decode: audioapi.NewDecoder(""),
-		Hold: r.hold, Run: run, Text: text, Step: r.Step, Device: r.Device, Log: r.log,
+		Run: run, Text: text, Step: r.Step, Device: r.Device, Log: r.log,
 	})
 }
 
@@ -260,7 +255,7 @@ func (r *Recognition) service(
 func (r *Recognition) ears(log zerolog.Logger) *hearing.Ears {
 	return hearing.New(hearing.Options{
 		Recognizer: r.Recognizer.Recognizer, Detector: func() (vad.Detector, error) { return r.detectors().Detector() },
-		Hold: r.hold, Step: r.Step, Log: log,
+		Step: r.Step, Log: log,
 	})
 }
 

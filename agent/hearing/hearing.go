@@ -21,6 +21,7 @@ import (
 	"touchline/agent/settings"
 	"touchline/agent/speech"
 	"touchline/inference"
+	"touchline/inference/live"
 	"touchline/inference/vad"
 	"touchline/internal/quantile"
 	"touchline/internal/rescue"
@@ -55,11 +56,9 @@ type Commentator interface {
 
 // Options of Ears.
 type Options struct {
-	// Recognizer recognizes speech. Detector opens a speech detector for a microphone.
+	// Recognizer recognizes speech, and is held while there is a microphone. Detector opens a speech detector for a microphone.
 	Recognizer inference.Recognizer
 	Detector   func() (vad.Detector, error)
-	// Hold keeps the recognizer loaded until release, while there is a microphone. Nil if it is always loaded.
-	Hold func() (release func())
 	// Step is the interval of interim texts; 0 is 500 ms.
 	Step time.Duration
 	Log  zerolog.Logger
@@ -236,8 +235,8 @@ func (e *Ears) Open(m agent.Microphone) (*Sink, error) {
 	}
 	e.opened++
 	mic.number = e.opened
-	if len(e.mics) == 0 && e.opts.Hold != nil {
-		e.free = e.opts.Hold()
+	if len(e.mics) == 0 {
+		e.free = live.Hold(e.opts.Recognizer)
 	}
 	mic.on.Store(len(e.mics) < e.bot.Hearing().MaxSpeakers)
 	e.mics[m.Track] = mic

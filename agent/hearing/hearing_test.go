@@ -132,6 +132,12 @@ type script struct {
 	texts []string
 	asked []inference.Hearing
 	only  bool
+	held  int // under the lock of the Ears
+}
+
+func (s *script) Hold() func() {
+	s.held++
+	return func() { s.held-- }
 }
 
 func (s *script) Recognizes() inference.Recognizes {
@@ -200,7 +206,6 @@ func play(t *testing.T, mode string, texts []string, f func(s *stage)) {
 		cfg := settings.DefaultHearing()
 		cfg.Mode = mode
 		s := &stage{t: t, bot: &commentator{cfg: cfg, can: true}, asr: &script{texts: texts}}
-		held := 0
 		s.ears = hearing.New(hearing.Options{
 			Recognizer: s.asr, Detector: func() (vad.Detector, error) {
 				if s.detector != nil {
@@ -208,7 +213,7 @@ func play(t *testing.T, mode string, texts []string, f func(s *stage)) {
 				}
 				return livetest.Detector{}, nil
 			},
-			Hold: func() func() { held++; return func() { held-- } }, Log: zerolog.New(zerolog.SyncWriter(&s.log)),
+			Log: zerolog.New(zerolog.SyncWriter(&s.log)),
 		})
 		s.ears.Attach(s.bot)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -220,7 +225,7 @@ func play(t *testing.T, mode string, texts []string, f func(s *stage)) {
 		})
 		f(s)
 		s.end()
-		require.Zero(t, held, "the recognizer is free again")
+		require.Zero(t, s.asr.held, "the recognizer is free again")
 	})
 }
 

@@ -56,7 +56,17 @@ type Recognizer struct {
 	mu    sync.Mutex
 	calls []Call
 	open  atomic.Int32
+	held  atomic.Int32
 }
+
+// Hold keeps the recognizer until release.
+func (r *Recognizer) Hold() (release func()) {
+	r.held.Add(1)
+	return func() { r.held.Add(-1) }
+}
+
+// Held returns how often the recognizer is held now.
+func (r *Recognizer) Held() int { return int(r.held.Load()) }
 
 // Call is one request for a text.
 type Call struct {
