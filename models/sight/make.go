@@ -44,11 +44,12 @@ func Make(ctx context.Context, dir string, o Options) (*Bundle, error) {
 		return nil, fmt.Errorf("make the bundle of sight: %w", err)
 	}
 	lock, err := waitLock(ctx, work)
-	if b, opened := Open(dir); opened == nil { // another process made it
+	if b, opened := Open(dir); opened == nil { // another process made it, and removed its working folder
 		if lock != nil {
-			err = lock.Close()
+			_ = lock.Close()
+			_ = os.Remove(work) // if this process made it again
 		}
-		return b, err
+		return b, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make the bundle of sight: %w", err)

@@ -82,6 +82,7 @@ func TestMake(t *testing.T) {
 	}()
 	small(t, dir+".new", func(*Manifest) {})
 	require.NoError(t, os.Rename(dir+".new", dir))
+	require.NoError(t, os.RemoveAll(dir+".packages"))
 	require.NoError(t, lock.Close())
 	require.NoError(t, <-made)
 
