@@ -22,7 +22,7 @@ const (
 
 // Detector finds things in pictures. Safe for concurrent use; each run uses one thread.
 type Detector struct {
-	network *network
+	network *ort.Network
 	params  bundle.Detector
 
 	mu   sync.Mutex
@@ -31,7 +31,7 @@ type Detector struct {
 
 // OpenDetector loads the detector of a bundle with an ONNX Runtime: a file, a folder, or "" to search.
 func OpenDetector(b *bundle.Bundle, library string) (*Detector, error) {
-	n, err := openNetwork(library, b.Path(b.Manifest.Detector.File), ort.SessionOptions{Arena: true})
+	n, err := ort.OpenNetwork(library, b.Path(b.Manifest.Detector.File), ort.SessionOptions{Threads: 1, Arena: true})
 	if err != nil {
 		return nil, fmt.Errorf("open the detector: %w", err)
 	}
@@ -89,17 +89,17 @@ func (d *Detector) take() (*detection, error) {
 		d.free = d.free[:n-1]
 		return l, nil
 	}
-	c, err := d.network.newCall()
+	c, err := d.network.NewCall()
 	if err != nil {
 		return nil, err
 	}
 	l := &detection{params: &d.params, call: c}
 	side, anchors := int64(d.params.Side), int64(len(d.params.Anchors))
-	if l.input, err = c.input("image", 1, 3, side, side); err == nil {
-		l.boxes, err = c.output("boxes", 1, anchors, 4)
+	if l.input, err = ort.Input[float32](c, "image", 1, 3, side, side); err == nil {
+		l.boxes, err = ort.Output[float32](c, "boxes", 1, anchors, 4)
 	}
 	if err == nil {
-		l.logits, err = c.output("classes", 1, anchors, int64(len(d.params.Classes)))
+		l.logits, err = ort.Output[float32](c, "classes", 1, anchors, int64(len(d.params.Classes)))
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -116,7 +116,7 @@ func (d *Detector) put(l *detection) {
 // detection has the buffers of a run.
 type detection struct {
 	params *bundle.Detector
-	call   *call
+	call   *ort.Call
 	scaler scaler
 
 	input, boxes, logits []float32
@@ -145,7 +145,7 @@ func shared(a, b *candidate) (both, overlap float32) {
 func (l *detection) look(f inference.Frame, r rect, number int) error {
 	p := l.params
 	l.scaler.fill(l.input, vision.Size{W: p.Side, H: p.Side}, f, r, [3]int{0, 1, 2}, 1, 0)
-	if err := l.call.run(); err != nil {
+	if err := l.call.Run(); err != nil {
 		return err
 	}
 	l.decode(r, number)

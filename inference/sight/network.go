@@ -1,101 +1,11 @@
 package sight
 
 import (
-	"errors"
 	"fmt"
 
 	"touchline/inference"
-	"touchline/inference/internal/ort"
 	"touchline/inference/internal/vision"
-	"touchline/models"
 )
-
-// network is a graph on the CPU that uses one thread a run. Safe for concurrent use.
-type network struct {
-	runtime *ort.Runtime
-	device  *ort.Device
-	session *ort.Session
-}
-
-// openNetwork loads a graph with an ONNX Runtime, as for a model: a file, a folder, or "" to search.
-func openNetwork(library, file string, o ort.SessionOptions) (*network, error) {
-	n := &network{}
-	var err error
-	if n.runtime, err = ort.Open(library); err == nil {
-		n.device, err = n.runtime.NewDevice(ort.CPU, 0)
-	}
-	if err == nil {
-		o.Threads = 1
-		n.session, err = n.runtime.NewSession(file, n.device, o)
-	}
-	if err != nil {
-		return nil, errors.Join(err, n.Close())
-	}
-	return n, nil
-}
-
-// Close frees the network after its calls.
-func (n *network) Close() error {
-	var errs []error
-	if n.session != nil {
-		errs = append(errs, n.session.Close())
-	}
-	if n.device != nil {
-		errs = append(errs, n.device.Close())
-	}
-	if n.runtime != nil {
-		errs = append(errs, n.runtime.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// call has the tensors of one run at a time.
-type call struct {
-	network *network
-	binding *ort.Binding
-	tensors []*ort.Tensor
-}
-
-func (n *network) newCall() (*call, error) {
-	b, err := n.session.NewBinding()
-	return &call{network: n, binding: b}, err
-}
-
-// input binds a new tensor and returns its numbers.
-func (c *call) input(name string, shape ...int64) ([]float32, error) {
-	return c.bind((*ort.Binding).BindInput, name, shape)
-}
-
-// output is input for an output.
-func (c *call) output(name string, shape ...int64) ([]float32, error) {
-	return c.bind((*ort.Binding).BindOutput, name, shape)
-}
-
-func (c *call) bind(to func(*ort.Binding, string, *ort.Tensor) error, name string, shape []int64) ([]float32, error) {
-	t, err := c.network.device.NewHostTensor(models.Float32, shape...)
-	if err != nil {
-		return nil, err
-	}
-	c.tensors = append(c.tensors, t)
-	if err := to(c.binding, name, t); err != nil {
-		return nil, err
-	}
-	return ort.Data[float32](t)
-}
-
-func (c *call) run() error { return c.network.session.Run(c.binding, nil) }
-
-// Close frees the tensors.
-func (c *call) Close() error {
-	var errs []error
-	if c.binding != nil {
-		errs = append(errs, c.binding.Close())
-	}
-	for _, t := range c.tensors {
-		errs = append(errs, t.Close())
-	}
-	return errors.Join(errs...)
-}
 
 // rect is a part of a picture in pixels; the right and the lower end are exclusive.
 type rect struct{ x0, y0, x1, y1 int }

@@ -47,7 +47,7 @@ type Reading struct {
 
 // Reader finds lines of text in pictures and reads them. Safe for concurrent use; each run uses one thread.
 type Reader struct {
-	finder, reader *network
+	finder, reader *ort.Network
 	find           bundle.Finder
 	read           bundle.Reader
 	scalers        sync.Pool
@@ -56,12 +56,12 @@ type Reader struct {
 // OpenReader loads the finder and the reader of a bundle, as OpenDetector.
 func OpenReader(b *bundle.Bundle, library string) (*Reader, error) {
 	r := &Reader{find: b.Manifest.Finder, read: b.Manifest.Reader, scalers: sync.Pool{New: func() any { return &scaler{} }}}
-	shapes := ort.SessionOptions{NoMemoryPattern: true, Arena: true} // that change with every run
+	shapes := ort.SessionOptions{Threads: 1, NoMemoryPattern: true, Arena: true} // that change with every run
 	var err error
-	if r.finder, err = openNetwork(library, b.Path(r.find.File), shapes); err != nil {
+	if r.finder, err = ort.OpenNetwork(library, b.Path(r.find.File), shapes); err != nil {
 		return nil, fmt.Errorf("open the finder of text: %w", err)
 	}
-	if r.reader, err = openNetwork(library, b.Path(r.read.File), shapes); err != nil {
+	if r.reader, err = ort.OpenNetwork(library, b.Path(r.read.File), shapes); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the reader: %w", err), r.finder.Close())
 	}
 	return r, nil
@@ -78,24 +78,24 @@ type output struct {
 }
 
 // run runs a network on a part of a picture, scaled to size.
-func (r *Reader) run(n *network, f inference.Frame, part rect, size vision.Size, o output) error {
-	c, err := n.newCall()
+func (r *Reader) run(n *ort.Network, f inference.Frame, part rect, size vision.Size, o output) error {
+	c, err := n.NewCall()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Close() }()
-	in, err := c.input("x", 1, 3, int64(size.H), int64(size.W))
+	in, err := ort.Input[float32](c, "x", 1, 3, int64(size.H), int64(size.W))
 	if err != nil {
 		return err
 	}
-	out, err := c.output(o.name, o.shape...)
+	out, err := ort.Output[float32](c, o.name, o.shape...)
 	if err != nil {
 		return err
 	}
 	s := r.scalers.Get().(*scaler) //nolint:forcetypeassert // by New
 	s.fill(in, size, f, part, [3]int{2, 1, 0}, signedGain, -1)
 	r.scalers.Put(s)
-	if err := c.run(); err != nil {
+	if err := c.Run(); err != nil {
 		return err
 	}
 	o.use(out)

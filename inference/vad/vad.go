@@ -13,7 +13,6 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/internal/ort"
-	"touchline/models"
 )
 
 // FrameSamples is the length of a frame, 32 ms.
@@ -38,9 +37,7 @@ type Detector interface {
 
 // Model opens detectors. Safe for concurrent use.
 type Model struct {
-	runtime *ort.Runtime // nil for loudness
-	device  *ort.Device
-	session *ort.Session
+	network *ort.Network // nil for loudness
 	why     error
 }
 
@@ -48,33 +45,23 @@ type Model struct {
 // returns the reason.
 func Open(folder string) *Model {
 	g := &Model{}
-	if g.why = g.open(folder); g.why != nil {
-		_ = g.Close() // what was opened
-		return &Model{why: g.why}
-	}
+	g.network, g.why = open(folder)
 	return g
 }
 
 // Loud returns a Model that uses loudness.
 func Loud() *Model { return &Model{why: errors.New("chosen")} }
 
-func (g *Model) open(folder string) error {
+func open(folder string) (*ort.Network, error) {
 	library, err := ort.Locate(folder)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	file := filepath.Join(filepath.Dir(library), FileName)
 	if _, err := os.Stat(file); err != nil {
-		return fmt.Errorf("%s is missing: `make runtime` fetches it", file)
+		return nil, fmt.Errorf("%s is missing: `make runtime` fetches it", file)
 	}
-	if g.runtime, err = ort.Open(library); err != nil {
-		return err
-	}
-	if g.device, err = g.runtime.NewDevice(ort.CPU, 0); err != nil {
-		return err
-	}
-	g.session, err = g.runtime.NewSession(file, g.device, ort.SessionOptions{Threads: 1})
-	return err
+	return ort.OpenNetwork(library, file, ort.SessionOptions{Threads: 1})
 }
 
 // Err returns why the Model uses loudness; nil if it has the network.
@@ -82,7 +69,7 @@ func (g *Model) Err() error { return g.why }
 
 // String names the method: silero or loudness.
 func (g *Model) String() string {
-	if g.session == nil {
+	if g.network == nil {
 		return "loudness"
 	}
 	return "silero"
@@ -90,26 +77,19 @@ func (g *Model) String() string {
 
 // Close releases the network after its detectors were closed.
 func (g *Model) Close() error {
-	var errs []error
-	if g.session != nil {
-		errs = append(errs, g.session.Close())
+	if g.network == nil {
+		return nil
 	}
-	if g.device != nil {
-		errs = append(errs, g.device.Close())
-	}
-	if g.runtime != nil {
-		errs = append(errs, g.runtime.Close())
-	}
-	return errors.Join(errs...)
+	return g.network.Close()
 }
 
 // Detector opens the detector of a stream.
 func (g *Model) Detector() (Detector, error) {
-	if g.session == nil {
+	if g.network == nil {
 		return &loudness{}, nil
 	}
-	n := &network{session: g.session}
-	if err := n.open(g.device); err != nil {
+	n := &network{}
+	if err := n.open(g.network); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the detector of speech: %w", err), n.Close())
 	}
 	return n, nil
@@ -117,53 +97,32 @@ func (g *Model) Detector() (Detector, error) {
 
 // network is the Silero network with the state of one stream.
 type network struct {
-	session                  *ort.Session
-	binding                  *ort.Binding
-	tensors                  []*ort.Tensor
+	call                     *ort.Call
 	input, state, next, prob []float32
 }
 
-func (n *network) open(d *ort.Device) (err error) {
-	if n.binding, err = n.session.NewBinding(); err != nil {
+func (n *network) open(of *ort.Network) (err error) {
+	if n.call, err = of.NewCall(); err != nil {
 		return err
 	}
-	bind := func(name string, output bool, shape ...int64) []float32 {
-		if err != nil {
-			return nil
-		}
-		var t *ort.Tensor
-		if t, err = d.NewHostTensor(models.Float32, shape...); err != nil {
-			return nil
-		}
-		n.tensors = append(n.tensors, t)
-		if output {
-			err = n.binding.BindOutput(name, t)
-		} else {
-			err = n.binding.BindInput(name, t)
-		}
-		data, dataErr := ort.Data[float32](t)
-		clear(data)
-		err = errors.Join(err, dataErr)
-		return data
+	if n.input, err = ort.Input[float32](n.call, "input", 1, contextSamples+FrameSamples); err != nil {
+		return err
 	}
-	n.input = bind("input", false, 1, contextSamples+FrameSamples)
-	n.state = bind("state", false, 2, 1, stateSize/2)
-	n.prob = bind("output", true, 1, 1)
-	n.next = bind("stateN", true, 2, 1, stateSize/2)
+	if n.state, err = ort.Input[float32](n.call, "state", 2, 1, stateSize/2); err != nil {
+		return err
+	}
+	if n.prob, err = ort.Output[float32](n.call, "output", 1, 1); err != nil {
+		return err
+	}
+	if n.next, err = ort.Output[float32](n.call, "stateN", 2, 1, stateSize/2); err != nil {
+		return err
+	}
+	rate, err := ort.Input[int64](n.call, "sr")
 	if err != nil {
 		return err
 	}
-	rate, err := d.NewHostTensor(models.Int64)
-	if err != nil {
-		return err
-	}
-	n.tensors = append(n.tensors, rate)
-	data, err := ort.Data[int64](rate)
-	if err != nil {
-		return err
-	}
-	data[0] = inference.RecognizerRate
-	return n.binding.BindInput("sr", rate)
+	rate[0] = inference.RecognizerRate
+	return nil
 }
 
 // Detect implements Detector.
@@ -173,7 +132,7 @@ func (n *network) Detect(frame []float32) (float64, error) {
 	}
 	copy(n.input, n.input[FrameSamples:]) // the end of the last frame
 	copy(n.input[contextSamples:], frame)
-	if err := n.session.Run(n.binding, nil); err != nil {
+	if err := n.call.Run(); err != nil {
 		return 0, fmt.Errorf("detect speech: %w", err)
 	}
 	copy(n.state, n.next)
@@ -181,16 +140,7 @@ func (n *network) Detect(frame []float32) (float64, error) {
 }
 
 // Close implements Detector.
-func (n *network) Close() error {
-	var errs []error
-	if n.binding != nil {
-		errs = append(errs, n.binding.Close())
-	}
-	for _, t := range n.tensors {
-		errs = append(errs, t.Close())
-	}
-	return errors.Join(errs...)
-}
+func (n *network) Close() error { return n.call.Close() }
 
 const (
 	// A level below quiet is never speech, one above loud may always be, in dB of full scale. Between them speech is distance
