@@ -14,6 +14,7 @@ const (
 	cutShare     = 0.45                    // of the cells unexplained
 	cutAlike     = 0.85                    // best fit of a cut
 	cutSpread    = 0.6                     // of the picture's parts
+	cutCells     = 0.6                     // of all cells changed, for Camera
 	cutRest      = 300 * time.Millisecond  // shortest interval of two cuts
 	flashRise    = 28.0                    // of the mean luma, from one picture to the next
 	flashOff     = 0.25                    // mean deviation of cells from a white veil, relative to the rise
@@ -132,9 +133,19 @@ func (a *Analyzer) Push(f inference.Frame) {
 	a.remember()
 }
 
-// Camera reports whether the newest picture is a cut to another view, and whether the whole view moved before it, as in a pan.
+// Camera reports whether the newest picture is a cut to another view, and whether the whole view moved before it, as in a pan. It is
+// stricter than the statement Cut: a thing that comes close before a plain wall is none.
 func (a *Analyzer) Camera() (cut, pan bool) {
-	return a.wasCut && a.cutAt == a.now.at, a.frames > 1 && a.comp.pan >= panShare
+	if a.wasCut && a.cutAt == a.now.at {
+		changed := 0
+		for _, c := range a.comp.changed {
+			if c {
+				changed++
+			}
+		}
+		cut = float64(changed) >= cutCells*float64(len(a.comp.changed))
+	}
+	return cut, a.frames > 1 && a.comp.pan >= panShare
 }
 
 // Take returns and removes the pending statements, the most important first.

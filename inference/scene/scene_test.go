@@ -170,6 +170,21 @@ func TestCamera(t *testing.T) {
 		require.False(t, cut)
 		require.False(t, pan)
 	}
+	wall := func(i, x int) inference.Frame {
+		const w, h = 448, 252
+		f := inference.Frame{PTS: time.Duration(i+100) * 200 * time.Millisecond, Width: w, Height: h, Pix: bytes.Repeat([]byte{140}, w*h*3)}
+		texture := crop(0, 0)
+		for y := 60; y < h; y++ {
+			copy(f.Pix[(y*w+x)*3:][:160*3], texture.Pix[y*w*3:][:160*3])
+		}
+		return f
+	}
+	a.Push(wall(0, 0))
+	for i := range 6 {
+		a.Push(wall(i+1, 40*i))
+		cut, _ := a.Camera()
+		require.False(t, cut, "something that moves fast before a plain wall")
+	}
 }
 
 // A small flickering area causes no statement.

@@ -75,10 +75,10 @@ func Write(ctx context.Context, path string, length time.Duration, walks ...Walk
 	return err
 }
 
-// draw draws the photo, two thirds as high as the picture, where it is at a time.
+// draw draws the photo, half as high as the picture, where it is at a time.
 func (w Walk) draw(on *image.RGBA, photo image.Image, at time.Duration) {
 	b := photo.Bounds()
-	h := Height * 2 / 3
+	h := Height / 2
 	wide := b.Dx() * h / b.Dy()
 	from, middle := -wide, (Width-wide)/2
 	x := from
@@ -95,14 +95,14 @@ func (w Walk) draw(on *image.RGBA, photo image.Image, at time.Duration) {
 	xdraw.ApproxBiLinear.Scale(on, image.Rect(x, Height-h-8, x+wide, Height-8), photo, b, draw.Over, nil)
 }
 
-// drawStreet draws a sky and a street with some texture.
+// drawStreet draws a wall and a street with texture.
 func drawStreet() *image.RGBA {
 	out := image.NewRGBA(image.Rect(0, 0, Width, Height))
 	for y := range Height {
 		for x := range Width {
-			v := uint8(120 + y/6 + (x*7+y*13)%9)
+			v := uint8(100 + (x/12*37+y/9*53)%60) // bricks
 			if y > Height*7/10 {
-				v = uint8(80 + (x*5+y*3)%11)
+				v = uint8(60 + (x/20*29+y/5*31)%40)
 			}
 			out.SetRGBA(x, y, color.RGBA{v, v, v - 10, 255})
 		}
