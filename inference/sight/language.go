@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"touchline/inference"
 )
@@ -172,16 +173,24 @@ func (l language) wordings(key, group string, r Register) []string {
 	return nil
 }
 
-// sentence begins a text with a capital letter.
+// sentence begins a text with a capital letter, and what follows a question or an exclamation.
 func sentence(text string) string {
-	r := []rune(text)
-	if len(r) == 0 {
-		return ""
-	}
-	return strings.ToUpper(string(r[:1])) + string(r[1:])
+	begins := true
+	return strings.Map(func(r rune) rune {
+		switch {
+		case begins && unicode.IsLetter(r):
+			begins = false
+			return unicode.ToUpper(r)
+		case r == '?' || r == '!':
+			begins = true
+		case unicode.IsDigit(r):
+			begins = false
+		}
+		return r
+	}, text)
 }
 
-// places are the keys of where things are, from the left to the right.
+// placeOf returns the key of where something is.
 func placeOf(x float64) string {
 	switch {
 	case x < 0.36:

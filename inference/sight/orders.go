@@ -161,7 +161,10 @@ func (l language) nounsOf(texts []string) ([]string, bool) {
 
 func (l language) classOf(word string) string {
 	for _, article := range l["article"] {
-		word = strings.TrimPrefix(word, article+" ")
+		if !strings.HasSuffix(article, "'") {
+			article += " "
+		}
+		word = strings.TrimPrefix(word, article)
 	}
 	for _, key := range slices.Sorted(maps.Keys(l)) {
 		if name, ok := strings.CutPrefix(key, "words."); ok && slices.Contains(l[key], word) {
@@ -192,7 +195,7 @@ func (w *Watcher) reply(l language, a ask, asker string) string {
 	}
 	w.telling.asked[asker] = w.now
 	came, left := w.traffic(since)
-	return sentence(l.fill(key, values{"in": l.traffic(came), "out": l.traffic(left), "see": l.count(w.people(), person, true)}))
+	return sentence(l.fill(key, values{"in": l.traffic(came), "out": l.traffic(left), "now": w.replyThing(l, "many", person)}))
 }
 
 func shown(l language, key, text string) string {
@@ -226,7 +229,7 @@ func (w *Watcher) replyThing(l language, form, name string) string {
 	case form == "there":
 		key = "answer.yes"
 	case n == 0:
-		key = "answer.many"
+		key = "answer.none"
 	}
 	return sentence(l.fill(key, values{"see": l.count(n, name, true), "place": l.placesOf(seen)}))
 }

@@ -64,7 +64,7 @@ func TestInstructions(t *testing.T) {
 	}
 	answer, ok := w.Answer("what happened", "anna", "en")
 	require.True(t, ok)
-	require.Equal(t, "So far none came in and none left. Now I can see two people.", answer)
+	require.Equal(t, "So far none came in and none left. I can see two people.", answer)
 	answer, _ = w.Answer("what happened", "anna", "en")
 	require.Contains(t, answer, "Since you last asked")
 	require.Empty(t, tell(""))

@@ -1,0 +1,170 @@
+package sight
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLanguagesAreComplete(t *testing.T) {
+	require.Equal(t, "en", Languages()[0])
+	en := languageOf("en")
+	for _, tag := range Languages() {
+		l := languageOf(tag)
+		for key, list := range en {
+			own, _, _ := strings.Cut(key, ".")
+			switch {
+			case own == "polite" || own == "article" || own == "ask":
+				require.NotEmpty(t, l[key], "%s: %s", tag, key)
+			case strings.Count(key, ".") == 2 && !strings.HasPrefix(key, "light") && !strings.HasPrefix(key, "answer"):
+				// Groups have wordings of their own only where a language needs them.
+			case own == "noun":
+				require.GreaterOrEqual(t, len(l[key]), 5, "%s: %s", tag, key)
+			case own == "words":
+				require.NotEmpty(t, l[key], "%s: %s", tag, key)
+			default:
+				require.GreaterOrEqual(t, len(l[key]), min(4, len(list)), "%s: %s", tag, key)
+			}
+			if own != "noun" && own != "words" && own != "ask" && len(l[key]) > 0 {
+				require.Equal(t, names(list), names(l[key]), "%s: the values of %s", tag, key)
+			}
+		}
+		for key, list := range l {
+			if _, ok := en[key]; !ok && strings.Count(key, ".") < 2 {
+				require.Fail(t, "a key that English lacks", "%s: %s", tag, key)
+			}
+			sorted := slices.Sorted(slices.Values(list))
+			require.Len(t, slices.Compact(sorted), len(list), "%s: %s twice", tag, key)
+		}
+	}
+}
+
+// names returns the {names} of templates, without {who} and {see}, which are two cases of one value.
+func names(templates []string) []string {
+	all := regexp.MustCompile(`\{[a-z]+\}`).FindAllString(strings.Join(templates, " "), -1)
+	all = slices.DeleteFunc(all, func(s string) bool { return s == "{who}" || s == "{see}" })
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// TestNounsAgree checks that the articles of a noun are of one gender, in each case and number.
+func TestNounsAgree(t *testing.T) {
+	genders := map[string][]string{
+		"en": {`a [^aeio]\w* \| the .* \| another .* \| .* \| no .*`, `an [aeio]\w* \| the .* \| another .* \| .* \| no .*`},
+		"de": {
+			`eine (\w+) \| die .* \| eine weitere .* \| .* \| keine .*`, `ein (\w+) \| das .* \| ein weiteres .* \| .* \| kein .*`,
+			`ein (\w+) \| der .* \| ein weiterer .* \| .* \| keinen .* \| einen .* \| einen weiteren .*`,
+		},
+		"es": {`una .* \| la .* \| otra .* \| .* \| ninguna .*`, `un .* \| el .* \| otro .* \| .* \| ningún .*`},
+		"fr": {
+			`une .* \| (la |l'[aeéioh]).* \| une autre .* \| .* \| aucune .*`, `un [^aeéio].* \| le .* \| un autre .* \| .* \| aucun .*`,
+			`un [aeéio].* \| l'.* \| un autre .* \| .* \| aucun .*`,
+		},
+	}
+	for _, tag := range Languages() {
+		for key, forms := range languageOf(tag) {
+			if strings.HasPrefix(key, "noun.") {
+				line := strings.Join(forms, " | ")
+				require.True(t, slices.ContainsFunc(genders[tag], func(re string) bool {
+					return regexp.MustCompile("^" + strings.ReplaceAll(re, `\w`, `[\p{L}]`) + "$").MatchString(line)
+				}), "%s: %s: %s", tag, key, line)
+			}
+		}
+	}
+}
+
+// TestSixtySentences makes sentences about random facts in each language. Run it with -v to read them.
+func TestSixtySentences(t *testing.T) {
+	classes := []string{person, person, "car", "dog", "bus", "bicycle", "cat", "elephant", animal}
+	kinds := []kind{
+		enterFact, leaveFact, appearFact, viewFact, stopFact, goFact, runFact, crossFact, standFact, togetherFact, numberFact, crowdFact,
+		boardFact, scoreFact, cutFact, panFact, lightFact,
+	}
+	for _, tag := range Languages() {
+		l, r := languageOf(tag), rand.New(rand.NewPCG(7, 7))
+		for i := range 60 {
+			w := NewWatcher(r)
+			k := kinds[i%len(kinds)]
+			n := 1
+			if k == enterFact || k == leaveFact || k == viewFact {
+				n += r.IntN(3)
+			} else if k == togetherFact {
+				n = 2
+			}
+			f := fact{kind: k, side: []side{leftSide, rightSide}[r.IntN(2)], n: r.IntN(7), out: r.IntN(3), text: "ARS 2-1 CHE"}
+			f.lasts = standTimes()[r.IntN(3)]
+			for range n {
+				class := classes[r.IntN(len(classes))]
+				if k == togetherFact || k == runFact {
+					class = person
+				}
+				w.tracker.begin(0, Box{Class: class, Score: 0.95, X0: 0.2, Y0: 0.2, X1: 0.3, Y1: 0.5})
+			}
+			for _, k := range w.tracker.tracks {
+				k.sure, k.pace, k.told = true, resting, r.IntN(2) == 0
+			}
+			if r.IntN(4) == 0 && w.tracker.tracks[0].group == person {
+				w.tracker.tracks[0].wears = worn{votes: map[string]int{"blue": 9}, looks: 9}
+			}
+			if k == lightFact {
+				f.text = []string{"brighter", "darker"}[r.IntN(2)]
+			}
+			for range 8 {
+				w.counter(person).push(w.now, f.n)
+				w.now += 400 * time.Millisecond
+			}
+			if f.tracks = w.tracker.tracks; k.plain() {
+				f.tracks, f.side = nil, noSide
+			}
+			text := w.word(l, &f, []Register{Brief, Plain, Lively}[r.IntN(3)])
+			require.NotEmpty(t, text, "%s", &f)
+			require.NotRegexp(t, `[{}\[\]|]|  |%!| \.|\.\.|^\p{Ll}`, text)
+			require.NotRegexp(t, regexp.MustCompile(`(?i)\b(a [aeiou]|an [^aeiou ]|de el|a el|le [aeéio]|de les)\w`), only(tag, text))
+			t.Log(fmt.Sprintf("%s %2d %s", tag, i+1, text))
+		}
+	}
+}
+
+// only returns a text in English, Spanish or French for the rules of their articles; in German "a" is no word.
+func only(tag, text string) string {
+	if tag == "de" {
+		return ""
+	}
+	if tag != "en" {
+		return strings.ReplaceAll(text, " a ", " ")
+	}
+	return text
+}
+
+func TestQuestionsInLanguages(t *testing.T) {
+	for text, want := range map[string]ask{
+		"de Nur Personen, bitte.":           {"only", []string{person}},
+		"de Wie viele Autos sind im Bild?":  {"many", []string{"car"}},
+		"de Gibt es einen Hund?":            {"there", []string{"dog"}},
+		"de Wo sind die Katzen?":            {"where", []string{"cat"}},
+		"de ignoriere Autos und Busse":      {"ignore", []string{"car", "bus"}},
+		"de Was ist passiert?":              {"happened", nil},
+		"es ¿Cuántas personas hay?":         {"many", []string{person}},
+		"es Solo perros y gatos":            {"only", []string{"dog", "cat"}},
+		"es ¿Hay un perro en la imagen?":    {"there", []string{"dog"}},
+		"es ¿Dónde está la pelota?":         {"where", []string{"sports ball"}},
+		"es ¿Qué dice el panel?":            {"reads", nil},
+		"fr Combien de voitures y a-t-il ?": {"many", []string{"car"}},
+		"fr Y a-t-il un chien ?":            {"there", []string{"dog"}},
+		"fr Où est l’horloge ?":             {"where", []string{"clock"}},
+		"fr Seulement les personnes":        {"only", []string{person}},
+		"fr Oubliez les voitures":           {"ignore", []string{"car"}},
+		"fr How many people are there?":     {"many", []string{person}},
+	} {
+		tag, text, _ := strings.Cut(text, " ")
+		got, ok := languageOf(tag).understand(text)
+		require.True(t, ok, text)
+		require.Equal(t, want, got, text)
+	}
+}
