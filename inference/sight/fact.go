@@ -155,7 +155,7 @@ func edge(a, v area) side {
 }
 
 // returns reports whether a track that begins is one that was lost a moment ago. What left and what now comes in there are two.
-func (w *Watcher) returns(t *track, old lost) bool {
+func (w *watch) returns(t *track, old lost) bool {
 	o := old.track
 	if o.group != t.group || w.now-old.at >= returnTime || o.box.alike(t.box) <= 0.6 {
 		return false
@@ -169,7 +169,7 @@ func (w *Watcher) returns(t *track, old lost) bool {
 }
 
 // begin takes a track that is believed now.
-func (w *Watcher) begin(t *track) {
+func (w *watch) begin(t *track) {
 	for i, old := range w.gone {
 		o := old.track
 		if w.returns(t, old) {
@@ -187,7 +187,7 @@ func (w *Watcher) begin(t *track) {
 }
 
 // arrive tells of the arrivals that have waited for others to come along.
-func (w *Watcher) arrive() {
+func (w *watch) arrive() {
 	if len(w.arrivals) == 0 || w.now-w.arrivals[0].born < arriveWait {
 		return
 	}
@@ -221,7 +221,7 @@ func (w *Watcher) arrive() {
 }
 
 // known returns the number of believed tracks of a group.
-func (w *Watcher) known(group string) int {
+func (w *watch) known(group string) int {
 	n := 0
 	for _, t := range w.tracker.tracks {
 		if t.sure && t.group == group {
@@ -232,7 +232,7 @@ func (w *Watcher) known(group string) int {
 }
 
 // alone reports whether nothing of its group was near when a track began, but for what began with it: a pair that parts is no arrival.
-func (w *Watcher) alone(t *track, reach float64, together time.Duration) bool {
+func (w *watch) alone(t *track, reach float64, together time.Duration) bool {
 	for _, o := range w.tracker.tracks {
 		if o == t || !o.sure || o.group != t.group || (o.born-t.born).Abs() < together {
 			continue
@@ -246,7 +246,7 @@ func (w *Watcher) alone(t *track, reach float64, together time.Duration) bool {
 }
 
 // end takes a track that ended.
-func (w *Watcher) end(t *track) {
+func (w *watch) end(t *track) {
 	w.gone = append(slices.DeleteFunc(w.gone, func(l lost) bool { return w.now-l.at >= returnTime }), lost{t, w.now})
 	w.arrivals = slices.DeleteFunc(w.arrivals, func(a *track) bool { return a == t })
 	if t.at-t.born < leaveAge || !w.steady() || t.hidden || w.doubled(t) {
@@ -258,7 +258,7 @@ func (w *Watcher) end(t *track) {
 }
 
 // doubled reports whether a track was a second one of another thing: its last box lay on that one's.
-func (w *Watcher) doubled(t *track) bool {
+func (w *watch) doubled(t *track) bool {
 	others := slices.Clone(w.tracker.tracks)
 	for _, l := range w.gone {
 		others = append(others, l.track)
@@ -271,7 +271,7 @@ func (w *Watcher) doubled(t *track) bool {
 }
 
 // follow measures the movement of a track that has a box in this look.
-func (w *Watcher) follow(t *track) {
+func (w *watch) follow(t *track) {
 	vx, vy, growth, ok := t.motion(paceSpan, w.aspect)
 	if !ok || !w.steady() {
 		return
@@ -308,7 +308,7 @@ func way2side(way float64) side {
 	return leftSide
 }
 
-func (w *Watcher) changePace(t *track, was pace) {
+func (w *watch) changePace(t *track, was pace) {
 	stood := t.stood
 	if t.pace == resting {
 		t.stood = stand{since: t.at, box: t.box}
@@ -331,7 +331,7 @@ func (w *Watcher) changePace(t *track, was pace) {
 }
 
 // stands tells how long a person or an animal has been at one place.
-func (w *Watcher) stands(t *track) {
+func (w *watch) stands(t *track) {
 	if t.group != person && t.group != animal {
 		return
 	}
@@ -345,7 +345,7 @@ func (w *Watcher) stands(t *track) {
 }
 
 // walks tells of two people who have walked the same way side by side.
-func (w *Watcher) walks(people []*track) {
+func (w *watch) walks(people []*track) {
 	for i, a := range people {
 		for _, b := range people[i+1:] {
 			key := [2]int{a.id, b.id}
@@ -365,7 +365,7 @@ func (w *Watcher) walks(people []*track) {
 }
 
 // sideBySide returns the side to which two people walk together.
-func (w *Watcher) sideBySide(a, b *track) side {
+func (w *watch) sideBySide(a, b *track) side {
 	ax, ay, _, ok := a.motion(pairSpan, w.aspect)
 	bx, by, _, ok2 := b.motion(pairSpan, w.aspect)
 	near := a.box.distance(b.box, w.aspect) < 0.9*max(a.box.height(), b.box.height()) && a.box.alike(b.box) > 0.75
@@ -436,15 +436,5 @@ func (c *counter) holds() (n int, ok bool) {
 
 // exactMost is the largest number that is told as exact.
 const exactMost = 4
-
-func (w *Watcher) inferenceFacts(within time.Duration) []inference.Fact {
-	var out []inference.Fact
-	for _, f := range w.log {
-		if w.now-f.due <= within {
-			out = append(out, inferenceFact(f))
-		}
-	}
-	return out
-}
 
 func inferenceFact(f *fact) inference.Fact { return inference.Fact{PTS: f.at, Text: f.String()} }

@@ -2,6 +2,7 @@ package sight
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -30,6 +31,7 @@ func again(k kind) time.Duration {
 
 // telling is what was told.
 type telling struct {
+	random      *rand.Rand
 	tag         string
 	language    language
 	recent      map[string][]string // wordings by key
@@ -41,8 +43,8 @@ type telling struct {
 	asked       map[string]time.Duration // by asker
 }
 
-func newTelling() telling {
-	return telling{recent: map[string][]string{}, asked: map[string]time.Duration{}}
+func newTelling(random *rand.Rand) telling {
+	return telling{random: random, recent: map[string][]string{}, asked: map[string]time.Duration{}}
 }
 
 // forget forgets what belongs to a source.
@@ -281,7 +283,7 @@ func (w *Watcher) choose(l language, key, group string, r Register) string {
 	if len(fresh) == 0 {
 		return ""
 	}
-	text := fresh[w.random.IntN(len(fresh))]
+	text := fresh[w.telling.random.IntN(len(fresh))]
 	recent = append(recent, text)
 	w.telling.recent[key] = recent[max(0, len(recent)-recentTexts):]
 	return text
@@ -297,7 +299,7 @@ func (w *Watcher) more(l language, f *fact, n int, r Register) string {
 	switch {
 	case f.kind == leaveFact && w.known(person) == 0:
 		return " " + w.choose(l, "alone", "", r)
-	case f.kind == enterFact && settled && all > n && w.random.IntN(makesOneIn) == 0:
+	case f.kind == enterFact && settled && all > n && w.telling.random.IntN(makesOneIn) == 0:
 		return " " + sentence(fill(w.choose(l, "makes", "", r), all, values{"n": l.number(all)}))
 	}
 	return ""
