@@ -214,8 +214,14 @@ func (w *watch) tellView() {
 func (w *watch) tellNumber() {
 	n, ok := w.counter(person).holds()
 	was := w.number
-	unsure := was >= 0 && max(n, was) > exactMost-1 && max(n-was, was-n) < 2
-	if !ok || !w.viewTold || n == was || n == 0 && was < 0 || unsure {
+	least := 1
+	switch {
+	case was >= 0 && min(n, was) > exactMost:
+		least = 3 // two lower bounds
+	case was >= 0 && max(n, was) >= exactMost:
+		least = 2
+	}
+	if !ok || !w.viewTold || max(n-was, was-n) < least || n == 0 && was < 0 {
 		return
 	}
 	w.number = n
@@ -249,7 +255,9 @@ func (w *watch) settle() {
 		if f.kind != stopFact || f.tracks[0].pace == resting && slices.Contains(w.tracker.tracks, f.tracks[0]) {
 			w.untold, w.log = append(w.untold, f), append(w.log, f)
 			if f.kind == enterFact || f.kind == appearFact || f.kind == leaveFact {
-				w.number = w.people()
+				if n := w.people(); min(n, w.number) <= exactMost {
+					w.number = n
+				}
 			}
 		}
 		return true

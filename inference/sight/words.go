@@ -38,6 +38,7 @@ type telling struct {
 	last        map[string]time.Duration
 	handles     map[string]int // the track that was told by a colour
 	summed      time.Duration  // the last summary of a crowd
+	unsummed    bool           // events of the crowd since then
 	instruction string
 	order       order
 	asked       map[string]time.Duration // by asker
@@ -49,7 +50,7 @@ func newTelling(random *rand.Rand) telling {
 
 // forget forgets what belongs to a source.
 func (t *telling) forget() {
-	t.last, t.handles, t.summed = map[string]time.Duration{}, map[string]int{}, never
+	t.last, t.handles, t.summed, t.unsummed = map[string]time.Duration{}, map[string]int{}, never, false
 	clear(t.asked)
 }
 
@@ -150,19 +151,19 @@ func joined(due []*fact) []*fact {
 func (w *Watcher) sumUp(due []*fact) []*fact {
 	came, left := w.traffic(w.now - crowdTime)
 	if came+left <= crowdEvents {
+		w.telling.unsummed = false
 		return due
 	}
-	events := false
 	due = slices.DeleteFunc(due, func(f *fact) bool {
 		single := len(f.tracks) == 1 && w.colour(f.tracks[0]) != ""
 		if single || !slices.Contains([]kind{enterFact, appearFact, leaveFact, crossFact, togetherFact, stopFact, goFact}, f.kind) {
 			return false
 		}
-		events = true
+		w.telling.unsummed = true
 		return true
 	})
-	if events && w.now-w.telling.summed >= sumEvery {
-		w.telling.summed = w.now
+	if w.telling.unsummed && w.now-w.telling.summed >= sumEvery {
+		w.telling.summed, w.telling.unsummed = w.now, false
 		came, left = w.traffic(w.now - sumTime)
 		due = append(due, &fact{kind: crowdFact, at: w.now, due: w.now, rank: 1, n: came, out: left})
 	}
@@ -179,7 +180,7 @@ func (w *Watcher) traffic(since time.Duration) (came, left int) {
 			}
 		}
 		switch {
-		case f.due < since:
+		case f.at < since:
 		case f.kind == enterFact || f.kind == appearFact:
 			came += n
 		case f.kind == leaveFact:
