@@ -231,9 +231,6 @@ func (j *Manager) bot(cfg bot.Settings, job worker.Job, gate *drainTracker, clos
 			job.Joined()
 		},
 		Left: func(r *lksdk.Room) {
-			if job.Left != nil {
-				job.Left()
-			}
 			switch r.DisconnectReason() {
 			case livekit.DisconnectReason_ROOM_CLOSED, livekit.DisconnectReason_ROOM_DELETED:
 				closed()

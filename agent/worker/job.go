@@ -27,7 +27,7 @@ func ParseJobType(s string) (livekit.JobType, error) {
 //   - ctx ends: at once, and within 3 s; after that the server removes the agent.
 //   - the work itself is over (nil) or impossible (an error, which is reported to the server).
 //
-// Run may leave and join again; it calls Job.Left and Job.Joined each time. It calls Job.Leaving before it leaves for good: without it, the
+// Run may leave and join again. It calls Job.Leaving before it leaves for good: without it, the
 // server counts the job as failed. A panic of Run ends its job only.
 type Runner interface {
 	Run(ctx context.Context, job Job) error
@@ -53,15 +53,12 @@ type Job struct {
 	Identity, Name string
 	// Metadata of the dispatch.
 	Metadata Metadata
-	// Attributes of the dispatch.
-	Attributes map[string]string
 	// URL and Token admit to the room for an hour. A runner that stays longer signs its own tokens.
 	URL, Token string
 	// Draining is closed to end the job at the end of the sentence.
 	Draining <-chan struct{}
-	// Joined is to be called each time the agent has joined the room, and Left when its connection has ended. In between, and shortly
-	// after it joined again, the server may end the job of the earlier connection, which has no effect.
-	Joined, Left func()
+	// Joined is to be called when the agent has joined the room.
+	Joined func()
 	// State is what the previous job of this room passed to HandOver, on any worker; "" for none. HandOver is to be called before Run
 	// returns with the state for the next job.
 	State    string

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,8 +47,6 @@ type running struct {
 	done     chan struct{}   // closed when it has ended
 	joined   sync.Once
 	wasIn    atomic.Bool
-	out      atomic.Bool               // the agent has left the room to join again
-	rejoined atomic.Pointer[time.Time] // when it joined again; nil if it never did
 	leaving  sync.Once
 
 	// Used by the watch goroutine only.
@@ -69,7 +66,7 @@ func (w *Worker) handle(ctx context.Context, msg *livekit.ServerMessage) {
 			w.assigned(ctx, m.Assignment)
 		}
 	case *livekit.ServerMessage_Termination:
-		w.terminated(m.Termination.GetJobId())
+		w.terminated(ctx, m.Termination.GetJobId())
 	case *livekit.ServerMessage_Pong, *livekit.ServerMessage_Register:
 	default:
 		// A message of a later server is nil here.
@@ -229,11 +226,11 @@ func (w *Worker) assigned(ctx context.Context, a *livekit.JobAssignment) {
 		job: Job{
 			ID: job.GetId(), DispatchID: job.GetDispatchId(),
 			Room: p.room, Participant: p.participant, AgentName: w.opts.AgentName,
-			Identity: w.identity(job), Name: w.opts.Name, Attributes: maps.Clone(job.GetAttributes()), State: job.GetAttributes()[stateAttribute],
+			Identity: w.identity(job), Name: w.opts.Name, State: job.GetAttributes()[stateAttribute],
 			URL: cmp.Or(a.GetUrl(), w.opts.URL), Token: a.GetToken(), Draining: w.draining,
 		},
 	}
-	r.job.Joined, r.job.Left, r.job.Leaving = r.reportJoined, func() { r.out.Store(r.wasIn.Load()) }, r.reportLeaving
+	r.job.Joined, r.job.Leaving = r.reportJoined, r.reportLeaving
 	r.job.Replaced = func(ctx context.Context, sid string) bool {
 		now, err := w.api.participant(ctx, r.job.Room, r.job.Identity)
 		return err == nil && now != nil && now.GetSid() != sid
@@ -250,28 +247,30 @@ func (w *Worker) assigned(ctx context.Context, a *livekit.JobAssignment) {
 	}()
 }
 
-// rejoinGrace is how long after an agent joined its room again the server may end the job of the earlier connection.
-const rejoinGrace = 30 * time.Second
-
-// rejoins reports whether the agent has left the room by itself to join it again, now or a moment ago, or has just replaced a frozen agent,
-// whose end the server reports for the job of the same identity.
-func (r *running) rejoins(now time.Time) bool {
-	at := r.rejoined.Load()
-	replaces := r.job.Attributes[frozenAttribute] != "" && now.Sub(r.assigned) < rejoinGrace
-	return r.out.Load() || at != nil && now.Sub(*at) < rejoinGrace || replaces
-}
-
-// terminated ends a job at the request of the server, which ends a job also when its agent leaves the room. That of an agent that joins
-// again goes on; if its dispatch was deleted meanwhile, reconcile ends it.
-func (w *Worker) terminated(id string) {
+// terminated ends a job at the request of the server, unless the room still has a dispatch: the server also ends the job of an agent that
+// left its room to join it again, or that took the place of a frozen one.
+func (w *Worker) terminated(ctx context.Context, id string) {
 	w.mu.Lock()
 	r := w.jobs[id]
-	w.mu.Unlock()
-	rejoins := r != nil && r.rejoins(time.Now())
-	w.log.Debug().Str("job", id).Bool("known", r != nil).Bool("rejoins", rejoins).Msg("job terminated by the server")
-	if r != nil && !rejoins {
-		r.cancel(ErrTerminated)
+	if r != nil {
+		w.work.Add(1)
 	}
+	w.mu.Unlock()
+	if r == nil {
+		return
+	}
+	go func() {
+		defer w.work.Done()
+		wanted := false
+		if r.job.DispatchID != "" {
+			roots, _, err := w.api.dispatched(ctx, r.job.Room)
+			wanted = len(roots) > 0 || unlessNotFound(err) != nil // reconcile ends it later
+		}
+		w.log.Debug().Str("job", id).Bool("wanted", wanted).Msg("job terminated by the server")
+		if !wanted {
+			r.cancel(ErrTerminated)
+		}
+	}()
 }
 
 // serve runs one job until it ends.
@@ -336,9 +335,6 @@ func (w *Worker) serve(ctx context.Context, r *running) {
 
 // reportJoined is Job.Joined.
 func (r *running) reportJoined() {
-	if now := time.Now(); r.out.Swap(false) {
-		r.rejoined.Store(&now)
-	}
 	r.joined.Do(func() {
 		r.wasIn.Store(true)
 		r.w.metrics.joins.Observe(time.Since(r.assigned).Seconds())

@@ -255,7 +255,7 @@ func (g *testRunner) stay(ctx context.Context, job worker.Job) error {
 	s, err := room.New(room.Options{
 		URL: g.url, Keys: conn.Keys{APIKey: g.key, APISecret: g.secret}, Room: job.Room, Identity: job.Identity, Name: job.Name,
 		LoopbackOnly: true, Replaced: job.Replaced, Log: zerolog.Nop(),
-		Hooks: []room.Hooks{{Joined: func(*lksdk.Room) { job.Joined(); g.count(&g.joins) }, Left: func(*lksdk.Room) { job.Left() }}},
+		Hooks: []room.Hooks{{Joined: func(*lksdk.Room) { job.Joined(); g.count(&g.joins) }}},
 	})
 	if err != nil {
 		return err

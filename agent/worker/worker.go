@@ -77,7 +77,7 @@ type Worker struct {
 	ended     chan struct{} // Run has ended
 	changed   wake.Signal   // the load
 
-	// work counts open offers and jobs. It grows only under mu and while full is not set.
+	// work counts open offers, jobs and their endings. It grows only under mu and while full is not set or a job runs.
 	work sync.WaitGroup
 
 	mu            sync.Mutex
