@@ -19,6 +19,7 @@ import (
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/delay"
+	"touchline/media/packet"
 	"touchline/media/window"
 	"touchline/pacing"
 )
@@ -222,9 +223,17 @@ func (s *Session) intake(ctx context.Context) error {
 
 // relay sends an access unit to the delay line, or turns on transcoding: no common
 // browser plays H265, the dependency descriptors of VP9 and AV1 with spatial
-// layers cannot be relayed, and the room may not take every codec.
+// layers cannot be relayed, and the room may not take every codec. Where the room takes
+// no codec to transcode to, the lowest layer of VP9 is relayed.
 func (s *Session) relay(f media.EncodedFrame, now time.Time) {
-	transcode := f.Codec == media.H265 || f.SpatialLayers > 1 || s.opts.Carries != nil && !s.opts.Carries(f.Codec)
+	carries := s.opts.Carries
+	if carries == nil {
+		carries = func(media.Codec) bool { return true }
+	}
+	if f.SpatialLayers > 1 && carries(f.Codec) && !carries(media.H264) && !carries(media.VP8) {
+		f = packet.BaseLayer(f)
+	}
+	transcode := f.Codec == media.H265 || f.SpatialLayers > 1 || !carries(f.Codec)
 	if transcode != s.transcodes {
 		s.transcodes = transcode
 		s.dec.SetTranscode(transcode)
