@@ -58,6 +58,8 @@ type Snapshot struct {
 	RuleNames []string `json:"rule_names,omitempty"`
 	// AlertNote is why alert rules are not looked for; "" when they are, or when there are none.
 	AlertNote string `json:"alert_note,omitempty"`
+	// Covered is why privacy masks cover the whole picture; "" when they do not.
+	Covered string `json:"covered,omitempty"`
 
 	ModelLoaded    bool   `json:"model_loaded"`
 	CaptureRunning bool   `json:"capture_running"` // a frame arrived in the last 2 s

@@ -11,6 +11,7 @@ import (
 
 	"touchline/agent/alert"
 	"touchline/agent/look"
+	"touchline/internal/polygon"
 	"touchline/media"
 	"touchline/media/delay"
 	"touchline/media/window"
@@ -49,6 +50,8 @@ type Decoder interface {
 	SetTranscode(on bool)
 	// SetLongSide bounds the longer edge of the pictures from the next one on, in pixels.
 	SetLongSide(pixels int) error
+	// SetMasks covers parts of all pictures, which comes into force at once; see codec.Decoder.
+	SetMasks(m polygon.Masks)
 	// ForceKeyFrame makes the next encoded picture a key frame.
 	ForceKeyFrame()
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"image"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -13,9 +15,11 @@ import (
 	"touchline/agent/command"
 	"touchline/agent/look"
 	"touchline/agent/prompt"
+	"touchline/agent/region"
 	"touchline/agent/settings"
 	"touchline/agent/speech"
 	"touchline/inference"
+	"touchline/internal/polygon"
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/delay"
@@ -54,6 +58,8 @@ type Options struct {
 	Commit func(a alert.Alert, frame *window.Frame)
 	// Alerts are the room's alert rules; nil for none.
 	Alerts *alert.Set
+	// Regions are the room's masks, zones and lines; nil for none.
+	Regions *region.Set
 	// Ears recognize speech in the room; nil without a recognizer.
 	Ears command.Ears
 	// OnChange is called after each change by people, perhaps concurrently; Live returns the result. May be nil.
@@ -78,8 +84,13 @@ type Session struct {
 	dec     Decoder
 	speech  *speech.Scheduler // says comments and announcements
 
-	transcodes bool          // the source cannot be relayed as it is; only intake touches it
+	transcodes atomic.Bool   // the source cannot be relayed as it is
 	work       *rescue.Group // has the goroutines of Run and of alerts
+
+	masking     sync.Mutex // orders changes of the masks
+	masks       atomic.Pointer[polygon.Masks]
+	maskDelayed atomic.Bool                 // the setting
+	size        atomic.Pointer[image.Point] // of the newest sampled picture
 
 	statusMu sync.Mutex // held while a status is computed and published, so that the newest is published last
 	last     Status     // published; guarded by statusMu
@@ -116,12 +127,18 @@ func New(opts Options) (_ *Session, err error) {
 		Voice: opts.Audio, Line: s.line, Pacing: opts.Pacing, Changed: s.speechChanged, Log: s.log,
 	})
 	if s.dec, err = opts.NewDecoder(DecoderSinks{
-		Picture:      s.onPicture,
-		Encoded:      func(f media.EncodedFrame) { s.line.Push(f, time.Now()) },
+		Picture: s.onPicture,
+		Encoded: func(f media.EncodedFrame) {
+			if s.transcodes.Load() {
+				s.line.Push(f, time.Now())
+			}
+		},
 		NeedKeyFrame: opts.Input.RequestKeyFrame,
 	}); err != nil {
 		return nil, fmt.Errorf("make the decoder: %w", err)
 	}
+	s.size.Store(&image.Point{})
+	s.masks.Store(&polygon.Masks{})
 	s.engine = look.NewEngine(opts.Engine, opts.EngineNote)
 	if s.Steering, err = command.NewSteering(command.Options{
 		Configured: settings.InForce{Agent: opts.Agent, Pacing: opts.Pacing, Media: opts.Media, Inference: opts.Inference},
@@ -132,7 +149,7 @@ func New(opts Options) (_ *Session, err error) {
 	}
 	state := s.State()
 	o := look.Options{
-		Task: s.task(state), Engine: s.engine, Picture: s.picture, Newest: s.dec.Latest, Ahead: s.delayAhead,
+		Task: s.task(state), Engine: s.engine, Picture: s.picture, Newest: s.newest, Ahead: s.delayAhead,
 		Speech: commentary{s.speech, s}, Output: lookOutput{s}, Log: s.log,
 	}
 	if opts.Alerts != nil {
@@ -141,6 +158,7 @@ func New(opts Options) (_ *Session, err error) {
 	s.Looks = look.New(o)
 	s.speech.Pace(state.Pace().PauseAfter, state.Pacing, false)
 	s.behave(state.InForce)
+	s.mask()
 	if language := state.Inference.Voice.Language; !opts.Engine.Capabilities().Speaks(language) {
 		s.log.Warn().Str("engine", opts.Engine.Name()).Str("language", language).
 			Strs("engine_languages", opts.Engine.Capabilities().Languages).Msg("language not spoken by the engine")
@@ -223,8 +241,8 @@ func (s *Session) intake(ctx context.Context) error {
 
 // relay sends an access unit to the delay line, or turns on transcoding: no common
 // browser plays H265, the dependency descriptors of VP9 and AV1 with spatial
-// layers cannot be relayed, and the room may not take every codec. Where the room takes
-// no codec to transcode to, the lowest layer of VP9 is relayed.
+// layers cannot be relayed, the room may not take every codec, and masks need new pictures. Where the
+// room takes no codec to transcode to, the lowest layer of VP9 is relayed.
 func (s *Session) relay(f media.EncodedFrame, now time.Time) {
 	carries := s.opts.Carries
 	if carries == nil {
@@ -233,9 +251,13 @@ func (s *Session) relay(f media.EncodedFrame, now time.Time) {
 	if f.SpatialLayers > 1 && carries(f.Codec) && !carries(media.H264) && !carries(media.VP8) {
 		f = packet.BaseLayer(f)
 	}
-	transcode := f.Codec == media.H265 || f.SpatialLayers > 1 || !carries(f.Codec)
-	if transcode != s.transcodes {
-		s.transcodes = transcode
+	transcode := f.Codec == media.H265 || f.SpatialLayers > 1 || !carries(f.Codec) || s.masksDelayed()
+	if s.transcodes.Load() && !transcode && !f.KeyFrame {
+		s.opts.Input.RequestKeyFrame() // viewers cannot decode the source's own units before it
+		transcode = true
+	}
+	if transcode != s.transcodes.Load() {
+		s.transcodes.Store(transcode)
 		s.dec.SetTranscode(transcode)
 		s.log.Info().Stringer("codec", f.Codec).Int("spatial_layers", f.SpatialLayers).
 			Bool("transcode", transcode).Msg("relay")
@@ -250,6 +272,7 @@ func (s *Session) relay(f media.EncodedFrame, now time.Time) {
 
 // onNewSource clears the state of the previous source.
 func (s *Session) onNewSource(f media.EncodedFrame) {
+	s.size.Store(&image.Point{})
 	s.Looks.SourceChanged()
 	if s.opts.Alerts != nil {
 		s.opts.Alerts.Forget()
@@ -260,6 +283,11 @@ func (s *Session) onNewSource(f media.EncodedFrame) {
 
 // onPicture takes a sampled picture from the decoder.
 func (s *Session) onPicture(f media.VideoFrame) {
+	s.size.Store(&image.Point{X: f.Width, Y: f.Height})
+	if s.masks.Load().Whole(f.Width, f.Height) {
+		s.picture.Clear() // nothing to look at
+		return
+	}
 	ours, first := s.picture.Add(f)
 	if !ours {
 		return // of the previous source

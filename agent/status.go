@@ -118,6 +118,8 @@ func (s *Session) statusLocked(state command.State, now time.Time) Status {
 		st.Activity, st.Detail = ActivityWaiting, s.awayOr("the camera sends no picture")
 	case trouble(s.dec) != "":
 		st.Activity, st.Detail = ActivityWaiting, "the camera's picture cannot be decoded: "+trouble(s.dec)
+	case s.covered() != "":
+		st.State, st.Activity, st.Detail = StateListening, ActivitySilent, s.covered()
 	case !state.Active:
 		st.Activity, st.Detail = ActivityIdle, "no instruction: say what to watch for"
 	case looks.Thinking:
@@ -187,6 +189,7 @@ func (s *Session) Snapshot() Snapshot {
 		Capabilities: Capabilities{can.Instructions, can.Languages, can.Structured, can.Speech},
 		RuleNames:    can.RuleNames,
 		AlertNote:    s.alertNote(now),
+		Covered:      s.covered(),
 
 		ModelLoaded:    phase == inference.PhaseReady,
 		CaptureRunning: source.Fresh(now),

@@ -50,8 +50,9 @@ func (s steered) Settle(now command.State, was settings.InForce) {
 	s.speech.Pace(now.Pace().PauseAfter, now.Pacing, !turned || now.Pacing.FixedDelay > 0)
 }
 
-// behave sets the barge-in behaviour and the level of the voice.
+// behave sets the barge-in behaviour, the level of the voice and the masking of the delayed picture.
 func (s *Session) behave(now settings.InForce) {
+	s.maskDelayed.Store(now.Media.MaskDelayed)
 	h := now.Agent.Hearing
 	bargeIn := map[string]speech.BargeIn{
 		settings.BargeInTalk: speech.Talk, settings.BargeInDuck: speech.Duck, settings.BargeInWait: speech.Wait,

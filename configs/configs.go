@@ -30,6 +30,7 @@ import (
 	"touchline/agent/history"
 	"touchline/agent/mqtt"
 	"touchline/agent/prompt"
+	"touchline/agent/region"
 	"touchline/agent/room"
 	"touchline/agent/room/conn"
 	"touchline/agent/room/control"
@@ -114,6 +115,8 @@ type Agent struct {
 	MQTT mqtt.Config `yaml:"mqtt" envPrefix:"MQTT_"`
 	// Alert lists the alert rules of each room.
 	Alert alert.Config `yaml:"alert" envPrefix:"ALERT_"`
+	// Regions lists the privacy masks, zones and lines of each room.
+	Regions region.Config `yaml:"regions" envPrefix:"REGIONS_"`
 	// LiveKit sets the server and the room.
 	LiveKit room.Config `yaml:"livekit" envPrefix:"LIVEKIT_"`
 	// Console sets the page and the HTTP API.
@@ -383,6 +386,7 @@ func (c Agent) Validate() error {
 	s.Part("webhook", c.Webhook.Validate())
 	s.Part("mqtt", c.MQTT.Validate())
 	s.Part("alert", c.Alert.Validate())
+	s.Part("regions", c.Regions.Validate())
 	s.Part("livekit", c.LiveKit.Validate())
 	s.Part("console", c.Console.Validate())
 	s.Part("control", c.Control.Validate())

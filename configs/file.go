@@ -269,8 +269,11 @@ func begins(n ast.Node) ast.Node {
 func (l *loader) applyItem(doc document, n ast.Node, path string, item reflect.Value) bool {
 	fields := map[string]reflect.Value{}
 	var names []string
-	for f, v := range item.Fields() {
-		fields[f.Tag.Get("yaml")] = v
+	for _, f := range reflect.VisibleFields(item.Type()) {
+		if f.Anonymous {
+			continue // its fields follow
+		}
+		fields[f.Tag.Get("yaml")] = item.FieldByIndex(f.Index)
 		names = append(names, f.Tag.Get("yaml"))
 	}
 	return doc.entries(n, func(e *ast.MappingValueNode) {
@@ -294,8 +297,16 @@ func (l *loader) forgetItems(path string) {
 // kind. Two kinds are converted: a plain number to text, and an empty value to an
 // empty text or list.
 func setNode(doc document, field reflect.Value, n ast.Node) bool {
-	if field.Kind() == reflect.Slice {
+	switch field.Kind() { //nolint:exhaustive // the kinds of lists
+	case reflect.Slice:
 		return setList(doc, field, n)
+	case reflect.Array:
+		list := reflect.New(reflect.SliceOf(field.Type().Elem())).Elem()
+		if !setList(doc, list, n) || list.Len() != field.Len() {
+			return false
+		}
+		reflect.Copy(field, list)
+		return true
 	}
 	v, ok := valueOf(field.Type(), n)
 	if ok {

@@ -22,6 +22,8 @@ type Config struct {
 	// media); older frames are dropped up to the next key frame.
 	RelayMaxBytes   int     `yaml:"relay_max_bytes" env:"RELAY_MAX_BYTES"`
 	RelayMaxSeconds float64 `yaml:"relay_max_seconds" env:"RELAY_MAX_SECONDS"`
+	// MaskDelayed masks the delayed copy too: with masks in the room, it is decoded and encoded again.
+	MaskDelayed bool `yaml:"mask_delayed" env:"MASK_DELAYED"`
 	// CameraSound publishes the camera's sound, delayed like the picture; only with Relay.
 	CameraSound bool `yaml:"camera_sound" env:"CAMERA_SOUND"`
 	// DuckDB is the attenuation of that sound while the bot speaks (dB).

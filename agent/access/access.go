@@ -91,10 +91,10 @@ func Needed(operation string) Rights {
 	switch operation {
 	case "GET /", "GET /comments", "GET /status", "GET /stream", "GET /events", "GET /history", "GET /frame", "GET /frames/{id}", "GET /mjpeg",
 		"GET /audio-stream", "GET /rights", "GET /profiles", "GET /profiles/{id}", "GET /sheet", "GET /rules",
-		"GET /alerts", "GET /alerts/{id}/frame", "GET /sight",
+		"GET /alerts", "GET /alerts/{id}/frame", "GET /sight", "GET /regions",
 		"POST /livekit/token", // and Sources for the role of a camera
 		"GET /openapi.json", "GET /openapi.yaml", "/rtc",
-		"status", "rules",
+		"status", "rules", "regions",
 		"history": // or the permission to subscribe
 		return Watch
 	case "POST /instruction", "DELETE /instruction", "POST /profiles", "POST /start", "POST /stop", "POST /command",
@@ -121,7 +121,9 @@ func Needed(operation string) Rights {
 		return Transcribe | Instruct
 	case "PATCH /": // the room as a whole
 		return Instruct | Settings | Sources
-	case "POST /links":
+	case "POST /links",
+		"PUT /regions/{name}", "DELETE /regions/{name}", "DELETE /regions", "POST /regions", // privacy masks
+		"put_region", "remove_region", "clear_regions", "confirm_regions":
 		return AllInRoom
 	case "DELETE /", "GET /api/rooms", "POST /api/rooms", "GET /metrics",
 		"GET /api/events": // of all rooms; of the only one it is "GET /events"

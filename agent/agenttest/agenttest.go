@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"touchline/internal/polygon"
 	"touchline/media"
 )
 
@@ -113,10 +114,11 @@ type Decoder struct {
 	OnPicture func(media.VideoFrame)
 	Side      int // of a picture, in pixels; 4 when 0
 
-	mu   sync.Mutex
-	luma func(pts time.Duration) byte
-	last media.VideoFrame
-	any  bool
+	mu    sync.Mutex
+	luma  func(pts time.Duration) byte
+	last  media.VideoFrame
+	masks polygon.Masks
+	any   bool
 
 	longSide atomic.Int64
 }
@@ -141,6 +143,9 @@ func (d *Decoder) Decode(f media.EncodedFrame, sample bool) error {
 		Pix: bytes.Repeat([]byte{luma}, side*side*3),
 	}
 	d.mu.Lock()
+	for _, r := range d.masks.Cover(side, side) {
+		clear(v.Pix[3*(r.Y*side+r.X0) : 3*(r.Y*side+r.X1)])
+	}
 	d.last, d.any = v, true
 	d.mu.Unlock()
 	if sample {
@@ -165,6 +170,13 @@ func (d *Decoder) SetLuma(luma func(pts time.Duration) byte) {
 	d.mu.Lock()
 	d.luma = luma
 	d.mu.Unlock()
+}
+
+// SetMasks implements agent.Decoder.
+func (d *Decoder) SetMasks(m polygon.Masks) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.masks = m
 }
 
 // SetTranscode implements agent.Decoder; nothing is ever encoded.

@@ -25,6 +25,7 @@ import (
 	"touchline/agent/events"
 	"touchline/agent/hearing"
 	"touchline/agent/prompt"
+	"touchline/agent/region"
 	"touchline/agent/room"
 	"touchline/agent/room/conn"
 	"touchline/agent/room/control"
@@ -71,6 +72,8 @@ type Settings struct {
 	ICE           signaling.ICEConfig
 	// Alert lists the alert rules that the room begins with.
 	Alert alert.Config
+	// Regions lists the masks, zones and lines that the room begins with.
+	Regions region.Config
 	// Profiles to choose from, at least the one that Agent names.
 	Profiles []prompt.Profile
 	// Presets to choose from, and the name of the one that the settings are of.
@@ -134,6 +137,8 @@ type Bot struct {
 	Hub    *events.Hub
 	Tokens console.Tokens
 	Alerts *alert.Set
+	// Regions are the masks, zones and lines of the room.
+	Regions *region.Set
 
 	opts     Options
 	engine   *engineSwitcher
@@ -163,6 +168,10 @@ func New(opts Options) (_ *Bot, err error) {
 	if err := b.makeRules(); err != nil {
 		return nil, err
 	}
+	if b.Regions, err = region.NewSet(opts.Settings.Regions); err != nil {
+		return nil, fmt.Errorf("prepare the regions: %w", err)
+	}
+	b.Regions.Attach(b.pictureOfRegions, b.rulesNaming, b.regionsChanged)
 	b.engine = newEngineSwitcher(b)
 	if err := b.makeEars(); err != nil {
 		return nil, err
@@ -212,7 +221,7 @@ func (b *Bot) makeSession(texts []agent.TextOutput) error {
 		Engine: talk, EngineNote: b.engine.now.Note,
 		Input: b.Room.Watcher(), NewDecoder: b.newDecoder,
 		Video: b.delayed, Carries: b.Room.Carries, Audio: voiceOutput{b.Voice},
-		Texts: texts, Alerts: b.Alerts, Commit: b.outputs.commit, OnChange: b.save,
+		Texts: texts, Alerts: b.Alerts, Regions: b.Regions, Commit: b.outputs.commit, OnChange: b.save,
 		Log: b.log,
 	}
 	if b.ears != nil { // a nil pointer in an interface is not nil
@@ -323,7 +332,7 @@ func (b *Bot) makeRoom() (err error) {
 	if b.camera, err = newCameraSound(cfg); err != nil {
 		return fmt.Errorf("prepare the camera's sound: %w", err)
 	}
-	b.control = control.New(cfg.Control, opts.Keys, b, b.Alerts, opts.Log)
+	b.control = control.New(cfg.Control, opts.Keys, b, b.Alerts, b.Regions, opts.Log)
 	back := func(*lksdk.Room) { b.SetRoom("") }
 	options := room.Options{
 		URL: lk.URL, Keys: opts.Keys, Token: string(lk.Token),
@@ -481,7 +490,7 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 func (b *Bot) ConsoleRoom() console.Room {
 	out := console.Room{
 		Name: b.Room.RoomName(), Bot: b, Hub: b.Hub, Pictures: pictures{b}, Sound: b.Voice,
-		Tokens: b.Tokens, Rules: b.Alerts, Prompts: b, Looks: b.Looks, Engines: b, TryRule: b.TryRule,
+		Tokens: b.Tokens, Rules: b.Alerts, Regions: b.Regions, Prompts: b, Looks: b.Looks, Engines: b, TryRule: b.TryRule,
 		Metrics: metrics.Func(b.collect), Viewers: b.Room.Viewers,
 		Forget:      func(ctx context.Context, by string) error { return b.opts.Outputs.forget(ctx, b.Room.RoomName(), by) },
 		JPEGQuality: b.opts.Settings.Media.JPEGQuality, PictureRate: b.opts.Settings.Media.MJPEGFPS,

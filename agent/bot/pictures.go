@@ -61,6 +61,7 @@ func (p pictures) Delayed(ctx context.Context) iter.Seq[media.VideoFrame] {
 func (p pictures) decode(ctx context.Context, dec *codec.Decoder) {
 	o := fanout.ReaderOptions{Fresh: true, Log: p.b.log.With().Str("reader", "mjpeg").Logger()}
 	p.b.delayed.Read(ctx.Done(), o, func(frames []delay.OutFrame) bool {
+		dec.SetMasks(p.b.Regions.Masks())
 		for _, f := range frames {
 			f.Arrival = f.Due
 			_ = dec.Decode(f.EncodedFrame, true) // a frame that cannot be decoded is left out

@@ -14,6 +14,7 @@ import (
 	"touchline/agent/command"
 	"touchline/agent/events"
 	"touchline/agent/prompt"
+	"touchline/agent/region"
 	"touchline/agent/settings"
 	"touchline/agent/state"
 	"touchline/internal/check"
@@ -31,6 +32,7 @@ const (
 	keptEngine      = "engine"      // keptEngineChoice
 	keptCameras     = "cameras"     // []camera.Kept, those that people added
 	keptWatched     = "watched"     // keptChoice of a source, as in command.Change
+	keptRegions     = "regions"     // region.Saved
 )
 
 // keptOrder is the instruction as people have set it. It holds as long as the settings and the room's dispatch have the
@@ -62,9 +64,10 @@ type roomState struct {
 	bot  *Bot
 	room *state.Room // nil without a state file
 	// rules and active are those of the settings.
-	rules  json.RawMessage
-	active bool
+	rules, regions json.RawMessage
+	active         bool
 
+	unread  json.RawMessage // regions of the file that are not valid today
 	mu      sync.Mutex
 	off     bool
 	invalid map[string]json.RawMessage // settings of the file that are not valid today
@@ -101,7 +104,7 @@ func (k *roomState) keep(name string, value json.RawMessage) {
 // handedOver reports whether a value is handed to the next bot of the room. Addresses of cameras may have passwords, and stay here.
 func handedOver(name string) bool {
 	switch name {
-	case keptSettings, keptInstruction, keptProfile, keptProfiles, keptBackground, keptRules, keptEngine:
+	case keptSettings, keptInstruction, keptProfile, keptProfiles, keptBackground, keptRules, keptRegions, keptEngine:
 		return true
 	}
 	return false
@@ -121,7 +124,8 @@ func (b *Bot) Kept() map[string]json.RawMessage {
 // valid today is left out, with a warning, and stays in the file until it is changed.
 func (k *roomState) restore(values map[string]json.RawMessage) {
 	b := k.bot
-	k.rules, k.active = marshal(b.Alerts.Saved()), b.Live().Active
+	k.rules, k.regions, k.active = marshal(b.Alerts.Saved()), marshal(b.Regions.Saved()), b.Live().Active
+	k.restoreRegions(values)
 	// The instruction comes last: it begins the commentary.
 	for _, kept := range []struct {
 		name    string
@@ -149,6 +153,21 @@ func (k *roomState) restore(values map[string]json.RawMessage) {
 	}
 	k.seen = k.values()
 	b.kept = k
+}
+
+// restoreRegions puts the kept masks in force. If they cannot be read, the whole picture is masked until people remove them.
+func (k *roomState) restoreRegions(values map[string]json.RawMessage) {
+	value, ok := values[keptRegions]
+	if !ok {
+		return
+	}
+	var kept region.Saved
+	err := json.Unmarshal(value, &kept)
+	if err = k.bot.Regions.Restore(kept, err); err != nil {
+		k.unread = value
+		k.bot.log.Error().Err(err).Str("value", keptRegions).Msg("kept masks not read; the whole picture is masked")
+	}
+	k.bot.Masked()
 }
 
 // decoded returns a function that restores the JSON of a value.
@@ -326,6 +345,11 @@ func (k *roomState) values() map[string]json.RawMessage {
 		if changed {
 			out[name] = marshal(value)
 		}
+	}
+	regions := marshal(k.bot.Regions.Saved())
+	keep(keptRegions, !bytes.Equal(regions, k.regions), json.RawMessage(regions))
+	if k.bot.Regions.Unread() {
+		out[keptRegions] = k.unread
 	}
 	rules, made := marshal(k.bot.Alerts.Saved()), k.settings(live.Settings)
 	engine, first := k.bot.engine.chosen(), choiceOf(k.bot.opts.Settings)

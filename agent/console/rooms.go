@@ -21,6 +21,7 @@ import (
 	"touchline/agent/alert"
 	"touchline/agent/events"
 	"touchline/agent/look"
+	"touchline/agent/region"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
 )
@@ -37,6 +38,7 @@ type Room struct {
 	Tokens   Tokens
 	Sources  Sources
 	Rules    *alert.Set
+	Regions  *region.Set
 	Prompts  Prompts
 	Looks    Looks
 	Engines  Engines

@@ -125,7 +125,8 @@ func (s *Server) describe() (*document, []endpoint) {
 func (s *Server) inEachRoom() []endpoint {
 	var out []endpoint
 	for _, e := range slices.Concat(
-		s.roomOperations(), sourceOperations(), s.ruleOperations(), promptOperations(), engineOperations(), lookOperations()) {
+		s.roomOperations(), sourceOperations(), s.ruleOperations(), promptOperations(), engineOperations(), lookOperations(),
+		s.regionOperations()) {
 		prefixes := []string{"/api", "/api/rooms/{room}"}
 		path := e.path
 		if path == "/events" {

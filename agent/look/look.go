@@ -251,6 +251,15 @@ func (l *Loop) SourceChanged() {
 	l.album.clear()
 }
 
+// Forget drops the pictures of past looks and of the window.
+func (l *Loop) Forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastSign = nil
+	l.album.clear()
+	l.picture.Clear()
+}
+
 // SetEngine puts another conversation in force; note describes the engine's limits for the page. The next cycle asks the new one, and a
 // cycle that has nothing to say yet is ended. closeOld closes the conversation before, after the calls that use it.
 func (l *Loop) SetEngine(c Conversation, note string) (closeOld func() error) {

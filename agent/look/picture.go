@@ -55,6 +55,13 @@ func (p *Picture) Add(f media.VideoFrame) (ours, first bool) {
 	return true, p.window.Len() == 1
 }
 
+// Clear empties the window.
+func (p *Picture) Clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.window.Clear()
+}
+
 // Source returns the measures of the source.
 func (p *Picture) Source() Source {
 	p.mu.Lock()

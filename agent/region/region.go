@@ -5,9 +5,9 @@
 package region
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -55,24 +55,53 @@ func (r Region) Validate() error {
 
 // Config is the section "agent.regions" of the settings.
 type Config struct {
-	// List has the regions that each room begins with, at most MaxRegions; JSON in the environment.
-	List List `yaml:"list" env:"LIST"`
+	// List has the regions that each room begins with, at most MaxRegions.
+	List []Item `yaml:"list" env:"LIST"`
+}
+
+// Item is a region of the settings.
+type Item Region
+
+// UnmarshalText reads the form of environment variables: the kind, the aspect, each corner as x:y, and the name.
+func (r *Item) UnmarshalText(text []byte) error {
+	wrong := fmt.Errorf("must be a kind, the aspect, corners as x:y and a name, such as \"mask 1.7778 0:0 0.2:0 0:0.4 door\", is %.60q", text)
+	words := strings.Fields(string(text))
+	if len(words) < 3 {
+		return wrong
+	}
+	*r = Item{Kind: words[0]}
+	var err error
+	if r.Aspect, err = strconv.ParseFloat(words[1], 64); err != nil {
+		return wrong
+	}
+	for words = words[2:]; len(words) > 0; words = words[1:] {
+		x, y, ok := strings.Cut(words[0], ":")
+		var p polygon.Point
+		var errs [2]error
+		p[0], errs[0] = strconv.ParseFloat(x, 64)
+		p[1], errs[1] = strconv.ParseFloat(y, 64)
+		if !ok || errs[0] != nil || errs[1] != nil {
+			break
+		}
+		r.Points = append(r.Points, p)
+	}
+	r.Name = strings.Join(words, " ")
+	return nil
 }
 
 // Validate checks every region and reports all that is wrong, joined. Each message begins with the YAML path below "agent.regions".
-func (c Config) Validate() error { return c.List.Validate() }
+func (c Config) Validate() error { return c.regions().Validate() }
+
+func (c Config) regions() List {
+	out := make(List, len(c.List))
+	for i, r := range c.List {
+		out[i] = Region(r)
+	}
+	return out
+}
 
 // List is the regions of a room.
 type List []Region
-
-// UnmarshalText reads a list as JSON, for environment variables.
-func (l *List) UnmarshalText(text []byte) error {
-	if len(text) == 0 {
-		*l = nil
-		return nil
-	}
-	return json.Unmarshal(text, (*[]Region)(l))
-}
 
 // Validate returns all that is wrong with the regions, joined.
 func (l List) Validate() error {

@@ -46,7 +46,7 @@ func TestConfig(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			err := region.Config{List: tt.edit(region.List{area("door", region.Mask), area("yard", region.Zone)})}.Validate()
+			err := tt.edit(region.List{area("door", region.Mask), area("yard", region.Zone)}).Validate()
 			if tt.want == "" {
 				require.NoError(t, err)
 				return
@@ -54,10 +54,18 @@ func TestConfig(t *testing.T) {
 			require.EqualError(t, err, tt.want)
 		})
 	}
-	var list region.List
-	require.NoError(t, list.UnmarshalText([]byte(`[{"name":"door","kind":"mask","aspect":1.5,"points":[[0,0],[1,0],[0,1]]}]`)))
-	require.Equal(t, "door", list[0].Name)
-	require.Error(t, list.UnmarshalText([]byte(`door`)))
+}
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	var r region.Item
+	require.NoError(t, r.UnmarshalText([]byte("mask 1.5 0:0 1:0 0:0.5 back door")))
+	require.Equal(t, region.Item{Name: "back door", Kind: region.Mask, Shape: polygon.Shape{
+		Aspect: 1.5, Points: []polygon.Point{{0, 0}, {1, 0}, {0, 0.5}},
+	}}, r)
+	for _, text := range []string{"", "door", "mask wide 0:0"} {
+		require.ErrorContains(t, r.UnmarshalText([]byte(text)), "must be a kind, the aspect")
+	}
 }
 
 // rig is a Set with its room.
@@ -70,7 +78,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	s, err := region.NewSet(region.Config{List: region.List{area("door", region.Mask)}})
+	s, err := region.NewSet(region.Config{List: []region.Item{region.Item(area("door", region.Mask))}})
 	require.NoError(t, err)
 	r := &rig{Set: s, picture: region.Picture{Width: 640, Height: 360}}
 	s.Attach(func() region.Picture { return r.picture }, func(string) []string { return r.users }, func() { r.changes++ })

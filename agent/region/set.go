@@ -47,7 +47,7 @@ func NewSet(cfg Config) (*Set, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	for _, r := range cfg.List {
+	for _, r := range cfg.regions() {
 		s.list = append(s.list, SavedRegion{Region: r})
 	}
 	return s, nil

@@ -1,19 +1,19 @@
 package region
 
-// Status is a region and whether it is in force.
-type Status struct {
+// ShownRegion is a region and whether it is in force.
+type ShownRegion struct {
 	SavedRegion
 
 	Rests bool   `json:"rests" doc:"The picture has another ratio: a mask covers all of it, a zone or line rests."`
 	Note  string `json:"note,omitempty" doc:"Who sees what a mask covers, or why the region rests."`
 }
 
-// View is the regions of a room as the API shows them.
-type View struct {
-	Regions []Status `json:"regions"`
-	Aspect  float64  `json:"aspect,omitempty" doc:"Ratio of the present picture; absent without a picture."`
-	Delayed bool     `json:"mask_delayed" doc:"The delayed picture is masked too."`
-	Covered string   `json:"covered,omitempty" doc:"Why the whole picture is covered; absent when it is not."`
+// ShownRegions is the regions of a room as the API shows them.
+type ShownRegions struct {
+	Regions []ShownRegion `json:"regions"`
+	Aspect  float64       `json:"aspect,omitempty" doc:"Ratio of the present picture; absent without a picture."`
+	Delayed bool          `json:"mask_delayed" doc:"The delayed picture is masked too."`
+	Covered string        `json:"covered,omitempty" doc:"Why the whole picture is covered; absent when it is not."`
 }
 
 const (
@@ -24,14 +24,14 @@ const (
 )
 
 // View returns the regions with their state.
-func (s *Set) View() View {
+func (s *Set) View() ShownRegions {
 	p := s.present()
-	out := View{Regions: []Status{}, Delayed: p.Delayed, Covered: s.covered(p)}
+	out := ShownRegions{Regions: []ShownRegion{}, Delayed: p.Delayed, Covered: s.covered(p)}
 	if p.Height > 0 {
 		out.Aspect = float64(p.Width) / float64(p.Height)
 	}
 	for _, r := range s.Saved().Regions {
-		status := Status{SavedRegion: r, Rests: p.Height > 0 && !r.Fits(p.Width, p.Height)}
+		status := ShownRegion{SavedRegion: r, Rests: p.Height > 0 && !r.Fits(p.Width, p.Height)}
 		switch {
 		case status.Rests:
 			status.Note = noteRatio

@@ -191,7 +191,7 @@ func TestCaptionsOverlap(t *testing.T) {
 func TestHeard(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	asked := control.New(control.Config{}, s.keys(), &agenttest.Steered{}, nil, testLog(t))
+	asked := control.New(control.Config{}, s.keys(), &agenttest.Steered{}, nil, nil, testLog(t))
 	bot := startBot(t, s, func(o *room.Options) { o.Control = asked })
 	captions := control.NewCaptions(bot, true, testLog(t))
 	run(t, func(ctx context.Context) error { _ = captions.Run(ctx); return nil })

@@ -134,7 +134,7 @@ func TestControl(t *testing.T) {
 	require.NoError(t, err)
 	asked := control.New(control.Config{
 		Identities: []string{"boss"}, RoleAttribute: "role", RoleValue: "producer",
-	}, s.keys(), st, rules, testLog(t))
+	}, s.keys(), st, rules, nil, testLog(t))
 	asked.Unlimit()
 	bot := startBot(t, s, func(o *room.Options) { o.Control = asked })
 	run(t, func(ctx context.Context) error { _ = asked.Run(ctx); return nil })
@@ -294,7 +294,7 @@ func TestControl(t *testing.T) {
 func TestHistory(t *testing.T) {
 	s := startServer(t)
 	st := &agenttest.Steered{}
-	asked := control.New(control.Config{}, s.keys(), st, nil, testLog(t))
+	asked := control.New(control.Config{}, s.keys(), st, nil, nil, testLog(t))
 	asked.Unlimit()
 	bot := startBot(t, s, func(o *room.Options) { o.Control = asked })
 	run(t, func(ctx context.Context) error { _ = asked.Run(ctx); return nil })
@@ -359,7 +359,7 @@ func TestHistory(t *testing.T) {
 func TestRPCFlood(t *testing.T) {
 	s := startServer(t)
 	st := &agenttest.Steered{}
-	asked := control.New(control.Config{Identities: []string{"boss"}}, s.keys(), st, nil, testLog(t))
+	asked := control.New(control.Config{Identities: []string{"boss"}}, s.keys(), st, nil, nil, testLog(t))
 	bot := startBot(t, s, func(o *room.Options) { o.Control = asked })
 	run(t, func(ctx context.Context) error { _ = asked.Run(ctx); return nil })
 	eventually(t, func() bool { return bot.CurrentRoom() != nil }, "the bot is in the room")

@@ -216,7 +216,7 @@ func TestMicrophones(t *testing.T) {
 	cam := startCamera(t, s, "cam", 640, 360)
 	chirp(t, cam, 1)
 	e, l := &ear{}, newListeners(t)
-	asked := control.New(control.Config{}, s.keys(), &agenttest.Steered{}, nil, testLog(t))
+	asked := control.New(control.Config{}, s.keys(), &agenttest.Steered{}, nil, nil, testLog(t))
 	bot := startBot(t, s, func(o *room.Options) { o.Sound, o.Microphones, o.Control = e, l, asked })
 	run(t, func(ctx context.Context) error { _ = asked.Run(ctx); return nil })
 	pump(t, bot)

@@ -52,6 +52,8 @@ type Settings struct {
 	ConfirmOrders *bool    `json:"confirm_orders,omitempty"`
 	BargeIn       *string  `json:"manners,omitempty"`
 	MaxWait       *float64 `json:"max_wait,omitempty"` // s
+	// MaskDelayed masks the delayed picture too, which costs its transcoding.
+	MaskDelayed *bool `json:"mask_delayed,omitempty"`
 }
 
 // RangeError is the error for a setting or an instruction that is out of bounds.

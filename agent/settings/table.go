@@ -250,6 +250,9 @@ func table() []Setting { //nolint:funlen // a table
 			"the sound of the watched camera is heard"),
 		flag("confirm_orders", "agent.hearing.confirm",
 			at(func(s *v) **bool { return &s.ConfirmOrders }, func(c *f) *bool { return &c.Agent.Hearing.Confirm }), "spoken orders are confirmed"),
+		flag("mask_delayed", "media.mask_delayed",
+			at(func(s *v) **bool { return &s.MaskDelayed }, func(c *f) *bool { return &c.Media.MaskDelayed }),
+			"privacy masks cover the delayed picture too, which is then decoded and encoded again"),
 		row(Setting{Name: "preset", Path: "preset", Kind: Choice, About: "sets several of these at once; \"\" is none"}, kind[string]{
 			field: func(s *v) **string { return &s.Preset }, same: equal[string],
 			get: func(*f) *string { return nil }, set: func(*f, string) {}, // see Set

@@ -18,6 +18,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/access"
 	"touchline/agent/alert"
+	"touchline/agent/region"
 	"touchline/agent/room/conn"
 	"touchline/internal/limit"
 	"touchline/internal/rescue"
@@ -84,8 +85,10 @@ type Control struct {
 	bot  agent.Steerer
 	// rules of the room; nil without.
 	rules *alert.Set
-	log   zerolog.Logger
-	sup   Room // set by Attach
+	// regions of the room; nil without.
+	regions *region.Set
+	log     zerolog.Logger
+	sup     Room // set by Attach
 
 	moderators, strangers, histories *limit.Limiter[string]
 	all                              *limit.Limiter[struct{}] // strangers together
@@ -115,11 +118,11 @@ type inbound struct {
 // controlQueue bounds the waiting messages of each queue. Further messages are dropped.
 const controlQueue = 32
 
-// New returns a Control for a room. keys verify the tokens in requests; without a secret, no token is accepted. rules may be nil.
-// The caller starts Run.
-func New(cfg Config, keys conn.Keys, bot agent.Steerer, rules *alert.Set, log zerolog.Logger) *Control {
+// New returns a Control for a room. keys verify the tokens in requests; without a secret, no token is accepted. rules and
+// regions may be nil. The caller starts Run.
+func New(cfg Config, keys conn.Keys, bot agent.Steerer, rules *alert.Set, regions *region.Set, log zerolog.Logger) *Control {
 	return &Control{
-		cfg: cfg, keys: keys, bot: bot, rules: rules,
+		cfg: cfg, keys: keys, bot: bot, rules: rules, regions: regions,
 		log:        log.With().Str("component", "control").Logger(),
 		moderators: limit.New[string](moderatorRate, moderatorBurst),
 		strangers:  limit.New[string](strangerRate, strangerBurst),

@@ -40,7 +40,7 @@ func (b *quietBot) Snapshot() agent.Snapshot { return agent.Snapshot{} }
 func floodedControl(t *testing.T, bot *quietBot, log zerolog.Logger) *Control {
 	t.Helper()
 	keys := conn.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
-	c := New(Config{Identities: []string{"boss"}}, keys, bot, nil, log)
+	c := New(Config{Identities: []string{"boss"}}, keys, bot, nil, nil, log)
 	c.Attach(&presence{})
 	c.pending = func(*lksdk.Room) uint64 { return 0 }
 	return c
@@ -243,7 +243,7 @@ func (b *talkingBot) Talk(identity string, held bool) error {
 func TestTalk(t *testing.T) {
 	t.Parallel()
 	hold := func(b agent.Steerer, identity, payload string) (any, error) {
-		c := New(Config{}, conn.Keys{}, b, nil, zerolog.Nop())
+		c := New(Config{}, conn.Keys{}, b, nil, nil, zerolog.Nop())
 		p, err := readParams([]byte(payload))
 		require.NoError(t, err)
 		return c.do("talk", p, caller{identity: identity})

@@ -13,7 +13,7 @@ import (
 // AnswerControl answers one message of the data topic without a room. moderator makes the sender a listed
 // participant of the room; otherwise it has a listed name, but is not in the room.
 func AnswerControl(bot agent.Steerer, payload []byte, moderator bool) (ok bool, code string, answer []byte) {
-	c := New(Config{Identities: []string{"boss"}}, conn.Keys{}, bot, nil, zerolog.Nop())
+	c := New(Config{Identities: []string{"boss"}}, conn.Keys{}, bot, nil, nil, zerolog.Nop())
 	m := inbound{who: caller{identity: "boss", known: moderator}}
 	m.who.rights = c.rightsOf(m.who)
 	if m.err = decode(payload, &m.req); m.err == nil {

@@ -15,6 +15,7 @@ import (
 	"touchline/agent/alert"
 	"touchline/agent/command"
 	"touchline/agent/look"
+	"touchline/agent/region"
 	"touchline/agent/settings"
 	"touchline/agent/speech"
 	"touchline/internal/check"
@@ -40,6 +41,11 @@ const (
 	methodRemoveRule       = "remove_rule"
 	methodSnoozeRule       = "snooze_rule"
 	methodAckAlert         = "ack_alert"
+	methodRegions          = "regions"
+	methodPutRegion        = "put_region"
+	methodRemoveRegion     = "remove_region"
+	methodClearRegions     = "clear_regions"
+	methodConfirmRegions   = "confirm_regions"
 )
 
 func methods() []string {
@@ -47,6 +53,7 @@ func methods() []string {
 		methodStatus, methodSetInstruction, methodClearInstruction, methodSetProfile,
 		methodUpdate, methodStart, methodStop, methodCommand, methodSource, methodSay, methodTalk, methodHistory,
 		methodRules, methodAddRule, methodReplaceRule, methodRemoveRule, methodSnoozeRule, methodAckAlert,
+		methodRegions, methodPutRegion, methodRemoveRegion, methodClearRegions, methodConfirmRegions,
 	}
 }
 
@@ -129,11 +136,13 @@ type params struct {
 
 	speech.Notice // to say
 
-	ID    *string         `json:"id"`    // of a rule
-	Rule  *alert.RuleText `json:"rule"`  // to add, or to replace another
-	For   *string         `json:"for"`   // length of a snooze
-	After string          `json:"after"` // id of a rule
-	Alert *string         `json:"alert"` // id of an alert
+	ID     *string         `json:"id"`     // of a rule
+	Rule   *alert.RuleText `json:"rule"`   // to add, or to replace another
+	For    *string         `json:"for"`    // length of a snooze
+	After  string          `json:"after"`  // id of a rule, or name of a region
+	Alert  *string         `json:"alert"`  // id of an alert
+	Name   *string         `json:"name"`   // of a region
+	Region *region.Region  `json:"region"` // to add, or to replace the one with the name
 	// Token of RPC calls.
 	Token string `json:"token"`
 }
@@ -164,6 +173,8 @@ func (c *Control) do(method string, p params, who caller) (any, error) {
 		return c.talk(p.Held, who.identity)
 	case methodRules, methodAddRule, methodReplaceRule, methodRemoveRule, methodSnoozeRule, methodAckAlert:
 		return c.doRules(method, p, by)
+	case methodRegions, methodPutRegion, methodRemoveRegion, methodClearRegions, methodConfirmRegions:
+		return c.doRegions(method, p, by)
 	case methodStatus:
 		// The status follows.
 	case methodSetInstruction:

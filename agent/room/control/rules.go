@@ -80,15 +80,21 @@ func (c *Control) listRules(after string, now time.Time) (RuleList, error) {
 		}
 		list = list[i+1:]
 	}
-	out := RuleList{Rules: []alert.RuleStatus{}}
+	var out RuleList
+	out.Rules, out.More = fit(list)
+	return out, nil
+}
+
+// fit returns as many of a list as an answer can have, and whether there are more.
+func fit[T any](list []T) (out []T, more bool) {
+	out = []T{}
 	size := 0
 	for _, r := range list {
 		b, err := json.Marshal(r)
 		if size += len(b) + len(","); err != nil || size > maxAnswer {
-			out.More = true
-			break
+			return out, true
 		}
-		out.Rules = append(out.Rules, r)
+		out = append(out, r)
 	}
-	return out, nil
+	return out, false
 }
