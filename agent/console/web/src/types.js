@@ -174,6 +174,14 @@
  * @property {string} name @property {number} [track] its number, if it is followed @property {number} score
  * @property {number} x0 @property {number} y0 @property {number} x1 @property {number} y1 shares of the picture
  *
+ * @typedef {object} Region a privacy mask, zone or line
+ * @property {string} name @property {string} kind mask, zone, line
+ * @property {number} aspect @property {number[][]} points shares of width and height
+ * @property {string} [by] @property {boolean} rests @property {string} [note]
+ *
+ * @typedef {object} Regions
+ * @property {Region[]} regions @property {number} [aspect] @property {boolean} mask_delayed @property {string} [covered]
+ *
  * @typedef {object} Sight what the engine found in a picture
  * @property {string} at when the picture arrived @property {number} pts s
  * @property {Thing[]} things @property {{pts: number, text: string}[]} facts the last ones, oldest first

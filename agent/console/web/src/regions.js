@@ -1,0 +1,192 @@
+/** The drawer with privacy masks, zones and lines, which are drawn over the delayed picture while it is open. */
+import * as api from './api.js';
+import { h } from './panel.js';
+
+const MOST = 16; // corners
+const NEAR = 14; // CSS pixels from a corner that a pointer takes
+export const KINDS = { mask: 'Privacy mask', zone: 'Zone', line: 'Line' };
+const COLOURS = { mask: '#ff8f6b', zone: '#5fd0ff', line: '#f2c230' };
+
+/** Corners as text in percent, one a line. @param {number[][]} points */
+export const cornersText = (points) => points.map((p) => p.map((v) => Number((v * 100).toFixed(1))).join(' ')).join('\n');
+
+/** The corners in a text; undefined if it is none. @param {string} text @returns {number[][] | undefined} */
+export function corners(text) {
+  const lines = text.split('\n').map((l) => l.trim()).filter(Boolean);
+  const points = lines.map((l) => l.split(/[\s,;]+/).map((v) => Number((Number(v) / 100).toFixed(4))));
+  return points.every((p) => p.length === 2 && p.every((v) => v >= 0 && v <= 1)) ? points : undefined;
+}
+
+/**
+ * Where a picture is inside its box, which it fills without being cut.
+ * @param {{width: number, height: number}} box @param {number} w @param {number} h of the picture
+ */
+export function inside(box, w, h) {
+  const scale = Math.min(box.width / w, box.height / h);
+  return { x: (box.width - w * scale) / 2, y: (box.height - h * scale) / 2, width: w * scale, height: h * scale };
+}
+
+export class RegionsPanel {
+  /** @type {import('./types.js').Regions} */
+  #known = { regions: [], mask_delayed: false };
+  /** @type {number[][]} of the form */
+  #points = [];
+  #held = -1; // corner under the pointer
+  #editing = '';
+  #open = false;
+  #list = h('ul', { class: 'cams', ariaLabel: 'Regions' });
+  #warning = h('p', { class: 'what', role: 'status' });
+  #confirm = h('button', { class: 'act', type: 'button', id: 'regions-confirm', hidden: true }, 'They fit this picture');
+  #clear = h('button', { class: 'quiet', type: 'button', id: 'regions-clear' }, 'Remove all');
+  #name = h('input', { id: 'region-name', maxLength: 40, autocomplete: 'off', required: true, placeholder: 'front door' });
+  #kind = h('select', { id: 'region-kind' }, ...Object.entries(KINDS).map(([value, label]) => h('option', { value }, label)));
+  #corners = h('textarea', { id: 'region-corners', rows: 4, spellcheck: false, placeholder: '10 20' });
+  #problem = h('small', { role: 'status' });
+
+  /** @param {import('./state.js').State} state @param {{canvas: HTMLCanvasElement, video: HTMLVideoElement}} el */
+  constructor(state, el) {
+    Object.assign(this, { state, el });
+    const form = h('form', { class: 'url' },
+      h('label', { for: 'region-name' }, 'Name'), this.#name, h('button', { class: 'act', id: 'region-save' }, 'Save'),
+      h('label', { for: 'region-kind', class: 'level' }, 'Kind ', this.#kind),
+      h('label', { for: 'region-corners' }, 'Corners: click on the picture and drag, or type percent from the left and the top'),
+      this.#corners, h('button', { class: 'quiet', type: 'button', id: 'region-new' }, 'Start over'), this.#problem);
+    form.dataset.needs = this.#list.dataset.needs = this.#clear.dataset.needs = this.#confirm.dataset.needs = 'steer';
+    form.addEventListener('submit', (e) => {
+      e.preventDefault();
+      void this.#save();
+    });
+    form.querySelector('#region-new')?.addEventListener('click', () => this.#edit());
+    this.#kind.addEventListener('change', () => this.#draw());
+    this.#corners.addEventListener('input', () => {
+      this.#points = (corners(this.#corners.value) ?? this.#points).slice(0, MOST);
+      this.#draw();
+    });
+    this.#confirm.addEventListener('click', () => void this.#change(api.confirmRegions));
+    this.#clear.addEventListener('click', () => void this.#change(api.clearRegions));
+    this.body = h('div', { class: 'source' },
+      h('p', { class: 'what' }, 'Privacy masks cover what Touchline reads, stores and sends. The camera’s own track in the room is never masked.'),
+      this.#warning, h('span', { class: 'row' }, this.#confirm, this.#clear), this.#list, form);
+    for (const type of ['pointerdown', 'pointermove', 'pointerup', 'pointercancel']) el.canvas.addEventListener(type, (e) => this.#pointer(e));
+    state.on('snapshot', () => this.#open && void this.#load());
+    setInterval(() => this.#follow(), 500);
+  }
+
+  /** The drawer was opened. */
+  shown() {
+    this.#open = true;
+    this.el.canvas.hidden = false;
+    void this.#load();
+  }
+
+  /** Hides the canvas with the drawer, and follows the size of the picture. */
+  #follow() {
+    if (!this.#open) return;
+    if (!this.body.isConnected || !this.body.offsetParent) {
+      this.#open = false;
+      this.el.canvas.hidden = true;
+      return;
+    }
+    this.#draw();
+  }
+
+  async #load() {
+    await this.#change(api.regions);
+  }
+
+  /** @param {() => Promise<import('./types.js').Regions>} call */
+  async #change(call) {
+    try {
+      this.#known = await call();
+      this.#problem.textContent = '';
+    } catch (err) {
+      this.#problem.textContent = err.message;
+      return false;
+    }
+    const { regions, covered } = this.#known;
+    this.#warning.textContent = covered ? `${covered[0].toUpperCase()}${covered.slice(1)}.` : '';
+    this.#confirm.hidden = !regions.some((r) => r.rests);
+    this.#clear.hidden = !regions.length && !covered;
+    this.#list.replaceChildren(...regions.map((r) => this.#row(r)));
+    this.#draw();
+    return true;
+  }
+
+  /** @param {import('./types.js').Region} r */
+  #row(r) {
+    const edit = h('button', { class: 'quiet', type: 'button', ariaLabel: `Edit ${r.name}` }, 'Edit');
+    const remove = h('button', { class: 'quiet', type: 'button', ariaLabel: `Remove ${r.name}` }, 'Remove');
+    edit.addEventListener('click', () => this.#edit(r));
+    remove.addEventListener('click', () => void this.#change(() => api.removeRegion(r.name)));
+    return h('li', {}, h('b', {}, r.name), h('small', {}, [KINDS[r.kind], r.by && `by ${r.by}`].filter(Boolean).join(', ')),
+      h('small', {}, r.note ?? ''), h('span', { class: 'row' }, edit, remove));
+  }
+
+  /** Puts a region, or none, in the form. @param {import('./types.js').Region} [r] */
+  #edit(r) {
+    this.#editing = r?.name ?? '';
+    this.#name.value = this.#editing;
+    this.#kind.value = r?.kind ?? this.#kind.value;
+    this.#set(r?.points ?? []);
+  }
+
+  /** @param {number[][]} points */
+  #set(points) {
+    this.#points = points.map((p) => [...p]);
+    this.#corners.value = cornersText(this.#points);
+    this.#draw();
+  }
+
+  async #save() {
+    const name = this.#name.value.trim();
+    const region = { name, kind: this.#kind.value, points: this.#points };
+    if (await this.#change(() => api.putRegion(this.#editing || name, region))) this.#edit();
+  }
+
+  /** @param {PointerEvent} e */
+  #pointer(e) {
+    const { canvas } = this.el;
+    const box = canvas.getBoundingClientRect();
+    const at = inside(box, canvas.width, canvas.height);
+    const clamp = (v) => Math.round(Math.min(Math.max(v, 0), 1) * 1000) / 1000;
+    const p = [clamp((e.clientX - box.x - at.x) / at.width), clamp((e.clientY - box.y - at.y) / at.height)];
+    if (e.type === 'pointerdown') {
+      e.preventDefault();
+      canvas.setPointerCapture(e.pointerId);
+      const far = this.#points.map((q) => Math.hypot((q[0] - p[0]) * at.width, (q[1] - p[1]) * at.height));
+      this.#held = far.findIndex((d) => d <= NEAR);
+      if (this.#held < 0 && this.#points.length < MOST) this.#held = this.#points.push(p) - 1;
+    }
+    if (this.#held < 0) return;
+    this.#points[this.#held] = p;
+    this.#set(this.#points);
+    if (e.type === 'pointerup' || e.type === 'pointercancel') this.#held = -1;
+  }
+
+  #draw() {
+    const { canvas, video } = this.el;
+    if (!this.#open) return;
+    const [w, h] = [video.videoWidth || 1280, video.videoHeight || 720];
+    if (canvas.width !== w || canvas.height !== h) Object.assign(canvas, { width: w, height: h });
+    const c = canvas.getContext('2d');
+    c.clearRect(0, 0, w, h);
+    for (const r of this.#known.regions) if (r.name !== this.#editing) this.#shape(c, r.points, r.kind, false);
+    this.#shape(c, this.#points, this.#kind.value, true);
+  }
+
+  /** @param {CanvasRenderingContext2D} c @param {number[][]} points @param {string} kind @param {boolean} edited */
+  #shape(c, points, kind, edited) {
+    if (!points.length) return;
+    const { width: w, height: h } = c.canvas;
+    c.beginPath();
+    for (const [x, y] of points) c.lineTo(x * w, y * h);
+    if (kind !== 'line') c.closePath();
+    c.strokeStyle = COLOURS[kind];
+    c.lineWidth = Math.max(2, h / (edited ? 180 : 300));
+    c.stroke();
+    c.fillStyle = kind === 'mask' ? 'rgb(4 8 6 / 65%)' : 'rgb(95 208 255 / 12%)';
+    if (kind !== 'line') c.fill();
+    c.fillStyle = COLOURS[kind];
+    if (edited) for (const [x, y] of points) c.fillRect(x * w - h / 90, y * h - h / 90, h / 45, h / 45);
+  }
+}
