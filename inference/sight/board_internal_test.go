@@ -187,3 +187,16 @@ func TestRegions(t *testing.T) {
 		}
 	}
 }
+
+// TestJoinLetters: digits with a gap are one line; words with a gap, other rows and other sizes are not.
+func TestJoinLetters(t *testing.T) {
+	piece := func(x0, y0, x1, y1 int) region { return region{rect: rect{x0, y0, x1, y1}} }
+	require.Equal(t, []region{piece(10, 10, 64, 32)}, joinLetters([]region{piece(50, 10, 64, 32), piece(10, 11, 20, 31)}))
+	for _, other := range []region{piece(70, 10, 80, 32), piece(50, 40, 64, 62), piece(50, 10, 55, 18), piece(45, 10, 120, 32)} {
+		first := piece(10, 11, 20, 31)
+		if other.x1 == 120 {
+			first = piece(10, 11, 40, 31)
+		}
+		require.Equal(t, []region{first, other}, joinLetters([]region{first, other}))
+	}
+}

@@ -132,8 +132,8 @@ func (s still) in(b Box) (inside []int) {
 	return inside
 }
 
-// TestPeopleOnClip: the people of twelve stills, whose places were listed by eye, at 448 pixels. A box is right if it has one of them that no
-// better box has.
+// TestPeopleOnClip: the people of twelve stills, whose places were listed by eye, at 448 pixels. A box is right if it has one of them that
+// no better box has.
 func TestPeopleOnClip(t *testing.T) {
 	content, err := os.ReadFile("testdata/people.json")
 	require.NoError(t, err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 
@@ -20,6 +21,8 @@ const (
 	leastLine  = 3        // pixels of the smaller side
 	leastArea  = 12       // pixels
 	leastCrop  = 8        // pixels of a side of a line that is read
+	sameHeight = 0.6      // of two pieces of a line, and their overlap
+	letterGap  = 1.6      // heights between a letter and the next piece of its line
 	signedGain = 2. / 255 // of a byte to -1 to 1
 )
 
@@ -112,11 +115,11 @@ func (r *Reader) Find(f inference.Frame) ([]Rect, error) {
 	size := vision.Size{W: side(f.Width), H: side(f.Height)}
 	var found []Rect
 	use := func(p []float32) {
-		for _, g := range regions(p, size.W, r.find.Least) {
+		cores := slices.DeleteFunc(regions(p, size.W, r.find.Least), func(g region) bool {
+			return min(g.x1-g.x0, g.y1-g.y0) < leastLine || g.pixels < leastArea || g.sum/float32(g.pixels) < r.find.Sure
+		})
+		for _, g := range joinLetters(cores) {
 			w, h := g.x1-g.x0, g.y1-g.y0
-			if min(w, h) < leastLine || g.pixels < leastArea || g.sum/float32(g.pixels) < r.find.Sure {
-				continue
-			}
 			// The network marks the core of a line; this is its outline.
 			d := float32(w*h) * r.find.Grow / float32(2*(w+h))
 			found = append(found, Rect{
@@ -130,6 +133,28 @@ func (r *Reader) Find(f inference.Frame) ([]Rect, error) {
 		return nil, fmt.Errorf("find text: %w", err)
 	}
 	return found, nil
+}
+
+// joinLetters joins single letters to what is beside them: the network finds the digits of "1 - 4", and may not find the dash.
+func joinLetters(cores []region) []region {
+	slices.SortFunc(cores, func(a, b region) int { return a.x0 - b.x0 })
+	var lines []region
+next:
+	for _, g := range cores {
+		for i := range lines {
+			l := &lines[i]
+			gh, lh := g.y1-g.y0, l.y1-l.y0
+			least, most := float32(min(gh, lh)), float32(max(gh, lh))
+			letter := g.x1-g.x0 <= gh || l.x1-l.x0 <= lh
+			if letter && least >= sameHeight*most && float32(min(g.y1, l.y1)-max(g.y0, l.y0)) >= sameHeight*least &&
+				float32(g.x0-l.x1) <= letterGap*most {
+				l.rect = rect{l.x0, min(l.y0, g.y0), max(l.x1, g.x1), max(l.y1, g.y1)}
+				continue next
+			}
+		}
+		lines = append(lines, g)
+	}
+	return lines
 }
 
 // Read reads lines of a picture.
