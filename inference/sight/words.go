@@ -240,6 +240,9 @@ func (w *Watcher) holding(f *fact) (about []*track, ok bool) {
 // values returns the values of a fact's templates.
 func (w *Watcher) values(l language, f *fact, about []*track) values {
 	v := values{"text": f.text, "time": l.duration(int(f.lasts.Seconds())), "in": l.traffic(f.n), "out": l.traffic(f.out)}
+	if f.kind == crowdFact && f.n > 1 {
+		v["in"] = l.fill("atleast", values{"n": v["in"]}) // one that hides another counts once
+	}
 	if f.side != noSide {
 		v["from"], v["to"] = l.one("from."+string(f.side)), l.one("to."+string(f.side))
 		v["out"] = l.one("out." + string(f.side))
