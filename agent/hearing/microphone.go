@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -434,20 +435,15 @@ func (m *microphone) sendLate(now time.Time) {
 		return
 	}
 	delay := time.Duration(m.ears.bot.Snapshot().Delay * float64(time.Second))
-	for {
-		m.mu.Lock()
-		var h agent.Heard
-		due := false
-		if len(m.late) > 0 {
-			h = m.late[0]
-			if due = now.IsZero() || !now.Before(h.Began.Add(delay)); due {
-				m.late = m.late[1:]
-			}
-		}
-		m.mu.Unlock()
-		if !due {
-			return
-		}
+	m.mu.Lock()
+	n := slices.IndexFunc(m.late, func(h agent.Heard) bool { return !now.IsZero() && now.Before(h.Began.Add(delay)) })
+	if n < 0 {
+		n = len(m.late)
+	}
+	due := m.late[:n]
+	m.late = m.late[n:]
+	m.mu.Unlock()
+	for _, h := range due {
 		m.ears.bot.Hear(h)
 	}
 }

@@ -27,7 +27,7 @@ func (m *microphone) final(v live.Event) {
 	h.Final = true
 	m.mu.Lock()
 	h.Ended = m.zero.Add(v.End)
-	addressed, instructs := m.addressed, m.info.Instructs
+	addressed, instructs, shown := m.addressed, m.info.Instructs, !m.shown.IsZero()
 	m.addressed, m.openTill = false, time.Time{}
 	m.mu.Unlock()
 	m.renew()
@@ -50,7 +50,7 @@ func (m *microphone) final(v live.Event) {
 	}
 	m.judge(text != "")
 	if text == "" {
-		if h.Caption && m.wasShown() {
+		if h.Caption && shown {
 			h.Text = "" // removes the shown caption
 			m.send(h)
 		}
@@ -71,13 +71,6 @@ func (m *microphone) final(v live.Event) {
 	if h.Caption || h.Order != nil {
 		m.send(h)
 	}
-}
-
-// wasShown reports whether a text of the utterance was published.
-func (m *microphone) wasShown() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return !m.shown.IsZero()
 }
 
 // openLine lets an order follow a wake word without the wake word.
