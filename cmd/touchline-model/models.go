@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"touchline/models"
 	"touchline/models/convert"
 	"touchline/models/disk"
+	"touchline/models/sight"
 )
 
 // modelsCmd holds the commands under "models".
@@ -99,6 +101,15 @@ func (c *upgradeCmd) Run() error {
 
 // Run verifies the checksums and runs the graphs.
 func (c *verifyCmd) Run(ctx context.Context) error {
+	if b, err := sight.Open(c.Bundle); !errors.Is(err, sight.ErrNoBundle) {
+		if err == nil {
+			err = b.Verify(ctx)
+		}
+		if err == nil {
+			fmt.Printf("%d files: all checksums match\n", len(b.Manifest.Files))
+		}
+		return err
+	}
 	b, err := models.OpenBundle(c.Bundle)
 	if err != nil {
 		return err
