@@ -28,7 +28,14 @@ func DecodeWAV(file []byte, most time.Duration) ([]float32, error) {
 }
 
 // G711 decodes a sample of each law.
-func G711(u, a byte) (ulaw, alaw float32) { return fromULaw(u), fromALaw(a) }
+func G711(u, a byte) (fromULaw, fromALaw float32) {
+	decode := func(format string, b byte) float32 {
+		in, _ := newIntake(format, 0) // known formats
+		in.sound([]byte{b})
+		return in.mono[0]
+	}
+	return decode(ulaw, u), decode(alaw, a)
+}
 
 // Agreed is what two texts have in common.
 func Agreed(a, b string) string { return agreed(a, b) }

@@ -3,6 +3,9 @@ package audioapi
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
+
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/g711"
 
 	"touchline/inference"
 	"touchline/internal/resample"
@@ -49,46 +52,24 @@ func (in *intake) sound(b []byte) []float32 {
 	in.mono = in.mono[:0]
 	switch in.format {
 	case ulaw:
-		for _, v := range b {
-			in.mono = append(in.mono, fromULaw(v))
-		}
+		var wide g711.Mulaw
+		wide.Unmarshal(b)
+		in.append(wide, binary.BigEndian)
 	case alaw:
-		for _, v := range b {
-			in.mono = append(in.mono, fromALaw(v))
-		}
+		var wide g711.Alaw
+		wide.Unmarshal(b)
+		in.append(wide, binary.BigEndian)
 	default:
-		if len(in.odd) > 0 && len(b) > 0 {
-			in.mono = append(in.mono, sample16([]byte{in.odd[0], b[0]}))
-			in.odd, b = in.odd[:0], b[1:]
-		}
-		for ; len(b) > 1; b = b[2:] {
-			in.mono = append(in.mono, sample16(b))
-		}
-		in.odd = append(in.odd, b...)
+		b = append(in.odd, b...)
+		in.odd = slices.Clone(in.append(b, binary.LittleEndian))
 	}
 	return in.conv.Append(nil, in.mono)
 }
 
-func sample16(b []byte) float32 { return float32(int16(binary.LittleEndian.Uint16(b))) / (1 << 15) } //nolint:gosec // the same bits
-
-// fromULaw and fromALaw decode a sample of ITU-T G.711.
-func fromULaw(b byte) float32 {
-	b = ^b
-	v := (int(b&15)<<3+0x84)<<(b>>4&7) - 0x84
-	if b&0x80 != 0 {
-		v = -v
+// append adds samples of 16 bits, and returns the byte of one that is not complete.
+func (in *intake) append(b []byte, order binary.ByteOrder) (rest []byte) {
+	for ; len(b) > 1; b = b[2:] {
+		in.mono = append(in.mono, float32(int16(order.Uint16(b)))/(1<<15)) //nolint:gosec // the same bits
 	}
-	return float32(v) / (1 << 15)
-}
-
-func fromALaw(b byte) float32 {
-	b ^= 0x55
-	v := int(b&15)<<4 + 8
-	if e := b >> 4 & 7; e > 0 {
-		v = (v + 0x100) << (e - 1)
-	}
-	if b&0x80 == 0 {
-		v = -v
-	}
-	return float32(v) / (1 << 15)
+	return b
 }
