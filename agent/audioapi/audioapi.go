@@ -333,7 +333,7 @@ func (h *Handler) speak(ctx context.Context, req SpeechBody, out *stream) (lengt
 	}()
 	silent := time.AfterFunc(h.soundTime, func() { cancel(fmt.Errorf("%w: no sound within %v", inference.ErrOverloaded, h.soundTime)) })
 	defer silent.Stop()
-	var at tuner
+	var at tuner[int16]
 	for c, err := range h.opts.Speaker.Speak(ctx, req.Input, string(req.Voice), req.Language) {
 		if err != nil {
 			return length, cmp.Or(context.Cause(ctx), err)
@@ -344,10 +344,10 @@ func (h *Handler) speak(ctx context.Context, req SpeechBody, out *stream) (lengt
 		silent.Stop()
 		length += media.TicksToDuration(int64(len(c.Audio)), int64(c.AudioRate))
 		pcm, err := at.tune(c.Audio, c.AudioRate, enc.Rate())
-		if err == nil {
-			err = enc.Encode(pcm)
-		}
 		if err != nil {
+			return length, cmp.Or(context.Cause(ctx), fmt.Errorf("convert the sound: %w", err))
+		}
+		if err := enc.Encode(pcm); err != nil {
 			return length, cmp.Or(context.Cause(ctx), err)
 		}
 	}

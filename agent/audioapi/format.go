@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -126,23 +125,23 @@ func (p *piped) Close() error {
 }
 
 // tuner resamples sound to one rate. The rate of its input may change.
-type tuner struct {
+type tuner[T int16 | float32] struct {
 	from int
-	conv *resample.Resampler[int16]
+	conv *resample.Resampler[T]
 }
 
 // tune returns the samples that are ready.
-func (t *tuner) tune(pcm []int16, from, to int) ([]int16, error) {
-	var out []int16
+func (t *tuner[T]) tune(pcm []T, from, to int) ([]T, error) {
+	var out []T
 	if from != t.from {
 		out = t.end()
 		t.from, t.conv = from, nil
 		if from != to {
 			f, err := resample.NewFilter(from, to)
 			if err != nil {
-				return nil, fmt.Errorf("convert the sound: %w", err)
+				return nil, err
 			}
-			t.conv = resample.New[int16](f)
+			t.conv = resample.New[T](f)
 		}
 	}
 	if t.conv == nil {
@@ -152,7 +151,7 @@ func (t *tuner) tune(pcm []int16, from, to int) ([]int16, error) {
 }
 
 // end returns the last samples.
-func (t *tuner) end() []int16 {
+func (t *tuner[T]) end() []T {
 	if t.conv == nil {
 		return nil
 	}

@@ -211,20 +211,13 @@ type Decoder func(ctx context.Context, file *os.File, most time.Duration) ([]flo
 // NewDecoder returns a Decoder that runs touchline-codec; path is as in Options.
 func NewDecoder(path string) Decoder {
 	return func(ctx context.Context, file *os.File, most time.Duration) (sound []float32, err error) {
-		var conv *resample.Resampler[float32]
-		from := 0
+		var at tuner[float32]
 		err = codec.DecodeSound(ctx, path, file, func(mono []float32, rate int) error {
-			if rate != from {
-				f, err := resample.NewFilter(rate, inference.RecognizerRate)
-				if err != nil {
-					return undecodable("%v", err)
-				}
-				if conv != nil {
-					sound = conv.Flush(sound)
-				}
-				from, conv = rate, resample.New[float32](f)
+			more, err := at.tune(mono, rate, inference.RecognizerRate)
+			if err != nil {
+				return undecodable("%v", err)
 			}
-			if sound = conv.Append(sound, mono); len(sound) > samples(most) {
+			if sound = append(sound, more...); len(sound) > samples(most) {
 				return tooLong(most)
 			}
 			return nil
@@ -235,10 +228,10 @@ func NewDecoder(path string) Decoder {
 		switch {
 		case err != nil:
 			return nil, err
-		case conv == nil:
+		case at.from == 0:
 			return nil, undecodable("it has no sound")
 		}
-		return conv.Flush(sound), nil
+		return append(sound, at.end()...), nil
 	}
 }
 
