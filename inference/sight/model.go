@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"touchline/inference"
-	"touchline/inference/scene"
 	bundle "touchline/models/sight"
 )
 
@@ -87,7 +86,7 @@ func (*Model) Capabilities() inference.Capabilities { return Capabilities() }
 // Capabilities returns the capabilities of the engine, which need no networks.
 func Capabilities() inference.Capabilities {
 	return inference.Capabilities{
-		Instructions: true, Languages: Languages(), CheckRule: scene.CheckRule, RuleNames: scene.RuleNames(),
+		Instructions: true, Languages: Languages(), CheckRule: CheckRule, RuleNames: RuleNames(),
 	}
 }
 

@@ -151,7 +151,7 @@ func (s *Session) answer(ctx context.Context, p inference.Prompt) (inference.Chu
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(p.Rules) > 0 {
-		return inference.Chunk{Text: scene.AnswerRules(p.Rules, s.camera.Holds)}, nil
+		return inference.Chunk{Text: scene.AnswerRules(p.Rules, s.holds)}, nil
 	}
 	o := TellOptions{Language: p.Language, Instruction: p.Instruction}
 	if p.MaxTokens > 0 && p.MaxTokens < 2*sentenceTokens {
@@ -159,6 +159,15 @@ func (s *Session) answer(ctx context.Context, p inference.Prompt) (inference.Chu
 	}
 	told := s.watcher.Tell(o)
 	return inference.Chunk{Text: cmp.Or(told.Text, inference.Silence), Anchor: told.Newest, Facts: told.Facts}, nil
+}
+
+// holds evaluates an alert rule: by facts, or by what package scene measures.
+func (s *Session) holds(when string) (reason string, ok bool) {
+	if scene.CheckRule(when) == nil {
+		return s.camera.Holds(when)
+	}
+	found, ok := s.watcher.Holds(when)
+	return found.Reason, ok
 }
 
 // Sight implements inference.Seer.

@@ -163,6 +163,26 @@ func TestLooksAtAPrompt(t *testing.T) {
 	})
 }
 
+func TestRulesByFacts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := (&scripted{finds: comesIn}).session(t)
+		rules := []string{"somebody is there", "dark", "a person enters from the left"}
+		for at := time.Duration(0); at < 8*time.Second; at += 200 * time.Millisecond {
+			s.Observe(street(at, 1))
+			synctest.Wait()
+			if at == 4*time.Second {
+				text, _ := told(t, s, inference.Prompt{Frames: []inference.Frame{street(at, 1)}, Rules: rules})
+				require.JSONEq(t, `{"fired":[]}`, text)
+			}
+		}
+		text, _ := told(t, s, inference.Prompt{Frames: []inference.Frame{street(8*time.Second, 1)}, Rules: rules})
+		require.Contains(t, text, `"rule":1`)
+		require.Contains(t, text, `"rule":3`)
+		require.NotContains(t, text, `"rule":2`)
+		require.NoError(t, s.Close())
+	})
+}
+
 func TestRulesOfTheCamera(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := (&scripted{}).session(t)
