@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	eventHolds = 3 * time.Second // so long a rule about an event holds after it
+	eventHolds = 5 * time.Second // so long a rule about an event holds after it: two looks of the default cadence, which vote for it
 	countHolds = time.Second     // so long a number must have been right
 )
 
@@ -195,7 +195,8 @@ func (w *Watcher) evaluate(r rule) (Finding, bool) {
 		if empty <= countHolds || empty < r.lasts {
 			return Finding{}, false
 		}
-		return Finding{Reason: fmt.Sprintf("None for %.0f seconds.", empty.Seconds()), PTS: w.now}, true
+		none := sentence(languageOf(english).count(0, r.name, false))
+		return Finding{Reason: fmt.Sprintf("%s for %.0f seconds.", none, empty.Seconds()), PTS: w.now}, true
 	}
 	return w.counts(r)
 }
@@ -263,10 +264,8 @@ func (w *Watcher) counts(r rule) (Finding, bool) {
 	if !ok || !holds {
 		return Finding{}, false
 	}
-	f := Finding{Reason: fmt.Sprintf("There are %d.", least), PTS: w.now}
-	if least == 1 {
-		f.Reason = "There is one."
-	}
+	who := values{"who": languageOf(english).count(least, r.name, false)}
+	f := Finding{Reason: fill("There [is|are] {who}.", least, who), PTS: w.now}
 	for _, t := range w.present(r.name) {
 		if r.place == "" || slices.Contains(t.places(), r.place) {
 			f.Box = t.asBox()
