@@ -92,16 +92,24 @@ func (o *order) apply(a ask) {
 func (l language) understand(text string) (ask, bool) {
 	text = strings.Join(strings.Fields(strings.ToLower(strings.ReplaceAll(text, "’", "'"))), " ")
 	for _, l := range []language{l, languageOf(english)} {
-		text := l.bare(text)
-		for _, form := range asks() {
-			for _, pattern := range l["ask."+form] {
-				m := matcher(pattern).FindStringSubmatch(text)
-				if m == nil {
-					continue
-				}
-				if nouns, ok := l.nounsOf(m[1:]); ok {
-					return ask{form, nouns}, true
-				}
+		for _, text := range []string{text, strings.ReplaceAll(text, ",", "")} {
+			if a, ok := l.match(l.bare(text)); ok {
+				return a, true
+			}
+		}
+	}
+	return ask{}, false
+}
+
+func (l language) match(text string) (ask, bool) {
+	for _, form := range asks() {
+		for _, pattern := range l["ask."+form] {
+			m := matcher(pattern).FindStringSubmatch(text)
+			if m == nil {
+				continue
+			}
+			if nouns, ok := l.nounsOf(m[1:]); ok {
+				return ask{form, nouns}, true
 			}
 		}
 	}
@@ -148,7 +156,10 @@ func matcher(pattern string) *regexp.Regexp {
 func (l language) nounsOf(texts []string) ([]string, bool) {
 	var out []string
 	for _, text := range texts {
-		for part := range strings.SplitSeq(strings.ReplaceAll(text, " "+l.one("and")+" ", ","), ",") {
+		for _, word := range []string{"and", "or"} {
+			text = strings.ReplaceAll(text, " "+l.one(word)+" ", ",")
+		}
+		for part := range strings.SplitSeq(text, ",") {
 			name := l.classOf(strings.TrimSpace(part))
 			if name == "" {
 				return nil, false

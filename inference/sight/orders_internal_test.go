@@ -13,6 +13,7 @@ func TestUnderstand(t *testing.T) {
 		"Only people, please.":              {"only", []string{person}},
 		"talk only about dogs and cats":     {"only", []string{"dog", "cat"}},
 		"Focus on the players and the ball": {"only", []string{person, "sports ball"}},
+		"only dogs, cats and cars":          {"only", []string{"dog", "cat", "car"}},
 		"ignore cars":                       {"ignore", []string{"car"}},
 		"Don’t mention the bicycles!":       {"ignore", []string{bicycle}},
 		"everything":                        {"all", nil},
@@ -22,6 +23,8 @@ func TestUnderstand(t *testing.T) {
 		"Can you see a fire hydrant?":       {"there", []string{"fire hydrant"}},
 		"Where is the ball?":                {"where", []string{"sports ball"}},
 		"What does the board say?":          {"reads", nil},
+		"Say what happens, as it happens.":  {"all", nil},
+		"Tell me when a person or a vehicle comes into view, and which way it goes.": {"only", []string{person, vehicle}},
 		"what's the score":                  {"score", nil},
 		"What happened since I asked last?": {"happened", nil},
 	} {

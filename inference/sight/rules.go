@@ -13,7 +13,8 @@ import (
 
 const (
 	eventHolds = 5 * time.Second // so long a rule about an event holds after it: two looks of the default cadence, which vote for it
-	countHolds = time.Second     // so long a number must have been right
+	rulesKept  = 64
+	countHolds = time.Second // so long a number must have been right
 )
 
 // Finding is why a rule holds.
@@ -163,6 +164,9 @@ func (w *Watcher) Holds(when string) (Finding, bool) {
 		var ok bool
 		if r, ok = parseRule(when); !ok {
 			return Finding{}, false
+		}
+		if len(w.rules) >= rulesKept {
+			clear(w.rules)
 		}
 		w.rules[when] = r
 	}
