@@ -1,7 +1,6 @@
 package sight
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -126,7 +125,7 @@ func TestSixtySentences(t *testing.T) {
 			require.NotEmpty(t, text, "%s", &f)
 			require.NotRegexp(t, `[{}\[\]|]|  |%!| \.|\.\.|^\p{Ll}`, text)
 			require.NotRegexp(t, regexp.MustCompile(`(?i)\b(a [aeiou]|an [^aeiou ]|de el|a el|le [aeéio]|de les)\w`), only(tag, text))
-			t.Log(fmt.Sprintf("%s %2d %s", tag, i+1, text))
+			t.Logf("%s %2d %s", tag, i+1, text)
 		}
 	}
 }

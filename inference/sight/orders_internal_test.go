@@ -46,7 +46,8 @@ func TestInstructions(t *testing.T) {
 	}
 	for i := range 10 {
 		now := time.Duration(i) * 400 * time.Millisecond
-		w.Push(Look{PTS: now, Boxes: []Box{walker(0.2, 0, 0), walker(0.5, 0, 0), stand("car", 0.8), stand("cup", 0.1)}, Texts: []string{"ARS 2-1 CHE"}})
+		boxes := []Box{walker(0.2, 0, 0), walker(0.5, 0, 0), stand("car", 0.8), stand("cup", 0.1)}
+		w.Push(Look{PTS: now, Boxes: boxes, Texts: []string{"ARS 2-1 CHE"}})
 	}
 	tell := func(instruction string) string { return w.Tell(TellOptions{Instruction: instruction}).Text }
 	require.Contains(t, tell("Only cars."), "a car")

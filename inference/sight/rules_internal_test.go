@@ -44,7 +44,9 @@ func TestParseRule(t *testing.T) {
 func TestRulesOnAClip(t *testing.T) {
 	w := newTestWatcher(1)
 	began := map[string][]time.Duration{}
-	rules := []string{"a person enters", "a person leaves", "more than 6 people", "nobody is there", "a dog appears", "two cars", "somebody is there"}
+	rules := []string{
+		"a person enters", "a person leaves", "more than 6 people", "nobody is there", "a dog appears", "two cars", "somebody is there",
+	}
 	recorded(t, "vtest").play(w, func(now time.Duration) {
 		for _, when := range rules {
 			f, holds := w.Holds(when)
@@ -91,7 +93,8 @@ func TestRulesOfText(t *testing.T) {
 	require.False(t, ok)
 	_, ok = w.Holds("the text reads 0-0")
 	require.True(t, ok)
-	push(3200, Look{Texts: []string{"ARS 1–0 CHE"}, Lines: []BoardChange{{PTS: 3 * time.Second, Old: "ARS 0–0 CHE", New: "ARS 1–0 CHE", Score: true}}})
+	scored := BoardChange{PTS: 3 * time.Second, Old: "ARS 0–0 CHE", New: "ARS 1–0 CHE", Score: true}
+	push(3200, Look{Texts: []string{"ARS 1–0 CHE"}, Lines: []BoardChange{scored}})
 	f, ok := w.Holds("the score changes")
 	require.True(t, ok)
 	require.Equal(t, 3*time.Second, f.PTS)

@@ -71,6 +71,7 @@ func requireAlternating(t *testing.T, w *Watcher) {
 			case leaveFact:
 				require.False(t, left[k.id], "%s", f)
 				left[k.id] = true
+			default:
 			}
 		}
 	}

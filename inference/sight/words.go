@@ -25,8 +25,9 @@ func again(k kind) time.Duration {
 		return 15 * time.Second
 	case standFact:
 		return 8 * time.Second
+	default:
+		return 0
 	}
-	return 0
 }
 
 // telling is what was told.
@@ -233,6 +234,7 @@ func (w *Watcher) holding(f *fact) (about []*track, ok bool) {
 		if len(alive) > 0 {
 			return alive, true
 		}
+	default:
 	}
 	return f.tracks, true
 }
