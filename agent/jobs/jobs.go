@@ -168,8 +168,9 @@ func (j *Manager) answer(r *lksdk.Room, job worker.Job, b *bot.Bot) {
 	lk := j.opts.Settings.LiveKit
 	err := r.RegisterRpcMethod(worker.StateMethod, func(in lksdk.RpcInvocationData) (string, error) {
 		defer rescue.Guard(b.Room.Fail)
-		if err := conn.VerifyAdmin(conn.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}, in.Payload, job.Room); err != nil {
-			return "", err
+		claims, err := conn.Verify(conn.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}, in.Payload)
+		if err != nil || claims.Video == nil || !claims.Video.RoomAdmin || claims.Video.Room != job.Room {
+			return "", conn.ErrNoRight
 		}
 		state := stateOf(b)
 		if len(state) > lksdk.MaxPayloadBytes {

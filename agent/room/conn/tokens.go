@@ -134,15 +134,6 @@ func VerifyViewer(keys Keys, token, room string) error {
 	return nil
 }
 
-// VerifyAdmin checks a token for administering a room.
-func VerifyAdmin(keys Keys, token, room string) error {
-	claims, err := Verify(keys, token)
-	if err == nil && (claims.Video == nil || !claims.Video.RoomAdmin || claims.Video.Room != room) {
-		err = ErrNoRight
-	}
-	return err
-}
-
 // Verify returns the claims of a token that was signed with keys and is valid now.
 func Verify(keys Keys, token string) (*auth.ClaimGrants, error) {
 	v, err := auth.ParseAPIToken(token)
