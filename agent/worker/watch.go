@@ -25,12 +25,12 @@ const (
 	maxState       = 64 << 10
 	// frozenAttribute of a copy has the SID of an agent that no longer answers, which the new agent replaces by its identity.
 	frozenAttribute = "touchline.frozen"
-	// An agent is frozen after maxUnanswered questions in a row without an answer within answerTime. asked is the number of agents asked
-	// at once.
+	// An agent is frozen after maxUnanswered questions in a row without an answer within answerTime, if it has answered since the server
+	// was last away: in an end-to-end encrypted room the server cannot read the answers. asked is the number of agents asked at once.
 	maxUnanswered = 4
 	answerTime    = time.Second
 	asked         = 16
-	// slowAnswer is the answer time of the server, or the pause of this process, from which agents must answer again before they are judged.
+	// slowAnswer is the answer time of the server, or the pause of this process, from which the server counts as away.
 	slowAnswer = 2 * time.Second
 	// recheckAfter is the time, with jitter, between the two checks of a room before a dispatch. Together with WatchEvery
 	// and the questions to an agent, it must stay below 12 s.
@@ -187,11 +187,14 @@ func (w *Worker) away() bool {
 	return w.link == nil
 }
 
-// look reports whether a room lacks its agent, and the SID of the room's agent.
+// look reports whether a room lacks its agent, and the SID of the room's agent; "" if that has no right to answer.
 func (w *watch) look(ctx context.Context, room string) (missing bool, sid string) {
 	missing, agent, err := w.api.missing(ctx, room, w.opts.JobType)
 	if err != nil {
 		w.doubt()
+	}
+	if !agent.GetPermission().GetCanPublishData() {
+		return missing, ""
 	}
 	return missing, agent.GetSid()
 }

@@ -308,6 +308,9 @@ func (c *Connection) stay(ctx context.Context, ses *Session) error {
 		case err := <-c.crashed:
 			return err
 		case <-ses.gone:
+			if c.replaced(ctx, ses) {
+				return ErrReplaced
+			}
 			return &goneError{ses.Room.DisconnectReason()}
 		case <-ses.Wake:
 		case <-tick.C:
