@@ -1,0 +1,51 @@
+//go:build integration && !nodemo
+
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/internal/e2e/browser"
+)
+
+// TestRegionsOnThePage draws a mask over the picture, changes its name and removes it.
+func TestRegionsOnThePage(t *testing.T) {
+	_, url := start(t, []string{"TOUCHLINE_INFERENCE_ENGINE=scene"}, "demo", "--listen", "127.0.0.1:0", "--world", "yard", "--seed", "5")
+	b := open(t, url, browser.Options{})
+	plays(t, b, later)
+	require.NoError(t, b.Click("#open-regions"))
+	require.NoError(t, b.Until(soon, `!document.getElementById('regions').hidden`))
+	eval := func(js string) {
+		t.Helper()
+		_, err := browser.Eval[bool](b, soon, js)
+		require.NoError(t, err)
+	}
+	// The pointer clicks three corners and drags the last one.
+	eval(`(() => {
+		const c = document.getElementById('regions'), box = c.getBoundingClientRect();
+		c.setPointerCapture = () => {}; // there is no real pointer
+		const at = (type, x, y) => c.dispatchEvent(new PointerEvent(type, { clientX: box.x + x * box.width, clientY: box.y + y * box.height, pointerId: 1 }));
+		for (const [x, y] of [[0.2, 0.3], [0.5, 0.3], [0.5, 0.6]]) { at('pointerdown', x, y); at('pointerup', x, y); }
+		at('pointerdown', 0.5, 0.6); at('pointermove', 0.6, 0.7); at('pointerup', 0.6, 0.7);
+		document.getElementById('region-name').value = 'window';
+		return true;
+	})()`)
+	require.NoError(t, b.Click("#region-save"))
+	require.NoError(t, b.Until(soon, `document.querySelector('#panel .cams')?.textContent.includes('Viewers of the room still see this')`),
+		"it says %q", text(t, b, "#panel form small"))
+	require.NoError(t, b.Until(soon, `fetch('/api/regions').then((r) => r.json()).then((x) => {
+		const r = x.regions[0];
+		return r.name === 'window' && r.kind === 'mask' && r.points.length === 3 && r.by === 'the page' && Math.abs(r.aspect - 16 / 9) < 0.02;
+	})`))
+	shoot(t, b, "regions")
+
+	eval(`(document.querySelector('.cams [aria-label^="Edit "]').click(), document.getElementById('region-name').value = 'door', true)`)
+	require.NoError(t, b.Click("#region-save"))
+	require.NoError(t, b.Until(soon, `document.querySelector('.cams b')?.textContent === 'door'`), "it says %q", text(t, b, "#panel form small"))
+	eval(`(document.querySelector('.cams [aria-label^="Remove "]').click(), true)`)
+	require.NoError(t, b.Until(soon, `document.querySelectorAll('.cams li').length === 0`))
+	require.NoError(t, b.Click("#panel-close"))
+	require.NoError(t, b.Until(soon, `document.getElementById('regions').hidden`))
+}
