@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"time"
@@ -18,13 +19,14 @@ const sightRooms = 4
 // sight measures what the engine sight costs above scene, and the time from an event in the delayed picture to the first word.
 func sight(r *run) {
 	const withoutText = "TOUCHLINE_INFERENCE_SIGHT_TEXT=false"
-	var scene, plain, text, more usage
+	var scene, scenes, plain, text, more usage
 	for _, c := range []struct {
 		result *usage
 		rooms  int
 		env    []string
 	}{
 		{&scene, 1, []string{engineSetting + "scene"}},
+		{&scenes, sightRooms, []string{engineSetting + "scene"}},
 		{&plain, 1, []string{engineSetting + "sight", withoutText}},
 		{&text, 1, []string{engineSetting + "sight"}},
 		{&more, sightRooms, []string{engineSetting + "sight"}},
@@ -34,12 +36,15 @@ func sight(r *run) {
 	r.AtMost("sight with parts, without text, above scene, CPU of a room", plain.share()-scene.share(), 15, "% of a core")
 	r.AtMost("sight with parts and text above scene, CPU of a room", text.share()-scene.share(), 18, "% of a core")
 	r.AtMost("sight above scene, memory of the first room", mega(text.RSS-scene.RSS), 180, "MB")
-	r.AtMost("memory of each further room", mega(more.RSS-text.RSS)/(sightRooms-1), 8, "MB")
+	r.AtMost("memory of each further room", (mega(more.RSS-text.RSS)-mega(scenes.RSS-scene.RSS))/(sightRooms-1), 8, "MB")
 	r.Note("four rooms", "%.1f %% of a core, %.0f MB", more.share(), mega(more.RSS))
 
 	var delays, words []time.Duration
 	r.Part(func() { delays, words = sightDelays(r) })
-	r.Note("comments on arrivals and departures", "%d", len(words))
+	if len(words) == 0 {
+		r.Check(errors.New("no comment on an arrival or a departure"))
+	}
+	r.Note("comments with facts", "%d", len(words))
 	r.AtMost("event in the delayed picture to the first word, median", bench.MS(quantile.Of(words, 0.5)), 1000, "ms")
 	r.AtMost("event in the delayed picture to the first word, p95", bench.MS(quantile.Of(words, 0.95)), 2000, "ms")
 	r.Note("delay of the picture, median", "%.1f s", quantile.Of(delays, 0.5).Seconds())
