@@ -317,6 +317,9 @@ func (b *Bot) makeRules() (err error) {
 		return fmt.Errorf("prepare the alert rules: %w", err)
 	}
 	b.Alerts.Accept(func(when string) error {
+		if err := b.Regions.Resting(when); err != nil {
+			return err
+		}
 		if check := b.engine.inForce().Capabilities().CheckRule; check != nil {
 			return check(when)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -202,9 +201,8 @@ func (b *Bot) pictureOfRegions() region.Picture {
 
 // rulesNaming returns the names, or else the sentences, of the alert rules that name a zone or line in quotes.
 func (b *Bot) rulesNaming(name string) (out []string) {
-	quoted := strings.ToLower(strconv.Quote(name))
 	for _, r := range b.Alerts.List(time.Now()) {
-		if strings.Contains(strings.ToLower(r.When), quoted) {
+		if region.Names(r.When, name) {
 			out = append(out, cmp.Or(r.Name, r.When))
 		}
 	}

@@ -1,5 +1,10 @@
 package region
 
+import (
+	"fmt"
+	"strings"
+)
+
 // ShownRegion is a region and whether it is in force.
 type ShownRegion struct {
 	SavedRegion
@@ -47,6 +52,21 @@ func (s *Set) View() ShownRegions {
 
 // Covered returns why the whole picture is covered; "" when it is not.
 func (s *Set) Covered() string { return s.covered(s.present()) }
+
+// Names reports whether the condition of a rule names a region in quotes, in capitals or not.
+func Names(when, name string) bool {
+	return strings.Contains(strings.ToLower(when), `"`+strings.ToLower(name)+`"`)
+}
+
+// Resting returns why the condition of a rule cannot be decided: it names a zone or line that does not fit the present picture.
+func (s *Set) Resting(when string) error {
+	for _, r := range s.View().Regions {
+		if r.Rests && r.Kind != Mask && Names(when, r.Name) {
+			return fmt.Errorf("the %s %q rests: the picture has another ratio or is turned; confirm the regions", r.Kind, r.Name)
+		}
+	}
+	return nil
+}
 
 func (s *Set) covered(p Picture) string {
 	s.mu.Lock()

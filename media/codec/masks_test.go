@@ -125,3 +125,39 @@ func TestMasksBefore(t *testing.T) {
 		requireHalf(t, <-r.pictures)
 	}
 }
+
+// BenchmarkMasks is the cost of a room whose picture is 720p30, with a mask over a quarter: two pictures a second for the engine, and
+// with all pictures encoded again for the delayed picture. %core is the processor time of both processes by media time.
+func BenchmarkMasks(b *testing.B) {
+	const seconds = 10
+	clip, _ := movingClip(b, media.H264, "1280x720", seconds)
+	quarter := polygon.Masks{Version: 1, Shapes: []polygon.Shape{{
+		Aspect: 16.0 / 9, Points: []polygon.Point{{0.5, 0.5}, {1, 0.5}, {1, 1}, {0.5, 1}},
+	}}}
+	for _, bb := range []struct {
+		name            string
+		mask, transcode bool
+	}{{"none", false, false}, {"mask", true, false}, {"transcode", false, true}, {"mask_delayed", true, true}} {
+		b.Run(bb.name, func(b *testing.B) {
+			r := newRig(b, codec.Options{LongSide: 448, Transcode: codec.TranscodeOptions{OnFrame: func(media.EncodedFrame) {}}})
+			if bb.mask {
+				r.SetMasks(quarter)
+			}
+			r.SetTranscode(bb.transcode)
+			pid := receive(b, r.log.pids, "the process")
+			child, own := cpuOf(b, pid), ownCPU(b)
+			for b.Loop() {
+				for i, f := range clip {
+					require.NoError(b, r.Decode(f, i%15 == 0))
+					if i%20 == 19 {
+						_, err := r.Latest(b.Context())
+						require.NoError(b, err)
+					}
+				}
+			}
+			child, own = cpuOf(b, pid)-child, ownCPU(b)-own
+			b.ReportMetric(100*float64(child+own)/(float64(b.N*seconds)*float64(time.Second)), "%core")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}

@@ -19,6 +19,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/access"
 	"touchline/agent/look"
+	"touchline/agent/region"
 	"touchline/agent/room/conn"
 )
 
@@ -265,4 +266,53 @@ func TestTalk(t *testing.T) {
 	require.ErrorContains(t, err, `"held"`)
 	_, err = hold(b, "mute", `{"held":true}`)
 	require.ErrorContains(t, err, "no microphone")
+}
+
+// TestRegions: the methods change the regions of the room and answer with all, as many as fit.
+func TestRegions(t *testing.T) {
+	t.Parallel()
+	do := func(c *Control, method, payload string) (RegionList, error) {
+		p, err := readParams([]byte(payload))
+		require.NoError(t, err)
+		got, err := c.do(method, p, caller{identity: "ann"})
+		list, _ := got.(RegionList)
+		return list, err
+	}
+	_, err := do(New(Config{}, conn.Keys{}, &quietBot{}, nil, nil, zerolog.Nop()), "regions", "")
+	require.ErrorIs(t, err, errNoRegions)
+
+	set, err := region.NewSet(region.Config{})
+	require.NoError(t, err)
+	c := New(Config{}, conn.Keys{}, &quietBot{}, nil, set, zerolog.Nop())
+	_, err = do(c, "put_region", `{"name":"door"}`)
+	require.EqualError(t, err, `put_region: expected the parameter "region"`)
+	_, err = do(c, "remove_region", ``)
+	require.EqualError(t, err, `remove_region: expected the parameter "name"`)
+	_, err = do(c, "put_region", `{"name":"door","region":{"kind":"hole","aspect":1.5,"points":[[0,0],[1,0],[0,1]]}}`)
+	require.ErrorContains(t, err, "kind: must be mask, zone or line")
+	var list RegionList
+	for i := range region.MaxRegions {
+		corners := ""
+		for j := range 16 {
+			corners += fmt.Sprintf("[%.12f,%.12f],", float64(j)/17+0.001, float64(j*j)/400+0.001)
+		}
+		list, err = do(c, "put_region", fmt.Sprintf(`{"name":"door %d","region":{"kind":"mask","aspect":1.5,"points":[%s]}}`, i, strings.TrimSuffix(corners, ",")))
+		require.NoError(t, err)
+	}
+	require.True(t, list.More)
+	require.Equal(t, "room: ann", list.Regions[0].By)
+	seen := len(list.Regions)
+	for list.More {
+		list, err = do(c, "regions", fmt.Sprintf(`{"after":%q}`, list.Regions[len(list.Regions)-1].Name))
+		require.NoError(t, err)
+		seen += len(list.Regions)
+	}
+	require.Equal(t, region.MaxRegions, seen)
+	_, err = do(c, "confirm_regions", "")
+	require.ErrorIs(t, err, region.ErrNoPicture)
+	_, err = do(c, "remove_region", `{"name":"door 1"}`)
+	require.NoError(t, err)
+	list, err = do(c, "clear_regions", "")
+	require.NoError(t, err)
+	require.Empty(t, list.Regions)
 }

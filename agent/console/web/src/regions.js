@@ -104,6 +104,7 @@ export class RegionsPanel {
       return false;
     }
     const { regions, covered } = this.#known;
+    this.#warning.hidden = !covered;
     this.#warning.textContent = covered ? `${covered[0].toUpperCase()}${covered.slice(1)}.` : '';
     this.#confirm.hidden = !regions.some((r) => r.rests);
     this.#clear.hidden = !regions.length && !covered;

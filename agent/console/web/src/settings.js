@@ -41,6 +41,7 @@ export const GROUPS = [
       { key: 'frame_stride', label: 'Every n-th frame', unit: '' },
       { key: 'long_side', label: 'Longer edge', unit: 'px' },
       { key: 'max_slices', label: 'Tiles of a frame', unit: 'at most', help: 'Of 448 x 448 px, where the frame is larger.' },
+      { key: 'mask_delayed', label: 'Mask the delayed picture', unit: '', type: 'switch', help: 'Viewers then see privacy masks too. It is decoded and encoded again, which costs CPU time.' },
     ],
   },
   {
