@@ -15,7 +15,8 @@ func (c Config) Bot() bot.Settings {
 		Engine: c.Inference.Config, Remote: c.Inference.Remote, MiniCPM: c.Inference.MiniCPM, Sight: c.Inference.Sight,
 		Auto:    c.Inference.Auto,
 		Sources: c.Sources, WHEP: c.Agent.Console.WHEP, Transcription: c.Agent.Console.Transcription, ICE: c.Agent.Console.ICE,
-		Alert: c.Agent.Alert, Regions: c.Agent.Regions, Profiles: c.Profiles, Presets: live(), Preset: c.Preset, Comments: c.Agent.History.Comments,
+		Alert: c.Agent.Alert, Regions: c.Agent.Regions,
+		Profiles: c.Profiles, Presets: live(), Preset: c.Preset, Comments: c.Agent.History.Comments,
 	}
 }
 

@@ -168,10 +168,6 @@ func New(opts Options) (_ *Bot, err error) {
 	if err := b.makeRules(); err != nil {
 		return nil, err
 	}
-	if b.Regions, err = region.NewSet(opts.Settings.Regions); err != nil {
-		return nil, fmt.Errorf("prepare the regions: %w", err)
-	}
-	b.Regions.Attach(b.pictureOfRegions, b.rulesNaming, b.regionsChanged)
 	b.engine = newEngineSwitcher(b)
 	if err := b.makeEars(); err != nil {
 		return nil, err
@@ -309,23 +305,6 @@ func (b *Bot) makeOutputs() []agent.TextOutput {
 	}
 	b.outputs = b.opts.Outputs.of(b.Room.RoomName(), cfg.LiveKit.Identity, append(texts, b.opts.Texts...)...)
 	return b.outputs.texts
-}
-
-// makeRules makes the alert rules.
-func (b *Bot) makeRules() (err error) {
-	if b.Alerts, err = alert.NewSet(b.opts.Settings.Alert); err != nil {
-		return fmt.Errorf("prepare the alert rules: %w", err)
-	}
-	b.Alerts.Accept(func(when string) error {
-		if err := b.Regions.Resting(when); err != nil {
-			return err
-		}
-		if check := b.engine.inForce().Capabilities().CheckRule; check != nil {
-			return check(when)
-		}
-		return nil
-	})
-	return nil
 }
 
 // makeRoom makes the room's client, its control and the receiver of the camera's sound.

@@ -11,7 +11,6 @@ import (
 	"touchline/agent"
 	"touchline/agent/command"
 	"touchline/agent/look"
-	"touchline/agent/region"
 	"touchline/agent/settings"
 	"touchline/inference/voice"
 	"touchline/media"
@@ -183,30 +182,6 @@ func (b *Bot) save() {
 func (b *Bot) rulesChanged() {
 	b.save()
 	b.announceRules()
-}
-
-// regionsChanged is called after each change of the masks, zones and lines.
-func (b *Bot) regionsChanged() {
-	b.Masked()
-	b.save()
-}
-
-// pictureOfRegions returns what the regions need to know of the picture.
-func (b *Bot) pictureOfRegions() region.Picture {
-	if b.Session == nil { // not made yet
-		return region.Picture{}
-	}
-	return b.PictureOfRegions()
-}
-
-// rulesNaming returns the names, or else the sentences, of the alert rules that name a zone or line in quotes.
-func (b *Bot) rulesNaming(name string) (out []string) {
-	for _, r := range b.Alerts.List(time.Now()) {
-		if region.Names(r.When, name) {
-			out = append(out, cmp.Or(r.Name, r.When))
-		}
-	}
-	return out
 }
 
 func (b *Bot) announceRules() {
