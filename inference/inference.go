@@ -325,6 +325,8 @@ type Sight struct {
 	Things []Thing
 	// Facts are the last measured events, oldest first.
 	Facts []Fact
+	// Texts are the lines that can be read in the picture.
+	Texts []string
 }
 
 // Thing is something in a picture. Coordinates are shares of the picture, 0 to 1, from the top left corner.
@@ -344,6 +346,28 @@ type Thing struct {
 type Fact struct {
 	PTS  time.Duration // of the event
 	Text string        // such as "enter: person from the left"
+}
+
+// Sensor measures the pictures of a room for an engine that does not. Safe for concurrent use.
+type Sensor interface {
+	// Observe receives every sampled frame. It returns quickly and may drop frames.
+	Observe(f Frame)
+	// Facts returns the measurement of the newest picture that was looked at; false before the first.
+	Facts() (Facts, bool)
+	// Close releases the sensor's resources.
+	Close() error
+}
+
+// Facts are a measurement of one picture.
+type Facts struct {
+	PTS   time.Duration
+	Epoch uint32
+	// Changes counts the events so far: it changes when something happened.
+	Changes uint64
+	// Things are the things in the picture, in English: "3 people, 1 car"; "" for none.
+	Things string
+	// Texts are the lines that can be read in the picture.
+	Texts []string
 }
 
 // Speaker speaks texts. It is also an optional interface of a Session, for texts that are not answers: there Speak may

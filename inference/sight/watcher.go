@@ -88,7 +88,7 @@ func (w *Watcher) Push(l Look) {
 
 // Sight returns what is followed and was seen in the last look, and the facts of the last half minute; without an epoch.
 func (w *Watcher) Sight() inference.Sight {
-	out := inference.Sight{PTS: w.now}
+	out := inference.Sight{PTS: w.now, Texts: w.texts}
 	for _, f := range w.log {
 		if w.now-f.due <= sumTime {
 			out.Facts = append(out.Facts, inferenceFact(f))
