@@ -147,11 +147,14 @@ func Default() Config {
 		builtIn = nil // cannot happen: a test loads every built-in profile
 	}
 	return Config{
-		Preset:    "sniper",
-		LogLevel:  "info",
-		Media:     media.DefaultConfig(),
-		Pacing:    pacing.DefaultConfig(),
-		Inference: Inference{Config: inference.DefaultConfig(), Remote: remote.DefaultConfig(), MiniCPM: minicpmo.DefaultConfig(), Sight: sight.DefaultConfig()},
+		Preset:   "sniper",
+		LogLevel: "info",
+		Media:    media.DefaultConfig(),
+		Pacing:   pacing.DefaultConfig(),
+		Inference: Inference{
+			Config: inference.DefaultConfig(), Remote: remote.DefaultConfig(), MiniCPM: minicpmo.DefaultConfig(),
+			Sight: sight.DefaultConfig(),
+		},
 		Agent: Agent{
 			Config: settings.DefaultConfig(), History: history.DefaultConfig(), Webhook: webhook.DefaultConfig(),
 			MQTT: mqtt.DefaultConfig(), LiveKit: room.DefaultConfig(),

@@ -24,8 +24,8 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// Cache returns the folder for bundles that programs make themselves: in the user's cache, or in the folder of temporary files if there is no home or it is not
-// writable.
+// Cache returns the folder for bundles that programs make themselves: in the user's cache, or in the folder of temporary files if there
+// is no home or it is not writable.
 func Cache() string {
 	if cache, err := os.UserCacheDir(); err == nil {
 		cache = filepath.Join(cache, "touchline")

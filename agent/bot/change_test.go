@@ -291,8 +291,8 @@ func TestEnginesThatAreRefused(t *testing.T) {
 		for choice, want := range map[agent.EngineChoice]string{
 			{Engine: "nano"}:     `language: expected one of ["en" "es"], as the nano engine speaks nothing else, got "nl"`,
 			{Engine: "minicpmo"}: "no model is installed: start with --model DIR",
-			{Engine: "magic"}:    `engine: expected one of scene, nano, got "magic"`,
-			{Engine: "remote", Server: "http://192.0.2.1:8000/v1"}: `engine: expected one of scene, nano, got "http://192.0.2.1:8000/v1"`,
+			{Engine: "magic"}:    `engine: expected one of scene, nano, sight, got "magic"`,
+			{Engine: "remote", Server: "http://192.0.2.1:8000/v1"}: `engine: expected one of scene, nano, sight, got "http://192.0.2.1:8000/v1"`,
 		} {
 			err := b.ChangeEngine(t.Context(), choice, "ana")
 			require.ErrorContains(t, err, want)
@@ -333,7 +333,7 @@ func TestFoundServers(t *testing.T) {
 			list = append(list, fmt.Sprintf("%s %s %t", o.EngineChoice, o.Program, o.InForce))
 		}
 		require.Equal(t, []string{
-			"scene  false", "nano  false", "minicpmo  false", "big on http://127.0.0.1:8000/v1 vLLM true",
+			"scene  false", "nano  false", "sight  false", "minicpmo  false", "big on http://127.0.0.1:8000/v1 vLLM true",
 			"small on http://127.0.0.1:8000/v1 vLLM false", "small on http://127.0.0.1:11434/v1 Ollama false",
 		}, list)
 		require.NoError(t, b.ChangeEngine(t.Context(), agent.EngineChoice{Engine: "remote", Model: "small"}, "ana"))

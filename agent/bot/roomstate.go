@@ -347,7 +347,7 @@ func (k *roomState) values() map[string]json.RawMessage {
 		}
 	}
 	regions := marshal(k.bot.Regions.Saved())
-	keep(keptRegions, !bytes.Equal(regions, k.regions), json.RawMessage(regions))
+	keep(keptRegions, !bytes.Equal(regions, k.regions), regions)
 	if k.bot.Regions.Unread() {
 		out[keptRegions] = k.unread
 	}

@@ -75,18 +75,24 @@ func (r *Item) UnmarshalText(text []byte) error {
 		return wrong
 	}
 	for words = words[2:]; len(words) > 0; words = words[1:] {
-		x, y, ok := strings.Cut(words[0], ":")
-		var p polygon.Point
-		var errs [2]error
-		p[0], errs[0] = strconv.ParseFloat(x, 64)
-		p[1], errs[1] = strconv.ParseFloat(y, 64)
-		if !ok || errs[0] != nil || errs[1] != nil {
+		p, ok := corner(words[0])
+		if !ok {
 			break
 		}
 		r.Points = append(r.Points, p)
 	}
 	r.Name = strings.Join(words, " ")
 	return nil
+}
+
+// corner reads "x:y".
+func corner(text string) (p polygon.Point, ok bool) {
+	x, y, ok := strings.Cut(text, ":")
+	for i, number := range []string{x, y} {
+		v, err := strconv.ParseFloat(number, 64)
+		p[i], ok = v, ok && err == nil
+	}
+	return p, ok
 }
 
 // Validate checks every region and reports all that is wrong, joined. Each message begins with the YAML path below "agent.regions".

@@ -30,11 +30,15 @@ func TestConfig(t *testing.T) {
 	}{
 		{"none", func(region.List) region.List { return nil }, ""},
 		{"right", func(l region.List) region.List { return l }, ""},
-		{"name", func(l region.List) region.List { l[1].Name = "a\"b"; return l },
-			`list[1].name: must be 1 to 40 characters without quotes, slashes and outer spaces, is "a\"b"`},
+		{
+			"name", func(l region.List) region.List { l[1].Name = "a\"b"; return l },
+			`list[1].name: must be 1 to 40 characters without quotes, slashes and outer spaces, is "a\"b"`,
+		},
 		{"kind", func(l region.List) region.List { l[0].Kind = "hole"; return l }, `list[0].kind: must be mask, zone or line, is "hole"`},
-		{"twice", func(l region.List) region.List { l[1].Name = "DOOR"; return l },
-			`list[1].name: must be another name than that of list[0], is "DOOR"`},
+		{
+			"twice", func(l region.List) region.List { l[1].Name = "DOOR"; return l },
+			`list[1].name: must be another name than that of list[0], is "DOOR"`,
+		},
 		{"corners", func(l region.List) region.List { l[0].Points = l[0].Points[:2]; return l }, "list[0].points: must be 3 to 16, are 2"},
 		{"many", func(l region.List) region.List {
 			for i := range 31 {

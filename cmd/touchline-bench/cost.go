@@ -69,7 +69,8 @@ func costOf(r *run, rooms int, sound bool, env ...string) usage {
 // workerName is the agent name of the worker.
 const workerName = "asked"
 
-// worker starts the agent worker of touchline-slim, the program for an existing server, with the settings env, and brings an agent into each room.
+// worker starts the agent worker of touchline-slim, the program for an existing server, with the settings env, and brings an agent into
+// each room.
 func worker(r *run, at location, env []string) *process {
 	cmd := r.program("touchline-slim", "--log-level=error", "agent", "--url", at.URL, "--http", "127.0.0.1:0",
 		"--full-cpu", "0", "--slots", "16")

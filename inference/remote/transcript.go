@@ -138,7 +138,8 @@ func readTranscription(body []byte, length time.Duration, h inference.Hearing) (
 	if !h.WordTimes {
 		return parts, nil
 	}
-	if len(words) == 0 && slices.ContainsFunc(parts, func(p inference.Transcript) bool { return strings.ContainsFunc(p.Text, unicode.IsLetter) }) {
+	said := func(p inference.Transcript) bool { return strings.ContainsFunc(p.Text, unicode.IsLetter) }
+	if len(words) == 0 && slices.ContainsFunc(parts, said) {
 		return nil, inference.ErrNoWordTimes
 	}
 	share(words, parts)

@@ -215,7 +215,6 @@ func changed(was, is []int) bool {
 	return false
 }
 
-//nolint:gochecknoglobals // compiled once
 var (
 	clockText = regexp.MustCompile(`(?:^|\D)(\d{1,3}:[0-5]\d(?:[.:]\d{1,2})?)(?:$|\D)`)
 	scoreText = regexp.MustCompile(`(?:^|\D)(\d{1,3})\s*[-–—:]\s*(\d{1,3})(?:$|\D)`)

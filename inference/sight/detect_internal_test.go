@@ -116,8 +116,13 @@ func TestDetect(t *testing.T) {
 					if have.Class != want.Class {
 						t.Errorf("%s: expected %v, got %v", name+how, want, have)
 					}
-					for _, v := range [][2]float32{{want.X0, have.X0}, {want.Y0, have.Y0}, {want.X1, have.X1}, {want.Y1, have.Y1},
-						{want.Score, have.Score}} {
+					for _, v := range [][2]float32{
+						{want.X0, have.X0},
+						{want.Y0, have.Y0},
+						{want.X1, have.X1},
+						{want.Y1, have.Y1},
+						{want.Score, have.Score},
+					} {
 						if diff := v[0] - v[1]; diff > 1e-3 || diff < -1e-3 {
 							t.Errorf("%s: expected %v, got %v", name+how, want, have)
 						}

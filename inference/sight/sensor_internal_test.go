@@ -24,7 +24,8 @@ func TestSensorMeasures(t *testing.T) {
 	require.False(t, ok, "no look yet")
 	for at := time.Duration(0); at < 4*time.Second; at += 400 * time.Millisecond {
 		w.Push(Look{PTS: at, Texts: []string{"ARS 1-0 CHE"}, Boxes: []Box{
-			{Class: "person", Score: 0.9, X0: 0.1, Y0: 0.4, X1: 0.2, Y1: 0.8}, {Class: "person", Score: 0.9, X0: 0.7, Y0: 0.4, X1: 0.8, Y1: 0.8},
+			{Class: "person", Score: 0.9, X0: 0.1, Y0: 0.4, X1: 0.2, Y1: 0.8},
+			{Class: "person", Score: 0.9, X0: 0.7, Y0: 0.4, X1: 0.8, Y1: 0.8},
 			{Class: "car", Score: 0.9, X0: 0.4, Y0: 0.7, X1: 0.6, Y1: 0.9},
 		}})
 	}

@@ -39,7 +39,10 @@ type Session struct {
 }
 
 func newSession(m *Model, random *rand.Rand) *Session {
-	s := &Session{model: m, camera: scene.NewAnalyzer(), watcher: NewWatcher(random), board: NewBoard(), measured: none, cutAt: none, panAt: none, looked: none}
+	s := &Session{
+		model: m, camera: scene.NewAnalyzer(), watcher: NewWatcher(random), board: NewBoard(),
+		measured: none, cutAt: none, panAt: none, looked: none,
+	}
 	s.pump = newPump(m.slots, m.cfg.every(), s.look)
 	return s
 }
@@ -88,7 +91,8 @@ func (s *Session) look(f inference.Frame, e effort) error {
 	l := Look{PTS: f.PTS, Frame: &f, Cut: since(s.cutAt), Pan: since(s.panAt), Light: s.light}
 	fresh := l.Cut || s.looked == none
 	s.mu.Unlock()
-	nets, err := &s.model.nets, error(nil)
+	nets := &s.model.nets
+	var err error
 	if l.Boxes, err = nets.detect(f, s.model.cfg.Parts && e < wholeOnly); err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Package sight is an engine with eyes on a CPU: a small pre-trained network finds people, vehicles and animals, another one finds and reads
-// text, and what they find is followed over time and told in sentences whose facts were measured.
+// Package sight is an engine with eyes on a CPU: a small pre-trained network finds people, vehicles and animals, another one finds and
+// reads text, and what they find is followed over time and told in sentences whose facts were measured.
 package sight
 
 // Box is one thing that the detector found in a picture. Coordinates are shares of the picture, 0 to 1, from the top left corner.

@@ -39,8 +39,11 @@ func TestValidate(t *testing.T) {
 		{"no number", false, points{{0, 0}, {math.NaN(), 0}, {0, 1}}, "points[1]: must be [x, y] from 0 to 1, is [NaN, 0]"},
 		{"twice", false, points{{0, 0}, {1, 0}, {1, 0}, {0, 1}}, "points[1]: is at the same place as the next point"},
 		{"first again", false, points{{0, 0}, {1, 0}, {0, 1}, {0, 0}}, "points[3]: is at the same place as the next point"},
-		{"bow", false, points{{0, 0}, {1, 1}, {1, 0}, {0, 1}},
-			"points: the edge from point 0 crosses the edge from point 2; draw it without a crossing"},
+		{
+			"bow", false,
+			points{{0, 0}, {1, 1}, {1, 0}, {0, 1}},
+			"points: the edge from point 0 crosses the edge from point 2; draw it without a crossing",
+		},
 		{"crossing line", true, points{{0, 0}, {1, 1}, {1, 0}, {0, 1}}, "points: the edge from point 0 crosses the edge from point 2"},
 		{"back on itself", false, points{{0, 0}, {1, 0}, {0.5, 0}}, "points: the edge from point 0 crosses the edge from point 1"},
 		{"touching", false, points{{0, 0}, {1, 0}, {1, 1}, {0.5, 0}, {0, 1}}, "points: the edge from point 0 crosses the edge from point 2"},

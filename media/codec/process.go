@@ -234,7 +234,7 @@ func handle(d duty, m wire.Message) error {
 		return parsed(m, wire.ParseEncoded, d.encoded)
 	case wire.KindProblem:
 		return parsed(m, wire.ParseProblem, d.problem)
-	case wire.KindHello, wire.KindUnit, wire.KindLatest, wire.KindSetup, wire.KindRaw, wire.KindReady:
+	case wire.KindHello, wire.KindUnit, wire.KindLatest, wire.KindSetup, wire.KindRaw, wire.KindReady, wire.KindMasks:
 	}
 	return fmt.Errorf("%w: kind %d is not for the bot", wire.ErrMalformed, m.Kind)
 }

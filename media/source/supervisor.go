@@ -137,7 +137,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		}
 		if wake.Sleep(ctx, pause) != nil {
 			s.tracker.End(s.opts.Now())
-			return nil
+			return nil //nolint:nilerr // the end that was asked for
 		}
 	}
 }

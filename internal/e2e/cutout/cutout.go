@@ -10,6 +10,7 @@ import (
 	"image/png"
 	"os"
 	"os/exec"
+	"strconv"
 	"time"
 
 	xdraw "golang.org/x/image/draw"
@@ -17,8 +18,9 @@ import (
 
 // Size and rate of a clip.
 const (
-	Width, Height = 640, 360
-	FPS           = 10
+	Width  = 640
+	Height = 360
+	FPS    = 10
 )
 
 // Walk is a photo that moves over the street: it waits outside at the left, walks to the middle, stays and walks out on the right.
@@ -50,8 +52,8 @@ func Write(ctx context.Context, path string, length time.Duration, walks ...Walk
 		}
 	}
 	cmd := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgba", //nolint:gosec // constants and a path
-		"-s", fmt.Sprintf("%dx%d", Width, Height), "-r", fmt.Sprint(FPS), "-i", "pipe:0",
-		"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-g", fmt.Sprint(FPS), "-pix_fmt", "yuv420p", path)
+		"-s", fmt.Sprintf("%dx%d", Width, Height), "-r", strconv.Itoa(FPS), "-i", "pipe:0",
+		"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-g", strconv.Itoa(FPS), "-pix_fmt", "yuv420p", path)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err

@@ -246,8 +246,8 @@ func (in input) command(ctx context.Context, program string, before, after []str
 }
 
 // container returns the format for a pipe.
-func (s stream) container() string {
-	if s.codec == media.H264 || s.codec == media.H265 {
+func (n *stream) container() string {
+	if n.codec == media.H264 || n.codec == media.H265 {
 		return "mpegts"
 	}
 	return "ivf"
