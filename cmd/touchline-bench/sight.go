@@ -58,7 +58,10 @@ const sightTime = 150 * time.Second
 // to the first word, for each comment that the engine anchored.
 func sightDelays(r *run) (delays, words []time.Duration) {
 	clip, store := filepath.Join(r.folder(), "clip.mp4"), r.folder()
-	walk := cutout.Walk{Photo: "inference/sight/testdata/astronaut.png", Enter: 4 * time.Second, Walk: 2500 * time.Millisecond, Stay: 4 * time.Second}
+	walk := cutout.Walk{
+		Photo: "inference/sight/testdata/astronaut.png",
+		Enter: 4 * time.Second, Walk: 2500 * time.Millisecond, Stay: 4 * time.Second,
+	}
 	r.Check(cutout.Write(r.Context(), clip, walk.End()+4*time.Second, walk))
 	cmd := r.program("touchline", "--log-level=error", "run", "--listen", "127.0.0.1:0", "--source", clip)
 	cmd.Env = append(cmd.Env, engineSetting+"sight", "TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH="+store)

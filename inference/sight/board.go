@@ -22,6 +22,7 @@ const (
 	outlines    = 6               // finds whose mean is a line's place
 	readAgree   = 2               // equal readings in a row
 	readDoubted = 4               // of a score that does not rise by one to three
+	clockEvery  = time.Second     // between readings of a line that is a clock alone
 	blockChange = 12              // levels, of the mean of a block
 	thumbWidth  = 64
 	thumbHeight = 16
@@ -63,6 +64,8 @@ type boardLine struct {
 	place        Rect
 	seen, missed int
 	thumb        []int // of the last reading
+	read         time.Duration
+	clock        bool // nothing else in the last reading
 	text         string
 	pending      string // of the last readings
 	same, need   int    // of them, and how many confirm their text
@@ -169,10 +172,11 @@ func (r Rect) share(o Rect) float32 {
 // stale reports whether a line must be read: its last readings differ, or its pixels changed since.
 func (b *Board) stale(l *boardLine, f inference.Frame) bool {
 	thumb := b.thumb(l.place.pixels(f), f)
-	if thumb == nil || l.same >= l.need && l.thumb != nil && !changed(l.thumb, thumb) {
+	sure := l.same >= l.need && l.thumb != nil
+	if thumb == nil || sure && (l.clock && f.PTS-l.read < clockEvery && f.PTS >= l.read || !changed(l.thumb, thumb)) {
 		return false
 	}
-	l.thumb = thumb
+	l.thumb, l.read = thumb, f.PTS
 	return true
 }
 
@@ -232,6 +236,7 @@ func (b *Board) hear(l *boardLine, now time.Duration, r Reading) (BoardChange, b
 		b.clock, b.clockAt = text[at[2]:at[3]], now
 		text = strings.TrimSpace(text[:at[2]] + text[at[3]:])
 	}
+	l.clock = text == ""
 	if l.same == 0 || text != l.pending {
 		l.pending, l.same = text, 0
 	}

@@ -140,6 +140,11 @@ func TestBoardClock(t *testing.T) {
 	b = newTestBoard(t)
 	n, _ = b.reads("20:15:07")
 	require.Zero(t, n)
+	reads := b.s.reads
+	for range 10 {
+		b.look("20:15:07", true)
+	}
+	require.LessOrEqual(t, b.s.reads-reads, 4) // once a second
 	clock, _ = b.Clock()
 	require.Equal(t, "20:15:07", clock)
 	require.Empty(t, b.Texts())

@@ -91,10 +91,10 @@ func TestSixtySentences(t *testing.T) {
 			w := NewWatcher(r)
 			k := kinds[i%len(kinds)]
 			n := 1
-			switch k {
-			case enterFact, leaveFact, viewFact:
+			switch {
+			case k == enterFact, k == leaveFact, k == viewFact:
 				n += r.IntN(3)
-			case togetherFact:
+			case k == togetherFact:
 				n = 2
 			}
 			f := fact{kind: k, side: []side{leftSide, rightSide}[r.IntN(2)], n: r.IntN(7), out: r.IntN(3), text: "ARS 2-1 CHE"}
