@@ -67,7 +67,9 @@ func (c *Cycle) showFrames() {
 	}
 	frames := c.frames
 	c.frames = nil
-	l.opts.Output.Frames(c.Number, frames)
+	if !l.forgotSince(c.forgets) {
+		l.opts.Output.Frames(c.Number, frames)
+	}
 }
 
 // endLook ends the look of a cycle; cause is nil when the answer's text is complete. It reports whether there is a comment, whose
@@ -160,7 +162,8 @@ func (c *Cycle) nothingSaidLocked(cause error, now time.Time) {
 	}
 	r := &c.rec
 	switch {
-	case errors.Is(cause, ErrReplaced), errors.Is(cause, ErrStopped), errors.Is(cause, errSourceChanged), errors.Is(cause, errEngineChanged):
+	case errors.Is(cause, ErrReplaced), errors.Is(cause, ErrStopped), errors.Is(cause, errSourceChanged), errors.Is(cause, errEngineChanged),
+		errors.Is(cause, errForgotten):
 		r.Outcome, r.Reason = OutcomeDropped, cause.Error()
 		return
 	case errors.Is(cause, context.Canceled):

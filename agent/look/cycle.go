@@ -23,6 +23,7 @@ type Cycle struct {
 	Language string       // BCP 47
 
 	l       *Loop
+	forgets uint64                  // Loop.forgets at its begin
 	cancel  context.CancelCauseFunc // ends its generation
 	comment Comment                 // nil before its prompt
 	past    []prompt.PastComment    // that the comment must not repeat, when it was asked for
@@ -122,7 +123,7 @@ func (l *Loop) beginCycle(ctx context.Context, now time.Time) (look context.Cont
 	look, cancel := context.WithCancelCause(ctx)
 	l.number++
 	l.inFlight = &Cycle{
-		Number: l.number, l: l, cancel: cancel, spoken: l.task.Spoken,
+		Number: l.number, l: l, forgets: l.forgets, cancel: cancel, spoken: l.task.Spoken,
 		rec: Record{
 			Type: "cycle_end", Cycle: l.number, Instruction: l.task.Instruction, Profile: l.task.Profile.Name,
 			Engine: l.engine.Name(), InferenceStart: now,
@@ -281,27 +282,30 @@ func (c *Cycle) prepare(ctx context.Context) (inference.Prompt, error) {
 	if err != nil {
 		return inference.Prompt{}, causeOf(ctx, fmt.Errorf("get the newest picture: %w", err))
 	}
-	if !c.selectFrames(newest) {
-		return inference.Prompt{}, errSourceChanged
+	if err := c.selectFrames(newest); err != nil {
+		return inference.Prompt{}, err
 	}
 	return c.prompt(window.Sign(c.looked[len(c.looked)-1].VideoFrame)) // it reads the whole picture: without the lock
 }
 
-// selectFrames sets the window of a cycle, with the newest picture in it; false without any picture.
-func (c *Cycle) selectFrames(newest media.VideoFrame) bool {
+// selectFrames sets the window of a cycle, with the newest picture in it.
+func (c *Cycle) selectFrames(newest media.VideoFrame) error {
 	l := c.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if c.forgets != l.forgets {
+		return errForgotten
+	}
 	frames := l.newestFramesLocked(newest)
 	if len(frames) == 0 {
-		return false
+		return errSourceChanged
 	}
 	c.frames, c.looked = frames, frames
 	c.Anchor = frames[len(frames)-1]
 	c.Anchor.Pix = nil
 	l.lastEpoch, l.lastPTS, l.cycled = c.Anchor.Epoch, c.Anchor.PTS, true
 	c.rec.Show(frames)
-	return true
+	return nil
 }
 
 // newestFramesLocked returns the pictures of a look, with the newest one among them.

@@ -33,6 +33,7 @@ var (
 	ErrStopped = errors.New("commenting was stopped")
 
 	errSourceChanged = errors.New("the source changed")
+	errForgotten     = errors.New("the masks or zones changed")
 	errEngineChanged = errors.New("the engine changed")
 )
 
@@ -152,6 +153,7 @@ type Loop struct {
 	readyAt    time.Time // when the engine was seen to become ready
 	polled     polled
 
+	forgets     uint64                  // calls of Forget; looks that began before it must show their pictures to no one
 	rulesCancel context.CancelCauseFunc // ends the look with rules in flight; nil without one
 	rulesRetry  retry
 }
@@ -251,10 +253,11 @@ func (l *Loop) SourceChanged() {
 	l.album.clear()
 }
 
-// Forget drops the pictures of past looks and of the window.
+// Forget drops the pictures of past looks, of the window and of looks in flight. What these find raises no alert.
 func (l *Loop) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.forgets++
 	l.lastSign = nil
 	l.album.clear()
 	l.picture.Clear()

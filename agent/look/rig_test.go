@@ -39,6 +39,7 @@ type rig struct {
 	rules  *alert.Set // nil without rules
 	alerts int        // raised
 	stop   func()
+	latest func(media.VideoFrame) // called with each picture for a look; may be nil
 
 	mu       sync.Mutex
 	records  []look.Record
@@ -69,7 +70,7 @@ func newRig(t *testing.T, answer func(n int, p inference.Prompt) agenttest.Answe
 	r.Scheduler = speech.NewScheduler(speech.Settings{Voice: r.voice, Pacing: r.task.Pacing, Changed: func() { r.Wake() }, Log: zerolog.Nop()})
 	r.Pace(r.task.Pace().PauseAfter, r.task.Pacing, false)
 	opts := look.Options{
-		Task: r.task, Engine: look.NewEngine(agenttest.Open(r.engine), ""), Picture: picture, Newest: decoder.Latest,
+		Task: r.task, Engine: look.NewEngine(agenttest.Open(r.engine), ""), Picture: picture, Newest: r.newest(decoder),
 		Ahead: func(time.Time) time.Duration { return 0 }, Speech: comments{r.Scheduler, r}, Output: output{r}, Log: zerolog.Nop(),
 	}
 	if r.rules != nil {
@@ -78,6 +79,17 @@ func newRig(t *testing.T, answer func(n int, p inference.Prompt) agenttest.Answe
 	r.Loop = look.New(opts)
 	r.stop = r.run(t, picture, decoder, opts.Engine)
 	return r
+}
+
+// newest returns the newest picture of a decoder, and then calls latest.
+func (r *rig) newest(d *agenttest.Decoder) func(context.Context) (media.VideoFrame, error) {
+	return func(ctx context.Context) (media.VideoFrame, error) {
+		f, err := d.Latest(ctx)
+		if r.latest != nil {
+			r.latest(f)
+		}
+		return f, err
+	}
 }
 
 // run runs the parts until stop.

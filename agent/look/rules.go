@@ -52,35 +52,48 @@ func (l *Loop) followCycle(ctx context.Context, c *Cycle) error {
 	var may bool
 	l.locked(func() {
 		frames, c.looked = c.looked, nil
-		may = len(frames) > 0 && frames[len(frames)-1].Epoch == l.picture.Source().Epoch && l.mayAskLocked() &&
+		may = c.forgets == l.forgets && len(frames) > 0 && frames[len(frames)-1].Epoch == l.picture.Source().Epoch && l.mayAskLocked() &&
 			!time.Now().Before(l.rulesRetry.at)
 	})
 	if !may || !l.ReadsRules() {
 		return nil
 	}
-	return l.askRules(ctx, l.opts.Rules.Due(time.Now()), frames)
+	return l.askRules(ctx, l.opts.Rules.Due(time.Now()), frames, c.forgets)
 }
 
 // lookForRules takes a look with rules on the newest pictures.
 func (l *Loop) lookForRules(ctx context.Context) error {
 	lctx, cancel := context.WithTimeout(ctx, latestTimeout)
 	defer cancel()
+	var forgets uint64
+	l.locked(func() { forgets = l.forgets })
 	newest, err := l.opts.Newest(lctx)
 	if err != nil {
 		l.failAlertLook(fmt.Errorf("get the newest picture: %w", err), time.Now())
 		return nil
 	}
 	var frames []window.Frame
-	l.locked(func() { frames = l.newestFramesLocked(newest) })
+	l.locked(func() {
+		if forgets == l.forgets {
+			frames = l.newestFramesLocked(newest)
+		}
+	})
 	if len(frames) == 0 {
 		return nil
 	}
 	defer l.album.pack()
-	return l.askRules(ctx, l.opts.Rules.Due(time.Now()), frames)
+	return l.askRules(ctx, l.opts.Rules.Due(time.Now()), frames, forgets)
 }
 
-// askRules asks the engine about rules, in several looks if one prompt cannot hold all. A panic of the engine is returned as an error.
-func (l *Loop) askRules(ctx context.Context, rules []prompt.Rule, frames []window.Frame) error {
+// forgotSince reports whether Forget was called since it had been called so many times.
+func (l *Loop) forgotSince(times uint64) (forgot bool) {
+	l.locked(func() { forgot = l.forgets != times })
+	return forgot
+}
+
+// askRules asks the engine about rules, in several looks if one prompt cannot hold all. forgets is Loop.forgets of the pictures. A panic
+// of the engine is returned as an error.
+func (l *Loop) askRules(ctx context.Context, rules []prompt.Rule, frames []window.Frame, forgets uint64) error {
 	if len(rules) == 0 {
 		return nil
 	}
@@ -90,7 +103,7 @@ func (l *Loop) askRules(ctx context.Context, rules []prompt.Rule, frames []windo
 			for i := range half {
 				half[i].Number = i + 1
 			}
-			if err := l.askRules(ctx, half, frames); err != nil {
+			if err := l.askRules(ctx, half, frames, forgets); err != nil {
 				return err
 			}
 		}
@@ -104,8 +117,8 @@ func (l *Loop) askRules(ctx context.Context, rules []prompt.Rule, frames []windo
 	if err != nil {
 		l.failAlertLook(err, now)
 	}
-	if anchor.Epoch != l.picture.Source().Epoch {
-		return nil // a look at the previous source votes for nothing
+	if anchor.Epoch != l.picture.Source().Epoch || l.forgotSince(forgets) {
+		return nil // a look at the previous source, or at forgotten pictures, votes for nothing
 	}
 	l.opts.Rules.Answer(ctx, Answer{Rules: rules, Text: answer, Err: err, Anchor: anchor, Answered: now})
 	return nil

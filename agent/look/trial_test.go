@@ -1,15 +1,19 @@
 package look_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/agenttest"
+	"touchline/agent/alert"
 	"touchline/agent/look"
 	"touchline/inference"
+	"touchline/media"
 )
 
 // TestTryRule: a rule is tried on the present pictures and on past looks, beside the commentary and without votes.
@@ -69,6 +73,41 @@ func TestTryRule(t *testing.T) {
 		require.Less(t, len(trials), 4, "looks at another source are forgotten")
 		r.stop()
 	})
+}
+
+// TestForget: pictures that were taken before a mask came into force are in no later look, and raise no alert.
+func TestForget(t *testing.T) {
+	for _, mask := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			var loop *rig
+			var took atomic.Int64 // PTS of the first picture for a look
+			took.Store(-1)
+			answer := watching(func(p inference.Prompt) agenttest.Answer {
+				if mask { // while the look is in flight
+					loop.Loop.Forget()
+				}
+				return replies(holds)(p)
+			})
+			r := newRig(t, func(n int, p inference.Prompt) agenttest.Answer {
+				for _, f := range p.Frames {
+					assert.Greater(t, int64(f.PTS), took.Load())
+				}
+				return answer(n, p)
+			}, func(r *rig) {
+				loop = r
+				r.rules = rules(t, alert.Rule{When: "a goal is scored"})
+				r.latest = func(f media.VideoFrame) {
+					if took.CompareAndSwap(-1, int64(f.PTS)) {
+						r.Loop.Forget()
+					}
+				}
+			})
+			time.Sleep(2 * time.Minute)
+			r.stop()
+			require.Equal(t, mask, r.alerts == 0)
+			require.GreaterOrEqual(t, took.Load(), int64(0))
+		})
+	}
 }
 
 // TestTryRuleIsBounded: a slow engine answers some of the trials, and an engine that reads no rules none.
