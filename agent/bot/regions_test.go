@@ -3,7 +3,9 @@
 package bot_test
 
 import (
+	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"touchline/agent/alert"
 	"touchline/agent/bot"
 	"touchline/agent/region"
+	"touchline/agent/room/conn"
 	"touchline/agent/state"
 	"touchline/configs"
 	"touchline/internal/polygon"
@@ -44,6 +47,34 @@ func TestKeptRegions(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, b.Regions.Put("still", corner(region.Line), "ana", time.Now()))
 		require.NoError(t, b.Regions.Remove("still"), "a rule names a region in quotes")
+	})
+
+	// What is too large to hand over leaves the masks; masks that are too large themselves cover the whole picture.
+	begin(t, bot.OutputSettings{}, cfg, func(b *bot.Bot) {
+		next := func(most int) (masks polygon.Masks, sheet string) {
+			kept := map[string]json.RawMessage{}
+			state := b.HandOver(most)
+			require.LessOrEqual(t, len(state), most)
+			require.NoError(t, json.Unmarshal([]byte(state), &kept))
+			keys := conn.Keys{APIKey: "key", APISecret: "a secret of at least 32 characters"}
+			out, err := bot.New(bot.Options{Settings: cfg, Keys: keys, Kept: kept, Log: zerolog.Nop()})
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			defer func() { _ = out.Run(ctx) }()
+			return out.Regions.Masks(), out.Background().Text
+		}
+		_, err := b.SetBackground("facts:\n"+strings.Repeat("- Blue plays at home.\n", 60), "ana")
+		require.NoError(t, err)
+		require.NoError(t, b.Regions.Put("window", corner(region.Mask), "ana", time.Now()))
+		masks, sheet := next(15 << 10)
+		require.Len(t, masks.Shapes, 2)
+		require.NotEmpty(t, sheet)
+		masks, sheet = next(1 << 10)
+		require.Len(t, masks.Shapes, 2)
+		require.Empty(t, sheet)
+		masks, _ = next(200)
+		require.True(t, masks.All)
 	})
 
 	store, err := state.Open(to.State, zerolog.Nop())

@@ -120,6 +120,32 @@ func (b *Bot) Kept() map[string]json.RawMessage {
 	return out
 }
 
+// HandOver returns people's changes in the room as JSON of Options.Kept, in at most so many bytes; "" without any. If they are larger, the
+// largest ones are left out. The regions are not: a room would lose its masks. If they alone are too large, the next bot cannot read
+// them, and covers the whole picture.
+func (b *Bot) HandOver(most int) string {
+	kept := b.Kept()
+	for {
+		state := marshal(kept)
+		switch {
+		case len(kept) == 0:
+			return ""
+		case len(state) <= most:
+			return string(state)
+		case len(kept) == 1 && kept[keptRegions] != nil:
+			return string(marshal(map[string]string{keptRegions: "too large to hand over"}))
+		}
+		largest := ""
+		for name, value := range kept {
+			if name != keptRegions && (largest == "" || len(value) > len(kept[largest])) {
+				largest = name
+			}
+		}
+		b.log.Warn().Str("value", largest).Int("bytes", len(kept[largest])).Msg("kept value too large to hand over")
+		delete(kept, largest)
+	}
+}
+
 // restore applies what is kept to a bot without any change, and keeps what changes from now on. A value that is not
 // valid today is left out, with a warning, and stays in the file until it is changed.
 func (k *roomState) restore(values map[string]json.RawMessage) {

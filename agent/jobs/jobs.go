@@ -145,22 +145,13 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 		gate.finish(rctx, ended)
 		cancel()
 	}
-	if state := stateOf(b); job.HandOver != nil && state != "" {
-		job.HandOver(state)
+	if job.HandOver != nil {
+		job.HandOver(b.HandOver(worker.MaxState))
 	}
 	job.Leaving(nil)
 	leave()
 	<-ended
 	return outcome(result)
-}
-
-// stateOf returns people's changes in the room of a bot, for its next job; "" for none.
-func stateOf(b *bot.Bot) string {
-	state, err := json.Marshal(b.Kept())
-	if err != nil || string(state) == "{}" {
-		return ""
-	}
-	return string(state)
 }
 
 // answer makes a bot answer worker.StateMethod.
@@ -172,11 +163,7 @@ func (j *Manager) answer(r *lksdk.Room, job worker.Job, b *bot.Bot) {
 		if err != nil || claims.Video == nil || !claims.Video.RoomAdmin || claims.Video.Room != job.Room {
 			return "", conn.ErrNoRight
 		}
-		state := stateOf(b)
-		if len(state) > lksdk.MaxPayloadBytes {
-			state = "" // the server would refuse the answer
-		}
-		return state, nil
+		return b.HandOver(lksdk.MaxPayloadBytes), nil
 	})
 	if err != nil {
 		j.opts.Log.Warn().Err(err).Str("room", job.Room).Msg("RPC method not registered")

@@ -107,7 +107,7 @@ func (a *roomAPI) handOver(ctx context.Context, r *running) bool {
 	}
 	i := slices.IndexFunc(roots, func(d *livekit.AgentDispatch) bool { return d.GetId() == r.root })
 	further := map[string]string{}
-	if r.state != "" && len(r.state) <= maxState {
+	if r.state != "" && len(r.state) <= MaxState {
 		further[stateAttribute] = r.state
 	}
 	a.replace(ctx, r.job.Room, roots[max(i, 0)], copies, further)

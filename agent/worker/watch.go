@@ -16,13 +16,15 @@ import (
 // administers the room.
 const StateMethod = "touchline.handover"
 
+// MaxState is the largest state that a job can hand over, in bytes; a larger one is lost.
+const MaxState = 64 << 10
+
 const (
 	// rootAttribute marks a worker's copy of a dispatch and names the original. A room needs the agent while it has a
 	// dispatch without this attribute.
 	rootAttribute = "touchline.for"
-	// stateAttribute of a copy has the state that the previous job handed over, up to maxState bytes.
+	// stateAttribute of a copy has the state that the previous job handed over.
 	stateAttribute = "touchline.state"
-	maxState       = 64 << 10
 	// frozenAttribute of a copy has the SID of an agent that no longer answers, which the new agent replaces by its identity.
 	frozenAttribute = "touchline.frozen"
 	// An agent is frozen after maxUnanswered questions in a row without an answer within answerTime, if it has answered since the server
