@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"touchline/inference"
 )
@@ -22,10 +23,15 @@ type Eyes interface {
 type Sensor struct {
 	Eyes
 
-	mu      sync.Mutex
-	newest  inference.Fact // of the last measurement
-	changes uint64
+	mu        sync.Mutex
+	newest    inference.Fact // of the last measurement
+	changes   uint64
+	changedAt time.Duration
+	crowded   bool // facts of a crowd came after the last change
 }
+
+// crowdChange is the least time between changes that are only the comings and goings of a crowd.
+const crowdChange = 2500 * time.Millisecond
 
 var _ inference.Sensor = (*Sensor)(nil)
 
@@ -40,13 +46,30 @@ func (s *Sensor) Facts() (inference.Facts, bool) {
 	if !ok {
 		return inference.Facts{}, false
 	}
-	if n := len(seen.Facts); n > 0 && seen.Facts[n-1] != s.newest {
-		s.newest = seen.Facts[n-1]
-		s.changes++
-	}
+	s.note(seen)
 	return inference.Facts{
 		PTS: seen.PTS, Epoch: seen.Epoch, Changes: s.changes, Things: numbersOf(seen.Things), Texts: seen.Texts,
 	}, true
+}
+
+// note counts a change if there are new facts. Those that the engine sums up in a crowd count now and then.
+func (s *Sensor) note(seen inference.Sight) {
+	fresh := seen.Facts[slices.Index(seen.Facts, s.newest)+1:]
+	crowd, single := 0, false
+	for _, f := range seen.Facts {
+		what, about, _ := strings.Cut(f.Text, ": ")
+		if slices.Contains([]kind{enterFact, appearFact, leaveFact}, kind(what)) && seen.PTS-f.PTS <= crowdTime {
+			crowd += 1 + strings.Count(about, ", ")
+		}
+	}
+	for _, f := range fresh {
+		what, _, _ := strings.Cut(f.Text, ":")
+		single = single || crowd <= crowdEvents || !summed(kind(what))
+		s.crowded, s.newest = true, f
+	}
+	if single || s.crowded && (seen.PTS < s.changedAt || seen.PTS-s.changedAt >= crowdChange) {
+		s.changes, s.changedAt, s.crowded = s.changes+1, seen.PTS, false
+	}
 }
 
 // numbersOf returns the numbers of things, people first: "3 people, 1 car".

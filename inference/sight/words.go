@@ -157,7 +157,7 @@ func (w *Watcher) sumUp(due []*fact) []*fact {
 	}
 	due = slices.DeleteFunc(due, func(f *fact) bool {
 		single := len(f.tracks) == 1 && w.colour(f.tracks[0]) != ""
-		if single || !slices.Contains([]kind{enterFact, appearFact, leaveFact, crossFact, togetherFact, stopFact, goFact}, f.kind) {
+		if single || !summed(f.kind) {
 			return false
 		}
 		w.telling.unsummed = true
@@ -169,6 +169,11 @@ func (w *Watcher) sumUp(due []*fact) []*fact {
 		due = append(due, &fact{kind: crowdFact, at: w.now, due: w.now, rank: 1, n: came, out: left})
 	}
 	return due
+}
+
+// summed reports whether facts of a kind are summed up in a crowd.
+func summed(k kind) bool {
+	return slices.Contains([]kind{enterFact, appearFact, leaveFact, crossFact, togetherFact, stopFact, goFact}, k)
 }
 
 // traffic returns how many came and left since a time.
