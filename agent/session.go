@@ -43,6 +43,8 @@ type Options struct {
 	Engine Engine
 	// EngineNote describes the limits of the engine for the page.
 	EngineNote string
+	// OpenSensor is as look.Options.OpenSensor.
+	OpenSensor func() (inference.Sensor, error)
 
 	Input VideoInput
 	// NewDecoder makes the decoder.
@@ -150,7 +152,7 @@ func New(opts Options) (_ *Session, err error) {
 	state := s.State()
 	o := look.Options{
 		Task: s.task(state), Engine: s.engine, Picture: s.picture, Newest: s.newest, Ahead: s.delayAhead,
-		Speech: commentary{s.speech, s}, Output: lookOutput{s}, Log: s.log,
+		Speech: commentary{s.speech, s}, OpenSensor: opts.OpenSensor, Output: lookOutput{s}, Log: s.log,
 	}
 	if opts.Alerts != nil {
 		o.Rules = ruleLooks{opts.Alerts, s}
@@ -292,7 +294,7 @@ func (s *Session) onPicture(f media.VideoFrame) {
 	if !ours {
 		return // of the previous source
 	}
-	s.engine.Observe(look.EngineFrame(f))
+	s.Looks.Observe(look.EngineFrame(f))
 	if first {
 		s.Looks.Wake()
 	}

@@ -185,7 +185,7 @@ func (s *Session) Snapshot() Snapshot {
 	out := Snapshot{
 		Status:       s.statusLocked(view.State, now),
 		Engine:       s.engine.Name(),
-		EngineNote:   s.engine.Note(),
+		EngineNote:   s.Looks.Note(),
 		Capabilities: Capabilities{can.Instructions, can.Languages, can.Structured, can.Speech},
 		RuleNames:    can.RuleNames,
 		AlertNote:    s.alertNote(now),

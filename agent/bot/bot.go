@@ -214,7 +214,7 @@ func (b *Bot) makeSession(texts []agent.TextOutput) error {
 	options := agent.Options{
 		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Engine,
 		Profiles: cfg.Profiles, Presets: cfg.Presets, Preset: cfg.Preset,
-		Engine: talk, EngineNote: b.engine.now.Note,
+		Engine: talk, EngineNote: b.engine.now.Note, OpenSensor: b.engine.openSensor,
 		Input: b.Room.Watcher(), NewDecoder: b.newDecoder,
 		Video: b.delayed, Carries: b.Room.Carries, Audio: voiceOutput{b.Voice},
 		Texts: texts, Alerts: b.Alerts, Regions: b.Regions, Commit: b.outputs.commit, OnChange: b.save,

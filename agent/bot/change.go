@@ -244,11 +244,11 @@ func (c *engineSwitcher) swap(next *sharedEngine) error {
 	if err != nil {
 		return err
 	}
-	c.bot.SetEngine(session, next.Note)
 	c.mu.Lock()
 	old := c.now
-	c.now = next
+	c.now = next // before the looks open a sensor for it
 	c.mu.Unlock()
+	c.bot.SetEngine(session, next.Note)
 	return c.engines.release(old)
 }
 

@@ -72,6 +72,7 @@ func (l *Loop) think(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		l.tendSensor()
 		look, c, next := l.beginCycle(ctx, time.Now())
 		if c != nil {
 			l.opts.Output.Changed()
@@ -120,6 +121,7 @@ func (l *Loop) beginCycle(ctx context.Context, now time.Time) (look context.Cont
 	if err := l.gate.Begin(now); err != nil {
 		l.log.Error().Err(err).Msg("cycle out of turn")
 	}
+	l.beganLocked(now)
 	look, cancel := context.WithCancelCause(ctx)
 	l.number++
 	l.inFlight = &Cycle{
@@ -146,6 +148,9 @@ func (l *Loop) nextCycleLocked(now time.Time) (next time.Time, due bool) {
 	}
 	if l.cycled && !l.gate.Urgent() && source.Stopped(now) {
 		return now.Add(nothingNewer), false // the comment would be late by the age of the picture
+	}
+	if next := l.awaitFactsLocked(now); !next.IsZero() {
+		return next, false
 	}
 	at, ok := l.gate.Next(now, l.opts.Speech.VoiceEnd(now), l.opts.Ahead(now), l.task.Pace())
 	if !ok {
@@ -364,7 +369,7 @@ func (c *Cycle) promptAfresh(long error) inference.Prompt {
 // unchangedLocked reports whether a change is too small to ask the engine.
 func (l *Loop) unchangedLocked(change window.Change) bool {
 	limit := l.task.Threshold()
-	return limit > 0 && change.Below(limit)
+	return limit > 0 && change.Below(limit) && !l.sensing.changed
 }
 
 // promptLocked writes the prompt of a cycle.
@@ -372,6 +377,7 @@ func (l *Loop) promptLocked(frames []window.Frame, change window.Change, spoken 
 	p := prompt.Look{
 		System: l.task.Profile.Prompt, Background: l.task.Background, Instruction: l.task.Instruction, Spoken: spoken, Change: change.Mean,
 		Longer: l.task.Longer(), Past: l.past, Remarks: l.remarksLocked(now), Now: now, Frames: Pictures(frames),
+		Facts: l.factsLocked(),
 	}.Prompt(l.task.Inference, l.engine.Capabilities())
 	p.Sampling, p.Voice, p.VoiceNow = l.task.Sampling, l.task.Voice, func() string { return l.now().Voice }
 	return p

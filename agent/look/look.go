@@ -59,8 +59,10 @@ type Options struct {
 	Ahead  func(now time.Time) time.Duration
 	Speech Speech
 	Rules  Rules
-	Output Output
-	Log    zerolog.Logger
+	// OpenSensor returns a sensor for the engine in force, or says why it gets none; nil without sensors.
+	OpenSensor func() (inference.Sensor, error)
+	Output     Output
+	Log        zerolog.Logger
 }
 
 // Speech speaks the comments. Its methods do not block.
@@ -152,6 +154,7 @@ type Loop struct {
 	quiet      string    // why the last cycle has no comment
 	readyAt    time.Time // when the engine was seen to become ready
 	polled     polled
+	sensing    sensing
 
 	forgets     uint64                  // calls of Forget; looks that began before it must show their pictures to no one
 	rulesCancel context.CancelCauseFunc // ends the look with rules in flight; nil without one
@@ -169,6 +172,7 @@ func New(o Options) *Loop {
 func (l *Loop) Run(ctx context.Context) error {
 	g, ctx := rescue.WithContext(ctx)
 	l.work = g
+	defer l.closeSensor()
 	g.Go(func() error { return l.think(ctx) })
 	return g.Wait()
 }
@@ -277,6 +281,7 @@ func (l *Loop) SetEngine(c Conversation, note string) (closeOld func() error) {
 		l.rulesCancel(errEngineChanged)
 	}
 	l.rulesRetry, l.retry, l.quiet, l.lastSign = retry{}, retry{}, "", nil
+	l.sensing.stale = true
 	return closeOld
 }
 

@@ -37,7 +37,8 @@ type rig struct {
 	voice  *agenttest.Voice
 	engine *agenttest.Engine
 	rules  *alert.Set // nil without rules
-	alerts int        // raised
+	sensor func() (inference.Sensor, error)
+	alerts int // raised
 	stop   func()
 	latest func(media.VideoFrame) // called with each picture for a look; may be nil
 
@@ -66,12 +67,13 @@ func newRig(t *testing.T, answer func(n int, p inference.Prompt) agenttest.Answe
 	}
 	picture := look.NewPicture(r.task.Media.WindowSize)
 	picture.Configure(r.task.Media.CaptureFPS, r.task.Agent.Reach())
-	decoder := &agenttest.Decoder{OnPicture: func(f media.VideoFrame) { picture.Add(f); r.Wake() }}
+	decoder := &agenttest.Decoder{OnPicture: func(f media.VideoFrame) { picture.Add(f); r.Observe(look.EngineFrame(f)); r.Wake() }}
 	r.Scheduler = speech.NewScheduler(speech.Settings{Voice: r.voice, Pacing: r.task.Pacing, Changed: func() { r.Wake() }, Log: zerolog.Nop()})
 	r.Pace(r.task.Pace().PauseAfter, r.task.Pacing, false)
 	opts := look.Options{
 		Task: r.task, Engine: look.NewEngine(agenttest.Open(r.engine), ""), Picture: picture, Newest: r.newest(decoder),
-		Ahead: func(time.Time) time.Duration { return 0 }, Speech: comments{r.Scheduler, r}, Output: output{r}, Log: zerolog.Nop(),
+		Ahead: func(time.Time) time.Duration { return 0 }, Speech: comments{r.Scheduler, r}, OpenSensor: r.sensor,
+		Output: output{r}, Log: zerolog.Nop(),
 	}
 	if r.rules != nil {
 		opts.Rules = ruleLooks{r.rules, r}

@@ -20,6 +20,17 @@ const (
 	RepeatsAllow   = "allow"   // comments are not compared
 )
 
+// Values of Config.LookWhen.
+const (
+	LookByPixels = "pixels" // a look begins when the last one has ended and its comment allows
+	LookByFacts  = "facts"  // it also waits for a new fact of the detector, at most Config.LookMaxWait
+)
+
+// lookWhenRule names the values of the setting.
+const lookWhenRule = LookByPixels + " or " + LookByFacts
+
+func lookWhenOptions() []string { return []string{LookByPixels, LookByFacts} }
+
 // repeatsRule names the values of the setting.
 const repeatsRule = RepeatsSilence + ", " + RepeatsRetry + " or " + RepeatsAllow
 
@@ -38,6 +49,10 @@ type Config struct {
 	Stride int `yaml:"frame_stride" env:"FRAME_STRIDE"`
 	// ChangeThreshold skips a cycle when the scene changed less (0 to 255); 0 never skips.
 	ChangeThreshold float64 `yaml:"change_threshold" env:"CHANGE_THRESHOLD"`
+	// LookWhen is pixels or facts: a large model (engines minicpmo and remote) looks all the time, or when the detector of engine sight
+	// finds something new, and at least every LookMaxWait.
+	LookWhen    string        `yaml:"look_when" env:"LOOK_WHEN"`
+	LookMaxWait time.Duration `yaml:"look_max_wait" env:"LOOK_MAX_WAIT"`
 	// CutOnInstruction cuts the current speech on a new instruction.
 	CutOnInstruction bool `yaml:"cut_on_instruction" env:"CUT_ON_INSTRUCTION"`
 	// Repeats sets what becomes of a comment that says what one of the last 8 said, in the last two minutes: silence, retry (the engine is
@@ -61,7 +76,7 @@ func (c Config) Reach() int { return (c.Frames-1)*c.Stride + 1 }
 // DefaultConfig returns the settings of the sniper preset.
 func DefaultConfig() Config {
 	return Config{
-		Profile: "default", AutoStart: true, Frames: 4, Stride: 1, CutOnInstruction: true, Repeats: RepeatsSilence,
+		Profile: "default", AutoStart: true, Frames: 4, Stride: 1, LookWhen: LookByPixels, LookMaxWait: 10 * time.Second, CutOnInstruction: true, Repeats: RepeatsSilence,
 		Verbosity: UsualVerbosity, InstructionHold: 3 * time.Second, CycleTimeout: 2 * time.Minute,
 		Hearing: DefaultHearing(),
 	}
@@ -78,6 +93,8 @@ func (c Config) Validate() error {
 	}
 	s.That(check.Within(c.Frames, 1, 64), "frames_per_look", "between 1 and 64 pictures", c.Frames)
 	s.That(check.Within(c.Stride, 1, 64), "frame_stride", "between 1 and 64", c.Stride)
+	s.That(slices.Contains(lookWhenOptions(), c.LookWhen), "look_when", lookWhenRule, fmt.Sprintf("%q", c.LookWhen))
+	s.That(check.Within(c.LookMaxWait, time.Second, time.Minute), "look_max_wait", "between 1s and 1m", c.LookMaxWait)
 	s.That(slices.Contains(repeatsOptions(), c.Repeats), "repeats", repeatsRule, fmt.Sprintf("%q", c.Repeats))
 	s.That(check.Within(c.Verbosity, 1, 5), "talkativeness", "between 1 and 5", c.Verbosity)
 	s.That(check.Within(c.InstructionHold, 0, time.Minute), "order_hold", "between 0s and 1m", c.InstructionHold)

@@ -17,9 +17,11 @@ type Settings struct {
 	Frames           *int     `json:"frames_per_look,omitempty"`
 	Stride           *int     `json:"frame_stride,omitempty"`
 	ChangeThreshold  *float64 `json:"change_threshold,omitempty"`
-	MinInterval      *float64 `json:"min_interval,omitempty"` // s
-	PauseAfter       *float64 `json:"pause_after,omitempty"`  // s
-	FixedDelay       *float64 `json:"fixed_delay,omitempty"`  // s; 0 = automatic
+	LookWhen         *string  `json:"look_when,omitempty"`     // as Config.LookWhen
+	LookMaxWait      *float64 `json:"look_max_wait,omitempty"` // s
+	MinInterval      *float64 `json:"min_interval,omitempty"`  // s
+	PauseAfter       *float64 `json:"pause_after,omitempty"`   // s
+	FixedDelay       *float64 `json:"fixed_delay,omitempty"`   // s; 0 = automatic
 	MaxTokens        *int     `json:"max_tokens,omitempty"`
 	SpeechMaxTokens  *int     `json:"speech_max_tokens,omitempty"`
 	CutOnInstruction *bool    `json:"cut_on_instruction,omitempty"`

@@ -35,7 +35,7 @@ const PROFILES = ['Default', 'Sports', 'Security', 'Nature', 'Descriptive'].map(
 }));
 
 const settings = {
-  speech: true, capture_fps: 5, frames_per_look: 4, frame_stride: 1, change_threshold: 0, min_interval: 0.5, pause_after: 0.5,
+  speech: true, capture_fps: 5, frames_per_look: 4, frame_stride: 1, change_threshold: 0, look_when: 'pixels', look_max_wait: 10, min_interval: 0.5, pause_after: 0.5,
   fixed_delay: 0, max_tokens: 512, speech_max_tokens: 96, cut_on_instruction: true, repeats: 'silence', language: 'en',
 };
 const snapshot = {

@@ -48,6 +48,8 @@ export const GROUPS = [
     title: 'Timing',
     fields: [
       { key: 'change_threshold', label: 'Skip below change of', unit: 'of 255', help: '0 never skips.' },
+      { key: 'look_when', label: 'Large models look', unit: '', type: 'choice', options: [['pixels', 'all the time'], ['facts', 'when something happens']], help: 'As the detector of engine sight finds it.' },
+      { key: 'look_max_wait', label: 'Longest time between looks', unit: 's', help: 'For “when something happens”.' },
       { key: 'min_interval', label: 'Shortest time between cycles', unit: 's' },
       { key: 'pause_after', label: 'Pause after speech', unit: 's' },
       { key: 'cut_on_instruction', label: 'New instruction interrupts speech', unit: '', type: 'switch' },
