@@ -67,7 +67,11 @@ func newRig(t *testing.T, answer func(n int, p inference.Prompt) agenttest.Answe
 	}
 	picture := look.NewPicture(r.task.Media.WindowSize)
 	picture.Configure(r.task.Media.CaptureFPS, r.task.Agent.Reach())
-	decoder := &agenttest.Decoder{OnPicture: func(f media.VideoFrame) { picture.Add(f); r.Observe(look.EngineFrame(f)); r.Wake() }}
+	decoder := &agenttest.Decoder{OnPicture: func(f media.VideoFrame) {
+		picture.Add(f)
+		r.Observe(look.EngineFrame(f))
+		r.Wake()
+	}}
 	r.Scheduler = speech.NewScheduler(speech.Settings{Voice: r.voice, Pacing: r.task.Pacing, Changed: func() { r.Wake() }, Log: zerolog.Nop()})
 	r.Pace(r.task.Pace().PauseAfter, r.task.Pacing, false)
 	opts := look.Options{
