@@ -34,6 +34,7 @@ var (
 	errKeys = errors.New("must be one key for all rooms, or ROOM=KEY for each, separated by commas, no room twice")
 	// errSealed is returned for a frame that the key does not fit, errInjected for a frame that the server made.
 	errSealed   = errors.New("expected a frame encrypted with this room's key")
+	errPlain    = errors.New("expected an access unit of H264 with a slice, which can be encrypted")
 	errInjected = errors.New("expected a frame of the publisher, got one of the server")
 )
 
@@ -91,8 +92,14 @@ func NewEncryption(keys redact.Secret, room string) (*Encryption, error) {
 	return e, nil
 }
 
-// Picture encrypts an access unit of H264.
-func (e *Encryption) Picture(annexB []byte) ([]byte, error) { return e.h264.EncryptFrame(annexB) }
+// Picture encrypts an access unit of H264. It returns an error for one without a slice, which the library would leave as it is.
+func (e *Encryption) Picture(annexB []byte) ([]byte, error) {
+	out, err := e.h264.EncryptFrame(annexB)
+	if err == nil && len(out) < len(annexB)+sealed {
+		return nil, errPlain
+	}
+	return out, err
+}
 
 // Sound encrypts an Opus packet; without encryption it returns the packet.
 func (e *Encryption) Sound(packet []byte) ([]byte, error) {

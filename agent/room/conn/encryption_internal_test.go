@@ -141,3 +141,16 @@ func TestLocked(t *testing.T) {
 	require.False(t, with.Enables(webrtc.MimeTypeVP8))
 	require.True(t, without.Enables(webrtc.MimeTypeVP8))
 }
+
+// TestPictureIsEncrypted: what the library leaves as it is never leaves in the clear.
+func TestPictureIsEncrypted(t *testing.T) {
+	e, err := NewEncryption("a key", "room")
+	require.NoError(t, err)
+	for _, plain := range [][]byte{nil, {0x10, 0, 0x9d, 1, 2, 3, 4, 5}, {0, 0, 0, 1, 6, 5, 1, 0x41, 0x80}, {0, 0, 0, 1, 0x62, 1, 2, 3}} {
+		_, err := e.Picture(plain)
+		require.ErrorContains(t, err, "expected an access unit of H264")
+	}
+	out, err := e.Picture([]byte{0, 0, 0, 1, 0x65, 0x88, 1, 2, 3})
+	require.NoError(t, err)
+	require.Greater(t, len(out), 9)
+}
