@@ -57,6 +57,7 @@ type Board struct {
 
 	clock   string
 	clockAt time.Duration
+	clockOn *boardLine
 }
 
 // boardLine is a line at one place.
@@ -75,7 +76,7 @@ type boardLine struct {
 func NewBoard() *Board { return &Board{soon: findSoon, scaler: vision.NewBilinear()} }
 
 // Reset forgets all lines, after a cut.
-func (b *Board) Reset() { b.lines, b.soon, b.clock = nil, findSoon, "" }
+func (b *Board) Reset() { b.lines, b.soon, b.clock, b.clockOn = nil, findSoon, "", nil }
 
 // Texts returns what the lines read, without clocks, from the top to the bottom.
 func (b *Board) Texts() []string {
@@ -158,6 +159,9 @@ func (b *Board) search(now time.Duration, found []Rect) {
 		}
 	}
 	b.lines = slices.DeleteFunc(b.lines, func(l *boardLine) bool { return l.missed >= lineLost })
+	if b.clockOn != nil && b.clockOn.missed >= lineLost {
+		b.clock, b.clockOn = "", nil
+	}
 }
 
 // share returns the overlap of two parts: the area of both, divided by that of either.
@@ -233,8 +237,10 @@ func (b *Board) hear(l *boardLine, now time.Duration, r Reading) (BoardChange, b
 	}
 	text := r.Text
 	if at := clockText.FindStringSubmatchIndex(text); at != nil {
-		b.clock, b.clockAt = text[at[2]:at[3]], now
+		b.clock, b.clockAt, b.clockOn = text[at[2]:at[3]], now, l
 		text = strings.TrimSpace(text[:at[2]] + text[at[3]:])
+	} else if b.clockOn == l {
+		b.clock, b.clockOn = "", nil
 	}
 	l.clock = text == ""
 	if l.same == 0 || text != l.pending {

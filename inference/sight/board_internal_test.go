@@ -205,3 +205,14 @@ func TestJoinLetters(t *testing.T) {
 		require.Equal(t, []region{first, other}, joinLetters([]region{first, other}))
 	}
 }
+
+// TestClockGoes: a clock that its line no longer reads is not told any more.
+func TestClockGoes(t *testing.T) {
+	b := newTestBoard(t)
+	b.reads("ARS 0-0 CHE 63:21")
+	clock, _ := b.Clock()
+	require.Equal(t, "63:21", clock)
+	b.reads("FULL TIME")
+	clock, _ = b.Clock()
+	require.Empty(t, clock)
+}
