@@ -76,7 +76,8 @@ func (c Config) Reach() int { return (c.Frames-1)*c.Stride + 1 }
 // DefaultConfig returns the settings of the sniper preset.
 func DefaultConfig() Config {
 	return Config{
-		Profile: "default", AutoStart: true, Frames: 4, Stride: 1, LookWhen: LookByPixels, LookMaxWait: 10 * time.Second, CutOnInstruction: true, Repeats: RepeatsSilence,
+		Profile: "default", AutoStart: true, Frames: 4, Stride: 1, LookWhen: LookByPixels, LookMaxWait: 10 * time.Second,
+		CutOnInstruction: true, Repeats: RepeatsSilence,
 		Verbosity: UsualVerbosity, InstructionHold: 3 * time.Second, CycleTimeout: 2 * time.Minute,
 		Hearing: DefaultHearing(),
 	}

@@ -22,6 +22,8 @@ const (
 	outlines    = 6               // finds whose mean is a line's place
 	readAgree   = 2               // equal readings in a row
 	readDoubted = 4               // of a score that does not rise by one to three
+	mostLines   = 40              // of a search; more is a page of text and no board
+	mostReads   = 6               // lines in one look
 	clockEvery  = time.Second     // between readings of a line that is a clock alone
 	blockChange = 12              // levels, of the mean of a block
 	thumbWidth  = 64
@@ -106,10 +108,12 @@ func (b *Board) Look(f inference.Frame, t TextReader) ([]BoardChange, error) {
 	var stale []*boardLine
 	var places []Rect
 	for _, l := range b.lines {
-		if l.seen >= lineStays && b.stale(l, f) {
+		if len(stale) < mostReads && l.seen >= lineStays && b.stale(l, f) {
 			stale, places = append(stale, l), append(places, l.place)
 		}
 	}
+	// The others of a page of text come first in the next look.
+	b.lines = append(slices.DeleteFunc(b.lines, func(l *boardLine) bool { return slices.Contains(stale, l) }), stale...)
 	if len(stale) == 0 {
 		return nil, nil
 	}
@@ -132,6 +136,7 @@ func (b *Board) Look(f inference.Frame, t TextReader) ([]BoardChange, error) {
 // search takes the lines of a search.
 func (b *Board) search(now time.Duration, found []Rect) {
 	b.searched, b.soon = now, max(0, b.soon-1)
+	found = found[:min(len(found), mostLines)]
 	regular := b.soon == 0
 	for _, l := range b.lines {
 		l.missed++

@@ -124,6 +124,26 @@ func TestBoard(t *testing.T) {
 	require.Equal(t, finds+3, b.s.finds)
 }
 
+// TestBoardOfManyLines: a page of text is read in turns, a few lines a look.
+func TestBoardOfManyLines(t *testing.T) {
+	b := newTestBoard(t)
+	b.s.lines = nil
+	for i := range 60 {
+		y := float32(i) / 60
+		l := Rect{0, y, 1, y + 0.016}
+		b.s.lines, b.s.texts[l] = append(b.s.lines, l), Reading{Text: "line", Score: 0.9, Sure: true}
+	}
+	f := inference.Frame{Width: 400, Height: 2400, Pix: make([]byte, 400*2400*3)}
+	for range 16 {
+		reads := b.s.reads
+		_, err := b.Look(f, b.s)
+		require.NoError(t, err)
+		require.LessOrEqual(t, b.s.reads-reads, mostReads)
+		f.PTS += 400 * time.Millisecond
+	}
+	require.Len(t, b.Texts(), mostLines)
+}
+
 // TestBoardClock: a clock is no change, alone or beside a score.
 func TestBoardClock(t *testing.T) {
 	b := newTestBoard(t)

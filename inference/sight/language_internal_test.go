@@ -91,11 +91,12 @@ func TestSixtySentences(t *testing.T) {
 			w := NewWatcher(r)
 			k := kinds[i%len(kinds)]
 			n := 1
-			switch {
-			case k == enterFact, k == leaveFact, k == viewFact:
+			switch k {
+			case enterFact, leaveFact, viewFact:
 				n += r.IntN(3)
-			case k == togetherFact:
+			case togetherFact:
 				n = 2
+			default:
 			}
 			f := fact{kind: k, side: []side{leftSide, rightSide}[r.IntN(2)], n: r.IntN(7), out: r.IntN(3), text: "ARS 2-1 CHE"}
 			f.lasts = standTimes()[r.IntN(3)]
