@@ -187,9 +187,12 @@ func (s *Set) Clear() error {
 		}
 	}
 	s.mu.Lock()
-	s.unread = nil
+	s.unread, s.list, s.version = nil, nil, s.version+1
 	s.mu.Unlock()
-	return s.change(func([]SavedRegion) ([]SavedRegion, error) { return nil, nil })
+	if s.changed != nil {
+		s.changed()
+	}
+	return nil
 }
 
 // Confirm makes all regions fit the present picture, with the same shares of it.

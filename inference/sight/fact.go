@@ -2,6 +2,7 @@ package sight
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -35,6 +36,7 @@ const (
 	standReach   = 0.6
 	crossShare   = 0.5 // of the width
 	pairHolds    = 2500 * time.Millisecond
+	pairForgets  = 10 * time.Minute
 	pairSpan     = 1600 * time.Millisecond
 	panSpeed     = 0.08 // of nearly all that is followed, in widths a second
 	crowdTime    = 15 * time.Second
@@ -346,6 +348,7 @@ func (w *watch) stands(t *track) {
 
 // walks tells of two people who have walked the same way side by side.
 func (w *watch) walks(people []*track) {
+	maps.DeleteFunc(w.pairs, func(_ [2]int, p walk) bool { return w.now-p.since > pairForgets })
 	for i, a := range people {
 		for _, b := range people[i+1:] {
 			key := [2]int{a.id, b.id}
