@@ -278,7 +278,7 @@ func everySetting(t *testing.T, h *agentHouse, d *desk, name, path string) {
 		return is
 	}
 	untouched := read("/api/rooms/" + agentRoom)
-	const all = `{"speech":false,"capture_fps":3,"frames_per_look":3,"frame_stride":2,"change_threshold":0.5,"min_interval":0.6,"pause_after":0.4,` +
+	const all = `{"speech":false,"capture_fps":3,"frames_per_look":3,"frame_stride":2,"change_threshold":0.5,"look_when":"facts","look_max_wait":5,"mask_delayed":true,"min_interval":0.6,"pause_after":0.4,` +
 		`"fixed_delay":1.5,"max_tokens":50,"speech_max_tokens":60,"cut_on_instruction":false,"repeats":"retry","language":"en","quantile":0.9,"margin":0.1,"long_side":320,"talkativeness":2,"voice_gain":-6,"voice":"flite:rms","preset":"",` +
 		`"hearing":"off","wake_words":["hey coach"],"remarks":true,"hear_camera":true,"confirm_orders":false,"manners":"wait","max_wait":3}`
 	var want settings.Settings

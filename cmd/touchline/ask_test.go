@@ -59,7 +59,7 @@ func TestAskRefuses(t *testing.T) {
 		_, err := (&askCmd{Args: tt.args, Repeat: tt.repeat}).prepare(448)
 		require.ErrorContains(t, err, tt.want, name)
 	}
-	_, stderr, code := touchline(t, "ask", good, "What happens?")
+	_, stderr, code := touchline(t, "TOUCHLINE_INFERENCE_SIGHT_BUNDLE=/nowhere", "ask", good, "What happens?")
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "the scene engine reads no questions; set inference.engine to remote, nano or minicpmo")
 }

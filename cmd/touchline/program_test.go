@@ -43,7 +43,7 @@ func touchline(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	var out, complaints bytes.Buffer
 	var env []string
 	args = slices.DeleteFunc(args, func(arg string) bool {
-		isVariable := strings.HasPrefix(arg, "LIVEKIT_")
+		isVariable := strings.HasPrefix(arg, "LIVEKIT_") || strings.HasPrefix(arg, "TOUCHLINE_")
 		if isVariable {
 			env = append(env, arg)
 		}

@@ -303,7 +303,7 @@ func (r secretRun) run(t *testing.T, media string) {
 	cmd := exec.Command("./bin/touchline", args...)
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "TOUCHLINE_") || strings.HasPrefix(v, "LIVEKIT_")
-	}), r.env...)
+	}), append([]string{"TOUCHLINE_INFERENCE_SIGHT_BUNDLE=/nowhere"}, r.env...)...)
 	cmd.Stdout, cmd.Stderr = said, said
 	require.NoError(t, cmd.Start())
 	ended := make(chan struct{})
