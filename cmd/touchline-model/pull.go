@@ -15,6 +15,7 @@ import (
 	"touchline/models/disk"
 	"touchline/models/hub"
 	"touchline/models/sight"
+	"touchline/models/sight/pack"
 )
 
 // unlikeTested warns about tokenizer files whose content differs from the tested one: they may have
@@ -92,7 +93,7 @@ func (c *pullCmd) Run(ctx context.Context) error {
 // sight makes the bundle of the engine sight.
 func (c *pullCmd) sight(ctx context.Context) error {
 	dir := cmp.Or(c.Bundle, sight.Default())
-	b, err := sight.Make(ctx, dir, sight.Options{
+	b, err := pack.Make(ctx, dir, pack.Options{
 		From: c.From, WholeAlphabet: c.Alphabet == "all", Note: func(text string) { fmt.Println("sight: " + text) },
 	})
 	if err != nil {

