@@ -94,7 +94,7 @@ func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 			yield(inference.Chunk{}, errNoFrames)
 			return
 		}
-		for _, piece := range pieces(s.answer(p)) {
+		for _, piece := range Pieces(s.answer(p)) {
 			if err := ctx.Err(); err != nil {
 				yield(inference.Chunk{}, err)
 				return
@@ -154,8 +154,8 @@ func (s *Session) word(x Statement) string {
 	return s.last
 }
 
-// pieces cuts an answer after every third word.
-func pieces(text string) []string {
+// Pieces cuts an answer after every third word.
+func Pieces(text string) []string {
 	var out []string
 	for part := range slices.Chunk(strings.SplitAfter(text, " "), 3) {
 		out = append(out, strings.Join(part, ""))

@@ -53,9 +53,7 @@ type Board struct {
 	lines    []*boardLine
 	searched time.Duration
 	soon     int // searches that are due at once
-	scaler   *vision.Scaler
-	scaled   []byte
-	crop     []byte
+	scaler   scaler
 
 	clock   string
 	clockAt time.Duration
@@ -75,7 +73,7 @@ type boardLine struct {
 }
 
 // NewBoard returns the board of a view.
-func NewBoard() *Board { return &Board{soon: findSoon, scaler: vision.NewBilinear()} }
+func NewBoard() *Board { return &Board{soon: findSoon} }
 
 // Reset forgets all lines, after a cut.
 func (b *Board) Reset() { b.lines, b.soon, b.clock, b.clockOn = nil, findSoon, "", nil }
@@ -194,17 +192,11 @@ func (b *Board) thumb(r rect, f inference.Frame) []int {
 	if min(r.x1-r.x0, r.y1-r.y0) < leastCrop {
 		return nil
 	}
-	b.crop = b.crop[:0]
-	for y := r.y0; y < r.y1; y++ {
-		b.crop = append(b.crop, f.Pix[3*(y*f.Width+r.x0):3*(y*f.Width+r.x1)]...)
-	}
-	var stride int
-	size := vision.Size{W: r.x1 - r.x0, H: r.y1 - r.y0}
-	b.scaled, stride = b.scaler.Scale(b.scaled, size, b.crop, vision.Size{W: thumbWidth, H: thumbHeight})
+	pix, stride := b.scaler.scale(f, r, vision.Size{W: thumbWidth, H: thumbHeight})
 	thumb := make([]int, 0, thumbWidth*thumbHeight)
 	for y := range thumbHeight {
 		for x := range thumbWidth {
-			p := b.scaled[y*stride+3*x:]
+			p := pix[y*stride+3*x:]
 			thumb = append(thumb, (299*int(p[0])+587*int(p[1])+114*int(p[2]))/1000)
 		}
 	}

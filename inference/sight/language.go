@@ -2,10 +2,12 @@ package sight
 
 import (
 	"embed"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 
 	"touchline/inference"
@@ -16,14 +18,8 @@ var languageFiles embed.FS
 
 // Languages returns the BCP 47 tags of the languages of the sentences, English first.
 func Languages() []string {
-	out := []string{english}
-	entries, _ := languageFiles.ReadDir("language") // of the program: a test reads them
-	for _, e := range entries {
-		if tag := strings.TrimSuffix(e.Name(), ".txt"); tag != english {
-			out = append(out, tag)
-		}
-	}
-	return out
+	tags := slices.DeleteFunc(slices.Sorted(maps.Keys(languages())), func(tag string) bool { return tag == english })
+	return slices.Insert(tags, 0, english)
 }
 
 const english = "en"
@@ -31,14 +27,28 @@ const english = "en"
 // language has the texts of one language by key. language/en.txt explains the keys.
 type language map[string][]string
 
-// languageOf reads the texts of a BCP 47 tag; English if there are none.
-func languageOf(tag string) language {
-	text, err := languageFiles.ReadFile("language/" + inference.Primary(tag) + ".txt")
-	if err != nil {
-		text, _ = languageFiles.ReadFile("language/" + english + ".txt")
+// languages has the languages by their tags. Nothing changes them.
+var languages = sync.OnceValue(func() map[string]language { //nolint:gochecknoglobals // files of the program, which a test reads
+	all := map[string]language{}
+	entries, _ := languageFiles.ReadDir("language")
+	for _, e := range entries {
+		text, _ := languageFiles.ReadFile("language/" + e.Name())
+		all[strings.TrimSuffix(e.Name(), ".txt")] = readLanguage(string(text))
 	}
+	return all
+})
+
+// languageOf returns the texts of a BCP 47 tag; English if there are none.
+func languageOf(tag string) language {
+	if l, ok := languages()[inference.Primary(tag)]; ok {
+		return l
+	}
+	return languages()[english]
+}
+
+func readLanguage(text string) language {
 	l := language{}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		key, list, ok := strings.Cut(strings.TrimSpace(line), ": ")
 		if !ok || key[0] == '#' {
 			continue
@@ -148,7 +158,7 @@ func (l language) fill(key string, v values) string { return fill(l.one(key), 1,
 
 // fill fills in a template, whose verbs "[comes|come]" are for a subject of n.
 func fill(template string, n int, v values) string {
-	template = verbs().ReplaceAllStringFunc(template, func(s string) string {
+	template = verbs.ReplaceAllStringFunc(template, func(s string) string {
 		one, many, _ := strings.Cut(s[1:len(s)-1], "|")
 		if n == 1 {
 			return one
@@ -161,7 +171,7 @@ func fill(template string, n int, v values) string {
 	return template
 }
 
-func verbs() *regexp.Regexp { return regexp.MustCompile(`\[[^\]]*\]`) }
+var verbs = regexp.MustCompile(`\[[^\]]*\]`)
 
 // wordings returns the templates of a fact in a register, for a group if there are own ones.
 func (l language) wordings(key, group string, r Register) []string {

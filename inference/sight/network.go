@@ -20,18 +20,18 @@ func checkFrame(f inference.Frame) error {
 	return nil
 }
 
-// scaler makes inputs of networks from parts of pictures. Not safe for concurrent use.
+// scaler scales parts of pictures, and makes inputs of networks from them. Not safe for concurrent use.
 type scaler struct {
 	vision       *vision.Scaler
 	part, scaled []byte
 }
 
-// fill scales a part of a picture to size and writes its planes, in the order of the channels, each byte times gain plus shift.
-func (s *scaler) fill(planes []float32, size vision.Size, f inference.Frame, r rect, channels [3]int, gain, shift float32) {
+// scale scales a part of a picture to size. The pixels are valid until the next call; their rows are stride bytes apart.
+func (s *scaler) scale(f inference.Frame, r rect, size vision.Size) (pix []byte, stride int) {
 	if s.vision == nil {
 		s.vision = vision.NewBilinear()
 	}
-	pix := f.Pix
+	pix = f.Pix
 	if r != whole(f) {
 		s.part = s.part[:0]
 		for y := r.y0; y < r.y1; y++ {
@@ -39,8 +39,13 @@ func (s *scaler) fill(planes []float32, size vision.Size, f inference.Frame, r r
 		}
 		pix = s.part
 	}
-	var stride int
 	s.scaled, stride = s.vision.Scale(s.scaled, vision.Size{W: r.x1 - r.x0, H: r.y1 - r.y0}, pix, size)
+	return s.scaled, stride
+}
+
+// fill scales a part of a picture to size and writes its planes, in the order of the channels, each byte times gain plus shift.
+func (s *scaler) fill(planes []float32, size vision.Size, f inference.Frame, r rect, channels [3]int, gain, shift float32) {
+	pix, stride := s.scale(f, r, size)
 	var table [256]float32
 	for v := range table {
 		table[v] = float32(v)*gain + shift
@@ -49,7 +54,7 @@ func (s *scaler) fill(planes []float32, size vision.Size, f inference.Frame, r r
 	for c, from := range channels {
 		plane := planes[c*area:][:area]
 		for y := range size.H {
-			row, out := s.scaled[y*stride:][:3*size.W], plane[y*size.W:][:size.W]
+			row, out := pix[y*stride:][:3*size.W], plane[y*size.W:][:size.W]
 			for x := range out {
 				out[x] = table[row[3*x+from]]
 			}

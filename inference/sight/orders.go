@@ -63,7 +63,7 @@ func (w *Watcher) instruct(l language, text string) string {
 // Answer answers a question; false if it is none that the watcher understands. The asker is remembered for "what happened since I asked
 // last"; "" is the room.
 func (w *Watcher) Answer(question, asker, tag string) (string, bool) {
-	l := w.telling.in(tag)
+	l := languageOf(tag)
 	a, ok := l.understand(question)
 	if !ok || a.order() {
 		return "", false

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"touchline/inference/scene"
@@ -13,8 +14,7 @@ import (
 
 const (
 	eventHolds = 5 * time.Second // so long a rule about an event holds after it: two looks of the default cadence, which vote for it
-	rulesKept  = 64
-	countHolds = time.Second // so long a number must have been right
+	countHolds = time.Second     // so long a number must have been right
 )
 
 // Finding is why a rule holds.
@@ -59,12 +59,24 @@ type rule struct {
 	text  string
 }
 
-// ruleForms are the grammar: the whole sentence must match one. {noun}, {n}, {place}, {side} and {time} are parts.
-func ruleForms() [][2]string {
+// ruleForm is a form of sentences: the whole sentence must match.
+type ruleForm struct {
+	form    string
+	pattern *regexp.Regexp
+}
+
+// ruleForms are the grammar. {noun}, {n}, {place}, {side} and {time} are parts.
+var ruleForms = sync.OnceValue(func() []ruleForm { //nolint:gochecknoglobals // compiled once
+	parts := strings.NewReplacer(
+		"{n}", `(?P<n>\d{1,3}|[a-z]+)`, "{noun}", `(?: (?P<noun>[a-z ]+?))??`, "{what}", `(?P<noun>[a-z ]+?)`,
+		"{place}", `(?: (?:on the|at the|in the) (?P<place>left|right|middle|centre|center)(?: side)?)?`,
+		"{time}", `(?P<time>\d{1,4}) ?(?P<unit>s|sec|seconds?|m|min|minutes?|h|hours?)`,
+	)
 	enters := `{n}{noun} (?:enters?|comes? in|arrives?|appears?|drives? in)`
 	leaves := `{n}{noun} (?:leaves?|goes? out|walks? out|drives? out)`
 	none := `(?:nobody|no one|there is nobody|(?:there (?:is|are) )?no {what})(?: is| are)?(?: there| in the picture| in view)?{place}`
-	return [][2]string{
+	var out []ruleForm
+	for _, f := range [][2]string{
 		{"enters", enters + `(?: (?:from the|on the|at the) (?P<side>left|right|top|bottom))?`},
 		{"leaves", leaves + `(?: (?:on the|at the|to the) (?P<side>left|right|top|bottom))?`},
 		{"runs", `{n}{noun} (?:runs|starts to run|is running)`},
@@ -75,30 +87,27 @@ func ruleForms() [][2]string {
 		{"text", `the (?:text|board|screen|sign|scoreboard) (?:reads|says|shows|contains) ["“]?(?P<text>[^"“”]{1,40})["”]?`},
 		{"scored", `the score changes`},
 		{"text", `the score (?:is|reads) (?P<text>\d{1,3} ?[-–:] ?\d{1,3})`},
+	} {
+		out = append(out, ruleForm{f[0], regexp.MustCompile("^" + parts.Replace(f[1]) + "$")})
 	}
-}
+	return out
+})
 
 // parseRule reads a sentence; false if it is not wholly understood.
 func parseRule(when string) (rule, bool) {
 	when = strings.TrimRight(strings.Join(strings.Fields(strings.ToLower(when)), " "), ".! ")
-	parts := strings.NewReplacer(
-		"{n}", `(?P<n>\d{1,3}|[a-z]+)`, "{noun}", `(?: (?P<noun>[a-z ]+?))??`, "{what}", `(?P<noun>[a-z ]+?)`,
-		"{place}", `(?: (?:on the|at the|in the) (?P<place>left|right|middle|centre|center)(?: side)?)?`,
-		"{time}", `(?P<time>\d{1,4}) ?(?P<unit>s|sec|seconds?|m|min|minutes?|h|hours?)`,
-	)
 	for _, f := range ruleForms() {
-		re := regexp.MustCompile("^" + parts.Replace(f[1]) + "$")
-		m := re.FindStringSubmatch(when)
+		m := f.pattern.FindStringSubmatch(when)
 		if m == nil {
 			continue
 		}
 		got := map[string]string{}
-		for i, name := range re.SubexpNames() {
+		for i, name := range f.pattern.SubexpNames() {
 			if m[i] != "" {
 				got[name] = m[i]
 			}
 		}
-		if r, ok := newRule(f[0], got); ok {
+		if r, ok := newRule(f.form, got); ok {
 			return r, true
 		}
 	}
@@ -159,18 +168,8 @@ func (r rule) key() string {
 
 // Holds evaluates a rule that CheckRule accepts, but for those of package scene.
 func (w *Watcher) Holds(when string) (Finding, bool) {
-	r, known := w.rules[when]
-	if !known {
-		var ok bool
-		if r, ok = parseRule(when); !ok {
-			return Finding{}, false
-		}
-		if len(w.rules) >= rulesKept {
-			clear(w.rules)
-		}
-		w.rules[when] = r
-	}
-	if !w.viewTold {
+	r, known := parseRule(when)
+	if !known || !w.viewTold {
 		return Finding{}, false
 	}
 	f, ok := w.evaluate(r)

@@ -5,8 +5,6 @@ import (
 	"context"
 	"iter"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,9 +14,6 @@ import (
 
 // sentenceTokens is a model's number of tokens for the longest sentence.
 const sentenceTokens = 24
-
-// none is the media time of what has not been.
-const none = -time.Hour
 
 // Session is one room's conversation. Observe and Generate may run at the same time.
 type Session struct {
@@ -41,7 +36,7 @@ type Session struct {
 func newSession(m *Model, random *rand.Rand) *Session {
 	s := &Session{
 		model: m, camera: scene.NewAnalyzer(), watcher: NewWatcher(random), board: NewBoard(),
-		measured: none, cutAt: none, panAt: none, looked: none,
+		measured: never, cutAt: never, panAt: never, looked: never,
 	}
 	s.pump = newPump(m.slots, m.cfg.every(), s.look)
 	return s
@@ -60,7 +55,7 @@ func (s *Session) Observe(f inference.Frame) {
 func (s *Session) measure(f inference.Frame) {
 	switch {
 	case f.Epoch != s.epoch:
-		s.epoch, s.cutAt, s.panAt, s.looked, s.light = f.Epoch, none, none, none, 0
+		s.epoch, s.cutAt, s.panAt, s.looked, s.light = f.Epoch, never, never, never, 0
 		s.watcher.Reset()
 	case f.PTS <= s.measured:
 		return
@@ -89,7 +84,7 @@ func (s *Session) look(f inference.Frame, e effort) error {
 	s.mu.Lock()
 	since := func(at time.Duration) bool { return at > s.looked && at <= f.PTS }
 	l := Look{PTS: f.PTS, Frame: &f, Cut: since(s.cutAt), Pan: since(s.panAt), Light: s.light}
-	fresh := l.Cut || s.looked == none
+	fresh := l.Cut || s.looked == never
 	s.mu.Unlock()
 	nets := &s.model.nets
 	var err error
@@ -125,7 +120,7 @@ func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 			yield(inference.Chunk{}, err)
 			return
 		}
-		for i, piece := range pieces(whole.Text) {
+		for i, piece := range scene.Pieces(whole.Text) {
 			c := inference.Chunk{Text: piece}
 			if i == 0 {
 				c.Anchor, c.Facts = whole.Anchor, whole.Facts
@@ -180,7 +175,7 @@ func (s *Session) Sight() (inference.Sight, bool) {
 	defer s.mu.Unlock()
 	seen := s.watcher.Sight()
 	seen.Epoch = s.epoch
-	return seen, s.looked != none
+	return seen, s.looked != never
 }
 
 // Close ends the looks and waits for the last one.
@@ -212,13 +207,4 @@ func (s *Session) catchUp(ctx context.Context, frames []inference.Frame) error {
 		}
 	}
 	return nil
-}
-
-// pieces cuts an answer after every third word.
-func pieces(text string) []string {
-	var out []string
-	for part := range slices.Chunk(strings.SplitAfter(text, " "), 3) {
-		out = append(out, strings.Join(part, ""))
-	}
-	return out
 }

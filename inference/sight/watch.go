@@ -130,24 +130,20 @@ func median(v []float64) float64 {
 // steady reports whether what comes, goes or walks is not the camera's movement.
 func (w *watch) steady() bool { return w.pan < panSpeed && w.now-w.movedAt > calmTime }
 
-// present returns what of a group, or of a class, is seen now. A track that waits for its next box is not counted.
+// seen returns what is seen now. A track that waits for its next box is not.
+func (w *watch) seen() []*track {
+	return slices.DeleteFunc(slices.Clone(w.tracker.tracks), func(t *track) bool { return !t.sure || w.now-t.at > seenTime })
+}
+
+// present returns what of a group, or of a class, is seen now.
 func (w *watch) present(name string) []*track {
-	var out []*track
-	for _, t := range w.tracker.tracks {
-		if t.sure && w.now-t.at <= seenTime && (t.group == name || t.name() == name) {
-			out = append(out, t)
-		}
-	}
-	return out
+	return slices.DeleteFunc(w.seen(), func(t *track) bool { return t.group != name && t.name() != name })
 }
 
 // count counts what is seen now, by group, class and place, without boxes that others cover: a pair often has a third one.
 func (w *watch) count() {
 	counts := map[string]int{}
-	for _, t := range w.tracker.tracks {
-		if !t.sure || w.now-t.at > seenTime {
-			continue
-		}
+	for _, t := range w.seen() {
 		covered := 0.0
 		for _, o := range w.present(t.group) {
 			if o != t {
@@ -198,13 +194,7 @@ func (w *watch) tellView() {
 		return
 	}
 	w.viewTold = true
-	var seen []*track
-	for _, t := range w.tracker.tracks {
-		if t.sure && w.now-t.at <= seenTime {
-			seen = append(seen, t)
-		}
-	}
-	if len(seen) > 0 {
+	if seen := w.seen(); len(seen) > 0 {
 		w.number = w.people()
 		w.add(fact{kind: viewFact, at: w.now, rank: 2, tracks: seen})
 	}

@@ -28,7 +28,6 @@ type Look struct {
 type Watcher struct {
 	watch
 	telling telling
-	rules   map[string]rule
 }
 
 // TellOptions are the wishes of a prompt.
@@ -64,7 +63,7 @@ type Told struct {
 
 // NewWatcher returns a Watcher; the random numbers choose wordings.
 func NewWatcher(random *rand.Rand) *Watcher {
-	w := &Watcher{telling: newTelling(random), rules: map[string]rule{}}
+	w := &Watcher{telling: newTelling(random)}
 	w.Reset()
 	return w
 }
@@ -94,13 +93,11 @@ func (w *Watcher) Sight() inference.Sight {
 			out.Facts = append(out.Facts, inferenceFact(f))
 		}
 	}
-	for _, t := range w.tracker.tracks {
-		if t.sure && w.now-t.at <= seenTime {
-			out.Things = append(out.Things, inference.Thing{
-				Name: t.name(), Track: t.id, Score: t.score,
-				X0: float32(t.box.x0), Y0: float32(t.box.y0), X1: float32(t.box.x1), Y1: float32(t.box.y1),
-			})
-		}
+	for _, t := range w.seen() {
+		out.Things = append(out.Things, inference.Thing{
+			Name: t.name(), Track: t.id, Score: t.score,
+			X0: float32(t.box.x0), Y0: float32(t.box.y0), X1: float32(t.box.x1), Y1: float32(t.box.y1),
+		})
 	}
 	return out
 }

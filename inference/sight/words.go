@@ -33,8 +33,6 @@ func again(k kind) time.Duration {
 // telling is what was told.
 type telling struct {
 	random      *rand.Rand
-	tag         string
-	language    language
 	recent      map[string][]string // wordings by key
 	last        map[string]time.Duration
 	handles     map[string]int // the track that was told by a colour
@@ -55,16 +53,9 @@ func (t *telling) forget() {
 	clear(t.asked)
 }
 
-func (t *telling) in(tag string) language {
-	if t.language == nil || t.tag != tag {
-		t.tag, t.language = tag, languageOf(tag)
-	}
-	return t.language
-}
-
 // Tell returns sentences about the facts that were not told yet, the most important first, after the answer to a new instruction.
 func (w *Watcher) Tell(o TellOptions) Told {
-	l := w.telling.in(o.Language)
+	l := languageOf(o.Language)
 	most := cmp.Or(max(o.MaxSentences, 0), twoSentences)
 	var out Told
 	if o.Instruction != w.telling.instruction {
