@@ -129,6 +129,25 @@ int tl_send(tl_decoder *d, const void *data, int size, int64_t id) {
 // unit returns the sign of an element of a display matrix if it is of a rotation by a right angle or a reflection.
 static int unit(int32_t v) { return v > 1 << 15 ? 1 : v < -(1 << 15) ? -1 : 0; }
 
+// plain fills to with the picture as 8-bit 4:2:0.
+static int plain(tl_decoder *d, const AVFrame *f, AVFrame *to) {
+	int full = full_range(f);
+	to->format = full ? AV_PIX_FMT_YUVJ420P : AV_PIX_FMT_YUV420P;
+	to->width = f->width;
+	to->height = f->height;
+	int err = av_frame_get_buffer(to, 0);
+	return err < 0 ? err : scale(&d->turn, f, to->format, full, to->data, to->linesize, f->width, f->height);
+}
+
+// replace gives f the pixels of to, which becomes empty. The time and the colours stay.
+static void replace(AVFrame *f, AVFrame *to) {
+	to->pts = f->pts;
+	to->colorspace = f->colorspace;
+	to->color_range = full_range(f) ? AVCOL_RANGE_JPEG : AVCOL_RANGE_MPEG;
+	av_frame_unref(f);
+	av_frame_move_ref(f, to);
+}
+
 // turn makes the picture upright: a camera may store its orientation, in EXIF or in an SEI message, instead of turning the picture.
 static int turn(tl_decoder *d, AVFrame *f) {
 	const AVFrameSideData *sd = av_frame_get_side_data(f, AV_FRAME_DATA_DISPLAYMATRIX);
@@ -136,19 +155,16 @@ static int turn(tl_decoder *d, AVFrame *f) {
 	if (!sd && !d->quarters) return 0;
 	// A pixel at x, y is shown at x * a + y * c, x * b + y * e.
 	const int32_t *m = d->quarters ? turned[d->quarters & 3] : (const int32_t *)sd->data;
-	int a = unit(m[0]), b = unit(m[1]), c = unit(m[3]), e = unit(m[4]), full = full_range(f);
+	int a = unit(m[0]), b = unit(m[1]), c = unit(m[3]), e = unit(m[4]);
 	if (a * e - b * c == 0 || (a && b) || (a == 1 && e == 1)) return 0; // no right angle, or upright
-	int format = full ? AV_PIX_FMT_YUVJ420P : AV_PIX_FMT_YUV420P, w = f->width, h = f->height, err;
+	int w = f->width, h = f->height, err;
 	AVFrame *flat = av_frame_alloc(), *to = av_frame_alloc();
 	if (!flat || !to) err = AVERROR(ENOMEM);
-	else {
-		flat->format = to->format = format;
-		flat->width = w;
-		flat->height = h;
+	else if ((err = plain(d, f, flat)) >= 0) {
+		to->format = flat->format;
 		to->width = a ? w : h;
 		to->height = a ? h : w;
-		if ((err = av_frame_get_buffer(flat, 0)) >= 0 && (err = av_frame_get_buffer(to, 0)) >= 0)
-			err = scale(&d->turn, f, format, full, flat->data, flat->linesize, w, h);
+		err = av_frame_get_buffer(to, 0);
 	}
 	for (int p = 0; err >= 0 && p < 3; p++) {
 		int pw = p ? (w + 1) / 2 : w, ph = p ? (h + 1) / 2 : h;
@@ -157,13 +173,7 @@ static int turn(tl_decoder *d, AVFrame *f) {
 			for (int x = 0; x < pw; x++)
 				to->data[p][(oy + x * b + y * e) * to->linesize[p] + ox + x * a + y * c] = flat->data[p][y * flat->linesize[p] + x];
 	}
-	if (err >= 0) {
-		to->pts = f->pts;
-		to->colorspace = f->colorspace;
-		to->color_range = full ? AVCOL_RANGE_JPEG : AVCOL_RANGE_MPEG;
-		av_frame_unref(f);
-		av_frame_move_ref(f, to);
-	}
+	if (err >= 0) replace(f, to);
 	av_frame_free(&flat);
 	av_frame_free(&to);
 	return err < 0 ? err : 0;
@@ -193,22 +203,11 @@ int tl_receive(tl_decoder *d, int64_t *id, int *width, int *height) {
 // own makes the newest picture one of 8-bit 4:2:0 that nothing else refers to: decoders still read pictures that they have returned.
 static int own(tl_decoder *d) {
 	AVFrame *f = d->newest;
-	int full = full_range(f), format = full ? AV_PIX_FMT_YUVJ420P : AV_PIX_FMT_YUV420P;
 	if ((f->format == AV_PIX_FMT_YUV420P || f->format == AV_PIX_FMT_YUVJ420P) && av_frame_is_writable(f)) return 0;
 	AVFrame *to = av_frame_alloc();
 	if (!to) return AVERROR(ENOMEM);
-	to->format = format;
-	to->width = f->width;
-	to->height = f->height;
-	int err = av_frame_get_buffer(to, 0);
-	if (err >= 0) err = scale(&d->turn, f, format, full, to->data, to->linesize, f->width, f->height);
-	if (err >= 0) {
-		to->pts = f->pts;
-		to->colorspace = f->colorspace;
-		to->color_range = full ? AVCOL_RANGE_JPEG : AVCOL_RANGE_MPEG;
-		av_frame_unref(f);
-		av_frame_move_ref(f, to);
-	}
+	int err = plain(d, f, to);
+	if (err >= 0) replace(f, to);
 	av_frame_free(&to);
 	return err < 0 ? err : 0;
 }
