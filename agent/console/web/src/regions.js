@@ -1,6 +1,7 @@
 /** The drawer with privacy masks, zones and lines, which are drawn over the delayed picture while it is open. */
 import * as api from './api.js';
 import { h } from './panel.js';
+import { blank } from './sight.js';
 
 const MOST = 16; // corners
 const NEAR = 14; // CSS pixels from a corner that a pointer takes
@@ -165,12 +166,8 @@ export class RegionsPanel {
   }
 
   #draw() {
-    const { canvas, video } = this.el;
     if (!this.#open) return;
-    const [w, h] = [video.videoWidth || 1280, video.videoHeight || 720];
-    if (canvas.width !== w || canvas.height !== h) Object.assign(canvas, { width: w, height: h });
-    const c = canvas.getContext('2d');
-    c.clearRect(0, 0, w, h);
+    const c = blank(this.el.canvas, this.el.video);
     for (const r of this.#known.regions) if (r.name !== this.#editing) this.#shape(c, r.points, r.kind, false);
     this.#shape(c, this.#points, this.#kind.value, true);
   }

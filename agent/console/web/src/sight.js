@@ -22,6 +22,15 @@ export const label = (t) => (t.track ? `${t.name} ${t.track}` : t.name);
 /** The colour of a box: a thing that is followed keeps its own. @param {import('./types.js').Thing} t */
 export const colour = (t) => (t.track ? COLOURS[t.track % COLOURS.length] : '#9aa79f');
 
+/** Empties a canvas over a picture and gives it the picture's size. @param {HTMLCanvasElement} canvas @param {HTMLVideoElement} video */
+export function blank(canvas, video) {
+  const [width, height] = [video.videoWidth || 1280, video.videoHeight || 720];
+  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+  const c = canvas.getContext('2d');
+  c.clearRect(0, 0, width, height);
+  return c;
+}
+
 export class SightView {
   on = false;
   /** @type {import('./types.js').Sight[]} */
@@ -64,10 +73,8 @@ export class SightView {
   #draw() {
     if (!this.on) return;
     const { canvas, video, facts } = this.el;
-    const [w, h] = [video.videoWidth || 1280, video.videoHeight || 720];
-    if (canvas.width !== w || canvas.height !== h) Object.assign(canvas, { width: w, height: h });
-    const c = canvas.getContext('2d');
-    c.clearRect(0, 0, w, h);
+    const c = blank(canvas, video);
+    const { width: w, height: h } = canvas;
     const seen = due(this.#sights, this.state.now - this.state.delay);
     const words = (seen?.facts ?? []).slice(-4).map((f) => f.text).join('\n');
     if (facts.textContent !== words) facts.textContent = words;
