@@ -96,6 +96,7 @@ func (s *Session) Status() Status {
 
 func (s *Session) statusLocked(state command.State, now time.Time) Status {
 	model, source, looks := s.engine.Status(), s.picture.Source(), s.Looks.State()
+	undecoded, covered := trouble(s.dec), s.covered()
 	st := Status{State: StateIdle, Percent: model.Percent}
 	if mode := state.Agent.Hearing.Mode; mode != settings.HearingOff && s.opts.Ears != nil {
 		st.Hearing = mode
@@ -116,10 +117,10 @@ func (s *Session) statusLocked(state command.State, now time.Time) Status {
 		st.Activity, st.Detail = ActivityWaiting, s.awayOr("waiting for a camera")
 	case !source.Fresh(now):
 		st.Activity, st.Detail = ActivityWaiting, s.awayOr("the camera sends no picture")
-	case trouble(s.dec) != "":
-		st.Activity, st.Detail = ActivityWaiting, "the camera's picture cannot be decoded: "+trouble(s.dec)
-	case s.covered() != "":
-		st.State, st.Activity, st.Detail = StateListening, ActivitySilent, s.covered()
+	case undecoded != "":
+		st.Activity, st.Detail = ActivityWaiting, "the camera's picture cannot be decoded: "+undecoded
+	case covered != "":
+		st.State, st.Activity, st.Detail = StateListening, ActivitySilent, covered
 	case !state.Active:
 		st.Activity, st.Detail = ActivityIdle, "no instruction: say what to watch for"
 	case looks.Thinking:

@@ -156,10 +156,9 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 
 // answer makes a bot answer worker.StateMethod.
 func (j *Manager) answer(r *lksdk.Room, job worker.Job, b *bot.Bot) {
-	lk := j.opts.Settings.LiveKit
 	err := r.RegisterRpcMethod(worker.StateMethod, func(in lksdk.RpcInvocationData) (string, error) {
 		defer rescue.Guard(b.Room.Fail)
-		claims, err := conn.Verify(conn.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}, in.Payload)
+		claims, err := conn.Verify(j.opts.Settings.LiveKit.Keys(), in.Payload)
 		if err != nil || claims.Video == nil || !claims.Video.RoomAdmin || claims.Video.Room != job.Room {
 			return "", conn.ErrNoRight
 		}
