@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,7 +24,7 @@ import (
 // recordedEyes are engine sight with what its detector found in a clip of 80 s, whose looks take no time.
 type recordedEyes struct {
 	looks []recordedLook
-	open  bool
+	open  atomic.Bool
 
 	mu      sync.Mutex
 	watcher *sight.Watcher
@@ -47,7 +48,9 @@ func newRecordedEyes(t *testing.T) *recordedEyes {
 	require.NoError(t, err)
 	var r struct{ Looks []recordedLook }
 	require.NoError(t, json.NewDecoder(z).Decode(&r))
-	return &recordedEyes{looks: r.Looks, open: true, watcher: newWatcher(), teller: newWatcher()}
+	e := &recordedEyes{looks: r.Looks, watcher: newWatcher(), teller: newWatcher()}
+	e.open.Store(true)
+	return e
 }
 
 func newWatcher() *sight.Watcher { return sight.NewWatcher(rand.New(rand.NewPCG(1, 1))) }
@@ -78,7 +81,7 @@ func (e *recordedEyes) Sight() (inference.Sight, bool) {
 	return seen, !e.began.IsZero()
 }
 
-func (e *recordedEyes) Close() error { e.open = false; return nil }
+func (e *recordedEyes) Close() error { e.open.Store(false); return nil }
 
 // clipLooks returns the times of the looks of a model of 1.2 s at the clip, and the times of new facts.
 func clipLooks(t *testing.T, when string) (looks, facts []time.Time) {
@@ -97,7 +100,7 @@ func clipLooks(t *testing.T, when string) (looks, facts []time.Time) {
 		})
 		time.Sleep(80 * time.Second)
 		r.stop()
-		require.Equal(t, when == settings.LookByPixels, eyes.open, "closed in the end")
+		require.Equal(t, when == settings.LookByPixels, eyes.open.Load(), "closed in the end")
 		facts = eyes.told
 	})
 	return looks, facts
@@ -124,11 +127,13 @@ func TestLooksByFacts(t *testing.T) {
 // Without a sensor, looks begin by pixels and the note says why. The setting opens and closes it.
 func TestSensorFollowsTheSetting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		eyes, fails := newRecordedEyes(t), true
+		eyes := newRecordedEyes(t)
+		var fails atomic.Bool
+		fails.Store(true)
 		r := newRig(t, steady(500*time.Millisecond, 0), func(r *rig) {
 			r.task.Agent.LookWhen = settings.LookByFacts
 			r.sensor = func() (inference.Sensor, error) {
-				if fails {
+				if fails.Load() {
 					return nil, errors.New("no networks")
 				}
 				return sight.NewSensor(eyes), nil
@@ -145,14 +150,14 @@ func TestSensorFollowsTheSetting(t *testing.T) {
 		}
 		set(settings.LookByPixels)
 		require.Empty(t, r.Note())
-		fails = false
+		fails.Store(false)
 		set(settings.LookByFacts)
 		require.Empty(t, r.Note())
 		_, looks := eyes.Sight()
 		require.True(t, looks)
-		require.True(t, eyes.open)
+		require.True(t, eyes.open.Load())
 		set(settings.LookByPixels)
-		require.False(t, eyes.open)
+		require.False(t, eyes.open.Load())
 		r.stop()
 	})
 }
