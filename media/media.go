@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/pion/rtp"
+
+	"touchline/internal/ticks"
 )
 
 // Codec names a video codec by its RTP payload format.
@@ -129,5 +131,5 @@ func (p PCM) Duration() time.Duration {
 	if p.Rate <= 0 {
 		return 0
 	}
-	return TicksToDuration(int64(len(p.Samples)), int64(p.Rate))
+	return ticks.Duration(int64(len(p.Samples)), int64(p.Rate))
 }

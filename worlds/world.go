@@ -19,7 +19,7 @@ import (
 	"sync"
 	"time"
 
-	"touchline/media"
+	"touchline/internal/ticks"
 	"touchline/worlds/match"
 	"touchline/worlds/paint"
 	"touchline/worlds/yard"
@@ -129,7 +129,7 @@ func (w *World) I420Size() int { return paint.I420Size(w.width, w.height) }
 
 // PTS returns the time of a frame since the start.
 func (w *World) PTS(n uint32) time.Duration {
-	return media.TicksToDuration(int64(n), int64(w.fps))
+	return ticks.Duration(int64(n), int64(w.fps))
 }
 
 // Frame draws frame n into a new buffer. Render does the same without allocating.

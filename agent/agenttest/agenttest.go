@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"touchline/internal/polygon"
+	"touchline/internal/ticks"
 	"touchline/media"
 )
 
@@ -51,7 +52,7 @@ func (c *Camera) ReadFrame(ctx context.Context) (media.EncodedFrame, error) {
 	if c.start.IsZero() {
 		c.start, c.n = now, 0
 	}
-	pts := media.TicksToDuration(int64(c.n), int64(c.FPS))
+	pts := ticks.Duration(int64(c.n), int64(c.FPS))
 	arrival := c.start.Add(pts)
 	at := arrival
 	if c.Jitter > 0 {

@@ -22,7 +22,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
-	"touchline/media"
+	"touchline/internal/ticks"
 )
 
 const (
@@ -342,7 +342,7 @@ func (h *Handler) speak(ctx context.Context, req SpeechBody, out *stream) (lengt
 			continue
 		}
 		silent.Stop()
-		length += media.TicksToDuration(int64(len(c.Audio)), int64(c.AudioRate))
+		length += ticks.Duration(int64(len(c.Audio)), int64(c.AudioRate))
 		pcm, err := at.tune(c.Audio, c.AudioRate, enc.Rate())
 		if err != nil {
 			return length, cmp.Or(context.Cause(ctx), fmt.Errorf("convert the sound: %w", err))

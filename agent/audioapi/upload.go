@@ -19,8 +19,8 @@ import (
 
 	"touchline/inference"
 	"touchline/internal/resample"
+	"touchline/internal/ticks"
 	"touchline/internal/wav"
-	"touchline/media"
 	"touchline/media/codec"
 )
 
@@ -333,7 +333,7 @@ func decodeWAV(file io.Reader, size int64, most time.Duration) ([]float32, error
 func samples(d time.Duration) int { return int(d * inference.RecognizerRate / time.Second) }
 
 // length returns the duration of n samples.
-func length(n int) time.Duration { return media.TicksToDuration(int64(n), inference.RecognizerRate) }
+func length(n int) time.Duration { return ticks.Duration(int64(n), inference.RecognizerRate) }
 
 // checked returns the sound scaled into [-1, 1], or an error for samples that are not finite or sound that is too short.
 func checked(sound []float32) ([]float32, error) {

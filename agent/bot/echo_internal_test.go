@@ -20,6 +20,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/vad"
 	"touchline/internal/rescue"
+	"touchline/internal/ticks"
 	"touchline/media"
 	"touchline/media/speech"
 )
@@ -107,7 +108,7 @@ func (noWords) Close() error { return nil }
 func babble(length time.Duration) media.PCM {
 	const rate = 24000
 	random := rand.New(rand.NewPCG(4, 2))
-	pcm := make([]int16, media.DurationToTicks(length, rate))
+	pcm := make([]int16, ticks.Count(length, rate))
 	left, level := 0, 0.0
 	for i := range pcm {
 		if left--; left < 0 {

@@ -5,7 +5,7 @@ import (
 
 	"touchline/agent/room/watch"
 	"touchline/internal/metrics"
-	"touchline/media"
+	"touchline/internal/ticks"
 	"touchline/media/sound"
 )
 
@@ -87,7 +87,7 @@ func (b *Bot) collectSound(ch chan<- prometheus.Metric) {
 	out.Counter("moves_total", moves, float64(l.Moves), "how", "silence")
 	out.Counter("moves_total", moves, float64(l.Jumps), "how", "jump")
 	out.Counter("late_seconds_total", "Sound that arrived too late to be played.",
-		media.TicksToDuration(int64(l.Late), sound.Rate).Seconds())
+		ticks.Duration(int64(l.Late), sound.Rate).Seconds())
 	const packets = "Packets of the camera's sound: received, lost on the way, not decodable, sent."
 	out.Counter("packets_total", packets, float64(r.Packets), "what", "received")
 	out.Counter("packets_total", packets, float64(r.Lost), "what", "lost")

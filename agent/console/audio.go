@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"touchline/media"
+	"touchline/internal/ticks"
 	"touchline/media/speech"
 )
 
@@ -83,7 +83,7 @@ type audioStream struct {
 // encode returns a frame, with silence before it for missing frames; nil if too many are missing.
 func (a *audioStream) encode(f speech.Frame) []byte {
 	gap := f.Due.Sub(a.next)
-	samples := max(0, int(media.DurationToTicks(gap, audioRate)))
+	samples := max(0, int(ticks.Count(gap, audioRate)))
 	a.lost.Add(uint64((samples + len(f.PCM)/2) / max(1, len(f.PCM))))
 	if gap > audioGap {
 		return nil
@@ -92,6 +92,6 @@ func (a *audioStream) encode(f speech.Frame) []byte {
 	for _, v := range f.PCM {
 		a.buf = binary.LittleEndian.AppendUint16(a.buf, uint16(v))
 	}
-	a.next = f.Due.Add(media.TicksToDuration(int64(len(f.PCM)), audioRate))
+	a.next = f.Due.Add(ticks.Duration(int64(len(f.PCM)), audioRate))
 	return a.buf
 }

@@ -8,7 +8,7 @@ import (
 
 	"touchline/inference/live"
 	"touchline/inference/vad"
-	"touchline/media"
+	"touchline/internal/ticks"
 	"touchline/media/sound"
 )
 
@@ -126,6 +126,6 @@ func (m *microphone) detect(c vad.Config, now time.Time) {
 	}
 }
 
-func samples(d time.Duration) int64 { return media.DurationToTicks(d, rate) }
+func samples(d time.Duration) int64 { return ticks.Count(d, rate) }
 
-func length(n int64) time.Duration { return media.TicksToDuration(n, rate) }
+func length(n int64) time.Duration { return ticks.Duration(n, rate) }

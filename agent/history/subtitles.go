@@ -12,7 +12,7 @@ import (
 
 	"touchline/agent/look"
 	"touchline/internal/subtitle"
-	"touchline/media"
+	"touchline/internal/ticks"
 )
 
 // The layout of subtitles: two lines of 42 characters, shown long enough to be read (Netflix timed text style guide:
@@ -98,7 +98,7 @@ func cuesOf(e Entry, zero time.Time) []subtitle.Cue {
 			cues[i].End = cues[i+1].Start
 			continue
 		}
-		readable := max(shortest, media.TicksToDuration(int64(length(cues[i].Lines)), readSpeed)).Truncate(time.Millisecond)
+		readable := max(shortest, ticks.Duration(int64(length(cues[i].Lines)), readSpeed)).Truncate(time.Millisecond)
 		cues[i].End = max(end, cues[i].Start+readable)
 	}
 	return cues

@@ -6,7 +6,7 @@ import (
 	"unicode"
 
 	"touchline/inference"
-	"touchline/media"
+	"touchline/internal/ticks"
 )
 
 // lettersPerSecond is the usual rate of speech.
@@ -14,7 +14,7 @@ const lettersPerSecond = 14
 
 // Time estimates how long it takes to say a number of letters.
 func Time(letters int) time.Duration {
-	return media.TicksToDuration(int64(letters), lettersPerSecond)
+	return ticks.Duration(int64(letters), lettersPerSecond)
 }
 
 // rate estimates how fast a room's voice speaks, from the last comments, weighted towards recent ones. It is not a limit: it

@@ -20,7 +20,7 @@ import (
 	"touchline/internal/e2e/stage"
 	"touchline/internal/quantile"
 	"touchline/internal/resample"
-	"touchline/media"
+	"touchline/internal/ticks"
 )
 
 const (
@@ -275,7 +275,7 @@ func audible(pcm []int16) (from, to time.Duration) {
 	for last > 0 && !loud(pcm[last]) {
 		last--
 	}
-	return media.TicksToDuration(int64(max(slices.IndexFunc(pcm, loud), 0)), 48000), media.TicksToDuration(int64(last), 48000)
+	return ticks.Duration(int64(max(slices.IndexFunc(pcm, loud), 0)), 48000), ticks.Duration(int64(last), 48000)
 }
 
 // counter is a recognizer that hears a word in each third of a second. It recognizes live speech only.

@@ -22,7 +22,7 @@ import (
 	"touchline/inference/voice"
 	"touchline/internal/quantile"
 	"touchline/internal/resample"
-	"touchline/media"
+	"touchline/internal/ticks"
 	"touchline/worlds"
 )
 
@@ -322,7 +322,7 @@ func (f *falseOrders) hear(ctx context.Context, what string, sound []float32) er
 	got, err := f.listen(ctx, sound, inference.Hearing{Language: "en"})
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.length += media.TicksToDuration(int64(len(sound)), inference.RecognizerRate)
+	f.length += ticks.Duration(int64(len(sound)), inference.RecognizerRate)
 	if got != "" {
 		f.taken++
 		if f.Details {

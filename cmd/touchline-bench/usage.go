@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"touchline/media"
+	"touchline/internal/ticks"
 )
 
 // clockTicks a second in /proc/PID/stat; USER_HZ is 100 on every Linux that Go runs on.
@@ -71,8 +71,8 @@ func readUsage(pid int, children bool) (usage, error) {
 	}
 	size := int64(os.Getpagesize())
 	u := usage{at: time.Now(), RSS: num(fields[rss]) * size, Files: num(pages[2]) * size}
-	for _, ticks := range fields[utime : cstime+1] {
-		u.CPU += media.TicksToDuration(num(ticks), clockTicks)
+	for _, field := range fields[utime : cstime+1] {
+		u.CPU += ticks.Duration(num(field), clockTicks)
 	}
 	if !children {
 		return u, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/pion/rtp"
 	"github.com/rs/zerolog"
 
+	"touchline/internal/ticks"
 	"touchline/media"
 )
 
@@ -182,9 +183,9 @@ func (a *Assembler) applySenderReport() {
 	a.clock.SenderReport(a.srNTP, a.duration(a.ticks+diff))
 }
 
-// duration converts RTP ticks.
-func (a *Assembler) duration(ticks int64) time.Duration {
-	return media.TicksToDuration(ticks, a.rate)
+// duration converts a count of RTP ticks.
+func (a *Assembler) duration(count int64) time.Duration {
+	return ticks.Duration(count, a.rate)
 }
 
 // reset begins an epoch.

@@ -15,6 +15,7 @@ import (
 	"github.com/pion/rtp"
 	"github.com/pion/rtp/codecs"
 
+	"touchline/internal/ticks"
 	"touchline/media"
 )
 
@@ -48,12 +49,12 @@ func (p *Packer) Packets(f media.EncodedFrame, now time.Time) ([]*rtp.Packet, er
 	if err != nil {
 		return nil, fmt.Errorf("packetise %v frame: %w", f.Codec, err)
 	}
-	ticks := uint32(media.DurationToTicks(f.PTS, media.VideoClockRate))
+	at := uint32(ticks.Count(f.PTS, media.VideoClockRate))
 	if p.started && f.Epoch != p.epoch {
-		passed := media.DurationToTicks(max(now.Sub(p.lastAt), 10*time.Millisecond), media.VideoClockRate)
-		p.base = p.last + uint32(passed) - ticks
+		passed := ticks.Count(max(now.Sub(p.lastAt), 10*time.Millisecond), media.VideoClockRate)
+		p.base = p.last + uint32(passed) - at
 	}
-	p.last = p.base + ticks
+	p.last = p.base + at
 	p.started, p.epoch, p.lastAt = true, f.Epoch, now
 	return assemble(payloads, &p.seq, p.last), nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pion/rtp"
 
+	"touchline/internal/ticks"
 	"touchline/media"
 )
 
@@ -82,7 +83,7 @@ func (r *Rewriter) Packets(f media.EncodedFrame, due time.Time) ([]*rtp.Packet, 
 	if !r.started {
 		r.started, r.base = true, due
 	} else {
-		r.ticks = max(r.ticks+1, media.DurationToTicks(due.Sub(r.base), media.VideoClockRate))
+		r.ticks = max(r.ticks+1, ticks.Count(due.Sub(r.base), media.VideoClockRate))
 	}
 	return assemble(payloads, &r.seq, r.first+uint32(r.ticks)), nil
 }

@@ -25,7 +25,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"touchline/media"
+	"touchline/internal/ticks"
 )
 
 const (
@@ -186,9 +186,9 @@ func (l *Line) Stats() Stats {
 func (l *Line) place(t time.Time) int64 { return count(t.Sub(l.base)) }
 
 // count converts a duration to samples, span samples to a duration.
-func count(d time.Duration) int64 { return media.DurationToTicks(d, Rate) }
+func count(d time.Duration) int64 { return ticks.Count(d, Rate) }
 
-func span(n int64) time.Duration { return media.TicksToDuration(n, Rate) }
+func span(n int64) time.Duration { return ticks.Duration(n, Rate) }
 
 // store writes samples to the ring.
 func (l *Line) store(at int64, pcm []int16) {

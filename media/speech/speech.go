@@ -39,7 +39,7 @@ import (
 	opus "gopkg.in/hraban/opus.v2"
 
 	"touchline/internal/resample"
-	"touchline/media"
+	"touchline/internal/ticks"
 	"touchline/media/fanout"
 )
 
@@ -364,10 +364,10 @@ func (w *Writer) fill(at int64) (sound, begins bool) {
 }
 
 // placeOf converts a time to a place in the schedule, in samples.
-func (w *Writer) placeOf(t time.Time) int64 { return media.DurationToTicks(t.Sub(w.start), sampleRate) }
+func (w *Writer) placeOf(t time.Time) int64 { return ticks.Count(t.Sub(w.start), sampleRate) }
 
 // duration of a number of samples.
-func duration(samples int64) time.Duration { return media.TicksToDuration(samples, sampleRate) }
+func duration(samples int64) time.Duration { return ticks.Duration(samples, sampleRate) }
 
 func (w *Writer) filterFor(rate int) (*resample.Filter, error) {
 	w.mu.Lock()

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"touchline/media"
+	"touchline/internal/ticks"
 	"touchline/worlds/paint"
 )
 
@@ -28,7 +28,7 @@ const (
 // time (twice) and full time (three times). from counts samples since the start. The same arguments
 // give the same samples.
 func (m *Match) Sound(from int64, pcm []int16) {
-	at := func(sample int64) time.Duration { return media.TicksToDuration(sample, SoundRate) }
+	at := func(sample int64) time.Duration { return ticks.Duration(sample, SoundRate) }
 	first, last := max(0, at(from)-at(cheerLong)), at(from+int64(len(pcm)))+time.Millisecond
 	events := m.Events(first, last)
 	blows := m.script.blows(first.Milliseconds(), last.Milliseconds())

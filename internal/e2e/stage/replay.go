@@ -9,6 +9,7 @@ import (
 	opus "gopkg.in/hraban/opus.v2"
 
 	"touchline/agent/room/publish"
+	"touchline/internal/ticks"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/worlds"
@@ -88,7 +89,7 @@ func (c *Clip) Play(ctx context.Context, fps int, out chan<- media.EncodedFrame)
 	start := time.Now()
 	for n := 0; ; n++ {
 		f := c.Frames[n%len(c.Frames)]
-		f.PTS = media.TicksToDuration(int64(n), int64(fps))
+		f.PTS = ticks.Duration(int64(n), int64(fps))
 		f.Arrival = start.Add(f.PTS)
 		if err := Wait(ctx, time.Until(f.Arrival)); err != nil {
 			return err

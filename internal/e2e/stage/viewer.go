@@ -23,6 +23,7 @@ import (
 	"github.com/rs/zerolog"
 	"gopkg.in/hraban/opus.v2"
 
+	"touchline/internal/ticks"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/ingest"
@@ -271,7 +272,7 @@ func (v *Viewer) listen(t *webrtc.TrackRemote, hear func(at time.Time, block []i
 			continue
 		}
 		for i := 0; i+blockLength <= n; i += blockLength {
-			hear(now.Add(media.TicksToDuration(int64(i), sampleRate)), pcm[i:i+blockLength])
+			hear(now.Add(ticks.Duration(int64(i), sampleRate)), pcm[i:i+blockLength])
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"touchline/inference"
-	"touchline/media"
+	"touchline/internal/ticks"
 )
 
 // soundBook records the onsets of the words of each answer, as the voice reports them.
@@ -61,7 +61,7 @@ func (s *soundSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 				if at, ok := firstAudible(c.Audio, c.AudioRate); ok && onset < 0 {
 					onset = written + at
 				}
-				written += media.TicksToDuration(int64(len(c.Audio)), int64(c.AudioRate))
+				written += ticks.Duration(int64(len(c.Audio)), int64(c.AudioRate))
 			}
 			if onset >= 0 { // before the chunk is passed on, because it may be played at once
 				s.book.note(strings.TrimSpace(text.String()), words, onset)
@@ -92,7 +92,7 @@ func firstAudible(pcm []int16, rate int) (time.Duration, bool) {
 			sum += float64(v) * float64(v)
 		}
 		if math.Sqrt(sum/float64(n)) >= audibleRMS {
-			return media.TicksToDuration(int64(i), int64(rate)), true
+			return ticks.Duration(int64(i), int64(rate)), true
 		}
 	}
 	return 0, false

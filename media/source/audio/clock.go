@@ -3,7 +3,7 @@ package audio
 import (
 	"time"
 
-	"touchline/media"
+	"touchline/internal/ticks"
 	"touchline/media/ingest"
 	"touchline/media/source"
 )
@@ -53,10 +53,10 @@ func (c *Clock) Stamp(o *source.Opus) {
 	}
 	newest := c.origin + c.ticks*opusRate/c.rate
 	ahead := newest - c.origin + int64(int32(o.Timestamp-uint32(newest))) //nolint:gosec // modulo 2^32
-	pts := media.TicksToDuration(ahead, opusRate)
+	pts := ticks.Duration(ahead, opusRate)
 	o.Arrival, o.NTP = c.clock.At(pts), c.clock.NTP(pts)
 }
 
-func (c *Clock) span(ticks int64) time.Duration {
-	return media.TicksToDuration(ticks, c.rate)
+func (c *Clock) span(count int64) time.Duration {
+	return ticks.Duration(count, c.rate)
 }

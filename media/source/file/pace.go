@@ -8,6 +8,7 @@ import (
 
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/opus"
 
+	"touchline/internal/ticks"
 	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/source"
@@ -136,7 +137,7 @@ func (p *pacer) sound(ctx context.Context, pts time.Duration, packets [][]byte) 
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := media.DurationToTicks(pts-p.zero, 48000) + preSkip
+	at := ticks.Count(pts-p.zero, 48000) + preSkip
 	switch off := at - p.next; {
 	case !p.heard, off > rounding, off < -48*int64(jump/time.Millisecond):
 		p.heard, p.next = true, at
@@ -146,7 +147,7 @@ func (p *pacer) sound(ctx context.Context, pts time.Duration, packets [][]byte) 
 	for _, packet := range packets {
 		p.out.Opus(source.Opus{
 			Payload: packet, Timestamp: uint32(p.next), Received: p.now(), //nolint:gosec // it wraps as timestamps do
-			Arrival: p.anchor.Add(p.zero + media.TicksToDuration(p.next, 48000)),
+			Arrival: p.anchor.Add(p.zero + ticks.Duration(p.next, 48000)),
 		})
 		p.next += opus.PacketDuration2(packet)
 	}

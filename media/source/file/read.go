@@ -16,6 +16,7 @@ import (
 	"github.com/bluenviron/mediacommon/v2/pkg/formats/mpegts"
 	"github.com/bluenviron/mediacommon/v2/pkg/formats/mpegts/codecs"
 
+	"touchline/internal/ticks"
 	"touchline/media"
 	"touchline/media/ingest"
 )
@@ -41,8 +42,8 @@ func readTS(r io.Reader, s stream, emit func(unit) error, sound func(pts time.Du
 	var clock mpegts.TimeDecoder
 	clock.Initialize()
 	clock.Decode(0) // it counts from its first input, which must be the same for both outputs
-	at := func(ticks int64) time.Duration {
-		return media.TicksToDuration(clock.Decode(ticks), media.VideoClockRate)
+	at := func(count int64) time.Duration {
+		return ticks.Duration(clock.Decode(count), media.VideoClockRate)
 	}
 	ts.OnDecodeError(func(error) {})
 	for _, t := range ts.Tracks() {
@@ -54,7 +55,7 @@ func readTS(r io.Reader, s stream, emit func(unit) error, sound func(pts time.Du
 			// Only DTS is unwrapped by the decoder, by the distance to the previous one.
 			u := unit{dts: at(dts), frame: f}
 			const unused = 64 - 33 // both wrap at 33 bits, at different times
-			u.pts = u.dts + media.TicksToDuration((pts-dts)<<unused>>unused, media.VideoClockRate)
+			u.pts = u.dts + ticks.Duration((pts-dts)<<unused>>unused, media.VideoClockRate)
 			return emit(u)
 		}
 		switch t.Codec.(type) { // each output has one track

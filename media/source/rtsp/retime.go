@@ -5,6 +5,7 @@ import (
 
 	"github.com/pion/rtp"
 
+	"touchline/internal/ticks"
 	"touchline/media"
 )
 
@@ -80,7 +81,7 @@ func (r *retimer) compare(now time.Time) {
 		r.wrong, r.still = true, true
 	}
 	if passed := now.Sub(r.from); passed >= retimeSpan {
-		told := media.TicksToDuration(r.ticks, media.VideoClockRate)
+		told := ticks.Duration(r.ticks, media.VideoClockRate)
 		switch {
 		case 4*told > 5*passed:
 			r.bad = max(r.bad, 0) + 1

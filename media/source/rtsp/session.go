@@ -21,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/internal/rescue"
+	"touchline/internal/ticks"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/ingest"
@@ -372,7 +373,7 @@ func (s *session) jpegPacket(p *rtp.Packet, now time.Time) {
 		s.ticks += int64(int32(p.Timestamp - s.last))
 	}
 	s.began, s.last = true, p.Timestamp
-	f.PTS = media.TicksToDuration(s.ticks, media.VideoClockRate)
+	f.PTS = ticks.Duration(s.ticks, media.VideoClockRate)
 	f.Arrival, f.Received, f.Turn = s.clock.Map(f.PTS, now), now, s.turn
 	s.frames++
 	s.out.Frame(f)

@@ -1,4 +1,4 @@
-package media_test
+package ticks_test
 
 import (
 	"cmp"
@@ -13,22 +13,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/media"
+	"touchline/internal/ticks"
 )
 
 // TestTicks converts counts whose product with time.Second does not fit into an int64: 28 hours at 90 kHz, 53 at 48 kHz.
 func TestTicks(t *testing.T) {
 	t.Parallel()
-	for _, rate := range []int64{8000, 44100, 48000, media.VideoClockRate} {
+	for _, rate := range []int64{8000, 44100, 48000, 90000} {
 		for _, seconds := range []int64{0, 1, 3600, 30 * 3600, 60 * 3600, 10 * 365 * 24 * 3600} {
 			for _, rest := range []int64{0, 1, rate / 3, rate - 1} {
 				ticks := seconds*rate + rest
 				want := time.Duration(seconds)*time.Second + time.Duration(rest*int64(time.Second)/rate)
-				got := media.TicksToDuration(ticks, rate)
+				got := ticks.Duration(ticks, rate)
 				require.Equal(t, want, got, "%d at %d Hz", ticks, rate)
-				require.Equal(t, -want, media.TicksToDuration(-ticks, rate))
-				require.InDelta(t, ticks, media.DurationToTicks(got, rate), 1)
-				require.InDelta(t, -ticks, media.DurationToTicks(-got, rate), 1)
+				require.Equal(t, -want, ticks.Duration(-ticks, rate))
+				require.InDelta(t, ticks, ticks.Count(got, rate), 1)
+				require.InDelta(t, -ticks, ticks.Count(-got, rate), 1)
 			}
 		}
 	}
@@ -40,7 +40,7 @@ func TestTicks(t *testing.T) {
 func TestTicksAreConverted(t *testing.T) {
 	t.Parallel()
 	for _, root := range []string{"agent", "cmd", "internal", "media"} {
-		err := filepath.WalkDir(filepath.Join("..", root), func(path string, d fs.DirEntry, err error) error {
+		err := filepath.WalkDir(filepath.Join("..", "..", root), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.Name() == "node_modules" {
 				return cmp.Or(err, fs.SkipDir)
 			}
@@ -55,7 +55,7 @@ func TestTicksAreConverted(t *testing.T) {
 			ast.Inspect(file, func(n ast.Node) bool {
 				if q, ok := n.(*ast.BinaryExpr); ok && q.Op == token.QUO {
 					if m, ok := q.X.(*ast.BinaryExpr); ok && m.Op == token.MUL && isConversion(m.X) && isUnit(m.Y) {
-						t.Errorf("%s: may overflow; use media.TicksToDuration", set.Position(q.Pos()))
+						t.Errorf("%s: may overflow; use ticks.Duration", set.Position(q.Pos()))
 					}
 				}
 				return true
