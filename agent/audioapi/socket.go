@@ -18,6 +18,7 @@ import (
 	"touchline/inference/live"
 	"touchline/inference/vad"
 	"touchline/internal/rescue"
+	"touchline/internal/ticks"
 )
 
 const (
@@ -221,7 +222,7 @@ func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// A client may send pieces as short as the interval of interim texts.
-	buffer := int(min(450*time.Millisecond, cmp.Or(t.opts.Step, time.Second)) * time.Duration(rate) / time.Second)
+	buffer := int(ticks.Count(min(450*time.Millisecond, cmp.Or(t.opts.Step, time.Second)), int64(rate)))
 	s.send(hello{"connected", rate, "pcm_s16le", 2 * buffer, 30, p.vad})
 	for _, text := range t.finals.take(p.id, time.Now()) {
 		s.send(plain{Text: text, Final: true})

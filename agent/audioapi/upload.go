@@ -330,7 +330,7 @@ func decodeWAV(file io.Reader, size int64, most time.Duration) ([]float32, error
 }
 
 // samples returns the number of samples in a duration.
-func samples(d time.Duration) int { return int(d * inference.RecognizerRate / time.Second) }
+func samples(d time.Duration) int { return int(ticks.Count(d, inference.RecognizerRate)) }
 
 // length returns the duration of n samples.
 func length(n int) time.Duration { return ticks.Duration(int64(n), inference.RecognizerRate) }

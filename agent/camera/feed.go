@@ -21,6 +21,7 @@ import (
 	"touchline/agent/room/conn"
 	"touchline/agent/room/publish"
 	"touchline/internal/rescue"
+	"touchline/internal/ticks"
 	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/codec"
@@ -263,7 +264,7 @@ type soundClock struct {
 func (c *soundClock) next(o source.Opus) uint32 {
 	const most = 5 * 48000
 	if step := int32(o.Timestamp - c.in); c.began && (step <= -most || step >= most) {
-		c.base = c.out + uint32(max(960, min(o.Received.Sub(c.at), time.Hour)*48/time.Millisecond)) - o.Timestamp
+		c.base = c.out + uint32(max(960, ticks.Count(min(o.Received.Sub(c.at), time.Hour), 48000))) - o.Timestamp
 	}
 	c.began, c.in, c.at = true, o.Timestamp, o.Received
 	c.out = c.base + o.Timestamp

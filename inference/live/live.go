@@ -13,6 +13,7 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/vad"
+	"touchline/internal/ticks"
 	"touchline/internal/wake"
 )
 
@@ -135,7 +136,7 @@ func (u *speech) finish() {
 func New(r inference.Recognizer, c Config, emit func(Event)) *Session {
 	s := &Session{
 		recognizer: r, detector: c.Detector, hearing: c.Hearing, admit: c.Admit, emit: emit,
-		every: int(cmp.Or(c.Every, usualEvery) * inference.RecognizerRate / time.Second),
+		every: int(ticks.Count(cmp.Or(c.Every, usualEvery), inference.RecognizerRate)),
 		work:  make(chan struct{}, 1), news: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}
 	s.hearing.Live = true
@@ -300,7 +301,7 @@ func (s *Session) Run(ctx context.Context) error {
 
 // at is the time of a sample.
 func at(sample int64) time.Duration {
-	return time.Duration(sample) * time.Second / inference.RecognizerRate
+	return ticks.Duration(sample, inference.RecognizerRate)
 }
 
 // due reports whether an interim text is due at a length of sound, after one of a shorter length. The lengths are counted from the

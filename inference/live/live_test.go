@@ -134,6 +134,14 @@ func TestSession(t *testing.T) {
 }
 
 // TestShortStep: the interval of interim texts holds though sound comes in frames of 32 ms.
+// TestAWeek: the times of a session that is open for a week or a year count from its first sample.
+func TestAWeek(t *testing.T) {
+	t.Parallel()
+	for _, hours := range []int64{1, 160, 161, 7 * 24, 366 * 24} {
+		require.Equal(t, time.Duration(hours)*time.Hour+time.Millisecond, live.At(hours*3600*inference.RecognizerRate+16), "%d h", hours)
+	}
+}
+
 func TestShortStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := listen(t, slow(20*ms), func(c *live.Config) { c.Detector, c.Every = nil, 100*ms })

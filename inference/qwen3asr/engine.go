@@ -25,6 +25,7 @@ import (
 	"touchline/inference/internal/sample"
 	"touchline/inference/step"
 	"touchline/inference/tokenizer"
+	"touchline/internal/ticks"
 	"touchline/models"
 )
 
@@ -293,6 +294,6 @@ func (m *alignerModel) job(words []word, windows []*window) (*job, error) {
 }
 
 // samples returns the number of samples of a time, and moment the time of a number of samples.
-func samples(d time.Duration) int { return int(d * rate / time.Second) }
+func samples(d time.Duration) int { return int(ticks.Count(d, rate)) }
 
-func moment(samples int) time.Duration { return time.Duration(samples) * time.Second / rate }
+func moment(samples int) time.Duration { return ticks.Duration(int64(samples), rate) }

@@ -176,7 +176,7 @@ func timed(text string, words []word, classes []int32, segment time.Duration) []
 	}
 	ms := make([]float64, len(classes))
 	for i, c := range classes {
-		ms[i] = float64(time.Duration(c) * segment / time.Millisecond)
+		ms[i] = float64((time.Duration(c) * segment).Milliseconds())
 	}
 	repair(ms)
 	at := func(i int) time.Duration { return time.Duration(ms[i]) * time.Millisecond } // whole milliseconds

@@ -22,6 +22,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
+	"touchline/internal/ticks"
 	"touchline/internal/wav"
 )
 
@@ -154,7 +155,7 @@ func (r *Recognizer) send(ctx context.Context, path string, sound []float32, h i
 
 // duration returns the length of samples.
 func duration(samples int) time.Duration {
-	return time.Duration(samples) * time.Second / inference.RecognizerRate
+	return ticks.Duration(int64(samples), inference.RecognizerRate)
 }
 
 // part transcribes sound with one request, and retries it as Generate does.

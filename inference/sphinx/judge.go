@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/internal/ticks"
 )
 
 func length(samples int) time.Duration {
-	return time.Duration(samples) * time.Second / inference.RecognizerRate
+	return ticks.Duration(int64(samples), inference.RecognizerRate)
 }
 
 // judgement is how well the words of the grammar fit a sound. Each score is the grammar's minus the score of free phones in the same

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/internal/ticks"
 )
 
 // hysteresis is the distance of the probability below the threshold at which an utterance may end.
@@ -97,7 +98,7 @@ func NewStream(d Detector, c Config, emit func(Event)) *Stream {
 		if v == 0 {
 			v = usual
 		}
-		return int(max(v, 0) * inference.RecognizerRate / time.Second)
+		return int(ticks.Count(max(v, 0), inference.RecognizerRate))
 	}
 	if c.Threshold == 0 {
 		c.Threshold = 0.5

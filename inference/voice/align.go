@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"touchline/inference"
+	"touchline/internal/ticks"
 )
 
 // span is a word's time in the audio; known is false for a word without sound.
@@ -215,7 +216,7 @@ func sounding(rate int, pcm []int16, gap time.Duration) []span {
 }
 
 func duration(samples, rate int) time.Duration {
-	return time.Duration(samples) * time.Second / time.Duration(rate)
+	return ticks.Duration(int64(samples), int64(rate))
 }
 
 const (
@@ -244,7 +245,7 @@ func tighten(sp Speech, piece string) inference.Chunk {
 	total := duration(len(sp.Audio), sp.Rate)
 	from := max(0, regions[0].start-leadKept)
 	to := min(total, regions[len(regions)-1].end+after)
-	at := func(d time.Duration) int { return int(d * time.Duration(sp.Rate) / time.Second) }
+	at := func(d time.Duration) int { return int(ticks.Count(d, int64(sp.Rate))) }
 	c.Audio = sp.Audio[at(from):at(to)]
 	length := duration(len(c.Audio), sp.Rate)
 	for i := range c.Words {

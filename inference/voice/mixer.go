@@ -11,6 +11,7 @@ import (
 
 	"touchline/inference"
 	"touchline/internal/rescue"
+	"touchline/internal/ticks"
 )
 
 const (
@@ -268,7 +269,7 @@ func (m *mixer) hear(c *inference.Chunk, made time.Time) int {
 	if end.at == 0 || !m.room.rests.Load() && m.now().own {
 		return -1
 	}
-	c.Audio = c.Audio[:int(end.sound*time.Duration(c.AudioRate)/time.Second)]
+	c.Audio = c.Audio[:ticks.Count(end.sound, int64(c.AudioRate))]
 	c.Words = c.Words[:end.words]
 	return end.at
 }

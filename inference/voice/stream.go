@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/internal/ticks"
 )
 
 const (
@@ -56,7 +57,7 @@ func (s *stream) measured() time.Duration {
 // push adds samples and reports whether emit wants more.
 func (s *stream) push(pcm []int16) bool {
 	s.buf = append(s.buf, pcm...)
-	kept := int(leadKept * time.Duration(s.rate) / time.Second)
+	kept := int(ticks.Count(leadKept, int64(s.rate)))
 	if !s.sounds {
 		first := slices.IndexFunc(s.buf, loud)
 		from := max(0, first-kept)
@@ -92,7 +93,7 @@ func (s *stream) finish() {
 	}
 	last := s.end()
 	s.spoken = s.at + duration(last, s.rate)
-	end := last + int(s.after*time.Duration(s.rate)/time.Second)
+	end := last + int(ticks.Count(s.after, int64(s.rate)))
 	s.buf = slices.Grow(s.buf, max(0, end-len(s.buf)))
 	for len(s.buf) < end {
 		s.buf = append(s.buf, 0)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"touchline/internal/ticks"
 	"touchline/media"
 	"touchline/worlds"
 )
@@ -32,7 +33,7 @@ const bitRate = "1500k"
 func newFilm(ctx context.Context, w *worlds.World, longSide int, length time.Duration, encoded bool) (*film, error) {
 	width, height := w.Size()
 	f := &film{
-		world: w, frames: uint32(length * time.Duration(w.FPS()) / time.Second), //nolint:gosec // hours
+		world: w, frames: uint32(ticks.Count(length, int64(w.FPS()))), //nolint:gosec // hours
 		width: longSide, height: longSide * height / width / 2 * 2,
 		raw: make([]byte, w.I420Size()),
 	}

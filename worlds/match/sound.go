@@ -45,7 +45,7 @@ func (m *Match) Sound(from int64, pcm []int16) {
 		}
 		v *= murmur * (1 + 0.4*swell.At(n)) / 2
 		for _, e := range events {
-			since := n - int64(e.At*SoundRate/time.Second)
+			since := n - ticks.Count(e.At, SoundRate)
 			switch e.Kind {
 			case Goal:
 				v *= 1 + 5*hill(since, cheerRise, cheerLong)

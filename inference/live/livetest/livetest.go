@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/internal/ticks"
 )
 
 // Say returns sound that the test recognizer reads as words "w1", "w2" and so on, each of a length; number 0 is silence.
 func Say(length time.Duration, words ...int) []float32 {
 	var sound []float32
 	for _, w := range words {
-		for range int(length * inference.RecognizerRate / time.Second) {
+		for range ticks.Count(length, inference.RecognizerRate) {
 			sound = append(sound, float32(w)/1024)
 		}
 	}
@@ -114,7 +115,7 @@ func (*Recognizer) Close() error { return nil }
 
 // text hears sound.
 func (r *Recognizer) text(sound []float32, h inference.Hearing) inference.Transcript {
-	at := func(i int) time.Duration { return time.Duration(i) * time.Second / inference.RecognizerRate }
+	at := func(i int) time.Duration { return ticks.Duration(int64(i), inference.RecognizerRate) }
 	t := inference.Transcript{Language: h.Language, End: at(len(sound)), Final: true, Audio: len(sound) / 1280}
 	if t.Language == "" {
 		t.Language = "en"

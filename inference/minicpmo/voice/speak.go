@@ -13,6 +13,7 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/minicpmo/voice/tts"
+	"touchline/internal/ticks"
 )
 
 // ChunkTokens is the number of tokens in a chunk of the official streaming call.
@@ -269,7 +270,7 @@ func (m *merger) listen() bool {
 			for _, w := range sound.Words {
 				m.words = append(m.words, inference.WordTime{Text: w.Text, Start: w.Start + m.sounded, End: w.End + m.sounded})
 			}
-			m.sounded += time.Duration(len(sound.Samples)) * time.Second / tts.Rate
+			m.sounded += ticks.Duration(int64(len(sound.Samples)), tts.Rate)
 			if !m.yield(c, nil) {
 				return false
 			}

@@ -14,6 +14,7 @@ import (
 
 	"touchline/inference"
 	"touchline/internal/resample"
+	"touchline/internal/ticks"
 	"touchline/internal/wav"
 	"touchline/worlds/match"
 )
@@ -21,7 +22,7 @@ import (
 // Crowd is the sound of the generated match.
 func Crowd(t *testing.T, d time.Duration) []float32 {
 	t.Helper()
-	pcm := make([]int16, int(d*match.SoundRate/time.Second))
+	pcm := make([]int16, ticks.Count(d, match.SoundRate))
 	match.New(1, 640, 360, true).Sound(0, pcm)
 	sound := make([]float32, len(pcm))
 	for i, v := range pcm {

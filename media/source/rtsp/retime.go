@@ -65,7 +65,7 @@ func (r *retimer) packet(p *rtp.Packet, now time.Time) {
 		return
 	}
 	if fresh {
-		passed := now.Sub(r.anchored) * media.VideoClockRate / time.Second
+		passed := ticks.Count(now.Sub(r.anchored), media.VideoClockRate)
 		if to := r.anchor + uint32(passed); int32(to-r.out) > retimeStep { //nolint:gosec // modulo 2^32
 			r.out = to
 		} else {

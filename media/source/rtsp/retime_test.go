@@ -103,3 +103,30 @@ func TestReopeningForKeyFrames(t *testing.T) {
 	k.Ask(at(200))
 	require.False(t, k.Overdue(at(300)))
 }
+
+// TestWrongClockAfterDays: a stream that is timed by arrival stays so after 28.5 hours.
+func TestWrongClockAfterDays(t *testing.T) {
+	t.Parallel()
+	var frames []media.EncodedFrame
+	r := rtsp.NewReader(&format.VP8{PayloadTyp: 96}, source.Sink{Frame: func(f media.EncodedFrame) { frames = append(frames, f) }})
+	now := time.Unix(1000, 0)
+	r.SetNow(func() time.Time { return now })
+	seq := uint16(0)
+	pictures := func(number int, step time.Duration) {
+		for range number {
+			now = now.Add(step)
+			for k, part := range [][]byte{{0x10, 0x10, 0, 0, 0x9d, 1, 0x2a, 64, 0, 64, 0, 1, 2}, {0, 3, 4}} {
+				r.Packet(&rtp.Packet{Header: rtp.Header{Version: 2, SequenceNumber: seq, Timestamp: 1, Marker: k == 1}, Payload: part})
+				seq++
+			}
+		}
+	}
+	pictures(100, 40*time.Millisecond) // the clock stands
+	pictures(29, 59*time.Minute) // 28.5 hours, at which a product of nanoseconds and 90 kHz overflows
+	frames = nil
+	pictures(100, 40*time.Millisecond)
+	require.Greater(t, len(frames), 90)
+	first, last := frames[0], frames[len(frames)-1]
+	require.Equal(t, first.Epoch, last.Epoch)
+	require.InDelta(t, last.Received.Sub(first.Received), last.PTS-first.PTS, float64(2*time.Millisecond))
+}

@@ -11,6 +11,7 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/step"
+	"touchline/internal/ticks"
 	"touchline/internal/wake"
 )
 
@@ -297,7 +298,7 @@ func (w *window) done(wave []float32, now time.Time) {
 		}
 		samples[i] = int16(math.Round(float64(max(-1, min(v, 1))) * math.MaxInt16))
 	}
-	from := time.Duration(t.sounded) * time.Second / Rate
+	from := ticks.Duration(int64(t.sounded), Rate)
 	for i := range w.words {
 		w.words[i].Start -= from
 		w.words[i].End -= from
@@ -315,5 +316,5 @@ func (w *window) done(wave []float32, now time.Time) {
 
 // buffered returns how long the sound of a turn lasts from now on, if it was played at once.
 func (t *Turn) buffered(now time.Time) time.Duration {
-	return t.soundsAt.Add(time.Duration(t.sounded) * time.Second / Rate).Sub(now)
+	return t.soundsAt.Add(ticks.Duration(int64(t.sounded), Rate)).Sub(now)
 }

@@ -1,0 +1,4 @@
+package live
+
+// At is the time of a sample.
+var At = at
