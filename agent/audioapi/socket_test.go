@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -460,4 +461,45 @@ func TestAgreed(t *testing.T) {
 	} {
 		require.Equal(t, c[2], audioapi.Agreed(c[0], c[1]), "%v", c)
 	}
+}
+
+// refusals returns the number of refusals with a code in the metrics.
+func refusals(t *testing.T, h *audioapi.Transcriber, code string) float64 {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(h.Metrics()))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "touchline_transcription_errors_total" && m.GetLabel()[0].GetValue() == code {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// TestMessagesAreBounded: a message that is too long ends its session, is counted, and touches no other session.
+func TestMessagesAreBounded(t *testing.T) {
+	srv, h := transcribe(t, &livetest.Recognizer{})
+	other := dial(t, srv, "/ws/transcribe?sample_rate=48000&use_server_vad=0")
+	other.next()
+	for _, size := range []int{1<<20 + 1, 10 << 20} {
+		for _, path := range []string{"/ws/transcribe", "/v1/realtime"} {
+			c := dial(t, srv, path)
+			c.next()
+			_ = c.WriteMessage(websocket.BinaryMessage, make([]byte, size)) // the server may close meanwhile
+			_, _, err := c.ReadMessage()
+			require.Error(t, err)
+		}
+	}
+	require.Eventually(t, func() bool { return h.Health().Sessions == 1 }, time.Minute, 10*time.Millisecond)
+	require.Equal(t, 4.0, refusals(t, h, "message_too_large"))
+	largest, err := resample.All(livetest.Say(5*time.Second, 400), 16000, 48000)
+	require.NoError(t, err)
+	require.NoError(t, other.WriteMessage(websocket.BinaryMessage, bytes16(largest)), "480 kB")
+	other.say(map[string]any{"action": "flush"})
+	texts := other.until("is_final", true)
+	require.Contains(t, texts[len(texts)-1]["text"], "w400")
 }

@@ -108,7 +108,7 @@ func newTranscriptionMetrics(t *Transcriber) *transcriptionMetrics {
 	}
 	m := &transcriptionMetrics{
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefix + "errors_total", Help: "Recordings that were refused or failed, by the code of the error.",
+			Name: prefix + "errors_total", Help: "Recordings and live sessions that were refused or failed, by the code of the error.",
 		}, []string{"code"}),
 		words:    counter("words_total", "Words of final texts."),
 		sound:    counter("sound_seconds_total", "Sound of transcribed recordings."),

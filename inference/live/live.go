@@ -154,8 +154,20 @@ func bounded(c vad.Config) vad.Config {
 // ErrClosed is returned by Write after Close or the end of Run.
 var ErrClosed = errors.New("the session has ended")
 
-// Write adds sound of inference.RecognizerRate. It waits while the recognizer is a minute behind.
+// Write adds sound of inference.RecognizerRate, in pieces of a second. It waits while the recognizer is a minute behind.
 func (s *Session) Write(ctx context.Context, sound []float32) error {
+	for {
+		piece := sound[:min(len(sound), inference.RecognizerRate)]
+		if err := s.write(ctx, piece); err != nil {
+			return err
+		}
+		if sound = sound[len(piece):]; len(sound) == 0 {
+			return nil
+		}
+	}
+}
+
+func (s *Session) write(ctx context.Context, piece []float32) error {
 	for {
 		s.mu.Lock()
 		if s.closed {
@@ -173,7 +185,7 @@ func (s *Session) Write(ctx context.Context, sound []float32) error {
 		}
 	}
 	defer s.mu.Unlock()
-	return s.stream.Write(sound)
+	return s.stream.Write(piece)
 }
 
 // Flush ends the utterance now, and reports whether there was one.

@@ -352,6 +352,13 @@ func TestWriteWaits(t *testing.T) {
 		}
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
+	synctest.Test(t, func(t *testing.T) { // ten minutes at once wait in the caller, not in the session
+		h := listen(t, slow(time.Hour))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, h.Write(ctx, livetest.Say(10*time.Minute, 1)), context.DeadlineExceeded)
+		require.InDelta(t, time.Minute, h.Now(), float64(time.Second))
+	})
 }
 
 // TestASlowReader: interim texts that nobody reads are replaced by newer ones.
