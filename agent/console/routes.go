@@ -466,8 +466,7 @@ func (s *Server) servePlayers(w http.ResponseWriter, r *http.Request) error {
 	}
 	token := signaling.Token(r)
 	admitted := token != "" && equal(token, s.guard.token)
-	if !admitted && s.guard.checkOrigin(r) == nil {
-		room, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/whep/"), "/")
+	if room, _, ok := signaling.Split("whep", r.URL); ok && !admitted && s.guard.checkOrigin(r) == nil {
 		admitted = s.guard.visitor(r, room, time.Now()).rights.Allow(access.Watch)
 	}
 	s.opts.WHEP.ServeWHEP(w, r, admitted)

@@ -32,7 +32,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Access-Control-Allow-Origin", "*")
 	w.Header().Set("Access-Control-Expose-Headers", "Location, ETag, Link, Accept-Post, Accept-Patch, Retry-After")
 	w.Header().Set("Cache-Control", "no-store")
-	room, id, ok := s.split(r.URL)
+	room, id, ok := Split(s.opts.Name, r.URL)
 	if !ok {
 		problem(w, http.StatusNotFound, "expected /"+s.opts.Name+"/ROOM")
 		return
@@ -72,9 +72,10 @@ func allowed(session bool) string {
 	return "POST, OPTIONS, GET, HEAD"
 }
 
-// split reads /NAME/ROOM and /NAME/ROOM/SESSION.
-func (s *Server) split(u *url.URL) (room, id string, ok bool) {
-	rest, ok := strings.CutPrefix(u.EscapedPath(), "/"+s.opts.Name+"/")
+// Split returns the room and the session, if any, of the path /NAME/ROOM or /NAME/ROOM/SESSION. The name of a room may have slashes,
+// which are escaped.
+func Split(name string, u *url.URL) (room, id string, ok bool) {
+	rest, ok := strings.CutPrefix(u.EscapedPath(), "/"+name+"/")
 	if !ok {
 		return "", "", false
 	}
