@@ -20,7 +20,7 @@ func ParseJSON(body []byte, v any) (status int, err error) {
 func Hurry(s *Server, d time.Duration) { s.readTime, s.writeTime = d, 2*d }
 
 // Unlimited removes the limits of logins; before Run.
-func Unlimited(s *Server) { s.guard.logins, s.guard.allLogins = nil, nil }
+func Unlimited(s *Server) { s.guard.logins, s.guard.cookies, s.guard.allLogins = nil, nil, nil }
 
 // HostName is hostName.
 func HostName(host string) (string, bool) { return hostName(host) }

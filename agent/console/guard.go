@@ -45,6 +45,7 @@ type guard struct {
 	cross    *http.CrossOriginProtection
 
 	logins    *limit.Limiter[netip.Addr] // by peer
+	cookies   *limit.Limiter[netip.Addr] // wrong cookies, by peer
 	allLogins *limit.Limiter[struct{}]
 	loginLog  *limit.Limiter[struct{}] // log lines about refused logins
 	refused   atomic.Int64             // refused logins since the last log line
@@ -53,6 +54,9 @@ type guard struct {
 const (
 	// loginBurst is the number of logins that a peer may try at once, loginRate the number per second after that.
 	loginBurst, loginRate = 10, 0.2
+	// cookieBurst and cookieRate are the same for wrong cookies. A page with the cookie of an earlier token sends it with each request
+	// until its user logs in, and is not refused by then.
+	cookieBurst, cookieRate = 60, 1
 	// allLoginBurst and allLoginRate are the same for all peers together.
 	allLoginBurst, allLoginRate = 100, 5
 	// loginLogBurst and loginLogRate bound the log lines about refused logins.
@@ -68,6 +72,7 @@ func newGuard(cfg Config, keys access.Keys) (*guard, error) {
 	g := &guard{
 		names: []string{}, token: string(cfg.Token), keys: keys, cross: http.NewCrossOriginProtection(),
 		logins:    limit.New[netip.Addr](loginRate, loginBurst),
+		cookies:   limit.New[netip.Addr](cookieRate, cookieBurst),
 		allLogins: limit.New[struct{}](allLoginRate, allLoginBurst),
 		loginLog:  limit.New[struct{}](loginLogRate, loginLogBurst),
 	}
@@ -242,6 +247,20 @@ func (g *guard) mayLogin(r *http.Request, now time.Time) (wait time.Duration, ok
 		return wait, false
 	}
 	return g.allLogins.Allow(struct{}{}, now)
+}
+
+// mayTry counts a request whose token is wrong as an attempt, if it has one, and returns the wait as mayLogin does.
+func (g *guard) mayTry(r *http.Request, now time.Time) (wait time.Duration, tried, ok bool) {
+	if _, tried := bearer(r); tried {
+		wait, ok := g.mayLogin(r, now)
+		return wait, true, ok
+	}
+	if len(r.CookiesNamed(tokenCookie)) == 0 {
+		return 0, false, true
+	}
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // always valid
+	wait, ok = g.cookies.Allow(limit.Network(peer.Addr()), now)
+	return wait, true, ok
 }
 
 // login returns the cookie for a token.

@@ -513,6 +513,32 @@ func TestBearerLimit(t *testing.T) {
 	require.NotContains(t, log.String(), "wrong")
 }
 
+// TestCookieLimit: wrong cookies are limited and logged as wrong tokens are. They stop no login, and no request with the right cookie.
+func TestCookieLimit(t *testing.T) {
+	t.Parallel()
+	const token = "correct-horse-battery"
+	var log bytes.Buffer
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: console.Config{Token: token}, Log: zerolog.New(zerolog.SyncWriter(&log))})
+	for range 40 { // pages of five people with the cookie of an earlier token
+		require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", "Cookie", "touchline_token=old").status)
+	}
+	statuses := map[int]int{}
+	for i := range 600 {
+		statuses[r.ask("GET", "/api/status", "", "Cookie", "touchline_token=wrong"+strconv.Itoa(i)).status]++
+	}
+	require.Greater(t, statuses[http.StatusTooManyRequests], 300, "%v", statuses)
+	a := r.ask("POST", "/api/login", `{"token":"`+token+`"}`)
+	require.Equal(t, http.StatusNoContent, a.status)
+	cookie, _, _ := strings.Cut(a.header.Get("Set-Cookie"), ";")
+	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", "Cookie", cookie).status)
+	counted := string(r.ask("GET", "/metrics", "", "Cookie", cookie).body)
+	require.Contains(t, counted, `touchline_http_requests_total{route="/api/status",status="429"} `+strconv.Itoa(statuses[http.StatusTooManyRequests]))
+	r.close()
+	require.LessOrEqual(t, strings.Count(log.String(), "login refused"), 10)
+	require.Contains(t, log.String(), "login refused")
+	require.NotContains(t, log.String(), "wrong")
+}
+
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

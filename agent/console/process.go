@@ -41,10 +41,13 @@ func (s *Server) postLogin(w http.ResponseWriter, r *http.Request) error {
 
 // limitLogins counts a login attempt. It returns a 429 beyond the limit.
 func (s *Server) limitLogins(r *http.Request) error {
-	wait, ok := s.guard.mayLogin(r, time.Now())
-	if ok {
-		return nil
+	if wait, ok := s.guard.mayLogin(r, time.Now()); !ok {
+		return tooManyLogins(wait)
 	}
+	return nil
+}
+
+func tooManyLogins(wait time.Duration) error {
 	seconds := int(math.Ceil(wait.Seconds()))
 	return refuse(http.StatusTooManyRequests, "too_many_logins", "too many logins; try again in %d s", seconds).after(seconds)
 }

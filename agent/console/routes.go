@@ -422,11 +422,12 @@ func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 		}
 		who := s.guard.visitor(r, s.roomOf(r), time.Now())
 		if who.rights == 0 {
-			if _, tried := bearer(r); tried { // a guess, like a wrong login
-				if err := s.limitLogins(r); err != nil {
-					return err
-				}
+			wait, tried, ok := s.guard.mayTry(r, time.Now())
+			if tried { // a guess, like a wrong login
 				s.logRefused(r)
+			}
+			if !ok {
+				return tooManyLogins(wait)
 			}
 			w.Header().Set("WWW-Authenticate", `Bearer realm="touchline"`)
 			return refuse(http.StatusUnauthorized, "token_needed",
