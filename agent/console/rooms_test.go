@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/access"
 	"touchline/agent/console"
 	"touchline/agent/events"
 	"touchline/agent/look"
@@ -54,7 +55,8 @@ func addRoom(tb testing.TB, rooms *console.Rooms, name string) (*desk, *events.H
 func TestManyRooms(t *testing.T) {
 	t.Parallel()
 	rooms := console.NewRooms(3, zerolog.Nop())
-	r := open(t, console.Options{Rooms: rooms})
+	keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
+	r := open(t, console.Options{Rooms: rooms, Keys: keys})
 	code, _, _ := r.ask("GET", "/api/status", "").problem(t)
 	require.Equal(t, "no_room", code)
 	require.Equal(t, http.StatusOK, r.ask("GET", "/readyz", "").status)
@@ -69,6 +71,13 @@ func TestManyRooms(t *testing.T) {
 	require.Equal(t, "several_rooms", code)
 	require.Contains(t, message, `"north"`)
 	require.Contains(t, message, `"süd/ 2?"`)
+	link := granted(t, keys, access.AllInRoom, "north")
+	for _, path := range []string{"/api/status", "/api/mjpeg", "/api/frame", "/api/settings", "/api/sources"} {
+		a = r.ask("GET", path, "", "Authorization", "Bearer "+link, "X-Forwarded-For", "192.0.2.1")
+		code, message, _ = a.problem(t)
+		require.Equal(t, "several_rooms", code, path)
+		require.Equal(t, "there are several rooms: use /api/rooms/{room}/...", message, "a link for one room names no other")
+	}
 	a = r.ask("GET", "/api/rooms/west/status", "")
 	code, _, _ = a.problem(t)
 	require.Equal(t, http.StatusNotFound, a.status)

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -322,6 +323,9 @@ type roomFunc func(h *roomEntry, w http.ResponseWriter, r *http.Request) error
 func (s *Server) roomHandler(f roomFunc) apiFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		h, err := s.find(r.PathValue("room"))
+		if errors.Is(err, errSeveralRooms) && visitorOf(r).rights.Allow(access.Process) {
+			err = s.severalRooms()
+		}
 		if err != nil {
 			return err
 		}
@@ -351,6 +355,15 @@ func (s *Server) find(name string) (*roomEntry, error) {
 	case 1:
 		return list[0], nil
 	}
+	return nil, errSeveralRooms
+}
+
+// errSeveralRooms is returned by find for "" if there are several rooms. It names none of them: links are for some rooms only.
+var errSeveralRooms = refuse(http.StatusConflict, "several_rooms", "there are several rooms: use /api/rooms/{room}/...")
+
+// severalRooms is errSeveralRooms with the names of the rooms.
+func (s *Server) severalRooms() error {
+	list := s.rooms.list()
 	var names []string
 	for _, h := range list[:min(len(list), namedRooms)] {
 		names = append(names, strconv.Quote(h.Name))
@@ -358,8 +371,7 @@ func (s *Server) find(name string) (*roomEntry, error) {
 	if n := len(list) - len(names); n > 0 {
 		names = append(names, fmt.Sprintf("%d more", n))
 	}
-	return nil, refuse(http.StatusConflict, "several_rooms",
-		"there are several rooms: use /api/rooms/{room}/... (%s)", strings.Join(names, ", "))
+	return refuse(http.StatusConflict, errSeveralRooms.Code, "%s (%s)", errSeveralRooms.Message, strings.Join(names, ", "))
 }
 
 // inRooms is the prefix of the paths of a room.
