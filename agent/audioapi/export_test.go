@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/inference/live"
 	"touchline/inference/vad"
 )
 
@@ -45,3 +46,16 @@ func (h *Handler) SoundWithin(d time.Duration) { h.soundTime = cmp.Or(d, h.sound
 
 // TagOf is tagOf.
 func TagOf(name string) (string, bool) { return tagOf(name) }
+
+// ItemsAfterClears returns the number of items of a realtime session after n utterances, of which each was cleared, but for the first,
+// which waits for its text.
+func ItemsAfterClears(n int) int {
+	v := &realtime{socket: &socket{gone: true}, id: "sess_" + strings.Repeat("x", 26), items: map[int]*realItem{}}
+	v.heard(live.Event{Kind: live.StartOfSpeech, Utterance: 1})
+	v.heard(live.Event{Kind: live.EndOfSpeech, Utterance: 1})
+	for i := range n {
+		v.heard(live.Event{Kind: live.StartOfSpeech, Utterance: 2 + i})
+		v.heard(live.Event{Kind: live.Interim, Utterance: 2 + i, Text: "a word"})
+	}
+	return len(v.items)
+}

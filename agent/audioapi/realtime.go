@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -75,7 +76,7 @@ type realtime struct {
 // realItem is an utterance whose final text is not sent yet.
 type realItem struct {
 	id, last, sent string
-	manual         bool
+	manual, ended  bool
 }
 
 // ServeRealtime answers GET /v1/realtime: transcription sessions of OpenAI's realtime API.
@@ -350,11 +351,13 @@ func (v *realtime) heard(e live.Event) {
 	}
 	before, old := v.item, v.old
 	switch e.Kind {
+	case live.StartOfSpeech: // earlier utterances have ended, or were cleared and have no final text
+		maps.DeleteFunc(v.items, func(n int, other *realItem) bool { return n < e.Utterance && !other.ended })
 	case live.EndOfSpeech:
-		v.item = it.id
+		v.item, it.ended = it.id, true
 	case live.Final, live.Failed:
 		delete(v.items, e.Utterance)
-	case live.StartOfSpeech, live.Interim:
+	case live.Interim:
 	}
 	v.mu.Unlock()
 	const transcription = "conversation.item.input_audio_transcription."

@@ -444,6 +444,12 @@ func TestRealtimeErrors(t *testing.T) {
 	}
 }
 
+// TestClearedItems: utterances that a client clears leave nothing behind.
+func TestClearedItems(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, 2, audioapi.ItemsAfterClears(10_000), "the open one, and one without its text")
+}
+
 func TestG711(t *testing.T) {
 	for _, c := range []struct {
 		ulaw, alaw byte
