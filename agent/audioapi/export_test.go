@@ -59,3 +59,13 @@ func ItemsAfterClears(n int) int {
 	}
 	return len(v.items)
 }
+
+// Put stores a final text for the return of a client, and Take takes them.
+func (t *Transcriber) Put(client, id, text string) {
+	t.finals.put(returning{client, id}, text, time.Now())
+}
+
+// Take returns the final texts for a client.
+func (t *Transcriber) Take(client, id string) []string {
+	return t.finals.take(returning{client, id}, time.Now())
+}

@@ -31,7 +31,24 @@ const (
 	lastTime  = 30 * time.Second
 	keepTime  = 2 * time.Minute
 	maxFinals = 256
+	// maxOwnFinals is the number for one client, and maxRequestID the longest id, in bytes.
+	maxOwnFinals = 64
+	maxRequestID = 64
 )
+
+// clientKey is the context key of the client's name.
+type clientKey struct{}
+
+// WithClient returns a context with the name of a request's client, such as a hash of its token. Limits and texts for a client's return
+// are by client.
+func WithClient(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, clientKey{}, name)
+}
+
+func clientOf(ctx context.Context) string {
+	name, _ := ctx.Value(clientKey{}).(string)
+	return name
+}
 
 // socket is a WebSocket of a client with its live session.
 type socket struct {
@@ -203,7 +220,7 @@ func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	q := r.URL.Query()
-	p := &plainSocket{socket: s, id: q.Get("request_id"), ctx: r.Context()}
+	p := &plainSocket{socket: s, back: returning{clientOf(r.Context()), q.Get("request_id")}, ctx: r.Context()}
 	p.vad = slices.Contains([]string{"", "true", "1", "yes"}, q.Get("use_server_vad"))
 	rate := 16000
 	if v := q.Get("sample_rate"); v != "" {
@@ -217,6 +234,10 @@ func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
 		if p.hearing.Language, err = t.language(q.Get("language")); err != nil {
 			p.refuse("INVALID_LANGUAGE", http.StatusBadRequest, err.Error())
 		}
+	}
+	if err == nil && len(p.back.id) > maxRequestID {
+		err = fmt.Errorf("request_id: expected at most %d bytes, got %d", maxRequestID, len(p.back.id))
+		p.refuse("INVALID_REQUEST_ID", http.StatusBadRequest, err.Error())
 	}
 	var d vad.Detector
 	if err == nil {
@@ -232,7 +253,7 @@ func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
 	// A client may send pieces as short as the interval of interim texts.
 	buffer := int(ticks.Count(min(450*time.Millisecond, cmp.Or(t.opts.Step, time.Second)), int64(rate)))
 	s.send(hello{"connected", rate, "pcm_s16le", 2 * buffer, 30, p.vad})
-	for _, text := range t.finals.take(p.id, time.Now()) {
+	for _, text := range t.finals.take(p.back, time.Now()) {
 		s.send(plain{Text: text, Final: true})
 	}
 	s.serve(r, live.Config{Hearing: p.hearing, Detector: d, Speech: speechConfig()}, p.event, p.message)
@@ -241,7 +262,7 @@ func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
 // plainSocket is a session of /ws/transcribe.
 type plainSocket struct {
 	*socket
-	id      string
+	back    returning
 	ctx     context.Context //nolint:containedctx // of the request
 	hearing inference.Hearing
 	vad     bool
@@ -258,7 +279,7 @@ func (p *plainSocket) event(e live.Event) {
 		p.send(plain{Text: e.Text, Partial: true})
 	case live.Final:
 		if !p.send(plain{Text: e.Text, Final: true}) && e.Text != "" {
-			p.t.finals.put(p.id, e.Text, time.Now())
+			p.t.finals.put(p.back, e.Text, time.Now())
 		}
 	case live.Failed:
 		p.refuse("TRANSCRIPTION_FAILED", http.StatusServiceUnavailable, e.Err.Error())
@@ -326,37 +347,57 @@ func (p *plainSocket) configure(language *string, speech *bool) error {
 	return nil
 }
 
-// pendingFinals are final texts whose client has disconnected, by the id that it reconnects with.
+// returning identifies a client that reconnects: its name, and the id that it chose.
+type returning struct{ client, id string }
+
+// pendingFinals are final texts whose client has disconnected.
 type pendingFinals struct {
 	mu   sync.Mutex
 	list []pendingFinal
 }
 
 type pendingFinal struct {
-	id, text string
-	until    time.Time
+	returning
+
+	text  string
+	until time.Time
 }
 
-// put stores a text. A text without an id is dropped, as no client can ask for it.
-func (k *pendingFinals) put(id, text string, now time.Time) {
-	if id == "" {
+// put stores a text. A text without an id is dropped, as no client can ask for it. Too many texts of a client replace its oldest one.
+func (k *pendingFinals) put(to returning, text string, now time.Time) {
+	if to.id == "" {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.list = slices.DeleteFunc(k.list, func(t pendingFinal) bool { return now.After(t.until) })
-	k.list = append(k.list[max(0, len(k.list)+1-maxFinals):], pendingFinal{id, text, now.Add(keepTime)})
+	own, oldest := 0, 0
+	for i, t := range slices.Backward(k.list) {
+		if t.client == to.client {
+			own, oldest = own+1, i
+		}
+	}
+	if own >= maxOwnFinals {
+		k.list = slices.Delete(k.list, oldest, oldest+1)
+	}
+	k.list = append(k.list[max(0, len(k.list)+1-maxFinals):], pendingFinal{to, text, now.Add(keepTime)})
 }
 
-// take returns the texts of an id, once.
-func (k *pendingFinals) take(id string, now time.Time) (out []string) {
+// take returns the texts for a client, once.
+func (k *pendingFinals) take(to returning, now time.Time) (out []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.list = slices.DeleteFunc(k.list, func(t pendingFinal) bool {
-		if t.id == id && now.Before(t.until) {
+		if t.returning == to && now.Before(t.until) {
 			out = append(out, t.text)
 		}
-		return t.id == id || now.After(t.until)
+		return t.returning == to || now.After(t.until)
 	})
 	return out
+}
+
+func (k *pendingFinals) count() float64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return float64(len(k.list))
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -148,6 +149,26 @@ func TestFinalAfterDisconnect(t *testing.T) {
 	once.next()
 	once.say(map[string]any{"action": "flush"})
 	require.Empty(t, once.next()["text"])
+}
+
+// TestFinalsOfOthers: final texts are for the client that they belong to, and a client takes no other's place.
+func TestFinalsOfOthers(t *testing.T) {
+	srv, h := transcribe(t, &livetest.Recognizer{})
+	h.Put("first", "1", "a secret")
+	for i := range 640 {
+		h.Put("second", "1", strconv.Itoa(i))
+	}
+	require.Empty(t, h.Take("third", "1"))
+	own := h.Take("second", "1")
+	require.Len(t, own, 64)
+	require.Equal(t, "639", own[63])
+	require.Equal(t, []string{"a secret"}, h.Take("first", "1"))
+	require.Empty(t, h.Take("first", "1"), "once")
+
+	c := dial(t, srv, "/ws/transcribe?request_id="+strings.Repeat("x", 64))
+	require.Equal(t, "connected", c.next()["status"])
+	c = dial(t, srv, "/ws/transcribe?request_id="+strings.Repeat("x", 640))
+	require.Equal(t, "INVALID_REQUEST_ID", c.next()["code"])
 }
 
 // TestErrorsAreNoTexts: a failure is a message of its own.

@@ -125,6 +125,7 @@ func newTranscriptionMetrics(t *Transcriber) *transcriptionMetrics {
 		m.refused, m.words, m.sound, m.took, m.judged, m.speech, m.failures, m.lag,
 		metrics.Gauge(prefix+"requests", "Recordings that are heard or wait.", func() float64 { return float64(t.waiting.Load()) }),
 		metrics.Gauge(prefix+"queue", "Recordings that wait.", func() float64 { return max(0, float64(t.waiting.Load())-float64(len(t.slots))) }),
+		metrics.Gauge(prefix+"pending_finals", "Final texts that wait for the return of a client.", t.finals.count),
 		metrics.Gauge(prefix+"sessions", "Live sessions.", func() float64 { return float64(t.sessions.Load()) }),
 	}
 	return m

@@ -180,6 +180,7 @@ func (g *guard) checkOrigin(r *http.Request) error {
 
 // visitor is the client of a request.
 type visitor struct {
+	id      string // a hash of its token; "" for the operator
 	name    string // in its token; "" without one
 	rights  access.Rights
 	expires time.Time // of its token; zero for never
@@ -213,7 +214,8 @@ func (g *guard) granted(token, room string, now time.Time) visitor {
 	if err != nil {
 		return visitor{}
 	}
-	v := visitor{name: grant.Name, rights: grant.Rights, expires: grant.Expires}
+	sum := sha256.Sum256([]byte(token))
+	v := visitor{id: string(sum[:16]), name: grant.Name, rights: grant.Rights, expires: grant.Expires}
 	if room != "" {
 		v.rights = grant.In(room)
 	}

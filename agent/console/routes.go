@@ -311,7 +311,7 @@ func (s *Server) transcriptionOperations() []endpoint {
 // answers makes an apiFunc of a handler that writes its errors.
 func answers(f http.HandlerFunc) apiFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		f(w, r)
+		f(w, r.WithContext(audioapi.WithClient(r.Context(), visitorOf(r).id)))
 		return nil
 	}
 }
