@@ -2,7 +2,7 @@ package worker
 
 import "time"
 
-// meterSpan is the shortest time over which a Meter averages, except at the start. The longest is twice as long.
+// meterSpan is the shortest time over which a Meter averages. The longest is twice as long.
 const meterSpan = 2500 * time.Millisecond
 
 // Meter turns a counter of busy time into an average rate. The zero value is ready. It
@@ -16,7 +16,7 @@ type reading struct {
 	used time.Duration
 }
 
-// Rate records the counter's value and returns its growth over the last seconds, in seconds per second; 0 at first.
+// Rate records the counter's value and returns its growth over the last seconds, in seconds per second. It begins at 0.
 func (m *Meter) Rate(now time.Time, used time.Duration) float64 {
 	switch {
 	case m.newer.at.IsZero():
@@ -28,5 +28,5 @@ func (m *Meter) Rate(now time.Time, used time.Duration) float64 {
 	if elapsed <= 0 || used < m.older.used {
 		return 0
 	}
-	return (used - m.older.used).Seconds() / elapsed.Seconds()
+	return (used - m.older.used).Seconds() / max(elapsed, meterSpan).Seconds()
 }

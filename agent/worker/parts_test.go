@@ -135,6 +135,10 @@ func TestMeter(t *testing.T) {
 		now, used = now.Add(500*time.Millisecond), used+spent
 		return m.Rate(now, used)
 	}
+	require.InDelta(t, 0.2, step(500*time.Millisecond), 1e-9, "half a second at full load is no full machine")
+	for range 10 {
+		step(250 * time.Millisecond)
+	}
 	for range 20 {
 		require.InDelta(t, 0.5, step(250*time.Millisecond), 1e-9)
 	}
@@ -154,10 +158,10 @@ func TestCPU(t *testing.T) {
 		c, err := worker.NewCPU(files, 4)
 		require.NoError(t, err)
 		require.Zero(t, c.Load(now))
-		// 2 s later 4 s of CPU were used, of 8.
+		// 4 s later 4 s of CPU were used, of 16.
 		files["proc/stat"] = &fstest.MapFile{Data: []byte("cpu  300 0 300 5400 50 0 0 0 0 0\n")}
-		require.InDelta(t, 0.5, c.Load(now.Add(2*time.Second)), 1e-9)
-		require.InDelta(t, 0.5, c.Load(now.Add(2100*time.Millisecond)), 1e-9, "too soon for another answer")
+		require.InDelta(t, 0.25, c.Load(now.Add(4*time.Second)), 1e-9)
+		require.InDelta(t, 0.25, c.Load(now.Add(4100*time.Millisecond)), 1e-9, "too soon for another answer")
 	})
 	t.Run("container", func(t *testing.T) {
 		files := fstest.MapFS{
@@ -168,7 +172,7 @@ func TestCPU(t *testing.T) {
 		require.NoError(t, err)
 		c.Load(now)
 		files["sys/fs/cgroup/cpu.stat"] = &fstest.MapFile{Data: []byte("usage_usec 1250000\n")}
-		require.InDelta(t, 0.5, c.Load(now.Add(time.Second)), 1e-9, "a quarter of a second, of half a core")
+		require.InDelta(t, 0.1, c.Load(now.Add(5*time.Second)), 1e-9, "a quarter of a second, of half a core for 5 s")
 	})
 	t.Run("older container", func(t *testing.T) {
 		files := fstest.MapFS{
@@ -180,7 +184,7 @@ func TestCPU(t *testing.T) {
 		require.NoError(t, err)
 		c.Load(now)
 		files["sys/fs/cgroup/cpu,cpuacct/cpuacct.usage"] = &fstest.MapFile{Data: []byte("2000000000\n")}
-		require.InDelta(t, 1, c.Load(now.Add(time.Second)), 1e-9)
+		require.InDelta(t, 0.25, c.Load(now.Add(4*time.Second)), 1e-9)
 	})
 	t.Run("nothing to read", func(t *testing.T) {
 		_, err := worker.NewCPU(fstest.MapFS{}, 4)

@@ -44,14 +44,18 @@ func registrar(t *testing.T, registrations *atomic.Int32) (url string) {
 	return strings.Replace(s.URL, "http", "ws", 1)
 }
 
-// TestReady: a worker whose engine loads is not registered, and its probe fails; unloading the engine later
-// changes nothing.
+// TestReady: a worker whose engine loads is not registered, its probe fails, and the load of that is not counted; unloading the engine
+// later changes nothing.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	var registrations atomic.Int32
-	var loaded atomic.Bool
+	var loaded, measured atomic.Bool
 	w, err := worker.New(worker.Options{
 		URL: registrar(t, &registrations), APIKey: "k", APISecret: "s", Slots: 1, Runner: instant{}, WatchEvery: -1, Log: zerolog.Nop(),
+		MachineLoad: func(time.Time) float64 {
+			measured.Store(true)
+			return 1
+		},
 		Ready: func() error {
 			if loaded.Load() {
 				return nil
@@ -73,12 +77,15 @@ func TestReady(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	require.Contains(t, body, "loading (40 %)")
 	require.Zero(t, registrations.Load())
+	require.Zero(t, w.State().Load)
+	require.False(t, measured.Load())
 
 	loaded.Store(true)
 	require.Eventually(t, func() bool { return w.State().Registered }, 2*time.Minute, 5*time.Millisecond)
 	loaded.Store(false)
 	code, body = probe()
 	require.Equal(t, http.StatusOK, code, body)
+	require.InDelta(t, 0.7, w.State().Load, 1e-6)
 	cancel()
 	require.NoError(t, <-ended)
 }

@@ -298,7 +298,7 @@ func scaledLoad(taken, places int, machine float64) (load float64, full bool) {
 // fullness returns the reported load, whether the worker is full, and the number of jobs.
 func (w *Worker) fullness(now time.Time) (load float64, full bool, jobs int) {
 	machine := 0.0
-	if w.opts.MachineLoad != nil {
+	if w.opts.MachineLoad != nil && w.notReady() == nil { // loading is no load of rooms
 		machine = w.opts.MachineLoad(now)
 	}
 	w.mu.Lock()
