@@ -46,6 +46,7 @@ type answer struct {
 	reason   string // finish_reason
 	refusal  string // the model's own words
 	foreign  string // an event without any field of an answer
+	choice   *int   // index of the answer among several
 	bytes    int    // of delivered text
 	received int    // bytes of text and reasoning
 	begun    bool   // text or reasoning has arrived
@@ -61,7 +62,7 @@ func (a *answer) read(res *http.Response) (err error) {
 	a.grace = time.AfterFunc(time.Hour, func() { _ = res.Body.Close() })
 	defer a.grace.Stop()
 	a.filter = thinkFilter{hold: a.thoughts != unopenedNever || a.schema != nil, form: a.schema != nil}
-	a.high, a.reason, a.refusal, a.foreign, a.apart = "", "", "", "", false
+	a.high, a.reason, a.refusal, a.foreign, a.apart, a.choice = "", "", "", "", false, nil
 	a.whole.Reset()
 	in := bufio.NewReader(res.Body)
 	head := beginning(in)
@@ -158,7 +159,10 @@ func (a *answer) event(e sse.Event) (finished bool, err error) {
 	if e.Type == "error" && len(e.Data) > 0 {
 		return false, a.refused(e.Data)
 	}
-	return a.data(string(e.Data))
+	if finished, err = a.data(string(e.Data)); err != nil {
+		return finished, err
+	}
+	return finished || a.received > 0 && (e.Type == "done" || e.Type == "end"), nil
 }
 
 // refused returns the error of an answer that the server breaks off.
@@ -173,8 +177,12 @@ func (a *answer) data(text string) (finished bool, err error) {
 	if text == "" {
 		return false, nil
 	}
-	if strings.HasPrefix(strings.TrimPrefix(text, `"`), "[DONE]") {
+	if endWord.MatchString(text) {
 		return true, nil
+	}
+	if !strings.ContainsAny(text, "{[\"") && text != "null" { // such as a ping
+		a.foreign = text
+		return false, nil
 	}
 	text, a.high = joinSurrogates(text, a.high)
 	if list := []json.RawMessage(nil); text[0] == '[' && json.Unmarshal([]byte(text), &list) == nil {
@@ -191,7 +199,7 @@ func (a *answer) data(text string) (finished bool, err error) {
 	if e.failed() {
 		return false, a.refused([]byte(text))
 	}
-	if e.foreign() {
+	if e = e.unwrapped(); e.foreign() {
 		a.foreign = text
 	}
 	text, reasoning, reason := a.take(e)
@@ -218,6 +226,9 @@ func (a *answer) data(text string) (finished bool, err error) {
 	}
 	return a.reason != "", nil
 }
+
+// endWord is the data of an event after the last one of an answer.
+var endWord = regexp.MustCompile(`(?i)^"?(?:\[(?:DONE|END)\]|DONE$|<\|end)`)
 
 // eventStart separates events that came as one.
 var eventStart = regexp.MustCompile(`\n|\s*data:`)

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 )
 
 // event holds the relevant fields of one event of the stream, or of an answer without streaming.
 type event struct {
 	Choices []struct {
+		Index        int   `json:"index"`
 		Delta        words `json:"delta"`
 		Message      words `json:"message"`
 		Text         loose `json:"text"`
@@ -19,18 +21,22 @@ type event struct {
 	// Fields of Ollama's own API. In the errors of other servers, the message is a text.
 	Message    words `json:"message"`
 	Response   loose `json:"response"`
-	Done       bool  `json:"done"`
+	Done       truth `json:"done"`
 	DoneReason loose `json:"done_reason"`
 
 	Error  json.RawMessage `json:"error"`
 	Object loose           `json:"object"`
 	Type   loose           `json:"type"`
+
+	// Gateways put the answer into one of these.
+	Data   json.RawMessage `json:"data"`
+	Result json.RawMessage `json:"result"`
 }
 
 // failed reports whether the event is an error.
 func (e event) failed() bool {
 	switch string(e.Error) {
-	case "", "null", `""`, "false":
+	case "", "null", `""`, `"null"`, `"none"`, "false", "0", "{}", "[]":
 		return e.Object.text == "error" || e.Type.text == "error"
 	}
 	return true
@@ -38,7 +44,27 @@ func (e event) failed() bool {
 
 // foreign reports whether the event has no field of an answer.
 func (e event) foreign() bool {
-	return e.Choices == nil && !e.Done && e.Response == loose{} && e.Message.Content == loose{}
+	return e.Choices == nil && !bool(e.Done) && e.Response == loose{} && e.Message.Content == loose{}
+}
+
+// unwrapped returns the answer inside an event of a gateway, else the event.
+func (e event) unwrapped() event {
+	for _, raw := range []json.RawMessage{e.Data, e.Result} {
+		var inner event
+		if e.foreign() && json.Unmarshal(raw, &inner) == nil && !inner.foreign() {
+			return inner
+		}
+	}
+	return e
+}
+
+// truth is a boolean that some servers send as a text or a number.
+type truth bool
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *truth) UnmarshalJSON(raw []byte) error {
+	*t = truth(slices.Contains([]string{"true", "1"}, strings.ToLower(strings.Trim(string(raw), `"`))))
+	return nil
 }
 
 // words is the text of one step. Servers use several names for reasoning, some of them two at once.
@@ -77,6 +103,12 @@ func (a *answer) take(e event) (text, thoughts, reason string) {
 	}
 	if len(e.Choices) > 0 {
 		c := e.Choices[0]
+		if a.choice == nil {
+			a.choice = &c.Index
+		}
+		if c.Index != *a.choice { // another answer, which was not asked for
+			return "", "", ""
+		}
 		add(c.Delta)
 		add(words{Content: c.Text})
 		if a.received == 0 && text+thoughts == "" { // A message beside or after deltas repeats their text.

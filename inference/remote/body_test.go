@@ -76,6 +76,19 @@ func TestBodies(t *testing.T) {
 			choice(`"delta":{"reasoning_details":[{"type":"reasoning.text","text":"hm"}]}`) + delta("Red scores.") + stop,
 		},
 		{"MedGemma's thoughts", "text/event-stream", delta("<unus") + delta("ed94>thought\nhm<unused95>") + delta("Red scores.") + stop},
+		{"errors that are none", "text/event-stream", `data: {"error":{},"choices":[{"delta":{"content":"Red "}}]}` + "\n\n" +
+			`data: {"error":0,"choices":[{"delta":{"content":"scores."}}]}` + "\n\n" + `data: {"error":"none","choices":[]}` + "\n\n" + stop},
+		{"done as a text", "application/x-ndjson", strings.NewReplacer("false", `"false"`, "true", `"true"`).Replace(ollama)},
+		{"done as a number", "application/x-ndjson", strings.NewReplacer("false", "0", "true", "1").Replace(ollama)},
+		{"a second answer", "text/event-stream", choice(`"index":0,"delta":{"content":"Red "}`) + choice(`"index":1,"delta":{"content":"Blue."}`) +
+			choice(`"index":1,"delta":{},"finish_reason":"stop"`) + choice(`"index":0,"delta":{"content":"scores."}`) + stop},
+		{"pings as text", "text/event-stream", "data: ping\n\n" + delta("Red ") + "data: keep-alive\n\n" + delta("scores.") + stop},
+		{"small done", "text/event-stream", delta("Red scores.") + "data: [done]\n\n"},
+		{"bare done", "text/event-stream", delta("Red scores.") + "data: DONE\n\n"},
+		{"an end token", "text/event-stream", delta("Red scores.") + "data: <|endoftext|>\n\n"},
+		{"an event of the type done", "text/event-stream", delta("Red scores.") + "event: done\ndata: {}\n\n"},
+		{"inside data", "application/json", `{"code":200,"msg":"ok","data":` + whole + "}"},
+		{"inside result", "application/json", `{"result":{"response":"Red scores."},"success":true,"errors":[],"messages":[]}`},
 		{"an error after the end", "text/event-stream", delta("Red scores.") + stop + "data: {\"error\":\"usage\"}\n\n"},
 		{"no choices at first", "text/event-stream", "data: {\"choices\":null}\n\ndata: {\"choices\":[],\"error\":\"\"}\n\n" + events},
 	}

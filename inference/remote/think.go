@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,14 +29,11 @@ type mark struct {
 	effect effect
 }
 
-// marksTable has the marks of all known families of models. Other words between <| and |> are dropped as well.
+// marksTable has the marks of all known families of models, without the tags that tagEffect knows. Other words between <| and |> are
+// dropped as well.
 var marksTable = slices.Concat( //nolint:gochecknoglobals // a table
-	marksOf(opens, "<think>", "<thinking>", "<thought>", "<thoughts>", "<reasoning>", "<reason>", "<analysis>", "<reflection>",
-		"<seed:think>", "◁think▷", "[THINK]", "<|START_THINKING|>", "<|begin_of_thought|>", "<|thinking|>", "<|think|>", "<|inner_prefix|>",
-		"<|channel>", "<unused94>", "<longcat_think>"),
-	marksOf(closes, "</think>", "</thinking>", "</thought>", "</thoughts>", "</reasoning>", "</reason>", "</analysis>", "</reflection>",
-		"</seed:think>", "◁/think▷", "[/THINK]", "<|END_THINKING|>", "<|end_of_thought|>", "<|/thinking|>", "<|/think|>", "<|inner_suffix|>",
-		"<channel|>", "<unused95>", "</longcat_think>"),
+	marksOf(opens, "◁think▷", "[THINK]", "<|inner_prefix|>", "<|channel>", "<unused94>"),
+	marksOf(closes, "◁/think▷", "[/THINK]", "<|inner_suffix|>", "<channel|>", "<unused95>"),
 	marksOf(body, "<answer>", "<response>", "<|START_RESPONSE|>", "<|begin_of_solution|>", "<|begin_of_box|>", "<|START_TEXT|>"),
 	marksOf(drops, "</answer>", "</response>", "<s>", "<bos>", "<pad>", "<image>", "<img>", "</img>"),
 	marksOf(stops, "<|end|>", "<|call|>"),
@@ -60,6 +58,26 @@ var (
 	controlPart = regexp.MustCompile(`^<[|｜](/?[\pL\pN_▁:.-]{0,40}[|｜]?)$`)
 )
 
+// Tags of thoughts, such as <think>, <seed:think> and <thinking type="x">, and the beginning of one.
+var (
+	tag     = regexp.MustCompile(`(?i)^</?(?:[a-z]{1,12}[:_-])?` + thoughts + `(?:\s[^<>]{0,60})?>`)
+	tagPart = regexp.MustCompile(`(?i)^</?(?:[a-z]{0,12}(?:[:_-][a-z]{0,12})?|(?:[a-z]{1,12}[:_-])?` + thoughts + `\s[^<>]{0,60})$`)
+)
+
+const thoughts = `(?:think|thinking|thoughts?|reason|reasoning|analysis|reflection|scratchpad)`
+
+// tagEffect returns the effect of such a tag, or of a control token that is in no table.
+func tagEffect(name string) effect {
+	name = strings.ToLower(name)
+	switch {
+	case !strings.Contains(name, "think") && !strings.Contains(name, "thought") && !tag.MatchString(name), strings.HasPrefix(name, "<|no"):
+		return drops
+	case strings.Contains(name, "/"), strings.Contains(name, "end"):
+		return closes
+	}
+	return opens
+}
+
 // find returns the mark at the beginning of a text, and its length; part reports whether the text is the beginning of one.
 func find(text string) (m mark, length int, part bool) {
 	for _, m := range marksTable {
@@ -75,7 +93,8 @@ func find(text string) (m mark, length int, part bool) {
 	if part {
 		return mark{}, 0, true
 	}
-	return mark{}, len(control.FindString(text)), controlPart.MatchString(text)
+	name := cmp.Or(control.FindString(text), tag.FindString(text))
+	return mark{name, tagEffect(name)}, len(name), controlPart.MatchString(text) || tagPart.MatchString(text)
 }
 
 // thinkFilter removes thoughts and control tokens from a stream of text. The result does not depend on how the stream is split.

@@ -24,7 +24,9 @@ func TestMarks(t *testing.T) {
 		answer + "<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nmore", "<|start_header_id|>assistant<|end_header_id|>\n\n" + answer,
 		answer + "</s>", answer + "<|im_end|>\n<|im_start|>user\nmore", "<s>" + answer + "<｜end▁of▁sentence｜>", answer + "<|end|>",
 		answer + "<|vision_end|>", "<|assistant|>" + answer + "<|endof", "<think></think>" + answer, "</think>" + answer,
-		"<think>a</think>A red <think>b</think>player shoots.",
+		"<think>a</think>A red <think>b</think>player shoots.", "<mm:think>hm</mm:think>" + answer, "<longcat_think>hm</longcat_think>" + answer,
+		`<thinking type="brief">hm</thinking>` + answer, "<scratchpad>hm</scratchpad>" + answer, "<|no_think|>" + answer,
+		"<|begin_of_thought|>hm<|end_of_thought|>" + answer, "<|begin_internal_thought|>hm<|end_internal_thought|>" + answer,
 	} {
 		atOnce, held := remote.Visible(text)
 		require.Equal(t, answer, strings.TrimSpace(atOnce), text)
@@ -37,7 +39,7 @@ func TestMarks(t *testing.T) {
 		_, held := remote.Visible(text)
 		require.Equal(t, answer, strings.TrimPrefix(strings.TrimSpace(held), "b"), text)
 	}
-	for _, text := range []string{"1 < 2", "[see] a<b", "1 <thi", "goal [2", "<b>bold</b>", "a <|> b", "<3"} {
+	for _, text := range []string{"1 < 2", "[see] a<b", "1 <thi", "1 <think about it", "goal [2", "<b>bold</b>", "a <|> b", "<3"} {
 		atOnce, held := remote.Visible(text)
 		require.Equal(t, []string{text, text}, []string{atOnce, held})
 	}
@@ -53,6 +55,8 @@ func TestThoughtsInPieces(t *testing.T) {
 		{"◁think▷", "◁/think▷"},
 		{"[THINK]", "[/THINK]"},
 		{"<seed:think>", "</seed:think>"},
+		{`<reasoning effort="low">`, "</reasoning>"},
+		{"<|begin_of_thought|>", "<|end_of_thought|>"},
 		{"<|channel|>analysis<|message|>", "<|end|>"},
 		{"<|START_THINKING|>", "<|END_THINKING|>"},
 		{"<|channel>", "<channel|>"},
