@@ -334,6 +334,21 @@ func TestForeignAnswers(t *testing.T) {
 		`{"text": "Out!"}` + "\n" + `{"done": true}`:                          {Text: "Out!", End: time.Second, Final: true},
 		`{"text": "<|nl|><|NEUTRAL|><|Speech|><|woitn|>Out!"}`:                {Text: "Out!", End: time.Second, Final: true},
 		`{"text": "<|startoftranscript|><|0.00|> Out!<|1.00|><|endoftext|>"}`: {Text: "Out!", End: time.Second, Final: true},
+		`{"text": "<s>[_BEG_]Out![_TT_50]</s>"}`:                              {Text: "Out!", End: time.Second, Final: true},
+		`{"text": "[00:00:00.000 --> 00:00:01.000]   Out!"}`:                  {Text: "Out!", End: time.Second, Final: true},
+		`{"text": " [BLANK_AUDIO]"}`:                                          {End: time.Second, Final: true},
+		`{"text": "(silence)"}`:                                               {End: time.Second, Final: true},
+		`{"text": ["Out!"]}`:                                                  {Text: "Out!", End: time.Second, Final: true},
+		`[{"key": "a", "text": "Out!", "timestamp": [[0, 500]]}]`:             {Text: "Out!", End: time.Second, Final: true},
+		`{"text": "Out!", "segments": [{"start": "00:00:00.250", "end": "00:00:00,500", "text": ["Out!"]}]}`: {
+			Text: "Out!", Start: 250 * time.Millisecond, End: 500 * time.Millisecond, Final: true,
+		},
+		`{"text": "Out!", "segments": [{"start_time": 0.25, "end_time": 0.5, "text": "Out!"}]}`: {
+			Text: "Out!", Start: 250 * time.Millisecond, End: 500 * time.Millisecond, Final: true,
+		},
+		`{"text": "Out!", "segments": [{"timestamp": [0.25, 0.5], "text": "Out!"}]}`: {
+			Text: "Out!", Start: 250 * time.Millisecond, End: 500 * time.Millisecond, Final: true,
+		},
 	} {
 		r, _ := recognizer(t, answer)
 		parts, err := transcribe(t.Context(), r, 16000, inference.Hearing{})
@@ -357,4 +372,7 @@ func TestWordsInSegments(t *testing.T) {
 		{"text": "now", "start": 0.5, "end": 1}]}`), time.Second, inference.Hearing{WordTimes: true})
 	require.NoError(t, err)
 	require.Len(t, parts[0].Words, 2)
+	_, err = remote.ReadTranscription([]byte(`{"text": "Out now", "words": [{"word": "Out"}, {"word": "now", "end": null}]}`), time.Second,
+		inference.Hearing{WordTimes: true})
+	require.ErrorIs(t, err, inference.ErrNoWordTimes)
 }

@@ -23,19 +23,36 @@ type transcription struct {
 	Text     json.RawMessage `json:"text"` // a string, or null for silence
 	Language loose           `json:"language"`
 	Segments lenient[struct {
-		Start number             `json:"start"`
-		End   number             `json:"end"`
-		Text  string             `json:"text"`
+		span
+		Text  loose              `json:"text"`
 		Words lenient[timedWord] `json:"words"` // of whisper.cpp
 	}] `json:"segments"`
 	Words lenient[timedWord] `json:"words"`
 }
 
 type timedWord struct {
-	Word  string `json:"word"`
-	Text  string `json:"text"` // in place of Word
-	Start number `json:"start"`
-	End   number `json:"end"`
+	span
+	Word string `json:"word"`
+	Text string `json:"text"` // in place of Word
+}
+
+// span has the times of a segment or a word, in seconds, by the names that servers use.
+type span struct {
+	Start     number          `json:"start"`
+	End       number          `json:"end"`
+	StartTime number          `json:"start_time"`
+	EndTime   number          `json:"end_time"`
+	Timestamp lenient[number] `json:"timestamp"` // both
+}
+
+// times returns the span within sound of a length.
+func (s span) times(length time.Duration) (start, end time.Duration) {
+	both := append(s.Timestamp, 0, 0)
+	seconds := func(n number) time.Duration {
+		return time.Duration(min(max(float64(n), 0), length.Seconds()) * float64(time.Second)).Round(time.Millisecond)
+	}
+	start = seconds(cmp.Or(s.Start, s.StartTime, both[0]))
+	return start, max(start, seconds(cmp.Or(s.End, s.EndTime, both[1])))
 }
 
 // lenient is a list. Values of other types are empty.
@@ -49,15 +66,20 @@ func (l *lenient[T]) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// number is a number that some servers send as a string. Other values are 0.
+// number is a number that some servers send as a string, also as 00:01:02.5. Other values are 0.
 type number float64
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (n *number) UnmarshalJSON(raw []byte) error {
-	v, err := strconv.ParseFloat(strings.Trim(string(raw), `" `), 64)
-	if *n = number(v); err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		*n = 0
+	*n = 0
+	sum := 0.0
+	for part := range strings.SplitSeq(strings.Trim(strings.ReplaceAll(string(raw), ",", "."), `" `), ":") {
+		v, err := strconv.ParseFloat(part, 64)
+		if sum = 60*sum + v; err != nil || math.IsNaN(sum) || math.IsInf(sum, 0) {
+			return nil //nolint:nilerr // it is no number
+		}
 	}
+	*n = number(sum)
 	return nil
 }
 
@@ -74,8 +96,9 @@ func withoutNaN(body []byte) []byte {
 	})
 }
 
-// tokens matches the control tokens of Whisper and SenseVoice.
-var tokens = regexp.MustCompile(`<\|[^<>|]{0,40}\|>`)
+// tokens matches the control tokens of Whisper and SenseVoice, and the marks and times that whisper.cpp writes into its text.
+var tokens = regexp.MustCompile(`<\|[^<>|]{0,40}\|>|</?s>|\[_[A-Z]+_\d*\]|\[BLANK_AUDIO\]|(?i:[\[(] ?silence ?[\])])|` +
+	`\[[\d:.,]+ --> [\d:.,]+\] *`)
 
 // withoutMarks returns the text without the marks that some servers leave in it, and the language that those of Qwen3-ASR name.
 func withoutMarks(raw string) (language, text string) {
@@ -88,19 +111,21 @@ func readTranscription(body []byte, length time.Duration, h inference.Hearing) (
 	var a transcription
 	var raw string
 	body = bytes.TrimPrefix(bytes.TrimSpace(body), []byte("\uFEFF"))
+	if list := []json.RawMessage(nil); json.Unmarshal(body, &list) == nil && len(list) == 1 {
+		body = list[0]
+	}
 	err := json.NewDecoder(bytes.NewReader(body)).Decode(&a)
 	if err != nil {
 		a = transcription{}
 		err = json.Unmarshal(withoutNaN(body), &a)
 	}
 	if a.Text != nil && err == nil {
-		err = json.Unmarshal(a.Text, &raw)
+		var text loose
+		err = json.Unmarshal(a.Text, &text)
+		raw = text.text
 	}
 	if err != nil || a.Text == nil && len(a.Segments) == 0 {
 		return nil, fmt.Errorf(`expected JSON with "text", got %q`, fault.Shorten(string(body)))
-	}
-	seconds := func(s number) time.Duration {
-		return time.Duration(min(max(float64(s), 0), length.Seconds()) * float64(time.Second)).Round(time.Millisecond)
 	}
 	found, text := withoutMarks(raw)
 	whole := inference.Transcript{
@@ -110,9 +135,8 @@ func readTranscription(body []byte, length time.Duration, h inference.Hearing) (
 	nested := len(a.Words) == 0
 	for _, s := range a.Segments {
 		p := whole
-		_, p.Text = withoutMarks(s.Text)
-		p.Start = seconds(s.Start)
-		if p.End = max(p.Start, seconds(s.End)); p.Text != "" {
+		_, p.Text = withoutMarks(s.Text.text)
+		if p.Start, p.End = s.times(length); p.Text != "" {
 			parts = append(parts, p)
 		}
 		if nested {
@@ -122,8 +146,8 @@ func readTranscription(body []byte, length time.Duration, h inference.Hearing) (
 	var words []inference.Word
 	for _, v := range a.Words {
 		text := cmp.Or(v.Word, v.Text)
-		w := inference.Word{Text: strings.TrimSpace(text), Start: seconds(v.Start)}
-		w.End = max(w.Start, seconds(v.End))
+		w := inference.Word{Text: strings.TrimSpace(text)}
+		w.Start, w.End = v.times(length)
 		switch n := len(words) - 1; {
 		case w.Text == "":
 		case nested && n >= 0 && strings.HasPrefix(a.Words[0].Word, " ") && text[0] != ' ': // the rest of a word
@@ -139,7 +163,7 @@ func readTranscription(body []byte, length time.Duration, h inference.Hearing) (
 		return parts, nil
 	}
 	said := func(p inference.Transcript) bool { return strings.ContainsFunc(p.Text, unicode.IsLetter) }
-	if len(words) == 0 && slices.ContainsFunc(parts, said) {
+	if (len(words) == 0 || words[len(words)-1].End == 0) && slices.ContainsFunc(parts, said) {
 		return nil, inference.ErrNoWordTimes
 	}
 	share(words, parts)
