@@ -192,8 +192,8 @@ func (s *server) request(ctx context.Context, name, text string) (*http.Response
 	wav := s.wav
 	s.mu.Unlock()
 	res, err := s.post(ctx, name, text, wav)
-	if refused := (*statusError)(nil); !wav && errors.As(err, &refused) && refused.status < http.StatusInternalServerError &&
-		strings.Contains(strings.ToLower(refused.text), "pcm") {
+	if refused := (*statusError)(nil); !wav && errors.As(err, &refused) &&
+		(strings.Contains(strings.ToLower(refused.text), "pcm") || strings.Contains(strings.ToLower(refused.text), "format")) {
 		if res, err = s.post(ctx, name, text, true); err == nil {
 			s.mu.Lock()
 			s.wav = true
@@ -243,7 +243,7 @@ func (s *server) post(ctx context.Context, name, text string, wav bool) (*http.R
 		}
 		return nil, err
 	}
-	if res.StatusCode == http.StatusOK {
+	if res.StatusCode/100 == 2 {
 		return res, nil
 	}
 	defer res.Body.Close()
@@ -284,19 +284,19 @@ func soundOf(contentType string, in *bufio.Reader) (f wav.Format, size int64, er
 	if err != nil {
 		kind = ""
 	}
-	head, err := in.Peek(4)
+	head, err := in.Peek(8)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return f, 0, fmt.Errorf("read the sound: %w", err)
 	}
 	switch other := foreign(head); {
-	case string(head) == "RIFF":
+	case bytes.HasPrefix(head, []byte("RIFF")):
 		return wavHead(in)
+	case other == "JSON":
+		answer, _ := io.ReadAll(io.LimitReader(in, maxAnswer))
+		return f, 0, fmt.Errorf("it sent JSON, asked for pcm: %s", answerText(answer))
 	case other != "":
 		return f, 0, fmt.Errorf("it sent %s, asked for pcm: choose a server that sends response_format pcm or wav", other)
-	}
-	switch kind {
-	case "audio/pcm", "audio/l16", "audio/raw", "audio/x-raw", "audio/x-pcm", "application/octet-stream", "":
-	default:
+	case len(head) > 0 && kind != "" && !strings.HasPrefix(kind, "audio/") && !strings.HasSuffix(kind, "/octet-stream"):
 		return f, 0, fmt.Errorf("expected sound, got %.60q: check inference.voice.url, which ends in /v1", contentType)
 	}
 	f = wav.Format{Rate: serverRate, Channels: 1, Bits: 16}
@@ -330,14 +330,21 @@ func wavHead(in io.Reader) (wav.Format, int64, error) {
 	return f, size, nil
 }
 
-// foreign names a compressed format or a page by its first bytes; "" for possible raw sound.
+// foreign names a compressed format or a page by its first eight bytes; "" for possible raw sound.
 func foreign(head []byte) string {
 	for begin, name := range map[string]string{
-		"ID3": "MP3", "OggS": "Ogg", "fLaC": "FLAC", "<!DO": "an HTML page", "<htm": "an HTML page", "{\"er": "a JSON error",
+		"ID3": "MP3", "OggS": "Ogg", "fLaC": "FLAC", "<!DO": "an HTML page", "<htm": "an HTML page", `{"`: "JSON", "\x1aE\xdf\xa3": "WebM",
+		"RF64": "RF64", "FORM": "AIFF", ".snd": "AU", "caff": "CAF", "\xff\xf1": "AAC", "\xff\xf9": "AAC",
 	} {
 		if bytes.HasPrefix(head, []byte(begin)) {
 			return name
 		}
+	}
+	switch {
+	case len(head) == 8 && string(head[4:]) == "ftyp":
+		return "MP4"
+	case len(head) >= 4 && head[0] == 0xff && head[1]&0xe6 == 0xe2 && head[1]&0x18 != 8 && head[2]>>4 != 15 && head[2]>>4 != 0 && head[2]&12 != 12:
+		return "MP3" // ISO 11172-3 section 2.4.1.3: layer III, with a valid rate
 	}
 	return ""
 }

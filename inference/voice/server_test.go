@@ -216,7 +216,12 @@ func TestServerFails(t *testing.T) {
 		{"a page in place of an error", write("text/html", "<html>sorry</html>", 502), "it answered 502: an HTML page", false},
 		{"a page", write("text/html", "<!DOCTYPE html><p>Hello", 200), "it sent an HTML page", false},
 		{"JSON", write("application/json", `[1]`, 200), `expected sound, got "application/json"`, false},
+		{"JSON with the reason", write("application/json", `{"detail": "no voice is loaded"}`, 200), `it sent JSON, asked for pcm: "no voice is loaded"`, false},
 		{"MP3", write("audio/mpeg", "ID3\x04\x00", 200), "it sent MP3, asked for pcm", false},
+		{"MP3 without a tag", write("application/octet-stream", "\xff\xfb\x90\x64\x00\x00\x00\x00", 200), "it sent MP3, asked for pcm", false},
+		{"AAC", write("audio/pcm", "\xff\xf1\x50\x80\x00\x00\x00\x00", 200), "it sent AAC, asked for pcm", false},
+		{"M4A", write("", "\x00\x00\x00\x20ftypM4A ", 200), "it sent MP4, asked for pcm", false},
+		{"WebM", write("audio/webm", "\x1a\x45\xdf\xa3\x01\x00\x00\x00", 200), "it sent WebM, asked for pcm", false},
 		{"a wrong type", write("image/png", "\x89PNG", 200), `expected sound, got "image/png"`, false},
 		{"a wild rate", write("audio/pcm; rate=7", "1234", 200), "expected a rate from 4000 to 192000 Hz", false},
 		{"a bad WAV", write("audio/wav", "RIFF----WAVEjunk", 200), "expected a RIFF WAVE file", false},
@@ -309,22 +314,47 @@ func TestServerRests(t *testing.T) {
 
 // TestServerWithoutRawSound is asked for WAV, at once from the second sentence on.
 func TestServerWithoutRawSound(t *testing.T) {
-	s := startSpeech(t, func(w http.ResponseWriter, _ *http.Request, a asked) {
-		if a.Format != "wav" {
-			w.WriteHeader(http.StatusUnprocessableEntity)
-			_, _ = io.WriteString(w, `{"detail":[{"loc":["body","response_format"],"msg":"Input should be 'wav' or 'mp3', not 'PCM'"}]}`)
-			return
+	for refusal, status := range map[string]int{
+		`{"detail":[{"loc":["body","response_format"],"msg":"Input should be 'wav' or 'mp3', not 'PCM'"}]}`: http.StatusUnprocessableEntity,
+		`{"detail":[{"loc":["body","response_format"],"msg":"Input should be 'mp3' or 'wav'"}]}`:            http.StatusUnprocessableEntity,
+		`{"error":{"message":"Unsupported audio format. Use wav or mp3."}}`:                                 http.StatusBadRequest,
+		`{"error":"unsupported response_format pcm"}`:                                                       http.StatusInternalServerError,
+	} {
+		s := startSpeech(t, func(w http.ResponseWriter, _ *http.Request, a asked) {
+			if a.Format != "wav" {
+				w.WriteHeader(status)
+				_, _ = io.WriteString(w, refusal)
+				return
+			}
+			_, _ = w.Write(wavFile(1, 24000, 16, 0xffffffff, tone(24000)))
+		})
+		synth := s.voice(t, io.Discard)
+		heard(t, synth, "What a wonderful goal! And more.")
+		var formats []string
+		for _, a := range s.requests() {
+			formats = append(formats, a.Format)
 		}
-		_, _ = w.Write(wavFile(1, 24000, 16, 0xffffffff, tone(24000)))
-	})
-	synth := s.voice(t, io.Discard)
-	heard(t, synth, "What a wonderful goal! And more.")
-	var formats []string
-	for _, a := range s.requests() {
-		formats = append(formats, a.Format)
+		require.Equal(t, []string{"pcm", "wav", "wav"}, formats)
+		require.Zero(t, synth.Stats().Failovers)
 	}
-	require.Equal(t, []string{"pcm", "wav", "wav"}, formats)
-	require.Zero(t, synth.Stats().Failovers)
+}
+
+// TestServerLiesAboutItsSound: raw sound is spoken whatever kind of sound its type names, and with any status of success.
+func TestServerLiesAboutItsSound(t *testing.T) {
+	for kind, status := range map[string]int{
+		"audio/wav": http.StatusOK, "audio/mpeg": http.StatusOK, "audio/basic": http.StatusOK, "binary/octet-stream": http.StatusOK,
+		"audio/pcm": http.StatusCreated,
+	} {
+		s := startSpeech(t, func(w http.ResponseWriter, _ *http.Request, _ asked) {
+			w.Header().Set("Content-Type", kind)
+			w.WriteHeader(status)
+			_, _ = w.Write(tone(24000))
+		})
+		synth := s.voice(t, io.Discard)
+		a, _ := heard(t, synth, "What a wonderful goal!")
+		require.Zero(t, synth.Stats().Failovers, kind)
+		require.Equal(t, 24000, a.spoken[0].AudioRate, kind)
+	}
 }
 
 func TestServerIsCancelled(t *testing.T) {
