@@ -38,7 +38,7 @@ const PercentPassword = "a%41b"
 //   - login-MODE: basic, digest, once, qop, stale, sha-offered, nonsense, percent, close, keepalive
 //   - refused: every login fails; busy: every login fails while Busy is set
 //   - tcp-only-STATUS, udp-silent, udp-no-port, udp-other-port, udp-hangs, udp-unplayed, udp-only, tcp-silent
-//   - aac-no-config, backchannel, bad-lines, session-nonsense, transport-nonsense, base-nonsense
+//   - avpf, savp: the profiles of RFC 4585 and RFC 3711; aac-no-config, backchannel, bad-lines, session-nonsense, transport-nonsense, base-nonsense
 //   - payload-other, annexb, annexb-split, no-sets, never-key, gop-long, clock-10x, clock-still, clock-ms, turned, nothing
 //   - redirect-loop, missing, mute: no answer at all
 type RTSP struct {
@@ -249,6 +249,8 @@ func (c *rtspConn) describe(m message) {
 	head, kind := "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nt=0 0\r\n", "Content-Type: application/sdp"
 	extra := []string{}
 	switch c.mode {
+	case "avpf", "savp":
+		video = strings.Replace(video, "RTP/AVP", "RTP/"+strings.ToUpper(c.mode), 1)
 	case "aac-no-config":
 		video = "m=audio 0 RTP/AVP 97\r\na=rtpmap:97 MPEG4-GENERIC/16000\r\na=control:a\r\n" + video
 	case "backchannel":
@@ -272,12 +274,14 @@ func (c *rtspConn) setup(m message) bool {
 		session = "Session: 1 ; timeout=many;;x"
 	}
 	if strings.Contains(asked, "/TCP") {
-		if c.mode == "udp-only" {
+		transport := "Transport: RTP/AVP/TCP;unicast;interleaved=0-1"
+		switch feedback := strings.Contains(asked, "RTP/AVPF"); {
+		case c.mode == "udp-only", c.mode == "savp", feedback != (c.mode == "avpf"):
 			c.answer(m, 461, "")
 			return true
-		}
-		transport := "Transport: RTP/AVP/TCP;unicast;interleaved=0-1"
-		if c.mode == "transport-nonsense" {
+		case feedback:
+			transport = "Transport: RTP/AVPF/TCP;unicast;interleaved=0-1"
+		case c.mode == "transport-nonsense":
 			transport = "Transport: RTP/AVP;unicast;interleaved=0"
 		}
 		c.answer(m, 200, "", session, transport)

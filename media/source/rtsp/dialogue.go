@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -39,6 +40,7 @@ type dialogue struct {
 	answered  bool               // a response came
 	refusal   error              // of the login
 	upright   packet.Orientation // of the picture
+	feedback  []string           // controls of streams with the profile RTP/AVPF
 }
 
 // exchange is a request without a response so far.
@@ -113,7 +115,18 @@ func (d *dialogue) onRequest(req *base.Request) {
 	if x.options && d.camera.noOptions && !d.playing {
 		req.Method, req.Header["Accept"] = base.Describe, base.HeaderValue{"application/sdp"}
 	}
+	if req.Method == base.Setup && slices.ContainsFunc(d.feedback, func(c string) bool { return strings.HasSuffix(req.URL.String(), c) }) {
+		req.Header["Transport"] = inProfile(req.Header["Transport"], "RTP/AVP", "RTP/AVPF")
+	}
 	d.number(x)
+}
+
+// inProfile returns a Transport header with another profile.
+func inProfile(v base.HeaderValue, from, to string) (out base.HeaderValue) {
+	for _, one := range v {
+		out = append(out, strings.Replace(one, from, to, 1))
+	}
+	return out
 }
 
 func (d *dialogue) number(x exchange) {
@@ -164,11 +177,12 @@ func (d *dialogue) onResponse(res *base.Response) {
 		res.StatusCode = base.StatusOK // clients may leave it out, so a refusal means nothing
 	case req.Method == base.Describe && res.StatusCode == base.StatusOK:
 		repairDescription(res)
-		res.Body, d.upright = readableSDP(res.Body, d.camera.opts.Log)
+		res.Body, d.upright, d.feedback = readableSDP(res.Body, d.camera.opts.Log)
 	case req.Method == base.Describe && len(res.Header["Location"]) > 0:
 		d.redirect(req, res)
 	case req.Method == base.Setup && res.StatusCode == base.StatusOK:
-		repairTransport(req.Header["Transport"], res.Header)
+		res.Header["Transport"] = inProfile(res.Header["Transport"], "RTP/AVPF", "RTP/AVP")
+		repairTransport(inProfile(req.Header["Transport"], "RTP/AVPF", "RTP/AVP"), res.Header)
 	}
 }
 

@@ -44,7 +44,7 @@ func (r *Reader) SetNow(now func() time.Time) { r.s.now = now }
 
 // ReadableSDP is readableSDP without a log.
 func ReadableSDP(body []byte) []byte {
-	text, _ := readableSDP(body, zerolog.Nop())
+	text, _, _ := readableSDP(body, zerolog.Nop())
 	return text
 }
 

@@ -97,7 +97,7 @@ func TestFaultyCameras(t *testing.T) {
 	t.Parallel()
 	login := fakes.User + ":" + "p%40ss"
 	for _, path := range []string{
-		"good", "options-404", "options-501", "options-405", "options-302", "options-close", "options-mute", "cseq", "aac-no-config", "backchannel", "bad-lines", "session-nonsense",
+		"good", "options-404", "options-501", "options-405", "options-302", "options-close", "options-mute", "cseq", "aac-no-config", "backchannel", "bad-lines", "session-nonsense", "avpf",
 		"transport-nonsense", "base-nonsense", "payload-other", "annexb", "annexb-split", "clock-ms",
 		"login-basic", "login-digest", "login-once", "login-qop", "login-stale", "login-sha-offered", "login-nonsense", "login-close", "login-percent",
 	} {
@@ -206,6 +206,7 @@ func TestTableOfReasons(t *testing.T) {
 		"the camera refuses the user or the password": path("refused", "user:password"),
 		"the camera has no stream at this path (404)": path("missing", ""),
 		"the camera refuses TCP (status 461)":         path("udp-only", ""),
+		"the camera encrypts its picture (SRTP)":      path("savp", ""),
 		"the camera plays, but sends nothing":         path("nothing", ""),
 		"pictures came, but no key frame":             path("never-key", ""),
 		"pictures came, but no SPS and PPS":           path("no-sets", ""),

@@ -18,8 +18,9 @@ import (
 type section sdp.MediaDescription
 
 // readableSDP returns an SDP (RFC 8866) with what a picture needs and the library can read: the sections of picture and
-// sound, with the formats and parameters that parse. One bad line must not cost the picture.
-func readableSDP(body []byte, log zerolog.Logger) (readable []byte, upright packet.Orientation) {
+// sound, with the formats and parameters that parse. One bad line must not cost the picture. feedback has the controls of sections that
+// are offered with the profile RTP/AVPF (RFC 4585) alone.
+func readableSDP(body []byte, log zerolog.Logger) (readable []byte, upright packet.Orientation, feedback []string) {
 	drop := func(line string, err error) { log.Debug().Err(err).Str("line", line).Msg("SDP line dropped") }
 	// The library needs these lines, and reads nothing in them.
 	out := sdp.SessionDescription{
@@ -59,13 +60,21 @@ func readableSDP(body []byte, log zerolog.Logger) (readable []byte, upright pack
 			}
 		}
 	}
+	plain := map[string]bool{}
 	for _, s := range sections {
+		control := s.control()
+		if s.MediaName.Protos[1] == "AVPF" {
+			s.MediaName.Protos[1] = "AVP"
+			feedback = append(feedback, control)
+		} else {
+			plain[control] = true
+		}
 		if s.repair(drop) {
 			out.MediaDescriptions = append(out.MediaDescriptions, (*sdp.MediaDescription)(s))
 		}
 	}
 	readable, _ = out.Marshal() // never fails
-	return readable, upright
+	return readable, upright, slices.DeleteFunc(feedback, func(control string) bool { return plain[control] })
 }
 
 // readSection reads the value of an m= line: kind, port, protocol and payload types.
@@ -75,8 +84,13 @@ func readSection(value string) *section {
 	if len(fields) > 0 {
 		s.MediaName.Media = strings.ToLower(fields[0])
 	}
-	if len(fields) > 2 && strings.Contains(strings.ToUpper(fields[2]), "SAVP") {
-		s.MediaName.Protos[1] = "SAVP"
+	if len(fields) > 2 {
+		switch protocol := strings.ToUpper(fields[2]); {
+		case strings.Contains(protocol, "SAVP"):
+			s.MediaName.Protos[1] = "SAVP"
+		case strings.Contains(protocol, "AVPF"):
+			s.MediaName.Protos[1] = "AVPF"
+		}
 	}
 	if len(fields) > 3 {
 		s.MediaName.Formats = fields[3:]
@@ -167,6 +181,16 @@ func (s *section) value(key, payloadType string) string {
 	for _, a := range s.Attributes {
 		if rest, ok := strings.CutPrefix(a.Value, payloadType+" "); ok && a.Key == key {
 			return rest
+		}
+	}
+	return ""
+}
+
+// control returns the address of the section.
+func (s *section) control() string {
+	for _, a := range s.Attributes {
+		if a.Key == "control" {
+			return a.Value
 		}
 	}
 	return ""

@@ -14,6 +14,7 @@ import (
 	"github.com/bluenviron/gortsplib/v5/pkg/description"
 	"github.com/bluenviron/gortsplib/v5/pkg/format"
 	"github.com/bluenviron/gortsplib/v5/pkg/format/rtpmjpeg"
+	"github.com/bluenviron/gortsplib/v5/pkg/headers"
 	"github.com/bluenviron/gortsplib/v5/pkg/liberrors"
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/mpeg4audio"
 	"github.com/pion/rtcp"
@@ -97,6 +98,9 @@ func (s *session) choose(desc *description.Session) ([]*description.Media, error
 				s.audio, s.audioFormat = m, f
 			}
 		}
+	}
+	if s.video != nil && s.video.Profile == headers.TransportProfileSAVP && s.client.Scheme == "rtsp" {
+		return nil, source.Refused(source.Errorf("the camera encrypts its picture (SRTP); open it with rtsps in front of ://"))
 	}
 	if s.video == nil {
 		return nil, source.Refused(source.Errorf(
