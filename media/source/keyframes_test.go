@@ -71,6 +71,19 @@ func TestSlowKeyFramesAreFound(t *testing.T) {
 	}
 }
 
+// A slow machine reads a file late: its key frames are as far apart as in the file.
+func TestSlowMachineIsNoSlowCamera(t *testing.T) {
+	began := time.Unix(1000, 0)
+	tr := source.NewTracker(began, nil)
+	const step = 100 * time.Millisecond
+	for at := time.Duration(0); at < 30*time.Second; at += step {
+		now := began.Add(3 * at)
+		tr.KeyFrameAsked(now)
+		tr.Frame(media.EncodedFrame{Codec: media.H264, KeyFrame: at%time.Second == 0, PTS: at, Data: make([]byte, 5000)}, now)
+		require.False(t, tr.Status().Slow, at)
+	}
+}
+
 func TestRatesAreZeroWhileNothingComes(t *testing.T) {
 	began := time.Unix(1000, 0)
 	tr := source.NewTracker(began, nil)

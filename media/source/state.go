@@ -147,7 +147,9 @@ func (t *Tracker) Frame(f media.EncodedFrame, now time.Time) {
 			t.keys.key(now, every)
 			t.haveKey, t.lastKey = true, f.PTS
 		}
-		t.keys.check(now)
+		if !t.haveKey || f.PTS-t.lastKey > KeyFrameLimit { // in media time: a slow machine reads a file late
+			t.keys.check(now)
+		}
 		t.loss.check(now)
 		if s.Slow != t.keys.slow || s.Lossy != t.loss.lossy {
 			s.Slow, s.Lossy, changed = t.keys.slow, t.loss.lossy, true

@@ -44,8 +44,9 @@ type pacer struct {
 	zero   time.Duration // PTS of the epoch's first unit
 	last   time.Duration // DTS
 	epoch  uint32
-	heard  bool  // the epoch had sound
-	next   int64 // position of the next sound, in samples since zero
+	heard  bool          // the epoch had sound
+	lost   time.Duration // by which all resets of the clock put off what followed
+	next   int64         // position of the next sound, in samples since zero
 }
 
 func newPacer(now func() time.Time, out source.Sink) *pacer {
@@ -64,6 +65,20 @@ func (p *pacer) showed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.began
+}
+
+// behind returns by how much the clip has fallen behind its own clock, in all.
+func (p *pacer) behind() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lost
+}
+
+// advise passes the advice on.
+func (p *pacer) advise(text string) {
+	if p.out.Advice != nil {
+		p.out.Advice(text)
+	}
 }
 
 // end is called after the last picture.
@@ -114,6 +129,7 @@ func (p *pacer) due(u unit) time.Duration {
 	wait := p.anchor.Add(u.dts).Sub(now)
 	if wait < -late {
 		p.anchor = now.Add(-u.dts) // the source stalled: later units keep their intervals
+		p.lost -= wait
 	}
 	return wait
 }

@@ -23,13 +23,13 @@ const readAhead = 32
 // play plays the clip in real time, repeatedly if it is a file that loops. played
 // reports whether there was a picture.
 func (c *Clip) play(ctx context.Context, in input, s stream, pace *pacer) (played bool, err error) {
-	p := &player{clip: c, in: in, stream: s, pace: pace, sounds: s.audio >= 0 && pace.out.Opus != nil}
+	p := &player{clip: c, in: in, stream: s, pace: pace, sounds: s.audio >= 0 && pace.out.Opus != nil, from: c.opts.Start, slow: slowness{patience: patience}}
 	loops, ahead := c.opts.Loop && c.opts.Address.Kind == source.File, 0
 	if loops {
 		ahead = readAhead
 	}
-	if s.advice != "" && pace.out.Advice != nil {
-		pace.out.Advice(s.advice)
+	if s.advice != "" {
+		pace.advise(s.advice)
 	}
 	runs, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -39,9 +39,14 @@ func (c *Clip) play(ctx context.Context, in input, s stream, pace *pacer) (playe
 		defer close(units)
 		read <- rescue.Call(func() error {
 			for {
-				if err := p.run(runs, units); err != nil || !loops {
+				err := p.run(runs, units)
+				if errors.Is(err, errPace) {
+					continue
+				}
+				if err != nil || !loops {
 					return err
 				}
+				p.from = 0
 				if in.changed(c.opts.Address.Path) {
 					return errChanged
 				}
@@ -91,6 +96,8 @@ type player struct {
 	line     timeline
 	last     *run
 	relaying sync.WaitGroup
+	from     time.Duration // position of the next run
+	slow     slowness
 
 	short  *memory // the newest run, nil if it was long
 	repeat bool    // short is complete
@@ -170,21 +177,28 @@ func (t *timeline) advance(dts time.Duration) {
 	t.last = dts
 }
 
-// arguments returns ffmpeg's arguments for a run. Options.Start applies to the first one.
-func (p *player) arguments(first bool) (before, after []string) {
-	before = []string{"-nostdin"}
-	if start := p.clip.opts.Start; start > 0 && first {
-		before = append(before, "-ss", strconv.FormatFloat(start.Seconds(), 'f', 3, 64))
+// arguments returns ffmpeg's arguments for a run.
+func (p *player) arguments() (before, after []string) {
+	before, filter := []string{"-nostdin"}, p.stream.filter
+	if p.from > 0 {
+		before = append(before, "-ss", strconv.FormatFloat(p.from.Seconds(), 'f', 3, 64))
 	}
-	if p.stream.skip {
+	switch {
+	case p.slow.keysOnly:
+		before = append(before, "-skip_frame", "nokey")
+		filter = keyFrames + filter
+	case p.stream.skip:
 		before = append(before, "-skip_frame", "noref")
+	}
+	if p.stream.rate > 0 && !p.slow.keysOnly {
+		filter = fmt.Sprintf("fps=%d,%s", p.stream.rate, filter)
 	}
 	after = []string{"-map", fmt.Sprintf("0:%d", p.stream.video), "-sn", "-dn"}
 	if p.stream.copied {
 		after = append(after, "-c:v", "copy")
 	} else {
 		rate := strconv.Itoa(p.stream.bitRate)
-		after = append(after, "-vf", p.stream.filter, "-c:v", "libx264", "-preset", "superfast", "-tune", "zerolatency",
+		after = append(after, "-vf", filter, "-c:v", "libx264", "-preset", "superfast", "-tune", "zerolatency",
 			"-profile:v", "baseline", "-pix_fmt", "yuv420p", "-b:v", rate, "-maxrate", rate, "-bufsize", strconv.Itoa(p.stream.bitRate/2),
 			"-force_key_frames", "expr:gte(t,n_forced)", "-threads", "2")
 	}
@@ -230,7 +244,7 @@ func (p *player) run(ctx context.Context, units chan<- unit) error {
 		return p.again(ctx, r, emit)
 	}
 	p.short = nil
-	if p.clip.opts.Loop && (previous != nil || p.clip.opts.Start == 0) {
+	if p.clip.opts.Loop && p.from == 0 {
 		p.short = &memory{}
 	}
 	if err := p.read(ctx, r, emit); err != nil {
@@ -267,7 +281,7 @@ func (p *player) read(ctx context.Context, r *run, emit func(unit) error) error 
 	if err := p.clip.spaced(ctx, "ffmpeg"); err != nil {
 		return err
 	}
-	before, after := p.arguments(p.last == nil)
+	before, after := p.arguments()
 	cmd, stderr := p.in.command(ctx, "ffmpeg", before, after)
 	pipe, err := p.start(ctx, cmd, r)
 	if err != nil {
@@ -275,7 +289,10 @@ func (p *player) read(ctx context.Context, r *run, emit func(unit) error) error 
 	}
 	kept := func(u unit) error {
 		p.keep(u)
-		return emit(u)
+		if err := emit(u); err != nil {
+			return err
+		}
+		return p.judge(u.dts)
 	}
 	if p.stream.container() == "mpegts" {
 		err = readTS(pipe, p.stream, kept, nil)
@@ -289,6 +306,8 @@ func (p *player) read(ctx context.Context, r *run, emit func(unit) error) error 
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errors.Is(err, errPace):
+		return err
 	case err != nil && !isEnd(err):
 		return source.Errorf("read the video: %w", err)
 	case werr != nil && r.known && p.in.info != nil: // a file that is cut off plays up to there
@@ -384,11 +403,13 @@ func (r *run) over() chan struct{} {
 	return r.heard
 }
 
+// shift is more than a key frame interval.
+const shift = 600 * time.Second
+
 // output returns the arguments of an output. The offset keeps all times positive:
 // ffmpeg shifts negative times, for each output separately.
 func output(format, to string) []string {
-	const shift = "600" // seconds; more than a key frame interval
-	after := []string{"-f", format, "-output_ts_offset", shift, "-flush_packets", "1"}
+	after := []string{"-f", format, "-output_ts_offset", strconv.Itoa(int(shift.Seconds())), "-flush_packets", "1"}
 	if format == "mpegts" {
 		after = append(after, "-muxdelay", "0", "-muxpreload", "0", "-pat_period", "1", "-pes_payload_size", "0")
 	}

@@ -34,7 +34,9 @@ type stream struct {
 	opus          bool
 	hls           bool
 	finite        bool   // a file, also over HTTP
+	brief         bool   // so short that it is soon repeated from memory
 	filter        string // of transcoded pictures
+	rate          int    // the most of them a second, 0 for all
 	curve         string // of their colours, "" for the usual range
 	bitRate       int    // of transcoded pictures, in bit/s
 	skip          bool   // pictures that no other refers to are not decoded
@@ -164,6 +166,7 @@ func (p *probed) choose(height int, asIs bool) (*stream, error) {
 		return nil, err
 	}
 	s := &stream{codec: media.H264, width: v.Width, height: v.Height, video: v.Index, audio: -1, hls: p.hls(), finite: p.seconds() > 0}
+	s.brief = s.finite && p.seconds() <= shortTime.Seconds()
 	if a := p.sound(v); a != nil {
 		s.audio, s.opus = a.Index, a.Codec == "opus" && a.Channels <= 2
 	}
@@ -183,7 +186,7 @@ func (p *probed) choose(height int, asIs bool) (*stream, error) {
 	}
 	s.bitRate = int(2_500_000 * math.Pow(max(1, float64(min(v.Width*v.Height, encodedPixels))/(1280*720)), 0.75))
 	if rate := v.rate(); v.Width*v.Height > slowPixels && rate > slowRate {
-		s.filter, s.skip = fmt.Sprintf("fps=%d,%s", slowRate, s.filter), rate >= 2*slowRate
+		s.rate, s.skip = slowRate, rate >= 2*slowRate
 		s.advice = fmt.Sprintf("A picture of %d x %d pixels is transcoded: %d of %.0f pictures a second are shown.",
 			v.Width, v.Height, slowRate, rate)
 	}
