@@ -42,6 +42,7 @@ type Options struct {
 type Clip struct {
 	opts  Options
 	known *stream // as last played
+	slow  slowness
 
 	started map[string]time.Time // the newest start of each program
 	start   func()               // reports a start
@@ -79,7 +80,7 @@ func New(o Options) (*Clip, error) {
 		}
 	}
 	o.Height = cmp.Or(o.Height, defaultHeight)
-	return &Clip{opts: o, started: map[string]time.Time{}, help: map[string][]byte{}}, nil
+	return &Clip{opts: o, slow: slowness{patience: patience}, started: map[string]time.Time{}, help: map[string][]byte{}}, nil
 }
 
 // Pull implements source.Puller.

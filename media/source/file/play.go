@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,13 +24,14 @@ const readAhead = 32
 // play plays the clip in real time, repeatedly if it is a file that loops. played
 // reports whether there was a picture.
 func (c *Clip) play(ctx context.Context, in input, s stream, pace *pacer) (played bool, err error) {
-	p := &player{clip: c, in: in, stream: s, pace: pace, sounds: s.audio >= 0 && pace.out.Opus != nil, from: c.opts.Start, slow: slowness{patience: patience}}
+	p := &player{clip: c, in: in, stream: s, pace: pace, sounds: s.audio >= 0 && pace.out.Opus != nil, from: cmp.Or(c.slow.resume, c.opts.Start)}
+	c.slow.resume, c.slow.since = 0, time.Time{}
 	loops, ahead := c.opts.Loop && c.opts.Address.Kind == source.File, 0
 	if loops {
 		ahead = readAhead
 	}
-	if s.advice != "" {
-		pace.advise(s.advice)
+	if text := p.advice(); text != "" {
+		pace.advise(text)
 	}
 	runs, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -66,6 +68,7 @@ func (c *Clip) play(ctx context.Context, in input, s stream, pace *pacer) (playe
 	p.relaying.Wait()
 	switch {
 	case ctx.Err() != nil:
+		p.stalled(ctx)
 		return played, context.Cause(ctx)
 	case err != nil:
 		return played, err
@@ -97,7 +100,7 @@ type player struct {
 	last     *run
 	relaying sync.WaitGroup
 	from     time.Duration // position of the next run
-	slow     slowness
+	at       time.Duration // of the newest picture that was read
 
 	short  *memory // the newest run, nil if it was long
 	repeat bool    // short is complete
@@ -184,13 +187,13 @@ func (p *player) arguments() (before, after []string) {
 		before = append(before, "-ss", strconv.FormatFloat(p.from.Seconds(), 'f', 3, 64))
 	}
 	switch {
-	case p.slow.keysOnly:
+	case p.clip.slow.keysOnly:
 		before = append(before, "-skip_frame", "nokey")
 		filter = keyFrames + filter
 	case p.stream.skip:
 		before = append(before, "-skip_frame", "noref")
 	}
-	if p.stream.rate > 0 && !p.slow.keysOnly {
+	if p.stream.rate > 0 && !p.clip.slow.keysOnly {
 		filter = fmt.Sprintf("fps=%d,%s", p.stream.rate, filter)
 	}
 	after = []string{"-map", fmt.Sprintf("0:%d", p.stream.video), "-sn", "-dn"}
@@ -244,7 +247,7 @@ func (p *player) run(ctx context.Context, units chan<- unit) error {
 		return p.again(ctx, r, emit)
 	}
 	p.short = nil
-	if p.clip.opts.Loop && p.from == 0 {
+	if p.clip.opts.Loop && p.from == 0 && !p.clip.slow.keysOnly {
 		p.short = &memory{}
 	}
 	if err := p.read(ctx, r, emit); err != nil {
@@ -292,7 +295,8 @@ func (p *player) read(ctx context.Context, r *run, emit func(unit) error) error 
 		if err := emit(u); err != nil {
 			return err
 		}
-		return p.judge(u.dts)
+		p.at = p.from + max(0, u.dts-shift)
+		return p.judge()
 	}
 	if p.stream.container() == "mpegts" {
 		err = readTS(pipe, p.stream, kept, nil)

@@ -1,6 +1,8 @@
 package file
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,35 +22,58 @@ const (
 // errPace ends a run that continues with other pictures.
 var errPace = source.Errorf("the pace has changed")
 
-// slowness is what a player does about a slow machine.
+// slowness is what a clip does about a slow machine.
 type slowness struct {
 	keysOnly bool
 	retry    time.Time // of all pictures
 	patience time.Duration
+	resume   time.Duration // position of the next opening
 	since    time.Time     // start of the present span
 	lost     time.Duration // by how much the clip was behind then
 }
 
-// judge returns errPace when a run cannot keep its pace, or when all pictures are due to be tried again. dts is of the newest unit.
-func (p *player) judge(dts time.Duration) error {
-	if p.stream.copied || p.stream.brief || p.in.info == nil { // a server may be slow itself
+// advice returns what is not shown as it should be.
+func (p *player) advice() string {
+	if !p.clip.slow.keysOnly {
+		return p.stream.advice
+	}
+	return fmt.Sprintf("This machine is too slow to read and transcode all pictures of %d x %d pixels: only the key frames are shown. "+
+		"Convert it to H264 of at most 1920 x 1080 pixels.", p.stream.width, p.stream.height)
+}
+
+// hurry leaves out all pictures but key frames for a while.
+func (p *player) hurry() {
+	s := &p.clip.slow
+	s.keysOnly, s.retry, s.patience = true, p.clip.opts.Now().Add(s.patience), min(2*s.patience, patienceMax)
+}
+
+// judge returns errPace when a run cannot keep its pace, or when all pictures are due to be tried again. A short clip is soon repeated
+// from memory.
+func (p *player) judge() error {
+	if p.stream.copied || p.in.info == nil { // a server may be slow itself
 		return nil
 	}
-	s, now, lost := &p.slow, p.clip.opts.Now(), p.pace.behind()
+	s, now, lost := &p.clip.slow, p.clip.opts.Now(), p.pace.behind()
 	if now.Sub(s.since) > span {
 		s.since, s.lost = now, lost
 	}
 	switch {
-	case !s.keysOnly && lost-s.lost > slack:
-		s.keysOnly, s.retry, s.patience = true, now.Add(s.patience), min(2*s.patience, patienceMax)
-		p.pace.advise(fmt.Sprintf("This machine is too slow to transcode all its pictures of %d x %d pixels: only the key frames are shown. "+
-			"Convert it to H264 of at most 1920 x 1080 pixels.", p.stream.width, p.stream.height))
+	case !s.keysOnly && !p.stream.brief && lost-s.lost > slack:
+		p.hurry()
 	case s.keysOnly && now.After(s.retry):
 		s.keysOnly, s.since = false, time.Time{}
-		p.pace.advise(p.stream.advice)
 	default:
 		return nil
 	}
-	p.short, p.from = nil, p.from+max(0, dts-shift)
+	p.pace.advise(p.advice())
+	p.short, p.from = nil, p.at
 	return errPace
+}
+
+// stalled makes the next opening continue with key frames if the supervisor ended this one, which showed nothing for long.
+func (p *player) stalled(ctx context.Context) {
+	if !p.stream.copied && p.in.info != nil && !errors.Is(context.Cause(ctx), context.Canceled) {
+		p.hurry()
+		p.clip.slow.resume = p.at
+	}
 }

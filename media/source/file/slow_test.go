@@ -4,12 +4,15 @@ package file_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"touchline/media"
@@ -17,18 +20,45 @@ import (
 	"touchline/media/source/file"
 )
 
-// TestSlowMachine: a file that is transcoded too slowly shows its key frames alone, at their times and in step with the sound, and says so.
-func TestSlowMachine(t *testing.T) {
+// slowly makes a file that is transcoded, and an ffmpeg that reads all its pictures at a share of their rate.
+func slowly(t *testing.T, rate string) source.Address {
+	t.Helper()
 	dir := t.TempDir()
 	ffmpeg(t, dir, append(append([]string{"-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=30", "-f", "lavfi", "-i", "sine=d=30"}, x264...),
 		"-c:a", "aac", "plain.mp4")...)
 	ffmpeg(t, dir, "-i", "plain.mp4", "-c", "copy", "-metadata:s:v", "rotate=90", "turned.mp4")
 	bin := t.TempDir()
-	script := "#!/bin/sh\ncase \"$*\" in\n*' nokey '*|*' -h '*) exec " + maker() + " \"$@\" ;;\n*) exec " + maker() + " -readrate 0.3 \"$@\" ;;\nesac\n"
+	script := "#!/bin/sh\ncase \"$*\" in\n*' nokey '*|*' -h '*) exec " + maker() + " \"$@\" ;;\n*) exec " + maker() + " -readrate " + rate + " \"$@\" ;;\nesac\n"
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "ffmpeg"), []byte(script), 0o700)) //nolint:gosec // a program
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	a, err := source.ParseAddress(filepath.Join(dir, "turned.mp4"))
 	require.NoError(t, err)
+	return a
+}
+
+// TestStalledMachine: a file that shows nothing until its supervisor opens it again continues with its key frames.
+func TestStalledMachine(t *testing.T) {
+	a := slowly(t, "0.02")
+	clip, err := file.New(file.Options{Access: source.Access{Address: a, Allow: source.AllowEverything(), Now: time.Now}, Loop: true})
+	require.NoError(t, err)
+	s, err := source.NewSupervisor(source.Options{
+		Puller: clip, Sink: source.Sink{Frame: func(media.EncodedFrame) {}}, Stall: time.Second, Now: time.Now, Random: rand.Float64, Log: zerolog.Nop(),
+	})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	require.Eventually(t, func() bool {
+		status := s.Status()
+		return status.State == source.Live && strings.Contains(status.Advice, "only the key frames") && status.KeyFrames > 4
+	}, time.Minute, 10*time.Millisecond)
+	stop()
+	require.NoError(t, <-ended)
+}
+
+// TestSlowMachine: a file that is transcoded too slowly shows its key frames alone, at their times and in step with the sound, and says so.
+func TestSlowMachine(t *testing.T) {
+	a := slowly(t, "0.3")
 	clip, err := file.New(file.Options{Access: source.Access{Address: a, Allow: source.AllowEverything(), Now: time.Now}})
 	require.NoError(t, err)
 	ctx, stop := context.WithTimeout(t.Context(), 45*time.Second)
@@ -37,7 +67,7 @@ func TestSlowMachine(t *testing.T) {
 	var advice string
 	var frames, later []media.EncodedFrame
 	var sound []source.Opus
-	_ = clip.Pull(ctx, source.Sink{
+	sink := source.Sink{
 		Advice: func(text string) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -61,8 +91,9 @@ func TestSlowMachine(t *testing.T) {
 				stop()
 			}
 		},
-	})
-	require.Contains(t, advice, "too slow to transcode all its pictures of 320 x 180 pixels: only the key frames")
+	}
+	_ = clip.Pull(ctx, sink)
+	require.Contains(t, advice, "too slow to read and transcode all pictures of 320 x 180 pixels: only the key frames")
 	require.Len(t, later, 6)
 	for i, f := range frames {
 		require.Zero(t, f.Epoch)
