@@ -235,7 +235,7 @@ func capabilities(engine string) inference.Capabilities {
 	case "nano":
 		return inference.Capabilities{Instructions: true, Structured: true, Languages: []string{"en"}, RuleNames: []string{"a goal is scored"}}
 	case "scene":
-		return inference.Capabilities{Languages: []string{"en"}, CheckRule: func(string) error { return nil }}
+		return inference.Capabilities{Languages: []string{"en"}, CheckRule: func(string, []inference.Region) error { return nil }}
 	}
 	return inference.Capabilities{Instructions: true, Structured: true, Sampling: &inference.Sampling{}}
 }

@@ -157,6 +157,9 @@ func New(opts Options) (_ *Session, err error) {
 	if opts.Alerts != nil {
 		o.Rules = ruleLooks{opts.Alerts, s}
 	}
+	if opts.Regions != nil {
+		o.Regions = func() []inference.Region { return opts.Regions.Zones(false) }
+	}
 	s.Looks = look.New(o)
 	s.speech.Pace(state.Pace().PauseAfter, state.Pacing, false)
 	s.behave(state.InForce)

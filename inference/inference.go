@@ -59,6 +59,8 @@ type Prompt struct {
 	// Rules are the conditions of the alert rules of a structured prompt, numbered from 1, for
 	// engines that ignore Text.
 	Rules []string
+	// Regions are the zones and lines of the room that rules can name now.
+	Regions []Region
 	// Urgent lets the prompt overtake other prompts that wait for the engine.
 	Urgent bool
 	// Schema is the JSON schema of the answer, which is then structured: without random sampling and speech; nil for none. Engine
@@ -70,6 +72,14 @@ type Prompt struct {
 	// Trace, if not nil, is called with each exchange with the model when it ends, and always before the answer's text ends. Engines
 	// without a model do not call it.
 	Trace func(Exchange)
+}
+
+// Region is a zone or a line over the picture, which rules name.
+type Region struct {
+	Name string
+	Line bool
+	// Corners are [x, y] in shares of the picture. A line goes from the first to the last; those of a zone are a polygon.
+	Corners [][2]float64
 }
 
 // Exchange is one request to a model and its answer, unchanged. A prompt has several if the engine retries.
@@ -187,9 +197,9 @@ type Capabilities struct {
 	Slices bool
 	// Sampling is set if the engine reads Prompt.Sampling: its own values, nil where they are not known.
 	Sampling *Sampling
-	// CheckRule is set if the engine supports only some alert rules, by Prompt.Rules: it returns an
-	// error for an unsupported condition. RuleNames are examples of supported ones.
-	CheckRule func(when string) error
+	// CheckRule is set if the engine supports only some alert rules, by Prompt.Rules: it returns an error for an unsupported condition,
+	// and for one that names none of the room's zones and lines. RuleNames are examples of supported ones.
+	CheckRule func(when string, regions []Region) error
 	RuleNames []string
 }
 

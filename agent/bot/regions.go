@@ -23,7 +23,7 @@ func (b *Bot) makeRules() (err error) {
 			return err
 		}
 		if check := b.engine.inForce().Capabilities().CheckRule; check != nil {
-			return check(when)
+			return check(when, b.Regions.Zones(true))
 		}
 		return nil
 	})

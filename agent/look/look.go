@@ -59,6 +59,8 @@ type Options struct {
 	Ahead  func(now time.Time) time.Duration
 	Speech Speech
 	Rules  Rules
+	// Regions returns the zones and lines that rules can name now; may be nil.
+	Regions func() []inference.Region
 	// OpenSensor returns a sensor for the engine in force, or says why it gets none; nil without sensors.
 	OpenSensor func() (inference.Sensor, error)
 	Output     Output

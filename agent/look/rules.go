@@ -146,8 +146,12 @@ func (l *Loop) answerRules(ctx context.Context, rules []prompt.Rule, frames []wi
 
 // rulesPrompt writes the prompt of a look with rules.
 func (l *Loop) rulesPrompt(task Task, frames []window.Frame, rules []prompt.Rule) inference.Prompt {
-	return prompt.Look{System: task.Profile.Prompt, Background: task.Background, Frames: Pictures(frames), Rules: rules}.
+	p := prompt.Look{System: task.Profile.Prompt, Background: task.Background, Frames: Pictures(frames), Rules: rules}.
 		Prompt(task.Inference, l.engine.Capabilities())
+	if l.opts.Regions != nil {
+		p.Regions = l.opts.Regions()
+	}
+	return p
 }
 
 // failAlertLook delays the next look. A look that a new instruction or engine ended is no failure.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/region"
+	"touchline/inference"
 	"touchline/internal/polygon"
 )
 
@@ -149,7 +150,10 @@ func TestAnotherRatio(t *testing.T) {
 	require.ErrorContains(t, r.Resting(`a person enters the zone "Yard"`), `the zone "yard" rests`)
 	require.NoError(t, r.Resting(`a person enters the yard`))
 	require.NoError(t, r.Resting(`a person at the "door"`), "a mask")
+	require.Empty(t, r.Zones(false))
+	require.Equal(t, []inference.Region{{Name: "yard", Corners: [][2]float64{{0.1, 0.1}, {0.9, 0.1}, {0.5, 0.9}}}}, r.Zones(true))
 	require.NoError(t, r.Confirm("bo", now))
+	require.Equal(t, r.Zones(true), r.Zones(false))
 	require.NoError(t, r.Resting(`a person enters the zone "yard"`))
 	require.Empty(t, r.Covered())
 	v = r.View()

@@ -3,6 +3,8 @@ package region
 import (
 	"fmt"
 	"strings"
+
+	"touchline/inference"
 )
 
 // ShownRegion is a region and whether it is in force.
@@ -46,6 +48,22 @@ func (s *Set) View() ShownRegions {
 			status.Note = noteRoom
 		}
 		out.Regions = append(out.Regions, status)
+	}
+	return out
+}
+
+// Zones returns the zones and lines for engines, with or without those that rest.
+func (s *Set) Zones(resting bool) []inference.Region {
+	var out []inference.Region
+	for _, r := range s.View().Regions {
+		if r.Kind == Mask || r.Rests && !resting {
+			continue
+		}
+		zone := inference.Region{Name: r.Name, Line: r.Kind == Line}
+		for _, p := range r.Points {
+			zone.Corners = append(zone.Corners, p)
+		}
+		out = append(out, zone)
 	}
 	return out
 }

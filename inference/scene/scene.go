@@ -43,7 +43,9 @@ func (Model) Status() inference.Status {
 
 // Capabilities returns English without instructions, and the alert rules that it can measure.
 func (Model) Capabilities() inference.Capabilities {
-	return inference.Capabilities{Languages: []string{"en"}, CheckRule: CheckRule, RuleNames: RuleNames()}
+	return inference.Capabilities{
+		Languages: []string{"en"}, RuleNames: RuleNames(), CheckRule: func(when string, _ []inference.Region) error { return CheckRule(when) },
+	}
 }
 
 // Close does nothing.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"touchline/inference"
 	"touchline/inference/scene"
 )
 
@@ -37,7 +38,7 @@ func RuleNames() []string {
 }
 
 // CheckRule returns an error for the sentence of an alert rule that neither facts nor package scene's measurements answer.
-func CheckRule(when string) error {
+func CheckRule(when string, _ []inference.Region) error {
 	if _, ok := parseRule(when); ok || scene.CheckRule(when) == nil {
 		return nil
 	}

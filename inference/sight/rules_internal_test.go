@@ -14,13 +14,13 @@ func TestCheckRule(t *testing.T) {
 		"no one is in view", "a woman enters", "someone waits on the left side for 1 minute", "an animal appears", "two buses",
 		"the score is 2-1", `the board says "FULL TIME"`, "motion in 0,0,50,50", "a truck drives in from the right",
 	) {
-		require.NoError(t, CheckRule(when), when)
+		require.NoError(t, CheckRule(when, nil), when)
 	}
 	for _, when := range []string{
 		"", "no", "a", "person", "two enter", "somebody falls", "a goal is scored", "a person wearing a hat enters", "a man enters by the door",
 		"a cup appears", "more than people", "nobody for a while", "a person enters the zone \"yard\"", "the score", "somebody people",
 	} {
-		require.ErrorContains(t, CheckRule(when), "a person enters from the left", when)
+		require.ErrorContains(t, CheckRule(when, nil), "a person enters from the left", when)
 	}
 }
 
