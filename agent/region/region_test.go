@@ -148,6 +148,7 @@ func TestAnotherRatio(t *testing.T) {
 	require.Equal(t, r.Covered(), v.Covered)
 	require.True(t, r.Masks().Whole(360, 640))
 	require.ErrorContains(t, r.Resting(`a person enters the zone "Yard"`), `the zone "yard" rests`)
+	require.Error(t, r.Resting(`a person enters the zone "YARD".`))
 	require.NoError(t, r.Resting(`a person enters the yard`))
 	require.NoError(t, r.Resting(`a person at the "door"`), "a mask")
 	require.Empty(t, r.Zones(false))

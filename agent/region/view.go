@@ -73,7 +73,8 @@ func (s *Set) Covered() string { return s.covered(s.present()) }
 
 // Names reports whether the condition of a rule names a region in quotes, in capitals or not.
 func Names(when, name string) bool {
-	return strings.Contains(strings.ToLower(when), `"`+strings.ToLower(name)+`"`)
+	plain := func(s string) string { return strings.Join(strings.Fields(strings.ToLower(s)), " ") }
+	return strings.Contains(plain(when), `"`+plain(name)+`"`)
 }
 
 // Resting returns why the condition of a rule cannot be decided: it names a zone or line that does not fit the present picture.

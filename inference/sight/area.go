@@ -65,6 +65,9 @@ const (
 	rightSide  side = "right"
 	topSide    side = "top"
 	bottomSide side = "bottom"
+
+	upWay   side = "up" // over a line
+	downWay side = "down"
 )
 
 // gaps are the distances of an area from the sides, and its speeds away from them.

@@ -75,6 +75,9 @@ const (
 	cutFact      kind = "cut"
 	panFact      kind = "pan"
 	lightFact    kind = "light"
+	zoneInFact   kind = "enter zone" // these are for rules, and not told
+	zoneOutFact  kind = "leave zone"
+	lineFact     kind = "cross line"
 )
 
 // fact is one measured event.
@@ -87,7 +90,9 @@ type fact struct {
 	side   side
 	lasts  time.Duration
 	n, out int    // a number; of a crowd, those that came and left
-	text   string // what a board reads; "brighter" or "darker"
+	text   string // what a board reads; "brighter" or "darker"; the region's name in quotes
+	region *ground
+	way    side // up or down over a line
 }
 
 // String returns the fact for people who check it.

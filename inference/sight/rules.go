@@ -38,12 +38,17 @@ func RuleNames() []string {
 }
 
 // CheckRule returns an error for the sentence of an alert rule that neither facts nor package scene's measurements answer.
-func CheckRule(when string, _ []inference.Region) error {
-	if _, ok := parseRule(when); ok || scene.CheckRule(when) == nil {
+func CheckRule(when string, regions []inference.Region) error {
+	r, ok := parseRule(when)
+	switch {
+	case ok && r.region != "":
+		return r.checkRegion(regions)
+	case ok || scene.CheckRule(when) == nil:
 		return nil
 	}
 	return fmt.Errorf(`the sight engine answers rules about people, vehicles, animals and text, such as "a person enters from the left", `+
-		`"more than 3 people", "nobody for 5 minutes", "the text reads 2-1", and the rules %s; is %.60q; `+
+		`"more than 3 people", "nobody for 5 minutes", "the text reads 2-1", 'a person enters the zone "yard"', `+
+		`'a car crosses the line "gate" to the left', and the rules %s; is %.60q; `+
 		`for other sentences choose an engine that follows instructions`, strings.Join(scene.RuleNames(), ", "), when)
 }
 
@@ -58,7 +63,15 @@ type rule struct {
 	place string // left, middle or right; "" anywhere
 	lasts time.Duration
 	text  string
+	// region is the name of a zone or line as plainName has it, area the word before it.
+	region, area string
 }
+
+// The words before the name of a region.
+const (
+	zoneArea = "zone"
+	lineArea = "line"
+)
 
 // ruleForm is a form of sentences: the whole sentence must match.
 type ruleForm struct {
@@ -66,11 +79,13 @@ type ruleForm struct {
 	pattern *regexp.Regexp
 }
 
-// ruleForms are the grammar. {noun}, {n}, {place}, {side} and {time} are parts.
+// ruleForms are the grammar. {noun}, {n}, {place}, {region}, {side} and {time} are parts.
 var ruleForms = sync.OnceValue(func() []ruleForm { //nolint:gochecknoglobals // compiled once
+	const region = `(?:the )?(?P<area>zone|line) "(?P<region>[^"]+)"`
 	parts := strings.NewReplacer(
 		"{n}", `(?P<n>\d{1,3}|[a-z]+)`, "{noun}", `(?: (?P<noun>[a-z ]+?))??`, "{what}", `(?P<noun>[a-z ]+?)`,
-		"{place}", `(?: (?:on the|at the|in the) (?P<place>left|right|middle|centre|center)(?: side)?)?`,
+		"{region}", region,
+		"{place}", `(?: (?:on the|at the|in the) (?P<place>left|right|middle|centre|center)(?: side)?| (?:in|inside) `+region+`)?`,
 		"{time}", `(?P<time>\d{1,4}) ?(?P<unit>s|sec|seconds?|m|min|minutes?|h|hours?)`,
 	)
 	enters := `{n}{noun} (?:enters?|comes? in|arrives?|appears?|drives? in)`
@@ -78,6 +93,9 @@ var ruleForms = sync.OnceValue(func() []ruleForm { //nolint:gochecknoglobals // 
 	none := `(?:nobody|no one|there is nobody|(?:there (?:is|are) )?no {what})(?: is| are)?(?: there| in the picture| in view)?{place}`
 	var out []ruleForm
 	for _, f := range [][2]string{
+		{"enters", `{n}{noun} (?:enters?|(?:comes?|goes|walks|drives) into) {region}`},
+		{"leaves", `{n}{noun} (?:leaves?|(?:comes?|goes|walks|drives) out of) {region}`},
+		{"crosses", `{n}{noun} cross(?:es)? {region}(?: (?:to the )?(?P<side>left|right|up|down))?`},
 		{"enters", enters + `(?: (?:from the|on the|at the) (?P<side>left|right|top|bottom))?`},
 		{"leaves", leaves + `(?: (?:on the|at the|to the) (?P<side>left|right|top|bottom))?`},
 		{"runs", `{n}{noun} (?:runs|starts to run|is running)`},
@@ -116,7 +134,10 @@ func parseRule(when string) (rule, bool) {
 }
 
 func newRule(form string, got map[string]string) (rule, bool) {
-	r := rule{form: form, how: got["how"], n: 1, name: person, side: side(got["side"]), place: got["place"], text: got["text"]}
+	r := rule{
+		form: form, how: got["how"], n: 1, name: person, side: side(got["side"]), place: got["place"], text: got["text"],
+		region: got["region"], area: got["area"],
+	}
 	l := languageOf(english)
 	if noun, ok := got["noun"]; ok {
 		r.name = l.classOf(noun)
@@ -127,8 +148,11 @@ func newRule(form string, got map[string]string) (rule, bool) {
 	if r.name == "" || groupOf(r.name) == thing {
 		return r, false
 	}
-	if r.place == "centre" || r.place == "center" {
+	switch {
+	case r.place == "centre" || r.place == "center":
 		r.place = "middle"
+	case r.region != "":
+		r.place = placeOfZone(r.region)
 	}
 	if word, ok := got["n"]; ok {
 		_, named := got["noun"]
@@ -181,11 +205,21 @@ func (w *Watcher) Holds(when string) (Finding, bool) {
 }
 
 func (w *Watcher) evaluate(r rule) (Finding, bool) {
+	since := w.viewAt
+	if r.region != "" {
+		g := w.ground(r.region)
+		if g == nil {
+			return Finding{}, false
+		}
+		since = max(since, g.since)
+	}
 	switch r.form {
 	case "enters":
-		return w.happened(r, enterFact, appearFact)
+		return w.happened(r, enterFact, appearFact, zoneInFact)
 	case "leaves":
-		return w.happened(r, leaveFact)
+		return w.happened(r, leaveFact, zoneOutFact)
+	case "crosses":
+		return w.happened(r, lineFact)
 	case "runs":
 		return w.happened(r, runFact)
 	case "scored":
@@ -195,12 +229,15 @@ func (w *Watcher) evaluate(r rule) (Finding, bool) {
 	case "text":
 		return w.reads(r)
 	case "none":
-		empty := w.now - max(w.counter(r.key()).seenAt, w.viewAt)
+		empty := w.now - max(w.counter(r.key()).seenAt, since)
 		if empty <= countHolds || empty < r.lasts {
 			return Finding{}, false
 		}
 		none := sentence(languageOf(english).count(0, r.name, false))
-		return Finding{Reason: fmt.Sprintf("%s for %.0f seconds.", none, empty.Seconds()), PTS: w.now}, true
+		return Finding{Reason: fmt.Sprintf("%s%s for %.0f seconds.", none, r.where(), empty.Seconds()), PTS: w.now}, true
+	}
+	if w.now-since < countHolds {
+		return Finding{}, false
 	}
 	return w.counts(r)
 }
@@ -209,14 +246,14 @@ func (w *Watcher) evaluate(r rule) (Finding, bool) {
 func (w *Watcher) happened(r rule, kinds ...kind) (Finding, bool) {
 	n := 0
 	for _, f := range slices.Backward(w.log) {
-		if w.now-f.due > eventHolds || !slices.Contains(kinds, f.kind) || r.side != noSide && r.side != f.side {
+		if w.now-f.due > eventHolds || !slices.Contains(kinds, f.kind) || r.side != noSide && r.side != f.side && r.side != f.way {
 			continue
 		}
 		if f.kind == scoreFact {
 			return Finding{Reason: w.reason(f), PTS: f.at}, true
 		}
 		for _, t := range f.tracks {
-			if t.group != r.name && t.name() != r.name {
+			if t.group != r.name && t.name() != r.name || !w.within(r, f, t) {
 				continue
 			}
 			if n++; n >= r.n {
@@ -236,7 +273,7 @@ func (t *track) asBox() *Box {
 func (w *Watcher) stays(r rule) (Finding, bool) {
 	n := 0
 	for _, t := range w.present(r.name) {
-		if t.pace != resting || w.now-t.stood.since < r.lasts || r.place != "" && !slices.Contains(t.places(), r.place) {
+		if t.pace != resting || w.now-t.stood.since < r.lasts || r.place != "" && !slices.Contains(w.places(t), r.place) {
 			continue
 		}
 		if n++; n >= r.n {
@@ -269,9 +306,9 @@ func (w *Watcher) counts(r rule) (Finding, bool) {
 		return Finding{}, false
 	}
 	who := values{"who": languageOf(english).count(least, r.name, false)}
-	f := Finding{Reason: fill("There [is|are] {who}.", least, who), PTS: w.now}
+	f := Finding{Reason: fill("There [is|are] {who}", least, who) + r.where() + ".", PTS: w.now}
 	for _, t := range w.present(r.name) {
-		if r.place == "" || slices.Contains(t.places(), r.place) {
+		if r.place == "" || slices.Contains(w.places(t), r.place) {
 			f.Box = t.asBox()
 			break
 		}

@@ -144,6 +144,11 @@ func (s *Session) answer(ctx context.Context, p inference.Prompt) (inference.Chu
 	if len(p.Frames) == 0 {
 		return inference.Chunk{}, errNoFrames
 	}
+	if len(p.Rules) > 0 {
+		s.mu.Lock()
+		s.watcher.SetRegions(p.Regions)
+		s.mu.Unlock()
+	}
 	if err := s.catchUp(ctx, p.Frames); err != nil {
 		return inference.Chunk{}, err
 	}

@@ -166,18 +166,20 @@ func TestLooksAtAPrompt(t *testing.T) {
 func TestRulesByFacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := (&scripted{finds: comesIn}).session(t)
-		rules := []string{"somebody is there", "dark", "a person enters from the left"}
+		rules := []string{"somebody is there", "dark", "a person enters from the left", `a person enters the zone "hall"`}
+		regions := []inference.Region{{Name: "Hall", Corners: [][2]float64{{0.2, 0}, {1, 0}, {1, 1}, {0.2, 1}}}}
 		for at := time.Duration(0); at < 8*time.Second; at += 200 * time.Millisecond {
 			s.Observe(street(at, 1))
 			synctest.Wait()
 			if at == 4*time.Second {
-				text, _ := told(t, s, inference.Prompt{Frames: []inference.Frame{street(at, 1)}, Rules: rules})
+				text, _ := told(t, s, inference.Prompt{Frames: []inference.Frame{street(at, 1)}, Rules: rules, Regions: regions})
 				require.JSONEq(t, `{"fired":[]}`, text)
 			}
 		}
-		text, _ := told(t, s, inference.Prompt{Frames: []inference.Frame{street(8*time.Second, 1)}, Rules: rules})
+		text, _ := told(t, s, inference.Prompt{Frames: []inference.Frame{street(8*time.Second, 1)}, Rules: rules, Regions: regions})
 		require.Contains(t, text, `"rule":1`)
 		require.Contains(t, text, `"rule":3`)
+		require.Contains(t, text, `{"rule":4,"reason":"A person enters the zone \"Hall\"."}`)
 		require.NotContains(t, text, `"rule":2`)
 		require.NoError(t, s.Close())
 	})

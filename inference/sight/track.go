@@ -70,6 +70,8 @@ type track struct {
 	pace  pace
 	stood stand
 	wears worn
+	// passages are where it is, by region.
+	passages map[*ground]*passage
 	// crossed and told are set when the facts say so.
 	crossed bool
 	told    bool
@@ -185,6 +187,7 @@ func (t *track) update(now time.Duration, b Box) {
 // continues takes over from a track that was lost a moment ago.
 func (t *track) continues(old *track) {
 	t.born, t.first, t.pace, t.stood, t.crossed, t.told = old.born, old.first, old.pace, old.stood, old.crossed, old.told
+	t.passages = old.passages
 	for name, v := range old.votes {
 		t.votes[name] += v
 		t.looks[name] += old.looks[name]

@@ -33,6 +33,7 @@ type watch struct {
 	untold  []*fact
 	log     []*fact // of the last minutes
 	things  map[string]*sighting
+	regions []*ground
 	texts   []string
 	clock   string
 }
@@ -64,6 +65,7 @@ func (w *watch) push(l Look, colour func(area) string) {
 	}
 	for _, t := range seen {
 		w.follow(t)
+		w.pass(t)
 		if t.group == person && !t.hidden {
 			t.wears.vote(colour(t.box))
 		}
@@ -96,7 +98,7 @@ func (w *watch) camera(l Look) {
 			w.add(fact{kind: panFact, at: w.now, rank: 5})
 		}
 		for _, t := range w.tracker.tracks { // ways and rests are measured anew
-			t.first, t.path, t.pace = t.box, t.path[len(t.path)-1:], noPace
+			t.first, t.path, t.pace, t.passages = t.box, t.path[len(t.path)-1:], noPace, nil
 		}
 	}
 	if l.Light != 0 && !l.Cut {
@@ -159,7 +161,7 @@ func (w *watch) count() {
 		}
 		for _, name := range names {
 			counts[name]++
-			for _, place := range t.places() {
+			for _, place := range w.places(t) {
 				counts[name+"@"+place]++
 			}
 		}

@@ -256,6 +256,9 @@ func (w *Watcher) values(l language, f *fact, about []*track) values {
 // reason returns a sentence in English about a fact, for people who check a rule.
 func (w *Watcher) reason(f *fact) string {
 	l := languageOf(english)
+	if f.region != nil {
+		return w.regionReason(f)
+	}
 	return sentence(fill(l.wordings(string(f.kind), commonGroup(f.tracks), Plain)[0], len(f.tracks), w.values(l, f, f.tracks)))
 }
 

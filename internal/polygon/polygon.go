@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Limits of a shape.
@@ -154,6 +155,11 @@ func (s Shape) Side(p Point) int {
 		return 1
 	}
 	return 0
+}
+
+// Crosses reports whether the straight way between two points meets the line.
+func (s Shape) Crosses(a, b Point) bool {
+	return slices.ContainsFunc(s.edges(false), func(e edge) bool { return e.crosses(edge{a, b}, false, false) })
 }
 
 // Fits reports whether a picture has the ratio that the shape was drawn for. A size in pixels differs from the ratio by half a pixel.

@@ -84,6 +84,15 @@ func TestSide(t *testing.T) {
 	require.Equal(t, -1, bent.Side(polygon.Point{0.1, 0.1}))
 }
 
+func TestCrosses(t *testing.T) {
+	t.Parallel()
+	up := shape(points{{0.5, 0.9}, {0.5, 0.5}}...)
+	require.True(t, up.Crosses(polygon.Point{0.4, 0.7}, polygon.Point{0.6, 0.8}))
+	require.True(t, up.Crosses(polygon.Point{0.5, 0.7}, polygon.Point{0.6, 0.8}), "from the line")
+	require.False(t, up.Crosses(polygon.Point{0.4, 0.4}, polygon.Point{0.6, 0.4}), "past its end")
+	require.False(t, up.Crosses(polygon.Point{0.6, 0.6}, polygon.Point{0.7, 0.6}))
+}
+
 func TestFits(t *testing.T) {
 	t.Parallel()
 	wide := polygon.Shape{Aspect: 16.0 / 9}
