@@ -324,6 +324,8 @@ type VoiceCanceller interface {
 
 // Seer is an optional interface of a Session that finds things in the pictures.
 type Seer interface {
+	// Forget drops what was found, and looks in flight: a mask may cover it now.
+	Forget()
 	// Sight returns what is in the newest picture that was looked at; false before the first. It may be called at any time.
 	Sight() (Sight, bool)
 }

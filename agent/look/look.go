@@ -259,7 +259,8 @@ func (l *Loop) SourceChanged() {
 	l.album.clear()
 }
 
-// Forget drops the pictures of past looks, of the window and of looks in flight. What these find raises no alert.
+// Forget drops the pictures of past looks, of the window and of looks in flight, and what was found in them. What these find raises no
+// alert.
 func (l *Loop) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -267,6 +268,11 @@ func (l *Loop) Forget() {
 	l.lastSign = nil
 	l.album.clear()
 	l.picture.Clear()
+	for _, eyes := range []any{l.engine.current().Conversation, l.sensing.sensor} {
+		if f, ok := eyes.(interface{ Forget() }); ok {
+			f.Forget()
+		}
+	}
 }
 
 // SetEngine puts another conversation in force; note describes the engine's limits for the page. The next cycle asks the new one, and a

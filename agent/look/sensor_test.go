@@ -83,6 +83,8 @@ func (e *recordedEyes) Sight() (inference.Sight, bool) {
 
 func (e *recordedEyes) Close() error { e.open.Store(false); return nil }
 
+func (e *recordedEyes) Forget() {}
+
 // clipLooks returns the times of the looks of a model of 1.2 s at the clip, and the times of new facts.
 func clipLooks(t *testing.T, when string) (looks, facts []time.Time) {
 	t.Helper()

@@ -72,6 +72,8 @@ func (mute) Speak(context.Context, string, string, string) iter.Seq2[inference.C
 	return func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{}, inference.ErrNoVoice) }
 }
 
+func (mute) Forget() {}
+
 func (mute) CancelVoice() {}
 
 func (mute) Sight() (inference.Sight, bool) { return inference.Sight{}, false }
@@ -207,6 +209,15 @@ func (s *Session) cancelVoice() {
 	defer s.mu.Unlock()
 	if s.inner != nil {
 		s.inner.CancelVoice()
+	}
+}
+
+// Forget implements inference.Seer.
+func (s *Session) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inner != nil {
+		s.inner.Forget()
 	}
 }
 

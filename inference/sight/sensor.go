@@ -17,6 +17,7 @@ type Eyes interface {
 
 	Observe(f inference.Frame)
 	Close() error
+	Forget()
 }
 
 // Sensor implements inference.Sensor: it has the eyes of this engine and tells nothing.

@@ -15,6 +15,7 @@ type watched struct{ *Watcher }
 func (w watched) Sight() (inference.Sight, bool) { return w.Watcher.Sight(), w.started }
 func (watched) Observe(inference.Frame)          {}
 func (watched) Close() error                     { return nil }
+func (w watched) Forget()                        { w.Reset() }
 
 // A measurement has the numbers of things and the text of boards; it changes when a fact is told and at no other time.
 func TestSensorMeasures(t *testing.T) {

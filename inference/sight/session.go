@@ -28,6 +28,7 @@ type Session struct {
 	observed bool
 	epoch    uint32
 	looked   time.Duration // the last look
+	forgot   time.Duration // the last picture before Forget
 	watcher  *Watcher
 	board    *Board // of the pump's goroutine
 	light    int    // 1 if the view became brighter since the last look, -1 if darker
@@ -36,7 +37,7 @@ type Session struct {
 func newSession(m *Model, random *rand.Rand) *Session {
 	s := &Session{
 		model: m, camera: scene.NewAnalyzer(), watcher: NewWatcher(random), board: NewBoard(),
-		measured: never, cutAt: never, panAt: never, looked: never,
+		measured: never, cutAt: never, panAt: never, looked: never, forgot: never,
 	}
 	s.pump = newPump(m.slots, m.cfg.every(), s.look)
 	return s
@@ -55,7 +56,7 @@ func (s *Session) Observe(f inference.Frame) {
 func (s *Session) measure(f inference.Frame) {
 	switch {
 	case f.Epoch != s.epoch:
-		s.epoch, s.cutAt, s.panAt, s.looked, s.light = f.Epoch, never, never, never, 0
+		s.epoch, s.cutAt, s.panAt, s.looked, s.forgot, s.light = f.Epoch, never, never, never, never, 0
 		s.watcher.Reset()
 	case f.PTS <= s.measured:
 		return
@@ -103,8 +104,8 @@ func (s *Session) look(f inference.Frame, e effort) error {
 	l.Clock, _ = s.board.Clock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.Epoch != s.epoch || f.PTS <= s.looked {
-		return nil // another source came meanwhile
+	if f.Epoch != s.epoch || f.PTS <= max(s.looked, s.forgot) {
+		return nil // another source or a mask came meanwhile
 	}
 	s.watcher.Push(l)
 	s.looked, s.light = f.PTS, 0
@@ -181,6 +182,14 @@ func (s *Session) Sight() (inference.Sight, bool) {
 	seen := s.watcher.Sight()
 	seen.Epoch = s.epoch
 	return seen, s.looked != never
+}
+
+// Forget implements inference.Seer.
+func (s *Session) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watcher.Reset()
+	s.forgot, s.looked, s.light = s.measured, never, 0
 }
 
 // Close ends the looks and waits for the last one.

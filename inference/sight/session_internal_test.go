@@ -145,6 +145,38 @@ func TestAnotherSourceWhileLooking(t *testing.T) {
 	})
 }
 
+// What was found before a mask came is forgotten, also by the look in flight and of the picture that waits.
+func TestForget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &scripted{took: time.Second, finds: func(f inference.Frame) []Box {
+			if f.PTS > 6*time.Second { // masked
+				return nil
+			}
+			return []Box{{Class: "person", Score: 0.9, X0: 0.4, Y0: 0.4, X1: 0.5, Y1: 0.8}}
+		}}
+		s := n.session(t)
+		for i := range 6 {
+			s.Observe(street(time.Duration(i)*time.Second, 1))
+			time.Sleep(900 * time.Millisecond)
+		}
+		seen, ok := s.Sight()
+		require.True(t, ok)
+		require.NotEmpty(t, seen.Things)
+		s.Observe(street(6*time.Second, 1))
+		s.Forget()
+		time.Sleep(3 * time.Second)
+		_, ok = s.Sight()
+		require.False(t, ok)
+		s.Observe(street(7*time.Second, 1))
+		time.Sleep(3 * time.Second)
+		seen, ok = s.Sight()
+		require.True(t, ok)
+		require.Empty(t, seen.Things)
+		require.Empty(t, seen.Facts)
+		require.NoError(t, s.Close())
+	})
+}
+
 // Without Observe, the pictures of a prompt are all looked at before the answer; the same ones again are not.
 func TestLooksAtAPrompt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
