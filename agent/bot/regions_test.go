@@ -18,11 +18,38 @@ import (
 	"touchline/agent/room/conn"
 	"touchline/agent/state"
 	"touchline/configs"
+	"touchline/inference"
+	"touchline/inference/remote"
 	"touchline/internal/polygon"
 )
 
 func corner(kind string) region.Region {
 	return region.Region{Kind: kind, Shape: polygon.Shape{Aspect: 16.0 / 9, Points: []polygon.Point{{0, 0}, {0.5, 0}, {0, 0.5}}}}
+}
+
+// TestRulesNameRegions: a zone that a rule names stays, and another engine may refuse or take the rule.
+func TestRulesNameRegions(t *testing.T) {
+	const when = `a person enters the zone "Yard"`
+	cfg := configs.Default().Bot()
+	cfg.Alert.Rules = []alert.Rule{{When: when, Name: "visitors"}} // those of the settings stay with a problem
+	begin(t, bot.OutputSettings{}, cfg, func(b *bot.Bot) {
+		require.NoError(t, b.Regions.Put("yard", corner(region.Zone), "ana", time.Now()))
+		require.ErrorContains(t, b.Regions.Remove("yard"), `"yard": alert rules name it; change or remove them first: visitors`)
+		renamed := corner(region.Zone)
+		renamed.Name = "garden"
+		require.ErrorIs(t, b.Regions.Put("yard", renamed, "ana", time.Now()), region.ErrInUse)
+		require.NoError(t, b.Regions.Put("yard", corner(region.Zone), "ana", time.Now()), "the shape may change")
+		require.Contains(t, b.Alerts.List(time.Now())[0].Problem, "the scene engine answers the rules")
+		_, err := b.Alerts.Add(alert.RuleText{When: when})
+		require.ErrorContains(t, err, "the scene engine answers the rules")
+		require.NoError(t, b.Alerts.Remove("r1"))
+		require.NoError(t, b.Regions.Remove("yard"))
+	})
+	cfg.Engine.Engine, cfg.Remote = inference.EngineRemote, remote.DefaultConfig()
+	cfg.Remote.URL, cfg.Remote.Model = "http://127.0.0.1:1/v1", "none"
+	begin(t, bot.OutputSettings{}, cfg, func(b *bot.Bot) {
+		require.Empty(t, b.Alerts.List(time.Now())[0].Problem, "a large model takes any sentence")
+	})
 }
 
 // TestKeptRegions: regions survive a restart and a hand-over; those that cannot be read cover the whole picture and stay in the file.

@@ -10,13 +10,20 @@ import (
 	"touchline/internal/e2e/browser"
 )
 
-// TestRegionsOnThePage draws a mask over the picture, changes its name and removes it.
+// TestRegionsOnThePage draws a mask over the picture, changes its name and removes it. A zone that a rule names stays, and the form of rules
+// offers it.
 func TestRegionsOnThePage(t *testing.T) {
-	_, url := start(t, []string{"TOUCHLINE_INFERENCE_ENGINE=scene"}, "demo", "--listen", "127.0.0.1:0", "--world", "yard", "--seed", "5")
+	_, url := start(t, []string{
+		"TOUCHLINE_INFERENCE_ENGINE=scene", `TOUCHLINE_AGENT_ALERT_RULES=a person enters the zone "lawn"`,
+		"TOUCHLINE_AGENT_REGIONS_LIST=zone 1.7778 0.7:0.7 1:0.7 1:1 lawn",
+	}, "demo", "--listen", "127.0.0.1:0", "--world", "yard", "--seed", "5")
 	b := open(t, url, browser.Options{})
 	plays(t, b, later)
 	require.NoError(t, b.Click("#open-regions"))
 	require.NoError(t, b.Until(soon, `!document.getElementById('regions').hidden`))
+	require.NoError(t, b.Click(`[aria-label="Remove lawn"]`))
+	require.NoError(t, b.Until(soon, `document.querySelector('#panel form small')?.textContent.includes('alert rules name it')`),
+		"it says %q", text(t, b, "#panel form small"))
 	eval := func(js string) {
 		t.Helper()
 		_, err := browser.Eval[bool](b, soon, js)
@@ -36,16 +43,18 @@ func TestRegionsOnThePage(t *testing.T) {
 	require.NoError(t, b.Until(soon, `document.querySelector('#panel .cams')?.textContent.includes('Viewers of the room still see this')`),
 		"it says %q", text(t, b, "#panel form small"))
 	require.NoError(t, b.Until(soon, `fetch('/api/regions').then((r) => r.json()).then((x) => {
-		const r = x.regions[0];
+		const r = x.regions[1];
 		return r.name === 'window' && r.kind === 'mask' && r.points.length === 3 && r.by === 'the page' && Math.abs(r.aspect - 16 / 9) < 0.02;
 	})`))
 	shoot(t, b, "regions")
 
-	eval(`(document.querySelector('.cams [aria-label^="Edit "]').click(), document.getElementById('region-name').value = 'door', true)`)
+	eval(`(document.querySelector('.cams [aria-label="Edit window"]').click(), document.getElementById('region-name').value = 'door', true)`)
 	require.NoError(t, b.Click("#region-save"))
-	require.NoError(t, b.Until(soon, `document.querySelector('.cams b')?.textContent === 'door'`), "it says %q", text(t, b, "#panel form small"))
-	eval(`(document.querySelector('.cams [aria-label^="Remove "]').click(), true)`)
-	require.NoError(t, b.Until(soon, `document.querySelectorAll('.cams li').length === 0`))
+	require.NoError(t, b.Until(soon, `document.querySelectorAll('.cams b')[1]?.textContent === 'door'`), "it says %q", text(t, b, "#panel form small"))
+	eval(`(document.querySelector('.cams [aria-label="Remove door"]').click(), true)`)
+	require.NoError(t, b.Until(soon, `document.querySelectorAll('.cams li').length === 1`))
 	require.NoError(t, b.Click("#panel-close"))
 	require.NoError(t, b.Until(soon, `document.getElementById('regions').hidden`))
+	require.NoError(t, b.Click("#open-alerts"))
+	require.NoError(t, b.Until(soon, `document.querySelector('#rule-whens option')?.value === 'a person enters the zone "lawn"'`))
 }

@@ -283,6 +283,8 @@ func TestRegions(t *testing.T) {
 
 	set, err := region.NewSet(region.Config{})
 	require.NoError(t, err)
+	users := []string{"visitors"}
+	set.Attach(nil, func(string) []string { return users }, nil)
 	c := New(Config{}, conn.Keys{}, &quietBot{}, nil, set, zerolog.Nop())
 	_, err = do(c, "put_region", `{"name":"door"}`)
 	require.EqualError(t, err, `put_region: expected the parameter "region"`)
@@ -312,6 +314,11 @@ func TestRegions(t *testing.T) {
 	require.ErrorIs(t, err, region.ErrNoPicture)
 	_, err = do(c, "remove_region", `{"name":"door 1"}`)
 	require.NoError(t, err)
+	_, err = do(c, "put_region", `{"name":"yard","region":{"kind":"zone","aspect":1.5,"points":[[0,0],[1,0],[0,1]]}}`)
+	require.NoError(t, err)
+	_, err = do(c, "remove_region", `{"name":"yard"}`)
+	require.EqualError(t, err, `remove_region: "yard": alert rules name it; change or remove them first: visitors`)
+	users = nil
 	list, err = do(c, "clear_regions", "")
 	require.NoError(t, err)
 	require.Empty(t, list.Regions)

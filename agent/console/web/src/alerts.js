@@ -74,6 +74,12 @@ export function queueNote(q) {
     : 'Alerts for webhooks and MQTT wait in memory only: a restart loses them. Start it with --state DIR to keep them.') + waiting + problem;
 }
 
+/** Sentences of rules about zones and lines. @param {import('./types.js').Region[]} regions */
+export const regionRules = (regions) => regions.flatMap(({ name, kind }) => ({
+  zone: [`a person enters the zone "${name}"`, `a person leaves the zone "${name}"`, `nobody in the zone "${name}" for 10 s`, `more than 2 people in the zone "${name}"`],
+  line: [`a person crosses the line "${name}"`, `a person crosses the line "${name}" to the left`],
+})[kind] ?? []);
+
 export class Alerts {
   /** @type {import('./types.js').Alert[]} newest first */
   #list = [];
@@ -90,6 +96,7 @@ export class Alerts {
   #problem = h('small', { role: 'status' });
   #queue = h('p', { class: 'what', id: 'alert-queue' });
   #when = h('input', { id: 'rule-when', maxLength: 200, autocomplete: 'off', spellcheck: true, required: true, placeholder: 'somebody comes to the door' });
+  #whens = h('datalist', { id: 'rule-whens' });
   #level = h('select', { id: 'rule-level' }, ...LEVELS.map((l) => h('option', { value: l, selected: l === 'warning' }, l)));
 
   /**
@@ -100,7 +107,8 @@ export class Alerts {
     this.state = state;
     this.panel = panel;
     this.silent = silent;
-    const form = h('form', { class: 'url' }, h('label', { for: 'rule-when' }, 'Alert when'), this.#when, h('button', { class: 'act' }, 'Add'),
+    this.#when.setAttribute('list', this.#whens.id);
+    const form = h('form', { class: 'url' }, h('label', { for: 'rule-when' }, 'Alert when'), this.#when, this.#whens, h('button', { class: 'act' }, 'Add'),
       h('label', { for: 'rule-level', class: 'level' }, 'Level ', this.#level),
       h('button', { class: 'quiet', type: 'button', id: 'rule-try' }, 'Try it'), this.#problem);
     form.dataset.needs = 'rules';
@@ -132,6 +140,13 @@ export class Alerts {
     this.#drawList();
     void this.#load();
     void this.#past();
+    void this.#offer();
+  }
+
+  /** Offers sentences about the zones and lines of the room. */
+  async #offer() {
+    const { regions } = await api.regions().catch(() => ({ regions: [] }));
+    this.#whens.replaceChildren(...regionRules(regions).map((value) => h('option', { value })));
   }
 
   /** Loads the alerts from before this page was opened. */

@@ -27,6 +27,18 @@ export function inside(box, w, h) {
   return { x: (box.width - w * scale) / 2, y: (box.height - h * scale) / 2, width: w * scale, height: h * scale };
 }
 
+/** Draws the head of a line: its left and right are those of the way to it. @param {CanvasRenderingContext2D} c @param {number[]} from @param {number[]} to */
+function arrow(c, from, to) {
+  const { width: w, height: h } = c.canvas;
+  const turn = Math.atan2((to[1] - from[1]) * h, (to[0] - from[0]) * w);
+  c.beginPath();
+  for (const [ahead, aside] of [[0, 0], [-2, 1], [-2, -1]]) {
+    const [x, y] = [ahead * h / 60, aside * h / 60];
+    c.lineTo(to[0] * w + x * Math.cos(turn) - y * Math.sin(turn), to[1] * h + x * Math.sin(turn) + y * Math.cos(turn));
+  }
+  c.fill();
+}
+
 export class RegionsPanel {
   /** @type {import('./types.js').Regions} */
   #known = { regions: [], mask_delayed: false };
@@ -185,6 +197,7 @@ export class RegionsPanel {
     c.fillStyle = kind === 'mask' ? 'rgb(4 8 6 / 65%)' : 'rgb(95 208 255 / 12%)';
     if (kind !== 'line') c.fill();
     c.fillStyle = COLOURS[kind];
+    if (kind === 'line' && points.length > 1) arrow(c, points.at(-2), points.at(-1));
     if (edited) for (const [x, y] of points) c.fillRect(x * w - h / 90, y * h - h / 90, h / 45, h / 45);
   }
 }

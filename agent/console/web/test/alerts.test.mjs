@@ -1,6 +1,6 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { alertState, keep, plainRule, queueNote, ruleState, trialWords } from '../src/alerts.js';
+import { alertState, keep, plainRule, queueNote, regionRules, ruleState, trialWords } from '../src/alerts.js';
 import { clockTime } from '../src/words.js';
 
 const at = (sec) => new Date(Date.UTC(2026, 0, 1, 12, 0, sec)).toISOString();
@@ -46,6 +46,12 @@ test('a snooze, a problem and an acknowledgement are told', () => {
   assert.equal(ruleState({ ...rule, problem: 'no such rule' }), 'no such rule');
   const list = keep(keep([], phase('a', 'new', 1)), { ...phase('a', 'acked', 2), acked_by: 'ana' });
   assert.equal(alertState(list[0]), `${clockTime(Date.parse(at(1)))}, seen by ana`);
+});
+
+test('rules about the zones and lines of the room are offered', () => {
+  const all = regionRules([{ name: 'yard', kind: 'zone' }, { name: 'gate', kind: 'line' }, { name: 'door', kind: 'mask' }]);
+  assert.ok(all.includes('a person enters the zone "yard"') && all.includes('a person crosses the line "gate" to the left'));
+  assert.ok(!all.some((s) => s.includes('door')));
 });
 
 test('the result of a trial', () => {
