@@ -328,6 +328,9 @@ type Seer interface {
 	Forget()
 	// Sight returns what is in the newest picture that was looked at; false before the first. It may be called at any time.
 	Sight() (Sight, bool)
+	// Watch makes the session call f after each look, with what it found. Call it before the first Observe. f returns quickly and calls
+	// no method of the session.
+	Watch(f func(Sight))
 }
 
 // Sight is what an engine found in one picture.
@@ -337,6 +340,8 @@ type Sight struct {
 	Things []Thing
 	// Facts are the last measured events, oldest first.
 	Facts []Fact
+	// News counts the events that are worth a comment. What repeats, and the single events of a crowd, are not.
+	News uint64
 	// Texts are the lines that can be read in the picture.
 	Texts []string
 }
@@ -357,6 +362,7 @@ type Thing struct {
 // Fact is a measured event.
 type Fact struct {
 	PTS  time.Duration // of the event
+	Kind string        // such as "enter"; the names are the engine's
 	Text string        // such as "enter: person from the left"
 }
 
@@ -374,8 +380,8 @@ type Sensor interface {
 type Facts struct {
 	PTS   time.Duration
 	Epoch uint32
-	// Changes counts the events so far: it changes when something happened.
-	Changes uint64
+	// News changes when something happened that is worth a comment.
+	News uint64
 	// Things are the things in the picture, in English: "3 people, 1 car"; "" for none.
 	Things string
 	// Texts are the lines that can be read in the picture.

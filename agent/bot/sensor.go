@@ -19,7 +19,7 @@ type sensorEyes struct {
 func (e sensorEyes) Close() error { return errors.Join(e.Eyes.Close(), e.release()) }
 
 // openSensor opens a sensor for the engine in force, if that is a large model.
-func (c *engineSwitcher) openSensor() (inference.Sensor, error) {
+func (c *engineSwitcher) openSensor(changed func()) (inference.Sensor, error) {
 	switch name := c.inForce().choice.Engine; name {
 	case inference.EngineMiniCPM, inference.EngineRemote:
 	default:
@@ -34,5 +34,5 @@ func (c *engineSwitcher) openSensor() (inference.Sensor, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.engines.release(e))
 	}
-	return sight.NewSensor(sensorEyes{room, func() error { return c.engines.release(e) }}), nil
+	return sight.NewSensor(sensorEyes{room, func() error { return c.engines.release(e) }}, changed), nil
 }

@@ -17,14 +17,14 @@ func TestOpenSensor(t *testing.T) {
 	c := &engineSwitcher{bot: &Bot{}, engines: r}
 	for _, name := range []string{inference.EngineScene, inference.EngineNano, inference.EngineSight} {
 		c.now = &sharedEngine{choice: agent.EngineChoice{Engine: name}}
-		_, err := c.openSensor()
+		_, err := c.openSensor(func() {})
 		require.EqualError(t, err, "engine "+name+" is no large model")
 	}
 	for _, name := range []string{inference.EngineMiniCPM, inference.EngineRemote} {
 		c.now = &sharedEngine{choice: agent.EngineChoice{Engine: name}}
 		r.make = NewEngine
 		c.bot.opts.Settings.Sight.Bundle = t.TempDir() // without networks
-		_, err := c.openSensor()
+		_, err := c.openSensor(func() {})
 		require.ErrorContains(t, err, "prepare sight")
 		require.Empty(t, r.shared)
 
@@ -32,7 +32,7 @@ func TestOpenSensor(t *testing.T) {
 			require.Equal(t, inference.EngineSight, cfg.Engine.Engine)
 			return WithVoice(scene.Model{}, cfg.Engine.Voice, log)
 		}
-		sensor, err := c.openSensor()
+		sensor, err := c.openSensor(func() {})
 		require.NoError(t, err)
 		require.Len(t, r.shared, 1)
 		_, ok := sensor.Facts()

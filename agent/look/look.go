@@ -61,8 +61,9 @@ type Options struct {
 	Rules  Rules
 	// Regions returns the zones and lines that rules can name now; may be nil.
 	Regions func() []inference.Region
-	// OpenSensor returns a sensor for the engine in force, or says why it gets none; nil without sensors.
-	OpenSensor func() (inference.Sensor, error)
+	// OpenSensor returns a sensor for the engine in force, or says why it gets none; nil without sensors. The sensor calls changed, which
+	// does not block, after its first look and when there is news.
+	OpenSensor func(changed func()) (inference.Sensor, error)
 	Output     Output
 	Log        zerolog.Logger
 }

@@ -8,9 +8,6 @@ import (
 	"touchline/inference"
 )
 
-// factsPoll is the time between two checks for new facts.
-const factsPoll = 100 * time.Millisecond
-
 // sensing is the state of the sensor beside the engine. Guarded by Loop.mu; the goroutine of think opens and closes the sensor.
 type sensing struct {
 	sensor  inference.Sensor // nil without one
@@ -19,8 +16,8 @@ type sensing struct {
 	problem string
 
 	began   time.Time // of the last cycle
-	seen    uint64    // changes of the facts then
-	changed bool      // that cycle began because of a change
+	seen    uint64    // news of the facts then
+	changed bool      // that cycle began because of news
 }
 
 // tendSensor opens or closes the sensor if the settings or the engine ask for it.
@@ -36,7 +33,7 @@ func (l *Loop) tendSensor() {
 	if !wanted {
 		return
 	}
-	sensor, err := l.opts.OpenSensor()
+	sensor, err := l.opts.OpenSensor(l.wake.Set)
 	if err != nil {
 		l.log.Warn().Err(err).Msg("looks begin by pixels")
 	}
@@ -93,23 +90,20 @@ func (l *Loop) factsLocked() *inference.Facts {
 func (l *Loop) beganLocked(now time.Time) {
 	l.sensing.began, l.sensing.changed = now, false
 	if facts := l.factsLocked(); facts != nil {
-		l.sensing.changed = facts.Changes != l.sensing.seen
-		l.sensing.seen = facts.Changes
+		l.sensing.changed = facts.News != l.sensing.seen
+		l.sensing.seen = facts.News
 	}
 }
 
-// awaitFactsLocked returns the time of the next check while the facts have not changed since the last cycle; zero if a cycle may begin.
+// awaitFactsLocked returns the time of the next check while there is no news since the last cycle; zero if a cycle may begin.
 func (l *Loop) awaitFactsLocked(now time.Time) time.Time {
 	if !l.cycled || l.gate.Urgent() || l.retry.failures > 0 {
 		return time.Time{}
 	}
 	due := l.sensing.began.Add(l.task.Agent.LookMaxWait)
 	facts := l.factsLocked()
-	if facts == nil || facts.Changes != l.sensing.seen || !due.After(now) {
+	if facts == nil || facts.News != l.sensing.seen || !due.After(now) {
 		return time.Time{}
-	}
-	if next := now.Add(factsPoll); next.Before(due) {
-		return next
 	}
 	return due
 }

@@ -83,7 +83,7 @@ func (m *model) Capabilities() inference.Capabilities {
 
 func (m *model) NewSession() (inference.Session, error) {
 	m.e.set(func() { m.e.open++ })
-	return &conversation{m.e}, nil
+	return &conversation{e: m.e}, nil
 }
 
 func (m *model) Close() error {
@@ -96,7 +96,10 @@ func (m *model) Close() error {
 	return nil
 }
 
-type conversation struct{ e *script }
+type conversation struct {
+	e       *script
+	watched func(inference.Sight)
+}
 
 func (c *conversation) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
@@ -123,7 +126,16 @@ func (c *conversation) Speak(_ context.Context, text, voice, _ string) iter.Seq2
 	return func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: voice + ": " + text}, nil) }
 }
 
-func (c *conversation) Observe(inference.Frame) { c.e.set(func() { c.e.observed++ }) }
+func (c *conversation) Observe(inference.Frame) {
+	c.e.set(func() { c.e.observed++ })
+	if c.watched != nil {
+		c.watched(inference.Sight{Texts: []string{"OPEN"}})
+	}
+}
+
+func (c *conversation) Sight() (inference.Sight, bool) { return inference.Sight{}, true }
+
+func (c *conversation) Watch(f func(inference.Sight)) { c.watched = f }
 
 func (c *conversation) Close() error {
 	c.e.set(func() { c.e.open-- })
@@ -350,6 +362,11 @@ func TestModelThatBreaksIsLoadedAgain(t *testing.T) {
 				defer s.Close()
 				_, err := ask(t.Context(), s, inference.Prompt{Text: "1"})
 				require.NoError(t, err)
+				looks := 0
+				seer, ok := s.(inference.Seer)
+				require.True(t, ok)
+				seer.Watch(func(inference.Sight) { looks++ })
+				s.Observe(inference.Frame{})
 				e.set(func() { e.sick = true })
 				if by == "prompt" {
 					_, err = ask(t.Context(), s, inference.Prompt{Text: "2"})
@@ -366,6 +383,8 @@ func TestModelThatBreaksIsLoadedAgain(t *testing.T) {
 				text, err := ask(t.Context(), s, inference.Prompt{Text: "3"})
 				require.NoError(t, err, "the session lives on")
 				require.Equal(t, "3", text)
+				s.Observe(inference.Frame{})
+				require.Equal(t, 2, looks, "the model before and the present one are watched")
 			})
 		})
 	}

@@ -30,6 +30,7 @@ type Session struct {
 
 	mu         sync.Mutex    // taken before the manager's, never after
 	inner      *conversation // with the loaded model; nil before the first use
+	watched    func(inference.Sight)
 	generation uint64
 	closed     bool
 }
@@ -77,6 +78,8 @@ func (mute) Forget() {}
 func (mute) CancelVoice() {}
 
 func (mute) Sight() (inference.Sight, bool) { return inference.Sight{}, false }
+
+func (mute) Watch(func(inference.Sight)) {}
 
 // NewSession opens a session without an admission.
 func (k *ModelManager) NewSession() (inference.Session, error) { return k.Open(nil) }
@@ -240,6 +243,16 @@ func (s *Session) Sight() (inference.Sight, bool) {
 	return s.inner.Sight()
 }
 
+// Watch implements inference.Seer.
+func (s *Session) Watch(f func(inference.Sight)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watched = f
+	if s.inner != nil {
+		s.inner.Watch(f)
+	}
+}
+
 // Close ends the conversation. Closing the last session starts the time to the idle unload.
 func (s *Session) Close() error {
 	defer s.left(s) // after a panic, too
@@ -291,6 +304,9 @@ func (s *Session) openLocked() error {
 	inner, err := converse(model)
 	if err != nil {
 		return err
+	}
+	if s.watched != nil {
+		inner.Watch(s.watched)
 	}
 	s.inner, s.generation = inner, generation
 	return nil

@@ -445,4 +445,6 @@ func (c *counter) holds() (n int, ok bool) {
 // exactMost is the largest number that is told as exact.
 const exactMost = 4
 
-func inferenceFact(f *fact) inference.Fact { return inference.Fact{PTS: f.at, Text: f.String()} }
+func inferenceFact(f *fact) inference.Fact {
+	return inference.Fact{PTS: f.at, Kind: string(f.kind), Text: f.String()}
+}

@@ -5,16 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"time"
+	"sync/atomic"
 
 	"touchline/inference"
 )
 
 // Eyes are the part of a conversation with this engine that a Sensor needs.
 type Eyes interface {
-	inference.Seer
-
+	Watch(f func(inference.Sight))
 	Observe(f inference.Frame)
 	Close() error
 	Forget()
@@ -24,52 +22,47 @@ type Eyes interface {
 type Sensor struct {
 	Eyes
 
-	mu        sync.Mutex
-	newest    inference.Fact // of the last measurement
-	changes   uint64
-	changedAt time.Duration
-	crowded   bool // facts of a crowd came after the last change
+	facts atomic.Pointer[inference.Facts] // of the last look; nil before the first
 }
-
-// crowdChange is the least time between changes that are only the comings and goings of a crowd.
-const crowdChange = 2500 * time.Millisecond
 
 var _ inference.Sensor = (*Sensor)(nil)
 
-// NewSensor returns a Sensor, which closes the eyes in the end.
-func NewSensor(eyes Eyes) *Sensor { return &Sensor{Eyes: eyes} }
+// NewSensor returns a Sensor, which closes the eyes in the end. It calls changed after the first look and after each with news; changed
+// does not block.
+func NewSensor(eyes Eyes, changed func()) *Sensor {
+	s := &Sensor{Eyes: eyes}
+	eyes.Watch(func(seen inference.Sight) {
+		now := &inference.Facts{PTS: seen.PTS, Epoch: seen.Epoch, News: seen.News, Things: numbersOf(seen.Things), Texts: seen.Texts}
+		if old := s.facts.Swap(now); old == nil || old.Epoch != now.Epoch || old.News != now.News {
+			changed()
+		}
+	})
+	return s
+}
 
 // Facts implements inference.Sensor.
 func (s *Sensor) Facts() (inference.Facts, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seen, ok := s.Sight()
-	if !ok {
+	now := s.facts.Load()
+	if now == nil {
 		return inference.Facts{}, false
 	}
-	s.note(seen)
-	return inference.Facts{
-		PTS: seen.PTS, Epoch: seen.Epoch, Changes: s.changes, Things: numbersOf(seen.Things), Texts: seen.Texts,
-	}, true
+	return *now, true
 }
 
-// note counts a change if there are new facts. Those that the engine sums up in a crowd count now and then.
-func (s *Sensor) note(seen inference.Sight) {
-	fresh := seen.Facts[slices.Index(seen.Facts, s.newest)+1:]
-	crowd, single := 0, false
-	for _, f := range seen.Facts {
-		what, about, _ := strings.Cut(f.Text, ": ")
-		if slices.Contains([]kind{enterFact, appearFact, leaveFact}, kind(what)) && seen.PTS-f.PTS <= crowdTime {
-			crowd += 1 + strings.Count(about, ", ")
+// news counts the facts that are worth a comment.
+type news struct {
+	repeats
+
+	count uint64
+}
+
+// countNews counts the facts of the last look that answers would tell if there was one after each look.
+func (w *Watcher) countNews() {
+	for _, f := range w.sumUp(&w.news.repeats, joined(w.fresh)) {
+		if _, holds := w.holding(f); holds && !w.news.soon(f, w.now) {
+			w.news.told(f, w.now)
+			w.news.count++
 		}
-	}
-	for _, f := range fresh {
-		what, _, _ := strings.Cut(f.Text, ":")
-		single = single || crowd <= crowdEvents || !summed(kind(what))
-		s.crowded, s.newest = true, f
-	}
-	if single || s.crowded && (seen.PTS < s.changedAt || seen.PTS-s.changedAt >= crowdChange) {
-		s.changes, s.changedAt, s.crowded = s.changes+1, seen.PTS, false
 	}
 }
 

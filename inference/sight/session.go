@@ -32,6 +32,7 @@ type Session struct {
 	watcher  *Watcher
 	board    *Board // of the pump's goroutine
 	light    int    // 1 if the view became brighter since the last look, -1 if darker
+	watched  func(inference.Sight)
 }
 
 func newSession(m *Model, random *rand.Rand) *Session {
@@ -102,14 +103,22 @@ func (s *Session) look(f inference.Frame, e effort) error {
 	}
 	l.Texts = s.board.Texts()
 	l.Clock, _ = s.board.Clock()
+	s.push(l)
+	return nil
+}
+
+// push follows what a look found, unless another source came meanwhile.
+func (s *Session) push(l Look) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.Epoch != s.epoch || f.PTS <= max(s.looked, s.forgot) {
-		return nil // another source or a mask came meanwhile
+	if l.Frame.Epoch != s.epoch || l.PTS <= max(s.looked, s.forgot) {
+		return // another source or a mask came meanwhile
 	}
 	s.watcher.Push(l)
-	s.looked, s.light = f.PTS, 0
-	return nil
+	s.looked, s.light = l.PTS, 0
+	if s.watched != nil {
+		s.watched(s.sightLocked())
+	}
 }
 
 // Generate tells the facts since the last answer in at most two sentences, or answers inference.Silence. It looks at the frames of the
@@ -179,9 +188,20 @@ func (s *Session) holds(when string) (reason string, ok bool) {
 func (s *Session) Sight() (inference.Sight, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.sightLocked(), s.looked != never
+}
+
+func (s *Session) sightLocked() inference.Sight {
 	seen := s.watcher.Sight()
 	seen.Epoch = s.epoch
-	return seen, s.looked != never
+	return seen
+}
+
+// Watch implements inference.Seer.
+func (s *Session) Watch(f func(inference.Sight)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watched = f
 }
 
 // Forget implements inference.Seer.

@@ -91,6 +91,8 @@ func TestTellsAnArrival(t *testing.T) {
 		n := &scripted{took: 60 * time.Millisecond, finds: comesIn}
 		s := n.session(t)
 		arrivals := 0
+		var watched []inference.Sight
+		s.Watch(func(seen inference.Sight) { watched = append(watched, seen) })
 		for at := time.Duration(0); at < 12*time.Second; at += 200 * time.Millisecond {
 			f := street(at, 1)
 			s.Observe(f)
@@ -111,7 +113,10 @@ func TestTellsAnArrival(t *testing.T) {
 		require.Equal(t, uint32(1), seen.Epoch)
 		require.Len(t, seen.Things, 1)
 		require.Equal(t, "person", seen.Things[0].Name)
+		require.Equal(t, "enter", seen.Facts[0].Kind)
 		require.NoError(t, s.Close())
+		require.Len(t, watched, 30, "after each look")
+		require.Equal(t, seen, watched[29])
 		require.Len(t, n.looks, 30, "every second picture")
 		require.NotContains(t, n.parts, false)
 	})

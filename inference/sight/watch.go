@@ -30,6 +30,7 @@ type watch struct {
 	number   int                 // that was told last; -1 before
 
 	pending []*fact // that must still hold when they are due
+	fresh   []*fact // of the last look
 	untold  []*fact
 	log     []*fact // of the last minutes
 	things  map[string]*sighting
@@ -46,6 +47,7 @@ func (w *watch) newView(at time.Duration) {
 }
 
 func (w *watch) push(l Look, colour func(area) string) {
+	w.fresh = nil
 	if w.started && l.PTS <= w.now {
 		return
 	}
@@ -245,7 +247,7 @@ func (w *watch) settle() {
 			return false
 		}
 		if f.kind != stopFact || f.tracks[0].pace == resting && slices.Contains(w.tracker.tracks, f.tracks[0]) {
-			w.untold, w.log = append(w.untold, f), append(w.log, f)
+			w.fresh, w.untold, w.log = append(w.fresh, f), append(w.untold, f), append(w.log, f)
 			if f.kind == enterFact || f.kind == appearFact || f.kind == leaveFact {
 				if n := w.people(); min(n, w.number) <= exactMost {
 					w.number = n

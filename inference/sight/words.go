@@ -32,16 +32,32 @@ func again(k kind) time.Duration {
 
 // telling is what was told.
 type telling struct {
+	repeats
+
 	random      *rand.Rand
 	recent      map[string][]string // wordings by key
-	last        map[string]time.Duration
-	handles     map[string]int // the track that was told by a colour
-	summed      time.Duration  // the last summary of a crowd
-	unsummed    bool           // events of the crowd since then
+	handles     map[string]int      // the track that was told by a colour
 	instruction string
 	order       order
 	asked       map[string]time.Duration // by asker
 }
+
+// repeats has the times of facts that are not told again soon.
+type repeats struct {
+	last     map[string]time.Duration
+	summed   time.Duration // the last summary of a crowd
+	unsummed bool          // events of the crowd since then
+}
+
+func (r *repeats) forget() { *r = repeats{last: map[string]time.Duration{}, summed: never} }
+
+// soon reports whether a fact of its kind and side was told a short time ago; told is called for each that is told.
+func (r *repeats) soon(f *fact, now time.Duration) bool {
+	at, ok := r.last[string(f.kind)+string(f.side)]
+	return ok && now-at < again(f.kind)
+}
+
+func (r *repeats) told(f *fact, now time.Duration) { r.last[string(f.kind)+string(f.side)] = now }
 
 func newTelling(random *rand.Rand) telling {
 	return telling{random: random, recent: map[string][]string{}, asked: map[string]time.Duration{}}
@@ -49,7 +65,8 @@ func newTelling(random *rand.Rand) telling {
 
 // forget forgets what belongs to a source.
 func (t *telling) forget() {
-	t.last, t.handles, t.summed, t.unsummed = map[string]time.Duration{}, map[string]int{}, never, false
+	t.repeats.forget()
+	t.handles = map[string]int{}
 	clear(t.asked)
 }
 
@@ -70,8 +87,7 @@ func (w *Watcher) Tell(o TellOptions) Told {
 		if most == 0 {
 			break
 		}
-		key := string(f.kind) + string(f.side)
-		if at, ok := w.telling.last[key]; ok && w.now-at < again(f.kind) {
+		if w.telling.soon(f, w.now) {
 			continue
 		}
 		text := w.word(l, f, register)
@@ -81,7 +97,7 @@ func (w *Watcher) Tell(o TellOptions) Told {
 		if out.Text != "" {
 			out.Text += " "
 		}
-		w.telling.last[key] = w.now
+		w.telling.told(f, w.now)
 		out.Text += text
 		out.Newest = max(out.Newest, f.at)
 		out.Facts = append(out.Facts, inferenceFact(f))
@@ -101,7 +117,7 @@ func (w *Watcher) take() []*fact {
 		}
 	}
 	w.untold = nil
-	due = w.sumUp(joined(due))
+	due = w.sumUp(&w.telling.repeats, joined(due))
 	slices.SortStableFunc(due, func(a, b *fact) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.at, b.at)) })
 	return due
 }
@@ -140,10 +156,10 @@ func joined(due []*fact) []*fact {
 }
 
 // sumUp replaces the single events of a crowd by one summary. Those of people with a colour of their own stay.
-func (w *Watcher) sumUp(due []*fact) []*fact {
+func (w *Watcher) sumUp(r *repeats, due []*fact) []*fact {
 	came, left := w.traffic(w.now - crowdTime)
 	if came+left <= crowdEvents {
-		w.telling.unsummed = false
+		r.unsummed = false
 		return due
 	}
 	due = slices.DeleteFunc(due, func(f *fact) bool {
@@ -151,11 +167,11 @@ func (w *Watcher) sumUp(due []*fact) []*fact {
 		if single || !summed(f.kind) {
 			return false
 		}
-		w.telling.unsummed = true
+		r.unsummed = true
 		return true
 	})
-	if w.telling.unsummed && w.now-w.telling.summed >= sumEvery {
-		w.telling.summed, w.telling.unsummed = w.now, false
+	if r.unsummed && w.now-r.summed >= sumEvery {
+		r.summed, r.unsummed = w.now, false
 		came, left = w.traffic(w.now - sumTime)
 		due = append(due, &fact{kind: crowdFact, at: w.now, due: w.now, rank: 1, n: came, out: left})
 	}
