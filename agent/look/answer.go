@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"touchline/agent/prompt"
 	"touchline/inference"
 	"touchline/media"
 )
@@ -128,7 +127,7 @@ func (c *Cycle) closeLook(says bool, cause error, now time.Time) (said, wanted b
 	}
 	l.quiet, l.retry.failures = "", 0
 	if c.replaced == nil && !c.superseded && c.Anchor.Epoch == l.picture.Source().Epoch {
-		l.past = append(l.past[max(0, len(l.past)+1-maxPast):], prompt.PastComment{Text: strings.TrimSpace(c.text), At: now})
+		l.memory.said(c.text, now)
 	}
 	return true, wanted
 }

@@ -52,6 +52,19 @@ func (c *Cycle) Record() Record { return c.rec }
 // Cancel ends the answer: its sound is not wanted.
 func (c *Cycle) Cancel(cause error) { c.cancel(cause) }
 
+// replace ends the answer of a cycle in flight, unless there is none or its comment is spoken to the end; cut ends that as well.
+// The Loop is locked.
+func (c *Cycle) replace(cause error, cut bool) {
+	switch {
+	case c == nil:
+	case !cut && c.comment != nil && c.comment.Began():
+		c.superseded = true // its generation continues
+	default:
+		c.replaced = cause // closeLook reports it
+		c.cancel(cause)
+	}
+}
+
 // Begun lets the next comment wait in the queue, because this one has started or was dropped.
 func (c *Cycle) Begun() {
 	c.l.mu.Lock()
@@ -137,7 +150,7 @@ func (l *Loop) beginCycle(ctx context.Context, now time.Time) (look context.Cont
 // nextCycleLocked reports whether the next cycle may start now, or else the time of the next check; zero to wait for an event.
 func (l *Loop) nextCycleLocked(now time.Time) (next time.Time, due bool) {
 	source := l.picture.Source()
-	if !l.task.Active || !source.Fresh(now) || l.picture.Len() == 0 || !l.engineTakesLooks() {
+	if !l.task.Active || !source.Fresh(now) || l.picture.Len() == 0 || !l.engine.takesLooks() {
 		return time.Time{}, false
 	}
 	if now.Before(l.retry.at) {
@@ -157,12 +170,6 @@ func (l *Loop) nextCycleLocked(now time.Time) (next time.Time, due bool) {
 		return time.Time{}, false
 	}
 	return now.Add(pacing.Approach(at.Sub(now))), !at.After(now)
-}
-
-// engineTakesLooks reports whether the engine can be asked, perhaps after loading on demand.
-func (l *Loop) engineTakesLooks() bool {
-	phase := l.engine.Status().Phase
-	return phase == inference.PhaseReady || phase == inference.PhaseUnloaded
 }
 
 // runCycle runs one cycle: newest picture, scene check, prompt, answer. It returns when the look has ended, with the engine's
@@ -345,7 +352,7 @@ func (c *Cycle) prompt(sign *window.Signature) (inference.Prompt, error) {
 	now := time.Now()
 	p := l.promptLocked(c.looked, l.lastChange, c.spoken, now)
 	c.Language, c.retries = p.Language, l.task.Agent.Repeats == settings.RepeatsRetry
-	c.past = l.comparedLocked(now)
+	c.past = l.memory.recent(now, l.task.Agent.Repeats)
 	comment, err := l.opts.Speech.Comment(c, c.spoken)
 	if err != nil {
 		return inference.Prompt{}, err
@@ -361,8 +368,9 @@ func (c *Cycle) promptAfresh(long error) inference.Prompt {
 	l := c.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.log.Warn().Err(long).Int("comments", len(l.past)).Int("remarks", len(l.remarks)).Msg("the last comments do not fit into the prompt")
-	l.past, l.remarks = nil, nil
+	l.log.Warn().Err(long).Int("comments", len(l.memory.past)).Int("remarks", len(l.memory.remarks)).
+		Msg("the last comments do not fit into the prompt")
+	l.memory = memory{}
 	return l.promptLocked(c.looked, l.lastChange, c.spoken, time.Now())
 }
 
@@ -374,9 +382,13 @@ func (l *Loop) unchangedLocked(change window.Change) bool {
 
 // promptLocked writes the prompt of a cycle.
 func (l *Loop) promptLocked(frames []window.Frame, change window.Change, spoken bool, now time.Time) inference.Prompt {
+	var remarks []prompt.Remark
+	if l.task.Agent.Hearing.Remarks {
+		remarks = l.memory.heardAt(now)
+	}
 	p := prompt.Look{
 		System: l.task.Profile.Prompt, Background: l.task.Background, Instruction: l.task.Instruction, Spoken: spoken, Change: change.Mean,
-		Longer: l.task.Longer(), Past: l.past, Remarks: l.remarksLocked(now), Now: now, Frames: Pictures(frames),
+		Longer: l.task.Longer(), Past: l.memory.past, Remarks: remarks, Now: now, Frames: Pictures(frames),
 		Facts: l.factsLocked(),
 	}.Prompt(l.task.Inference, l.engine.Capabilities())
 	p.Sampling, p.Voice, p.VoiceNow = l.task.Sampling, l.task.Voice, func() string { return l.now().Voice }

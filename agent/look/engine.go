@@ -78,6 +78,12 @@ func (e *Engine) Status() inference.Status { return e.current().Status() }
 // Capabilities implements inference.Model.
 func (e *Engine) Capabilities() inference.Capabilities { return e.current().Capabilities() }
 
+// takesLooks reports whether the engine can be asked, perhaps after loading on demand.
+func (e *Engine) takesLooks() bool {
+	phase := e.Status().Phase
+	return phase == inference.PhaseReady || phase == inference.PhaseUnloaded
+}
+
 // NewSession implements inference.Model.
 func (e *Engine) NewSession() (inference.Session, error) { return e.current().NewSession() }
 

@@ -7,8 +7,6 @@ package look
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -130,12 +128,13 @@ type Output interface {
 // Loop takes the looks of one room. Its methods are safe for concurrent use; Run must be called once. They may be called with
 // locks held that no port takes.
 type Loop struct {
+	traces // has the exported methods for the page
+
 	opts    Options
 	engine  *Engine
 	picture *Picture
 	log     zerolog.Logger
 	lexicon *repeat.Lexicon
-	traces  traces
 	album   album
 	wake    wake.Signal   // wakes think
 	work    *rescue.Group // has the goroutines of Run
@@ -146,9 +145,8 @@ type Loop struct {
 	gate       pacing.Gate
 	lastSign   *window.Signature
 	lastChange window.Change
-	past       []prompt.PastComment // the last maxPast, oldest first
-	remarks    []prompt.Remark      // the last maxRemarks, oldest first
-	number     uint64               // of the last cycle or announcement
+	memory     memory
+	number     uint64 // of the last cycle or announcement
 	inFlight   *Cycle
 	lastEpoch  uint32 // of the last cycle's anchor
 	lastPTS    time.Duration
@@ -214,12 +212,13 @@ func (l *Loop) ActNow(t Task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.setLocked(t)
-	l.past, l.lastSign = nil, nil
+	l.memory.past, l.lastSign = nil, nil
 	l.retry = retry{}
 	if l.rulesCancel != nil {
 		l.rulesCancel(ErrReplaced)
 	}
-	l.endTalkLocked(ErrReplaced, t.Agent.CutOnInstruction)
+	l.opts.Speech.Clear(ErrReplaced, t.Agent.CutOnInstruction)
+	l.inFlight.replace(ErrReplaced, t.Agent.CutOnInstruction)
 	l.gate.Interrupt()
 }
 
@@ -228,35 +227,20 @@ func (l *Loop) Stop(t Task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.setLocked(t)
-	l.endTalkLocked(ErrStopped, true)
-}
-
-// endTalkLocked cancels the cycle in flight, unless its comment is spoken to the
-// end, and drops comments that wait. With cut set it silences the current speech.
-func (l *Loop) endTalkLocked(cause error, cut bool) {
-	l.opts.Speech.Clear(cause, cut)
-	switch c := l.inFlight; {
-	case c == nil:
-	case !cut && c.comment != nil && c.comment.Began():
-		c.superseded = true // its generation continues
-	default:
-		c.replaced = cause // closeLook reports it
-		c.cancel(cause)
-	}
+	l.opts.Speech.Clear(ErrStopped, true)
+	l.inFlight.replace(ErrStopped, true)
 }
 
 // Unsaid removes a comment that was too late from the memory of past comments.
 func (l *Loop) Unsaid(text string) {
-	l.locked(func() {
-		l.past = slices.DeleteFunc(slices.Clone(l.past), func(p prompt.PastComment) bool { return p.Text == text })
-	})
+	l.locked(func() { l.memory.unsaid(text) })
 }
 
 // SourceChanged clears the state of the previous source.
 func (l *Loop) SourceChanged() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lastSign, l.past = nil, nil
+	l.lastSign, l.memory.past = nil, nil
 	l.album.clear()
 }
 
@@ -344,33 +328,13 @@ func (l *Loop) Poll(now time.Time) {
 	l.wake.Set()
 }
 
-// Bounds of the remarks in a prompt.
-const (
-	maxRemarks    = 6
-	remarkLetters = 200
-	remarkAge     = time.Minute
-)
-
 // Remark adds a participant's speech to the next prompts.
 func (l *Loop) Remark(by, text string, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	text = strings.TrimSpace(text)
-	if !l.task.Agent.Hearing.Remarks || inference.ClassifyAnswer(text, true) != inference.HasWords {
-		return
+	if l.task.Agent.Hearing.Remarks {
+		l.memory.heard(by, text, at)
 	}
-	if r := []rune(text); len(r) > remarkLetters {
-		text = string(r[:remarkLetters]) + "…"
-	}
-	l.remarks = append(slices.Clone(l.remarks[max(0, len(l.remarks)+1-maxRemarks):]), prompt.Remark{By: by, Text: text, At: at})
-}
-
-// remarksLocked returns the remarks for a prompt.
-func (l *Loop) remarksLocked(now time.Time) []prompt.Remark {
-	if !l.task.Agent.Hearing.Remarks {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(l.remarks), func(r prompt.Remark) bool { return now.Sub(r.At) > remarkAge })
 }
 
 // retry is when to look again after failures.

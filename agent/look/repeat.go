@@ -6,13 +6,6 @@ import (
 
 	"touchline/agent/prompt"
 	"touchline/agent/repeat"
-	"touchline/agent/settings"
-)
-
-// A comment must not repeat one of the last maxPast within repeatsWithin: what happens again after a while is news.
-const (
-	maxPast       = 8
-	repeatsWithin = 2 * time.Minute
 )
 
 // Spoken words cannot be taken back, and an answer streams. But a comment waits for its frame, so its text is nearly
@@ -29,31 +22,14 @@ func (c *Cycle) MayBegin(text string, now time.Time) bool {
 		return true
 	}
 	words := repeat.WholeWords(text)
-	return c.l.lexicon.HasNews(words) && c.l.repeated(past, words) == ""
+	return c.l.lexicon.HasNews(words) && c.earlier(past, words) == ""
 }
 
-// comparedLocked returns the comments that the next one must not repeat, oldest first.
-func (l *Loop) comparedLocked(now time.Time) []prompt.PastComment {
-	if l.task.Agent.Repeats == settings.RepeatsAllow {
-		return nil
-	}
-	return fresh(l.past, now)
-}
-
-// fresh returns the comments that are not too old to be repeated.
-func fresh(past []prompt.PastComment, now time.Time) []prompt.PastComment {
-	from := slices.IndexFunc(past, func(c prompt.PastComment) bool { return now.Sub(c.At) <= repeatsWithin })
-	if from < 0 {
-		return nil
-	}
-	return past[from:]
-}
-
-// repeated returns the newest comment that a text repeats; "" for none.
-func (l *Loop) repeated(past []prompt.PastComment, text string) string {
-	for _, c := range slices.Backward(past) {
-		if l.lexicon.Repeats(c.Text, text) {
-			return c.Text
+// earlier returns the newest comment that a text repeats; "" for none.
+func (c *Cycle) earlier(past []prompt.PastComment, text string) string {
+	for _, p := range slices.Backward(past) {
+		if c.l.lexicon.Repeats(p.Text, text) {
+			return p.Text
 		}
 	}
 	return ""
@@ -66,7 +42,7 @@ func (c *Cycle) endsInRepeatLocked(again bool, now time.Time) bool {
 	if c.complete || c.comment == nil || c.replaced != nil {
 		return false
 	}
-	earlier := l.repeated(l.comparedLocked(now), c.text)
+	earlier := c.earlier(l.memory.recent(now, l.task.Agent.Repeats), c.text)
 	if earlier == "" || !c.comment.Withdraw(again) {
 		return false
 	}

@@ -42,7 +42,7 @@ func (l *Loop) nextAlertLook(now time.Time) time.Time {
 
 // mayAskLocked reports whether the engine may be asked about rules: a new instruction has priority.
 func (l *Loop) mayAskLocked() bool {
-	return l.engineTakesLooks() && (!l.task.Active || !l.gate.Urgent())
+	return l.engine.takesLooks() && (!l.task.Active || !l.gate.Urgent())
 }
 
 // followCycle takes a look with the rules that are due, on the pictures of a cycle that has ended. The commentary does

@@ -150,12 +150,12 @@ func (t *Trace) size() int {
 }
 
 // Ended sets the outcome of a cycle in its traces. Attempts before the last one get OutcomeRepeated.
-func (l *Loop) Ended(rec Record) {
-	l.traces.mu.Lock()
-	defer l.traces.mu.Unlock()
+func (r *traces) Ended(rec Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	outcome, reason := rec.Outcome, rec.Reason
-	for i := range slices.Backward(l.traces.kept) {
-		if t := &l.traces.kept[i]; t.Cycle == rec.Cycle {
+	for i := range slices.Backward(r.kept) {
+		if t := &r.kept[i]; t.Cycle == rec.Cycle {
 			t.Outcome, t.Reason = outcome, reason
 			outcome, reason = OutcomeRepeated, ""
 		}
@@ -163,10 +163,10 @@ func (l *Loop) Ended(rec Record) {
 }
 
 // Traces returns the last looks at the pictures, newest first: 20 of each kind, fewer if they are long.
-func (l *Loop) Traces() []Trace {
-	l.traces.mu.Lock()
-	defer l.traces.mu.Unlock()
-	out := slices.Clone(l.traces.kept)
+func (r *traces) Traces() []Trace {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := slices.Clone(r.kept)
 	slices.Reverse(out)
 	return out
 }
