@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -102,9 +101,6 @@ func (s *Session) speechChanged() {
 	s.publishStatus()
 }
 
-// alignedMemory is the number of alignment errors kept for the p95.
-const alignedMemory = 100
-
 // lateBy is the alignment error above which a comment counts as late.
 const lateBy = 100 * time.Millisecond
 
@@ -150,10 +146,7 @@ func (s *Session) measure(r look.Record, said speech.Result) look.Record {
 		off := r.StartedAt.Sub(said.ShownAt)
 		r.ShownAt, r.AlignmentError, r.Aligned = said.ShownAt, off.Seconds(), true
 		r.Late = off.Abs() > lateBy
-		if len(s.aligned) == alignedMemory {
-			s.aligned = slices.Delete(s.aligned, 0, 1)
-		}
-		s.aligned = append(s.aligned, off.Abs())
+		s.tally.align(off.Abs())
 	}
 	return r
 }

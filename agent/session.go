@@ -19,7 +19,6 @@ import (
 	"touchline/agent/settings"
 	"touchline/agent/speech"
 	"touchline/inference"
-	"touchline/internal/polygon"
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/delay"
@@ -84,26 +83,20 @@ type Session struct {
 	picture *look.Picture
 	line    *delay.Line
 	dec     Decoder
+	cover   *cover
 	speech  *speech.Scheduler // says comments and announcements
 
 	transcodes atomic.Bool   // the source cannot be relayed as it is
 	work       *rescue.Group // has the goroutines of Run and of alerts
 
-	masking     sync.Mutex // orders changes of the masks
-	masks       atomic.Pointer[polygon.Masks]
-	maskDelayed atomic.Bool                 // the setting
-	size        atomic.Pointer[image.Point] // of the newest sampled picture
-
 	statusMu sync.Mutex // held while a status is computed and published, so that the newest is published last
 	last     Status     // published; guarded by statusMu
 
-	mu       sync.Mutex
-	started  time.Time         // when Run began
-	latest   *comment          // the last that began
-	room     string            // why the room is away; "" when connected
-	outcomes map[string]uint64 // cycles and announcements by outcome
-	late     uint64
-	aligned  []time.Duration // recent alignment errors, oldest first
+	mu      sync.Mutex
+	started time.Time // when Run began
+	latest  *comment  // the last that began
+	room    string    // why the room is away; "" when connected
+	tally   tally
 }
 
 // New checks the options and makes a Session; Run runs it.
@@ -112,10 +105,10 @@ func New(opts Options) (_ *Session, err error) {
 		return nil, errors.New("agent.Options: Engine, Input and NewDecoder are required")
 	}
 	s := &Session{
-		opts:     opts,
-		log:      opts.Log.With().Str("component", "agent").Logger(),
-		picture:  look.NewPicture(opts.Media.WindowSize),
-		outcomes: map[string]uint64{},
+		opts:    opts,
+		log:     opts.Log.With().Str("component", "agent").Logger(),
+		picture: look.NewPicture(opts.Media.WindowSize),
+		tally:   tally{outcomes: map[string]uint64{}},
 	}
 	s.picture.Configure(opts.Media.CaptureFPS, opts.Agent.Reach())
 	s.line = delay.New(delay.Options{
@@ -139,8 +132,7 @@ func New(opts Options) (_ *Session, err error) {
 	}); err != nil {
 		return nil, fmt.Errorf("make the decoder: %w", err)
 	}
-	s.size.Store(&image.Point{})
-	s.masks.Store(&polygon.Masks{})
+	s.cover = newCover(opts.Regions, s.dec)
 	s.engine = look.NewEngine(opts.Engine, opts.EngineNote)
 	if s.Steering, err = command.NewSteering(command.Options{
 		Configured: settings.InForce{Agent: opts.Agent, Pacing: opts.Pacing, Media: opts.Media, Inference: opts.Inference},
@@ -151,7 +143,7 @@ func New(opts Options) (_ *Session, err error) {
 	}
 	state := s.State()
 	o := look.Options{
-		Task: s.task(state), Engine: s.engine, Picture: s.picture, Newest: s.newest, Ahead: s.delayAhead,
+		Task: s.task(state), Engine: s.engine, Picture: s.picture, Newest: s.cover.newest, Ahead: s.delayAhead,
 		Speech: commentary{s.speech, s}, OpenSensor: opts.OpenSensor, Output: lookOutput{s}, Log: s.log,
 	}
 	if opts.Alerts != nil {
@@ -163,7 +155,7 @@ func New(opts Options) (_ *Session, err error) {
 	s.Looks = look.New(o)
 	s.speech.Pace(state.Pace().PauseAfter, state.Pacing, false)
 	s.behave(state.InForce)
-	s.mask()
+	s.cover.change()
 	if language := state.Inference.Voice.Language; !opts.Engine.Capabilities().Speaks(language) {
 		s.log.Warn().Str("engine", opts.Engine.Name()).Str("language", language).
 			Strs("engine_languages", opts.Engine.Capabilities().Languages).Msg("language not spoken by the engine")
@@ -256,7 +248,7 @@ func (s *Session) relay(f media.EncodedFrame, now time.Time) {
 	if f.SpatialLayers > 1 && carries(f.Codec) && !carries(media.H264) && !carries(media.VP8) {
 		f = packet.BaseLayer(f)
 	}
-	transcode := f.Codec == media.H265 || f.SpatialLayers > 1 || !carries(f.Codec) || s.masksDelayed()
+	transcode := f.Codec == media.H265 || f.SpatialLayers > 1 || !carries(f.Codec) || s.cover.masksDelayed()
 	if s.transcodes.Load() && !transcode && !f.KeyFrame {
 		s.opts.Input.RequestKeyFrame() // viewers cannot decode the source's own units before it
 		transcode = true
@@ -277,7 +269,7 @@ func (s *Session) relay(f media.EncodedFrame, now time.Time) {
 
 // onNewSource clears the state of the previous source.
 func (s *Session) onNewSource(f media.EncodedFrame) {
-	s.size.Store(&image.Point{})
+	s.cover.size.Store(&image.Point{})
 	s.Looks.SourceChanged()
 	if s.opts.Alerts != nil {
 		s.opts.Alerts.Forget()
@@ -288,8 +280,8 @@ func (s *Session) onNewSource(f media.EncodedFrame) {
 
 // onPicture takes a sampled picture from the decoder.
 func (s *Session) onPicture(f media.VideoFrame) {
-	s.size.Store(&image.Point{X: f.Width, Y: f.Height})
-	if s.masks.Load().Whole(f.Width, f.Height) {
+	s.cover.size.Store(&image.Point{X: f.Width, Y: f.Height})
+	if s.cover.whole(f) {
 		s.picture.Clear() // nothing to look at
 		return
 	}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"time"
 
@@ -96,7 +95,7 @@ func (s *Session) Status() Status {
 
 func (s *Session) statusLocked(state command.State, now time.Time) Status {
 	model, source, looks := s.engine.Status(), s.picture.Source(), s.Looks.State()
-	undecoded, covered := trouble(s.dec), s.covered()
+	undecoded, covered := trouble(s.dec), s.cover.reason()
 	st := Status{State: StateIdle, Percent: model.Percent}
 	if mode := state.Agent.Hearing.Mode; mode != settings.HearingOff && s.opts.Ears != nil {
 		st.Hearing = mode
@@ -166,12 +165,7 @@ func (s *Session) publishRecord(r look.Record) {
 		s.log.Debug().Uint64("cycle", r.Cycle).Str("text", r.Text).Msg("comment")
 	}
 	s.Looks.Ended(r)
-	s.locked(func() {
-		s.outcomes[r.Outcome]++
-		if r.Late {
-			s.late++
-		}
-	})
+	s.locked(func() { s.tally.count(r) })
 	for _, t := range s.opts.Texts {
 		t.Record(r)
 	}
@@ -190,7 +184,7 @@ func (s *Session) Snapshot() Snapshot {
 		Capabilities: Capabilities{can.Instructions, can.Languages, can.Structured, can.Speech},
 		RuleNames:    can.RuleNames,
 		AlertNote:    s.alertNote(now),
-		Covered:      s.covered(),
+		Covered:      s.cover.reason(),
 
 		ModelLoaded:    phase == inference.PhaseReady,
 		CaptureRunning: source.Fresh(now),
@@ -213,13 +207,13 @@ func (s *Session) Snapshot() Snapshot {
 		Settings:       view.Settings,
 		Delay:          s.line.Delay().Seconds(),
 		TargetDelay:    s.line.Target().Seconds(),
-		Comments:       s.outcomes[look.OutcomeSpoken] + s.outcomes[look.OutcomeShown] + s.outcomes[look.OutcomeCut],
-		Silent:         s.outcomes[look.OutcomeSilent],
-		Skipped:        s.outcomes[look.OutcomeSkipped],
-		Repeated:       s.outcomes[look.OutcomeRepeated],
-		Late:           s.late,
-		Dropped:        s.outcomes[look.OutcomeDropped],
-		Failed:         s.outcomes[look.OutcomeFailed],
+		Comments:       s.tally.outcomes[look.OutcomeSpoken] + s.tally.outcomes[look.OutcomeShown] + s.tally.outcomes[look.OutcomeCut],
+		Silent:         s.tally.outcomes[look.OutcomeSilent],
+		Skipped:        s.tally.outcomes[look.OutcomeSkipped],
+		Repeated:       s.tally.outcomes[look.OutcomeRepeated],
+		Late:           s.tally.late,
+		Dropped:        s.tally.outcomes[look.OutcomeDropped],
+		Failed:         s.tally.outcomes[look.OutcomeFailed],
 		Source: SourceInfo{
 			Width: source.Width, Height: source.Height, FPS: source.FPS, Epoch: source.Epoch,
 		},
@@ -233,18 +227,8 @@ func (s *Session) Snapshot() Snapshot {
 	if source.Any {
 		out.Source.Codec = source.Codec.String()
 	}
-	out.AlignmentLast, out.AlignmentP95 = s.alignmentLocked()
+	out.AlignmentLast, out.AlignmentP95 = s.tally.alignment()
 	return out
-}
-
-// alignmentLocked returns the last alignment error and the p95 in seconds, -1 before the first.
-func (s *Session) alignmentLocked() (last, p95 float64) {
-	n := len(s.aligned)
-	if n == 0 {
-		return -1, -1
-	}
-	sorted := slices.Sorted(slices.Values(s.aligned))
-	return s.aligned[n-1].Seconds(), sorted[min(n-1, (n*95+99)/100-1)].Seconds()
 }
 
 // segmentID names the captions of one utterance. It is unique across the runs of a

@@ -52,7 +52,7 @@ func (s steered) Settle(now command.State, was settings.InForce) {
 
 // behave sets the barge-in behaviour, the level of the voice and the masking of the delayed picture.
 func (s *Session) behave(now settings.InForce) {
-	s.maskDelayed.Store(now.Media.MaskDelayed)
+	s.cover.delayed.Store(now.Media.MaskDelayed)
 	h := now.Agent.Hearing
 	bargeIn := map[string]speech.BargeIn{
 		settings.BargeInTalk: speech.Talk, settings.BargeInDuck: speech.Duck, settings.BargeInWait: speech.Wait,
