@@ -145,6 +145,7 @@ type Bot struct {
 	captions *control.Captions
 	control  *control.Control
 	delayed  *fanout.Pictures
+	scenery  *scenery
 	camera   cameraSound
 	player   *sound.Player
 	players  *whep.Feed
@@ -164,7 +165,7 @@ func New(opts Options) (_ *Bot, err error) {
 	if opts.Keys == (conn.Keys{}) {
 		opts.Keys = opts.Settings.LiveKit.Keys()
 	}
-	b := &Bot{opts: opts, log: opts.Log}
+	b := &Bot{opts: opts, scenery: newScenery(opts), log: opts.Log}
 	if err := b.makeRules(); err != nil {
 		return nil, err
 	}
@@ -199,7 +200,7 @@ func New(opts Options) (_ *Bot, err error) {
 	kept.restore(values)
 	b.Alerts.OnChange(b.rulesChanged)
 	b.announceRules()
-	b.suggestWorld(b.Live().Profile)
+	b.scenery.suggest(b.Live().Profile)
 	b.SetRoom("joining the room")
 	return b, nil
 }

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"touchline/agent"
@@ -18,45 +16,12 @@ import (
 
 var _ agent.Steerer = (*Bot)(nil)
 
-// sourceScene is the page's name for the built-in camera.
-const sourceScene = "scene"
-
-// Beginnings of other sources: of a generated world, and of a participant.
-const (
-	prefixWorld  = "world:"
-	prefixCamera = "camera:"
-)
-
-// watchConfig returns the selection of tracks that a source names.
-func (b *Bot) watchConfig(source string) (media.WatchConfig, error) {
-	switch {
-	case source == "":
-		return b.opts.Settings.Media.Watch, nil
-	case source == sourceScene && b.opts.BuiltIn != "":
-		return media.WatchConfig{Identity: b.opts.BuiltIn}, nil
-	}
-	if world, ok := strings.CutPrefix(source, prefixWorld); ok && slices.Contains(b.worlds(), world) {
-		return media.WatchConfig{Identity: b.opts.BuiltIn}, nil
-	}
-	if id, ok := strings.CutPrefix(source, prefixCamera); ok && id != "" {
-		return media.WatchConfig{Identity: id}, nil
-	}
-	want := `"" (the first camera) or "camera:IDENTITY"`
-	if b.opts.BuiltIn != "" {
-		want = `"", "scene" (the built-in one) or "camera:IDENTITY"`
-	}
-	if worlds := b.worlds(); len(worlds) > 0 {
-		want = fmt.Sprintf(`"", "scene" (the built-in one), "world:NAME" with one of %q, or "camera:IDENTITY"`, worlds)
-	}
-	return media.WatchConfig{}, &settings.RangeError{Name: "source", Want: want, Got: fmt.Sprintf("%q", source)}
-}
-
 // Snapshot returns the session's snapshot with the room's sources.
 func (b *Bot) Snapshot() agent.Snapshot {
 	snap := b.Session.Snapshot()
 	snap.Source = described(snap.Source, b.Room.Watcher().Source())
 	snap.Scene = b.opts.BuiltIn != ""
-	snap.Worlds, snap.World = b.worlds(), b.world()
+	snap.Worlds, snap.World = b.scenery.names(), b.scenery.present(b.Room.Watcher())
 	b.engine.describe(&snap)
 	if b.sources != nil {
 		snap.Sources = b.sources.Sources()
@@ -82,7 +47,7 @@ func described(pictures, selected agent.SourceInfo) agent.SourceInfo {
 func (b *Bot) Check(c command.Change) error {
 	var err error
 	if c.Source != nil {
-		_, err = b.watchConfig(*c.Source)
+		_, err = b.scenery.tracks(*c.Source)
 	}
 	return errors.Join(b.Session.Check(c), b.checkVoice(c.Settings), err)
 }
@@ -92,7 +57,7 @@ func (b *Bot) Change(c command.Change, by string) (settings.Settings, error) {
 	var watch media.WatchConfig
 	if c.Source != nil {
 		var err error
-		if watch, err = b.watchConfig(*c.Source); err != nil {
+		if watch, err = b.scenery.tracks(*c.Source); err != nil {
 			return settings.Settings{}, errors.Join(b.Session.Check(c), err)
 		}
 	}
@@ -106,8 +71,8 @@ func (b *Bot) Change(c command.Change, by string) (settings.Settings, error) {
 	if c.Source != nil {
 		b.log.Info().Str("source", *c.Source).Str("by", by).Msg("source chosen")
 		b.watch(*c.Source, watch)
-	} else if c.Profile != nil && b.world() != nil {
-		b.suggestWorld(*c.Profile)
+	} else if c.Profile != nil && b.scenery.present(b.Room.Watcher()) != nil {
+		b.scenery.suggest(*c.Profile)
 	}
 	if b.opts.Grader != nil {
 		b.opts.Grader.Speak(*now.Language)
@@ -148,7 +113,7 @@ func (b *Bot) Voices() []agent.VoiceOption {
 
 // Start implements agent.Steerer.
 func (b *Bot) Start(source, by string) error {
-	watch, err := b.watchConfig(source)
+	watch, err := b.scenery.tracks(source)
 	if err != nil {
 		return err
 	}
