@@ -31,10 +31,11 @@ func (s *Session) TryRule(ctx context.Context, r alert.RuleText, past int) ([]lo
 	if s.opts.Alerts == nil {
 		return nil, look.ErrRulesUnread
 	}
-	if err := s.opts.Alerts.Check(r); err != nil {
+	facts, err := s.opts.Alerts.Check(r)
+	if err != nil {
 		return nil, err
 	}
-	return s.Looks.TryRule(ctx, strings.TrimSpace(r.When), past)
+	return s.Looks.TryRule(ctx, strings.TrimSpace(r.When), facts, past)
 }
 
 // raise publishes a phase of an alert from a look. A new alert is published again, as shown, when its frame is shown.

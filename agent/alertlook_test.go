@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -353,7 +355,7 @@ func TestAlertIsNotSpoken(t *testing.T) {
 func TestSceneRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := rules(t, alert.Rule{When: "dark", Votes: "1 of 1", Pause: "0s"}, alert.Rule{When: "a goal is scored"})
-		set.Accept(scene.CheckRule)
+		set.Accept(func(r alert.RuleText) (bool, error) { return false, scene.CheckRule(r.When) })
 		r := newRig(t, nil, func(o *agent.Options) { o.Alerts, o.Engine = set, agenttest.Open(scene.Model{}) })
 		r.dec.Side = 64
 		r.dec.SetLuma(func(pts time.Duration) byte {
@@ -508,4 +510,98 @@ func TestAlertsBesideAHangingDisk(t *testing.T) {
 		return moments
 	}
 	require.Equal(t, run(t, false), run(t, true))
+}
+
+// eyes are a sensor that looks at every second picture. From 20 to 25 s, a rule holds because of what it saw 2 s before that.
+type eyes struct {
+	looked func(news bool)
+	open   atomic.Bool
+
+	mu    sync.Mutex
+	n     int
+	first time.Duration // PTS
+	last  inference.Frame
+	event time.Duration // PTS; 0 before
+}
+
+func (e *eyes) Observe(f inference.Frame) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.n++; e.n == 1 {
+		e.first = f.PTS
+	}
+	if e.n%2 == 0 {
+		if e.last = f; e.event == 0 && f.PTS-e.first >= 18*time.Second {
+			e.event = f.PTS
+		}
+		e.looked(false)
+	}
+}
+
+func (e *eyes) Judge(rules []string, _ []inference.Region) (inference.Judgement, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f := inference.Finding{Reason: "A person comes in.", PTS: e.event, Box: &inference.Box{X0: 0.2, Y0: 0.4, X1: 0.3, Y1: 0.8}}
+	since := e.last.PTS - e.first
+	f.Holds = since >= 20*time.Second && since < 25*time.Second
+	return inference.Judgement{PTS: e.last.PTS, Epoch: e.last.Epoch, Findings: slices.Repeat([]inference.Finding{f}, len(rules))}, e.last.PTS > 0
+}
+
+func (e *eyes) Facts() (inference.Facts, bool) { return inference.Facts{Things: "1 person"}, true }
+func (e *eyes) Close() error                   { e.open.Store(false); return nil }
+
+// TestAlertsByFacts: a sensor beside the engine decides a rule after each of its looks, with look_when pixels. The alert has the picture of
+// the event, which came before the rule held, and its box. The engine is asked for the other rule only, and gets no measurement.
+func TestAlertsByFacts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := rules(t, alert.Rule{When: "a person enters", By: alert.ByFacts}, alert.Rule{When: "a goal is scored"})
+		set.Accept(func(r alert.RuleText) (bool, error) { return r.By == alert.ByFacts, nil })
+		e := &eyes{}
+		r := newRig(t, watching(replies(`{"fired":[]}`)), func(o *agent.Options) {
+			o.Alerts = set
+			o.OpenSensor = func(looked func(bool)) (inference.Sensor, error) {
+				e.looked = looked
+				e.open.Store(true)
+				return e, nil
+			}
+		})
+		time.Sleep(10 * time.Second)
+		trials, err := r.TryRule(t.Context(), alert.RuleText{When: "a person enters", By: alert.ByFacts}, look.MaxTrials)
+		require.NoError(t, err)
+		require.Len(t, trials, 1)
+		require.Equal(t, look.TrialHoldsNot, trials[0].Verdict)
+		time.Sleep(14 * time.Second)
+		trials, err = r.TryRule(t.Context(), alert.RuleText{When: "a person enters", By: alert.ByFacts}, 0)
+		require.NoError(t, err)
+		require.Equal(t, look.TrialHolds, trials[0].Verdict)
+		time.Sleep(26 * time.Second)
+		require.True(t, e.open.Load())
+		list := set.List(time.Now())
+		require.NoError(t, set.Remove("r1"))
+		time.Sleep(20 * time.Second)
+		require.False(t, e.open.Load(), "no rule needs it")
+		alerts, frames := r.reader.Alerts()
+		asked := r.engine.Questions()
+		r.stop()
+
+		require.Equal(t, []string{alert.PhaseNew, alert.PhaseShown, alert.PhaseCleared}, phases(alerts))
+		a := alerts[0]
+		require.Equal(t, "A person comes in.", a.Reason)
+		require.Equal(t, &inference.Box{X0: 0.2, Y0: 0.4, X1: 0.3, Y1: 0.8}, a.Box)
+		require.InDelta(t, e.event.Seconds(), a.AnchorPTS, 1e-9)
+		require.Equal(t, trials[0].FrameID, a.FrameID)
+		require.InDelta(t, 2, a.LatencySec, 0.5)
+		require.Equal(t, 1, a.Looks)
+		require.Len(t, frames, 1)
+		require.Equal(t, a.FrameID, frames[0].ID)
+		require.Equal(t, e.event, frames[0].PTS)
+		require.Len(t, frames[0].Pix, frames[0].Width*frames[0].Height*3)
+		require.Greater(t, list[0].Looks, uint64(100), "five pictures a second, every second one")
+		for _, p := range asked {
+			require.NotContains(t, p.Text, "detector")
+			if p.Structured() {
+				require.Equal(t, []string{"a goal is scored"}, p.Rules)
+			}
+		}
+	})
 }

@@ -43,7 +43,7 @@ type Options struct {
 	// EngineNote describes the limits of the engine for the page.
 	EngineNote string
 	// OpenSensor is as look.Options.OpenSensor.
-	OpenSensor func(changed func()) (inference.Sensor, error)
+	OpenSensor func(looked func(news bool)) (inference.Sensor, error)
 
 	Input VideoInput
 	// NewDecoder makes the decoder.

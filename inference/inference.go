@@ -59,8 +59,6 @@ type Prompt struct {
 	// Rules are the conditions of the alert rules of a structured prompt, numbered from 1, for
 	// engines that ignore Text.
 	Rules []string
-	// Regions are the zones and lines of the room that rules can name now.
-	Regions []Region
 	// Urgent lets the prompt overtake other prompts that wait for the engine.
 	Urgent bool
 	// Schema is the JSON schema of the answer, which is then structured: without random sampling and speech; nil for none. Engine
@@ -201,6 +199,8 @@ type Capabilities struct {
 	// and for one that names none of the room's zones and lines. RuleNames are examples of supported ones.
 	CheckRule func(when string, regions []Region) error
 	RuleNames []string
+	// Facts is set if its sessions implement Judge, which decides all rules; there are no prompts with Rules then.
+	Facts bool
 }
 
 // VoiceSpeaks reports whether the engine's own voice speaks a language (a BCP 47 tag; "" means English).
@@ -346,17 +346,49 @@ type Sight struct {
 	Texts []string
 }
 
-// Thing is something in a picture. Coordinates are shares of the picture, 0 to 1, from the top left corner.
+// Thing is something in a picture.
 type Thing struct {
 	// Name of its kind, or its text.
 	Name string `json:"name"`
 	// Track is the number of a thing that is followed from picture to picture; 0 for another.
 	Track int     `json:"track,omitempty"`
 	Score float32 `json:"score"` // 0 to 1
-	X0    float32 `json:"x0"`
-	Y0    float32 `json:"y0"`
-	X1    float32 `json:"x1"`
-	Y1    float32 `json:"y1"`
+	Box
+}
+
+// Box is a part of a picture in shares of it, 0 to 1, from the top left corner.
+type Box struct {
+	X0 float32 `json:"x0"`
+	Y0 float32 `json:"y0"`
+	X1 float32 `json:"x1"`
+	Y1 float32 `json:"y1"`
+}
+
+// Judge is an optional interface of a Session that decides alert rules by facts. A Sensor has it.
+type Judge interface {
+	// Judge returns what the last look means for rules that Capabilities.CheckRule accepts; false before the first look. It may be called
+	// at any time.
+	Judge(rules []string, regions []Region) (Judgement, bool)
+}
+
+// Judgement is what one look means for some rules.
+type Judgement struct {
+	// PTS of the picture that was looked at.
+	PTS   time.Duration
+	Epoch uint32
+	// Findings has one for each rule, in their order.
+	Findings []Finding
+}
+
+// Finding is why a rule holds.
+type Finding struct {
+	Holds bool
+	// Reason is a sentence in English, for people.
+	Reason string
+	// PTS of the picture that shows it: of the event, or of the last look.
+	PTS time.Duration
+	// Box is the thing that the rule is about, in that picture; nil without one.
+	Box *Box
 }
 
 // Fact is a measured event.
@@ -368,6 +400,8 @@ type Fact struct {
 
 // Sensor measures the pictures of a room for an engine that does not. Safe for concurrent use.
 type Sensor interface {
+	Judge
+
 	// Observe receives every sampled frame. It returns quickly and may drop frames.
 	Observe(f Frame)
 	// Facts returns the measurement of the newest picture that was looked at; false before the first.

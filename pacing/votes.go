@@ -117,6 +117,12 @@ func (v *Votes) Reset() Verdict {
 	return VerdictOff
 }
 
+// Require changes how many of the last looks must agree, within the bounds of VotesConfig.
+func (v *Votes) Require(need, of int) {
+	v.cfg.Need, v.cfg.Of = need, of
+	v.recent &= 1<<of - 1
+}
+
 // On reports whether an alert has begun and not ended.
 func (v *Votes) On() bool { return v.on }
 

@@ -3,6 +3,8 @@ package alert
 import (
 	"errors"
 	"time"
+
+	"touchline/inference"
 )
 
 // ErrNoAlert is returned when an alert cannot be acknowledged: its rule has a newer
@@ -23,7 +25,7 @@ type RuleText struct {
 	When string `json:"when" yaml:"when" doc:"A sentence, such as \"somebody enters by the left door\"; at most 200 characters."`
 	// Level is info, warning or critical.
 	Level string `json:"level,omitempty" yaml:"level" doc:"info, warning (default) or critical."`
-	// Votes is how many of the last looks must agree: "2 of 3".
+	// Votes is how many of the last looks must agree: "2 of 3", by facts "1 of 1".
 	Votes string `json:"votes,omitempty" yaml:"votes" doc:"How many of the last looks must agree: \"2 of 3\" (default)."`
 	// Cadence is the time between two looks for the rule: "2s".
 	Cadence string `json:"cadence,omitempty" yaml:"cadence" doc:"Time between two looks for the rule: \"2s\" (default)."`
@@ -37,6 +39,8 @@ type RuleText struct {
 	Days []string `json:"days,omitempty" yaml:"days" doc:"Days on which the hours begin: mon to sun; every day when empty."`
 	// Interrupt lets an alert of the rule interrupt speech.
 	Interrupt bool `json:"interrupt,omitempty" yaml:"interrupt" doc:"An alert of the rule may interrupt speech."`
+	// By is what decides the rule: ByAuto, ByFacts or ByModel.
+	By string `json:"by,omitempty" yaml:"by" doc:"What decides the rule: facts, model, or auto (default), facts where they can. By facts, the default of votes is \"1 of 1\"."`
 }
 
 // RuleStatus is an alert rule of a room with its state.
@@ -62,6 +66,13 @@ type RuleStatus struct {
 	// Unanswered looks: the engine failed, or its answer had another form.
 	Unanswered uint64 `json:"unanswered" doc:"Looks that the engine did not answer, or not in the form asked for."`
 }
+
+// What decides a rule.
+const (
+	ByAuto  = "auto"  // facts where they can, else the model
+	ByFacts = "facts" // what the detector of engine sight found and followed
+	ByModel = "model" // the engine's answer to the sentence
+)
 
 // Levels of alerts.
 const (
@@ -92,7 +103,8 @@ type Alert struct {
 	// Reason in a sentence: why the engine sees the rule hold, or why the alert ended.
 	Reason string `json:"reason"`
 
-	// AnchorPTS is the media time, s, of the newest frame of the look that led to the alert; FrameID names this frame.
+	// AnchorPTS is the media time, s, of the newest frame of the look that led to the alert, or by facts of the event's frame; FrameID
+	// names this frame.
 	AnchorPTS float64 `json:"anchor_pts"`
 	FrameID   uint64  `json:"frame_id"`
 	// Agreed of the last Looks looks saw the rule hold.
@@ -100,6 +112,8 @@ type Alert struct {
 	Looks  int `json:"looks"`
 	// LatencySec is from the frame's arrival to the alert.
 	LatencySec float64 `json:"latency_sec"`
+	// Box is the thing that the rule is about in the frame; nil for an alert by a model, and where there is no such thing.
+	Box *inference.Box `json:"box,omitempty"`
 
 	// Interrupt: the alert may interrupt speech.
 	Interrupt bool `json:"interrupt,omitempty"`

@@ -35,6 +35,7 @@ const testLength = 5 * time.Second
 const (
 	defaultLevel   = LevelWarning
 	defaultVotes   = "2 of 3"
+	factVotes      = "1 of 1" // of rules that facts decide: these have their own patience
 	defaultCadence = "2s"
 	defaultPause   = "30s"
 )
@@ -57,9 +58,10 @@ func parse(r RuleText) (RuleText, terms, error) {
 	r.Level = cmp.Or(r.Level, defaultLevel)
 	levels := []string{LevelInfo, LevelWarning, LevelCritical}
 	s.That(slices.Contains(levels, r.Level), "level", "info, warning or critical", short(r.Level))
-	r.Votes = cmp.Or(r.Votes, defaultVotes)
+	r.By = cmp.Or(r.By, ByAuto)
+	s.That(slices.Contains([]string{ByAuto, ByFacts, ByModel}, r.By), "by", "auto, facts or model", short(r.By))
 	var ok bool
-	t.need, t.of, ok = parseVotes(r.Votes)
+	t.need, t.of, ok = parseVotes(r.votes(false))
 	s.That(ok, "votes", fmt.Sprintf(`"K of N" looks with K from 1 to N and N at most %d, such as "2 of 3"`, pacing.MaxVotes), short(r.Votes))
 	r.Cadence, r.Pause = cmp.Or(r.Cadence, defaultCadence), cmp.Or(r.Pause, defaultPause)
 	t.cadence, ok = parseTime(r.Cadence, 200*time.Millisecond, time.Hour)
@@ -71,6 +73,14 @@ func parse(r RuleText) (RuleText, terms, error) {
 	s.Add(err)
 	r.Days = slices.Clone(r.Days)
 	return r, t, s.Err()
+}
+
+// votes returns how many looks must agree, by facts or by a model.
+func (r RuleText) votes(facts bool) string {
+	if facts {
+		return cmp.Or(r.Votes, factVotes)
+	}
+	return cmp.Or(r.Votes, defaultVotes)
 }
 
 func (t terms) votes() *pacing.Votes {

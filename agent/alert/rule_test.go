@@ -131,6 +131,6 @@ func TestRuleDefaults(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []alert.RuleStatus{{
 		ID: "r1", Active: true,
-		RuleText: alert.RuleText{When: "the pan smokes", Level: "warning", Votes: "2 of 3", Cadence: "2s", Pause: "30s"},
+		RuleText: alert.RuleText{When: "the pan smokes", Level: "warning", Votes: "2 of 3", Cadence: "2s", Pause: "30s", By: "auto"},
 	}}, set.List(time.Now()))
 }

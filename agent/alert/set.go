@@ -21,12 +21,15 @@ import (
 type Set struct {
 	mu      sync.Mutex
 	rules   []*rule
-	last    int                     // number of the last id
-	pending []Alert                 // phases that Expire returns
-	tests   []Alert                 // not cleared
-	changed func()                  // may be nil
-	accepts func(when string) error // may be nil
+	last    int     // number of the last id
+	pending []Alert // phases that Expire returns
+	tests   []Alert // not cleared
+	changed func()  // may be nil
+	accepts Accepts // may be nil
 }
+
+// Accepts reports whether facts decide a rule, or why neither they nor the engine can.
+type Accepts func(r RuleText) (facts bool, err error)
 
 // rule is a rule with its state.
 type rule struct {
@@ -58,23 +61,23 @@ func NewSet(cfg Config) (*Set, error) {
 	return s, nil
 }
 
-// Accept sets the engine's check of conditions, whose results may change. Add, Replace and Check refuse a condition that
-// fails the check; looks skip a rule with such a condition. Call Accept before the Set is shared.
-func (s *Set) Accept(check func(when string) error) { s.accepts = check }
+// Accept sets the check of rules, whose results may change. Add, Replace and Check refuse a rule that fails the check; looks skip
+// such a rule. Call Accept before the Set is shared.
+func (s *Set) Accept(check Accepts) { s.accepts = check }
 
-// accept returns the reason why the engine refuses a condition; nil if it accepts it.
-func (s *Set) accept(when string) error {
+// accept is accepts; without it the engine decides all rules.
+func (s *Set) accept(r RuleText) (facts bool, err error) {
 	if s.accepts == nil {
-		return nil
+		return false, nil
 	}
-	return s.accepts(when)
+	return s.accepts(r)
 }
 
-// parse is the function parse with the engine's check.
+// parse is the function parse with the check of rules.
 func (s *Set) parse(r RuleText) (RuleText, terms, error) {
 	r, t, err := parse(r)
 	if err == nil {
-		if err = s.accept(r.When); err != nil {
+		if _, err = s.accept(r); err != nil {
 			err = fmt.Errorf("when: %w", err)
 		}
 	}
@@ -99,10 +102,12 @@ func (s *Set) Add(r RuleText) (id string, err error) {
 	return added.id, nil
 }
 
-// Check returns all errors of a rule, joined.
-func (s *Set) Check(r RuleText) error {
-	_, _, err := s.parse(r)
-	return err
+// Check reports whether facts decide a rule. It returns all errors of the rule, joined.
+func (s *Set) Check(r RuleText) (facts bool, err error) {
+	if r, _, err = s.parse(r); err == nil {
+		facts, err = s.accept(r)
+	}
+	return facts, err
 }
 
 // Read reads the answer to a look for a single rule; ok is false for an answer in another form.
@@ -131,6 +136,9 @@ func (s *Set) Replace(id string, r RuleText) error {
 		return err
 	}
 	old := s.rules[i]
+	if facts, _ := s.accept(old.text); old.text.Votes == "" && text.Votes == old.text.votes(facts) {
+		text.Votes = "" // the client returns the default that List showed
+	}
 	s.rules[i] = &rule{
 		terms: t, id: id, text: text, votes: t.votes(), snoozedUntil: old.snoozedUntil, snoozedBy: old.snoozedBy,
 	}
@@ -226,7 +234,8 @@ func (s *Set) List(now time.Time) []RuleStatus {
 			ID: r.id, RuleText: r.text, Active: r.hours.active(now), On: r.votes.On(),
 			Alert: r.alert.ID, AckedBy: r.alert.AckedBy, Looks: r.looks, Late: r.late, Unanswered: r.unanswered,
 		}
-		if err := s.accept(r.text.When); err != nil {
+		facts, err := s.accept(r.text)
+		if st.Votes = r.text.votes(facts); err != nil {
 			st.Problem = err.Error()
 		}
 		if r.snoozed(now) {
@@ -237,14 +246,27 @@ func (s *Set) List(now time.Time) []RuleStatus {
 	return out
 }
 
-// Due returns the rules for a look that begins now, numbered from 1, and restarts their cadences. Critical rules come
+// ByFacts returns the active rules that facts decide.
+func (s *Set) ByFacts(now time.Time) []prompt.Rule {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []prompt.Rule
+	for _, r := range s.rules {
+		if s.looksFor(r, true, now) {
+			out = append(out, prompt.Rule{Number: 1, When: r.text.When, ID: r.id})
+		}
+	}
+	return out
+}
+
+// Due returns the rules for a look of the engine that begins now, numbered from 1, and restarts their cadences. Critical rules come
 // first.
 func (s *Set) Due(now time.Time) []prompt.Rule {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var due []*rule
 	for _, r := range s.rules {
-		if !s.looksFor(r, now) || r.dueAt(now).After(now) {
+		if !s.looksFor(r, false, now) || r.dueAt(now).After(now) {
 			continue
 		}
 		if !r.looked.IsZero() && now.Sub(r.looked) > 2*r.cadence {
@@ -261,13 +283,13 @@ func (s *Set) Due(now time.Time) []prompt.Rule {
 	return out
 }
 
-// Next returns when a separate look for rules should begin: one cadence after a rule was due, in case no other look checks
+// Next returns when a separate look of the engine for rules should begin: one cadence after a rule was due, in case no other look checks
 // it before. Critical rules and rules without a look do not wait for other looks. ok is false without an active rule.
 func (s *Set) Next(now time.Time) (at time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.rules {
-		if !s.looksFor(r, now) {
+		if !s.looksFor(r, false, now) {
 			continue
 		}
 		next := r.dueAt(now)
@@ -281,10 +303,13 @@ func (s *Set) Next(now time.Time) (at time.Time, ok bool) {
 	return at, ok
 }
 
-// Answer handles the answer to a look, and returns the alerts that begin or end with it.
+// Answer handles the answer to a look, or what facts say about one rule, and returns the alerts that begin or end with it.
 func (s *Set) Answer(a look.Answer) []Alert {
 	fired, ok := ReadAnswer(a.Text)
-	ok = ok && a.Err == nil
+	ok = ok && a.Err == nil || a.Finding != nil
+	if f := a.Finding; f != nil && f.Holds {
+		fired = []Fired{{Rule: 1, Reason: f.Reason}}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	reasons := map[int]string{}
@@ -383,9 +408,13 @@ func (s *Set) endLocked(r *rule, why string) {
 // snoozed reports whether a client stopped the looks for the rule.
 func (r *rule) snoozed(now time.Time) bool { return now.Before(r.snoozedUntil) }
 
-// looksFor reports whether looks check a rule.
-func (s *Set) looksFor(r *rule, now time.Time) bool {
-	return r.hours.active(now) && !r.snoozed(now) && s.accept(r.text.When) == nil
+// looksFor reports whether looks of the engine, or facts, check a rule.
+func (s *Set) looksFor(r *rule, facts bool, now time.Time) bool {
+	if !r.hours.active(now) || r.snoozed(now) {
+		return false
+	}
+	byFacts, err := s.accept(r.text)
+	return err == nil && byFacts == facts
 }
 
 // urgent reports whether there is no valid earlier look: none at all, or the clock was set back.
@@ -401,12 +430,17 @@ func (r *rule) dueAt(now time.Time) time.Time {
 
 // take handles the result of a look.
 func (r *rule) take(a look.Answer, held bool, reason string) []Alert {
+	need, of, _ := parseVotes(r.text.votes(a.Finding != nil))
+	r.votes.Require(need, of)
 	switch r.votes.Look(a.Answered, held) {
 	case pacing.VerdictNew:
 		r.alert = r.newAlert(alertID(r.id, a.Answered), a.Answered)
 		r.alert.Reason = sentence(reason, r.text.When)
 		r.alert.AnchorPTS, r.alert.FrameID = a.Anchor.PTS.Seconds(), a.Anchor.ID
-		r.alert.Agreed, r.alert.Looks = r.votes.Agreed(), r.of
+		r.alert.Agreed, r.alert.Looks = r.votes.Agreed(), of
+		if a.Finding != nil {
+			r.alert.Box = a.Finding.Box
+		}
 		r.alert.LatencySec = a.Answered.Sub(a.Anchor.Arrival).Seconds()
 		return []Alert{r.alert}
 	case pacing.VerdictCleared:

@@ -12,6 +12,7 @@ import (
 	"touchline/agent/alert"
 	"touchline/agent/look"
 	"touchline/agent/prompt"
+	"touchline/inference"
 	"touchline/media"
 	"touchline/media/window"
 )
@@ -299,11 +300,11 @@ func TestAccept(t *testing.T) {
 	r := newRoom(t, door(), alert.Rule{When: "cut"})
 	refused := errors.New("the scene engine answers the rules cut and still")
 	var check error
-	r.Accept(func(when string) error {
-		if when == "cut" {
-			return nil
+	r.Accept(func(r alert.RuleText) (facts bool, err error) {
+		if r.When == "cut" {
+			return false, nil
 		}
-		return check
+		return false, check
 	})
 	require.Len(t, r.Due(r.now), 2)
 	check = refused
@@ -311,12 +312,62 @@ func TestAccept(t *testing.T) {
 	require.ErrorIs(t, err, refused)
 	require.ErrorContains(t, err, "when: ")
 	require.ErrorIs(t, r.Replace("r1", alert.RuleText{When: "a dog barks"}), refused)
-	require.ErrorIs(t, r.Check(alert.RuleText{When: "a dog barks"}), refused)
-	require.NoError(t, r.Check(alert.RuleText{When: " cut"}))
+	_, err = r.Check(alert.RuleText{When: "a dog barks"})
+	require.ErrorIs(t, err, refused)
+	_, err = r.Check(alert.RuleText{When: " cut"})
+	require.NoError(t, err)
 	list := r.List(r.now)
 	require.Equal(t, refused.Error(), list[0].Problem)
 	require.Empty(t, list[1].Problem)
 	due := r.Due(r.now.Add(time.Minute))
 	require.Len(t, due, 1)
 	require.Equal(t, "cut", due[0].When)
+}
+
+// TestByFacts: facts need one look, unless the rule says otherwise, and looks of the engine do not check such a rule. The alert has the
+// picture and the box of the finding. The rest is as with a model.
+func TestByFacts(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, alert.Rule{When: "a person enters", Name: "yard"}, alert.Rule{When: "a goal is scored"},
+		alert.Rule{When: "a car enters", Votes: "2 of 2"})
+	facts := true
+	r.Accept(func(r alert.RuleText) (bool, error) { return facts && strings.HasSuffix(r.When, "enters"), nil })
+	require.Len(t, r.Due(r.now), 1)
+	rules := r.ByFacts(r.now)
+	require.Equal(t, []prompt.Rule{{Number: 1, ID: "r1", When: "a person enters"}, {Number: 1, ID: "r3", When: "a car enters"}}, rules)
+	list := r.List(r.now)
+	require.Equal(t, []string{"1 of 1", "2 of 3", "2 of 2"}, []string{list[0].Votes, list[1].Votes, list[2].Votes})
+	require.Equal(t, alert.ByAuto, list[0].By)
+	look := func(i int, holds bool) []alert.Alert {
+		r.now = r.now.Add(400 * time.Millisecond)
+		return r.Answer(look.Answer{
+			Rules: rules[i : i+1], Answered: r.now,
+			Finding: &inference.Finding{Holds: holds, Reason: "A person comes in.", Box: &inference.Box{X1: 0.5, Y1: 1}},
+			Anchor:  window.Frame{ID: 7, VideoFrame: media.VideoFrame{PTS: 90 * time.Second, Arrival: r.now.Add(-2 * time.Second)}},
+		})
+	}
+	require.Empty(t, look(0, false))
+	alerts := look(0, true)
+	require.Len(t, alerts, 1)
+	require.Equal(t, alert.Alert{
+		Type: "alert", ID: alerts[0].ID, Phase: alert.PhaseNew, At: r.now, Rule: "r1", Name: "yard", Level: "warning", Reason: "A person comes in.",
+		AnchorPTS: 90, FrameID: 7, Agreed: 1, Looks: 1, LatencySec: 2, Box: &inference.Box{X1: 0.5, Y1: 1},
+	}, alerts[0])
+	require.Empty(t, look(2-1, true), "the first of two votes")
+	require.Len(t, look(1, true), 1)
+	for range 4 {
+		require.Empty(t, look(0, false))
+	}
+	require.Equal(t, alert.PhaseCleared, look(0, false)[0].Phase, "after five looks without it")
+	require.Empty(t, look(0, true), "the pause of 30 s")
+
+	// A client that returns the default votes changes nothing.
+	saved := r.Saved().Rules[0].RuleText
+	require.NoError(t, r.Replace("r1", r.List(r.now)[0].RuleText))
+	require.Equal(t, saved, r.Saved().Rules[0].RuleText)
+	facts = false
+	require.Equal(t, "2 of 3", r.List(r.now)[0].Votes)
+	require.Len(t, r.Due(r.now.Add(time.Minute)), 3)
+	_, err := r.Add(alert.RuleText{When: "a person enters", By: "me"})
+	require.EqualError(t, err, `by: must be auto, facts or model, is "me"`)
 }

@@ -31,6 +31,7 @@ type engineSwitcher struct {
 	next    *sharedEngine      // chosen
 	change  *agent.EngineChange
 	problem string
+	sensor  sensorState
 }
 
 // loadPoll is the time between two looks at an engine that loads.

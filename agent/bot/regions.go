@@ -18,15 +18,7 @@ func (b *Bot) makeRules() (err error) {
 	if b.Alerts, err = alert.NewSet(b.opts.Settings.Alert); err != nil {
 		return fmt.Errorf("prepare the alert rules: %w", err)
 	}
-	b.Alerts.Accept(func(when string) error {
-		if err := b.Regions.Resting(when); err != nil {
-			return err
-		}
-		if check := b.engine.inForce().Capabilities().CheckRule; check != nil {
-			return check(when, b.Regions.Zones(true))
-		}
-		return nil
-	})
+	b.Alerts.Accept(b.acceptsRule)
 	return nil
 }
 

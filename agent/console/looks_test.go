@@ -60,7 +60,7 @@ func TestLooks(t *testing.T) {
 	require.Contains(t, string(a.body), "no_sight")
 	a.problem(t)
 	l.seen = &look.Sight{
-		PTS: 2.5, Things: []inference.Thing{{Name: "person", Track: 3, Score: 0.75, X1: 0.5, Y1: 1}},
+		PTS: 2.5, Things: []inference.Thing{{Name: "person", Track: 3, Score: 0.75, Box: inference.Box{X1: 0.5, Y1: 1}}},
 		Facts: []look.Fact{{PTS: 2, Text: "enter: person from the left"}},
 	}
 	a = r.ask("GET", "/api/rooms/final/sight", "")

@@ -24,7 +24,8 @@ func TestRules(t *testing.T) {
 		if in.When == "busy" {
 			return nil, look.ErrTrying
 		}
-		return slices.Repeat([]look.Trial{{Verdict: look.TrialHolds, Reason: in.When, FrameID: 7}}, 1+past), set.Check(in)
+		_, err := set.Check(in)
+		return slices.Repeat([]look.Trial{{Verdict: look.TrialHolds, Reason: in.When, FrameID: 7}}, 1+past), err
 	}
 	r := open(t, console.Options{Room: console.Room{Name: "final", Bot: newDesk(), Rules: set, TryRule: try}})
 	tests := []struct {

@@ -326,6 +326,7 @@ func (l *Loop) newestFramesLocked(newest media.VideoFrame) []window.Frame {
 	frames := l.picture.Select(l.task.Agent.Frames, l.task.Agent.Stride)
 	if len(frames) > 0 && l.opts.Rules != nil {
 		l.album.add(frames)
+		l.judge.observe(frames[len(frames)-1])
 	}
 	return frames
 }

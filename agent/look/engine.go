@@ -15,6 +15,8 @@ type Conversation interface {
 	inference.Model
 	inference.Session
 	inference.Speaker
+	inference.Seer
+	inference.Judge
 }
 
 // Engine is the conversation in force. Another one can take its place at any time; an answer that has begun goes on with the old one.

@@ -59,9 +59,9 @@ type Options struct {
 	Rules  Rules
 	// Regions returns the zones and lines that rules can name now; may be nil.
 	Regions func() []inference.Region
-	// OpenSensor returns a sensor for the engine in force, or says why it gets none; nil without sensors. The sensor calls changed, which
-	// does not block, after its first look and when there is news.
-	OpenSensor func(changed func()) (inference.Sensor, error)
+	// OpenSensor returns a sensor for the engine in force, or says why it gets none; nil without sensors. The sensor calls looked, which
+	// does not block, after each look; news is set after the first and when there is any.
+	OpenSensor func(looked func(news bool)) (inference.Sensor, error)
 	Output     Output
 	Log        zerolog.Logger
 }
@@ -94,11 +94,13 @@ type Comment interface {
 
 // Rules are the alert rules of the room.
 type Rules interface {
-	// Due returns the rules for a look that begins now, and counts their cadence from now.
+	// Due returns the rules for a look of the engine that begins now, and counts their cadence from now.
 	Due(now time.Time) []prompt.Rule
-	// Next returns when a look must begin if the commentary starts none; false without an active rule.
+	// Next returns when a look of the engine must begin if the commentary starts none; false without an active rule.
 	Next(now time.Time) (time.Time, bool)
-	// Answer receives a look and its answer.
+	// ByFacts returns the active rules that facts decide.
+	ByFacts(now time.Time) []prompt.Rule
+	// Answer receives a look and its answer, or what facts say about one rule.
 	Answer(ctx context.Context, a Answer)
 	// Read reads the answer to a look for one rule alone; ok is false for an answer in another form.
 	Read(answer, when string) (held bool, reason string, ok bool)
@@ -108,9 +110,10 @@ type Rules interface {
 type Answer struct {
 	Rules    []prompt.Rule
 	Text     string
-	Err      error        // of the engine
-	Anchor   window.Frame // the newest picture
-	Answered time.Time    // when the answer was complete
+	Err      error              // of the engine
+	Finding  *inference.Finding // of facts, instead of a text
+	Anchor   window.Frame       // the newest picture, or that of the finding
+	Answered time.Time          // when the answer was complete
 }
 
 // Output receives the results of looks. Its methods are called without a lock.
@@ -136,6 +139,7 @@ type Loop struct {
 	log     zerolog.Logger
 	lexicon *repeat.Lexicon
 	album   album
+	judge   judge
 	wake    wake.Signal   // wakes think
 	work    *rescue.Group // has the goroutines of Run
 	trying  sync.Mutex    // held by TryRule
@@ -164,8 +168,24 @@ type Loop struct {
 
 // New makes a Loop; Run runs it.
 func New(o Options) *Loop {
-	return &Loop{
+	l := &Loop{
 		opts: o, engine: o.Engine, picture: o.Picture, task: o.Task, log: o.Log, wake: wake.New(), lexicon: repeat.New(),
+		album: album{most: MaxTrials},
+		judge: judge{looked: wake.New(), pictures: album{most: judgedPictures}},
+	}
+	l.judge.l = l
+	o.Engine.current().Watch(l.watched)
+	return l
+}
+
+// watched is called after each look of the engine's detector.
+func (l *Loop) watched(inference.Sight) { l.judge.looked.Set() }
+
+// sensed is called after each look of the sensor.
+func (l *Loop) sensed(news bool) {
+	l.judge.looked.Set()
+	if news {
+		l.wake.Set()
 	}
 }
 
@@ -175,6 +195,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	l.work = g
 	defer l.closeSensor()
 	g.Go(func() error { return l.think(ctx) })
+	if l.opts.Rules != nil {
+		g.Go(func() error { return l.judge.run(ctx) })
+	}
 	return g.Wait()
 }
 
@@ -242,6 +265,7 @@ func (l *Loop) SourceChanged() {
 	defer l.mu.Unlock()
 	l.lastSign, l.memory.past = nil, nil
 	l.album.clear()
+	l.judge.forget()
 }
 
 // Forget drops the pictures of past looks, of the window and of looks in flight, and what was found in them. What these find raises no
@@ -252,6 +276,7 @@ func (l *Loop) Forget() {
 	l.forgets++
 	l.lastSign = nil
 	l.album.clear()
+	l.judge.forget()
 	l.picture.Clear()
 	for _, eyes := range []any{l.engine.current().Conversation, l.sensing.sensor} {
 		if f, ok := eyes.(interface{ Forget() }); ok {
@@ -265,6 +290,7 @@ func (l *Loop) Forget() {
 func (l *Loop) SetEngine(c Conversation, note string) (closeOld func() error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	c.Watch(l.watched)
 	closeOld = l.engine.replace(c, note)
 	if c := l.inFlight; c != nil && c.replaced == nil && (c.comment == nil || !c.comment.Ready()) {
 		c.replaced = errEngineChanged
@@ -306,11 +332,12 @@ type polled struct {
 	phase inference.Phase
 	reads bool      // the engine reads alert rules
 	look  time.Time // with alert rules; zero without any
+	facts bool      // facts decide alert rules
 }
 
 // Poll looks for changes that raise no event, and wakes the loop after one: a model is loaded, people change the alert rules.
 func (l *Loop) Poll(now time.Time) {
-	p := polled{phase: l.engine.Status().Phase, reads: l.ReadsRules()}
+	p := polled{phase: l.engine.Status().Phase, reads: l.ReadsRules(), facts: l.judges(now)}
 	if p.reads {
 		if at, ok := l.opts.Rules.Next(now); ok {
 			p.look = at

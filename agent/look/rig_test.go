@@ -37,7 +37,7 @@ type rig struct {
 	voice  *agenttest.Voice
 	engine *agenttest.Engine
 	rules  *alert.Set // nil without rules
-	sensor func(changed func()) (inference.Sensor, error)
+	sensor func(looked func(news bool)) (inference.Sensor, error)
 	alerts int // raised
 	stop   func()
 	latest func(media.VideoFrame) // called with each picture for a look; may be nil

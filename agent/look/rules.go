@@ -18,6 +18,11 @@ func (l *Loop) ReadsRules() bool {
 	return l.opts.Rules != nil && l.engine.Capabilities().Rules()
 }
 
+// judges reports whether facts decide alert rules. Call it without the lock: the rules' checks may ask the Loop.
+func (l *Loop) judges(now time.Time) bool {
+	return l.opts.Rules != nil && len(l.opts.Rules.ByFacts(now)) > 0
+}
+
 // nextAlertLook returns when a look for rules alone must begin, if no look of the commentary comes before; zero to wait for an event.
 // Commenting may be off.
 func (l *Loop) nextAlertLook(now time.Time) time.Time {
@@ -146,12 +151,8 @@ func (l *Loop) answerRules(ctx context.Context, rules []prompt.Rule, frames []wi
 
 // rulesPrompt writes the prompt of a look with rules.
 func (l *Loop) rulesPrompt(task Task, frames []window.Frame, rules []prompt.Rule) inference.Prompt {
-	p := prompt.Look{System: task.Profile.Prompt, Background: task.Background, Frames: Pictures(frames), Rules: rules}.
+	return prompt.Look{System: task.Profile.Prompt, Background: task.Background, Frames: Pictures(frames), Rules: rules}.
 		Prompt(task.Inference, l.engine.Capabilities())
-	if l.opts.Regions != nil {
-		p.Regions = l.opts.Regions()
-	}
-	return p
 }
 
 // failAlertLook delays the next look. A look that a new instruction or engine ended is no failure.

@@ -22,8 +22,9 @@ type sensing struct {
 
 // tendSensor opens or closes the sensor if the settings or the engine ask for it.
 func (l *Loop) tendSensor() {
+	judges := !l.engine.Capabilities().Facts && l.judges(time.Now())
 	l.mu.Lock()
-	wanted := l.opts.OpenSensor != nil && l.task.Agent.LookWhen == settings.LookByFacts
+	wanted := l.opts.OpenSensor != nil && (judges || l.looksByFactsLocked())
 	done := wanted == l.sensing.tried && !l.sensing.stale
 	l.mu.Unlock()
 	if done {
@@ -33,14 +34,16 @@ func (l *Loop) tendSensor() {
 	if !wanted {
 		return
 	}
-	sensor, err := l.opts.OpenSensor(l.wake.Set)
-	if err != nil {
-		l.log.Warn().Err(err).Msg("looks begin by pixels")
-	}
+	sensor, err := l.opts.OpenSensor(l.sensed)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sensing.tried = true
 	if err != nil {
+		if l.looksByFactsLocked() {
+			l.log.Warn().Err(err).Msg("looks begin by pixels")
+		} else {
+			l.log.Info().Err(err).Msg("no facts for alert rules")
+		}
 		l.sensing.problem = "Looks begin by pixels, not by facts: " + err.Error() + "."
 		return
 	}
@@ -58,8 +61,13 @@ func (l *Loop) closeSensor() {
 	}
 }
 
+func (l *Loop) looksByFactsLocked() bool { return l.task.Agent.LookWhen == settings.LookByFacts }
+
 // Observe passes a sampled picture to the engine and to the sensor.
 func (l *Loop) Observe(f inference.Frame) {
+	if newest, ok := l.picture.Newest(); ok && newest.PTS == f.PTS {
+		l.judge.observe(newest)
+	}
 	l.engine.Observe(f)
 	var sensor inference.Sensor
 	l.locked(func() { sensor = l.sensing.sensor })
@@ -70,13 +78,17 @@ func (l *Loop) Observe(f inference.Frame) {
 
 // Note describes the limits of the engine for the page, and why looks do not begin by facts.
 func (l *Loop) Note() (note string) {
-	l.locked(func() { note = l.sensing.problem })
+	l.locked(func() {
+		if l.looksByFactsLocked() {
+			note = l.sensing.problem
+		}
+	})
 	return strings.TrimSpace(l.engine.Note() + " " + note)
 }
 
 // factsLocked returns the sensor's measurement of the source; nil without one.
 func (l *Loop) factsLocked() *inference.Facts {
-	if l.sensing.sensor == nil {
+	if l.sensing.sensor == nil || !l.looksByFactsLocked() {
 		return nil
 	}
 	facts, ok := l.sensing.sensor.Facts()

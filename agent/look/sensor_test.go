@@ -76,6 +76,10 @@ func (e *recordedEyes) Observe(f inference.Frame) {
 	}
 }
 
+func (e *recordedEyes) Judge([]string, []inference.Region) (inference.Judgement, bool) {
+	return inference.Judgement{}, false
+}
+
 func (e *recordedEyes) Watch(f func(inference.Sight)) { e.watched = f }
 
 func (e *recordedEyes) Close() error { e.open.Store(false); return nil }
@@ -102,7 +106,7 @@ func clipLooks(t *testing.T, clip, when string) (looks, facts []event) {
 			return agenttest.Answer{Latency: 1200 * time.Millisecond, Text: "People walk."}
 		}, func(r *rig) {
 			r.task.Agent.LookWhen, r.task.Spoken = when, false
-			r.sensor = func(changed func()) (inference.Sensor, error) { return sight.NewSensor(eyes, changed), nil }
+			r.sensor = func(looked func(news bool)) (inference.Sensor, error) { return sight.NewSensor(eyes, looked), nil }
 		})
 		time.Sleep(80 * time.Second)
 		r.stop()
@@ -157,11 +161,11 @@ func TestSensorFollowsTheSetting(t *testing.T) {
 		fails.Store(true)
 		r := newRig(t, steady(500*time.Millisecond, 0), func(r *rig) {
 			r.task.Agent.LookWhen = settings.LookByFacts
-			r.sensor = func(changed func()) (inference.Sensor, error) {
+			r.sensor = func(looked func(news bool)) (inference.Sensor, error) {
 				if fails.Load() {
 					return nil, errors.New("no networks")
 				}
-				return sight.NewSensor(eyes, changed), nil
+				return sight.NewSensor(eyes, looked), nil
 			}
 		})
 		time.Sleep(20 * time.Second)

@@ -24,11 +24,7 @@ type Fact struct {
 // Sight returns what the engine found in the newest picture that it looked at; false for an engine that finds nothing, and before its
 // first look.
 func (l *Loop) Sight() (Sight, bool) {
-	seer, ok := l.engine.current().Conversation.(inference.Seer)
-	if !ok {
-		return Sight{}, false
-	}
-	seen, ok := seer.Sight()
+	seen, ok := l.engine.current().Sight()
 	source := l.picture.Source()
 	if !ok || seen.Epoch != source.Epoch {
 		return Sight{}, false

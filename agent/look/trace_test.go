@@ -37,7 +37,7 @@ func TestLooks(t *testing.T) {
 		require.Empty(t, r.Traces())
 		r.instruct("only the keeper")
 		time.Sleep(5 * time.Minute)
-		_, err := r.TryRule(t.Context(), "a goal is scored", 0)
+		_, err := r.TryRule(t.Context(), "a goal is scored", false, 0)
 		require.NoError(t, err)
 
 		looks := r.Traces()

@@ -77,8 +77,10 @@ func unpacked(look []pastPicture) ([]window.Frame, error) {
 	return frames, nil
 }
 
-// album keeps the pictures of the last looks for TryRule. Looks share their pictures with each other.
+// album keeps the pictures of the last looks. Looks share their pictures with each other.
 type album struct {
+	most int // looks
+
 	mu    sync.Mutex
 	looks [][]*pastPicture // oldest first
 }
@@ -109,7 +111,7 @@ func (a *album) add(frames []window.Frame) {
 				total += len(p.packed)
 			}
 		}
-		if i < len(a.looks)-MaxTrials || total > pastBytes && i < len(a.looks)-1 {
+		if i < len(a.looks)-a.most || total > pastBytes && i < len(a.looks)-1 {
 			a.looks = slices.Delete(a.looks, 0, i+1)
 			return
 		}
@@ -147,6 +149,23 @@ func (a *album) pack() {
 	}
 }
 
+// at returns the picture with a media time, with its pixels.
+func (a *album) at(pts time.Duration) (window.Frame, bool) {
+	var found []pastPicture
+	a.mu.Lock()
+	for _, look := range a.looks {
+		if i := slices.IndexFunc(look, func(p *pastPicture) bool { return p.PTS == pts }); i >= 0 {
+			found = []pastPicture{*look[i]}
+		}
+	}
+	a.mu.Unlock()
+	frames, err := unpacked(found)
+	if err != nil || len(frames) == 0 {
+		return window.Frame{}, false
+	}
+	return frames[0], true
+}
+
 // last returns the pictures of the last looks, newest first.
 func (a *album) last(looks int) (out [][]pastPicture) {
 	a.mu.Lock()
@@ -164,10 +183,17 @@ func (a *album) last(looks int) (out [][]pastPicture) {
 	return out
 }
 
-// TryRule asks the engine whether a sentence holds in the present pictures and in the pictures of past looks, the newest first. It
-// changes no votes and raises no alert. past is at most MaxTrials; there are fewer results when fewer looks are kept or
-// after trialTimeout. The error is ErrTrying, ErrNoPicture or ErrRulesUnread.
-func (l *Loop) TryRule(ctx context.Context, when string, past int) ([]Trial, error) {
+// TryRule asks whether a sentence holds. By facts that is the last look of the detector. The engine is asked about the present pictures
+// and those of past looks, the newest first. It changes no votes and raises no alert. past is at most MaxTrials; there are fewer
+// results when fewer looks are kept or after trialTimeout. The error is ErrTrying, ErrNoPicture or ErrRulesUnread.
+func (l *Loop) TryRule(ctx context.Context, when string, facts bool, past int) ([]Trial, error) {
+	if facts {
+		t, err := l.judge.try(when)
+		if err != nil {
+			return nil, err
+		}
+		return []Trial{t}, nil
+	}
 	if !l.ReadsRules() {
 		return nil, fmt.Errorf("%w: %s", ErrRulesUnread, l.engine.RulesUnread())
 	}

@@ -38,6 +38,7 @@ type Session struct {
 var (
 	_ inference.Speaker = (*Session)(nil)
 	_ inference.Seer    = (*Session)(nil)
+	_ inference.Judge   = (*Session)(nil)
 )
 
 // conversation is a session of a loaded model with its optional interfaces; mute replaces the ones that the model lacks.
@@ -46,6 +47,8 @@ type conversation struct {
 	inference.Speaker
 	inference.VoiceCanceller
 	inference.Seer
+
+	judge inference.Judge
 }
 
 func converse(m inference.Model) (*conversation, error) {
@@ -53,7 +56,7 @@ func converse(m inference.Model) (*conversation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a session with the model: %w", err)
 	}
-	c := &conversation{s, mute{}, mute{}, mute{}}
+	c := &conversation{s, mute{}, mute{}, mute{}, mute{}}
 	if speaker, ok := s.(inference.Speaker); ok {
 		c.Speaker = speaker
 	}
@@ -62,6 +65,9 @@ func converse(m inference.Model) (*conversation, error) {
 	}
 	if seer, ok := s.(inference.Seer); ok {
 		c.Seer = seer
+	}
+	if judge, ok := s.(inference.Judge); ok {
+		c.judge = judge
 	}
 	return c, nil
 }
@@ -80,6 +86,10 @@ func (mute) CancelVoice() {}
 func (mute) Sight() (inference.Sight, bool) { return inference.Sight{}, false }
 
 func (mute) Watch(func(inference.Sight)) {}
+
+func (mute) Judge([]string, []inference.Region) (inference.Judgement, bool) {
+	return inference.Judgement{}, false
+}
 
 // NewSession opens a session without an admission.
 func (k *ModelManager) NewSession() (inference.Session, error) { return k.Open(nil) }
@@ -251,6 +261,16 @@ func (s *Session) Watch(f func(inference.Sight)) {
 	if s.inner != nil {
 		s.inner.Watch(f)
 	}
+}
+
+// Judge implements inference.Judge.
+func (s *Session) Judge(rules []string, regions []inference.Region) (inference.Judgement, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.openLocked() != nil {
+		return inference.Judgement{}, false
+	}
+	return s.inner.judge.Judge(rules, regions)
 }
 
 // Close ends the conversation. Closing the last session starts the time to the idle unload.

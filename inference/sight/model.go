@@ -43,6 +43,7 @@ var (
 	_ inference.Model   = (*Model)(nil)
 	_ inference.Session = (*Session)(nil)
 	_ inference.Seer    = (*Session)(nil)
+	_ inference.Judge   = (*Session)(nil)
 )
 
 // Open loads the networks of a bundle.
@@ -86,7 +87,7 @@ func (*Model) Capabilities() inference.Capabilities { return Capabilities() }
 // Capabilities returns the capabilities of the engine, which need no networks.
 func Capabilities() inference.Capabilities {
 	return inference.Capabilities{
-		Instructions: true, Languages: Languages(), CheckRule: CheckRule, RuleNames: RuleNames(),
+		Instructions: true, Languages: Languages(), CheckRule: CheckRule, RuleNames: RuleNames(), Facts: true,
 	}
 }
 

@@ -1,6 +1,7 @@
 package sight
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -19,14 +20,7 @@ const (
 )
 
 // Finding is why a rule holds.
-type Finding struct {
-	// Reason is a sentence in English, for people.
-	Reason string
-	// PTS is the time of the event, or of the last look.
-	PTS time.Duration
-	// Box is the thing that the rule is about; nil without one.
-	Box *Box
-}
+type Finding = inference.Finding
 
 // RuleNames returns examples of the alert rules that the engine can evaluate.
 func RuleNames() []string {
@@ -252,22 +246,29 @@ func (w *Watcher) happened(r rule, kinds ...kind) (Finding, bool) {
 		if f.kind == scoreFact {
 			return Finding{Reason: w.reason(f), PTS: f.at}, true
 		}
+		found := Finding{Reason: w.reason(f), PTS: f.at}
 		for _, t := range f.tracks {
-			if t.group != r.name && t.name() != r.name || !w.within(r, f, t) {
-				continue
+			if (t.group == r.name || t.name() == r.name) && w.within(r, f, t) {
+				n++
+				found.Box = cmp.Or(found.Box, t.boxAt(f.at))
 			}
-			if n++; n >= r.n {
-				return Finding{Reason: w.reason(f), PTS: f.at, Box: t.asBox()}, true
-			}
+		}
+		if n >= r.n {
+			return found, true
 		}
 	}
 	return Finding{}, false
 }
 
-func (t *track) asBox() *Box {
-	return &Box{
-		Class: t.name(), Score: t.score, X0: float32(t.box.x0), Y0: float32(t.box.y0), X1: float32(t.box.x1), Y1: float32(t.box.y1),
+// boxAt returns the box of a look, within the picture; nil if it is not known any more.
+func (t *track) boxAt(at time.Duration) *inference.Box {
+	i := slices.IndexFunc(t.path, func(p point) bool { return p.at == at })
+	if i < 0 {
+		return nil
 	}
+	b := t.path[i].box
+	within := func(v float64) float32 { return float32(min(max(v, 0), 1)) }
+	return &inference.Box{X0: within(b.x0), Y0: within(b.y0), X1: within(b.x1), Y1: within(b.y1)}
 }
 
 func (w *Watcher) stays(r rule) (Finding, bool) {
@@ -278,7 +279,7 @@ func (w *Watcher) stays(r rule) (Finding, bool) {
 		}
 		if n++; n >= r.n {
 			reason := fmt.Sprintf("It has been there for %.0f seconds.", (w.now - t.stood.since).Seconds())
-			return Finding{Reason: reason, PTS: w.now, Box: t.asBox()}, true
+			return Finding{Reason: reason, PTS: t.at, Box: t.boxAt(t.at)}, true
 		}
 	}
 	return Finding{}, false
@@ -309,8 +310,7 @@ func (w *Watcher) counts(r rule) (Finding, bool) {
 	f := Finding{Reason: fill("There [is|are] {who}", least, who) + r.where() + ".", PTS: w.now}
 	for _, t := range w.present(r.name) {
 		if r.place == "" || slices.Contains(w.places(t), r.place) {
-			f.Box = t.asBox()
-			break
+			f.Box = cmp.Or(f.Box, t.boxAt(w.now))
 		}
 	}
 	return f, true

@@ -12,6 +12,8 @@ import (
 
 // Eyes are the part of a conversation with this engine that a Sensor needs.
 type Eyes interface {
+	inference.Judge
+
 	Watch(f func(inference.Sight))
 	Observe(f inference.Frame)
 	Close() error
@@ -27,15 +29,14 @@ type Sensor struct {
 
 var _ inference.Sensor = (*Sensor)(nil)
 
-// NewSensor returns a Sensor, which closes the eyes in the end. It calls changed after the first look and after each with news; changed
-// does not block.
-func NewSensor(eyes Eyes, changed func()) *Sensor {
+// NewSensor returns a Sensor, which closes the eyes in the end. It calls looked, which does not block, after each look; news is set after
+// the first and when there is any.
+func NewSensor(eyes Eyes, looked func(news bool)) *Sensor {
 	s := &Sensor{Eyes: eyes}
 	eyes.Watch(func(seen inference.Sight) {
 		now := &inference.Facts{PTS: seen.PTS, Epoch: seen.Epoch, News: seen.News, Things: numbersOf(seen.Things), Texts: seen.Texts}
-		if old := s.facts.Swap(now); old == nil || old.Epoch != now.Epoch || old.News != now.News {
-			changed()
-		}
+		old := s.facts.Swap(now)
+		looked(old == nil || old.Epoch != now.Epoch || old.News != now.News)
 	})
 	return s
 }

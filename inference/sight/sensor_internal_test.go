@@ -21,6 +21,10 @@ func (*watched) Observe(inference.Frame)         {}
 func (*watched) Close() error                    { return nil }
 func (w *watched) Forget()                       { w.Reset() }
 
+func (*watched) Judge([]string, []inference.Region) (inference.Judgement, bool) {
+	return inference.Judgement{}, false
+}
+
 func (w *watched) look(l Look) {
 	w.Push(l)
 	w.f(w.Sight())
@@ -29,7 +33,11 @@ func (w *watched) look(l Look) {
 // A measurement has the numbers of things and the text of boards; there is news when a fact would be told and at no other time.
 func TestSensorMeasures(t *testing.T) {
 	w, calls := &watched{Watcher: newTestWatcher(1)}, 0
-	s := NewSensor(w, func() { calls++ })
+	s := NewSensor(w, func(news bool) {
+		if news {
+			calls++
+		}
+	})
 	_, ok := s.Facts()
 	require.False(t, ok, "no look yet")
 	for at := time.Duration(0); at < 4*time.Second; at += 400 * time.Millisecond {

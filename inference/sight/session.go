@@ -122,7 +122,7 @@ func (s *Session) push(l Look) {
 }
 
 // Generate tells the facts since the last answer in at most two sentences, or answers inference.Silence. It looks at the frames of the
-// prompt that Observe has not received. A prompt with rules gets an answer about these alone, in JSON.
+// prompt that Observe has not received.
 func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		whole, err := s.answer(ctx, p)
@@ -154,19 +154,11 @@ func (s *Session) answer(ctx context.Context, p inference.Prompt) (inference.Chu
 	if len(p.Frames) == 0 {
 		return inference.Chunk{}, errNoFrames
 	}
-	if len(p.Rules) > 0 {
-		s.mu.Lock()
-		s.watcher.SetRegions(p.Regions)
-		s.mu.Unlock()
-	}
 	if err := s.catchUp(ctx, p.Frames); err != nil {
 		return inference.Chunk{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(p.Rules) > 0 {
-		return inference.Chunk{Text: scene.AnswerRules(p.Rules, s.holds)}, nil
-	}
 	o := TellOptions{Language: p.Language, Instruction: p.Instruction}
 	if p.MaxTokens > 0 && p.MaxTokens < 2*sentenceTokens {
 		o.MaxSentences, o.Register = 1, Brief
@@ -175,13 +167,22 @@ func (s *Session) answer(ctx context.Context, p inference.Prompt) (inference.Chu
 	return inference.Chunk{Text: cmp.Or(told.Text, inference.Silence), Anchor: told.Newest, Facts: told.Facts}, nil
 }
 
-// holds evaluates an alert rule: by facts, or by what package scene measures.
-func (s *Session) holds(when string) (reason string, ok bool) {
-	if scene.CheckRule(when) == nil {
-		return s.camera.Holds(when)
+// Judge implements inference.Judge, by facts or by what package scene measures.
+func (s *Session) Judge(rules []string, regions []inference.Region) (inference.Judgement, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watcher.SetRegions(regions)
+	out := inference.Judgement{PTS: s.looked, Epoch: s.epoch}
+	for _, when := range rules {
+		f := inference.Finding{PTS: s.looked}
+		if scene.CheckRule(when) == nil {
+			f.Reason, f.Holds = s.camera.Holds(when)
+		} else {
+			f, f.Holds = s.watcher.Holds(when)
+		}
+		out.Findings = append(out.Findings, f)
 	}
-	found, ok := s.watcher.Holds(when)
-	return found.Reason, ok
+	return out, s.looked != never
 }
 
 // Sight implements inference.Seer.

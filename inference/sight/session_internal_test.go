@@ -200,6 +200,13 @@ func TestLooksAtAPrompt(t *testing.T) {
 	})
 }
 
+func held(j inference.Judgement) (out []bool) {
+	for _, f := range j.Findings {
+		out = append(out, f.Holds)
+	}
+	return out
+}
+
 func TestRulesByFacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := (&scripted{finds: comesIn}).session(t)
@@ -208,16 +215,22 @@ func TestRulesByFacts(t *testing.T) {
 		for at := time.Duration(0); at < 8*time.Second; at += 200 * time.Millisecond {
 			s.Observe(street(at, 1))
 			synctest.Wait()
-			if at == 4*time.Second {
-				text, _ := told(t, s, inference.Prompt{Frames: []inference.Frame{street(at, 1)}, Rules: rules, Regions: regions})
-				require.JSONEq(t, `{"fired":[]}`, text)
+			found, ok := s.Judge(rules, regions)
+			require.True(t, ok)
+			if at < 5*time.Second {
+				require.Equal(t, make([]bool, 4), held(found))
 			}
 		}
-		text, _ := told(t, s, inference.Prompt{Frames: []inference.Frame{street(8*time.Second, 1)}, Rules: rules, Regions: regions})
-		require.Contains(t, text, `"rule":1`)
-		require.Contains(t, text, `"rule":3`)
-		require.Contains(t, text, `{"rule":4,"reason":"A person enters the zone \"Hall\"."}`)
-		require.NotContains(t, text, `"rule":2`)
+		found, _ := s.Judge(rules, regions)
+		require.Equal(t, []bool{true, false, true, true}, held(found))
+		require.Equal(t, uint32(1), found.Epoch)
+		require.InDelta(t, 7.8, found.PTS.Seconds(), 0.3)
+		there, enters := found.Findings[0], found.Findings[2]
+		require.Equal(t, found.PTS, there.PTS, "what is there now")
+		require.InDelta(t, 0.4, there.Box.X0, 0.05)
+		require.InDelta(t, 5, enters.PTS.Seconds(), 0.3, "the picture in which the person came")
+		require.InDelta(t, 0.05, enters.Box.X1, 0.06)
+		require.Equal(t, `A person enters the zone "Hall".`, found.Findings[3].Reason)
 		require.NoError(t, s.Close())
 	})
 }
@@ -226,8 +239,14 @@ func TestRulesOfTheCamera(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := (&scripted{}).session(t)
 		dark := inference.Frame{Width: 64, Height: 64, Pix: make([]byte, 64*64*3)}
-		text, _ := told(t, s, inference.Prompt{Frames: []inference.Frame{dark}, Rules: []string{"cut", "dark"}})
-		require.JSONEq(t, `{"fired":[{"rule":2,"reason":"The picture is dark: its mean brightness is 0 of 255."}]}`, text)
+		_, ok := s.Judge([]string{"cut", "dark"}, nil)
+		require.False(t, ok, "before the first look")
+		s.Observe(dark)
+		synctest.Wait()
+		found, ok := s.Judge([]string{"cut", "dark"}, nil)
+		require.True(t, ok)
+		require.Equal(t, []bool{false, true}, held(found))
+		require.Equal(t, "The picture is dark: its mean brightness is 0 of 255.", found.Findings[1].Reason)
 		require.NoError(t, s.Close())
 	})
 }

@@ -103,7 +103,7 @@ func (w *Watcher) Sight() inference.Sight {
 	for _, t := range w.seen() {
 		out.Things = append(out.Things, inference.Thing{
 			Name: t.name(), Track: t.id, Score: t.score,
-			X0: float32(t.box.x0), Y0: float32(t.box.y0), X1: float32(t.box.x1), Y1: float32(t.box.y1),
+			Box: inference.Box{X0: float32(t.box.x0), Y0: float32(t.box.y0), X1: float32(t.box.x1), Y1: float32(t.box.y1)},
 		})
 	}
 	return out
