@@ -8,6 +8,7 @@ const $ = (id) => document.getElementById(id);
 
 const KEPT = 50; // alerts
 export const LEVELS = ['info', 'warning', 'critical'];
+export const BY = ['auto', 'facts', 'model'];
 
 /**
  * Adds a phase of an alert to a list, newest alert first. A phase that comes late changes nothing that a later one said.
@@ -59,7 +60,7 @@ const FIELDS = [
 /** The rule without its state. @param {import('./types.js').Rule} r */
 export function plainRule(r) {
   const out = {};
-  for (const key of ['name', 'when', 'level', 'votes', 'cadence', 'pause', 'hours', 'zone', 'days', 'interrupt']) {
+  for (const key of ['name', 'when', 'by', 'level', 'votes', 'cadence', 'pause', 'hours', 'zone', 'days', 'interrupt']) {
     if (r[key] !== undefined) out[key] = r[key];
   }
   return out;
@@ -80,6 +81,26 @@ export const regionRules = (regions) => regions.flatMap(({ name, kind }) => ({
   line: [`a person crosses the line "${name}"`, `a person crosses the line "${name}" to the left`],
 })[kind] ?? []);
 
+/** Draws an alert's box over its picture, which fills its place and may be cut at the sides. @param {HTMLImageElement} img @param {import('./types.js').Box} [box] */
+function framed(img, box) {
+  const outline = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  const draw = () => {
+    const [w, h] = [img.naturalWidth, img.naturalHeight];
+    if (!box || !w) return;
+    outline.setAttribute('viewBox', `0 0 ${w} ${h}`);
+    const rect = document.createElementNS('http://www.w3.org/2000/svg', 'rect');
+    for (const [key, value] of Object.entries({ x: box.x0 * w, y: box.y0 * h, width: (box.x1 - box.x0) * w, height: (box.y1 - box.y0) * h })) rect.setAttribute(key, String(value));
+    outline.replaceChildren(rect);
+  };
+  outline.setAttribute('preserveAspectRatio', 'xMidYMid slice');
+  img.addEventListener('load', draw);
+  draw();
+  return h('span', { class: 'framed' }, img, outline);
+}
+
+/** A choice of what decides a rule. @param {string} id @param {string} [now] */
+const bySelect = (id, now = 'auto') => h('select', { id }, ...BY.map((value) => h('option', { value, selected: value === now }, value)));
+
 export class Alerts {
   /** @type {import('./types.js').Alert[]} newest first */
   #list = [];
@@ -98,6 +119,7 @@ export class Alerts {
   #when = h('input', { id: 'rule-when', maxLength: 200, autocomplete: 'off', spellcheck: true, required: true, placeholder: 'somebody comes to the door' });
   #whens = h('datalist', { id: 'rule-whens' });
   #level = h('select', { id: 'rule-level' }, ...LEVELS.map((l) => h('option', { value: l, selected: l === 'warning' }, l)));
+  #by = bySelect('rule-by');
 
   /**
    * @param {import('./state.js').State} state @param {import('./panel.js').Panel} panel
@@ -109,7 +131,7 @@ export class Alerts {
     this.silent = silent;
     this.#when.setAttribute('list', this.#whens.id);
     const form = h('form', { class: 'url' }, h('label', { for: 'rule-when' }, 'Alert when'), this.#when, this.#whens, h('button', { class: 'act' }, 'Add'),
-      h('label', { for: 'rule-level', class: 'level' }, 'Level ', this.#level),
+      h('label', { for: 'rule-level', class: 'level' }, 'Level ', this.#level), h('label', { for: 'rule-by', class: 'level' }, 'Decided by ', this.#by),
       h('button', { class: 'quiet', type: 'button', id: 'rule-try' }, 'Try it'), this.#problem);
     form.dataset.needs = 'rules';
     this.#rulesBox.dataset.needs = 'rules';
@@ -157,10 +179,15 @@ export class Alerts {
     this.#drawList();
   }
 
+  /** The rule in the form. */
+  #entered() {
+    return { when: this.#when.value.trim(), level: this.#level.value, by: this.#by.value };
+  }
+
   /** Tries a rule of the room, or the one in the form. @param {string} id */
   async #try(id) {
     const r = this.#rules.find((x) => x.id === id);
-    const rule = r ? plainRule(r) : { when: this.#when.value.trim(), level: this.#level.value };
+    const rule = r ? plainRule(r) : this.#entered();
     if (!rule.when) return;
     const say = (words) => {
       if (r) this.#tried.set(id, words);
@@ -192,9 +219,9 @@ export class Alerts {
   }
 
   async #add() {
-    const when = this.#when.value.trim();
-    if (!when) return;
-    await this.#change(() => api.addRule({ when, level: this.#level.value }), () => {
+    const rule = this.#entered();
+    if (!rule.when) return;
+    await this.#change(() => api.addRule(rule), () => {
       this.#when.value = '';
     });
   }
@@ -255,14 +282,15 @@ export class Alerts {
       return /** @type {const} */ ([key, label, h('input', { id: `rule-${r.id}-${key}`, value: Array.isArray(value) ? value.join(', ') : value, placeholder: example, autocomplete: 'off' })]);
     });
     const level = h('select', { id: `rule-${r.id}-level` }, ...LEVELS.map((l) => h('option', { value: l, selected: l === (r.level ?? 'warning') }, l)));
+    const by = bySelect(`rule-${r.id}-by`, r.by);
     const interrupt = h('input', { type: 'checkbox', id: `rule-${r.id}-interrupt`, checked: Boolean(r.interrupt) });
     const form = h('form', { class: 'rule-form' },
-      ...inputs.map(([, label, input]) => h('label', {}, label, input)), h('label', {}, 'Level', level),
+      ...inputs.map(([, label, input]) => h('label', {}, label, input)), h('label', {}, 'Level', level), h('label', {}, 'Decided by', by),
       h('label', { class: 'check' }, interrupt, 'may interrupt speech'), h('button', { class: 'act' }, 'Save'));
     const box = h('details', {}, h('summary', {}, 'More'), form);
     form.addEventListener('submit', (e) => {
       e.preventDefault();
-      const rule = { when: r.when, level: level.value, interrupt: interrupt.checked };
+      const rule = { when: r.when, by: by.value, level: level.value, interrupt: interrupt.checked };
       for (const [key, , input] of inputs) {
         const text = input.value.trim();
         if (text) rule[key] = key === 'days' ? text.split(/[ ,]+/) : text;
@@ -299,7 +327,7 @@ export class Alerts {
     box.dataset.level = a.level;
     $('alarm-level').textContent = a.level;
     $('alarm-words').textContent = `${a.name}: ${a.reason}`;
-    $('alarm-frame').src = api.alertFrameURL(a.id, 160);
+    $('alarm-picture').replaceChildren(framed(h('img', { id: 'alarm-frame', src: api.alertFrameURL(a.id, 160), alt: '' }), a.box));
     box.hidden = false;
     if (a.level !== 'info' && !this.silent()) chime();
   }
@@ -311,7 +339,7 @@ export class Alerts {
 
   #drawList() {
     this.#listBox.replaceChildren(...this.#list.map((a) => {
-      const link = h('a', { href: api.alertFrameURL(a.id), target: '_blank', rel: 'noopener' }, h('img', { src: api.alertFrameURL(a.id, 160), alt: 'The frame of the alert', loading: 'lazy' }));
+      const link = h('a', { href: api.alertFrameURL(a.id), target: '_blank', rel: 'noopener' }, framed(h('img', { src: api.alertFrameURL(a.id, 160), alt: 'The frame of the alert', loading: 'lazy' }), a.box));
       const row = h('div', { class: 'row' });
       row.dataset.needs = 'rules';
       if (!a.acked_by) {

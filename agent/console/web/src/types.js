@@ -170,6 +170,8 @@
  * @property {number} [tokens]
  * @property {{pts: number, text: string}[]} [facts] the measured events that it tells
  *
+ * @typedef {{x0: number, y0: number, x1: number, y1: number}} Box shares of the picture
+ *
  * @typedef {object} Thing
  * @property {string} name @property {number} [track] its number, if it is followed @property {number} score
  * @property {number} x0 @property {number} y0 @property {number} x1 @property {number} y1 shares of the picture
@@ -207,12 +209,14 @@
  * @property {string} level info, warning, critical
  * @property {string} reason
  * @property {number} frame_id
+ * @property {Box} [box] the thing in the frame, of an alert by facts
  *
  * @typedef {object} Rule
  * @property {string} id
  * @property {string} when
  * @property {string} [name] @property {string} [level] @property {string} [hours] @property {string} [zone] @property {string[]} [days]
  * @property {string} [votes] @property {string} [cadence] @property {string} [pause] @property {boolean} [interrupt]
+ * @property {string} [by] what decides it: auto, facts, model
  * @property {string} [problem] why the engine cannot be asked for it
  * @property {string} [snoozed_until] @property {string} [snoozed_by]
  * @property {boolean} active @property {boolean} on
