@@ -1,6 +1,7 @@
 package sight
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -101,4 +102,119 @@ func TestRulesOfText(t *testing.T) {
 	require.Contains(t, f.Reason, "ARS 1–0 CHE")
 	_, ok = w.Holds("nobody for 3 s")
 	require.True(t, ok)
+}
+
+// TestRulesAgainstTheList compares rules about arrivals, presence and numbers with what was listed by eye, for the clip, mirrored and
+// backwards. Of an event that fired, one of its kind is listed within 3 s. A number, or presence, of a still is found if the rule holds at
+// some time within 3 s after it.
+func TestRulesAgainstTheList(t *testing.T) {
+	list, clip := listOf(t), recorded(t, "vtest")
+	var enters, numbers, crowds tally
+	for _, c := range []struct {
+		name string
+		r    recording
+		list []listed
+	}{
+		{"vtest", clip, list},
+		{"mirrored", recorded(t, "mirrored"), mirrored(list)},
+		{"backwards", clip.backwards(), backwards(list, 79400*time.Millisecond)},
+	} {
+		enters.add(enteringOf(t, c.name, c.r, c.list))
+		numbers.add(numbersOfStills(t, c.name, c.r, c.list, 1, exactMost))
+		crowds.add(numbersOfStills(t, c.name, c.r, c.list, exactMost+1, exactMost+2))
+	}
+	t.Logf("a person enters: %v; presence and numbers to %d: %v; above: %v", enters, exactMost, numbers, crowds)
+	require.GreaterOrEqual(t, enters.right(), 0.95)
+	require.GreaterOrEqual(t, enters.recall(), 0.95)
+	require.GreaterOrEqual(t, numbers.right(), 0.95)
+	require.GreaterOrEqual(t, numbers.recall(), 0.95)
+	require.GreaterOrEqual(t, crowds.right(), 0.95, "lower bounds")
+}
+
+// tally counts rules that held, those that were right, those that the list asks for, and those of them that were found.
+type tally struct{ held, true, listed, found int }
+
+func (c *tally) add(o tally) {
+	c.held, c.true, c.listed, c.found = c.held+o.held, c.true+o.true, c.listed+o.listed, c.found+o.found
+}
+
+func (c *tally) right() float64  { return float64(c.true) / float64(max(c.held, 1)) }
+func (c *tally) recall() float64 { return float64(c.found) / float64(max(c.listed, 1)) }
+
+func (c tally) String() string {
+	return fmt.Sprintf("%d of %d right (%.2f), found %d of %d (%.2f)", c.true, c.held, c.right(), c.found, c.listed, c.recall())
+}
+
+// enteringOf compares "a person enters" with the list.
+func enteringOf(t *testing.T, name string, r recording, list []listed) (out tally) {
+	t.Helper()
+	var fired []time.Duration
+	w := newTestWatcher(1)
+	r.play(w, func(time.Duration) {
+		f, ok := w.Holds("a person enters")
+		if ok && !slices.Contains(fired, f.PTS) {
+			fired = append(fired, f.PTS)
+			require.NotNil(t, f.Box, "%s: %s", name, f.PTS)
+		}
+	})
+	near := func(a, b time.Duration) bool { return (a - b).Abs() <= 3*time.Second }
+	for _, at := range fired {
+		out.held++
+		if slices.ContainsFunc(list, func(l listed) bool { return (l.what == "arrives" || l.what == "appears") && near(l.at, at) }) {
+			out.true++
+		} else {
+			t.Logf("%s: not listed: enters at %.1f", name, at.Seconds())
+		}
+	}
+	for _, l := range list {
+		if l.what != "arrives" || l.at < settleTime {
+			continue
+		}
+		out.listed++
+		if slices.ContainsFunc(fired, func(at time.Duration) bool { return near(l.at, at) }) {
+			out.found++
+		} else {
+			t.Logf("%s: missed: enters at %.1f", name, l.at.Seconds())
+		}
+	}
+	return out
+}
+
+// numbersOfStills compares "at least N people" with the listed stills, "somebody is there" for one.
+func numbersOfStills(t *testing.T, name string, r recording, list []listed, least, most int) (out tally) {
+	t.Helper()
+	w := newTestWatcher(1)
+	held := map[int][]time.Duration{} // times by number
+	r.play(w, func(now time.Duration) {
+		for n := least; n <= most; n++ {
+			when := fmt.Sprintf("at least %d people", n)
+			if n == 1 {
+				when = "somebody is there"
+			}
+			if _, ok := w.Holds(when); ok {
+				held[n] = append(held[n], now)
+			}
+		}
+	})
+	for _, l := range list {
+		for n := least; n <= most && l.what == "count"; n++ {
+			at := slices.ContainsFunc(held[n], func(at time.Duration) bool { return at >= l.at && at < l.at+400*time.Millisecond })
+			soon := slices.ContainsFunc(held[n], func(at time.Duration) bool { return at >= l.at && at <= l.at+3*time.Second })
+			if at {
+				out.held++
+			}
+			if at && l.n >= n {
+				out.true++
+			}
+			if l.n >= n {
+				out.listed++
+			}
+			if l.n >= n && soon {
+				out.found++
+			} else if soon != (l.n >= n) && (at || !soon) {
+				t.Logf("%s: at least %d at %.1f: listed %d, holds %v", name, n, l.at.Seconds(), l.n, soon)
+			}
+		}
+	}
+	return out
 }
