@@ -21,6 +21,7 @@ const (
 	quietView    = 3                       // people up to which one comes "into view"
 	arriveWait   = 1600 * time.Millisecond // for others who come along
 	arriveJoin   = 2400 * time.Millisecond // between those who came together
+	edgeReach    = 0.5                     // of another one, within which a first box at the picture's edge is no arrival
 	leaveAge     = 2500 * time.Millisecond
 	returnTime   = 4 * time.Second // in which a lost track comes back
 	returnReach  = 2.0
@@ -170,9 +171,10 @@ func (w *watch) returns(t *track, old lost) bool {
 	if out := edge(o.box, area{}.plus(-1, o.endSpeed())); out != noSide && edge(t.first, t.startSpeed()) == out {
 		return false
 	}
-	x, y := t.box.x0, t.box.y0
-	at := o.expected(w.now)
-	return area{x, y, x, y}.distance(area{at.x0, at.y0, at.x0, at.y0}, w.aspect) < returnReach*t.box.height()
+	// Its way leads on to where the new one began, and the new one's way comes from where it was lost.
+	before := t.first.plus(-min(t.born-o.at, time.Second).Seconds(), t.startSpeed())
+	reach := returnReach * t.box.height()
+	return o.expected(t.born).distance(t.first, w.aspect) < reach && before.distance(o.box, w.aspect) < reach
 }
 
 // begin takes a track that is believed now.
@@ -213,7 +215,12 @@ func (w *watch) arrive() {
 	if at == noSide {
 		reach, along = 1.5, time.Second
 	}
-	same = slices.DeleteFunc(same, func(t *track) bool { return !w.alone(t, reach, along) })
+	same = slices.DeleteFunc(same, func(t *track) bool {
+		if at != noSide && touches(t.first, area{}, 0) {
+			return !w.alone(t, edgeReach, along)
+		}
+		return !w.alone(t, reach, along)
+	})
 	if at == noSide && w.known(person) > quietView || len(same) == 0 {
 		return // perhaps it was there before and only seen late: the number tells it
 	}

@@ -189,7 +189,8 @@ func backwards(list []listed, end time.Duration) []listed {
 
 func TestArrivalsAndDepartures(t *testing.T) {
 	list, clip := listOf(t), recorded(t, "vtest")
-	for _, c := range []struct {
+	var ofClip float64
+	for i, c := range []struct {
 		name string
 		r    recording
 		list []listed
@@ -200,7 +201,10 @@ func TestArrivalsAndDepartures(t *testing.T) {
 	} {
 		recall, precision, numbers := score(t, c.name, c.r, c.list)
 		t.Logf("%s: recall %.2f, precision %.2f, numbers %.2f", c.name, recall, precision, numbers)
-		require.GreaterOrEqual(t, recall, 0.85, c.name)
+		if i == 0 {
+			ofClip = recall
+		}
+		require.GreaterOrEqual(t, recall, max(0.85, ofClip-0.05), c.name)
 		require.GreaterOrEqual(t, precision, 0.95, c.name)
 		require.GreaterOrEqual(t, numbers, 0.85, c.name)
 	}
