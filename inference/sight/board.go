@@ -24,12 +24,17 @@ const (
 	readDoubted = 4               // of a score that does not rise by one to three
 	mostLines   = 40              // of a search; more is a page of text and no board
 	mostReads   = 6               // lines in one look
-	clockEvery  = time.Second     // between readings of a line that is a clock alone
+	readFailed  = 4               // readings in a row that do not agree
 	blockChange = 12              // levels, of the mean of a block
 	thumbWidth  = 64
 	thumbHeight = 16
 	blockWidth  = 8 // of a thumbnail: one digit of a line is enough
 	blockHeight = 4
+	blocks      = thumbWidth / blockWidth * thumbHeight / blockHeight
+
+	// slowEvery is the time between readings of a line that moves and reads the same, such as a clock, or that cannot be read: every
+	// second look.
+	slowEvery = 750 * time.Millisecond
 )
 
 // TextReader finds and reads lines of text; a Reader does.
@@ -66,10 +71,12 @@ type boardLine struct {
 	seen, missed int
 	thumb        []int // of the last reading
 	read         time.Duration
-	clock        bool // nothing else in the last reading
+	moved        [blocks]int // between the last two readings
+	calm         [blocks]int // changes up to it did not change the text
 	text         string
 	pending      string // of the last readings
 	same, need   int    // of them, and how many confirm their text
+	failed       int    // readings since one confirmed a text
 }
 
 // NewBoard returns the board of a view.
@@ -103,15 +110,7 @@ func (b *Board) Look(f inference.Frame, t TextReader) ([]BoardChange, error) {
 		}
 		b.search(f.PTS, found)
 	}
-	var stale []*boardLine
-	var places []Rect
-	for _, l := range b.lines {
-		if len(stale) < mostReads && l.seen >= lineStays && b.stale(l, f) {
-			stale, places = append(stale, l), append(places, l.place)
-		}
-	}
-	// The others of a page of text come first in the next look.
-	b.lines = append(slices.DeleteFunc(b.lines, func(l *boardLine) bool { return slices.Contains(stale, l) }), stale...)
+	stale, places := b.stale(f)
 	if len(stale) == 0 {
 		return nil, nil
 	}
@@ -131,11 +130,53 @@ func (b *Board) Look(f inference.Frame, t TextReader) ([]BoardChange, error) {
 	return changes, nil
 }
 
+// stale takes the lines that must be read from the front of lines to its end, and returns them with their places. One of them may be slow.
+func (b *Board) stale(f inference.Frame) (stale []*boardLine, places []Rect) {
+	anySlow := false
+	for _, l := range b.lines {
+		if len(stale) == mostReads || l.seen < lineStays {
+			continue
+		}
+		thumb := b.thumb(l.place.pixels(f), f)
+		if thumb == nil {
+			continue
+		}
+		moved := changes(l.thumb, thumb)
+		due, slow := l.due(moved, f.PTS)
+		if !due || slow && anySlow {
+			continue
+		}
+		anySlow = anySlow || slow
+		l.thumb, l.moved, l.read = thumb, moved, f.PTS
+		stale, places = append(stale, l), append(places, l.place)
+	}
+	// The others of a page of text come first in the next look.
+	b.lines = append(slices.DeleteFunc(b.lines, func(l *boardLine) bool { return slices.Contains(stale, l) }), stale...)
+	return stale, places
+}
+
+// due reports whether a line must be read: its last readings differ, or its pixels changed since. A slow one changed no more than it did
+// while its text stayed, as a clock does, or cannot be read.
+func (l *boardLine) due(moved [blocks]int, now time.Duration) (due, slow bool) {
+	unsure, fails := l.same < l.need, l.failed >= readFailed
+	if l.thumb == nil || unsure && !fails {
+		return true, false
+	}
+	changed := unsure && l.same > 0
+	for i, m := range moved {
+		if m >= blockChange && m > l.calm[i] && !fails {
+			return true, false
+		}
+		changed = changed || m >= blockChange
+	}
+	return changed && (now-l.read >= slowEvery || now < l.read), true
+}
+
 // search takes the lines of a search.
 func (b *Board) search(now time.Duration, found []Rect) {
+	regular, again := b.soon == 0, false
 	b.searched, b.soon = now, max(0, b.soon-1)
 	found = found[:min(len(found), mostLines)]
-	regular := b.soon == 0
 	for _, l := range b.lines {
 		l.missed++
 	}
@@ -156,10 +197,14 @@ func (b *Board) search(now time.Duration, found []Rect) {
 		}
 		best.seen++
 		best.missed = 0
+		again = again || best.seen <= lineStays
 		if n := float32(best.seen); best.seen <= outlines {
 			p := &best.place
 			p.X0, p.Y0, p.X1, p.Y1 = p.X0+(r.X0-p.X0)/n, p.Y0+(r.Y0-p.Y0)/n, p.X1+(r.X1-p.X1)/n, p.Y1+(r.Y1-p.Y1)/n
 		}
+	}
+	if b.soon == 1 && !again { // the new lines moved
+		b.soon = 0
 	}
 	b.lines = slices.DeleteFunc(b.lines, func(l *boardLine) bool { return l.missed >= lineLost })
 	if b.clockOn != nil && b.clockOn.missed >= lineLost {
@@ -174,17 +219,6 @@ func (r Rect) share(o Rect) float32 {
 		return 0
 	}
 	return w * h / ((r.X1-r.X0)*(r.Y1-r.Y0) + (o.X1-o.X0)*(o.Y1-o.Y0) - w*h)
-}
-
-// stale reports whether a line must be read: its last readings differ, or its pixels changed since.
-func (b *Board) stale(l *boardLine, f inference.Frame) bool {
-	thumb := b.thumb(l.place.pixels(f), f)
-	sure := l.same >= l.need && l.thumb != nil
-	if thumb == nil || sure && (l.clock && f.PTS-l.read < clockEvery && f.PTS >= l.read || !changed(l.thumb, thumb)) {
-		return false
-	}
-	l.thumb, l.read = thumb, f.PTS
-	return true
 }
 
 // thumb returns the small grey picture of a line; nil if it is too small.
@@ -203,21 +237,19 @@ func (b *Board) thumb(r rect, f inference.Frame) []int {
 	return thumb
 }
 
-// changed reports whether a block of a thumbnail changed.
-func changed(was, is []int) bool {
-	for y := 0; y < thumbHeight; y += blockHeight {
-		for x := 0; x < thumbWidth; x += blockWidth {
-			sum := 0
-			for at := range blockWidth * blockHeight {
-				i := (y+at/blockWidth)*thumbWidth + x + at%blockWidth
-				sum += max(is[i]-was[i], was[i]-is[i])
-			}
-			if sum >= blockChange*blockWidth*blockHeight {
-				return true
-			}
-		}
+// changes returns the mean change of each block of a thumbnail, in levels.
+func changes(was, is []int) (moved [blocks]int) {
+	if was == nil {
+		return moved
 	}
-	return false
+	for i, v := range is {
+		x, y := i%thumbWidth/blockWidth, i/thumbWidth/blockHeight
+		moved[y*(thumbWidth/blockWidth)+x] += max(v-was[i], was[i]-v)
+	}
+	for i := range moved {
+		moved[i] /= blockWidth * blockHeight
+	}
+	return moved
 }
 
 var (
@@ -228,6 +260,7 @@ var (
 // hear takes a reading of a line. A text counts when two in a row agree; clocks do not count as a part of it. A score that is lost, or
 // does not rise by one to three, may be misread and needs twice as many.
 func (b *Board) hear(l *boardLine, now time.Duration, r Reading) (BoardChange, bool) {
+	l.failed++
 	if !r.Sure || r.Text == "" {
 		l.same = 0
 		return BoardChange{}, false
@@ -239,9 +272,11 @@ func (b *Board) hear(l *boardLine, now time.Duration, r Reading) (BoardChange, b
 	} else if b.clockOn == l {
 		b.clock, b.clockOn = "", nil
 	}
-	l.clock = text == ""
-	if l.same == 0 || text != l.pending {
-		l.pending, l.same = text, 0
+	if text != l.pending {
+		l.pending, l.same, l.calm, l.moved = text, 0, [blocks]int{}, [blocks]int{}
+	}
+	for i, m := range l.moved {
+		l.calm[i] = max(l.calm[i], m+m/4)
 	}
 	l.same++
 	was, scored := scoreOf(l.text)
@@ -251,6 +286,9 @@ func (b *Board) hear(l *boardLine, now time.Duration, r Reading) (BoardChange, b
 	l.need = readAgree
 	if scored && !goal && is != was {
 		l.need = readDoubted
+	}
+	if l.same >= l.need {
+		l.failed = 0
 	}
 	if text == "" || text == l.text || l.same < l.need {
 		return BoardChange{}, false
