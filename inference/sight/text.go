@@ -23,6 +23,8 @@ const (
 	leastCrop  = 8        // pixels of a side of a line that is read
 	sameHeight = 0.6      // of two pieces of a line, and their overlap
 	letterGap  = 1.6      // heights between a letter and the next piece of its line
+	faintSpace = 0.3      // probability of a space that counts
+	faintSign  = 0.05     // of a dash or colon between two digits
 	signedGain = 2. / 255 // of a byte to -1 to 1
 )
 
@@ -53,12 +55,18 @@ type Reader struct {
 	finder, reader *ort.Network
 	find           bundle.Finder
 	read           bundle.Reader
+	signs          map[rune]int // the space, dash and colon of read.Characters
 	scalers        sync.Pool
 }
 
 // OpenReader loads the finder and the reader of a bundle, as OpenDetector.
 func OpenReader(b *bundle.Bundle, library string) (*Reader, error) {
-	r := &Reader{find: b.Manifest.Finder, read: b.Manifest.Reader, scalers: sync.Pool{New: func() any { return &scaler{} }}}
+	r := &Reader{
+		find: b.Manifest.Finder, read: b.Manifest.Reader, signs: map[rune]int{}, scalers: sync.Pool{New: func() any { return &scaler{} }},
+	}
+	for _, sign := range []rune{' ', '-', ':'} {
+		r.signs[sign] = max(0, slices.Index(r.read.Characters, string(sign)))
+	}
 	shapes := ort.SessionOptions{Threads: 1, NoMemoryPattern: true, Arena: true} // that change with every run
 	var err error
 	if r.finder, err = ort.OpenNetwork(library, b.Path(r.find.File), shapes); err != nil {
@@ -181,21 +189,29 @@ func (r *Reader) Read(f inference.Frame, lines []Rect) ([]Reading, error) {
 	return readings, nil
 }
 
-// decode takes the likeliest character of each step, without repetitions and steps without one.
+// decode takes the likeliest character of each step, without repetitions and steps without one, and faint signs.
 func (r *Reader) decode(p []float32) Reading {
-	var text strings.Builder
-	var sum float32
-	count, last := 0, 0
-	for n := len(r.read.Characters); len(p) > 0; p = p[n:] {
-		best := 0
-		for i, v := range p[:n] {
-			if v > p[best] {
-				best = i
+	n := len(r.read.Characters)
+	likeliest := make([]int, len(p)/n)
+	for step := range likeliest {
+		for i, v := range p[step*n:][:n] {
+			if v > p[step*n+likeliest[step]] {
+				likeliest[step] = i
 			}
 		}
+	}
+	var text strings.Builder
+	var sum float32
+	count, last, before := 0, 0, ""
+	for step, best := range likeliest {
+		scores := p[step*n:][:n]
+		if best == 0 {
+			best = r.faint(scores, before, likeliest[step+1:])
+		}
 		if best != last && best != 0 {
-			text.WriteString(r.read.Characters[best])
-			sum += p[best]
+			before = r.read.Characters[best]
+			text.WriteString(before)
+			sum += scores[best]
 			count++
 		}
 		last = best
@@ -204,7 +220,36 @@ func (r *Reader) decode(p []float32) Reading {
 		return Reading{}
 	}
 	score := sum / float32(count)
-	return Reading{Text: strings.TrimSpace(text.String()), Score: score, Sure: score >= r.read.Least}
+	return Reading{Text: lastZero(strings.TrimSpace(text.String())), Score: score, Sure: score >= r.read.Least}
+}
+
+// faint returns a thin sign in a step that the network takes for none, as the characters beside it are likelier: a space, and a dash or a
+// colon between two digits.
+func (r *Reader) faint(scores []float32, before string, after []int) int {
+	if scores[r.signs[' ']] >= faintSpace {
+		return r.signs[' ']
+	}
+	next := slices.IndexFunc(after, func(c int) bool { return c != 0 })
+	if next < 0 || !isDigit(before) || !isDigit(r.read.Characters[after[next]]) {
+		return 0
+	}
+	for _, sign := range []rune{'-', ':'} {
+		if scores[r.signs[sign]] >= faintSign {
+			return r.signs[sign]
+		}
+	}
+	return 0
+}
+
+func isDigit(c string) bool { return len(c) == 1 && c[0] >= '0' && c[0] <= '9' }
+
+// lastZero reads a single O at the end of a line of capitals as a digit: "ARS O" is a score.
+func lastZero(text string) string {
+	head, ok := strings.CutSuffix(text, " O")
+	if !ok || head != strings.ToUpper(head) {
+		return text
+	}
+	return head + " 0"
 }
 
 // region is a group of pixels that touch, in the box that encloses it.
