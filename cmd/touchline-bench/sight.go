@@ -48,6 +48,7 @@ func sight(r *run) {
 	r.AtMost("event in the delayed picture to the first word, median", bench.MS(quantile.Of(words, 0.5)), 1000, "ms")
 	r.AtMost("event in the delayed picture to the first word, p95", bench.MS(quantile.Of(words, 0.95)), 2000, "ms")
 	r.Note("delay of the picture, median", "%.1f s", quantile.Of(delays, 0.5).Seconds())
+	sightTogether(r)
 	r.Note("load of the machine", "%s", loadAverage())
 }
 
@@ -57,26 +58,40 @@ const sightTime = 150 * time.Second
 // sightDelays shows a clip in which a photo of a person comes and goes. It returns the delay of the picture and the time from the event
 // to the first word, for each comment that the engine anchored.
 func sightDelays(r *run) (delays, words []time.Duration) {
-	clip, store := filepath.Join(r.folder(), "clip.mp4"), r.folder()
-	walk := cutout.Walk{
-		Photo: "inference/sight/testdata/astronaut.png",
-		Enter: 4 * time.Second, Walk: 2500 * time.Millisecond, Stay: 4 * time.Second,
-	}
+	clip, store, walk := filepath.Join(r.folder(), "clip.mp4"), r.folder(), sightWalk()
 	r.Check(cutout.Write(r.Context(), clip, walk.End()+4*time.Second, walk))
 	cmd := r.program("touchline", "--log-level=error", "run", "--listen", "127.0.0.1:0", "--source", clip)
 	cmd.Env = append(cmd.Env, engineSetting+"sight", "TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH="+store)
 	p := startProcess(r, cmd)
 	r.Wait(sightTime)
 	p.stop()
+	for _, e := range alignedComments(r, store) {
+		if c := e.Record; len(c.Facts) > 0 {
+			delays, words = append(delays, seconds(c.Delay)), append(words, seconds(c.AlignmentError))
+		}
+	}
+	return delays, words
+}
+
+// sightWalk is a person who comes from the left and goes to the right.
+func sightWalk() cutout.Walk {
+	return cutout.Walk{
+		Photo: "inference/sight/testdata/astronaut.png",
+		Enter: 4 * time.Second, Walk: 2500 * time.Millisecond, Stay: 4 * time.Second,
+	}
+}
+
+// alignedComments reads the comments on a delayed picture from a history.
+func alignedComments(r *run, store string) (comments []history.Entry) {
 	reader, err := history.OpenReader(r.Context(), store)
 	r.Check(err)
 	r.Cleanup(func() { r.Fail(reader.Close()) })
 	said := []string{look.OutcomeSpoken, look.OutcomeShown}
 	for e, err := range reader.Entries(r.Context(), history.Query{Everything: true}) {
 		r.Check(err)
-		if c := e.Record; c.Aligned && len(c.Facts) > 0 && slices.Contains(said, c.Outcome) {
-			delays, words = append(delays, seconds(c.Delay)), append(words, seconds(c.AlignmentError))
+		if e.Record.Aligned && slices.Contains(said, e.Record.Outcome) {
+			comments = append(comments, e)
 		}
 	}
-	return delays, words
+	return comments
 }

@@ -15,8 +15,11 @@ import (
 	"touchline/worlds"
 )
 
-// Clip is some seconds of an encoded match, sent in a loop: a camera that needs hardly any CPU.
-type Clip struct{ Frames []media.EncodedFrame }
+// Clip is some seconds of encoded pictures, sent in a loop: a camera that needs hardly any CPU.
+type Clip struct {
+	Frames []media.EncodedFrame
+	FPS    int
+}
 
 // ClipLength is the length of a Clip made by MakeClip.
 const ClipLength = 20 * time.Second
@@ -28,7 +31,7 @@ func MakeClip(ctx context.Context, c media.Codec, width, height, fps, bitRate in
 		return nil, fmt.Errorf("make the match: %w", err)
 	}
 	var mu sync.Mutex
-	out := &Clip{}
+	out := &Clip{FPS: fps}
 	n := int(ClipLength.Seconds()) * fps
 	enc, err := codec.NewEncoder(codec.EncoderOptions{
 		Codec: c, Width: width, Height: height, FPS: fps, BitRate: bitRate,
@@ -85,11 +88,11 @@ func (c *Clip) Units() [][]byte {
 }
 
 // Play sends the clip in real time, in a loop, until ctx ends.
-func (c *Clip) Play(ctx context.Context, fps int, out chan<- media.EncodedFrame) error {
+func (c *Clip) Play(ctx context.Context, out chan<- media.EncodedFrame) error {
 	start := time.Now()
 	for n := 0; ; n++ {
 		f := c.Frames[n%len(c.Frames)]
-		f.PTS = ticks.Duration(int64(n), int64(fps))
+		f.PTS = ticks.Duration(int64(n), int64(c.FPS))
 		f.Arrival = start.Add(f.PTS)
 		if err := Wait(ctx, time.Until(f.Arrival)); err != nil {
 			return err
@@ -128,7 +131,7 @@ func hum(ctx context.Context, out *publish.CameraPublisher) error {
 	}
 }
 
-// AddReplayedCamera publishes a clip in a room of the stage's server, optionally with sound.
+// AddReplayedCamera publishes the clip of the options in a room of the stage's server, optionally with sound. Without one it encodes a match.
 func (s *Stage) AddReplayedCamera(roomName string, sound bool) error {
 	const fps = 30
 	c := s.opts.Codec
@@ -149,7 +152,7 @@ func (s *Stage) AddReplayedCamera(roomName string, sound bool) error {
 	}
 	frames := make(chan media.EncodedFrame, 8)
 	s.Run(func(ctx context.Context) error { return pub.Run(ctx, frames) })
-	s.Run(func(ctx context.Context) error { return s.clip.Play(ctx, fps, frames) })
+	s.Run(func(ctx context.Context) error { return s.clip.Play(ctx, frames) })
 	if sound {
 		s.Run(func(ctx context.Context) error { return hum(ctx, pub) })
 	}

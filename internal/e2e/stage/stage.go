@@ -42,6 +42,8 @@ type Options struct {
 	Width, Height, FPS int
 	Codec              media.Codec
 	Seed               uint64
+	// Clip of AddReplayedCamera; nil for a match.
+	Clip *Clip
 	// Crowd adds the sound of the match to the camera.
 	Crowd bool
 	// NoCamera leaves the room without one; NoBot without the bot.
@@ -97,7 +99,7 @@ func New(ctx context.Context, opts Options) (*Stage, error) {
 	if opts.Width == 0 {
 		opts.Width, opts.Height = 640, 360
 	}
-	s := &Stage{opts: opts, Reader: &Reader{}, Log: opts.Log}
+	s := &Stage{opts: opts, Reader: &Reader{}, Log: opts.Log, clip: opts.Clip}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.start(ctx); err != nil {
 		s.Close()
