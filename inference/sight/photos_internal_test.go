@@ -1,0 +1,179 @@
+package sight
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"image"
+	_ "image/jpeg" // most photos
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/image/draw"
+
+	"touchline/inference"
+)
+
+// photo is a photo of testdata/photos.json.
+type photo struct {
+	Path, SHA256 string
+	Things       []labelled
+}
+
+// labelled is what a photo has of a group.
+type labelled struct {
+	Group string
+	Box   [4]float32
+	Hard  bool // hidden by half, cut off, blurred or tiny
+	Crowd bool // a region with more of the group than the list counts
+}
+
+// fetchPhotos runs testdata/photos.py, in make test alone: it needs registries.
+func fetchPhotos(t *testing.T, dest string) {
+	t.Helper()
+	const command = "python3 inference/sight/testdata/photos.py bin/photos"
+	if os.Getenv("TOUCHLINE_BIN") == "" {
+		t.Skip("the photos are not in bin/photos; fetch them with: " + command)
+	}
+	out, err := exec.CommandContext(t.Context(), "python3", "testdata/photos.py", dest).CombinedOutput()
+	if err != nil {
+		t.Skipf("the photos cannot be fetched with %s: %v\n%s", command, err, out)
+	}
+}
+
+// photos reads the list and its photos, as pictures of 448 pixels.
+func photos(t *testing.T, use func(p photo, f inference.Frame)) {
+	t.Helper()
+	content, err := os.ReadFile("testdata/photos.json")
+	require.NoError(t, err)
+	var list struct {
+		Packages []struct {
+			Name   string
+			Photos []photo
+		}
+	}
+	require.NoError(t, json.Unmarshal(content, &list))
+	for _, pack := range list.Packages {
+		folder := filepath.Join(bin, "photos", strings.ReplaceAll(strings.Trim(pack.Name, "@"), "/", "-"))
+		for _, p := range pack.Photos {
+			file := filepath.Join(folder, p.Path)
+			content, err := os.ReadFile(file)
+			if err != nil {
+				fetchPhotos(t, filepath.Join(bin, "photos"))
+				content, err = os.ReadFile(file)
+			}
+			require.NoError(t, err)
+			sum := sha256.Sum256(content)
+			require.Equal(t, p.SHA256, hex.EncodeToString(sum[:]), p.Path)
+			decoded, _, err := image.Decode(strings.NewReader(string(content)))
+			require.NoError(t, err, p.Path)
+			use(p, frameOf(shrunk(decoded, 448)))
+		}
+	}
+}
+
+// shrunk returns a picture whose longer side has at most so many pixels.
+func shrunk(p image.Image, side int) image.Image {
+	b := p.Bounds()
+	longer := max(b.Dx(), b.Dy())
+	if longer <= side {
+		return p
+	}
+	small := image.NewNRGBA(image.Rect(0, 0, b.Dx()*side/longer, b.Dy()*side/longer))
+	draw.BiLinear.Scale(small, small.Bounds(), p, b, draw.Src, nil)
+	return small
+}
+
+// over returns the area that a box and one drawn by eye share, divided by that of either, to a hundredth of the picture.
+func (w labelled) over(b Box) float32 {
+	const slack = 0.01
+	_, overlap := shared(
+		&candidate{x0: w.Box[0] - slack, y0: w.Box[1] - slack, x1: w.Box[2] + slack, y1: w.Box[3] + slack},
+		&candidate{x0: b.X0 - slack, y0: b.Y0 - slack, x1: b.X1 + slack, y1: b.Y1 + slack})
+	return overlap
+}
+
+// in reports whether the middle of a box lies in a crowd.
+func (w labelled) in(b Box) bool {
+	x, y := (b.X0+b.X1)/2, (b.Y0+b.Y1)/2
+	return w.Crowd && x >= w.Box[0] && y >= w.Box[1] && x <= w.Box[2] && y <= w.Box[3]
+}
+
+// judge returns which thing of a photo a box of a group shows, -1 for none, and whether it counts: not in a crowd.
+func (p photo) judge(b Box, group string, taken map[int]bool) (found int, counts bool) {
+	found, counts = -1, true
+	best := float32(0.4)
+	for i, w := range p.Things {
+		switch {
+		case w.Group != group || taken[i]:
+		case w.Crowd:
+			counts = counts && !w.in(b)
+		case w.over(b) >= best:
+			found, best = i, w.over(b)
+		}
+	}
+	return found, counts || found >= 0
+}
+
+// TestPhotos: people, vehicles, animals and bicycles in 72 photos, whose boxes were drawn by eye, at 448 pixels with parts. A box is right if
+// it shares two fifths with a thing of its group that no better box has. A second box of a thing is wrong.
+func TestPhotos(t *testing.T) {
+	d := openDetector(t)
+	type counts struct{ things, found, hard, hardFound, boxes, right int }
+	groups := map[string]*counts{"person": {}, "vehicle": {}, "animal": {}, "bicycle": {}}
+	var all counts
+	photos(t, func(p photo, f inference.Frame) {
+		boxes, err := d.Detect(f, true)
+		require.NoError(t, err)
+		taken := map[int]bool{}
+		for _, b := range boxes {
+			group := groupOf(b.Class)
+			g := groups[group]
+			if g == nil || b.Score < sureScore {
+				continue
+			}
+			found, count := p.judge(b, group, taken)
+			if !count {
+				continue
+			}
+			g.boxes++
+			if found >= 0 {
+				taken[found] = true
+				g.right++
+			} else {
+				t.Logf("%s: wrong: %s %.2f at %.2f,%.2f to %.2f,%.2f", filepath.Base(p.Path), b.Class, b.Score, b.X0, b.Y0, b.X1, b.Y1)
+			}
+		}
+		for i, w := range p.Things {
+			g := groups[w.Group]
+			switch {
+			case w.Crowd:
+			case w.Hard:
+				g.hard++
+				if taken[i] {
+					g.hardFound++
+				}
+			default:
+				g.things++
+				if taken[i] {
+					g.found++
+				} else {
+					t.Logf("%s: missed: %s at %v", filepath.Base(p.Path), w.Group, w.Box)
+				}
+			}
+		}
+	})
+	for name, g := range groups {
+		t.Logf("%s: %d boxes, %d right; found %d of %d, and %d of %d hard ones", name, g.boxes, g.right, g.found, g.things, g.hardFound, g.hard)
+		all.boxes, all.right = all.boxes+g.boxes, all.right+g.right
+		all.things, all.found = all.things+g.things, all.found+g.found
+	}
+	t.Logf("all: %d boxes, %d right, precision %.3f; found %d of %d (%.2f)", all.boxes, all.right, float64(all.right)/float64(all.boxes),
+		all.found, all.things, float64(all.found)/float64(all.things))
+	require.GreaterOrEqual(t, all.right, 98)
+	require.LessOrEqual(t, all.boxes-all.right, 6)
+}
