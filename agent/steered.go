@@ -16,8 +16,8 @@ type steered struct{ *Session }
 // task returns the task of the looks.
 func (s *Session) task(now command.State) look.Task {
 	return look.Task{
-		InForce: now.InForce, Active: now.Active, Instruction: now.Instruction, Profile: now.Profile, Background: now.Background,
-		Spoken: s.speaks(now.InForce),
+		InForce: now.InForce, Active: now.Active, Instruction: now.Instruction, InstructionBy: now.InstructionBy,
+		Profile: now.Profile, Background: now.Background, Spoken: s.speaks(now.InForce),
 	}
 }
 

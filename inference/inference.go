@@ -34,8 +34,10 @@ type Prompt struct {
 	System string
 	// Text goes with the frames: past comments, length hint, the instruction.
 	Text string
-	// Instruction is the viewer's instruction alone, for engines that ignore Text.
-	Instruction string
+	// Instruction is the viewer's instruction alone, and InstructionBy the viewer ("" if not known), for engines that ignore Text.
+	Instruction, InstructionBy string
+	// Longer is how many steps the answer is longer than usual, shorter if negative, for engines that ignore Text.
+	Longer int
 	// Frames are oldest first, at least one. A prompt may have a Text and no frames if the engine reads Text.
 	Frames []Frame
 	// MaxTokens is the limit of the answer; 0 means the engine's own limit.

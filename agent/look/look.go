@@ -39,11 +39,12 @@ var (
 type Task struct {
 	settings.InForce
 
-	Active      bool // commenting is on
-	Instruction string
-	Profile     prompt.Profile
-	Background  prompt.Background
-	Spoken      bool // comments are spoken
+	Active        bool // commenting is on
+	Instruction   string
+	InstructionBy string // the viewer who gave it; "" if not known
+	Profile       prompt.Profile
+	Background    prompt.Background
+	Spoken        bool // comments are spoken
 }
 
 // Options are the parts of a Loop. Rules may be nil.

@@ -114,8 +114,8 @@ type Look struct {
 	System string
 	// Background is the room's background.
 	Background Background
-	// Instruction of the viewer; "" for none.
-	Instruction string
+	// Instruction of the viewer; "" for none. InstructionBy is the viewer; "" if not known.
+	Instruction, InstructionBy string
 	// Spoken: the answer is spoken.
 	Spoken bool
 	// Change is the mean change from the last look's newest picture, 0 to 255.
@@ -140,7 +140,8 @@ type Look struct {
 // Prompt writes the prompt of a look for an engine.
 func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) inference.Prompt {
 	p := inference.Prompt{
-		System: l.System, Instruction: l.Instruction, MaxTokens: cfg.MaxTokens, MaxSlices: cfg.MaxSlices, Speech: l.Spoken, Frames: l.Frames,
+		System: l.System, Instruction: l.Instruction, InstructionBy: l.InstructionBy, Longer: l.Longer,
+		MaxTokens: cfg.MaxTokens, MaxSlices: cfg.MaxSlices, Speech: l.Spoken, Frames: l.Frames,
 		Language: engine.AnswersIn(cfg.Voice.Language), Pronunciations: l.Background.Pronunciations,
 	}
 	if l.Background.Prompt != "" {

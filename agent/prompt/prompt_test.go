@@ -79,6 +79,7 @@ func TestLanguagesOfThePrompt(t *testing.T) {
 			cfg := inference.DefaultConfig()
 			cfg.Voice.Language = tag
 			p := prompt.Look{System: "s", Spoken: true, Longer: longer + 1, Change: 100}.Prompt(cfg, inference.Capabilities{})
+			require.Equal(t, longer+1, p.Longer)
 			hint, _, _ := strings.Cut(p.Text, "\n")
 			seen[tag+hint] = true
 			require.Equal(t, tag == "en", strings.Contains(hint, "sentence") || strings.Contains(hint, "six words"), hint)

@@ -27,7 +27,7 @@ const (
 	returnReach  = 2.0
 	seenTime     = 500 * time.Millisecond  // since its last box, in which a thing is counted
 	numberHolds  = 2500 * time.Millisecond // before a number is told
-	coveredShare = 0.6                     // of a box by others, which then does not count
+	coveredShare = 0.5                     // of a box by others, which then does not count
 	paceSpan     = 2 * time.Second
 	restSpeed    = 0.10 // a second
 	restGrowth   = 0.04 // a second
@@ -94,6 +94,7 @@ type fact struct {
 	text   string // what a board reads; "brighter" or "darker"; the region's name in quotes
 	region *ground
 	way    side // up or down over a line
+	told   bool // or summed up
 }
 
 // String returns the fact for people who check it.

@@ -85,10 +85,12 @@ func TestSixtySentences(t *testing.T) {
 		enterFact, leaveFact, appearFact, viewFact, stopFact, goFact, runFact, crossFact, standFact, togetherFact, numberFact, crowdFact,
 		boardFact, scoreFact, cutFact, panFact, lightFact,
 	}
+	paces := map[kind]pace{stopFact: resting, goFact: walking, runFact: running}
 	for _, tag := range Languages() {
 		l, r := languageOf(tag), rand.New(rand.NewPCG(7, 7))
 		for i := range 60 {
 			w := NewWatcher(r)
+			w.texts = []string{"ARS 2-1 CHE"}
 			k := kinds[i%len(kinds)]
 			n := 1
 			switch k {
@@ -108,7 +110,7 @@ func TestSixtySentences(t *testing.T) {
 				w.tracker.begin(0, Box{Class: class, Score: 0.95, X0: 0.2, Y0: 0.2, X1: 0.3, Y1: 0.5})
 			}
 			for _, k := range w.tracker.tracks {
-				k.sure, k.pace, k.told = true, resting, r.IntN(2) == 0
+				k.sure, k.pace, k.told = true, paces[f.kind], r.IntN(2) == 0
 			}
 			if r.IntN(4) == 0 && w.tracker.tracks[0].group == person {
 				w.tracker.tracks[0].wears = worn{votes: map[string]int{"blue": 9}, looks: 9}

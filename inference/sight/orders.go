@@ -5,7 +5,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 )
+
+const missedMost = 2 // sentences about what was not told
 
 // order is what to speak of, and how.
 type order struct {
@@ -45,7 +49,7 @@ func (w *Watcher) instruct(l language, text string) string {
 		case !ok:
 			lost = true
 		case !a.order():
-			answers = append(answers, w.reply(l, a, ""))
+			answers = append(answers, w.reply(l, a))
 		default:
 			orders = true
 			next.apply(a)
@@ -58,17 +62,6 @@ func (w *Watcher) instruct(l language, text string) string {
 		answers = append(answers, l.one("answer.help"))
 	}
 	return strings.Join(answers, " ")
-}
-
-// Answer answers a question; false if it is none that the watcher understands. The asker is remembered for "what happened since I asked
-// last"; "" is the room.
-func (w *Watcher) Answer(question, asker, tag string) (string, bool) {
-	l := languageOf(tag)
-	a, ok := l.understand(question)
-	if !ok || a.order() {
-		return "", false
-	}
-	return w.reply(l, a, asker), true
 }
 
 func (a ask) order() bool {
@@ -104,7 +97,7 @@ func (l language) understand(text string) (ask, bool) {
 func (l language) match(text string) (ask, bool) {
 	for _, form := range asks() {
 		for _, pattern := range l["ask."+form] {
-			m := matcher(pattern).FindStringSubmatch(text)
+			m := matchers()[pattern].FindStringSubmatch(text)
 			if m == nil {
 				continue
 			}
@@ -131,9 +124,23 @@ func (l language) bare(text string) string {
 	}
 }
 
+// matchers has the expressions of all patterns. Nothing changes them.
+var matchers = sync.OnceValue(func() map[string]*regexp.Regexp { //nolint:gochecknoglobals // compiled once
+	all := map[string]*regexp.Regexp{}
+	for _, l := range languages() {
+		for _, form := range asks() {
+			for _, pattern := range l["ask."+form] {
+				all[pattern] = matcher(pattern)
+			}
+		}
+	}
+	return all
+})
+
+var brackets = regexp.MustCompile(`\([^)]*\)`)
+
 // matcher returns the expression of a pattern.
 func matcher(pattern string) *regexp.Regexp {
-	brackets := regexp.MustCompile(`\([^)]*\)`)
 	pattern = brackets.ReplaceAllStringFunc(pattern, func(s string) string {
 		inside := s[1 : len(s)-1]
 		choices := strings.Split(inside, "/")
@@ -186,7 +193,7 @@ func (l language) classOf(word string) string {
 }
 
 // reply answers a question.
-func (w *Watcher) reply(l language, a ask, asker string) string {
+func (w *Watcher) reply(l language, a ask) string {
 	switch a.form {
 	case "many", "there", "where":
 		answers := make([]string, len(a.nouns))
@@ -199,14 +206,31 @@ func (w *Watcher) reply(l language, a ask, asker string) string {
 	case "reads", "score":
 		return shown(l, "reads", strings.Join(w.texts, ", "))
 	}
-	since, known := w.telling.asked[asker]
+	since, known := w.telling.asked[w.telling.askedBy]
 	key := "answer.happened"
 	if !known {
 		since, key = never, "answer.happened.first"
 	}
-	w.telling.asked[asker] = w.now
+	w.telling.asked[w.telling.askedBy] = w.now
 	came, left := w.traffic(since)
-	return sentence(l.fill(key, values{"in": l.traffic(came), "out": l.traffic(left), "now": w.replyThing(l, "many", person)}))
+	values := values{"in": l.traffic(came), "out": l.traffic(left), "now": w.replyThing(l, "many", person)}
+	return sentence(l.fill(key, values)) + w.missed(l, since)
+}
+
+// missed returns sentences about what was not told since a time and still holds, the newest first. Arrivals and departures are counted.
+func (w *Watcher) missed(l language, since time.Duration) string {
+	out, most := "", missedMost
+	for _, f := range slices.Backward(w.log) {
+		if f.told || f.due <= since || f.kind == numberFact || f.kind != stopFact && !f.kind.lasting() || most == 0 {
+			continue
+		}
+		if text := w.word(l, f, Plain); text != "" {
+			out, most = out+" "+text, most-1
+			w.take(f)
+			f.told = true
+		}
+	}
+	return out
 }
 
 func shown(l language, key, text string) string {

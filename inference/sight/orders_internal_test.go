@@ -66,11 +66,12 @@ func TestInstructions(t *testing.T) {
 		require.Equal(t, want, tell(question))
 		require.Equal(t, []string{"car"}, w.telling.order.only, "a question changes no order")
 	}
-	answer, ok := w.Answer("what happened", "anna", "en")
-	require.True(t, ok)
-	require.Equal(t, "So far none came in and none left. I can see two people.", answer)
-	answer, _ = w.Answer("what happened", "anna", "en")
-	require.Contains(t, answer, "Since you last asked")
+	ask := func(by string) string {
+		return w.Tell(TellOptions{Instruction: "what happened", InstructionBy: by}).Text
+	}
+	require.Equal(t, "So far none came in and none left. I can see two people.", ask("anna"))
+	require.Equal(t, "So far none came in and none left. I can see two people.", ask("ben"))
+	require.Equal(t, "Since you last asked, none came in and none left. I can see two people.", ask("anna"))
 	require.Empty(t, tell(""))
 	require.Empty(t, w.telling.order.only)
 }

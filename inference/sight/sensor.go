@@ -59,7 +59,9 @@ type news struct {
 
 // countNews counts the facts of the last look that answers would tell if there was one after each look.
 func (w *Watcher) countNews() {
-	for _, f := range w.sumUp(&w.news.repeats, joined(w.fresh)) {
+	now := slices.DeleteFunc(slices.Clone(w.fresh), func(f *fact) bool { return f.outdated(w.fresh) })
+	now, _ = w.sumUp(&w.news.repeats, now)
+	for _, f := range append(joined(now), w.summary(&w.news.repeats)...) {
 		if _, holds := w.holding(f); holds && !w.news.soon(f, w.now) {
 			w.news.told(f, w.now)
 			w.news.count++

@@ -51,7 +51,9 @@ func TestSensorMeasures(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, inference.Facts{PTS: 3600 * time.Millisecond, News: 1, Things: "2 people, 1 car", Texts: []string{"ARS 1-0 CHE"}}, facts)
 	require.Equal(t, 2, calls, "the first look, and what is in view")
-	w.look(Look{PTS: 4 * time.Second, Lines: []BoardChange{{PTS: 4 * time.Second, New: "ARS 1-1 CHE"}}})
+	w.look(Look{
+		PTS: 4 * time.Second, Texts: []string{"ARS 1-1 CHE"}, Lines: []BoardChange{{PTS: 4 * time.Second, New: "ARS 1-1 CHE"}},
+	})
 	facts, _ = s.Facts()
 	require.Equal(t, uint64(2), facts.News)
 	require.Equal(t, 3, calls)

@@ -121,7 +121,7 @@ func (s *Session) push(l Look) {
 	}
 }
 
-// Generate tells the facts since the last answer in at most two sentences, or answers inference.Silence. It looks at the frames of the
+// Generate tells the facts since the last answer in one to three sentences, or answers inference.Silence. It looks at the frames of the
 // prompt that Observe has not received.
 func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
@@ -159,9 +159,14 @@ func (s *Session) answer(ctx context.Context, p inference.Prompt) (inference.Chu
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := TellOptions{Language: p.Language, Instruction: p.Instruction}
-	if p.MaxTokens > 0 && p.MaxTokens < 2*sentenceTokens {
+	o := TellOptions{Language: p.Language, Instruction: p.Instruction, InstructionBy: p.InstructionBy}
+	switch {
+	case p.MaxTokens > 0 && p.MaxTokens < 2*sentenceTokens || p.Longer < -1:
 		o.MaxSentences, o.Register = 1, Brief
+	case p.Longer < 0:
+		o.MaxSentences = 1
+	case p.Longer > 0:
+		o.MaxSentences = 3
 	}
 	told := s.watcher.Tell(o)
 	return inference.Chunk{Text: cmp.Or(told.Text, inference.Silence), Anchor: told.Newest, Facts: told.Facts}, nil

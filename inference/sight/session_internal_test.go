@@ -278,3 +278,25 @@ func TestFailures(t *testing.T) {
 		require.False(t, slices.Contains(n.parts, false))
 	})
 }
+
+// Talkativeness sets the number of sentences.
+func TestTalkativeness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := (&scripted{}).session(t)
+		f := street(time.Second, 1)
+		s.Observe(f)
+		time.Sleep(time.Second)
+		for longer, want := range map[int]int{-2: 1, -1: 1, 0: 2, 1: 3, 2: 3} {
+			s.mu.Lock()
+			w := s.watcher
+			w.texts, w.untold = []string{"ONE", "TWO", "THREE", "FOUR"}, nil
+			for _, text := range w.texts {
+				w.untold = append(w.untold, &fact{kind: boardFact, at: w.now, due: w.now, text: text})
+			}
+			s.mu.Unlock()
+			_, first := told(t, s, inference.Prompt{Frames: []inference.Frame{f}, Longer: longer})
+			require.Len(t, first.Facts, want, "%d steps", longer)
+		}
+		require.NoError(t, s.Close())
+	})
+}

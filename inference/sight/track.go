@@ -15,7 +15,7 @@ const (
 	believeGap   = 1600 * time.Millisecond // the longest gap between them
 	keepLost     = 2 * time.Second         // without a box until a track ends
 	keepHidden   = 5 * time.Second         // the same while another track covers it
-	keepLeaving  = 900 * time.Millisecond  // the same at the edge that it moves to
+	keepLeaving  = 700 * time.Millisecond  // the same at the edge that it moves to
 	coverShare   = 0.25                    // of a track that another one covers
 	matchReach   = 0.7                     // share by which boxes grow on every side to meet
 	matchLeast   = 0.12                    // overlap of the grown boxes

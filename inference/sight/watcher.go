@@ -39,8 +39,8 @@ type TellOptions struct {
 	Register Register
 	// MaxSentences of an answer; 0 means two.
 	MaxSentences int
-	// Instruction is the viewer's, which may hold orders and questions.
-	Instruction string
+	// Instruction is the viewer's, which may hold orders and questions. InstructionBy is the viewer; "" if not known.
+	Instruction, InstructionBy string
 }
 
 // Register is a manner of wording.

@@ -121,3 +121,49 @@ func TestFactsAreToldOnce(t *testing.T) {
 		require.Equal(t, 1, n, text)
 	}
 }
+
+// TestFactsWait: what does not fit into an answer is told by the next one; what nothing told is told when asked what happened.
+func TestFactsWait(t *testing.T) {
+	w := newTestWatcher(1)
+	w.Push(Look{PTS: time.Second})
+	show := func(texts ...string) {
+		w.texts = texts
+		for _, text := range texts {
+			w.add(fact{kind: boardFact, at: w.now, text: text})
+		}
+		w.settle()
+	}
+	show("ONE", "TWO", "THREE")
+	require.Contains(t, w.Tell(TellOptions{MaxSentences: 1}).Text, "ONE")
+	require.Contains(t, w.Tell(TellOptions{MaxSentences: 1}).Text, "TWO")
+	w.Push(Look{PTS: 30 * time.Second, Texts: w.texts})
+	require.Empty(t, w.Tell(TellOptions{}).Text, "too old")
+	ask := func(question string) string { return w.Tell(TellOptions{Instruction: question}).Text }
+	require.Contains(t, ask("what happened"), "THREE")
+	require.NotContains(t, ask("what did I miss"), "THREE")
+	show("FOUR")
+	w.texts = nil
+	require.NotContains(t, ask("what's new"), "FOUR", "it reads so no more")
+}
+
+// TestCrowdIsCounted: each event of a crowd is told or in a summary, also of one that ends before the summary is due.
+func TestCrowdIsCounted(t *testing.T) {
+	w := newTestWatcher(1)
+	w.Push(Look{PTS: 0})
+	at := 40 * time.Second
+	w.Push(Look{PTS: at})
+	for range 6 {
+		w.tracker.begin(at, Box{Class: person, Score: 0.9, X1: 0.1, Y1: 0.3})
+	}
+	for _, k := range w.tracker.tracks {
+		k.sure = true
+		w.add(fact{kind: enterFact, at: at, tracks: []*track{k}, side: leftSide})
+	}
+	w.settle()
+	require.Contains(t, w.Tell(TellOptions{}).Text, "about six")
+	w.add(fact{kind: leaveFact, at: at, tracks: []*track{w.tracker.tracks[0]}, side: leftSide})
+	w.settle()
+	require.Empty(t, w.Tell(TellOptions{}).Text)
+	w.Push(Look{PTS: at + 20*time.Second})
+	require.Contains(t, w.Tell(TellOptions{}).Text, "one")
+}

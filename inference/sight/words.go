@@ -8,10 +8,13 @@ import (
 )
 
 const (
-	factAge      = 4 * time.Second // after which a fact is not told any more
+	factAge      = 4 * time.Second // after which an event is not told any more
+	lastingAge   = 8 * time.Second // the same of what still holds
+	exactTraffic = 2               // the largest number of a summary that is exact
 	twoSentences = 2
-	recentTexts  = 2 // wordings of a fact that are not used again at once
-	makesOneIn   = 3 // arrivals are told with the number
+	recentTexts  = 2                // wordings of a fact that are not used again at once
+	makesOneIn   = 3                // arrivals are told with the number
+	anotherTime  = 10 * time.Second // after a departure, in which the next one on that side is another
 )
 
 // again returns how long a fact of a kind is not told again on the same side.
@@ -39,7 +42,8 @@ type telling struct {
 	handles     map[string]int      // the track that was told by a colour
 	instruction string
 	order       order
-	asked       map[string]time.Duration // by asker
+	askedBy     string                   // who gave the instruction
+	asked       map[string]time.Duration // what happened, by asker
 }
 
 // repeats has the times of facts that are not told again soon.
@@ -57,7 +61,12 @@ func (r *repeats) soon(f *fact, now time.Duration) bool {
 	return ok && now-at < again(f.kind)
 }
 
-func (r *repeats) told(f *fact, now time.Duration) { r.last[string(f.kind)+string(f.side)] = now }
+func (r *repeats) told(f *fact, now time.Duration) {
+	r.last[string(f.kind)+string(f.side)] = now
+	if f.kind == crowdFact {
+		r.summed, r.unsummed = now, false
+	}
+}
 
 func newTelling(random *rand.Rand) telling {
 	return telling{random: random, recent: map[string][]string{}, asked: map[string]time.Duration{}}
@@ -70,23 +79,25 @@ func (t *telling) forget() {
 	clear(t.asked)
 }
 
-// Tell returns sentences about the facts that were not told yet, the most important first, after the answer to a new instruction.
+// Tell returns sentences about the facts that were not told yet, the most important first, after the answer to a new instruction. Facts
+// beyond MaxSentences wait for the next call while they hold.
 func (w *Watcher) Tell(o TellOptions) Told {
 	l := languageOf(o.Language)
 	most := cmp.Or(max(o.MaxSentences, 0), twoSentences)
 	var out Told
-	if o.Instruction != w.telling.instruction {
-		w.telling.instruction = o.Instruction
+	if o.Instruction != w.telling.instruction || o.InstructionBy != w.telling.askedBy {
+		w.telling.instruction, w.telling.askedBy = o.Instruction, o.InstructionBy
 		if out.Text = w.instruct(l, o.Instruction); out.Text != "" {
 			out.Newest = w.now
 			most--
 		}
 	}
 	register := cmp.Or(w.telling.order.register, o.Register, Plain)
-	for _, f := range w.take() {
+	for _, f := range w.due() {
 		if most == 0 {
 			break
 		}
+		w.take(f)
 		if w.telling.soon(f, w.now) {
 			continue
 		}
@@ -106,20 +117,35 @@ func (w *Watcher) Tell(o TellOptions) Told {
 	return out
 }
 
-// take returns the facts to tell, the most important first.
-func (w *Watcher) take() []*fact {
-	var due []*fact
+// due returns the facts that can be told now, the most important first.
+func (w *Watcher) due() []*fact {
+	all := slices.Clone(w.untold)
+	w.untold = slices.DeleteFunc(w.untold, func(f *fact) bool {
+		return f.outdated(all) || w.now-f.at > factAge && (!f.kind.lasting() || w.now-f.due > lastingAge)
+	})
+	var gone, due []*fact
+	w.untold, gone = w.sumUp(&w.telling.repeats, w.untold)
+	for _, f := range gone {
+		f.told = true
+	}
 	for _, f := range w.untold {
-		f.tracks = slices.DeleteFunc(slices.Clone(f.tracks), func(t *track) bool { return !w.wanted(t) })
-		about := f.kind == numberFact && !w.telling.order.wants(person, person)
-		if w.now-f.due <= factAge && !about && (len(f.tracks) > 0 || f.kind.plain()) {
-			due = append(due, f)
+		about := *f
+		about.tracks = slices.DeleteFunc(slices.Clone(f.tracks), func(t *track) bool { return !w.wanted(t) })
+		if len(about.tracks) > 0 || f.kind.plain() && (f.kind != numberFact || w.telling.order.wants(person, person)) {
+			due = append(due, &about)
 		}
 	}
-	w.untold = nil
-	due = w.sumUp(&w.telling.repeats, joined(due))
+	due = append(joined(due), w.summary(&w.telling.repeats)...)
 	slices.SortStableFunc(due, func(a, b *fact) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.at, b.at)) })
 	return due
+}
+
+// take marks the facts that f stands for as told.
+func (w *Watcher) take(f *fact) {
+	w.untold = slices.DeleteFunc(w.untold, func(u *fact) bool {
+		u.told = u.kind == f.kind && u.side == f.side && u.text == f.text && (u.kind.plain() || u.about(f.tracks))
+		return u.told
+	})
 }
 
 // plain reports whether facts of a kind have no tracks.
@@ -127,55 +153,77 @@ func (k kind) plain() bool {
 	return slices.Contains([]kind{numberFact, crowdFact, boardFact, scoreFact, cutFact, panFact, lightFact}, k)
 }
 
-// joined puts departures on one side together. What leaves has not also crossed, and a number is told by what comes and goes.
+// lasting reports whether facts of a kind are about a state, which can be told later.
+func (k kind) lasting() bool {
+	return slices.Contains([]kind{standFact, numberFact, boardFact, scoreFact}, k)
+}
+
+// outdated reports whether another fact says more: what left has not also crossed, what goes on does not stand, and a number is told by
+// what comes and goes.
+func (f *fact) outdated(all []*fact) bool {
+	return slices.ContainsFunc(all, func(o *fact) bool {
+		switch {
+		case o == f:
+		case f.kind == numberFact:
+			return o.arrives() || o.kind == leaveFact || o.kind == viewFact || o.kind == numberFact && o.at > f.at
+		case o.kind == leaveFact:
+			return !f.arrives() && f.kind != leaveFact && f.kind != viewFact && f.about(o.tracks)
+		case f.kind == stopFact || f.kind == standFact:
+			return (o.kind == goFact || o.kind == standFact) && o.at >= f.at && f.about(o.tracks)
+		}
+		return false
+	})
+}
+
+// about reports whether a fact is about one of some tracks.
+func (f *fact) about(tracks []*track) bool {
+	return slices.ContainsFunc(f.tracks, func(t *track) bool { return slices.Contains(tracks, t) })
+}
+
+// joined puts those together that came or left on one side.
 func joined(due []*fact) []*fact {
 	var out []*fact
-	moved := slices.ContainsFunc(due, func(f *fact) bool {
-		return f.kind == enterFact || f.kind == appearFact || f.kind == leaveFact || f.kind == viewFact
-	})
-	for i, f := range due {
-		left := func(o *fact) bool { return o.kind == leaveFact && slices.Contains(o.tracks, f.tracks[0]) }
-		later := func(o *fact) bool { return o.kind == numberFact }
-		same := func(o *fact) bool {
-			return f.kind == leaveFact && o.kind == leaveFact && o.side == f.side && o.tracks[0].group == f.tracks[0].group
-		}
-		switch {
-		case f.kind == crossFact && slices.ContainsFunc(due, left):
-		case f.kind == numberFact && (moved || slices.ContainsFunc(due[i+1:], later)):
-		default:
-			if j := slices.IndexFunc(out, same); j >= 0 {
-				both := *out[j]
-				both.tracks, both.at = slices.Concat(both.tracks, f.tracks), max(both.at, f.at)
-				out[j] = &both
-				continue
-			}
+	for _, f := range due {
+		i := slices.IndexFunc(out, func(o *fact) bool {
+			moves := f.kind == leaveFact || f.kind == enterFact && f.at-o.at <= arriveJoin
+			return moves && o.kind == f.kind && o.side == f.side && o.tracks[0].group == f.tracks[0].group
+		})
+		if i < 0 {
 			out = append(out, f)
+			continue
 		}
+		both := *out[i]
+		both.tracks, both.at = slices.Concat(both.tracks, f.tracks), max(both.at, f.at)
+		out[i] = &both
 	}
 	return out
 }
 
-// sumUp replaces the single events of a crowd by one summary. Those of people with a colour of their own stay.
-func (w *Watcher) sumUp(r *repeats, due []*fact) []*fact {
+// sumUp takes the single events of a crowd, but for those of a person with a colour of their own, out of facts: they are left to the
+// next summary.
+func (w *Watcher) sumUp(r *repeats, facts []*fact) (rest, summedUp []*fact) {
 	came, left := w.traffic(w.now - crowdTime)
-	if came+left <= crowdEvents {
-		r.unsummed = false
-		return due
+	if came+left <= crowdEvents || w.now-w.viewAt < sumTime {
+		return facts, nil
 	}
-	due = slices.DeleteFunc(due, func(f *fact) bool {
-		single := len(f.tracks) == 1 && w.colour(f.tracks[0]) != ""
-		if single || !summed(f.kind) {
-			return false
+	for _, f := range facts {
+		if summed(f.kind) && (len(f.tracks) != 1 || w.colour(f.tracks[0]) == "") {
+			summedUp = append(summedUp, f)
+		} else {
+			rest = append(rest, f)
 		}
-		r.unsummed = true
-		return true
-	})
-	if r.unsummed && w.now-r.summed >= sumEvery {
-		r.summed, r.unsummed = w.now, false
-		came, left = w.traffic(w.now - sumTime)
-		due = append(due, &fact{kind: crowdFact, at: w.now, due: w.now, rank: 1, n: came, out: left})
 	}
-	return due
+	r.unsummed = r.unsummed || len(summedUp) > 0
+	return rest, summedUp
+}
+
+// summary returns the fact of a crowd if it is due.
+func (w *Watcher) summary(r *repeats) []*fact {
+	if !r.unsummed || w.now-r.summed < sumEvery {
+		return nil
+	}
+	came, left := w.traffic(w.now - sumTime)
+	return []*fact{{kind: crowdFact, at: w.now, due: w.now, rank: 1, n: came, out: left}}
 }
 
 // summed reports whether facts of a kind are summed up in a crowd.
@@ -237,11 +285,15 @@ func (w *Watcher) holding(f *fact) (about []*track, ok bool) {
 		return alive, len(alive) > 0
 	case stopFact:
 		return alive, len(alive) > 0 && alive[0].pace == resting
-	case goFact, runFact, standFact, crossFact, togetherFact:
+	case goFact, runFact:
+		return alive, len(alive) > 0 && alive[0].pace != resting
+	case standFact, crossFact, togetherFact:
 		return alive, len(alive) == len(f.tracks)
 	case numberFact:
 		n, ok := w.counter(person).holds()
 		return nil, ok && n == f.n
+	case boardFact, scoreFact:
+		return nil, slices.Contains(w.texts, f.text)
 	case enterFact:
 		if len(alive) > 0 {
 			return alive, true
@@ -254,8 +306,10 @@ func (w *Watcher) holding(f *fact) (about []*track, ok bool) {
 // values returns the values of a fact's templates.
 func (w *Watcher) values(l language, f *fact, about []*track) values {
 	v := values{"text": f.text, "time": l.duration(int(f.lasts.Seconds())), "in": l.traffic(f.n), "out": l.traffic(f.out)}
-	if f.kind == crowdFact && f.n > 1 {
-		v["in"] = l.fill("atleast", values{"n": v["in"]}) // one that hides another counts once
+	if f.kind == crowdFact && f.n > exactTraffic { // one that hides another counts once
+		v["in"] = l.fill("about", values{"n": v["in"]})
+	} else if f.kind == crowdFact && f.out > exactTraffic {
+		v["out"] = l.fill("about", values{"n": v["out"]})
 	}
 	if f.side != noSide {
 		v["from"], v["to"] = l.one("from."+string(f.side)), l.one("to."+string(f.side))
@@ -363,6 +417,12 @@ func (w *Watcher) others(tracks []*track) bool {
 	})
 }
 
+// leftBefore reports whether a departure on the same side was told a moment ago.
+func (w *Watcher) leftBefore(f *fact) bool {
+	at, ok := w.telling.last[string(f.kind)+string(f.side)]
+	return ok && w.now-at < anotherTime
+}
+
 // single names one track. What was told before, and cannot be mistaken for another, is "the person".
 func (w *Watcher) single(l language, f *fact, t *track, seen bool) string {
 	shape := formOne
@@ -370,7 +430,7 @@ func (w *Watcher) single(l language, f *fact, t *track, seen bool) string {
 	switch {
 	case colour != "" && w.telling.handles[colour] == t.id && t.told, colour == "" && t.told && !f.arrives() && !w.others([]*track{t}):
 		shape = formThe
-	case colour == "" && f.arrives() && w.others([]*track{t}):
+	case colour == "" && (f.arrives() && w.others([]*track{t}) || f.kind == leaveFact && w.leftBefore(f)):
 		shape = formAnother
 	}
 	if seen && shape == formOne {
