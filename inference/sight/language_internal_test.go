@@ -1,7 +1,10 @@
 package sight
 
 import (
+	"flag"
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -44,6 +47,24 @@ func TestLanguagesAreComplete(t *testing.T) {
 	}
 }
 
+// TestFourWordings: each fact has four wordings in each register of each language, also where a group has its own.
+func TestFourWordings(t *testing.T) {
+	keys := []kind{
+		viewFact, enterFact, appearFact, leaveFact, stopFact, goFact, runFact, crossFact, standFact, togetherFact, numberFact, "nobody",
+		crowdFact, boardFact, scoreFact, cutFact, panFact, lightFact + ".brighter", lightFact + ".darker",
+	}
+	for _, tag := range Languages() {
+		for _, key := range keys {
+			for _, register := range []Register{Brief, Plain, Lively} {
+				require.GreaterOrEqual(t, len(languageOf(tag)[string(key)+"."+string(register)]), 4, "%s: %s.%s", tag, key, register)
+				for _, group := range []string{person, vehicle, bicycle, animal} {
+					require.GreaterOrEqual(t, len(languageOf(tag).wordings(string(key), group, register)), 4, "%s: %s of %s", tag, key, group)
+				}
+			}
+		}
+	}
+}
+
 // names returns the {names} of templates, without {who} and {see}, which are two cases of one value.
 func names(templates []string) []string {
 	all := regexp.MustCompile(`\{[a-z]+\}`).FindAllString(strings.Join(templates, " "), -1)
@@ -78,7 +99,9 @@ func TestNounsAgree(t *testing.T) {
 	}
 }
 
-// TestSixtySentences makes sentences about random facts in each language. Run it with -v to read them.
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestSixtySentences makes sentences about random facts in each language, which were read one by one: testdata/sentences.
 func TestSixtySentences(t *testing.T) {
 	classes := []string{person, person, "car", "dog", "bus", "bicycle", "cat", "elephant", animal}
 	kinds := []kind{
@@ -88,6 +111,7 @@ func TestSixtySentences(t *testing.T) {
 	paces := map[kind]pace{stopFact: resting, goFact: walking, runFact: running}
 	for _, tag := range Languages() {
 		l, r := languageOf(tag), rand.New(rand.NewPCG(7, 7))
+		var all strings.Builder
 		for i := range 60 {
 			w := NewWatcher(r)
 			w.texts = []string{"ARS 2-1 CHE"}
@@ -129,8 +153,15 @@ func TestSixtySentences(t *testing.T) {
 			require.NotEmpty(t, text, "%s", &f)
 			require.NotRegexp(t, `[{}\[\]|]|  |%!| \.|\.\.|^\p{Ll}`, text)
 			require.NotRegexp(t, `(?i)\b(a [aeiou]|an [^aeiou ]|de el|a el|le [aeéio]|de les)\w`, only(tag, text))
-			t.Logf("%s %2d %s", tag, i+1, text)
+			fmt.Fprintf(&all, "%2d %s\n", i+1, text)
 		}
+		golden := "testdata/sentences/" + tag + ".txt"
+		if *update {
+			require.NoError(t, os.WriteFile(golden, []byte(all.String()), 0o600))
+		}
+		want, err := os.ReadFile(golden)
+		require.NoError(t, err)
+		require.Equal(t, string(want), all.String())
 	}
 }
 
@@ -159,7 +190,9 @@ func TestQuestionsInLanguages(t *testing.T) {
 		"es ¿Dónde está la pelota?":                           {"where", []string{"sports ball"}},
 		"es ¿Qué dice el panel?":                              {"reads", nil},
 		"fr Combien de voitures y a-t-il ?":                   {"many", []string{"car"}},
+		"fr Combien d’oiseaux vois-tu ?":                      {"many", []string{"bird"}},
 		"fr Y a-t-il un chien ?":                              {"there", []string{"dog"}},
+		"es ¿Qué pone en el cartel?":                          {"reads", nil},
 		"fr Où est l’horloge ?":                               {"where", []string{"clock"}},
 		"fr Seulement les personnes":                          {"only", []string{person}},
 		"fr Oubliez les voitures":                             {"ignore", []string{"car"}},
