@@ -25,6 +25,7 @@ const (
 	leaveAge     = 2500 * time.Millisecond
 	returnTime   = 4 * time.Second // in which a lost track comes back
 	returnReach  = 2.0
+	returnLap    = 800 * time.Millisecond  // in which both have boxes
 	seenTime     = 500 * time.Millisecond  // since its last box, in which a thing is counted
 	numberHolds  = 2500 * time.Millisecond // before a number is told
 	coveredShare = 0.5                     // of a box by others, which then does not count
@@ -163,30 +164,41 @@ func edge(a, v area) side {
 	return best
 }
 
-// returns reports whether a track that begins is one that was lost a moment ago. What left and what now comes in there are two.
+// returns reports whether a track that begins is one that was lost a moment ago. What left and what now comes in there, or walks the other
+// way, are two.
 func (w *watch) returns(t *track, old lost) bool {
 	o := old.track
-	if o.group != t.group || w.now-old.at >= returnTime || o.box.alike(t.box) <= 0.6 {
+	if o.group != t.group || w.now-old.at >= returnTime || o.at-t.born > returnLap || o.box.alike(t.box) <= 0.6 {
 		return false
 	}
-	if out := edge(o.box, area{}.plus(-1, o.endSpeed())); out != noSide && edge(t.first, t.startSpeed()) == out {
+	from, to := t.startSpeed(), o.endSpeed()
+	came, _ := from.centre()
+	went, _ := to.centre()
+	out := edge(o.box, area{}.plus(-1, to))
+	if out != noSide && edge(t.first, from) == out || came*went < 0 && w.walking(came, t) && w.walking(went, o) {
 		return false
 	}
 	// Its way leads on to where the new one began, and the new one's way comes from where it was lost.
-	before := t.first.plus(-min(t.born-o.at, time.Second).Seconds(), t.startSpeed())
+	before := t.first.plus(-min(t.born-o.at, time.Second).Seconds(), from)
 	reach := returnReach * t.box.height()
 	return o.expected(t.born).distance(t.first, w.aspect) < reach && before.distance(o.box, w.aspect) < reach
 }
 
+// walking reports whether a speed in widths a second is a walk of what a track follows.
+func (w *watch) walking(v float64, t *track) bool {
+	return math.Abs(v)*w.aspect > walkSpeed*t.box.height()
+}
+
 // begin takes a track that is believed now.
 func (w *watch) begin(t *track) {
-	for i, old := range w.gone {
+	for i, old := range slices.Backward(w.gone) {
 		o := old.track
 		if w.returns(t, old) {
 			w.gone = slices.Delete(w.gone, i, i+1)
 			withdrawn := func(f *fact) bool { return f.kind == leaveFact && slices.Contains(f.tracks, o) }
-			w.untold = slices.DeleteFunc(w.untold, withdrawn)
-			w.log = slices.DeleteFunc(w.log, withdrawn)
+			for _, list := range []*[]*fact{&w.pending, &w.untold, &w.log} {
+				*list = slices.DeleteFunc(*list, withdrawn)
+			}
 			t.continues(o)
 			return
 		}
@@ -447,7 +459,7 @@ func (c *counter) holds() (n int, ok bool) {
 		return 0, false
 	}
 	least, most, ok := c.within(c.last[len(c.last)-1].at, numberHolds*8/10)
-	return least, ok && (least == most || least > exactMost)
+	return least, ok && (least == most || least > exactMost && most-least < 2)
 }
 
 // exactMost is the largest number that is told as exact.

@@ -59,11 +59,11 @@ func (w *watch) push(l Look, colour func(area) string) {
 	began, ended := w.tracker.push(w.now, l.Boxes)
 	seen := slices.DeleteFunc(slices.Clone(w.tracker.tracks), func(t *track) bool { return !t.sure || t.at != w.now })
 	w.measurePan(seen)
-	for _, t := range began {
-		w.begin(t)
-	}
 	for _, t := range ended {
 		w.end(t)
+	}
+	for _, t := range began { // after those that ended: one may be the same
+		w.begin(t)
 	}
 	for _, t := range seen {
 		w.follow(t)
@@ -215,7 +215,8 @@ func (w *watch) tellNumber() {
 	case was >= 0 && max(n, was) >= exactMost:
 		least = 2
 	}
-	if !ok || !w.viewTold || max(n-was, was-n) < least || n == 0 && was < 0 {
+	unclear := n > exactMost && w.known(person) > n+1 // others are followed, but not seen at the moment
+	if !ok || unclear || !w.viewTold || max(n-was, was-n) < least || n == 0 && was < 0 {
 		return
 	}
 	w.number = n
