@@ -105,7 +105,13 @@ func (s *socket) serve(r *http.Request, c live.Config, event func(live.Event), m
 		event(e)
 	})
 	go func() { s.done <- rescue.Call(func() error { return s.session.Run(ctx) }) }()
-	stop := context.AfterFunc(r.Context(), func() { _ = s.conn.Close() }) // the server ends
+	stop := context.AfterFunc(r.Context(), func() { // the server ends, or the client's right
+		if cause := context.Cause(r.Context()); errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+			text := websocket.FormatCloseMessage(websocket.ClosePolicyViolation, cause.Error())
+			_ = s.conn.WriteControl(websocket.CloseMessage, text, time.Now().Add(time.Second)) // it is closed in any case
+		}
+		_ = s.conn.Close()
+	})
 	defer stop()
 	pings := time.NewTicker(pingEvery)
 	defer pings.Stop()

@@ -2,11 +2,14 @@ package bot
 
 import (
 	"testing"
+	"time"
 
+	"github.com/livekit/protocol/auth"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/access"
 	"touchline/agent/room/conn"
+	"touchline/agent/room/control"
 )
 
 // TestWhoGetsAMicrophone: a page's token has one, and the right that makes spoken orders act, if its visitor may instruct.
@@ -16,12 +19,34 @@ func TestWhoGetsAMicrophone(t *testing.T) {
 		rights access.Rights
 		speaks bool
 	}{{access.Watch, false}, {access.Watch | access.Transcribe, false}, {access.Watch | access.Instruct, true}} {
-		grant, err := m.Mint("viewer", "Ann", c.rights)
+		grant, err := m.Mint("viewer", "Ann", c.rights, time.Time{})
 		require.NoError(t, err)
 		token, err := conn.ReadToken(grant.Token)
 		require.NoError(t, err)
 		require.Equal(t, c.speaks, token.Voice)
 		require.Equal(t, grant.Identity, token.Identity)
 		require.False(t, token.Picture || token.Agent || token.OwnAttributes, "nor may it give itself rights")
+	}
+}
+
+// TestTokenEndsWithItsLink: a token of the room is valid no longer than the link, and carries its end.
+func TestTokenEndsWithItsLink(t *testing.T) {
+	m := &minter{keys: conn.Keys{APIKey: "k", APISecret: "a secret of the tests, long enough"}, room: "match", agent: "touchline"}
+	for _, c := range []struct{ link, token time.Duration }{{10 * time.Minute, 10 * time.Minute}, {24 * time.Hour, time.Hour}, {0, time.Hour}} {
+		for _, role := range []string{"viewer", "camera"} {
+			var until time.Time
+			if c.link > 0 {
+				until = time.Now().Add(c.link)
+			}
+			grant, err := m.Mint(role, "Ann", access.AllInRoom, until)
+			require.NoError(t, err)
+			parsed, err := auth.ParseAPIToken(grant.Token)
+			require.NoError(t, err)
+			claims, grants, err := parsed.Verify(m.keys.APISecret)
+			require.NoError(t, err)
+			require.WithinDuration(t, time.Now().Add(c.token), claims.ExpiresAt.Time, time.Minute)
+			require.Equal(t, control.Attributes(0, until)["touchline.rights_until"], grants.Attributes["touchline.rights_until"])
+			require.Equal(t, c.link > 0, grants.Attributes["touchline.rights_until"] != "")
+		}
 	}
 }

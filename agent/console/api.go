@@ -216,7 +216,7 @@ func (s *Server) postToken(h *roomEntry, _ http.ResponseWriter, r *http.Request,
 	if h.Tokens == nil || s.opts.SignalURL == "" {
 		return out, refuse(http.StatusServiceUnavailable, "no_room", "joining is disabled: no LiveKit API key is configured")
 	}
-	g, err := h.Tokens.Mint(in.Role, name, who.rights)
+	g, err := h.Tokens.Mint(in.Role, name, who.rights, who.expires)
 	if err != nil {
 		return out, refuse(http.StatusServiceUnavailable, "no_room", "create a token: %v", err)
 	}

@@ -60,15 +60,16 @@ type Grant struct {
 	Agent    string // the commentator's identity; "" when not known
 }
 
-// Tokens makes access tokens of a room. The role is "viewer" or "camera". A viewer gets the same rights as on the page.
+// Tokens makes access tokens of a room. The role is "viewer" or "camera". A viewer gets the same rights as on the page, until they
+// end there; a zero time is never.
 type Tokens interface {
-	Mint(role, name string, rights access.Rights) (Grant, error)
+	Mint(role, name string, rights access.Rights, until time.Time) (Grant, error)
 }
 
 // Players serves viewers without a LiveKit client.
 type Players interface {
-	// ServeWHEP answers a request. An admitted request needs no further token.
-	ServeWHEP(w http.ResponseWriter, r *http.Request, admitted bool)
+	// ServeWHEP answers a request. An admitted request needs no further token; its session ends at until, if that is set.
+	ServeWHEP(w http.ResponseWriter, r *http.Request, admitted bool, until time.Time)
 	// Run serves until ctx ends.
 	Run(ctx context.Context) error
 }
@@ -140,6 +141,7 @@ type Server struct {
 	busy    chan struct{} // slots for making pictures on request
 
 	requests *prometheus.CounterVec // finished, by route and status
+	expired  prometheus.Counter     // ended with their links
 
 	readTime, writeTime time.Duration
 	announce            sync.Once
@@ -180,7 +182,7 @@ func New(opts Options) (*Server, error) {
 	if s.tls, err = TLSConfig(opts.Config, s.log); err != nil {
 		return nil, err
 	}
-	if s.requests, err = registerMetrics(s.rooms, opts.Registry); err != nil {
+	if s.requests, s.expired, err = registerMetrics(s.rooms, opts.Registry); err != nil {
 		return nil, err
 	}
 	if opts.Transcription != nil {

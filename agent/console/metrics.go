@@ -322,13 +322,17 @@ func collectFigures(ch chan<- prometheus.Metric, cycles *cycleMetrics, t figures
 	}
 }
 
-// registerMetrics registers the metrics of the rooms and the process. It returns the counter of finished requests.
-func registerMetrics(rooms *Rooms, reg *prometheus.Registry) (requests *prometheus.CounterVec, err error) {
+// registerMetrics registers the metrics of the rooms and the process. It returns the counters of finished requests, and of those that
+// ended with their links.
+func registerMetrics(rooms *Rooms, reg *prometheus.Registry) (requests *prometheus.CounterVec, expired prometheus.Counter, err error) {
 	requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "touchline_http_requests_total", Help: "Finished requests by route and status.",
 	}, []string{"route", "status"})
-	if err := errors.Join(reg.Register(requests), reg.Register(metrics.Func(rooms.collect))); err != nil {
-		return nil, fmt.Errorf("register the console's metrics: %w", err)
+	expired = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "touchline_http_expired_total", Help: "Streams and sockets that ended because their link expired.",
+	})
+	if err := errors.Join(reg.Register(requests), reg.Register(expired), reg.Register(metrics.Func(rooms.collect))); err != nil {
+		return nil, nil, fmt.Errorf("register the console's metrics: %w", err)
 	}
 	for _, c := range []prometheus.Collector{
 		collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
@@ -337,10 +341,10 @@ func registerMetrics(rooms *Rooms, reg *prometheus.Registry) (requests *promethe
 		err := reg.Register(c)
 		// The caller may have registered them.
 		if _, known := errors.AsType[prometheus.AlreadyRegisteredError](err); err != nil && !known {
-			return nil, fmt.Errorf("register the process's metrics: %w", err)
+			return nil, nil, fmt.Errorf("register the process's metrics: %w", err)
 		}
 	}
-	return requests, nil
+	return requests, expired, nil
 }
 
 // promLog logs errors of the metrics handler.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,7 +15,7 @@ import (
 // door is a WHEP endpoint that answers with 204 to admitted requests.
 type door struct{}
 
-func (door) ServeWHEP(w http.ResponseWriter, _ *http.Request, admitted bool) {
+func (door) ServeWHEP(w http.ResponseWriter, _ *http.Request, admitted bool, _ time.Time) {
 	if admitted {
 		w.WriteHeader(http.StatusNoContent)
 		return

@@ -446,9 +446,25 @@ func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 				"a token for this room is required: that of a shared link, the configured one, or the one in the address printed at the "+
 					"start (#token=...); log in on the page, or send it as Authorization: Bearer")
 		}
-		return h(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, who)))
+		ctx := context.WithValue(r.Context(), visitorKey{}, who)
+		if !who.expires.IsZero() {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadlineCause(ctx, who.expires, errExpired)
+			defer cancel()
+		}
+		err := h(w, r.WithContext(ctx))
+		if expired(ctx) {
+			s.expired.Inc()
+		}
+		return err
 	}
 }
+
+// errExpired is the cause of the end of a request whose link expires.
+var errExpired = refuse(http.StatusUnauthorized, "expired_token", "this link has expired; ask for a new one")
+
+// expired reports whether a request ended with its link.
+func expired(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errExpired) }
 
 // roomOf returns the name of the room of a request; "" for no particular room.
 func (s *Server) roomOf(r *http.Request) string {
@@ -479,10 +495,12 @@ func (s *Server) servePlayers(w http.ResponseWriter, r *http.Request) error {
 	}
 	token := signaling.Token(r)
 	admitted := token != "" && equal(token, s.guard.token)
+	var who visitor
 	if room, _, ok := signaling.Split("whep", r.URL); ok && !admitted && s.guard.checkOrigin(r) == nil {
-		admitted = s.guard.visitor(r, room, time.Now()).rights.Allow(access.Watch)
+		who = s.guard.visitor(r, room, time.Now())
+		admitted = who.rights.Allow(access.Watch)
 	}
-	s.opts.WHEP.ServeWHEP(w, r, admitted)
+	s.opts.WHEP.ServeWHEP(w, r, admitted, who.expires)
 	return nil
 }
 

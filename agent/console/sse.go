@@ -146,6 +146,9 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) err
 		var err error
 		select {
 		case <-r.Context().Done():
+			if expired(r.Context()) {
+				_ = out.write(events.SSE("expired", events.JSON(errExpired))) // it ends in any case
+			}
 			return nil
 		case <-o.gone:
 			return nil

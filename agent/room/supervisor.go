@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -176,6 +177,11 @@ func (s *Supervisor) tokens() (func() (string, error), error) {
 // ErrReplaced, ErrRemoved, ErrRefused.
 func (s *Supervisor) Run(ctx context.Context) error {
 	defer close(s.ended)
+	ctx, cancel := context.WithCancel(ctx)
+	var removing sync.WaitGroup
+	removing.Go(func() { s.removeExpired(ctx) })
+	defer removing.Wait()
+	defer cancel()
 	if err := s.conn.Run(ctx); err != nil {
 		return fmt.Errorf("stay in the room: %w", err)
 	}
@@ -383,7 +389,7 @@ func (s *Supervisor) SoundLost() uint64 { return s.follower.SoundLost() }
 // instructs reports whether a participant may instruct the commentator.
 func (s *Supervisor) instructs(p *lksdk.RemoteParticipant) bool {
 	c := s.opts.Control
-	return c != nil && c.Rights(p).Allow(access.Instruct)
+	return c != nil && c.Rights(p, time.Now()).Allow(access.Instruct)
 }
 
 // Instructors lists the participants that may instruct the commentator.

@@ -41,6 +41,7 @@ type session struct {
 	server *Server
 	room   *room
 	offer  *offer
+	until  time.Time   // when its link expires; zero for never
 	wants  wake.Signal // the player needs a key frame
 
 	videoSender *webrtc.RTPSender
@@ -151,6 +152,10 @@ func (x *session) play() {
 	}
 	if x.offer.Data {
 		x.Go(func() { x.sendTexts(texts, past) })
+	}
+	if !x.until.IsZero() {
+		end := time.AfterFunc(x.until.Sub(x.server.opts.Now()), func() { x.Cancel("its link has expired") })
+		defer end.Stop()
 	}
 	<-x.Over()
 }

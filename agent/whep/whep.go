@@ -94,20 +94,21 @@ func (s *Server) Add(name string, feed *Feed) (remove func(), err error) {
 	}), nil
 }
 
-// admittedKey marks requests that need no token.
+// admittedKey is the context key of requests that need no token, with the end of their sessions.
 type admittedKey struct{}
 
-// ServeWHEP serves requests below /whep/. An admitted request needs no token.
-func (s *Server) ServeWHEP(w http.ResponseWriter, r *http.Request, admitted bool) {
+// ServeWHEP serves requests below /whep/. An admitted request needs no token; its session ends at until, or never for a zero time.
+func (s *Server) ServeWHEP(w http.ResponseWriter, r *http.Request, admitted bool, until time.Time) {
 	if admitted {
-		r = r.WithContext(context.WithValue(r.Context(), admittedKey{}, true))
+		r = r.WithContext(context.WithValue(r.Context(), admittedKey{}, until))
 	}
 	s.ServeHTTP(w, r)
 }
 
+// authorize returns the end of a session that needs no token.
 func (s *Server) authorize(r *http.Request, token, room string) (any, error) {
-	if r.Context().Value(admittedKey{}) != nil {
-		return nil, nil //nolint:nilnil // the client is anonymous
+	if until := r.Context().Value(admittedKey{}); until != nil {
+		return until, nil
 	}
 	if token == "" || s.opts.Verify == nil {
 		return nil, signaling.ErrNoToken
@@ -135,6 +136,7 @@ func (s *Server) accept(ctx context.Context, q signaling.Request) (*signaling.Se
 		return nil, err
 	}
 	x := newSession(s, r, o)
+	x.until, _ = q.Client.(time.Time)
 	return s.Start(ctx, signaling.SessionOptions{
 		Request: q, Offer: o.Offer, Media: m, Interceptors: interceptors, Prepare: x.prepare, Enter: x.enter, Run: x.play, Left: x.leave,
 	})

@@ -141,7 +141,7 @@ func newStage(t *testing.T, change func(*whep.Options)) *stage {
 			_, _ = s.pictures.WriteFrame(delay.OutFrame{EncodedFrame: f, Due: due})
 		}
 	})
-	s.api = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.ServeWHEP(w, r, false) }))
+	s.api = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.ServeWHEP(w, r, false, time.Time{}) }))
 	s.stop = sync.OnceFunc(func() {
 		s.api.Close()
 		cancel()
@@ -528,4 +528,20 @@ func FuzzOffer(f *testing.F) {
 		"a=ice-pwd:0123456789012345678901\r\na=fingerprint:sha-256 AA:BB\r\na=setup:actpass\r\na=sctp-port:5000\r\n")
 	f.Add("v=0\r\n")
 	f.Fuzz(func(_ *testing.T, text string) { _ = whep.CheckOffer(text) })
+}
+
+// TestLinkExpires: the session of a link that expires ends; that of the operator goes on.
+func TestLinkExpires(t *testing.T) {
+	var until atomic.Pointer[time.Time]
+	until.Store(&time.Time{})
+	s := newStage(t, nil)
+	s.api.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.ServeWHEP(w, r, true, *until.Load()) })
+	operator := newPlayer(t, webrtc.MimeTypeH264)
+	operator.watch(t, s)
+	until.Store(new(time.Now().Add(2 * time.Second)))
+	guest := newPlayer(t, webrtc.MimeTypeH264)
+	guest.watch(t, s)
+	require.Eventually(t, func() bool { return len(s.Sessions()) == 1 }, patience, 10*time.Millisecond)
+	before, _, _, _ := operator.seen()
+	require.Eventually(t, func() bool { now, _, _, _ := operator.seen(); return now > before }, patience, 10*time.Millisecond)
 }

@@ -1,15 +1,18 @@
 package conn
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
 	"github.com/livekit/protocol/auth"
 	"github.com/livekit/protocol/livekit"
+	"github.com/twitchtv/twirp"
 
 	"touchline/agent/access"
 )
@@ -29,6 +32,8 @@ type Person struct {
 	Attributes map[string]string
 	// Speaks lets a viewer publish a microphone, and nothing else.
 	Speaks bool
+	// Until bounds the validity of the token; zero for an hour.
+	Until time.Time
 	// Agents are dispatched to the room if this participant creates it.
 	Agents []*livekit.RoomAgentDispatch
 }
@@ -84,13 +89,17 @@ func mint(keys Keys, who Person, kind livekit.ParticipantInfo_Kind, grant *auth.
 		return "", fmt.Errorf("an access token needs a room and an identity, has room %q and identity %q",
 			who.Room, who.Identity)
 	}
+	life := tokenLife
+	if !who.Until.IsZero() {
+		life = max(time.Second, min(life, time.Until(who.Until)))
+	}
 	made := auth.NewAccessToken(keys.APIKey, keys.APISecret).
 		SetIdentity(who.Identity).
 		SetName(who.Name).
 		SetKind(kind).
 		SetAttributes(who.Attributes).
 		SetVideoGrant(grant).
-		SetValidFor(tokenLife)
+		SetValidFor(life)
 	if len(who.Agents) > 0 {
 		made.SetAgents(who.Agents...)
 	}
@@ -99,6 +108,27 @@ func mint(keys Keys, who Person, kind livekit.ParticipantInfo_Kind, grant *auth.
 		return "", fmt.Errorf("sign the access token: %w", err)
 	}
 	return token, nil
+}
+
+// Remove removes a participant from a room of a server. It may join again while it has a valid token.
+func Remove(ctx context.Context, url string, keys Keys, room, identity string) error {
+	token, err := auth.NewAccessToken(keys.APIKey, keys.APISecret).
+		SetVideoGrant(&auth.VideoGrant{RoomAdmin: true, Room: room}).SetValidFor(time.Minute).ToJWT()
+	if err == nil {
+		ctx, err = twirp.WithHTTPRequestHeaders(ctx, http.Header{"Authorization": {"Bearer " + token}})
+	}
+	if err == nil {
+		if rest, ok := strings.CutPrefix(url, "ws"); ok {
+			url = "http" + rest
+		}
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		api := livekit.NewRoomServiceProtobufClient(url, client)
+		_, err = api.RemoveParticipant(ctx, &livekit.RoomParticipantIdentity{Room: room, Identity: identity})
+	}
+	if err != nil {
+		return fmt.Errorf("remove a participant: %w", err)
+	}
+	return nil
 }
 
 var (

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,12 +43,23 @@ var errRefused = errors.New("refused: it takes a listed identity, the configured
 // participant cannot set its own attributes.
 const AttributeRights = "touchline.rights"
 
-// Attributes returns the attributes of a participant with rights in a room; nil for a participant without.
-func Attributes(rights access.Rights) map[string]string {
-	if rights &= access.AllInRoom; rights == 0 {
+// attributeUntil is the attribute with the end of a participant's rights, in seconds since 1970. It is valid as AttributeRights is.
+const attributeUntil = "touchline.rights_until"
+
+// Attributes returns the attributes of a participant with rights in a room until a time; zero is never. It returns nil for a
+// participant without rights, whose presence does not end either.
+func Attributes(rights access.Rights, until time.Time) map[string]string {
+	out := map[string]string{}
+	if rights &= access.AllInRoom; rights != 0 {
+		out[AttributeRights] = rights.String()
+	}
+	if !until.IsZero() {
+		out[attributeUntil] = strconv.FormatInt(until.Unix(), 10)
+	}
+	if len(out) == 0 {
 		return nil
 	}
-	return map[string]string{AttributeRights: rights.String()}
+	return out
 }
 
 // errUnread is the answer to callers that may not subscribe.
@@ -162,7 +174,7 @@ func (c *Control) Attach(sup Room) {
 	c.flood = &floodLimiter{
 		perCaller: limit.New[string](floodRate, floodBurst), fail: sup.Fail,
 		trusted: func(room *lksdk.Room, identity string) bool {
-			return steers(c.rightsOf(callerOf(room.GetParticipantByIdentity(identity), identity)))
+			return steers(c.rightsOf(callerOf(room.GetParticipantByIdentity(identity), identity), time.Now()))
 		},
 	}
 }
@@ -171,8 +183,14 @@ func (c *Control) Attach(sup Room) {
 func (c *Control) Check(room *lksdk.Room) { c.flood.check(room) }
 
 // Rights returns what a participant may do.
-func (c *Control) Rights(p *lksdk.RemoteParticipant) access.Rights {
-	return c.rightsOf(callerOf(p, p.Identity()))
+func (c *Control) Rights(p *lksdk.RemoteParticipant, now time.Time) access.Rights {
+	return c.rightsOf(callerOf(p, p.Identity()), now)
+}
+
+// Expired reports whether a participant's rights have ended, and with them its presence in the room.
+func (c *Control) Expired(p *lksdk.RemoteParticipant, now time.Time) bool {
+	who := callerOf(p, p.Identity())
+	return !slices.Contains(c.cfg.Identities, who.identity) && !who.ownAttributes && who.expired(now)
 }
 
 // Unlimit removes the limits of requests, for tests.
@@ -252,7 +270,7 @@ func (c *Control) enqueue(m inbound, payload []byte, now time.Time) {
 // admit applies the limits of a participant before its request is parsed, and sets who.rights by identity, role and attribute.
 func (c *Control) admit(who *caller, room *lksdk.Room, now time.Time) error {
 	limiter := c.strangers
-	who.rights = c.rightsOf(*who)
+	who.rights = c.rightsOf(*who, now)
 	moderates := steers(who.rights) || c.trusts(*who, now)
 	if moderates {
 		limiter = c.moderators
@@ -377,14 +395,21 @@ func callerOf(sender *lksdk.RemoteParticipant, from string) caller {
 	return who
 }
 
+// expired reports whether the rights in the attributes have ended. An end that cannot be read is over.
+func (who caller) expired(now time.Time) bool {
+	v, ok := who.attributes[attributeUntil]
+	until, err := strconv.ParseInt(v, 10, 64)
+	return ok && (err != nil || now.Unix() >= until)
+}
+
 // rightsOf returns the rights of a caller by its identity and attributes.
-func (c *Control) rightsOf(who caller) access.Rights {
+func (c *Control) rightsOf(who caller, now time.Time) access.Rights {
 	switch {
 	case !who.known:
 		return 0
 	case who.identity != "" && slices.Contains(c.cfg.Identities, who.identity):
 		return access.AllInRoom
-	case who.ownAttributes:
+	case who.ownAttributes, who.expired(now):
 		return 0
 	}
 	if v, ok := who.attributes[c.cfg.RoleAttribute]; ok && c.cfg.RoleAttribute != "" && v == c.cfg.RoleValue {

@@ -80,12 +80,17 @@ func TestEveryRight(t *testing.T) {
 			}, now)
 			require.NoError(t, err)
 			attribute := map[string]string{AttributeRights: right.String()}
+			until := func(d time.Duration) map[string]string { return Attributes(right, now.Add(d)) }
+			broken := map[string]string{AttributeRights: right.String(), attributeUntil: "soon"}
 			for name, tt := range map[string]struct {
 				who   caller
 				token string
 				may   bool
 			}{
 				"attribute":     {caller{identity: "a", known: true, attributes: attribute}, "", right.Allow(needed)},
+				"for a minute":  {caller{identity: "a", known: true, attributes: until(time.Minute)}, "", right.Allow(needed)},
+				"expired":       {caller{identity: "a", known: true, attributes: until(0)}, "", false},
+				"never valid":   {caller{identity: "a", known: true, attributes: broken}, "", false},
 				"its own":       {caller{identity: "a", known: true, attributes: attribute, ownAttributes: true}, "", false},
 				"not there":     {caller{identity: "a", attributes: attribute}, "", false},
 				"token":         {caller{identity: "a", known: true, ownAttributes: true}, token, right.Allow(needed)},
@@ -97,9 +102,9 @@ func TestEveryRight(t *testing.T) {
 			}
 		}
 	}
-	require.Nil(t, Attributes(access.Process))
-	require.Equal(t, map[string]string{AttributeRights: "watch"}, Attributes(access.Watch), "a viewer may call status and rules")
-	require.Equal(t, map[string]string{AttributeRights: "watch,rules"}, Attributes(access.Watch|access.Rules|access.Process))
+	require.Nil(t, Attributes(access.Process, time.Time{}))
+	require.Equal(t, map[string]string{AttributeRights: "watch"}, Attributes(access.Watch, time.Time{}), "a viewer may call status and rules")
+	require.Equal(t, map[string]string{AttributeRights: "watch,rules"}, Attributes(access.Watch|access.Rules|access.Process, time.Time{}))
 }
 
 // TestFloodOfRequests: few requests of a flood for the history are answered, and moderators are not affected.

@@ -15,7 +15,7 @@ import (
 func AnswerControl(bot agent.Steerer, payload []byte, moderator bool) (ok bool, code string, answer []byte) {
 	c := New(Config{Identities: []string{"boss"}}, conn.Keys{}, bot, nil, nil, zerolog.Nop())
 	m := inbound{who: caller{identity: "boss", known: moderator}}
-	m.who.rights = c.rightsOf(m.who)
+	m.who.rights = c.rightsOf(m.who, time.Now())
 	if m.err = decode(payload, &m.req); m.err == nil {
 		m.err = c.authorise(&m.who, m.req.Method, m.req.Token, time.Now())
 	}

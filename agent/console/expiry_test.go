@@ -1,0 +1,73 @@
+package console_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/access"
+	"touchline/agent/console"
+	"touchline/agent/events"
+)
+
+// TestLinkExpires: streams and sockets end with the link that opened them, and say so where they can. Those of the operator go on.
+func TestLinkExpires(t *testing.T) {
+	t.Parallel()
+	keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
+	const token = "correct-horse-battery"
+	hub := events.NewHub(events.Options{History: -1})
+	r := open(t, console.Options{
+		Keys: keys, Config: console.Config{Listen: "0.0.0.0:0", Token: token}, Transcription: transcriber(),
+		Room: console.Room{Name: "final", Bot: newDesk(), Hub: hub, Pictures: newStudio(), Tokens: mint{}},
+	}, console.Unlimited)
+	operator := []string{"Authorization", "Bearer " + token}
+	mine := r.events("/api/events", operator...)
+	mine.want("snapshot")
+
+	now := time.Now()
+	link, err := access.Sign(keys, access.Grant{
+		Rooms: []string{"final"}, Rights: access.AllInRoom, Expires: now.Add(3 * time.Second),
+	}, now.Add(-time.Hour))
+	require.NoError(t, err)
+	guest := []string{"Authorization", "Bearer " + link}
+	reader, plain := r.events("/api/events", guest...), r.events("/api/stream", guest...)
+	pictures := r.connect("/api/mjpeg", guest...)
+	sockets := []*websocket.Conn{r.socket("/ws/transcribe", link), r.socket("/v1/realtime", link)}
+
+	require.Contains(t, reader.until("expired").data, `"expired_token"`)
+	require.Contains(t, plain.until("expired").data, `"expired_token"`)
+	for _, e := range []*sseReader{reader, plain} {
+		_, err = e.next()
+		require.ErrorIs(t, err, io.EOF)
+	}
+	_, err = io.Copy(io.Discard, pictures.Body)
+	require.NoError(t, err, "it ends")
+	for _, conn := range sockets {
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
+		for err = nil; err == nil; {
+			_, _, err = conn.ReadMessage()
+		}
+		require.True(t, websocket.IsCloseError(err, websocket.ClosePolicyViolation), "%v", err)
+		require.ErrorContains(t, err, "this link has expired")
+	}
+	require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", guest...).status)
+	require.Eventually(t, func() bool { return expiries(r, operator) == "5" }, time.Minute, 10*time.Millisecond)
+
+	hub.Record(record(1, "shown", "a goal"))
+	require.Contains(t, mine.until("record").data, "a goal")
+}
+
+// expiries returns the number of ended streams in the metrics.
+func expiries(r *running, header []string) string {
+	for line := range strings.Lines(string(r.ask("GET", "/metrics", "", header...).body)) {
+		if value, ok := strings.CutPrefix(line, "touchline_http_expired_total "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

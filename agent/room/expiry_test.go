@@ -1,0 +1,65 @@
+//go:build integration
+
+package room_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/access"
+	"touchline/agent/agenttest"
+	"touchline/agent/room"
+	"touchline/agent/room/conn"
+	"touchline/agent/room/control"
+)
+
+// TestRightsEnd: a participant whose rights end is removed, and may not come back; others stay.
+func TestRightsEnd(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	asked := control.New(control.Config{}, s.keys(), &agenttest.Steered{}, nil, nil, testLog(t))
+	bot := startBot(t, s, func(o *room.Options) { o.Control = asked })
+	run(t, func(ctx context.Context) error { _ = asked.Run(ctx); return nil })
+	join := func(identity string, until time.Time) (token string) {
+		token, err := conn.ViewerToken(s.keys(), conn.Person{
+			Room: "match", Identity: identity, Attributes: control.Attributes(access.AllInRoom, until), Until: until,
+		})
+		require.NoError(t, err)
+		guest, err := lksdk.ConnectToRoomWithToken(s.URL(), token, nil)
+		require.NoError(t, err)
+		t.Cleanup(guest.Disconnect)
+		return token
+	}
+	join("stays", time.Now().Add(time.Hour))
+	token := join("ends", time.Now().Add(6*time.Second))
+	eventually(t, func() bool { return slices.Contains(bot.Instructors(bot.CurrentRoom()), "stays") }, "it instructs")
+
+	api := lksdk.NewRoomServiceClient(s.URL(), s.APIKey(), s.APISecret())
+	there := func() (out []string) {
+		in, err := api.ListParticipants(t.Context(), &livekit.ListParticipantsRequest{Room: "match"})
+		if err != nil {
+			return nil
+		}
+		for _, p := range in.GetParticipants() {
+			out = append(out, p.GetIdentity())
+		}
+		slices.Sort(out)
+		return out
+	}
+	eventually(t, func() bool { return slices.Equal(there(), []string{"bot", "stays"}) }, "removed")
+	require.Equal(t, []string{"stays"}, bot.Instructors(bot.CurrentRoom()))
+
+	// The server accepts a token for a minute longer.
+	again, err := lksdk.ConnectToRoomWithToken(s.URL(), token, nil)
+	if err == nil {
+		t.Cleanup(again.Disconnect)
+	}
+	require.Equal(t, []string{"stays"}, bot.Instructors(bot.CurrentRoom()), "without rights")
+	eventually(t, func() bool { return slices.Equal(there(), []string{"bot", "stays"}) }, "removed again")
+}
