@@ -18,6 +18,8 @@ const (
 	mostCandidates = 400 // that are compared
 	mostBoxes      = 100 // of a look
 	leastSide      = 2   // pixels
+	stillCell      = 8   // pixels of a side of the cells by which a part is compared with the one before
+	stillChange    = 5   // levels, of the mean of a cell, above which a part is looked at again
 )
 
 // Detector finds things in pictures. Safe for concurrent use; each run uses one thread.
@@ -51,6 +53,18 @@ func (d *Detector) Close() error {
 // Detect returns the things in a picture with a score of 0.3 or more, the best first. With parts it looks at two overlapping halves as
 // well, at three times the cost, and finds things of half the size.
 func (d *Detector) Detect(f inference.Frame, parts bool) ([]Box, error) {
+	return d.detectAgain(f, parts, nil)
+}
+
+// partSeen is the last look at a part of a room's pictures: where it was, its small picture and what was found.
+type partSeen struct {
+	rect
+	small []byte
+	found []candidate
+}
+
+// detectAgain is Detect for the next picture of a room: what was found in the parts that did not change since stays.
+func (d *Detector) detectAgain(f inference.Frame, parts bool, seen *[3]partSeen) ([]Box, error) {
 	if err := checkFrame(f); err != nil {
 		return nil, fmt.Errorf("detect: %w", err)
 	}
@@ -65,8 +79,16 @@ func (d *Detector) Detect(f inference.Frame, parts bool) ([]Box, error) {
 	}
 	l.found = l.found[:0]
 	for i, r := range rects {
+		if seen != nil && l.still(f, r, &seen[i]) {
+			l.found = append(l.found, seen[i].found...)
+			continue
+		}
+		start := len(l.found)
 		if err := l.look(f, r, i); err != nil {
 			return nil, fmt.Errorf("detect: %w", err)
+		}
+		if seen != nil {
+			seen[i].rect, seen[i].found = r, append(seen[i].found[:0], l.found[start:]...)
 		}
 	}
 	if parts {
@@ -121,6 +143,7 @@ type detection struct {
 
 	input, boxes, logits []float32
 
+	small []byte      // of a part
 	all   []candidate // of a look
 	found []candidate // of all looks at a picture
 }
@@ -139,6 +162,24 @@ func (c *candidate) area() float32 { return max(0, c.x1-c.x0) * max(0, c.y1-c.y0
 func shared(a, b *candidate) (both, overlap float32) {
 	both = max(0, min(a.x1, b.x1)-max(a.x0, b.x0)) * max(0, min(a.y1, b.y1)-max(a.y0, b.y0))
 	return both, both / (a.area() + b.area() - both + 1e-9)
+}
+
+// still reports whether a part of a picture is as it was in the look that found what seen has. Otherwise it notes the part's small picture.
+func (l *detection) still(f inference.Frame, r rect, seen *partSeen) bool {
+	size := vision.Size{W: max(1, (r.x1-r.x0)/stillCell), H: max(1, (r.y1-r.y0)/stillCell)}
+	pix, stride := l.scaler.scale(f, r, size)
+	l.small = l.small[:0]
+	for y := range size.H {
+		l.small = append(l.small, pix[y*stride:][:3*size.W]...)
+	}
+	same := seen.rect == r && len(seen.small) == len(l.small)
+	for i := 0; same && i < len(l.small); i++ {
+		same = max(l.small[i], seen.small[i])-min(l.small[i], seen.small[i]) <= stillChange
+	}
+	if !same {
+		seen.rect, seen.small = rect{}, append(seen.small[:0], l.small...)
+	}
+	return same
 }
 
 // look adds what the network finds in a part of a picture.

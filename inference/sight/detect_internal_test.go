@@ -178,3 +178,40 @@ func BenchmarkDetect(b *testing.B) {
 		})
 	}
 }
+
+// TestStill: a part counts as still while no cell of it changed, compared with the last look and not with the last picture.
+func TestStill(t *testing.T) {
+	var l detection
+	var seen partSeen
+	f := street(0, 0)
+	part := halves(f)[0]
+	still := func() bool {
+		is := l.still(f, part, &seen)
+		seen.rect = part
+		return is
+	}
+	require.False(t, still())
+	require.True(t, still())
+	f.Pix[3*f.Width-3] ^= 255 // in the other part
+	require.True(t, still())
+	drift := 0
+	for ; drift < 20; drift++ { // darker, slowly
+		for i := range f.Pix {
+			f.Pix[i] -= min(f.Pix[i], 1)
+		}
+		if !still() {
+			break
+		}
+	}
+	require.InDelta(t, stillChange, drift, 2)
+	require.True(t, still())
+	for y := 60; y < 66; y++ { // a small thing
+		for x := 40; x < 44; x++ {
+			f.Pix[3*(y*f.Width+x)] = 255
+		}
+	}
+	require.False(t, still())
+	f.Width, f.Height = f.Height, f.Width
+	part = whole(f)
+	require.False(t, still())
+}

@@ -25,7 +25,7 @@ type Options struct {
 
 // networks find things and text in pictures. Safe for concurrent use.
 type networks struct {
-	detect func(f inference.Frame, parts bool) ([]Box, error)
+	detect func(f inference.Frame, parts bool, seen *[3]partSeen) ([]Box, error)
 	text   TextReader // nil without
 	close  func() error
 }
@@ -52,7 +52,7 @@ func Open(b *bundle.Bundle, o Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	nets := networks{detect: detector.Detect, close: detector.Close}
+	nets := networks{detect: detector.detectAgain, close: detector.Close}
 	if o.Config.Text {
 		reader, err := OpenReader(b, o.Runtime)
 		if err != nil {

@@ -30,8 +30,9 @@ type Session struct {
 	looked   time.Duration // the last look
 	forgot   time.Duration // the last picture before Forget
 	watcher  *Watcher
-	board    *Board // of the pump's goroutine
-	light    int    // 1 if the view became brighter since the last look, -1 if darker
+	board    *Board      // of the pump's goroutine
+	seen     [3]partSeen // the same
+	light    int         // 1 if the view became brighter since the last look, -1 if darker
 	watched  func(inference.Sight)
 }
 
@@ -90,7 +91,7 @@ func (s *Session) look(f inference.Frame, e effort) error {
 	s.mu.Unlock()
 	nets := &s.model.nets
 	var err error
-	if l.Boxes, err = nets.detect(f, s.model.cfg.Parts && e < wholeOnly); err != nil {
+	if l.Boxes, err = nets.detect(f, s.model.cfg.Parts && e < wholeOnly, &s.seen); err != nil {
 		return err
 	}
 	if fresh {

@@ -26,7 +26,7 @@ type scripted struct {
 	err   error
 }
 
-func (n *scripted) detect(f inference.Frame, parts bool) ([]Box, error) {
+func (n *scripted) detect(f inference.Frame, parts bool, _ *[3]partSeen) ([]Box, error) {
 	time.Sleep(n.took)
 	n.mu.Lock()
 	defer n.mu.Unlock()
