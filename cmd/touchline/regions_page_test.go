@@ -3,6 +3,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,8 +23,8 @@ func TestRegionsOnThePage(t *testing.T) {
 	require.NoError(t, b.Click("#open-regions"))
 	require.NoError(t, b.Until(soon, `!document.getElementById('regions').hidden`))
 	require.NoError(t, b.Click(`[aria-label="Remove lawn"]`))
-	require.NoError(t, b.Until(soon, `document.querySelector('#panel form small')?.textContent.includes('alert rules name it')`),
-		"it says %q", text(t, b, "#panel form small"))
+	require.NoError(t, b.Until(soon, `document.querySelector('#panel form small[role]')?.textContent.includes('alert rules name it')`),
+		"it says %q", text(t, b, "#panel form small[role]"))
 	eval := func(js string) {
 		t.Helper()
 		_, err := browser.Eval[bool](b, soon, js)
@@ -41,7 +42,7 @@ func TestRegionsOnThePage(t *testing.T) {
 	})()`)
 	require.NoError(t, b.Click("#region-save"))
 	require.NoError(t, b.Until(soon, `document.querySelector('#panel .cams')?.textContent.includes('Viewers of the room still see this')`),
-		"it says %q", text(t, b, "#panel form small"))
+		"it says %q", text(t, b, "#panel form small[role]"))
 	require.NoError(t, b.Until(soon, `fetch('/api/regions').then((r) => r.json()).then((x) => {
 		const r = x.regions[1];
 		return r.name === 'window' && r.kind === 'mask' && r.points.length === 3 && r.by === 'the page' && Math.abs(r.aspect - 16 / 9) < 0.02;
@@ -50,11 +51,25 @@ func TestRegionsOnThePage(t *testing.T) {
 
 	eval(`(document.querySelector('.cams [aria-label="Edit window"]').click(), document.getElementById('region-name').value = 'door', true)`)
 	require.NoError(t, b.Click("#region-save"))
-	require.NoError(t, b.Until(soon, `document.querySelectorAll('.cams b')[1]?.textContent === 'door'`), "it says %q", text(t, b, "#panel form small"))
+	require.NoError(t, b.Until(soon, `document.querySelectorAll('.cams b')[1]?.textContent === 'door'`), "it says %q", text(t, b, "#panel form small[role]"))
 	eval(`(document.querySelector('.cams [aria-label="Remove door"]').click(), true)`)
 	require.NoError(t, b.Until(soon, `document.querySelectorAll('.cams li').length === 1`))
 	require.NoError(t, b.Click("#panel-close"))
 	require.NoError(t, b.Until(soon, `document.getElementById('regions').hidden`))
 	require.NoError(t, b.Click("#open-alerts"))
 	require.NoError(t, b.Until(soon, `document.querySelector('#rule-whens option')?.value === 'a person enters the zone "lawn"'`))
+
+	// On a narrow phone, the keyboard alone writes a line, and the page does not scroll to the side.
+	phone := open(t, url, browser.Options{Width: 320, Height: 640, Phone: true})
+	plays(t, phone, later)
+	_, err := browser.Eval[bool](phone, soon, `(document.getElementById('open-regions').click(), document.getElementById('region-kind').value = 'line', true)`)
+	require.NoError(t, err)
+	require.NoError(t, phone.Type("#region-corners", "10 90\r60 120"))
+	require.NoError(t, phone.Until(soon, `!document.getElementById('region-corners').checkValidity()`), "a corner outside the picture is refused")
+	require.NoError(t, phone.Type("#region-corners", strings.Repeat("\b", 3)+"50"))
+	require.NoError(t, phone.Type("#region-name", "gate\r"))
+	require.NoError(t, phone.Until(soon, `[...document.querySelectorAll('.cams b')].some((e) => e.textContent === 'gate')`), "it says %q", text(t, phone, "#panel form small[role]"))
+	require.NoError(t, phone.Until(soon, `document.getElementById('regions').getAttribute('aria-label').includes('Line gate')`))
+	require.NoError(t, phone.Until(soon, `document.documentElement.scrollWidth <= 320`))
+	shoot(t, phone, "regions-phone")
 }

@@ -1,11 +1,16 @@
 /** The drawer with privacy masks, zones and lines, which are drawn over the delayed picture while it is open. */
 import * as api from './api.js';
 import { h } from './panel.js';
-import { blank } from './sight.js';
+import { blank, sign, unit } from './sight.js';
 
 const MOST = 16; // corners
 const NEAR = 14; // CSS pixels from a corner that a pointer takes
 export const KINDS = { mask: 'Privacy mask', zone: 'Zone', line: 'Line' };
+const USES = {
+  mask: 'Black in every picture that Touchline reads, stores or sends.',
+  zone: 'A place for alert rules, as in: a person enters the zone “NAME”.',
+  line: 'For alert rules, as in: a car crosses the line “NAME” to the left. The arrow shows the way along which left and right are meant.',
+};
 const COLOURS = { mask: '#ff8f6b', zone: '#5fd0ff', line: '#f2c230' };
 
 /** Corners as text in percent, one a line. @param {number[][]} points */
@@ -31,9 +36,10 @@ export function inside(box, w, h) {
 function arrow(c, from, to) {
   const { width: w, height: h } = c.canvas;
   const turn = Math.atan2((to[1] - from[1]) * h, (to[0] - from[0]) * w);
+  const size = 7 * unit(c.canvas);
   c.beginPath();
   for (const [ahead, aside] of [[0, 0], [-2, 1], [-2, -1]]) {
-    const [x, y] = [ahead * h / 60, aside * h / 60];
+    const [x, y] = [ahead * size, aside * size];
     c.lineTo(to[0] * w + x * Math.cos(turn) - y * Math.sin(turn), to[1] * h + x * Math.sin(turn) + y * Math.cos(turn));
   }
   c.fill();
@@ -52,33 +58,42 @@ export class RegionsPanel {
   #confirm = h('button', { class: 'act', type: 'button', id: 'regions-confirm', hidden: true }, 'They fit this picture');
   #clear = h('button', { class: 'quiet', type: 'button', id: 'regions-clear' }, 'Remove all');
   #name = h('input', { id: 'region-name', maxLength: 40, autocomplete: 'off', required: true, placeholder: 'front door' });
-  #kind = h('select', { id: 'region-kind' }, ...Object.entries(KINDS).map(([value, label]) => h('option', { value }, label)));
-  #corners = h('textarea', { id: 'region-corners', rows: 4, spellcheck: false, placeholder: '10 20' });
+  #kind = h('select', { id: 'region-kind', ariaDescribedby: 'region-use' }, ...Object.entries(KINDS).map(([value, label]) => h('option', { value }, label)));
+  #corners = h('textarea', { id: 'region-corners', ariaDescribedby: 'region-how', rows: 4, spellcheck: false, placeholder: '10 20' });
+  #title = h('h3', {}, 'New region');
+  #use = h('small', { id: 'region-use' });
   #problem = h('small', { role: 'status' });
 
   /** @param {import('./state.js').State} state @param {{canvas: HTMLCanvasElement, video: HTMLVideoElement}} el */
   constructor(state, el) {
     Object.assign(this, { state, el });
-    const form = h('form', { class: 'url' },
-      h('label', { for: 'region-name' }, 'Name'), this.#name, h('button', { class: 'act', id: 'region-save' }, 'Save'),
-      h('label', { for: 'region-kind', class: 'level' }, 'Kind ', this.#kind),
-      h('label', { for: 'region-corners' }, 'Corners: click on the picture and drag, or type percent from the left and the top'),
-      this.#corners, h('button', { class: 'quiet', type: 'button', id: 'region-new' }, 'Start over'), this.#problem);
+    const form = h('form', { class: 'url region' }, this.#title,
+      h('label', { for: 'region-name' }, 'Name'), this.#name,
+      h('label', { for: 'region-kind' }, 'Kind'), this.#kind, this.#use,
+      h('label', { for: 'region-corners' }, 'Corners'), this.#corners,
+      h('small', { id: 'region-how' }, 'Click and drag on the picture, or type percent from the left and from the top, one corner a line.'),
+      h('span', { class: 'row' }, h('button', { class: 'act', id: 'region-save' }, 'Save'),
+        h('button', { class: 'quiet', type: 'button', id: 'region-new' }, 'Start over')), this.#problem);
     form.dataset.needs = this.#list.dataset.needs = this.#clear.dataset.needs = this.#confirm.dataset.needs = 'steer';
     form.addEventListener('submit', (e) => {
       e.preventDefault();
       void this.#save();
     });
     form.querySelector('#region-new')?.addEventListener('click', () => this.#edit());
-    this.#kind.addEventListener('change', () => this.#draw());
+    this.#kind.addEventListener('change', () => this.#describe());
     this.#corners.addEventListener('input', () => {
-      this.#points = (corners(this.#corners.value) ?? this.#points).slice(0, MOST);
+      const points = corners(this.#corners.value);
+      this.#corners.setCustomValidity(points ? '' : 'A corner is two numbers from 0 to 100, as in: 10 20');
+      this.#points = (points ?? this.#points).slice(0, MOST);
       this.#draw();
     });
+    this.#describe();
     this.#confirm.addEventListener('click', () => void this.#change(api.confirmRegions));
-    this.#clear.addEventListener('click', () => void this.#change(api.clearRegions));
+    this.#clear.addEventListener('click', () => {
+      if (confirm('Remove all masks, zones and lines? What masks cover becomes visible.')) void this.#change(api.clearRegions);
+    });
     this.body = h('div', { class: 'source' },
-      h('p', { class: 'what' }, 'Privacy masks cover what Touchline reads, stores and sends. The camera’s own track in the room is never masked.'),
+      h('p', { class: 'what' }, 'Masks hide a part of the picture; alert rules name zones and lines. The camera’s own track in the room is never masked.'),
       this.#warning, h('span', { class: 'row' }, this.#confirm, this.#clear), this.#list, form);
     for (const type of ['pointerdown', 'pointermove', 'pointerup', 'pointercancel']) el.canvas.addEventListener(type, (e) => this.#pointer(e));
     state.on('snapshot', () => this.#open && void this.#load());
@@ -122,6 +137,7 @@ export class RegionsPanel {
     this.#confirm.hidden = !regions.some((r) => r.rests);
     this.#clear.hidden = !regions.length && !covered;
     this.#list.replaceChildren(...regions.map((r) => this.#row(r)));
+    this.el.canvas.setAttribute('aria-label', `On the picture: ${regions.map((r) => `${KINDS[r.kind]} ${r.name}`).join(', ') || 'no regions'}`);
     this.#draw();
     return true;
   }
@@ -130,7 +146,10 @@ export class RegionsPanel {
   #row(r) {
     const edit = h('button', { class: 'quiet', type: 'button', ariaLabel: `Edit ${r.name}` }, 'Edit');
     const remove = h('button', { class: 'quiet', type: 'button', ariaLabel: `Remove ${r.name}` }, 'Remove');
-    edit.addEventListener('click', () => this.#edit(r));
+    edit.addEventListener('click', () => {
+      this.#edit(r);
+      this.#name.focus();
+    });
     remove.addEventListener('click', () => void this.#change(() => api.removeRegion(r.name)));
     return h('li', {}, h('b', {}, r.name), h('small', {}, [KINDS[r.kind], r.by && `by ${r.by}`].filter(Boolean).join(', ')),
       h('small', {}, r.note ?? ''), h('span', { class: 'row' }, edit, remove));
@@ -139,15 +158,23 @@ export class RegionsPanel {
   /** Puts a region, or none, in the form. @param {import('./types.js').Region} [r] */
   #edit(r) {
     this.#editing = r?.name ?? '';
+    this.#title.textContent = r ? `Change “${r.name}”` : 'New region';
     this.#name.value = this.#editing;
     this.#kind.value = r?.kind ?? this.#kind.value;
+    this.#describe();
     this.#set(r?.points ?? []);
+  }
+
+  #describe() {
+    this.#use.textContent = USES[this.#kind.value];
+    this.#draw();
   }
 
   /** @param {number[][]} points */
   #set(points) {
     this.#points = points.map((p) => [...p]);
     this.#corners.value = cornersText(this.#points);
+    this.#corners.setCustomValidity('');
     this.#draw();
   }
 
@@ -160,6 +187,7 @@ export class RegionsPanel {
   /** @param {PointerEvent} e */
   #pointer(e) {
     const { canvas } = this.el;
+    if (!this.#name.offsetParent) return; // this page may not change regions
     const box = canvas.getBoundingClientRect();
     const at = inside(box, canvas.width, canvas.height);
     const clamp = (v) => Math.round(Math.min(Math.max(v, 0), 1) * 1000) / 1000;
@@ -180,24 +208,26 @@ export class RegionsPanel {
   #draw() {
     if (!this.#open) return;
     const c = blank(this.el.canvas, this.el.video);
-    for (const r of this.#known.regions) if (r.name !== this.#editing) this.#shape(c, r.points, r.kind, false);
-    this.#shape(c, this.#points, this.#kind.value, true);
+    for (const r of this.#known.regions) if (r.name !== this.#editing) this.#shape(c, r, false);
+    this.#shape(c, { name: this.#name.value, kind: this.#kind.value, points: this.#points }, true);
   }
 
-  /** @param {CanvasRenderingContext2D} c @param {number[][]} points @param {string} kind @param {boolean} edited */
-  #shape(c, points, kind, edited) {
+  /** @param {CanvasRenderingContext2D} c @param {{name: string, kind: string, points: number[][]}} r @param {boolean} edited */
+  #shape(c, { name, kind, points }, edited) {
     if (!points.length) return;
-    const { width: w, height: h } = c.canvas;
+    const one = unit(c.canvas);
+    const at = points.map(([x, y]) => [x * c.canvas.width, y * c.canvas.height]);
     c.beginPath();
-    for (const [x, y] of points) c.lineTo(x * w, y * h);
+    for (const [x, y] of at) c.lineTo(x, y);
     if (kind !== 'line') c.closePath();
     c.strokeStyle = COLOURS[kind];
-    c.lineWidth = Math.max(2, h / (edited ? 180 : 300));
+    c.lineWidth = (edited ? 3 : 2) * one;
     c.stroke();
     c.fillStyle = kind === 'mask' ? 'rgb(4 8 6 / 65%)' : 'rgb(95 208 255 / 12%)';
     if (kind !== 'line') c.fill();
     c.fillStyle = COLOURS[kind];
     if (kind === 'line' && points.length > 1) arrow(c, points.at(-2), points.at(-1));
-    if (edited) for (const [x, y] of points) c.fillRect(x * w - h / 90, y * h - h / 90, h / 45, h / 45);
+    if (edited) for (const [x, y] of at) c.fillRect(x - 5 * one, y - 5 * one, 10 * one, 10 * one);
+    sign(c, name, at[0][0] + 6 * one, at[0][1] + 20 * one, COLOURS[kind]);
   }
 }

@@ -31,6 +31,29 @@ export function blank(canvas, video) {
   return c;
 }
 
+/** The pixels of a canvas over a picture in one CSS pixel. @param {HTMLCanvasElement} canvas */
+export const unit = (canvas) => Math.max(canvas.width / (canvas.clientWidth || canvas.width), canvas.height / (canvas.clientHeight || canvas.height));
+
+/**
+ * Writes words over a picture, on a dark ground and inside the picture.
+ * @param {CanvasRenderingContext2D} c @param {string} words @param {number} x @param {number} y of the lower left corner @param {string} colour
+ */
+export function sign(c, words, x, y, colour) {
+  if (!words) return;
+  const size = Math.max(13 * unit(c.canvas), c.canvas.height / 36);
+  c.font = `600 ${size}px system-ui, sans-serif`;
+  const [width, height] = [c.measureText(words).width + size / 2, size * 1.3];
+  const left = Math.max(0, Math.min(x, c.canvas.width - width));
+  const low = Math.min(Math.max(height, y), c.canvas.height);
+  c.fillStyle = 'rgb(4 8 6 / 75%)';
+  c.fillRect(left, low - height, width, height);
+  c.fillStyle = colour;
+  c.fillText(words, left + size / 4, low - size * 0.3);
+}
+
+/** The boxes in words, for screen readers. @param {import('./types.js').Thing[]} things */
+export const spoken = (things) => (things.length ? `Found: ${things.map(label).join(', ')}` : 'The engine found nothing');
+
 export class SightView {
   on = false;
   /** @type {import('./types.js').Sight[]} */
@@ -78,18 +101,14 @@ export class SightView {
     const seen = due(this.#sights, this.state.now - this.state.delay);
     const words = (seen?.facts ?? []).slice(-4).map((f) => f.text).join('\n');
     if (facts.textContent !== words) facts.textContent = words;
-    const size = Math.max(12, Math.round(h / 36));
-    c.font = `600 ${size}px system-ui, sans-serif`;
-    c.lineWidth = Math.max(2, h / 240);
+    const heard = spoken(seen?.things ?? []);
+    if (canvas.getAttribute('aria-label') !== heard) canvas.setAttribute('aria-label', heard);
+    c.lineWidth = Math.max(2 * unit(canvas), h / 240);
     for (const t of seen?.things ?? []) {
       const [x, y] = [t.x0 * w, t.y0 * h];
       c.strokeStyle = colour(t);
       c.strokeRect(x, y, (t.x1 - t.x0) * w, (t.y1 - t.y0) * h);
-      const top = Math.max(size + 6, y);
-      c.fillStyle = 'rgb(4 8 6 / 75%)';
-      c.fillRect(x, top - size - 6, c.measureText(label(t)).width + 10, size + 6);
-      c.fillStyle = colour(t);
-      c.fillText(label(t), x + 5, top - 6);
+      sign(c, label(t), x, y, colour(t));
     }
   }
 }

@@ -1,6 +1,6 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { colour, due, label } from '../src/sight.js';
+import { colour, due, label, spoken, unit } from '../src/sight.js';
 
 const at = (s) => new Date(Date.UTC(2030, 0, 1) + s * 1000).toISOString();
 const ms = (s) => Date.UTC(2030, 0, 1) + s * 1000;
@@ -21,4 +21,15 @@ test('a thing that is followed has its number and its colour', () => {
   assert.equal(label({ ...one, track: undefined }), 'person');
   assert.equal(colour(one), colour({ ...one, track: 13 }));
   assert.notEqual(colour(one), colour({ ...one, track: 8 }));
+});
+
+test('a screen reader has the boxes in words', () => {
+  const one = { name: 'person', track: 7, score: 0.9, x0: 0, y0: 0, x1: 1, y1: 1 };
+  assert.equal(spoken([one, { ...one, name: 'car', track: undefined }]), 'Found: person 7, car');
+  assert.equal(spoken([]), 'The engine found nothing');
+});
+
+test('lines and words over a small picture are as large as over a large one', () => {
+  assert.equal(unit({ width: 1280, height: 720, clientWidth: 320, clientHeight: 180 }), 4);
+  assert.equal(unit({ width: 1280, height: 720, clientWidth: 0, clientHeight: 0 }), 1, 'not laid out yet');
 });
