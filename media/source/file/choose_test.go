@@ -3,6 +3,7 @@ package file_test
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,6 +36,7 @@ func TestChoose(t *testing.T) {
 		"unknown pixels":          {"mov", h264 + `,"sample_aspect_ratio":"0:1"}`, 0, -1, true},
 		"wide pixels":             {"mov", h264 + `,"sample_aspect_ratio":"4:3"}`, 0, -1, false},
 		"rotated":                 {"mov", h264 + `,"side_data_list":[{"rotation":-90}]}`, 0, -1, false},
+		"gray":                    {"mov", strings.Replace(h264, "yuv420p", "gray", 1) + `}`, 0, -1, false},
 		"other side data":         {"mov", h264 + `,"side_data_list":[{}]}`, 0, -1, true},
 		"HLG":                     {"mov", h264 + `,"color_transfer":"arib-std-b67"}`, 0, -1, false},
 		"the default track":       {"matroska", h264 + `},` + other + `,"disposition":{"default":1}}`, 2, -1, true},

@@ -172,7 +172,7 @@ func (p *probed) choose(height int, asIs bool) (*stream, error) {
 	}
 	codecs := map[string]media.Codec{"h264": media.H264, "hevc": media.H265, "vp8": media.VP8, "vp9": media.VP9, "av1": media.AV1}
 	to, ok := codecs[v.Codec]
-	ok = ok && (to != media.VP9 && to != media.AV1 || v.Format == "yuv420p") && p.timed(v)
+	ok = ok && (to != media.VP9 && to != media.AV1 || v.Format == "yuv420p") && v.Format != "gray" && p.timed(v)
 	if ok && v.upright() && v.curve() == "" && (asIs || to == media.H265 || !p.slow(v)) {
 		s.codec, s.copied = to, true
 		return s, nil
