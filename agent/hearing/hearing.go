@@ -82,6 +82,7 @@ type Ears struct {
 	bot    Commentator
 	mics   map[string]*microphone // by track
 	opened int                    // microphones since the start
+	left   int                    // microphones that are not received, as there are too many
 	over   bool                   // Run is ending: no microphone opens
 	held   map[string]time.Time   // start of a push-to-talk, by identity
 	free   func()                 // releases the recognizer
@@ -168,21 +169,24 @@ func (e *Ears) Choose(all []agent.Microphone, now time.Time) []string {
 			chosen = append(chosen, m)
 		}
 	}
-	// Received microphones stay; authorised ones come next.
+	// Authorised microphones come first; of each kind, received ones stay.
 	slices.SortStableFunc(chosen, func(a, b agent.Microphone) int {
 		rank := func(m agent.Microphone) int {
 			_, open := e.mics[m.Track]
 			switch {
 			case open && m.Instructs:
 				return 0
-			case open || m.Instructs:
+			case m.Instructs:
 				return 1
+			case open:
+				return 2
 			}
-			return 2
+			return 3
 		}
 		return cmp.Compare(rank(a), rank(b))
 	})
-	chosen = chosen[:min(len(chosen), maxMicrophones)]
+	e.left = max(0, len(chosen)-maxMicrophones)
+	chosen = chosen[:len(chosen)-e.left]
 	tracks := make([]string, len(chosen))
 	for i, m := range chosen {
 		tracks[i] = m.Track
@@ -330,10 +334,10 @@ func (e *Ears) takeFloor() {
 	e.bot.Floor(floor, time.Now())
 }
 
-// Stats are totals since the start, but for Microphones and Speakers.
+// Stats are totals since the start, but for Microphones, Speakers and Left.
 type Stats struct {
-	// Microphones counts the received microphones, Speakers the active ones.
-	Microphones, Speakers int
+	// Microphones counts the received microphones, Speakers the active ones, and Left those that are too many to receive.
+	Microphones, Speakers, Left int
 	// Utterances counts the utterances with a text, Orders the orders that were carried out, Refused the refused orders.
 	Utterances, Orders, Refused uint64
 	// Echoes counts echoes of the voice, Failed the utterances without a text because of an error.
@@ -353,7 +357,7 @@ func (e *Ears) Stats() Stats {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	out.Microphones = len(e.mics)
+	out.Microphones, out.Left = len(e.mics), e.left
 	out.Lag95 = quantile.Of(e.lags, 0.95)
 	for _, m := range e.mics {
 		if m.on.Load() {

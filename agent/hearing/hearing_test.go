@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -721,6 +722,44 @@ func TestLoudestFirst(t *testing.T) {
 		require.Equal(t, []bool{false, true, true, false}, heard())
 		s.mics[1].Level = 0
 		require.Equal(t, []bool{false, true, true, false}, heard(), "a breath")
+	})
+}
+
+// TestStrangersAndTheOperator: however many microphones strangers have, and however loud they are, the operator is received and heard.
+func TestStrangersAndTheOperator(t *testing.T) {
+	play(t, settings.HearingAll, nil, func(s *stage) {
+		stranger := func(m *agent.Microphone) { m.Instructs, m.Level = false, 1 }
+		var loud []*person
+		for i := range 120 { // ten times as many as are heard
+			loud = append(loud, s.join(fmt.Sprintf("aaa-%03d", i), stranger))
+		}
+		for range 5 {
+			for _, p := range loud[:12] {
+				p.speak(100 * time.Millisecond)
+			}
+			s.choose()
+		}
+		require.Positive(t, s.ears.Stats().Left)
+		s.mics = append(s.mics, agent.Microphone{Identity: "operator", Track: "TR_operator", Instructs: true})
+		require.Contains(t, s.choose(), "TR_operator", "it is received")
+		s.mics = s.mics[:len(s.mics)-1]
+		operator := s.join("operator", nil)
+		require.True(t, operator.sink.Heard())
+		for i := range s.mics {
+			s.mics[i].Level = 1
+		}
+		s.mics[operator.at].Level = 0
+		for range 50 {
+			for _, p := range loud[:12] {
+				p.speak(20 * time.Millisecond)
+			}
+			s.choose()
+			require.True(t, operator.sink.Heard())
+		}
+		require.Equal(t, s.bot.cfg.MaxSpeakers, s.ears.Stats().Speakers, "others are heard beside it")
+		s.mics[operator.at].Muted = true
+		s.choose()
+		require.False(t, operator.sink.Heard(), "a muted one takes no place")
 	})
 }
 

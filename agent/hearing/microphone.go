@@ -164,12 +164,15 @@ func (m *microphone) update(info agent.Microphone, now time.Time) {
 	}
 }
 
-// claim returns the priority of a microphone: push-to-talk first, then present speech, then loudness. The caller holds the lock of
-// the Ears.
+// claim returns the priority of a microphone: an authorised one that is not muted first, then push-to-talk, present speech, loudness. The
+// caller holds the lock of the Ears.
 func (m *microphone) claim(e *Ears) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := m.level
+	if m.info.Instructs && !m.info.Muted {
+		out += 8
+	}
 	if _, held := e.held[m.identity]; held {
 		out += 4
 	}

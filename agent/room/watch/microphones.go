@@ -16,8 +16,11 @@ import (
 	"touchline/internal/limit"
 )
 
-// maxMicrophones bounds the subscribed microphones, whatever Microphones choose.
-const maxMicrophones = 100
+// maxMicrophones bounds the subscribed microphones, whatever Microphones choose, and maxOwn those of one participant.
+const (
+	maxMicrophones = 100
+	maxOwn         = 2
+)
 
 // openRetry and maxOpenRetry bound the first wait, and all waits, before a microphone without a sink is opened again.
 const (
@@ -197,10 +200,31 @@ func (s *Follower) microphones(
 			})
 		}
 	}
+	return bounded(all), pubs
+}
+
+// bounded sorts microphones by participant and returns at most maxOwn of each: the watched one first, then those that are not muted.
+func bounded(all []agent.Microphone) []agent.Microphone {
+	flag := func(a, b bool) int { // true first
+		switch {
+		case a == b:
+			return 0
+		case a:
+			return -1
+		}
+		return 1
+	}
 	slices.SortFunc(all, func(a, b agent.Microphone) int {
-		return cmp.Or(cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Track, b.Track))
+		return cmp.Or(cmp.Compare(a.Identity, b.Identity), flag(a.Watched, b.Watched), flag(b.Muted, a.Muted), cmp.Compare(a.Track, b.Track))
 	})
-	return all, pubs
+	own, of := 0, ""
+	return slices.DeleteFunc(all, func(m agent.Microphone) bool {
+		if m.Identity != of {
+			own, of = 0, m.Identity
+		}
+		own++
+		return own > maxOwn
+	})
 }
 
 // soundOf finds the sound of a picture: the microphone of a camera's participant, the sound of a shared screen.
