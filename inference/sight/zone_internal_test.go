@@ -335,8 +335,8 @@ func TestZonesOnTheClip(t *testing.T) {
 		found, events, right, told := passings(t, w, list)
 		t.Logf("%s: %d of %d passings found, %d of %d told are right; presence %d of %d, numbers %d of %d", name,
 			found, events, right, told, present, ofPresence, numbers, ofNumbers)
-		require.GreaterOrEqual(t, float64(found)/float64(events), 0.85)
-		require.GreaterOrEqual(t, float64(right)/float64(told), 0.8)
+		require.GreaterOrEqual(t, float64(found)/float64(events), 0.9)
+		require.GreaterOrEqual(t, float64(right)/float64(told), 0.9)
 		require.GreaterOrEqual(t, float64(present)/float64(ofPresence), 0.95)
 	}
 }
