@@ -36,6 +36,7 @@ const (
 	runSpeed     = 1.9
 	stopHolds    = 1500 * time.Millisecond
 	standReach   = 0.6
+	goReach      = 0.4 // from where it stood, within which nothing sets off
 	crossShare   = 0.5 // of the width
 	pairHolds    = 2500 * time.Millisecond
 	pairForgets  = 10 * time.Minute
@@ -200,10 +201,14 @@ func (w *watch) begin(t *track) {
 				*list = slices.DeleteFunc(*list, withdrawn)
 			}
 			t.continues(o)
+			if t.box.distance(o.box, w.aspect) > standReach*t.box.height() {
+				t.pace, t.stood = noPace, stand{} // it walked unseen
+			}
 			return
 		}
 	}
-	if t.born-w.viewAt >= settleTime && w.steady() {
+	late := t.born-w.viewAt >= settleTime || edge(t.first, t.startSpeed()) != noSide
+	if w.viewTold && late && w.steady() {
 		w.arrivals = append(w.arrivals, t)
 	}
 }
@@ -310,6 +315,7 @@ func (w *watch) follow(t *track) {
 		t.pace = resting
 	case t.group == person && v > runSpeed && whole && t.hits > 4:
 		t.pace = running
+	case was == resting && t.box.distance(t.stood.box, w.aspect) < goReach*t.box.height():
 	case v > walkSpeed && (t.group != person || v < 0.7*runSpeed):
 		t.pace = walking
 	}

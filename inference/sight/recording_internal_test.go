@@ -2,6 +2,7 @@ package sight
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
@@ -47,6 +48,31 @@ func (r recording) backwards() recording {
 	slices.Reverse(r.Looks)
 	for i := range r.Looks {
 		r.Looks[i].T = last - r.Looks[i].T
+	}
+	return r
+}
+
+// part returns the looks from a time to another, in seconds.
+func (r recording) part(from, to int) recording {
+	all := r.Looks
+	r.Looks = nil
+	for _, l := range all {
+		if l.T -= from * 1000; l.T >= 0 && l.T < (to-from)*1000 {
+			r.Looks = append(r.Looks, l)
+		}
+	}
+	return r
+}
+
+// then returns the recording with a cut to another one at its end.
+func (r recording) then(o recording) recording {
+	begins := r.Looks[len(r.Looks)-1].T + 400
+	r.Looks = slices.Clone(r.Looks)
+	for i, l := range o.Looks {
+		if l.T += begins; i == 0 {
+			l.Camera = 1
+		}
+		r.Looks = append(r.Looks, l)
 	}
 	return r
 }
@@ -241,7 +267,7 @@ func TestCut(t *testing.T) {
 	var after []kind
 	recorded(t, "cut").play(w, func(now time.Duration) {
 		for _, f := range w.log {
-			if f.due == now && now > 11*time.Second && now < 15*time.Second {
+			if f.due == now && now > 11*time.Second && now < 16*time.Second {
 				after = append(after, f.kind)
 			}
 		}
@@ -271,4 +297,62 @@ func TestSentencesOfTheClip(t *testing.T) {
 			})
 		}
 	}
+}
+
+// sentencesFile has all sentences of some clips, which were compared with the pictures one by one.
+const sentencesFile = "../../docs/sight-sentences.md"
+
+// TestSentencesOfTheDocs: the engine tells the sentences whose verdicts are in the documents. Those that -update adds have none yet.
+func TestSentencesOfTheDocs(t *testing.T) {
+	clip, mirror := recorded(t, "vtest"), recorded(t, "mirrored")
+	content, err := os.ReadFile(sentencesFile)
+	require.NoError(t, err)
+	head, table, ok := strings.Cut(string(content), "|---|---|---|---|---|\n")
+	require.True(t, ok)
+	verdicts := map[string]string{}
+	for row := range strings.Lines(table) {
+		cells := strings.Split(strings.TrimSpace(row), " | ")
+		require.Len(t, cells, 5, row)
+		verdicts[strings.Join(cells[:4], " | ")] = strings.TrimSuffix(cells[4], " |")
+	}
+	var rows strings.Builder
+	texts, wrong, weak, n := map[string]bool{}, 0, 0, 0
+	for _, c := range []struct {
+		name     string
+		r        recording
+		register Register
+	}{
+		{"vtest", clip, Plain}, {"mirrored", mirror, Plain}, {"backwards", clip.backwards(), Plain}, {"cut", recorded(t, "cut"), Plain},
+		{"composed", mirror.backwards().part(40, 80).then(clip.part(20, 60)), Lively},
+		{"composed again", clip.part(40, 80).then(mirror.part(0, 30)), Lively},
+	} {
+		w, said := newTestWatcher(1), time.Duration(0)
+		c.r.play(w, func(now time.Duration) {
+			if now-said < 2*time.Second {
+				return
+			}
+			for range twoSentences {
+				told := w.Tell(TellOptions{Register: c.register, MaxSentences: 1})
+				if told.Text == "" {
+					break
+				}
+				said = now
+				row := fmt.Sprintf("| %s | %.1f | %.1f | %s", c.name, told.Newest.Seconds(), now.Seconds(), told.Text)
+				verdict := cmp.Or(verdicts[row], "?")
+				fmt.Fprintf(&rows, "%s | %s |\n", row, verdict)
+				texts[told.Text], n = true, n+1
+				wrong += strings.Count(verdict, "wrong:")
+				weak += strings.Count(verdict, "weak:")
+			}
+		})
+	}
+	t.Logf("%d sentences, %d different, %d wrong, %d weak", n, len(texts), wrong, weak)
+	if *update {
+		require.NoError(t, os.WriteFile(sentencesFile, []byte(head+"|---|---|---|---|---|\n"+rows.String()), 0o600))
+	}
+	require.Equal(t, table, rows.String())
+	require.NotContains(t, table, "| ? |")
+	require.GreaterOrEqual(t, len(texts), 100)
+	require.LessOrEqual(t, 100*wrong, 3*n)
+	require.LessOrEqual(t, 100*weak, 12*n)
 }

@@ -193,13 +193,15 @@ func (w *watch) counter(key string) *counter {
 
 func (w *watch) people() int { return w.counter(person).now() }
 
+// tellView tells what is there once things are believed, and no other one is about to be.
 func (w *watch) tellView() {
-	if w.viewTold || w.now-w.viewAt < settleTime {
+	soon := slices.ContainsFunc(w.tracker.tracks, func(t *track) bool { return !t.sure && t.at == w.now })
+	if w.viewTold || w.now-w.viewAt < settleTime || soon && w.now-w.viewAt < settleTime+believeGap/2 {
 		return
 	}
 	w.viewTold = true
 	if seen := w.seen(); len(seen) > 0 {
-		w.number = w.people()
+		w.number = len(w.present(person))
 		w.add(fact{kind: viewFact, at: w.now, rank: 2, tracks: seen})
 	}
 }

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	factAge      = 4 * time.Second // after which an event is not told any more
-	lastingAge   = 8 * time.Second // the same of what still holds
-	exactTraffic = 2               // the largest number of a summary that is exact
+	factAge      = 3500 * time.Millisecond // after which an event is not told any more
+	lastingAge   = 8 * time.Second         // the same of what still holds
+	exactTraffic = 2                       // the largest number of a summary that is exact
 	twoSentences = 2
 	recentTexts  = 2                // wordings of a fact that are not used again at once
 	makesOneIn   = 3                // arrivals are told with the number
