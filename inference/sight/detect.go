@@ -20,6 +20,7 @@ const (
 	leastSide      = 2   // pixels
 	stillCell      = 8   // pixels of a side of the cells by which a part is compared with the one before
 	stillChange    = 5   // levels, of the mean of a cell, above which a part is looked at again
+	stillLooks     = 3   // in a row that find the same in a part before it keeps that: as many as a track needs to be believed
 )
 
 // Detector finds things in pictures. Safe for concurrent use; each run uses one thread.
@@ -56,11 +57,32 @@ func (d *Detector) Detect(f inference.Frame, parts bool) ([]Box, error) {
 	return d.detectAgain(f, parts, nil)
 }
 
-// partSeen is the last look at a part of a room's pictures: where it was, its small picture and what was found.
+// partSeen is the last look at a part of a room's pictures: where it was, its small picture, what was found, and how many looks found it.
 type partSeen struct {
 	rect
 	small []byte
 	found []candidate
+	looks int
+}
+
+// note takes what a look found.
+func (s *partSeen) note(found []candidate) {
+	if s.looks++; !sameSure(found, s.found) {
+		s.looks = 1
+	}
+	s.found = append(s.found[:0], found...)
+}
+
+// sameSure reports whether two looks found the same, apart from doubtful boxes.
+func sameSure(a, b []candidate) bool {
+	doubtful := func(c candidate) bool { return c.score < sureScore }
+	a, b = slices.DeleteFunc(slices.Clone(a), doubtful), slices.DeleteFunc(slices.Clone(b), doubtful)
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(c candidate) bool {
+		return !slices.ContainsFunc(b, func(o candidate) bool {
+			_, overlap := shared(&c, &o)
+			return c.class == o.class && overlap > sameThing
+		})
+	})
 }
 
 // detectAgain is Detect for the next picture of a room: what was found in the parts that did not change since stays.
@@ -88,7 +110,7 @@ func (d *Detector) detectAgain(f inference.Frame, parts bool, seen *[3]partSeen)
 			return nil, fmt.Errorf("detect: %w", err)
 		}
 		if seen != nil {
-			seen[i].rect, seen[i].found = r, append(seen[i].found[:0], l.found[start:]...)
+			seen[i].note(l.found[start:])
 		}
 	}
 	if parts {
@@ -164,7 +186,7 @@ func shared(a, b *candidate) (both, overlap float32) {
 	return both, both / (a.area() + b.area() - both + 1e-9)
 }
 
-// still reports whether a part of a picture is as it was in the look that found what seen has. Otherwise it notes the part's small picture.
+// still reports whether a part of a picture did not change since it did last, and enough looks found the same in it.
 func (l *detection) still(f inference.Frame, r rect, seen *partSeen) bool {
 	size := vision.Size{W: max(1, (r.x1-r.x0)/stillCell), H: max(1, (r.y1-r.y0)/stillCell)}
 	pix, stride := l.scaler.scale(f, r, size)
@@ -177,9 +199,9 @@ func (l *detection) still(f inference.Frame, r rect, seen *partSeen) bool {
 		same = max(l.small[i], seen.small[i])-min(l.small[i], seen.small[i]) <= stillChange
 	}
 	if !same {
-		seen.rect, seen.small = rect{}, append(seen.small[:0], l.small...)
+		seen.rect, seen.small, seen.looks = r, append(seen.small[:0], l.small...), 0
 	}
-	return same
+	return seen.looks >= stillLooks
 }
 
 // look adds what the network finds in a part of a picture.

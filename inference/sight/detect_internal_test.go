@@ -179,16 +179,21 @@ func BenchmarkDetect(b *testing.B) {
 	}
 }
 
-// TestStill: a part counts as still while no cell of it changed, compared with the last look and not with the last picture.
+// TestStill: a part counts as still after three looks that found the same, while no cell of it changed, compared with the first of
+// these looks and not with the last picture.
 func TestStill(t *testing.T) {
 	var l detection
 	var seen partSeen
 	f := street(0, 0)
 	part := halves(f)[0]
 	still := func() bool {
-		is := l.still(f, part, &seen)
-		seen.rect = part
-		return is
+		if l.still(f, part, &seen) {
+			return true
+		}
+		for range stillLooks {
+			seen.note(nil)
+		}
+		return false
 	}
 	require.False(t, still())
 	require.True(t, still())
@@ -214,4 +219,32 @@ func TestStill(t *testing.T) {
 	f.Width, f.Height = f.Height, f.Width
 	part = whole(f)
 	require.False(t, still())
+}
+
+// TestStillNeedsAgreement: what one look finds and the next one does not is not kept; doubtful boxes do not count.
+func TestStillNeedsAgreement(t *testing.T) {
+	person := candidate{x1: 10, y1: 20, score: 0.9, class: 1}
+	doubt, moved, dog := person, person, person
+	doubt.score, moved.x0, moved.x1, dog.class = 0.4, 8, 18, 18
+	var seen partSeen
+	for _, tt := range []struct {
+		found []candidate
+		looks int
+	}{
+		{nil, 1},
+		{[]candidate{person}, 1},
+		{nil, 1},
+		{[]candidate{doubt}, 2},
+		{nil, 3},
+		{[]candidate{person}, 1},
+		{[]candidate{person, doubt}, 2},
+		{[]candidate{dog}, 1},
+		{[]candidate{person}, 1},
+		{[]candidate{moved}, 1},
+		{[]candidate{moved, person}, 1},
+		{[]candidate{person, moved}, 2},
+	} {
+		seen.note(tt.found)
+		require.Equal(t, tt.looks, seen.looks, "%+v", tt.found)
+	}
 }
