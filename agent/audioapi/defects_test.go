@@ -14,6 +14,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/audioapi"
 	"touchline/inference"
 	"touchline/inference/live/livetest"
 	"touchline/internal/resample"
@@ -182,4 +183,21 @@ func TestAClientThatLeavesBreaksNothing(t *testing.T) {
 func formOf(file []byte) string {
 	return "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\ntest\r\n" +
 		"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n" + string(file) + "\r\n--b--\r\n"
+}
+
+// TestRatesAreBounded: sound whose rate changes with each piece costs a filter for each rate, not for each piece.
+func TestRatesAreBounded(t *testing.T) {
+	t.Parallel()
+	piece := make([]float32, 576)
+	sound, filters, err := audioapi.Tune(piece, slices.Repeat([]int{22050, 24000, 16000, 44100, 48000}, 200)...)
+	require.NoError(t, err)
+	require.Equal(t, 4, filters, "16 kHz needs none")
+	require.InDelta(t, 200*576*(16000./22050+16000./24000+1+16000./44100+16000./48000), len(sound), 2000)
+	rates := make([]int, 40)
+	for i := range rates {
+		rates[i] = 8000 + 100*i
+	}
+	_, filters, err = audioapi.Tune(piece, rates...)
+	require.ErrorContains(t, err, "more than 4 sample rates")
+	require.Equal(t, 4, filters)
 }

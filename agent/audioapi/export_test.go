@@ -69,3 +69,16 @@ func (t *Transcriber) Put(client, id, text string) {
 func (t *Transcriber) Take(client, id string) []string {
 	return t.finals.take(returning{client, id}, time.Now())
 }
+
+// Tune converts pieces of sound, one of each rate, and returns the number of computed filters.
+func Tune(piece []float32, rates ...int) (sound []float32, filters int, err error) {
+	var at tuner[float32]
+	for _, rate := range rates {
+		more, err := at.tune(piece, rate, inference.RecognizerRate)
+		if err != nil {
+			return sound, len(at.filters), err
+		}
+		sound = append(sound, more...)
+	}
+	return append(sound, at.end()...), len(at.filters), nil
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -124,10 +125,14 @@ func (p *piped) Close() error {
 	return <-p.done
 }
 
+// maxRates bounds the rates of one sound. Each costs a filter, which takes up to 0.7 s to compute.
+const maxRates = 4
+
 // tuner resamples sound to one rate. The rate of its input may change.
 type tuner[T int16 | float32] struct {
-	from int
-	conv *resample.Resampler[T]
+	from    int
+	conv    *resample.Resampler[T]
+	filters map[int]*resample.Filter // by the rate of the input
 }
 
 // tune returns the samples that are ready.
@@ -137,7 +142,7 @@ func (t *tuner[T]) tune(pcm []T, from, to int) ([]T, error) {
 		out = t.end()
 		t.from, t.conv = from, nil
 		if from != to {
-			f, err := resample.NewFilter(from, to)
+			f, err := t.filter(from, to)
 			if err != nil {
 				return nil, err
 			}
@@ -148,6 +153,24 @@ func (t *tuner[T]) tune(pcm []T, from, to int) ([]T, error) {
 		return append(out, pcm...), nil
 	}
 	return t.conv.Append(out, pcm), nil
+}
+
+// filter returns the filter of a rate, which is computed once.
+func (t *tuner[T]) filter(from, to int) (*resample.Filter, error) {
+	if f := t.filters[from]; f != nil {
+		return f, nil
+	}
+	if len(t.filters) == maxRates {
+		return nil, fmt.Errorf("the sound has more than %d sample rates", maxRates)
+	}
+	f, err := resample.NewFilter(from, to)
+	if err == nil {
+		if t.filters == nil {
+			t.filters = map[int]*resample.Filter{}
+		}
+		t.filters[from] = f
+	}
+	return f, err
 }
 
 // end returns the last samples.
