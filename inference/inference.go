@@ -342,8 +342,6 @@ type Sight struct {
 	Things []Thing
 	// Facts are the last measured events, oldest first.
 	Facts []Fact
-	// News counts the events that are worth a comment. What repeats, and the single events of a crowd, are not.
-	News uint64
 	// Texts are the lines that can be read in the picture.
 	Texts []string
 }

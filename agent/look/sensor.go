@@ -20,6 +20,9 @@ type sensing struct {
 	changed bool      // that cycle began because of news
 }
 
+// factsAge is the largest age of a measurement, in media time: with an older one looks begin by pixels.
+const factsAge = 5 * time.Second
+
 // tendSensor opens or closes the sensor if the settings or the engine ask for it.
 func (l *Loop) tendSensor() {
 	judges := !l.engine.Capabilities().Facts && l.judges(time.Now())
@@ -92,7 +95,7 @@ func (l *Loop) factsLocked() *inference.Facts {
 		return nil
 	}
 	facts, ok := l.sensing.sensor.Facts()
-	if !ok || facts.Epoch != l.picture.Source().Epoch {
+	if source := l.picture.Source(); !ok || facts.Epoch != source.Epoch || source.PTS-facts.PTS > factsAge {
 		return nil
 	}
 	return &facts

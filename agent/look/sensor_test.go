@@ -1,12 +1,16 @@
 package look_test
 
 import (
+	"cmp"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,15 +27,15 @@ import (
 
 // recordedEyes are engine sight with what its detector found in a clip of 80 s, whose looks take no time.
 type recordedEyes struct {
-	looks []recordedLook
-	open  atomic.Bool
+	open    atomic.Bool
+	watched func(inference.Sight)
 
 	mu      sync.Mutex
-	watched func(inference.Sight)
+	looks   []recordedLook
 	watcher *sight.Watcher
 	began   time.Time     // of the clip
 	first   time.Duration // PTS of the picture then
-	teller  *sight.Watcher
+	epoch   uint32
 	told    []event
 }
 
@@ -49,12 +53,10 @@ func newRecordedEyes(t *testing.T, clip string) *recordedEyes {
 	require.NoError(t, err)
 	var r struct{ Looks []recordedLook }
 	require.NoError(t, json.NewDecoder(z).Decode(&r))
-	e := &recordedEyes{looks: r.Looks, watcher: newWatcher(), teller: newWatcher()}
+	e := &recordedEyes{looks: r.Looks, watcher: sight.NewWatcher(rand.New(rand.NewPCG(1, 1)))}
 	e.open.Store(true)
 	return e
 }
-
-func newWatcher() *sight.Watcher { return sight.NewWatcher(rand.New(rand.NewPCG(1, 1))) }
 
 func (e *recordedEyes) Observe(f inference.Frame) {
 	e.mu.Lock()
@@ -62,22 +64,37 @@ func (e *recordedEyes) Observe(f inference.Frame) {
 	if e.began.IsZero() {
 		e.began, e.first = time.Now(), f.PTS
 	}
+	e.epoch = f.Epoch
 	for len(e.looks) > 0 && time.Since(e.began) >= time.Duration(e.looks[0].T)*time.Millisecond {
-		look := sight.Look{PTS: time.Duration(e.looks[0].T) * time.Millisecond, Boxes: e.looks[0].Boxes}
-		e.watcher.Push(look)
-		e.teller.Push(look)
+		e.watcher.Push(sight.Look{PTS: time.Duration(e.looks[0].T) * time.Millisecond, Boxes: e.looks[0].Boxes})
 		e.looks = e.looks[1:]
-		seen := e.watcher.Sight()
-		seen.Epoch = f.Epoch
-		e.watched(seen)
-		if told := e.teller.Tell(sight.TellOptions{}); told.Text != "" {
+		e.watched(e.watcher.Sight())
+	}
+}
+
+// Generate says what engine sight would say after each look.
+func (e *recordedEyes) Generate(context.Context, inference.Prompt) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		e.mu.Lock()
+		told := e.watcher.Tell(sight.TellOptions{})
+		if told.Text != "" {
 			e.told = append(e.told, event{time.Now(), told.Newest})
 		}
+		e.mu.Unlock()
+		yield(inference.Chunk{Text: cmp.Or(told.Text, inference.Silence)}, nil)
 	}
 }
 
 func (e *recordedEyes) Judge([]string, []inference.Region) (inference.Judgement, bool) {
 	return inference.Judgement{}, false
+}
+
+func (e *recordedEyes) Sight() (inference.Sight, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	seen := e.watcher.Sight()
+	seen.PTS, seen.Epoch = seen.PTS+e.first, e.epoch
+	return seen, true
 }
 
 func (e *recordedEyes) Watch(f func(inference.Sight)) { e.watched = f }
@@ -106,7 +123,7 @@ func clipLooks(t *testing.T, clip, when string) (looks, facts []event) {
 			return agenttest.Answer{Latency: 1200 * time.Millisecond, Text: "People walk."}
 		}, func(r *rig) {
 			r.task.Agent.LookWhen, r.task.Spoken = when, false
-			r.sensor = func(looked func(news bool)) (inference.Sensor, error) { return sight.NewSensor(eyes, looked), nil }
+			r.sensor = func(looked func(bool)) (inference.Sensor, error) { return sight.NewSensor(eyes, looked), nil }
 		})
 		time.Sleep(80 * time.Second)
 		r.stop()
@@ -161,7 +178,7 @@ func TestSensorFollowsTheSetting(t *testing.T) {
 		fails.Store(true)
 		r := newRig(t, steady(500*time.Millisecond, 0), func(r *rig) {
 			r.task.Agent.LookWhen = settings.LookByFacts
-			r.sensor = func(looked func(news bool)) (inference.Sensor, error) {
+			r.sensor = func(looked func(bool)) (inference.Sensor, error) {
 				if fails.Load() {
 					return nil, errors.New("no networks")
 				}
@@ -187,5 +204,30 @@ func TestSensorFollowsTheSetting(t *testing.T) {
 		set(settings.LookByPixels)
 		require.False(t, eyes.open.Load())
 		r.stop()
+	})
+}
+
+// A detector that fails or falls far behind leaves looks to the pixels.
+func TestOldFacts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		eyes := newRecordedEyes(t, "vtest")
+		eyes.looks = eyes.looks[:10] // 4 s
+		old, withFacts, began := 0, 0, time.Now()
+		r := newRig(t, func(_ int, p inference.Prompt) agenttest.Answer {
+			if time.Since(began) > 20*time.Second {
+				old++
+				if strings.Contains(p.Text, "detector: ") {
+					withFacts++
+				}
+			}
+			return agenttest.Answer{Latency: time.Second, Text: "People walk."}
+		}, func(r *rig) {
+			r.task.Agent.LookWhen, r.task.Spoken = settings.LookByFacts, false
+			r.sensor = func(looked func(bool)) (inference.Sensor, error) { return sight.NewSensor(eyes, looked), nil }
+		})
+		time.Sleep(40 * time.Second)
+		r.stop()
+		require.Greater(t, old, 15)
+		require.Zero(t, withFacts)
 	})
 }

@@ -2,29 +2,37 @@ package sight
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"touchline/inference"
+	"touchline/internal/rescue"
+	"touchline/internal/wake"
 )
 
-// Eyes are the part of a conversation with this engine that a Sensor needs.
+// Eyes are a conversation with this engine.
 type Eyes interface {
+	inference.Session
+	inference.Seer
 	inference.Judge
-
-	Watch(f func(inference.Sight))
-	Observe(f inference.Frame)
-	Close() error
-	Forget()
 }
 
-// Sensor implements inference.Sensor: it has the eyes of this engine and tells nothing.
+// Sensor implements inference.Sensor: it has the eyes of this engine, and what the engine would say is news.
 type Sensor struct {
 	Eyes
 
-	facts atomic.Pointer[inference.Facts] // of the last look; nil before the first
+	looked func(news bool)
+	wake   wake.Signal // set after each look
+	stop   context.CancelFunc
+	done   chan struct{}
+
+	mu     sync.Mutex
+	newest inference.Frame // that was observed
+	news   uint64
+	facts  *inference.Facts // of the last look; nil before the first, and after one that failed
 }
 
 var _ inference.Sensor = (*Sensor)(nil)
@@ -32,41 +40,91 @@ var _ inference.Sensor = (*Sensor)(nil)
 // NewSensor returns a Sensor, which closes the eyes in the end. It calls looked, which does not block, after each look; news is set after
 // the first and when there is any.
 func NewSensor(eyes Eyes, looked func(news bool)) *Sensor {
-	s := &Sensor{Eyes: eyes}
-	eyes.Watch(func(seen inference.Sight) {
-		now := &inference.Facts{PTS: seen.PTS, Epoch: seen.Epoch, News: seen.News, Things: numbersOf(seen.Things), Texts: seen.Texts}
-		old := s.facts.Swap(now)
-		looked(old == nil || old.Epoch != now.Epoch || old.News != now.News)
-	})
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Sensor{Eyes: eyes, looked: looked, wake: wake.New(), stop: stop, done: make(chan struct{})}
+	eyes.Watch(func(inference.Sight) { s.wake.Set() })
+	go s.run(ctx)
 	return s
+}
+
+// Observe implements inference.Sensor.
+func (s *Sensor) Observe(f inference.Frame) {
+	s.mu.Lock()
+	s.newest = f
+	s.mu.Unlock()
+	s.Eyes.Observe(f)
 }
 
 // Facts implements inference.Sensor.
 func (s *Sensor) Facts() (inference.Facts, bool) {
-	now := s.facts.Load()
-	if now == nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.facts == nil {
 		return inference.Facts{}, false
 	}
-	return *now, true
+	return *s.facts, true
 }
 
-// news counts the facts that are worth a comment.
-type news struct {
-	repeats
-
-	count uint64
+// Forget implements inference.Sensor.
+func (s *Sensor) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Eyes.Forget()
+	s.facts = nil
 }
 
-// countNews counts the facts of the last look that answers would tell if there was one after each look.
-func (w *Watcher) countNews() {
-	now := slices.DeleteFunc(slices.Clone(w.fresh), func(f *fact) bool { return f.outdated(w.fresh) })
-	now, _ = w.sumUp(&w.news.repeats, now)
-	for _, f := range append(joined(now), w.summary(&w.news.repeats)...) {
-		if _, holds := w.holding(f); holds && !w.news.soon(f, w.now) {
-			w.news.told(f, w.now)
-			w.news.count++
+// Close implements inference.Sensor.
+func (s *Sensor) Close() error {
+	s.stop()
+	<-s.done
+	return s.Eyes.Close()
+}
+
+func (s *Sensor) run(ctx context.Context) {
+	defer close(s.done)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		}
+		var said string
+		err := rescue.Call(func() (err error) { said, err = s.ask(ctx); return err })
+		if ctx.Err() == nil {
+			s.looked(s.note(said, err))
 		}
 	}
+}
+
+// ask returns what the engine says now.
+func (s *Sensor) ask(ctx context.Context) (said string, err error) {
+	s.mu.Lock()
+	p := inference.Prompt{Frames: []inference.Frame{s.newest}}
+	s.mu.Unlock()
+	for c, err := range s.Generate(ctx, p) {
+		if err != nil {
+			return "", err
+		}
+		said += c.Text
+	}
+	return said, nil
+}
+
+// note keeps what the last look found, and reports whether there is news.
+func (s *Sensor) note(said string, err error) (news bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen, ok := s.Sight() // with the lock: Forget may come
+	if err != nil || !ok {
+		s.facts = nil
+		return false
+	}
+	if said != inference.Silence {
+		s.news++
+	}
+	news = s.facts == nil || s.news != s.facts.News
+	s.facts = &inference.Facts{PTS: seen.PTS, Epoch: seen.Epoch, News: s.news, Things: numbersOf(seen.Things), Texts: seen.Texts}
+	return news
 }
 
 // numbersOf returns the numbers of things, people first: "3 people, 1 car".

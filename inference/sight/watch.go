@@ -30,7 +30,6 @@ type watch struct {
 	number   int                 // that was told last; -1 before
 
 	pending []*fact // that must still hold when they are due
-	fresh   []*fact // of the last look
 	untold  []*fact
 	log     []*fact // of the last minutes
 	things  map[string]*sighting
@@ -47,7 +46,6 @@ func (w *watch) newView(at time.Duration) {
 }
 
 func (w *watch) push(l Look, colour func(area) string) {
-	w.fresh = nil
 	if w.started && l.PTS <= w.now {
 		return
 	}
@@ -250,7 +248,7 @@ func (w *watch) settle() {
 			return false
 		}
 		if f.kind != stopFact || f.tracks[0].pace == resting && slices.Contains(w.tracker.tracks, f.tracks[0]) {
-			w.fresh, w.untold, w.log = append(w.fresh, f), append(w.untold, f), append(w.log, f)
+			w.untold, w.log = append(w.untold, f), append(w.log, f)
 			if f.kind == enterFact || f.kind == appearFact || f.kind == leaveFact {
 				if n := w.people(); min(n, w.number) <= exactMost {
 					w.number = n

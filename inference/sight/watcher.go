@@ -28,7 +28,6 @@ type Look struct {
 type Watcher struct {
 	watch
 	telling telling
-	news    news
 }
 
 // TellOptions are the wishes of a prompt.
@@ -78,7 +77,6 @@ func (w *Watcher) Reset() {
 		w.regions = append(w.regions, &ground{Region: r.Region, shape: r.shape})
 	}
 	w.telling.forget()
-	w.news.forget()
 }
 
 // Push takes the next look. A look that is not newer than the last one is ignored.
@@ -89,12 +87,11 @@ func (w *Watcher) Push(l Look) {
 		colour = func(a area) string { return plainColour(f, a) }
 	}
 	w.push(l, colour)
-	w.countNews()
 }
 
 // Sight returns what is followed and was seen in the last look, and the facts of the last half minute; without an epoch.
 func (w *Watcher) Sight() inference.Sight {
-	out := inference.Sight{PTS: w.now, Texts: w.texts, News: w.news.count}
+	out := inference.Sight{PTS: w.now, Texts: w.texts}
 	for _, f := range w.log {
 		if w.now-f.due <= sumTime {
 			out.Facts = append(out.Facts, inferenceFact(f))

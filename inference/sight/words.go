@@ -124,7 +124,7 @@ func (w *Watcher) due() []*fact {
 		return f.outdated(all) || w.now-f.at > factAge && (!f.kind.lasting() || w.now-f.due > lastingAge)
 	})
 	var gone, due []*fact
-	w.untold, gone = w.sumUp(&w.telling.repeats, w.untold)
+	w.untold, gone = w.sumUp(w.untold)
 	for _, f := range gone {
 		f.told = true
 	}
@@ -135,7 +135,7 @@ func (w *Watcher) due() []*fact {
 			due = append(due, &about)
 		}
 	}
-	due = append(joined(due), w.summary(&w.telling.repeats)...)
+	due = append(joined(due), w.summary()...)
 	slices.SortStableFunc(due, func(a, b *fact) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.at, b.at)) })
 	return due
 }
@@ -201,7 +201,7 @@ func joined(due []*fact) []*fact {
 
 // sumUp takes the single events of a crowd, but for those of a person with a colour of their own, out of facts: they are left to the
 // next summary.
-func (w *Watcher) sumUp(r *repeats, facts []*fact) (rest, summedUp []*fact) {
+func (w *Watcher) sumUp(facts []*fact) (rest, summedUp []*fact) {
 	came, left := w.traffic(w.now - crowdTime)
 	if came+left <= crowdEvents || w.now-w.viewAt < sumTime {
 		return facts, nil
@@ -213,13 +213,13 @@ func (w *Watcher) sumUp(r *repeats, facts []*fact) (rest, summedUp []*fact) {
 			rest = append(rest, f)
 		}
 	}
-	r.unsummed = r.unsummed || len(summedUp) > 0
+	w.telling.unsummed = w.telling.unsummed || len(summedUp) > 0
 	return rest, summedUp
 }
 
 // summary returns the fact of a crowd if it is due.
-func (w *Watcher) summary(r *repeats) []*fact {
-	if !r.unsummed || w.now-r.summed < sumEvery {
+func (w *Watcher) summary() []*fact {
+	if !w.telling.unsummed || w.now-w.telling.summed < sumEvery {
 		return nil
 	}
 	came, left := w.traffic(w.now - sumTime)
