@@ -120,7 +120,7 @@ test: setup-test build sight test-web stock-front ## all tests: race detector, L
 	@scripts/test.sh
 
 .PHONY: test-race
-test-race: setup-test build stock-front ## the integration tests under the race detector, as the nightly job does
+test-race: setup-test build sight stock-front ## the integration tests under the race detector, as the nightly job does
 	@scripts/test.sh race
 
 .PHONY: test-web

@@ -3,7 +3,6 @@
 package bot_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -11,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,11 +30,29 @@ import (
 	"touchline/media/source/catalog"
 )
 
+// logged is a log that can be read while the libraries' goroutines of earlier bots write to it.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 // begin runs f with a bot that keeps its state in a folder, and returns the log.
 func begin(t *testing.T, to bot.OutputSettings, cfg bot.Settings, f func(*bot.Bot)) string {
 	t.Helper()
-	var said bytes.Buffer
-	log := zerolog.New(zerolog.SyncWriter(&said))
+	var said logged
+	log := zerolog.New(&said)
 	require.NoError(t, bot.WithOutputs(t.Context(), to, log, func(out *bot.Outputs) error {
 		b, err := bot.New(bot.Options{Settings: cfg, Keys: conn.Keys{APIKey: "key", APISecret: "a secret of at least 32 characters"}, Outputs: out, Log: log})
 		if err != nil {

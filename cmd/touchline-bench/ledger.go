@@ -125,6 +125,7 @@ func (l *ledger) balance(got map[string][]string, absent []span) account {
 // rejoiner is a reader that rejoins whenever its connection breaks.
 type rejoiner struct {
 	stage *stage.Stage
+	url   string // of the server, also after a restart
 
 	mu     sync.Mutex
 	now    *stage.Viewer       // in this stay
@@ -134,7 +135,7 @@ type rejoiner struct {
 
 // addRejoiner adds one to the stage and returns once it has joined. What it received is complete when the stage is closed.
 func addRejoiner(r *run, s *stage.Stage) *rejoiner {
-	t := &rejoiner{stage: s, got: map[string][]string{}, absent: []span{{from: time.Now()}}}
+	t := &rejoiner{stage: s, url: s.URL(), got: map[string][]string{}, absent: []span{{from: time.Now()}}}
 	s.Run(t.run)
 	r.until(20*time.Second, "the reader to join", func() bool {
 		t.mu.Lock()
@@ -150,7 +151,7 @@ func (t *rejoiner) run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("mint the reader's token: %w", err)
 		}
-		v, err := stage.NewViewer(stage.ViewerOptions{URL: t.stage.Server.URL(), Token: token, Reader: true, Log: t.stage.Log})
+		v, err := stage.NewViewer(stage.ViewerOptions{URL: t.url, Token: token, Reader: true, Log: t.stage.Log})
 		if err != nil {
 			return err
 		}

@@ -303,8 +303,8 @@ func (v *Viewer) hear(at time.Time, block []int16) {
 }
 
 func (v *Viewer) read(r *lksdk.TextStreamReader) {
-	segment := r.Info.Attributes["lk.segment_id"]
 	var text strings.Builder
+	var words []Word
 	inWord := false
 	for {
 		c, _, err := r.ReadRune()
@@ -316,15 +316,18 @@ func (v *Viewer) read(r *lksdk.TextStreamReader) {
 			inWord = false
 			continue
 		}
-		v.mu.Lock()
 		if !inWord { // words arrive whole, with their first letter
 			inWord = true
-			v.words = append(v.words, Word{At: time.Now(), Segment: segment})
+			words = append(words, Word{At: time.Now()})
 		}
-		v.words[len(v.words)-1].Text += string(c)
-		v.mu.Unlock()
+		words[len(words)-1].Text += string(c)
+	}
+	segment := r.Info.Attributes["lk.segment_id"] // not before: the library adds the trailer's attributes without a lock
+	for i := range words {
+		words[i].Segment = segment
 	}
 	v.mu.Lock()
+	v.words = append(v.words, words...)
 	v.closed = append(v.closed, Closed{At: time.Now(), Segment: segment, Text: text.String(), Attributes: r.Info.Attributes})
 	v.mu.Unlock()
 }
