@@ -105,29 +105,28 @@ func withoutMarks(raw string) (language, text string) {
 	return asrtext.Parse(tokens.ReplaceAllString(raw, ""), "")
 }
 
-// readTranscription returns the parts of an answer: its segments, or the whole. length is the length of the sound. The error is
-// ErrNoWordTimes for an answer with text, but without the words that were asked for.
-func readTranscription(body []byte, length time.Duration, h inference.Hearing) ([]inference.Transcript, error) {
-	var a transcription
-	var raw string
-	body = bytes.TrimPrefix(bytes.TrimSpace(body), []byte("\uFEFF"))
+// parseTranscription reads an answer, which may be the only one of a list.
+func parseTranscription(body []byte) (a transcription, err error) {
 	if list := []json.RawMessage(nil); json.Unmarshal(body, &list) == nil && len(list) == 1 {
 		body = list[0]
 	}
-	err := json.NewDecoder(bytes.NewReader(body)).Decode(&a)
-	if err != nil {
+	if err = json.NewDecoder(bytes.NewReader(body)).Decode(&a); err != nil {
 		a = transcription{}
 		err = json.Unmarshal(withoutNaN(body), &a)
 	}
-	if a.Text != nil && err == nil {
-		var text loose
-		err = json.Unmarshal(a.Text, &text)
-		raw = text.text
-	}
+	return a, err
+}
+
+// readTranscription returns the parts of an answer: its segments, or the whole. length is the length of the sound. The error is
+// ErrNoWordTimes for an answer with text, but without the words that were asked for.
+func readTranscription(body []byte, length time.Duration, h inference.Hearing) ([]inference.Transcript, error) {
+	a, err := parseTranscription(bytes.TrimPrefix(bytes.TrimSpace(body), []byte("\uFEFF")))
 	if err != nil || a.Text == nil && len(a.Segments) == 0 {
 		return nil, fmt.Errorf(`expected JSON with "text", got %q`, fault.Shorten(string(body)))
 	}
-	found, text := withoutMarks(raw)
+	var said loose
+	_ = json.Unmarshal(a.Text, &said) // null for segments alone
+	found, text := withoutMarks(said.text)
 	whole := inference.Transcript{
 		Text: text, Language: cmp.Or(inference.LanguageTag(a.Language.text), inference.LanguageTag(found), h.Language), End: length, Final: true,
 	}
@@ -162,8 +161,8 @@ func readTranscription(body []byte, length time.Duration, h inference.Hearing) (
 	if !h.WordTimes {
 		return parts, nil
 	}
-	said := func(p inference.Transcript) bool { return strings.ContainsFunc(p.Text, unicode.IsLetter) }
-	if (len(words) == 0 || words[len(words)-1].End == 0) && slices.ContainsFunc(parts, said) {
+	letters := func(p inference.Transcript) bool { return strings.ContainsFunc(p.Text, unicode.IsLetter) }
+	if (len(words) == 0 || words[len(words)-1].End == 0) && slices.ContainsFunc(parts, letters) {
 		return nil, inference.ErrNoWordTimes
 	}
 	share(words, parts)
