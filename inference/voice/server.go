@@ -343,8 +343,9 @@ func foreign(head []byte) string {
 	switch {
 	case len(head) == 8 && string(head[4:]) == "ftyp":
 		return "MP4"
-	case len(head) >= 4 && head[0] == 0xff && head[1]&0xe6 == 0xe2 && head[1]&0x18 != 8 && head[2]>>4 != 15 && head[2]>>4 != 0 && head[2]&12 != 12:
-		return "MP3" // ISO 11172-3 section 2.4.1.3: layer III, with a valid rate
+	case len(head) >= 4 && head[0] == 0xff && head[1]&0xe6 == 0xe2 && head[1]&0x18 != 8 && // layer III (ISO 11172-3 section 2.4.1.3)
+		head[2]>>4 != 0 && head[2]>>4 != 15 && head[2]&12 != 12: // at a valid rate
+		return "MP3"
 	}
 	return ""
 }
