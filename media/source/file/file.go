@@ -150,7 +150,11 @@ func (c *Clip) open(ctx context.Context, in input, pace *pacer) (err error) {
 			c.known, err = &s, without
 		}
 	}
-	if !played || errors.Is(err, errChanged) {
+	changed := errors.Is(err, errChanged)
+	if changed {
+		c.slow = slowness{patience: patience}
+	}
+	if changed || !played {
 		c.known = nil
 	}
 	return err

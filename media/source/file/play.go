@@ -24,7 +24,9 @@ const readAhead = 32
 // play plays the clip in real time, repeatedly if it is a file that loops. played
 // reports whether there was a picture.
 func (c *Clip) play(ctx context.Context, in input, s stream, pace *pacer) (played bool, err error) {
-	p := &player{clip: c, in: in, stream: s, pace: pace, sounds: s.audio >= 0 && pace.out.Opus != nil, from: cmp.Or(c.slow.resume, c.opts.Start)}
+	p := &player{
+		clip: c, in: in, stream: s, pace: pace, sounds: s.audio >= 0 && pace.out.Opus != nil, from: cmp.Or(c.slow.resume, c.opts.Start),
+	}
 	c.slow.resume, c.slow.since = 0, time.Time{}
 	loops, ahead := c.opts.Loop && c.opts.Address.Kind == source.File, 0
 	if loops {

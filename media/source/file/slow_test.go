@@ -28,7 +28,8 @@ func slowly(t *testing.T, rate string) source.Address {
 		"-c:a", "aac", "plain.mp4")...)
 	ffmpeg(t, dir, "-i", "plain.mp4", "-c", "copy", "-metadata:s:v", "rotate=90", "turned.mp4")
 	bin := t.TempDir()
-	script := "#!/bin/sh\ncase \"$*\" in\n*' nokey '*|*' -h '*) exec " + maker() + " \"$@\" ;;\n*) exec " + maker() + " -readrate " + rate + " \"$@\" ;;\nesac\n"
+	script := "#!/bin/sh\ncase \"$*\" in\n*' nokey '*|*' -h '*) exec " + maker() + " \"$@\" ;;\n" +
+		"*) exec " + maker() + " -readrate " + rate + " \"$@\" ;;\nesac\n"
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "ffmpeg"), []byte(script), 0o700)) //nolint:gosec // a program
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	a, err := source.ParseAddress(filepath.Join(dir, "turned.mp4"))
