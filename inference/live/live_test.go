@@ -357,7 +357,7 @@ func TestWriteWaits(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		require.ErrorIs(t, h.Write(ctx, livetest.Say(10*time.Minute, 1)), context.DeadlineExceeded)
-		require.InDelta(t, time.Minute, h.Now(), float64(time.Second))
+		require.LessOrEqual(t, h.Now(), 91*time.Second, "the recognizer has at most one utterance of 30 s, and a minute waits")
 	})
 }
 
