@@ -85,7 +85,8 @@ func (l *Loop) think(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		l.tendSensor()
+		judges := !l.engine.Capabilities().Facts && l.judges(time.Now())
+		l.sensing.tend(l.now().Agent.LookWhen == settings.LookByFacts, judges)
 		look, c, next := l.beginCycle(ctx, time.Now())
 		if c != nil {
 			l.opts.Output.Changed()
@@ -134,7 +135,7 @@ func (l *Loop) beginCycle(ctx context.Context, now time.Time) (look context.Cont
 	if err := l.gate.Begin(now); err != nil {
 		l.log.Error().Err(err).Msg("cycle out of turn")
 	}
-	l.beganLocked(now)
+	l.sensing.begin(now)
 	look, cancel := context.WithCancelCause(ctx)
 	l.number++
 	l.inFlight = &Cycle{
@@ -162,8 +163,10 @@ func (l *Loop) nextCycleLocked(now time.Time) (next time.Time, due bool) {
 	if l.cycled && !l.gate.Urgent() && source.Stopped(now) {
 		return now.Add(nothingNewer), false // the comment would be late by the age of the picture
 	}
-	if next := l.awaitFactsLocked(now); !next.IsZero() {
-		return next, false
+	if l.cycled && !l.gate.Urgent() && l.retry.failures == 0 {
+		if due := l.sensing.due(l.task.Agent.LookMaxWait); due.After(now) {
+			return due, false
+		}
 	}
 	at, ok := l.gate.Next(now, l.opts.Speech.VoiceEnd(now), l.opts.Ahead(now), l.task.Pace())
 	if !ok {
@@ -378,7 +381,7 @@ func (c *Cycle) promptAfresh(long error) inference.Prompt {
 // unchangedLocked reports whether a change is too small to ask the engine.
 func (l *Loop) unchangedLocked(change window.Change) bool {
 	limit := l.task.Threshold()
-	return limit > 0 && change.Below(limit) && !l.sensing.changed
+	return limit > 0 && change.Below(limit) && !l.sensing.news()
 }
 
 // promptLocked writes the prompt of a cycle.
@@ -390,7 +393,7 @@ func (l *Loop) promptLocked(frames []window.Frame, change window.Change, spoken 
 	p := prompt.Look{
 		System: l.task.Profile.Prompt, Background: l.task.Background, Instruction: l.task.Instruction,
 		InstructionBy: l.task.InstructionBy, Spoken: spoken, Change: change.Mean, Longer: l.task.Longer(),
-		Past: l.memory.past, Remarks: remarks, Now: now, Frames: Pictures(frames), Facts: l.factsLocked(),
+		Past: l.memory.past, Remarks: remarks, Now: now, Frames: Pictures(frames), Facts: l.sensing.facts(),
 	}.Prompt(l.task.Inference, l.engine.Capabilities())
 	p.Sampling, p.Voice, p.VoiceNow = l.task.Sampling, l.task.Voice, func() string { return l.now().Voice }
 	return p

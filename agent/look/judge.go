@@ -30,6 +30,9 @@ const (
 	maxWaiting = 8
 )
 
+// watched is called after each look of the engine's detector.
+func (j *judge) watched(inference.Sight) { j.looked.Set() }
+
 // run judges after each look until ctx ends.
 func (j *judge) run(ctx context.Context) error {
 	for {
@@ -73,8 +76,8 @@ func (j *judge) facts(sentences []string) (inference.Judgement, bool) {
 	l := j.l
 	var by inference.Judge = l.engine.current()
 	if !l.engine.Capabilities().Facts {
-		var sensor inference.Sensor
-		if l.locked(func() { sensor = l.sensing.sensor }); sensor == nil {
+		sensor := l.sensing.current()
+		if sensor == nil {
 			return inference.Judgement{}, false
 		}
 		by = sensor

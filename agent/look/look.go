@@ -141,6 +141,7 @@ type Loop struct {
 	lexicon *repeat.Lexicon
 	album   album
 	judge   judge
+	sensing sensing
 	wake    wake.Signal   // wakes think
 	work    *rescue.Group // has the goroutines of Run
 	trying  sync.Mutex    // held by TryRule
@@ -160,7 +161,6 @@ type Loop struct {
 	quiet      string    // why the last cycle has no comment
 	readyAt    time.Time // when the engine was seen to become ready
 	polled     polled
-	sensing    sensing
 
 	forgets     uint64                  // calls of Forget; looks that began before it must show their pictures to no one
 	rulesCancel context.CancelCauseFunc // ends the look with rules in flight; nil without one
@@ -175,26 +175,21 @@ func New(o Options) *Loop {
 		judge: judge{looked: wake.New(), pictures: album{most: judgedPictures}},
 	}
 	l.judge.l = l
-	o.Engine.current().Watch(l.watched)
+	l.sensing = sensing{open: o.OpenSensor, picture: o.Picture, log: o.Log, looked: func(news bool) {
+		l.judge.looked.Set()
+		if news {
+			l.wake.Set()
+		}
+	}}
+	o.Engine.current().Watch(l.judge.watched)
 	return l
-}
-
-// watched is called after each look of the engine's detector.
-func (l *Loop) watched(inference.Sight) { l.judge.looked.Set() }
-
-// sensed is called after each look of the sensor.
-func (l *Loop) sensed(news bool) {
-	l.judge.looked.Set()
-	if news {
-		l.wake.Set()
-	}
 }
 
 // Run takes looks until ctx ends, or the engine panics.
 func (l *Loop) Run(ctx context.Context) error {
 	g, ctx := rescue.WithContext(ctx)
 	l.work = g
-	defer l.closeSensor()
+	defer l.sensing.close()
 	g.Go(func() error { return l.think(ctx) })
 	if l.opts.Rules != nil {
 		g.Go(func() error { return l.judge.run(ctx) })
@@ -279,7 +274,7 @@ func (l *Loop) Forget() {
 	l.album.clear()
 	l.judge.forget()
 	l.picture.Clear()
-	for _, eyes := range []any{l.engine.current().Conversation, l.sensing.sensor} {
+	for _, eyes := range []any{l.engine.current().Conversation, l.sensing.current()} {
 		if f, ok := eyes.(interface{ Forget() }); ok {
 			f.Forget()
 		}
@@ -291,7 +286,7 @@ func (l *Loop) Forget() {
 func (l *Loop) SetEngine(c Conversation, note string) (closeOld func() error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c.Watch(l.watched)
+	c.Watch(l.judge.watched)
 	closeOld = l.engine.replace(c, note)
 	if c := l.inFlight; c != nil && c.replaced == nil && (c.comment == nil || !c.comment.Ready()) {
 		c.replaced = errEngineChanged
@@ -301,7 +296,7 @@ func (l *Loop) SetEngine(c Conversation, note string) (closeOld func() error) {
 		l.rulesCancel(errEngineChanged)
 	}
 	l.rulesRetry, l.retry, l.quiet, l.lastSign = retry{}, retry{}, "", nil
-	l.sensing.stale = true
+	l.sensing.reopen()
 	return closeOld
 }
 

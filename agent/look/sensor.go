@@ -2,69 +2,148 @@ package look
 
 import (
 	"strings"
+	"sync"
 	"time"
 
-	"touchline/agent/settings"
+	"github.com/rs/zerolog"
+
 	"touchline/inference"
 )
 
-// sensing is the state of the sensor beside the engine. Guarded by Loop.mu; the goroutine of think opens and closes the sensor.
+// sensing owns the sensor beside the engine. The goroutine of think opens and closes it.
 type sensing struct {
+	open    func(looked func(news bool)) (inference.Sensor, error) // nil without sensors
+	looked  func(news bool)
+	picture *Picture
+	log     zerolog.Logger
+
+	mu      sync.Mutex       // a leaf but for the sensor's
 	sensor  inference.Sensor // nil without one
 	tried   bool             // it was opened, or problem says why not
 	stale   bool             // it was opened for another engine
+	byFacts bool             // looks begin by facts
 	problem string
 
-	began   time.Time // of the last cycle
-	seen    uint64    // news of the facts then
-	changed bool      // that cycle began because of news
+	began time.Time // of the last cycle
+	seen  uint64    // news of the facts then
+	fresh bool      // that cycle began because of news
 }
 
 // factsAge is the largest age of a measurement, in media time: with an older one looks begin by pixels.
 const factsAge = 5 * time.Second
 
-// tendSensor opens or closes the sensor if the settings or the engine ask for it.
-func (l *Loop) tendSensor() {
-	judges := !l.engine.Capabilities().Facts && l.judges(time.Now())
-	l.mu.Lock()
-	wanted := l.opts.OpenSensor != nil && (judges || l.looksByFactsLocked())
-	done := wanted == l.sensing.tried && !l.sensing.stale
-	l.mu.Unlock()
+// tend opens or closes the sensor if looks begin by facts, if facts decide alert rules, or if the engine changed.
+func (s *sensing) tend(byFacts, judges bool) {
+	s.mu.Lock()
+	s.byFacts = byFacts
+	wanted := s.open != nil && (byFacts || judges)
+	done := wanted == s.tried && !s.stale
+	s.mu.Unlock()
 	if done {
 		return
 	}
-	l.closeSensor()
+	s.close()
 	if !wanted {
 		return
 	}
-	sensor, err := l.opts.OpenSensor(l.sensed)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sensing.tried = true
-	if err != nil {
-		if l.looksByFactsLocked() {
-			l.log.Warn().Err(err).Msg("looks begin by pixels")
-		} else {
-			l.log.Info().Err(err).Msg("no facts for alert rules")
-		}
-		l.sensing.problem = "Looks begin by pixels, not by facts: " + err.Error() + "."
+	sensor, err := s.open(s.looked)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tried = true
+	if err == nil {
+		s.sensor = sensor
 		return
 	}
-	l.sensing.sensor = sensor
+	if byFacts {
+		s.log.Warn().Err(err).Msg("looks begin by pixels")
+	} else {
+		s.log.Info().Err(err).Msg("no facts for alert rules")
+	}
+	s.problem = "Looks begin by pixels, not by facts: " + err.Error() + "."
 }
 
-func (l *Loop) closeSensor() {
-	var sensor inference.Sensor
-	l.locked(func() { sensor, l.sensing = l.sensing.sensor, sensing{began: l.sensing.began} })
+func (s *sensing) close() {
+	s.mu.Lock()
+	sensor := s.sensor
+	s.sensor, s.tried, s.stale, s.problem, s.seen, s.fresh = nil, false, false, "", 0, false
+	s.mu.Unlock()
 	if sensor == nil {
 		return
 	}
 	if err := sensor.Close(); err != nil {
-		l.log.Warn().Err(err).Msg("sensor not closed")
+		s.log.Warn().Err(err).Msg("sensor not closed")
 	}
 }
 
-func (l *Loop) looksByFactsLocked() bool { return l.task.Agent.LookWhen == settings.LookByFacts }
+// reopen makes the next call of tend open another sensor: the engine changed.
+func (s *sensing) reopen() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stale = true
+}
+
+// current returns the sensor; nil without one.
+func (s *sensing) current() inference.Sensor {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sensor
+}
+
+// note says why looks do not begin by facts; "" if they do, or are not meant to.
+func (s *sensing) note() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.byFacts {
+		return ""
+	}
+	return s.problem
+}
+
+// facts returns the sensor's measurement of the source; nil if looks begin by pixels.
+func (s *sensing) facts() *inference.Facts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.factsLocked()
+}
+
+func (s *sensing) factsLocked() *inference.Facts {
+	if s.sensor == nil || !s.byFacts {
+		return nil
+	}
+	facts, ok := s.sensor.Facts()
+	if source := s.picture.Source(); !ok || facts.Epoch != source.Epoch || source.PTS-facts.PTS > factsAge {
+		return nil
+	}
+	return &facts
+}
+
+// begin notes the facts at the begin of a cycle.
+func (s *sensing) begin(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.began, s.fresh = now, false
+	if facts := s.factsLocked(); facts != nil {
+		s.fresh = facts.News != s.seen
+		s.seen = facts.News
+	}
+}
+
+// news reports whether the last cycle began because of news.
+func (s *sensing) news() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fresh
+}
+
+// due returns the time of the next look while there is no news since the last cycle; zero if there is, or looks begin by pixels.
+func (s *sensing) due(maxWait time.Duration) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if facts := s.factsLocked(); facts == nil || facts.News != s.seen {
+		return time.Time{}
+	}
+	return s.began.Add(maxWait)
+}
 
 // Observe passes a sampled picture to the engine and to the sensor.
 func (l *Loop) Observe(f inference.Frame) {
@@ -72,53 +151,10 @@ func (l *Loop) Observe(f inference.Frame) {
 		l.judge.observe(newest)
 	}
 	l.engine.Observe(f)
-	var sensor inference.Sensor
-	l.locked(func() { sensor = l.sensing.sensor })
-	if sensor != nil {
+	if sensor := l.sensing.current(); sensor != nil {
 		sensor.Observe(f)
 	}
 }
 
 // Note describes the limits of the engine for the page, and why looks do not begin by facts.
-func (l *Loop) Note() (note string) {
-	l.locked(func() {
-		if l.looksByFactsLocked() {
-			note = l.sensing.problem
-		}
-	})
-	return strings.TrimSpace(l.engine.Note() + " " + note)
-}
-
-// factsLocked returns the sensor's measurement of the source; nil without one.
-func (l *Loop) factsLocked() *inference.Facts {
-	if l.sensing.sensor == nil || !l.looksByFactsLocked() {
-		return nil
-	}
-	facts, ok := l.sensing.sensor.Facts()
-	if source := l.picture.Source(); !ok || facts.Epoch != source.Epoch || source.PTS-facts.PTS > factsAge {
-		return nil
-	}
-	return &facts
-}
-
-// beganLocked notes the facts at the begin of a cycle.
-func (l *Loop) beganLocked(now time.Time) {
-	l.sensing.began, l.sensing.changed = now, false
-	if facts := l.factsLocked(); facts != nil {
-		l.sensing.changed = facts.News != l.sensing.seen
-		l.sensing.seen = facts.News
-	}
-}
-
-// awaitFactsLocked returns the time of the next check while there is no news since the last cycle; zero if a cycle may begin.
-func (l *Loop) awaitFactsLocked(now time.Time) time.Time {
-	if !l.cycled || l.gate.Urgent() || l.retry.failures > 0 {
-		return time.Time{}
-	}
-	due := l.sensing.began.Add(l.task.Agent.LookMaxWait)
-	facts := l.factsLocked()
-	if facts == nil || facts.News != l.sensing.seen || !due.After(now) {
-		return time.Time{}
-	}
-	return due
-}
+func (l *Loop) Note() string { return strings.TrimSpace(l.engine.Note() + " " + l.sensing.note()) }
