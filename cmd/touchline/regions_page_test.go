@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -10,6 +11,30 @@ import (
 
 	"touchline/internal/e2e/browser"
 )
+
+// drawRegion draws a region over the picture with the pointer and saves it: it clicks the corners, drags the last one to another place,
+// and writes the name.
+func drawRegion(t *testing.T, b browser.Page, kind, name string, corners [][2]float64, to [2]float64) {
+	t.Helper()
+	points, err := json.Marshal(append(corners, to))
+	require.NoError(t, err)
+	_, err = browser.Eval[bool](b, soon, `(() => {
+		const c = document.getElementById('regions'), box = c.getBoundingClientRect(), points = `+string(points)+`;
+		c.setPointerCapture = () => {}; // there is no real pointer
+		const at = (type, [x, y]) => c.dispatchEvent(new PointerEvent(type, { clientX: box.x + x * box.width, clientY: box.y + y * box.height, pointerId: 1 }));
+		for (const p of points.slice(0, -1)) { at('pointerdown', p); at('pointerup', p); }
+		at('pointerdown', points.at(-2)); at('pointermove', points.at(-1)); at('pointerup', points.at(-1));
+		const k = document.getElementById('region-kind');
+		k.value = '`+kind+`';
+		k.dispatchEvent(new Event('change'));
+		document.getElementById('region-name').value = '`+name+`';
+		return true;
+	})()`)
+	require.NoError(t, err)
+	require.NoError(t, b.Click("#region-save"))
+	require.NoError(t, b.Until(soon, `[...document.querySelectorAll('.cams b')].some((e) => e.textContent === '`+name+`')`),
+		"it says %q", text(t, b, "#panel form small[role]"))
+}
 
 // TestRegionsOnThePage draws a mask over the picture, changes its name and removes it. A zone that a rule names stays, and the form of rules
 // offers it.
@@ -30,17 +55,7 @@ func TestRegionsOnThePage(t *testing.T) {
 		_, err := browser.Eval[bool](b, soon, js)
 		require.NoError(t, err)
 	}
-	// The pointer clicks three corners and drags the last one.
-	eval(`(() => {
-		const c = document.getElementById('regions'), box = c.getBoundingClientRect();
-		c.setPointerCapture = () => {}; // there is no real pointer
-		const at = (type, x, y) => c.dispatchEvent(new PointerEvent(type, { clientX: box.x + x * box.width, clientY: box.y + y * box.height, pointerId: 1 }));
-		for (const [x, y] of [[0.2, 0.3], [0.5, 0.3], [0.5, 0.6]]) { at('pointerdown', x, y); at('pointerup', x, y); }
-		at('pointerdown', 0.5, 0.6); at('pointermove', 0.6, 0.7); at('pointerup', 0.6, 0.7);
-		document.getElementById('region-name').value = 'window';
-		return true;
-	})()`)
-	require.NoError(t, b.Click("#region-save"))
+	drawRegion(t, b, "mask", "window", [][2]float64{{0.2, 0.3}, {0.5, 0.3}, {0.5, 0.6}}, [2]float64{0.6, 0.7})
 	require.NoError(t, b.Until(soon, `document.querySelector('#panel .cams')?.textContent.includes('Viewers of the room still see this')`),
 		"it says %q", text(t, b, "#panel form small[role]"))
 	require.NoError(t, b.Until(soon, `fetch('/api/regions').then((r) => r.json()).then((x) => {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -74,4 +75,78 @@ func TestSightPage(t *testing.T) {
 	require.NoError(t, b.Until(later, "document.getElementById('sight-facts').textContent.includes('enter')"), "no fact is shown")
 	shoot(t, b, "sight")
 	require.NoError(t, b.Until(later, "document.querySelector('#list .facts')"), "no comment has facts")
+}
+
+// marked is a script that defines marked(), which reports whether the magenta sign is in a picture: a video, or the JPEG of an address. Of a
+// stream it takes the first picture.
+const marked = `window.marked = async (from) => {
+	let picture = from;
+	if (typeof from === 'string') {
+		const stop = new AbortController(), answer = await fetch(from, { signal: stop.signal });
+		if (!answer.ok) throw new Error(from + ': ' + answer.status);
+		let bytes = [];
+		for (const r = answer.body.getReader(); ;) {
+			const { value, done } = await r.read();
+			if (done) break;
+			bytes.push(...value);
+			const end = bytes.findIndex((v, i) => v === 0xff && bytes[i + 1] === 0xd9);
+			if (end > 0) { bytes = bytes.slice(0, end + 2); break; }
+		}
+		stop.abort();
+		const start = bytes.findIndex((v, i) => v === 0xff && bytes[i + 1] === 0xd8);
+		picture = await createImageBitmap(new Blob([new Uint8Array(bytes.slice(start))], { type: 'image/jpeg' }));
+	}
+	const canvas = Object.assign(document.createElement('canvas'), { width: 320, height: 180 }), c = canvas.getContext('2d');
+	c.drawImage(picture, 0, 0, 320, 180);
+	const { data } = c.getImageData(0, 0, 320, 180);
+	let n = 0;
+	for (let i = 0; i < data.length; i += 4) n += data[i] > 150 && data[i + 1] < 90 && data[i + 2] > 150;
+	return n > 8;
+}, true`
+
+// TestSightRegions: a mask and a zone are drawn on the page while a photo of a person comes and goes. The person enters the zone, which raises
+// an alert with a box, and what the mask covers is in no picture from then on.
+func TestSightRegions(t *testing.T) {
+	_, url := startSight(t, "TOUCHLINE_MEDIA_MASK_DELAYED=true")
+	b := open(t, url, browser.Options{})
+	plays(t, b, later)
+	_, err := browser.Eval[bool](b, soon, marked)
+	require.NoError(t, err)
+	for _, from := range []string{"'/api/frame'", "'/api/mjpeg'", "document.getElementById('picture')"} {
+		require.NoError(t, b.Until(later, "marked("+from+")"), "no sign in %s", from)
+	}
+	require.NoError(t, b.Click("#open-regions"))
+	require.NoError(t, b.Until(soon, `!document.getElementById('regions').hidden`))
+	x0, y0, x1, y1 := cutout.Plate()
+	const edge = 0.03
+	drawRegion(t, b, "mask", "sign", [][2]float64{{x0 - edge, y0 - edge}, {x1 + edge, y0 - edge}, {x1 + edge, y1 + edge}, {x0, y1}}, [2]float64{x0 - edge, y1 + edge})
+	drawRegion(t, b, "zone", "yard", [][2]float64{{0.33, 0.7}, {0.67, 0.7}, {0.67, 0.995}, {0.4, 0.9}}, [2]float64{0.33, 0.995})
+	masked := func(from string) {
+		t.Helper()
+		require.NoError(t, b.Until(later, "marked("+from+").then((m) => !m)"), "the sign is in %s", from)
+	}
+	masked("'/api/frame'")
+	masked("document.getElementById('picture')")
+	since, err := browser.Eval[int64](b, soon, "Date.now()")
+	require.NoError(t, err)
+	shoot(t, b, "zones")
+
+	require.NoError(t, b.Click("#open-alerts"))
+	require.NoError(t, b.Type("#rule-when", `a person enters the zone "yard"`+"\r"))
+	require.NoError(t, b.Until(soon, `document.getElementById('rule-r1') !== null`), "it says %q", text(t, b, "#panel form small"))
+	require.NoError(t, b.Until(3*later, `!document.getElementById('alarm').hidden && document.getElementById('alarm-frame').naturalWidth > 0`),
+		"the rule: %q", text(t, b, ".cams"))
+	require.Contains(t, text(t, b, "#alarm-words"), `"yard"`)
+	shoot(t, b, "sight-alert")
+	t.Log(text(t, b, "#alarm-words"))
+	require.NoError(t, b.Until(soon, `fetch('/api/alerts').then((r) => r.json()).then(async ({ alerts: [a] }) =>
+		a.box.x0 < 0.5 && a.box.x1 > 0.33 && a.box.x1 - a.box.x0 < 0.6 && a.box.y1 > 0.7 && !(await marked('/api/alerts/' + a.id + '/frame')))`))
+
+	masked("'/api/mjpeg'")
+	require.NoError(t, b.Until(3*later, `fetch('/api/history').then((r) => r.json()).then(async (list) => {
+		const ids = list.filter((r) => Date.parse(r.oldest_frame_at) > `+strconv.FormatInt(since, 10)+` && /person/i.test(r.text)).flatMap((r) => r.frame_ids);
+		for (const id of ids) if (await marked('/api/frames/' + id)) throw new Error('the sign is in the frame ' + id);
+		return ids.length > 0;
+	})`), "no comment on the person with pictures")
+	require.Empty(t, b.Problems())
 }

@@ -23,6 +23,9 @@ const (
 	FPS    = 10
 )
 
+// Plate returns the place of a magenta sign on the wall, in shares of the picture: a mark that a privacy mask can cover.
+func Plate() (x0, y0, x1, y1 float64) { return 0.8, 0.1, 0.9, 0.25 }
+
 // Walk is a photo that moves over the street: it waits outside at the left, walks to the middle, stays and walks out on the right.
 type Walk struct {
 	Photo string        // a PNG file
@@ -97,7 +100,7 @@ func (w Walk) draw(on *image.RGBA, photo image.Image, at time.Duration) {
 	xdraw.ApproxBiLinear.Scale(on, image.Rect(x, Height-h-8, x+wide, Height-8), photo, b, draw.Over, nil)
 }
 
-// drawStreet draws a wall and a street with texture.
+// drawStreet draws a wall with a sign, and a street, with texture.
 func drawStreet() *image.RGBA {
 	out := image.NewRGBA(image.Rect(0, 0, Width, Height))
 	for y := range Height {
@@ -109,5 +112,8 @@ func drawStreet() *image.RGBA {
 			out.SetRGBA(x, y, color.RGBA{v, v, v - 10, 255})
 		}
 	}
+	x0, y0, x1, y1 := Plate()
+	sign := image.Rect(int(x0*Width), int(y0*Height), int(x1*Width), int(y1*Height))
+	draw.Draw(out, sign, image.NewUniform(color.RGBA{255, 0, 255, 255}), image.Point{}, draw.Src)
 	return out
 }
