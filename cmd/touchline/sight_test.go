@@ -3,6 +3,8 @@
 package main
 
 import (
+	"encoding/json"
+	"image/jpeg"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/alert"
 	"touchline/agent/look"
 	"touchline/internal/e2e/browser"
 	"touchline/internal/e2e/cutout"
@@ -38,7 +41,8 @@ func startSight(t *testing.T, env ...string) (p *program, url string) {
 // TestSight: a photo of a person walks through a street, in a real room: sight tells it, with the facts and the time of the event.
 func TestSight(t *testing.T) {
 	store := t.TempDir()
-	p, _ := startSight(t, "TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH="+store)
+	p, url := startSight(t, "TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH="+store,
+		"TOUCHLINE_AGENT_ALERT_RULES=a person enters from the left")
 	var records []look.Record
 	said := func(words ...string) bool {
 		return slices.ContainsFunc(records, func(r look.Record) bool {
@@ -54,6 +58,7 @@ func TestSight(t *testing.T) {
 			t.Log(r.AnchorPTS, r.Outcome, r.Text, r.Facts)
 		}
 	}
+	requireAlertByFacts(t, url)
 	p.interrupt(t)
 	require.Zero(t, p.exitCode())
 	for _, r := range records {
@@ -61,6 +66,30 @@ func TestSight(t *testing.T) {
 			t.Logf("%.1f s, %+.2f s off: %s %v", r.AnchorPTS, r.AlignmentError, r.Text, r.Facts)
 		}
 	}
+}
+
+// requireAlertByFacts waits for an alert of a person who enters from the left. Its picture is the one in which the person came, with its box.
+func requireAlertByFacts(t *testing.T, url string) {
+	t.Helper()
+	var a alert.Alert
+	require.Eventually(t, func() bool {
+		var all struct{ Alerts []alert.Alert }
+		require.NoError(t, json.Unmarshal([]byte(request(t, "GET", url+"api/alerts", "")), &all))
+		if len(all.Alerts) > 0 {
+			a = all.Alerts[0]
+		}
+		return len(all.Alerts) > 0
+	}, later, 500*time.Millisecond)
+	t.Logf("%+v, box %+v", a, a.Box)
+	require.Equal(t, 1, a.Looks)
+	require.Contains(t, a.Reason, "from the left")
+	require.NotNil(t, a.Box)
+	require.Less(t, a.Box.X0, float32(0.1))
+	require.Greater(t, a.Box.Y1, a.Box.Y0)
+	require.Greater(t, a.LatencySec, 1.0, "an arrival is certain later than its picture")
+	img, err := jpeg.Decode(strings.NewReader(request(t, "GET", url+"api/alerts/"+a.ID+"/frame", "")))
+	require.NoError(t, err)
+	require.Greater(t, img.Bounds().Dx(), img.Bounds().Dy())
 }
 
 // TestSightPage: the page draws the boxes over the picture on request, and shows a comment's facts.
