@@ -544,7 +544,8 @@ func (e *eyes) Judge(rules []string, _ []inference.Region) (inference.Judgement,
 	f := inference.Finding{Reason: "A person comes in.", PTS: e.event, Box: &inference.Box{X0: 0.2, Y0: 0.4, X1: 0.3, Y1: 0.8}}
 	since := e.last.PTS - e.first
 	f.Holds = since >= 20*time.Second && since < 25*time.Second
-	return inference.Judgement{PTS: e.last.PTS, Epoch: e.last.Epoch, Findings: slices.Repeat([]inference.Finding{f}, len(rules))}, e.last.PTS > 0
+	found := slices.Repeat([]inference.Finding{f}, len(rules))
+	return inference.Judgement{PTS: e.last.PTS, Epoch: e.last.Epoch, Findings: found}, e.last.PTS > 0
 }
 
 func (e *eyes) Facts() (inference.Facts, bool) { return inference.Facts{Things: "1 person"}, true }

@@ -350,8 +350,8 @@ func TestByFacts(t *testing.T) {
 	alerts := look(0, true)
 	require.Len(t, alerts, 1)
 	require.Equal(t, alert.Alert{
-		Type: "alert", ID: alerts[0].ID, Phase: alert.PhaseNew, At: r.now, Rule: "r1", Name: "yard", Level: "warning", Reason: "A person comes in.",
-		AnchorPTS: 90, FrameID: 7, Agreed: 1, Looks: 1, LatencySec: 2, Box: &inference.Box{X1: 0.5, Y1: 1},
+		Type: "alert", ID: alerts[0].ID, Phase: alert.PhaseNew, At: r.now, Rule: "r1", Name: "yard", Level: "warning",
+		Reason: "A person comes in.", AnchorPTS: 90, FrameID: 7, Agreed: 1, Looks: 1, LatencySec: 2, Box: &inference.Box{X1: 0.5, Y1: 1},
 	}, alerts[0])
 	require.Empty(t, look(2-1, true), "the first of two votes")
 	require.Len(t, look(1, true), 1)

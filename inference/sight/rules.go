@@ -19,9 +19,6 @@ const (
 	countHolds = time.Second     // so long a number must have been right
 )
 
-// Finding is why a rule holds.
-type Finding = inference.Finding
-
 // RuleNames returns examples of the alert rules that the engine can evaluate.
 func RuleNames() []string {
 	return append([]string{
@@ -186,10 +183,10 @@ func (r rule) key() string {
 }
 
 // Holds evaluates a rule that CheckRule accepts, but for those of package scene.
-func (w *Watcher) Holds(when string) (Finding, bool) {
+func (w *Watcher) Holds(when string) (inference.Finding, bool) {
 	r, known := parseRule(when)
 	if !known || !w.viewTold {
-		return Finding{}, false
+		return inference.Finding{}, false
 	}
 	f, ok := w.evaluate(r)
 	if r.word != "" {
@@ -198,12 +195,12 @@ func (w *Watcher) Holds(when string) (Finding, bool) {
 	return f, ok
 }
 
-func (w *Watcher) evaluate(r rule) (Finding, bool) {
+func (w *Watcher) evaluate(r rule) (inference.Finding, bool) {
 	since := w.viewAt
 	if r.region != "" {
 		g := w.ground(r.region)
 		if g == nil {
-			return Finding{}, false
+			return inference.Finding{}, false
 		}
 		since = max(since, g.since)
 	}
@@ -225,28 +222,28 @@ func (w *Watcher) evaluate(r rule) (Finding, bool) {
 	case "none":
 		empty := w.now - max(w.counter(r.key()).seenAt, since)
 		if empty <= countHolds || empty < r.lasts {
-			return Finding{}, false
+			return inference.Finding{}, false
 		}
 		none := sentence(languageOf(english).count(0, r.name, false))
-		return Finding{Reason: fmt.Sprintf("%s%s for %.0f seconds.", none, r.where(), empty.Seconds()), PTS: w.now}, true
+		return inference.Finding{Reason: fmt.Sprintf("%s%s for %.0f seconds.", none, r.where(), empty.Seconds()), PTS: w.now}, true
 	}
 	if w.now-since < countHolds {
-		return Finding{}, false
+		return inference.Finding{}, false
 	}
 	return w.counts(r)
 }
 
 // happened evaluates a rule about events of some kinds.
-func (w *Watcher) happened(r rule, kinds ...kind) (Finding, bool) {
+func (w *Watcher) happened(r rule, kinds ...kind) (inference.Finding, bool) {
 	n := 0
 	for _, f := range slices.Backward(w.log) {
 		if w.now-f.due > eventHolds || !slices.Contains(kinds, f.kind) || r.side != noSide && r.side != f.side && r.side != f.way {
 			continue
 		}
 		if f.kind == scoreFact {
-			return Finding{Reason: w.reason(f), PTS: f.at}, true
+			return inference.Finding{Reason: w.reason(f), PTS: f.at}, true
 		}
-		found := Finding{Reason: w.reason(f), PTS: f.at}
+		found := inference.Finding{Reason: w.reason(f), PTS: f.at}
 		for _, t := range f.tracks {
 			if (t.group == r.name || t.name() == r.name) && w.within(r, f, t) {
 				n++
@@ -257,7 +254,7 @@ func (w *Watcher) happened(r rule, kinds ...kind) (Finding, bool) {
 			return found, true
 		}
 	}
-	return Finding{}, false
+	return inference.Finding{}, false
 }
 
 // boxAt returns the box of a look, within the picture; nil if it is not known any more.
@@ -271,7 +268,7 @@ func (t *track) boxAt(at time.Duration) *inference.Box {
 	return &inference.Box{X0: within(b.x0), Y0: within(b.y0), X1: within(b.x1), Y1: within(b.y1)}
 }
 
-func (w *Watcher) stays(r rule) (Finding, bool) {
+func (w *Watcher) stays(r rule) (inference.Finding, bool) {
 	n := 0
 	for _, t := range w.present(r.name) {
 		if t.pace != resting || w.now-t.stood.since < r.lasts || r.place != "" && !slices.Contains(w.places(t), r.place) {
@@ -279,35 +276,35 @@ func (w *Watcher) stays(r rule) (Finding, bool) {
 		}
 		if n++; n >= r.n {
 			reason := fmt.Sprintf("It has been there for %.0f seconds.", (w.now - t.stood.since).Seconds())
-			return Finding{Reason: reason, PTS: t.at, Box: t.boxAt(t.at)}, true
+			return inference.Finding{Reason: reason, PTS: t.at, Box: t.boxAt(t.at)}, true
 		}
 	}
-	return Finding{}, false
+	return inference.Finding{}, false
 }
 
 // reads looks for a text on the board: case, spaces and the kind of dash do not count.
-func (w *Watcher) reads(r rule) (Finding, bool) {
+func (w *Watcher) reads(r rule) (inference.Finding, bool) {
 	flat := strings.NewReplacer(" ", "", "–", "-", "—", "-", ":", "-")
 	for _, text := range w.texts {
 		if strings.Contains(flat.Replace(strings.ToLower(text)), flat.Replace(r.text)) {
-			return Finding{Reason: fmt.Sprintf("The text reads %q.", text), PTS: w.now}, true
+			return inference.Finding{Reason: fmt.Sprintf("The text reads %q.", text), PTS: w.now}, true
 		}
 	}
-	return Finding{}, false
+	return inference.Finding{}, false
 }
 
 // counts evaluates a rule about a number, which must have been right for a moment.
-func (w *Watcher) counts(r rule) (Finding, bool) {
+func (w *Watcher) counts(r rule) (inference.Finding, bool) {
 	least, most, ok := w.counter(r.key()).within(w.now, countHolds)
 	holds := map[string]bool{
 		"more than": least > r.n, "over": least > r.n, "at least": least >= r.n, "fewer than": most < r.n, "less than": most < r.n,
 		"at most": most <= r.n, "exactly": least == r.n && most == r.n, "": least == r.n && most == r.n,
 	}[r.how]
 	if !ok || !holds {
-		return Finding{}, false
+		return inference.Finding{}, false
 	}
 	who := values{"who": languageOf(english).count(least, r.name, false)}
-	f := Finding{Reason: fill("There [is|are] {who}", least, who) + r.where() + ".", PTS: w.now}
+	f := inference.Finding{Reason: fill("There [is|are] {who}", least, who) + r.where() + ".", PTS: w.now}
 	for _, t := range w.present(r.name) {
 		if r.place == "" || slices.Contains(w.places(t), r.place) {
 			f.Box = cmp.Or(f.Box, t.boxAt(w.now))

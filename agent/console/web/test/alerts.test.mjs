@@ -36,7 +36,7 @@ test('the state of a rule', () => {
 });
 
 test('a rule without its state is what the server takes', () => {
-  const rule = { when: 'a goal', level: 'info', days: ['mon'], interrupt: true };
+  const rule = { when: 'a goal', by: 'facts', level: 'info', days: ['mon'], interrupt: true };
   assert.deepEqual(plainRule({ id: 'r1', ...rule, active: true, on: false, looks: 1, late: 0, unanswered: 0, alert: 'r1-x', acked_by: 'ana', problem: 'x', snoozed_until: at(1) }), rule);
 });
 
