@@ -40,7 +40,7 @@ type RuleText struct {
 	// Interrupt lets an alert of the rule interrupt speech.
 	Interrupt bool `json:"interrupt,omitempty" yaml:"interrupt" doc:"An alert of the rule may interrupt speech."`
 	// By is what decides the rule: ByAuto, ByFacts or ByModel.
-	By string `json:"by,omitempty" yaml:"by" doc:"What decides the rule: facts, model, or auto (default), facts where they can. By facts, the default of votes is \"1 of 1\"."`
+	By string `json:"by,omitempty" yaml:"by" doc:"What decides the rule: auto (default), facts or model."`
 }
 
 // RuleStatus is an alert rule of a room with its state.
