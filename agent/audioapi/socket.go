@@ -105,9 +105,10 @@ func (s *socket) serve(r *http.Request, c live.Config, event func(live.Event), m
 		event(e)
 	})
 	go func() { s.done <- rescue.Call(func() error { return s.session.Run(ctx) }) }()
-	stop := context.AfterFunc(r.Context(), func() { // the server ends, or the client's right
-		if cause := context.Cause(r.Context()); errors.Is(r.Context().Err(), context.DeadlineExceeded) {
-			text := websocket.FormatCloseMessage(websocket.ClosePolicyViolation, cause.Error())
+	request := r.Context()
+	stop := context.AfterFunc(request, func() { // the server ends, or the client's right
+		if errors.Is(request.Err(), context.DeadlineExceeded) {
+			text := websocket.FormatCloseMessage(websocket.ClosePolicyViolation, context.Cause(request).Error())
 			_ = s.conn.WriteControl(websocket.CloseMessage, text, time.Now().Add(time.Second)) // it is closed in any case
 		}
 		_ = s.conn.Close()

@@ -146,6 +146,7 @@ func TestLooksByFacts(t *testing.T) {
 }
 
 func testLooksByFacts(t *testing.T, clip string) {
+	t.Helper()
 	pixels, _ := clipLooks(t, clip, settings.LookByPixels)
 	looks, facts := clipLooks(t, clip, settings.LookByFacts)
 	after, longest := 0, time.Duration(0)

@@ -47,7 +47,7 @@ type span struct {
 
 // times returns the span within sound of a length.
 func (s span) times(length time.Duration) (start, end time.Duration) {
-	both := append(s.Timestamp, 0, 0)
+	both := slices.Concat(s.Timestamp, []number{0, 0})
 	seconds := func(n number) time.Duration {
 		return time.Duration(min(max(float64(n), 0), length.Seconds()) * float64(time.Second)).Round(time.Millisecond)
 	}
@@ -76,7 +76,7 @@ func (n *number) UnmarshalJSON(raw []byte) error {
 	for part := range strings.SplitSeq(strings.Trim(strings.ReplaceAll(string(raw), ",", "."), `" `), ":") {
 		v, err := strconv.ParseFloat(part, 64)
 		if sum = 60*sum + v; err != nil || math.IsNaN(sum) || math.IsInf(sum, 0) {
-			return nil //nolint:nilerr // it is no number
+			return nil // it is no number
 		}
 	}
 	*n = number(sum)

@@ -239,7 +239,7 @@ func (w *watch) arrive() {
 		}
 		return !w.alone(t, reach, along)
 	})
-	if at == noSide && w.known(person) > quietView || len(same) == 0 {
+	if at == noSide && w.knownPeople() > quietView || len(same) == 0 {
 		return // perhaps it was there before and only seen late: the number tells it
 	}
 	f := fact{kind: enterFact, at: same[len(same)-1].born, rank: 2, tracks: same, side: at}
@@ -252,11 +252,11 @@ func (w *watch) arrive() {
 	w.add(f)
 }
 
-// known returns the number of believed tracks of a group.
-func (w *watch) known(group string) int {
+// knownPeople returns the number of people whose tracks are believed.
+func (w *watch) knownPeople() int {
 	n := 0
 	for _, t := range w.tracker.tracks {
-		if t.sure && t.group == group {
+		if t.sure && t.group == person {
 			n++
 		}
 	}

@@ -322,7 +322,10 @@ func TestSentencesOfTheDocs(t *testing.T) {
 		r        recording
 		register Register
 	}{
-		{"vtest", clip, Plain}, {"mirrored", mirror, Plain}, {"backwards", clip.backwards(), Plain}, {"cut", recorded(t, "cut"), Plain},
+		{"vtest", clip, Plain},
+		{"mirrored", mirror, Plain},
+		{"backwards", clip.backwards(), Plain},
+		{"cut", recorded(t, "cut"), Plain},
 		{"composed", mirror.backwards().part(40, 80).then(clip.part(20, 60)), Lively},
 		{"composed again", clip.part(40, 80).then(mirror.part(0, 30)), Lively},
 	} {

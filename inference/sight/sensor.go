@@ -97,17 +97,18 @@ func (s *Sensor) run(ctx context.Context) {
 }
 
 // ask returns what the engine says now.
-func (s *Sensor) ask(ctx context.Context) (said string, err error) {
+func (s *Sensor) ask(ctx context.Context) (string, error) {
 	s.mu.Lock()
 	p := inference.Prompt{Frames: []inference.Frame{s.newest}}
 	s.mu.Unlock()
+	var said strings.Builder
 	for c, err := range s.Generate(ctx, p) {
 		if err != nil {
 			return "", err
 		}
-		said += c.Text
+		said.WriteString(c.Text)
 	}
-	return said, nil
+	return said.String(), nil
 }
 
 // note keeps what the last look found, and reports whether there is news.

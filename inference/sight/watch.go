@@ -215,7 +215,7 @@ func (w *watch) tellNumber() {
 	case was >= 0 && max(n, was) >= exactMost:
 		least = 2
 	}
-	unclear := n > exactMost && w.known(person) > n+1 // others are followed, but not seen at the moment
+	unclear := n > exactMost && w.knownPeople() > n+1 // others are followed, but not seen at the moment
 	if !ok || unclear || !w.viewTold || max(n-was, was-n) < least || n == 0 && was < 0 {
 		return
 	}

@@ -370,9 +370,9 @@ func (w *Watcher) more(l language, f *fact, n int, r Register) string {
 		return ""
 	}
 	all := w.people()
-	settled := all == w.known(person) && all <= exactMost
+	settled := all == w.knownPeople() && all <= exactMost
 	switch {
-	case f.kind == leaveFact && w.known(person) == 0:
+	case f.kind == leaveFact && w.knownPeople() == 0:
 		return " " + w.choose(l, "alone", "", r)
 	case f.kind == enterFact && settled && all > n && w.telling.random.IntN(makesOneIn) == 0:
 		return " " + sentence(fill(w.choose(l, "makes", "", r), all, values{"n": l.number(all)}))

@@ -38,7 +38,8 @@ const PercentPassword = "a%41b"
 //   - login-MODE: basic, digest, once, qop, stale, sha-offered, nonsense, percent, close, keepalive
 //   - refused: every login fails; busy: every login fails while Busy is set
 //   - tcp-only-STATUS, udp-silent, udp-no-port, udp-other-port, udp-hangs, udp-unplayed, udp-only, tcp-silent
-//   - avpf, savp: the profiles of RFC 4585 and RFC 3711; aac-no-config, backchannel, bad-lines, session-nonsense, transport-nonsense, base-nonsense
+//   - avpf, savp: the profiles of RFC 4585 and RFC 3711
+//   - aac-no-config, backchannel, bad-lines, session-nonsense, transport-nonsense, base-nonsense
 //   - payload-other, annexb, annexb-split, no-sets, never-key, gop-long, clock-10x, clock-still, clock-ms, turned, nothing
 //   - redirect-loop, missing, mute: no answer at all
 type RTSP struct {

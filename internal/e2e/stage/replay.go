@@ -131,7 +131,8 @@ func hum(ctx context.Context, out *publish.CameraPublisher) error {
 	}
 }
 
-// AddReplayedCamera publishes the clip of the options in a room of the stage's server, optionally with sound. Without one it encodes a match.
+// AddReplayedCamera publishes the clip of the options in a room of the stage's server, optionally with sound. Without one
+// it encodes a match.
 func (s *Stage) AddReplayedCamera(roomName string, sound bool) error {
 	const fps = 30
 	c := s.opts.Codec

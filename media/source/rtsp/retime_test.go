@@ -122,7 +122,7 @@ func TestWrongClockAfterDays(t *testing.T) {
 		}
 	}
 	pictures(100, 40*time.Millisecond) // the clock stands
-	pictures(29, 59*time.Minute) // 28.5 hours, at which a product of nanoseconds and 90 kHz overflows
+	pictures(29, 59*time.Minute)       // 28.5 hours, at which a product of nanoseconds and 90 kHz overflows
 	frames = nil
 	pictures(100, 40*time.Millisecond)
 	require.Greater(t, len(frames), 90)
