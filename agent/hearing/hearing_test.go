@@ -831,6 +831,6 @@ func TestEverybodyUnmutes(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.Equal(t, tracks, s.choose())
-		require.Equal(t, hearing.Stats{Microphones: 100, Speakers: 12}, s.ears.Stats())
+		require.Equal(t, hearing.Stats{Microphones: 100, Speakers: 12, Left: 50}, s.ears.Stats())
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"touchline/internal/e2e/cutout"
 	"touchline/internal/e2e/stage"
 	"touchline/internal/quantile"
+	"touchline/internal/ticks"
 	"touchline/media"
 	"touchline/media/source"
 )
@@ -92,7 +93,7 @@ func roomsTogether(r *run, engine string) (res roomsTold) {
 	if len(res.words) == 0 {
 		r.Check(fmt.Errorf("no comment of the engine %s", engine))
 	}
-	length := time.Duration(len(clip.Frames)) * time.Second / cutout.FPS
+	length := ticks.Duration(int64(len(clip.Frames)), cutout.FPS)
 	for i, name := range at.Rooms {
 		var told []time.Duration
 		for arrival := began[i].Add(walk.Enter + halfIn); arrival.Before(until); arrival = arrival.Add(length) {
@@ -127,7 +128,7 @@ func walkClip(r *run, walk cutout.Walk) *stage.Clip {
 	ctx, stop := context.WithCancel(r.Context())
 	defer stop()
 	err := open(r, path).Pull(ctx, source.Sink{Frame: func(f media.EncodedFrame) {
-		if len(clip.Frames) == int(length*cutout.FPS/time.Second) {
+		if len(clip.Frames) == int(ticks.Count(length, cutout.FPS)) {
 			stop()
 			return
 		}

@@ -133,6 +133,8 @@ func (c *conversation) Observe(inference.Frame) {
 	}
 }
 
+func (*conversation) Forget() {}
+
 func (c *conversation) Sight() (inference.Sight, bool) { return inference.Sight{}, true }
 
 func (c *conversation) Watch(f func(inference.Sight)) { c.watched = f }
