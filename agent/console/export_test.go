@@ -16,7 +16,7 @@ func ParseJSON(body []byte, v any) (status int, err error) {
 	return status, err
 }
 
-// Hurry shortens how long a request may take to d, and an answer to twice that; before Run.
+// Hurry sets how long a request may take, and an answer twice as long; before Run.
 func Hurry(s *Server, d time.Duration) { s.readTime, s.writeTime = d, 2*d }
 
 // Unlimited removes the limits of logins; before Run.
