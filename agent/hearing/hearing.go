@@ -28,8 +28,9 @@ import (
 )
 
 const (
-	// maxMicrophones bounds the received microphones, of which the loudest are active.
+	// maxMicrophones bounds the received microphones, of which the loudest are active, and maxOwn those of one participant.
 	maxMicrophones = 100
+	maxOwn         = 2
 	// quietAfter is how long a reported level counts.
 	quietAfter = 2 * time.Second
 	// maxHeld bounds a push-to-talk.
@@ -157,8 +158,7 @@ func wants(c settings.Hearing, m agent.Microphone) bool {
 	return !m.Watched || c.Camera
 }
 
-// Choose returns the tracks to receive, and chooses the active microphones: at most MaxSpeakers, the loudest first. It is called
-// several times a second.
+// Choose returns the tracks to receive, and chooses the active microphones: at most MaxSpeakers. It is called several times a second.
 func (e *Ears) Choose(all []agent.Microphone, now time.Time) []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -169,6 +169,8 @@ func (e *Ears) Choose(all []agent.Microphone, now time.Time) []string {
 			chosen = append(chosen, m)
 		}
 	}
+	many := len(chosen)
+	chosen = bounded(chosen)
 	// Authorised microphones come first; of each kind, received ones stay.
 	slices.SortStableFunc(chosen, func(a, b agent.Microphone) int {
 		rank := func(m agent.Microphone) int {
@@ -185,8 +187,8 @@ func (e *Ears) Choose(all []agent.Microphone, now time.Time) []string {
 		}
 		return cmp.Compare(rank(a), rank(b))
 	})
-	e.left = max(0, len(chosen)-maxMicrophones)
-	chosen = chosen[:len(chosen)-e.left]
+	chosen = chosen[:min(len(chosen), maxMicrophones)]
+	e.left = many - len(chosen)
 	tracks := make([]string, len(chosen))
 	for i, m := range chosen {
 		tracks[i] = m.Track
@@ -203,7 +205,31 @@ func (e *Ears) Choose(all []agent.Microphone, now time.Time) []string {
 	return tracks
 }
 
-// chooseSpeakersLocked chooses the active microphones.
+// bounded sorts microphones by participant and returns at most maxOwn of each: the watched one first, then those that are not muted.
+func bounded(all []agent.Microphone) []agent.Microphone {
+	flag := func(a, b bool) int { // true first
+		switch {
+		case a == b:
+			return 0
+		case a:
+			return -1
+		}
+		return 1
+	}
+	slices.SortFunc(all, func(a, b agent.Microphone) int {
+		return cmp.Or(cmp.Compare(a.Identity, b.Identity), flag(a.Watched, b.Watched), flag(b.Muted, a.Muted), cmp.Compare(a.Track, b.Track))
+	})
+	own, of := 0, ""
+	return slices.DeleteFunc(all, func(m agent.Microphone) bool {
+		if m.Identity != of {
+			own, of = 0, m.Identity
+		}
+		own++
+		return own > maxOwn
+	})
+}
+
+// chooseSpeakersLocked chooses the active microphones. Silent people that may instruct have at most half of the places before others.
 func (e *Ears) chooseSpeakersLocked(most int) {
 	open := make([]*microphone, 0, len(e.mics))
 	for _, m := range e.mics {
@@ -215,9 +241,24 @@ func (e *Ears) chooseSpeakersLocked(most int) {
 		}
 		return
 	}
-	slices.SortFunc(open, func(a, b *microphone) int {
-		return cmp.Or(cmp.Compare(b.claim(e), a.claim(e)), cmp.Compare(a.number, b.number))
-	})
+	claims := map[*microphone]float64{}
+	for _, m := range open {
+		claims[m] = m.claim(e)
+	}
+	first := func(a, b *microphone) int {
+		return cmp.Or(cmp.Compare(claims[b], claims[a]), cmp.Compare(a.number, b.number))
+	}
+	slices.SortFunc(open, first)
+	silent := 0
+	for _, m := range open {
+		if c := claims[m]; c < claimInstructs || c >= claimInstructs+claimSpeaks {
+			continue
+		}
+		if silent++; silent > most/2 {
+			claims[m] -= claimInstructs
+		}
+	}
+	slices.SortFunc(open, first)
 	for i, m := range open {
 		m.on.Store(i < most)
 	}

@@ -725,6 +725,62 @@ func TestLoudestFirst(t *testing.T) {
 	})
 }
 
+// TestSilentModerators: moderators that are silent leave half of the places to others, and are recognized when they speak.
+func TestSilentModerators(t *testing.T) {
+	play(t, settings.HearingAll, nil, func(s *stage) {
+		s.bot.cfg.MaxSpeakers = 4
+		var moderators, others []*person
+		for i := range 5 {
+			moderators = append(moderators, s.join(fmt.Sprintf("moderator-%d", i), nil))
+		}
+		for i := range 3 {
+			others = append(others, s.join(fmt.Sprintf("other-%d", i), func(m *agent.Microphone) { m.Instructs, m.Level = false, 0.5 }))
+		}
+		heard := func(people []*person) (n int) {
+			s.choose()
+			for _, p := range people {
+				if p.sink.Heard() {
+					n++
+				}
+			}
+			return n
+		}
+		require.Equal(t, []int{2, 2}, []int{heard(moderators), heard(others)})
+		for _, p := range others {
+			p.speak(500 * time.Millisecond)
+		}
+		for _, p := range moderators {
+			s.mics[p.at].Level = 0.3 // it begins to speak
+			s.choose()
+			require.True(t, p.sink.Heard())
+			p.speak(500 * time.Millisecond)
+			s.mics[p.at].Level = 0
+			s.choose()
+			require.True(t, p.sink.Heard())
+			p.quiet(3 * time.Second)
+		}
+		require.NoError(t, s.ears.Talk("moderator-0", true))
+		require.Equal(t, 3, heard(moderators), "one by push-to-talk, and two that are silent")
+	})
+}
+
+// TestMicrophonesOfOneParticipant: a participant has at most two microphones, however many it publishes. The others are counted.
+func TestMicrophonesOfOneParticipant(t *testing.T) {
+	play(t, settings.HearingCaptions, nil, func(s *stage) {
+		s.bot.cfg.Camera = true
+		for i := range 20 {
+			track := fmt.Sprintf("%02d", i)
+			s.mics = append(s.mics,
+				agent.Microphone{Identity: "many", Track: "many " + track, Muted: i < 5},
+				agent.Microphone{Identity: "camera", Track: "camera " + track, Watched: i == 19, Muted: i == 19})
+		}
+		s.mics = append(s.mics, agent.Microphone{Identity: "one", Track: "one"}, agent.Microphone{Identity: "two", Track: "two 1"},
+			agent.Microphone{Identity: "two", Track: "two 2", Muted: true})
+		require.Equal(t, []string{"camera 19", "camera 00", "many 05", "many 06", "one", "two 1", "two 2"}, s.choose())
+		require.Equal(t, 36, s.ears.Stats().Left)
+	})
+}
+
 // TestStrangersAndTheOperator: however many microphones strangers have, and however loud they are, the operator is received and heard.
 func TestStrangersAndTheOperator(t *testing.T) {
 	play(t, settings.HearingAll, nil, func(s *stage) {
@@ -820,14 +876,15 @@ func TestOrdersOnly(t *testing.T) {
 func TestEverybodyUnmutes(t *testing.T) {
 	play(t, settings.HearingAll, nil, func(s *stage) {
 		for range 150 {
-			s.mics = append(s.mics, agent.Microphone{Track: "TR_" + time.Duration(len(s.mics)).String()})
+			track := "TR_" + time.Duration(len(s.mics)).String()
+			s.mics = append(s.mics, agent.Microphone{Identity: track, Track: track})
 		}
 		s.mics[149].Instructs = true
 		tracks := s.choose()
 		require.Len(t, tracks, 100)
 		require.Contains(t, tracks, s.mics[149].Track)
 		for _, track := range tracks {
-			_, err := s.ears.Open(agent.Microphone{Track: track})
+			_, err := s.ears.Open(agent.Microphone{Identity: track, Track: track})
 			require.NoError(t, err)
 		}
 		require.Equal(t, tracks, s.choose())

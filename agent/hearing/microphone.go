@@ -164,6 +164,14 @@ func (m *microphone) update(info agent.Microphone, now time.Time) {
 	}
 }
 
+// The parts of a claim. The loudness is at most 1.
+const (
+	claimInstructs = 8
+	claimHeld      = 4
+	claimSpeaks    = 2
+	claimOn        = 0.05 // hysteresis
+)
+
 // claim returns the priority of a microphone: an authorised one that is not muted first, then push-to-talk, present speech, loudness. The
 // caller holds the lock of the Ears.
 func (m *microphone) claim(e *Ears) float64 {
@@ -171,16 +179,16 @@ func (m *microphone) claim(e *Ears) float64 {
 	defer m.mu.Unlock()
 	out := m.level
 	if m.info.Instructs && !m.info.Muted {
-		out += 8
+		out += claimInstructs
 	}
 	if _, held := e.held[m.identity]; held {
-		out += 4
+		out += claimHeld
 	}
 	if m.inside && m.on.Load() {
-		out += 2
+		out += claimSpeaks
 	}
 	if m.on.Load() {
-		out += 0.05 // hysteresis
+		out += claimOn
 	}
 	return out
 }

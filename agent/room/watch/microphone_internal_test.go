@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/internal/backoff"
 	"touchline/internal/limit"
 )
@@ -35,25 +33,6 @@ func TestFloodIsCut(t *testing.T) {
 	}
 	require.InDelta(t, 10*soundRate+soundBurst, sink.packets, 1)
 	require.EqualValues(t, sent-sink.packets, h.lost.Load())
-}
-
-// TestMicrophonesOfOneParticipant: a participant has at most two microphones, however many it publishes.
-func TestMicrophonesOfOneParticipant(t *testing.T) {
-	t.Parallel()
-	var all []agent.Microphone
-	for i := range 20 {
-		track := fmt.Sprintf("TR_%02d", i)
-		all = append(all,
-			agent.Microphone{Identity: "many", Track: track, Muted: i < 5},
-			agent.Microphone{Identity: "camera", Track: track, Watched: i == 19, Muted: i == 19})
-	}
-	all = append(all, agent.Microphone{Identity: "one", Track: "TR"}, agent.Microphone{Identity: "two", Track: "TR_1"},
-		agent.Microphone{Identity: "two", Track: "TR_2", Muted: true})
-	var got []string
-	for _, m := range bounded(all) {
-		got = append(got, m.Identity+" "+m.Track)
-	}
-	require.Equal(t, []string{"camera TR_19", "camera TR_00", "many TR_05", "many TR_06", "one TR", "two TR_1", "two TR_2"}, got)
 }
 
 // TestMicrophoneOpensAgain: a microphone that could not be opened is tried again, at growing intervals, until it opens.

@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,11 +15,8 @@ import (
 	"touchline/internal/limit"
 )
 
-// maxMicrophones bounds the subscribed microphones, whatever Microphones choose, and maxOwn those of one participant.
-const (
-	maxMicrophones = 100
-	maxOwn         = 2
-)
+// maxMicrophones bounds the subscribed microphones, whatever Microphones choose.
+const maxMicrophones = 100
 
 // openRetry and maxOpenRetry bound the first wait, and all waits, before a microphone without a sink is opened again.
 const (
@@ -30,7 +26,7 @@ const (
 
 // Microphones receives the microphones of people in the room.
 type Microphones interface {
-	// Choose is called every 100 ms with all available microphones, ordered by identity, even if there are none. It returns the
+	// Choose is called every 100 ms with all available microphones, even if there are none. It returns the
 	// tracks (SIDs) to subscribe to, the most important first. It must not block.
 	Choose(all []agent.Microphone, now time.Time) []string
 	// Open returns the sink of a microphone, at its first packet. It must not block. If it returns nil, it is called again after a
@@ -200,31 +196,7 @@ func (s *Follower) microphones(
 			})
 		}
 	}
-	return bounded(all), pubs
-}
-
-// bounded sorts microphones by participant and returns at most maxOwn of each: the watched one first, then those that are not muted.
-func bounded(all []agent.Microphone) []agent.Microphone {
-	flag := func(a, b bool) int { // true first
-		switch {
-		case a == b:
-			return 0
-		case a:
-			return -1
-		}
-		return 1
-	}
-	slices.SortFunc(all, func(a, b agent.Microphone) int {
-		return cmp.Or(cmp.Compare(a.Identity, b.Identity), flag(a.Watched, b.Watched), flag(b.Muted, a.Muted), cmp.Compare(a.Track, b.Track))
-	})
-	own, of := 0, ""
-	return slices.DeleteFunc(all, func(m agent.Microphone) bool {
-		if m.Identity != of {
-			own, of = 0, m.Identity
-		}
-		own++
-		return own > maxOwn
-	})
+	return all, pubs
 }
 
 // soundOf finds the sound of a picture: the microphone of a camera's participant, the sound of a shared screen.
