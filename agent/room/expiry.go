@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	lksdk "github.com/livekit/server-sdk-go/v2"
-
 	"touchline/agent/room/conn"
 )
 
@@ -13,6 +11,8 @@ const (
 	// expiryEvery is the interval of the search for participants whose rights have ended, removeTime bounds the removal of one.
 	expiryEvery = 2 * time.Second
 	removeTime  = 5 * time.Second
+	// removeWarnEvery is the interval of warnings about refused removals.
+	removeWarnEvery = time.Minute
 )
 
 // removeExpired removes participants whose rights have ended, until ctx ends. A bot with a ready token may remove nobody; they keep
@@ -34,19 +34,23 @@ func (s *Supervisor) removeExpired(ctx context.Context) {
 			continue
 		}
 		for _, p := range room.GetRemoteParticipants() {
-			if s.opts.Control.Expired(p, time.Now()) {
-				s.remove(ctx, p)
+			if s.opts.Control.Expired(p, time.Now()) && !s.remove(ctx, p.Identity()) {
+				break
 			}
 		}
 	}
 }
 
-func (s *Supervisor) remove(ctx context.Context, p *lksdk.RemoteParticipant) {
+// remove removes a participant. It returns false if the server does not answer in time.
+func (s *Supervisor) remove(ctx context.Context, identity string) (answers bool) {
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
-	if err := conn.Remove(ctx, s.opts.URL, s.opts.Keys, s.RoomName(), p.Identity()); err != nil {
-		s.opts.Log.Warn().Err(err).Str("participant", p.Identity()).Msg("participant not removed")
-		return
+	log := s.opts.Log.With().Str("participant", identity).Logger()
+	if err := conn.Remove(ctx, s.opts.URL, s.opts.Keys, s.RoomName(), identity); err != nil {
+		s.unremoved++
+		s.removals.Warn(log, s.unremoved, err, "participant not removed")
+		return ctx.Err() == nil
 	}
-	s.opts.Log.Info().Str("participant", p.Identity()).Msg("participant removed: its link has expired")
+	log.Info().Msg("participant removed: its link has expired")
+	return true
 }

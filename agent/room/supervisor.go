@@ -99,6 +99,10 @@ type Supervisor struct {
 	ended chan struct{} // closed when Run has ended
 
 	reconnects atomic.Int64
+
+	// removals limits the warnings about refused removals, and unremoved counts these; used by removeExpired only.
+	removals  conn.WarnLimiter
+	unremoved uint64
 }
 
 // New checks the options. It does not connect.
@@ -112,7 +116,7 @@ func New(opts Options) (*Supervisor, error) {
 	s := &Supervisor{
 		opts: opts, identity: opts.Identity,
 		state: newStateAttribute(time.Now()),
-		ended: make(chan struct{}),
+		ended: make(chan struct{}), removals: conn.WarnLimiter{Every: removeWarnEvery},
 	}
 	token, err := s.tokens()
 	if err != nil {
