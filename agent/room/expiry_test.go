@@ -37,7 +37,7 @@ func TestRightsEnd(t *testing.T) {
 		return token
 	}
 	join("stays", time.Now().Add(time.Hour))
-	token := join("ends", time.Now().Add(6*time.Second))
+	token := join("ends", time.Now().Add(20*time.Second))
 	eventually(t, func() bool { return slices.Contains(bot.Instructors(bot.CurrentRoom()), "stays") }, "it instructs")
 
 	api := lksdk.NewRoomServiceClient(s.URL(), s.APIKey(), s.APISecret())
