@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent/room/conn"
+	"touchline/agent/room/control"
 	"touchline/agent/whep"
 	"touchline/media/signaling"
 )
@@ -31,15 +32,7 @@ type PlayersOptions struct {
 func NewPlayers(o PlayersOptions) (*whep.Server, error) {
 	s, err := whep.New(whep.Options{
 		Coming: o.Coming,
-		Verify: func(token, name string) error {
-			switch err := conn.VerifyViewer(o.Keys, token, name); {
-			case errors.Is(err, conn.ErrNoRight):
-				return fmt.Errorf("%w: %w", signaling.ErrForbidden, err)
-			case err != nil:
-				return fmt.Errorf("%w: %w", signaling.ErrNoToken, err)
-			}
-			return nil
-		},
+		Verify: func(token, name string) (time.Time, error) { return verifyPlayer(o.Keys, token, name) },
 		Bounds: signaling.Bounds{MaxSessions: o.Config.Max},
 		PortOptions: signaling.PortOptions{
 			UDPPort: o.Config.UDPPort, ExternalIPs: o.Config.ExternalIPs, ICEServers: o.ICE.ICEServers(), LoopbackOnly: o.LoopbackOnly,
@@ -50,6 +43,21 @@ func NewPlayers(o PlayersOptions) (*whep.Server, error) {
 		return nil, fmt.Errorf("prepare WHEP: %w", err)
 	}
 	return s, nil
+}
+
+// verifyPlayer checks an access token for watching a room. It returns the end of its link; zero for never.
+func verifyPlayer(keys conn.Keys, token, name string) (until time.Time, err error) {
+	attributes, err := conn.VerifyViewer(keys, token, name)
+	until, over := control.Expired(attributes, time.Now())
+	switch {
+	case errors.Is(err, conn.ErrNoRight):
+		err = fmt.Errorf("%w: %w", signaling.ErrForbidden, err)
+	case err != nil:
+		err = fmt.Errorf("%w: %w", signaling.ErrNoToken, err)
+	case over:
+		err = fmt.Errorf("%w: its link has expired", signaling.ErrNoToken)
+	}
+	return until, err
 }
 
 // OnLoopback reports whether a listen address is reachable from this machine only.

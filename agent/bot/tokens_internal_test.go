@@ -10,6 +10,7 @@ import (
 	"touchline/agent/access"
 	"touchline/agent/room/conn"
 	"touchline/agent/room/control"
+	"touchline/media/signaling"
 )
 
 // TestWhoGetsAMicrophone: a page's token has one, and the right that makes spoken orders act, if its visitor may instruct.
@@ -47,6 +48,22 @@ func TestTokenEndsWithItsLink(t *testing.T) {
 			require.WithinDuration(t, time.Now().Add(c.token), claims.ExpiresAt.Time, time.Minute)
 			require.Equal(t, control.Attributes(0, until)["touchline.rights_until"], grants.Attributes["touchline.rights_until"])
 			require.Equal(t, c.link > 0, grants.Attributes["touchline.rights_until"] != "")
+			if role == "viewer" {
+				end, err := verifyPlayer(m.keys, grant.Token, "match")
+				require.NoError(t, err)
+				require.True(t, end.Equal(until.Truncate(time.Second)), "a player's session ends with the link")
+			}
 		}
 	}
+}
+
+// TestPlayerOfAnExpiredLink: the server accepts a token for a minute longer than the link; a player is refused at its end.
+func TestPlayerOfAnExpiredLink(t *testing.T) {
+	keys := conn.Keys{APIKey: "k", APISecret: "a secret of the tests, long enough"}
+	token, err := conn.ViewerToken(keys, conn.Person{Room: "match", Identity: "ann", Attributes: control.Attributes(0, time.Unix(1000, 0))})
+	require.NoError(t, err)
+	_, err = verifyPlayer(keys, token, "match")
+	require.ErrorIs(t, err, signaling.ErrNoToken)
+	_, err = verifyPlayer(keys, token, "other")
+	require.ErrorIs(t, err, signaling.ErrForbidden)
 }

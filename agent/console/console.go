@@ -34,6 +34,7 @@ import (
 	"touchline/agent/events"
 	"touchline/inference"
 	"touchline/media"
+	"touchline/media/signaling"
 	"touchline/media/speech"
 )
 
@@ -68,8 +69,8 @@ type Tokens interface {
 
 // Players serves viewers without a LiveKit client.
 type Players interface {
-	// ServeWHEP answers a request. An admitted request needs no further token; its session ends at until, if that is set.
-	ServeWHEP(w http.ResponseWriter, r *http.Request, admitted bool, until time.Time)
+	// ServeWHEP answers a request.
+	ServeWHEP(w http.ResponseWriter, r *http.Request, a signaling.Admission)
 	// Run serves until ctx ends.
 	Run(ctx context.Context) error
 }

@@ -45,7 +45,7 @@ type guard struct {
 	cross    *http.CrossOriginProtection
 
 	logins    *limit.Limiter[netip.Addr] // by peer
-	cookies   *limit.Limiter[netip.Addr] // wrong cookies, by peer
+	cookies   *limit.Limiter[netip.Addr] // wrong cookies and tokens of players, by peer
 	allLogins *limit.Limiter[struct{}]
 	loginLog  *limit.Limiter[struct{}] // log lines about refused logins
 	refused   atomic.Int64             // refused logins since the last log line
@@ -260,9 +260,14 @@ func (g *guard) mayTry(r *http.Request, now time.Time) (wait time.Duration, trie
 	if len(r.CookiesNamed(tokenCookie)) == 0 {
 		return 0, false, true
 	}
-	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // always valid
-	wait, ok = g.cookies.Allow(limit.Network(peer.Addr()), now)
+	wait, ok = g.mayTryCookie(r, now)
 	return wait, true, ok
+}
+
+// mayTryCookie counts a request with a wrong cookie, or of a player with a wrong token, and returns the wait as mayLogin does.
+func (g *guard) mayTryCookie(r *http.Request, now time.Time) (wait time.Duration, ok bool) {
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // always valid
+	return g.cookies.Allow(limit.Network(peer.Addr()), now)
 }
 
 // login returns the cookie for a token.

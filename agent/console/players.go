@@ -25,12 +25,21 @@ func (s *Server) servePlayers(w http.ResponseWriter, r *http.Request) error {
 		return refuse(http.StatusForbidden, "bad_host", "%v", err)
 	}
 	token := signaling.Token(r)
-	admitted := token != "" && equal(token, s.guard.token)
-	var who visitor
-	if room, _, ok := signaling.Split("whep", r.URL); ok && !admitted && s.guard.checkOrigin(r) == nil {
-		who = s.guard.visitor(r, room, time.Now())
-		admitted = who.rights.Allow(access.Watch)
+	a := signaling.Admission{Admitted: token != "" && equal(token, s.guard.token), Expired: s.expired.Inc}
+	if room, _, ok := signaling.Split("whep", r.URL); ok && !a.Admitted && s.guard.checkOrigin(r) == nil {
+		who := s.guard.visitor(r, room, time.Now())
+		a.Admitted, a.Until = who.rights.Allow(access.Watch), who.expires
 	}
-	s.opts.WHEP.ServeWHEP(w, r, admitted, who.expires)
+	a.Refused = func() error {
+		if token == "" && len(r.CookiesNamed(tokenCookie)) == 0 {
+			return nil
+		}
+		s.logRefused(r)
+		if wait, ok := s.guard.mayTryCookie(r, time.Now()); !ok {
+			return signaling.TooMany(wait)
+		}
+		return nil
+	}
+	s.opts.WHEP.ServeWHEP(w, r, a)
 	return nil
 }

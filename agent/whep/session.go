@@ -41,8 +41,9 @@ type session struct {
 	server *Server
 	room   *room
 	offer  *offer
-	until  time.Time   // when its link expires; zero for never
 	wants  wake.Signal // the player needs a key frame
+
+	admission signaling.Admission
 
 	videoSender *webrtc.RTPSender
 	video       *webrtc.TrackLocalStaticRTP
@@ -153,8 +154,13 @@ func (x *session) play() {
 	if x.offer.Data {
 		x.Go(func() { x.sendTexts(texts, past) })
 	}
-	if !x.until.IsZero() {
-		end := time.AfterFunc(x.until.Sub(x.server.opts.Now()), func() { x.Cancel("its link has expired") })
+	if a := x.admission; !a.Until.IsZero() {
+		end := time.AfterFunc(a.Until.Sub(x.server.opts.Now()), func() {
+			x.Cancel("its link has expired")
+			if a.Expired != nil {
+				a.Expired()
+			}
+		})
 		defer end.Stop()
 	}
 	<-x.Over()

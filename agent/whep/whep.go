@@ -24,9 +24,9 @@ import (
 
 // Options of a Server.
 type Options struct {
-	// Verify checks a token for a room, and returns signaling.ErrNoToken or signaling.ErrForbidden to refuse it. Without
-	// Verify, only admitted requests are accepted.
-	Verify func(token, room string) error
+	// Verify checks a token for a room. It returns the end of its rights, zero for never, and signaling.ErrNoToken or
+	// signaling.ErrForbidden to refuse it. Without Verify, only admitted requests are accepted.
+	Verify func(token, room string) (until time.Time, err error)
 	// Coming is set if rooms come and go: the answer for an unknown room is then 409, which asks for a retry, instead of 404.
 	Coming bool
 
@@ -94,26 +94,30 @@ func (s *Server) Add(name string, feed *Feed) (remove func(), err error) {
 	}), nil
 }
 
-// admittedKey is the context key of requests that need no token, with the end of their sessions.
-type admittedKey struct{}
+// admissionKey is the context key of a request's admission.
+type admissionKey struct{}
 
-// ServeWHEP serves requests below /whep/. An admitted request needs no token; its session ends at until, or never for a zero time.
-func (s *Server) ServeWHEP(w http.ResponseWriter, r *http.Request, admitted bool, until time.Time) {
-	if admitted {
-		r = r.WithContext(context.WithValue(r.Context(), admittedKey{}, until))
-	}
-	s.ServeHTTP(w, r)
+// ServeWHEP serves requests below /whep/.
+func (s *Server) ServeWHEP(w http.ResponseWriter, r *http.Request, a signaling.Admission) {
+	s.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), admissionKey{}, a)))
 }
 
-// authorize returns the end of a session that needs no token.
+// authorize returns the admission of a request, with the end of its session.
 func (s *Server) authorize(r *http.Request, token, room string) (any, error) {
-	if until := r.Context().Value(admittedKey{}); until != nil {
-		return until, nil
+	a, _ := r.Context().Value(admissionKey{}).(signaling.Admission)
+	if a.Admitted {
+		return a, nil
 	}
-	if token == "" || s.opts.Verify == nil {
-		return nil, signaling.ErrNoToken
+	err := signaling.ErrNoToken
+	if token != "" && s.opts.Verify != nil {
+		a.Until, err = s.opts.Verify(token, room)
 	}
-	return nil, s.opts.Verify(token, room)
+	if errors.Is(err, signaling.ErrNoToken) && a.Refused != nil {
+		if limited := a.Refused(); limited != nil {
+			return nil, limited
+		}
+	}
+	return a, err
 }
 
 // accept starts a session for an offer.
@@ -136,7 +140,7 @@ func (s *Server) accept(ctx context.Context, q signaling.Request) (*signaling.Se
 		return nil, err
 	}
 	x := newSession(s, r, o)
-	x.until, _ = q.Client.(time.Time)
+	x.admission, _ = q.Client.(signaling.Admission)
 	return s.Start(ctx, signaling.SessionOptions{
 		Request: q, Offer: o.Offer, Media: m, Interceptors: interceptors, Prepare: x.prepare, Enter: x.enter, Run: x.play, Left: x.leave,
 	})

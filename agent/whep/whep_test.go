@@ -91,14 +91,14 @@ func newStage(t *testing.T, change func(*whep.Options)) *stage {
 	s.codec.Store(int32(media.H264))
 	o := whep.Options{
 		PortOptions: signaling.PortOptions{LoopbackOnly: true}, Bounds: signaling.Bounds{PerMinute: -1}, Now: time.Now,
-		Verify: func(token, room string) error {
+		Verify: func(token, room string) (until time.Time, err error) {
 			switch {
 			case token != "good":
-				return signaling.ErrNoToken
+				err = signaling.ErrNoToken
 			case room != "match":
-				return signaling.ErrForbidden
+				err = signaling.ErrForbidden
 			}
-			return nil
+			return until, err
 		},
 	}
 	if change != nil {
@@ -141,7 +141,7 @@ func newStage(t *testing.T, change func(*whep.Options)) *stage {
 			_, _ = s.pictures.WriteFrame(delay.OutFrame{EncodedFrame: f, Due: due})
 		}
 	})
-	s.api = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.ServeWHEP(w, r, false, time.Time{}) }))
+	s.api = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.ServeWHEP(w, r, signaling.Admission{}) }))
 	s.stop = sync.OnceFunc(func() {
 		s.api.Close()
 		cancel()
@@ -530,18 +530,49 @@ func FuzzOffer(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text string) { _ = whep.CheckOffer(text) })
 }
 
-// TestLinkExpires: the session of a link that expires ends; that of the operator goes on.
+// TestLinkExpires: the sessions of a link that expires end, whether the link or its LiveKit token opened them; that of the operator goes on.
 func TestLinkExpires(t *testing.T) {
-	var until atomic.Pointer[time.Time]
-	until.Store(&time.Time{})
-	s := newStage(t, nil)
-	s.api.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.ServeWHEP(w, r, true, *until.Load()) })
-	operator := newPlayer(t, webrtc.MimeTypeH264)
-	operator.watch(t, s)
-	until.Store(new(time.Now().Add(2 * time.Second)))
-	guest := newPlayer(t, webrtc.MimeTypeH264)
-	guest.watch(t, s)
-	require.Eventually(t, func() bool { return len(s.Sessions()) == 1 }, patience, 10*time.Millisecond)
+	t.Parallel()
+	until := time.Now().Add(2 * time.Second)
+	s := newStage(t, func(o *whep.Options) {
+		o.ConnectTime = patience
+		o.Verify = func(string, string) (time.Time, error) { return until, nil }
+	})
+	var expired atomic.Int32
+	var admission signaling.Admission
+	s.api.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a := admission
+		a.Expired = func() { expired.Add(1) }
+		s.ServeWHEP(w, r, a)
+	})
+	var operator *player
+	for _, admission = range []signaling.Admission{{Admitted: true, Until: until}, {}, {Admitted: true}} {
+		operator = newPlayer(t, webrtc.MimeTypeH264)
+		operator.watch(t, s)
+	}
+	require.Eventually(t, func() bool { return expired.Load() == 2 && len(s.Sessions()) == 1 }, patience, 10*time.Millisecond)
 	before, _, _, _ := operator.seen()
 	require.Eventually(t, func() bool { now, _, _, _ := operator.seen(); return now > before }, patience, 10*time.Millisecond)
+}
+
+// TestOptionsAreLimited: OPTIONS that check a token have the limit of offers; those of browsers before other requests do not.
+func TestOptionsAreLimited(t *testing.T) {
+	t.Parallel()
+	o := whep.Options{Bounds: signaling.Bounds{PerMinute: 1, Burst: 5}, Now: func() time.Time { return time.Unix(1000, 0) }}
+	s, err := whep.New(o)
+	require.NoError(t, err)
+	status := func(headers ...string) int {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodOptions, "/whep/match", http.NoBody)
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+		w := httptest.NewRecorder()
+		s.ServeWHEP(w, r, signaling.Admission{})
+		return w.Code
+	}
+	for range 5 {
+		require.Equal(t, http.StatusOK, status("Authorization", "Bearer guess"))
+	}
+	require.Equal(t, http.StatusTooManyRequests, status("Authorization", "Bearer guess"))
+	require.Equal(t, http.StatusOK, status("Access-Control-Request-Method", "POST"))
 }

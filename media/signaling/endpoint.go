@@ -9,9 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strconv"
 	"strings"
-	"time"
 
 	"touchline/internal/limit"
 )
@@ -38,15 +36,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	session := strings.Contains(strings.TrimPrefix(r.URL.EscapedPath(), "/"+s.opts.Name+"/"), "/")
-	if r.Method == http.MethodPost && !session {
-		s.post(w, r, room) // has its own limit
-		return
+	requests := s.others
+	if !session && (r.Method == http.MethodPost || r.Method == http.MethodOptions && !preflight(r)) {
+		requests = s.posts // they check a token
 	}
-	if wait, ok := s.others.Allow(limit.Network(address(r)), s.opts.Now()); !ok {
-		tooMany(w, wait)
+	if wait, ok := requests.Allow(limit.Network(address(r)), s.opts.Now()); !ok {
+		refuseWith(w, TooMany(wait))
 		return
 	}
 	switch {
+	case !session && r.Method == http.MethodPost:
+		s.post(w, r, room)
 	case r.Method == http.MethodOptions:
 		s.options(w, r, room, session)
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
@@ -64,6 +64,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusMethodNotAllowed, "expected one of "+allowed(session)+" here, got "+r.Method)
 	}
 }
+
+// preflight reports whether an OPTIONS request is one of a browser before another one (CORS).
+func preflight(r *http.Request) bool { return r.Header.Get("Access-Control-Request-Method") != "" }
 
 func allowed(session bool) string {
 	if session {
@@ -113,11 +116,6 @@ func Token(r *http.Request) string {
 
 // post answers an offer (RFC 9725 section 4.2, WHEP section 4.2).
 func (s *Server) post(w http.ResponseWriter, r *http.Request, room string) {
-	from := address(r)
-	if wait, ok := s.posts.Allow(limit.Network(from), s.opts.Now()); !ok {
-		tooMany(w, wait)
-		return
-	}
 	client, err := s.opts.Authorize(r, Token(r), room)
 	if err != nil {
 		s.refuse(w, err)
@@ -127,7 +125,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, room string) {
 	if !ok {
 		return
 	}
-	x, err := s.opts.Accept(r.Context(), Request{Room: room, Client: client, SDP: string(offer), From: from})
+	x, err := s.opts.Accept(r.Context(), Request{Room: room, Client: client, SDP: string(offer), From: address(r)})
 	if err != nil {
 		refuseWith(w, err)
 		return
@@ -220,7 +218,7 @@ func (s *Server) options(w http.ResponseWriter, r *http.Request, room string, se
 	w.Header().Set("Accept-Post", offerType)
 	if session {
 		w.Header().Set("Accept-Patch", fragmentType)
-	} else if r.Header.Get("Access-Control-Request-Method") == "" {
+	} else if !preflight(r) {
 		if _, err := s.opts.Authorize(r, Token(r), room); err == nil {
 			s.addLinks(w)
 		}
@@ -232,6 +230,10 @@ func (s *Server) refuse(w http.ResponseWriter, err error) {
 	if errors.Is(err, ErrForbidden) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="`+s.opts.Name+`", error="insufficient_scope"`)
 		problem(w, http.StatusForbidden, s.opts.Forbidden)
+		return
+	}
+	if e, ok := errors.AsType[*statusError](err); ok && e.status == http.StatusTooManyRequests {
+		refuseWith(w, err)
 		return
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="`+s.opts.Name+`"`)
@@ -261,11 +263,6 @@ func refuseWith(w http.ResponseWriter, err error) {
 		}
 	}
 	problem(w, status, err.Error())
-}
-
-func tooMany(w http.ResponseWriter, wait time.Duration) {
-	w.Header().Set("Retry-After", strconv.Itoa(int(wait.Seconds())+1))
-	problem(w, http.StatusTooManyRequests, "too many requests from this address")
 }
 
 // problem answers with a problem statement (RFC 9457).

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -57,6 +58,11 @@ type statusError struct {
 // Error implements error.
 func (e *statusError) Error() string { return e.text }
 
+// TooMany is the answer to a client beyond a limit, with the time until its next request; 429.
+func TooMany(wait time.Duration) error {
+	return refusal(http.StatusTooManyRequests, strconv.Itoa(int(wait.Seconds())+1), "too many requests from this address")
+}
+
 func refusal(status int, retryAfter, text string) error {
 	return &statusError{status, retryAfter, text}
 }
@@ -66,8 +72,8 @@ func refusal(status int, retryAfter, text string) error {
 type Bounds struct {
 	// MaxSessions bounds the sessions of all clients together.
 	MaxSessions int
-	// PerMinute and Burst bound the POSTs of one address, IPv6 by /64 network, and twenty times as many other
-	// requests; negative is no limit.
+	// PerMinute and Burst bound the POSTs of one address, IPv6 by /64 network, and the OPTIONS that check a token, and twenty
+	// times as many other requests; negative is no limit.
 	PerMinute, Burst int
 	// ConnectTime is how long a session may take to connect.
 	ConnectTime time.Duration
@@ -90,6 +96,17 @@ type Request struct {
 	SDP string
 	// From is the client's address.
 	From netip.Addr
+}
+
+// Admission is the decision of the server of a page about a request for an endpoint below it.
+type Admission struct {
+	// Admitted requests need no token. Their sessions end at Until, or never for a zero time.
+	Admitted bool
+	Until    time.Time
+	// Refused is called for a request that is not admitted and has no valid token. An error answers the request. May be nil.
+	Refused func() error
+	// Expired is called when a session has ended at its time. May be nil.
+	Expired func()
 }
 
 // Options configure a Server.

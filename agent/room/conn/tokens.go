@@ -152,16 +152,16 @@ func VerifySender(keys Keys, token, room string) (Person, error) {
 	return Person{Room: room, Identity: claims.Identity, Name: claims.Name, Agents: claims.GetRoomConfiguration().GetAgents()}, nil
 }
 
-// VerifyViewer checks a token for watching a room from outside of LiveKit.
-func VerifyViewer(keys Keys, token, room string) error {
+// VerifyViewer checks a token for watching a room from outside of LiveKit. It returns the attributes in the token.
+func VerifyViewer(keys Keys, token, room string) (attributes map[string]string, err error) {
 	claims, err := Verify(keys, token)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if video := claims.Video; video == nil || !video.RoomJoin || video.Room != room || !video.GetCanSubscribe() {
-		return fmt.Errorf("%w: it does not allow subscribing there", ErrNoRight)
+		return nil, fmt.Errorf("%w: it does not allow subscribing there", ErrNoRight)
 	}
-	return nil
+	return claims.Attributes, nil
 }
 
 // Verify returns the claims of a token that was signed with keys and is valid now.

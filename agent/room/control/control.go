@@ -395,11 +395,20 @@ func callerOf(sender *lksdk.RemoteParticipant, from string) caller {
 	return who
 }
 
-// expired reports whether the rights in the attributes have ended. An end that cannot be read is over.
+// Expired reports whether the rights in the attributes of a participant have ended, and returns their end; zero for never. An end that
+// cannot be read is over.
+func Expired(attributes map[string]string, now time.Time) (until time.Time, over bool) {
+	v, ok := attributes[attributeUntil]
+	if !ok {
+		return time.Time{}, false
+	}
+	seconds, err := strconv.ParseInt(v, 10, 64)
+	return time.Unix(seconds, 0), err != nil || now.Unix() >= seconds
+}
+
 func (who caller) expired(now time.Time) bool {
-	v, ok := who.attributes[attributeUntil]
-	until, err := strconv.ParseInt(v, 10, 64)
-	return ok && (err != nil || now.Unix() >= until)
+	_, over := Expired(who.attributes, now)
+	return over
 }
 
 // rightsOf returns the rights of a caller by its identity and attributes.
