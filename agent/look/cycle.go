@@ -65,6 +65,14 @@ func (c *Cycle) replace(cause error, cut bool) {
 	}
 }
 
+// drop ends a cycle in flight that has nothing to say yet, if there is one. The Loop is locked.
+func (c *Cycle) drop(cause error) {
+	if c != nil && c.replaced == nil && (c.comment == nil || !c.comment.Ready()) {
+		c.replaced = cause
+		c.cancel(cause)
+	}
+}
+
 // Begun lets the next comment wait in the queue, because this one has started or was dropped.
 func (c *Cycle) Begun() {
 	c.l.mu.Lock()

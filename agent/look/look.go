@@ -265,7 +265,7 @@ func (l *Loop) SourceChanged() {
 }
 
 // Forget drops the pictures of past looks, of the window and of looks in flight, and what was found in them. What these find raises no
-// alert.
+// alert, and a cycle that has nothing to say yet is ended.
 func (l *Loop) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -274,6 +274,7 @@ func (l *Loop) Forget() {
 	l.album.clear()
 	l.judge.forget()
 	l.picture.Clear()
+	l.inFlight.drop(errForgotten)
 	for _, eyes := range []any{l.engine.current().Conversation, l.sensing.current()} {
 		if f, ok := eyes.(interface{ Forget() }); ok {
 			f.Forget()
@@ -288,10 +289,7 @@ func (l *Loop) SetEngine(c Conversation, note string) (closeOld func() error) {
 	defer l.mu.Unlock()
 	c.Watch(l.judge.watched)
 	closeOld = l.engine.replace(c, note)
-	if c := l.inFlight; c != nil && c.replaced == nil && (c.comment == nil || !c.comment.Ready()) {
-		c.replaced = errEngineChanged
-		c.cancel(errEngineChanged)
-	}
+	l.inFlight.drop(errEngineChanged)
 	if l.rulesCancel != nil {
 		l.rulesCancel(errEngineChanged)
 	}

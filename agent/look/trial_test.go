@@ -110,6 +110,25 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// TestForgetEndsCycle: a cycle in flight when a mask comes into force has no comment.
+func TestForgetEndsCycle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var loop *rig
+		r := newRig(t, func(n int, p inference.Prompt) agenttest.Answer {
+			if n == 0 {
+				loop.Loop.Forget()
+			}
+			return steady(500*time.Millisecond, time.Second)(n, p)
+		}, func(r *rig) { loop = r })
+		time.Sleep(20 * time.Second)
+		r.stop()
+		first := r.Records()[0]
+		require.Equal(t, look.OutcomeDropped, first.Outcome)
+		require.Equal(t, "the masks or zones changed", first.Reason)
+		require.NotZero(t, r.of(look.OutcomeSpoken))
+	})
+}
+
 // TestTryRuleIsBounded: a slow engine answers some of the trials, and an engine that reads no rules none.
 func TestTryRuleIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
