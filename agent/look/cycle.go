@@ -93,7 +93,11 @@ func (l *Loop) think(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		judges := !l.engine.Capabilities().Facts && l.judges(time.Now())
+		facts := l.engine.Capabilities().Facts
+		judges := !facts && l.judges(time.Now())
+		if !facts && !judges {
+			l.judge.keep(false) // no look may follow
+		}
 		l.sensing.tend(l.now().Agent.LookWhen == settings.LookByFacts, judges)
 		look, c, next := l.beginCycle(ctx, time.Now())
 		if c != nil {

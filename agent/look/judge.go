@@ -63,43 +63,52 @@ func (j *judge) decide(ctx context.Context, now time.Time) {
 	if !ok || found.Epoch != l.picture.Source().Epoch || l.forgotSince(forgets) {
 		return
 	}
-	j.look(found.PTS)
+	j.look(found.Epoch, found.PTS)
 	for i, f := range found.Findings {
-		anchor := j.show(&f)
+		anchor, ok := j.show(&f)
+		if !ok || l.forgotSince(forgets) {
+			return
+		}
 		l.opts.Rules.Answer(ctx, Answer{Rules: rules[i : i+1], Finding: &f, Anchor: anchor, Answered: now})
 	}
 	j.pictures.pack()
 }
 
+// detector returns what has the facts: the engine, or the sensor beside it; nil without one.
+func (j *judge) detector() inference.Judge {
+	if j.l.engine.Capabilities().Facts {
+		return j.l.engine.current()
+	}
+	if sensor := j.l.sensing.current(); sensor != nil {
+		return sensor
+	}
+	return nil
+}
+
 // facts returns what the last look means for some rules; false without a detector, and before its first look.
 func (j *judge) facts(sentences []string) (inference.Judgement, bool) {
-	l := j.l
-	var by inference.Judge = l.engine.current()
-	if !l.engine.Capabilities().Facts {
-		sensor := l.sensing.current()
-		if sensor == nil {
-			return inference.Judgement{}, false
-		}
-		by = sensor
+	by := j.detector()
+	if by == nil {
+		return inference.Judgement{}, false
 	}
 	var regions []inference.Region
-	if l.opts.Regions != nil {
-		regions = l.opts.Regions()
+	if j.l.opts.Regions != nil {
+		regions = j.l.opts.Regions()
 	}
 	return by.Judge(sentences, regions)
 }
 
-// show returns the picture of a finding. If that is not kept, it is the newest one, and the finding has no box.
-func (j *judge) show(f *inference.Finding) window.Frame {
+// show returns the picture of a finding, none if it does not hold. If the picture is not kept, it is the newest one, and the finding has
+// no box; false without any picture.
+func (j *judge) show(f *inference.Finding) (frame window.Frame, ok bool) {
 	if !f.Holds {
-		return window.Frame{}
+		return window.Frame{}, true
 	}
-	frame, ok := j.pictures.at(f.PTS)
-	if !ok {
-		frame, _ = j.l.picture.Newest()
+	if frame, ok = j.pictures.at(f.PTS); !ok {
 		f.Box = nil
+		return j.l.picture.Newest()
 	}
-	return frame
+	return frame, true
 }
 
 // keep begins or ends the keeping of pictures.
@@ -117,6 +126,9 @@ func (j *judge) keep(keeps bool) {
 func (j *judge) observe(f window.Frame) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if n := len(j.waiting); n > 0 && j.waiting[n-1].Epoch != f.Epoch {
+		j.waiting = nil
+	}
 	if n := len(j.waiting); !j.keeps || n > 0 && f.PTS <= j.waiting[n-1].PTS {
 		return
 	}
@@ -124,26 +136,26 @@ func (j *judge) observe(f window.Frame) {
 }
 
 // look keeps the picture that the detector looked at, and drops those before it.
-func (j *judge) look(pts time.Duration) {
+func (j *judge) look(epoch uint32, pts time.Duration) {
 	j.mu.Lock()
+	defer j.mu.Unlock()
 	var looked []window.Frame
 	j.waiting = slices.DeleteFunc(j.waiting, func(f window.Frame) bool {
-		if f.PTS == pts {
+		if f.Epoch == epoch && f.PTS == pts {
 			looked = append(looked, f)
 		}
-		return f.PTS <= pts
+		return f.Epoch == epoch && f.PTS <= pts
 	})
-	j.mu.Unlock()
 	if len(looked) > 0 {
-		j.pictures.add(looked)
+		j.pictures.add(looked) // with the lock: forget may come
 	}
 }
 
 // forget drops all pictures.
 func (j *judge) forget() {
 	j.mu.Lock()
+	defer j.mu.Unlock()
 	j.waiting = nil
-	j.mu.Unlock()
 	j.pictures.clear()
 }
 
@@ -153,15 +165,22 @@ func (j *judge) try(when string) (Trial, error) {
 	if !ok {
 		return Trial{}, ErrNoPicture
 	}
-	began := time.Now()
 	t := Trial{Verdict: TrialUnanswered, Reason: "the detector has not looked yet", At: newest.Arrival, FrameID: newest.ID}
+	if j.detector() == nil {
+		t.Reason = "the detector runs only while a rule by facts is active"
+		return t, nil
+	}
+	began := time.Now()
 	found, ok := j.facts([]string{when})
 	if t.EngineSec = time.Since(began).Seconds(); !ok {
 		return t, nil
 	}
 	f := found.Findings[0]
 	if t.Verdict, t.Reason = TrialHoldsNot, f.Reason; f.Holds {
-		shown := j.show(&f)
+		shown, ok := j.show(&f)
+		if !ok {
+			return Trial{}, ErrNoPicture
+		}
 		t.Verdict, t.At, t.FrameID = TrialHolds, shown.Arrival, shown.ID
 	}
 	return t, nil

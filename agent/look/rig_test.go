@@ -41,6 +41,7 @@ type rig struct {
 	alerts int // raised
 	stop   func()
 	latest func(media.VideoFrame) // called with each picture for a look; may be nil
+	voted  func(look.Answer)      // called with each answer about rules; may be nil
 
 	mu       sync.Mutex
 	records  []look.Record
@@ -171,7 +172,12 @@ type ruleLooks struct {
 	r *rig
 }
 
-func (l ruleLooks) Answer(_ context.Context, a look.Answer) { l.r.alerts += len(l.Set.Answer(a)) }
+func (l ruleLooks) Answer(_ context.Context, a look.Answer) {
+	l.r.alerts += len(l.Set.Answer(a))
+	if l.r.voted != nil {
+		l.r.voted(a)
+	}
+}
 
 // comments says the comments of cycles.
 type comments struct {

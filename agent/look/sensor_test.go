@@ -20,6 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/agenttest"
+	"touchline/agent/alert"
+	"touchline/agent/look"
 	"touchline/agent/settings"
 	"touchline/inference"
 	"touchline/inference/sight"
@@ -230,5 +232,58 @@ func TestOldFacts(t *testing.T) {
 		r.stop()
 		require.Greater(t, old, 15)
 		require.Zero(t, withFacts)
+	})
+}
+
+// alarm is a sensor that finds each rule to hold in each picture.
+type alarm struct {
+	looked func(bool)
+	newest atomic.Pointer[inference.Frame]
+}
+
+func (a *alarm) Observe(f inference.Frame) {
+	a.newest.Store(&f)
+	a.looked(false)
+}
+
+func (a *alarm) Judge(rules []string, _ []inference.Region) (inference.Judgement, bool) {
+	f := a.newest.Load()
+	if f == nil {
+		return inference.Judgement{}, false
+	}
+	found := slices.Repeat([]inference.Finding{{Holds: true, PTS: f.PTS}}, len(rules))
+	return inference.Judgement{PTS: f.PTS, Epoch: f.Epoch, Findings: found}, true
+}
+
+func (a *alarm) Facts() (inference.Facts, bool) { return inference.Facts{}, false }
+func (a *alarm) Close() error                   { return nil }
+
+// A mask that comes into force between two rules of one look ends the look. An alert has a picture.
+func TestForgetEndsJudging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &alarm{}
+		var votes, forgotten []look.Answer
+		r := newRig(t, steady(500*time.Millisecond, 0), func(r *rig) {
+			r.rules = rules(t, alert.Rule{When: "a person enters"}, alert.Rule{When: "a person leaves"})
+			r.rules.Accept(func(alert.RuleText) (bool, error) { return true, nil })
+			r.sensor = func(looked func(bool)) (inference.Sensor, error) {
+				a.looked = looked
+				return a, nil
+			}
+			r.voted = func(v look.Answer) {
+				if votes = append(votes, v); len(votes)%2 == 1 && len(forgotten) == 0 {
+					forgotten = append(forgotten, v)
+					r.Loop.Forget()
+				}
+			}
+		})
+		time.Sleep(20 * time.Second)
+		r.stop()
+		require.Greater(t, len(votes), 20)
+		require.Equal(t, forgotten[0].Rules[0].ID, votes[0].Rules[0].ID)
+		require.Equal(t, votes[0].Rules[0].ID, votes[1].Rules[0].ID, "the second rule has no vote by the look that was forgotten")
+		for _, v := range votes {
+			require.NotZero(t, v.Anchor.ID)
+		}
 	})
 }

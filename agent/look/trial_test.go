@@ -34,6 +34,10 @@ func TestTryRule(t *testing.T) {
 		_, err := r.TryRule(t.Context(), rule, false, 0)
 		require.ErrorIs(t, err, look.ErrNoPicture)
 		time.Sleep(2 * time.Minute)
+		byFacts, err := r.TryRule(t.Context(), rule, true, 0)
+		require.NoError(t, err)
+		require.Equal(t, look.TrialUnanswered, byFacts[0].Verdict)
+		require.Equal(t, "the detector runs only while a rule by facts is active", byFacts[0].Reason)
 		failed := r.of(look.OutcomeFailed)
 
 		trials, err := r.TryRule(t.Context(), rule, false, look.MaxTrials)
