@@ -3,6 +3,7 @@ package bot
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"touchline/agent"
 	"touchline/agent/alert"
@@ -34,6 +35,7 @@ func (c *engineSwitcher) openSensor(looked func(news bool)) (inference.Sensor, e
 	c.engines.start(e, false)
 	room, err := e.Open(nil)
 	if err != nil {
+		c.senses(nil, err)
 		return nil, errors.Join(err, c.engines.release(e))
 	}
 	return sight.NewSensor(sensorEyes{room, func() error {
@@ -48,13 +50,17 @@ type sensorState struct {
 	beside  *sharedEngine
 	engine  *sharedEngine // of the sensor; nil while there is none
 	problem error         // of the last one
+	at      time.Time     // of this state
 }
+
+// sensorRetry is how long after a problem another sensor may be tried.
+const sensorRetry = time.Minute
 
 // senses notes a sensor beside the engine in force, or why there is none.
 func (c *engineSwitcher) senses(e *sharedEngine, problem error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sensor = sensorState{c.now, e, problem}
+	c.sensor = sensorState{c.now, e, problem, time.Now()}
 }
 
 // acceptsRule reports whether facts decide a rule, or why neither they nor the engine in force can.
@@ -94,6 +100,8 @@ func (c *engineSwitcher) noSensor() error {
 	case sensor.engine != nil:
 		_, err := c.engines.loaded(sensor.engine)
 		return err
+	case time.Since(sensor.at) >= sensorRetry:
+		return nil
 	}
 	return sensor.problem
 }

@@ -98,6 +98,10 @@ func TestAcceptsRule(t *testing.T) {
 	b.engine.senses(nil, errors.New("no networks"))
 	check(alert.ByAuto, known, "engine")
 	check(alert.ByFacts, known, "no networks")
+	b.engine.sensor.at = b.engine.sensor.at.Add(-sensorRetry)
+	check(alert.ByAuto, known, "facts")
+	b.engine.senses(nil, errors.New("no networks"))
+	check(alert.ByAuto, known, "engine")
 	force(inference.EngineRemote, inference.Capabilities{Instructions: true}) // another one
 	check(alert.ByAuto, known, "facts")
 }

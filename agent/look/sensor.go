@@ -8,6 +8,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
+	"touchline/internal/rescue"
 )
 
 // sensing owns the sensor beside the engine. The goroutine of think opens and closes it.
@@ -23,6 +24,7 @@ type sensing struct {
 	stale   bool             // it was opened for another engine
 	byFacts bool             // looks begin by facts
 	problem string
+	logged  string // the last problem that was logged
 
 	began time.Time // of the last cycle
 	seen  uint64    // news of the facts then
@@ -32,12 +34,14 @@ type sensing struct {
 // factsAge is the largest age of a measurement, in media time: with an older one looks begin by pixels.
 const factsAge = 5 * time.Second
 
-// tend opens or closes the sensor if looks begin by facts, if facts decide alert rules, or if the engine changed.
+// tend opens or closes the sensor if looks begin by facts, if facts decide alert rules, or if the engine changed. After a failure, judges
+// means that another sensor may be tried.
 func (s *sensing) tend(byFacts, judges bool) {
 	s.mu.Lock()
 	s.byFacts = byFacts
 	wanted := s.open != nil && (byFacts || judges)
-	done := wanted == s.tried && !s.stale
+	again := judges && s.tried && s.sensor == nil
+	done := wanted == s.tried && !s.stale && !again
 	s.mu.Unlock()
 	if done {
 		return
@@ -52,14 +56,25 @@ func (s *sensing) tend(byFacts, judges bool) {
 	s.tried = true
 	if err == nil {
 		s.sensor = sensor
+	}
+	s.explainLocked(err)
+}
+
+// explainLocked keeps why there are no facts, and logs it if it is another reason than the last one; nil if there are facts.
+func (s *sensing) explainLocked(err error) {
+	if s.problem = ""; err == nil {
 		return
 	}
-	if byFacts {
-		s.log.Warn().Err(err).Msg("looks begin by pixels")
-	} else {
-		s.log.Info().Err(err).Msg("no facts for alert rules")
-	}
 	s.problem = "Looks begin by pixels, not by facts: " + err.Error() + "."
+	if s.problem == s.logged {
+		return
+	}
+	s.logged = s.problem
+	event, text := s.log.Info(), "no facts for alert rules"
+	if s.byFacts {
+		event, text = s.log.Warn(), "looks begin by pixels"
+	}
+	event.Err(err).Bytes("stack", rescue.Stack(err)).Msg(text)
 }
 
 func (s *sensing) close() {
@@ -79,7 +94,7 @@ func (s *sensing) close() {
 func (s *sensing) reopen() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stale = true
+	s.stale, s.logged = true, ""
 }
 
 // current returns the sensor; nil without one.

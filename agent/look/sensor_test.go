@@ -258,6 +258,41 @@ func (a *alarm) Judge(rules []string, _ []inference.Region) (inference.Judgement
 func (a *alarm) Facts() (inference.Facts, bool) { return inference.Facts{}, false }
 func (a *alarm) Close() error                   { return nil }
 
+// A sensor that could not be opened is tried again once facts may decide rules again.
+func TestSensorIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var opens, failed atomic.Int64
+		a := &alarm{}
+		r := newRig(t, steady(500*time.Millisecond, 0), func(r *rig) {
+			r.task.Agent.LookWhen = settings.LookByFacts
+			r.rules = rules(t, alert.Rule{When: "a person enters", By: alert.ByFacts})
+			r.rules.Accept(func(alert.RuleText) (bool, error) {
+				if at := failed.Load(); at > 0 && time.Since(time.Unix(0, at)) < time.Minute {
+					return true, errors.New("no memory")
+				}
+				return true, nil
+			})
+			r.sensor = func(looked func(bool)) (inference.Sensor, error) {
+				if opens.Add(1) < 3 {
+					failed.Store(time.Now().UnixNano())
+					return nil, errors.New("no memory")
+				}
+				a.looked = looked
+				return a, nil
+			}
+		})
+		time.Sleep(50 * time.Second)
+		require.EqualValues(t, 1, opens.Load())
+		require.Equal(t, "Looks begin by pixels, not by facts: no memory.", r.Note())
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 2, opens.Load())
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 3, opens.Load())
+		require.Empty(t, r.Note())
+		r.stop()
+	})
+}
+
 // A mask that comes into force between two rules of one look ends the look. An alert has a picture.
 func TestForgetEndsJudging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
