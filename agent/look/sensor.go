@@ -42,6 +42,9 @@ func (s *sensing) tend(byFacts, judges bool) {
 	wanted := s.open != nil && (byFacts || judges)
 	again := judges && s.tried && s.sensor == nil
 	done := wanted == s.tried && !s.stale && !again
+	if sensor, ok := s.sensor.(interface{ Problem() error }); ok {
+		s.explainLocked(sensor.Problem())
+	}
 	s.mu.Unlock()
 	if done {
 		return

@@ -237,8 +237,9 @@ func TestOldFacts(t *testing.T) {
 
 // alarm is a sensor that finds each rule to hold in each picture.
 type alarm struct {
-	looked func(bool)
-	newest atomic.Pointer[inference.Frame]
+	looked  func(bool)
+	newest  atomic.Pointer[inference.Frame]
+	problem atomic.Pointer[error]
 }
 
 func (a *alarm) Observe(f inference.Frame) {
@@ -255,10 +256,17 @@ func (a *alarm) Judge(rules []string, _ []inference.Region) (inference.Judgement
 	return inference.Judgement{PTS: f.PTS, Epoch: f.Epoch, Findings: found}, true
 }
 
+func (a *alarm) Problem() error {
+	if p := a.problem.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
 func (a *alarm) Facts() (inference.Facts, bool) { return inference.Facts{}, false }
 func (a *alarm) Close() error                   { return nil }
 
-// A sensor that could not be opened is tried again once facts may decide rules again.
+// A sensor that could not be opened is tried again once facts may decide rules again. The note has the problem of an open one.
 func TestSensorIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var opens, failed atomic.Int64
@@ -288,6 +296,12 @@ func TestSensorIsTriedAgain(t *testing.T) {
 		require.EqualValues(t, 2, opens.Load())
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 3, opens.Load())
+		require.Empty(t, r.Note())
+		a.problem.Store(new(errors.New("no look")))
+		time.Sleep(10 * time.Second)
+		require.Equal(t, "Looks begin by pixels, not by facts: no look.", r.Note())
+		a.problem.Store(nil)
+		time.Sleep(10 * time.Second)
 		require.Empty(t, r.Note())
 		r.stop()
 	})

@@ -3,10 +3,12 @@ package sight
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"touchline/inference"
 	"touchline/internal/rescue"
@@ -29,11 +31,15 @@ type Sensor struct {
 	stop   context.CancelFunc
 	done   chan struct{}
 
-	mu     sync.Mutex
-	newest inference.Frame // that was observed
-	news   uint64
-	facts  *inference.Facts // of the last look; nil before the first, and after one that failed
+	mu      sync.Mutex
+	newest  inference.Frame // that was observed
+	news    uint64
+	facts   *inference.Facts // of the last look; nil before the first, and after one that failed
+	problem error            // of the last look
 }
+
+// stalled is the time without a look after which the engine is asked why.
+const stalled = 5 * time.Second
 
 var _ inference.Sensor = (*Sensor)(nil)
 
@@ -65,12 +71,19 @@ func (s *Sensor) Facts() (inference.Facts, bool) {
 	return *s.facts, true
 }
 
+// Problem returns why the last look has no facts; nil if it has.
+func (s *Sensor) Problem() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.problem
+}
+
 // Forget implements inference.Sensor.
 func (s *Sensor) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Eyes.Forget()
-	s.facts = nil
+	s.facts, s.newest = nil, inference.Frame{}
 }
 
 // Close implements inference.Sensor.
@@ -83,16 +96,25 @@ func (s *Sensor) Close() error {
 func (s *Sensor) run(ctx context.Context) {
 	defer close(s.done)
 	for {
+		looked := true
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.wake:
+		case <-time.After(stalled):
+			looked = false
 		}
 		var said string
 		err := rescue.Call(func() (err error) { said, err = s.ask(ctx); return err })
-		if ctx.Err() == nil {
-			s.looked(s.note(said, err))
+		if ctx.Err() != nil {
+			return
 		}
+		if looked {
+			err = errors.Join(err, rescue.Call(func() error { s.looked(s.note(said, err)); return nil }))
+		}
+		s.mu.Lock()
+		s.problem = err
+		s.mu.Unlock()
 	}
 }
 
@@ -101,6 +123,9 @@ func (s *Sensor) ask(ctx context.Context) (string, error) {
 	s.mu.Lock()
 	p := inference.Prompt{Frames: []inference.Frame{s.newest}}
 	s.mu.Unlock()
+	if p.Frames[0].Pix == nil {
+		return inference.Silence, nil // no picture yet, or none since Forget
+	}
 	var said strings.Builder
 	for c, err := range s.Generate(ctx, p) {
 		if err != nil {

@@ -51,9 +51,39 @@ func TestSensorMeasures(t *testing.T) {
 		observe(10 * time.Second)
 		facts, _ = s.Facts()
 		require.Equal(t, 8800*time.Millisecond, facts.PTS, "no look since then")
+		require.NoError(t, s.Problem())
+		observe(15 * time.Second)
+		require.EqualError(t, s.Problem(), "the network failed")
+		require.EqualValues(t, 23, looks.Load())
+		n.mu.Lock()
+		n.err = nil
+		n.mu.Unlock()
+		observe(18 * time.Second)
+		require.NoError(t, s.Problem())
 		s.Forget()
 		_, ok = s.Facts()
 		require.False(t, ok, "forgotten")
 		require.NoError(t, s.Close())
+	})
+}
+
+// A panic of what follows a look is the sensor's problem until the next look.
+func TestSensorPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &scripted{finds: comesIn}
+		looks := 0
+		s := NewSensor(n.session(t), func(bool) {
+			if looks++; looks == 1 {
+				panic("broken")
+			}
+		})
+		s.Observe(street(0, 1))
+		time.Sleep(time.Second)
+		require.ErrorContains(t, s.Problem(), "broken")
+		s.Observe(street(time.Second, 1))
+		time.Sleep(time.Second)
+		require.NoError(t, s.Problem())
+		require.NoError(t, s.Close())
+		require.Equal(t, 2, looks)
 	})
 }
