@@ -512,7 +512,8 @@ func TestAlertsBesideAHangingDisk(t *testing.T) {
 	require.Equal(t, run(t, false), run(t, true))
 }
 
-// eyes are a sensor that looks at every second picture. From 20 to 25 s, a rule holds because of what it saw 2 s before that.
+// eyes are a sensor that looks at every second picture. From 20 to 25 s, a rule holds because of what it saw 2 s before that;
+// in between, the view is new.
 type eyes struct {
 	looked func(news bool)
 	open   atomic.Bool
@@ -543,7 +544,8 @@ func (e *eyes) Judge(rules []string, _ []inference.Region) (inference.Judgement,
 	defer e.mu.Unlock()
 	f := inference.Finding{Reason: "A person comes in.", PTS: e.event, Box: &inference.Box{X0: 0.2, Y0: 0.4, X1: 0.3, Y1: 0.8}}
 	since := e.last.PTS - e.first
-	f.Holds = since >= 20*time.Second && since < 25*time.Second
+	f.Unknown = since >= 20500*time.Millisecond && since < 23500*time.Millisecond
+	f.Holds = since >= 20*time.Second && since < 25*time.Second && !f.Unknown
 	found := slices.Repeat([]inference.Finding{f}, len(rules))
 	return inference.Judgement{PTS: e.last.PTS, Epoch: e.last.Epoch, Findings: found}, e.last.PTS > 0
 }
@@ -571,7 +573,12 @@ func TestAlertsByFacts(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, trials, 1)
 		require.Equal(t, look.TrialHoldsNot, trials[0].Verdict)
-		time.Sleep(14 * time.Second)
+		time.Sleep(12 * time.Second)
+		trials, err = r.TryRule(t.Context(), alert.RuleText{When: "a person enters", By: alert.ByFacts}, 0)
+		require.NoError(t, err)
+		require.Equal(t, look.TrialUnanswered, trials[0].Verdict)
+		require.Equal(t, "the view is new", trials[0].Reason)
+		time.Sleep(2 * time.Second)
 		trials, err = r.TryRule(t.Context(), alert.RuleText{When: "a person enters", By: alert.ByFacts}, 0)
 		require.NoError(t, err)
 		require.Equal(t, look.TrialHolds, trials[0].Verdict)
@@ -593,6 +600,7 @@ func TestAlertsByFacts(t *testing.T) {
 		require.Equal(t, trials[0].FrameID, a.FrameID)
 		require.InDelta(t, 2, a.LatencySec, 0.5)
 		require.Equal(t, 1, a.Looks)
+		require.Greater(t, alerts[2].At.Sub(a.At), 5*time.Second, "what is unknown does not end it")
 		require.Len(t, frames, 1)
 		require.Equal(t, a.FrameID, frames[0].ID)
 		require.Equal(t, e.event, frames[0].PTS)

@@ -58,9 +58,11 @@ type Judgement struct {
 	Findings []Finding
 }
 
-// Finding is why a rule holds.
+// Finding is whether a rule holds, and why.
 type Finding struct {
 	Holds bool
+	// Unknown is set while the view is too new to decide; Holds is false then.
+	Unknown bool
 	// Reason is a sentence in English, for people.
 	Reason string
 	// PTS of the picture that shows it: of the event, or of the last look.

@@ -65,6 +65,9 @@ func (j *judge) decide(ctx context.Context, now time.Time) {
 	}
 	j.look(found.Epoch, found.PTS)
 	for i, f := range found.Findings {
+		if f.Unknown {
+			continue
+		}
 		anchor, ok := j.show(&f)
 		if !ok || l.forgotSince(forgets) {
 			return
@@ -176,12 +179,17 @@ func (j *judge) try(when string) (Trial, error) {
 		return t, nil
 	}
 	f := found.Findings[0]
-	if t.Verdict, t.Reason = TrialHoldsNot, f.Reason; f.Holds {
+	switch t.Reason = f.Reason; {
+	case f.Unknown:
+		t.Reason = "the view is new"
+	case f.Holds:
 		shown, ok := j.show(&f)
 		if !ok {
 			return Trial{}, ErrNoPicture
 		}
 		t.Verdict, t.At, t.FrameID = TrialHolds, shown.Arrival, shown.ID
+	default:
+		t.Verdict = TrialHoldsNot
 	}
 	return t, nil
 }

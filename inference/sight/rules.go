@@ -186,7 +186,7 @@ func (r rule) key() string {
 func (w *Watcher) Holds(when string) (inference.Finding, bool) {
 	r, known := parseRule(when)
 	if !known || !w.viewTold {
-		return inference.Finding{}, false
+		return inference.Finding{Unknown: known}, false
 	}
 	f, ok := w.evaluate(r)
 	if r.word != "" {
@@ -202,7 +202,7 @@ func (w *Watcher) evaluate(r rule) (inference.Finding, bool) {
 		if g == nil {
 			return inference.Finding{}, false
 		}
-		since = max(since, g.since)
+		since = max(since, g.since, w.shaken)
 	}
 	switch r.form {
 	case "enters":
@@ -219,16 +219,17 @@ func (w *Watcher) evaluate(r rule) (inference.Finding, bool) {
 		return w.stays(r)
 	case "text":
 		return w.reads(r)
-	case "none":
+	}
+	if w.now-since < countHolds {
+		return inference.Finding{Unknown: true}, false
+	}
+	if r.form == "none" {
 		empty := w.now - max(w.counter(r.key()).seenAt, since)
 		if empty <= countHolds || empty < r.lasts {
 			return inference.Finding{}, false
 		}
 		none := sentence(languageOf(english).count(0, r.name, false))
 		return inference.Finding{Reason: fmt.Sprintf("%s%s for %.0f seconds.", none, r.where(), empty.Seconds()), PTS: w.now}, true
-	}
-	if w.now-since < countHolds {
-		return inference.Finding{}, false
 	}
 	return w.counts(r)
 }

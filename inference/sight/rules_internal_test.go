@@ -104,6 +104,21 @@ func TestRulesOfText(t *testing.T) {
 	require.True(t, ok)
 }
 
+// TestRulesAfterACut: until the new view is told, rules are unknown and do not end an alert.
+func TestRulesAfterACut(t *testing.T) {
+	w := newTestWatcher(1)
+	unknown := 0
+	for i := range 30 {
+		w.Push(Look{PTS: time.Duration(i) * 400 * time.Millisecond, Boxes: []Box{walker(0.5, 0, 0)}, Cut: i == 15})
+		f, ok := w.Holds("somebody is there")
+		require.NotEqual(t, ok, f.Unknown)
+		if f.Unknown && i >= 15 {
+			unknown++
+		}
+	}
+	require.InDelta(t, settleTime/(400*time.Millisecond), unknown, 2)
+}
+
 // TestRulesAgainstTheList compares rules about arrivals, presence and numbers with what was listed by eye, for the clip, mirrored and
 // backwards. Of an event that fired, one of its kind is listed within 3 s. A number, or presence, of a still is found if the rule holds at
 // some time within 3 s after it.

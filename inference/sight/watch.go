@@ -21,6 +21,7 @@ type watch struct {
 	viewTold bool
 	movedAt  time.Duration
 	pan      float64
+	shaken   time.Duration // the last look that was not steady
 	panTold  time.Duration
 
 	arrivals []*track
@@ -56,7 +57,9 @@ func (w *watch) push(l Look, colour func(area) string) {
 	w.camera(l)
 	began, ended := w.tracker.push(w.now, l.Boxes)
 	seen := slices.DeleteFunc(slices.Clone(w.tracker.tracks), func(t *track) bool { return !t.sure || t.at != w.now })
-	w.measurePan(seen)
+	if w.measurePan(seen); !w.steady() {
+		w.shaken = w.now
+	}
 	for _, t := range ended {
 		w.end(t)
 	}

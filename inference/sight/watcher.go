@@ -71,7 +71,7 @@ func NewWatcher(random *rand.Rand) *Watcher {
 // Reset forgets all but the order in force and the zones and lines, for another source.
 func (w *Watcher) Reset() {
 	regions := w.regions
-	w.watch = watch{aspect: 16.0 / 9, movedAt: never, panTold: never}
+	w.watch = watch{aspect: 16.0 / 9, movedAt: never, panTold: never, shaken: never}
 	w.newView(0)
 	for _, r := range regions {
 		w.regions = append(w.regions, &ground{Region: r.Region, shape: r.shape})

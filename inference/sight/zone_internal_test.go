@@ -197,6 +197,29 @@ func TestRulesOfRegions(t *testing.T) {
 	}
 }
 
+// TestRegionsAfterAPan: while the camera moves, and for a second after it, the number of people in a zone is unknown.
+func TestRegionsAfterAPan(t *testing.T) {
+	w := newTestWatcher(1)
+	w.SetRegions(testRegions())
+	unknown, wrong := 0, 0
+	for i := range 40 {
+		w.Push(Look{PTS: time.Duration(i) * 400 * time.Millisecond, Boxes: []Box{stander(0.8, 0.8)}, Pan: i == 15})
+		for _, when := range []string{`nobody in the zone "back yard"`, `at most 0 people in the zone "back yard"`} {
+			f, ok := w.Holds(when)
+			require.False(t, ok, when)
+			if f.Unknown && i >= 15 {
+				unknown++
+			}
+		}
+		f, ok := w.Holds(`somebody is in the zone "back yard"`)
+		if !ok && !f.Unknown {
+			wrong++
+		}
+	}
+	require.LessOrEqual(t, wrong, 1)
+	require.InDelta(t, (calmTime+countHolds)/(400*time.Millisecond), unknown/2, 2)
+}
+
 // passing is a line of testdata/zones.txt.
 type passing struct {
 	what   string
