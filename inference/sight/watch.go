@@ -101,7 +101,7 @@ func (w *watch) camera(l Look) {
 			w.add(fact{kind: panFact, at: w.now, rank: 5})
 		}
 		for _, t := range w.tracker.tracks { // ways and rests are measured anew
-			t.first, t.path, t.pace, t.passages = t.box, t.path[len(t.path)-1:], noPace, nil
+			t.first, t.path, t.pace = t.box, t.path[len(t.path)-1:], noPace
 		}
 	}
 	if l.Light != 0 && !l.Cut {

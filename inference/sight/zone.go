@@ -1,6 +1,7 @@
 package sight
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -126,6 +127,9 @@ func (w *watch) pass(t *track) {
 			}
 			t.passages[r] = p
 		}
+		if p.seen <= w.shaken { // the camera moved
+			p.side, p.turned, p.seen = 0, never, w.shaken
+		}
 		for _, at := range t.path {
 			if at.at > p.seen && p.step(r, at) {
 				w.passed(t, r, p)
@@ -142,7 +146,7 @@ func (p *passage) step(r *ground, now point) bool {
 	case side == 0:
 		return false
 	case p.side == 0:
-		p.first, p.side = side, side
+		p.first, p.side = cmp.Or(p.first, side), side
 	case side != p.side && p.turned == never:
 		p.turned, p.to = now.at, now.box.foot()
 	}
@@ -178,8 +182,8 @@ func (w *watch) passed(t *track, r *ground, p *passage) {
 // places returns where a track is: parts of the picture, and zones.
 func (w *watch) places(t *track) []string {
 	out := t.places()
-	for r, p := range t.passages {
-		if !r.Line && p.side == inside {
+	for _, r := range w.regions {
+		if p := t.passages[r]; !r.Line && p != nil && p.seen > w.shaken && p.side == inside {
 			out = append(out, r.place())
 		}
 	}

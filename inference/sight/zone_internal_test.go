@@ -220,6 +220,38 @@ func TestRegionsAfterAPan(t *testing.T) {
 	require.InDelta(t, (calmTime+countHolds)/(400*time.Millisecond), unknown/2, 2)
 }
 
+// TestPassagesOfTheCamera: what only the camera moves over a line has not crossed it.
+func TestPassagesOfTheCamera(t *testing.T) {
+	w := newTestWatcher(1)
+	w.SetRegions(testRegions())
+	for i := range 40 {
+		x := 0.05 * float64(min(max(i-15, 0), 6)) // all go right, within 2.4 s
+		w.Push(Look{PTS: time.Duration(i) * 400 * time.Millisecond, Boxes: []Box{stander(0.2+x, 0.8), stander(0.35+x, 0.8), stander(0.6+x, 0.8)}})
+	}
+	require.Positive(t, w.shaken)
+	require.Empty(t, regionFacts(w))
+}
+
+// TestRemovedRegion: what was in a zone is not in another one of its name.
+func TestRemovedRegion(t *testing.T) {
+	w := newTestWatcher(1)
+	holds := func() (ok bool) {
+		for range 10 {
+			w.Push(Look{PTS: w.now + 400*time.Millisecond, Boxes: []Box{stander(0.8, 0.8)}})
+		}
+		_, ok = w.Holds(`somebody is in the zone "back yard"`)
+		return ok
+	}
+	w.SetRegions(testRegions())
+	require.True(t, holds())
+	moved := testRegions()
+	for i := range moved[0].Corners {
+		moved[0].Corners[i][0] -= 0.5
+	}
+	w.SetRegions(moved)
+	require.False(t, holds())
+}
+
 // passing is a line of testdata/zones.txt.
 type passing struct {
 	what   string
