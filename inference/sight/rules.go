@@ -236,23 +236,19 @@ func (w *Watcher) evaluate(r rule) (inference.Finding, bool) {
 
 // happened evaluates a rule about events of some kinds.
 func (w *Watcher) happened(r rule, kinds ...kind) (inference.Finding, bool) {
-	n := 0
+	var who []*track
 	for _, f := range slices.Backward(w.log) {
 		if w.now-f.due > eventHolds || !slices.Contains(kinds, f.kind) || r.side != noSide && r.side != f.side && r.side != f.way {
 			continue
 		}
-		if f.kind == scoreFact {
-			return inference.Finding{Reason: w.reason(f), PTS: f.at}, true
-		}
-		found := inference.Finding{Reason: w.reason(f), PTS: f.at}
+		var box *inference.Box
 		for _, t := range f.tracks {
-			if (t.group == r.name || t.name() == r.name) && w.within(r, f, t) {
-				n++
-				found.Box = cmp.Or(found.Box, t.boxAt(f.at))
+			if (t.group == r.name || t.name() == r.name) && !slices.Contains(who, t) && w.within(r, f, t) {
+				who, box = append(who, t), cmp.Or(box, t.boxAt(f.at))
 			}
 		}
-		if n >= r.n {
-			return found, true
+		if f.kind == scoreFact || len(who) >= r.n {
+			return inference.Finding{Reason: w.reason(f), PTS: f.at, Box: box}, true
 		}
 	}
 	return inference.Finding{}, false

@@ -119,6 +119,18 @@ func TestRulesAfterACut(t *testing.T) {
 	require.InDelta(t, settleTime/(400*time.Millisecond), unknown, 2)
 }
 
+// TestReasonTellsNothing: the reason of a rule leaves the names that are told as they are.
+func TestReasonTellsNothing(t *testing.T) {
+	w := newTestWatcher(1)
+	for i := range 12 {
+		w.push(Look{PTS: time.Duration(i) * 400 * time.Millisecond, Boxes: []Box{walker(0.5, 0, 0)}}, func(area) string { return "red" })
+	}
+	seen := w.seen()
+	require.Len(t, seen, 1)
+	require.Contains(t, w.reason(&fact{kind: enterFact, tracks: seen, side: leftSide}), "red")
+	require.Empty(t, w.telling.handles)
+}
+
 // TestRulesAgainstTheList compares rules about arrivals, presence and numbers with what was listed by eye, for the clip, mirrored and
 // backwards. Of an event that fired, one of its kind is listed within 3 s. A number, or presence, of a still is found if the rule holds at
 // some time within 3 s after it.

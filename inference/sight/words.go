@@ -2,6 +2,7 @@ package sight
 
 import (
 	"cmp"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -323,8 +324,10 @@ func (w *Watcher) values(l language, f *fact, about []*track) values {
 	return v
 }
 
-// reason returns a sentence in English about a fact, for people who check a rule.
+// reason returns a sentence in English about a fact, for people who check a rule. It names things as Tell would, and tells nothing.
 func (w *Watcher) reason(f *fact) string {
+	handles := maps.Clone(w.telling.handles)
+	defer func() { w.telling.handles = handles }()
 	l := languageOf(english)
 	if f.region != nil {
 		return w.regionReason(f)

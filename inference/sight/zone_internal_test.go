@@ -108,6 +108,8 @@ func TestPassages(t *testing.T) {
 					l.Boxes = []Box{stander(p.x, p.y)}
 				}
 				w.Push(l)
+				_, two := w.Holds(`two people cross the line "gate"`)
+				require.False(t, two, "it is one person, also there and back")
 			}
 			require.Equal(t, tt.want, regionFacts(w))
 		})
