@@ -297,6 +297,25 @@ func TestOrdersWait(t *testing.T) {
 	})
 }
 
+// TestInstructionAgain: the same instruction of the same person is another one for the engine.
+func TestInstructionAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
+		for range 2 {
+			instruct(t, r.Session, "what happened?", person)
+			time.Sleep(5 * time.Second)
+		}
+		r.stop()
+		var numbers []uint64
+		for _, p := range r.engine.Questions() {
+			if p.Instruction != "" {
+				numbers = append(numbers, p.InstructionNumber)
+			}
+		}
+		require.Equal(t, []uint64{1, 2}, slices.Compact(numbers))
+	})
+}
+
 // TestWaitingOrdersAreBounded: many people at once.
 func TestWaitingOrdersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

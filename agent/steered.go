@@ -17,7 +17,7 @@ type steered struct{ *Session }
 func (s *Session) task(now command.State) look.Task {
 	return look.Task{
 		InForce: now.InForce, Active: now.Active, Instruction: now.Instruction, InstructionBy: now.InstructionBy,
-		Profile: now.Profile, Background: now.Background, Spoken: s.speaks(now.InForce),
+		InstructionNumber: now.InstructionNumber, Profile: now.Profile, Background: now.Background, Spoken: s.speaks(now.InForce),
 	}
 }
 

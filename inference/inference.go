@@ -36,6 +36,8 @@ type Prompt struct {
 	Text string
 	// Instruction is the viewer's instruction alone, and InstructionBy the viewer ("" if not known), for engines that ignore Text.
 	Instruction, InstructionBy string
+	// InstructionNumber is another one when the same instruction is given again.
+	InstructionNumber uint64
 	// Longer is how many steps the answer is longer than usual, shorter if negative, for engines that ignore Text.
 	Longer int
 	// Frames are oldest first, at least one. A prompt may have a Text and no frames if the engine reads Text.

@@ -78,6 +78,7 @@ func (s *Steering) order(text, by string, now time.Time) (waits bool) {
 // actOn puts an instruction in force.
 func (s *Steering) actOn(text, by string, now time.Time) {
 	s.state.Instruction, s.state.InstructionBy, s.state.Active, s.orders.began = text, by, true, now
+	s.state.InstructionNumber++
 	s.room.ActNow(s.now())
 	s.orders.events = append(s.orders.events, OrderEvent{WaitingOrder{text, by, now}, OrderActs})
 }

@@ -27,8 +27,10 @@ type State struct {
 	Active        bool // commenting is on
 	Instruction   string
 	InstructionBy string
-	Profile       prompt.Profile
-	Background    prompt.Background
+	// InstructionNumber is raised by each instruction that acts.
+	InstructionNumber uint64
+	Profile           prompt.Profile
+	Background        prompt.Background
 }
 
 // Live holds the settings that people change while a commentator runs.

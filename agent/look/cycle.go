@@ -404,7 +404,8 @@ func (l *Loop) promptLocked(frames []window.Frame, change window.Change, spoken 
 	}
 	p := prompt.Look{
 		System: l.task.Profile.Prompt, Background: l.task.Background, Instruction: l.task.Instruction,
-		InstructionBy: l.task.InstructionBy, Spoken: spoken, Change: change.Mean, Longer: l.task.Longer(),
+		InstructionBy: l.task.InstructionBy, InstructionNumber: l.task.InstructionNumber,
+		Spoken: spoken, Change: change.Mean, Longer: l.task.Longer(),
 		Past: l.memory.past, Remarks: remarks, Now: now, Frames: Pictures(frames), Facts: l.sensing.facts(),
 	}.Prompt(l.task.Inference, l.engine.Capabilities())
 	p.Sampling, p.Voice, p.VoiceNow = l.task.Sampling, l.task.Voice, func() string { return l.now().Voice }

@@ -42,9 +42,11 @@ type Task struct {
 	Active        bool // commenting is on
 	Instruction   string
 	InstructionBy string // the viewer who gave it; "" if not known
-	Profile       prompt.Profile
-	Background    prompt.Background
-	Spoken        bool // comments are spoken
+	// InstructionNumber is another one when the same instruction is given again.
+	InstructionNumber uint64
+	Profile           prompt.Profile
+	Background        prompt.Background
+	Spoken            bool // comments are spoken
 }
 
 // Options are the parts of a Loop. Rules may be nil.

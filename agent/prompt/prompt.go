@@ -116,6 +116,8 @@ type Look struct {
 	Background Background
 	// Instruction of the viewer; "" for none. InstructionBy is the viewer; "" if not known.
 	Instruction, InstructionBy string
+	// InstructionNumber is another one when the same instruction is given again.
+	InstructionNumber uint64
 	// Spoken: the answer is spoken.
 	Spoken bool
 	// Change is the mean change from the last look's newest picture, 0 to 255.
@@ -140,7 +142,7 @@ type Look struct {
 // Prompt writes the prompt of a look for an engine.
 func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) inference.Prompt {
 	p := inference.Prompt{
-		System: l.System, Instruction: l.Instruction, InstructionBy: l.InstructionBy, Longer: l.Longer,
+		System: l.System, Instruction: l.Instruction, InstructionBy: l.InstructionBy, InstructionNumber: l.InstructionNumber, Longer: l.Longer,
 		MaxTokens: cfg.MaxTokens, MaxSlices: cfg.MaxSlices, Speech: l.Spoken, Frames: l.Frames,
 		Language: engine.AnswersIn(cfg.Voice.Language), Pronunciations: l.Background.Pronunciations,
 	}

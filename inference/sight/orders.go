@@ -1,6 +1,7 @@
 package sight
 
 import (
+	"cmp"
 	"maps"
 	"regexp"
 	"slices"
@@ -9,7 +10,10 @@ import (
 	"time"
 )
 
-const missedMost = 2 // sentences about what was not told
+const (
+	missedMost = 2  // sentences about what was not told
+	askersMost = 64 // that are remembered
+)
 
 // order is what to speak of, and how.
 type order struct {
@@ -211,10 +215,20 @@ func (w *Watcher) reply(l language, a ask) string {
 	if !known {
 		since, key = never, "answer.happened.first"
 	}
-	w.telling.asked[w.telling.askedBy] = w.now
+	w.telling.noteAsked(w.now)
 	came, left := w.traffic(since)
 	values := values{"in": l.traffic(came), "out": l.traffic(left), "now": w.replyThing(l, "many", person)}
 	return sentence(l.fill(key, values)) + w.missed(l, since)
+}
+
+// noteAsked notes when the viewer asked what happened, and drops the oldest beyond askersMost.
+func (t *telling) noteAsked(now time.Duration) {
+	t.asked[t.askedBy] = now
+	if len(t.asked) > askersMost {
+		delete(t.asked, slices.MinFunc(slices.Sorted(maps.Keys(t.asked)), func(a, b string) int {
+			return cmp.Compare(t.asked[a], t.asked[b])
+		}))
+	}
 }
 
 // missed returns sentences about what was not told since a time and still holds, the newest first. Arrivals and departures are counted.

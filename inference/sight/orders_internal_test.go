@@ -1,6 +1,7 @@
 package sight
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -66,12 +67,25 @@ func TestInstructions(t *testing.T) {
 		require.Equal(t, want, tell(question))
 		require.Equal(t, []string{"car"}, w.telling.order.only, "a question changes no order")
 	}
+	number := uint64(0)
 	ask := func(by string) string {
-		return w.Tell(TellOptions{Instruction: "what happened", InstructionBy: by}).Text
+		number++
+		o := TellOptions{Instruction: "what happened", InstructionBy: by, InstructionNumber: number}
+		answer := w.Tell(o).Text
+		require.Empty(t, w.Tell(o).Text, "it was not asked again")
+		return answer
 	}
 	require.Equal(t, "So far none came in and none left. I can see two people.", ask("anna"))
 	require.Equal(t, "So far none came in and none left. I can see two people.", ask("ben"))
 	require.Equal(t, "Since you last asked, none came in and none left. I can see two people.", ask("anna"))
+	require.Equal(t, "Since you last asked, none came in and none left. I can see two people.", ask("anna"))
+	for i := range 2 * askersMost {
+		w.now += time.Second
+		ask(strconv.Itoa(i))
+	}
+	require.Len(t, w.telling.asked, askersMost)
+	require.NotContains(t, w.telling.asked, "anna", "the oldest")
+	require.Contains(t, w.telling.asked, strconv.Itoa(2*askersMost-1))
 	require.Empty(t, tell(""))
 	require.Empty(t, w.telling.order.only)
 }

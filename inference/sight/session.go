@@ -160,7 +160,9 @@ func (s *Session) answer(ctx context.Context, p inference.Prompt) (inference.Chu
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := TellOptions{Language: p.Language, Instruction: p.Instruction, InstructionBy: p.InstructionBy}
+	o := TellOptions{
+		Language: p.Language, Instruction: p.Instruction, InstructionBy: p.InstructionBy, InstructionNumber: p.InstructionNumber,
+	}
 	switch {
 	case p.MaxTokens > 0 && p.MaxTokens < 2*sentenceTokens || p.Longer < -1:
 		o.MaxSentences, o.Register = 1, Brief

@@ -40,6 +40,8 @@ type TellOptions struct {
 	MaxSentences int
 	// Instruction is the viewer's, which may hold orders and questions. InstructionBy is the viewer; "" if not known.
 	Instruction, InstructionBy string
+	// InstructionNumber is another one when the same instruction is given again.
+	InstructionNumber uint64
 }
 
 // Register is a manner of wording.

@@ -44,6 +44,7 @@ type telling struct {
 	instruction string
 	order       order
 	askedBy     string                   // who gave the instruction
+	number      uint64                   // of the instruction
 	asked       map[string]time.Duration // what happened, by asker
 }
 
@@ -86,8 +87,9 @@ func (w *Watcher) Tell(o TellOptions) Told {
 	l := languageOf(o.Language)
 	most := cmp.Or(max(o.MaxSentences, 0), twoSentences)
 	var out Told
-	if o.Instruction != w.telling.instruction || o.InstructionBy != w.telling.askedBy {
-		w.telling.instruction, w.telling.askedBy = o.Instruction, o.InstructionBy
+	t := &w.telling
+	if o.Instruction != t.instruction || o.InstructionBy != t.askedBy || o.InstructionNumber != t.number {
+		t.instruction, t.askedBy, t.number = o.Instruction, o.InstructionBy, o.InstructionNumber
 		if out.Text = w.instruct(l, o.Instruction); out.Text != "" {
 			out.Newest = w.now
 			most--
