@@ -90,12 +90,13 @@ func (s *Session) look(f inference.Frame, e effort) error {
 	fresh := l.Cut || s.looked == never
 	s.mu.Unlock()
 	nets := &s.model.nets
+	if fresh { // a mask may have the colour of what was below
+		s.board.Reset()
+		s.seen = [3]partSeen{}
+	}
 	var err error
 	if l.Boxes, err = nets.detect(f, s.model.cfg.Parts && e < wholeOnly, &s.seen); err != nil {
 		return err
-	}
-	if fresh {
-		s.board.Reset()
 	}
 	if nets.text != nil && e < noText {
 		if l.Lines, err = s.board.Look(f, nets.text); err != nil {

@@ -23,14 +23,19 @@ type scripted struct {
 	mu    sync.Mutex
 	looks []time.Duration
 	parts []bool
+	fresh []time.Duration // looks that know nothing of those before
 	err   error
 }
 
-func (n *scripted) detect(f inference.Frame, parts bool, _ *[3]partSeen) ([]Box, error) {
+func (n *scripted) detect(f inference.Frame, parts bool, seen *[3]partSeen) ([]Box, error) {
 	time.Sleep(n.took)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.looks, n.parts = append(n.looks, f.PTS), append(n.parts, parts)
+	if seen[0].looks == 0 {
+		n.fresh = append(n.fresh, f.PTS)
+	}
+	seen[0].looks++
 	if n.finds == nil || n.err != nil {
 		return nil, n.err
 	}
@@ -179,6 +184,8 @@ func TestForget(t *testing.T) {
 		require.Empty(t, seen.Things)
 		require.Empty(t, seen.Facts)
 		require.NoError(t, s.Close())
+		require.Contains(t, n.fresh, 7*time.Second, "nothing that the mask may cover is kept")
+		require.NotContains(t, n.fresh, 4*time.Second)
 	})
 }
 
