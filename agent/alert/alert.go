@@ -26,9 +26,9 @@ type RuleText struct {
 	// Level is info, warning or critical.
 	Level string `json:"level,omitempty" yaml:"level" doc:"info, warning (default) or critical."`
 	// Votes is how many of the last looks must agree: "2 of 3", by facts "1 of 1".
-	Votes string `json:"votes,omitempty" yaml:"votes" doc:"How many of the last looks must agree: \"2 of 3\" (default)."`
-	// Cadence is the time between two looks for the rule: "2s".
-	Cadence string `json:"cadence,omitempty" yaml:"cadence" doc:"Time between two looks for the rule: \"2s\" (default)."`
+	Votes string `json:"votes,omitempty" yaml:"votes" doc:"How many of the last looks must agree: \"2 of 3\", by facts \"1 of 1\" (default)."`
+	// Cadence is the time between two looks for the rule: "2s". Facts decide after each look of the detector.
+	Cadence string `json:"cadence,omitempty" yaml:"cadence" doc:"Time between two looks of the engine for the rule: \"2s\" (default)."`
 	// Pause is the shortest time between two alerts of the rule: "30s".
 	Pause string `json:"pause,omitempty" yaml:"pause" doc:"Shortest time between two alerts of the rule: \"30s\" (default)."`
 	// Hours in which the rule is active: "22:00-06:00".

@@ -73,20 +73,19 @@ func (s *Set) accept(r RuleText) (facts bool, err error) {
 	return s.accepts(r)
 }
 
-// parse is the function parse with the check of rules.
-func (s *Set) parse(r RuleText) (RuleText, terms, error) {
-	r, t, err := parse(r)
-	if err == nil {
-		if _, err = s.accept(r); err != nil {
+// parse is the function parse with the check of rules; facts reports whether facts decide the rule.
+func (s *Set) parse(r RuleText) (text RuleText, t terms, facts bool, err error) {
+	if text, t, err = parse(r); err == nil {
+		if facts, err = s.accept(text); err != nil {
 			err = fmt.Errorf("when: %w", err)
 		}
 	}
-	return r, t, err
+	return text, t, facts, err
 }
 
 // Add adds a rule and returns its id. It returns ErrTooManyRules beyond the limit, or all errors of the rule, joined.
 func (s *Set) Add(r RuleText) (id string, err error) {
-	text, t, err := s.parse(r)
+	text, t, _, err := s.parse(r)
 	if err != nil {
 		return "", err
 	}
@@ -104,9 +103,7 @@ func (s *Set) Add(r RuleText) (id string, err error) {
 
 // Check reports whether facts decide a rule. It returns all errors of the rule, joined.
 func (s *Set) Check(r RuleText) (facts bool, err error) {
-	if r, _, err = s.parse(r); err == nil {
-		facts, err = s.accept(r)
-	}
+	_, _, facts, err = s.parse(r)
 	return facts, err
 }
 
@@ -124,7 +121,7 @@ func (*Set) Read(answer, when string) (held bool, reason string, ok bool) {
 // Replace replaces a rule, which keeps its id, stays snoozed and loses its votes. An alert of the old rule is cleared. It
 // returns ErrNoRule for an unknown id.
 func (s *Set) Replace(id string, r RuleText) error {
-	text, t, err := s.parse(r)
+	text, t, _, err := s.parse(r)
 	if err != nil {
 		return err
 	}
