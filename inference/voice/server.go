@@ -13,6 +13,8 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -192,8 +194,7 @@ func (s *server) request(ctx context.Context, name, text string) (*http.Response
 	wav := s.wav
 	s.mu.Unlock()
 	res, err := s.post(ctx, name, text, wav)
-	if refused := (*statusError)(nil); !wav && errors.As(err, &refused) &&
-		(strings.Contains(strings.ToLower(refused.text), "pcm") || strings.Contains(strings.ToLower(refused.text), "format")) {
+	if refused, ok := errors.AsType[*statusError](err); ok && !wav && refused.ofFormat() {
 		if res, err = s.post(ctx, name, text, true); err == nil {
 			s.mu.Lock()
 			s.wav = true
@@ -221,6 +222,17 @@ func (r *statusError) Error() string {
 	}
 	return fmt.Sprintf("it answered %d: %s%s", r.status, cmp.Or(r.text, http.StatusText(r.status)), hint)
 }
+
+// ofFormat reports whether raw sound was refused.
+func (r *statusError) ofFormat() bool {
+	switch r.status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests:
+		return false
+	}
+	return soundFormat.MatchString(r.text)
+}
+
+var soundFormat = regexp.MustCompile(`(?i)\bpcm\b|response[_ ]format|\b(?:audio|output|unsupported)[_ ]format`)
 
 func (s *server) post(ctx context.Context, name, text string, wav bool) (*http.Response, error) {
 	format := "pcm"
@@ -288,14 +300,15 @@ func soundOf(contentType string, in *bufio.Reader) (f wav.Format, size int64, er
 	if err != nil && !errors.Is(err, io.EOF) {
 		return f, 0, fmt.Errorf("read the sound: %w", err)
 	}
+	companded := slices.Contains([]string{"audio/basic", "audio/pcmu", "audio/pcma", "audio/x-mulaw", "audio/x-alaw"}, kind)
 	switch other := foreign(head); {
 	case bytes.HasPrefix(head, []byte("RIFF")):
 		return wavHead(in)
 	case other == "JSON":
 		answer, _ := io.ReadAll(io.LimitReader(in, maxAnswer))
 		return f, 0, fmt.Errorf("it sent JSON, asked for pcm: %s", answerText(answer))
-	case other != "":
-		return f, 0, fmt.Errorf("it sent %s, asked for pcm: choose a server that sends response_format pcm or wav", other)
+	case other != "", companded:
+		return f, 0, fmt.Errorf("it sent %s, asked for pcm: choose a server that sends response_format pcm or wav", cmp.Or(other, kind))
 	case len(head) > 0 && kind != "" && !strings.HasPrefix(kind, "audio/") && !strings.HasSuffix(kind, "/octet-stream"):
 		return f, 0, fmt.Errorf("expected sound, got %.60q: check inference.voice.url, which ends in /v1", contentType)
 	}

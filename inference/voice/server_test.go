@@ -222,6 +222,8 @@ func TestServerFails(t *testing.T) {
 		{"AAC", write("audio/pcm", "\xff\xf1\x50\x80\x00\x00\x00\x00", 200), "it sent AAC, asked for pcm", false},
 		{"M4A", write("", "\x00\x00\x00\x20ftypM4A ", 200), "it sent MP4, asked for pcm", false},
 		{"WebM", write("audio/webm", "\x1a\x45\xdf\xa3\x01\x00\x00\x00", 200), "it sent WebM, asked for pcm", false},
+		{"G.711", write("audio/basic", strings.Repeat("\x7f\xff", 24000), 200), "it sent audio/basic, asked for pcm", false},
+		{"A-law", write("audio/PCMA; rate=8000", strings.Repeat("\x55\xd5", 24000), 200), "it sent audio/pcma, asked for pcm", false},
 		{"a wrong type", write("image/png", "\x89PNG", 200), `expected sound, got "image/png"`, false},
 		{"a wild rate", write("audio/pcm; rate=7", "1234", 200), "expected a rate from 4000 to 192000 Hz", false},
 		{"a bad WAV", write("audio/wav", "RIFF----WAVEjunk", 200), "expected a RIFF WAVE file", false},
@@ -339,10 +341,27 @@ func TestServerWithoutRawSound(t *testing.T) {
 	}
 }
 
+// TestServerRefusesForAnotherReason is not asked for WAV.
+func TestServerRefusesForAnotherReason(t *testing.T) {
+	for refusal, status := range map[string]int{
+		"no information about this voice":       http.StatusBadRequest,
+		"bad token format":                      http.StatusBadRequest,
+		"pcm needs a key":                       http.StatusUnauthorized,
+		"response_format: too many requests":    http.StatusTooManyRequests,
+		"no model for the output format at /v1": http.StatusNotFound,
+	} {
+		s := startSpeech(t, func(w http.ResponseWriter, _ *http.Request, _ asked) { http.Error(w, refusal, status) })
+		synth := s.voice(t, io.Discard)
+		heard(t, synth, "What a wonderful goal!")
+		require.Len(t, s.requests(), 1, refusal)
+		require.Equal(t, uint64(1), synth.Stats().Failovers)
+	}
+}
+
 // TestServerLiesAboutItsSound: raw sound is spoken whatever kind of sound its type names, and with any status of success.
 func TestServerLiesAboutItsSound(t *testing.T) {
 	for kind, status := range map[string]int{
-		"audio/wav": http.StatusOK, "audio/mpeg": http.StatusOK, "audio/basic": http.StatusOK, "binary/octet-stream": http.StatusOK,
+		"audio/wav": http.StatusOK, "audio/mpeg": http.StatusOK, "audio/aac": http.StatusOK, "binary/octet-stream": http.StatusOK,
 		"audio/pcm": http.StatusCreated,
 	} {
 		s := startSpeech(t, func(w http.ResponseWriter, _ *http.Request, _ asked) {
