@@ -42,16 +42,16 @@ type answer struct {
 
 	whole    strings.Builder // the text of an answer with a schema, which is validated before it is delivered
 	filter   thinkFilter
-	high     string // the first half of a character whose second half is in the next event
-	reason   string // finish_reason
-	refusal  string // the model's own words
-	foreign  string // an event without any field of an answer
-	choice   *int   // index of the answer among several
-	bytes    int    // of delivered text
-	received int    // bytes of text and reasoning
-	begun    bool   // text or reasoning has arrived
-	apart    bool   // reasoning has arrived in a field of its own
-	stopped  bool   // by the caller
+	high     string  // the first half of a character whose second half is in the next event
+	reason   string  // finish_reason
+	refusal  string  // the model's own words
+	foreign  string  // an event without any field of an answer
+	choice   *number // the first index
+	bytes    int     // of delivered text
+	received int     // bytes of text and reasoning
+	begun    bool    // text or reasoning has arrived
+	apart    bool    // reasoning has arrived in a field of its own
+	stopped  bool    // by the caller
 }
 
 // read delivers the answer and closes the response. Its first byte shows its form, because servers and proxies declare
@@ -181,7 +181,9 @@ func (a *answer) data(text string) (finished bool, err error) {
 		return true, nil
 	}
 	if !strings.ContainsAny(text, "{[\"") && text != "null" { // such as a ping
-		a.foreign = text
+		if !aliveWord.MatchString(text) {
+			a.foreign = text
+		}
 		return false, nil
 	}
 	text, a.high = joinSurrogates(text, a.high)
@@ -229,6 +231,9 @@ func (a *answer) data(text string) (finished bool, err error) {
 
 // endWord is the data of an event after the last one of an answer.
 var endWord = regexp.MustCompile(`(?i)^"?(?:\[(?:DONE|END)\]|DONE$|<\|end)`)
+
+// aliveWord is the data of an event that keeps the connection open.
+var aliveWord = regexp.MustCompile(`(?i)^(?:ping|pong|keep[-_ ]?alive|heartbeat|connected|ok)$`)
 
 // eventStart separates events that came as one.
 var eventStart = regexp.MustCompile(`\n|\s*data:`)

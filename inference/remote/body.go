@@ -12,11 +12,11 @@ import (
 // event holds the relevant fields of one event of the stream, or of an answer without streaming.
 type event struct {
 	Choices []struct {
-		Index        int   `json:"index"`
-		Delta        words `json:"delta"`
-		Message      words `json:"message"`
-		Text         loose `json:"text"`
-		FinishReason loose `json:"finish_reason"`
+		Index        number `json:"index"`
+		Delta        words  `json:"delta"`
+		Message      words  `json:"message"`
+		Text         loose  `json:"text"`
+		FinishReason loose  `json:"finish_reason"`
 	} `json:"choices"`
 	// Fields of Ollama's own API. In the errors of other servers, the message is a text.
 	Message    words `json:"message"`
@@ -106,7 +106,7 @@ func (a *answer) take(e event) (text, thoughts, reason string) {
 		if a.choice == nil {
 			a.choice = &c.Index
 		}
-		if c.Index != *a.choice { // another answer, which was not asked for
+		if *a.choice == 0 && c.Index != 0 { // another answer, which was not asked for; a first index above 0 counts tokens
 			return "", "", ""
 		}
 		add(c.Delta)

@@ -82,6 +82,10 @@ func TestBodies(t *testing.T) {
 		{"done as a number", "application/x-ndjson", strings.NewReplacer("false", "0", "true", "1").Replace(ollama)},
 		{"a second answer", "text/event-stream", choice(`"index":0,"delta":{"content":"Red "}`) + choice(`"index":1,"delta":{"content":"Blue."}`) +
 			choice(`"index":1,"delta":{},"finish_reason":"stop"`) + choice(`"index":0,"delta":{"content":"scores."}`) + stop},
+		{"an index of each token", "text/event-stream", choice(`"index":1,"delta":{"content":"Red "}`) +
+			choice(`"index":2,"delta":{"content":"scores."}`) + choice(`"index":3,"delta":{},"finish_reason":"eos_token"`)},
+		{"an index as text", "text/event-stream", choice(`"index":"0","delta":{"content":"Red "}`) +
+			choice(`"index":"1","delta":{"content":"Blue."}`) + choice(`"index":"0","delta":{"content":"scores."},"finish_reason":"stop"`)},
 		{"pings as text", "text/event-stream", "data: ping\n\n" + delta("Red ") + "data: keep-alive\n\n" + delta("scores.") + stop},
 		{"small done", "text/event-stream", delta("Red scores.") + "data: [done]\n\n"},
 		{"bare done", "text/event-stream", delta("Red scores.") + "data: DONE\n\n"},

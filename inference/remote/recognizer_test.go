@@ -357,6 +357,19 @@ func TestForeignAnswers(t *testing.T) {
 	}
 }
 
+// TestTranscriptionsWithoutText: an answer whose text is of another kind is refused; silence is an empty text.
+func TestTranscriptionsWithoutText(t *testing.T) {
+	for _, text := range []string{`{"error":"model not loaded"}`, `false`, `[{"detail":"model not loaded"}]`, `{}`, `0`} {
+		_, err := remote.ReadTranscription([]byte(`{"text":`+text+`}`), time.Second, inference.Hearing{})
+		require.ErrorContains(t, err, strings.ReplaceAll(text, `"`, `\"`))
+	}
+	for _, text := range []string{`""`, `" "`, `null`, `[]`, `[ ]`, `[""]`, `[{"text":""}]`} {
+		parts, err := remote.ReadTranscription([]byte(`{"text":`+text+`}`), time.Second, inference.Hearing{})
+		require.NoError(t, err, text)
+		require.Equal(t, []inference.Transcript{{End: time.Second, Final: true}}, parts)
+	}
+}
+
 // TestWordsInSegments: whisper.cpp has the words inside its segments, and parts of words without a space before them.
 func TestWordsInSegments(t *testing.T) {
 	const answer = `{"text": " That's out!\n", "segments": [{"text": " That's out!", "start": 0, "end": 1, "words": [

@@ -338,6 +338,8 @@ func TestStreams(t *testing.T) {
 		{"no finish reason", []string{delta("a"), done}, "a", nil},
 		{"neither", []string{delta("a")}, "a", remote.ErrCut},
 		{"nothing", nil, "", remote.ErrCut},
+		{"pings alone", []string{"data: connected\n\n", "data: keep-alive\n\n", "data: Ping\n\n"}, "", remote.ErrCut},
+		{"a word", []string{"data: overloaded\n\n"}, "", remote.ErrRefused},
 		{"silence", []string{delta("..."), stop, done}, "...", nil},
 		{"empty answer", []string{role, stop, done}, "", remote.ErrNoAnswer},
 		{"comments and blank lines", []string{"\n\n:\n: hello\n\n", delta("a"), "\n\n\n", stop}, "a", nil},

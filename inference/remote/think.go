@@ -64,15 +64,21 @@ var (
 	tagPart = regexp.MustCompile(`(?i)^</?(?:[a-z]{0,12}(?:[:_-][a-z]{0,12})?|(?:[a-z]{1,12}[:_-])?` + thoughts + `\s[^<>]{0,60})$`)
 )
 
+// Such tags, in small letters, that switch thinking off, and those of its end without a slash.
+var (
+	negated = regexp.MustCompile(`^<[|｜]?/?no(?:\PL|think|thought|reason)`)
+	ending  = regexp.MustCompile(`^<[|｜]?end|\PLend\PL`)
+)
+
 const thoughts = `(?:think|thinking|thoughts?|reason|reasoning|analysis|reflection|scratchpad)`
 
 // tagEffect returns the effect of such a tag, or of a control token that is in no table.
 func tagEffect(name string) effect {
 	name = strings.ToLower(name)
 	switch {
-	case !strings.Contains(name, "think") && !strings.Contains(name, "thought") && !tag.MatchString(name), strings.HasPrefix(name, "<|no"):
+	case !strings.Contains(name, "think") && !strings.Contains(name, "thought") && !tag.MatchString(name), negated.MatchString(name):
 		return drops
-	case strings.Contains(name, "/"), strings.Contains(name, "end"):
+	case strings.Contains(name, "/"), ending.MatchString(name):
 		return closes
 	}
 	return opens

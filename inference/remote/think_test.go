@@ -26,6 +26,9 @@ func TestMarks(t *testing.T) {
 		answer + "<|vision_end|>", "<|assistant|>" + answer + "<|endof", "<think></think>" + answer, "</think>" + answer,
 		"<think>a</think>A red <think>b</think>player shoots.", "<mm:think>hm</mm:think>" + answer, "<longcat_think>hm</longcat_think>" + answer,
 		`<thinking type="brief">hm</thinking>` + answer, "<scratchpad>hm</scratchpad>" + answer, "<|no_think|>" + answer,
+		"<no_think>" + answer, "<no-think></no-think>" + answer, "<｜no▁think｜>" + answer, "<nova:think>hm</nova:think>" + answer,
+		"<|extended_thinking|>hm<|end_extended_thinking|>" + answer, "<trend_analysis>hm</trend_analysis>" + answer,
+		"<|thinking_start|>hm<|thinking_end|>" + answer,
 		"<|begin_of_thought|>hm<|end_of_thought|>" + answer, "<|begin_internal_thought|>hm<|end_internal_thought|>" + answer,
 	} {
 		atOnce, held := remote.Visible(text)
